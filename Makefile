@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0
+# The verbs a person needs. "make" builds the module for the running kernel (KDIR= for another) and the user space.
+#   make tools       user space alone: the command is tools/kvblk/kvblk
+#   make install     module, library, command, daemon, udev rule, man pages (DESTDIR=, prefix=); make uninstall.
+#                    Without the module: make -C tools install, make -C daemon install
+#   make demo        the whole thing in a VM on this machine (TRACE=file replays your own trace)
+#   make bench       measures, at native speed in user-mode Linux (BENCH=full for all sizes); make bench-plots draws
+#   make check       everything that is tested, as CI does it; make host, make lint: parts of it
+
+KDIR ?= /lib/modules/$(shell uname -r)/build
+prefix ?= /usr
+export prefix DESTDIR
+# a real trace, where there is one beside the project: the policy's targets are tested on it
+trace := $(abspath $(wildcard ../shared/data/conversation_trace.jsonl))
+parts := $(patsubst %/Makefile,%,$(wildcard tools/Makefile daemon/Makefile))
+
+all: module tools
+
+module:
+	@[ -d '$(KDIR)' ] || { echo 'no kernel headers at $(KDIR): install them, or "make tools" for user space alone'; false; }
+	$(MAKE) -C $(KDIR) M=$(CURDIR) modules
+
+tools:
+	$(foreach p,$(parts),$(MAKE) -C $(p) &&) true
+
+# Programs that the VM tests run.
+selftests: tools
+	$(if $(wildcard selftests/Makefile),$(MAKE) -C selftests)
+
+host:
+	$(if $(trace),KVBLK_TRACE='$(trace)') $(MAKE) -C selftests/host check
+	$(foreach p,$(parts),$(MAKE) -C $(p) check &&) true
+
+lint:
+	selftests/lint
+
+check:
+	selftests/check
+
+demo:
+	selftests/vm/demo $(if $(TRACE),--trace '$(TRACE)')
+
+bench:
+	selftests/bench/run $(if $(filter full,$(BENCH)),--full)
+
+bench-plots:
+	selftests/bench/plots
+
+install: all
+	$(MAKE) -C $(KDIR) M=$(CURDIR) modules_install $(if $(DESTDIR),INSTALL_MOD_PATH=$(DESTDIR))
+	# Debian's kernel headers lack what modules_install needs to do this
+	[ -n "$(DESTDIR)" ] || depmod $$($(MAKE) -sC $(KDIR) kernelrelease)
+	$(foreach p,$(parts),$(MAKE) -C $(p) install &&) true
+
+uninstall:
+	rm -f $(DESTDIR)/lib/modules/*/updates/kvblk.ko* $(DESTDIR)/lib/modules/*/extra/kvblk.ko*
+	-[ -n "$(DESTDIR)" ] || depmod
+	$(foreach p,$(parts),$(MAKE) -C $(p) uninstall &&) true
+
+clean:
+	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
+	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
+
+.PHONY: all module tools selftests host lint check demo bench bench-plots install uninstall clean

@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# usage: daemon_test.sh KVBLKD
+# The daemon without the module: it refuses wrong arguments, waits, and ends when it is asked to.
+set -u
+kvblkd=$(readlink -f "${1:?usage: daemon_test.sh KVBLKD}")
+number=0
+failed=0
+
+verdict() {
+	number=$((number + 1))
+	[ "$1" = 0 ] || failed=$((failed + 1))
+	[ "$1" = 0 ] && echo "ok $number kvblkd: $2" || echo "not ok $number kvblkd: $2"
+}
+
+# expect CODE PATTERN ARGUMENT...
+expect() {
+	local code=$1 pattern=$2 out got
+	shift 2
+	out=$("$kvblkd" "$@" 2>&1)
+	got=$?
+	[ "$got" = "$code" ] && grep -qE -- "$pattern" <<< "$out"
+	verdict $? "$*: code $code, got $got, and \"$pattern\""
+}
+
+# ends SIGNAL FIRST-LINE: it says that it waits, and SIGNAL ends it in good order
+ends() {
+	local pid line rest
+	coproc "$kvblkd" 2>&1
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	read -r line <&3
+	kill "-$1" "$pid"
+	rest=$(cat <&3)
+	wait "$pid" && [[ $line == "$2" && $rest == *"asked to end" ]]
+	verdict $? "SIG$1 ends it; it said: $line; $rest"
+}
+
+expect 0 'Example' --help
+expect 0 '^kvblkd [0-9]' --version
+expect 2 'nothing to give' kv0
+expect 2 'unrecognized option' --frob
+if [ ! -e /sys/module/kvblk ]; then
+	unset JOURNAL_STREAM
+	ends TERM 'kvblkd: the module kvblk is not loaded; waiting for it'
+	export JOURNAL_STREAM=1:1
+	ends INT '<6>the module kvblk is not loaded; waiting for it'
+fi
+[ "$failed" = 0 ]

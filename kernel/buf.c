@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A caller's memory as a device sees it: pinned user pages, regions that were
+ * registered, fixed buffers of a ring, where the device can take them; kernel
+ * pages where it can't.
+ *
+ * The rule: vector 0 belongs to the record's header, what follows is one
+ * stretch of media, a multiple of 4 KiB. The end of a payload that fills no
+ * logical block goes through a kernel page of its own, so that no byte behind
+ * the caller's memory is ever read or written.
+ *
+ * Vectors may span pages that lie side by side: there is no high memory where
+ * this runs, so they are linear in the kernel too.
+ */
+#include <linux/crc32c.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+
+#include "kvblk.h"
+
+#ifdef CONFIG_HIGHMEM
+#error kvblk needs a kernel without high memory
+#endif
+
+/* Bounce pages come in runs of a checksum's chunk, if they can be had. */
+#define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
+
+/* ---- registered regions ---- */
+
+struct kvblk_region {
+	refcount_t refs;		/* the file's, and of operations */
+	u32 nr_pages;
+	u32 first;			/* offset in the first page */
+	u64 length;
+	struct mm_struct *mm;		/* whose locked memory it is */
+	struct page *pages[];
+};
+
+static void region_free(struct kvblk_region *region)
+{
+	unpin_user_pages_dirty_lock(region->pages, region->nr_pages, true);
+	account_locked_vm(region->mm, region->nr_pages, false);
+	mmdrop(region->mm);
+	kvfree(region);
+}
+
+void kvblk_region_put(struct kvblk_region *region)
+{
+	if (refcount_dec_and_test(&region->refs))
+		region_free(region);
+}
+
+int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
+{
+	u32 first = offset_in_page(addr), nr;
+	struct kvblk_region *region;
+	int err;
+
+	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
+		return -EINVAL;
+	nr = DIV_ROUND_UP_ULL(first + length, PAGE_SIZE);
+	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT);
+	if (!region)
+		return -ENOMEM;
+	refcount_set(&region->refs, 1);
+	region->first = first;
+	region->length = length;
+	err = account_locked_vm(current->mm, nr, true);
+	if (err) {
+		kvfree(region);
+		return err;
+	}
+	region->mm = current->mm;
+	mmgrab(region->mm);
+	while (region->nr_pages < nr && !err) {
+		long got = pin_user_pages_fast((addr & PAGE_MASK) +
+					       ((u64)region->nr_pages << PAGE_SHIFT),
+					       min(nr - region->nr_pages, 1u << 15),
+					       FOLL_WRITE | FOLL_LONGTERM,
+					       region->pages + region->nr_pages);
+
+		if (got > 0)
+			region->nr_pages += got;
+		else
+			err = got == -ENOMEM ? -ENOMEM : -EFAULT;
+		if (fatal_signal_pending(current))
+			err = -EINTR;
+		cond_resched();
+	}
+	if (!err)
+		err = xa_alloc(&file->regions, handle, region,
+			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
+	if (err) {
+		/* the account is of all pages, pinned or not */
+		account_locked_vm(region->mm, nr - region->nr_pages, false);
+		region_free(region);
+	}
+	return err == -EBUSY ? -ENOSPC : err;
+}
+
+int kvblk_region_remove(struct kvblk_file *file, u32 handle)
+{
+	struct kvblk_region *region = xa_erase(&file->regions, handle);
+
+	if (!region)
+		return -ENOENT;
+	kvblk_region_put(region);
+	return 0;
+}
+
+void kvblk_region_remove_all(struct kvblk_file *file)
+{
+	struct kvblk_region *region;
+	unsigned long handle;
+
+	xa_for_each(&file->regions, handle, region)
+		kvblk_region_put(region);
+	xa_destroy(&file->regions);
+}
+
+int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 nr)
+{
+	struct kvblk_region *last = NULL;
+	u32 i, last_handle = 0;
+
+	for (i = 0; i < nr; i++) {
+		/* a piece becomes a part where it lies */
+		struct kvblk_piece piece = *(struct kvblk_piece *)&parts[i];
+
+		static_assert(sizeof(piece) == sizeof(parts[i]));
+		parts[i] = (struct kvblk_part) {
+			.addr = piece.addr, .length = piece.length,
+		};
+		if (piece.type != KVBLK_PIECE_REGISTERED)
+			continue;
+		if (!last || piece.handle != last_handle) {
+			xa_lock(&file->regions);
+			last = xa_load(&file->regions, piece.handle);
+			if (last)
+				refcount_inc(&last->refs);
+			xa_unlock(&file->regions);
+			last_handle = piece.handle;
+		} else {
+			refcount_inc(&last->refs);
+		}
+		parts[i].region = last;
+		if (last && piece.addr <= last->length &&
+		    piece.length <= last->length - piece.addr)
+			continue;
+		/* the rest are pieces still */
+		memset(&parts[i + 1], 0, (nr - i - 1) * sizeof(*parts));
+		return last ? -ERANGE : -ENXIO;
+	}
+	return 0;
+}
+
+void kvblk_parts_free(struct kvblk_part *parts, u32 nr)
+{
+	u32 i;
+
+	for (i = 0; parts && i < nr; i++)
+		if (parts[i].region && parts[i].region != KVBLK_FIXED)
+			kvblk_region_put(parts[i].region);
+	kvfree(parts);
+}
+
+/* ---- what an operation names ---- */
+
+/* The bytes of a part that is no user memory, stretch by stretch. */
+struct stretch {
+	const struct kvblk_src *src;
+	const struct kvblk_part *part;
+	struct bvec_iter fixed;
+	u64 at;				/* of the part */
+};
+
+static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
+			  const struct kvblk_part *part)
+{
+	*s = (struct stretch) { .src = src, .part = part, .at = part->addr };
+	if (part->region != KVBLK_FIXED)
+		return;
+	s->fixed.bi_size = iov_iter_count(src->fixed) + src->fixed->iov_offset;
+	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
+}
+
+/* Up to @most bytes that lie side by side; goes on behind them. */
+static struct bio_vec stretch_next(struct stretch *s, u32 most)
+{
+	const struct kvblk_region *region = s->part->region;
+	struct bio_vec bv;
+	u64 at;
+
+	if (region == KVBLK_FIXED) {
+		bv = mp_bvec_iter_bvec(s->src->fixed->bvec, s->fixed);
+		bv.bv_len = min(bv.bv_len, most);
+		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bv.bv_len);
+		return bv;
+	}
+	at = region->first + s->at;
+	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
+		      min_t(u64, PAGE_SIZE - offset_in_page(at), most),
+		      offset_in_page(at));
+	s->at += bv.bv_len;
+	return bv;
+}
+
+bool kvblk_fixed_whole(const struct kvblk_src *src)
+{
+	u64 len = src->parts[0].length;
+	struct bio_vec bv;
+	struct stretch s;
+	bool first = true;
+
+	stretch_begin(&s, src, &src->parts[0]);
+	for (; len; len -= bv.bv_len, first = false) {
+		bv = stretch_next(&s, min_t(u64, len, U32_MAX));
+		if ((!first && offset_in_page(bv.bv_offset)) ||
+		    (len != bv.bv_len &&
+		     offset_in_page(bv.bv_offset + bv.bv_len)))
+			return false;
+	}
+	return true;
+}
+
+/* Where in its first page a part begins. */
+static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
+{
+	struct stretch s;
+
+	if (!part->region)
+		return part->addr;
+	if (part->region != KVBLK_FIXED)
+		return part->region->first + part->addr;
+	stretch_begin(&s, src, part);
+	return stretch_next(&s, 1).bv_offset;
+}
+
+bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
+{
+	u32 i;
+
+	for (i = 0; i < src->nr && bytes; i++) {
+		u32 len = min_t(u64, src->parts[i].length, bytes);
+
+		if (part_offset(src, &src->parts[i]) & align.addr_mask)
+			return false;
+		bytes -= len;
+		/* only what ends the payload may be odd */
+		if (bytes && (len & align.len_mask))
+			return false;
+	}
+	return true;
+}
+
+int kvblk_src_fault_in(const struct kvblk_src *src, bool write)
+{
+	size_t left = 0;
+	u32 i;
+
+	for (i = 0; i < src->nr && !left; i++) {
+		const char __user *addr = u64_to_user_ptr(src->parts[i].addr);
+		u64 len = src->parts[i].length;
+
+		if (src->parts[i].region)
+			continue;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		left = write ? fault_in_safe_writeable(addr, len) :
+			       fault_in_readable(addr, len);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* ---- vectors ---- */
+
+static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
+		       u32 max_pages)
+{
+	mem->bytes = bytes;
+	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
+	mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
+				 GFP_KERNEL_ACCOUNT);
+	if (max_pages)
+		mem->pages = kvmalloc_array(max_pages, sizeof(*mem->pages),
+					    GFP_KERNEL_ACCOUNT);
+	mem->nr = 1;
+	if (mem->bv && (mem->pages || !max_pages))
+		return 0;
+	kvblk_mem_free(mem);
+	return -ENOMEM;
+}
+
+/* Adds a stretch; what comes behind @left payload bytes is the tail's. */
+static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
+		    u32 *left)
+{
+	struct bio_vec *last = &mem->bv[mem->nr - 1];
+	u32 part = min(len, *left);
+
+	*left -= part;
+	if (part && mem->nr > 1 && !off &&
+	    !offset_in_page(last->bv_offset + last->bv_len) &&
+	    last->bv_page + ((last->bv_offset + last->bv_len) >> PAGE_SHIFT) == page)
+		last->bv_len += part;
+	else if (part)
+		bvec_set_page(&mem->bv[mem->nr++], page, part, off);
+	if (part < len) {
+		mem->tail_user = page + ((off + part) >> PAGE_SHIFT);
+		mem->tail_off = offset_in_page(off + part);
+		mem->tail_bytes = len - part;
+	}
+}
+
+/*
+ * The tail is shorter than a logical block and starts at a multiple of one, so
+ * it lies in a single page of the caller.
+ */
+static void mem_tail_copy(struct kvblk_mem *mem, bool in)
+{
+	void *user;
+
+	if (!mem->tail_bytes)
+		return;
+	user = page_address(mem->tail_user) + mem->tail_off;
+	if (in)
+		memcpy(page_address(mem->tail), user, mem->tail_bytes);
+	else
+		memcpy(user, page_address(mem->tail), mem->tail_bytes);
+}
+
+/* Pins and adds the first @len bytes at @addr. */
+static int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len, unsigned int gup,
+			u32 *left)
+{
+	u32 off = offset_in_page(addr), n = DIV_ROUND_UP(off + len, PAGE_SIZE);
+	struct page **pages = mem->pages + mem->nr_pages;
+	u32 i, done = 0;
+
+	while (done < n) {
+		int got = pin_user_pages_fast((addr & PAGE_MASK) +
+					      ((u64)done << PAGE_SHIFT),
+					      n - done, gup, pages + done);
+
+		if (got <= 0)
+			return got == -ENOMEM ? -ENOMEM : -EFAULT;
+		done += got;
+		mem->nr_pages += got;
+	}
+	for (i = 0; i < n; i++, off = 0) {
+		u32 here = min(len, (u32)PAGE_SIZE - off);
+
+		mem_add(mem, pages[i], here, off, left);
+		len -= here;
+	}
+	return 0;
+}
+
+int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
+		  bool write, bool fault, struct kvblk_align align)
+{
+	unsigned int gup = (write ? FOLL_WRITE : 0) | (fault ? 0 : FOLL_NOFAULT);
+	u32 tail = bytes & align.len_mask, left = bytes - tail, max_pages = 0;
+	u32 i, rest, max_vecs = 0;
+	struct bio_vec bv;
+	struct stretch s;
+	int err;
+
+	rest = bytes;
+	for (i = 0; i < src->nr && rest; i++) {
+		const struct kvblk_part *part = &src->parts[i];
+		u32 len = min_t(u64, part->length, rest);
+		u32 pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len,
+					 PAGE_SIZE);
+
+		max_vecs += pages;
+		max_pages += part->region ? 0 : pages;
+		rest -= len;
+	}
+	err = mem_vectors(mem, bytes, max_vecs, max_pages);
+	if (err)
+		return err;
+	mem->direct = true;
+	mem->dirty = write;
+
+	rest = bytes;
+	for (i = 0; i < src->nr && rest; i++) {
+		const struct kvblk_part *part = &src->parts[i];
+		u32 len = min_t(u64, part->length, rest);
+
+		rest -= len;
+		if (!part->region) {
+			err = mem_add_user(mem, part->addr, len, gup, &left);
+			if (err)
+				goto fail;
+			continue;
+		}
+		stretch_begin(&s, src, part);
+		for (; len; len -= bv.bv_len) {
+			bv = stretch_next(&s, len);
+			mem_add(mem, bv.bv_page, bv.bv_len, bv.bv_offset, &left);
+		}
+	}
+	rest = mem->media_bytes - (bytes - tail);
+	if (rest) {
+		/* zeroed: the padding goes to media */
+		mem->tail = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		err = -ENOMEM;
+		if (!mem->tail)
+			goto fail;
+		bvec_set_page(&mem->bv[mem->nr++], mem->tail, rest, 0);
+	}
+	if (!write)
+		mem_tail_copy(mem, true);
+	return 0;
+fail:
+	kvblk_mem_free(mem);
+	return err;
+}
+
+int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
+{
+	u32 left = round_up(bytes, KVBLK_UNIT);
+	int err;
+
+	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
+	if (err)
+		return err;
+	while (left) {
+		u32 order = min_t(u32, get_order(left), BOUNCE_ORDER);
+		struct page *page = NULL;
+		u32 part;
+
+		if (order)
+			page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO |
+					   __GFP_NOWARN | __GFP_NORETRY, order);
+		/* zeroed, for the padding goes to media */
+		if (!page) {
+			order = 0;
+			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		}
+		if (!page) {
+			kvblk_mem_free(mem);
+			return -ENOMEM;
+		}
+		part = min_t(u32, left, PAGE_SIZE << order);
+		bvec_set_page(&mem->bv[mem->nr++], page, part, 0);
+		left -= part;
+	}
+	return 0;
+}
+
+void kvblk_mem_free(struct kvblk_mem *mem)
+{
+	u32 i;
+
+	if (mem->nr_pages)
+		unpin_user_pages_dirty_lock(mem->pages, mem->nr_pages, mem->dirty);
+	for (i = 1; !mem->direct && i < mem->nr; i++)
+		__free_pages(mem->bv[i].bv_page, get_order(mem->bv[i].bv_len));
+	if (mem->tail)
+		__free_page(mem->tail);
+	kvfree(mem->pages);
+	kvfree(mem->bv);
+	memset(mem, 0, sizeof(*mem));
+}
+
+/* ---- copies ---- */
+
+/* As copy_from_user() and copy_to_user(); without @fault, none is taken. */
+static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in,
+			       bool fault)
+{
+	unsigned long left;
+
+	if (!fault)
+		pagefault_disable();
+	left = in ? copy_from_user(kernel, user, len) :
+		    copy_to_user(user, kernel, len);
+	if (!fault)
+		pagefault_enable();
+	return left;
+}
+
+/* Walks the parts and the vectors together; @in: from the parts. */
+static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
+		       const struct kvblk_src *src, bool in)
+{
+	struct bio_vec bv, *to = &mem->bv[1];
+	struct stretch s;
+	u32 i;
+
+	for (i = 0; i < src->nr && bytes; i++) {
+		const struct kvblk_part *part = &src->parts[i];
+		void __user *user = u64_to_user_ptr(part->addr);
+		u32 left = min_t(u64, part->length, bytes), n;
+
+		bytes -= left;
+		if (part->region)
+			stretch_begin(&s, src, part);
+		for (; left; left -= n, skip += n) {
+			void *kernel;
+
+			while (skip >= to->bv_len)
+				skip -= (to++)->bv_len;
+			kernel = bvec_virt(to) + skip;
+			n = min(left, to->bv_len - skip);
+			if (part->region) {
+				bv = stretch_next(&s, n);
+				n = bv.bv_len;
+				if (in)
+					memcpy(kernel, bvec_virt(&bv), n);
+				else
+					memcpy(bvec_virt(&bv), kernel, n);
+			} else {
+				if (user_copy(kernel, user, n, in, src->fault))
+					return -EFAULT;
+				user += n;
+			}
+			cond_resched();
+		}
+	}
+	return 0;
+}
+
+int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)
+{
+	return bounce_copy(mem, 0, mem->bytes, src, true);
+}
+
+int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
+		       const struct kvblk_src *src)
+{
+	return bounce_copy(mem, skip, bytes, src, false);
+}
+
+void kvblk_mem_tail_out(struct kvblk_mem *mem)
+{
+	mem_tail_copy(mem, false);
+}
+
+void kvblk_mem_zero(struct kvblk_mem *mem)
+{
+	u32 i;
+
+	for (i = 1; i < mem->nr; i++)
+		memset(bvec_virt(&mem->bv[i]), 0, mem->bv[i].bv_len);
+	/* the tail's kernel page is zero now */
+	mem_tail_copy(mem, false);
+}
+
+/* Calls for each chunk; a chunk may span vectors and a vector chunks. */
+static bool mem_each_crc(const struct kvblk_mem *mem, __le32 *set,
+			 const __le32 *check)
+{
+	u32 left = mem->bytes, room = 1u << KVBLK_CHUNK_SHIFT, crc = ~0, i;
+
+	for (i = 1; i < mem->nr && left; i++) {
+		const void *data = bvec_virt(&mem->bv[i]);
+		u32 len = min(mem->bv[i].bv_len, left);
+
+		left -= len;
+		while (len) {
+			u32 part = min(len, room);
+
+			crc = crc32c(crc, data, part);
+			data += part;
+			len -= part;
+			room -= part;
+			if (room && (len || left))
+				continue;
+			if (set)
+				*set++ = cpu_to_le32(~crc);
+			else if (*check++ != cpu_to_le32(~crc))
+				return false;
+			crc = ~0;
+			room = 1u << KVBLK_CHUNK_SHIFT;
+			cond_resched();
+		}
+	}
+	return true;
+}
+
+void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs)
+{
+	mem_each_crc(mem, crcs, NULL);
+}
+
+bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs)
+{
+	return mem_each_crc(mem, NULL, crcs);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Differences between the kernels that kvblk builds on, the only place with
+ * #if. The code is written to 7.2; each shim says which upstream version makes
+ * it needless. A feature is found by Kbuild in the target's headers, not by a
+ * version number.
+ */
+#ifndef KVBLK_COMPAT_H
+#define KVBLK_COMPAT_H
+
+/* 6.15: io_uring_cmd_import_fixed() takes the issue flags */
+#ifndef KVBLK_HAVE_IMPORT_FIXED_FLAGS
+#define io_uring_cmd_import_fixed(ubuf, len, rw, iter, cmd, issue_flags) \
+	((void)(issue_flags), io_uring_cmd_import_fixed(ubuf, len, rw, iter, cmd))
+#endif
+
+/* 6.18: the extra word of a completion has a function of its own */
+#ifndef KVBLK_HAVE_CMD_DONE32
+#define io_uring_cmd_done32	io_uring_cmd_done
+#endif
+
+/*
+ * 6.19: task work gets a struct io_tw_req. KVBLK_TASK_WORK(name) is a callback
+ * for io_uring_cmd_complete_in_task() that calls name_cmd(cmd, issue_flags).
+ */
+#ifdef KVBLK_HAVE_IO_TW_REQ
+#define KVBLK_TASK_WORK(name)						\
+static void name(struct io_tw_req req, io_tw_token_t token)		\
+{									\
+	name##_cmd(io_uring_cmd_from_tw(req),				\
+		   IO_URING_CMD_TASK_WORK_ISSUE_FLAGS);			\
+}
+#else
+#define KVBLK_TASK_WORK(name)						\
+static void name(struct io_uring_cmd *cmd, unsigned int issue_flags)	\
+{									\
+	name##_cmd(cmd, issue_flags);					\
+}
+#endif
+
+#endif

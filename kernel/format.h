@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What lies on a member, byte for byte; Documentation/format.rst explains it.
+ * Everything is little endian. Offsets "in units" are multiples of 4 KiB.
+ *
+ *   0            superblock A (64 KiB)
+ *   64 KiB       superblock B
+ *   128 KiB      segment table: for each page of 127 entries two 4 KiB slots
+ *   data_start   segment 0, segment 1, ... (data_start: multiple of 1 MiB)
+ *
+ * A segment: records from its front, summary pages from its end downwards:
+ * page i is its last but i 4 KiB block and lists records 63 * i to 63 * i + 62
+ * in the order of their reservation.
+ */
+#ifndef KVBLK_FORMAT_H
+#define KVBLK_FORMAT_H
+
+#include <linux/types.h>
+
+#define KVBLK_UNIT_SHIFT	12
+#define KVBLK_UNIT		4096u
+#define KVBLK_CHUNK_SHIFT	16	/* bytes under one payload checksum */
+
+#define KVBLK_SB_MAGIC		0x31304b4c42564bULL	/* "KVBLK01" */
+#define KVBLK_TABLE_MAGIC	0x4254564b		/* "KVTB" */
+#define KVBLK_RECORD_MAGIC	0x4443455256564bULL	/* "KVVRECD" */
+#define KVBLK_FILLER_MAGIC	0x4c4c494656564bULL	/* "KVVFILL" */
+#define KVBLK_SUMMARY_MAGIC	0x4d4d555356564bULL	/* "KVVSUMM" */
+
+#define KVBLK_FORMAT_VERSION	1
+
+#define KVBLK_SB_BYTES		65536
+#define KVBLK_SB_OFFSET(copy)	((u64)(copy) * KVBLK_SB_BYTES)
+#define KVBLK_SB_TENANTS	960
+#define KVBLK_TABLE_OFFSET	(2ULL * KVBLK_SB_BYTES)
+#define KVBLK_DATA_ALIGN	0x100000	/* of data_start, bytes */
+
+#define KVBLK_SEGMENT_UNITS_MIN	(8u << 8)	/* 8 MiB */
+#define KVBLK_SEGMENT_UNITS_MAX	(1024u << 8)	/* 1 GiB */
+/* the shortest record has two units: one of header, one of payload */
+#define KVBLK_SEGMENT_RECORDS_MAX	(KVBLK_SEGMENT_UNITS_MAX / 2)
+#define KVBLK_RECORD_ALIGN_MIN	4096u		/* bytes */
+#define KVBLK_RECORD_ALIGN_MAX	65536u
+
+#define KVBLK_TENANT_IDS	0x4000	/* ids are below this */
+
+/*
+ * Every CRC on media, of payload and of metadata, is CRC32C as iSCSI and nvme
+ * have it (RFC 3720): start with all ones, invert at the end, that is
+ * ~crc32c(KVBLK_CRC_INIT, bytes, length).
+ */
+#define KVBLK_CRC_INIT		(~0u)
+
+/* bits of compat / ro / incompat; none is defined yet */
+
+/**
+ * enum kvblk_sb_state - how the pool was left
+ * @KVBLK_SB_CLEAN: stopped; all open segments were sealed
+ * @KVBLK_SB_ACTIVE: in use, or stopped by a crash
+ * @KVBLK_SB_ACTIVATING: about to be used; nothing has been written in this epoch
+ */
+enum kvblk_sb_state {
+	KVBLK_SB_CLEAN	= 1,
+	KVBLK_SB_ACTIVE	= 2,
+	KVBLK_SB_ACTIVATING = 3,
+};
+
+struct kvblk_d_tenant {
+	__le16 id;		/* 0 is "default"; never reused */
+	__le16 flags;		/* KVBLK_TENANTF_* */
+	__le32 reserved;
+	__le64 min_seq;		/* records with a smaller seq are dead */
+	__u8   name[32];
+	__u8   reserved2[16];
+} __packed;			/* 64 bytes */
+
+#define KVBLK_TENANTF_USED	0x01 /* else: the slot is free */
+
+struct kvblk_d_super {
+	__le64 magic;
+	__le32 crc;		/* crc32c of all 64 KiB, this field zero */
+	__le16 version;
+	__le16 state;		/* enum kvblk_sb_state */
+	__le32 compat;
+	__le32 ro_compat;
+	__le32 incompat;
+	__le32 pool_flags;
+	__le64 seq;		/* newer copy wins */
+	__le64 epoch;		/* of the pool, the newest that this member knows */
+	__le64 incarnation;	/* random, made at format */
+	__le64 birth;		/* pool's birth, seconds since 1970 */
+	__u8   pool_uuid[16];
+	__u8   member_uuid[16];
+	__u8   seed[32];	/* the pool's secret */
+	__u8   pool_name[32];
+	__u8   owner[64];	/* node that has it, or had it last */
+	__le64 size;		/* bytes of the member that are used */
+	__le64 data_start;	/* bytes */
+	__le32 segment_units;
+	__le32 nr_segments;
+	__le32 record_align;	/* bytes */
+	__le32 reserved0;
+	__le64 activation;	/* random, made with each assembly of the pool */
+	__le64 prev_epoch;	/* of the pool's life before */
+	__le64 prev_activation;
+	__u8   reserved[3816];	/* pads the fixed part to 4096 */
+	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
+} __packed;
+
+/**
+ * enum kvblk_segment_state - on media and in memory
+ * @KVBLK_SEG_FREE: may be opened under its generation
+ * @KVBLK_SEG_OPEN: takes records
+ * @KVBLK_SEG_SEALED: full, all its summary pages are durable
+ */
+enum kvblk_segment_state {
+	KVBLK_SEG_FREE		= 0,
+	KVBLK_SEG_OPEN		= 1,
+	KVBLK_SEG_SEALED	= 2,
+};
+
+#define KVBLK_SEGF_KILLS	0x01 /* headers differ from the summary */
+#define KVBLK_SEGF_UNPROVEN	0x02 /* was open at a crash: always check payloads */
+#define KVBLK_SEGF_ALL		(KVBLK_SEGF_KILLS | KVBLK_SEGF_UNPROVEN)
+
+struct kvblk_d_segment {
+	__le64 generation;	/* moves on when the segment is retired */
+	__u8   state;
+	__u8   class;
+	__le16 flags;		/* KVBLK_SEGF_* */
+	__le32 nr_records;	/* SEALED */
+	__le64 opened;		/* pool-wide order of opening */
+	__le64 reserved;
+} __packed;			/* 32 bytes */
+
+#define KVBLK_TABLE_ENTRIES	127
+
+struct kvblk_d_table {		/* 4096 bytes */
+	__le32 magic;
+	__le32 crc;		/* crc32c of the page, this field zero */
+	__le64 seq;		/* newer slot wins */
+	__le64 incarnation;
+	__le32 page;
+	__le32 time;		/* seconds since birth when written */
+	struct kvblk_d_segment segments[KVBLK_TABLE_ENTRIES];
+} __packed;
+
+#define KVBLK_RECF_NO_CRC	0x01 /* payload has no checksum (later) */
+
+enum kvblk_integrity {
+	KVBLK_INTEGRITY_NONE	= 0,
+	KVBLK_INTEGRITY_CRC32C	= 1,
+};
+
+#define KVBLK_HDR_KEY		512	/* where the key lies */
+#define KVBLK_HDR_CRCS		1024	/* where the chunk checksums lie */
+#define KVBLK_HDR_UNITS_MAX	2	/* of a header with all 1024 of them */
+
+struct kvblk_d_record {
+	__le64 magic;		/* RECORD or FILLER */
+	__le16 version;
+	__u8   header_units;	/* header's length */
+	__u8   integrity;
+	__u8   chunk_shift;
+	__u8   priority;
+	__le16 tenant;
+	__le64 incarnation;
+	__le32 segment;		/* of this member */
+	__le32 unit;		/* this header's place in the segment */
+	__le64 generation;
+	__le64 seq;
+	__le32 flags;
+	__le32 length;		/* payload bytes; a filler: units covered, header included */
+	__le64 layout_tag;
+	__le64 caller_tag;
+	__le64 id_hi;
+	__le64 id_lo;
+	__le64 parent;		/* id_lo of the parent, 0 for none */
+	__le32 expiry;		/* seconds since birth, 0 for never */
+	__le16 key_len;
+	__le16 key_epoch;	/* encryption, later */
+	__le32 reserved;
+	__le32 crc;		/* crc32c of the header, this field and mac zero */
+	__le64 mac;		/* SipHash of the bytes before it */
+	__u8   pad[392];	/* up to KVBLK_HDR_KEY */
+} __packed;
+
+struct kvblk_d_entry {
+	__le64 id_hi;
+	__le64 id_lo;
+	__le64 seq;
+	__le64 caller_tag;
+	__le64 parent;
+	__le32 unit;
+	__le32 length;
+	__le32 expiry;
+	__le16 tenant;
+	__u8   priority;
+	__u8   flags;		/* KVBLK_ENTF_* */
+	__le64 reserved;
+} __packed;			/* 64 bytes */
+
+#define KVBLK_ENTF_VALID	0x01 /* a record */
+#define KVBLK_ENTF_HOLE		0x02 /* no record in @length units from @unit on */
+
+#define KVBLK_SUMMARY_ENTRIES	63
+
+struct kvblk_d_summary {	/* 4096 bytes */
+	__le64 magic;
+	__le64 incarnation;
+	__le64 generation;
+	__le32 segment;
+	__le32 page;
+	__le32 nr_records;	/* of the segment; page 0 of a sealed one: all */
+	__le32 sealed;		/* 1: segment is sealed */
+	__le32 reserved;
+	__le32 crc;		/* crc32c of the page, this field and mac zero */
+	__le64 mac;		/* SipHash of the bytes before it */
+	__u8   pad[8];
+	struct kvblk_d_entry entries[KVBLK_SUMMARY_ENTRIES];
+} __packed;
+
+#endif

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Names of blocks.
+ *
+ * Rule: everything here is part of the on-media format. Ids lie in records and
+ * summaries, MACs are checked on every get; another label, word order or key
+ * makes every pool come back empty. selftests/host/hash_test.c holds vectors.
+ *
+ * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). A word of
+ * a derived key is SipHash_A(label, i) ^ SipHash_B(label, i): a label for each
+ * key, i for its two words. It looks random as long as one half of the seed is
+ * unknown, and no two words come from the same message.
+ *
+ * An id comes from a cascade. First the tenant picks two keys,
+ *
+ *	K_j = SipHash_id0(tenant | j << 16), SipHash_id1(tenant | j << 16)
+ *
+ * then hi = SipHash_K0(key), lo = SipHash_K1(key). id[0] and id[1] see nothing
+ * but these four 8-byte messages a tenant, K_j nothing but keys of one tenant.
+ * So no pair of tenant and key can be spelled like another one, whatever the
+ * lengths, and neither a copy of the key nor a prefix to it is needed. Every id
+ * may occur, all zeroes included.
+ */
+#include <linux/siphash.h>
+#include <linux/types.h>
+#include <linux/unaligned.h>
+
+#include "hash.h"
+
+/* ASCII, so that a dump of the messages shows what they are for */
+#define KVBLK_LABEL_ID0		0x3064692d6b6c6276ULL	/* "vblk-id0" */
+#define KVBLK_LABEL_ID1		0x3164692d6b6c6276ULL	/* "vblk-id1" */
+#define KVBLK_LABEL_MAC		0x63616d2d6b6c6276ULL	/* "vblk-mac" */
+
+static void siphash_key_read(siphash_key_t *key, const u8 bytes[16])
+{
+	key->key[0] = get_unaligned_le64(bytes);
+	key->key[1] = get_unaligned_le64(bytes + 8);
+}
+
+static void siphash_key_derive(siphash_key_t *key, u64 label,
+			       const siphash_key_t *a, const siphash_key_t *b)
+{
+	unsigned int i;
+
+	for (i = 0; i < 2; i++)
+		key->key[i] = siphash_2u64(label, i, a) ^
+			      siphash_2u64(label, i, b);
+}
+
+void kvblk_secret_derive(struct kvblk_secret *secret, const u8 seed[32])
+{
+	siphash_key_t a, b;
+
+	siphash_key_read(&a, seed);
+	siphash_key_read(&b, seed + 16);
+	siphash_key_derive(&secret->id[0], KVBLK_LABEL_ID0, &a, &b);
+	siphash_key_derive(&secret->id[1], KVBLK_LABEL_ID1, &a, &b);
+	siphash_key_derive(&secret->mac, KVBLK_LABEL_MAC, &a, &b);
+}
+
+void kvblk_tenant_keys_derive(struct kvblk_tenant_keys *keys,
+			      const struct kvblk_secret *secret, u16 tenant)
+{
+	unsigned int j;
+
+	for (j = 0; j < 2; j++) {
+		u64 message = tenant | j << 16;
+
+		keys->id[j].key[0] = siphash_1u64(message, &secret->id[0]);
+		keys->id[j].key[1] = siphash_1u64(message, &secret->id[1]);
+	}
+}
+
+struct kvblk_id kvblk_tenant_hash(const struct kvblk_tenant_keys *keys,
+				  const void *key, unsigned int len)
+{
+	return (struct kvblk_id) {
+		.hi = siphash(key, len, &keys->id[0]),
+		.lo = siphash(key, len, &keys->id[1]),
+	};
+}
+
+struct kvblk_id kvblk_hash_key(const struct kvblk_secret *secret, u16 tenant,
+			       const void *key, unsigned int len)
+{
+	struct kvblk_tenant_keys keys;
+
+	kvblk_tenant_keys_derive(&keys, secret, tenant);
+	return kvblk_tenant_hash(&keys, key, len);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The index: from a block's 128-bit id to where its record lies.
+ *
+ * A fixed array of cache-line buckets with three 20-byte slots each, two
+ * candidate buckets an id, at most two moves an insert, no allocation after
+ * kvblk_index_init(). Readers take no lock: RCU is not needed either, since
+ * buckets are never freed while the pool lives; a seqcount for each stripe of
+ * buckets tells them to read again. Writers lock the stripes they touch, in
+ * ascending order.
+ *
+ * Context: process context only, none of it sleeps but init. A reader that
+ * interrupts a writer on its own CPU would wait for it for ever.
+ *
+ * The rule: a slot in state WRITING or MOVING, and a leased one, leaves the
+ * index only by the hand of its owner, who names the exact slot it expects;
+ * or by the death of its segment, which takes all but WRITING ones.
+ *
+ * Pure logic: compiled for user space by selftests/host and `kvblk replay`.
+ */
+#ifndef KVBLK_INDEX_H
+#define KVBLK_INDEX_H
+
+#include <linux/types.h>
+#include <linux/spinlock.h>
+#include <linux/seqlock.h>
+#include <linux/atomic.h>
+
+#include "hash.h"
+
+#define KVBLK_INDEX_SEG_BITS	24	/* pool-wide segment numbers */
+#define KVBLK_INDEX_OFF_BITS	18	/* 4 KiB units in a segment: 1 GiB */
+#define KVBLK_INDEX_LEN_BITS	26	/* length - 1: 64 MiB */
+#define KVBLK_INDEX_TENANT_BITS	14
+
+/**
+ * enum kvblk_slot_state - who owns a slot
+ * @KVBLK_SLOT_FREE: nobody; any insert may take it
+ * @KVBLK_SLOT_WRITING: the put that inserted it, until its I/O is done
+ * @KVBLK_SLOT_LIVE: nobody; readable
+ * @KVBLK_SLOT_MOVING: reclaim, which copies the record; readable
+ */
+enum kvblk_slot_state {
+	KVBLK_SLOT_FREE,
+	KVBLK_SLOT_WRITING,
+	KVBLK_SLOT_LIVE,
+	KVBLK_SLOT_MOVING,
+};
+
+/**
+ * struct kvblk_slot - an unpacked slot
+ * @seg: pool-wide segment number
+ * @off: place of the record in the segment, 4 KiB units
+ * @len: payload length in bytes, 1 to 64 MiB
+ * @gen: low 16 bits of the segment's generation when the record was written
+ * @tenant: tenant id
+ * @state: &enum kvblk_slot_state
+ * @prio: the put's priority, 0 to 3
+ * @leased: a lease pins the entry
+ * @heat: tick of the last touch, 0 for never (a copy; see kvblk_index_touch())
+ * @expiry: seconds since the pool's birth at which it is gone, 0 for never
+ * @caller_tag: the caller's tag, 0 when the index was made without tags
+ */
+struct kvblk_slot {
+	u32 seg;
+	u32 off;
+	u32 len;
+	u16 gen;
+	u16 tenant;
+	u8 state;
+	u8 prio;
+	bool leased;
+	u8 heat;
+	u32 expiry;
+	u64 caller_tag;
+};
+
+/* One line of memory. Slots are packed by hand: bitfields would not be atomic. */
+struct kvblk_bucket;
+struct kvblk_stripe;
+
+/**
+ * struct kvblk_index - the index of a pool
+ * @buckets: nr_buckets lines, vmalloc: slots under the stripe, and their heat
+ *	in bytes that are written without a lock
+ * @expiry: a u32 for each slot, under the stripe; only those of slots that
+ *	have one are valid
+ * @tags: a u64 for each slot, under the stripe; NULL without caller tags
+ * @nr_buckets: at least 2
+ * @stripes: locks and seqcounts
+ * @nr_stripes: a power of two
+ * @seg_gen: low 16 bits of each segment's current generation, by segment
+ *	number; owned by the pool, read with READ_ONCE(). A LIVE or MOVING slot
+ *	whose generation differs is dead: not found, and free for inserts
+ * @nr_segs: entries of @seg_gen; a slot with a larger number is dead
+ * @nr_used: slots not FREE (dead ones count until they are swept)
+ * @nr_evicted: live entries that inserts threw out
+ */
+struct kvblk_index {
+	struct kvblk_bucket *buckets;
+	u32 *expiry;
+	u64 *tags;
+	u64 nr_buckets;
+	struct kvblk_stripe *stripes;
+	u32 nr_stripes;
+	const u16 *seg_gen;
+	u32 nr_segs;
+	atomic64_t nr_used;
+	atomic64_t nr_evicted;
+};
+
+/* Makes an index with room for @nr_slots; 0 or -ENOMEM. May sleep. */
+int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, bool tags,
+		     const u16 *seg_gen, u32 nr_segs);
+
+/* Frees it; also one whose init failed, or that is all zero. */
+void kvblk_index_destroy(struct kvblk_index *idx);
+
+/* Memory that it takes. */
+u64 kvblk_index_bytes(const struct kvblk_index *idx);
+
+/* Room: at least what init was asked for. */
+u64 kvblk_index_slots(const struct kvblk_index *idx);
+
+/* Brings the two lines of @id into the cache; a batch calls it ahead. */
+void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
+
+/*
+ * Copies the entry of @id to @slot, whatever its state. False: none, or dead;
+ * @slot may have been written all the same.
+ */
+bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
+		      struct kvblk_slot *slot);
+
+/*
+ * Inserts @slot (any state but FREE, every field in its range) for @id.
+ * Returns 0; -EEXIST with the present entry in @old; -ENOSPC when every
+ * candidate is WRITING, MOVING or leased, or (without @evict) live. When a live
+ * entry had to go for it, returns 1 with the victim in @old: its record must be
+ * killed on media by the caller, since it could come back after a restart
+ * otherwise. Victims: lowest prio first, then never touched, then oldest touch.
+ */
+int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
+		       const struct kvblk_slot *slot, struct kvblk_slot *old,
+		       bool evict);
+
+/*
+ * Replaces the entry of @id by @new (NULL: removes it) if it is still the one
+ * in @old: same segment, offset, generation and state. False: it is not.
+ * The leased bit and the heat of the entry stay as they are. A dead entry that
+ * matches is replaced all the same (its owner may be cleaning up).
+ */
+bool kvblk_index_replace(struct kvblk_index *idx, struct kvblk_id id,
+			 const struct kvblk_slot *old,
+			 const struct kvblk_slot *new);
+
+/*
+ * kvblk_index_replace(), but only if no lease pins the entry. How reclaim takes
+ * a block that it is going to drop: made MOVING, it can't be leased any more.
+ */
+bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id,
+		       const struct kvblk_slot *old,
+		       const struct kvblk_slot *new);
+
+/*
+ * Sets or clears the leased bit, if @id is still at @old's place (same segment,
+ * offset and generation). Only a LIVE entry that is not dead takes a lease.
+ */
+bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
+		       const struct kvblk_slot *old, bool leased);
+
+/* Notes a touch at @tick (1 to 255). Lockless, racy, harmless. */
+void kvblk_index_touch(struct kvblk_index *idx, struct kvblk_id id, u8 tick);
+
+/*
+ * Frees dead and expired slots of @nr buckets from @start on; returns the
+ * bucket to go on with, 0 when a pass is complete. @now: seconds since the
+ * pool's birth. Expired ones go when they are LIVE, leased or not; a MOVING
+ * one is its owner's. Adds to @dropped what was freed.
+ */
+u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now,
+		      u64 *dropped);
+
+#endif

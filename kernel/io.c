@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Bios. Everything goes through submit_bio() on the member's block device:
+ * queues, multipath, reconnects and TLS stay its driver's.
+ *
+ * The rule: each bio is counted in member->ios before its submission and at its
+ * completion, so that the watchdog sees a silent device whatever it has been
+ * asked for.
+ */
+#include <linux/sched/signal.h>
+
+#include "kvblk.h"
+#include "trace.h"
+
+static void io_account(struct kvblk_member *member)
+{
+	this_cpu_inc(member->ios->submitted);
+}
+
+static void io_unaccount(struct kvblk_member *member)
+{
+	this_cpu_inc(member->ios->done);
+	/* the watchdog tells; this may be an interrupt */
+	if (unlikely(READ_ONCE(member->suspect)))
+		WRITE_ONCE(member->suspect, false);
+}
+
+u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *donep)
+{
+	u64 submitted = 0, done = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		done += READ_ONCE(per_cpu_ptr(member->ios, cpu)->done);
+	/* what was submitted is no less than what is done */
+	smp_rmb();
+	for_each_possible_cpu(cpu)
+		submitted += READ_ONCE(per_cpu_ptr(member->ios, cpu)->submitted);
+	if (donep)
+		*donep = done;
+	return submitted - done;
+}
+
+static void io_drop(struct kvblk_io *io)
+{
+	if (atomic_dec_and_test(&io->pending))
+		io->done(io);
+}
+
+static void io_end_bio(struct bio *bio)
+{
+	struct kvblk_io *io = bio->bi_private;
+
+	io_unaccount(io->member);
+	/* never the errno: a status unknown to this kernel maps to 0 */
+	if (bio->bi_status)
+		cmpxchg(&io->status, 0, bio->bi_status);
+	bio_put(bio);
+	io_drop(io);
+}
+
+void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
+		    void (*done)(struct kvblk_io *io))
+{
+	io->member = member;
+	io->status = 0;
+	io->done = done;
+	atomic_set(&io->pending, 1);
+}
+
+void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+		     const struct bio_vec *bv, u32 nr)
+{
+	struct bio *bio = NULL;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		while (!bio || bio_add_page(bio, bv[i].bv_page, bv[i].bv_len,
+					    bv[i].bv_offset) != bv[i].bv_len) {
+			if (bio) {
+				pos += bio->bi_iter.bi_size;
+				submit_bio(bio);
+			}
+			bio = bio_alloc_bioset(io->member->bdev,
+					       bio_max_segs(nr - i), opf,
+					       GFP_NOIO, &io->member->pool->bios);
+			bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
+			bio->bi_private = io;
+			bio->bi_end_io = io_end_bio;
+			atomic_inc(&io->pending);
+			io_account(io->member);
+		}
+	}
+	if (bio)
+		submit_bio(bio);
+}
+
+void kvblk_io_end(struct kvblk_io *io)
+{
+	io_drop(io);
+}
+
+struct io_waiter {
+	struct kvblk_io io;
+	struct completion over;
+};
+
+static void io_wake(struct kvblk_io *io)
+{
+	complete(&container_of(io, struct io_waiter, io)->over);
+}
+
+/* Background work may wait as long as the device likes; nobody hangs on it. */
+static int io_wait(struct io_waiter *waiter)
+{
+	kvblk_io_end(&waiter->io);
+	wait_for_completion_state(&waiter->over, TASK_IDLE);
+	return waiter->io.status ? -EIO : 0;
+}
+
+int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+		  void *buf, size_t len)
+{
+	struct io_waiter waiter;
+	struct bio_vec bv[16];
+	u32 nr = 0, bytes = 0;
+
+	init_completion(&waiter.over);
+	kvblk_io_start(&waiter.io, member, io_wake);
+	if (!is_vmalloc_addr(buf)) {
+		bvec_set_virt(&bv[0], buf, len);
+		kvblk_io_submit(&waiter.io, opf, pos, bv, 1);
+		return io_wait(&waiter);
+	}
+	while (len) {
+		u32 part = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
+
+		bvec_set_page(&bv[nr++], vmalloc_to_page(buf), part,
+			      offset_in_page(buf));
+		buf += part;
+		bytes += part;
+		len -= part;
+		if (len && nr < ARRAY_SIZE(bv))
+			continue;
+		kvblk_io_submit(&waiter.io, opf, pos, bv, nr);
+		pos += bytes;
+		nr = 0;
+		bytes = 0;
+	}
+	return io_wait(&waiter);
+}
+
+int kvblk_io_flush(struct kvblk_member *member)
+{
+	struct io_waiter waiter;
+	struct bio *bio;
+
+	if (!bdev_write_cache(member->bdev))
+		return 0;
+	init_completion(&waiter.over);
+	kvblk_io_start(&waiter.io, member, io_wake);
+	bio = bio_alloc_bioset(member->bdev, 0, REQ_OP_WRITE | REQ_PREFLUSH,
+			       GFP_NOIO, &member->pool->bios);
+	bio->bi_private = &waiter.io;
+	bio->bi_end_io = io_end_bio;
+	atomic_inc(&waiter.io.pending);
+	io_account(member);
+	submit_bio(bio);
+	return io_wait(&waiter);
+}
+
+/*
+ * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
+ * that dies would kill the runtime by SIGPIPE. It is held back, and taken out
+ * again if it was not there before.
+ */
+bool kvblk_sigpipe_block(sigset_t *saved)
+{
+	sigset_t sigpipe;
+
+	siginitset(&sigpipe, sigmask(SIGPIPE));
+	sigprocmask(SIG_BLOCK, &sigpipe, saved);
+	return sigismember(&current->pending.signal, SIGPIPE);
+}
+
+void kvblk_sigpipe_restore(sigset_t *saved, bool was_pending)
+{
+	struct sighand_struct *sighand =
+		rcu_dereference_protected(current->sighand, true);
+	kernel_siginfo_t info;
+	enum pid_type type;
+	sigset_t others;
+
+	if (!was_pending && sigismember(&current->pending.signal, SIGPIPE)) {
+		siginitsetinv(&others, sigmask(SIGPIPE));
+		spin_lock_irq(&sighand->siglock);
+		dequeue_signal(&others, &info, &type);
+		spin_unlock_irq(&sighand->siglock);
+	}
+	sigprocmask(SIG_SETMASK, saved, NULL);
+}

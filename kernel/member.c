@@ -1,0 +1,703 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Members: block devices that come, serve, fall silent, die and go.
+ *
+ *   RESTORING -> UP -> REMOVING -> gone
+ *           \     \-> DEAD (device gone) -> REMOVING
+ *
+ * The rules:
+ * - A device holds a member from open to free, exclusively; what is on it is
+ *   overwritten only when it is blank, of this pool, or the administrator said
+ *   "format".
+ * - A member that has missed an activation of its pool, or a removal or death
+ *   of a sibling, has an older epoch: deletes may have passed it by, so it
+ *   comes back empty, under a new incarnation.
+ * - No member waits for another: background work is each member's own.
+ */
+#include <linux/netlink.h>
+#include <linux/slab.h>
+#include <linux/utsname.h>
+#include <linux/vmalloc.h>
+
+#include "kvblk.h"
+
+const char *const kvblk_member_state_names[] = {
+	[KVBLK_MEMBER_RESTORING] = "restoring",
+	[KVBLK_MEMBER_UP] = "up",
+	[KVBLK_MEMBER_DEAD] = "dead",
+	[KVBLK_MEMBER_REMOVING] = "removing",
+};
+
+/* ---- the device ---- */
+
+void kvblk_member_dies(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 state;
+
+	/* before anybody sees that it is dead: its blocks may come back */
+	atomic_inc(&pool->unsure);
+	for (state = KVBLK_MEMBER_RESTORING; state <= KVBLK_MEMBER_UP; state++)
+		if (cmpxchg(&member->state, state, KVBLK_MEMBER_DEAD) == state)
+			break;
+	if (state <= KVBLK_MEMBER_UP) {
+		WRITE_ONCE(member->unsure, true);
+		queue_delayed_work(pool->wq, &member->dead, 0);
+	} else {
+		atomic_dec(&pool->unsure);
+	}
+}
+
+static void member_mark_dead(struct block_device *bdev, bool surprise)
+{
+	lockdep_assert_held(&bdev->bd_holder_lock);
+	/* the member is freed after its file is put, and that takes the lock */
+	kvblk_member_dies(bdev->bd_holder);
+	mutex_unlock(&bdev->bd_holder_lock);
+}
+
+static const struct blk_holder_ops member_holder_ops = {
+	.mark_dead = member_mark_dead,
+};
+
+static void member_dead_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(to_delayed_work(work),
+						   struct kvblk_member, dead);
+	struct kvblk_pool *pool = member->pool;
+
+	/* who frees the member cancels this, maybe with the lock held */
+	if (READ_ONCE(pool->dying) || !mutex_trylock(&pool->admin)) {
+		queue_delayed_work(pool->wq, &member->dead, HZ / 10);
+		return;
+	}
+	dev_warn(&pool->dev, "member %s: device gone; its blocks are misses, remove it\n",
+		 member->name);
+	kvblk_event(pool, member, KVBLK_EV_MEMBER_DEAD, 0);
+	wake_up_all(&pool->space_wait);
+	kvblk_kill_retry(pool);
+	/* deletes pass it by from now on */
+	pool->epoch++;
+	member->outdated = true;
+	kvblk_pool_write_supers(pool);
+	mutex_unlock(&pool->admin);
+}
+
+static void member_ref_release(struct percpu_ref *ref)
+{
+	complete(&container_of(ref, struct kvblk_member, ref)->ref_done);
+}
+
+/* Reads both superblocks; the newest valid one ends in @sb. */
+static int super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
+		      enum kvblk_found *found)
+{
+	const size_t blank = 1u << 20;
+	struct kvblk_d_super *copy;
+	bool damaged = false;
+	int err, i;
+
+	copy = vmalloc(blank);
+	if (!copy)
+		return -ENOMEM;
+	*found = KVBLK_FOUND_OTHER;
+	for (i = 0; i < 2; i++) {
+		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+				    KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
+		if (err)
+			goto out;
+		err = kvblk_super_check(copy, member->size);
+		if (err && err != -ENODATA)
+			damaged = true;
+		if (err || (*found == KVBLK_FOUND_MEMBER &&
+			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
+			continue;
+		*found = KVBLK_FOUND_MEMBER;
+		memcpy(sb, copy, sizeof(*sb));
+	}
+	err = 0;
+	if (*found == KVBLK_FOUND_MEMBER)
+		goto out;
+	if (damaged) {
+		*found = KVBLK_FOUND_DAMAGED;
+		goto out;
+	}
+	err = kvblk_io_sync(member, REQ_OP_READ, 0, copy, blank);
+	if (!err && !memchr_inv(copy, 0, blank))
+		*found = KVBLK_FOUND_BLANK;
+out:
+	vfree(copy);
+	return err;
+}
+
+struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
+				       const struct kvblk_member_spec *spec,
+				       struct kvblk_d_super *sb,
+				       enum kvblk_found *found,
+				       struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	struct block_device *bdev;
+	struct file *file;
+	u32 align;
+	int err;
+
+	member = kzalloc(sizeof(*member), GFP_KERNEL);
+	if (!member)
+		return ERR_PTR(-ENOMEM);
+	member->pool = pool;
+	strscpy(member->path, spec->path, sizeof(member->path));
+	strscpy(member->name, kbasename(spec->path), sizeof(member->name));
+	init_completion(&member->ref_done);
+	spin_lock_init(&member->lock);
+	mutex_init(&member->table_lock);
+	INIT_LIST_HEAD(&member->ready);
+	INIT_LIST_HEAD(&member->free);
+	INIT_LIST_HEAD(&member->sealed);
+	INIT_LIST_HEAD(&member->retiring);
+	INIT_LIST_HEAD(&member->closing);
+	INIT_LIST_HEAD(&member->kills);
+	INIT_WORK(&member->log_work, kvblk_log_work);
+	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
+	INIT_WORK(&member->restore, kvblk_member_restore);
+	INIT_WORK(&member->kill_work, kvblk_kill_work);
+	INIT_DELAYED_WORK(&member->dead, member_dead_work);
+	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
+	member->last_done = jiffies;
+	member->ios = alloc_percpu(struct kvblk_ios);
+	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
+					    GFP_KERNEL) : -ENOMEM;
+	if (err)
+		goto free;
+
+	file = bdev_file_open_by_dev(spec->dev, BLK_OPEN_READ | BLK_OPEN_WRITE,
+				     member, &member_holder_ops);
+	if (IS_ERR(file)) {
+		err = PTR_ERR(file);
+		if (err == -EBUSY)
+			NL_SET_ERR_MSG_FMT(extack, "%s is in use (mounted, or held by another driver)",
+					   member->name);
+		else
+			NL_SET_ERR_MSG_FMT(extack, "%s can't be opened for writing",
+					   member->name);
+		goto ref;
+	}
+	member->bdev_file = file;
+	bdev = file_bdev(file);
+	member->bdev = bdev;
+	member->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
+	err = -EACCES;
+	if (bdev_read_only(bdev)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is read-only", member->name);
+		goto close;
+	}
+	err = -EINVAL;
+	if (bdev_logical_block_size(bdev) > KVBLK_UNIT) {
+		NL_SET_ERR_MSG_FMT(extack, "%s has logical blocks above 4 KiB: format it with 4 KiB or less",
+				   member->name);
+		goto close;
+	}
+	if (bdev_is_zoned(bdev)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is zoned, which is not supported",
+				   member->name);
+		goto close;
+	}
+	align = max3(KVBLK_UNIT, bdev_physical_block_size(bdev),
+		     (u32)bdev_io_min(bdev));
+	/* a stripe of a RAID is a wish, not a need */
+	if (!is_power_of_2(align) || align > 65536)
+		align = KVBLK_UNIT;
+	member->record_align = align;
+
+	err = super_read(member, sb, found);
+	if (err) {
+		NL_SET_ERR_MSG_FMT(extack, "%s can't be read", member->name);
+		goto close;
+	}
+	return member;
+close:
+	bdev_fput(member->bdev_file);
+	cancel_delayed_work_sync(&member->dead);
+ref:
+	percpu_ref_exit(&member->ref);
+free:
+	free_percpu(member->ios);
+	kfree(member);
+	return ERR_PTR(err);
+}
+
+void kvblk_member_free(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 i, granules;
+
+	/* mark_dead can't come any more once this returns */
+	bdev_fput(member->bdev_file);
+	cancel_delayed_work_sync(&member->dead);
+	/* it died before it became one of the pool's */
+	if (member->unsure && !member->removing)
+		atomic_dec(&pool->unsure);
+	cancel_work_sync(&member->log_work);
+	cancel_work_sync(&member->reclaim_work);
+	cancel_work_sync(&member->kill_work);
+	for (i = 0; member->segs && i < member->nr_segs; i++)
+		kvblk_open_free(member->segs[i].open);
+	if (member->slot) {
+		granules = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+		for (i = 0; i < granules; i++)
+			pool->granule[(member->seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
+	}
+	kvfree(member->segs);
+	kvfree(member->table_seq);
+	free_page((unsigned long)member->table_buf);
+	percpu_ref_exit(&member->ref);
+	free_percpu(member->ios);
+	kfree(member);
+}
+
+/* ---- format and superblocks ---- */
+
+int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 segment_size, struct netlink_ext_ack *extack)
+{
+	u64 seg = segment_size, room;
+	u32 pages, i;
+
+	if (sb) {
+		member->segment_units = le32_to_cpu(sb->segment_units);
+		member->nr_segs = le32_to_cpu(sb->nr_segments);
+		member->data_start = le64_to_cpu(sb->data_start);
+		member->record_align = le32_to_cpu(sb->record_align);
+		member->incarnation = le64_to_cpu(sb->incarnation);
+		member->epoch = le64_to_cpu(sb->epoch);
+		member->sb_seq = le64_to_cpu(sb->seq);
+		import_uuid(&member->uuid, sb->member_uuid);
+	} else {
+		if (seg && (!is_power_of_2(seg) || seg < KVBLK_SEGMENT_MIN ||
+			    seg > KVBLK_SEGMENT_MAX)) {
+			NL_SET_ERR_MSG(extack, "segment size must be a power of two from 8 MiB to 1 GiB");
+			return -EINVAL;
+		}
+		if (!seg)
+			for (seg = KVBLK_SEGMENT_DEFAULT;
+			     seg > KVBLK_SEGMENT_MIN && member->size / seg < 64;
+			     seg /= 2)
+				;
+		while (!segment_size && member->size / seg > KVBLK_SEGS_MAX / 4 &&
+		       seg < KVBLK_SEGMENT_MAX)
+			seg *= 2;
+		pages = DIV_ROUND_UP_ULL(member->size / seg, KVBLK_TABLE_ENTRIES);
+		member->data_start = round_up(KVBLK_TABLE_OFFSET +
+					      2ull * KVBLK_UNIT * pages, 1u << 20);
+		room = member->size > member->data_start ?
+			member->size - member->data_start : 0;
+		if (room / seg < KVBLK_MEMBER_SEGS_MIN) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is too small: it must hold 8 segments of %llu MiB and 1 MiB",
+					   member->name, seg >> 20);
+			return -EINVAL;
+		}
+		if (room / seg > KVBLK_SEGS_MAX) {
+			NL_SET_ERR_MSG_FMT(extack, "%s would have too many segments: choose larger ones",
+					   member->name);
+			return -EINVAL;
+		}
+		member->nr_segs = room / seg;
+		member->segment_units = seg >> KVBLK_UNIT_SHIFT;
+		member->incarnation = get_random_u64();
+		member->sb_seq = 0;
+		member->formatted = true;
+		uuid_gen(&member->uuid);
+	}
+	member->nr_logs = clamp(min(member->nr_segs / 32, num_possible_cpus()), 1u,
+				(u32)KVBLK_LOGS_NEW);
+	pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES);
+	member->segs = kvcalloc(member->nr_segs, sizeof(*member->segs), GFP_KERNEL);
+	member->table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
+	member->table_buf = (void *)get_zeroed_page(GFP_KERNEL);
+	if (!member->segs || !member->table_seq || !member->table_buf)
+		return -ENOMEM;
+	for (i = 0; i < member->nr_segs; i++) {
+		INIT_LIST_HEAD(&member->segs[i].link);
+		member->segs[i].gen = 1;
+	}
+	return 0;
+}
+
+int kvblk_member_write_super(struct kvblk_member *member, u16 state)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_d_super *sb;
+	u32 copies = member->sb_seq ? 1 : 2;
+	int err = 0;
+
+	sb = vzalloc(sizeof(*sb));
+	if (!sb)
+		return -ENOMEM;
+	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
+	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
+	sb->state = cpu_to_le16(state);
+	sb->pool_flags = cpu_to_le32(pool->flags);
+	sb->epoch = cpu_to_le64(pool->epoch);
+	sb->incarnation = cpu_to_le64(member->incarnation);
+	sb->birth = cpu_to_le64(pool->birth);
+	export_uuid(sb->pool_uuid, &pool->uuid);
+	export_uuid(sb->member_uuid, &member->uuid);
+	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
+	strscpy(sb->pool_name, pool->name, sizeof(sb->pool_name));
+	strscpy(sb->owner, init_utsname()->nodename, sizeof(sb->owner));
+	sb->size = cpu_to_le64(member->size);
+	sb->data_start = cpu_to_le64(member->data_start);
+	sb->segment_units = cpu_to_le32(member->segment_units);
+	sb->nr_segments = cpu_to_le32(member->nr_segs);
+	sb->record_align = cpu_to_le32(member->record_align);
+	sb->activation = cpu_to_le64(pool->activation);
+	sb->prev_epoch = cpu_to_le64(pool->prev_epoch);
+	sb->prev_activation = cpu_to_le64(pool->prev_activation);
+	sb->tenants[0].flags = cpu_to_le16(1);
+	strscpy(sb->tenants[0].name, "default", sizeof(sb->tenants[0].name));
+	/* a new member gets both copies, so that no former life shines through */
+	for (; copies && !err; copies--) {
+		u64 seq = member->sb_seq + 1;
+
+		sb->seq = cpu_to_le64(seq);
+		kvblk_super_seal(sb);
+		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
+				    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
+		if (!err)
+			err = kvblk_io_flush(member);
+		/* what failed may be torn: the next try hits the same copy */
+		if (!err)
+			member->sb_seq = seq;
+	}
+	if (!err)
+		WRITE_ONCE(member->epoch, pool->epoch);
+	vfree(sb);
+	return err;
+}
+
+/* A removed member is nobody's: its superblocks are zeroed. */
+static bool super_wipe(struct kvblk_member *member)
+{
+	void *zero = vzalloc(2 * KVBLK_SB_BYTES);
+	bool wiped;
+
+	wiped = zero && !kvblk_io_sync(member, REQ_OP_WRITE | REQ_META, 0, zero,
+				       2 * KVBLK_SB_BYTES) &&
+		!kvblk_io_flush(member);
+	vfree(zero);
+	return wiped;
+}
+
+/* ---- coming ---- */
+
+/* A run of granules for the member's segment numbers. */
+static int member_place(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 want = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+	u32 slot, at, run = 0;
+
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
+			break;
+	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
+		run = pool->granule[at] ? 0 : run + 1;
+	if (slot == KVBLK_MEMBERS_MAX || run < want)
+		return -ENOSPC;
+	member->slot = slot + 1;
+	member->seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
+	memset(&pool->granule[at - want], member->slot, want);
+	return 0;
+}
+
+int kvblk_member_prepare(struct kvblk_member *member, u16 state,
+			 struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 page, i;
+	int err;
+
+	lockdep_assert_held(&pool->admin);
+	err = member_place(member);
+	if (err) {
+		NL_SET_ERR_MSG(extack, "the pool has 64 members, or too many segments");
+		return err;
+	}
+	if (member->formatted) {
+		/* first of all: what is there belongs to nobody */
+		err = super_wipe(member) ? 0 : -EIO;
+		if (err)
+			goto unwritable;
+		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->nr_segs; page++) {
+			err = kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
+			if (err)
+				goto unwritable;
+		}
+		for (i = 0; i < member->nr_segs; i++)
+			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
+				   (u16)member->segs[i].gen);
+	}
+	err = kvblk_member_write_super(member, state);
+	if (!err)
+		return 0;
+unwritable:
+	NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+	return err;
+}
+
+int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	int err;
+
+	lockdep_assert_held(&pool->admin);
+	err = kvblk_member_write_super(member, KVBLK_SB_ACTIVE);
+	if (err) {
+		NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+		return err;
+	}
+	err = kvblk_sysfs_member_add(member);
+	if (err) {
+		NL_SET_ERR_MSG(extack, "no memory for the member's sysfs entry");
+		return err;
+	}
+	pool->nr_members++;
+	atomic_inc(&pool->restoring);
+	percpu_ref_get(&pool->users);
+	rcu_assign_pointer(pool->members[member->slot - 1], member);
+	kvblk_pool_limits(pool);
+	queue_work(pool->wq, &member->restore);
+	return 0;
+}
+
+bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 add_flags, struct netlink_ext_ack *extack)
+{
+	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN ||
+	    !strcmp(sb->owner, init_utsname()->nodename) ||
+	    (add_flags & KVBLK_ADD_FORCE))
+		return false;
+	NL_SET_ERR_MSG_FMT(extack, "%s was in use by node %.20s: say \"force\" if that one is down",
+			   member->name, sb->owner);
+	return true;
+}
+
+int kvblk_member_add(struct kvblk_pool *pool, const struct kvblk_member_spec *spec,
+		     u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member, *other;
+	enum kvblk_found found;
+	struct kvblk_d_super *sb;
+	int err, i;
+
+	sb = vmalloc(sizeof(*sb));
+	if (!sb)
+		return -ENOMEM;
+	mutex_lock(&kvblk_assembly_lock);
+	mutex_lock(&pool->admin);
+	if (pool->dying) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		err = -ENODEV;
+		goto out;
+	}
+	kvblk_for_each_member(pool, other, i)
+		if (!strcmp(other->name, kbasename(spec->path))) {
+			NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already",
+					   other->name);
+			err = -EEXIST;
+			goto out;
+		}
+	member = kvblk_member_open(pool, spec, sb, &found, extack);
+	if (IS_ERR(member)) {
+		err = PTR_ERR(member);
+		goto out;
+	}
+	if (!(add_flags & KVBLK_ADD_FORMAT) && found == KVBLK_FOUND_MEMBER &&
+	    kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
+				   member->name);
+		err = -EEXIST;
+		goto free;
+	}
+	/* what it holds of this pool's past may have been deleted since */
+	if (!(add_flags & KVBLK_ADD_FORMAT) && found != KVBLK_FOUND_BLANK &&
+	    !(found == KVBLK_FOUND_MEMBER &&
+	      !memcmp(sb->pool_uuid, &pool->uuid, sizeof(sb->pool_uuid)))) {
+		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
+				   member->name);
+		err = -ENOTEMPTY;
+		goto free;
+	}
+	err = -EREMOTE;
+	if (!(add_flags & KVBLK_ADD_FORMAT) && found == KVBLK_FOUND_MEMBER &&
+	    kvblk_super_owned(member, sb, add_flags, extack))
+		goto free;
+	err = kvblk_member_setup(member, NULL, spec->segment_size, extack);
+	if (!err)
+		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
+	if (!err)
+		err = kvblk_member_start(member, extack);
+	if (!err) {
+		/* it knows the epoch: it may be the first one that does */
+		kvblk_pool_write_supers(pool);
+		goto out;
+	}
+free:
+	kvblk_member_free(member);
+out:
+	mutex_unlock(&pool->admin);
+	mutex_unlock(&kvblk_assembly_lock);
+	vfree(sb);
+	return err;
+}
+
+/* ---- going ---- */
+
+void kvblk_member_stop(struct kvblk_member *member)
+{
+	struct kvblk_segment *seg, *next;
+
+	WRITE_ONCE(member->state, member->state == KVBLK_MEMBER_DEAD ?
+		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
+	flush_work(&member->restore);
+	flush_work(&member->log_work);
+	cancel_work_sync(&member->reclaim_work);
+	cancel_delayed_work_sync(&member->checkpoint);
+	kvblk_log_close(member);
+	flush_work(&member->log_work);
+	cancel_work_sync(&member->reclaim_work);
+	cancel_delayed_work_sync(&member->checkpoint);
+	list_for_each_entry_safe(seg, next, &member->ready, link) {
+		seg->state = KVBLK_SEG_FREE;
+		list_del_init(&seg->link);
+		if (member->state != KVBLK_MEMBER_DEAD)
+			kvblk_table_write(member, seg - member->segs);
+	}
+}
+
+static void member_remove_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
+	struct kvblk_pool *pool = member->pool;
+	bool dead = member->state == KVBLK_MEMBER_DEAD, wiped;
+	u64 at = 0, dropped = 0;
+	u32 i, pass = 0;
+
+	/* restore leaves; kills are needless now; reclaim takes references itself */
+	flush_work(&member->restore);
+	kvblk_kill_retry(pool);
+	cancel_work_sync(&member->reclaim_work);
+	percpu_ref_kill(&member->ref);
+	wait_for_completion_state(&member->ref_done, TASK_IDLE);
+	kvblk_member_stop(member);
+	for (i = 0; i < member->nr_segs; i++)
+		WRITE_ONCE(pool->seg_gen[member->seg_base + i],
+			   (u16)(member->segs[i].gen + 1));
+	/*
+	 * Its segment numbers are given away again: nothing may know them. Twice,
+	 * for an insert may have moved one behind the first pass's back.
+	 */
+	do {
+		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool),
+				       &dropped);
+		cond_resched();
+	} while (at || ++pass < 2);
+	/* nobody's: it can't come back */
+	wiped = !dead && super_wipe(member);
+
+	kvblk_sysfs_member_del(member);
+	mutex_lock(&pool->admin);
+	if (wiped && member->unsure)
+		atomic_dec(&pool->unsure);
+	else if (member->unsure)
+		pool->nr_lost++;
+	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
+	pool->nr_members--;
+	kvblk_pool_limits(pool);
+	mutex_unlock(&pool->admin);
+	synchronize_rcu();
+	dev_info(&pool->dev, "member %s: removed\n", member->name);
+	kvblk_event(pool, member, KVBLK_EV_MEMBER_DOWN, 0);
+	kvblk_member_free(member);
+	percpu_ref_put(&pool->users);
+}
+
+int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
+			struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	int i;
+
+	guard(mutex)(&pool->admin);
+	if (READ_ONCE(pool->dying)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	kvblk_for_each_member(pool, member, i) {
+		if (strcmp(member->name, name))
+			continue;
+		if (member->removing) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", name);
+			return -EALREADY;
+		}
+		if (!percpu_ref_tryget_live(&pool->users)) {
+			NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+			return -ENODEV;
+		}
+		member->removing = true;
+		/* from the moment that its blocks can't be found; a dead one's are counted */
+		atomic_inc(&pool->unsure);
+		if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
+		    KVBLK_MEMBER_UP ||
+		    cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+			    KVBLK_MEMBER_REMOVING) == KVBLK_MEMBER_RESTORING)
+			member->unsure = true;
+		else
+			atomic_dec(&pool->unsure);
+		/* deletes pass it by from now on */
+		pool->epoch++;
+		member->outdated = true;
+		kvblk_pool_write_supers(pool);
+		INIT_WORK(&member->remove, member_remove_work);
+		queue_work(pool->wq, &member->remove);
+		return 0;
+	}
+	NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
+	return -ENOENT;
+}
+
+/* ---- watching ---- */
+
+void kvblk_member_watch(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	u64 done, inflight = kvblk_member_inflight(member, &done);
+	unsigned long silent;
+	bool suspect;
+
+	/* what was idle at the last look has not been silent since */
+	if (!inflight || !member->seen_inflight || done != member->seen_done)
+		member->last_done = jiffies;
+	member->seen_inflight = inflight;
+	member->seen_done = done;
+	silent = jiffies - member->last_done;
+	/* each time anew: a completion may pass between look and store */
+	suspect = inflight &&
+		  silent > msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
+	WRITE_ONCE(member->suspect, suspect);
+	if (suspect == member->suspect_told)
+		return;
+	member->suspect_told = suspect;
+	if (suspect) {
+		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
+			 member->name, jiffies_to_msecs(silent));
+		kvblk_event(pool, member, KVBLK_EV_MEMBER_SUSPECT,
+			    jiffies_to_msecs(silent));
+		wake_up_all(&pool->settle_wait);
+	} else {
+		dev_info(&pool->dev, "member %s: answers again\n", member->name);
+		kvblk_event(pool, member, KVBLK_EV_MEMBER_ANSWERS, 0);
+		kvblk_log_kick(member);
+		kvblk_kill_retry(pool);
+	}
+}

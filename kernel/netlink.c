@@ -1,0 +1,939 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Generic netlink: what an administrator asks for, what he sees, and events.
+ * The contract is uapi/netlink/kvblk.yaml; policies and the table of operations
+ * in netlink_gen.c come from it.
+ *
+ * The rule: each refusal carries a sentence and has changed nothing. Types of
+ * attributes are refused by the generated policies, values here or in pool.c
+ * and member.c.
+ *
+ * Operations run in parallel. Replies take no lock of a pool: a member that
+ * hangs must not hang those who look why. pool->users keeps a pool's parts
+ * while they are shown, RCU its members. A dump goes through pools by name, so
+ * that it goes on where it was, whatever comes and goes meanwhile.
+ */
+#include <linux/blkdev.h>
+#include <linux/build_bug.h>
+#include <linux/cleanup.h>
+#include <linux/llist.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/overflow.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <net/genetlink.h>
+
+#include "kvblk.h"
+#include "netlink_gen.h"
+
+/* More of them in the queue: new ones are dropped. */
+#define EVENTS_MAX		4096
+
+static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
+static_assert(sizeof_field(struct kvblk_member, path) ==
+	      KVBLK_PATH_LEN_MAX + 1);
+static_assert(sizeof_field(struct kvblk_member_spec, path) ==
+	      KVBLK_PATH_LEN_MAX + 1);
+static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
+static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
+static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
+static_assert((int)KVBLK_MEMBER_STATUS_RESTORING == (int)KVBLK_MEMBER_RESTORING);
+static_assert((int)KVBLK_MEMBER_STATUS_UP == (int)KVBLK_MEMBER_UP);
+static_assert((int)KVBLK_MEMBER_STATUS_DEAD == (int)KVBLK_MEMBER_DEAD);
+static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
+static_assert((int)KVBLK_EVENT_POOL_UP == (int)KVBLK_EV_POOL_UP);
+static_assert((int)KVBLK_EVENT_MEMBER_SUSPECT == (int)KVBLK_EV_MEMBER_SUSPECT);
+static_assert((int)KVBLK_EVENT_REQUEST_FAILED == (int)KVBLK_EV_REQUEST_FAILED);
+static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
+	      (int)KVBLK_COUNTERS);
+static_assert(KVBLK_A_COUNTER_SEGMENTS_OPENED - KVBLK_A_COUNTER_PUTS ==
+	      (int)KVBLK_C_SEGS_OPENED);
+static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
+
+static bool nl_put_u64(struct sk_buff *skb, int type, u64 value, int pad)
+{
+	return nla_put_u64_64bit(skb, type, value, pad);
+}
+
+/* ---- requests ---- */
+
+static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
+{
+	if (netlink_capable(skb, CAP_SYS_ADMIN))
+		return 0;
+	NL_SET_ERR_MSG(info->extack,
+		       "this takes CAP_SYS_ADMIN in the initial user namespace; run it as root");
+	return -EPERM;
+}
+
+/* A name in @attr, which has passed its policy; NULL with a sentence. */
+static const char *nl_name(const struct nlattr *attr,
+			   struct netlink_ext_ack *extack)
+{
+	const char *name = nla_data(attr);
+	size_t len = strlen(name);
+
+	if (len > 0 && len < KVBLK_NAME_MAX)
+		return name;
+	NL_SET_ERR_MSG_ATTR(extack, attr, "a name has 1 to 31 characters");
+	return NULL;
+}
+
+/*
+ * The pool that attribute @type names, with a reference on its device. When
+ * there is none, an ERR_PTR() and a sentence.
+ */
+static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
+{
+	struct kvblk_pool *pool;
+	const char *name;
+
+	if (GENL_REQ_ATTR_CHECK(info, type)) {
+		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
+		return ERR_PTR(-EINVAL);
+	}
+	name = nl_name(info->attrs[type], info->extack);
+	if (!name)
+		return ERR_PTR(-EINVAL);
+	pool = kvblk_pool_find(name);
+	if (!pool) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type],
+				    "there is no pool of this name; look at the list of pools");
+		return ERR_PTR(-ENOENT);
+	}
+	return pool;
+}
+
+static u32 nl_u32(struct genl_info *info, int type)
+{
+	return info->attrs[type] ? nla_get_u32(info->attrs[type]) : 0;
+}
+
+/* Takes path and segment size of a member out of @attrs, checked. */
+static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
+			  struct netlink_ext_ack *extack)
+{
+	const struct nlattr *path = attrs[KVBLK_A_MEMBER_PATH];
+	const struct nlattr *size = attrs[KVBLK_A_MEMBER_SEGMENT_SIZE];
+	size_t len;
+	int err;
+
+	if (!path) {
+		NL_SET_ERR_ATTR_MISS(extack, NULL, KVBLK_A_MEMBER_PATH);
+		NL_SET_ERR_MSG(extack,
+			       "a member needs the path of its block device");
+		return -EINVAL;
+	}
+	len = strlen(nla_data(path));
+	if (!len || len > KVBLK_PATH_LEN_MAX) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "a path has 1 to 127 characters; use a shorter link in /dev");
+		return -EINVAL;
+	}
+	strscpy(spec->path, nla_data(path));
+	len = strlen(kbasename(spec->path));
+	if (!len || len >= KVBLK_NAME_MAX) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "the last part of a path is the member's name: 1 to 31 characters; use another link in /dev");
+		return -EINVAL;
+	}
+	err = lookup_bdev(spec->path, &spec->dev);
+	if (err) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "the path does not lead to a block device");
+		return err;
+	}
+	spec->segment_size = size ? nla_get_u32(size) : 0;
+	if (spec->segment_size &&
+	    (!is_power_of_2(spec->segment_size) ||
+	     spec->segment_size < KVBLK_SEGMENT_MIN ||
+	     spec->segment_size > KVBLK_SEGMENT_MAX)) {
+		NL_SET_ERR_MSG_ATTR(extack, size,
+				    "a segment's size is a power of two from 8 MiB to 1 GiB, or 0 to let the kernel choose");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Fills @specs, KVBLK_MEMBERS_MAX of them; their number or an error. */
+static int nl_member_specs(struct genl_info *info,
+			   struct kvblk_member_spec *specs)
+{
+	struct nlattr *tb[KVBLK_A_MEMBER_SEGMENT_SIZE + 1];
+	struct nlattr *attr;
+	int err, rem, nr = 0;
+
+	nlmsg_for_each_attr(attr, info->nlhdr, GENL_HDRLEN, rem) {
+		if (nla_type(attr) != KVBLK_A_POOL_MEMBER)
+			continue;
+		if (nr == KVBLK_MEMBERS_MAX) {
+			NL_SET_ERR_MSG_ATTR(info->extack, attr,
+					    "a pool has at most 64 members");
+			return -EINVAL;
+		}
+		err = nla_parse_nested(tb, ARRAY_SIZE(tb) - 1, attr,
+				       kvblk_member_spec_nl_policy,
+				       info->extack);
+		if (!err)
+			err = nl_member_spec(tb, &specs[nr], info->extack);
+		if (err)
+			return err;
+		nr++;
+	}
+	if (!nr) {
+		NL_SET_ERR_ATTR_MISS(info->extack, NULL, KVBLK_A_POOL_MEMBER);
+		NL_SET_ERR_MSG(info->extack, "a pool needs at least one member");
+		return -EINVAL;
+	}
+	return nr;
+}
+
+/* ---- events ---- */
+
+/* An event on its way from any context to the worker that sends it. */
+struct nl_event {
+	struct llist_node node;
+	enum kvblk_event_type type;
+	u64 value;
+	u64 time;
+	char pool[KVBLK_NAME_MAX];
+	char member[sizeof_field(struct kvblk_member, name)];
+};
+
+static void nl_send_events(struct work_struct *work);
+static DECLARE_WORK(nl_event_work, nl_send_events);
+static LLIST_HEAD(nl_events);
+static atomic_t nl_nr_events;
+
+static void nl_send_event(const struct nl_event *event)
+{
+	const int pad = KVBLK_A_EVENT_PAD;
+	struct sk_buff *skb;
+	void *hdr;
+
+	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	if (!skb)
+		return;
+	hdr = genlmsg_put(skb, 0, 0, &kvblk_nl_family, 0, KVBLK_CMD_EVENT_NTF);
+	if (!hdr ||
+	    nla_put_u32(skb, KVBLK_A_EVENT_TYPE, event->type) ||
+	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
+	    (event->member[0] &&
+	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
+	    nl_put_u64(skb, KVBLK_A_EVENT_VALUE, event->value, pad) ||
+	    nl_put_u64(skb, KVBLK_A_EVENT_TIME, event->time, pad)) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, hdr);
+	genlmsg_multicast(&kvblk_nl_family, skb, 0, KVBLK_NLGRP_EVENTS,
+			  GFP_KERNEL);
+}
+
+static void nl_send_events(struct work_struct *work)
+{
+	struct llist_node *list = llist_del_all(&nl_events);
+	struct nl_event *event, *next;
+
+	list = llist_reverse_order(list);
+	llist_for_each_entry_safe(event, next, list, node) {
+		nl_send_event(event);
+		kfree(event);
+		atomic_dec(&nl_nr_events);
+	}
+}
+
+/*
+ * Netlink must not be entered from interrupts, where most I/O completes, so a
+ * worker sends. It needs neither pool nor member any more.
+ */
+static void nl_event(const char *pool, const char *member,
+		     enum kvblk_event_type type, u64 value)
+{
+	struct nl_event *event;
+
+	if (!genl_has_listeners(&kvblk_nl_family, &init_net,
+				KVBLK_NLGRP_EVENTS))
+		return;
+	if (atomic_inc_return(&nl_nr_events) > EVENTS_MAX)
+		goto drop;
+	event = kzalloc(sizeof(*event), GFP_ATOMIC | __GFP_NOWARN);
+	if (!event)
+		goto drop;
+	event->type = type;
+	event->value = value;
+	event->time = ktime_get_real_ns();
+	strscpy(event->pool, pool);
+	strscpy(event->member, member);
+	if (llist_add(&event->node, &nl_events))
+		schedule_work(&nl_event_work);
+	return;
+drop:
+	atomic_dec(&nl_nr_events);
+}
+
+void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
+		 enum kvblk_event_type type, u64 value)
+{
+	nl_event(pool->name, member ? member->name : "", type, value);
+}
+
+/* ---- requests that read and write devices ---- */
+
+/* How long such a request is waited for. */
+#define JOB_WAIT_MS		5000
+
+enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
+
+/*
+ * A doit() holds a lock that all of generic netlink needs, and a device may
+ * answer in ten minutes. So a worker does it, and the request waits a while.
+ * Who comes last frees the job.
+ */
+struct nl_job {
+	struct work_struct work;
+	struct completion over;
+	int (*run)(struct nl_job *job);
+	int err;
+	atomic_t state;			/* &enum nl_job_state */
+	struct netlink_ext_ack extack;
+	struct kvblk_pool *pool;	/* with a reference on its device, or NULL */
+	char name[KVBLK_NAME_MAX];	/* of the pool */
+	char member[KVBLK_NAME_MAX];
+	bool force;
+	u32 pool_flags;
+	u32 add_flags;
+	u64 nr_slots;
+	u32 nr_specs;
+	struct kvblk_member_spec specs[];
+};
+
+static struct workqueue_struct *nl_jobs;
+
+static void nl_job_free(struct nl_job *job)
+{
+	if (job->pool)
+		put_device(&job->pool->dev);
+	kvfree(job);
+}
+
+static void nl_job_work(struct work_struct *work)
+{
+	struct nl_job *job = container_of(work, struct nl_job, work);
+	int err = job->run(job);
+
+	if (err == -ENOMEM && !job->extack._msg)
+		NL_SET_ERR_MSG(&job->extack, "no memory for the request");
+	job->err = err;
+	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_DONE) ==
+	    NL_JOB_WAITED_FOR) {
+		complete_all(&job->over);
+	} else {
+		if (err) {
+			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
+			       err, job->extack._msg ?: "");
+			nl_event(job->name, job->member, KVBLK_EV_REQUEST_FAILED,
+				 -err);
+		}
+		nl_job_free(job);
+	}
+	/* unloading flushes the workqueue */
+	module_put(THIS_MODULE);
+}
+
+static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
+{
+	struct nl_job *job = kvzalloc(struct_size(job, specs, nr_specs), GFP_KERNEL);
+
+	if (!job)
+		NL_SET_ERR_MSG(info->extack, "no memory for the request");
+	return job;
+}
+
+/* Does it, and frees it. */
+static int nl_job_run(struct genl_info *info, struct nl_job *job,
+		      int (*run)(struct nl_job *job))
+{
+	int err;
+
+	if (!try_module_get(THIS_MODULE)) {
+		NL_SET_ERR_MSG(info->extack, "the module is being unloaded");
+		nl_job_free(job);
+		return -ENODEV;
+	}
+	job->run = run;
+	init_completion(&job->over);
+	INIT_WORK(&job->work, nl_job_work);
+	queue_work(nl_jobs, &job->work);
+	wait_for_completion_killable_timeout(&job->over,
+					     msecs_to_jiffies(JOB_WAIT_MS));
+	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_LEFT) ==
+	    NL_JOB_WAITED_FOR) {
+		NL_SET_ERR_MSG(info->extack,
+			       "a device takes its time: the request goes on, an event tells its end");
+		return -EINPROGRESS;
+	}
+	/* the worker may be about to say so */
+	wait_for_completion(&job->over);
+	err = job->err;
+	/* constant, or in a buffer of the job's */
+	if (job->extack._msg == job->extack._msg_buf)
+		NL_SET_ERR_MSG_FMT(info->extack, "%s", job->extack._msg_buf);
+	else
+		info->extack->_msg = job->extack._msg;
+	nl_job_free(job);
+	return err;
+}
+
+static int nl_pool_create(struct nl_job *job)
+{
+	return kvblk_pool_create(job->name, job->pool_flags, job->nr_slots,
+				 job->specs, job->nr_specs, job->add_flags,
+				 &job->extack);
+}
+
+int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nl_job *job;
+	const char *name;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_POOL_NAME)) {
+		NL_SET_ERR_MSG(info->extack, "a pool needs a name");
+		return -EINVAL;
+	}
+	name = nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
+	if (!name)
+		return -EINVAL;
+	job = nl_job_alloc(info, KVBLK_MEMBERS_MAX);
+	if (!job)
+		return -ENOMEM;
+	err = nl_member_specs(info, job->specs);
+	if (err < 0) {
+		nl_job_free(job);
+		return err;
+	}
+	job->nr_specs = err;
+	strscpy(job->name, name);
+	job->pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS);
+	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
+	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
+		job->nr_slots = nla_get_u64(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
+	return nl_job_run(info, job, nl_pool_create);
+}
+
+static int nl_pool_destroy(struct nl_job *job)
+{
+	return kvblk_pool_destroy(job->name, job->force, &job->extack);
+}
+
+int kvblk_nl_pool_destroy_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nl_job *job;
+	const char *name;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_POOL_NAME)) {
+		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
+		return -EINVAL;
+	}
+	name = nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
+	if (!name)
+		return -EINVAL;
+	job = nl_job_alloc(info, 0);
+	if (!job)
+		return -ENOMEM;
+	strscpy(job->name, name);
+	job->force = info->attrs[KVBLK_A_POOL_FORCE];
+	return nl_job_run(info, job, nl_pool_destroy);
+}
+
+/* A job for a member @name of the pool that attribute KVBLK_A_MEMBER_POOL names. */
+static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
+{
+	struct kvblk_pool *pool = nl_pool(info, KVBLK_A_MEMBER_POOL);
+	struct nl_job *job;
+
+	if (IS_ERR(pool))
+		return ERR_CAST(pool);
+	job = nl_job_alloc(info, 1);
+	if (!job) {
+		put_device(&pool->dev);
+		return ERR_PTR(-ENOMEM);
+	}
+	job->pool = pool;
+	strscpy(job->name, pool->name);
+	strscpy(job->member, name);
+	return job;
+}
+
+static int nl_member_add(struct nl_job *job)
+{
+	return kvblk_member_add(job->pool, job->specs, job->add_flags, &job->extack);
+}
+
+int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct kvblk_member_spec spec;
+	struct nl_job *job;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	err = nl_member_spec(info->attrs, &spec, info->extack);
+	if (err)
+		return err;
+	job = nl_member_job(info, kbasename(spec.path));
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	job->specs[0] = spec;
+	job->add_flags = nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS);
+	return nl_job_run(info, job, nl_member_add);
+}
+
+/* The name of a member in a request; NULL with a sentence. */
+static const char *nl_member_name(struct genl_info *info)
+{
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_MEMBER_NAME)) {
+		NL_SET_ERR_MSG(info->extack,
+			       "say which member: its name is missing");
+		return NULL;
+	}
+	return nl_name(info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
+}
+
+static int nl_member_remove(struct nl_job *job)
+{
+	return kvblk_member_remove(job->pool, job->member, &job->extack);
+}
+
+int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nl_job *job;
+	const char *name;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	name = nl_member_name(info);
+	if (!name)
+		return -EINVAL;
+	job = nl_member_job(info, name);
+	return IS_ERR(job) ? PTR_ERR(job) : nl_job_run(info, job, nl_member_remove);
+}
+
+/* ---- replies ---- */
+
+static void *nl_begin(struct sk_buff *skb, const struct genl_info *info,
+		      int flags)
+{
+	return genlmsg_put(skb, info->snd_portid, info->snd_seq,
+			   &kvblk_nl_family, flags, info->genlhdr->cmd);
+}
+
+/* Ends the message at @hdr, or takes it back when it did not fit. */
+static int nl_end(struct sk_buff *skb, void *hdr, bool full)
+{
+	if (full) {
+		genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+	return 0;
+}
+
+/* What kvblk_pool_capacity() and kvblk_pool_free_bytes() tell, in segments. */
+static void nl_count_segments(struct kvblk_pool *pool, u32 *nr, u32 *nr_free)
+{
+	struct kvblk_member *member;
+	int i;
+
+	*nr = 0;
+	*nr_free = 0;
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i) {
+		u32 state = READ_ONCE(member->state);
+
+		if (state <= KVBLK_MEMBER_UP)
+			*nr += member->nr_segs;
+		if (state == KVBLK_MEMBER_UP)
+			*nr_free += kvblk_member_avail(member);
+	}
+}
+
+static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
+			int flags, struct kvblk_pool *pool)
+{
+	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
+	const int pad = KVBLK_A_POOL_PAD;
+	u32 nr_segs, nr_free;
+	bool full;
+	void *hdr;
+
+	hdr = nl_begin(skb, info, flags);
+	if (!hdr)
+		return -EMSGSIZE;
+	nl_count_segments(pool, &nr_segs, &nr_free);
+	snprintf(node, sizeof(node), "kvblk/%s/default", pool->name);
+	full = nla_put_string(skb, KVBLK_A_POOL_NAME, pool->name) ||
+	       nla_put(skb, KVBLK_A_POOL_UUID, UUID_SIZE, &pool->uuid) ||
+	       nla_put_u32(skb, KVBLK_A_POOL_FLAGS, pool->flags) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_BIRTH, pool->birth, pad) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_EPOCH, READ_ONCE(pool->epoch),
+			  pad) ||
+	       nla_put_u32(skb, KVBLK_A_POOL_NR_MEMBERS,
+			   READ_ONCE(pool->nr_members)) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_CAPACITY,
+			  kvblk_pool_capacity(pool), pad) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_FREE,
+			  kvblk_pool_free_bytes(pool), pad) ||
+	       nla_put_u32(skb, KVBLK_A_POOL_NR_SEGMENTS, nr_segs) ||
+	       nla_put_u32(skb, KVBLK_A_POOL_FREE_SEGMENTS, nr_free) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_SLOTS,
+			  kvblk_index_slots(&pool->index), pad) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_USED,
+			  atomic64_read(&pool->index.nr_used), pad) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_EVICTED,
+			  atomic64_read(&pool->index.nr_evicted), pad) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_BYTES,
+			  kvblk_index_bytes(&pool->index), pad) ||
+	       nl_put_u64(skb, KVBLK_A_POOL_LEASED_BYTES,
+			  READ_ONCE(pool->leased_bytes), pad) ||
+	       nla_put_u32(skb, KVBLK_A_POOL_VALUE_MAX,
+			   kvblk_pool_value_max(pool)) ||
+	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node);
+	return nl_end(skb, hdr, full);
+}
+
+static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
+			  int flags, const struct kvblk_member *member)
+{
+	const int pad = KVBLK_A_MEMBER_PAD;
+	bool full;
+	void *hdr;
+
+	hdr = nl_begin(skb, info, flags);
+	if (!hdr)
+		return -EMSGSIZE;
+	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->pool->name) ||
+	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, member->name) ||
+	       nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->path) ||
+	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->uuid) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_SLOT, member->slot) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
+			   READ_ONCE(member->state)) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_SUSPECT,
+			   READ_ONCE(member->suspect)) ||
+	       nl_put_u64(skb, KVBLK_A_MEMBER_SIZE, member->size, pad) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
+			   member->segment_units << KVBLK_UNIT_SHIFT) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->nr_segs) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
+			   kvblk_member_avail(member)) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
+			   READ_ONCE(member->nr_ready)) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS,
+			   READ_ONCE(member->nr_open)) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
+			   READ_ONCE(member->nr_sealed)) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
+			   member->record_align) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_INFLIGHT,
+			   kvblk_member_inflight(member, NULL)) ||
+	       nl_put_u64(skb, KVBLK_A_MEMBER_INCARNATION,
+			  member->incarnation, pad) ||
+	       nl_put_u64(skb, KVBLK_A_MEMBER_RESTORED,
+			  READ_ONCE(member->restored), pad);
+	return nl_end(skb, hdr, full);
+}
+
+static int nl_fill_stats(struct sk_buff *skb, const struct genl_info *info,
+			 int flags, struct kvblk_pool *pool)
+{
+	struct kvblk_stats *sum __free(kfree) = NULL;
+	struct nlattr *nest;
+	bool full;
+	void *hdr;
+	int i;
+
+	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
+	if (!sum)
+		return -ENOMEM;
+	kvblk_stats_sum(pool, sum);
+	hdr = nl_begin(skb, info, flags);
+	if (!hdr)
+		return -EMSGSIZE;
+	full = nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name);
+	nest = nla_nest_start(skb, KVBLK_A_STATS_COUNTERS);
+	if (full || !nest)
+		return nl_end(skb, hdr, true);
+	for (i = 0; i < KVBLK_COUNTERS && !full; i++)
+		full = nl_put_u64(skb, KVBLK_A_COUNTER_PUTS + i,
+				  sum->counters[i], KVBLK_A_COUNTER_PAD);
+	nla_nest_end(skb, nest);
+	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	if (full || !nest)
+		return nl_end(skb, hdr, true);
+	for (i = 0; i < KVBLK_HISTS && !full; i++)
+		full = nla_put(skb, KVBLK_A_LATENCY_PUT + i,
+			       sizeof(sum->hists[i]), sum->hists[i]);
+	nla_nest_end(skb, nest);
+	return nl_end(skb, hdr, full);
+}
+
+typedef int nl_fill_fn(struct sk_buff *skb, const struct genl_info *info,
+		       int flags, struct kvblk_pool *pool);
+
+/* Answers with what @fill says of the pool that attribute @type names. */
+static int nl_reply(struct genl_info *info, int type, nl_fill_fn *fill)
+{
+	struct kvblk_pool *pool = nl_pool(info, type);
+	struct sk_buff *reply = NULL;
+	int err;
+
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	if (!percpu_ref_tryget_live(&pool->users)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type],
+				    "the pool is being destroyed");
+		err = -ENOENT;
+		goto out;
+	}
+	reply = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	err = reply ? fill(reply, info, 0, pool) : -ENOMEM;
+	percpu_ref_put(&pool->users);
+	if (!err) {
+		err = genlmsg_reply(reply, info);
+		reply = NULL;
+	}
+	if (err == -ENOMEM)
+		NL_SET_ERR_MSG(info->extack, "no memory for the reply");
+out:
+	nlmsg_free(reply);
+	put_device(&pool->dev);
+	return err;
+}
+
+int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
+}
+
+int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return nl_reply(info, KVBLK_A_STATS_POOL, nl_fill_stats);
+}
+
+/* nl_fill_fn: the member that the request names. */
+static int nl_fill_named_member(struct sk_buff *skb,
+				const struct genl_info *info, int flags,
+				struct kvblk_pool *pool)
+{
+	const struct nlattr *attr = info->attrs[KVBLK_A_MEMBER_NAME];
+	struct kvblk_member *member;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (!strcmp(member->name, nla_data(attr)))
+			return nl_fill_member(skb, info, flags, member);
+	NL_SET_ERR_MSG_ATTR(info->extack, attr,
+			    "the pool has no member of this name; look at the list of its members");
+	return -ENOENT;
+}
+
+int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	if (!nl_member_name(info))
+		return -EINVAL;
+	return nl_reply(info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
+}
+
+/* ---- dumps ---- */
+
+/*
+ * Where a dump is: pools up to @pool are done; when @within is set, @pool itself
+ * is not, but its members below @slot are. @begun: this is not the first part.
+ */
+struct nl_cursor {
+	char pool[KVBLK_NAME_MAX];
+	u32 slot;
+	bool within;
+	bool begun;
+};
+
+static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
+{
+	static_assert(sizeof(struct nl_cursor) <=
+		      sizeof_field(struct netlink_callback, ctx));
+	return (struct nl_cursor *)cb->ctx;
+}
+
+/*
+ * The first pool by name behind @name (or from it on), with pool->users and a
+ * reference on its device; NULL when there is none.
+ */
+static struct kvblk_pool *nl_next_pool(const char *name, bool from)
+{
+	struct kvblk_pool *pool, *next = NULL;
+
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(pool, &kvblk_pools, link) {
+		int order = strcmp(pool->name, name);
+
+		if (order < 0 || (order == 0 && !from))
+			continue;
+		if (next && strcmp(pool->name, next->name) > 0)
+			continue;
+		if (!percpu_ref_tryget_live(&pool->users))
+			continue;
+		if (next)
+			percpu_ref_put(&next->users);
+		next = pool;
+	}
+	if (next)
+		get_device(&next->dev);
+	return next;
+}
+
+static void nl_put_pool(struct kvblk_pool *pool)
+{
+	percpu_ref_put(&pool->users);
+	put_device(&pool->dev);
+}
+
+static int nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
+		   nl_fill_fn *fill)
+{
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_pool *pool;
+	int err = 0;
+
+	while (!err && (pool = nl_next_pool(cursor->pool, false))) {
+		err = fill(skb, genl_info_dump(cb), NLM_F_MULTI, pool);
+		if (!err)
+			strscpy(cursor->pool, pool->name);
+		nl_put_pool(pool);
+	}
+	return skb->len ?: err;
+}
+
+int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return nl_dump(skb, cb, nl_fill_pool);
+}
+
+int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return nl_dump(skb, cb, nl_fill_stats);
+}
+
+/* Members of @pool from slot *@slot on, which moves with them. */
+static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, u32 *slot)
+{
+	struct kvblk_member *member;
+	int err;
+
+	guard(rcu)();
+	for (; *slot < KVBLK_MEMBERS_MAX; (*slot)++) {
+		member = rcu_dereference(pool->members[*slot]);
+		if (!member)
+			continue;
+		err = nl_fill_member(skb, info, NLM_F_MULTI, member);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Begins a dump of members at the pool that the request names, if it does. */
+static int nl_begin_members(struct netlink_callback *cb,
+			    const struct nlattr *attr)
+{
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_pool *pool;
+	const char *name;
+
+	if (cursor->begun)
+		return 0;
+	cursor->begun = true;
+	if (!attr)
+		return 0;
+	name = nl_name(attr, cb->extack);
+	if (!name)
+		return -EINVAL;
+	pool = kvblk_pool_find(name);
+	if (!pool) {
+		NL_SET_ERR_MSG_ATTR(cb->extack, attr,
+				    "there is no pool of this name; look at the list of pools");
+		return -ENOENT;
+	}
+	put_device(&pool->dev);
+	strscpy(cursor->pool, name);
+	cursor->within = true;
+	return 0;
+}
+
+int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	const struct genl_info *info = genl_info_dump(cb);
+	const struct nlattr *only = info->attrs[KVBLK_A_MEMBER_POOL];
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_pool *pool;
+	int err;
+
+	err = nl_begin_members(cb, only);
+	while (!err) {
+		pool = nl_next_pool(cursor->pool, cursor->within);
+		if (!pool)
+			break;
+		if (only && strcmp(pool->name, nla_data(only))) {
+			nl_put_pool(pool);
+			break;
+		}
+		if (strcmp(pool->name, cursor->pool)) {
+			strscpy(cursor->pool, pool->name);
+			cursor->slot = 0;
+		}
+		err = nl_dump_members(skb, info, pool, &cursor->slot);
+		nl_put_pool(pool);
+		cursor->within = err;
+		if (!err)
+			cursor->slot = 0;
+	}
+	return skb->len ?: err;
+}
+
+int kvblk_netlink_init(void)
+{
+	int err;
+
+	nl_jobs = alloc_workqueue("kvblk-admin", WQ_UNBOUND, 0);
+	if (!nl_jobs)
+		return -ENOMEM;
+	/* Devices have no network namespace: their administration has one. */
+	kvblk_nl_family.netnsok = false;
+	err = genl_register_family(&kvblk_nl_family);
+	if (err)
+		destroy_workqueue(nl_jobs);
+	return err;
+}
+
+/* All pools are gone, no request is under way: no event comes any more. */
+void kvblk_netlink_exit(void)
+{
+	destroy_workqueue(nl_jobs);
+	flush_work(&nl_event_work);
+	genl_unregister_family(&kvblk_nl_family);
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause)
+/* Do not edit directly, auto-generated from: */
+/*	uapi/netlink/kvblk.yaml */
+/* YNL-GEN kernel source */
+/* To regenerate run: uapi/netlink/regen KERNEL-SOURCE */
+
+#include <net/netlink.h>
+#include <net/genetlink.h>
+
+#include "netlink_gen.h"
+
+#include <linux/kvblk_netlink.h>
+
+/* Common nested types */
+const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE + 1] = {
+	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
+};
+
+/* KVBLK_CMD_POOL_CREATE - do */
+static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x1),
+	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x3),
+	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
+	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
+};
+
+/* KVBLK_CMD_POOL_DESTROY - do */
+static const struct nla_policy kvblk_pool_destroy_nl_policy[KVBLK_A_POOL_FORCE + 1] = {
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_FORCE] = { .type = NLA_FLAG, },
+};
+
+/* KVBLK_CMD_POOL_GET - do */
+static const struct nla_policy kvblk_pool_get_nl_policy[KVBLK_A_POOL_NAME + 1] = {
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+};
+
+/* KVBLK_CMD_MEMBER_ADD - do */
+static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_ADD_FLAGS + 1] = {
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
+	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x3),
+};
+
+/* KVBLK_CMD_MEMBER_REMOVE - do */
+static const struct nla_policy kvblk_member_remove_nl_policy[KVBLK_A_MEMBER_NAME + 1] = {
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, },
+};
+
+/* KVBLK_CMD_MEMBER_GET - do */
+static const struct nla_policy kvblk_member_get_do_nl_policy[KVBLK_A_MEMBER_NAME + 1] = {
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, },
+};
+
+/* KVBLK_CMD_MEMBER_GET - dump */
+static const struct nla_policy kvblk_member_get_dump_nl_policy[KVBLK_A_MEMBER_POOL + 1] = {
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
+};
+
+/* KVBLK_CMD_STATS_GET - do */
+static const struct nla_policy kvblk_stats_get_nl_policy[KVBLK_A_STATS_POOL + 1] = {
+	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, },
+};
+
+/* Ops table for kvblk */
+static const struct genl_split_ops kvblk_nl_ops[] = {
+	{
+		.cmd		= KVBLK_CMD_POOL_CREATE,
+		.doit		= kvblk_nl_pool_create_doit,
+		.policy		= kvblk_pool_create_nl_policy,
+		.maxattr	= KVBLK_A_POOL_MEMBER,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_POOL_DESTROY,
+		.doit		= kvblk_nl_pool_destroy_doit,
+		.policy		= kvblk_pool_destroy_nl_policy,
+		.maxattr	= KVBLK_A_POOL_FORCE,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_POOL_GET,
+		.doit		= kvblk_nl_pool_get_doit,
+		.policy		= kvblk_pool_get_nl_policy,
+		.maxattr	= KVBLK_A_POOL_NAME,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd	= KVBLK_CMD_POOL_GET,
+		.dumpit	= kvblk_nl_pool_get_dumpit,
+		.flags	= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_MEMBER_ADD,
+		.doit		= kvblk_nl_member_add_doit,
+		.policy		= kvblk_member_add_nl_policy,
+		.maxattr	= KVBLK_A_MEMBER_ADD_FLAGS,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_MEMBER_REMOVE,
+		.doit		= kvblk_nl_member_remove_doit,
+		.policy		= kvblk_member_remove_nl_policy,
+		.maxattr	= KVBLK_A_MEMBER_NAME,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_MEMBER_GET,
+		.doit		= kvblk_nl_member_get_doit,
+		.policy		= kvblk_member_get_do_nl_policy,
+		.maxattr	= KVBLK_A_MEMBER_NAME,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_MEMBER_GET,
+		.dumpit		= kvblk_nl_member_get_dumpit,
+		.policy		= kvblk_member_get_dump_nl_policy,
+		.maxattr	= KVBLK_A_MEMBER_POOL,
+		.flags		= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_STATS_GET,
+		.doit		= kvblk_nl_stats_get_doit,
+		.policy		= kvblk_stats_get_nl_policy,
+		.maxattr	= KVBLK_A_STATS_POOL,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd	= KVBLK_CMD_STATS_GET,
+		.dumpit	= kvblk_nl_stats_get_dumpit,
+		.flags	= GENL_CMD_CAP_DUMP,
+	},
+};
+
+static const struct genl_multicast_group kvblk_nl_mcgrps[] = {
+	[KVBLK_NLGRP_EVENTS] = { "events", },
+};
+
+struct genl_family kvblk_nl_family __ro_after_init = {
+	.name		= KVBLK_FAMILY_NAME,
+	.version	= KVBLK_FAMILY_VERSION,
+	.netnsok	= true,
+	.parallel_ops	= true,
+	.module		= THIS_MODULE,
+	.split_ops	= kvblk_nl_ops,
+	.n_split_ops	= ARRAY_SIZE(kvblk_nl_ops),
+	.mcgrps		= kvblk_nl_mcgrps,
+	.n_mcgrps	= ARRAY_SIZE(kvblk_nl_mcgrps),
+};

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From what a caller wrote to an operation. Field by field, since each may mean
+ * something one day.
+ */
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "kvblk.h"
+
+static u64 piece_sum(const struct kvblk_piece *pieces, u32 nr, int *err)
+{
+	u64 sum = 0;
+	u32 i;
+
+	*err = 0;
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_piece *p = &pieces[i];
+		bool user = p->type == KVBLK_PIECE_USER;
+
+		if (p->type == KVBLK_PIECE_DMABUF)
+			*err = -EOPNOTSUPP;
+		else if ((!user && p->type != KVBLK_PIECE_REGISTERED) ||
+			 !user != !!p->handle || !p->length ||
+			 p->addr + p->length < p->addr)
+			*err = -EINVAL;
+		else if (user && !access_ok(u64_to_user_ptr(p->addr), p->length))
+			*err = -EFAULT;
+		if (*err)
+			return 0;
+		sum = min_t(u64, sum + min_t(u64, p->length, 1ull << 32), 1ull << 32);
+	}
+	/* a get may offer more room than any block needs */
+	if (sum > U32_MAX)
+		*err = -EINVAL;
+	return sum;
+}
+
+static int op_check(const struct kvblk_op *op, bool fixed)
+{
+	bool put = op->opcode == KVBLK_OP_PUT, get = op->opcode == KVBLK_OP_GET;
+	bool partial = op->flags & KVBLK_OPF_PARTIAL;
+
+	if (!put && !get && op->opcode != KVBLK_OP_DELETE)
+		return -EINVAL;
+	if (!op->key_len || op->key_len > KVBLK_KEY_MAX)
+		return -EINVAL;
+	if (op->flags & ~(get ? KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT |
+			  KVBLK_OPF_HARD_DEADLINE : 0))
+		return -EINVAL;
+	if (!put && (op->priority || op->parent_len || op->parent || op->ttl_s ||
+		     op->caller_tag))
+		return -EINVAL;
+	if (op->priority > KVBLK_PRIORITY_MAX || op->parent_len > KVBLK_KEY_MAX ||
+	    (op->parent && !op->parent_len))
+		return -EINVAL;
+	if (!partial && (op->offset || (op->length && !fixed)))
+		return -EINVAL;
+	if (!put && !(op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag)
+		return -EINVAL;
+	if ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns)
+		return -EINVAL;
+	if (fixed)
+		return (put || get) && !op->nr_pieces && op->length ? 0 : -EINVAL;
+	if (put || get ? !op->nr_pieces || op->nr_pieces > KVBLK_PIECES_MAX :
+			 op->nr_pieces || op->pieces)
+		return -EINVAL;
+	return 0;
+}
+
+static int req_key(struct kvblk_req *req, const struct kvblk_tenant_keys *keys)
+{
+	struct kvblk_op *op = &req->op;
+	u8 *parent;
+
+	if (copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
+		return -EFAULT;
+	req->id = kvblk_tenant_hash(keys, req->key, op->key_len);
+	if (!op->parent_len)
+		return 0;
+	parent = memdup_user(u64_to_user_ptr(op->parent), op->parent_len);
+	if (IS_ERR(parent))
+		return PTR_ERR(parent);
+	req->parent = kvblk_tenant_hash(keys, parent, op->parent_len);
+	kfree(parent);
+	return 0;
+}
+
+static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
+{
+	u32 nr = req->op.nr_pieces;
+	void *pieces;
+	int err;
+
+	pieces = kvmalloc_array(nr, sizeof(struct kvblk_part), GFP_KERNEL_ACCOUNT);
+	if (!pieces)
+		return -ENOMEM;
+	err = -EFAULT;
+	if (!copy_from_user(pieces, u64_to_user_ptr(req->op.pieces),
+			    nr * sizeof(struct kvblk_piece)))
+		req->bytes = piece_sum(pieces, nr, &err);
+	if (err) {
+		kvfree(pieces);
+		return err;
+	}
+	req->src.parts = pieces;
+	req->src.nr = nr;
+	return kvblk_parts_resolve(file, pieces, nr);
+}
+
+/* One part, which is the ring's buffer. */
+static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
+		     unsigned int issue_flags)
+{
+	struct kvblk_op *op = &req->op;
+	int err;
+
+	err = io_uring_cmd_import_fixed(op->pieces, op->length,
+					op->opcode == KVBLK_OP_GET ? ITER_DEST :
+								     ITER_SOURCE,
+					&req->fixed, cmd, issue_flags);
+	if (err)
+		return err;
+	req->src.parts = kvzalloc(sizeof(*req->src.parts), GFP_KERNEL_ACCOUNT);
+	if (!req->src.parts)
+		return -ENOMEM;
+	req->src.parts->region = KVBLK_FIXED;
+	req->src.parts->length = op->length;
+	req->src.nr = 1;
+	req->src.fixed = &req->fixed;
+	req->bytes = op->length;
+	return kvblk_fixed_whole(&req->src) ? 0 : -EOPNOTSUPP;
+}
+
+struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
+				struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
+	struct kvblk_req *req;
+	int err = op_check(op, fixed);
+
+	req = kzalloc(struct_size(req, key, err ? 0 : op->key_len),
+		      GFP_KERNEL_ACCOUNT);
+	if (!req)
+		return NULL;
+	req->pool = file->pool;
+	req->cmd = cmd;
+	req->tenant = file->tenant;
+	req->start = ktime_get();
+	req->op = *op;
+	req->result.cookie = op->cookie;
+	INIT_LIST_HEAD(&req->file_link);
+	if (!err)
+		err = req_key(req, &file->keys);
+	if (!err && op->ttl_s) {
+		/* never early: the running second does not count */
+		u64 expiry = (u64)kvblk_now(req->pool) + op->ttl_s + 1;
+
+		/* 136 years after the pool's birth nothing expires */
+		req->expiry = expiry > U32_MAX ? 0 : expiry;
+	}
+	if (!err && fixed)
+		err = req_fixed(req, cmd, issue_flags);
+	else if (!err && op->nr_pieces)
+		err = req_pieces(req, file);
+	if (!err && op->opcode == KVBLK_OP_PUT && req->bytes > KVBLK_VALUE_MAX)
+		err = -EINVAL;
+	req->result.res = err;
+	return req;
+}

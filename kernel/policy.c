@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The policy of policy.h: CLOCK over segments, admission by chain.
+ *
+ * Admission learns how often the chains of each kind come again. It watches
+ * one block of each chain put, by a ghost that is found again by a later put
+ * (the chain had been declined) or by reclaim (it had been written). A kind
+ * that comes again less than is usual is not worth a write, until it is
+ * offered a second time. Nothing is known, so nothing declined, until reclaim
+ * has begun.
+ *
+ * Reclaim takes the segments in order of age. A block is written again when it
+ * was touched in the later part of its segment's stay and the budget allows
+ * it. A segment that is hot for the most part is left where it is: that costs
+ * some room and no writes.
+ *
+ * Ghosts, rates and forks are shared without a lock. They are hints: a store
+ * that gets lost costs a decision, never correctness.
+ */
+#include <linux/bitfield.h>
+#include <linux/bitops.h>
+#include <linux/errno.h>
+#include <linux/lockdep.h>
+#include <linux/log2.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "policy.h"
+
+#define GHOST_WAYS	16	/* one line of memory */
+#define GHOST_MIN	1024
+#define GHOST_MAX	BIT(30)
+#define BLOCKS_PER_GHOST	2
+/* Of a segment's stay, the part in which a touch earns no copy. */
+#define STALE_PERMILLE	300
+/* A segment with more than this in hot blocks is left alone. */
+#define RENEW_PERMILLE	600
+/* The budget saves up at most this part of the pool. */
+#define BUDGET_SHIFT	4
+/* Children of a parent from which on it is a shared prompt. */
+#define FORKS_SHARED	3
+/* Verdicts that a kind's rate remembers; the rate of all counts blocks. */
+#define RATE_MEMORY	4096
+#define ALL_MEMORY	(32 * RATE_MEMORY)
+/* Verdicts before a kind is judged. */
+#define LEARN_SEEN	20
+/* Poor is what comes again less than 1000 + this - admit_permille of usual, */
+#define POOR_PERMILLE	475
+/* and this more when all that is dropped is asked for again. */
+#define CROWDED_PERMILLE	300
+/* Of the poor, so many are written all the same. */
+#define PROBE_PERMILLE	20
+
+/*
+ * Kinds of chains, by what can be told of one before it is written: its length
+ * (by powers of two), and whether it goes on where another one ended. The last
+ * block of a chain is a kind of its own: where runtimes put blocks that are
+ * not full, nobody asks for it again. What reclaim drops is one, too.
+ */
+#define KIND_LENGTHS	8
+#define KIND_LAST	(2 * KIND_LENGTHS)
+#define KIND_DROPPED	(KIND_LAST + 1)
+
+/*
+ * A ghost is a fingerprint of a block; 0 is none. A watched one tells how
+ * often chains of its kind come again. A declined one gets its block admitted
+ * the next time.
+ */
+#define GHOST_PRINT	GENMASK(31, 15)
+#define GHOST_DECLINED	BIT(14)
+#define GHOST_WATCHED	BIT(13)
+#define GHOST_KIND	GENMASK(12, 8)
+#define GHOST_TICK	GENMASK(7, 0)
+
+int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
+{
+	u64 ghosts = clamp_t(u64, nr_blocks / BLOCKS_PER_GHOST, GHOST_MIN,
+			     GHOST_MAX);
+
+	memset(p, 0, sizeof(*p));
+	p->admit_permille = KVBLK_POLICY_ADMIT;
+	p->reinsert_permille = KVBLK_POLICY_REINSERT;
+	spin_lock_init(&p->lock);
+	p->capacity = capacity;
+	p->now = 1;
+	p->nr_ghosts = roundup_pow_of_two((unsigned long)ghosts);
+	p->ghost = kvcalloc(p->nr_ghosts, sizeof(*p->ghost), GFP_KERNEL);
+	p->forks = kvcalloc(KVBLK_POLICY_FORKS, sizeof(*p->forks), GFP_KERNEL);
+	if (p->ghost && p->forks)
+		return 0;
+	kvblk_policy_destroy(p);
+	return -ENOMEM;
+}
+
+void kvblk_policy_destroy(struct kvblk_policy *p)
+{
+	kvfree(p->ghost);
+	kvfree(p->forks);
+	p->ghost = NULL;
+	p->forks = NULL;
+}
+
+void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
+{
+	spin_lock_bh(&p->lock);
+	p->capacity = capacity;
+	spin_unlock_bh(&p->lock);
+}
+
+/* Unique, ordered by time; the high half is the tick. */
+static u64 next_stamp(struct kvblk_policy *p)
+{
+	lockdep_assert_held(&p->lock);
+	return ((u64)p->now << 32) | ++p->seq;
+}
+
+static u32 stamp_tick(u64 stamp)
+{
+	return stamp >> 32;
+}
+
+u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
+		      u64 bytes)
+{
+	u64 step, ticks, stamp;
+
+	spin_lock_bh(&p->lock);
+	step = max_t(u64, div_u64(p->capacity, KVBLK_POLICY_TURN), 1);
+	p->opened_bytes += bytes;
+	ticks = div64_u64(p->opened_bytes, step);
+	p->opened_bytes -= ticks * step;
+	WRITE_ONCE(p->now, p->now + (u32)ticks);
+	if (class == KVBLK_CLASS_NEW) {
+		s64 most = p->capacity >> BUDGET_SHIFT;
+
+		p->budget += div_u64(bytes * READ_ONCE(p->reinsert_permille),
+				     1000);
+		p->budget = min(p->budget, most);
+	}
+	stamp = next_stamp(p);
+	spin_unlock_bh(&p->lock);
+	return stamp;
+}
+
+/* Ticks since @heat was given; wraps with the heat. */
+static u32 heat_age(const struct kvblk_policy *p, u8 heat)
+{
+	u8 now = kvblk_policy_tick(p);
+
+	return now >= heat ? now - heat : now + 255 - heat;
+}
+
+static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again,
+		     u32 memory)
+{
+	u32 s = READ_ONCE(rate->seen) + seen, a = READ_ONCE(rate->again) + again;
+
+	if (s > memory) {
+		s /= 2;
+		a /= 2;
+	}
+	WRITE_ONCE(rate->seen, s);
+	WRITE_ONCE(rate->again, a);
+}
+
+/* The watch over a block ends: was it asked for again while it mattered? */
+static void ghost_verdict(struct kvblk_policy *p, u32 ghost, bool again)
+{
+	u32 kind = FIELD_GET(GHOST_KIND, ghost);
+	u32 blocks = 1 << (kind % KIND_LENGTHS);
+
+	if (!(ghost & GHOST_WATCHED) || kind > KIND_DROPPED)
+		return;
+	/* A drop was counted when it happened: most verdicts on it are late. */
+	rate_add(&p->kinds[kind], kind != KIND_DROPPED, again, RATE_MEMORY);
+	if (kind < KIND_LAST)
+		rate_add(&p->all, blocks, again * blocks, ALL_MEMORY);
+}
+
+static u32 *ghost_line(const struct kvblk_policy *p, u64 lo)
+{
+	return p->ghost + ((u32)lo & (p->nr_ghosts - 1) & ~(GHOST_WAYS - 1));
+}
+
+static u32 ghost_print(u64 lo)
+{
+	return (u32)(lo >> 32) & GHOST_PRINT;
+}
+
+/* Takes the ghost of @lo out; 0 when there is none. */
+static u32 ghost_take(struct kvblk_policy *p, u64 lo)
+{
+	u32 *line = ghost_line(p, lo);
+	int i;
+
+	for (i = 0; i < GHOST_WAYS; i++) {
+		u32 ghost = READ_ONCE(line[i]);
+
+		if (!ghost || (ghost & GHOST_PRINT) != ghost_print(lo))
+			continue;
+		WRITE_ONCE(line[i], 0);
+		return ghost;
+	}
+	return 0;
+}
+
+/*
+ * Puts a ghost of @lo, in place of the oldest in its line if need be. Declined
+ * ones there that nobody asked for in a turn of the log get their verdict.
+ */
+static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
+{
+	u32 *line = ghost_line(p, lo), now = kvblk_policy_tick(p);
+	u32 best = 0, victim = 0, ghost, i;
+
+	for (i = 0; i < GHOST_WAYS; i++) {
+		u32 age, rank;
+
+		ghost = READ_ONCE(line[i]);
+		age = (now - ghost) & GHOST_TICK;
+		if ((ghost & GHOST_DECLINED) && age > KVBLK_POLICY_TURN) {
+			ghost_verdict(p, ghost, false);
+			WRITE_ONCE(line[i], ghost & ~GHOST_WATCHED);
+		}
+		if ((ghost & GHOST_PRINT) == ghost_print(lo))
+			rank = 1000;
+		else
+			rank = ghost ? 1 + age : 999;
+		if (rank > best) {
+			best = rank;
+			victim = i;
+		}
+	}
+	ghost = READ_ONCE(line[victim]);
+	if (ghost & GHOST_DECLINED)
+		ghost_verdict(p, ghost, false);
+	WRITE_ONCE(line[victim], ghost_print(lo) | flags |
+		   FIELD_PREP(GHOST_KIND, kind) | now);
+}
+
+/* One more child of @parent; how many it had before, FORKS_SHARED at most. */
+static u32 fork_count(struct kvblk_policy *p, u64 parent)
+{
+	u32 *slot = &p->forks[(u32)parent % KVBLK_POLICY_FORKS];
+	u32 print = (u32)(parent >> 32) & ~0xffU, fork = READ_ONCE(*slot);
+
+	if ((fork & ~0xffU) != print)
+		fork = print;
+	if ((fork & 0xff) < FORKS_SHARED)
+		WRITE_ONCE(*slot, fork + 1);
+	return fork & 0xff;
+}
+
+static u32 chain_kind(struct kvblk_policy *p,
+		      const struct kvblk_policy_chain *chain)
+{
+	u32 kind = min(fls(chain->nr) - 1, KIND_LENGTHS - 1);
+
+	/* A parent of many is a shared prompt: what follows it begins anew. */
+	if (chain->parent && chain->parent_present &&
+	    fork_count(p, chain->parent) < FORKS_SHARED)
+		kind += KIND_LENGTHS;
+	return kind;
+}
+
+/*
+ * How many permille of what is usual make a kind poor. The more of what was
+ * dropped is asked for again, the more a longer stay of the rest would bring,
+ * and the choosier admission is.
+ */
+static u32 poor_permille(const struct kvblk_policy *p)
+{
+	const struct kvblk_policy_rate *dropped = &p->kinds[KIND_DROPPED];
+	u64 lost = (u64)READ_ONCE(dropped->again) * READ_ONCE(p->all.seen);
+	u64 used = (u64)READ_ONCE(dropped->seen) * READ_ONCE(p->all.again);
+	u64 crowded = used ? div64_u64(lost * CROWDED_PERMILLE, used) : 0;
+
+	return 1000 + POOR_PERMILLE - READ_ONCE(p->admit_permille) +
+	       min_t(u64, crowded, CROWDED_PERMILLE);
+}
+
+/*
+ * Chains of @kind come again less than they would have to, and that by more
+ * than chance: a count strays by about its square root.
+ */
+static bool kind_poor(const struct kvblk_policy *p, u32 kind)
+{
+	u32 seen = READ_ONCE(p->kinds[kind].seen);
+	u64 again = READ_ONCE(p->kinds[kind].again);
+	u64 all = max(READ_ONCE(p->all.seen), 1U);
+	u64 need = (u64)seen * READ_ONCE(p->all.again) * poor_permille(p);
+
+	need = div64_u64(need, 1000 * all);
+	return seen >= LEARN_SEEN && again < need &&
+	       (need - again) * (need - again) > need;
+}
+
+/* True @permille times in a thousand, and always the same times. */
+static bool chance(struct kvblk_policy *p, u32 permille)
+{
+	u32 x = atomic_inc_return(&p->dice) * 0x61c88647U;
+
+	x = (x ^ (x >> 15)) * 0x2c1b3c6dU;
+	x ^= x >> 13;
+	return ((u64)x * 1000) >> 32 < permille;
+}
+
+static bool decline(struct kvblk_policy *p, u32 kind)
+{
+	return READ_ONCE(p->admit_permille) < KVBLK_POLICY_ADMIT_MAX &&
+	       kind_poor(p, kind) && !chance(p, PROBE_PERMILLE);
+}
+
+/* The blocks of a chain but the last stand or fall together. */
+static u32 admit_chain(struct kvblk_policy *p,
+		       const struct kvblk_policy_chain *chain)
+{
+	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), i;
+	bool known = chain->priority, known_last = chain->priority;
+	u32 declined = 0;
+
+	for (i = 0; i < chain->nr; i++) {
+		u32 ghost = ghost_take(p, chain->ids[i].lo);
+
+		if (!(ghost & GHOST_DECLINED))
+			continue;
+		ghost_verdict(p, ghost, true);
+		atomic64_add(!known, &p->stats.ghost_hits);
+		known = true;
+		known_last |= i == last;
+	}
+	/* What was declined as the last block of a chain was not the last. */
+	if (chain->parent && !chain->parent_present)
+		ghost_verdict(p, ghost_take(p, chain->parent), true);
+
+	if (!known && decline(p, kind)) {
+		nr = 0;
+		declined = GHOST_DECLINED;
+		ghost_put(p, chain->ids[0].lo, declined, 0);
+	}
+	if (last)
+		ghost_put(p, chain->ids[(last - 1) / 2].lo,
+			  GHOST_WATCHED | declined, kind);
+	if (nr && !known_last && decline(p, KIND_LAST)) {
+		nr--;
+		declined = GHOST_DECLINED;
+	}
+	ghost_put(p, chain->ids[last].lo, GHOST_WATCHED | declined, KIND_LAST);
+	return nr;
+}
+
+/* A put that tells of no chain: a share of them, evenly. */
+static u32 admit_single(struct kvblk_policy *p,
+			const struct kvblk_policy_chain *chain)
+{
+	u64 lo = chain->ids[0].lo;
+	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
+
+	if (ghost_take(p, lo) & GHOST_DECLINED) {
+		atomic64_inc(&p->stats.ghost_hits);
+		return chain->nr;
+	}
+	if (chain->parent_present || chain->priority || chance(p, share))
+		return chain->nr;
+	ghost_put(p, lo, GHOST_DECLINED, 0);
+	return 0;
+}
+
+u32 kvblk_policy_admit(struct kvblk_policy *p,
+		       const struct kvblk_policy_chain *chain)
+{
+	u32 nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
+
+	atomic64_add(nr, &p->stats.admitted);
+	atomic64_add(chain->nr - nr, &p->stats.declined);
+	return nr;
+}
+
+/* @a is to be reclaimed rather than @b. */
+static bool seg_before(const struct kvblk_policy_seg *a,
+		       const struct kvblk_policy_seg *b)
+{
+	if (!a->live_bytes != !b->live_bytes)
+		return !a->live_bytes;
+	return a->stamp < b->stamp;
+}
+
+int kvblk_policy_pick(const struct kvblk_policy *p,
+		      const struct kvblk_policy_seg *segs, u32 nr)
+{
+	int best = -1;
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		if (best < 0 || seg_before(&segs[i], &segs[best]))
+			best = i;
+	return best;
+}
+
+/* @r is worth a copy, as far as the budget goes. */
+static bool rec_hot(const struct kvblk_policy *p,
+		    const struct kvblk_policy_seg *seg,
+		    const struct kvblk_policy_rec *r)
+{
+	u32 stay = READ_ONCE(p->now) - stamp_tick(seg->stamp);
+	u32 limit = max(stay * (1000 - STALE_PERMILLE) / 1000, 1U);
+
+	if (r->expires)
+		return false;
+	if (r->priority >= 3 || (r->priority == 2 && seg->class == KVBLK_CLASS_NEW))
+		return true;
+	if (r->priority)
+		limit = stay + 1;
+	return r->heat && heat_age(p, r->heat) < limit;
+}
+
+/* Cuts what is to be kept down to the budget, the lowest priorities first. */
+static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
+			  u32 nr)
+{
+	int priority;
+	u32 i;
+
+	lockdep_assert_held(&p->lock);
+	for (priority = 3; priority >= 0; priority--) {
+		/* What lies later is nearer to the root of its chain. */
+		for (i = nr; i--; ) {
+			struct kvblk_policy_rec *r = &recs[i];
+
+			if (!r->keep || r->leased || r->priority != priority)
+				continue;
+			r->keep = p->budget >= r->bytes;
+			if (r->keep)
+				p->budget -= r->bytes;
+			else
+				atomic64_inc(&p->stats.over_budget);
+		}
+	}
+}
+
+/* What becomes of @r tells how often its kind comes again. */
+static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r)
+{
+	u32 ghost = ghost_take(p, r->id.lo);
+
+	ghost_verdict(p, ghost, r->heat);
+	if (r->keep || !(ghost & GHOST_WATCHED) ||
+	    FIELD_GET(GHOST_KIND, ghost) >= KIND_LAST)
+		return;
+	rate_add(&p->kinds[KIND_DROPPED], 1, 0, RATE_MEMORY);
+	ghost_put(p, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);
+}
+
+int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
+		      struct kvblk_policy_rec *recs, u32 nr, bool force)
+{
+	u32 kept = 0, i;
+	u64 hot = 0;
+	bool renew;
+
+	for (i = 0; i < nr; i++) {
+		recs[i].keep = recs[i].leased || rec_hot(p, seg, &recs[i]);
+		hot += recs[i].keep ? recs[i].bytes : 0;
+	}
+	renew = !force && hot * 1000 > seg->bytes * RENEW_PERMILLE;
+
+	spin_lock_bh(&p->lock);
+	if (renew)
+		seg->stamp = next_stamp(p);
+	else
+		budget_charge(p, recs, nr);
+	spin_unlock_bh(&p->lock);
+	if (renew) {
+		atomic64_inc(&p->stats.renewed);
+		return -EAGAIN;
+	}
+
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_policy_rec *r = &recs[i];
+
+		rec_verdict(p, r);
+		kept += r->keep;
+		if (!r->keep) {
+			atomic64_inc(&p->stats.dropped);
+		} else if (!r->leased) {
+			atomic64_inc(&p->stats.kept);
+			atomic64_add(r->bytes, &p->stats.kept_bytes);
+		}
+	}
+	return kept;
+}

@@ -1,0 +1,779 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pools: made of members, found by name, gone without a trace.
+ *
+ * The rules:
+ * - A pool is made as a whole or not at all.
+ * - Members that carry the pool's superblock make it come back warm; the one
+ *   with the highest epoch says what the pool is, an older one comes back
+ *   empty (see member.c).
+ * - Destroy kills pool->users and drains it, stops background work, and leaves
+ *   superblocks that say "clean". Memory goes with the last open file.
+ */
+#include <linux/ctype.h>
+#include <linux/idr.h>
+#include <linux/netlink.h>
+#include <linux/slab.h>
+#include <linux/utsname.h>
+#include <linux/vmalloc.h>
+
+#include "kvblk.h"
+
+#define POOL_MINORS	256
+
+LIST_HEAD(kvblk_pools);
+DEFINE_MUTEX(kvblk_pools_lock);		/* kvblk_pools */
+DEFINE_MUTEX(kvblk_assembly_lock);	/* one pool or member is made at a time */
+static DEFINE_IDA(pool_minors);
+
+u32 kvblk_now(const struct kvblk_pool *pool)
+{
+	s64 now = ktime_get_real_seconds() - (s64)pool->birth;
+	u32 floor = READ_ONCE(pool->now_floor);
+
+	now = clamp_t(s64, now, 0, U32_MAX);
+	return max_t(u32, now, floor);
+}
+
+void kvblk_now_raise(struct kvblk_pool *pool, u32 now)
+{
+	u32 floor = READ_ONCE(pool->now_floor);
+
+	while (floor < now && !try_cmpxchg(&pool->now_floor, &floor, now))
+		;
+}
+
+struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n)
+{
+	u32 nr = READ_ONCE(pool->nr_members), i;
+	struct kvblk_member *member;
+
+	if (!nr)
+		return NULL;
+	n %= nr;
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference(pool->members[i]);
+		if (member && !n--)
+			return member;
+	}
+	return NULL;
+}
+
+struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
+{
+	struct kvblk_member *member;
+
+	rcu_read_lock();
+	member = kvblk_member_of(pool, seg);
+	if (member && (READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
+		       !percpu_ref_tryget_live(&member->ref)))
+		member = NULL;
+	rcu_read_unlock();
+	return member;
+}
+
+/* The longest block that leaves room for a header and a page of summary. */
+static u32 member_value_max(const struct kvblk_member *member)
+{
+	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	u32 units = round_down(member->segment_units - 1, align);
+
+	if (units >= kvblk_record_units(KVBLK_VALUE_MAX, align))
+		return KVBLK_VALUE_MAX;
+	return (units - kvblk_header_units(units << KVBLK_UNIT_SHIFT)) <<
+		KVBLK_UNIT_SHIFT;
+}
+
+u32 kvblk_pool_value_max(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	u32 most = 0;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (kvblk_member_ok(member))
+			most = max(most, member_value_max(member));
+	return most;
+}
+
+u64 kvblk_pool_capacity(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	u64 bytes = 0;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+			bytes += (u64)member->nr_segs * member->segment_units;
+	return bytes << KVBLK_UNIT_SHIFT;
+}
+
+u64 kvblk_pool_free_bytes(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	u64 bytes = 0;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+			bytes += (u64)kvblk_member_avail(member) *
+				 member->segment_units;
+	return bytes << KVBLK_UNIT_SHIFT;
+}
+
+void kvblk_pool_limits(struct kvblk_pool *pool)
+{
+	u32 addr = 0, len = 0, units = 1;
+	struct kvblk_member *member;
+	bool stable = false;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, member, i) {
+		struct block_device *bdev = member->bdev;
+
+		units = max(units, member->record_align >> KVBLK_UNIT_SHIFT);
+		len |= bdev_logical_block_size(bdev) - 1;
+		addr |= bdev_dma_alignment(bdev);
+		stable |= bdev_stable_writes(bdev);
+		/* a gap inside a page would split bios anywhere */
+		if (queue_virt_boundary(bdev_get_queue(bdev)))
+			len |= PAGE_SIZE - 1;
+	}
+	WRITE_ONCE(pool->align, (u64)(addr | len) << 32 | len);
+	WRITE_ONCE(pool->align_units, units);
+	WRITE_ONCE(pool->stable_writes, stable);
+	kvblk_policy_resize(&pool->policy, kvblk_pool_capacity(pool));
+}
+
+/* It is one of those whose epoch says what the pool is. */
+static bool member_stays(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
+	       !READ_ONCE(member->removing);
+}
+
+void kvblk_pool_write_supers(struct kvblk_pool *pool)
+{
+	u32 current_nr = 0, behind = 0;
+	struct kvblk_member *member;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, member, i) {
+		if (!member_stays(member))
+			continue;
+		/* one that does not answer gets it when it does (pool_tick()) */
+		if (member->epoch != pool->epoch && kvblk_member_ok(member) &&
+		    kvblk_member_write_super(member, KVBLK_SB_ACTIVE))
+			dev_err_ratelimited(&pool->dev,
+					    "member %s: superblock can't be written\n",
+					    member->name);
+		if (member->epoch == pool->epoch)
+			current_nr++;
+		else
+			behind++;
+	}
+	/* all that can come back knows that what the others hold is of the past */
+	if (!current_nr || behind)
+		return;
+	kvblk_for_each_member(pool, member, i) {
+		/* one that died just now may know this very epoch */
+		if (member_stays(member) || !READ_ONCE(member->unsure) ||
+		    !member->outdated)
+			continue;
+		member->unsure = false;
+		atomic_dec(&pool->unsure);
+	}
+	atomic_sub(pool->nr_lost, &pool->unsure);
+	pool->nr_lost = 0;
+}
+
+bool kvblk_member_active(const u8 uuid[16])
+{
+	struct kvblk_member *member;
+	struct kvblk_pool *pool;
+	int i;
+
+	guard(mutex)(&kvblk_pools_lock);
+	guard(rcu)();
+	list_for_each_entry(pool, &kvblk_pools, link)
+		kvblk_for_each_member(pool, member, i)
+			if (!memcmp(&member->uuid, uuid, sizeof(member->uuid)))
+				return true;
+	return false;
+}
+
+/* A member that was silent while the epoch moved on answers again. */
+static void pool_supers_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, supers_work);
+
+	guard(mutex)(&pool->admin);
+	if (!READ_ONCE(pool->dying))
+		kvblk_pool_write_supers(pool);
+}
+
+/* ---- the clock ---- */
+
+static void pool_tick(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(to_delayed_work(work),
+					       struct kvblk_pool, tick);
+	u64 dropped = 0, reclaimed = 0;
+	struct kvblk_member *member;
+	int i, cpu;
+
+	kvblk_now_raise(pool, kvblk_now(pool));
+	kvblk_lease_expire(pool);
+	/* half a minute a pass */
+	pool->sweep_at = kvblk_index_sweep(&pool->index, pool->sweep_at,
+					   pool->index.nr_buckets / 32 + 1,
+					   kvblk_now(pool), &dropped);
+	if (!pool->sweep_at)
+		WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
+
+	/* no lock that is held across I/O: this is the watchdog */
+	rcu_read_lock();
+	kvblk_for_each_member(pool, member, i) {
+		kvblk_member_watch(member);
+		if (READ_ONCE(member->epoch) != READ_ONCE(pool->epoch) &&
+		    member_stays(member) && kvblk_member_ok(member))
+			queue_work(pool->wq, &pool->supers_work);
+	}
+	rcu_read_unlock();
+	if (atomic_read(&pool->nr_kills))
+		kvblk_kill_retry(pool);
+
+	for_each_possible_cpu(cpu)
+		reclaimed += per_cpu_ptr(pool->stats, cpu)->counters[KVBLK_C_SEGS_RECLAIMED];
+	if (reclaimed - pool->reclaimed_last > READ_ONCE(pool->tun.reclaim_event_rate))
+		kvblk_event(pool, NULL, KVBLK_EV_RECLAIM_RATE,
+			    reclaimed - pool->reclaimed_last);
+	pool->reclaimed_last = reclaimed;
+	queue_delayed_work(pool->wq, &pool->tick, HZ);
+}
+
+/* ---- coming ---- */
+
+static char *pool_devnode(const struct device *dev, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/default", dev_name(dev));
+}
+
+struct class kvblk_class = {
+	.name = "kvblk",
+	.devnode = pool_devnode,
+};
+
+static void users_release(struct percpu_ref *ref)
+{
+	complete(&container_of(ref, struct kvblk_pool, users)->users_done);
+}
+
+/* The last reference is gone: destroyed, and no file is open. */
+static void pool_release(struct device *dev)
+{
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+
+	ida_free(&pool_minors, MINOR(dev->devt));
+	kvblk_lease_exit(pool);
+	kvblk_index_destroy(&pool->index);
+	kvblk_policy_destroy(&pool->policy);
+	vfree(pool->seg_gen);
+	free_percpu(pool->stats);
+	bioset_exit(&pool->bios);
+	percpu_ref_exit(&pool->users);
+	memzero_explicit(&pool->secret, sizeof(pool->secret));
+	memzero_explicit(pool->seed, sizeof(pool->seed));
+	kfree(pool);
+	module_put(THIS_MODULE);
+}
+
+static struct kvblk_pool *pool_alloc(const char *name)
+{
+	struct kvblk_pool *pool;
+	int minor;
+
+	pool = kzalloc(sizeof(*pool), GFP_KERNEL);
+	if (!pool)
+		return ERR_PTR(-ENOMEM);
+	strscpy(pool->name, name, sizeof(pool->name));
+	init_completion(&pool->users_done);
+	mutex_init(&pool->admin);
+	init_waitqueue_head(&pool->restore_wait);
+	init_waitqueue_head(&pool->space_wait);
+	init_waitqueue_head(&pool->settle_wait);
+	spin_lock_init(&pool->kill_gate);
+	spin_lock_init(&pool->kill_lock);
+	INIT_LIST_HEAD(&pool->link);
+	INIT_DELAYED_WORK(&pool->tick, pool_tick);
+	INIT_WORK(&pool->supers_work, pool_supers_work);
+	pool->tun = (struct kvblk_tunables) {
+		.low_permille = 20,
+		.high_permille = 40,
+		.reinsert_permille = KVBLK_POLICY_REINSERT,
+		.admit_permille = KVBLK_POLICY_ADMIT,
+		.integrity = 1,
+		.queue_bytes = 256u << 20,
+		.suspect_ms = 5000,
+		.discard = 1,
+		.lease_keys_max = 1u << 20,
+		.reclaim_event_rate = 16,
+	};
+
+	minor = ida_alloc_max(&pool_minors, POOL_MINORS - 1, GFP_KERNEL);
+	if (minor < 0)
+		goto free;
+	pool->stats = alloc_percpu(struct kvblk_stats);
+	pool->seg_gen = vzalloc(KVBLK_SEGS_MAX * sizeof(*pool->seg_gen));
+	if (!pool->stats || !pool->seg_gen)
+		goto minor;
+	if (bioset_init(&pool->bios, 128, 0, BIOSET_NEED_BVECS))
+		goto minor;
+	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
+		goto bios;
+	if (kvblk_lease_init(pool))
+		goto users;
+	/* until all members are there */
+	pool->dying = true;
+	__module_get(THIS_MODULE);
+	device_initialize(&pool->dev);
+	pool->dev.class = &kvblk_class;
+	pool->dev.groups = kvblk_pool_groups;
+	pool->dev.release = pool_release;
+	pool->dev.devt = MKDEV(MAJOR(kvblk_devt), minor);
+	cdev_init(&pool->cdev, &kvblk_fops);
+	pool->cdev.owner = THIS_MODULE;
+	return pool;
+
+users:
+	percpu_ref_exit(&pool->users);
+bios:
+	bioset_exit(&pool->bios);
+minor:
+	vfree(pool->seg_gen);
+	free_percpu(pool->stats);
+	ida_free(&pool_minors, minor);
+free:
+	kfree(pool);
+	return ERR_PTR(-ENOMEM);
+}
+
+static bool name_valid(const char *name)
+{
+	const char *c;
+
+	if (!isalnum(name[0]) || strlen(name) >= KVBLK_NAME_MAX)
+		return false;
+	for (c = name; *c; c++)
+		if (!isalnum(*c) && *c != '_' && *c != '-' && *c != '.')
+			return false;
+	return true;
+}
+
+/* Members on their way into a new pool. */
+struct pool_parts {
+	struct kvblk_member *members[KVBLK_MEMBERS_MAX];
+	struct kvblk_d_super *supers[KVBLK_MEMBERS_MAX];
+	enum kvblk_found found[KVBLK_MEMBERS_MAX];
+	struct kvblk_d_super *newest;	/* of this pool, NULL: a new one */
+	u64 epoch;			/* the largest */
+};
+
+/*
+ * The life that a member's blocks are of: what it was last active in. An
+ * activation that got no further than superblocks is none.
+ */
+struct life {
+	u64 epoch;
+	u64 activation;
+};
+
+static struct life super_life(const struct kvblk_d_super *sb)
+{
+	bool prev = le16_to_cpu(sb->state) == KVBLK_SB_ACTIVATING;
+
+	return (struct life) {
+		.epoch = le64_to_cpu(prev ? sb->prev_epoch : sb->epoch),
+		.activation = le64_to_cpu(prev ? sb->prev_activation :
+						 sb->activation),
+	};
+}
+
+/*
+ * Of the newest life, or about to be when that began. Deletes may have passed
+ * by any other member, so it gets a new life.
+ */
+static bool super_current(const struct kvblk_d_super *sb,
+			  const struct kvblk_d_super *newest)
+{
+	struct life life = super_life(sb), now = super_life(newest);
+
+	return (life.epoch == now.epoch && life.activation == now.activation) ||
+	       (le64_to_cpu(sb->epoch) == now.epoch &&
+		le64_to_cpu(sb->activation) == now.activation);
+}
+
+/* Opens the devices and finds out what the pool is. Changes nothing on them. */
+static int pool_survey(struct kvblk_pool *pool, struct pool_parts *parts,
+		       const struct kvblk_member_spec *specs, u32 nr, u32 flags,
+		       struct netlink_ext_ack *extack)
+{
+	u32 i, j;
+
+	for (i = 0; i < nr; i++) {
+		struct kvblk_d_super *sb = vmalloc(sizeof(*sb));
+		struct kvblk_member *member;
+
+		parts->supers[i] = sb;
+		if (!sb)
+			return -ENOMEM;
+		for (j = 0; j < i; j++)
+			if (!strcmp(parts->members[j]->name, kbasename(specs[i].path))) {
+				NL_SET_ERR_MSG_FMT(extack, "%s is named twice",
+						   parts->members[j]->name);
+				return -EEXIST;
+			}
+		member = kvblk_member_open(pool, &specs[i], sb, &parts->found[i],
+					   extack);
+		if (IS_ERR(member))
+			return PTR_ERR(member);
+		parts->members[i] = member;
+		if (flags & KVBLK_ADD_FORMAT)
+			continue;
+		if (parts->found[i] == KVBLK_FOUND_DAMAGED) {
+			NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: say \"format\" to overwrite it",
+					   member->name);
+			return -EUCLEAN;
+		}
+		if (parts->found[i] == KVBLK_FOUND_OTHER ||
+		    (parts->found[i] == KVBLK_FOUND_MEMBER &&
+		     strcmp(sb->pool_name, pool->name))) {
+			NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
+					   member->name);
+			return -ENOTEMPTY;
+		}
+		if (parts->found[i] != KVBLK_FOUND_MEMBER)
+			continue;
+		if (kvblk_member_active(sb->member_uuid)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
+					   member->name);
+			return -EEXIST;
+		}
+		for (j = 0; j < i; j++)
+			if (parts->found[j] == KVBLK_FOUND_MEMBER &&
+			    !memcmp(parts->supers[j]->member_uuid, sb->member_uuid, 16)) {
+				NL_SET_ERR_MSG_FMT(extack, "%s is a copy of %s: take one of them",
+						   member->name, parts->members[j]->name);
+				return -EEXIST;
+			}
+		if (kvblk_super_owned(member, sb, flags, extack))
+			return -EREMOTE;
+		if (!parts->newest || super_life(sb).epoch >
+				      super_life(parts->newest).epoch)
+			parts->newest = sb;
+		parts->epoch = max(parts->epoch, le64_to_cpu(sb->epoch));
+	}
+	for (i = 0; i < nr; i++)
+		if (parts->newest && parts->found[i] == KVBLK_FOUND_MEMBER &&
+		    memcmp(parts->supers[i]->pool_uuid, parts->newest->pool_uuid, 16)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s belongs to another pool of this name",
+					   parts->members[i]->name);
+			return -ENOTEMPTY;
+		}
+	return 0;
+}
+
+static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *parts)
+{
+	const struct kvblk_d_super *sb = parts->newest;
+
+	pool->activation = get_random_u64();
+	if (sb) {
+		import_uuid(&pool->uuid, sb->pool_uuid);
+		memcpy(pool->seed, sb->seed, sizeof(pool->seed));
+		pool->birth = le64_to_cpu(sb->birth);
+		pool->epoch = parts->epoch + 1;
+		pool->prev_epoch = super_life(sb).epoch;
+		pool->prev_activation = super_life(sb).activation;
+		pool->flags = le32_to_cpu(sb->pool_flags) & KVBLK_POOL_STRICT;
+	} else {
+		uuid_gen(&pool->uuid);
+		get_random_bytes(pool->seed, sizeof(pool->seed));
+		pool->birth = ktime_get_real_seconds();
+		pool->epoch = 1;
+	}
+	/*
+	 * Newer than all that any member holds, without having looked: seqs of an
+	 * activation begin with its epoch.
+	 */
+	atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
+	kvblk_secret_derive(&pool->secret, pool->seed);
+}
+
+/* Small pools may hold small blocks; large ones pay for 1 MiB ones. */
+static u64 default_slots(u64 capacity)
+{
+	return max3(min(capacity >> 14, 1ull << 22), capacity >> 20, 1ull << 12);
+}
+
+static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
+		      u64 slots, struct netlink_ext_ack *extack)
+{
+	u64 capacity = 0;
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		capacity += parts->members[i]->size;
+	if (!slots)
+		slots = default_slots(capacity);
+	if (slots < 64 || slots > 1ull << 36) {
+		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
+		return -EINVAL;
+	}
+	if (kvblk_index_init(&pool->index, slots, true, pool->seg_gen, KVBLK_SEGS_MAX) ||
+	    kvblk_policy_init(&pool->policy, capacity, slots)) {
+		NL_SET_ERR_MSG(extack, "no memory for the index: ask for fewer index slots");
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Removes what kvblk_member_start() made visible, and frees the rest. */
+static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
+		       bool failed)
+{
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		struct kvblk_member *member = parts->members[i];
+
+		vfree(parts->supers[i]);
+		if (!failed || IS_ERR_OR_NULL(member))
+			continue;
+		if (member->slot &&
+		    rcu_access_pointer(pool->members[member->slot - 1]) == member) {
+			kvblk_member_stop(member);
+			kvblk_sysfs_member_del(member);
+			RCU_INIT_POINTER(pool->members[member->slot - 1], NULL);
+			synchronize_rcu();
+		}
+		kvblk_member_free(member);
+	}
+	kfree(parts);
+}
+
+int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
+		      const struct kvblk_member_spec *specs, u32 nr_specs,
+		      u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool, *other;
+	struct pool_parts *parts;
+	int err;
+	u32 i;
+
+	if (!name_valid(name)) {
+		NL_SET_ERR_MSG(extack, "pool names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
+		return -EINVAL;
+	}
+	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX) {
+		NL_SET_ERR_MSG(extack, "a pool needs 1 to 64 members");
+		return -EINVAL;
+	}
+	guard(mutex)(&kvblk_assembly_lock);
+	other = kvblk_pool_find(name);
+	if (other) {
+		put_device(&other->dev);
+		NL_SET_ERR_MSG_FMT(extack, "there is a pool %s already", name);
+		return -EEXIST;
+	}
+	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
+	if (!parts)
+		return -ENOMEM;
+	pool = pool_alloc(name);
+	if (IS_ERR(pool)) {
+		kfree(parts);
+		return PTR_ERR(pool);
+	}
+	/* a few works for each member, none of which may wait for another one */
+	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND, 8 * KVBLK_MEMBERS_MAX,
+				   name);
+	if (!pool->wq) {
+		err = -ENOMEM;
+		goto put;
+	}
+
+	mutex_lock(&pool->admin);
+	err = pool_survey(pool, parts, specs, nr_specs, add_flags, extack);
+	if (!err) {
+		pool_identity(pool, parts);
+		pool->flags |= pool_flags;
+		err = pool_index(pool, parts, nr_specs, index_slots, extack);
+	}
+	for (i = 0; i < nr_specs && !err; i++) {
+		bool ours = parts->newest &&
+			    parts->found[i] == KVBLK_FOUND_MEMBER &&
+			    super_current(parts->supers[i], parts->newest);
+
+		err = kvblk_member_setup(parts->members[i],
+					 ours ? parts->supers[i] : NULL,
+					 specs[i].segment_size, extack);
+	}
+	if (err)
+		goto unlock;
+
+	err = dev_set_name(&pool->dev, "%s", name);
+	if (!err)
+		err = cdev_device_add(&pool->cdev, &pool->dev);
+	if (err) {
+		NL_SET_ERR_MSG(extack, "the pool's device node can't be made");
+		goto unlock;
+	}
+	err = kvblk_sysfs_pool_init(pool);
+	if (err)
+		goto del;
+	/* a crash between the two passes leaves no member of the past behind */
+	for (i = 0; i < nr_specs && !err; i++)
+		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING,
+					   extack);
+	for (i = 0; i < nr_specs && !err; i++)
+		err = kvblk_member_start(parts->members[i], extack);
+	if (err)
+		goto sysfs;
+	queue_delayed_work(pool->wq, &pool->tick, HZ);
+	mutex_lock(&kvblk_pools_lock);
+	list_add_tail(&pool->link, &kvblk_pools);
+	WRITE_ONCE(pool->dying, false);
+	mutex_unlock(&kvblk_pools_lock);
+	mutex_unlock(&pool->admin);
+	parts_free(pool, parts, nr_specs, false);
+	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
+		 pool->epoch);
+	kvblk_event(pool, NULL, KVBLK_EV_POOL_UP, 0);
+	return 0;
+
+sysfs:
+	percpu_ref_kill(&pool->users);
+	/* those that have failed are needless now */
+	kvblk_kill_retry(pool);
+	wait_for_completion_state(&pool->users_done, TASK_IDLE);
+	parts_free(pool, parts, nr_specs, true);
+	parts = NULL;
+	kvblk_sysfs_pool_exit(pool);
+del:
+	cdev_device_del(&pool->cdev, &pool->dev);
+unlock:
+	if (parts)
+		parts_free(pool, parts, nr_specs, true);
+	parts = NULL;
+	mutex_unlock(&pool->admin);
+	destroy_workqueue(pool->wq);
+put:
+	kfree(parts);
+	put_device(&pool->dev);
+	return err;
+}
+
+struct kvblk_pool *kvblk_pool_find(const char *name)
+{
+	struct kvblk_pool *pool;
+
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(pool, &kvblk_pools, link)
+		if (!strcmp(pool->name, name)) {
+			get_device(&pool->dev);
+			return pool;
+		}
+	return NULL;
+}
+
+/* ---- going ---- */
+
+static void pool_teardown(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	int i;
+
+	kvblk_event(pool, NULL, KVBLK_EV_POOL_DOWN, 0);
+	/* who has missed pool->dying is through after this */
+	mutex_lock(&pool->admin);
+	mutex_unlock(&pool->admin);
+	percpu_ref_kill(&pool->users);
+	/* operations, detached ones too, kills and member removals */
+	wait_for_completion_state(&pool->users_done, TASK_IDLE);
+	cancel_delayed_work_sync(&pool->tick);
+	cancel_work_sync(&pool->supers_work);
+	cdev_device_del(&pool->cdev, &pool->dev);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		if (member) {
+			kvblk_member_stop(member);
+			cancel_delayed_work_sync(&member->dead);
+		}
+	}
+	mutex_lock(&pool->admin);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		if (!member)
+			continue;
+		if (member->state != KVBLK_MEMBER_DEAD && !member->suspect &&
+		    kvblk_member_write_super(member, KVBLK_SB_CLEAN))
+			dev_err(&pool->dev, "member %s: superblock can't be written\n",
+				member->name);
+	}
+	mutex_unlock(&pool->admin);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		if (!member)
+			continue;
+		kvblk_sysfs_member_del(member);
+		RCU_INIT_POINTER(pool->members[i], NULL);
+		synchronize_rcu();
+		kvblk_member_free(member);
+	}
+	kvblk_sysfs_pool_exit(pool);
+	destroy_workqueue(pool->wq);
+	/* the name stays taken until now */
+	mutex_lock(&kvblk_pools_lock);
+	list_del(&pool->link);
+	mutex_unlock(&kvblk_pools_lock);
+	put_device(&pool->dev);
+}
+
+int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = NULL, *each;
+
+	mutex_lock(&kvblk_pools_lock);
+	list_for_each_entry(each, &kvblk_pools, link)
+		if (!strcmp(each->name, name))
+			pool = each;
+	if (!pool) {
+		mutex_unlock(&kvblk_pools_lock);
+		NL_SET_ERR_MSG_FMT(extack, "there is no pool %s", name);
+		return -ENOENT;
+	}
+	if (pool->dying) {
+		mutex_unlock(&kvblk_pools_lock);
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed already");
+		return -EALREADY;
+	}
+	WRITE_ONCE(pool->dying, true);
+	smp_mb(); /* pairs with kvblk_open_node() */
+	if (atomic_read(&pool->open_files) && !force) {
+		WRITE_ONCE(pool->dying, false);
+		mutex_unlock(&kvblk_pools_lock);
+		NL_SET_ERR_MSG(extack, "the pool's device node is open: close it, or say \"force\"");
+		return -EBUSY;
+	}
+	mutex_unlock(&kvblk_pools_lock);
+
+	pool_teardown(pool);
+	return 0;
+}

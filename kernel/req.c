@@ -1,0 +1,808 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One operation, from its parsed request to its result.
+ *
+ * The rules:
+ * - A get reports success only after header and payload have been checked;
+ *   whatever else it reports, the destination is zero or untouched.
+ * - A put is found by nobody before its record is written, and owns its
+ *   WRITING slot meanwhile: the slot carries the record's place, so a put
+ *   whose slot was taken over (its member fell silent) notices.
+ * - A delete removes the entry first, and is over when the record's header is
+ *   overwritten durably.
+ * - A record that was written but is not to be found is killed.
+ */
+#include <linux/slab.h>
+
+#include "kvblk.h"
+#include "trace.h"
+
+/* How long a put waits for room, a delete for kills, before they give up. */
+#define WAIT_MS		10000
+
+static bool req_late(const struct kvblk_req *req)
+{
+	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
+}
+
+static bool slot_expired(const struct kvblk_pool *pool,
+			 const struct kvblk_slot *slot)
+{
+	return slot->expiry && slot->expiry <= kvblk_now(pool);
+}
+
+/*
+ * Operations that were detached still hold their memory, as long as their
+ * device likes: whoever cancels and submits in a loop is stopped here.
+ */
+static bool req_crowded(const struct kvblk_req *req)
+{
+	return atomic64_read(&req->pool->detached_bytes) >
+	       READ_ONCE(req->pool->tun.queue_bytes);
+}
+
+/* The member that a slot lies on answers. */
+static bool slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+	bool ok;
+
+	rcu_read_lock();
+	member = kvblk_member_of(pool, slot->seg);
+	ok = member && kvblk_member_ok(member);
+	rcu_read_unlock();
+	return ok;
+}
+
+bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
+			 struct kvblk_slot *slot)
+{
+	return kvblk_index_find(&pool->index, id, slot) &&
+	       slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
+	       !slot_expired(pool, slot) && slot_served(pool, slot);
+}
+
+static void *header_alloc(u32 units)
+{
+	return (void *)__get_free_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
+					get_order(units << KVBLK_UNIT_SHIFT));
+}
+
+static void header_free(struct kvblk_req *req)
+{
+	if (req->header)
+		free_pages((unsigned long)req->header,
+			   get_order(req->header_units << KVBLK_UNIT_SHIFT));
+	req->header = NULL;
+}
+
+static void req_release(struct kvblk_req *req)
+{
+	if (req->seg)
+		kvblk_segment_put(req->member, req->seg);
+	req->seg = NULL;
+}
+
+void kvblk_req_trim(struct kvblk_req *req)
+{
+	kvblk_mem_free(&req->mem);
+	header_free(req);
+	kvblk_parts_free(req->src.parts, req->src.nr);
+	req->src.parts = NULL;
+}
+
+void kvblk_req_free(struct kvblk_req *req)
+{
+	kvblk_req_trim(req);
+	kfree(req);
+}
+
+/* An operation that nobody waits for any more. */
+static void req_work(struct work_struct *work)
+{
+	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
+	struct kvblk_pool *pool = req->pool;
+
+	kvblk_req_finish(req, false);
+	atomic64_sub(req->bytes, &pool->detached_bytes);
+	if (req->cmd) {
+		kvblk_uring_put(req);
+		return;
+	}
+	kvblk_req_free(req);
+	percpu_ref_put(&pool->users);
+}
+
+/* All bios are over; any context. */
+static void req_io_done(struct kvblk_io *io)
+{
+	struct kvblk_req *req = container_of(io, struct kvblk_req, io);
+	struct kvblk_batch *batch = req->batch;
+	unsigned long flags;
+
+	if (atomic_cmpxchg(&req->state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_DONE) !=
+	    KVBLK_REQ_INFLIGHT) {
+		INIT_WORK(&req->work, req_work);
+		queue_work(req->pool->wq, &req->work);
+		return;
+	}
+	if (req->cmd) {
+		kvblk_uring_landed(req);
+		return;
+	}
+	/* the batch can't end before it has taken @req, under this lock */
+	spin_lock_irqsave(&batch->wq.lock, flags);
+	list_add_tail(&req->link, &batch->done);
+	wake_up_locked(&batch->wq);
+	spin_unlock_irqrestore(&batch->wq.lock, flags);
+}
+
+static void req_fly(struct kvblk_req *req, struct kvblk_member *member)
+{
+	kvblk_io_start(&req->io, member, req_io_done);
+	/* whoever detaches it sees what memory it has */
+	atomic_set_release(&req->state, KVBLK_REQ_INFLIGHT);
+}
+
+/* ---- get ---- */
+
+static int get_miss(struct kvblk_req *req)
+{
+	kvblk_count(req->pool, KVBLK_C_GET_MISSES, 1);
+	return kvblk_req_over(req, -ENOENT);
+}
+
+/* Memory and bios of a get whose entry and segment are at hand. */
+static int get_submit(struct kvblk_req *req)
+{
+	u32 end = req->from + req->mem.bytes;
+	u64 pos = kvblk_seg_pos(req->member, req->seg - req->member->segs,
+				req->slot.off);
+	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
+
+	WARN_ON_ONCE(end > req->slot.len);
+	/* others of its batch are in flight: only when they are not */
+	req->src.fault = false;
+	bvec_set_virt(&req->mem.bv[0], req->header, header);
+	req_fly(req, req->member);
+	if (!req->from) {
+		kvblk_io_submit(&req->io, REQ_OP_READ, pos, req->mem.bv,
+				req->mem.nr);
+	} else {
+		kvblk_io_submit(&req->io, REQ_OP_READ, pos, req->mem.bv, 1);
+		kvblk_io_submit(&req->io, REQ_OP_READ, pos + header + req->from,
+				req->mem.bv + 1, req->mem.nr - 1);
+	}
+	kvblk_io_end(&req->io);
+	return 0;
+}
+
+static int get_start(struct kvblk_req *req)
+{
+	const u32 chunk = 1u << KVBLK_CHUNK_SHIFT;
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_op *op = &req->op;
+	struct kvblk_align align = kvblk_pool_align(pool);
+	u32 end, tries, len;
+	int err;
+
+	if (req_late(req)) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		return kvblk_req_over(req, -ETIME);
+	}
+	if (req_crowded(req))
+		return kvblk_req_over(req, -ENOMEM);
+
+	/* a block that moves is found at its new place the next time */
+	for (tries = 0; !req->seg; tries++) {
+		if (tries == 4 ||
+		    !kvblk_block_present(pool, req->id, req->tenant, &req->slot))
+			return get_miss(req);
+		req->seg = kvblk_segment_get(pool, &req->slot, &req->member,
+					     &req->gen);
+	}
+
+	len = req->slot.len;
+	req->result.value_len = len;
+	if (op->flags & KVBLK_OPF_PARTIAL) {
+		if (op->offset >= len) {
+			err = -ERANGE;
+			goto out;
+		}
+		req->want = min3(len - op->offset, op->length ?: req->bytes,
+				 req->bytes);
+	} else {
+		if (req->bytes < len) {
+			err = -EMSGSIZE;
+			goto out;
+		}
+		req->want = len;
+	}
+	/* whole chunks are read, for they carry the checksums */
+	req->from = round_down(op->offset, chunk);
+	end = min_t(u64, round_up((u64)op->offset + req->want, chunk), len);
+
+	req->header_units = kvblk_header_units(len);
+	req->header = header_alloc(req->header_units);
+	if (!req->header) {
+		err = -ENOMEM;
+		goto out;
+	}
+	if (!(pool->flags & KVBLK_POOL_STRICT) &&
+	    !(op->flags & KVBLK_OPF_HARD_DEADLINE) &&
+	    req->from == op->offset && end == op->offset + req->want &&
+	    kvblk_src_fits(&req->src, req->want, align))
+		/* no fault: a segment is held */
+		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, false,
+				    align);
+	else
+		err = kvblk_mem_alloc(&req->mem, end - req->from);
+	if (err == -EFAULT && req->src.fault)
+		err = kvblk_mem_alloc(&req->mem, end - req->from);
+	if (!err)
+		return get_submit(req);
+	if (err == -EFAULT) {
+		req->wants_fault = true;
+		header_free(req);
+		req_release(req);
+		return -EAGAIN;
+	}
+out:
+	req_release(req);
+	return kvblk_req_over(req, err);
+}
+
+/*
+ * What was read is not the block. When the entry is still what it was, that is
+ * damage: tell, and drop it. Else it was deleted or moved meanwhile.
+ */
+static void get_damaged(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot now;
+
+	if (!kvblk_index_find(&pool->index, req->id, &now) ||
+	    now.state != KVBLK_SLOT_LIVE || now.seg != req->slot.seg ||
+	    now.off != req->slot.off || now.gen != req->slot.gen)
+		return;
+	kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
+	kvblk_event(pool, req->member, KVBLK_EV_CHECKSUM, req->slot.seg);
+	dev_err_ratelimited(&pool->dev,
+			    "member %s: block at segment %u unit %u is damaged, dropped\n",
+			    req->member->name, req->slot.seg - req->member->seg_base,
+			    req->slot.off);
+	kvblk_entry_replace(pool, req->id, &now, NULL);
+}
+
+/* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
+static int get_check(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_place place = kvblk_place(req->member,
+					       req->seg - req->member->segs,
+					       req->gen, req->slot.off);
+	struct kvblk_rec rec;
+
+	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
+				&place, &pool->secret, &rec) != KVBLK_DEC_RECORD ||
+	    rec.length != req->slot.len) {
+		get_damaged(req);
+		return -ENOENT;
+	}
+	/* another key with the same id: a miss, and nothing is wrong */
+	if (rec.tenant != req->tenant || rec.key_len != req->op.key_len ||
+	    memcmp(rec.key, req->key, rec.key_len))
+		return -ENOENT;
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
+	    rec.layout_tag != req->op.layout_tag)
+		return -ENOENT;
+	if (rec.expiry && rec.expiry <= kvblk_now(pool))
+		return -ENOENT;
+	req->result.layout_tag = rec.layout_tag;
+	req->result.caller_tag = rec.caller_tag;
+	if ((!READ_ONCE(pool->tun.integrity) &&
+	     !(READ_ONCE(req->seg->flags) & KVBLK_SEGF_UNPROVEN)) ||
+	    kvblk_mem_check(&req->mem, rec.crcs + (req->from >> KVBLK_CHUNK_SHIFT)))
+		return 0;
+	if (req->mem.direct)
+		return -EAGAIN;
+	get_damaged(req);
+	return -ENOENT;
+}
+
+/* Bounced and checked: to the caller. It holds no segment while it does. */
+static int get_copy_out(struct kvblk_req *req)
+{
+	int err;
+
+	req_release(req);
+	err = kvblk_mem_copy_out(&req->mem, req->op.offset - req->from, req->want,
+				 &req->src);
+	req->wants_fault = err == -EFAULT && !req->src.fault;
+	if (req->wants_fault)
+		return -EAGAIN;
+	if (err) {
+		/* what was copied before goes */
+		kvblk_mem_zero(&req->mem);
+		kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
+				   req->want, &req->src);
+	}
+	req->result.flags |= KVBLK_RES_BOUNCED;
+	kvblk_count(req->pool, KVBLK_C_GET_BOUNCED, 1);
+	return err;
+}
+
+static bool get_finish(struct kvblk_req *req, bool user)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+	if (req->wants_fault) {
+		err = 0;
+	} else if (req->io.status) {
+		kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
+		kvblk_event(pool, req->member, KVBLK_EV_READ_ERROR, req->slot.seg);
+		dev_err_ratelimited(&pool->dev, "member %s: read error: a miss\n",
+				    req->member->name);
+		err = -ENOENT;
+	} else {
+		err = get_check(req);
+	}
+	/* a copy that has begun is ended, for it must not stay half a block */
+	if (!user)
+		err = -EINTR;
+	else if (!req->wants_fault && READ_ONCE(req->canceled))
+		err = -ECANCELED;
+	else if (!req->wants_fault && req_late(req))
+		err = -ETIME;
+
+	if (err == -EAGAIN) {
+		/* the caller may have scribbled: decide by a copy that he can't reach */
+		kvblk_count(pool, KVBLK_C_REREADS, 1);
+		kvblk_mem_zero(&req->mem);
+		kvblk_mem_free(&req->mem);
+		err = kvblk_mem_alloc(&req->mem,
+				      min_t(u64, round_up((u64)req->from + req->want,
+							  1u << KVBLK_CHUNK_SHIFT),
+					    req->slot.len) - req->from);
+		if (!err) {
+			sigset_t saved;
+			bool pending = kvblk_sigpipe_block(&saved);
+
+			get_submit(req);
+			kvblk_sigpipe_restore(&saved, pending);
+			return false;
+		}
+		err = -ENOENT;
+	} else if (err) {
+		if (req->mem.direct)
+			kvblk_mem_zero(&req->mem);
+	} else if (req->mem.direct) {
+		kvblk_mem_tail_out(&req->mem);
+		req->result.flags |= KVBLK_RES_DIRECT;
+		kvblk_count(pool, KVBLK_C_GET_DIRECT, 1);
+	} else {
+		err = get_copy_out(req);
+		if (err == -EAGAIN)
+			return false;
+	}
+
+	if (!err) {
+		kvblk_index_touch(&pool->index, req->id,
+				  kvblk_policy_tick(&pool->policy));
+		kvblk_count(pool, KVBLK_C_GETS, 1);
+		kvblk_count(pool, KVBLK_C_GET_BYTES, req->want);
+		kvblk_hist_add(pool, KVBLK_H_GET, req->start);
+		err = req->want;
+	} else {
+		req->result.flags = 0;
+		if (err == -ENOENT)
+			kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
+	}
+	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
+			req->result.flags,
+			ktime_to_ns(ktime_sub(ktime_get(), req->start)));
+	kvblk_req_over(req, err);
+	req_release(req);
+	return true;
+}
+
+/* ---- put ---- */
+
+static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
+{
+	*rec = (struct kvblk_rec) {
+		.id = req->id,
+		.seq = req->room.seq,
+		.layout_tag = req->op.layout_tag,
+		.caller_tag = req->op.caller_tag,
+		.parent = req->op.parent_len ? req->parent.lo : 0,
+		.length = req->bytes,
+		.expiry = req->expiry,
+		.tenant = req->tenant,
+		.key_len = req->op.key_len,
+		.priority = req->op.priority,
+		.integrity = KVBLK_INTEGRITY_CRC32C,
+		.key = req->key,
+	};
+}
+
+/* The caller's bytes and their checksums. */
+static int put_memory(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_align align;
+	int err;
+
+	/* it waited for room: is it still as the members want it? */
+	if (req->header && req->align == READ_ONCE(pool->align) &&
+	    req->stable == READ_ONCE(pool->stable_writes))
+		return 0;
+	header_free(req);
+	kvblk_mem_free(&req->mem);
+	req->align = READ_ONCE(pool->align);
+	req->stable = READ_ONCE(pool->stable_writes);
+	align = (struct kvblk_align) { req->align >> 32, req->align };
+	if (!(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
+	    kvblk_src_fits(&req->src, req->bytes, align)) {
+		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false,
+				    req->src.fault, align);
+	} else {
+		err = kvblk_mem_alloc(&req->mem, req->bytes);
+		if (!err)
+			err = kvblk_mem_copy_in(&req->mem, &req->src);
+	}
+	if (err)
+		return err;
+	req->header_units = kvblk_header_units(req->bytes);
+	req->header = header_alloc(req->header_units);
+	if (!req->header)
+		return -ENOMEM;
+	kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
+	return 0;
+}
+
+/* Room on the next member that answers and has some. */
+static int put_reserve(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
+	struct kvblk_member *member;
+	int err = -ENOSPC;
+
+	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
+		rcu_read_lock();
+		member = kvblk_member_nth(pool, first + i);
+		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+			       !kvblk_member_ok(member) ||
+			       !percpu_ref_tryget_live(&member->ref)))
+			member = NULL;
+		rcu_read_unlock();
+		if (!member)
+			continue;
+		units = kvblk_member_units(member, req->bytes);
+		/* any -EAGAIN: it is worth waiting */
+		if (units + 1 <= member->segment_units) {
+			err = kvblk_room_reserve(member, KVBLK_CLASS_NEW, units,
+						 &req->room);
+		}
+		kvblk_member_put(member);
+		if (!err)
+			return 0;
+	}
+	return err;
+}
+
+static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	req->result.value_len = slot->len;
+	if (slot->len != req->bytes)
+		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
+	kvblk_index_touch(&req->pool->index, req->id,
+			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
+	return kvblk_req_over(req, -EEXIST);
+}
+
+static int put_start(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot old, slot;
+	struct kvblk_place place;
+	struct kvblk_rec rec;
+	bool taken;
+	int err;
+
+again:
+	req->space_seq = atomic_read(&pool->space_seq);
+	taken = kvblk_index_find(&pool->index, req->id, &old);
+	if (taken && old.state == KVBLK_SLOT_MOVING && slot_expired(pool, &old))
+		return -EAGAIN;
+	if (taken && (slot_served(pool, &old) || old.state == KVBLK_SLOT_MOVING)) {
+		if (old.state == KVBLK_SLOT_WRITING) {
+			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+			return kvblk_req_over(req, -EALREADY);
+		}
+		if (!slot_expired(pool, &old))
+			return put_exists(req, &old);
+		if (!kvblk_index_replace(&pool->index, req->id, &old, NULL))
+			goto again;
+		kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+		taken = false;
+	}
+	if (req->declined) {
+		kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
+		return kvblk_req_over(req, -ENOBUFS);
+	}
+	if (req->bytes > kvblk_pool_value_max(pool))
+		return kvblk_req_over(req, -EFBIG);
+	if (req_late(req)) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		return kvblk_req_over(req, -ETIME);
+	}
+	if (req_crowded(req))
+		return kvblk_req_over(req, -ENOMEM);
+	err = put_memory(req);
+	if (err == -EFAULT && !req->src.fault) {
+		req->wants_fault = true;
+		return -EAGAIN;
+	}
+	if (err)
+		return kvblk_req_over(req, err);
+	err = -ENOSPC;
+	if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX)
+		err = put_reserve(req);
+	if (err == -EAGAIN)
+		return err;
+	if (err)
+		goto nospace;
+
+	slot = (struct kvblk_slot) {
+		.seg = req->room.member->seg_base + req->room.segment,
+		.off = req->room.unit,
+		.len = req->bytes,
+		.gen = (u16)req->room.gen,
+		.tenant = req->tenant,
+		.state = KVBLK_SLOT_WRITING,
+		.prio = req->op.priority,
+		.expiry = req->expiry,
+		.caller_tag = req->op.caller_tag,
+	};
+	req->slot = slot;
+	if (taken) {
+		/* on a member that does not answer: the block moves here */
+		err = kvblk_entry_replace(pool, req->id, &old, &slot) ? 0 : -EEXIST;
+	} else {
+		err = kvblk_entry_insert(pool, req->id, &slot, &old);
+	}
+	if (err) {
+		/* nothing was written there: a hole */
+		kvblk_room_release(&req->room, NULL);
+		if (err == -EEXIST)
+			goto again;
+		goto nospace;
+	}
+
+	put_rec(req, &rec);
+	place = kvblk_place(req->room.member, req->room.segment, req->room.gen,
+			    req->room.unit);
+	kvblk_record_encode(req->header, &rec, &place, &pool->secret);
+	bvec_set_virt(&req->mem.bv[0], req->header,
+		      req->header_units << KVBLK_UNIT_SHIFT);
+	req_fly(req, req->room.member);
+	kvblk_io_submit(&req->io, REQ_OP_WRITE,
+			kvblk_seg_pos(req->room.member, place.segment, place.unit),
+			req->mem.bv, req->mem.nr);
+	kvblk_io_end(&req->io);
+	return 0;
+
+nospace:
+	kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
+	return kvblk_req_over(req, -ENOSPC);
+}
+
+static bool put_finish(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_member *member = req->room.member;
+	struct kvblk_slot live = req->slot;
+	struct kvblk_rec rec;
+	int err = 0;
+
+	live.state = KVBLK_SLOT_LIVE;
+	if (req->io.status) {
+		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
+		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR, req->slot.seg);
+		dev_err_ratelimited(&pool->dev, "member %s: write error\n",
+				    member->name);
+		err = -EIO;
+	} else if (READ_ONCE(req->canceled)) {
+		err = -ECANCELED;
+	} else if (!kvblk_index_replace(&pool->index, req->id, &req->slot, &live)) {
+		/* another put took the key while this member was silent, or going */
+		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+		err = -EALREADY;
+	}
+
+	if (err) {
+		/* a delete finds the entry, or waits for the kill */
+		if (!kvblk_entry_replace(pool, req->id, &req->slot, NULL))
+			kvblk_kill_settle(pool, req->id, &req->slot);
+		kvblk_room_release(&req->room, NULL);
+		kvblk_count(pool, KVBLK_C_PUT_ERRORS, err == -EIO);
+	} else {
+		put_rec(req, &rec);
+		kvblk_room_release(&req->room, &rec);
+		req->result.value_len = req->bytes;
+		req->result.flags = req->mem.direct ? KVBLK_RES_DIRECT :
+						      KVBLK_RES_BOUNCED;
+		kvblk_count(pool, KVBLK_C_PUTS, 1);
+		kvblk_count(pool, KVBLK_C_PUT_BYTES, req->bytes);
+		if (req->mem.direct)
+			kvblk_count(pool, KVBLK_C_PUT_DIRECT, 1);
+		else
+			kvblk_count(pool, KVBLK_C_PUT_BOUNCED, 1);
+		kvblk_hist_add(pool, KVBLK_H_PUT, req->start);
+		err = req->bytes;
+	}
+	trace_kvblk_put(pool->name, req->id.lo, req->bytes, err,
+			req->result.flags,
+			ktime_to_ns(ktime_sub(ktime_get(), req->start)));
+	kvblk_req_over(req, err);
+	return true;
+}
+
+/* ---- delete ---- */
+
+static int delete_start(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+	if (req_late(req)) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		return kvblk_req_over(req, -ETIME);
+	}
+	/* what a member still brings back would escape */
+	if (atomic_read(&pool->restoring))
+		return -EAGAIN;
+again:
+	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
+	    req->slot.tenant != req->tenant) {
+		/* thrown out lately, or lost with its member: can it come back? */
+		err = kvblk_kill_barrier(pool, req->id);
+		if (err == 1)
+			return -EAGAIN;
+		if (!err && atomic_read(&pool->unsure))
+			err = -EIO;
+		return kvblk_req_over(req, err ?: -ENOENT);
+	}
+	if (req->slot.state == KVBLK_SLOT_WRITING)
+		return kvblk_req_over(req, -EBUSY);
+	if (req->slot.state == KVBLK_SLOT_MOVING)
+		return slot_served(pool, &req->slot) ? -EAGAIN :
+						       kvblk_req_over(req, -EIO);
+	if (slot_expired(pool, &req->slot)) {
+		if (kvblk_index_replace(&pool->index, req->id, &req->slot, NULL))
+			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+		goto again;
+	}
+	if (!slot_served(pool, &req->slot))
+		return kvblk_req_over(req, -EIO);
+	/* an older record of the key first: who adds one changes the entry */
+	if (atomic_read(&pool->nr_kills) >= KVBLK_KILLS_MAX ||
+	    kvblk_kill_barrier(pool, req->id) == 1)
+		return -EAGAIN;
+	/* from here on it is a miss; it is over when it is durable */
+	req_fly(req, NULL);
+	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->io);
+	if (!err)
+		return 0;
+	if (atomic_cmpxchg(&req->state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
+	    KVBLK_REQ_INFLIGHT) {
+		/* canceled meanwhile, and detached */
+		req->io.status = BLK_STS_IOERR;
+		kvblk_io_end(&req->io);
+		return 0;
+	}
+	if (err == -EAGAIN)
+		goto again;
+	return kvblk_req_over(req, err);
+}
+
+static bool delete_finish(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err = req->io.status ? -EIO : 0;
+
+	/* an older record that can't be killed now, or that nobody knows of */
+	if (!err && (kvblk_kill_barrier(pool, req->id) < 0 ||
+		     atomic_read(&pool->unsure)))
+		err = -EIO;
+	if (!err) {
+		kvblk_count(pool, KVBLK_C_DELETES, 1);
+		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
+	}
+	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0,
+			   ktime_to_ns(ktime_sub(ktime_get(), req->start)));
+	kvblk_req_over(req, err);
+	return true;
+}
+
+/* ---- all of them ---- */
+
+int kvblk_req_start(struct kvblk_req *req)
+{
+	if (READ_ONCE(req->canceled))
+		return kvblk_req_over(req, -ECANCELED);
+	if (req->op.opcode == KVBLK_OP_PUT)
+		return put_start(req);
+	if (req->op.opcode == KVBLK_OP_GET)
+		return get_start(req);
+	return delete_start(req);
+}
+
+/* What the operation had to wait for may be over. */
+static bool req_ready(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot slot;
+
+	if (kvblk_index_find(&pool->index, req->id, &slot))
+		if (slot.state == KVBLK_SLOT_MOVING)
+			return false;
+	return req->op.opcode != KVBLK_OP_DELETE ||
+	       (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX &&
+		kvblk_kill_barrier(pool, req->id) != 1);
+}
+
+/*
+ * In steps, so that deadlines, CANCEL and a member that turns suspect are seen
+ * by the next kvblk_req_start().
+ */
+int kvblk_req_wait(struct kvblk_req *req)
+{
+	const long step = msecs_to_jiffies(100);
+	struct kvblk_pool *pool = req->pool;
+	long left = 0;
+
+	if (req->wants_fault) {
+		/* whatever happens in it, the next try says so */
+		req->wants_fault = false;
+		req->src.fault = true;
+		return 0;
+	}
+	if (!req->waiting)
+		req->waiting = ktime_get();
+
+	if (req->op.opcode == KVBLK_OP_DELETE && atomic_read(&pool->restoring)) {
+		req->waiting = ktime_get();
+		left = wait_event_killable_timeout(pool->restore_wait,
+						   !atomic_read(&pool->restoring),
+						   step);
+	} else if (!req_ready(req)) {
+		left = wait_event_killable_timeout(pool->settle_wait,
+						   req_ready(req), step);
+	} else if (req->op.opcode == KVBLK_OP_PUT) {
+		left = wait_event_killable_timeout(pool->space_wait,
+						   atomic_read(&pool->space_seq) !=
+						   req->space_seq, step);
+	}
+	if (left < 0)
+		return -EINTR;
+	if (ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS)
+		return 0;
+	if (req->op.opcode == KVBLK_OP_DELETE)
+		return -EIO;
+	kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
+	return -ENOSPC;
+}
+
+bool kvblk_req_finish(struct kvblk_req *req, bool user)
+{
+	if (req->op.opcode == KVBLK_OP_PUT)
+		return put_finish(req);
+	if (req->op.opcode == KVBLK_OP_GET)
+		return get_finish(req, user);
+	return delete_finish(req);
+}

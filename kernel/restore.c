@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Warm restart of a member: segment table, summaries, and the headers of what
+ * was open.
+ *
+ * The rules:
+ * - A sealed segment's summary is the truth, unless the table says that
+ *   records were killed since: then each header is looked at.
+ * - In a segment that was open, what the checkpoints list without a gap is
+ *   taken; from there on each 4 KiB unit is tried, a valid header (its MAC and
+ *   place prove it) is a record, and a hole ends nothing. Then it is sealed.
+ * - Of two records of a key the one with the higher seq stays, the other is
+ *   killed.
+ */
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include <linux/vmalloc.h>
+
+#include "kvblk.h"
+
+/* Bytes that a walk reads at once. */
+#define WALK_BYTES	1048576u
+/* Tenths of a second that a restore waits for what another member has to do. */
+#define RESTORE_TRIES	600
+
+struct restore {
+	struct kvblk_member *member;
+	struct kvblk_d_summary *sums;	/* of one segment, from the last page to page 0 */
+	void *walk;			/* WALK_BYTES */
+	u64 max_opened;
+	u64 blocks;
+	u32 tries;			/* see RESTORE_TRIES */
+};
+
+/* Pages of summary that a segment has at most: a record takes a unit and more. */
+static u32 summary_room(const struct kvblk_member *member)
+{
+	return DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
+}
+
+static int table_read(struct kvblk_member *member)
+{
+	u32 pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES), page, i;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_d_table *slots, *table;
+	int err = 0;
+
+	slots = vmalloc(2 * sizeof(*slots));
+	if (!slots)
+		return -ENOMEM;
+	for (page = 0; page < pages; page++) {
+		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+				    KVBLK_TABLE_OFFSET +
+				    ((u64)page * 2 << KVBLK_UNIT_SHIFT),
+				    slots, 2 * sizeof(*slots));
+		if (err)
+			break;
+		table = NULL;
+		for (i = 0; i < 2; i++)
+			if (kvblk_table_valid(&slots[i], member->incarnation, page) &&
+			    (!table || le64_to_cpu(slots[i].seq) >
+			     le64_to_cpu(table->seq)))
+				table = &slots[i];
+		if (!table) {
+			err = -EUCLEAN;
+			break;
+		}
+		member->table_seq[page] = le64_to_cpu(table->seq);
+		/* a clock that was set back must not revive the expired */
+		kvblk_now_raise(pool, le32_to_cpu(table->time));
+		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
+			u32 n = page * KVBLK_TABLE_ENTRIES + i;
+			struct kvblk_d_segment *d = &table->segments[i];
+			struct kvblk_segment *seg = &member->segs[n];
+
+			if (n >= member->nr_segs)
+				break;
+			seg->gen = le64_to_cpu(d->generation);
+			seg->state = d->state;
+			seg->class = d->class < KVBLK_NR_CLASSES ? d->class : 0;
+			seg->flags = le16_to_cpu(d->flags);
+			seg->kills_durable = seg->flags & KVBLK_SEGF_KILLS;
+			seg->opened = le64_to_cpu(d->opened);
+			WRITE_ONCE(pool->seg_gen[member->seg_base + n], (u16)seg->gen);
+		}
+	}
+	vfree(slots);
+	return err;
+}
+
+static struct kvblk_slot slot_of(struct kvblk_member *member,
+				 struct kvblk_segment *seg,
+				 const struct kvblk_rec *rec, u32 unit)
+{
+	return (struct kvblk_slot) {
+		.seg = member->seg_base + (seg - member->segs),
+		.off = unit,
+		.len = rec->length,
+		.gen = (u16)seg->gen,
+		.tenant = rec->tenant,
+		.state = KVBLK_SLOT_LIVE,
+		.prio = rec->priority,
+		.expiry = rec->expiry,
+		.caller_tag = rec->caller_tag,
+	};
+}
+
+/*
+ * The seq of the record that @slot points to. 0: it is dead; U64_MAX: it can't
+ * be read.
+ */
+static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;
+	struct kvblk_place place;
+	struct kvblk_rec rec;
+	u64 gen, seq = U64_MAX;
+	void *buf = NULL;
+	u32 bytes;
+
+	seg = kvblk_segment_get(pool, slot, &member, &gen);
+	if (!seg)
+		return 0;
+	bytes = kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
+	if (kvblk_member_ok(member))
+		buf = (void *)__get_free_pages(GFP_KERNEL, get_order(bytes));
+	place = kvblk_place(member, seg - member->segs, gen, slot->off);
+	if (buf && !kvblk_io_sync(member, REQ_OP_READ,
+				  kvblk_seg_pos(member, place.segment, place.unit),
+				  buf, bytes))
+		seq = kvblk_record_decode(buf, bytes, &place, &pool->secret,
+					  &rec) == KVBLK_DEC_RECORD ? rec.seq : 0;
+	free_pages((unsigned long)buf, get_order(bytes));
+	kvblk_segment_put(member, seg);
+	return seq;
+}
+
+/* The member or its pool is going: nothing need be restored any more. */
+static bool restore_ended(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->state) != KVBLK_MEMBER_RESTORING ||
+	       percpu_ref_is_dying(&member->pool->users);
+}
+
+/* Puts a record that was found into the index. */
+static void restore_record(struct restore *rs, struct kvblk_segment *seg,
+			   const struct kvblk_rec *rec, u32 unit)
+{
+	struct kvblk_member *member = rs->member;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_slot slot = slot_of(member, seg, rec, unit), old;
+	u32 units = kvblk_member_units(member, rec->length);
+	int ret;
+	u64 seq;
+
+	if (rec->expiry && rec->expiry <= kvblk_now(pool))
+		return;
+	/* a smaller index than before may take a kill for each insert */
+	while (atomic_read(&pool->nr_kills) >= KVBLK_KILLS_MAX &&
+	       !restore_ended(member) && rs->tries++ < RESTORE_TRIES)
+		wait_event_timeout(pool->settle_wait,
+				   atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX,
+				   HZ / 10);
+again:
+	ret = kvblk_entry_insert(pool, rec->id, &slot, &old);
+	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
+	    !restore_ended(member) && rs->tries++ < RESTORE_TRIES) {
+		/* copied, dropped or left where it is: then we compare */
+		wait_event_timeout(pool->settle_wait,
+				   !kvblk_index_find(&pool->index, rec->id, &old) ||
+				   old.state != KVBLK_SLOT_MOVING, HZ / 10);
+		goto again;
+	}
+	if (ret == -EEXIST) {
+		/* two lives of a key; one that is being written is the newest */
+		seq = old.state == KVBLK_SLOT_LIVE ? slot_seq(pool, &old) : U64_MAX;
+		if (seq < rec->seq) {
+			if (!kvblk_entry_replace(pool, rec->id, &old, &slot))
+				goto again;
+			ret = 0;
+		} else if (seq == U64_MAX && old.state == KVBLK_SLOT_LIVE &&
+			   !kvblk_entry_replace(pool, rec->id, &old, NULL)) {
+			/* nobody can tell which is the newer one: neither */
+			goto again;
+		}
+	}
+	if (ret) {
+		kvblk_kill_later(pool, rec->id, &slot);
+		return;
+	}
+	atomic_add(units, &seg->live_units);
+	rs->blocks++;
+}
+
+/* ---- headers behind a summary that is no longer the truth ---- */
+
+struct verify_io {
+	struct kvblk_io io;
+	struct completion over;
+};
+
+static void verify_wake(struct kvblk_io *io)
+{
+	complete(&container_of(io, struct verify_io, io)->over);
+}
+
+/* Clears the entries of @sum whose headers don't say the same. */
+static int verify_page(struct restore *rs, struct kvblk_segment *seg,
+		       struct kvblk_d_summary *sum)
+{
+	struct kvblk_member *member = rs->member;
+	u32 segment = seg - member->segs, i, unit;
+	struct kvblk_rec rec, header;
+	struct verify_io verify;
+	struct kvblk_place place;
+	enum kvblk_decoded dec;
+	struct bio_vec bv;
+	void *buf;
+
+	init_completion(&verify.over);
+	kvblk_io_start(&verify.io, member, verify_wake);
+	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
+					&rec, &unit))
+			continue;
+		buf = rs->walk + i * KVBLK_UNIT;
+		bvec_set_page(&bv, vmalloc_to_page(buf), KVBLK_UNIT,
+			      offset_in_page(buf));
+		kvblk_io_submit(&verify.io, REQ_OP_READ | REQ_META,
+				kvblk_seg_pos(member, segment, unit), &bv, 1);
+	}
+	kvblk_io_end(&verify.io);
+	wait_for_completion_state(&verify.over, TASK_IDLE);
+	if (verify.io.status)
+		return -EIO;
+	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+		buf = rs->walk + i * KVBLK_UNIT;
+		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
+					&rec, &unit))
+			continue;
+		place = kvblk_place(member, segment, seg->gen, unit);
+		dec = kvblk_record_decode(buf, KVBLK_UNIT, &place,
+					  &member->pool->secret, &header);
+		/* a filler is one unit long, so a longer header is no filler */
+		if (dec == KVBLK_DEC_MORE ||
+		    (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
+			continue;
+		sum->entries[i].flags = KVBLK_ENTF_HOLE;
+		sum->entries[i].length =
+			cpu_to_le32(kvblk_member_units(member, rec.length));
+	}
+	return 0;
+}
+
+/* ---- segments ---- */
+
+/* Reads summary pages @from to @to (excluded) to their places in rs->sums. */
+static int sums_read(struct restore *rs, struct kvblk_segment *seg, u32 from, u32 to)
+{
+	struct kvblk_member *member = rs->member;
+
+	if (from == to)
+		return 0;
+	return kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+			     kvblk_seg_pos(member, seg - member->segs,
+					   member->segment_units - to),
+			     rs->sums - (to - 1), (to - from) * sizeof(*rs->sums));
+}
+
+static struct kvblk_d_summary *sums_page(struct restore *rs, u32 page)
+{
+	return rs->sums - page;
+}
+
+static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
+{
+	struct kvblk_member *member = rs->member;
+	struct kvblk_pool *pool = member->pool;
+	u32 pages = kvblk_summary_pages(nr), page, i, unit;
+	struct kvblk_place place = kvblk_place(member, seg - member->segs,
+					       seg->gen, 0);
+	struct kvblk_sum sum;
+	struct kvblk_rec rec;
+	int err;
+
+	if (pages > summary_room(member))
+		return -EUCLEAN;
+	err = sums_read(rs, seg, 1, pages);
+	for (page = 0; page < pages && !err; page++) {
+		struct kvblk_d_summary *buf = sums_page(rs, page);
+
+		if (!kvblk_summary_decode(buf, page, &place, &pool->secret, &sum))
+			continue;
+		if (seg->flags & KVBLK_SEGF_KILLS)
+			err = verify_page(rs, seg, buf);
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
+			if (kvblk_entry_decode(&buf->entries[i],
+					       member->segment_units, &rec, &unit))
+				restore_record(rs, seg, &rec, unit);
+		cond_resched();
+	}
+	seg->nr_records = nr;
+	return err;
+}
+
+/*
+ * What the checkpoints list without a gap: copies it to @open, and tells where
+ * the walk is to begin.
+ */
+static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
+			  struct kvblk_open *open, u32 *nr, u32 *walk_from)
+{
+	struct kvblk_member *member = rs->member;
+	struct kvblk_place place = kvblk_place(member, seg - member->segs,
+					       seg->gen, 0);
+	u32 align = member->record_align >> KVBLK_UNIT_SHIFT, page, i, unit;
+	struct kvblk_d_summary *buf;
+	struct kvblk_sum sum;
+	struct kvblk_rec rec;
+	int err;
+
+	for (page = 0; page < open->nr_pages; page++) {
+		buf = sums_page(rs, page);
+		err = page ? sums_read(rs, seg, page, page + 1) : 0;
+		if (err)
+			return err;
+		if (!kvblk_summary_decode(buf, page, &place, &member->pool->secret,
+					  &sum))
+			return 0;
+		if (seg->flags & KVBLK_SEGF_KILLS) {
+			err = verify_page(rs, seg, buf);
+			if (err)
+				return err;
+		}
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+			struct kvblk_d_entry *entry = &buf->entries[i];
+
+			if (kvblk_entry_decode(entry, member->segment_units, &rec,
+					       &unit)) {
+				restore_record(rs, seg, &rec, unit);
+				unit += kvblk_record_units(rec.length, align);
+			} else if (entry->flags == KVBLK_ENTF_HOLE) {
+				unit = le32_to_cpu(entry->unit) +
+				       le32_to_cpu(entry->length);
+			} else {
+				return 0;
+			}
+			*kvblk_open_entry(open, *nr) = *entry;
+			*nr += 1;
+			*walk_from = max(*walk_from, min(unit, member->segment_units));
+		}
+	}
+	return 0;
+}
+
+/* Tries each unit from @unit on for a header. */
+static int restore_walk(struct restore *rs, struct kvblk_segment *seg,
+			struct kvblk_open *open, u32 *nr, u32 unit)
+{
+	struct kvblk_member *member = rs->member;
+	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	u32 segment = seg - member->segs, have_from = 0, have_to = 0, units;
+	struct kvblk_place place;
+	struct kvblk_rec rec;
+	enum kvblk_decoded dec;
+	int err;
+
+	while (unit < member->segment_units) {
+		/* two units ahead, for the longest header */
+		if (unit < have_from || min(unit + 2, member->segment_units) > have_to) {
+			have_from = unit;
+			have_to = min(unit + (WALK_BYTES >> KVBLK_UNIT_SHIFT),
+				      member->segment_units);
+			err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+					    kvblk_seg_pos(member, segment, have_from),
+					    rs->walk,
+					    (have_to - have_from) << KVBLK_UNIT_SHIFT);
+			if (err)
+				return err;
+			cond_resched();
+		}
+		place = kvblk_place(member, segment, seg->gen, unit);
+		dec = kvblk_record_decode(rs->walk +
+					  ((unit - have_from) << KVBLK_UNIT_SHIFT),
+					  (have_to - unit) << KVBLK_UNIT_SHIFT,
+					  &place, &member->pool->secret, &rec);
+		if (dec == KVBLK_DEC_FILLER) {
+			/* what it covers is on media for good: a record was there */
+			unit += max(rec.length, 1u);
+			continue;
+		}
+		if (dec != KVBLK_DEC_RECORD) {
+			unit += align;
+			continue;
+		}
+		units = kvblk_record_units(rec.length, align);
+		if (units + unit > member->segment_units ||
+		    kvblk_summary_pages(*nr + 1) + unit + units > member->segment_units)
+			return 0;
+		restore_record(rs, seg, &rec, unit);
+		kvblk_entry_encode(kvblk_open_entry(open, *nr), &rec, unit);
+		*nr += 1;
+		unit += units;
+	}
+	return 0;
+}
+
+/* A fresh life, when the gets and kills of the former one are over. */
+static void segment_restart(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	guard(spinlock)(&member->lock);
+	WRITE_ONCE(seg->retired, true);
+	WRITE_ONCE(seg->gen, seg->gen + 1);
+	WRITE_ONCE(member->pool->seg_gen[member->seg_base + (seg - member->segs)],
+		   (u16)seg->gen);
+	/* pairs with kvblk_segment_get(), as in reclaim */
+	smp_mb();
+	seg->state = KVBLK_SEG_FREE;
+	list_add_tail(&seg->link, &member->retiring);
+	member->nr_retiring++;
+}
+
+static int restore_open(struct restore *rs, struct kvblk_segment *seg)
+{
+	struct kvblk_member *member = rs->member;
+	struct kvblk_open *open = kvblk_open_alloc(member);
+	u32 nr = 0, unit = 0;
+	int err;
+
+	if (!open)
+		return -ENOMEM;
+	/*
+	 * Headers prove that payloads were written, not that they arrived: gets
+	 * check them whatever "integrity" says, until the segment is reclaimed.
+	 */
+	spin_lock(&member->lock);
+	seg->flags |= KVBLK_SEGF_UNPROVEN;
+	spin_unlock(&member->lock);
+	err = kvblk_table_write(member, seg - member->segs);
+	if (err) {
+		kvblk_open_free(open);
+		return err;
+	}
+	err = restore_listed(rs, seg, open, &nr, &unit);
+	if (!err)
+		err = restore_walk(rs, seg, open, &nr, unit);
+	if (err || !nr) {
+		kvblk_open_free(open);
+		if (err)
+			return err;
+		/* never used, or nothing in it survived; told when it is opened */
+		segment_restart(member, seg);
+		return 0;
+	}
+	seg->nr_records = nr;
+	seg->open = open;
+	spin_lock(&member->lock);
+	member->nr_open++;
+	spin_unlock(&member->lock);
+	/* a failed seal is told there; the next restart walks again */
+	kvblk_segment_seal(member, seg);
+	return 0;
+}
+
+static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
+{
+	struct kvblk_member *member = rs->member;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_place place = kvblk_place(member, seg - member->segs,
+					       seg->gen, 0);
+	struct kvblk_sum sum = {};
+	int err;
+
+	seg->stamp = kvblk_policy_open(&pool->policy, seg->class,
+				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
+	rs->max_opened = max(rs->max_opened, seg->opened);
+	err = sums_read(rs, seg, 0, 1);
+	if (err)
+		return err;
+	/* the summary knows better than the table whether it is sealed */
+	if (!kvblk_summary_decode(sums_page(rs, 0), 0, &place, &pool->secret, &sum) ||
+	    !sum.sealed)
+		return restore_open(rs, seg);
+	err = restore_sealed(rs, seg, sum.nr_records);
+	if (err)
+		return err;
+	seg->state = KVBLK_SEG_SEALED;
+	spin_lock(&member->lock);
+	list_add_tail(&seg->link, &member->sealed);
+	member->nr_sealed++;
+	spin_unlock(&member->lock);
+	return err;
+}
+
+static int by_opened(const void *a, const void *b)
+{
+	const struct kvblk_segment *const *l = a, *const *r = b;
+
+	return (*l)->opened < (*r)->opened ? -1 : (*l)->opened > (*r)->opened;
+}
+
+static void raise_to(atomic64_t *v, u64 floor)
+{
+	s64 old = atomic64_read(v);
+
+	while ((u64)old < floor && !atomic64_try_cmpxchg(v, &old, floor))
+		;
+}
+
+static int restore_all(struct restore *rs)
+{
+	struct kvblk_member *member = rs->member;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_segment **order;
+	u32 i, nr = 0;
+	int err;
+
+	err = table_read(member);
+	if (err)
+		return err;
+	order = kvmalloc_array(member->nr_segs, sizeof(*order), GFP_KERNEL);
+	if (!order)
+		return -ENOMEM;
+	for (i = 0; i < member->nr_segs; i++)
+		if (member->segs[i].state != KVBLK_SEG_FREE)
+			order[nr++] = &member->segs[i];
+	/* oldest first, as the policy's clock and reclaim want it */
+	sort(order, nr, sizeof(*order), by_opened, NULL);
+	for (i = 0; i < nr; i++) {
+		if (restore_ended(member)) {
+			err = -ENODEV;
+			break;
+		}
+		err = restore_segment(rs, order[i]);
+		if (err == -EIO) {
+			/* one unreadable segment costs its blocks, not the member */
+			segment_restart(member, order[i]);
+			err = kvblk_table_write(member, order[i] - member->segs);
+			kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
+			kvblk_event(pool, member, KVBLK_EV_READ_ERROR,
+				    member->seg_base + (order[i] - member->segs));
+		}
+		if (err)
+			break;
+	}
+	kvfree(order);
+	return err;
+}
+
+void kvblk_member_restore(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, restore);
+	struct kvblk_pool *pool = member->pool;
+	u32 pages = summary_room(member), i;
+	struct restore rs = { .member = member };
+	void *sums = NULL;
+	int err = 0;
+
+	if (!member->formatted) {
+		err = -ENOMEM;
+		sums = vmalloc(array_size(pages, sizeof(*rs.sums)));
+		rs.walk = vmalloc(WALK_BYTES);
+		if (sums && rs.walk) {
+			/* page 0 is the last one in memory, as on media */
+			rs.sums = sums + (pages - 1) * sizeof(*rs.sums);
+			err = restore_all(&rs);
+		}
+		vfree(sums);
+		vfree(rs.walk);
+		raise_to(&pool->opened, rs.max_opened);
+	}
+	member->restored = rs.blocks;
+	kvblk_count(pool, KVBLK_C_RESTORED, rs.blocks);
+	if (err) {
+		dev_err(&pool->dev, "member %s: can't be restored (%d); remove it, or add it with \"format\"\n",
+			member->name, err);
+		kvblk_member_dies(member);
+		kvblk_event(pool, member, KVBLK_EV_RESTORE_FAILED, -err);
+	} else {
+		spin_lock(&member->lock);
+		for (i = 0; i < member->nr_segs; i++) {
+			/* those that had to restart are retiring, or free again */
+			if (member->segs[i].state != KVBLK_SEG_FREE ||
+			    !list_empty(&member->segs[i].link))
+				continue;
+			list_add_tail(&member->segs[i].link, &member->free);
+			member->nr_free++;
+		}
+		spin_unlock(&member->lock);
+		if (cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+			    KVBLK_MEMBER_UP) == KVBLK_MEMBER_RESTORING) {
+			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
+				 member->name, rs.blocks);
+			kvblk_event(pool, member, KVBLK_EV_MEMBER_UP, rs.blocks);
+			kvblk_log_kick(member);
+			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
+		}
+	}
+	atomic_dec(&pool->restoring);
+	wake_up_all(&pool->restore_wait);
+	percpu_ref_put(&pool->users);
+}

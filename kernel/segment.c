@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The log: room in open segments, the table that says what a segment is, and
+ * sealing.
+ *
+ *   FREE -> OPEN (table durable) -> takes records -> closed -> last writer
+ *   gone -> SEALED (flush, summary with FUA) -> retired (table durable with
+ *   the next generation) -> last reader gone -> discarded -> FREE
+ *
+ * The rules:
+ * - A record belongs to (segment, generation). What the table says of the
+ *   generation is durable before the first record of it is acknowledged and
+ *   before a byte of the former one is overwritten.
+ * - Room is given out by one atomic over offset and record count; the summary's
+ *   room is part of the check, so that sealing never lacks it.
+ * - seg->writers counts puts with room in the segment, plus one while it is
+ *   open: whoever takes it to zero seals.
+ */
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "kvblk.h"
+#include "trace.h"
+
+/* Puts leave this many free segments to reclaim, which needs room to copy. */
+#define RESERVED_SEGMENTS	1
+/* Data after which a checkpoint is due before its second is over: 16 MiB. */
+#define CHECKPOINT_UNIT_SHIFT	12
+
+int kvblk_table_write(struct kvblk_member *member, u32 segment)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_d_table *table = member->table_buf;
+	u32 page = segment / KVBLK_TABLE_ENTRIES, i;
+	u64 seq;
+	int err;
+
+	guard(mutex)(&member->table_lock);
+	seq = member->table_seq[page] + 1;
+	memset(table, 0, sizeof(*table));
+	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
+	table->seq = cpu_to_le64(seq);
+	table->incarnation = cpu_to_le64(member->incarnation);
+	table->page = cpu_to_le32(page);
+	table->time = cpu_to_le32(kvblk_now(pool));
+	scoped_guard(spinlock, &member->lock) {
+		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
+			u32 n = page * KVBLK_TABLE_ENTRIES + i;
+			struct kvblk_segment *seg = &member->segs[n];
+			struct kvblk_d_segment *d = &table->segments[i];
+
+			if (n >= member->nr_segs)
+				break;
+			d->generation = cpu_to_le64(seg->retiring_gen ?: seg->gen);
+			d->state = seg->state;
+			d->class = seg->class;
+			d->flags = cpu_to_le16(seg->flags);
+			d->nr_records = cpu_to_le32(seg->nr_records);
+			d->opened = cpu_to_le64(seg->opened);
+		}
+	}
+	kvblk_table_seal(table);
+	err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
+			    KVBLK_TABLE_OFFSET +
+			    (((u64)page * 2 + (seq & 1)) << KVBLK_UNIT_SHIFT),
+			    table, sizeof(*table));
+	/* what failed may be torn: the next try hits the same slot */
+	if (!err)
+		member->table_seq[page] = seq;
+	return err;
+}
+
+/* ---- summaries of open segments ---- */
+
+struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
+{
+	/* no more records than units */
+	u32 nr = DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
+	struct kvblk_open *open;
+
+	open = kvzalloc(struct_size(open, pages, nr), GFP_KERNEL);
+	if (!open)
+		return NULL;
+	spin_lock_init(&open->lock);
+	mutex_init(&open->writing);
+	open->nr_pages = nr;
+	return open;
+}
+
+void kvblk_open_free(struct kvblk_open *open)
+{
+	u32 i;
+
+	if (!open)
+		return;
+	for (i = 0; i < open->nr_pages; i++)
+		free_page((unsigned long)open->pages[i]);
+	kvfree(open);
+}
+
+struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
+{
+	u32 page = index / KVBLK_SUMMARY_ENTRIES;
+	struct kvblk_d_summary *sum;
+
+	if (WARN_ON_ONCE(page >= open->nr_pages))
+		return NULL;
+	sum = READ_ONCE(open->pages[page]);
+	if (!sum) {
+		sum = (void *)get_zeroed_page(GFP_NOIO | __GFP_NOFAIL);
+		if (cmpxchg(&open->pages[page], NULL, sum)) {
+			free_page((unsigned long)sum);
+			sum = open->pages[page];
+		}
+	}
+	return &sum->entries[index % KVBLK_SUMMARY_ENTRIES];
+}
+
+static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
+		       u32 page)
+{
+	return kvblk_seg_pos(member, seg - member->segs,
+			     member->segment_units - 1 - page);
+}
+
+static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
+			 u32 page, const struct kvblk_sum *sum,
+			 struct kvblk_d_summary *buf, blk_opf_t opf)
+{
+	struct kvblk_place place = kvblk_place(member, seg - member->segs,
+					       seg->gen, 0);
+
+	/* a copy: entries are filled in while it is on its way */
+	kvblk_open_entry(seg->open, page * KVBLK_SUMMARY_ENTRIES);
+	scoped_guard(spinlock, &seg->open->lock)
+		memcpy(buf, seg->open->pages[page], sizeof(*buf));
+	kvblk_summary_encode(buf, page, sum, &place, &member->pool->secret);
+	return kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | opf,
+			     summary_pos(member, seg, page), buf, sizeof(*buf));
+}
+
+/*
+ * Makes the summary durable. Room is closed and no writer is left, so entries
+ * are final. The page that says "sealed" comes last, behind the flush that
+ * makes the payloads and the other pages durable.
+ */
+int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_sum sum = { .nr_records = seg->nr_records, .sealed = true };
+	u64 gen = seg->gen;
+	struct kvblk_open *open = seg->open;
+	struct kvblk_d_summary *buf;
+	u32 page;
+	int err;
+
+	buf = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
+	mutex_lock(&open->writing);
+	err = 0;
+	for (page = kvblk_summary_pages(seg->nr_records) - 1; page && !err; page--)
+		err = summary_write(member, seg, page, &sum, buf, 0);
+	if (!err)
+		err = kvblk_io_flush(member);
+	if (!err)
+		err = summary_write(member, seg, 0, &sum, buf, REQ_FUA);
+	mutex_unlock(&open->writing);
+	free_page((unsigned long)buf);
+	if (err) {
+		/* still good in memory; a restart walks its headers */
+		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
+		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR,
+			    member->seg_base + (seg - member->segs));
+	}
+
+	kvblk_count(pool, KVBLK_C_SEGS_SEALED, 1);
+	/* reclaim may have it from here on */
+	spin_lock(&member->lock);
+	seg->open = NULL;
+	seg->state = KVBLK_SEG_SEALED;
+	list_move_tail(&seg->link, &member->sealed);
+	member->nr_open--;
+	member->nr_sealed++;
+	spin_unlock(&member->lock);
+	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
+			    gen, KVBLK_SEG_SEALED);
+	kvblk_open_free(open);
+	return err;
+}
+
+/* ---- opening ---- */
+
+/* The empty place for a segment of @class to take records in, or NULL. */
+static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
+{
+	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT : 0;
+	u32 end = class == KVBLK_CLASS_HOT ? KVBLK_LOGS : member->nr_logs;
+
+	for (; log < end; log++)
+		if (!READ_ONCE(member->current_seg[log]))
+			return &member->current_seg[log];
+	return NULL;
+}
+
+int kvblk_segment_open(struct kvblk_member *member, u8 class)
+{
+	struct kvblk_segment *seg, **place;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_open *open;
+	int err;
+
+	open = kvblk_open_alloc(member);
+	if (!open)
+		return -ENOMEM;
+	spin_lock(&member->lock);
+	if (class == KVBLK_CLASS_NEW && member->nr_free <= RESERVED_SEGMENTS)
+		seg = NULL;
+	else
+		seg = list_first_entry_or_null(&member->free,
+					       struct kvblk_segment, link);
+	if (seg) {
+		list_del_init(&seg->link);
+		member->nr_free--;
+		member->nr_open++;
+		seg->state = KVBLK_SEG_OPEN;
+		seg->class = class;
+		seg->flags = 0;
+		seg->kills_durable = false;
+		seg->nr_records = 0;
+		seg->opened = atomic64_inc_return(&pool->opened);
+	}
+	spin_unlock(&member->lock);
+	if (!seg) {
+		kvblk_open_free(open);
+		return -ENOSPC;
+	}
+
+	seg->open = open;
+	seg->stamp = kvblk_policy_open(&pool->policy, class,
+				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
+	atomic_set(&seg->live_units, 0);
+	atomic64_set(&seg->cursor, 0);
+	err = kvblk_table_write(member, seg - member->segs);
+	if (err) {
+		seg->open = NULL;
+		spin_lock(&member->lock);
+		seg->state = KVBLK_SEG_FREE;
+		list_add_tail(&seg->link, &member->free);
+		member->nr_free++;
+		member->nr_open--;
+		spin_unlock(&member->lock);
+		kvblk_open_free(open);
+		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
+		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR,
+			    member->seg_base + (seg - member->segs));
+		return err;
+	}
+
+	kvblk_count(pool, KVBLK_C_SEGS_OPENED, 1);
+	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
+			    seg->gen, KVBLK_SEG_OPEN);
+	spin_lock(&member->lock);
+	atomic_set_release(&seg->writers, 1);
+	place = log_empty(member, class);
+	if (place) {
+		WRITE_ONCE(*place, seg);
+	} else {
+		list_add_tail(&seg->link, &member->ready);
+		member->nr_ready++;
+	}
+	spin_unlock(&member->lock);
+	atomic_inc(&pool->space_seq);
+	wake_up_all(&pool->space_wait);
+	return 0;
+}
+
+void kvblk_log_kick(struct kvblk_member *member)
+{
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		queue_work(member->pool->wq, &member->log_work);
+}
+
+/* The last writer of a closed segment hands it to be sealed. */
+static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	if (!atomic_dec_and_test(&seg->writers))
+		return;
+	spin_lock(&member->lock);
+	list_add_tail(&seg->link, &member->closing);
+	spin_unlock(&member->lock);
+	queue_work(member->pool->wq, &member->log_work);
+}
+
+/* Closes @old if it is current, and puts a ready one in its place. */
+static void segment_rotate(struct kvblk_member *member,
+			   struct kvblk_segment *old, u32 log)
+{
+	struct kvblk_segment *next;
+	bool closed = false;
+	s64 cursor;
+
+	spin_lock(&member->lock);
+	if (old && member->current_seg[log] == old) {
+		cursor = atomic64_xchg(&old->cursor, KVBLK_CURSOR_CLOSED);
+		old->nr_records = kvblk_cursor_nr(cursor);
+		WRITE_ONCE(member->current_seg[log], NULL);
+		closed = true;
+	}
+	if (!member->current_seg[log] && log != KVBLK_LOG_HOT &&
+	    READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+		next = list_first_entry_or_null(&member->ready,
+						struct kvblk_segment, link);
+		if (next) {
+			list_del_init(&next->link);
+			member->nr_ready--;
+			WRITE_ONCE(member->current_seg[log], next);
+		}
+	}
+	spin_unlock(&member->lock);
+	if (closed)
+		writer_drop(member, old);
+}
+
+void kvblk_log_close(struct kvblk_member *member)
+{
+	u32 log;
+
+	for (log = 0; log < KVBLK_LOGS; log++)
+		segment_rotate(member, READ_ONCE(member->current_seg[log]), log);
+}
+
+static bool segment_reserve(struct kvblk_member *member,
+			    struct kvblk_segment *seg, u32 units,
+			    struct kvblk_room *room)
+{
+	/* zero: closed and drained since we looked */
+	if (!atomic_inc_not_zero(&seg->writers))
+		return false;
+	if (!kvblk_cursor_take(&seg->cursor, units, member->segment_units,
+			       &room->unit, &room->index)) {
+		writer_drop(member, seg);
+		return false;
+	}
+	room->seg = seg;
+	room->gen = seg->gen;
+	room->segment = seg - member->segs;
+	room->units = units;
+	room->member = member;
+	room->seq = atomic64_inc_return(&member->pool->seq);
+	percpu_ref_get(&member->ref);
+	kvblk_open_entry(seg->open, room->index);
+	atomic_add(units, &seg->live_units);
+	if (((room->unit + units) ^ room->unit) >> CHECKPOINT_UNIT_SHIFT)
+		mod_delayed_work(member->pool->wq, &member->checkpoint, 0);
+	return true;
+}
+
+int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
+		       struct kvblk_room *room)
+{
+	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
+		raw_smp_processor_id() % member->nr_logs;
+	struct kvblk_segment *seg;
+	u32 tries;
+
+	for (tries = 0; tries < 3; tries++) {
+		seg = READ_ONCE(member->current_seg[log]);
+		if (seg && segment_reserve(member, seg, units, room))
+			return 0;
+		segment_rotate(member, seg, log);
+		kvblk_log_kick(member);
+	}
+	/* what is left in the others, before it waits */
+	for (log = 0; class == KVBLK_CLASS_NEW && log < member->nr_logs; log++) {
+		seg = READ_ONCE(member->current_seg[log]);
+		if (seg && segment_reserve(member, seg, units, room))
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec)
+{
+	struct kvblk_member *member = room->member;
+	struct kvblk_segment *seg = room->seg;
+	struct kvblk_d_entry *entry = kvblk_open_entry(seg->open, room->index);
+
+	spin_lock(&seg->open->lock);
+	if (rec) {
+		kvblk_entry_encode(entry, rec, room->unit);
+	} else {
+		memset(entry, 0, sizeof(*entry));
+		entry->unit = cpu_to_le32(room->unit);
+		entry->length = cpu_to_le32(room->units);
+		entry->flags = KVBLK_ENTF_HOLE;
+	}
+	spin_unlock(&seg->open->lock);
+	if (!rec)
+		atomic_sub(room->units, &seg->live_units);
+	room->seg = NULL;
+	writer_drop(member, seg);
+	kvblk_member_put(member);
+}
+
+/* ---- background: ready segments, seals, checkpoints ---- */
+
+void kvblk_log_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   log_work);
+	u32 stock = member->nr_segs >= 32 ? member->nr_logs + 1 : 1;
+	struct kvblk_segment *seg;
+
+	for (;;) {
+		spin_lock(&member->lock);
+		seg = list_first_entry_or_null(&member->closing,
+					       struct kvblk_segment, link);
+		if (seg)
+			list_del_init(&seg->link);
+		spin_unlock(&member->lock);
+		/* room first: puts may wait for it, nobody waits for a seal */
+		while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		       (log_empty(member, KVBLK_CLASS_NEW) ||
+			READ_ONCE(member->nr_ready) < stock))
+			if (kvblk_segment_open(member, KVBLK_CLASS_NEW))
+				break;
+		if (!seg)
+			break;
+		kvblk_segment_seal(member, seg);
+	}
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		queue_work(member->pool->wq, &member->reclaim_work);
+}
+
+/*
+ * Writes the summary pages that have changed of one open segment. What they
+ * list need not be walked by a restart.
+ */
+static void checkpoint_segment(struct kvblk_member *member,
+			       struct kvblk_segment *seg,
+			       struct kvblk_d_summary *buf)
+{
+	struct kvblk_open *open = seg->open;
+	struct kvblk_sum sum = {};
+	bool complete = true;
+	s64 cursor;
+	u32 page, i;
+
+	guard(mutex)(&open->writing);
+	cursor = atomic64_read(&seg->cursor);
+	if (cursor == KVBLK_CURSOR_CLOSED || kvblk_cursor_nr(cursor) == open->listed)
+		return;
+	sum.nr_records = kvblk_cursor_nr(cursor);
+	for (page = open->settled / KVBLK_SUMMARY_ENTRIES;
+	     page < kvblk_summary_pages(sum.nr_records); page++) {
+		if (summary_write(member, seg, page, &sum, buf, 0))
+			return;
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && buf->entries[i].flags; i++)
+			;
+		/* a page with a record under way is written again next time */
+		if (page * KVBLK_SUMMARY_ENTRIES + i < sum.nr_records &&
+		    i < KVBLK_SUMMARY_ENTRIES)
+			complete = false;
+		else if (complete && i == KVBLK_SUMMARY_ENTRIES)
+			open->settled += i;
+	}
+	if (complete)
+		open->listed = sum.nr_records;
+}
+
+void kvblk_checkpoint_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(to_delayed_work(work),
+						   struct kvblk_member, checkpoint);
+	struct kvblk_d_summary *buf;
+	struct kvblk_segment *seg;
+	u32 log;
+
+	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP)
+		return;
+	buf = (void *)__get_free_page(GFP_KERNEL);
+	for (log = 0; buf && log < KVBLK_LOGS; log++) {
+		seg = READ_ONCE(member->current_seg[log]);
+		if (!seg || !atomic_inc_not_zero(&seg->writers))
+			continue;
+		/* as a writer: it can't be sealed meanwhile */
+		if (atomic64_read(&seg->cursor) != KVBLK_CURSOR_CLOSED)
+			checkpoint_segment(member, seg, buf);
+		writer_drop(member, seg);
+	}
+	free_page((unsigned long)buf);
+	queue_delayed_work(member->pool->wq, &member->checkpoint, HZ);
+}
+
+/* ---- readers ---- */
+
+struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
+					const struct kvblk_slot *slot,
+					struct kvblk_member **memberp, u64 *gen)
+{
+	struct kvblk_member *member = kvblk_member_get(pool, slot->seg);
+	struct kvblk_segment *seg;
+
+	if (!member)
+		return NULL;
+	seg = &member->segs[slot->seg - member->seg_base];
+	atomic_inc(&seg->refs);
+	/* pairs with retirement: generation first, then refs */
+	smp_mb__after_atomic();
+	*gen = READ_ONCE(seg->gen);
+	if ((u16)*gen == slot->gen) {
+		*memberp = member;
+		return seg;
+	}
+	kvblk_segment_put(member, seg);
+	return NULL;
+}
+
+void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	/* the last reader of a retired segment frees it */
+	if (atomic_dec_return(&seg->refs) == 0 &&
+	    READ_ONCE(seg->retired))
+		queue_work(member->pool->wq, &member->reclaim_work);
+	kvblk_member_put(member);
+}

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * /sys/class/kvblk/<pool>/: what the pool is, tunables, counters/ and
+ * members/<name>/. Each file is in Documentation/ABI/testing/sysfs-class-kvblk.
+ *
+ * The rules: one value a file. A refused write changes nothing. Nothing here
+ * takes pool->admin, since files are removed under it and removal waits for
+ * those who read or write them.
+ */
+#include <linux/cleanup.h>
+#include <linux/kobject.h>
+#include <linux/kstrtox.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/sysfs.h>
+
+#include "kvblk.h"
+
+/* ---- what a pool is ---- */
+
+static ssize_t uuid_show(struct device *dev, struct device_attribute *attr,
+			 char *buf)
+{
+	return sysfs_emit(buf, "%pUb\n", &kvblk_dev_pool(dev)->uuid);
+}
+static DEVICE_ATTR_RO(uuid);
+
+static ssize_t state_show(struct device *dev, struct device_attribute *attr,
+			  char *buf)
+{
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+	struct kvblk_member *member;
+	const char *state = "up";
+	int i;
+
+	if (READ_ONCE(pool->dying))
+		return sysfs_emit(buf, "destroying\n");
+	if (atomic_read(&pool->restoring))
+		return sysfs_emit(buf, "restoring\n");
+	scoped_guard(rcu)
+		kvblk_for_each_member(pool, member, i)
+			if (!kvblk_member_ok(member))
+				state = "degraded";
+	return sysfs_emit(buf, "%s\n", state);
+}
+static DEVICE_ATTR_RO(state);
+
+/* A file that shows @_value, an expression with a struct kvblk_pool *pool. */
+#define POOL_VALUE(_name, _value)					\
+static ssize_t _name##_show(struct device *dev,				\
+			    struct device_attribute *attr, char *buf)	\
+{									\
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);			\
+									\
+	return sysfs_emit(buf, "%llu\n", (u64)(_value));		\
+}									\
+static DEVICE_ATTR_RO(_name)
+
+POOL_VALUE(strict, !!(pool->flags & KVBLK_POOL_STRICT));
+POOL_VALUE(birth, pool->birth);
+POOL_VALUE(epoch, READ_ONCE(pool->epoch));
+POOL_VALUE(capacity, kvblk_pool_capacity(pool));
+POOL_VALUE(free, kvblk_pool_free_bytes(pool));
+POOL_VALUE(leased_bytes, READ_ONCE(pool->leased_bytes));
+POOL_VALUE(value_max, kvblk_pool_value_max(pool));
+POOL_VALUE(index_slots, kvblk_index_slots(&pool->index));
+POOL_VALUE(index_used, atomic64_read(&pool->index.nr_used));
+POOL_VALUE(index_bytes, kvblk_index_bytes(&pool->index));
+
+static struct attribute *pool_attrs[] = {
+	&dev_attr_uuid.attr,
+	&dev_attr_state.attr,
+	&dev_attr_strict.attr,
+	&dev_attr_birth.attr,
+	&dev_attr_epoch.attr,
+	&dev_attr_capacity.attr,
+	&dev_attr_free.attr,
+	&dev_attr_leased_bytes.attr,
+	&dev_attr_value_max.attr,
+	&dev_attr_index_slots.attr,
+	&dev_attr_index_used.attr,
+	&dev_attr_index_bytes.attr,
+	NULL
+};
+
+static const struct attribute_group pool_group = {
+	.attrs = pool_attrs,
+};
+
+/* ---- tunables ---- */
+
+/* A u32 or u64 in struct kvblk_tunables, @min to @max. */
+struct tunable {
+	struct device_attribute attr;
+	size_t offset;
+	bool wide;
+	u64 min;
+	u64 max;
+};
+
+/* Stores to any pool's tunables; innermost. */
+static DEFINE_MUTEX(tunables_lock);
+
+static u64 tunable_load(struct kvblk_tunables *tun, const struct tunable *t)
+{
+	void *p = (void *)tun + t->offset;
+
+	return t->wide ? READ_ONCE(*(u64 *)p) : READ_ONCE(*(u32 *)p);
+}
+
+static void tunable_set(struct kvblk_tunables *tun, const struct tunable *t,
+			u64 value)
+{
+	void *p = (void *)tun + t->offset;
+
+	if (t->wide)
+		WRITE_ONCE(*(u64 *)p, value);
+	else
+		WRITE_ONCE(*(u32 *)p, value);
+}
+
+static ssize_t tunable_show(struct device *dev, struct device_attribute *attr,
+			    char *buf)
+{
+	struct tunable *t = container_of(attr, struct tunable, attr);
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+
+	return sysfs_emit(buf, "%llu\n", tunable_load(&pool->tun, t));
+}
+
+static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
+			     const char *buf, size_t count)
+{
+	struct tunable *t = container_of(attr, struct tunable, attr);
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+	struct kvblk_tunables tun;
+	u64 value;
+	int err;
+
+	err = kstrtou64(buf, 0, &value);
+	if (err)
+		return err;
+	if (value < t->min || value > t->max)
+		return -ERANGE;
+
+	guard(mutex)(&tunables_lock);
+	tun = pool->tun;
+	tunable_set(&tun, t, value);
+	if (tun.low_permille >= tun.high_permille)
+		return -EINVAL;
+	tunable_set(&pool->tun, t, value);
+	WRITE_ONCE(pool->policy.admit_permille, tun.admit_permille);
+	WRITE_ONCE(pool->policy.reinsert_permille, tun.reinsert_permille);
+	return count;
+}
+
+#define TUNABLE(_name, _type, _min, _max) {				\
+	.attr = {							\
+		.attr = { .name = __stringify(_name), .mode = 0644 },	\
+		.show = tunable_show,					\
+		.store = tunable_store,					\
+	},								\
+	.offset = offsetof(struct kvblk_tunables, _name),		\
+	.wide = sizeof(_type) == sizeof(u64),				\
+	.min = (_min),							\
+	.max = (_max),							\
+}
+
+static struct tunable tunables[] = {
+	TUNABLE(low_permille, u32, 1, 998),
+	TUNABLE(high_permille, u32, 2, 999),
+	TUNABLE(reinsert_permille, u32, 0, KVBLK_POLICY_REINSERT_MAX),
+	TUNABLE(admit_permille, u32, 0, KVBLK_POLICY_ADMIT_MAX),
+	TUNABLE(integrity, u32, 0, 1),
+	TUNABLE(queue_bytes, u64, 1 << 20, 1ull << 36),
+	TUNABLE(suspect_ms, u32, 100, 3600000),
+	TUNABLE(discard, u32, 0, 1),
+	TUNABLE(lease_keys_max, u32, 0, 1 << 24),
+	TUNABLE(reclaim_event_rate, u32, 0, 1000000),
+};
+
+static struct attribute *tunable_attrs[] = {
+	&tunables[0].attr.attr,
+	&tunables[1].attr.attr,
+	&tunables[2].attr.attr,
+	&tunables[3].attr.attr,
+	&tunables[4].attr.attr,
+	&tunables[5].attr.attr,
+	&tunables[6].attr.attr,
+	&tunables[7].attr.attr,
+	&tunables[8].attr.attr,
+	&tunables[9].attr.attr,
+	NULL
+};
+
+static_assert(ARRAY_SIZE(tunable_attrs) == ARRAY_SIZE(tunables) + 1);
+
+static const struct attribute_group tunable_group = {
+	.attrs = tunable_attrs,
+};
+
+/* ---- counters/ ---- */
+
+struct counter_attr {
+	struct device_attribute attr;
+	enum kvblk_counter counter;
+};
+
+static ssize_t counter_show(struct device *dev, struct device_attribute *attr,
+			    char *buf)
+{
+	struct counter_attr *c = container_of(attr, struct counter_attr, attr);
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+	u64 sum = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(per_cpu_ptr(pool->stats,
+					     cpu)->counters[c->counter]);
+	return sysfs_emit(buf, "%llu\n", sum);
+}
+
+#define COUNTER(_name, _counter)					\
+static struct counter_attr counter_##_name = {				\
+	.attr = __ATTR(_name, 0444, counter_show, NULL),		\
+	.counter = (_counter),						\
+}
+
+COUNTER(puts, KVBLK_C_PUTS);
+COUNTER(put_bytes, KVBLK_C_PUT_BYTES);
+COUNTER(put_exists, KVBLK_C_PUT_EXISTS);
+COUNTER(put_busy, KVBLK_C_PUT_BUSY);
+COUNTER(put_declined, KVBLK_C_PUT_DECLINED);
+COUNTER(put_nospace, KVBLK_C_PUT_NOSPACE);
+COUNTER(put_errors, KVBLK_C_PUT_ERRORS);
+COUNTER(gets, KVBLK_C_GETS);
+COUNTER(get_bytes, KVBLK_C_GET_BYTES);
+COUNTER(get_misses, KVBLK_C_GET_MISSES);
+COUNTER(get_direct, KVBLK_C_GET_DIRECT);
+COUNTER(get_bounced, KVBLK_C_GET_BOUNCED);
+COUNTER(put_direct, KVBLK_C_PUT_DIRECT);
+COUNTER(put_bounced, KVBLK_C_PUT_BOUNCED);
+COUNTER(deletes, KVBLK_C_DELETES);
+COUNTER(lookups, KVBLK_C_LOOKUPS);
+COUNTER(lookup_keys, KVBLK_C_LOOKUP_KEYS);
+COUNTER(lookup_hits, KVBLK_C_LOOKUP_HITS);
+COUNTER(checksum_failures, KVBLK_C_CHECKSUM_FAILURES);
+COUNTER(rereads, KVBLK_C_REREADS);
+COUNTER(read_errors, KVBLK_C_READ_ERRORS);
+COUNTER(write_errors, KVBLK_C_WRITE_ERRORS);
+COUNTER(deadlines, KVBLK_C_DEADLINES);
+COUNTER(cancels, KVBLK_C_CANCELS);
+COUNTER(segments_opened, KVBLK_C_SEGS_OPENED);
+COUNTER(segments_sealed, KVBLK_C_SEGS_SEALED);
+COUNTER(segments_reclaimed, KVBLK_C_SEGS_RECLAIMED);
+COUNTER(reinserts, KVBLK_C_REINSERTS);
+COUNTER(reinsert_bytes, KVBLK_C_REINSERT_BYTES);
+COUNTER(dropped, KVBLK_C_DROPPED);
+COUNTER(expired, KVBLK_C_EXPIRED);
+COUNTER(evicted, KVBLK_C_EVICTED);
+COUNTER(kills, KVBLK_C_KILLS);
+COUNTER(restored, KVBLK_C_RESTORED);
+COUNTER(leases, KVBLK_C_LEASES);
+
+static struct attribute *counter_attrs[] = {
+	&counter_puts.attr.attr,
+	&counter_put_bytes.attr.attr,
+	&counter_put_exists.attr.attr,
+	&counter_put_busy.attr.attr,
+	&counter_put_declined.attr.attr,
+	&counter_put_nospace.attr.attr,
+	&counter_put_errors.attr.attr,
+	&counter_gets.attr.attr,
+	&counter_get_bytes.attr.attr,
+	&counter_get_misses.attr.attr,
+	&counter_get_direct.attr.attr,
+	&counter_get_bounced.attr.attr,
+	&counter_put_direct.attr.attr,
+	&counter_put_bounced.attr.attr,
+	&counter_deletes.attr.attr,
+	&counter_lookups.attr.attr,
+	&counter_lookup_keys.attr.attr,
+	&counter_lookup_hits.attr.attr,
+	&counter_checksum_failures.attr.attr,
+	&counter_rereads.attr.attr,
+	&counter_read_errors.attr.attr,
+	&counter_write_errors.attr.attr,
+	&counter_deadlines.attr.attr,
+	&counter_cancels.attr.attr,
+	&counter_segments_opened.attr.attr,
+	&counter_segments_sealed.attr.attr,
+	&counter_segments_reclaimed.attr.attr,
+	&counter_reinserts.attr.attr,
+	&counter_reinsert_bytes.attr.attr,
+	&counter_dropped.attr.attr,
+	&counter_expired.attr.attr,
+	&counter_evicted.attr.attr,
+	&counter_kills.attr.attr,
+	&counter_restored.attr.attr,
+	&counter_leases.attr.attr,
+	NULL
+};
+
+static_assert(ARRAY_SIZE(counter_attrs) == KVBLK_COUNTERS + 1);
+
+static const struct attribute_group counter_group = {
+	.name = "counters",
+	.attrs = counter_attrs,
+};
+
+const struct attribute_group *kvblk_pool_groups[] = {
+	&pool_group,
+	&tunable_group,
+	&counter_group,
+	NULL
+};
+
+/* ---- members/ ---- */
+
+/* The kobject outlives the member: whoever has its directory open keeps it. */
+struct member_dir {
+	struct kobject kobj;
+	struct kvblk_member *member;
+};
+
+struct member_attr {
+	struct attribute attr;
+	ssize_t (*show)(struct kvblk_member *member, char *buf);
+};
+
+/* The kobject is deleted before the member goes, and that waits for this. */
+static ssize_t member_show(struct kobject *kobj, struct attribute *attr,
+			   char *buf)
+{
+	struct member_dir *dir = container_of(kobj, struct member_dir, kobj);
+	struct member_attr *a = container_of(attr, struct member_attr, attr);
+
+	return a->show(dir->member, buf);
+}
+
+static const struct sysfs_ops member_sysfs_ops = {
+	.show = member_show,
+};
+
+static void member_release(struct kobject *kobj)
+{
+	kfree(container_of(kobj, struct member_dir, kobj));
+}
+
+/* A file that shows @_value, an expression with a struct kvblk_member *member. */
+#define MEMBER_SHOW(_name, _format, _value)				\
+static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
+{									\
+	return sysfs_emit(buf, _format "\n", _value);			\
+}									\
+static struct member_attr member_attr_##_name = {			\
+	.attr = { .name = __stringify(_name), .mode = 0444 },		\
+	.show = member_##_name##_show,					\
+}
+
+MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->state)]);
+MEMBER_SHOW(suspect, "%d", READ_ONCE(member->suspect));
+MEMBER_SHOW(path, "%s", member->path);
+MEMBER_SHOW(uuid, "%pUb", &member->uuid);
+MEMBER_SHOW(size, "%llu", member->size);
+MEMBER_SHOW(segment_size, "%u", member->segment_units << KVBLK_UNIT_SHIFT);
+MEMBER_SHOW(nr_segments, "%u", member->nr_segs);
+MEMBER_SHOW(free_segments, "%u", kvblk_member_avail(member));
+MEMBER_SHOW(sealed_segments, "%u", READ_ONCE(member->nr_sealed));
+MEMBER_SHOW(inflight, "%llu", kvblk_member_inflight(member, NULL));
+MEMBER_SHOW(record_align, "%u", member->record_align);
+MEMBER_SHOW(incarnation, "%#018llx", member->incarnation);
+MEMBER_SHOW(restored, "%llu", READ_ONCE(member->restored));
+
+static struct attribute *member_attrs[] = {
+	&member_attr_state.attr,
+	&member_attr_suspect.attr,
+	&member_attr_path.attr,
+	&member_attr_uuid.attr,
+	&member_attr_size.attr,
+	&member_attr_segment_size.attr,
+	&member_attr_nr_segments.attr,
+	&member_attr_free_segments.attr,
+	&member_attr_sealed_segments.attr,
+	&member_attr_inflight.attr,
+	&member_attr_record_align.attr,
+	&member_attr_incarnation.attr,
+	&member_attr_restored.attr,
+	NULL
+};
+ATTRIBUTE_GROUPS(member);
+
+static const struct kobj_type member_ktype = {
+	.release = member_release,
+	.sysfs_ops = &member_sysfs_ops,
+	.default_groups = member_groups,
+};
+
+int kvblk_sysfs_pool_init(struct kvblk_pool *pool)
+{
+	pool->members_dir = kobject_create_and_add("members", &pool->dev.kobj);
+	return pool->members_dir ? 0 : -ENOMEM;
+}
+
+void kvblk_sysfs_pool_exit(struct kvblk_pool *pool)
+{
+	kobject_put(pool->members_dir);
+	pool->members_dir = NULL;
+}
+
+int kvblk_sysfs_member_add(struct kvblk_member *member)
+{
+	struct member_dir *dir;
+	int err;
+
+	dir = kzalloc(sizeof(*dir), GFP_KERNEL);
+	if (!dir)
+		return -ENOMEM;
+	dir->member = member;
+	err = kobject_init_and_add(&dir->kobj, &member_ktype,
+				   member->pool->members_dir, "%s",
+				   member->name);
+	if (err) {
+		kobject_put(&dir->kobj);
+		return err;
+	}
+	member->kobj = &dir->kobj;
+	return 0;
+}
+
+/* After this nobody looks at @member through sysfs. */
+void kvblk_sysfs_member_del(struct kvblk_member *member)
+{
+	if (!member->kobj)
+		return;
+	kobject_del(member->kobj);
+	kobject_put(member->kobj);
+	member->kobj = NULL;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Tracepoints: one when an operation is over, one for each step in the life of
+ * a segment. Pools are told by name, blocks by the low half of their id.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM kvblk
+
+#if !defined(_TRACE_KVBLK_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _TRACE_KVBLK_H
+
+#include <linux/string.h>
+#include <linux/tracepoint.h>
+#include <linux/types.h>
+
+#define KVBLK_TRACE_NAME	32	/* bytes of a pool's name, NUL included */
+
+DECLARE_EVENT_CLASS(kvblk_op,
+		    TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
+		    TP_ARGS(pool, id, length, res, flags, ns),
+		    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
+				     __field(u64, id)
+				     __field(u32, length)
+				     __field(int, res)
+				     __field(u32, flags)
+				     __field(s64, ns)),
+		    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
+				   __entry->id = id;
+				   __entry->length = length;
+				   __entry->res = res;
+				   __entry->flags = flags;
+				   __entry->ns = ns;),
+		    TP_printk("%s: id=%#018llx length=%u res=%d %s ns=%lld",
+			      __entry->pool, __entry->id, __entry->length,
+			      __entry->res,
+			      __print_flags(__entry->flags, "|",
+					    { 1 << 0, "direct" },
+					    { 1 << 1, "bounced" },
+					    { 1 << 2, "len_differs" }),
+			      __entry->ns)
+);
+
+DEFINE_EVENT(kvblk_op, kvblk_put,
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
+	     TP_ARGS(pool, id, length, res, flags, ns)
+);
+
+DEFINE_EVENT(kvblk_op, kvblk_get,
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
+	     TP_ARGS(pool, id, length, res, flags, ns)
+);
+
+DEFINE_EVENT(kvblk_op, kvblk_delete,
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
+	     TP_ARGS(pool, id, length, res, flags, ns)
+);
+
+TRACE_EVENT(kvblk_lookup,
+	    TP_PROTO(const char *pool, u32 keys, u32 leading),
+	    TP_ARGS(pool, keys, leading),
+	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
+			     __field(u32, keys)
+			     __field(u32, leading)),
+	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
+			   __entry->keys = keys;
+			   __entry->leading = leading;),
+	    TP_printk("%s: keys=%u leading=%u",
+		      __entry->pool, __entry->keys, __entry->leading)
+);
+
+/* A segment of a member went to @state. */
+TRACE_EVENT(kvblk_segment,
+	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 state),
+	    TP_ARGS(pool, member, segment, gen, state),
+	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
+			     __field(u32, member)
+			     __field(u32, segment)
+			     __field(u64, gen)
+			     __field(u32, state)),
+	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
+			   __entry->member = member;
+			   __entry->segment = segment;
+			   __entry->gen = gen;
+			   __entry->state = state;),
+	    TP_printk("%s: member=%u segment=%u gen=%llu state=%s",
+		      __entry->pool, __entry->member, __entry->segment,
+		      __entry->gen,
+		      __print_symbolic(__entry->state,
+				       { 0, "free" },
+				       { 1, "open" },
+				       { 2, "sealed" }))
+);
+
+/* A victim was sifted: of @live blocks, some were written again. */
+TRACE_EVENT(kvblk_reclaim,
+	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 live,
+		     u32 reinserted, u32 dropped),
+	    TP_ARGS(pool, member, segment, gen, live, reinserted, dropped),
+	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
+			     __field(u32, member)
+			     __field(u32, segment)
+			     __field(u64, gen)
+			     __field(u32, live)
+			     __field(u32, reinserted)
+			     __field(u32, dropped)),
+	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
+			   __entry->member = member;
+			   __entry->segment = segment;
+			   __entry->gen = gen;
+			   __entry->live = live;
+			   __entry->reinserted = reinserted;
+			   __entry->dropped = dropped;),
+	    TP_printk("%s: member=%u segment=%u gen=%llu live=%u reinserted=%u dropped=%u",
+		      __entry->pool, __entry->member, __entry->segment,
+		      __entry->gen, __entry->live, __entry->reinserted,
+		      __entry->dropped)
+);
+
+/* A record's header was overwritten on media. */
+TRACE_EVENT(kvblk_kill,
+	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 unit),
+	    TP_ARGS(pool, member, segment, gen, unit),
+	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
+			     __field(u32, member)
+			     __field(u32, segment)
+			     __field(u64, gen)
+			     __field(u32, unit)),
+	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
+			   __entry->member = member;
+			   __entry->segment = segment;
+			   __entry->gen = gen;
+			   __entry->unit = unit;),
+	    TP_printk("%s: member=%u segment=%u gen=%llu unit=%u",
+		      __entry->pool, __entry->member, __entry->segment,
+		      __entry->gen, __entry->unit)
+);
+
+#endif /* _TRACE_KVBLK_H */
+
+/* Found through ccflags-y in Kbuild: the module is built out of tree. */
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+
+/* This part must be outside protection */
+#include <trace/define_trace.h>

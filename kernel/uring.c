@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Operations of io_uring. Each is a request of its own: started where it is
+ * issued, finished in task work, detached when its ring goes.
+ *
+ * The rules:
+ * - Issue does not wait for room, for others or for a pager: -EAGAIN, and
+ *   io_uring issues it again from a worker, which may.
+ * - Who takes a request from INFLIGHT (bios, cancel, deadline) or COPYING (copy,
+ *   cancel) by cmpxchg completes its command; the others don't touch that.
+ * - The command holds its request until it is done: until then it may be on the
+ *   ring's list of what can be canceled, and a cancel looks at the request. What
+ *   was detached is held by its bios or its copy as well.
+ * - Only what is in flight, or a worker's, is on that list: whoever leaves issue
+ *   in another way than by completing the command must not be.
+ * - A caller's memory is touched in his own context only, and not at all when
+ *   he is on his way out.
+ */
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/kthread.h>
+#include <linux/workqueue.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "kvblk.h"
+
+struct uring_pdu {
+	struct kvblk_req *req;		/* NULL: none, or no longer the command's */
+};
+
+/* Copies that wait for pagers; of all pools, and nobody else's. */
+static struct workqueue_struct *uring_copies;
+
+static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
+{
+	return io_uring_cmd_to_pdu(cmd, struct uring_pdu);
+}
+
+/* Takes it from the operations that a cookie finds. */
+static void uring_unlist(struct kvblk_req *req)
+{
+	if (!req->file)
+		return;
+	spin_lock(&req->file->lock);
+	list_del_init(&req->file_link);
+	spin_unlock(&req->file->lock);
+}
+
+/* The first extra word of a 32-byte completion. */
+static u64 uring_extra(const struct kvblk_result *result)
+{
+	return (u16)result->flags |
+	       (result->res < 0 ? result->value_len : result->layout_tag) << 16;
+}
+
+static void uring_free(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	kvblk_req_free(req);
+	percpu_ref_put(&pool->users);
+}
+
+/* Completes the command and frees its request. @user: its memory may be touched. */
+static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,
+		       unsigned int issue_flags)
+{
+	uring_unlist(req);
+	if (user && req->result_addr &&
+	    copy_to_user(u64_to_user_ptr(req->result_addr), &req->result,
+			 sizeof(req->result)))
+		req->result.res = -EFAULT;
+	io_uring_cmd_done32(cmd, req->result.res, uring_extra(&req->result),
+			    issue_flags);
+	uring_free(req);
+}
+
+void kvblk_uring_put(struct kvblk_req *req)
+{
+	if (refcount_dec_and_test(&req->refs))
+		uring_free(req);
+}
+
+/* The task of the ring, and not on its way out. */
+static bool uring_user(void)
+{
+	return !(current->flags & (PF_EXITING | PF_KTHREAD)) &&
+	       !(current->signal->flags & SIGNAL_GROUP_EXIT);
+}
+
+static void uring_over_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	uring_done(cmd, uring_pdu(cmd)->req, uring_user(), issue_flags);
+}
+
+KVBLK_TASK_WORK(uring_over)
+
+/* It was detached: what is left of the request ends by itself. */
+static void uring_detached(struct io_uring_cmd *cmd, int res,
+			   unsigned int issue_flags)
+{
+	struct kvblk_req *req = uring_pdu(cmd)->req;
+
+	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+		cancel_delayed_work_sync(&req->deadline);
+	uring_unlist(req);
+	io_uring_cmd_done32(cmd, res, 0, issue_flags);
+	kvblk_uring_put(req);
+}
+
+static void uring_canceled_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	uring_detached(cmd, -ECANCELED, issue_flags);
+}
+
+KVBLK_TASK_WORK(uring_canceled)
+
+static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	uring_detached(cmd, -ETIME, issue_flags);
+}
+
+KVBLK_TASK_WORK(uring_late)
+
+/*
+ * Takes a request away from its bios or its copy. What is left of it ends by
+ * itself. False: it is done or not begun, or its memory is the ring's, or
+ * (@quiet) the caller's.
+ */
+static bool uring_detach(struct kvblk_req *req, bool quiet)
+{
+	int state = atomic_read_acquire(&req->state);
+
+	if (state != KVBLK_REQ_INFLIGHT && (quiet || state != KVBLK_REQ_COPYING))
+		return false;
+	if (req->mem.direct && (quiet || req->src.fixed))
+		return false;
+	/* a copy counts already */
+	if (state == KVBLK_REQ_INFLIGHT)
+		atomic64_add(req->bytes, &req->pool->detached_bytes);
+	if (atomic_cmpxchg(&req->state, state, KVBLK_REQ_DETACHED) == state)
+		return true;
+	if (state == KVBLK_REQ_INFLIGHT)
+		atomic64_sub(req->bytes, &req->pool->detached_bytes);
+	return false;
+}
+
+/* ---- completion ---- */
+
+/* Takes the page faults that the caller's own context must not wait for. */
+static void uring_copy_work(struct work_struct *work)
+{
+	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
+	struct kvblk_pool *pool = req->pool;
+	struct mm_struct *mm = req->mm;
+
+	req->src.fault = true;
+	kthread_use_mm(mm);
+	kvblk_req_finish(req, true);
+	kthread_unuse_mm(mm);
+	mmput(mm);
+	atomic64_sub(req->bytes, &pool->detached_bytes);
+	if (atomic_cmpxchg(&req->state, KVBLK_REQ_COPYING, KVBLK_REQ_DONE) ==
+	    KVBLK_REQ_COPYING)
+		io_uring_cmd_complete_in_task(req->cmd, uring_over);
+	else
+		kvblk_uring_put(req);
+}
+
+static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = uring_pdu(cmd)->req;
+	bool user = uring_user();
+
+	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+		cancel_delayed_work_sync(&req->deadline);
+	if (kvblk_req_finish(req, user)) {
+		uring_done(cmd, req, user, issue_flags);
+	} else if (req->wants_fault) {
+		req->mm = current->mm;
+		mmget(req->mm);
+		INIT_WORK(&req->work, uring_copy_work);
+		atomic64_add(req->bytes, &req->pool->detached_bytes);
+		atomic_set_release(&req->state, KVBLK_REQ_COPYING);
+		queue_work(uring_copies, &req->work);
+	}
+	/* else it is read again, and in flight */
+}
+
+KVBLK_TASK_WORK(uring_finish)
+
+void kvblk_uring_landed(struct kvblk_req *req)
+{
+	io_uring_cmd_complete_in_task(req->cmd, uring_finish);
+}
+
+void kvblk_uring_cancel_one(struct kvblk_req *req)
+{
+	struct io_uring_cmd *cmd = req->cmd;
+
+	lockdep_assert_held(&req->file->lock);
+	/* the command holds it until it is done, in task work */
+	if (uring_detach(req, true))
+		io_uring_cmd_complete_in_task(cmd, uring_canceled);
+}
+
+static void uring_deadline(struct work_struct *work)
+{
+	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req,
+					     deadline);
+
+	if (atomic_read(&req->state) == KVBLK_REQ_NEW) {
+		/* not begun: it sees for itself, or is late at once */
+		schedule_delayed_work(&req->deadline, 1);
+	} else if (uring_detach(req, true)) {
+		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
+		io_uring_cmd_complete_in_task(req->cmd, uring_late);
+	}
+}
+
+/* ---- issue ---- */
+
+/* The ring or its task goes; under the ring's lock. */
+static int uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = uring_pdu(cmd)->req;
+
+	if (!req)
+		return 0;
+	WRITE_ONCE(req->canceled, true);
+	if (uring_detach(req, false))
+		uring_detached(cmd, -ECANCELED, issue_flags);
+	return 0;
+}
+
+/* Until it is in flight or over; only a worker waits. */
+static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
+{
+	sigset_t saved;
+	int ret;
+
+	if (!(issue_flags & IO_URING_F_NONBLOCK))
+		req->src.fault = true;
+	for (;;) {
+		bool pending = kvblk_sigpipe_block(&saved);
+
+		ret = kvblk_req_start(req);
+		kvblk_sigpipe_restore(&saved, pending);
+		if (ret != -EAGAIN || (issue_flags & IO_URING_F_NONBLOCK))
+			return ret;
+		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);
+		if (ret)
+			return kvblk_req_over(req, ret == -EINTR ? -ECANCELED : ret);
+	}
+}
+
+static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
+		    u64 result_addr, unsigned int issue_flags)
+{
+	struct kvblk_file *file = cmd->file->private_data;
+	struct kvblk_pool *pool = file->pool;
+	struct kvblk_req *req;
+	bool cancelable;
+	int ret = 1;
+
+	if (!percpu_ref_tryget_live(&pool->users))
+		return -ENODEV;
+	req = kvblk_req_new(file, op, cmd, issue_flags);
+	if (!req) {
+		percpu_ref_put(&pool->users);
+		return -ENOMEM;
+	}
+	req->result_addr = result_addr;
+	INIT_DELAYED_WORK(&req->deadline, uring_deadline);
+	refcount_set(&req->refs, 2);
+	uring_pdu(cmd)->req = req;
+	/* those on the ring's own memory wait for the device in any case */
+	cancelable = !req->src.fixed;
+	if (cancelable && !(issue_flags & IO_URING_F_NONBLOCK))
+		io_uring_cmd_mark_cancelable(cmd, issue_flags);
+	if (!req->result.res) {
+		if (op->cookie) {
+			req->file = file;
+			spin_lock(&file->lock);
+			list_add_tail(&req->file_link, &file->reqs);
+			spin_unlock(&file->lock);
+		}
+		if (op->flags & KVBLK_OPF_HARD_DEADLINE)
+			schedule_delayed_work(&req->deadline, 1 +
+					      nsecs_to_jiffies(op->deadline_ns -
+							       min(op->deadline_ns,
+								   ktime_get_ns())));
+		ret = uring_start(req, issue_flags);
+	}
+	if (!ret) {
+		/* whoever completes it needs the ring's lock, which we hold */
+		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK))
+			io_uring_cmd_mark_cancelable(cmd, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
+		cancel_delayed_work_sync(&req->deadline);
+	if (ret == 1) {
+		uring_done(cmd, req, true, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	uring_unlist(req);
+	if (READ_ONCE(req->canceled)) {
+		/* told to whoever canceled it */
+		kvblk_req_over(req, -ECANCELED);
+		uring_done(cmd, req, true, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	uring_pdu(cmd)->req = NULL;
+	uring_free(req);
+	return ret;
+}
+
+int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_uring_op ptr;
+	struct kvblk_op op;
+
+	if (issue_flags & IO_URING_F_CANCEL)
+		return uring_cancel(cmd, issue_flags);
+	/* one look: the ring is shared with its owner */
+	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
+	switch (cmd->cmd_op) {
+	case KVBLK_URING_OP:
+		if (!(issue_flags & IO_URING_F_SQE128))
+			return -EINVAL;
+		memcpy(&op, cmd->sqe->cmd, sizeof(op));
+		barrier();
+		return uring_op(cmd, &op, 0, issue_flags);
+	case KVBLK_URING_OP_PTR:
+		if (copy_from_user(&op, u64_to_user_ptr(ptr.op), sizeof(op)))
+			return -EFAULT;
+		return uring_op(cmd, &op, ptr.result, issue_flags);
+	}
+	if (ptr.result || (cmd->flags & IORING_URING_CMD_FIXED))
+		return -EINVAL;
+	/* these may wait */
+	if ((cmd->cmd_op == KVBLK_IOC_SUBMIT || cmd->cmd_op == KVBLK_IOC_REG_BUF ||
+	     cmd->cmd_op == KVBLK_IOC_UNREG_BUF) &&
+	    (issue_flags & IO_URING_F_NONBLOCK))
+		return -EAGAIN;
+	return kvblk_call(cmd->file->private_data, cmd->cmd_op,
+			  u64_to_user_ptr(ptr.op));
+}
+
+int kvblk_uring_init(void)
+{
+	uring_copies = alloc_workqueue("kvblk-copies", WQ_UNBOUND, 0);
+	return uring_copies ? 0 : -ENOMEM;
+}
+
+void kvblk_uring_exit(void)
+{
+	destroy_workqueue(uring_copies);
+}

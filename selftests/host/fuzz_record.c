@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Decoders against hostile media. An input is
+ *
+ *	byte 0	what is decoded: enum target, modulo their number
+ *	byte 1	who damaged it: enum damage, modulo their number
+ *	then	patches of 4 bytes each to a valid image: offset (le16), byte to
+ *		xor, how often (at the bytes that follow) less 1;
+ *		with RAW, the buffer itself
+ *
+ * Promise: no access outside the buffer, and no verdict "valid" unless every
+ * byte is as it was written; where the damage was sealed with the pool's own
+ * secret, no field out of range.
+ *
+ * With libFuzzer: clang -fsanitize=fuzzer,address,undefined, together with
+ * kernel/record.c, kernel/hash.c and shim/shim.c. Without: fuzz_record_test.c.
+ */
+#include <linux/crc32c.h>
+#include <linux/kvblk.h>
+#include <linux/siphash.h>
+#include <linux/unaligned.h>
+#include <asm/byteorder.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+
+enum target {
+	RECORD,			/* 1 unit of header */
+	LONG_RECORD,		/* 2 units */
+	LONG_RECORD_HEAD,	/* 2 units, one read */
+	FILLER,
+	SUMMARY,
+	TABLE,
+	SUPER,
+	TARGETS,
+};
+
+enum damage {
+	PLAIN,			/* the device's: bytes are wrong */
+	CHECKSUMMED,		/* a tenant's: the checksum is right */
+	SEALED,			/* checksum and MAC are right */
+	RAW,			/* bytes from somewhere else */
+	DAMAGES,
+};
+
+#define DEV_BYTES	((1ULL << 40) + (16 << 20))
+#define MUST(condition) do {						\
+		if (!(condition)) {					\
+			fprintf(stderr, "broken promise: %s\n", #condition); \
+			abort();					\
+		}							\
+	} while (0)
+
+static const struct kvblk_place place = {
+	.incarnation = 0x0123456789abcdef, .generation = 42,
+	.segment = 3, .unit = 1000,
+};
+
+static struct kvblk_secret secret;
+static u8 *images[TARGETS];
+static size_t image_sizes[TARGETS];
+
+static u8 *image_new(enum target target, size_t size)
+{
+	image_sizes[target] = size;
+	images[target] = calloc(1, size);
+	MUST(images[target]);
+	return images[target];
+}
+
+static void record_image(enum target target, u32 length)
+{
+	struct kvblk_rec rec = {
+		.id = { 1, 2 }, .seq = 3, .layout_tag = 4, .caller_tag = 5,
+		.parent = 6, .length = length, .expiry = 7, .tenant = 8,
+		.key_len = 9, .priority = 1, .integrity = 1, .key = "ninebytes",
+	};
+	size_t size = (size_t)kvblk_header_units(length) * KVBLK_UNIT;
+
+	kvblk_record_encode(image_new(target, size), &rec, &place, &secret);
+}
+
+static void summary_image(void)
+{
+	struct kvblk_d_summary *page = (void *)image_new(SUMMARY, sizeof(*page));
+	struct kvblk_sum sum = { .nr_records = 70, .sealed = true };
+
+	for (u32 i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+		struct kvblk_rec rec = {
+			.id = { i, i }, .length = 4096 * (i + 1), .tenant = i,
+		};
+
+		kvblk_entry_encode(&page->entries[i], &rec, 70 * i);
+	}
+	kvblk_summary_encode(page, 0, &sum, &place, &secret);
+}
+
+static void table_image(void)
+{
+	struct kvblk_d_table *table = (void *)image_new(TABLE, sizeof(*table));
+
+	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
+	table->incarnation = cpu_to_le64(place.incarnation);
+	for (int i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
+		table->segments[i].generation = cpu_to_le64(i);
+		table->segments[i].state = i % 3;
+	}
+	kvblk_table_seal(table);
+}
+
+static void super_image(void)
+{
+	struct kvblk_d_super *sb = (void *)image_new(SUPER, sizeof(*sb));
+
+	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
+	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
+	sb->state = cpu_to_le16(KVBLK_SB_CLEAN);
+	memcpy(sb->pool_name, "pool", 4);
+	sb->size = cpu_to_le64(DEV_BYTES);
+	sb->data_start = cpu_to_le64(16 << 20);
+	sb->segment_units = cpu_to_le32(65536);
+	sb->nr_segments = cpu_to_le32(4096);
+	sb->record_align = cpu_to_le32(4096);
+	for (int i = 0; i < 20; i++) {
+		sb->tenants[i].id = cpu_to_le16(i);
+		sb->tenants[i].flags = cpu_to_le16(KVBLK_TENANTF_USED);
+		sb->tenants[i].name[0] = 'a' + i;
+	}
+	kvblk_super_seal(sb);
+}
+
+static void images_make(void)
+{
+	static const u8 seed[32] = { 1, 2, 3 };
+
+	kvblk_secret_derive(&secret, seed);
+	record_image(RECORD, 300000);
+	record_image(LONG_RECORD, 60 << 20);
+	record_image(LONG_RECORD_HEAD, 60 << 20);
+	image_sizes[LONG_RECORD_HEAD] = KVBLK_UNIT;
+	kvblk_filler_encode(image_new(FILLER, KVBLK_UNIT), 12, &place, &secret);
+	summary_image();
+	table_image();
+	super_image();
+}
+
+/* Makes the checksum right again, and the MAC with SEALED. */
+static void repair(u8 *buf, size_t size, enum target target, enum damage damage)
+{
+	struct kvblk_d_record *hdr = (void *)buf;
+	struct kvblk_d_summary *page = (void *)buf;
+
+	switch (target) {
+	case TABLE:
+		kvblk_table_seal((void *)buf);
+		break;
+	case SUPER:
+		kvblk_super_seal((void *)buf);
+		break;
+	case SUMMARY: {
+		__le64 mac = page->mac;
+
+		page->crc = 0;
+		page->mac = 0;
+		page->crc = cpu_to_le32(~crc32c(KVBLK_CRC_INIT, buf, size));
+		page->mac = damage == SEALED ?
+			cpu_to_le64(siphash(buf, 48, &secret.mac)) : mac;
+		break;
+	}
+	default: {
+		__le64 mac = hdr->mac;
+
+		/* over as much as the header says it has */
+		if (size > (size_t)hdr->header_units * KVBLK_UNIT)
+			size = (size_t)hdr->header_units * KVBLK_UNIT;
+		if (size < KVBLK_UNIT)
+			break;
+		hdr->crc = 0;
+		hdr->mac = 0;
+		hdr->crc = cpu_to_le32(~crc32c(KVBLK_CRC_INIT, buf, size));
+		hdr->mac = damage == SEALED ?
+			cpu_to_le64(siphash(buf, 112, &secret.mac)) : mac;
+		break;
+	}
+	}
+}
+
+static void entries_are_in_range(const struct kvblk_d_summary *page)
+{
+	static const u32 segments[] = { 0, 1, 2048, 65536, 262144 };
+	struct kvblk_rec rec;
+	u32 unit;
+
+	for (int i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+		u32 units = segments[i % 5];
+
+		if (!kvblk_entry_decode(&page->entries[i], units, &rec, &unit))
+			continue;
+		MUST(rec.length && rec.length <= KVBLK_VALUE_MAX);
+		MUST(rec.tenant < KVBLK_TENANT_IDS);
+		MUST(rec.priority <= KVBLK_PRIORITY_MAX);
+		MUST(unit < units);
+		MUST(kvblk_record_units(rec.length, 1) <= units - unit);
+	}
+}
+
+static void record_is_in_range(const u8 *buf, size_t size,
+			       const struct kvblk_rec *rec)
+{
+	size_t header = (size_t)kvblk_header_units(rec->length) * KVBLK_UNIT;
+	const u8 *key = rec->key, *crcs = (const void *)rec->crcs;
+
+	MUST(rec->length && rec->length <= KVBLK_VALUE_MAX);
+	MUST(rec->key_len && rec->key_len <= KVBLK_KEY_MAX);
+	MUST(rec->tenant < KVBLK_TENANT_IDS);
+	MUST(rec->priority <= KVBLK_PRIORITY_MAX);
+	MUST(rec->integrity <= KVBLK_INTEGRITY_CRC32C);
+	MUST(header <= size);
+	MUST(key >= buf && key + rec->key_len <= buf + size);
+	MUST(crcs >= buf &&
+	     crcs + 4 * kvblk_nr_chunks(rec->length) <= buf + header);
+}
+
+/* Decodes @buf; @same: the bytes are those of the image. */
+static void judge(const u8 *buf, size_t size, enum target target,
+		  enum damage damage, bool same)
+{
+	struct kvblk_rec rec;
+	struct kvblk_sum sum;
+	bool valid;
+
+	switch (target) {
+	case TABLE:
+		valid = kvblk_table_valid((const void *)buf, place.incarnation,
+					  0);
+		/* who can write the table needs no MAC */
+		MUST(same ? valid : !valid || damage == CHECKSUMMED ||
+		     damage == SEALED);
+		break;
+	case SUPER:
+		valid = !kvblk_super_check((const void *)buf, DEV_BYTES);
+		MUST(same ? valid : !valid || damage == CHECKSUMMED ||
+		     damage == SEALED);
+		break;
+	case SUMMARY:
+		valid = kvblk_summary_decode((const void *)buf, 0, &place,
+					     &secret, &sum);
+		MUST(same ? valid : !valid || damage == SEALED);
+		MUST(!valid || sum.nr_records <= KVBLK_SEGMENT_RECORDS_MAX);
+		entries_are_in_range((const void *)buf);
+		break;
+	default:
+		switch (kvblk_record_decode(buf, size, &place, &secret, &rec)) {
+		case KVBLK_DEC_NONE:
+			MUST(!same);
+			break;
+		case KVBLK_DEC_MORE:
+			MUST(size < KVBLK_HDR_UNITS_MAX * KVBLK_UNIT);
+			break;
+		case KVBLK_DEC_RECORD:
+			MUST(same || damage == SEALED);
+			record_is_in_range(buf, size, &rec);
+			break;
+		case KVBLK_DEC_FILLER:
+			MUST(same || damage == SEALED);
+			MUST(rec.length &&
+			     rec.length <= KVBLK_SEGMENT_UNITS_MAX);
+			break;
+		}
+	}
+}
+
+static void patch(u8 *buf, size_t size, const u8 *data, size_t left)
+{
+	for (; left >= 4; data += 4, left -= 4) {
+		size_t at = get_unaligned_le16(data);
+
+		for (int n = data[3]; n >= 0 && at < size; n--)
+			buf[at++] ^= data[2];
+	}
+}
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
+{
+	enum target target;
+	enum damage damage;
+	size_t buf_size;
+	u8 *buf;
+
+	if (!images[0])
+		images_make();
+	if (size < 2)
+		return 0;
+	target = data[0] % TARGETS;
+	damage = data[1] % DAMAGES;
+	data += 2;
+	size -= 2;
+
+	/* just as many bytes as the decoder is told, for the sanitizer */
+	buf_size = image_sizes[target];
+	if (damage == RAW && target <= FILLER)
+		buf_size = size < buf_size ? size : buf_size;
+	buf = calloc(1, buf_size ? buf_size : 1);
+	MUST(buf);
+	if (damage == RAW) {
+		memcpy(buf, data, size < buf_size ? size : buf_size);
+	} else {
+		memcpy(buf, images[target], buf_size);
+		patch(buf, buf_size, data, size);
+		if (damage != PLAIN)
+			repair(buf, buf_size, target, damage);
+	}
+	judge(buf, buf_size, target, damage, buf_size == image_sizes[target] &&
+	      !memcmp(buf, images[target], buf_size));
+	free(buf);
+	return 0;
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Ids and derived keys. The vectors were made by a second implementation, in
+ * Python, from the comment in kernel/hash.c: they lie on media in every pool,
+ * so when one differs it is the code that is wrong.
+ */
+#include <linux/array_size.h>
+#include <linux/kvblk.h>
+#include <linux/siphash.h>
+
+#include "format.h"
+#include "hash.h"
+#include "kvblk_test.h"
+
+static struct kvblk_secret secret;
+
+static int derive(void **state)
+{
+	u8 seed[32];
+
+	for (int i = 0; i < 32; i++)
+		seed[i] = i;
+	kvblk_secret_derive(&secret, seed);
+	return 0;
+}
+
+/* The SipHash paper's: key 00 01 ... 0f, message 00 01 ... of the length. */
+static void siphash_is_siphash_2_4(void **state)
+{
+	static const siphash_key_t key = {
+		.key = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 },
+	};
+	static const struct {
+		u8 length;
+		u64 hash;
+	} vectors[] = {
+		{ 0, 0x726fdb47dd0e0e31 }, { 1, 0x74f839c593dc67fd },
+		{ 7, 0xab0200f58b01d137 }, { 8, 0x93f5f5799a932462 },
+		{ 15, 0xa129ca6149be45e5 }, { 63, 0x958a324ceb064572 },
+	};
+	u8 message[64];
+
+	for (int i = 0; i < 64; i++)
+		message[i] = i;
+	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++)
+		assert_int_equal(siphash(message, vectors[i].length, &key),
+				 vectors[i].hash);
+}
+
+static void secret_never_changes(void **state)
+{
+	assert_int_equal(secret.id[0].key[0], 0x1f25e0c39de13d14);
+	assert_int_equal(secret.id[0].key[1], 0x2ffc9dc7d15cd137);
+	assert_int_equal(secret.id[1].key[0], 0xd5075d646e354799);
+	assert_int_equal(secret.id[1].key[1], 0xd05bd7c570b1a209);
+	assert_int_equal(secret.mac.key[0], 0x856e4cfa5e1035e6);
+	assert_int_equal(secret.mac.key[1], 0xa7101ca179affbb6);
+}
+
+/* Every bit of the seed matters to every word of every key. */
+static void secret_depends_on_each_seed_bit(void **state)
+{
+	struct kvblk_secret other;
+	u8 seed[32];
+
+	for (int bit = 0; bit < 256; bit++) {
+		for (int i = 0; i < 32; i++)
+			seed[i] = i;
+		seed[bit / 8] ^= 1 << bit % 8;
+		kvblk_secret_derive(&other, seed);
+		for (int i = 0; i < 2; i++) {
+			assert_int_not_equal(other.id[0].key[i],
+					     secret.id[0].key[i]);
+			assert_int_not_equal(other.id[1].key[i],
+					     secret.id[1].key[i]);
+			assert_int_not_equal(other.mac.key[i],
+					     secret.mac.key[i]);
+		}
+	}
+}
+
+static void ids_never_change(void **state)
+{
+	static const struct {
+		u16 tenant;
+		u16 length;
+		struct kvblk_id id;
+	} vectors[] = {
+		{ 0, 1, { 0xc2c1e271502ea045, 0x260b97b99934769d } },
+		{ 0, 16, { 0xc1744a56d51fc47e, 0xe601866f0d9bc041 } },
+		{ 0, 512, { 0xd4f935da4e46c2ea, 0x8e47e09ed47cf2bd } },
+		{ 1, 16, { 0x7c9a4b18f0a4108b, 0xa73ea3b53209d260 } },
+		{ 1, 512, { 0x81be6182edaa9439, 0xe832c4781f5a855f } },
+		{ 0x3fff, 32, { 0xafaf6148dc68ce5b, 0x2eef43f82af038a6 } },
+	};
+	u8 key[KVBLK_KEY_MAX];
+
+	for (int i = 0; i < KVBLK_KEY_MAX; i++)
+		key[i] = i * 7 + 1;
+	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
+		struct kvblk_id id = kvblk_hash_key(&secret, vectors[i].tenant,
+						    key, vectors[i].length);
+
+		assert_int_equal(id.hi, vectors[i].id.hi);
+		assert_int_equal(id.lo, vectors[i].id.lo);
+	}
+}
+
+static int compare_words(const void *a, const void *b)
+{
+	u64 x = *(const u64 *)a, y = *(const u64 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Among @nr random 64-bit words there is no pair of equal ones. */
+static void assert_all_differ(u64 *words, size_t nr)
+{
+	qsort(words, nr, sizeof(*words), compare_words);
+	for (size_t i = 1; i < nr; i++)
+		assert_int_not_equal(words[i - 1], words[i]);
+}
+
+/* The same key of each tenant there can be, and the two halves of the id. */
+static void tenants_have_key_spaces_of_their_own(void **state)
+{
+	static u64 words[2 * KVBLK_TENANT_IDS];
+	static const u8 key[32];
+
+	for (u32 tenant = 0; tenant < KVBLK_TENANT_IDS; tenant++) {
+		struct kvblk_id id = kvblk_hash_key(&secret, tenant, key, 32);
+
+		words[2 * tenant] = id.hi;
+		words[2 * tenant + 1] = id.lo;
+	}
+	assert_all_differ(words, 2 * KVBLK_TENANT_IDS);
+}
+
+/*
+ * Keys of zeroes of every length, of tenants whose numbers' bytes could be
+ * taken for a piece of one: length and tenant count as such.
+ */
+static void tenant_and_key_do_not_run_together(void **state)
+{
+	static const u16 tenants[] = { 0, 1, 0x100, 0x101 };
+	static const u8 key[KVBLK_KEY_MAX];
+	static u64 words[4 * KVBLK_KEY_MAX];
+	size_t nr = 0;
+
+	for (int i = 0; i < 4; i++)
+		for (int len = 1; len <= KVBLK_KEY_MAX; len++)
+			words[nr++] = kvblk_hash_key(&secret, tenants[i], key,
+						     len).lo;
+	assert_all_differ(words, nr);
+}
+
+static void every_key_bit_matters(void **state)
+{
+	static u64 words[2 * (8 * KVBLK_KEY_MAX + 1)];
+	u8 key[KVBLK_KEY_MAX] = { 0 };
+	size_t nr = 0;
+
+	for (int bit = -1; bit < 8 * KVBLK_KEY_MAX; bit++) {
+		struct kvblk_id id;
+
+		if (bit >= 0)
+			key[bit / 8] ^= 1 << bit % 8;
+		id = kvblk_hash_key(&secret, 3, key, sizeof(key));
+		if (bit >= 0)
+			key[bit / 8] ^= 1 << bit % 8;
+		words[nr++] = id.hi;
+		words[nr++] = id.lo;
+	}
+	assert_all_differ(words, nr);
+}
+
+/* Whoever keeps a tenant's keys gets the same ids. */
+static void kept_keys_give_the_same_ids(void **state)
+{
+	static const u16 tenants[] = { 0, 1, 0x3fff };
+	struct kvblk_tenant_keys keys;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tenants); i++) {
+		struct kvblk_id a, b;
+
+		kvblk_tenant_keys_derive(&keys, &secret, tenants[i]);
+		a = kvblk_tenant_hash(&keys, "key", 3);
+		b = kvblk_hash_key(&secret, tenants[i], "key", 3);
+		assert_int_equal(a.hi, b.hi);
+		assert_int_equal(a.lo, b.lo);
+	}
+}
+
+/* Keys come packed in a blob, at any address. */
+static void unaligned_keys(void **state)
+{
+	u8 blob[64 + 8];
+	struct kvblk_id id, aligned;
+
+	memset(blob, 0x5a, sizeof(blob));
+	aligned = kvblk_hash_key(&secret, 1, blob, 64);
+	for (int i = 1; i < 8; i++) {
+		id = kvblk_hash_key(&secret, 1, blob + i, 64);
+		assert_int_equal(id.hi, aligned.hi);
+		assert_int_equal(id.lo, aligned.lo);
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(siphash_is_siphash_2_4),
+		cmocka_unit_test_setup(secret_never_changes, derive),
+		cmocka_unit_test_setup(secret_depends_on_each_seed_bit, derive),
+		cmocka_unit_test_setup(ids_never_change, derive),
+		cmocka_unit_test_setup(tenants_have_key_spaces_of_their_own,
+				       derive),
+		cmocka_unit_test_setup(tenant_and_key_do_not_run_together,
+				       derive),
+		cmocka_unit_test_setup(every_key_bit_matters, derive),
+		cmocka_unit_test_setup(kept_keys_give_the_same_ids, derive),
+		cmocka_unit_test_setup(unaligned_keys, derive),
+	};
+
+	return RUN_TESTS("hash", tests);
+}

@@ -1,0 +1,928 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The index against a model that is too simple to be wrong, at sizes from two
+ * buckets to a million slots; how often it evicts at a given load; and readers
+ * that must never miss an entry while others move it around.
+ *
+ * A key's place is a function of the key, so that a victim, of which the index
+ * knows only the place, can be told by name.
+ */
+#include <pthread.h>
+#include <sched.h>
+
+#include <linux/errno.h>
+#include <linux/kernel.h>
+#include <linux/math64.h>
+#include <linux/seqlock.h>
+
+#include "index.h"
+#include "kvblk_test.h"
+#include "shim.h"
+
+#define SEGS	16
+
+/* Generations of the segments; LIVE entries of another one are dead. */
+static u16 seg_gen[SEGS];
+
+static u64 mix(u64 x)
+{
+	x += 0x9e3779b97f4a7c15ULL;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+	return x ^ x >> 31;
+}
+
+static u64 next_random(u64 *seed)
+{
+	return mix(++*seed);
+}
+
+static u64 below(u64 *seed, u64 limit)
+{
+	return mul_u64_u64_shr(next_random(seed), limit, 64);
+}
+
+static struct kvblk_id id_of(u64 key)
+{
+	return (struct kvblk_id) {
+		.hi = mix(2 * key),
+		.lo = mix(2 * key + 1),
+	};
+}
+
+/* With two buckets, an id whose lo has its top bit set can be in both. */
+static struct kvblk_id id_both(u64 key)
+{
+	struct kvblk_id id = id_of(key);
+
+	id.lo |= 1ULL << 63;
+	return id;
+}
+
+static struct kvblk_slot slot_of(u64 key, u8 state, u64 *seed)
+{
+	u32 seg = key % SEGS;
+
+	return (struct kvblk_slot) {
+		.seg = seg,
+		.off = key / SEGS,
+		.len = 1 + below(seed, 64 << 20),
+		.gen = seg_gen[seg],
+		.tenant = below(seed, 1 << KVBLK_INDEX_TENANT_BITS),
+		.state = state,
+		.prio = below(seed, 4),
+		.heat = below(seed, 100),
+		.expiry = below(seed, 3) ? 0 : 1 + below(seed, 1000),
+		.caller_tag = next_random(seed),
+	};
+}
+
+static u64 key_of(const struct kvblk_slot *slot)
+{
+	return (u64)slot->off * SEGS + slot->seg;
+}
+
+static void assert_slot(const struct kvblk_slot *is, const struct kvblk_slot *be)
+{
+	assert_int_equal(is->seg, be->seg);
+	assert_int_equal(is->off, be->off);
+	assert_int_equal(is->len, be->len);
+	assert_int_equal(is->gen, be->gen);
+	assert_int_equal(is->tenant, be->tenant);
+	assert_int_equal(is->state, be->state);
+	assert_int_equal(is->prio, be->prio);
+	assert_int_equal(is->leased, be->leased);
+	assert_int_equal(is->heat, be->heat);
+	assert_int_equal(is->expiry, be->expiry);
+	assert_int_equal(is->caller_tag, be->caller_tag);
+}
+
+static void assert_entry(const struct kvblk_index *idx, struct kvblk_id id,
+			 const struct kvblk_slot *be)
+{
+	struct kvblk_slot is;
+
+	assert_true(kvblk_index_find(idx, id, &is));
+	assert_slot(&is, be);
+}
+
+static void assert_no_entry(const struct kvblk_index *idx, struct kvblk_id id)
+{
+	struct kvblk_slot is;
+
+	assert_false(kvblk_index_find(idx, id, &is));
+}
+
+/* A whole pass, @step buckets at a time; returns what was dropped. */
+static u64 sweep_all(struct kvblk_index *idx, u64 step, u32 now)
+{
+	u64 at = 0, dropped = 0;
+
+	do
+		at = kvblk_index_sweep(idx, at, step, now, &dropped);
+	while (at);
+	return dropped;
+}
+
+/* ---- the model ------------------------------------------------------- */
+
+/**
+ * struct entry - what the index should have for a key
+ * @slot: the entry, if there is one
+ * @there: inserted, not removed, not evicted; it may be dead, and then the
+ *	index may have dropped it or not
+ */
+struct entry {
+	struct kvblk_slot slot;
+	bool there;
+};
+
+struct model {
+	struct kvblk_index idx;
+	struct entry *keys;
+	u64 nr_keys;
+	u64 seed;
+	u64 evicted;
+	u64 full;	/* inserts refused */
+};
+
+/* What the index should give back for @slot. */
+static struct kvblk_slot kept(const struct model *m, struct kvblk_slot slot)
+{
+	if (!m->idx.tags)
+		slot.caller_tag = 0;
+	return slot;
+}
+
+static bool entry_dead(const struct entry *e)
+{
+	return e->there && e->slot.state != KVBLK_SLOT_WRITING &&
+	       e->slot.gen != seg_gen[e->slot.seg];
+}
+
+static bool entry_live(const struct entry *e)
+{
+	return e->there && !entry_dead(e);
+}
+
+static void model_insert(struct model *m, u64 key)
+{
+	static const u8 states[] = {
+		KVBLK_SLOT_WRITING, KVBLK_SLOT_LIVE, KVBLK_SLOT_LIVE,
+		KVBLK_SLOT_LIVE, KVBLK_SLOT_LIVE, KVBLK_SLOT_MOVING,
+	};
+	struct kvblk_slot slot = slot_of(key, states[below(&m->seed, 6)],
+					 &m->seed);
+	struct entry *e = &m->keys[key], *victim;
+	struct kvblk_slot old;
+	u64 pinned = 0;
+
+	switch (kvblk_index_insert(&m->idx, id_of(key), &slot, &old, true)) {
+	case -EEXIST:
+		assert_true(entry_live(e));
+		assert_slot(&old, &e->slot);
+		return;
+	case -ENOSPC:
+		/* Three slots at least were in the way, none to be evicted. */
+		for (u64 i = 0; i < m->nr_keys && pinned < 3; i++)
+			pinned += entry_live(&m->keys[i]) &&
+				  (m->keys[i].slot.leased ||
+				   m->keys[i].slot.state != KVBLK_SLOT_LIVE);
+		assert_int_equal(pinned, 3);
+		assert_false(entry_live(e));
+		m->full++;
+		return;
+	case 1:
+		assert_true(key_of(&old) < m->nr_keys);
+		victim = &m->keys[key_of(&old)];
+		assert_true(entry_live(victim));
+		assert_int_equal(victim->slot.state, KVBLK_SLOT_LIVE);
+		assert_false(victim->slot.leased);
+		assert_slot(&old, &victim->slot);
+		victim->there = false;
+		m->evicted++;
+		break;
+	case 0:
+		break;
+	default:
+		fail();
+	}
+	assert_false(entry_live(e));
+	e->there = true;
+	e->slot = kept(m, slot);
+}
+
+static void model_replace(struct model *m, u64 key)
+{
+	struct entry *e = &m->keys[key];
+	struct kvblk_slot old = e->slot, new;
+	bool remove = below(&m->seed, 3) == 0, wrong = true;
+
+	new = slot_of(key, 1 + below(&m->seed, 3), &m->seed);
+	switch (below(&m->seed, 12)) {
+	case 0:
+		old.gen ^= 1 << below(&m->seed, 16);
+		break;
+	case 1:
+		old.off ^= 1 << below(&m->seed, KVBLK_INDEX_OFF_BITS);
+		break;
+	case 2:
+		old.seg ^= 1 << below(&m->seed, KVBLK_INDEX_SEG_BITS);
+		break;
+	case 3:
+		old.state = 1 + old.state % 3;
+		break;
+	default:
+		wrong = false;
+	}
+	if (!kvblk_index_replace(&m->idx, id_of(key), &old,
+				 remove ? NULL : &new)) {
+		assert_true(wrong || !entry_live(e));
+		return;
+	}
+	assert_true(e->there && !wrong);
+	new.leased = e->slot.leased;
+	new.heat = e->slot.heat;
+	e->slot = kept(m, new);
+	e->there = !remove;
+}
+
+static void model_lease(struct model *m, u64 key)
+{
+	struct entry *e = &m->keys[key];
+	/* Seldom, or everything will be leased in the end. */
+	bool leased = below(&m->seed, 4) == 0, done;
+	struct kvblk_slot old = e->slot;
+
+	if (below(&m->seed, 8) == 0) {
+		old.off ^= 1;
+		assert_false(kvblk_index_lease(&m->idx, id_of(key), &old,
+					       leased));
+		return;
+	}
+	old.state = KVBLK_SLOT_LIVE;	/* it may be in a move meanwhile */
+	done = kvblk_index_lease(&m->idx, id_of(key), &old, leased);
+	if (entry_live(e))
+		assert_int_equal(done, !leased ||
+				 e->slot.state == KVBLK_SLOT_LIVE);
+	else
+		assert_false(done && (leased || !e->there));
+	if (done)
+		e->slot.leased = leased;
+}
+
+/* Reclaim's way to take a block: only if nobody has leased it. */
+static void model_claim(struct model *m, u64 key)
+{
+	struct entry *e = &m->keys[key];
+	struct kvblk_slot new = e->slot;
+	bool done;
+
+	new.state = KVBLK_SLOT_MOVING;
+	done = kvblk_index_claim(&m->idx, id_of(key), &e->slot, &new);
+	if (entry_live(e))
+		assert_int_equal(done, !e->slot.leased);
+	else
+		assert_false(done && (!e->there || e->slot.leased));
+	if (done)
+		e->slot.state = KVBLK_SLOT_MOVING;
+}
+
+static void model_sweep(struct model *m)
+{
+	u32 now = below(&m->seed, 300);
+	u64 expired = 0, dead = 0, live = 0, dropped;
+
+	for (u64 key = 0; key < m->nr_keys; key++) {
+		struct entry *e = &m->keys[key];
+
+		if (entry_dead(e)) {
+			dead++;
+			e->there = false;
+		} else if (entry_live(e) && e->slot.expiry &&
+			   e->slot.expiry <= now &&
+			   e->slot.state == KVBLK_SLOT_LIVE) {
+			expired++;
+			e->there = false;
+		}
+		live += e->there;
+	}
+	dropped = sweep_all(&m->idx, 1 + below(&m->seed, 100), now);
+	assert_in_range(dropped, expired, expired + dead);
+	assert_int_equal(atomic64_read(&m->idx.nr_used), live);
+}
+
+static void model_check(struct model *m, u64 key)
+{
+	struct entry *e = &m->keys[key];
+
+	if (entry_live(e))
+		assert_entry(&m->idx, id_of(key), &e->slot);
+	else
+		assert_no_entry(&m->idx, id_of(key));
+}
+
+static void model_step(struct model *m)
+{
+	u64 key = below(&m->seed, m->nr_keys);
+
+	switch (below(&m->seed, 16)) {
+	case 0 ... 5:
+		model_insert(m, key);
+		break;
+	case 6 ... 8:
+		model_replace(m, key);
+		break;
+	case 9:
+		model_lease(m, key);
+		break;
+	case 11:
+		model_claim(m, key);
+		break;
+	case 10:
+		if (entry_dead(&m->keys[key]))
+			break;
+		m->keys[key].slot.heat = 1 + below(&m->seed, 255);
+		kvblk_index_touch(&m->idx, id_of(key), m->keys[key].slot.heat);
+		break;
+	default:
+		kvblk_index_prefetch(&m->idx, id_of(key));
+		break;
+	}
+	model_check(m, key);
+}
+
+/* @steps operations on an index of @slots, with keys for @crowd times that. */
+static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
+		      u64 seed)
+{
+	struct model m = { .nr_keys = slots * crowd, .seed = seed };
+	u64 pass = max(2000, slots * 2);
+
+	m.keys = calloc(m.nr_keys, sizeof(*m.keys));
+	assert_non_null(m.keys);
+	for (int i = 0; i < SEGS; i++)
+		seg_gen[i] = next_random(&m.seed);
+	assert_int_equal(kvblk_index_init(&m.idx, slots, tags, seg_gen, SEGS),
+			 0);
+	assert_in_range(kvblk_index_slots(&m.idx), slots, slots + 6);
+
+	for (u64 i = 1; i <= steps; i++) {
+		model_step(&m);
+		if (i % (pass / 4) == 0)
+			seg_gen[below(&m.seed, SEGS)]++;
+		if (i % pass)
+			continue;
+		model_sweep(&m);
+		for (u64 key = 0; key < m.nr_keys; key++)
+			model_check(&m, key);
+	}
+	assert_int_equal(atomic64_read(&m.idx.nr_evicted), m.evicted);
+	assert_true(m.evicted);
+
+	model_sweep(&m);
+	for (u64 key = 0; key < m.nr_keys; key++)
+		assert_int_equal(kvblk_index_replace(&m.idx, id_of(key),
+						     &m.keys[key].slot, NULL),
+				 m.keys[key].there);
+	assert_int_equal(atomic64_read(&m.idx.nr_used), 0);
+	kvblk_index_destroy(&m.idx);
+	free(m.keys);
+}
+
+static void model_two_buckets(void **state)
+{
+	model_run(6, true, 4, 600000, 1);
+}
+
+static void model_three_buckets(void **state)
+{
+	model_run(9, false, 4, 600000, 2);
+}
+
+static void model_small(void **state)
+{
+	model_run(300, true, 3, 600000, 3);
+}
+
+static void model_large(void **state)
+{
+	model_run(40000, true, 2, 800000, 4);
+}
+
+/* ---- one promise at a time ------------------------------------------- */
+
+static void keeps_every_field(void **state)
+{
+	struct kvblk_slot none = { .state = KVBLK_SLOT_WRITING, .len = 1 };
+	struct kvblk_slot all = {
+		.seg = (1 << KVBLK_INDEX_SEG_BITS) - 1,
+		.off = (1 << KVBLK_INDEX_OFF_BITS) - 1,
+		.len = 1 << KVBLK_INDEX_LEN_BITS,
+		.gen = U16_MAX,
+		.tenant = (1 << KVBLK_INDEX_TENANT_BITS) - 1,
+		.state = KVBLK_SLOT_WRITING,
+		.prio = 3,
+		.leased = true,
+		.heat = U8_MAX,
+		.expiry = U32_MAX,
+		.caller_tag = U64_MAX,
+	};
+	struct kvblk_slot old, now;
+	struct kvblk_index idx;
+	u64 key;
+
+	assert_int_equal(kvblk_index_init(&idx, 6, true, seg_gen, SEGS), 0);
+	/* Full slots beside empty ones: no field may run into another. */
+	for (key = 0; key < 6; key++)
+		assert_int_equal(kvblk_index_insert(&idx, id_both(key),
+						    key & 1 ? &all : &none,
+						    &old, true), 0);
+	for (key = 0; key < 6; key++)
+		assert_entry(&idx, id_both(key), key & 1 ? &all : &none);
+
+	/* The leased bit and the heat are not the owner's to change. */
+	assert_true(kvblk_index_replace(&idx, id_both(0), &none, &all));
+	now = all;
+	now.leased = false;
+	now.heat = 0;
+	assert_entry(&idx, id_both(0), &now);
+	assert_true(kvblk_index_replace(&idx, id_both(1), &all, &none));
+	now = none;
+	now.leased = true;
+	now.heat = U8_MAX;
+	assert_entry(&idx, id_both(1), &now);
+	kvblk_index_destroy(&idx);
+}
+
+/* Fills the two buckets of @idx with LIVE entries like @slots[0 .. 5]. */
+static void fill_six(struct kvblk_index *idx, struct kvblk_slot *slots)
+{
+	struct kvblk_slot old;
+
+	assert_int_equal(kvblk_index_init(idx, 6, true, seg_gen, SEGS), 0);
+	for (u64 key = 0; key < 6; key++) {
+		slots[key].seg = key % SEGS;
+		slots[key].off = key / SEGS;
+		slots[key].len = 1;
+		slots[key].gen = seg_gen[slots[key].seg];
+		assert_int_equal(kvblk_index_insert(idx, id_both(key),
+						    &slots[key], &old, true), 0);
+	}
+}
+
+/* Inserts one after another; the victims must be @order, then -ENOSPC. */
+static void assert_victims(struct kvblk_slot *slots, const int *order, int nr)
+{
+	struct kvblk_slot new, old;
+	struct kvblk_index idx;
+
+	fill_six(&idx, slots);
+	for (int i = 0; i < nr; i++) {
+		new = (struct kvblk_slot) {
+			.state = KVBLK_SLOT_WRITING,
+			.len = 1,
+		};
+		assert_int_equal(kvblk_index_insert(&idx, id_both(10 + i),
+						    &new, &old, true), 1);
+		assert_int_equal(key_of(&old), order[i]);
+		assert_slot(&old, &slots[order[i]]);
+		assert_no_entry(&idx, id_both(order[i]));
+	}
+	assert_int_equal(atomic64_read(&idx.nr_evicted), nr);
+	assert_int_equal(atomic64_read(&idx.nr_used), 6);
+	assert_int_equal(kvblk_index_insert(&idx, id_both(20), &new, &old, true),
+			 -ENOSPC);
+	kvblk_index_destroy(&idx);
+}
+
+static void evicts_in_order(void **state)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE, .prio = 1, .heat = 0 },
+		{ .state = KVBLK_SLOT_LIVE, .prio = 0, .heat = 20 },
+		{ .state = KVBLK_SLOT_LIVE, .prio = 0, .heat = 250 },
+		{ .state = KVBLK_SLOT_LIVE, .prio = 3, .heat = 0 },
+		{ .state = KVBLK_SLOT_LIVE, .prio = 0, .heat = 0 },
+		{ .state = KVBLK_SLOT_LIVE, .prio = 1, .heat = 9 },
+	};
+	/* 250 is older than 20: ticks wrap. */
+	static const int order[] = { 4, 2, 1, 0, 5, 3 };
+
+	assert_victims(slots, order, 6);
+}
+
+static void evicts_no_pinned(void **state)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_WRITING },
+		{ .state = KVBLK_SLOT_MOVING },
+		{ .state = KVBLK_SLOT_LIVE, .leased = true },
+		{ .state = KVBLK_SLOT_LIVE, .prio = 3, .heat = 9 },
+		{ .state = KVBLK_SLOT_MOVING, .leased = true },
+		{ .state = KVBLK_SLOT_LIVE, .leased = true, .heat = 5 },
+	};
+	static const int order[] = { 3 };
+
+	assert_victims(slots, order, 1);
+}
+
+static void dead_are_vacant(void **state)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_MOVING },
+		{ .state = KVBLK_SLOT_LIVE, .leased = true },
+		{ .state = KVBLK_SLOT_WRITING },
+		{ .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE },
+	};
+	struct kvblk_slot new = { .state = KVBLK_SLOT_WRITING, .len = 1 };
+	struct kvblk_slot old;
+	struct kvblk_index idx;
+	u64 dropped = 0;
+
+	fill_six(&idx, slots);
+	for (int seg = 0; seg < 5; seg++)
+		seg_gen[seg]++;
+	for (u64 key = 0; key < 6; key++) {
+		if (key == 3 || key == 5)
+			assert_entry(&idx, id_both(key), &slots[key]);
+		else
+			assert_no_entry(&idx, id_both(key));
+	}
+	assert_false(kvblk_index_lease(&idx, id_both(0), &slots[0], true));
+
+	/* An id takes its own dead slot, so that it never has two. */
+	assert_int_equal(kvblk_index_insert(&idx, id_both(4), &new, &old, true), 0);
+	assert_int_equal(atomic64_read(&idx.nr_used), 6);
+	assert_false(kvblk_index_replace(&idx, id_both(4), &slots[4], NULL));
+	assert_entry(&idx, id_both(4), &new);
+	/* Its owner may clean up a dead one. */
+	assert_true(kvblk_index_replace(&idx, id_both(1), &slots[1], NULL));
+	assert_int_equal(atomic64_read(&idx.nr_used), 5);
+	/* The next takes the free one and two dead ones. */
+	for (u64 key = 10; key < 13; key++)
+		assert_int_equal(kvblk_index_insert(&idx, id_both(key), &new,
+						    &old, true), 0);
+	assert_int_equal(atomic64_read(&idx.nr_used), 6);
+	assert_int_equal(atomic64_read(&idx.nr_evicted), 0);
+
+	/* A segment that is not there any more: dead at once. */
+	assert_true(kvblk_index_replace(&idx, id_both(10), &new, NULL));
+	slots[0].seg = SEGS;
+	assert_int_equal(kvblk_index_insert(&idx, id_both(10), &slots[0],
+					    &old, true), 0);
+	assert_no_entry(&idx, id_both(10));
+	assert_int_equal(kvblk_index_sweep(&idx, 0, U64_MAX, 0, &dropped), 0);
+	assert_int_equal(dropped, 1);
+	assert_int_equal(atomic64_read(&idx.nr_used), 5);
+	kvblk_index_destroy(&idx);
+}
+
+static void sweeps_expired(void **state)
+{
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE, .expiry = 100 },
+		{ .state = KVBLK_SLOT_MOVING, .expiry = 100 },
+		{ .state = KVBLK_SLOT_LIVE, .expiry = 100, .leased = true },
+		{ .state = KVBLK_SLOT_WRITING, .expiry = 100 },
+		{ .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE, .expiry = 101 },
+	};
+	struct kvblk_index idx;
+	u64 dropped = 0;
+
+	fill_six(&idx, slots);
+	assert_int_equal(sweep_all(&idx, 1, 99), 0);
+	assert_int_equal(sweep_all(&idx, 1, 100), 2);
+	for (u64 key = 0; key < 6; key++) {
+		if (key == 0 || key == 2)
+			assert_no_entry(&idx, id_both(key));
+		else
+			assert_entry(&idx, id_both(key), &slots[key]);
+	}
+	assert_int_equal(kvblk_index_sweep(&idx, 0, 1, U32_MAX, &dropped), 1);
+	assert_int_equal(kvblk_index_sweep(&idx, 1, 1, U32_MAX, &dropped), 0);
+	assert_int_equal(dropped, 1);
+	assert_int_equal(kvblk_index_sweep(&idx, 7, 1, U32_MAX, &dropped), 0);
+	kvblk_index_destroy(&idx);
+}
+
+static void init_fails_whole(void **state)
+{
+	struct kvblk_index idx;
+
+	for (int nr = 0; nr < 4; nr++) {
+		shim_fail_alloc = nr;
+		assert_int_equal(kvblk_index_init(&idx, 1000, true, seg_gen,
+						  SEGS), -ENOMEM);
+		assert_int_equal(shim_fail_alloc, -1);
+	}
+	kvblk_index_destroy(&idx);
+	assert_int_equal(kvblk_index_init(&idx, U64_MAX, true, seg_gen, SEGS),
+			 -ENOMEM);
+	kvblk_index_destroy(&idx);
+	assert_int_equal(kvblk_index_init(&idx, 0, false, seg_gen, SEGS), 0);
+	assert_int_equal(kvblk_index_slots(&idx), 6);
+	kvblk_index_destroy(&idx);
+}
+
+/* The design allows 32 bytes an entry; a pool plans for a load of 0.85. */
+static void fits_its_budget(void **state)
+{
+	struct kvblk_index idx;
+	u64 slots = 3000000;
+
+	assert_int_equal(kvblk_index_init(&idx, slots, false, seg_gen, SEGS),
+			 0);
+	assert_true(kvblk_index_bytes(&idx) <= slots * 85 / 100 * 32);
+	kvblk_index_destroy(&idx);
+}
+
+/* ---- evictions under churn ------------------------------------------- */
+
+/*
+ * Keeps an index of @slots at @percent load while entries leave at random and
+ * others come; returns evictions in a million inserts, at most @limit.
+ */
+static void assert_evictions(u64 slots, u64 percent, u64 limit)
+{
+	u64 seed = percent, nr = slots * percent / 100, i, at, evicted;
+	u64 next = 0, victim;
+	struct kvblk_slot slot, old;
+	struct kvblk_index idx;
+	u64 *keys, *place;
+
+	memset(seg_gen, 0, sizeof(seg_gen));
+	assert_int_equal(kvblk_index_init(&idx, slots, false, seg_gen, SEGS),
+			 0);
+	/* Keys that are in, in any order, and where each of them is there. */
+	keys = calloc(nr, sizeof(*keys));
+	place = calloc(1ULL << 22, sizeof(*place));
+	assert_non_null(keys);
+	assert_non_null(place);
+
+	for (i = 0, evicted = 0; next < 3 * nr; next++) {
+		if (i == nr) {
+			at = below(&seed, nr);
+			slot = (struct kvblk_slot) {
+				.seg = keys[at] % SEGS,
+				.off = keys[at] / SEGS,
+				.len = 1,
+				.state = KVBLK_SLOT_LIVE,
+			};
+			assert_true(kvblk_index_replace(&idx, id_of(keys[at]),
+							&slot, NULL));
+			i--;
+			keys[at] = keys[i];
+			place[keys[at]] = at;
+		}
+		slot = (struct kvblk_slot) {
+			.seg = next % SEGS,
+			.off = next / SEGS,
+			.len = 1,
+			.state = KVBLK_SLOT_LIVE,
+		};
+		switch (kvblk_index_insert(&idx, id_of(next), &slot, &old, true)) {
+		case 1:
+			victim = key_of(&old);
+			assert_int_equal(keys[place[victim]], victim);
+			i--;
+			keys[place[victim]] = keys[i];
+			place[keys[i]] = place[victim];
+			evicted += next >= 2 * nr;
+			break;
+		case 0:
+			break;
+		default:
+			fail();
+		}
+		keys[i] = next;
+		place[next] = i++;
+	}
+	evicted = evicted * 1000000 / nr;
+	printf("  %llu slots at load 0.%llu: %llu of a million inserts evict\n",
+	       slots, percent, evicted);
+	assert_true(evicted <= limit);
+	assert_int_equal(atomic64_read(&idx.nr_used), i);
+	free(place);
+	free(keys);
+	kvblk_index_destroy(&idx);
+}
+
+static void evictions_at_67(void **state)
+{
+	assert_evictions(200000, 67, 10);
+}
+
+static void evictions_at_85(void **state)
+{
+	assert_evictions(1000000, 85, 5000);
+}
+
+static void evictions_at_95(void **state)
+{
+	assert_evictions(100000, 95, 250000);
+}
+
+/* ---- many threads ---------------------------------------------------- */
+
+#define THREADS		4
+
+/**
+ * struct crowd - threads on one index
+ * @idx: the index
+ * @fixed: keys below it are leased and must always be found
+ * @churn: keys from @fixed to here come and go
+ * @rounds: operations of each writer
+ * @running: writers that are not done yet
+ * @faults: what went wrong, counted, since a thread cannot fail a test
+ * @owned: for each churning key, whether a thread believes to own its entry
+ */
+struct crowd {
+	struct kvblk_index idx;
+	u64 fixed;
+	u64 churn;
+	u64 rounds;
+	atomic_t running;
+	atomic_t faults;
+	atomic_t *owned;
+	atomic_t next_thread;
+};
+
+/* All fields follow from the key and @version, so a torn slot shows. */
+static struct kvblk_slot crowd_slot(u64 key, u32 version, u8 state)
+{
+	u64 random = mix(key << 32 | version);
+
+	return (struct kvblk_slot) {
+		.seg = key % SEGS,
+		.off = version,
+		.len = 1 + (random & 0x3ffffff),
+		.tenant = random >> 32 & 0x3fff,
+		.state = state,
+		.prio = random >> 50 & 3,
+		.expiry = 1 + (random >> 40 & 0xff),
+		.caller_tag = random,
+	};
+}
+
+static bool crowd_slot_whole(u64 key, const struct kvblk_slot *slot)
+{
+	struct kvblk_slot be = crowd_slot(key, slot->off, slot->state);
+
+	return slot->seg == be.seg && slot->len == be.len && !slot->gen &&
+	       slot->tenant == be.tenant && slot->prio == be.prio &&
+	       slot->expiry == be.expiry && slot->caller_tag == be.caller_tag;
+}
+
+static void *crowd_reader(void *arg)
+{
+	struct crowd *c = arg;
+	u64 seed = atomic_inc_return(&c->next_thread);
+	struct kvblk_slot slot;
+	u64 key;
+
+	while (atomic_read(&c->running)) {
+		/* Or writers that yield wait for whole time slices. */
+		if (below(&seed, 64) == 0)
+			sched_yield();
+		key = below(&seed, c->fixed);
+		if (!kvblk_index_find(&c->idx, id_of(key), &slot) ||
+		    !crowd_slot_whole(key, &slot) || !slot.leased)
+			atomic_inc(&c->faults);
+		key = below(&seed, c->churn);
+		if (kvblk_index_find(&c->idx, id_of(key), &slot) &&
+		    !crowd_slot_whole(key, &slot))
+			atomic_inc(&c->faults);
+		kvblk_index_touch(&c->idx, id_of(key), 1 + below(&seed, 255));
+	}
+	return NULL;
+}
+
+/* A put: only one of all threads may own a key's WRITING entry. */
+static void crowd_put(struct crowd *c, u64 key, u64 *seed)
+{
+	struct kvblk_slot slot, live, old;
+	bool stays = below(seed, 4);
+	int ret;
+
+	slot = crowd_slot(key, below(seed, 256), KVBLK_SLOT_WRITING);
+	ret = kvblk_index_insert(&c->idx, id_of(key), &slot, &old, true);
+	if (ret == -EEXIST) {
+		if (!crowd_slot_whole(key, &old))
+			atomic_inc(&c->faults);
+		/* Remove it, unless it is somebody's or gone already. */
+		if (old.state == KVBLK_SLOT_LIVE && below(seed, 2))
+			kvblk_index_replace(&c->idx, id_of(key), &old, NULL);
+		return;
+	}
+	if (ret == -ENOSPC)
+		return;
+	if (ret == 1 && (old.leased || old.state != KVBLK_SLOT_LIVE))
+		atomic_inc(&c->faults);
+	if (atomic_xchg(&c->owned[key], 1))
+		atomic_inc(&c->faults);
+	if (below(seed, 16) == 0)
+		sched_yield();
+	atomic_xchg(&c->owned[key], 0);
+	live = crowd_slot(key, below(seed, 256), KVBLK_SLOT_LIVE);
+	if (!kvblk_index_replace(&c->idx, id_of(key), &slot,
+				 stays ? &live : NULL))
+		atomic_inc(&c->faults);
+}
+
+static void *crowd_writer(void *arg)
+{
+	struct crowd *c = arg;
+	u64 seed = atomic_inc_return(&c->next_thread);
+	struct kvblk_slot slot;
+	u64 dropped;
+	u64 key;
+
+	for (u64 i = 0; i < c->rounds; i++) {
+		crowd_put(c, c->fixed + below(&seed, c->churn - c->fixed),
+			  &seed);
+		key = below(&seed, c->fixed);
+		slot = crowd_slot(key, 0, KVBLK_SLOT_LIVE);
+		if (!kvblk_index_lease(&c->idx, id_of(key), &slot, true))
+			atomic_inc(&c->faults);
+		if (i % 64 == 0)
+			kvblk_index_sweep(&c->idx, below(&seed, 64), 4, 0,
+					  &dropped);
+	}
+	atomic_dec(&c->running);
+	return NULL;
+}
+
+static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
+{
+	struct crowd c = { .fixed = fixed, .churn = churn, .rounds = rounds };
+	pthread_t threads[THREADS];
+	struct kvblk_slot slot, old;
+	u64 live = 0;
+
+	memset(seg_gen, 0, sizeof(seg_gen));
+	c.owned = calloc(churn, sizeof(*c.owned));
+	assert_non_null(c.owned);
+	assert_int_equal(kvblk_index_init(&c.idx, slots, true, seg_gen, SEGS),
+			 0);
+	for (u64 key = 0; key < fixed; key++) {
+		slot = crowd_slot(key, 0, KVBLK_SLOT_LIVE);
+		slot.leased = true;
+		assert_int_equal(kvblk_index_insert(&c.idx, id_of(key), &slot,
+						    &old, true), 0);
+	}
+	shim_jitter = true;
+	atomic_set(&c.running, THREADS / 2);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL,
+						i < THREADS / 2 ? crowd_writer :
+						crowd_reader, &c), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	shim_jitter = false;
+	assert_int_equal(atomic_read(&c.faults), 0);
+
+	for (u64 key = 0; key < churn; key++)
+		live += kvblk_index_find(&c.idx, id_of(key), &old);
+	assert_int_equal(atomic64_read(&c.idx.nr_used), live);
+	kvblk_index_destroy(&c.idx);
+	free(c.owned);
+}
+
+/* Every operation meets every other: 15 slots in five buckets. */
+static void crowd_small(void **state)
+{
+	crowd_run(15, 4, 24, 250000);
+}
+
+static void crowd_large(void **state)
+{
+	crowd_run(3000, 1200, 6000, 100000);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keeps_every_field),
+		cmocka_unit_test(evicts_in_order),
+		cmocka_unit_test(evicts_no_pinned),
+		cmocka_unit_test(dead_are_vacant),
+		cmocka_unit_test(sweeps_expired),
+		cmocka_unit_test(init_fails_whole),
+		cmocka_unit_test(fits_its_budget),
+		cmocka_unit_test(model_two_buckets),
+		cmocka_unit_test(model_three_buckets),
+		cmocka_unit_test(model_small),
+		cmocka_unit_test(model_large),
+		cmocka_unit_test(evictions_at_67),
+		cmocka_unit_test(evictions_at_85),
+		cmocka_unit_test(evictions_at_95),
+		cmocka_unit_test(crowd_small),
+		cmocka_unit_test(crowd_large),
+	};
+
+	return RUN_TESTS("index", tests);
+}

@@ -1,0 +1,689 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the policy promises: chains stand or fall together, what was declined
+ * is known when it comes again, the budget and priorities hold, hot segments
+ * stay; and over whole traces, that it hits no less than LRU does for no more
+ * than a bounded number of writes.
+ *
+ * KVBLK_TRACE=FILE (the Mooncake conversation trace) adds the targets on it.
+ */
+#include "kvblk_test.h"
+
+#include <errno.h>
+
+#include <linux/array_size.h>
+
+#include "policy.h"
+#include "shim.h"
+
+/* The simulator and the made-up traffic of `kvblk replay --simulate` */
+#include "../../tools/kvblk/simulate.c"
+#include "../../tools/kvblk/trace.c"
+
+#define BLOCK		4096ULL
+#define SEG_BLOCKS	64
+#define SEG_BYTES	(SEG_BLOCKS * BLOCK)
+#define NR_SEGS		256
+#define CAPACITY	(NR_SEGS * SEG_BYTES)
+#define CHAIN_MAX	256
+
+static struct kvblk_policy policy;
+static u64 serial;
+
+static int setup(void **state)
+{
+	serial = 0;
+	return kvblk_policy_init(&policy, CAPACITY, NR_SEGS * SEG_BLOCKS);
+}
+
+static int teardown(void **state)
+{
+	kvblk_policy_destroy(&policy);
+	return 0;
+}
+
+static struct kvblk_id fresh_id(void)
+{
+	u64 lo = mix(++serial);
+
+	return (struct kvblk_id){ .hi = ~lo, .lo = lo };
+}
+
+static u32 offer(const struct kvblk_id *ids, u32 nr, u64 parent)
+{
+	struct kvblk_policy_chain chain = {
+		.ids = ids, .nr = nr, .parent = parent,
+		.parent_present = parent != 0, .chain = true,
+	};
+
+	return kvblk_policy_admit(&policy, &chain);
+}
+
+/* Lets @turns of the log go by. */
+static void turn_over(u32 turns)
+{
+	for (u32 i = 0; i < turns * NR_SEGS; i++)
+		kvblk_policy_open(&policy, KVBLK_CLASS_NEW, SEG_BYTES);
+}
+
+/* A segment's worth of records, none of them touched. */
+static void fill(struct kvblk_policy_rec *recs, u32 nr)
+{
+	for (u32 i = 0; i < nr; i++)
+		recs[i] = (struct kvblk_policy_rec){
+			.id = fresh_id(), .bytes = BLOCK,
+		};
+}
+
+static struct kvblk_policy_seg open_seg(enum kvblk_policy_class class)
+{
+	return (struct kvblk_policy_seg){
+		.stamp = kvblk_policy_open(&policy, class, SEG_BYTES),
+		.bytes = SEG_BYTES, .live_bytes = SEG_BYTES, .class = class,
+	};
+}
+
+/*
+ * Shows the policy @nr chains of @len whose blocks were read again, or not.
+ * Their segments are reclaimed at once.
+ */
+static void teach(u32 nr, u32 len, u32 hot_body, u32 hot_last)
+{
+	struct kvblk_policy_seg seg;
+	struct kvblk_policy_rec recs[CHAIN_MAX];
+	struct kvblk_id ids[CHAIN_MAX];
+
+	for (u32 i = 0; i < nr; i++) {
+		seg = open_seg(KVBLK_CLASS_NEW);
+		fill(recs, len);
+		for (u32 j = 0; j < len; j++)
+			ids[j] = recs[j].id;
+		u32 n = offer(ids, len, 0);
+
+		for (u32 j = 0; j < len; j++)
+			if (i % 100 < (j == len - 1 ? hot_last : hot_body))
+				recs[j].heat = kvblk_policy_tick(&policy);
+		kvblk_policy_sift(&policy, &seg, recs, n, true);
+	}
+}
+
+static void test_new_pool_admits_all(void **state)
+{
+	struct kvblk_id ids[CHAIN_MAX];
+
+	for (u32 len = 1; len <= CHAIN_MAX; len++) {
+		for (u32 i = 0; i < len; i++)
+			ids[i] = fresh_id();
+		assert_int_equal(offer(ids, len, 0), len);
+	}
+	assert_int_equal(atomic64_read(&policy.stats.declined), 0);
+}
+
+static void test_poor_kind_is_declined_whole(void **state)
+{
+	struct kvblk_id ids[64];
+	u32 none = 0, n;
+
+	teach(400, 8, 60, 60);
+	teach(400, 64, 2, 2);
+	for (u32 k = 0; k < 100; k++) {
+		for (u32 i = 0; i < 64; i++)
+			ids[i] = fresh_id();
+		n = offer(ids, 64, 0);
+		/* a hole would make what follows worthless */
+		assert_true(n == 0 || n >= 63);
+		none += !n;
+	}
+	assert_true(none >= 90);
+	/* the other kind is not touched by that */
+	for (u32 k = 0; k < 50; k++) {
+		for (u32 i = 0; i < 8; i++)
+			ids[i] = fresh_id();
+		assert_true(offer(ids, 8, 0) >= 7);
+	}
+}
+
+static void test_ghost_remembers(void **state)
+{
+	struct kvblk_id ids[64];
+	u32 declined = 0, known = 0;
+
+	teach(400, 8, 60, 60);
+	teach(400, 64, 2, 2);
+	for (u32 k = 0; k < 50; k++) {
+		for (u32 i = 0; i < 64; i++)
+			ids[i] = fresh_id();
+		if (offer(ids, 64, 0))
+			continue;
+		declined++;
+		/* somebody else asks with the same prefix and another end */
+		for (u32 i = 40; i < 64; i++)
+			ids[i] = fresh_id();
+		known += offer(ids, 64, 0) >= 63;
+	}
+	/* fewer and fewer are declined: it is noticed that they come again */
+	assert_in_range(declined, 10, 49);
+	assert_int_equal(known, declined);
+	assert_int_equal(atomic64_read(&policy.stats.ghost_hits), known);
+}
+
+static void test_last_block(void **state)
+{
+	struct kvblk_id ids[16];
+	u32 short_of = 0;
+
+	/* bodies come again, last blocks never: they are not full */
+	teach(400, 16, 50, 0);
+	for (u32 k = 0; k < 100; k++) {
+		for (u32 i = 0; i < 16; i++)
+			ids[i] = fresh_id();
+		short_of += offer(ids, 16, 0) == 15;
+	}
+	assert_true(short_of >= 90);
+	/* offered again, it is written */
+	for (u32 i = 0; i < 16; i++)
+		ids[i] = fresh_id();
+	if (offer(ids, 16, 0) == 15)
+		assert_int_equal(offer(&ids[15], 1, ids[14].lo), 1);
+}
+
+static void test_last_block_that_is_full(void **state)
+{
+	struct kvblk_id ids[16];
+
+	teach(400, 16, 50, 0);
+	/* now come sessions that go on behind what was declined as the last */
+	for (u32 k = 0; k < 400; k++) {
+		struct kvblk_policy_chain chain = {
+			.ids = ids, .nr = 16, .chain = true,
+		};
+
+		chain.parent = ids[15].lo;
+		for (u32 i = 0; i < 16; i++)
+			ids[i] = fresh_id();
+		kvblk_policy_admit(&policy, &chain);
+	}
+	for (u32 i = 0; i < 16; i++)
+		ids[i] = fresh_id();
+	assert_int_equal(offer(ids, 16, 0), 16);
+}
+
+static void test_admit_everything(void **state)
+{
+	struct kvblk_id ids[64];
+
+	policy.admit_permille = KVBLK_POLICY_ADMIT_MAX;
+	teach(400, 8, 60, 60);
+	teach(400, 64, 0, 0);
+	for (u32 k = 0; k < 100; k++) {
+		for (u32 i = 0; i < 64; i++)
+			ids[i] = fresh_id();
+		assert_int_equal(offer(ids, 64, 0), 64);
+	}
+}
+
+static void test_priority_is_admitted(void **state)
+{
+	struct kvblk_id ids[64];
+	struct kvblk_policy_chain chain = {
+		.ids = ids, .nr = 64, .chain = true, .priority = 1,
+	};
+
+	teach(400, 8, 60, 60);
+	teach(400, 64, 0, 0);
+	for (u32 k = 0; k < 50; k++) {
+		for (u32 i = 0; i < 64; i++)
+			ids[i] = fresh_id();
+		assert_int_equal(kvblk_policy_admit(&policy, &chain), 64);
+	}
+}
+
+static void test_single_puts(void **state)
+{
+	struct kvblk_id id;
+	struct kvblk_policy_chain one = { .ids = &id, .nr = 1 };
+	u32 admitted = 0;
+
+	teach(400, 8, 60, 0);
+	for (u32 i = 0; i < 1000; i++) {
+		id = fresh_id();
+		assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	}
+	policy.admit_permille = KVBLK_POLICY_ADMIT / 4;
+	for (u32 i = 0; i < 1000; i++) {
+		id = fresh_id();
+		admitted += kvblk_policy_admit(&policy, &one);
+	}
+	assert_in_range(admitted, 200, 300);
+	/* declined once, admitted the second time; so is what goes on */
+	policy.admit_permille = 0;
+	id = fresh_id();
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	one.parent = id.lo;
+	one.parent_present = true;
+	id = fresh_id();
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+}
+
+static void test_tick(void **state)
+{
+	u8 before, heat;
+
+	assert_int_not_equal(kvblk_policy_tick(&policy), 0);
+	before = kvblk_policy_tick(&policy);
+	turn_over(1);
+	heat = kvblk_policy_tick(&policy);
+	assert_int_equal(heat - before, KVBLK_POLICY_TURN);
+	for (u32 i = 0; i < 5 * NR_SEGS; i++) {
+		kvblk_policy_open(&policy, KVBLK_CLASS_HOT, SEG_BYTES);
+		assert_int_not_equal(kvblk_policy_tick(&policy), 0);
+	}
+	/* the pool grows: ticks come slower */
+	kvblk_policy_resize(&policy, 2 * CAPACITY);
+	before = kvblk_policy_tick(&policy);
+	turn_over(1);
+	heat = kvblk_policy_tick(&policy);
+	assert_int_equal((heat - before + 255U) % 255, KVBLK_POLICY_TURN / 2);
+}
+
+static void test_stamps_are_ordered(void **state)
+{
+	u64 last = 0, stamp;
+
+	for (u32 i = 0; i < 4 * NR_SEGS; i++) {
+		stamp = kvblk_policy_open(&policy, i % 2, SEG_BYTES);
+		assert_true(stamp > last);
+		last = stamp;
+	}
+}
+
+static void test_sift_keeps_what_is_hot(void **state)
+{
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+	struct kvblk_policy_rec recs[SEG_BLOCKS];
+
+	fill(recs, SEG_BLOCKS);
+	recs[1].heat = kvblk_policy_tick(&policy);	/* long ago */
+	turn_over(1);
+	recs[2].heat = kvblk_policy_tick(&policy);
+	recs[3].heat = kvblk_policy_tick(&policy);
+	recs[3].expires = true;
+	recs[4].leased = true;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
+					   false), 2);
+	for (u32 i = 0; i < SEG_BLOCKS; i++)
+		assert_int_equal(recs[i].keep, i == 2 || i == 4);
+	assert_int_equal(atomic64_read(&policy.stats.kept), 1);
+	assert_int_equal(atomic64_read(&policy.stats.kept_bytes), BLOCK);
+	assert_int_equal(atomic64_read(&policy.stats.dropped), SEG_BLOCKS - 2);
+}
+
+static void test_heat_wraps(void **state)
+{
+	struct kvblk_policy_rec recs[2];
+
+	/* wherever the tick stands, a late touch counts and an early one not */
+	for (u32 i = 0; i < 300; i++) {
+		struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+
+		fill(recs, 2);
+		recs[0].heat = kvblk_policy_tick(&policy);
+		turn_over(1);
+		recs[1].heat = kvblk_policy_tick(&policy);
+		for (u32 j = 0; j < NR_SEGS / 4; j++)
+			kvblk_policy_open(&policy, KVBLK_CLASS_NEW, SEG_BYTES);
+		assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 2, true), 1);
+		assert_true(recs[1].keep);
+	}
+}
+
+static void test_priority_is_kept(void **state)
+{
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+	struct kvblk_policy_rec recs[8];
+	u8 early = kvblk_policy_tick(&policy);
+
+	turn_over(1);
+	for (int hot = 0; hot < 2; hot++) {
+		seg.class = hot ? KVBLK_CLASS_HOT : KVBLK_CLASS_NEW;
+		fill(recs, 8);
+		for (u32 i = 0; i < 8; i++) {
+			recs[i].priority = i / 2;
+			recs[i].heat = i % 2 ? early : 0;
+		}
+		kvblk_policy_sift(&policy, &seg, recs, 8, true);
+		assert_false(recs[0].keep);	/* 0, not touched */
+		assert_false(recs[1].keep);	/* 0, touched too early */
+		assert_false(recs[2].keep);	/* 1, not touched */
+		assert_true(recs[3].keep);	/* 1, touched at all */
+		assert_int_equal(recs[4].keep, !hot);	/* 2: two stays */
+		assert_true(recs[5].keep);
+		assert_true(recs[6].keep);	/* 3: always */
+		assert_true(recs[7].keep);
+	}
+}
+
+static void test_budget(void **state)
+{
+	struct kvblk_policy_seg seg;
+	struct kvblk_policy_rec recs[SEG_BLOCKS];
+	u64 kept = 0, most = CAPACITY / 16 / BLOCK;
+
+	policy.reinsert_permille = 250;
+	for (u32 round = 0; round < 40; round++) {
+		seg = open_seg(KVBLK_CLASS_NEW);
+		fill(recs, SEG_BLOCKS);
+		for (u32 i = 0; i < SEG_BLOCKS; i++)
+			recs[i].heat = kvblk_policy_tick(&policy);
+		kept += kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, true);
+	}
+	/* a quarter of what was put; nothing was saved up before */
+	assert_int_equal(kept, 40 * SEG_BLOCKS / 4);
+	assert_int_equal(atomic64_read(&policy.stats.over_budget),
+			 40 * SEG_BLOCKS - kept);
+
+	/* what is saved up is bounded */
+	turn_over(3);
+	seg = open_seg(KVBLK_CLASS_HOT);
+	for (kept = 0;;) {
+		u32 n;
+
+		fill(recs, SEG_BLOCKS);
+		for (u32 i = 0; i < SEG_BLOCKS; i++)
+			recs[i].heat = kvblk_policy_tick(&policy);
+		n = kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, true);
+		kept += n;
+		if (!n)
+			break;
+	}
+	assert_int_equal(kept, most);
+
+	/* leases are not charged to it, and it is none of their business */
+	fill(recs, SEG_BLOCKS);
+	recs[7].leased = true;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
+					   true), 1);
+}
+
+static void test_budget_goes_to_priority_then_root(void **state)
+{
+	struct kvblk_policy_seg seg;
+	struct kvblk_policy_rec recs[8];
+
+	policy.reinsert_permille = 0;
+	seg = open_seg(KVBLK_CLASS_NEW);
+	policy.budget = 3 * BLOCK;
+	fill(recs, 8);
+	for (u32 i = 0; i < 8; i++)
+		recs[i].heat = kvblk_policy_tick(&policy);
+	recs[2].priority = 1;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 8, true), 3);
+	assert_true(recs[2].keep);
+	/* written last, so nearest to the root */
+	assert_true(recs[6].keep);
+	assert_true(recs[7].keep);
+}
+
+static void test_hot_segment_stays(void **state)
+{
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_HOT);
+	struct kvblk_policy_rec recs[SEG_BLOCKS];
+	u64 stamp = seg.stamp, later;
+	s64 budget;
+
+	fill(recs, SEG_BLOCKS);
+	turn_over(1);
+	later = kvblk_policy_open(&policy, KVBLK_CLASS_NEW, SEG_BYTES);
+	for (u32 i = 0; i < SEG_BLOCKS * 3 / 4; i++)
+		recs[i].heat = kvblk_policy_tick(&policy);
+	budget = policy.budget;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
+					   false), -EAGAIN);
+	assert_true(seg.stamp > later);
+	assert_true(policy.budget == budget);
+	assert_int_equal(atomic64_read(&policy.stats.renewed), 1);
+	/* unless it has to go */
+	seg.stamp = stamp;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
+					   true), SEG_BLOCKS * 3 / 4);
+	/* a segment with few hot records goes, however hot they are */
+	fill(recs, 4);
+	for (u32 i = 0; i < 4; i++)
+		recs[i].heat = kvblk_policy_tick(&policy);
+	seg.stamp = stamp;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 4, false), 4);
+}
+
+static void test_empty_victim(void **state)
+{
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
+
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, NULL, 0, false), 0);
+}
+
+static void test_pick(void **state)
+{
+	struct kvblk_policy_seg segs[4];
+
+	assert_int_equal(kvblk_policy_pick(&policy, NULL, 0), -1);
+	for (u32 i = 0; i < 4; i++)
+		segs[i] = open_seg(KVBLK_CLASS_NEW);
+	assert_int_equal(kvblk_policy_pick(&policy, segs, 1), 0);
+	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 0);
+	segs[1].stamp = 1;
+	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 1);
+	segs[3].live_bytes = 0;		/* free of charge */
+	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 3);
+}
+
+static void test_no_memory(void **state)
+{
+	struct kvblk_policy p;
+
+	for (int i = 0; i < 2; i++) {
+		shim_fail_alloc = i;
+		assert_int_equal(kvblk_policy_init(&p, CAPACITY, 1000), -ENOMEM);
+		shim_fail_alloc = -1;
+	}
+	kvblk_policy_destroy(&p);
+	memset(&p, 0, sizeof(p));
+	kvblk_policy_destroy(&p);
+}
+
+/* LRU, told again in the plainest way: how many of the requests' blocks hit. */
+static u64 plain_lru(const struct trace *t, u64 capacity)
+{
+	u64 *cached = calloc(capacity + 1, sizeof(*cached)), used = 0, hits = 0;
+
+	assert_non_null(cached);
+	for (size_t i = 0; i < t->nr_reqs; i++) {
+		bool lead = true;
+
+		for (u32 j = 0; j < t->reqs[i].nr; j++) {
+			u64 id = t->reqs[i].ids[j], at = 0;
+
+			/* oldest first */
+			while (at < used && cached[at] != id)
+				at++;
+			lead &= at < used;
+			hits += lead;
+			if (at == used && used == capacity)
+				at = 0;
+			else if (at == used)
+				used++;
+			memmove(&cached[at], &cached[at + 1],
+				(used - at - 1) * sizeof(*cached));
+			cached[used - 1] = id;
+		}
+	}
+	free(cached);
+	return hits;
+}
+
+static void test_simulated_lru_is_lru(void **state)
+{
+	struct trace_synthetic_opts so = TRACE_SYNTHETIC_CHAT;
+	struct sim_opts o = SIM_OPTS_DEFAULT;
+	struct sim_result r;
+	struct trace t;
+
+	so.nr_reqs = 400;
+	assert_int_equal(trace_synthetic(&so, &t), 0);
+	o.cache = SIM_LRU;
+	o.capacity_blocks = 800;
+	assert_int_equal(simulate(&t, &o, &r), 0);
+	assert_int_equal(r.hits, plain_lru(&t, 800));
+	assert_int_equal(r.writes, r.puts);
+	trace_free(&t);
+}
+
+static struct sim_result run(const struct trace *t, double capacity,
+			     enum sim_cache cache, int admit_permille)
+{
+	struct sim_opts o = SIM_OPTS_DEFAULT;
+	struct sim_result r;
+
+	o.capacity = capacity;
+	o.cache = cache;
+	o.admit_permille = admit_permille;
+	assert_int_equal(simulate(t, &o, &r), 0);
+	assert_int_equal(r.refs, t->nr_refs);
+	assert_int_equal(r.writes, r.admitted + r.copies);
+	assert_int_equal(r.puts, r.admitted + r.declined);
+	return r;
+}
+
+/* Hits and writes for each hit, of those of LRU, as told by the two bounds. */
+static void check_against_lru(const struct trace *t, double capacity,
+			      int admit_permille, double least_hits,
+			      double most_writes)
+{
+	struct sim_result lru = run(t, capacity, SIM_LRU, -1);
+	struct sim_result r = run(t, capacity, SIM_POLICY, admit_permille);
+	double hits = r.hit_ratio / lru.hit_ratio;
+	double writes = r.writes_per_hit / lru.writes_per_hit;
+
+	print_message("  capacity %.2f: %.3f hits, %.3f writes per hit, of LRU's\n",
+		      capacity, hits, writes);
+	assert_true(hits >= least_hits);
+	assert_true(writes <= most_writes);
+}
+
+static void test_made_up_traffic(void **state)
+{
+	static const char *const kinds[] = {
+		"chat", "prompts", "long", "once", "scan", "documents",
+	};
+	struct trace_synthetic_opts so;
+	struct trace t;
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		assert_int_equal(trace_synthetic_preset(kinds[i], &so), 0);
+		assert_int_equal(trace_synthetic(&so, &t), 0);
+		print_message("%s:\n", kinds[i]);
+		check_against_lru(&t, 0.05, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.1, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.2, -1, 0.985, 1.25);
+		trace_free(&t);
+	}
+	assert_int_equal(trace_synthetic_preset("nonsense", &so), -ENOENT);
+}
+
+static void test_same_seed_same_trace(void **state)
+{
+	struct trace_synthetic_opts so = TRACE_SYNTHETIC_CHAT;
+	struct trace a, b;
+
+	so.nr_reqs = 500;
+	assert_int_equal(trace_synthetic(&so, &a), 0);
+	assert_int_equal(trace_synthetic(&so, &b), 0);
+	assert_int_equal(a.nr_refs, b.nr_refs);
+	assert_memory_equal(a.ids, b.ids, a.nr_refs * sizeof(*a.ids));
+	trace_free(&b);
+	so.seed++;
+	assert_int_equal(trace_synthetic(&so, &b), 0);
+	assert_int_not_equal(a.ids[0], b.ids[0]);
+	trace_free(&a);
+	trace_free(&b);
+	so.nr_reqs = 0;
+	assert_int_equal(trace_synthetic(&so, &a), -EINVAL);
+}
+
+/* Reads no more of the Mooncake format than the test needs. */
+static void load_ids(const char *path, struct trace *t)
+{
+	FILE *f = fopen(path, "re");
+	struct trace_builder b = { 0 };
+	char *line = NULL, *at;
+	size_t room = 0;
+
+	if (!f)
+		fail_msg("%s: %s", path, strerror(errno));
+	while (getline(&line, &room, f) > 0) {
+		at = strstr(line, "\"hash_ids\"");
+		assert_non_null(at);
+		at = strchr(at, '[');
+		assert_non_null(at);
+		do {
+			assert_int_equal(trace_add_id(&b, strtoull(at + 1, &at, 10)), 0);
+		} while (*at == ',');
+		assert_int_equal(trace_add_req(&b, 0), 0);
+	}
+	free(line);
+	fclose(f);
+	assert_int_equal(trace_finish(&b, t), 0);
+}
+
+static void test_targets_on_trace(void **state)
+{
+	const char *path = getenv("KVBLK_TRACE");
+	struct trace t;
+
+	if (!path) {
+		print_message("KVBLK_TRACE does not name the conversation trace\n");
+		skip();
+	}
+	load_ids(path, &t);
+	print_message("as shipped:\n");
+	check_against_lru(&t, 0.05, -1, 0.985, 1.25);
+	check_against_lru(&t, 0.1, -1, 0.985, 1.25);
+	check_against_lru(&t, 0.2, -1, 0.985, 1.25);
+	print_message("sparing (admit_permille %u):\n", KVBLK_POLICY_ADMIT_SPARING);
+	check_against_lru(&t, 0.05, KVBLK_POLICY_ADMIT_SPARING, 0.95, 0.62);
+	check_against_lru(&t, 0.1, KVBLK_POLICY_ADMIT_SPARING, 0.85, 0.72);
+	trace_free(&t);
+}
+
+#define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		POLICY_TEST(test_new_pool_admits_all),
+		POLICY_TEST(test_poor_kind_is_declined_whole),
+		POLICY_TEST(test_ghost_remembers),
+		POLICY_TEST(test_last_block),
+		POLICY_TEST(test_last_block_that_is_full),
+		POLICY_TEST(test_admit_everything),
+		POLICY_TEST(test_priority_is_admitted),
+		POLICY_TEST(test_single_puts),
+		POLICY_TEST(test_tick),
+		POLICY_TEST(test_stamps_are_ordered),
+		POLICY_TEST(test_sift_keeps_what_is_hot),
+		POLICY_TEST(test_heat_wraps),
+		POLICY_TEST(test_priority_is_kept),
+		POLICY_TEST(test_budget),
+		POLICY_TEST(test_budget_goes_to_priority_then_root),
+		POLICY_TEST(test_hot_segment_stays),
+		POLICY_TEST(test_empty_victim),
+		POLICY_TEST(test_pick),
+		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_simulated_lru_is_lru),
+		cmocka_unit_test(test_same_seed_same_trace),
+		cmocka_unit_test(test_made_up_traffic),
+		cmocka_unit_test(test_targets_on_trace),
+	};
+
+	return RUN_TESTS("policy_test", tests);
+}

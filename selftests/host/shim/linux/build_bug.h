@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Checks at compile time. */
+#ifndef KVBLK_SHIM_LINUX_BUILD_BUG_H
+#define KVBLK_SHIM_LINUX_BUILD_BUG_H
+
+#include <assert.h>
+
+/* The C library's wants a message. */
+#undef static_assert
+#define static_assert(expr, ...) _Static_assert(expr, #expr)
+#define BUILD_BUG_ON(cond)	_Static_assert(!(cond), #cond)
+#define BUILD_BUG_ON_MSG(cond, msg) _Static_assert(!(cond), msg)
+
+#endif

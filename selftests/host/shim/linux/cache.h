@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Cache lines. */
+#ifndef KVBLK_SHIM_LINUX_CACHE_H
+#define KVBLK_SHIM_LINUX_CACHE_H
+
+#define L1_CACHE_BYTES		64
+#define SMP_CACHE_BYTES		64
+#define ____cacheline_aligned	__attribute__((__aligned__(64)))
+#define ____cacheline_aligned_in_smp ____cacheline_aligned
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Annotations that mean nothing in user space, and accesses that do. */
+#ifndef KVBLK_SHIM_LINUX_COMPILER_H
+#define KVBLK_SHIM_LINUX_COMPILER_H
+
+#include <stddef.h>
+#include <stdbool.h>
+
+#define likely(x)		__builtin_expect(!!(x), 1)
+#define unlikely(x)		__builtin_expect(!!(x), 0)
+
+#undef __always_inline
+#define __always_inline		inline __attribute__((__always_inline__))
+#define noinline		__attribute__((__noinline__))
+#define __must_check		__attribute__((__warn_unused_result__))
+#define __maybe_unused		__attribute__((__unused__))
+#define __packed		__attribute__((__packed__))
+#define __aligned(x)		__attribute__((__aligned__(x)))
+#define __printf(a, b)		__attribute__((__format__(printf, a, b)))
+#define fallthrough		__attribute__((__fallthrough__))
+#define __acquires(x)
+#define __releases(x)
+#define __must_hold(x)
+#define __acquire(x)		((void)0)
+#define __release(x)		((void)0)
+#define __force
+#define __user
+#define __init
+#define __exit
+#define __read_mostly
+#define __rcu
+
+#define barrier()		__asm__ __volatile__("" : : : "memory")
+
+/* Atomic, not just volatile: thread sanitizer is to understand them. */
+#define READ_ONCE(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define WRITE_ONCE(x, val)	__atomic_store_n(&(x), (val), __ATOMIC_RELAXED)
+#define data_race(x)		(x)
+
+#define smp_mb()		__atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define smp_rmb()		__atomic_thread_fence(__ATOMIC_ACQUIRE)
+#define smp_wmb()		__atomic_thread_fence(__ATOMIC_RELEASE)
+#define smp_load_acquire(p)	__atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define smp_store_release(p, v)	__atomic_store_n(p, v, __ATOMIC_RELEASE)
+
+#endif

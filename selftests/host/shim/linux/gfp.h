@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Allocation flags, all ignored but zeroing. */
+#ifndef KVBLK_SHIM_LINUX_GFP_H
+#define KVBLK_SHIM_LINUX_GFP_H
+
+#include <linux/types.h>
+
+#define GFP_KERNEL		0u
+#define GFP_ATOMIC		0u
+#define GFP_NOIO		0u
+#define GFP_NOWAIT		0u
+#define GFP_KERNEL_ACCOUNT	0u
+#define __GFP_NOWARN		0u
+#define __GFP_ZERO		1u
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What kernel code gets from this header by custom. */
+#ifndef KVBLK_SHIM_LINUX_KERNEL_H
+#define KVBLK_SHIM_LINUX_KERNEL_H
+
+#include <linux/array_size.h>
+#include <linux/bitops.h>
+#include <linux/bug.h>
+#include <linux/container_of.h>
+#include <linux/limits.h>
+#include <linux/log2.h>
+#include <linux/math.h>
+#include <linux/minmax.h>
+#include <linux/stddef.h>
+#include <linux/types.h>
+
+#define upper_32_bits(n)	((u32)((n) >> 32))
+#define lower_32_bits(n)	((u32)(n))
+
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Lock assertions: locked by somebody is all that is checked. */
+#ifndef KVBLK_SHIM_LINUX_LOCKDEP_H
+#define KVBLK_SHIM_LINUX_LOCKDEP_H
+
+#include <linux/bug.h>
+
+#define SINGLE_DEPTH_NESTING		1
+#define MAX_LOCKDEP_SUBCLASSES		8UL
+#define lockdep_assert_held(lock)	WARN_ON(!spin_is_locked(lock))
+
+#endif

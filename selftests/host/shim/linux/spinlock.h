@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Spinlocks: mutexes, since a thread can lose its CPU in the middle. */
+#ifndef KVBLK_SHIM_LINUX_SPINLOCK_H
+#define KVBLK_SHIM_LINUX_SPINLOCK_H
+
+#include <pthread.h>
+
+#include <linux/cleanup.h>
+#include <linux/lockdep.h>
+#include <linux/types.h>
+
+typedef struct {
+	pthread_mutex_t mutex;
+} spinlock_t;
+
+#define DEFINE_SPINLOCK(name) \
+	spinlock_t name = { PTHREAD_MUTEX_INITIALIZER }
+
+static inline void spin_lock_init(spinlock_t *lock)
+{
+	pthread_mutex_init(&lock->mutex, NULL);
+}
+
+/* Set by tests: lets other threads run before some locks are taken. */
+extern bool shim_jitter;
+void shim_yield(void);
+
+static inline void spin_lock(spinlock_t *lock)
+{
+	if (unlikely(shim_jitter))
+		shim_yield();
+	pthread_mutex_lock(&lock->mutex);
+}
+
+/* A test need not hit a deadlock to see a wrong order: see shim.c. */
+void spin_lock_nested(spinlock_t *lock, unsigned int subclass);
+
+static inline void spin_unlock(spinlock_t *lock)
+{
+	pthread_mutex_unlock(&lock->mutex);
+}
+
+static inline bool spin_trylock(spinlock_t *lock)
+{
+	return !pthread_mutex_trylock(&lock->mutex);
+}
+
+static inline bool spin_is_locked(spinlock_t *lock)
+{
+	if (!spin_trylock(lock))
+		return true;
+	spin_unlock(lock);
+	return false;
+}
+
+#define spin_lock_bh(lock)			spin_lock(lock)
+#define spin_unlock_bh(lock)			spin_unlock(lock)
+#define spin_lock_irqsave(lock, flags) \
+	do { (flags) = 0; spin_lock(lock); } while (0)
+#define spin_unlock_irqrestore(lock, flags) \
+	do { (void)(flags); spin_unlock(lock); } while (0)
+
+DEFINE_GUARD(spinlock, spinlock_t *, spin_lock(_T), spin_unlock(_T))
+
+#endif

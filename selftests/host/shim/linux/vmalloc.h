@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Large allocations, page aligned as in the kernel. */
+#ifndef KVBLK_SHIM_LINUX_VMALLOC_H
+#define KVBLK_SHIM_LINUX_VMALLOC_H
+
+#include <linux/slab.h>
+
+#define vmalloc(bytes)		shim_alloc(bytes, GFP_KERNEL)
+#define vzalloc(bytes)		shim_alloc(bytes, GFP_KERNEL | __GFP_ZERO)
+#define vcalloc(n, each)	vzalloc(size_mul(n, each))
+#define vmalloc_array(n, each)	vmalloc(size_mul(n, each))
+#define vmalloc_huge(bytes, gfp) shim_alloc(bytes, gfp)
+#define __vmalloc(bytes, gfp)	shim_alloc(bytes, gfp)
+#define vfree(p)		shim_free(p)
+
+#endif

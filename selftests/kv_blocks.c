@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Numbered blocks for scripts: put, get, delete or look up a range of them.
+ * Every byte that comes is checked; what came of it is printed as shell
+ * assignments. The exit code is 1 when a wrong byte or an unexpected error was
+ * seen, which is told on stderr.
+ *
+ * usage: kv_blocks NODE put|get|delete|lookup FIRST COUNT LEN [TAG]
+ *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
+ */
+#include <stdarg.h>
+
+#include "kv_io.h"
+
+#define BATCH	32u
+
+static int fd;
+static int bad;
+static struct {
+	unsigned int stored, exists, declined, full, errors;
+	unsigned int hits, misses, deleted, absent;
+	unsigned long long bytes, slowest;
+} n;
+
+static void complain(uint64_t nr, const char *what, int res)
+{
+	if (bad++ < 10)
+		fprintf(stderr, "block %llu: %s: %d (%s)\n",
+			(unsigned long long)nr, what, res,
+			res < 0 ? strerror(-res) : "no error");
+}
+
+static void put_result(uint64_t nr, const struct kvblk_result *res)
+{
+	switch (res->res) {
+	case -EEXIST:
+	case -EALREADY:
+		n.exists++;
+		break;
+	case -ENOBUFS:
+		n.declined++;
+		break;
+	case -ENOSPC:
+		n.full++;
+		break;
+	case -EIO:
+		n.errors++;
+		break;
+	default:
+		if (res->res <= 0) {
+			complain(nr, "put", res->res);
+			break;
+		}
+		n.stored++;
+		n.bytes += (unsigned int)res->res;
+	}
+}
+
+static void get_result(uint64_t nr, const struct kvblk_result *res,
+		       const uint8_t *buf, size_t len)
+{
+	ssize_t wrong;
+
+	if (res->res > 0) {
+		n.hits++;
+		n.bytes += (unsigned int)res->res;
+		wrong = kv_wrong(kv_seed(nr, res->caller_tag), 0, buf,
+				 (size_t)res->res);
+		if (wrong >= 0)
+			complain(nr, "WRONG BYTE at", (int)wrong);
+		return;
+	}
+	n.misses++;
+	if (res->res != -ENOENT)
+		complain(nr, "get", res->res);
+	wrong = kv_leaked(buf, len);
+	if (wrong >= 0)
+		complain(nr, "A MISS LEFT BYTES at", (int)wrong);
+}
+
+static void batch(uint8_t opcode, uint64_t first, unsigned int count,
+		  uint8_t *buf, size_t len, uint64_t tag)
+{
+	struct kv_key keys[BATCH];
+	struct kvblk_piece pieces[BATCH];
+	struct kvblk_op ops[BATCH];
+	struct kvblk_result res[BATCH];
+	uint64_t start;
+	int err;
+
+	for (unsigned int i = 0; i < count; i++) {
+		keys[i] = kv_key(first + i);
+		pieces[i] = kv_piece(buf + i * len, len);
+		ops[i] = kv_op(opcode, &keys[i], &pieces[i], 1);
+		if (opcode == KVBLK_OP_PUT) {
+			kv_fill(kv_seed(first + i, tag), 0, buf + i * len, len);
+			ops[i].caller_tag = tag;
+		} else if (opcode == KVBLK_OP_DELETE) {
+			ops[i].pieces = 0;
+			ops[i].nr_pieces = 0;
+		}
+	}
+	if (opcode == KVBLK_OP_GET)
+		memset(buf, KV_UNTOUCHED, count * len);
+	start = kv_now_ms();
+	err = kv_submit(fd, ops, res, count, 0);
+	start = kv_now_ms() - start;
+	if (start > n.slowest)
+		n.slowest = start;
+	if (err) {
+		complain(first, "submit", err);
+		return;
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		if (opcode == KVBLK_OP_PUT) {
+			put_result(first + i, &res[i]);
+		} else if (opcode == KVBLK_OP_GET) {
+			get_result(first + i, &res[i], buf + i * len, len);
+		} else if (!res[i].res) {
+			n.deleted++;
+		} else if (res[i].res == -ENOENT) {
+			n.absent++;
+		} else if (res[i].res == -EIO) {
+			n.errors++;
+		} else {
+			complain(first + i, "delete", res[i].res);
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const verbs[] = { "", "put", "get", "delete" };
+	uint64_t first, start, tag;
+	unsigned int count;
+	size_t len;
+	uint8_t *buf;
+
+	if (argc == 3 && !strcmp(argv[2], "hold")) {
+		fd = kv_open(argv[1]);
+		puts("open");
+		fflush(stdout);
+		return getchar() == EOF ? 0 : 0;
+	}
+	if (argc < 6) {
+		fprintf(stderr, "usage: %s NODE put|get|delete|lookup FIRST COUNT LEN [TAG]\n",
+			argv[0]);
+		return 2;
+	}
+	fd = kv_open(argv[1]);
+	first = strtoull(argv[3], NULL, 0);
+	count = (unsigned int)strtoul(argv[4], NULL, 0);
+	len = strtoul(argv[5], NULL, 0);
+	tag = argc > 6 ? strtoull(argv[6], NULL, 0) : 0;
+	if (!strcmp(argv[2], "lookup")) {
+		unsigned int present = 0;
+
+		for (unsigned int i = 0; i < count; i++)
+			present += kv_size(fd, first + i) > 0;
+		printf("present=%u\n", present);
+		return 0;
+	}
+	buf = kv_alloc(BATCH * len);
+	start = kv_now_ms();
+	for (unsigned int i = 0; i < count; i += BATCH) {
+		unsigned int nr = count - i < BATCH ? count - i : BATCH;
+
+		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_DELETE; op++) {
+			if (!strcmp(argv[2], verbs[op]))
+				batch(op, first + i, nr, buf, len, tag);
+		}
+	}
+	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u deleted=%u absent=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
+	       n.stored, n.exists, n.declined, n.full, n.errors, n.hits,
+	       n.misses, n.deleted, n.absent, n.bytes, n.slowest,
+	       (unsigned long long)(kv_now_ms() - start), bad);
+	return bad != 0;
+}

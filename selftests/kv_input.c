@@ -1,0 +1,734 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Bad input: each field of each ioctl out of its range, bad pointers, huge
+ * counts and sums that overflow get the errno that the top of <linux/kvblk.h>
+ * promises, and nothing else happens.
+ *
+ * usage: kv_input NODE [TEST...]
+ */
+#include <sys/syscall.h>
+
+#include "kv_test.h"
+#include "kv_io.h"
+
+#define LEN		5000u
+#define CONTROL		3000000ull	/* a block that stays as it is */
+#define FRESH		3000001ull	/* a key that never gets a block */
+#define KERNEL_ADDR	0xffffffff81000000ull
+#define NON_CANONICAL	0x8000000000000000ull
+
+static int fd;
+static uint8_t *buf, *put_buf;
+static uint8_t *readonly, *hole;	/* a read-only page; a page that is not there */
+static struct kvblk_info info;
+
+/* Nothing changed: the control block is whole, the fresh key is absent. */
+static void check_unchanged(const char *after)
+{
+	memset(buf, KV_UNTOUCHED, LEN);
+	if (EXPECT_EQ(kv_get(fd, CONTROL, buf, LEN).res, LEN,
+		      "get of the control block after: %s", after))
+		EXPECT_EQ(kv_wrong(kv_seed(CONTROL, 0), 0, buf, LEN), -1,
+			  "bytes of the control block after: %s", after);
+	EXPECT_EQ(kv_size(fd, FRESH), 0, "a block was stored by: %s", after);
+}
+
+/* ---- single operations ------------------------------------------------ */
+
+/* One operation and all that it points to; a case spoils something of it. */
+struct fixture {
+	struct kvblk_op op;
+	struct kv_key key, parent;
+	struct kvblk_piece pieces[KVBLK_PIECES_MAX + 1];
+};
+
+static struct fixture f;
+
+static void good_op(uint8_t opcode)
+{
+	f.key = kv_key(opcode == KVBLK_OP_PUT ? FRESH : CONTROL);
+	f.parent = kv_key(FRESH + 1);
+	for (unsigned int i = 0; i < ARRAY_SIZE(f.pieces); i++)
+		f.pieces[i] = kv_piece(opcode == KVBLK_OP_PUT ? put_buf : buf,
+				       LEN);
+	f.op = kv_op(opcode, &f.key, f.pieces, 1);
+	if (opcode == KVBLK_OP_DELETE) {
+		f.op.pieces = 0;
+		f.op.nr_pieces = 0;
+	}
+}
+
+#define PUT	(1 << KVBLK_OP_PUT)
+#define GET	(1 << KVBLK_OP_GET)
+#define DELETE	(1 << KVBLK_OP_DELETE)
+#define ANY	(PUT | GET | DELETE)
+
+struct op_case {
+	const char *name;
+	unsigned int ops;	/* tried on these */
+	int want;		/* EITHER: two rules forbid it */
+	void (*spoil)(void);
+};
+
+#define EITHER	1		/* -EINVAL or -EFAULT */
+
+static void check_errno(int got, int want, const char *name, unsigned int op)
+{
+	if (want == EITHER)
+		EXPECT(got == -EINVAL || got == -EFAULT,
+		       "opcode %u: %s: %d", op, name, got);
+	else
+		EXPECT_EQ(got, want, "opcode %u: %s", op, name);
+}
+
+#define SPOIL(name, statement)	static void name(void) { statement; }
+
+SPOIL(opcode_0, f.op.opcode = 0)
+SPOIL(opcode_4, f.op.opcode = 4)
+SPOIL(opcode_255, f.op.opcode = 255)
+SPOIL(priority_4, f.op.priority = 4)
+SPOIL(priority_1, f.op.priority = 1)
+SPOIL(key_len_0, f.op.key_len = 0)
+SPOIL(key_len_513, f.op.key_len = 513)
+SPOIL(key_len_max, f.op.key_len = UINT16_MAX)
+SPOIL(key_null, f.op.key = 0)
+SPOIL(key_hole, f.op.key = kv_addr(hole))
+SPOIL(key_into_hole, f.op.key = kv_addr(hole - 8))
+SPOIL(key_kernel, f.op.key = KERNEL_ADDR)
+SPOIL(key_non_canonical, f.op.key = NON_CANONICAL)
+SPOIL(key_wraps, f.op.key = UINT64_MAX - 3)
+SPOIL(parent_513, f.op.parent = kv_addr(f.parent.bytes);
+      f.op.parent_len = 513)
+SPOIL(parent_null, f.op.parent_len = 16)
+SPOIL(parent_hole, f.op.parent = kv_addr(hole); f.op.parent_len = 16)
+SPOIL(parent_kernel, f.op.parent = KERNEL_ADDR; f.op.parent_len = 16)
+SPOIL(parent_unasked, f.op.parent = kv_addr(f.parent.bytes);
+      f.op.parent_len = f.parent.len)
+SPOIL(parent_no_len, f.op.parent = kv_addr(f.parent.bytes))
+SPOIL(pieces_0, f.op.nr_pieces = 0)
+SPOIL(pieces_1, f.op.nr_pieces = 1; f.op.pieces = kv_addr(f.pieces))
+SPOIL(pieces_1025, f.op.nr_pieces = 1025)
+SPOIL(pieces_max, f.op.nr_pieces = UINT16_MAX)
+SPOIL(pieces_null, f.op.pieces = 0)
+SPOIL(pieces_hole, f.op.pieces = kv_addr(hole))
+SPOIL(pieces_into_hole, f.op.pieces = kv_addr(hole - 8))
+SPOIL(pieces_kernel, f.op.pieces = KERNEL_ADDR)
+SPOIL(pieces_wrap, f.op.pieces = UINT64_MAX - 7)
+SPOIL(flag_3, f.op.flags = 1 << 3)
+SPOIL(flag_31, f.op.flags = 1u << 31)
+SPOIL(flag_partial, f.op.flags = KVBLK_OPF_PARTIAL)
+SPOIL(flag_layout, f.op.flags = KVBLK_OPF_LAYOUT)
+SPOIL(flag_hard, f.op.flags = KVBLK_OPF_HARD_DEADLINE)
+SPOIL(ttl, f.op.ttl_s = 1)
+SPOIL(offset, f.op.offset = 1)
+SPOIL(length, f.op.length = 1)
+SPOIL(caller_tag, f.op.caller_tag = 1)
+SPOIL(piece_type_1, f.pieces[0].type = KVBLK_PIECE_REGISTERED)
+SPOIL(piece_no_region, f.pieces[0].type = KVBLK_PIECE_REGISTERED; f.pieces[0].handle = 77)
+SPOIL(piece_type_2, f.pieces[0].type = KVBLK_PIECE_DMABUF)
+SPOIL(piece_handle, f.pieces[0].handle = 1)
+SPOIL(piece_length_0, f.pieces[0].length = 0)
+SPOIL(piece_second_length_0, f.op.nr_pieces = 2; f.pieces[1].length = 0)
+SPOIL(piece_type_in_middle, f.op.nr_pieces = 3; f.pieces[1].type = 2)
+SPOIL(piece_null, f.pieces[0].addr = 0)
+SPOIL(piece_hole, f.pieces[0] = kv_piece(hole, 100))
+SPOIL(piece_into_hole, f.pieces[0].addr = kv_addr(hole) - LEN + 1)
+SPOIL(piece_second_hole, f.op.nr_pieces = 2;
+      f.pieces[1] = kv_piece(hole, 4096))
+SPOIL(piece_kernel, f.pieces[0].addr = KERNEL_ADDR)
+SPOIL(piece_non_canonical, f.pieces[0].addr = NON_CANONICAL)
+SPOIL(piece_wraps, f.pieces[0].addr = UINT64_MAX - 100)
+SPOIL(piece_readonly, f.pieces[0] = kv_piece(readonly, PAGE);
+      f.op.nr_pieces = 2)
+SPOIL(piece_sum_64m, f.pieces[0].length = (64 << 20) + 1)
+SPOIL(piece_2_63, f.pieces[0].length = 1ull << 63)
+SPOIL(piece_all, f.pieces[0].length = UINT64_MAX)
+SPOIL(sum_wraps, f.op.nr_pieces = 2; f.pieces[0].length = UINT64_MAX;
+      f.pieces[1].length = LEN + 1)
+SPOIL(sum_wraps_twice, f.op.nr_pieces = 4;
+      f.pieces[0].length = 1ull << 63;
+      f.pieces[1].length = 1ull << 63;
+      f.pieces[2].length = 4096)
+SPOIL(sum_of_32_bits, f.op.nr_pieces = 2; f.pieces[0].length = 1ull << 32;
+      f.pieces[1].length = LEN)
+SPOIL(sum_of_many, f.op.nr_pieces = 1024;
+      for (int i = 0; i < 1024; i++) f.pieces[i].length = 1 << 17)
+
+static const struct op_case op_cases[] = {
+	{ "opcode 0", PUT, -EINVAL, opcode_0 },
+	{ "opcode 4", PUT, -EINVAL, opcode_4 },
+	{ "opcode 255", PUT | GET, -EINVAL, opcode_255 },
+	{ "priority 4", ANY, -EINVAL, priority_4 },
+	{ "a priority", GET | DELETE, -EINVAL, priority_1 },
+	{ "key_len 0", ANY, -EINVAL, key_len_0 },
+	{ "key_len 513", ANY, -EINVAL, key_len_513 },
+	{ "key_len 65535", ANY, -EINVAL, key_len_max },
+	{ "key NULL", ANY, -EFAULT, key_null },
+	{ "key unmapped", ANY, -EFAULT, key_hole },
+	{ "key half mapped", ANY, -EFAULT, key_into_hole },
+	{ "key in the kernel", ANY, -EFAULT, key_kernel },
+	{ "key not canonical", ANY, -EFAULT, key_non_canonical },
+	{ "key at the end of the world", ANY, -EFAULT, key_wraps },
+	{ "parent_len 513", PUT, -EINVAL, parent_513 },
+	{ "parent NULL", PUT, -EFAULT, parent_null },
+	{ "parent unmapped", PUT, -EFAULT, parent_hole },
+	{ "parent in the kernel", PUT, -EFAULT, parent_kernel },
+	{ "a parent", GET | DELETE, -EINVAL, parent_unasked },
+	{ "a parent without length", GET | DELETE, -EINVAL, parent_no_len },
+	{ "no pieces", PUT | GET, -EINVAL, pieces_0 },
+	{ "a piece", DELETE, -EINVAL, pieces_1 },
+	{ "1025 pieces", PUT | GET, -EINVAL, pieces_1025 },
+	{ "65535 pieces", PUT | GET, -EINVAL, pieces_max },
+	{ "pieces NULL", PUT | GET, -EFAULT, pieces_null },
+	{ "pieces unmapped", PUT | GET, -EFAULT, pieces_hole },
+	{ "pieces half mapped", PUT | GET, -EFAULT, pieces_into_hole },
+	{ "pieces in the kernel", PUT | GET, -EFAULT, pieces_kernel },
+	{ "pieces at the end of the world", PUT | GET, -EFAULT, pieces_wrap },
+	{ "flag 1 << 3", ANY, -EINVAL, flag_3 },
+	{ "flag 1 << 31", ANY, -EINVAL, flag_31 },
+	{ "PARTIAL", PUT | DELETE, -EINVAL, flag_partial },
+	{ "LAYOUT", PUT | DELETE, -EINVAL, flag_layout },
+	{ "HARD_DEADLINE", PUT | DELETE, -EINVAL, flag_hard },
+	{ "HARD_DEADLINE without a deadline", GET, -EINVAL, flag_hard },
+	{ "a TTL", GET | DELETE, -EINVAL, ttl },
+	{ "an offset", ANY, -EINVAL, offset },
+	{ "a length", ANY, -EINVAL, length },
+	{ "a caller tag", GET | DELETE, -EINVAL, caller_tag },
+	{ "registered memory without a handle", PUT | GET, -EINVAL, piece_type_1 },
+	{ "a handle of no registered memory", PUT | GET, -ENXIO, piece_no_region },
+	{ "a dma-buf", PUT | GET, -EOPNOTSUPP, piece_type_2 },
+	{ "a handle with user memory", PUT | GET, -EINVAL, piece_handle },
+	{ "an empty piece", PUT | GET, -EINVAL, piece_length_0 },
+	{ "an empty second piece", PUT | GET, -EINVAL, piece_second_length_0 },
+	{ "a dma-buf in the middle", PUT | GET, -EOPNOTSUPP,
+	  piece_type_in_middle },
+	{ "memory at NULL", PUT | GET, -EFAULT, piece_null },
+	{ "memory unmapped", PUT, -EFAULT, piece_hole },
+	{ "memory half mapped", PUT | GET, -EFAULT, piece_into_hole },
+	{ "a second piece unmapped", PUT, -EFAULT, piece_second_hole },
+	{ "memory in the kernel", PUT | GET, -EFAULT, piece_kernel },
+	{ "memory not canonical", PUT | GET, -EFAULT, piece_non_canonical },
+	{ "memory that wraps", PUT | GET, EITHER, piece_wraps },
+	{ "read-only memory", GET, -EFAULT, piece_readonly },
+	{ "64 MiB + 1", PUT, -EINVAL, piece_sum_64m },
+	{ "2^63 bytes", PUT | GET, EITHER, piece_2_63 },
+	{ "2^64 - 1 bytes", PUT | GET, EITHER, piece_all },
+	{ "a sum that wraps", PUT | GET, EITHER, sum_wraps },
+	{ "a sum that wraps to 4096", PUT | GET, EITHER, sum_wraps_twice },
+	{ "a sum that wraps 32 bits", PUT | GET, EITHER, sum_of_32_bits },
+	{ "1024 pieces of 128 KiB", PUT, -EINVAL, sum_of_many },
+};
+
+/* Alone, and between two good operations. */
+static void try_op(const struct op_case *c, uint8_t opcode)
+{
+	struct kv_key key = kv_key(CONTROL);
+	struct kvblk_piece piece = kv_piece(buf + 65536, LEN);
+	struct kvblk_op ops[3];
+	struct kvblk_result res[3];
+
+	good_op(opcode);
+	c->spoil();
+	memset(buf, KV_UNTOUCHED, 2 * LEN);
+	f.op.cookie = 0x1234567890;
+	res[0] = kv_one(fd, &f.op);
+	check_errno(res[0].res, c->want, c->name, opcode);
+	EXPECT_EQ(res[0].cookie, 0x1234567890, "cookie of: %s", c->name);
+	EXPECT_EQ(kv_leaked(buf, 2 * LEN), -1, "bytes came with: %s", c->name);
+
+	ops[0] = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+	ops[1] = f.op;
+	ops[2] = ops[0];
+	EXPECT_EQ(kv_submit(fd, ops, res, 3, 0), 0, "a batch with: %s", c->name);
+	EXPECT_EQ(res[0].res, LEN, "before: %s", c->name);
+	check_errno(res[1].res, c->want, c->name, opcode);
+	EXPECT_EQ(res[2].res, LEN, "behind: %s", c->name);
+}
+
+TEST(operations)
+{
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(op_cases); i++) {
+		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_DELETE; op++) {
+			if (!(op_cases[i].ops & 1 << op))
+				continue;
+			try_op(&op_cases[i], op);
+			n++;
+		}
+		check_unchanged(op_cases[i].name);
+	}
+	PASSED("%u cases, alone and in the middle of a batch", n);
+}
+
+/* What looks odd but is allowed. */
+TEST(odd_but_good)
+{
+	struct kvblk_result res;
+
+	good_op(KVBLK_OP_GET);
+	f.pieces[0] = kv_piece(buf, 3000);
+	f.pieces[1] = kv_piece(hole - PAGE, PAGE);
+	f.op.nr_pieces = 2;
+	EXPECT_EQ(kv_one(fd, &f.op).res, LEN, "pieces up to the end of a mapping");
+	good_op(KVBLK_OP_GET);
+	f.op.layout_tag = 77;	/* is not asked for */
+	res = kv_one(fd, &f.op);
+	EXPECT(res.res == LEN || res.res == -EINVAL,
+	       "a layout tag without the flag got %d", res.res);
+	good_op(KVBLK_OP_GET);
+	f.op.flags = KVBLK_OPF_HARD_DEADLINE;
+	f.op.deadline_ns = UINT64_MAX;
+	EXPECT_EQ(kv_one(fd, &f.op).res, LEN, "the latest deadline");
+	good_op(KVBLK_OP_PUT);
+	f.pieces[0] = kv_piece(readonly, PAGE);
+	EXPECT_EQ(kv_one(fd, &f.op).res, PAGE, "put from read-only memory");
+	good_op(KVBLK_OP_DELETE);
+	f.key = kv_key(FRESH);
+	EXPECT_EQ(kv_one(fd, &f.op).res, 0, "delete of it");
+	check_unchanged("odd but good input");
+	PASSED("ends of mappings, read-only sources, the latest deadline");
+}
+
+/* ---- whole ioctls ----------------------------------------------------- */
+
+struct batch {
+	struct kvblk_submit io;
+	struct kvblk_op ops[2];
+	struct kvblk_result res[2];
+	uint8_t tail[64];	/* room behind, for larger structures */
+};
+
+static struct batch b;
+static struct kv_key fresh_keys[2];
+static struct kvblk_piece fresh_piece;
+
+static void good_batch(void)
+{
+	memset(&b, 0, sizeof(b));
+	fresh_keys[0] = kv_key(FRESH);
+	fresh_keys[1] = kv_key(FRESH + 1);
+	fresh_piece = kv_piece(put_buf, LEN);
+	for (int i = 0; i < 2; i++)
+		b.ops[i] = kv_op(KVBLK_OP_PUT, &fresh_keys[i], &fresh_piece, 1);
+	b.io = (struct kvblk_submit){
+		.size = sizeof(b.io),
+		.nr_ops = 2,
+		.op_size = sizeof(b.ops[0]),
+		.result_size = sizeof(b.res[0]),
+		.ops = kv_addr(b.ops),
+		.results = kv_addr(b.res),
+	};
+}
+
+struct call_case {
+	const char *name;
+	int want;
+	void (*spoil)(void);
+};
+
+SPOIL(size_0, b.io.size = 0)
+SPOIL(size_small, b.io.size = 39)
+SPOIL(size_4, b.io.size = 4)
+SPOIL(size_huge, b.io.size = UINT32_MAX)
+SPOIL(size_page, b.io.size = 8192)
+SPOIL(bad_flags, b.io.flags = 1 << 1)
+SPOIL(all_flags, b.io.flags = UINT32_MAX)
+SPOIL(no_ops, b.io.nr_ops = 0)
+SPOIL(ops_1025, b.io.nr_ops = KVBLK_OPS_MAX + 1)
+SPOIL(ops_huge, b.io.nr_ops = UINT32_MAX)
+SPOIL(op_size_0, b.io.op_size = 0)
+SPOIL(op_size_79, b.io.op_size = 79)
+SPOIL(op_size_huge, b.io.op_size = UINT32_MAX)
+SPOIL(result_size_0, b.io.result_size = 0)
+SPOIL(result_size_39, b.io.result_size = 39)
+SPOIL(reserved, b.io.reserved = 1)
+SPOIL(ops_null, b.io.ops = 0)
+SPOIL(ops_hole, b.io.ops = kv_addr(hole))
+SPOIL(ops_half, b.io.ops = kv_addr(hole) - sizeof(b.ops[0]))
+SPOIL(ops_kernel, b.io.ops = KERNEL_ADDR)
+SPOIL(ops_wrap, b.io.ops = UINT64_MAX - 40)
+SPOIL(results_null, b.io.results = 0)
+SPOIL(results_hole, b.io.results = kv_addr(hole))
+SPOIL(results_half, b.io.results = kv_addr(hole) - sizeof(b.res[0]))
+SPOIL(results_kernel, b.io.results = KERNEL_ADDR)
+SPOIL(results_wrap, b.io.results = UINT64_MAX - 40)
+SPOIL(results_readonly, b.io.results = kv_addr(readonly))
+
+static const struct call_case submit_cases[] = {
+	{ "size 0", -EINVAL, size_0 },
+	{ "size one short", -EINVAL, size_small },
+	{ "size 4", -EINVAL, size_4 },
+	{ "size 4 GiB - 1", -E2BIG, size_huge },
+	{ "size beyond a page", -E2BIG, size_page },
+	{ "an unknown flag", -EINVAL, bad_flags },
+	{ "all flags", -EINVAL, all_flags },
+	{ "no operations", -EINVAL, no_ops },
+	{ "1025 operations", -EINVAL, ops_1025 },
+	{ "2^32 - 1 operations", -EINVAL, ops_huge },
+	{ "op_size 0", -EINVAL, op_size_0 },
+	{ "op_size 79", -EINVAL, op_size_79 },
+	{ "op_size 2^32 - 1", 0, op_size_huge },	/* any errno, see below */
+	{ "result_size 0", -EINVAL, result_size_0 },
+	{ "result_size 39", -EINVAL, result_size_39 },
+	{ "reserved", -EINVAL, reserved },
+	{ "ops NULL", -EFAULT, ops_null },
+	{ "ops unmapped", -EFAULT, ops_hole },
+	{ "second op unmapped", -EFAULT, ops_half },
+	{ "ops in the kernel", -EFAULT, ops_kernel },
+	{ "ops that wrap", -EFAULT, ops_wrap },
+	{ "results NULL", -EFAULT, results_null },
+	{ "results unmapped", -EFAULT, results_hole },
+	{ "second result unmapped", -EFAULT, results_half },
+	{ "results in the kernel", -EFAULT, results_kernel },
+	{ "results that wrap", -EFAULT, results_wrap },
+	{ "results read-only", -EFAULT, results_readonly },
+};
+
+static void check_no_puts(const char *name)
+{
+	EXPECT_EQ(kv_size(fd, FRESH), 0, "first put was done with: %s", name);
+	EXPECT_EQ(kv_size(fd, FRESH + 1), 0, "second put was done with: %s",
+		  name);
+	if (kv_size(fd, FRESH))
+		kv_delete(fd, FRESH);
+	if (kv_size(fd, FRESH + 1))
+		kv_delete(fd, FRESH + 1);
+}
+
+TEST(submit)
+{
+	static const unsigned long zero[8];
+	unsigned int n = 0;
+
+	for (; n < ARRAY_SIZE(submit_cases); n++) {
+		const struct call_case *c = &submit_cases[n];
+		int err;
+
+		good_batch();
+		/* what is read behind the structure with a size too large */
+		memset(b.tail, 1, sizeof(b.tail));
+		memcpy(hole - 2 * sizeof(b.ops[0]), b.ops, sizeof(b.ops));
+		c->spoil();
+		err = kv_ioctl(fd, KVBLK_IOC_SUBMIT, &b.io);
+		if (c->want)
+			EXPECT_EQ(err, c->want, "submit with %s", c->name);
+		else
+			EXPECT(err == -EINVAL || err == -EFAULT || err == -E2BIG,
+			       "submit with %s: %d", c->name, err);
+		check_no_puts(c->name);
+	}
+	EXPECT_EQ(memcmp(readonly, zero, sizeof(zero)), 0,
+		  "read-only memory was written to");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_SUBMIT, NULL), -EFAULT, "submit of NULL");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_SUBMIT, hole), -EFAULT,
+		  "submit of unmapped memory");
+	good_batch();
+	memcpy(hole - 8, &b.io, 8);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_SUBMIT, hole - 8), -EFAULT,
+		  "submit of half mapped memory");
+	check_unchanged("submits");
+	PASSED("%u cases", n + 3);
+}
+
+TEST(longer_structures)
+{
+	struct { struct kvblk_submit io; uint64_t tail[3]; } s;
+	struct { struct kvblk_op op; uint64_t tail[2]; } ops[2];
+
+	good_batch();
+	memset(&s, 0, sizeof(s));
+	s.io = b.io;
+	s.io.size = sizeof(s);
+	s.io.nr_ops = 1;
+	s.tail[2] = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_SUBMIT, &s), -E2BIG,
+		  "a longer structure with something in its tail");
+	check_no_puts("a tail of a structure");
+
+	memset(ops, 0, sizeof(ops));
+	ops[0].op = b.ops[0];
+	ops[1].op = b.ops[1];
+	ops[1].tail[1] = 1ull << 63;
+	s.tail[2] = 0;
+	s.io.nr_ops = 2;
+	s.io.op_size = sizeof(ops[0]);
+	s.io.ops = kv_addr(ops);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_SUBMIT, &s), -E2BIG,
+		  "an operation with something in its tail");
+	check_no_puts("a tail of an operation");
+
+	ops[1].tail[1] = 0;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_SUBMIT, &s), 0, "tails of zeroes");
+	EXPECT_EQ(b.res[0].res, LEN, "put with a tail of zeroes");
+	EXPECT_EQ(kv_delete(fd, FRESH).res, 0, "delete");
+	EXPECT_EQ(kv_delete(fd, FRESH + 1).res, 0, "delete");
+	PASSED("zero tails are taken, others are -E2BIG");
+}
+
+static struct {
+	struct kvblk_lookup io;
+	uint64_t tail[8];
+} l;
+static uint8_t lookup_blob[64];
+static uint16_t lookup_lens[2];
+static uint64_t lookup_out[3][2];
+
+static void good_lookup(void)
+{
+	struct kv_key key = kv_key(CONTROL);
+
+	memcpy(lookup_blob, key.bytes, 16);
+	memcpy(lookup_blob + 16, key.bytes, 16);
+	lookup_lens[0] = key.len;
+	lookup_lens[1] = key.len;
+	memset(&l, 0, sizeof(l));
+	l.io = (struct kvblk_lookup){
+		.size = sizeof(l.io),
+		.nr_keys = 2,
+		.key_stride = key.len,
+		.keys = kv_addr(lookup_blob),
+		.bitmap = kv_addr(lookup_out[0]),
+		.sizes = kv_addr(lookup_out[1]),
+		.caller_tags = kv_addr(lookup_out[2]),
+	};
+}
+
+static void with_lens(void)
+{
+	l.io.key_stride = 0;
+	l.io.key_lens = kv_addr(lookup_lens);
+}
+
+SPOIL(l_size_0, l.io.size = 0)
+SPOIL(l_size_short, l.io.size = 20)
+SPOIL(l_size_huge, l.io.size = UINT32_MAX)
+SPOIL(l_tail, l.io.size = sizeof(l); l.tail[7] = 1)
+SPOIL(l_flags, l.io.flags = 1 << 2)
+SPOIL(l_no_keys, l.io.nr_keys = 0)
+SPOIL(l_keys_65537, l.io.nr_keys = KVBLK_LOOKUP_MAX + 1)
+SPOIL(l_keys_huge, l.io.nr_keys = UINT32_MAX)
+SPOIL(l_stride_0, l.io.key_stride = 0)
+SPOIL(l_stride_513, l.io.key_stride = 513)
+SPOIL(l_stride_huge, l.io.key_stride = UINT32_MAX)
+SPOIL(l_stride_and_lens, with_lens(); l.io.key_stride = 16)
+SPOIL(l_len_0, with_lens(); lookup_lens[1] = 0)
+SPOIL(l_len_513, with_lens(); lookup_lens[1] = 513)
+SPOIL(l_keys_null, l.io.keys = 0)
+SPOIL(l_keys_hole, l.io.keys = kv_addr(hole) - 16)
+SPOIL(l_keys_kernel, l.io.keys = KERNEL_ADDR)
+SPOIL(l_keys_wrap, l.io.keys = UINT64_MAX - 20)
+SPOIL(l_lens_hole, with_lens(); l.io.key_lens = kv_addr(hole) - 2)
+SPOIL(l_lens_kernel, with_lens(); l.io.key_lens = KERNEL_ADDR)
+SPOIL(l_bitmap_kernel, l.io.bitmap = KERNEL_ADDR)
+SPOIL(l_bitmap_readonly, l.io.bitmap = kv_addr(readonly))
+SPOIL(l_sizes_hole, l.io.sizes = kv_addr(hole) - 4)
+SPOIL(l_sizes_kernel, l.io.sizes = KERNEL_ADDR)
+SPOIL(l_tags_hole, l.io.caller_tags = kv_addr(hole) - 8)
+SPOIL(l_tags_readonly, l.io.caller_tags = kv_addr(readonly))
+SPOIL(l_lease_no_ms, l.io.flags = KVBLK_LOOKUP_LEASE)
+SPOIL(l_ms_no_lease, l.io.lease_ms = 1)
+SPOIL(l_lease_too_long, l.io.flags = KVBLK_LOOKUP_LEASE;
+      l.io.lease_ms = KVBLK_LEASE_MS_MAX + 1)
+SPOIL(l_lease_huge, l.io.flags = KVBLK_LOOKUP_LEASE;
+      l.io.lease_ms = UINT32_MAX)
+SPOIL(l_reserved, l.io.reserved = 1)
+SPOIL(l_reserved2, l.io.reserved2 = 1)
+
+static const struct call_case lookup_cases[] = {
+	{ "size 0", -EINVAL, l_size_0 },
+	{ "size 20", -EINVAL, l_size_short },
+	{ "size 4 GiB - 1", -E2BIG, l_size_huge },
+	{ "a tail", -E2BIG, l_tail },
+	{ "an unknown flag", -EINVAL, l_flags },
+	{ "no keys", -EINVAL, l_no_keys },
+	{ "65537 keys", -EINVAL, l_keys_65537 },
+	{ "2^32 - 1 keys", -EINVAL, l_keys_huge },
+	{ "stride 0", -EINVAL, l_stride_0 },
+	{ "stride 513", -EINVAL, l_stride_513 },
+	{ "stride 2^32 - 1", -EINVAL, l_stride_huge },
+	{ "stride and lengths", -EINVAL, l_stride_and_lens },
+	{ "a length of 0", -EINVAL, l_len_0 },
+	{ "a length of 513", -EINVAL, l_len_513 },
+	{ "keys NULL", -EFAULT, l_keys_null },
+	{ "second key unmapped", -EFAULT, l_keys_hole },
+	{ "keys in the kernel", -EFAULT, l_keys_kernel },
+	{ "keys that wrap", -EFAULT, l_keys_wrap },
+	{ "second length unmapped", -EFAULT, l_lens_hole },
+	{ "lengths in the kernel", -EFAULT, l_lens_kernel },
+	{ "bitmap in the kernel", -EFAULT, l_bitmap_kernel },
+	{ "bitmap read-only", -EFAULT, l_bitmap_readonly },
+	{ "second size unmapped", -EFAULT, l_sizes_hole },
+	{ "sizes in the kernel", -EFAULT, l_sizes_kernel },
+	{ "second tag unmapped", -EFAULT, l_tags_hole },
+	{ "tags read-only", -EFAULT, l_tags_readonly },
+	{ "LEASE without lease_ms", -EINVAL, l_lease_no_ms },
+	{ "lease_ms without LEASE", -EINVAL, l_ms_no_lease },
+	{ "a lease of an hour and 1 ms", -EINVAL, l_lease_too_long },
+	{ "a lease of 2^32 - 1 ms", -EINVAL, l_lease_huge },
+	{ "reserved", -EINVAL, l_reserved },
+	{ "reserved2", -EINVAL, l_reserved2 },
+};
+
+/* With a lease asked for too: an error must leave none behind. */
+TEST(lookup)
+{
+	unsigned int n = 0;
+
+	for (; n < ARRAY_SIZE(lookup_cases); n++) {
+		const struct call_case *c = &lookup_cases[n];
+
+		good_lookup();
+		c->spoil();
+		EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, &l.io), c->want,
+			  "lookup with %s", c->name);
+		good_lookup();
+		l.io.flags = KVBLK_LOOKUP_LEASE;
+		l.io.lease_ms = 3600000;
+		c->spoil();
+		if (c->want == -EFAULT)
+			EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, &l.io), c->want,
+				  "lookup with a lease and %s", c->name);
+	}
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, NULL), -EFAULT, "NULL");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, hole), -EFAULT, "unmapped");
+	good_lookup();
+	with_lens();
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, &l.io), 0, "a good lookup");
+	EXPECT_EQ(l.io.nr_present, 2, "what it finds");
+	good_lookup();
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, readonly), -EINVAL,
+		  "a structure of zeroes, read-only");
+	check_unchanged("lookups");
+	PASSED("%u cases", n + 3);
+}
+
+TEST(info_lease_release_and_cancel)
+{
+	struct { struct kvblk_info io; uint64_t tail[2]; } i = { 0 };
+	struct { struct kvblk_lease_release io; uint64_t tail[2]; } r = { 0 };
+	struct { struct kvblk_cancel io; uint64_t tail[2]; } c = { 0 };
+	struct kvblk_info small;
+
+	i.io.size = 0;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -EINVAL, "info: size 0");
+	i.io.size = 4;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -EINVAL, "info: size 4");
+	i.io.size = sizeof(i.io);
+	i.io.flags = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -EINVAL, "info: a flag");
+	i.io.flags = 0;
+	i.io.size = sizeof(i);
+	i.tail[1] = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -E2BIG, "info: a tail");
+	i.tail[1] = 0;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), 0, "info: a tail of zeroes");
+	EXPECT_EQ(i.io.version, 1, "info's version");
+	EXPECT_EQ(i.tail[1], 0, "info wrote to the tail");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, NULL), -EFAULT, "info: NULL");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, (void *)KERNEL_ADDR), -EFAULT,
+		  "info: in the kernel");
+	small = (struct kvblk_info){ .size = sizeof(small) };
+	memcpy(hole - sizeof(small) + 8, &small, sizeof(small) - 8);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, hole - sizeof(small) + 8),
+		  -EFAULT, "info: half mapped");
+
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &r), -EINVAL,
+		  "lease release: size 0");
+	r.io.size = sizeof(r.io);
+	r.io.flags = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &r), -EINVAL,
+		  "lease release: a flag");
+	r.io.flags = 0;
+	r.io.size = sizeof(r);
+	r.tail[0] = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &r), -E2BIG,
+		  "lease release: a tail");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, hole), -EFAULT,
+		  "lease release: unmapped");
+	r.tail[0] = 0;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &r), -ENOENT,
+		  "lease release: lease 0");
+
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: size 0");
+	c.io.size = sizeof(c.io);
+	c.io.flags = 2;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: a flag");
+	c.io.flags = 0;
+	c.io.reserved = 5;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: reserved");
+	c.io.reserved = 0;
+	c.io.size = sizeof(c);
+	c.tail[1] = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -E2BIG, "cancel: a tail");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, NULL), -EFAULT, "cancel: NULL");
+	check_unchanged("info, lease release and cancel");
+	PASSED("sizes, flags, tails and pointers of the three");
+}
+
+TEST(no_such_ioctl)
+{
+	char byte;
+
+	for (unsigned int nr = 0; nr < 256; nr++) {
+		if (nr > (KVBLK_IOC_UNREG_BUF & 0xff))
+			EXPECT_EQ(kv_ioctl(fd, _IO(KVBLK_IOC_TYPE, nr), buf),
+				  -ENOTTY, "ioctl number %u", nr);
+	}
+	EXPECT_EQ(kv_ioctl(fd, _IO(0xdd, 0), buf), -ENOTTY, "another type");
+	EXPECT_EQ(kv_ioctl(fd, _IOWR(KVBLK_IOC_TYPE, 0, struct kvblk_info), buf),
+		  -ENOTTY, "with direction and size");
+	EXPECT_EQ(kv_ioctl(fd, 0x1268 /* BLKSSZGET */, buf), -ENOTTY,
+		  "an ioctl of block devices");
+	EXPECT(read(fd, &byte, 1) < 0, "read() reads something");
+	EXPECT(write(fd, &byte, 1) < 0, "write() writes something");
+	EXPECT(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED,
+	       "mmap() maps something");
+	check_unchanged("unknown ioctls");
+	PASSED("-ENOTTY for all others; no read, write or mmap");
+}
+
+/* A thread changes the structures while the kernel reads them. */
+TEST(the_largest_of_all)
+{
+	struct kvblk_op *ops = calloc(KVBLK_OPS_MAX, sizeof(*ops));
+	struct kvblk_result *res = calloc(KVBLK_OPS_MAX, sizeof(*res));
+
+	/* 1024 operations of 1024 pieces, 64 GiB in sum: bad one by one */
+	good_op(KVBLK_OP_GET);
+	for (unsigned int i = 0; i < KVBLK_PIECES_MAX; i++)
+		f.pieces[i] = kv_piece(buf, 65536);
+	f.op.nr_pieces = KVBLK_PIECES_MAX;
+	f.key = kv_key(FRESH);
+	for (unsigned int i = 0; i < KVBLK_OPS_MAX; i++)
+		ops[i] = f.op;
+	ASSERT_EQ(kv_submit(fd, ops, res, KVBLK_OPS_MAX, 0), 0, "the batch");
+	for (unsigned int i = 0; i < KVBLK_OPS_MAX; i++)
+		EXPECT_EQ(res[i].res, -ENOENT, "get %u of an absent block", i);
+	free(ops);
+	free(res);
+	check_unchanged("1024 gets of 1024 pieces");
+	PASSED("1024 operations of 1024 pieces of 64 KiB");
+}
+
+int main(int argc, char **argv)
+{
+	uint8_t *three;
+
+	if (argc < 2) {
+		printf("usage: %s NODE [TEST...]\n", argv[0]);
+		return KSFT_FAIL;
+	}
+	fd = kv_open(argv[1]);
+	info = kv_info(fd);
+	buf = kv_alloc(1 << 20);
+	put_buf = kv_alloc(65 << 20);
+	readonly = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	three = kv_alloc(3 * PAGE);
+	hole = three + PAGE * 2;
+	munmap(hole, PAGE);
+	kv_fill(kv_seed(CONTROL, 0), 0, put_buf, LEN);
+	if (kv_put(fd, CONTROL, put_buf, LEN).res != (int)LEN)
+		kv_die("can't put the control block");
+	return kv_run_tests(argc - 2, argv + 2);
+}

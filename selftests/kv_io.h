@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the test programs share: raw ioctls, numbered keys, and bytes that can
+ * be checked without having been kept.
+ *
+ * The rule: a block's length and bytes follow from its key's number and its
+ * caller tag, so a get can be judged by what it says about itself, and a byte
+ * of any other block, version or place is seen as wrong.
+ */
+#ifndef KV_IO_H
+#define KV_IO_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <liburing.h>
+#include <pthread.h>
+
+#include <linux/kvblk.h>
+
+#define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
+#define KV_UNTOUCHED	0xa5	/* what buffers of gets are filled with before */
+#define PAGE		4096ul
+
+/* Ends the program: the test's surroundings are broken. */
+static inline void __attribute__((format(printf, 1, 2), noreturn))
+kv_die(const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf(": %s\n", strerror(errno));
+	exit(1);
+}
+
+static inline uint64_t kv_mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15ull;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+	return x ^ (x >> 31);
+}
+
+/* A generator for each thread; never the same for two seeds. */
+static inline uint64_t kv_random(uint64_t *state)
+{
+	return kv_mix(++*state);
+}
+
+/* A uniform number below @below. */
+static inline uint64_t kv_below(uint64_t *state, uint64_t below)
+{
+	return kv_random(state) % below;
+}
+
+static inline uint64_t kv_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* 4 on the debug kernel, where all is slower: scales limits of time. */
+static inline unsigned int kv_slow(void)
+{
+	const char *slow = getenv("KVBLK_SLOW");
+
+	return slow && atoi(slow) > 0 ? (unsigned int)atoi(slow) : 1;
+}
+
+/* ---- keys ------------------------------------------------------------- */
+
+struct kv_key {
+	uint16_t len;
+	uint8_t bytes[KVBLK_KEY_MAX];
+};
+
+/* The key of a number: 16 bytes, one in 8 longer, up to all 512. */
+static inline struct kv_key kv_key(uint64_t nr)
+{
+	struct kv_key key = { .len = 16 };
+	uint64_t mixed = kv_mix(nr);
+
+	if (nr % 8 == 7)
+		key.len = (uint16_t)(16 + mixed % (KVBLK_KEY_MAX - 15));
+	memcpy(key.bytes, &nr, 8);
+	memcpy(key.bytes + 8, &mixed, 8);
+	for (unsigned int i = 16; i < key.len; i++)
+		key.bytes[i] = (uint8_t)(mixed >> (i % 8 * 8)) ^ (uint8_t)i;
+	return key;
+}
+
+/* ---- bytes ------------------------------------------------------------ */
+
+static inline uint64_t kv_seed(uint64_t nr, uint64_t tag)
+{
+	return kv_mix(kv_mix(nr) ^ tag);
+}
+
+/*
+ * The 8 bytes at @word * 8 of a block. Each page starts anew from its number,
+ * so that no page of any block equals another one's; in it words just step.
+ */
+static inline uint64_t kv_page_word(uint64_t seed, uint64_t page)
+{
+	return kv_mix(seed ^ page * 0xd1342543de82ef95ull);
+}
+
+#define KV_STEP		0x9e3779b97f4a7c15ull
+#define KV_PAGE_WORDS	(PAGE / 8)
+
+static inline uint8_t kv_byte(uint64_t seed, uint64_t at)
+{
+	uint64_t word = kv_page_word(seed, at / PAGE) +
+			at % PAGE / 8 * KV_STEP;
+
+	return (uint8_t)(word >> (at % 8 * 8));
+}
+
+/* Page @page of the block with this seed. */
+static inline void kv_page(uint64_t seed, uint64_t page, uint64_t *words)
+{
+	uint64_t word = kv_page_word(seed, page);
+
+	for (unsigned int i = 0; i < KV_PAGE_WORDS; i++, word += KV_STEP)
+		words[i] = word;
+}
+
+/* Bytes @from to @from + @len of the block with this seed, to @buf. */
+static inline void kv_fill(uint64_t seed, uint64_t from, void *buf, size_t len)
+{
+	uint64_t words[KV_PAGE_WORDS];
+	uint8_t *p = buf;
+
+	while (len) {
+		size_t start = from % PAGE, n = PAGE - start;
+
+		if (n > len)
+			n = len;
+		kv_page(seed, from / PAGE, words);
+		memcpy(p, (uint8_t *)words + start, n);
+		p += n;
+		from += n;
+		len -= n;
+	}
+}
+
+/* The first of @len bytes at @buf that is not as it should be, or -1. */
+static inline ssize_t kv_wrong(uint64_t seed, uint64_t from, const void *buf,
+			       size_t len)
+{
+	uint64_t words[KV_PAGE_WORDS];
+	const uint8_t *p = buf;
+	size_t at = 0;
+
+	while (at < len) {
+		const uint8_t *want = (uint8_t *)words + from % PAGE;
+		size_t n = PAGE - from % PAGE;
+
+		if (n > len - at)
+			n = len - at;
+		kv_page(seed, from / PAGE, words);
+		for (size_t i = 0; memcmp(p + at, want, n) && i < n; i++) {
+			if (p[at + i] != want[i])
+				return (ssize_t)(at + i);
+		}
+		at += n;
+		from += n;
+	}
+	return -1;
+}
+
+/* The first of @len bytes that is not @value, or -1. */
+static inline ssize_t kv_other_than(uint8_t value, const void *buf, size_t len)
+{
+	const uint8_t *p = buf;
+	uint64_t word = value * 0x0101010101010101ull, x;
+
+	for (size_t i = 0; i < len;) {
+		if (len - i >= 8) {
+			memcpy(&x, p + i, 8);
+			if (x == word) {
+				i += 8;
+				continue;
+			}
+		}
+		if (p[i] != value)
+			return (ssize_t)i;
+		i++;
+	}
+	return -1;
+}
+
+/*
+ * After a failed get: the first byte that is neither zero nor untouched, or
+ * -1.
+ */
+static inline ssize_t kv_leaked(const void *buf, size_t len)
+{
+	const uint8_t *p = buf;
+
+	if (kv_other_than(KV_UNTOUCHED, buf, len) < 0)
+		return -1;
+	for (size_t i = 0; i < len; i++) {
+		if (p[i] && p[i] != KV_UNTOUCHED)
+			return (ssize_t)i;
+	}
+	return -1;
+}
+
+/* Anonymous memory, page-aligned; lives until the program ends. */
+static inline void *kv_alloc(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	if (p == MAP_FAILED)
+		kv_die("no memory for a buffer of %zu bytes", len);
+	return p;
+}
+
+/* ---- ioctls ----------------------------------------------------------- */
+
+static inline int kv_open(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		kv_die("can't open %s", path);
+	return fd;
+}
+
+/*
+ * With KV_ENGINE=uring in the environment everything goes through a ring, one
+ * for each thread: operations of a batch as commands of their own.
+ */
+#define KV_RING_ENTRIES	1024u
+
+static pthread_key_t kv_ring_key;
+static pthread_once_t kv_ring_once = PTHREAD_ONCE_INIT;
+
+static void kv_ring_end(void *ring)
+{
+	io_uring_queue_exit(ring);
+	free(ring);
+}
+
+static void kv_ring_begin(void)
+{
+	pthread_key_create(&kv_ring_key, kv_ring_end);
+}
+
+static inline bool kv_uses_rings(void)
+{
+	const char *engine = getenv("KV_ENGINE");
+
+	return engine && !strcmp(engine, "uring");
+}
+
+static inline struct io_uring *kv_ring(void)
+{
+	struct io_uring *ring;
+	int err;
+
+	pthread_once(&kv_ring_once, kv_ring_begin);
+	ring = pthread_getspecific(kv_ring_key);
+	if (ring)
+		return ring;
+	ring = calloc(1, sizeof(*ring));
+	err = ring ? io_uring_queue_init(KV_RING_ENTRIES, ring,
+					 IORING_SETUP_SQE128 | IORING_SETUP_CQE32) :
+		     -ENOMEM;
+	if (err) {
+		errno = -err;
+		kv_die("io_uring_queue_init");
+	}
+	pthread_setspecific(kv_ring_key, ring);
+	return ring;
+}
+
+/* In a child: the parent's ring is not its own. */
+static inline void kv_ring_forget(void)
+{
+	if (kv_uses_rings())
+		pthread_setspecific(kv_ring_key, NULL);
+}
+
+/*
+ * A command for @fd; its command area is zero. Not inline, for the compiler
+ * would take a 128-byte entry for one of 64.
+ */
+static __attribute__((noinline)) struct io_uring_sqe *kv_sqe(struct io_uring *ring, int fd,
+					  unsigned long command, uint64_t user_data)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+
+	if (!sqe)
+		kv_die("no room in the ring");
+	memset(sqe, 0, sizeof(*sqe) << !!(ring->flags & IORING_SETUP_SQE128));
+	sqe->opcode = IORING_OP_URING_CMD;
+	sqe->fd = fd;
+	sqe->cmd_op = (uint32_t)command;
+	sqe->user_data = user_data;
+	return sqe;
+}
+
+/* A completion, out of the ring. */
+struct kv_cqe {
+	uint64_t user_data;
+	int res;
+};
+
+/* The next completion; ends the program when there is none. */
+static inline struct kv_cqe kv_cqe(struct io_uring *ring, uint64_t *extra)
+{
+	struct io_uring_cqe *cqe;
+	struct kv_cqe copy;
+	int err;
+
+	do
+		err = io_uring_wait_cqe(ring, &cqe);
+	while (err == -EINTR);
+	if (err) {
+		errno = -err;
+		kv_die("io_uring_wait_cqe");
+	}
+	copy = (struct kv_cqe){ cqe->user_data, cqe->res };
+	if (extra)
+		*extra = cqe->big_cqe[0];
+	io_uring_cqe_seen(ring, cqe);
+	return copy;
+}
+
+static inline int kv_ring_call(int fd, unsigned long command, void *arg)
+{
+	struct io_uring *ring = kv_ring();
+	struct io_uring_sqe *sqe = kv_sqe(ring, fd, command, 0);
+	uint64_t addr = (uintptr_t)arg;
+
+	memcpy(sqe->cmd, &addr, sizeof(addr));
+	io_uring_submit(ring);
+	return kv_cqe(ring, NULL).res;
+}
+
+/* ioctl(2) with the errno as a negative result. */
+static inline int kv_ioctl(int fd, unsigned long command, void *arg)
+{
+	if (kv_uses_rings() && _IOC_TYPE(command) == KVBLK_IOC_TYPE)
+		return kv_ring_call(fd, command, arg);
+	return ioctl(fd, command, arg) < 0 ? -errno : 0;
+}
+
+static inline struct kvblk_info kv_info(int fd)
+{
+	struct kvblk_info info = { .size = sizeof(info) };
+
+	if (kv_ioctl(fd, KVBLK_IOC_INFO, &info))
+		kv_die("KVBLK_IOC_INFO");
+	return info;
+}
+
+static inline uint64_t kv_addr(const void *p)
+{
+	return (uintptr_t)p;
+}
+
+static inline struct kvblk_piece kv_piece(const void *p, size_t len)
+{
+	return (struct kvblk_piece){ .addr = kv_addr(p), .length = len };
+}
+
+/* @key and @pieces must outlive the operation. */
+static inline struct kvblk_op kv_op(uint8_t opcode, const struct kv_key *key,
+				    const struct kvblk_piece *pieces,
+				    uint16_t nr_pieces)
+{
+	return (struct kvblk_op){
+		.opcode = opcode,
+		.key_len = key->len,
+		.nr_pieces = nr_pieces,
+		.key = kv_addr(key->bytes),
+		.pieces = kv_addr(pieces),
+	};
+}
+
+/* The extra word of a completion says what the result does. */
+static inline void kv_check_extra(uint64_t extra, const struct kvblk_result *res)
+{
+	uint64_t want = res->res < 0 ? res->value_len : res->layout_tag;
+
+	if (extra != ((res->flags & 0xffff) | want << 16)) {
+		printf("# extra word %#llx: flags %#x, res %d, length %u, layout %#llx\n",
+		       (unsigned long long)extra, res->flags, res->res,
+		       res->value_len, (unsigned long long)res->layout_tag);
+		exit(1);
+	}
+}
+
+static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
+				 struct kvblk_result *results, uint32_t nr)
+{
+	struct io_uring *ring = kv_ring();
+	uint32_t i;
+
+	for (i = 0; i < nr; i++) {
+		struct kvblk_uring_op cmd = {
+			.op = (uintptr_t)&ops[i],
+			.result = (uintptr_t)&results[i],
+		};
+
+		memcpy(kv_sqe(ring, fd, KVBLK_URING_OP_PTR, i)->cmd, &cmd,
+		       sizeof(cmd));
+	}
+	for (i = 0; i < nr;) {
+		int n = io_uring_submit(ring);
+
+		if (n < 0) {
+			errno = -n;
+			kv_die("io_uring_submit");
+		}
+		i += (uint32_t)n;
+	}
+	for (i = 0; i < nr; i++) {
+		uint64_t extra;
+		struct kv_cqe cqe = kv_cqe(ring, &extra);
+		struct kvblk_result *res = &results[cqe.user_data];
+
+		/* refused before it was an operation: there is no result */
+		if (cqe.res < 0 && res->res == -1 && cqe.res != -1)
+			*res = (struct kvblk_result){
+				.cookie = ops[cqe.user_data].cookie,
+				.res = cqe.res,
+			};
+		else
+			kv_check_extra(extra, res);
+		if (res->res != cqe.res)
+			kv_die("a completion says %d, the result %d", cqe.res,
+			       res->res);
+	}
+	return 0;
+}
+
+static inline int kv_submit(int fd, const struct kvblk_op *ops,
+			    struct kvblk_result *results, uint32_t nr,
+			    uint32_t flags)
+{
+	struct kvblk_submit submit = {
+		.size = sizeof(submit),
+		.flags = flags,
+		.nr_ops = nr,
+		.op_size = sizeof(*ops),
+		.result_size = sizeof(*results),
+		.ops = kv_addr(ops),
+		.results = kv_addr(results),
+	};
+
+	memset(results, 0xff, nr * sizeof(*results));
+	if (kv_uses_rings() && !flags && nr && nr <= KV_RING_ENTRIES)
+		return kv_ring_submit(fd, ops, results, nr);
+	return kv_ioctl(fd, KVBLK_IOC_SUBMIT, &submit);
+}
+
+/* One operation; an error of the whole ioctl ends the program. */
+static inline struct kvblk_result kv_one(int fd, const struct kvblk_op *op)
+{
+	struct kvblk_result result;
+	int err = kv_submit(fd, op, &result, 1, 0);
+
+	if (err) {
+		errno = -err;
+		kv_die("KVBLK_IOC_SUBMIT");
+	}
+	return result;
+}
+
+/* Put @len bytes at @buf under key number @nr, with this caller tag. */
+static inline struct kvblk_result kv_put_tagged(int fd, uint64_t nr,
+						const void *buf, size_t len,
+						uint64_t tag)
+{
+	struct kv_key key = kv_key(nr);
+	struct kvblk_piece piece = kv_piece(buf, len);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+
+	op.caller_tag = tag;
+	return kv_one(fd, &op);
+}
+
+static inline struct kvblk_result kv_put(int fd, uint64_t nr, const void *buf,
+					 size_t len)
+{
+	return kv_put_tagged(fd, nr, buf, len, 0);
+}
+
+static inline struct kvblk_result kv_get(int fd, uint64_t nr, void *buf,
+					 size_t room)
+{
+	struct kv_key key = kv_key(nr);
+	struct kvblk_piece piece = kv_piece(buf, room);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+
+	return kv_one(fd, &op);
+}
+
+static inline struct kvblk_result kv_delete(int fd, uint64_t nr)
+{
+	struct kv_key key = kv_key(nr);
+	struct kvblk_op op = kv_op(KVBLK_OP_DELETE, &key, NULL, 0);
+
+	return kv_one(fd, &op);
+}
+
+/* Is key number @nr present, and how long is its block (0: absent)? */
+static inline uint32_t kv_size(int fd, uint64_t nr)
+{
+	struct kv_key key = kv_key(nr);
+	uint32_t size = 0;
+	struct kvblk_lookup lookup = {
+		.size = sizeof(lookup),
+		.nr_keys = 1,
+		.key_stride = key.len,
+		.keys = kv_addr(key.bytes),
+		.sizes = kv_addr(&size),
+	};
+
+	if (kv_ioctl(fd, KVBLK_IOC_LOOKUP, &lookup))
+		kv_die("KVBLK_IOC_LOOKUP");
+	return size;
+}
+
+#endif

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Puts and deletes whose acknowledgments outlive a crash, and the check of
+ * what came back after it.
+ *
+ * The journal has a page for each batch. It is written, durably, before the
+ * batch is submitted (so the check knows what may have been in flight) and
+ * again with the results. After a crash, for each key:
+ *  - what was deleted, with an acknowledgment, and not put again is absent;
+ *  - else it is absent, or one of the blocks put since the last acknowledged
+ *    delete, whole;
+ *  - a block whose time has run out is absent.
+ * How many of the acknowledged blocks must come back is the caller's choice.
+ *
+ * usage: kv_journal run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
+ *		[-l BYTES] [-m DM_DEVICE]
+ *	or: kv_journal check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
+ * -n 0 goes on until the power is cut, and tells its progress. With -m a mark "ack N" goes to the
+ * dm-log-writes device after batch N; -a takes a journal as it was then.
+ */
+#include <linux/dm-ioctl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+#include "kv_io.h"
+
+#define MAGIC		0x6c616e72756f6aull	/* "journal" */
+#define PAGES		4096u	/* of a thread */
+#define OPS		24u
+#define KEYS_MAX	4096u
+#define TAGS_MAX	64u	/* possible ones of a key */
+#define TTL		1u
+
+struct entry {
+	uint64_t key, tag;
+	int32_t res;
+	uint8_t op, ttl, pad[2];
+};
+
+struct page {
+	uint64_t magic;
+	uint64_t time;		/* seconds since 1970 */
+	uint32_t thread, index;
+	uint32_t acked, nr_ops;
+	uint32_t keys, max_len;
+	uint64_t pad;
+	struct entry entries[OPS];
+	uint8_t rest[PAGE - 48 - OPS * sizeof(struct entry)];
+};
+
+_Static_assert(sizeof(struct page) == PAGE, "a page");
+
+static const char *node;
+static const char *dm_name;
+static unsigned int threads = 1, batches = 50, keys = 64;
+static size_t max_len = 40000;
+static unsigned int acked_limit = UINT32_MAX, percent;
+static int journal;
+
+static uint64_t key_nr(unsigned int thread, unsigned int i)
+{
+	return 7000000ull + thread * 100000ull + i;
+}
+
+static size_t len_of(uint64_t nr, uint64_t tag, size_t max)
+{
+	uint64_t mixed = kv_mix(nr * 3 + tag);
+
+	/* one in 8 is long: small and large records share segments */
+	return 1 + (mixed >> 8) % (mixed % 8 ? (max + 7) / 8 : max);
+}
+
+static void open_journal(const char *path)
+{
+	struct stat st;
+	int flags = O_RDWR | O_CLOEXEC;
+
+	if (!stat(path, &st) && S_ISBLK(st.st_mode))
+		flags |= O_DIRECT | O_SYNC;
+	else
+		flags |= O_CREAT;
+	journal = open(path, flags, 0600);
+	if (journal < 0)
+		kv_die("can't open the journal %s", path);
+}
+
+static off_t page_at(unsigned int thread, unsigned int index)
+{
+	return (off_t)(((uint64_t)thread * PAGES + index) * PAGE);
+}
+
+static void write_page(const struct page *page)
+{
+	if (pwrite(journal, page, PAGE, page_at(page->thread, page->index)) !=
+	    (ssize_t)PAGE)
+		kv_die("can't write to the journal");
+}
+
+/* dmsetup message DM_DEVICE 0 mark "ack N", without a process */
+static void mark(unsigned int nr)
+{
+	static int control = -1;
+	struct {
+		struct dm_ioctl io;
+		struct dm_target_msg target;
+		char text[64];
+	} message;
+
+	if (control < 0)
+		control = open("/dev/mapper/control", O_RDWR | O_CLOEXEC);
+	memset(&message, 0, sizeof(message));
+	message.io.version[0] = DM_VERSION_MAJOR;
+	message.io.data_size = sizeof(message);
+	message.io.data_start = offsetof(typeof(message), target);
+	snprintf(message.io.name, sizeof(message.io.name), "%s", dm_name);
+	/* where target.message, which has no length of its own, begins */
+	snprintf(message.text, sizeof(message.text), "mark ack-%u", nr);
+	if (ioctl(control, DM_TARGET_MSG, &message) < 0)
+		kv_die("can't mark the log of %s", dm_name);
+}
+
+struct worker {
+	pthread_t thread;
+	unsigned int id;
+	unsigned int counts[4];		/* stored, deleted, got, missed */
+};
+
+static void *run(void *arg)
+{
+	struct worker *w = arg;
+	struct page *page = kv_alloc(PAGE);
+	uint64_t tags[KEYS_MAX] = { 0 }, next_tag = 1;
+	uint64_t dice = kv_mix(getpid() * 100 + w->id + 1);
+	size_t area = (max_len + PAGE - 1) / PAGE * PAGE;
+	uint8_t *buf = kv_alloc(area * OPS);
+	int fd = kv_open(node);
+
+	for (unsigned int b = 0; b < PAGES && (!batches || b < batches); b++) {
+		struct kv_key op_keys[OPS];
+		struct kvblk_piece pieces[OPS];
+		struct kvblk_op ops[OPS];
+		struct kvblk_result res[OPS];
+		unsigned int first = (unsigned int)kv_below(&dice, keys);
+		unsigned int nr = 4 + (unsigned int)kv_below(&dice, OPS - 4);
+
+		if (nr > keys)
+			nr = keys;
+		memset(page, 0, PAGE);
+		page->magic = MAGIC;
+		page->time = (uint64_t)time(NULL);
+		page->thread = w->id;
+		page->index = b;
+		page->nr_ops = nr;
+		page->keys = keys;
+		page->max_len = (uint32_t)max_len;
+		for (unsigned int i = 0; i < nr; i++) {
+			/* each key once: a batch has no order */
+			unsigned int k = (first + i) % keys;
+			struct entry *e = &page->entries[i];
+			size_t len;
+
+			e->key = key_nr(w->id, k);
+			op_keys[i] = kv_key(e->key);
+			e->tag = tags[k];
+			e->op = KVBLK_OP_GET;
+			if (!tags[k]) {
+				e->op = KVBLK_OP_PUT;
+				e->tag = next_tag++;
+				e->ttl = kv_below(&dice, 25) ? 0 : TTL;
+			} else if (!kv_below(&dice, 5)) {
+				e->op = KVBLK_OP_DELETE;
+			}
+			len = e->op == KVBLK_OP_PUT ?
+			      len_of(e->key, e->tag, max_len) : max_len;
+			pieces[i] = kv_piece(buf + i * area, len);
+			ops[i] = kv_op(e->op, &op_keys[i], &pieces[i], 1);
+			if (e->op == KVBLK_OP_PUT) {
+				ops[i].caller_tag = e->tag;
+				ops[i].ttl_s = e->ttl;
+				kv_fill(kv_seed(e->key, e->tag), 0,
+					buf + i * area, len);
+			} else if (e->op == KVBLK_OP_DELETE) {
+				ops[i].nr_pieces = 0;
+				ops[i].pieces = 0;
+			}
+		}
+		write_page(page);
+		if (kv_submit(fd, ops, res, nr, 0))
+			kv_die("a batch failed");
+		for (unsigned int i = 0; i < nr; i++) {
+			struct entry *e = &page->entries[i];
+			unsigned int k = (first + i) % keys;
+
+			e->res = res[i].res;
+			if (e->op == KVBLK_OP_PUT && res[i].res > 0) {
+				tags[k] = e->tag;
+				w->counts[0]++;
+			} else if (e->op == KVBLK_OP_PUT) {
+				/* the key is taken by a tag that is not known
+				 * any more: a get found nothing, for it had
+				 * expired; or there is no room
+				 */
+				tags[k] = 0;
+			} else if (e->op == KVBLK_OP_DELETE) {
+				tags[k] = 0;
+				w->counts[1]++;
+			} else if (res[i].res > 0) {
+				w->counts[2]++;
+				if (kv_wrong(kv_seed(e->key, res[i].caller_tag),
+					     0, buf + i * area,
+					     (size_t)res[i].res) >= 0)
+					kv_die("a wrong byte in block %llu",
+					       (unsigned long long)e->key);
+			} else {
+				tags[k] = 0;
+				w->counts[3]++;
+			}
+		}
+		page->acked = 1;
+		page->time = (uint64_t)time(NULL);
+		write_page(page);
+		if (dm_name)
+			mark(b + 1);
+		if (!w->id && !batches && b % 10 == 9) {
+			printf("%u batches acknowledged\n", b + 1);
+			fflush(stdout);
+		}
+	}
+	return NULL;
+}
+
+/* ---- check ------------------------------------------------------------ */
+
+struct known {
+	uint64_t tags[TAGS_MAX];	/* may be there */
+	unsigned int nr_tags;
+	bool expected;			/* tags[0] alone may be, and should */
+	bool deleted;			/* by the last acknowledged operation */
+};
+
+static int bad;
+
+static void __attribute__((format(printf, 1, 2)))
+complain(const char *format, ...)
+{
+	va_list args;
+
+	if (bad++ >= 10)
+		return;
+	va_start(args, format);
+	printf("# ");
+	vprintf(format, args);
+	puts("");
+	va_end(args);
+}
+
+static void learn(struct known *k, const struct entry *e, bool acked)
+{
+	switch (e->op) {
+	case KVBLK_OP_PUT:
+		if (acked && e->res <= 0)
+			return;	/* it was not stored */
+		if (!e->ttl) {
+			if (k->nr_tags == TAGS_MAX)
+				kv_die("too many puts of a key");
+			k->tags[k->nr_tags++] = e->tag;
+		}
+		k->expected = acked && !e->ttl;
+		k->deleted = false;
+		break;
+	case KVBLK_OP_DELETE:
+		/* -ENOENT says so too: it must stay away */
+		if (acked && (!e->res || e->res == -ENOENT)) {
+			k->nr_tags = 0;
+			k->deleted = !e->res;
+		}
+		k->expected = false;
+		break;
+	default:
+		if (acked && e->res <= 0)
+			k->expected = false;	/* dropped before the crash */
+	}
+}
+
+static void check_thread(int fd, unsigned int thread, unsigned int *expected,
+			 unsigned int *present, unsigned int *gone,
+			 unsigned int *read_back)
+{
+	static struct known known[KEYS_MAX];
+	struct page *page = kv_alloc(PAGE);
+	unsigned int nr_keys = 0, max = 0, nr = 0;
+	uint8_t *buf;
+
+	memset(known, 0, sizeof(known));
+	for (; nr < PAGES && nr <= acked_limit; nr++) {
+		bool acked;
+
+		if (pread(journal, page, PAGE, page_at(thread, nr)) !=
+		    (ssize_t)PAGE || page->magic != MAGIC ||
+		    page->thread != thread || page->index != nr)
+			break;
+		nr_keys = page->keys;
+		max = page->max_len;
+		acked = page->acked && nr < acked_limit;
+		for (unsigned int i = 0; i < page->nr_ops; i++)
+			learn(&known[page->entries[i].key - key_nr(thread, 0)],
+			      &page->entries[i], acked);
+		/* let what has a time to live outlive it */
+		while ((uint64_t)time(NULL) <= page->time + TTL + 1)
+			usleep(50000);
+	}
+	buf = kv_alloc(max ? max : 1);
+	for (unsigned int i = 0; i < nr_keys; i++) {
+		struct known *k = &known[i];
+		uint64_t key = key_nr(thread, i);
+		struct kvblk_result res;
+		bool may = false;
+		ssize_t wrong;
+
+		*expected += k->expected;
+		memset(buf, KV_UNTOUCHED, max);
+		res = kv_get(fd, key, buf, max);
+		if (res.res <= 0) {
+			*gone += k->deleted;
+			if (res.res != -ENOENT)
+				complain("get of %llu: %d",
+					 (unsigned long long)key, res.res);
+			wrong = kv_leaked(buf, max);
+			if (wrong >= 0)
+				complain("a miss of %llu left bytes",
+					 (unsigned long long)key);
+			continue;
+		}
+		(*read_back)++;
+		for (unsigned int j = 0; j < k->nr_tags; j++)
+			may |= k->tags[j] == res.caller_tag;
+		if (!may) {
+			complain("block %llu came back with tag %llu, %s (%u tags may be)",
+				 (unsigned long long)key,
+				 (unsigned long long)res.caller_tag,
+				 k->deleted ? "but it was DELETED" :
+				 "which was deleted, has expired or was never stored",
+				 k->nr_tags);
+			continue;
+		}
+		if ((size_t)res.res != len_of(key, res.caller_tag, max) ||
+		    kv_wrong(kv_seed(key, res.caller_tag), 0, buf,
+			     (size_t)res.res) >= 0) {
+			complain("A WRONG BYTE in block %llu, tag %llu",
+				 (unsigned long long)key,
+				 (unsigned long long)res.caller_tag);
+			continue;
+		}
+		*present += k->expected;
+	}
+}
+
+static int check(void)
+{
+	unsigned int expected = 0, present = 0, gone = 0, read_back = 0;
+	int fd = kv_open(node);
+
+	for (unsigned int i = 0; i < threads; i++)
+		check_thread(fd, i, &expected, &present, &gone, &read_back);
+	if (present * 100ull < (uint64_t)percent * expected)
+		complain("%u of %u acknowledged blocks came back, less than %u %%",
+			 present, expected, percent);
+	printf("expected=%u present=%u read=%u deleted=%u bad=%d\n", expected,
+	       present, read_back, gone, bad);
+	return bad != 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct worker *workers;
+	unsigned int sum[4] = { 0 };
+	int option;
+
+	while ((option = getopt(argc, argv, "t:n:k:l:m:a:p:")) > 0) {
+		unsigned int number = (unsigned int)strtoul(optarg, NULL, 0);
+
+		switch (option) {
+		case 't': threads = number; break;
+		case 'n': batches = number; break;
+		case 'k': keys = number; break;
+		case 'l': max_len = number; break;
+		case 'm': dm_name = optarg; break;
+		case 'a': acked_limit = number; break;
+		case 'p': percent = number; break;
+		default: return 2;
+		}
+	}
+	if (argc - optind != 3 || !keys || keys > KEYS_MAX) {
+		fprintf(stderr, "usage: %s [OPTION...] run|check NODE JOURNAL\n",
+			argv[0]);
+		return 2;
+	}
+	node = argv[optind + 1];
+	open_journal(argv[optind + 2]);
+	if (!strcmp(argv[optind], "check"))
+		return check();
+	workers = calloc(threads, sizeof(*workers));
+	for (unsigned int i = 0; i < threads; i++) {
+		workers[i].id = i;
+		pthread_create(&workers[i].thread, NULL, run, &workers[i]);
+	}
+	for (unsigned int i = 0; i < threads; i++) {
+		pthread_join(workers[i].thread, NULL);
+		for (unsigned int j = 0; j < 4; j++)
+			sum[j] += workers[i].counts[j];
+	}
+	printf("stored=%u deleted=%u got=%u missed=%u\n", sum[0], sum[1],
+	       sum[2], sum[3]);
+	return 0;
+}

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lookups tell exactly what is there, and what is leased stays, however much
+ * is written, until the lease ends.
+ *
+ * usage: kv_lookup NODE [TEST...]
+ *
+ * The tests of leases write the pool several times over, and set the pool's
+ * lease_keys_max through sysfs.
+ */
+#include "kv_test.h"
+#include "kv_io.h"
+
+static const char *node;
+static int fd;
+static struct kvblk_info info;
+static uint64_t next_key = 2000000;
+static uint8_t *buf;
+#define BUF_LEN		(8ul << 20)
+
+static uint64_t new_keys(unsigned int nr)
+{
+	next_key += nr;
+	return next_key - nr;
+}
+
+/* What a lookup answers, and room that it must not write to. */
+struct answer {
+	struct kvblk_lookup io;
+	uint8_t *bitmap;
+	uint32_t *sizes;
+	uint64_t *tags;
+};
+
+static bool bit(const struct answer *a, unsigned int i)
+{
+	return a->bitmap[i / 8] >> i % 8 & 1;
+}
+
+static void free_answer(struct answer *a)
+{
+	free(a->bitmap);
+	free(a->sizes);
+	free(a->tags);
+}
+
+static int lookup(int file, struct answer *a, const void *keys,
+		  unsigned int stride, const uint16_t *lens, unsigned int nr,
+		  uint32_t flags, uint32_t lease_ms)
+{
+	a->bitmap = malloc((nr + 7) / 8 + 1);
+	a->sizes = malloc((nr + 1) * sizeof(*a->sizes));
+	a->tags = malloc((nr + 1) * sizeof(*a->tags));
+	memset(a->bitmap, 0xa5, (nr + 7) / 8 + 1);
+	memset(a->sizes, 0xa5, (nr + 1) * sizeof(*a->sizes));
+	memset(a->tags, 0xa5, (nr + 1) * sizeof(*a->tags));
+	a->io = (struct kvblk_lookup){
+		.size = sizeof(a->io),
+		.flags = flags,
+		.nr_keys = nr,
+		.key_stride = stride,
+		.keys = kv_addr(keys),
+		.key_lens = kv_addr(lens),
+		.bitmap = kv_addr(a->bitmap),
+		.sizes = kv_addr(a->sizes),
+		.caller_tags = kv_addr(a->tags),
+		.lease_ms = lease_ms,
+	};
+	return kv_ioctl(file, KVBLK_IOC_LOOKUP, &a->io);
+}
+
+/* Keys @nr.. packed, with their lengths. */
+static uint8_t *pack(uint64_t nr, unsigned int count, uint16_t *lens)
+{
+	uint8_t *blob = malloc((size_t)count * KVBLK_KEY_MAX + 1), *p = blob + 1;
+
+	for (unsigned int i = 0; i < count; i++) {
+		struct kv_key key = kv_key(nr + i);
+
+		lens[i] = key.len;
+		memcpy(p, key.bytes, key.len);
+		p += key.len;
+	}
+	return blob;	/* the keys begin at an odd address, blob + 1 */
+}
+
+static int lookup_keys(int file, struct answer *a, uint64_t nr,
+		       unsigned int count, uint32_t flags, uint32_t lease_ms)
+{
+	uint16_t *lens = malloc(count * sizeof(*lens));
+	uint8_t *blob = pack(nr, count, lens);
+	int err = lookup(file, a, blob + 1, 0, lens, count, flags, lease_ms);
+
+	free(blob);
+	free(lens);
+	return err;
+}
+
+static size_t len_of(uint64_t nr)
+{
+	return 1 + kv_mix(nr) % 20000;
+}
+
+static void put_nr(uint64_t nr)
+{
+	kv_fill(kv_seed(nr, nr * 3), 0, buf, len_of(nr));
+	ASSERT_EQ(kv_put_tagged(fd, nr, buf, len_of(nr), nr * 3).res,
+		  len_of(nr), "put of block %llu", (unsigned long long)nr);
+}
+
+/* All of an answer about keys @nr.., of which @present() ones are there. */
+static void check_answer(const struct answer *a, uint64_t nr, unsigned int count,
+			 bool (*present)(unsigned int), bool prefix)
+{
+	unsigned int leading = 0, total = 0;
+	bool hole = false;
+
+	for (unsigned int i = 0; i < count; i++) {
+		bool here = present(i) && !(prefix && hole);
+
+		hole |= !here;
+		leading += !hole;
+		total += here;
+		EXPECT_EQ(bit(a, i), here, "bit of key %u of %u", i, count);
+		EXPECT_EQ(a->sizes[i], here ? len_of(nr + i) : 0,
+			  "size of key %u", i);
+		EXPECT_EQ(a->tags[i], here ? (nr + i) * 3 : 0,
+			  "caller tag of key %u", i);
+	}
+	for (unsigned int i = count; i % 8; i++)
+		EXPECT_EQ(bit(a, i), 0, "bit behind the last key");
+	EXPECT_EQ(a->bitmap[(count + 7) / 8], 0xa5, "byte behind the bitmap");
+	EXPECT_EQ(a->sizes[count], 0xa5a5a5a5, "word behind the sizes");
+	EXPECT_EQ(a->tags[count], (long long)0xa5a5a5a5a5a5a5a5,
+		  "word behind the tags");
+	EXPECT_EQ(a->io.nr_leading, leading, "nr_leading of %u", count);
+	EXPECT_EQ(a->io.nr_present, total, "nr_present of %u", count);
+}
+
+static bool one_hole(unsigned int i)
+{
+	return i != 5;
+}
+
+static bool none(unsigned int i)
+{
+	return i == UINT32_MAX;
+}
+
+static bool first_absent(unsigned int i)
+{
+	return i;
+}
+
+static bool every_third(unsigned int i)
+{
+	return i % 3 == 0;
+}
+
+static bool all(unsigned int i)
+{
+	return i != UINT32_MAX;
+}
+
+TEST(what_is_there)
+{
+	static bool (*const patterns[])(unsigned int) = {
+		one_hole, none, first_absent, every_third, all,
+	};
+	static const unsigned int counts[] = { 1, 7, 8, 9, 100 };
+	struct answer a;
+
+	for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
+		for (size_t j = 0; j < ARRAY_SIZE(counts); j++) {
+			uint64_t nr = new_keys(counts[j]);
+
+			for (unsigned int k = 0; k < counts[j]; k++) {
+				if (patterns[i](k))
+					put_nr(nr + k);
+			}
+			ASSERT_EQ(lookup_keys(fd, &a, nr, counts[j], 0, 0), 0,
+				  "lookup");
+			check_answer(&a, nr, counts[j], patterns[i], false);
+			EXPECT_EQ(a.io.lease, 0, "a lease nobody asked for");
+			free_answer(&a);
+			ASSERT_EQ(lookup_keys(fd, &a, nr, counts[j],
+					      KVBLK_LOOKUP_PREFIX, 0), 0, "lookup");
+			check_answer(&a, nr, counts[j], patterns[i], true);
+			free_answer(&a);
+		}
+	}
+	PASSED("run, bitmap, sizes, tags; with and without PREFIX");
+}
+
+TEST(stride)
+{
+	/* kv_key() of these is 16 bytes, if no multiple of 8 is crossed */
+	uint64_t nr = (new_keys(16) + 7) / 8 * 8;
+	uint8_t blob[7 * 16 + 1];
+	struct answer a;
+
+	for (unsigned int i = 0; i < 7; i++) {
+		struct kv_key key = kv_key(nr + i);
+
+		memcpy(blob + 1 + i * 16, key.bytes, 16);
+		if (one_hole(i))
+			put_nr(nr + i);
+	}
+	ASSERT_EQ(lookup(fd, &a, blob + 1, 16, NULL, 7, 0, 0), 0, "lookup");
+	check_answer(&a, nr, 7, one_hole, false);
+	free_answer(&a);
+	PASSED("keys of one length");
+}
+
+TEST(nothing_wanted)
+{
+	uint64_t nr = new_keys(3);
+	uint16_t lens[3];
+	uint8_t *blob = pack(nr, 3, lens);
+	struct kvblk_lookup io = {
+		.size = sizeof(io),
+		.nr_keys = 3,
+		.keys = kv_addr(blob + 1),
+		.key_lens = kv_addr(lens),
+	};
+
+	put_nr(nr);
+	put_nr(nr + 2);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, &io), 0, "no arrays");
+	EXPECT_EQ(io.nr_leading, 1, "nr_leading");
+	EXPECT_EQ(io.nr_present, 2, "nr_present");
+	free(blob);
+	PASSED("counts alone");
+}
+
+TEST(as_many_as_allowed)
+{
+	const unsigned int nr = KVBLK_LOOKUP_MAX;
+	uint8_t *blob = malloc((size_t)nr * 16);
+	uint64_t first = new_keys(nr), here = 0;
+	uint64_t start;
+	struct answer a;
+
+	for (unsigned int i = 0; i < nr; i++) {
+		struct kv_key key = kv_key(first + i);
+
+		memcpy(blob + (size_t)i * 16, key.bytes, 16);
+		if (i % 1000 || key.len != 16)
+			continue;
+		put_nr(first + i);
+		here++;
+	}
+	start = kv_now_ms();
+	ASSERT_EQ(lookup(fd, &a, blob, 16, NULL, nr, 0, 0), 0, "lookup");
+	start = kv_now_ms() - start;
+	EXPECT_EQ(a.io.nr_present, here, "present ones of %u", nr);
+	for (unsigned int i = 0; i < nr; i++)
+		EXPECT_EQ(bit(&a, i), i % 1000 == 0 &&
+			  kv_key(first + i).len == 16, "key %u", i);
+	free_answer(&a);
+	free(blob);
+	PASSED("%u keys in %llu ms", nr, (unsigned long long)start);
+}
+
+/* ---- leases ----------------------------------------------------------- */
+
+#define PRESSURE_LEN	(256ul << 10)
+#define PRESSURE_BATCH	16u
+
+/*
+ * Write @times the pool's capacity. @hot: each block is looked for once more,
+ * so that reclaim keeps many of them, and segments of kept blocks turn over.
+ */
+static void pressure(unsigned int times, bool hot)
+{
+	struct kv_key keys[PRESSURE_BATCH];
+	struct kvblk_piece pieces[PRESSURE_BATCH];
+	struct kvblk_op ops[PRESSURE_BATCH];
+	struct kvblk_result res[PRESSURE_BATCH];
+	uint64_t left = info.capacity * times;
+
+	while (left) {
+		uint64_t nr = new_keys(PRESSURE_BATCH);
+		unsigned int full = 0;
+
+		for (unsigned int i = 0; i < PRESSURE_BATCH; i++) {
+			keys[i] = kv_key(nr + i);
+			pieces[i] = kv_piece(buf + i * PRESSURE_LEN,
+					     PRESSURE_LEN);
+			ops[i] = kv_op(KVBLK_OP_PUT, &keys[i], &pieces[i], 1);
+		}
+		ASSERT_EQ(kv_submit(fd, ops, res, PRESSURE_BATCH, 0), 0, "puts");
+		for (unsigned int i = 0; i < PRESSURE_BATCH; i++) {
+			full += res[i].res == -ENOSPC;
+			EXPECT(res[i].res == (int)PRESSURE_LEN,
+			       "put %u under pressure got %d", i, res[i].res);
+		}
+		if (full)
+			return;
+		for (unsigned int i = 0; hot && i < PRESSURE_BATCH; i++)
+			kv_size(fd, nr + i);
+		left -= left < PRESSURE_BATCH * PRESSURE_LEN ?
+			left : PRESSURE_BATCH * PRESSURE_LEN;
+	}
+}
+
+#define LEASED	60u
+
+static void put_many(uint64_t nr, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++)
+		put_nr(nr + i);
+}
+
+static unsigned int count_present(uint64_t nr, unsigned int count)
+{
+	struct answer a;
+	unsigned int present;
+
+	ASSERT_EQ(lookup_keys(fd, &a, nr, count, 0, 0), 0, "lookup");
+	present = a.io.nr_present;
+	free_answer(&a);
+	return present;
+}
+
+static uint64_t lease(int file, uint64_t nr, unsigned int count,
+		      uint32_t lease_ms, unsigned int want)
+{
+	struct answer a;
+	uint64_t id;
+
+	ASSERT_EQ(lookup_keys(file, &a, nr, count, KVBLK_LOOKUP_LEASE, lease_ms),
+		  0, "lookup with a lease");
+	ASSERT_EQ(a.io.nr_leased, want, "leased ones of %u", count);
+	ASSERT_EQ(!a.io.lease, !want, "is there a lease");
+	id = a.io.lease;
+	free_answer(&a);
+	return id;
+}
+
+static int release(int file, uint64_t id)
+{
+	struct kvblk_lease_release io = { .size = sizeof(io), .lease = id };
+
+	return kv_ioctl(file, KVBLK_IOC_LEASE_RELEASE, &io);
+}
+
+static void check_all_right(uint64_t nr, unsigned int count)
+{
+	for (unsigned int i = 0; i < count; i++) {
+		if (!EXPECT_EQ(kv_get(fd, nr + i, buf, BUF_LEN).res,
+			       len_of(nr + i), "leased block %u", i))
+			continue;
+		EXPECT_EQ(kv_wrong(kv_seed(nr + i, (nr + i) * 3), 0, buf,
+				   len_of(nr + i)), -1, "its bytes");
+	}
+}
+
+TEST(release_a_lease)
+{
+	int other = kv_open(node);
+	uint64_t nr = new_keys(10), first, second;
+
+	put_many(nr, 9);
+	first = lease(fd, nr, 10, 3600000, 9);
+	second = lease(other, nr, 10, 3600000, 9);
+	EXPECT_EQ(release(other, first), first == second ? 0 : -ENOENT,
+		  "release through another file");
+	EXPECT_EQ(release(fd, first), 0, "release");
+	EXPECT_EQ(release(fd, first), -ENOENT, "second release");
+	EXPECT_EQ(release(fd, 0), -ENOENT, "release of no lease");
+	EXPECT_EQ(release(fd, UINT64_MAX), -ENOENT, "release of the last lease");
+	if (first != second)
+		EXPECT_EQ(release(other, second), 0, "release of the other");
+	EXPECT_EQ(lease(fd, new_keys(4), 4, 1000, 0), 0, "lease of nothing");
+	close(other);
+	PASSED("once, and only through its own file");
+}
+
+TEST(lease_of_a_run)
+{
+	uint64_t nr = new_keys(10);
+	struct answer a;
+
+	for (unsigned int i = 0; i < 10; i++) {
+		if (one_hole(i))
+			put_nr(nr + i);
+	}
+	ASSERT_EQ(lookup_keys(fd, &a, nr, 10,
+			      KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX, 60000),
+		  0, "lookup");
+	EXPECT_EQ(a.io.nr_leased, 5, "leased ones before the hole");
+	check_answer(&a, nr, 10, one_hole, true);
+	EXPECT_EQ(release(fd, a.io.lease), 0, "release");
+	free_answer(&a);
+	PASSED("PREFIX leases the leading run alone");
+}
+
+TEST(a_lease_ends_by_time)
+{
+	uint64_t nr = new_keys(4), id, short_one, start = kv_now_ms();
+
+	put_many(nr, 4);
+	id = lease(fd, nr, 4, 60000, 4);
+	short_one = lease(fd, nr, 4, 1, 4);
+	while (release(fd, short_one) == 0 && kv_now_ms() - start < 20000) {
+		usleep(20000);
+		short_one = lease(fd, nr, 4, 1, 4);
+		usleep(20000);
+	}
+	EXPECT_EQ(release(fd, short_one), -ENOENT, "a lease of 1 ms, 20 s later");
+	EXPECT_EQ(release(fd, id), 0, "the longer one");
+	PASSED("after its time there is no such lease");
+}
+
+TEST(delete_of_a_leased_block)
+{
+	uint64_t nr = new_keys(2), id;
+
+	put_many(nr, 2);
+	id = lease(fd, nr, 2, 60000, 2);
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete of a leased block");
+	EXPECT_EQ(kv_get(fd, nr, buf, BUF_LEN).res, -ENOENT, "get of it");
+	put_nr(nr);
+	check_all_right(nr, 2);
+	EXPECT_EQ(release(fd, id), 0, "release");
+	check_all_right(nr, 2);
+	PASSED("it is gone, and its key can be used again");
+}
+
+/* A lease pins; release and close let go. */
+TEST(leased_blocks_survive_pressure)
+{
+	uint64_t kept = new_keys(LEASED), dropped, closed, id;
+	int other = kv_open(node);
+	unsigned int left;
+
+	put_many(kept, LEASED);
+	dropped = new_keys(LEASED);
+	put_many(dropped, LEASED);
+	closed = new_keys(LEASED);
+	put_many(closed, LEASED);
+	id = lease(fd, kept, LEASED, KVBLK_LEASE_MS_MAX, LEASED);
+	lease(other, closed, LEASED, KVBLK_LEASE_MS_MAX, LEASED);
+	pressure(3, false);
+	EXPECT_EQ(count_present(kept, LEASED), LEASED, "leased blocks left");
+	EXPECT_EQ(count_present(closed, LEASED), LEASED,
+		  "blocks leased through another file left");
+	left = count_present(dropped, LEASED);
+	EXPECT(left < LEASED, "nothing was dropped: there was no pressure");
+	check_all_right(kept, LEASED);
+
+	close(other);
+	for (unsigned int i = 0; i < 6; i++) {
+		pressure(1, true);
+		left = count_present(closed, LEASED);
+		if (left < LEASED)
+			break;
+	}
+	EXPECT(left < LEASED, "all blocks of a closed file's lease are still here");
+	EXPECT_EQ(count_present(kept, LEASED), LEASED, "leased blocks left");
+	check_all_right(kept, LEASED);
+
+	EXPECT_EQ(release(fd, id), 0, "release");
+	for (unsigned int i = 0; i < 6; i++) {
+		pressure(1, true);
+		left = count_present(kept, LEASED);
+		if (left < LEASED)
+			break;
+	}
+	EXPECT(left < LEASED, "all blocks of a released lease are still here");
+	PASSED("%u blocks, with the pool written several times", LEASED);
+}
+
+static void set_limit(const char *value)
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/lease_keys_max",
+		 info.pool_name);
+	file = fopen(path, "r+");
+	if (!file || fputs(value, file) < 0 || fclose(file))
+		kv_die("can't write %s to %s", value, path);
+}
+
+TEST(limit_of_leases)
+{
+	uint64_t nr = new_keys(20), id, more;
+	int other = kv_open(node);
+	struct answer a;
+
+	put_many(nr, 20);
+	set_limit("12");
+	id = lease(fd, nr, 20, 60000, 12);
+	ASSERT_EQ(lookup_keys(fd, &a, nr, 20, KVBLK_LOOKUP_LEASE, 60000), 0,
+		  "lookup above the limit");
+	EXPECT_EQ(a.io.nr_leased, 0, "leased above the limit");
+	EXPECT_EQ(a.io.lease, 0, "a lease of nothing");
+	EXPECT_EQ(a.io.nr_present, 20, "nr_present above the limit");
+	free_answer(&a);
+	more = lease(other, nr, 20, 60000, 12);
+	EXPECT_EQ(release(other, more), 0, "release");
+	EXPECT_EQ(release(fd, id), 0, "release");
+	id = lease(fd, nr, 8, 60000, 8);
+	more = lease(fd, nr + 8, 12, 60000, 4);
+	EXPECT_EQ(release(fd, id), 0, "release");
+	EXPECT_EQ(release(fd, more), 0, "release");
+	set_limit("65536");
+	close(other);
+	PASSED("the first ones are leased, each file has its own limit");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		printf("usage: %s NODE [TEST...]\n", argv[0]);
+		return KSFT_FAIL;
+	}
+	node = argv[1];
+	fd = kv_open(node);
+	info = kv_info(fd);
+	buf = kv_alloc(BUF_LEN);
+	return kv_run_tests(argc - 2, argv + 2);
+}

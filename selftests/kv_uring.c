@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What io_uring has that the ioctls have not: operations in the SQE, fixed
+ * buffers, deep queues, cancel and exit with operations in flight; and memory
+ * that is registered once.
+ *
+ * usage: kv_uring NODE [TEST...]
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "kv_test.h"
+#include "kv_io.h"
+
+#define LEN	65536u
+#define FIRST	7000000ull	/* keys */
+#define MS	1000000ull	/* ns */
+
+static int fd;
+static uint8_t *bytes, *room;	/* 32 * LEN of each */
+static uint64_t next_key = FIRST;
+
+static struct io_uring new_ring(unsigned int entries, unsigned int flags)
+{
+	struct io_uring ring;
+	int err = io_uring_queue_init(entries, &ring, flags);
+
+	if (err) {
+		errno = -err;
+		kv_die("io_uring_queue_init");
+	}
+	return ring;
+}
+
+/* Puts an operation into a 128-byte SQE. */
+static void inline_op(struct io_uring *ring, const struct kvblk_op *op, uint64_t data)
+{
+	uint8_t *sqe = (void *)kv_sqe(ring, fd, KVBLK_URING_OP, data);
+
+	/* into the second half of it */
+	memcpy(sqe + offsetof(struct io_uring_sqe, cmd), op, sizeof(*op));
+}
+
+static int run_inline(struct io_uring *ring, const struct kvblk_op *op, uint64_t *extra)
+{
+	inline_op(ring, op, 0);
+	io_uring_submit(ring);
+	return kv_cqe(ring, extra).res;
+}
+
+TEST(inline_operations)
+{
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(next_key++);
+	struct kvblk_piece put = kv_piece(bytes, LEN), get = kv_piece(room, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
+	uint64_t extra;
+
+	op.layout_tag = 0x123456;
+	ASSERT_EQ(run_inline(&ring, &op, &extra), LEN, "put");
+	op.layout_tag = 0;
+	EXPECT_EQ(run_inline(&ring, &op, &extra), -EEXIST, "put again");
+	EXPECT_EQ(extra >> 16, LEN, "the length in the extra word");
+	op = kv_op(KVBLK_OP_GET, &key, &get, 1);
+	memset(room, KV_UNTOUCHED, LEN);
+	EXPECT_EQ(run_inline(&ring, &op, &extra), LEN, "get");
+	EXPECT_EQ(extra >> 16, 0x123456, "the layout tag in the extra word");
+	EXPECT(extra & (KVBLK_RES_DIRECT | KVBLK_RES_BOUNCED), "the way");
+	EXPECT(!memcmp(room, bytes, LEN), "bytes");
+	get.length = 100;
+	EXPECT_EQ(run_inline(&ring, &op, &extra), -EMSGSIZE, "too small");
+	EXPECT_EQ(extra >> 16, LEN, "the length in the extra word");
+	op = kv_op(KVBLK_OP_DELETE, &key, NULL, 0);
+	EXPECT_EQ(run_inline(&ring, &op, NULL), 0, "delete");
+	EXPECT_EQ(run_inline(&ring, &op, NULL), -ENOENT, "delete again");
+	io_uring_queue_exit(&ring);
+}
+
+TEST(small_entries)
+{
+	struct io_uring ring = new_ring(8, 0);
+	struct kv_key key = kv_key(next_key++);
+	struct kvblk_piece put = kv_piece(bytes, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
+	struct kvblk_uring_op cmd = { .op = kv_addr(&op) };
+
+	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &cmd, sizeof(cmd));
+	io_uring_submit(&ring);
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, LEN, "put by pointer");
+	EXPECT_EQ(kv_size(fd, next_key - 1), LEN, "it is there");
+	kv_delete(fd, next_key - 1);
+	io_uring_queue_exit(&ring);
+}
+
+/* A command that is wrong in itself: -errno, and nothing happens. */
+static int bad(struct io_uring *ring, unsigned long command, uint64_t a, uint64_t b,
+	       uint32_t cmd_flags)
+{
+	struct io_uring_sqe *sqe = kv_sqe(ring, fd, command, 0);
+
+	memcpy(sqe->cmd, &a, 8);
+	memcpy(sqe->cmd + 8, &b, 8);
+	sqe->uring_cmd_flags = cmd_flags;
+	io_uring_submit(ring);
+	return kv_cqe(ring, NULL).res;
+}
+
+TEST(bad_commands)
+{
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct io_uring small = new_ring(8, 0);
+	struct kvblk_info info = { .size = sizeof(info) };
+	struct kv_key key = kv_key(next_key++);
+	struct kvblk_piece put = kv_piece(bytes, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
+	struct kvblk_uring_op cmd = { .op = kv_addr(&op), .result = 8 };
+
+	EXPECT_EQ(bad(&ring, 0, 0, 0, 0), -ENOTTY, "command 0");
+	EXPECT_EQ(bad(&ring, _IO(KVBLK_IOC_TYPE, 0x42), 0, 0, 0), -ENOTTY, "command 0x42");
+	EXPECT_EQ(bad(&ring, KVBLK_IOC_INFO, 0, 0, 0), -EFAULT, "info at NULL");
+	EXPECT_EQ(bad(&ring, KVBLK_IOC_INFO, kv_addr(&info), 1, 0), -EINVAL,
+		  "a second word");
+	EXPECT_EQ(bad(&ring, KVBLK_IOC_INFO, kv_addr(&info), 0, 0), 0, "info");
+	EXPECT_EQ(bad(&ring, KVBLK_URING_OP_PTR, 0, 0, 0), -EFAULT, "no operation");
+	EXPECT_EQ(bad(&ring, KVBLK_URING_OP, 0, 0, 0), -EINVAL, "an empty operation");
+	EXPECT_EQ(bad(&ring, KVBLK_IOC_INFO, kv_addr(&info), 0, 4), -EINVAL,
+		  "an unknown flag");
+	kv_sqe(&small, fd, KVBLK_URING_OP, 0);
+	io_uring_submit(&small);
+	EXPECT_EQ(kv_cqe(&small, NULL).res, -EINVAL, "inline in 64 bytes");
+
+	/* stored, but its result can't be told */
+	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &cmd, sizeof(cmd));
+	io_uring_submit(&ring);
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, -EFAULT, "a result that can't be written");
+	kv_delete(fd, next_key - 1);
+	io_uring_queue_exit(&small);
+	io_uring_queue_exit(&ring);
+}
+
+/* An operation on the ring's buffer 0. */
+static int run_fixed(struct io_uring *ring, uint8_t opcode, uint64_t nr,
+		     const void *addr, uint32_t len, uint32_t offset)
+{
+	struct kv_key key = kv_key(nr);
+	struct kvblk_op op = kv_op(opcode, &key, addr, 0);
+	struct io_uring_sqe *sqe;
+
+	op.length = len;
+	op.offset = offset;
+	if (offset)
+		op.flags = KVBLK_OPF_PARTIAL;
+	sqe = kv_sqe(ring, fd, KVBLK_URING_OP, 0);
+	memcpy((uint8_t *)sqe + offsetof(struct io_uring_sqe, cmd), &op, sizeof(op));
+	sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
+	io_uring_submit(ring);
+	return kv_cqe(ring, NULL).res;
+}
+
+TEST(fixed_buffers)
+{
+	static const struct {
+		uint32_t at, len;
+	} cases[] = {
+		{ 0, LEN }, { 512, LEN }, { 4, LEN }, { 1, 1 }, { 4095, 2 },
+		{ 4096, 5000 }, { 100, 300001 }, { 0, 20 * LEN }, { 8192, 3 * LEN + 17 },
+	};
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct iovec iov = { .iov_base = bytes, .iov_len = 64ul * LEN };
+	uint8_t *into = bytes + 32 * LEN;
+
+	ASSERT_EQ(io_uring_register_buffers(&ring, &iov, 1), 0, "register");
+	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint32_t at = cases[i].at, len = cases[i].len, off = len / 3;
+		uint64_t nr = next_key++;
+
+		EXPECT_EQ(run_fixed(&ring, KVBLK_OP_PUT, nr, bytes + at, len, 0), len,
+			  "put of %u at %u", len, at);
+		memset(into, KV_UNTOUCHED, 32 * LEN);
+		EXPECT_EQ(run_fixed(&ring, KVBLK_OP_GET, nr, into + at, len, 0), len,
+			  "get of %u at %u", len, at);
+		EXPECT(!memcmp(into + at, bytes + at, len), "bytes of %u at %u", len, at);
+		EXPECT_EQ(into[at + len], KV_UNTOUCHED, "the byte behind %u at %u", len, at);
+		memset(into, KV_UNTOUCHED, 32 * LEN);
+		if (off) {
+			EXPECT_EQ(run_fixed(&ring, KVBLK_OP_GET, nr, into + 7, len - off, off),
+				  len - off, "part of %u at %u", len, at);
+			EXPECT(!memcmp(into + 7, bytes + at + off, len - off),
+			       "bytes of part of %u at %u", len, at);
+		}
+		EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	}
+	EXPECT_EQ(run_fixed(&ring, KVBLK_OP_PUT, next_key, bytes, 0, 0), -EINVAL, "no length");
+	EXPECT_EQ(run_fixed(&ring, KVBLK_OP_DELETE, next_key, bytes, LEN, 0), -EINVAL, "delete");
+	EXPECT_EQ(run_fixed(&ring, KVBLK_OP_PUT, next_key, bytes - 1, LEN, 0), -EFAULT,
+		  "memory before the buffer");
+	EXPECT_EQ(run_fixed(&ring, KVBLK_OP_PUT, next_key, bytes + 63 * LEN, 2 * LEN, 0),
+		  -EFAULT, "memory behind the buffer");
+	EXPECT_EQ(kv_size(fd, next_key), 0, "nothing was stored");
+	ASSERT_EQ(io_uring_unregister_buffers(&ring), 0, "unregister");
+	EXPECT_EQ(run_fixed(&ring, KVBLK_OP_PUT, next_key, bytes, LEN, 0), -EFAULT,
+		  "a buffer that is gone");
+	io_uring_queue_exit(&ring);
+}
+
+static int reg(const void *addr, uint64_t len, uint32_t *handle)
+{
+	struct kvblk_reg_buf arg = {
+		.size = sizeof(arg), .addr = kv_addr(addr), .length = len,
+	};
+	int err = kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg);
+
+	*handle = arg.handle;
+	return err;
+}
+
+static int unreg(uint32_t handle)
+{
+	struct kvblk_unreg_buf arg = { .size = sizeof(arg), .handle = handle };
+
+	return kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &arg);
+}
+
+static struct kvblk_piece reg_piece(uint32_t handle, uint64_t at, uint64_t len)
+{
+	return (struct kvblk_piece){
+		.type = KVBLK_PIECE_REGISTERED, .handle = handle,
+		.addr = at, .length = len,
+	};
+}
+
+static int run_pieces(uint8_t opcode, uint64_t nr, const struct kvblk_piece *pieces,
+		      uint16_t nr_pieces)
+{
+	struct kv_key key = kv_key(nr);
+	struct kvblk_op op = kv_op(opcode, &key, pieces, nr_pieces);
+
+	return kv_one(fd, &op).res;
+}
+
+TEST(registered_memory)
+{
+	uint8_t *memory = kv_alloc(16 * LEN), *other = kv_alloc(LEN);
+	struct kvblk_piece pieces[3];
+	uint32_t a, b;
+	uint64_t nr = next_key++;
+
+	kv_fill(kv_seed(nr, 0), 0, memory, 16 * LEN);
+	ASSERT_EQ(reg(memory, 16 * LEN, &a), 0, "register");
+	ASSERT_EQ(reg(other + 100, LEN - 200, &b), 0, "register an odd one");
+	EXPECT(a && b && a != b, "handles %u and %u", a, b);
+	for (unsigned int shift = 0; shift < 2; shift++) {
+		/* straight, and bounced for its alignment */
+		pieces[0] = reg_piece(a, shift, 3 * LEN);
+		ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), 3 * LEN, "put, +%u", shift);
+		pieces[0] = reg_piece(a, 4 * LEN + shift, LEN);
+		pieces[1] = kv_piece(room, LEN);
+		pieces[2] = reg_piece(a, 8 * LEN, LEN);
+		memset(room, KV_UNTOUCHED, LEN);
+		ASSERT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 3), 3 * LEN, "get, +%u", shift);
+		EXPECT(!memcmp(memory + 4 * LEN + shift, memory + shift, LEN), "first third");
+		EXPECT(!memcmp(room, memory + shift + LEN, LEN), "second third");
+		EXPECT(!memcmp(memory + 8 * LEN, memory + shift + 2 * LEN, LEN), "last third");
+		EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	}
+	pieces[0] = reg_piece(b, 0, LEN - 200);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), LEN - 200, "put of an odd one");
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	pieces[0] = reg_piece(b, 1, LEN - 200);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ERANGE, "one byte too many");
+	pieces[0] = reg_piece(b, LEN, 1);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ERANGE, "behind the end");
+	pieces[0] = reg_piece(a, 0, LEN);
+	pieces[1] = reg_piece(77, 0, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 2), -ENXIO, "an unknown handle");
+
+	/* the pages are meant, not what is mapped there now */
+	munmap(memory, 16 * LEN);
+	pieces[0] = reg_piece(a, 0, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), LEN, "put of what was unmapped");
+	EXPECT_EQ(kv_get(fd, nr, room, LEN).res, LEN, "get");
+	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, room, 1), -1, "its first byte");
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+
+	EXPECT_EQ(unreg(a), 0, "unregister");
+	EXPECT_EQ(unreg(a), -ENOENT, "unregister again");
+	EXPECT_EQ(unreg(0), -ENOENT, "unregister 0");
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ENXIO, "a handle that is gone");
+	EXPECT_EQ(unreg(b), 0, "unregister");
+	EXPECT_EQ(kv_size(fd, nr), 0, "nothing was stored");
+}
+
+TEST(bad_registrations)
+{
+	struct kvblk_reg_buf arg = { .size = sizeof(arg), .addr = kv_addr(room), .length = LEN };
+	const uint8_t *readonly = mmap(NULL, LEN, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct rlimit limit, old;
+	uint32_t handle;
+	int status;
+
+	EXPECT_EQ(reg(room, 0, &handle), -EINVAL, "no length");
+	EXPECT_EQ(reg(room, (64ull << 30) + 1, &handle), -EINVAL, "too long");
+	EXPECT_EQ(reg((void *)(UINTPTR_MAX - 100), 200, &handle), -EINVAL, "wraps");
+	EXPECT_EQ(reg(NULL, LEN, &handle), -EFAULT, "at NULL");
+	EXPECT_EQ(reg(readonly, LEN, &handle), -EFAULT, "read-only");
+	arg.flags = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "a flag");
+	arg.flags = 0;
+	arg.handle = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "a handle");
+	arg.handle = 0;
+	arg.reserved = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "a reserved field");
+
+	/* locked memory is counted, and given back */
+	getrlimit(RLIMIT_MEMLOCK, &old);
+	limit = (struct rlimit){ .rlim_cur = 4 * LEN, .rlim_max = old.rlim_max };
+	if (!fork()) {
+		/* CAP_IPC_LOCK would lift the limit */
+		if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgid(65534) || setuid(65534))
+			_exit(2);
+		for (unsigned int i = 0; i < 50; i++) {
+			if (reg(room, 4 * LEN, &handle))
+				_exit(3);
+			if (reg(room, 4096, &arg.handle) != -ENOMEM)
+				_exit(4);
+			if (unreg(handle))
+				_exit(5);
+		}
+		_exit(0);
+	}
+	wait(&status);
+	EXPECT_EQ(status, 0, "the child that may lock 256 KiB");
+}
+
+/* Ten thousand operations at once, through a ring that is smaller. */
+TEST(ten_thousand)
+{
+	enum { NR = 10000, SIZE = 4096 };
+	struct io_uring ring = new_ring(4096, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key *keys = calloc(NR, sizeof(*keys));
+	struct kvblk_piece *pieces = calloc(NR, sizeof(*pieces));
+	uint8_t *buf = kv_alloc((size_t)NR * SIZE);
+	uint64_t first = next_key;
+
+	next_key += NR;
+	for (unsigned int pass = 0; pass < 3; pass++) {
+		static const uint8_t what[] = { KVBLK_OP_PUT, KVBLK_OP_GET, KVBLK_OP_DELETE };
+		unsigned int sent = 0, done = 0;
+
+		for (unsigned int i = 0; i < NR && pass == 0; i++)
+			kv_fill(kv_seed(first + i, 0), 0, buf + (size_t)i * SIZE, SIZE);
+		if (pass == 1)
+			memset(buf, KV_UNTOUCHED, (size_t)NR * SIZE);
+		while (done < NR) {
+			struct kv_cqe cqe;
+
+			while (sent < NR && io_uring_sq_space_left(&ring) && sent - done < 8000) {
+				struct kvblk_op op;
+
+				keys[sent] = kv_key(first + sent);
+				pieces[sent] = kv_piece(buf + (size_t)sent * SIZE, SIZE);
+				op = kv_op(what[pass], &keys[sent], &pieces[sent], 1);
+				if (pass == 2)
+					op.pieces = op.nr_pieces = 0;
+				inline_op(&ring, &op, sent++);
+			}
+			io_uring_submit(&ring);
+			cqe = kv_cqe(&ring, NULL);
+			EXPECT_EQ(cqe.res, pass == 2 ? 0 : SIZE, "operation %llu of pass %u",
+				  (unsigned long long)cqe.user_data, pass);
+			done++;
+		}
+	}
+	for (unsigned int i = 0; i < NR; i++)
+		EXPECT_EQ(kv_wrong(kv_seed(first + i, 0), 0, buf + (size_t)i * SIZE, SIZE), -1,
+			  "bytes of %u", i);
+	io_uring_queue_exit(&ring);
+	free(keys);
+	free(pieces);
+	munmap(buf, (size_t)NR * SIZE);
+}
+
+/* ---- on a device that takes ten seconds (its test sets that up) ---- */
+
+TEST(slow_hard_deadline)
+{
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece get = kv_piece(room, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &get, 1);
+	uint64_t start = kv_now_ms();
+
+	memset(room, KV_UNTOUCHED, LEN);
+	op.flags = KVBLK_OPF_HARD_DEADLINE;
+	op.deadline_ns = (start + 300) * MS;
+	EXPECT_EQ(run_inline(&ring, &op, NULL), -ETIME, "get");
+	EXPECT(kv_now_ms() - start < 2500 * kv_slow(), "on time: %llu ms",
+	       (unsigned long long)(kv_now_ms() - start));
+	EXPECT_EQ(kv_leaked(room, LEN), -1, "no byte came");
+	io_uring_queue_exit(&ring);
+}
+
+TEST(slow_cancel)
+{
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
+	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 55 };
+	uint64_t start = kv_now_ms();
+
+	op.cookie = 55;
+	inline_op(&ring, &op, 0);
+	io_uring_submit(&ring);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel), 0, "cancel");
+	EXPECT_EQ(cancel.nr_canceled, 1, "canceled");
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, -ECANCELED, "the get");
+	EXPECT(kv_now_ms() - start < 2500 * kv_slow(), "at once: %llu ms",
+	       (unsigned long long)(kv_now_ms() - start));
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel), -ENOENT, "cancel again");
+	io_uring_queue_exit(&ring);
+}
+
+/* Whoever is killed, or closes his ring, does not wait for the device. */
+TEST(slow_exit)
+{
+	for (unsigned int way = 0; way < 3; way++) {
+		uint64_t start = kv_now_ms();
+		pid_t child = fork();
+
+		if (!child) {
+			struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+			struct kv_key keys[2] = { kv_key(FIRST - 1), kv_key(next_key + way) };
+			struct kvblk_piece pieces[2] = {
+				kv_piece(kv_alloc(LEN), LEN), kv_piece(kv_alloc(LEN), LEN),
+			};
+			struct kvblk_op op = kv_op(KVBLK_OP_GET, &keys[0], &pieces[0], 1);
+
+			inline_op(&ring, &op, 0);
+			op = kv_op(KVBLK_OP_PUT, &keys[1], &pieces[1], 1);
+			inline_op(&ring, &op, 1);
+			io_uring_submit(&ring);
+			/* way 2 leaves the ring to the exit */
+			if (way == 0)
+				io_uring_queue_exit(&ring);
+			if (way == 1)
+				raise(SIGKILL);
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+		EXPECT(kv_now_ms() - start < 3000 * kv_slow(), "way %u took %llu ms", way,
+		       (unsigned long long)(kv_now_ms() - start));
+	}
+	next_key += 3;
+}
+
+TEST(slow_unregister)
+{
+	uint8_t *memory = kv_alloc(LEN);
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece piece;
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+	uint32_t handle;
+
+	ASSERT_EQ(reg(memory, LEN, &handle), 0, "register");
+	piece = reg_piece(handle, 0, LEN);
+	inline_op(&ring, &op, 0);
+	io_uring_submit(&ring);
+	EXPECT_EQ(unreg(handle), 0, "unregister in flight");
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, LEN, "the get");
+	EXPECT_EQ(kv_wrong(kv_seed(FIRST - 1, 0), 0, memory, LEN), -1, "its bytes");
+	io_uring_queue_exit(&ring);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		fprintf(stderr, "usage: %s NODE [TEST...]\n", argv[0]);
+		return KSFT_FAIL;
+	}
+	fd = kv_open(argv[1]);
+	bytes = kv_alloc(64ul * LEN);
+	room = kv_alloc(32ul * LEN);
+	kv_fill(kv_seed(1, 1), 0, bytes, 32 * LEN);
+	if (argc > 2 && !strcmp(argv[2], "store")) {
+		/* what the slow tests get */
+		kv_fill(kv_seed(FIRST - 1, 0), 0, room, LEN);
+		return kv_put(fd, FIRST - 1, room, LEN).res == LEN ? KSFT_PASS : KSFT_FAIL;
+	}
+	return kv_run_tests(argc - 2, argv + 2);
+}

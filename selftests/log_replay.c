@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Shows a device as a crash at any moment could have left it: replays a log
+ * of dm-log-writes up to one entry after another.
+ *
+ * For each chosen boundary it rewrites TARGET, prints "ENTRY ACKED KIND" and
+ * waits for a line on stdin; after the last one it ends. ACKED is the number
+ * of the last mark "ack-N" before the boundary. Boundaries are all flushes and
+ * FUA writes (or every NTH_HARD of them), and of the others every Nth. With "-x" what no flush covers is
+ * lost by half, at random: a device may complete a write and forget it.
+ *
+ * dm-log-writes logs a FUA write at once and others when a flush makes them
+ * durable, so a prefix of its log has lost what was not flushed, already. But
+ * a write that came before a FUA write of the same place comes after it in the
+ * log. The rule that mends it: between two flushes FUA writes win.
+ *
+ * usage: log_replay [-e NTH] [-h NTH_HARD] [-x SEED] [-f FIRST] LOG TARGET
+ */
+#include <endian.h>
+#include <linux/fs.h>
+#include <stdarg.h>
+
+#include "kv_io.h"
+
+#define LOG_MAGIC	0x6a736677736872ull
+#define LOG_FLUSH	1u
+#define LOG_FUA		2u
+#define LOG_DISCARD	4u
+#define LOG_MARK	8u
+
+struct log_super {
+	uint64_t magic, version, nr_entries;
+	uint32_t sectorsize;
+} __attribute__((packed));
+
+struct log_entry {
+	uint64_t sector, nr_sectors, flags, data_len;
+	char mark[64];
+};
+
+static int log_fd, target;
+static uint64_t target_size;
+static uint8_t *stable;		/* what a flush made durable */
+static uint8_t *image;		/* what is shown */
+
+struct write {
+	uint64_t at, length, data;
+	bool discard, fua;
+};
+
+static struct write *pending;
+static size_t nr_pending, room_pending;
+
+static void apply(const struct write *w, uint8_t *to)
+{
+	if (w->at + w->length > target_size)
+		kv_die("the log goes behind the end of the target");
+	if (w->discard)
+		memset(to + w->at, 0, w->length);
+	else if (pread(log_fd, to + w->at, w->length, (off_t)w->data) !=
+		 (ssize_t)w->length)
+		kv_die("can't read the log");
+}
+
+/* What was written since the last flush; @dice: half of it, and all FUA. */
+static void apply_pending(uint8_t *to, uint64_t *dice)
+{
+	for (size_t i = 0; i < nr_pending; i++) {
+		if (!pending[i].fua && (!dice || kv_below(dice, 2)))
+			apply(&pending[i], to);
+	}
+	for (size_t i = 0; i < nr_pending; i++) {
+		if (pending[i].fua)
+			apply(&pending[i], to);
+	}
+}
+
+/* The target becomes @image: all that is not zero is written anew. */
+static void show(void)
+{
+	static const uint8_t zeroes[65536];
+	uint64_t range[2] = { 0, target_size };
+
+	if (ioctl(target, BLKDISCARD, range) < 0)
+		kv_die("can't discard the target");
+	for (uint64_t at = 0; at < target_size; at += sizeof(zeroes)) {
+		uint64_t from = at, end = at + sizeof(zeroes);
+
+		if (end > target_size)
+			end = target_size;
+		if (!memcmp(image + at, zeroes, end - at))
+			continue;
+		if (pwrite(target, image + from, end - from, (off_t)from) !=
+		    (ssize_t)(end - from))
+			kv_die("can't write to the target");
+	}
+}
+
+static void boundary(uint64_t entry, unsigned int acked, const char *kind,
+		     bool lossy, uint64_t *dice)
+{
+	char line[16];
+
+	memcpy(image, stable, target_size);
+	apply_pending(image, lossy ? dice : NULL);
+	show();
+	printf("%llu %u %s%s\n", (unsigned long long)entry, acked, kind,
+	       lossy ? "-lossy" : "");
+	fflush(stdout);
+	if (!fgets(line, sizeof(line), stdin))
+		exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t nth = 1, nth_hard = 1, seed = 0, first = 0, at, dice;
+	uint64_t since = 0, since_hard = 0;
+	unsigned int acked = 0;
+	struct log_super super;
+	bool lossy = false;
+	int option;
+
+	while ((option = getopt(argc, argv, "e:h:x:f:")) > 0) {
+		uint64_t number = strtoull(optarg, NULL, 0);
+
+		if (option == 'e')
+			nth = number;
+		else if (option == 'f')
+			first = number;
+		else if (option == 'h')
+			nth_hard = number;
+		else
+			seed = number;
+		lossy |= option == 'x';
+	}
+	if (argc - optind != 2)
+		return 2;
+	dice = kv_mix(seed);
+	log_fd = open(argv[optind], O_RDONLY | O_CLOEXEC);
+	target = open(argv[optind + 1], O_RDWR | O_DIRECT | O_CLOEXEC);
+	if (log_fd < 0 || target < 0)
+		kv_die("can't open %s or %s", argv[optind], argv[optind + 1]);
+	if (ioctl(target, BLKGETSIZE64, &target_size) < 0)
+		kv_die("%s is no block device", argv[optind + 1]);
+	if (pread(log_fd, &super, sizeof(super), 0) != sizeof(super) ||
+	    le64toh(super.magic) != LOG_MAGIC)
+		kv_die("%s is no log of dm-log-writes", argv[optind]);
+	stable = kv_alloc(target_size);
+	image = kv_alloc(target_size);
+	at = super.sectorsize;
+	for (uint64_t i = 0; i < super.nr_entries; i++) {
+		struct log_entry e;
+		struct write w;
+		bool hard;
+
+		if (pread(log_fd, &e, sizeof(e), (off_t)at) != sizeof(e))
+			kv_die("can't read the log");
+		at += super.sectorsize;
+		if (e.flags & LOG_MARK) {
+			e.mark[sizeof(e.mark) - 1] = '\0';
+			sscanf(e.mark, "ack-%u", &acked);
+			continue;
+		}
+		w = (struct write){
+			.at = e.sector * super.sectorsize,
+			.length = e.nr_sectors * super.sectorsize,
+			.data = at,
+			.discard = e.flags & LOG_DISCARD,
+			.fua = e.flags & LOG_FUA,
+		};
+		if (!w.discard)
+			at += w.length;
+		/* what was complete before the flush is durable now */
+		if (e.flags & LOG_FLUSH) {
+			apply_pending(stable, NULL);
+			nr_pending = 0;
+		}
+		if (w.length && nr_pending == room_pending) {
+			room_pending = room_pending * 2 + 64;
+			pending = realloc(pending,
+					  room_pending * sizeof(*pending));
+		}
+		if (w.length)
+			pending[nr_pending++] = w;
+		hard = e.flags & (LOG_FLUSH | LOG_FUA);
+		since += !hard;
+		since_hard += hard;
+		if ((hard ? since_hard >= nth_hard : since >= nth) &&
+		    i >= first) {
+			*(hard ? &since_hard : &since) = 0;
+			boundary(i, acked, hard ? "hard" : "write", lossy, &dice);
+		}
+	}
+	return 0;
+}

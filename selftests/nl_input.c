@@ -1,0 +1,1094 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * nl_input POOL MEMBER SPARE [TEST...]: bad input of the netlink family.
+ *
+ * POOL is up and idle, MEMBER its one member's name, SPARE the path of a blank
+ * device of 100 MiB or more. Each request here is refused: with the errno that
+ * uapi/netlink/kvblk.yaml promises, with a sentence, and with all pools and
+ * members, and what is on SPARE, as they were.
+ */
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/genetlink.h>
+#include <linux/netlink.h>
+#include <sched.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/kvblk_netlink.h>
+
+#include "kv_test.h"
+
+#define POOL_STRICT_MASK	1u
+#define ADD_MASK		3u
+#define MEMBERS_MAX		64
+
+static const char *pool, *member, *spare;
+static int sock = -1;
+static size_t recv_size = 1 << 15;
+static uint16_t family;
+static unsigned int nr_refused;
+
+/* ---- requests and answers ---- */
+
+/* A message in the making. */
+struct req {
+	union {
+		struct nlmsghdr hdr;
+		char buf[65536];
+	};
+};
+
+/* What the kernel said to it. */
+struct answer {
+	int err;		/* errno, 0: accepted */
+	char text[256];		/* its sentence */
+	char reply[65536];	/* attributes of all messages */
+	size_t len;
+	unsigned int messages;
+	unsigned int parts;	/* it came in */
+};
+
+static int open_socket(void)
+{
+	struct timeval patience = { .tv_sec = 60 };
+	int one = 1, fd;
+
+	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_GENERIC);
+	if (fd < 0 ||
+	    setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, &one, sizeof(one)) ||
+	    setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &one, sizeof(one)) ||
+	    setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, &one,
+		       sizeof(one)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
+		       sizeof(patience))) {
+		perror("netlink socket");
+		exit(KSFT_FAIL);
+	}
+	return fd;
+}
+
+static void begin(struct req *req, int cmd, int flags)
+{
+	struct genlmsghdr *genl = NLMSG_DATA(&req->hdr);
+
+	memset(req, 0, NLMSG_LENGTH(GENL_HDRLEN));
+	req->hdr.nlmsg_len = NLMSG_LENGTH(GENL_HDRLEN);
+	req->hdr.nlmsg_type = family;
+	req->hdr.nlmsg_flags = NLM_F_REQUEST | flags;
+	genl->cmd = cmd;
+	genl->version = KVBLK_FAMILY_VERSION;
+}
+
+/* Appends an attribute; room for it is the caller's care. */
+static struct nlattr *put(struct req *req, int type, const void *data,
+			  size_t len)
+{
+	struct nlattr *attr = (void *)(req->buf + NLMSG_ALIGN(req->hdr.nlmsg_len));
+
+	memset(attr, 0, NLA_HDRLEN + NLA_ALIGN(len));
+	attr->nla_type = type;
+	attr->nla_len = NLA_HDRLEN + len;
+	if (len)
+		memcpy((char *)attr + NLA_HDRLEN, data, len);
+	req->hdr.nlmsg_len = (char *)attr - req->buf + NLA_HDRLEN + NLA_ALIGN(len);
+	return attr;
+}
+
+static void put_str(struct req *req, int type, const char *value)
+{
+	put(req, type, value, strlen(value) + 1);
+}
+
+static void put_u32(struct req *req, int type, uint32_t value)
+{
+	put(req, type, &value, sizeof(value));
+}
+
+static void put_u64(struct req *req, int type, uint64_t value)
+{
+	put(req, type, &value, sizeof(value));
+}
+
+static struct nlattr *nest(struct req *req, int type)
+{
+	return put(req, type | NLA_F_NESTED, NULL, 0);
+}
+
+static void nest_end(struct req *req, struct nlattr *attr)
+{
+	attr->nla_len = req->buf + req->hdr.nlmsg_len - (char *)attr;
+}
+
+static void put_member(struct req *req, const char *path, uint32_t segment_size)
+{
+	struct nlattr *attr = nest(req, KVBLK_A_POOL_MEMBER);
+
+	if (path)
+		put_str(req, KVBLK_A_MEMBER_PATH, path);
+	put_u32(req, KVBLK_A_MEMBER_SEGMENT_SIZE, segment_size);
+	nest_end(req, attr);
+}
+
+/* The first attribute of a type in @len bytes of attributes, or NULL. */
+static const struct nlattr *find(const void *attrs, size_t len, int type)
+{
+	const struct nlattr *attr = attrs;
+
+	while (len >= NLA_HDRLEN && attr->nla_len >= NLA_HDRLEN &&
+	       attr->nla_len <= len) {
+		size_t step = NLA_ALIGN(attr->nla_len);
+
+		if ((attr->nla_type & NLA_TYPE_MASK) == type)
+			return attr;
+		if (step >= len)
+			break;
+		len -= step;
+		attr = (const void *)((const char *)attr + step);
+	}
+	return NULL;
+}
+
+static void take_error(struct answer *answer, const struct nlmsghdr *hdr)
+{
+	const struct nlmsgerr *e = NLMSG_DATA(hdr);
+	const char *tlvs = (const char *)NLMSG_DATA(hdr);
+	const struct nlattr *text;
+
+	answer->err = -e->error;
+	if (!(hdr->nlmsg_flags & NLM_F_ACK_TLVS))
+		return;
+	/* an error has the request's header, a dump's end the errno alone */
+	tlvs += hdr->nlmsg_type == NLMSG_ERROR ? sizeof(*e) : NLMSG_ALIGN(sizeof(int));
+	text = find(tlvs, (const char *)hdr + hdr->nlmsg_len - tlvs,
+		    NLMSGERR_ATTR_MSG);
+	if (text)
+		snprintf(answer->text, sizeof(answer->text), "%s",
+			 (const char *)text + NLA_HDRLEN);
+}
+
+static void take_reply(struct answer *answer, const struct nlmsghdr *hdr)
+{
+	size_t skip = NLMSG_LENGTH(GENL_HDRLEN), len = hdr->nlmsg_len - skip;
+
+	if (answer->len + len > sizeof(answer->reply)) {
+		printf("# too long a reply\n");
+		exit(KSFT_FAIL);
+	}
+	memcpy(answer->reply + answer->len, (const char *)hdr + skip, len);
+	answer->len += len;
+	answer->messages++;
+}
+
+/* Sends @req through @fd and takes all that comes back. */
+static void talk_through(int fd, struct req *req, struct answer *answer)
+{
+	static uint32_t seq;
+	static char buf[1 << 15] __attribute__((aligned(8)));
+	const struct nlmsghdr *hdr;
+	ssize_t len;
+
+	memset(answer, 0, sizeof(*answer));
+	req->hdr.nlmsg_flags |= NLM_F_ACK;
+	req->hdr.nlmsg_seq = ++seq;
+	if (send(fd, req->buf, req->hdr.nlmsg_len, 0) < 0) {
+		answer->err = errno;
+		return;
+	}
+	for (;;) {
+		len = recv(fd, buf, recv_size, MSG_TRUNC);
+		if (len < 0 || (size_t)len > recv_size) {
+			printf("# no answer: %s\n", strerror(errno));
+			exit(KSFT_FAIL);
+		}
+		answer->parts++;
+		for (hdr = (void *)buf; NLMSG_OK(hdr, len);
+		     hdr = NLMSG_NEXT(hdr, len)) {
+			if (hdr->nlmsg_seq != seq)
+				continue;
+			if (hdr->nlmsg_type == NLMSG_ERROR ||
+			    hdr->nlmsg_type == NLMSG_DONE) {
+				take_error(answer, hdr);
+				return;
+			}
+			take_reply(answer, hdr);
+		}
+	}
+}
+
+static void talk(struct req *req, struct answer *answer)
+{
+	talk_through(sock, req, answer);
+}
+
+/* The family's id, 0 when there is none. */
+static uint16_t find_family(int fd)
+{
+	static struct req req;
+	static struct answer answer;
+	const struct nlattr *id;
+
+	begin(&req, CTRL_CMD_GETFAMILY, 0);
+	req.hdr.nlmsg_type = GENL_ID_CTRL;
+	put_str(&req, CTRL_ATTR_FAMILY_NAME, KVBLK_FAMILY_NAME);
+	talk_through(fd, &req, &answer);
+	id = answer.err ? NULL : find(answer.reply, answer.len, CTRL_ATTR_FAMILY_ID);
+	return id ? *(const uint16_t *)((const char *)id + NLA_HDRLEN) : 0;
+}
+
+/* ---- what must not change ---- */
+
+#define SPARE_BYTES	(1 << 20)
+
+struct picture {
+	struct answer pools;
+	struct answer members;
+	char spare[SPARE_BYTES];
+};
+
+/* I/O of the checkpoints comes and goes. */
+static void forget_inflight(struct answer *answer)
+{
+	char *p = answer->reply;
+
+	while (p < answer->reply + answer->len) {
+		struct nlattr *attr = (struct nlattr *)p;
+
+		if (attr->nla_type == KVBLK_A_MEMBER_INFLIGHT)
+			memset(p + NLA_HDRLEN, 0, 4);
+		p += NLA_ALIGN(attr->nla_len);
+	}
+}
+
+static void take_picture(struct picture *picture)
+{
+	static char buf[SPARE_BYTES] __attribute__((aligned(4096)));
+	static struct req req;
+	ssize_t len;
+	int fd;
+
+	begin(&req, KVBLK_CMD_POOL_GET, NLM_F_DUMP);
+	talk(&req, &picture->pools);
+	begin(&req, KVBLK_CMD_MEMBER_GET, NLM_F_DUMP);
+	talk(&req, &picture->members);
+	ASSERT_EQ(picture->pools.err, 0, "dump of pools");
+	ASSERT_EQ(picture->members.err, 0, "dump of members");
+	forget_inflight(&picture->members);
+
+	fd = open(spare, O_RDONLY | O_DIRECT);
+	ASSERT(fd >= 0, "%s: %s", spare, strerror(errno));
+	len = read(fd, buf, sizeof(buf));
+	close(fd);
+	ASSERT_EQ(len, sizeof(buf), "%s", spare);
+	memcpy(picture->spare, buf, sizeof(buf));
+}
+
+static bool same(const struct answer *a, const struct answer *b)
+{
+	return a->len == b->len && !memcmp(a->reply, b->reply, a->len);
+}
+
+static bool same_picture(const struct picture *a, const struct picture *b)
+{
+	return same(&a->pools, &b->pools) && same(&a->members, &b->members) &&
+	       !memcmp(a->spare, b->spare, sizeof(a->spare));
+}
+
+static struct picture before, after;
+
+/* A new pool opens segments for a while. */
+static void settle(void)
+{
+	for (int i = 0; i < 100; i++) {
+		take_picture(&before);
+		usleep(300000);
+		take_picture(&after);
+		if (same_picture(&before, &after))
+			return;
+	}
+	ASSERT(false, "the pool does not come to rest");
+}
+
+/* @req is refused as it should be. */
+static void __attribute__((format(printf, 3, 4)))
+refused(struct req *req, int err, const char *format, ...)
+{
+	static struct answer answer;
+	char what[200];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(what, sizeof(what), format, args);
+	va_end(args);
+	/* what takes long goes on behind the answer, and is refused there */
+	for (int i = 0; i < 20; i++) {
+		talk(req, &answer);
+		if (answer.err != EINPROGRESS)
+			break;
+	}
+	EXPECT_EQ(answer.err, err, "%s (%s)", what, answer.text);
+	EXPECT(answer.text[0], "%s: no sentence", what);
+	EXPECT_EQ(answer.messages, 0, "%s: replies", what);
+	take_picture(&after);
+	EXPECT(same(&before.pools, &after.pools), "%s: pools changed", what);
+	EXPECT(same(&before.members, &after.members), "%s: members changed",
+	       what);
+	EXPECT(!memcmp(before.spare, after.spare, sizeof(before.spare)),
+	       "%s: %s was written", what, spare);
+	nr_refused++;
+}
+
+/* ---- names ---- */
+
+/* Begins a pool-create that lacks nothing but what the caller leaves out. */
+static void create(struct req *req, const char *name)
+{
+	begin(req, KVBLK_CMD_POOL_CREATE, 0);
+	if (name)
+		put_str(req, KVBLK_A_POOL_NAME, name);
+}
+
+static void add(struct req *req, const char *name, const char *path)
+{
+	begin(req, KVBLK_CMD_MEMBER_ADD, 0);
+	if (name)
+		put_str(req, KVBLK_A_MEMBER_POOL, name);
+	if (path)
+		put_str(req, KVBLK_A_MEMBER_PATH, path);
+}
+
+static char *repeat(char c, size_t n)
+{
+	static char text[8192];
+
+	memset(text, c, n);
+	text[n] = '\0';
+	return text;
+}
+
+TEST(pool_names)
+{
+	static const char *const bad[] = {
+		"", ".", "..", ".hidden", "-dash", "_line", "a/b", "/", "a b",
+		"a\n", "a\tb", "a%s", "\xc3\xa4", "a\x7f", "a:b", "a*",
+	};
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		create(&req, bad[i]);
+		put_member(&req, spare, 8 << 20);
+		refused(&req, EINVAL, "create \"%s\"", bad[i]);
+	}
+	for (size_t n = 32; n < 8000; n *= 3) {
+		create(&req, repeat('n', n));
+		put_member(&req, spare, 8 << 20);
+		refused(&req, EINVAL, "create, name of %zu characters", n);
+	}
+	create(&req, NULL);
+	put_member(&req, spare, 8 << 20);
+	refused(&req, EINVAL, "create without a name");
+	begin(&req, KVBLK_CMD_POOL_CREATE, 0);
+	put(&req, KVBLK_A_POOL_NAME, "newpool", 7);
+	put_member(&req, spare, 8 << 20);
+	refused(&req, EINVAL, "create, name without its NUL");
+	create(&req, pool);
+	put_member(&req, spare, 8 << 20);
+	refused(&req, EEXIST, "create a pool that is there");
+}
+
+/* Requests that name a pool, in which attribute, and whether they are dumps. */
+static const struct {
+	int cmd;
+	int attr;
+	int flags;
+	const char *what;
+} on_pools[] = {
+	{ KVBLK_CMD_POOL_DESTROY, KVBLK_A_POOL_NAME, 0, "destroy" },
+	{ KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, 0, "pool-get" },
+	{ KVBLK_CMD_MEMBER_ADD, KVBLK_A_MEMBER_POOL, 0, "add" },
+	{ KVBLK_CMD_MEMBER_REMOVE, KVBLK_A_MEMBER_POOL, 0, "remove" },
+	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, 0, "member-get" },
+	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, NLM_F_DUMP, "member dump" },
+	{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, 0, "stats-get" },
+};
+
+/* All but the pool's name that such a request needs. */
+static void put_rest(struct req *req, int cmd, int flags)
+{
+	if (cmd == KVBLK_CMD_MEMBER_ADD)
+		put_str(req, KVBLK_A_MEMBER_PATH, spare);
+	else if (cmd == KVBLK_CMD_MEMBER_REMOVE ||
+		 (cmd == KVBLK_CMD_MEMBER_GET && !flags))
+		put_str(req, KVBLK_A_MEMBER_NAME, member);
+}
+
+TEST(unknown_pools)
+{
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(on_pools) / sizeof(*on_pools); i++) {
+		int cmd = on_pools[i].cmd, attr = on_pools[i].attr;
+		int flags = on_pools[i].flags;
+		const char *what = on_pools[i].what;
+
+		begin(&req, cmd, flags);
+		put_str(&req, attr, "nosuchpool");
+		put_rest(&req, cmd, flags);
+		refused(&req, ENOENT, "%s, unknown pool", what);
+
+		begin(&req, cmd, flags);
+		put_str(&req, attr, "");
+		put_rest(&req, cmd, flags);
+		refused(&req, EINVAL, "%s, empty pool name", what);
+
+		begin(&req, cmd, flags);
+		put_str(&req, attr, repeat('p', 32));
+		put_rest(&req, cmd, flags);
+		refused(&req, EINVAL, "%s, too long a pool name", what);
+
+		begin(&req, cmd, flags);
+		put(&req, attr, pool, strlen(pool));
+		put_rest(&req, cmd, flags);
+		refused(&req, EINVAL, "%s, pool name without its NUL", what);
+
+		begin(&req, cmd, flags);
+		put(&req, attr, NULL, 0);
+		put_rest(&req, cmd, flags);
+		refused(&req, EINVAL, "%s, pool name of no bytes", what);
+
+		if (flags)
+			continue;
+		begin(&req, cmd, flags);
+		put_rest(&req, cmd, flags);
+		refused(&req, EINVAL, "%s without a pool", what);
+	}
+}
+
+TEST(member_names)
+{
+	static const int cmds[] = { KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET };
+	static struct req req;
+
+	settle();
+	for (int i = 0; i < 2; i++) {
+		begin(&req, cmds[i], 0);
+		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+		refused(&req, EINVAL, "no member named, command %d", cmds[i]);
+
+		begin(&req, cmds[i], 0);
+		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+		put_str(&req, KVBLK_A_MEMBER_NAME, "nosuchmember");
+		refused(&req, ENOENT, "unknown member, command %d", cmds[i]);
+
+		begin(&req, cmds[i], 0);
+		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+		put_str(&req, KVBLK_A_MEMBER_NAME, "");
+		refused(&req, EINVAL, "empty member name, command %d", cmds[i]);
+
+		begin(&req, cmds[i], 0);
+		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+		put_str(&req, KVBLK_A_MEMBER_NAME, repeat('m', 32));
+		refused(&req, EINVAL, "long member name, command %d", cmds[i]);
+
+		begin(&req, cmds[i], 0);
+		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+		put_u32(&req, KVBLK_A_MEMBER_NAME, 0x41414141);
+		refused(&req, EINVAL, "member name no string, command %d",
+			cmds[i]);
+	}
+}
+
+/* ---- devices ---- */
+
+/* Tries @path in both requests that take one. */
+static void bad_path(const char *path, int err, const char *what)
+{
+	static struct req req;
+
+	create(&req, "newpool");
+	put_member(&req, path, 0);
+	refused(&req, err, "create, %s", what);
+	add(&req, pool, path);
+	refused(&req, err, "add, %s", what);
+}
+
+TEST(paths)
+{
+	char path[160];
+
+	settle();
+	bad_path(NULL, EINVAL, "no path");
+	bad_path("", EINVAL, "empty path");
+	bad_path("/", EINVAL, "path without a last part");
+	bad_path("/dev/", EINVAL, "path that ends in a slash");
+	bad_path("/dev/nosuchdevice", ENOENT, "path of nothing");
+	bad_path("/dev", ENOTBLK, "directory");
+	bad_path("/dev/null", ENOTBLK, "character device");
+	bad_path("/proc/self/exe", ENOTBLK, "file");
+	snprintf(path, sizeof(path), "/dev/%.32s", repeat('x', 32));
+	bad_path(path, EINVAL, "last part of 32 characters");
+	snprintf(path, sizeof(path), "/dev/%.121s/x", repeat('/', 121));
+	ASSERT_EQ(strlen(path), 128, "test");
+	bad_path(path, EINVAL, "path of 128 characters");
+	bad_path(repeat('y', 4000), EINVAL, "path of 4000 characters");
+}
+
+TEST(segment_sizes)
+{
+	static const uint32_t bad[] = {
+		1, 4096, 1 << 20, 4 << 20, (8 << 20) - 1, (8 << 20) + 1,
+		9 << 20, 12 << 20, (1u << 30) + 1, 3u << 29, 1u << 31, -1u,
+	};
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		create(&req, "newpool");
+		put_member(&req, spare, bad[i]);
+		refused(&req, EINVAL, "create, segments of %u bytes", bad[i]);
+		add(&req, pool, spare);
+		put_u32(&req, KVBLK_A_MEMBER_SEGMENT_SIZE, bad[i]);
+		refused(&req, EINVAL, "add, segments of %u bytes", bad[i]);
+	}
+	add(&req, pool, spare);
+	put_u32(&req, KVBLK_A_MEMBER_SEGMENT_SIZE, 1 << 30);
+	refused(&req, EINVAL, "segments that the device is too small for");
+}
+
+TEST(members)
+{
+	static struct req req;
+	char path[64];
+
+	settle();
+	create(&req, "newpool");
+	refused(&req, EINVAL, "create without members");
+
+	create(&req, "newpool");
+	for (int i = 0; i < MEMBERS_MAX + 1; i++)
+		put_member(&req, spare, 0);
+	refused(&req, EINVAL, "create with 65 members");
+
+	create(&req, "newpool");
+	put_member(&req, spare, 0);
+	put_member(&req, spare, 0);
+	refused(&req, EEXIST, "create, a member twice");
+
+	create(&req, "newpool");
+	put_member(&req, spare, 0);
+	put_member(&req, "/dev/nosuchdevice", 0);
+	refused(&req, ENOENT, "create, the second member is not there");
+
+	snprintf(path, sizeof(path), "/dev/%s", member);
+	create(&req, "newpool");
+	put_member(&req, path, 0);
+	refused(&req, EBUSY, "create, the member is another pool's");
+	add(&req, pool, path);
+	refused(&req, EEXIST, "add a member that is there");
+}
+
+/* A device that is somebody else's is not taken without "format". */
+TEST(foreign_data)
+{
+	static char zero[4096] __attribute__((aligned(4096)));
+	static char data[4096] __attribute__((aligned(4096)));
+	static struct req req;
+	int fd;
+
+	fd = open(spare, O_RDWR | O_DIRECT);
+	ASSERT(fd >= 0, "%s: %s", spare, strerror(errno));
+	memset(data, 0x5a, sizeof(data));
+	ASSERT_EQ(pwrite(fd, data, sizeof(data), 0), sizeof(data), "%s", spare);
+	close(fd);
+	settle();
+	create(&req, "newpool");
+	put_member(&req, spare, 0);
+	refused(&req, ENOTEMPTY, "create on a device that holds data");
+	add(&req, pool, spare);
+	refused(&req, ENOTEMPTY, "add a device that holds data");
+	add(&req, pool, spare);
+	put_u32(&req, KVBLK_A_MEMBER_ADD_FLAGS, KVBLK_ADD_FLAG_FORCE);
+	refused(&req, ENOTEMPTY, "add a device that holds data by force");
+	fd = open(spare, O_RDWR | O_DIRECT);
+	ASSERT_EQ(pwrite(fd, zero, sizeof(zero), 0), sizeof(zero), "%s", spare);
+	close(fd);
+}
+
+/* ---- numbers ---- */
+
+TEST(flags)
+{
+	static struct req req;
+
+	settle();
+	for (int bit = 0; bit < 32; bit++) {
+		uint32_t flag = 1u << bit;
+
+		if (!(flag & POOL_STRICT_MASK)) {
+			create(&req, "newpool");
+			put_u32(&req, KVBLK_A_POOL_FLAGS, flag);
+			put_member(&req, spare, 0);
+			refused(&req, EINVAL, "create, flag %d", bit);
+		}
+		if (flag & ADD_MASK)
+			continue;
+		create(&req, "newpool");
+		put_u32(&req, KVBLK_A_POOL_ADD_FLAGS, flag);
+		put_member(&req, spare, 0);
+		refused(&req, EINVAL, "create, add flag %d", bit);
+		add(&req, pool, spare);
+		put_u32(&req, KVBLK_A_MEMBER_ADD_FLAGS, flag);
+		refused(&req, EINVAL, "add, add flag %d", bit);
+	}
+}
+
+TEST(index_slots)
+{
+	static const uint64_t bad[] = {
+		1, 63, (1ull << 36) + 1, 1ull << 37, 1ull << 60, 1ull << 63,
+		-1ull, -1ull / 32, -1ull / 20,
+	};
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		create(&req, "newpool");
+		put_u64(&req, KVBLK_A_POOL_INDEX_SLOTS, bad[i]);
+		put_member(&req, spare, 8 << 20);
+		refused(&req, EINVAL, "create, %llu index slots",
+			(unsigned long long)bad[i]);
+	}
+	/* allowed, but more than the machine has */
+	create(&req, "newpool");
+	put_u64(&req, KVBLK_A_POOL_INDEX_SLOTS, 1ull << 36);
+	put_member(&req, spare, 8 << 20);
+	refused(&req, ENOMEM, "create, an index of 2 TiB");
+}
+
+/* ---- the encoding ---- */
+
+/* Each attribute of a number, in each size but its own. */
+TEST(sizes)
+{
+	static const char bytes[64];
+	static struct req req;
+
+	settle();
+	for (size_t n = 0; n < 17; n++) {
+		if (n != 4) {
+			create(&req, "newpool");
+			put(&req, KVBLK_A_POOL_FLAGS, bytes, n);
+			put_member(&req, spare, 0);
+			refused(&req, EINVAL, "pool flags of %zu bytes", n);
+
+			create(&req, "newpool");
+			put(&req, KVBLK_A_POOL_ADD_FLAGS, bytes, n);
+			put_member(&req, spare, 0);
+			refused(&req, EINVAL, "add flags of %zu bytes", n);
+
+			add(&req, pool, spare);
+			put(&req, KVBLK_A_MEMBER_SEGMENT_SIZE, bytes, n);
+			refused(&req, EINVAL, "segment size of %zu bytes", n);
+
+			add(&req, pool, spare);
+			put(&req, KVBLK_A_MEMBER_ADD_FLAGS, bytes, n);
+			refused(&req, EINVAL, "add flags of %zu bytes", n);
+		}
+		if (n != 8) {
+			create(&req, "newpool");
+			put(&req, KVBLK_A_POOL_INDEX_SLOTS, bytes, n);
+			put_member(&req, spare, 0);
+			refused(&req, EINVAL, "index slots of %zu bytes", n);
+		}
+	}
+	begin(&req, KVBLK_CMD_POOL_DESTROY, 0);
+	put_str(&req, KVBLK_A_POOL_NAME, pool);
+	put_u32(&req, KVBLK_A_POOL_FORCE, 1);
+	refused(&req, ERANGE, "force with a value");
+}
+
+TEST(unknown_attributes)
+{
+	static const int cmds[] = {
+		KVBLK_CMD_POOL_CREATE, KVBLK_CMD_POOL_DESTROY,
+		KVBLK_CMD_POOL_GET, KVBLK_CMD_MEMBER_ADD,
+		KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET,
+		KVBLK_CMD_STATS_GET,
+	};
+	static const int types[] = { 0, 1, 63, 200, 0x1fff };
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < sizeof(cmds) / sizeof(*cmds); i++) {
+		for (size_t j = 0; j < sizeof(types) / sizeof(*types); j++) {
+			/* the one attribute of stats-get is number 1 */
+			if (cmds[i] == KVBLK_CMD_STATS_GET && types[j] == 1)
+				continue;
+			begin(&req, cmds[i], 0);
+			put_u32(&req, types[j], 0);
+			refused(&req, EINVAL, "command %d, attribute %d",
+				cmds[i], types[j]);
+		}
+	}
+	create(&req, "newpool");
+	put(&req, KVBLK_A_POOL_UUID, repeat('u', 16), 16);
+	put_member(&req, spare, 0);
+	refused(&req, EINVAL, "create, an attribute of replies");
+}
+
+TEST(nesting)
+{
+	static struct req req;
+	struct nlattr *attr;
+
+	settle();
+	create(&req, "newpool");
+	attr = nest(&req, KVBLK_A_POOL_MEMBER);
+	put_str(&req, KVBLK_A_MEMBER_PATH, spare);
+	nest_end(&req, attr);
+	attr->nla_type &= ~NLA_F_NESTED;
+	refused(&req, EINVAL, "member that is not flagged as a nest");
+
+	create(&req, "newpool");
+	put_str(&req, KVBLK_A_POOL_MEMBER | NLA_F_NESTED, spare);
+	refused(&req, EINVAL, "member that is a string");
+
+	create(&req, "newpool");
+	nest(&req, KVBLK_A_POOL_MEMBER);
+	refused(&req, EINVAL, "member with nothing in it");
+
+	create(&req, "newpool");
+	attr = nest(&req, KVBLK_A_POOL_MEMBER);
+	put_str(&req, KVBLK_A_MEMBER_PATH, spare);
+	put_str(&req, KVBLK_A_MEMBER_NAME, "name");
+	nest_end(&req, attr);
+	refused(&req, EINVAL, "member with an attribute that is not for it");
+
+	create(&req, "newpool");
+	attr = nest(&req, KVBLK_A_POOL_MEMBER);
+	put(&req, KVBLK_A_MEMBER_PATH, spare, strlen(spare));
+	nest_end(&req, attr);
+	refused(&req, EINVAL, "member whose path has no NUL");
+
+	create(&req, "newpool");
+	attr = nest(&req, KVBLK_A_POOL_MEMBER);
+	put_str(&req, KVBLK_A_MEMBER_PATH, spare);
+	((struct nlattr *)((char *)attr + NLA_HDRLEN))->nla_len = 4000;
+	nest_end(&req, attr);
+	refused(&req, EINVAL, "attribute longer than its nest");
+
+	create(&req, "newpool");
+	attr = put(&req, KVBLK_A_POOL_FLAGS, "\0\0\0", 4);
+	attr->nla_len = 4000;
+	refused(&req, EINVAL, "attribute longer than the message");
+
+	create(&req, "newpool");
+	attr = put(&req, KVBLK_A_POOL_FLAGS, "\0\0\0", 4);
+	attr->nla_len = 2;
+	refused(&req, EINVAL, "attribute shorter than its header");
+}
+
+/* ---- who may ---- */
+
+/* A request of each kind that would succeed for an administrator. */
+static void privileged(struct req *req, int i)
+{
+	switch (i) {
+	case 0:
+		create(req, "newpool");
+		put_u32(req, KVBLK_A_POOL_ADD_FLAGS, KVBLK_ADD_FLAG_FORMAT);
+		put_member(req, spare, 8 << 20);
+		return;
+	case 1:
+		begin(req, KVBLK_CMD_POOL_DESTROY, 0);
+		put_str(req, KVBLK_A_POOL_NAME, pool);
+		put(req, KVBLK_A_POOL_FORCE, NULL, 0);
+		return;
+	case 2:
+		add(req, pool, spare);
+		put_u32(req, KVBLK_A_MEMBER_ADD_FLAGS, KVBLK_ADD_FLAG_FORMAT);
+		return;
+	case 3:
+		begin(req, KVBLK_CMD_MEMBER_REMOVE, 0);
+		put_str(req, KVBLK_A_MEMBER_POOL, pool);
+		put_str(req, KVBLK_A_MEMBER_NAME, member);
+		return;
+	}
+}
+
+static void lower_all(void)
+{
+	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+		exit(KSFT_FAIL);
+}
+
+/* All capabilities but the one that counts. */
+static void lower_sys_admin(void)
+{
+	struct __user_cap_header_struct header = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[2];
+
+	if (syscall(SYS_capget, &header, data))
+		exit(KSFT_FAIL);
+	data[0].effective &= ~(1u << CAP_SYS_ADMIN);
+	data[0].permitted &= ~(1u << CAP_SYS_ADMIN);
+	if (syscall(SYS_capset, &header, data))
+		exit(KSFT_FAIL);
+}
+
+/* Root, but of a user namespace of his own. */
+static void lower_namespace(void)
+{
+	if (unshare(CLONE_NEWUSER))
+		exit(KSFT_SKIP);
+}
+
+/* As somebody less privileged: each request is refused, each question answered. */
+static void try_as(void (*lower)(void), bool old_socket, const char *who)
+{
+	static struct req req;
+	static struct answer answer;
+	int status;
+	pid_t pid;
+
+	settle();
+	fflush(stdout);
+	pid = fork();
+	ASSERT(pid >= 0, "fork: %s", strerror(errno));
+	if (!pid) {
+		int bad = 0;
+
+		lower();
+		if (!old_socket)
+			sock = open_socket();
+		for (int i = 0; i < 4; i++) {
+			privileged(&req, i);
+			talk(&req, &answer);
+			if (answer.err != EPERM || !answer.text[0]) {
+				printf("# %s, request %d: %s (%s)\n", who, i,
+				       strerror(answer.err), answer.text);
+				bad = 1;
+			}
+		}
+		begin(&req, KVBLK_CMD_POOL_GET, NLM_F_DUMP);
+		talk(&req, &answer);
+		bad |= answer.err || !answer.messages;
+		begin(&req, KVBLK_CMD_STATS_GET, 0);
+		put_str(&req, KVBLK_A_STATS_POOL, pool);
+		talk(&req, &answer);
+		bad |= answer.err || !answer.messages;
+		fflush(stdout);
+		_exit(bad ? KSFT_FAIL : KSFT_PASS);
+	}
+	ASSERT_EQ(waitpid(pid, &status, 0), pid, "waitpid");
+	if (WIFEXITED(status) && WEXITSTATUS(status) == KSFT_SKIP)
+		SKIP("%s can't be tried here", who);
+	EXPECT_EQ(status, 0, "%s", who);
+	take_picture(&after);
+	EXPECT(same_picture(&before, &after), "%s changed something", who);
+}
+
+TEST(nobody)
+{
+	try_as(lower_all, false, "nobody");
+}
+
+TEST(nobody_with_roots_socket)
+{
+	try_as(lower_all, true, "nobody with a socket of root's");
+}
+
+TEST(no_sys_admin)
+{
+	try_as(lower_sys_admin, false, "root without CAP_SYS_ADMIN");
+}
+
+TEST(root_of_a_namespace)
+{
+	try_as(lower_namespace, false, "root of a user namespace");
+}
+
+TEST(network_namespace)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	ASSERT(pid >= 0, "fork: %s", strerror(errno));
+	if (!pid) {
+		if (unshare(CLONE_NEWNET))
+			_exit(KSFT_FAIL);
+		_exit(find_family(open_socket()) ? KSFT_FAIL : KSFT_PASS);
+	}
+	ASSERT_EQ(waitpid(pid, &status, 0), pid, "waitpid");
+	EXPECT_EQ(status, 0, "the family shows in another network namespace");
+}
+
+/* ---- what is there is told ---- */
+
+/* A pool's node being open keeps it, as long as nobody forces. */
+TEST(busy_pool)
+{
+	static struct req req;
+	char node[80];
+	int fd;
+
+	settle();
+	snprintf(node, sizeof(node), "/dev/kvblk/%s/default", pool);
+	fd = open(node, O_RDWR);
+	ASSERT(fd >= 0, "%s: %s", node, strerror(errno));
+	begin(&req, KVBLK_CMD_POOL_DESTROY, 0);
+	put_str(&req, KVBLK_A_POOL_NAME, pool);
+	refused(&req, EBUSY, "destroy a pool whose node is open");
+	close(fd);
+}
+
+TEST(answers)
+{
+	static struct req req;
+	static struct answer one, all;
+	const struct nlattr *nested, *attr;
+
+	settle();
+	begin(&req, KVBLK_CMD_POOL_GET, 0);
+	put_str(&req, KVBLK_A_POOL_NAME, pool);
+	talk(&req, &one);
+	ASSERT_EQ(one.err, 0, "pool-get");
+	ASSERT_EQ(one.messages, 1, "pool-get");
+	for (int type = KVBLK_A_POOL_UUID; type <= KVBLK_A_POOL_MAX; type++)
+		EXPECT(find(one.reply, one.len, type), "pool attribute %d", type);
+
+	begin(&req, KVBLK_CMD_MEMBER_GET, 0);
+	put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+	put_str(&req, KVBLK_A_MEMBER_NAME, member);
+	talk(&req, &one);
+	ASSERT_EQ(one.err, 0, "member-get");
+	for (int type = KVBLK_A_MEMBER_POOL; type <= KVBLK_A_MEMBER_MAX; type++)
+		EXPECT(type == KVBLK_A_MEMBER_ADD_FLAGS ||
+		       find(one.reply, one.len, type),
+		       "member attribute %d", type);
+	begin(&req, KVBLK_CMD_MEMBER_GET, NLM_F_DUMP);
+	put_str(&req, KVBLK_A_MEMBER_POOL, pool);
+	talk(&req, &all);
+	EXPECT_EQ(all.messages, 1, "dump of the members of %s", pool);
+	forget_inflight(&one);
+	forget_inflight(&all);
+	EXPECT(same(&one, &all), "a dump and a question differ");
+
+	begin(&req, KVBLK_CMD_STATS_GET, 0);
+	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	talk(&req, &one);
+	ASSERT_EQ(one.err, 0, "stats-get");
+	nested = find(one.reply, one.len, KVBLK_A_STATS_COUNTERS);
+	ASSERT(nested, "no counters");
+	for (int type = KVBLK_A_COUNTER_PUTS; type <= KVBLK_A_COUNTER_MAX; type++) {
+		attr = find((const char *)nested + NLA_HDRLEN,
+			    nested->nla_len - NLA_HDRLEN, type);
+		EXPECT(attr && attr->nla_len == NLA_HDRLEN + 8, "counter %d", type);
+	}
+	nested = find(one.reply, one.len, KVBLK_A_STATS_LATENCY);
+	ASSERT(nested, "no latencies");
+	for (int type = KVBLK_A_LATENCY_PUT; type <= KVBLK_A_LATENCY_MAX; type++) {
+		attr = find((const char *)nested + NLA_HDRLEN,
+			    nested->nla_len - NLA_HDRLEN, type);
+		EXPECT(attr && (attr->nla_len - NLA_HDRLEN) % 8 == 0 &&
+		       attr->nla_len > NLA_HDRLEN, "latencies %d", type);
+	}
+}
+
+#define CHURN	"churn"		/* this pool comes and goes */
+
+/* Names of pools, and of members where there are any, in a dump's answer. */
+static size_t names(const struct answer *answer, int pool_type, int member_type,
+		    char *out, size_t size)
+{
+	const char *p = answer->reply;
+	size_t len = 0;
+	bool skip = false;
+
+	out[0] = '\0';
+	while (p < answer->reply + answer->len) {
+		const struct nlattr *attr = (const struct nlattr *)p;
+		const char *text = p + NLA_HDRLEN;
+
+		if (attr->nla_type == pool_type)
+			skip = !strcmp(text, CHURN);
+		if (!skip && (attr->nla_type == pool_type ||
+			      attr->nla_type == member_type))
+			len += snprintf(out + len, size - len, "%s%s",
+					attr->nla_type == pool_type ? " " : "/",
+					text);
+		p += NLA_ALIGN(attr->nla_len);
+	}
+	return len;
+}
+
+/* Dumps that take many parts tell of each pool and member once. */
+TEST(dumps)
+{
+	static const struct {
+		int cmd;
+		int pool_type;
+		int member_type;
+	} dumps[] = {
+		{ KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, -1 },
+		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, -1 },
+		{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME },
+	};
+	static char want[3][8192], got[8192];
+	static struct answer answer;
+	static struct req req;
+	unsigned int parts = 0;
+	int fd = open_socket();
+
+	/* the kernel makes its parts as large as the largest read so far */
+	recv_size = 4096;
+	for (int round = 0; round < 100; round++) {
+		for (int i = 0; i < 3; i++) {
+			char *text = round ? got : want[i];
+
+			begin(&req, dumps[i].cmd, NLM_F_DUMP);
+			talk_through(fd, &req, &answer);
+			EXPECT_EQ(answer.err, 0, "dump %d", i);
+			names(&answer, dumps[i].pool_type, dumps[i].member_type,
+			      text, sizeof(got));
+			EXPECT(!round || !strcmp(want[i], got), "dump %d:%s, not%s",
+			       i, got, want[i]);
+			if (answer.parts > parts)
+				parts = answer.parts;
+		}
+	}
+	recv_size = 1 << 15;
+	close(fd);
+	PASSED("up to %u parts", parts);
+}
+
+int main(int argc, char **argv)
+{
+	int rc;
+
+	if (argc < 4) {
+		fprintf(stderr, "usage: nl_input POOL MEMBER SPARE [TEST...]\n");
+		return KSFT_FAIL;
+	}
+	pool = argv[1];
+	member = argv[2];
+	spare = argv[3];
+	sock = open_socket();
+	family = find_family(sock);
+	if (!family) {
+		printf("# no netlink family %s\n", KVBLK_FAMILY_NAME);
+		return KSFT_SKIP;
+	}
+	rc = kv_run_tests(argc - 4, argv + 4);
+	printf("# %u requests refused\n", nr_refused);
+	return rc;
+}

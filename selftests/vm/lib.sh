@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# What the VM tests share; a test reads it first. Rule: whatever a function here sets up it also takes down when the test ends, in
+# reverse order, so that tests run in any order in one VM.
+set -Eeuo pipefail
+shopt -s extglob nullglob
+export DM_DISABLE_UDEV=1
+modules="/build/$(uname -r)"
+phase=${1:-1}
+configfs=/sys/kernel/config
+deferred=()
+why=
+
+# fail "why", skip "why": end the test; the reason becomes its last line of output
+fail() {
+	why=$1
+	exit 1
+}
+
+skip() {
+	why=$1
+	exit 4
+}
+
+# check COMMAND...: it must succeed
+check() {
+	"$@" || fail "failed: $*"
+}
+
+# refuse COMMAND...: it must fail
+refuse() {
+	! "$@" || fail "succeeded, should have failed: $*"
+}
+
+# defer "COMMAND": run it at the end of the test, last one first
+defer() {
+	deferred+=("$1")
+}
+
+# wait_for SECONDS COMMAND...: until it succeeds; slow kernels get more time
+wait_for() {
+	local limit=$(($1 * KVBLK_SLOW)) t0=$SECONDS
+	shift
+	until "$@"; do
+		((SECONDS - t0 < limit)) || fail "not within $limit s: $*"
+		sleep 0.1
+	done
+}
+
+at_exit() {
+	local rc=$? i
+	trap - ERR
+	set +e
+	for ((i = ${#deferred[@]} - 1; i >= 0; i--)); do
+		if ! eval "${deferred[i]}"; then
+			echo "cleanup failed: ${deferred[i]}"
+			[ $rc != 0 ] || { rc=1 why="cleanup failed: ${deferred[i]}"; }
+		fi
+	done
+	[ -z "$why" ] || echo "$why"
+	exit $rc
+}
+trap at_exit EXIT
+trap 'rc=$?; [ "$BASH_SUBSHELL" != 0 ] || why="line $LINENO: exit code $rc: $BASH_COMMAND"; exit $rc' ERR
+trap 'exit 143' TERM
+tmp=$(mktemp -d /tmp/test.XXXXXX)
+defer 'rm -rf "$tmp"'
+
+# kv_load [PARAMETER=VALUE...], kv_unload: the module of the running kernel
+# shellcheck disable=SC2120
+kv_load() {
+	[ -e "$modules/kvblk.ko" ] || skip "no kvblk.ko for $(uname -r)"
+	modinfo -F depends "$modules/kvblk.ko" | tr , '\n' | xargs -r modprobe -a
+	check insmod "$modules/kvblk.ko" "$@"
+	defer 'kv_unload'
+}
+
+# a request that goes on behind its answer holds the module
+kv_unload() {
+	local tries
+	for ((tries = 0; tries < 100 * KVBLK_SLOW; tries++)); do
+		[ -d /sys/module/kvblk ] || return 0
+		rmmod kvblk 2>/dev/null && return
+		sleep 0.1
+	done
+	rmmod kvblk
+}
+
+# Write "value" to the file; the error message names both.
+put() {
+	echo "$2" >"$1" || fail "cannot write $2 to $1"
+}
+
+# nullb_create NAME SIZE_MB [ATTRIBUTE=VALUE...]: /dev/NAME, keeps what is written unless memory_backed=0
+nullb_create() {
+	local name=$1 dir=$configfs/nullb/$1 size=$2 a
+	shift 2
+	modprobe null_blk nr_devices=0
+	check mkdir "$dir"
+	defer "nullb_remove $name"
+	for a in size="$size" memory_backed=1 discard=1 "$@"; do
+		put "$dir/${a%%=*}" "${a#*=}"
+	done
+	put "$dir/power" 1
+	wait_for 5 [ -b "/dev/$name" ]
+}
+
+nullb_remove() {
+	[ ! -d "$configfs/nullb/$1" ] || rmdir "$configfs/nullb/$1"
+}
+
+# nvmet_namespaces NAME: the block devices of a connected subsystem, in the order of their ids
+nvmet_namespaces() {
+	local b
+	for b in /sys/block/nvme+([0-9])n+([0-9]); do
+		[ "$(cat "$b/device/subsysnqn" 2>/dev/null)" != "$1" ] || echo "$(cat "$b/nsid") /dev/${b##*/}"
+	done | sort -n | cut -d' ' -f2
+}
+
+# nvmet_up TYPE ADDRESS NAME BACKING...: a target with one namespace for each backing block device, connected; the namespaces'
+# devices are in the array $namespaces. CONNECT_ARGS adds to nvme connect.
+nvmet_up() {
+	local type=$1 address=$2 name=$3 subsystem=$configfs/nvmet/subsystems/$3 port n=0 backing
+	shift 3
+	modprobe -a nvmet "nvmet-$type" "nvme-$type"
+	check mkdir "$subsystem"
+	defer "nvmet_down $name"
+	put "$subsystem/attr_allow_any_host" 1
+	for backing; do
+		n=$((n + 1))
+		mkdir "$subsystem/namespaces/$n"
+		put "$subsystem/namespaces/$n/device_path" "$backing"
+		put "$subsystem/namespaces/$n/enable" 1
+	done
+	n=1
+	while [ -d "$configfs/nvmet/ports/$n" ]; do n=$((n + 1)); done
+	port=$configfs/nvmet/ports/$n
+	mkdir "$port"
+	put "$port/addr_trtype" "$type"
+	put "$port/addr_adrfam" ipv4
+	put "$port/addr_traddr" "$address"
+	put "$port/addr_trsvcid" $((4419 + n))
+	check ln -s "$subsystem" "$port/subsystems/$name"
+	# shellcheck disable=SC2086 # several words
+	check nvme connect -t "$type" -a "$address" -s $((4419 + n)) -n "$name" ${CONNECT_ARGS-} >"$tmp/connect"
+	wait_for 10 nvmet_ready "$name" $#
+	mapfile -t namespaces < <(nvmet_namespaces "$name")
+}
+
+nvmet_ready() {
+	local devices
+	mapfile -t devices < <(nvmet_namespaces "$1")
+	[ ${#devices[@]} = "$2" ] && [ -b "${devices[0]}" ]
+}
+
+# nvmet_tcp_up NAME BACKING...: on 127.0.0.1
+nvmet_tcp_up() {
+	nvmet_up tcp 127.0.0.1 "$@"
+}
+
+# nvmet_rdma_up NAME BACKING...: over software RoCE on the VM's network card (header net=1)
+nvmet_rdma_up() {
+	if ! rdma link 2>/dev/null | grep -q rxe0; then
+		modprobe -qa virtio_net rdma_rxe
+		[ -d /sys/class/net/eth0 ] || skip "no network card, the test's header lacks net=1"
+		ip address replace 10.0.2.15/24 dev eth0
+		ip link set eth0 up
+		check rdma link add rxe0 type rxe netdev eth0
+		defer 'rdma link delete rxe0'
+	fi
+	nvmet_up rdma 10.0.2.15 "$@"
+}
+
+# nvmet_kill NAME: the target goes away under the host's feet; nvmet_revive NAME: it is back
+nvmet_kill() {
+	local link
+	for link in "$configfs"/nvmet/ports/*/subsystems/"$1"; do
+		basename "$(dirname "$(dirname "$link")")" >"/tmp/nvmet-port-$1"
+		check rm "$link"
+	done
+}
+
+nvmet_revive() {
+	check ln -s "$configfs/nvmet/subsystems/$1" "$configfs/nvmet/ports/$(cat "/tmp/nvmet-port-$1")/subsystems/$1"
+}
+
+# nvmet_down NAME: disconnect and remove the target
+nvmet_down() {
+	local subsystem=$configfs/nvmet/subsystems/$1 link port n
+	[ -d "$subsystem" ] || return 0
+	nvme disconnect -n "$1" >/dev/null || true
+	for link in "$configfs"/nvmet/ports/*/subsystems/"$1"; do
+		[ ! -e "$link" ] || rm "$link"
+	done
+	for port in "$configfs"/nvmet/ports/*; do
+		[ ! -d "$port" ] || [ -n "$(ls "$port/subsystems")" ] || rmdir "$port"
+	done
+	for n in "$subsystem"/namespaces/*; do
+		[ ! -d "$n" ] || { put "$n/enable" 0 && rmdir "$n"; }
+	done
+	rmdir "$subsystem"
+}
+
+dm_remove() {
+	[ ! -b "/dev/mapper/$1" ] || dmsetup remove --retry "$1"
+}
+
+# dm_create NAME DEVICE TARGET-LINE: /dev/mapper/NAME over DEVICE; in the line %s stands for the length in sectors
+dm_create() {
+	local line
+	# shellcheck disable=SC2059 # the caller's line is the format
+	line=$(printf "$3" "$(blockdev --getsz "$2")")
+	check dmsetup create "$1" --table "$line"
+	defer "dm_remove $1"
+}
+
+# dm_flakey NAME DEVICE: a device that passes all, until
+# dm_flakey_set NAME DEVICE UP DOWN [FEATURE...]: works UP seconds, fails for DOWN seconds, in turn (dm-flakey's features)
+dm_flakey() {
+	modprobe -q dm_flakey || true
+	dm_create "$1" "$2" "0 %s flakey $2 0 1 0"
+}
+
+dm_flakey_set() {
+	local name=$1 device=$2 up=$3 down=$4
+	shift 4
+	check dmsetup suspend --nolockfs "$name"
+	check dmsetup load "$name" --table "0 $(blockdev --getsz "$device") flakey $device 0 $up $down $# $*"
+	check dmsetup resume "$name"
+}
+
+# dm_logwrites NAME DEVICE LOG: what is written to NAME goes to DEVICE and, in order, to LOG; replay it with vm/replay-log
+dm_logwrites() {
+	modprobe -q dm_log_writes || true
+	dm_create "$1" "$2" "0 %s log-writes $2 $3"
+}
+
+dm_logwrites_mark() {
+	check dmsetup message "$1" 0 mark "$2"
+}
+
+# vm_disk N: the block device of the VM's drive N (header disks=)
+vm_disk() {
+	local block
+	for block in /sys/block/nvme+([0-9])n+([0-9]); do
+		if [ "$(tr -d ' ' 2>/dev/null <"$block/device/serial")" = "disk$1" ]; then
+			echo "/dev/${block##*/}"
+			return
+		fi
+	done
+	fail "no drive disk$1: see disks= in the test's header"
+}
+
+# vm_power_cut: from now on, within about a second, the VM is killed and the next phase booted (header phases=); goes on at once
+vm_power_cut() {
+	echo power-cut >&200
+}

@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# vm: timeout=30
+# The module loads, unloads and leaves nothing behind.
+. "${0%/*}/../lib.sh"
+
+kv_load
+check kv_unload
+for left in /dev/kvblk /sys/class/kvblk /sys/module/kvblk /sys/kernel/debug/kvblk; do
+	[ ! -e "$left" ] || fail "left behind: $left"
+done

@@ -1,0 +1,49 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=180
+# Bad requests of the netlink family get the errno its spec promises and a sentence, and change nothing; dumps in many parts are
+# complete while a pool comes and goes; events tell what happened.
+. "${0%/*}/pool.bash"
+
+# small_pool NAME DEVICE...: beside the pool of the test
+small_pool() {
+	check kvblk pool create "$1" --format --segment-size 8M "${@:2}"
+	defer "kvblk pool destroy $1"
+}
+
+churn() {
+	while [ ! -e "$tmp/stop" ]; do
+		kvblk pool create churn --format --segment-size 8M /dev/flash1
+		kvblk pool destroy churn
+	done
+}
+
+kv_load
+# each one of 8 segments of 8 MiB
+flash 20 68
+events_start
+pool_format /dev/flash0
+check nl_input $pool flash0 /dev/flash1
+
+small_pool a /dev/flash2
+small_pool z /dev/flash3
+small_pool many /dev/flash{4..19}
+expect "members of the pool many" "$(kvblk member list many | grep -c flash)" 16
+churn &
+churn=$!
+defer "touch $tmp/stop; wait $churn || true"
+check nl_input $pool flash0 /dev/flash1 dumps
+touch "$tmp/stop"
+check wait $churn
+
+# a request that is all right after so many that were not
+check kvblk member add $pool --format /dev/flash1
+wait_for 30 member_is flash1 up
+wait_for 10 event pool-up
+wait_for 10 event member-up
+check kvblk member remove $pool flash1
+wait_for 30 member_is flash1 gone
+wait_for 10 event member-down
+refuse kvblk pool show nosuchpool 2>"$tmp/refused"
+grep -q 'there is no pool of this name' "$tmp/refused" || fail "the kernel's sentence is not shown: $(cat "$tmp/refused")"
+no_failures

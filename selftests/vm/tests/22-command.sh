@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=180
+# The command against the module: nouns and verbs do what their help says, in text and in JSON, with exit codes for scripts; kvblkd
+# logs what happens, waits for the module and outlives it.
+. "${0%/*}/pool.bash"
+
+# json EXPRESSION COMMAND...: its JSON, as d, makes the expression true
+json() {
+	"${@:2}" -o json >"$tmp/json" || fail "exit code $?: ${*:2}"
+	python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' "$tmp/json" "$1" ||
+		fail "${*:2}: not $1: $(cat "$tmp/json")"
+}
+
+# code N PATTERN COMMAND...: exit code, and what it says
+code() {
+	local rc=0
+	"${@:3}" >"$tmp/out" 2>&1 || rc=$?
+	expect "exit code of ${*:3}" $rc "$1"
+	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
+}
+
+logged() {
+	grep -q -- "$1" "$tmp/log"
+}
+
+absent() {
+	! kvblk exists $pool "$1" >/dev/null
+}
+
+flash 3 200
+code 1 'modprobe kvblk' kvblk pool list
+/build/user/daemon/kvblkd 2>"$tmp/log" &
+daemon=$!
+defer "kill $daemon 2>/dev/null || true"
+wait_for 10 logged 'waiting for it'
+kv_load
+wait_for 10 logged 'no pools yet'
+
+json 'd == []' kvblk pool list
+json 'd["nr_members"] == 2' kvblk pool create $pool --format --strict --segment-size 16M --index-slots 5000 --member /dev/flash0 /dev/flash1
+defer pool_destroy
+wait_for 30 pool_is_up
+wait_for 10 logged "^kvblkd: pool-up: pool $pool"
+json 'len(d) == 1 and d[0]["name"] == "t"' kvblk pool list
+json 'd["strict"] and d["index_slots"] >= 5000 and len(d["members"]) == 2 and d["epoch"] == 1' kvblk pool show $pool
+json 'all(m["segment_size"] == 16 << 20 and m["state"] == "up" for m in d)' kvblk member list $pool
+code 1 'there is a pool' kvblk pool create $pool --format /dev/flash2
+code 1 'no pool' kvblk pool destroy absent
+
+head -c 3000000 /dev/urandom >"$tmp/block"
+json 'd["result"] == "stored" and d["length"] == 3000000 and not d["direct"]' \
+	kvblk put $pool a "$tmp/block" --caller-tag 7 --layout-tag 0x10 --priority 1 --parent root
+json 'd["result"] == "exists"' kvblk put $pool a "$tmp/block"
+code 1 'another length' kvblk put $pool a /etc/passwd
+check kvblk put $pool short "$tmp/block" --ttl 1
+check cmp "$tmp/block" <(kvblk get $pool a)
+json 'd["fetched"] == 1024 and d["length"] == 3000000 and d["caller_tag"].endswith("07")' \
+	kvblk get $pool --hex 61 "$tmp/part" --offset 1M --length 1K
+check cmp "$tmp/part" <(tail -c +1048577 "$tmp/block" | head -c 1024)
+json 'd == [{"key": "a", "present": True, "length": 3000000}]' kvblk exists $pool a
+code 3 'b *absent' kvblk exists $pool a b
+code 3 'no such block' kvblk get $pool b "$tmp/none"
+[ ! -e "$tmp/none" ] || fail "a miss made a file"
+wait_for 10 absent short
+json 'd == [{"key": "a", "removed": True}]' kvblk rm $pool a
+code 3 'no such block' kvblk rm $pool a
+
+json 'd[0]["counters"]["puts"] == 2 and d[0]["counters"]["deletes"] == 1 and sum(d[0]["latency"]["put"]["log2_buckets"]) > 0' kvblk stat $pool
+expect "lines of stat" "$(kvblk stat $pool --watch=0.2 --count 2 | wc -l)" 3
+expect "objects of stat" "$(kvblk stat --watch=0.2 --count 2 -o json | grep -c per_second)" 2
+kvblk events $pool --count 2 -o json >"$tmp/events.json" &
+wait_for 10 events_subscribed
+json 'd["added"]' kvblk member add $pool --format --segment-size 8M /dev/flash2
+wait_for 30 member_is flash2 up
+json 'd["removed"]' kvblk member remove $pool /dev/flash2
+check wait $!
+expect events "$(grep -oE '"event":"member-(up|down)"' "$tmp/events.json" | xargs)" 'event:member-up event:member-down'
+expect "events of a second" "$(kvblk events --seconds 0.2)" ""
+code 1 'initial network namespace' unshare -n kvblk pool list
+
+coproc holder { kv_blocks $node hold; }
+holder_pid=$!
+read -r _ <&"${holder[0]}"
+code 1 'node is open' kvblk pool destroy $pool
+json 'd["destroyed"]' kvblk pool destroy $pool --force
+wait_for 10 logged "^kvblkd: pool-down: pool $pool"
+kill "$holder_pid"
+wait "$holder_pid" 2>/dev/null || true
+kv_unload
+wait_for 10 logged 'was unloaded'
+kill $daemon
+check wait $daemon

@@ -1,0 +1,50 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=150
+# What an operator can see of a pool at work: tracepoints, latency histograms and the events of a pool that is full.
+. "${0%/*}/pool.bash"
+
+tracefs=/sys/kernel/tracing
+[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+kv_load
+flash 2 68
+events_start
+pool_format /dev/flash0 /dev/flash1
+put $tracefs/events/kvblk/enable 1
+defer "put $tracefs/events/kvblk/enable 0; echo >$tracefs/trace"
+
+blocks put 1 10 50000
+blocks get 1 10 50000
+blocks lookup 1 10 50000
+blocks delete 1 3 50000
+blocks get 1 3 50000
+put $tracefs/events/kvblk/enable 0
+
+# traced EVENT PATTERN COUNT: so many lines of the trace
+traced() {
+	expect "traced $1 with $2" "$(grep -cE " $1: .*$2" $tracefs/trace)" "$3"
+}
+
+traced kvblk_put 't: .*length=50000 res=50000 ' 10
+traced kvblk_get 't: .*length=50000 res=50000 ' 10
+traced kvblk_delete 't: .*res=0 ' 3
+traced kvblk_kill 't: ' 3
+traced kvblk_lookup 't: ' 10
+
+kvblk stat $pool -o json >"$tmp/stat"
+python3 - "$tmp/stat" <<-EOF || fail "histograms do not count what was done: $(cat "$tmp/stat")"
+	import json, sys
+	pool = json.load(open(sys.argv[1]))[0]
+	nr = {name: sum(hist["log2_buckets"]) for name, hist in pool["latency"].items()}
+	sys.exit(nr != {"put": 10, "get": 10, "delete": 3, "lookup": 10})
+EOF
+
+echo "-- a full pool"
+put $sysfs/reclaim_event_rate 0
+put $tracefs/events/kvblk/kvblk_reclaim/enable 1
+put $tracefs/events/kvblk/kvblk_segment/enable 1
+check kv_stress -m write -t 2 -k 4000 -l 400000 -b $((2 * 68 * 2 << 20)) $node
+wait_for 5 event low-space
+wait_for 5 event reclaim-rate
+grep -qE ' kvblk_reclaim: t: ' $tracefs/trace || fail "no reclaim in the trace"
+grep -qE ' kvblk_segment: t: ' $tracefs/trace || fail "no segment in the trace"

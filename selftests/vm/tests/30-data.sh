@@ -1,0 +1,32 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=150
+# Blocks of all lengths, alignments and scatters come back as they were put; also in a strict pool, and up to 64 MiB.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 2 384
+engines=(ioctl uring)
+# slow, and what the ioctl does the ring does too
+[ "$KVBLK_KERNEL" != debug ] || engines=(uring)
+for engine in "${engines[@]}"; do
+	echo "-- $engine"
+	pool_format /dev/flash0 /dev/flash1
+	check env "KV_ENGINE=$engine" kv_data $node
+	no_failures
+	more_than 100 get_direct
+	more_than 100 get_bounced
+	check pool_destroy
+done
+
+pool_create --format --strict --segment-size 8M /dev/flash0 /dev/flash1
+check kv_data $node sizes aligned_is_direct pieces mixed_pieces partial too_small
+no_failures
+expect get_direct "$(counter get_direct)" 0
+expect put_direct "$(counter put_direct)" 0
+check pool_destroy
+
+nullb_create large 1160
+pool_create --format --segment-size 128M /dev/large
+check kv_data $node info largest
+no_failures

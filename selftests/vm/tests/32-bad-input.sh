@@ -1,0 +1,14 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=60
+# Bad input of the data path gets the errno that the ABI promises, and changes nothing.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 1 80
+pool_format /dev/flash0
+check kv_input $node
+# the control block, two puts of "odd but good" and "longer structures"
+expect "puts stored" "$(counter puts)" 4
+expect "leased blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"leased_bytes": \([0-9]*\).*/\1/p')" 0
+no_failures

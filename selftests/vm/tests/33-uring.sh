@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=180
+# Operations of io_uring in all their forms, fixed buffers, registered memory; deadlines, cancel and exit while a member takes ten
+# seconds.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 2 200
+pool_format /dev/flash0
+check kv_uring $node inline_operations small_entries bad_commands fixed_buffers registered_memory bad_registrations ten_thousand
+no_failures
+expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
+check pool_destroy
+
+echo "-- a member that answers after 10 s"
+modprobe -q dm_delay || true
+dm_create slow /dev/flash1 "0 %s delay /dev/flash1 0 0"
+pool_format /dev/mapper/slow
+put $sysfs/suspect_ms 60000
+check kv_uring $node store
+check dmsetup suspend --nolockfs slow
+check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 10000"
+check dmsetup resume slow
+check kv_uring $node slow_hard_deadline slow_cancel slow_exit slow_unregister
+check dmsetup suspend --nolockfs slow
+check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 0"
+check dmsetup resume slow
+no_failures

@@ -1,0 +1,18 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=90
+# The library's examples, and the command's benchmark by io_uring, on a real pool.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 2 200
+pool_format /dev/flash0 /dev/flash1
+for example in put_get prefix queue; do
+	echo "-- $example"
+	check "/build/user/tools/lib/examples/$example" $pool
+done
+for op in put get exists; do
+	check kvblk bench $pool --op $op --size 100K --depth 8 --threads 2 --count 300
+done
+check kvblk bench $pool --op get --engine ioctl --size 100K --depth 8 --count 100
+no_failures

@@ -1,0 +1,34 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=100
+# Threads mix all operations while members come and go: every byte got is right, and afterwards the pool is as good as new.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 3 100
+pool_format /dev/flash0 /dev/flash1 /dev/flash2
+rounds=0
+while ((rounds < 6)); do
+	n=$((rounds % 3))
+	case $rounds in
+	0) stress_start -t 5 -d -n -k 3000 -l 100000 ;;
+	3)
+		stress_stop
+		export KV_ENGINE=uring
+		stress_start -t 5 -d -n -k 3000 -l 100000
+		;;
+	esac
+	check kvblk member remove $pool flash$n
+	wait_for 20 member_is flash$n gone
+	check kvblk member add $pool --format --segment-size 8M /dev/flash$n
+	wait_for 20 member_is flash$n up
+	rounds=$((rounds + 1))
+	kill -0 "$stress" 2>/dev/null || break
+done
+stress_stop
+echo "members went and came back $rounds times"
+no_failures
+blocks put 1 100 50000
+expect "puts after the stress" "$stored" 100
+blocks get 1 100 50000
+expect "gets after the stress" "$hits" 100

@@ -1,0 +1,94 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=120
+# Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
+# that does not answer.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 3 80
+pool_format /dev/flash0
+check kv_stall $node
+check env KV_ENGINE=uring kv_stall $node
+no_failures
+check kvblk pool destroy $pool
+
+# device_silent NAME: I/O to it is queued until device_answers
+device_silent() {
+	check dmsetup suspend --noflush --nolockfs "$1"
+}
+
+device_answers() {
+	[ ! -b "/dev/mapper/$1" ] || dmsetup resume "$1"
+}
+
+dm_create slow /dev/flash1 "0 %s linear /dev/flash1 0"
+defer 'device_answers slow'
+events_start
+
+# missed_epoch: a member that was silent while the pool's epoch moved on does not lose its blocks when it answers again
+missed_epoch() {
+	echo "-- an epoch that a silent member misses"
+	: >"$tmp/events"
+	put $sysfs/suspect_ms 500
+	blocks put 1 20 50000
+	device_silent slow
+	kv_blocks $node get 1 20 50000 &
+	wait_for 10 event member-suspect
+	check kvblk member remove $pool flash0
+	wait_for 10 member_is flash0 gone
+	device_answers slow
+	wait_for 10 event member-answers
+	wait $!
+	blocks get 1 20 50000
+	silent_had=$hits
+	sleep 1
+	crash_image /dev/mapper/slow /dev/flash2
+	check kvblk pool destroy $pool
+	crash_image /dev/flash2 /dev/mapper/slow
+	pool_create /dev/mapper/slow
+	blocks get 1 20 50000
+	expect "gets after the crash" "$hits" "$silent_had"
+	[ "$hits" -gt 0 ] || fail "the silent member had no block to lose"
+	check kvblk member add $pool --format /dev/flash0
+	wait_for 20 pool_is_up
+}
+
+for request in "pool create $pool --format --segment-size 8M /dev/mapper/slow" "member remove $pool flash0" "pool destroy $pool"; do
+	echo "-- a device that does not answer: $request"
+	: >"$tmp/events"
+	device_silent slow
+	start=$SECONDS
+	# shellcheck disable=SC2086 # several words
+	kvblk $request >"$tmp/answer" 2>&1 && fail "done, on a silent device"
+	cat "$tmp/answer"
+	grep -q "goes on" "$tmp/answer" || fail "another refusal"
+	((SECONDS - start <= 8 * KVBLK_SLOW)) || fail "answered after $((SECONDS - start)) s"
+	# a family that comes or goes needs generic netlink's lock
+	check timeout 10 kvblk pool list
+	! modinfo nbd >"$tmp/nbd" 2>&1 || check timeout 10 modprobe nbd
+	[ ! -d /sys/module/nbd ] || check timeout 10 modprobe -r nbd
+	device_answers slow
+	case $request in
+	"pool create"*)
+		wait_for 20 event pool-up
+		defer pool_destroy
+		check kvblk member add $pool --format /dev/flash0
+		wait_for 20 pool_is_up
+		;;
+	"member remove"*)
+		wait_for 20 member_is flash0 gone
+		check kvblk member add $pool --format /dev/flash0
+		wait_for 20 pool_is_up
+		missed_epoch
+		;;
+	*) wait_for 20 event pool-down; wait_for 20 [ ! -e $sysfs ] ;;
+	esac
+done
+
+echo "-- a request that fails in the end"
+device_silent slow
+refuse kvblk pool create $pool --format --index-slots 1 /dev/mapper/slow
+device_answers slow
+wait_for 20 event request-failed
+check dmsetup remove --retry slow

@@ -1,0 +1,8 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=150 net=1
+# Round trips over nvme-rdma; then one target dies under load: its blocks are misses at once, the other member is not delayed, and
+# when the target is back so are the blocks.
+. "${0%/*}/outage.bash"
+
+outage nvmet_rdma_up

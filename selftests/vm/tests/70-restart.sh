@@ -1,0 +1,102 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=100
+# A pool comes back warm: with all its blocks after a clean stop, without those deleted or expired. What a member held before it
+# was formatted again, or before it was away, is not served.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 2 120
+flash0=/dev/flash0 flash1=/dev/flash1
+pool_format $flash0 $flash1
+check kv_journal run -t 3 -n 12 -l 60000 $node "$tmp/journal"
+uuid=$(cat $sysfs/uuid 2>/dev/null || kvblk pool show $pool | awk '/^uuid/ { print $2 }')
+
+echo "-- a clean stop"
+for round in 1 2; do
+	check pool_destroy
+	[ ! -e $node ] || fail "the node is still there"
+	pool_create $flash1 $flash0
+	check kv_journal check -t 3 -p 100 $node "$tmp/journal"
+	no_failures
+done
+[ "$(kvblk pool show $pool | awk '/^uuid/ { print $2 }')" = "$uuid" ] || fail "the pool has another uuid"
+more_than 50 restored
+
+echo "-- it can be used as before"
+blocks put 1 100 50000
+expect "puts" "$stored" 100
+blocks get 1 100 50000
+expect "gets" "$hits" 100
+check pool_destroy
+
+echo "-- one member alone"
+pool_create $flash0
+blocks get 1 100 50000
+[ "$hits" -gt 10 ] && [ "$misses" -gt 10 ] || fail "with one of two members $hits of 100 blocks are hits"
+here=$hits
+echo "-- the other one comes later: deletes may have passed it by, so it comes back empty"
+check kvblk member add $pool $flash1
+wait_for 20 pool_is_up
+blocks get 1 100 50000
+expect "gets" "$hits" "$here"
+
+echo "-- a member is away while its blocks are put anew and deleted"
+blocks put 1 100 50000
+expect "puts of what was lost" "$stored" $((100 - here))
+check kvblk member remove $pool flash1
+wait_for 20 member_is flash1 gone
+blocks get 1 100 50000
+[ "$hits" -lt 100 ] || fail "a member that was removed had no block"
+here=$hits
+blocks put 1 100 50000 77
+expect "puts of what is away" "$stored" $((100 - here))
+blocks delete 1 100 50000
+expect "deletes" "$deleted" 100
+refuse kvblk member add $pool $flash1
+check kvblk member add $pool --format --segment-size 8M $flash1
+wait_for 20 member_is flash1 up
+blocks get 1 100 50000
+expect "deleted blocks that a member brought back" "$hits" 0
+check pool_destroy
+pool_create $flash0 $flash1
+blocks get 1 100 50000
+expect "deleted blocks after another restart" "$hits" 0
+
+echo "-- a member formatted again serves nothing of its former life, not even after a crash"
+blocks put 2000 200 50000
+expect "puts" "$stored" 200
+check pool_destroy
+pool_format $flash0 $flash1
+blocks get 2000 200 50000
+expect "blocks of a former life" "$hits" 0
+blocks put 3000 6 50000
+nullb_create copy0 120
+nullb_create copy1 120
+crash_image $flash0 /dev/copy0
+crash_image $flash1 /dev/copy1
+check pool_destroy
+pool_create --force /dev/copy0 /dev/copy1
+blocks get 2000 200 50000
+expect "blocks of a former life after a crash" "$hits" 0
+blocks get 3000 6 50000
+expect "blocks just put, after a crash" "$hits" 6
+
+echo "-- a copy of a member that is active is refused"
+refuse kvblk member add $pool $flash0
+refuse kvblk pool create other $flash0 $flash1
+blocks get 3000 6 50000
+expect "gets after the refusals" "$hits" 6
+
+echo "-- destroyed while its node is open"
+coproc holder { kv_blocks $node hold; }
+holder_pid=$!
+defer "kill $holder_pid 2>/dev/null; wait $holder_pid 2>/dev/null || true"
+read -r _ <&"${holder[0]}"
+refuse kvblk pool destroy $pool
+blocks get 3000 6 50000
+expect "gets after a refused destroy" "$hits" 6
+check kvblk pool destroy --force $pool
+[ ! -e $node ] || fail "the node is still there"
+kill "$holder_pid"
+wait "$holder_pid" 2>/dev/null || true

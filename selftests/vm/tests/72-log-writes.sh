@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=400 kernels=7.2,6.12
+# A run of puts, deletes and puts again, long enough for seals and reclaim, is recorded by dm-log-writes. Then the device is shown
+# to a new pool as it was after each flush and FUA write and after many others: with all that was written until then, and with half
+# of what no flush covers lost. Never a wrong block, one whose delete was acknowledged, or one that nobody put.
+. "${0%/*}/pool.bash"
+
+size=66 # eight segments, the least there can be
+# A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
+runs=("-e 30" "-e 100000 -h 4 -x 1")
+[ "$KVBLK_KERNEL" != debug ] || runs=("-e 100000")
+kv_load
+nullb_create data $size
+nullb_create log 1500
+dm_logwrites logged /dev/data /dev/log
+pool_format /dev/mapper/logged
+check kv_journal run -n 9 -k 60 -l 8000000 -m logged $node "$tmp/journal"
+more_than 0 segments_reclaimed
+more_than 0 segments_sealed
+check pool_destroy
+check dm_remove logged
+
+# check_boundary ENTRY ACKED KIND
+check_boundary() {
+	kvblk pool create --force $pool /dev/data >"$tmp/create" 2>&1 || {
+		# the first few write its table and its first superblock: it is no member yet
+		[ "$1" -le 8 ] && grep -q "holds other data" "$tmp/create" && return
+		cat "$tmp/create"
+		fail "entry $1 ($3, $2 batches acknowledged): the pool cannot be made"
+	}
+	wait_for 20 grep -qx up "$sysfs/members/data/state"
+	kv_journal check -a "$2" $node "$tmp/journal" >"$tmp/check" 2>&1 || {
+		cat "$tmp/check"
+		fail "entry $1 ($3, $2 batches acknowledged) leads to wrong blocks"
+	}
+	trace+=" $1:$(sed -n 's/.*read=\([0-9]*\).*/\1/p' "$tmp/check")"
+	kvblk pool destroy $pool || fail "entry $1: the pool cannot be destroyed"
+	imported=$((imported + 1))
+}
+
+for run in "${runs[@]}"; do
+	imported=0 tried=0 trace=
+	# shellcheck disable=SC2086 # several words
+	coproc replay { exec log_replay $run /dev/log /dev/data; }
+	replay_pid=$!
+	exec {from}<&"${replay[0]}" {to}>&"${replay[1]}"
+	while read -r entry acked kind <&"$from"; do
+		check_boundary "$entry" "$acked" "$kind"
+		tried=$((tried + 1))
+		echo >&"$to"
+	done
+	wait $replay_pid || fail "the log cannot be replayed"
+	exec {from}<&- {to}>&-
+	[ "$imported" -gt 10 ] || fail "only $imported of $tried crashes could be looked at"
+	echo "blocks that came back, by entry:$trace"
+	echo "$tried crashes ($run) looked at, $imported of them with a pool; the last: $(cat "$tmp/check")"
+done

@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=100
+# A reader who writes to his buffer during gets loses nobody's blocks; a writer who puts records, summaries and superblocks into his
+# payload gets nothing accepted, not even after a crash that destroys the real header in front of them. Neither causes an alarm.
+. "${0%/*}/pool.bash"
+
+kv_load
+nullb_create flash0 100
+nullb_create copy 100
+nullb_create copy2 100
+events_start
+pool_format /dev/flash0
+
+check kv_hostile scribble $node
+no_failures
+echo "rereads: $(counter rereads)"
+
+check kv_hostile forge $node /dev/flash0
+no_failures
+crash_image /dev/flash0 /dev/copy
+crash_image /dev/flash0 /dev/copy2
+check pool_destroy
+
+echo "-- after a crash"
+pool_create --force /dev/copy
+check kv_hostile verify $node
+no_failures
+! event checksum || fail "a false alarm"
+check pool_destroy
+
+echo "-- after a clean stop"
+pool_create /dev/copy
+check kv_hostile verify $node
+no_failures
+check pool_destroy
+
+echo "-- after a crash that took the real headers"
+check kv_hostile wipe /dev/copy2
+pool_create --force /dev/copy2
+check kv_hostile verify $node wiped
+check pool_destroy
+pool_create --force /dev/copy2
+check kv_hostile verify $node wiped

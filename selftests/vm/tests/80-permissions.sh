@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=60
+# A runtime needs no root but the node's group; without it there is no way in, and nobody but root administers.
+. "${0%/*}/pool.bash"
+nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
+member=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all)
+
+kv_load
+flash 1 200
+pool_format /dev/flash0
+expect "mode of the node" "$(stat -c %a $node)" 660
+expect "owner of the node" "$(stat -c %u:%g $node)" 0:0
+[ -c $node ] || fail "$node is no character device"
+expect "mode of the directory" "$(stat -c %a /dev/kvblk)" 755
+refuse "${nobody[@]}" kv_blocks $node put 1 1 1000
+
+# what the udev rule does
+grep -q 'GROUP="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule names no group kvblk"
+grep -q 'MODE="0660"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule does not set 0660"
+grep -q 'SUBSYSTEM=="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule is not for kvblk"
+expect "subsystem that the rule matches" "$(basename "$(readlink -f $sysfs/subsystem)")" kvblk
+check chgrp 4242 $node
+
+check "${member[@]}" kv_data $node sizes pieces batch_of_1024 dedupe
+refuse "${nobody[@]}" kv_blocks $node put 1 1 1000
+chmod 440 $node
+refuse "${nobody[@]}" kv_blocks $node get 1 1 1000
+chmod 660 $node
+
+refuse "${member[@]}" kvblk pool destroy $pool
+refuse "${member[@]}" kvblk member remove $pool flash0
+refuse "${member[@]}" sh -c "echo 5 >$sysfs/suspect_ms"
+check "${member[@]}" kvblk pool list
+check "${member[@]}" kv_blocks $node put 1 5 1000
+no_failures

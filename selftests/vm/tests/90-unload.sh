@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=100
+# A module that was used and is unloaded leaves nothing: no node, class, netlink family, cache, workqueue, thread or claimed device.
+# While it is in use it stays.
+. "${0%/*}/pool.bash"
+
+# state: what the module makes, and what it takes from the kernel
+state() {
+	{
+		genl ctrl list | grep -i kvblk
+		find /sys/kernel/slab /sys/bus/workqueue/devices /sys/class /sys/kernel/debug /sys/devices/virtual \
+			-maxdepth 1 -iname '*kvblk*'
+		find /dev -path '/dev/kvblk*'
+		grep -i kvblk /proc/devices /proc/slabinfo /proc/modules
+		cat /proc/[0-9]*/comm | grep -i '^kvblk'
+	} 2>/dev/null || true
+}
+
+memory() {
+	awk '/^(Slab|Percpu|VmallocUsed|MemFree|Buffers|Cached)/ { print $1, $2 }' /proc/meminfo | tr '\n' ' '
+}
+
+# devices that are made here must not count as a difference
+flash 2 100
+state >"$tmp/before"
+[ ! -s "$tmp/before" ] || fail "there is something of kvblk before it is loaded: $(cat "$tmp/before")"
+for round in 1 2 3; do
+	check insmod "$modules/kvblk.ko"
+	pool_format /dev/flash0 /dev/flash1
+	check kv_stress -n -s 2 -t 3 $node
+	[ "$(state | wc -l)" -gt 2 ] || fail "a module in use is not seen: this test looks at the wrong places"
+	if [ $round = 1 ]; then
+		coproc holder { kv_blocks $node hold; }
+		holder_pid=$!
+		read -r _ <&"${holder[0]}"
+		refuse rmmod kvblk
+		[ -c $node ] || fail "a refused unload took the node away"
+		check kv_blocks $node put 1 10 1000
+		kill "$holder_pid"
+		wait "$holder_pid" 2>/dev/null || true
+	fi
+	[ $round = 3 ] || check kvblk pool destroy $pool
+	# round 3: a pool that nobody uses does not keep the module, or is told to
+	if ! rmmod kvblk 2>"$tmp/rmmod"; then
+		[ $round = 3 ] || fail "rmmod: $(cat "$tmp/rmmod")"
+		check kvblk pool destroy $pool
+		check rmmod kvblk
+	fi
+	state >"$tmp/after"
+	[ ! -s "$tmp/after" ] || fail "left behind: $(cat "$tmp/after")"
+	# nobody claims the devices any more
+	check python3 -c 'import os; [os.close(os.open(d, os.O_RDWR | os.O_EXCL)) for d in ("/dev/flash0", "/dev/flash1")]'
+	echo "round $round: $(memory)"
+done

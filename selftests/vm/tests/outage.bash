@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# A pool of two targets, one of which dies and comes back, over any transport.
+. "${BASH_SOURCE[0]%/*}/pool.bash"
+
+# outage NVMET_UP
+outage() {
+	local quick=$((1500 * KVBLK_SLOW)) here gone
+	kv_load
+	flash 2 200
+	export CONNECT_ARGS="--reconnect-delay=1 --ctrl-loss-tmo=600"
+	"$1" left /dev/flash0
+	left=${namespaces[0]}
+	"$1" right /dev/flash1
+	right=${namespaces[0]}
+	events_start
+	pool_format "$left" "$right"
+	check kv_data "$node" sizes pieces partial too_small mixed_batch dedupe
+	no_failures
+
+	# long for a busy test machine, short beside the 600 s of the host's reconnecting
+	put "$sysfs/suspect_ms" $((2000 * KVBLK_SLOW))
+	blocks put 1 100 60000
+	expect "puts" "$stored" 100
+	stress_start -e -n -t 3 -k 300 -l 60000
+	blocks get 1 100 60000
+	expect "gets before the outage" "$hits" 100
+	check nvmet_kill right
+	wait_for 20 event member-suspect
+	blocks get 1 100 60000
+	here=$hits gone=$misses
+	[ "$here" -gt 20 ] && [ "$gone" -gt 20 ] || fail "with one of two members silent $here of 100 blocks are hits"
+	[ "$slowest" -lt $quick ] || fail "gets took $slowest ms with one member silent, the limit is $quick"
+	blocks lookup 1 100 60000
+	expect "lookups of what the other member has" "$present" "$here"
+	blocks put 500 60 60000
+	expect "puts while one member is silent" "$stored" 60
+	[ "$slowest" -lt $quick ] || fail "puts took $slowest ms with one member silent, the limit is $quick"
+	blocks get 500 60 60000
+	expect "gets of them" "$hits" 60
+
+	check nvmet_revive right
+	wait_for 40 event member-answers
+	wait_for 20 pool_is_up
+	blocks get 1 100 60000
+	expect "gets after the outage" "$hits" 100
+	blocks put 1000 100 60000
+	expect "puts after the outage" "$stored" 100
+	blocks get 1000 100 60000
+	expect "gets of them" "$hits" 100
+	stress_stop
+
+	echo "-- gone for good"
+	rm -f "$tmp/events.old"
+	check nvme disconnect -n right
+	wait_for 20 event member-dead
+	blocks get 1 100 60000
+	[ "$slowest" -lt $quick ] || fail "gets took $slowest ms with one member dead, the limit is $quick"
+	blocks put 2000 50 60000
+	expect "puts with one member dead" "$stored" 50
+	check kvblk member remove $pool "${right#/dev/}"
+	wait_for 20 member_is "${right#/dev/}" gone
+}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# Pools for the tests: made, watched and taken down. Not a test itself: it is not executable.
+. "${BASH_SOURCE[0]%/*}/../lib.sh"
+PATH=/build/user/selftests/.bin:$PATH
+pool=t
+node=/dev/kvblk/$pool/default
+sysfs=/sys/class/kvblk/$pool
+# what kv_blocks tells, see blocks()
+stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 bytes=0 slowest=0 took=0 bad=0 present=0
+
+# flash COUNT MB: memory-backed devices /dev/flash0, ...
+flash() {
+	local i
+	for ((i = 0; i < $1; i++)); do
+		nullb_create "flash$i" "$2"
+	done
+}
+
+# pool_create [OPTION...] DEVICE...: returns when all members serve; the pool is taken down at the end of the test
+pool_create() {
+	check kvblk pool create "$pool" "$@"
+	defer pool_destroy
+	wait_for 30 pool_is_up
+}
+
+# pool_format DEVICE...: a new pool of small segments
+pool_format() {
+	pool_create --format --segment-size 8M "$@"
+}
+
+pool_destroy() {
+	[ ! -d "$sysfs" ] || kvblk pool destroy "$pool"
+}
+
+# member_states: a line "NAME STATE" for each member
+member_states() {
+	kvblk member list "$pool" | awk 'NR > 1 { print $2, $3 }'
+}
+
+pool_is_up() {
+	local states
+	states=$(member_states) && [ -n "$states" ] && ! grep -qv ' up$' <<<"$states"
+}
+
+# member_is NAME STATE; STATE gone: it is no member
+member_is() {
+	local state
+	state=$(member_states | awk -v name="$1" '$1 == name { print $2 }')
+	[ "${state:-gone}" = "$2" ]
+}
+
+# counter NAME: of the pool
+counter() {
+	kvblk stat "$pool" -o json | sed -n "s/^ *\"$1\": \([0-9]*\),\{0,1\}$/\1/p" | grep .
+}
+
+# no_failures: nothing that a healthy pool does not count
+no_failures() {
+	local name value
+	for name in checksum_failures read_errors write_errors put_errors; do
+		value=$(counter $name)
+		[ "$value" = 0 ] || fail "$name is $value, and no device failed"
+	done
+}
+
+# more_than NUMBER NAME: the counter NAME is more
+more_than() {
+	local value
+	value=$(counter "$2")
+	[ "$value" -gt "$1" ] || fail "$2 is $value, should be more than $1"
+}
+
+# blocks VERB FIRST COUNT LEN [TAG]: kv_blocks; its findings become variables: $stored, $hits, $misses, $slowest, ...
+blocks() {
+	local verb=$1 line
+	shift
+	line=$(kv_blocks "$node" "$verb" "$@") || fail "kv_blocks $verb $*: $line"
+	echo "$verb $*: $line"
+	eval "$line"
+}
+
+# expect WHAT ACTUAL WANTED
+expect() {
+	[ "$2" = "$3" ] || fail "$1: $2, should be $3"
+}
+
+# events_start: from now on the pool's events are in $tmp/events
+events_start() {
+	kvblk events "$pool" >"$tmp/events" &
+	defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true"
+	wait_for 10 events_subscribed
+}
+
+events_subscribed() {
+	# Eth 16 is generic netlink; a listener has a bit in Groups
+	awk '$2 == 16 && $4 != "00000000" { found = 1 } END { exit !found }' /proc/net/netlink
+}
+
+# event NAME: it has come
+event() {
+	grep -qw -- "$1" "$tmp/events"
+}
+
+# stress_start [OPTION...]: kv_stress in the background until stress_stop
+stress_start() {
+	rm -f "$tmp/stop"
+	# the commands of the test itself must not starve beside it
+	nice -n 15 kv_stress -f "$tmp/stop" -s 1000 "$@" "$node" >"$tmp/stress" 2>&1 &
+	stress=$!
+	defer "kill $stress 2>/dev/null; wait $stress 2>/dev/null || true"
+}
+
+# stress_stop: all that it got must have been right
+stress_stop() {
+	local rc=0
+	touch "$tmp/stop"
+	wait "$stress" || rc=$?
+	cat "$tmp/stress"
+	[ $rc = 0 ] || fail "kv_stress found errors (exit code $rc)"
+}
+
+# crash_image DEVICE COPY: what a power cut would leave at this moment, while the pool goes on
+crash_image() {
+	check dd if="$1" of="$2" bs=1M iflag=direct oflag=direct status=none
+}

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+# How user space is built: for tools/Makefile and daemon/Makefile, which set
+# top (the tree's root, absolute). O=DIR builds there instead of in the tree.
+
+VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' $(top)/dkms.conf)
+VERSION := $(or $(VERSION),0.1)
+SOVERSION := 0
+
+PKG_CONFIG ?= pkg-config
+libnl_cflags := $(or $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 2>/dev/null),-I/usr/include/libnl3)
+libnl_libs := -lnl-genl-3 -lnl-3
+liburing_libs := -luring
+
+prefix ?= /usr
+bindir ?= $(prefix)/bin
+sbindir ?= $(prefix)/sbin
+# Debian's multiarch directory where there is one
+multiarch := $(shell $(CC) -print-multiarch 2>/dev/null)
+libdir ?= $(prefix)/lib$(if $(multiarch),/$(multiarch))
+includedir ?= $(prefix)/include
+mandir ?= $(prefix)/share/man
+completiondir ?= $(prefix)/share/bash-completion/completions
+
+CFLAGS ?= -O2 -g
+warnings := -Wall -Wextra -Werror
+flags = -std=gnu11 $(warnings) -D_GNU_SOURCE= -DKVBLK_VERSION='"$(VERSION)"' \
+	-I$(top)/uapi -pthread -MMD -MP $(CPPFLAGS) $(CFLAGS)

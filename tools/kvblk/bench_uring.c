@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The engine of io_uring: a queue of the library's, always as deep as it may be.
+ * It is made with a thread's first operation, for it belongs to the thread that
+ * makes it; another one may have filled the pool.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "bench.h"
+
+struct bench_queue {
+	struct kvblk *kv;
+	struct kvblk_queue *queue;
+	pthread_t thread;	/* its */
+	unsigned int depth;
+	struct kvblk_result results[];
+};
+
+static int uring_create(struct kvblk *kv, unsigned int depth,
+			struct bench_queue **queue)
+{
+	struct bench_queue *q;
+
+	q = calloc(1, sizeof(*q) + depth * sizeof(q->results[0]));
+	if (!q)
+		return -ENOMEM;
+	q->kv = kv;
+	q->depth = depth;
+	*queue = q;
+	return 0;
+}
+
+static void uring_destroy(struct bench_queue *queue)
+{
+	kvblk_queue_destroy(queue->queue);
+	free(queue);
+}
+
+static int uring_start(struct bench_queue *queue, const struct kvblk_op *op)
+{
+	int err = 0;
+
+	if (queue->queue && !pthread_equal(queue->thread, pthread_self())) {
+		kvblk_queue_destroy(queue->queue);
+		queue->queue = NULL;
+	}
+	if (!queue->queue) {
+		queue->thread = pthread_self();
+		err = kvblk_queue_create(queue->kv, queue->depth, 0, &queue->queue);
+	}
+	return err ? err : kvblk_queue_add(queue->queue, op);
+}
+
+static int uring_reap(struct bench_queue *queue,
+		      const struct kvblk_result **results)
+{
+	*results = queue->results;
+	return kvblk_queue_wait(queue->queue, queue->results, queue->depth, 1, -1);
+}
+
+const struct bench_engine bench_uring = {
+	.name = "uring",
+	.create = uring_create,
+	.destroy = uring_destroy,
+	.start = uring_start,
+	.reap = uring_reap,
+};

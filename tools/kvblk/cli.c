@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+/* What all nouns share: options, keys, messages, output. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+#define MODULE_HINT	"is the module loaded? try: modprobe kvblk"
+
+static void print_verbs(FILE *to, const struct cli_verb *verbs, const char *noun,
+			const char *example)
+{
+	fprintf(to, "Usage: %s VERB [OPTION...] [ARGUMENT...]\n\n", noun);
+	for (; verbs->name; verbs++)
+		fprintf(to, "  %-10s %s\n", verbs->name, verbs->summary);
+	fprintf(to, "\n\"%s VERB --help\" tells a verb's options.\n\n%s", noun,
+		example);
+}
+
+int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
+		 char **argv)
+{
+	const struct cli_verb *verb;
+	char name[64];
+
+	if (argc < 2) {
+		fprintf(stderr, "%s: what to do? Give a verb.\n\n", argv[0]);
+		print_verbs(stderr, verbs, argv[0], example);
+		return CLI_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-?") ||
+	    !strcmp(argv[1], "-h")) {
+		print_verbs(stdout, verbs, argv[0], example);
+		return cli_flush();
+	}
+	for (verb = verbs; verb->name; verb++) {
+		if (strcmp(verb->name, argv[1]) != 0)
+			continue;
+		snprintf(name, sizeof(name), "%s %s", argv[0], verb->name);
+		argv[1] = name;
+		return verb->run(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "%s: there is no \"%s\"; see \"%s --help\"\n", argv[0],
+		argv[1], argv[0]);
+	return CLI_USAGE;
+}
+
+static error_t parse_output(int key, char *arg, struct argp_state *state)
+{
+	bool *json = state->input;
+
+	if (key != 'o')
+		return ARGP_ERR_UNKNOWN;
+	if (!strcmp(arg, "json"))
+		*json = true;
+	else if (!strcmp(arg, "text"))
+		*json = false;
+	else
+		cli_usage(state, "-o %s: the formats are json and text", arg);
+	return 0;
+}
+
+static const struct argp_option output_options[] = {
+	{ "output", 'o', "FORMAT", 0, "json, or text (the default)", 0 },
+	{ 0 },
+};
+
+const struct argp cli_output_argp = {
+	.options = output_options,
+	.parser = parse_output,
+};
+
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+	error_t err;
+
+	argp_err_exit_status = CLI_USAGE;
+	err = argp_parse(argp, argc, argv, 0, NULL, input);
+	if (err) {
+		cli_fail("%s", strerror(err));
+		exit(CLI_ERROR);
+	}
+}
+
+void cli_usage(const struct argp_state *state, const char *format, ...)
+{
+	char text[512];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	argp_error(state, "%s", text);
+	exit(CLI_USAGE);
+}
+
+static bool parse_number(const char *text, bool suffixes, uint64_t *value)
+{
+	static const char letters[] = "KMGT";
+	bool hex = text[0] == '0' && tolower((unsigned char)text[1]) == 'x';
+	const char *letter;
+	char *end;
+
+	/* strtoull() would take a sign and blanks */
+	if (!isdigit((unsigned char)*text))
+		return false;
+	errno = 0;
+	*value = strtoull(text, &end, hex ? 16 : 10);
+	if (errno)
+		return false;
+	if (suffixes && *end) {
+		letter = strchr(letters, toupper((unsigned char)*end));
+		if (!letter)
+			return false;
+		for (ptrdiff_t i = letter - letters; i >= 0; i--) {
+			if (__builtin_mul_overflow(*value, 1024u, value))
+				return false;
+		}
+		end++;
+		if (!strcmp(end, "iB") || !strcmp(end, "B"))
+			end += strlen(end);
+	}
+	return !*end;
+}
+
+uint64_t cli_number(const struct argp_state *state, const char *what,
+		    const char *text, uint64_t min, uint64_t max)
+{
+	uint64_t value = 0;
+
+	if (!parse_number(text, false, &value) || value < min || value > max)
+		cli_usage(state,
+			   "%s %s: must be a number from %llu to %llu", what,
+			   text, (unsigned long long)min,
+			   (unsigned long long)max);
+	return value;
+}
+
+uint64_t cli_size(const struct argp_state *state, const char *what,
+		  const char *text, uint64_t min, uint64_t max)
+{
+	char low[32], high[32];
+	uint64_t value = 0;
+
+	if (!parse_number(text, true, &value) || value < min || value > max)
+		cli_usage(state,
+			   "%s %s: must be a size from %s to %s, like 4096, 640K or 2M",
+			   what, text, cli_format_bytes(min, low, sizeof(low)),
+			   cli_format_bytes(max, high, sizeof(high)));
+	return value;
+}
+
+double cli_real(const struct argp_state *state, const char *what,
+		const char *text, double min, double max)
+{
+	char *end = NULL;
+	double value = 0;
+
+	errno = 0;
+	if (isdigit((unsigned char)*text) || *text == '.')
+		value = strtod(text, &end);
+	/* not "<": a NaN must not pass */
+	if (!end || end == text || *end || errno ||
+	    !(value >= min && value <= max))
+		cli_usage(state, "%s %s: must be a number from %g to %g", what,
+			   text, min, max);
+	return value;
+}
+
+void cli_check_pool_name(const struct argp_state *state, const char *name)
+{
+	size_t len = strlen(name);
+	size_t plain = strspn(name, "abcdefghijklmnopqrstuvwxyz"
+				    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
+
+	if (!len || len >= sizeof(((struct kvblk_info *)0)->pool_name) ||
+	    plain != len || name[0] == '.' || name[0] == '-')
+		cli_usage(state,
+			   "pool name \"%s\": must be 1 to 31 letters, digits, '-', '_' or '.', and begin with none of '-' and '.'",
+			   name);
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return -1;
+}
+
+void cli_key(const struct argp_state *state, const char *text, bool hex,
+	     struct cli_key *key)
+{
+	size_t len = strlen(text);
+
+	key->text = text;
+	key->len = hex ? len / 2 : len;
+	if (hex && len % 2)
+		cli_usage(state, "key %s: an odd number of hex digits", text);
+	if (!key->len || key->len > KVBLK_KEY_MAX)
+		cli_usage(state, "key \"%.40s%s\": must have 1 to %d bytes",
+			   text, len > 40 ? "..." : "", KVBLK_KEY_MAX);
+	if (!hex) {
+		memcpy(key->bytes, text, len);
+		return;
+	}
+	for (size_t i = 0; i < key->len; i++) {
+		int high = hex_digit(text[2 * i]);
+		int low = hex_digit(text[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			cli_usage(state, "key %s: not hex digits", text);
+		key->bytes[i] = (unsigned char)(high << 4 | low);
+	}
+}
+
+int cli_fail(const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	fputs("kvblk: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return CLI_ERROR;
+}
+
+int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject)
+{
+	const char *message = kvblk_admin_message(admin);
+
+	if (*message)
+		return cli_fail("%s: %s", subject, message);
+	if (err == -EPERM || err == -EACCES)
+		return cli_fail("%s: this needs CAP_SYS_ADMIN; run it as root",
+				subject);
+	return cli_fail("%s: %s", subject, strerror(-err));
+}
+
+int cli_open_pool(const char *pool, struct kvblk **kv)
+{
+	int err = kvblk_open(pool, kv);
+
+	switch (err) {
+	case 0:
+		return CLI_OK;
+	case -ENOENT:
+	case -ENOTDIR:
+		if (access("/dev/kvblk", F_OK) && access("/sys/module/kvblk", F_OK))
+			return cli_fail("no pool %s: there is no kvblk on this host; "
+					MODULE_HINT, pool);
+		return cli_fail("no pool %s; see: kvblk pool list", pool);
+	case -EACCES:
+	case -EPERM:
+		return cli_fail("pool %s: no right to open its device node; run as root, or join its group (usermod -aG kvblk USER, then log in again)",
+				pool);
+	case -ENXIO:
+	case -ENODEV:
+		return cli_fail("pool %s: is just being destroyed; see: kvblk pool list",
+				pool);
+	default:
+		return cli_fail("pool %s: %s", pool, kvblk_strerror(err));
+	}
+}
+
+int cli_no_family(void)
+{
+	if (!access("/sys/module/kvblk", F_OK))
+		return cli_fail("the module answers in the initial network namespace only; leave the container, or run it with the host's network");
+	return cli_fail("the kernel has no netlink family \"kvblk\": "
+			MODULE_HINT);
+}
+
+int cli_open_admin(struct kvblk_admin **admin)
+{
+	int err = kvblk_admin_open(admin);
+
+	if (!err)
+		return CLI_OK;
+	if (err == -ENOENT)
+		return cli_no_family();
+	return cli_fail("can't talk to the kernel: %s", strerror(-err));
+}
+
+int cli_flush(void)
+{
+	if (fflush(stdout) || ferror(stdout))
+		return cli_fail("can't write to stdout: %s", strerror(errno));
+	return CLI_OK;
+}
+
+static int print_json(json_t *json, size_t flags)
+{
+	int err;
+
+	if (!json)
+		return cli_fail("no memory for the output");
+	err = json_dumpf(json, stdout, flags);
+	json_decref(json);
+	if (err)
+		return cli_fail("can't write to stdout");
+	putchar('\n');
+	return cli_flush();
+}
+
+int cli_print_json(json_t *json)
+{
+	return print_json(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+}
+
+int cli_print_json_line(json_t *json)
+{
+	return print_json(json, JSON_COMPACT | JSON_REAL_PRECISION(15));
+}
+
+char *cli_format_bytes(uint64_t bytes, char *buf, size_t len)
+{
+	static const char *const units[] = {
+		"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB",
+	};
+	double value = (double)bytes;
+	size_t unit = 0;
+
+	while (value >= 1024 && unit < ARRAY_SIZE(units) - 1) {
+		value /= 1024;
+		unit++;
+	}
+	/* as many digits as tell: 640 KiB, 2.5 GiB */
+	if (value == (double)(uint64_t)value || value >= 100)
+		snprintf(buf, len, "%.0f %s", value, units[unit]);
+	else
+		snprintf(buf, len, "%.2f %s", value, units[unit]);
+	return buf;
+}
+
+char *cli_format_ns(uint64_t ns, char *buf, size_t len)
+{
+	static const char *const units[] = { "ns", "us", "ms", "s" };
+	double value = (double)ns;
+	size_t unit = 0;
+
+	while (value >= 1000 && unit < ARRAY_SIZE(units) - 1) {
+		value /= 1000;
+		unit++;
+	}
+	snprintf(buf, len, value >= 100 || !unit ? "%.0f %s" : "%.2f %s", value,
+		 units[unit]);
+	return buf;
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * kvblk(8): the map of the command. main.c picks a noun's function; each noun
+ * has a file. What they share - exit codes, options, messages, output - is
+ * here.
+ *
+ * The rule: results go to stdout, everything else to stderr; a wrong option or
+ * argument is found before anything is opened, let alone changed.
+ */
+#ifndef KVBLK_CLI_H
+#define KVBLK_CLI_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../lib/kvblk.h"
+
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+
+/**
+ * enum cli_exit - exit codes
+ * @CLI_OK: done
+ * @CLI_ERROR: refused or failed; the reason is on stderr
+ * @CLI_USAGE: wrong option or argument; nothing was tried
+ * @CLI_MISS: get, exists, rm: no such block
+ */
+enum cli_exit {
+	CLI_OK		= 0,
+	CLI_ERROR	= 1,
+	CLI_USAGE	= 2,
+	CLI_MISS	= 3,
+};
+
+/* Keys of options that have no letter */
+enum cli_long_option {
+	CLI_OPT_FIRST = 0x100,
+};
+
+/* One for each noun: parses its arguments, runs, returns an enum cli_exit. */
+int pool_main(int argc, char **argv);
+int member_main(int argc, char **argv);
+int put_main(int argc, char **argv);
+int get_main(int argc, char **argv);
+int exists_main(int argc, char **argv);
+int rm_main(int argc, char **argv);
+int stat_main(int argc, char **argv);
+int events_main(int argc, char **argv);
+int replay_main(int argc, char **argv);
+int bench_main(int argc, char **argv);
+
+/**
+ * struct cli_verb - a verb of a noun, or a noun
+ * @name: as typed
+ * @run: its function
+ * @summary: for the noun's help
+ */
+struct cli_verb {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+};
+
+/*
+ * Runs the verb that argv[1] names, from the list @verbs that ends with an
+ * empty one, with argv[0] "NOUN VERB". @example ends the noun's help.
+ */
+int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
+		 char **argv);
+
+/* Child parser for "-o FORMAT"; its input is a bool: JSON is wanted. */
+extern const struct argp cli_output_argp;
+
+/* Parses with @argp, in order and without abbreviation of the command's name. */
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* Says what is wrong with the usage, ends the process with CLI_USAGE. */
+void cli_usage(const struct argp_state *state, const char *format, ...)
+	__attribute__((format(printf, 2, 3), noreturn));
+
+/*
+ * A number in [@min, @max]; cli_size() knows the suffixes K, M, G, T (powers
+ * of 1024). @what names the option or argument. A wrong one ends the process
+ * with CLI_USAGE.
+ */
+uint64_t cli_number(const struct argp_state *state, const char *what,
+		    const char *text, uint64_t min, uint64_t max);
+uint64_t cli_size(const struct argp_state *state, const char *what,
+		  const char *text, uint64_t min, uint64_t max);
+double cli_real(const struct argp_state *state, const char *what,
+		const char *text, double min, double max);
+
+/* Ends the process with CLI_USAGE unless @name can be a pool's name. */
+void cli_check_pool_name(const struct argp_state *state, const char *name);
+
+/**
+ * struct cli_key - a key as given on the command line
+ * @text: what was typed
+ * @len: bytes in @bytes
+ * @bytes: the key
+ */
+struct cli_key {
+	const char *text;
+	size_t len;
+	unsigned char bytes[KVBLK_KEY_MAX];
+};
+
+/* Parses a key; a wrong one ends the process with CLI_USAGE. */
+void cli_key(const struct argp_state *state, const char *text, bool hex,
+	     struct cli_key *key);
+
+/* Says "kvblk: ..." on stderr; returns CLI_ERROR. */
+int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same for what the module answered to an admin call about @subject. */
+int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject);
+
+/* Open a handle, or say why not and what to do: 0 or CLI_ERROR. */
+int cli_open_pool(const char *pool, struct kvblk **kv);
+int cli_open_admin(struct kvblk_admin **admin);
+
+/* Says why there is no netlink family, and what to do; returns CLI_ERROR. */
+int cli_no_family(void);
+
+/* Prints and frees @json. CLI_OK, or CLI_ERROR when stdout can't take it. */
+int cli_print_json(json_t *json);
+/* The same on one line, flushed, for streams. */
+int cli_print_json_line(json_t *json);
+
+/* What is buffered for stdout goes out: CLI_OK, or CLI_ERROR and a message. */
+int cli_flush(void);
+
+/* "1.5 GiB", "640 KiB", "17 B": to @buf, which is returned */
+char *cli_format_bytes(uint64_t bytes, char *buf, size_t len);
+/* "830 ns", "1.25 ms", "2.1 s" */
+char *cli_format_ns(uint64_t ns, char *buf, size_t len);
+
+#endif

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# bash completion of kvblk(8). Pools come from /dev/kvblk, which anyone may list; members from the command itself.
+
+_kvblk_pools() {
+	local node
+	for node in /dev/kvblk/*/; do
+		[ -d "$node" ] && basename "$node"
+	done
+}
+
+_kvblk_words() {
+	mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
+}
+
+_kvblk() {
+	local cur prev command options arguments words
+	cur=${COMP_WORDS[COMP_CWORD]}
+	prev=${COMP_WORDS[COMP_CWORD - 1]}
+	COMPREPLY=()
+
+	if [ "$COMP_CWORD" = 1 ]; then
+		_kvblk_words 'pool member put get exists rm stat events replay bench --help --version' "$cur"
+		return
+	fi
+	command=${COMP_WORDS[1]}
+	case $command in
+	pool | member)
+		if [ "$COMP_CWORD" = 2 ]; then
+			[ "$command" = pool ] && _kvblk_words 'create destroy list show --help' "$cur"
+			[ "$command" = member ] && _kvblk_words 'add remove list --help' "$cur"
+			return
+		fi
+		command="$command ${COMP_WORDS[2]}"
+		arguments=$((COMP_CWORD - 3))
+		;;
+	*)
+		arguments=$((COMP_CWORD - 2))
+		;;
+	esac
+
+	# bash cuts --option=word in three
+	if [ "$cur" = = ]; then
+		cur='' prev=$prev=
+	elif [ "$prev" = = ]; then
+		prev=${COMP_WORDS[COMP_CWORD - 2]}=
+	fi
+	if [ "$prev" = --synthetic= ]; then
+		_kvblk_words 'chat prompts long once scan documents' "$cur"
+		return
+	fi
+	case ${prev%=} in
+	-o | --output)
+		_kvblk_words 'json text' "$cur"
+		return
+		;;
+	--pool)
+		_kvblk_words "$(_kvblk_pools)" "$cur"
+		return
+		;;
+	--trace | --member)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	--op)
+		_kvblk_words 'put get exists' "$cur"
+		return
+		;;
+	--engine)
+		_kvblk_words 'uring ioctl' "$cur"
+		return
+		;;
+	--cache)
+		_kvblk_words 'kvblk fifo lru optimum' "$cur"
+		return
+		;;
+	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
+		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --segments | \
+		--admit-permille | --reinsert-permille | --size | --depth | --blocks)
+		return
+		;;
+	esac
+
+	case $command in
+	'pool create') options='--format --force --strict --segment-size --index-slots --member' ;;
+	'pool destroy') options='--force' ;;
+	'member add') options='--format --force --segment-size' ;;
+	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
+	get) options='--hex --offset --length' ;;
+	exists | rm) options='--hex' ;;
+	stat) options='--watch --count' ;;
+	events) options='--count --seconds' ;;
+	replay)
+		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
+			--quiet --simulate --capacity --segments --admit-permille --reinsert-permille --cache'
+		;;
+	bench) options='--op --size --depth --threads --seconds --count --blocks --engine' ;;
+	*) options='' ;;
+	esac
+	if [[ $cur == -* ]]; then
+		_kvblk_words "$options --output --help --usage" "$cur"
+		return
+	fi
+
+	words=
+	case $command in
+	'pool create' | 'member add')
+		if [ "$command" = 'pool create' ] || [ "$arguments" -gt 0 ]; then
+			compopt -o filenames
+			mapfile -t COMPREPLY < <(compgen -f -- "${cur:-/dev/}")
+			return
+		fi
+		words=$(_kvblk_pools)
+		;;
+	'member remove')
+		words=$(_kvblk_pools)
+		[ "$arguments" = 0 ] || words=$(kvblk member list "${COMP_WORDS[3]}" 2> /dev/null | awk 'NR > 1 { print $2 }')
+		;;
+	put | get)
+		if [ "$arguments" -ge 2 ]; then
+			compopt -o filenames
+			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+			return
+		fi
+		[ "$arguments" != 0 ] || words=$(_kvblk_pools)
+		;;
+	replay) ;;
+	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
+	esac
+	_kvblk_words "$words" "$cur"
+}
+
+complete -F _kvblk kvblk

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* What kvblk member shares with kvblk pool. */
+#ifndef KVBLK_MEMBER_H
+#define KVBLK_MEMBER_H
+
+#include "cli.h"
+
+/* A device's path, a segment's size; a wrong one ends with CLI_USAGE. */
+void member_check_device(const struct argp_state *state, const char *device);
+uint32_t member_segment_size(const struct argp_state *state, const char *text);
+
+/* @list as a table, or as a JSON array. */
+void member_print(const struct kvblk_member_state *list);
+json_t *member_json(const struct kvblk_member_state *list);
+
+/* Writes @uuid in its usual form to @buf, which is returned. */
+char *member_format_uuid(const uint8_t uuid[16], char buf[40]);
+
+#endif

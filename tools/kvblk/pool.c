@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: MIT
+/* kvblk pool: make, take down, list, show pools. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli.h"
+#include "member.h"
+
+#define POOL_MEMBERS_MAX	64
+
+enum {
+	OPT_FORMAT = CLI_OPT_FIRST,
+	OPT_STRICT,
+	OPT_SEGMENT_SIZE,
+	OPT_INDEX_SLOTS,
+	OPT_MEMBER,
+};
+
+static const struct argp_child output_children[] = {
+	{ &cli_output_argp, 0, NULL, 0 },
+	{ 0 },
+};
+
+struct create_args {
+	bool json;
+	const char *name;
+	uint32_t flags;
+	uint32_t add_flags;
+	uint32_t segment_size;
+	uint64_t index_slots;
+	struct kvblk_member_spec *members;
+	size_t nr_members;
+};
+
+static void take_device(struct argp_state *state, struct create_args *args,
+			const char *device)
+{
+	struct kvblk_member_spec *more;
+
+	if (args->nr_members == POOL_MEMBERS_MAX)
+		cli_usage(state, "device %s: a pool has at most %d members",
+			   device, POOL_MEMBERS_MAX);
+	member_check_device(state, device);
+	for (size_t i = 0; i < args->nr_members; i++) {
+		if (!strcmp(args->members[i].path, device))
+			cli_usage(state, "device %s is given twice", device);
+	}
+	more = reallocarray(args->members, args->nr_members + 1, sizeof(*more));
+	if (!more)
+		exit(cli_fail("no memory for the list of devices"));
+	args->members = more;
+	args->members[args->nr_members++].path = device;
+}
+
+static error_t parse_create(int key, char *arg, struct argp_state *state)
+{
+	struct create_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->json;
+		return 0;
+	case OPT_FORMAT:
+		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
+		return 0;
+	case 'f':
+		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
+		return 0;
+	case OPT_STRICT:
+		args->flags |= KVBLK_POOL_FLAG_STRICT;
+		return 0;
+	case OPT_MEMBER:
+		take_device(state, args, arg);
+		return 0;
+	case OPT_SEGMENT_SIZE:
+		args->segment_size = member_segment_size(state, arg);
+		return 0;
+	case OPT_INDEX_SLOTS:
+		args->index_slots = cli_number(state, "--index-slots", arg, 1,
+					       UINT64_MAX);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num) {
+			take_device(state, args, arg);
+			return 0;
+		}
+		cli_check_pool_name(state, arg);
+		args->name = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!args->name)
+			cli_usage(state, "which name? Give NAME and DEVICEs");
+		if (!args->nr_members)
+			cli_usage(state, "which devices? Give at least one");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option create_options[] = {
+	{ "member", OPT_MEMBER, "DEVICE", 0, "The same as an argument DEVICE", 0 },
+	{ "format", OPT_FORMAT, NULL, 0,
+	  "Make new, empty members: what the devices hold is lost", 0 },
+	{ "force", 'f', NULL, 0,
+	  "Take devices that another node owns and did not let go of in good order", 0 },
+	{ "strict", OPT_STRICT, NULL, 0,
+	  "All transfers go through kernel memory, none directly", 0 },
+	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
+	  "Segments of the members: 8M to 1G, a power of two (default: by the device's size)", 0 },
+	{ "index-slots", OPT_INDEX_SLOTS, "N", 0,
+	  "Most blocks the pool can hold (default: by its capacity)", 0 },
+	{ 0 },
+};
+
+static const struct argp create_argp = {
+	.options = create_options,
+	.parser = parse_create,
+	.args_doc = "NAME DEVICE...",
+	.doc = "Make the pool NAME out of DEVICEs. Members of a pool that was there bring their blocks back, blank devices become new members, and a device that holds anything else is refused without --format.\v"
+	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n"
+	       "  kvblk pool create kv0 /dev/nvme1n1 /dev/nvme2n1   # after a restart",
+	.children = output_children,
+};
+
+static int create_main(int argc, char **argv)
+{
+	struct create_args args = { 0 };
+	struct kvblk_pool_spec spec;
+	struct kvblk_admin *admin;
+	int err, ret;
+
+	cli_parse(&create_argp, argc, argv, &args);
+	for (size_t i = 0; i < args.nr_members; i++)
+		args.members[i].segment_size = args.segment_size;
+	spec = (struct kvblk_pool_spec){
+		.name = args.name,
+		.flags = args.flags,
+		.add_flags = args.add_flags,
+		.index_slots = args.index_slots,
+		.members = args.members,
+		.nr_members = args.nr_members,
+	};
+	ret = cli_open_admin(&admin);
+	if (ret)
+		goto free_members;
+	err = kvblk_pool_create(admin, &spec);
+	if (err)
+		ret = cli_admin_fail(admin, err, args.name);
+	else if (args.json)
+		ret = cli_print_json(json_pack("{s:s, s:i, s:s++}",
+			"name", args.name, "nr_members", (int)args.nr_members,
+			"node", "/dev/kvblk/", args.name, "/default"));
+	kvblk_admin_close(admin);
+free_members:
+	free(args.members);
+	return ret;
+}
+
+struct name_args {
+	bool json;
+	bool force;
+	const char *name;
+};
+
+static error_t parse_name(int key, char *arg, struct argp_state *state)
+{
+	struct name_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->json;
+		return 0;
+	case 'f':
+		args->force = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num)
+			cli_usage(state, "too many arguments, from \"%s\" on",
+				   arg);
+		cli_check_pool_name(state, arg);
+		args->name = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!args->name)
+			cli_usage(state, "which pool? Give its NAME");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option destroy_options[] = {
+	{ "force", 'f', NULL, 0, "Although its device nodes are open", 0 },
+	{ 0 },
+};
+
+static const struct argp destroy_argp = {
+	.options = destroy_options,
+	.parser = parse_name,
+	.args_doc = "NAME",
+	.doc = "Take the pool NAME down in good order. Its blocks stay on its members and come back with \"kvblk pool create\".\v"
+	       "Example:\n  kvblk pool destroy kv0",
+	.children = output_children,
+};
+
+static int destroy_main(int argc, char **argv)
+{
+	struct name_args args = { 0 };
+	struct kvblk_admin *admin;
+	int err, ret;
+
+	cli_parse(&destroy_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	err = kvblk_pool_destroy(admin, args.name, args.force);
+	if (err)
+		ret = cli_admin_fail(admin, err, args.name);
+	else if (args.json)
+		ret = cli_print_json(json_pack("{s:s, s:b}", "name", args.name,
+					       "destroyed", 1));
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static json_t *json_pool(const struct kvblk_pool_state *pool)
+{
+	char uuid[40];
+
+	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s+}",
+		"name", pool->name,
+		"uuid", member_format_uuid(pool->uuid, uuid),
+		"strict", !!(pool->flags & KVBLK_POOL_FLAG_STRICT),
+		"birth", (json_int_t)pool->birth,
+		"epoch", (json_int_t)pool->epoch,
+		"nr_members", (json_int_t)pool->nr_members,
+		"capacity", (json_int_t)pool->capacity,
+		"free", (json_int_t)pool->free,
+		"nr_segments", (json_int_t)pool->nr_segments,
+		"free_segments", (json_int_t)pool->free_segments,
+		"index_slots", (json_int_t)pool->index_slots,
+		"index_used", (json_int_t)pool->index_used,
+		"index_evicted", (json_int_t)pool->index_evicted,
+		"index_bytes", (json_int_t)pool->index_bytes,
+		"leased_bytes", (json_int_t)pool->leased_bytes,
+		"value_max", (json_int_t)pool->value_max,
+		"node", "/dev/", pool->devnode);
+}
+
+static void print_pools(const struct kvblk_pool_state *pool)
+{
+	char capacity[32], unused[32];
+
+	printf("%-16s %7s %12s %12s %14s %14s\n", "NAME", "MEMBERS", "CAPACITY",
+	       "FREE", "BLOCKS", "BLOCKS MAX");
+	for (; pool; pool = pool->next)
+		printf("%-16s %7u %12s %12s %14" PRIu64 " %14" PRIu64 "\n",
+		       pool->name, pool->nr_members,
+		       cli_format_bytes(pool->capacity, capacity,
+					sizeof(capacity)),
+		       cli_format_bytes(pool->free, unused, sizeof(unused)),
+		       pool->index_used, pool->index_slots);
+}
+
+static error_t parse_no_argument(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = state->input;
+		return 0;
+	case ARGP_KEY_ARG:
+		cli_usage(state, "\"%s\": there is nothing to give here", arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp list_argp = {
+	.parser = parse_no_argument,
+	.doc = "List the pools of this host.\v"
+	       "Example:\n  kvblk pool list -o json",
+	.children = output_children,
+};
+
+static int list_main(int argc, char **argv)
+{
+	struct kvblk_pool_state *pools;
+	struct kvblk_admin *admin;
+	bool json = false;
+	json_t *array;
+	int err, ret;
+
+	cli_parse(&list_argp, argc, argv, &json);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	err = kvblk_pool_get(admin, NULL, &pools);
+	if (err) {
+		ret = cli_admin_fail(admin, err, "pool list");
+		goto close_admin;
+	}
+	if (json) {
+		array = json_array();
+		for (struct kvblk_pool_state *p = pools; p; p = p->next)
+			json_array_append_new(array, json_pool(p));
+		ret = cli_print_json(array);
+	} else {
+		print_pools(pools);
+		ret = cli_flush();
+	}
+	kvblk_pool_free(pools);
+close_admin:
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static void print_pool(const struct kvblk_pool_state *pool,
+		       const struct kvblk_member_state *members)
+{
+	char bytes[32], more[32], uuid[40], birth[32] = "";
+	time_t born = (time_t)pool->birth;
+	struct tm tm;
+
+	if (localtime_r(&born, &tm))
+		strftime(birth, sizeof(birth), "%F %T", &tm);
+	printf("pool       %s%s\n", pool->name,
+	       pool->flags & KVBLK_POOL_FLAG_STRICT ? " (strict)" : "");
+	printf("node       /dev/%s\n", pool->devnode);
+	printf("uuid       %s\n", member_format_uuid(pool->uuid, uuid));
+	printf("formatted  %s, epoch %" PRIu64 "\n", birth, pool->epoch);
+	printf("capacity   %s, %s free (%u of %u segments)\n",
+	       cli_format_bytes(pool->capacity, bytes, sizeof(bytes)),
+	       cli_format_bytes(pool->free, more, sizeof(more)),
+	       pool->free_segments, pool->nr_segments);
+	printf("index      %" PRIu64 " of %" PRIu64 " entries used, %s of memory, %" PRIu64 " blocks evicted\n",
+	       pool->index_used, pool->index_slots,
+	       cli_format_bytes(pool->index_bytes, bytes, sizeof(bytes)),
+	       pool->index_evicted);
+	printf("leased     %s\n",
+	       cli_format_bytes(pool->leased_bytes, bytes, sizeof(bytes)));
+	printf("blocks     up to %s each\n\n",
+	       cli_format_bytes(pool->value_max, bytes, sizeof(bytes)));
+	member_print(members);
+}
+
+static const struct argp show_argp = {
+	.parser = parse_name,
+	.args_doc = "NAME",
+	.doc = "Show the pool NAME and its members.\v"
+	       "Example:\n  kvblk pool show kv0",
+	.children = output_children,
+};
+
+static int show_main(int argc, char **argv)
+{
+	struct kvblk_member_state *members = NULL;
+	struct kvblk_pool_state *pool = NULL;
+	struct name_args args = { 0 };
+	struct kvblk_admin *admin;
+	json_t *json;
+	int err, ret;
+
+	cli_parse(&show_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	err = kvblk_pool_get(admin, args.name, &pool);
+	if (!err)
+		err = kvblk_member_get(admin, args.name, &members);
+	if (err || !pool) {
+		ret = cli_admin_fail(admin, err, args.name);
+		goto free_all;
+	}
+	if (args.json) {
+		json = json_pool(pool);
+		json_object_set_new(json, "members", member_json(members));
+		ret = cli_print_json(json);
+	} else {
+		print_pool(pool, members);
+		ret = cli_flush();
+	}
+free_all:
+	kvblk_member_free(members);
+	kvblk_pool_free(pool);
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+int pool_main(int argc, char **argv)
+{
+	static const struct cli_verb verbs[] = {
+		{ "create", create_main, "make a pool, or bring one back with its blocks" },
+		{ "destroy", destroy_main, "take a pool down; its blocks stay on its members" },
+		{ "list", list_main, "list the pools of this host" },
+		{ "show", show_main, "show a pool and its members" },
+		{ 0 },
+	};
+
+	return cli_run_verb(verbs,
+		"Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n",
+		argc, argv);
+}

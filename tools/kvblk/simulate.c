@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The simulated log under the module's own policy and index, and the caches
+ * that they are compared with.
+ *
+ * All are given a trace whose ids have been renamed 0, 1, 2 ... in order of
+ * first use, so that what is known of a block lies in an array. A request's
+ * hits are its leading blocks that are present; only these are touched, since
+ * what lies behind a hole is of no use to the runtime.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "index.h"
+#include "policy.h"
+#include "simulate.h"
+
+#define BLOCK_BYTES	4096ULL
+#define NR_SEGMENTS	256
+#define FREE_SEGMENTS	2	/* what reclaim keeps ready */
+#define SLOTS_PER_BLOCK	2	/* room in the index: load is not its concern here */
+#define NOWHERE		UINT32_MAX
+
+/**
+ * struct renamed - a trace with dense names
+ * @names: the blocks of all requests
+ * @hashes: a spread id for each name
+ * @nr: names
+ */
+struct renamed {
+	uint32_t *names;
+	uint64_t *hashes;
+	uint32_t nr;
+};
+
+static uint64_t spread(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15ULL;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+	return x ^ (x >> 31);
+}
+
+static int rename_ids(const struct trace *t, struct renamed *n)
+{
+	size_t slots = 16, s;
+	uint32_t *table;
+
+	if (t->nr_refs >= NOWHERE / 2)
+		return -EINVAL;
+	while (slots < 2 * t->nr_refs)
+		slots *= 2;
+	n->names = calloc(t->nr_refs + 1, sizeof(*n->names));
+	n->hashes = calloc(t->nr_refs + 1, sizeof(*n->hashes));
+	table = calloc(slots, sizeof(*table));
+	if (!n->names || !n->hashes || !table) {
+		free(table);
+		return -ENOMEM;
+	}
+	for (uint64_t i = 0; i < t->nr_refs; i++) {
+		uint64_t hash = spread(t->ids[i]);	/* one to one */
+
+		for (s = hash & (slots - 1);
+		     table[s] && n->hashes[table[s] - 1] != hash;
+		     s = (s + 1) & (slots - 1))
+			;
+		if (!table[s]) {
+			n->hashes[n->nr++] = hash;
+			table[s] = n->nr;
+		}
+		n->names[i] = table[s] - 1;
+	}
+	free(table);
+	return 0;
+}
+
+/**
+ * struct seg - a segment of the simulated log
+ * @blocks: names of what was written to it, in order
+ * @nr: entries of @blocks
+ * @stamp: the policy's, 0 for free
+ * @class: &enum kvblk_policy_class
+ */
+struct seg {
+	uint32_t *blocks;
+	uint32_t nr;
+	uint64_t stamp;
+	uint8_t class;
+};
+
+/**
+ * struct sim - a run
+ * @policy: the module's
+ * @index: the module's
+ * @gens: generation of each segment, for @index
+ * @n: the trace's names
+ * @segs: the log
+ * @nr_segs: entries of @segs
+ * @seg_blocks: blocks in each
+ * @nr_free: free ones
+ * @open: the open segment of each class, NOWHERE for none
+ * @parent: of each name: the name before it, NOWHERE for none
+ * @recs: room for a segment's records
+ * @slots: their index entries
+ * @names: their names
+ * @cand: room for reclaim's candidates
+ * @cand_seg: their segments
+ * @missing: room for a request's absent names
+ * @ids: their ids
+ * @r: what comes of it
+ */
+struct sim {
+	struct kvblk_policy policy;
+	struct kvblk_index index;
+	uint16_t *gens;
+	const struct renamed *n;
+	struct seg *segs;
+	uint32_t nr_segs;
+	uint32_t seg_blocks;
+	uint32_t nr_free;
+	uint32_t open[KVBLK_NR_CLASSES];
+	uint32_t *parent;
+	struct kvblk_policy_rec *recs;
+	struct kvblk_slot *slots;
+	uint32_t *names;
+	struct kvblk_policy_seg *cand;
+	uint32_t *cand_seg;
+	uint32_t *missing;
+	struct kvblk_id *ids;
+	struct sim_result *r;
+};
+
+static struct kvblk_id id_of(const struct sim *s, uint32_t name)
+{
+	uint64_t lo = s->n->hashes[name];
+
+	return (struct kvblk_id){ .hi = spread(lo), .lo = lo };
+}
+
+static bool present(const struct sim *s, uint32_t name)
+{
+	struct kvblk_slot slot;
+
+	return kvblk_index_find(&s->index, id_of(s, name), &slot);
+}
+
+static void open_segment(struct sim *s, enum kvblk_policy_class class)
+{
+	uint32_t i = 0;
+
+	while (s->segs[i].stamp)
+		i++;
+	s->nr_free--;
+	s->segs[i].nr = 0;
+	s->segs[i].class = class;
+	s->segs[i].stamp = kvblk_policy_open(&s->policy, class,
+					     s->seg_blocks * BLOCK_BYTES);
+	s->open[class] = i;
+}
+
+/* Writes @name to the log; @old is where it was, or NULL. */
+static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
+		  const struct kvblk_slot *old)
+{
+	struct kvblk_slot slot = { .len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE };
+	struct kvblk_id id = id_of(s, name);
+	struct seg *seg;
+	int ret = 0;
+
+	if (s->open[class] == NOWHERE)
+		open_segment(s, class);
+	seg = &s->segs[s->open[class]];
+	slot.seg = s->open[class];
+	slot.gen = s->gens[slot.seg];
+	slot.off = seg->nr;
+	seg->blocks[seg->nr++] = name;
+	if (old)
+		kvblk_index_replace(&s->index, id, old, &slot);
+	else
+		ret = kvblk_index_insert(&s->index, id, &slot, &slot, true);
+	s->r->writes++;
+	if (seg->nr == s->seg_blocks)
+		s->open[class] = NOWHERE;
+	return ret < 0 ? ret : 0;
+}
+
+/* Lists the sealed segments to @s->cand. */
+static uint32_t list_sealed(struct sim *s)
+{
+	uint32_t nr = 0;
+
+	for (uint32_t i = 0; i < s->nr_segs; i++) {
+		const struct seg *seg = &s->segs[i];
+
+		if (!seg->stamp || seg->nr < s->seg_blocks)
+			continue;
+		s->cand_seg[nr] = i;
+		s->cand[nr++] = (struct kvblk_policy_seg){
+			.stamp = seg->stamp,
+			.bytes = s->seg_blocks * BLOCK_BYTES,
+			.live_bytes = s->seg_blocks * BLOCK_BYTES,
+			.class = seg->class,
+		};
+	}
+	return nr;
+}
+
+/* Lists what is still found in segment @index to @s->recs. */
+static uint32_t list_live(struct sim *s, uint32_t index)
+{
+	const struct seg *seg = &s->segs[index];
+	uint32_t nr = 0;
+
+	for (uint32_t i = 0; i < seg->nr; i++) {
+		uint32_t name = seg->blocks[i], parent = s->parent[name];
+		struct kvblk_slot *slot = &s->slots[nr];
+
+		if (!kvblk_index_find(&s->index, id_of(s, name), slot) ||
+		    slot->seg != index || slot->off != i)
+			continue;
+		s->names[nr] = name;
+		s->recs[nr++] = (struct kvblk_policy_rec){
+			.id = id_of(s, name),
+			.parent = parent == NOWHERE ? 0 : s->n->hashes[parent],
+			.bytes = BLOCK_BYTES,
+			.heat = slot->heat,
+		};
+	}
+	return nr;
+}
+
+static int reclaim(struct sim *s)
+{
+	uint32_t nr, index, sealed, tries = 0;
+	struct kvblk_policy_seg *cand;
+	int pick, ret;
+
+	do {
+		sealed = list_sealed(s);
+		pick = kvblk_policy_pick(&s->policy, s->cand, sealed);
+		if (pick < 0)
+			return -EINVAL;
+		cand = &s->cand[pick];
+		index = s->cand_seg[pick];
+		nr = list_live(s, index);
+		ret = kvblk_policy_sift(&s->policy, cand, s->recs, nr,
+					tries++ >= kvblk_policy_tries(sealed));
+		s->segs[index].stamp = cand->stamp;
+	} while (ret == -EAGAIN);
+	for (uint32_t i = 0; i < nr; i++) {
+		if (!s->recs[i].keep)
+			continue;
+		append(s, s->names[i], KVBLK_CLASS_HOT, &s->slots[i]);
+		s->r->copies++;
+	}
+	s->gens[index]++;	/* what was not copied is no longer found */
+	s->segs[index].stamp = 0;
+	s->nr_free++;
+	return 0;
+}
+
+static int put(struct sim *s, uint32_t name)
+{
+	while (s->open[KVBLK_CLASS_NEW] == NOWHERE &&
+	       s->nr_free <= FREE_SEGMENTS) {
+		int ret = reclaim(s);
+
+		if (ret)
+			return ret;
+	}
+	return append(s, name, KVBLK_CLASS_NEW, NULL);
+}
+
+/* Touches the leading blocks of @names that are present; returns how many. */
+static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	uint32_t lead = 0;
+
+	while (lead < nr && present(s, names[lead]))
+		kvblk_index_touch(&s->index, id_of(s, names[lead++]),
+				  kvblk_policy_tick(&s->policy));
+	return lead;
+}
+
+static int request(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	struct kvblk_policy_chain chain = { .ids = s->ids, .chain = true };
+	uint32_t lead = lookup(s, names, nr), admitted, i;
+	int ret = 0;
+
+	s->r->hits += lead;
+	for (i = lead; i < nr; i++) {
+		s->parent[names[i]] = i ? names[i - 1] : NOWHERE;
+		if (present(s, names[i]))
+			continue;
+		s->missing[chain.nr] = names[i];
+		s->ids[chain.nr++] = id_of(s, names[i]);
+	}
+	if (!chain.nr)
+		return 0;
+	chain.parent_present = lead;
+	chain.parent = lead ? s->n->hashes[names[lead - 1]] : 0;
+	admitted = kvblk_policy_admit(&s->policy, &chain);
+	s->r->puts += chain.nr;
+	s->r->admitted += admitted;
+	/* Last first: what depends on a block is reclaimed before it. */
+	while (!ret && admitted--)
+		ret = put(s, s->missing[admitted]);
+	return ret;
+}
+
+static int sim_init(struct sim *s, const struct sim_opts *o)
+{
+	uint64_t cap = s->r->capacity_blocks;
+	uint32_t most = o->nr_segments ? o->nr_segments : NR_SEGMENTS;
+	uint32_t i;
+
+	if (most <= FREE_SEGMENTS + KVBLK_NR_CLASSES ||
+	    cap < FREE_SEGMENTS + KVBLK_NR_CLASSES + 1)
+		return -EINVAL;
+	s->seg_blocks = cap > most ? cap / most : 1;
+	s->nr_segs = cap / s->seg_blocks;
+	s->nr_free = s->nr_segs;
+	s->open[KVBLK_CLASS_NEW] = NOWHERE;
+	s->open[KVBLK_CLASS_HOT] = NOWHERE;
+	s->segs = calloc(s->nr_segs, sizeof(*s->segs));
+	s->gens = calloc(s->nr_segs, sizeof(*s->gens));
+	s->parent = malloc((s->n->nr + 1) * sizeof(*s->parent));
+	s->recs = calloc(s->seg_blocks, sizeof(*s->recs));
+	s->slots = calloc(s->seg_blocks, sizeof(*s->slots));
+	s->names = calloc(s->seg_blocks, sizeof(*s->names));
+	s->cand = calloc(s->nr_segs, sizeof(*s->cand));
+	s->cand_seg = calloc(s->nr_segs, sizeof(*s->cand_seg));
+	s->missing = calloc(s->n->nr + 1, sizeof(*s->missing));
+	s->ids = calloc(s->n->nr + 1, sizeof(*s->ids));
+	if (!s->segs || !s->gens || !s->parent || !s->recs || !s->slots ||
+	    !s->names || !s->cand || !s->cand_seg || !s->missing || !s->ids)
+		return -ENOMEM;
+	for (i = 0; i < s->nr_segs; i++) {
+		s->segs[i].blocks = calloc(s->seg_blocks,
+					   sizeof(*s->segs[i].blocks));
+		if (!s->segs[i].blocks)
+			return -ENOMEM;
+	}
+	if (kvblk_index_init(&s->index, SLOTS_PER_BLOCK * cap, false, s->gens,
+			     s->nr_segs))
+		return -ENOMEM;
+	if (kvblk_policy_init(&s->policy,
+			      s->nr_segs * s->seg_blocks * BLOCK_BYTES, cap))
+		return -ENOMEM;
+	if (o->admit_permille >= 0)
+		s->policy.admit_permille = o->admit_permille;
+	if (o->reinsert_permille >= 0)
+		s->policy.reinsert_permille = o->reinsert_permille;
+	return 0;
+}
+
+static int simulate_policy(const struct trace *t, const struct renamed *n,
+			   const struct sim_opts *o, struct sim_result *r)
+{
+	struct sim s = { .n = n, .r = r };
+	const uint32_t *names = n->names;
+	int ret;
+
+	ret = sim_init(&s, o);
+	for (size_t i = 0; !ret && i < t->nr_reqs; i++) {
+		ret = request(&s, names, t->reqs[i].nr);
+		names += t->reqs[i].nr;
+	}
+	r->copies = r->writes - r->admitted;
+	kvblk_policy_destroy(&s.policy);
+	kvblk_index_destroy(&s.index);
+	for (uint32_t i = 0; s.segs && i < s.nr_segs; i++)
+		free(s.segs[i].blocks);
+	free(s.segs);
+	free(s.gens);
+	free(s.parent);
+	free(s.recs);
+	free(s.slots);
+	free(s.names);
+	free(s.cand);
+	free(s.cand_seg);
+	free(s.missing);
+	free(s.ids);
+	return ret;
+}
+
+/* FIFO and LRU: a ring of names linked by number, the oldest first. */
+static int simulate_queue(const struct trace *t, const struct renamed *n,
+			  bool lru, struct sim_result *r)
+{
+	uint32_t *prev = malloc((n->nr + 1) * sizeof(*prev));
+	uint32_t *next = malloc((n->nr + 1) * sizeof(*next));
+	bool *here = calloc(n->nr + 1, sizeof(*here));
+	const uint32_t *names = n->names;
+	uint32_t head = n->nr;
+	uint64_t used = 0;
+	int ret = -ENOMEM;
+
+	if (!prev || !next || !here)
+		goto out;
+	prev[head] = head;
+	next[head] = head;
+	for (size_t i = 0; i < t->nr_reqs; names += t->reqs[i++].nr) {
+		bool lead = true;
+
+		for (uint32_t j = 0; j < t->reqs[i].nr; j++) {
+			uint32_t b = names[j];
+			bool hit = here[b];
+
+			lead &= hit;
+			r->hits += lead;
+			if (hit && !lru)
+				continue;
+			if (hit) {
+				next[prev[b]] = next[b];
+				prev[next[b]] = prev[b];
+			}
+			prev[b] = prev[head];
+			next[b] = head;
+			next[prev[b]] = b;
+			prev[head] = b;
+			if (hit)
+				continue;
+			here[b] = true;
+			r->puts++;
+			if (++used <= r->capacity_blocks)
+				continue;
+			b = next[head];
+			here[b] = false;
+			next[head] = next[b];
+			prev[next[b]] = head;
+			used--;
+		}
+	}
+	r->admitted = r->puts;
+	r->writes = r->puts;
+	ret = 0;
+out:
+	free(prev);
+	free(next);
+	free(here);
+	return ret;
+}
+
+/**
+ * struct farthest - a heap of (name, its next use), the farthest use first
+ * @key: next use; stale when it differs from the name's own
+ * @name: the name
+ * @nr: entries
+ */
+struct farthest {
+	uint32_t *key;
+	uint32_t *name;
+	uint64_t nr;
+};
+
+static void farthest_push(struct farthest *f, uint32_t key, uint32_t name)
+{
+	uint64_t i = f->nr++;
+
+	for (; i && f->key[(i - 1) / 2] < key; i = (i - 1) / 2) {
+		f->key[i] = f->key[(i - 1) / 2];
+		f->name[i] = f->name[(i - 1) / 2];
+	}
+	f->key[i] = key;
+	f->name[i] = name;
+}
+
+static void farthest_pop(struct farthest *f)
+{
+	uint32_t key = f->key[--f->nr], name = f->name[f->nr];
+	uint64_t i = 0, kid;
+
+	while ((kid = 2 * i + 1) < f->nr) {
+		if (kid + 1 < f->nr && f->key[kid + 1] > f->key[kid])
+			kid++;
+		if (f->key[kid] <= key)
+			break;
+		f->key[i] = f->key[kid];
+		f->name[i] = f->name[kid];
+		i = kid;
+	}
+	f->key[i] = key;
+	f->name[i] = name;
+}
+
+/* Knows the future: keeps what is used again soonest, writes nothing else. */
+static int simulate_optimum(const struct trace *t, const struct renamed *n,
+			    struct sim_result *r)
+{
+	uint32_t *next = malloc((t->nr_refs + 1) * sizeof(*next));
+	uint32_t *last = malloc((n->nr + 1) * sizeof(*last));
+	uint32_t *cached = malloc((n->nr + 1) * sizeof(*cached));
+	struct farthest f = {
+		.key = malloc((t->nr_refs + 1) * sizeof(*f.key)),
+		.name = malloc((t->nr_refs + 1) * sizeof(*f.name)),
+	};
+	uint64_t used = 0, i, j, k = 0;
+	int ret = -ENOMEM;
+
+	if (!next || !last || !cached || !f.key || !f.name)
+		goto out;
+	for (i = 0; i < n->nr; i++) {
+		last[i] = NOWHERE;
+		cached[i] = NOWHERE;
+	}
+	for (i = t->nr_refs; i--; last[n->names[i]] = i)
+		next[i] = last[n->names[i]];
+	for (i = 0; i < t->nr_reqs; i++) {
+		bool lead = true;
+
+		for (j = 0; j < t->reqs[i].nr; j++, k++) {
+			uint32_t b = n->names[k];
+			bool hit = cached[b] != NOWHERE;
+
+			lead &= hit;
+			r->hits += lead;
+			r->puts += !hit;
+			used += !hit;
+			cached[b] = next[k];
+			if (next[k] == NOWHERE) {
+				used--;
+				continue;
+			}
+			r->writes += !hit;
+			farthest_push(&f, next[k], b);
+			while (used > r->capacity_blocks) {
+				b = f.name[0];
+				if (cached[b] == f.key[0]) {
+					cached[b] = NOWHERE;
+					used--;
+				}
+				farthest_pop(&f);
+			}
+		}
+	}
+	r->admitted = r->writes;
+	ret = 0;
+out:
+	free(next);
+	free(last);
+	free(cached);
+	free(f.key);
+	free(f.name);
+	return ret;
+}
+
+int simulate(const struct trace *t, const struct sim_opts *o,
+	     struct sim_result *r)
+{
+	struct renamed n = { 0 };
+	int ret;
+
+	*r = (struct sim_result){
+		.requests = t->nr_reqs,
+		.refs = t->nr_refs,
+		.capacity_blocks = o->capacity_blocks,
+	};
+	if (!r->capacity_blocks)
+		r->capacity_blocks = o->capacity * t->nr_distinct;
+	if (!r->capacity_blocks || o->capacity < 0 || !t->nr_refs)
+		return -EINVAL;
+	ret = rename_ids(t, &n);
+	if (!ret) {
+		switch (o->cache) {
+		case SIM_POLICY:
+			ret = simulate_policy(t, &n, o, r);
+			break;
+		case SIM_FIFO:
+		case SIM_LRU:
+			ret = simulate_queue(t, &n, o->cache == SIM_LRU, r);
+			break;
+		case SIM_OPTIMUM:
+			ret = simulate_optimum(t, &n, r);
+			break;
+		default:
+			ret = -EINVAL;
+		}
+	}
+	free(n.names);
+	free(n.hashes);
+	r->declined = r->puts - r->admitted;
+	r->hit_ratio = (double)r->hits / r->refs;
+	r->writes_per_hit = r->writes / (double)(r->hits ? r->hits : 1);
+	return ret;
+}

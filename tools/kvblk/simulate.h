@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Runs a trace through the module's own policy and index over a simulated
+ * log, without any I/O: what would be hit, what would be written.
+ *
+ * One request looks up all its blocks, which touches the leading ones that
+ * are present, then puts the missing ones as one chain, as a runtime does.
+ */
+#ifndef KVBLK_SIMULATE_H
+#define KVBLK_SIMULATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "trace.h"
+
+/**
+ * enum sim_cache - what is simulated
+ * @SIM_POLICY: the module's policy, on a log of segments
+ * @SIM_FIFO: for comparison, block by block
+ * @SIM_LRU: for comparison, block by block
+ * @SIM_OPTIMUM: the offline optimum, block by block
+ */
+enum sim_cache {
+	SIM_POLICY,
+	SIM_FIFO,
+	SIM_LRU,
+	SIM_OPTIMUM,
+};
+
+/**
+ * struct sim_opts - how to simulate; all 0 but the capacity is fine
+ * @cache: &enum sim_cache
+ * @capacity: blocks that the cache holds, as a share of the trace's distinct
+ *	blocks; used when @capacity_blocks is 0
+ * @capacity_blocks: the same as a number of blocks
+ * @nr_segments: segments of the log, 0 for 256
+ * @admit_permille: of struct kvblk_policy; negative for its default
+ * @reinsert_permille: of struct kvblk_policy; negative for its default
+ */
+struct sim_opts {
+	enum sim_cache cache;
+	double capacity;
+	uint64_t capacity_blocks;
+	uint32_t nr_segments;
+	int admit_permille;
+	int reinsert_permille;
+};
+
+/* Options with the policy's defaults */
+#define SIM_OPTS_DEFAULT {						\
+	.capacity = 0.05, .admit_permille = -1, .reinsert_permille = -1, \
+}
+
+/**
+ * struct sim_result - what came of it
+ * @capacity_blocks: what was simulated
+ * @requests: requests
+ * @refs: blocks referenced
+ * @hits: of those, found in a request's leading run
+ * @puts: blocks offered by puts
+ * @admitted: of those, written
+ * @declined: of those, not
+ * @copies: blocks written again by reclaim
+ * @writes: @admitted + @copies
+ * @hit_ratio: @hits / @refs
+ * @writes_per_hit: @writes / @hits
+ */
+struct sim_result {
+	uint64_t capacity_blocks;
+	uint64_t requests;
+	uint64_t refs;
+	uint64_t hits;
+	uint64_t puts;
+	uint64_t admitted;
+	uint64_t declined;
+	uint64_t copies;
+	uint64_t writes;
+	double hit_ratio;
+	double writes_per_hit;
+};
+
+/* Simulates @t. 0, -EINVAL or -ENOMEM. */
+int simulate(const struct trace *t, const struct sim_opts *o,
+	     struct sim_result *r);
+
+#endif

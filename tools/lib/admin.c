@@ -1,0 +1,679 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Administration over the generic netlink family "kvblk".
+ *
+ * A handle is a socket with one request at a time under way. A request ends
+ * with the kernel's acknowledgment, its error, or the end of the dump; each of
+ * them may carry a sentence, which the handle keeps until the next request.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <linux/netlink.h>
+#include <netlink/genl/ctrl.h>
+#include <netlink/genl/genl.h>
+#include <netlink/netlink.h>
+
+#include "netlink.h"
+
+/* Room for the longest request: a pool of 64 members with paths of 127 bytes. */
+#define REQUEST_MAX	(16 << 10)
+
+#ifndef SOL_NETLINK
+#define SOL_NETLINK	270
+#endif
+
+/**
+ * struct kvblk_admin - a connection
+ * @sock: the socket
+ * @family: the family's number
+ * @parse: what to do with a reply of the request under way, or NULL
+ * @replies: for @parse
+ * @err: how the request ended
+ * @done: it did
+ * @message: the kernel's sentence about it
+ */
+struct kvblk_admin {
+	struct nl_sock *sock;
+	int family;
+	int (*parse)(struct nlmsghdr *hdr, void *replies);
+	void *replies;
+	int err;
+	bool done;
+	char message[256];
+};
+
+int kvblk_nl_errno(int nlerr)
+{
+	switch (nlerr < 0 ? -nlerr : nlerr) {
+	case 0:
+		return 0;
+	case NLE_OBJ_NOTFOUND:
+	case NLE_NOADDR:
+		return -ENOENT;
+	case NLE_PERM:
+		return -EPERM;
+	case NLE_NOACCESS:
+		return -EACCES;
+	case NLE_NOMEM:
+		return -ENOMEM;
+	case NLE_AGAIN:
+		return -EAGAIN;
+	case NLE_INTR:
+	case NLE_DUMP_INTR:
+		return -EINTR;
+	case NLE_AF_NOSUPPORT:
+	case NLE_PROTO_MISMATCH:
+		return -EPROTONOSUPPORT;
+	case NLE_MSGSIZE:
+	case NLE_MSG_OVERFLOW:
+		return -EMSGSIZE;
+	default:
+		return -EIO;
+	}
+}
+
+void kvblk_nl_string(char *to, size_t len, struct nlattr *attr)
+{
+	if (!attr)
+		return;
+	/* not every kernel string has its NUL in the attribute */
+	snprintf(to, len, "%.*s", nla_len(attr), (char *)nla_data(attr));
+}
+
+/* Keeps the sentence out of the attributes behind a kernel's verdict. */
+static void keep_message(struct kvblk_admin *admin, struct nlattr *attrs,
+			 int len)
+{
+	struct nlattr *msg = nla_find(attrs, len, NLMSGERR_ATTR_MSG);
+
+	kvblk_nl_string(admin->message, sizeof(admin->message), msg);
+}
+
+static int on_valid(struct nl_msg *msg, void *arg)
+{
+	struct kvblk_admin *admin = arg;
+	int err;
+
+	if (!admin->parse)
+		return NL_OK;
+	err = admin->parse(nlmsg_hdr(msg), admin->replies);
+	if (err && !admin->err)
+		admin->err = err;
+	return NL_OK;
+}
+
+/* The verdict of a do: libnl calls on_ack() for 0 and on_error() for others. */
+static void keep_verdict(struct kvblk_admin *admin, struct nlmsgerr *verdict)
+{
+	struct nlmsghdr *hdr = (struct nlmsghdr *)((char *)verdict - NLMSG_HDRLEN);
+	size_t skip = sizeof(*verdict);
+
+	/* an uncapped verdict quotes the whole request first */
+	if (!(hdr->nlmsg_flags & NLM_F_CAPPED))
+		skip += verdict->msg.nlmsg_len - NLMSG_HDRLEN;
+	skip = NLMSG_ALIGN(skip);
+	if ((hdr->nlmsg_flags & NLM_F_ACK_TLVS) &&
+	    hdr->nlmsg_len > NLMSG_HDRLEN + skip)
+		keep_message(admin, (struct nlattr *)((char *)verdict + skip),
+			     (int)(hdr->nlmsg_len - NLMSG_HDRLEN - skip));
+	if (verdict->error && !admin->err)
+		admin->err = verdict->error;
+	admin->done = true;
+}
+
+static int on_ack(struct nl_msg *msg, void *arg)
+{
+	keep_verdict(arg, nlmsg_data(nlmsg_hdr(msg)));
+	return NL_STOP;
+}
+
+static int on_error(struct sockaddr_nl *addr, struct nlmsgerr *verdict,
+		    void *arg)
+{
+	(void)addr;
+	keep_verdict(arg, verdict);
+	return NL_STOP;
+}
+
+/* The end of a dump: an int, 0 or an error, and attributes behind it. */
+static int on_finish(struct nl_msg *msg, void *arg)
+{
+	struct kvblk_admin *admin = arg;
+	struct nlmsghdr *hdr = nlmsg_hdr(msg);
+	int len = nlmsg_datalen(hdr), err;
+
+	admin->done = true;
+	if (len < (int)sizeof(err))
+		return NL_STOP;
+	memcpy(&err, nlmsg_data(hdr), sizeof(err));
+	if ((hdr->nlmsg_flags & NLM_F_ACK_TLVS) && len > (int)sizeof(err))
+		keep_message(admin,
+			     (struct nlattr *)((char *)nlmsg_data(hdr) + sizeof(err)),
+			     len - (int)sizeof(err));
+	if (err && !admin->err)
+		admin->err = err;
+	return NL_STOP;
+}
+
+int kvblk_admin_open(struct kvblk_admin **handle)
+{
+	struct kvblk_admin *admin = calloc(1, sizeof(*admin));
+	int err, on = 1;
+
+	if (!admin)
+		return -ENOMEM;
+	admin->sock = nl_socket_alloc();
+	if (!admin->sock) {
+		err = -ENOMEM;
+		goto free_handle;
+	}
+	err = kvblk_nl_errno(genl_connect(admin->sock));
+	if (err)
+		goto free_socket;
+	admin->family = genl_ctrl_resolve(admin->sock, KVBLK_FAMILY_NAME);
+	if (admin->family < 0) {
+		err = kvblk_nl_errno(admin->family);
+		goto free_socket;
+	}
+	if (setsockopt(nl_socket_get_fd(admin->sock), SOL_NETLINK,
+		       NETLINK_EXT_ACK, &on, sizeof(on)) ||
+	    setsockopt(nl_socket_get_fd(admin->sock), SOL_NETLINK,
+		       NETLINK_CAP_ACK, &on, sizeof(on))) {
+		err = -errno;
+		goto free_socket;
+	}
+	nl_socket_modify_cb(admin->sock, NL_CB_VALID, NL_CB_CUSTOM, on_valid,
+			    admin);
+	nl_socket_modify_cb(admin->sock, NL_CB_ACK, NL_CB_CUSTOM, on_ack,
+			    admin);
+	nl_socket_modify_cb(admin->sock, NL_CB_FINISH, NL_CB_CUSTOM, on_finish,
+			    admin);
+	nl_socket_modify_err_cb(admin->sock, NL_CB_CUSTOM, on_error, admin);
+	*handle = admin;
+	return 0;
+
+free_socket:
+	nl_socket_free(admin->sock);
+free_handle:
+	free(admin);
+	return err;
+}
+
+void kvblk_admin_close(struct kvblk_admin *admin)
+{
+	if (!admin)
+		return;
+	nl_socket_free(admin->sock);
+	free(admin);
+}
+
+const char *kvblk_admin_message(const struct kvblk_admin *admin)
+{
+	return admin->message;
+}
+
+static struct nl_msg *new_request(struct kvblk_admin *admin, int command,
+				  int flags)
+{
+	struct nl_msg *msg = nlmsg_alloc_size(REQUEST_MAX);
+
+	admin->message[0] = '\0';
+	if (!msg)
+		return NULL;
+	if (!genlmsg_put(msg, NL_AUTO_PORT, NL_AUTO_SEQ, admin->family, 0,
+			 NLM_F_REQUEST | flags, (uint8_t)command,
+			 KVBLK_FAMILY_VERSION)) {
+		nlmsg_free(msg);
+		return NULL;
+	}
+	return msg;
+}
+
+/* Sends @msg, which is freed, and takes all that comes back. */
+static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
+{
+	int err;
+
+	admin->err = 0;
+	admin->done = false;
+	err = nl_send_auto(admin->sock, msg);
+	nlmsg_free(msg);
+	if (err < 0)
+		return kvblk_nl_errno(err);
+	while (!admin->done) {
+		err = nl_recvmsgs_default(admin->sock);
+		if (err == -NLE_INTR || err == -NLE_AGAIN)
+			continue;
+		/* a dump that changed under way goes on to its end */
+		if (err == -NLE_DUMP_INTR) {
+			if (!admin->err)
+				admin->err = -EINTR;
+			continue;
+		}
+		if (err < 0)
+			return kvblk_nl_errno(err);
+	}
+	return admin->err;
+}
+
+static int put_member_spec(struct nl_msg *msg,
+			   const struct kvblk_member_spec *spec)
+{
+	int err = nla_put_string(msg, KVBLK_A_MEMBER_PATH, spec->path);
+
+	if (!err && spec->segment_size)
+		err = nla_put_u32(msg, KVBLK_A_MEMBER_SEGMENT_SIZE,
+				  spec->segment_size);
+	return err;
+}
+
+static int put_flags(struct nl_msg *msg, int attr, uint32_t flags)
+{
+	return flags ? nla_put_u32(msg, attr, flags) : 0;
+}
+
+int kvblk_pool_create(struct kvblk_admin *admin,
+		      const struct kvblk_pool_spec *spec)
+{
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_CREATE,
+					 NLM_F_ACK);
+
+	if (!msg)
+		return -ENOMEM;
+	if (nla_put_string(msg, KVBLK_A_POOL_NAME, spec->name) ||
+	    put_flags(msg, KVBLK_A_POOL_FLAGS, spec->flags) ||
+	    put_flags(msg, KVBLK_A_POOL_ADD_FLAGS, spec->add_flags))
+		goto too_long;
+	if (spec->index_slots &&
+	    nla_put_u64(msg, KVBLK_A_POOL_INDEX_SLOTS, spec->index_slots))
+		goto too_long;
+	for (size_t i = 0; i < spec->nr_members; i++) {
+		struct nlattr *nest = nla_nest_start(msg, KVBLK_A_POOL_MEMBER);
+
+		if (!nest || put_member_spec(msg, &spec->members[i]))
+			goto too_long;
+		nla_nest_end(msg, nest);
+	}
+	return run_request(admin, msg);
+
+too_long:
+	nlmsg_free(msg);
+	return -EMSGSIZE;
+}
+
+int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
+{
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_DESTROY,
+					 NLM_F_ACK);
+
+	if (!msg)
+		return -ENOMEM;
+	if (nla_put_string(msg, KVBLK_A_POOL_NAME, name) ||
+	    (force && nla_put_flag(msg, KVBLK_A_POOL_FORCE))) {
+		nlmsg_free(msg);
+		return -EMSGSIZE;
+	}
+	return run_request(admin, msg);
+}
+
+int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
+		     const struct kvblk_member_spec *spec, uint32_t add_flags)
+{
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_ADD,
+					 NLM_F_ACK);
+
+	if (!msg)
+		return -ENOMEM;
+	if (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
+	    put_member_spec(msg, spec) ||
+	    put_flags(msg, KVBLK_A_MEMBER_ADD_FLAGS, add_flags)) {
+		nlmsg_free(msg);
+		return -EMSGSIZE;
+	}
+	return run_request(admin, msg);
+}
+
+int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
+			const char *member)
+{
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_REMOVE,
+					 NLM_F_ACK);
+
+	if (!msg)
+		return -ENOMEM;
+	if (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
+	    nla_put_string(msg, KVBLK_A_MEMBER_NAME, member)) {
+		nlmsg_free(msg);
+		return -EMSGSIZE;
+	}
+	return run_request(admin, msg);
+}
+
+/*
+ * Lists. Each state's first member is the link to the next one, so one list
+ * type does for all three.
+ */
+struct link {
+	struct link *next;
+};
+
+struct replies {
+	struct link *first;
+	struct link **last;
+};
+
+static void *append(struct replies *replies, size_t size)
+{
+	struct link *state = calloc(1, size);
+
+	if (state) {
+		*replies->last = state;
+		replies->last = &state->next;
+	}
+	return state;
+}
+
+static void free_list(void *list)
+{
+	struct link *state = list, *next;
+
+	for (; state; state = next) {
+		next = state->next;
+		free(state);
+	}
+}
+
+/*
+ * Asks with @command for @name in attribute @attr, or for all without one, and
+ * collects what @parse makes of the replies. A pool's members are a dump too.
+ */
+static void *get_list(struct kvblk_admin *admin, int command, int attr,
+		      const char *name, bool dump,
+		      int (*parse)(struct nlmsghdr *hdr, void *replies),
+		      int *err)
+{
+	struct replies replies;
+	struct nl_msg *msg;
+	int tries = 10;
+
+	do {
+		replies = (struct replies){ .last = &replies.first };
+		msg = new_request(admin, command, dump ? NLM_F_DUMP : NLM_F_ACK);
+		if (!msg) {
+			*err = -ENOMEM;
+			return NULL;
+		}
+		if (name && nla_put_string(msg, attr, name)) {
+			nlmsg_free(msg);
+			*err = -EMSGSIZE;
+			return NULL;
+		}
+		admin->parse = parse;
+		admin->replies = &replies;
+		*err = run_request(admin, msg);
+		admin->parse = NULL;
+		if (!*err)
+			return replies.first;
+		free_list(replies.first);
+		/* it changed while we were reading: read it again */
+	} while (*err == -EINTR && dump && --tries);
+	return NULL;
+}
+
+static void get_u32(uint32_t *to, struct nlattr *attr)
+{
+	if (attr && nla_len(attr) >= (int)sizeof(uint32_t))
+		*to = nla_get_u32(attr);
+}
+
+static void get_u64(uint64_t *to, struct nlattr *attr)
+{
+	if (attr && nla_len(attr) >= (int)sizeof(uint64_t))
+		*to = nla_get_u64(attr);
+}
+
+static void get_uuid(uint8_t to[16], struct nlattr *attr)
+{
+	if (attr && nla_len(attr) >= 16)
+		memcpy(to, nla_data(attr), 16);
+}
+
+static int parse_pool(struct nlmsghdr *hdr, void *arg)
+{
+	struct nlattr *tb[KVBLK_A_POOL_MAX + 1];
+	struct kvblk_pool_state *pool;
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_POOL_MAX, NULL))
+		return -EBADMSG;
+	pool = append(arg, sizeof(*pool));
+	if (!pool)
+		return -ENOMEM;
+	kvblk_nl_string(pool->name, sizeof(pool->name), tb[KVBLK_A_POOL_NAME]);
+	get_uuid(pool->uuid, tb[KVBLK_A_POOL_UUID]);
+	get_u32(&pool->flags, tb[KVBLK_A_POOL_FLAGS]);
+	get_u32(&pool->nr_members, tb[KVBLK_A_POOL_NR_MEMBERS]);
+	get_u64(&pool->birth, tb[KVBLK_A_POOL_BIRTH]);
+	get_u64(&pool->epoch, tb[KVBLK_A_POOL_EPOCH]);
+	get_u64(&pool->capacity, tb[KVBLK_A_POOL_CAPACITY]);
+	get_u64(&pool->free, tb[KVBLK_A_POOL_FREE]);
+	get_u32(&pool->nr_segments, tb[KVBLK_A_POOL_NR_SEGMENTS]);
+	get_u32(&pool->free_segments, tb[KVBLK_A_POOL_FREE_SEGMENTS]);
+	get_u64(&pool->index_slots, tb[KVBLK_A_POOL_INDEX_SLOTS]);
+	get_u64(&pool->index_used, tb[KVBLK_A_POOL_INDEX_USED]);
+	get_u64(&pool->index_evicted, tb[KVBLK_A_POOL_INDEX_EVICTED]);
+	get_u64(&pool->index_bytes, tb[KVBLK_A_POOL_INDEX_BYTES]);
+	get_u64(&pool->leased_bytes, tb[KVBLK_A_POOL_LEASED_BYTES]);
+	get_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
+	kvblk_nl_string(pool->devnode, sizeof(pool->devnode),
+			tb[KVBLK_A_POOL_DEVNODE]);
+	return 0;
+}
+
+int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
+		   struct kvblk_pool_state **list)
+{
+	int err;
+
+	*list = get_list(admin, KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, name,
+			 !name, parse_pool, &err);
+	return err;
+}
+
+void kvblk_pool_free(struct kvblk_pool_state *list)
+{
+	free_list(list);
+}
+
+static int parse_member(struct nlmsghdr *hdr, void *arg)
+{
+	struct nlattr *tb[KVBLK_A_MEMBER_MAX + 1];
+	struct kvblk_member_state *member;
+	uint32_t suspect = 0;
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_MEMBER_MAX, NULL))
+		return -EBADMSG;
+	member = append(arg, sizeof(*member));
+	if (!member)
+		return -ENOMEM;
+	kvblk_nl_string(member->pool, sizeof(member->pool),
+			tb[KVBLK_A_MEMBER_POOL]);
+	kvblk_nl_string(member->name, sizeof(member->name),
+			tb[KVBLK_A_MEMBER_NAME]);
+	kvblk_nl_string(member->path, sizeof(member->path),
+			tb[KVBLK_A_MEMBER_PATH]);
+	get_uuid(member->uuid, tb[KVBLK_A_MEMBER_UUID]);
+	get_u32(&member->slot, tb[KVBLK_A_MEMBER_SLOT]);
+	get_u32(&member->state, tb[KVBLK_A_MEMBER_STATE]);
+	get_u32(&suspect, tb[KVBLK_A_MEMBER_SUSPECT]);
+	member->suspect = suspect != 0;
+	get_u64(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
+	get_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
+	get_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);
+	get_u32(&member->free_segments, tb[KVBLK_A_MEMBER_FREE_SEGMENTS]);
+	get_u32(&member->ready_segments, tb[KVBLK_A_MEMBER_READY_SEGMENTS]);
+	get_u32(&member->open_segments, tb[KVBLK_A_MEMBER_OPEN_SEGMENTS]);
+	get_u32(&member->sealed_segments, tb[KVBLK_A_MEMBER_SEALED_SEGMENTS]);
+	get_u32(&member->record_align, tb[KVBLK_A_MEMBER_RECORD_ALIGN]);
+	get_u32(&member->inflight, tb[KVBLK_A_MEMBER_INFLIGHT]);
+	get_u64(&member->incarnation, tb[KVBLK_A_MEMBER_INCARNATION]);
+	get_u64(&member->restored, tb[KVBLK_A_MEMBER_RESTORED]);
+	return 0;
+}
+
+int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
+		     struct kvblk_member_state **list)
+{
+	int err;
+
+	*list = get_list(admin, KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL,
+			 pool, true, parse_member, &err);
+	return err;
+}
+
+void kvblk_member_free(struct kvblk_member_state *list)
+{
+	free_list(list);
+}
+
+static void parse_counters(struct kvblk_stats *stats, struct nlattr *nest)
+{
+	struct nlattr *attr;
+	int left;
+
+	nla_for_each_nested(attr, nest, left) {
+		if (nla_type(attr) < KVBLK_STATS_COUNTERS)
+			get_u64(&stats->counter[nla_type(attr)], attr);
+	}
+}
+
+static void parse_latency(struct kvblk_stats *stats, struct nlattr *nest)
+{
+	struct nlattr *attr;
+	int left;
+
+	nla_for_each_nested(attr, nest, left) {
+		size_t nr = (size_t)nla_len(attr) / sizeof(uint64_t);
+
+		if (nla_type(attr) >= KVBLK_STATS_LATENCIES)
+			continue;
+		if (nr > KVBLK_STATS_BUCKETS)
+			nr = KVBLK_STATS_BUCKETS;
+		memcpy(stats->latency[nla_type(attr)], nla_data(attr),
+		       nr * sizeof(uint64_t));
+		stats->nr_buckets[nla_type(attr)] = (uint32_t)nr;
+	}
+}
+
+static int parse_stats(struct nlmsghdr *hdr, void *arg)
+{
+	struct nlattr *tb[KVBLK_A_STATS_MAX + 1];
+	struct kvblk_stats *stats;
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_STATS_MAX, NULL))
+		return -EBADMSG;
+	stats = append(arg, sizeof(*stats));
+	if (!stats)
+		return -ENOMEM;
+	kvblk_nl_string(stats->pool, sizeof(stats->pool),
+			tb[KVBLK_A_STATS_POOL]);
+	if (tb[KVBLK_A_STATS_COUNTERS])
+		parse_counters(stats, tb[KVBLK_A_STATS_COUNTERS]);
+	if (tb[KVBLK_A_STATS_LATENCY])
+		parse_latency(stats, tb[KVBLK_A_STATS_LATENCY]);
+	return 0;
+}
+
+int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
+		    struct kvblk_stats **list)
+{
+	int err;
+
+	*list = get_list(admin, KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, pool,
+			 !pool, parse_stats, &err);
+	return err;
+}
+
+void kvblk_stats_free(struct kvblk_stats *list)
+{
+	free_list(list);
+}
+
+_Static_assert(KVBLK_A_COUNTER_MAX < KVBLK_STATS_COUNTERS,
+	       "struct kvblk_stats has no room for a counter");
+_Static_assert(KVBLK_A_LATENCY_MAX < KVBLK_STATS_LATENCIES,
+	       "struct kvblk_stats has no room for a histogram");
+
+static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {
+	[KVBLK_A_COUNTER_PUTS] = "puts",
+	[KVBLK_A_COUNTER_PUT_BYTES] = "put_bytes",
+	[KVBLK_A_COUNTER_PUT_EXISTS] = "put_exists",
+	[KVBLK_A_COUNTER_PUT_BUSY] = "put_busy",
+	[KVBLK_A_COUNTER_PUT_DECLINED] = "put_declined",
+	[KVBLK_A_COUNTER_PUT_NOSPACE] = "put_nospace",
+	[KVBLK_A_COUNTER_PUT_ERRORS] = "put_errors",
+	[KVBLK_A_COUNTER_GETS] = "gets",
+	[KVBLK_A_COUNTER_GET_BYTES] = "get_bytes",
+	[KVBLK_A_COUNTER_GET_MISSES] = "get_misses",
+	[KVBLK_A_COUNTER_GET_DIRECT] = "get_direct",
+	[KVBLK_A_COUNTER_GET_BOUNCED] = "get_bounced",
+	[KVBLK_A_COUNTER_PUT_DIRECT] = "put_direct",
+	[KVBLK_A_COUNTER_PUT_BOUNCED] = "put_bounced",
+	[KVBLK_A_COUNTER_DELETES] = "deletes",
+	[KVBLK_A_COUNTER_LOOKUPS] = "lookups",
+	[KVBLK_A_COUNTER_LOOKUP_KEYS] = "lookup_keys",
+	[KVBLK_A_COUNTER_LOOKUP_HITS] = "lookup_hits",
+	[KVBLK_A_COUNTER_CHECKSUM_FAILURES] = "checksum_failures",
+	[KVBLK_A_COUNTER_REREADS] = "rereads",
+	[KVBLK_A_COUNTER_READ_ERRORS] = "read_errors",
+	[KVBLK_A_COUNTER_WRITE_ERRORS] = "write_errors",
+	[KVBLK_A_COUNTER_DEADLINES] = "deadlines",
+	[KVBLK_A_COUNTER_CANCELS] = "cancels",
+	[KVBLK_A_COUNTER_SEGMENTS_OPENED] = "segments_opened",
+	[KVBLK_A_COUNTER_SEGMENTS_SEALED] = "segments_sealed",
+	[KVBLK_A_COUNTER_SEGMENTS_RECLAIMED] = "segments_reclaimed",
+	[KVBLK_A_COUNTER_REINSERTS] = "reinserts",
+	[KVBLK_A_COUNTER_REINSERT_BYTES] = "reinsert_bytes",
+	[KVBLK_A_COUNTER_DROPPED] = "dropped",
+	[KVBLK_A_COUNTER_EXPIRED] = "expired",
+	[KVBLK_A_COUNTER_EVICTED] = "evicted",
+	[KVBLK_A_COUNTER_KILLS] = "kills",
+	[KVBLK_A_COUNTER_RESTORED] = "restored",
+	[KVBLK_A_COUNTER_LEASES] = "leases",
+};
+
+const char *kvblk_counter_name(unsigned int counter)
+{
+	return counter <= KVBLK_A_COUNTER_MAX ? counter_names[counter] : NULL;
+}
+
+static const char *const latency_names[KVBLK_A_LATENCY_MAX + 1] = {
+	[KVBLK_A_LATENCY_PUT] = "put",
+	[KVBLK_A_LATENCY_GET] = "get",
+	[KVBLK_A_LATENCY_DELETE] = "delete",
+	[KVBLK_A_LATENCY_LOOKUP] = "lookup",
+};
+
+const char *kvblk_latency_name(unsigned int latency)
+{
+	return latency <= KVBLK_A_LATENCY_MAX ? latency_names[latency] : NULL;
+}
+
+const char *kvblk_member_status_name(unsigned int state)
+{
+	switch (state) {
+	case KVBLK_MEMBER_STATUS_RESTORING:
+		return "restoring";
+	case KVBLK_MEMBER_STATUS_UP:
+		return "up";
+	case KVBLK_MEMBER_STATUS_DEAD:
+		return "dead";
+	case KVBLK_MEMBER_STATUS_REMOVING:
+		return "removing";
+	default:
+		return "unknown";
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The multicast group "events". The socket never blocks, and one datagram
+ * carries one event.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <netlink/genl/ctrl.h>
+#include <netlink/genl/genl.h>
+#include <netlink/netlink.h>
+
+#include "netlink.h"
+
+#define RECEIVE_BUFFER	(1 << 20)
+
+/**
+ * struct kvblk_events - a listener
+ * @sock: the socket
+ * @notice: the event that was read last
+ * @fresh: the last datagram was one
+ */
+struct kvblk_events {
+	struct nl_sock *sock;
+	struct kvblk_notice notice;
+	bool fresh;
+};
+
+static int on_valid(struct nl_msg *msg, void *arg)
+{
+	struct kvblk_events *events = arg;
+	struct kvblk_notice *notice = &events->notice;
+	struct nlattr *tb[KVBLK_A_EVENT_MAX + 1];
+	struct genlmsghdr *hdr = genlmsg_hdr(nlmsg_hdr(msg));
+
+	if (hdr->cmd != KVBLK_CMD_EVENT_NTF ||
+	    genlmsg_parse(nlmsg_hdr(msg), 0, tb, KVBLK_A_EVENT_MAX, NULL) ||
+	    !tb[KVBLK_A_EVENT_TYPE])
+		return NL_OK;
+	memset(notice, 0, sizeof(*notice));
+	notice->type = nla_get_u32(tb[KVBLK_A_EVENT_TYPE]);
+	kvblk_nl_string(notice->pool, sizeof(notice->pool),
+			tb[KVBLK_A_EVENT_POOL]);
+	kvblk_nl_string(notice->member, sizeof(notice->member),
+			tb[KVBLK_A_EVENT_MEMBER]);
+	if (tb[KVBLK_A_EVENT_VALUE])
+		notice->value = nla_get_u64(tb[KVBLK_A_EVENT_VALUE]);
+	if (tb[KVBLK_A_EVENT_TIME])
+		notice->time_ns = nla_get_u64(tb[KVBLK_A_EVENT_TIME]);
+	events->fresh = true;
+	return NL_OK;
+}
+
+int kvblk_events_open(struct kvblk_events **handle)
+{
+	struct kvblk_events *events = calloc(1, sizeof(*events));
+	int group, err;
+
+	if (!events)
+		return -ENOMEM;
+	events->sock = nl_socket_alloc();
+	if (!events->sock) {
+		err = -ENOMEM;
+		goto free_handle;
+	}
+	nl_socket_disable_seq_check(events->sock);
+	err = kvblk_nl_errno(genl_connect(events->sock));
+	if (err)
+		goto free_socket;
+	/* nothing is asked through this socket: replies can't get mixed up */
+	group = genl_ctrl_resolve_grp(events->sock, KVBLK_FAMILY_NAME,
+				      KVBLK_MCGRP_EVENTS);
+	if (group < 0) {
+		err = kvblk_nl_errno(group);
+		goto free_socket;
+	}
+	nl_socket_set_buffer_size(events->sock, RECEIVE_BUFFER, 0);
+	nl_socket_modify_cb(events->sock, NL_CB_VALID, NL_CB_CUSTOM, on_valid,
+			    events);
+	err = kvblk_nl_errno(nl_socket_set_nonblocking(events->sock));
+	if (err)
+		goto free_socket;
+	err = kvblk_nl_errno(nl_socket_add_membership(events->sock, group));
+	if (err)
+		goto free_socket;
+	*handle = events;
+	return 0;
+
+free_socket:
+	nl_socket_free(events->sock);
+free_handle:
+	free(events);
+	return err;
+}
+
+void kvblk_events_close(struct kvblk_events *events)
+{
+	if (!events)
+		return;
+	nl_socket_free(events->sock);
+	free(events);
+}
+
+int kvblk_events_fd(const struct kvblk_events *events)
+{
+	return nl_socket_get_fd(events->sock);
+}
+
+int kvblk_events_read(struct kvblk_events *events,
+		      const struct kvblk_notice **notice)
+{
+	int err;
+
+	do {
+		events->fresh = false;
+		errno = 0;
+		err = nl_recvmsgs_default(events->sock);
+		/* libnl has one code for both */
+		if (err == -NLE_NOMEM && errno == ENOBUFS)
+			return -ENOBUFS;
+		if (err < 0)
+			return kvblk_nl_errno(err);
+	} while (!events->fresh);
+	*notice = &events->notice;
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	const char *text;	/* with a place for the value, if it has one */
+} event_types[KVBLK_EVENT_REQUEST_FAILED + 1] = {
+	[KVBLK_EVENT_POOL_UP] = { "pool-up", "the pool was made" },
+	[KVBLK_EVENT_POOL_DOWN] = { "pool-down", "the pool was destroyed" },
+	[KVBLK_EVENT_MEMBER_UP] = {
+		"member-up", "serves; blocks brought back: %" PRIu64 },
+	[KVBLK_EVENT_MEMBER_DOWN] = { "member-down", "was removed" },
+	[KVBLK_EVENT_MEMBER_DEAD] = {
+		"member-dead", "its device is gone, its blocks are misses" },
+	[KVBLK_EVENT_MEMBER_SUSPECT] = {
+		"member-suspect",
+		"has been silent for %" PRIu64 " ms, its blocks are misses until it answers" },
+	[KVBLK_EVENT_MEMBER_ANSWERS] = { "member-answers", "answers again" },
+	[KVBLK_EVENT_CHECKSUM] = {
+		"checksum",
+		"a block in segment %" PRIu64 " failed its check and is a miss" },
+	[KVBLK_EVENT_READ_ERROR] = {
+		"read-error", "a read in segment %" PRIu64 " failed" },
+	[KVBLK_EVENT_WRITE_ERROR] = {
+		"write-error", "a write in segment %" PRIu64 " failed" },
+	[KVBLK_EVENT_RECLAIM_RATE] = {
+		"reclaim-rate",
+		"%" PRIu64 " segments were reclaimed in the last second" },
+	[KVBLK_EVENT_LOW_SPACE] = {
+		"low-space",
+		"fell below its low watermark; free segments: %" PRIu64 },
+	[KVBLK_EVENT_RESTORE_FAILED] = {
+		"restore-failed",
+		"its blocks could not be found again: error %" PRIu64 },
+	[KVBLK_EVENT_REQUEST_FAILED] = {
+		"request-failed",
+		"a request that took its time failed: error %" PRIu64 },
+};
+
+#define NR_EVENT_TYPES	(sizeof(event_types) / sizeof(event_types[0]))
+
+const char *kvblk_event_name(unsigned int type)
+{
+	if (type >= NR_EVENT_TYPES || !event_types[type].name)
+		return "unknown";
+	return event_types[type].name;
+}
+
+void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
+{
+	const char *format = "event %" PRIu64 " of a type unknown here";
+	uint64_t value = notice->value;
+	int n;
+
+	if (notice->type < NR_EVENT_TYPES && event_types[notice->type].text)
+		format = event_types[notice->type].text;
+	else
+		value = notice->type;
+	if (notice->type >= KVBLK_EVENT_RESTORE_FAILED) {
+		/* the errno may come with either sign */
+		if ((int64_t)value < 0)
+			value = -value;
+	}
+	if (notice->member[0])
+		n = snprintf(buf, len, "pool %s, member %s: ", notice->pool,
+			     notice->member);
+	else
+		n = snprintf(buf, len, "pool %s: ", notice->pool);
+	if (n < 0 || (size_t)n >= len)
+		return;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	/* only formats of the table above, with at most one %u64 */
+	snprintf(buf + n, len - (size_t)n, format, value);
+#pragma GCC diagnostic pop
+}

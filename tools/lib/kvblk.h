@@ -1,0 +1,903 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libkvblk: KV blocks in and out of kvblk pools.
+ *
+ * Three kinds of handle. struct kvblk is an open device node: the data path,
+ * for runtimes, which needs no privilege but membership in the group "kvblk".
+ * struct kvblk_admin talks to the module about pools and members; what changes
+ * something needs CAP_SYS_ADMIN. struct kvblk_events hears what happens.
+ *
+ * The rule of all calls: the answer is 0 or a negative errno, and an error has
+ * changed nothing that its description does not name. What the caller passes
+ * stays his: the library keeps no pointer after the call. Lengths are bytes.
+ *
+ * The structures of the data path and what each errno means are those of
+ * <linux/kvblk.h>.
+ */
+#ifndef LIBKVBLK_KVBLK_H
+#define LIBKVBLK_KVBLK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <linux/kvblk.h>
+#include <linux/kvblk_netlink.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * kvblk_version() - version of the library
+ *
+ * Context: any thread. Return: a constant string like "0.1.0".
+ */
+const char *kvblk_version(void);
+
+/**
+ * kvblk_strerror() - an error of the data path in words
+ * @err: an errno, negative or not
+ *
+ * Knows what the data path means by an errno ("no such block" for ENOENT).
+ * For refusals of the admin calls see kvblk_admin_message().
+ *
+ * Context: any thread. Return: a constant string.
+ */
+const char *kvblk_strerror(int err);
+
+/* The data path. */
+
+struct kvblk;
+
+/**
+ * kvblk_open() - open a tenant's device node
+ * @pool: a pool's name, for its node /dev/kvblk/POOL/default, or the path of a
+ *	node (anything with a '/')
+ * @handle: set to the new handle, which kvblk_close() frees
+ *
+ * A handle may be used by many threads at once. Leases belong to it.
+ *
+ * Context: any thread. Return: 0; -ENOENT: no such pool; -EACCES: the caller
+ * is not in the node's group; -ENODEV, -ENXIO: the pool is being destroyed;
+ * -ENOTTY: the path is no kvblk node; -EPROTO: the module's ABI has another
+ * version; -EINVAL, -ENAMETOOLONG, -ENOMEM; another errno of open(2).
+ */
+int kvblk_open(const char *pool, struct kvblk **handle);
+
+/**
+ * kvblk_close() - close a handle
+ * @kv: the handle, or NULL
+ *
+ * Ends its leases. No other call may be running on the handle.
+ *
+ * Context: any thread, once.
+ */
+void kvblk_close(struct kvblk *kv);
+
+/**
+ * kvblk_fd() - the descriptor behind a handle
+ * @kv: the handle
+ *
+ * For ioctls of one's own. It stays the handle's: don't close it.
+ *
+ * Context: any thread. Return: the descriptor.
+ */
+int kvblk_fd(const struct kvblk *kv);
+
+/**
+ * kvblk_info() - limits and features of the pool
+ * @kv: the handle
+ * @info: filled
+ *
+ * Context: any thread. Return: 0; -ENODEV: the pool is being destroyed.
+ */
+int kvblk_info(struct kvblk *kv, struct kvblk_info *info);
+
+/**
+ * struct kvblk_put_options - what a put may say about its block
+ * @priority: 0 (drop first) to KVBLK_PRIORITY_MAX
+ * @ttl_s: seconds until the block is gone, 0 for never
+ * @parent: key of the block before this one in its prefix chain, or NULL
+ * @parent_len: its length, or 0
+ * @layout_tag: kept with the block, and told by gets
+ * @caller_tag: kept with the block, and told by lookups
+ * @deadline_ns: CLOCK_MONOTONIC time at which to give up, 0 for none
+ */
+struct kvblk_put_options {
+	uint8_t priority;
+	uint32_t ttl_s;
+	const void *parent;
+	size_t parent_len;
+	uint64_t layout_tag;
+	uint64_t caller_tag;
+	uint64_t deadline_ns;
+};
+
+/**
+ * kvblk_put() - store one block
+ * @kv: the handle
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @data: its bytes, not to be written to until the call is back
+ * @len: 1 to KVBLK_VALUE_MAX
+ * @options: or NULL
+ *
+ * Allocates nothing; sleeps until the device has the block.
+ *
+ * Context: any thread. Return: 0: stored; -EEXIST: was there already (nothing
+ * was written); -ENOBUFS: declined by the admission policy; -EALREADY,
+ * -ENOSPC, -EFBIG, -EIO, -ETIME, -ECANCELED, -EINVAL, -ENOMEM, -EFAULT, -ENODEV,
+ * -EINTR as in <linux/kvblk.h>.
+ */
+int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
+	      const void *data, size_t len,
+	      const struct kvblk_put_options *options);
+
+/**
+ * kvblk_get() - fetch one block
+ * @kv: the handle
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @buf: where to
+ * @len: in: room at @buf, not 0; out: the block's length, on 0 and -EMSGSIZE
+ *
+ * Allocates nothing; sleeps until the device has answered. Unless it returns 0
+ * the bytes at @buf are zeroes or untouched.
+ *
+ * Context: any thread. Return: 0; -ENOENT: a miss; -EMSGSIZE: @buf is too
+ * short; -ECANCELED, -EINVAL, -ENOMEM, -EFAULT, -ENODEV, -EINTR as in
+ * <linux/kvblk.h>.
+ */
+int kvblk_get(struct kvblk *kv, const void *key, size_t key_len, void *buf,
+	      size_t *len);
+
+/**
+ * kvblk_get_range() - fetch a part of one block
+ * @kv: the handle
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @offset: first byte wanted
+ * @buf: where to
+ * @len: in: bytes wanted, not 0; out, on 0: bytes fetched, less at the end
+ *
+ * Context: any thread. Return: as kvblk_get(); -ERANGE: @offset is behind the
+ * block's end.
+ */
+int kvblk_get_range(struct kvblk *kv, const void *key, size_t key_len,
+		    uint32_t offset, void *buf, size_t *len);
+
+/**
+ * kvblk_delete() - remove one block, durably
+ * @kv: the handle
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ *
+ * Context: any thread. Return: 0; -ENOENT: was not there; -EBUSY: is just
+ * being written; -EIO: the member failed, the block may come back after a
+ * restart; -ECANCELED, -EINVAL, -ENOMEM, -EFAULT, -ENODEV, -EINTR as in
+ * <linux/kvblk.h>.
+ */
+int kvblk_delete(struct kvblk *kv, const void *key, size_t key_len);
+
+/**
+ * kvblk_exists() - ask for one block, without I/O
+ * @kv: the handle
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @size: set to the block's length, 0 for an absent one; or NULL
+ *
+ * Context: any thread. Return: 0: present; -ENOENT: absent; -EINVAL, -ENOMEM,
+ * -EFAULT, -ENODEV.
+ */
+int kvblk_exists(struct kvblk *kv, const void *key, size_t key_len,
+		 uint32_t *size);
+
+/**
+ * kvblk_submit() - run a batch of operations, all of them in flight at once
+ * @kv: the handle
+ * @ops: the operations; see kvblk_prep_put(), _get(), _delete()
+ * @nr_ops: 1 to KVBLK_OPS_MAX
+ * @results: filled with a result for each operation, in the same order
+ * @flags: &enum kvblk_submit_flags
+ *
+ * Allocates nothing; sleeps until every operation has its result.
+ *
+ * Context: any thread. Return: 0: there are results, look at each; else an
+ * error of the whole ioctl: nothing was done, except with -EINTR.
+ */
+int kvblk_submit(struct kvblk *kv, const struct kvblk_op *ops,
+		 unsigned int nr_ops, struct kvblk_result *results,
+		 unsigned int flags);
+
+/**
+ * kvblk_lookup() - ask for many blocks, without I/O
+ * @kv: the handle
+ * @lookup: the question, all fields but @size; its out fields are the answer
+ *
+ * Context: any thread. Return: 0 or an error of the whole ioctl.
+ */
+int kvblk_lookup(struct kvblk *kv, struct kvblk_lookup *lookup);
+
+/**
+ * kvblk_lookup_prefix() - how much of a prefix chain is present
+ * @kv: the handle
+ * @keys: keys of one length, packed one behind the other, first block first
+ * @key_len: that length, 1 to KVBLK_KEY_MAX
+ * @nr_keys: 1 to KVBLK_LOOKUP_MAX
+ * @lease_ms: lease what is found for this long, up to KVBLK_LEASE_MS_MAX; 0:
+ *	no lease
+ * @nr_leading: set to the number of keys from the first on that are present
+ * @lease: set to the lease, for kvblk_lease_release(); 0 when nothing was
+ *	leased. May be NULL
+ *
+ * Context: any thread. Return: 0 or an error of the whole ioctl.
+ */
+int kvblk_lookup_prefix(struct kvblk *kv, const void *keys, size_t key_len,
+			unsigned int nr_keys, unsigned int lease_ms,
+			unsigned int *nr_leading, uint64_t *lease);
+
+/**
+ * kvblk_lease_release() - end a lease
+ * @kv: the handle that it was got through
+ * @lease: the lease
+ *
+ * Context: any thread. Return: 0; -ENOENT: no such lease (any more).
+ */
+int kvblk_lease_release(struct kvblk *kv, uint64_t lease);
+
+/**
+ * kvblk_cancel() - cancel operations of this handle
+ * @kv: the handle
+ * @cookie: of the operations; those of kvblk_put() and the like have 0
+ * @nr_canceled: set to the number found in flight; or NULL
+ *
+ * They end with -ECANCELED in their own batch, when their memory is quiet.
+ *
+ * Context: any thread. Return: 0; -ENOENT: none found.
+ */
+int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_canceled);
+
+/**
+ * kvblk_piece_user() - a piece of the process' own memory
+ * @piece: filled
+ * @addr: its address, any alignment
+ * @len: its length, not 0
+ */
+static inline void kvblk_piece_user(struct kvblk_piece *piece, void *addr,
+				    size_t len)
+{
+	piece->type = KVBLK_PIECE_USER;
+	piece->handle = 0;
+	piece->addr = (uintptr_t)addr;
+	piece->length = len;
+}
+
+/**
+ * kvblk_prep_put() - an operation that stores a block
+ * @op: filled, with no options; set others of its fields afterwards
+ * @key: its key; must stay until the batch is back, as must @pieces
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @pieces: its bytes
+ * @nr_pieces: 1 to KVBLK_PIECES_MAX
+ */
+static inline void kvblk_prep_put(struct kvblk_op *op, const void *key,
+				  size_t key_len,
+				  const struct kvblk_piece *pieces,
+				  unsigned int nr_pieces)
+{
+	memset(op, 0, sizeof(*op));
+	op->opcode = KVBLK_OP_PUT;
+	op->key = (uintptr_t)key;
+	op->pieces = (uintptr_t)pieces;
+	/* what is far too long must be refused, not cut */
+	op->key_len = (uint16_t)(key_len < 0xffff ? key_len : 0xffff);
+	op->nr_pieces = (uint16_t)(nr_pieces < 0xffff ? nr_pieces : 0xffff);
+}
+
+/**
+ * kvblk_prep_get() - an operation that fetches a block
+ * @op: filled, with no options; set others of its fields afterwards
+ * @key: its key; must stay until the batch is back, as must @pieces
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @pieces: where to
+ * @nr_pieces: 1 to KVBLK_PIECES_MAX
+ */
+static inline void kvblk_prep_get(struct kvblk_op *op, const void *key,
+				  size_t key_len,
+				  const struct kvblk_piece *pieces,
+				  unsigned int nr_pieces)
+{
+	kvblk_prep_put(op, key, key_len, pieces, nr_pieces);
+	op->opcode = KVBLK_OP_GET;
+}
+
+/**
+ * kvblk_prep_delete() - an operation that removes a block
+ * @op: filled
+ * @key: its key; must stay until the batch is back
+ * @key_len: 1 to KVBLK_KEY_MAX
+ */
+static inline void kvblk_prep_delete(struct kvblk_op *op, const void *key,
+				     size_t key_len)
+{
+	kvblk_prep_put(op, key, key_len, NULL, 0);
+	op->opcode = KVBLK_OP_DELETE;
+}
+
+/* Queues: operations in flight, without a thread for each. */
+
+struct kvblk_queue;
+struct iovec;
+
+#define KVBLK_QUEUE_DEPTH_MAX	16384
+
+/**
+ * enum kvblk_queue_flags - of kvblk_queue_create()
+ * @KVBLK_QUEUE_CANCELABLE: kvblk_cancel() finds the operations by their cookies,
+ *	other than 0. It costs each operation a lock of the open node
+ */
+enum kvblk_queue_flags {
+	KVBLK_QUEUE_CANCELABLE	= 1 << 0,
+};
+
+/**
+ * kvblk_queue_create() - a queue for up to so many operations
+ * @kv: the handle; must stay open as long as the queue is there
+ * @depth: most operations in flight, 1 to KVBLK_QUEUE_DEPTH_MAX
+ * @flags: &enum kvblk_queue_flags
+ * @queue: set to the new queue, which kvblk_queue_destroy() frees
+ *
+ * A queue is an io_uring. It belongs to the thread that makes it: all calls on it
+ * are that thread's (another one's end with -EEXIST). Any number of queues may
+ * share a handle.
+ *
+ * Context: any thread. Return: 0; -EINVAL; -ENOMEM; -ENOSYS, -EPERM: io_uring is
+ * not there, or not allowed; another errno of io_uring_setup(2).
+ */
+int kvblk_queue_create(struct kvblk *kv, unsigned int depth, unsigned int flags,
+		       struct kvblk_queue **queue);
+
+/**
+ * kvblk_queue_destroy() - free a queue
+ * @queue: the queue, or NULL
+ *
+ * Operations in flight are canceled and give no result. Memory that a device
+ * still writes to may change afterwards, so wait for gets first.
+ *
+ * Context: the queue's thread.
+ */
+void kvblk_queue_destroy(struct kvblk_queue *queue);
+
+/**
+ * kvblk_queue_register() - fixed buffers, for kvblk_queue_add_fixed()
+ * @queue: the queue, before its first operation
+ * @buffers: the memory; pinned, and counted as locked, until the queue goes
+ * @nr: how many
+ *
+ * Context: the queue's thread. Return: 0; -EBUSY: there are some; -ENOMEM: no
+ * memory, or RLIMIT_MEMLOCK; -EFAULT; -EINVAL.
+ */
+int kvblk_queue_register(struct kvblk_queue *queue, const struct iovec *buffers,
+			 unsigned int nr);
+
+/**
+ * kvblk_queue_add() - take an operation
+ * @queue: the queue
+ * @op: copied. What it points to (key, pieces, their memory) must stay until its
+ *	result is there. Its cookie comes back in the result
+ *
+ * Starts nothing: kvblk_queue_submit() and kvblk_queue_wait() do, all that were
+ * added in one system call. Allocates nothing and takes no lock.
+ *
+ * Context: the queue's thread. Return: 0; -EAGAIN: as many as the queue's depth
+ * are in flight.
+ */
+int kvblk_queue_add(struct kvblk_queue *queue, const struct kvblk_op *op);
+
+/**
+ * kvblk_queue_add_fixed() - take an operation on a fixed buffer
+ * @queue: the queue
+ * @op: a put or get without pieces: @pieces is an address in the buffer, @length
+ *	the bytes to put, or the room for the get
+ * @buffer: index of the buffer, as registered
+ *
+ * Nothing is pinned or copied for it.
+ *
+ * Context: the queue's thread. Return: as kvblk_queue_add(); -EINVAL.
+ */
+int kvblk_queue_add_fixed(struct kvblk_queue *queue, const struct kvblk_op *op,
+			  unsigned int buffer);
+
+/**
+ * kvblk_queue_submit() - start what was added
+ * @queue: the queue
+ *
+ * Context: the queue's thread. Return: 0, or an errno of io_uring_enter(2).
+ */
+int kvblk_queue_submit(struct kvblk_queue *queue);
+
+/**
+ * kvblk_queue_wait() - start what was added, and take results
+ * @queue: the queue
+ * @results: filled, in the order of completion. @caller_tag is 0 and @layout_tag
+ *	has its low 48 bits; @value_len is told with errors
+ * @max: room there, at least 1
+ * @least: wait for so many (or all that are in flight, if those are fewer); 0:
+ *	take what is there
+ * @timeout_ms: wait no longer; -1: as long as it takes
+ *
+ * Allocates nothing and takes no lock.
+ *
+ * Context: the queue's thread; may sleep. Return: how many results there are,
+ * fewer than @least after the timeout; -EINTR: a signal, and none; -EINVAL; an
+ * errno of io_uring_enter(2).
+ */
+int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
+		     unsigned int max, unsigned int least, int timeout_ms);
+
+/**
+ * kvblk_queue_inflight() - operations added whose results were not taken
+ * @queue: the queue
+ *
+ * Context: the queue's thread. Return: how many.
+ */
+unsigned int kvblk_queue_inflight(const struct kvblk_queue *queue);
+
+/**
+ * kvblk_queue_eventfd() - a descriptor for event loops
+ * @queue: the queue
+ *
+ * It becomes readable when there are new results; read it, then take them with
+ * kvblk_queue_wait() and @least 0. It stays the queue's.
+ *
+ * Context: the queue's thread. Return: the descriptor; -EMFILE, -ENFILE, -ENOMEM.
+ */
+int kvblk_queue_eventfd(struct kvblk_queue *queue);
+
+/**
+ * kvblk_mem_register() - pin memory once, for operations of a handle
+ * @kv: the handle
+ * @addr: the memory, any alignment
+ * @len: bytes
+ * @region: set to its name in this handle, for kvblk_piece_registered()
+ *
+ * Counts as locked memory until kvblk_mem_unregister(), or the handle's end, and
+ * then until operations that use it are over.
+ *
+ * Context: any thread. Return: 0; -ENOMEM: no memory, or RLIMIT_MEMLOCK; -EFAULT:
+ * can't be pinned for writing; -EINVAL; -ENOSPC: too many; -ENODEV.
+ */
+int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);
+
+/**
+ * kvblk_mem_unregister() - let registered memory go
+ * @kv: the handle
+ * @region: its name
+ *
+ * Context: any thread. Return: 0; -ENOENT: no such region (any more).
+ */
+int kvblk_mem_unregister(struct kvblk *kv, uint32_t region);
+
+/**
+ * kvblk_piece_registered() - a piece of registered memory
+ * @piece: filled
+ * @region: as kvblk_mem_register() told
+ * @offset: into it
+ * @len: bytes, not 0
+ */
+static inline void kvblk_piece_registered(struct kvblk_piece *piece, uint32_t region,
+					  uint64_t offset, size_t len)
+{
+	piece->type = KVBLK_PIECE_REGISTERED;
+	piece->handle = region;
+	piece->addr = offset;
+	piece->length = len;
+}
+
+/* Pools and members. */
+
+struct kvblk_admin;
+
+/**
+ * kvblk_admin_open() - connect to the module's administration
+ * @handle: set to the new handle, which kvblk_admin_close() frees
+ *
+ * One thread at a time may use a handle; handles are independent.
+ *
+ * Context: any thread. Return: 0; -ENOENT: the module is not loaded, or this
+ * is not the initial network namespace; -ENOMEM; an errno of socket(2).
+ */
+int kvblk_admin_open(struct kvblk_admin **handle);
+
+/**
+ * kvblk_admin_close() - disconnect
+ * @admin: the handle, or NULL
+ *
+ * Context: one thread at a time, once.
+ */
+void kvblk_admin_close(struct kvblk_admin *admin);
+
+/**
+ * kvblk_admin_message() - why the last call on the handle was refused
+ * @admin: the handle
+ *
+ * A sentence by the kernel that says what to change.
+ *
+ * Context: one thread at a time. Return: the sentence, "" if there is none. It
+ * is the handle's and is good until the next call on it.
+ */
+const char *kvblk_admin_message(const struct kvblk_admin *admin);
+
+/**
+ * struct kvblk_member_spec - a device to become a member
+ * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes
+ * @segment_size: bytes in its segments, a power of two from 8 MiB to 1 GiB;
+ *	0: the device's size decides
+ */
+struct kvblk_member_spec {
+	const char *path;
+	uint32_t segment_size;
+};
+
+/**
+ * struct kvblk_pool_spec - a pool to be made
+ * @name: 1 to KVBLK_NAME_LEN_MAX letters, digits, '.', '-', '_'
+ * @flags: &enum kvblk_pool_flag
+ * @add_flags: &enum kvblk_add_flag, for all members
+ * @index_slots: entries of the index; 0: the capacity decides
+ * @members: the devices
+ * @nr_members: how many, at least 1
+ */
+struct kvblk_pool_spec {
+	const char *name;
+	uint32_t flags;
+	uint32_t add_flags;
+	uint64_t index_slots;
+	const struct kvblk_member_spec *members;
+	size_t nr_members;
+};
+
+/**
+ * kvblk_pool_create() - make a pool, or bring one back
+ * @admin: the handle
+ * @spec: what to make
+ *
+ * All members come or nothing does. When it returns, the pool takes puts;
+ * blocks that its members hold are back when each member's state is
+ * KVBLK_MEMBER_STATUS_UP.
+ *
+ * Context: one thread at a time. Return: 0; -EEXIST: the name or a member is
+ * in use; -EBUSY: a device is in use otherwise; -ENOTEMPTY: a device holds
+ * something that is no member (KVBLK_ADD_FLAG_FORMAT takes it); -EUCLEAN: a
+ * member is damaged; -EREMOTE: another node owns it (KVBLK_ADD_FLAG_FORCE
+ * takes it); -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS: a device takes its time,
+ * the request goes on, and an event tells its end; -EINVAL; -ENOMEM; an errno
+ * of opening a device. kvblk_admin_message() tells more.
+ */
+int kvblk_pool_create(struct kvblk_admin *admin,
+		      const struct kvblk_pool_spec *spec);
+
+/**
+ * kvblk_pool_destroy() - take a pool down in good order
+ * @admin: the handle
+ * @name: the pool
+ * @force: although its nodes are open
+ *
+ * Its blocks stay on the members and come back with kvblk_pool_create().
+ *
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EBUSY:
+ * its nodes are open; -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS as of
+ * kvblk_pool_create().
+ */
+int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
+
+/**
+ * struct kvblk_pool_state - a pool as it is
+ * @next: the next one of the list, or NULL
+ * @name: its name
+ * @uuid: its identity
+ * @flags: &enum kvblk_pool_flag
+ * @birth: when it was formatted, seconds since 1970
+ * @epoch: grows when it is assembled, and when a member is removed or dies
+ * @nr_members: members, whatever their state
+ * @capacity: bytes in the segments of all members that are not dead
+ * @free: bytes in those of them that hold nothing
+ * @nr_segments: segments of all members that are not dead
+ * @free_segments: those of them that hold nothing
+ * @index_slots: entries of the index
+ * @index_used: of those, in use; dropped blocks included until they are swept
+ * @index_evicted: blocks that had to go because the index was full
+ * @index_bytes: memory that it takes
+ * @leased_bytes: bytes of blocks under lease
+ * @value_max: bytes in the longest block it takes now, 0: no member is up
+ * @devnode: path of the default tenant's node, below /dev
+ *
+ * May get more fields at its end: only the library makes these.
+ */
+struct kvblk_pool_state {
+	struct kvblk_pool_state *next;
+	char name[KVBLK_NAME_LEN_MAX + 1];
+	uint8_t uuid[16];
+	uint32_t flags;
+	uint32_t nr_members;
+	uint64_t birth;
+	uint64_t epoch;
+	uint64_t capacity;
+	uint64_t free;
+	uint32_t nr_segments;
+	uint32_t free_segments;
+	uint64_t index_slots;
+	uint64_t index_used;
+	uint64_t index_evicted;
+	uint64_t index_bytes;
+	uint64_t leased_bytes;
+	uint32_t value_max;
+	char devnode[64];
+};
+
+/**
+ * kvblk_pool_get() - how a pool is, or all of them
+ * @admin: the handle
+ * @name: the pool; NULL for all
+ * @list: set to a list, NULL when there is none; kvblk_pool_free() frees it
+ *
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -ENOMEM.
+ */
+int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
+		   struct kvblk_pool_state **list);
+
+/**
+ * kvblk_pool_free() - free a list of pools
+ * @list: the list, or NULL
+ *
+ * Context: any thread.
+ */
+void kvblk_pool_free(struct kvblk_pool_state *list);
+
+/**
+ * kvblk_member_add() - add a device to a pool
+ * @admin: the handle
+ * @pool: the pool's name
+ * @spec: the device
+ * @add_flags: &enum kvblk_add_flag
+ *
+ * Context: one thread at a time. Return: as kvblk_pool_create(); -ENOENT: no
+ * such pool or device.
+ */
+int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
+		     const struct kvblk_member_spec *spec, uint32_t add_flags);
+
+/**
+ * kvblk_member_remove() - remove a member
+ * @admin: the handle
+ * @pool: the pool's name
+ * @member: the member's name
+ *
+ * Its blocks are misses at once. The event KVBLK_EVENT_MEMBER_DOWN tells when
+ * the device is free.
+ *
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool or member;
+ * -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS as of kvblk_pool_create().
+ */
+int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
+			const char *member);
+
+/**
+ * struct kvblk_member_state - a member as it is
+ * @next: the next one of the list, or NULL
+ * @pool: the pool's name
+ * @name: its name in the pool
+ * @path: of its device
+ * @uuid: its identity
+ * @slot: its place among the members
+ * @state: &enum kvblk_member_status
+ * @suspect: it does not answer
+ * @size: bytes of the device
+ * @segment_size: bytes in a segment
+ * @nr_segments: segments
+ * @free_segments: those that hold nothing
+ * @ready_segments: those opened on media, waiting to take records
+ * @open_segments: those that take records or wait to be sealed
+ * @sealed_segments: those that are full and closed
+ * @record_align: records begin at multiples of so many bytes
+ * @inflight: I/Os submitted and not completed
+ * @incarnation: a random number drawn when it was formatted
+ * @restored: blocks that it brought back when it came up
+ *
+ * May get more fields at its end: only the library makes these.
+ */
+struct kvblk_member_state {
+	struct kvblk_member_state *next;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char name[KVBLK_NAME_LEN_MAX + 1];
+	char path[KVBLK_PATH_LEN_MAX + 1];
+	uint8_t uuid[16];
+	uint32_t slot;
+	uint32_t state;
+	bool suspect;
+	uint64_t size;
+	uint32_t segment_size;
+	uint32_t nr_segments;
+	uint32_t free_segments;
+	uint32_t ready_segments;
+	uint32_t open_segments;
+	uint32_t sealed_segments;
+	uint32_t record_align;
+	uint32_t inflight;
+	uint64_t incarnation;
+	uint64_t restored;
+};
+
+/**
+ * kvblk_member_get() - how the members of a pool are, or all of all pools
+ * @admin: the handle
+ * @pool: the pool's name; NULL for all
+ * @list: set to a list, NULL when there is none; kvblk_member_free() frees it
+ *
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -ENOMEM.
+ */
+int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
+		     struct kvblk_member_state **list);
+
+/**
+ * kvblk_member_free() - free a list of members
+ * @list: the list, or NULL
+ *
+ * Context: any thread.
+ */
+void kvblk_member_free(struct kvblk_member_state *list);
+
+#define KVBLK_STATS_COUNTERS	64	/* room for counters */
+#define KVBLK_STATS_LATENCIES	8	/* room for histograms */
+#define KVBLK_STATS_BUCKETS	64	/* room for buckets of one */
+
+/**
+ * struct kvblk_stats - a pool's counters and latencies since its assembly
+ * @next: the next one of the list, or NULL
+ * @pool: the pool's name
+ * @counter: by KVBLK_A_COUNTER_PUTS and the like
+ * @latency: by KVBLK_A_LATENCY_PUT and the like; bucket i counts what took
+ *	2^i to 2^(i+1) - 1 ns, the last one of @nr_buckets what took longer, too
+ * @nr_buckets: buckets of each histogram, 0 for one that the module lacks
+ */
+struct kvblk_stats {
+	struct kvblk_stats *next;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	uint64_t counter[KVBLK_STATS_COUNTERS];
+	uint64_t latency[KVBLK_STATS_LATENCIES][KVBLK_STATS_BUCKETS];
+	uint32_t nr_buckets[KVBLK_STATS_LATENCIES];
+};
+
+/**
+ * kvblk_stats_get() - counters and latencies of a pool, or of all of them
+ * @admin: the handle
+ * @pool: the pool's name; NULL for all
+ * @list: set to a list, NULL when there is none; kvblk_stats_free() frees it
+ *
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -ENOMEM.
+ */
+int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
+		    struct kvblk_stats **list);
+
+/**
+ * kvblk_stats_free() - free a list of statistics
+ * @list: the list, or NULL
+ *
+ * Context: any thread.
+ */
+void kvblk_stats_free(struct kvblk_stats *list);
+
+/**
+ * kvblk_counter_name() - name of a counter, as "put_bytes"
+ * @counter: KVBLK_A_COUNTER_PUTS and the like
+ *
+ * Context: any thread. Return: a constant string; NULL: not a counter.
+ */
+const char *kvblk_counter_name(unsigned int counter);
+
+/**
+ * kvblk_latency_name() - name of a latency histogram, as "put"
+ * @latency: KVBLK_A_LATENCY_PUT and the like
+ *
+ * Context: any thread. Return: a constant string; NULL: not a histogram.
+ */
+const char *kvblk_latency_name(unsigned int latency);
+
+/**
+ * kvblk_member_status_name() - name of a member's state, as "up"
+ * @state: &enum kvblk_member_status
+ *
+ * Context: any thread. Return: a constant string, "unknown" for a new state.
+ */
+const char *kvblk_member_status_name(unsigned int state);
+
+/* What happens. */
+
+struct kvblk_events;
+
+/**
+ * struct kvblk_notice - something that happened
+ * @type: &enum kvblk_event
+ * @pool: the pool's name
+ * @member: the member's name, "" when no single one is concerned
+ * @value: a number whose meaning the type tells
+ * @time_ns: when, nanoseconds since 1970
+ *
+ * May get more fields at its end: only the library makes these.
+ */
+struct kvblk_notice {
+	uint32_t type;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char member[KVBLK_NAME_LEN_MAX + 1];
+	uint64_t value;
+	uint64_t time_ns;
+};
+
+/**
+ * kvblk_events_open() - listen to the events of all pools
+ * @handle: set to the new handle, which kvblk_events_close() frees
+ *
+ * One thread at a time may use a handle. What happens from now on is heard.
+ *
+ * Context: any thread. Return: 0; -ENOENT: the module is not loaded, or this
+ * is not the initial network namespace; -ENOMEM; an errno of socket(2).
+ */
+int kvblk_events_open(struct kvblk_events **handle);
+
+/**
+ * kvblk_events_close() - stop listening
+ * @events: the handle, or NULL
+ *
+ * Context: one thread at a time, once.
+ */
+void kvblk_events_close(struct kvblk_events *events);
+
+/**
+ * kvblk_events_fd() - a descriptor that is readable when there is an event
+ * @events: the handle
+ *
+ * For poll(2) and the like. It stays the handle's: don't read or close it.
+ *
+ * Context: any thread. Return: the descriptor.
+ */
+int kvblk_events_fd(const struct kvblk_events *events);
+
+/**
+ * kvblk_events_read() - the next event
+ * @events: the handle
+ * @notice: set to it; it is the handle's and good until the next call
+ *
+ * Never sleeps: wait with poll(2) on kvblk_events_fd().
+ *
+ * Context: one thread at a time. Return: 0; -EAGAIN: there is none now;
+ * -ENOBUFS: events were lost, for they were not read fast enough: what is
+ * known may be out of date; go on reading.
+ */
+int kvblk_events_read(struct kvblk_events *events,
+		      const struct kvblk_notice **notice);
+
+/**
+ * kvblk_event_name() - name of an event's type, as "member-dead"
+ * @type: of the event
+ *
+ * Context: any thread. Return: a constant string, "unknown" for a new type.
+ */
+const char *kvblk_event_name(unsigned int type);
+
+/**
+ * kvblk_event_text() - an event in a sentence
+ * @notice: the event
+ * @buf: filled, NUL-terminated
+ * @len: room there; 256 is enough
+ *
+ * Context: any thread.
+ */
+void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,386 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# usage: cli_test.sh COMMAND FAKE-POOL
+# The command without the module: every wrong argument is refused with exit code 2, a message and no change; what goes through the
+# data path is run against fake_pool.c, a preloaded library that plays a pool. Rule: a case is one line that says what must come.
+set -u
+kvblk=$(readlink -f "${1:?usage: cli_test.sh COMMAND FAKE-POOL}")
+fake=$(readlink -f "${2:?usage: cli_test.sh COMMAND FAKE-POOL}")
+docs=$(dirname "$(readlink -f "$0")")/../kvblk
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+export LC_ALL=C
+passed=0
+failed=0
+
+verdict() {
+	if [ "$1" = 0 ]; then
+		passed=$((passed + 1))
+		echo "ok $((passed + failed)) cli: $2"
+	else
+		failed=$((failed + 1))
+		echo "not ok $((passed + failed)) cli: $2"
+		sed 's/^/  # /' err out
+	fi
+}
+
+# expect CODE PATTERN ARGUMENT...: exit code, and a line of stderr or stdout
+expect() {
+	local code=$1 pattern=$2 got
+	shift 2
+	"$kvblk" "$@" > out 2> err < /dev/null
+	got=$?
+	[ "$got" = "$code" ] && { [ -z "$pattern" ] || cat err out | grep -qE -- "$pattern"; }
+	verdict $? "kvblk $*: code $code, got $got, and \"$pattern\""
+}
+
+# usage PATTERN ARGUMENT...: refused as wrong usage, with nothing on stdout
+usage() {
+	expect 2 "$@"
+	[ ! -s out ] || verdict 1 "kvblk ${*:2} prints to stdout"
+}
+
+# expect_fake: the same on the fake pool
+expect_fake() {
+	LD_PRELOAD=$fake expect "$@"
+}
+
+# has KEY PATTERN: the JSON in out has this value
+has() {
+	python3 - "$1" "$2" <<- 'END' 2>> err
+		import json, re, sys
+		try:
+		    value = json.load(open("out"))
+		    for part in sys.argv[1].split("."):
+		        value = value[int(part)] if isinstance(value, list) else value[part]
+		except (ValueError, LookupError) as error:
+		    sys.exit(f"no {sys.argv[1]}: {error}")
+		sys.exit(not re.fullmatch(sys.argv[2], str(value)))
+	END
+	verdict $? "$1 is $2"
+}
+
+echo "# wrong usage"
+usage 'COMMAND'
+usage 'no command "frob"' frob
+usage 'no "frob"' pool frob
+usage 'verb' pool
+usage 'verb' member
+usage 'which name' pool create
+usage 'which devices' pool create kv0
+usage 'must be a path' pool create kv0 nvme1n1
+usage 'given twice' pool create kv0 /dev/null /dev/null
+usage 'at most 127 bytes' pool create kv0 "/dev/$(printf 'x%.0s' {1..130})"
+usage '1 to 31 letters' pool create 'a b' /dev/null
+usage '1 to 31 letters' pool create '' /dev/null
+usage '1 to 31 letters' pool create .. /dev/null
+usage '1 to 31 letters' pool create a/b /dev/null
+usage '1 to 31 letters' pool create "$(printf 'x%.0s' {1..32})" /dev/null
+usage 'power of two' pool create kv0 --segment-size 12M /dev/null
+# shellcheck disable=SC2046 # one word each
+usage 'at most 64 members' pool create kv0 $(printf '/dev/flash%s ' {0..64})
+usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 4M /dev/null
+usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 2G /dev/null
+usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size -8M /dev/null
+usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 8Q /dev/null
+usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 99999999999999T /dev/null
+usage 'number from 1' pool create kv0 --index-slots 0 /dev/null
+usage 'number from 1' pool create kv0 --index-slots x /dev/null
+usage 'unrecognized option' pool create kv0 --frob /dev/null
+usage 'json and text' pool list -o xml
+usage 'nothing to give' pool list kv0
+usage 'which pool' pool show
+usage 'too many' pool show kv0 kv1
+usage 'which pool' pool destroy
+usage 'which device' member add kv0
+usage 'must be a path' member add kv0 nvme1n1
+usage 'too many' member add kv0 /dev/null /dev/zero
+usage 'which device' member remove kv0
+usage 'too many' member list kv0 kv1
+for verb in put get exists rm; do
+	usage 'which pool' $verb
+	usage 'which block' $verb kv0
+	usage 'odd number' $verb kv0 --hex abc
+	usage 'not hex' $verb kv0 --hex zz
+	usage '1 to 512 bytes' $verb kv0 "$(printf 'x%.0s' {1..513})"
+	usage '1 to 512 bytes' $verb kv0 ''
+	usage 'json and text' $verb kv0 key -o yaml
+done
+usage 'odd number' rm kv0 --hex aa abc
+usage 'from 0 to 3' put kv0 key --priority 4
+usage 'from 0 to 3' put kv0 key --priority -1
+usage 'number from 1' put kv0 key --ttl 0
+usage 'number from 1' put kv0 key --ttl 4294967296
+usage '1 to 512 bytes' put kv0 key --parent ''
+usage 'number from 0' put kv0 key --caller-tag 18446744073709551616
+usage 'number from 0' put kv0 key --layout-tag x
+usage 'too many' put kv0 key file more
+usage 'from 0 B to 64 MiB' get kv0 key --offset 65M
+usage 'from 1 B to 64 MiB' get kv0 key --length 0
+usage 'needs a FILE' get kv0 key -o json
+usage 'number from 0.1' stat --watch=0
+usage 'number from 0.1' stat --watch=nan
+usage 'is for --watch' stat --count 3
+usage 'number from 1' stat --watch --count 0
+usage 'too many' stat kv0 kv1
+usage 'number from 1' events --count 0
+usage 'number from' events --seconds -1
+usage 'what to replay' replay --pool kv0
+usage 'what to replay' replay --pool kv0 --trace x --synthetic
+usage 'where to' replay --synthetic
+usage 'nothing to give' replay --pool kv0 --synthetic kv1
+usage 'is for --synthetic' replay --pool kv0 --trace x --seed 1
+usage 'is for --synthetic' replay --pool kv0 --trace x --requests 1
+usage 'must be chat' replay --pool kv0 --synthetic=frob
+usage 'number from 1' replay --pool kv0 --synthetic --requests 0
+usage 'number from 1' replay --pool kv0 --synthetic --limit 0
+usage 'from 1 B to 64 MiB' replay --pool kv0 --synthetic --block-size 0
+usage 'from 1 B to 64 MiB' replay --pool kv0 --synthetic --block-size 65M
+usage 'from 1 B to 64 MiB' replay --pool kv0 --synthetic --block-size 1.5M
+usage 'number from 0' replay --pool kv0 --synthetic --speed -1
+usage 'number from 0' replay --pool kv0 --synthetic --speed fast
+usage 'number from 1' replay --pool kv0 --synthetic --threads 0
+usage 'number from 1' replay --pool kv0 --synthetic --threads 1025
+usage 'number from' replay --pool kv0 --synthetic --seconds 0
+usage 'from 4 KiB' replay --pool kv0 --synthetic --buffer 1
+usage 'is for --simulate' replay --pool kv0 --synthetic --capacity 0.1
+usage 'not for --simulate' replay --simulate --synthetic --pool kv0
+usage 'not for --simulate' replay --simulate --synthetic --verify
+usage 'not for --simulate' replay --simulate --synthetic --quiet
+usage 'number from' replay --simulate --synthetic --capacity 0
+usage 'number from' replay --simulate --synthetic --capacity nan
+usage 'number from 8' replay --simulate --synthetic --segments 1
+usage 'number from 0 to 1000' replay --simulate --synthetic --admit-permille 1001
+usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 4001
+usage 'must be kvblk' replay --simulate --synthetic --cache arc
+usage 'which pool' bench --op get
+usage 'what to measure' bench kv0
+usage 'must be put' bench kv0 --op rm
+usage 'from 1 B to 64 MiB' bench kv0 --op put --size 65M
+usage 'number from 1' bench kv0 --op put --depth 0
+usage 'at most 1024' bench kv0 --op get --depth 1025
+usage 'number from 1' bench kv0 --op put --threads 0
+usage 'number from 0.01' bench kv0 --op put --seconds 0
+usage 'number from 1' bench kv0 --op put --count 0
+usage 'for get and exists' bench kv0 --op put --blocks 10
+usage 'must be uring or ioctl' bench kv0 --op put --engine frob
+usage 'too many' bench kv0 kv1 --op put
+usage '1 to 31 letters' bench 'a b' --op put
+
+echo "# help and version"
+expect 0 '^kvblk [0-9]' --version
+for noun in '' pool member; do
+	# shellcheck disable=SC2086 # no noun is no argument
+	expect 0 'Example' $noun --help
+done
+for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+		events replay bench; do
+	# shellcheck disable=SC2086 # two words
+	expect 0 'Example' $verb --help
+	# shellcheck disable=SC2086
+	expect 0 '-o, --output' $verb --help
+done
+
+echo "# man page and completion know every option, and no others"
+options() {
+	grep -oE -- '--[a-z][a-z-]+' | sort -u
+}
+for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+		events replay bench; do
+	# shellcheck disable=SC2086 # two words
+	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
+done | options > known
+sed 's/\\-/-/g' "$docs/kvblk.8" | options > told
+echo --usage >> told
+echo --version >> known
+diff <(sort -u known) <(sort -u told) > err
+verdict $? "the man page tells the options"
+sed -n '/^enum kvblk_event {/,/}/s/^\tKVBLK_EVENT_\([A-Z_]*\).*/\1/p' "$docs/../../uapi/linux/kvblk_netlink.h" | tr A-Z_ a-z- | sort > known
+grep -oE '^\.BR [a-z]+-[a-z-]+|^\.BR checksum' "$docs/kvblk.8" | cut -d ' ' -f 2 | sort | diff known - > err
+verdict $? "the man page tells the events"
+sed -n '/^Events$/,/^Kernel messages$/s/^``\([a-z-]*\)``  .*/\1/p' "$docs/../../Documentation/admin-guide.rst" | sort | diff known - > err
+verdict $? "the administrator's guide tells the events"
+# shellcheck source=../kvblk/completion/kvblk.bash
+. "$docs/completion/kvblk.bash"
+# completions WORD...: what the last one may become
+completions() {
+	COMP_WORDS=(kvblk "$@") COMP_CWORD=$# COMPREPLY=()
+	_kvblk
+	printf '%s\n' "${COMPREPLY[@]}" | sort
+}
+for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+		events replay bench; do
+	# shellcheck disable=SC2086 # two words
+	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
+	verdict $? "the completion knows the options of $verb"
+done
+for noun in '' pool member; do
+	# shellcheck disable=SC2086 # no noun is no argument
+	completions $noun '' | grep -v '^-' | diff - <("$kvblk" $noun --help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v kvblk | sort) > err
+	verdict $? "the completion knows the words of kvblk $noun"
+done
+[ "$(completions replay --synthetic = onc)" = once ] && [ "$(completions stat --output = | xargs)" = 'json text' ]
+verdict $? "the completion knows --option=word"
+
+echo "# nothing there"
+if [ ! -e /sys/module/kvblk ]; then
+	expect 1 'modprobe kvblk' pool list
+	expect 1 'modprobe kvblk' events --seconds 1
+fi
+expect 1 'no pool absent' put absent key
+expect 1 'no pool absent' get absent key
+expect 1 'no pool absent' exists absent key
+expect 1 'no pool absent' replay --pool absent --synthetic --requests 1
+expect 1 'no pool absent' bench absent --op put
+expect 1 'No such file' replay --simulate --trace absent
+expect 1 'Is a directory' replay --simulate --trace .
+
+echo "# simulation"
+for i in 0 1 2 3 4 5 6 7 8 9; do
+	echo "{\"timestamp\": $((i * 1000)), \"input_length\": 2048, \"output_length\": 1, \"hash_ids\": [0, 1, $((2 + i % 2)), $((i + 10))]}"
+done > trace
+expect 0 'hit_ratio' replay --simulate --capacity 1 --cache lru --trace trace -o json
+# 40 references, 14 distinct blocks that all fit: all but their first uses hit
+has blocks 40
+has distinct_blocks 14
+has hits 26
+has hit_ratio 0.65
+has writes_per_hit '0\.538[0-9]*'
+expect 0 'distinct_blocks' replay --simulate --capacity 1 --cache lru --trace trace --limit 2 -o json
+has requests 2
+has distinct_blocks 6
+has hits 2
+expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --seed 7 -o json
+cp out first
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --seed 7 --requests 2000 --synthetic -o json
+cmp -s out first
+verdict $? "same seed, same result"
+for kind in chat prompts long once scan documents; do
+	expect 0 'hit ratio' replay --simulate --capacity 0.2 --requests 500 --synthetic=$kind
+done
+for cache in kvblk fifo lru optimum; do
+	expect 0 'hit_ratio' replay --simulate --synthetic --requests 500 --cache $cache -o json
+	has cache $cache
+done
+expect 0 'hit_ratio' replay --simulate --capacity 0.1 --synthetic=once --requests 3000 --admit-permille 0 -o json
+has declined '[1-9][0-9]*'
+expect 0 'hit_ratio' replay --simulate --capacity 0.1 --synthetic=once --requests 3000 --admit-permille 1000 -o json
+has declined 0
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic=long --requests 3000 --reinsert-permille 4000 -o json
+has copies '[1-9][0-9]*'
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic=long --requests 3000 --reinsert-permille 0 -o json
+has copies 0
+expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --segments 1024
+expect 1 'too small' replay --simulate --capacity 0.1 --trace trace
+{ cat trace; echo '{"timestamp": 1'; } > broken
+expect 1 'line 11 is no request' replay --simulate --trace broken
+: > empty
+expect 1 'no blocks' replay --simulate --trace empty
+
+echo "# blocks, on the fake pool"
+export KVBLK_FAKE_STORE=$dir/store
+head -c 100000 /dev/urandom > block
+expect_fake 3 'no such block' get fake key copy
+[ ! -e copy ]
+verdict $? "a miss makes no file"
+expect_fake 3 'absent' exists fake key
+expect_fake 3 'no such block' rm fake key
+expect_fake 0 '' put fake key block
+expect_fake 0 'stored already' put fake key block
+expect_fake 1 'another length' put fake key trace
+expect_fake 1 'at least one byte' put fake other empty
+expect_fake 1 'absent-file' put fake other absent-file
+expect_fake 0 'key +100000' exists fake key
+expect_fake 3 'absent' exists fake key other
+expect_fake 0 'length' exists fake key -o json
+has 0.present True
+has 0.length 100000
+expect_fake 0 '' get fake key copy
+cmp -s block copy
+verdict $? "what was put is got"
+expect_fake 0 '' get fake --hex 6b6579 copy2
+cmp -s block copy2
+verdict $? "hex digits name the same key"
+expect_fake 0 '' get fake key --offset 1000 --length 1K part
+cmp -s part <(tail -c +1001 block | head -c 1024)
+verdict $? "a part is got"
+expect_fake 1 'behind' get fake key --offset 1M part
+expect_fake 0 'fetched' get fake key copy -o json
+has length 100000
+expect_fake 0 '' put fake tagged block --caller-tag 0xfeed --layout-tag 7
+expect_fake 0 '' get fake tagged copy -o json
+has caller_tag 0x000000000000feed
+has layout_tag 0x0000000000000007
+expect_fake 0 'removed' rm fake key tagged -o json
+expect_fake 3 'absent' exists fake key
+KVBLK_FAKE_LOG=$dir/log expect_fake 0 '' put fake told block --parent key --priority 3 --ttl 60
+[ "$(cat log)" = 'told parent=key priority=3 ttl=60' ]
+verdict $? "the kernel is told of parent, priority and time to live: $(cat log)"
+expect_fake 0 '"result": "exists"' put fake told block -o json
+rm -f store
+
+echo "# replay, on the fake pool"
+expect_fake 0 'every byte right' replay --pool fake --synthetic --requests 300 --block-size 4K --verify --threads 4
+# the same again: all is there
+expect_fake 0 'hit_ratio' replay --pool fake --synthetic --requests 300 --block-size 4K --verify --threads 4 -o json
+has hit_ratio 1.0
+has requests 300
+has puts 0
+has failure None
+# of another size: other blocks
+expect_fake 0 'hit_ratio' replay --pool fake --trace trace --block-size 5001 --buffer 12K --verify -o json
+has hits 26
+has puts 14
+has gets 26
+has get_misses 0
+has bytes_verified $((26 * 5001))
+expect_fake 0 'hit_ratio' replay --pool fake --trace trace --block-size 4K --speed 10 -q -o json
+has seconds '(0.9|1\.)[0-9.]*'
+expect_fake 0 'interrupted' replay --pool fake --trace trace --speed 1 --seconds 0.2 -o json
+has requests 1
+has interrupted False
+expect_fake 0 'hit ratio' replay --pool fake --trace trace --block-size 9K --limit 2 --quiet
+grep -q '^requests *2 of 2' out && [ ! -s err ]
+verdict $? "--limit ends it after two requests, --quiet prints nothing else"
+for i in 5000 4000 5100; do
+	echo "{\"timestamp\": $i, \"hash_ids\": [$i]}"
+done > unordered
+expect_fake 0 'requests *3 of 3' replay --pool fake --trace unordered --speed 1 --seconds 20
+expect_fake 1 'up to 8 MiB' replay --pool fake --synthetic --block-size 16M
+KVBLK_FAKE_CORRUPT=5 expect_fake 1 'WRONG BYTE: block replay-v/00001389/[0-9a-f]*, offset 2500: is' replay --pool fake --trace trace \
+	--block-size 5001 --verify
+KVBLK_FAKE_LOSE=4 expect_fake 0 'get_misses' replay --pool fake --trace trace --block-size 6K --verify -o json
+has get_misses '[1-9][0-9]*'
+has hits '1[0-9]|2[0-5]'
+KVBLK_FAKE_DECLINE=2 expect_fake 0 'declined' replay --pool fake --trace trace --block-size 7K --buffer 8K -o json
+has declined '[1-9][0-9]*'
+
+echo "# bench, on the fake pool"
+rm -f store
+expect_fake 0 'mib_s' bench fake --engine ioctl --op put --size 5000 --depth 7 --threads 3 --count 100 -o json
+has ops 100
+has integrity False
+has direct_ops 100
+# the same run again: other blocks
+expect_fake 0 '^throughput [0-9.]* MiB/s' bench fake --engine ioctl --op put --size 5000 --count 100
+KVBLK_FAKE_LOG=$dir/log2 expect_fake 0 'MiB/s' bench fake --engine ioctl --op get --size 8K --depth 4 --threads 2 --blocks 50 --count 300
+[ "$(wc -l < log2)" = 50 ] && grep -q '^bench/00002000/00000000/000000000031 ' log2
+verdict $? "a get's blocks are put first"
+rm -f log2
+KVBLK_FAKE_LOG=$dir/log2 expect_fake 0 'MiB/s' bench fake --engine ioctl --op get --size 8K --blocks 50 --seconds 0.05
+[ ! -e log2 ]
+verdict $? "blocks that are there are not put again"
+expect_fake 0 'ops_s' bench fake --engine ioctl --op exists --size 8K --depth 20 --blocks 50 --count 1000 -o json
+has ops 1000
+has depth 20
+expect_fake 0 'keys/s' bench fake --engine ioctl --op exists --size 1K --blocks 10 --depth 100 --seconds 0.05
+KVBLK_FAKE_LOSE=20 expect_fake 1 'a block was dropped' bench fake --engine ioctl --op get --size 8K --blocks 50 --count 300
+KVBLK_FAKE_DECLINE=3 expect_fake 1 'put: declined' bench fake --engine ioctl --op put --size 4K --count 300
+expect_fake 1 'up to 8 MiB' bench fake --engine ioctl --op put --size 9M
+expect_fake 1 'no room' bench fake --engine ioctl --op get --size 8M --blocks 1000
+rm -f store
+
+echo "# cli_test: $passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A pool that is none: preloaded, it answers the ioctls on
+ * /dev/kvblk/fake/default out of memory, so that the command can be tested
+ * where there is no module. Blocks live as long as the file that
+ * KVBLK_FAKE_STORE names (or the process), for several commands to share.
+ *
+ * KVBLK_FAKE_LOG names a file that gets a line for each put.
+ * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
+ * declines every Nth batch of puts, KVBLK_FAKE_LOSE=N makes every Nth get of a
+ * present block a miss.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <linux/kvblk.h>
+
+#define NODE		"/dev/kvblk/fake/default"
+#define MAX_BLOCKS	65536
+
+struct block {
+	struct block *next;
+	uint32_t key_len;
+	uint32_t len;
+	uint64_t layout_tag;
+	uint64_t caller_tag;
+	unsigned char bytes[];	/* key, then data */
+};
+
+/* protects all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block *buckets[MAX_BLOCKS];
+static int node_fd = -1;
+static uint64_t nr_gets, nr_put_batches, nr_leases;
+
+static uint64_t setting(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static struct block **place_of(const void *key, size_t len)
+{
+	const unsigned char *p = key;
+	uint32_t hash = 2166136261u;
+	struct block **place;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ p[i]) * 16777619u;
+	place = &buckets[hash % MAX_BLOCKS];
+	while (*place && ((*place)->key_len != len ||
+			  memcmp((*place)->bytes, key, len) != 0))
+		place = &(*place)->next;
+	return place;
+}
+
+static void load(void)
+{
+	const char *path = getenv("KVBLK_FAKE_STORE");
+	FILE *file = path ? fopen(path, "rb") : NULL;
+	struct block head;
+
+	while (file && fread(&head, sizeof(head), 1, file) == 1) {
+		size_t len = head.key_len + head.len;
+		struct block *block = malloc(sizeof(*block) + len);
+		struct block **place;
+
+		*block = head;
+		if (fread(block->bytes, 1, len, file) != len)
+			abort();
+		place = place_of(block->bytes, block->key_len);
+		block->next = NULL;
+		*place = block;
+	}
+	if (file)
+		fclose(file);
+}
+
+static void save(void)
+{
+	const char *path = getenv("KVBLK_FAKE_STORE");
+	FILE *file = path ? fopen(path, "wb") : NULL;
+
+	for (int i = 0; file && i < MAX_BLOCKS; i++) {
+		for (struct block *b = buckets[i]; b; b = b->next)
+			fwrite(b, 1, sizeof(*b) + b->key_len + b->len, file);
+	}
+	if (file)
+		fclose(file);
+}
+
+static uint64_t room_of(const struct kvblk_op *op)
+{
+	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
+	uint64_t room = 0;
+
+	for (int i = 0; i < op->nr_pieces; i++)
+		room += piece[i].length;
+	return room;
+}
+
+/* Moves between the pieces and @data. */
+static void move(const struct kvblk_op *op, unsigned char *data, uint64_t len,
+		 bool to_pieces)
+{
+	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
+
+	for (; len; piece++) {
+		uint64_t n = piece->length < len ? piece->length : len;
+		void *memory = (void *)(uintptr_t)piece->addr;
+
+		memcpy(to_pieces ? memory : data, to_pieces ? data : memory, n);
+		data += n;
+		len -= n;
+	}
+}
+
+static void log_put(const struct kvblk_op *op)
+{
+	const char *path = getenv("KVBLK_FAKE_LOG");
+	FILE *file = path ? fopen(path, "a") : NULL;
+
+	if (!file)
+		return;
+	fprintf(file, "%.*s parent=%.*s priority=%u ttl=%u\n",
+		op->key_len, (char *)(uintptr_t)op->key,
+		op->parent_len, (char *)(uintptr_t)op->parent,
+		op->priority, op->ttl_s);
+	fclose(file);
+}
+
+static void put(const struct kvblk_op *op, struct kvblk_result *result)
+{
+	struct block **place = place_of((void *)(uintptr_t)op->key, op->key_len);
+	uint64_t len = room_of(op);
+	struct block *block = *place;
+
+	log_put(op);
+	if (block) {
+		result->res = -EEXIST;
+		result->value_len = block->len;
+		if (block->len != len)
+			result->flags = KVBLK_RES_LEN_DIFFERS;
+		return;
+	}
+	block = malloc(sizeof(*block) + op->key_len + len);
+	*block = (struct block){
+		.key_len = op->key_len,
+		.len = (uint32_t)len,
+		.layout_tag = op->layout_tag,
+		.caller_tag = op->caller_tag,
+	};
+	memcpy(block->bytes, (void *)(uintptr_t)op->key, op->key_len);
+	move(op, block->bytes + op->key_len, len, false);
+	*place = block;
+	result->res = (int)len;
+	result->value_len = (uint32_t)len;
+	result->flags = KVBLK_RES_DIRECT;
+}
+
+static void get(const struct kvblk_op *op, struct kvblk_result *result)
+{
+	struct block *block = *place_of((void *)(uintptr_t)op->key, op->key_len);
+	uint64_t lose = setting("KVBLK_FAKE_LOSE");
+	uint64_t len, from = 0;
+
+	nr_gets++;
+	if (!block || (lose && nr_gets % lose == 0)) {
+		result->res = -ENOENT;
+		return;
+	}
+	result->value_len = block->len;
+	result->layout_tag = block->layout_tag;
+	result->caller_tag = block->caller_tag;
+	len = block->len;
+	if (op->flags & KVBLK_OPF_PARTIAL) {
+		from = op->offset;
+		if (from >= len) {
+			result->res = -ERANGE;
+			return;
+		}
+		len -= from;
+		if (len > room_of(op))
+			len = room_of(op);
+	}
+	if (len > room_of(op)) {
+		result->res = -EMSGSIZE;
+		return;
+	}
+	if (nr_gets == setting("KVBLK_FAKE_CORRUPT"))
+		block->bytes[block->key_len + len / 2] ^= 4;
+	move(op, block->bytes + block->key_len + from, len, true);
+	result->res = (int)len;
+	result->flags = KVBLK_RES_DIRECT;
+}
+
+static void delete(const struct kvblk_op *op, struct kvblk_result *result)
+{
+	struct block **place = place_of((void *)(uintptr_t)op->key, op->key_len);
+	struct block *block = *place;
+
+	result->res = block ? 0 : -ENOENT;
+	if (block)
+		*place = block->next;
+	free(block);
+}
+
+static int submit(const struct kvblk_submit *s)
+{
+	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
+	struct kvblk_result *results = (void *)(uintptr_t)s->results;
+	uint64_t decline = setting("KVBLK_FAKE_DECLINE");
+	bool declined = false;
+
+	if (s->size != sizeof(*s) || !s->nr_ops || s->nr_ops > KVBLK_OPS_MAX ||
+	    s->op_size != sizeof(*ops) || s->result_size != sizeof(*results))
+		return -EINVAL;
+	if (ops->opcode == KVBLK_OP_PUT)
+		declined = decline && ++nr_put_batches % decline == 0;
+	for (uint32_t i = 0; i < s->nr_ops; i++) {
+		results[i] = (struct kvblk_result){ .cookie = ops[i].cookie };
+		if (ops[i].opcode == KVBLK_OP_GET)
+			get(&ops[i], &results[i]);
+		else if (ops[i].opcode == KVBLK_OP_DELETE)
+			delete(&ops[i], &results[i]);
+		else if (declined)
+			results[i].res = -ENOBUFS;
+		else
+			put(&ops[i], &results[i]);
+	}
+	return 0;
+}
+
+static int lookup(struct kvblk_lookup *l)
+{
+	const char *key = (void *)(uintptr_t)l->keys;
+	uint32_t *sizes = (void *)(uintptr_t)l->sizes;
+	bool hole = false;
+
+	if (l->size != sizeof(*l) || !l->nr_keys || !l->key_stride ||
+	    !!l->lease_ms != !!(l->flags & KVBLK_LOOKUP_LEASE))
+		return -EINVAL;
+	l->nr_leading = 0;
+	l->nr_present = 0;
+	for (uint32_t i = 0; i < l->nr_keys; i++, key += l->key_stride) {
+		const struct block *block = *place_of(key, l->key_stride);
+
+		if (sizes)
+			sizes[i] = block ? block->len : 0;
+		hole = hole || !block;
+		if (block)
+			l->nr_present++;
+		if (!hole)
+			l->nr_leading++;
+		else if (l->flags & KVBLK_LOOKUP_PREFIX)
+			break;
+	}
+	if (l->lease_ms && l->nr_leading)
+		l->lease = ++nr_leases;
+	return 0;
+}
+
+static int answer(unsigned long request, void *arg)
+{
+	struct kvblk_info *info = arg;
+
+	switch (request) {
+	case KVBLK_IOC_INFO:
+		*info = (struct kvblk_info){
+			.size = sizeof(*info),
+			.version = 1,
+			.value_max = 8 << 20,
+			.key_max = KVBLK_KEY_MAX,
+			.pieces_max = KVBLK_PIECES_MAX,
+			.ops_max = KVBLK_OPS_MAX,
+			.lookup_max = KVBLK_LOOKUP_MAX,
+			.capacity = 1 << 30,
+			.pool_name = "fake",
+		};
+		return 0;
+	case KVBLK_IOC_SUBMIT:
+		return submit(arg);
+	case KVBLK_IOC_LOOKUP:
+		return lookup(arg);
+	case KVBLK_IOC_LEASE_RELEASE:
+		return 0;
+	case KVBLK_IOC_CANCEL:
+		return -ENOENT;
+	default:
+		return -ENOTTY;
+	}
+}
+
+int open(const char *path, int flags, ...)
+{
+	static int (*next)(const char *path, int flags, ...);
+	mode_t mode = 0;
+	va_list args;
+
+	if (!next)
+		next = dlsym(RTLD_NEXT, "open");
+	if (!strcmp(path, NODE)) {
+		node_fd = next("/dev/null", flags);
+		load();
+		return node_fd;
+	}
+	if (flags & O_CREAT) {
+		va_start(args, flags);
+		mode = va_arg(args, mode_t);
+		va_end(args);
+	}
+	return next(path, flags, mode);
+}
+
+int close(int fd)
+{
+	static int (*next)(int fd);
+
+	if (!next)
+		next = dlsym(RTLD_NEXT, "close");
+	if (fd >= 0 && fd == node_fd) {
+		save();
+		node_fd = -1;
+	}
+	return next(fd);
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+	static int (*next)(int fd, unsigned long request, ...);
+	va_list args;
+	void *arg;
+	int ret;
+
+	va_start(args, request);
+	arg = va_arg(args, void *);
+	va_end(args);
+	if (fd != node_fd) {
+		if (!next)
+			next = dlsym(RTLD_NEXT, "ioctl");
+		return next(fd, request, arg);
+	}
+	pthread_mutex_lock(&lock);
+	ret = answer(request, arg);
+	pthread_mutex_unlock(&lock);
+	if (ret < 0) {
+		errno = -ret;
+		return -1;
+	}
+	return ret;
+}

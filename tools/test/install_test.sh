@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# usage: install_test.sh OUT
+# What is installed is enough: a program in C or C++ finds header and library through pkg-config, shared and static, and works on
+# the pool that fake_pool.c plays. "make uninstall" leaves nothing. OUT is where tools/ was built.
+set -u
+out=$(readlink -f "${1:?usage: install_test.sh OUT}")
+top=$(dirname "$(readlink -f "$0")")/../..
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+root=$dir/root
+number=0
+failed=0
+
+# expect WHAT COMMAND...
+expect() {
+	local what=$1
+	shift
+	number=$((number + 1))
+	if "$@" > "$dir/log" 2>&1; then
+		grep '^ok' "$dir/log"
+		echo "ok $number install: $what"
+	else
+		failed=$((failed + 1))
+		echo "not ok $number install: $what"
+		sed 's/^/  # /' "$dir/log"
+	fi
+}
+
+# parts VERB: of user space
+parts() {
+	make -C "$top/tools" O="$out" DESTDIR="$root" prefix=/kv "$1" &&
+		make -C "$top/daemon" O="$out/../daemon" DESTDIR="$root" prefix=/kv "$1"
+}
+
+# build PROGRAM FLAG...: as a user of the library does
+build() {
+	cc -Wall -Wextra -Werror -o "$dir/$1" "$top/tools/test/lib_test.c" "${@:2}"
+}
+
+# in_cxx FLAG...: the header is C++, too
+in_cxx() {
+	echo '#include <kvblk.h>' | c++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$@" -
+}
+
+# run PROGRAM
+run() {
+	LD_PRELOAD=$out/test/fake_pool.so "$dir/$1"
+}
+
+# nothing_left: not a file
+nothing_left() {
+	! find "$root" ! -type d | grep .
+}
+
+expect "make install" parts install
+PKG_CONFIG_PATH=$(dirname "$(find "$root" -name kvblk.pc)")
+LD_LIBRARY_PATH=$PKG_CONFIG_PATH/..
+export PKG_CONFIG_PATH LD_LIBRARY_PATH PKG_CONFIG_SYSROOT_DIR=$root
+read -ra flags < <(pkg-config --cflags --libs kvblk)
+expect "a program with the shared library" build shared "${flags[@]}"
+expect "it works" run shared
+read -ra flags < <(pkg-config --static --cflags --libs kvblk)
+expect "a program with the static library" build static "${flags[@]/#-lkvblk/-l:libkvblk.a}"
+expect "it works" run static
+read -ra flags < <(pkg-config --cflags kvblk)
+expect "C++" in_cxx "${flags[@]}"
+expect "the installed command runs" "$root/kv/bin/kvblk" --version
+expect "the unit's daemon runs" "$root$(sed -n 's/^ExecStart=//p' "$root/kv/lib/systemd/system/kvblkd.service")" --version
+expect "the rule for the nodes" test -s "$root/usr/lib/udev/rules.d/60-kvblk.rules" -a -s "$root/usr/lib/sysusers.d/kvblk.conf"
+expect "make uninstall" parts uninstall
+expect "it leaves nothing" nothing_left
+[ "$failed" = 0 ]

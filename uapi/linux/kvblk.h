@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * kvblk: key-value blocks on NVMe-oF namespaces, the data path's ABI.
+ *
+ * Every ioctl takes one structure whose first member, @size, is the caller's
+ * sizeof(). A longer structure than the kernel knows is accepted when its
+ * unknown tail is zero (else -E2BIG); a shorter one is taken as zero-extended.
+ * Flags and reserved fields that the kernel does not know must be zero
+ * (-EINVAL), so that they can get a meaning later.
+ *
+ * Errors of a whole ioctl. None of them has started or changed anything:
+ *  -ENOTTY      unknown ioctl number
+ *  -EFAULT      a structure or array can't be read, or results can't be written
+ *  -E2BIG       a structure is longer than known and its tail is not zero
+ *  -EINVAL      @size too small, an unknown flag, a reserved field not zero,
+ *               a count of zero or above the limit that KVBLK_IOC_INFO tells
+ *  -ENOMEM      no memory for the batch
+ *  -ENODEV      the pool is being destroyed
+ *  -EINTR       a fatal signal came; I/O already submitted finishes unseen
+ *
+ * Errors of a single operation (&struct kvblk_result.res):
+ *  -ENOENT      get, delete: no such block: a miss. Also every failed check
+ *  -ENXIO       no such registered buffer
+ *  -EEXIST      put: the block is here already, nothing was written
+ *               (KVBLK_RES_LEN_DIFFERS tells that its length is another one)
+ *  -EALREADY    put: another put of this key is under way, or took it over
+ *               while this one's member was silent
+ *  -EBUSY       delete: the block is just being written
+ *  -ENOBUFS     put: declined by the admission policy, nothing was written
+ *  -ENOSPC      put: no room, and none can be made (all is leased, or no
+ *               member is up)
+ *  -EFBIG       put: longer than a segment of this pool can hold
+ *  -EMSGSIZE    get: the pieces are too short for the block; nothing was read,
+ *               &struct kvblk_result.value_len tells the real length
+ *  -ERANGE      get: a partial get that begins behind the block's end; a piece
+ *               that is not within its registered buffer
+ *  -EIO         put, delete: the member failed; the block is not stored (put)
+ *               or may come back after a restart (delete)
+ *  -ETIME       the deadline passed first
+ *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the batch was interrupted
+ *  -EOPNOTSUPP  a piece type that is not supported (yet)
+ *  -EFAULT      key, parent or pieces can't be read, or memory can't be pinned
+ *  -EINVAL      a field of the operation is out of its range
+ *  -ENOMEM      no memory for the operation
+ * Whatever the error of a get, the pieces hold zeroes or are untouched, never
+ * bytes that failed a check.
+ */
+#ifndef _UAPI_LINUX_KVBLK_H
+#define _UAPI_LINUX_KVBLK_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define KVBLK_IOC_TYPE		0xDC
+
+#define KVBLK_KEY_MAX		512		/* bytes in a key */
+#define KVBLK_VALUE_MAX		(64u << 20)	/* bytes in a block */
+#define KVBLK_PIECES_MAX	1024		/* pieces in an operation */
+#define KVBLK_OPS_MAX		1024		/* operations in a batch */
+#define KVBLK_LOOKUP_MAX	65536		/* keys in a lookup */
+#define KVBLK_LEASE_MS_MAX	3600000		/* longest lease: an hour */
+#define KVBLK_PRIORITY_MAX	3
+
+/**
+ * enum kvblk_feature - bits of &struct kvblk_info.features
+ * @KVBLK_FEAT_LEASE: lookups can lease what they find
+ * @KVBLK_FEAT_CALLER_TAGS: lookups return caller tags
+ * @KVBLK_FEAT_INTEGRITY: payload checksums are checked on every get
+ * @KVBLK_FEAT_STRICT: every transfer is bounced; direct ones never happen
+ * @KVBLK_FEAT_REGISTERED: KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
+ * @KVBLK_FEAT_URING: io_uring commands, see &struct kvblk_uring_op
+ */
+enum kvblk_feature {
+	KVBLK_FEAT_LEASE		= 1 << 0,
+	KVBLK_FEAT_CALLER_TAGS		= 1 << 1,
+	KVBLK_FEAT_INTEGRITY		= 1 << 2,
+	KVBLK_FEAT_STRICT		= 1 << 3,
+	KVBLK_FEAT_REGISTERED		= 1 << 4,
+	KVBLK_FEAT_URING		= 1 << 5,
+};
+
+/**
+ * struct kvblk_info - argument of KVBLK_IOC_INFO
+ * @size: sizeof(struct kvblk_info)
+ * @flags: in: must be 0
+ * @version: out: version of this ABI, 1
+ * @tenant: out: tenant id of this node, 0 for "default"
+ * @features: out: &enum kvblk_feature
+ * @value_max: out: longest block that this pool takes now, bytes
+ * @key_max: out: longest key, bytes
+ * @pieces_max: out: most pieces in an operation
+ * @ops_max: out: most operations in a batch
+ * @lookup_max: out: most keys in a lookup
+ * @dma_align: out: pieces whose addresses and lengths are multiples of this
+ *	(the last length excepted) are not bounced
+ * @chunk_size: out: bytes that one payload checksum covers
+ * @lease_ms_max: out: longest lease, milliseconds
+ * @capacity: out: bytes in the segments of all members that are up or restoring
+ * @pool_uuid: out: the pool's identity
+ * @pool_name: out: its name, NUL-terminated
+ *
+ * Context: any thread. Return: 0 or an error of the whole ioctl.
+ */
+struct kvblk_info {
+	__u32 size;
+	__u32 flags;
+	__u32 version;
+	__u32 tenant;
+	__aligned_u64 features;
+	__u32 value_max;
+	__u32 key_max;
+	__u32 pieces_max;
+	__u32 ops_max;
+	__u32 lookup_max;
+	__u32 dma_align;
+	__u32 chunk_size;
+	__u32 lease_ms_max;
+	__aligned_u64 capacity;
+	__u8 pool_uuid[16];
+	char pool_name[32];
+};
+
+/**
+ * enum kvblk_piece_type - what a piece of memory is
+ * @KVBLK_PIECE_USER: @addr is a user address of the calling process
+ * @KVBLK_PIECE_REGISTERED: @handle is a registered buffer (KVBLK_IOC_REG_BUF)
+ *	and @addr an offset into it
+ * @KVBLK_PIECE_DMABUF: reserved; @handle is a dma-buf, @addr an offset
+ */
+enum kvblk_piece_type {
+	KVBLK_PIECE_USER	= 0,
+	KVBLK_PIECE_REGISTERED	= 1,
+	KVBLK_PIECE_DMABUF	= 2,
+};
+
+/**
+ * struct kvblk_piece - one stretch of the caller's memory
+ * @type: &enum kvblk_piece_type
+ * @handle: 0 for KVBLK_PIECE_USER
+ * @addr: address or offset, any alignment
+ * @length: bytes, not 0
+ */
+struct kvblk_piece {
+	__u32 type;
+	__u32 handle;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+};
+
+/**
+ * enum kvblk_opcode - what an operation does
+ * @KVBLK_OP_PUT: store the pieces under the key
+ * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
+ * @KVBLK_OP_DELETE: remove the block; durable when it completes
+ */
+enum kvblk_opcode {
+	KVBLK_OP_PUT		= 1,
+	KVBLK_OP_GET		= 2,
+	KVBLK_OP_DELETE		= 3,
+};
+
+/**
+ * enum kvblk_op_flags - &struct kvblk_op.flags
+ * @KVBLK_OPF_PARTIAL: get: fetch @length bytes from @offset (as many as there
+ *	are); without it the whole block is wanted and must fit
+ * @KVBLK_OPF_LAYOUT: get: a block with another layout tag is a miss
+ * @KVBLK_OPF_HARD_DEADLINE: get with a @deadline_ns: go through kernel memory
+ *	and complete on time; without it the deadline is told late, when memory
+ *	is quiet
+ */
+enum kvblk_op_flags {
+	KVBLK_OPF_PARTIAL	= 1 << 0,
+	KVBLK_OPF_LAYOUT	= 1 << 1,
+	KVBLK_OPF_HARD_DEADLINE	= 1 << 2,
+};
+
+/**
+ * struct kvblk_op - one operation; fits the command area of a 128-byte SQE
+ * @opcode: &enum kvblk_opcode
+ * @priority: put: 0 (drop first) to KVBLK_PRIORITY_MAX; else 0
+ * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
+ * @parent_len: put: bytes at @parent, or 0; else 0
+ * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
+ * @flags: &enum kvblk_op_flags
+ * @ttl_s: put: seconds from now after which the block is gone, within two
+ *	seconds, 0 for never; else 0
+ * @cookie: the caller's name for this operation, returned in the result and
+ *	used by KVBLK_IOC_CANCEL; need not be unique
+ * @key: user address of the key
+ * @parent: put: user address of the key of the block before this one in its
+ *	prefix chain; else 0
+ * @pieces: user address of @nr_pieces &struct kvblk_piece; their lengths add
+ *	up to the block's length (put, 1 to KVBLK_VALUE_MAX) or to the room
+ *	there is (get, below 4 GiB)
+ * @offset: partial get: first byte wanted; else 0
+ * @length: partial get: bytes wanted, 0 for all that the pieces hold; else 0
+ * @layout_tag: put: stored with the block; get: see KVBLK_OPF_LAYOUT
+ * @caller_tag: put: stored with the block and shown by lookups; else 0
+ * @deadline_ns: CLOCK_MONOTONIC time at which to give up, 0 for none
+ */
+struct kvblk_op {
+	__u8  opcode;
+	__u8  priority;
+	__u16 key_len;
+	__u16 parent_len;
+	__u16 nr_pieces;
+	__u32 flags;
+	__u32 ttl_s;
+	__aligned_u64 cookie;
+	__aligned_u64 key;
+	__aligned_u64 parent;
+	__aligned_u64 pieces;
+	__u32 offset;
+	__u32 length;
+	__aligned_u64 layout_tag;
+	__aligned_u64 caller_tag;
+	__aligned_u64 deadline_ns;
+};
+
+/**
+ * enum kvblk_result_flags - &struct kvblk_result.flags
+ * @KVBLK_RES_DIRECT: the device moved the bytes from or to the caller's memory
+ * @KVBLK_RES_BOUNCED: the bytes went through kernel memory
+ * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the block here has another length
+ */
+enum kvblk_result_flags {
+	KVBLK_RES_DIRECT	= 1 << 0,
+	KVBLK_RES_BOUNCED	= 1 << 1,
+	KVBLK_RES_LEN_DIFFERS	= 1 << 2,
+};
+
+/**
+ * struct kvblk_result - what became of one operation
+ * @cookie: the operation's cookie
+ * @res: bytes stored or fetched (delete: 0), or a negative errno as listed at
+ *	the top of this file
+ * @flags: &enum kvblk_result_flags
+ * @value_len: the block's length where it is known, else 0
+ * @reserved: 0
+ * @layout_tag: get: the block's layout tag
+ * @caller_tag: get: the block's caller tag
+ */
+struct kvblk_result {
+	__aligned_u64 cookie;
+	__s32 res;
+	__u32 flags;
+	__u32 value_len;
+	__u32 reserved;
+	__aligned_u64 layout_tag;
+	__aligned_u64 caller_tag;
+};
+
+/**
+ * enum kvblk_submit_flags - &struct kvblk_submit.flags
+ * @KVBLK_SUBMIT_CHAIN: the puts of this batch are consecutive blocks of one
+ *	prefix chain, first block first; they are admitted or declined together
+ */
+enum kvblk_submit_flags {
+	KVBLK_SUBMIT_CHAIN	= 1 << 0,
+};
+
+/**
+ * struct kvblk_submit - argument of KVBLK_IOC_SUBMIT
+ * @size: sizeof(struct kvblk_submit)
+ * @flags: &enum kvblk_submit_flags
+ * @nr_ops: operations, 1 to KVBLK_OPS_MAX
+ * @op_size: bytes from one operation to the next, at least 80; bytes behind
+ *	what the kernel knows must be zero
+ * @result_size: bytes from one result to the next, at least 40
+ * @reserved: 0
+ * @ops: user address of the operations
+ * @results: user address of the results, one for each operation, same order
+ *
+ * All operations are in flight at once; the call returns when each has its
+ * result. It may sleep. It returns 0 when there are results, however the
+ * operations ended, so look at each. Operations of a batch on the same key
+ * have no order among them.
+ */
+struct kvblk_submit {
+	__u32 size;
+	__u32 flags;
+	__u32 nr_ops;
+	__u32 op_size;
+	__u32 result_size;
+	__u32 reserved;
+	__aligned_u64 ops;
+	__aligned_u64 results;
+};
+
+/**
+ * enum kvblk_lookup_flags - &struct kvblk_lookup.flags
+ * @KVBLK_LOOKUP_LEASE: lease what is found, see @lease_ms
+ * @KVBLK_LOOKUP_PREFIX: stop at the first absent key; nothing behind it is
+ *	reported or leased
+ */
+enum kvblk_lookup_flags {
+	KVBLK_LOOKUP_LEASE	= 1 << 0,
+	KVBLK_LOOKUP_PREFIX	= 1 << 1,
+};
+
+/**
+ * struct kvblk_lookup - argument of KVBLK_IOC_LOOKUP
+ * @size: sizeof(struct kvblk_lookup)
+ * @flags: &enum kvblk_lookup_flags
+ * @nr_keys: 1 to KVBLK_LOOKUP_MAX
+ * @key_stride: bytes from one key to the next in the blob when @key_lens is
+ *	0: all keys have this length, 1 to KVBLK_KEY_MAX. With @key_lens: 0
+ * @keys: user address of the keys, packed one behind the other
+ * @key_lens: user address of a __u16 length for each key, or 0
+ * @bitmap: user address of (nr_keys + 7) / 8 bytes; bit i (of byte i / 8, LSB
+ *	first) tells that key i is present; or 0
+ * @sizes: user address of a __u32 for each key: the block's length, 0 for an
+ *	absent one; or 0
+ * @caller_tags: user address of a __u64 for each key, 0 for an absent one; or 0
+ * @lease_ms: with KVBLK_LOOKUP_LEASE: 1 to KVBLK_LEASE_MS_MAX; else 0
+ * @reserved: 0
+ * @nr_leading: out: keys from the first on that are present, with no hole
+ * @nr_present: out: present keys
+ * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
+ *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
+ * @nr_leased: out: keys leased. Less than @nr_present when the file's limit
+ *	on leases is reached: the first ones are leased
+ * @reserved2: 0
+ *
+ * Does no I/O. A present block that is leased stays readable until the lease
+ * ends, except when its member fails or it is deleted or expires.
+ */
+struct kvblk_lookup {
+	__u32 size;
+	__u32 flags;
+	__u32 nr_keys;
+	__u32 key_stride;
+	__aligned_u64 keys;
+	__aligned_u64 key_lens;
+	__aligned_u64 bitmap;
+	__aligned_u64 sizes;
+	__aligned_u64 caller_tags;
+	__u32 lease_ms;
+	__u32 reserved;
+	__u32 nr_leading;
+	__u32 nr_present;
+	__aligned_u64 lease;
+	__u32 nr_leased;
+	__u32 reserved2;
+};
+
+/**
+ * struct kvblk_lease_release - argument of KVBLK_IOC_LEASE_RELEASE
+ * @size: sizeof(struct kvblk_lease_release)
+ * @flags: must be 0
+ * @lease: the lease's id, got through the same open file
+ *
+ * Return: 0, or -ENOENT when there is no such lease (any more).
+ */
+struct kvblk_lease_release {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 lease;
+};
+
+/**
+ * struct kvblk_cancel - argument of KVBLK_IOC_CANCEL
+ * @size: sizeof(struct kvblk_cancel)
+ * @flags: must be 0
+ * @cookie: operations with this cookie, submitted through the same open file
+ * @nr_canceled: out: operations that were found in flight
+ * @reserved: 0
+ *
+ * A found operation ends with -ECANCELED; one whose I/O the device has ends
+ * when the device answers, for the caller's memory must be quiet first.
+ * A put that was canceled is not stored.
+ *
+ * Return: 0, or -ENOENT when none was found.
+ */
+struct kvblk_cancel {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 cookie;
+	__u32 nr_canceled;
+	__u32 reserved;
+};
+
+/**
+ * struct kvblk_reg_buf - argument of KVBLK_IOC_REG_BUF
+ * @size: sizeof(struct kvblk_reg_buf)
+ * @flags: must be 0
+ * @addr: user address of the memory, any alignment
+ * @length: bytes, 1 to 64 GiB
+ * @handle: in: 0; out: its name in this open file, not 0
+ * @reserved: must be 0
+ *
+ * The pages stay pinned, and count as locked memory of the caller, until
+ * KVBLK_IOC_UNREG_BUF or the file's release, and then until the operations that
+ * use them are over. Operations on them pin and fault nothing. What is mapped
+ * there later is another matter: the pages that were there are meant.
+ *
+ * Return: 0; -EINVAL a field out of range; -ENOMEM no memory, or the limit on
+ * locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
+ * writing; -ENOSPC 65536 regions in this file; -EINTR a fatal signal.
+ */
+struct kvblk_reg_buf {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+	__u32 handle;
+	__u32 reserved;
+};
+
+/**
+ * struct kvblk_unreg_buf - argument of KVBLK_IOC_UNREG_BUF
+ * @size: sizeof(struct kvblk_unreg_buf)
+ * @flags: must be 0
+ * @handle: a registered buffer of this open file
+ * @reserved: must be 0
+ *
+ * Return: 0, or -ENOENT when there is no such buffer (any more).
+ */
+struct kvblk_unreg_buf {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
+};
+
+/**
+ * struct kvblk_uring_op - command area of a 64-byte SQE, KVBLK_URING_OP_PTR
+ * @op: user address of a &struct kvblk_op
+ * @result: user address of a &struct kvblk_result to be filled in, or 0
+ *
+ * Operations of io_uring are IORING_OP_URING_CMD on the node. cmd_op is
+ *  KVBLK_URING_OP      a &struct kvblk_op in the command area of a 128-byte SQE
+ *  KVBLK_URING_OP_PTR  a &struct kvblk_uring_op in the command area
+ *  an ioctl's number   the user address of its structure in the first 8 bytes
+ *                      of the command area, the next 8 being zero
+ * The completion's res is &struct kvblk_result.res (or what the ioctl returns);
+ * what an operation points to must stay until then. With IORING_SETUP_CQE32 the
+ * first extra word holds &enum kvblk_result_flags in its low 16 bits, and above
+ * them the low 48 bits of the layout tag (get, res >= 0) or else the length of
+ * the block where it is known.
+ *
+ * IORING_URING_CMD_FIXED: the operation's memory is one registered buffer of the
+ * ring (sqe->buf_index): nr_pieces is 0, pieces the address in it, length the
+ * bytes to put, or the room for the get.
+ *
+ * KVBLK_IOC_CANCEL finds operations of rings by cookies other than 0. When a
+ * ring is closed, or its task exits, its operations end at once, but for those
+ * on fixed buffers, which wait for the device.
+ */
+struct kvblk_uring_op {
+	__aligned_u64 op;
+	__aligned_u64 result;
+};
+
+#define KVBLK_IOC_INFO		_IO(KVBLK_IOC_TYPE, 0x00)
+#define KVBLK_IOC_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x01)
+#define KVBLK_IOC_LOOKUP	_IO(KVBLK_IOC_TYPE, 0x02)
+#define KVBLK_IOC_LEASE_RELEASE	_IO(KVBLK_IOC_TYPE, 0x03)
+#define KVBLK_IOC_CANCEL	_IO(KVBLK_IOC_TYPE, 0x04)
+#define KVBLK_IOC_REG_BUF	_IO(KVBLK_IOC_TYPE, 0x05)
+#define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
+
+#define KVBLK_URING_OP		_IO(KVBLK_IOC_TYPE, 0x40)
+#define KVBLK_URING_OP_PTR	_IO(KVBLK_IOC_TYPE, 0x41)
+
+#endif /* _UAPI_LINUX_KVBLK_H */

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/* Do not edit directly, auto-generated from: */
+/*	uapi/netlink/kvblk.yaml */
+/* YNL-GEN uapi header */
+/* To regenerate run: uapi/netlink/regen KERNEL-SOURCE */
+
+#ifndef _UAPI_LINUX_KVBLK_NETLINK_H
+#define _UAPI_LINUX_KVBLK_NETLINK_H
+
+#define KVBLK_FAMILY_NAME	"kvblk"
+#define KVBLK_FAMILY_VERSION	1
+
+#define KVBLK_NAME_LEN_MAX	31
+#define KVBLK_PATH_LEN_MAX	127
+
+/**
+ * enum kvblk_pool_flag - What a pool is made as.
+ * @KVBLK_POOL_FLAG_STRICT: All transfers go through kernel memory, none
+ *   directly.
+ */
+enum kvblk_pool_flag {
+	KVBLK_POOL_FLAG_STRICT = 1,
+};
+
+/**
+ * enum kvblk_add_flag - How to take a device as a member.
+ * @KVBLK_ADD_FLAG_FORMAT: Make new, empty members, whatever the devices hold.
+ *   Without it, a device is taken when it is blank or was a member of this
+ *   pool, and refused when it holds anything else.
+ * @KVBLK_ADD_FLAG_FORCE: Take the device although another node owns it and did
+ *   not let go of it in good order.
+ */
+enum kvblk_add_flag {
+	KVBLK_ADD_FLAG_FORMAT = 1,
+	KVBLK_ADD_FLAG_FORCE = 2,
+};
+
+/**
+ * enum kvblk_member_status - What a member does.
+ * @KVBLK_MEMBER_STATUS_RESTORING: It is finding its blocks again and does not
+ *   serve yet.
+ * @KVBLK_MEMBER_STATUS_UP: It serves.
+ * @KVBLK_MEMBER_STATUS_DEAD: Its device is gone. Nothing of it is served.
+ * @KVBLK_MEMBER_STATUS_REMOVING: It is on its way out.
+ */
+enum kvblk_member_status {
+	KVBLK_MEMBER_STATUS_RESTORING,
+	KVBLK_MEMBER_STATUS_UP,
+	KVBLK_MEMBER_STATUS_DEAD,
+	KVBLK_MEMBER_STATUS_REMOVING,
+};
+
+/**
+ * enum kvblk_event - What happened.
+ * @KVBLK_EVENT_POOL_UP: A pool was made.
+ * @KVBLK_EVENT_POOL_DOWN: A pool was destroyed.
+ * @KVBLK_EVENT_MEMBER_UP: A member serves. Value is the number of blocks it
+ *   brought back.
+ * @KVBLK_EVENT_MEMBER_DOWN: A member was removed.
+ * @KVBLK_EVENT_MEMBER_DEAD: A member's device is gone.
+ * @KVBLK_EVENT_MEMBER_SUSPECT: A member does not answer; its blocks are misses
+ *   until it does. Value is its silence in milliseconds.
+ * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect member answers again.
+ * @KVBLK_EVENT_CHECKSUM: A block failed its check. Value is the pool-wide
+ *   segment number.
+ * @KVBLK_EVENT_READ_ERROR: A member failed a read. Value is the pool-wide
+ *   segment number.
+ * @KVBLK_EVENT_WRITE_ERROR: A member failed a write. Value is the pool-wide
+ *   segment number.
+ * @KVBLK_EVENT_RECLAIM_RATE: More segments are reclaimed than the tunable
+ *   reclaim_event_rate says. Value is the number of them in the last second.
+ * @KVBLK_EVENT_LOW_SPACE: A member fell below its low watermark. Value is the
+ *   number of its free segments.
+ * @KVBLK_EVENT_RESTORE_FAILED: A member's blocks could not be found again.
+ *   Value is the errno.
+ * @KVBLK_EVENT_REQUEST_FAILED: A request that was answered with -EINPROGRESS
+ *   failed in the end. Value is the errno; the kernel's log has the sentence.
+ */
+enum kvblk_event {
+	KVBLK_EVENT_POOL_UP = 1,
+	KVBLK_EVENT_POOL_DOWN,
+	KVBLK_EVENT_MEMBER_UP,
+	KVBLK_EVENT_MEMBER_DOWN,
+	KVBLK_EVENT_MEMBER_DEAD,
+	KVBLK_EVENT_MEMBER_SUSPECT,
+	KVBLK_EVENT_MEMBER_ANSWERS,
+	KVBLK_EVENT_CHECKSUM,
+	KVBLK_EVENT_READ_ERROR,
+	KVBLK_EVENT_WRITE_ERROR,
+	KVBLK_EVENT_RECLAIM_RATE,
+	KVBLK_EVENT_LOW_SPACE,
+	KVBLK_EVENT_RESTORE_FAILED,
+	KVBLK_EVENT_REQUEST_FAILED,
+};
+
+enum {
+	KVBLK_A_POOL_PAD = 1,
+	KVBLK_A_POOL_NAME,
+	KVBLK_A_POOL_FLAGS,
+	KVBLK_A_POOL_ADD_FLAGS,
+	KVBLK_A_POOL_INDEX_SLOTS,
+	KVBLK_A_POOL_MEMBER,
+	KVBLK_A_POOL_FORCE,
+	KVBLK_A_POOL_UUID,
+	KVBLK_A_POOL_BIRTH,
+	KVBLK_A_POOL_EPOCH,
+	KVBLK_A_POOL_NR_MEMBERS,
+	KVBLK_A_POOL_CAPACITY,
+	KVBLK_A_POOL_FREE,
+	KVBLK_A_POOL_NR_SEGMENTS,
+	KVBLK_A_POOL_FREE_SEGMENTS,
+	KVBLK_A_POOL_INDEX_USED,
+	KVBLK_A_POOL_INDEX_EVICTED,
+	KVBLK_A_POOL_INDEX_BYTES,
+	KVBLK_A_POOL_LEASED_BYTES,
+	KVBLK_A_POOL_VALUE_MAX,
+	KVBLK_A_POOL_DEVNODE,
+
+	__KVBLK_A_POOL_MAX,
+	KVBLK_A_POOL_MAX = (__KVBLK_A_POOL_MAX - 1)
+};
+
+enum {
+	KVBLK_A_MEMBER_PAD = 1,
+	KVBLK_A_MEMBER_POOL,
+	KVBLK_A_MEMBER_NAME,
+	KVBLK_A_MEMBER_PATH,
+	KVBLK_A_MEMBER_SEGMENT_SIZE,
+	KVBLK_A_MEMBER_ADD_FLAGS,
+	KVBLK_A_MEMBER_UUID,
+	KVBLK_A_MEMBER_SLOT,
+	KVBLK_A_MEMBER_STATE,
+	KVBLK_A_MEMBER_SUSPECT,
+	KVBLK_A_MEMBER_SIZE,
+	KVBLK_A_MEMBER_NR_SEGMENTS,
+	KVBLK_A_MEMBER_FREE_SEGMENTS,
+	KVBLK_A_MEMBER_READY_SEGMENTS,
+	KVBLK_A_MEMBER_OPEN_SEGMENTS,
+	KVBLK_A_MEMBER_SEALED_SEGMENTS,
+	KVBLK_A_MEMBER_RECORD_ALIGN,
+	KVBLK_A_MEMBER_INFLIGHT,
+	KVBLK_A_MEMBER_INCARNATION,
+	KVBLK_A_MEMBER_RESTORED,
+
+	__KVBLK_A_MEMBER_MAX,
+	KVBLK_A_MEMBER_MAX = (__KVBLK_A_MEMBER_MAX - 1)
+};
+
+enum {
+	KVBLK_A_STATS_POOL = 1,
+	KVBLK_A_STATS_COUNTERS,
+	KVBLK_A_STATS_LATENCY,
+
+	__KVBLK_A_STATS_MAX,
+	KVBLK_A_STATS_MAX = (__KVBLK_A_STATS_MAX - 1)
+};
+
+enum {
+	KVBLK_A_COUNTER_PAD = 1,
+	KVBLK_A_COUNTER_PUTS,
+	KVBLK_A_COUNTER_PUT_BYTES,
+	KVBLK_A_COUNTER_PUT_EXISTS,
+	KVBLK_A_COUNTER_PUT_BUSY,
+	KVBLK_A_COUNTER_PUT_DECLINED,
+	KVBLK_A_COUNTER_PUT_NOSPACE,
+	KVBLK_A_COUNTER_PUT_ERRORS,
+	KVBLK_A_COUNTER_GETS,
+	KVBLK_A_COUNTER_GET_BYTES,
+	KVBLK_A_COUNTER_GET_MISSES,
+	KVBLK_A_COUNTER_GET_DIRECT,
+	KVBLK_A_COUNTER_GET_BOUNCED,
+	KVBLK_A_COUNTER_PUT_DIRECT,
+	KVBLK_A_COUNTER_PUT_BOUNCED,
+	KVBLK_A_COUNTER_DELETES,
+	KVBLK_A_COUNTER_LOOKUPS,
+	KVBLK_A_COUNTER_LOOKUP_KEYS,
+	KVBLK_A_COUNTER_LOOKUP_HITS,
+	KVBLK_A_COUNTER_CHECKSUM_FAILURES,
+	KVBLK_A_COUNTER_REREADS,
+	KVBLK_A_COUNTER_READ_ERRORS,
+	KVBLK_A_COUNTER_WRITE_ERRORS,
+	KVBLK_A_COUNTER_DEADLINES,
+	KVBLK_A_COUNTER_CANCELS,
+	KVBLK_A_COUNTER_SEGMENTS_OPENED,
+	KVBLK_A_COUNTER_SEGMENTS_SEALED,
+	KVBLK_A_COUNTER_SEGMENTS_RECLAIMED,
+	KVBLK_A_COUNTER_REINSERTS,
+	KVBLK_A_COUNTER_REINSERT_BYTES,
+	KVBLK_A_COUNTER_DROPPED,
+	KVBLK_A_COUNTER_EXPIRED,
+	KVBLK_A_COUNTER_EVICTED,
+	KVBLK_A_COUNTER_KILLS,
+	KVBLK_A_COUNTER_RESTORED,
+	KVBLK_A_COUNTER_LEASES,
+
+	__KVBLK_A_COUNTER_MAX,
+	KVBLK_A_COUNTER_MAX = (__KVBLK_A_COUNTER_MAX - 1)
+};
+
+enum {
+	KVBLK_A_LATENCY_PUT = 1,
+	KVBLK_A_LATENCY_GET,
+	KVBLK_A_LATENCY_DELETE,
+	KVBLK_A_LATENCY_LOOKUP,
+
+	__KVBLK_A_LATENCY_MAX,
+	KVBLK_A_LATENCY_MAX = (__KVBLK_A_LATENCY_MAX - 1)
+};
+
+enum {
+	KVBLK_A_EVENT_PAD = 1,
+	KVBLK_A_EVENT_TYPE,
+	KVBLK_A_EVENT_POOL,
+	KVBLK_A_EVENT_MEMBER,
+	KVBLK_A_EVENT_VALUE,
+	KVBLK_A_EVENT_TIME,
+
+	__KVBLK_A_EVENT_MAX,
+	KVBLK_A_EVENT_MAX = (__KVBLK_A_EVENT_MAX - 1)
+};
+
+enum {
+	KVBLK_CMD_POOL_CREATE = 1,
+	KVBLK_CMD_POOL_DESTROY,
+	KVBLK_CMD_POOL_GET,
+	KVBLK_CMD_MEMBER_ADD,
+	KVBLK_CMD_MEMBER_REMOVE,
+	KVBLK_CMD_MEMBER_GET,
+	KVBLK_CMD_STATS_GET,
+	KVBLK_CMD_EVENT_NTF,
+
+	__KVBLK_CMD_MAX,
+	KVBLK_CMD_MAX = (__KVBLK_CMD_MAX - 1)
+};
+
+#define KVBLK_MCGRP_EVENTS	"events"
+
+#endif /* _UAPI_LINUX_KVBLK_NETLINK_H */
