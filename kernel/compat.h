@@ -8,6 +8,28 @@
 #ifndef KVBLK_COMPAT_H
 #define KVBLK_COMPAT_H
 
+/*
+ * 6.14: what a command is issued again with is a copy of its SQE. Before, the
+ * copy is made and not used, and the ring's owner may have filled the SQE with
+ * another command by then.
+ */
+#ifndef KVBLK_HAVE_STABLE_SQE
+#include <linux/io_uring_types.h>
+
+static inline void kvblk_sqe_keep(struct io_uring_cmd *cmd)
+{
+	struct io_kiocb *req = cmd_to_io_kiocb(cmd);
+
+	if (cmd->sqe == req->async_data)
+		return;
+	memcpy(req->async_data, cmd->sqe, sizeof(*cmd->sqe) <<
+	       !!(req->ctx->flags & IORING_SETUP_SQE128));
+	cmd->sqe = req->async_data;
+}
+#else
+static inline void kvblk_sqe_keep(struct io_uring_cmd *cmd) {}
+#endif
+
 /* 6.15: io_uring_cmd_import_fixed() takes the issue flags */
 #ifndef KVBLK_HAVE_IMPORT_FIXED_FLAGS
 #define io_uring_cmd_import_fixed(ubuf, len, rw, iter, cmd, issue_flags) \

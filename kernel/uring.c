@@ -317,13 +317,11 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 	return ret;
 }
 
-int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_uring_op ptr;
 	struct kvblk_op op;
 
-	if (issue_flags & IO_URING_F_CANCEL)
-		return uring_cancel(cmd, issue_flags);
 	/* one look: the ring is shared with its owner */
 	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
 	switch (cmd->cmd_op) {
@@ -347,6 +345,18 @@ int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return -EAGAIN;
 	return kvblk_call(cmd->file->private_data, cmd->cmd_op,
 			  u64_to_user_ptr(ptr.op));
+}
+
+int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	int ret;
+
+	if (issue_flags & IO_URING_F_CANCEL)
+		return uring_cancel(cmd, issue_flags);
+	ret = uring_issue(cmd, issue_flags);
+	if (ret == -EAGAIN)
+		kvblk_sqe_keep(cmd);
+	return ret;
 }
 
 int kvblk_uring_init(void)
