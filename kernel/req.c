@@ -629,7 +629,8 @@ static bool put_finish(struct kvblk_req *req)
 		if (!kvblk_entry_replace(pool, req->id, &req->slot, NULL))
 			kvblk_kill_settle(pool, req->id, &req->slot);
 		kvblk_room_release(&req->room, NULL);
-		kvblk_count(pool, KVBLK_C_PUT_ERRORS, err == -EIO);
+		if (err == -EIO)
+			kvblk_count(pool, KVBLK_C_PUT_ERRORS, 1);
 	} else {
 		put_rec(req, &rec);
 		kvblk_room_release(&req->room, &rec);
