@@ -286,6 +286,7 @@ struct kvblk_member {
 	u64 epoch;
 
 	struct kvblk_ios __percpu *ios;
+	unsigned long last_get;		/* its submission, jiffies; rough */
 	u64 seen_done;			/* the watchdog's own, */
 	u64 seen_inflight;		/* likewise, and */
 	unsigned long last_done;	/* when it saw progress, jiffies */
@@ -310,6 +311,10 @@ struct kvblk_member {
 
 	struct work_struct log_work;	/* open, seal */
 	struct work_struct reclaim_work;
+	spinlock_t gate_lock;		/* see req.c; any context */
+	struct list_head gate;		/* puts that wait for others; gate_lock */
+	u64 gate_bytes;			/* of those let through; gate_lock */
+	struct work_struct gate_work;
 	struct list_head kills;		/* under pool->kill_lock */
 	struct work_struct kill_work;
 	struct delayed_work checkpoint;
@@ -328,8 +333,9 @@ struct kvblk_member {
  * @high_permille: reclaim stops at so many
  * @reinsert_permille: bytes written again, of bytes put
  * @admit_permille: first-touch chains admitted; see policy.h
- * @integrity: check payloads on get
+ * @integrity: payloads get checksums, and are served only when these are right
  * @queue_bytes: bytes that one batch keeps in flight
+ * @put_window_bytes: of puts on a member at once, while gets come; 0: any
  * @suspect_ms: silence after which a member is suspect
  * @discard: discard segments before reuse
  * @lease_keys_max: leased keys an open file may hold
@@ -342,6 +348,7 @@ struct kvblk_tunables {
 	u32 admit_permille;
 	u32 integrity;
 	u64 queue_bytes;
+	u64 put_window_bytes;
 	u32 suspect_ms;
 	u32 discard;
 	u32 lease_keys_max;
@@ -614,6 +621,14 @@ static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
 {
 	return member->data_start +
 	       (((u64)segment * member->segment_units + unit) << KVBLK_UNIT_SHIFT);
+}
+
+/* Payloads in @seg are believed only by their checksums. */
+static inline bool kvblk_must_check(const struct kvblk_pool *pool,
+				    const struct kvblk_segment *seg)
+{
+	return READ_ONCE(pool->tun.integrity) ||
+	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
 }
 
 static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
@@ -972,7 +987,7 @@ struct kvblk_req {
 	refcount_t refs;		/* cmd: the command, and its bios or copy */
 	struct kvblk_file *file;	/* cmd: while on file->reqs */
 	struct list_head file_link;	/* file->reqs */
-	struct list_head link;		/* batch->done, or waiting to start */
+	struct list_head link;		/* batch->done, or member->gate */
 	struct work_struct work;
 	atomic_t state;
 	bool canceled;
@@ -987,6 +1002,8 @@ struct kvblk_req {
 	u32 charged;			/* in batch->bytes_inflight */
 	u64 align;			/* put: pool->align that @mem is for, */
 	bool stable;			/* and pool->stable_writes */
+	u8 integrity;			/* of the record that is put */
+	bool gated;			/* a put, in gate_bytes or at the gate */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;
@@ -1016,6 +1033,10 @@ struct kvblk_req {
  */
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
+/* Bytes of puts that @member may have in flight now; U64_MAX: any. */
+u64 kvblk_put_window(const struct kvblk_member *member);
+/* Lets puts in that waited for others. */
+void kvblk_gate_work(struct work_struct *work);
 /*
  * Starts an operation. 0: in flight; 1: over, see req->result; -EAGAIN: must
  * wait for room, for another operation or for the caller's memory

@@ -157,6 +157,9 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_LIST_HEAD(&member->retiring);
 	INIT_LIST_HEAD(&member->closing);
 	INIT_LIST_HEAD(&member->kills);
+	spin_lock_init(&member->gate_lock);
+	INIT_LIST_HEAD(&member->gate);
+	INIT_WORK(&member->gate_work, kvblk_gate_work);
 	INIT_WORK(&member->log_work, kvblk_log_work);
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);
@@ -164,6 +167,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
 	member->last_done = jiffies;
+	member->last_get = jiffies - HZ;
 	member->ios = alloc_percpu(struct kvblk_ios);
 	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
 					    GFP_KERNEL) : -ENOMEM;
@@ -240,6 +244,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
 	cancel_work_sync(&member->kill_work);
+	cancel_work_sync(&member->gate_work);
 	for (i = 0; member->segs && i < member->nr_segs; i++)
 		kvblk_open_free(member->segs[i].open);
 	if (member->slot) {

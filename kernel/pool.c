@@ -321,6 +321,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		.admit_permille = KVBLK_POLICY_ADMIT,
 		.integrity = 1,
 		.queue_bytes = 256u << 20,
+		.put_window_bytes = 1u << 20,
 		.suspect_ms = 5000,
 		.discard = 1,
 		.lease_keys_max = 1u << 20,

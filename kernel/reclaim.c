@@ -600,14 +600,21 @@ static void copy_write(struct copy *copy)
 		copy->err = -EIO;
 		return;
 	}
-	/* damage must not spread under a new checksum */
+	/* damage must not spread */
 	if (kvblk_record_decode(copy->buf, copy->header, &place, &pool->secret,
 				&copy->rec) != KVBLK_DEC_RECORD ||
 	    copy->rec.length != vrec->slot.len ||
-	    !kvblk_mem_check(&copy->mem, copy->rec.crcs)) {
+	    (copy->rec.integrity == KVBLK_INTEGRITY_CRC32C &&
+	     !kvblk_mem_check(&copy->mem, copy->rec.crcs))) {
 		kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
 		kvblk_event(pool, member, KVBLK_EV_CHECKSUM,
 			    member->seg_base + segment);
+		copy->err = -EBADMSG;
+		return;
+	}
+	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE &&
+	    kvblk_must_check(pool, v->seg)) {
+		/* no get would believe it */
 		copy->err = -EBADMSG;
 		return;
 	}
@@ -662,13 +669,15 @@ static int victim_copy(struct victim *v)
 	int err = 0;
 
 	for (i = 0; i < v->nr && !err;) {
+		u64 most = min_t(u64, COPY_BYTES, kvblk_put_window(v->member));
+
 		bytes = 0;
 		for (nr = 0; nr < COPIES && i < v->nr; i++) {
 			struct copy *copy = &v->copies[nr];
 
 			if (!v->recs[i].moving || !v->sift[i].keep)
 				continue;
-			if (nr && bytes + v->recs[i].slot.len > COPY_BYTES)
+			if (nr && bytes + v->recs[i].slot.len > most)
 				break;
 			bytes += v->recs[i].slot.len;
 			memset(copy, 0, sizeof(*copy));

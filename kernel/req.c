@@ -113,6 +113,98 @@ static void req_work(struct work_struct *work)
 	percpu_ref_put(&pool->users);
 }
 
+/*
+ * ---- the gate ----
+ *
+ * Reads go before writes: while gets come, a member has no more than a window
+ * of puts in flight, for a get waits behind all that a device has got. The
+ * others wait here, where they cost gets nothing. One is always let through, so
+ * there is always an I/O whose end lets the next ones in.
+ */
+
+#define GATE_TIME	(HZ / 10)
+
+u64 kvblk_put_window(const struct kvblk_member *member)
+{
+	u64 window = READ_ONCE(member->pool->tun.put_window_bytes);
+
+	return window && kvblk_member_ok(member) &&
+	       time_before(jiffies, READ_ONCE(member->last_get) + GATE_TIME) ?
+	       window : U64_MAX;
+}
+
+static void put_submit(struct kvblk_req *req)
+{
+	/* O_DIRECT's flags: writeback throttling is not for those who wait */
+	kvblk_io_submit(&req->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE,
+			kvblk_seg_pos(req->room.member, req->room.segment,
+				      req->room.unit),
+			req->mem.bv, req->mem.nr);
+	kvblk_io_end(&req->io);
+}
+
+static bool gate_pass(struct kvblk_member *member, const struct kvblk_req *req,
+		      u64 window)
+{
+	lockdep_assert_held(&member->gate_lock);
+	if (member->gate_bytes && (req->bytes > window ||
+				   member->gate_bytes > window - req->bytes))
+		return false;
+	member->gate_bytes += req->bytes;
+	return true;
+}
+
+/* Submits a put, now or in its turn. */
+static void gate_enter(struct kvblk_req *req)
+{
+	struct kvblk_member *member = req->room.member;
+	u64 window = kvblk_put_window(member);
+	bool pass = true;
+
+	/* who is not counted is soon over, and others wait for none of them */
+	if (window != U64_MAX) {
+		req->gated = true;
+		guard(spinlock_irqsave)(&member->gate_lock);
+		pass = list_empty(&member->gate) && gate_pass(member, req, window);
+		if (!pass)
+			list_add_tail(&req->link, &member->gate);
+	}
+	if (pass)
+		put_submit(req);
+}
+
+/* A put that was let through is over; any context. */
+static void gate_leave(struct kvblk_req *req)
+{
+	struct kvblk_member *member = req->room.member;
+
+	guard(spinlock_irqsave)(&member->gate_lock);
+	member->gate_bytes -= req->bytes;
+	if (!list_empty(&member->gate))
+		queue_work(member->pool->wq, &member->gate_work);
+}
+
+void kvblk_gate_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   gate_work);
+	u64 window = kvblk_put_window(member);
+	struct kvblk_req *req, *next;
+	LIST_HEAD(go);
+
+	scoped_guard(spinlock_irq, &member->gate_lock) {
+		list_for_each_entry_safe(req, next, &member->gate, link) {
+			if (!gate_pass(member, req, window))
+				break;
+			list_move_tail(&req->link, &go);
+		}
+	}
+	list_for_each_entry_safe(req, next, &go, link) {
+		list_del_init(&req->link);
+		put_submit(req);
+	}
+}
+
 /* All bios are over; any context. */
 static void req_io_done(struct kvblk_io *io)
 {
@@ -120,6 +212,8 @@ static void req_io_done(struct kvblk_io *io)
 	struct kvblk_batch *batch = req->batch;
 	unsigned long flags;
 
+	if (req->gated)
+		gate_leave(req);
 	if (atomic_cmpxchg(&req->state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_DONE) !=
 	    KVBLK_REQ_INFLIGHT) {
 		INIT_WORK(&req->work, req_work);
@@ -159,11 +253,14 @@ static int get_submit(struct kvblk_req *req)
 	u64 pos = kvblk_seg_pos(req->member, req->seg - req->member->segs,
 				req->slot.off);
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
+	unsigned long now = jiffies;
 
 	WARN_ON_ONCE(end > req->slot.len);
 	/* others of its batch are in flight: only when they are not */
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header, header);
+	if (READ_ONCE(req->member->last_get) != now)
+		WRITE_ONCE(req->member->last_get, now);
 	req_fly(req, req->member);
 	if (!req->from) {
 		kvblk_io_submit(&req->io, REQ_OP_READ, pos, req->mem.bv,
@@ -252,6 +349,18 @@ out:
 	return kvblk_req_over(req, err);
 }
 
+/* Drops the entry, if it is still what it was. */
+static bool get_drop(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot now;
+
+	return kvblk_index_find(&pool->index, req->id, &now) &&
+	       now.state == KVBLK_SLOT_LIVE && now.seg == req->slot.seg &&
+	       now.off == req->slot.off && now.gen == req->slot.gen &&
+	       kvblk_entry_replace(pool, req->id, &now, NULL);
+}
+
 /*
  * What was read is not the block. When the entry is still what it was, that is
  * damage: tell, and drop it. Else it was deleted or moved meanwhile.
@@ -259,11 +368,8 @@ out:
 static void get_damaged(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
-	struct kvblk_slot now;
 
-	if (!kvblk_index_find(&pool->index, req->id, &now) ||
-	    now.state != KVBLK_SLOT_LIVE || now.seg != req->slot.seg ||
-	    now.off != req->slot.off || now.gen != req->slot.gen)
+	if (!get_drop(req))
 		return;
 	kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
 	kvblk_event(pool, req->member, KVBLK_EV_CHECKSUM, req->slot.seg);
@@ -271,7 +377,6 @@ static void get_damaged(struct kvblk_req *req)
 			    "member %s: block at segment %u unit %u is damaged, dropped\n",
 			    req->member->name, req->slot.seg - req->member->seg_base,
 			    req->slot.off);
-	kvblk_entry_replace(pool, req->id, &now, NULL);
 }
 
 /* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
@@ -300,9 +405,13 @@ static int get_check(struct kvblk_req *req)
 		return -ENOENT;
 	req->result.layout_tag = rec.layout_tag;
 	req->result.caller_tag = rec.caller_tag;
-	if ((!READ_ONCE(pool->tun.integrity) &&
-	     !(READ_ONCE(req->seg->flags) & KVBLK_SEGF_UNPROVEN)) ||
-	    kvblk_mem_check(&req->mem, rec.crcs + (req->from >> KVBLK_CHUNK_SHIFT)))
+	if (!kvblk_must_check(pool, req->seg))
+		return 0;
+	if (rec.integrity == KVBLK_INTEGRITY_NONE) {
+		get_drop(req);
+		return -ENOENT;
+	}
+	if (kvblk_mem_check(&req->mem, rec.crcs + (req->from >> KVBLK_CHUNK_SHIFT)))
 		return 0;
 	if (req->mem.direct)
 		return -EAGAIN;
@@ -422,7 +531,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 		.tenant = req->tenant,
 		.key_len = req->op.key_len,
 		.priority = req->op.priority,
-		.integrity = KVBLK_INTEGRITY_CRC32C,
+		.integrity = req->integrity,
 		.key = req->key,
 	};
 }
@@ -458,7 +567,11 @@ static int put_memory(struct kvblk_req *req)
 	req->header = header_alloc(req->header_units);
 	if (!req->header)
 		return -ENOMEM;
-	kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
+	req->integrity = KVBLK_INTEGRITY_NONE;
+	if (READ_ONCE(pool->tun.integrity)) {
+		req->integrity = KVBLK_INTEGRITY_CRC32C;
+		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
+	}
 	return 0;
 }
 
@@ -590,10 +703,7 @@ again:
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
 	req_fly(req, req->room.member);
-	kvblk_io_submit(&req->io, REQ_OP_WRITE,
-			kvblk_seg_pos(req->room.member, place.segment, place.unit),
-			req->mem.bv, req->mem.nr);
-	kvblk_io_end(&req->io);
+	gate_enter(req);
 	return 0;
 
 nospace:

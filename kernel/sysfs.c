@@ -175,6 +175,7 @@ static struct tunable tunables[] = {
 	TUNABLE(admit_permille, u32, 0, KVBLK_POLICY_ADMIT_MAX),
 	TUNABLE(integrity, u32, 0, 1),
 	TUNABLE(queue_bytes, u64, 1 << 20, 1ull << 36),
+	TUNABLE(put_window_bytes, u64, 0, 1ull << 36),
 	TUNABLE(suspect_ms, u32, 100, 3600000),
 	TUNABLE(discard, u32, 0, 1),
 	TUNABLE(lease_keys_max, u32, 0, 1 << 24),
@@ -192,6 +193,7 @@ static struct attribute *tunable_attrs[] = {
 	&tunables[7].attr.attr,
 	&tunables[8].attr.attr,
 	&tunables[9].attr.attr,
+	&tunables[10].attr.attr,
 	NULL
 };
 

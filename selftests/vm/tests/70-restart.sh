@@ -71,6 +71,11 @@ pool_format $flash0 $flash1
 blocks get 2000 200 50000
 expect "blocks of a former life" "$hits" 0
 blocks put 3000 6 50000
+put $sysfs/integrity 0
+blocks put 4000 20 50000
+expect "puts without checksums" "$stored" 20
+blocks get 4000 20 50000
+expect "gets without checksums" "$hits" 20
 nullb_create copy0 120
 nullb_create copy1 120
 crash_image $flash0 /dev/copy0
@@ -79,8 +84,24 @@ check pool_destroy
 pool_create --force /dev/copy0 /dev/copy1
 blocks get 2000 200 50000
 expect "blocks of a former life after a crash" "$hits" 0
+put $sysfs/integrity 0
 blocks get 3000 6 50000
 expect "blocks just put, after a crash" "$hits" 6
+blocks get 4000 20 50000
+expect "blocks without checksums after a crash" "$hits" 0
+
+echo "-- put without checksums: served without them only"
+blocks put 5000 20 50000
+expect "puts without checksums" "$stored" 20
+check pool_destroy
+pool_create /dev/copy0 /dev/copy1
+put $sysfs/integrity 0
+blocks get 5000 10 50000
+expect "gets without checksums" "$hits" 10
+put $sysfs/integrity 1
+blocks get 5000 20 50000
+expect "gets of what has none" "$hits" 0
+no_failures
 
 echo "-- a copy of a member that is active is refused"
 refuse kvblk member add $pool $flash0

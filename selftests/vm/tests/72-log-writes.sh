@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=400 kernels=7.2,6.12
+# vm: timeout=400
 # A run of puts, deletes and puts again, long enough for seals and reclaim, is recorded by dm-log-writes. Then the device is shown
 # to a new pool as it was after each flush and FUA write and after many others: with all that was written until then, and with half
 # of what no flush covers lost. Never a wrong block, one whose delete was acknowledged, or one that nobody put.
@@ -9,7 +9,7 @@
 size=66 # eight segments, the least there can be
 # A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
 runs=("-e 30" "-e 100000 -h 4 -x 1")
-[ "$KVBLK_KERNEL" != debug ] || runs=("-e 100000")
+[ "$KVBLK_KERNEL" != debug ] || runs=("-e 100000 -h 12" "-e 100000 -h 40 -x 1")
 kv_load
 nullb_create data $size
 nullb_create log 1500

@@ -5,7 +5,8 @@
 
 # outage NVMET_UP
 outage() {
-	local quick=$((1500 * KVBLK_SLOW)) here gone
+	local quick=$((1500 * KVBLK_SLOW)) threads=3 here gone
+	[ "$KVBLK_KERNEL" != debug ] || threads=1
 	kv_load
 	flash 2 200
 	export CONNECT_ARGS="--reconnect-delay=1 --ctrl-loss-tmo=600"
@@ -22,7 +23,7 @@ outage() {
 	put "$sysfs/suspect_ms" $((2000 * KVBLK_SLOW))
 	blocks put 1 100 60000
 	expect "puts" "$stored" 100
-	stress_start -e -n -t 3 -k 300 -l 60000
+	stress_start -e -n -t "$threads" -k 300 -l 60000
 	blocks get 1 100 60000
 	expect "gets before the outage" "$hits" 100
 	check nvmet_kill right
