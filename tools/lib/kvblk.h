@@ -141,7 +141,8 @@ int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
  * @key: its key
  * @key_len: 1 to KVBLK_KEY_MAX
  * @buf: where to
- * @len: in: room at @buf, not 0; out: the block's length, on 0 and -EMSGSIZE
+ * @len: in: room at @buf, 1 to below 4 GiB; out: the block's length, on 0 and
+ *	-EMSGSIZE
  *
  * Allocates nothing; sleeps until the device has answered. Unless it returns 0
  * the bytes at @buf are zeroes or untouched.
@@ -160,10 +161,11 @@ int kvblk_get(struct kvblk *kv, const void *key, size_t key_len, void *buf,
  * @key_len: 1 to KVBLK_KEY_MAX
  * @offset: first byte wanted
  * @buf: where to
- * @len: in: bytes wanted, not 0; out, on 0: bytes fetched, less at the end
+ * @len: in: bytes wanted, 1 to below 4 GiB; out, on 0: bytes fetched, less at
+ *	the end
  *
- * Context: any thread. Return: as kvblk_get(); -ERANGE: @offset is behind the
- * block's end.
+ * Context: any thread. Return: as kvblk_get() without -EMSGSIZE; -ERANGE: @offset
+ * is at the block's end or behind it.
  */
 int kvblk_get_range(struct kvblk *kv, const void *key, size_t key_len,
 		    uint32_t offset, void *buf, size_t *len);
@@ -243,7 +245,8 @@ int kvblk_lookup_prefix(struct kvblk *kv, const void *keys, size_t key_len,
  * @kv: the handle that it was got through
  * @lease: the lease
  *
- * Context: any thread. Return: 0; -ENOENT: no such lease (any more).
+ * Context: any thread. Return: 0; -ENOENT: no such lease (any more); -ENODEV: the
+ * pool is being destroyed.
  */
 int kvblk_lease_release(struct kvblk *kv, uint64_t lease);
 
@@ -255,7 +258,8 @@ int kvblk_lease_release(struct kvblk *kv, uint64_t lease);
  *
  * They end with -ECANCELED in their own batch, when their memory is quiet.
  *
- * Context: any thread. Return: 0; -ENOENT: none found.
+ * Context: any thread. Return: 0; -ENOENT: none found; -ENODEV: the pool is being
+ * destroyed.
  */
 int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_canceled);
 
@@ -350,8 +354,8 @@ enum kvblk_queue_flags {
  * @queue: set to the new queue, which kvblk_queue_destroy() frees
  *
  * A queue is an io_uring. It belongs to the thread that makes it: all calls on it
- * are that thread's (another one's end with -EEXIST). Any number of queues may
- * share a handle.
+ * are that thread's (another one's system calls end with -EEXIST). Any number of
+ * queues may share a handle.
  *
  * Context: any thread. Return: 0; -EINVAL; -ENOMEM; -ENOSYS, -EPERM: io_uring is
  * not there, or not allowed; another errno of io_uring_setup(2).
@@ -431,8 +435,8 @@ int kvblk_queue_submit(struct kvblk_queue *queue);
  * Allocates nothing and takes no lock.
  *
  * Context: the queue's thread; may sleep. Return: how many results there are,
- * fewer than @least after the timeout; -EINTR: a signal, and none; -EINVAL; an
- * errno of io_uring_enter(2).
+ * fewer than @least after the timeout or a signal; -EINTR: a signal, and none;
+ * -EINVAL; an errno of io_uring_enter(2).
  */
 int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
 		     unsigned int max, unsigned int least, int timeout_ms);
@@ -460,14 +464,15 @@ int kvblk_queue_eventfd(struct kvblk_queue *queue);
  * kvblk_mem_register() - pin memory once, for operations of a handle
  * @kv: the handle
  * @addr: the memory, any alignment
- * @len: bytes
+ * @len: bytes, 1 to 64 GiB
  * @region: set to its name in this handle, for kvblk_piece_registered()
  *
  * Counts as locked memory until kvblk_mem_unregister(), or the handle's end, and
  * then until operations that use it are over.
  *
  * Context: any thread. Return: 0; -ENOMEM: no memory, or RLIMIT_MEMLOCK; -EFAULT:
- * can't be pinned for writing; -EINVAL; -ENOSPC: too many; -ENODEV.
+ * can't be pinned for writing; -EINVAL; -ENOSPC: there are 65536; -ENODEV; -EINTR:
+ * a fatal signal.
  */
 int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);
 
@@ -476,7 +481,7 @@ int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len, uint32_t *regio
  * @kv: the handle
  * @region: its name
  *
- * Context: any thread. Return: 0; -ENOENT: no such region (any more).
+ * Context: any thread. Return: 0; -ENOENT: no such region (any more); -ENODEV.
  */
 int kvblk_mem_unregister(struct kvblk *kv, uint32_t region);
 
@@ -507,7 +512,7 @@ struct kvblk_admin;
  * One thread at a time may use a handle; handles are independent.
  *
  * Context: any thread. Return: 0; -ENOENT: the module is not loaded, or this
- * is not the initial network namespace; -ENOMEM; an errno of socket(2).
+ * is not the initial network namespace; -ENOMEM; -EIO and others: no socket.
  */
 int kvblk_admin_open(struct kvblk_admin **handle);
 
@@ -532,7 +537,8 @@ const char *kvblk_admin_message(const struct kvblk_admin *admin);
 
 /**
  * struct kvblk_member_spec - a device to become a member
- * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes
+ * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes; its last part, up
+ *	to KVBLK_NAME_LEN_MAX bytes, is the member's name
  * @segment_size: bytes in its segments, a power of two from 8 MiB to 1 GiB;
  *	0: the device's size decides
  */
@@ -543,12 +549,13 @@ struct kvblk_member_spec {
 
 /**
  * struct kvblk_pool_spec - a pool to be made
- * @name: 1 to KVBLK_NAME_LEN_MAX letters, digits, '.', '-', '_'
+ * @name: 1 to KVBLK_NAME_LEN_MAX letters, digits, '.', '-', '_', the first one a
+ *	letter or digit
  * @flags: &enum kvblk_pool_flag
  * @add_flags: &enum kvblk_add_flag, for all members
- * @index_slots: entries of the index; 0: the capacity decides
+ * @index_slots: entries of the index, 64 to 2^36; 0: the capacity decides
  * @members: the devices
- * @nr_members: how many, at least 1
+ * @nr_members: how many, 1 to 64
  */
 struct kvblk_pool_spec {
 	const char *name;
@@ -573,8 +580,10 @@ struct kvblk_pool_spec {
  * something that is no member (KVBLK_ADD_FLAG_FORMAT takes it); -EUCLEAN: a
  * member is damaged; -EREMOTE: another node owns it (KVBLK_ADD_FLAG_FORCE
  * takes it); -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS: a device takes its time,
- * the request goes on, and an event tells its end; -EINVAL; -ENOMEM; an errno
- * of opening a device. kvblk_admin_message() tells more.
+ * the request goes on, and an event tells its end; -ENOSPC: too many segments;
+ * -EIO: a device can't be read or written; -EINVAL; -ENOMEM; -EMSGSIZE: the
+ * request is longer than 16 KiB; an errno of opening a device.
+ * kvblk_admin_message() tells more.
  */
 int kvblk_pool_create(struct kvblk_admin *admin,
 		      const struct kvblk_pool_spec *spec);
@@ -588,7 +597,8 @@ int kvblk_pool_create(struct kvblk_admin *admin,
  * Its blocks stay on the members and come back with kvblk_pool_create().
  *
  * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EBUSY:
- * its nodes are open; -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS as of
+ * its nodes are open; -EALREADY: it is being destroyed; -EPERM: no
+ * CAP_SYS_ADMIN; -EINPROGRESS, -EINVAL, -ENOMEM, -EMSGSIZE as of
  * kvblk_pool_create().
  */
 int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
@@ -602,10 +612,10 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
  * @birth: when it was formatted, seconds since 1970
  * @epoch: grows when it is assembled, and when a member is removed or dies
  * @nr_members: members, whatever their state
- * @capacity: bytes in the segments of all members that are not dead
- * @free: bytes in those of them that hold nothing
- * @nr_segments: segments of all members that are not dead
- * @free_segments: those of them that hold nothing
+ * @capacity: bytes in the segments of all members that are up or restoring
+ * @free: bytes in those that hold nothing, of members that are up
+ * @nr_segments: segments of all members that are up or restoring
+ * @free_segments: those that hold nothing, of members that are up
  * @index_slots: entries of the index
  * @index_used: of those, in use; dropped blocks included until they are swept
  * @index_evicted: blocks that had to go because the index was full
@@ -643,7 +653,9 @@ struct kvblk_pool_state {
  * @name: the pool; NULL for all
  * @list: set to a list, NULL when there is none; kvblk_pool_free() frees it
  *
- * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -ENOMEM.
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EINVAL: no
+ * name of a pool; -EINTR: it changed while it was read, ten times; -ENOMEM;
+ * -EMSGSIZE; -EBADMSG; -EIO: the kernel can't be talked to.
  */
 int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
 		   struct kvblk_pool_state **list);
@@ -663,8 +675,11 @@ void kvblk_pool_free(struct kvblk_pool_state *list);
  * @spec: the device
  * @add_flags: &enum kvblk_add_flag
  *
- * Context: one thread at a time. Return: as kvblk_pool_create(); -ENOENT: no
- * such pool or device.
+ * It begins empty, whatever it held.
+ *
+ * Context: one thread at a time. Return: as kvblk_pool_create(), -ENOTEMPTY
+ * instead of -EUCLEAN; -ENOENT: no such pool or device; -ENOSPC: also 64 members;
+ * -ENODEV: the pool is being destroyed.
  */
 int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 		     const struct kvblk_member_spec *spec, uint32_t add_flags);
@@ -679,7 +694,9 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
  * the device is free.
  *
  * Context: one thread at a time. Return: 0; -ENOENT: no such pool or member;
- * -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS as of kvblk_pool_create().
+ * -EALREADY: it is being removed; -ENODEV: the pool is being destroyed; -EPERM:
+ * no CAP_SYS_ADMIN; -EINPROGRESS, -EINVAL, -ENOMEM, -EMSGSIZE as of
+ * kvblk_pool_create().
  */
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
 			const char *member);
@@ -736,7 +753,7 @@ struct kvblk_member_state {
  * @pool: the pool's name; NULL for all
  * @list: set to a list, NULL when there is none; kvblk_member_free() frees it
  *
- * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -ENOMEM.
+ * Context: one thread at a time. Return: as kvblk_pool_get().
  */
 int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
 		     struct kvblk_member_state **list);
@@ -776,7 +793,7 @@ struct kvblk_stats {
  * @pool: the pool's name; NULL for all
  * @list: set to a list, NULL when there is none; kvblk_stats_free() frees it
  *
- * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -ENOMEM.
+ * Context: one thread at a time. Return: as kvblk_pool_get().
  */
 int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
 		    struct kvblk_stats **list);
@@ -842,7 +859,7 @@ struct kvblk_notice {
  * One thread at a time may use a handle. What happens from now on is heard.
  *
  * Context: any thread. Return: 0; -ENOENT: the module is not loaded, or this
- * is not the initial network namespace; -ENOMEM; an errno of socket(2).
+ * is not the initial network namespace; -ENOMEM; -EIO and others: no socket.
  */
 int kvblk_events_open(struct kvblk_events **handle);
 
@@ -873,7 +890,7 @@ int kvblk_events_fd(const struct kvblk_events *events);
  *
  * Context: one thread at a time. Return: 0; -EAGAIN: there is none now;
  * -ENOBUFS: events were lost, for they were not read fast enough: what is
- * known may be out of date; go on reading.
+ * known may be out of date; go on reading; -ENOMEM.
  */
 int kvblk_events_read(struct kvblk_events *events,
 		      const struct kvblk_notice **notice);

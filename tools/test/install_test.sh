@@ -48,6 +48,11 @@ run() {
 	LD_PRELOAD=$out/test/fake_pool.so "$dir/$1"
 }
 
+# pages: of every function that the library shows
+pages() {
+	(cd "$root/kv/share/man/man3" && sed -n 's/^\t\(kvblk_.*\);/\1.3/p' "$top/tools/lib/libkvblk.map" | xargs ls -L)
+}
+
 # nothing_left: not a file
 nothing_left() {
 	! find "$root" ! -type d | grep .
@@ -68,6 +73,7 @@ expect "C++" in_cxx "${flags[@]}"
 expect "the installed command runs" "$root/kv/bin/kvblk" --version
 expect "the unit's daemon runs" "$root$(sed -n 's/^ExecStart=//p' "$root/kv/lib/systemd/system/kvblkd.service")" --version
 expect "the rule for the nodes" test -s "$root/usr/lib/udev/rules.d/60-kvblk.rules" -a -s "$root/usr/lib/sysusers.d/kvblk.conf"
+expect "a man page for every function" pages
 expect "make uninstall" parts uninstall
 expect "it leaves nothing" nothing_left
 [ "$failed" = 0 ]

@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# usage: man_test.sh
+# The library's man pages say what the headers say: every function with its prototype, structures as they are, and no others. The
+# example is the one that tests run, and groff has nothing to complain about.
+set -u
+export LC_ALL=C
+tools=$(dirname "$(readlink -f "$0")")/..
+cd "$tools/lib/man" || exit
+number=0
+failed=0
+
+# expect WHAT COMMAND...: it prints what is wrong, or nothing
+expect() {
+	local out
+	number=$((number + 1))
+	if out=$("${@:2}" 2>&1) && [ -z "$out" ]; then
+		echo "ok $number man: $1"
+	else
+		failed=$((failed + 1))
+		echo "not ok $number man: $1"
+		printf '  # %s\n' "${out//$'\n'/$'\n'  # }"
+	fi
+}
+
+# bare FILE...: without blanks, comments and what man pages put around
+bare() {
+	sed -E 's/^\.BI? //; s/"//g' "$@" | tr -d ' \t\n' | sed -E 's@/\*([^*]|\*+[^*/])*\*+/@@g'
+}
+
+# functions: their prototypes
+functions() {
+	grep -oE '(constchar\*|unsignedint|int|void)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
+}
+
+# names FILE...: what NAME tells, but the overview
+names() {
+	sed -n '/^\.SH NAME/{n;s/ \\-.*//;s/, /\n/g;p;}' "$@" | grep -v '^libkvblk$' | sort
+}
+
+prototypes() {
+	diff <(bare ../kvblk.h | functions) <(sed -n '/^\.SH SYNOPSIS/,/^\.SH DESC/p' ./*.3 | bare | functions)
+}
+
+named() {
+	diff <(bare ../kvblk.h | functions | grep -o 'kvblk_[a-z_]*(' | tr -d '(' | sort) <(names ./*.3)
+}
+
+# of the library's map: in the header, and so in the pages
+shown() {
+	sed -n 's/^\t\(kvblk_.*\);/\1/p' ../libkvblk.map | sort | comm -23 - <(names ./*.3)
+}
+
+# whatever a page calls a function or a page is one
+mentioned() {
+	grep -ohE 'kvblk_[a-z_]+ ?\((3?)\)' ./*.3 | sed 's/ *(.*//' | sort -u | comm -23 - <(names ./*.3)
+}
+
+structures() {
+	bare ./*.3 | grep -oE 'structkvblk_[a-z_]+\{[^}]*\};' | while IFS= read -r s; do
+		bare ../kvblk.h ../../../uapi/linux/kvblk.h | grep -qF -- "$s" || echo "$s"
+	done
+}
+
+example() {
+	diff <(sed -n '/^#include/,$p' ../examples/put_get.c | expand -t 4) \
+		<(sed -n '/^\.EX$/,/^\.EE$/{/^\.E/d;s/\\-/-/g;s/\\e/\\/g;p;}' libkvblk.3)
+}
+
+warnings() {
+	local page
+	for page in ./*.3 ../../kvblk/*.8 ../../../daemon/*.8; do
+		groff -man -Tutf8 -ww -Z "$page" > /dev/null
+	done
+}
+
+expect "prototypes are the header's" prototypes
+expect "each page is named for its functions" named
+expect "every function that the library shows has one" shown
+expect "no other function is mentioned" mentioned
+expect "structures are the header's" structures
+expect "the example is the one that is tested" example
+if command -v groff > /dev/null; then
+	expect "no warnings" warnings
+else
+	echo "ok $((number + 1)) man: no warnings # SKIP no groff"
+fi
+[ "$failed" = 0 ]
