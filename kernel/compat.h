@@ -11,7 +11,9 @@
 /*
  * 6.14: what a command is issued again with is a copy of its SQE. Before, the
  * copy is made and not used, and the ring's owner may have filled the SQE with
- * another command by then.
+ * another command by then. For what was not issued at once, being linked or
+ * behind a drain, there is no cure but IOSQE_ASYNC: kvblk_sqe_own() refuses what
+ * is obviously another command.
  */
 #ifndef KVBLK_HAVE_STABLE_SQE
 #include <linux/io_uring_types.h>
@@ -26,8 +28,21 @@ static inline void kvblk_sqe_keep(struct io_uring_cmd *cmd)
 	       !!(req->ctx->flags & IORING_SETUP_SQE128));
 	cmd->sqe = req->async_data;
 }
+
+static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
+{
+	const struct io_uring_sqe *sqe = cmd->sqe;
+
+	return READ_ONCE(sqe->opcode) == IORING_OP_URING_CMD &&
+	       READ_ONCE(sqe->cmd_op) == cmd->cmd_op &&
+	       READ_ONCE(sqe->user_data) == cmd_to_io_kiocb(cmd)->cqe.user_data;
+}
 #else
 static inline void kvblk_sqe_keep(struct io_uring_cmd *cmd) {}
+static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
+{
+	return true;
+}
 #endif
 
 /* 6.15: io_uring_cmd_import_fixed() takes the issue flags */

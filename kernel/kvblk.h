@@ -313,7 +313,9 @@ struct kvblk_member {
 	struct work_struct reclaim_work;
 	spinlock_t gate_lock;		/* see req.c; any context */
 	struct list_head gate;		/* puts that wait for others; gate_lock */
-	u64 gate_bytes;			/* of those let through; gate_lock */
+	u64 gate_bytes;			/* of those let through; gate_lock, */
+	u64 gate_waiting;		/* of those that wait; likewise, and */
+	unsigned long gate_moved;	/* when the last one was over, jiffies */
 	struct work_struct gate_work;
 	struct list_head kills;		/* under pool->kill_lock */
 	struct work_struct kill_work;

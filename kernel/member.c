@@ -680,6 +680,8 @@ void kvblk_member_watch(struct kvblk_member *member)
 	unsigned long silent;
 	bool suspect;
 
+	if (!list_empty_careful(&member->gate))
+		queue_work(pool->wq, &member->gate_work);
 	/* what was idle at the last look has not been silent since */
 	if (!inflight || !member->seen_inflight || done != member->seen_done)
 		member->last_done = jiffies;

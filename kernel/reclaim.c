@@ -614,8 +614,8 @@ static void copy_write(struct copy *copy)
 	}
 	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE &&
 	    kvblk_must_check(pool, v->seg)) {
-		/* no get would believe it */
-		copy->err = -EBADMSG;
+		/* no get would believe it, as things are */
+		copy->err = -ENODATA;
 		return;
 	}
 	copy->err = copy_room(member, kvblk_member_units(member, vrec->slot.len),

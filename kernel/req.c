@@ -119,10 +119,12 @@ static void req_work(struct work_struct *work)
  * Reads go before writes: while gets come, a member has no more than a window
  * of puts in flight, for a get waits behind all that a device has got. The
  * others wait here, where they cost gets nothing. One is always let through, so
- * there is always an I/O whose end lets the next ones in.
+ * there is always an I/O whose end lets the next ones in; when it does not end,
+ * kvblk_member_watch() looks after them.
  */
 
-#define GATE_TIME	(HZ / 10)
+#define GATE_TIME	(HZ / 10)	/* gets come: there was one lately */
+#define GATE_PATIENCE	HZ		/* for a put that was let through */
 
 u64 kvblk_put_window(const struct kvblk_member *member)
 {
@@ -136,10 +138,11 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 static void put_submit(struct kvblk_req *req)
 {
 	/* O_DIRECT's flags: writeback throttling is not for those who wait */
-	kvblk_io_submit(&req->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE,
-			kvblk_seg_pos(req->room.member, req->room.segment,
-				      req->room.unit),
-			req->mem.bv, req->mem.nr);
+	if (!READ_ONCE(req->canceled))
+		kvblk_io_submit(&req->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE,
+				kvblk_seg_pos(req->room.member, req->room.segment,
+					      req->room.unit),
+				req->mem.bv, req->mem.nr);
 	kvblk_io_end(&req->io);
 }
 
@@ -147,6 +150,8 @@ static bool gate_pass(struct kvblk_member *member, const struct kvblk_req *req,
 		      u64 window)
 {
 	lockdep_assert_held(&member->gate_lock);
+	if (!member->gate_bytes)
+		member->gate_moved = jiffies;
 	if (member->gate_bytes && (req->bytes > window ||
 				   member->gate_bytes > window - req->bytes))
 		return false;
@@ -161,13 +166,22 @@ static void gate_enter(struct kvblk_req *req)
 	u64 window = kvblk_put_window(member);
 	bool pass = true;
 
-	/* who is not counted is soon over, and others wait for none of them */
+	/*
+	 * Who is not counted is soon over, and others wait for none of them.
+	 * Those that wait have room, which others need: not too many of them,
+	 * the rest waits for the device.
+	 */
 	if (window != U64_MAX) {
-		req->gated = true;
 		guard(spinlock_irqsave)(&member->gate_lock);
-		pass = list_empty(&member->gate) && gate_pass(member, req, window);
-		if (!pass)
+		if (member->gate_waiting <= READ_ONCE(req->pool->tun.queue_bytes)) {
+			req->gated = true;
+			pass = list_empty(&member->gate) &&
+			       gate_pass(member, req, window);
+		}
+		if (!pass) {
+			member->gate_waiting += req->bytes;
 			list_add_tail(&req->link, &member->gate);
+		}
 	}
 	if (pass)
 		put_submit(req);
@@ -180,6 +194,7 @@ static void gate_leave(struct kvblk_req *req)
 
 	guard(spinlock_irqsave)(&member->gate_lock);
 	member->gate_bytes -= req->bytes;
+	member->gate_moved = jiffies;
 	if (!list_empty(&member->gate))
 		queue_work(member->pool->wq, &member->gate_work);
 }
@@ -190,12 +205,21 @@ void kvblk_gate_work(struct work_struct *work)
 						   gate_work);
 	u64 window = kvblk_put_window(member);
 	struct kvblk_req *req, *next;
+	bool full = false;
 	LIST_HEAD(go);
 
 	scoped_guard(spinlock_irq, &member->gate_lock) {
+		if (time_after(jiffies, member->gate_moved + GATE_PATIENCE))
+			window = U64_MAX;
 		list_for_each_entry_safe(req, next, &member->gate, link) {
-			if (!gate_pass(member, req, window))
-				break;
+			if (READ_ONCE(req->canceled)) {
+				req->gated = false;
+			} else if (full || !gate_pass(member, req, window)) {
+				/* nobody overtakes it */
+				full = true;
+				continue;
+			}
+			member->gate_waiting -= req->bytes;
 			list_move_tail(&req->link, &go);
 		}
 	}
@@ -408,7 +432,9 @@ static int get_check(struct kvblk_req *req)
 	if (!kvblk_must_check(pool, req->seg))
 		return 0;
 	if (rec.integrity == KVBLK_INTEGRITY_NONE) {
-		get_drop(req);
+		/* so that it can be put anew; puts and deletes have kills, too */
+		if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX / 2)
+			get_drop(req);
 		return -ENOENT;
 	}
 	if (kvblk_mem_check(&req->mem, rec.crcs + (req->from >> KVBLK_CHUNK_SHIFT)))
@@ -540,12 +566,15 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 static int put_memory(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
+	u8 integrity = READ_ONCE(pool->tun.integrity) ? KVBLK_INTEGRITY_CRC32C :
+							KVBLK_INTEGRITY_NONE;
 	struct kvblk_align align;
 	int err;
 
 	/* it waited for room: is it still as the members want it? */
 	if (req->header && req->align == READ_ONCE(pool->align) &&
-	    req->stable == READ_ONCE(pool->stable_writes))
+	    req->stable == READ_ONCE(pool->stable_writes) &&
+	    req->integrity == integrity)
 		return 0;
 	header_free(req);
 	kvblk_mem_free(&req->mem);
@@ -567,11 +596,9 @@ static int put_memory(struct kvblk_req *req)
 	req->header = header_alloc(req->header_units);
 	if (!req->header)
 		return -ENOMEM;
-	req->integrity = KVBLK_INTEGRITY_NONE;
-	if (READ_ONCE(pool->tun.integrity)) {
-		req->integrity = KVBLK_INTEGRITY_CRC32C;
+	req->integrity = integrity;
+	if (integrity == KVBLK_INTEGRITY_CRC32C)
 		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
-	}
 	return 0;
 }
 

@@ -161,6 +161,12 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		err = summary_write(member, seg, page, &sum, buf, 0);
 	if (!err)
 		err = kvblk_io_flush(member);
+	if (err) {
+		/* payloads without checksums may be lost */
+		spin_lock(&member->lock);
+		seg->flags |= KVBLK_SEGF_UNPROVEN;
+		spin_unlock(&member->lock);
+	}
 	if (!err)
 		err = summary_write(member, seg, 0, &sum, buf, REQ_FUA);
 	mutex_unlock(&open->writing);

@@ -322,6 +322,8 @@ static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	struct kvblk_uring_op ptr;
 	struct kvblk_op op;
 
+	if (!kvblk_sqe_own(cmd))
+		return -EINVAL;
 	/* one look: the ring is shared with its owner */
 	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
 	switch (cmd->cmd_op) {

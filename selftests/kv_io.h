@@ -345,6 +345,17 @@ static inline struct kv_cqe kv_cqe(struct io_uring *ring, uint64_t *extra)
 	return copy;
 }
 
+/* Again when there is no memory for a request: a test may want it so. */
+static inline int kv_ring_send(struct io_uring *ring)
+{
+	int n;
+
+	do
+		n = io_uring_submit(ring);
+	while (n == -EAGAIN);
+	return n;
+}
+
 static inline int kv_ring_call(int fd, unsigned long command, void *arg)
 {
 	struct io_uring *ring = kv_ring();
@@ -352,7 +363,7 @@ static inline int kv_ring_call(int fd, unsigned long command, void *arg)
 	uint64_t addr = (uintptr_t)arg;
 
 	memcpy(sqe->cmd, &addr, sizeof(addr));
-	io_uring_submit(ring);
+	kv_ring_send(ring);
 	return kv_cqe(ring, NULL).res;
 }
 
@@ -426,7 +437,7 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 		       sizeof(cmd));
 	}
 	for (i = 0; i < nr;) {
-		int n = io_uring_submit(ring);
+		int n = kv_ring_send(ring);
 
 		if (n < 0) {
 			errno = -n;

@@ -318,16 +318,21 @@ static void check_thread(int fd, unsigned int thread, unsigned int *expected,
 		struct kvblk_result res;
 		bool may = false;
 		ssize_t wrong;
+		size_t room;
 
 		*expected += k->expected;
-		memset(buf, KV_UNTOUCHED, max);
-		res = kv_get(fd, key, buf, max);
+		/* no more room than it needs: all of it is looked at */
+		room = kv_size(fd, key);
+		if (!room || room > max)
+			room = max < PAGE ? max : PAGE;
+		memset(buf, KV_UNTOUCHED, room);
+		res = kv_get(fd, key, buf, room);
 		if (res.res <= 0) {
 			*gone += k->deleted;
 			if (res.res != -ENOENT)
 				complain("get of %llu: %d",
 					 (unsigned long long)key, res.res);
-			wrong = kv_leaked(buf, max);
+			wrong = kv_leaked(buf, room);
 			if (wrong >= 0)
 				complain("a miss of %llu left bytes",
 					 (unsigned long long)key);

@@ -15,6 +15,7 @@
  *  -d		members leave: deletes may get -EIO
  *  -e		members fail: puts too may get -EIO
  *  -n		there may be no room: puts may get -ENOSPC
+ *  -o		allocations fail: anything may get -ENOMEM
  *  -w MS	no batch may take longer
  */
 #include <pthread.h>
@@ -33,12 +34,13 @@ static const char *node, *stop_file;
 static unsigned int threads = 4, seconds = 10, keys = 2000, worst_ms;
 static size_t max_len = 200000;
 static uint64_t bytes_wanted;
-static bool deletes_may_fail, errors_allowed, full_allowed, writes_only;
+static bool deletes_may_fail, errors_allowed, full_allowed, writes_only,
+	    memory_short;
 static uint64_t end_ms;
 
 static atomic_ullong hits, misses, stored, exists, refused, failed, deleted;
 static atomic_ullong canceled, late, leases, lookups, bytes_put, bytes_got;
-static atomic_ullong slowest, full;
+static atomic_ullong slowest, full, starved;
 static atomic_uint bad;
 
 static void __attribute__((format(printf, 1, 2)))
@@ -53,6 +55,14 @@ complain(const char *format, ...)
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	printf("# %s\n", text);
+}
+
+static bool no_memory(int err)
+{
+	if (err != -ENOMEM || !memory_short)
+		return false;
+	starved++;
+	return true;
 }
 
 /* Blocks of all lengths, most of them short. */
@@ -145,7 +155,7 @@ static void judge_get(const struct slot *s, const struct kvblk_op *op,
 			canceled++;
 		else if (res->res == -ETIME && op->deadline_ns)
 			late++;
-		else if (res->res != -ENOENT &&
+		else if (res->res != -ENOENT && !no_memory(res->res) &&
 			 !(res->res == -ERANGE && op->offset))
 			complain("get of %llu got %d (%s)",
 				 (unsigned long long)s->nr, res->res,
@@ -184,6 +194,8 @@ static void judge_put(const struct slot *s, const struct kvblk_op *op,
 		      const struct kvblk_result *res)
 {
 	(void)op;
+	if (no_memory(res->res))
+		return;
 	switch (res->res) {
 	case -EEXIST:
 	case -EALREADY:
@@ -224,7 +236,8 @@ static void judge_delete(const struct slot *s, const struct kvblk_result *res)
 		canceled++;
 	else if (res->res == -EIO && deletes_may_fail)
 		failed++;
-	else if (res->res != -ENOENT && res->res != -EBUSY)
+	else if (res->res != -ENOENT && res->res != -EBUSY &&
+		 !no_memory(res->res))
 		complain("delete of %llu got %d", (unsigned long long)s->nr,
 			 res->res);
 }
@@ -239,6 +252,8 @@ static void run_batch(struct worker *w, unsigned int nr, uint32_t flags)
 	while (took > seen &&
 	       !atomic_compare_exchange_weak(&slowest, &seen, took))
 		;
+	if (no_memory(err))
+		return;
 	if (err) {
 		complain("a batch of %u got %d (%s)", nr, err, strerror(-err));
 		return;
@@ -275,6 +290,7 @@ static void look_up(struct worker *w)
 	uint8_t blob[64 * KVBLK_KEY_MAX], bitmap[8], *p = blob;
 	uint16_t lens[64];
 	uint32_t sizes[64];
+	int err;
 	struct kvblk_lookup io = {
 		.size = sizeof(io),
 		.nr_keys = nr,
@@ -297,8 +313,11 @@ static void look_up(struct worker *w)
 	}
 	if (kv_below(&w->dice, 2))
 		io.flags |= KVBLK_LOOKUP_PREFIX;
-	if (kv_ioctl(w->fd, KVBLK_IOC_LOOKUP, &io)) {
-		complain("a lookup failed: %s", strerror(errno));
+	err = kv_ioctl(w->fd, KVBLK_IOC_LOOKUP, &io);
+	if (no_memory(err))
+		return;
+	if (err) {
+		complain("a lookup failed: %s", strerror(-err));
 		return;
 	}
 	lookups++;
@@ -322,9 +341,9 @@ static void look_up(struct worker *w)
 		struct kvblk_lease_release r = {
 			.size = sizeof(r), .lease = w->lease
 		};
-		int err = kv_ioctl(w->fd, KVBLK_IOC_LEASE_RELEASE, &r);
 
-		if (err && err != -ENOENT)
+		err = kv_ioctl(w->fd, KVBLK_IOC_LEASE_RELEASE, &r);
+		if (err && err != -ENOENT && !no_memory(err))
 			complain("a release of a lease got %d", err);
 	}
 	w->lease = io.lease;
@@ -340,7 +359,7 @@ static void cancel_some(struct worker *w)
 			   &io);
 
 	/* he may have just closed it */
-	if (err && err != -ENOENT && err != -EBADF)
+	if (err && err != -ENOENT && err != -EBADF && !no_memory(err))
 		complain("a cancel got %d", err);
 }
 
@@ -377,7 +396,7 @@ static void *work(void *arg)
 			look_up(w);
 		else if (what < 99)
 			cancel_some(w);
-		else {
+		else if (!memory_short) {
 			/* the leases of a closed file end */
 			close(w->fd);
 			w->fd = kv_open(node);
@@ -392,7 +411,7 @@ int main(int argc, char **argv)
 	uint64_t start = kv_now_ms();
 	int option;
 
-	while ((option = getopt(argc, argv, "t:s:f:b:k:l:m:denw:")) > 0) {
+	while ((option = getopt(argc, argv, "t:s:f:b:k:l:m:denow:")) > 0) {
 		switch (option) {
 		case 't': threads = (unsigned int)atoi(optarg); break;
 		case 's': seconds = (unsigned int)atoi(optarg); break;
@@ -404,6 +423,7 @@ int main(int argc, char **argv)
 		case 'd': deletes_may_fail = true; break;
 		case 'e': errors_allowed = deletes_may_fail = true; break;
 		case 'n': full_allowed = true; break;
+		case 'o': memory_short = true; break;
 		case 'w': worst_ms = (unsigned int)atoi(optarg); break;
 		default: return 2;
 		}
@@ -429,13 +449,15 @@ int main(int argc, char **argv)
 		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
 	for (unsigned int i = 0; i < threads; i++)
 		pthread_join(workers[i].thread, NULL);
-	printf("%llu ms: put %llu (%llu bytes, %llu exist, %llu declined, %llu failed, %llu full), got %llu (%llu bytes), missed %llu, deleted %llu, canceled %llu, late %llu, lookups %llu, leases %llu, slowest batch %llu ms\n",
+	printf("%llu ms: put %llu (%llu bytes, %llu exist, %llu declined, %llu failed, %llu full), got %llu (%llu bytes), missed %llu, deleted %llu, canceled %llu, late %llu, lookups %llu, leases %llu, no memory %llu, slowest batch %llu ms\n",
 	       (unsigned long long)(kv_now_ms() - start), stored, bytes_put,
 	       exists, refused, failed, full, hits, bytes_got, misses, deleted,
-	       canceled, late, lookups, leases, slowest);
+	       canceled, late, lookups, leases, starved, slowest);
 	if (worst_ms && slowest > worst_ms)
 		complain("a batch took %llu ms, longer than %u", slowest,
 			 worst_ms);
+	if (memory_short && !starved)
+		complain("no allocation failed");
 	if (!stored || (!hits && !errors_allowed))
 		complain("nothing was put, or nothing was got");
 	if (bad)
