@@ -302,11 +302,11 @@ static int ioctl_submit(struct kvblk_file *file, void *arg)
 		.faulting = LIST_HEAD_INIT(batch.faulting),
 		.nr_reqs = sub->nr_ops,
 	};
-	bool chain = sub->flags & KVBLK_SUBMIT_CHAIN, sigpipe;
+	bool chain = sub->flags & KVBLK_SUBMIT_CHAIN;
 	void __user *ops = u64_to_user_ptr(sub->ops);
 	void __user *results = u64_to_user_ptr(sub->results);
 	struct kvblk_op op;
-	sigset_t saved;
+	struct kvblk_sigpipe sigpipe;
 	int err = 0;
 	u32 i;
 
@@ -345,7 +345,7 @@ static int ioctl_submit(struct kvblk_file *file, void *arg)
 	for (i = 0; i < sub->nr_ops; i++)
 		list_add_tail(&batch.reqs[i]->file_link, &file->reqs);
 	spin_unlock(&file->lock);
-	sigpipe = kvblk_sigpipe_block(&saved);
+	kvblk_sigpipe_block(&sigpipe);
 	/* a chain is written last block first: its prefix outlives the rest */
 	for (i = 0; i < sub->nr_ops && !err; i++) {
 		struct kvblk_req *req = batch.reqs[chain ? sub->nr_ops - 1 - i : i];
@@ -357,7 +357,7 @@ static int ioctl_submit(struct kvblk_file *file, void *arg)
 		err = batch_wait(&batch);
 	if (err)
 		batch_abandon(&batch);
-	kvblk_sigpipe_restore(&saved, sigpipe);
+	kvblk_sigpipe_restore(&sigpipe);
 	spin_lock(&file->lock);
 	for (i = 0; i < sub->nr_ops; i++)
 		list_del_init(&batch.reqs[i]->file_link);

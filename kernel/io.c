@@ -172,18 +172,26 @@ int kvblk_io_flush(struct kvblk_member *member)
 /*
  * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
  * that dies would kill the runtime by SIGPIPE. It is held back, and taken out
- * again if it was not there before.
+ * again if it was not there before. Who ignores it, as Python does, or blocks
+ * it pays for no lock.
  */
-bool kvblk_sigpipe_block(sigset_t *saved)
+void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {
+	const struct sighand_struct *sighand =
+		rcu_dereference_protected(current->sighand, true);
 	sigset_t sigpipe;
 
+	shield->was_pending = sigismember(&current->pending.signal, SIGPIPE);
+	shield->masked = !sigismember(&current->blocked, SIGPIPE) &&
+			 READ_ONCE(sighand->action[SIGPIPE - 1].sa.sa_handler) !=
+			 SIG_IGN;
+	if (!shield->masked)
+		return;
 	siginitset(&sigpipe, sigmask(SIGPIPE));
-	sigprocmask(SIG_BLOCK, &sigpipe, saved);
-	return sigismember(&current->pending.signal, SIGPIPE);
+	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
 }
 
-void kvblk_sigpipe_restore(sigset_t *saved, bool was_pending)
+void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 {
 	struct sighand_struct *sighand =
 		rcu_dereference_protected(current->sighand, true);
@@ -191,11 +199,13 @@ void kvblk_sigpipe_restore(sigset_t *saved, bool was_pending)
 	enum pid_type type;
 	sigset_t others;
 
-	if (!was_pending && sigismember(&current->pending.signal, SIGPIPE)) {
+	if (!shield->was_pending &&
+	    sigismember(&current->pending.signal, SIGPIPE)) {
 		siginitsetinv(&others, sigmask(SIGPIPE));
 		spin_lock_irq(&sighand->siglock);
 		dequeue_signal(&others, &info, &type);
 		spin_unlock_irq(&sighand->siglock);
 	}
-	sigprocmask(SIG_SETMASK, saved, NULL);
+	if (shield->masked)
+		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
 }

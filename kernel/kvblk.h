@@ -21,6 +21,7 @@
  *   index stripes     spinlocks, see index.h
  *   pool->kill_lock   spinlock: the lists of kills
  *   file->lock        spinlock: operations in flight of an open file
+ *   member->gate_lock spinlock, irq-safe: puts that wait for others
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  * Lookups take none of them.
  *
@@ -701,8 +702,14 @@ int kvblk_io_flush(struct kvblk_member *member);
  * Around submissions in a task's own context: a target that dies must not kill
  * it by SIGPIPE.
  */
-bool kvblk_sigpipe_block(sigset_t *saved);
-void kvblk_sigpipe_restore(sigset_t *saved, bool was_pending);
+struct kvblk_sigpipe {
+	sigset_t saved;
+	bool was_pending;
+	bool masked;			/* by us; @saved is what it was */
+};
+
+void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
+void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
 
 /* Bios submitted and not completed, of all CPUs; @done (or NULL): those completed. */
 u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *done);

@@ -501,11 +501,11 @@ static bool get_finish(struct kvblk_req *req, bool user)
 							  1u << KVBLK_CHUNK_SHIFT),
 					    req->slot.len) - req->from);
 		if (!err) {
-			sigset_t saved;
-			bool pending = kvblk_sigpipe_block(&saved);
+			struct kvblk_sigpipe sigpipe;
 
+			kvblk_sigpipe_block(&sigpipe);
 			get_submit(req);
-			kvblk_sigpipe_restore(&saved, pending);
+			kvblk_sigpipe_restore(&sigpipe);
 			return false;
 		}
 		err = -ENOENT;

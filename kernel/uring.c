@@ -237,16 +237,15 @@ static int uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
 /* Until it is in flight or over; only a worker waits. */
 static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
 {
-	sigset_t saved;
+	struct kvblk_sigpipe sigpipe;
 	int ret;
 
 	if (!(issue_flags & IO_URING_F_NONBLOCK))
 		req->src.fault = true;
 	for (;;) {
-		bool pending = kvblk_sigpipe_block(&saved);
-
+		kvblk_sigpipe_block(&sigpipe);
 		ret = kvblk_req_start(req);
-		kvblk_sigpipe_restore(&saved, pending);
+		kvblk_sigpipe_restore(&sigpipe);
 		if (ret != -EAGAIN || (issue_flags & IO_URING_F_NONBLOCK))
 			return ret;
 		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);

@@ -15,6 +15,8 @@ while ((rounds < 6)); do
 	3)
 		stress_stop
 		export KV_ENGINE=uring
+		# from here on puts go one by one, and the others wait for them
+		put $sysfs/put_window_bytes 1
 		stress_start -t 5 -d -n -k 3000 -l 100000
 		;;
 	esac
