@@ -62,9 +62,9 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 	       !slot_expired(pool, slot) && slot_served(pool, slot);
 }
 
-static void *header_alloc(u32 units)
+static void *header_alloc(u32 units, gfp_t zero)
 {
-	return (void *)__get_free_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
+	return (void *)__get_free_pages(GFP_KERNEL_ACCOUNT | zero,
 					get_order(units << KVBLK_UNIT_SHIFT));
 }
 
@@ -344,11 +344,13 @@ static int get_start(struct kvblk_req *req)
 	end = min_t(u64, round_up((u64)op->offset + req->want, chunk), len);
 
 	req->header_units = kvblk_header_units(len);
-	req->header = header_alloc(req->header_units);
+	req->header = header_alloc(req->header_units, 0);
 	if (!req->header) {
 		err = -ENOMEM;
 		goto out;
 	}
+	/* should the device not write it, then it is no header */
+	memset(req->header, 0, sizeof(u64));
 	if (!(pool->flags & KVBLK_POOL_STRICT) &&
 	    !(op->flags & KVBLK_OPF_HARD_DEADLINE) &&
 	    req->from == op->offset && end == op->offset + req->want &&
@@ -535,8 +537,7 @@ static bool get_finish(struct kvblk_req *req, bool user)
 			kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
 	}
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
-			req->result.flags,
-			ktime_to_ns(ktime_sub(ktime_get(), req->start)));
+			req->result.flags, req->start);
 	kvblk_req_over(req, err);
 	req_release(req);
 	return true;
@@ -593,7 +594,7 @@ static int put_memory(struct kvblk_req *req)
 	if (err)
 		return err;
 	req->header_units = kvblk_header_units(req->bytes);
-	req->header = header_alloc(req->header_units);
+	req->header = header_alloc(req->header_units, __GFP_ZERO);
 	if (!req->header)
 		return -ENOMEM;
 	req->integrity = integrity;
@@ -784,8 +785,7 @@ static bool put_finish(struct kvblk_req *req)
 		err = req->bytes;
 	}
 	trace_kvblk_put(pool->name, req->id.lo, req->bytes, err,
-			req->result.flags,
-			ktime_to_ns(ktime_sub(ktime_get(), req->start)));
+			req->result.flags, req->start);
 	kvblk_req_over(req, err);
 	return true;
 }
@@ -862,7 +862,7 @@ static bool delete_finish(struct kvblk_req *req)
 		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
 	}
 	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0,
-			   ktime_to_ns(ktime_sub(ktime_get(), req->start)));
+			   req->start);
 	kvblk_req_over(req, err);
 	return true;
 }

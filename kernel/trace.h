@@ -9,6 +9,7 @@
 #if !defined(_TRACE_KVBLK_H) || defined(TRACE_HEADER_MULTI_READ)
 #define _TRACE_KVBLK_H
 
+#include <linux/ktime.h>
 #include <linux/string.h>
 #include <linux/tracepoint.h>
 #include <linux/types.h>
@@ -16,8 +17,8 @@
 #define KVBLK_TRACE_NAME	32	/* bytes of a pool's name, NUL included */
 
 DECLARE_EVENT_CLASS(kvblk_op,
-		    TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
-		    TP_ARGS(pool, id, length, res, flags, ns),
+		    TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+		    TP_ARGS(pool, id, length, res, flags, start),
 		    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
 				     __field(u64, id)
 				     __field(u32, length)
@@ -29,7 +30,7 @@ DECLARE_EVENT_CLASS(kvblk_op,
 				   __entry->length = length;
 				   __entry->res = res;
 				   __entry->flags = flags;
-				   __entry->ns = ns;),
+				   __entry->ns = ktime_to_ns(ktime_sub(ktime_get(), start));),
 		    TP_printk("%s: id=%#018llx length=%u res=%d %s ns=%lld",
 			      __entry->pool, __entry->id, __entry->length,
 			      __entry->res,
@@ -41,18 +42,18 @@ DECLARE_EVENT_CLASS(kvblk_op,
 );
 
 DEFINE_EVENT(kvblk_op, kvblk_put,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
-	     TP_ARGS(pool, id, length, res, flags, ns)
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+	     TP_ARGS(pool, id, length, res, flags, start)
 );
 
 DEFINE_EVENT(kvblk_op, kvblk_get,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
-	     TP_ARGS(pool, id, length, res, flags, ns)
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+	     TP_ARGS(pool, id, length, res, flags, start)
 );
 
 DEFINE_EVENT(kvblk_op, kvblk_delete,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, s64 ns),
-	     TP_ARGS(pool, id, length, res, flags, ns)
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+	     TP_ARGS(pool, id, length, res, flags, start)
 );
 
 TRACE_EVENT(kvblk_lookup,

@@ -10,12 +10,13 @@ stress_starving() {
 	start=$(cat /sys/module/kvblk/sections/.text)
 	put "$dir/task-filter" N
 	put "$dir/ignore-gfp-wait" N
+	[ ! -e "$dir/min-order" ] || put "$dir/min-order" 0
 	put "$dir/verbose" 0
 	put "$dir/interval" 1
 	put "$dir/times" 1000000
 	put "$dir/stacktrace-depth" 32
 	put "$dir/require-start" "$start"
-	put "$dir/require-end" $((start + $(cat /sys/module/kvblk/coresize)))
+	put "$dir/require-end" "$(printf '%#x' $((start + $(cat /sys/module/kvblk/coresize))))"
 	defer "put $dir/probability 0"
 	put "$dir/probability" 5
 	check kv_stress -e -n -o -t 3 -k 500 -l 60000 -s 10 "$node"
