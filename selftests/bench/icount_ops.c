@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT
+/*
+ * icount_ops: operations for bench/icount to count the kernel's instructions
+ * of, between marks that its QEMU plugin knows.
+ *
+ * usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET
+ *	  icount_ops run COMMAND...
+ *
+ * ENGINE	uring, uring-fixed, ioctl, ioctl-fixed: a pool, TARGET is its name;
+ *		raw, raw-fixed: io_uring on the block device TARGET
+ * OP		get or put; of raw a read and a write, of SIZE bytes
+ * run		counts all that happens until COMMAND ends
+ *
+ * The rule: between the marks is nothing but operations. DEPTH of them go down
+ * with one system call, and have ended before the next ones do. Which ones is
+ * the same in each run. A first round is not counted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kvblk.h"
+
+/* no-operations elsewhere */
+#define START()	__asm__ volatile(".byte 0x0f, 0x1f, 0x80, 'k', 'v', 'b', 0" ::: "memory")
+#define STOP()	__asm__ volatile(".byte 0x0f, 0x1f, 0x80, 'k', 'v', 'b', 1" ::: "memory")
+
+#define KEY_LEN		33
+#define HUGE_PAGE	(2u << 20)
+/* what is got, or read: so much, in at most so many blocks */
+#define BLOCKS_BYTES	(128u << 20)
+#define BLOCKS_MAX	1024u
+
+struct run;
+
+struct engine {
+	const char *name;
+	bool fixed;
+	void (*create)(struct run *run);
+	/* starts the operation in slot @i */
+	void (*start)(struct run *run, unsigned int i);
+	/* all that was started has ended, well */
+	void (*finish)(struct run *run);
+};
+
+struct run {
+	const struct engine *engine;
+	bool put;
+	uint32_t size;
+	unsigned int depth;
+	unsigned int nr_ops;
+	unsigned int nr_rounds;
+	const char *target;
+
+	unsigned char *buffer;		/* depth times size */
+	uint64_t nr_blocks;
+	uint64_t *number;		/* of the block in a slot */
+	char (*key)[KEY_LEN + 1];
+	uint64_t random;
+	uint64_t nr_put;
+
+	struct kvblk *kv;
+	struct kvblk_queue *queue;
+	struct kvblk_op *ops;
+	struct kvblk_piece *pieces;
+	struct kvblk_result *results;
+
+	int fd;
+	struct io_uring ring;
+};
+
+static _Noreturn void die(const char *what, int err)
+{
+	fprintf(stderr, "icount_ops: %s: %s\n", what, kvblk_strerror(err));
+	exit(1);
+}
+
+static void *need(void *p)
+{
+	if (!p)
+		die("memory", -ENOMEM);
+	return p;
+}
+
+static unsigned char *buffer_at(const struct run *run, unsigned int i)
+{
+	return run->buffer + (size_t)i * run->size;
+}
+
+/* Huge pages: how small ones lie in memory would differ from run to run. */
+static void get_buffers(struct run *run)
+{
+	size_t len = (size_t)run->size * run->depth;
+	size_t room = (len + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+	uintptr_t start;
+	void *p;
+
+	p = mmap(NULL, room + HUGE_PAGE, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		die("memory", -errno);
+	start = ((uintptr_t)p + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+	run->buffer = (unsigned char *)start;
+	if (madvise(run->buffer, room, MADV_HUGEPAGE))
+		die("huge pages", -errno);
+	memset(run->buffer, 0x5a, room);
+}
+
+/* ---- a pool ---- */
+
+static void pool_finish(struct run *run, int nr)
+{
+	for (int i = 0; i < nr; i++) {
+		if (run->results[i].res < 0)
+			die("an operation", run->results[i].res);
+		if ((uint32_t)run->results[i].res != run->size)
+			die("a block's length", -EPROTO);
+	}
+}
+
+static void pool_op(struct run *run, unsigned int i)
+{
+	struct kvblk_op *op = &run->ops[i];
+
+	/* gets share their blocks, puts are all new */
+	snprintf(run->key[i], sizeof(run->key[i]), "icount/%08x/%-8.8s/%08x",
+		 run->size, run->put ? run->engine->name : "get",
+		 (unsigned int)run->number[i]);
+	if (run->put)
+		kvblk_prep_put(op, run->key[i], KEY_LEN, &run->pieces[i], 1);
+	else
+		kvblk_prep_get(op, run->key[i], KEY_LEN, &run->pieces[i], 1);
+	op->cookie = i;
+}
+
+static void ioctl_finish(struct run *run)
+{
+	int err = kvblk_submit(run->kv, run->ops, run->depth, run->results, 0);
+
+	if (err)
+		die("kvblk_submit", err);
+	pool_finish(run, (int)run->depth);
+}
+
+static void pool_open(struct run *run)
+{
+	int err = kvblk_open(run->target, &run->kv);
+
+	if (err)
+		die(run->target, err);
+	run->ops = need(calloc(run->depth, sizeof(*run->ops)));
+	run->pieces = need(calloc(run->depth, sizeof(*run->pieces)));
+	run->results = need(calloc(run->depth, sizeof(*run->results)));
+	for (unsigned int i = 0; i < run->depth; i++)
+		kvblk_piece_user(&run->pieces[i], buffer_at(run, i), run->size);
+}
+
+/* What is got. */
+static void pool_fill(struct run *run)
+{
+	for (uint64_t n = 0; n < run->nr_blocks; n++) {
+		int err;
+
+		run->number[0] = n;
+		pool_op(run, 0);
+		run->ops[0].opcode = KVBLK_OP_PUT;
+		err = kvblk_submit(run->kv, run->ops, 1, run->results, 0);
+		if (!err && run->results[0].res < 0 &&
+		    run->results[0].res != -EEXIST)
+			err = run->results[0].res;
+		if (err)
+			die("a put", err);
+	}
+}
+
+static void ioctl_create(struct run *run)
+{
+	uint32_t region;
+	int err;
+
+	pool_open(run);
+	if (!run->put)
+		pool_fill(run);
+	if (!run->engine->fixed)
+		return;
+	err = kvblk_mem_register(run->kv, run->buffer,
+				 (size_t)run->size * run->depth, &region);
+	if (err)
+		die("kvblk_mem_register", err);
+	for (unsigned int i = 0; i < run->depth; i++)
+		kvblk_piece_registered(&run->pieces[i], region,
+				       (uint64_t)i * run->size, run->size);
+}
+
+static void uring_create(struct run *run)
+{
+	struct iovec all = { run->buffer, (size_t)run->size * run->depth };
+	int err;
+
+	pool_open(run);
+	if (!run->put)
+		pool_fill(run);
+	err = kvblk_queue_create(run->kv, run->depth, 0, &run->queue);
+	if (!err && run->engine->fixed)
+		err = kvblk_queue_register(run->queue, &all, 1);
+	if (err)
+		die("a queue", err);
+}
+
+static void uring_start(struct run *run, unsigned int i)
+{
+	struct kvblk_op *op = &run->ops[i];
+	int err;
+
+	pool_op(run, i);
+	if (run->engine->fixed) {
+		op->nr_pieces = 0;
+		op->pieces = (uintptr_t)buffer_at(run, i);
+		op->length = run->size;
+		err = kvblk_queue_add_fixed(run->queue, op, 0);
+	} else {
+		err = kvblk_queue_add(run->queue, op);
+	}
+	if (err)
+		die("kvblk_queue_add", err);
+}
+
+static void uring_finish(struct run *run)
+{
+	for (unsigned int left = run->depth; left;) {
+		int nr = kvblk_queue_wait(run->queue, run->results, left, left, -1);
+
+		if (nr < 0)
+			die("kvblk_queue_wait", nr);
+		pool_finish(run, nr);
+		left -= (unsigned int)nr;
+	}
+}
+
+/* ---- a block device, as fio does it ---- */
+
+static void raw_create(struct run *run)
+{
+	struct io_uring_params params = {
+		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
+			 IORING_SETUP_DEFER_TASKRUN,
+	};
+	struct iovec all = { run->buffer, (size_t)run->size * run->depth };
+	int err;
+
+	run->fd = open(run->target, O_RDWR | O_DIRECT | O_CLOEXEC);
+	if (run->fd < 0)
+		die(run->target, -errno);
+	err = io_uring_queue_init_params(run->depth, &run->ring, &params);
+	if (!err)
+		err = io_uring_register_files(&run->ring, &run->fd, 1);
+	if (!err && run->engine->fixed)
+		err = io_uring_register_buffers(&run->ring, &all, 1);
+	if (err)
+		die("a ring", err);
+}
+
+static void raw_start(struct run *run, unsigned int i)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&run->ring);
+	uint64_t at = run->number[i] % run->nr_blocks * run->size;
+	void *buffer = buffer_at(run, i);
+
+	if (run->engine->fixed && run->put)
+		io_uring_prep_write_fixed(sqe, 0, buffer, run->size, at, 0);
+	else if (run->engine->fixed)
+		io_uring_prep_read_fixed(sqe, 0, buffer, run->size, at, 0);
+	else if (run->put)
+		io_uring_prep_write(sqe, 0, buffer, run->size, at);
+	else
+		io_uring_prep_read(sqe, 0, buffer, run->size, at);
+	sqe->flags |= IOSQE_FIXED_FILE;
+}
+
+static void raw_finish(struct run *run)
+{
+	struct io_uring_cqe *cqe;
+	unsigned int head, nr = 0;
+	int err = io_uring_submit_and_wait(&run->ring, run->depth);
+
+	if (err < 0)
+		die("io_uring_submit_and_wait", err);
+	io_uring_for_each_cqe(&run->ring, head, cqe) {
+		if (cqe->res != (int)run->size)
+			die("a transfer", cqe->res < 0 ? cqe->res : -EIO);
+		nr++;
+	}
+	if (nr != run->depth)
+		die("completions", -EPROTO);
+	io_uring_cq_advance(&run->ring, nr);
+}
+
+/* ---- */
+
+static const struct engine engines[] = {
+	{ "uring", false, uring_create, uring_start, uring_finish },
+	{ "uring-fixed", true, uring_create, uring_start, uring_finish },
+	{ "ioctl", false, ioctl_create, pool_op, ioctl_finish },
+	{ "ioctl-fixed", true, ioctl_create, pool_op, ioctl_finish },
+	{ "raw", false, raw_create, raw_start, raw_finish },
+	{ "raw-fixed", true, raw_create, raw_start, raw_finish },
+};
+
+static uint64_t draw(struct run *run)
+{
+	if (run->put)
+		return run->nr_put++;
+	/* xorshift64 */
+	run->random ^= run->random << 13;
+	run->random ^= run->random >> 7;
+	run->random ^= run->random << 17;
+	return run->random % run->nr_blocks;
+}
+
+static void run_round(struct run *run)
+{
+	for (unsigned int done = 0; done < run->nr_ops; done += run->depth) {
+		for (unsigned int i = 0; i < run->depth; i++) {
+			run->number[i] = draw(run);
+			run->engine->start(run, i);
+		}
+		run->engine->finish(run);
+	}
+}
+
+static int run_command(char **argv)
+{
+	pid_t child;
+	int status;
+
+	START();
+	child = fork();
+	if (!child) {
+		execvp(argv[0], argv);
+		die(argv[0], -errno);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child)
+		die("fork", -errno);
+	STOP();
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static unsigned int number(const char *what, const char *text)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (*end || !value || value > UINT32_MAX / 2) {
+		fprintf(stderr, "icount_ops: %s %s: must be a number\n", what, text);
+		exit(2);
+	}
+	return (unsigned int)value;
+}
+
+int main(int argc, char **argv)
+{
+	struct run run = { .random = 88172645463325252ull };
+
+	if (argc > 2 && strcmp(argv[1], "run") == 0)
+		return run_command(argv + 2);
+	if (argc != 8) {
+		fprintf(stderr, "usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET\n"
+				"       icount_ops run COMMAND...\n");
+		return 2;
+	}
+	for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++) {
+		if (strcmp(argv[1], engines[i].name) == 0)
+			run.engine = &engines[i];
+	}
+	run.put = strcmp(argv[2], "put") == 0;
+	if (!run.engine || (!run.put && strcmp(argv[2], "get") != 0)) {
+		fprintf(stderr, "icount_ops: no engine %s, or no operation %s\n",
+			argv[1], argv[2]);
+		return 2;
+	}
+	run.size = number("SIZE", argv[3]);
+	run.depth = number("DEPTH", argv[4]);
+	run.nr_ops = number("OPS", argv[5]);
+	run.nr_rounds = number("ROUNDS", argv[6]);
+	run.target = argv[7];
+	if (run.nr_ops % run.depth) {
+		fprintf(stderr, "icount_ops: OPS must be a multiple of DEPTH\n");
+		return 2;
+	}
+	run.nr_blocks = BLOCKS_BYTES / run.size;
+	if (run.nr_blocks > BLOCKS_MAX)
+		run.nr_blocks = BLOCKS_MAX;
+	run.number = need(calloc(run.depth, sizeof(*run.number)));
+	run.key = need(calloc(run.depth, sizeof(*run.key)));
+	get_buffers(&run);
+	run.engine->create(&run);
+	run_round(&run);
+	for (unsigned int i = 0; i < run.nr_rounds; i++) {
+		START();
+		run_round(&run);
+		STOP();
+	}
+	return 0;
+}

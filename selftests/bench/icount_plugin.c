@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A QEMU TCG plugin that counts how often each kernel instruction is executed
+ * between two marks of a guest program, for bench/icount.
+ *
+ * The rule: it knows addresses only. What a symbol is, and what it counts as,
+ * is told apart afterwards.
+ *
+ * A mark is a no-operation that nothing else uses, in user space: see
+ * icount_ops.c. Counting starts at 0 with the first mark; at the second one a
+ * record is appended to the file out=: the number of entries, then for each an
+ * address and how often it was executed, all as 64-bit words. Of a string
+ * instruction that repeats, which is executed once for each byte or word that
+ * it copies or stores, bit 63 of the address is 0. One CPU only.
+ *
+ * Debian has no package with qemu-plugin.h, and the header wants glib: what is
+ * used of version 3 of the interface (QEMU 9.1 and later) is declared here.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+struct qemu_plugin_scoreboard;
+
+typedef uint64_t qemu_plugin_id_t;
+
+typedef struct {
+	const char *target_name;
+	struct {
+		int min;
+		int cur;
+	} version;
+	bool system_emulation;
+	struct {
+		int smp_vcpus;
+		int max_vcpus;
+	} system;
+} qemu_info_t;
+
+typedef struct {
+	struct qemu_plugin_scoreboard *score;
+	size_t offset;
+} qemu_plugin_u64;
+
+enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
+enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
+
+typedef void (*tb_trans_cb)(qemu_plugin_id_t id, struct qemu_plugin_tb *tb);
+typedef void (*vcpu_udata_cb)(unsigned int vcpu, void *udata);
+
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id, tb_trans_cb cb);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb,
+						 size_t idx);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
+size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *dest,
+			     size_t len);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
+					    vcpu_udata_cb cb,
+					    enum qemu_plugin_cb_flags flags,
+					    void *udata);
+void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
+	struct qemu_plugin_insn *insn, enum qemu_plugin_op op,
+	qemu_plugin_u64 entry, uint64_t imm);
+struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size);
+void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *score,
+				  unsigned int vcpu);
+
+EXPORT int qemu_plugin_version = 3;
+
+/* different kernel instructions that a run may meet, a power of two */
+#define SLOTS	(1u << 21)
+#define LOAD_MAX (SLOTS / 4 * 3)
+#define UPPER_HALF (1ull << 63)
+
+/* open hash of addresses, as they are written */
+static uint64_t addresses[SLOTS];
+static unsigned int nr_addresses;
+static struct qemu_plugin_scoreboard *counts;
+static FILE *out;
+
+static void die(const char *why)
+{
+	fprintf(stderr, "icount_plugin: %s\n", why);
+	exit(1);
+}
+
+static size_t slot_of(uint64_t address)
+{
+	size_t slot = address * 0x9e3779b97f4a7c15ull >> 32;
+
+	for (;; slot++) {
+		slot &= SLOTS - 1;
+		if (addresses[slot] == address)
+			return slot;
+		if (addresses[slot])
+			continue;
+		if (++nr_addresses > LOAD_MAX)
+			die("too many different instructions");
+		addresses[slot] = address;
+		return slot;
+	}
+}
+
+static void on_start(unsigned int vcpu, void *unused)
+{
+	(void)unused;
+	memset(qemu_plugin_scoreboard_find(counts, vcpu), 0,
+	       SLOTS * sizeof(uint64_t));
+}
+
+static void write_words(uint64_t first, uint64_t second, size_t nr)
+{
+	uint64_t words[] = { first, second };
+
+	if (fwrite(words, sizeof(words[0]), nr, out) != nr)
+		die("can't write the counts");
+}
+
+static void on_stop(unsigned int vcpu, void *unused)
+{
+	const uint64_t *count = qemu_plugin_scoreboard_find(counts, vcpu);
+	uint64_t nr = 0;
+
+	(void)unused;
+	for (size_t i = 0; i < SLOTS; i++)
+		nr += count[i] != 0;
+	write_words(nr, 0, 1);
+	for (size_t i = 0; i < SLOTS; i++) {
+		if (count[i])
+			write_words(addresses[i], count[i], 2);
+	}
+	if (fflush(out))
+		die("can't write the counts");
+}
+
+/* nopl 0x0062766b(%rax) starts, nopl 0x0162766b(%rax) stops */
+static void look_for_mark(struct qemu_plugin_insn *insn)
+{
+	static const uint8_t mark[] = { 0x0f, 0x1f, 0x80, 'k', 'v', 'b' };
+	uint8_t code[sizeof(mark) + 1];
+
+	if (qemu_plugin_insn_size(insn) != sizeof(code) ||
+	    qemu_plugin_insn_data(insn, code, sizeof(code)) != sizeof(code) ||
+	    memcmp(code, mark, sizeof(mark)) != 0 || code[sizeof(mark)] > 1)
+		return;
+	qemu_plugin_register_vcpu_insn_exec_cb(
+		insn, code[sizeof(mark)] ? on_stop : on_start,
+		QEMU_PLUGIN_CB_NO_REGS, NULL);
+}
+
+/* rep movs, rep stos */
+static bool is_repeated(const struct qemu_plugin_insn *insn)
+{
+	uint8_t code[3];
+	size_t nr = qemu_plugin_insn_data(insn, code, sizeof(code));
+	/* an operand size may come in between */
+	size_t op = nr > 2 && (code[1] & 0xf0) == 0x40 ? 2 : 1;
+
+	return nr > op && code[0] == 0xf3 &&
+	       (code[op] == 0xa4 || code[op] == 0xa5 ||
+		code[op] == 0xaa || code[op] == 0xab);
+}
+
+static void count(struct qemu_plugin_insn *insn, uint64_t address)
+{
+	size_t slot = slot_of(is_repeated(insn) ? address & ~UPPER_HALF : address);
+
+	qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
+		insn, QEMU_PLUGIN_INLINE_ADD_U64,
+		(qemu_plugin_u64){ counts, slot * sizeof(uint64_t) }, 1);
+}
+
+static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	(void)id;
+	for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		uint64_t address = qemu_plugin_insn_vaddr(insn);
+
+		/* which is the kernel's */
+		if (address & UPPER_HALF)
+			count(insn, address);
+		else
+			look_for_mark(insn);
+	}
+}
+
+EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
+			       int argc, char **argv)
+{
+	if (argc != 1 || strncmp(argv[0], "out=", 4) != 0)
+		die("give out=FILE");
+	if (strcmp(info->target_name, "x86_64") != 0 || !info->system_emulation ||
+	    info->system.max_vcpus != 1)
+		die("only for an x86_64 machine with one CPU");
+	out = fopen(argv[0] + 4, "wb");
+	if (!out)
+		die("can't write there");
+	counts = qemu_plugin_scoreboard_new(SLOTS * sizeof(uint64_t));
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+	return 0;
+}
