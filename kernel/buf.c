@@ -62,7 +62,7 @@ int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
 	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
 		return -EINVAL;
 	nr = DIV_ROUND_UP_ULL(first + length, PAGE_SIZE);
-	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT);
+	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!region)
 		return -ENOMEM;
 	refcount_set(&region->refs, 1);
@@ -157,14 +157,13 @@ int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 n
 	return 0;
 }
 
-void kvblk_parts_free(struct kvblk_part *parts, u32 nr)
+void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
 {
 	u32 i;
 
 	for (i = 0; parts && i < nr; i++)
 		if (parts[i].region && parts[i].region != KVBLK_FIXED)
 			kvblk_region_put(parts[i].region);
-	kvfree(parts);
 }
 
 /* ---- what an operation names ---- */
@@ -283,11 +282,16 @@ static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
 {
 	mem->bytes = bytes;
 	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
-	mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
-				 GFP_KERNEL_ACCOUNT);
-	if (max_pages)
+	if (max_vecs + 2 <= ARRAY_SIZE(mem->few_bv))
+		mem->bv = mem->few_bv;
+	else
+		mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
+					 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (max_pages && max_pages <= ARRAY_SIZE(mem->few_pages))
+		mem->pages = mem->few_pages;
+	else if (max_pages)
 		mem->pages = kvmalloc_array(max_pages, sizeof(*mem->pages),
-					    GFP_KERNEL_ACCOUNT);
+					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	mem->nr = 1;
 	if (mem->bv && (mem->pages || !max_pages))
 		return 0;
@@ -464,9 +468,11 @@ void kvblk_mem_free(struct kvblk_mem *mem)
 		__free_pages(mem->bv[i].bv_page, get_order(mem->bv[i].bv_len));
 	if (mem->tail)
 		__free_page(mem->tail);
-	kvfree(mem->pages);
-	kvfree(mem->bv);
-	memset(mem, 0, sizeof(*mem));
+	if (mem->pages != mem->few_pages)
+		kvfree(mem->pages);
+	if (mem->bv != mem->few_bv)
+		kvfree(mem->bv);
+	memset(mem, 0, offsetof(struct kvblk_mem, few_bv));
 }
 
 /* ---- copies ---- */

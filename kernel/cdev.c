@@ -254,8 +254,9 @@ static int batch_admit(struct kvblk_batch *batch)
 	struct kvblk_slot slot;
 	u32 i, nr = 0, n;
 
-	ids = kvmalloc_array(batch->nr_reqs, sizeof(*ids), GFP_KERNEL);
-	absent = kvmalloc_array(batch->nr_reqs, sizeof(struct kvblk_req *), GFP_KERNEL);
+	ids = kvmalloc_array(batch->nr_reqs, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
+	absent = kvmalloc_array(batch->nr_reqs, sizeof(struct kvblk_req *),
+				GFP_KERNEL | __GFP_NOWARN);
 	if (!ids || !absent) {
 		kvfree(ids);
 		kvfree(absent);
@@ -320,7 +321,7 @@ static int ioctl_submit(struct kvblk_file *file, void *arg)
 		return -EFAULT;
 	init_waitqueue_head(&batch.wq);
 	batch.reqs = kvcalloc(sub->nr_ops, sizeof(*batch.reqs),
-			      GFP_KERNEL_ACCOUNT);
+			      GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!batch.reqs)
 		return -ENOMEM;
 	for (i = 0; i < sub->nr_ops; i++) {
@@ -486,10 +487,10 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 
 	room = lease ? nr : min(nr, LOOKUP_STEP);
 	lu.keys = u64_to_user_ptr(arg->keys);
-	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, GFP_KERNEL);
-	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), GFP_KERNEL);
-	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), GFP_KERNEL);
-	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), GFP_KERNEL);
+	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, GFP_KERNEL | __GFP_NOWARN);
+	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), GFP_KERNEL | __GFP_NOWARN);
+	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), GFP_KERNEL | __GFP_NOWARN);
+	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), GFP_KERNEL | __GFP_NOWARN);
 	if (!lu.blob || !lu.ids || !lu.slots || !lu.found)
 		goto out;
 	err = 0;

@@ -848,12 +848,12 @@ void kvblk_region_remove_all(struct kvblk_file *file);
 void kvblk_region_put(struct kvblk_region *region);
 /*
  * Makes parts of pieces, which have been checked, where they lie. -ENXIO: no
- * such region; -ERANGE: not within it. To be freed in any case.
+ * such region; -ERANGE: not within it. To be put in any case.
  */
 int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 nr);
 /* A ring's buffer has gaps at page boundaries only: a block driver's may have others. */
 bool kvblk_fixed_whole(const struct kvblk_src *src);
-void kvblk_parts_free(struct kvblk_part *parts, u32 nr);
+void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
 
 /*
  * struct kvblk_mem - the payload of an operation as the device sees it
@@ -880,6 +880,8 @@ struct kvblk_mem {
 	u32 tail_bytes;
 	bool direct;
 	bool dirty;
+	struct bio_vec few_bv[5];	/* room for short ones */
+	struct page *few_pages[3];
 };
 
 /**
@@ -1030,11 +1032,14 @@ struct kvblk_req {
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
 	u64 gen;			/* of seg */
+	struct kvblk_part part;		/* src.parts, when it is one */
 	u32 space_seq;
 	ktime_t waiting;		/* since, 0: not yet */
 	u8 key[];
 };
 
+int kvblk_req_init(void);
+void kvblk_req_exit(void);
 /*
  * A new operation, as @op says; @cmd: for a ring, with its buffer where it has
  * IORING_URING_CMD_FIXED. NULL: no memory. What is wrong with it is in

@@ -128,7 +128,7 @@ u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
 	u32 i;
 
 	*lease_id = 0;
-	lease = kvzalloc(struct_size(lease, keys, nr), GFP_KERNEL_ACCOUNT);
+	lease = kvzalloc(struct_size(lease, keys, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!lease) {
 		bitmap_zero(take, nr);
 		return 0;

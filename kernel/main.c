@@ -21,9 +21,12 @@ static int __init kvblk_init(void)
 	err = class_register(&kvblk_class);
 	if (err)
 		goto region;
-	err = kvblk_uring_init();
+	err = kvblk_req_init();
 	if (err)
 		goto class;
+	err = kvblk_uring_init();
+	if (err)
+		goto req;
 	err = kvblk_netlink_init();
 	if (err)
 		goto uring;
@@ -31,6 +34,8 @@ static int __init kvblk_init(void)
 
 uring:
 	kvblk_uring_exit();
+req:
+	kvblk_req_exit();
 class:
 	class_unregister(&kvblk_class);
 region:
@@ -43,6 +48,7 @@ static void __exit kvblk_exit(void)
 {
 	kvblk_netlink_exit();
 	kvblk_uring_exit();
+	kvblk_req_exit();
 	class_unregister(&kvblk_class);
 	unregister_chrdev_region(kvblk_devt, POOL_MINORS);
 }

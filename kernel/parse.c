@@ -89,18 +89,20 @@ static int req_key(struct kvblk_req *req, const struct kvblk_tenant_keys *keys)
 static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 {
 	u32 nr = req->op.nr_pieces;
-	void *pieces;
-	int err;
+	void *pieces = &req->part;
+	int err = -EFAULT;
 
-	pieces = kvmalloc_array(nr, sizeof(struct kvblk_part), GFP_KERNEL_ACCOUNT);
+	if (nr > 1)
+		pieces = kvmalloc_array(nr, sizeof(struct kvblk_part),
+					GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!pieces)
 		return -ENOMEM;
-	err = -EFAULT;
 	if (!copy_from_user(pieces, u64_to_user_ptr(req->op.pieces),
 			    nr * sizeof(struct kvblk_piece)))
 		req->bytes = piece_sum(pieces, nr, &err);
 	if (err) {
-		kvfree(pieces);
+		if (nr > 1)
+			kvfree(pieces);
 		return err;
 	}
 	req->src.parts = pieces;
@@ -121,11 +123,9 @@ static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 					&req->fixed, cmd, issue_flags);
 	if (err)
 		return err;
-	req->src.parts = kvzalloc(sizeof(*req->src.parts), GFP_KERNEL_ACCOUNT);
-	if (!req->src.parts)
-		return -ENOMEM;
-	req->src.parts->region = KVBLK_FIXED;
-	req->src.parts->length = op->length;
+	req->part.region = KVBLK_FIXED;
+	req->part.length = op->length;
+	req->src.parts = &req->part;
 	req->src.nr = 1;
 	req->src.fixed = &req->fixed;
 	req->bytes = op->length;

@@ -62,15 +62,54 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 	       !slot_expired(pool, slot) && slot_served(pool, slot);
 }
 
-static void *header_alloc(u32 units, gfp_t zero)
+/*
+ * Short headers of gets: a cache that has a constructor gives them as they are,
+ * which saves the zeroing of init_on_alloc. Puts take pages, for nvme-tcp sends
+ * those without a copy.
+ */
+static struct kmem_cache *get_headers;
+
+static void get_header_new(void *header)
 {
-	return (void *)__get_free_pages(GFP_KERNEL_ACCOUNT | zero,
-					get_order(units << KVBLK_UNIT_SHIFT));
+}
+
+int kvblk_req_init(void)
+{
+	get_headers = kmem_cache_create("kvblk_get_header", KVBLK_UNIT, KVBLK_UNIT,
+					SLAB_ACCOUNT, get_header_new);
+	return get_headers ? 0 : -ENOMEM;
+}
+
+void kvblk_req_exit(void)
+{
+	kmem_cache_destroy(get_headers);
+}
+
+static bool header_cached(const struct kvblk_req *req)
+{
+	return req->op.opcode == KVBLK_OP_GET && req->header_units == 1;
+}
+
+/* Zeroes for a put; for a get, no header. */
+static void *header_alloc(const struct kvblk_req *req)
+{
+	void *header;
+
+	if (!header_cached(req))
+		return (void *)__get_free_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
+						get_order(req->header_units <<
+							  KVBLK_UNIT_SHIFT));
+	header = kmem_cache_alloc(get_headers, GFP_KERNEL);
+	if (header)
+		memset(header, 0, sizeof(u64));
+	return header;
 }
 
 static void header_free(struct kvblk_req *req)
 {
-	if (req->header)
+	if (req->header && header_cached(req))
+		kmem_cache_free(get_headers, req->header);
+	else if (req->header)
 		free_pages((unsigned long)req->header,
 			   get_order(req->header_units << KVBLK_UNIT_SHIFT));
 	req->header = NULL;
@@ -87,7 +126,9 @@ void kvblk_req_trim(struct kvblk_req *req)
 {
 	kvblk_mem_free(&req->mem);
 	header_free(req);
-	kvblk_parts_free(req->src.parts, req->src.nr);
+	kvblk_parts_put(req->src.parts, req->src.nr);
+	if (req->src.parts != &req->part)
+		kvfree(req->src.parts);
 	req->src.parts = NULL;
 }
 
@@ -344,13 +385,11 @@ static int get_start(struct kvblk_req *req)
 	end = min_t(u64, round_up((u64)op->offset + req->want, chunk), len);
 
 	req->header_units = kvblk_header_units(len);
-	req->header = header_alloc(req->header_units, 0);
+	req->header = header_alloc(req);
 	if (!req->header) {
 		err = -ENOMEM;
 		goto out;
 	}
-	/* should the device not write it, then it is no header */
-	memset(req->header, 0, sizeof(u64));
 	if (!(pool->flags & KVBLK_POOL_STRICT) &&
 	    !(op->flags & KVBLK_OPF_HARD_DEADLINE) &&
 	    req->from == op->offset && end == op->offset + req->want &&
@@ -594,7 +633,7 @@ static int put_memory(struct kvblk_req *req)
 	if (err)
 		return err;
 	req->header_units = kvblk_header_units(req->bytes);
-	req->header = header_alloc(req->header_units, __GFP_ZERO);
+	req->header = header_alloc(req);
 	if (!req->header)
 		return -ENOMEM;
 	req->integrity = integrity;
@@ -675,7 +714,8 @@ again:
 		kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
 		return kvblk_req_over(req, -ENOBUFS);
 	}
-	if (req->bytes > kvblk_pool_value_max(pool))
+	/* a short one fits into every segment */
+	if (req->bytes > SZ_4M && req->bytes > kvblk_pool_value_max(pool))
 		return kvblk_req_over(req, -EFBIG);
 	if (req_late(req)) {
 		kvblk_count(pool, KVBLK_C_DEADLINES, 1);

@@ -17,7 +17,8 @@
 #define KVBLK_TRACE_NAME	32	/* bytes of a pool's name, NUL included */
 
 DECLARE_EVENT_CLASS(kvblk_op,
-		    TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+		    TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
+			     ktime_t start),
 		    TP_ARGS(pool, id, length, res, flags, start),
 		    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
 				     __field(u64, id)
@@ -42,17 +43,20 @@ DECLARE_EVENT_CLASS(kvblk_op,
 );
 
 DEFINE_EVENT(kvblk_op, kvblk_put,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
+		      ktime_t start),
 	     TP_ARGS(pool, id, length, res, flags, start)
 );
 
 DEFINE_EVENT(kvblk_op, kvblk_get,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
+		      ktime_t start),
 	     TP_ARGS(pool, id, length, res, flags, start)
 );
 
 DEFINE_EVENT(kvblk_op, kvblk_delete,
-	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags, ktime_t start),
+	     TP_PROTO(const char *pool, u64 id, u32 length, int res, u32 flags,
+		      ktime_t start),
 	     TP_ARGS(pool, id, length, res, flags, start)
 );
 

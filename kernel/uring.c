@@ -271,7 +271,8 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 		return -ENOMEM;
 	}
 	req->result_addr = result_addr;
-	INIT_DELAYED_WORK(&req->deadline, uring_deadline);
+	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
+		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
 	refcount_set(&req->refs, 2);
 	uring_pdu(cmd)->req = req;
 	/* those on the ring's own memory wait for the device in any case */

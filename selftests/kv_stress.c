@@ -439,7 +439,9 @@ int main(int argc, char **argv)
 		struct worker *w = &workers[i];
 
 		w->id = i;
-		w->fd = kv_open(node);
+		while ((w->fd = open(node, O_RDWR | O_CLOEXEC)) < 0)
+			if (!no_memory(-errno))
+				kv_die("can't open %s", node);
 		w->dice = kv_mix(start ^ i << 20);
 		for (unsigned int j = 0; j < BATCH; j++)
 			w->slots[j].area = kv_alloc((max_len + SLACK + PAGE) /
