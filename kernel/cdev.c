@@ -22,6 +22,11 @@
 
 /* Keys that a lookup takes in one go. */
 #define LOOKUP_STEP	64
+/*
+ * Keys that are hashed, then prefetched: so that page walks of prefetches
+ * overlap, which hashes in between keep apart.
+ */
+#define LOOKUP_TOGETHER	8
 
 /* ---- batches ---- */
 
@@ -395,8 +400,9 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 {
 	struct kvblk_lookup *arg = lu->arg;
 	struct kvblk_pool *pool = lu->file->pool;
-	u32 base = arg->flags & KVBLK_LOOKUP_LEASE ? first : 0, bytes = 0, at = 0, i;
+	u32 base = arg->flags & KVBLK_LOOKUP_LEASE ? first : 0;
 	u8 tick = kvblk_policy_tick(&pool->policy);
+	u32 bytes = 0, at = 0, i, j, end;
 	u32 sizes[LOOKUP_STEP] = {};
 	u64 tags[LOOKUP_STEP] = {};
 	u16 lens[LOOKUP_STEP];
@@ -417,11 +423,16 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	if (copy_from_user(lu->blob, lu->keys, bytes))
 		return -EFAULT;
 	lu->keys += bytes;
-	for (i = 0; i < n; i++) {
-		lu->ids[base + i] = kvblk_tenant_hash(&lu->file->keys,
-						      lu->blob + at, lens[i]);
-		kvblk_index_prefetch(&pool->index, lu->ids[base + i]);
-		at += lens[i];
+	for (i = 0; i < n; i = end) {
+		end = min(i + LOOKUP_TOGETHER, n);
+		for (j = i; j < end; j++) {
+			lu->ids[base + j] = kvblk_tenant_hash(&lu->file->keys,
+							      lu->blob + at,
+							      lens[j]);
+			at += lens[j];
+		}
+		for (j = i; j < end; j++)
+			kvblk_index_prefetch(&pool->index, lu->ids[base + j]);
 	}
 	for (i = 0; i < n; i++) {
 		struct kvblk_slot *slot = &lu->slots[base + i];

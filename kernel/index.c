@@ -13,15 +13,17 @@
  * sees a moved slot in one of its two places or reads again.
  */
 #include <linux/bitfield.h>
+#include <linux/bitops.h>
 #include <linux/bits.h>
 #include <linux/build_bug.h>
-#include <linux/cache.h>
+#include <linux/bug.h>
 #include <linux/errno.h>
 #include <linux/gfp.h>
 #include <linux/kernel.h>
 #include <linux/log2.h>
 #include <linux/math64.h>
 #include <linux/minmax.h>
+#include <linux/mutex.h>
 #include <linux/prefetch.h>
 #include <linux/vmalloc.h>
 
@@ -85,14 +87,15 @@ struct kvblk_bucket {
 } __aligned(64);
 
 /**
- * struct kvblk_stripe - lock of every nr_stripes-th bucket
+ * struct kvblk_stripe - lock of every nr_stripes-th bucket, side by side with
+ * others: that all of them fit into a cache matters more than sharing lines
  * @lock: protects @seq, slots, expiries and tags of these buckets
  * @seq: odd while they change
  */
 struct kvblk_stripe {
 	spinlock_t lock;	/* of the stripe */
 	seqcount_spinlock_t seq;
-} ____cacheline_aligned;
+};
 
 /**
  * struct place - of a slot
@@ -139,7 +142,7 @@ struct path {
 	unsigned int nr;
 };
 
-static struct packed slot_load(const struct kvblk_index *idx, struct place at)
+static __always_inline struct packed slot_load(const struct kvblk_index *idx, struct place at)
 {
 	const u32 *w = idx->buckets[at.bucket].words[at.nr];
 
@@ -223,6 +226,7 @@ static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
 static void slot_unpack(const struct kvblk_index *idx, struct place at,
 			struct packed p, struct kvblk_slot *slot)
 {
+	const u64 *tags = READ_ONCE(idx->tags);
 	u64 nr = slot_number(at);
 
 	*slot = (struct kvblk_slot) {
@@ -237,7 +241,7 @@ static void slot_unpack(const struct kvblk_index *idx, struct place at,
 		.leased = FIELD_GET(SLOT_LEASED, p.a),
 		.heat = READ_ONCE(*slot_heat(idx, at)),
 		.expiry = p.a & SLOT_EXPIRES ? READ_ONCE(idx->expiry[nr]) : 0,
-		.caller_tag = idx->tags ? READ_ONCE(idx->tags[nr]) : 0,
+		.caller_tag = tags ? READ_ONCE(tags[nr]) : 0,
 	};
 }
 
@@ -245,23 +249,30 @@ static void slot_unpack(const struct kvblk_index *idx, struct place at,
 static void slot_write(struct kvblk_index *idx, struct place at,
 		       struct packed p, u32 expiry, u64 caller_tag)
 {
+	u64 *tags = READ_ONCE(idx->tags);
 	u64 nr = slot_number(at);
 
 	slot_store(idx, at, p);
 	if (p.a & SLOT_EXPIRES)
 		WRITE_ONCE(idx->expiry[nr], expiry);
-	if (idx->tags)
-		WRITE_ONCE(idx->tags[nr], caller_tag);
+	/* An array that is made right now is all zero for this slot. */
+	if (tags)
+		WRITE_ONCE(tags[nr], caller_tag);
+	else
+		WARN_ON_ONCE(caller_tag);
 }
 
 /* Moves a slot; its old place is as good as free. Inside both seqcounts. */
 static void slot_move(struct kvblk_index *idx, struct place from,
 		      struct place to)
 {
+	const u64 *tags = READ_ONCE(idx->tags);
+	struct packed p = slot_load(idx, from);
 	u64 nr = slot_number(from);
 
-	slot_write(idx, to, slot_load(idx, from), READ_ONCE(idx->expiry[nr]),
-		   idx->tags ? READ_ONCE(idx->tags[nr]) : 0);
+	slot_write(idx, to, p,
+		   p.a & SLOT_EXPIRES ? READ_ONCE(idx->expiry[nr]) : 0,
+		   tags ? READ_ONCE(tags[nr]) : 0);
 	WRITE_ONCE(*slot_heat(idx, to), READ_ONCE(*slot_heat(idx, from)));
 }
 
@@ -294,27 +305,72 @@ static u32 stripe_of(const struct kvblk_index *idx, u64 bucket)
 	return bucket & (idx->nr_stripes - 1);
 }
 
-/* Looks for @tag in @bucket. Without the lock, what it finds may be torn. */
-static bool bucket_find(const struct kvblk_index *idx, u64 bucket, u64 tag,
-			struct place *at, struct packed *p)
+/*
+ * Slots of @bucket that may have @tag: a bit each. No branch depends on which
+ * one it is, for nobody could foresee that; no loop, for compilers keep it.
+ */
+static unsigned int bucket_match(const struct kvblk_index *idx, u64 bucket,
+				 u64 tag)
 {
-	at->bucket = bucket;
-	for (at->nr = 0; at->nr < BUCKET_SLOTS; at->nr++) {
+	const u32 (*w)[SLOT_WORDS] = idx->buckets[bucket].words;
+
+	BUILD_BUG_ON(BUCKET_SLOTS != 3);
+	return (READ_ONCE(w[0][0]) == (u32)tag) |
+	       (READ_ONCE(w[1][0]) == (u32)tag) << 1 |
+	       (READ_ONCE(w[2][0]) == (u32)tag) << 2;
+}
+
+/* FREE slots of @bucket, likewise. */
+static unsigned int bucket_free(const struct kvblk_index *idx, u64 bucket)
+{
+	const u32 (*w)[SLOT_WORDS] = idx->buckets[bucket].words;
+	const u32 state = SLOT_STATE >> 32;
+
+	return ((READ_ONCE(w[0][1]) & state) == 0) |
+	       ((READ_ONCE(w[1][1]) & state) == 0) << 1 |
+	       ((READ_ONCE(w[2][1]) & state) == 0) << 2;
+}
+
+static unsigned int mask_weight(unsigned int mask)
+{
+	return (mask & 1) + (mask >> 1 & 1) + (mask >> 2);
+}
+
+/*
+ * Looks for @home's slot, dead or alive. Without the stripes, what it finds may
+ * be torn.
+ */
+static __always_inline bool home_find(const struct kvblk_index *idx,
+				      const struct home *home,
+				      struct place *at, struct packed *p)
+{
+	unsigned int match, nr;
+
+	match = bucket_match(idx, home->bucket[0], home->tag) |
+		bucket_match(idx, home->bucket[1], home->tag) << BUCKET_SLOTS;
+	for (; match; match &= match - 1) {
+		nr = __ffs(match);
+		at->bucket = home->bucket[nr >= BUCKET_SLOTS];
+		at->nr = nr >= BUCKET_SLOTS ? nr - BUCKET_SLOTS : nr;
 		*p = slot_load(idx, *at);
-		if (FIELD_GET(SLOT_TAG, p->a) == tag &&
+		if (FIELD_GET(SLOT_TAG, p->a) == home->tag &&
 		    slot_state(*p) != KVBLK_SLOT_FREE)
 			return true;
 	}
 	return false;
 }
 
-/* Vacant slots in @bucket, the first of them in @at. */
+/* FREE slots in @bucket, or else dead ones; the first of them in @at. */
 static unsigned int bucket_room(const struct kvblk_index *idx, u64 bucket,
 				struct place *at)
 {
 	struct place look = { .bucket = bucket };
-	unsigned int room = 0;
+	unsigned int room = bucket_free(idx, bucket);
 
+	if (room) {
+		*at = (struct place) { bucket, __ffs(room) };
+		return mask_weight(room);
+	}
 	for (; look.nr < BUCKET_SLOTS; look.nr++)
 		if (slot_vacant(idx, slot_load(idx, look)) && !room++)
 			*at = look;
@@ -341,11 +397,14 @@ static void locked_add(const struct kvblk_index *idx, struct locked *locked,
 static void stripes_lock(struct kvblk_index *idx, struct locked *locked,
 			 const struct home *home, const struct path *path)
 {
+	u32 a = stripe_of(idx, home->bucket[0]);
+	u32 b = stripe_of(idx, home->bucket[1]);
 	unsigned int i;
 
-	locked->nr = 0;
-	for (i = 0; i < home->nr; i++)
-		locked_add(idx, locked, home->bucket[i]);
+	/* Which one is the first nobody could foresee: no branch. */
+	locked->stripe[0] = min(a, b);
+	locked->stripe[1] = max(a, b);
+	locked->nr = 1 + (a != b);
 	for (i = 0; path && i < path->nr; i++)
 		locked_add(idx, locked, path->at[i].bucket);
 	BUILD_BUG_ON(LOCKED_MAX > MAX_LOCKDEP_SUBCLASSES);
@@ -398,18 +457,6 @@ static void bucket_write_end(struct kvblk_index *idx, u64 bucket)
 	write_seqcount_end(&idx->stripes[stripe_of(idx, bucket)].seq);
 }
 
-/* Looks for @home's slot, dead or alive. Under its stripes. */
-static bool home_find(const struct kvblk_index *idx, const struct home *home,
-		      struct place *at, struct packed *p)
-{
-	unsigned int i;
-
-	for (i = 0; i < home->nr; i++)
-		if (bucket_find(idx, home->bucket[i], home->tag, at, p))
-			return true;
-	return false;
-}
-
 /* The same if it is at @old's place under @old's generation. */
 static bool home_find_same(const struct kvblk_index *idx,
 			   const struct home *home,
@@ -430,12 +477,21 @@ static bool home_has(const struct home *home, u64 bucket)
 /*
  * Vacant slot in the emptier of @home's buckets: keeping them even saves a
  * quarter of the later moves at load 0.67, a fifth of the evictions at 0.85.
+ * Dead ones, which need another look each, come last.
  */
 static bool home_room(const struct kvblk_index *idx, const struct home *home,
 		      struct place *at)
 {
-	unsigned int room, most = 0, i;
+	unsigned int free[2], room, most = 0, i;
 	struct place found;
+
+	for (i = 0; i < 2; i++)
+		free[i] = bucket_free(idx, home->bucket[i]);
+	i = mask_weight(free[1]) > mask_weight(free[0]);
+	if (free[i]) {
+		*at = (struct place) { home->bucket[i], __ffs(free[i]) };
+		return true;
+	}
 
 	for (i = 0; i < home->nr; i++) {
 		room = bucket_room(idx, home->bucket[i], &found);
@@ -445,6 +501,16 @@ static bool home_room(const struct kvblk_index *idx, const struct home *home,
 		}
 	}
 	return most;
+}
+
+/* Where the slots of @bucket could move to. */
+static void moves_prefetch(const struct kvblk_index *idx, u64 bucket)
+{
+	struct place at = { .bucket = bucket };
+
+	for (; at.nr < BUCKET_SLOTS; at.nr++)
+		prefetch(&idx->buckets[slot_other(idx, slot_load(idx, at),
+						  bucket)]);
 }
 
 /*
@@ -482,6 +548,8 @@ static bool path_find(const struct kvblk_index *idx, const struct home *home,
 		}
 	}
 
+	for (i = 0; i < nr; i++)
+		moves_prefetch(idx, step[i][1].bucket);
 	for (i = 0; i < nr; i++) {
 		next = step[i][1];
 		for (j = 0; j < BUCKET_SLOTS; j++) {
@@ -608,8 +676,8 @@ static int insert_locked(struct kvblk_index *idx, const struct home *home,
 			 bool last_try, const struct kvblk_slot *slot,
 			 struct kvblk_slot *old, bool evict)
 {
-	struct packed p;
-	struct place at;
+	struct packed p = {};
+	struct place at = {};
 
 	if (home_find(idx, home, &at, &p)) {
 		if (!slot_dead(idx, p)) {
@@ -730,30 +798,24 @@ bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
 		      struct kvblk_slot *slot)
 {
 	const struct home home = home_of(idx, id);
-	seqcount_spinlock_t *seq[2];
+	const seqcount_spinlock_t *seq[2];
 	unsigned int start[2], i;
 	struct packed p;
 	struct place at;
+	bool found;
 
-again:
-	for (i = 0; i < home.nr; i++) {
+	for (i = 0; i < 2; i++)
 		seq[i] = &idx->stripes[stripe_of(idx, home.bucket[i])].seq;
-		start[i] = read_seqcount_begin(seq[i]);
-		if (!bucket_find(idx, home.bucket[i], home.tag, &at, &p))
-			continue;
-		slot_unpack(idx, at, p, slot);
-		if (read_seqcount_retry(seq[i], start[i]))
-			goto again;
-		return !slot_dead(idx, p);
-	}
-	/*
-	 * It was in neither bucket, but not at the same time: it may have
-	 * moved behind our back from the second one to the first.
-	 */
-	for (i = 0; i < home.nr; i++)
-		if (read_seqcount_retry(seq[i], start[i]))
-			goto again;
-	return false;
+	/* Both at the same time: it may move from one to the other. */
+	do {
+		for (i = 0; i < 2; i++)
+			start[i] = read_seqcount_begin(seq[i]);
+		found = home_find(idx, &home, &at, &p);
+		if (found)
+			slot_unpack(idx, at, p, slot);
+	} while (read_seqcount_retry(seq[0], start[0]) ||
+		 read_seqcount_retry(seq[1], start[1]));
+	return found && !slot_dead(idx, p);
 }
 
 void kvblk_index_touch(struct kvblk_index *idx, struct kvblk_id id, u8 tick)
@@ -777,6 +839,8 @@ void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id)
 
 	prefetch(&idx->buckets[home.bucket[0]]);
 	prefetch(&idx->buckets[home.bucket[1]]);
+	prefetch(&idx->stripes[stripe_of(idx, home.bucket[0])]);
+	prefetch(&idx->stripes[stripe_of(idx, home.bucket[1])]);
 }
 
 /* True: the sweeper is to free the slot at @at. */
@@ -834,7 +898,8 @@ u64 kvblk_index_slots(const struct kvblk_index *idx)
 
 u64 kvblk_index_bytes(const struct kvblk_index *idx)
 {
-	u64 beside = sizeof(*idx->expiry) + (idx->tags ? sizeof(*idx->tags) : 0);
+	u64 beside = sizeof(*idx->expiry) +
+		     (READ_ONCE(idx->tags) ? sizeof(*idx->tags) : 0);
 
 	return idx->nr_buckets * sizeof(*idx->buckets) +
 	       idx->nr_stripes * sizeof(*idx->stripes) +
@@ -847,8 +912,8 @@ static void *array_alloc(u64 nr, size_t size)
 	return vmalloc_huge(nr * size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
 }
 
-int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, bool tags,
-		     const u16 *seg_gen, u32 nr_segs)
+int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
+		     u32 nr_segs)
 {
 	u32 i;
 
@@ -861,6 +926,7 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, bool tags,
 		.seg_gen = seg_gen,
 		.nr_segs = nr_segs,
 	};
+	mutex_init(&idx->tags_lock);
 	if (nr_slots > SLOTS_MAX)
 		return -ENOMEM;
 	idx->nr_buckets = max(BUCKETS_MIN, div_u64(nr_slots + BUCKET_SLOTS - 1,
@@ -872,11 +938,7 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, bool tags,
 	idx->expiry = array_alloc(kvblk_index_slots(idx),
 				  sizeof(*idx->expiry));
 	idx->stripes = array_alloc(idx->nr_stripes, sizeof(*idx->stripes));
-	if (tags)
-		idx->tags = array_alloc(kvblk_index_slots(idx),
-					sizeof(*idx->tags));
-	if (!idx->buckets || !idx->expiry || !idx->stripes ||
-	    (tags && !idx->tags)) {
+	if (!idx->buckets || !idx->expiry || !idx->stripes) {
 		kvblk_index_destroy(idx);
 		return -ENOMEM;
 	}
@@ -887,6 +949,23 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, bool tags,
 		spin_lock_init(&stripe->lock);
 		seqcount_spinlock_init(&stripe->seq, &stripe->lock);
 	}
+	return 0;
+}
+
+int kvblk_index_keep_tags(struct kvblk_index *idx)
+{
+	u64 *tags;
+
+	if (READ_ONCE(idx->tags))
+		return 0;
+	guard(mutex)(&idx->tags_lock);
+	if (idx->tags)
+		return 0;
+	tags = array_alloc(kvblk_index_slots(idx), sizeof(*tags));
+	if (!tags)
+		return -ENOMEM;
+	/* Zeroes first: writers that know nothing of it had no tags. */
+	smp_store_release(&idx->tags, tags);
 	return 0;
 }
 

@@ -3,14 +3,14 @@
  * The index: from a block's 128-bit id to where its record lies.
  *
  * A fixed array of cache-line buckets with three 20-byte slots each, two
- * candidate buckets an id, at most two moves an insert, no allocation after
- * kvblk_index_init(). Readers take no lock: RCU is not needed either, since
- * buckets are never freed while the pool lives; a seqcount for each stripe of
- * buckets tells them to read again. Writers lock the stripes they touch, in
- * ascending order.
+ * candidate buckets an id, at most two moves an insert. Nothing is allocated
+ * after kvblk_index_init() but room for caller tags, when the first of them
+ * comes. Readers take no lock: RCU is not needed either, since nothing is freed
+ * while the pool lives; a seqcount for each stripe of buckets tells them to
+ * read again. Writers lock the stripes they touch, in ascending order.
  *
- * Context: process context only, none of it sleeps but init. A reader that
- * interrupts a writer on its own CPU would wait for it for ever.
+ * Context: process context only; none of it sleeps but what says so. A reader
+ * that interrupts a writer on its own CPU would wait for it for ever.
  *
  * The rule: a slot in state WRITING or MOVING, and a leased one, leaves the
  * index only by the hand of its owner, who names the exact slot it expects;
@@ -21,6 +21,7 @@
 #ifndef KVBLK_INDEX_H
 #define KVBLK_INDEX_H
 
+#include <linux/mutex.h>
 #include <linux/types.h>
 #include <linux/spinlock.h>
 #include <linux/seqlock.h>
@@ -59,7 +60,7 @@ enum kvblk_slot_state {
  * @leased: a lease pins the entry
  * @heat: tick of the last touch, 0 for never (a copy; see kvblk_index_touch())
  * @expiry: seconds since the pool's birth at which it is gone, 0 for never
- * @caller_tag: the caller's tag, 0 when the index was made without tags
+ * @caller_tag: the caller's tag; only 0 before kvblk_index_keep_tags()
  */
 struct kvblk_slot {
 	u32 seg;
@@ -85,7 +86,9 @@ struct kvblk_stripe;
  *	in bytes that are written without a lock
  * @expiry: a u32 for each slot, under the stripe; only those of slots that
  *	have one are valid
- * @tags: a u64 for each slot, under the stripe; NULL without caller tags
+ * @tags: a u64 for each slot, under the stripe; NULL while all of them are 0.
+ *	Set once, by kvblk_index_keep_tags(), read with READ_ONCE()
+ * @tags_lock: protects the making of @tags
  * @nr_buckets: at least 2
  * @stripes: locks and seqcounts
  * @nr_stripes: a power of two
@@ -100,6 +103,7 @@ struct kvblk_index {
 	struct kvblk_bucket *buckets;
 	u32 *expiry;
 	u64 *tags;
+	struct mutex tags_lock;	/* making of tags */
 	u64 nr_buckets;
 	struct kvblk_stripe *stripes;
 	u32 nr_stripes;
@@ -110,8 +114,15 @@ struct kvblk_index {
 };
 
 /* Makes an index with room for @nr_slots; 0 or -ENOMEM. May sleep. */
-int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, bool tags,
-		     const u16 *seg_gen, u32 nr_segs);
+int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
+		     u32 nr_segs);
+
+/*
+ * Makes room for caller tags, once: whoever is about to insert the first entry
+ * that has one calls it before, so that those who use none don't pay for them.
+ * 0 or -ENOMEM. May sleep.
+ */
+int kvblk_index_keep_tags(struct kvblk_index *idx);
 
 /* Frees it; also one whose init failed, or that is all zero. */
 void kvblk_index_destroy(struct kvblk_index *idx);
@@ -122,7 +133,7 @@ u64 kvblk_index_bytes(const struct kvblk_index *idx);
 /* Room: at least what init was asked for. */
 u64 kvblk_index_slots(const struct kvblk_index *idx);
 
-/* Brings the two lines of @id into the cache; a batch calls it ahead. */
+/* Brings the lines of @id into the cache; a batch calls it ahead. */
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
 
 /*

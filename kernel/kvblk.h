@@ -14,6 +14,7 @@
  *                     a store
  *   pool->lease_lock  mutex: leases
  *   member->table_lock mutex: pages of the segment table on their way out
+ *   index.tags_lock   mutex: room for caller tags is made; a leaf
  *   member->lock      spinlock: segment states and the lists they are on
  *   kvblk_pools_lock  mutex: the list of pools; a leaf, no I/O under it
  *   pool->kill_gate   spinlock: an entry makes room for another one, and its

@@ -538,7 +538,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
 		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
 		return -EINVAL;
 	}
-	if (kvblk_index_init(&pool->index, slots, true, pool->seg_gen, KVBLK_SEGS_MAX) ||
+	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_SEGS_MAX) ||
 	    kvblk_policy_init(&pool->policy, capacity, slots)) {
 		NL_SET_ERR_MSG(extack, "no memory for the index: ask for fewer index slots");
 		return -ENOMEM;

@@ -728,6 +728,8 @@ again:
 		req->wants_fault = true;
 		return -EAGAIN;
 	}
+	if (!err && req->op.caller_tag)
+		err = kvblk_index_keep_tags(&pool->index);
 	if (err)
 		return kvblk_req_over(req, err);
 	err = -ENOSPC;

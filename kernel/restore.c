@@ -143,9 +143,9 @@ static bool restore_ended(const struct kvblk_member *member)
 	       percpu_ref_is_dying(&member->pool->users);
 }
 
-/* Puts a record that was found into the index. */
-static void restore_record(struct restore *rs, struct kvblk_segment *seg,
-			   const struct kvblk_rec *rec, u32 unit)
+/* Puts a record that was found into the index; 0 or -ENOMEM. */
+static int restore_record(struct restore *rs, struct kvblk_segment *seg,
+			  const struct kvblk_rec *rec, u32 unit)
 {
 	struct kvblk_member *member = rs->member;
 	struct kvblk_pool *pool = member->pool;
@@ -155,7 +155,9 @@ static void restore_record(struct restore *rs, struct kvblk_segment *seg,
 	u64 seq;
 
 	if (rec->expiry && rec->expiry <= kvblk_now(pool))
-		return;
+		return 0;
+	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
+		return -ENOMEM;
 	/* a smaller index than before may take a kill for each insert */
 	while (atomic_read(&pool->nr_kills) >= KVBLK_KILLS_MAX &&
 	       !restore_ended(member) && rs->tries++ < RESTORE_TRIES)
@@ -187,10 +189,11 @@ again:
 	}
 	if (ret) {
 		kvblk_kill_later(pool, rec->id, &slot);
-		return;
+		return 0;
 	}
 	atomic_add(units, &seg->live_units);
 	rs->blocks++;
+	return 0;
 }
 
 /* ---- headers behind a summary that is no longer the truth ---- */
@@ -297,7 +300,7 @@ static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
 			if (kvblk_entry_decode(&buf->entries[i],
 					       member->segment_units, &rec, &unit))
-				restore_record(rs, seg, &rec, unit);
+				err = restore_record(rs, seg, &rec, unit);
 		cond_resched();
 	}
 	seg->nr_records = nr;
@@ -338,7 +341,9 @@ static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
 
 			if (kvblk_entry_decode(entry, member->segment_units, &rec,
 					       &unit)) {
-				restore_record(rs, seg, &rec, unit);
+				err = restore_record(rs, seg, &rec, unit);
+				if (err)
+					return err;
 				unit += kvblk_record_units(rec.length, align);
 			} else if (entry->flags == KVBLK_ENTF_HOLE) {
 				unit = le32_to_cpu(entry->unit) +
@@ -398,7 +403,9 @@ static int restore_walk(struct restore *rs, struct kvblk_segment *seg,
 		if (units + unit > member->segment_units ||
 		    kvblk_summary_pages(*nr + 1) + unit + units > member->segment_units)
 			return 0;
-		restore_record(rs, seg, &rec, unit);
+		err = restore_record(rs, seg, &rec, unit);
+		if (err)
+			return err;
 		kvblk_entry_encode(kvblk_open_entry(open, *nr), &rec, unit);
 		*nr += 1;
 		unit += units;

@@ -146,9 +146,11 @@ struct model {
 	u64 full;	/* inserts refused */
 };
 
-/* What the index should give back for @slot. */
-static struct kvblk_slot kept(const struct model *m, struct kvblk_slot slot)
+/* An entry that @m's index may hold now. */
+static struct kvblk_slot model_slot(struct model *m, u64 key, u8 state)
 {
+	struct kvblk_slot slot = slot_of(key, state, &m->seed);
+
 	if (!m->idx.tags)
 		slot.caller_tag = 0;
 	return slot;
@@ -171,8 +173,7 @@ static void model_insert(struct model *m, u64 key)
 		KVBLK_SLOT_WRITING, KVBLK_SLOT_LIVE, KVBLK_SLOT_LIVE,
 		KVBLK_SLOT_LIVE, KVBLK_SLOT_LIVE, KVBLK_SLOT_MOVING,
 	};
-	struct kvblk_slot slot = slot_of(key, states[below(&m->seed, 6)],
-					 &m->seed);
+	struct kvblk_slot slot = model_slot(m, key, states[below(&m->seed, 6)]);
 	struct entry *e = &m->keys[key], *victim;
 	struct kvblk_slot old;
 	u64 pinned = 0;
@@ -209,7 +210,7 @@ static void model_insert(struct model *m, u64 key)
 	}
 	assert_false(entry_live(e));
 	e->there = true;
-	e->slot = kept(m, slot);
+	e->slot = slot;
 }
 
 static void model_replace(struct model *m, u64 key)
@@ -218,7 +219,7 @@ static void model_replace(struct model *m, u64 key)
 	struct kvblk_slot old = e->slot, new;
 	bool remove = below(&m->seed, 3) == 0, wrong = true;
 
-	new = slot_of(key, 1 + below(&m->seed, 3), &m->seed);
+	new = model_slot(m, key, 1 + below(&m->seed, 3));
 	switch (below(&m->seed, 12)) {
 	case 0:
 		old.gen ^= 1 << below(&m->seed, 16);
@@ -243,7 +244,7 @@ static void model_replace(struct model *m, u64 key)
 	assert_true(e->there && !wrong);
 	new.leased = e->slot.leased;
 	new.heat = e->slot.heat;
-	e->slot = kept(m, new);
+	e->slot = new;
 	e->there = !remove;
 }
 
@@ -352,7 +353,10 @@ static void model_step(struct model *m)
 	model_check(m, key);
 }
 
-/* @steps operations on an index of @slots, with keys for @crowd times that. */
+/*
+ * @steps operations on an index of @slots, with keys for @crowd times that.
+ * Caller tags begin in the middle.
+ */
 static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 		      u64 seed)
 {
@@ -363,12 +367,13 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 	assert_non_null(m.keys);
 	for (int i = 0; i < SEGS; i++)
 		seg_gen[i] = next_random(&m.seed);
-	assert_int_equal(kvblk_index_init(&m.idx, slots, tags, seg_gen, SEGS),
-			 0);
+	assert_int_equal(kvblk_index_init(&m.idx, slots, seg_gen, SEGS), 0);
 	assert_in_range(kvblk_index_slots(&m.idx), slots, slots + 6);
 
 	for (u64 i = 1; i <= steps; i++) {
 		model_step(&m);
+		if (tags && i == steps / 2)
+			assert_int_equal(kvblk_index_keep_tags(&m.idx), 0);
 		if (i % (pass / 4) == 0)
 			seg_gen[below(&m.seed, SEGS)]++;
 		if (i % pass)
@@ -432,7 +437,8 @@ static void keeps_every_field(void **state)
 	struct kvblk_index idx;
 	u64 key;
 
-	assert_int_equal(kvblk_index_init(&idx, 6, true, seg_gen, SEGS), 0);
+	assert_int_equal(kvblk_index_init(&idx, 6, seg_gen, SEGS), 0);
+	assert_int_equal(kvblk_index_keep_tags(&idx), 0);
 	/* Full slots beside empty ones: no field may run into another. */
 	for (key = 0; key < 6; key++)
 		assert_int_equal(kvblk_index_insert(&idx, id_both(key),
@@ -460,7 +466,7 @@ static void fill_six(struct kvblk_index *idx, struct kvblk_slot *slots)
 {
 	struct kvblk_slot old;
 
-	assert_int_equal(kvblk_index_init(idx, 6, true, seg_gen, SEGS), 0);
+	assert_int_equal(kvblk_index_init(idx, 6, seg_gen, SEGS), 0);
 	for (u64 key = 0; key < 6; key++) {
 		slots[key].seg = key % SEGS;
 		slots[key].off = key / SEGS;
@@ -613,29 +619,67 @@ static void init_fails_whole(void **state)
 {
 	struct kvblk_index idx;
 
-	for (int nr = 0; nr < 4; nr++) {
+	for (int nr = 0; nr < 3; nr++) {
 		shim_fail_alloc = nr;
-		assert_int_equal(kvblk_index_init(&idx, 1000, true, seg_gen,
-						  SEGS), -ENOMEM);
+		assert_int_equal(kvblk_index_init(&idx, 1000, seg_gen, SEGS),
+				 -ENOMEM);
 		assert_int_equal(shim_fail_alloc, -1);
 	}
 	kvblk_index_destroy(&idx);
-	assert_int_equal(kvblk_index_init(&idx, U64_MAX, true, seg_gen, SEGS),
+	assert_int_equal(kvblk_index_init(&idx, U64_MAX, seg_gen, SEGS),
 			 -ENOMEM);
 	kvblk_index_destroy(&idx);
-	assert_int_equal(kvblk_index_init(&idx, 0, false, seg_gen, SEGS), 0);
+	assert_int_equal(kvblk_index_init(&idx, 0, seg_gen, SEGS), 0);
 	assert_int_equal(kvblk_index_slots(&idx), 6);
 	kvblk_index_destroy(&idx);
 }
 
-/* The design allows 32 bytes an entry; a pool plans for a load of 0.85. */
+/* Entries from before the first tag have tag 0, and so do reused slots. */
+static void tags_come_late(void **state)
+{
+	struct kvblk_slot plain = { .state = KVBLK_SLOT_LIVE, .len = 1 };
+	struct kvblk_slot tagged = plain, old;
+	struct kvblk_index idx;
+	u64 bytes;
+
+	plain.gen = seg_gen[0];
+	tagged.gen = seg_gen[0];
+	tagged.caller_tag = U64_MAX;
+	assert_int_equal(kvblk_index_init(&idx, 6, seg_gen, SEGS), 0);
+	for (u64 key = 0; key < 6; key++)
+		assert_int_equal(kvblk_index_insert(&idx, id_both(key), &plain,
+						    &old, false), 0);
+	bytes = kvblk_index_bytes(&idx);
+	shim_fail_alloc = 0;
+	assert_int_equal(kvblk_index_keep_tags(&idx), -ENOMEM);
+	assert_int_equal(kvblk_index_bytes(&idx), bytes);
+	assert_int_equal(kvblk_index_keep_tags(&idx), 0);
+	assert_int_equal(kvblk_index_bytes(&idx), bytes + 6 * sizeof(u64));
+	shim_fail_alloc = 0;
+	assert_int_equal(kvblk_index_keep_tags(&idx), 0);
+	shim_fail_alloc = -1;
+
+	for (u64 key = 0; key < 6; key++)
+		assert_entry(&idx, id_both(key), &plain);
+	assert_true(kvblk_index_replace(&idx, id_both(0), &plain, &tagged));
+	assert_entry(&idx, id_both(0), &tagged);
+	assert_true(kvblk_index_replace(&idx, id_both(0), &tagged, NULL));
+	assert_int_equal(kvblk_index_insert(&idx, id_both(6), &plain, &old,
+					    false), 0);
+	assert_entry(&idx, id_both(6), &plain);
+	kvblk_index_destroy(&idx);
+}
+
+/*
+ * The design allows 32 bytes an entry; a pool plans for a load of 0.85, and for
+ * no caller tags.
+ */
 static void fits_its_budget(void **state)
 {
 	struct kvblk_index idx;
 	u64 slots = 3000000;
 
-	assert_int_equal(kvblk_index_init(&idx, slots, false, seg_gen, SEGS),
-			 0);
+	assert_int_equal(kvblk_index_init(&idx, slots, seg_gen, SEGS), 0);
 	assert_true(kvblk_index_bytes(&idx) <= slots * 85 / 100 * 32);
 	kvblk_index_destroy(&idx);
 }
@@ -655,8 +699,7 @@ static void assert_evictions(u64 slots, u64 percent, u64 limit)
 	u64 *keys, *place;
 
 	memset(seg_gen, 0, sizeof(seg_gen));
-	assert_int_equal(kvblk_index_init(&idx, slots, false, seg_gen, SEGS),
-			 0);
+	assert_int_equal(kvblk_index_init(&idx, slots, seg_gen, SEGS), 0);
 	/* Keys that are in, in any order, and where each of them is there. */
 	keys = calloc(nr, sizeof(*keys));
 	place = calloc(1ULL << 22, sizeof(*place));
@@ -764,7 +807,7 @@ static struct kvblk_slot crowd_slot(u64 key, u32 version, u8 state)
 		.state = state,
 		.prio = random >> 50 & 3,
 		.expiry = 1 + (random >> 40 & 0xff),
-		.caller_tag = random,
+		.caller_tag = version & 1 ? random : 0,
 	};
 }
 
@@ -801,6 +844,13 @@ static void *crowd_reader(void *arg)
 	return NULL;
 }
 
+/* Makes room for @slot's tag; the first ones of all threads meet here. */
+static void crowd_tag(struct crowd *c, const struct kvblk_slot *slot)
+{
+	if (slot->caller_tag && kvblk_index_keep_tags(&c->idx))
+		atomic_inc(&c->faults);
+}
+
 /* A put: only one of all threads may own a key's WRITING entry. */
 static void crowd_put(struct crowd *c, u64 key, u64 *seed)
 {
@@ -809,6 +859,7 @@ static void crowd_put(struct crowd *c, u64 key, u64 *seed)
 	int ret;
 
 	slot = crowd_slot(key, below(seed, 256), KVBLK_SLOT_WRITING);
+	crowd_tag(c, &slot);
 	ret = kvblk_index_insert(&c->idx, id_of(key), &slot, &old, true);
 	if (ret == -EEXIST) {
 		if (!crowd_slot_whole(key, &old))
@@ -828,6 +879,7 @@ static void crowd_put(struct crowd *c, u64 key, u64 *seed)
 		sched_yield();
 	atomic_xchg(&c->owned[key], 0);
 	live = crowd_slot(key, below(seed, 256), KVBLK_SLOT_LIVE);
+	crowd_tag(c, &live);
 	if (!kvblk_index_replace(&c->idx, id_of(key), &slot,
 				 stays ? &live : NULL))
 		atomic_inc(&c->faults);
@@ -866,8 +918,7 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 	memset(seg_gen, 0, sizeof(seg_gen));
 	c.owned = calloc(churn, sizeof(*c.owned));
 	assert_non_null(c.owned);
-	assert_int_equal(kvblk_index_init(&c.idx, slots, true, seg_gen, SEGS),
-			 0);
+	assert_int_equal(kvblk_index_init(&c.idx, slots, seg_gen, SEGS), 0);
 	for (u64 key = 0; key < fixed; key++) {
 		slot = crowd_slot(key, 0, KVBLK_SLOT_LIVE);
 		slot.leased = true;
@@ -912,6 +963,7 @@ int main(void)
 		cmocka_unit_test(dead_are_vacant),
 		cmocka_unit_test(sweeps_expired),
 		cmocka_unit_test(init_fails_whole),
+		cmocka_unit_test(tags_come_late),
 		cmocka_unit_test(fits_its_budget),
 		cmocka_unit_test(model_two_buckets),
 		cmocka_unit_test(model_three_buckets),

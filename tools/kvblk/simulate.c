@@ -343,7 +343,7 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 		if (!s->segs[i].blocks)
 			return -ENOMEM;
 	}
-	if (kvblk_index_init(&s->index, SLOTS_PER_BLOCK * cap, false, s->gens,
+	if (kvblk_index_init(&s->index, SLOTS_PER_BLOCK * cap, s->gens,
 			     s->nr_segs))
 		return -ENOMEM;
 	if (kvblk_policy_init(&s->policy,

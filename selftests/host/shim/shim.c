@@ -2,6 +2,7 @@
 /* What the shim headers declare: memory, locks, SipHash-2-4, CRC-32C. */
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include <linux/bitops.h>
 #include <linux/bug.h>
@@ -10,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/unaligned.h>
+#include <linux/vmalloc.h>
 
 #include "shim.h"
 
@@ -24,6 +26,24 @@ void *shim_alloc(size_t bytes, gfp_t gfp)
 	/* As strict as a slab for small ones, as vmalloc() for large ones. */
 	if (posix_memalign(&p, bytes < 4096 ? 64 : 4096, bytes))
 		return NULL;
+	if (gfp & __GFP_ZERO)
+		memset(p, 0, bytes);
+	return p;
+}
+
+/* What is large enough gets huge pages where the system has any. */
+void *shim_alloc_huge(size_t bytes, gfp_t gfp)
+{
+	const size_t huge = 2 << 20;
+	void *p;
+
+	if (bytes < huge)
+		return shim_alloc(bytes, gfp);
+	if (shim_fail_alloc >= 0 && shim_fail_alloc-- == 0)
+		return NULL;
+	if (posix_memalign(&p, huge, bytes))
+		return NULL;
+	madvise(p, bytes, MADV_HUGEPAGE);
 	if (gfp & __GFP_ZERO)
 		memset(p, 0, bytes);
 	return p;

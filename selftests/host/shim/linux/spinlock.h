@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Spinlocks: mutexes, since a thread can lose its CPU in the middle. */
+/* Spinlocks that yield, since a thread can lose its CPU in the middle. */
 #ifndef KVBLK_SHIM_LINUX_SPINLOCK_H
 #define KVBLK_SHIM_LINUX_SPINLOCK_H
 
-#include <pthread.h>
+#include <sched.h>
 
 #include <linux/cleanup.h>
 #include <linux/lockdep.h>
 #include <linux/types.h>
 
 typedef struct {
-	pthread_mutex_t mutex;
+	bool locked;
 } spinlock_t;
 
-#define DEFINE_SPINLOCK(name) \
-	spinlock_t name = { PTHREAD_MUTEX_INITIALIZER }
+#define DEFINE_SPINLOCK(name)	spinlock_t name = { false }
 
 static inline void spin_lock_init(spinlock_t *lock)
 {
-	pthread_mutex_init(&lock->mutex, NULL);
+	lock->locked = false;
+}
+
+static inline bool spin_trylock(spinlock_t *lock)
+{
+	return !__atomic_exchange_n(&lock->locked, true, __ATOMIC_ACQUIRE);
 }
 
 /* Set by tests: lets other threads run before some locks are taken. */
@@ -29,7 +33,8 @@ static inline void spin_lock(spinlock_t *lock)
 {
 	if (unlikely(shim_jitter))
 		shim_yield();
-	pthread_mutex_lock(&lock->mutex);
+	while (!spin_trylock(lock))
+		sched_yield();
 }
 
 /* A test need not hit a deadlock to see a wrong order: see shim.c. */
@@ -37,20 +42,12 @@ void spin_lock_nested(spinlock_t *lock, unsigned int subclass);
 
 static inline void spin_unlock(spinlock_t *lock)
 {
-	pthread_mutex_unlock(&lock->mutex);
-}
-
-static inline bool spin_trylock(spinlock_t *lock)
-{
-	return !pthread_mutex_trylock(&lock->mutex);
+	smp_store_release(&lock->locked, false);
 }
 
 static inline bool spin_is_locked(spinlock_t *lock)
 {
-	if (!spin_trylock(lock))
-		return true;
-	spin_unlock(lock);
-	return false;
+	return READ_ONCE(lock->locked);
 }
 
 #define spin_lock_bh(lock)			spin_lock(lock)
