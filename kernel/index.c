@@ -909,7 +909,9 @@ u64 kvblk_index_bytes(const struct kvblk_index *idx)
 /* Huge pages where there are any: every look-up is a miss of the TLB, too. */
 static void *array_alloc(u64 nr, size_t size)
 {
-	return vmalloc_huge(nr * size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
+	/* whoever asks for too much is told so, and nobody is killed for it */
+	return vmalloc_huge(nr * size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN |
+			    __GFP_RETRY_MAYFAIL);
 }
 
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
@@ -956,7 +958,7 @@ int kvblk_index_keep_tags(struct kvblk_index *idx)
 {
 	u64 *tags;
 
-	if (READ_ONCE(idx->tags))
+	if (kvblk_index_keeps_tags(idx))
 		return 0;
 	guard(mutex)(&idx->tags_lock);
 	if (idx->tags)
@@ -967,6 +969,11 @@ int kvblk_index_keep_tags(struct kvblk_index *idx)
 	/* Zeroes first: writers that know nothing of it had no tags. */
 	smp_store_release(&idx->tags, tags);
 	return 0;
+}
+
+bool kvblk_index_keeps_tags(const struct kvblk_index *idx)
+{
+	return READ_ONCE(idx->tags);
 }
 
 void kvblk_index_destroy(struct kvblk_index *idx)

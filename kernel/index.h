@@ -123,6 +123,8 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
  * 0 or -ENOMEM. May sleep.
  */
 int kvblk_index_keep_tags(struct kvblk_index *idx);
+/* True: it has that room. */
+bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
 
 /* Frees it; also one whose init failed, or that is all zero. */
 void kvblk_index_destroy(struct kvblk_index *idx);

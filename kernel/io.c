@@ -173,7 +173,7 @@ int kvblk_io_flush(struct kvblk_member *member)
  * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
  * that dies would kill the runtime by SIGPIPE. It is held back, and taken out
  * again if it was not there before. Who ignores it, as Python does, or blocks
- * it pays for no lock.
+ * it pays for no lock, and must go on with that until his operations end.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {

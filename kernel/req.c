@@ -63,20 +63,22 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 }
 
 /*
- * Short headers of gets: a cache that has a constructor gives them as they are,
- * which saves the zeroing of init_on_alloc. Puts take pages, for nvme-tcp sends
- * those without a copy.
+ * Short headers of gets: a cache whose objects keep their type gives them as
+ * they are, which saves the zeroing of init_on_alloc. Puts take pages, for
+ * nvme-tcp sends those without a copy.
  */
 static struct kmem_cache *get_headers;
 
-static void get_header_new(void *header)
-{
-}
-
 int kvblk_req_init(void)
 {
-	get_headers = kmem_cache_create("kvblk_get_header", KVBLK_UNIT, KVBLK_UNIT,
-					SLAB_ACCOUNT, get_header_new);
+	/* the free pointer within: behind it would double the size */
+	struct kmem_cache_args args = {
+		.align = KVBLK_UNIT,
+		.use_freeptr_offset = true,
+	};
+
+	get_headers = kmem_cache_create("kvblk_get_header", KVBLK_UNIT, &args,
+					SLAB_ACCOUNT | SLAB_TYPESAFE_BY_RCU);
 	return get_headers ? 0 : -ENOMEM;
 }
 
@@ -723,13 +725,21 @@ again:
 	}
 	if (req_crowded(req))
 		return kvblk_req_over(req, -ENOMEM);
+	if (req->op.caller_tag && !kvblk_index_keeps_tags(&pool->index)) {
+		/* the first one: may take as long as a page fault */
+		if (!req->src.fault) {
+			req->wants_fault = true;
+			return -EAGAIN;
+		}
+		err = kvblk_index_keep_tags(&pool->index);
+		if (err)
+			return kvblk_req_over(req, err);
+	}
 	err = put_memory(req);
 	if (err == -EFAULT && !req->src.fault) {
 		req->wants_fault = true;
 		return -EAGAIN;
 	}
-	if (!err && req->op.caller_tag)
-		err = kvblk_index_keep_tags(&pool->index);
 	if (err)
 		return kvblk_req_over(req, err);
 	err = -ENOSPC;

@@ -580,8 +580,12 @@ void kvblk_member_restore(struct work_struct *work)
 	member->restored = rs.blocks;
 	kvblk_count(pool, KVBLK_C_RESTORED, rs.blocks);
 	if (err) {
-		dev_err(&pool->dev, "member %s: can't be restored (%d); remove it, or add it with \"format\"\n",
-			member->name, err);
+		if (err == -ENOMEM)
+			dev_err(&pool->dev, "member %s: no memory to restore it: make the pool anew with fewer index slots\n",
+				member->name);
+		else
+			dev_err(&pool->dev, "member %s: can't be restored (%d); remove it, or add it with \"format\"\n",
+				member->name, err);
 		kvblk_member_dies(member);
 		kvblk_event(pool, member, KVBLK_EV_RESTORE_FAILED, -err);
 	} else {

@@ -11,6 +11,7 @@
 #define GFP_NOWAIT		0u
 #define GFP_KERNEL_ACCOUNT	0u
 #define __GFP_NOWARN		0u
+#define __GFP_RETRY_MAYFAIL	0u
 #define __GFP_ZERO		1u
 
 #endif
