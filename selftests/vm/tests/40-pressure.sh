@@ -18,4 +18,7 @@ more_than 0 dropped
 blocks put 1 200 20000
 expect "puts after the pressure" "$stored" 200
 blocks get 1 200 20000
-[ "$hits" -ge 190 ] || fail "of 200 blocks just put $hits are there"
+# a segment that was long open goes as one of its age, with what it took last: of so few segments it may be the next
+[ "$hits" -ge 100 ] || fail "of 200 blocks just put $hits are there"
+blocks get 181 20 20000
+expect "of the 20 blocks put last" "$hits" 20
