@@ -24,6 +24,8 @@
 
 /* Puts leave this many free segments to reclaim, which needs room to copy. */
 #define RESERVED_SEGMENTS	1
+/* Summary pages that are written at once. */
+#define SUMMARY_BATCH		16u
 /* Data after which a checkpoint is due before its second is over: 16 MiB. */
 #define CHECKPOINT_UNIT_SHIFT	12
 
@@ -123,20 +125,28 @@ static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
 			     member->segment_units - 1 - page);
 }
 
+/* Pages @from to @to (excluded), SUMMARY_BATCH at most; the last is @buf's first. */
 static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
-			 u32 page, const struct kvblk_sum *sum,
+			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
 {
 	struct kvblk_place place = kvblk_place(member, seg - member->segs,
 					       seg->gen, 0);
+	u32 page;
 
-	/* a copy: entries are filled in while it is on its way */
-	kvblk_open_entry(seg->open, page * KVBLK_SUMMARY_ENTRIES);
-	scoped_guard(spinlock, &seg->open->lock)
-		memcpy(buf, seg->open->pages[page], sizeof(*buf));
-	kvblk_summary_encode(buf, page, sum, &place, &member->pool->secret);
+	for (page = from; page < to; page++) {
+		struct kvblk_d_summary *copy = &buf[to - 1 - page];
+
+		/* a copy: entries are filled in while it is on its way */
+		kvblk_open_entry(seg->open, page * KVBLK_SUMMARY_ENTRIES);
+		scoped_guard(spinlock, &seg->open->lock)
+			memcpy(copy, seg->open->pages[page], sizeof(*copy));
+		kvblk_summary_encode(copy, page, sum, &place,
+				     &member->pool->secret);
+	}
 	return kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | opf,
-			     summary_pos(member, seg, page), buf, sizeof(*buf));
+			     summary_pos(member, seg, to - 1), buf,
+			     (to - from) * sizeof(*buf));
 }
 
 /*
@@ -151,14 +161,16 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	u64 gen = seg->gen;
 	struct kvblk_open *open = seg->open;
 	struct kvblk_d_summary *buf;
-	u32 page;
+	u32 from, to;
 	int err;
 
-	buf = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
+	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_NOIO | __GFP_NOFAIL);
 	mutex_lock(&open->writing);
 	err = 0;
-	for (page = kvblk_summary_pages(seg->nr_records) - 1; page && !err; page--)
-		err = summary_write(member, seg, page, &sum, buf, 0);
+	for (to = kvblk_summary_pages(seg->nr_records); to > 1 && !err; to = from) {
+		from = to > SUMMARY_BATCH ? to - SUMMARY_BATCH : 1;
+		err = summary_write(member, seg, from, to, &sum, buf, 0);
+	}
 	if (!err)
 		err = kvblk_io_flush(member);
 	if (err) {
@@ -168,9 +180,9 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		spin_unlock(&member->lock);
 	}
 	if (!err)
-		err = summary_write(member, seg, 0, &sum, buf, REQ_FUA);
+		err = summary_write(member, seg, 0, 1, &sum, buf, REQ_FUA);
 	mutex_unlock(&open->writing);
-	free_page((unsigned long)buf);
+	kvfree(buf);
 	if (err) {
 		/* still good in memory; a restart walks its headers */
 		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
@@ -449,25 +461,31 @@ static void checkpoint_segment(struct kvblk_member *member,
 	struct kvblk_sum sum = {};
 	bool complete = true;
 	s64 cursor;
-	u32 page, i;
+	u32 page, i, from, to;
 
 	guard(mutex)(&open->writing);
 	cursor = atomic64_read(&seg->cursor);
 	if (cursor == KVBLK_CURSOR_CLOSED || kvblk_cursor_nr(cursor) == open->listed)
 		return;
 	sum.nr_records = kvblk_cursor_nr(cursor);
-	for (page = open->settled / KVBLK_SUMMARY_ENTRIES;
-	     page < kvblk_summary_pages(sum.nr_records); page++) {
-		if (summary_write(member, seg, page, &sum, buf, 0))
+	for (from = open->settled / KVBLK_SUMMARY_ENTRIES;
+	     from < kvblk_summary_pages(sum.nr_records); from = to) {
+		to = min(from + SUMMARY_BATCH, kvblk_summary_pages(sum.nr_records));
+		if (summary_write(member, seg, from, to, &sum, buf, 0))
 			return;
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && buf->entries[i].flags; i++)
-			;
-		/* a page with a record under way is written again next time */
-		if (page * KVBLK_SUMMARY_ENTRIES + i < sum.nr_records &&
-		    i < KVBLK_SUMMARY_ENTRIES)
-			complete = false;
-		else if (complete && i == KVBLK_SUMMARY_ENTRIES)
-			open->settled += i;
+		for (page = from; page < to; page++) {
+			const struct kvblk_d_entry *entries =
+				buf[to - 1 - page].entries;
+
+			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && entries[i].flags; i++)
+				;
+			/* one with a record under way is written again next time */
+			if (page * KVBLK_SUMMARY_ENTRIES + i < sum.nr_records &&
+			    i < KVBLK_SUMMARY_ENTRIES)
+				complete = false;
+			else if (complete && i == KVBLK_SUMMARY_ENTRIES)
+				open->settled += i;
+		}
 	}
 	if (complete)
 		open->listed = sum.nr_records;
@@ -483,7 +501,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 
 	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP)
 		return;
-	buf = (void *)__get_free_page(GFP_KERNEL);
+	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_KERNEL);
 	for (log = 0; buf && log < KVBLK_LOGS; log++) {
 		seg = READ_ONCE(member->current_seg[log]);
 		if (!seg || !atomic_inc_not_zero(&seg->writers))
@@ -493,7 +511,7 @@ void kvblk_checkpoint_work(struct work_struct *work)
 			checkpoint_segment(member, seg, buf);
 		writer_drop(member, seg);
 	}
-	free_page((unsigned long)buf);
+	kvfree(buf);
 	queue_delayed_work(member->pool->wq, &member->checkpoint, HZ);
 }
 
