@@ -10,7 +10,7 @@ size=66 # eight segments, the least there can be
 # A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
 runs=("-e 30" "-e 100000 -h 4 -x 1")
 case $KVBLK_KERNEL in # they differ little in what they write
-6.12) runs=("-e 300 -h 3" "-e 100000 -h 8 -x 2") ;;
+6.12) runs=("-e 300 -h 3" "-e 100000 -h 4 -x 2") ;;
 debug) runs=("-e 100000 -h 3" "-e 100000 -h 4 -x 3") ;;
 esac
 kv_load
