@@ -36,6 +36,7 @@ struct kvblk_region {
 	u32 first;			/* offset in the first page */
 	u64 length;
 	struct mm_struct *mm;		/* whose locked memory it is */
+	u32 *run;			/* pages side by side, from each one on */
 	struct page *pages[];
 };
 
@@ -44,7 +45,23 @@ static void region_free(struct kvblk_region *region)
 	unpin_user_pages_dirty_lock(region->pages, region->nr_pages, true);
 	account_locked_vm(region->mm, region->nr_pages, false);
 	mmdrop(region->mm);
+	kvfree(region->run);
 	kvfree(region);
+}
+
+static int region_runs(struct kvblk_region *region)
+{
+	u32 i = region->nr_pages, run = 0;
+
+	region->run = kvmalloc_array(i, sizeof(*region->run),
+				     GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!region->run)
+		return -ENOMEM;
+	while (i--) {
+		run = run && region->pages[i] + 1 == region->pages[i + 1] ? run + 1 : 1;
+		region->run[i] = run;
+	}
+	return 0;
 }
 
 void kvblk_region_put(struct kvblk_region *region)
@@ -90,6 +107,8 @@ int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
 			err = -EINTR;
 		cond_resched();
 	}
+	if (!err)
+		err = region_runs(region);
 	if (!err)
 		err = xa_alloc(&file->regions, handle, region,
 			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
@@ -201,7 +220,8 @@ static struct bio_vec stretch_next(struct stretch *s, u32 most)
 	}
 	at = region->first + s->at;
 	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
-		      min_t(u64, PAGE_SIZE - offset_in_page(at), most),
+		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
+				 offset_in_page(at), most),
 		      offset_in_page(at));
 	s->at += bv.bv_len;
 	return bv;

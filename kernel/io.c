@@ -71,28 +71,22 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr)
 {
-	struct bio *bio = NULL;
+	struct bio *bio;
 	u32 i;
 
-	for (i = 0; i < nr; i++) {
-		while (!bio || bio_add_page(bio, bv[i].bv_page, bv[i].bv_len,
-					    bv[i].bv_offset) != bv[i].bv_len) {
-			if (bio) {
-				pos += bio->bi_iter.bi_size;
-				submit_bio(bio);
-			}
-			bio = bio_alloc_bioset(io->member->bdev,
-					       bio_max_segs(nr - i), opf,
-					       GFP_NOIO, &io->member->pool->bios);
-			bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
-			bio->bi_private = io;
-			bio->bi_end_io = io_end_bio;
-			atomic_inc(&io->pending);
-			io_account(io->member);
-		}
-	}
-	if (bio)
-		submit_bio(bio);
+	bio = bio_alloc_bioset(io->member->bdev, 0, opf | REQ_ALLOC_CACHE,
+			       GFP_NOIO, &io->member->pool->bios);
+	/* as bio_iov_bvec_set() does it: whose vectors they are must not matter */
+	bio_set_flag(bio, BIO_CLONED);
+	bio->bi_io_vec = (struct bio_vec *)bv;
+	for (i = 0; i < nr; i++)
+		bio->bi_iter.bi_size += bv[i].bv_len;
+	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
+	bio->bi_private = io;
+	bio->bi_end_io = io_end_bio;
+	atomic_inc(&io->pending);
+	io_account(io->member);
+	submit_bio(bio);
 }
 
 void kvblk_io_end(struct kvblk_io *io)
@@ -118,21 +112,29 @@ static int io_wait(struct io_waiter *waiter)
 	return waiter->io.status ? -EIO : 0;
 }
 
-int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
-		  void *buf, size_t len)
+static int io_sync_vectors(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+			   const struct bio_vec *bv, u32 nr)
 {
 	struct io_waiter waiter;
-	struct bio_vec bv[16];
-	u32 nr = 0, bytes = 0;
 
 	init_completion(&waiter.over);
 	kvblk_io_start(&waiter.io, member, io_wake);
+	kvblk_io_submit(&waiter.io, opf, pos, bv, nr);
+	return io_wait(&waiter);
+}
+
+int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+		  void *buf, size_t len)
+{
+	struct bio_vec bv[64];
+	u32 nr = 0, bytes = 0;
+	int err = 0;
+
 	if (!is_vmalloc_addr(buf)) {
 		bvec_set_virt(&bv[0], buf, len);
-		kvblk_io_submit(&waiter.io, opf, pos, bv, 1);
-		return io_wait(&waiter);
+		return io_sync_vectors(member, opf, pos, bv, 1);
 	}
-	while (len) {
+	while (len && !err) {
 		u32 part = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
 
 		bvec_set_page(&bv[nr++], vmalloc_to_page(buf), part,
@@ -142,12 +144,12 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		len -= part;
 		if (len && nr < ARRAY_SIZE(bv))
 			continue;
-		kvblk_io_submit(&waiter.io, opf, pos, bv, nr);
+		err = io_sync_vectors(member, opf, pos, bv, nr);
 		pos += bytes;
 		nr = 0;
 		bytes = 0;
 	}
-	return io_wait(&waiter);
+	return err;
 }
 
 int kvblk_io_flush(struct kvblk_member *member)
@@ -172,8 +174,9 @@ int kvblk_io_flush(struct kvblk_member *member)
 /*
  * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
  * that dies would kill the runtime by SIGPIPE. It is held back, and taken out
- * again if it was not there before. Who ignores it, as Python does, or blocks
- * it pays for no lock, and must go on with that until his operations end.
+ * again if it was not there before; so nothing may stay in a plug that is
+ * emptied later. Who ignores it, as Python does, or blocks it pays for no lock
+ * and keeps his plug, and must go on with that until his operations end.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {
@@ -189,6 +192,8 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 		return;
 	siginitset(&sigpipe, sigmask(SIGPIPE));
 	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
+	shield->plug = current->plug;
+	current->plug = NULL;
 }
 
 void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
@@ -206,6 +211,8 @@ void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 		dequeue_signal(&others, &info, &type);
 		spin_unlock_irq(&sighand->siglock);
 	}
-	if (shield->masked)
+	if (shield->masked) {
+		current->plug = shield->plug;
 		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
+	}
 }

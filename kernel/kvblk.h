@@ -707,6 +707,7 @@ struct kvblk_sigpipe {
 	sigset_t saved;
 	bool was_pending;
 	bool masked;			/* by us; @saved is what it was */
+	struct blk_plug *plug;		/* of the task, likewise */
 };
 
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
@@ -731,7 +732,10 @@ struct kvblk_io {
 
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 		    void (*done)(struct kvblk_io *io));
-/* Submits bios over @nr vectors, one stretch of media from @pos on. */
+/*
+ * Submits a bio over @nr vectors, one stretch of media from @pos on; the block
+ * layer splits it as the device wants it. @bv stays as it is until @done.
+ */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr);
 /* No more bios come. @done is called from here when all are over. */
@@ -763,6 +767,7 @@ struct kvblk_kill {
 	struct kvblk_io *waiter;
 	struct kill_batch *batch;
 	void *filler;
+	struct bio_vec bv;		/* of @filler */
 	u64 gen;
 	u32 unit;
 	u32 units;

@@ -71,10 +71,15 @@ static int op_check(const struct kvblk_op *op, bool fixed)
 static int req_key(struct kvblk_req *req, const struct kvblk_tenant_keys *keys)
 {
 	struct kvblk_op *op = &req->op;
-	u8 *parent;
+	u8 short_key[64], *parent;
+	bool is_short = op->key_len <= sizeof(short_key);
 
-	if (copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
+	/* a copy to the stack needs no look into the slab (hardened usercopy) */
+	if (copy_from_user(is_short ? short_key : req->key,
+			   u64_to_user_ptr(op->key), op->key_len))
 		return -EFAULT;
+	if (is_short)
+		memcpy(req->key, short_key, op->key_len);
 	req->id = kvblk_tenant_hash(keys, req->key, op->key_len);
 	if (!op->parent_len)
 		return 0;
@@ -89,16 +94,21 @@ static int req_key(struct kvblk_req *req, const struct kvblk_tenant_keys *keys)
 static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 {
 	u32 nr = req->op.nr_pieces;
+	void __user *user = u64_to_user_ptr(req->op.pieces);
 	void *pieces = &req->part;
+	unsigned long left;
 	int err = -EFAULT;
 
-	if (nr > 1)
+	if (nr == 1) {
+		left = copy_from_user(&req->part, user, sizeof(struct kvblk_piece));
+	} else {
 		pieces = kvmalloc_array(nr, sizeof(struct kvblk_part),
 					GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!pieces)
-		return -ENOMEM;
-	if (!copy_from_user(pieces, u64_to_user_ptr(req->op.pieces),
-			    nr * sizeof(struct kvblk_piece)))
+		if (!pieces)
+			return -ENOMEM;
+		left = copy_from_user(pieces, user, nr * sizeof(struct kvblk_piece));
+	}
+	if (!left)
 		req->bytes = piece_sum(pieces, nr, &err);
 	if (err) {
 		if (nr > 1)

@@ -335,7 +335,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	pool->seg_gen = vzalloc(KVBLK_SEGS_MAX * sizeof(*pool->seg_gen));
 	if (!pool->stats || !pool->seg_gen)
 		goto minor;
-	if (bioset_init(&pool->bios, 128, 0, BIOSET_NEED_BVECS))
+	if (bioset_init(&pool->bios, 128, 0, BIOSET_PERCPU_CACHE))
 		goto minor;
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
 		goto bios;

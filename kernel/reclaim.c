@@ -86,7 +86,6 @@ static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
 	u32 segment = kill->seg - member->segs;
 	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
 					       kill->unit);
-	struct bio_vec bv;
 
 	kill->batch = batch;
 	kvblk_io_start(&kill->io, member, kill_written);
@@ -100,9 +99,10 @@ static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
 		kill->filler = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
 		kvblk_filler_encode(kill->filler, kill->units, &place,
 				    &member->pool->secret);
-		bvec_set_virt(&bv, kill->filler, KVBLK_UNIT);
+		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
 		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
-				kvblk_seg_pos(member, segment, kill->unit), &bv, 1);
+				kvblk_seg_pos(member, segment, kill->unit),
+				&kill->bv, 1);
 	}
 	kvblk_io_end(&kill->io);
 }

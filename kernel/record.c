@@ -266,7 +266,7 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 						     KVBLK_DEC_NONE;
 
 	if (le32_to_cpu(hdr->crc) != header_crc(buf, header_size) ||
-	    le64_to_cpu(hdr->mac) != header_mac(buf, secret) ||
+	    (secret && le64_to_cpu(hdr->mac) != header_mac(buf, secret)) ||
 	    !place_matches(hdr, place) || !version_known(hdr))
 		return KVBLK_DEC_NONE;
 

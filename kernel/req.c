@@ -456,7 +456,8 @@ static int get_check(struct kvblk_req *req)
 	struct kvblk_rec rec;
 
 	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
-				&place, &pool->secret, &rec) != KVBLK_DEC_RECORD ||
+				&place, NULL, &rec) != KVBLK_DEC_RECORD ||
+	    rec.id.hi != req->id.hi || rec.id.lo != req->id.lo ||
 	    rec.length != req->slot.len) {
 		get_damaged(req);
 		return -ENOENT;

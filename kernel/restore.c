@@ -27,6 +27,7 @@ struct restore {
 	struct kvblk_member *member;
 	struct kvblk_d_summary *sums;	/* of one segment, from the last page to page 0 */
 	void *walk;			/* WALK_BYTES */
+	struct bio_vec bv[KVBLK_SUMMARY_ENTRIES];
 	u64 max_opened;
 	u64 blocks;
 	u32 tries;			/* see RESTORE_TRIES */
@@ -218,7 +219,6 @@ static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 	struct verify_io verify;
 	struct kvblk_place place;
 	enum kvblk_decoded dec;
-	struct bio_vec bv;
 	void *buf;
 
 	init_completion(&verify.over);
@@ -228,10 +228,10 @@ static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 					&rec, &unit))
 			continue;
 		buf = rs->walk + i * KVBLK_UNIT;
-		bvec_set_page(&bv, vmalloc_to_page(buf), KVBLK_UNIT,
+		bvec_set_page(&rs->bv[i], vmalloc_to_page(buf), KVBLK_UNIT,
 			      offset_in_page(buf));
 		kvblk_io_submit(&verify.io, REQ_OP_READ | REQ_META,
-				kvblk_seg_pos(member, segment, unit), &bv, 1);
+				kvblk_seg_pos(member, segment, unit), &rs->bv[i], 1);
 	}
 	kvblk_io_end(&verify.io);
 	wait_for_completion_state(&verify.over, TASK_IDLE);

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -398,6 +399,8 @@ int main(int argc, char **argv)
 	run.nr_blocks = BLOCKS_BYTES / run.size;
 	if (run.nr_blocks > BLOCKS_MAX)
 		run.nr_blocks = BLOCKS_MAX;
+	/* as Python does: see uapi.rst */
+	signal(SIGPIPE, SIG_IGN);
 	run.number = need(calloc(run.depth, sizeof(*run.number)));
 	run.key = need(calloc(run.depth, sizeof(*run.key)));
 	get_buffers(&run);

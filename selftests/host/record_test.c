@@ -408,6 +408,7 @@ static void forged_headers_are_refused(void **state)
 	struct kvblk_place elsewhere = place;
 	struct kvblk_secret guess;
 	static const u8 zero_seed[32];
+	struct kvblk_rec out;
 	u64 mac;
 
 	/* with a secret of his own */
@@ -428,6 +429,10 @@ static void forged_headers_are_refused(void **state)
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 	hdr->mac = cpu_to_le64(~0ULL);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
+	/* who goes without the MAC has the id to compare */
+	assert_int_equal(kvblk_record_decode(forged, KVBLK_UNIT, &place, NULL, &out),
+			 KVBLK_DEC_RECORD);
+	assert_true(out.id.hi == rec.id.hi && out.id.lo == rec.id.lo);
 
 	/* a record of his own, moved: place and checksum new, MAC kept */
 	elsewhere.unit++;

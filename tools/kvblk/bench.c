@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* kvblk bench: options and report. What is measured is told in bench.h. */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -256,6 +257,8 @@ int bench_main(int argc, char **argv)
 	int ret;
 
 	cli_parse(&bench_argp, argc, argv, &args);
+	/* else requests go to the device one by one: see uapi.rst */
+	signal(SIGPIPE, SIG_IGN);
 	ret = bench_run(&args.bench, &result);
 	if (ret)
 		return ret;
