@@ -426,7 +426,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	for (i = 0; i < n; i = end) {
 		end = min(i + LOOKUP_TOGETHER, n);
 		for (j = i; j < end; j++) {
-			lu->ids[base + j] = kvblk_tenant_hash(&lu->file->keys,
+			lu->ids[base + j] = kvblk_tenant_hash(&lu->file->key,
 							      lu->blob + at,
 							      lens[j]);
 			at += lens[j];
@@ -723,7 +723,7 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 		return -ENODEV;
 	}
 	file->pool = pool;
-	kvblk_tenant_keys_derive(&file->keys, &pool->secret, file->tenant);
+	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
 	INIT_LIST_HEAD(&file->reqs);

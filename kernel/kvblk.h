@@ -941,7 +941,7 @@ bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs);
 struct kvblk_file {
 	struct kvblk_pool *pool;
 	u16 tenant;
-	struct kvblk_tenant_keys keys;
+	siphash_key_t key;
 	struct xarray regions;
 	spinlock_t lock;		/* reqs */
 	struct list_head reqs;		/* of batches under way */

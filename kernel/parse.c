@@ -68,7 +68,7 @@ static int op_check(const struct kvblk_op *op, bool fixed)
 	return 0;
 }
 
-static int req_key(struct kvblk_req *req, const struct kvblk_tenant_keys *keys)
+static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op *op = &req->op;
 	u8 short_key[64], *parent;
@@ -80,13 +80,13 @@ static int req_key(struct kvblk_req *req, const struct kvblk_tenant_keys *keys)
 		return -EFAULT;
 	if (is_short)
 		memcpy(req->key, short_key, op->key_len);
-	req->id = kvblk_tenant_hash(keys, req->key, op->key_len);
+	req->id = kvblk_tenant_hash(key, req->key, op->key_len);
 	if (!op->parent_len)
 		return 0;
 	parent = memdup_user(u64_to_user_ptr(op->parent), op->parent_len);
 	if (IS_ERR(parent))
 		return PTR_ERR(parent);
-	req->parent = kvblk_tenant_hash(keys, parent, op->parent_len);
+	req->parent = kvblk_tenant_hash(key, parent, op->parent_len);
 	kfree(parent);
 	return 0;
 }
@@ -161,7 +161,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	req->result.cookie = op->cookie;
 	INIT_LIST_HEAD(&req->file_link);
 	if (!err)
-		err = req_key(req, &file->keys);
+		err = req_key(req, &file->key);
 	if (!err && op->ttl_s) {
 		/* never early: the running second does not count */
 		u64 expiry = (u64)kvblk_now(req->pool) + op->ttl_s + 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Ids and derived keys. The vectors were made by a second implementation, in
- * Python, from the comment in kernel/hash.c: they lie on media in every pool,
- * so when one differs it is the code that is wrong.
+ * Python, with OpenSSL's SipHash, from the comment in kernel/hash.c: they lie on
+ * media in every pool, so when one differs it is the code that is wrong.
  */
 #include <linux/array_size.h>
 #include <linux/kvblk.h>
@@ -47,6 +47,36 @@ static void siphash_is_siphash_2_4(void **state)
 				 vectors[i].hash);
 }
 
+/* Of the same messages with 128 bits, low word first: OpenSSL's. */
+static void ids_are_siphash_2_4_128(void **state)
+{
+	static const siphash_key_t key = {
+		.key = { 0x0706050403020100, 0x0f0e0d0c0b0a0908 },
+	};
+	static const struct {
+		u8 length;
+		struct kvblk_id id;
+	} vectors[] = {
+		{ 0, { 0xe6a825ba047f81a3, 0x930255c71472f66d } },
+		{ 1, { 0x44af996bd8c187da, 0x45fc229b11597634 } },
+		{ 7, { 0x53c1dbd8beebf1a1, 0x3982f01fa64ab8c0 } },
+		{ 8, { 0x61f55862baa9623b, 0xb49714f364e2830f } },
+		{ 15, { 0x11a8b03399e99354, 0xd9c3cf970fec087e } },
+		{ 63, { 0x4a83502f77d15051, 0x7cbd3f979a063e50 } },
+	};
+	u8 message[64];
+
+	for (int i = 0; i < 64; i++)
+		message[i] = i;
+	for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
+		struct kvblk_id id = kvblk_tenant_hash(&key, message,
+						       vectors[i].length);
+
+		assert_int_equal(id.hi, vectors[i].id.hi);
+		assert_int_equal(id.lo, vectors[i].id.lo);
+	}
+}
+
 static void secret_never_changes(void **state)
 {
 	assert_int_equal(secret.id[0].key[0], 0x1f25e0c39de13d14);
@@ -86,12 +116,13 @@ static void ids_never_change(void **state)
 		u16 length;
 		struct kvblk_id id;
 	} vectors[] = {
-		{ 0, 1, { 0xc2c1e271502ea045, 0x260b97b99934769d } },
-		{ 0, 16, { 0xc1744a56d51fc47e, 0xe601866f0d9bc041 } },
-		{ 0, 512, { 0xd4f935da4e46c2ea, 0x8e47e09ed47cf2bd } },
-		{ 1, 16, { 0x7c9a4b18f0a4108b, 0xa73ea3b53209d260 } },
-		{ 1, 512, { 0x81be6182edaa9439, 0xe832c4781f5a855f } },
-		{ 0x3fff, 32, { 0xafaf6148dc68ce5b, 0x2eef43f82af038a6 } },
+		{ 0, 1, { 0x7d53a5a004758b2c, 0xda03952498d0554d } },
+		{ 0, 16, { 0xf4f742c3e7b4b74d, 0x8a0a6000e9cdd646 } },
+		{ 0, 512, { 0x0e09743e3ae9e04e, 0x5fbcc5ba4083bb01 } },
+		{ 1, 16, { 0xb9360932e29d704f, 0xef31d9f988ef565e } },
+		{ 1, 512, { 0x6e5fb65b3585d1a3, 0x90680897b3c86e31 } },
+		{ 5, 36, { 0xba2699fbfaf5a7d1, 0x18a790790cb23db4 } },
+		{ 0x3fff, 32, { 0xa037aedd81c1c7ac, 0x527773606f373b8c } },
 	};
 	u8 key[KVBLK_KEY_MAX];
 
@@ -178,13 +209,13 @@ static void every_key_bit_matters(void **state)
 static void kept_keys_give_the_same_ids(void **state)
 {
 	static const u16 tenants[] = { 0, 1, 0x3fff };
-	struct kvblk_tenant_keys keys;
+	siphash_key_t key;
 
 	for (size_t i = 0; i < ARRAY_SIZE(tenants); i++) {
 		struct kvblk_id a, b;
 
-		kvblk_tenant_keys_derive(&keys, &secret, tenants[i]);
-		a = kvblk_tenant_hash(&keys, "key", 3);
+		kvblk_tenant_key_derive(&key, &secret, tenants[i]);
+		a = kvblk_tenant_hash(&key, "key", 3);
 		b = kvblk_hash_key(&secret, tenants[i], "key", 3);
 		assert_int_equal(a.hi, b.hi);
 		assert_int_equal(a.lo, b.lo);
@@ -210,6 +241,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(siphash_is_siphash_2_4),
+		cmocka_unit_test(ids_are_siphash_2_4_128),
 		cmocka_unit_test_setup(secret_never_changes, derive),
 		cmocka_unit_test_setup(secret_depends_on_each_seed_bit, derive),
 		cmocka_unit_test_setup(ids_never_change, derive),
