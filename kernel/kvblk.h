@@ -861,6 +861,9 @@ int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 n
 bool kvblk_fixed_whole(const struct kvblk_src *src);
 void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
 
+/* 256 KiB, wherever they begin; a request and a header fill 8 KiB */
+#define KVBLK_FEW_PAGES		80
+
 /*
  * struct kvblk_mem - the payload of an operation as the device sees it
  * @bv: vectors, @nr of them; bv[0] is left free for the record's header
@@ -886,8 +889,8 @@ struct kvblk_mem {
 	u32 tail_bytes;
 	bool direct;
 	bool dirty;
-	struct bio_vec few_bv[5];	/* room for short ones */
-	struct page *few_pages[3];
+	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* room for short ones */
+	struct page *few_pages[KVBLK_FEW_PAGES];
 };
 
 /**
@@ -1031,7 +1034,6 @@ struct kvblk_req {
 	struct mm_struct *mm;		/* COPYING */
 	struct delayed_work deadline;	/* cmd: HARD_DEADLINE */
 	u64 result_addr;		/* cmd: where the result goes, or 0 */
-	struct kvblk_mem mem;
 	void *header;
 	struct kvblk_slot slot;
 	struct kvblk_room room;
@@ -1041,11 +1043,14 @@ struct kvblk_req {
 	struct kvblk_part part;		/* src.parts, when it is one */
 	u32 space_seq;
 	ktime_t waiting;		/* since, 0: not yet */
-	u8 key[];
+	struct kvblk_mem mem;		/* its few_bv and what follows: not zeroed */
+	u8 key[KVBLK_KEY_MAX];
 };
 
 int kvblk_req_init(void);
 void kvblk_req_exit(void);
+/* A request that is all zero. NULL: no memory. May sleep. */
+struct kvblk_req *kvblk_req_alloc(void);
 /*
  * A new operation, as @op says; @cmd: for a ring, with its buffer where it has
  * IORING_URING_CMD_FIXED. NULL: no memory. What is wrong with it is in

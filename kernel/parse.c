@@ -149,8 +149,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	struct kvblk_req *req;
 	int err = op_check(op, fixed);
 
-	req = kzalloc(struct_size(req, key, err ? 0 : op->key_len),
-		      GFP_KERNEL_ACCOUNT);
+	req = kvblk_req_alloc();
 	if (!req)
 		return NULL;
 	req->pool = file->pool;

@@ -54,64 +54,90 @@ static bool slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	return ok;
 }
 
-bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
+/* There is such a block; whether its member answers is another question. */
+static bool block_listed(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot)
 {
 	return kvblk_index_find(&pool->index, id, slot) &&
 	       slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
-	       !slot_expired(pool, slot) && slot_served(pool, slot);
+	       !slot_expired(pool, slot);
+}
+
+bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
+			 struct kvblk_slot *slot)
+{
+	return block_listed(pool, id, tenant, slot) && slot_served(pool, slot);
 }
 
 /*
- * Short headers of gets: a cache whose objects keep their type gives them as
- * they are, which saves the zeroing of init_on_alloc. Puts take pages, for
- * nvme-tcp sends those without a copy.
+ * A request and a header of 4 KiB, page-aligned, as devices with such a boundary
+ * want it. Having a constructor, objects of the cache are left alone by
+ * init_on_alloc: what must be zero is made so here. The free pointer lies behind
+ * the object, in what is left of the second page.
  */
-static struct kmem_cache *get_headers;
+struct req_object {
+	u8 header[KVBLK_UNIT];
+	struct kvblk_req req;
+};
+
+static_assert(sizeof(struct req_object) <= 2 * KVBLK_UNIT - sizeof(void *));
+
+static struct kmem_cache *req_objects;
+
+static void req_construct(void *object)
+{
+}
 
 int kvblk_req_init(void)
 {
-	/* the free pointer within: behind it would double the size */
 	struct kmem_cache_args args = {
 		.align = KVBLK_UNIT,
-		.use_freeptr_offset = true,
+		.ctor = req_construct,
 	};
 
-	get_headers = kmem_cache_create("kvblk_get_header", KVBLK_UNIT, &args,
-					SLAB_ACCOUNT | SLAB_TYPESAFE_BY_RCU);
-	return get_headers ? 0 : -ENOMEM;
+	req_objects = kmem_cache_create("kvblk_req", sizeof(struct req_object),
+					&args, SLAB_ACCOUNT);
+	return req_objects ? 0 : -ENOMEM;
 }
 
 void kvblk_req_exit(void)
 {
-	kmem_cache_destroy(get_headers);
+	kmem_cache_destroy(req_objects);
 }
 
-static bool header_cached(const struct kvblk_req *req)
+struct kvblk_req *kvblk_req_alloc(void)
 {
-	return req->op.opcode == KVBLK_OP_GET && req->header_units == 1;
+	struct req_object *object = kmem_cache_alloc(req_objects, GFP_KERNEL);
+
+	if (!object)
+		return NULL;
+	/* room for short ones is written before it is read, and so is the key */
+	memset(&object->req, 0, offsetof(struct kvblk_req, mem.few_bv));
+	return &object->req;
 }
 
-/* Zeroes for a put; for a get, no header. */
-static void *header_alloc(const struct kvblk_req *req)
+static struct req_object *req_object(struct kvblk_req *req)
 {
-	void *header;
+	return container_of(req, struct req_object, req);
+}
 
-	if (!header_cached(req))
-		return (void *)__get_free_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
-						get_order(req->header_units <<
-							  KVBLK_UNIT_SHIFT));
-	header = kmem_cache_alloc(get_headers, GFP_KERNEL);
+/* What is in it is old: a put writes all of it, a get must not take it for read. */
+static void *header_alloc(struct kvblk_req *req)
+{
+	u64 *header = (u64 *)req_object(req)->header;
+
+	if (req->header_units > 1)
+		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT,
+						 get_order(req->header_units <<
+							   KVBLK_UNIT_SHIFT));
 	if (header)
-		memset(header, 0, sizeof(u64));
+		*header = 0;
 	return header;
 }
 
 static void header_free(struct kvblk_req *req)
 {
-	if (req->header && header_cached(req))
-		kmem_cache_free(get_headers, req->header);
-	else if (req->header)
+	if (req->header && req->header_units > 1)
 		free_pages((unsigned long)req->header,
 			   get_order(req->header_units << KVBLK_UNIT_SHIFT));
 	req->header = NULL;
@@ -137,7 +163,7 @@ void kvblk_req_trim(struct kvblk_req *req)
 void kvblk_req_free(struct kvblk_req *req)
 {
 	kvblk_req_trim(req);
-	kfree(req);
+	kmem_cache_free(req_objects, req_object(req));
 }
 
 /* An operation that nobody waits for any more. */
@@ -360,10 +386,14 @@ static int get_start(struct kvblk_req *req)
 	/* a block that moves is found at its new place the next time */
 	for (tries = 0; !req->seg; tries++) {
 		if (tries == 4 ||
-		    !kvblk_block_present(pool, req->id, req->tenant, &req->slot))
+		    !block_listed(pool, req->id, req->tenant, &req->slot))
 			return get_miss(req);
 		req->seg = kvblk_segment_get(pool, &req->slot, &req->member,
 					     &req->gen);
+	}
+	if (!kvblk_member_ok(req->member)) {
+		req_release(req);
+		return get_miss(req);
 	}
 
 	len = req->slot.len;
@@ -642,6 +672,9 @@ static int put_memory(struct kvblk_req *req)
 	req->integrity = integrity;
 	if (integrity == KVBLK_INTEGRITY_CRC32C)
 		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
+	else
+		memset(req->header + KVBLK_HDR_CRCS, 0,
+		       kvblk_nr_chunks(req->bytes) * sizeof(__le32));
 	return 0;
 }
 
