@@ -26,7 +26,8 @@ int kvblk_queue_create(struct kvblk *kv, unsigned int depth, unsigned int flags,
 {
 	struct io_uring_params params = {
 		.flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32 |
-			 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN,
+			 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+			 IORING_SETUP_TASKRUN_FLAG,
 	};
 	struct kvblk_queue *q;
 	int err;
