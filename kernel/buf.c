@@ -245,17 +245,21 @@ bool kvblk_fixed_whole(const struct kvblk_src *src)
 	return true;
 }
 
-/* Where in its first page a part begins. */
-static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
+static noinline u64 region_offset(const struct kvblk_src *src,
+				  const struct kvblk_part *part)
 {
 	struct stretch s;
 
-	if (!part->region)
-		return part->addr;
 	if (part->region != KVBLK_FIXED)
 		return part->region->first + part->addr;
 	stretch_begin(&s, src, part);
 	return stretch_next(&s, 1).bv_offset;
+}
+
+/* Where in its first page a part begins. */
+static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
+{
+	return part->region ? region_offset(src, part) : part->addr;
 }
 
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
@@ -384,14 +388,26 @@ static int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len, unsigned int g
 	return 0;
 }
 
+/* Adds the first @len bytes of a part that is no user memory. */
+static noinline void mem_add_region(struct kvblk_mem *mem, const struct kvblk_src *src,
+			   const struct kvblk_part *part, u32 len, u32 *left)
+{
+	struct bio_vec bv;
+	struct stretch s;
+
+	stretch_begin(&s, src, part);
+	for (; len; len -= bv.bv_len) {
+		bv = stretch_next(&s, len);
+		mem_add(mem, bv.bv_page, bv.bv_len, bv.bv_offset, left);
+	}
+}
+
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, bool fault, struct kvblk_align align)
 {
 	unsigned int gup = (write ? FOLL_WRITE : 0) | (fault ? 0 : FOLL_NOFAULT);
 	u32 tail = bytes & align.len_mask, left = bytes - tail, max_pages = 0;
 	u32 i, rest, max_vecs = 0;
-	struct bio_vec bv;
-	struct stretch s;
 	int err;
 
 	rest = bytes;
@@ -417,17 +433,13 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		u32 len = min_t(u64, part->length, rest);
 
 		rest -= len;
-		if (!part->region) {
+		err = 0;
+		if (part->region)
+			mem_add_region(mem, src, part, len, &left);
+		else
 			err = mem_add_user(mem, part->addr, len, gup, &left);
-			if (err)
-				goto fail;
-			continue;
-		}
-		stretch_begin(&s, src, part);
-		for (; len; len -= bv.bv_len) {
-			bv = stretch_next(&s, len);
-			mem_add(mem, bv.bv_page, bv.bv_len, bv.bv_offset, &left);
-		}
+		if (err)
+			goto fail;
 	}
 	rest = mem->media_bytes - (bytes - tail);
 	if (rest) {

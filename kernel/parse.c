@@ -147,16 +147,20 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 {
 	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	struct kvblk_req *req;
-	int err = op_check(op, fixed);
+	int err;
 
 	req = kvblk_req_alloc();
 	if (!req)
 		return NULL;
+	req->op = *op;
+	/* one look: a ring is shared with its owner */
+	barrier();
+	op = &req->op;
+	err = op_check(op, fixed);
 	req->pool = file->pool;
 	req->cmd = cmd;
 	req->tenant = file->tenant;
 	req->start = ktime_get();
-	req->op = *op;
 	req->result.cookie = op->cookie;
 	INIT_LIST_HEAD(&req->file_link);
 	if (!err)

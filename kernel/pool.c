@@ -66,7 +66,7 @@ struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
 	rcu_read_lock();
 	member = kvblk_member_of(pool, seg);
 	if (member && (READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
-		       !percpu_ref_tryget_live(&member->ref)))
+		       !percpu_ref_tryget_live_rcu(&member->ref)))
 		member = NULL;
 	rcu_read_unlock();
 	return member;

@@ -270,6 +270,8 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 		percpu_ref_put(&pool->users);
 		return -ENOMEM;
 	}
+	/* @op may lie in the ring */
+	op = &req->op;
 	req->result_addr = result_addr;
 	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
 		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
@@ -317,27 +319,34 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 	return ret;
 }
 
-static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
+static int uring_op_ptr(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_uring_op ptr;
 	struct kvblk_op op;
 
-	if (!kvblk_sqe_own(cmd))
-		return -EINVAL;
 	/* one look: the ring is shared with its owner */
 	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
+	if (copy_from_user(&op, u64_to_user_ptr(ptr.op), sizeof(op)))
+		return -EFAULT;
+	return uring_op(cmd, &op, ptr.result, issue_flags);
+}
+
+static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_uring_op ptr;
+
+	if (!kvblk_sqe_own(cmd))
+		return -EINVAL;
 	switch (cmd->cmd_op) {
 	case KVBLK_URING_OP:
 		if (!(issue_flags & IO_URING_F_SQE128))
 			return -EINVAL;
-		memcpy(&op, cmd->sqe->cmd, sizeof(op));
-		barrier();
-		return uring_op(cmd, &op, 0, issue_flags);
+		return uring_op(cmd, (const void *)cmd->sqe->cmd, 0, issue_flags);
 	case KVBLK_URING_OP_PTR:
-		if (copy_from_user(&op, u64_to_user_ptr(ptr.op), sizeof(op)))
-			return -EFAULT;
-		return uring_op(cmd, &op, ptr.result, issue_flags);
+		return uring_op_ptr(cmd, issue_flags);
 	}
+	/* one look: the ring is shared with its owner */
+	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
 	if (ptr.result || (cmd->flags & IORING_URING_CMD_FIXED))
 		return -EINVAL;
 	/* these may wait */
