@@ -50,8 +50,8 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	struct kvblk_req *req = batch->reqs[i];
 	struct kvblk_req *ghost;
 
-	ghost = kmalloc(sizeof(*ghost), GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
-	*ghost = (struct kvblk_req) { .op = req->op };
+	ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
+	ghost->op = req->op;
 	ghost->result.cookie = req->op.cookie;
 	ghost->result.res = res;
 	INIT_LIST_HEAD(&ghost->file_link);
@@ -71,7 +71,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	batch->bytes_inflight += req->charged;
 	atomic64_sub(req->bytes, &req->pool->detached_bytes);
 	percpu_ref_put(&req->pool->users);
-	kfree(ghost);
+	kvblk_req_free(ghost);
 	return false;
 }
 

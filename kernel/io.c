@@ -12,6 +12,9 @@
 #include "kvblk.h"
 #include "trace.h"
 
+/* The watchdog sees what is done by the bio: not too long ones. */
+#define BIO_BYTES	(4u << 20)
+
 static void io_account(struct kvblk_member *member)
 {
 	this_cpu_inc(member->ios->submitted);
@@ -71,22 +74,31 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr)
 {
+	struct bvec_iter iter = { .bi_sector = pos >> SECTOR_SHIFT };
+	u32 left = 0, part, i;
 	struct bio *bio;
-	u32 i;
 
-	bio = bio_alloc_bioset(io->member->bdev, 0, opf | REQ_ALLOC_CACHE,
-			       GFP_NOIO, &io->member->pool->bios);
-	/* as bio_iov_bvec_set() does it: whose vectors they are must not matter */
-	bio_set_flag(bio, BIO_CLONED);
-	bio->bi_io_vec = (struct bio_vec *)bv;
 	for (i = 0; i < nr; i++)
-		bio->bi_iter.bi_size += bv[i].bv_len;
-	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
-	bio->bi_private = io;
-	bio->bi_end_io = io_end_bio;
-	atomic_inc(&io->pending);
-	io_account(io->member);
-	submit_bio(bio);
+		left += bv[i].bv_len;
+	for (; left; left -= part) {
+		part = min(left, BIO_BYTES);
+		iter.bi_size = part;
+		bio = bio_alloc_bioset(io->member->bdev, 0, opf | REQ_ALLOC_CACHE,
+				       GFP_NOIO, &io->member->pool->bios);
+		/* as bio_iov_bvec_set() does it: the vectors are not the bio's */
+		bio_set_flag(bio, BIO_CLONED);
+		bio->bi_io_vec = (struct bio_vec *)bv;
+		bio->bi_iter = iter;
+		bio->bi_private = io;
+		bio->bi_end_io = io_end_bio;
+		atomic_inc(&io->pending);
+		io_account(io->member);
+		if (left > part) {
+			bvec_iter_advance(bv, &iter, part);
+			iter.bi_sector += part >> SECTOR_SHIFT;
+		}
+		submit_bio(bio);
+	}
 }
 
 void kvblk_io_end(struct kvblk_io *io)
@@ -174,9 +186,9 @@ int kvblk_io_flush(struct kvblk_member *member)
 /*
  * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
  * that dies would kill the runtime by SIGPIPE. It is held back, and taken out
- * again if it was not there before; so nothing may stay in a plug that is
- * emptied later. Who ignores it, as Python does, or blocks it pays for no lock
- * and keeps his plug, and must go on with that until his operations end.
+ * again if it was not there before; what is in the task's plug goes out before
+ * that. Who ignores it, as Python does, or blocks it pays for no lock and keeps
+ * his plug, and must go on with that until his operations end.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {
@@ -192,8 +204,6 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 		return;
 	siginitset(&sigpipe, sigmask(SIGPIPE));
 	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
-	shield->plug = current->plug;
-	current->plug = NULL;
 }
 
 void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
@@ -202,8 +212,14 @@ void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 		rcu_dereference_protected(current->sighand, true);
 	kernel_siginfo_t info;
 	enum pid_type type;
+	struct blk_plug *plug = current->plug;
 	sigset_t others;
 
+	if (shield->masked && plug) {
+		blk_finish_plug(plug);
+		/* empty, and its owner's still */
+		current->plug = plug;
+	}
 	if (!shield->was_pending &&
 	    sigismember(&current->pending.signal, SIGPIPE)) {
 		siginitsetinv(&others, sigmask(SIGPIPE));
@@ -211,8 +227,6 @@ void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 		dequeue_signal(&others, &info, &type);
 		spin_unlock_irq(&sighand->siglock);
 	}
-	if (shield->masked) {
-		current->plug = shield->plug;
+	if (shield->masked)
 		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
-	}
 }

@@ -707,7 +707,6 @@ struct kvblk_sigpipe {
 	sigset_t saved;
 	bool was_pending;
 	bool masked;			/* by us; @saved is what it was */
-	struct blk_plug *plug;		/* of the task, likewise */
 };
 
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
@@ -1049,8 +1048,8 @@ struct kvblk_req {
 
 int kvblk_req_init(void);
 void kvblk_req_exit(void);
-/* A request that is all zero. NULL: no memory. May sleep. */
-struct kvblk_req *kvblk_req_alloc(void);
+/* A request that is all zero. NULL: no memory. May sleep, if @gfp says so. */
+struct kvblk_req *kvblk_req_alloc(gfp_t gfp);
 /*
  * A new operation, as @op says; @cmd: for a ring, with its buffer where it has
  * IORING_URING_CMD_FIXED. NULL: no memory. What is wrong with it is in

@@ -149,7 +149,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	struct kvblk_req *req;
 	int err;
 
-	req = kvblk_req_alloc();
+	req = kvblk_req_alloc(GFP_KERNEL);
 	if (!req)
 		return NULL;
 	req->op = *op;

@@ -107,9 +107,9 @@ void kvblk_req_exit(void)
 	kmem_cache_destroy(req_objects);
 }
 
-struct kvblk_req *kvblk_req_alloc(void)
+struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 {
-	struct req_object *object = kmem_cache_alloc(req_objects, GFP_KERNEL);
+	struct req_object *object = kmem_cache_alloc(req_objects, gfp);
 
 	if (!object)
 		return NULL;

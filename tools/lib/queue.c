@@ -155,6 +155,9 @@ int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
 					       timeout_ms < 0 ? NULL : &limit, NULL);
 	if (err < 0 && err != -ETIME && err != -EINTR && err != -EAGAIN)
 		return err;
+	/* not waiting, it submits only: what is over waits to be run */
+	if (!least && IO_URING_READ_ONCE(*queue->ring.sq.kflags) & IORING_SQ_TASKRUN)
+		io_uring_get_events(&queue->ring);
 	io_uring_for_each_cqe(&queue->ring, head, cqe) {
 		if (nr == max)
 			break;
