@@ -13,6 +13,7 @@
  * this runs, so they are linear in the kernel too.
  */
 #include <linux/crc32c.h>
+#include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
@@ -332,6 +333,7 @@ static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
 
 	*left -= part;
 	if (part && mem->nr > 1 && !off &&
+	    zone_device_pages_have_same_pgmap(last->bv_page, page) &&
 	    !offset_in_page(last->bv_offset + last->bv_len) &&
 	    last->bv_page + ((last->bv_offset + last->bv_len) >> PAGE_SHIFT) == page)
 		last->bv_len += part;
@@ -382,6 +384,7 @@ static int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len, unsigned int g
 	for (i = 0; i < n; i++, off = 0) {
 		u32 here = min(len, (u32)PAGE_SIZE - off);
 
+		mem->p2p |= is_pci_p2pdma_page(pages[i]);
 		mem_add(mem, pages[i], here, off, left);
 		len -= here;
 	}
@@ -405,7 +408,8 @@ static noinline void mem_add_region(struct kvblk_mem *mem, const struct kvblk_sr
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, bool fault, struct kvblk_align align)
 {
-	unsigned int gup = (write ? FOLL_WRITE : 0) | (fault ? 0 : FOLL_NOFAULT);
+	unsigned int gup = (write ? FOLL_WRITE : 0) | (fault ? 0 : FOLL_NOFAULT) |
+			   (IS_ENABLED(CONFIG_PCI_P2PDMA) ? FOLL_PCI_P2PDMA : 0);
 	u32 tail = bytes & align.len_mask, left = bytes - tail, max_pages = 0;
 	u32 i, rest, max_vecs = 0;
 	int err;

@@ -7,6 +7,7 @@
  * completion, so that the watchdog sees a silent device whatever it has been
  * asked for.
  */
+#include <linux/memremap.h>
 #include <linux/sched/signal.h>
 
 #include "kvblk.h"
@@ -67,8 +68,28 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 {
 	io->member = member;
 	io->status = 0;
+	io->p2p = false;
 	io->done = done;
 	atomic_set(&io->pending, 1);
+}
+
+/* Bytes from @iter on that may be in one bio: see p2p.c. */
+static u32 io_same_owner(const struct bio_vec *bv, struct bvec_iter iter)
+{
+	const struct page *first = bv[iter.bi_idx].bv_page;
+	u32 bytes = 0;
+
+	while (iter.bi_size) {
+		struct bio_vec part = mp_bvec_iter_bvec(bv, iter);
+		const struct page *page = bv[iter.bi_idx].bv_page;
+
+		if ((is_pci_p2pdma_page(page) || is_pci_p2pdma_page(first)) &&
+		    !zone_device_pages_have_same_pgmap(page, first))
+			break;
+		bytes += part.bv_len;
+		bvec_iter_advance(bv, &iter, part.bv_len);
+	}
+	return bytes;
 }
 
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
@@ -83,6 +104,11 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 	for (; left; left -= part) {
 		part = min(left, BIO_BYTES);
 		iter.bi_size = part;
+		if (io->p2p) {
+			opf |= REQ_NOMERGE;
+			part = io_same_owner(bv, iter);
+			iter.bi_size = part;
+		}
 		bio = bio_alloc_bioset(io->member->bdev, 0, opf | REQ_ALLOC_CACHE,
 				       GFP_NOIO, &io->member->pool->bios);
 		/* as bio_iov_bvec_set() does it: the vectors are not the bio's */

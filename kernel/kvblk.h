@@ -237,6 +237,37 @@ struct kvblk_ios {
 	u64 done;
 };
 
+/* Devices with memory that members are let at; more of them bounce. */
+#define KVBLK_PROVIDERS_MAX	16
+
+/**
+ * enum kvblk_route_state - how a device's memory is reached
+ * @KVBLK_ROUTE_UNKNOWN: nobody has asked yet
+ * @KVBLK_ROUTE_DIRECT: by the member
+ * @KVBLK_ROUTE_BOUNCE: by the CPU
+ */
+enum kvblk_route_state {
+	KVBLK_ROUTE_UNKNOWN,
+	KVBLK_ROUTE_DIRECT,
+	KVBLK_ROUTE_BOUNCE,
+};
+
+/**
+ * struct kvblk_route - of a provider to a member
+ * @serial: of the provider, 0: none yet
+ * @state: &enum kvblk_route_state
+ * @distance: pci_p2pdma_distance(), -1: no way
+ * @why: it bounces, or NULL
+ * @probing: somebody tries it out
+ */
+struct kvblk_route {
+	u32 serial;
+	u32 state;
+	int distance;
+	const char *why;
+	bool probing;
+};
+
 /*
  * struct kvblk_member - a block device of a pool
  * @pool: its pool
@@ -261,6 +292,7 @@ struct kvblk_ios {
  */
 struct kvblk_member {
 	struct kvblk_pool *pool;
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p.c's */
 	struct percpu_ref ref;
 	struct completion ref_done;
 	struct kobject *kobj;
@@ -332,12 +364,25 @@ struct kvblk_member {
 };
 
 /**
+ * enum kvblk_check - a pool's policy of payload checksums
+ * @KVBLK_CHECK_HEADER: none, the record's header is all that is checked
+ * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
+ * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
+ *	memory of a PCI device: there they are the business of who makes and reads it
+ */
+enum kvblk_check {
+	KVBLK_CHECK_HEADER,
+	KVBLK_CHECK_FULL,
+	KVBLK_CHECK_PRODUCER,
+};
+
+/**
  * struct kvblk_tunables - what sysfs changes; plain loads and stores
  * @low_permille: reclaim starts when fewer segments are free (free + ready), of all
  * @high_permille: reclaim stops at so many
  * @reinsert_permille: bytes written again, of bytes put
  * @admit_permille: first-touch chains admitted; see policy.h
- * @integrity: payloads get checksums, and are served only when these are right
+ * @integrity: &enum kvblk_check
  * @queue_bytes: bytes that one batch keeps in flight
  * @put_window_bytes: of puts on a member at once, while gets come; 0: any
  * @suspect_ms: silence after which a member is suspect
@@ -627,11 +672,11 @@ static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
 	       (((u64)segment * member->segment_units + unit) << KVBLK_UNIT_SHIFT);
 }
 
-/* Payloads in @seg are believed only by their checksums. */
+/* A payload in @seg is checked, or not served. */
 static inline bool kvblk_must_check(const struct kvblk_pool *pool,
 				    const struct kvblk_segment *seg)
 {
-	return READ_ONCE(pool->tun.integrity) ||
+	return READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL ||
 	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
 }
 
@@ -720,12 +765,14 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *done);
  * @member: their device
  * @pending: bios, plus one while they are being submitted
  * @status: the first error
+ * @p2p: there are pages of PCI devices in it
  * @done: called when all are over, in any context
  */
 struct kvblk_io {
 	struct kvblk_member *member;
 	atomic_t pending;
 	blk_status_t status;
+	bool p2p;
 	void (*done)(struct kvblk_io *io);
 };
 
@@ -870,6 +917,7 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
  * @bytes: payload bytes in them; the rest is padding
  * @pages: pinned, to be unpinned
  * @direct: the caller's memory; else kernel pages, one run for each vector
+ * @p2p: some of it is a PCI device's: the CPU keeps off it
  * @tail: a kernel page for the end that is no multiple of a logical block
  * @tail_bytes: payload bytes in @tail
  * @tail_user: the caller's page, and
@@ -888,6 +936,7 @@ struct kvblk_mem {
 	u32 tail_bytes;
 	bool direct;
 	bool dirty;
+	bool p2p;
 	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* room for short ones */
 	struct page *few_pages[KVBLK_FEW_PAGES];
 };
@@ -937,6 +986,37 @@ void kvblk_mem_free(struct kvblk_mem *mem);
 void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs);
 /* All chunks agree with @crcs. */
 bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs);
+
+/* ---- p2p.c: memory of PCI devices -------------------------------------- */
+
+#ifdef CONFIG_PCI_P2PDMA
+int kvblk_p2p_init(void);
+void kvblk_p2p_exit(void);
+/*
+ * May @member transfer to and from @mem? 0; -EREMOTEIO: no; -EAGAIN: it is not
+ * known, and @wait (which takes as long as I/O) was false.
+ */
+int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member,
+		    bool wait);
+/* A transfer failed: there will be no other that way. May sleep. */
+void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member);
+/* A line for each provider: its address, distance, route, and why it bounces. */
+ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf);
+#else
+static inline int kvblk_p2p_init(void) { return 0; }
+static inline void kvblk_p2p_exit(void) {}
+static inline int kvblk_p2p_route(const struct kvblk_mem *mem,
+				  struct kvblk_member *member, bool wait)
+{
+	return -EREMOTEIO;
+}
+static inline void kvblk_p2p_failed(const struct kvblk_mem *mem,
+				    struct kvblk_member *member) {}
+static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
+{
+	return 0;
+}
+#endif
 
 /* ---- req.c: operations ------------------------------------------------ */
 
@@ -1023,6 +1103,7 @@ struct kvblk_req {
 	bool stable;			/* and pool->stable_writes */
 	u8 integrity;			/* of the record that is put */
 	bool gated;			/* a put, in gate_bytes or at the gate */
+	bool bounce;			/* a put: not straight from a device's memory */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;

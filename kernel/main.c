@@ -24,9 +24,12 @@ static int __init kvblk_init(void)
 	err = kvblk_req_init();
 	if (err)
 		goto class;
-	err = kvblk_uring_init();
+	err = kvblk_p2p_init();
 	if (err)
 		goto req;
+	err = kvblk_uring_init();
+	if (err)
+		goto p2p;
 	err = kvblk_netlink_init();
 	if (err)
 		goto uring;
@@ -34,6 +37,8 @@ static int __init kvblk_init(void)
 
 uring:
 	kvblk_uring_exit();
+p2p:
+	kvblk_p2p_exit();
 req:
 	kvblk_req_exit();
 class:
@@ -48,6 +53,7 @@ static void __exit kvblk_exit(void)
 {
 	kvblk_netlink_exit();
 	kvblk_uring_exit();
+	kvblk_p2p_exit();
 	kvblk_req_exit();
 	class_unregister(&kvblk_class);
 	unregister_chrdev_region(kvblk_devt, POOL_MINORS);

@@ -357,6 +357,7 @@ static int get_submit(struct kvblk_req *req)
 	if (READ_ONCE(req->member->last_get) != now)
 		WRITE_ONCE(req->member->last_get, now);
 	req_fly(req, req->member);
+	req->io.p2p = req->mem.p2p;
 	if (!req->from) {
 		kvblk_io_submit(&req->io, REQ_OP_READ, pos, req->mem.bv,
 				req->mem.nr);
@@ -433,11 +434,17 @@ static int get_start(struct kvblk_req *req)
 				    align);
 	else
 		err = kvblk_mem_alloc(&req->mem, end - req->from);
-	if (err == -EFAULT && req->src.fault)
+	if (!err && req->mem.p2p) {
+		err = kvblk_must_check(pool, req->seg) ? -EREMOTEIO :
+		      kvblk_p2p_route(&req->mem, req->member, req->src.fault);
+		if (err)
+			kvblk_mem_free(&req->mem);
+	}
+	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault))
 		err = kvblk_mem_alloc(&req->mem, end - req->from);
 	if (!err)
 		return get_submit(req);
-	if (err == -EFAULT) {
+	if (err == -EFAULT || err == -EAGAIN) {
 		req->wants_fault = true;
 		header_free(req);
 		req_release(req);
@@ -505,13 +512,18 @@ static int get_check(struct kvblk_req *req)
 		return -ENOENT;
 	req->result.layout_tag = rec.layout_tag;
 	req->result.caller_tag = rec.caller_tag;
-	if (!kvblk_must_check(pool, req->seg))
-		return 0;
-	if (rec.integrity == KVBLK_INTEGRITY_NONE) {
+	if (!kvblk_must_check(pool, req->seg)) {
+		if (READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_HEADER ||
+		    rec.integrity == KVBLK_INTEGRITY_NONE || req->mem.p2p)
+			return 0;
+	} else if (rec.integrity == KVBLK_INTEGRITY_NONE) {
 		/* so that it can be put anew; puts and deletes have kills, too */
 		if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX / 2)
 			get_drop(req);
 		return -ENOENT;
+	} else if (req->mem.p2p) {
+		/* the policy has changed meanwhile */
+		return -EAGAIN;
 	}
 	if (kvblk_mem_check(&req->mem, rec.crcs + (req->from >> KVBLK_CHUNK_SHIFT)))
 		return 0;
@@ -550,6 +562,9 @@ static bool get_finish(struct kvblk_req *req, bool user)
 
 	if (req->wants_fault) {
 		err = 0;
+	} else if (req->io.status && req->mem.p2p) {
+		kvblk_p2p_failed(&req->mem, req->member);
+		err = -EAGAIN;
 	} else if (req->io.status) {
 		kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
 		kvblk_event(pool, req->member, KVBLK_EV_READ_ERROR, req->slot.seg);
@@ -637,19 +652,33 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 	};
 }
 
+/* What the record of the caller's memory at hand gets. */
+static u8 put_integrity(const struct kvblk_req *req, u32 policy)
+{
+	return policy == KVBLK_CHECK_HEADER ||
+	       (policy == KVBLK_CHECK_PRODUCER && req->mem.p2p) ?
+	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+}
+
+/* The CPU does not read a device's memory only to compute checksums. */
+static bool put_bounces(const struct kvblk_req *req, u32 policy)
+{
+	return req->mem.p2p && (policy == KVBLK_CHECK_FULL || req->bounce);
+}
+
 /* The caller's bytes and their checksums. */
 static int put_memory(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
-	u8 integrity = READ_ONCE(pool->tun.integrity) ? KVBLK_INTEGRITY_CRC32C :
-							KVBLK_INTEGRITY_NONE;
+	u32 policy = READ_ONCE(pool->tun.integrity);
 	struct kvblk_align align;
 	int err;
 
 	/* it waited for room: is it still as the members want it? */
 	if (req->header && req->align == READ_ONCE(pool->align) &&
 	    req->stable == READ_ONCE(pool->stable_writes) &&
-	    req->integrity == integrity)
+	    req->integrity == put_integrity(req, policy) &&
+	    !put_bounces(req, policy))
 		return 0;
 	header_free(req);
 	kvblk_mem_free(&req->mem);
@@ -660,19 +689,24 @@ static int put_memory(struct kvblk_req *req)
 	    kvblk_src_fits(&req->src, req->bytes, align)) {
 		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false,
 				    req->src.fault, align);
-	} else {
+		if (err)
+			return err;
+		if (put_bounces(req, policy))
+			kvblk_mem_free(&req->mem);
+	}
+	if (!req->mem.direct) {
 		err = kvblk_mem_alloc(&req->mem, req->bytes);
 		if (!err)
 			err = kvblk_mem_copy_in(&req->mem, &req->src);
+		if (err)
+			return err;
 	}
-	if (err)
-		return err;
 	req->header_units = kvblk_header_units(req->bytes);
 	req->header = header_alloc(req);
 	if (!req->header)
 		return -ENOMEM;
-	req->integrity = integrity;
-	if (integrity == KVBLK_INTEGRITY_CRC32C)
+	req->integrity = put_integrity(req, policy);
+	if (req->integrity == KVBLK_INTEGRITY_CRC32C)
 		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
 	else
 		memset(req->header + KVBLK_HDR_CRCS, 0,
@@ -785,6 +819,18 @@ again:
 		return err;
 	if (err)
 		goto nospace;
+	if (req->mem.p2p) {
+		err = kvblk_p2p_route(&req->mem, req->room.member, req->src.fault);
+		if (err) {
+			/* nothing was written there: a hole */
+			kvblk_room_release(&req->room, NULL);
+			req->wants_fault = err == -EAGAIN;
+			if (req->wants_fault)
+				return err;
+			req->bounce = true;
+			goto again;
+		}
+	}
 
 	slot = (struct kvblk_slot) {
 		.seg = req->room.member->seg_base + req->room.segment,
@@ -819,6 +865,7 @@ again:
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
 	req_fly(req, req->room.member);
+	req->io.p2p = req->mem.p2p;
 	gate_enter(req);
 	return 0;
 
@@ -827,7 +874,24 @@ nospace:
 	return kvblk_req_over(req, -ENOSPC);
 }
 
-static bool put_finish(struct kvblk_req *req)
+/* A device's memory could not be reached: the same again through kernel memory. */
+static bool put_again(struct kvblk_req *req)
+{
+	kvblk_p2p_failed(&req->mem, req->room.member);
+	kvblk_mem_free(&req->mem);
+	req->src.fault = false;
+	if (kvblk_mem_alloc(&req->mem, req->bytes) ||
+	    kvblk_mem_copy_in(&req->mem, &req->src))
+		return false;
+	bvec_set_virt(&req->mem.bv[0], req->header,
+		      req->header_units << KVBLK_UNIT_SHIFT);
+	req->gated = false;
+	req_fly(req, req->room.member);
+	put_submit(req);
+	return true;
+}
+
+static bool put_finish(struct kvblk_req *req, bool user)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_member *member = req->room.member;
@@ -835,6 +899,8 @@ static bool put_finish(struct kvblk_req *req)
 	struct kvblk_rec rec;
 	int err = 0;
 
+	if (req->io.status && req->mem.p2p && user && put_again(req))
+		return false;
 	live.state = KVBLK_SLOT_LIVE;
 	if (req->io.status) {
 		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
@@ -1027,7 +1093,7 @@ int kvblk_req_wait(struct kvblk_req *req)
 bool kvblk_req_finish(struct kvblk_req *req, bool user)
 {
 	if (req->op.opcode == KVBLK_OP_PUT)
-		return put_finish(req);
+		return put_finish(req, user);
 	if (req->op.opcode == KVBLK_OP_GET)
 		return get_finish(req, user);
 	return delete_finish(req);

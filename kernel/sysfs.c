@@ -98,6 +98,13 @@ struct tunable {
 	bool wide;
 	u64 min;
 	u64 max;
+	const char * const *names;	/* of the values from 0 on, or NULL */
+};
+
+static const char * const check_names[] = {
+	[KVBLK_CHECK_HEADER] = "header",
+	[KVBLK_CHECK_FULL] = "full",
+	[KVBLK_CHECK_PRODUCER] = "producer",
 };
 
 /* Stores to any pool's tunables; innermost. */
@@ -126,8 +133,11 @@ static ssize_t tunable_show(struct device *dev, struct device_attribute *attr,
 {
 	struct tunable *t = container_of(attr, struct tunable, attr);
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+	u64 value = tunable_load(&pool->tun, t);
 
-	return sysfs_emit(buf, "%llu\n", tunable_load(&pool->tun, t));
+	if (t->names)
+		return sysfs_emit(buf, "%s\n", t->names[value]);
+	return sysfs_emit(buf, "%llu\n", value);
 }
 
 static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
@@ -136,12 +146,16 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	struct tunable *t = container_of(attr, struct tunable, attr);
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 	struct kvblk_tunables tun;
+	int err, name = -1;
 	u64 value;
-	int err;
 
-	err = kstrtou64(buf, 0, &value);
+	if (t->names)
+		name = __sysfs_match_string(t->names, t->max + 1, buf);
+	err = name < 0 ? kstrtou64(buf, 0, &value) : 0;
 	if (err)
 		return err;
+	if (name >= 0)
+		value = name;
 	if (value < t->min || value > t->max)
 		return -ERANGE;
 
@@ -168,12 +182,23 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	.max = (_max),							\
 }
 
+#define TUNABLE_NAMES(_name, _type, _names) {				\
+	.attr = {							\
+		.attr = { .name = __stringify(_name), .mode = 0644 },	\
+		.show = tunable_show,					\
+		.store = tunable_store,					\
+	},								\
+	.offset = offsetof(struct kvblk_tunables, _name),		\
+	.max = ARRAY_SIZE(_names) - 1,					\
+	.names = (_names),						\
+}
+
 static struct tunable tunables[] = {
 	TUNABLE(low_permille, u32, 1, 998),
 	TUNABLE(high_permille, u32, 2, 999),
 	TUNABLE(reinsert_permille, u32, 0, KVBLK_POLICY_REINSERT_MAX),
 	TUNABLE(admit_permille, u32, 0, KVBLK_POLICY_ADMIT_MAX),
-	TUNABLE(integrity, u32, 0, 1),
+	TUNABLE_NAMES(integrity, u32, check_names),
 	TUNABLE(queue_bytes, u64, 1 << 20, 1ull << 36),
 	TUNABLE(put_window_bytes, u64, 0, 1ull << 36),
 	TUNABLE(suspect_ms, u32, 100, 3600000),
@@ -376,6 +401,11 @@ MEMBER_SHOW(record_align, "%u", member->record_align);
 MEMBER_SHOW(incarnation, "%#018llx", member->incarnation);
 MEMBER_SHOW(restored, "%llu", READ_ONCE(member->restored));
 
+static struct member_attr member_attr_p2p = {
+	.attr = { .name = "p2p", .mode = 0444 },
+	.show = kvblk_p2p_show,
+};
+
 static struct attribute *member_attrs[] = {
 	&member_attr_state.attr,
 	&member_attr_suspect.attr,
@@ -390,6 +420,7 @@ static struct attribute *member_attrs[] = {
 	&member_attr_record_align.attr,
 	&member_attr_incarnation.attr,
 	&member_attr_restored.attr,
+	&member_attr_p2p.attr,
 	NULL
 };
 ATTRIBUTE_GROUPS(member);
