@@ -222,14 +222,47 @@ static inline ssize_t kv_leaked(const void *buf, size_t len)
 	return -1;
 }
 
-/* Anonymous memory, page-aligned; lives until the program ends. */
+/*
+ * With KV_MEMORY in the environment, buffers are not only the host's: FILE,FILE...
+ * are mapped stripe by stripe, in turn; "host" stands for anonymous memory.
+ */
+#define KV_STRIPE	(256ul << 10)
+
+static inline void kv_stripes(uint8_t *p, size_t len, const char *kinds)
+{
+	size_t stripe = strchr(kinds, ',') ? KV_STRIPE : len;
+	const char *kind = kinds;
+
+	for (size_t at = 0; at < len; at += stripe) {
+		size_t name = strcspn(kind, ","), n = len - at < stripe ? len - at : stripe;
+		char path[256];
+		int fd;
+
+		snprintf(path, sizeof(path), "%.*s", (int)name, kind);
+		kind = kind[name] ? kind + name + 1 : kinds;
+		if (!strcmp(path, "host"))
+			continue;
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		if (fd < 0 || mmap(p + at, n, PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+			kv_die("%s: no %zu bytes", path, n);
+		close(fd);
+	}
+}
+
+/* Page-aligned memory, anonymous unless KV_MEMORY says otherwise; lives until the program ends. */
 static inline void *kv_alloc(size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	const char *kinds = getenv("KV_MEMORY");
+	void *p;
 
+	len = (len + PAGE - 1) / PAGE * PAGE;
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS |
+		 (kinds ? 0 : MAP_POPULATE), -1, 0);
 	if (p == MAP_FAILED)
 		kv_die("no memory for a buffer of %zu bytes", len);
+	if (kinds)
+		kv_stripes(p, len, kinds);
 	return p;
 }
 
