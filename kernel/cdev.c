@@ -450,7 +450,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 		arg->nr_present++;
 		if (!lu->hole) {
 			arg->nr_leading++;
-			kvblk_index_touch(&pool->index, lu->ids[base + i], tick);
+			kvblk_index_touch(&pool->index, slot, tick);
 		}
 	}
 	if (arg->sizes &&

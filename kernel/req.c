@@ -566,7 +566,7 @@ static bool get_finish(struct kvblk_req *req, bool user)
 	}
 
 	if (!err) {
-		kvblk_index_touch(&pool->index, req->id,
+		kvblk_index_touch(&pool->index, &req->slot,
 				  kvblk_policy_tick(&pool->policy));
 		kvblk_count(pool, KVBLK_C_GETS, 1);
 		kvblk_count(pool, KVBLK_C_GET_BYTES, req->want);
@@ -680,7 +680,7 @@ static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 	req->result.value_len = slot->len;
 	if (slot->len != req->bytes)
 		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
-	kvblk_index_touch(&req->pool->index, req->id,
+	kvblk_index_touch(&req->pool->index, slot,
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	return kvblk_req_over(req, -EEXIST);

@@ -30,6 +30,7 @@
 #define PAIRS_MAX	100000
 #define ENTRIES_MAX	(1ULL << 30)
 #define LINE		64
+#define UNUSED		15	/* byte of a line */
 #define TOGETHER	8
 
 /* What a lookup of the module is measured with: see LOOKUP_STEP in cdev.c. */
@@ -185,13 +186,11 @@ static u64 index_insert(struct bench *b)
 /* The two lines of @id, as index.c finds them. */
 static void lines_of(const struct bench *b, struct kvblk_id id, u8 *line[2])
 {
-	u64 nr = b->idx.nr_buckets;
-	u64 one = mul_u64_u64_shr(id.hi, nr, 64);
-	u64 sum = mul_u64_u64_shr(id.lo & ~0xffULL, nr, 64);
+	u64 one = mul_u64_u64_shr(id.hi, b->idx.nr_buckets, 64);
+	u64 two = one ^ ((id.lo >> 8 | 1) & (b->idx.stripe_buckets - 1));
 
 	line[0] = (u8 *)b->idx.buckets + one * LINE;
-	line[1] = (u8 *)b->idx.buckets +
-		  (sum >= one ? sum - one : sum + nr - one) * LINE;
+	line[1] = (u8 *)b->idx.buckets + two * LINE;
 }
 
 /* Reads a word of each line. */
@@ -225,8 +224,8 @@ static u64 bare_write(struct bench *b)
 			prefetchw(line[1]);
 		}
 		lines_of(b, b->ids[i], line);
-		line[0][LINE - 1]++;
-		line[1][LINE - 1]++;
+		line[0][UNUSED]++;
+		line[1][UNUSED]++;
 	}
 	return 0;
 }
