@@ -146,11 +146,25 @@ u64 kvblk_index_used(const struct kvblk_index *idx);
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
 
 /*
+ * Brings in what else an insert of @id looks at. Its own lines are in the cache
+ * by now: a batch of inserts calls it half as far ahead as kvblk_index_prefetch().
+ */
+void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id);
+
+/*
  * Copies the entry of @id to @slot, whatever its state. False: none, or dead;
  * @slot may have been written all the same.
  */
 bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
 		      struct kvblk_slot *slot);
+
+/*
+ * The same for @nr ids, at most 64, whose lines are in the cache: a bit in the
+ * result for each one that is found, from the lowest on.
+ */
+u64 kvblk_index_find_many(const struct kvblk_index *idx,
+			  const struct kvblk_id *ids, unsigned int nr,
+			  struct kvblk_slot *slots);
 
 /*
  * Inserts @slot (any state but FREE, every field in its range) for @id.

@@ -54,12 +54,18 @@ static bool slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	return ok;
 }
 
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
+			const struct kvblk_slot *slot)
+{
+	return slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
+	       !slot_expired(pool, slot) && slot_served(pool, slot);
+}
+
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot)
 {
 	return kvblk_index_find(&pool->index, id, slot) &&
-	       slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
-	       !slot_expired(pool, slot) && slot_served(pool, slot);
+	       kvblk_slot_present(pool, tenant, slot);
 }
 
 /*

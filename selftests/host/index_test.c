@@ -323,6 +323,28 @@ static void model_check(struct model *m, u64 key)
 		assert_no_entry(&m->idx, id_of(key));
 }
 
+/* Many at a time are found as each alone. */
+static void model_find_many(struct model *m)
+{
+	struct kvblk_slot slots[64], alone;
+	unsigned int nr = below(&m->seed, 65);
+	struct kvblk_id ids[64];
+	u64 found;
+
+	for (unsigned int i = 0; i < nr; i++) {
+		ids[i] = id_of(below(&m->seed, m->nr_keys));
+		kvblk_index_prefetch(&m->idx, ids[i]);
+	}
+	found = kvblk_index_find_many(&m->idx, ids, nr, slots);
+	for (unsigned int i = 0; i < nr; i++) {
+		assert_int_equal(found >> i & 1,
+				 kvblk_index_find(&m->idx, ids[i], &alone));
+		if (found >> i & 1)
+			assert_slot(&slots[i], &alone);
+	}
+	assert_true(nr == 64 || !(found >> nr));
+}
+
 static void model_step(struct model *m)
 {
 	u64 key = below(&m->seed, m->nr_keys);
@@ -347,8 +369,12 @@ static void model_step(struct model *m)
 		m->keys[key].slot.heat = 1 + below(&m->seed, 255);
 		kvblk_index_touch(&m->idx, &found, m->keys[key].slot.heat);
 		break;
+	case 12:
+		model_find_many(m);
+		break;
 	default:
 		kvblk_index_prefetch(&m->idx, id_of(key));
+		kvblk_index_prefetch_room(&m->idx, id_of(key));
 		break;
 	}
 	model_check(m, key);
@@ -830,6 +856,7 @@ static void *crowd_reader(void *arg)
 	struct crowd *c = arg;
 	u64 seed = atomic_inc_return(&c->next_thread);
 	struct kvblk_slot slot;
+	struct kvblk_id id;
 	u64 key;
 
 	while (atomic_read(&c->running)) {
@@ -841,7 +868,8 @@ static void *crowd_reader(void *arg)
 		    !crowd_slot_whole(key, &slot) || !slot.leased)
 			atomic_inc(&c->faults);
 		key = below(&seed, c->churn);
-		if (!kvblk_index_find(&c->idx, id_of(key), &slot))
+		id = id_of(key);
+		if (!kvblk_index_find_many(&c->idx, &id, 1, &slot))
 			continue;
 		if (!crowd_slot_whole(key, &slot))
 			atomic_inc(&c->faults);
