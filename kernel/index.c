@@ -305,7 +305,7 @@ static u64 place_other(const struct kvblk_index *idx, struct place at)
 {
 	__le16 tag = READ_ONCE(idx->buckets[at.bucket].tag[at.nr]);
 
-	BUILD_BUG_ON(STRIPE_BUCKETS > BIT(TAG_LOW_BITS));
+	BUILD_BUG_ON(STRIPE_BUCKETS >> TAG_LOW_BITS);
 	return other_bucket(idx, le16_to_cpu(tag), at.bucket);
 }
 
@@ -480,7 +480,10 @@ static bool path_short(const struct kvblk_index *idx, const struct home *home,
 	return true;
 }
 
-/* The same with two moves, or to a dead slot. */
+/*
+ * The same with two moves, or to a dead slot. @home has no dead one of its own,
+ * so no path leads back there.
+ */
 static bool path_long(const struct kvblk_index *idx, const struct home *home,
 		      const u64 other[HOME_SLOTS], struct path *path)
 {
@@ -490,7 +493,6 @@ static bool path_long(const struct kvblk_index *idx, const struct home *home,
 	for (i = 0; i < HOME_SLOTS; i++) {
 		path->at[0] = home_place(home, i);
 		path->nr = 2;
-		/* A slot of a candidate can't move to the other one's dead. */
 		if (bucket_dead(idx, other[i], &path->at[1]))
 			return true;
 		for (at = (struct place) { .bucket = other[i] }; at.nr < BUCKET_SLOTS; at.nr++)

@@ -204,8 +204,9 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *old, bool leased);
 
 /*
- * Notes a touch of @slot, as kvblk_index_find() or an insert told it, at @tick (1 to 255). Lockless, racy, harmless: if it has gone elsewhere
- * since then, who is there now counts as touched.
+ * Notes a touch of @slot, as kvblk_index_find() told it, at @tick (1 to 255).
+ * Lockless, racy, harmless: if the entry has gone elsewhere since then, whatever
+ * is in its place now counts as touched.
  */
 void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
 		       u8 tick);

@@ -328,7 +328,7 @@ static void model_find_many(struct model *m)
 {
 	struct kvblk_slot slots[64], alone;
 	unsigned int nr = below(&m->seed, 65);
-	struct kvblk_id ids[64];
+	struct kvblk_id ids[64] = {};
 	u64 found;
 
 	for (unsigned int i = 0; i < nr; i++) {
