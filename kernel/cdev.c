@@ -406,6 +406,9 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	u32 sizes[LOOKUP_STEP] = {};
 	u64 tags[LOOKUP_STEP] = {};
 	u16 lens[LOOKUP_STEP];
+	u64 entries;
+
+	BUILD_BUG_ON(LOOKUP_STEP > 64);
 
 	if (arg->key_lens) {
 		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul,
@@ -434,11 +437,13 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 		for (j = i; j < end; j++)
 			kvblk_index_prefetch(&pool->index, lu->ids[base + j]);
 	}
+	entries = kvblk_index_find_many(&pool->index, &lu->ids[base], n,
+					&lu->slots[base]);
 	for (i = 0; i < n; i++) {
 		struct kvblk_slot *slot = &lu->slots[base + i];
 
-		if (!kvblk_block_present(pool, lu->ids[base + i],
-					 lu->file->tenant, slot)) {
+		if (!(entries & BIT_ULL(i)) ||
+		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
 			lu->hole = true;
 			if (arg->flags & KVBLK_LOOKUP_PREFIX)
 				break;
@@ -450,7 +455,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 		arg->nr_present++;
 		if (!lu->hole) {
 			arg->nr_leading++;
-			kvblk_index_touch(&pool->index, lu->ids[base + i], tick);
+			kvblk_index_touch(&pool->index, slot, tick);
 		}
 	}
 	if (arg->sizes &&

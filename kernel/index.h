@@ -7,7 +7,7 @@
  * after kvblk_index_init() but room for caller tags, when the first of them
  * comes. Readers take no lock: RCU is not needed either, since nothing is freed
  * while the pool lives; a seqcount for each stripe of buckets tells them to
- * read again. Writers lock the stripes they touch, in ascending order.
+ * read again. Writers lock the one stripe where the id is at home.
  *
  * Context: process context only; none of it sleeps but what says so. A reader
  * that interrupts a writer on its own CPU would wait for it for ever.
@@ -61,6 +61,7 @@ enum kvblk_slot_state {
  * @heat: tick of the last touch, 0 for never (a copy; see kvblk_index_touch())
  * @expiry: seconds since the pool's birth at which it is gone, 0 for never
  * @caller_tag: the caller's tag; only 0 before kvblk_index_keep_tags()
+ * @place: where it was found, for kvblk_index_touch(); nobody else's concern
  */
 struct kvblk_slot {
 	u32 seg;
@@ -74,6 +75,7 @@ struct kvblk_slot {
 	u8 heat;
 	u32 expiry;
 	u64 caller_tag;
+	u64 place;
 };
 
 /* One line of memory. Slots are packed by hand: bitfields would not be atomic. */
@@ -89,14 +91,15 @@ struct kvblk_stripe;
  * @tags: a u64 for each slot, under the stripe; NULL while all of them are 0.
  *	Set once, by kvblk_index_keep_tags(), read with READ_ONCE()
  * @tags_lock: protects the making of @tags
- * @nr_buckets: at least 2
+ * @nr_buckets: whole stripes of them
  * @stripes: locks and seqcounts
- * @nr_stripes: a power of two
+ * @nr_stripes: of them
+ * @stripe_shift: binary logarithm of @stripe_buckets
+ * @stripe_buckets: in a stripe, at least 2
  * @seg_gen: low 16 bits of each segment's current generation, by segment
  *	number; owned by the pool, read with READ_ONCE(). A LIVE or MOVING slot
  *	whose generation differs is dead: not found, and free for inserts
  * @nr_segs: entries of @seg_gen; a slot with a larger number is dead
- * @nr_used: slots not FREE (dead ones count until they are swept)
  * @nr_evicted: live entries that inserts threw out
  */
 struct kvblk_index {
@@ -107,9 +110,10 @@ struct kvblk_index {
 	u64 nr_buckets;
 	struct kvblk_stripe *stripes;
 	u32 nr_stripes;
+	u32 stripe_shift;
+	u32 stripe_buckets;
 	const u16 *seg_gen;
 	u32 nr_segs;
-	atomic64_t nr_used;
 	atomic64_t nr_evicted;
 };
 
@@ -135,8 +139,17 @@ u64 kvblk_index_bytes(const struct kvblk_index *idx);
 /* Room: at least what init was asked for. */
 u64 kvblk_index_slots(const struct kvblk_index *idx);
 
+/* Slots not FREE (dead ones count until they are swept). */
+u64 kvblk_index_used(const struct kvblk_index *idx);
+
 /* Brings the lines of @id into the cache; a batch calls it ahead. */
 void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
+
+/*
+ * Brings in what else an insert of @id looks at. Its own lines are in the cache
+ * by now: a batch of inserts calls it half as far ahead as kvblk_index_prefetch().
+ */
+void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id);
 
 /*
  * Copies the entry of @id to @slot, whatever its state. False: none, or dead;
@@ -144,6 +157,14 @@ void kvblk_index_prefetch(const struct kvblk_index *idx, struct kvblk_id id);
  */
 bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
 		      struct kvblk_slot *slot);
+
+/*
+ * The same for @nr ids, at most 64, whose lines are in the cache: a bit in the
+ * result for each one that is found, from the lowest on.
+ */
+u64 kvblk_index_find_many(const struct kvblk_index *idx,
+			  const struct kvblk_id *ids, unsigned int nr,
+			  struct kvblk_slot *slots);
 
 /*
  * Inserts @slot (any state but FREE, every field in its range) for @id.
@@ -182,8 +203,13 @@ bool kvblk_index_claim(struct kvblk_index *idx, struct kvblk_id id,
 bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *old, bool leased);
 
-/* Notes a touch at @tick (1 to 255). Lockless, racy, harmless. */
-void kvblk_index_touch(struct kvblk_index *idx, struct kvblk_id id, u8 tick);
+/*
+ * Notes a touch of @slot, as kvblk_index_find() told it, at @tick (1 to 255).
+ * Lockless, racy, harmless: if the entry has gone elsewhere since then, whatever
+ * is in its place now counts as touched.
+ */
+void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
+		       u8 tick);
 
 /*
  * Frees dead and expired slots of @nr buckets from @start on; returns the

@@ -232,13 +232,13 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
 }
 
-void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
+static noinline void sigpipe_out(const struct kvblk_sigpipe *shield)
 {
 	struct sighand_struct *sighand =
 		rcu_dereference_protected(current->sighand, true);
+	struct blk_plug *plug = current->plug;
 	kernel_siginfo_t info;
 	enum pid_type type;
-	struct blk_plug *plug = current->plug;
 	sigset_t others;
 
 	if (shield->masked && plug) {
@@ -255,4 +255,10 @@ void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 	}
 	if (shield->masked)
 		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
+}
+
+void kvblk_sigpipe_restore(const struct kvblk_sigpipe *shield)
+{
+	if (shield->masked || sigismember(&current->pending.signal, SIGPIPE))
+		sigpipe_out(shield);
 }

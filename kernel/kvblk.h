@@ -755,7 +755,7 @@ struct kvblk_sigpipe {
 };
 
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
-void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
+void kvblk_sigpipe_restore(const struct kvblk_sigpipe *shield);
 
 /* Bios submitted and not completed, of all CPUs; @done (or NULL): those completed. */
 u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *done);
@@ -1159,6 +1159,9 @@ bool kvblk_req_finish(struct kvblk_req *req, bool user);
 void kvblk_req_free(struct kvblk_req *req);
 /* Gives memory back as soon as it is over; a batch may be long. */
 void kvblk_req_trim(struct kvblk_req *req);
+/* An entry that the index told: a get of this tenant would find it. Any context. */
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
+			const struct kvblk_slot *slot);
 /* The block is in the index, and a get would find it. Any context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);

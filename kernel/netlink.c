@@ -602,7 +602,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_SLOTS,
 			  kvblk_index_slots(&pool->index), pad) ||
 	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_USED,
-			  atomic64_read(&pool->index.nr_used), pad) ||
+			  kvblk_index_used(&pool->index), pad) ||
 	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_EVICTED,
 			  atomic64_read(&pool->index.nr_evicted), pad) ||
 	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_BYTES,

@@ -54,19 +54,25 @@ static bool slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	return ok;
 }
 
-/* There is such a block; whether its member answers is another question. */
-static bool block_listed(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
-			 struct kvblk_slot *slot)
+/* It is a block of his; whether its member answers is another question. */
+static bool slot_listed(struct kvblk_pool *pool, u16 tenant,
+			const struct kvblk_slot *slot)
 {
-	return kvblk_index_find(&pool->index, id, slot) &&
-	       slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
+	return slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
 	       !slot_expired(pool, slot);
+}
+
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
+			const struct kvblk_slot *slot)
+{
+	return slot_listed(pool, tenant, slot) && slot_served(pool, slot);
 }
 
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot)
 {
-	return block_listed(pool, id, tenant, slot) && slot_served(pool, slot);
+	return kvblk_index_find(&pool->index, id, slot) &&
+	       kvblk_slot_present(pool, tenant, slot);
 }
 
 /*
@@ -389,7 +395,8 @@ static int get_start(struct kvblk_req *req)
 	/* a block that moves is found at its new place the next time */
 	for (tries = 0; !req->seg; tries++) {
 		if (tries == 4 ||
-		    !block_listed(pool, req->id, req->tenant, &req->slot))
+		    !kvblk_index_find(&pool->index, req->id, &req->slot) ||
+		    !slot_listed(pool, req->tenant, &req->slot))
 			return get_miss(req);
 		req->seg = kvblk_segment_get(pool, &req->slot, &req->member,
 					     &req->gen);
@@ -614,7 +621,7 @@ static bool get_finish(struct kvblk_req *req, bool user)
 	}
 
 	if (!err) {
-		kvblk_index_touch(&pool->index, req->id,
+		kvblk_index_touch(&pool->index, &req->slot,
 				  kvblk_policy_tick(&pool->policy));
 		kvblk_count(pool, KVBLK_C_GETS, 1);
 		kvblk_count(pool, KVBLK_C_GET_BYTES, req->want);
@@ -750,7 +757,7 @@ static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 	req->result.value_len = slot->len;
 	if (slot->len != req->bytes)
 		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
-	kvblk_index_touch(&req->pool->index, req->id,
+	kvblk_index_touch(&req->pool->index, slot,
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
 	return kvblk_req_over(req, -EEXIST);

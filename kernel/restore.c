@@ -22,6 +22,8 @@
 #define WALK_BYTES	1048576u
 /* Tenths of a second that a restore waits for what another member has to do. */
 #define RESTORE_TRIES	600
+/* Entries of a summary that the index's lines are prefetched ahead. */
+#define RESTORE_AHEAD	16u
 
 struct restore {
 	struct kvblk_member *member;
@@ -142,6 +144,26 @@ static bool restore_ended(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) != KVBLK_MEMBER_RESTORING ||
 	       percpu_ref_is_dying(&member->pool->users);
+}
+
+static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
+{
+	return (struct kvblk_id) {
+		.hi = le64_to_cpu(entry->id_hi),
+		.lo = le64_to_cpu(entry->id_lo),
+	};
+}
+
+/* Brings in what restore_record() of entries behind @i of a summary looks at. */
+static void restore_ahead(struct restore *rs, const struct kvblk_d_summary *sum,
+			  u32 i)
+{
+	const struct kvblk_index *idx = &rs->member->pool->index;
+
+	if (i + RESTORE_AHEAD < KVBLK_SUMMARY_ENTRIES)
+		kvblk_index_prefetch(idx, entry_id(&sum->entries[i + RESTORE_AHEAD]));
+	if (i + RESTORE_AHEAD / 2 < KVBLK_SUMMARY_ENTRIES)
+		kvblk_index_prefetch_room(idx, entry_id(&sum->entries[i + RESTORE_AHEAD / 2]));
 }
 
 /* Puts a record that was found into the index; 0 or -ENOMEM. */
@@ -297,10 +319,12 @@ static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 			continue;
 		if (seg->flags & KVBLK_SEGF_KILLS)
 			err = verify_page(rs, seg, buf);
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
+			restore_ahead(rs, buf, i);
 			if (kvblk_entry_decode(&buf->entries[i],
 					       member->segment_units, &rec, &unit))
 				err = restore_record(rs, seg, &rec, unit);
+		}
 		cond_resched();
 	}
 	seg->nr_records = nr;

@@ -66,7 +66,7 @@ POOL_VALUE(free, kvblk_pool_free_bytes(pool));
 POOL_VALUE(leased_bytes, READ_ONCE(pool->leased_bytes));
 POOL_VALUE(value_max, kvblk_pool_value_max(pool));
 POOL_VALUE(index_slots, kvblk_index_slots(&pool->index));
-POOL_VALUE(index_used, atomic64_read(&pool->index.nr_used));
+POOL_VALUE(index_used, kvblk_index_used(&pool->index));
 POOL_VALUE(index_bytes, kvblk_index_bytes(&pool->index));
 
 static struct attribute *pool_attrs[] = {

@@ -30,6 +30,7 @@
 #define PAIRS_MAX	100000
 #define ENTRIES_MAX	(1ULL << 30)
 #define LINE		64
+#define UNUSED		15	/* byte of a line */
 #define TOGETHER	8
 
 /* What a lookup of the module is measured with: see LOOKUP_STEP in cdev.c. */
@@ -151,20 +152,22 @@ static void ahead_prefetch(const struct bench *b, u64 i)
 		kvblk_index_prefetch(&b->idx, b->ids[at]);
 }
 
-/* Entries that were found. */
+/* Entries that were found; together as well, as LOOKUP does it. */
 static u64 index_lookup(struct bench *b)
 {
-	struct kvblk_slot slot;
+	struct kvblk_slot slots[TOGETHER];
 	u64 found = 0, i;
 
-	for (i = 0; i < b->nr_ids; i++) {
+	for (i = 0; i < b->nr_ids; i += TOGETHER) {
 		ahead_prefetch(b, i);
-		found += kvblk_index_find(&b->idx, b->ids[i], &slot);
+		found += hweight64(kvblk_index_find_many(&b->idx, b->ids + i,
+							 min(TOGETHER, b->nr_ids - i),
+							 slots));
 	}
 	return found;
 }
 
-/* Live entries that had to go. */
+/* Live entries that had to go. Prefetched in two steps, as a restart does it. */
 static u64 index_insert(struct bench *b)
 {
 	struct kvblk_slot slot, old;
@@ -173,6 +176,9 @@ static u64 index_insert(struct bench *b)
 
 	for (i = 0; i < b->nr_ids; i++) {
 		ahead_prefetch(b, i);
+		if (i + opt.batch / 2 < b->nr_ids)
+			kvblk_index_prefetch_room(&b->idx,
+						  b->ids[i + opt.batch / 2]);
 		slot = slot_of(b, b->new_keys[i]);
 		ret = kvblk_index_insert(&b->idx, b->ids[i], &slot, &old, true);
 		if (ret < 0)
@@ -185,13 +191,11 @@ static u64 index_insert(struct bench *b)
 /* The two lines of @id, as index.c finds them. */
 static void lines_of(const struct bench *b, struct kvblk_id id, u8 *line[2])
 {
-	u64 nr = b->idx.nr_buckets;
-	u64 one = mul_u64_u64_shr(id.hi, nr, 64);
-	u64 sum = mul_u64_u64_shr(id.lo & ~0xffULL, nr, 64);
+	u64 one = mul_u64_u64_shr(id.hi, b->idx.nr_buckets, 64);
+	u64 two = one ^ ((id.lo >> 8 | 1) & (b->idx.stripe_buckets - 1));
 
 	line[0] = (u8 *)b->idx.buckets + one * LINE;
-	line[1] = (u8 *)b->idx.buckets +
-		  (sum >= one ? sum - one : sum + nr - one) * LINE;
+	line[1] = (u8 *)b->idx.buckets + two * LINE;
 }
 
 /* Reads a word of each line. */
@@ -225,8 +229,8 @@ static u64 bare_write(struct bench *b)
 			prefetchw(line[1]);
 		}
 		lines_of(b, b->ids[i], line);
-		line[0][LINE - 1]++;
-		line[1][LINE - 1]++;
+		line[0][UNUSED]++;
+		line[1][UNUSED]++;
 	}
 	return 0;
 }
@@ -478,8 +482,8 @@ static u64 keys_lookup(struct bench *b, const siphash_key_t *secret,
 		       const u8 *keys)
 {
 	u64 found = 0, first, nr, i, j, end;
+	struct kvblk_slot slots[KEY_STEP];
 	struct kvblk_id ids[KEY_STEP];
-	struct kvblk_slot slot;
 
 	for (first = 0; first < KEYS; first += nr) {
 		nr = min(KEY_STEP, KEYS - first);
@@ -492,9 +496,11 @@ static u64 keys_lookup(struct bench *b, const siphash_key_t *secret,
 			for (j = i; b && j < end; j++)
 				kvblk_index_prefetch(&b->idx, ids[j]);
 		}
-		for (j = 0; j < nr; j++)
-			found += b ? kvblk_index_find(&b->idx, ids[j], &slot) :
-				     ids[j].lo & 1;
+		if (b)
+			found += hweight64(kvblk_index_find_many(&b->idx, ids,
+								 nr, slots));
+		else
+			found += ids[nr - 1].lo & 1;
 	}
 	return found;
 }

@@ -310,7 +310,7 @@ static void model_sweep(struct model *m)
 	}
 	dropped = sweep_all(&m->idx, 1 + below(&m->seed, 100), now);
 	assert_in_range(dropped, expired, expired + dead);
-	assert_int_equal(atomic64_read(&m->idx.nr_used), live);
+	assert_int_equal(kvblk_index_used(&m->idx), live);
 }
 
 static void model_check(struct model *m, u64 key)
@@ -323,9 +323,32 @@ static void model_check(struct model *m, u64 key)
 		assert_no_entry(&m->idx, id_of(key));
 }
 
+/* Many at a time are found as each alone. */
+static void model_find_many(struct model *m)
+{
+	struct kvblk_slot slots[64], alone;
+	unsigned int nr = below(&m->seed, 65);
+	struct kvblk_id ids[64] = {};
+	u64 found;
+
+	for (unsigned int i = 0; i < nr; i++) {
+		ids[i] = id_of(below(&m->seed, m->nr_keys));
+		kvblk_index_prefetch(&m->idx, ids[i]);
+	}
+	found = kvblk_index_find_many(&m->idx, ids, nr, slots);
+	for (unsigned int i = 0; i < nr; i++) {
+		assert_int_equal(found >> i & 1,
+				 kvblk_index_find(&m->idx, ids[i], &alone));
+		if (found >> i & 1)
+			assert_slot(&slots[i], &alone);
+	}
+	assert_true(nr == 64 || !(found >> nr));
+}
+
 static void model_step(struct model *m)
 {
 	u64 key = below(&m->seed, m->nr_keys);
+	struct kvblk_slot found;
 
 	switch (below(&m->seed, 16)) {
 	case 0 ... 5:
@@ -341,34 +364,41 @@ static void model_step(struct model *m)
 		model_claim(m, key);
 		break;
 	case 10:
-		if (entry_dead(&m->keys[key]))
+		if (!kvblk_index_find(&m->idx, id_of(key), &found))
 			break;
 		m->keys[key].slot.heat = 1 + below(&m->seed, 255);
-		kvblk_index_touch(&m->idx, id_of(key), m->keys[key].slot.heat);
+		kvblk_index_touch(&m->idx, &found, m->keys[key].slot.heat);
+		break;
+	case 12:
+		model_find_many(m);
 		break;
 	default:
 		kvblk_index_prefetch(&m->idx, id_of(key));
+		kvblk_index_prefetch_room(&m->idx, id_of(key));
 		break;
 	}
 	model_check(m, key);
 }
 
 /*
- * @steps operations on an index of @slots, with keys for @crowd times that.
+ * @steps operations on an index of @slots or more, with keys for @crowd times that.
  * Caller tags begin in the middle.
  */
 static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 		      u64 seed)
 {
-	struct model m = { .nr_keys = slots * crowd, .seed = seed };
-	u64 pass = max(2000, slots * 2);
+	struct model m = { .seed = seed };
+	u64 pass;
 
-	m.keys = calloc(m.nr_keys, sizeof(*m.keys));
-	assert_non_null(m.keys);
 	for (int i = 0; i < SEGS; i++)
 		seg_gen[i] = next_random(&m.seed);
 	assert_int_equal(kvblk_index_init(&m.idx, slots, seg_gen, SEGS), 0);
-	assert_in_range(kvblk_index_slots(&m.idx), slots, slots + 6);
+	assert_true(kvblk_index_slots(&m.idx) >= slots);
+	slots = kvblk_index_slots(&m.idx);
+	pass = max(2000, slots * 2);
+	m.nr_keys = slots * crowd;
+	m.keys = calloc(m.nr_keys, sizeof(*m.keys));
+	assert_non_null(m.keys);
 
 	for (u64 i = 1; i <= steps; i++) {
 		model_step(&m);
@@ -390,7 +420,7 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 		assert_int_equal(kvblk_index_replace(&m.idx, id_of(key),
 						     &m.keys[key].slot, NULL),
 				 m.keys[key].there);
-	assert_int_equal(atomic64_read(&m.idx.nr_used), 0);
+	assert_int_equal(kvblk_index_used(&m.idx), 0);
 	kvblk_index_destroy(&m.idx);
 	free(m.keys);
 }
@@ -496,7 +526,7 @@ static void assert_victims(struct kvblk_slot *slots, const int *order, int nr)
 		assert_no_entry(&idx, id_both(order[i]));
 	}
 	assert_int_equal(atomic64_read(&idx.nr_evicted), nr);
-	assert_int_equal(atomic64_read(&idx.nr_used), 6);
+	assert_int_equal(kvblk_index_used(&idx), 6);
 	assert_int_equal(kvblk_index_insert(&idx, id_both(20), &new, &old, true),
 			 -ENOSPC);
 	kvblk_index_destroy(&idx);
@@ -561,17 +591,17 @@ static void dead_are_vacant(void **state)
 
 	/* An id takes its own dead slot, so that it never has two. */
 	assert_int_equal(kvblk_index_insert(&idx, id_both(4), &new, &old, true), 0);
-	assert_int_equal(atomic64_read(&idx.nr_used), 6);
+	assert_int_equal(kvblk_index_used(&idx), 6);
 	assert_false(kvblk_index_replace(&idx, id_both(4), &slots[4], NULL));
 	assert_entry(&idx, id_both(4), &new);
 	/* Its owner may clean up a dead one. */
 	assert_true(kvblk_index_replace(&idx, id_both(1), &slots[1], NULL));
-	assert_int_equal(atomic64_read(&idx.nr_used), 5);
+	assert_int_equal(kvblk_index_used(&idx), 5);
 	/* The next takes the free one and two dead ones. */
 	for (u64 key = 10; key < 13; key++)
 		assert_int_equal(kvblk_index_insert(&idx, id_both(key), &new,
 						    &old, true), 0);
-	assert_int_equal(atomic64_read(&idx.nr_used), 6);
+	assert_int_equal(kvblk_index_used(&idx), 6);
 	assert_int_equal(atomic64_read(&idx.nr_evicted), 0);
 
 	/* A segment that is not there any more: dead at once. */
@@ -582,7 +612,7 @@ static void dead_are_vacant(void **state)
 	assert_no_entry(&idx, id_both(10));
 	assert_int_equal(kvblk_index_sweep(&idx, 0, U64_MAX, 0, &dropped), 0);
 	assert_int_equal(dropped, 1);
-	assert_int_equal(atomic64_read(&idx.nr_used), 5);
+	assert_int_equal(kvblk_index_used(&idx), 5);
 	kvblk_index_destroy(&idx);
 }
 
@@ -687,19 +717,20 @@ static void fits_its_budget(void **state)
 /* ---- evictions under churn ------------------------------------------- */
 
 /*
- * Keeps an index of @slots at @percent load while entries leave at random and
+ * Keeps an index of @slots or more at @percent load while entries leave at random and
  * others come; returns evictions in a million inserts, at most @limit.
  */
 static void assert_evictions(u64 slots, u64 percent, u64 limit)
 {
-	u64 seed = percent, nr = slots * percent / 100, i, at, evicted;
-	u64 next = 0, victim;
+	u64 seed = percent, next = 0, nr, i, at, evicted, victim;
 	struct kvblk_slot slot, old;
 	struct kvblk_index idx;
 	u64 *keys, *place;
 
 	memset(seg_gen, 0, sizeof(seg_gen));
 	assert_int_equal(kvblk_index_init(&idx, slots, seg_gen, SEGS), 0);
+	slots = kvblk_index_slots(&idx);
+	nr = slots * percent / 100;
 	/* Keys that are in, in any order, and where each of them is there. */
 	keys = calloc(nr, sizeof(*keys));
 	place = calloc(1ULL << 22, sizeof(*place));
@@ -748,7 +779,7 @@ static void assert_evictions(u64 slots, u64 percent, u64 limit)
 	printf("  %llu slots at load 0.%llu: %llu of a million inserts evict\n",
 	       slots, percent, evicted);
 	assert_true(evicted <= limit);
-	assert_int_equal(atomic64_read(&idx.nr_used), i);
+	assert_int_equal(kvblk_index_used(&idx), i);
 	free(place);
 	free(keys);
 	kvblk_index_destroy(&idx);
@@ -825,6 +856,7 @@ static void *crowd_reader(void *arg)
 	struct crowd *c = arg;
 	u64 seed = atomic_inc_return(&c->next_thread);
 	struct kvblk_slot slot;
+	struct kvblk_id id;
 	u64 key;
 
 	while (atomic_read(&c->running)) {
@@ -836,10 +868,12 @@ static void *crowd_reader(void *arg)
 		    !crowd_slot_whole(key, &slot) || !slot.leased)
 			atomic_inc(&c->faults);
 		key = below(&seed, c->churn);
-		if (kvblk_index_find(&c->idx, id_of(key), &slot) &&
-		    !crowd_slot_whole(key, &slot))
+		id = id_of(key);
+		if (!kvblk_index_find_many(&c->idx, &id, 1, &slot))
+			continue;
+		if (!crowd_slot_whole(key, &slot))
 			atomic_inc(&c->faults);
-		kvblk_index_touch(&c->idx, id_of(key), 1 + below(&seed, 255));
+		kvblk_index_touch(&c->idx, &slot, 1 + below(&seed, 255));
 	}
 	return NULL;
 }
@@ -938,7 +972,7 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 
 	for (u64 key = 0; key < churn; key++)
 		live += kvblk_index_find(&c.idx, id_of(key), &old);
-	assert_int_equal(atomic64_read(&c.idx.nr_used), live);
+	assert_int_equal(kvblk_index_used(&c.idx), live);
 	kvblk_index_destroy(&c.idx);
 	free(c.owned);
 }

@@ -138,11 +138,9 @@ static struct kvblk_id id_of(const struct sim *s, uint32_t name)
 	return (struct kvblk_id){ .hi = spread(lo), .lo = lo };
 }
 
-static bool present(const struct sim *s, uint32_t name)
+static bool present(const struct sim *s, uint32_t name, struct kvblk_slot *slot)
 {
-	struct kvblk_slot slot;
-
-	return kvblk_index_find(&s->index, id_of(s, name), &slot);
+	return kvblk_index_find(&s->index, id_of(s, name), slot);
 }
 
 static void open_segment(struct sim *s, enum kvblk_policy_class class)
@@ -275,11 +273,11 @@ static int put(struct sim *s, uint32_t name)
 /* Touches the leading blocks of @names that are present; returns how many. */
 static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 {
-	uint32_t lead = 0;
+	struct kvblk_slot slot;
+	uint32_t lead;
 
-	while (lead < nr && present(s, names[lead]))
-		kvblk_index_touch(&s->index, id_of(s, names[lead++]),
-				  kvblk_policy_tick(&s->policy));
+	for (lead = 0; lead < nr && present(s, names[lead], &slot); lead++)
+		kvblk_index_touch(&s->index, &slot, kvblk_policy_tick(&s->policy));
 	return lead;
 }
 
@@ -287,12 +285,13 @@ static int request(struct sim *s, const uint32_t *names, uint32_t nr)
 {
 	struct kvblk_policy_chain chain = { .ids = s->ids, .chain = true };
 	uint32_t lead = lookup(s, names, nr), admitted, i;
+	struct kvblk_slot slot;
 	int ret = 0;
 
 	s->r->hits += lead;
 	for (i = lead; i < nr; i++) {
 		s->parent[names[i]] = i ? names[i - 1] : NOWHERE;
-		if (present(s, names[i]))
+		if (present(s, names[i], &slot))
 			continue;
 		s->missing[chain.nr] = names[i];
 		s->ids[chain.nr++] = id_of(s, names[i]);

@@ -23,6 +23,11 @@ static inline unsigned long __ffs(unsigned long x)
 	return __builtin_ctzl(x);
 }
 
+static inline unsigned long __ffs64(u64 x)
+{
+	return __builtin_ctzll(x);
+}
+
 static inline unsigned int hweight64(u64 x)
 {
 	return __builtin_popcountll(x);
