@@ -200,7 +200,7 @@ static void req_work(struct work_struct *work)
  * kvblk_member_watch() looks after them.
  */
 
-#define GATE_TIME	(HZ / 10)	/* gets come: there was one lately */
+#define GATE_TIME	HZ		/* gets come: there was one lately */
 #define GATE_PATIENCE	HZ		/* for a put that was let through */
 
 u64 kvblk_put_window(const struct kvblk_member *member)
