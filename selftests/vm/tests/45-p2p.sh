@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=240 kernels=7.2,debug pci=switch,two-gpus,two-switches,unreachable
+# Puts and gets straight from and to memory of PCI devices, where that can be; through the CPU everywhere else, and the same bytes.
+# What went which way is the kernel's word, not ours: see p2p_witness.
+. "${0%/*}/pool.bash"
+
+data=(sizes aligned_is_direct pieces mixed_pieces overlapping_and_reversed_pieces partial too_small dedupe mixed_batch)
+engines=(ioctl uring)
+
+# routes PROVIDER MEMBER: what sysfs tells: "ROUTE WHY"
+routes() {
+	awk -v bdf="$1" '$1 == bdf { print $3, $4 }' "$sysfs/members/$2/p2p"
+}
+
+route_is() {
+	local got
+	got=$(routes "$1" "$2")
+	[ "$got" = "$3" ] || fail "route of $1 to $2: $got, should be $3: $(cat "$sysfs/members/$2/p2p")"
+}
+
+# trips MEMORY WAY PAGES TEST...: kv_data's, by all engines; WAY may be empty; PAGES: some or none that went peer to peer
+trips() {
+	local memory=$1 way=$2 pages=$3 engine
+	shift 3
+	for engine in "${engines[@]}"; do
+		check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=$memory" ${way:+"KV_WAY=$way"} kv_data $node "$@"
+		case $pages in
+		some) [ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer" ;;
+		none) [ "$p2p_pages" = 0 ] || fail "$p2p_pages pages went peer to peer, should be none" ;;
+		esac
+		echo "$memory, $engine: $p2p_pages pages peer to peer, $host_pages of the host"
+	done
+}
+
+kv_load
+p2p_load
+disks=("$(vm_disk 0)" "$(vm_disk 1)")
+members=("${disks[0]##*/}" "${disks[1]##*/}")
+gpu=$(p2p_bdf "${gpus[0]}")
+cmb=$(vm_disk_bdf 0)
+pool_format "${disks[@]}"
+
+echo "-- routes, before anybody went there"
+expect "default policy" "$(cat $sysfs/integrity)" full
+route_is "$gpu" "${members[0]}" "unknown -"
+route_is "$cmb" "${members[0]}" "unknown -"
+case $KVBLK_PCI in
+unreachable) route_is "$gpu" "${members[1]}" "bounce unreachable" way=some any= ;;
+*) route_is "$gpu" "${members[1]}" "unknown -" ;;
+esac
+# to the second drive there may be none: then either way is right
+way=direct
+[ "$KVBLK_PCI" != unreachable ] || way=
+
+echo "-- checked by the kernel: through its memory"
+trips "${gpus[0]}" bounced none "${data[@]/aligned_is_direct/}"
+route_is "$gpu" "${members[0]}" "unknown -"
+
+echo "-- straight"
+put $sysfs/integrity header
+trips "${gpus[0]}" "$way" some "${data[@]}"
+route_is "$gpu" "${members[0]}" "direct -"
+[ "$KVBLK_PCI" = unreachable ] || route_is "$gpu" "${members[1]}" "direct -"
+
+echo "-- with others in one list"
+trips "${gpus[0]},host" "$way" some pieces mixed_pieces sizes
+case $KVBLK_PCI in
+two-gpus) trips "${gpus[0]},host,${gpus[1]}" "$way" some pieces mixed_pieces sizes ;;
+switch) trips "host,$(p2p_memory "$cmb")" "$way" some pieces mixed_pieces ;;
+esac
+
+echo "-- checked where the CPU is in the way anyhow"
+put $sysfs/integrity producer
+trips "${gpus[0]}" "$way" some "${data[@]}"
+blocks put 1 40 300000
+check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get 1 40 300000
+blocks get 1 40 300000
+expect "blocks in the host's memory" "$hits" 40
+no_failures
+[ "$KVBLK_PCI" = switch ] || exit 0
+
+echo "-- a process dies with transfers under way"
+for i in 1 2 3; do
+	env KV_ENGINE=uring "KV_MEMORY=${gpus[0]}" kv_data $node sizes mixed_batch >/dev/null &
+	sleep 0.$((i * 3))
+	kill -9 $! 2>/dev/null || true
+	wait $! 2>/dev/null || true
+	wait_for 10 p2p_all_free "$gpu"
+done
+
+echo "-- the device goes meanwhile, and comes back as another one"
+env "KV_MEMORY=${gpus[0]}" kv_data $node sizes mixed_batch sizes mixed_batch >/dev/null 2>&1 &
+sleep 0.5
+put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
+wait $! 2>/dev/null || true
+[ -z "$(routes "$gpu" "${members[0]}")" ] || fail "the route outlived its device: $(routes "$gpu" "${members[0]}")"
+put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
+route_is "$gpu" "${members[0]}" "unknown -"
+trips "${gpus[0]}" direct some sizes
+route_is "$gpu" "${members[0]}" "direct -"
+
+if [ -d "/sys/kernel/debug/${members[0]}/fault_inject" ]; then
+	echo "-- a transfer fails: again through the kernel's memory, and never that way again"
+	for op in get put; do
+		blocks put 5000 1 2000000
+		fault=/sys/kernel/debug/${members[0]}/fault_inject
+		other=/sys/kernel/debug/${members[1]}/fault_inject
+		for f in "$fault" "$other"; do
+			put "$f/dont_retry" 1
+			put "$f/probability" 100
+			put "$f/times" 1
+		done
+		first=5000
+		[ $op = get ] || first=6000
+		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node $op $first 1 2000000
+		for f in "$fault" "$other"; do
+			put "$f/probability" 0
+		done
+		blocks get $first 1 2000000
+		expect "$op that had to be done again" "$hits" 1
+		grep -q " bounce error" $sysfs/members/*/p2p || fail "no route is given up"
+		put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
+		put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
+	done
+fi
+
+echo "-- behind nvme-tcp"
+check pool_destroy
+nvmet_tcp_up p2p "${disks[1]}"
+pool_format "${namespaces[0]}"
+put $sysfs/integrity header
+route_is "$gpu" "${namespaces[0]##*/}" "bounce queue"
+trips "${gpus[0]}" bounced none sizes pieces partial
+no_failures
