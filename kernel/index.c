@@ -278,7 +278,7 @@ static void slot_write(struct kvblk_index *idx, struct place at,
 		WARN_ON_ONCE(caller_tag);
 }
 
-/* Moves a slot; its old place is as good as free. Inside both seqcounts. */
+/* Moves a slot; its old place is as good as free. Inside the seqcount. */
 static void slot_move(struct kvblk_index *idx, struct place from,
 		      struct place to)
 {
@@ -377,8 +377,9 @@ static __always_inline bool home_find(const struct kvblk_index *idx,
 		at->bucket = home->bucket[bit & 1];
 		at->nr = bit / TAG_LOW_BITS;
 		*p = slot_load(idx, *at);
+		/* of what matched, one may be a bit off */
 		if (FIELD_GET(SLOT_TAG_HIGH, p->a) == home->tag >> TAG_LOW_BITS &&
-		    slot_state(*p) != KVBLK_SLOT_FREE)
+		    p->tag == (u16)home->tag && slot_state(*p) != KVBLK_SLOT_FREE)
 			return true;
 	}
 	return false;
@@ -473,6 +474,10 @@ static bool path_short(const struct kvblk_index *idx, const struct home *home,
 		return false;
 	i = __ffs(room);
 	path->at[0] = home_place(home, i);
+	path->nr = 1;
+	/* a dead one stays where sweepers have seen it */
+	if (slot_dead(idx, slot_load(idx, path->at[0])))
+		return true;
 	path->at[1] = (struct place) {
 		other[i], __ffs(bucket_free(idx, other[i])),
 	};
@@ -700,11 +705,35 @@ static __always_inline bool find_any(const struct kvblk_index *idx,
 	return found;
 }
 
+/*
+ * @slot's segment has moved on, but its block may have been moved out of there
+ * before, and after @slot was read: only who finds it there again is dead.
+ */
+static noinline bool find_again(const struct kvblk_index *idx,
+				struct kvblk_id id, struct kvblk_slot *slot)
+{
+	struct kvblk_slot last;
+
+	do {
+		last = *slot;
+		/* pairs with segment_reclaim(): entries first, then generation */
+		smp_rmb();
+		if (!find_any(idx, id, slot))
+			return false;
+		if (!entry_dead(idx, slot->state, slot->seg, slot->gen))
+			return true;
+	} while (slot->seg != last.seg || slot->off != last.off ||
+		 slot->gen != last.gen);
+	return false;
+}
+
 bool kvblk_index_find(const struct kvblk_index *idx, struct kvblk_id id,
 		      struct kvblk_slot *slot)
 {
-	return find_any(idx, id, slot) &&
-	       !entry_dead(idx, slot->state, slot->seg, slot->gen);
+	if (!find_any(idx, id, slot))
+		return false;
+	return !entry_dead(idx, slot->state, slot->seg, slot->gen) ||
+	       find_again(idx, id, slot);
 }
 
 u64 kvblk_index_find_many(const struct kvblk_index *idx,
@@ -723,7 +752,8 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx,
 	/* By now their generations are there. */
 	for (look = found; look; look &= look - 1) {
 		i = __ffs64(look);
-		if (entry_dead(idx, slots[i].state, slots[i].seg, slots[i].gen))
+		if (entry_dead(idx, slots[i].state, slots[i].seg, slots[i].gen) &&
+		    !find_again(idx, ids[i], &slots[i]))
 			found &= ~BIT_ULL(i);
 	}
 	return found;
@@ -778,14 +808,14 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 	unsigned int nr = 0;
 
 	guard(spinlock)(&stripe->lock);
-	write_seqcount_begin(&stripe->seq);
 	for (; at.nr < BUCKET_SLOTS; at.nr++) {
 		if (!slot_over(idx, at, slot_load(idx, at), now))
 			continue;
+		write_seqcount_begin(&stripe->seq);
 		slot_store(idx, at, (struct packed) { .a = 0 });
+		write_seqcount_end(&stripe->seq);
 		nr++;
 	}
-	write_seqcount_end(&stripe->seq);
 	WRITE_ONCE(stripe->nr_used, stripe->nr_used - nr);
 	return nr;
 }

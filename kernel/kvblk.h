@@ -1162,7 +1162,7 @@ void kvblk_req_trim(struct kvblk_req *req);
 /* An entry that the index told: a get of this tenant would find it. Any context. */
 bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
 			const struct kvblk_slot *slot);
-/* The block is in the index, and a get would find it. Any context. */
+/* The block is in the index, and a get would find it. Process context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);
 /* Who waits in the kernel is to give up: killed, or a worker of a ring that goes. */

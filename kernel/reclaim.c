@@ -829,7 +829,8 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	spin_lock(&member->lock);
 	WRITE_ONCE(seg->retired, true);
 	WRITE_ONCE(seg->gen, seg->gen + 1);
-	WRITE_ONCE(pool->seg_gen[member->seg_base + segment], (u16)seg->gen);
+	/* after the entries that moved: pairs with find_again() of the index */
+	smp_store_release(&pool->seg_gen[member->seg_base + segment], (u16)seg->gen);
 	/* pairs with kvblk_segment_get(): who comes later sees the generation */
 	smp_mb();
 	seg->retiring_gen = 0;

@@ -803,6 +803,7 @@ static void evictions_at_95(void **state)
 /* ---- many threads ---------------------------------------------------- */
 
 #define THREADS		4
+#define MOVED		64
 
 /**
  * struct crowd - threads on one index
@@ -988,6 +989,91 @@ static void crowd_large(void **state)
 	crowd_run(3000, 1200, 6000, 100000);
 }
 
+/* Blocks that reclaim moves: their old segment's generation goes on after them. */
+struct move {
+	struct kvblk_index idx;
+	struct kvblk_id ids[MOVED];
+	bool over;
+	u64 missed;
+};
+
+static void *move_reader(void *arg)
+{
+	struct move *m = arg;
+	struct kvblk_slot slots[MOVED];
+	u64 missed = 0;
+
+	while (!READ_ONCE(m->over)) {
+		missed += MOVED - __builtin_popcountll(kvblk_index_find_many(&m->idx,
+									     m->ids, MOVED,
+									     slots));
+		for (int i = 0; i < MOVED; i++)
+			missed += !kvblk_index_find(&m->idx, m->ids[i], slots);
+	}
+	__atomic_fetch_add(&m->missed, missed, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+static void moved_is_never_missed(void **state)
+{
+	struct move m = { .over = false };
+	struct kvblk_slot old, new;
+	pthread_t readers[2];
+
+	memset(seg_gen, 0, sizeof(seg_gen));
+	assert_int_equal(kvblk_index_init(&m.idx, 1000, seg_gen, SEGS), 0);
+	for (int i = 0; i < MOVED; i++) {
+		m.ids[i] = id_of(i);
+		new = (struct kvblk_slot) {
+			.len = 1, .off = i, .state = KVBLK_SLOT_LIVE,
+		};
+		assert_int_equal(kvblk_index_insert(&m.idx, m.ids[i], &new, &old,
+						    false), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&readers[i], NULL, move_reader, &m), 0);
+	for (u32 round = 0; round < 30000; round++) {
+		u32 from = round % SEGS, to = (round + 1) % SEGS;
+
+		for (int i = 0; i < MOVED; i++) {
+			assert_true(kvblk_index_find(&m.idx, m.ids[i], &old));
+			new = old;
+			new.seg = to;
+			new.gen = seg_gen[to];
+			assert_true(kvblk_index_replace(&m.idx, m.ids[i], &old, &new));
+		}
+		__atomic_store_n(&seg_gen[from], seg_gen[from] + 1, __ATOMIC_RELEASE);
+	}
+	WRITE_ONCE(m.over, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(readers[i], NULL);
+	assert_int_equal(m.missed, 0);
+	kvblk_index_destroy(&m.idx);
+}
+
+/* Tags that differ in their last bit share both buckets; the second one fills the other bucket. */
+static void neighbours_are_others(void **state)
+{
+	const struct kvblk_id present[] = {
+		{ 1, 0xaa00000000123400 }, { 1, 0xcc00000000777700 },
+		{ 1, 0xbb00000000123500 },
+	};
+	const struct kvblk_id absent = { 1, 0xbb00000000123400 };
+	struct kvblk_slot slot = { .len = 1, .state = KVBLK_SLOT_LIVE }, old;
+	struct kvblk_index idx;
+
+	memset(seg_gen, 0, sizeof(seg_gen));
+	assert_int_equal(kvblk_index_init(&idx, 6, seg_gen, SEGS), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(kvblk_index_insert(&idx, present[i], &slot, &old,
+						    false), 0);
+	assert_false(kvblk_index_find(&idx, absent, &old));
+	assert_false(kvblk_index_replace(&idx, absent, &slot, NULL));
+	for (int i = 0; i < 3; i++)
+		assert_true(kvblk_index_find(&idx, present[i], &old));
+	kvblk_index_destroy(&idx);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -1006,6 +1092,8 @@ int main(void)
 		cmocka_unit_test(evictions_at_67),
 		cmocka_unit_test(evictions_at_85),
 		cmocka_unit_test(evictions_at_95),
+		cmocka_unit_test(neighbours_are_others),
+		cmocka_unit_test(moved_is_never_missed),
 		cmocka_unit_test(crowd_small),
 		cmocka_unit_test(crowd_large),
 	};

@@ -119,7 +119,8 @@ nvmet_namespaces() {
 }
 
 # nvmet_up TYPE ADDRESS NAME BACKING...: a target with one namespace for each backing block device, connected; the namespaces'
-# devices are in the array $namespaces. CONNECT_ARGS adds to nvme connect.
+# devices are in the array $namespaces. CONNECT_ARGS adds to nvme connect; TARGET_RUN is before the command that makes the
+# target's socket, for a net namespace of its own.
 nvmet_up() {
 	local type=$1 address=$2 name=$3 subsystem=$configfs/nvmet/subsystems/$3 port n=0 backing
 	shift 3
@@ -141,8 +142,9 @@ nvmet_up() {
 	put "$port/addr_adrfam" ipv4
 	put "$port/addr_traddr" "$address"
 	put "$port/addr_trsvcid" $((4419 + n))
-	check ln -s "$subsystem" "$port/subsystems/$name"
 	# shellcheck disable=SC2086 # several words
+	check ${TARGET_RUN-} ln -s "$subsystem" "$port/subsystems/$name"
+	# shellcheck disable=SC2086
 	check nvme connect -t "$type" -a "$address" -s $((4419 + n)) -n "$name" ${CONNECT_ARGS-} >"$tmp/connect"
 	wait_for 10 nvmet_ready "$name" $#
 	mapfile -t namespaces < <(nvmet_namespaces "$name")

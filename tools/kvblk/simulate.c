@@ -163,6 +163,7 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 {
 	struct kvblk_slot slot = { .len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE };
 	struct kvblk_id id = id_of(s, name);
+	struct kvblk_slot victim;
 	struct seg *seg;
 	int ret = 0;
 
@@ -176,7 +177,7 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 	if (old)
 		kvblk_index_replace(&s->index, id, old, &slot);
 	else
-		ret = kvblk_index_insert(&s->index, id, &slot, &slot, true);
+		ret = kvblk_index_insert(&s->index, id, &slot, &victim, true);
 	s->r->writes++;
 	if (seg->nr == s->seg_blocks)
 		s->open[class] = NOWHERE;
