@@ -256,7 +256,7 @@ enum kvblk_route_state {
  * struct kvblk_route - of a provider to a member
  * @serial: of the provider, 0: none yet
  * @state: &enum kvblk_route_state
- * @distance: pci_p2pdma_distance(), -1: no way
+ * @distance: pci_p2pdma_distance(), -1: no way, or not known
  * @why: it bounces, or NULL
  * @probing: somebody tries it out
  */

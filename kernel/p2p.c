@@ -132,9 +132,17 @@ static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
 
 /* ---- routes ---- */
 
+/*
+ * The PCI device that a member hangs on. NULL: it can't be told, since NVMe
+ * multipath has the disk hang on the subsystem; then the probe tells all.
+ */
 static struct device *member_device(struct kvblk_member *member)
 {
-	return disk_to_dev(member->bdev->bd_disk);
+	struct device *dev = disk_to_dev(member->bdev->bd_disk);
+
+	while (dev && !dev_is_pci(dev))
+		dev = dev->parent;
+	return dev;
 }
 
 /* Writes or reads one unit at @pos; 0 or a negative errno. */
@@ -211,14 +219,15 @@ static struct kvblk_route *route_of(const struct provider *p,
 static void route_look(struct provider *p, struct kvblk_member *member)
 {
 	struct kvblk_route *route = route_of(p, member);
+	struct device *dev = member_device(member);
 
 	if (route->state != KVBLK_ROUTE_UNKNOWN)
 		return;
-	route->distance = pci_p2pdma_distance(p->pdev, member_device(member), false);
+	route->distance = dev ? pci_p2pdma_distance(p->pdev, dev, false) : -1;
 	route->why = NULL;
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(member->bdev)))
 		route->why = "queue";
-	else if (route->distance < 0)
+	else if (dev && route->distance < 0)
 		route->why = "unreachable";
 	if (route->why)
 		WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
