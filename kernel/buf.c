@@ -13,6 +13,7 @@
  * this runs, so they are linear in the kernel too.
  */
 #include <linux/crc32c.h>
+#include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -357,7 +358,13 @@ static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 	if (!mem->tail_bytes)
 		return;
 	user = page_address(mem->tail_user) + mem->tail_off;
-	if (in)
+	if (is_pci_p2pdma_page(mem->tail_user) && in)
+		memcpy_fromio(page_address(mem->tail), (void __force __iomem *)user,
+			      mem->tail_bytes);
+	else if (is_pci_p2pdma_page(mem->tail_user))
+		memcpy_toio((void __force __iomem *)user, page_address(mem->tail),
+			    mem->tail_bytes);
+	else if (in)
 		memcpy(page_address(mem->tail), user, mem->tail_bytes);
 	else
 		memcpy(user, page_address(mem->tail), mem->tail_bytes);
@@ -589,8 +596,14 @@ void kvblk_mem_zero(struct kvblk_mem *mem)
 {
 	u32 i;
 
-	for (i = 1; i < mem->nr; i++)
-		memset(bvec_virt(&mem->bv[i]), 0, mem->bv[i].bv_len);
+	for (i = 1; i < mem->nr; i++) {
+		struct bio_vec *bv = &mem->bv[i];
+
+		if (is_pci_p2pdma_page(bv->bv_page))
+			memset_io((void __force __iomem *)bvec_virt(bv), 0, bv->bv_len);
+		else
+			memset(bvec_virt(bv), 0, bv->bv_len);
+	}
 	/* the tail's kernel page is zero now */
 	mem_tail_copy(mem, false);
 }

@@ -256,16 +256,12 @@ enum kvblk_route_state {
  * struct kvblk_route - of a provider to a member
  * @serial: of the provider, 0: none yet
  * @state: &enum kvblk_route_state
- * @distance: pci_p2pdma_distance(), -1: no way, or not known
  * @why: it bounces, or NULL
- * @probing: somebody tries it out
  */
 struct kvblk_route {
 	u32 serial;
 	u32 state;
-	int distance;
 	const char *why;
-	bool probing;
 };
 
 /*
@@ -292,7 +288,11 @@ struct kvblk_route {
  */
 struct kvblk_member {
 	struct kvblk_pool *pool;
-	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p.c's */
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p.c's, as are */
+	struct work_struct p2p_work;	/* tries one out, */
+	atomic_t p2p_busy;		/* while it does, */
+	phys_addr_t p2p_addr;		/* that to somebody's memory, */
+	unsigned long p2p_next;		/* but not before */
 	struct percpu_ref ref;
 	struct completion ref_done;
 	struct kobject *kobj;
@@ -993,25 +993,29 @@ bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs);
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
 /*
- * May @member transfer to and from @mem? 0; -EREMOTEIO: no; -EAGAIN: it is not
- * known, and @wait (which takes as long as I/O) was false.
+ * May @member transfer to and from @mem? 0; -EREMOTEIO: no, or nobody knows yet:
+ * then it is tried out.
  */
-int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member,
-		    bool wait);
-/* A transfer failed: there will be no other that way. May sleep. */
-void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member);
+int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member);
+/* A transfer failed: there is no other that way if that may be why. May sleep. */
+void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member,
+		      blk_status_t status);
+void kvblk_p2p_work(struct work_struct *work);
 /* A line for each provider: its address, distance, route, and why it bounces. */
 ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf);
 #else
 static inline int kvblk_p2p_init(void) { return 0; }
 static inline void kvblk_p2p_exit(void) {}
 static inline int kvblk_p2p_route(const struct kvblk_mem *mem,
-				  struct kvblk_member *member, bool wait)
+				  struct kvblk_member *member)
 {
 	return -EREMOTEIO;
 }
+
 static inline void kvblk_p2p_failed(const struct kvblk_mem *mem,
-				    struct kvblk_member *member) {}
+				    struct kvblk_member *member,
+				    blk_status_t status) {}
+static inline void kvblk_p2p_work(struct work_struct *work) {}
 static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 {
 	return 0;

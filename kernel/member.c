@@ -160,6 +160,8 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	spin_lock_init(&member->gate_lock);
 	INIT_LIST_HEAD(&member->gate);
 	INIT_WORK(&member->gate_work, kvblk_gate_work);
+	INIT_WORK(&member->p2p_work, kvblk_p2p_work);
+	member->p2p_next = jiffies;
 	INIT_WORK(&member->log_work, kvblk_log_work);
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);

@@ -5,14 +5,15 @@
  *
  * The rules:
  * - A page says that it is such memory, its physical address whose: a provider
- *   is known from its first transfer, or from who looked into sysfs, until its
- *   driver lets it go. Pinned pages keep that from happening under an I/O.
+ *   is known from its first transfer until its driver lets it go. Pinned pages
+ *   keep that from happening under an I/O.
  * - A route is a provider and a member. It is direct when the member's queue
  *   takes such pages, PCI can route between the two, and what was written and
- *   read back that way once was right. Whatever fails later makes it a bounce,
- *   until the provider goes, or the member.
+ *   read back that way once was right. That is tried out in the background;
+ *   until then, and after a failure that the way may have caused, it is a bounce.
  * - A bio has pages of one provider, or of none: see zone_device_pages_compatible()
  *   in block/blk.h.
+ * - Nobody waits for I/O under providers_lock.
  */
 #include <linux/blkdev.h>
 #include <linux/io.h>
@@ -111,7 +112,10 @@ static int pci_changed(struct notifier_block *nb, unsigned long action, void *da
 	struct pci_dev *pdev = to_pci_dev(data);
 	struct provider *p, *gone = NULL;
 
-	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE)
+	/* the latter two: in between it may have been found again */
+	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
+	    action != BUS_NOTIFY_UNBOUND_DRIVER &&
+	    action != BUS_NOTIFY_REMOVED_DEVICE)
 		return NOTIFY_DONE;
 	mutex_lock(&providers_lock);
 	list_for_each_entry(p, &providers, link)
@@ -132,10 +136,7 @@ static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
 
 /* ---- routes ---- */
 
-/*
- * The PCI device that a member hangs on. NULL: it can't be told, since NVMe
- * multipath has the disk hang on the subsystem; then the probe tells all.
- */
+/* The PCI device that a member hangs on, or NULL. */
 static struct device *member_device(struct kvblk_member *member)
 {
 	struct device *dev = disk_to_dev(member->bdev->bd_disk);
@@ -143,6 +144,18 @@ static struct device *member_device(struct kvblk_member *member)
 	while (dev && !dev_is_pci(dev))
 		dev = dev->parent;
 	return dev;
+}
+
+/*
+ * NVMe multipath has the disk hang on the subsystem, whose paths lead to one and
+ * the same drive: what a probe tells is true of all of it. It would not be of
+ * the legs of a RAID.
+ */
+static bool member_is_multipath(struct kvblk_member *member)
+{
+	struct device *parent = disk_to_dev(member->bdev->bd_disk)->parent;
+
+	return parent && parent->class && !strcmp(parent->class->name, "nvme-subsystem");
 }
 
 /* Writes or reads one unit at @pos; 0 or a negative errno. */
@@ -183,19 +196,19 @@ out:
 	return right;
 }
 
-/* DIRECT or BOUNCE; UNKNOWN: there is no room for it now. */
+/* DIRECT or BOUNCE; UNKNOWN: there is no memory or no room for it now. */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 					  struct kvblk_member *member)
 {
+	u32 units = member->record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
 	struct kvblk_room room;
 	void *there;
 
 	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
-	/* a driver that keeps its memory for itself: the first transfer tells */
 	if (!there)
-		return KVBLK_ROUTE_DIRECT;
-	if (!kvblk_room_reserve(member, KVBLK_CLASS_NEW, 1, &room)) {
+		return state;
+	if (!kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, &room)) {
 		state = probe_at(member, kvblk_seg_pos(member, room.segment, room.unit),
 				 there) ? KVBLK_ROUTE_DIRECT : KVBLK_ROUTE_BOUNCE;
 		kvblk_room_release(&room, NULL);
@@ -210,29 +223,30 @@ static struct kvblk_route *route_of(const struct provider *p,
 	struct kvblk_route *route = &member->routes[p->nr];
 
 	lockdep_assert_held(&providers_lock);
-	if (route->serial != p->serial)
-		*route = (struct kvblk_route) { .serial = p->serial };
+	if (route->serial != p->serial) {
+		WRITE_ONCE(route->state, KVBLK_ROUTE_UNKNOWN);
+		route->why = NULL;
+		/* pairs with route_state() */
+		smp_store_release(&route->serial, p->serial);
+	}
 	return route;
 }
 
-/* What can be told without a transfer. */
-static void route_look(struct provider *p, struct kvblk_member *member)
+/* What can be told without a transfer: why not, or NULL. */
+static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
+			      int *distance)
 {
-	struct kvblk_route *route = route_of(p, member);
-	struct device *dev = member_device(member);
+	struct device *dev;
 
-	if (route->state != KVBLK_ROUTE_UNKNOWN)
-		return;
-	route->distance = dev ? pci_p2pdma_distance(p->pdev, dev, false) : -1;
-	route->why = NULL;
+	*distance = -1;
 	if (!blk_queue_pci_p2pdma(bdev_get_queue(member->bdev)))
-		route->why = "queue";
-	else if (dev && route->distance < 0)
-		route->why = "unreachable";
-	if (route->why)
-		WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
+		return "queue";
+	dev = member_device(member);
+	if (!dev)
+		return member_is_multipath(member) ? NULL : "unreachable";
+	*distance = pci_p2pdma_distance(pdev, dev, false);
+	return *distance < 0 ? "unreachable" : NULL;
 }
-
 
 static enum kvblk_route_state route_state(phys_addr_t addr,
 					  struct kvblk_member *member)
@@ -245,51 +259,86 @@ static enum kvblk_route_state route_state(phys_addr_t addr,
 	if (!p)
 		return KVBLK_ROUTE_UNKNOWN;
 	route = &member->routes[p->nr];
-	return READ_ONCE(route->serial) == p->serial ? READ_ONCE(route->state) :
-						       KVBLK_ROUTE_UNKNOWN;
+	/* pairs with route_of() */
+	return smp_load_acquire(&route->serial) == p->serial ?
+	       READ_ONCE(route->state) : KVBLK_ROUTE_UNKNOWN;
 }
 
-/* Finds the provider of @addr and its route to @member. May take as long as I/O. */
-static void route_discover(phys_addr_t addr, struct kvblk_member *member)
+/* Finds the provider of @addr. */
+static struct provider *provider_discover(phys_addr_t addr)
 {
+	struct pci_dev *pdev = NULL;
+	struct provider *p = provider_find(addr);
+
+	if (p)
+		return p;
+	for_each_pci_dev(pdev) {
+		if (!pci_is_provider(pdev) || !pci_has_memory(pdev, addr))
+			continue;
+		p = provider_add(pdev);
+		pci_dev_put(pdev);
+		break;
+	}
+	return p;
+}
+
+void kvblk_p2p_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, p2p_work);
 	enum kvblk_route_state state;
 	struct pci_dev *pdev = NULL;
 	struct kvblk_route *route;
 	struct provider *p;
+	const char *why;
+	int distance;
 	u32 serial;
 
 	mutex_lock(&providers_lock);
-	p = provider_find(addr);
-	if (!p) {
-		for_each_pci_dev(pdev) {
-			if (!pci_is_provider(pdev) || !pci_has_memory(pdev, addr))
-				continue;
-			p = provider_add(pdev);
-			pci_dev_put(pdev);
-			break;
-		}
+	p = provider_discover(READ_ONCE(member->p2p_addr));
+	if (p) {
+		serial = p->serial;
+		pdev = pci_dev_get(p->pdev);
 	}
-	if (!p)
-		goto out;
-	route_look(p, member);
-	route = route_of(p, member);
-	if (route->state != KVBLK_ROUTE_UNKNOWN || route->probing)
-		goto out;
-	/* not under the lock: a silent member must not stop the others */
-	route->probing = true;
-	serial = p->serial;
-	pdev = pci_dev_get(p->pdev);
 	mutex_unlock(&providers_lock);
-	state = route_probe(pdev, member);
-	pci_dev_put(pdev);
+	if (!pdev)
+		goto out;
+
+	why = route_look(pdev, member, &distance);
+	state = why ? KVBLK_ROUTE_BOUNCE : route_probe(pdev, member);
+	if (!why && state == KVBLK_ROUTE_BOUNCE)
+		why = "probe";
+
 	mutex_lock(&providers_lock);
-	if (route->serial == serial) {
-		route->probing = false;
-		route->why = state == KVBLK_ROUTE_BOUNCE ? "probe" : NULL;
+	list_for_each_entry(p, &providers, link) {
+		if (p->serial != serial)
+			continue;
+		route = route_of(p, member);
+		if (route->state != KVBLK_ROUTE_UNKNOWN)
+			continue;
+		route->why = why;
 		WRITE_ONCE(route->state, state);
 	}
-out:
 	mutex_unlock(&providers_lock);
+	pci_dev_put(pdev);
+out:
+	/* not at once again, if it could not be told */
+	WRITE_ONCE(member->p2p_next, jiffies + HZ);
+	atomic_set(&member->p2p_busy, 0);
+	kvblk_member_put(member);
+}
+
+/* Has the way to @addr tried out, one at a time. */
+static void route_discover(phys_addr_t addr, struct kvblk_member *member)
+{
+	if (time_before(jiffies, READ_ONCE(member->p2p_next)) ||
+	    atomic_cmpxchg(&member->p2p_busy, 0, 1))
+		return;
+	if (!percpu_ref_tryget_live(&member->ref)) {
+		atomic_set(&member->p2p_busy, 0);
+		return;
+	}
+	WRITE_ONCE(member->p2p_addr, addr);
+	queue_work(member->pool->wq, &member->p2p_work);
 }
 
 /* Calls for the first page of each run of pages of the same owner. */
@@ -314,26 +363,11 @@ static int mem_each_provider(const struct kvblk_mem *mem, struct kvblk_member *m
 
 static int look_known(phys_addr_t addr, struct kvblk_member *member)
 {
-	switch (route_state(addr, member)) {
-	case KVBLK_ROUTE_DIRECT:
-		return 0;
-	case KVBLK_ROUTE_BOUNCE:
-		return -EREMOTEIO;
-	default:
-		return -EAGAIN;
-	}
-}
+	enum kvblk_route_state state = route_state(addr, member);
 
-static int look_discover(phys_addr_t addr, struct kvblk_member *member)
-{
-	int err = look_known(addr, member);
-
-	if (err != -EAGAIN)
-		return err;
-	route_discover(addr, member);
-	err = look_known(addr, member);
-	/* no room to probe, or too many providers: not now */
-	return err == -EAGAIN ? -EREMOTEIO : err;
+	if (state == KVBLK_ROUTE_UNKNOWN)
+		route_discover(addr, member);
+	return state == KVBLK_ROUTE_DIRECT ? 0 : -EREMOTEIO;
 }
 
 static int look_failed(phys_addr_t addr, struct kvblk_member *member)
@@ -351,34 +385,69 @@ static int look_failed(phys_addr_t addr, struct kvblk_member *member)
 	return 0;
 }
 
-int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member,
-		    bool wait)
+int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member)
 {
-	return mem_each_provider(mem, member, wait ? look_discover : look_known);
+	return mem_each_provider(mem, member, look_known);
 }
 
-void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member)
+void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member,
+		      blk_status_t status)
 {
-	mem_each_provider(mem, member, look_failed);
+	switch (status) {
+	case BLK_STS_TIMEOUT:
+	case BLK_STS_NOSPC:
+	case BLK_STS_TRANSPORT:
+	case BLK_STS_RESV_CONFLICT:
+	case BLK_STS_MEDIUM:
+	case BLK_STS_PROTECTION:
+	case BLK_STS_RESOURCE:
+	case BLK_STS_AGAIN:
+	case BLK_STS_OFFLINE:
+		/* that has nothing to do with whose memory it is */
+		return;
+	default:
+		mem_each_provider(mem, member, look_failed);
+	}
+}
+
+static ssize_t provider_show(struct pci_dev *pdev, struct kvblk_member *member,
+			     const struct provider *p, char *buf, int at)
+{
+	struct kvblk_route *route = p ? route_of(p, member) : NULL;
+	u32 state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
+	const char *why;
+	int distance;
+
+	why = route_look(pdev, member, &distance);
+	if (why)
+		state = KVBLK_ROUTE_BOUNCE;
+	else if (route)
+		why = route->why;
+	return sysfs_emit_at(buf, at, "%s %d %s %s\n", pci_name(pdev), distance,
+			     route_names[state], why ?: "-");
 }
 
 ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 {
 	struct pci_dev *pdev = NULL;
-	struct provider *p;
+	struct provider *p, *known;
+	void *memory;
 	int at = 0;
 
 	guard(mutex)(&providers_lock);
-	for_each_pci_dev(pdev)
-		if (pci_is_provider(pdev))
-			provider_add(pdev);
-	list_for_each_entry(p, &providers, link) {
-		struct kvblk_route *route = route_of(p, member);
-
-		route_look(p, member);
-		at += sysfs_emit_at(buf, at, "%s %d %s %s\n", pci_name(p->pdev),
-				    route->distance, route_names[route->state],
-				    route->why ?: "-");
+	for_each_pci_dev(pdev) {
+		if (!pci_is_provider(pdev))
+			continue;
+		known = NULL;
+		list_for_each_entry(p, &providers, link)
+			if (p->pdev == pdev)
+				known = p;
+		/* drivers have such a structure for other purposes, too */
+		memory = known ? NULL : pci_alloc_p2pmem(pdev, PAGE_SIZE);
+		if (memory)
+			pci_free_p2pmem(pdev, memory, PAGE_SIZE);
+		if (known || memory)
+			at += provider_show(pdev, member, known, buf, at);
 	}
 	return at;
 }

@@ -443,7 +443,7 @@ static int get_start(struct kvblk_req *req)
 		err = kvblk_mem_alloc(&req->mem, end - req->from);
 	if (!err && req->mem.p2p) {
 		err = kvblk_must_check(pool, req->seg) ? -EREMOTEIO :
-		      kvblk_p2p_route(&req->mem, req->member, req->src.fault);
+		      kvblk_p2p_route(&req->mem, req->member);
 		if (err)
 			kvblk_mem_free(&req->mem);
 	}
@@ -451,7 +451,7 @@ static int get_start(struct kvblk_req *req)
 		err = kvblk_mem_alloc(&req->mem, end - req->from);
 	if (!err)
 		return get_submit(req);
-	if (err == -EFAULT || err == -EAGAIN) {
+	if (err == -EFAULT) {
 		req->wants_fault = true;
 		header_free(req);
 		req_release(req);
@@ -570,7 +570,7 @@ static bool get_finish(struct kvblk_req *req, bool user)
 	if (req->wants_fault) {
 		err = 0;
 	} else if (req->io.status && req->mem.p2p) {
-		kvblk_p2p_failed(&req->mem, req->member);
+		kvblk_p2p_failed(&req->mem, req->member, req->io.status);
 		err = -EAGAIN;
 	} else if (req->io.status) {
 		kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
@@ -673,6 +673,31 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 	return req->mem.p2p && (policy == KVBLK_CHECK_FULL || req->bounce);
 }
 
+static void put_crcs(struct kvblk_req *req, u32 policy)
+{
+	req->integrity = put_integrity(req, policy);
+	if (req->integrity == KVBLK_INTEGRITY_CRC32C)
+		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
+	else
+		memset(req->header + KVBLK_HDR_CRCS, 0,
+		       kvblk_nr_chunks(req->bytes) * sizeof(__le32));
+}
+
+/* Some member that may get it reaches the caller's memory. */
+static bool put_reachable(const struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_member *member;
+	bool any = false;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		any |= READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		       !kvblk_p2p_route(&req->mem, member);
+	return any;
+}
+
 /* The caller's bytes and their checksums. */
 static int put_memory(struct kvblk_req *req)
 {
@@ -698,6 +723,8 @@ static int put_memory(struct kvblk_req *req)
 				    req->src.fault, align);
 		if (err)
 			return err;
+		if (req->mem.p2p && !put_reachable(req))
+			req->bounce = true;
 		if (put_bounces(req, policy))
 			kvblk_mem_free(&req->mem);
 	}
@@ -712,12 +739,7 @@ static int put_memory(struct kvblk_req *req)
 	req->header = header_alloc(req);
 	if (!req->header)
 		return -ENOMEM;
-	req->integrity = put_integrity(req, policy);
-	if (req->integrity == KVBLK_INTEGRITY_CRC32C)
-		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
-	else
-		memset(req->header + KVBLK_HDR_CRCS, 0,
-		       kvblk_nr_chunks(req->bytes) * sizeof(__le32));
+	put_crcs(req, policy);
 	return 0;
 }
 
@@ -826,17 +848,11 @@ again:
 		return err;
 	if (err)
 		goto nospace;
-	if (req->mem.p2p) {
-		err = kvblk_p2p_route(&req->mem, req->room.member, req->src.fault);
-		if (err) {
-			/* nothing was written there: a hole */
-			kvblk_room_release(&req->room, NULL);
-			req->wants_fault = err == -EAGAIN;
-			if (req->wants_fault)
-				return err;
-			req->bounce = true;
-			goto again;
-		}
+	if (req->mem.p2p && kvblk_p2p_route(&req->mem, req->room.member)) {
+		/* nothing was written there: a hole */
+		kvblk_room_release(&req->room, NULL);
+		req->bounce = true;
+		goto again;
 	}
 
 	slot = (struct kvblk_slot) {
@@ -884,17 +900,28 @@ nospace:
 /* A device's memory could not be reached: the same again through kernel memory. */
 static bool put_again(struct kvblk_req *req)
 {
-	kvblk_p2p_failed(&req->mem, req->room.member);
+	struct kvblk_member *member = req->room.member;
+	struct kvblk_sigpipe sigpipe;
+	struct kvblk_place place;
+	struct kvblk_rec rec;
+
+	kvblk_p2p_failed(&req->mem, member, req->io.status);
 	kvblk_mem_free(&req->mem);
 	req->src.fault = false;
 	if (kvblk_mem_alloc(&req->mem, req->bytes) ||
 	    kvblk_mem_copy_in(&req->mem, &req->src))
 		return false;
+	put_crcs(req, READ_ONCE(req->pool->tun.integrity));
+	put_rec(req, &rec);
+	place = kvblk_place(member, req->room.segment, req->room.gen, req->room.unit);
+	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
 	req->gated = false;
-	req_fly(req, req->room.member);
+	req_fly(req, member);
+	kvblk_sigpipe_block(&sigpipe);
 	put_submit(req);
+	kvblk_sigpipe_restore(&sigpipe);
 	return true;
 }
 

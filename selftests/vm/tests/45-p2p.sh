@@ -26,6 +26,28 @@ fresh_pool() {
 	put $sysfs/integrity "$1"
 }
 
+# warm MEMORY: puts go there until all routes are tried out
+warm() {
+	local kind bdf member i unknown
+	for kind in ${1//,/ }; do
+		case $kind in
+		host) continue ;;
+		/dev/*) bdf=$(p2p_bdf "$kind") ;;
+		*) bdf=$(basename "$(dirname "$(dirname "$kind")")") ;;
+		esac
+		for ((i = 0; i < 60; i++)); do
+			unknown=
+			for member in "$sysfs"/members/*; do
+				[[ "$(routes "$bdf" "${member##*/}")" != unknown* ]] || unknown=1
+			done
+			[ -n "$unknown" ] || continue 2
+			check env "KV_MEMORY=$kind" kv_blocks $node put $((900000 + i)) 1 300000 >/dev/null
+			sleep 0.2
+		done
+		fail "the routes of $bdf are still unknown: $(cat $sysfs/members/*/p2p)"
+	done
+}
+
 # trips POLICY MEMORY WAY PAGES TEST...: kv_data's, by all engines, each in a new pool; WAY: see kv_data; PAGES: some or none that
 # went peer to peer
 trips() {
@@ -33,6 +55,7 @@ trips() {
 	shift 4
 	for engine in "${engines[@]}"; do
 		fresh_pool "$policy"
+		[ "$pages" = none ] || warm "$memory"
 		check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=$memory" "KV_WAY=$way" kv_data $node "$@"
 		case $pages in
 		some) [ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer" ;;
@@ -114,6 +137,7 @@ trips producer "${gpus[0]}" direct some sizes
 route_is "$gpu" "${members[0]}" "direct -"
 
 if [ -d "/sys/kernel/debug/${members[0]}/fault_inject" ]; then
+	warm "${gpus[0]}"
 	echo "-- a transfer fails: again through the kernel's memory, and never that way again"
 	for op in get put; do
 		blocks put 5000 1 2000000
@@ -135,6 +159,7 @@ if [ -d "/sys/kernel/debug/${members[0]}/fault_inject" ]; then
 		grep -q " bounce error" $sysfs/members/*/p2p || fail "no route is given up"
 		put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
 		put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
+		warm "${gpus[0]}"
 	done
 fi
 
