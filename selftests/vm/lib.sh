@@ -254,6 +254,74 @@ vm_disk() {
 	fail "no drive disk$1: see disks= in the test's header"
 }
 
+# p2p_load: the test GPUs (header pci=) and the witness; the GPUs' nodes are in the array $gpus
+p2p_load() {
+	local dir=$modules/selftests/modules/kvblk_testgpu
+	[ -e "$dir/kvblk_testgpu.ko" ] || skip "no test GPU for $(uname -r): that kernel has no CONFIG_PCI_P2PDMA"
+	check insmod "$dir/kvblk_testgpu.ko"
+	defer 'p2p_unload kvblk_testgpu'
+	check insmod "$dir/kvblk_p2pwitness.ko"
+	defer 'p2p_unload kvblk_p2pwitness'
+	gpus=(/dev/kvblk_testgpu+([0-9]))
+	[ ${#gpus[@]} != 0 ] || fail "no test GPU: see pci= in the test's header"
+}
+
+p2p_unload() {
+	[ ! -d "/sys/module/$1" ] || rmmod "$1"
+}
+
+# p2p_bdf NODE: the PCI address of a test GPU
+p2p_bdf() {
+	basename "$(readlink -f "/sys/class/misc/${1##*/}/device")"
+}
+
+# vm_disk_bdf N: the PCI address of the VM's drive N
+vm_disk_bdf() {
+	local controller
+	for controller in /sys/class/nvme/nvme*; do
+		if [ "$(tr -d ' ' <"$controller/serial")" = "disk$1" ]; then
+			cat "$controller/address"
+			return
+		fi
+	done
+	fail "no drive disk$1: see disks= in the test's header"
+}
+
+# p2p_memory BDF: the file that gives the P2P memory of this PCI device to those who map it
+p2p_memory() {
+	echo "/sys/bus/pci/devices/$1/p2pmem/allocate"
+}
+
+# p2p_used BDF: bytes of its P2P memory that somebody has, mapped or pinned; of a CMB the drive itself takes some for its queues.
+# p2p_all_free BDF: nobody has any of a GPU's
+p2p_used() {
+	local dir=/sys/bus/pci/devices/$1/p2pmem
+	echo $(($(cat "$dir/size") - $(cat "$dir/available")))
+}
+
+p2p_all_free() {
+	[ "$(p2p_used "$1")" = 0 ]
+}
+
+p2p_counters=(bus_bytes bridge_bytes host_bytes refused missed)
+
+# p2p_witness COMMAND...: run it, return what it returns. How the kernel mapped what PCI NVMe drives moved meanwhile is then in,
+# counted in pages of 4 KiB: $p2p_pages (peer to peer), $p2p_bridge_pages (those of them through the host bridge), $host_pages
+# (memory of the host: what a bounced transfer uses); $p2p_refused counts the requests that the kernel would not map.
+p2p_witness() {
+	local rc=0 dir=/sys/module/kvblk_p2pwitness/parameters c
+	local -A seen
+	for c in "${p2p_counters[@]}"; do seen[$c]=$(cat "$dir/$c"); done
+	"$@" || rc=$?
+	for c in "${p2p_counters[@]}"; do seen[$c]=$(($(cat "$dir/$c") - seen[$c])); done
+	[ "${seen[missed]}" = 0 ] || fail "the witness missed ${seen[missed]} calls"
+	p2p_bridge_pages=$(((seen[bridge_bytes] + 4095) / 4096))
+	p2p_pages=$(((seen[bus_bytes] + 4095) / 4096 + p2p_bridge_pages))
+	host_pages=$(((seen[host_bytes] + 4095) / 4096))
+	p2p_refused=${seen[refused]}
+	return $rc
+}
+
 # vm_power_cut: from now on, within about a second, the VM is killed and the next phase booted (header phases=); goes on at once
 vm_power_cut() {
 	echo power-cut >&200

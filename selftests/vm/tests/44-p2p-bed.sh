@@ -1,0 +1,146 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# vm: timeout=120 kernels=7.2,debug pci=switch,two-gpus,two-switches,unreachable
+# The bed for P2PDMA itself, without kvblk: memory of a test GPU and of a drive's CMB as source and target of direct I/O, what the
+# witness says of it, and a GPU that goes away under those who use it.
+. "${0%/*}/../lib.sh"
+MiB=1048576
+
+# moved P2P BRIDGE HOST COMMAND...: it succeeds, and so many pages of 4 KiB were mapped, of each kind
+moved() {
+	local want="$1 peer to peer, $2 of these through the bridge, $3 of the host" got
+	shift 3
+	check p2p_witness "$@"
+	got="$p2p_pages peer to peer, $p2p_bridge_pages of these through the bridge, $host_pages of the host"
+	[ "$got" = "$want" ] || fail "pages: $got; should be $want: $*"
+}
+
+# refused ERRNO COMMAND...: I/O fails with it, and nothing was mapped, above all no memory of the host
+refused() {
+	local errno=$1 rc=0
+	shift
+	p2p_witness "$@" >"$tmp/refused" || rc=$?
+	cat "$tmp/refused"
+	[ $rc = 2 ] && grep -q ": $errno$" "$tmp/refused" || fail "should end with $errno: $*"
+	[ "$p2p_pages $host_pages" = "0 0" ] || fail "mapped although refused: $p2p_pages pages peer to peer, $host_pages of the host: $*"
+}
+
+# round_trip MEMORY DRIVE BRIDGE: both ways directly; what is on the drive is then compared through the host's memory
+round_trip() {
+	moved 512 $(($3 * 512)) 256 kv_p2p trip "$1" "$2" $MiB
+	moved 256 $(($3 * 256)) 0 kv_p2p read "$1" "$2" $MiB
+	moved 1 "$3" 0 kv_p2p write "$1" "$2" 4096
+}
+
+# holder MEMORY: a process that has 1 MiB of it mapped, its output in $tmp/holder; holder_ends CODE: it looks at the memory once
+# more and ends with this exit code
+holder() {
+	mkfifo "$tmp/wake"
+	kv_p2p hold "$1" $MiB <>"$tmp/wake" >"$tmp/holder" &
+	holder=$!
+	wait_for 5 grep -qs ready "$tmp/holder"
+}
+
+holder_ends() {
+	local rc=0
+	echo >"$tmp/wake"
+	wait $holder || rc=$?
+	rm "$tmp/wake"
+	[ $rc = "$1" ] || fail "the holder ended with $rc, not $1: $(cat "$tmp/holder")"
+}
+
+# gpu_driver bind|unbind BDF
+gpu_driver() {
+	put "/sys/bus/pci/drivers/kvblk_testgpu/$1" "$2"
+}
+
+p2p_load
+gpu=$(p2p_bdf "${gpus[0]}")
+cmb=$(vm_disk_bdf 0)
+cmb_used=$(p2p_used "$cmb")
+memory=("${gpus[@]}")
+for node in "${gpus[@]}"; do memory+=("$(p2p_memory "$(p2p_bdf "$node")")"); done
+memory+=("$(p2p_memory "$cmb")")
+[ "$(cat "/sys/class/misc/${gpus[0]##*/}/hbm_size")" = $((64 * MiB)) ] || fail "the GPU has not 64 MiB"
+[ "$(cat "/sys/bus/pci/devices/$gpu/p2pmem/size")" = $((64 * MiB)) ] || fail "it is not P2P memory"
+
+echo "-- the witness, on transfers that do not need it"
+moved 0 0 768 kv_p2p trip host "$(vm_disk 0)" $MiB
+moved 0 0 1 kv_p2p read host "$(vm_disk 1)" 4096
+
+echo "-- drives that can be reached, or not"
+case $KVBLK_PCI in
+two-gpus) [ ${#gpus[@]} = 2 ] || fail "not two GPUs: ${gpus[*]}" ;;&
+switch | two-gpus) bridge=0 ;;
+two-switches) bridge=1 ;;
+unreachable) bridge= ;;
+esac
+for m in "${memory[@]}"; do
+	round_trip "$m" "$(vm_disk 0)" 0
+	if [ -n "$bridge" ]; then
+		round_trip "$m" "$(vm_disk 1)" "$bridge"
+	else
+		refused EINVAL kv_p2p read "$m" "$(vm_disk 1)" 4096
+		[ "$p2p_refused" = 1 ] || fail "$p2p_refused requests were refused, not 1"
+		refused EINVAL kv_p2p write "$m" "$(vm_disk 1)" $MiB
+	fi
+done
+[ "$KVBLK_PCI" = switch ] || exit 0
+
+echo "-- not through nvme-tcp, device mapper, null_blk"
+nvmet_tcp_up p2p "$(vm_disk 1)"
+dm_create over "$(vm_disk 1)" "0 %s linear $(vm_disk 1) 0"
+nullb_create p2p 64
+for device in "${namespaces[0]}" /dev/mapper/over /dev/p2p; do
+	for m in "${gpus[0]}" "$(p2p_memory "$cmb")"; do
+		refused EREMOTEIO kv_p2p read "$m" "$device" $MiB
+		refused EREMOTEIO kv_p2p write "$m" "$device" 4096
+	done
+	moved 0 0 0 kv_p2p read host /dev/p2p $MiB
+done
+
+echo "-- memory comes back, and ends"
+wait_for 5 p2p_all_free "$gpu"
+[ "$(p2p_used "$cmb")" = "$cmb_used" ] || fail "memory of the CMB was not given back"
+kv_p2p hold "${gpus[0]}" $((65 * MiB)) </dev/null >"$tmp/full" && fail "more than the GPU has"
+grep -q ENOMEM "$tmp/full" || fail "not ENOMEM: $(cat "$tmp/full")"
+holder "${gpus[0]}"
+[ "$(p2p_used "$gpu")" = $MiB ] || fail "the holder has $(p2p_used "$gpu") bytes, not 1 MiB"
+holder_ends 0
+wait_for 5 p2p_all_free "$gpu"
+
+echo "-- the GPU goes while it is mapped"
+for m in "${gpus[0]}" "$(p2p_memory "$gpu")"; do
+	holder "$m"
+	gpu_driver unbind "$gpu"
+	[ ! -e "${gpus[0]}" ] || fail "the node outlived its device"
+	gpu_driver bind "$gpu"
+	holder_ends 3
+	p2p_all_free "$gpu" || fail "memory of the GPU was not given back"
+	round_trip "$m" "$(vm_disk 0)" 0
+done
+
+echo "-- the GPU goes in the middle of I/O"
+for m in "${gpus[0]}" "$(p2p_memory "$gpu")"; do
+	for i in 0 1; do
+		kv_p2p loop "$m" "$(vm_disk "$i")" $MiB >"$tmp/loop$i" &
+	done
+	for i in 0 1; do wait_for 5 grep -qs ready "$tmp/loop$i"; done
+	sleep 0.3 # so that I/O is under way
+	gpu_driver unbind "$gpu"
+	wait
+	for i in 0 1; do
+		grep -q 'read: E' "$tmp/loop$i" || fail "the loop ended otherwise: $(cat "$tmp/loop$i")"
+		cat "$tmp/loop$i"
+	done
+	gpu_driver bind "$gpu"
+	p2p_all_free "$gpu" || fail "memory of the GPU was not given back"
+done
+
+echo "-- rmmod while it is mapped"
+holder "${gpus[0]}"
+refuse rmmod kvblk_testgpu
+holder_ends 0
+holder "$(p2p_memory "$gpu")"
+check rmmod kvblk_testgpu
+holder_ends 3
