@@ -723,7 +723,8 @@ static int put_memory(struct kvblk_req *req)
 				    req->src.fault, align);
 		if (err)
 			return err;
-		if (req->mem.p2p && !put_reachable(req))
+		if (req->mem.p2p && policy != KVBLK_CHECK_FULL &&
+		    !put_reachable(req))
 			req->bounce = true;
 		if (put_bounces(req, policy))
 			kvblk_mem_free(&req->mem);
