@@ -399,8 +399,10 @@ static int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len, unsigned int g
 }
 
 /* Adds the first @len bytes of a part that is no user memory. */
-static noinline void mem_add_region(struct kvblk_mem *mem, const struct kvblk_src *src,
-			   const struct kvblk_part *part, u32 len, u32 *left)
+static noinline void mem_add_region(struct kvblk_mem *mem,
+				    const struct kvblk_src *src,
+				    const struct kvblk_part *part, u32 len,
+				    u32 *left)
 {
 	struct bio_vec bv;
 	struct stretch s;

@@ -232,7 +232,7 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
 }
 
-static noinline void sigpipe_out(const struct kvblk_sigpipe *shield)
+static noinline void sigpipe_out(struct kvblk_sigpipe *shield)
 {
 	struct sighand_struct *sighand =
 		rcu_dereference_protected(current->sighand, true);
@@ -257,7 +257,7 @@ static noinline void sigpipe_out(const struct kvblk_sigpipe *shield)
 		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
 }
 
-void kvblk_sigpipe_restore(const struct kvblk_sigpipe *shield)
+void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 {
 	if (shield->masked || sigismember(&current->pending.signal, SIGPIPE))
 		sigpipe_out(shield);

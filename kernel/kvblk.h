@@ -755,7 +755,7 @@ struct kvblk_sigpipe {
 };
 
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
-void kvblk_sigpipe_restore(const struct kvblk_sigpipe *shield);
+void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
 
 /* Bios submitted and not completed, of all CPUs; @done (or NULL): those completed. */
 u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *done);
