@@ -182,7 +182,7 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	.max = (_max),							\
 }
 
-#define TUNABLE_NAMES(_name, _type, _names) {				\
+#define TUNABLE_NAMES(_name, _names) {					\
 	.attr = {							\
 		.attr = { .name = __stringify(_name), .mode = 0644 },	\
 		.show = tunable_show,					\
@@ -198,7 +198,7 @@ static struct tunable tunables[] = {
 	TUNABLE(high_permille, u32, 2, 999),
 	TUNABLE(reinsert_permille, u32, 0, KVBLK_POLICY_REINSERT_MAX),
 	TUNABLE(admit_permille, u32, 0, KVBLK_POLICY_ADMIT_MAX),
-	TUNABLE_NAMES(integrity, u32, check_names),
+	TUNABLE_NAMES(integrity, check_names),
 	TUNABLE(queue_bytes, u64, 1 << 20, 1ull << 36),
 	TUNABLE(put_window_bytes, u64, 0, 1ull << 36),
 	TUNABLE(suspect_ms, u32, 100, 3600000),
