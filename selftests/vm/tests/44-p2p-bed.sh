@@ -123,6 +123,7 @@ done
 echo "-- the GPU goes in the middle of I/O"
 for m in "${gpus[0]}" "$(p2p_memory "$gpu")"; do
 	for i in 0 1; do
+		rm -f "$tmp/loop$i" # the last round's says "ready", too
 		kv_p2p loop "$m" "$(vm_disk "$i")" $MiB >"$tmp/loop$i" &
 	done
 	for i in 0 1; do wait_for 5 grep -qs ready "$tmp/loop$i"; done
