@@ -895,11 +895,14 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 	idx->nr_stripes = (buckets + idx->stripe_buckets - 1) >> idx->stripe_shift;
 	idx->nr_buckets = (u64)idx->nr_stripes << idx->stripe_shift;
 
+	/* the largest first: what can't be had is to fail soon */
 	idx->buckets = array_alloc(idx->nr_buckets, sizeof(*idx->buckets));
-	idx->expiry = array_alloc(kvblk_index_slots(idx),
-				  sizeof(*idx->expiry));
-	idx->stripes = array_alloc(idx->nr_stripes, sizeof(*idx->stripes));
-	if (!idx->buckets || !idx->expiry || !idx->stripes) {
+	if (idx->buckets)
+		idx->expiry = array_alloc(kvblk_index_slots(idx),
+					  sizeof(*idx->expiry));
+	if (idx->expiry)
+		idx->stripes = array_alloc(idx->nr_stripes, sizeof(*idx->stripes));
+	if (!idx->stripes) {
 		kvblk_index_destroy(idx);
 		return -ENOMEM;
 	}
