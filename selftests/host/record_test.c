@@ -524,7 +524,7 @@ static void fields_out_of_range_are_refused(void **state)
 	REFUSED(hdr->priority = 255);
 	REFUSED(hdr->tenant = cpu_to_le16(0x4000));
 	REFUSED(hdr->tenant = cpu_to_le16(0xffff));
-	REFUSED(hdr->flags = cpu_to_le32(KVBLK_RECF_NO_CRC));
+	REFUSED(hdr->flags = cpu_to_le32(1));
 	REFUSED(hdr->flags = cpu_to_le32(1u << 31));
 	REFUSED(hdr->length = 0);
 	REFUSED(hdr->length = cpu_to_le32(48 * MIB + 1));
