@@ -176,7 +176,7 @@ static void record_round_trip(void **state)
 		in.key = pattern;
 		in.key_len = key_lens[i / 4 % 5];
 		in.priority = i % 4;
-		in.integrity = i % 2;
+		in.integrity = i % 3;
 		in.tenant = i % 3 ? i : KVBLK_TENANT_IDS - 1;
 		buf = encoded(&in);
 		assert_int_equal(kvblk_record_decode(buf, size, &place, &secret,
@@ -515,7 +515,7 @@ static void fields_out_of_range_are_refused(void **state)
 	REFUSED(hdr->version = 0);
 	REFUSED(hdr->version = cpu_to_le16(2));
 	REFUSED(hdr->header_units = 2);
-	REFUSED(hdr->integrity = 2);
+	REFUSED(hdr->integrity = 3);
 	REFUSED(hdr->integrity = 255);
 	REFUSED(hdr->chunk_shift = 15);
 	REFUSED(hdr->chunk_shift = 17);

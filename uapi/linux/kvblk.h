@@ -254,7 +254,8 @@ struct kvblk_op {
  * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the block here has another length
  * @KVBLK_RES_CHECKSUMS: get: the checksums that were asked for are there
  * @KVBLK_RES_DEVICE_READ: put: the CPU read a device's memory across its bus,
- *	which takes many times as long as the copy of a GPU's own engine
+ *	word by word: a copy to the host by the device itself, put from there,
+ *	is the better way
  */
 enum kvblk_result_flags {
 	KVBLK_RES_DIRECT	= 1 << 0,
