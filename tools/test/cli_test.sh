@@ -124,6 +124,11 @@ usage 'number from 0.1' stat --watch=nan
 usage 'is for --watch' stat --count 3
 usage 'number from 1' stat --watch --count 0
 usage 'too many' stat kv0 kv1
+usage '1 to 31 letters' topo kv0 a/b
+usage 'unrecognized option' topo --frob
+usage 'json and text' topo -o xml kv0
+# shellcheck disable=SC2046 # one word each
+usage 'at most 256 pools' topo $(printf 'kv%s ' {0..256})
 usage 'number from 1' events --count 0
 usage 'number from' events --seconds -1
 usage 'what to replay' replay --pool kv0
@@ -175,7 +180,7 @@ for noun in '' pool member; do
 	expect 0 'Example' $noun --help
 done
 for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
-		events replay bench; do
+		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
 	# shellcheck disable=SC2086
@@ -187,7 +192,7 @@ options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
 for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
-		events replay bench; do
+		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
 done | options > known
@@ -210,7 +215,7 @@ completions() {
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
 for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
-		events replay bench; do
+		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"
@@ -227,6 +232,15 @@ echo "# nothing there"
 if [ ! -e /sys/module/kvblk ]; then
 	expect 1 'modprobe kvblk' pool list
 	expect 1 'modprobe kvblk' events --seconds 1
+	# but devices are told
+	expect 1 '^DEVICE .*P2P MEMORY|^no GPU' topo
+	expect 1 'modprobe kvblk' topo
+	expect 1 '' topo -o json
+	has module False
+	has pools '\[\]'
+	expect 1 'no pool absent: .*modprobe kvblk' topo absent
+	[ ! -s out ]
+	verdict $? "a pool that is not there is all that is told"
 fi
 expect 1 'no pool absent' put absent key
 expect 1 'no pool absent' get absent key

@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member put get exists rm stat events replay bench --help --version' "$cur"
+		_kvblk_words 'pool member put get exists rm stat topo events replay bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -90,6 +90,7 @@ _kvblk() {
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
 	stat) options='--watch --count' ;;
+	topo) options='--lines' ;;
 	events) options='--count --seconds' ;;
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
@@ -125,6 +126,7 @@ _kvblk() {
 		fi
 		[ "$arguments" != 0 ] || words=$(_kvblk_pools)
 		;;
+	topo) words=$(_kvblk_pools) ;;
 	replay) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac
