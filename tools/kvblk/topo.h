@@ -116,6 +116,8 @@ void topo_free(struct topo *topo);
 /* Takes a line of a member's p2p file; false: it is none. */
 bool topo_parse_route(const char *line, struct topo_route *route);
 
+bool topo_is_drive(const struct topo_device *device);
+
 /* "NVIDIA GPU", "NVMe drive": to @buf, which is returned */
 char *topo_kind(const struct topo_device *device, char *buf, size_t len);
 

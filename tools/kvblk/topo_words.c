@@ -29,9 +29,14 @@ static const struct {
 
 #define CLASS_NVME	0x0108
 
+bool topo_is_drive(const struct topo_device *device)
+{
+	return device->class >> 8 == CLASS_NVME;
+}
+
 char *topo_kind(const struct topo_device *device, char *buf, size_t len)
 {
-	const char *kind = device->class >> 8 == CLASS_NVME ? "NVMe drive" : "device";
+	const char *kind = topo_is_drive(device) ? "NVMe drive" : "device";
 	char vendor[16];
 
 	snprintf(vendor, sizeof(vendor), "%04x:%04x", device->vendor,

@@ -71,6 +71,10 @@ _kvblk() {
 		_kvblk_words 'uring ioctl' "$cur"
 		return
 		;;
+	--mem)
+		_kvblk_words 'host gpu' "$cur"
+		return
+		;;
 	--cache)
 		_kvblk_words 'kvblk fifo lru optimum' "$cur"
 		return
@@ -96,7 +100,7 @@ _kvblk() {
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
 			--quiet --simulate --capacity --segments --admit-permille --reinsert-permille --cache'
 		;;
-	bench) options='--op --size --depth --threads --seconds --count --blocks --engine' ;;
+	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
 	*) options='' ;;
 	esac
 	if [[ $cur == -* ]]; then
