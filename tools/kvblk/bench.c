@@ -27,6 +27,7 @@ enum {
 	OPT_COUNT,
 	OPT_BLOCKS,
 	OPT_ENGINE,
+	OPT_MEM,
 };
 
 struct bench_args {
@@ -54,6 +55,8 @@ static const struct argp_option bench_options[] = {
 	{ "blocks", OPT_BLOCKS, "N", 0,
 	  "get, exists: different blocks (as many as make 256M, up to 65536)", 0 },
 	{ "engine", OPT_ENGINE, "NAME", 0, "uring (the default) or ioctl", 0 },
+	{ "mem", OPT_MEM, "host|gpu[:FILE]", 0,
+	  "put, get: memory of the blocks: the host's (the default), or P2P memory of a PCI device, which mapping FILE gives, else the first with enough of it", 0 },
 	{ 0 },
 };
 
@@ -87,6 +90,17 @@ static void parse_engine(const struct argp_state *state, const char *name,
 	cli_usage(state, "--engine %s: must be uring or ioctl", name);
 }
 
+static void parse_mem(const struct argp_state *state, const char *mem,
+		      struct bench_opts *bench)
+{
+	bench->gpu = strcmp(mem, "host") != 0;
+	bench->mem_file = NULL;
+	if (!strncmp(mem, "gpu:", 4) && mem[4])
+		bench->mem_file = mem + 4;
+	else if (bench->gpu && strcmp(mem, "gpu") != 0)
+		cli_usage(state, "--mem %s: must be host, gpu or gpu:FILE", mem);
+}
+
 /* What was not given, when all options are known. */
 static void complete(const struct argp_state *state, struct bench_opts *bench)
 {
@@ -102,6 +116,8 @@ static void complete(const struct argp_state *state, struct bench_opts *bench)
 		bench->seconds = SECONDS_DEFAULT;
 	if (bench->op == BENCH_PUT && bench->nr_blocks)
 		cli_usage(state, "--blocks is for get and exists; see --count");
+	if (bench->op == BENCH_EXISTS && bench->gpu)
+		cli_usage(state, "--mem is for put and get: exists moves no blocks");
 	flight = bench->depth;
 	if (bench->op == BENCH_GET)
 		flight *= bench->nr_threads;
@@ -150,6 +166,9 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_ENGINE:
 		parse_engine(state, arg, args);
+		return 0;
+	case OPT_MEM:
+		parse_mem(state, arg, bench);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num > 0)
@@ -208,6 +227,12 @@ static json_t *result_json(const struct bench_opts *bench,
 				    json_real(ops_s * bench->size / MIB));
 		json_object_set_new(json, "direct_ops",
 				    json_integer((json_int_t)result->nr_direct));
+		json_object_set_new(json, "bounced_ops",
+				    json_integer((json_int_t)result->nr_bounced));
+		json_object_set_new(json, "mem",
+				    json_string(bench->gpu ? "gpu" : "host"));
+		json_object_set_new(json, "mem_device", bench->gpu ?
+				    json_string(result->mem_device) : json_null());
 	}
 	return json;
 }
@@ -231,9 +256,15 @@ static int print_text(const struct bench_opts *bench,
 		       result->integrity ? "on" : "off");
 		printf("throughput %.1f MiB/s, %.0f ops/s in %.2f s\n",
 		       ops_s * bench->size / MIB, ops_s, seconds);
-		printf("direct     %.1f %% of the blocks moved without a bounce\n",
+		if (bench->gpu)
+			printf("memory     P2P memory of %s\n", result->mem_device);
+		else
+			printf("memory     the host's\n");
+		printf("direct     %.1f %% of the blocks moved without a bounce: %llu direct, %llu bounced\n",
 		       100.0 * (double)result->nr_direct /
-			       (double)result->nr_ops);
+			       (double)result->nr_ops,
+		       (unsigned long long)result->nr_direct,
+		       (unsigned long long)result->nr_bounced);
 	}
 	printf("latency    p50 %s, p99 %s, max %s\n",
 	       cli_format_ns(hist_quantile(&result->time, 0.5), text[0],

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kvblk bench: what a pool gives. bench.c parses options and reports,
- * bench_run.c has the threads, bench_uring.c and bench_ioctl.c are the ways into
- * the kernel that a thread's operations take.
+ * bench_run.c has the threads, bench_mem.c their memory, bench_uring.c and
+ * bench_ioctl.c are the ways into the kernel that a thread's operations take.
  *
  * Each thread keeps as many operations in flight as the engine lets it, with
- * memory that is there before the clock starts. An operation that fails, and a
- * miss, fail the run: a figure is one of operations that did what they should.
+ * memory that is there before the clock starts, and that the CPU then keeps off.
+ * An operation that fails, and a miss, fail the run: a figure is one of
+ * operations that did what they should.
  */
 #ifndef KVBLK_BENCH_H
 #define KVBLK_BENCH_H
@@ -15,6 +16,7 @@
 
 #include "../lib/kvblk.h"
 #include "hist.h"
+#include "topo.h"
 
 /* "bench/SIZE/RUN/NUMBER" in hex: a put run's blocks are its own */
 #define BENCH_KEY_LEN	36
@@ -72,6 +74,8 @@ enum bench_op {
  * @seconds: end after this time; 0: when @count is done
  * @count: end after so many operations; 0: when the time is over
  * @nr_blocks: get, exists: different blocks
+ * @gpu: the blocks' memory is a PCI device's
+ * @mem_file: the file that gives it; NULL: any device's
  */
 struct bench_opts {
 	const char *pool;
@@ -83,6 +87,8 @@ struct bench_opts {
 	double seconds;
 	uint64_t count;
 	uint64_t nr_blocks;
+	bool gpu;
+	const char *mem_file;
 };
 
 /**
@@ -90,6 +96,8 @@ struct bench_opts {
  * @ns: from the first operation's start to the last one's end
  * @nr_ops: operations that ended in this time; exists: keys
  * @nr_direct: of those, without a bounce
+ * @nr_bounced: of those, through kernel memory
+ * @mem_device: address of the PCI device whose memory it was, or ""
  * @integrity: the pool checks checksums on gets
  * @time: from an operation's start to its end; exists: a lookup's
  */
@@ -97,9 +105,32 @@ struct bench_result {
 	uint64_t ns;
 	uint64_t nr_ops;
 	uint64_t nr_direct;
+	uint64_t nr_bounced;
+	char mem_device[TOPO_NAME];
 	bool integrity;
 	struct hist time;
 };
+
+/**
+ * struct bench_mem - where blocks' memory comes from
+ * @fd: gives a device's memory to those who map it; -1: the host's
+ * @device: the device's address
+ */
+struct bench_mem {
+	int fd;
+	char device[TOPO_NAME];
+};
+
+/*
+ * Finds memory as @opts wants it, @bytes of it in all; says what there is not.
+ * Returns an enum cli_exit; bench_mem_close() in any case.
+ */
+int bench_mem_open(const struct bench_opts *opts, uint64_t bytes,
+		   struct bench_mem *mem);
+void bench_mem_close(struct bench_mem *mem);
+
+/* Page-aligned memory, for munmap(); or NULL, after a message */
+void *bench_mem_map(const struct bench_mem *mem, size_t len);
 
 /* Runs; says on stderr what fails. Returns an enum cli_exit. */
 int bench_run(const struct bench_opts *opts, struct bench_result *result);

@@ -45,6 +45,7 @@ struct bench {
 	struct bench_opts opts;
 	struct kvblk *kv;
 	size_t slot_size;
+	struct bench_mem mem;
 	uint32_t run;
 	struct worker *workers;
 
@@ -162,6 +163,8 @@ static int reap(struct worker *w, uint64_t *now)
 		w->result.nr_ops++;
 		if (result->flags & KVBLK_RES_DIRECT)
 			w->result.nr_direct++;
+		if (result->flags & KVBLK_RES_BOUNCED)
+			w->result.nr_bounced++;
 	}
 	return nr < 0 ? nr : 0;
 }
@@ -280,7 +283,7 @@ static int put_blocks(struct worker *w)
 	return err;
 }
 
-static bool prepare_worker(struct worker *w, unsigned int number)
+static int prepare_worker(struct worker *w, unsigned int number)
 {
 	struct bench *bench = w->bench;
 	const struct bench_opts *opts = &bench->opts;
@@ -296,13 +299,11 @@ static bool prepare_worker(struct worker *w, unsigned int number)
 	w->keys = calloc(opts->depth, BENCH_KEY_LEN);
 	w->idle = calloc(opts->depth, sizeof(*w->idle));
 	w->start_ns = calloc(opts->depth, sizeof(*w->start_ns));
-	w->buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (w->buffer == MAP_FAILED)
-		w->buffer = NULL;
-	if (!w->ops || !w->pieces || !w->keys || !w->idle || !w->start_ns ||
-	    !w->buffer)
-		return false;
+	w->buffer = bench_mem_map(&bench->mem, bytes);
+	if (!w->buffer)
+		return CLI_ERROR;
+	if (!w->ops || !w->pieces || !w->keys || !w->idle || !w->start_ns)
+		goto no_memory;
 	for (unsigned int i = 0; i < opts->depth; i++) {
 		unsigned char *slot = w->buffer + i * bench->slot_size;
 
@@ -310,7 +311,12 @@ static bool prepare_worker(struct worker *w, unsigned int number)
 		kvblk_piece_user(&w->pieces[i], slot, opts->size);
 		w->idle[w->nr_idle++] = i;
 	}
-	return !opts->engine->create(bench->kv, opts->depth, &w->queue);
+	if (!opts->engine->create(bench->kv, opts->depth, &w->queue))
+		return CLI_OK;
+
+no_memory:
+	return cli_fail("no memory for %u threads of %u blocks each; choose less --depth or --threads",
+			opts->nr_threads, opts->depth);
 }
 
 static void free_worker(struct worker *w)
@@ -390,6 +396,7 @@ static void sum_up(const struct bench *bench, struct bench_result *result)
 
 		result->nr_ops += w->result.nr_ops;
 		result->nr_direct += w->result.nr_direct;
+		result->nr_bounced += w->result.nr_bounced;
 		hist_merge(&result->time, &w->result.time);
 		if (w->end_ns > end)
 			end = w->end_ns;
@@ -399,7 +406,7 @@ static void sum_up(const struct bench *bench, struct bench_result *result)
 
 int bench_run(const struct bench_opts *opts, struct bench_result *result)
 {
-	struct bench bench = { .opts = *opts };
+	struct bench bench = { .opts = *opts, .mem.fd = -1 };
 	int ret, err;
 
 	memset(result, 0, sizeof(*result));
@@ -409,11 +416,14 @@ int bench_run(const struct bench_opts *opts, struct bench_result *result)
 	if (!bench.workers)
 		return cli_fail("no memory for %u threads", opts->nr_threads);
 	ret = open_pool(&bench, result);
+	if (ret == CLI_OK)
+		ret = bench_mem_open(opts, (uint64_t)opts->nr_threads *
+						   opts->depth * bench.slot_size,
+				     &bench.mem);
+	memcpy(result->mem_device, bench.mem.device, sizeof(bench.mem.device));
 	for (unsigned int i = 0; ret == CLI_OK && i < opts->nr_threads; i++) {
 		bench.workers[i].bench = &bench;
-		if (!prepare_worker(&bench.workers[i], i))
-			ret = cli_fail("no memory for %u threads of %u blocks each; choose less --depth or --threads",
-				       opts->nr_threads, opts->depth);
+		ret = prepare_worker(&bench.workers[i], i);
 	}
 	if (ret == CLI_OK && opts->op != BENCH_PUT) {
 		err = put_blocks(&bench.workers[0]);
@@ -431,6 +441,7 @@ int bench_run(const struct bench_opts *opts, struct bench_result *result)
 			free_worker(&bench.workers[i]);
 	}
 	free(bench.workers);
+	bench_mem_close(&bench.mem);
 	kvblk_close(bench.kv);
 	return ret;
 }

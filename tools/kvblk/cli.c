@@ -246,6 +246,14 @@ int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject)
 	return cli_fail("%s: %s", subject, strerror(-err));
 }
 
+int cli_no_module(const char *pool)
+{
+	if (pool)
+		return cli_fail("no pool %s: there is no kvblk on this host; "
+				MODULE_HINT, pool);
+	return cli_fail("there is no kvblk on this host; " MODULE_HINT);
+}
+
 int cli_open_pool(const char *pool, struct kvblk **kv)
 {
 	int err = kvblk_open(pool, kv);
@@ -256,8 +264,7 @@ int cli_open_pool(const char *pool, struct kvblk **kv)
 	case -ENOENT:
 	case -ENOTDIR:
 		if (access("/dev/kvblk", F_OK) && access("/sys/module/kvblk", F_OK))
-			return cli_fail("no pool %s: there is no kvblk on this host; "
-					MODULE_HINT, pool);
+			return cli_no_module(pool);
 		return cli_fail("no pool %s; see: kvblk pool list", pool);
 	case -EACCES:
 	case -EPERM:

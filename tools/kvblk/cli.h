@@ -49,6 +49,7 @@ int stat_main(int argc, char **argv);
 int events_main(int argc, char **argv);
 int replay_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
+int topo_main(int argc, char **argv);
 
 /**
  * struct cli_verb - a verb of a noun, or a noun
@@ -122,6 +123,9 @@ int cli_open_admin(struct kvblk_admin **admin);
 
 /* Says why there is no netlink family, and what to do; returns CLI_ERROR. */
 int cli_no_family(void);
+
+/* Says that there is no module, so no @pool (NULL: none was asked for): CLI_ERROR */
+int cli_no_module(const char *pool);
 
 /* Prints and frees @json. CLI_OK, or CLI_ERROR when stdout can't take it. */
 int cli_print_json(json_t *json);

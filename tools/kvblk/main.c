@@ -13,6 +13,7 @@ static const struct cli_verb nouns[] = {
 	{ "exists", exists_main, "tell whether blocks are here" },
 	{ "rm", rm_main, "remove blocks" },
 	{ "stat", stat_main, "counters and latencies of pools" },
+	{ "topo", topo_main, "which devices' memory members reach directly" },
 	{ "events", events_main, "print what happens, as it happens" },
 	{ "replay", replay_main, "replay a trace of chat requests, or simulate it" },
 	{ "bench", bench_main, "measure puts, gets and lookups of a pool" },

@@ -124,6 +124,11 @@ usage 'number from 0.1' stat --watch=nan
 usage 'is for --watch' stat --count 3
 usage 'number from 1' stat --watch --count 0
 usage 'too many' stat kv0 kv1
+usage '1 to 31 letters' topo kv0 a/b
+usage 'unrecognized option' topo --frob
+usage 'json and text' topo -o xml kv0
+# shellcheck disable=SC2046 # one word each
+usage 'at most 256 pools' topo $(printf 'kv%s ' {0..256})
 usage 'number from 1' events --count 0
 usage 'number from' events --seconds -1
 usage 'what to replay' replay --pool kv0
@@ -165,6 +170,9 @@ usage 'number from 0.01' bench kv0 --op put --seconds 0
 usage 'number from 1' bench kv0 --op put --count 0
 usage 'for get and exists' bench kv0 --op put --blocks 10
 usage 'must be uring or ioctl' bench kv0 --op put --engine frob
+usage 'must be host, gpu' bench kv0 --op put --mem cpu
+usage 'must be host, gpu' bench kv0 --op put --mem gpu:
+usage 'moves no blocks' bench kv0 --op exists --mem gpu
 usage 'too many' bench kv0 kv1 --op put
 usage '1 to 31 letters' bench 'a b' --op put
 
@@ -175,7 +183,7 @@ for noun in '' pool member; do
 	expect 0 'Example' $noun --help
 done
 for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
-		events replay bench; do
+		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
 	# shellcheck disable=SC2086
@@ -187,7 +195,7 @@ options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
 for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
-		events replay bench; do
+		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
 done | options > known
@@ -210,7 +218,7 @@ completions() {
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
 for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
-		events replay bench; do
+		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"
@@ -227,6 +235,15 @@ echo "# nothing there"
 if [ ! -e /sys/module/kvblk ]; then
 	expect 1 'modprobe kvblk' pool list
 	expect 1 'modprobe kvblk' events --seconds 1
+	# but devices are told
+	expect 1 '^DEVICE .*P2P MEMORY|^no GPU' topo
+	expect 1 'modprobe kvblk' topo
+	expect 1 '' topo -o json
+	has module False
+	has pools '\[\]'
+	expect 1 'no pool absent: .*modprobe kvblk' topo absent
+	[ ! -s out ]
+	verdict $? "a pool that is not there is all that is told"
 fi
 expect 1 'no pool absent' put absent key
 expect 1 'no pool absent' get absent key
@@ -363,6 +380,9 @@ expect_fake 0 'mib_s' bench fake --engine ioctl --op put --size 5000 --depth 7 -
 has ops 100
 has integrity False
 has direct_ops 100
+has bounced_ops 0
+has mem host
+has mem_device None
 # the same run again: other blocks
 expect_fake 0 '^throughput [0-9.]* MiB/s' bench fake --engine ioctl --op put --size 5000 --count 100
 KVBLK_FAKE_LOG=$dir/log2 expect_fake 0 'MiB/s' bench fake --engine ioctl --op get --size 8K --depth 4 --threads 2 --blocks 50 --count 300
@@ -380,6 +400,11 @@ KVBLK_FAKE_LOSE=20 expect_fake 1 'a block was dropped' bench fake --engine ioctl
 KVBLK_FAKE_DECLINE=3 expect_fake 1 'put: declined' bench fake --engine ioctl --op put --size 4K --count 300
 expect_fake 1 'up to 8 MiB' bench fake --engine ioctl --op put --size 9M
 expect_fake 1 'no room' bench fake --engine ioctl --op get --size 8M --blocks 1000
+compgen -G '/sys/bus/pci/devices/*/p2pmem' > /dev/null ||
+	expect_fake 1 'no PCI device has P2P memory' bench fake --engine ioctl --op put --mem gpu
+expect_fake 1 'no memory of a PCI device' bench fake --engine ioctl --op put --mem gpu:/dev/zero
+expect_fake 1 'No such file' bench fake --engine ioctl --op put --mem gpu:/dev/absent
+expect_fake 0 "^memory  *the host's" bench fake --engine ioctl --op put --size 4K --count 10 --mem host
 rm -f store
 
 echo "# cli_test: $passed passed, $failed failed, 0 skipped"

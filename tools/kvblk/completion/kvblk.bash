@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member put get exists rm stat events replay bench --help --version' "$cur"
+		_kvblk_words 'pool member put get exists rm stat topo events replay bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -71,6 +71,10 @@ _kvblk() {
 		_kvblk_words 'uring ioctl' "$cur"
 		return
 		;;
+	--mem)
+		_kvblk_words 'host gpu' "$cur"
+		return
+		;;
 	--cache)
 		_kvblk_words 'kvblk fifo lru optimum' "$cur"
 		return
@@ -90,12 +94,13 @@ _kvblk() {
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
 	stat) options='--watch --count' ;;
+	topo) options='--lines' ;;
 	events) options='--count --seconds' ;;
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
 			--quiet --simulate --capacity --segments --admit-permille --reinsert-permille --cache'
 		;;
-	bench) options='--op --size --depth --threads --seconds --count --blocks --engine' ;;
+	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
 	*) options='' ;;
 	esac
 	if [[ $cur == -* ]]; then
@@ -125,6 +130,7 @@ _kvblk() {
 		fi
 		[ "$arguments" != 0 ] || words=$(_kvblk_pools)
 		;;
+	topo) words=$(_kvblk_pools) ;;
 	replay) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+/*
+ * kvblk topo on a host that is made up: a tree of files, as sysfs has them, and
+ * what is told of it. What a real one tells is tested in a VM (47-topo.sh).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../kvblk/topo.h"
+
+#define DEVICES	"/sys/bus/pci/devices/"
+#define POOL	"/sys/class/kvblk/kv0/"
+#define MEMBER	POOL "members/"
+
+static char root[] = "/tmp/topo_test.XXXXXX";
+
+/* Makes what is above it, too. */
+static void make(const char *path, const char *text)
+{
+	char full[512], *slash;
+	FILE *file;
+
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	for (slash = strchr(full + strlen(root) + 1, '/'); slash;
+	     slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(full, 0755);
+		*slash = '/';
+	}
+	file = fopen(full, "w");
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void make_device(const char *address, const char *vendor,
+			const char *class, const char *driver)
+{
+	char path[256], link[512];
+
+	snprintf(path, sizeof(path), DEVICES "%s/vendor", address);
+	make(path, vendor);
+	snprintf(path, sizeof(path), DEVICES "%s/device", address);
+	make(path, "0x2330\n");
+	snprintf(path, sizeof(path), DEVICES "%s/class", address);
+	make(path, class);
+	snprintf(path, sizeof(path), DEVICES "%s/numa_node", address);
+	make(path, "-1\n");
+	if (!driver)
+		return;
+	snprintf(path, sizeof(path), "../../../bus/pci/drivers/%s", driver);
+	snprintf(link, sizeof(link), "%s" DEVICES "%s/driver", root, address);
+	assert_int_equal(symlink(path, link), 0);
+}
+
+static void make_p2pmem(const char *address, const char *size,
+			const char *available, const char *published)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), DEVICES "%s/p2pmem/size", address);
+	make(path, size);
+	snprintf(path, sizeof(path), DEVICES "%s/p2pmem/available", address);
+	make(path, available);
+	snprintf(path, sizeof(path), DEVICES "%s/p2pmem/published", address);
+	make(path, published);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(root + sizeof(root) - 7, 'X', 6);
+	return mkdtemp(root) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	char command[64];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", root);
+	return system(command);
+}
+
+static void devices(void **state)
+{
+	struct topo topo;
+	char buf[160];
+
+	(void)state;
+	make_device("0000:81:00.0", "0x10de\n", "0x030200\n", "nvidia");
+	make_p2pmem("0000:81:00.0", "85899345920\n", "85899341824\n", "1\n");
+	make_device("0000:02:00.0", "0x8086\n", "0x010802\n", "nvme");
+	make_device("0000:03:00.0", "0x144d\n", "0x010802\n", "nvme");
+	make_p2pmem("0000:03:00.0", "67108864\n", "0\n", "0\n");
+	make_device("0000:01:00.0", "0x1002\n", "0x038000\n", "amdgpu");
+	make_device("0000:c1:00.0", "0x10de\n", "0x030200\n", "nvidia");
+	make_device("0000:c2:00.0", "0x1da3\n", "0x120000\n", NULL);
+	make_device("0000:c3:00.0", "0x10ec\n", "0x020000\n", "r8169");
+
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_int_equal(topo.p2pdma, 1);
+	assert_false(topo.module);
+	assert_int_equal(topo.nr_pools, 0);
+	assert_int_equal(topo.nr_devices, 5);
+	/* providers first, then by address */
+	assert_string_equal(topo.devices[0].address, "0000:03:00.0");
+	assert_string_equal(topo.devices[1].address, "0000:81:00.0");
+	assert_string_equal(topo.devices[2].address, "0000:01:00.0");
+	assert_true(topo.devices[1].provider && topo.devices[1].published);
+	assert_true(topo.devices[1].size == 85899345920u);
+	assert_true(topo.devices[1].available == 85899341824u);
+	assert_int_equal(topo.devices[1].numa_node, -1);
+	assert_string_equal(topo.devices[1].driver, "nvidia");
+	assert_string_equal(topo_kind(&topo.devices[0], buf, sizeof(buf)),
+			    "144d:2330 NVMe drive");
+	assert_string_equal(topo_kind(&topo.devices[1], buf, sizeof(buf)),
+			    "NVIDIA GPU");
+	assert_string_equal(topo_kind(&topo.devices[4], buf, sizeof(buf)),
+			    "Habana accelerator");
+	assert_non_null(strstr(topo_device_words(&topo, &topo.devices[0], buf,
+						 sizeof(buf)), "not published"));
+	assert_string_equal(topo_device_words(&topo, &topo.devices[1], buf,
+					      sizeof(buf)), "");
+	assert_non_null(strstr(topo_device_words(&topo, &topo.devices[2], buf,
+						 sizeof(buf)), "amdgpu"));
+	assert_non_null(strstr(topo_device_words(&topo, &topo.devices[3], buf,
+						 sizeof(buf)), "static BAR1"));
+	assert_non_null(strstr(topo_device_words(&topo, &topo.devices[4], buf,
+						 sizeof(buf)), "no driver"));
+	topo_free(&topo);
+}
+
+static void kernel_options(void **state)
+{
+	static const char without[] =
+		"0000000000000000 T pci_enable_device\n"
+		"0000000000000000 t pci_p2pdma_add_resource_late\n";
+	struct topo topo;
+	char buf[160];
+
+	(void)state;
+	make_device("0000:81:00.0", "0x10de\n", "0x030200\n", "nvidia");
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_int_equal(topo.p2pdma, -1);
+	topo_free(&topo);
+
+	make("/proc/kallsyms", without);
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_int_equal(topo.p2pdma, 0);
+	assert_non_null(strstr(topo_device_words(&topo, &topo.devices[0], buf,
+						 sizeof(buf)),
+			       "CONFIG_PCI_P2PDMA"));
+	topo_free(&topo);
+
+	make("/proc/kallsyms", "0000000000000000 T pci_p2pdma_add_resource\n");
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_int_equal(topo.p2pdma, 1);
+	topo_free(&topo);
+}
+
+static void lines(void **state)
+{
+	struct topo_route route;
+
+	(void)state;
+	assert_true(topo_parse_route("0000:81:00.0 4 direct -", &route));
+	assert_string_equal(route.address, "0000:81:00.0");
+	assert_int_equal(route.distance, 4);
+	assert_string_equal(route.route, "direct");
+	assert_string_equal(route.why, "-");
+	assert_true(topo_parse_route("10000:81:00.0 -1 bounce queue\n", &route));
+	assert_int_equal(route.distance, -1);
+	assert_false(topo_parse_route("", &route));
+	assert_false(topo_parse_route("0000:81:00.0 4 direct", &route));
+	assert_false(topo_parse_route("0000:81:00.0 near direct -", &route));
+	/* words of a later module, and too many of them */
+	assert_true(topo_parse_route("0000:81:00.0 4 teleport moon and more",
+				     &route));
+	assert_string_equal(route.route, "teleport");
+	assert_string_equal(route.why, "moon");
+}
+
+static void make_pool(const char *integrity)
+{
+	make("/sys/module/kvblk/refcnt", "1\n");
+	make(POOL "integrity", integrity);
+	make(POOL "strict", "0\n");
+	make(POOL "counters/puts", "0\n");
+	make(MEMBER "nvme0n1/path", "/nowhere/nvme0n1\n");
+	make(MEMBER "nvme0n1/p2p", "0000:81:00.0 4 direct -\n"
+				   "0000:82:00.0 4 trial -\n"
+				   "0000:83:00.0 4 unknown -\n"
+				   "no line\n");
+	make("/sys/class/block/nvme0n1/device/transport", "pcie\n");
+	make(MEMBER "nvme10n1/path", "/nowhere/nvme10n1\n");
+	make(MEMBER "nvme10n1/p2p", "0000:81:00.0 -1 bounce unreachable\n");
+	make("/sys/class/block/nvme10n1/device/nvme3/transport", "pcie\n");
+	make(MEMBER "nvme9n1/path", "/nowhere/nvme9n1\n");
+	make(MEMBER "nvme9n1/p2p", "0000:81:00.0 -1 bounce queue\n");
+	make("/sys/class/block/nvme9n1/device/nvme9/transport", "tcp\n");
+	make(MEMBER "x/path", "/nowhere/md5\n");
+	make(MEMBER "x/p2p", "");
+	make("/sys/class/block/md5/md/level", "raid0\n");
+}
+
+static const char *words(const struct topo *topo, size_t member, size_t route)
+{
+	const struct topo_pool *pool = &topo->pools[0];
+
+	return topo_route_words(pool, &pool->members[member],
+				&pool->members[member].routes[route]);
+}
+
+static void pools(void **state)
+{
+	const struct topo_member *members;
+	struct topo_route route;
+	struct topo topo;
+
+	(void)state;
+	make_pool("header\n");
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_true(topo.module);
+	assert_int_equal(topo.nr_pools, 1);
+	assert_string_equal(topo.pools[0].name, "kv0");
+	assert_string_equal(topo.pools[0].integrity, "header");
+	assert_int_equal(topo.pools[0].nr_members, 4);
+	members = topo.pools[0].members;
+	assert_string_equal(members[1].name, "nvme9n1");
+	assert_string_equal(members[2].name, "nvme10n1");
+	assert_int_equal(members[0].nr_routes, 3);
+	assert_int_equal(members[3].nr_routes, 0);
+	assert_string_equal(members[0].transport, "pcie");
+	assert_false(members[0].multipath);
+	assert_string_equal(members[1].transport, "tcp");
+	assert_true(members[2].multipath);
+	assert_string_equal(members[3].transport, "md");
+
+	assert_string_equal(words(&topo, 0, 0), "");
+	assert_non_null(strstr(words(&topo, 0, 1), "proven"));
+	assert_non_null(strstr(words(&topo, 0, 2), "yet"));
+	assert_non_null(strstr(words(&topo, 1, 0), "NVMe/TCP"));
+	assert_non_null(strstr(words(&topo, 2, 0), "no way"));
+	/* what is not known here is told as it is */
+	assert_true(topo_parse_route("0000:81:00.0 4 bounce moon", &route));
+	assert_string_equal(topo_route_words(topo.pools, members, &route), "moon");
+	topo_free(&topo);
+}
+
+static void policies(void **state)
+{
+	struct topo topo;
+
+	(void)state;
+	make_pool("full\n");
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_non_null(strstr(words(&topo, 0, 0), "integrity is full"));
+	assert_non_null(strstr(words(&topo, 1, 0), "NVMe/TCP"));
+	topo_free(&topo);
+	make(POOL "integrity", "producer\n");
+	make(POOL "strict", "1\n");
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_non_null(strstr(words(&topo, 0, 0), "strict"));
+	topo_free(&topo);
+}
+
+static void nothing(void **state)
+{
+	struct topo topo;
+
+	(void)state;
+	assert_int_equal(topo_scan(root, &topo), 0);
+	assert_int_equal(topo.nr_devices + topo.nr_pools, 0);
+	assert_false(topo.module);
+	topo_free(&topo);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(devices, setup, teardown),
+		cmocka_unit_test_setup_teardown(kernel_options, setup, teardown),
+		cmocka_unit_test(lines),
+		cmocka_unit_test_setup_teardown(pools, setup, teardown),
+		cmocka_unit_test_setup_teardown(policies, setup, teardown),
+		cmocka_unit_test_setup_teardown(nothing, setup, teardown),
+	};
+
+	return cmocka_run_group_tests_name("topo", tests, NULL, NULL);
+}
