@@ -5,7 +5,7 @@
  *
  * The rules:
  * - A chunk is of one get at a time. Who finds none takes memory for the whole
- *   block, so nobody waits for one.
+ *   block, so nobody waits for one. What another tenant left in it is wiped.
  * - Parts come in their order, each is checked before it is copied. What went
  *   wrong is told when no I/O is left, and what was copied is then zeroed.
  * - Copies go through the caller's mapping: it has the memory type that the
@@ -39,6 +39,7 @@ struct half {
  * @mem: KVBLK_BOUNCE_BYTES
  * @node: where that is
  * @busy: under pool->bounce_lock
+ * @tenant: who had it last
  * @at: byte of the payload whose turn it is, where a part begins
  * @asked: the first that no I/O was started for
  * @end: behind the last
@@ -49,6 +50,7 @@ struct kvblk_bounce {
 	struct page *mem;
 	int node;
 	bool busy;
+	u16 tenant;
 	struct kvblk_req *req;
 	const __le32 *crcs;		/* of the block, or NULL */
 	u32 at;
@@ -67,7 +69,8 @@ static struct kvblk_bounce *bounce_alloc(int node)
 
 	if (!b)
 		return NULL;
-	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY,
+	b->mem = alloc_pages_node(node, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN |
+				  __GFP_NORETRY,
 				  get_order(KVBLK_BOUNCE_BYTES));
 	if (!b->mem) {
 		kfree(b);
@@ -127,8 +130,12 @@ struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req)
 		if (b != fresh)
 			bounce_free(fresh);
 	}
-	if (b)
-		b->req = req;
+	if (!b)
+		return NULL;
+	if (b->tenant != req->tenant)
+		memset(page_address(b->mem), 0, KVBLK_BOUNCE_BYTES);
+	b->tenant = req->tenant;
+	b->req = req;
 	return b;
 }
 
@@ -249,8 +256,8 @@ static void bounce_wipe(struct kvblk_bounce *b)
 	memset(half_data(b, &b->half[0]), 0, PART_BYTES);
 	for (at = b->req->from; at < b->at; at += bytes) {
 		bytes = min(b->end - at, PART_BYTES);
-		if (part_copy(b->req, at, half_data(b, &b->half[0]), bytes))
-			break;
+		/* what can't be reached now was not reached before, or is gone */
+		part_copy(b->req, at, half_data(b, &b->half[0]), bytes);
 	}
 }
 
@@ -258,8 +265,8 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 {
 	struct kvblk_req *req = b->req;
 
-	/* what comes later does not end a copy that has begun */
-	if (!b->err && (!b->begun || err == -EINTR))
+	/* without the caller it ends at once; else a copy that has begun goes on */
+	if (err == -EINTR || (!b->err && !b->begun))
 		b->err = err;
 	while (!b->err && b->at < b->end) {
 		struct half *half = half_of(b, b->at);

@@ -565,71 +565,89 @@ static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in
 	return left;
 }
 
-/* Between @kernel and what the parts have from byte @skip on; @in: from there. */
-static int src_copy(const struct kvblk_src *src, u32 skip, void *kernel, u32 bytes,
-		    bool in)
+/* Goes through the caller's bytes, once, from byte walk_begin()'s @skip on. */
+struct walk {
+	const struct kvblk_src *src;
+	u32 part;
+	u64 at;				/* of that part */
+	struct stretch s;		/* there, if it is no user memory */
+};
+
+static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 skip)
+{
+	w->src = src;
+	w->part = 0;
+	w->at = skip;
+	while (w->at >= src->parts[w->part].length)
+		w->at -= src->parts[w->part++].length;
+	if (src->parts[w->part].region && w->at) {
+		stretch_begin(&w->s, src, &src->parts[w->part]);
+		stretch_skip(&w->s, w->at);
+	}
+}
+
+/* Between @kernel and the next @bytes of the caller's, which are there. */
+static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 {
 	struct bio_vec bv;
-	struct stretch s;
-	u32 i;
+	u32 n;
 
-	for (i = 0; i < src->nr && bytes; i++) {
-		const struct kvblk_part *part = &src->parts[i];
-		void __user *user;
-		u32 left, n;
+	for (; bytes; bytes -= n, kernel += n, w->at += n) {
+		const struct kvblk_part *part = &w->src->parts[w->part];
 
-		if (skip >= part->length) {
-			skip -= part->length;
-			continue;
+		if (w->at == part->length) {
+			part = &w->src->parts[++w->part];
+			w->at = 0;
 		}
-		user = u64_to_user_ptr(part->addr + skip);
-		left = min_t(u64, part->length - skip, bytes);
-		bytes -= left;
-		if (part->region) {
-			stretch_begin(&s, src, part);
-			stretch_skip(&s, skip);
+		n = min3(part->length - w->at, (u64)bytes, 1ull << KVBLK_CHUNK_SHIFT);
+		if (!part->region) {
+			if (user_copy(kernel, u64_to_user_ptr(part->addr + w->at), n,
+				      in, w->src->fault))
+				return -EFAULT;
+		} else {
+			if (!w->at)
+				stretch_begin(&w->s, w->src, part);
+			bv = stretch_next(&w->s, n);
+			n = bv.bv_len;
+			if (in)
+				memcpy(kernel, bvec_virt(&bv), n);
+			else
+				memcpy(bvec_virt(&bv), kernel, n);
 		}
-		skip = 0;
-		for (; left; left -= n, kernel += n) {
-			n = min(left, 1u << KVBLK_CHUNK_SHIFT);
-			if (part->region) {
-				bv = stretch_next(&s, n);
-				n = bv.bv_len;
-				if (in)
-					memcpy(kernel, bvec_virt(&bv), n);
-				else
-					memcpy(bvec_virt(&bv), kernel, n);
-			} else {
-				if (user_copy(kernel, user, n, in, src->fault))
-					return -EFAULT;
-				user += n;
-			}
-			cond_resched();
-		}
+		cond_resched();
 	}
 	return 0;
 }
 
-/* All of @bytes from byte @skip of the vectors on. */
+/* @bytes from byte @skip of the vectors on, and all the caller has. */
 static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in)
 {
-	u32 done = 0, n, i;
+	struct bio_vec *bv = &mem->bv[1];
+	struct walk w;
 	int err = 0;
+	u32 n;
 
-	for (i = 1; done < bytes && !err; i++) {
-		struct bio_vec *bv = &mem->bv[i];
-
+	walk_begin(&w, src, 0);
+	for (; bytes && !err; bv++) {
 		if (skip >= bv->bv_len) {
 			skip -= bv->bv_len;
 			continue;
 		}
-		n = min(bv->bv_len - skip, bytes - done);
-		err = src_copy(src, done, bvec_virt(bv) + skip, n, in);
-		done += n;
+		n = min(bv->bv_len - skip, bytes);
+		err = walk_copy(&w, bvec_virt(bv) + skip, n, in);
+		bytes -= n;
 		skip = 0;
 	}
 	return err;
+}
+
+int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes)
+{
+	struct walk w;
+
+	walk_begin(&w, src, skip);
+	return walk_copy(&w, from, bytes, false);
 }
 
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
@@ -645,11 +663,6 @@ int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
 			return -EFAULT;
 	}
 	return 0;
-}
-
-int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes)
-{
-	return src_copy(src, skip, from, bytes, false);
 }
 
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)

@@ -267,12 +267,16 @@ enum kvblk_route_state {
  * @serial: of the provider, 0: none yet
  * @state: &enum kvblk_route_state
  * @proven: TRIAL: which directions were right, KVBLK_PROVEN_*
+ * @failures: TRIAL: how often it was not right
+ * @next: TRIAL: jiffies before which it is not tried
  * @why: it bounces, or NULL
  */
 struct kvblk_route {
 	u32 serial;
 	u32 state;
 	u32 proven;
+	u32 failures;
+	unsigned long next;
 	const char *why;
 };
 
@@ -1038,7 +1042,8 @@ void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs);
  * Copies what has landed; @err: it is to end with this, when it can. 0;
  * -EINPROGRESS: in flight again; -EIO, -EBADMSG: a part could not be read, or
  * is damaged; -EFAULT: not without a page fault; or @err. Where it is not 0, what
- * was copied is zero again. The caller's context, or @err is -EINTR.
+ * was copied is zero again. The caller's context, or @err is -EINTR: then parts
+ * that were good stay.
  */
 int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 

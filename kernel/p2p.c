@@ -14,7 +14,9 @@
  * - Where the provider gives away no memory to try it with (its driver keeps it,
  *   or others have it all), callers' is looked at: a get goes there straight and
  *   then through kernel memory, and both are compared; of what is to be put, a
- *   page is written to the media and read back. Each proves its direction.
+ *   page is written to the media and read back. Each proves its direction. Their
+ *   owner can write there meanwhile, so one failure condemns nothing, and who
+ *   has the device proves a route for himself only to his own harm.
  * - A bio has pages of one provider, or of none: see zone_device_pages_compatible()
  *   in block/blk.h.
  * - Nobody waits for I/O under providers_lock.
@@ -34,6 +36,8 @@
 #ifdef CONFIG_PCI_P2PDMA
 
 #define PROBE_BYTES	KVBLK_UNIT
+#define TRIAL_FAILURES	4
+#define TRIAL_PAUSE	(60 * HZ)	/* after the first one, then longer */
 
 /*
  * struct provider - a device with memory that others can be let at
@@ -202,50 +206,53 @@ out:
 }
 
 /*
- * The way from somebody's page to the media, and that alone. 1: right, 0: wrong,
- * -EAGAIN: its owner writes to it, or there is no memory for this.
+ * The way from somebody's page to the media, and that alone. 1: right, -EINVAL:
+ * wrong; -EIO: it can't be; -EAGAIN: can't be told with this page, or now.
  */
 static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
 {
 	u8 *before = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
 	u8 *after = before + PROBE_BYTES, *back = after + PROBE_BYTES;
-	int ret = 0;
+	int ret = -EAGAIN;
 
 	if (!before)
 		return -EAGAIN;
 	/* so that what lies there can't be right by chance */
 	get_random_bytes(back, PROBE_BYTES);
-	if (probe_io(member, REQ_OP_WRITE, pos, back)) {
-		kfree(before);
-		return -EAGAIN;
-	}
 	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
-	if (!probe_io(member, REQ_OP_WRITE, pos, there) &&
-	    !probe_io(member, REQ_OP_READ, pos, back)) {
-		memcpy_fromio(after, (void __iomem *)there, PROBE_BYTES);
-		if (!memcmp(before, back, PROBE_BYTES))
-			ret = 1;
-		else if (memcmp(before, after, PROBE_BYTES))
-			ret = -EAGAIN;
-	}
+	/* all ones is what comes from nowhere, all zeroes from a fresh page */
+	if (!memchr_inv(before, before[0], PROBE_BYTES) ||
+	    probe_io(member, REQ_OP_WRITE, pos, back))
+		goto out;
+	ret = probe_io(member, REQ_OP_WRITE, pos, there);
+	if (ret)
+		goto out;
+	ret = -EAGAIN;
+	if (probe_io(member, REQ_OP_READ, pos, back))
+		goto out;
+	memcpy_fromio(after, (void __iomem *)there, PROBE_BYTES);
+	if (!memcmp(before, back, PROBE_BYTES))
+		ret = 1;
+	else if (!memcmp(before, after, PROBE_BYTES))
+		ret = -EINVAL;
+out:
 	kfree(before);
 	return ret;
 }
 
 /*
  * What is to become of the route; UNKNOWN: can't be told now. @page: somebody's,
- * or NULL.
+ * or NULL; @from: what probe_from() says of it.
  */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 					  struct kvblk_member *member,
-					  struct page *page, u32 *proven)
+					  struct page *page, int *from)
 {
 	u32 units = member->record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
 	struct kvblk_room room;
 	void *there;
 	u64 pos;
-	int ret;
 
 	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
 	if (!there && !page)
@@ -256,9 +263,9 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 			state = probe_at(member, pos, there) ? KVBLK_ROUTE_DIRECT :
 							       KVBLK_ROUTE_BOUNCE;
 		} else {
-			ret = probe_from(member, pos, page_address(page));
-			state = ret ? KVBLK_ROUTE_TRIAL : KVBLK_ROUTE_BOUNCE;
-			*proven = ret > 0 ? KVBLK_PROVEN_PUT : 0;
+			*from = probe_from(member, pos, page_address(page));
+			state = *from == -EIO ? KVBLK_ROUTE_BOUNCE :
+						KVBLK_ROUTE_TRIAL;
 		}
 		kvblk_room_release(&room, NULL);
 	}
@@ -276,6 +283,8 @@ static struct kvblk_route *route_of(const struct provider *p,
 	if (route->serial != p->serial) {
 		WRITE_ONCE(route->state, KVBLK_ROUTE_UNKNOWN);
 		WRITE_ONCE(route->proven, 0);
+		route->failures = 0;
+		WRITE_ONCE(route->next, jiffies);
 		route->why = NULL;
 		/* pairs with route_state() */
 		smp_store_release(&route->serial, p->serial);
@@ -299,7 +308,18 @@ static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
 	return *distance < 0 ? "unreachable" : NULL;
 }
 
-/* Both ways are as they should be. */
+/* A trial was not right: another one later, but not for ever. */
+static void route_doubt(struct kvblk_route *route)
+{
+	if (++route->failures < TRIAL_FAILURES) {
+		WRITE_ONCE(route->next, jiffies + TRIAL_PAUSE * route->failures);
+		return;
+	}
+	route->why = "probe";
+	WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
+}
+
+/* A trial was right: when both ways are, it is over. */
 static void route_prove(struct kvblk_route *route, u32 proven)
 {
 	WRITE_ONCE(route->proven, route->proven | proven);
@@ -307,9 +327,10 @@ static void route_prove(struct kvblk_route *route, u32 proven)
 		WRITE_ONCE(route->state, KVBLK_ROUTE_DIRECT);
 }
 
+/* TRIAL: with the route's way to tell what comes of it. */
 static enum kvblk_route_state route_state(phys_addr_t addr,
 					  struct kvblk_member *member,
-					  u32 *proven)
+					  u32 *proven, u32 *serial)
 {
 	struct kvblk_route *route;
 	struct provider *p;
@@ -323,6 +344,10 @@ static enum kvblk_route_state route_state(phys_addr_t addr,
 	if (smp_load_acquire(&route->serial) != p->serial)
 		return KVBLK_ROUTE_UNKNOWN;
 	*proven = READ_ONCE(route->proven);
+	*serial = p->serial;
+	if (READ_ONCE(route->state) == KVBLK_ROUTE_TRIAL &&
+	    time_before(jiffies, READ_ONCE(route->next)))
+		return KVBLK_ROUTE_BOUNCE;
 	return READ_ONCE(route->state);
 }
 
@@ -352,8 +377,8 @@ void kvblk_p2p_work(struct work_struct *work)
 	struct kvblk_route *route;
 	struct provider *p;
 	const char *why;
-	u32 serial, proven = 0;
-	int distance;
+	int distance, from = 0;
+	u32 serial;
 
 	mutex_lock(&providers_lock);
 	p = provider_discover(READ_ONCE(member->p2p_addr));
@@ -367,7 +392,7 @@ void kvblk_p2p_work(struct work_struct *work)
 
 	why = route_look(pdev, member, &distance);
 	state = why ? KVBLK_ROUTE_BOUNCE :
-		      route_probe(pdev, member, member->p2p_page, &proven);
+		      route_probe(pdev, member, member->p2p_page, &from);
 	if (!why && state == KVBLK_ROUTE_BOUNCE)
 		why = "probe";
 
@@ -384,7 +409,10 @@ void kvblk_p2p_work(struct work_struct *work)
 			route->why = why;
 			WRITE_ONCE(route->state, state);
 		}
-		route_prove(route, proven);
+		if (from > 0)
+			route_prove(route, KVBLK_PROVEN_PUT);
+		else if (from == -EINVAL)
+			route_doubt(route);
 	}
 	mutex_unlock(&providers_lock);
 	pci_dev_put(pdev);
@@ -394,7 +422,8 @@ out:
 	member->p2p_page = NULL;
 	/* not at once again, if it could not be told */
 	WRITE_ONCE(member->p2p_next, jiffies + HZ);
-	atomic_set(&member->p2p_busy, 0);
+	/* the next one begins with p2p_page */
+	atomic_set_release(&member->p2p_busy, 0);
 	kvblk_member_put(member);
 }
 
@@ -447,12 +476,16 @@ static phys_addr_t bv_addr(const struct bio_vec *bv)
 /*
  * struct kvblk_trial - a get that goes both ways
  * @data: what was there after the first one
- * @addr: where, of a device
+ * @there: in whose memory,
+ * @addr: which is at this address
+ * @serial: of its provider
  * @at: which byte of the payload, behind req->from
  * @taken: @data is
  */
 struct kvblk_trial {
+	void __iomem *there;
 	phys_addr_t addr;
+	u32 serial;
 	u32 at;
 	u32 bytes;
 	bool taken;
@@ -460,7 +493,7 @@ struct kvblk_trial {
 };
 
 /* Leaves a mark that the member is to overwrite. */
-static int trial_begin(struct kvblk_req *req, struct bio_vec *bv)
+static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 {
 	const struct bio_vec *before;
 	struct kvblk_trial *trial;
@@ -470,16 +503,18 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv)
 	trial = kmalloc(sizeof(*trial), GFP_KERNEL | __GFP_NOWARN);
 	if (!trial)
 		return -EREMOTEIO;
+	trial->there = (void __force __iomem *)bvec_virt(bv);
 	trial->addr = bv_addr(bv);
+	trial->serial = serial;
 	trial->at = 0;
 	for (before = &req->mem.bv[1]; before < bv; before++)
 		trial->at += before->bv_len;
 	trial->bytes = min(bv->bv_len, PROBE_BYTES);
 	trial->taken = false;
 	get_random_bytes(trial->data, trial->bytes);
-	memcpy_toio((void __force __iomem *)bvec_virt(bv), trial->data, trial->bytes);
+	memcpy_toio(trial->there, trial->data, trial->bytes);
 	/* posted writes are there when a read has come back */
-	readb((void __force __iomem *)bvec_virt(bv));
+	readb(trial->there);
 	req->trial = trial;
 	return 0;
 }
@@ -489,9 +524,9 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 {
 	bool put = req->op.opcode == KVBLK_OP_PUT;
 	struct page *page = NULL;
-	u32 proven = 0;
+	u32 proven = 0, serial = 0;
 
-	switch (route_state(bv_addr(bv), member, &proven)) {
+	switch (route_state(bv_addr(bv), member, &proven, &serial)) {
 	case KVBLK_ROUTE_DIRECT:
 		return 0;
 	case KVBLK_ROUTE_BOUNCE:
@@ -500,7 +535,7 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 		if (proven & (put ? KVBLK_PROVEN_PUT : KVBLK_PROVEN_GET))
 			return 0;
 		if (!put)
-			return trial_begin(req, bv);
+			return trial_begin(req, bv, serial);
 		/* a page that is his as a whole */
 		if (!offset_in_page(bv->bv_offset) && bv->bv_len >= PAGE_SIZE)
 			page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
@@ -533,8 +568,10 @@ int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
 {
 	int err = mem_each_provider(req, member, look_known);
 
-	if (err)
+	if (err && req->trial) {
+		memset_io(req->trial->there, 0, req->trial->bytes);
 		kvblk_p2p_trial_end(req);
+	}
 	return err;
 }
 
@@ -553,17 +590,15 @@ static void trial_tell(const struct kvblk_trial *trial, struct kvblk_member *mem
 
 	guard(mutex)(&providers_lock);
 	p = provider_find(trial->addr);
-	if (!p)
+	if (!p || p->serial != trial->serial)
 		return;
 	route = route_of(p, member);
 	if (route->state != KVBLK_ROUTE_TRIAL)
 		return;
-	if (right) {
+	if (right)
 		route_prove(route, KVBLK_PROVEN_GET);
-	} else {
-		route->why = "probe";
-		WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
-	}
+	else
+		route_doubt(route);
 }
 
 int kvblk_p2p_trial(struct kvblk_req *req)

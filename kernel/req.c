@@ -355,6 +355,8 @@ void kvblk_req_landed(struct kvblk_req *req)
 
 static void req_fly(struct kvblk_req *req, struct kvblk_member *member)
 {
+	/* it is nobody's who could be told */
+	WARN_ON_ONCE(atomic_read(&req->state) == KVBLK_REQ_DETACHED);
 	kvblk_io_start(&req->io, member, req_io_done);
 	/* whoever detaches it sees what memory it has */
 	atomic_set_release(&req->state, KVBLK_REQ_INFLIGHT);
@@ -502,7 +504,7 @@ static int get_start(struct kvblk_req *req)
 		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, false,
 				    align);
 	else
-		err = get_bounce(req, kvblk_src_device(&req->src, true));
+		err = -EREMOTEIO;
 	if (!err && req->mem.p2p) {
 		device = true;
 		err = kvblk_must_check(pool, req->seg) && !get_caller_checks(req) ?
@@ -510,9 +512,11 @@ static int get_start(struct kvblk_req *req)
 		if (err)
 			kvblk_mem_free(&req->mem);
 	}
-	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault))
+	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
+		device |= kvblk_src_device(&req->src, true);
 		err = get_bounce(req, device);
-	req->device = device || req->bounce;
+	}
+	req->device = device;
 	if (!err)
 		return get_submit(req);
 	if (err == -EFAULT) {
@@ -623,8 +627,10 @@ static int get_check(struct kvblk_req *req)
 	if (err <= 0)
 		return err;
 	/* a device's: the policy has changed meanwhile */
-	if (req->mem.p2p)
+	if (req->mem.p2p) {
+		kvblk_p2p_trial_end(req);
 		return -EAGAIN;
+	}
 	if (kvblk_mem_check(&req->mem, get_crcs(req)))
 		return 0;
 	if (req->mem.direct) {
@@ -715,7 +721,11 @@ static int get_look(struct kvblk_req *req)
 /* Goes on with it. 0, -ENOENT, -EINPROGRESS, or -EAGAIN as of get_check(). */
 static int get_bounce_run(struct kvblk_req *req, int err)
 {
+	struct kvblk_sigpipe sigpipe;
+
+	kvblk_sigpipe_block(&sigpipe);
 	err = kvblk_bounce_run(req->bounce, err);
+	kvblk_sigpipe_restore(&sigpipe);
 	if (err == -EINPROGRESS)
 		return err;
 	bounce_end(req);
