@@ -207,6 +207,14 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
 }
 
+/* Passes over @bytes. */
+static void stretch_skip(struct stretch *s, u32 bytes)
+{
+	s->at += bytes;
+	if (s->part->region == KVBLK_FIXED)
+		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bytes);
+}
+
 /* Up to @most bytes that lie side by side; goes on behind them. */
 static struct bio_vec stretch_next(struct stretch *s, u32 most)
 {
@@ -279,6 +287,26 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
 			return false;
 	}
 	return true;
+}
+
+bool kvblk_src_device(const struct kvblk_src *src, bool write)
+{
+	struct page *page;
+	bool device;
+	u32 i;
+
+	for (i = 0; IS_ENABLED(CONFIG_PCI_P2PDMA) && i < src->nr; i++) {
+		if (src->parts[i].region ||
+		    pin_user_pages_fast(src->parts[i].addr & PAGE_MASK, 1,
+					(write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
+					FOLL_PCI_P2PDMA, &page) != 1)
+			continue;
+		device = is_pci_p2pdma_page(page);
+		unpin_user_page(page);
+		if (device)
+			return true;
+	}
+	return false;
 }
 
 int kvblk_src_fault_in(const struct kvblk_src *src, bool write)
@@ -537,29 +565,33 @@ static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in
 	return left;
 }
 
-/* Walks the parts and the vectors together; @in: from the parts. */
-static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
-		       const struct kvblk_src *src, bool in)
+/* Between @kernel and what the parts have from byte @skip on; @in: from there. */
+static int src_copy(const struct kvblk_src *src, u32 skip, void *kernel, u32 bytes,
+		    bool in)
 {
-	struct bio_vec bv, *to = &mem->bv[1];
+	struct bio_vec bv;
 	struct stretch s;
 	u32 i;
 
 	for (i = 0; i < src->nr && bytes; i++) {
 		const struct kvblk_part *part = &src->parts[i];
-		void __user *user = u64_to_user_ptr(part->addr);
-		u32 left = min_t(u64, part->length, bytes), n;
+		void __user *user;
+		u32 left, n;
 
+		if (skip >= part->length) {
+			skip -= part->length;
+			continue;
+		}
+		user = u64_to_user_ptr(part->addr + skip);
+		left = min_t(u64, part->length - skip, bytes);
 		bytes -= left;
-		if (part->region)
+		if (part->region) {
 			stretch_begin(&s, src, part);
-		for (; left; left -= n, skip += n) {
-			void *kernel;
-
-			while (skip >= to->bv_len)
-				skip -= (to++)->bv_len;
-			kernel = bvec_virt(to) + skip;
-			n = min(left, to->bv_len - skip);
+			stretch_skip(&s, skip);
+		}
+		skip = 0;
+		for (; left; left -= n, kernel += n) {
+			n = min(left, 1u << KVBLK_CHUNK_SHIFT);
 			if (part->region) {
 				bv = stretch_next(&s, n);
 				n = bv.bv_len;
@@ -576,6 +608,48 @@ static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		}
 	}
 	return 0;
+}
+
+/* All of @bytes from byte @skip of the vectors on. */
+static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
+		       const struct kvblk_src *src, bool in)
+{
+	u32 done = 0, n, i;
+	int err = 0;
+
+	for (i = 1; done < bytes && !err; i++) {
+		struct bio_vec *bv = &mem->bv[i];
+
+		if (skip >= bv->bv_len) {
+			skip -= bv->bv_len;
+			continue;
+		}
+		n = min(bv->bv_len - skip, bytes - done);
+		err = src_copy(src, done, bvec_virt(bv) + skip, n, in);
+		done += n;
+		skip = 0;
+	}
+	return err;
+}
+
+int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
+{
+	u8 part[256];
+	u32 n;
+
+	/* it may lie in a slab that hardened usercopy would not let out */
+	for (; bytes; bytes -= n, from += n, addr += n) {
+		n = min_t(u32, bytes, sizeof(part));
+		memcpy(part, from, n);
+		if (user_copy(part, u64_to_user_ptr(addr), n, false, fault))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes)
+{
+	return src_copy(src, skip, from, bytes, false);
 }
 
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)
@@ -610,15 +684,15 @@ void kvblk_mem_zero(struct kvblk_mem *mem)
 	mem_tail_copy(mem, false);
 }
 
-/* Calls for each chunk; a chunk may span vectors and a vector chunks. */
-static bool mem_each_crc(const struct kvblk_mem *mem, __le32 *set,
-			 const __le32 *check)
+/* Each chunk of @bytes; a chunk may span vectors and a vector chunks. */
+static bool each_crc(struct bio_vec *bv, u32 bytes, __le32 *set,
+		     const __le32 *check)
 {
-	u32 left = mem->bytes, room = 1u << KVBLK_CHUNK_SHIFT, crc = ~0, i;
+	u32 left = bytes, room = 1u << KVBLK_CHUNK_SHIFT, crc = ~0;
 
-	for (i = 1; i < mem->nr && left; i++) {
-		const void *data = bvec_virt(&mem->bv[i]);
-		u32 len = min(mem->bv[i].bv_len, left);
+	for (; left; bv++) {
+		const void *data = bvec_virt(bv);
+		u32 len = min(bv->bv_len, left);
 
 		left -= len;
 		while (len) {
@@ -644,10 +718,18 @@ static bool mem_each_crc(const struct kvblk_mem *mem, __le32 *set,
 
 void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs)
 {
-	mem_each_crc(mem, crcs, NULL);
+	each_crc(&mem->bv[1], mem->bytes, crcs, NULL);
 }
 
 bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs)
 {
-	return mem_each_crc(mem, NULL, crcs);
+	return each_crc(&mem->bv[1], mem->bytes, NULL, crcs);
+}
+
+bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs)
+{
+	struct bio_vec bv;
+
+	bvec_set_virt(&bv, (void *)data, bytes);
+	return each_crc(&bv, bytes, NULL, crcs);
 }

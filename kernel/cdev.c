@@ -559,6 +559,8 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 		.tenant = file->tenant,
 		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
 			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
+			    KVBLK_FEAT_CHECKSUMS |
+			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
 			    (READ_ONCE(pool->tun.integrity) ? KVBLK_FEAT_INTEGRITY : 0) |
 			    (pool->flags & KVBLK_POOL_STRICT ? KVBLK_FEAT_STRICT : 0),
 		.value_max = kvblk_pool_value_max(pool),
@@ -570,6 +572,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 		.chunk_size = 1u << KVBLK_CHUNK_SHIFT,
 		.lease_ms_max = KVBLK_LEASE_MS_MAX,
 		.capacity = kvblk_pool_capacity(pool),
+		.checksum = KVBLK_CHECKSUM_CRC32C,
 	};
 	memcpy(info->pool_uuid, &pool->uuid, sizeof(info->pool_uuid));
 	strscpy(info->pool_name, pool->name, sizeof(info->pool_name));

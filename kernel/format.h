@@ -145,11 +145,16 @@ struct kvblk_d_table {		/* 4096 bytes */
 	struct kvblk_d_segment segments[KVBLK_TABLE_ENTRIES];
 } __packed;
 
-#define KVBLK_RECF_NO_CRC	0x01 /* payload has no checksum (later) */
-
+/**
+ * enum kvblk_integrity - whether the payload has checksums
+ * @KVBLK_INTEGRITY_NONE: no
+ * @KVBLK_INTEGRITY_CRC32C: a CRC32C for each chunk
+ * @KVBLK_INTEGRITY_PRODUCER: the same, as the caller gave them
+ */
 enum kvblk_integrity {
 	KVBLK_INTEGRITY_NONE	= 0,
 	KVBLK_INTEGRITY_CRC32C	= 1,
+	KVBLK_INTEGRITY_PRODUCER = 2,
 };
 
 #define KVBLK_HDR_KEY		512	/* where the key lies */
@@ -169,7 +174,7 @@ struct kvblk_d_record {
 	__le32 unit;		/* this header's place in the segment */
 	__le64 generation;
 	__le64 seq;
-	__le32 flags;
+	__le32 flags;		/* none is defined yet */
 	__le32 length;		/* payload bytes; a filler: units covered, header included */
 	__le64 layout_tag;
 	__le64 caller_tag;

@@ -115,6 +115,11 @@ enum kvblk_counter {
 	KVBLK_C_KILLS,		/* headers overwritten */
 	KVBLK_C_RESTORED,	/* blocks found at restart */
 	KVBLK_C_LEASES,
+	KVBLK_C_PRODUCER_MISMATCHES, /* blocks that were not as their putter said */
+	KVBLK_C_DEVICE_DIRECT,	/* operations on devices' memory */
+	KVBLK_C_DEVICE_BOUNCED,
+	KVBLK_C_DEVICE_FALLBACKS, /* direct transfers that failed, done again */
+	KVBLK_C_DEVICE_READ_BYTES, /* by the CPU */
 	KVBLK_COUNTERS,
 };
 
@@ -245,22 +250,29 @@ struct kvblk_ios {
  * @KVBLK_ROUTE_UNKNOWN: nobody has asked yet
  * @KVBLK_ROUTE_DIRECT: by the member
  * @KVBLK_ROUTE_BOUNCE: by the CPU
+ * @KVBLK_ROUTE_TRIAL: by the member where that is proven, else it is looked at
  */
 enum kvblk_route_state {
 	KVBLK_ROUTE_UNKNOWN,
 	KVBLK_ROUTE_DIRECT,
 	KVBLK_ROUTE_BOUNCE,
+	KVBLK_ROUTE_TRIAL,
 };
+
+#define KVBLK_PROVEN_GET	BIT(0)
+#define KVBLK_PROVEN_PUT	BIT(1)
 
 /**
  * struct kvblk_route - of a provider to a member
  * @serial: of the provider, 0: none yet
  * @state: &enum kvblk_route_state
+ * @proven: TRIAL: which directions were right, KVBLK_PROVEN_*
  * @why: it bounces, or NULL
  */
 struct kvblk_route {
 	u32 serial;
 	u32 state;
+	u32 proven;
 	const char *why;
 };
 
@@ -292,6 +304,7 @@ struct kvblk_member {
 	struct work_struct p2p_work;	/* tries one out, */
 	atomic_t p2p_busy;		/* while it does, */
 	phys_addr_t p2p_addr;		/* that to somebody's memory, */
+	struct page *p2p_page;		/* this, with its ref, or NULL, */
 	unsigned long p2p_next;		/* but not before */
 	struct percpu_ref ref;
 	struct completion ref_done;
@@ -389,6 +402,7 @@ enum kvblk_check {
  * @discard: discard segments before reuse
  * @lease_keys_max: leased keys an open file may hold
  * @reclaim_event_rate: segments reclaimed a second, above which an event goes out
+ * @bounce_chunks: see bounce.c
  */
 struct kvblk_tunables {
 	u32 low_permille;
@@ -402,12 +416,17 @@ struct kvblk_tunables {
 	u32 discard;
 	u32 lease_keys_max;
 	u32 reclaim_event_rate;
+	u32 bounce_chunks;
 };
 
 /* Activations in the upper bits of a record's seq, records in the lower. */
 #define KVBLK_SEQ_EPOCH_SHIFT	40
 
 /* ---- pool.c ---------------------------------------------------------- */
+
+#define KVBLK_BOUNCE_BYTES	SZ_1M
+#define KVBLK_BOUNCES_MAX	64
+#define KVBLK_BOUNCES		8
 
 #define KVBLK_POOL_STRICT	BIT(0)	/* bounce everything */
 #define KVBLK_KILL_BUCKETS	256
@@ -470,6 +489,9 @@ struct kvblk_pool {
 	u64 sweep_at;
 	u64 sweep_pass;
 	u64 reclaimed_last;
+
+	spinlock_t bounce_lock;
+	struct kvblk_bounce *bounces[KVBLK_BOUNCES_MAX];
 
 	struct mutex lease_lock;	/* all leases */
 	struct rhashtable lease_keys;
@@ -863,6 +885,9 @@ void kvblk_kill_retry(struct kvblk_pool *pool);
 #define KVBLK_REGION_MAX	(64ull << 30)
 #define KVBLK_REGIONS_MAX	65536
 
+/* Bytes of the checksums of the longest block. */
+#define KVBLK_CRCS_MAX		((KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT) * 4)
+
 /* Memory that a file has registered; see buf.c. */
 struct kvblk_region;
 /* A buffer of the ring's, imported by io_uring_cmd_import_fixed(). */
@@ -976,6 +1001,12 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
 /* Copies between bounce pages, from byte @skip on, and the caller. */
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
+/* Writes @bytes from byte @skip of the caller's memory on. 0 or -EFAULT. */
+int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
+/* The same at an address of his; without @fault, none is taken. */
+int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
+/* A device's memory is in it, as far as can be told without a page fault. */
+bool kvblk_src_device(const struct kvblk_src *src, bool write);
 int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		       const struct kvblk_src *src);
 /* After a direct read: copies the tail to where it belongs. */
@@ -986,6 +1017,30 @@ void kvblk_mem_free(struct kvblk_mem *mem);
 void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs);
 /* All chunks agree with @crcs. */
 bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs);
+/* The same of @bytes in the kernel. */
+bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
+
+/* ---- bounce.c: gets into devices' memory, part by part ------------------ */
+
+struct kvblk_bounce;
+struct kvblk_req;
+
+/* For a get whose segment is held, or NULL: all are in use. May sleep. */
+struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req);
+void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
+/* Frees what is idle, but @keep of them. */
+void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep);
+/* Begins to read the payload, from req->from to @end; the header is the get's. */
+void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end);
+/* It is to be checked against these, of the whole block. */
+void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs);
+/*
+ * Copies what has landed; @err: it is to end with this, when it can. 0;
+ * -EINPROGRESS: in flight again; -EIO, -EBADMSG: a part could not be read, or
+ * is damaged; -EFAULT: not without a page fault; or @err. Where it is not 0, what
+ * was copied is zero again. The caller's context, or @err is -EINTR.
+ */
+int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 
 /* ---- p2p.c: memory of PCI devices -------------------------------------- */
 
@@ -996,25 +1051,31 @@ void kvblk_p2p_exit(void);
  * May @member transfer to and from @mem? 0; -EREMOTEIO: no, or nobody knows yet:
  * then it is tried out.
  */
-int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member);
+int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member);
 /* A transfer failed: there is no other that way if that may be why. May sleep. */
-void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member,
-		      blk_status_t status);
+void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member);
+/*
+ * A get with req->trial has landed: first where the caller wants it (-EAGAIN: now
+ * through kernel memory), then there (0).
+ */
+int kvblk_p2p_trial(struct kvblk_req *req);
+void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);
 /* A line for each provider: its address, distance, route, and why it bounces. */
 ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf);
 #else
 static inline int kvblk_p2p_init(void) { return 0; }
 static inline void kvblk_p2p_exit(void) {}
-static inline int kvblk_p2p_route(const struct kvblk_mem *mem,
+static inline int kvblk_p2p_route(struct kvblk_req *req,
 				  struct kvblk_member *member)
 {
 	return -EREMOTEIO;
 }
 
-static inline void kvblk_p2p_failed(const struct kvblk_mem *mem,
-				    struct kvblk_member *member,
-				    blk_status_t status) {}
+static inline void kvblk_p2p_failed(struct kvblk_req *req,
+				    struct kvblk_member *member) {}
+static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
+static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}
 static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 {
@@ -1105,9 +1166,12 @@ struct kvblk_req {
 	u32 charged;			/* in batch->bytes_inflight */
 	u64 align;			/* put: pool->align that @mem is for, */
 	bool stable;			/* and pool->stable_writes */
-	u8 integrity;			/* of the record that is put */
+	u8 integrity;			/* of the record */
 	bool gated;			/* a put, in gate_bytes or at the gate */
-	bool bounce;			/* a put: not straight from a device's memory */
+	bool no_p2p;			/* a put: not straight from a device's memory */
+	bool device;			/* a device's memory is in it */
+	bool looked;			/* a get: its header is the block's */
+	bool delivered;			/* a get: all but the checksums */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;
@@ -1125,6 +1189,11 @@ struct kvblk_req {
 	struct kvblk_segment *seg;
 	u64 gen;			/* of seg */
 	struct kvblk_part part;		/* src.parts, when it is one */
+	u64 crcs_addr;			/* where the caller has checksums, or 0 */
+	u32 crcs_room;			/* bytes there */
+	__le32 *crcs;			/* a put: what was there */
+	struct kvblk_bounce *bounce;	/* a get's */
+	struct kvblk_trial *trial;	/* a get's; p2p.c's */
 	u32 space_seq;
 	ktime_t waiting;		/* since, 0: not yet */
 	struct kvblk_mem mem;		/* its few_bv and what follows: not zeroed */
@@ -1160,6 +1229,8 @@ int kvblk_req_wait(struct kvblk_req *req);
  * req->src.fault. @user: the submitter's memory can be touched.
  */
 bool kvblk_req_finish(struct kvblk_req *req, bool user);
+/* What kvblk_req_finish() left in flight is over; any context. */
+void kvblk_req_landed(struct kvblk_req *req);
 void kvblk_req_free(struct kvblk_req *req);
 /* Gives memory back as soon as it is over; a batch may be long. */
 void kvblk_req_trim(struct kvblk_req *req);

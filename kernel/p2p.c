@@ -11,6 +11,10 @@
  *   takes such pages, PCI can route between the two, and what was written and
  *   read back that way once was right. That is tried out in the background;
  *   until then, and after a failure that the way may have caused, it is a bounce.
+ * - Where the provider gives away no memory to try it with (its driver keeps it,
+ *   or others have it all), callers' is looked at: a get goes there straight and
+ *   then through kernel memory, and both are compared; of what is to be put, a
+ *   page is written to the media and read back. Each proves its direction.
  * - A bio has pages of one provider, or of none: see zone_device_pages_compatible()
  *   in block/blk.h.
  * - Nobody waits for I/O under providers_lock.
@@ -50,6 +54,7 @@ static u32 provider_serial;
 
 static const char * const route_names[] = {
 	[KVBLK_ROUTE_UNKNOWN] = "unknown",
+	[KVBLK_ROUTE_TRIAL] = "trial",
 	[KVBLK_ROUTE_DIRECT] = "direct",
 	[KVBLK_ROUTE_BOUNCE] = "bounce",
 };
@@ -196,24 +201,69 @@ out:
 	return right;
 }
 
-/* DIRECT or BOUNCE; UNKNOWN: there is no memory or no room for it now. */
+/*
+ * The way from somebody's page to the media, and that alone. 1: right, 0: wrong,
+ * -EAGAIN: its owner writes to it, or there is no memory for this.
+ */
+static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
+{
+	u8 *before = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
+	u8 *after = before + PROBE_BYTES, *back = after + PROBE_BYTES;
+	int ret = 0;
+
+	if (!before)
+		return -EAGAIN;
+	/* so that what lies there can't be right by chance */
+	get_random_bytes(back, PROBE_BYTES);
+	if (probe_io(member, REQ_OP_WRITE, pos, back)) {
+		kfree(before);
+		return -EAGAIN;
+	}
+	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
+	if (!probe_io(member, REQ_OP_WRITE, pos, there) &&
+	    !probe_io(member, REQ_OP_READ, pos, back)) {
+		memcpy_fromio(after, (void __iomem *)there, PROBE_BYTES);
+		if (!memcmp(before, back, PROBE_BYTES))
+			ret = 1;
+		else if (memcmp(before, after, PROBE_BYTES))
+			ret = -EAGAIN;
+	}
+	kfree(before);
+	return ret;
+}
+
+/*
+ * What is to become of the route; UNKNOWN: can't be told now. @page: somebody's,
+ * or NULL.
+ */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev,
-					  struct kvblk_member *member)
+					  struct kvblk_member *member,
+					  struct page *page, u32 *proven)
 {
 	u32 units = member->record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
 	struct kvblk_room room;
 	void *there;
+	u64 pos;
+	int ret;
 
 	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
-	if (!there)
-		return state;
+	if (!there && !page)
+		return KVBLK_ROUTE_TRIAL;
 	if (!kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, &room)) {
-		state = probe_at(member, kvblk_seg_pos(member, room.segment, room.unit),
-				 there) ? KVBLK_ROUTE_DIRECT : KVBLK_ROUTE_BOUNCE;
+		pos = kvblk_seg_pos(member, room.segment, room.unit);
+		if (there) {
+			state = probe_at(member, pos, there) ? KVBLK_ROUTE_DIRECT :
+							       KVBLK_ROUTE_BOUNCE;
+		} else {
+			ret = probe_from(member, pos, page_address(page));
+			state = ret ? KVBLK_ROUTE_TRIAL : KVBLK_ROUTE_BOUNCE;
+			*proven = ret > 0 ? KVBLK_PROVEN_PUT : 0;
+		}
 		kvblk_room_release(&room, NULL);
 	}
-	pci_free_p2pmem(pdev, there, PROBE_BYTES);
+	if (there)
+		pci_free_p2pmem(pdev, there, PROBE_BYTES);
 	return state;
 }
 
@@ -225,6 +275,7 @@ static struct kvblk_route *route_of(const struct provider *p,
 	lockdep_assert_held(&providers_lock);
 	if (route->serial != p->serial) {
 		WRITE_ONCE(route->state, KVBLK_ROUTE_UNKNOWN);
+		WRITE_ONCE(route->proven, 0);
 		route->why = NULL;
 		/* pairs with route_state() */
 		smp_store_release(&route->serial, p->serial);
@@ -248,8 +299,17 @@ static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
 	return *distance < 0 ? "unreachable" : NULL;
 }
 
+/* Both ways are as they should be. */
+static void route_prove(struct kvblk_route *route, u32 proven)
+{
+	WRITE_ONCE(route->proven, route->proven | proven);
+	if (route->proven == (KVBLK_PROVEN_GET | KVBLK_PROVEN_PUT))
+		WRITE_ONCE(route->state, KVBLK_ROUTE_DIRECT);
+}
+
 static enum kvblk_route_state route_state(phys_addr_t addr,
-					  struct kvblk_member *member)
+					  struct kvblk_member *member,
+					  u32 *proven)
 {
 	struct kvblk_route *route;
 	struct provider *p;
@@ -260,8 +320,10 @@ static enum kvblk_route_state route_state(phys_addr_t addr,
 		return KVBLK_ROUTE_UNKNOWN;
 	route = &member->routes[p->nr];
 	/* pairs with route_of() */
-	return smp_load_acquire(&route->serial) == p->serial ?
-	       READ_ONCE(route->state) : KVBLK_ROUTE_UNKNOWN;
+	if (smp_load_acquire(&route->serial) != p->serial)
+		return KVBLK_ROUTE_UNKNOWN;
+	*proven = READ_ONCE(route->proven);
+	return READ_ONCE(route->state);
 }
 
 /* Finds the provider of @addr. */
@@ -290,8 +352,8 @@ void kvblk_p2p_work(struct work_struct *work)
 	struct kvblk_route *route;
 	struct provider *p;
 	const char *why;
+	u32 serial, proven = 0;
 	int distance;
-	u32 serial;
 
 	mutex_lock(&providers_lock);
 	p = provider_discover(READ_ONCE(member->p2p_addr));
@@ -304,7 +366,8 @@ void kvblk_p2p_work(struct work_struct *work)
 		goto out;
 
 	why = route_look(pdev, member, &distance);
-	state = why ? KVBLK_ROUTE_BOUNCE : route_probe(pdev, member);
+	state = why ? KVBLK_ROUTE_BOUNCE :
+		      route_probe(pdev, member, member->p2p_page, &proven);
 	if (!why && state == KVBLK_ROUTE_BOUNCE)
 		why = "probe";
 
@@ -313,22 +376,31 @@ void kvblk_p2p_work(struct work_struct *work)
 		if (p->serial != serial)
 			continue;
 		route = route_of(p, member);
-		if (route->state != KVBLK_ROUTE_UNKNOWN)
+		if (route->state != KVBLK_ROUTE_UNKNOWN &&
+		    route->state != KVBLK_ROUTE_TRIAL)
 			continue;
-		route->why = why;
-		WRITE_ONCE(route->state, state);
+		/* what a trial has found out stays */
+		if (state != KVBLK_ROUTE_UNKNOWN) {
+			route->why = why;
+			WRITE_ONCE(route->state, state);
+		}
+		route_prove(route, proven);
 	}
 	mutex_unlock(&providers_lock);
 	pci_dev_put(pdev);
 out:
+	if (member->p2p_page)
+		put_page(member->p2p_page);
+	member->p2p_page = NULL;
 	/* not at once again, if it could not be told */
 	WRITE_ONCE(member->p2p_next, jiffies + HZ);
 	atomic_set(&member->p2p_busy, 0);
 	kvblk_member_put(member);
 }
 
-/* Has the way to @addr tried out, one at a time. */
-static void route_discover(phys_addr_t addr, struct kvblk_member *member)
+/* Has the way to @addr tried out, one at a time; with @page, if there is no other. */
+static void route_discover(phys_addr_t addr, struct kvblk_member *member,
+			   struct page *page)
 {
 	if (time_before(jiffies, READ_ONCE(member->p2p_next)) ||
 	    atomic_cmpxchg(&member->p2p_busy, 0, 1))
@@ -338,13 +410,19 @@ static void route_discover(phys_addr_t addr, struct kvblk_member *member)
 		return;
 	}
 	WRITE_ONCE(member->p2p_addr, addr);
+	if (page)
+		get_page(page);
+	member->p2p_page = page;
 	queue_work(member->pool->wq, &member->p2p_work);
 }
 
-/* Calls for the first page of each run of pages of the same owner. */
-static int mem_each_provider(const struct kvblk_mem *mem, struct kvblk_member *member,
-			     int (*look)(phys_addr_t addr, struct kvblk_member *member))
+/* Calls for the first vector of each run of the same owner's, until one fails. */
+static int mem_each_provider(struct kvblk_req *req, struct kvblk_member *member,
+			     int (*look)(struct kvblk_req *req,
+					 struct bio_vec *bv,
+					 struct kvblk_member *member))
 {
+	const struct kvblk_mem *mem = &req->mem;
 	struct page *last = NULL;
 	int err = 0;
 	u32 i;
@@ -356,27 +434,93 @@ static int mem_each_provider(const struct kvblk_mem *mem, struct kvblk_member *m
 		    (last && zone_device_pages_have_same_pgmap(last, page)))
 			continue;
 		last = page;
-		err = look(page_to_phys(page), member);
+		err = look(req, &mem->bv[i], member);
 	}
 	return err;
 }
 
-static int look_known(phys_addr_t addr, struct kvblk_member *member)
+static phys_addr_t bv_addr(const struct bio_vec *bv)
 {
-	enum kvblk_route_state state = route_state(addr, member);
-
-	if (state == KVBLK_ROUTE_UNKNOWN)
-		route_discover(addr, member);
-	return state == KVBLK_ROUTE_DIRECT ? 0 : -EREMOTEIO;
+	return page_to_phys(bv->bv_page) + bv->bv_offset;
 }
 
-static int look_failed(phys_addr_t addr, struct kvblk_member *member)
+/*
+ * struct kvblk_trial - a get that goes both ways
+ * @data: what was there after the first one
+ * @addr: where, of a device
+ * @at: which byte of the payload, behind req->from
+ * @taken: @data is
+ */
+struct kvblk_trial {
+	phys_addr_t addr;
+	u32 at;
+	u32 bytes;
+	bool taken;
+	u8 data[PROBE_BYTES];
+};
+
+/* Leaves a mark that the member is to overwrite. */
+static int trial_begin(struct kvblk_req *req, struct bio_vec *bv)
+{
+	const struct bio_vec *before;
+	struct kvblk_trial *trial;
+
+	if (req->trial)
+		return 0;
+	trial = kmalloc(sizeof(*trial), GFP_KERNEL | __GFP_NOWARN);
+	if (!trial)
+		return -EREMOTEIO;
+	trial->addr = bv_addr(bv);
+	trial->at = 0;
+	for (before = &req->mem.bv[1]; before < bv; before++)
+		trial->at += before->bv_len;
+	trial->bytes = min(bv->bv_len, PROBE_BYTES);
+	trial->taken = false;
+	get_random_bytes(trial->data, trial->bytes);
+	memcpy_toio((void __force __iomem *)bvec_virt(bv), trial->data, trial->bytes);
+	/* posted writes are there when a read has come back */
+	readb((void __force __iomem *)bvec_virt(bv));
+	req->trial = trial;
+	return 0;
+}
+
+static int look_known(struct kvblk_req *req, struct bio_vec *bv,
+		      struct kvblk_member *member)
+{
+	bool put = req->op.opcode == KVBLK_OP_PUT;
+	struct page *page = NULL;
+	u32 proven = 0;
+
+	switch (route_state(bv_addr(bv), member, &proven)) {
+	case KVBLK_ROUTE_DIRECT:
+		return 0;
+	case KVBLK_ROUTE_BOUNCE:
+		return -EREMOTEIO;
+	case KVBLK_ROUTE_TRIAL:
+		if (proven & (put ? KVBLK_PROVEN_PUT : KVBLK_PROVEN_GET))
+			return 0;
+		if (!put)
+			return trial_begin(req, bv);
+		/* a page that is his as a whole */
+		if (!offset_in_page(bv->bv_offset) && bv->bv_len >= PAGE_SIZE)
+			page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
+		if (!page)
+			return -EREMOTEIO;
+		fallthrough;
+	default:
+		route_discover(bv_addr(bv), member, page);
+		return -EREMOTEIO;
+	}
+}
+
+static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
+		       struct kvblk_member *member)
 {
 	struct kvblk_route *route;
 	struct provider *p;
 
 	guard(mutex)(&providers_lock);
-	p = provider_find(addr);
+	p = provider_find(bv_addr(bv));
 	if (!p)
 		return 0;
 	route = route_of(p, member);
@@ -385,15 +529,79 @@ static int look_failed(phys_addr_t addr, struct kvblk_member *member)
 	return 0;
 }
 
-int kvblk_p2p_route(const struct kvblk_mem *mem, struct kvblk_member *member)
+int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
 {
-	return mem_each_provider(mem, member, look_known);
+	int err = mem_each_provider(req, member, look_known);
+
+	if (err)
+		kvblk_p2p_trial_end(req);
+	return err;
 }
 
-void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member,
-		      blk_status_t status)
+void kvblk_p2p_trial_end(struct kvblk_req *req)
 {
-	switch (status) {
+	kfree(req->trial);
+	req->trial = NULL;
+}
+
+/* @right: the member wrote there what it has. */
+static void trial_tell(const struct kvblk_trial *trial, struct kvblk_member *member,
+		       bool right)
+{
+	struct kvblk_route *route;
+	struct provider *p;
+
+	guard(mutex)(&providers_lock);
+	p = provider_find(trial->addr);
+	if (!p)
+		return;
+	route = route_of(p, member);
+	if (route->state != KVBLK_ROUTE_TRIAL)
+		return;
+	if (right) {
+		route_prove(route, KVBLK_PROVEN_GET);
+	} else {
+		route->why = "probe";
+		WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
+	}
+}
+
+int kvblk_p2p_trial(struct kvblk_req *req)
+{
+	struct kvblk_trial *trial = req->trial;
+	struct bio_vec *bv = &req->mem.bv[1];
+	u32 at = trial->at, bytes = trial->bytes, part, done = 0;
+	bool right = true;
+
+	/* the payload's, in either memory, vector by vector */
+	for (; done < bytes; bv++) {
+		if (at >= bv->bv_len) {
+			at -= bv->bv_len;
+			continue;
+		}
+		part = min(bv->bv_len - at, bytes - done);
+		if (trial->taken)
+			right &= !memcmp(trial->data + done, bvec_virt(bv) + at, part);
+		else
+			memcpy_fromio(trial->data + done,
+				      (void __force __iomem *)(bvec_virt(bv) + at),
+				      part);
+		done += part;
+		at = 0;
+	}
+	if (!trial->taken) {
+		trial->taken = true;
+		return -EAGAIN;
+	}
+	trial_tell(trial, req->member, right);
+	kvblk_p2p_trial_end(req);
+	return 0;
+}
+
+void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
+{
+	kvblk_p2p_trial_end(req);
+	switch (req->io.status) {
 	case BLK_STS_TIMEOUT:
 	case BLK_STS_NOSPC:
 	case BLK_STS_TRANSPORT:
@@ -406,7 +614,7 @@ void kvblk_p2p_failed(const struct kvblk_mem *mem, struct kvblk_member *member,
 		/* that has nothing to do with whose memory it is */
 		return;
 	default:
-		mem_each_provider(mem, member, look_failed);
+		mem_each_provider(req, member, look_failed);
 	}
 }
 

@@ -3,6 +3,7 @@
  * From what a caller wrote to an operation. Field by field, since each may mean
  * something one day.
  */
+#include <linux/pagemap.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -91,11 +92,43 @@ static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 	return 0;
 }
 
+/* The last piece, when it is about checksums. */
+static int req_crcs(struct kvblk_req *req, const struct kvblk_piece *p)
+{
+	if (p->handle || !p->length || p->length % sizeof(__le32) ||
+	    p->length > KVBLK_CRCS_MAX || p->addr + p->length < p->addr)
+		return -EINVAL;
+	if (!p->addr || !access_ok(u64_to_user_ptr(p->addr), p->length))
+		return -EFAULT;
+	req->crcs_addr = p->addr;
+	req->crcs_room = p->length;
+	return 0;
+}
+
+/* What the producer says about his block. */
+static int req_crcs_read(struct kvblk_req *req)
+{
+	if (req->crcs_room != kvblk_nr_chunks(req->bytes) * sizeof(__le32))
+		return -EINVAL;
+	req->crcs = kmalloc(req->crcs_room, GFP_KERNEL_ACCOUNT);
+	if (!req->crcs)
+		return -ENOMEM;
+	return copy_from_user(req->crcs, u64_to_user_ptr(req->crcs_addr),
+			      req->crcs_room) ? -EFAULT : 0;
+}
+
+/* A get writes them last: what can't be written is told before it begins. */
+static int req_crcs_there(const struct kvblk_req *req)
+{
+	return fault_in_safe_writeable(u64_to_user_ptr(req->crcs_addr),
+				       req->crcs_room) ? -EFAULT : 0;
+}
+
 static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 {
 	u32 nr = req->op.nr_pieces;
 	void __user *user = u64_to_user_ptr(req->op.pieces);
-	void *pieces = &req->part;
+	struct kvblk_piece *pieces = (void *)&req->part;
 	unsigned long left;
 	int err = -EFAULT;
 
@@ -109,15 +142,19 @@ static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 		left = copy_from_user(pieces, user, nr * sizeof(struct kvblk_piece));
 	}
 	if (!left)
+		err = 0;
+	if (!err && nr > 1 && pieces[nr - 1].type == KVBLK_PIECE_CHECKSUMS)
+		err = req_crcs(req, &pieces[--nr]);
+	if (!err)
 		req->bytes = piece_sum(pieces, nr, &err);
 	if (err) {
-		if (nr > 1)
+		if (pieces != (void *)&req->part)
 			kvfree(pieces);
 		return err;
 	}
-	req->src.parts = pieces;
+	req->src.parts = (void *)pieces;
 	req->src.nr = nr;
-	return kvblk_parts_resolve(file, pieces, nr);
+	return kvblk_parts_resolve(file, req->src.parts, nr);
 }
 
 /* One part, which is the ring's buffer. */
@@ -178,6 +215,9 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		err = req_pieces(req, file);
 	if (!err && op->opcode == KVBLK_OP_PUT && req->bytes > KVBLK_VALUE_MAX)
 		err = -EINVAL;
+	if (!err && req->crcs_addr)
+		err = op->opcode == KVBLK_OP_PUT ? req_crcs_read(req) :
+						   req_crcs_there(req);
 	req->result.res = err;
 	return req;
 }

@@ -283,6 +283,7 @@ static void pool_release(struct device *dev)
 
 	ida_free(&pool_minors, MINOR(dev->devt));
 	kvblk_lease_exit(pool);
+	kvblk_bounce_trim(pool, 0);
 	kvblk_index_destroy(&pool->index);
 	kvblk_policy_destroy(&pool->policy);
 	vfree(pool->seg_gen);
@@ -309,6 +310,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	init_waitqueue_head(&pool->restore_wait);
 	init_waitqueue_head(&pool->space_wait);
 	init_waitqueue_head(&pool->settle_wait);
+	spin_lock_init(&pool->bounce_lock);
 	spin_lock_init(&pool->kill_gate);
 	spin_lock_init(&pool->kill_lock);
 	INIT_LIST_HEAD(&pool->link);
@@ -326,6 +328,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		.discard = 1,
 		.lease_keys_max = 1u << 20,
 		.reclaim_event_rate = 16,
+		.bounce_chunks = KVBLK_BOUNCES,
 	};
 
 	minor = ida_alloc_max(&pool_minors, POOL_MINORS - 1, GFP_KERNEL);

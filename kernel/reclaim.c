@@ -580,6 +580,17 @@ static void copy_read(struct copy *copy)
 	copy_fly(copy, REQ_OP_READ, v->seg - v->member->segs, slot->off);
 }
 
+static void copy_damaged(struct copy *copy)
+{
+	struct victim *v = copy->victim;
+	struct kvblk_member *member = v->member;
+
+	kvblk_count(member->pool, KVBLK_C_CHECKSUM_FAILURES, 1);
+	kvblk_event(member->pool, member, KVBLK_EV_CHECKSUM,
+		    member->seg_base + (v->seg - member->segs));
+	copy->err = -EBADMSG;
+}
+
 /* Was read: checks it, and writes it to its new place. */
 static void copy_write(struct copy *copy)
 {
@@ -603,12 +614,18 @@ static void copy_write(struct copy *copy)
 	/* damage must not spread */
 	if (kvblk_record_decode(copy->buf, copy->header, &place, &pool->secret,
 				&copy->rec) != KVBLK_DEC_RECORD ||
-	    copy->rec.length != vrec->slot.len ||
-	    (copy->rec.integrity == KVBLK_INTEGRITY_CRC32C &&
-	     !kvblk_mem_check(&copy->mem, copy->rec.crcs))) {
-		kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
-		kvblk_event(pool, member, KVBLK_EV_CHECKSUM,
-			    member->seg_base + segment);
+	    copy->rec.length != vrec->slot.len) {
+		copy_damaged(copy);
+		return;
+	}
+	if (copy->rec.integrity != KVBLK_INTEGRITY_NONE &&
+	    !kvblk_mem_check(&copy->mem, copy->rec.crcs)) {
+		if (copy->rec.integrity != KVBLK_INTEGRITY_PRODUCER) {
+			copy_damaged(copy);
+			return;
+		}
+		/* what somebody put wrong is no fault of the flash */
+		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		copy->err = -EBADMSG;
 		return;
 	}

@@ -158,10 +158,24 @@ static void req_release(struct kvblk_req *req)
 	req->seg = NULL;
 }
 
+static void bounce_end(struct kvblk_req *req)
+{
+	if (!req->bounce)
+		return;
+	kvblk_bounce_put(req->pool, req->bounce);
+	req->bounce = NULL;
+	/* it was only to say that the caller's memory is being written */
+	req->mem.direct = false;
+}
+
 void kvblk_req_trim(struct kvblk_req *req)
 {
+	bounce_end(req);
 	kvblk_mem_free(&req->mem);
 	header_free(req);
+	kvblk_p2p_trial_end(req);
+	kfree(req->crcs);
+	req->crcs = NULL;
 	kvblk_parts_put(req->src.parts, req->src.nr);
 	if (req->src.parts != &req->part)
 		kvfree(req->src.parts);
@@ -180,7 +194,9 @@ static void req_work(struct work_struct *work)
 	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
 	struct kvblk_pool *pool = req->pool;
 
-	kvblk_req_finish(req, false);
+	/* what is in flight still has it come again */
+	if (!kvblk_req_finish(req, false))
+		return;
 	atomic64_sub(req->bytes, &pool->detached_bytes);
 	if (req->cmd) {
 		kvblk_uring_put(req);
@@ -332,6 +348,11 @@ static void req_io_done(struct kvblk_io *io)
 	spin_unlock_irqrestore(&batch->wq.lock, flags);
 }
 
+void kvblk_req_landed(struct kvblk_req *req)
+{
+	req_io_done(&req->io);
+}
+
 static void req_fly(struct kvblk_req *req, struct kvblk_member *member)
 {
 	kvblk_io_start(&req->io, member, req_io_done);
@@ -347,6 +368,13 @@ static int get_miss(struct kvblk_req *req)
 	return kvblk_req_over(req, -ENOENT);
 }
 
+/* What a get of whole chunks reads, behind req->from. */
+static u32 get_end(const struct kvblk_req *req)
+{
+	return min_t(u64, round_up((u64)req->op.offset + req->want,
+				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
+}
+
 /* Memory and bios of a get whose entry and segment are at hand. */
 static int get_submit(struct kvblk_req *req)
 {
@@ -355,6 +383,7 @@ static int get_submit(struct kvblk_req *req)
 				req->slot.off);
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	unsigned long now = jiffies;
+	struct blk_plug plug;
 
 	WARN_ON_ONCE(end > req->slot.len);
 	/* others of its batch are in flight: only when they are not */
@@ -364,7 +393,13 @@ static int get_submit(struct kvblk_req *req)
 		WRITE_ONCE(req->member->last_get, now);
 	req_fly(req, req->member);
 	req->io.p2p = req->mem.p2p;
-	if (!req->from) {
+	if (req->bounce) {
+		/* header and first part become one request */
+		blk_start_plug(&plug);
+		kvblk_io_submit(&req->io, REQ_OP_READ, pos, req->mem.bv, 1);
+		kvblk_bounce_submit(req->bounce, get_end(req));
+		blk_finish_plug(&plug);
+	} else if (!req->from) {
 		kvblk_io_submit(&req->io, REQ_OP_READ, pos, req->mem.bv,
 				req->mem.nr);
 	} else {
@@ -376,6 +411,27 @@ static int get_submit(struct kvblk_req *req)
 	return 0;
 }
 
+/* Kernel memory for it: a chunk, if a device's is behind it, or for all of it. */
+static int get_bounce(struct kvblk_req *req, bool device)
+{
+	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
+		req->bounce = kvblk_bounce_get(req);
+	if (!req->bounce)
+		return kvblk_mem_alloc(&req->mem, get_end(req) - req->from);
+	req->mem.bv = req->mem.few_bv;
+	req->mem.nr = 1;
+	/* a part may have reached the caller: nobody may think that it is quiet */
+	req->mem.direct = true;
+	return 0;
+}
+
+/* What comes straight into a device's memory is for the caller to check. */
+static bool get_caller_checks(const struct kvblk_req *req)
+{
+	return req->crcs_addr && req->mem.p2p &&
+	       !(READ_ONCE(req->seg->flags) & KVBLK_SEGF_UNPROVEN);
+}
+
 static int get_start(struct kvblk_req *req)
 {
 	const u32 chunk = 1u << KVBLK_CHUNK_SHIFT;
@@ -383,6 +439,7 @@ static int get_start(struct kvblk_req *req)
 	struct kvblk_op *op = &req->op;
 	struct kvblk_align align = kvblk_pool_align(pool);
 	u32 end, tries, len;
+	bool device = false;
 	int err;
 
 	if (req_late(req)) {
@@ -424,7 +481,12 @@ static int get_start(struct kvblk_req *req)
 	}
 	/* whole chunks are read, for they carry the checksums */
 	req->from = round_down(op->offset, chunk);
-	end = min_t(u64, round_up((u64)op->offset + req->want, chunk), len);
+	end = get_end(req);
+	if (req->crcs_addr &&
+	    kvblk_nr_chunks(end - req->from) * sizeof(__le32) > req->crcs_room) {
+		err = -EMSGSIZE;
+		goto out;
+	}
 
 	req->header_units = kvblk_header_units(len);
 	req->header = header_alloc(req);
@@ -440,15 +502,17 @@ static int get_start(struct kvblk_req *req)
 		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, false,
 				    align);
 	else
-		err = kvblk_mem_alloc(&req->mem, end - req->from);
+		err = get_bounce(req, kvblk_src_device(&req->src, true));
 	if (!err && req->mem.p2p) {
-		err = kvblk_must_check(pool, req->seg) ? -EREMOTEIO :
-		      kvblk_p2p_route(&req->mem, req->member);
+		device = true;
+		err = kvblk_must_check(pool, req->seg) && !get_caller_checks(req) ?
+		      -EREMOTEIO : kvblk_p2p_route(req, req->member);
 		if (err)
 			kvblk_mem_free(&req->mem);
 	}
 	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault))
-		err = kvblk_mem_alloc(&req->mem, end - req->from);
+		err = get_bounce(req, device);
+	req->device = device || req->bounce;
 	if (!err)
 		return get_submit(req);
 	if (err == -EFAULT) {
@@ -476,14 +540,19 @@ static bool get_drop(struct kvblk_req *req)
 
 /*
  * What was read is not the block. When the entry is still what it was, that is
- * damage: tell, and drop it. Else it was deleted or moved meanwhile.
+ * damage: tell, and drop it. Else it was deleted or moved meanwhile. A @producer
+ * whose checksums are wrong must not make an operator look for broken flash.
  */
-static void get_damaged(struct kvblk_req *req)
+static void get_damaged(struct kvblk_req *req, bool producer)
 {
 	struct kvblk_pool *pool = req->pool;
 
 	if (!get_drop(req))
 		return;
+	if (producer) {
+		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		return;
+	}
 	kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
 	kvblk_event(pool, req->member, KVBLK_EV_CHECKSUM, req->slot.seg);
 	dev_err_ratelimited(&pool->dev,
@@ -492,51 +561,78 @@ static void get_damaged(struct kvblk_req *req)
 			    req->slot.off);
 }
 
-/* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
-static int get_check(struct kvblk_req *req)
+/* The header: 0, with @rec, or -ENOENT. */
+static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
-	struct kvblk_pool *pool = req->pool;
 	struct kvblk_place place = kvblk_place(req->member,
 					       req->seg - req->member->segs,
 					       req->gen, req->slot.off);
-	struct kvblk_rec rec;
 
 	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
-				&place, NULL, &rec) != KVBLK_DEC_RECORD ||
-	    rec.id.hi != req->id.hi || rec.id.lo != req->id.lo ||
-	    rec.length != req->slot.len) {
-		get_damaged(req);
+				&place, NULL, rec) != KVBLK_DEC_RECORD ||
+	    rec->id.hi != req->id.hi || rec->id.lo != req->id.lo ||
+	    rec->length != req->slot.len) {
+		get_damaged(req, false);
 		return -ENOENT;
 	}
 	/* another key with the same id: a miss, and nothing is wrong */
-	if (rec.tenant != req->tenant || rec.key_len != req->op.key_len ||
-	    memcmp(rec.key, req->key, rec.key_len))
+	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
+	    memcmp(rec->key, req->key, rec->key_len))
 		return -ENOENT;
 	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
-	    rec.layout_tag != req->op.layout_tag)
+	    rec->layout_tag != req->op.layout_tag)
 		return -ENOENT;
-	if (rec.expiry && rec.expiry <= kvblk_now(pool))
+	if (rec->expiry && rec->expiry <= kvblk_now(req->pool))
 		return -ENOENT;
-	req->result.layout_tag = rec.layout_tag;
-	req->result.caller_tag = rec.caller_tag;
-	if (!kvblk_must_check(pool, req->seg)) {
-		if (READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_HEADER ||
-		    rec.integrity == KVBLK_INTEGRITY_NONE || req->mem.p2p)
-			return 0;
-	} else if (rec.integrity == KVBLK_INTEGRITY_NONE) {
-		/* so that it can be put anew; puts and deletes have kills, too */
-		if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX / 2)
-			get_drop(req);
-		return -ENOENT;
-	} else if (req->mem.p2p) {
-		/* the policy has changed meanwhile */
+	req->result.layout_tag = rec->layout_tag;
+	req->result.caller_tag = rec->caller_tag;
+	req->integrity = rec->integrity;
+	return 0;
+}
+
+/* Is the payload to be checked? 0, 1, -ENOENT: it can't be and must be. */
+static int get_must_check(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!kvblk_must_check(pool, req->seg))
+		return READ_ONCE(pool->tun.integrity) != KVBLK_CHECK_HEADER &&
+		       req->integrity != KVBLK_INTEGRITY_NONE && !req->mem.p2p;
+	if (req->integrity != KVBLK_INTEGRITY_NONE)
+		return !get_caller_checks(req);
+	/* so that it can be put anew; puts and deletes have kills, too */
+	if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX / 2)
+		get_drop(req);
+	return -ENOENT;
+}
+
+static const __le32 *get_crcs(const struct kvblk_req *req)
+{
+	return req->header + KVBLK_HDR_CRCS +
+	       (req->from >> KVBLK_CHUNK_SHIFT) * sizeof(__le32);
+}
+
+/* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
+static int get_check(struct kvblk_req *req)
+{
+	struct kvblk_rec rec;
+	int err = get_check_header(req, &rec);
+
+	if (!err)
+		err = get_must_check(req);
+	if (err <= 0)
+		return err;
+	/* a device's: the policy has changed meanwhile */
+	if (req->mem.p2p)
+		return -EAGAIN;
+	if (kvblk_mem_check(&req->mem, get_crcs(req)))
+		return 0;
+	if (req->mem.direct) {
+		/* the caller may have scribbled: decide by a copy of our own */
+		kvblk_count(req->pool, KVBLK_C_REREADS, 1);
 		return -EAGAIN;
 	}
-	if (kvblk_mem_check(&req->mem, rec.crcs + (req->from >> KVBLK_CHUNK_SHIFT)))
-		return 0;
-	if (req->mem.direct)
-		return -EAGAIN;
-	get_damaged(req);
+	get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
 	return -ENOENT;
 }
 
@@ -557,30 +653,117 @@ static int get_copy_out(struct kvblk_req *req)
 		kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
 				   req->want, &req->src);
 	}
-	req->result.flags |= KVBLK_RES_BOUNCED;
-	kvblk_count(req->pool, KVBLK_C_GET_BOUNCED, 1);
 	return err;
+}
+
+/* What the caller wants of the block's checksums, last. */
+static int get_crcs_out(struct kvblk_req *req)
+{
+	u32 bytes = kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32);
+
+	req->wants_fault = false;
+	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
+		return 0;
+	if (!kvblk_user_write(req->crcs_addr, get_crcs(req), bytes, req->src.fault)) {
+		req->result.flags |= KVBLK_RES_CHECKSUMS;
+		return 0;
+	}
+	if (req->src.fault)
+		return -EFAULT;
+	/* nobody waits for a pager with a device's memory pinned */
+	req_release(req);
+	kvblk_mem_free(&req->mem);
+	req->wants_fault = true;
+	return -EAGAIN;
+}
+
+static void get_read_error(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
+	kvblk_event(pool, req->member, KVBLK_EV_READ_ERROR, req->slot.seg);
+	dev_err_ratelimited(&pool->dev, "member %s: read error: a miss\n",
+			    req->member->name);
+}
+
+/* Looks at what has landed. 0, -ENOENT, or -EAGAIN as of get_check(). */
+static int get_look(struct kvblk_req *req)
+{
+	struct kvblk_rec rec;
+	int err;
+
+	if (req->io.status && req->mem.p2p) {
+		kvblk_p2p_failed(req, req->member);
+		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
+		return -EAGAIN;
+	}
+	if (req->io.status) {
+		get_read_error(req);
+		return -ENOENT;
+	}
+	if (!req->bounce)
+		return get_check(req);
+	err = get_check_header(req, &rec);
+	if (!err)
+		err = get_must_check(req);
+	if (err > 0)
+		kvblk_bounce_check(req->bounce, req->header + KVBLK_HDR_CRCS);
+	return min(err, 0);
+}
+
+/* Goes on with it. 0, -ENOENT, -EINPROGRESS, or -EAGAIN as of get_check(). */
+static int get_bounce_run(struct kvblk_req *req, int err)
+{
+	err = kvblk_bounce_run(req->bounce, err);
+	if (err == -EINPROGRESS)
+		return err;
+	bounce_end(req);
+	if (err == -EIO)
+		get_read_error(req);
+	else if (err == -EBADMSG)
+		get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
+	else
+		return err == -EFAULT ? -EAGAIN : err;
+	return -ENOENT;
+}
+
+/* Once more, by a copy that nobody else can reach. */
+static int get_again(struct kvblk_req *req)
+{
+	struct kvblk_sigpipe sigpipe;
+	int err;
+
+	kvblk_mem_zero(&req->mem);
+	kvblk_mem_free(&req->mem);
+	err = kvblk_mem_alloc(&req->mem, get_end(req) - req->from);
+	if (err)
+		return err;
+	req->looked = false;
+	kvblk_sigpipe_block(&sigpipe);
+	get_submit(req);
+	kvblk_sigpipe_restore(&sigpipe);
+	return 0;
+}
+
+static void get_count_way(struct kvblk_req *req, bool direct)
+{
+	kvblk_count(req->pool, direct ? KVBLK_C_GET_DIRECT : KVBLK_C_GET_BOUNCED, 1);
+	if (req->device)
+		kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
+						KVBLK_C_DEVICE_BOUNCED, 1);
+	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
 }
 
 static bool get_finish(struct kvblk_req *req, bool user)
 {
 	struct kvblk_pool *pool = req->pool;
-	int err;
+	bool streamed = false;
+	int err = 0;
 
-	if (req->wants_fault) {
-		err = 0;
-	} else if (req->io.status && req->mem.p2p) {
-		kvblk_p2p_failed(&req->mem, req->member, req->io.status);
-		err = -EAGAIN;
-	} else if (req->io.status) {
-		kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
-		kvblk_event(pool, req->member, KVBLK_EV_READ_ERROR, req->slot.seg);
-		dev_err_ratelimited(&pool->dev, "member %s: read error: a miss\n",
-				    req->member->name);
-		err = -ENOENT;
-	} else {
-		err = get_check(req);
-	}
+	if (!req->wants_fault && !req->looked)
+		err = get_look(req);
+	req->looked = true;
 	/* a copy that has begun is ended, for it must not stay half a block */
 	if (!user)
 		err = -EINTR;
@@ -589,36 +772,36 @@ static bool get_finish(struct kvblk_req *req, bool user)
 	else if (!req->wants_fault && req_late(req))
 		err = -ETIME;
 
-	if (err == -EAGAIN) {
-		/* the caller may have scribbled: decide by a copy that he can't reach */
-		kvblk_count(pool, KVBLK_C_REREADS, 1);
-		kvblk_mem_zero(&req->mem);
-		kvblk_mem_free(&req->mem);
-		err = kvblk_mem_alloc(&req->mem,
-				      min_t(u64, round_up((u64)req->from + req->want,
-							  1u << KVBLK_CHUNK_SHIFT),
-					    req->slot.len) - req->from);
-		if (!err) {
-			struct kvblk_sigpipe sigpipe;
-
-			kvblk_sigpipe_block(&sigpipe);
-			get_submit(req);
-			kvblk_sigpipe_restore(&sigpipe);
+	if (req->bounce) {
+		err = get_bounce_run(req, err);
+		if (err == -EINPROGRESS)
 			return false;
-		}
+		streamed = true;
+	}
+	if (!err && req->trial)
+		err = kvblk_p2p_trial(req);
+	if (err == -EAGAIN) {
+		if (!get_again(req))
+			return false;
 		err = -ENOENT;
-	} else if (err) {
+	}
+	if (err) {
 		if (req->mem.direct)
 			kvblk_mem_zero(&req->mem);
-	} else if (req->mem.direct) {
-		kvblk_mem_tail_out(&req->mem);
-		req->result.flags |= KVBLK_RES_DIRECT;
-		kvblk_count(pool, KVBLK_C_GET_DIRECT, 1);
-	} else {
-		err = get_copy_out(req);
+	} else if (!req->delivered) {
+		if (req->mem.direct)
+			kvblk_mem_tail_out(&req->mem);
+		else if (!streamed)
+			err = get_copy_out(req);
 		if (err == -EAGAIN)
 			return false;
+		get_count_way(req, req->mem.direct);
+		req->delivered = true;
 	}
+	if (!err)
+		err = get_crcs_out(req);
+	if (err == -EAGAIN)
+		return false;
 
 	if (!err) {
 		kvblk_index_touch(&pool->index, &req->slot,
@@ -662,29 +845,44 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 /* What the record of the caller's memory at hand gets. */
 static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 {
+	if (req->crcs)
+		return KVBLK_INTEGRITY_PRODUCER;
 	return policy == KVBLK_CHECK_HEADER ||
 	       (policy == KVBLK_CHECK_PRODUCER && req->mem.p2p) ?
 	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 }
 
-/* The CPU does not read a device's memory only to compute checksums. */
+/* Who has the kernel check all has it read all, if he can't tell the checksums. */
+static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
+{
+	return policy == KVBLK_CHECK_FULL && !req->crcs;
+}
+
 static bool put_bounces(const struct kvblk_req *req, u32 policy)
 {
-	return req->mem.p2p && (policy == KVBLK_CHECK_FULL || req->bounce);
+	return req->mem.p2p && (put_wants_crcs(req, policy) || req->no_p2p);
 }
 
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
+	u32 bytes = kvblk_nr_chunks(req->bytes) * sizeof(__le32);
+	void *crcs = req->header + KVBLK_HDR_CRCS;
+
 	req->integrity = put_integrity(req, policy);
-	if (req->integrity == KVBLK_INTEGRITY_CRC32C)
-		kvblk_mem_crcs(&req->mem, req->header + KVBLK_HDR_CRCS);
-	else
-		memset(req->header + KVBLK_HDR_CRCS, 0,
-		       kvblk_nr_chunks(req->bytes) * sizeof(__le32));
+	switch (req->integrity) {
+	case KVBLK_INTEGRITY_CRC32C:
+		kvblk_mem_crcs(&req->mem, crcs);
+		break;
+	case KVBLK_INTEGRITY_PRODUCER:
+		memcpy(crcs, req->crcs, bytes);
+		break;
+	default:
+		memset(crcs, 0, bytes);
+	}
 }
 
 /* Some member that may get it reaches the caller's memory. */
-static bool put_reachable(const struct kvblk_req *req)
+static bool put_reachable(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_member *member;
@@ -694,8 +892,20 @@ static bool put_reachable(const struct kvblk_req *req)
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
 		any |= READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
-		       !kvblk_p2p_route(&req->mem, member);
+		       !kvblk_p2p_route(req, member);
 	return any;
+}
+
+/* What the CPU does to a device's memory is told. */
+static int put_copy_in(struct kvblk_req *req)
+{
+	int err = kvblk_mem_alloc(&req->mem, req->bytes);
+
+	if (!err)
+		err = kvblk_mem_copy_in(&req->mem, &req->src);
+	if (!err && req->device)
+		kvblk_count(req->pool, KVBLK_C_DEVICE_READ_BYTES, req->bytes);
+	return err;
 }
 
 /* The caller's bytes and their checksums. */
@@ -723,16 +933,17 @@ static int put_memory(struct kvblk_req *req)
 				    req->src.fault, align);
 		if (err)
 			return err;
-		if (req->mem.p2p && policy != KVBLK_CHECK_FULL &&
+		req->device = req->mem.p2p;
+		if (req->mem.p2p && !put_wants_crcs(req, policy) &&
 		    !put_reachable(req))
-			req->bounce = true;
+			req->no_p2p = true;
 		if (put_bounces(req, policy))
 			kvblk_mem_free(&req->mem);
+	} else {
+		req->device = kvblk_src_device(&req->src, false);
 	}
 	if (!req->mem.direct) {
-		err = kvblk_mem_alloc(&req->mem, req->bytes);
-		if (!err)
-			err = kvblk_mem_copy_in(&req->mem, &req->src);
+		err = put_copy_in(req);
 		if (err)
 			return err;
 	}
@@ -849,10 +1060,10 @@ again:
 		return err;
 	if (err)
 		goto nospace;
-	if (req->mem.p2p && kvblk_p2p_route(&req->mem, req->room.member)) {
+	if (req->mem.p2p && kvblk_p2p_route(req, req->room.member)) {
 		/* nothing was written there: a hole */
 		kvblk_room_release(&req->room, NULL);
-		req->bounce = true;
+		req->no_p2p = true;
 		goto again;
 	}
 
@@ -906,11 +1117,11 @@ static bool put_again(struct kvblk_req *req)
 	struct kvblk_place place;
 	struct kvblk_rec rec;
 
-	kvblk_p2p_failed(&req->mem, member, req->io.status);
+	kvblk_p2p_failed(req, member);
+	kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
 	kvblk_mem_free(&req->mem);
 	req->src.fault = false;
-	if (kvblk_mem_alloc(&req->mem, req->bytes) ||
-	    kvblk_mem_copy_in(&req->mem, &req->src))
+	if (put_copy_in(req))
 		return false;
 	put_crcs(req, READ_ONCE(req->pool->tun.integrity));
 	put_rec(req, &rec);
@@ -924,6 +1135,18 @@ static bool put_again(struct kvblk_req *req)
 	put_submit(req);
 	kvblk_sigpipe_restore(&sigpipe);
 	return true;
+}
+
+static void put_count_way(struct kvblk_req *req, bool direct)
+{
+	kvblk_count(req->pool, direct ? KVBLK_C_PUT_DIRECT : KVBLK_C_PUT_BOUNCED, 1);
+	req->result.flags = direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
+	if (!req->device)
+		return;
+	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
+					KVBLK_C_DEVICE_BOUNCED, 1);
+	if (!direct)
+		req->result.flags |= KVBLK_RES_DEVICE_READ;
 }
 
 static bool put_finish(struct kvblk_req *req, bool user)
@@ -962,14 +1185,9 @@ static bool put_finish(struct kvblk_req *req, bool user)
 		put_rec(req, &rec);
 		kvblk_room_release(&req->room, &rec);
 		req->result.value_len = req->bytes;
-		req->result.flags = req->mem.direct ? KVBLK_RES_DIRECT :
-						      KVBLK_RES_BOUNCED;
 		kvblk_count(pool, KVBLK_C_PUTS, 1);
 		kvblk_count(pool, KVBLK_C_PUT_BYTES, req->bytes);
-		if (req->mem.direct)
-			kvblk_count(pool, KVBLK_C_PUT_DIRECT, 1);
-		else
-			kvblk_count(pool, KVBLK_C_PUT_BOUNCED, 1);
+		put_count_way(req, req->mem.direct);
 		kvblk_hist_add(pool, KVBLK_H_PUT, req->start);
 		err = req->bytes;
 	}

@@ -165,6 +165,7 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	if (tun.low_permille >= tun.high_permille)
 		return -EINVAL;
 	tunable_set(&pool->tun, t, value);
+	kvblk_bounce_trim(pool, tun.bounce_chunks);
 	WRITE_ONCE(pool->policy.admit_permille, tun.admit_permille);
 	WRITE_ONCE(pool->policy.reinsert_permille, tun.reinsert_permille);
 	return count;
@@ -205,6 +206,7 @@ static struct tunable tunables[] = {
 	TUNABLE(discard, u32, 0, 1),
 	TUNABLE(lease_keys_max, u32, 0, 1 << 24),
 	TUNABLE(reclaim_event_rate, u32, 0, 1000000),
+	TUNABLE(bounce_chunks, u32, 0, KVBLK_BOUNCES_MAX),
 };
 
 static struct attribute *tunable_attrs[] = {
@@ -219,6 +221,7 @@ static struct attribute *tunable_attrs[] = {
 	&tunables[8].attr.attr,
 	&tunables[9].attr.attr,
 	&tunables[10].attr.attr,
+	&tunables[11].attr.attr,
 	NULL
 };
 
@@ -290,6 +293,11 @@ COUNTER(evicted, KVBLK_C_EVICTED);
 COUNTER(kills, KVBLK_C_KILLS);
 COUNTER(restored, KVBLK_C_RESTORED);
 COUNTER(leases, KVBLK_C_LEASES);
+COUNTER(producer_mismatches, KVBLK_C_PRODUCER_MISMATCHES);
+COUNTER(device_direct, KVBLK_C_DEVICE_DIRECT);
+COUNTER(device_bounced, KVBLK_C_DEVICE_BOUNCED);
+COUNTER(device_fallbacks, KVBLK_C_DEVICE_FALLBACKS);
+COUNTER(device_read_bytes, KVBLK_C_DEVICE_READ_BYTES);
 
 static struct attribute *counter_attrs[] = {
 	&counter_puts.attr.attr,
@@ -327,6 +335,11 @@ static struct attribute *counter_attrs[] = {
 	&counter_kills.attr.attr,
 	&counter_restored.attr.attr,
 	&counter_leases.attr.attr,
+	&counter_producer_mismatches.attr.attr,
+	&counter_device_direct.attr.attr,
+	&counter_device_bounced.attr.attr,
+	&counter_device_fallbacks.attr.attr,
+	&counter_device_read_bytes.attr.attr,
 	NULL
 };
 

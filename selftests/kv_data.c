@@ -555,6 +555,143 @@ TEST(partial_limits)
 	PASSED("behind the end, absent, less than there is room");
 }
 
+/* Bit by bit: another way than the kernel's. RFC 3720, B.4. */
+static uint32_t crc32c(const uint8_t *p, size_t len)
+{
+	uint32_t crc = ~0u;
+
+	while (len--) {
+		crc ^= *p++;
+		for (int i = 0; i < 8; i++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+	}
+	return ~crc;
+}
+
+struct with_sums {
+	struct kv_key key;
+	struct kvblk_piece pieces[2];
+	uint32_t sums[KVBLK_VALUE_MAX >> 16];
+};
+
+static struct with_sums ws;
+
+/* An operation with room for @nr checksums. */
+static struct kvblk_op sums_op(uint8_t opcode, uint64_t nr, void *p, size_t len,
+			       size_t nr_sums)
+{
+	ws.key = kv_key(nr);
+	ws.pieces[0] = kv_piece(p, len);
+	ws.pieces[1] = kv_piece(ws.sums, nr_sums * sizeof(ws.sums[0]));
+	ws.pieces[1].type = KVBLK_PIECE_CHECKSUMS;
+	return kv_op(opcode, &ws.key, ws.pieces, 2);
+}
+
+static size_t sums_of(const uint8_t *p, size_t len, uint32_t *sums)
+{
+	size_t nr = 0;
+
+	for (size_t at = 0; at < len; at += info.chunk_size, nr++)
+		sums[nr] = crc32c(p + at, len - at < info.chunk_size ? len - at : info.chunk_size);
+	return nr;
+}
+
+static void check_sums(const struct kvblk_result *res, const uint32_t *want, size_t nr,
+		       size_t room, const char *what)
+{
+	if (!EXPECT(res->flags & KVBLK_RES_CHECKSUMS, "%s: no checksums came", what))
+		return;
+	EXPECT(!memcmp(ws.sums, want, nr * sizeof(*want)), "%s: wrong checksums", what);
+	EXPECT_EQ(kv_other_than(KV_UNTOUCHED, ws.sums + nr, (room - nr) * sizeof(*want)), -1,
+		  "%s: touched behind the checksums", what);
+}
+
+static void sums_trip(size_t len, bool producer)
+{
+	static uint8_t bytes[300000];
+	static uint32_t want[8];
+	uint64_t nr = new_keys(1);
+	struct kvblk_result res;
+	struct kvblk_op op;
+	size_t n, room;
+
+	kv_fill(kv_seed(nr, 0), 0, bytes, len);
+	memcpy(put_area(0), bytes, len);
+	n = sums_of(bytes, len, want);
+	memcpy(ws.sums, want, sizeof(want));
+	op = sums_op(KVBLK_OP_PUT, nr, put_area(0), len, n);
+	op.nr_pieces = producer ? 2 : 1;
+	ASSERT_EQ(kv_one(fd, &op).res, len, "put of %zu bytes", len);
+
+	for (room = n; room < n + 3; room += 2) {
+		memset(ws.sums, KV_UNTOUCHED, sizeof(ws.sums));
+		memset(get_area(0), KV_UNTOUCHED, len);
+		op = sums_op(KVBLK_OP_GET, nr, get_area(0), len, room);
+		res = kv_one(fd, &op);
+		ASSERT_EQ(res.res, len, "get of %zu bytes", len);
+		EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, get_area(0), len), -1, "bytes");
+		if (producer || info.features & KVBLK_FEAT_INTEGRITY)
+			check_sums(&res, want, n, room, "a whole block");
+	}
+	if (n == 1)
+		return;
+	op = sums_op(KVBLK_OP_GET, nr, get_area(0), len, n - 1);
+	memset(get_area(0), KV_UNTOUCHED, len);
+	EXPECT_EQ(kv_one(fd, &op).res, -EMSGSIZE, "get with room for too few checksums");
+	EXPECT_EQ(kv_other_than(KV_UNTOUCHED, get_area(0), len), -1, "bytes of a refused get");
+	/* the second chunk, or some of it: one checksum */
+	for (uint32_t at = info.chunk_size; at < info.chunk_size + 2 && at < len; at++) {
+		memset(ws.sums, KV_UNTOUCHED, sizeof(ws.sums));
+		op = sums_op(KVBLK_OP_GET, nr, get_area(0), len, 1);
+		op.flags = KVBLK_OPF_PARTIAL;
+		op.offset = at;
+		op.length = 1;
+		res = kv_one(fd, &op);
+		ASSERT_EQ(res.res, 1, "get of a byte of the second chunk");
+		if (producer || info.features & KVBLK_FEAT_INTEGRITY)
+			check_sums(&res, want + 1, 1, 1, "the second chunk");
+	}
+}
+
+TEST(checksums)
+{
+	static const size_t sizes[] = { 1, 4096, 65536, 65537, 300000 };
+	uint64_t nr = new_keys(1);
+	struct kvblk_result res;
+	struct kvblk_op op;
+	uint32_t wrong;
+
+	EXPECT_EQ(crc32c((const uint8_t *)"123456789", 9), 0xe3069283, "check value of CRC32C");
+	EXPECT(info.features & KVBLK_FEAT_CHECKSUMS, "checksums are not offered");
+	EXPECT_EQ(info.checksum, KVBLK_CHECKSUM_CRC32C, "kind of checksum");
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+		sums_trip(sizes[i], true);
+		sums_trip(sizes[i], false);
+	}
+	/* a producer that errs: a miss where it is checked, his word where not */
+	kv_fill(kv_seed(nr, 0), 0, put_area(0), 100000);
+	op = sums_op(KVBLK_OP_PUT, nr, put_area(0), 100000, 2);
+	ws.sums[0] = 1;
+	ws.sums[1] = 2;
+	wrong = ws.sums[0];
+	ASSERT_EQ(kv_one(fd, &op).res, 100000, "put with wrong checksums");
+	memset(get_area(0), KV_UNTOUCHED, 100000);
+	op = sums_op(KVBLK_OP_GET, nr, get_area(0), 100000, 2);
+	res = kv_one(fd, &op);
+	if (res.res == -ENOENT) {
+		EXPECT_EQ(kv_leaked(get_area(0), 100000), -1, "bytes of a miss");
+		EXPECT_EQ(kv_size(fd, nr), 0, "lookup of it");
+		EXPECT_EQ(kv_put(fd, nr, put_area(0), 100000).res, 100000, "put of it anew");
+		EXPECT_EQ(kv_get(fd, nr, get_area(0), 100000).res, 100000, "get of that");
+	} else {
+		EXPECT(getenv("KV_MEMORY") || !(info.features & KVBLK_FEAT_INTEGRITY),
+		       "wrong checksums went unseen: %d", res.res);
+		EXPECT_EQ(ws.sums[0], wrong, "the producer's word");
+	}
+	PASSED("the kernel's and producers', whole and in part; wrong ones: %s",
+	       res.res == -ENOENT ? "a miss" : "for the caller to see");
+}
+
 TEST(layout_tag)
 {
 	struct kv_key key = kv_key(new_keys(1));

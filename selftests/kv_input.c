@@ -154,6 +154,33 @@ SPOIL(sum_of_32_bits, f.op.nr_pieces = 2; f.pieces[0].length = 1ull << 32;
 SPOIL(sum_of_many, f.op.nr_pieces = 1024;
       for (int i = 0; i < 1024; i++) f.pieces[i].length = 1 << 17)
 
+/* checksums behind a good piece, their own @statement */
+#define SPOIL_SUMS(name, statement)					\
+static void name(void)							\
+{									\
+	struct kvblk_piece *sums = &f.pieces[1];			\
+									\
+	f.op.nr_pieces = 2;						\
+	*sums = kv_piece(buf + 3 * LEN, 4);				\
+	sums->type = KVBLK_PIECE_CHECKSUMS;				\
+	statement;							\
+}
+
+SPOIL(sums_alone, f.pieces[0].type = KVBLK_PIECE_CHECKSUMS; f.pieces[0].length = 4)
+SPOIL(piece_type_4, f.pieces[0].type = 4)
+SPOIL_SUMS(sums_first, f.pieces[1] = f.pieces[0]; f.pieces[0].type = KVBLK_PIECE_CHECKSUMS)
+SPOIL_SUMS(sums_twice, f.op.nr_pieces = 3; f.pieces[2] = *sums)
+SPOIL_SUMS(sums_handle, sums->handle = 1)
+SPOIL_SUMS(sums_length_0, sums->length = 0)
+SPOIL_SUMS(sums_length_3, sums->length = 3)
+SPOIL_SUMS(sums_length_8, sums->length = 8)
+SPOIL_SUMS(sums_too_long, sums->length = 4100)
+SPOIL_SUMS(sums_wrap, sums->addr = UINT64_MAX - 2)
+SPOIL_SUMS(sums_null, sums->addr = 0)
+SPOIL_SUMS(sums_hole, sums->addr = kv_addr(hole))
+SPOIL_SUMS(sums_kernel, sums->addr = KERNEL_ADDR)
+SPOIL_SUMS(sums_readonly, sums->addr = kv_addr(readonly))
+
 static const struct op_case op_cases[] = {
 	{ "opcode 0", PUT, -EINVAL, opcode_0 },
 	{ "opcode 4", PUT, -EINVAL, opcode_4 },
@@ -217,6 +244,20 @@ static const struct op_case op_cases[] = {
 	{ "a sum that wraps to 4096", PUT | GET, EITHER, sum_wraps_twice },
 	{ "a sum that wraps 32 bits", PUT | GET, EITHER, sum_of_32_bits },
 	{ "1024 pieces of 128 KiB", PUT, -EINVAL, sum_of_many },
+	{ "a piece of type 4", PUT | GET, -EINVAL, piece_type_4 },
+	{ "checksums of nothing", PUT | GET, -EINVAL, sums_alone },
+	{ "checksums first", PUT | GET, -EINVAL, sums_first },
+	{ "checksums twice", PUT | GET, -EINVAL, sums_twice },
+	{ "checksums with a handle", PUT | GET, -EINVAL, sums_handle },
+	{ "no checksums", PUT | GET, -EINVAL, sums_length_0 },
+	{ "checksums of 3 bytes", PUT | GET, -EINVAL, sums_length_3 },
+	{ "more checksums than chunks", PUT, -EINVAL, sums_length_8 },
+	{ "more checksums than any block has", PUT | GET, -EINVAL, sums_too_long },
+	{ "checksums that wrap", PUT | GET, -EINVAL, sums_wrap },
+	{ "checksums at NULL", PUT | GET, -EFAULT, sums_null },
+	{ "checksums unmapped", PUT | GET, -EFAULT, sums_hole },
+	{ "checksums in the kernel", PUT | GET, -EFAULT, sums_kernel },
+	{ "room for checksums read-only", GET, -EFAULT, sums_readonly },
 };
 
 /* Alone, and between two good operations. */

@@ -217,7 +217,7 @@ static void record_is_in_range(const u8 *buf, size_t size,
 	MUST(rec->key_len && rec->key_len <= KVBLK_KEY_MAX);
 	MUST(rec->tenant < KVBLK_TENANT_IDS);
 	MUST(rec->priority <= KVBLK_PRIORITY_MAX);
-	MUST(rec->integrity <= KVBLK_INTEGRITY_CRC32C);
+	MUST(rec->integrity <= KVBLK_INTEGRITY_PRODUCER);
 	MUST(header <= size);
 	MUST(key >= buf && key + rec->key_len <= buf + size);
 	MUST(crcs >= buf &&

@@ -176,7 +176,7 @@ static void record_round_trip(void **state)
 		in.key = pattern;
 		in.key_len = key_lens[i / 4 % 5];
 		in.priority = i % 4;
-		in.integrity = i % 2;
+		in.integrity = i % 3;
 		in.tenant = i % 3 ? i : KVBLK_TENANT_IDS - 1;
 		buf = encoded(&in);
 		assert_int_equal(kvblk_record_decode(buf, size, &place, &secret,
@@ -515,7 +515,7 @@ static void fields_out_of_range_are_refused(void **state)
 	REFUSED(hdr->version = 0);
 	REFUSED(hdr->version = cpu_to_le16(2));
 	REFUSED(hdr->header_units = 2);
-	REFUSED(hdr->integrity = 2);
+	REFUSED(hdr->integrity = 3);
 	REFUSED(hdr->integrity = 255);
 	REFUSED(hdr->chunk_shift = 15);
 	REFUSED(hdr->chunk_shift = 17);
@@ -524,7 +524,7 @@ static void fields_out_of_range_are_refused(void **state)
 	REFUSED(hdr->priority = 255);
 	REFUSED(hdr->tenant = cpu_to_le16(0x4000));
 	REFUSED(hdr->tenant = cpu_to_le16(0xffff));
-	REFUSED(hdr->flags = cpu_to_le32(KVBLK_RECF_NO_CRC));
+	REFUSED(hdr->flags = cpu_to_le32(1));
 	REFUSED(hdr->flags = cpu_to_le32(1u << 31));
 	REFUSED(hdr->length = 0);
 	REFUSED(hdr->length = cpu_to_le32(48 * MIB + 1));

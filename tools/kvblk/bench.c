@@ -36,7 +36,7 @@ struct bench_args {
 	struct bench_opts bench;
 };
 
-static const struct bench_engine *const engines[] = { &bench_uring, &bench_ioctl };
+static const struct bench_engine *const engines[] = { &bench_uring, &bench_uring_fixed, &bench_ioctl };
 
 static const char *const op_names[] = {
 	[BENCH_PUT] = "put",
@@ -54,7 +54,7 @@ static const struct argp_option bench_options[] = {
 	{ "count", OPT_COUNT, "N", 0, "End after so many operations", 0 },
 	{ "blocks", OPT_BLOCKS, "N", 0,
 	  "get, exists: different blocks (as many as make 256M, up to 65536)", 0 },
-	{ "engine", OPT_ENGINE, "NAME", 0, "uring (the default) or ioctl", 0 },
+	{ "engine", OPT_ENGINE, "NAME", 0, "uring (the default), uring-fixed or ioctl", 0 },
 	{ "mem", OPT_MEM, "host|gpu[:FILE]", 0,
 	  "put, get: memory of the blocks: the host's (the default), or P2P memory of a PCI device, which mapping FILE gives, else the first with enough of it", 0 },
 	{ 0 },
@@ -87,7 +87,7 @@ static void parse_engine(const struct argp_state *state, const char *name,
 		args->bench.engine = engines[i];
 		return;
 	}
-	cli_usage(state, "--engine %s: must be uring or ioctl", name);
+	cli_usage(state, "--engine %s: must be uring, uring-fixed or ioctl", name);
 }
 
 static void parse_mem(const struct argp_state *state, const char *mem,
@@ -184,6 +184,13 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 		if (!args->op_given)
 			cli_usage(state, "what to measure? Give --op");
 		complete(state, bench);
+		if (bench->engine->registers && bench->gpu)
+			cli_usage(state, "--engine %s: memory of a device can't be registered",
+				  bench->engine->name);
+		if (bench->engine->registers &&
+		    (uint64_t)bench->depth * bench->size > 1u << 30)
+			cli_usage(state, "--engine %s: at most 1G of --depth blocks of --size",
+				  bench->engine->name);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -13,6 +13,7 @@
 #define KVBLK_BENCH_H
 
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "../lib/kvblk.h"
 #include "hist.h"
@@ -26,8 +27,9 @@ struct bench_queue;
 /**
  * struct bench_engine - a way to have operations in flight
  * @name: as given to --engine
- * @create: a queue for up to @depth operations on @kv, for one thread. Returns
- *	0 or a negative errno
+ * @registers: operations are on memory that was registered before
+ * @create: a queue for up to @depth operations on @kv, for one thread, each of
+ *	one piece within @memory. Returns 0 or a negative errno
  * @destroy: of a queue with nothing in flight
  * @start: take an operation, when less than @depth are in flight. It stays the
  *	caller's and must stay as it is until its result is there. Returns 0 or
@@ -39,8 +41,9 @@ struct bench_queue;
  */
 struct bench_engine {
 	const char *name;
+	bool registers;
 	int (*create)(struct kvblk *kv, unsigned int depth,
-		      struct bench_queue **queue);
+		      const struct iovec *memory, struct bench_queue **queue);
 	void (*destroy)(struct bench_queue *queue);
 	int (*start)(struct bench_queue *queue, const struct kvblk_op *op);
 	int (*reap)(struct bench_queue *queue,
@@ -48,6 +51,7 @@ struct bench_engine {
 };
 
 extern const struct bench_engine bench_uring;
+extern const struct bench_engine bench_uring_fixed;
 extern const struct bench_engine bench_ioctl;
 
 /**

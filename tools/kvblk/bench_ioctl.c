@@ -16,10 +16,11 @@ struct bench_queue {
 };
 
 static int ioctl_create(struct kvblk *kv, unsigned int depth,
-			struct bench_queue **queue)
+			const struct iovec *memory, struct bench_queue **queue)
 {
 	struct bench_queue *q;
 
+	(void)memory;
 	q = calloc(1, sizeof(*q) + depth * sizeof(q->ops[0]));
 	if (!q)
 		return -ENOMEM;

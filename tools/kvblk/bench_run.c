@@ -288,6 +288,7 @@ static int prepare_worker(struct worker *w, unsigned int number)
 	struct bench *bench = w->bench;
 	const struct bench_opts *opts = &bench->opts;
 	size_t bytes = opts->depth * bench->slot_size;
+	struct iovec memory;
 
 	w->random = (number + 1) * 0x9e3779b97f4a7c15ull;
 	w->nr_wanted = UINT64_MAX;
@@ -311,7 +312,8 @@ static int prepare_worker(struct worker *w, unsigned int number)
 		kvblk_piece_user(&w->pieces[i], slot, opts->size);
 		w->idle[w->nr_idle++] = i;
 	}
-	if (!opts->engine->create(bench->kv, opts->depth, &w->queue))
+	memory = (struct iovec){ w->buffer, bytes };
+	if (!opts->engine->create(bench->kv, opts->depth, &memory, &w->queue))
 		return CLI_OK;
 
 no_memory:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The engine of io_uring: a queue of the library's, always as deep as it may be.
+ * The engines of io_uring: a queue of the library's, always as deep as it may be.
  * It is made with a thread's first operation, for it belongs to the thread that
  * makes it; another one may have filled the pool.
  */
@@ -15,13 +15,16 @@ struct bench_queue {
 	struct kvblk_queue *queue;
 	pthread_t thread;	/* its */
 	unsigned int depth;
+	struct iovec memory;	/* to be registered, or no bytes */
 	struct kvblk_result results[];
 };
 
 static int uring_create(struct kvblk *kv, unsigned int depth,
-			struct bench_queue **queue)
+			const struct iovec *memory, struct bench_queue **queue)
 {
 	struct bench_queue *q;
+
+	(void)memory;
 
 	q = calloc(1, sizeof(*q) + depth * sizeof(q->results[0]));
 	if (!q)
@@ -32,13 +35,23 @@ static int uring_create(struct kvblk *kv, unsigned int depth,
 	return 0;
 }
 
+static int fixed_create(struct kvblk *kv, unsigned int depth,
+			const struct iovec *memory, struct bench_queue **queue)
+{
+	int err = uring_create(kv, depth, memory, queue);
+
+	if (!err)
+		(*queue)->memory = *memory;
+	return err;
+}
+
 static void uring_destroy(struct bench_queue *queue)
 {
 	kvblk_queue_destroy(queue->queue);
 	free(queue);
 }
 
-static int uring_start(struct bench_queue *queue, const struct kvblk_op *op)
+static int uring_ready(struct bench_queue *queue)
 {
 	int err = 0;
 
@@ -49,8 +62,29 @@ static int uring_start(struct bench_queue *queue, const struct kvblk_op *op)
 	if (!queue->queue) {
 		queue->thread = pthread_self();
 		err = kvblk_queue_create(queue->kv, queue->depth, 0, &queue->queue);
+		if (!err && queue->memory.iov_len)
+			err = kvblk_queue_register(queue->queue, &queue->memory, 1);
 	}
+	return err;
+}
+
+static int uring_start(struct bench_queue *queue, const struct kvblk_op *op)
+{
+	int err = uring_ready(queue);
+
 	return err ? err : kvblk_queue_add(queue->queue, op);
+}
+
+static int fixed_start(struct bench_queue *queue, const struct kvblk_op *op)
+{
+	const struct kvblk_piece *piece = (const void *)(uintptr_t)op->pieces;
+	struct kvblk_op fixed = *op;
+	int err = uring_ready(queue);
+
+	fixed.nr_pieces = 0;
+	fixed.pieces = piece->addr;
+	fixed.length = (uint32_t)piece->length;
+	return err ? err : kvblk_queue_add_fixed(queue->queue, &fixed, 0);
 }
 
 static int uring_reap(struct bench_queue *queue,
@@ -65,5 +99,14 @@ const struct bench_engine bench_uring = {
 	.create = uring_create,
 	.destroy = uring_destroy,
 	.start = uring_start,
+	.reap = uring_reap,
+};
+
+const struct bench_engine bench_uring_fixed = {
+	.name = "uring-fixed",
+	.registers = true,
+	.create = fixed_create,
+	.destroy = uring_destroy,
+	.start = fixed_start,
 	.reap = uring_reap,
 };

@@ -643,6 +643,11 @@ static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {
 	[KVBLK_A_COUNTER_KILLS] = "kills",
 	[KVBLK_A_COUNTER_RESTORED] = "restored",
 	[KVBLK_A_COUNTER_LEASES] = "leases",
+	[KVBLK_A_COUNTER_PRODUCER_MISMATCHES] = "producer_mismatches",
+	[KVBLK_A_COUNTER_DEVICE_DIRECT] = "device_direct",
+	[KVBLK_A_COUNTER_DEVICE_BOUNCED] = "device_bounced",
+	[KVBLK_A_COUNTER_DEVICE_FALLBACKS] = "device_fallbacks",
+	[KVBLK_A_COUNTER_DEVICE_READ_BYTES] = "device_read_bytes",
 };
 
 const char *kvblk_counter_name(unsigned int counter)

@@ -14,7 +14,6 @@
 
 struct kvblk_queue {
 	struct io_uring ring;
-	int fd;			/* of the node */
 	int event;		/* eventfd, -1: none yet */
 	unsigned int flags;
 	unsigned int depth;
@@ -43,7 +42,13 @@ int kvblk_queue_create(struct kvblk *kv, unsigned int depth, unsigned int flags,
 		free(q);
 		return err;
 	}
-	q->fd = kvblk_fd(kv);
+	/* a file that the ring knows is found without a look into the task's table */
+	err = io_uring_register_files(&q->ring, (const int[]){ kvblk_fd(kv) }, 1);
+	if (err) {
+		io_uring_queue_exit(&q->ring);
+		free(q);
+		return err;
+	}
 	q->event = -1;
 	q->flags = flags;
 	q->depth = depth;
@@ -80,7 +85,9 @@ static int queue_add(struct kvblk_queue *q, const struct kvblk_op *op,
 		return -EAGAIN;
 	memset(sqe, 0, offsetof(struct io_uring_sqe, cmd));
 	sqe->opcode = IORING_OP_URING_CMD;
-	sqe->fd = q->fd;
+	/* the first that is registered */
+	sqe->fd = 0;
+	sqe->flags = IOSQE_FIXED_FILE;
 	sqe->cmd_op = KVBLK_URING_OP;
 	sqe->user_data = op->cookie;
 	if (buffer >= 0) {

@@ -30,8 +30,9 @@
  *  -ENOSPC      put: no room, and none can be made (all is leased, or no
  *               member is up)
  *  -EFBIG       put: longer than a segment of this pool can hold
- *  -EMSGSIZE    get: the pieces are too short for the block; nothing was read,
- *               &struct kvblk_result.value_len tells the real length
+ *  -EMSGSIZE    get: the pieces are too short for the block, or the room for
+ *               checksums is for its chunks; nothing was read, &struct
+ *               kvblk_result.value_len tells the real length
  *  -ERANGE      get: a partial get that begins behind the block's end; a piece
  *               that is not within its registered buffer
  *  -EIO         put, delete: the member failed; the block is not stored (put)
@@ -43,7 +44,8 @@
  *  -EINVAL      a field of the operation is out of its range
  *  -ENOMEM      no memory for the operation
  * Whatever the error of a get, the pieces hold zeroes or are untouched, never
- * bytes that failed a check.
+ * bytes that failed a check. (Who unmaps his room for checksums meanwhile gets
+ * -EFAULT, and the block.)
  */
 #ifndef _UAPI_LINUX_KVBLK_H
 #define _UAPI_LINUX_KVBLK_H
@@ -69,6 +71,8 @@
  * @KVBLK_FEAT_STRICT: every transfer is bounced; direct ones never happen
  * @KVBLK_FEAT_REGISTERED: KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
  * @KVBLK_FEAT_URING: io_uring commands, see &struct kvblk_uring_op
+ * @KVBLK_FEAT_CHECKSUMS: KVBLK_PIECE_CHECKSUMS
+ * @KVBLK_FEAT_P2P: this kernel can let devices at each other's memory
  */
 enum kvblk_feature {
 	KVBLK_FEAT_LEASE		= 1 << 0,
@@ -77,6 +81,8 @@ enum kvblk_feature {
 	KVBLK_FEAT_STRICT		= 1 << 3,
 	KVBLK_FEAT_REGISTERED		= 1 << 4,
 	KVBLK_FEAT_URING		= 1 << 5,
+	KVBLK_FEAT_CHECKSUMS		= 1 << 6,
+	KVBLK_FEAT_P2P			= 1 << 7,
 };
 
 /**
@@ -93,11 +99,14 @@ enum kvblk_feature {
  * @lookup_max: out: most keys in a lookup
  * @dma_align: out: pieces whose addresses and lengths are multiples of this
  *	(the last length excepted) are not bounced
- * @chunk_size: out: bytes that one payload checksum covers
+ * @chunk_size: out: bytes that one payload checksum covers, the last one of a
+ *	block excepted
  * @lease_ms_max: out: longest lease, milliseconds
  * @capacity: out: bytes in the segments of all members that are up or restoring
  * @pool_uuid: out: the pool's identity
  * @pool_name: out: its name, NUL-terminated
+ * @checksum: out: &enum kvblk_checksum
+ * @reserved: out: 0
  *
  * Context: any thread. Return: 0 or an error of the whole ioctl.
  */
@@ -118,6 +127,17 @@ struct kvblk_info {
 	__aligned_u64 capacity;
 	__u8 pool_uuid[16];
 	char pool_name[32];
+	__u32 checksum;
+	__u32 reserved;
+};
+
+/**
+ * enum kvblk_checksum - what payload checksums are
+ * @KVBLK_CHECKSUM_CRC32C: CRC32C as iSCSI has it (RFC 3720, appendix B.4): all
+ *	ones at first, inverted at the end, a little-endian word in memory
+ */
+enum kvblk_checksum {
+	KVBLK_CHECKSUM_CRC32C	= 1,
 };
 
 /**
@@ -126,11 +146,21 @@ struct kvblk_info {
  * @KVBLK_PIECE_REGISTERED: @handle is a registered buffer (KVBLK_IOC_REG_BUF)
  *	and @addr an offset into it
  * @KVBLK_PIECE_DMABUF: reserved; @handle is a dma-buf, @addr an offset
+ * @KVBLK_PIECE_CHECKSUMS: no part of the block: @addr is a user address of a
+ *	&enum kvblk_checksum word for each chunk of &struct kvblk_info.chunk_size
+ *	bytes. The last piece or none; not with IORING_URING_CMD_FIXED.
+ *	Put: whoever made the block made these too, and the kernel stores them
+ *	unseen instead of its own; there must be exactly as many as chunks. Gets
+ *	that are checked miss a block that does not agree with them.
+ *	Get: room for those of the chunks that the get touches. They are filled
+ *	in if the block has them, see KVBLK_RES_CHECKSUMS; then it is the
+ *	caller who checks what comes straight into a device's memory.
  */
 enum kvblk_piece_type {
 	KVBLK_PIECE_USER	= 0,
 	KVBLK_PIECE_REGISTERED	= 1,
 	KVBLK_PIECE_DMABUF	= 2,
+	KVBLK_PIECE_CHECKSUMS	= 3,
 };
 
 /**
@@ -222,11 +252,17 @@ struct kvblk_op {
  * @KVBLK_RES_DIRECT: the device moved the bytes from or to the caller's memory
  * @KVBLK_RES_BOUNCED: the bytes went through kernel memory
  * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the block here has another length
+ * @KVBLK_RES_CHECKSUMS: get: the checksums that were asked for are there
+ * @KVBLK_RES_DEVICE_READ: put: the CPU read a device's memory across its bus,
+ *	word by word: a copy to the host by the device itself, put from there,
+ *	is the better way
  */
 enum kvblk_result_flags {
 	KVBLK_RES_DIRECT	= 1 << 0,
 	KVBLK_RES_BOUNCED	= 1 << 1,
 	KVBLK_RES_LEN_DIFFERS	= 1 << 2,
+	KVBLK_RES_CHECKSUMS	= 1 << 3,
+	KVBLK_RES_DEVICE_READ	= 1 << 4,
 };
 
 /**

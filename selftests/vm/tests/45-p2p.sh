@@ -65,6 +65,43 @@ trips() {
 	done
 }
 
+# again GPU: another device for all that it was before, its routes are unknown
+again() {
+	put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$1"
+	put /sys/bus/pci/drivers/kvblk_testgpu/bind "$1"
+}
+
+# exhaust MEMORY BYTES: somebody has all of a GPU's but so many; given_back: he has not any more
+exhaust() {
+	mkfifo "$tmp/wake"
+	kv_p2p hold "$1" $(($(cat "/sys/bus/pci/devices/$gpu/p2pmem/available") - $2)) <>"$tmp/wake" >"$tmp/holder" &
+	holder=$!
+	wait_for 10 grep -qs ready "$tmp/holder"
+}
+
+given_back() {
+	echo >"$tmp/wake"
+	wait $holder
+	rm "$tmp/wake"
+}
+
+# tried MEMBER ROUTE: puts and gets go there until its route is no longer on trial
+tried() {
+	local i
+	for ((i = 0; i < 40; i++)); do
+		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node put $((800000 + i)) 1 300000 >/dev/null
+		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get $((800000 + i)) 1 300000 >/dev/null
+		case "$(routes "$gpu" "$1")" in
+		$2) return ;;
+		unknown*) ;;
+		trial*) on_trial=1 ;;
+		*) break ;;
+		esac
+		sleep 0.3
+	done
+	fail "route of $gpu to $1: $(routes "$gpu" "$1"), should become $2"
+}
+
 kv_load
 p2p_load
 disks=("$(vm_disk 0)" "$(vm_disk 1)")
@@ -112,7 +149,60 @@ check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get 1 40 300000
 blocks get 1 40 300000
 expect "blocks in the host's memory" "$hits" 40
 no_failures
+
+echo "-- checked by who made it: straight, although the policy is full"
+for engine in "${engines[@]}"; do
+	fresh_pool producer
+	warm "${gpus[0]}"
+	put $sysfs/integrity full
+	check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=${gpus[0]}" kv_data $node checksums
+	[ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer"
+	expect "checksum failures" "$(counter checksum_failures)" 0
+	more_than 5 device_direct
+done
+
+case $KVBLK_PCI in switch | unreachable) ;; *) exit 0 ;; esac
+echo "-- no memory to try a route with but callers'"
+fresh_pool header
+again "$gpu"
+exhaust "${gpus[0]}" $((32 * 300000 / 4096 * 4096 + 4096))
+on_trial=
+tried "${members[0]}" "direct -"
+if [ "$KVBLK_PCI" = switch ]; then
+	tried "${members[1]}" "direct -"
+else
+	tried "${members[1]}" "bounce *"
+fi
+[ -n "$on_trial" ] || fail "no route was on trial"
+no_failures
+given_back
 [ "$KVBLK_PCI" = switch ] || exit 0
+
+echo "-- part by part, from a member that lies, and from one that fails"
+check pool_destroy
+nullb_create lying 200
+dm_create over /dev/lying "0 %s linear /dev/lying 0"
+pool_format /dev/mapper/over
+blocks put 1 40 2000000
+# a chunk for each, one for all, none
+for chunks in 8 1 0; do
+	put $sysfs/bounce_chunks $chunks
+	KV_MEMORY=${gpus[0]} blocks get 1 40 2000000
+	expect "gets with $chunks chunks" "$hits" 40
+	KV_ENGINE=uring KV_MEMORY=${gpus[0]},host blocks get 1 40 2000000
+	expect "gets with $chunks chunks, in part into the host's memory" "$hits" 40
+done
+put $sysfs/bounce_chunks 8
+head -c 20M /dev/urandom >"$tmp/garbage"
+check dd if="$tmp/garbage" of=/dev/lying bs=1M seek=20 oflag=direct conv=notrunc status=none
+KV_MEMORY=${gpus[0]} blocks get 1 40 2000000
+[ "$misses" -gt 5 ] && [ "$hits" -gt 15 ] || fail "20 MiB of garbage: $hits hits, $misses misses"
+expect "checksum failures" "$(counter checksum_failures)" "$misses"
+put $configfs/nullb/lying/badblocks "+$((50 * 2048))-$((50 * 2048 + 7))"
+KV_MEMORY=${gpus[0]} blocks get 1 40 2000000
+expect "gets with a bad sector" "$hits" $((40 - misses))
+more_than 0 read_errors
+check pool_destroy
 
 echo "-- a process dies with transfers under way"
 for i in 1 2 3; do

@@ -68,7 +68,7 @@ _kvblk() {
 		return
 		;;
 	--engine)
-		_kvblk_words 'uring ioctl' "$cur"
+		_kvblk_words 'uring uring-fixed ioctl' "$cur"
 		return
 		;;
 	--mem)
