@@ -3,12 +3,15 @@
  * icount_ops: operations for bench/icount to count the kernel's instructions
  * of, between marks that its QEMU plugin knows.
  *
- * usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET
+ * usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]
  *	  icount_ops run COMMAND...
  *
  * ENGINE	uring, uring-fixed, ioctl, ioctl-fixed: a pool, TARGET is its name;
  *		raw, raw-fixed: io_uring on the block device TARGET
  * OP		get or put; of raw a read and a write, of SIZE bytes
+ * MEMORY	host, or the file that gives a PCI device's memory to who maps it
+ * WAY		direct or bounced: what a pool's results have to tell; staged: gets
+ *		go to the host's memory, and are copied to MEMORY in user space
  * run		counts all that happens until COMMAND ends
  *
  * The rule: between the marks is nothing but operations. DEPTH of them go down
@@ -60,8 +63,12 @@ struct run {
 	unsigned int nr_ops;
 	unsigned int nr_rounds;
 	const char *target;
+	const char *memory;
+	uint32_t way;			/* a flag that results must have, or 0 */
+	bool staged;
 
 	unsigned char *buffer;		/* depth times size */
+	unsigned char *device;		/* staged: the same of MEMORY */
 	uint64_t nr_blocks;
 	uint64_t *number;		/* of the block in a slot */
 	char (*key)[KEY_LEN + 1];
@@ -96,14 +103,37 @@ static unsigned char *buffer_at(const struct run *run, unsigned int i)
 	return run->buffer + (size_t)i * run->size;
 }
 
+static unsigned char *map_device(const struct run *run)
+{
+	int fd = open(run->memory, O_RDWR | O_CLOEXEC);
+	void *p;
+
+	if (fd < 0)
+		die(run->memory, -errno);
+	p = mmap(NULL, (size_t)run->size * run->depth, PROT_READ | PROT_WRITE,
+		 MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		die(run->memory, -errno);
+	close(fd);
+	return p;
+}
+
 /* Huge pages: how small ones lie in memory would differ from run to run. */
 static void get_buffers(struct run *run)
 {
 	size_t len = (size_t)run->size * run->depth;
 	size_t room = (len + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+	bool host = strcmp(run->memory, "host") == 0;
 	uintptr_t start;
 	void *p;
 
+	if (!host)
+		run->device = map_device(run);
+	if (!host && !run->staged) {
+		run->buffer = run->device;
+		memset(run->buffer, 0x5a, len);
+		return;
+	}
 	p = mmap(NULL, room + HUGE_PAGE, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
@@ -117,6 +147,12 @@ static void get_buffers(struct run *run)
 
 /* ---- a pool ---- */
 
+/* A string instruction, of which each byte counts. */
+static void copy(void *to, const void *from, size_t len)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(len) : : "memory");
+}
+
 static void pool_finish(struct run *run, int nr)
 {
 	for (int i = 0; i < nr; i++) {
@@ -124,6 +160,12 @@ static void pool_finish(struct run *run, int nr)
 			die("an operation", run->results[i].res);
 		if ((uint32_t)run->results[i].res != run->size)
 			die("a block's length", -EPROTO);
+		if (run->way && !(run->results[i].flags & run->way))
+			die("the way that a block went", -EREMOTEIO);
+		if (run->staged)
+			copy(run->device + run->results[i].cookie * run->size,
+			     buffer_at(run, (unsigned int)run->results[i].cookie),
+			     run->size);
 	}
 }
 
@@ -366,14 +408,26 @@ static unsigned int number(const char *what, const char *text)
 	return (unsigned int)value;
 }
 
+static bool parse_way(struct run *run, const char *way)
+{
+	run->staged = strcmp(way, "staged") == 0;
+	if (run->staged || strcmp(way, "direct") == 0)
+		run->way = KVBLK_RES_DIRECT;
+	else if (strcmp(way, "bounced") == 0)
+		run->way = KVBLK_RES_BOUNCED;
+	else
+		fprintf(stderr, "icount_ops: no way %s\n", way);
+	return run->way;
+}
+
 int main(int argc, char **argv)
 {
 	struct run run = { .random = 88172645463325252ull };
 
 	if (argc > 2 && strcmp(argv[1], "run") == 0)
 		return run_command(argv + 2);
-	if (argc != 8) {
-		fprintf(stderr, "usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET\n"
+	if (argc != 8 && argc != 10) {
+		fprintf(stderr, "usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]\n"
 				"       icount_ops run COMMAND...\n");
 		return 2;
 	}
@@ -392,6 +446,9 @@ int main(int argc, char **argv)
 	run.nr_ops = number("OPS", argv[5]);
 	run.nr_rounds = number("ROUNDS", argv[6]);
 	run.target = argv[7];
+	run.memory = argc > 8 ? argv[8] : "host";
+	if (argc > 9 && !parse_way(&run, argv[9]))
+		return 2;
 	if (run.nr_ops % run.depth) {
 		fprintf(stderr, "icount_ops: OPS must be a multiple of DEPTH\n");
 		return 2;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * A QEMU TCG plugin that counts how often each kernel instruction is executed
- * between two marks of a guest program, for bench/icount.
+ * between two marks of a guest program, for bench/icount; of user space's, how
+ * many are.
  *
  * The rule: it knows addresses only. What a symbol is, and what it counts as,
  * is told apart afterwards.
@@ -11,7 +12,10 @@
  * record is appended to the file out=: the number of entries, then for each an
  * address and how often it was executed, all as 64-bit words. Of a string
  * instruction that repeats, which is executed once for each byte or word that
- * it copies or stores, bit 63 of the address is 0. One CPU only.
+ * it copies or stores, bit 63 of the address is 0, bit 62 is 1 if it copies, and
+ * bits 61 and 60 are the binary logarithm of the bytes in such a word. Of user
+ * space there is one entry, 1, for all instructions, and 8 plus what bits 62 to
+ * 60 would be for all string instructions of a kind. One CPU only.
  *
  * Debian has no package with qemu-plugin.h, and the header wants glib: what is
  * used of version 3 of the interface (QEMU 9.1 and later) is declared here.
@@ -80,6 +84,10 @@ EXPORT int qemu_plugin_version = 3;
 #define SLOTS	(1u << 21)
 #define LOAD_MAX (SLOTS / 4 * 3)
 #define UPPER_HALF (1ull << 63)
+#define STRING_SHIFT 60
+#define STRING_COPIES 4
+#define USER 1
+#define USER_STRING 8
 
 /* open hash of addresses, as they are written */
 static uint64_t addresses[SLOTS];
@@ -157,22 +165,46 @@ static void look_for_mark(struct qemu_plugin_insn *insn)
 		QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
-/* rep movs, rep stos */
-static bool is_repeated(const struct qemu_plugin_insn *insn)
+/* rep movs, rep stos: the three bits that tell which; -1: neither */
+static int string_kind(const struct qemu_plugin_insn *insn)
 {
 	uint8_t code[3];
 	size_t nr = qemu_plugin_insn_data(insn, code, sizeof(code));
 	/* an operand size may come in between */
 	size_t op = nr > 2 && (code[1] & 0xf0) == 0x40 ? 2 : 1;
+	int width = op == 2 && code[1] & 8 ? 3 : 2;
 
-	return nr > op && code[0] == 0xf3 &&
-	       (code[op] == 0xa4 || code[op] == 0xa5 ||
-		code[op] == 0xaa || code[op] == 0xab);
+	if (nr <= op || code[0] != 0xf3)
+		return -1;
+	switch (code[op]) {
+	case 0xa4:
+		return STRING_COPIES;
+	case 0xa5:
+		return STRING_COPIES + width;
+	case 0xaa:
+		return 0;
+	case 0xab:
+		return width;
+	default:
+		return -1;
+	}
+}
+
+static uint64_t entry_of(const struct qemu_plugin_insn *insn, uint64_t address)
+{
+	int kind = string_kind(insn);
+
+	if (!(address & UPPER_HALF))
+		return kind < 0 ? USER : USER_STRING + (uint64_t)kind;
+	if (kind < 0)
+		return address;
+	return (address & ~(0xfull << STRING_SHIFT)) |
+	       (uint64_t)kind << STRING_SHIFT;
 }
 
 static void count(struct qemu_plugin_insn *insn, uint64_t address)
 {
-	size_t slot = slot_of(is_repeated(insn) ? address & ~UPPER_HALF : address);
+	size_t slot = slot_of(entry_of(insn, address));
 
 	qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
 		insn, QEMU_PLUGIN_INLINE_ADD_U64,
@@ -186,10 +218,9 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint64_t address = qemu_plugin_insn_vaddr(insn);
 
-		/* which is the kernel's */
-		if (address & UPPER_HALF)
-			count(insn, address);
-		else
+		count(insn, address);
+		/* the lower half is not the kernel's */
+		if (!(address & UPPER_HALF))
 			look_for_mark(insn);
 	}
 }

@@ -106,7 +106,7 @@ static int check_pools(const struct topo_args *args, const struct topo *topo)
 
 /*
  * What the module tells of the two. It leaves out a device that nobody went to
- * yet and whose memory is all taken.
+ * yet and that gives it no memory.
  */
 static struct topo_route route_of(const struct topo_device *device,
 				  const struct topo_member *member)

@@ -47,7 +47,8 @@ struct topo_device {
  * @distance: steps between the two; negative: no way, or not known
  * @route: "unknown", "trial", "direct", "bounce", or what a later module says
  * @why: "queue", "unreachable", "probe", "error", ...; "-": no reason;
- *	"taken" is ours, for a device that the module leaves out
+ *	"taken" is ours, for a device that the module leaves out: nobody went
+ *	there yet, and it gives no memory to try it with
  */
 struct topo_route {
 	char address[TOPO_NAME];

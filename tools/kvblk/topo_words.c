@@ -96,7 +96,7 @@ const char *topo_route_words(const struct topo_pool *pool,
 		const char *words;
 	} reasons[] = {
 		{ "unreachable", "PCI has no way between them: no common switch, or ACS is on there, and no trusted host bridge" },
-		{ "taken", "all of the device's memory is taken: it can't be tried out now" },
+		{ "taken", "nothing was put from there or got to there yet, and the device gives no memory to try it with" },
 		{ "probe", "tried out, and refused or wrong; not again before the device's driver is bound again" },
 		{ "error", "a transfer failed; not again before the device's driver is bound again" },
 	};
@@ -112,10 +112,10 @@ const char *topo_route_words(const struct topo_pool *pool,
 	if (pool->strict)
 		return "not used: the pool is strict, all goes through kernel memory";
 	if (!strcmp(pool->integrity, "full"))
-		return "not used: the pool's integrity is full, so the CPU looks at all bytes";
+		return "the pool's integrity is full: only blocks whose callers deal with checksums go straight";
 	if (!strcmp(route->route, "unknown"))
 		return "nothing was put from there or got to there yet";
 	if (!strcmp(route->route, "trial"))
-		return "direct, and each transfer is looked at until it is proven";
+		return "on trial with callers' memory, for the device gives none to try it with";
 	return "";
 }

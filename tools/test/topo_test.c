@@ -247,7 +247,7 @@ static void pools(void **state)
 	assert_string_equal(members[3].transport, "md");
 
 	assert_string_equal(words(&topo, 0, 0), "");
-	assert_non_null(strstr(words(&topo, 0, 1), "proven"));
+	assert_non_null(strstr(words(&topo, 0, 1), "on trial"));
 	assert_non_null(strstr(words(&topo, 0, 2), "yet"));
 	assert_non_null(strstr(words(&topo, 1, 0), "NVMe/TCP"));
 	assert_non_null(strstr(words(&topo, 2, 0), "no way"));
