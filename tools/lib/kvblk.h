@@ -341,9 +341,13 @@ struct iovec;
  * enum kvblk_queue_flags - of kvblk_queue_create()
  * @KVBLK_QUEUE_CANCELABLE: kvblk_cancel() finds the operations by their cookies,
  *	other than 0. It costs each operation a lock of the open node
+ * @KVBLK_QUEUE_ANY_THREAD: the queue belongs to no thread; one at a time may use
+ *	it. Operations end when the thread that started them does. It costs each
+ *	operation some more work of the kernel
  */
 enum kvblk_queue_flags {
 	KVBLK_QUEUE_CANCELABLE	= 1 << 0,
+	KVBLK_QUEUE_ANY_THREAD	= 1 << 1,
 };
 
 /**
@@ -353,9 +357,9 @@ enum kvblk_queue_flags {
  * @flags: &enum kvblk_queue_flags
  * @queue: set to the new queue, which kvblk_queue_destroy() frees
  *
- * A queue is an io_uring. It belongs to the thread that makes it: all calls on it
- * are that thread's (another one's system calls end with -EEXIST). Any number of
- * queues may share a handle.
+ * A queue is an io_uring. It belongs to the thread that makes it, unless it is
+ * KVBLK_QUEUE_ANY_THREAD: all calls on it are that thread's (another one's system
+ * calls end with -EEXIST). Any number of queues may share a handle.
  *
  * Context: any thread. Return: 0; -EINVAL; -ENOMEM; -ENOSYS, -EPERM: io_uring is
  * not there, or not allowed; another errno of io_uring_setup(2).
