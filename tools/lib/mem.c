@@ -192,7 +192,7 @@ static bool pci_path(const char *from, char *path, size_t len)
 	unsigned int domain = 0, bus, slot, function;
 	int end = 0;
 
-	if (sscanf(from, "%4x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) < 4 ||
+	if (sscanf(from, "%5x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) < 4 ||
 	    from[end]) {
 		domain = 0;
 		end = 0;
