@@ -226,7 +226,7 @@ static void pool_fill(struct run *run)
 
 static void ioctl_create(struct run *run)
 {
-	uint32_t region;
+	struct kvblk_mem *mem;
 	int err;
 
 	pool_open(run);
@@ -235,12 +235,11 @@ static void ioctl_create(struct run *run)
 	if (!run->engine->fixed)
 		return;
 	err = kvblk_mem_register(run->kv, run->buffer,
-				 (size_t)run->size * run->depth, &region);
+				 (size_t)run->size * run->depth, NULL, &mem);
 	if (err)
 		die("kvblk_mem_register", err);
 	for (unsigned int i = 0; i < run->depth; i++)
-		kvblk_piece_registered(&run->pieces[i], region,
-				       (uint64_t)i * run->size, run->size);
+		kvblk_mem_piece(mem, (size_t)i * run->size, run->size, &run->pieces[i]);
 }
 
 static void uring_create(struct run *run)

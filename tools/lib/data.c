@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kvblk.h"
+#include "lib.h"
 
 #define DEVICE_DIR	"/dev/kvblk"
 
@@ -132,16 +132,6 @@ int kvblk_submit(struct kvblk *kv, const struct kvblk_op *ops,
 	return command(kv, KVBLK_IOC_SUBMIT, &submit);
 }
 
-static int submit_one(struct kvblk *kv, const struct kvblk_op *op,
-		      struct kvblk_result *result)
-{
-	int err = kvblk_submit(kv, op, 1, result, 0);
-
-	if (err)
-		return err;
-	return result->res < 0 ? result->res : 0;
-}
-
 int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
 	      const void *data, size_t len,
 	      const struct kvblk_put_options *options)
@@ -149,23 +139,16 @@ int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
 	struct kvblk_result result;
 	struct kvblk_piece piece;
 	struct kvblk_op op;
+	int err;
 
 	if (!key_len || key_len > KVBLK_KEY_MAX)
 		return -EINVAL;
 	/* the piece is only read by a put */
 	kvblk_piece_user(&piece, (void *)(uintptr_t)data, len);
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
-	if (options) {
-		if (options->parent_len > KVBLK_KEY_MAX)
-			return -EINVAL;
-		op.priority = options->priority;
-		op.ttl_s = options->ttl_s;
-		op.parent = (uintptr_t)options->parent;
-		op.parent_len = options->parent_len;
-		op.layout_tag = options->layout_tag;
-		op.caller_tag = options->caller_tag;
-		op.deadline_ns = options->deadline_ns;
-	}
+	err = put_options(&op, options);
+	if (err)
+		return err;
 	return submit_one(kv, &op, &result);
 }
 
@@ -279,7 +262,7 @@ int kvblk_lease_release(struct kvblk *kv, uint64_t lease)
 	return command(kv, KVBLK_IOC_LEASE_RELEASE, &release);
 }
 
-int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region)
+int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region)
 {
 	struct kvblk_reg_buf reg = {
 		.size = sizeof(reg),
@@ -293,7 +276,7 @@ int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len, uint32_t *regio
 	return err;
 }
 
-int kvblk_mem_unregister(struct kvblk *kv, uint32_t region)
+int kvblk_region_unregister(struct kvblk *kv, uint32_t region)
 {
 	struct kvblk_unreg_buf unreg = { .size = sizeof(unreg), .handle = region };
 

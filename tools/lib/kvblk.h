@@ -5,7 +5,8 @@
  * Three kinds of handle. struct kvblk is an open device node: the data path,
  * for runtimes, which needs no privilege but membership in the group "kvblk".
  * struct kvblk_admin talks to the module about pools and members; what changes
- * something needs CAP_SYS_ADMIN. struct kvblk_events hears what happens.
+ * something needs CAP_SYS_ADMIN. struct kvblk_events hears what happens. Queues
+ * and registered memory belong to a struct kvblk.
  *
  * The rule of all calls: the answer is 0 or a negative errno, and an error has
  * changed nothing that its description does not name. What the caller passes
@@ -341,9 +342,13 @@ struct iovec;
  * enum kvblk_queue_flags - of kvblk_queue_create()
  * @KVBLK_QUEUE_CANCELABLE: kvblk_cancel() finds the operations by their cookies,
  *	other than 0. It costs each operation a lock of the open node
+ * @KVBLK_QUEUE_ANY_THREAD: the queue belongs to no thread; one at a time may use
+ *	it. Operations end when the thread that started them does. It costs each
+ *	operation some more work of the kernel
  */
 enum kvblk_queue_flags {
 	KVBLK_QUEUE_CANCELABLE	= 1 << 0,
+	KVBLK_QUEUE_ANY_THREAD	= 1 << 1,
 };
 
 /**
@@ -353,9 +358,9 @@ enum kvblk_queue_flags {
  * @flags: &enum kvblk_queue_flags
  * @queue: set to the new queue, which kvblk_queue_destroy() frees
  *
- * A queue is an io_uring. It belongs to the thread that makes it: all calls on it
- * are that thread's (another one's system calls end with -EEXIST). Any number of
- * queues may share a handle.
+ * A queue is an io_uring. It belongs to the thread that makes it, unless it is
+ * KVBLK_QUEUE_ANY_THREAD: all calls on it are that thread's (another one's system
+ * calls end with -EEXIST). Any number of queues may share a handle.
  *
  * Context: any thread. Return: 0; -EINVAL; -ENOMEM; -ENOSYS, -EPERM: io_uring is
  * not there, or not allowed; another errno of io_uring_setup(2).
@@ -460,46 +465,164 @@ unsigned int kvblk_queue_inflight(const struct kvblk_queue *queue);
  */
 int kvblk_queue_eventfd(struct kvblk_queue *queue);
 
+/* Memory for operations, by its address: the host's, a PCI device's, a GPU's. */
+
+struct kvblk_mem;
+
+#define KVBLK_MEM_PART_UNIT	65536u		/* bytes; a part has a multiple of it */
+#define KVBLK_MEM_LANES_MAX	64
+
 /**
- * kvblk_mem_register() - pin memory once, for operations of a handle
- * @kv: the handle
- * @addr: the memory, any alignment
+ * enum kvblk_mem_kind - how operations reach memory
+ * @KVBLK_MEM_REGISTERED: pinned once, when it was registered
+ * @KVBLK_MEM_ADDRESSED: memory of a PCI device, pinned for each operation; the
+ *	drive reaches it itself where the kernel finds a way (KVBLK_RES_DIRECT)
+ * @KVBLK_MEM_STAGED: device memory of CUDA that the kernel can't reach: it is
+ *	copied from and to pinned memory of the host
+ */
+enum kvblk_mem_kind {
+	KVBLK_MEM_REGISTERED	= 1,
+	KVBLK_MEM_ADDRESSED	= 2,
+	KVBLK_MEM_STAGED	= 3,
+};
+
+/**
+ * struct kvblk_mem_options - how memory is staged, if it has to be
+ * @block_max: longest block, which is what each lane pins, up to KVBLK_VALUE_MAX;
+ *	0: the memory's length, what the pool takes, or 16 MiB, the least of them
+ * @part_size: bytes of a block that are copied at once, a multiple of
+ *	KVBLK_MEM_PART_UNIT up to KVBLK_VALUE_MAX; 0: 1 MiB
+ * @lanes: puts and gets at a time, up to KVBLK_MEM_LANES_MAX; others wait for
+ *	them. 0: 2
+ */
+struct kvblk_mem_options {
+	size_t block_max;
+	size_t part_size;
+	unsigned int lanes;
+};
+
+/**
+ * kvblk_mem_register() - make memory ready for operations of a handle
+ * @kv: the handle; must stay open as long as the memory is registered
+ * @addr: the memory, any alignment: a user address, or a device pointer of CUDA
  * @len: bytes, 1 to 64 GiB
- * @region: set to its name in this handle, for kvblk_piece_registered()
+ * @options: or NULL
+ * @mem: set to the new handle, which kvblk_mem_unregister() frees
  *
- * Counts as locked memory until kvblk_mem_unregister(), or the handle's end, and
- * then until operations that use it are over.
+ * Memory of the host is pinned, and counts as locked until it is unregistered and
+ * operations that use it are over. A mapping of memory of a PCI device is used by
+ * its address. Device memory of CUDA is used through a mapping where the driver
+ * has one that the kernel can pin, else it is staged. CUDA is only asked when the
+ * process has loaded it. The memory must stay until it is unregistered.
  *
- * Context: any thread. Return: 0; -ENOMEM: no memory, or RLIMIT_MEMLOCK; -EFAULT:
- * can't be pinned for writing; -EINVAL; -ENOSPC: there are 65536; -ENODEV; -EINTR:
- * a fatal signal.
+ * Context: any thread. Return: 0; -EINVAL; -ENOMEM: no memory, or
+ * RLIMIT_MEMLOCK; -EFAULT: can't be pinned for writing, or ends within another
+ * device's or none's; -ENOSPC: there are 65536; -ENOSYS: the CUDA driver is too
+ * old; -ENODEV: the pool is being destroyed, or CUDA has lost the device; -EIO:
+ * CUDA failed; -EINTR: a fatal signal.
  */
-int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);
+int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len,
+		       const struct kvblk_mem_options *options, struct kvblk_mem **mem);
 
 /**
- * kvblk_mem_unregister() - let registered memory go
- * @kv: the handle
- * @region: its name
+ * kvblk_mem_alloc() - fresh memory of the host, a PCI device or a GPU, registered
+ * @kv: the handle; must stay open as long as the memory is there
+ * @from: "host"; "0000:03:00.0" or "03:00.0", a PCI device with p2pmem/allocate in
+ *	sysfs; a path (anything with a '/') to be mapped, as of a driver's node that
+ *	gives memory of its device; "cuda:0", a device of CUDA by its number
+ * @len: bytes, 1 to 64 GiB
+ * @options: or NULL
+ * @mem: set to the new handle, which kvblk_mem_unregister() frees, with the memory
  *
- * Context: any thread. Return: 0; -ENOENT: no such region (any more); -ENODEV.
+ * What is in it is not defined. Only "cuda:" loads CUDA.
+ *
+ * Context: any thread. Return: as kvblk_mem_register(); -ENOENT: no such device or
+ * file, or the device gives none; -EACCES; -ELIBACC: there is no libcuda.so.1;
+ * -ENODEV: no such device of CUDA; -ENOMEM: also: the device has no room; another
+ * errno of open(2) or mmap(2).
  */
-int kvblk_mem_unregister(struct kvblk *kv, uint32_t region);
+int kvblk_mem_alloc(struct kvblk *kv, const char *from, size_t len,
+		    const struct kvblk_mem_options *options, struct kvblk_mem **mem);
 
 /**
- * kvblk_piece_registered() - a piece of registered memory
- * @piece: filled
- * @region: as kvblk_mem_register() told
- * @offset: into it
+ * kvblk_mem_unregister() - let memory go
+ * @mem: the handle, or NULL
+ *
+ * No call may be running on it, and no operation on its pieces unless it is
+ * KVBLK_MEM_REGISTERED and was not allocated.
+ *
+ * Context: any thread, once.
+ */
+void kvblk_mem_unregister(struct kvblk_mem *mem);
+
+/**
+ * kvblk_mem_addr() - where the memory is
+ * @mem: the handle
+ *
+ * Context: any thread. Return: its address, or its device pointer.
+ */
+void *kvblk_mem_addr(const struct kvblk_mem *mem);
+
+/**
+ * kvblk_mem_kind() - how operations reach the memory
+ * @mem: the handle
+ *
+ * Context: any thread. Return: &enum kvblk_mem_kind.
+ */
+unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
+
+/**
+ * kvblk_mem_piece() - a piece of the memory, for batches and queues
+ * @mem: the handle
+ * @offset: into the memory
  * @len: bytes, not 0
+ * @piece: filled, for operations of the same struct kvblk
+ *
+ * Context: any thread. Return: 0; -ERANGE: not within the memory; -EOPNOTSUPP: it
+ * is staged: there are kvblk_mem_put() and kvblk_mem_get().
  */
-static inline void kvblk_piece_registered(struct kvblk_piece *piece, uint32_t region,
-					  uint64_t offset, size_t len)
-{
-	piece->type = KVBLK_PIECE_REGISTERED;
-	piece->handle = region;
-	piece->addr = offset;
-	piece->length = len;
-}
+int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
+		    struct kvblk_piece *piece);
+
+/**
+ * kvblk_mem_put() - store one block out of the memory, whatever it is
+ * @mem: the handle
+ * @offset: of the block's bytes, which nobody may be writing to
+ * @len: 1 to KVBLK_VALUE_MAX
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @options: or NULL
+ * @flags: set to &enum kvblk_result_flags; or NULL
+ *
+ * Allocates nothing; sleeps until the device has the block.
+ *
+ * Context: any thread. Return: as kvblk_put(); -ERANGE: not within the memory;
+ * staged also -EFBIG: longer than @block_max; -EIO: CUDA failed; -ENODEV: CUDA has
+ * lost the device.
+ */
+int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *key,
+		  size_t key_len, const struct kvblk_put_options *options,
+		  uint32_t *flags);
+
+/**
+ * kvblk_mem_get() - fetch one block into the memory, whatever it is
+ * @mem: the handle
+ * @offset: where to
+ * @len: in: room there; out: the block's length, on 0 and -EMSGSIZE
+ * @key: its key
+ * @key_len: 1 to KVBLK_KEY_MAX
+ * @flags: set to &enum kvblk_result_flags; or NULL
+ *
+ * Allocates nothing; sleeps until the block is there. Unless it returns 0 the
+ * bytes are zeroes or untouched, or when CUDA failed not defined. A staged block
+ * of more than one part is fetched in parts: see kvblk_mem_register(3).
+ *
+ * Context: any thread. Return: as kvblk_get(); -ERANGE: not within the memory;
+ * staged also -EFBIG: the block is longer than @block_max; -EIO: CUDA failed;
+ * -ENODEV: CUDA has lost the device.
+ */
+int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void *key,
+		  size_t key_len, uint32_t *flags);
 
 /* Pools and members. */
 

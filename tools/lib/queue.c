@@ -25,15 +25,18 @@ int kvblk_queue_create(struct kvblk *kv, unsigned int depth, unsigned int flags,
 {
 	struct io_uring_params params = {
 		.flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32 |
-			 IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
 			 IORING_SETUP_TASKRUN_FLAG,
 	};
 	struct kvblk_queue *q;
 	int err;
 
 	if (!depth || depth > KVBLK_QUEUE_DEPTH_MAX ||
-	    flags & ~KVBLK_QUEUE_CANCELABLE)
+	    flags & ~(KVBLK_QUEUE_CANCELABLE | KVBLK_QUEUE_ANY_THREAD))
 		return -EINVAL;
+	if (flags & KVBLK_QUEUE_ANY_THREAD)
+		params.flags |= IORING_SETUP_COOP_TASKRUN;
+	else
+		params.flags |= IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return -ENOMEM;

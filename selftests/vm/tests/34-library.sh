@@ -11,6 +11,9 @@ for example in put_get prefix queue; do
 	echo "-- $example"
 	check "/build/user/tools/lib/examples/$example" $pool
 done
+echo "-- memory"
+check /build/user/tools/lib/examples/memory $pool host
+check env LD_LIBRARY_PATH=/build/user/selftests/.bin/cuda /build/user/tools/lib/examples/memory $pool cuda:0
 for op in put get exists; do
 	check kvblk bench $pool --op $op --size 100K --depth 8 --threads 2 --count 300
 done

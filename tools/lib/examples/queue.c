@@ -19,7 +19,7 @@
 static char keys[NR][32];
 static struct kvblk_piece pieces[DEPTH];
 static unsigned char *memory;	/* DEPTH blocks */
-static uint32_t region;
+static struct kvblk_mem *mem;
 
 /* Operation @i of a pass in place @at of the memory. */
 static void start(struct kvblk_queue *queue, uint8_t opcode, unsigned int i, unsigned int at)
@@ -27,7 +27,8 @@ static void start(struct kvblk_queue *queue, uint8_t opcode, unsigned int i, uns
 	struct kvblk_op op;
 
 	snprintf(keys[i], sizeof(keys[i]), "example/queue/%u", i);
-	kvblk_piece_registered(&pieces[at], region, (uint64_t)at * LEN, LEN);
+	if (kvblk_mem_piece(mem, (size_t)at * LEN, LEN, &pieces[at]))
+		abort();	/* memory of the host has pieces */
 	kvblk_prep_put(&op, keys[i], sizeof(keys[i]), &pieces[at], 1);
 	op.opcode = opcode;
 	if (opcode == KVBLK_OP_PUT)
@@ -90,7 +91,7 @@ int main(int argc, char **argv)
 		return 1;
 	err = kvblk_open(argv[1], &kv);
 	if (!err)
-		err = kvblk_mem_register(kv, memory, (size_t)DEPTH * LEN, &region);
+		err = kvblk_mem_register(kv, memory, (size_t)DEPTH * LEN, NULL, &mem);
 	if (!err)
 		err = kvblk_queue_create(kv, DEPTH, 0, &queue);
 	if (err) {
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
 	removed = pass(queue, event, KVBLK_OP_DELETE);
 	printf("of %u blocks %u put, %u got, %u removed\n", NR, put, got, removed);
 	kvblk_queue_destroy(queue);
-	kvblk_mem_unregister(kv, region);
+	kvblk_mem_unregister(mem);
 	kvblk_close(kv);
 	free(memory);
 	return put == NR && got == NR && removed == NR ? 0 : 1;

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A CUDA driver with one device, as far as libkvblk uses it: libcuda.so.1 for
+ * tests on machines without a GPU. It is stricter than a real one.
+ *
+ * Device memory can't be touched by the CPU: its addresses are mapped without any
+ * access, what is in it lies elsewhere. Copies are done when their stream is waited
+ * for and not before, so whoever forgets to wait gets the wrong bytes; a stream
+ * that goes with copies in it aborts. Copies are from and to pinned memory alone,
+ * and all that needs a context fails without one.
+ *
+ * KVBLK_FAKE_CUDA_MMAP: what dma-bufs of its memory are good for, see fake_cuda_mmap()
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define INVALID_VALUE	1
+#define NOT_INITIALIZED	3
+#define INVALID_DEVICE	101
+#define INVALID_CONTEXT	201
+#define NOT_SUPPORTED	801
+
+#define PAGE		4096ull
+
+struct range {
+	struct range *next;
+	uint64_t addr;
+	size_t len;
+	char *bytes;	/* of device memory; NULL: pinned memory of the host */
+	int fd;
+	bool managed;
+};
+
+struct copy {
+	struct copy *next;
+	void *to;
+	const void *from;	/* NULL: fill */
+	size_t len;
+	unsigned char byte;
+};
+
+struct stream {
+	struct copy *first, **last;
+};
+
+/* protects all that follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct range *ranges;
+static bool ready;
+static int nr_streams, nr_retained, nr_copies, mmap_mode = -1;
+static char fail_name[64];
+static int fail_after, fail_result;
+
+static __thread int depth;	/* of contexts */
+static int the_context;
+
+/* The @nth call of the function @name from now on, 1 the next one, gives @result. */
+void fake_cuda_fail(const char *name, int nth, int result)
+{
+	pthread_mutex_lock(&lock);
+	snprintf(fail_name, sizeof(fail_name), "%s", name);
+	fail_after = nth;
+	fail_result = result;
+	pthread_mutex_unlock(&lock);
+}
+
+/*
+ * 0: there are none; 1: they can be mapped and pinned; 2: they can't be mapped; 3:
+ * what is mapped can't be pinned
+ */
+void fake_cuda_mmap(int mode)
+{
+	mmap_mode = mode;
+}
+
+/* What somebody has not given back. */
+int fake_cuda_leaks(void)
+{
+	int nr = nr_streams + nr_retained + depth;
+
+	for (struct range *r = ranges; r; r = r->next)
+		nr++;
+	return nr;
+}
+
+/* Copies to the device asked for so far. */
+int fake_cuda_copies(void)
+{
+	int nr;
+
+	pthread_mutex_lock(&lock);
+	nr = nr_copies;
+	pthread_mutex_unlock(&lock);
+	return nr;
+}
+
+/* What is in device memory, for tests to look at. */
+void *fake_cuda_bytes(uint64_t ptr)
+{
+	for (struct range *r = ranges; r; r = r->next) {
+		if (r->bytes && ptr >= r->addr && ptr < r->addr + r->len)
+			return r->bytes + (ptr - r->addr);
+	}
+	return NULL;
+}
+
+/* The device memory at @ptr moves about, or stays. */
+void fake_cuda_managed(uint64_t ptr, bool managed)
+{
+	for (struct range *r = ranges; r; r = r->next) {
+		if (r->addr == ptr)
+			r->managed = managed;
+	}
+}
+
+/* Under the lock; the result of the call that is to fail, else 0. */
+static int failing(const char *name)
+{
+	if (!fail_after || strcmp(name, fail_name) != 0 || --fail_after)
+		return 0;
+	return fail_result;
+}
+
+/* Begins every call; unlock() ends it. */
+static int begin(const char *name, bool in_context)
+{
+	int result;
+
+	pthread_mutex_lock(&lock);
+	result = failing(name);
+	if (!result && !ready)
+		result = NOT_INITIALIZED;
+	if (!result && in_context && !depth)
+		result = INVALID_CONTEXT;
+	return result;
+}
+
+static int end(int result)
+{
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static struct range *find(uint64_t addr, size_t len, bool device)
+{
+	for (struct range *r = ranges; r; r = r->next) {
+		if (!!r->bytes == device && addr >= r->addr && addr - r->addr < r->len &&
+		    len <= r->len - (addr - r->addr))
+			return r;
+	}
+	return NULL;
+}
+
+static int forget(uint64_t addr, bool device)
+{
+	for (struct range **r = &ranges; *r; r = &(*r)->next) {
+		struct range *gone = *r;
+
+		if (gone->addr != addr || !!gone->bytes != device)
+			continue;
+		*r = gone->next;
+		if (device) {
+			size_t room = (gone->len + PAGE - 1) & ~(PAGE - 1);
+
+			munmap((void *)(uintptr_t)addr, room);
+			munmap(gone->bytes, room);
+			close(gone->fd);
+		}
+		free(gone);
+		return 0;
+	}
+	return INVALID_VALUE;
+}
+
+int cuInit(unsigned int flags)
+{
+	pthread_mutex_lock(&lock);
+	int result = failing("cuInit");
+
+	if (!result && flags)
+		result = INVALID_VALUE;
+	if (!result)
+		ready = true;
+	if (mmap_mode < 0)
+		mmap_mode = atoi(getenv("KVBLK_FAKE_CUDA_MMAP") ?: "0");
+	return end(result);
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+	int result = begin("cuDeviceGet", false);
+
+	if (!result && ordinal)
+		result = INVALID_DEVICE;
+	if (!result)
+		*device = 7;
+	return end(result);
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+	int result = begin("cuDeviceGetAttribute", false);
+
+	if (!result && (device != 7 || attribute != 152))
+		result = INVALID_VALUE;
+	if (!result)
+		*value = mmap_mode != 0;
+	return end(result);
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	int result = begin("cuDevicePrimaryCtxRetain", false);
+
+	if (!result && device != 7)
+		result = INVALID_DEVICE;
+	if (!result) {
+		*context = &the_context;
+		nr_retained++;
+	}
+	return end(result);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+	int result = begin("cuDevicePrimaryCtxRelease_v2", false);
+
+	if (device == 7)
+		nr_retained--;
+	return end(result);
+}
+
+int cuCtxPushCurrent_v2(void *context)
+{
+	int result = begin("cuCtxPushCurrent_v2", false);
+
+	if (!result && context != &the_context)
+		result = INVALID_CONTEXT;
+	if (!result)
+		depth++;
+	return end(result);
+}
+
+int cuCtxPopCurrent_v2(void **context)
+{
+	int result = begin("cuCtxPopCurrent_v2", true);
+
+	if (!result) {
+		*context = &the_context;
+		depth--;
+	}
+	return end(result);
+}
+
+int cuMemAlloc_v2(uint64_t *ptr, size_t len)
+{
+	int result = begin("cuMemAlloc_v2", true);
+	size_t room = (len + PAGE - 1) & ~(PAGE - 1);
+	struct range *r;
+
+	if (result)
+		return end(result);
+	r = calloc(1, sizeof(*r));
+	r->len = len;
+	r->fd = memfd_create("device", MFD_CLOEXEC);
+	if (ftruncate(r->fd, (off_t)room))
+		abort();
+	r->bytes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
+	r->addr = (uintptr_t)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* fresh memory of a device holds anything */
+	memset(r->bytes, 0xdd, len);
+	r->next = ranges;
+	ranges = r;
+	*ptr = r->addr;
+	return end(0);
+}
+
+int cuMemFree_v2(uint64_t ptr)
+{
+	int result = begin("cuMemFree_v2", true);
+
+	return end(result ? result : forget(ptr, true));
+}
+
+int cuPointerGetAttribute(void *value, int attribute, uint64_t ptr)
+{
+	int result = begin("cuPointerGetAttribute", false);
+	struct range *r;
+	bool device;
+
+	if (result)
+		return end(result);
+	r = find(ptr, 1, true);
+	device = r != NULL;
+	if (!r)
+		r = find(ptr, 1, false);
+	if (!r)
+		return end(INVALID_VALUE);
+	switch (attribute) {
+	case 1:
+		*(void **)value = getenv("KVBLK_FAKE_CUDA_NO_CONTEXT") ? NULL : &the_context;
+		break;
+	case 2:
+		*(unsigned int *)value = device && !r->managed ? 2 : 1;
+		break;
+	case 8:
+		*(unsigned int *)value = r->managed;
+		break;
+	case 9:
+		*(int *)value = 0;
+		break;
+	default:
+		result = INVALID_VALUE;
+	}
+	return end(result);
+}
+
+int cuMemHostRegister_v2(void *addr, size_t len, unsigned int flags)
+{
+	int result = begin("cuMemHostRegister_v2", true);
+	struct range *r;
+
+	if (result)
+		return end(result);
+	if (!len || flags & ~1u || find((uintptr_t)addr, 1, false))
+		return end(INVALID_VALUE);
+	r = calloc(1, sizeof(*r));
+	r->addr = (uintptr_t)addr;
+	r->len = len;
+	r->next = ranges;
+	ranges = r;
+	return end(0);
+}
+
+int cuMemHostUnregister(void *addr)
+{
+	int result = begin("cuMemHostUnregister", true);
+
+	return end(result ? result : forget((uintptr_t)addr, false));
+}
+
+int cuStreamCreate(void **stream, unsigned int flags)
+{
+	int result = begin("cuStreamCreate", true);
+	struct stream *s;
+
+	if (!result && flags & ~1u)
+		result = INVALID_VALUE;
+	if (!result) {
+		s = calloc(1, sizeof(*s));
+		s->last = &s->first;
+		*stream = s;
+		nr_streams++;
+	}
+	return end(result);
+}
+
+int cuStreamDestroy_v2(void *stream)
+{
+	struct stream *s = stream;
+	int result = begin("cuStreamDestroy_v2", true);
+
+	if (!result) {
+		if (s->first)
+			abort();
+		free(s);
+		nr_streams--;
+	}
+	return end(result);
+}
+
+int cuStreamSynchronize(void *stream)
+{
+	struct stream *s = stream;
+	int result = begin("cuStreamSynchronize", true);
+
+	while (s->first) {
+		struct copy *c = s->first;
+
+		s->first = c->next;
+		if (result)
+			;	/* lost */
+		else if (c->from)
+			memcpy(c->to, c->from, c->len);
+		else
+			memset(c->to, c->byte, c->len);
+		free(c);
+	}
+	s->last = &s->first;
+	return end(result);
+}
+
+static void enqueue(struct stream *s, void *to, const void *from, size_t len, unsigned char byte)
+{
+	struct copy *c = calloc(1, sizeof(*c));
+
+	*c = (struct copy){ .to = to, .from = from, .len = len, .byte = byte };
+	*s->last = c;
+	s->last = &c->next;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t len, void *stream)
+{
+	int result = begin("cuMemcpyHtoDAsync_v2", true);
+	struct range *r = find(to, len, true);
+
+	if (!result && (!r || !find((uintptr_t)from, len, false)))
+		result = INVALID_VALUE;
+	if (!result) {
+		enqueue(stream, r->bytes + (to - r->addr), from, len, 0);
+		nr_copies++;
+	}
+	return end(result);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t len, void *stream)
+{
+	int result = begin("cuMemcpyDtoHAsync_v2", true);
+	struct range *r = find(from, len, true);
+
+	if (!result && (!r || !find((uintptr_t)to, len, false)))
+		result = INVALID_VALUE;
+	if (!result)
+		enqueue(stream, to, r->bytes + (from - r->addr), len, 0);
+	return end(result);
+}
+
+int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t len, void *stream)
+{
+	int result = begin("cuMemsetD8Async", true);
+	struct range *r = find(to, len, true);
+
+	if (!result && !r)
+		result = INVALID_VALUE;
+	if (!result)
+		enqueue(stream, r->bytes + (to - r->addr), NULL, len, byte);
+	return end(result);
+}
+
+int cuMemGetHandleForAddressRange(void *handle, uint64_t ptr, size_t len, int type,
+				  unsigned long long flags)
+{
+	int result = begin("cuMemGetHandleForAddressRange", true);
+	struct range *r = find(ptr, 1, true);
+	int fd = -1;
+
+	if (!result && (!r || ptr != r->addr || len % PAGE || type != 1 || flags > 1))
+		result = INVALID_VALUE;
+	if (!result && !mmap_mode)
+		result = NOT_SUPPORTED;
+	if (result)
+		return end(result);
+	if (mmap_mode == 1)
+		fd = fcntl(r->fd, F_DUPFD_CLOEXEC, 0);
+	else if (mmap_mode == 2)
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	else	/* there is no page behind the end of a file */
+		fd = memfd_create("nothing", MFD_CLOEXEC);
+	memcpy(handle, &fd, sizeof(fd));
+	return end(0);
+}
+
+int cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+	int result = begin("cuFlushGPUDirectRDMAWrites", true);
+
+	if (!result && (target || scope != 100))
+		result = INVALID_VALUE;
+	return end(result);
+}

@@ -1,0 +1,843 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Memory of all kinds in libkvblk: what becomes of host memory, of mappings of PCI
+ * memory and of device pointers; that what is staged arrives whole or not at all,
+ * in order, while parts are still on their way; that nothing is left behind
+ * whatever fails. The pool and its queues are played here, CUDA by fake_cuda.c.
+ */
+#include "kvblk_test.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static void *limited_calloc(size_t nr, size_t size);
+static void *older_dlsym(void *library, const char *name);
+static ssize_t told_vmsplice(int fd, const struct iovec *iov, size_t nr, unsigned int flags);
+
+#define calloc		limited_calloc
+#define dlsym		older_dlsym
+#define vmsplice	told_vmsplice
+#include "../../tools/lib/mem.c"
+#include "../../tools/lib/cuda.c"
+#undef calloc
+#undef dlsym
+#undef vmsplice
+
+#define MIB	(1u << 20)
+#define UNIT	KVBLK_MEM_PART_UNIT
+
+static void (*fake_fail)(const char *name, int nth, int result);
+static void (*fake_mmap)(int mode);
+static void (*fake_managed)(uint64_t ptr, bool managed);
+static int (*fake_leaks)(void);
+static int (*fake_copies)(void);
+static unsigned char *(*fake_bytes)(uint64_t ptr);
+
+static int fail_alloc;		/* allocations that succeed before one fails; -1: none fails */
+static const char *missing;	/* a function that the driver lacks */
+static int splice_error;	/* what the kernel says of pages; 0: ask it */
+
+static void *limited_calloc(size_t nr, size_t size)
+{
+	if (fail_alloc >= 0 && !fail_alloc--)
+		return NULL;
+	return calloc(nr, size);
+}
+
+static void *older_dlsym(void *library, const char *name)
+{
+	return missing && !strcmp(name, missing) ? NULL : dlsym(library, name);
+}
+
+static ssize_t told_vmsplice(int fd, const struct iovec *iov, size_t nr, unsigned int flags)
+{
+	if (!splice_error)
+		return vmsplice(fd, iov, nr, flags);
+	errno = splice_error;
+	return -1;
+}
+
+/* The pool: blocks by one-byte keys, and regions. */
+
+struct block {
+	unsigned char *data;
+	uint32_t len;
+	uint64_t layout_tag;
+};
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;	/* of all of it */
+static struct block blocks[256];
+static struct { char *addr; size_t len; } regions[65];
+static int nr_regions, nr_queues, region_error, queue_error, info_error;
+static uint64_t ops_seen;
+static int lost_part = -1, part_error;	/* a partial get from this offset fails so; 0: finds another block */
+static unsigned int wait_error;		/* kvblk_queue_wait() number ... fails, for good */
+static int copies_before;
+static bool overlapped;			/* a copy began with operations in flight */
+static struct kvblk *const kv = (struct kvblk *)blocks;
+
+struct kvblk_queue {
+	struct kvblk_op ops[KVBLK_OPS_MAX];
+	unsigned int depth, inflight;
+};
+
+static void *memory_of(const struct kvblk_piece *piece)
+{
+	if (piece->type == KVBLK_PIECE_USER)
+		return (void *)(uintptr_t)piece->addr;
+	assert_int_equal(piece->type, KVBLK_PIECE_REGISTERED);
+	assert_true(piece->handle > 0 && piece->handle < 65);
+	assert_non_null(regions[piece->handle].addr);
+	assert_true(piece->addr + piece->length <= regions[piece->handle].len);
+	return regions[piece->handle].addr + piece->addr;
+}
+
+static void run(const struct kvblk_op *op, struct kvblk_result *result)
+{
+	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
+	struct block *block = &blocks[*(unsigned char *)(uintptr_t)op->key];
+	uint32_t from = op->flags & KVBLK_OPF_PARTIAL ? op->offset : 0, len;
+
+	ops_seen++;
+	*result = (struct kvblk_result){ .cookie = op->cookie };
+	assert_int_equal(op->nr_pieces, 1);
+	if (op->opcode == KVBLK_OP_PUT) {
+		if (block->data) {
+			result->res = -EEXIST;
+			return;
+		}
+		block->len = (uint32_t)piece->length;
+		block->data = malloc(block->len);
+		block->layout_tag = op->layout_tag;
+		memcpy(block->data, memory_of(piece), block->len);
+		result->res = (int)block->len;
+		result->flags = KVBLK_RES_DIRECT;
+		return;
+	}
+	if (lost_part >= 0 && from == (uint32_t)lost_part && op->flags & KVBLK_OPF_PARTIAL) {
+		result->res = part_error;
+		if (part_error >= 0) {
+			/* another block of the same length has come */
+			result->layout_tag = block->layout_tag + 1;
+			result->res = (int)piece->length;
+		}
+		return;
+	}
+	result->value_len = block->len;
+	if (!block->data) {
+		result->res = -ENOENT;
+	} else if (from >= block->len) {
+		result->res = -ERANGE;
+	} else if (!(op->flags & KVBLK_OPF_PARTIAL) && piece->length < block->len) {
+		result->res = -EMSGSIZE;
+	} else {
+		len = block->len - from < piece->length ? block->len - from : (uint32_t)piece->length;
+		memcpy(memory_of(piece), block->data + from, len);
+		result->res = (int)len;
+		result->flags = KVBLK_RES_DIRECT;
+		result->layout_tag = block->layout_tag;
+	}
+}
+
+int kvblk_submit(struct kvblk *handle, const struct kvblk_op *ops, unsigned int nr_ops,
+		 struct kvblk_result *results, unsigned int flags)
+{
+	pthread_mutex_lock(&pool_lock);
+	for (unsigned int i = 0; i < nr_ops; i++)
+		run(&ops[i], &results[i]);
+	pthread_mutex_unlock(&pool_lock);
+	return 0;
+}
+
+int kvblk_exists(struct kvblk *handle, const void *key, size_t key_len, uint32_t *size)
+{
+	struct block *block = &blocks[*(unsigned char *)key];
+
+	pthread_mutex_lock(&pool_lock);
+	*size = block->data ? block->len : 0;
+	pthread_mutex_unlock(&pool_lock);
+	return *size ? 0 : -ENOENT;
+}
+
+int kvblk_info(struct kvblk *handle, struct kvblk_info *info)
+{
+	*info = (struct kvblk_info){ .value_max = 8 * MIB };
+	return info_error;
+}
+
+int kvblk_region_register(struct kvblk *handle, void *addr, size_t len, uint32_t *region)
+{
+	if (region_error)
+		return region_error;
+	pthread_mutex_lock(&pool_lock);
+	for (*region = 1; regions[*region].addr; ++*region)
+		assert_true(*region < 64);
+	regions[*region].addr = addr;
+	regions[*region].len = len;
+	nr_regions++;
+	pthread_mutex_unlock(&pool_lock);
+	return 0;
+}
+
+int kvblk_region_unregister(struct kvblk *handle, uint32_t region)
+{
+	assert_non_null(regions[region].addr);
+	regions[region].addr = NULL;
+	nr_regions--;
+	return 0;
+}
+
+int kvblk_queue_create(struct kvblk *handle, unsigned int depth, unsigned int flags,
+		       struct kvblk_queue **queue)
+{
+	if (queue_error)
+		return queue_error;
+	/* lanes go from thread to thread */
+	assert_int_equal(flags, KVBLK_QUEUE_ANY_THREAD);
+	assert_true(depth <= KVBLK_OPS_MAX);
+	*queue = calloc(1, sizeof(**queue));
+	(*queue)->depth = depth;
+	nr_queues++;
+	return 0;
+}
+
+void kvblk_queue_destroy(struct kvblk_queue *queue)
+{
+	if (queue)
+		nr_queues--;
+	free(queue);
+}
+
+int kvblk_queue_add(struct kvblk_queue *queue, const struct kvblk_op *op)
+{
+	if (queue->inflight == queue->depth)
+		return -EAGAIN;
+	queue->ops[queue->inflight++] = *op;
+	return 0;
+}
+
+unsigned int kvblk_queue_inflight(const struct kvblk_queue *queue)
+{
+	return queue->inflight;
+}
+
+/* One at a time, and not in order; now and then only a signal. */
+int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
+		     unsigned int max, unsigned int least, int timeout_ms)
+{
+	static unsigned int turn;
+	unsigned int i;
+
+	pthread_mutex_lock(&pool_lock);
+	if (wait_error && !--wait_error) {
+		pthread_mutex_unlock(&pool_lock);
+		return -ENXIO;
+	}
+	if (turn++ % 3 == 2) {
+		pthread_mutex_unlock(&pool_lock);
+		return -EINTR;
+	}
+	if (fake_copies() > copies_before && queue->inflight)
+		overlapped = true;
+	i = turn * 7 % queue->inflight;
+	run(&queue->ops[i], &results[0]);
+	queue->ops[i] = queue->ops[--queue->inflight];
+	pthread_mutex_unlock(&pool_lock);
+	return 1;
+}
+
+/* Setup and means. */
+
+static int setup(void **state)
+{
+	fail_alloc = -1;
+	missing = NULL;
+	splice_error = region_error = queue_error = info_error = 0;
+	lost_part = -1;
+	part_error = 0;
+	wait_error = 0;
+	overlapped = false;
+	fake_fail("", 0, 0);
+	fake_mmap(0);
+	unsetenv("KVBLK_FAKE_CUDA_NO_CONTEXT");
+	driver_state = -ENXIO;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	for (int i = 0; i < 256; i++) {
+		free(blocks[i].data);
+		blocks[i].data = NULL;
+	}
+	return fake_leaks() || nr_regions || nr_queues;
+}
+
+static void pattern(unsigned char *p, size_t len, unsigned int seed)
+{
+	for (size_t i = 0; i < len; i++)
+		p[i] = (unsigned char)(i * 31 + i / 251 + seed);
+}
+
+static void block_set(unsigned char key, uint32_t len)
+{
+	free(blocks[key].data);
+	blocks[key].data = malloc(len);
+	blocks[key].len = len;
+	blocks[key].layout_tag = 5;
+	pattern(blocks[key].data, len, key);
+}
+
+static unsigned char *device(const struct kvblk_mem *mem)
+{
+	return fake_bytes((uintptr_t)kvblk_mem_addr(mem));
+}
+
+static bool all_are(const unsigned char *p, size_t len, unsigned char byte)
+{
+	while (len && *p == byte) {
+		p++;
+		len--;
+	}
+	return !len;
+}
+
+static const struct kvblk_mem_options small = { .block_max = 20 * UNIT, .part_size = UNIT, .lanes = 2 };
+
+static struct kvblk_mem *vram(size_t len)
+{
+	struct kvblk_mem *mem;
+
+	assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", len, &small, &mem), 0);
+	return mem;
+}
+
+/* Memory of the host and of PCI devices. */
+
+static void test_host(void **state)
+{
+	static unsigned char bytes[3 * MIB];
+	struct kvblk_piece piece;
+	struct kvblk_mem *mem;
+	uint32_t flags;
+	size_t len;
+
+	assert_int_equal(kvblk_mem_register(kv, bytes + 3, sizeof(bytes) - 3, NULL, &mem), 0);
+	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_REGISTERED);
+	assert_ptr_equal(kvblk_mem_addr(mem), bytes + 3);
+	assert_int_equal(kvblk_mem_piece(mem, 10, 20, &piece), 0);
+	assert_int_equal(piece.type, KVBLK_PIECE_REGISTERED);
+	assert_int_equal(piece.addr, 10);
+	assert_int_equal(piece.length, 20);
+	pattern(bytes, MIB, 1);
+	assert_int_equal(kvblk_mem_put(mem, 97, MIB - 100, "a", 1, NULL, &flags), 0);
+	assert_int_equal(flags, KVBLK_RES_DIRECT);
+	assert_int_equal(kvblk_mem_put(mem, 97, MIB - 100, "a", 1, NULL, NULL), -EEXIST);
+	len = 2 * MIB - 3;
+	assert_int_equal(kvblk_mem_get(mem, MIB, &len, "a", 1, &flags), 0);
+	assert_int_equal(len, MIB - 100);
+	assert_memory_equal(bytes + 3 + MIB, bytes + 100, MIB - 100);
+	len = 5;
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -EMSGSIZE);
+	assert_int_equal(len, MIB - 100);
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "b", 1, NULL), -ENOENT);
+	kvblk_mem_unregister(mem);
+	kvblk_mem_unregister(NULL);
+
+	assert_int_equal(kvblk_mem_alloc(kv, "host", 5000, NULL, &mem), 0);
+	memset(kvblk_mem_addr(mem), 1, 5000);
+	kvblk_mem_unregister(mem);
+}
+
+static void test_bad_input(void **state)
+{
+	static char bytes[MIB];
+	struct kvblk_put_options options = { .parent_len = KVBLK_KEY_MAX + 1 };
+	static const struct kvblk_mem_options bad[] = {
+		{ .part_size = UNIT + 1 }, { .part_size = KVBLK_VALUE_MAX + UNIT },
+		{ .block_max = KVBLK_VALUE_MAX + 1 }, { .lanes = KVBLK_MEM_LANES_MAX + 1 },
+	};
+	struct kvblk_mem *mem = NULL;
+	struct kvblk_piece piece;
+	size_t len = 1;
+
+	assert_int_equal(kvblk_mem_register(NULL, bytes, 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_register(kv, NULL, 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_register(kv, bytes, 0, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_register(kv, bytes, 1, NULL, NULL), -EINVAL);
+	assert_int_equal(kvblk_mem_register(kv, bytes, (64ull << 30) + 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_register(kv, (void *)(UINTPTR_MAX - 10), 20, NULL, &mem), -EINVAL);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(kvblk_mem_register(kv, bytes, 1, &bad[i], &mem), -EINVAL);
+		assert_int_equal(kvblk_mem_alloc(kv, "host", 1, &bad[i], &mem), -EINVAL);
+	}
+	assert_int_equal(kvblk_mem_alloc(NULL, "host", 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, NULL, 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "host", 0, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "host", 1, NULL, NULL), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "", 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "cuda:", 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "cuda:0x", 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "cuda:1", 1, NULL, &mem), -ENODEV);
+	assert_int_equal(kvblk_mem_alloc(kv, "00:01", 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "00:01.0x", 1, NULL, &mem), -EINVAL);
+	assert_int_equal(kvblk_mem_alloc(kv, "fffe:ff:1f.7", 1, NULL, &mem), -ENOENT);
+	assert_int_equal(kvblk_mem_alloc(kv, "ff:1f.7", 1, NULL, &mem), -ENOENT);
+	assert_int_equal(kvblk_mem_alloc(kv, "/nowhere", 1, NULL, &mem), -ENOENT);
+	assert_int_equal(kvblk_mem_alloc(kv, "/dev/null", 1, NULL, &mem), -ENODEV);
+	assert_null(mem);
+
+	assert_int_equal(kvblk_mem_register(kv, bytes, 100, NULL, &mem), 0);
+	assert_int_equal(kvblk_mem_piece(mem, 0, 0, &piece), -ERANGE);
+	assert_int_equal(kvblk_mem_piece(mem, 0, 101, &piece), -ERANGE);
+	assert_int_equal(kvblk_mem_piece(mem, 101, 1, &piece), -ERANGE);
+	assert_int_equal(kvblk_mem_piece(mem, 1, SIZE_MAX, &piece), -ERANGE);
+	assert_int_equal(kvblk_mem_put(mem, 0, 101, "a", 1, NULL, NULL), -ERANGE);
+	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 0, NULL, NULL), -EINVAL);
+	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 513, NULL, NULL), -EINVAL);
+	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 1, &options, NULL), -EINVAL);
+	assert_int_equal(kvblk_mem_get(mem, 100, &len, "a", 1, NULL), -ERANGE);
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 513, NULL), -EINVAL);
+	assert_int_equal(ops_seen, 0);
+	kvblk_mem_unregister(mem);
+}
+
+static void test_what_cannot_be_pinned(void **state)
+{
+	char *hole = mmap(NULL, 2 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static char bytes[4096];
+	struct kvblk_mem *mem = NULL;
+
+	mprotect(hole, 4096, PROT_READ | PROT_WRITE);
+	assert_int_equal(kvblk_mem_register(kv, hole, 2 * 4096, NULL, &mem), -EFAULT);
+	assert_int_equal(kvblk_mem_register(kv, hole + 4096, 4096, NULL, &mem), -EFAULT);
+	munmap(hole, 2 * 4096);
+	for (const int *err = (const int[]){ -EFAULT, -ENOMEM, -ENOSPC, -ENODEV, 0 }; *err; err++) {
+		region_error = *err;
+		assert_int_equal(kvblk_mem_register(kv, bytes, 4096, NULL, &mem), *err);
+		assert_int_equal(kvblk_mem_alloc(kv, "host", 4096, NULL, &mem), *err);
+	}
+	region_error = 0;
+	/* where there are no pipes for us, the module is the one that knows */
+	splice_error = EPERM;
+	assert_int_equal(kvblk_mem_register(kv, bytes, 4096, NULL, &mem), 0);
+	kvblk_mem_unregister(mem);
+	fail_alloc = 0;
+	assert_int_equal(kvblk_mem_register(kv, bytes, 4096, NULL, &mem), -ENOMEM);
+}
+
+static void test_pci_memory(void **state)
+{
+	char path[] = "/tmp/kvblk-mem-test-XXXXXX";
+	int fd = mkstemp(path);
+	struct kvblk_piece piece;
+	struct kvblk_mem *mem;
+	uint32_t flags;
+	size_t len = 4;
+
+	assert_int_equal(ftruncate(fd, 8192), 0);
+	splice_error = EREMOTEIO;
+	region_error = -EFAULT;
+	assert_int_equal(kvblk_mem_alloc(kv, path, 5000, NULL, &mem), 0);
+	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_ADDRESSED);
+	memcpy(kvblk_mem_addr(mem), "abcdefgh", 8);
+	assert_int_equal(kvblk_mem_piece(mem, 2, 3, &piece), 0);
+	assert_int_equal(piece.type, KVBLK_PIECE_USER);
+	assert_memory_equal((char *)(uintptr_t)piece.addr, "cde", 3);
+	assert_int_equal(kvblk_mem_put(mem, 4, 4, "a", 1, NULL, &flags), 0);
+	assert_int_equal(kvblk_mem_get(mem, 4000, &len, "a", 1, &flags), 0);
+	assert_int_equal(flags, KVBLK_RES_DIRECT);
+	assert_memory_equal((char *)kvblk_mem_addr(mem) + 4000, "efgh", 4);
+	kvblk_mem_unregister(mem);
+	close(fd);
+	unlink(path);
+}
+
+/* CUDA. */
+
+static void test_staged(void **state)
+{
+	static const size_t lens[] = { 1, 4095, UNIT, UNIT + 1, 3 * UNIT - 1, 20 * UNIT };
+	struct kvblk_mem *mem = vram(3 * MIB);
+	struct kvblk_piece piece;
+	uint32_t flags;
+	char key = 'a';
+
+	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+	assert_int_equal(kvblk_mem_piece(mem, 0, 1, &piece), -EOPNOTSUPP);
+	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++, key++) {
+		size_t len = lens[i] + 5;
+
+		pattern(device(mem) + 11, lens[i], (unsigned int)i);
+		assert_int_equal(kvblk_mem_put(mem, 11, lens[i], &key, 1, NULL, &flags), 0);
+		assert_int_equal(flags, KVBLK_RES_BOUNCED);
+		assert_int_equal(blocks[(int)key].len, lens[i]);
+		assert_memory_equal(blocks[(int)key].data, device(mem) + 11, lens[i]);
+		memset(device(mem), 0xee, 3 * MIB);
+		flags = 0;
+		assert_int_equal(kvblk_mem_get(mem, 77, &len, &key, 1, &flags), 0);
+		assert_int_equal(flags, KVBLK_RES_BOUNCED);
+		assert_int_equal(len, lens[i]);
+		assert_memory_equal(device(mem) + 77, blocks[(int)key].data, len);
+		assert_true(all_are(device(mem), 77, 0xee));
+		assert_true(all_are(device(mem) + 77 + len, 3 * MIB - 77 - len, 0xee));
+	}
+	kvblk_mem_unregister(mem);
+}
+
+static void test_staged_limits(void **state)
+{
+	struct kvblk_mem *mem = vram(3 * MIB);
+	size_t len = 3 * MIB;
+
+	assert_int_equal(kvblk_mem_put(mem, 0, 20 * UNIT + 1, "a", 1, NULL, NULL), -EFBIG);
+	block_set('b', 20 * UNIT + 1);
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "b", 1, NULL), -EFBIG);
+	assert_int_equal(len, 3 * MIB);
+	len = UNIT;
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "b", 1, NULL), -EMSGSIZE);
+	assert_int_equal(len, 20 * UNIT + 1);
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "c", 1, NULL), -ENOENT);
+	assert_true(all_are(device(mem), 3 * MIB, 0xdd));
+	kvblk_mem_unregister(mem);
+}
+
+static void test_overlap(void **state)
+{
+	struct kvblk_mem *mem = vram(3 * MIB);
+	size_t len = 3 * MIB;
+
+	block_set('a', 20 * UNIT);
+	overlapped = false;
+	copies_before = fake_copies();
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
+	assert_true(overlapped);
+	kvblk_mem_unregister(mem);
+}
+
+/* Where there is no io_uring, and no right to lock memory. */
+static void test_without_queue(void **state)
+{
+	struct kvblk_mem *mem;
+	size_t len = 3 * MIB;
+
+	queue_error = -EPERM;
+	region_error = -ENOMEM;
+	mem = vram(3 * MIB);
+	block_set('a', 19 * UNIT + 3);
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
+	assert_memory_equal(device(mem), blocks['a'].data, len);
+	lost_part = 13 * UNIT;
+	part_error = -ENOENT;
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -ENOENT);
+	assert_true(all_are(device(mem), len, 0));
+	assert_int_equal(kvblk_mem_put(mem, 0, 100, "b", 1, NULL, NULL), 0);
+	kvblk_mem_unregister(mem);
+}
+
+static void test_half_a_block(void **state)
+{
+	static const struct { int error, expected; } cases[] = {
+		{ -ENOENT, -ENOENT }, { -EIO, -EIO }, { -ERANGE, -ENOENT }, { 0, -ENOENT },
+	};
+	struct kvblk_mem *mem = vram(3 * MIB);
+	size_t len;
+
+	block_set('a', 20 * UNIT);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		for (int part = 0; part < 20; part += 19) {
+			lost_part = part * (int)UNIT;
+			part_error = cases[i].error;
+			len = 3 * MIB - 9;
+			memset(device(mem), 0xee, 3 * MIB);
+			assert_int_equal(kvblk_mem_get(mem, 9, &len, "a", 1, NULL), cases[i].expected);
+			assert_int_equal(len, 3 * MIB - 9);
+			/* zeroes or untouched, and nothing behind it */
+			assert_true(all_are(device(mem) + 9, 20 * UNIT, 0) ||
+				    all_are(device(mem) + 9, 20 * UNIT, 0xee));
+			assert_true(all_are(device(mem) + 9 + 20 * UNIT, MIB, 0xee));
+		}
+	}
+	lost_part = -1;
+	assert_int_equal(kvblk_mem_get(mem, 9, &len, "a", 1, NULL), 0);
+	kvblk_mem_unregister(mem);
+}
+
+/* What the kernel never tells the end of takes its lane with it, and no one else's. */
+static void test_lost_lanes(void **state)
+{
+	struct kvblk_mem *mem = vram(3 * MIB);
+	size_t len = 3 * MIB;
+
+	block_set('a', 20 * UNIT);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
+		wait_error = 4;
+		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -ENXIO);
+	}
+	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), -EIO);
+	assert_int_equal(kvblk_mem_put(mem, 0, 1, "b", 1, NULL, NULL), -EIO);
+	kvblk_mem_unregister(mem);
+}
+
+/* A pointer that the caller got from CUDA, with and without a context of its own. */
+static void test_register_pointer(void **state)
+{
+	struct kvblk_mem *owner = vram(2 * MIB), *mem = NULL;
+	char *ptr = kvblk_mem_addr(owner);
+	size_t len = MIB;
+
+	block_set('a', 3 * UNIT + 1);
+	for (int i = 0; i < 3; i++) {
+		if (i == 1)
+			setenv("KVBLK_FAKE_CUDA_NO_CONTEXT", "1", 1);
+		fake_managed((uintptr_t)ptr, i == 2);
+		assert_int_equal(kvblk_mem_register(kv, ptr + 100, MIB, NULL, &mem), 0);
+		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		memset(device(owner), 0xee, 2 * MIB);
+		len = MIB;
+		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, NULL), 0);
+		assert_memory_equal(device(owner) + 100, blocks['a'].data, len);
+		kvblk_mem_unregister(mem);
+	}
+	fake_managed((uintptr_t)ptr, false);
+	mem = NULL;
+	assert_int_equal(kvblk_mem_register(kv, ptr + MIB, MIB + 1, NULL, &mem), -EFAULT);
+	assert_null(mem);
+	kvblk_mem_unregister(owner);
+}
+
+static void test_mapped(void **state)
+{
+	struct kvblk_piece piece;
+	struct kvblk_mem *mem;
+	uint32_t flags;
+	size_t len = MIB;
+
+	fake_mmap(1);
+	block_set('a', 3 * UNIT + 1);
+	for (int remote = 0; remote < 2; remote++) {
+		splice_error = remote ? EREMOTEIO : 0;
+		mem = vram(MIB);
+		assert_int_equal(kvblk_mem_kind(mem), remote ? KVBLK_MEM_ADDRESSED : KVBLK_MEM_REGISTERED);
+		len = MIB;
+		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), 0);
+		assert_int_equal(flags, KVBLK_RES_DIRECT);
+		assert_memory_equal(device(mem), blocks['a'].data, len);
+		assert_int_equal(kvblk_mem_piece(mem, 5, 6, &piece), 0);
+		/* that the device does not see yet what is there is an error */
+		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
+		len = MIB;
+		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), -EIO);
+		fake_fail("cuFlushGPUDirectRDMAWrites", 1, CUDA_NOT_SUPPORTED);
+		len = MIB;
+		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), 0);
+		kvblk_mem_unregister(mem);
+	}
+	splice_error = 0;
+	/* a mapping that is no good: as if there were none */
+	for (int mode = 2; mode <= 3; mode++) {
+		fake_mmap(mode);
+		mem = vram(MIB);
+		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		kvblk_mem_unregister(mem);
+	}
+	fake_mmap(1);
+	for (int nth = 1; nth <= 2; nth++) {
+		fake_fail(nth == 1 ? "cuDeviceGetAttribute" : "cuCtxPushCurrent_v2", nth, 999);
+		mem = vram(MIB);
+		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		kvblk_mem_unregister(mem);
+	}
+}
+
+static void test_old_drivers(void **state)
+{
+	struct kvblk_mem *owner = vram(MIB), *mem = NULL;
+	size_t nr = sizeof(functions) / sizeof(functions[0]);
+
+	for (size_t i = 0; i < nr; i++) {
+		bool needed = i < nr - NR_OPTIONAL;
+
+		missing = functions[i].name;
+		driver_state = -ENXIO;
+		if (i)
+			assert_int_equal(kvblk_mem_register(kv, kvblk_mem_addr(owner), MIB, &small, &mem),
+					 needed ? -ENOSYS : 0);
+		if (!needed) {
+			kvblk_mem_unregister(mem);
+			continue;
+		}
+		assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem), -ENOSYS);
+		/* the host's memory has nothing to do with it */
+		assert_int_equal(kvblk_mem_alloc(kv, "host", MIB, &small, &mem), 0);
+		kvblk_mem_unregister(mem);
+	}
+	missing = NULL;
+	driver_state = -ENXIO;
+	assert_int_equal(driver_get(false), 0);
+	kvblk_mem_unregister(owner);
+}
+
+/* Every call of CUDA fails once, in every place. */
+static void test_every_failure(void **state)
+{
+	static const int results[] = { 999, CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_DEINITIALIZED,
+				       CUDA_NOT_PERMITTED, CUDA_NOT_SUPPORTED };
+	static const char *const undo[] = { "cuDevicePrimaryCtxRelease_v2", "cuCtxPopCurrent_v2",
+					    "cuMemFree_v2", "cuMemHostUnregister", "cuStreamDestroy_v2" };
+	unsigned int nr_failed = 0;
+
+	block_set('a', 5 * UNIT);
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+		/* the fifth is for taking it all down */
+		int end = !strcmp(functions[i].name, "cuCtxPushCurrent_v2") ? 5 : 12;
+		bool is_undo = false;
+
+		for (size_t j = 0; j < sizeof(undo) / sizeof(undo[0]); j++)
+			is_undo |= !strcmp(undo[j], functions[i].name);
+		if (is_undo)
+			continue;
+		for (int nth = 1; nth < end; nth++) {
+			struct kvblk_mem *mem = NULL;
+			size_t len = MIB;
+			int err;
+
+			fake_fail(functions[i].name, nth, results[nth % 6]);
+			err = kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem);
+			if (!err) {
+				err = kvblk_mem_put(mem, 0, UNIT, "b", 1, NULL, NULL);
+				assert_true(!err == !!blocks['b'].data);
+				err |= kvblk_mem_get(mem, 0, &len, "a", 1, NULL);
+			} else {
+				assert_null(mem);
+			}
+			nr_failed += !!err;
+			kvblk_mem_unregister(mem);
+			fake_fail("", 0, 0);
+			assert_int_equal(fake_leaks() + nr_regions + nr_queues, 0);
+			free(blocks['b'].data);
+			blocks['b'].data = NULL;
+		}
+	}
+	assert_true(nr_failed >= 20);
+}
+
+static void test_no_memory(void **state)
+{
+	struct kvblk_mem *mem = NULL;
+	int nr = 0;
+
+	for (;; nr++) {
+		fail_alloc = nr;
+		if (!kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem))
+			break;
+		assert_null(mem);
+		assert_int_equal(fake_leaks() + nr_regions + nr_queues, 0);
+	}
+	assert_true(nr > 5);
+	fail_alloc = -1;
+	kvblk_mem_unregister(mem);
+	info_error = -ENODEV;
+	mem = NULL;
+	assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem), -ENODEV);
+}
+
+#define THREADS	8
+
+static struct kvblk_mem *shared;
+
+static void *worker(void *arg)
+{
+	unsigned int id = (unsigned int)(uintptr_t)arg;
+	unsigned char key = (unsigned char)(100 + id);
+	size_t at = (size_t)id * 4 * UNIT, len;
+	long wrong = 0;
+
+	for (unsigned int i = 0; i < 40; i++) {
+		wrong += kvblk_mem_put(shared, at, 4 * UNIT - 7, &key, 1, NULL, NULL) != (i ? -EEXIST : 0);
+		len = 4 * UNIT;
+		wrong += !!kvblk_mem_get(shared, at, &len, &key, 1, NULL);
+		wrong += len != 4 * UNIT - 7 || memcmp(device(shared) + at, blocks[key].data, len) != 0;
+	}
+	return (void *)wrong;
+}
+
+static void test_threads(void **state)
+{
+	pthread_t threads[THREADS];
+
+	shared = vram((size_t)THREADS * 4 * UNIT);
+	pattern(device(shared), (size_t)THREADS * 4 * UNIT, 3);
+	for (unsigned int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, worker, (void *)(uintptr_t)i);
+	for (unsigned int i = 0; i < THREADS; i++) {
+		void *wrong;
+
+		pthread_join(threads[i], &wrong);
+		assert_ptr_equal(wrong, NULL);
+	}
+	kvblk_mem_unregister(shared);
+}
+
+/* Where nobody has CUDA, nobody is asked; "cuda:0" finds that there is none. */
+static int without_cuda(void)
+{
+	static char bytes[4096];
+	struct kvblk_mem *mem = NULL;
+	int good;
+
+	fail_alloc = -1;
+	good = kvblk_mem_alloc(kv, "cuda:0", 1, NULL, &mem) == -ELIBACC &&
+	       !kvblk_mem_register(kv, bytes, sizeof(bytes), NULL, &mem);
+	if (good)
+		kvblk_mem_unregister(mem);
+	return good;
+}
+
+#define MEM_TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		MEM_TEST(test_bad_input),
+		MEM_TEST(test_host),
+		MEM_TEST(test_what_cannot_be_pinned),
+		MEM_TEST(test_pci_memory),
+		MEM_TEST(test_staged),
+		MEM_TEST(test_staged_limits),
+		MEM_TEST(test_overlap),
+		MEM_TEST(test_without_queue),
+		MEM_TEST(test_half_a_block),
+		MEM_TEST(test_lost_lanes),
+		MEM_TEST(test_register_pointer),
+		MEM_TEST(test_mapped),
+		MEM_TEST(test_old_drivers),
+		MEM_TEST(test_every_failure),
+		MEM_TEST(test_no_memory),
+		MEM_TEST(test_threads),
+	};
+	void *library;
+
+	if (!without_cuda()) {
+		printf("not ok - memory without CUDA\n");
+		return 1;
+	}
+	library = dlopen(FAKE_CUDA, RTLD_NOW);
+	if (!library) {
+		printf("%s\n", dlerror());
+		return 1;
+	}
+	*(void **)&fake_fail = dlsym(library, "fake_cuda_fail");
+	*(void **)&fake_mmap = dlsym(library, "fake_cuda_mmap");
+	*(void **)&fake_managed = dlsym(library, "fake_cuda_managed");
+	*(void **)&fake_leaks = dlsym(library, "fake_cuda_leaks");
+	*(void **)&fake_copies = dlsym(library, "fake_cuda_copies");
+	*(void **)&fake_bytes = dlsym(library, "fake_cuda_bytes");
+	return RUN_TESTS("mem_test", tests);
+}

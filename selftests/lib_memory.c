@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Blocks in and out of memory of one kind, as a program with libkvblk alone does
+ * it: what comes back is compared in memory of the host.
+ *
+ * usage: lib_memory NODE FROM KIND WAY [MOST]
+ *
+ * FROM is as for kvblk_mem_alloc(); KIND what it has to be: registered, addressed,
+ * staged; WAY: direct: whole pages have to go straight from some time on; bounced:
+ * nothing may; any. MOST is the longest block's length. Exit code 1: something was
+ * wrong, 2: there is no such memory.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <kvblk.h>
+
+#define ROOM		(8u << 20)
+#define THREADS		4u
+#define TRIES		300	/* a tenth of a second each, until the route is known */
+
+static const struct kvblk_mem_options options = { .block_max = 5u << 20, .part_size = 4 * KVBLK_MEM_PART_UNIT };
+static struct kvblk *kv;
+static struct kvblk_mem *mem, *host;
+static bool may_be_direct;
+static size_t most = ROOM;
+
+static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+	fflush(stdout);
+	_exit(1);
+}
+
+static void expect(const char *what, long got, long want)
+{
+	if (got != want)
+		die("%s: %ld (%s), should be %ld", what, got, got < 0 ? kvblk_strerror((int)got) : "-", want);
+}
+
+static void way_is_right(const char *what, uint32_t flags)
+{
+	if ((flags & KVBLK_RES_DIRECT && !may_be_direct) ||
+	    !(flags & (KVBLK_RES_DIRECT | KVBLK_RES_BOUNCED)))
+		die("%s: flags %x", what, flags);
+}
+
+static void pattern(unsigned char *p, size_t len, unsigned int seed)
+{
+	for (size_t i = 0; i < len; i++)
+		p[i] = (unsigned char)(i * 13 + i / 4096 + seed);
+}
+
+/*
+ * @len bytes: host, pool, memory at @at, pool, host. Each thread has a part of the
+ * host's memory, and keys of its own. Returns the flags of both ways.
+ */
+static uint32_t trip(unsigned int thread, size_t at, size_t len)
+{
+	unsigned char *there = (unsigned char *)kvblk_mem_addr(host) + (size_t)thread * 2 * ROOM;
+	unsigned char *back = there + ROOM;
+	size_t offset = (size_t)thread * 2 * ROOM, got;
+	char in[32], out[32];
+	uint32_t flags, all = 0;
+
+	snprintf(in, sizeof(in), "lib_memory/in/%u", thread);
+	snprintf(out, sizeof(out), "lib_memory/out/%u", thread);
+	pattern(there, len, thread + (unsigned int)(at + len));
+	memset(back, 0, len);
+	expect("put of the host's", kvblk_mem_put(host, offset, len, in, sizeof(in), NULL, NULL), 0);
+	got = len;
+	expect("get", kvblk_mem_get(mem, at, &got, in, sizeof(in), &flags), 0);
+	expect("length got", (long)got, (long)len);
+	way_is_right("get", flags);
+	all |= flags;
+	expect("put", kvblk_mem_put(mem, at, len, out, sizeof(out), NULL, &flags), 0);
+	way_is_right("put", flags);
+	all |= flags << 8;
+	got = ROOM;
+	expect("get of the host's", kvblk_mem_get(host, offset + ROOM, &got, out, sizeof(out), NULL), 0);
+	expect("length of the host's", (long)got, (long)len);
+	for (size_t i = 0; i < len; i++) {
+		if (there[i] != back[i])
+			die("%zu bytes at %zu: byte %zu is %u, should be %u", len, at, i, back[i], there[i]);
+	}
+	expect("delete", kvblk_delete(kv, in, sizeof(in)), 0);
+	expect("delete", kvblk_delete(kv, out, sizeof(out)), 0);
+	return all;
+}
+
+static void sizes(void)
+{
+	static const size_t lens[] = { 1, 511, 4096, 65536, 65537, 300000, 1 << 20, (4 << 20) + 12345, 5 << 20 };
+	static const size_t ats[] = { 0, 4096, 12345 };
+
+	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		for (size_t j = 0; lens[i] <= most && j < sizeof(ats) / sizeof(ats[0]); j++)
+			trip(0, ats[j], lens[i]);
+	}
+}
+
+/* Some time after the first ones whole pages go straight both ways. */
+static void become_direct(void)
+{
+	const uint32_t both = KVBLK_RES_DIRECT | KVBLK_RES_DIRECT << 8;
+	const struct timespec pause = { .tv_nsec = 100000000 };
+
+	for (int i = 0; i < TRIES; i++) {
+		if (trip(0, 0, 1 << 20) == both)
+			return;
+		nanosleep(&pause, NULL);
+	}
+	die("nothing went straight");
+}
+
+static void refusals(void)
+{
+	struct kvblk_piece piece;
+	size_t len = ROOM;
+
+	expect("get of what is absent", kvblk_mem_get(mem, 0, &len, "none", 4, NULL), -ENOENT);
+	expect("get behind the end", kvblk_mem_get(mem, 1, &len, "none", 4, NULL), -ERANGE);
+	expect("put behind the end", kvblk_mem_put(mem, ROOM, 1, "none", 4, NULL, NULL), -ERANGE);
+	expect("piece behind the end", kvblk_mem_piece(mem, 1, ROOM, &piece), -ERANGE);
+	expect("put", kvblk_mem_put(host, 0, 100000, "small", 5, NULL, NULL), 0);
+	len = 99999;
+	expect("get without room", kvblk_mem_get(mem, 0, &len, "small", 5, NULL), -EMSGSIZE);
+	expect("its length", (long)len, 100000);
+	expect("delete", kvblk_delete(kv, "small", 5), 0);
+	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED) {
+		expect("put that is too long", kvblk_mem_put(mem, 0, options.block_max + 1, "none", 4, NULL, NULL), -EFBIG);
+		expect("piece of what is staged", kvblk_mem_piece(mem, 0, 1, &piece), -EOPNOTSUPP);
+	}
+}
+
+/* The same bytes by pieces, in a batch and by a queue. */
+static void pieces(void)
+{
+	unsigned char *there = kvblk_mem_addr(host), *back = there + ROOM;
+	struct kvblk_piece piece, of_host;
+	struct kvblk_result result;
+	struct kvblk_queue *queue;
+	struct kvblk_op op;
+	size_t len = most < 500000 ? most : 500000, got = ROOM;
+
+	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED)
+		return;
+	pattern(there, len, 9);
+	expect("piece", kvblk_mem_piece(host, 0, len, &of_host), 0);
+	expect("piece", kvblk_mem_piece(mem, 8192, len, &piece), 0);
+	kvblk_prep_put(&op, "pieces", 6, &of_host, 1);
+	expect("batch", kvblk_submit(kv, &op, 1, &result, 0), 0);
+	expect("put of a batch", result.res, (long)len);
+	expect("queue", kvblk_queue_create(kv, 4, KVBLK_QUEUE_ANY_THREAD, &queue), 0);
+	kvblk_prep_get(&op, "pieces", 6, &piece, 1);
+	expect("add", kvblk_queue_add(queue, &op), 0);
+	expect("wait", kvblk_queue_wait(queue, &result, 1, 1, -1), 1);
+	expect("get of a queue", result.res, (long)len);
+	kvblk_queue_destroy(queue);
+	expect("delete", kvblk_delete(kv, "pieces", 6), 0);
+	expect("put", kvblk_mem_put(mem, 8192, len, "pieces", 6, NULL, NULL), 0);
+	expect("get", kvblk_mem_get(host, ROOM, &got, "pieces", 6, NULL), 0);
+	if (got != len || memcmp(there, back, len) != 0)
+		die("pieces came back as others");
+	expect("delete", kvblk_delete(kv, "pieces", 6), 0);
+}
+
+static void *worker(void *arg)
+{
+	unsigned int thread = (unsigned int)(uintptr_t)arg;
+
+	for (size_t i = 1; i <= 10 && i * 150000 <= most; i++)
+		trip(thread, (size_t)thread * (ROOM / THREADS), i * 150000);
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t ids[THREADS];
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		expect("thread", pthread_create(&ids[i], NULL, worker, (void *)i), 0);
+	for (unsigned int i = 0; i < THREADS; i++)
+		pthread_join(ids[i], NULL);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const kinds[] = { "", "registered", "addressed", "staged" };
+	int err;
+
+	if (argc != 5 && argc != 6)
+		die("usage: see the top of lib_memory.c");
+	may_be_direct = strcmp(argv[4], "bounced") != 0;
+	if (argc > 5)
+		most = strtoull(argv[5], NULL, 10);
+	expect("open", kvblk_open(argv[1], &kv), 0);
+	expect("memory of the host", kvblk_mem_alloc(kv, "host", (size_t)THREADS * 2 * ROOM, NULL, &host), 0);
+	err = kvblk_mem_alloc(kv, argv[2], ROOM, &options, &mem);
+	if (err) {
+		printf("%s: %s\n", argv[2], kvblk_strerror(err));
+		return 2;
+	}
+	printf("%s: %s\n", argv[2], kinds[kvblk_mem_kind(mem)]);
+	if (strcmp(kinds[kvblk_mem_kind(mem)], argv[3]) != 0)
+		die("should be %s", argv[3]);
+	refusals();
+	sizes();
+	pieces();
+	threads();
+	if (!strcmp(argv[4], "direct"))
+		become_direct();
+	kvblk_mem_unregister(mem);
+	kvblk_mem_unregister(host);
+	kvblk_close(kv);
+	return 0;
+}

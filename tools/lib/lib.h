@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* What the library's files share and nobody else sees. */
+#ifndef LIBKVBLK_LIB_H
+#define LIBKVBLK_LIB_H
+
+#include <errno.h>
+
+#include "kvblk.h"
+
+/* A buffer of the kernel's, KVBLK_IOC_REG_BUF. */
+int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);
+int kvblk_region_unregister(struct kvblk *kv, uint32_t region);
+
+static inline void region_piece(struct kvblk_piece *piece, uint32_t region,
+				uint64_t offset, size_t len)
+{
+	piece->type = KVBLK_PIECE_REGISTERED;
+	piece->handle = region;
+	piece->addr = offset;
+	piece->length = len;
+}
+
+/* What a caller of a put says about the block; NULL for nothing. */
+static inline int put_options(struct kvblk_op *op, const struct kvblk_put_options *options)
+{
+	if (!options)
+		return 0;
+	if (options->parent_len > KVBLK_KEY_MAX)
+		return -EINVAL;
+	op->priority = options->priority;
+	op->ttl_s = options->ttl_s;
+	op->parent = (uintptr_t)options->parent;
+	op->parent_len = options->parent_len;
+	op->layout_tag = options->layout_tag;
+	op->caller_tag = options->caller_tag;
+	op->deadline_ns = options->deadline_ns;
+	return 0;
+}
+
+/* One operation by the ioctl. */
+static inline int submit_one(struct kvblk *kv, const struct kvblk_op *op,
+			     struct kvblk_result *result)
+{
+	int err = kvblk_submit(kv, op, 1, result, 0);
+
+	if (err)
+		return err;
+	return result->res < 0 ? result->res : 0;
+}
+
+/*
+ * Device memory of CUDA, cuda.c. All return 0 or a negative errno; an errno made
+ * of an error of CUDA is cuda_errno()'s.
+ */
+struct kvblk_cuda;
+
+/* The memory at @addr; -ENXIO: CUDA knows nothing of it, it is the host's. */
+int kvblk_cuda_attach(void *addr, size_t len, struct kvblk_cuda **cuda);
+void kvblk_cuda_detach(struct kvblk_cuda *cuda);
+
+/* Fresh memory of device number @ordinal, freed when it is detached. */
+int kvblk_cuda_alloc(int ordinal, size_t len, void **addr, struct kvblk_cuda **cuda);
+
+/* A mapping for the CPU, where the driver has one; @map_len bytes at @map. */
+int kvblk_cuda_map(struct kvblk_cuda *cuda, void **map, size_t *map_len, void **addr);
+
+/* What others wrote into the device is seen by what it starts from now on. */
+int kvblk_cuda_flush(struct kvblk_cuda *cuda);
+
+/* Lanes, for puts and gets through memory of the host. */
+int kvblk_cuda_stage(struct kvblk_cuda *cuda, struct kvblk *kv,
+		     const struct kvblk_mem_options *options);
+int kvblk_cuda_put(struct kvblk_cuda *cuda, size_t offset, size_t len,
+		   struct kvblk_op *op, struct kvblk_result *result);	/* no pieces yet */
+int kvblk_cuda_get(struct kvblk_cuda *cuda, size_t offset, const void *key,
+		   size_t key_len, size_t *len);
+
+#endif

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Memory for operations, by its address: the host's, a PCI device's, a GPU's.
+ *
+ * Rule: what can be pinned for long is registered once; what is memory of a PCI
+ * device is pinned by the kernel for each operation; what it can't reach at all,
+ * but CUDA can, goes through memory of the host (cuda.c). Which it is gets decided
+ * once, when the memory is registered, by asking the kernel about its pages.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "lib.h"
+
+#define MEM_MAX		(64ull << 30)	/* of KVBLK_IOC_REG_BUF */
+
+/* Written when it is made; read by everyone after it. */
+struct kvblk_mem {
+	struct kvblk *kv;
+	char *addr;		/* as the caller knows it */
+	size_t len;
+	enum kvblk_mem_kind kind;
+	char *user;		/* as the kernel knows it; NULL: it doesn't */
+	uint32_t region;
+	struct kvblk_cuda *cuda;	/* NULL: not CUDA's */
+	void *map;		/* to be unmapped with it, or NULL */
+	size_t map_len;
+};
+
+/*
+ * A pipe is a stranger to P2PDMA: for memory of a PCI device the kernel says
+ * -EREMOTEIO, for what has no pages that could be pinned -EFAULT. One byte at both
+ * ends; nothing is read or copied by it, only referred to.
+ */
+static int ask_for_pages(char *addr, size_t len)
+{
+	struct iovec ends[] = { { addr, 1 }, { addr + len - 1, 1 } };
+	int fds[2], err = 0;
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	for (int i = 0; !err && i < 2; i++) {
+		if (vmsplice(fds[1], &ends[i], 1, SPLICE_F_NONBLOCK) < 0)
+			err = -errno;
+	}
+	close(fds[0]);
+	close(fds[1]);
+	return err;
+}
+
+/* The kernel's way to the @mem->len bytes at @user. */
+static int reach(struct kvblk_mem *mem, char *user)
+{
+	int err = ask_for_pages(user, mem->len);
+
+	if (err == -EREMOTEIO) {
+		mem->kind = KVBLK_MEM_ADDRESSED;
+		mem->user = user;
+		return 0;
+	}
+	if (err == -EFAULT)
+		return err;
+	/* memory of the host, or not known: there may be no pipes for us */
+	err = kvblk_region_register(mem->kv, user, mem->len, &mem->region);
+	if (err)
+		return err;
+	mem->kind = KVBLK_MEM_REGISTERED;
+	mem->user = user;
+	return 0;
+}
+
+/* Device memory of CUDA: by a mapping if there is one that works, else staged. */
+static int reach_cuda(struct kvblk_mem *mem, const struct kvblk_mem_options *options)
+{
+	void *map, *user;
+	size_t map_len;
+
+	if (!kvblk_cuda_map(mem->cuda, &map, &map_len, &user)) {
+		if (!reach(mem, user)) {
+			mem->map = map;
+			mem->map_len = map_len;
+			return 0;
+		}
+		munmap(map, map_len);
+	}
+	mem->kind = KVBLK_MEM_STAGED;
+	return kvblk_cuda_stage(mem->cuda, mem->kv, options);
+}
+
+static bool options_are_good(const struct kvblk_mem_options *options)
+{
+	if (!options)
+		return true;
+	return options->part_size % KVBLK_MEM_PART_UNIT == 0 &&
+	       options->part_size <= KVBLK_VALUE_MAX &&
+	       options->block_max <= KVBLK_VALUE_MAX &&
+	       options->lanes <= KVBLK_MEM_LANES_MAX;
+}
+
+static bool range_is_good(const void *addr, size_t len)
+{
+	return len && len <= MEM_MAX && (uintptr_t)addr + len >= (uintptr_t)addr;
+}
+
+/* @cuda becomes the handle's, NULL for memory that is not CUDA's. */
+static int mem_create(struct kvblk *kv, void *addr, size_t len, struct kvblk_cuda *cuda,
+		      const struct kvblk_mem_options *options, struct kvblk_mem **mem)
+{
+	struct kvblk_mem *m = calloc(1, sizeof(*m));
+	int err;
+
+	if (!m)
+		return -ENOMEM;
+	m->kv = kv;
+	m->addr = addr;
+	m->len = len;
+	m->cuda = cuda;
+	err = cuda ? reach_cuda(m, options) : reach(m, addr);
+	if (err) {
+		free(m);
+		return err;
+	}
+	*mem = m;
+	return 0;
+}
+
+int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len,
+		       const struct kvblk_mem_options *options, struct kvblk_mem **mem)
+{
+	struct kvblk_cuda *cuda = NULL;
+	int err;
+
+	if (!kv || !addr || !mem || !range_is_good(addr, len) || !options_are_good(options))
+		return -EINVAL;
+	err = kvblk_cuda_attach(addr, len, &cuda);
+	if (err && err != -ENXIO)
+		return err;
+	err = mem_create(kv, addr, len, cuda, options, mem);
+	if (err)
+		kvblk_cuda_detach(cuda);
+	return err;
+}
+
+void kvblk_mem_unregister(struct kvblk_mem *mem)
+{
+	if (!mem)
+		return;
+	if (mem->kind == KVBLK_MEM_REGISTERED)
+		kvblk_region_unregister(mem->kv, mem->region);
+	if (mem->map)
+		munmap(mem->map, mem->map_len);
+	kvblk_cuda_detach(mem->cuda);
+	free(mem);
+}
+
+/* @len bytes of what @file gives to those who map it, or of the host's memory. */
+static int map_memory(const char *file, size_t len, void **map, size_t *map_len)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	int flags = MAP_SHARED, fd = -1;
+	void *p;
+
+	*map_len = (len + page - 1) & ~(page - 1);
+	if (!file) {
+		flags = MAP_PRIVATE | MAP_ANONYMOUS;
+	} else {
+		fd = open(file, O_RDWR | O_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+	}
+	p = mmap(NULL, *map_len, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (p == MAP_FAILED) {
+		int err = -errno;
+
+		if (file)
+			close(fd);
+		return err;
+	}
+	if (file)
+		close(fd);
+	*map = p;
+	return 0;
+}
+
+/* "0000:03:00.0" or "03:00.0": a PCI device's file of memory for all. */
+static bool pci_path(const char *from, char *path, size_t len)
+{
+	unsigned int domain = 0, bus, slot, function;
+	int end = 0;
+
+	if (sscanf(from, "%5x:%2x:%2x.%1x%n", &domain, &bus, &slot, &function, &end) < 4 ||
+	    from[end]) {
+		domain = 0;
+		end = 0;
+		if (sscanf(from, "%2x:%2x.%1x%n", &bus, &slot, &function, &end) < 3 || from[end])
+			return false;
+	}
+	snprintf(path, len, "/sys/bus/pci/devices/%04x:%02x:%02x.%x/p2pmem/allocate",
+		 domain, bus, slot, function);
+	return true;
+}
+
+/* "cuda:N": N, else -1 */
+static int cuda_ordinal(const char *from)
+{
+	unsigned int ordinal;
+	int end = 0;
+
+	if (sscanf(from, "cuda:%3u%n", &ordinal, &end) < 1 || from[end])
+		return -1;
+	return (int)ordinal;
+}
+
+static int alloc_cuda(struct kvblk *kv, int ordinal, size_t len,
+		      const struct kvblk_mem_options *options, struct kvblk_mem **mem)
+{
+	struct kvblk_cuda *cuda;
+	void *addr;
+	int err = kvblk_cuda_alloc(ordinal, len, &addr, &cuda);
+
+	if (err)
+		return err;
+	err = mem_create(kv, addr, len, cuda, options, mem);
+	if (err)
+		kvblk_cuda_detach(cuda);
+	return err;
+}
+
+int kvblk_mem_alloc(struct kvblk *kv, const char *from, size_t len,
+		    const struct kvblk_mem_options *options, struct kvblk_mem **mem)
+{
+	char path[128];
+	const char *file = path;
+	size_t map_len;
+	int err, ordinal;
+	void *addr = NULL;
+
+	if (!kv || !from || !mem || !range_is_good(NULL, len) || !options_are_good(options))
+		return -EINVAL;
+	ordinal = cuda_ordinal(from);
+	if (ordinal >= 0)
+		return alloc_cuda(kv, ordinal, len, options, mem);
+	if (strcmp(from, "host") == 0)
+		file = NULL;
+	else if (strchr(from, '/'))
+		file = from;
+	else if (!pci_path(from, path, sizeof(path)))
+		return -EINVAL;
+	err = map_memory(file, len, &addr, &map_len);
+	if (err)
+		return err;
+	err = mem_create(kv, addr, len, NULL, options, mem);
+	if (err) {
+		munmap(addr, map_len);
+		return err;
+	}
+	(*mem)->map = addr;
+	(*mem)->map_len = map_len;
+	return 0;
+}
+
+void *kvblk_mem_addr(const struct kvblk_mem *mem)
+{
+	return mem->addr;
+}
+
+unsigned int kvblk_mem_kind(const struct kvblk_mem *mem)
+{
+	return mem->kind;
+}
+
+static bool is_within(const struct kvblk_mem *mem, size_t offset, size_t len)
+{
+	return len && offset <= mem->len && len <= mem->len - offset;
+}
+
+int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
+		    struct kvblk_piece *piece)
+{
+	if (!is_within(mem, offset, len))
+		return -ERANGE;
+	switch (mem->kind) {
+	case KVBLK_MEM_REGISTERED:
+		region_piece(piece, mem->region, offset, len);
+		return 0;
+	case KVBLK_MEM_ADDRESSED:
+		kvblk_piece_user(piece, mem->user + offset, len);
+		return 0;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *key,
+		  size_t key_len, const struct kvblk_put_options *options,
+		  uint32_t *flags)
+{
+	struct kvblk_result result = { 0 };
+	struct kvblk_piece piece;
+	struct kvblk_op op;
+	int err;
+
+	if (!key_len || key_len > KVBLK_KEY_MAX)
+		return -EINVAL;
+	if (!is_within(mem, offset, len))
+		return -ERANGE;
+	kvblk_prep_put(&op, key, key_len, &piece, 1);
+	err = put_options(&op, options);
+	if (err)
+		return err;
+	if (mem->kind == KVBLK_MEM_STAGED) {
+		err = kvblk_cuda_put(mem->cuda, offset, len, &op, &result);
+		if (!err)
+			result.flags = KVBLK_RES_BOUNCED;
+	} else {
+		err = kvblk_mem_piece(mem, offset, len, &piece);
+		if (!err)
+			err = submit_one(mem->kv, &op, &result);
+	}
+	if (flags)
+		*flags = result.flags;
+	return err;
+}
+
+int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void *key,
+		  size_t key_len, uint32_t *flags)
+{
+	struct kvblk_result result = { 0 };
+	struct kvblk_piece piece;
+	struct kvblk_op op;
+	int err;
+
+	if (!key_len || key_len > KVBLK_KEY_MAX)
+		return -EINVAL;
+	if (!is_within(mem, offset, *len))
+		return -ERANGE;
+	if (mem->kind == KVBLK_MEM_STAGED) {
+		err = kvblk_cuda_get(mem->cuda, offset, key, key_len, len);
+		if (!err)
+			result.flags = KVBLK_RES_BOUNCED;
+	} else {
+		err = kvblk_mem_piece(mem, offset, *len, &piece);
+		if (err)
+			return err;
+		kvblk_prep_get(&op, key, key_len, &piece, 1);
+		err = submit_one(mem->kv, &op, &result);
+		if (!err || err == -EMSGSIZE)
+			*len = result.value_len;
+		if (!err && mem->cuda)
+			err = kvblk_cuda_flush(mem->cuda);
+	}
+	if (flags)
+		*flags = result.flags;
+	return err;
+}
