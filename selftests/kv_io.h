@@ -228,6 +228,11 @@ static inline ssize_t kv_leaked(const void *buf, size_t len)
  */
 #define KV_STRIPE	(256ul << 10)
 
+static inline const char *kv_memory(void)
+{
+	return getenv("KV_MEMORY");
+}
+
 static inline void kv_stripes(uint8_t *p, size_t len, const char *kinds)
 {
 	size_t stripe = strchr(kinds, ',') ? KV_STRIPE : len;
@@ -250,19 +255,32 @@ static inline void kv_stripes(uint8_t *p, size_t len, const char *kinds)
 	}
 }
 
-/* Page-aligned memory, anonymous unless KV_MEMORY says otherwise; lives until the program ends. */
-static inline void *kv_alloc(size_t len)
+static inline void *kv_map(size_t len, int flags)
 {
-	const char *kinds = getenv("KV_MEMORY");
-	void *p;
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
 
-	len = (len + PAGE - 1) / PAGE * PAGE;
-	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS |
-		 (kinds ? 0 : MAP_POPULATE), -1, 0);
 	if (p == MAP_FAILED)
 		kv_die("no memory for a buffer of %zu bytes", len);
-	if (kinds)
-		kv_stripes(p, len, kinds);
+	return p;
+}
+
+/* Page-aligned memory of the host; lives until the program ends. */
+static inline void *kv_alloc_host(size_t len)
+{
+	return kv_map((len + PAGE - 1) / PAGE * PAGE, MAP_POPULATE);
+}
+
+/* The same, unless KV_MEMORY says otherwise. */
+static inline void *kv_alloc(size_t len)
+{
+	void *p;
+
+	if (!kv_memory())
+		return kv_alloc_host(len);
+	len = (len + PAGE - 1) / PAGE * PAGE;
+	p = kv_map(len, 0);
+	kv_stripes(p, len, kv_memory());
 	return p;
 }
 

@@ -2,7 +2,9 @@
 /*
  * What io_uring has that the ioctls have not: operations in the SQE, fixed
  * buffers, deep queues, cancel and exit with operations in flight; and memory
- * that is registered once.
+ * that is registered once. The kernel pins no memory of a device (KV_MEMORY)
+ * for so long as a buffer is fixed or registered: it must say so, and the
+ * host's, registered, is mixed with it.
  *
  * usage: kv_uring NODE [TEST...]
  */
@@ -171,6 +173,13 @@ TEST(fixed_buffers)
 	struct iovec iov = { .iov_base = bytes, .iov_len = 64ul * LEN };
 	uint8_t *into = bytes + 32 * LEN;
 
+	if (kv_memory()) {
+		int err = io_uring_register_buffers(&ring, &iov, 1);
+
+		io_uring_queue_exit(&ring);
+		ASSERT(err == -EFAULT || err == -EREMOTEIO, "register: %d", err);
+		SKIP("a ring cannot have memory of a device: %s", strerror(-err));
+	}
 	ASSERT_EQ(io_uring_register_buffers(&ring, &iov, 1), 0, "register");
 	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
 		uint32_t at = cases[i].at, len = cases[i].len, off = len / 3;
@@ -242,7 +251,7 @@ static int run_pieces(uint8_t opcode, uint64_t nr, const struct kvblk_piece *pie
 
 TEST(registered_memory)
 {
-	uint8_t *memory = kv_alloc(16 * LEN), *other = kv_alloc(LEN);
+	uint8_t *memory = kv_alloc_host(16 * LEN), *other = kv_alloc_host(LEN);
 	struct kvblk_piece pieces[3];
 	uint32_t a, b;
 	uint64_t nr = next_key++;
@@ -292,8 +301,63 @@ TEST(registered_memory)
 	EXPECT_EQ(kv_size(fd, nr), 0, "nothing was stored");
 }
 
+static uint64_t locked_kb(void)
+{
+	unsigned long long kb = 0;
+	char line[200];
+	FILE *status = fopen("/proc/self/status", "r");
+
+	while (status && fgets(line, sizeof(line), status))
+		if (sscanf(line, "VmLck: %llu", &kb) == 1)
+			break;
+	if (status)
+		fclose(status);
+	return kb;
+}
+
+/* Refused as a whole, wherever in it the device's memory begins. */
+TEST(registered_device_memory)
+{
+	uint8_t *host = kv_alloc_host(8 * LEN), *both = kv_alloc_host(8 * LEN);
+	uint64_t locked = locked_kb(), nr = next_key++;
+	struct kvblk_piece pieces[2];
+	uint32_t handle;
+
+	if (!kv_memory())
+		SKIP("KV_MEMORY names no device");
+	kv_stripes(both + 5 * LEN, LEN, kv_memory());
+	EXPECT_EQ(reg(bytes, LEN, &handle), -EFAULT, "a device's memory");
+	EXPECT_EQ(handle, 0, "the handle of a refused one");
+	EXPECT_EQ(reg(bytes + 100, 20 * LEN, &handle), -EFAULT, "at an odd address");
+	EXPECT_EQ(reg(both, 8 * LEN, &handle), -EFAULT, "in the middle of the host's");
+	EXPECT_EQ(locked_kb(), locked, "locked memory");
+	pieces[0] = reg_piece(1, 0, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ENXIO, "no region came of it");
+
+	/* what is left of it can be registered, and used beside it */
+	kv_fill(kv_seed(nr, 0), 0, host, 2 * LEN);
+	ASSERT_EQ(reg(host, 8 * LEN, &handle), 0, "the host's");
+	EXPECT_EQ(locked_kb(), locked + 8 * LEN / 1024, "locked memory");
+	memcpy(bytes, host + LEN, LEN);
+	pieces[0] = reg_piece(handle, 0, LEN);
+	pieces[1] = kv_piece(bytes, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 2), 2 * LEN, "put of both");
+	memset(bytes, KV_UNTOUCHED, LEN);
+	pieces[0] = kv_piece(bytes, LEN);
+	pieces[1] = reg_piece(handle, 4 * LEN, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 2), 2 * LEN, "get into both");
+	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, bytes, LEN), -1, "the device's half");
+	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), LEN, host + 4 * LEN, LEN), -1, "the host's half");
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	EXPECT_EQ(unreg(handle), 0, "unregister");
+	EXPECT_EQ(locked_kb(), locked, "locked memory");
+	kv_fill(kv_seed(1, 1), 0, bytes, LEN);
+	PASSED("-EFAULT; beside the host's it works");
+}
+
 TEST(bad_registrations)
 {
+	uint8_t *room = kv_alloc_host(4 * LEN);
 	struct kvblk_reg_buf arg = { .size = sizeof(arg), .addr = kv_addr(room), .length = LEN };
 	const uint8_t *readonly = mmap(NULL, LEN, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct rlimit limit, old;
@@ -459,7 +523,7 @@ TEST(slow_exit)
 
 TEST(slow_unregister)
 {
-	uint8_t *memory = kv_alloc(LEN);
+	uint8_t *memory = kv_alloc_host(LEN);
 	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
 	struct kv_key key = kv_key(FIRST - 1);
 	struct kvblk_piece piece;

@@ -59,8 +59,16 @@ kernel_src() {
 	echo "$(root_fs)-src"
 }
 
-debug_kernel() {
-	echo "$KVBLK_CACHE/debug-$({ basename "$(root_fs)"; cat "$vm_dir/debug.config" "$vm_dir/debug-kernel"; } | recipe_hash)"
+# the kernels that Debian has not: see built-kernel
+built_kernels=(debug 6.12-p2p)
+
+# is_built NAME: is it one of them?
+is_built() {
+	[[ " ${built_kernels[*]} " = *" $1 "* ]]
+}
+
+built_kernel() {
+	echo "$KVBLK_CACHE/$1-$({ basename "$(root_fs)"; cat "$vm_dir/$1.config" "$vm_dir/built-kernel"; } | recipe_hash)"
 }
 
 # uml_kernel: the benchmarks' kernel, a program; see bench/uml-kernel
@@ -74,34 +82,39 @@ build_root() {
 	echo "$KVBLK_CACHE/build-$(recipe_hash <<<"$repo")"
 }
 
-# release_of 7.2|6.12|debug|uml: the kernel release
-release_of() {
-	local image
+# tree_of NAME: what a kernel's modules are built in, in the cache
+tree_of() {
 	case $1 in
-	debug | uml)
-		cat "$("$1_kernel")/include/config/kernel.release"
-		;;
-	*)
-		image=$(echo "$(root_fs)/boot/vmlinuz-$1."*)
-		echo "${image##*/vmlinuz-}"
-		;;
+	uml) uml_kernel ;;
+	*) if is_built "$1"; then built_kernel "$1"; else root_fs; fi ;;
 	esac
 }
 
-# in_root COMMAND...: run it in the root file system; $build_dir (default: build_root) appears at /build, the kernel source at /src, the debug kernel's
-# tree (or $debug_dir) at /debug
+# release_of 7.2|6.12|debug|6.12-p2p|uml: the kernel release
+release_of() {
+	local image
+	if [ "$1" = uml ] || is_built "$1"; then
+		cat "$(tree_of "$1")/include/config/kernel.release"
+	else
+		image=$(echo "$(root_fs)/boot/vmlinuz-$1."*)
+		echo "${image##*/vmlinuz-}"
+	fi
+}
+
+# in_root COMMAND...: run it in the root file system; $build_dir (default: build_root) appears at /build, the kernel source (or
+# $src_dir) at /src, the debug kernel's tree (or $debug_dir) at /debug
 in_root() {
 	local root
 	root=$(root_fs)
 	unshare -m bash -ec '
-		root=$1 build=$2 debug=$3
-		shift 3
+		root=$1 build=$2 debug=$3 src=$4
+		shift 4
 		mount --make-rprivate /
 		mount --rbind /dev "$root/dev"
 		mount -t proc proc "$root/proc"
 		mount --bind "$build" "$root/build"
-		mount --bind "$root-src" "$root/src"
+		mount --bind "$src" "$root/src"
 		[ ! -d "$debug" ] || mount --bind "$debug" "$root/debug"
 		exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C.UTF-8 "$@"
-	' in_root "$root" "${build_dir:-$(build_root)}" "${debug_dir:-$(debug_kernel)}" "$@"
+	' in_root "$root" "${build_dir:-$(build_root)}" "${debug_dir:-$(built_kernel debug)}" "${src_dir:-$(kernel_src)}" "$@"
 }

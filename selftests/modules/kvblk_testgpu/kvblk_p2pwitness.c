@@ -12,18 +12,32 @@
  * Rule: only what the block layer and the DMA mapping did themselves counts,
  * seen by probes on them. With an IOMMU host memory takes another way: there
  * is none in the test VMs.
+ *
+ * Since 6.17 the block layer maps a request, page by page. Before, the driver
+ * has a scatterlist mapped as a whole, but for a request of one page or two
+ * that lie side by side in memory of the host.
  */
 #include <linux/atomic.h>
 #include <linux/blk-mq.h>
-#include <linux/blk-mq-dma.h>
 #include <linux/dma-mapping.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/scatterlist.h>
 #include <linux/sysfs.h>
+#ifdef KVBLK_HAVE_BLK_DMA_ITER
+#include <linux/blk-mq-dma.h>
+#endif
 
 static atomic64_t bus_bytes, bridge_bytes, host_bytes, refused;
 
+static bool is_drive(struct device *dev)
+{
+	return dev_is_pci(dev) && to_pci_dev(dev)->class == PCI_CLASS_STORAGE_EXPRESS;
+}
+
+#ifdef KVBLK_HAVE_BLK_DMA_ITER
 struct mapping {
 	struct request *rq;
 	struct blk_dma_iter *iter;
@@ -61,16 +75,65 @@ static int map_phys(struct kprobe *p, struct pt_regs *regs)
 	size_t size = regs_get_kernel_argument(regs, 2);
 	unsigned long attrs = regs_get_kernel_argument(regs, 4);
 
-	if (!dev_is_pci(dev) || to_pci_dev(dev)->class != PCI_CLASS_STORAGE_EXPRESS)
-		return 0;
-	atomic64_add(size, attrs & DMA_ATTR_MMIO ? &bridge_bytes : &host_bytes);
+	if (is_drive(dev))
+		atomic64_add(size, attrs & DMA_ATTR_MMIO ? &bridge_bytes : &host_bytes);
 	return 0;
 }
 
 NOKPROBE_SYMBOL(map_phys);
 
+#define MAP_REQUEST	"blk_rq_dma_map_iter_start"
+#define MAP_PART	"dma_map_phys"
+
+#else
+struct mapping {
+	struct sg_table *table;
+};
+
+static int map_begins(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	struct mapping *mapping = (void *)ri->data;
+
+	mapping->table = (void *)regs_get_kernel_argument(regs, 1);
+	return !is_drive((void *)regs_get_kernel_argument(regs, 0));
+}
+
+NOKPROBE_SYMBOL(map_begins);
+
+static int map_ends(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	struct mapping *mapping = (void *)ri->data;
+	struct scatterlist *sg;
+	unsigned int i;
+
+	if ((int)regs_return_value(regs)) {
+		atomic64_inc(&refused);
+		return 0;
+	}
+	for_each_sgtable_sg(mapping->table, sg, i)
+		atomic64_add(sg->length, !is_pci_p2pdma_page(sg_page(sg)) ? &host_bytes :
+			     sg_dma_is_bus_address(sg) ? &bus_bytes : &bridge_bytes);
+	return 0;
+}
+
+NOKPROBE_SYMBOL(map_ends);
+
+static int map_phys(struct kprobe *p, struct pt_regs *regs)
+{
+	if (is_drive((void *)regs_get_kernel_argument(regs, 0)))
+		atomic64_add(regs_get_kernel_argument(regs, 3), &host_bytes);
+	return 0;
+}
+
+NOKPROBE_SYMBOL(map_phys);
+
+#define MAP_REQUEST	"dma_map_sgtable"
+#define MAP_PART	"dma_map_page_attrs"
+
+#endif
+
 static struct kretprobe request_probe = {
-	.kp.symbol_name = "blk_rq_dma_map_iter_start",
+	.kp.symbol_name = MAP_REQUEST,
 	.entry_handler = map_begins,
 	.handler = map_ends,
 	.data_size = sizeof(struct mapping),
@@ -78,7 +141,7 @@ static struct kretprobe request_probe = {
 };
 
 static struct kprobe phys_probe = {
-	.symbol_name = "dma_map_phys",
+	.symbol_name = MAP_PART,
 	.pre_handler = map_phys,
 };
 

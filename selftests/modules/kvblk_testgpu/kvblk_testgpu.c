@@ -25,6 +25,14 @@
 
 #define HBM_BAR	2
 
+/* 6.15: a page's provider is in its folio */
+#ifndef KVBLK_HAVE_PAGE_PGMAP
+static inline struct dev_pagemap *page_pgmap(const struct page *page)
+{
+	return page->pgmap;
+}
+#endif
+
 struct testgpu {
 	struct kref ref;		/* the device's, and one for each file */
 	struct miscdevice misc;
@@ -86,8 +94,8 @@ static int testgpu_mmap(struct file *file, struct vm_area_struct *vma)
 	struct testgpu *gpu = ((struct testgpu_file *)file->private_data)->gpu;
 	size_t size = vma->vm_end - vma->vm_start, done;
 	struct dev_pagemap *pgmap;
+	int err, free_count;
 	void *hbm;
-	int err;
 
 	if (!(vma->vm_flags & VM_MAYSHARE) || vma->vm_pgoff)
 		return -EINVAL;
@@ -107,12 +115,13 @@ static int testgpu_mmap(struct file *file, struct vm_area_struct *vma)
 	for (done = 0; done < size; done += PAGE_SIZE) {
 		struct page *page = virt_to_page(hbm + done);
 
-		/* a free page of a provider has no reference */
+		/* a free page of a provider has no reference; before 6.15, one */
+		free_count = page_count(page);
 		set_page_count(page, 1);
 		err = vm_insert_page(vma, vma->vm_start + done, page);
 		if (err) {
 			/* what was inserted is freed with the mapping */
-			set_page_count(page, 0);
+			set_page_count(page, free_count);
 			pci_free_p2pmem(gpu->pdev, hbm + done, size - done);
 			return err;
 		}

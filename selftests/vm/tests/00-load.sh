@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# vm: timeout=30
+# vm: timeout=30 kernels=7.2,6.12,6.12-p2p,debug
 # The module loads, unloads and leaves nothing behind.
 . "${0%/*}/../lib.sh"
 

@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=400 kernels=7.2,6.12-p2p:switch pci=switch
+# What the tests of the data path do, with memory of a GPU as source and target: straight, through the kernel's memory, and in one
+# list with the host's. What cannot be is skipped by name, in this test's output.
+. "${0%/*}/p2p.bash"
+data=(kinds_of_memory partial_limits layout_tag delete keys concurrent_puts batch_of_1024 chain_of_1024 duplicates_in_a_batch
+	large_operations_and_results deadlines cancel_what_is_not_there cancel_in_flight)
+uring=(inline_operations small_entries bad_commands fixed_buffers registered_memory registered_device_memory bad_registrations
+	ten_thousand)
+
+# section MEMORY POLICY PAGES: what follows has this memory, in pools with this policy; some or none of its pages go peer to peer
+section() {
+	export KV_MEMORY=$1
+	policy=$2 pages=$3
+	echo "-- $KV_MEMORY, checked: $policy"
+}
+
+# on DEVICE...: a new pool
+on() {
+	disks=("$@")
+	fresh_pool "$policy"
+	[ "$pages" = none ] || warm "$KV_MEMORY"
+}
+
+# moves COMMAND...: it succeeds, and pages went as the section wants it
+moves() {
+	local t0=$SECONDS
+	check p2p_witness "$@"
+	case $pages in
+	some) [ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer: $*" ;;
+	none) [ "$p2p_pages" = 0 ] || fail "$p2p_pages pages went peer to peer, should be none: $*" ;;
+	esac
+	echo "$1: $p2p_pages pages peer to peer, $host_pages of the host, $((SECONDS - t0)) s"
+}
+
+# operations: all of them, in all their forms
+operations() {
+	on "${drives[@]}"
+	moves env KV_ENGINE=uring kv_data "$node" "${data[@]}"
+	moves kv_uring "$node" "${uring[@]}"
+	moves kv_stall "$node"
+	moves env KV_ENGINE=uring kv_stall "$node"
+	no_failures
+}
+
+# stress: the pool is full long before the end, and all is read and compared, too
+stress() {
+	on "${small[@]}"
+	moves kv_stress -m write -t 3 -k 2000 -l 600000 -b $((3 * 144 << 20)) "$node"
+	more_than 20 segments_reclaimed
+	moves env KV_ENGINE=uring kv_stress -t 3 -s 8 -k 1000 -l 600000 "$node"
+	no_failures
+}
+
+kv_load
+p2p_load
+gpu=$(p2p_bdf "${gpus[0]}")
+drives=("$(vm_disk 0)" "$(vm_disk 1)")
+for drive in "${drives[@]}"; do
+	check addpart "$drive" 1 2048 $((72 * 2048))
+	defer "delpart $drive 1"
+	small+=("${drive}p1")
+done
+defer pool_destroy
+
+section "${gpus[0]}" header some
+operations
+stress
+section "${gpus[0]}" full none
+operations
+more_than 100 put_bounced
+more_than 100 get_bounced
+stress
+section "${gpus[0]},host" header some
+operations
+check kv_input "$node"
+stress
+section "host,${gpus[0]}" full none
+on "${drives[@]}"
+check kv_input "$node"
+stress
+wait_for 10 p2p_all_free "$gpu"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# Pools that memory of PCI devices is moved to and from. Not a test itself: it is not executable.
+. "${BASH_SOURCE[0]%/*}/pool.bash"
+disks=()
+
+# routes PROVIDER MEMBER: what sysfs tells: "ROUTE WHY"
+routes() {
+	awk -v bdf="$1" '$1 == bdf { print $3, $4 }' "$sysfs/members/$2/p2p"
+}
+
+route_is() {
+	local got
+	got=$(routes "$1" "$2")
+	[ "$got" = "$3" ] || fail "route of $1 to $2: $got, should be $3: $(cat "$sysfs/members/$2/p2p")"
+}
+
+# fresh_pool POLICY: on $disks
+fresh_pool() {
+	check pool_destroy
+	pool_format "${disks[@]}"
+	put "$sysfs/integrity" "$1"
+}
+
+# warm MEMORY: puts go there until all routes are tried out
+warm() {
+	local kind bdf member i unknown
+	for kind in ${1//,/ }; do
+		case $kind in
+		host) continue ;;
+		/dev/*) bdf=$(p2p_bdf "$kind") ;;
+		*) bdf=$(basename "$(dirname "$(dirname "$kind")")") ;;
+		esac
+		for ((i = 0; i < 60; i++)); do
+			unknown=
+			for member in "$sysfs"/members/*; do
+				[[ "$(routes "$bdf" "${member##*/}")" != unknown* ]] || unknown=1
+			done
+			[ -n "$unknown" ] || continue 2
+			check env "KV_MEMORY=$kind" kv_blocks "$node" put $((900000 + i)) 1 300000 >/dev/null
+			sleep 0.2
+		done
+		fail "the routes of $bdf are still unknown: $(cat "$sysfs"/members/*/p2p)"
+	done
+}
