@@ -173,8 +173,9 @@ more_than 0 read_errors
 check pool_destroy
 
 echo "-- a process dies with transfers under way"
-for i in 1 2 3; do
-	fresh_pool producer
+for i in 1 2 3 4; do
+	# straight, and part by part
+	[ $((i % 2)) = 1 ] && fresh_pool producer || fresh_pool full
 	env KV_ENGINE=uring "KV_MEMORY=${gpus[0]}" kv_data $node sizes mixed_batch >/dev/null &
 	sleep 0.$((i * 3))
 	kill -9 $! 2>/dev/null || true
