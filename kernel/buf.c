@@ -289,7 +289,7 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
 	return true;
 }
 
-bool kvblk_src_device(const struct kvblk_src *src, bool write)
+bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)
 {
 	struct page *page;
 	bool device;
@@ -302,6 +302,7 @@ bool kvblk_src_device(const struct kvblk_src *src, bool write)
 					FOLL_PCI_P2PDMA, &page) != 1)
 			continue;
 		device = is_pci_p2pdma_page(page);
+		*addr = page_to_phys(page);
 		unpin_user_page(page);
 		if (device)
 			return true;

@@ -461,6 +461,7 @@ struct kvblk_pool {
 	u64 align;			/* struct kvblk_align, read at once */
 	u32 align_units;		/* largest record_align, in units */
 	bool stable_writes;		/* puts must not change under way */
+	bool device_seen;		/* somebody uses a device's memory */
 	u8 granule[KVBLK_GRANULES];	/* member slot + 1, 0: free */
 	u16 *seg_gen;			/* KVBLK_SEGS_MAX */
 
@@ -1009,8 +1010,8 @@ int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
 /* The same at an address of his; without @fault, none is taken. */
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
-/* A device's memory is in it, as far as can be told without a page fault. */
-bool kvblk_src_device(const struct kvblk_src *src, bool write);
+/* A device's memory is in it, as far as the parts' first pages tell: at @addr. */
+bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);
 int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		       const struct kvblk_src *src);
 /* After a direct read: copies the tail to where it belongs. */
@@ -1057,6 +1058,8 @@ void kvblk_p2p_exit(void);
  * then it is tried out.
  */
 int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member);
+/* It is known that @member can't reach what is at @addr. */
+bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member);
 /* A transfer failed: there is no other that way if that may be why. May sleep. */
 void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member);
 /*
@@ -1079,6 +1082,11 @@ static inline int kvblk_p2p_route(struct kvblk_req *req,
 
 static inline void kvblk_p2p_failed(struct kvblk_req *req,
 				    struct kvblk_member *member) {}
+static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member)
+{
+	return true;
+}
+
 static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}

@@ -575,6 +575,13 @@ int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
 	return err;
 }
 
+bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member)
+{
+	u32 proven, serial;
+
+	return route_state(addr, member, &proven, &serial) == KVBLK_ROUTE_BOUNCE;
+}
+
 void kvblk_p2p_trial_end(struct kvblk_req *req)
 {
 	kfree(req->trial);

@@ -434,6 +434,21 @@ static bool get_caller_checks(const struct kvblk_req *req)
 	       !(READ_ONCE(req->seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
 
+/*
+ * It goes to a device's memory, and not directly. To find that out by pinning all
+ * of it takes longer than the copy's own instructions.
+ */
+static bool get_known_bounce(struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	if (!READ_ONCE(req->pool->device_seen) ||
+	    !kvblk_src_device(&req->src, true, &addr))
+		return false;
+	return kvblk_p2p_bounces(addr, req->member) ||
+	       (kvblk_must_check(req->pool, req->seg) && !req->crcs_addr);
+}
+
 static int get_start(struct kvblk_req *req)
 {
 	const u32 chunk = 1u << KVBLK_CHUNK_SHIFT;
@@ -442,6 +457,7 @@ static int get_start(struct kvblk_req *req)
 	struct kvblk_align align = kvblk_pool_align(pool);
 	u32 end, tries, len;
 	bool device = false;
+	phys_addr_t addr;
 	int err;
 
 	if (req_late(req)) {
@@ -499,7 +515,7 @@ static int get_start(struct kvblk_req *req)
 	if (!(pool->flags & KVBLK_POOL_STRICT) &&
 	    !(op->flags & KVBLK_OPF_HARD_DEADLINE) &&
 	    req->from == op->offset && end == op->offset + req->want &&
-	    kvblk_src_fits(&req->src, req->want, align))
+	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
 		/* no fault: a segment is held */
 		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, false,
 				    align);
@@ -507,13 +523,14 @@ static int get_start(struct kvblk_req *req)
 		err = -EREMOTEIO;
 	if (!err && req->mem.p2p) {
 		device = true;
+		WRITE_ONCE(pool->device_seen, true);
 		err = kvblk_must_check(pool, req->seg) && !get_caller_checks(req) ?
 		      -EREMOTEIO : kvblk_p2p_route(req, req->member);
 		if (err)
 			kvblk_mem_free(&req->mem);
 	}
 	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
-		device |= kvblk_src_device(&req->src, true);
+		device |= kvblk_src_device(&req->src, true, &addr);
 		err = get_bounce(req, device);
 	}
 	req->device = device;
@@ -924,6 +941,7 @@ static int put_memory(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	u32 policy = READ_ONCE(pool->tun.integrity);
 	struct kvblk_align align;
+	phys_addr_t addr;
 	int err;
 
 	/* it waited for room: is it still as the members want it? */
@@ -950,7 +968,7 @@ static int put_memory(struct kvblk_req *req)
 		if (put_bounces(req, policy))
 			kvblk_mem_free(&req->mem);
 	} else {
-		req->device = kvblk_src_device(&req->src, false);
+		req->device = kvblk_src_device(&req->src, false, &addr);
 	}
 	if (!req->mem.direct) {
 		err = put_copy_in(req);

@@ -280,6 +280,22 @@ static inline void kvblk_piece_user(struct kvblk_piece *piece, void *addr,
 }
 
 /**
+ * kvblk_piece_checksums() - the last piece: checksums of the block's chunks
+ * @piece: filled
+ * @sums: a &enum kvblk_checksum word for each chunk: those of a put, or room for
+ *	those of a get, see KVBLK_PIECE_CHECKSUMS
+ * @nr: how many, at least 1
+ */
+static inline void kvblk_piece_checksums(struct kvblk_piece *piece,
+					 uint32_t *sums, unsigned int nr)
+{
+	piece->type = KVBLK_PIECE_CHECKSUMS;
+	piece->handle = 0;
+	piece->addr = (uintptr_t)sums;
+	piece->length = (uint64_t)nr * sizeof(*sums);
+}
+
+/**
  * kvblk_prep_put() - an operation that stores a block
  * @op: filled, with no options; set others of its fields afterwards
  * @key: its key; must stay until the batch is back, as must @pieces

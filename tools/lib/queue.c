@@ -63,6 +63,8 @@ void kvblk_queue_destroy(struct kvblk_queue *queue)
 {
 	if (!queue)
 		return;
+	/* a ring's end comes later: the node is let go of now */
+	io_uring_unregister_files(&queue->ring);
 	io_uring_queue_exit(&queue->ring);
 	if (queue->event >= 0)
 		close(queue->event);
