@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# vm: timeout=240 kernels=7.2 pci=switch
+# vm: timeout=400 kernels=7.2 pci=switch
 # libkvblk's memory of all kinds: a test GPU's, whatever gives its own in sysfs, the host's, and that of CUDA, whose driver is a
 # fake: what is tested of it is the way to the drives and back.
 . "${0%/*}/pool.bash"
