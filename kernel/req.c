@@ -168,14 +168,21 @@ static void bounce_end(struct kvblk_req *req)
 	req->mem.direct = false;
 }
 
-void kvblk_req_trim(struct kvblk_req *req)
+/* What few have. */
+static noinline void req_trim_more(struct kvblk_req *req)
 {
 	bounce_end(req);
-	kvblk_mem_free(&req->mem);
-	header_free(req);
 	kvblk_p2p_trial_end(req);
 	kfree(req->crcs);
 	req->crcs = NULL;
+}
+
+void kvblk_req_trim(struct kvblk_req *req)
+{
+	if (unlikely(req->device || req->crcs))
+		req_trim_more(req);
+	kvblk_mem_free(&req->mem);
+	header_free(req);
 	kvblk_parts_put(req->src.parts, req->src.nr);
 	if (req->src.parts != &req->part)
 		kvfree(req->src.parts);
@@ -355,8 +362,6 @@ void kvblk_req_landed(struct kvblk_req *req)
 
 static void req_fly(struct kvblk_req *req, struct kvblk_member *member)
 {
-	/* it is nobody's who could be told */
-	WARN_ON_ONCE(atomic_read(&req->state) == KVBLK_REQ_DETACHED);
 	kvblk_io_start(&req->io, member, req_io_done);
 	/* whoever detaches it sees what memory it has */
 	atomic_set_release(&req->state, KVBLK_REQ_INFLIGHT);
@@ -500,7 +505,7 @@ static int get_start(struct kvblk_req *req)
 	/* whole chunks are read, for they carry the checksums */
 	req->from = round_down(op->offset, chunk);
 	end = get_end(req);
-	if (req->crcs_addr &&
+	if (unlikely(req->crcs_addr) &&
 	    kvblk_nr_chunks(end - req->from) * sizeof(__le32) > req->crcs_room) {
 		err = -EMSGSIZE;
 		goto out;
@@ -682,11 +687,12 @@ static int get_copy_out(struct kvblk_req *req)
 /* What the caller wants of the block's checksums, last. */
 static int get_crcs_out(struct kvblk_req *req)
 {
-	u32 bytes = kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32);
+	u32 bytes;
 
 	req->wants_fault = false;
 	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
 		return 0;
+	bytes = kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32);
 	if (!kvblk_user_write(req->crcs_addr, get_crcs(req), bytes, req->src.fault)) {
 		req->result.flags |= KVBLK_RES_CHECKSUMS;
 		return 0;
