@@ -989,7 +989,10 @@ static int put_memory(struct kvblk_req *req)
 	return 0;
 }
 
-/* Room on the next member that answers and has some. */
+/*
+ * Room on the next member that answers and has some; for a device's memory, one
+ * that reaches it.
+ */
 static int put_reserve(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -1009,7 +1012,8 @@ static int put_reserve(struct kvblk_req *req)
 			continue;
 		units = kvblk_member_units(member, req->bytes);
 		/* any -EAGAIN: it is worth waiting */
-		if (units + 1 <= member->segment_units) {
+		if (units + 1 <= member->segment_units &&
+		    !(req->mem.p2p && kvblk_p2p_route(req, member))) {
 			err = kvblk_room_reserve(member, KVBLK_CLASS_NEW, units,
 						 &req->room);
 		}
@@ -1092,6 +1096,11 @@ again:
 		err = put_reserve(req);
 	if (err == -EAGAIN)
 		return err;
+	if (err && req->mem.p2p) {
+		/* others have room, perhaps */
+		req->no_p2p = true;
+		goto again;
+	}
 	if (err)
 		goto nospace;
 	if (req->mem.p2p && kvblk_p2p_route(req, req->room.member)) {

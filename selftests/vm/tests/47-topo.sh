@@ -85,8 +85,11 @@ switch)
 	json "route('${members[0]}', '$gpu')['route'] in ('direct', 'trial')" kvblk topo
 	;;
 unreachable)
-	json 'd["bounced_ops"] > 0' bench --op get --mem "gpu:${gpus[0]}"
-	code 0 "^$gpu .* bounce .* ${members[1]}  [A-Za-z]" kvblk topo
+	# what comes from the GPU goes to the drive that reaches it, and back
+	json 'd["bounced_ops"] == 0' bench --op put --mem "gpu:${gpus[0]}"
+	check bench --op get --mem host
+	json 'd["bounced_ops"] > 0 and d["direct_ops"] > 0' bench --op get --mem "gpu:${gpus[0]}"
+	code 0 "^$gpu .* bounce .* ${members[1]}  *[A-Za-z]" kvblk topo
 	json "route('${members[1]}', '$gpu')['route'] == 'bounce' and route('${members[1]}', '$gpu')['reason']" kvblk topo
 	json "route('${members[0]}', '$gpu')['route'] in ('direct', 'trial')" kvblk topo
 	;;
@@ -122,7 +125,7 @@ pool_format "${namespaces[0]}"
 put $sysfs/integrity header
 json "[route('${namespaces[0]##*/}', '$gpu')[k] for k in ('distance', 'route', 'why')] == [None, 'bounce', 'queue']" kvblk topo $pool
 json "d['pools'][0]['members'][0]['transport'] == 'tcp'" kvblk topo $pool
-code 0 "^$gpu .* bounce .* ${namespaces[0]##*/}  NVMe/TCP" kvblk topo $pool
+code 0 "^$gpu .* bounce .* ${namespaces[0]##*/}  *NVMe/TCP" kvblk topo $pool
 json 'd["bounced_ops"] == 64 and d["direct_ops"] == 0' bench --op put --mem "gpu:${gpus[0]}"
 
 echo "-- a GPU without its driver is no provider"
