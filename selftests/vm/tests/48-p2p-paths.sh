@@ -53,13 +53,23 @@ stress() {
 	no_failures
 }
 
+# partition DRIVE MB: its first one; what is on the drive later does not matter until the kernel looks again
+partition() {
+	# type 0x83, from sector 2048 on
+	printf '\0\0\0\0\x83\0\0\0\0\x08\0\0%b' "$(printf '\\x%02x\\x%02x\\x%02x\\0' $(($2 * 2048 & 255)) $(($2 * 2048 >> 8 & 255)) $(($2 * 2048 >> 16)))" >"$tmp/entry"
+	{ head -c 446 /dev/zero && cat "$tmp/entry" && head -c 48 /dev/zero && printf '\x55\xaa'; } >"$tmp/mbr"
+	check dd if="$tmp/mbr" of="$1" bs=512 conv=fsync status=none
+	check blockdev --rereadpt "$1"
+	wait_for 5 [ -b "${1}p1" ]
+	defer "check dd if=/dev/zero of=$1 bs=512 count=1 conv=fsync status=none && blockdev --rereadpt $1"
+}
+
 kv_load
 p2p_load
 gpu=$(p2p_bdf "${gpus[0]}")
 drives=("$(vm_disk 0)" "$(vm_disk 1)")
 for drive in "${drives[@]}"; do
-	check addpart "$drive" 1 2048 $((72 * 2048))
-	defer "delpart $drive 1"
+	partition "$drive" 72
 	small+=("${drive}p1")
 done
 defer pool_destroy
