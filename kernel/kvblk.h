@@ -495,7 +495,7 @@ struct kvblk_pool {
 	u64 sweep_pass;
 	u64 reclaimed_last;
 
-	spinlock_t bounce_lock;
+	spinlock_t bounce_lock;		/* bounces */
 	struct kvblk_bounce *bounces[KVBLK_BOUNCES_MAX];
 
 	struct mutex lease_lock;	/* all leases */

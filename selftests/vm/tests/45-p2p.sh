@@ -53,6 +53,7 @@ tried() {
 	for ((i = 0; i < 40; i++)); do
 		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node put $((800000 + i)) 1 300000 >/dev/null
 		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get $((800000 + i)) 1 300000 >/dev/null
+		# shellcheck disable=SC2254 # a pattern
 		case "$(routes "$gpu" "$1")" in
 		$2) return ;;
 		unknown*) ;;
