@@ -528,7 +528,8 @@ static int get_start(struct kvblk_req *req)
 		err = -EREMOTEIO;
 	if (!err && req->mem.p2p) {
 		device = true;
-		WRITE_ONCE(pool->device_seen, true);
+		if (!READ_ONCE(pool->device_seen))
+			WRITE_ONCE(pool->device_seen, true);
 		err = kvblk_must_check(pool, req->seg) && !get_caller_checks(req) ?
 		      -EREMOTEIO : kvblk_p2p_route(req, req->member);
 		if (err)
@@ -1092,15 +1093,16 @@ again:
 	if (err)
 		return kvblk_req_over(req, err);
 	err = -ENOSPC;
-	if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX)
+	if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX) {
 		err = put_reserve(req);
+		/* others may have room: for those that reach it, wait but once */
+		if (err && req->mem.p2p && (err != -EAGAIN || req->waiting)) {
+			req->no_p2p = true;
+			goto again;
+		}
+	}
 	if (err == -EAGAIN)
 		return err;
-	if (err && req->mem.p2p) {
-		/* others have room, perhaps */
-		req->no_p2p = true;
-		goto again;
-	}
 	if (err)
 		goto nospace;
 	if (req->mem.p2p && kvblk_p2p_route(req, req->room.member)) {

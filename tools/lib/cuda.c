@@ -115,7 +115,7 @@ static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;	/* of both */
 
 struct lane {
 	struct lane *next;	/* of those that are free */
-	char *stage;		/* pinned, block_max bytes */
+	char *stage;		/* pinned, stage_size() bytes */
 	void *stream;
 	struct kvblk_queue *queue;	/* NULL: io_uring is not there for us */
 	uint32_t region;	/* of @stage; 0: pinned for each operation */
@@ -326,6 +326,12 @@ int kvblk_cuda_alloc(int ordinal, size_t len, void **addr, struct kvblk_cuda **c
 	return 0;
 }
 
+/* With room to notice that a block is longer than it was. */
+static size_t stage_size(const struct kvblk_cuda *cuda)
+{
+	return cuda->block_max + (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static void lane_destroy(struct kvblk_cuda *cuda, struct lane *lane)
 {
 	kvblk_queue_destroy(lane->queue);
@@ -335,7 +341,7 @@ static void lane_destroy(struct kvblk_cuda *cuda, struct lane *lane)
 		driver.stream_destroy(lane->stream);
 	if (lane->stage) {
 		driver.host_unregister(lane->stage);
-		munmap(lane->stage, cuda->block_max);
+		munmap(lane->stage, stage_size(cuda));
 	}
 	free(lane->ops);
 	free(lane->pieces);
@@ -421,12 +427,12 @@ static int lane_create(struct kvblk_cuda *cuda, struct lane *lane)
 	lane->results = calloc(nr, sizeof(*lane->results));
 	if (!lane->ops || !lane->pieces || !lane->results)
 		return -ENOMEM;
-	p = mmap(NULL, cuda->block_max, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	p = mmap(NULL, stage_size(cuda), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return -ENOMEM;
-	err = cuda_errno(driver.host_register(p, cuda->block_max, HOST_REGISTER_PORTABLE));
+	err = cuda_errno(driver.host_register(p, stage_size(cuda), HOST_REGISTER_PORTABLE));
 	if (err) {
-		munmap(p, cuda->block_max);
+		munmap(p, stage_size(cuda));
 		return err;
 	}
 	lane->stage = p;
@@ -436,7 +442,7 @@ static int lane_create(struct kvblk_cuda *cuda, struct lane *lane)
 		return err;
 	}
 	/* both make it faster, and may not be allowed */
-	if (kvblk_region_register(cuda->kv, p, cuda->block_max, &lane->region))
+	if (kvblk_region_register(cuda->kv, p, stage_size(cuda), &lane->region))
 		lane->region = 0;
 	if (kvblk_queue_create(cuda->kv, (unsigned int)nr, KVBLK_QUEUE_ANY_THREAD, &lane->queue))
 		lane->queue = NULL;
@@ -568,11 +574,13 @@ static void part_prepare(struct fetch *fetch, size_t i, const void *key, size_t 
 {
 	struct lane *lane = fetch->lane;
 	struct kvblk_op *op = &lane->ops[i];
+	size_t at = i * fetch->cuda->part_size, len = part_len(fetch, i);
 
-	stage_piece(lane, i * fetch->cuda->part_size, part_len(fetch, i), &lane->pieces[i]);
+	/* room for a byte more: of a block that has become longer it comes, too */
+	stage_piece(lane, at, at + len == fetch->len ? len + 1 : len, &lane->pieces[i]);
 	kvblk_prep_get(op, key, key_len, &lane->pieces[i], 1);
 	op->flags = KVBLK_OPF_PARTIAL;
-	op->offset = (uint32_t)(i * fetch->cuda->part_size);
+	op->offset = (uint32_t)at;
 	op->cookie = i;
 }
 

@@ -565,7 +565,8 @@ int kvblk_mem_alloc(struct kvblk *kv, const char *from, size_t len,
  * @mem: the handle, or NULL
  *
  * No call may be running on it, and no operation on its pieces unless it is
- * KVBLK_MEM_REGISTERED and was not allocated.
+ * KVBLK_MEM_REGISTERED and was not allocated. It is the process' that made it: a
+ * child of fork(2) must neither use nor free it, which would take it from both.
  *
  * Context: any thread, once.
  */

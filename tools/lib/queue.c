@@ -63,8 +63,12 @@ void kvblk_queue_destroy(struct kvblk_queue *queue)
 {
 	if (!queue)
 		return;
-	/* a ring's end comes later: the node is let go of now */
-	io_uring_unregister_files(&queue->ring);
+	/*
+	 * A ring's end comes later: the node is let go of now. Where operations
+	 * are to be canceled, Linux 6.12 would wait for them first.
+	 */
+	if (!queue->inflight)
+		io_uring_unregister_files(&queue->ring);
 	io_uring_queue_exit(&queue->ring);
 	if (queue->event >= 0)
 		close(queue->event);
