@@ -204,6 +204,7 @@ if [ ${#faults[@]} = 2 ]; then
 	for op in get put; do
 		blocks put 5000 1 2000000
 		for f in "${faults[@]}"; do
+			put "$f/verbose" 0 # a call trace is what a kernel complains with
 			put "$f/dont_retry" 1
 			put "$f/probability" 100
 			put "$f/times" 1

@@ -47,9 +47,9 @@ operations() {
 # stress: the pool is full long before the end, and all is read and compared, too
 stress() {
 	on "${small[@]}"
-	moves kv_stress -m write -t 3 -k 2000 -l 600000 -b $((3 * 144 << 20)) "$node"
-	more_than 20 segments_reclaimed
-	moves env KV_ENGINE=uring kv_stress -t 3 -s 8 -k 1000 -l 600000 "$node"
+	moves kv_stress -m write -t 3 -k 2000 -l 600000 -b $((2 * 144 << 20)) "$node"
+	more_than 10 segments_reclaimed
+	moves env KV_ENGINE=uring kv_stress -t 3 -s 5 -k 1000 -l 600000 "$node"
 	no_failures
 }
 
