@@ -12,14 +12,6 @@ json() {
 		fail "${*:2}: not $1: $(cat "$tmp/json")"
 }
 
-# code N PATTERN COMMAND...: exit code, and what it says
-code() {
-	local rc=0
-	"${@:3}" >"$tmp/out" 2>&1 || rc=$?
-	expect "exit code of ${*:3}" $rc "$1"
-	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
-}
-
 logged() {
 	grep -q -- "$1" "$tmp/log"
 }

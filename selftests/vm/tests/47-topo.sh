@@ -18,14 +18,6 @@ json() {
 	END
 }
 
-# code N PATTERN COMMAND...: exit code, and what it says
-code() {
-	local rc=0
-	"${@:3}" >"$tmp/out" 2>&1 || rc=$?
-	expect "exit code of ${*:3}" $rc "$1"
-	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
-}
-
 # said PATTERN: in a line of what the command of the last code() said
 said() {
 	grep -qE -- "$1" "$tmp/out" || fail "not said: $1: $(cat "$tmp/out")"

@@ -73,6 +73,14 @@ more_than() {
 	[ "$value" -gt "$1" ] || fail "$2 is $value, should be more than $1"
 }
 
+# code N PATTERN COMMAND...: exit code, and what it says
+code() {
+	local rc=0
+	"${@:3}" >"$tmp/out" 2>&1 || rc=$?
+	expect "exit code of ${*:3}" $rc "$1"
+	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
+}
+
 # blocks VERB FIRST COUNT LEN [TAG]: kv_blocks; its findings become variables: $stored, $hits, $misses, $slowest, ...
 blocks() {
 	local verb=$1 line
