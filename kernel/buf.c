@@ -17,7 +17,6 @@
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
@@ -29,163 +28,6 @@
 
 /* Bounce pages come in runs of a checksum's chunk, if they can be had. */
 #define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
-
-/* ---- registered regions ---- */
-
-struct kvblk_region {
-	refcount_t refs;		/* the file's, and of operations */
-	u32 nr_pages;
-	u32 first;			/* offset in the first page */
-	u64 length;
-	struct mm_struct *mm;		/* whose locked memory it is */
-	u32 *run;			/* pages side by side, from each one on */
-	struct page *pages[];
-};
-
-static void region_free(struct kvblk_region *region)
-{
-	unpin_user_pages_dirty_lock(region->pages, region->nr_pages, true);
-	account_locked_vm(region->mm, region->nr_pages, false);
-	mmdrop(region->mm);
-	kvfree(region->run);
-	kvfree(region);
-}
-
-static int region_runs(struct kvblk_region *region)
-{
-	u32 i = region->nr_pages, run = 0;
-
-	region->run = kvmalloc_array(i, sizeof(*region->run),
-				     GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!region->run)
-		return -ENOMEM;
-	while (i--) {
-		run = run && region->pages[i] + 1 == region->pages[i + 1] ? run + 1 : 1;
-		region->run[i] = run;
-	}
-	return 0;
-}
-
-void kvblk_region_put(struct kvblk_region *region)
-{
-	if (refcount_dec_and_test(&region->refs))
-		region_free(region);
-}
-
-int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
-{
-	u32 first = offset_in_page(addr), nr;
-	struct kvblk_region *region;
-	int err;
-
-	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
-		return -EINVAL;
-	nr = DIV_ROUND_UP_ULL(first + length, PAGE_SIZE);
-	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!region)
-		return -ENOMEM;
-	refcount_set(&region->refs, 1);
-	region->first = first;
-	region->length = length;
-	err = account_locked_vm(current->mm, nr, true);
-	if (err) {
-		kvfree(region);
-		return err;
-	}
-	region->mm = current->mm;
-	mmgrab(region->mm);
-	while (region->nr_pages < nr && !err) {
-		long got = pin_user_pages_fast((addr & PAGE_MASK) +
-					       ((u64)region->nr_pages << PAGE_SHIFT),
-					       min(nr - region->nr_pages, 1u << 15),
-					       FOLL_WRITE | FOLL_LONGTERM,
-					       region->pages + region->nr_pages);
-
-		if (got > 0)
-			region->nr_pages += got;
-		else
-			err = got == -ENOMEM ? -ENOMEM : -EFAULT;
-		if (fatal_signal_pending(current))
-			err = -EINTR;
-		cond_resched();
-	}
-	if (!err)
-		err = region_runs(region);
-	if (!err)
-		err = xa_alloc(&file->regions, handle, region,
-			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
-	if (err) {
-		/* the account is of all pages, pinned or not */
-		account_locked_vm(region->mm, nr - region->nr_pages, false);
-		region_free(region);
-	}
-	return err == -EBUSY ? -ENOSPC : err;
-}
-
-int kvblk_region_remove(struct kvblk_file *file, u32 handle)
-{
-	struct kvblk_region *region = xa_erase(&file->regions, handle);
-
-	if (!region)
-		return -ENOENT;
-	kvblk_region_put(region);
-	return 0;
-}
-
-void kvblk_region_remove_all(struct kvblk_file *file)
-{
-	struct kvblk_region *region;
-	unsigned long handle;
-
-	xa_for_each(&file->regions, handle, region)
-		kvblk_region_put(region);
-	xa_destroy(&file->regions);
-}
-
-int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 nr)
-{
-	struct kvblk_region *last = NULL;
-	u32 i, last_handle = 0;
-
-	for (i = 0; i < nr; i++) {
-		/* a piece becomes a part where it lies */
-		struct kvblk_piece piece = *(struct kvblk_piece *)&parts[i];
-
-		static_assert(sizeof(piece) == sizeof(parts[i]));
-		parts[i] = (struct kvblk_part) {
-			.addr = piece.addr, .length = piece.length,
-		};
-		if (piece.type != KVBLK_PIECE_REGISTERED)
-			continue;
-		if (!last || piece.handle != last_handle) {
-			xa_lock(&file->regions);
-			last = xa_load(&file->regions, piece.handle);
-			if (last)
-				refcount_inc(&last->refs);
-			xa_unlock(&file->regions);
-			last_handle = piece.handle;
-		} else {
-			refcount_inc(&last->refs);
-		}
-		parts[i].region = last;
-		if (last && piece.addr <= last->length &&
-		    piece.length <= last->length - piece.addr)
-			continue;
-		/* the rest are pieces still */
-		memset(&parts[i + 1], 0, (nr - i - 1) * sizeof(*parts));
-		return last ? -ERANGE : -ENXIO;
-	}
-	return 0;
-}
-
-void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
-{
-	u32 i;
-
-	for (i = 0; parts && i < nr; i++)
-		if (parts[i].region && parts[i].region != KVBLK_FIXED)
-			kvblk_region_put(parts[i].region);
-}
 
 /* ---- what an operation names ---- */
 
@@ -228,7 +70,7 @@ static struct bio_vec stretch_next(struct stretch *s, u32 most)
 		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bv.bv_len);
 		return bv;
 	}
-	at = region->first + s->at;
+	at = offset_in_page(region->addr) + s->at;
 	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
 		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
 				 offset_in_page(at), most),
@@ -261,7 +103,7 @@ static noinline u64 region_offset(const struct kvblk_src *src,
 	struct stretch s;
 
 	if (part->region != KVBLK_FIXED)
-		return part->region->first + part->addr;
+		return part->region->addr + part->addr;
 	stretch_begin(&s, src, part);
 	return stretch_next(&s, 1).bv_offset;
 }
@@ -289,24 +131,55 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
 	return true;
 }
 
-bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)
+static bool part_is_device(const struct kvblk_part *part)
 {
+	return part->region && part->region != KVBLK_FIXED && part->region->device;
+}
+
+/*
+ * What the CPU copies goes through the caller's own mapping: of a device's memory
+ * that has the type that the driver chose, see bounce.c. He may have none.
+ */
+static bool part_user(const struct kvblk_part *part, u64 *addr)
+{
+	*addr = part->addr;
+	if (!part->region)
+		return true;
+	if (!part_is_device(part) || part->region->mm != current->mm)
+		return false;
+	*addr += part->region->addr;
+	return true;
+}
+
+static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *addr)
+{
+	struct stretch s;
 	struct page *page;
 	bool device;
+
+	if (part_is_device(part)) {
+		stretch_begin(&s, NULL, part);
+		*addr = page_to_phys(stretch_next(&s, 1).bv_page);
+		return true;
+	}
+	if (part->region ||
+	    pin_user_pages_fast(part->addr & PAGE_MASK, 1,
+				(write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
+				FOLL_PCI_P2PDMA, &page) != 1)
+		return false;
+	device = is_pci_p2pdma_page(page);
+	*addr = page_to_phys(page);
+	unpin_user_page(page);
+	return device;
+}
+
+bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)
+{
 	u32 i;
 
-	for (i = 0; IS_ENABLED(CONFIG_PCI_P2PDMA) && i < src->nr; i++) {
-		if (src->parts[i].region ||
-		    pin_user_pages_fast(src->parts[i].addr & PAGE_MASK, 1,
-					(write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
-					FOLL_PCI_P2PDMA, &page) != 1)
-			continue;
-		device = is_pci_p2pdma_page(page);
-		*addr = page_to_phys(page);
-		unpin_user_page(page);
-		if (device)
+	for (i = 0; IS_ENABLED(CONFIG_PCI_P2PDMA) && i < src->nr; i++)
+		if (part_device(&src->parts[i], write, addr))
 			return true;
-	}
 	return false;
 }
 
@@ -316,15 +189,14 @@ int kvblk_src_fault_in(const struct kvblk_src *src, bool write)
 	u32 i;
 
 	for (i = 0; i < src->nr && !left; i++) {
-		const char __user *addr = u64_to_user_ptr(src->parts[i].addr);
-		u64 len = src->parts[i].length;
+		u64 addr, len = src->parts[i].length;
 
-		if (src->parts[i].region)
+		if (!part_user(&src->parts[i], &addr))
 			continue;
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		left = write ? fault_in_safe_writeable(addr, len) :
-			       fault_in_readable(addr, len);
+		left = write ? fault_in_safe_writeable(u64_to_user_ptr(addr), len) :
+			       fault_in_readable(u64_to_user_ptr(addr), len);
 		cond_resched();
 	}
 	return 0;
@@ -370,10 +242,24 @@ static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
 	else if (part)
 		bvec_set_page(&mem->bv[mem->nr++], page, part, off);
 	if (part < len) {
-		mem->tail_user = page + ((off + part) >> PAGE_SHIFT);
-		mem->tail_off = offset_in_page(off + part);
-		mem->tail_bytes = len - part;
+		bvec_set_page(&mem->tail_user, page + ((off + part) >> PAGE_SHIFT),
+			      len - part, offset_in_page(off + part));
 	}
+}
+
+/* Between the kernel's memory and a caller's page. */
+static void page_copy(void *kernel, const struct bio_vec *bv, bool in)
+{
+	void *there = bvec_virt(bv);
+
+	if (is_pci_p2pdma_page(bv->bv_page) && in)
+		memcpy_fromio(kernel, (void __force __iomem *)there, bv->bv_len);
+	else if (is_pci_p2pdma_page(bv->bv_page))
+		memcpy_toio((void __force __iomem *)there, kernel, bv->bv_len);
+	else if (in)
+		memcpy(kernel, there, bv->bv_len);
+	else
+		memcpy(there, kernel, bv->bv_len);
 }
 
 /*
@@ -382,21 +268,8 @@ static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
  */
 static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 {
-	void *user;
-
-	if (!mem->tail_bytes)
-		return;
-	user = page_address(mem->tail_user) + mem->tail_off;
-	if (is_pci_p2pdma_page(mem->tail_user) && in)
-		memcpy_fromio(page_address(mem->tail), (void __force __iomem *)user,
-			      mem->tail_bytes);
-	else if (is_pci_p2pdma_page(mem->tail_user))
-		memcpy_toio((void __force __iomem *)user, page_address(mem->tail),
-			    mem->tail_bytes);
-	else if (in)
-		memcpy(page_address(mem->tail), user, mem->tail_bytes);
-	else
-		memcpy(user, page_address(mem->tail), mem->tail_bytes);
+	if (mem->tail_user.bv_len)
+		page_copy(page_address(mem->tail), &mem->tail_user, in);
 }
 
 /* Pins and adds the first @len bytes at @addr. */
@@ -436,6 +309,7 @@ static noinline void mem_add_region(struct kvblk_mem *mem,
 	struct bio_vec bv;
 	struct stretch s;
 
+	mem->p2p |= part_is_device(part);
 	stretch_begin(&s, src, part);
 	for (; len; len -= bv.bv_len) {
 		bv = stretch_next(&s, len);
@@ -591,6 +465,7 @@ static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 skip)
 static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 {
 	struct bio_vec bv;
+	u64 addr;
 	u32 n;
 
 	for (; bytes; bytes -= n, kernel += n, w->at += n) {
@@ -601,8 +476,8 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 			w->at = 0;
 		}
 		n = min3(part->length - w->at, (u64)bytes, 1ull << KVBLK_CHUNK_SHIFT);
-		if (!part->region) {
-			if (user_copy(kernel, u64_to_user_ptr(part->addr + w->at), n,
+		if (part_user(part, &addr)) {
+			if (user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
 				      in, w->src->fault))
 				return -EFAULT;
 		} else {
@@ -610,10 +485,7 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 				stretch_begin(&w->s, w->src, part);
 			bv = stretch_next(&w->s, n);
 			n = bv.bv_len;
-			if (in)
-				memcpy(kernel, bvec_virt(&bv), n);
-			else
-				memcpy(bvec_virt(&bv), kernel, n);
+			page_copy(kernel, &bv, in);
 		}
 		cond_resched();
 	}

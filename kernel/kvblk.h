@@ -511,6 +511,7 @@ extern struct mutex kvblk_pools_lock;
 extern struct mutex kvblk_assembly_lock;
 
 struct netlink_ext_ack;
+struct pci_dev;
 
 /* What an administrator asks for; filled by netlink. */
 struct kvblk_member_spec {
@@ -885,16 +886,58 @@ void kvblk_kill_work(struct work_struct *work);
 /* The clock's: tries failed kills again, gives up those of lost members. */
 void kvblk_kill_retry(struct kvblk_pool *pool);
 
-/* ---- buf.c: a caller's memory ----------------------------------------- */
+/* ---- region.c: registered memory --------------------------------------- */
 
 #define KVBLK_REGION_MAX	(64ull << 30)
 #define KVBLK_REGIONS_MAX	65536
 
+/**
+ * struct kvblk_region - memory that a file has registered; see region.c
+ * @refs: the file's, and of operations
+ * @device: it is a PCI device's
+ * @mm: whose memory it is: of the host's, whose locked memory
+ * @addr: where he has mapped it, or had
+ * @file: whose @handle it is, while it is in its regions
+ * @link: of a device's, as long
+ * @run: pages side by side, from each one on
+ */
+struct kvblk_region {
+	refcount_t refs;
+	bool device;
+	u32 nr_pages;
+	u32 handle;
+	u64 addr;
+	u64 length;
+	struct mm_struct *mm;
+	struct kvblk_file *file;
+	struct list_head link;
+	u32 *run;
+	struct page *pages[];
+};
+
+/*
+ * Pins @length bytes at @addr of the caller; the host's count as his locked
+ * memory. -EINVAL, -ENOMEM (RLIMIT_MEMLOCK too), -EFAULT, -EXDEV (not all of the
+ * host or of one device), -EAGAIN (a device's, and some driver is being unbound),
+ * -ENOSPC (too many regions), -EINTR. May sleep.
+ */
+int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle);
+/* -ENOENT. Operations under way keep it. */
+int kvblk_region_remove(struct kvblk_file *file, u32 handle);
+void kvblk_region_remove_all(struct kvblk_file *file);
+void kvblk_region_put(struct kvblk_region *region);
+/*
+ * Takes away the regions in @pdev's memory, for its driver is about to let it go;
+ * there are no new ones until it has, see kvblk_region_device_gone(). May sleep.
+ */
+void kvblk_region_device_goes(struct pci_dev *pdev);
+void kvblk_region_device_gone(void);
+
+/* ---- buf.c: a caller's memory ----------------------------------------- */
+
 /* Bytes of the checksums of the longest block. */
 #define KVBLK_CRCS_MAX		((KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT) * 4)
 
-/* Memory that a file has registered; see buf.c. */
-struct kvblk_region;
 /* A buffer of the ring's, imported by io_uring_cmd_import_fixed(). */
 #define KVBLK_FIXED	((struct kvblk_region *)1)
 
@@ -919,16 +962,6 @@ struct kvblk_src {
 };
 
 /*
- * Pins @length bytes at @addr of the caller and counts them as his locked
- * memory. -EINVAL, -ENOMEM (RLIMIT_MEMLOCK too), -EFAULT, -ENOSPC (too many
- * regions), -EINTR. May sleep.
- */
-int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle);
-/* -ENOENT. Operations under way keep it. */
-int kvblk_region_remove(struct kvblk_file *file, u32 handle);
-void kvblk_region_remove_all(struct kvblk_file *file);
-void kvblk_region_put(struct kvblk_region *region);
-/*
  * Makes parts of pieces, which have been checked, where they lie. -ENXIO: no
  * such region; -ERANGE: not within it. To be put in any case.
  */
@@ -949,21 +982,17 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
  * @direct: the caller's memory; else kernel pages, one run for each vector
  * @p2p: some of it is a PCI device's: the CPU keeps off it
  * @tail: a kernel page for the end that is no multiple of a logical block
- * @tail_bytes: payload bytes in @tail
- * @tail_user: the caller's page, and
- * @tail_off: the offset in it, where they belong
+ * @tail_user: where the payload bytes in @tail belong
  */
 struct kvblk_mem {
 	struct bio_vec *bv;
 	struct page **pages;
 	struct page *tail;
-	struct page *tail_user;
-	u32 tail_off;
+	struct bio_vec tail_user;
 	u32 nr;
 	u32 nr_pages;
 	u32 media_bytes;
 	u32 bytes;
-	u32 tail_bytes;
 	bool direct;
 	bool dirty;
 	bool p2p;
@@ -1053,6 +1082,8 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 #ifdef CONFIG_PCI_P2PDMA
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
+/* @addr lies in a BAR of @pdev. */
+bool kvblk_pci_has_memory(struct pci_dev *pdev, phys_addr_t addr);
 /*
  * May @member transfer to and from @mem? 0; -EREMOTEIO: no, or nobody knows yet:
  * then it is tried out.

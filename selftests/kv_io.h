@@ -271,16 +271,36 @@ static inline void *kv_alloc_host(size_t len)
 	return kv_map((len + PAGE - 1) / PAGE * PAGE, MAP_POPULATE);
 }
 
+/*
+ * With KV_REGISTER in the environment, pieces of such buffers are registered
+ * memory of the file that was opened first; all operations are to be its.
+ */
+static struct {
+	uintptr_t addr;
+	size_t len;
+	uint32_t handle;
+} kv_buffers[64];
+static unsigned int kv_nr_buffers;
+static int kv_first_fd = -1;
+
 /* The same, unless KV_MEMORY says otherwise. */
 static inline void *kv_alloc(size_t len)
 {
+	size_t whole = (len + PAGE - 1) / PAGE * PAGE;
 	void *p;
 
-	if (!kv_memory())
-		return kv_alloc_host(len);
-	len = (len + PAGE - 1) / PAGE * PAGE;
-	p = kv_map(len, 0);
-	kv_stripes(p, len, kv_memory());
+	if (kv_memory()) {
+		p = kv_map(whole, 0);
+		kv_stripes(p, whole, kv_memory());
+	} else {
+		p = kv_alloc_host(len);
+	}
+	if (getenv("KV_REGISTER")) {
+		if (kv_nr_buffers == sizeof(kv_buffers) / sizeof(kv_buffers[0]))
+			kv_die("too many buffers");
+		kv_buffers[kv_nr_buffers].addr = (uintptr_t)p;
+		kv_buffers[kv_nr_buffers++].len = whole;
+	}
 	return p;
 }
 
@@ -292,6 +312,8 @@ static inline int kv_open(const char *path)
 
 	if (fd < 0)
 		kv_die("can't open %s", path);
+	if (kv_first_fd < 0)
+		kv_first_fd = fd;
 	return fd;
 }
 
@@ -445,6 +467,48 @@ static inline struct kvblk_piece kv_piece(const void *p, size_t len)
 	return (struct kvblk_piece){ .addr = kv_addr(p), .length = len };
 }
 
+/* What is in a buffer that is to be registered, and back. */
+static inline void kv_use_region(struct kvblk_piece *piece, bool back)
+{
+	for (unsigned int i = 0; i < kv_nr_buffers; i++) {
+		struct kvblk_reg_buf arg = {
+			.size = sizeof(arg),
+			.addr = kv_buffers[i].addr,
+			.length = kv_buffers[i].len,
+		};
+		uint64_t at = piece->addr - arg.addr;
+
+		if (back && piece->type == KVBLK_PIECE_REGISTERED &&
+		    piece->handle == kv_buffers[i].handle) {
+			*piece = (struct kvblk_piece){
+				.addr = arg.addr + piece->addr, .length = piece->length,
+			};
+			return;
+		}
+		if (back || piece->type != KVBLK_PIECE_USER || at >= arg.length ||
+		    piece->length > arg.length - at)
+			continue;
+		if (!kv_buffers[i].handle) {
+			if (ioctl(kv_first_fd, KVBLK_IOC_REG_BUF, &arg))
+				kv_die("can't register a buffer");
+			kv_buffers[i].handle = arg.handle;
+		}
+		*piece = (struct kvblk_piece){ KVBLK_PIECE_REGISTERED,
+					       kv_buffers[i].handle, at, piece->length };
+		return;
+	}
+}
+
+static inline void kv_use_regions(const struct kvblk_op *ops, uint32_t nr, bool back)
+{
+	for (uint32_t i = 0; kv_nr_buffers && i < nr; i++) {
+		struct kvblk_piece *pieces = (void *)(uintptr_t)ops[i].pieces;
+
+		for (unsigned int j = 0; j < ops[i].nr_pieces; j++)
+			kv_use_region(&pieces[j], back);
+	}
+}
+
 /* @key and @pieces must outlive the operation. */
 static inline struct kvblk_op kv_op(uint8_t opcode, const struct kv_key *key,
 				    const struct kvblk_piece *pieces,
@@ -529,11 +593,16 @@ static inline int kv_submit(int fd, const struct kvblk_op *ops,
 		.ops = kv_addr(ops),
 		.results = kv_addr(results),
 	};
+	int err;
 
 	memset(results, 0xff, nr * sizeof(*results));
+	kv_use_regions(ops, nr, false);
 	if (kv_uses_rings() && !flags && nr && nr <= KV_RING_ENTRIES)
-		return kv_ring_submit(fd, ops, results, nr);
-	return kv_ioctl(fd, KVBLK_IOC_SUBMIT, &submit);
+		err = kv_ring_submit(fd, ops, results, nr);
+	else
+		err = kv_ioctl(fd, KVBLK_IOC_SUBMIT, &submit);
+	kv_use_regions(ops, nr, true);
+	return err;
 }
 
 /* One operation; an error of the whole ioctl ends the program. */

@@ -2,9 +2,7 @@
 /*
  * What io_uring has that the ioctls have not: operations in the SQE, fixed
  * buffers, deep queues, cancel and exit with operations in flight; and memory
- * that is registered once. The kernel pins no memory of a device (KV_MEMORY)
- * for so long as a buffer is fixed or registered: it must say so, and the
- * host's, registered, is mixed with it.
+ * that is registered once, the host's and a device's (KV_MEMORY).
  *
  * usage: kv_uring NODE [TEST...]
  */
@@ -315,44 +313,137 @@ static uint64_t locked_kb(void)
 	return kb;
 }
 
-/* Refused as a whole, wherever in it the device's memory begins. */
 TEST(registered_device_memory)
 {
 	uint8_t *host = kv_alloc_host(8 * LEN), *both = kv_alloc_host(8 * LEN);
 	uint64_t locked = locked_kb(), nr = next_key++;
-	struct kvblk_piece pieces[2];
-	uint32_t handle;
+	struct kvblk_piece pieces[3];
+	uint32_t handle, other;
 
-	if (!kv_memory())
-		SKIP("KV_MEMORY names no device");
+	if (!kv_memory() || strchr(kv_memory(), ','))
+		SKIP("KV_MEMORY names no single device");
 	kv_stripes(both + 5 * LEN, LEN, kv_memory());
-	EXPECT_EQ(reg(bytes, LEN, &handle), -EFAULT, "a device's memory");
+	EXPECT_EQ(reg(both, 8 * LEN, &handle), -EXDEV, "in the middle of the host's");
+	EXPECT_EQ(reg(both + 5 * LEN, 2 * LEN, &handle), -EXDEV, "the host's behind it");
 	EXPECT_EQ(handle, 0, "the handle of a refused one");
-	EXPECT_EQ(reg(bytes + 100, 20 * LEN, &handle), -EFAULT, "at an odd address");
-	EXPECT_EQ(reg(both, 8 * LEN, &handle), -EFAULT, "in the middle of the host's");
-	EXPECT_EQ(locked_kb(), locked, "locked memory");
-	pieces[0] = reg_piece(1, 0, LEN);
-	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ENXIO, "no region came of it");
+	ASSERT_EQ(reg(bytes, 16 * LEN, &handle), 0, "a device's memory");
+	ASSERT_EQ(reg(bytes + 100, LEN, &other), 0, "at an odd address");
+	EXPECT_EQ(locked_kb(), locked, "a device's is no locked memory");
 
-	/* what is left of it can be registered, and used beside it */
-	kv_fill(kv_seed(nr, 0), 0, host, 2 * LEN);
-	ASSERT_EQ(reg(host, 8 * LEN, &handle), 0, "the host's");
-	EXPECT_EQ(locked_kb(), locked + 8 * LEN / 1024, "locked memory");
-	memcpy(bytes, host + LEN, LEN);
-	pieces[0] = reg_piece(handle, 0, LEN);
-	pieces[1] = kv_piece(bytes, LEN);
-	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 2), 2 * LEN, "put of both");
-	memset(bytes, KV_UNTOUCHED, LEN);
-	pieces[0] = kv_piece(bytes, LEN);
-	pieces[1] = reg_piece(handle, 4 * LEN, LEN);
-	EXPECT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 2), 2 * LEN, "get into both");
-	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, bytes, LEN), -1, "the device's half");
-	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), LEN, host + 4 * LEN, LEN), -1, "the host's half");
+	kv_fill(kv_seed(nr, 0), 0, host, 3 * LEN);
+	memcpy(bytes, host, 3 * LEN);
+	for (unsigned int shift = 0; shift < 2; shift++) {
+		/* straight, and bounced for its alignment */
+		pieces[0] = reg_piece(handle, shift, 3 * LEN);
+		ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), 3 * LEN, "put, +%u", shift);
+		pieces[0] = reg_piece(handle, 4 * LEN + shift, LEN);
+		pieces[1] = kv_piece(host + 4 * LEN, LEN);
+		pieces[2] = reg_piece(handle, 8 * LEN, LEN);
+		memset(bytes + 4 * LEN, KV_UNTOUCHED, 5 * LEN);
+		ASSERT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 3), 3 * LEN, "get, +%u", shift);
+		EXPECT(!memcmp(bytes + 4 * LEN + shift, bytes + shift, LEN), "first third");
+		EXPECT(!memcmp(host + 4 * LEN, bytes + shift + LEN, LEN), "second third");
+		EXPECT(!memcmp(bytes + 8 * LEN, bytes + shift + 2 * LEN, LEN), "last third");
+		EXPECT_EQ(bytes[5 * LEN + shift], KV_UNTOUCHED, "the byte behind the first");
+		EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	}
+	pieces[0] = reg_piece(other, 0, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), LEN, "put of an odd one");
+	EXPECT_EQ(kv_get(fd, nr, host + 4 * LEN, LEN).res, LEN, "get");
+	EXPECT(!memcmp(host + 4 * LEN, bytes + 100, LEN), "what was put");
 	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	pieces[0] = reg_piece(other, 1, LEN);
+	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ERANGE, "one byte too many");
+
 	EXPECT_EQ(unreg(handle), 0, "unregister");
-	EXPECT_EQ(locked_kb(), locked, "locked memory");
-	kv_fill(kv_seed(1, 1), 0, bytes, LEN);
-	PASSED("-EFAULT; beside the host's it works");
+	EXPECT_EQ(unreg(handle), -ENOENT, "unregister again");
+	EXPECT_EQ(unreg(other), 0, "unregister");
+	kv_fill(kv_seed(1, 1), 0, bytes, 32 * LEN);
+	PASSED("straight and bounced, alone and beside the host's");
+}
+
+/* Who else has the file reaches it without a mapping of his own. */
+TEST(registered_device_memory_of_another)
+{
+	uint64_t nr = next_key++;
+	struct kvblk_piece piece;
+	uint32_t handle;
+	int status = 1;
+	pid_t pid;
+
+	if (!kv_memory() || strchr(kv_memory(), ','))
+		SKIP("KV_MEMORY names no single device");
+	kv_fill(kv_seed(nr, 0), 0, bytes, LEN);
+	ASSERT_EQ(reg(bytes, 2 * LEN, &handle), 0, "register");
+	pid = fork();
+	if (!pid) {
+		kv_ring_forget();
+		munmap(bytes, 32 * LEN);
+		/* at an odd offset the CPU copies */
+		piece = reg_piece(handle, 0, LEN);
+		if (run_pieces(KVBLK_OP_PUT, nr, &piece, 1) != LEN)
+			_exit(2);
+		piece = reg_piece(handle, LEN - 1, LEN);
+		_exit(run_pieces(KVBLK_OP_GET, nr, &piece, 1) != LEN ? 3 : 0);
+	}
+	waitpid(pid, &status, 0);
+	EXPECT_EQ(status, 0, "a child's put and get");
+	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, bytes + LEN - 1, LEN), -1, "what it got");
+	EXPECT_EQ(unreg(handle), 0, "unregister");
+	kv_delete(fd, nr);
+	kv_fill(kv_seed(1, 1), 0, bytes, 32 * LEN);
+}
+
+static int to_driver(const char *file, const char *device)
+{
+	char path[100];
+	int to, err = 0;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/drivers/kvblk_testgpu/%s", file);
+	to = open(path, O_WRONLY);
+	if (to < 0 || write(to, device, strlen(device)) < 0)
+		err = -errno;
+	close(to);
+	return err;
+}
+
+/* KV_UNBIND: its address. Its driver waits for nobody who has only registered it. */
+TEST(registered_device_goes)
+{
+	const char *device = getenv("KV_UNBIND");
+	uint8_t *p = kv_alloc_host(4 * LEN), *host = kv_alloc_host(LEN);
+	uint32_t handle, again, of_host, odd;
+	struct kvblk_piece pieces[2];
+	uint64_t nr = next_key++;
+
+	if (!device)
+		SKIP("KV_UNBIND names no device");
+	kv_fill(kv_seed(nr, 0), 0, host, LEN);
+	ASSERT_EQ(reg(host, LEN, &of_host), 0, "register the host's");
+	for (unsigned int i = 0; i < 2; i++) {
+		kv_stripes(p, 4 * LEN, kv_memory());
+		ASSERT_EQ(reg(p, 4 * LEN, &handle), 0, "register a device's");
+		ASSERT_EQ(reg(p + 1, 100, &odd), 0, "some of it again");
+		pieces[0] = reg_piece(of_host, 0, LEN);
+		ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), LEN, "put");
+		pieces[0] = reg_piece(handle, LEN, LEN);
+		ASSERT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 1), LEN, "get");
+		ASSERT_EQ(to_driver("unbind", device), 0, "unbind");
+		EXPECT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 1), -ENXIO, "get into what is gone");
+		pieces[1] = pieces[0];
+		pieces[0] = reg_piece(of_host, 0, LEN);
+		EXPECT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 2), -ENXIO, "get partly into it");
+		EXPECT_EQ(run_pieces(KVBLK_OP_GET, nr, pieces, 1), LEN, "get into the host's");
+		EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, host, LEN), -1, "the host's");
+		EXPECT_EQ(reg(p, LEN, &again), -EFAULT, "register what is gone");
+		ASSERT_EQ(reg(host, LEN, &again), 0, "register the host's again");
+		EXPECT(again != handle && again != odd, "a handle that was not given back is another's");
+		EXPECT_EQ(unreg(again), 0, "unregister");
+		EXPECT_EQ(unreg(handle), -ENOENT, "unregister what is gone");
+		EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+		ASSERT_EQ(to_driver("bind", device), 0, "bind");
+	}
+	EXPECT_EQ(unreg(of_host), 0, "unregister");
 }
 
 TEST(bad_registrations)

@@ -224,22 +224,39 @@ static void pool_fill(struct run *run)
 	}
 }
 
-static void ioctl_create(struct run *run)
+/* Buffers that are registered with the file. */
+static void register_regions(struct run *run)
 {
 	struct kvblk_mem *mem;
-	int err;
+	int err = kvblk_mem_register(run->kv, run->buffer,
+				     (size_t)run->size * run->depth, NULL, &mem);
 
+	if (err)
+		die("kvblk_mem_register", err);
+	if (kvblk_mem_kind(mem) != KVBLK_MEM_REGISTERED)
+		die("kvblk_mem_register", -EXDEV);
+	for (unsigned int i = 0; i < run->depth; i++)
+		kvblk_mem_piece(mem, (size_t)i * run->size, run->size, &run->pieces[i]);
+}
+
+static void pool_create(struct run *run)
+{
 	pool_open(run);
 	if (!run->put)
 		pool_fill(run);
-	if (!run->engine->fixed)
-		return;
-	err = kvblk_mem_register(run->kv, run->buffer,
-				 (size_t)run->size * run->depth, NULL, &mem);
-	if (err)
-		die("kvblk_mem_register", err);
-	for (unsigned int i = 0; i < run->depth; i++)
-		kvblk_mem_piece(mem, (size_t)i * run->size, run->size, &run->pieces[i]);
+}
+
+static void ioctl_create(struct run *run)
+{
+	pool_create(run);
+	if (run->engine->fixed)
+		register_regions(run);
+}
+
+/* A ring takes no memory of a device. */
+static bool ring_has_it(const struct run *run)
+{
+	return run->engine->fixed && run->buffer != run->device;
 }
 
 static void uring_create(struct run *run)
@@ -247,11 +264,11 @@ static void uring_create(struct run *run)
 	struct iovec all = { run->buffer, (size_t)run->size * run->depth };
 	int err;
 
-	pool_open(run);
-	if (!run->put)
-		pool_fill(run);
+	pool_create(run);
+	if (run->engine->fixed && !ring_has_it(run))
+		register_regions(run);
 	err = kvblk_queue_create(run->kv, run->depth, 0, &run->queue);
-	if (!err && run->engine->fixed)
+	if (!err && ring_has_it(run))
 		err = kvblk_queue_register(run->queue, &all, 1);
 	if (err)
 		die("a queue", err);
@@ -263,7 +280,7 @@ static void uring_start(struct run *run, unsigned int i)
 	int err;
 
 	pool_op(run, i);
-	if (run->engine->fixed) {
+	if (ring_has_it(run)) {
 		op->nr_pieces = 0;
 		op->pieces = (uintptr_t)buffer_at(run, i);
 		op->length = run->size;

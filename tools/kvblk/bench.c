@@ -184,9 +184,6 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 		if (!args->op_given)
 			cli_usage(state, "what to measure? Give --op");
 		complete(state, bench);
-		if (bench->engine->registers && bench->gpu)
-			cli_usage(state, "--engine %s: memory of a device can't be registered",
-				  bench->engine->name);
 		if (bench->engine->registers &&
 		    (uint64_t)bench->depth * bench->size > 1u << 30)
 			cli_usage(state, "--engine %s: at most 1G of --depth blocks of --size",

@@ -23,6 +23,7 @@ struct worker {
 	struct bench *bench;
 	pthread_t thread;
 	struct bench_queue *queue;
+	struct kvblk_mem *mem;		/* of @buffer, if that is registered */
 	/* room for depth of each; memory for depth blocks, page-aligned */
 	struct kvblk_op *ops;
 	struct kvblk_piece *pieces;
@@ -289,6 +290,7 @@ static int prepare_worker(struct worker *w, unsigned int number)
 	const struct bench_opts *opts = &bench->opts;
 	size_t bytes = opts->depth * bench->slot_size;
 	struct iovec memory;
+	int err;
 
 	w->random = (number + 1) * 0x9e3779b97f4a7c15ull;
 	w->nr_wanted = UINT64_MAX;
@@ -303,6 +305,14 @@ static int prepare_worker(struct worker *w, unsigned int number)
 	w->buffer = bench_mem_map(&bench->mem, bytes);
 	if (!w->buffer)
 		return CLI_ERROR;
+	memory = (struct iovec){ w->buffer, bytes };
+	if (opts->gpu && opts->engine->registers) {
+		err = kvblk_mem_register(bench->kv, w->buffer, bytes, NULL, &w->mem);
+		if (err)
+			return cli_fail("memory of %s can't be registered: %s",
+					bench->mem.device, kvblk_strerror(err));
+		memory.iov_len = 0;
+	}
 	if (!w->ops || !w->pieces || !w->keys || !w->idle || !w->start_ns)
 		goto no_memory;
 	for (unsigned int i = 0; i < opts->depth; i++) {
@@ -310,9 +320,11 @@ static int prepare_worker(struct worker *w, unsigned int number)
 
 		pattern_fill(w->random + i, slot, opts->size);
 		kvblk_piece_user(&w->pieces[i], slot, opts->size);
+		if (w->mem)
+			kvblk_mem_piece(w->mem, i * bench->slot_size, opts->size,
+					&w->pieces[i]);
 		w->idle[w->nr_idle++] = i;
 	}
-	memory = (struct iovec){ w->buffer, bytes };
 	if (!opts->engine->create(bench->kv, opts->depth, &memory, &w->queue))
 		return CLI_OK;
 
@@ -325,6 +337,7 @@ static void free_worker(struct worker *w)
 {
 	if (w->queue)
 		w->bench->opts.engine->destroy(w->queue);
+	kvblk_mem_unregister(w->mem);
 	if (w->buffer)
 		munmap(w->buffer, w->bench->opts.depth * w->bench->slot_size);
 	free(w->start_ns);

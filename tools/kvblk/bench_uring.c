@@ -81,6 +81,9 @@ static int fixed_start(struct bench_queue *queue, const struct kvblk_op *op)
 	struct kvblk_op fixed = *op;
 	int err = uring_ready(queue);
 
+	/* a ring takes no memory of a device */
+	if (piece->type == KVBLK_PIECE_REGISTERED)
+		return err ? err : kvblk_queue_add(queue->queue, op);
 	fixed.nr_pieces = 0;
 	fixed.pieces = piece->addr;
 	fixed.length = (uint32_t)piece->length;

@@ -490,9 +490,10 @@ struct kvblk_mem;
 
 /**
  * enum kvblk_mem_kind - how operations reach memory
- * @KVBLK_MEM_REGISTERED: pinned once, when it was registered
- * @KVBLK_MEM_ADDRESSED: memory of a PCI device, pinned for each operation; the
+ * @KVBLK_MEM_REGISTERED: pinned once, when it was registered. A PCI device's: the
  *	drive reaches it itself where the kernel finds a way (KVBLK_RES_DIRECT)
+ * @KVBLK_MEM_ADDRESSED: pinned for each operation: memory of more than one owner,
+ *	or a PCI device's at a time when some driver was going
  * @KVBLK_MEM_STAGED: device memory of CUDA that the kernel can't reach: it is
  *	copied from and to pinned memory of the host
  */
@@ -526,9 +527,10 @@ struct kvblk_mem_options {
  * @mem: set to the new handle, which kvblk_mem_unregister() frees
  *
  * Memory of the host is pinned, and counts as locked until it is unregistered and
- * operations that use it are over. A mapping of memory of a PCI device is used by
- * its address. Device memory of CUDA is used through a mapping where the driver
- * has one that the kernel can pin, else it is staged. CUDA is only asked when the
+ * operations that use it are over. So is a mapping of memory of a PCI device, which
+ * counts as nobody's; when its driver goes, operations fail with -ENXIO. Device
+ * memory of CUDA is used through a mapping where the driver has one that the
+ * kernel can pin, else it is staged. CUDA is only asked when the
  * process has loaded it. The memory must stay until it is unregistered.
  *
  * Context: any thread. Return: 0; -EINVAL; -ENOMEM: no memory, or

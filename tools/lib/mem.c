@@ -2,16 +2,14 @@
 /*
  * Memory for operations, by its address: the host's, a PCI device's, a GPU's.
  *
- * Rule: what can be pinned for long is registered once; what is memory of a PCI
- * device is pinned by the kernel for each operation; what it can't reach at all,
- * but CUDA can, goes through memory of the host (cuda.c). Which it is gets decided
- * once, when the memory is registered, by asking the kernel about its pages.
+ * Rule: what the kernel can pin for long is registered once; what it can pin but
+ * not so is pinned for each operation; what it can't reach at all, but CUDA can,
+ * goes through memory of the host (cuda.c). That is decided once.
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "lib.h"
@@ -31,44 +29,14 @@ struct kvblk_mem {
 	size_t map_len;
 };
 
-/*
- * A pipe is a stranger to P2PDMA: for memory of a PCI device the kernel says
- * -EREMOTEIO, for what has no pages that could be pinned -EFAULT. One byte at both
- * ends; nothing is read or copied by it, only referred to.
- */
-static int ask_for_pages(char *addr, size_t len)
-{
-	struct iovec ends[] = { { addr, 1 }, { addr + len - 1, 1 } };
-	int fds[2], err = 0;
-
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -errno;
-	for (int i = 0; !err && i < 2; i++) {
-		if (vmsplice(fds[1], &ends[i], 1, SPLICE_F_NONBLOCK) < 0)
-			err = -errno;
-	}
-	close(fds[0]);
-	close(fds[1]);
-	return err;
-}
-
 /* The kernel's way to the @mem->len bytes at @user. */
 static int reach(struct kvblk_mem *mem, char *user)
 {
-	int err = ask_for_pages(user, mem->len);
+	int err = kvblk_region_register(mem->kv, user, mem->len, &mem->region);
 
-	if (err == -EREMOTEIO) {
-		mem->kind = KVBLK_MEM_ADDRESSED;
-		mem->user = user;
-		return 0;
-	}
-	if (err == -EFAULT)
+	if (err && err != -EAGAIN && err != -EXDEV)
 		return err;
-	/* memory of the host, or not known: there may be no pipes for us */
-	err = kvblk_region_register(mem->kv, user, mem->len, &mem->region);
-	if (err)
-		return err;
-	mem->kind = KVBLK_MEM_REGISTERED;
+	mem->kind = err ? KVBLK_MEM_ADDRESSED : KVBLK_MEM_REGISTERED;
 	mem->user = user;
 	return 0;
 }

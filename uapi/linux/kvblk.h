@@ -430,9 +430,17 @@ struct kvblk_cancel {
  * use them are over. Operations on them pin and fault nothing. What is mapped
  * there later is another matter: the pages that were there are meant.
  *
+ * Memory of one PCI device (its P2PDMA pages) is no locked memory, and stays only
+ * until its driver is unbound: then the handle is unknown (-ENXIO), but nobody
+ * else's before it was given back (-ENOENT) or the file is released. What does
+ * not go straight there is copied through the caller's mapping, so that one has
+ * to stay, too (-EFAULT).
+ *
  * Return: 0; -EINVAL a field out of range; -ENOMEM no memory, or the limit on
  * locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
- * writing; -ENOSPC 65536 regions in this file; -EINTR a fatal signal.
+ * writing; -EXDEV not all of it the host's, or one device's; -EAGAIN a device's,
+ * while some PCI device's driver is being unbound: later, or by its address;
+ * -ENOSPC 65536 regions in this file; -EINTR a fatal signal.
  */
 struct kvblk_reg_buf {
 	__u32 size;

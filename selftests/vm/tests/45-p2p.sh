@@ -111,6 +111,12 @@ switch)
 	;;
 esac
 
+echo "-- registered"
+export KV_REGISTER=1
+trips header "${gpus[0]}" "$way" some "${data[@]}"
+trips full "${gpus[0]}" bounced none "${data[@]/aligned_is_direct/dedupe}"
+unset KV_REGISTER
+
 echo "-- checked where the CPU is in the way anyhow"
 trips producer "${gpus[0]}" "$way" some "${data[@]}"
 blocks put 1 40 300000
@@ -186,12 +192,15 @@ done
 
 echo "-- the device goes meanwhile, and comes back as another one"
 fresh_pool producer
-env "KV_MEMORY=${gpus[0]}" kv_data $node "${data[@]}" >/dev/null 2>&1 &
-sleep 0.5
-put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
-wait $! 2>/dev/null || true
-[ -z "$(routes "$gpu" "${members[0]}")" ] || fail "the route outlived its device: $(routes "$gpu" "${members[0]}")"
-put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
+for way in KV_REGISTER=1 KV_NOTHING=; do
+	env "$way" "KV_MEMORY=${gpus[0]}" kv_data $node "${data[@]}" >/dev/null 2>&1 &
+	sleep 0.5
+	put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
+	wait $! 2>/dev/null || true
+	[ -z "$(routes "$gpu" "${members[0]}")" ] || fail "the route outlived its device: $(routes "$gpu" "${members[0]}")"
+	put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
+done
+check env "KV_UNBIND=$gpu" "KV_MEMORY=${gpus[0]}" kv_uring $node registered_device_goes
 route_is "$gpu" "${members[0]}" "unknown -"
 trips producer "${gpus[0]}" direct some sizes
 route_is "$gpu" "${members[0]}" "direct -"

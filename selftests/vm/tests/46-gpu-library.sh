@@ -36,18 +36,18 @@ gpu=$(p2p_bdf "${gpus[0]}")
 cmb=$(vm_disk_bdf 0)
 
 echo "-- checked by the kernel: through its memory"
-memory "${gpus[0]}" addressed bounced
+memory "${gpus[0]}" registered bounced
 memory host registered any
 
 echo "-- straight"
 put $sysfs/integrity header
-memory "${gpus[0]}" addressed direct some
+memory "${gpus[0]}" registered direct some
 wait_for 10 p2p_all_free "$gpu"
-memory "$gpu" addressed direct some
-memory "$(p2p_memory "$gpu")" addressed direct some
+memory "$gpu" registered direct some
+memory "$(p2p_memory "$gpu")" registered direct some
 wait_for 10 p2p_all_free "$gpu"
 # a drive need not take a list of its own memory and others'; what the CPU copies there is slow under emulation
-check lib_memory $node "$cmb" addressed any 65537
+check lib_memory $node "$cmb" registered any 65537
 memory host registered any
 
 echo "-- CUDA"

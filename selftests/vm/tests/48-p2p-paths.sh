@@ -6,8 +6,8 @@
 . "${0%/*}/p2p.bash"
 data=(kinds_of_memory partial_limits layout_tag delete keys concurrent_puts batch_of_1024 chain_of_1024 duplicates_in_a_batch
 	large_operations_and_results deadlines cancel_what_is_not_there cancel_in_flight)
-uring=(inline_operations small_entries bad_commands fixed_buffers registered_memory registered_device_memory bad_registrations
-	ten_thousand)
+uring=(inline_operations small_entries bad_commands fixed_buffers registered_memory registered_device_memory
+	registered_device_memory_of_another bad_registrations ten_thousand)
 
 # section MEMORY POLICY PAGES: what follows has this memory, in pools with this policy; some or none of its pages go peer to peer
 section() {

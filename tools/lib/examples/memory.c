@@ -16,7 +16,7 @@ int main(int argc, char **argv)
 {
 	static const char *const ways[] = {
 		[KVBLK_MEM_REGISTERED] = "pinned once",
-		[KVBLK_MEM_ADDRESSED] = "memory of a device, pinned each time",
+		[KVBLK_MEM_ADDRESSED] = "pinned each time",
 		[KVBLK_MEM_STAGED] = "by way of pinned memory of the host",
 	};
 	static const char key[] = "example/memory";
