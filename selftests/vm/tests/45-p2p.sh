@@ -114,7 +114,7 @@ esac
 echo "-- registered"
 export KV_REGISTER=1
 trips header "${gpus[0]}" "$way" some "${data[@]}"
-trips full "${gpus[0]}" bounced none "${data[@]/aligned_is_direct/dedupe}"
+trips full "${gpus[0]}" bounced none sizes pieces partial
 unset KV_REGISTER
 
 echo "-- checked where the CPU is in the way anyhow"
