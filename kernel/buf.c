@@ -26,6 +26,9 @@
 #error kvblk needs a kernel without high memory
 #endif
 
+/* Copied between two looks whether somebody else wants the CPU. */
+#define COPY_BYTES	(128ull << 10)
+
 /* Bounce pages come in runs of a checksum's chunk, if they can be had. */
 #define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
 
@@ -475,7 +478,7 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 			part = &w->src->parts[++w->part];
 			w->at = 0;
 		}
-		n = min3(part->length - w->at, (u64)bytes, 1ull << KVBLK_CHUNK_SHIFT);
+		n = min3(part->length - w->at, (u64)bytes, COPY_BYTES);
 		if (part_user(part, &addr)) {
 			if (user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
 				      in, w->src->fault))

@@ -367,6 +367,42 @@ static void req_fly(struct kvblk_req *req, struct kvblk_member *member)
 	atomic_set_release(&req->state, KVBLK_REQ_INFLIGHT);
 }
 
+/* Whether its bytes went straight, for its result and the counters. */
+static void count_way(struct kvblk_req *req)
+{
+	bool put = req->op.opcode == KVBLK_OP_PUT, direct = req->mem.direct;
+
+	if (put)
+		kvblk_count(req->pool, direct ? KVBLK_C_PUT_DIRECT : KVBLK_C_PUT_BOUNCED, 1);
+	else
+		kvblk_count(req->pool, direct ? KVBLK_C_GET_DIRECT : KVBLK_C_GET_BOUNCED, 1);
+	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
+	if (!req->device)
+		return;
+	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
+					KVBLK_C_DEVICE_BOUNCED, 1);
+	if (put && !direct)
+		req->result.flags |= KVBLK_RES_DEVICE_READ;
+}
+
+/*
+ * A device's memory is behind it; @addr: where. Asked before all of it is pinned,
+ * which takes longer than the instructions of a copy that comes of it.
+ */
+static bool req_known_device(struct kvblk_req *req, bool write, phys_addr_t *addr)
+{
+	return READ_ONCE(req->pool->device_seen) &&
+	       kvblk_src_device(&req->src, write, addr);
+}
+
+/* It is mapped, and a device's: from now on it is worth asking. */
+static void req_saw_device(struct kvblk_req *req)
+{
+	req->device = true;
+	if (!READ_ONCE(req->pool->device_seen))
+		WRITE_ONCE(req->pool->device_seen, true);
+}
+
 /* ---- get ---- */
 
 static int get_miss(struct kvblk_req *req)
@@ -439,16 +475,12 @@ static bool get_caller_checks(const struct kvblk_req *req)
 	       !(READ_ONCE(req->seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
 
-/*
- * It goes to a device's memory, and not directly. To find that out by pinning all
- * of it takes longer than the copy's own instructions.
- */
+/* It goes to a device's memory, and not directly. */
 static bool get_known_bounce(struct kvblk_req *req)
 {
 	phys_addr_t addr;
 
-	if (!READ_ONCE(req->pool->device_seen) ||
-	    !kvblk_src_device(&req->src, true, &addr))
+	if (!req_known_device(req, true, &addr))
 		return false;
 	return kvblk_p2p_bounces(addr, req->member) ||
 	       (kvblk_must_check(req->pool, req->seg) && !req->crcs_addr);
@@ -461,7 +493,6 @@ static int get_start(struct kvblk_req *req)
 	struct kvblk_op *op = &req->op;
 	struct kvblk_align align = kvblk_pool_align(pool);
 	u32 end, tries, len;
-	bool device = false;
 	phys_addr_t addr;
 	int err;
 
@@ -527,19 +558,16 @@ static int get_start(struct kvblk_req *req)
 	else
 		err = -EREMOTEIO;
 	if (!err && req->mem.p2p) {
-		device = true;
-		if (!READ_ONCE(pool->device_seen))
-			WRITE_ONCE(pool->device_seen, true);
+		req_saw_device(req);
 		err = kvblk_must_check(pool, req->seg) && !get_caller_checks(req) ?
 		      -EREMOTEIO : kvblk_p2p_route(req, req->member);
 		if (err)
 			kvblk_mem_free(&req->mem);
 	}
 	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
-		device |= kvblk_src_device(&req->src, true, &addr);
-		err = get_bounce(req, device);
+		req->device |= kvblk_src_device(&req->src, true, &addr);
+		err = get_bounce(req, req->device);
 	}
-	req->device = device;
 	if (!err)
 		return get_submit(req);
 	if (err == -EFAULT) {
@@ -780,15 +808,6 @@ static int get_again(struct kvblk_req *req)
 	return 0;
 }
 
-static void get_count_way(struct kvblk_req *req, bool direct)
-{
-	kvblk_count(req->pool, direct ? KVBLK_C_GET_DIRECT : KVBLK_C_GET_BOUNCED, 1);
-	if (req->device)
-		kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
-						KVBLK_C_DEVICE_BOUNCED, 1);
-	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
-}
-
 static bool get_finish(struct kvblk_req *req, bool user)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -829,7 +848,7 @@ static bool get_finish(struct kvblk_req *req, bool user)
 			err = get_copy_out(req);
 		if (err == -EAGAIN)
 			return false;
-		get_count_way(req, req->mem.direct);
+		count_way(req);
 		req->delivered = true;
 	}
 	if (!err)
@@ -894,7 +913,7 @@ static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
 
 static bool put_bounces(const struct kvblk_req *req, u32 policy)
 {
-	return req->mem.p2p && (put_wants_crcs(req, policy) || req->no_p2p);
+	return put_wants_crcs(req, policy) || req->no_p2p;
 }
 
 static void put_crcs(struct kvblk_req *req, u32 policy)
@@ -955,7 +974,7 @@ static int put_memory(struct kvblk_req *req)
 	if (req->header && req->align == READ_ONCE(pool->align) &&
 	    req->stable == READ_ONCE(pool->stable_writes) &&
 	    req->integrity == put_integrity(req, policy) &&
-	    !put_bounces(req, policy))
+	    !(req->mem.p2p && put_bounces(req, policy)))
 		return 0;
 	header_free(req);
 	kvblk_mem_free(&req->mem);
@@ -963,17 +982,20 @@ static int put_memory(struct kvblk_req *req)
 	req->stable = READ_ONCE(pool->stable_writes);
 	align = (struct kvblk_align) { req->align >> 32, req->align };
 	if (!(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
-	    kvblk_src_fits(&req->src, req->bytes, align)) {
+	    kvblk_src_fits(&req->src, req->bytes, align) &&
+	    !(put_bounces(req, policy) && req_known_device(req, false, &addr))) {
 		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false,
 				    req->src.fault, align);
 		if (err)
 			return err;
 		req->device = req->mem.p2p;
-		if (req->mem.p2p && !put_wants_crcs(req, policy) &&
-		    !put_reachable(req))
-			req->no_p2p = true;
-		if (put_bounces(req, policy))
-			kvblk_mem_free(&req->mem);
+		if (req->mem.p2p) {
+			req_saw_device(req);
+			if (!put_bounces(req, policy) && !put_reachable(req))
+				req->no_p2p = true;
+			if (put_bounces(req, policy))
+				kvblk_mem_free(&req->mem);
+		}
 	} else {
 		req->device = kvblk_src_device(&req->src, false, &addr);
 	}
@@ -1182,18 +1204,6 @@ static bool put_again(struct kvblk_req *req)
 	return true;
 }
 
-static void put_count_way(struct kvblk_req *req, bool direct)
-{
-	kvblk_count(req->pool, direct ? KVBLK_C_PUT_DIRECT : KVBLK_C_PUT_BOUNCED, 1);
-	req->result.flags = direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
-	if (!req->device)
-		return;
-	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
-					KVBLK_C_DEVICE_BOUNCED, 1);
-	if (!direct)
-		req->result.flags |= KVBLK_RES_DEVICE_READ;
-}
-
 static bool put_finish(struct kvblk_req *req, bool user)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -1232,7 +1242,7 @@ static bool put_finish(struct kvblk_req *req, bool user)
 		req->result.value_len = req->bytes;
 		kvblk_count(pool, KVBLK_C_PUTS, 1);
 		kvblk_count(pool, KVBLK_C_PUT_BYTES, req->bytes);
-		put_count_way(req, req->mem.direct);
+		count_way(req);
 		kvblk_hist_add(pool, KVBLK_H_PUT, req->start);
 		err = req->bytes;
 	}
