@@ -304,20 +304,27 @@ static int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len, unsigned int g
 }
 
 /* Adds the first @len bytes of a part that is no user memory. */
-static noinline void mem_add_region(struct kvblk_mem *mem,
-				    const struct kvblk_src *src,
-				    const struct kvblk_part *part, u32 len,
-				    u32 *left)
+static noinline int mem_add_region(struct kvblk_mem *mem,
+				   const struct kvblk_src *src,
+				   const struct kvblk_part *part, u32 len,
+				   u32 *left)
 {
 	struct bio_vec bv;
 	struct stretch s;
 
-	mem->p2p |= part_is_device(part);
+	if (part_is_device(part)) {
+		if (!kvblk_region_use(part->region))
+			return -ENXIO;
+		mem->used = src;
+		mem->nr_used = part - src->parts + 1;
+		mem->p2p = true;
+	}
 	stretch_begin(&s, src, part);
 	for (; len; len -= bv.bv_len) {
 		bv = stretch_next(&s, len);
 		mem_add(mem, bv.bv_page, bv.bv_len, bv.bv_offset, left);
 	}
+	return 0;
 }
 
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
@@ -352,9 +359,8 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		u32 len = min_t(u64, part->length, rest);
 
 		rest -= len;
-		err = 0;
 		if (part->region)
-			mem_add_region(mem, src, part, len, &left);
+			err = mem_add_region(mem, src, part, len, &left);
 		else
 			err = mem_add_user(mem, part->addr, len, gup, &left);
 		if (err)
@@ -415,6 +421,9 @@ void kvblk_mem_free(struct kvblk_mem *mem)
 
 	if (mem->nr_pages)
 		unpin_user_pages_dirty_lock(mem->pages, mem->nr_pages, mem->dirty);
+	for (i = 0; i < mem->nr_used; i++)
+		if (part_is_device(&mem->used->parts[i]))
+			kvblk_region_unuse(mem->used->parts[i].region);
 	for (i = 1; !mem->direct && i < mem->nr; i++)
 		__free_pages(mem->bv[i].bv_page, get_order(mem->bv[i].bv_len));
 	if (mem->tail)
@@ -480,6 +489,8 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 		}
 		n = min3(part->length - w->at, (u64)bytes, COPY_BYTES);
 		if (part_user(part, &addr)) {
+			if (part_is_device(part) && READ_ONCE(part->region->gone))
+				return -ENXIO;
 			if (user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
 				      in, w->src->fault))
 				return -EFAULT;
@@ -488,7 +499,11 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 				stretch_begin(&w->s, w->src, part);
 			bv = stretch_next(&w->s, n);
 			n = bv.bv_len;
+			if (part_is_device(part) && !kvblk_region_use(part->region))
+				return -ENXIO;
 			page_copy(kernel, &bv, in);
+			if (part_is_device(part))
+				kvblk_region_unuse(part->region);
 		}
 		cond_resched();
 	}

@@ -40,6 +40,7 @@
 #include <linux/io_uring/cmd.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/percpu-refcount.h>
 #include <linux/rhashtable.h>
@@ -511,7 +512,6 @@ extern struct mutex kvblk_pools_lock;
 extern struct mutex kvblk_assembly_lock;
 
 struct netlink_ext_ack;
-struct pci_dev;
 
 /* What an administrator asks for; filled by netlink. */
 struct kvblk_member_spec {
@@ -895,22 +895,25 @@ void kvblk_kill_retry(struct kvblk_pool *pool);
  * struct kvblk_region - memory that a file has registered; see region.c
  * @refs: the file's, and of operations
  * @device: it is a PCI device's
+ * @gone: it can't be used any more, for its mapping has gone
  * @mm: whose memory it is: of the host's, whose locked memory
  * @addr: where he has mapped it, or had
- * @file: whose @handle it is, while it is in its regions
- * @link: of a device's, as long
+ * @pins: of a device's: why pages are pinned: it is not gone, and uses
+ * @notifier: of a device's, tells when the mapping goes
  * @run: pages side by side, from each one on
  */
 struct kvblk_region {
 	refcount_t refs;
 	bool device;
+	bool gone;
 	u32 nr_pages;
-	u32 handle;
 	u64 addr;
 	u64 length;
 	struct mm_struct *mm;
-	struct kvblk_file *file;
-	struct list_head link;
+	refcount_t pins;
+#ifdef CONFIG_MMU_NOTIFIER
+	struct mmu_interval_notifier notifier;
+#endif
 	u32 *run;
 	struct page *pages[];
 };
@@ -918,20 +921,16 @@ struct kvblk_region {
 /*
  * Pins @length bytes at @addr of the caller; the host's count as his locked
  * memory. -EINVAL, -ENOMEM (RLIMIT_MEMLOCK too), -EFAULT, -EXDEV (not all of the
- * host or of one device), -EAGAIN (a device's, and some driver is being unbound),
- * -ENOSPC (too many regions), -EINTR. May sleep.
+ * host or of one device), -ENOSPC (too many regions), -EINTR. May sleep.
  */
 int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle);
-/* -ENOENT. Operations under way keep it. */
+/* -ENOENT. Operations under way keep it. May sleep. */
 int kvblk_region_remove(struct kvblk_file *file, u32 handle);
 void kvblk_region_remove_all(struct kvblk_file *file);
 void kvblk_region_put(struct kvblk_region *region);
-/*
- * Takes away the regions in @pdev's memory, for its driver is about to let it go;
- * there are no new ones until it has, see kvblk_region_device_gone(). May sleep.
- */
-void kvblk_region_device_goes(struct pci_dev *pdev);
-void kvblk_region_device_gone(void);
+/* A device's: its pages stay pinned until kvblk_region_unuse(). False: it is gone. */
+bool kvblk_region_use(struct kvblk_region *region);
+void kvblk_region_unuse(struct kvblk_region *region);
 
 /* ---- buf.c: a caller's memory ----------------------------------------- */
 
@@ -983,12 +982,15 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
  * @p2p: some of it is a PCI device's: the CPU keeps off it
  * @tail: a kernel page for the end that is no multiple of a logical block
  * @tail_user: where the payload bytes in @tail belong
+ * @used: those of the first @nr_used parts that are a device's regions are in use
  */
 struct kvblk_mem {
 	struct bio_vec *bv;
 	struct page **pages;
 	struct page *tail;
 	struct bio_vec tail_user;
+	const struct kvblk_src *used;
+	u32 nr_used;
 	u32 nr;
 	u32 nr_pages;
 	u32 media_bytes;
@@ -1082,8 +1084,6 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 #ifdef CONFIG_PCI_P2PDMA
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
-/* @addr lies in a BAR of @pdev. */
-bool kvblk_pci_has_memory(struct pci_dev *pdev, phys_addr_t addr);
 /*
  * May @member transfer to and from @mem? 0; -EREMOTEIO: no, or nobody knows yet:
  * then it is tried out.

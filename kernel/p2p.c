@@ -63,7 +63,7 @@ static const char * const route_names[] = {
 	[KVBLK_ROUTE_BOUNCE] = "bounce",
 };
 
-bool kvblk_pci_has_memory(struct pci_dev *pdev, phys_addr_t addr)
+static bool pci_has_memory(struct pci_dev *pdev, phys_addr_t addr)
 {
 	struct resource *res;
 	int i;
@@ -110,7 +110,7 @@ static struct provider *provider_find(phys_addr_t addr)
 
 	list_for_each_entry_rcu(p, &providers, link,
 				lockdep_is_held(&providers_lock))
-		if (kvblk_pci_has_memory(p->pdev, addr))
+		if (pci_has_memory(p->pdev, addr))
 			return p;
 	return NULL;
 }
@@ -121,19 +121,11 @@ static int pci_changed(struct notifier_block *nb, unsigned long action, void *da
 	struct pci_dev *pdev = to_pci_dev(data);
 	struct provider *p, *gone = NULL;
 
-	switch (action) {
-	case BUS_NOTIFY_UNBIND_DRIVER:
-	case BUS_NOTIFY_DEL_DEVICE:
-		kvblk_region_device_goes(pdev);
-		break;
-	case BUS_NOTIFY_UNBOUND_DRIVER:
-	case BUS_NOTIFY_REMOVED_DEVICE:
-		/* in between it may have been found again */
-		kvblk_region_device_gone();
-		break;
-	default:
+	/* the latter two: in between it may have been found again */
+	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
+	    action != BUS_NOTIFY_UNBOUND_DRIVER &&
+	    action != BUS_NOTIFY_REMOVED_DEVICE)
 		return NOTIFY_DONE;
-	}
 	mutex_lock(&providers_lock);
 	list_for_each_entry(p, &providers, link)
 		if (p->pdev == pdev)
@@ -368,7 +360,7 @@ static struct provider *provider_discover(phys_addr_t addr)
 	if (p)
 		return p;
 	for_each_pci_dev(pdev) {
-		if (!pci_is_provider(pdev) || !kvblk_pci_has_memory(pdev, addr))
+		if (!pci_is_provider(pdev) || !pci_has_memory(pdev, addr))
 			continue;
 		p = provider_add(pdev);
 		pci_dev_put(pdev);

@@ -3,32 +3,50 @@
  * Memory that a file has registered: pinned once, for many operations.
  *
  * The rules:
- * - The host's is pinned for as long as the caller likes, and is locked memory of
- *   his. A PCI device's is not locked memory, and its driver may want to go at any
- *   time (mm/gup.c: is_valid_gup_args()): therefore such a region is on a list,
- *   and is taken away from its file before the driver is unbound. Operations
- *   under way keep it, as they keep what they pin themselves.
- * - Whoever takes a region out of file->regions puts the file's reference.
- * - regions_lock is outside of the xarray's lock. A device's region is in its
- *   file's and on the list, or is being taken out of both.
+ * - The host's is pinned until its region ends, and is locked memory of the
+ *   caller's.
+ * - A PCI device's is no locked memory, and its driver may want it back at any
+ *   time: to be unbound, or because it was freed. It can't have it while pages are
+ *   pinned, and so GUP pins none of it for long (mm/gup.c: is_valid_gup_args()).
+ *   But before it gets it, it takes it out of the caller's address space. So these
+ *   pins end with the mapping, and so does the use of such a region, for good.
+ * - Who moves bytes there, straight or by the CPU, keeps the pins meanwhile, as
+ *   if they were its own: kvblk_region_use(). Nobody waits for a page fault with
+ *   them.
  */
-#include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 
 #include "kvblk.h"
 
-static LIST_HEAD(device_regions);
-static DEFINE_MUTEX(regions_lock);	/* it, and devices_going */
-static u32 devices_going;		/* between the notifiers' calls */
+/* Pins that a page may have of us and others: GUP's own limit is a warning. */
+#define PAGE_REFS_MAX	(INT_MAX / 2)
+
+static void region_unpin(struct kvblk_region *region)
+{
+	if (refcount_dec_and_test(&region->pins))
+		unpin_user_pages(region->pages, region->nr_pages);
+}
+
+bool kvblk_region_use(struct kvblk_region *region)
+{
+	return !READ_ONCE(region->gone) && refcount_inc_not_zero(&region->pins);
+}
+
+void kvblk_region_unuse(struct kvblk_region *region)
+{
+	region_unpin(region);
+}
 
 static void region_free(struct kvblk_region *region)
 {
-	unpin_user_pages_dirty_lock(region->pages, region->nr_pages, !region->device);
-	if (!region->device)
+	if (!region->device) {
+		unpin_user_pages_dirty_lock(region->pages, region->nr_pages, true);
 		account_locked_vm(region->mm, region->nr_pages, false);
+	}
 	mmdrop(region->mm);
 	kvfree(region->run);
 	kvfree(region);
@@ -55,42 +73,20 @@ static int region_runs(struct kvblk_region *region)
 	return 0;
 }
 
-static bool is_device_memory(u64 addr)
+/* Pins @nr pages. */
+static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 {
-	struct page *page;
-	bool device;
-
-	if (!IS_ENABLED(CONFIG_PCI_P2PDMA) ||
-	    pin_user_pages_fast(addr & PAGE_MASK, 1, FOLL_WRITE | FOLL_PCI_P2PDMA,
-				&page) != 1)
-		return false;
-	device = is_pci_p2pdma_page(page);
-	unpin_user_page(page);
-	return device;
-}
-
-/* Pins @nr pages, of the host or of one device. */
-static int region_pin(struct kvblk_region *region, u32 nr)
-{
-	unsigned int gup = FOLL_WRITE |
-			   (region->device ? FOLL_PCI_P2PDMA : FOLL_LONGTERM);
-	struct page **pages = region->pages;
-	u32 i = 0;
-
 	while (region->nr_pages < nr) {
 		long got = pin_user_pages_fast((region->addr & PAGE_MASK) +
 					       ((u64)region->nr_pages << PAGE_SHIFT),
 					       min(nr - region->nr_pages, 1u << 15),
-					       gup, pages + region->nr_pages);
+					       FOLL_WRITE | gup,
+					       region->pages + region->nr_pages);
 
 		if (got <= 0)
 			return got == -ENOMEM ? -ENOMEM :
 			       got == -EREMOTEIO ? -EXDEV : -EFAULT;
 		region->nr_pages += got;
-		for (; region->device && i < region->nr_pages; i++)
-			if (!is_pci_p2pdma_page(pages[i]) ||
-			    !zone_device_pages_have_same_pgmap(pages[0], pages[i]))
-				return -EXDEV;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
@@ -98,76 +94,153 @@ static int region_pin(struct kvblk_region *region, u32 nr)
 	return 0;
 }
 
-static int region_publish(struct kvblk_region *region, u32 *handle)
+static int host_begin(struct kvblk_region *region, u32 nr)
 {
-	return xa_alloc(&region->file->regions, handle, region,
-			XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
-}
+	int err = account_locked_vm(current->mm, nr, true);
 
-static int device_region_publish(struct kvblk_region *region, u32 *handle)
-{
-	int err;
-
-	guard(mutex)(&regions_lock);
-	/* it may be this one, which would then wait for the pins */
-	if (devices_going)
-		return -EAGAIN;
-	err = region_publish(region, &region->handle);
 	if (err)
 		return err;
-	*handle = region->handle;
-	list_add(&region->link, &device_regions);
+	err = region_pin(region, nr, FOLL_LONGTERM);
+	if (!err)
+		err = region_runs(region);
+	/* the account is of all pages, pinned or not */
+	if (err)
+		account_locked_vm(current->mm, nr - region->nr_pages, false);
+	return err;
+}
+
+#if defined(CONFIG_PCI_P2PDMA) && defined(CONFIG_MMU_NOTIFIER)
+static bool is_device_memory(u64 addr)
+{
+	struct page *page;
+	bool device;
+
+	if (pin_user_pages_fast(addr & PAGE_MASK, 1, FOLL_WRITE | FOLL_PCI_P2PDMA,
+				&page) != 1)
+		return false;
+	device = is_pci_p2pdma_page(page);
+	unpin_user_page(page);
+	return device;
+}
+
+/* Once; no sleep. */
+static void device_gone(struct kvblk_region *region)
+{
+	if (!xchg(&region->gone, true))
+		region_unpin(region);
+}
+
+static bool device_changed(struct mmu_interval_notifier *notifier,
+			   const struct mmu_notifier_range *range,
+			   unsigned long seq)
+{
+	struct kvblk_region *region = container_of(notifier, struct kvblk_region,
+						   notifier);
+
+	mmu_interval_set_seq(notifier, seq);
+	if (range->event == MMU_NOTIFY_UNMAP || range->event == MMU_NOTIFY_CLEAR ||
+	    range->event == MMU_NOTIFY_RELEASE)
+		device_gone(region);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops device_ops = {
+	.invalidate = device_changed,
+};
+
+static int device_pages_check(const struct kvblk_region *region)
+{
+	struct page *const *pages = region->pages;
+	u32 i;
+
+	for (i = 0; i < region->nr_pages; i++) {
+		if (!is_pci_p2pdma_page(pages[i]) ||
+		    !zone_device_pages_have_same_pgmap(pages[0], pages[i]))
+			return -EXDEV;
+		if (page_ref_count(pages[i]) > PAGE_REFS_MAX)
+			return -ENOMEM;
+	}
 	return 0;
 }
 
+static void device_end(struct kvblk_region *region)
+{
+	mmu_interval_notifier_remove(&region->notifier);
+	device_gone(region);
+}
+
+static int device_begin(struct kvblk_region *region, u32 nr)
+{
+	u64 addr = region->addr & PAGE_MASK;
+	int err;
+
+	/* nothing is pinned yet: this may take as long as a pager likes */
+	if (fault_in_safe_writeable(u64_to_user_ptr(region->addr), region->length))
+		return -EFAULT;
+	/* one of them is for what is done here */
+	refcount_set(&region->pins, 2);
+	err = mmu_interval_notifier_insert(&region->notifier, current->mm, addr,
+					   (u64)nr << PAGE_SHIFT, &device_ops);
+	if (err)
+		return err;
+	/* from here on it is told of all that happens to the mapping */
+	mmu_interval_read_begin(&region->notifier);
+	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT);
+	if (!err)
+		err = device_pages_check(region);
+	if (!err)
+		err = region_runs(region);
+	region_unpin(region);
+	if (!err && READ_ONCE(region->gone))
+		err = -EFAULT;
+	if (err)
+		device_end(region);
+	return err;
+}
+#else
+static bool is_device_memory(u64 addr)
+{
+	return false;
+}
+
+static void device_end(struct kvblk_region *region)
+{
+}
+
+static int device_begin(struct kvblk_region *region, u32 nr)
+{
+	return -EFAULT;
+}
+#endif
+
 int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
 {
-	u32 first = offset_in_page(addr), nr;
 	struct kvblk_region *region;
-	int err = 0;
+	int err;
+	u32 nr;
 
 	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
 		return -EINVAL;
-	nr = DIV_ROUND_UP_ULL(first + length, PAGE_SIZE);
+	nr = DIV_ROUND_UP_ULL(offset_in_page(addr) + length, PAGE_SIZE);
 	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!region)
 		return -ENOMEM;
 	refcount_set(&region->refs, 1);
-	region->file = file;
 	region->addr = addr;
 	region->length = length;
-	region->device = is_device_memory(addr);
-	if (!region->device)
-		err = account_locked_vm(current->mm, nr, true);
-	if (err) {
-		kvfree(region);
-		return err;
-	}
 	region->mm = current->mm;
 	mmgrab(region->mm);
-	err = region_pin(region, nr);
-	if (!err)
-		err = region_runs(region);
-	if (!err)
-		err = region->device ? device_region_publish(region, handle) :
-				       region_publish(region, handle);
-	if (err) {
-		/* the account is of all pages, pinned or not */
-		if (!region->device)
-			account_locked_vm(region->mm, nr - region->nr_pages, false);
-		region_free(region);
+	region->device = is_device_memory(addr);
+	err = region->device ? device_begin(region, nr) : host_begin(region, nr);
+	if (!err) {
+		err = xa_alloc(&file->regions, handle, region,
+			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
+		if (err && region->device)
+			device_end(region);
 	}
+	if (err)
+		kvblk_region_put(region);
 	return err == -EBUSY ? -ENOSPC : err;
-}
-
-/* It was taken out of its file's. */
-static void region_drop(struct kvblk_region *region)
-{
-	if (region->device) {
-		guard(mutex)(&regions_lock);
-		list_del(&region->link);
-	}
-	kvblk_region_put(region);
 }
 
 int kvblk_region_remove(struct kvblk_file *file, u32 handle)
@@ -176,7 +249,9 @@ int kvblk_region_remove(struct kvblk_file *file, u32 handle)
 
 	if (!region)
 		return -ENOENT;
-	region_drop(region);
+	if (region->device)
+		device_end(region);
+	kvblk_region_put(region);
 	return 0;
 }
 
@@ -194,6 +269,7 @@ int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 n
 {
 	struct kvblk_region *last = NULL;
 	u32 i, last_handle = 0;
+	int err;
 
 	for (i = 0; i < nr; i++) {
 		/* a piece becomes a part where it lies */
@@ -216,12 +292,14 @@ int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 n
 			refcount_inc(&last->refs);
 		}
 		parts[i].region = last;
-		if (last && piece.addr <= last->length &&
-		    piece.length <= last->length - piece.addr)
+		err = !last || READ_ONCE(last->gone) ? -ENXIO :
+		      piece.addr > last->length ||
+		      piece.length > last->length - piece.addr ? -ERANGE : 0;
+		if (!err)
 			continue;
 		/* the rest are pieces still */
 		memset(&parts[i + 1], 0, (nr - i - 1) * sizeof(*parts));
-		return last ? -ERANGE : -ENXIO;
+		return err;
 	}
 	return 0;
 }
@@ -234,30 +312,3 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
 		if (parts[i].region && parts[i].region != KVBLK_FIXED)
 			kvblk_region_put(parts[i].region);
 }
-
-#ifdef CONFIG_PCI_P2PDMA
-void kvblk_region_device_goes(struct pci_dev *pdev)
-{
-	struct kvblk_region *region, *next;
-
-	guard(mutex)(&regions_lock);
-	devices_going++;
-	list_for_each_entry_safe(region, next, &device_regions, link) {
-		/* its handle is nobody else's until the caller has given it back */
-		if (!kvblk_pci_has_memory(pdev, page_to_phys(region->pages[0])) ||
-		    xa_cmpxchg(&region->file->regions, region->handle, region,
-			       XA_ZERO_ENTRY, GFP_KERNEL) != region)
-			continue;
-		list_del(&region->link);
-		kvblk_region_put(region);
-	}
-}
-
-void kvblk_region_device_gone(void)
-{
-	guard(mutex)(&regions_lock);
-	/* it may have begun before there was anybody to tell */
-	if (devices_going)
-		devices_going--;
-}
-#endif

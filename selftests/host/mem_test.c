@@ -440,7 +440,7 @@ static void test_pinned_each_time(void **state)
 	size_t len = 4;
 
 	assert_int_equal(ftruncate(fd, 8192), 0);
-	region_error = -EAGAIN;
+	region_error = -EXDEV;
 	assert_int_equal(kvblk_mem_alloc(kv, path, 5000, NULL, &mem), 0);
 	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_ADDRESSED);
 	memcpy(kvblk_mem_addr(mem), "abcdefgh", 8);

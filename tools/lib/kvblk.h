@@ -493,7 +493,7 @@ struct kvblk_mem;
  * @KVBLK_MEM_REGISTERED: pinned once, when it was registered. A PCI device's: the
  *	drive reaches it itself where the kernel finds a way (KVBLK_RES_DIRECT)
  * @KVBLK_MEM_ADDRESSED: pinned for each operation: memory of more than one owner,
- *	or a PCI device's at a time when some driver was going
+ *	or a PCI device's on a kernel without CONFIG_MMU_NOTIFIER
  * @KVBLK_MEM_STAGED: device memory of CUDA that the kernel can't reach: it is
  *	copied from and to pinned memory of the host
  */
@@ -528,7 +528,7 @@ struct kvblk_mem_options {
  *
  * Memory of the host is pinned, and counts as locked until it is unregistered and
  * operations that use it are over. So is a mapping of memory of a PCI device, which
- * counts as nobody's; when its driver goes, operations fail with -ENXIO. Device
+ * counts as nobody's; when the mapping goes, operations fail with -ENXIO. Device
  * memory of CUDA is used through a mapping where the driver has one that the
  * kernel can pin, else it is staged. CUDA is only asked when the
  * process has loaded it. The memory must stay until it is unregistered.

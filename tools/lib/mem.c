@@ -34,7 +34,7 @@ static int reach(struct kvblk_mem *mem, char *user)
 {
 	int err = kvblk_region_register(mem->kv, user, mem->len, &mem->region);
 
-	if (err && err != -EAGAIN && err != -EXDEV)
+	if (err && err != -EXDEV)
 		return err;
 	mem->kind = err ? KVBLK_MEM_ADDRESSED : KVBLK_MEM_REGISTERED;
 	mem->user = user;

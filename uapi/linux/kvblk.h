@@ -430,17 +430,16 @@ struct kvblk_cancel {
  * use them are over. Operations on them pin and fault nothing. What is mapped
  * there later is another matter: the pages that were there are meant.
  *
- * Memory of one PCI device (its P2PDMA pages) is no locked memory, and stays only
- * until its driver is unbound: then the handle is unknown (-ENXIO), but nobody
- * else's before it was given back (-ENOENT) or the file is released. What does
- * not go straight there is copied through the caller's mapping, so that one has
- * to stay, too (-EFAULT).
+ * Memory of one PCI device (its P2PDMA pages) is no locked memory, and ends with
+ * its mapping: when that is unmapped or moved, when the process or the device's
+ * driver goes. From then on operations on it fail with -ENXIO; the handle is to
+ * be given back all the same. Before the driver frees such memory, or goes, it
+ * waits for operations under way, and for nothing else.
  *
  * Return: 0; -EINVAL a field out of range; -ENOMEM no memory, or the limit on
  * locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
- * writing; -EXDEV not all of it the host's, or one device's; -EAGAIN a device's,
- * while some PCI device's driver is being unbound: later, or by its address;
- * -ENOSPC 65536 regions in this file; -EINTR a fatal signal.
+ * writing; -EXDEV not all of it the host's, or one device's, or a device's on a
+ * kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536 regions in this file; -EINTR a fatal signal.
  */
 struct kvblk_reg_buf {
 	__u32 size;
