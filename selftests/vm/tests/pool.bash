@@ -54,7 +54,7 @@ member_is() {
 
 # counter NAME: of the pool
 counter() {
-	kvblk stat "$pool" -o json | sed -n "s/^ *\"$1\": \([0-9]*\),\{0,1\}$/\1/p" | grep .
+	[[ $(kvblk stat "$pool" -o json) =~ \"$1\":\ ([0-9]+) ]] && echo "${BASH_REMATCH[1]}"
 }
 
 # no_failures: nothing that a healthy pool does not count
