@@ -73,6 +73,11 @@ more_than() {
 	[ "$value" -gt "$1" ] || fail "$2 is $value, should be more than $1"
 }
 
+# went_there: if blocks are to be in a device's memory, some were; these members reach none
+went_there() {
+	[ -z "${KV_MEMORY-}" ] || more_than 50 device_bounced
+}
+
 # code N PATTERN COMMAND...: exit code, and what it says
 code() {
 	local rc=0
