@@ -227,9 +227,8 @@ dm_flakey() {
 dm_flakey_set() {
 	local name=$1 device=$2 up=$3 down=$4
 	shift 4
-	check dmsetup suspend --nolockfs "$name"
 	check dmsetup load "$name" --table "0 $(blockdev --getsz "$device") flakey $device 0 $up $down $# $*"
-	check dmsetup resume "$name"
+	check dmsetup resume --nolockfs "$name"
 }
 
 # dm_logwrites NAME DEVICE LOG: what is written to NAME goes to DEVICE and, in order, to LOG; replay it with vm/replay-log
@@ -309,11 +308,11 @@ p2p_counters=(bus_bytes bridge_bytes host_bytes refused missed)
 # counted in pages of 4 KiB: $p2p_pages (peer to peer), $p2p_bridge_pages (those of them through the host bridge), $host_pages
 # (memory of the host: what a bounced transfer uses); $p2p_refused counts the requests that the kernel would not map.
 p2p_witness() {
-	local rc=0 dir=/sys/module/kvblk_p2pwitness/parameters c
+	local rc=0 dir=/sys/module/kvblk_p2pwitness/parameters c now
 	local -A seen
-	for c in "${p2p_counters[@]}"; do seen[$c]=$(cat "$dir/$c"); done
+	for c in "${p2p_counters[@]}"; do read -r "seen[$c]" <"$dir/$c"; done
 	"$@" || rc=$?
-	for c in "${p2p_counters[@]}"; do seen[$c]=$(($(cat "$dir/$c") - seen[$c])); done
+	for c in "${p2p_counters[@]}"; do read -r now <"$dir/$c" && seen[$c]=$((now - seen[$c])); done
 	[ "${seen[missed]}" = 0 ] || fail "the witness missed ${seen[missed]} calls"
 	p2p_bridge_pages=$(((seen[bridge_bytes] + 4095) / 4096))
 	p2p_pages=$(((seen[bus_bytes] + 4095) / 4096 + p2p_bridge_pages))

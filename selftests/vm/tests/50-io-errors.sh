@@ -96,3 +96,4 @@ for features in "error_reads" "error_writes" "drop_writes" "corrupt_bio_byte 40 
 	blocks get 300 20 70000
 done
 stress_stop
+went_there

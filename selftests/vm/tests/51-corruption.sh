@@ -44,6 +44,7 @@ blocks get 1000 100 70000
 blocks put 2000 100 70000
 blocks get 2000 100 70000
 expect "gets after all this" "$hits" 100
+went_there
 
 echo "-- bad sectors"
 check pool_destroy
@@ -61,3 +62,4 @@ wait_for 5 event read-error
 put $configfs/nullb/bad/badblocks "-$((4 * 2048))-$((7 * 2048))"
 blocks put 300 20 70000
 expect "puts afterwards" "$stored" 20
+went_there

@@ -43,3 +43,14 @@ warm() {
 		fail "the routes of $bdf are still unknown: $(cat "$sysfs"/members/*/p2p)"
 	done
 }
+
+# partition DRIVE MB: its first one; what is on the drive later does not matter until the kernel looks again
+partition() {
+	# type 0x83, from sector 2048 on
+	printf '\0\0\0\0\x83\0\0\0\0\x08\0\0%b' "$(printf '\\x%02x\\x%02x\\x%02x\\0' $(($2 * 2048 & 255)) $(($2 * 2048 >> 8 & 255)) $(($2 * 2048 >> 16)))" >"$tmp/entry"
+	{ head -c 446 /dev/zero && cat "$tmp/entry" && head -c 48 /dev/zero && printf '\x55\xaa'; } >"$tmp/mbr"
+	check dd if="$tmp/mbr" of="$1" bs=512 conv=fsync status=none
+	check blockdev --rereadpt "$1"
+	wait_for 5 [ -b "${1}p1" ]
+	defer "check dd if=/dev/zero of=$1 bs=512 count=1 conv=fsync status=none && blockdev --rereadpt $1"
+}

@@ -54,7 +54,7 @@ member_is() {
 
 # counter NAME: of the pool
 counter() {
-	kvblk stat "$pool" -o json | sed -n "s/^ *\"$1\": \([0-9]*\),\{0,1\}$/\1/p" | grep .
+	[[ $(kvblk stat "$pool" -o json) =~ \"$1\":\ ([0-9]+) ]] && echo "${BASH_REMATCH[1]}"
 }
 
 # no_failures: nothing that a healthy pool does not count
@@ -71,6 +71,11 @@ more_than() {
 	local value
 	value=$(counter "$2")
 	[ "$value" -gt "$1" ] || fail "$2 is $value, should be more than $1"
+}
+
+# went_there: if blocks are to be in a device's memory, some were; these members reach none
+went_there() {
+	[ -z "${KV_MEMORY-}" ] || more_than 50 device_bounced
 }
 
 # code N PATTERN COMMAND...: exit code, and what it says

@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=400 kernels=7.2,6.12-p2p:switch pci=switch
+# Members that fail and media that change, lookups, leases and the library, with memory of a GPU as source and target: straight,
+# through the kernel's memory, and in one list with the host's.
+. "${0%/*}/p2p.bash"
+nr=48
+# whole pages: some drives reach none else straight
+len=$((244 * 4096))
+
+# again TEST ENGINE: a test of the host's memory, with blocks in a GPU's, in both, and in the host's; its members are no drives, so
+# all goes through the kernel's
+again() {
+	local t0=$SECONDS
+	echo "-- $*"
+	check env "KV_MEMORY=${gpus[0]},${gpus[0]},host" "KV_ENGINE=$2" "${0%/*}/$1"
+	echo "$1: $((SECONDS - t0)) s"
+}
+
+# peers PAGES COMMAND...: it succeeds, and so many pages went peer to peer, or more; with 0 none did
+peers() {
+	check p2p_witness "${@:2}"
+	[ "$p2p_pages" -ge "$1" ] || fail "$p2p_pages pages went peer to peer, should be $1: ${*:2}"
+	[ "$p2p_pages" = 0 ] || [ "$1" != 0 ] || fail "$p2p_pages pages went peer to peer, should be none: ${*:2}"
+}
+
+# scribble FILE BYTES DRIVE SEGMENT [BYTE]: over what lies there; the partition begins at 1 MiB, its segments another one later
+scribble() {
+	check dd if="$1" of="$3" bs="$2" count=1 seek=$(((2 + $4 * 8 << 20) + ${5-0})) oflag=direct,seek_bytes conv=notrunc status=none
+}
+
+# lost PAGES: gets of all; some are misses, each counted as damage, and put again from $from
+lost() {
+	local before missed
+	before=$(counter checksum_failures)
+	peers "$1" blocks get 1 $nr $len
+	missed=$misses
+	[ "$misses" -gt 0 ] && [ "$hits" -gt 10 ] || fail "damage cost $misses of $nr blocks"
+	expect "checksum failures" $(($(counter checksum_failures) - before)) "$misses"
+	KV_MEMORY=$from blocks put 1 $nr $len
+	expect "puts of what was lost" "$stored" "$missed"
+}
+
+# damage POLICY MEMORY ENGINE FROM: to blocks from the memory FROM, which go straight to MEMORY. That way the kernel sees headers
+# alone, so whole blocks are hit here, or headers: what is written starts where a segment does. All is seen with "full".
+damage() {
+	local pages=$((nr * len * 3 / 4 / 4096)) from=$4 segment
+	echo "-- damage, $*"
+	export KV_MEMORY=$2 KV_ENGINE=$3
+	# half of it is the host's
+	[[ $2 != *,host ]] || pages=$((pages / 2))
+	fresh_pool "$1"
+	warm "${gpus[0]}"
+	KV_MEMORY=$from blocks put 1 $nr $len
+	peers $pages blocks get 1 $nr $len
+	expect "gets" "$hits" $nr
+	echo "headers of zeroes"
+	for segment in 0 1 2; do
+		scribble /dev/zero 4096 "${drives[0]}" $segment
+	done
+	lost $pages
+	echo "garbage"
+	scribble "$tmp/garbage" $((12 << 20)) "${drives[0]}" 1
+	lost $((pages / 2))
+	if [ "$1" = producer ]; then
+		echo "a page of garbage in payloads, behind what comes in one part"
+		put $sysfs/integrity full
+		put $sysfs/bounce_chunks 32
+		for segment in 0 1 2; do
+			scribble "$tmp/garbage" 4096 "${drives[1]}" $segment $((180 * 4096))
+		done
+		lost 0
+		put $sysfs/integrity "$1"
+	fi
+	echo "whole blocks, at a place that is not theirs"
+	check dd if="${drives[1]}" of="$tmp/segment" bs=1M skip=10 count=8 iflag=direct status=none
+	scribble "$tmp/segment" $((8 << 20)) "${drives[1]}" 2
+	lost $((pages / 2))
+	unset KV_MEMORY KV_ENGINE
+}
+
+# lookups PAGES MEMORY COUNTER: and leases, in a new pool; the counter is that of the way
+lookups() {
+	peers "$1" env "KV_MEMORY=$2" KV_ENGINE=uring kv_lookup $node
+	more_than 100 "$3"
+	more_than 0 segments_reclaimed
+	no_failures
+}
+
+# library WAY MOVED: its example, and the command's benchmark by all engines
+library() {
+	local memory engine op
+	for memory in "${gpus[0]}" "$gpu"; do
+		code 0 "pinned each time, $1" /build/user/tools/lib/examples/memory $pool "$memory"
+	done
+	for engine in uring ioctl; do
+		for op in put "get --blocks 50"; do
+			# shellcheck disable=SC2086 # several words
+			code 0 ": $2\$" kvblk bench $pool --op $op --size 100K --depth 8 --count 100 --engine $engine --mem "gpu:${gpus[0]}"
+		done
+	done
+	no_failures
+}
+
+p2p_load
+gpu=$(p2p_bdf "${gpus[0]}")
+again 50-io-errors.sh uring
+again 51-corruption.sh ioctl
+wait_for 10 p2p_all_free "$gpu"
+
+kv_load
+drives=("$(vm_disk 0)" "$(vm_disk 1)")
+for drive in "${drives[@]}"; do
+	partition "$drive" 72
+	disks+=("${drive}p1")
+done
+defer pool_destroy
+head -c 12M /dev/urandom >"$tmp/garbage"
+damage header "${gpus[0]}" ioctl "${gpus[0]}"
+put $sysfs/integrity full
+KV_MEMORY=${gpus[0]} blocks get 1 $nr $len
+expect "gets of what has no checksums" "$hits" 0
+damage producer "${gpus[0]},host" uring host
+
+echo "-- lookups and the library, straight"
+disks=("${disks[0]}")
+fresh_pool header
+warm "${gpus[0]}"
+lookups 1000 "${gpus[0]}" device_direct
+library straight "100 direct, 0 bounced"
+echo "-- the same through the kernel's memory"
+fresh_pool full
+lookups 0 "${gpus[0]},host" device_bounced
+library "through the kernel" "0 direct, 100 bounced"
+wait_for 10 p2p_all_free "$gpu"
