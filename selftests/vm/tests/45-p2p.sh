@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=400 kernels=7.2,6.12-p2p:switch,6.12-p2p:unreachable pci=switch,two-gpus,two-switches,unreachable
+# vm: timeout=600 kernels=7.2,6.12-p2p:switch,6.12-p2p:unreachable,debug:switch pci=switch,two-gpus,two-switches,unreachable
 # Puts and gets straight from and to memory of PCI devices, where that can be; through the CPU everywhere else, and the same bytes.
 # What went which way is the kernel's word, not ours: see p2p_witness.
 . "${0%/*}/p2p.bash"

@@ -91,7 +91,7 @@ lookups() {
 library() {
 	local memory engine op
 	for memory in "${gpus[0]}" "$gpu"; do
-		code 0 "pinned each time, $1" /build/user/tools/lib/examples/memory $pool "$memory"
+		code 0 "pinned once, $1" /build/user/tools/lib/examples/memory $pool "$memory"
 	done
 	for engine in uring ioctl; do
 		for op in put "get --blocks 50"; do
