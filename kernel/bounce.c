@@ -249,18 +249,6 @@ static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
 			       data + (from - at), end - from);
 }
 
-static void bounce_wipe(struct kvblk_bounce *b)
-{
-	u32 at, bytes;
-
-	memset(half_data(b, &b->half[0]), 0, PART_BYTES);
-	for (at = b->req->from; at < b->at; at += bytes) {
-		bytes = min(b->end - at, PART_BYTES);
-		/* what can't be reached now was not reached before, or is gone */
-		part_copy(b->req, at, half_data(b, &b->half[0]), bytes);
-	}
-}
-
 int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 {
 	struct kvblk_req *req = b->req;
@@ -295,6 +283,6 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 	if (!half_landed(b, &b->half[0]) || !half_landed(b, &b->half[1]))
 		return -EINPROGRESS;
 	if (b->err && b->begun && err != -EINTR)
-		bounce_wipe(b);
+		kvblk_src_zero(&req->src, req->want);
 	return b->err;
 }

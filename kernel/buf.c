@@ -139,6 +139,11 @@ static bool part_is_device(const struct kvblk_part *part)
 	return part->region && part->region != KVBLK_FIXED && part->region->device;
 }
 
+static bool part_gone(const struct kvblk_part *part)
+{
+	return part_is_device(part) && READ_ONCE(part->region->gone);
+}
+
 /*
  * What the CPU copies goes through the caller's own mapping: of a device's memory
  * that has the type that the driver chose, see bounce.c. He may have none.
@@ -251,7 +256,7 @@ static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
 }
 
 /* Between the kernel's memory and a caller's page. */
-static void page_copy(void *kernel, const struct bio_vec *bv, bool in)
+static void page_copy(void *kernel, struct bio_vec *bv, bool in)
 {
 	void *there = bvec_virt(bv);
 
@@ -328,9 +333,9 @@ static noinline int mem_add_region(struct kvblk_mem *mem,
 }
 
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
-		  bool write, bool fault, struct kvblk_align align)
+		  bool write, struct kvblk_align align)
 {
-	unsigned int gup = (write ? FOLL_WRITE : 0) | (fault ? 0 : FOLL_NOFAULT) |
+	unsigned int gup = (write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
 			   (IS_ENABLED(CONFIG_PCI_P2PDMA) ? FOLL_PCI_P2PDMA : 0);
 	u32 tail = bytes & align.len_mask, left = bytes - tail, max_pages = 0;
 	u32 i, rest, max_vecs = 0;
@@ -452,7 +457,7 @@ static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in
 	return left;
 }
 
-/* Goes through the caller's bytes, once, from byte walk_begin()'s @skip on. */
+/* Goes through the caller's bytes, once, from byte @skip behind walk_begin()'s @part on. */
 struct walk {
 	const struct kvblk_src *src;
 	u32 part;
@@ -460,10 +465,11 @@ struct walk {
 	struct stretch s;		/* there, if it is no user memory */
 };
 
-static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 skip)
+static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,
+		       u32 skip)
 {
 	w->src = src;
-	w->part = 0;
+	w->part = part;
 	w->at = skip;
 	while (w->at >= src->parts[w->part].length)
 		w->at -= src->parts[w->part++].length;
@@ -489,10 +495,16 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 		}
 		n = min3(part->length - w->at, (u64)bytes, COPY_BYTES);
 		if (part_user(part, &addr)) {
-			if (part_is_device(part) && READ_ONCE(part->region->gone))
+			unsigned long left;
+
+			if (part_gone(part))
 				return -ENXIO;
-			if (user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
-				      in, w->src->fault))
+			left = user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
+					 in, w->src->fault);
+			/* was it there? */
+			if (part_gone(part))
+				return -ENXIO;
+			if (left)
 				return -EFAULT;
 		} else {
 			if (!w->at)
@@ -519,7 +531,7 @@ static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
 	int err = 0;
 	u32 n;
 
-	walk_begin(&w, src, 0);
+	walk_begin(&w, src, 0, 0);
 	for (; bytes && !err; bv++) {
 		if (skip >= bv->bv_len) {
 			skip -= bv->bv_len;
@@ -537,8 +549,26 @@ int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes
 {
 	struct walk w;
 
-	walk_begin(&w, src, skip);
+	walk_begin(&w, src, 0, skip);
 	return walk_copy(&w, from, bytes, false);
+}
+
+void kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
+{
+	struct walk w;
+	u32 i, n, left;
+
+	for (i = 0; i < src->nr && bytes; i++) {
+		left = min_t(u64, src->parts[i].length, bytes);
+		bytes -= left;
+		walk_begin(&w, src, i, 0);
+		/* what can't be reached keeps none of the others from it */
+		for (; left; left -= n) {
+			n = min_t(u32, left, PAGE_SIZE);
+			if (walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
+				break;
+		}
+	}
 }
 
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)

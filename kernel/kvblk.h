@@ -896,11 +896,14 @@ void kvblk_kill_retry(struct kvblk_pool *pool);
  * @refs: the file's, and of operations
  * @device: it is a PCI device's
  * @gone: it can't be used any more, for its mapping has gone
+ * @nr_pages: in @pages
  * @mm: whose memory it is: of the host's, whose locked memory
  * @addr: where he has mapped it, or had
+ * @length: bytes
  * @pins: of a device's: why pages are pinned: it is not gone, and uses
  * @notifier: of a device's, tells when the mapping goes
  * @run: pages side by side, from each one on
+ * @pages: pinned
  */
 struct kvblk_region {
 	refcount_t refs;
@@ -1028,17 +1031,19 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
  */
 int kvblk_src_fault_in(const struct kvblk_src *src, bool write);
 /*
- * The first @bytes of the caller's memory, pinned. 0, -EFAULT, -ENOMEM. Without
- * @fault, what is not resident is -EFAULT.
+ * The first @bytes of the caller's memory, pinned. 0; -EFAULT: it is not there, or
+ * not now; -ENXIO: its region is gone; -ENOMEM. Takes no page faults.
  */
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
-		  bool write, bool fault, struct kvblk_align align);
+		  bool write, struct kvblk_align align);
 /* Allocates kernel pages for @bytes. */
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
 /* Copies between bounce pages, from byte @skip on, and the caller. */
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
-/* Writes @bytes from byte @skip of the caller's memory on. 0 or -EFAULT. */
+/* Writes @bytes from byte @skip of the caller's memory on. 0, -EFAULT, -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
+/* Clears what can be reached of the first @bytes. */
+void kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
 /* The same at an address of his; without @fault, none is taken. */
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
 /* A device's memory is in it, as far as the parts' first pages tell: at @addr. */

@@ -73,6 +73,22 @@ static int region_runs(struct kvblk_region *region)
 	return 0;
 }
 
+/* They are one device's, and can be pinned once more. */
+static int device_pages_check(const struct kvblk_region *region, u32 from)
+{
+	struct page *const *pages = region->pages;
+	u32 i;
+
+	for (i = from; i < region->nr_pages; i++) {
+		if (!is_pci_p2pdma_page(pages[i]) ||
+		    !zone_device_pages_have_same_pgmap(pages[0], pages[i]))
+			return -EXDEV;
+		if (page_ref_count(pages[i]) > PAGE_REFS_MAX)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 /* Pins @nr pages. */
 static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 {
@@ -82,11 +98,16 @@ static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 					       min(nr - region->nr_pages, 1u << 15),
 					       FOLL_WRITE | gup,
 					       region->pages + region->nr_pages);
+		int err = 0;
 
 		if (got <= 0)
 			return got == -ENOMEM ? -ENOMEM :
 			       got == -EREMOTEIO ? -EXDEV : -EFAULT;
 		region->nr_pages += got;
+		if (region->device)
+			err = device_pages_check(region, region->nr_pages - got);
+		if (err)
+			return err;
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
@@ -138,8 +159,10 @@ static bool device_changed(struct mmu_interval_notifier *notifier,
 						   notifier);
 
 	mmu_interval_set_seq(notifier, seq);
-	if (range->event == MMU_NOTIFY_UNMAP || range->event == MMU_NOTIFY_CLEAR ||
-	    range->event == MMU_NOTIFY_RELEASE)
+	/* after these it is mapped as before */
+	if (range->event != MMU_NOTIFY_PROTECTION_VMA &&
+	    range->event != MMU_NOTIFY_PROTECTION_PAGE &&
+	    range->event != MMU_NOTIFY_SOFT_DIRTY)
 		device_gone(region);
 	return true;
 }
@@ -148,25 +171,24 @@ static const struct mmu_interval_notifier_ops device_ops = {
 	.invalidate = device_changed,
 };
 
-static int device_pages_check(const struct kvblk_region *region)
-{
-	struct page *const *pages = region->pages;
-	u32 i;
-
-	for (i = 0; i < region->nr_pages; i++) {
-		if (!is_pci_p2pdma_page(pages[i]) ||
-		    !zone_device_pages_have_same_pgmap(pages[0], pages[i]))
-			return -EXDEV;
-		if (page_ref_count(pages[i]) > PAGE_REFS_MAX)
-			return -ENOMEM;
-	}
-	return 0;
-}
-
 static void device_end(struct kvblk_region *region)
 {
 	mmu_interval_notifier_remove(&region->notifier);
 	device_gone(region);
+}
+
+/* Has it mapped, while nothing is pinned yet: that may take as long as a pager likes. */
+static int device_fault_in(const struct kvblk_region *region)
+{
+	u64 at, n;
+
+	for (at = 0; at < region->length; at += n) {
+		n = min(region->length - at, (u64)SZ_128M);
+		if (fault_in_safe_writeable(u64_to_user_ptr(region->addr + at), n))
+			return -EFAULT;
+		cond_resched();
+	}
+	return 0;
 }
 
 static int device_begin(struct kvblk_region *region, u32 nr)
@@ -174,9 +196,12 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	u64 addr = region->addr & PAGE_MASK;
 	int err;
 
-	/* nothing is pinned yet: this may take as long as a pager likes */
-	if (fault_in_safe_writeable(u64_to_user_ptr(region->addr), region->length))
+	/* GUP takes tags off an address, the notifier would not */
+	if (region->addr + region->length > current->mm->task_size)
 		return -EFAULT;
+	err = device_fault_in(region);
+	if (err)
+		return err;
 	/* one of them is for what is done here */
 	refcount_set(&region->pins, 2);
 	err = mmu_interval_notifier_insert(&region->notifier, current->mm, addr,
@@ -186,8 +211,6 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	/* from here on it is told of all that happens to the mapping */
 	mmu_interval_read_begin(&region->notifier);
 	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT);
-	if (!err)
-		err = device_pages_check(region);
 	if (!err)
 		err = region_runs(region);
 	region_unpin(region);

@@ -553,8 +553,7 @@ static int get_start(struct kvblk_req *req)
 	    req->from == op->offset && end == op->offset + req->want &&
 	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
 		/* no fault: a segment is held */
-		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, false,
-				    align);
+		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
 	else
 		err = -EREMOTEIO;
 	if (!err && req->mem.p2p) {
@@ -706,9 +705,7 @@ static int get_copy_out(struct kvblk_req *req)
 		return -EAGAIN;
 	if (err) {
 		/* what was copied before goes */
-		kvblk_mem_zero(&req->mem);
-		kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
-				   req->want, &req->src);
+		kvblk_src_zero(&req->src, req->want);
 	}
 	return err;
 }
@@ -961,6 +958,20 @@ static int put_copy_in(struct kvblk_req *req)
 	return err;
 }
 
+/* Nobody waits for a pager with a device's memory pinned: faults come before. */
+static int put_map(struct kvblk_req *req, struct kvblk_align align)
+{
+	int err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+
+	if (err != -EFAULT || !req->src.fault)
+		return err;
+	err = kvblk_src_fault_in(&req->src, false);
+	if (!err)
+		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+	/* what can be copied will be */
+	return err == -EFAULT ? 0 : err;
+}
+
 /* The caller's bytes and their checksums. */
 static int put_memory(struct kvblk_req *req)
 {
@@ -984,11 +995,9 @@ static int put_memory(struct kvblk_req *req)
 	if (!(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
 	    kvblk_src_fits(&req->src, req->bytes, align) &&
 	    !(put_bounces(req, policy) && req_known_device(req, false, &addr))) {
-		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false,
-				    req->src.fault, align);
+		err = put_map(req, align);
 		if (err)
 			return err;
-		req->device = req->mem.p2p;
 		if (req->mem.p2p) {
 			req_saw_device(req);
 			if (!put_bounces(req, policy) && !put_reachable(req))
@@ -1333,10 +1342,19 @@ static bool delete_finish(struct kvblk_req *req)
 
 int kvblk_req_start(struct kvblk_req *req)
 {
+	int ret;
+
 	if (READ_ONCE(req->canceled))
 		return kvblk_req_over(req, -ECANCELED);
-	if (req->op.opcode == KVBLK_OP_PUT)
-		return put_start(req);
+	if (req->op.opcode == KVBLK_OP_PUT) {
+		ret = put_start(req);
+		/* a device's memory is not pinned while somebody waits */
+		if (ret == -EAGAIN && req->mem.p2p) {
+			header_free(req);
+			kvblk_mem_free(&req->mem);
+		}
+		return ret;
+	}
 	if (req->op.opcode == KVBLK_OP_GET)
 		return get_start(req);
 	return delete_start(req);

@@ -269,8 +269,12 @@ int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *re
 		.addr = (uintptr_t)addr,
 		.length = len,
 	};
-	int err = command(kv, KVBLK_IOC_REG_BUF, &reg);
+	int err;
 
+	/* any signal ends it while the kernel makes ready to watch the process's memory */
+	do
+		err = command(kv, KVBLK_IOC_REG_BUF, &reg);
+	while (err == -EINTR);
 	if (!err)
 		*region = reg.handle;
 	return err;

@@ -537,7 +537,7 @@ struct kvblk_mem_options {
  * RLIMIT_MEMLOCK; -EFAULT: can't be pinned for writing, or ends within another
  * device's or none's; -ENOSPC: there are 65536; -ENOSYS: the CUDA driver is too
  * old; -ENODEV: the pool is being destroyed, or CUDA has lost the device; -EIO:
- * CUDA failed; -EINTR: a fatal signal.
+ * CUDA failed.
  */
 int kvblk_mem_register(struct kvblk *kv, void *addr, size_t len,
 		       const struct kvblk_mem_options *options, struct kvblk_mem **mem);
