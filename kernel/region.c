@@ -11,8 +11,8 @@
  *   But before it gets it, it takes it out of the caller's address space. So these
  *   pins end with the mapping, and so does the use of such a region, for good.
  * - Who moves bytes there, straight or by the CPU, keeps the pins meanwhile, as
- *   if they were its own: kvblk_region_use(). Nobody waits for a page fault with
- *   them.
+ *   if they were its own: kvblk_region_use(). Nobody waits for a page fault or for
+ *   room with them; a ring's operation has them until its result is taken.
  */
 #include <linux/memremap.h>
 #include <linux/mm.h>
