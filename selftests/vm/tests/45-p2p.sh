@@ -8,7 +8,7 @@
 data=(sizes aligned_is_direct pieces mixed_pieces overlapping_and_reversed_pieces partial too_small dedupe mixed_batch)
 engines=(ioctl uring)
 # slow, and what the ioctl does the ring does too
-[ "$KVBLK_KERNEL" != debug ] || engines=(uring)
+[ "$KVBLK_KERNEL" = 7.2 ] && [ "$KVBLK_PCI" = switch ] || engines=(uring)
 
 # trips POLICY MEMORY WAY PAGES TEST...: kv_data's, by all engines, each in a new pool; WAY: see kv_data; PAGES: some or none that
 # went peer to peer
