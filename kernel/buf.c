@@ -159,26 +159,31 @@ static bool part_user(const struct kvblk_part *part, u64 *addr)
 	return true;
 }
 
+bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr)
+{
+	struct page *page;
+	bool device;
+
+	if (pin_user_pages_fast(user & PAGE_MASK, 1, gup | FOLL_PCI_P2PDMA, &page) != 1)
+		return false;
+	device = is_pci_p2pdma_page(page);
+	*addr = page_to_phys(page);
+	unpin_user_page(page);
+	return device;
+}
+
 static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *addr)
 {
 	struct stretch s;
-	struct page *page;
-	bool device;
 
 	if (part_is_device(part)) {
 		stretch_begin(&s, NULL, part);
 		*addr = page_to_phys(stretch_next(&s, 1).bv_page);
 		return true;
 	}
-	if (part->region ||
-	    pin_user_pages_fast(part->addr & PAGE_MASK, 1,
-				(write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
-				FOLL_PCI_P2PDMA, &page) != 1)
-		return false;
-	device = is_pci_p2pdma_page(page);
-	*addr = page_to_phys(page);
-	unpin_user_page(page);
-	return device;
+	return !part->region &&
+	       kvblk_user_device(part->addr, (write ? FOLL_WRITE : 0) | FOLL_NOFAULT,
+				 addr);
 }
 
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)

@@ -1048,6 +1048,8 @@ void kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
 /* A device's memory is in it, as far as the parts' first pages tell: at @addr. */
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);
+/* The page at @user is a device's, which GUP finds with FOLL_ flags @gup: at @addr. */
+bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr);
 int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		       const struct kvblk_src *src);
 /* After a direct read: copies the tail to where it belongs. */

@@ -25,12 +25,6 @@
 /* Pins that a page may have of us and others: GUP's own limit is a warning. */
 #define PAGE_REFS_MAX	(INT_MAX / 2)
 
-static void region_unpin(struct kvblk_region *region)
-{
-	if (refcount_dec_and_test(&region->pins))
-		unpin_user_pages(region->pages, region->nr_pages);
-}
-
 bool kvblk_region_use(struct kvblk_region *region)
 {
 	return !READ_ONCE(region->gone) && refcount_inc_not_zero(&region->pins);
@@ -38,7 +32,8 @@ bool kvblk_region_use(struct kvblk_region *region)
 
 void kvblk_region_unuse(struct kvblk_region *region)
 {
-	region_unpin(region);
+	if (refcount_dec_and_test(&region->pins))
+		unpin_user_pages(region->pages, region->nr_pages);
 }
 
 static void region_free(struct kvblk_region *region)
@@ -133,22 +128,16 @@ static int host_begin(struct kvblk_region *region, u32 nr)
 #if defined(CONFIG_PCI_P2PDMA) && defined(CONFIG_MMU_NOTIFIER)
 static bool is_device_memory(u64 addr)
 {
-	struct page *page;
-	bool device;
+	phys_addr_t at;
 
-	if (pin_user_pages_fast(addr & PAGE_MASK, 1, FOLL_WRITE | FOLL_PCI_P2PDMA,
-				&page) != 1)
-		return false;
-	device = is_pci_p2pdma_page(page);
-	unpin_user_page(page);
-	return device;
+	return kvblk_user_device(addr, FOLL_WRITE, &at);
 }
 
 /* Once; no sleep. */
 static void device_gone(struct kvblk_region *region)
 {
 	if (!xchg(&region->gone, true))
-		region_unpin(region);
+		kvblk_region_unuse(region);
 }
 
 static bool device_changed(struct mmu_interval_notifier *notifier,
@@ -213,7 +202,7 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT);
 	if (!err)
 		err = region_runs(region);
-	region_unpin(region);
+	kvblk_region_unuse(region);
 	if (!err && READ_ONCE(region->gone))
 		err = -EFAULT;
 	if (err)
