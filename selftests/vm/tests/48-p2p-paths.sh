@@ -56,12 +56,7 @@ stress() {
 kv_load
 p2p_load
 gpu=$(p2p_bdf "${gpus[0]}")
-drives=("$(vm_disk 0)" "$(vm_disk 1)")
-for drive in "${drives[@]}"; do
-	partition "$drive" 72
-	small+=("${drive}p1")
-done
-defer pool_destroy
+partitions
 
 section "${gpus[0]}" header some
 operations

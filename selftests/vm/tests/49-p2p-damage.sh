@@ -109,12 +109,8 @@ again 51-corruption.sh ioctl
 wait_for 10 p2p_all_free "$gpu"
 
 kv_load
-drives=("$(vm_disk 0)" "$(vm_disk 1)")
-for drive in "${drives[@]}"; do
-	partition "$drive" 72
-	disks+=("${drive}p1")
-done
-defer pool_destroy
+partitions
+disks=("${small[@]}")
 head -c 12M /dev/urandom >"$tmp/garbage"
 damage header "${gpus[0]}" ioctl "${gpus[0]}"
 put $sysfs/integrity full

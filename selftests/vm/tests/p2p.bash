@@ -54,3 +54,15 @@ partition() {
 	wait_for 5 [ -b "${1}p1" ]
 	defer "check dd if=/dev/zero of=$1 bs=512 count=1 conv=fsync status=none && blockdev --rereadpt $1"
 }
+
+# partitions: $drives are both drives, $small the first 72 MB of each; pools on them end before they do
+partitions() {
+	local drive
+	drives=("$(vm_disk 0)" "$(vm_disk 1)")
+	small=()
+	for drive in "${drives[@]}"; do
+		partition "$drive" 72
+		small+=("${drive}p1")
+	done
+	defer pool_destroy
+}
