@@ -439,7 +439,8 @@ struct kvblk_cancel {
  * Return: 0; -EINVAL a field out of range; -ENOMEM no memory, or the limit on
  * locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
  * writing; -EXDEV not all of it the host's, or one device's, or a device's on a
- * kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536 regions in this file; -EINTR a signal: again.
+ * kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536 regions in this file; -EINTR
+ * a signal: again.
  */
 struct kvblk_reg_buf {
 	__u32 size;
