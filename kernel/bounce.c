@@ -2,6 +2,8 @@
 /*
  * Gets into a device's memory that the member can't reach: through a chunk of
  * kernel memory, in halves. While the CPU copies one, the member fills the other.
+ * Among other such gets there is always one to copy and one to fill: then a
+ * chunk is filled as a whole, with half the interrupts and wakeups.
  *
  * The rules:
  * - A chunk is of one get at a time. Who finds none takes memory for the whole
@@ -17,8 +19,6 @@
 #include <linux/slab.h>
 
 #include "kvblk.h"
-
-#define PART_BYTES	(KVBLK_BOUNCE_BYTES / 2)
 
 enum half_state {
 	HALF_IDLE,			/* the get's */
@@ -39,6 +39,7 @@ struct half {
  * @mem: KVBLK_BOUNCE_BYTES
  * @node: where that is
  * @busy: under pool->bounce_lock
+ * @part: what one I/O reads, a half or all of @mem
  * @tenant: who had it last
  * @at: byte of the payload whose turn it is, where a part begins
  * @asked: the first that no I/O was started for
@@ -51,6 +52,7 @@ struct kvblk_bounce {
 	int node;
 	bool busy;
 	u16 tenant;
+	u32 part;
 	struct kvblk_req *req;
 	const __le32 *crcs;		/* of the block, or NULL */
 	u32 at;
@@ -96,6 +98,7 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 {
 	u32 i, limit = READ_ONCE(pool->tun.bounce_chunks);
 	struct kvblk_bounce *found = NULL, **empty = NULL;
+	bool alone = true;
 
 	guard(spinlock)(&pool->bounce_lock);
 	for (i = 0; i < limit; i++) {
@@ -103,7 +106,9 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 
 		if (!b)
 			empty = &pool->bounces[i];
-		else if (!b->busy && (!found || b->node == node))
+		else if (b->busy)
+			alone = false;
+		else if (!found || b->node == node)
 			found = b;
 	}
 	*room = empty;
@@ -111,8 +116,10 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 		*empty = found = fresh;
 	else if (!fresh && empty && found && found->node != node)
 		found = NULL;
-	if (found)
+	if (found) {
 		found->busy = true;
+		found->part = KVBLK_BOUNCE_BYTES / (alone ? 2 : 1);
+	}
 	return found;
 }
 
@@ -177,19 +184,19 @@ static void half_done(struct kvblk_io *io)
 
 static struct half *half_of(struct kvblk_bounce *b, u32 at)
 {
-	return &b->half[(at - b->req->from) / PART_BYTES % 2];
+	return &b->half[(at - b->req->from) / b->part % (KVBLK_BOUNCE_BYTES / b->part)];
 }
 
 static void *half_data(struct kvblk_bounce *b, const struct half *half)
 {
-	return page_address(b->mem) + (half - b->half) * PART_BYTES;
+	return page_address(b->mem) + (half - b->half) * b->part;
 }
 
 /* Starts to read the next part. */
 static void part_submit(struct kvblk_bounce *b)
 {
 	struct half *half = half_of(b, b->asked);
-	u32 bytes = min(b->end - b->asked, PART_BYTES);
+	u32 bytes = min(b->end - b->asked, b->part);
 	struct kvblk_req *req = b->req;
 	u64 pos = kvblk_seg_pos(req->member, req->seg - req->member->segs,
 				req->slot.off + req->header_units) + b->asked;
@@ -212,7 +219,7 @@ void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end)
 	b->begun = false;
 	b->err = 0;
 	part_submit(b);
-	if (b->asked < end)
+	if (b->asked < end && b->part < KVBLK_BOUNCE_BYTES)
 		part_submit(b);
 }
 
@@ -259,7 +266,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 	while (!b->err && b->at < b->end) {
 		struct half *half = half_of(b, b->at);
 		void *data = half_data(b, half);
-		u32 bytes = min(b->end - b->at, PART_BYTES);
+		u32 bytes = min(b->end - b->at, b->part);
 
 		if (!half_landed(b, half))
 			return -EINPROGRESS;

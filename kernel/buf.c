@@ -27,7 +27,7 @@
 #endif
 
 /* Copied between two looks whether somebody else wants the CPU. */
-#define COPY_BYTES	(128ull << 10)
+#define COPY_BYTES	(512ull << 10)
 
 /* Bounce pages come in runs of a checksum's chunk, if they can be had. */
 #define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
@@ -217,23 +217,18 @@ int kvblk_src_fault_in(const struct kvblk_src *src, bool write)
 
 /* ---- vectors ---- */
 
-static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
-		       u32 max_pages)
+static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_pages)
 {
 	mem->bytes = bytes;
 	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
-	if (max_vecs + 2 <= ARRAY_SIZE(mem->few_bv))
+	mem->max_pages = max_pages;
+	if (max_pages + 2 <= ARRAY_SIZE(mem->few_bv))
 		mem->bv = mem->few_bv;
 	else
-		mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
+		mem->bv = kvmalloc_array(max_pages + 2, sizeof(*mem->bv),
 					 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (max_pages && max_pages <= ARRAY_SIZE(mem->few_pages))
-		mem->pages = mem->few_pages;
-	else if (max_pages)
-		mem->pages = kvmalloc_array(max_pages, sizeof(*mem->pages),
-					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	mem->nr = 1;
-	if (mem->bv && (mem->pages || !max_pages))
+	if (mem->bv)
 		return 0;
 	kvblk_mem_free(mem);
 	return -ENOMEM;
@@ -286,13 +281,21 @@ static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 }
 
 /* Pins and adds the first @len bytes at @addr. */
-static int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len, unsigned int gup,
-			u32 *left)
+static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
+				 unsigned int gup, u32 *left)
 {
 	u32 off = offset_in_page(addr), n = DIV_ROUND_UP(off + len, PAGE_SIZE);
-	struct page **pages = mem->pages + mem->nr_pages;
+	struct page **pages;
 	u32 i, done = 0;
 
+	if (!mem->pages && mem->max_pages <= ARRAY_SIZE(mem->few_pages))
+		mem->pages = mem->few_pages;
+	else if (!mem->pages)
+		mem->pages = kvmalloc_array(mem->max_pages, sizeof(*mem->pages),
+					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!mem->pages)
+		return -ENOMEM;
+	pages = mem->pages + mem->nr_pages;
 	while (done < n) {
 		int got = pin_user_pages_fast((addr & PAGE_MASK) +
 					      ((u64)done << PAGE_SHIFT),
@@ -342,22 +345,13 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 {
 	unsigned int gup = (write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
 			   (IS_ENABLED(CONFIG_PCI_P2PDMA) ? FOLL_PCI_P2PDMA : 0);
-	u32 tail = bytes & align.len_mask, left = bytes - tail, max_pages = 0;
-	u32 i, rest, max_vecs = 0;
+	u32 tail = bytes & align.len_mask, left = bytes - tail;
+	u32 i, rest;
 	int err;
 
-	rest = bytes;
-	for (i = 0; i < src->nr && rest; i++) {
-		const struct kvblk_part *part = &src->parts[i];
-		u32 len = min_t(u64, part->length, rest);
-		u32 pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len,
-					 PAGE_SIZE);
-
-		max_vecs += pages;
-		max_pages += part->region ? 0 : pages;
-		rest -= len;
-	}
-	err = mem_vectors(mem, bytes, max_vecs, max_pages);
+	/* each part may begin and end within a page */
+	err = mem_vectors(mem, bytes, (bytes + src->nr * 2 * (PAGE_SIZE - 1)) >>
+				      PAGE_SHIFT);
 	if (err)
 		return err;
 	mem->direct = true;
@@ -398,7 +392,7 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
 	u32 left = round_up(bytes, KVBLK_UNIT);
 	int err;
 
-	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
+	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE));
 	if (err)
 		return err;
 	while (left) {

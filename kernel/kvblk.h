@@ -980,7 +980,7 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
  * @bv: vectors, @nr of them; bv[0] is left free for the record's header
  * @media_bytes: bytes in bv[1..], a multiple of 4 KiB
  * @bytes: payload bytes in them; the rest is padding
- * @pages: pinned, to be unpinned
+ * @pages: pinned, to be unpinned: @nr_pages, with room for @max_pages
  * @direct: the caller's memory; else kernel pages, one run for each vector
  * @p2p: some of it is a PCI device's: the CPU keeps off it
  * @tail: a kernel page for the end that is no multiple of a logical block
@@ -996,6 +996,7 @@ struct kvblk_mem {
 	u32 nr_used;
 	u32 nr;
 	u32 nr_pages;
+	u32 max_pages;
 	u32 media_bytes;
 	u32 bytes;
 	bool direct;

@@ -72,15 +72,11 @@ static int op_check(const struct kvblk_op *op, bool fixed)
 static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op *op = &req->op;
-	u8 short_key[64], *parent;
-	bool is_short = op->key_len <= sizeof(short_key);
+	u8 *parent;
 
-	/* a copy to the stack needs no look into the slab (hardened usercopy) */
-	if (copy_from_user(is_short ? short_key : req->key,
-			   u64_to_user_ptr(op->key), op->key_len))
+	/* op_check() saw the length; hardened usercopy would look for the slab */
+	if (_copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
 		return -EFAULT;
-	if (is_short)
-		memcpy(req->key, short_key, op->key_len);
 	req->id = kvblk_tenant_hash(key, req->key, op->key_len);
 	if (!op->parent_len)
 		return 0;

@@ -13,10 +13,12 @@
  * How many of the acknowledged blocks must come back is the caller's choice.
  *
  * usage: kv_journal run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
- *		[-l BYTES] [-m DM_DEVICE]
+ *		[-l BYTES] [-w BYTES] [-m DM_DEVICE]
  *	or: kv_journal check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
- * -n 0 goes on until the power is cut, and tells its progress. With -m a mark "ack N" goes to the
- * dm-log-writes device after batch N; -a takes a journal as it was then.
+ * -n 0 goes on until the power is cut, and tells its progress; -w goes on
+ * after BATCHES until each thread has stored so many bytes. With -m a mark
+ * "ack N" goes to the dm-log-writes device after batch N; -a takes a journal as
+ * it was then.
  */
 #include <linux/dm-ioctl.h>
 #include <linux/fs.h>
@@ -56,6 +58,7 @@ static const char *node;
 static const char *dm_name;
 static unsigned int threads = 1, batches = 50, keys = 64;
 static size_t max_len = 40000;
+static uint64_t want_stored;
 static unsigned int acked_limit = UINT32_MAX, percent;
 static int journal;
 
@@ -132,12 +135,13 @@ static void *run(void *arg)
 	struct worker *w = arg;
 	struct page *page = kv_alloc(PAGE);
 	uint64_t tags[KEYS_MAX] = { 0 }, next_tag = 1;
-	uint64_t dice = kv_mix(getpid() * 100 + w->id + 1);
+	uint64_t dice = kv_mix(getpid() * 100 + w->id + 1), stored = 0;
 	size_t area = (max_len + PAGE - 1) / PAGE * PAGE;
 	uint8_t *buf = kv_alloc(area * OPS);
 	int fd = kv_open(node);
 
-	for (unsigned int b = 0; b < PAGES && (!batches || b < batches); b++) {
+	for (unsigned int b = 0; b < PAGES && (!batches || b < batches ||
+					       stored < want_stored); b++) {
 		struct kv_key op_keys[OPS];
 		struct kvblk_piece pieces[OPS];
 		struct kvblk_op ops[OPS];
@@ -197,6 +201,7 @@ static void *run(void *arg)
 			if (e->op == KVBLK_OP_PUT && res[i].res > 0) {
 				tags[k] = e->tag;
 				w->counts[0]++;
+				stored += pieces[i].length;
 			} else if (e->op == KVBLK_OP_PUT) {
 				/* the key is taken by a tag that is not known
 				 * any more: a get found nothing, for it had
@@ -383,7 +388,7 @@ int main(int argc, char **argv)
 	unsigned int sum[4] = { 0 };
 	int option;
 
-	while ((option = getopt(argc, argv, "t:n:k:l:m:a:p:")) > 0) {
+	while ((option = getopt(argc, argv, "t:n:k:l:w:m:a:p:")) > 0) {
 		unsigned int number = (unsigned int)strtoul(optarg, NULL, 0);
 
 		switch (option) {
@@ -391,6 +396,7 @@ int main(int argc, char **argv)
 		case 'n': batches = number; break;
 		case 'k': keys = number; break;
 		case 'l': max_len = number; break;
+		case 'w': want_stored = number; break;
 		case 'm': dm_name = optarg; break;
 		case 'a': acked_limit = number; break;
 		case 'p': percent = number; break;

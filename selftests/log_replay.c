@@ -6,15 +6,16 @@
  * For each chosen boundary it rewrites TARGET, prints "ENTRY ACKED KIND" and
  * waits for a line on stdin; after the last one it ends. ACKED is the number
  * of the last mark "ack-N" before the boundary. Boundaries are all flushes and
- * FUA writes (or every NTH_HARD of them), and of the others every Nth. With "-x" what no flush covers is
- * lost by half, at random: a device may complete a write and forget it.
+ * FUA writes (or HARD of them, evenly spread), and of the other writes every
+ * Nth. With "-x" what no flush covers is lost by half, at random: a device may
+ * complete a write and forget it.
  *
  * dm-log-writes logs a FUA write at once and others when a flush makes them
  * durable, so a prefix of its log has lost what was not flushed, already. But
  * a write that came before a FUA write of the same place comes after it in the
  * log. The rule that mends it: between two flushes FUA writes win.
  *
- * usage: log_replay [-e NTH] [-h NTH_HARD] [-x SEED] [-f FIRST] LOG TARGET
+ * usage: log_replay [-e NTH] [-h HARD] [-x SEED] [-f FIRST] LOG TARGET
  */
 #include <endian.h>
 #include <linux/fs.h>
@@ -111,10 +112,22 @@ static void boundary(uint64_t entry, unsigned int acked, const char *kind,
 		exit(0);
 }
 
+/* Returns where the next entry is. The data of the one at @at follows it. */
+static uint64_t read_entry(uint64_t at, struct log_entry *e,
+			   const struct log_super *super)
+{
+	if (pread(log_fd, e, sizeof(*e), (off_t)at) != sizeof(*e))
+		kv_die("can't read the log");
+	at += super->sectorsize;
+	if (e->flags & (LOG_DISCARD | LOG_MARK))
+		return at;
+	return at + e->nr_sectors * super->sectorsize;
+}
+
 int main(int argc, char **argv)
 {
-	uint64_t nth = 1, nth_hard = 1, seed = 0, first = 0, at, dice;
-	uint64_t since = 0, since_hard = 0;
+	uint64_t nth = 1, want_hard = UINT64_MAX, seed = 0, first = 0, dice;
+	uint64_t since = 0, nr_hard = 0, hards = 0, at, i;
 	unsigned int acked = 0;
 	struct log_super super;
 	bool lossy = false;
@@ -128,7 +141,7 @@ int main(int argc, char **argv)
 		else if (option == 'f')
 			first = number;
 		else if (option == 'h')
-			nth_hard = number;
+			want_hard = number;
 		else
 			seed = number;
 		lossy |= option == 'x';
@@ -147,15 +160,21 @@ int main(int argc, char **argv)
 		kv_die("%s is no log of dm-log-writes", argv[optind]);
 	stable = kv_alloc(target_size);
 	image = kv_alloc(target_size);
-	at = super.sectorsize;
-	for (uint64_t i = 0; i < super.nr_entries; i++) {
+	for (i = 0, at = super.sectorsize; i < super.nr_entries; i++) {
+		struct log_entry e;
+
+		at = read_entry(at, &e, &super);
+		nr_hard += !!(e.flags & (LOG_FLUSH | LOG_FUA));
+	}
+	if (want_hard > nr_hard)
+		want_hard = nr_hard;
+	for (i = 0, at = super.sectorsize; i < super.nr_entries; i++) {
 		struct log_entry e;
 		struct write w;
-		bool hard;
+		uint64_t data = at + super.sectorsize;
+		bool hard, chosen;
 
-		if (pread(log_fd, &e, sizeof(e), (off_t)at) != sizeof(e))
-			kv_die("can't read the log");
-		at += super.sectorsize;
+		at = read_entry(at, &e, &super);
 		if (e.flags & LOG_MARK) {
 			e.mark[sizeof(e.mark) - 1] = '\0';
 			sscanf(e.mark, "ack-%u", &acked);
@@ -164,12 +183,10 @@ int main(int argc, char **argv)
 		w = (struct write){
 			.at = e.sector * super.sectorsize,
 			.length = e.nr_sectors * super.sectorsize,
-			.data = at,
+			.data = data,
 			.discard = e.flags & LOG_DISCARD,
 			.fua = e.flags & LOG_FUA,
 		};
-		if (!w.discard)
-			at += w.length;
 		/* what was complete before the flush is durable now */
 		if (e.flags & LOG_FLUSH) {
 			apply_pending(stable, NULL);
@@ -183,13 +200,18 @@ int main(int argc, char **argv)
 		if (w.length)
 			pending[nr_pending++] = w;
 		hard = e.flags & (LOG_FLUSH | LOG_FUA);
-		since += !hard;
-		since_hard += hard;
-		if ((hard ? since_hard >= nth_hard : since >= nth) &&
-		    i >= first) {
-			*(hard ? &since_hard : &since) = 0;
-			boundary(i, acked, hard ? "hard" : "write", lossy, &dice);
+		if (hard) {
+			chosen = hards * want_hard / nr_hard !=
+				 (hards + 1) * want_hard / nr_hard;
+			hards++;
+		} else {
+			chosen = ++since >= nth;
 		}
+		if (!chosen || i < first)
+			continue;
+		if (!hard)
+			since = 0;
+		boundary(i, acked, hard ? "hard" : "write", lossy, &dice);
 	}
 	return 0;
 }

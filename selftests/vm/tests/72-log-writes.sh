@@ -8,17 +8,17 @@
 
 size=66 # eight segments, the least there can be
 # A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
-runs=("-e 30" "-e 100000 -h 4 -x 1")
+runs=("-e 30 -h 40" "-e 100000 -h 14 -x 1")
 case $KVBLK_KERNEL in # they differ little in what they write
-6.12) runs=("-e 300 -h 3" "-e 100000 -h 4 -x 2") ;;
-debug) runs=("-e 100000 -h 3" "-e 100000 -h 4 -x 3") ;;
+6.12) runs=("-e 300 -h 14" "-e 100000 -h 14 -x 2") ;;
+debug) runs=("-e 100000 -h 14" "-e 100000 -h 14 -x 3") ;;
 esac
 kv_load
 nullb_create data $size
 nullb_create log 1500
 dm_logwrites logged /dev/data /dev/log
 pool_format /dev/mapper/logged
-check kv_journal run -n 9 -k 60 -l 8000000 -m logged $node "$tmp/journal"
+check kv_journal run -n 9 -k 60 -l 8000000 -w 70000000 -m logged $node "$tmp/journal"
 more_than 0 segments_reclaimed
 more_than 0 segments_sealed
 check pool_destroy
