@@ -217,18 +217,23 @@ int kvblk_src_fault_in(const struct kvblk_src *src, bool write)
 
 /* ---- vectors ---- */
 
-static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_pages)
+static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
+		       u32 max_pages)
 {
 	mem->bytes = bytes;
 	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
-	mem->max_pages = max_pages;
-	if (max_pages + 2 <= ARRAY_SIZE(mem->few_bv))
+	if (max_vecs + 2 <= ARRAY_SIZE(mem->few_bv))
 		mem->bv = mem->few_bv;
 	else
-		mem->bv = kvmalloc_array(max_pages + 2, sizeof(*mem->bv),
+		mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
 					 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (max_pages && max_pages <= ARRAY_SIZE(mem->few_pages))
+		mem->pages = mem->few_pages;
+	else if (max_pages)
+		mem->pages = kvmalloc_array(max_pages, sizeof(*mem->pages),
+					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	mem->nr = 1;
-	if (mem->bv)
+	if (mem->bv && (mem->pages || !max_pages))
 		return 0;
 	kvblk_mem_free(mem);
 	return -ENOMEM;
@@ -285,17 +290,9 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 				 unsigned int gup, u32 *left)
 {
 	u32 off = offset_in_page(addr), n = DIV_ROUND_UP(off + len, PAGE_SIZE);
-	struct page **pages;
+	struct page **pages = mem->pages + mem->nr_pages;
 	u32 i, done = 0;
 
-	if (!mem->pages && mem->max_pages <= ARRAY_SIZE(mem->few_pages))
-		mem->pages = mem->few_pages;
-	else if (!mem->pages)
-		mem->pages = kvmalloc_array(mem->max_pages, sizeof(*mem->pages),
-					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!mem->pages)
-		return -ENOMEM;
-	pages = mem->pages + mem->nr_pages;
 	while (done < n) {
 		int got = pin_user_pages_fast((addr & PAGE_MASK) +
 					      ((u64)done << PAGE_SHIFT),
@@ -340,18 +337,39 @@ static noinline int mem_add_region(struct kvblk_mem *mem,
 	return 0;
 }
 
+/* Pages that the first @bytes of @src lie in; @pinned: those to be pinned. */
+static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinned)
+{
+	u32 i, len, pages, all = 0;
+
+	*pinned = 0;
+	for (i = 0; i < src->nr && bytes; i++, bytes -= len) {
+		const struct kvblk_part *part = &src->parts[i];
+
+		len = min_t(u64, part->length, bytes);
+		pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len,
+				     PAGE_SIZE);
+		all += pages;
+		*pinned += part->region ? 0 : pages;
+	}
+	return all;
+}
+
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align)
 {
 	unsigned int gup = (write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
 			   (IS_ENABLED(CONFIG_PCI_P2PDMA) ? FOLL_PCI_P2PDMA : 0);
 	u32 tail = bytes & align.len_mask, left = bytes - tail;
-	u32 i, rest;
+	u32 i, rest, max_vecs, max_pages;
 	int err;
 
 	/* each part may begin and end within a page */
-	err = mem_vectors(mem, bytes, (bytes + src->nr * 2 * (PAGE_SIZE - 1)) >>
-				      PAGE_SHIFT);
+	max_vecs = (bytes + src->nr * 2 * (PAGE_SIZE - 1)) >> PAGE_SHIFT;
+	max_pages = max_vecs;
+	if (max_vecs > KVBLK_FEW_PAGES)
+		max_vecs = mem_count(src, bytes, &max_pages);
+	err = mem_vectors(mem, bytes, max_vecs, max_pages);
 	if (err)
 		return err;
 	mem->direct = true;
@@ -392,7 +410,7 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
 	u32 left = round_up(bytes, KVBLK_UNIT);
 	int err;
 
-	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE));
+	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
 	if (err)
 		return err;
 	while (left) {

@@ -935,6 +935,20 @@ void kvblk_region_put(struct kvblk_region *region);
 bool kvblk_region_use(struct kvblk_region *region);
 void kvblk_region_unuse(struct kvblk_region *region);
 
+/* A &struct kvblk_piece, resolved where it lies: NULL: @addr is a user address. */
+struct kvblk_part {
+	struct kvblk_region *region;
+	u64 addr;
+	u64 length;
+};
+
+/*
+ * Makes parts of pieces, which have been checked, where they lie. -ENXIO: no
+ * such region; -ERANGE: not within it. To be put in any case.
+ */
+int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 nr);
+void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
+
 /* ---- buf.c: a caller's memory ----------------------------------------- */
 
 /* Bytes of the checksums of the longest block. */
@@ -942,13 +956,6 @@ void kvblk_region_unuse(struct kvblk_region *region);
 
 /* A buffer of the ring's, imported by io_uring_cmd_import_fixed(). */
 #define KVBLK_FIXED	((struct kvblk_region *)1)
-
-/* A &struct kvblk_piece, resolved where it lies: NULL: @addr is a user address. */
-struct kvblk_part {
-	struct kvblk_region *region;
-	u64 addr;
-	u64 length;
-};
 
 /*
  * struct kvblk_src - the memory that an operation names
@@ -963,14 +970,8 @@ struct kvblk_src {
 	bool fault;
 };
 
-/*
- * Makes parts of pieces, which have been checked, where they lie. -ENXIO: no
- * such region; -ERANGE: not within it. To be put in any case.
- */
-int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 nr);
 /* A ring's buffer has gaps at page boundaries only: a block driver's may have others. */
 bool kvblk_fixed_whole(const struct kvblk_src *src);
-void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
 
 /* 256 KiB, wherever they begin; a request and a header fill 8 KiB */
 #define KVBLK_FEW_PAGES		80
@@ -980,7 +981,7 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
  * @bv: vectors, @nr of them; bv[0] is left free for the record's header
  * @media_bytes: bytes in bv[1..], a multiple of 4 KiB
  * @bytes: payload bytes in them; the rest is padding
- * @pages: pinned, to be unpinned: @nr_pages, with room for @max_pages
+ * @pages: pinned, to be unpinned
  * @direct: the caller's memory; else kernel pages, one run for each vector
  * @p2p: some of it is a PCI device's: the CPU keeps off it
  * @tail: a kernel page for the end that is no multiple of a logical block
@@ -996,7 +997,6 @@ struct kvblk_mem {
 	u32 nr_used;
 	u32 nr;
 	u32 nr_pages;
-	u32 max_pages;
 	u32 media_bytes;
 	u32 bytes;
 	bool direct;

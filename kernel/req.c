@@ -98,8 +98,6 @@ int kvblk_req_init(void)
 {
 	struct kmem_cache_args args = {
 		.align = KVBLK_UNIT,
-		.useroffset = offsetof(struct req_object, req.key),
-		.usersize = KVBLK_KEY_MAX,
 		.ctor = req_construct,
 	};
 
