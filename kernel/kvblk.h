@@ -269,6 +269,7 @@ enum kvblk_route_state {
  * @state: &enum kvblk_route_state
  * @proven: TRIAL: which directions were right, KVBLK_PROVEN_*
  * @failures: TRIAL: how often it was not right
+ * @errors: I/O errors that the way may have caused
  * @next: TRIAL: jiffies before which it is not tried
  * @why: it bounces, or NULL
  */
@@ -277,6 +278,7 @@ struct kvblk_route {
 	u32 state;
 	u32 proven;
 	u32 failures;
+	u32 errors;
 	unsigned long next;
 	const char *why;
 };

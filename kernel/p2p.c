@@ -9,8 +9,9 @@
  *   keep that from happening under an I/O.
  * - A route is a provider and a member. It is direct when the member's queue
  *   takes such pages, PCI can route between the two, and what was written and
- *   read back that way once was right. That is tried out in the background;
- *   until then, and after a failure that the way may have caused, it is a bounce.
+ *   read back that way once was right. That is tried out in the background, and
+ *   again after an I/O error that the way may have caused; until then, and after
+ *   a second one, it is a bounce.
  * - Where the provider gives away no memory to try it with (its driver keeps it,
  *   or others have it all), callers' is looked at: a get goes there straight and
  *   then through kernel memory, and both are compared; of what is to be put, a
@@ -284,6 +285,7 @@ static struct kvblk_route *route_of(const struct provider *p,
 		WRITE_ONCE(route->state, KVBLK_ROUTE_UNKNOWN);
 		WRITE_ONCE(route->proven, 0);
 		route->failures = 0;
+		route->errors = 0;
 		WRITE_ONCE(route->next, jiffies);
 		route->why = NULL;
 		/* pairs with route_state() */
@@ -559,8 +561,13 @@ static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
 	if (!p)
 		return 0;
 	route = route_of(p, member);
+	/* of those that were under way together, the first one counts */
+	if (route->state != KVBLK_ROUTE_DIRECT && route->state != KVBLK_ROUTE_TRIAL)
+		return 0;
 	route->why = "error";
-	WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
+	WRITE_ONCE(route->proven, 0);
+	WRITE_ONCE(route->state, route->errors++ ? KVBLK_ROUTE_BOUNCE :
+						   KVBLK_ROUTE_UNKNOWN);
 	return 0;
 }
 

@@ -98,7 +98,7 @@ const char *topo_route_words(const struct topo_pool *pool,
 		{ "unreachable", "PCI has no way between them: no common switch, or ACS is on there, and no trusted host bridge" },
 		{ "taken", "nothing was put from there or got to there yet, and the device gives no memory to try it with" },
 		{ "probe", "tried out, and refused or wrong; not again before the device's driver is bound again" },
-		{ "error", "a transfer failed; not again before the device's driver is bound again" },
+		{ "error", "transfers failed; tried out again after the first, after the second not before the device's driver is bound again" },
 	};
 
 	if (!strcmp(route->why, "queue"))

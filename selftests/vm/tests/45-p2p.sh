@@ -215,14 +215,15 @@ route_is "$gpu" "${members[0]}" "direct -"
 # below a drive with multipath there is the one that fails
 mapfile -t faults < <(compgen -G "/sys/kernel/debug/${members[0]%n*}*n*/fault_inject" && compgen -G "/sys/kernel/debug/${members[1]%n*}*n*/fault_inject")
 if [ ${#faults[@]} = 2 ]; then
-	warm "${gpus[0]}"
-	echo "-- a transfer fails: again through the kernel's memory, and never that way again"
+	echo "-- a transfer fails: again through the kernel's memory; the way is tried out anew, and after a second one left alone"
 	for op in get put; do
+		before=$(counter device_fallbacks)
 		# the one that fails may be the log's, once a second
-		for ((try = 0; try < 10; try++)); do
+		for ((try = 0; try < 20; try++)); do
 			key=$((5000 + try))
 			[ $op = get ] || key=$((6000 + try))
 			[ $op = put ] || blocks put $key 1 2000000
+			warm "${gpus[0]}"
 			for f in "${faults[@]}"; do
 				put "$f/verbose" 0 # a call trace is what a kernel complains with
 				put "$f/dont_retry" 1
@@ -237,7 +238,10 @@ if [ ${#faults[@]} = 2 ]; then
 			expect "$op that had to be done again" "$hits" 1
 			! grep -q " bounce error" $sysfs/members/*/p2p || break
 		done
-		[ $try -lt 10 ] || fail "no route is given up"
+		[ $try -lt 20 ] || fail "no route is given up"
+		# of two members' routes one has had two errors now, the other at most one
+		failed=$(($(counter device_fallbacks) - before))
+		[ $failed = 2 ] || [ $failed = 3 ] || fail "a route is given up after $failed errors"
 		put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
 		put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
 		warm "${gpus[0]}"
