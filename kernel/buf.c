@@ -285,7 +285,7 @@ static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 		page_copy(page_address(mem->tail), &mem->tail_user, in);
 }
 
-/* Pins and adds the first @len bytes at @addr. */
+/* Pins and adds the first @len bytes at @addr. Its caller has no registers left. */
 static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 				 unsigned int gup, u32 *left)
 {

@@ -271,7 +271,7 @@ enum kvblk_route_state {
  * @failures: TRIAL: how often it was not right
  * @errors: I/O errors that the way may have caused
  * @next: TRIAL: jiffies before which it is not tried
- * @why: it bounces, or NULL
+ * @why: it bounces or is tried out anew, or NULL
  */
 struct kvblk_route {
 	u32 serial;
