@@ -24,7 +24,7 @@
  *   file->lock        spinlock: operations in flight of an open file
  *   member->gate_lock spinlock, irq-safe: puts that wait for others
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
- * Lookups take none of them.
+ * Lookups take none of them, unless they lease: then lease_lock.
  *
  * Lifetimes: pool->users (percpu_ref) counts operations and background work in
  * a pool, member->ref (percpu_ref) I/O on a member, segment->refs what must

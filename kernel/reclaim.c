@@ -456,6 +456,7 @@ static int victim_load(struct victim *v)
 	u32 pages = kvblk_summary_pages(seg->nr_records);
 	struct kvblk_place place = kvblk_place(member, segment, seg->gen, 0);
 	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* it is tried again */
 	u32 now = kvblk_now(pool), page, i;
 	struct kvblk_d_summary *sums, *buf;
 	struct kvblk_sum sum;
@@ -464,9 +465,9 @@ static int victim_load(struct victim *v)
 
 	if (!seg->nr_records)
 		return 0;
-	sums = vmalloc(array_size(pages, sizeof(*sums)));
-	v->recs = kvcalloc(seg->nr_records, sizeof(*v->recs), GFP_KERNEL);
-	v->sift = kvcalloc(seg->nr_records, sizeof(*v->sift), GFP_KERNEL);
+	sums = __vmalloc(array_size(pages, sizeof(*sums)), gfp);
+	v->recs = kvcalloc(seg->nr_records, sizeof(*v->recs), gfp);
+	v->sift = kvcalloc(seg->nr_records, sizeof(*v->sift), gfp);
 	err = -ENOMEM;
 	if (!sums || !v->recs || !v->sift)
 		goto out;
@@ -774,7 +775,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	/* an unreadable summary: all is dropped, unless something is promised */
 	init_completion(&v.landed);
 	atomic_set(&v.flying, 1);
-	v.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL);
+	v.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN);
 	err = v.copies ? victim_load(&v) : -ENOMEM;
 	if (err == -ENOMEM || (err && READ_ONCE(pool->leased_bytes))) {
 		err = -EAGAIN;
@@ -918,8 +919,9 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member,
 	int pick;
 
 	room = READ_ONCE(member->nr_sealed);
-	segs = kvmalloc_array(room + 1, sizeof(*segs), GFP_KERNEL);
-	map = kvmalloc_array(room + 1, sizeof(struct kvblk_segment *), GFP_KERNEL);
+	segs = kvmalloc_array(room + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
+	map = kvmalloc_array(room + 1, sizeof(struct kvblk_segment *),
+			     GFP_KERNEL | __GFP_NOWARN);
 	if (!segs || !map)
 		goto out;
 	spin_lock(&member->lock);
