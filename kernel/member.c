@@ -238,7 +238,8 @@ void kvblk_member_free(struct kvblk_member *member)
 	u32 i, granules;
 
 	/* mark_dead can't come any more once this returns */
-	bdev_fput(member->bdev_file);
+	if (member->bdev_file)
+		bdev_fput(member->bdev_file);
 	cancel_delayed_work_sync(&member->dead);
 	/* it died before it became one of the pool's */
 	if (member->unsure && !member->removing)
@@ -621,8 +622,11 @@ static void member_remove_work(struct work_struct *work)
 	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
-	mutex_unlock(&pool->admin);
 	synchronize_rcu();
+	/* free for those who see that it is gone, and add it again */
+	bdev_fput(member->bdev_file);
+	member->bdev_file = NULL;
+	mutex_unlock(&pool->admin);
 	dev_info(&pool->dev, "member %s: removed\n", member->name);
 	kvblk_event(pool, member, KVBLK_EV_MEMBER_DOWN, 0);
 	kvblk_member_free(member);
