@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Differences between the kernels that kvblk builds on, the only place with
- * #if. The code is written to 7.2; each shim says which upstream version makes
- * it needless. A feature is found by Kbuild in the target's headers, not by a
- * version number.
+ * #if. The code is written to the newest one; each shim says which upstream
+ * version makes it needless. A feature is found by Kbuild in the target's
+ * headers, not by a version number.
  */
 #ifndef KVBLK_COMPAT_H
 #define KVBLK_COMPAT_H
