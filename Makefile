@@ -49,7 +49,7 @@ bench-icount:
 	selftests/bench/icount $(if $(TOP),--top $(TOP))
 
 bench-index:
-	$(MAKE) -C selftests/host bench
+	$(MAKE) -s -C selftests/bench index
 
 bench-plots:
 	selftests/bench/plots
