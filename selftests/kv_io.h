@@ -74,7 +74,18 @@ static inline uint64_t kv_now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* 4 on the debug kernel, where all is slower: scales limits of time. */
+/* What is random in a run follows from its seed, which is told: KV_SEED=. */
+static inline uint64_t kv_run_seed(void)
+{
+	const char *given = getenv("KV_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 0) :
+			kv_mix(kv_now_ms() ^ (uint64_t)getpid() << 32) >> 32;
+
+	fprintf(stderr, "KV_SEED=%llu\n", (unsigned long long)seed);
+	return seed;
+}
+
+/* 4 on the debug kernel in QEMU, where all is slower: scales time limits. */
 static inline unsigned int kv_slow(void)
 {
 	const char *slow = getenv("KVBLK_SLOW");

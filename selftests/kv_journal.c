@@ -58,7 +58,7 @@ static const char *node;
 static const char *dm_name;
 static unsigned int threads = 1, batches = 50, keys = 64;
 static size_t max_len = 40000;
-static uint64_t want_stored;
+static uint64_t want_stored, seed;
 static unsigned int acked_limit = UINT32_MAX, percent;
 static int journal;
 
@@ -135,7 +135,7 @@ static void *run(void *arg)
 	struct worker *w = arg;
 	struct page *page = kv_alloc(PAGE);
 	uint64_t tags[KEYS_MAX] = { 0 }, next_tag = 1;
-	uint64_t dice = kv_mix(getpid() * 100 + w->id + 1), stored = 0;
+	uint64_t dice = kv_mix(seed + w->id), stored = 0;
 	size_t area = (max_len + PAGE - 1) / PAGE * PAGE;
 	uint8_t *buf = kv_alloc(area * OPS);
 	int fd = kv_open(node);
@@ -412,6 +412,7 @@ int main(int argc, char **argv)
 	open_journal(argv[optind + 2]);
 	if (!strcmp(argv[optind], "check"))
 		return check();
+	seed = kv_run_seed();
 	workers = calloc(threads, sizeof(*workers));
 	for (unsigned int i = 0; i < threads; i++) {
 		workers[i].id = i;

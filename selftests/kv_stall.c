@@ -123,7 +123,7 @@ static bool there(unsigned int nr, uint8_t *buf)
 
 static bool becomes_there(unsigned int nr)
 {
-	uint64_t end = kv_now_ms() + 5000 * kv_slow();
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
 	uint8_t *buf = kv_alloc(LEN);
 
 	while (!there(nr, buf))
@@ -176,7 +176,7 @@ TEST(stalled_get)
 	batch_op(KVBLK_OP_DELETE, 11, NULL, 0);
 	batch_start();
 	EXPECT(becomes_there(0), "a put of the same batch is found");
-	for (uint64_t end = kv_now_ms() + 5000 * kv_slow();
+	for (uint64_t end = kv_now_ms() + 60000 * kv_slow();
 	     kv_size(fd, FIRST + 11) && kv_now_ms() < end;)
 		;
 	EXPECT_EQ(kv_size(fd, FIRST + 11), 0, "a delete of the same batch");
@@ -218,7 +218,7 @@ TEST(killed)
 		EXPECT(becomes_there(0), "the stalled one's put");
 		usleep(50000);
 		kill(child, SIGKILL);
-		for (end = kv_now_ms() + 5000 * kv_slow();
+		for (end = kv_now_ms() + 60000 * kv_slow();
 		     !waitpid(child, &status, WNOHANG) && kv_now_ms() < end;)
 			usleep(1000);
 		ASSERT(kv_now_ms() < end, "the killed one is gone");

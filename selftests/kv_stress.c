@@ -36,7 +36,7 @@ static size_t max_len = 200000;
 static uint64_t bytes_wanted;
 static bool deletes_may_fail, errors_allowed, full_allowed, writes_only,
 	    memory_short;
-static uint64_t end_ms;
+static uint64_t start_ms, end_ms;
 
 static atomic_ullong hits, misses, stored, exists, refused, failed, deleted;
 static atomic_ullong canceled, late, leases, lookups, bytes_put, bytes_got;
@@ -365,6 +365,10 @@ static void cancel_some(struct worker *w)
 
 static bool over(void)
 {
+	/* not before each did something, unless that takes for ever */
+	if ((!stored || (!hits && !errors_allowed)) &&
+	    kv_now_ms() < start_ms + 100000 * kv_slow())
+		return false;
 	if (stop_file && !access(stop_file, F_OK))
 		return true;
 	if (bytes_wanted)
@@ -408,7 +412,7 @@ static void *work(void *arg)
 
 int main(int argc, char **argv)
 {
-	uint64_t start = kv_now_ms();
+	uint64_t start = kv_now_ms(), seed;
 	int option;
 
 	while ((option = getopt(argc, argv, "t:s:f:b:k:l:m:denow:")) > 0) {
@@ -433,7 +437,9 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	node = argv[optind];
+	start_ms = start;
 	end_ms = start + seconds * 1000ull;
+	seed = kv_run_seed();
 	workers = calloc(threads, sizeof(*workers));
 	for (unsigned int i = 0; i < threads; i++) {
 		struct worker *w = &workers[i];
@@ -442,7 +448,7 @@ int main(int argc, char **argv)
 		while ((w->fd = open(node, O_RDWR | O_CLOEXEC)) < 0)
 			if (!no_memory(-errno))
 				kv_die("can't open %s", node);
-		w->dice = kv_mix(start ^ i << 20);
+		w->dice = kv_mix(seed + i);
 		for (unsigned int j = 0; j < BATCH; j++)
 			w->slots[j].area = kv_alloc((max_len + SLACK + PAGE) /
 						    PAGE * PAGE);
