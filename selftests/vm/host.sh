@@ -7,9 +7,12 @@ vm_dir=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 repo=$(readlink -f "$vm_dir/../..")
 export KVBLK_CACHE=${KVBLK_CACHE:-$HOME/.cache/kvblk}
 
+# what sudo must not drop
+kept_env=KVBLK_CACHE,KVBLK_SERIES,KVBLK_ACCEL,KV_SEED,CI,MAKEFLAGS
+
 # as_root "$@": start the script again through sudo unless root runs it
 as_root() {
-	[ "$(id -u)" = 0 ] || exec sudo --preserve-env=KVBLK_CACHE,CI,MAKEFLAGS "$0" "$@"
+	[ "$(id -u)" = 0 ] || exec sudo "--preserve-env=$kept_env" "$0" "$@"
 	umask 022
 	mkdir -p "$KVBLK_CACHE/log"
 }
@@ -51,8 +54,44 @@ debian_mirror() {
 	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sort -u | head -n 1 | grep .
 }
 
+# archive_open DIRECTORY SUITE...: the host's apt looks at these suites of the archive, in a state of its own in DIRECTORY
+archive_open() {
+	local dir=$1 suite mirror
+	shift
+	mirror=$(debian_mirror) || { echo "this host's apt sources name no Debian mirror"; return 1; }
+	mkdir -p "$dir/lists/partial"
+	for suite; do
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main"
+	done >"$dir/sources.list"
+	archive "$dir" apt-get update
+}
+
+# archive DIRECTORY apt-get|apt-cache ARGUMENT...: one of apt's commands there
+archive() {
+	local dir=$1 command=$2
+	shift 2
+	"$command" -o "Dir::State::lists=$dir/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$dir" -o APT::Update::Error-Mode=any \
+		-o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
+		-o APT::Default-Release= -o APT::Sandbox::User=root "$@"
+}
+
+# archive_kernel DIRECTORY SERIES: the newest release of the series (a glob: [0-9]* is any) of which the archive there has image,
+# headers and the series' source
+archive_kernel() {
+	local names release
+	names=$(archive "$1" apt-cache pkgnames linux-)
+	while read -r release; do
+		# shellcheck disable=SC2254 # a glob
+		case ${release%%+*} in $2.*) ;; *) continue ;; esac
+		grep -qx "linux-source-$(cut -d. -f1,2 <<<"$release")" <<<"$names" || continue
+		! archive "$1" apt-cache show "linux-image-$release" >/dev/null 2>&1 || { echo "$release"; return; }
+	done < <(sed -n 's/^linux-headers-\([0-9.]*+deb[0-9]*-amd64\)$/\1/p' <<<"$names" | sort -rV)
+	echo "Debian's archive has no kernel of series $2 any more (image, headers and source); see Documentation/testing.rst, KVBLK_SERIES" >&2
+	return 1
+}
+
 root_fs() {
-	echo "$KVBLK_CACHE/root-$(recipe_hash <"$vm_dir/rootfs")"
+	echo "$KVBLK_CACHE/root-$({ cat "$vm_dir/rootfs"; echo "${KVBLK_SERIES-}"; } | recipe_hash)"
 }
 
 kernel_src() {
@@ -60,21 +99,33 @@ kernel_src() {
 }
 
 # the kernels that Debian has not: see built-kernel
-built_kernels=(debug 6.12-p2p)
+built_kernels=(debug debug-smp 6.12-p2p uml)
 
-# is_built NAME: is it one of them?
+# is_built NAME: is it one of them? is_uml NAME: one that runs as a process of the host?
 is_built() {
 	[[ " ${built_kernels[*]} " = *" $1 "* ]]
 }
 
-built_kernel() {
-	echo "$KVBLK_CACHE/$1-$({ basename "$(root_fs)"; cat "$vm_dir/$1.config" "$vm_dir/built-kernel"; } | recipe_hash)"
+is_uml() {
+	[ "$1" = debug ] || [ "$1" = uml ]
 }
 
-# uml_kernel: the benchmarks' kernel, a program; see bench/uml-kernel
-uml_kernel() {
-	local bench=$repo/selftests/bench
-	echo "$KVBLK_CACHE/uml-$({ basename "$(root_fs)"; cat "$bench/uml.config" "$bench/uml-kernel" "$bench/crc/crc32.h"; } | recipe_hash)"
+# fragments_of NAME: the files that make a built kernel's configuration; a later one's word counts
+fragments_of() {
+	case $1 in
+	debug) echo "$vm_dir/uml.config" "$vm_dir/debug.config" ;;
+	*) echo "$vm_dir/$1.config" ;;
+	esac
+}
+
+built_kernel() {
+	local also=()
+	case $1 in
+	uml) also=("$repo/selftests/bench/crc/crc32.h") ;;
+	debug) also=("$vm_dir/debug-stack.h") ;;
+	esac
+	# shellcheck disable=SC2046 # several words
+	echo "$KVBLK_CACHE/$1-$({ basename "$(root_fs)"; cat $(fragments_of "$1") "$vm_dir/built-kernel" "${also[@]}"; } | recipe_hash)"
 }
 
 # build_root: where this checkout's build products are
@@ -84,17 +135,16 @@ build_root() {
 
 # tree_of NAME: what a kernel's modules are built in, in the cache
 tree_of() {
-	case $1 in
-	uml) uml_kernel ;;
-	*) if is_built "$1"; then built_kernel "$1"; else root_fs; fi ;;
-	esac
+	if is_built "$1"; then built_kernel "$1"; else root_fs; fi
 }
 
-# release_of 7.2|6.12|debug|6.12-p2p|uml: the kernel release
+# release_of NAME: the release of a kernel: newest, a series, or one of built_kernels
 release_of() {
 	local image
-	if [ "$1" = uml ] || is_built "$1"; then
-		cat "$(tree_of "$1")/include/config/kernel.release"
+	if is_built "$1"; then
+		cat "$(built_kernel "$1")/include/config/kernel.release"
+	elif [ "$1" = newest ]; then
+		cat "$(root_fs)/boot/newest"
 	else
 		image=$(echo "$(root_fs)/boot/vmlinuz-$1."*)
 		echo "${image##*/vmlinuz-}"

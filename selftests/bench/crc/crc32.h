@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What lib/crc/crc32-main.c takes for an architecture's part when the benchmarks' kernel is built, see uml-kernel.
+ * What lib/crc/crc32-main.c takes for an architecture's part when the benchmarks' kernel is built, see vm/built-kernel.
  *
  * user-mode Linux computes CRC32C byte by byte from a table, some twenty times slower than any kernel that kvblk is for. Here it
  * has the instruction, in three streams at once as crc32c-3way.S of the x86 kernel, for its result is there three cycles later. What

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# vm: timeout=90 disks=1
+# vm: timeout=90 disks=1 takes=11
 # The test bed itself: what lib.sh sets up holds data, and a device under dm-log-writes can be replayed.
 . "${0%/*}/../lib.sh"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# vm: timeout=30 kernels=7.2,6.12,6.12-p2p,debug
+# vm: timeout=30 kernels=newest,6.12,6.12-p2p,debug,debug-smp check=newest,6.12,debug takes=1
 # The module loads, unloads and leaves nothing behind.
 . "${0%/*}/../lib.sh"
 

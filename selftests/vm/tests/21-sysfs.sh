@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120
+# vm: timeout=120 takes=20
 # Each tunable takes what is in its range and nothing else; each file of a pool and its members can be read, is documented, and
 # can be read while members and pools come and go.
 . "${0%/*}/pool.bash"

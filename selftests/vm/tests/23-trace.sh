@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 kernels=7.2,6.12
+# vm: timeout=150 takes=21 kernels=newest,6.12,debug
 # What an operator can see of a pool at work: tracepoints, latency histograms and the events of a pool that is full.
 . "${0%/*}/pool.bash"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=60
+# vm: timeout=60 takes=7
 # Bad input of the data path gets the errno that the ABI promises, and changes nothing.
 . "${0%/*}/pool.bash"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=90 kernels=7.2,6.12
+# vm: timeout=90 takes=14 kernels=newest,6.12,debug
 # The library's examples, and the command's benchmark by io_uring, on a real pool.
 . "${0%/*}/pool.bash"
 

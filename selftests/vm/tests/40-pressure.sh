@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150
+# vm: timeout=150 takes=14
 # Ten times the pool's size is put by several threads (a slow kernel: three times): the pool goes on taking puts, and every byte that
 # is got is right.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120
+# vm: timeout=120 takes=50 leaks=1
 # Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
 # that does not answer.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100 kernels=debug
+# vm: timeout=100 kernels=debug,debug-smp leaks=1
 # The module's allocations fail at random while threads mix all operations: -ENOMEM, never a wrong byte; and nothing leaks.
 . "${0%/*}/pool.bash"
 

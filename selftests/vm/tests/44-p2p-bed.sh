@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# vm: timeout=120 kernels=7.2,6.12-p2p:switch,6.12-p2p:unreachable pci=switch,two-gpus,two-switches,unreachable
+# vm: timeout=120 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable takes=33,14,10,16
 # The bed for P2PDMA itself, without kvblk: memory of a test GPU and of a drive's CMB as source and target of direct I/O, what the
 # witness says of it, and a GPU that goes away under those who use it.
 . "${0%/*}/../lib.sh"

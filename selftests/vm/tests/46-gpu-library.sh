@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# vm: timeout=400 kernels=7.2 pci=switch
+# vm: timeout=200 pci=switch kernels=newest takes=58
 # libkvblk's memory of all kinds: a test GPU's, whatever gives its own in sysfs, the host's, and that of CUDA, whose driver is a
 # fake: what is tested of it is the way to the drives and back.
+# slow: every kind of memory through the whole library; a process of its own for each CUDA driver that lacks something.
 . "${0%/*}/pool.bash"
 
 # memory FROM KIND WAY [PAGES]: PAGES: some or none that went peer to peer

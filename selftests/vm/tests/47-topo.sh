@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=240 kernels=7.2 pci=switch,unreachable
+# vm: timeout=150 pci=switch,unreachable kernels=newest takes=31,36
 # kvblk topo tells what is there, in text and in JSON: devices with and without P2P memory, each member's route to them, and why it
 # is not direct. kvblk bench goes to and from such memory, tells which way, and says what it lacks.
 . "${0%/*}/pool.bash"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=400 kernels=7.2,6.12-p2p:switch pci=switch
+# vm: timeout=300 pci=switch kernels=newest,6.12-p2p:switch takes=100
 # What the tests of the data path do, with memory of a GPU as source and target: straight, through the kernel's memory, and in one
 # list with the host's. What cannot be is skipped by name, in this test's output.
+# slow: the tests of the data path again, each with three kinds of memory.
 . "${0%/*}/p2p.bash"
 data=(kinds_of_memory partial_limits layout_tag delete keys concurrent_puts batch_of_1024 chain_of_1024 duplicates_in_a_batch
 	large_operations_and_results deadlines cancel_what_is_not_there cancel_in_flight)

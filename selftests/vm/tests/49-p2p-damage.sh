@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=400 kernels=7.2,6.12-p2p:switch pci=switch
+# vm: timeout=200 pci=switch kernels=newest,6.12-p2p:switch takes=84
 # Members that fail and media that change, lookups, leases and the library, with memory of a GPU as source and target: straight,
 # through the kernel's memory, and in one list with the host's.
+# slow: five tests of the host's memory again, each with three kinds of memory.
 . "${0%/*}/p2p.bash"
 nr=48
 # whole pages: some drives reach none else straight

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=60
+# vm: timeout=60 takes=10
 # Garbage written to a member under the pool's feet, and sectors that go bad: a miss, an event, a zeroed buffer, never a wrong byte.
 . "${0%/*}/pool.bash"
 

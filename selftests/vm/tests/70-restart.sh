@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100
+# vm: timeout=100 check=newest,6.12,debug takes=20 leaks=1
 # A pool comes back warm: with all its blocks after a clean stop, without those deleted or expired. What a member held before it
 # was formatted again, or before it was away, is not served.
 . "${0%/*}/pool.bash"

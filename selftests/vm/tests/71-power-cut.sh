@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 disks=3 disk-size=256M phases=2
+# vm: timeout=120 disks=3 disk-size=256M phases=2 takes=19
 # The machine dies in the middle of writes. What comes back is right, nearly all that was acknowledged comes back, what was deleted
 # does not. The acknowledgments are on a disk of their own.
 . "${0%/*}/pool.bash"

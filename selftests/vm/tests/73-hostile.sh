@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100
+# vm: timeout=100 takes=19
 # A reader who writes to his buffer during gets loses nobody's blocks; a writer who puts records, summaries and superblocks into his
 # payload gets nothing accepted, not even after a crash that destroys the real header in front of them. Neither causes an alarm.
 . "${0%/*}/pool.bash"

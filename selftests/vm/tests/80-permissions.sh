@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=60
+# vm: timeout=60 takes=10
 # A runtime needs no root but the node's group; without it there is no way in, and nobody but root administers.
 . "${0%/*}/pool.bash"
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
