@@ -61,8 +61,9 @@ code 3 'no such block' kvblk rm $pool a
 json 'd[0]["counters"]["puts"] == 2 and d[0]["counters"]["deletes"] == 1 and sum(d[0]["latency"]["put"]["log2_buckets"]) > 0' kvblk stat $pool
 expect "lines of stat" "$(kvblk stat $pool --watch=0.2 --count 2 | wc -l)" 3
 expect "objects of stat" "$(kvblk stat --watch=0.2 --count 2 -o json | grep -c per_second)" 2
+others=$(listeners) # kvblkd
 kvblk events $pool --count 2 -o json >"$tmp/events.json" &
-wait_for 10 events_subscribed
+wait_for 10 more_listeners "$others"
 json 'd["added"]' kvblk member add $pool --format --segment-size 8M /dev/flash2
 wait_for 30 member_is flash2 up
 json 'd["removed"]' kvblk member remove $pool /dev/flash2

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 check=newest,6.12,debug takes=24 leaks=1
 # Operations of io_uring in all their forms, fixed buffers, registered memory; deadlines, cancel and exit while a member takes ten
-# seconds.
+# minutes.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -13,17 +13,22 @@ no_failures
 expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
 check pool_destroy
 
-echo "-- a member that answers after 10 s"
+echo "-- a member that answers late"
 modprobe -q dm_delay || true
 dm_create slow /dev/flash1 "0 %s delay /dev/flash1 0 0"
 pool_format /dev/mapper/slow
-put $sysfs/suspect_ms 60000
+put $sysfs/suspect_ms 3600000
 check kv_uring $node store
-check dmsetup suspend --nolockfs slow
-check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 10000"
-check dmsetup resume slow
-check kv_uring $node slow_hard_deadline slow_cancel slow_exit slow_unregister
-check dmsetup suspend --nolockfs slow
-check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 0"
-check dmsetup resume slow
+# answers_after MS: from now on; what it holds back it answers before
+answers_after() {
+	check dmsetup suspend --nolockfs slow
+	check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 $1"
+	check dmsetup resume slow
+}
+answers_after 600000
+# none of these waits for it
+check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_cancel slow_exit
+answers_after 5000
+check kv_uring $node slow_unregister
+answers_after 0
 no_failures

@@ -7,28 +7,29 @@
 kv_load
 flash 3 100
 pool_format /dev/flash0 /dev/flash1 /dev/flash2
-rounds=0
-while ((rounds < 6)); do
-	n=$((rounds % 3))
-	case $rounds in
-	0) stress_start -t 5 -d -n -k 3000 -l 100000 ;;
-	3)
-		stress_stop
-		export KV_ENGINE=uring
-		# from here on puts go one by one, and the others wait for them
-		put $sysfs/put_window_bytes 1
-		stress_start -t 5 -d -n -k 3000 -l 100000
-		;;
-	esac
-	check kvblk member remove $pool flash$n
-	wait_for 20 member_is flash$n gone
-	check kvblk member add $pool --format --segment-size 8M /dev/flash$n
-	wait_for 20 member_is flash$n up
-	rounds=$((rounds + 1))
-	kill -0 "$stress" 2>/dev/null || break
+
+# another_member N: goes and comes back, empty
+another_member() {
+	check kvblk member remove $pool "flash$1"
+	wait_for 20 member_is "flash$1" gone
+	check kvblk member add $pool --format --segment-size 8M "/dev/flash$1"
+	wait_for 20 member_is "flash$1" up
+}
+
+for KV_ENGINE in ioctl uring; do
+	export KV_ENGINE
+	puts=$(counter puts) gets=$(counter gets) rounds=0
+	stress_start -t 5 -d -n -k 3000 -l 100000
+	until ((rounds >= 3)) && (($(counter puts) > puts + 300 && $(counter gets) > gets + 100)); do
+		another_member $((rounds % 3))
+		rounds=$((rounds + 1))
+		kill -0 "$stress" 2>/dev/null || break
+	done
+	stress_stop
+	echo "$KV_ENGINE: members went and came back $rounds times"
+	# by uring, puts go one by one, and the others wait for them
+	put $sysfs/put_window_bytes 1
 done
-stress_stop
-echo "members went and came back $rounds times"
 no_failures
 blocks put 1 100 50000
 expect "puts after the stress" "$stored" 100

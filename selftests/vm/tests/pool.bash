@@ -31,6 +31,11 @@ pool_format() {
 	pool_create --format --segment-size 8M "$@"
 }
 
+# pool_is_gone: with its name, which it keeps until all of it is
+pool_is_gone() {
+	! kvblk pool show $pool >"$tmp/gone" 2>&1 && grep -q 'no pool' "$tmp/gone"
+}
+
 pool_destroy() {
 	[ ! -d "$sysfs" ] || kvblk pool destroy "$pool"
 }
@@ -86,11 +91,11 @@ code() {
 	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
 }
 
-# blocks VERB FIRST COUNT LEN [TAG]: kv_blocks; its findings become variables: $stored, $hits, $misses, $slowest, ...
+# blocks VERB FIRST COUNT LEN [TAG]: kv_blocks, which ends soon; its findings become variables: $stored, $hits, $misses, $slowest, ...
 blocks() {
 	local verb=$1 line
 	shift
-	line=$(kv_blocks "$node" "$verb" "$@") || fail "kv_blocks $verb $*: $line"
+	line=$(timeout $((60 * KVBLK_SLOW)) kv_blocks "$node" "$verb" "$@") || fail "kv_blocks $verb $*: $line"
 	echo "$verb $*: $line"
 	eval "$line"
 }
@@ -102,14 +107,21 @@ expect() {
 
 # events_start: from now on the pool's events are in $tmp/events
 events_start() {
+	local others
+	others=$(listeners)
 	kvblk events "$pool" >"$tmp/events" &
 	defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true"
-	wait_for 10 events_subscribed
+	wait_for 10 more_listeners "$others"
 }
 
-events_subscribed() {
+# listeners: how many there are of generic netlink's events; more_listeners THAN: one has subscribed since
+listeners() {
 	# Eth 16 is generic netlink; a listener has a bit in Groups
-	awk '$2 == 16 && $4 != "00000000" { found = 1 } END { exit !found }' /proc/net/netlink
+	awk '$2 == 16 && $4 != "00000000" { n++ } END { print n + 0 }' /proc/net/netlink
+}
+
+more_listeners() {
+	[ "$(listeners)" -gt "$1" ]
 }
 
 # event NAME: it has come
@@ -123,8 +135,8 @@ stress_start() {
 	local nice=15
 	# the commands of the test itself must not starve beside it; on the debug kernel nvme-tcp's worker, which is at nice -20 and
 	# always busy there, would starve it
-	[ "$KVBLK_KERNEL" != debug ] || nice=0
-	nice -n $nice kv_stress -f "$tmp/stop" -s 1000 "$@" "$node" >"$tmp/stress" 2>&1 &
+	[ "$KVBLK_KERNEL" != debug-smp ] || nice=0
+	nice -n $nice kv_stress -f "$tmp/stop" -s 1000 "$@" "$node" >"$tmp/stress" &
 	stress=$!
 	defer "kill $stress 2>/dev/null; wait $stress 2>/dev/null || true"
 }
