@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0
-# The verbs a person needs. "make" builds the module for the running kernel (KDIR= for another) and the user space.
+# The verbs a person needs; "make help" shows them. KDIR= names the kernel to build for.
+#   make             the module for the running kernel, and the user space
 #   make tools       user space alone: the command is tools/kvblk/kvblk
-#   make install     module, library, command, daemon, udev rule, man pages (DESTDIR=, prefix=); make uninstall.
-#                    Without the module: make -C tools install, make -C daemon install
-#   make demo        the whole thing in a VM on this machine (TRACE=file replays your own trace)
-#   make bench       measures, at native speed in user-mode Linux (BENCH=full for all sizes); make bench-plots draws
-#   make bench-icount  kernel instructions for each operation, against those recorded (TOP=n: in which functions)
-#   make bench-index   the index alone, at 100 million entries (4.5 GiB, minutes; ARGS='--entries 1000000' for less)
-#   make check       everything that is tested, as CI does it; make host, make lint: parts of it
+#   make install     module, library, command, daemon, udev rule, man pages
+#                    (DESTDIR=, prefix=); make uninstall. Without the module:
+#                    make -C tools install, make -C daemon install
+#   make demo        the whole thing in a VM on this machine (TRACE=file replays
+#                    your own trace)
+#   make check       what CI runs; make host, make lint: parts of it
+#   make check-all   everything on every kernel, hours (RESUME=1 goes on where the
+#                    last one was interrupted)
+#   make test T=NAME one VM test (K=6.12 or another kernel, D=all in full length)
+#   make bench       measures, at native speed in user-mode Linux (BENCH=full for
+#                    all sizes); make bench-plots draws
+#   make bench-icount  kernel instructions for each operation, against those
+#                    recorded (TOP=n: in which functions)
+#   make bench-index the index alone, at 100 million entries (4.5 GiB, minutes;
+#                    ARGS='--entries 1000000' for less)
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
 prefix ?= /usr
@@ -39,6 +48,16 @@ lint:
 check:
 	selftests/check
 
+check-all:
+	selftests/check --all $(if $(RESUME),--resume)
+
+test:
+	@[ -n '$(T)' ] || { echo 'which? make test T=30-data'; false; }
+	selftests/vm/run --verbose $(if $(K),--kernel $(K)) $(if $(D),--depth $(D)) $(T)
+
+help:
+	@sed -n '/^#   make/,/^$$/s/^#   //p' $(firstword $(MAKEFILE_LIST))
+
 demo:
 	selftests/vm/demo $(if $(TRACE),--trace '$(TRACE)')
 
@@ -69,4 +88,4 @@ clean:
 	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
 	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
 
-.PHONY: all module tools selftests host lint check demo bench bench-icount bench-index bench-plots install uninstall clean
+.PHONY: all module tools selftests host lint check check-all test help demo bench bench-icount bench-index bench-plots install uninstall clean
