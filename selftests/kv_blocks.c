@@ -7,6 +7,8 @@
  *
  * usage: kv_blocks NODE put|get|delete|lookup FIRST COUNT LEN [TAG]
  *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
+ * With KV_STAY in the environment it stays, with its memory, until a line or
+ * the end of stdin comes.
  */
 #include <stdarg.h>
 
@@ -174,5 +176,8 @@ int main(int argc, char **argv)
 	       n.stored, n.exists, n.declined, n.full, n.errors, n.hits,
 	       n.misses, n.deleted, n.absent, n.bytes, n.slowest,
 	       (unsigned long long)(kv_now_ms() - start), bad);
+	fflush(stdout);
+	if (getenv("KV_STAY"))
+		getchar();
 	return bad != 0;
 }

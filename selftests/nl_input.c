@@ -304,7 +304,7 @@ static void settle(void)
 {
 	for (int i = 0; i < 100; i++) {
 		take_picture(&before);
-		usleep(300000);
+		usleep(1000000);
 		take_picture(&after);
 		if (same_picture(&before, &after))
 			return;

@@ -83,13 +83,13 @@ for request in "pool create $pool --format --segment-size 8M /dev/mapper/slow" "
 		wait_for 20 pool_is_up
 		missed_epoch
 		;;
-	*) wait_for 20 event pool-down; wait_for 20 pool_is_gone ;;
+	*) wait_for 20 event pool-down; wait_for 20 pool_is_gone $pool ;;
 	esac
 done
 
 echo "-- a request that fails in the end"
 device_silent slow
-refuse kvblk pool create $pool --format --index-slots 1 /dev/mapper/slow
+refuse command kvblk pool create $pool --format --index-slots 1 /dev/mapper/slow
 device_answers slow
 wait_for 20 event request-failed
 check dmsetup remove --retry slow

@@ -52,9 +52,12 @@ given_back() {
 # tried MEMBER ROUTE: puts and gets go there until its route is no longer on trial
 tried() {
 	local i look
+	mkfifo "$tmp/leave"
 	for ((i = 0; i < 40; i++)); do
-		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node put $((800000 + i)) 1 300000 >/dev/null
-		# what that begins in the background takes its time, unless the put went to the other member
+		# it keeps its memory, so that none is left for what that begins in the background
+		env "KV_MEMORY=${gpus[0]}" KV_STAY=1 kv_blocks $node put $((800000 + i)) 1 300000 <>"$tmp/leave" >"$tmp/put" &
+		wait_for 20 [ -s "$tmp/put" ]
+		# which takes its time, unless the put went to the other member
 		for ((look = 0; look < (i + 1) * 3; look++)); do
 			case "$(routes "$gpu" "$1")" in
 			unknown*) sleep 0.1 ;;
@@ -62,10 +65,12 @@ tried() {
 			*) break ;;
 			esac
 		done
+		echo >"$tmp/leave"
+		check wait $!
 		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get $((800000 + i)) 1 300000 >/dev/null
 		# shellcheck disable=SC2254 # a pattern
 		case "$(routes "$gpu" "$1")" in
-		$2) return ;;
+		$2) rm "$tmp/leave" && return ;;
 		unknown* | trial*) ;;
 		*) break ;;
 		esac
@@ -209,7 +214,7 @@ for way in KV_REGISTER=1 KV_NOTHING=; do
 	put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
 done
 check env "KV_UNBIND=$gpu" "KV_MEMORY=${gpus[0]}" kv_uring $node registered_device_goes
-route_is "$gpu" "${members[0]}" "unknown -"
+wait_for 5 grep -q "^$gpu .* unknown -" "$sysfs/members/${members[0]}/p2p"
 trips producer "${gpus[0]}" direct some sizes
 route_is "$gpu" "${members[0]}" "direct -"
 

@@ -117,7 +117,7 @@ read -r _ <&"${holder[0]}"
 refuse kvblk pool destroy $pool
 blocks get 3000 6 50000
 expect "gets after a refused destroy" "$hits" 6
-check kvblk pool destroy --force $pool
+check kvblk pool destroy $pool --force
 [ ! -e $node ] || fail "the node is still there"
 kill "$holder_pid"
 wait "$holder_pid" 2>/dev/null || true

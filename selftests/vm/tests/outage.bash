@@ -16,8 +16,6 @@ outage() {
 	right=${namespaces[0]}
 	events_start
 	pool_format "$left" "$right"
-	# nobody is silent yet, however slow the machine is
-	put "$sysfs/suspect_ms" 60000
 	check kv_data "$node" sizes pieces partial too_small mixed_batch dedupe
 	no_failures
 
