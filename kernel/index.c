@@ -532,6 +532,12 @@ static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 	return (s8)(heat_a - heat_b) < 0;
 }
 
+static bool slot_pinned(const struct kvblk_index *idx, struct packed p)
+{
+	return idx->pinned &&
+	       READ_ONCE(idx->pinned[FIELD_GET(SLOT_SEG, p.b) >> idx->pinned_shift]);
+}
+
 /* Finds the entry of @home's full buckets that has to go; false: none may. */
 static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 			struct place *victim, struct packed *p)
@@ -544,7 +550,8 @@ static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 	for (i = 0; i < HOME_SLOTS; i++) {
 		at = home_place(home, i);
 		look = slot_load(idx, at);
-		if (slot_state(look) != KVBLK_SLOT_LIVE || look.a & SLOT_LEASED)
+		if (slot_state(look) != KVBLK_SLOT_LIVE || look.a & SLOT_LEASED ||
+		    slot_pinned(idx, look))
 			continue;
 		if (found && !goes_first(idx, at, look, *victim, *p))
 			continue;
@@ -594,6 +601,32 @@ static bool home_room(const struct kvblk_index *idx, const struct home *home,
 	return path_long(idx, home, other, path);
 }
 
+/* The tag and the pair of buckets, of which one follows from the other. */
+static u64 home_token(const struct home *home)
+{
+	return home->tag << (64 - TAG_BITS) ^ min(home->bucket[0], home->bucket[1]);
+}
+
+u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id)
+{
+	const struct home home = home_of(idx, id);
+
+	return home_token(&home);
+}
+
+/* The token of @p, which is at @at. */
+static u64 place_token(const struct kvblk_index *idx, struct place at,
+		       struct packed p)
+{
+	u64 tag = FIELD_GET(SLOT_TAG_HIGH, p.a) << TAG_LOW_BITS | p.tag;
+	const struct home home = {
+		.tag = tag,
+		.bucket = { at.bucket, other_bucket(idx, tag, at.bucket) },
+	};
+
+	return home_token(&home);
+}
+
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 		       const struct kvblk_slot *slot, struct kvblk_slot *old,
 		       bool evict)
@@ -618,6 +651,8 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 	}
 	if (ret)
 		slot_unpack(idx, path.at[0], p, old);
+	if (ret == 1)
+		old->place = place_token(idx, path.at[0], p);
 	if (ret >= 0)
 		path_put(idx, stripe, &path, home.tag, slot);
 	return ret;

@@ -61,7 +61,8 @@ enum kvblk_slot_state {
  * @heat: tick of the last touch, 0 for never (a copy; see kvblk_index_touch())
  * @expiry: seconds since the pool's birth at which it is gone, 0 for never
  * @caller_tag: the caller's tag; only 0 before kvblk_index_keep_tags()
- * @place: where it was found, for kvblk_index_touch(); nobody else's concern
+ * @place: where it was found, for kvblk_index_touch(); of what an insert
+ *	evicted, its token
  */
 struct kvblk_slot {
 	u32 seg;
@@ -100,6 +101,9 @@ struct kvblk_stripe;
  *	number; owned by the pool, read with READ_ONCE(). A LIVE or MOVING slot
  *	whose generation differs is dead: not found, and free for inserts
  * @nr_segs: entries of @seg_gen; a slot with a larger number is dead
+ * @pinned: for each 2^@pinned_shift segments: inserts evict nothing that lies
+ *	there. Owned by the pool, read with READ_ONCE(); NULL: none
+ * @pinned_shift: see @pinned
  * @nr_evicted: live entries that inserts threw out
  */
 struct kvblk_index {
@@ -114,6 +118,8 @@ struct kvblk_index {
 	u32 stripe_buckets;
 	const u16 *seg_gen;
 	u32 nr_segs;
+	const bool *pinned;
+	u32 pinned_shift;
 	atomic64_t nr_evicted;
 };
 
@@ -167,10 +173,16 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx,
 			  struct kvblk_slot *slots);
 
 /*
+ * What the index knows of @id. Ids with the same token are one id to the index;
+ * the full key in the record's header tells them apart.
+ */
+u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id);
+
+/*
  * Inserts @slot (any state but FREE, every field in its range) for @id.
  * Returns 0; -EEXIST with the present entry in @old; -ENOSPC when every
- * candidate is WRITING, MOVING or leased, or (without @evict) live. When a live
- * entry had to go for it, returns 1 with the victim in @old: its record must be
+ * candidate is WRITING, MOVING, leased or pinned, or (without @evict) live. When a
+ * live entry had to go for it, returns 1 with the victim in @old: its record must be
  * killed on media by the caller, since it could come back after a restart
  * otherwise. Victims: lowest prio first, then never touched, then oldest touch.
  */

@@ -200,6 +200,8 @@ static void model_insert(struct model *m, u64 key)
 		assert_int_equal(victim->slot.state, KVBLK_SLOT_LIVE);
 		assert_false(victim->slot.leased);
 		assert_slot(&old, &victim->slot);
+		assert_int_equal(old.place, kvblk_index_token(&m->idx,
+							      id_of(key_of(&old))));
 		victim->there = false;
 		m->evicted++;
 		break;
@@ -523,6 +525,7 @@ static void assert_victims(struct kvblk_slot *slots, const int *order, int nr)
 						    &new, &old, true), 1);
 		assert_int_equal(key_of(&old), order[i]);
 		assert_slot(&old, &slots[order[i]]);
+		assert_int_equal(old.place, kvblk_index_token(&idx, id_both(order[i])));
 		assert_no_entry(&idx, id_both(order[i]));
 	}
 	assert_int_equal(atomic64_read(&idx.nr_evicted), nr);
@@ -561,6 +564,40 @@ static void evicts_no_pinned(void **state)
 	static const int order[] = { 3 };
 
 	assert_victims(slots, order, 1);
+}
+
+/* Entries of a run of segments that the owner pins are not evicted. */
+static void evicts_not_from_pinned_segments(void **state)
+{
+	static bool pinned[SEGS / 2 + 1];
+	struct kvblk_slot slots[6] = {
+		{ .state = KVBLK_SLOT_LIVE }, { .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE }, { .state = KVBLK_SLOT_LIVE },
+		{ .state = KVBLK_SLOT_LIVE }, { .state = KVBLK_SLOT_LIVE },
+	};
+	struct kvblk_slot new = { .state = KVBLK_SLOT_WRITING, .len = 1 }, old;
+	struct kvblk_index idx;
+	unsigned int nr = 0;
+
+	fill_six(&idx, slots);
+	idx.pinned = pinned;
+	idx.pinned_shift = 1;
+	for (unsigned int i = 0; i < ARRAY_SIZE(pinned); i++)
+		pinned[i] = i != 1;
+	/* what lies in segments 2 and 3 */
+	for (u64 key = 0; key < 6; key++)
+		nr += slots[key].seg >> 1 == 1;
+	assert_in_range(nr, 1, 5);
+	for (unsigned int i = 0; i < nr; i++) {
+		assert_int_equal(kvblk_index_insert(&idx, id_both(10 + i), &new,
+						    &old, true), 1);
+		assert_int_equal(old.seg >> 1, 1);
+	}
+	assert_int_equal(kvblk_index_insert(&idx, id_both(20), &new, &old, true),
+			 -ENOSPC);
+	pinned[0] = false;
+	assert_int_equal(kvblk_index_insert(&idx, id_both(20), &new, &old, true), 1);
+	kvblk_index_destroy(&idx);
 }
 
 static void dead_are_vacant(void **state)
@@ -1080,6 +1117,7 @@ int main(void)
 		cmocka_unit_test(keeps_every_field),
 		cmocka_unit_test(evicts_in_order),
 		cmocka_unit_test(evicts_no_pinned),
+		cmocka_unit_test(evicts_not_from_pinned_segments),
 		cmocka_unit_test(dead_are_vacant),
 		cmocka_unit_test(sweeps_expired),
 		cmocka_unit_test(init_fails_whole),
