@@ -38,7 +38,8 @@ static void log_members(struct kvblk_admin *admin, const char *pool)
 	for (struct kvblk_member_state *m = members; m; m = m->next)
 		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s, %u of %u segments free",
 			 pool, m->name, kvblk_member_status_name(m->state),
-			 m->suspect ? ", suspect" : "", m->free_segments,
+			 m->suspect ? ", suspect" : m->failing ? ", failing" : "",
+			 m->free_segments,
 			 m->nr_segments);
 	kvblk_member_free(members);
 }
@@ -81,6 +82,7 @@ static int weight(uint32_t type)
 	switch (type) {
 	case KVBLK_EVENT_MEMBER_DEAD:
 	case KVBLK_EVENT_MEMBER_SUSPECT:
+	case KVBLK_EVENT_MEMBER_FAILING:
 	case KVBLK_EVENT_CHECKSUM:
 	case KVBLK_EVENT_READ_ERROR:
 	case KVBLK_EVENT_WRITE_ERROR:

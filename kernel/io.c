@@ -21,28 +21,46 @@ static void io_account(struct kvblk_member *member)
 	this_cpu_inc(member->ios->submitted);
 }
 
-static void io_unaccount(struct kvblk_member *member)
+/* Many in a row, or the end of a silence, is more than a bad block. */
+static noinline void io_failed(struct kvblk_member *member)
+{
+	u32 limit = READ_ONCE(member->pool->tun.failing_run);
+
+	this_cpu_inc(member->ios->failed);
+	if ((u32)atomic_inc_return(&member->error_run) >= limit && limit)
+		WRITE_ONCE(member->failing, true);
+	else if (READ_ONCE(member->suspect) && limit)
+		WRITE_ONCE(member->failing, true);
+}
+
+static void io_unaccount(struct kvblk_member *member, bool failed)
 {
 	this_cpu_inc(member->ios->done);
-	/* the watchdog tells; this may be an interrupt */
+	/* the watchdog reports; this may be an interrupt */
+	if (unlikely(failed))
+		io_failed(member);
+	else if (unlikely(atomic_read(&member->error_run)))
+		atomic_set(&member->error_run, 0);
 	if (unlikely(READ_ONCE(member->suspect)))
 		WRITE_ONCE(member->suspect, false);
 }
 
-u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *donep)
+u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios)
 {
-	u64 submitted = 0, done = 0;
+	struct kvblk_ios sum = {};
 	int cpu;
 
-	for_each_possible_cpu(cpu)
-		done += READ_ONCE(per_cpu_ptr(member->ios, cpu)->done);
+	for_each_possible_cpu(cpu) {
+		sum.done += READ_ONCE(per_cpu_ptr(member->ios, cpu)->done);
+		sum.failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->failed);
+	}
 	/* what was submitted is no less than what is done */
 	smp_rmb();
 	for_each_possible_cpu(cpu)
-		submitted += READ_ONCE(per_cpu_ptr(member->ios, cpu)->submitted);
-	if (donep)
-		*donep = done;
-	return submitted - done;
+		sum.submitted += READ_ONCE(per_cpu_ptr(member->ios, cpu)->submitted);
+	if (ios)
+		*ios = sum;
+	return sum.submitted - sum.done;
 }
 
 static void io_drop(struct kvblk_io *io)
@@ -55,7 +73,12 @@ static void io_end_bio(struct bio *bio)
 {
 	struct kvblk_io *io = bio->bi_private;
 
-	io_unaccount(io->member);
+	/*
+	 * One bad place is no failure of the member, nor is what it can't do
+	 * with another device's memory.
+	 */
+	io_unaccount(io->member, bio->bi_status && !io->p2p &&
+		     bio->bi_status != BLK_STS_MEDIUM);
 	/* never the errno: a status unknown to this kernel maps to 0 */
 	if (bio->bi_status)
 		cmpxchg(&io->status, 0, bio->bi_status);

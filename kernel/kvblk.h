@@ -172,7 +172,8 @@ struct kvblk_open {
  * @refs: gets, deletes and copies that rely on the segment's bytes
  * @writers: puts with room in it, plus one while it is open
  * @cursor: see room.h
- * @open: while OPEN and until sealed, else NULL
+ * @open: while OPEN and until sealed, else NULL; if the seal could not be
+ *	written, until the segment is retired
  * @state: &enum kvblk_segment_state; under member->lock
  * @class: &enum kvblk_class
  * @flags: KVBLK_SEGF_*; under member->lock
@@ -184,6 +185,7 @@ struct kvblk_open {
  * @kills_durable: KVBLK_SEGF_KILLS is on media
  * @retiring_gen: generation to put into the table while @gen is still the old
  *	one; 0 if none
+ * @reclaim_run: the last run of reclaim that could not reclaim it; reclaim's
  * @sweep_mark: pool->sweep_pass that must be over before reuse
  * @link: on one list of the member, under member->lock
  */
@@ -203,6 +205,7 @@ struct kvblk_segment {
 	u32 nr_records;
 	u64 opened;
 	u64 retiring_gen;
+	u32 reclaim_run;
 	u64 sweep_mark;
 	struct list_head link;
 };
@@ -238,9 +241,30 @@ enum kvblk_member_state {
 
 extern const char *const kvblk_member_state_names[];
 
+/* Errors of a member that are reported to operators, in this order. */
+enum kvblk_member_error {
+	KVBLK_ERROR_READ,
+	KVBLK_ERROR_WRITE,
+	KVBLK_ERROR_CHECKSUM,
+	KVBLK_ERRORS,
+};
+
+/**
+ * struct kvblk_report - errors of one kind that are to be reported
+ * @next: jiffies before which none is
+ * @nr: since the last report
+ * @segment: of the member, of the last one
+ */
+struct kvblk_report {
+	unsigned long next;
+	atomic_t nr;
+	u32 segment;
+};
+
 struct kvblk_ios {
 	u64 submitted;
 	u64 done;
+	u64 failed;			/* of those done */
 };
 
 /* Devices with memory that members are let at; more of them bounce. */
@@ -292,6 +316,9 @@ struct kvblk_route {
  * @path: as given
  * @state: &enum kvblk_member_state; changed by cmpxchg, READ_ONCE elsewhere
  * @suspect: silent for too long; set by the watchdog, cleared by completions
+ * @failing: answers with errors; set by completions and by the watchdog,
+ *	cleared by the probe
+ * @error_run: errors since the last I/O that succeeded
  * @suspect_told: what the last event said; the watchdog's own
  * @seg_base: pool-wide number of segment 0
  * @segs: nr_segs of them
@@ -322,7 +349,10 @@ struct kvblk_member {
 	uuid_t uuid;
 	u32 state;
 	bool suspect;
+	bool failing;
+	atomic_t error_run;
 	bool suspect_told;
+	bool failing_told;		/* likewise */
 	bool formatted;			/* just made; nothing to restore */
 	u64 restored;			/* blocks found at restart */
 
@@ -343,7 +373,13 @@ struct kvblk_member {
 	unsigned long last_get;		/* its submission, jiffies; rough */
 	u64 seen_done;			/* the watchdog's own, */
 	u64 seen_inflight;		/* likewise, and */
+	u64 seen_failed;		/* likewise */
 	unsigned long last_done;	/* when it saw progress, jiffies */
+	struct work_struct probe;	/* does it answer well again? Its own are */
+	unsigned long probe_next;	/* jiffies before which it does not ask, */
+	unsigned long probe_gap;	/* after a probe that failed, and */
+	u32 probes_well;		/* in a row */
+	struct kvblk_report reports[KVBLK_ERRORS];
 
 	spinlock_t lock;		/* all down to closing */
 	struct list_head ready;
@@ -365,13 +401,18 @@ struct kvblk_member {
 
 	struct work_struct log_work;	/* open, seal */
 	struct work_struct reclaim_work;
+	u32 reclaim_run;		/* its own */
 	spinlock_t gate_lock;		/* see req.c; any context */
 	struct list_head gate;		/* puts that wait for others; gate_lock */
 	u64 gate_bytes;			/* of those let through; gate_lock, */
 	u64 gate_waiting;		/* of those that wait; likewise, and */
 	unsigned long gate_moved;	/* when the last one was over, jiffies */
 	struct work_struct gate_work;
-	struct list_head kills;		/* under pool->kill_lock */
+	struct list_head kills;		/* pool->kill_lock, as are */
+	u32 nr_kills;			/* those listed, and */
+	bool kills_full;		/* too many of them */
+	unsigned long kill_retry;	/* jiffies; kill_work's, as is */
+	unsigned long kill_gap;		/* between two tries */
 	struct work_struct kill_work;
 	struct delayed_work checkpoint;
 	struct work_struct restore;
@@ -406,6 +447,8 @@ enum kvblk_check {
  * @queue_bytes: bytes that one batch keeps in flight
  * @put_window_bytes: of puts on a member at once, while gets come; 0: any
  * @suspect_ms: silence after which a member is suspect
+ * @failing_run: errors in a row after which a member is failing; 0: any
+ * @failing_permille: of a second's I/O, errors at which it is; 0: any
  * @discard: discard segments before reuse
  * @lease_keys_max: leased keys an open file may hold
  * @reclaim_event_rate: segments reclaimed a second, above which an event goes out
@@ -420,6 +463,8 @@ struct kvblk_tunables {
 	u64 queue_bytes;
 	u64 put_window_bytes;
 	u32 suspect_ms;
+	u32 failing_run;
+	u32 failing_permille;
 	u32 discard;
 	u32 lease_keys_max;
 	u32 reclaim_event_rate;
@@ -480,10 +525,10 @@ struct kvblk_pool {
 	wait_queue_head_t space_wait;
 	atomic_t space_seq;		/* segments opened */
 	wait_queue_head_t settle_wait;	/* a MOVING slot was let go */
-	spinlock_t kill_gate;		/* see reclaim.c */
+	spinlock_t kill_gate;		/* see kill.c */
 	spinlock_t kill_lock;		/* kills, the members' too */
-	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* stale records, soon overwritten */
-	atomic_t nr_kills;
+	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token, kill_lock */
+	bool pinned[KVBLK_GRANULES];	/* nothing there is evicted; kill_lock */
 	atomic_t unsure;		/* what a lost member holds may come back */
 	u32 nr_lost;			/* gone, but counted there; under admin */
 	atomic64_t detached_bytes;
@@ -600,6 +645,7 @@ enum kvblk_event_type {
 	KVBLK_EV_LOW_SPACE,		/* value: free segments of the member */
 	KVBLK_EV_RESTORE_FAILED,	/* value: errno */
 	KVBLK_EV_REQUEST_FAILED,	/* value: errno */
+	KVBLK_EV_MEMBER_FAILING,	/* value: I/O errors in the last second */
 };
 
 int kvblk_netlink_init(void);
@@ -660,6 +706,13 @@ void kvblk_pool_limits(struct kvblk_pool *pool);
 /* A member of this uuid is in use on this node; takes kvblk_pools_lock. */
 bool kvblk_member_active(const u8 uuid[16]);
 void kvblk_member_watch(struct kvblk_member *member);
+void kvblk_member_probe(struct work_struct *work);
+/*
+ * Counts an error in @segment of the member. The first one is reported by an
+ * event and a line in the log, those of the next minute by one more. Any context.
+ */
+void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
+			u32 segment);
 /* Member that is restoring or up, with its ref (kvblk_member_put()), or NULL. */
 struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg);
 static inline void kvblk_member_put(struct kvblk_member *member)
@@ -677,7 +730,7 @@ static inline u32 kvblk_member_units(const struct kvblk_member *member, u32 leng
 static inline bool kvblk_member_ok(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
-	       !READ_ONCE(member->suspect);
+	       !READ_ONCE(member->suspect) && !READ_ONCE(member->failing);
 }
 
 /* The member that a pool-wide segment number belongs to, or NULL. RCU. */
@@ -761,9 +814,6 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 					struct kvblk_member **member, u64 *gen);
 void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
-/* Stale records that may wait for their kills before puts are turned away. */
-#define KVBLK_KILLS_MAX		4096
-
 /* ---- io.c ------------------------------------------------------------ */
 
 /*
@@ -787,8 +837,8 @@ struct kvblk_sigpipe {
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
 void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
 
-/* Bios submitted and not completed, of all CPUs; @done (or NULL): those completed. */
-u64 kvblk_member_inflight(const struct kvblk_member *member, u64 *done);
+/* Bios submitted and not completed, of all CPUs; in @ios (or NULL) the sums. */
+u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios);
 
 /**
  * struct kvblk_io - bios in flight for one purpose
@@ -821,13 +871,19 @@ void kvblk_io_end(struct kvblk_io *io);
 
 void kvblk_reclaim_work(struct work_struct *work);
 
+/* ---- kill.c ---------------------------------------------------------- */
+
+/* Kills that a member lists before it is left alone; see kill.c. */
+#define KVBLK_KILLS_MAX		4096
+
 /*
  * struct kvblk_kill - a stale record that must not be found at a restart
  * @link: in member->kills until the header is overwritten
- * @node: in pool->kills, by @id, as long
+ * @node: in pool->kills, by @token, as long
  * @io: its write
- * @id: its block, zero when not known
- * @waiter: ends with the first try; a delete's
+ * @token: of its block's id; see kvblk_index_token()
+ * @waiter: a delete's, ends with the first try or when the member stops
+ *	answering; taken by xchg()
  * @held: its entry is about to leave the index, or not
  * @writer: its put is still under way, and lets it go (kvblk_kill_settle())
  * @settled: that put is over
@@ -837,7 +893,7 @@ struct kvblk_kill {
 	struct list_head link;
 	struct hlist_node node;
 	struct kvblk_io io;
-	struct kvblk_id id;
+	u64 token;
 	struct kvblk_member *member;	/* with its ref */
 	struct kvblk_segment *seg;	/* with its ref */
 	struct kvblk_io *waiter;
@@ -859,7 +915,7 @@ int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
 /*
  * Changes to the index that leave a stale record behind, and have it killed in
  * the background. Deletes of its id wait for that. Return as the functions of
- * index.h do. No sleep.
+ * index.h do. May sleep for memory.
  */
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot, struct kvblk_slot *old);
@@ -885,8 +941,20 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
  */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
-/* The clock's: tries failed kills again, gives up those of lost members. */
+/*
+ * Each second, and when members leave: retries failed kills whose time has
+ * come, gives up needless ones, and fails deletes that wait for a member that
+ * does not answer. No sleep.
+ */
 void kvblk_kill_retry(struct kvblk_pool *pool);
+/* The member lists as many kills as it may. */
+static inline bool kvblk_kills_full(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->kills_full);
+}
+
+/* The same of the member that @slot lies on. */
+bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 
 /* ---- region.c: registered memory --------------------------------------- */
 
@@ -1223,6 +1291,8 @@ struct kvblk_req {
 	u8 integrity;			/* of the record */
 	bool gated;			/* a put, in gate_bytes or at the gate */
 	bool no_p2p;			/* a put: not straight from a device's memory */
+	u8 tries;			/* a put: writes that failed, */
+	u8 avoid;			/* the last one by the member in this slot */
 	bool device;			/* a device's memory is in it */
 	bool looked;			/* a get: its header is the block's */
 	bool delivered;			/* a get: all but the checksums */

@@ -21,6 +21,13 @@
 
 #include "kvblk.h"
 
+/* Errors in a second that are too few to tell a rate. */
+#define FAILING_LEAST	16
+/* Probes that must succeed in a row, a second apart. */
+#define PROBES_WELL	3
+/* Between probes that fail, and between a recovery and another fall. */
+#define PROBE_GAP_MAX	(32ul * HZ)
+
 const char *const kvblk_member_state_names[] = {
 	[KVBLK_MEMBER_RESTORING] = "restoring",
 	[KVBLK_MEMBER_UP] = "up",
@@ -136,6 +143,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 				       enum kvblk_found *found,
 				       struct netlink_ext_ack *extack)
 {
+	enum kvblk_member_error error;
 	struct kvblk_member *member;
 	struct block_device *bdev;
 	struct file *file;
@@ -165,10 +173,16 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_WORK(&member->log_work, kvblk_log_work);
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);
+	INIT_WORK(&member->probe, kvblk_member_probe);
 	INIT_WORK(&member->kill_work, kvblk_kill_work);
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
+	for (error = 0; error < KVBLK_ERRORS; error++)
+		member->reports[error].next = jiffies;
+	member->kill_retry = jiffies;
 	member->last_done = jiffies;
+	member->probe_gap = HZ;
+	member->probe_next = jiffies - 2 * PROBE_GAP_MAX;
 	member->last_get = jiffies - HZ;
 	member->ios = alloc_percpu(struct kvblk_ios);
 	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
@@ -224,6 +238,9 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 close:
 	bdev_fput(member->bdev_file);
 	cancel_delayed_work_sync(&member->dead);
+	/* it died meanwhile, and held nothing of the pool */
+	if (member->unsure)
+		atomic_dec(&pool->unsure);
 ref:
 	percpu_ref_exit(&member->ref);
 free:
@@ -568,6 +585,9 @@ void kvblk_member_stop(struct kvblk_member *member)
 	WRITE_ONCE(member->state, member->state == KVBLK_MEMBER_DEAD ?
 		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
 	flush_work(&member->restore);
+	/* both hold member->ref */
+	flush_work(&member->p2p_work);
+	flush_work(&member->probe);
 	flush_work(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
 	cancel_delayed_work_sync(&member->checkpoint);
@@ -677,22 +697,152 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	return -ENOENT;
 }
 
+/* ---- errors ---- */
+
+#define REPORT_GAP	(60 * HZ)
+
+static const struct {
+	enum kvblk_counter counter;
+	enum kvblk_event_type event;
+	const char *what;
+} member_errors[] = {
+	[KVBLK_ERROR_READ] = { KVBLK_C_READ_ERRORS, KVBLK_EV_READ_ERROR, "read error" },
+	[KVBLK_ERROR_WRITE] = { KVBLK_C_WRITE_ERRORS, KVBLK_EV_WRITE_ERROR, "write error" },
+	[KVBLK_ERROR_CHECKSUM] = {
+		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EV_CHECKSUM, "damaged block" },
+};
+
+/* Reports what has come together, if its time has come. */
+static void member_report(struct kvblk_member *member, enum kvblk_member_error error)
+{
+	struct kvblk_report *report = &member->reports[error];
+	unsigned long next = READ_ONCE(report->next);
+	u32 segment, nr;
+
+	if (time_before(jiffies, next) ||
+	    cmpxchg(&report->next, next, jiffies + REPORT_GAP) != next)
+		return;
+	nr = atomic_xchg(&report->nr, 0);
+	segment = READ_ONCE(report->segment);
+	dev_err(&member->pool->dev, "member %s: %u %s%s, the last in segment %u\n",
+		member->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
+		segment);
+	kvblk_event(member->pool, member, member_errors[error].event,
+		    member->seg_base + segment);
+}
+
+void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
+			u32 segment)
+{
+	struct kvblk_report *report = &member->reports[error];
+
+	kvblk_count(member->pool, member_errors[error].counter, 1);
+	WRITE_ONCE(report->segment, segment);
+	atomic_inc(&report->nr);
+	member_report(member, error);
+}
+
 /* ---- watching ---- */
+
+/*
+ * Does the device read and write again? Asked with what may be read and written
+ * at any time: a superblock, and a page of the segment table.
+ */
+void kvblk_member_probe(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
+	void *page = (void *)__get_free_page(GFP_KERNEL);
+
+	if (page && !kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+				   KVBLK_SB_OFFSET(0), page, KVBLK_UNIT) &&
+	    !kvblk_table_write(member, 0)) {
+		member->probe_next = jiffies + HZ;
+		if (++member->probes_well == PROBES_WELL) {
+			atomic_set(&member->error_run, 0);
+			WRITE_ONCE(member->failing, false);
+		}
+	} else {
+		member->probes_well = 0;
+		member->probe_gap = min(2 * member->probe_gap, PROBE_GAP_MAX);
+		member->probe_next = jiffies + member->probe_gap;
+	}
+	free_page((unsigned long)page);
+	kvblk_member_put(member);
+}
+
+/* The member has just become failing, or is to be probed. */
+static void watch_failing(struct kvblk_member *member, u64 failed)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	if (!member->failing_told) {
+		member->failing_told = true;
+		dev_warn(&pool->dev, "member %s: fails I/O; its blocks are misses until it answers well\n",
+			 member->name);
+		kvblk_event(pool, member, KVBLK_EV_MEMBER_FAILING, failed);
+		wake_up_all(&pool->settle_wait);
+		/* soon after the last time: more patience */
+		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
+				    min(2 * member->probe_gap, PROBE_GAP_MAX) : HZ;
+		member->probe_next = jiffies + member->probe_gap;
+		member->probes_well = 0;
+		return;
+	}
+	if (work_busy(&member->probe) || time_before(jiffies, member->probe_next) ||
+	    !percpu_ref_tryget_live(&member->ref))
+		return;
+	if (!queue_work(pool->wq, &member->probe))
+		kvblk_member_put(member);
+}
+
+static void watch_well(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	dev_info(&pool->dev, "member %s: answers again\n", member->name);
+	kvblk_event(pool, member, KVBLK_EV_MEMBER_ANSWERS, 0);
+	kvblk_log_kick(member);
+	WRITE_ONCE(member->kill_retry, jiffies);
+	kvblk_kill_retry(pool);
+}
+
+static void watch_errors(struct kvblk_member *member, u64 done, u64 failed)
+{
+	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
+	enum kvblk_member_error error;
+
+	for (error = 0; error < KVBLK_ERRORS; error++)
+		if (atomic_read(&member->reports[error].nr))
+			member_report(member, error);
+	if (limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit)
+		WRITE_ONCE(member->failing, true);
+	if (READ_ONCE(member->failing)) {
+		watch_failing(member, failed);
+	} else if (member->failing_told) {
+		member->failing_told = false;
+		watch_well(member);
+	}
+}
 
 void kvblk_member_watch(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
-	u64 done, inflight = kvblk_member_inflight(member, &done);
+	struct kvblk_ios ios;
+	u64 inflight = kvblk_member_inflight(member, &ios);
 	unsigned long silent;
 	bool suspect;
 
 	if (!list_empty_careful(&member->gate))
 		queue_work(pool->wq, &member->gate_work);
+	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+		watch_errors(member, ios.done - member->seen_done,
+			     ios.failed - member->seen_failed);
 	/* what was idle at the last look has not been silent since */
-	if (!inflight || !member->seen_inflight || done != member->seen_done)
+	if (!inflight || !member->seen_inflight || ios.done != member->seen_done)
 		member->last_done = jiffies;
 	member->seen_inflight = inflight;
-	member->seen_done = done;
+	member->seen_done = ios.done;
+	member->seen_failed = ios.failed;
 	silent = jiffies - member->last_done;
 	/* each time anew: a completion may pass between look and store */
 	suspect = inflight &&
@@ -708,9 +858,6 @@ void kvblk_member_watch(struct kvblk_member *member)
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
 	} else {
-		dev_info(&pool->dev, "member %s: answers again\n", member->name);
-		kvblk_event(pool, member, KVBLK_EV_MEMBER_ANSWERS, 0);
-		kvblk_log_kick(member);
-		kvblk_kill_retry(pool);
+		watch_well(member);
 	}
 }

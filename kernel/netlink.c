@@ -46,6 +46,7 @@ static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
 static_assert((int)KVBLK_EVENT_POOL_UP == (int)KVBLK_EV_POOL_UP);
 static_assert((int)KVBLK_EVENT_MEMBER_SUSPECT == (int)KVBLK_EV_MEMBER_SUSPECT);
 static_assert((int)KVBLK_EVENT_REQUEST_FAILED == (int)KVBLK_EV_REQUEST_FAILED);
+static_assert((int)KVBLK_EVENT_MEMBER_FAILING == (int)KVBLK_EV_MEMBER_FAILING);
 static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
 	      (int)KVBLK_COUNTERS);
 static_assert(KVBLK_A_COUNTER_SEGMENTS_OPENED - KVBLK_A_COUNTER_PUTS ==
@@ -634,6 +635,8 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			   READ_ONCE(member->state)) ||
 	       nla_put_u32(skb, KVBLK_A_MEMBER_SUSPECT,
 			   READ_ONCE(member->suspect)) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_FAILING,
+			   READ_ONCE(member->failing)) ||
 	       nl_put_u64(skb, KVBLK_A_MEMBER_SIZE, member->size, pad) ||
 	       nla_put_u32(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
 			   member->segment_units << KVBLK_UNIT_SHIFT) ||

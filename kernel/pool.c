@@ -245,8 +245,7 @@ static void pool_tick(struct work_struct *work)
 			queue_work(pool->wq, &pool->supers_work);
 	}
 	rcu_read_unlock();
-	if (atomic_read(&pool->nr_kills))
-		kvblk_kill_retry(pool);
+	kvblk_kill_retry(pool);
 
 	for_each_possible_cpu(cpu)
 		reclaimed += per_cpu_ptr(pool->stats, cpu)->counters[KVBLK_C_SEGS_RECLAIMED];
@@ -325,6 +324,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		.queue_bytes = 256u << 20,
 		.put_window_bytes = 1u << 20,
 		.suspect_ms = 5000,
+		.failing_run = 32,
+		.failing_permille = 100,
 		.discard = 1,
 		.lease_keys_max = 1u << 20,
 		.reclaim_event_rate = 16,
@@ -546,6 +547,8 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
 		NL_SET_ERR_MSG(extack, "no memory for the index: ask for fewer index slots");
 		return -ENOMEM;
 	}
+	pool->index.pinned = pool->pinned;
+	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	return 0;
 }
 

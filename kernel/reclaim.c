@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Room: kills of single records, reclaim of whole segments.
+ * Reclaim of whole segments.
  *
  * A victim's live records are dropped, but for those that the policy or a
  * lease keeps: they are copied into a segment of class HOT first. The order
@@ -12,400 +12,12 @@
  *
  * so a copy can be found only when its original can't come back, and whoever
  * deletes a MOVING block waits for the end.
- *
- * Kills: a record that leaves the index while its segment lives (deleted,
- * thrown out of a full index, not acknowledged) has its header overwritten,
- * durably; a summary that may list it is marked as no longer the truth first
- * (KVBLK_SEGF_KILLS), so a restart looks at the headers.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
 #include "kvblk.h"
 #include "trace.h"
-
-/* ---- kills ---- */
-
-/*
- * From now on a restart looks at the headers of @seg. Durable when it returns
- * 0; every kill of a record that a summary may list comes behind it.
- */
-int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
-		    u64 gen)
-{
-	int err;
-
-	scoped_guard(spinlock, &member->lock) {
-		/* durable, not only set: another kill may be writing the table */
-		if (seg->kills_durable || seg->gen != gen)
-			return 0;
-		seg->flags |= KVBLK_SEGF_KILLS;
-	}
-	err = kvblk_table_write(member, seg - member->segs);
-	if (err)
-		return err;
-	guard(spinlock)(&member->lock);
-	if (seg->gen == gen)
-		seg->kills_durable = true;
-	return 0;
-}
-
-/* Kills under way at once. */
-#define KILL_BATCH	32
-
-struct kill_batch {
-	struct kvblk_kill *kills[KILL_BATCH];
-	atomic_t left;
-	struct completion over;
-};
-
-static struct hlist_head *kill_bucket(struct kvblk_pool *pool, struct kvblk_id id)
-{
-	return &pool->kills[id.lo % KVBLK_KILL_BUCKETS];
-}
-
-/* A member on its way out is behind the others' epoch: nothing comes back. */
-static bool kill_needless(const struct kvblk_kill *kill)
-{
-	return READ_ONCE(kill->member->state) > KVBLK_MEMBER_UP ||
-	       (kill->failed && percpu_ref_is_dying(&kill->member->pool->users));
-}
-
-static void kill_written(struct kvblk_io *io)
-{
-	struct kill_batch *batch = container_of(io, struct kvblk_kill, io)->batch;
-
-	if (atomic_dec_and_test(&batch->left))
-		complete(&batch->over);
-}
-
-/* Puts the write of a kill under way, if there is one to be done. */
-static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
-{
-	struct kvblk_member *member = kill->member;
-	u32 segment = kill->seg - member->segs;
-	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
-					       kill->unit);
-
-	kill->batch = batch;
-	kvblk_io_start(&kill->io, member, kill_written);
-	if (kill_needless(kill)) {
-		/* until the others have the new epoch, nobody can be sure */
-		if (atomic_read(&member->pool->unsure))
-			kill->io.status = BLK_STS_OFFLINE;
-	} else if (kvblk_kill_mark(member, kill->seg, kill->gen)) {
-		kill->io.status = BLK_STS_IOERR;
-	} else {
-		kill->filler = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
-		kvblk_filler_encode(kill->filler, kill->units, &place,
-				    &member->pool->secret);
-		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
-		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
-				kvblk_seg_pos(member, segment, kill->unit),
-				&kill->bv, 1);
-	}
-	kvblk_io_end(&kill->io);
-}
-
-static void kill_unlist(struct kvblk_kill *kill)
-{
-	struct kvblk_pool *pool = kill->member->pool;
-
-	spin_lock(&pool->kill_lock);
-	list_del(&kill->link);
-	hlist_del(&kill->node);
-	spin_unlock(&pool->kill_lock);
-	atomic_dec(&pool->nr_kills);
-	wake_up_all(&pool->settle_wait);
-	kvblk_segment_put(kill->member, kill->seg);
-	kfree(kill);
-	percpu_ref_put(&pool->users);
-}
-
-/* It is over: the record is dead, or can't come back, or is tried again later. */
-static void kill_end(struct kvblk_kill *kill)
-{
-	struct kvblk_member *member = kill->member;
-	struct kvblk_pool *pool = member->pool;
-	blk_status_t status = kill->io.status;
-	struct kvblk_io *waiter = kill->waiter;
-
-	kill->waiter = NULL;
-	free_page((unsigned long)kill->filler);
-	if (kill->filler && !status) {
-		kvblk_count(pool, KVBLK_C_KILLS, 1);
-		trace_kvblk_kill(pool->name, member->slot, kill->seg - member->segs,
-				 kill->gen, kill->unit);
-	}
-	kill->filler = NULL;
-	if (status && !kill_needless(kill)) {
-		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
-		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR,
-			    member->seg_base + (kill->seg - member->segs));
-		WRITE_ONCE(kill->failed, true);
-		kill = NULL;
-		wake_up_all(&pool->settle_wait);
-	}
-	if (waiter) {
-		waiter->status = status;
-		kvblk_io_end(waiter);
-	}
-	if (kill)
-		kill_unlist(kill);
-}
-
-void kvblk_kill_work(struct work_struct *work)
-{
-	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   kill_work);
-	struct kvblk_pool *pool = member->pool;
-	struct kvblk_kill *each;
-	struct kill_batch batch;
-	u32 nr, i;
-
-	for (;;) {
-		nr = 0;
-		spin_lock(&pool->kill_lock);
-		list_for_each_entry(each, &member->kills, link) {
-			if (each->held || each->writer ||
-			    (each->failed && !kill_needless(each)))
-				continue;
-			batch.kills[nr++] = each;
-			if (nr == KILL_BATCH)
-				break;
-		}
-		spin_unlock(&pool->kill_lock);
-		if (!nr)
-			break;
-		atomic_set(&batch.left, nr);
-		init_completion(&batch.over);
-		for (i = 0; i < nr; i++)
-			kill_start(batch.kills[i], &batch);
-		wait_for_completion_state(&batch.over, TASK_IDLE);
-		/* the last one may give up the last hold on the member */
-		for (i = 0; i < nr; i++)
-			kill_end(batch.kills[i]);
-	}
-}
-
-void kvblk_kill_retry(struct kvblk_pool *pool)
-{
-	struct kvblk_member *member;
-	struct kvblk_kill *kill;
-	int i;
-
-	guard(rcu)();
-	guard(spinlock)(&pool->kill_lock);
-	kvblk_for_each_member(pool, member, i) {
-		list_for_each_entry(kill, &member->kills, link)
-			if (!kill_needless(kill))
-				WRITE_ONCE(kill->failed, false);
-		if (!list_empty(&member->kills))
-			queue_work(pool->wq, &member->kill_work);
-	}
-}
-
-/*
- * Lists a kill that is held back until kill_go(). NULL: there is nothing to be
- * killed, or (@lost) no memory to remember it.
- */
-static struct kvblk_kill *kill_list(struct kvblk_pool *pool, struct kvblk_id id,
-				    const struct kvblk_slot *slot, gfp_t gfp,
-				    bool *lost)
-{
-	struct kvblk_kill *kill = NULL;
-	struct kvblk_member *member;
-	struct kvblk_segment *seg;
-	u64 gen;
-
-	*lost = false;
-	/* a dead generation or a removed member can't come back */
-	seg = kvblk_segment_get(pool, slot, &member, &gen);
-	if (!seg)
-		return NULL;
-	if (percpu_ref_tryget(&pool->users)) {
-		kill = kzalloc(sizeof(*kill), gfp | __GFP_NOWARN);
-		if (!kill)
-			percpu_ref_put(&pool->users);
-	}
-	if (!kill) {
-		*lost = true;
-		kvblk_segment_put(member, seg);
-		return NULL;
-	}
-	kill->id = id;
-	kill->member = member;
-	kill->seg = seg;
-	kill->gen = gen;
-	kill->unit = slot->off;
-	kill->units = kvblk_member_units(member, slot->len);
-	kill->held = true;
-	atomic_inc(&pool->nr_kills);
-	spin_lock(&pool->kill_lock);
-	list_add_tail(&kill->link, &member->kills);
-	hlist_add_head(&kill->node, kill_bucket(pool, id));
-	spin_unlock(&pool->kill_lock);
-	return kill;
-}
-
-/* The entry is gone: the kill may begin, unless a @writer is not done. */
-static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill, bool lost,
-		    const struct kvblk_slot *old, bool writer,
-		    struct kvblk_io *waiter)
-{
-	/* deletes of what is not found can't be sure any more */
-	if (lost)
-		atomic_inc(&pool->unsure);
-	if (!kill) {
-		if (!waiter)
-			return;
-		waiter->status = atomic_read(&pool->unsure) ? BLK_STS_OFFLINE :
-							      BLK_STS_OK;
-		kvblk_io_end(waiter);
-		return;
-	}
-	/* what is being written gives its room back itself */
-	if (old->state == KVBLK_SLOT_LIVE)
-		atomic_sub(kill->units, &kill->seg->live_units);
-	kill->waiter = waiter;
-	spin_lock(&pool->kill_lock);
-	kill->held = false;
-	kill->writer = writer && !kill->settled;
-	if (!kill->writer)
-		queue_work(pool->wq, &kill->member->kill_work);
-	spin_unlock(&pool->kill_lock);
-}
-
-/*
- * A kill is listed before its entry leaves the index, so that there is no
- * moment at which a delete could find neither. An insert does not know who has
- * to go for it: then the gate keeps deletes from looking.
- */
-int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *slot, struct kvblk_slot *old)
-{
-	struct kvblk_kill *kill;
-	bool lost;
-	int ret;
-
-	ret = kvblk_index_insert(&pool->index, id, slot, old, false);
-	if (ret != -ENOSPC)
-		return ret;
-	guard(spinlock)(&pool->kill_gate);
-	ret = kvblk_index_insert(&pool->index, id, slot, old, true);
-	if (ret != 1)
-		return ret;
-	kvblk_count(pool, KVBLK_C_EVICTED, 1);
-	/* the index does not know its id */
-	kill = kill_list(pool, (struct kvblk_id) {}, old, GFP_ATOMIC, &lost);
-	kill_go(pool, kill, lost, old, false, NULL);
-	return 0;
-}
-
-bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
-			 const struct kvblk_slot *old,
-			 const struct kvblk_slot *new)
-{
-	struct kvblk_kill *kill;
-	bool lost;
-
-	kill = kill_list(pool, id, old, GFP_NOIO, &lost);
-	if (!kvblk_index_replace(&pool->index, id, old, new)) {
-		if (kill)
-			kill_unlist(kill);
-		return false;
-	}
-	/* a put that is still writing must be over before its record is killed */
-	kill_go(pool, kill, lost, old, new && old->state == KVBLK_SLOT_WRITING,
-		NULL);
-	return true;
-}
-
-int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *old, struct kvblk_io *waiter)
-{
-	struct kvblk_kill *kill;
-	bool lost;
-
-	kill = kill_list(pool, id, old, GFP_KERNEL_ACCOUNT, &lost);
-	if (lost)
-		return -ENOMEM;
-	if (!kvblk_index_replace(&pool->index, id, old, NULL)) {
-		if (kill)
-			kill_unlist(kill);
-		return -EAGAIN;
-	}
-	kill_go(pool, kill, false, old, false, waiter);
-	return 0;
-}
-
-void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
-		      const struct kvblk_slot *slot)
-{
-	struct kvblk_slot stale = *slot;
-	struct kvblk_kill *kill;
-	bool lost;
-
-	/* never an entry, so never counted */
-	stale.state = KVBLK_SLOT_WRITING;
-	kill = kill_list(pool, id, &stale, GFP_NOIO, &lost);
-	kill_go(pool, kill, lost, &stale, false, NULL);
-}
-
-void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
-		       const struct kvblk_slot *slot)
-{
-	struct kvblk_kill *kill;
-	bool found = false;
-
-	scoped_guard(spinlock, &pool->kill_lock) {
-		hlist_for_each_entry(kill, kill_bucket(pool, id), node) {
-			if (!(kill->held || kill->writer) ||
-			    kill->unit != slot->off ||
-			    (u16)kill->gen != slot->gen ||
-			    kill->member->seg_base +
-			    (kill->seg - kill->member->segs) != slot->seg)
-				continue;
-			/* held: whoever took the slot over is about to go on */
-			kill->settled = true;
-			kill->writer = false;
-			found = true;
-			queue_work(pool->wq, &kill->member->kill_work);
-		}
-	}
-	if (!found)
-		kvblk_kill_later(pool, id, slot);
-}
-
-/* The kills of @id; zero: those whose id is not known. */
-static int kill_look(struct kvblk_pool *pool, struct kvblk_id id)
-{
-	struct kvblk_kill *kill;
-	int ret = 0;
-
-	hlist_for_each_entry(kill, kill_bucket(pool, id), node) {
-		if (kill->id.lo != id.lo || kill->id.hi != id.hi)
-			continue;
-		if (READ_ONCE(kill->failed) || READ_ONCE(kill->member->suspect))
-			return -EIO;
-		ret = 1;
-	}
-	return ret;
-}
-
-int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id)
-{
-	int ret;
-
-	/* whoever made room in the index has also listed it */
-	spin_lock(&pool->kill_gate);
-	spin_unlock(&pool->kill_gate);
-	guard(spinlock)(&pool->kill_lock);
-	ret = kill_look(pool, id);
-	return ret < 0 ? ret : kill_look(pool, (struct kvblk_id) {}) ?: ret;
-}
-
-/* ---- reclaim ---- */
 
 /* A live record of the victim. */
 struct victim_rec {
@@ -446,7 +58,51 @@ struct victim {
 	struct completion landed;
 };
 
-/* Reads the victim's summary and finds which of its records are still live. */
+/*
+ * The pages of the victim's summary, the last one first: as read from media, or
+ * where the seal could not be written, as kept in memory. @bad: some are damaged.
+ */
+static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages,
+			bool *bad)
+{
+	struct kvblk_member *member = v->member;
+	struct kvblk_segment *seg = v->seg;
+	u32 segment = seg - member->segs, page;
+	struct kvblk_place place = kvblk_place(member, segment, seg->gen, 0);
+	struct kvblk_sum sum;
+	int err;
+
+	*bad = false;
+	if (seg->open) {
+		for (page = 0; page < pages; page++)
+			if (seg->open->pages[page])
+				memcpy(&sums[pages - 1 - page],
+				       seg->open->pages[page], sizeof(*sums));
+			else
+				memset(&sums[pages - 1 - page], 0, sizeof(*sums));
+		return 0;
+	}
+	err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+			    kvblk_seg_pos(member, segment,
+					  member->segment_units - pages),
+			    sums, pages * sizeof(*sums));
+	for (page = 0; page < pages && !err; page++) {
+		struct kvblk_d_summary *buf = &sums[pages - 1 - page];
+
+		if (kvblk_summary_decode(buf, page, &place, &member->pool->secret,
+					 &sum)) {
+			/* a checkpoint's is not all of it */
+			*bad |= !page && !sum.sealed;
+			continue;
+		}
+		*bad = true;
+		/* no entry of it counts */
+		memset(buf->entries, 0, sizeof(buf->entries));
+	}
+	return err;
+}
+
+/* Finds which of the records in the victim's summary are still live. */
 static int victim_load(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
@@ -454,13 +110,11 @@ static int victim_load(struct victim *v)
 	struct kvblk_segment *seg = v->seg;
 	u32 segment = seg - member->segs;
 	u32 pages = kvblk_summary_pages(seg->nr_records);
-	struct kvblk_place place = kvblk_place(member, segment, seg->gen, 0);
 	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
 	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* it is tried again */
 	u32 now = kvblk_now(pool), page, i;
 	struct kvblk_d_summary *sums, *buf;
-	struct kvblk_sum sum;
-	bool bad = false;
+	bool bad;
 	int err;
 
 	if (!seg->nr_records)
@@ -471,20 +125,11 @@ static int victim_load(struct victim *v)
 	err = -ENOMEM;
 	if (!sums || !v->recs || !v->sift)
 		goto out;
-	err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-			    kvblk_seg_pos(member, segment,
-					  member->segment_units - pages),
-			    sums, pages * sizeof(*sums));
+	err = summary_read(v, sums, pages, &bad);
 	if (err)
 		goto out;
 	for (page = 0; page < pages; page++) {
 		buf = &sums[pages - 1 - page];
-		if (!kvblk_summary_decode(buf, page, &place, &pool->secret, &sum)) {
-			bad = true;
-			continue;
-		}
-		/* a checkpoint's: the seal failed */
-		bad |= !page && !sum.sealed;
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
 			struct victim_rec *rec = &v->recs[v->nr];
 			struct kvblk_policy_rec *sift = &v->sift[v->nr];
@@ -584,11 +229,9 @@ static void copy_read(struct copy *copy)
 static void copy_damaged(struct copy *copy)
 {
 	struct victim *v = copy->victim;
-	struct kvblk_member *member = v->member;
 
-	kvblk_count(member->pool, KVBLK_C_CHECKSUM_FAILURES, 1);
-	kvblk_event(member->pool, member, KVBLK_EV_CHECKSUM,
-		    member->seg_base + (v->seg - member->segs));
+	kvblk_member_error(v->member, KVBLK_ERROR_CHECKSUM,
+			   v->seg - v->member->segs);
 	copy->err = -EBADMSG;
 }
 
@@ -606,9 +249,7 @@ static void copy_write(struct copy *copy)
 	if (copy->err)
 		return;
 	if (copy->io.status) {
-		kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
-		kvblk_event(pool, member, KVBLK_EV_READ_ERROR,
-			    member->seg_base + segment);
+		kvblk_member_error(member, KVBLK_ERROR_READ, segment);
 		copy->err = -EIO;
 		return;
 	}
@@ -662,7 +303,8 @@ static void copy_end(struct copy *copy)
 	}
 	if (copy->room.seg && copy->io.status) {
 		copy->err = -EIO;
-		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
+		kvblk_member_error(v->member, KVBLK_ERROR_WRITE,
+				   copy->room.segment);
 		kvblk_kill_later(pool, vrec->id, &vrec->copy);
 		kvblk_room_release(&copy->room, NULL);
 	} else if (copy->room.seg) {
@@ -769,6 +411,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	struct kvblk_policy_seg pseg = policy_view(member, seg);
 	struct victim v = { .member = member, .seg = seg };
 	u32 segment = seg - member->segs, i;
+	struct kvblk_open *open = NULL;
 	bool blind;
 	int err;
 
@@ -833,7 +476,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		list_add(&seg->link, &member->sealed);
 		member->nr_sealed++;
 		spin_unlock(&member->lock);
-		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
 		goto revert;
 	}
 	for (i = 0; i < v.nr; i++)
@@ -852,10 +495,12 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	/* pairs with kvblk_segment_get(): who comes later sees the generation */
 	smp_mb();
 	seg->retiring_gen = 0;
+	swap(open, seg->open);
 	/* readers of its former life go on: kvblk_segment_open() resets the rest */
 	list_add_tail(&seg->link, &member->retiring);
 	member->nr_retiring++;
 	spin_unlock(&member->lock);
+	kvblk_open_free(open);
 	wake_up_all(&pool->settle_wait);
 
 	kvblk_count(pool, KVBLK_C_SEGS_RECLAIMED, 1);
@@ -909,9 +554,8 @@ static void retired_free(struct kvblk_member *member)
 		kvblk_log_kick(member);
 }
 
-/* The next victim, or NULL. */
-static struct kvblk_segment *victim_pick(struct kvblk_member *member,
-					 u64 not_before)
+/* The next victim that this run has not failed to reclaim, or NULL. */
+static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 {
 	struct kvblk_segment *seg, *victim = NULL, **map;
 	struct kvblk_policy_seg *segs;
@@ -928,7 +572,7 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member,
 	list_for_each_entry(seg, &member->sealed, link) {
 		if (nr == room)
 			break;
-		if (seg->opened <= not_before)
+		if (seg->reclaim_run == member->reclaim_run)
 			continue;
 		map[nr] = seg;
 		segs[nr++] = policy_view(member, seg);
@@ -956,7 +600,6 @@ void kvblk_reclaim_work(struct work_struct *work)
 	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2);
 	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3);
 	struct kvblk_segment *seg;
-	u64 not_before = 0;
 	u32 tries = 0;
 	int ret;
 
@@ -970,18 +613,18 @@ void kvblk_reclaim_work(struct work_struct *work)
 		kvblk_event(pool, member, KVBLK_EV_LOW_SPACE,
 			    kvblk_member_avail(member));
 	}
+	member->reclaim_run++;
 	while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
-	       !READ_ONCE(member->suspect) &&
+	       kvblk_member_ok(member) &&
 	       kvblk_member_avail(member) + READ_ONCE(member->nr_retiring) < high) {
-		seg = victim_pick(member, not_before);
+		seg = victim_pick(member);
 		if (!seg)
 			break;
 		ret = segment_reclaim(member, seg, tries >=
 				      kvblk_policy_tries(READ_ONCE(member->nr_sealed)));
 		tries = ret > 0 ? tries + 1 : 0;
-		/* a victim that can't go now: try younger ones */
 		if (ret < 0)
-			not_before = max(not_before, seg->opened);
+			seg->reclaim_run = member->reclaim_run;
 		retired_free(member);
 		cond_resched();
 	}

@@ -584,7 +584,8 @@ static bool get_drop(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot now;
 
-	return kvblk_index_find(&pool->index, req->id, &now) &&
+	return !kvblk_kills_full(req->member) &&
+	       kvblk_index_find(&pool->index, req->id, &now) &&
 	       now.state == KVBLK_SLOT_LIVE && now.seg == req->slot.seg &&
 	       now.off == req->slot.off && now.gen == req->slot.gen &&
 	       kvblk_entry_replace(pool, req->id, &now, NULL);
@@ -605,12 +606,8 @@ static void get_damaged(struct kvblk_req *req, bool producer)
 		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		return;
 	}
-	kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
-	kvblk_event(pool, req->member, KVBLK_EV_CHECKSUM, req->slot.seg);
-	dev_err_ratelimited(&pool->dev,
-			    "member %s: block at segment %u unit %u is damaged, dropped\n",
-			    req->member->name, req->slot.seg - req->member->seg_base,
-			    req->slot.off);
+	kvblk_member_error(req->member, KVBLK_ERROR_CHECKSUM,
+			   req->slot.seg - req->member->seg_base);
 }
 
 /* The header: 0, with @rec, or -ENOENT. */
@@ -652,9 +649,8 @@ static int get_must_check(struct kvblk_req *req)
 		       req->integrity != KVBLK_INTEGRITY_NONE && !req->mem.p2p;
 	if (req->integrity != KVBLK_INTEGRITY_NONE)
 		return !get_caller_checks(req);
-	/* so that it can be put anew; puts and deletes have kills, too */
-	if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX / 2)
-		get_drop(req);
+	/* so that it can be put anew */
+	get_drop(req);
 	return -ENOENT;
 }
 
@@ -732,12 +728,8 @@ static int get_crcs_out(struct kvblk_req *req)
 
 static void get_read_error(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
-
-	kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
-	kvblk_event(pool, req->member, KVBLK_EV_READ_ERROR, req->slot.seg);
-	dev_err_ratelimited(&pool->dev, "member %s: read error: a miss\n",
-			    req->member->name);
+	kvblk_member_error(req->member, KVBLK_ERROR_READ,
+			   req->slot.seg - req->member->seg_base);
 }
 
 /* Looks at what has landed. 0, -ENOENT, or -EAGAIN as of get_check(). */
@@ -753,6 +745,9 @@ static int get_look(struct kvblk_req *req)
 	}
 	if (req->io.status) {
 		get_read_error(req);
+		/* it will not come back, and can be put anew elsewhere */
+		if (req->io.status == BLK_STS_MEDIUM)
+			get_drop(req);
 		return -ENOENT;
 	}
 	if (!req->bounce)
@@ -1034,7 +1029,7 @@ static int put_reserve(struct kvblk_req *req)
 		rcu_read_lock();
 		member = kvblk_member_nth(pool, first + i);
 		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-			       !kvblk_member_ok(member) ||
+			       !kvblk_member_ok(member) || member->slot == req->avoid ||
 			       !percpu_ref_tryget_live(&member->ref)))
 			member = NULL;
 		rcu_read_unlock();
@@ -1042,11 +1037,12 @@ static int put_reserve(struct kvblk_req *req)
 			continue;
 		units = kvblk_member_units(member, req->bytes);
 		/* any -EAGAIN: it is worth waiting */
-		if (units + 1 <= member->segment_units &&
-		    !(req->mem.p2p && kvblk_p2p_route(req, member))) {
+		if (kvblk_kills_full(member))
+			err = -EAGAIN;
+		else if (units + 1 <= member->segment_units &&
+			 !(req->mem.p2p && kvblk_p2p_route(req, member)))
 			err = kvblk_room_reserve(member, KVBLK_CLASS_NEW, units,
 						 &req->room);
-		}
 		kvblk_member_put(member);
 		if (!err)
 			return 0;
@@ -1121,14 +1117,14 @@ again:
 	}
 	if (err)
 		return kvblk_req_over(req, err);
-	err = -ENOSPC;
-	if (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX) {
-		err = put_reserve(req);
-		/* others may have room: for those that reach it, wait but once */
-		if (err && req->mem.p2p && (err != -EAGAIN || req->waiting)) {
-			req->no_p2p = true;
-			goto again;
-		}
+	/* its old record could not be killed, and come back one day */
+	if (taken && kvblk_slot_kills_full(pool, &old))
+		goto nospace;
+	err = put_reserve(req);
+	/* others may have room: for those that reach it, wait but once */
+	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting)) {
+		req->no_p2p = true;
+		goto again;
 	}
 	if (err == -EAGAIN)
 		return err;
@@ -1211,22 +1207,42 @@ static bool put_again(struct kvblk_req *req)
 	return true;
 }
 
+/* Members that a put tries after the first one fails it. */
+#define PUT_TRIES	3
+
+/*
+ * The member failed the write, and its room has been given back: once more, on
+ * another one. 0: in flight; 1: over; else why not.
+ */
+static int put_elsewhere(struct kvblk_req *req)
+{
+	struct kvblk_sigpipe sigpipe;
+	int ret;
+
+	if (req->tries++ == PUT_TRIES || READ_ONCE(req->pool->nr_members) < 2)
+		return -EIO;
+	req->gated = false;
+	req->src.fault = false;
+	kvblk_sigpipe_block(&sigpipe);
+	ret = put_start(req);
+	kvblk_sigpipe_restore(&sigpipe);
+	req->wants_fault = false;
+	return ret == 1 && req->result.res == -ENOSPC ? -EIO : ret;
+}
+
 static bool put_finish(struct kvblk_req *req, bool user)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_member *member = req->room.member;
 	struct kvblk_slot live = req->slot;
 	struct kvblk_rec rec;
-	int err = 0;
+	int err = 0, ret;
 
 	if (req->io.status && req->mem.p2p && user && put_again(req))
 		return false;
 	live.state = KVBLK_SLOT_LIVE;
 	if (req->io.status) {
-		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
-		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR, req->slot.seg);
-		dev_err_ratelimited(&pool->dev, "member %s: write error\n",
-				    member->name);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, req->room.segment);
 		err = -EIO;
 	} else if (READ_ONCE(req->canceled)) {
 		err = -ECANCELED;
@@ -1240,8 +1256,14 @@ static bool put_finish(struct kvblk_req *req, bool user)
 		/* a delete finds the entry, or waits for the kill */
 		if (!kvblk_entry_replace(pool, req->id, &req->slot, NULL))
 			kvblk_kill_settle(pool, req->id, &req->slot);
+		req->avoid = member->slot;
 		kvblk_room_release(&req->room, NULL);
-		if (err == -EIO)
+		ret = err == -EIO && user ? put_elsewhere(req) : err;
+		if (!ret)
+			return false;
+		if (ret == 1)
+			err = req->result.res;
+		else if (err == -EIO)
 			kvblk_count(pool, KVBLK_C_PUT_ERRORS, 1);
 	} else {
 		put_rec(req, &rec);
@@ -1297,7 +1319,7 @@ again:
 	if (!slot_served(pool, &req->slot))
 		return kvblk_req_over(req, -EIO);
 	/* an older record of the key first: who adds one changes the entry */
-	if (atomic_read(&pool->nr_kills) >= KVBLK_KILLS_MAX ||
+	if (kvblk_slot_kills_full(pool, &req->slot) ||
 	    kvblk_kill_barrier(pool, req->id) == 1)
 		return -EAGAIN;
 	/* from here on it is a miss; it is over when it is durable */
@@ -1364,12 +1386,13 @@ static bool req_ready(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot slot;
 
-	if (kvblk_index_find(&pool->index, req->id, &slot))
-		if (slot.state == KVBLK_SLOT_MOVING)
-			return false;
-	return req->op.opcode != KVBLK_OP_DELETE ||
-	       (atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX &&
-		kvblk_kill_barrier(pool, req->id) != 1);
+	bool delete = req->op.opcode == KVBLK_OP_DELETE;
+
+	if (kvblk_index_find(&pool->index, req->id, &slot) &&
+	    (slot.state == KVBLK_SLOT_MOVING ||
+	     (delete && kvblk_slot_kills_full(pool, &slot))))
+		return false;
+	return !delete || kvblk_kill_barrier(pool, req->id) != 1;
 }
 
 /*

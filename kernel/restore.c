@@ -182,10 +182,9 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
 	/* a smaller index than before may take a kill for each insert */
-	while (atomic_read(&pool->nr_kills) >= KVBLK_KILLS_MAX &&
+	while (kvblk_kills_full(member) &&
 	       !restore_ended(member) && rs->tries++ < RESTORE_TRIES)
-		wait_event_timeout(pool->settle_wait,
-				   atomic_read(&pool->nr_kills) < KVBLK_KILLS_MAX,
+		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
 				   HZ / 10);
 again:
 	ret = kvblk_entry_insert(pool, rec->id, &slot, &old);
@@ -542,7 +541,6 @@ static void raise_to(atomic64_t *v, u64 floor)
 static int restore_all(struct restore *rs)
 {
 	struct kvblk_member *member = rs->member;
-	struct kvblk_pool *pool = member->pool;
 	struct kvblk_segment **order;
 	u32 i, nr = 0;
 	int err;
@@ -568,9 +566,8 @@ static int restore_all(struct restore *rs)
 			/* one unreadable segment costs its blocks, not the member */
 			segment_restart(member, order[i]);
 			err = kvblk_table_write(member, order[i] - member->segs);
-			kvblk_count(pool, KVBLK_C_READ_ERRORS, 1);
-			kvblk_event(pool, member, KVBLK_EV_READ_ERROR,
-				    member->seg_base + (order[i] - member->segs));
+			kvblk_member_error(member, KVBLK_ERROR_READ,
+					   order[i] - member->segs);
 		}
 		if (err)
 			break;

@@ -184,16 +184,15 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	mutex_unlock(&open->writing);
 	kvfree(buf);
 	if (err) {
-		/* still good in memory; a restart walks its headers */
-		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
-		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR,
-			    member->seg_base + (seg - member->segs));
+		/* a restart walks its headers; until then reclaim reads @open */
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
 	}
 
 	kvblk_count(pool, KVBLK_C_SEGS_SEALED, 1);
 	/* reclaim may have it from here on */
 	spin_lock(&member->lock);
-	seg->open = NULL;
+	if (!err)
+		seg->open = NULL;
 	seg->state = KVBLK_SEG_SEALED;
 	list_move_tail(&seg->link, &member->sealed);
 	member->nr_open--;
@@ -201,7 +200,8 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	spin_unlock(&member->lock);
 	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
 			    gen, KVBLK_SEG_SEALED);
-	kvblk_open_free(open);
+	if (!err)
+		kvblk_open_free(open);
 	return err;
 }
 
@@ -267,9 +267,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		member->nr_open--;
 		spin_unlock(&member->lock);
 		kvblk_open_free(open);
-		kvblk_count(pool, KVBLK_C_WRITE_ERRORS, 1);
-		kvblk_event(pool, member, KVBLK_EV_WRITE_ERROR,
-			    member->seg_base + (seg - member->segs));
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
 		return err;
 	}
 

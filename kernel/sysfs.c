@@ -203,6 +203,8 @@ static struct tunable tunables[] = {
 	TUNABLE(queue_bytes, u64, 1 << 20, 1ull << 36),
 	TUNABLE(put_window_bytes, u64, 0, 1ull << 36),
 	TUNABLE(suspect_ms, u32, 100, 3600000),
+	TUNABLE(failing_run, u32, 0, 1000000),
+	TUNABLE(failing_permille, u32, 0, 1000),
 	TUNABLE(discard, u32, 0, 1),
 	TUNABLE(lease_keys_max, u32, 0, 1 << 24),
 	TUNABLE(reclaim_event_rate, u32, 0, 1000000),
@@ -222,6 +224,8 @@ static struct attribute *tunable_attrs[] = {
 	&tunables[9].attr.attr,
 	&tunables[10].attr.attr,
 	&tunables[11].attr.attr,
+	&tunables[12].attr.attr,
+	&tunables[13].attr.attr,
 	NULL
 };
 
@@ -402,6 +406,7 @@ static struct member_attr member_attr_##_name = {			\
 
 MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->state)]);
 MEMBER_SHOW(suspect, "%d", READ_ONCE(member->suspect));
+MEMBER_SHOW(failing, "%d", READ_ONCE(member->failing));
 MEMBER_SHOW(path, "%s", member->path);
 MEMBER_SHOW(uuid, "%pUb", &member->uuid);
 MEMBER_SHOW(size, "%llu", member->size);
@@ -422,6 +427,7 @@ static struct member_attr member_attr_p2p = {
 static struct attribute *member_attrs[] = {
 	&member_attr_state.attr,
 	&member_attr_suspect.attr,
+	&member_attr_failing.attr,
 	&member_attr_path.attr,
 	&member_attr_uuid.attr,
 	&member_attr_size.attr,

@@ -57,6 +57,8 @@ static const char *status_text(const struct kvblk_member_state *member)
 {
 	if (member->suspect)
 		return "suspect";
+	if (member->failing)
+		return "failing";
 	return kvblk_member_status_name(member->state);
 }
 
@@ -83,7 +85,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	/* as text: JSON readers take numbers above 2^53 for doubles */
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
-	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:I, s:I, s:I,"
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
 			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I}",
 		"pool", member->pool,
 		"name", member->name,
@@ -92,6 +94,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"slot", (json_int_t)member->slot,
 		"state", kvblk_member_status_name(member->state),
 		"suspect", (int)member->suspect,
+		"failing", (int)member->failing,
 		"size", (json_int_t)member->size,
 		"segment_size", (json_int_t)member->segment_size,
 		"nr_segments", (json_int_t)member->nr_segments,

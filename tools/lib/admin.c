@@ -492,7 +492,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 {
 	struct nlattr *tb[KVBLK_A_MEMBER_MAX + 1];
 	struct kvblk_member_state *member;
-	uint32_t suspect = 0;
+	uint32_t suspect = 0, failing = 0;
 
 	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_MEMBER_MAX, NULL))
 		return -EBADMSG;
@@ -510,6 +510,8 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	get_u32(&member->state, tb[KVBLK_A_MEMBER_STATE]);
 	get_u32(&suspect, tb[KVBLK_A_MEMBER_SUSPECT]);
 	member->suspect = suspect != 0;
+	get_u32(&failing, tb[KVBLK_A_MEMBER_FAILING]);
+	member->failing = failing != 0;
 	get_u64(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
 	get_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
 	get_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);

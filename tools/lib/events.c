@@ -131,7 +131,7 @@ int kvblk_events_read(struct kvblk_events *events,
 static const struct {
 	const char *name;
 	const char *text;	/* with a place for the value, if it has one */
-} event_types[KVBLK_EVENT_REQUEST_FAILED + 1] = {
+} event_types[KVBLK_EVENT_MEMBER_FAILING + 1] = {
 	[KVBLK_EVENT_POOL_UP] = { "pool-up", "the pool was made" },
 	[KVBLK_EVENT_POOL_DOWN] = { "pool-down", "the pool was destroyed" },
 	[KVBLK_EVENT_MEMBER_UP] = {
@@ -145,11 +145,11 @@ static const struct {
 	[KVBLK_EVENT_MEMBER_ANSWERS] = { "member-answers", "answers again" },
 	[KVBLK_EVENT_CHECKSUM] = {
 		"checksum",
-		"a block in segment %" PRIu64 " failed its check and is a miss" },
+		"damaged blocks, which are misses; the last in segment %" PRIu64 },
 	[KVBLK_EVENT_READ_ERROR] = {
-		"read-error", "a read in segment %" PRIu64 " failed" },
+		"read-error", "reads failed, the last in segment %" PRIu64 },
 	[KVBLK_EVENT_WRITE_ERROR] = {
-		"write-error", "a write in segment %" PRIu64 " failed" },
+		"write-error", "writes failed, the last in segment %" PRIu64 },
 	[KVBLK_EVENT_RECLAIM_RATE] = {
 		"reclaim-rate",
 		"%" PRIu64 " segments were reclaimed in the last second" },
@@ -162,6 +162,9 @@ static const struct {
 	[KVBLK_EVENT_REQUEST_FAILED] = {
 		"request-failed",
 		"a request that took its time failed: error %" PRIu64 },
+	[KVBLK_EVENT_MEMBER_FAILING] = {
+		"member-failing",
+		"%" PRIu64 " I/O errors in a second, its blocks are misses until it answers well" },
 };
 
 #define NR_EVENT_TYPES	(sizeof(event_types) / sizeof(event_types[0]))

@@ -853,6 +853,7 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  * @slot: its place among the members
  * @state: &enum kvblk_member_status
  * @suspect: it does not answer
+ * @failing: it answers with errors
  * @size: bytes of the device
  * @segment_size: bytes in a segment
  * @nr_segments: segments
@@ -876,6 +877,7 @@ struct kvblk_member_state {
 	uint32_t slot;
 	uint32_t state;
 	bool suspect;
+	bool failing;
 	uint64_t size;
 	uint32_t segment_size;
 	uint32_t nr_segments;

@@ -28,15 +28,17 @@
  *  -EBUSY       delete: the block is just being written
  *  -ENOBUFS     put: declined by the admission policy, nothing was written
  *  -ENOSPC      put: no room, and none can be made (all is leased, or no
- *               member is up)
+ *               member is up); or the block's former place is on a member
+ *               that does not answer and has too many stale blocks already
  *  -EFBIG       put: longer than a segment of this pool can hold
  *  -EMSGSIZE    get: the pieces are too short for the block, or the room for
  *               checksums is for its chunks; nothing was read, &struct
  *               kvblk_result.value_len tells the real length
  *  -ERANGE      get: a partial get that begins behind the block's end; a piece
  *               that is not within its registered buffer
- *  -EIO         put, delete: the member failed; the block is not stored (put)
- *               or may come back after a restart (delete)
+ *  -EIO         put, delete: the member failed, and for a put no other one
+ *               took the block; the block is not stored (put) or may come
+ *               back after a restart (delete)
  *  -ETIME       the deadline passed first
  *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the batch was interrupted
  *  -EOPNOTSUPP  a piece type that is not supported (yet)

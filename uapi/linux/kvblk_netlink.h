@@ -60,13 +60,13 @@ enum kvblk_member_status {
  * @KVBLK_EVENT_MEMBER_DEAD: A member's device is gone.
  * @KVBLK_EVENT_MEMBER_SUSPECT: A member does not answer; its blocks are misses
  *   until it does. Value is its silence in milliseconds.
- * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect member answers again.
- * @KVBLK_EVENT_CHECKSUM: A block failed its check. Value is the pool-wide
- *   segment number.
- * @KVBLK_EVENT_READ_ERROR: A member failed a read. Value is the pool-wide
- *   segment number.
- * @KVBLK_EVENT_WRITE_ERROR: A member failed a write. Value is the pool-wide
- *   segment number.
+ * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect or failing member answers well again.
+ * @KVBLK_EVENT_CHECKSUM: Blocks failed their checks: the first one, or those
+ *   of the last minute. Value is the pool-wide segment number of the last one.
+ * @KVBLK_EVENT_READ_ERROR: A member failed reads: the first one, or those of
+ *   the last minute. Value is the pool-wide segment number of the last one.
+ * @KVBLK_EVENT_WRITE_ERROR: A member failed writes: the first one, or those of
+ *   the last minute. Value is the pool-wide segment number of the last one.
  * @KVBLK_EVENT_RECLAIM_RATE: More segments are reclaimed than the tunable
  *   reclaim_event_rate says. Value is the number of them in the last second.
  * @KVBLK_EVENT_LOW_SPACE: A member fell below its low watermark. Value is the
@@ -75,6 +75,9 @@ enum kvblk_member_status {
  *   Value is the errno.
  * @KVBLK_EVENT_REQUEST_FAILED: A request that was answered with -EINPROGRESS
  *   failed in the end. Value is the errno; the kernel's log has the sentence.
+ * @KVBLK_EVENT_MEMBER_FAILING: A member answers with errors; its blocks are
+ *   misses until it answers well for a while. Value is the number of its I/O
+ *   errors in the last second.
  */
 enum kvblk_event {
 	KVBLK_EVENT_POOL_UP = 1,
@@ -91,6 +94,7 @@ enum kvblk_event {
 	KVBLK_EVENT_LOW_SPACE,
 	KVBLK_EVENT_RESTORE_FAILED,
 	KVBLK_EVENT_REQUEST_FAILED,
+	KVBLK_EVENT_MEMBER_FAILING,
 };
 
 enum {
@@ -131,6 +135,7 @@ enum {
 	KVBLK_A_MEMBER_SLOT,
 	KVBLK_A_MEMBER_STATE,
 	KVBLK_A_MEMBER_SUSPECT,
+	KVBLK_A_MEMBER_FAILING,
 	KVBLK_A_MEMBER_SIZE,
 	KVBLK_A_MEMBER_NR_SEGMENTS,
 	KVBLK_A_MEMBER_FREE_SEGMENTS,

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 takes=16
-# A member that fails: a write error fails the put, a read error is a miss; what it loses or changes silently is a miss too, told
-# by an event and a counter. Never a wrong byte, and when it works again so does the pool.
+# The only member of a pool fails: a write error fails the put, a read error is a miss; what it loses or changes silently is a miss too,
+# told by an event and a counter. Never a wrong byte, and when it works again so does the pool.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -10,6 +10,7 @@ flash 1 100
 dm_flakey flaky /dev/flash0
 events_start
 pool_format /dev/mapper/flaky
+bear_errors
 works() {
 	dm_flakey_set flaky /dev/flash0 1 0
 }

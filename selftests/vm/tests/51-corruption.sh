@@ -50,6 +50,7 @@ echo "-- bad sectors"
 check pool_destroy
 nullb_create bad 100
 pool_format /dev/bad
+bear_errors
 blocks put 1 200 70000
 expect "puts" "$stored" 200
 # 3 MiB of the first segment

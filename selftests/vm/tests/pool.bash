@@ -43,6 +43,12 @@ pool_create() {
 	put "$sysfs/suspect_ms" 60000
 }
 
+# bear_errors: no number of I/O errors makes a member failing
+bear_errors() {
+	put "$sysfs/failing_run" 0
+	put "$sysfs/failing_permille" 0
+}
+
 # pool_format DEVICE...: a new pool of small segments
 pool_format() {
 	pool_create --format --segment-size 8M "$@"

@@ -1,0 +1,125 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=200 takes=40 leaks=1
+# One of two members answers with errors, with every second one, or not at all: its blocks are misses for get, lookup and exists alike,
+# puts go to the other member without an error, deletes end, the log stays short. When the member is well again it serves its blocks.
+. "${0%/*}/pool.bash"
+
+# log_lines: of this pool's, so far
+log_lines() {
+	dmesg | grep -c "kvblk $pool: member" || true
+}
+
+# misses_alike FIRST COUNT WANTED: so many are there for each who asks
+misses_alike() {
+	blocks get "$1" "$2" 50000
+	expect "gets" "$hits" "$3"
+	blocks lookup "$1" "$2" 50000
+	expect "lookups" "$present" "$3"
+}
+
+kv_load
+flash 3 300
+dm_flakey flaky /dev/flash1
+events_start
+pool_format /dev/flash0 /dev/mapper/flaky
+blocks put 1 200 50000
+expect "puts" "$stored" 200
+
+echo "-- all I/O fails"
+lines=$(log_lines)
+dm_flakey_set flaky /dev/flash1 0 1 error_reads error_writes
+blocks get 1 200 50000
+here=$hits
+[ "$here" -gt 50 ] && [ "$here" -lt 150 ] || fail "with one of two members failing $here of 200 blocks are hits"
+wait_for 10 member_is flaky failing
+expect "member's failing" "$(cat $sysfs/members/flaky/failing)" 1
+expect "pool's state" "$(cat $sysfs/state)" degraded
+wait_for 5 event member-failing
+misses_alike 1 200 "$here"
+# what is on the failing member is put to the other one
+blocks put 1 200 50000
+expect "puts of what is a miss" "$stored" $((200 - here))
+expect "puts of what is there" "$exists" "$here"
+misses_alike 1 200 200
+# stale blocks of theirs wait on the failing member: a delete can't promise that they stay away
+blocks delete 1 200 1
+expect "deletes" "$deleted" "$here"
+expect "deletes that may not last: -EIO" "$errors" $((200 - here))
+blocks put 1000 200 50000
+expect "puts while a member fails" "$stored" 200
+expect "puts that failed" "$(counter put_errors)" 0
+before=$(counter write_errors)
+# a kill that failed is not tried again each second
+sleep 5
+[ $(($(counter write_errors) - before)) -lt 10 ] || fail "$(($(counter write_errors) - before)) write errors of an idle pool in 5 s"
+
+echo "-- it is well again"
+dm_flakey_set flaky /dev/flash1 1 0
+wait_for 60 member_is flaky up
+wait_for 5 event member-answers
+misses_alike 1000 200 200
+# its stale blocks are killed now, so absent ones are absent
+gone() {
+	blocks delete 1 200 1
+	[ "$errors" = 0 ]
+}
+wait_for 30 gone
+# one for each state change and kind of error, and one a minute
+[ $(($(log_lines) - lines)) -le 20 ] || fail "$(($(log_lines) - lines)) lines in the log"
+
+echo "-- writes fail while puts come: no put fails"
+stress_start -e -t 2 -k 300 -l 50000
+for _ in 1 2 3; do
+	dm_flakey_set flaky /dev/flash1 0 1 error_writes
+	sleep 1
+	dm_flakey_set flaky /dev/flash1 1 0
+	sleep 1
+done
+stress_stop
+expect "puts that failed" "$(counter put_errors)" 0
+wait_for 120 member_is flaky up
+
+echo "-- silent: deletes that wait for it end"
+put $sysfs/suspect_ms 1000
+blocks put 2000 40 50000
+check dmsetup suspend --noflush --nolockfs flaky
+defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
+# on the silent member they end when it is known to be
+blocks delete 2000 40 1
+[ "$errors" -gt 0 ] && [ "$deleted" -gt 0 ] || fail "$deleted deletes, $errors errors"
+wait_for 10 member_is flaky suspect
+# what is on the other member is put and deleted as ever, and what is nowhere is absent at once
+blocks put 3000 40 50000
+expect "puts while a member is silent" "$stored" 40
+blocks delete 3000 40 1
+expect "deletes of them" "$deleted" 40
+blocks delete 4000 40 1
+expect "deletes of what is nowhere" "$absent" 40
+check dmsetup resume flaky
+wait_for 30 member_is flaky up
+blocks get 3000 40 50000
+expect "gets of what was deleted" "$hits" 0
+expect "checksum failures" "$(counter checksum_failures)" 0
+
+echo "-- a device that goes while it is opened leaves no doubt behind"
+modprobe -q dm_delay || true
+dm_create slow /dev/flash2 "0 %s delay /dev/flash2 0 0"
+# answers_after MS: from now on; what it holds back it answers before
+answers_after() {
+	check dmsetup suspend --nolockfs slow
+	check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash2) delay /dev/flash2 0 $1"
+	check dmsetup resume slow
+}
+is_claimed() {
+	! python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1" 2>/dev/null
+}
+nvmet_tcp_up late /dev/mapper/slow
+defer 'answers_after 0'
+answers_after 600000
+command kvblk member add $pool --format "${namespaces[0]}" >"$tmp/add" 2>&1 &
+wait_for 10 is_claimed "${namespaces[0]}"
+check nvme disconnect -n late
+wait $! && fail "a device that was gone became a member: $(cat "$tmp/add")"
+blocks delete 5000 10 1
+expect "deletes of what is nowhere" "$absent" 10
