@@ -543,6 +543,14 @@ out:
 	return err;
 }
 
+static void undo_lookup(struct kvblk_file *file, const void *data)
+{
+	const struct kvblk_lookup *arg = data;
+
+	if (arg->lease)
+		kvblk_lease_drop(file, arg->lease);
+}
+
 /* ---- the rest ---- */
 
 static int ioctl_info(struct kvblk_file *file, void *data)
@@ -597,6 +605,13 @@ static int ioctl_reg_buf(struct kvblk_file *file, void *data)
 	return kvblk_region_add(file, arg->addr, arg->length, &arg->handle);
 }
 
+static void undo_reg_buf(struct kvblk_file *file, const void *data)
+{
+	const struct kvblk_reg_buf *arg = data;
+
+	kvblk_region_remove(file, arg->handle);
+}
+
 static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
 {
 	struct kvblk_unreg_buf *arg = data;
@@ -638,11 +653,20 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 	return arg->nr_canceled ? 0 : -ENOENT;
 }
 
+/*
+ * struct ioctl_def - a row of the dispatch table
+ * @size: of the structure
+ * @least: up to its last field of version 1
+ * @out: the structure is written back
+ * @run: does it
+ * @undo: takes back what @run did, when that can't be written back; or NULL
+ */
 struct ioctl_def {
-	unsigned int size;		/* of the structure */
-	unsigned int least;		/* up to its last field of version 1 */
-	bool out;			/* is written back */
+	unsigned int size;
+	unsigned int least;
+	bool out;
 	int (*run)(struct kvblk_file *file, void *arg);
+	void (*undo)(struct kvblk_file *file, const void *arg);
 };
 
 static const struct ioctl_def ioctls[] = {
@@ -653,7 +677,7 @@ static const struct ioctl_def ioctls[] = {
 		ioctl_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
 		sizeof(struct kvblk_lookup), sizeof(struct kvblk_lookup), true,
-		ioctl_lookup },
+		ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
 		sizeof(struct kvblk_lease_release),
 		sizeof(struct kvblk_lease_release), false, ioctl_lease_release },
@@ -662,7 +686,7 @@ static const struct ioctl_def ioctls[] = {
 		ioctl_cancel },
 	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
 		sizeof(struct kvblk_reg_buf), sizeof(struct kvblk_reg_buf), true,
-		ioctl_reg_buf },
+		ioctl_reg_buf, undo_reg_buf },
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
 		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
 		false, ioctl_unreg_buf },
@@ -704,8 +728,11 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 		return -ENODEV;
 	ret = def->run(file, &arg);
 	percpu_ref_put(&file->pool->users);
-	if (!ret && def->out && copy_to_user(uarg, &arg, min(size, def->size)))
+	if (!ret && def->out && copy_to_user(uarg, &arg, min(size, def->size))) {
+		if (def->undo)
+			def->undo(file, &arg);
 		ret = -EFAULT;
+	}
 	return ret;
 }
 
@@ -735,7 +762,7 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
 	INIT_LIST_HEAD(&file->reqs);
-	INIT_LIST_HEAD(&file->leases);
+	xa_init(&file->leases);
 	get_device(&pool->dev);
 	filp->private_data = file;
 	return nonseekable_open(inode, filp);

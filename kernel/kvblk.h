@@ -12,7 +12,8 @@
  *   kvblk_assembly_lock mutex: pools and members are made one by one
  *   pool->admin       mutex: members come and go, tunables that need more than
  *                     a store
- *   pool->lease_lock  mutex: leases
+ *   pool->lease_lock  mutex: leases; no memory is allocated under it but for
+ *                     an xarray
  *   member->table_lock mutex: pages of the segment table on their way out
  *   index.tags_lock   mutex: room for caller tags is made; a leaf
  *   member->lock      spinlock: segment states and the lists they are on
@@ -317,7 +318,7 @@ struct kvblk_route {
  * @state: &enum kvblk_member_state; changed by cmpxchg, READ_ONCE elsewhere
  * @suspect: silent for too long; set by the watchdog, cleared by completions
  * @failing: answers with errors; set by completions and by the watchdog,
- *	cleared by the probe
+ *	cleared by the watchdog when probes succeed
  * @error_run: errors since the last I/O that succeeded
  * @suspect_told: what the last event said; the watchdog's own
  * @seg_base: pool-wide number of segment 0
@@ -406,7 +407,8 @@ struct kvblk_member {
 	struct list_head gate;		/* puts that wait for others; gate_lock */
 	u64 gate_bytes;			/* of those let through; gate_lock, */
 	u64 gate_waiting;		/* of those that wait; likewise, and */
-	unsigned long gate_moved;	/* when the last one was over, jiffies */
+	unsigned long gate_moved;	/* when the last one was over, jiffies; */
+	unsigned long gate_scanned;	/* when it was searched for canceled ones */
 	struct work_struct gate_work;
 	struct list_head kills;		/* pool->kill_lock, as are */
 	u32 nr_kills;			/* those listed, and */
@@ -539,7 +541,8 @@ struct kvblk_pool {
 	struct kobject *members_dir;	/* sysfs members/ */
 	struct delayed_work tick;
 	struct work_struct supers_work;	/* superblocks with an old epoch */
-	u64 sweep_at;
+	struct work_struct sweep_work;
+	u64 sweep_at;			/* its own */
 	u64 sweep_pass;
 	u64 reclaimed_last;
 
@@ -548,7 +551,8 @@ struct kvblk_pool {
 
 	struct mutex lease_lock;	/* all leases */
 	struct rhashtable lease_keys;
-	struct list_head leases;
+	struct rb_root_cached leases;	/* by their ends */
+	struct work_struct lease_work;	/* ends them */
 	u64 leased_bytes;
 };
 
@@ -1214,7 +1218,7 @@ struct kvblk_file {
 	struct xarray regions;
 	spinlock_t lock;		/* reqs */
 	struct list_head reqs;		/* of batches under way */
-	struct list_head leases;	/* under pool->lease_lock */
+	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
 	u32 nr_leased;
 	u64 leased_bytes;
@@ -1291,6 +1295,7 @@ struct kvblk_req {
 	u8 integrity;			/* of the record */
 	bool gated;			/* a put, in gate_bytes or at the gate */
 	bool no_p2p;			/* a put: not straight from a device's memory */
+	bool stale;			/* a delete: an older record may come back */
 	u8 tries;			/* a put: writes that failed, */
 	u8 avoid;			/* the last one by the member in this slot */
 	bool device;			/* a device's memory is in it */
@@ -1401,14 +1406,13 @@ void kvblk_uring_cancel_one(struct kvblk_req *req);
 int kvblk_lease_init(struct kvblk_pool *pool);
 void kvblk_lease_exit(struct kvblk_pool *pool);
 /*
- * Leases the entries in @slots (those with @take set) under a new id. Returns
- * how many, 0 when none; @take is cleared for the others.
+ * Leases the entries in @slots (those with @take set) under a new id, from the
+ * first one on until one can't be leased. Returns how many. May sleep.
  */
 u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
-		     struct kvblk_slot *slots, unsigned long *take, u32 nr,
+		     struct kvblk_slot *slots, const unsigned long *take, u32 nr,
 		     u32 ms, u64 *lease);
 int kvblk_lease_drop(struct kvblk_file *file, u64 lease);
 void kvblk_lease_drop_all(struct kvblk_file *file);
-void kvblk_lease_expire(struct kvblk_pool *pool);
 
 #endif

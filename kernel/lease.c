@@ -7,8 +7,11 @@
  * the entry's leased bit is set while the count is not zero. A lease belongs to
  * an open file and ends with it, by its deadline, or when released.
  *
- * The rule: the count of an id is the number of leases that list it; it may
- * outlive the entry, never the other way round. All under pool->lease_lock.
+ * The rules:
+ * - The count of an id is the number of leases that list it; it may outlive the
+ *   entry, never the other way round. All under pool->lease_lock.
+ * - The lock is held for LEASE_STEP keys at most, and never while memory is
+ *   allocated, so that no caller's lease delays another's for long.
  */
 #include <linux/slab.h>
 
@@ -21,16 +24,28 @@ struct lease_key {
 	u32 len;
 };
 
+/**
+ * struct lease - keys leased together
+ * @node: in pool->leases, by @expires
+ * @file: its owner, until it is taken out of there and of file->leases
+ * @id: its index in file->leases
+ * @expires: jiffies
+ * @bytes: of the blocks
+ * @nr: of @keys
+ * @keys: leased
+ */
 struct lease {
-	struct list_head link;		/* file->leases */
-	struct list_head pool_link;	/* pool->leases */
+	struct rb_node node;
 	struct kvblk_file *file;
 	u64 id;
-	unsigned long expires;		/* jiffies */
+	unsigned long expires;
 	u64 bytes;
 	u32 nr;
 	struct lease_key *keys[];
 };
+
+/* Keys taken or dropped in one go. */
+#define LEASE_STEP	64u
 
 static const struct rhashtable_params lease_params = {
 	.key_len = sizeof(struct kvblk_id),
@@ -38,19 +53,6 @@ static const struct rhashtable_params lease_params = {
 	.head_offset = offsetof(struct lease_key, node),
 	.automatic_shrinking = true,
 };
-
-int kvblk_lease_init(struct kvblk_pool *pool)
-{
-	mutex_init(&pool->lease_lock);
-	INIT_LIST_HEAD(&pool->leases);
-	return rhashtable_init(&pool->lease_keys, &lease_params);
-}
-
-void kvblk_lease_exit(struct kvblk_pool *pool)
-{
-	WARN_ON_ONCE(!list_empty(&pool->leases));
-	rhashtable_destroy(&pool->lease_keys);
-}
 
 static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
 {
@@ -67,25 +69,28 @@ static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
 	kfree(key);
 }
 
+/*
+ * Leases an entry if it is still there, with *@fresh, which is used up when the
+ * id is not leased yet. NULL: the entry has gone.
+ */
 static struct lease_key *key_take(struct kvblk_pool *pool, struct kvblk_id id,
-				  struct kvblk_slot *slot)
+				  struct kvblk_slot *slot, struct lease_key **fresh)
 {
 	struct lease_key *key;
 	int tries;
 
+	lockdep_assert_held(&pool->lease_lock);
 	key = rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params);
 	if (!key) {
-		key = kzalloc(sizeof(*key), GFP_KERNEL_ACCOUNT);
-		if (!key)
-			return NULL;
+		key = *fresh;
 		key->id = id;
+		key->count = 0;
 		key->len = kvblk_record_units(slot->len, pool->align_units) <<
 			KVBLK_UNIT_SHIFT;
 		if (rhashtable_insert_fast(&pool->lease_keys, &key->node,
-					   lease_params)) {
-			kfree(key);
+					   lease_params))
 			return NULL;
-		}
+		*fresh = NULL;
 		pool->leased_bytes += key->len;
 	}
 	key->count++;
@@ -103,95 +108,174 @@ static struct lease_key *key_take(struct kvblk_pool *pool, struct kvblk_id id,
 	return NULL;
 }
 
-static void lease_end(struct lease *lease)
+/* Drops the keys of a lease that is in no list, and frees it. */
+static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 {
-	struct kvblk_file *file = lease->file;
-	u32 i;
+	u32 end;
 
-	for (i = 0; i < lease->nr; i++)
-		key_drop(file->pool, lease->keys[i]);
-	file->nr_leased -= lease->nr;
-	file->leased_bytes -= lease->bytes;
-	list_del(&lease->link);
-	list_del(&lease->pool_link);
+	while (lease->nr) {
+		end = lease->nr - min(lease->nr, LEASE_STEP);
+		scoped_guard(mutex, &pool->lease_lock)
+			while (lease->nr > end)
+				key_drop(pool, lease->keys[--lease->nr]);
+		cond_resched();
+	}
 	kvfree(lease);
 }
 
-u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
-		     struct kvblk_slot *slots, unsigned long *take, u32 nr,
-		     u32 ms, u64 *lease_id)
+/* Leases the @nr present keys from key @i of @take on. False: not all of them. */
+static bool lease_step(struct kvblk_pool *pool, struct lease *lease,
+		       const struct kvblk_id *ids, struct kvblk_slot *slots,
+		       const unsigned long *take, u32 i, u32 nr,
+		       struct lease_key **fresh)
 {
-	struct kvblk_pool *pool = file->pool;
 	/* reclaim must always find room that is not leased */
 	u64 pool_max = kvblk_pool_capacity(pool) / 4;
-	struct lease *lease;
-	u32 i;
+	struct kvblk_file *file = lease->file;
+	struct lease_key *key;
 
-	*lease_id = 0;
-	lease = kvzalloc(struct_size(lease, keys, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!lease) {
-		bitmap_zero(take, nr);
-		return 0;
-	}
 	guard(mutex)(&pool->lease_lock);
-	for_each_set_bit(i, take, nr) {
-		struct lease_key *key = NULL;
-
-		if (file->nr_leased + lease->nr < READ_ONCE(pool->tun.lease_keys_max) &&
-		    pool->leased_bytes <= pool_max)
-			key = key_take(pool, ids[i], &slots[i]);
-		if (!key) {
-			__clear_bit(i, take);
-			continue;
-		}
+	for (; nr; nr--, i++) {
+		i = find_next_bit(take, U32_MAX, i);
+		if (file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max) ||
+		    pool->leased_bytes > pool_max)
+			return false;
+		key = key_take(pool, ids[i], &slots[i], &fresh[nr - 1]);
+		if (!key)
+			return false;
 		lease->keys[lease->nr++] = key;
 		lease->bytes += slots[i].len;
+		file->nr_leased++;
+		file->leased_bytes += slots[i].len;
 	}
-	if (!lease->nr) {
-		kvfree(lease);
+	return true;
+}
+
+static bool lease_before(struct rb_node *a, const struct rb_node *b)
+{
+	return time_before(rb_entry(a, struct lease, node)->expires,
+			   rb_entry(b, struct lease, node)->expires);
+}
+
+/* Takes a lease from its file; under the lock. */
+static void lease_hide(struct lease *lease)
+{
+	struct kvblk_file *file = lease->file;
+
+	lockdep_assert_held(&file->pool->lease_lock);
+	file->nr_leased -= lease->nr;
+	file->leased_bytes -= lease->bytes;
+	if (xa_erase(&file->leases, lease->id))
+		rb_erase_cached(&lease->node, &file->pool->leases);
+	lease->file = NULL;
+}
+
+u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
+		     struct kvblk_slot *slots, const unsigned long *take, u32 nr,
+		     u32 ms, u64 *lease_id)
+{
+	u32 left = bitmap_weight(take, nr), taken, step, i = 0, n;
+	struct lease_key *fresh[LEASE_STEP] = {};
+	struct kvblk_pool *pool = file->pool;
+	struct lease *lease;
+
+	*lease_id = 0;
+	lease = kvzalloc(struct_size(lease, keys, left),
+			 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!lease)
 		return 0;
-	}
 	lease->file = file;
-	lease->id = ++file->next_lease;
+	for (; left; left -= step) {
+		step = min(left, LEASE_STEP);
+		for (n = 0; n < step; n++)
+			if (!fresh[n])
+				fresh[n] = kzalloc(sizeof(*fresh[n]), GFP_KERNEL_ACCOUNT);
+		if (!fresh[step - 1] ||
+		    !lease_step(pool, lease, ids, slots, take, i, step, fresh))
+			break;
+		for (n = 0; n < step; n++)
+			i = find_next_bit(take, nr, i) + 1;
+	}
+	for (n = 0; n < LEASE_STEP; n++)
+		kfree(fresh[n]);
+
+	taken = lease->nr;
+	mutex_lock(&pool->lease_lock);
 	lease->expires = jiffies + msecs_to_jiffies(ms);
-	file->nr_leased += lease->nr;
-	file->leased_bytes += lease->bytes;
-	list_add_tail(&lease->link, &file->leases);
-	list_add_tail(&lease->pool_link, &pool->leases);
-	kvblk_count(pool, KVBLK_C_LEASES, 1);
-	*lease_id = lease->id;
-	return lease->nr;
+	lease->id = ++file->next_lease;
+	if (taken && !xa_err(xa_store(&file->leases, lease->id, lease,
+				      GFP_KERNEL_ACCOUNT))) {
+		rb_add_cached(&lease->node, &pool->leases, lease_before);
+		*lease_id = lease->id;
+		kvblk_count(pool, KVBLK_C_LEASES, 1);
+		mutex_unlock(&pool->lease_lock);
+		return taken;
+	}
+	lease_hide(lease);
+	mutex_unlock(&pool->lease_lock);
+	lease_free(pool, lease);
+	return 0;
 }
 
 int kvblk_lease_drop(struct kvblk_file *file, u64 id)
 {
 	struct lease *lease;
 
-	guard(mutex)(&file->pool->lease_lock);
-	list_for_each_entry(lease, &file->leases, link) {
-		if (lease->id != id)
-			continue;
-		lease_end(lease);
-		return 0;
+	scoped_guard(mutex, &file->pool->lease_lock) {
+		lease = id <= ULONG_MAX ? xa_load(&file->leases, id) : NULL;
+		if (!lease)
+			return -ENOENT;
+		lease_hide(lease);
 	}
-	return -ENOENT;
+	lease_free(file->pool, lease);
+	return 0;
 }
 
 void kvblk_lease_drop_all(struct kvblk_file *file)
 {
-	struct lease *lease, *next;
+	struct lease *lease;
+	unsigned long id;
 
-	guard(mutex)(&file->pool->lease_lock);
-	list_for_each_entry_safe(lease, next, &file->leases, link)
-		lease_end(lease);
+	xa_for_each(&file->leases, id, lease)
+		kvblk_lease_drop(file, id);
+	xa_destroy(&file->leases);
 }
 
-void kvblk_lease_expire(struct kvblk_pool *pool)
+static struct lease *lease_expired(struct kvblk_pool *pool)
 {
-	struct lease *lease, *next;
+	struct rb_node *node;
+	struct lease *lease;
 
 	guard(mutex)(&pool->lease_lock);
-	list_for_each_entry_safe(lease, next, &pool->leases, pool_link)
-		if (time_after_eq(jiffies, lease->expires))
-			lease_end(lease);
+	node = rb_first_cached(&pool->leases);
+	if (!node)
+		return NULL;
+	lease = rb_entry(node, struct lease, node);
+	if (time_before(jiffies, lease->expires))
+		return NULL;
+	lease_hide(lease);
+	return lease;
+}
+
+static void lease_expire_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, lease_work);
+	struct lease *lease;
+
+	while ((lease = lease_expired(pool)))
+		lease_free(pool, lease);
+}
+
+int kvblk_lease_init(struct kvblk_pool *pool)
+{
+	mutex_init(&pool->lease_lock);
+	pool->leases = RB_ROOT_CACHED;
+	INIT_WORK(&pool->lease_work, lease_expire_work);
+	return rhashtable_init(&pool->lease_keys, &lease_params);
+}
+
+void kvblk_lease_exit(struct kvblk_pool *pool)
+{
+	WARN_ON_ONCE(!RB_EMPTY_ROOT(&pool->leases.rb_root));
+	rhashtable_destroy(&pool->lease_keys);
 }

@@ -223,19 +223,11 @@ static void pool_tick(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(to_delayed_work(work),
 					       struct kvblk_pool, tick);
-	u64 dropped = 0, reclaimed = 0;
 	struct kvblk_member *member;
+	u64 reclaimed = 0;
 	int i, cpu;
 
 	kvblk_now_raise(pool, kvblk_now(pool));
-	kvblk_lease_expire(pool);
-	/* half a minute a pass */
-	pool->sweep_at = kvblk_index_sweep(&pool->index, pool->sweep_at,
-					   pool->index.nr_buckets / 32 + 1,
-					   kvblk_now(pool), &dropped);
-	if (!pool->sweep_at)
-		WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
-
 	/* no lock that is held across I/O: this is the watchdog */
 	rcu_read_lock();
 	kvblk_for_each_member(pool, member, i) {
@@ -253,7 +245,30 @@ static void pool_tick(struct work_struct *work)
 		kvblk_event(pool, NULL, KVBLK_EV_RECLAIM_RATE,
 			    reclaimed - pool->reclaimed_last);
 	pool->reclaimed_last = reclaimed;
+	queue_work(pool->wq, &pool->lease_work);
+	queue_work(pool->wq, &pool->sweep_work);
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
+}
+
+/* Buckets swept between two looks whether somebody else wants the CPU. */
+#define SWEEP_STEP	4096ull
+
+/* Frees dead and expired entries; half a minute a pass. */
+static void pool_sweep_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, sweep_work);
+	u64 left = pool->index.nr_buckets / 32 + 1, dropped = 0, step;
+
+	for (; left; left -= step) {
+		step = min(left, SWEEP_STEP);
+		pool->sweep_at = kvblk_index_sweep(&pool->index, pool->sweep_at,
+						   step, kvblk_now(pool), &dropped);
+		if (!pool->sweep_at)
+			break;
+		cond_resched();
+	}
+	if (!pool->sweep_at)
+		WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
 }
 
 /* ---- coming ---- */
@@ -315,6 +330,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	INIT_LIST_HEAD(&pool->link);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->supers_work, pool_supers_work);
+	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	pool->tun = (struct kvblk_tunables) {
 		.low_permille = 20,
 		.high_permille = 40,
@@ -608,9 +624,13 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 		kfree(parts);
 		return PTR_ERR(pool);
 	}
-	/* a few works for each member, none of which may wait for another one */
-	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND, 8 * KVBLK_MEMBERS_MAX,
-				   name);
+	/*
+	 * A few works for each member, none of which may wait for another one.
+	 * Freezable: what is written behind a hibernation image would contradict
+	 * the image.
+	 */
+	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
+				   8 * KVBLK_MEMBERS_MAX, name);
 	if (!pool->wq) {
 		err = -ENOMEM;
 		goto put;
@@ -716,6 +736,8 @@ static void pool_teardown(struct kvblk_pool *pool)
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	cancel_delayed_work_sync(&pool->tick);
 	cancel_work_sync(&pool->supers_work);
+	cancel_work_sync(&pool->lease_work);
+	cancel_work_sync(&pool->sweep_work);
 	cdev_device_del(&pool->cdev, &pool->dev);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);

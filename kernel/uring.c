@@ -62,15 +62,20 @@ static void uring_free(struct kvblk_req *req)
 	percpu_ref_put(&pool->users);
 }
 
+/* What the command completes with, when its result is also to be at @addr. */
+static int result_write(u64 addr, const struct kvblk_result *result)
+{
+	return addr && copy_to_user(u64_to_user_ptr(addr), result, sizeof(*result)) ?
+	       -EFAULT : result->res;
+}
+
 /* Completes the command and frees its request. @user: its memory may be touched. */
 static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,
 		       unsigned int issue_flags)
 {
 	uring_unlist(req);
-	if (user && req->result_addr &&
-	    copy_to_user(u64_to_user_ptr(req->result_addr), &req->result,
-			 sizeof(req->result)))
-		req->result.res = -EFAULT;
+	if (user)
+		req->result.res = result_write(req->result_addr, &req->result);
 	io_uring_cmd_done32(cmd, req->result.res, uring_extra(&req->result),
 			    issue_flags);
 	uring_free(req);
@@ -96,29 +101,32 @@ static void uring_over_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 
 KVBLK_TASK_WORK(uring_over)
 
-/* It was detached: what is left of the request ends by itself. */
-static void uring_detached(struct io_uring_cmd *cmd, int res,
+/* It was detached: what is left of the request ends by itself. @user: as above. */
+static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
 			   unsigned int issue_flags)
 {
 	struct kvblk_req *req = uring_pdu(cmd)->req;
+	struct kvblk_result result = { .cookie = req->op.cookie, .res = res };
 
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
 	uring_unlist(req);
+	if (user)
+		res = result_write(req->result_addr, &result);
 	io_uring_cmd_done32(cmd, res, 0, issue_flags);
 	kvblk_uring_put(req);
 }
 
 static void uring_canceled_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	uring_detached(cmd, -ECANCELED, issue_flags);
+	uring_detached(cmd, -ECANCELED, uring_user(), issue_flags);
 }
 
 KVBLK_TASK_WORK(uring_canceled)
 
 static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	uring_detached(cmd, -ETIME, issue_flags);
+	uring_detached(cmd, -ETIME, uring_user(), issue_flags);
 }
 
 KVBLK_TASK_WORK(uring_late)
@@ -230,7 +238,7 @@ static int uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return 0;
 	WRITE_ONCE(req->canceled, true);
 	if (uring_detach(req, false))
-		uring_detached(cmd, -ECANCELED, issue_flags);
+		uring_detached(cmd, -ECANCELED, false, issue_flags);
 	return 0;
 }
 
@@ -321,14 +329,22 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 
 static int uring_op_ptr(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
+	struct kvblk_result result = {};
 	struct kvblk_uring_op ptr;
 	struct kvblk_op op;
+	int ret;
 
 	/* one look: the ring is shared with its owner */
 	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
 	if (copy_from_user(&op, u64_to_user_ptr(ptr.op), sizeof(op)))
 		return -EFAULT;
-	return uring_op(cmd, &op, ptr.result, issue_flags);
+	result.cookie = op.cookie;
+	ret = uring_op(cmd, &op, ptr.result, issue_flags);
+	if (ret == -EIOCBQUEUED || ret == -EAGAIN)
+		return ret;
+	/* not begun */
+	result.res = ret;
+	return result_write(ptr.result, &result);
 }
 
 static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)

@@ -512,6 +512,93 @@ TEST(limit_of_leases)
 	PASSED("the first ones are leased, each file has its own limit");
 }
 
+/* The number in the file @name of the pool's directory in sysfs. */
+static unsigned long long pool_value(const char *name)
+{
+	unsigned long long value = 0;
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", info.pool_name, name);
+	file = fopen(path, "r");
+	if (!file || fscanf(file, "%llu", &value) != 1)
+		kv_die("can't read %s", path);
+	fclose(file);
+	return value;
+}
+
+/* Bytes of pinned or locked memory. */
+static unsigned long locked_memory(void)
+{
+	unsigned long kib, sum = 0;
+	char line[128];
+	FILE *file = fopen("/proc/self/status", "r");
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "VmLck: %lu", &kib) == 1 ||
+		    sscanf(line, "VmPin: %lu", &kib) == 1)
+			sum += kib << 10;
+	if (file)
+		fclose(file);
+	return sum;
+}
+
+/* An ioctl whose answer can't be written leaves nothing behind. */
+TEST(answers_that_cannot_be_written)
+{
+	uint64_t nr = new_keys(4);
+	uint16_t lens[4];
+	uint8_t *blob = pack(nr, 4, lens);
+	unsigned long locked = locked_memory();
+	struct kvblk_lookup *lookup = kv_alloc_host(4096);
+	struct kvblk_reg_buf *reg = (void *)lookup;
+
+	put_many(nr, 4);
+	*lookup = (struct kvblk_lookup) {
+		.size = sizeof(*lookup), .flags = KVBLK_LOOKUP_LEASE, .nr_keys = 4,
+		.keys = kv_addr(blob + 1), .key_lens = kv_addr(lens), .lease_ms = 600000,
+	};
+	ASSERT_EQ(pool_value("leased_bytes"), 0, "leases before");
+	ASSERT(!mprotect(lookup, 4096, PROT_READ), "mprotect");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, lookup), -EFAULT, "lookup");
+	EXPECT_EQ(pool_value("leased_bytes"), 0, "leases that nobody knows of");
+
+	ASSERT(!mprotect(lookup, 4096, PROT_READ | PROT_WRITE), "mprotect");
+	*reg = (struct kvblk_reg_buf) {
+		.size = sizeof(*reg), .addr = kv_addr(buf), .length = BUF_LEN,
+	};
+	ASSERT(!mprotect(reg, 4096, PROT_READ), "mprotect");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, reg), -EFAULT, "register");
+	EXPECT_EQ(locked_memory(), locked, "memory that nobody can unregister");
+	munmap(lookup, 4096);
+	free(blob);
+	PASSED("no lease and no registered memory is left");
+}
+
+/* Thousands of leases, released newest first, at random, or by their end. */
+TEST(many_leases)
+{
+	enum { NR = 3000 };
+	static uint64_t ids[NR];
+	uint64_t nr = new_keys(NR / 100);
+
+	put_many(nr, NR / 100);
+	for (unsigned int i = 0; i < NR; i++)
+		ids[i] = lease(fd, nr + i / 100, 1, i % 3 ? 600000 : 1, 1);
+	for (unsigned int i = NR; i-- > NR / 2;)
+		if (i % 3)
+			EXPECT_EQ(release(fd, ids[i]), 0, "release of lease %u", i);
+	for (unsigned int i = 0; i < NR / 2; i++)
+		if (i * 7 % (NR / 2) % 3)
+			EXPECT_EQ(release(fd, ids[i * 7 % (NR / 2)]), 0, "release");
+	for (uint64_t end = kv_now_ms() + 60000 * kv_slow(); pool_value("leased_bytes");) {
+		ASSERT(kv_now_ms() < end, "leases of 1 ms are still there");
+		usleep(100000);
+	}
+	EXPECT_EQ(release(fd, ids[0]), -ENOENT, "release of one that ended");
+	PASSED("%u leases over, none is left", NR);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {

@@ -583,6 +583,36 @@ TEST(slow_hard_deadline)
 	io_uring_queue_exit(&ring);
 }
 
+/* The result goes where the operation asks for it, whatever ends the operation. */
+TEST(slow_result)
+{
+	struct io_uring ring = new_ring(8, 0);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
+	struct kvblk_result result = { .res = 12345 };
+	struct kvblk_uring_op ptr = { .op = kv_addr(&op), .result = kv_addr(&result) };
+	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 56 };
+
+	op.cookie = 56;
+	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &ptr, sizeof(ptr));
+	io_uring_submit(&ring);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel), 0, "cancel");
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, -ECANCELED, "the get");
+	EXPECT_EQ(result.res, -ECANCELED, "the result of a canceled get");
+	EXPECT_EQ(result.cookie, 56, "its cookie");
+
+	result = (struct kvblk_result) { .res = 12345 };
+	op.flags = KVBLK_OPF_HARD_DEADLINE;
+	op.deadline_ns = (kv_now_ms() + 300) * MS;
+	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &ptr, sizeof(ptr));
+	io_uring_submit(&ring);
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, -ETIME, "a get with a deadline");
+	EXPECT_EQ(result.res, -ETIME, "the result of a late get");
+	EXPECT_EQ(result.cookie, 56, "its cookie");
+	io_uring_queue_exit(&ring);
+}
+
 TEST(slow_cancel)
 {
 	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);

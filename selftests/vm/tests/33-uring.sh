@@ -27,7 +27,7 @@ answers_after() {
 }
 answers_after 600000
 # none of these waits for it
-check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_cancel slow_exit
+check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit
 answers_after 5000
 check kv_uring $node slow_unregister
 answers_after 0
