@@ -33,14 +33,21 @@ static noinline void io_failed(struct kvblk_member *member)
 		WRITE_ONCE(member->failing, true);
 }
 
-static void io_unaccount(struct kvblk_member *member, bool failed)
+/*
+ * The watchdog reports; this may be an interrupt. One bad place is no failure of
+ * the member, nor is what a caller writes to its pages during a get with
+ * protection information, nor what the member can't do with another device's
+ * memory (@p2p).
+ */
+static void io_unaccount(struct kvblk_member *member, blk_status_t status, bool p2p)
 {
 	this_cpu_inc(member->ios->done);
-	/* the watchdog reports; this may be an interrupt */
-	if (unlikely(failed))
-		io_failed(member);
-	else if (unlikely(atomic_read(&member->error_run)))
+	if (unlikely(status)) {
+		if (!p2p && status != BLK_STS_MEDIUM && status != BLK_STS_PROTECTION)
+			io_failed(member);
+	} else if (unlikely(atomic_read(&member->error_run))) {
 		atomic_set(&member->error_run, 0);
+	}
 	if (unlikely(READ_ONCE(member->suspect)))
 		WRITE_ONCE(member->suspect, false);
 }
@@ -73,12 +80,7 @@ static void io_end_bio(struct bio *bio)
 {
 	struct kvblk_io *io = bio->bi_private;
 
-	/*
-	 * One bad place is no failure of the member, nor is what it can't do
-	 * with another device's memory.
-	 */
-	io_unaccount(io->member, bio->bi_status && !io->p2p &&
-		     bio->bi_status != BLK_STS_MEDIUM);
+	io_unaccount(io->member, bio->bi_status, io->p2p);
 	/* never the errno: a status unknown to this kernel maps to 0 */
 	if (bio->bi_status)
 		cmpxchg(&io->status, 0, bio->bi_status);

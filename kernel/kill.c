@@ -159,14 +159,16 @@ struct kill_batch {
 };
 
 /*
- * The member is leaving, so its epoch falls behind the others' and its records
- * can't come back; or the pool is, and the member does not take the write.
+ * The segment has been retired durably, or the member is leaving, so its epoch
+ * falls behind the others': the record can't come back. Or the pool is leaving,
+ * and the member does not take the write.
  */
 static bool kill_needless(const struct kvblk_kill *kill)
 {
 	const struct kvblk_member *member = kill->member;
 
-	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
+	return READ_ONCE(kill->seg->gen) != kill->gen ||
+	       READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
 	       (percpu_ref_is_dying(&member->pool->users) &&
 		(kill->failed || !kvblk_member_ok(member)));
 }
@@ -190,6 +192,10 @@ static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
 	kill->batch = batch;
 	kvblk_io_start(&kill->io, member, kill_written);
 	if (kill_needless(kill)) {
+		/* the pool goes, and the record stays: no delete is sure any more */
+		if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
+		    READ_ONCE(kill->seg->gen) == kill->gen)
+			atomic_inc(&member->pool->unsure);
 		/* until the others have the new epoch, a delete can't be sure */
 		if (atomic_read(&member->pool->unsure))
 			kill->io.status = BLK_STS_OFFLINE;
@@ -260,7 +266,7 @@ void kvblk_kill_work(struct work_struct *work)
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   kill_work);
 	struct kill_batch batch;
-	bool failed;
+	bool failed = false;
 	u32 nr, i;
 
 	while ((nr = kills_take(member, &batch))) {
@@ -269,19 +275,16 @@ void kvblk_kill_work(struct work_struct *work)
 		for (i = 0; i < nr; i++)
 			kill_start(batch.kills[i], &batch);
 		wait_for_completion_state(&batch.over, TASK_IDLE);
-		failed = false;
 		/* the last one may give up the last reference to the member */
 		for (i = 0; i < nr; i++)
 			failed |= !kill_end(batch.kills[i]);
-		if (!failed) {
-			member->kill_gap = 0;
-			continue;
-		}
-		member->kill_gap = clamp(2 * member->kill_gap, (unsigned long)HZ,
-					 KILL_GAP_MAX);
-		WRITE_ONCE(member->kill_retry, jiffies + member->kill_gap);
-		wake_up_all(&member->pool->settle_wait);
 	}
+	member->kill_gap = failed ? clamp(2 * member->kill_gap, (unsigned long)HZ,
+					  KILL_GAP_MAX) : 0;
+	if (!failed)
+		return;
+	WRITE_ONCE(member->kill_retry, jiffies + member->kill_gap);
+	wake_up_all(&member->pool->settle_wait);
 }
 
 void kvblk_kill_retry(struct kvblk_pool *pool)
@@ -299,7 +302,8 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 		ok = kvblk_member_ok(member);
 		due = time_after_eq(jiffies, READ_ONCE(member->kill_retry));
 		list_for_each_entry(kill, &member->kills, link) {
-			if (!ok && READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+			if (!ok && (READ_ONCE(member->state) <= KVBLK_MEMBER_UP ||
+				    READ_ONCE(member->suspect)))
 				kill_tell(kill, BLK_STS_IOERR);
 			if (ok && due)
 				WRITE_ONCE(kill->failed, false);

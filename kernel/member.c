@@ -746,7 +746,8 @@ void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error err
 
 /*
  * Does the device read and write again? Asked with what may be read and written
- * at any time: a superblock, and a page of the segment table.
+ * at any time: a superblock, and a page of the segment table, once that has been
+ * read. The watchdog draws the conclusion.
  */
 void kvblk_member_probe(struct work_struct *work)
 {
@@ -755,12 +756,10 @@ void kvblk_member_probe(struct work_struct *work)
 
 	if (page && !kvblk_io_sync(member, REQ_OP_READ | REQ_META,
 				   KVBLK_SB_OFFSET(0), page, KVBLK_UNIT) &&
-	    !kvblk_table_write(member, 0)) {
+	    (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+	     !kvblk_table_write(member, 0))) {
 		member->probe_next = jiffies + HZ;
-		if (++member->probes_well == PROBES_WELL) {
-			atomic_set(&member->error_run, 0);
-			WRITE_ONCE(member->failing, false);
-		}
+		member->probes_well++;
 	} else {
 		member->probes_well = 0;
 		member->probe_gap = min(2 * member->probe_gap, PROBE_GAP_MAX);
@@ -814,14 +813,19 @@ static void watch_errors(struct kvblk_member *member, u64 done, u64 failed)
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		if (atomic_read(&member->reports[error].nr))
 			member_report(member, error);
+	if (member->failing_told && !work_busy(&member->probe) &&
+	    member->probes_well >= PROBES_WELL) {
+		member->failing_told = false;
+		atomic_set(&member->error_run, 0);
+		WRITE_ONCE(member->failing, false);
+		if (!member->suspect_told)
+			watch_well(member);
+		return;
+	}
 	if (limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit)
 		WRITE_ONCE(member->failing, true);
-	if (READ_ONCE(member->failing)) {
+	if (READ_ONCE(member->failing))
 		watch_failing(member, failed);
-	} else if (member->failing_told) {
-		member->failing_told = false;
-		watch_well(member);
-	}
 }
 
 void kvblk_member_watch(struct kvblk_member *member)
@@ -857,7 +861,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 		kvblk_event(pool, member, KVBLK_EV_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
-	} else {
+	} else if (!member->failing_told) {
 		watch_well(member);
 	}
 }

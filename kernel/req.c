@@ -223,6 +223,7 @@ static void req_work(struct work_struct *work)
 
 #define GATE_TIME	HZ		/* gets come: there was one lately */
 #define GATE_PATIENCE	HZ		/* for a put that was let through */
+#define GATE_SCAN	(HZ / 10)	/* between two searches for canceled puts */
 
 u64 kvblk_put_window(const struct kvblk_member *member)
 {
@@ -303,18 +304,23 @@ void kvblk_gate_work(struct work_struct *work)
 						   gate_work);
 	u64 window = kvblk_put_window(member);
 	struct kvblk_req *req, *next;
-	bool full = false;
+	bool full = false, all;
 	LIST_HEAD(go);
 
 	scoped_guard(spinlock_irq, &member->gate_lock) {
 		if (time_after(jiffies, member->gate_moved + GATE_PATIENCE))
 			window = U64_MAX;
+		all = time_after_eq(jiffies, member->gate_scanned + GATE_SCAN);
+		if (all)
+			member->gate_scanned = jiffies;
 		list_for_each_entry_safe(req, next, &member->gate, link) {
 			if (READ_ONCE(req->canceled)) {
 				req->gated = false;
 			} else if (full || !gate_pass(member, req, window)) {
 				/* nobody overtakes it */
 				full = true;
+				if (!all)
+					break;
 				continue;
 			}
 			member->gate_waiting -= req->bytes;
@@ -1175,7 +1181,9 @@ again:
 	return 0;
 
 nospace:
-	kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
+	/* put_elsewhere() counts an error */
+	if (!req->tries)
+		kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
 	return kvblk_req_over(req, -ENOSPC);
 }
 
@@ -1191,8 +1199,11 @@ static bool put_again(struct kvblk_req *req)
 	kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
 	kvblk_mem_free(&req->mem);
 	req->src.fault = false;
-	if (put_copy_in(req))
+	if (put_copy_in(req)) {
+		/* put_memory() must not take what is left for the payload */
+		header_free(req);
 		return false;
+	}
 	put_crcs(req, READ_ONCE(req->pool->tun.integrity));
 	put_rec(req, &rec);
 	place = kvblk_place(member, req->room.segment, req->room.gen, req->room.unit);
@@ -1319,9 +1330,11 @@ again:
 	if (!slot_served(pool, &req->slot))
 		return kvblk_req_over(req, -EIO);
 	/* an older record of the key first: who adds one changes the entry */
-	if (kvblk_slot_kills_full(pool, &req->slot) ||
-	    kvblk_kill_barrier(pool, req->id) == 1)
+	err = kvblk_slot_kills_full(pool, &req->slot) ? 1 :
+						       kvblk_kill_barrier(pool, req->id);
+	if (err == 1)
 		return -EAGAIN;
+	req->stale = err < 0;
 	/* from here on it is a miss; it is over when it is durable */
 	req_fly(req, NULL);
 	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->io);
@@ -1345,7 +1358,7 @@ static bool delete_finish(struct kvblk_req *req)
 	int err = req->io.status ? -EIO : 0;
 
 	/* an older record that can't be killed now, or that nobody knows of */
-	if (!err && (kvblk_kill_barrier(pool, req->id) < 0 ||
+	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
 		     atomic_read(&pool->unsure)))
 		err = -EIO;
 	if (!err) {

@@ -111,14 +111,15 @@ answers_after() {
 	check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash2) delay /dev/flash2 0 $1"
 	check dmsetup resume slow
 }
-is_claimed() {
-	! python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1" 2>/dev/null
+late_is_asked() {
+	# the namespace's, or with multipath its path's
+	grep -qs '[1-9]' /sys/block/nvme*/inflight
 }
 nvmet_tcp_up late /dev/mapper/slow
 defer 'answers_after 0'
 answers_after 600000
 command kvblk member add $pool --format "${namespaces[0]}" >"$tmp/add" 2>&1 &
-wait_for 10 is_claimed "${namespaces[0]}"
+wait_for 10 late_is_asked
 check nvme disconnect -n late
 wait $! && fail "a device that was gone became a member: $(cat "$tmp/add")"
 blocks delete 5000 10 1
