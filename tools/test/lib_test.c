@@ -154,13 +154,13 @@ static void names(void)
 	CHECK(!kvblk_latency_name(0) && !kvblk_latency_name(KVBLK_A_LATENCY_MAX + 1));
 	CHECK(!strcmp(kvblk_member_status_name(KVBLK_MEMBER_STATUS_UP), "up"));
 	CHECK(!strcmp(kvblk_member_status_name(99), "unknown"));
-	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_REQUEST_FAILED; i++) {
+	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_MEMBER_FAILING; i++) {
 		notice.type = i;
 		kvblk_event_text(&notice, text, sizeof(text));
 		CHECK(strcmp(kvblk_event_name(i), "unknown"));
 		CHECK(!strstr(text, "unknown"));
 	}
-	notice.type = KVBLK_EVENT_REQUEST_FAILED + 1;
+	notice.type = KVBLK_EVENT_MEMBER_FAILING + 1;
 	kvblk_event_text(&notice, text, sizeof(text));
 	CHECK(strstr(text, "unknown") && !strcmp(kvblk_event_name(notice.type), "unknown"));
 	kvblk_event_text(&notice, text, 8);
