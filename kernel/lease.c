@@ -187,10 +187,13 @@ u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
 	lease->file = file;
 	for (; left; left -= step) {
 		step = min(left, LEASE_STEP);
-		for (n = 0; n < step; n++)
+		for (n = 0; n < step; n++) {
 			if (!fresh[n])
 				fresh[n] = kzalloc(sizeof(*fresh[n]), GFP_KERNEL_ACCOUNT);
-		if (!fresh[step - 1] ||
+			if (!fresh[n])
+				break;
+		}
+		if (n < step ||
 		    !lease_step(pool, lease, ids, slots, take, i, step, fresh))
 			break;
 		for (n = 0; n < step; n++)

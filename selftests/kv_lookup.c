@@ -551,6 +551,7 @@ TEST(answers_that_cannot_be_written)
 	uint8_t *blob = pack(nr, 4, lens);
 	unsigned long locked = locked_memory();
 	struct kvblk_lookup *lookup = kv_alloc_host(4096);
+	void *memory = kv_alloc_host(BUF_LEN);
 	struct kvblk_reg_buf *reg = (void *)lookup;
 
 	put_many(nr, 4);
@@ -565,11 +566,12 @@ TEST(answers_that_cannot_be_written)
 
 	ASSERT(!mprotect(lookup, 4096, PROT_READ | PROT_WRITE), "mprotect");
 	*reg = (struct kvblk_reg_buf) {
-		.size = sizeof(*reg), .addr = kv_addr(buf), .length = BUF_LEN,
+		.size = sizeof(*reg), .addr = kv_addr(memory), .length = BUF_LEN,
 	};
 	ASSERT(!mprotect(reg, 4096, PROT_READ), "mprotect");
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, reg), -EFAULT, "register");
 	EXPECT_EQ(locked_memory(), locked, "memory that nobody can unregister");
+	munmap(memory, BUF_LEN);
 	munmap(lookup, 4096);
 	free(blob);
 	PASSED("no lease and no registered memory is left");
