@@ -49,6 +49,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 {
 	struct kvblk_req *req = batch->reqs[i];
 	struct kvblk_req *ghost;
+	u32 held;
 
 	ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	ghost->op = req->op;
@@ -56,7 +57,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	ghost->result.res = res;
 	INIT_LIST_HEAD(&ghost->file_link);
 	percpu_ref_get(&req->pool->users);
-	atomic64_add(req->bytes, &req->pool->detached_bytes);
+	held = kvblk_req_detach(req);
 	spin_lock(&batch->file->lock);
 	list_del_init(&req->file_link);
 	spin_unlock(&batch->file->lock);
@@ -69,7 +70,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	}
 	batch->nr_inflight++;
 	batch->bytes_inflight += req->charged;
-	atomic64_sub(req->bytes, &req->pool->detached_bytes);
+	atomic64_sub(held, &batch->file->detached);
 	percpu_ref_put(&req->pool->users);
 	kvblk_req_free(ghost);
 	return false;
@@ -174,10 +175,12 @@ static void batch_abandon(struct kvblk_batch *batch)
 {
 	u32 i;
 
-	for (i = 0; i < batch->nr_reqs; i++)
-		if (batch->reqs[i] &&
-		    atomic_read(&batch->reqs[i]->state) == KVBLK_REQ_INFLIGHT)
+	for (i = 0; i < batch->nr_reqs; i++) {
+		/* nobody vouches any more for the bytes of a put */
+		WRITE_ONCE(batch->reqs[i]->canceled, true);
+		if (atomic_read(&batch->reqs[i]->state) == KVBLK_REQ_INFLIGHT)
 			req_detach(batch, i, -ECANCELED);
+	}
 	while (batch->nr_inflight) {
 		if (!batch_reap(batch))
 			wait_event(batch->wq, !list_empty_careful(&batch->done));
@@ -757,6 +760,8 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 		kfree(file);
 		return -ENODEV;
 	}
+	refcount_set(&file->refs, 1);
+	init_waitqueue_head(&file->held_wait);
 	file->pool = pool;
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
@@ -768,6 +773,12 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	return nonseekable_open(inode, filp);
 }
 
+void kvblk_file_put(struct kvblk_file *file)
+{
+	if (refcount_dec_and_test(&file->refs))
+		kfree(file);
+}
+
 static int kvblk_release_node(struct inode *inode, struct file *filp)
 {
 	struct kvblk_file *file = filp->private_data;
@@ -775,7 +786,7 @@ static int kvblk_release_node(struct inode *inode, struct file *filp)
 
 	kvblk_lease_drop_all(file);
 	kvblk_region_remove_all(file);
-	kfree(file);
+	kvblk_file_put(file);
 	atomic_dec(&pool->open_files);
 	put_device(&pool->dev);
 	return 0;

@@ -533,7 +533,6 @@ struct kvblk_pool {
 	bool pinned[KVBLK_GRANULES];	/* nothing there is evicted; kill_lock */
 	atomic_t unsure;		/* what a lost member holds may come back */
 	u32 nr_lost;			/* gone, but counted there; under admin */
-	atomic64_t detached_bytes;
 	u32 now_floor;			/* time never goes back */
 
 	struct bio_set bios;
@@ -1211,7 +1210,18 @@ static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 
 /* ---- req.c: operations ------------------------------------------------ */
 
+/*
+ * struct kvblk_file - an open node
+ * @refs: the file's, and of operations that hold kernel memory
+ * @held: bytes of kernel memory that payloads of its operations take
+ * @held_wait: for them to become less
+ * @detached: those of operations that were given up, and whose device goes on
+ */
 struct kvblk_file {
+	refcount_t refs;
+	atomic64_t held;
+	wait_queue_head_t held_wait;
+	atomic64_t detached;
 	struct kvblk_pool *pool;
 	u16 tenant;
 	siphash_key_t key;
@@ -1275,6 +1285,7 @@ struct kvblk_req {
 	struct kvblk_batch *batch;	/* or */
 	struct io_uring_cmd *cmd;	/* with pool->users */
 	refcount_t refs;		/* cmd: the command, and its bios or copy */
+	struct kvblk_file *owner;	/* is there while it is open, or @held */
 	struct kvblk_file *file;	/* cmd: while on file->reqs */
 	struct list_head file_link;	/* file->reqs */
 	struct list_head link;		/* batch->done, or member->gate */
@@ -1290,6 +1301,8 @@ struct kvblk_req {
 	u32 want;
 	u32 expiry;
 	u32 charged;			/* in batch->bytes_inflight */
+	u32 held;			/* in owner->held, with a reference to it */
+	u32 wants_memory;		/* cmd: more than owner->held leaves */
 	u64 align;			/* put: pool->align that @mem is for, */
 	bool stable;			/* and pool->stable_writes */
 	u8 integrity;			/* of the record */
@@ -1360,6 +1373,11 @@ int kvblk_req_wait(struct kvblk_req *req);
 bool kvblk_req_finish(struct kvblk_req *req, bool user);
 /* What kvblk_req_finish() left in flight is over; any context. */
 void kvblk_req_landed(struct kvblk_req *req);
+/*
+ * It is about to be given up: adds what it holds, which is returned, to its
+ * file's @detached until it is over. Any context.
+ */
+u32 kvblk_req_detach(struct kvblk_req *req);
 void kvblk_req_free(struct kvblk_req *req);
 /* Gives memory back as soon as it is over; a batch may be long. */
 void kvblk_req_trim(struct kvblk_req *req);
@@ -1387,6 +1405,8 @@ static inline int kvblk_req_over(struct kvblk_req *req, int res)
 /* ---- cdev.c, uring.c, lease.c ------------------------------------------ */
 
 extern const struct file_operations kvblk_fops;
+
+void kvblk_file_put(struct kvblk_file *file);
 
 /* An ioctl, of a ring too. May sleep. */
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);

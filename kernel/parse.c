@@ -191,6 +191,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	op = &req->op;
 	err = op_check(op, fixed);
 	req->pool = file->pool;
+	req->owner = file;
 	req->cmd = cmd;
 	req->tenant = file->tenant;
 	req->start = ktime_get();

@@ -31,14 +31,18 @@ static bool slot_expired(const struct kvblk_pool *pool,
 	return slot->expiry && slot->expiry <= kvblk_now(pool);
 }
 
+static u64 file_limit(const struct kvblk_req *req)
+{
+	return READ_ONCE(req->pool->tun.queue_bytes);
+}
+
 /*
  * Operations that were detached still hold their memory, as long as their
- * device likes: whoever cancels and submits in a loop is stopped here.
+ * device likes: a caller that cancels and submits in a loop is stopped here.
  */
 static bool req_crowded(const struct kvblk_req *req)
 {
-	return atomic64_read(&req->pool->detached_bytes) >
-	       READ_ONCE(req->pool->tun.queue_bytes);
+	return atomic64_read(&req->owner->detached) > file_limit(req);
 }
 
 /* The member that a slot lies on answers. */
@@ -149,6 +153,55 @@ static void header_free(struct kvblk_req *req)
 	req->header = NULL;
 }
 
+/* Frees the payload's memory. */
+static void mem_drop(struct kvblk_req *req)
+{
+	struct kvblk_file *file = req->owner;
+
+	kvblk_mem_free(&req->mem);
+	if (!req->held)
+		return;
+	atomic64_sub(req->held, &file->held);
+	req->held = 0;
+	if (wq_has_sleeper(&file->held_wait))
+		wake_up_all(&file->held_wait);
+	kvblk_file_put(file);
+}
+
+/*
+ * Kernel memory for the payload. All that operations of rings take is bounded
+ * for each file: -EAGAIN, with @wants_memory, unless nothing is held or it @must
+ * be. A batch is bounded by itself, and must not wait: the caller may have to
+ * reap its ring first.
+ */
+static int mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
+{
+	struct kvblk_file *file = req->owner;
+	u64 held = atomic64_add_return(bytes, &file->held);
+	int err;
+
+	if (req->cmd && !must && held != bytes && held > file_limit(req)) {
+		atomic64_sub(bytes, &file->held);
+		req->wants_memory = bytes;
+		return -EAGAIN;
+	}
+	refcount_inc(&file->refs);
+	req->held = bytes;
+	err = kvblk_mem_alloc(&req->mem, bytes);
+	if (err)
+		mem_drop(req);
+	return err;
+}
+
+u32 kvblk_req_detach(struct kvblk_req *req)
+{
+	u32 held = READ_ONCE(req->held);
+
+	if (held)
+		atomic64_add(held, &req->owner->detached);
+	return held;
+}
+
 static void req_release(struct kvblk_req *req)
 {
 	if (req->seg)
@@ -179,7 +232,7 @@ void kvblk_req_trim(struct kvblk_req *req)
 {
 	if (unlikely(req->device || req->crcs))
 		req_trim_more(req);
-	kvblk_mem_free(&req->mem);
+	mem_drop(req);
 	header_free(req);
 	kvblk_parts_put(req->src.parts, req->src.nr);
 	if (req->src.parts != &req->part)
@@ -202,7 +255,8 @@ static void req_work(struct work_struct *work)
 	/* what is in flight still has it come again */
 	if (!kvblk_req_finish(req, false))
 		return;
-	atomic64_sub(req->bytes, &pool->detached_bytes);
+	if (req->held)
+		atomic64_sub(req->held, &req->owner->detached);
 	if (req->cmd) {
 		kvblk_uring_put(req);
 		return;
@@ -464,7 +518,7 @@ static int get_bounce(struct kvblk_req *req, bool device)
 	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
 		req->bounce = kvblk_bounce_get(req);
 	if (!req->bounce)
-		return kvblk_mem_alloc(&req->mem, get_end(req) - req->from);
+		return mem_alloc(req, get_end(req) - req->from, false);
 	req->mem.bv = req->mem.few_bv;
 	req->mem.nr = 1;
 	/* a part may have reached the caller: nobody may think that it is quiet */
@@ -565,7 +619,7 @@ static int get_start(struct kvblk_req *req)
 		err = kvblk_must_check(pool, req->seg) && !get_caller_checks(req) ?
 		      -EREMOTEIO : kvblk_p2p_route(req, req->member);
 		if (err)
-			kvblk_mem_free(&req->mem);
+			mem_drop(req);
 	}
 	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
 		req->device |= kvblk_src_device(&req->src, true, &addr);
@@ -573,8 +627,8 @@ static int get_start(struct kvblk_req *req)
 	}
 	if (!err)
 		return get_submit(req);
-	if (err == -EFAULT) {
-		req->wants_fault = true;
+	if (err == -EFAULT || err == -EAGAIN) {
+		req->wants_fault = err == -EFAULT;
 		header_free(req);
 		req_release(req);
 		return -EAGAIN;
@@ -727,7 +781,7 @@ static int get_crcs_out(struct kvblk_req *req)
 		return -EFAULT;
 	/* nobody waits for a pager with a device's memory pinned */
 	req_release(req);
-	kvblk_mem_free(&req->mem);
+	mem_drop(req);
 	req->wants_fault = true;
 	return -EAGAIN;
 }
@@ -793,8 +847,8 @@ static int get_again(struct kvblk_req *req)
 	int err;
 
 	kvblk_mem_zero(&req->mem);
-	kvblk_mem_free(&req->mem);
-	err = kvblk_mem_alloc(&req->mem, get_end(req) - req->from);
+	mem_drop(req);
+	err = mem_alloc(req, get_end(req) - req->from, true);
 	if (err)
 		return err;
 	req->looked = false;
@@ -946,9 +1000,9 @@ static bool put_reachable(struct kvblk_req *req)
 }
 
 /* What the CPU does to a device's memory is told. */
-static int put_copy_in(struct kvblk_req *req)
+static int put_copy_in(struct kvblk_req *req, bool must)
 {
-	int err = kvblk_mem_alloc(&req->mem, req->bytes);
+	int err = mem_alloc(req, req->bytes, must);
 
 	if (!err)
 		err = kvblk_mem_copy_in(&req->mem, &req->src);
@@ -987,7 +1041,7 @@ static int put_memory(struct kvblk_req *req)
 	    !(req->mem.p2p && put_bounces(req, policy)))
 		return 0;
 	header_free(req);
-	kvblk_mem_free(&req->mem);
+	mem_drop(req);
 	req->align = READ_ONCE(pool->align);
 	req->stable = READ_ONCE(pool->stable_writes);
 	align = (struct kvblk_align) { req->align >> 32, req->align };
@@ -1002,13 +1056,13 @@ static int put_memory(struct kvblk_req *req)
 			if (!put_bounces(req, policy) && !put_reachable(req))
 				req->no_p2p = true;
 			if (put_bounces(req, policy))
-				kvblk_mem_free(&req->mem);
+				mem_drop(req);
 		}
 	} else {
 		req->device = kvblk_src_device(&req->src, false, &addr);
 	}
 	if (!req->mem.direct) {
-		err = put_copy_in(req);
+		err = put_copy_in(req, false);
 		if (err)
 			return err;
 	}
@@ -1121,6 +1175,8 @@ again:
 		req->wants_fault = true;
 		return -EAGAIN;
 	}
+	if (err == -EAGAIN)
+		return err;
 	if (err)
 		return kvblk_req_over(req, err);
 	/* its old record could not be killed, and come back one day */
@@ -1197,9 +1253,9 @@ static bool put_again(struct kvblk_req *req)
 
 	kvblk_p2p_failed(req, member);
 	kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
-	kvblk_mem_free(&req->mem);
+	mem_drop(req);
 	req->src.fault = false;
-	if (put_copy_in(req)) {
+	if (put_copy_in(req, true)) {
 		/* put_memory() must not take what is left for the payload */
 		header_free(req);
 		return false;
@@ -1238,6 +1294,7 @@ static int put_elsewhere(struct kvblk_req *req)
 	ret = put_start(req);
 	kvblk_sigpipe_restore(&sigpipe);
 	req->wants_fault = false;
+	req->wants_memory = 0;
 	return ret == 1 && req->result.res == -ENOSPC ? -EIO : ret;
 }
 
@@ -1384,7 +1441,7 @@ int kvblk_req_start(struct kvblk_req *req)
 		/* a device's memory is not pinned while somebody waits */
 		if (ret == -EAGAIN && req->mem.p2p) {
 			header_free(req);
-			kvblk_mem_free(&req->mem);
+			mem_drop(req);
 		}
 		return ret;
 	}
@@ -1408,6 +1465,13 @@ static bool req_ready(struct kvblk_req *req)
 	return !delete || kvblk_kill_barrier(pool, req->id) != 1;
 }
 
+static bool file_has_memory(const struct kvblk_req *req)
+{
+	u64 held = atomic64_read(&req->owner->held);
+
+	return !held || held + req->wants_memory <= file_limit(req);
+}
+
 /*
  * In steps, so that deadlines, CANCEL and a member that turns suspect are seen
  * by the next kvblk_req_start().
@@ -1423,6 +1487,12 @@ int kvblk_req_wait(struct kvblk_req *req)
 		req->wants_fault = false;
 		req->src.fault = true;
 		return 0;
+	}
+	if (req->wants_memory) {
+		left = wait_event_killable_timeout(req->owner->held_wait,
+						   file_has_memory(req), step);
+		req->wants_memory = 0;
+		return left < 0 ? -EINTR : 0;
 	}
 	if (!req->waiting)
 		req->waiting = ktime_get();

@@ -139,18 +139,19 @@ KVBLK_TASK_WORK(uring_late)
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
 	int state = atomic_read_acquire(&req->state);
+	u32 held = 0;
 
 	if (state != KVBLK_REQ_INFLIGHT && (quiet || state != KVBLK_REQ_COPYING))
 		return false;
 	if (req->mem.direct && (quiet || req->src.fixed))
 		return false;
-	/* a copy counts already */
+	/* a copy is over as soon as its pager answers or its caller is killed */
 	if (state == KVBLK_REQ_INFLIGHT)
-		atomic64_add(req->bytes, &req->pool->detached_bytes);
+		held = kvblk_req_detach(req);
 	if (atomic_cmpxchg(&req->state, state, KVBLK_REQ_DETACHED) == state)
 		return true;
-	if (state == KVBLK_REQ_INFLIGHT)
-		atomic64_sub(req->bytes, &req->pool->detached_bytes);
+	if (held)
+		atomic64_sub(held, &req->owner->detached);
 	return false;
 }
 
@@ -160,7 +161,6 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 static void uring_copy_work(struct work_struct *work)
 {
 	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
-	struct kvblk_pool *pool = req->pool;
 	struct mm_struct *mm = req->mm;
 
 	req->src.fault = true;
@@ -168,7 +168,6 @@ static void uring_copy_work(struct work_struct *work)
 	kvblk_req_finish(req, true);
 	kthread_unuse_mm(mm);
 	mmput(mm);
-	atomic64_sub(req->bytes, &pool->detached_bytes);
 	if (atomic_cmpxchg(&req->state, KVBLK_REQ_COPYING, KVBLK_REQ_DONE) ==
 	    KVBLK_REQ_COPYING)
 		io_uring_cmd_complete_in_task(req->cmd, uring_over);
@@ -189,7 +188,6 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		req->mm = current->mm;
 		mmget(req->mm);
 		INIT_WORK(&req->work, uring_copy_work);
-		atomic64_add(req->bytes, &req->pool->detached_bytes);
 		atomic_set_release(&req->state, KVBLK_REQ_COPYING);
 		queue_work(uring_copies, &req->work);
 	}

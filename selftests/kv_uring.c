@@ -6,6 +6,7 @@
  *
  * usage: kv_uring NODE [TEST...]
  */
+#include <glob.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -18,6 +19,7 @@
 #define FIRST	7000000ull	/* keys */
 #define MS	1000000ull	/* ns */
 
+static const char *node;
 static int fd;
 static uint8_t *bytes, *room;	/* 32 * LEN of each */
 static uint64_t next_key = FIRST;
@@ -631,6 +633,120 @@ TEST(slow_cancel)
 	io_uring_queue_exit(&ring);
 }
 
+/* What one file has given up is no other one's business. */
+TEST(slow_bystander)
+{
+	struct kv_key slow = kv_key(FIRST - 1), absent = kv_key(next_key);
+	size_t much = 16u << 20;
+	struct kvblk_piece offer = kv_piece(kv_alloc_host(much), much);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &slow, &offer, 1);
+	struct kvblk_result res;
+	int other = kv_open(node);
+
+	op.flags = KVBLK_OPF_HARD_DEADLINE;
+	/* 320 MiB of room for blocks of 64 KiB */
+	for (unsigned int i = 0; i < 20; i++) {
+		op.deadline_ns = (kv_now_ms() + 20) * MS;
+		ASSERT_EQ(kv_submit(other, &op, &res, 1, 0), 0, "submit");
+		EXPECT_EQ(res.res, -ETIME, "get %u", i);
+	}
+	op = kv_op(KVBLK_OP_GET, &absent, &offer, 1);
+	ASSERT_EQ(kv_submit(fd, &op, &res, 1, 0), 0, "submit");
+	EXPECT_EQ(res.res, -ENOENT, "a get of another file");
+	ASSERT_EQ(kv_submit(other, &op, &res, 1, 0), 0, "submit");
+	EXPECT_EQ(res.res, -ENOENT, "a get of the same file");
+	close(other);
+	munmap((void *)(uintptr_t)offer.addr, much);
+}
+
+/* I/Os in flight on the only member. */
+static unsigned int in_flight(void)
+{
+	unsigned int nr = 0;
+	FILE *file;
+	glob_t found;
+
+	if (glob("/sys/class/kvblk/*/members/*/inflight", 0, NULL, &found))
+		kv_die("no member in sysfs");
+	file = fopen(found.gl_pathv[0], "r");
+	if (!file || fscanf(file, "%u", &nr) != 1)
+		kv_die("can't read %s", found.gl_pathv[0]);
+	fclose(file);
+	globfree(&found);
+	return nr;
+}
+
+/* The put of a process that is killed is none: its memory is somebody else's. */
+TEST(slow_killed_put)
+{
+	unsigned int before = in_flight();
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
+	pid_t child = fork();
+
+	if (!child) {
+		struct kv_key key = kv_key(FIRST - 2);
+		struct kvblk_piece piece = kv_piece(bytes, LEN);
+		struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+		struct kvblk_result res;
+
+		kv_submit(fd, &op, &res, 1, 0);
+		_exit(0);
+	}
+	while (in_flight() == before)
+		ASSERT(kv_now_ms() < end, "the put is in flight");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
+/* Later, when the device has answered. */
+TEST(killed_put_is_absent)
+{
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
+	struct kvblk_result res = { .res = -EBUSY };
+
+	/* until the put is over, its key is being written */
+	while (res.res == -EBUSY && kv_now_ms() < end)
+		res = kv_delete(fd, FIRST - 2);
+	EXPECT_EQ(res.res, -ENOENT, "delete of a killed put's block");
+}
+
+/* With queue_bytes of 1 MiB: the kernel memory that a file's operations take. */
+TEST(slow_memory)
+{
+	enum { NR = 64, MOST = (1 << 20) / LEN };
+	struct io_uring ring = new_ring(NR, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
+	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 57 };
+	unsigned int before = in_flight(), ended = 0;
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
+	struct io_uring_cqe *cqe;
+
+	op.cookie = 57;
+	for (unsigned int i = 0; i < NR; i++)
+		inline_op(&ring, &op, i);
+	io_uring_submit(&ring);
+	while (in_flight() < before + MOST)
+		ASSERT(kv_now_ms() < end, "%u gets in flight", in_flight() - before);
+	/* the others wait: more than that would be seen by and by */
+	usleep(500000);
+	EXPECT(in_flight() <= before + MOST + 2, "%u gets of 64 KiB in flight with room for %u",
+	       in_flight() - before, MOST);
+	/* those that wait can be canceled, too */
+	while (ended < NR) {
+		ASSERT(kv_now_ms() < end, "%u of %u canceled gets ended", ended, NR);
+		kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel);
+		usleep(20000);
+		while (!io_uring_peek_cqe(&ring, &cqe)) {
+			EXPECT_EQ(cqe->res, -ECANCELED, "a get");
+			io_uring_cqe_seen(&ring, cqe);
+			ended++;
+		}
+	}
+	io_uring_queue_exit(&ring);
+}
+
 /* Whoever is killed, or closes his ring, does not wait for the device. */
 TEST(slow_exit)
 {
@@ -686,7 +802,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s NODE [TEST...]\n", argv[0]);
 		return KSFT_FAIL;
 	}
-	fd = kv_open(argv[1]);
+	node = argv[1];
+	fd = kv_open(node);
 	bytes = kv_alloc(64ul * LEN);
 	room = kv_alloc(32ul * LEN);
 	kv_fill(kv_seed(1, 1), 0, bytes, 32 * LEN);

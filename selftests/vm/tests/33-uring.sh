@@ -27,8 +27,12 @@ answers_after() {
 }
 answers_after 600000
 # none of these waits for it
-check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit
+check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit slow_bystander slow_killed_put
+put $sysfs/queue_bytes $((1 << 20))
+check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_memory
+put $sysfs/queue_bytes $((256 << 20))
 answers_after 5000
 check kv_uring $node slow_unregister
 answers_after 0
+check kv_uring $node killed_put_is_absent
 no_failures
