@@ -761,6 +761,7 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 		return -ENODEV;
 	}
 	refcount_set(&file->refs, 1);
+	file->held_moved = jiffies;
 	init_waitqueue_head(&file->held_wait);
 	file->pool = pool;
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);

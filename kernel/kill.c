@@ -173,6 +173,14 @@ static bool kill_needless(const struct kvblk_kill *kill)
 		(kill->failed || !kvblk_member_ok(member)));
 }
 
+/* It is given up with its pool, and the record stays: no delete is sure any more. */
+static void kill_forget(const struct kvblk_kill *kill)
+{
+	if (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
+	    READ_ONCE(kill->seg->gen) == kill->gen)
+		atomic_inc(&kill->member->pool->unsure);
+}
+
 static void kill_written(struct kvblk_io *io)
 {
 	struct kill_batch *batch = container_of(io, struct kvblk_kill, io)->batch;
@@ -192,10 +200,7 @@ static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
 	kill->batch = batch;
 	kvblk_io_start(&kill->io, member, kill_written);
 	if (kill_needless(kill)) {
-		/* the pool goes, and the record stays: no delete is sure any more */
-		if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
-		    READ_ONCE(kill->seg->gen) == kill->gen)
-			atomic_inc(&member->pool->unsure);
+		kill_forget(kill);
 		/* until the others have the new epoch, a delete can't be sure */
 		if (atomic_read(&member->pool->unsure))
 			kill->io.status = BLK_STS_OFFLINE;
@@ -235,6 +240,8 @@ static bool kill_end(struct kvblk_kill *kill)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE,
 				   kill->seg - member->segs);
 		WRITE_ONCE(kill->failed, true);
+	} else if (status) {
+		kill_forget(kill);
 	}
 	kill_tell(kill, status);
 	if (!again)
@@ -266,10 +273,11 @@ void kvblk_kill_work(struct work_struct *work)
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   kill_work);
 	struct kill_batch batch;
-	bool failed = false;
+	bool tried = false, failed = false;
 	u32 nr, i;
 
 	while ((nr = kills_take(member, &batch))) {
+		tried = true;
 		atomic_set(&batch.left, nr);
 		init_completion(&batch.over);
 		for (i = 0; i < nr; i++)
@@ -279,6 +287,8 @@ void kvblk_kill_work(struct work_struct *work)
 		for (i = 0; i < nr; i++)
 			failed |= !kill_end(batch.kills[i]);
 	}
+	if (!tried)
+		return;
 	member->kill_gap = failed ? clamp(2 * member->kill_gap, (unsigned long)HZ,
 					  KILL_GAP_MAX) : 0;
 	if (!failed)

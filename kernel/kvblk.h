@@ -1214,12 +1214,14 @@ static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
  * struct kvblk_file - an open node
  * @refs: the file's, and of operations that hold kernel memory
  * @held: bytes of kernel memory that payloads of its operations take
+ * @held_moved: when some of them were given back, jiffies
  * @held_wait: for them to become less
  * @detached: those of operations that were given up, and whose device goes on
  */
 struct kvblk_file {
 	refcount_t refs;
 	atomic64_t held;
+	unsigned long held_moved;
 	wait_queue_head_t held_wait;
 	atomic64_t detached;
 	struct kvblk_pool *pool;

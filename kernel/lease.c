@@ -161,12 +161,13 @@ static bool lease_before(struct rb_node *a, const struct rb_node *b)
 static void lease_hide(struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;
+	struct kvblk_pool *pool = file->pool;
 
-	lockdep_assert_held(&file->pool->lease_lock);
+	lockdep_assert_held(&pool->lease_lock);
 	file->nr_leased -= lease->nr;
 	file->leased_bytes -= lease->bytes;
 	if (xa_erase(&file->leases, lease->id))
-		rb_erase_cached(&lease->node, &file->pool->leases);
+		rb_erase_cached(&lease->node, &pool->leases);
 	lease->file = NULL;
 }
 
@@ -241,6 +242,9 @@ void kvblk_lease_drop_all(struct kvblk_file *file)
 
 	xa_for_each(&file->leases, id, lease)
 		kvblk_lease_drop(file, id);
+	/* whoever has just taken the last one away is through with the file */
+	mutex_lock(&file->pool->lease_lock);
+	mutex_unlock(&file->pool->lease_lock);
 	xa_destroy(&file->leases);
 }
 

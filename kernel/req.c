@@ -17,7 +17,7 @@
 #include "kvblk.h"
 #include "trace.h"
 
-/* How long a put waits for room, a delete for kills, before they give up. */
+/* How long a put waits for room, a delete for kills, a ring's operation for memory. */
 #define WAIT_MS		10000
 
 static bool req_late(const struct kvblk_req *req)
@@ -42,7 +42,7 @@ static u64 file_limit(const struct kvblk_req *req)
  */
 static bool req_crowded(const struct kvblk_req *req)
 {
-	return atomic64_read(&req->owner->detached) > file_limit(req);
+	return atomic64_read(&req->owner->detached) > (s64)file_limit(req);
 }
 
 /* The member that a slot lies on answers. */
@@ -163,6 +163,7 @@ static void mem_drop(struct kvblk_req *req)
 		return;
 	atomic64_sub(req->held, &file->held);
 	req->held = 0;
+	WRITE_ONCE(file->held_moved, jiffies);
 	if (wq_has_sleeper(&file->held_wait))
 		wake_up_all(&file->held_wait);
 	kvblk_file_put(file);
@@ -1438,8 +1439,11 @@ int kvblk_req_start(struct kvblk_req *req)
 		return kvblk_req_over(req, -ECANCELED);
 	if (req->op.opcode == KVBLK_OP_PUT) {
 		ret = put_start(req);
-		/* a device's memory is not pinned while somebody waits */
-		if (ret == -EAGAIN && req->mem.p2p) {
+		/*
+		 * While it waits no device's memory is pinned, and none of the
+		 * kernel's is held that others of its file wait for.
+		 */
+		if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held))) {
 			header_free(req);
 			mem_drop(req);
 		}
@@ -1472,6 +1476,14 @@ static bool file_has_memory(const struct kvblk_req *req)
 	return !held || held + req->wants_memory <= file_limit(req);
 }
 
+/* It has waited for long, and so have those that hold the memory of its file. */
+static bool req_stuck(const struct kvblk_req *req)
+{
+	return ktime_ms_delta(ktime_get(), req->waiting) > WAIT_MS &&
+	       time_after(jiffies, READ_ONCE(req->owner->held_moved) +
+				   msecs_to_jiffies(WAIT_MS));
+}
+
 /*
  * In steps, so that deadlines, CANCEL and a member that turns suspect are seen
  * by the next kvblk_req_start().
@@ -1488,14 +1500,16 @@ int kvblk_req_wait(struct kvblk_req *req)
 		req->src.fault = true;
 		return 0;
 	}
+	if (!req->waiting)
+		req->waiting = ktime_get();
 	if (req->wants_memory) {
 		left = wait_event_killable_timeout(req->owner->held_wait,
 						   file_has_memory(req), step);
 		req->wants_memory = 0;
-		return left < 0 ? -EINTR : 0;
+		if (left < 0)
+			return -EINTR;
+		return req_stuck(req) ? -ENOMEM : 0;
 	}
-	if (!req->waiting)
-		req->waiting = ktime_get();
 
 	if (req->op.opcode == KVBLK_OP_DELETE && atomic_read(&pool->restoring)) {
 		req->waiting = ktime_get();

@@ -45,7 +45,7 @@
  *  -EFAULT      key, parent or pieces can't be read, or memory can't be pinned
  *  -EINVAL      a field of the operation is out of its range
  *  -ENOMEM      no memory for the operation, or operations of this open file
- *               that were given up hold too much of it
+ *               that were given up, or that do not end, hold too much of it
  * Whatever the error of a get, the pieces hold zeroes or are untouched, never
  * bytes that failed a check. (Who unmaps his room for checksums meanwhile gets
  * -EFAULT, and the block.)

@@ -84,12 +84,18 @@ wait_for 120 member_is flaky up
 echo "-- silent: deletes that wait for it end"
 put $sysfs/suspect_ms 1000
 blocks put 2000 40 50000
+# on each member more than the 4096 stale blocks that one lists
+blocks put 10000 10000 4000
+expect "puts" "$stored" 10000
 check dmsetup suspend --noflush --nolockfs flaky
 defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
 # on the silent member they end when it is known to be
 blocks delete 2000 40 1
 [ "$errors" -gt 0 ] && [ "$deleted" -gt 0 ] || fail "$deleted deletes, $errors errors"
 wait_for 10 member_is flaky suspect
+# the silent member's blocks are put to the other one, until it has too many stale ones: that stops no other put
+blocks put 10000 10000 4000
+[ "$full" -gt 0 ] && [ "$stored" -gt 3000 ] || fail "$stored of the silent member's blocks are stored again, $full are not"
 # what is on the other member is put and deleted as ever, and what is nowhere is absent at once
 blocks put 3000 40 50000
 expect "puts while a member is silent" "$stored" 40
@@ -99,6 +105,13 @@ blocks delete 4000 40 1
 expect "deletes of what is nowhere" "$absent" 40
 check dmsetup resume flaky
 wait_for 30 member_is flaky up
+put_all() {
+	blocks put 10000 10000 4000
+	[ "$full" = 0 ]
+}
+wait_for 60 put_all
+blocks get 10000 10000 4000
+expect "gets of all of them" "$hits" 10000
 blocks get 3000 40 50000
 expect "gets of what was deleted" "$hits" 0
 expect "checksum failures" "$(counter checksum_failures)" 0
