@@ -83,11 +83,16 @@ trap 'exit 143' TERM
 tmp=$(mktemp -d /tmp/test.XXXXXX)
 defer 'rm -rf "$tmp"'
 
+# kv_depends: the modules that the module needs
+kv_depends() {
+	[ -e "$modules/kvblk.ko" ] || skip "no kvblk.ko for $(uname -r)"
+	modinfo -F depends "$modules/kvblk.ko" | tr , '\n' | xargs -r modprobe -a
+}
+
 # kv_load [PARAMETER=VALUE...], kv_unload: the module of the running kernel
 # shellcheck disable=SC2120
 kv_load() {
-	[ -e "$modules/kvblk.ko" ] || skip "no kvblk.ko for $(uname -r)"
-	modinfo -F depends "$modules/kvblk.ko" | tr , '\n' | xargs -r modprobe -a
+	kv_depends
 	check insmod "$modules/kvblk.ko" "$@"
 	defer 'kv_unload'
 }

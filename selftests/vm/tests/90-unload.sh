@@ -21,8 +21,9 @@ memory() {
 	awk '/^(Slab|Percpu|VmallocUsed|MemFree|Buffers|Cached)/ { print $1, $2 }' /proc/meminfo | tr '\n' ' '
 }
 
-# devices that are made here must not count as a difference
+# devices and modules that come here must not count as a difference
 flash 2 100
+kv_depends
 state >"$tmp/before"
 [ ! -s "$tmp/before" ] || fail "there is something of kvblk before it is loaded: $(cat "$tmp/before")"
 for round in 1 2 3; do
