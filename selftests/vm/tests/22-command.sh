@@ -72,7 +72,7 @@ expect events "$(grep -oE '"event":"member-(up|down)"' "$tmp/events.json" | xarg
 expect "events of a second" "$(kvblk events --seconds 0.2)" ""
 code 1 'initial network namespace' unshare -n kvblk pool list
 
-coproc holder { kv_blocks $node hold; }
+coproc holder { exec kv_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"
 code 1 'node is open' kvblk pool destroy $pool

@@ -32,7 +32,7 @@ for round in 1 2 3; do
 	check kv_stress -n -s 2 -t 3 $node
 	[ "$(state | wc -l)" -gt 2 ] || fail "a module in use is not seen: this test looks at the wrong places"
 	if [ $round = 1 ]; then
-		coproc holder { kv_blocks $node hold; }
+		coproc holder { exec kv_blocks $node hold; }
 		holder_pid=$!
 		read -r _ <&"${holder[0]}"
 		refuse rmmod kvblk
