@@ -8,7 +8,7 @@
 #   make demo        the whole thing in a VM on this machine (TRACE=file replays
 #                    your own trace)
 #   make check       what CI runs; make host, make lint: parts of it
-#   make check-all   everything on every kernel, hours (RESUME=1 goes on where the
+#   make check-all   everything on every kernel, over an hour (RESUME=1 goes on where the
 #                    last one was interrupted)
 #   make test T=NAME one VM test (K=6.12 or another kernel, D=all in full length)
 #   make bench       measures, at native speed in user-mode Linux (BENCH=full for
