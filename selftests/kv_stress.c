@@ -412,9 +412,10 @@ static void *work(void *arg)
 
 int main(int argc, char **argv)
 {
-	uint64_t start = kv_now_ms(), seed;
+	uint64_t seed;
 	int option;
 
+	start_ms = kv_now_ms();
 	while ((option = getopt(argc, argv, "t:s:f:b:k:l:m:denow:")) > 0) {
 		switch (option) {
 		case 't': threads = (unsigned int)atoi(optarg); break;
@@ -437,8 +438,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	node = argv[optind];
-	start_ms = start;
-	end_ms = start + seconds * 1000ull;
+	end_ms = start_ms + seconds * 1000ull;
 	seed = kv_run_seed();
 	workers = calloc(threads, sizeof(*workers));
 	for (unsigned int i = 0; i < threads; i++) {
@@ -458,7 +458,7 @@ int main(int argc, char **argv)
 	for (unsigned int i = 0; i < threads; i++)
 		pthread_join(workers[i].thread, NULL);
 	printf("%llu ms: put %llu (%llu bytes, %llu exist, %llu declined, %llu failed, %llu full), got %llu (%llu bytes), missed %llu, deleted %llu, canceled %llu, late %llu, lookups %llu, leases %llu, no memory %llu, slowest batch %llu ms\n",
-	       (unsigned long long)(kv_now_ms() - start), stored, bytes_put,
+	       (unsigned long long)(kv_now_ms() - start_ms), stored, bytes_put,
 	       exists, refused, failed, full, hits, bytes_got, misses, deleted,
 	       canceled, late, lookups, leases, starved, slowest);
 	if (worst_ms && slowest > worst_ms)
