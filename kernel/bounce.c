@@ -18,7 +18,7 @@
  */
 #include <linux/slab.h>
 
-#include "kvblk.h"
+#include "op.h"
 
 enum half_state {
 	HALF_IDLE,			/* the get's */
@@ -38,6 +38,7 @@ struct half {
  * struct kvblk_bounce - a chunk and what a get does with it
  * @mem: KVBLK_BOUNCE_BYTES
  * @node: where that is
+ * @landed: what @req waited for is over; any context
  * @busy: under pool->bounce_lock
  * @part: what one I/O reads, a half or all of @mem
  * @tenant: who had it last
@@ -54,6 +55,7 @@ struct kvblk_bounce {
 	u16 tenant;
 	u32 part;
 	struct kvblk_req *req;
+	void (*landed)(struct kvblk_req *req);
 	const __le32 *crcs;		/* of the block, or NULL */
 	u32 at;
 	u32 asked;
@@ -123,9 +125,10 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 	return found;
 }
 
-struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req)
+struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
+				      void (*landed)(struct kvblk_req *req))
 {
-	int node = bdev_get_queue(req->member->bdev)->node;
+	int node = bdev_get_queue(req->media.member->bdev)->node;
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_bounce *b, *fresh;
 	bool room;
@@ -143,6 +146,7 @@ struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req)
 		memset(page_address(b->mem), 0, KVBLK_BOUNCE_BYTES);
 	b->tenant = req->tenant;
 	b->req = req;
+	b->landed = landed;
 	return b;
 }
 
@@ -174,11 +178,11 @@ void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep)
 static void half_done(struct kvblk_io *io)
 {
 	struct half *half = container_of(io, struct half, io);
-	struct kvblk_req *req = half->bounce->req;
+	struct kvblk_bounce *b = half->bounce;
 
 	if (atomic_cmpxchg(&half->state, HALF_FLYING, HALF_LANDED) == HALF_AWAITED) {
 		atomic_set(&half->state, HALF_LANDED);
-		kvblk_req_landed(req);
+		b->landed(b->req);
 	}
 }
 
@@ -198,14 +202,14 @@ static void part_submit(struct kvblk_bounce *b)
 	struct half *half = half_of(b, b->asked);
 	u32 bytes = min(b->end - b->asked, b->part);
 	struct kvblk_req *req = b->req;
-	u64 pos = kvblk_seg_pos(req->member, req->seg - req->member->segs,
+	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->segs,
 				req->slot.off + req->header_units) + b->asked;
 
 	/* what is read behind the payload's end is padding */
 	bvec_set_virt(&half->bv, half_data(b, half), round_up(bytes, KVBLK_UNIT));
 	b->asked += bytes;
 	atomic_set(&half->state, HALF_FLYING);
-	kvblk_io_start(&half->io, req->member, half_done);
+	kvblk_io_start(&half->io, req->media.member, half_done);
 	kvblk_io_submit(&half->io, REQ_OP_READ, pos, &half->bv, 1);
 	kvblk_io_end(&half->io);
 }
@@ -238,10 +242,10 @@ static bool half_landed(struct kvblk_bounce *b, struct half *half)
 		return true;
 	}
 	/* what was detached stays so */
-	atomic_cmpxchg(&req->state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
+	atomic_cmpxchg(&req->hand.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
 	/* from here on it may be somebody else's turn */
 	if (atomic_cmpxchg(&half->state, HALF_FLYING, HALF_AWAITED) == HALF_LANDED)
-		kvblk_req_landed(req);
+		b->landed(req);
 	return false;
 }
 

@@ -20,7 +20,7 @@
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
-#include "kvblk.h"
+#include "mem.h"
 
 #ifdef CONFIG_HIGHMEM
 #error kvblk needs a kernel without high memory
@@ -46,7 +46,7 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 			  const struct kvblk_part *part)
 {
 	*s = (struct stretch) { .src = src, .part = part, .at = part->addr };
-	if (part->region != KVBLK_FIXED)
+	if (part->kind != KVBLK_PART_FIXED)
 		return;
 	s->fixed.bi_size = iov_iter_count(src->fixed) + src->fixed->iov_offset;
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
@@ -56,7 +56,7 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 static void stretch_skip(struct stretch *s, u32 bytes)
 {
 	s->at += bytes;
-	if (s->part->region == KVBLK_FIXED)
+	if (s->part->kind == KVBLK_PART_FIXED)
 		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bytes);
 }
 
@@ -67,7 +67,7 @@ static struct bio_vec stretch_next(struct stretch *s, u32 most)
 	struct bio_vec bv;
 	u64 at;
 
-	if (region == KVBLK_FIXED) {
+	if (s->part->kind == KVBLK_PART_FIXED) {
 		bv = mp_bvec_iter_bvec(s->src->fixed->bvec, s->fixed);
 		bv.bv_len = min(bv.bv_len, most);
 		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bv.bv_len);
@@ -105,7 +105,7 @@ static noinline u64 region_offset(const struct kvblk_src *src,
 {
 	struct stretch s;
 
-	if (part->region != KVBLK_FIXED)
+	if (part->kind != KVBLK_PART_FIXED)
 		return part->region->addr + part->addr;
 	stretch_begin(&s, src, part);
 	return stretch_next(&s, 1).bv_offset;
@@ -114,7 +114,7 @@ static noinline u64 region_offset(const struct kvblk_src *src,
 /* Where in its first page a part begins. */
 static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
 {
-	return part->region ? region_offset(src, part) : part->addr;
+	return part->kind == KVBLK_PART_USER ? part->addr : region_offset(src, part);
 }
 
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
@@ -136,7 +136,7 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
 
 static bool part_is_device(const struct kvblk_part *part)
 {
-	return part->region && part->region != KVBLK_FIXED && part->region->device;
+	return part->kind == KVBLK_PART_REGION && part->region->device;
 }
 
 static bool part_gone(const struct kvblk_part *part)
@@ -151,25 +151,12 @@ static bool part_gone(const struct kvblk_part *part)
 static bool part_user(const struct kvblk_part *part, u64 *addr)
 {
 	*addr = part->addr;
-	if (!part->region)
+	if (part->kind == KVBLK_PART_USER)
 		return true;
 	if (!part_is_device(part) || part->region->mm != current->mm)
 		return false;
 	*addr += part->region->addr;
 	return true;
-}
-
-bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr)
-{
-	struct page *page;
-	bool device;
-
-	if (pin_user_pages_fast(user & PAGE_MASK, 1, gup | FOLL_PCI_P2PDMA, &page) != 1)
-		return false;
-	device = is_pci_p2pdma_page(page);
-	*addr = page_to_phys(page);
-	unpin_user_page(page);
-	return device;
 }
 
 static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *addr)
@@ -181,7 +168,7 @@ static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *
 		*addr = page_to_phys(stretch_next(&s, 1).bv_page);
 		return true;
 	}
-	return !part->region &&
+	return part->kind == KVBLK_PART_USER &&
 	       kvblk_user_device(part->addr, (write ? FOLL_WRITE : 0) | FOLL_NOFAULT,
 				 addr);
 }
@@ -350,7 +337,7 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 		pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len,
 				     PAGE_SIZE);
 		all += pages;
-		*pinned += part->region ? 0 : pages;
+		*pinned += part->kind == KVBLK_PART_USER ? pages : 0;
 	}
 	return all;
 }
@@ -381,7 +368,7 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		u32 len = min_t(u64, part->length, rest);
 
 		rest -= len;
-		if (part->region)
+		if (part->kind != KVBLK_PART_USER)
 			err = mem_add_region(mem, src, part, len, &left);
 		else
 			err = mem_add_user(mem, part->addr, len, gup, &left);
@@ -490,7 +477,7 @@ static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,
 	w->at = skip;
 	while (w->at >= src->parts[w->part].length)
 		w->at -= src->parts[w->part++].length;
-	if (src->parts[w->part].region && w->at) {
+	if (src->parts[w->part].kind != KVBLK_PART_USER && w->at) {
 		stretch_begin(&w->s, src, &src->parts[w->part]);
 		stretch_skip(&w->s, w->at);
 	}
@@ -514,6 +501,9 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 		if (part_user(part, &addr)) {
 			unsigned long left;
 
+			/* a worker has somebody else's memory, or none */
+			if (WARN_ON_ONCE(!current->mm))
+				return -EFAULT;
 			if (part_gone(part))
 				return -ENXIO;
 			left = user_copy(kernel, u64_to_user_ptr(addr + w->at), n,

@@ -10,7 +10,7 @@
 #include <linux/memremap.h>
 #include <linux/sched/signal.h>
 
-#include "kvblk.h"
+#include "log.h"
 #include "trace.h"
 
 /* The watchdog sees what is done by the bio: not too long ones. */
@@ -25,11 +25,10 @@ static void io_account(struct kvblk_member *member)
 static noinline void io_failed(struct kvblk_member *member)
 {
 	u32 limit = READ_ONCE(member->pool->tun.failing_run);
+	u32 run = atomic_inc_return(&member->error_run);
 
 	this_cpu_inc(member->ios->failed);
-	if ((u32)atomic_inc_return(&member->error_run) >= limit && limit)
-		WRITE_ONCE(member->failing, true);
-	else if (READ_ONCE(member->suspect) && limit)
+	if (limit && (run >= limit || READ_ONCE(member->suspect)))
 		WRITE_ONCE(member->failing, true);
 }
 

@@ -21,7 +21,7 @@
  */
 #include <linux/slab.h>
 
-#include "kvblk.h"
+#include "log.h"
 #include "trace.h"
 
 /* From now on a kill of a record that may be in @seg's summary is safe. */

@@ -10,12 +10,12 @@
  * The rules:
  * - The count of an id is the number of leases that list it; it may outlive the
  *   entry, never the other way round. All under pool->lease_lock.
- * - The lock is held for LEASE_STEP keys at most, and never while memory is
- *   allocated, so that no caller's lease delays another's for long.
+ * - The lock is held for LEASE_STEP keys at most, and memory for keys is
+ *   allocated outside, so that no caller's lease delays another's for long.
  */
 #include <linux/slab.h>
 
-#include "kvblk.h"
+#include "op.h"
 
 struct lease_key {
 	struct rhash_head node;
@@ -123,20 +123,22 @@ static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 	kvfree(lease);
 }
 
-/* Leases the @nr present keys from key @i of @take on. False: not all of them. */
+/* Leases the next @nr keys in @take, from key *@at on. False: not all of them. */
 static bool lease_step(struct kvblk_pool *pool, struct lease *lease,
 		       const struct kvblk_id *ids, struct kvblk_slot *slots,
-		       const unsigned long *take, u32 i, u32 nr,
+		       const unsigned long *take, u32 *at, u32 nr,
 		       struct lease_key **fresh)
 {
 	/* reclaim must always find room that is not leased */
 	u64 pool_max = kvblk_pool_capacity(pool) / 4;
 	struct kvblk_file *file = lease->file;
 	struct lease_key *key;
+	u32 i;
 
 	guard(mutex)(&pool->lease_lock);
-	for (; nr; nr--, i++) {
-		i = find_next_bit(take, U32_MAX, i);
+	for (; nr; nr--) {
+		i = find_next_bit(take, U32_MAX, *at);
+		*at = i + 1;
 		if (file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max) ||
 		    pool->leased_bytes > pool_max)
 			return false;
@@ -175,7 +177,7 @@ u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
 		     struct kvblk_slot *slots, const unsigned long *take, u32 nr,
 		     u32 ms, u64 *lease_id)
 {
-	u32 left = bitmap_weight(take, nr), taken, step, i = 0, n;
+	u32 left = bitmap_weight(take, nr), taken, step, at = 0, n;
 	struct lease_key *fresh[LEASE_STEP] = {};
 	struct kvblk_pool *pool = file->pool;
 	struct lease *lease;
@@ -195,10 +197,8 @@ u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
 				break;
 		}
 		if (n < step ||
-		    !lease_step(pool, lease, ids, slots, take, i, step, fresh))
+		    !lease_step(pool, lease, ids, slots, take, &at, step, fresh))
 			break;
-		for (n = 0; n < step; n++)
-			i = find_next_bit(take, nr, i) + 1;
 	}
 	for (n = 0; n < LEASE_STEP; n++)
 		kfree(fresh[n]);

@@ -1,50 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * kvblk: a pool of NVMe-oF namespaces as a home for the KV cache of language
- * models. Here: the module comes and goes. kvblk.h is the map.
+ * models. Here: the module comes and goes, and what is below is told what it has
+ * above it. kvblk.h is the map.
  */
 #include <linux/module.h>
+#include <net/genetlink.h>
 
-#include "kvblk.h"
+#include "admin.h"
+#include "front.h"
+#include "netlink_gen.h"
 
-#define POOL_MINORS	256
-
-dev_t kvblk_devt;
+static const struct kvblk_above above = {
+	.fops = &kvblk_fops,
+	.groups = kvblk_pool_groups,
+	.rescue = kvblk_rescue_work,
+	.pool_init = kvblk_lease_init,
+	.pool_exit = kvblk_lease_exit,
+	.pool_up = kvblk_sysfs_pool_init,
+	.pool_down = kvblk_sysfs_pool_exit,
+	.member_up = kvblk_sysfs_member_add,
+	.member_down = kvblk_sysfs_member_del,
+};
 
 static int __init kvblk_init(void)
 {
 	int err;
 
-	err = alloc_chrdev_region(&kvblk_devt, 0, POOL_MINORS, "kvblk");
+	err = kvblk_pools_init(&above);
 	if (err)
 		return err;
-	err = class_register(&kvblk_class);
-	if (err)
-		goto region;
 	err = kvblk_req_init();
 	if (err)
-		goto class;
+		goto pools;
 	err = kvblk_p2p_init();
 	if (err)
 		goto req;
-	err = kvblk_uring_init();
+	err = kvblk_netlink_init(&kvblk_nl_family);
 	if (err)
 		goto p2p;
-	err = kvblk_netlink_init();
-	if (err)
-		goto uring;
 	return 0;
 
-uring:
-	kvblk_uring_exit();
 p2p:
 	kvblk_p2p_exit();
 req:
 	kvblk_req_exit();
-class:
-	class_unregister(&kvblk_class);
-region:
-	unregister_chrdev_region(kvblk_devt, POOL_MINORS);
+pools:
+	kvblk_pools_exit();
 	return err;
 }
 
@@ -52,11 +54,9 @@ region:
 static void __exit kvblk_exit(void)
 {
 	kvblk_netlink_exit();
-	kvblk_uring_exit();
 	kvblk_p2p_exit();
 	kvblk_req_exit();
-	class_unregister(&kvblk_class);
-	unregister_chrdev_region(kvblk_devt, POOL_MINORS);
+	kvblk_pools_exit();
 }
 
 module_init(kvblk_init);

@@ -19,41 +19,10 @@
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
 
-#include "kvblk.h"
-
-/* Errors in a second that are too few to tell a rate. */
-#define FAILING_LEAST	16
-/* Probes that must succeed in a row, a second apart. */
-#define PROBES_WELL	3
-/* Between probes that fail, and between a recovery and another fall. */
-#define PROBE_GAP_MAX	(32ul * HZ)
-
-const char *const kvblk_member_state_names[] = {
-	[KVBLK_MEMBER_RESTORING] = "restoring",
-	[KVBLK_MEMBER_UP] = "up",
-	[KVBLK_MEMBER_DEAD] = "dead",
-	[KVBLK_MEMBER_REMOVING] = "removing",
-};
+#include "pool.h"
+#include "p2p.h"
 
 /* ---- the device ---- */
-
-void kvblk_member_dies(struct kvblk_member *member)
-{
-	struct kvblk_pool *pool = member->pool;
-	u32 state;
-
-	/* before anybody sees that it is dead: its blocks may come back */
-	atomic_inc(&pool->unsure);
-	for (state = KVBLK_MEMBER_RESTORING; state <= KVBLK_MEMBER_UP; state++)
-		if (cmpxchg(&member->state, state, KVBLK_MEMBER_DEAD) == state)
-			break;
-	if (state <= KVBLK_MEMBER_UP) {
-		WRITE_ONCE(member->unsure, true);
-		queue_delayed_work(pool->wq, &member->dead, 0);
-	} else {
-		atomic_dec(&pool->unsure);
-	}
-}
 
 static void member_mark_dead(struct block_device *bdev, bool surprise)
 {
@@ -95,55 +64,12 @@ static void member_ref_release(struct percpu_ref *ref)
 	complete(&container_of(ref, struct kvblk_member, ref)->ref_done);
 }
 
-/* Reads both superblocks; the newest valid one ends in @sb. */
-static int super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
-		      enum kvblk_found *found)
-{
-	const size_t blank = 1u << 20;
-	struct kvblk_d_super *copy;
-	bool damaged = false;
-	int err, i;
-
-	copy = vmalloc(blank);
-	if (!copy)
-		return -ENOMEM;
-	*found = KVBLK_FOUND_OTHER;
-	for (i = 0; i < 2; i++) {
-		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-				    KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
-		if (err)
-			goto out;
-		err = kvblk_super_check(copy, member->size);
-		if (err && err != -ENODATA)
-			damaged = true;
-		if (err || (*found == KVBLK_FOUND_MEMBER &&
-			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
-			continue;
-		*found = KVBLK_FOUND_MEMBER;
-		memcpy(sb, copy, sizeof(*sb));
-	}
-	err = 0;
-	if (*found == KVBLK_FOUND_MEMBER)
-		goto out;
-	if (damaged) {
-		*found = KVBLK_FOUND_DAMAGED;
-		goto out;
-	}
-	err = kvblk_io_sync(member, REQ_OP_READ, 0, copy, blank);
-	if (!err && !memchr_inv(copy, 0, blank))
-		*found = KVBLK_FOUND_BLANK;
-out:
-	vfree(copy);
-	return err;
-}
-
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 				       const struct kvblk_member_spec *spec,
 				       struct kvblk_d_super *sb,
 				       enum kvblk_found *found,
 				       struct netlink_ext_ack *extack)
 {
-	enum kvblk_member_error error;
 	struct kvblk_member *member;
 	struct block_device *bdev;
 	struct file *file;
@@ -173,16 +99,11 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_WORK(&member->log_work, kvblk_log_work);
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);
-	INIT_WORK(&member->probe, kvblk_member_probe);
 	INIT_WORK(&member->kill_work, kvblk_kill_work);
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
-	for (error = 0; error < KVBLK_ERRORS; error++)
-		member->reports[error].next = jiffies;
 	member->kill_retry = jiffies;
-	member->last_done = jiffies;
-	member->probe_gap = HZ;
-	member->probe_next = jiffies - 2 * PROBE_GAP_MAX;
+	kvblk_watch_init(member);
 	member->last_get = jiffies - HZ;
 	member->ios = alloc_percpu(struct kvblk_ios);
 	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
@@ -229,7 +150,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 		align = KVBLK_UNIT;
 	member->record_align = align;
 
-	err = super_read(member, sb, found);
+	err = kvblk_super_read(member, sb, found);
 	if (err) {
 		NL_SET_ERR_MSG_FMT(extack, "%s can't be read", member->name);
 		goto close;
@@ -348,71 +269,6 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	return 0;
 }
 
-int kvblk_member_write_super(struct kvblk_member *member, u16 state)
-{
-	struct kvblk_pool *pool = member->pool;
-	struct kvblk_d_super *sb;
-	u32 copies = member->sb_seq ? 1 : 2;
-	int err = 0;
-
-	sb = vzalloc(sizeof(*sb));
-	if (!sb)
-		return -ENOMEM;
-	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
-	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
-	sb->state = cpu_to_le16(state);
-	sb->pool_flags = cpu_to_le32(pool->flags);
-	sb->epoch = cpu_to_le64(pool->epoch);
-	sb->incarnation = cpu_to_le64(member->incarnation);
-	sb->birth = cpu_to_le64(pool->birth);
-	export_uuid(sb->pool_uuid, &pool->uuid);
-	export_uuid(sb->member_uuid, &member->uuid);
-	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
-	strscpy(sb->pool_name, pool->name, sizeof(sb->pool_name));
-	strscpy(sb->owner, init_utsname()->nodename, sizeof(sb->owner));
-	sb->size = cpu_to_le64(member->size);
-	sb->data_start = cpu_to_le64(member->data_start);
-	sb->segment_units = cpu_to_le32(member->segment_units);
-	sb->nr_segments = cpu_to_le32(member->nr_segs);
-	sb->record_align = cpu_to_le32(member->record_align);
-	sb->activation = cpu_to_le64(pool->activation);
-	sb->prev_epoch = cpu_to_le64(pool->prev_epoch);
-	sb->prev_activation = cpu_to_le64(pool->prev_activation);
-	sb->tenants[0].flags = cpu_to_le16(1);
-	strscpy(sb->tenants[0].name, "default", sizeof(sb->tenants[0].name));
-	/* a new member gets both copies, so that no former life shines through */
-	for (; copies && !err; copies--) {
-		u64 seq = member->sb_seq + 1;
-
-		sb->seq = cpu_to_le64(seq);
-		kvblk_super_seal(sb);
-		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
-				    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
-		if (!err)
-			err = kvblk_io_flush(member);
-		/* what failed may be torn: the next try hits the same copy */
-		if (!err)
-			member->sb_seq = seq;
-	}
-	if (!err)
-		WRITE_ONCE(member->epoch, pool->epoch);
-	vfree(sb);
-	return err;
-}
-
-/* A removed member is nobody's: its superblocks are zeroed. */
-static bool super_wipe(struct kvblk_member *member)
-{
-	void *zero = vzalloc(2 * KVBLK_SB_BYTES);
-	bool wiped;
-
-	wiped = zero && !kvblk_io_sync(member, REQ_OP_WRITE | REQ_META, 0, zero,
-				       2 * KVBLK_SB_BYTES) &&
-		!kvblk_io_flush(member);
-	vfree(zero);
-	return wiped;
-}
-
 /* ---- coming ---- */
 
 /* A run of granules for the member's segment numbers. */
@@ -450,7 +306,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	}
 	if (member->formatted) {
 		/* first of all: what is there belongs to nobody */
-		err = super_wipe(member) ? 0 : -EIO;
+		err = kvblk_super_wipe(member) ? 0 : -EIO;
 		if (err)
 			goto unwritable;
 		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->nr_segs; page++) {
@@ -462,7 +318,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
 				   (u16)member->segs[i].gen);
 	}
-	err = kvblk_member_write_super(member, state);
+	err = kvblk_super_write(member, state);
 	if (!err)
 		return 0;
 unwritable:
@@ -476,12 +332,12 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	int err;
 
 	lockdep_assert_held(&pool->admin);
-	err = kvblk_member_write_super(member, KVBLK_SB_ACTIVE);
+	err = kvblk_super_write(member, KVBLK_SB_ACTIVE);
 	if (err) {
 		NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
 		return err;
 	}
-	err = kvblk_sysfs_member_add(member);
+	err = kvblk_above->member_up(member);
 	if (err) {
 		NL_SET_ERR_MSG(extack, "no memory for the member's sysfs entry");
 		return err;
@@ -493,18 +349,6 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	kvblk_pool_limits(pool);
 	queue_work(pool->wq, &member->restore);
 	return 0;
-}
-
-bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       u32 add_flags, struct netlink_ext_ack *extack)
-{
-	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN ||
-	    !strcmp(sb->owner, init_utsname()->nodename) ||
-	    (add_flags & KVBLK_ADD_FORCE))
-		return false;
-	NL_SET_ERR_MSG_FMT(extack, "%s was in use by node %.20s: say \"force\" if that one is down",
-			   member->name, sb->owner);
-	return true;
 }
 
 int kvblk_member_add(struct kvblk_pool *pool, const struct kvblk_member_spec *spec,
@@ -631,9 +475,9 @@ static void member_remove_work(struct work_struct *work)
 		cond_resched();
 	} while (at || ++pass < 2);
 	/* nobody's: it can't come back */
-	wiped = !dead && super_wipe(member);
+	wiped = !dead && kvblk_super_wipe(member);
 
-	kvblk_sysfs_member_del(member);
+	kvblk_above->member_down(member);
 	mutex_lock(&pool->admin);
 	if (wiped && member->unsure)
 		atomic_dec(&pool->unsure);
@@ -695,173 +539,4 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	}
 	NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
 	return -ENOENT;
-}
-
-/* ---- errors ---- */
-
-#define REPORT_GAP	(60 * HZ)
-
-static const struct {
-	enum kvblk_counter counter;
-	enum kvblk_event_type event;
-	const char *what;
-} member_errors[] = {
-	[KVBLK_ERROR_READ] = { KVBLK_C_READ_ERRORS, KVBLK_EV_READ_ERROR, "read error" },
-	[KVBLK_ERROR_WRITE] = { KVBLK_C_WRITE_ERRORS, KVBLK_EV_WRITE_ERROR, "write error" },
-	[KVBLK_ERROR_CHECKSUM] = {
-		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EV_CHECKSUM, "damaged block" },
-};
-
-/* Reports what has come together, if its time has come. */
-static void member_report(struct kvblk_member *member, enum kvblk_member_error error)
-{
-	struct kvblk_report *report = &member->reports[error];
-	unsigned long next = READ_ONCE(report->next);
-	u32 segment, nr;
-
-	if (time_before(jiffies, next) ||
-	    cmpxchg(&report->next, next, jiffies + REPORT_GAP) != next)
-		return;
-	nr = atomic_xchg(&report->nr, 0);
-	segment = READ_ONCE(report->segment);
-	dev_err(&member->pool->dev, "member %s: %u %s%s, the last in segment %u\n",
-		member->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
-		segment);
-	kvblk_event(member->pool, member, member_errors[error].event,
-		    member->seg_base + segment);
-}
-
-void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
-			u32 segment)
-{
-	struct kvblk_report *report = &member->reports[error];
-
-	kvblk_count(member->pool, member_errors[error].counter, 1);
-	WRITE_ONCE(report->segment, segment);
-	atomic_inc(&report->nr);
-	member_report(member, error);
-}
-
-/* ---- watching ---- */
-
-/*
- * Does the device read and write again? Asked with what may be read and written
- * at any time: a superblock, and a page of the segment table, once that has been
- * read. The watchdog draws the conclusion.
- */
-void kvblk_member_probe(struct work_struct *work)
-{
-	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
-	void *page = (void *)__get_free_page(GFP_KERNEL);
-
-	if (page && !kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-				   KVBLK_SB_OFFSET(0), page, KVBLK_UNIT) &&
-	    (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-	     !kvblk_table_write(member, 0))) {
-		member->probe_next = jiffies + HZ;
-		member->probes_well++;
-	} else {
-		member->probes_well = 0;
-		member->probe_gap = min(2 * member->probe_gap, PROBE_GAP_MAX);
-		member->probe_next = jiffies + member->probe_gap;
-	}
-	free_page((unsigned long)page);
-	kvblk_member_put(member);
-}
-
-/* The member has just become failing, or is to be probed. */
-static void watch_failing(struct kvblk_member *member, u64 failed)
-{
-	struct kvblk_pool *pool = member->pool;
-
-	if (!member->failing_told) {
-		member->failing_told = true;
-		dev_warn(&pool->dev, "member %s: fails I/O; its blocks are misses until it answers well\n",
-			 member->name);
-		kvblk_event(pool, member, KVBLK_EV_MEMBER_FAILING, failed);
-		wake_up_all(&pool->settle_wait);
-		/* soon after the last time: more patience */
-		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
-				    min(2 * member->probe_gap, PROBE_GAP_MAX) : HZ;
-		member->probe_next = jiffies + member->probe_gap;
-		member->probes_well = 0;
-		return;
-	}
-	if (work_busy(&member->probe) || time_before(jiffies, member->probe_next) ||
-	    !percpu_ref_tryget_live(&member->ref))
-		return;
-	if (!queue_work(pool->wq, &member->probe))
-		kvblk_member_put(member);
-}
-
-static void watch_well(struct kvblk_member *member)
-{
-	struct kvblk_pool *pool = member->pool;
-
-	dev_info(&pool->dev, "member %s: answers again\n", member->name);
-	kvblk_event(pool, member, KVBLK_EV_MEMBER_ANSWERS, 0);
-	kvblk_log_kick(member);
-	WRITE_ONCE(member->kill_retry, jiffies);
-	kvblk_kill_retry(pool);
-}
-
-static void watch_errors(struct kvblk_member *member, u64 done, u64 failed)
-{
-	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
-	enum kvblk_member_error error;
-
-	for (error = 0; error < KVBLK_ERRORS; error++)
-		if (atomic_read(&member->reports[error].nr))
-			member_report(member, error);
-	if (member->failing_told && !work_busy(&member->probe) &&
-	    member->probes_well >= PROBES_WELL) {
-		member->failing_told = false;
-		atomic_set(&member->error_run, 0);
-		WRITE_ONCE(member->failing, false);
-		if (!member->suspect_told)
-			watch_well(member);
-		return;
-	}
-	if (limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit)
-		WRITE_ONCE(member->failing, true);
-	if (READ_ONCE(member->failing))
-		watch_failing(member, failed);
-}
-
-void kvblk_member_watch(struct kvblk_member *member)
-{
-	struct kvblk_pool *pool = member->pool;
-	struct kvblk_ios ios;
-	u64 inflight = kvblk_member_inflight(member, &ios);
-	unsigned long silent;
-	bool suspect;
-
-	if (!list_empty_careful(&member->gate))
-		queue_work(pool->wq, &member->gate_work);
-	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
-		watch_errors(member, ios.done - member->seen_done,
-			     ios.failed - member->seen_failed);
-	/* what was idle at the last look has not been silent since */
-	if (!inflight || !member->seen_inflight || ios.done != member->seen_done)
-		member->last_done = jiffies;
-	member->seen_inflight = inflight;
-	member->seen_done = ios.done;
-	member->seen_failed = ios.failed;
-	silent = jiffies - member->last_done;
-	/* each time anew: a completion may pass between look and store */
-	suspect = inflight &&
-		  silent > msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
-	WRITE_ONCE(member->suspect, suspect);
-	if (suspect == member->suspect_told)
-		return;
-	member->suspect_told = suspect;
-	if (suspect) {
-		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
-			 member->name, jiffies_to_msecs(silent));
-		kvblk_event(pool, member, KVBLK_EV_MEMBER_SUSPECT,
-			    jiffies_to_msecs(silent));
-		wake_up_all(&pool->settle_wait);
-	} else if (!member->failing_told) {
-		watch_well(member);
-	}
 }

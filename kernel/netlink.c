@@ -25,11 +25,8 @@
 #include <linux/string.h>
 #include <net/genetlink.h>
 
-#include "kvblk.h"
+#include "admin.h"
 #include "netlink_gen.h"
-
-/* More of them in the queue: new ones are dropped. */
-#define EVENTS_MAX		4096
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(sizeof_field(struct kvblk_member, path) ==
@@ -191,96 +188,6 @@ static int nl_member_specs(struct genl_info *info,
 	return nr;
 }
 
-/* ---- events ---- */
-
-/* An event on its way from any context to the worker that sends it. */
-struct nl_event {
-	struct llist_node node;
-	enum kvblk_event_type type;
-	u64 value;
-	u64 time;
-	char pool[KVBLK_NAME_MAX];
-	char member[sizeof_field(struct kvblk_member, name)];
-};
-
-static void nl_send_events(struct work_struct *work);
-static DECLARE_WORK(nl_event_work, nl_send_events);
-static LLIST_HEAD(nl_events);
-static atomic_t nl_nr_events;
-
-static void nl_send_event(const struct nl_event *event)
-{
-	const int pad = KVBLK_A_EVENT_PAD;
-	struct sk_buff *skb;
-	void *hdr;
-
-	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
-	if (!skb)
-		return;
-	hdr = genlmsg_put(skb, 0, 0, &kvblk_nl_family, 0, KVBLK_CMD_EVENT_NTF);
-	if (!hdr ||
-	    nla_put_u32(skb, KVBLK_A_EVENT_TYPE, event->type) ||
-	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
-	    (event->member[0] &&
-	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
-	    nl_put_u64(skb, KVBLK_A_EVENT_VALUE, event->value, pad) ||
-	    nl_put_u64(skb, KVBLK_A_EVENT_TIME, event->time, pad)) {
-		nlmsg_free(skb);
-		return;
-	}
-	genlmsg_end(skb, hdr);
-	genlmsg_multicast(&kvblk_nl_family, skb, 0, KVBLK_NLGRP_EVENTS,
-			  GFP_KERNEL);
-}
-
-static void nl_send_events(struct work_struct *work)
-{
-	struct llist_node *list = llist_del_all(&nl_events);
-	struct nl_event *event, *next;
-
-	list = llist_reverse_order(list);
-	llist_for_each_entry_safe(event, next, list, node) {
-		nl_send_event(event);
-		kfree(event);
-		atomic_dec(&nl_nr_events);
-	}
-}
-
-/*
- * Netlink must not be entered from interrupts, where most I/O completes, so a
- * worker sends. It needs neither pool nor member any more.
- */
-static void nl_event(const char *pool, const char *member,
-		     enum kvblk_event_type type, u64 value)
-{
-	struct nl_event *event;
-
-	if (!genl_has_listeners(&kvblk_nl_family, &init_net,
-				KVBLK_NLGRP_EVENTS))
-		return;
-	if (atomic_inc_return(&nl_nr_events) > EVENTS_MAX)
-		goto drop;
-	event = kzalloc(sizeof(*event), GFP_ATOMIC | __GFP_NOWARN);
-	if (!event)
-		goto drop;
-	event->type = type;
-	event->value = value;
-	event->time = ktime_get_real_ns();
-	strscpy(event->pool, pool);
-	strscpy(event->member, member);
-	if (llist_add(&event->node, &nl_events))
-		schedule_work(&nl_event_work);
-	return;
-drop:
-	atomic_dec(&nl_nr_events);
-}
-
-void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
-		 enum kvblk_event_type type, u64 value)
-{
-	nl_event(pool->name, member ? member->name : "", type, value);
-}
-
 /* ---- requests that read and write devices ---- */
 
 /* How long such a request is waited for. */
@@ -335,8 +242,8 @@ static void nl_job_work(struct work_struct *work)
 		if (err) {
 			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
 			       err, job->extack._msg ?: "");
-			nl_event(job->name, job->member, KVBLK_EV_REQUEST_FAILED,
-				 -err);
+			kvblk_event_named(job->name, job->member,
+					  KVBLK_EV_REQUEST_FAILED, -err);
 		}
 		nl_job_free(job);
 	}
@@ -535,11 +442,14 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- replies ---- */
 
+/* netlink_gen.c's; that calls us, not we it. */
+static struct genl_family *nl_family;
+
 static void *nl_begin(struct sk_buff *skb, const struct genl_info *info,
 		      int flags)
 {
 	return genlmsg_put(skb, info->snd_portid, info->snd_seq,
-			   &kvblk_nl_family, flags, info->genlhdr->cmd);
+			   nl_family, flags, info->genlhdr->cmd);
 }
 
 /* Ends the message at @hdr, or takes it back when it did not fit. */
@@ -918,7 +828,7 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	return skb->len ?: err;
 }
 
-int kvblk_netlink_init(void)
+int kvblk_netlink_init(struct genl_family *family)
 {
 	int err;
 
@@ -926,8 +836,10 @@ int kvblk_netlink_init(void)
 	if (!nl_jobs)
 		return -ENOMEM;
 	/* Devices have no network namespace: their administration has one. */
-	kvblk_nl_family.netnsok = false;
-	err = genl_register_family(&kvblk_nl_family);
+	family->netnsok = false;
+	nl_family = family;
+	kvblk_events_begin(family);
+	err = genl_register_family(family);
 	if (err)
 		destroy_workqueue(nl_jobs);
 	return err;
@@ -937,6 +849,6 @@ int kvblk_netlink_init(void)
 void kvblk_netlink_exit(void)
 {
 	destroy_workqueue(nl_jobs);
-	flush_work(&nl_event_work);
-	genl_unregister_family(&kvblk_nl_family);
+	kvblk_events_end();
+	genl_unregister_family(nl_family);
 }

@@ -32,7 +32,7 @@
 #include <linux/slab.h>
 #include <linux/sysfs.h>
 
-#include "kvblk.h"
+#include "op.h"
 
 #ifdef CONFIG_PCI_P2PDMA
 
@@ -500,7 +500,7 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 	const struct bio_vec *before;
 	struct kvblk_trial *trial;
 
-	if (req->trial)
+	if (req->media.trial)
 		return 0;
 	trial = kmalloc(sizeof(*trial), GFP_KERNEL | __GFP_NOWARN);
 	if (!trial)
@@ -517,14 +517,14 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 	memcpy_toio(trial->there, trial->data, trial->bytes);
 	/* posted writes are there when a read has come back */
 	readb(trial->there);
-	req->trial = trial;
+	req->media.trial = trial;
 	return 0;
 }
 
 static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 		      struct kvblk_member *member)
 {
-	bool put = req->op.opcode == KVBLK_OP_PUT;
+	bool put = req->type->reads;
 	struct page *page = NULL;
 	u32 proven = 0, serial = 0;
 
@@ -575,8 +575,8 @@ int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
 {
 	int err = mem_each_provider(req, member, look_known);
 
-	if (err && req->trial) {
-		memset_io(req->trial->there, 0, req->trial->bytes);
+	if (err && req->media.trial) {
+		memset_io(req->media.trial->there, 0, req->media.trial->bytes);
 		kvblk_p2p_trial_end(req);
 	}
 	return err;
@@ -591,8 +591,8 @@ bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member)
 
 void kvblk_p2p_trial_end(struct kvblk_req *req)
 {
-	kfree(req->trial);
-	req->trial = NULL;
+	kfree(req->media.trial);
+	req->media.trial = NULL;
 }
 
 /* @right: the member wrote there what it has. */
@@ -617,7 +617,7 @@ static void trial_tell(const struct kvblk_trial *trial, struct kvblk_member *mem
 
 int kvblk_p2p_trial(struct kvblk_req *req)
 {
-	struct kvblk_trial *trial = req->trial;
+	struct kvblk_trial *trial = req->media.trial;
 	struct bio_vec *bv = &req->mem.bv[1];
 	u32 at = trial->at, bytes = trial->bytes, part, done = 0;
 	bool right = true;
@@ -642,7 +642,7 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 		trial->taken = true;
 		return -EAGAIN;
 	}
-	trial_tell(trial, req->member, right);
+	trial_tell(trial, req->media.member, right);
 	kvblk_p2p_trial_end(req);
 	return 0;
 }
@@ -650,7 +650,7 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
 {
 	kvblk_p2p_trial_end(req);
-	switch (req->io.status) {
+	switch (req->media.io.status) {
 	case BLK_STS_TIMEOUT:
 	case BLK_STS_NOSPC:
 	case BLK_STS_TRANSPORT:

@@ -7,7 +7,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "kvblk.h"
+#include "op.h"
 
 static u64 piece_sum(const struct kvblk_piece *pieces, u32 nr, int *err)
 {
@@ -37,33 +37,30 @@ static u64 piece_sum(const struct kvblk_piece *pieces, u32 nr, int *err)
 	return sum;
 }
 
-static int op_check(const struct kvblk_op *op, bool fixed)
+static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
+		    bool fixed)
 {
-	bool put = op->opcode == KVBLK_OP_PUT, get = op->opcode == KVBLK_OP_GET;
+	bool payload = type && (type->reads || type->writes);
 	bool partial = op->flags & KVBLK_OPF_PARTIAL;
 
-	if (!put && !get && op->opcode != KVBLK_OP_DELETE)
+	if (!type || !op->key_len || op->key_len > KVBLK_KEY_MAX ||
+	    op->flags & ~type->flags)
 		return -EINVAL;
-	if (!op->key_len || op->key_len > KVBLK_KEY_MAX)
-		return -EINVAL;
-	if (op->flags & ~(get ? KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT |
-			  KVBLK_OPF_HARD_DEADLINE : 0))
-		return -EINVAL;
-	if (!put && (op->priority || op->parent_len || op->parent || op->ttl_s ||
-		     op->caller_tag))
+	if (!type->reads && (op->priority || op->parent_len || op->parent ||
+			     op->ttl_s || op->caller_tag))
 		return -EINVAL;
 	if (op->priority > KVBLK_PRIORITY_MAX || op->parent_len > KVBLK_KEY_MAX ||
 	    (op->parent && !op->parent_len))
 		return -EINVAL;
 	if (!partial && (op->offset || (op->length && !fixed)))
 		return -EINVAL;
-	if (!put && !(op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag)
+	if (!type->reads && !(op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag)
 		return -EINVAL;
 	if ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns)
 		return -EINVAL;
 	if (fixed)
-		return (put || get) && !op->nr_pieces && op->length ? 0 : -EINVAL;
-	if (put || get ? !op->nr_pieces || op->nr_pieces > KVBLK_PIECES_MAX :
+		return payload && !op->nr_pieces && op->length ? 0 : -EINVAL;
+	if (payload ? !op->nr_pieces || op->nr_pieces > KVBLK_PIECES_MAX :
 			 op->nr_pieces || op->pieces)
 		return -EINVAL;
 	return 0;
@@ -120,37 +117,45 @@ static int req_crcs_there(const struct kvblk_req *req)
 				       req->crcs_room) ? -EFAULT : 0;
 }
 
-static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
+/* Checks pieces, and makes parts of them. */
+static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
+		     const struct kvblk_piece *pieces, u32 nr)
 {
-	u32 nr = req->op.nr_pieces;
-	void __user *user = u64_to_user_ptr(req->op.pieces);
-	struct kvblk_piece *pieces = (void *)&req->part;
-	unsigned long left;
-	int err = -EFAULT;
+	int err = 0;
 
-	if (nr == 1) {
-		left = copy_from_user(&req->part, user, sizeof(struct kvblk_piece));
-	} else {
-		pieces = kvmalloc_array(nr, sizeof(struct kvblk_part),
-					GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-		if (!pieces)
-			return -ENOMEM;
-		left = copy_from_user(pieces, user, nr * sizeof(struct kvblk_piece));
-	}
-	if (!left)
-		err = 0;
-	if (!err && nr > 1 && pieces[nr - 1].type == KVBLK_PIECE_CHECKSUMS)
+	if (nr > 1 && pieces[nr - 1].type == KVBLK_PIECE_CHECKSUMS)
 		err = req_crcs(req, &pieces[--nr]);
 	if (!err)
 		req->bytes = piece_sum(pieces, nr, &err);
-	if (err) {
-		if (pieces != (void *)&req->part)
-			kvfree(pieces);
+	if (err)
 		return err;
-	}
-	req->src.parts = (void *)pieces;
+	req->src.parts = &req->part;
+	if (nr > 1)
+		req->src.parts = kvcalloc(nr, sizeof(struct kvblk_part),
+					  GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!req->src.parts)
+		return -ENOMEM;
 	req->src.nr = nr;
-	return kvblk_parts_resolve(file, req->src.parts, nr);
+	return kvblk_parts_resolve(&file->regions, pieces, req->src.parts, nr);
+}
+
+static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
+{
+	const void __user *user = u64_to_user_ptr(req->op.pieces);
+	u32 nr = req->op.nr_pieces;
+	struct kvblk_piece one, *pieces;
+	int err = -EFAULT;
+
+	if (nr == 1)
+		return copy_from_user(&one, user, sizeof(one)) ? -EFAULT :
+		       req_parts(req, file, &one, 1);
+	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!pieces)
+		return -ENOMEM;
+	if (!copy_from_user(pieces, user, nr * sizeof(*pieces)))
+		err = req_parts(req, file, pieces, nr);
+	kvfree(pieces);
+	return err;
 }
 
 /* One part, which is the ring's buffer. */
@@ -161,12 +166,11 @@ static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 	int err;
 
 	err = io_uring_cmd_import_fixed(op->pieces, op->length,
-					op->opcode == KVBLK_OP_GET ? ITER_DEST :
-								     ITER_SOURCE,
+					req->type->writes ? ITER_DEST : ITER_SOURCE,
 					&req->fixed, cmd, issue_flags);
 	if (err)
 		return err;
-	req->part.region = KVBLK_FIXED;
+	req->part.kind = KVBLK_PART_FIXED;
 	req->part.length = op->length;
 	req->src.parts = &req->part;
 	req->src.nr = 1;
@@ -189,14 +193,14 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	/* one look: a ring is shared with its owner */
 	barrier();
 	op = &req->op;
-	err = op_check(op, fixed);
+	req->type = kvblk_op_type(op->opcode);
+	err = op_check(req->type, op, fixed);
 	req->pool = file->pool;
 	req->owner = file;
 	req->cmd = cmd;
 	req->tenant = file->tenant;
 	req->start = ktime_get();
 	req->result.cookie = op->cookie;
-	INIT_LIST_HEAD(&req->file_link);
 	if (!err)
 		err = req_key(req, &file->key);
 	if (!err && op->ttl_s) {
@@ -210,11 +214,10 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		err = req_fixed(req, cmd, issue_flags);
 	else if (!err && op->nr_pieces)
 		err = req_pieces(req, file);
-	if (!err && op->opcode == KVBLK_OP_PUT && req->bytes > KVBLK_VALUE_MAX)
+	if (!err && req->type->reads && req->bytes > KVBLK_VALUE_MAX)
 		err = -EINVAL;
 	if (!err && req->crcs_addr)
-		err = op->opcode == KVBLK_OP_PUT ? req_crcs_read(req) :
-						   req_crcs_there(req);
+		err = req->type->reads ? req_crcs_read(req) : req_crcs_there(req);
 	req->result.res = err;
 	return req;
 }

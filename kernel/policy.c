@@ -420,10 +420,19 @@ static bool rec_hot(const struct kvblk_policy *p,
 static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 			  u32 nr)
 {
+	s64 left = 0;
 	int priority;
 	u32 i;
 
-	lockdep_assert_held(&p->lock);
+	for (i = 0; i < nr; i++)
+		if (recs[i].keep && !recs[i].leased)
+			left += recs[i].bytes;
+	/* for the whole segment, so that nobody waits for what follows */
+	spin_lock_bh(&p->lock);
+	left = min(left, max(p->budget, 0));
+	p->budget -= left;
+	spin_unlock_bh(&p->lock);
+
 	for (priority = 3; priority >= 0; priority--) {
 		/* What lies later is nearer to the root of its chain. */
 		for (i = nr; i--; ) {
@@ -431,13 +440,18 @@ static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 
 			if (!r->keep || r->leased || r->priority != priority)
 				continue;
-			r->keep = p->budget >= r->bytes;
+			r->keep = left >= r->bytes;
 			if (r->keep)
-				p->budget -= r->bytes;
+				left -= r->bytes;
 			else
 				atomic64_inc(&p->stats.over_budget);
 		}
 	}
+	if (!left)
+		return;
+	spin_lock_bh(&p->lock);
+	p->budget = min(p->budget + left, (s64)(p->capacity >> BUDGET_SHIFT));
+	spin_unlock_bh(&p->lock);
 }
 
 /* What becomes of @r tells how often its kind comes again. */
@@ -466,17 +480,15 @@ int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 	}
 	renew = !force && hot * 1000 > seg->bytes * RENEW_PERMILLE;
 
-	spin_lock_bh(&p->lock);
-	if (renew)
-		seg->stamp = next_stamp(p);
-	else
-		budget_charge(p, recs, nr);
-	spin_unlock_bh(&p->lock);
 	if (renew) {
+		spin_lock_bh(&p->lock);
+		seg->stamp = next_stamp(p);
+		spin_unlock_bh(&p->lock);
 		atomic64_inc(&p->stats.renewed);
 		return -EAGAIN;
 	}
 
+	budget_charge(p, recs, nr);
 	for (i = 0; i < nr; i++) {
 		const struct kvblk_policy_rec *r = &recs[i];
 

@@ -16,7 +16,8 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "kvblk.h"
+#include "log.h"
+#include "mem.h"
 #include "trace.h"
 
 /* A live record of the victim. */
@@ -285,7 +286,8 @@ static void copy_write(struct copy *copy)
 	place = kvblk_place(member, copy->room.segment, copy->room.gen,
 			    copy->room.unit);
 	kvblk_record_encode(copy->buf, &copy->rec, &place, &pool->secret);
-	copy_fly(copy, REQ_OP_WRITE, place.segment, place.unit);
+	copy_fly(copy, REQ_OP_WRITE | kvblk_trusted_flags(member, copy->rec.integrity),
+		 place.segment, place.unit);
 }
 
 static void copy_end(struct copy *copy)
@@ -554,12 +556,15 @@ static void retired_free(struct kvblk_member *member)
 		kvblk_log_kick(member);
 }
 
+/* Segments looked at without a pause for those who wait for the lock. */
+#define PICK_STEP	256
+
 /* The next victim that this run has not failed to reclaim, or NULL. */
 static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 {
 	struct kvblk_segment *seg, *victim = NULL, **map;
 	struct kvblk_policy_seg *segs;
-	u32 nr = 0, room;
+	u32 nr = 0, looked = 0, room;
 	int pick;
 
 	room = READ_ONCE(member->nr_sealed);
@@ -572,10 +577,16 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 	list_for_each_entry(seg, &member->sealed, link) {
 		if (nr == room)
 			break;
-		if (seg->reclaim_run == member->reclaim_run)
+		if (seg->reclaim_run != member->reclaim_run) {
+			map[nr] = seg;
+			segs[nr++] = policy_view(member, seg);
+		}
+		if (++looked % PICK_STEP)
 			continue;
-		map[nr] = seg;
-		segs[nr++] = policy_view(member, seg);
+		/* others add to the list, and only this work takes from it */
+		spin_unlock(&member->lock);
+		cond_resched();
+		spin_lock(&member->lock);
 	}
 	spin_unlock(&member->lock);
 	pick = kvblk_policy_pick(&member->pool->policy, segs, nr);

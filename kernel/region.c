@@ -3,8 +3,9 @@
  * Memory that a file has registered: pinned once, for many operations.
  *
  * The rules:
- * - The host's is pinned until its region ends, and is locked memory of the
- *   caller's.
+ * - The host's is pinned until its region ends, and is locked memory of the user
+ *   who registered it, as io_uring's buffers are: the file, and so the region, may
+ *   outlive any mm.
  * - A PCI device's is no locked memory, and its driver may want it back at any
  *   time: to be unbound, or because it was freed. It can't have it while pages are
  *   pinned, and so GUP pins none of it for long (mm/gup.c: is_valid_gup_args()).
@@ -14,16 +15,31 @@
  *   if they were its own: kvblk_region_use(). Nobody waits for a page fault or for
  *   room with them; a ring's operation has them until its result is taken.
  */
+#include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/user.h>
 
-#include "kvblk.h"
+#include "mem.h"
 
 /* Pins that a page may have of us and others: GUP's own limit is a warning. */
 #define PAGE_REFS_MAX	(INT_MAX / 2)
+
+bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr)
+{
+	struct page *page;
+	bool device;
+
+	if (pin_user_pages_fast(user & PAGE_MASK, 1, gup | FOLL_PCI_P2PDMA, &page) != 1)
+		return false;
+	device = is_pci_p2pdma_page(page);
+	*addr = page_to_phys(page);
+	unpin_user_page(page);
+	return device;
+}
 
 bool kvblk_region_use(struct kvblk_region *region)
 {
@@ -36,12 +52,33 @@ void kvblk_region_unuse(struct kvblk_region *region)
 		unpin_user_pages(region->pages, region->nr_pages);
 }
 
+/* 0 or -ENOMEM: more than RLIMIT_MEMLOCK lets the user have pinned. */
+static int region_charge(struct kvblk_region *region, u64 pages)
+{
+	long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	long old = atomic_long_read(&region->user->locked_vm);
+
+	do {
+		if (old + (long)pages > limit && !capable(CAP_IPC_LOCK))
+			return -ENOMEM;
+	} while (!atomic_long_try_cmpxchg(&region->user->locked_vm, &old, old + pages));
+	atomic64_add(pages, &region->mm->pinned_vm);
+	region->charged += pages;
+	return 0;
+}
+
+static void region_uncharge(struct kvblk_region *region)
+{
+	atomic64_sub(region->charged, &region->mm->pinned_vm);
+	atomic_long_sub(region->charged, &region->user->locked_vm);
+	free_uid(region->user);
+}
+
 static void region_free(struct kvblk_region *region)
 {
-	if (!region->device) {
+	if (!region->device)
 		unpin_user_pages_dirty_lock(region->pages, region->nr_pages, true);
-		account_locked_vm(region->mm, region->nr_pages, false);
-	}
+	region_uncharge(region);
 	mmdrop(region->mm);
 	kvfree(region->run);
 	kvfree(region);
@@ -68,17 +105,18 @@ static int region_runs(struct kvblk_region *region)
 	return 0;
 }
 
-/* They are one device's, and can be pinned once more. */
-static int device_pages_check(const struct kvblk_region *region, u32 from)
+/* They are all of the host or of one device, and can be pinned once more. */
+static int pages_check(const struct kvblk_region *region, u32 from)
 {
 	struct page *const *pages = region->pages;
 	u32 i;
 
 	for (i = from; i < region->nr_pages; i++) {
-		if (!is_pci_p2pdma_page(pages[i]) ||
-		    !zone_device_pages_have_same_pgmap(pages[0], pages[i]))
+		if (region->device &&
+		    (!is_pci_p2pdma_page(pages[i]) ||
+		     !zone_device_pages_have_same_pgmap(pages[0], pages[i])))
 			return -EXDEV;
-		if (page_ref_count(pages[i]) > PAGE_REFS_MAX)
+		if (folio_ref_count(page_folio(pages[i])) > PAGE_REFS_MAX)
 			return -ENOMEM;
 	}
 	return 0;
@@ -99,8 +137,7 @@ static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 			return got == -ENOMEM ? -ENOMEM :
 			       got == -EREMOTEIO ? -EXDEV : -EFAULT;
 		region->nr_pages += got;
-		if (region->device)
-			err = device_pages_check(region, region->nr_pages - got);
+		err = pages_check(region, region->nr_pages - got);
 		if (err)
 			return err;
 		if (fatal_signal_pending(current))
@@ -110,19 +147,29 @@ static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 	return 0;
 }
 
+/* Pages that can't be moved or freed: with a part of a huge one, all of it. */
+static u64 region_pages(const struct kvblk_region *region)
+{
+	const struct folio *last = NULL, *folio;
+	u64 pages = 0;
+	u32 i;
+
+	for (i = 0; i < region->nr_pages; i++, last = folio) {
+		folio = page_folio(region->pages[i]);
+		if (folio != last)
+			pages += folio_nr_pages(folio);
+	}
+	return pages;
+}
+
 static int host_begin(struct kvblk_region *region, u32 nr)
 {
-	int err = account_locked_vm(current->mm, nr, true);
+	int err = region_pin(region, nr, FOLL_LONGTERM);
 
-	if (err)
-		return err;
-	err = region_pin(region, nr, FOLL_LONGTERM);
 	if (!err)
-		err = region_runs(region);
-	/* the account is of all pages, pinned or not */
-	if (err)
-		account_locked_vm(current->mm, nr - region->nr_pages, false);
-	return err;
+		/* a page that is there more than once is pinned as often */
+		err = region_charge(region, max(region_pages(region), nr) - nr);
+	return err ?: region_runs(region);
 }
 
 #if defined(CONFIG_PCI_P2PDMA) && defined(CONFIG_MMU_NOTIFIER)
@@ -225,27 +272,35 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 }
 #endif
 
-int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
+int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 {
 	struct kvblk_region *region;
+	bool device;
 	int err;
 	u32 nr;
 
 	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
 		return -EINVAL;
 	nr = DIV_ROUND_UP_ULL(offset_in_page(addr) + length, PAGE_SIZE);
+	/* what is more than the user may have pinned is not even tried */
+	device = is_device_memory(addr);
+	if (!device && nr > rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT && !capable(CAP_IPC_LOCK))
+		return -ENOMEM;
 	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!region)
 		return -ENOMEM;
 	refcount_set(&region->refs, 1);
 	region->addr = addr;
 	region->length = length;
+	region->device = device;
+	region->user = get_uid(current_user());
 	region->mm = current->mm;
 	mmgrab(region->mm);
-	region->device = is_device_memory(addr);
-	err = region->device ? device_begin(region, nr) : host_begin(region, nr);
+	err = device ? 0 : region_charge(region, nr);
+	if (!err)
+		err = device ? device_begin(region, nr) : host_begin(region, nr);
 	if (!err) {
-		err = xa_alloc(&file->regions, handle, region,
+		err = xa_alloc(regions, handle, region,
 			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
 		if (err && region->device)
 			device_end(region);
@@ -255,9 +310,9 @@ int kvblk_region_add(struct kvblk_file *file, u64 addr, u64 length, u32 *handle)
 	return err == -EBUSY ? -ENOSPC : err;
 }
 
-int kvblk_region_remove(struct kvblk_file *file, u32 handle)
+int kvblk_region_remove(struct xarray *regions, u32 handle)
 {
-	struct kvblk_region *region = xa_erase(&file->regions, handle);
+	struct kvblk_region *region = xa_erase(regions, handle);
 
 	if (!region)
 		return -ENOENT;
@@ -267,51 +322,46 @@ int kvblk_region_remove(struct kvblk_file *file, u32 handle)
 	return 0;
 }
 
-void kvblk_region_remove_all(struct kvblk_file *file)
+void kvblk_region_remove_all(struct xarray *regions)
 {
 	struct kvblk_region *region;
 	unsigned long handle;
 
-	xa_for_each(&file->regions, handle, region)
-		kvblk_region_remove(file, handle);
-	xa_destroy(&file->regions);
+	xa_for_each(regions, handle, region)
+		kvblk_region_remove(regions, handle);
+	xa_destroy(regions);
 }
 
-int kvblk_parts_resolve(struct kvblk_file *file, struct kvblk_part *parts, u32 nr)
+int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+			struct kvblk_part *parts, u32 nr)
 {
 	struct kvblk_region *last = NULL;
 	u32 i, last_handle = 0;
-	int err;
 
 	for (i = 0; i < nr; i++) {
-		/* a piece becomes a part where it lies */
-		struct kvblk_piece piece = *(struct kvblk_piece *)&parts[i];
+		const struct kvblk_piece *piece = &pieces[i];
 
-		static_assert(sizeof(piece) == sizeof(parts[i]));
-		parts[i] = (struct kvblk_part) {
-			.addr = piece.addr, .length = piece.length,
-		};
-		if (piece.type != KVBLK_PIECE_REGISTERED)
+		parts[i].addr = piece->addr;
+		parts[i].length = piece->length;
+		if (piece->type != KVBLK_PIECE_REGISTERED)
 			continue;
-		if (!last || piece.handle != last_handle) {
-			xa_lock(&file->regions);
-			last = xa_load(&file->regions, piece.handle);
+		if (!last || piece->handle != last_handle) {
+			xa_lock(regions);
+			last = xa_load(regions, piece->handle);
 			if (last)
 				refcount_inc(&last->refs);
-			xa_unlock(&file->regions);
-			last_handle = piece.handle;
+			xa_unlock(regions);
+			last_handle = piece->handle;
 		} else {
 			refcount_inc(&last->refs);
 		}
+		parts[i].kind = KVBLK_PART_REGION;
 		parts[i].region = last;
-		err = !last || READ_ONCE(last->gone) ? -ENXIO :
-		      piece.addr > last->length ||
-		      piece.length > last->length - piece.addr ? -ERANGE : 0;
-		if (!err)
-			continue;
-		/* the rest are pieces still */
-		memset(&parts[i + 1], 0, (nr - i - 1) * sizeof(*parts));
-		return err;
+		if (!last || READ_ONCE(last->gone))
+			return -ENXIO;
+		if (piece->addr > last->length ||
+		    piece->length > last->length - piece->addr)
+			return -ERANGE;
 	}
 	return 0;
 }
@@ -321,6 +371,6 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
 	u32 i;
 
 	for (i = 0; parts && i < nr; i++)
-		if (parts[i].region && parts[i].region != KVBLK_FIXED)
+		if (parts[i].region)
 			kvblk_region_put(parts[i].region);
 }

@@ -16,7 +16,7 @@
 #include <linux/sort.h>
 #include <linux/vmalloc.h>
 
-#include "kvblk.h"
+#include "log.h"
 
 /* Bytes that a walk reads at once. */
 #define WALK_BYTES	1048576u

@@ -19,7 +19,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
-#include "kvblk.h"
+#include "log.h"
 #include "trace.h"
 
 /* Puts leave this many free segments to reclaim, which needs room to copy. */

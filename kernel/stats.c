@@ -10,7 +10,7 @@
 #include <linux/percpu.h>
 #include <linux/string.h>
 
-#include "kvblk.h"
+#include "report.h"
 
 #define CREATE_TRACE_POINTS
 #include "trace.h"

@@ -16,7 +16,7 @@
 #include <linux/slab.h>
 #include <linux/sysfs.h>
 
-#include "kvblk.h"
+#include "admin.h"
 
 /* ---- what a pool is ---- */
 

@@ -6,31 +6,26 @@
  * The rules:
  * - Issue does not wait for room, for others or for a pager: -EAGAIN, and
  *   io_uring issues it again from a worker, which may.
- * - Who takes a request from INFLIGHT (bios, cancel, deadline) or COPYING (copy,
- *   cancel) by cmpxchg completes its command; the others don't touch that.
+ * - Task work does wait for pagers, as io_uring's own reads do: then the media
+ *   half is over, and whoever waits with it shares the ring.
+ * - Who takes a request from INFLIGHT (bios, cancel, deadline) by cmpxchg
+ *   completes its command; the others don't touch that.
  * - The command holds its request until it is done: until then it may be on the
  *   ring's list of what can be canceled, and a cancel looks at the request. What
- *   was detached is held by its bios or its copy as well.
+ *   was detached is held by its bios as well.
  * - Only what is in flight, or a worker's, is on that list: whoever leaves issue
  *   in another way than by completing the command must not be.
- * - A caller's memory is touched in his own context only, and not at all when
- *   he is on his way out.
+ * - The caller's memory is touched in its own context only, and not at all when
+ *   it is on its way out.
  */
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/kthread.h>
-#include <linux/workqueue.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "kvblk.h"
+#include "front.h"
 
 struct uring_pdu {
 	struct kvblk_req *req;		/* NULL: none, or no longer the command's */
 };
-
-/* Copies that wait for pagers; of all pools, and nobody else's. */
-static struct workqueue_struct *uring_copies;
 
 static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
 {
@@ -54,14 +49,6 @@ static u64 uring_extra(const struct kvblk_result *result)
 	       (result->res < 0 ? result->value_len : result->layout_tag) << 16;
 }
 
-static void uring_free(struct kvblk_req *req)
-{
-	struct kvblk_pool *pool = req->pool;
-
-	kvblk_req_free(req);
-	percpu_ref_put(&pool->users);
-}
-
 /* What the command completes with, when its result is also to be at @addr. */
 static int result_write(u64 addr, const struct kvblk_result *result)
 {
@@ -78,13 +65,14 @@ static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool use
 		req->result.res = result_write(req->result_addr, &req->result);
 	io_uring_cmd_done32(cmd, req->result.res, uring_extra(&req->result),
 			    issue_flags);
-	uring_free(req);
+	kvblk_req_free(req);
 }
 
-void kvblk_uring_put(struct kvblk_req *req)
+/* The command gives it up, or what it was detached from. */
+static void uring_put(struct kvblk_req *req)
 {
 	if (refcount_dec_and_test(&req->refs))
-		uring_free(req);
+		kvblk_req_free(req);
 }
 
 /* The task of the ring, and not on its way out. */
@@ -93,13 +81,6 @@ static bool uring_user(void)
 	return !(current->flags & (PF_EXITING | PF_KTHREAD)) &&
 	       !(current->signal->flags & SIGNAL_GROUP_EXIT);
 }
-
-static void uring_over_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
-{
-	uring_done(cmd, uring_pdu(cmd)->req, uring_user(), issue_flags);
-}
-
-KVBLK_TASK_WORK(uring_over)
 
 /* It was detached: what is left of the request ends by itself. @user: as above. */
 static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
@@ -114,7 +95,7 @@ static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
 	if (user)
 		res = result_write(req->result_addr, &result);
 	io_uring_cmd_done32(cmd, res, 0, issue_flags);
-	kvblk_uring_put(req);
+	uring_put(req);
 }
 
 static void uring_canceled_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
@@ -132,76 +113,66 @@ static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 KVBLK_TASK_WORK(uring_late)
 
 /*
- * Takes a request away from its bios or its copy. What is left of it ends by
- * itself. False: it is done or not begun, or its memory is the ring's, or
- * (@quiet) the caller's.
+ * Takes a request away from its bios. What is left of it ends by itself. False:
+ * it is done or not begun, or its memory is the ring's, or (@quiet) the caller's,
+ * or part of that has been written.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
-	int state = atomic_read_acquire(&req->state);
-	u32 held = 0;
+	u32 held;
 
-	if (state != KVBLK_REQ_INFLIGHT && (quiet || state != KVBLK_REQ_COPYING))
+	if (atomic_read_acquire(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
+	    (req->mem.direct && (quiet || req->src.fixed)) ||
+	    (quiet && req->partly))
 		return false;
-	if (req->mem.direct && (quiet || req->src.fixed))
-		return false;
-	/* a copy is over as soon as its pager answers or its caller is killed */
-	if (state == KVBLK_REQ_INFLIGHT)
-		held = kvblk_req_detach(req);
-	if (atomic_cmpxchg(&req->state, state, KVBLK_REQ_DETACHED) == state)
-		return true;
-	if (held)
+	held = kvblk_req_detach(req);
+	if (!kvblk_handover_detach(&req->hand)) {
 		atomic64_sub(held, &req->owner->detached);
-	return false;
+		return false;
+	}
+	/* it may have been put in flight anew, with other memory, after that look */
+	atomic64_add((s64)READ_ONCE(req->held) - held, &req->owner->detached);
+	return true;
 }
 
 /* ---- completion ---- */
-
-/* Takes the page faults that the caller's own context must not wait for. */
-static void uring_copy_work(struct work_struct *work)
-{
-	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
-	struct mm_struct *mm = req->mm;
-
-	req->src.fault = true;
-	kthread_use_mm(mm);
-	kvblk_req_finish(req, true);
-	kthread_unuse_mm(mm);
-	mmput(mm);
-	if (atomic_cmpxchg(&req->state, KVBLK_REQ_COPYING, KVBLK_REQ_DONE) ==
-	    KVBLK_REQ_COPYING)
-		io_uring_cmd_complete_in_task(req->cmd, uring_over);
-	else
-		kvblk_uring_put(req);
-}
 
 static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_req *req = uring_pdu(cmd)->req;
 	bool user = uring_user();
+	int ret;
 
+	/* else it is in flight again, or a work ends its media half: it comes back */
+	if (!kvblk_handover_claim(&req->hand))
+		return;
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
-	if (kvblk_req_finish(req, user)) {
-		uring_done(cmd, req, user, issue_flags);
-	} else if (req->wants_fault) {
-		req->mm = current->mm;
-		mmget(req->mm);
-		INIT_WORK(&req->work, uring_copy_work);
-		atomic_set_release(&req->state, KVBLK_REQ_COPYING);
-		queue_work(uring_copies, &req->work);
+	while ((ret = kvblk_req_finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
+		if (ret == 1) {
+			uring_done(cmd, req, user, issue_flags);
+			return;
+		}
+		req->src.fault = true;
 	}
-	/* else it is read again, and in flight */
 }
 
 KVBLK_TASK_WORK(uring_finish)
 
-void kvblk_uring_landed(struct kvblk_req *req)
+static void uring_landed(struct kvblk_req *req)
+{
+	if (kvblk_handover_land(&req->hand, jiffies))
+		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
+}
+
+/* Its media half was ended for its task. */
+static void uring_ended(struct kvblk_req *req)
 {
 	io_uring_cmd_complete_in_task(req->cmd, uring_finish);
 }
 
-void kvblk_uring_cancel_one(struct kvblk_req *req)
+/* Under file->lock. */
+static void uring_cancel_one(struct kvblk_req *req)
 {
 	struct io_uring_cmd *cmd = req->cmd;
 
@@ -216,7 +187,7 @@ static void uring_deadline(struct work_struct *work)
 	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req,
 					     deadline);
 
-	if (atomic_read(&req->state) == KVBLK_REQ_NEW) {
+	if (atomic_read(&req->hand.state) == KVBLK_REQ_NEW) {
 		/* not begun: it sees for itself, or is late at once */
 		schedule_delayed_work(&req->deadline, 1);
 	} else if (uring_detach(req, true)) {
@@ -264,24 +235,26 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 		    u64 result_addr, unsigned int issue_flags)
 {
 	struct kvblk_file *file = cmd->file->private_data;
-	struct kvblk_pool *pool = file->pool;
 	struct kvblk_req *req;
 	bool cancelable;
 	int ret = 1;
 
-	if (!percpu_ref_tryget_live(&pool->users))
+	if (percpu_ref_is_dying(&file->pool->users))
 		return -ENODEV;
 	req = kvblk_req_new(file, op, cmd, issue_flags);
-	if (!req) {
-		percpu_ref_put(&pool->users);
+	if (!req)
 		return -ENOMEM;
-	}
 	/* @op may lie in the ring */
 	op = &req->op;
 	req->result_addr = result_addr;
 	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
 		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
 	refcount_set(&req->refs, 2);
+	req->landed = uring_landed;
+	req->ended = uring_ended;
+	req->gone = uring_put;
+	req->cancel = uring_cancel_one;
+	req->hand.landing = raw_cpu_ptr(file->pool->landings);
 	uring_pdu(cmd)->req = req;
 	/* those on the ring's own memory wait for the device in any case */
 	cancelable = !req->src.fixed;
@@ -321,7 +294,7 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 		return -EIOCBQUEUED;
 	}
 	uring_pdu(cmd)->req = NULL;
-	uring_free(req);
+	kvblk_req_free(req);
 	return ret;
 }
 
@@ -382,15 +355,4 @@ int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	if (ret == -EAGAIN)
 		kvblk_sqe_keep(cmd);
 	return ret;
-}
-
-int kvblk_uring_init(void)
-{
-	uring_copies = alloc_workqueue("kvblk-copies", WQ_UNBOUND, 0);
-	return uring_copies ? 0 : -ENOMEM;
-}
-
-void kvblk_uring_exit(void)
-{
-	destroy_workqueue(uring_copies);
 }

@@ -3,9 +3,12 @@
  * Callers whose memory is not there: a user-space pager (userfaultfd) takes
  * its time. They hold up nobody but themselves, and a kill ends them.
  *
- * usage: kv_stall NODE [TEST...]
+ * usage: kv_stall NODE [TEST...] | kv_stall NODE hold lookup|results|put|landed
+ *
+ * "hold" is a caller that is stalled so, says "holding", and goes on at SIGUSR1.
  */
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -228,6 +231,218 @@ TEST(killed)
 	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "nor what it got");
 }
 
+/* ---- operations of a ring that land, and whose task does not come ---- */
+
+static struct landed {
+	struct kv_key keys[5];
+	struct kvblk_piece pieces[5];
+	struct kvblk_op ops[5];
+	struct kvblk_result res[5];
+	uint8_t *room;		/* 4 * LEN */
+} landed;
+
+/* Two puts of blocks 0 and 1, three gets of block 10; task work runs when the ring is reaped. */
+static struct io_uring landed_submit(unsigned int setup)
+{
+	struct landed *l = &landed;
+	struct io_uring ring;
+	unsigned int i;
+
+	if (io_uring_queue_init(8, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32 | setup))
+		kv_die("io_uring_queue_init");
+	l->room = kv_alloc(4 * LEN);
+	memset(l->room, KV_UNTOUCHED, 4 * LEN);
+	l->pieces[0] = kv_piece(bytes, LEN);
+	l->pieces[1] = kv_piece(bytes, ODD);
+	l->pieces[2] = kv_piece(l->room, LEN);
+	l->pieces[3] = kv_piece(l->room + LEN + 1, LEN);
+	l->pieces[4] = kv_piece(l->room + 3 * LEN, LEN);
+	for (i = 0; i < 5; i++) {
+		struct kvblk_uring_op ptr = { kv_addr(&l->ops[i]), kv_addr(&l->res[i]) };
+
+		l->keys[i] = kv_key(FIRST + (i < 2 ? i : 10));
+		l->ops[i] = kv_op(i < 2 ? KVBLK_OP_PUT : KVBLK_OP_GET, &l->keys[i],
+				  &l->pieces[i], 1);
+		memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, i)->cmd, &ptr, sizeof(ptr));
+	}
+	/* a get with a deadline comes through the kernel's memory */
+	l->ops[4].flags = KVBLK_OPF_HARD_DEADLINE;
+	l->ops[4].deadline_ns = (kv_now_ms() + 3600000) * 1000000;
+	io_uring_submit(&ring);
+	return ring;
+}
+
+/*
+ * What came of them. A get that has to be read again, as one that comes part by
+ * part into a device's memory, is a miss when its block is gone by then.
+ */
+static bool landed_right(struct io_uring *ring)
+{
+	const struct landed *l = &landed;
+	bool right = true;
+
+	for (unsigned int n = 0; n < 5; n++) {
+		struct kv_cqe cqe = kv_cqe(ring, NULL);
+		unsigned int i = (unsigned int)cqe.user_data;
+		const void *room = (const void *)(uintptr_t)l->pieces[i].addr;
+		bool missed = kv_memory() && i >= 2 && cqe.res == -ENOENT;
+
+		right &= cqe.res == l->res[i].res &&
+			 (missed || cqe.res == (int)l->pieces[i].length);
+		if (i >= 2)
+			right &= missed ? kv_leaked(room, LEN) < 0 : !memcmp(room, bytes, LEN);
+	}
+	return right && l->room[LEN] == KV_UNTOUCHED && l->room[2 * LEN + 1] == KV_UNTOUCHED;
+}
+
+/* A task that is stopped, or does not reap, keeps no key, no segment and no member. */
+TEST(stopped_ring)
+{
+	static const unsigned int old[] = { 10 }, setups[] = {
+		0, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(setups); i++) {
+		struct io_uring ring;
+		pid_t child;
+		int status;
+
+		put_all(old, 1);
+		child = fork();
+		if (!child) {
+			fd = kv_open(node);
+			kv_ring_forget();
+			ring = landed_submit(setups[i]);
+			raise(SIGSTOP);
+			_exit(!landed_right(&ring));
+		}
+		waitpid(child, &status, WUNTRACED);
+		ASSERT(WIFSTOPPED(status), "the caller is stopped: %#x", status);
+		EXPECT(becomes_there(0), "the put of a stopped task is found");
+		EXPECT(becomes_there(1), "its other put");
+		EXPECT_EQ(kv_delete(fd, FIRST).res, 0, "nothing holds its block");
+		EXPECT_EQ(kv_delete(fd, FIRST + 1).res, 0, "nor the other one");
+		EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "nor what it got");
+		kill(child, SIGCONT);
+		waitpid(child, &status, 0);
+		EXPECT_EQ(status, 0, "its results, when it goes on");
+	}
+}
+
+/* As many as a pager may stall are no business of another process. */
+TEST(stalled_rings)
+{
+	enum { NR = 1500 };
+	static const unsigned int old[] = { 10 };
+	struct kv_key key = kv_key(FIRST + 10);
+	struct __kernel_timespec patience = { .tv_sec = 60 * kv_slow() };
+	uint8_t *fresh = kv_map(2 * LEN, 0);
+	struct kvblk_piece piece = kv_piece(fresh + 1, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+	struct kvblk_result res;
+	struct kvblk_uring_op ptr = { kv_addr(&op), kv_addr(&res) };
+	struct io_uring_cqe *cqe;
+	struct io_uring ring;
+	pid_t child;
+
+	put_all(old, 1);
+	child = fork();
+	if (!child) {
+		struct kvblk_result *results = calloc(NR, sizeof(*results));
+
+		fd = kv_open(node);
+		pager_start();
+		piece = kv_piece(absent + 1, 16);
+		op.flags = KVBLK_OPF_PARTIAL;
+		if (!results || io_uring_queue_init(2048, &ring, IORING_SETUP_SQE128 |
+								 IORING_SETUP_CQE32))
+			kv_die("a ring");
+		for (unsigned int i = 0; i < NR; i++) {
+			ptr.result = kv_addr(&results[i]);
+			memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, i)->cmd, &ptr,
+			       sizeof(ptr));
+		}
+		io_uring_submit(&ring);
+		kv_cqe(&ring, NULL);
+		_exit(0);
+	}
+	/* until they are stalled; should that take longer, this shows less */
+	usleep(1000000 * kv_slow());
+	if (io_uring_queue_init(2, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
+		kv_die("a ring");
+	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &ptr, sizeof(ptr));
+	io_uring_submit(&ring);
+	EXPECT_EQ(io_uring_wait_cqe_timeout(&ring, &cqe, &patience), 0,
+		  "another's get into fresh memory");
+	EXPECT(!memcmp(fresh + 1, bytes, LEN), "its bytes");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	io_uring_queue_exit(&ring);
+	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "delete");
+}
+
+/* ---- a caller that holds on ---- */
+
+static void *hold_run(void *arg)
+{
+	const char *what = arg;
+	struct kv_key key = kv_key(FIRST);
+	struct kvblk_piece piece = kv_piece(absent, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+	struct kvblk_result res;
+	struct kvblk_submit submit = {
+		.size = sizeof(submit), .nr_ops = 1, .op_size = sizeof(op),
+		.result_size = sizeof(res), .ops = kv_addr(&op), .results = kv_addr(absent),
+	};
+	struct kvblk_lookup lookup = {
+		.size = sizeof(lookup), .nr_keys = 1, .keys = kv_addr(absent), .key_stride = 16,
+	};
+
+	if (!strcmp(what, "lookup")) {
+		batch.err = ioctl(fd, KVBLK_IOC_LOOKUP, &lookup) ? -errno : 0;
+	} else if (!strcmp(what, "results")) {
+		batch.err = ioctl(fd, KVBLK_IOC_SUBMIT, &submit) ? -errno : 0;
+	} else {
+		batch.err = kv_submit(fd, &op, &res, 1, 0) ?: res.res;
+	}
+	return NULL;
+}
+
+static int hold(const char *what)
+{
+	struct pollfd faulted;
+	struct io_uring ring;
+	sigset_t go_on;
+	int nr;
+
+	sigemptyset(&go_on);
+	sigaddset(&go_on, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &go_on, NULL);
+	if (!strcmp(what, "landed")) {
+		kv_put(fd, FIRST + 10, bytes, LEN);
+		ring = landed_submit(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+	} else {
+		pager_start();
+		if (pthread_create(&batch.thread, NULL, hold_run, (void *)(uintptr_t)what))
+			kv_die("pthread_create");
+		faulted = (struct pollfd){ .fd = pager, .events = POLLIN };
+		if (poll(&faulted, 1, -1) != 1)
+			kv_die("poll");
+	}
+	puts("holding");
+	fflush(stdout);
+	sigwait(&go_on, &nr);
+	if (!strcmp(what, "landed")) {
+		if (!landed_right(&ring))
+			return KSFT_FAIL;
+	} else {
+		pager_answer();
+		pthread_join(batch.thread, NULL);
+		printf("%s: %d\n", what, batch.err);
+	}
+	return KSFT_PASS;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -238,5 +453,7 @@ int main(int argc, char **argv)
 	fd = kv_open(node);
 	bytes = kv_alloc(LEN + PAGE);
 	kv_fill(kv_seed(FIRST, 0), 0, bytes, LEN);
+	if (argc == 4 && !strcmp(argv[2], "hold"))
+		return hold(argv[3]);
 	return kv_run_tests(argc - 2, argv + 2);
 }

@@ -301,14 +301,14 @@ TEST(registered_memory)
 	EXPECT_EQ(kv_size(fd, nr), 0, "nothing was stored");
 }
 
-static uint64_t locked_kb(void)
+static uint64_t pinned_kb(void)
 {
 	unsigned long long kb = 0;
 	char line[200];
 	FILE *status = fopen("/proc/self/status", "r");
 
 	while (status && fgets(line, sizeof(line), status))
-		if (sscanf(line, "VmLck: %llu", &kb) == 1)
+		if (sscanf(line, "VmPin: %llu", &kb) == 1)
 			break;
 	if (status)
 		fclose(status);
@@ -318,7 +318,7 @@ static uint64_t locked_kb(void)
 TEST(registered_device_memory)
 {
 	uint8_t *host = kv_alloc_host(8 * LEN), *both = kv_alloc_host(8 * LEN);
-	uint64_t locked = locked_kb(), nr = next_key++;
+	uint64_t locked = pinned_kb(), nr = next_key++;
 	struct kvblk_piece pieces[3];
 	uint32_t handle, other;
 
@@ -330,7 +330,7 @@ TEST(registered_device_memory)
 	EXPECT_EQ(handle, 0, "the handle of a refused one");
 	ASSERT_EQ(reg(bytes, 16 * LEN, &handle), 0, "a device's memory");
 	ASSERT_EQ(reg(bytes + 100, LEN, &other), 0, "at an odd address");
-	EXPECT_EQ(locked_kb(), locked, "a device's is no locked memory");
+	EXPECT_EQ(pinned_kb(), locked, "a device's is no locked memory");
 
 	kv_fill(kv_seed(nr, 0), 0, host, 3 * LEN);
 	memcpy(bytes, host, 3 * LEN);
@@ -476,12 +476,43 @@ TEST(registered_device_goes)
 	EXPECT_EQ(unreg(of_host), 0, "unregister");
 }
 
+/* The caller is nobody from now on, and may lock so much: CAP_IPC_LOCK would lift the limit. */
+static void may_lock(size_t most)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	limit.rlim_cur = most;
+	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgid(65534) || setuid(65534))
+		_exit(2);
+}
+
+/* What /proc/self/smaps says of the mapping at @p. */
+static size_t smaps_kb(const void *p, const char *what)
+{
+	unsigned long start = 0, end;
+	char line[200], name[40];
+	size_t kb, found = 0;
+	FILE *maps = fopen("/proc/self/smaps", "r");
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		unsigned long from;
+
+		if (sscanf(line, "%lx-%lx", &from, &end) == 2 && strchr(line, '-') < strchr(line, ' '))
+			start = kv_addr(p) >= from && kv_addr(p) < end;
+		else if (start && sscanf(line, "%39[^:]: %zu kB", name, &kb) == 2 && !strcmp(name, what))
+			found = kb;
+	}
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
 TEST(bad_registrations)
 {
 	uint8_t *room = kv_alloc_host(4 * LEN);
 	struct kvblk_reg_buf arg = { .size = sizeof(arg), .addr = kv_addr(room), .length = LEN };
 	const uint8_t *readonly = mmap(NULL, LEN, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct rlimit limit, old;
 	uint32_t handle;
 	int status;
 
@@ -500,17 +531,18 @@ TEST(bad_registrations)
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "a reserved field");
 
 	/* locked memory is counted, and given back */
-	getrlimit(RLIMIT_MEMLOCK, &old);
-	limit = (struct rlimit){ .rlim_cur = 4 * LEN, .rlim_max = old.rlim_max };
 	if (!fork()) {
-		/* CAP_IPC_LOCK would lift the limit */
-		if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgid(65534) || setuid(65534))
-			_exit(2);
+		may_lock(4 * LEN);
 		for (unsigned int i = 0; i < 50; i++) {
 			if (reg(room, 4 * LEN, &handle))
 				_exit(3);
 			if (reg(room, 4096, &arg.handle) != -ENOMEM)
 				_exit(4);
+			/* whichever process of the user asks: the file keeps it */
+			if (!fork())
+				_exit(reg(room, 4096, &arg.handle) != -ENOMEM);
+			if (wait(&status) < 0 || status)
+				_exit(6);
 			if (unreg(handle))
 				_exit(5);
 		}
@@ -518,6 +550,99 @@ TEST(bad_registrations)
 	}
 	wait(&status);
 	EXPECT_EQ(status, 0, "the child that may lock 256 KiB");
+}
+
+/* A page that is there often is pinned as often. */
+TEST(one_page_often)
+{
+	uint8_t *often = kv_map(64 * PAGE, 0);
+	int memory = memfd_create("page", MFD_CLOEXEC), status;
+	uint32_t handle;
+
+	if (memory < 0 || ftruncate(memory, PAGE))
+		kv_die("memfd");
+	for (size_t at = 0; at < 64 * PAGE; at += PAGE)
+		if (mmap(often + at, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			 memory, 0) == MAP_FAILED)
+			kv_die("mmap");
+	if (!fork()) {
+		may_lock(64 * PAGE);
+		if (reg(often, 64 * PAGE, &handle))
+			_exit(3);
+		_exit(reg(often, 64 * PAGE, &handle) != -ENOMEM);
+	}
+	wait(&status);
+	EXPECT_EQ(status, 0, "the child that may lock 64 pages");
+	close(memory);
+}
+
+/* A byte of a huge page pins all of it. */
+TEST(huge_region)
+{
+	size_t huge = 2u << 20;
+	uint8_t *room = kv_map(2 * huge, 0);
+	uint32_t handle;
+	int status;
+
+	room += -kv_addr(room) % huge;
+	if (madvise(room, huge, MADV_HUGEPAGE))
+		SKIP("no huge pages here");
+	room[0] = 1;
+	if (smaps_kb(room, "AnonHugePages") != huge >> 10)
+		SKIP("no huge page to be had");
+	if (!fork()) {
+		/* its own: the parent's would be copied page by page */
+		if (munmap(room, huge) || mmap(room, huge, PROT_READ | PROT_WRITE,
+					       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != room ||
+		    madvise(room, huge, MADV_HUGEPAGE))
+			_exit(1);
+		room[0] = 1;
+		if (smaps_kb(room, "AnonHugePages") != huge >> 10)
+			_exit(77);
+		may_lock(huge / 2);
+		if (reg(room, 1, &handle) != -ENOMEM)
+			_exit(3);
+		_exit(0);
+	}
+	wait(&status);
+	if (status == 77 << 8)
+		SKIP("no huge page to be had");
+	EXPECT_EQ(status, 0, "the child that may lock half a huge page");
+}
+
+/* Short ones, whose records are to be killed one by one: more than a member lists. */
+TEST(canceled_puts)
+{
+	enum { NR = 512, ROUNDS = 10 };
+	struct io_uring ring = new_ring(NR, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kvblk_piece piece = kv_piece(bytes, 1);
+	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 58 };
+	unsigned int canceled = 0;
+
+	for (unsigned int round = 0; round < ROUNDS; round++) {
+		static struct kv_key keys[NR];
+
+		for (unsigned int i = 0; i < NR; i++) {
+			struct kvblk_op op;
+
+			keys[i] = kv_key(next_key++);
+			op = kv_op(KVBLK_OP_PUT, &keys[i], &piece, 1);
+			op.cookie = 58;
+			inline_op(&ring, &op, i);
+		}
+		io_uring_submit(&ring);
+		kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel);
+		for (unsigned int i = 0; i < NR; i++) {
+			int res = kv_cqe(&ring, NULL).res;
+
+			EXPECT(res == 1 || res == -ECANCELED, "a put: %d", res);
+			canceled += res == -ECANCELED;
+		}
+	}
+	for (uint64_t nr = next_key - NR * ROUNDS; nr < next_key; nr++)
+		kv_delete(fd, nr);
+	PASSED("%u of %u were canceled", canceled, NR * ROUNDS);
+	io_uring_queue_exit(&ring);
 }
 
 /* Ten thousand operations at once, through a ring that is smaller. */

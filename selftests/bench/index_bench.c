@@ -33,7 +33,7 @@
 #define UNUSED		15	/* byte of a line */
 #define TOGETHER	8
 
-/* What a lookup of the module is measured with: see LOOKUP_STEP in cdev.c. */
+/* What a lookup of the module is measured with: see LOOKUP_STEP in ioctl.c. */
 #define KEYS		1000
 #define KEY_LEN		36
 #define KEY_STEP	64

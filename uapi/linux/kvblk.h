@@ -358,7 +358,7 @@ enum kvblk_lookup_flags {
  * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
  *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
  * @nr_leased: out: keys leased. Less than @nr_present when the file's limit
- *	on leases is reached: the first ones are leased
+ *	on leases is reached, or a block goes meanwhile: the first ones are leased
  * @reserved2: 0
  *
  * Does no I/O. A present block that is leased stays readable until the lease
@@ -428,10 +428,12 @@ struct kvblk_cancel {
  * @handle: in: 0; out: its name in this open file, not 0
  * @reserved: must be 0
  *
- * The pages stay pinned, and count as locked memory of the caller, until
+ * The pages stay pinned, and count as locked memory of the caller's user, until
  * KVBLK_IOC_UNREG_BUF or the file's release, and then until the operations that
- * use them are over. Operations on them pin and fault nothing. What is mapped
- * there later is another matter: the pages that were there are meant.
+ * use them are over. They count as io_uring's buffers do: for all processes of
+ * the user together, and a huge page as a whole. Operations on them pin and fault
+ * nothing. What is mapped there later is another matter: the pages that were
+ * there are meant.
  *
  * Memory of one PCI device (its P2PDMA pages) is no locked memory, and ends with
  * its mapping: when that is unmapped or moved, when the process or the device's

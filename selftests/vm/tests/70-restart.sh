@@ -110,7 +110,7 @@ blocks get 3000 6 50000
 expect "gets after the refusals" "$hits" 6
 
 echo "-- destroyed while its node is open"
-coproc holder { kv_blocks $node hold; }
+coproc holder { exec kv_blocks $node hold; }
 holder_pid=$!
 defer "kill $holder_pid 2>/dev/null; wait $holder_pid 2>/dev/null || true"
 read -r _ <&"${holder[0]}"
@@ -121,3 +121,30 @@ check kvblk pool destroy $pool --force
 [ ! -e $node ] || fail "the node is still there"
 kill "$holder_pid"
 wait "$holder_pid" 2>/dev/null || true
+check pool_destroy
+
+echo "-- what is believed without checksums is durable when it is put: a target may lose its cache, and a host is not told"
+nullb_create cached 120 cache_size=64 fua=0
+# flushes: of the device; having no FUA, each write that bypasses its cache makes one
+flushes() {
+	awk '{ print $16 }' /sys/block/cached/stat
+}
+# put_each FIRST: ten blocks, one after the other, for flushes of writes at the same time are one
+put_each() {
+	local i
+	for ((i = 0; i < 10; i++)); do
+		blocks put $(($1 + i)) 1 50000
+	done
+}
+pool_format /dev/cached
+before=$(flushes)
+put_each 6000
+# segments that open and seal make some
+[ $(($(flushes) - before)) -lt 10 ] || fail "puts with checksums: $(($(flushes) - before)) flushes"
+put $sysfs/integrity 0
+before=$(flushes)
+put_each 7000
+[ $(($(flushes) - before)) -ge 10 ] || fail "ten puts without checksums: $(($(flushes) - before)) flushes"
+blocks get 6000 10 50000
+blocks get 7000 10 50000
+expect "gets" "$hits" 10

@@ -58,5 +58,6 @@ static inline bool spin_is_locked(spinlock_t *lock)
 	do { (void)(flags); spin_unlock(lock); } while (0)
 
 DEFINE_GUARD(spinlock, spinlock_t *, spin_lock(_T), spin_unlock(_T))
+DEFINE_GUARD(spinlock_irqsave, spinlock_t *, spin_lock(_T), spin_unlock(_T))
 
 #endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A delete: the entry goes first, and it is over when the record's header is
+ * overwritten durably.
+ */
+#include "op.h"
+#include "trace.h"
+
+/* With the media half begun; it goes on when 0 is returned. */
+static int delete_begun(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+again:
+	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
+	    req->slot.tenant != req->tenant) {
+		/* thrown out lately, or lost with its member: can it come back? */
+		err = kvblk_kill_barrier(pool, req->id);
+		if (err == 1)
+			return -EAGAIN;
+		if (!err && atomic_read(&pool->unsure))
+			err = -EIO;
+		return kvblk_req_over(req, err ?: -ENOENT);
+	}
+	if (req->slot.state == KVBLK_SLOT_WRITING)
+		return kvblk_req_over(req, -EBUSY);
+	if (req->slot.state == KVBLK_SLOT_MOVING)
+		return kvblk_slot_served(pool, &req->slot) ? -EAGAIN :
+						       kvblk_req_over(req, -EIO);
+	if (kvblk_slot_expired(pool, &req->slot)) {
+		if (kvblk_index_replace(&pool->index, req->id, &req->slot, NULL))
+			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+		goto again;
+	}
+	if (!kvblk_slot_served(pool, &req->slot))
+		return kvblk_req_over(req, -EIO);
+	/* an older record of the key first: who adds one changes the entry */
+	err = kvblk_slot_kills_full(pool, &req->slot) ? 1 :
+						       kvblk_kill_barrier(pool, req->id);
+	if (err == 1)
+		return -EAGAIN;
+	req->stale = err < 0;
+	/* from here on it is a miss; it is over when it is durable */
+	kvblk_media_submit(req, NULL);
+	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->media.io);
+	if (!err)
+		return 0;
+	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
+	    KVBLK_REQ_INFLIGHT) {
+		/* canceled meanwhile, and detached */
+		req->media.io.status = BLK_STS_IOERR;
+		kvblk_io_end(&req->media.io);
+		return 0;
+	}
+	if (err == -EAGAIN)
+		goto again;
+	return kvblk_req_over(req, err);
+}
+
+static int delete_start(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	int ret;
+
+	if (kvblk_req_late(req)) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		return kvblk_req_over(req, -ETIME);
+	}
+	/* what a member still brings back would escape */
+	if (atomic_read(&pool->restoring))
+		return -EAGAIN;
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	ret = delete_begun(req);
+	if (ret)
+		kvblk_media_end(req);
+	return ret;
+}
+
+static bool delete_ready(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot slot;
+
+	if (kvblk_index_find(&pool->index, req->id, &slot) &&
+	    (slot.state == KVBLK_SLOT_MOVING || kvblk_slot_kills_full(pool, &slot)))
+		return false;
+	return kvblk_kill_barrier(pool, req->id) != 1;
+}
+
+static long delete_wait(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!atomic_read(&pool->restoring))
+		return wait_event_killable_timeout(pool->settle_wait,
+						   delete_ready(req), step);
+	req->waiting = ktime_get();
+	return wait_event_killable_timeout(pool->restore_wait,
+					   !atomic_read(&pool->restoring), step);
+}
+
+static int delete_give_up(struct kvblk_req *req)
+{
+	return -EIO;
+}
+
+static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err = req->media.io.status ? -EIO : 0;
+
+	/* it was done for its task */
+	if (!req->media.begun)
+		return 1;
+	/* an older record that can't be killed now, or that nobody knows of */
+	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
+		     atomic_read(&pool->unsure)))
+		err = -EIO;
+	if (!err) {
+		kvblk_count(pool, KVBLK_C_DELETES, 1);
+		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
+	}
+	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0,
+			   req->start);
+	kvblk_media_end(req);
+	return kvblk_req_over(req, err);
+}
+
+const struct kvblk_op_type kvblk_op_delete = {
+	.start = delete_start,
+	.wait = delete_wait,
+	.give_up = delete_give_up,
+	.finish = delete_finish,
+};

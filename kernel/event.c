@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What operators are told at once: events, by netlink's multicast. The rule:
+ * whoever tells one is in any context, and waits for nobody.
+ */
+#include <linux/llist.h>
+#include <linux/slab.h>
+#include <net/genetlink.h>
+
+#include <linux/kvblk_netlink.h>
+
+#include "netlink_gen.h"
+#include "report.h"
+
+/* More of them in the queue: new ones are dropped. */
+#define EVENTS_MAX		4096
+
+static struct genl_family *event_family;
+
+/* An event on its way from any context to the worker that sends it. */
+struct event {
+	struct llist_node node;
+	enum kvblk_event_type type;
+	u64 value;
+	u64 time;
+	char pool[KVBLK_NAME_MAX];
+	char member[sizeof_field(struct kvblk_member, name)];
+};
+
+static void events_send(struct work_struct *work);
+static DECLARE_WORK(events_work, events_send);
+static LLIST_HEAD(events);
+static atomic_t nr_events;
+
+static void event_send(const struct event *event)
+{
+	const int pad = KVBLK_A_EVENT_PAD;
+	struct sk_buff *skb;
+	void *hdr;
+
+	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	if (!skb)
+		return;
+	hdr = genlmsg_put(skb, 0, 0, event_family, 0, KVBLK_CMD_EVENT_NTF);
+	if (!hdr ||
+	    nla_put_u32(skb, KVBLK_A_EVENT_TYPE, event->type) ||
+	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
+	    (event->member[0] &&
+	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
+	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_VALUE, event->value, pad) ||
+	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_TIME, event->time, pad)) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, hdr);
+	genlmsg_multicast(event_family, skb, 0, KVBLK_NLGRP_EVENTS,
+			  GFP_KERNEL);
+}
+
+static void events_send(struct work_struct *work)
+{
+	struct llist_node *list = llist_del_all(&events);
+	struct event *event, *next;
+
+	list = llist_reverse_order(list);
+	llist_for_each_entry_safe(event, next, list, node) {
+		event_send(event);
+		kfree(event);
+		atomic_dec(&nr_events);
+	}
+}
+
+/*
+ * Netlink must not be entered from interrupts, where most I/O completes, so a
+ * worker sends. It needs neither pool nor member any more.
+ */
+void kvblk_event_named(const char *pool, const char *member,
+		       enum kvblk_event_type type, u64 value)
+{
+	struct event *event;
+
+	if (!genl_has_listeners(event_family, &init_net,
+				KVBLK_NLGRP_EVENTS))
+		return;
+	if (atomic_inc_return(&nr_events) > EVENTS_MAX)
+		goto drop;
+	event = kzalloc(sizeof(*event), GFP_ATOMIC | __GFP_NOWARN);
+	if (!event)
+		goto drop;
+	event->type = type;
+	event->value = value;
+	event->time = ktime_get_real_ns();
+	strscpy(event->pool, pool);
+	strscpy(event->member, member);
+	if (llist_add(&event->node, &events))
+		schedule_work(&events_work);
+	return;
+drop:
+	atomic_dec(&nr_events);
+}
+
+void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
+		 enum kvblk_event_type type, u64 value)
+{
+	kvblk_event_named(pool->name, member ? member->name : "", type, value);
+}
+
+void kvblk_events_begin(struct genl_family *family)
+{
+	event_family = family;
+}
+
+void kvblk_events_end(void)
+{
+	flush_work(&events_work);
+}

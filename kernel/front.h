@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The character device: ioctls and batches, commands of io_uring. */
+#ifndef KVBLK_FRONT_H
+#define KVBLK_FRONT_H
+
+#include "op.h"
+
+/* Operations submitted together; lives on the submitter's stack. */
+struct kvblk_batch {
+	struct kvblk_file *file;
+	wait_queue_head_t wq;		/* its lock protects done and kicked */
+	struct list_head done;
+	bool kicked;			/* a cancel came */
+	struct list_head faulting;	/* gets whose caller's memory is not resident */
+	u32 nr_faulting;
+	u32 nr_inflight;		/* those included */
+	u32 nr_reqs;
+	u64 bytes_inflight;
+	struct kvblk_req **reqs;
+};
+
+extern const struct file_operations kvblk_fops;
+
+/* The results are the caller's by then. 0, -EINVAL, -EFAULT, -ENOMEM, -EINTR. */
+int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub);
+/* An ioctl, of a ring too. May sleep. */
+long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);
+int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
+
+#endif

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A get: success only after header and payload have been checked; whatever else
+ * it reports, the destination is zero or untouched.
+ */
+#include "op.h"
+#include "trace.h"
+
+static int get_miss(struct kvblk_req *req)
+{
+	kvblk_count(req->pool, KVBLK_C_GET_MISSES, 1);
+	return kvblk_req_over(req, -ENOENT);
+}
+
+/* What a get of whole chunks reads, behind req->from. */
+static u32 get_end(const struct kvblk_req *req)
+{
+	return min_t(u64, round_up((u64)req->op.offset + req->want,
+				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
+}
+
+/* Memory and bios of a get whose entry and segment are at hand. */
+static int get_submit(struct kvblk_req *req)
+{
+	u32 end = req->from + req->mem.bytes;
+	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->segs,
+				req->slot.off);
+	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
+	unsigned long now = jiffies;
+	struct blk_plug plug;
+
+	WARN_ON_ONCE(end > req->slot.len);
+	/* others of its batch are in flight: only when they are not */
+	req->src.fault = false;
+	bvec_set_virt(&req->mem.bv[0], req->header, header);
+	if (READ_ONCE(req->media.member->last_get) != now)
+		WRITE_ONCE(req->media.member->last_get, now);
+	kvblk_media_submit(req, req->media.member);
+	if (req->media.bounce) {
+		/* header and first part become one request */
+		blk_start_plug(&plug);
+		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
+		kvblk_bounce_submit(req->media.bounce, get_end(req));
+		blk_finish_plug(&plug);
+	} else if (!req->from) {
+		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv,
+				req->mem.nr);
+	} else {
+		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
+		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos + header + req->from,
+				req->mem.bv + 1, req->mem.nr - 1);
+	}
+	kvblk_io_end(&req->media.io);
+	return 0;
+}
+
+/* Kernel memory for it: a chunk, if a device's is behind it, or for all of it. */
+static int get_bounce(struct kvblk_req *req, bool device)
+{
+	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
+		req->media.bounce = kvblk_bounce_get(req, kvblk_req_landed);
+	if (!req->media.bounce)
+		return kvblk_req_mem_alloc(req, get_end(req) - req->from, false);
+	req->mem.bv = req->mem.few_bv;
+	req->mem.nr = 1;
+	/* a part may have reached the caller: nobody may think that it is quiet */
+	req->mem.direct = true;
+	return 0;
+}
+
+/* What comes straight into a device's memory is for the caller to check. */
+static bool get_caller_checks(const struct kvblk_req *req)
+{
+	return req->crcs_addr && req->mem.p2p &&
+	       !(READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
+}
+
+/* It goes to a device's memory, and not directly. */
+static bool get_known_bounce(struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	if (!kvblk_req_known_device(req, &addr))
+		return false;
+	return kvblk_p2p_bounces(addr, req->media.member) ||
+	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
+}
+
+/* The block's entry and its segment, held. 0 or -ENOENT. */
+static int get_find(struct kvblk_req *req)
+{
+	struct kvblk_media *media = &req->media;
+	struct kvblk_pool *pool = req->pool;
+	u32 tries;
+
+	/* a block that moves is found at its new place the next time */
+	for (tries = 0; tries < 4 && !media->seg; tries++) {
+		if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
+		    !kvblk_slot_listed(pool, req->tenant, &req->slot))
+			return -ENOENT;
+		media->seg = kvblk_segment_get(pool, &req->slot, &media->member,
+					       &media->gen);
+	}
+	return media->seg && kvblk_member_ok(media->member) ? 0 : -ENOENT;
+}
+
+/* What of the block is read, and is there room for it? 0, -ERANGE, -EMSGSIZE. */
+static int get_range(struct kvblk_req *req)
+{
+	struct kvblk_op *op = &req->op;
+	u32 len = req->slot.len;
+
+	req->result.value_len = len;
+	if (op->flags & KVBLK_OPF_PARTIAL) {
+		if (op->offset >= len)
+			return -ERANGE;
+		req->want = min3(len - op->offset, op->length ?: req->bytes,
+				 req->bytes);
+	} else {
+		if (req->bytes < len)
+			return -EMSGSIZE;
+		req->want = len;
+	}
+	/* whole chunks are read, for they carry the checksums */
+	req->from = round_down(op->offset, 1u << KVBLK_CHUNK_SHIFT);
+	if (unlikely(req->crcs_addr) &&
+	    kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32) > req->crcs_room)
+		return -EMSGSIZE;
+	return 0;
+}
+
+/* Where it goes: 0, -EFAULT: not without page faults, -EAGAIN, -ENOMEM, -ENXIO. */
+static int get_memory(struct kvblk_req *req)
+{
+	struct kvblk_align align = kvblk_pool_align(req->pool);
+	struct kvblk_pool *pool = req->pool;
+	int err = -EREMOTEIO;
+	phys_addr_t addr;
+
+	if (req->phase == KVBLK_GET_AGAIN)
+		return kvblk_req_mem_alloc(req, get_end(req) - req->from, true);
+	if (!(pool->flags & KVBLK_POOL_STRICT) &&
+	    !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
+	    req->from == req->op.offset && get_end(req) == req->op.offset + req->want &&
+	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
+		/* no fault: a segment is held */
+		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
+	if (!err && req->mem.p2p) {
+		kvblk_req_saw_device(req);
+		err = kvblk_must_check(pool, req->media.seg) && !get_caller_checks(req) ?
+		      -EREMOTEIO : kvblk_p2p_route(req, req->media.member);
+		if (err)
+			kvblk_req_mem_drop(req);
+	}
+	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
+		req->device |= kvblk_src_device(&req->src, true, &addr);
+		err = get_bounce(req, req->device);
+	}
+	return err;
+}
+
+/* With the media half begun; it goes on when 0 is returned. */
+static int get_begun(struct kvblk_req *req)
+{
+	struct kvblk_slot was = req->slot;
+	int err = get_find(req);
+
+	if (err)
+		return get_miss(req);
+	/* a trial is of one record */
+	if (unlikely(req->media.trial) &&
+	    (was.seg != req->slot.seg || was.off != req->slot.off ||
+	     was.gen != req->slot.gen))
+		kvblk_p2p_trial_end(req);
+	err = get_range(req);
+	if (err)
+		return kvblk_req_over(req, err);
+	req->header_units = kvblk_header_units(req->slot.len);
+	err = kvblk_req_header_alloc(req);
+	if (!err)
+		err = get_memory(req);
+	if (!err) {
+		get_submit(req);
+		return 0;
+	}
+	kvblk_req_header_free(req);
+	req->wants_fault = err == -EFAULT;
+	return req->wants_fault || err == -EAGAIN ? -EAGAIN : kvblk_req_over(req, err);
+}
+
+static int get_start(struct kvblk_req *req)
+{
+	int ret;
+
+	if (kvblk_req_late(req)) {
+		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
+		return kvblk_req_over(req, -ETIME);
+	}
+	if (kvblk_req_crowded(req))
+		return kvblk_req_over(req, -ENOMEM);
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	ret = get_begun(req);
+	if (ret)
+		kvblk_media_end(req);
+	return ret;
+}
+
+/* It is found again, and what it came to be. 0: in flight, or 1. */
+static int get_again(struct kvblk_req *req)
+{
+	struct kvblk_sigpipe sigpipe;
+	int ret;
+
+	kvblk_req_mem_drop(req);
+	kvblk_req_header_free(req);
+	req->looked = false;
+	kvblk_sigpipe_block(&sigpipe);
+	ret = get_start(req);
+	kvblk_sigpipe_restore(&sigpipe);
+	return ret;
+}
+
+/* Drops the entry, if it is still what it was. */
+static bool get_drop(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot now;
+
+	return !kvblk_kills_full(req->media.member) &&
+	       kvblk_index_find(&pool->index, req->id, &now) &&
+	       now.state == KVBLK_SLOT_LIVE && now.seg == req->slot.seg &&
+	       now.off == req->slot.off && now.gen == req->slot.gen &&
+	       kvblk_entry_replace(pool, req->id, &now, NULL);
+}
+
+/*
+ * What was read is not the block. When the entry is still what it was, that is
+ * damage: tell, and drop it. Else it was deleted or moved meanwhile. A @producer
+ * whose checksums are wrong must not make an operator look for broken flash.
+ */
+static void get_damaged(struct kvblk_req *req, bool producer)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!get_drop(req))
+		return;
+	if (producer) {
+		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		return;
+	}
+	kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
+			   req->slot.seg - req->media.member->seg_base);
+}
+
+/* The header: 0, with @rec, or -ENOENT. */
+static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
+{
+	struct kvblk_place place = kvblk_place(req->media.member,
+					       req->media.seg - req->media.member->segs,
+					       req->media.gen, req->slot.off);
+
+	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
+				&place, NULL, rec) != KVBLK_DEC_RECORD ||
+	    rec->id.hi != req->id.hi || rec->id.lo != req->id.lo ||
+	    rec->length != req->slot.len) {
+		get_damaged(req, false);
+		return -ENOENT;
+	}
+	/* another key with the same id: a miss, and nothing is wrong */
+	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
+	    memcmp(rec->key, req->key, rec->key_len))
+		return -ENOENT;
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
+	    rec->layout_tag != req->op.layout_tag)
+		return -ENOENT;
+	if (rec->expiry && rec->expiry <= kvblk_now(req->pool))
+		return -ENOENT;
+	req->result.layout_tag = rec->layout_tag;
+	req->result.caller_tag = rec->caller_tag;
+	req->integrity = rec->integrity;
+	return 0;
+}
+
+/* Is the payload to be checked? 0, 1, -ENOENT: it can't be and must be. */
+static int get_must_check(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	/* what has checksums may not have been written to be believed without */
+	if (!kvblk_must_check(pool, req->media.seg))
+		return req->integrity != KVBLK_INTEGRITY_NONE && !req->mem.p2p;
+	if (req->integrity != KVBLK_INTEGRITY_NONE)
+		return !get_caller_checks(req);
+	/* so that it can be put anew */
+	get_drop(req);
+	return -ENOENT;
+}
+
+static const __le32 *get_crcs(const struct kvblk_req *req)
+{
+	return req->header + KVBLK_HDR_CRCS +
+	       (req->from >> KVBLK_CHUNK_SHIFT) * sizeof(__le32);
+}
+
+/* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
+static int get_check(struct kvblk_req *req)
+{
+	struct kvblk_rec rec;
+	int err = get_check_header(req, &rec);
+
+	if (!err)
+		err = get_must_check(req);
+	if (err <= 0)
+		return err;
+	/* a device's: the policy has changed meanwhile */
+	if (req->mem.p2p) {
+		kvblk_p2p_trial_end(req);
+		return -EAGAIN;
+	}
+	if (kvblk_mem_check(&req->mem, get_crcs(req)))
+		return 0;
+	if (req->mem.direct) {
+		/* the caller may have scribbled: decide by a copy of our own */
+		kvblk_count(req->pool, KVBLK_C_REREADS, 1);
+		return -EAGAIN;
+	}
+	get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
+	return -ENOENT;
+}
+
+/* What the caller wants of the block's checksums, last. */
+static int get_crcs_out(struct kvblk_req *req)
+{
+	u32 bytes;
+
+	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
+		return 0;
+	bytes = kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32);
+	if (kvblk_user_write(req->crcs_addr, get_crcs(req), bytes, req->src.fault))
+		return -EFAULT;
+	req->result.flags |= KVBLK_RES_CHECKSUMS;
+	return 0;
+}
+
+static void get_read_error(struct kvblk_req *req)
+{
+	kvblk_member_error(req->media.member, KVBLK_ERROR_READ,
+			   req->slot.seg - req->media.member->seg_base);
+}
+
+/* Looks at what has landed. 0, -ENOENT, or -EAGAIN as of get_check(). */
+static int get_look(struct kvblk_req *req)
+{
+	struct kvblk_rec rec;
+	int err;
+
+	if (req->media.io.status && req->mem.p2p) {
+		kvblk_p2p_failed(req, req->media.member);
+		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
+		return -EAGAIN;
+	}
+	if (req->media.io.status) {
+		get_read_error(req);
+		/* it will not come back, and can be put anew elsewhere */
+		if (req->media.io.status == BLK_STS_MEDIUM)
+			get_drop(req);
+		return -ENOENT;
+	}
+	if (!req->media.bounce)
+		return get_check(req);
+	err = get_check_header(req, &rec);
+	if (!err)
+		err = get_must_check(req);
+	if (err > 0)
+		kvblk_bounce_check(req->media.bounce, req->header + KVBLK_HDR_CRCS);
+	return min(err, 0);
+}
+
+/* Goes on with it. 0, -ENOENT, -EINPROGRESS, or -EAGAIN as of get_check(). */
+static int get_bounce_run(struct kvblk_req *req, int err)
+{
+	struct kvblk_sigpipe sigpipe;
+
+	kvblk_sigpipe_block(&sigpipe);
+	err = kvblk_bounce_run(req->media.bounce, err);
+	kvblk_sigpipe_restore(&sigpipe);
+	if (err == -EINPROGRESS)
+		return err;
+	kvblk_req_bounce_end(req);
+	if (err == -EIO)
+		get_read_error(req);
+	else if (err == -EBADMSG)
+		get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
+	else
+		return err == -EFAULT ? -EAGAIN : err;
+	return -ENOENT;
+}
+
+/* So much of the caller's memory may have been written, for nothing. */
+static void get_partly(struct kvblk_req *req)
+{
+	req->partly = max(req->partly, req->want);
+}
+
+/*
+ * The media half: looks at what has landed. 0: the block is in the caller's memory
+ * or, with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: to
+ * be read again through kernel memory; or an error, and the caller's memory is zero.
+ */
+static int get_land(struct kvblk_req *req, enum kvblk_by by)
+{
+	bool streamed = req->media.bounce;
+	int err = 0;
+
+	if (!req->looked)
+		err = get_look(req);
+	req->looked = true;
+	/* a copy that has begun is ended, for it must not stay half a block */
+	if (by == KVBLK_BY_NOBODY)
+		err = -EINTR;
+	else if (READ_ONCE(req->canceled))
+		err = -ECANCELED;
+	else if (kvblk_req_late(req))
+		err = -ETIME;
+
+	if (streamed) {
+		int why = err;
+
+		/* -EINTR: none of the task's memory is touched, now or later */
+		err = get_bounce_run(req, by == KVBLK_BY_CALLER ? err : -EINTR);
+		if (err == -EINPROGRESS)
+			return err;
+		if (err == -EINTR && by != KVBLK_BY_NOBODY) {
+			get_partly(req);
+			err = why ?: -EAGAIN;
+		}
+	} else if (!err && req->media.trial) {
+		err = -EAGAIN;
+		if (by == KVBLK_BY_CALLER)
+			err = kvblk_p2p_trial(req);
+		else
+			kvblk_p2p_trial_end(req);
+	}
+	if (err) {
+		if (req->mem.direct)
+			kvblk_mem_zero(&req->mem);
+	} else if (req->mem.direct || streamed) {
+		if (req->mem.direct)
+			kvblk_mem_tail_out(&req->mem);
+		kvblk_req_count_way(req);
+		req->phase = KVBLK_GET_SUMS;
+	} else {
+		req->phase = KVBLK_GET_COPY;
+	}
+	/* a trial goes on with what is read again */
+	if (unlikely(req->device) && err != -EAGAIN)
+		kvblk_p2p_trial_end(req);
+	kvblk_media_end(req);
+	return err;
+}
+
+/* The caller half: 0, -EFAULT: a page fault is wanted, or took its time for nothing. */
+static int get_deliver(struct kvblk_req *req)
+{
+	int err = 0;
+
+	if (req->phase == KVBLK_GET_COPY) {
+		err = kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
+					 req->want, &req->src);
+		if (err)
+			return err;
+		kvblk_req_count_way(req);
+		req->phase = KVBLK_GET_SUMS;
+	}
+	err = get_crcs_out(req);
+	/* nobody waits for a pager with a device's memory pinned */
+	if (err && req->mem.direct)
+		kvblk_req_mem_drop(req);
+	return err;
+}
+
+static int get_over(struct kvblk_req *req, int err)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!err) {
+		kvblk_index_touch(&pool->index, &req->slot,
+				  kvblk_policy_tick(&pool->policy));
+		kvblk_count(pool, KVBLK_C_GETS, 1);
+		kvblk_count(pool, KVBLK_C_GET_BYTES, req->want);
+		kvblk_hist_add(pool, KVBLK_H_GET, req->start);
+		err = req->want;
+	} else {
+		req->result.flags = 0;
+		if (err == -ENOENT)
+			kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
+	}
+	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
+			req->result.flags, req->start);
+	req->phase = KVBLK_GET_OVER;
+	return kvblk_req_over(req, err);
+}
+
+/* As far as it comes. 0, 1 or -EAGAIN, as of kvblk_req_finish(). */
+static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
+{
+	int err = 0;
+
+	if (req->media.begun) {
+		err = get_land(req, by);
+		if (err == -EINPROGRESS)
+			return 0;
+		if (err == -EAGAIN)
+			req->phase = KVBLK_GET_AGAIN;
+		else if (err)
+			return get_over(req, err);
+	}
+	if (req->phase == KVBLK_GET_OVER)
+		return 1;
+	/* the sums may be all that is left, and nobody wants them */
+	if (by == KVBLK_BY_MEMBER && (req->phase != KVBLK_GET_SUMS || req->crcs_addr))
+		return -EAGAIN;
+	if (by == KVBLK_BY_NOBODY)
+		return get_over(req, -EINTR);
+	if (req->phase == KVBLK_GET_AGAIN)
+		return get_again(req);
+	err = get_deliver(req);
+	req->wants_fault = err == -EFAULT && !req->src.fault;
+	if (req->wants_fault)
+		return -EAGAIN;
+	if (err)
+		get_partly(req);
+	return get_over(req, err);
+}
+
+static int get_finish(struct kvblk_req *req, enum kvblk_by by)
+{
+	int ret = get_go_on(req, by);
+
+	/* what was copied before it went wrong goes */
+	if (ret == 1 && req->partly && req->result.res < 0 && by == KVBLK_BY_CALLER) {
+		/* a batch may have others in flight */
+		req->src.fault |= !!req->cmd;
+		kvblk_src_zero(&req->src, req->partly);
+		req->partly = 0;
+	}
+	return ret;
+}
+
+const struct kvblk_op_type kvblk_op_get = {
+	.flags = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,
+	.writes = true,
+	.start = get_start,
+	.finish = get_finish,
+};

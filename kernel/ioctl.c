@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The ioctls. The rule: nothing of a bad one is done: its structure and pointers
+ * to arrays are checked first.
+ */
+#include <linux/nospec.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "front.h"
+#include "trace.h"
+
+/* Keys that a lookup takes in one go. */
+#define LOOKUP_STEP	64
+/*
+ * Keys that are hashed, then prefetched: so that page walks of prefetches
+ * overlap, which hashes in between keep apart.
+ */
+#define LOOKUP_TOGETHER	8
+
+/* ---- lookups ---- */
+
+/* What a lookup works with, and where it is. */
+struct lookup {
+	struct kvblk_file *file;
+	struct kvblk_lookup *arg;
+	u8 __user *keys;
+	u8 *blob;			/* LOOKUP_STEP keys */
+	struct kvblk_id *ids;		/* all keys when leasing, else a step */
+	struct kvblk_slot *slots;	/* likewise */
+	unsigned long *found;		/* all keys */
+	bool hole;
+};
+
+/* Reads and looks up keys @first to @first + @n - 1. */
+static int lookup_step(struct lookup *lu, u32 first, u32 n)
+{
+	struct kvblk_lookup *arg = lu->arg;
+	struct kvblk_pool *pool = lu->file->pool;
+	u32 base = arg->flags & KVBLK_LOOKUP_LEASE ? first : 0;
+	u8 tick = kvblk_policy_tick(&pool->policy);
+	u32 bytes = 0, at = 0, i, j, end;
+	u32 sizes[LOOKUP_STEP] = {};
+	u64 tags[LOOKUP_STEP] = {};
+	u16 lens[LOOKUP_STEP];
+	u64 entries;
+
+	BUILD_BUG_ON(LOOKUP_STEP > 64);
+
+	if (arg->key_lens) {
+		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul,
+				   n * 2ul))
+			return -EFAULT;
+	} else {
+		for (i = 0; i < n; i++)
+			lens[i] = arg->key_stride;
+	}
+	for (i = 0; i < n; i++) {
+		if (!lens[i] || lens[i] > KVBLK_KEY_MAX)
+			return -EINVAL;
+		bytes += lens[i];
+	}
+	if (copy_from_user(lu->blob, lu->keys, bytes))
+		return -EFAULT;
+	lu->keys += bytes;
+	for (i = 0; i < n; i = end) {
+		end = min(i + LOOKUP_TOGETHER, n);
+		for (j = i; j < end; j++) {
+			lu->ids[base + j] = kvblk_tenant_hash(&lu->file->key,
+							      lu->blob + at,
+							      lens[j]);
+			at += lens[j];
+		}
+		for (j = i; j < end; j++)
+			kvblk_index_prefetch(&pool->index, lu->ids[base + j]);
+	}
+	entries = kvblk_index_find_many(&pool->index, &lu->ids[base], n,
+					&lu->slots[base]);
+	for (i = 0; i < n; i++) {
+		struct kvblk_slot *slot = &lu->slots[base + i];
+
+		if (!(entries & BIT_ULL(i)) ||
+		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
+			lu->hole = true;
+			if (arg->flags & KVBLK_LOOKUP_PREFIX)
+				break;
+			continue;
+		}
+		__set_bit(first + i, lu->found);
+		sizes[i] = slot->len;
+		tags[i] = slot->caller_tag;
+		arg->nr_present++;
+		if (!lu->hole) {
+			arg->nr_leading++;
+			kvblk_index_touch(&pool->index, slot, tick);
+		}
+	}
+	if (arg->sizes &&
+	    copy_to_user(u64_to_user_ptr(arg->sizes) + first * 4ul, sizes, n * 4ul))
+		return -EFAULT;
+	if (arg->caller_tags &&
+	    copy_to_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, tags,
+			 n * 8ul))
+		return -EFAULT;
+	return 0;
+}
+
+/* Zeroes what the steps behind a hole would have filled. */
+static int lookup_rest(struct kvblk_lookup *arg, u32 first)
+{
+	u32 n = arg->nr_keys - first;
+
+	if ((arg->sizes &&
+	     clear_user(u64_to_user_ptr(arg->sizes) + first * 4ul, n * 4ul)) ||
+	    (arg->caller_tags &&
+	     clear_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, n * 8ul)))
+		return -EFAULT;
+	return 0;
+}
+
+static int ioctl_lookup(struct kvblk_file *file, void *data)
+{
+	struct kvblk_lookup *arg = data;
+	struct kvblk_pool *pool = file->pool;
+	bool lease = arg->flags & KVBLK_LOOKUP_LEASE;
+	struct lookup lu = { .file = file, .arg = arg };
+	ktime_t start = ktime_get();
+	u32 nr = arg->nr_keys, room, i, n;
+	int err = -ENOMEM;
+
+	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX) ||
+	    arg->reserved || arg->reserved2 || !nr || nr > KVBLK_LOOKUP_MAX ||
+	    !arg->key_lens == !arg->key_stride || arg->key_stride > KVBLK_KEY_MAX ||
+	    !arg->lease_ms == lease || arg->lease_ms > KVBLK_LEASE_MS_MAX)
+		return -EINVAL;
+	arg->nr_leading = 0;
+	arg->nr_present = 0;
+	arg->nr_leased = 0;
+	arg->lease = 0;
+
+	room = lease ? nr : min(nr, LOOKUP_STEP);
+	lu.keys = u64_to_user_ptr(arg->keys);
+	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, GFP_KERNEL | __GFP_NOWARN);
+	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), GFP_KERNEL | __GFP_NOWARN);
+	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), GFP_KERNEL | __GFP_NOWARN);
+	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), GFP_KERNEL | __GFP_NOWARN);
+	if (!lu.blob || !lu.ids || !lu.slots || !lu.found)
+		goto out;
+	err = 0;
+	for (i = 0; i < nr && !err; i += n) {
+		n = min(nr - i, LOOKUP_STEP);
+		err = lookup_step(&lu, i, n);
+		cond_resched();
+		if (lu.hole && (arg->flags & KVBLK_LOOKUP_PREFIX)) {
+			if (!err && i + n < nr)
+				err = lookup_rest(arg, i + n);
+			break;
+		}
+	}
+	/* little endian by bytes, as the ABI says */
+	for (i = 0; arg->bitmap && i < DIV_ROUND_UP(nr, 8) && !err; i++)
+		if (put_user((u8)bitmap_get_value8(lu.found, i * 8),
+			     (u8 __user *)u64_to_user_ptr(arg->bitmap) + i))
+			err = -EFAULT;
+	if (err)
+		goto out;
+	kvblk_count(pool, KVBLK_C_LOOKUPS, 1);
+	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, nr);
+	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
+	if (lease && arg->nr_present)
+		arg->nr_leased = kvblk_lease_take(file, lu.ids, lu.slots, lu.found,
+						  nr, arg->lease_ms, &arg->lease);
+	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
+	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
+out:
+	kvfree(lu.blob);
+	kvfree(lu.ids);
+	kvfree(lu.slots);
+	kvfree(lu.found);
+	return err;
+}
+
+static void undo_lookup(struct kvblk_file *file, const void *data)
+{
+	const struct kvblk_lookup *arg = data;
+
+	if (arg->lease)
+		kvblk_lease_drop(file, arg->lease);
+}
+
+/* ---- the rest ---- */
+
+static int ioctl_submit(struct kvblk_file *file, void *arg)
+{
+	return kvblk_batch_submit(file, arg);
+}
+
+static int ioctl_info(struct kvblk_file *file, void *data)
+{
+	struct kvblk_info *info = data;
+	struct kvblk_pool *pool = file->pool;
+	struct kvblk_align align = kvblk_pool_align(pool);
+
+	if (info->flags)
+		return -EINVAL;
+	*info = (struct kvblk_info) {
+		.size = sizeof(*info),
+		.version = 1,
+		.tenant = file->tenant,
+		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
+			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
+			    KVBLK_FEAT_CHECKSUMS |
+			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
+			    (READ_ONCE(pool->tun.integrity) ? KVBLK_FEAT_INTEGRITY : 0) |
+			    (pool->flags & KVBLK_POOL_STRICT ? KVBLK_FEAT_STRICT : 0),
+		.value_max = kvblk_pool_value_max(pool),
+		.key_max = KVBLK_KEY_MAX,
+		.pieces_max = KVBLK_PIECES_MAX,
+		.ops_max = KVBLK_OPS_MAX,
+		.lookup_max = KVBLK_LOOKUP_MAX,
+		.dma_align = (align.addr_mask | align.len_mask) + 1,
+		.chunk_size = 1u << KVBLK_CHUNK_SHIFT,
+		.lease_ms_max = KVBLK_LEASE_MS_MAX,
+		.capacity = kvblk_pool_capacity(pool),
+		.checksum = KVBLK_CHECKSUM_CRC32C,
+	};
+	memcpy(info->pool_uuid, &pool->uuid, sizeof(info->pool_uuid));
+	strscpy(info->pool_name, pool->name, sizeof(info->pool_name));
+	return 0;
+}
+
+static int ioctl_lease_release(struct kvblk_file *file, void *data)
+{
+	struct kvblk_lease_release *arg = data;
+
+	if (arg->flags)
+		return -EINVAL;
+	return kvblk_lease_drop(file, arg->lease);
+}
+
+static int ioctl_reg_buf(struct kvblk_file *file, void *data)
+{
+	struct kvblk_reg_buf *arg = data;
+
+	if (arg->flags || arg->reserved || arg->handle)
+		return -EINVAL;
+	return kvblk_region_add(&file->regions, arg->addr, arg->length, &arg->handle);
+}
+
+static void undo_reg_buf(struct kvblk_file *file, const void *data)
+{
+	const struct kvblk_reg_buf *arg = data;
+
+	kvblk_region_remove(&file->regions, arg->handle);
+}
+
+static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
+{
+	struct kvblk_unreg_buf *arg = data;
+
+	if (arg->flags || arg->reserved)
+		return -EINVAL;
+	return kvblk_region_remove(&file->regions, arg->handle);
+}
+
+static int ioctl_cancel(struct kvblk_file *file, void *data)
+{
+	struct kvblk_cancel *arg = data;
+	struct kvblk_req *req, *next;
+
+	if (arg->flags || arg->reserved)
+		return -EINVAL;
+	arg->nr_canceled = 0;
+	spin_lock(&file->lock);
+	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
+		if (req->op.cookie != arg->cookie || req->canceled ||
+		    atomic_read(&req->hand.state) == KVBLK_REQ_DONE)
+			continue;
+		WRITE_ONCE(req->canceled, true);
+		arg->nr_canceled++;
+		req->cancel(req);
+	}
+	spin_unlock(&file->lock);
+	kvblk_count(file->pool, KVBLK_C_CANCELS, arg->nr_canceled);
+	return arg->nr_canceled ? 0 : -ENOENT;
+}
+
+/*
+ * struct ioctl_def - a row of the dispatch table
+ * @size: of the structure
+ * @least: up to its last field of version 1
+ * @out: the structure is written back
+ * @run: does it
+ * @undo: takes back what @run did, when that can't be written back; or NULL
+ */
+struct ioctl_def {
+	unsigned int size;
+	unsigned int least;
+	bool out;
+	int (*run)(struct kvblk_file *file, void *arg);
+	void (*undo)(struct kvblk_file *file, const void *arg);
+};
+
+static const struct ioctl_def ioctls[] = {
+	[_IOC_NR(KVBLK_IOC_INFO)] = {
+		sizeof(struct kvblk_info), 8, true, ioctl_info },
+	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
+		sizeof(struct kvblk_submit), sizeof(struct kvblk_submit), false,
+		ioctl_submit },
+	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
+		sizeof(struct kvblk_lookup), sizeof(struct kvblk_lookup), true,
+		ioctl_lookup, undo_lookup },
+	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
+		sizeof(struct kvblk_lease_release),
+		sizeof(struct kvblk_lease_release), false, ioctl_lease_release },
+	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
+		sizeof(struct kvblk_cancel), sizeof(struct kvblk_cancel), true,
+		ioctl_cancel },
+	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
+		sizeof(struct kvblk_reg_buf), sizeof(struct kvblk_reg_buf), true,
+		ioctl_reg_buf, undo_reg_buf },
+	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
+		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
+		false, ioctl_unreg_buf },
+};
+
+/* Room for any of the structures. */
+union ioctl_arg {
+	struct kvblk_info info;
+	struct kvblk_submit submit;
+	struct kvblk_lookup lookup;
+	struct kvblk_lease_release lease_release;
+	struct kvblk_cancel cancel;
+	struct kvblk_reg_buf reg_buf;
+	struct kvblk_unreg_buf unreg_buf;
+};
+
+long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
+{
+	unsigned int nr = _IOC_NR(cmd);
+	const struct ioctl_def *def;
+	union ioctl_arg arg = {};
+	u32 size;
+	long ret;
+
+	if (_IOC_TYPE(cmd) != KVBLK_IOC_TYPE || nr >= ARRAY_SIZE(ioctls))
+		return -ENOTTY;
+	nr = array_index_nospec(nr, ARRAY_SIZE(ioctls));
+	def = &ioctls[nr];
+	if (cmd != _IO(KVBLK_IOC_TYPE, nr))
+		return -ENOTTY;
+	if (get_user(size, (u32 __user *)uarg))
+		return -EFAULT;
+	if (size < def->least || size > PAGE_SIZE)
+		return size > PAGE_SIZE ? -E2BIG : -EINVAL;
+	ret = copy_struct_from_user(&arg, def->size, uarg, size);
+	if (ret)
+		return ret;
+	/* the file keeps the pool's memory; what needs more takes it for itself */
+	if (percpu_ref_is_dying(&file->pool->users))
+		return -ENODEV;
+	ret = def->run(file, &arg);
+	if (!ret && def->out && copy_to_user(uarg, &arg, min(size, def->size))) {
+		if (def->undo)
+			def->undo(file, &arg);
+		ret = -EFAULT;
+	}
+	return ret;
+}

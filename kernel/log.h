@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The log: segments, records' I/O, what makes room, what must not come back. */
+#ifndef KVBLK_LOG_H
+#define KVBLK_LOG_H
+
+#include "report.h"
+
+/* ---- io.c ---- */
+
+/*
+ * Reads or writes @len bytes at @pos from or to @buf (page-aligned, kmalloc
+ * or vmalloc) and waits. @opf: REQ_OP_* and flags.
+ */
+int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+		  void *buf, size_t len);
+int kvblk_io_flush(struct kvblk_member *member);
+
+/*
+ * Around submissions in a task's own context: a target that dies must not kill
+ * it by SIGPIPE.
+ */
+struct kvblk_sigpipe {
+	sigset_t saved;
+	bool was_pending;
+	bool masked;			/* by us; @saved is what it was */
+};
+
+void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
+void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
+
+/* Bios submitted and not completed, of all CPUs; in @ios (or NULL) the sums. */
+u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios);
+
+/**
+ * struct kvblk_io - bios in flight for one purpose
+ * @member: their device
+ * @pending: bios, plus one while they are being submitted
+ * @status: the first error
+ * @p2p: there are pages of PCI devices in it
+ * @done: called when all are over, in any context
+ */
+struct kvblk_io {
+	struct kvblk_member *member;
+	atomic_t pending;
+	blk_status_t status;
+	bool p2p;
+	void (*done)(struct kvblk_io *io);
+};
+
+void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
+		    void (*done)(struct kvblk_io *io));
+/*
+ * Submits a bio over @nr vectors, one stretch of media from @pos on; the block
+ * layer splits it as the device wants it. @bv stays as it is until @done.
+ */
+void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+		     const struct bio_vec *bv, u32 nr);
+/* No more bios come. @done is called from here when all are over. */
+void kvblk_io_end(struct kvblk_io *io);
+
+/*
+ * For the write of a record of this integrity. What gets are to believe unseen must
+ * not be lost by a target's write cache, while its header is not: a host that goes
+ * on is not told of that.
+ */
+static inline blk_opf_t kvblk_trusted_flags(const struct kvblk_member *member,
+					    u8 integrity)
+{
+	return (integrity == KVBLK_INTEGRITY_NONE ||
+		READ_ONCE(member->pool->tun.integrity) != KVBLK_CHECK_FULL) &&
+	       bdev_write_cache(member->bdev) ? REQ_FUA : 0;
+}
+
+/* ---- segment.c ---- */
+
+static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
+				u32 unit)
+{
+	return member->data_start +
+	       (((u64)segment * member->segment_units + unit) << KVBLK_UNIT_SHIFT);
+}
+
+/* A payload in @seg is checked, or not served. */
+static inline bool kvblk_must_check(const struct kvblk_pool *pool,
+				    const struct kvblk_segment *seg)
+{
+	return READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL ||
+	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
+}
+
+static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
+					     u32 segment, u64 gen, u32 unit)
+{
+	return (struct kvblk_place) {
+		.incarnation = member->incarnation,
+		.generation = gen,
+		.segment = segment,
+		.unit = unit,
+	};
+}
+
+/* Persists the table page of @segment with what is in memory. May sleep. */
+int kvblk_table_write(struct kvblk_member *member, u32 segment);
+/*
+ * Takes room for @units in the current segment of @class. 0, or -EAGAIN: the
+ * segment is full and the next is not ready; kvblk_log_kick() was called.
+ */
+int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
+		       struct kvblk_room *room);
+/*
+ * Gives room back when the record's I/O is over. @rec: what became LIVE there,
+ * NULL: nothing, the room is a hole.
+ */
+void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec);
+/* Opens a free segment now; reclaim's way to KVBLK_CLASS_HOT. May sleep. */
+int kvblk_segment_open(struct kvblk_member *member, u8 class);
+int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);
+struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member);
+void kvblk_open_free(struct kvblk_open *open);
+/* The entry of record @index; allocates its page. May sleep. */
+struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index);
+void kvblk_log_kick(struct kvblk_member *member);
+void kvblk_log_work(struct work_struct *work);
+void kvblk_checkpoint_work(struct work_struct *work);
+/* Closes all that take records; they are sealed when their writers are gone. */
+void kvblk_log_close(struct kvblk_member *member);
+/* Free segments, ready ones included. */
+static inline u32 kvblk_member_avail(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->nr_free) + READ_ONCE(member->nr_ready);
+}
+
+/*
+ * Takes seg->refs of the segment that @slot lies in, if it is still of the
+ * slot's generation and its member is up; @member gets its ref too.
+ */
+struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
+					const struct kvblk_slot *slot,
+					struct kvblk_member **member, u64 *gen);
+void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
+
+/* ---- restore.c ---- */
+
+void kvblk_member_restore(struct work_struct *work);
+
+/* ---- reclaim.c ---- */
+
+void kvblk_reclaim_work(struct work_struct *work);
+
+/* ---- throttle.c: reads go before writes ---- */
+
+/**
+ * struct kvblk_turn - a put's at its member's gate
+ * @link: member->gate
+ * @member: that counts it, or NULL
+ * @bytes: of it
+ * @given_up: what it points to is true once nobody wants it any more
+ * @submit: it is its turn, or it was given up; any context that may sleep
+ */
+struct kvblk_turn {
+	struct list_head link;
+	struct kvblk_member *member;
+	u64 bytes;
+	const bool *given_up;
+	void (*submit)(struct kvblk_turn *turn);
+};
+
+/* Submits it, now or later. */
+void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member);
+void kvblk_turn_over(struct kvblk_turn *turn);
+/* What was submitted is over; any context. One that never entered is all zero. */
+static inline void kvblk_turn_leave(struct kvblk_turn *turn)
+{
+	if (turn->member)
+		kvblk_turn_over(turn);
+}
+
+/* Bytes of puts that @member may have in flight now; U64_MAX: any. */
+u64 kvblk_put_window(const struct kvblk_member *member);
+/* Lets puts in that waited for others. */
+void kvblk_gate_work(struct work_struct *work);
+
+/* ---- kill.c ---- */
+
+/* Kills that a member lists before it is left alone; see kill.c. */
+#define KVBLK_KILLS_MAX		4096
+
+/*
+ * struct kvblk_kill - a stale record that must not be found at a restart
+ * @link: in member->kills until the header is overwritten
+ * @node: in pool->kills, by @token, as long
+ * @io: its write
+ * @token: of its block's id; see kvblk_index_token()
+ * @waiter: a delete's, ends with the first try or when the member stops
+ *	answering; taken by xchg()
+ * @held: its entry is about to leave the index, or not
+ * @writer: its put is still under way, and lets it go (kvblk_kill_settle())
+ * @settled: that put is over
+ * @failed: the last try failed; the clock tries again
+ */
+struct kvblk_kill {
+	struct list_head link;
+	struct hlist_node node;
+	struct kvblk_io io;
+	u64 token;
+	struct kvblk_member *member;	/* with its ref */
+	struct kvblk_segment *seg;	/* with its ref */
+	struct kvblk_io *waiter;
+	struct kill_batch *batch;
+	void *filler;
+	struct bio_vec bv;		/* of @filler */
+	u64 gen;
+	u32 unit;
+	u32 units;
+	bool held;
+	bool writer;
+	bool settled;
+	bool failed;
+};
+
+/* The durable mark that comes before a kill of what a summary may list. */
+int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
+		    u64 gen);
+/*
+ * Changes to the index that leave a stale record behind, and have it killed in
+ * the background. Deletes of its id wait for that. Return as the functions of
+ * index.h do. May sleep for memory.
+ */
+int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
+		       const struct kvblk_slot *slot, struct kvblk_slot *old);
+bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
+			 const struct kvblk_slot *old,
+			 const struct kvblk_slot *new);
+/*
+ * Removes the entry; @waiter (kvblk_io_start() was called) ends when its record
+ * is killed, or could not be. -EAGAIN: the entry is not @old any more; -ENOMEM.
+ * May sleep.
+ */
+int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
+		       const struct kvblk_slot *old, struct kvblk_io *waiter);
+/* A record that never was an entry, or is none any more. */
+void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot);
+/* The put whose slot was taken over is done, and its record is to be killed. */
+void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
+		       const struct kvblk_slot *slot);
+/*
+ * 0: no stale record of @id is left; 1: one waits for its kill
+ * (pool->settle_wait tells); -EIO: it can't be killed now.
+ */
+int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
+void kvblk_kill_work(struct work_struct *work);
+/*
+ * Each second, and when members leave: retries failed kills whose time has
+ * come, gives up needless ones, and fails deletes that wait for a member that
+ * does not answer. No sleep.
+ */
+void kvblk_kill_retry(struct kvblk_pool *pool);
+/* The member lists as many kills as it may. */
+static inline bool kvblk_kills_full(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->kills_full);
+}
+
+/* The same of the member that @slot lies on. */
+bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A caller's memory: what was registered, what an operation names. */
+#ifndef KVBLK_MEM_H
+#define KVBLK_MEM_H
+
+#include "kvblk.h"
+
+/* ---- region.c ---- */
+
+#define KVBLK_REGION_MAX	(64ull << 30)
+#define KVBLK_REGIONS_MAX	65536
+
+/**
+ * struct kvblk_region - memory that a file has registered; see region.c
+ * @refs: the file's, and of operations
+ * @device: it is a PCI device's
+ * @gone: it can't be used any more, for its mapping has gone
+ * @nr_pages: in @pages
+ * @mm: whose memory it is
+ * @user: of the host's: whose locked memory,
+ * @charged: pages
+ * @addr: where he has mapped it, or had
+ * @length: bytes
+ * @pins: of a device's: why pages are pinned: it is not gone, and uses
+ * @notifier: of a device's, tells when the mapping goes
+ * @run: pages side by side, from each one on
+ * @pages: pinned
+ */
+struct kvblk_region {
+	refcount_t refs;
+	bool device;
+	bool gone;
+	u32 nr_pages;
+	u64 addr;
+	u64 length;
+	struct mm_struct *mm;
+	struct user_struct *user;
+	u64 charged;
+	refcount_t pins;
+#ifdef CONFIG_MMU_NOTIFIER
+	struct mmu_interval_notifier notifier;
+#endif
+	u32 *run;
+	struct page *pages[];
+};
+
+/*
+ * Pins @length bytes at @addr of the caller; the host's count as locked memory of
+ * its user. -EINVAL, -ENOMEM (RLIMIT_MEMLOCK too), -EFAULT, -EXDEV (not all of the
+ * host or of one device), -ENOSPC (too many regions), -EINTR. May sleep.
+ */
+int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
+/* -ENOENT. Operations under way keep it. May sleep. */
+int kvblk_region_remove(struct xarray *regions, u32 handle);
+void kvblk_region_remove_all(struct xarray *regions);
+void kvblk_region_put(struct kvblk_region *region);
+/* The page at @user is a device's, which GUP finds with FOLL_ flags @gup: at @addr. */
+bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr);
+/* A device's: its pages stay pinned until kvblk_region_unuse(). False: it is gone. */
+bool kvblk_region_use(struct kvblk_region *region);
+void kvblk_region_unuse(struct kvblk_region *region);
+
+enum kvblk_part_kind {
+	KVBLK_PART_USER,
+	KVBLK_PART_REGION,
+	KVBLK_PART_FIXED,		/* a buffer of the ring's: kvblk_src.fixed */
+};
+
+/**
+ * struct kvblk_part - a &struct kvblk_piece, resolved
+ * @kind: &enum kvblk_part_kind
+ * @region: with its ref, or NULL
+ * @addr: a user's address, or the offset in the region
+ * @length: bytes
+ */
+struct kvblk_part {
+	enum kvblk_part_kind kind;
+	struct kvblk_region *region;
+	u64 addr;
+	u64 length;
+};
+
+struct kvblk_piece;
+
+/*
+ * Makes @nr parts, which are zero, of pieces, which have been checked. -ENXIO: no
+ * such region; -ERANGE: not within it. To be put in any case.
+ */
+int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+			struct kvblk_part *parts, u32 nr);
+void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
+
+/* ---- buf.c ---- */
+
+/* Bytes of the checksums of the longest block. */
+#define KVBLK_CRCS_MAX		((KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT) * 4)
+
+/*
+ * struct kvblk_src - the memory that an operation names
+ * @parts: nr of them
+ * @fixed: of a KVBLK_PART_FIXED, as io_uring_cmd_import_fixed() made it
+ * @fault: page faults may be taken; without, what is not resident is -EFAULT
+ */
+struct kvblk_src {
+	struct kvblk_part *parts;
+	const struct iov_iter *fixed;
+	u32 nr;
+	bool fault;
+};
+
+/* A ring's buffer has gaps at page boundaries only: a block driver's may have others. */
+bool kvblk_fixed_whole(const struct kvblk_src *src);
+
+/* 256 KiB, wherever they begin; a request and a header fill 8 KiB */
+#define KVBLK_FEW_PAGES		80
+
+/*
+ * struct kvblk_mem - the payload of an operation as the device sees it
+ * @bv: vectors, @nr of them; bv[0] is left free for the record's header
+ * @media_bytes: bytes in bv[1..], a multiple of 4 KiB
+ * @bytes: payload bytes in them; the rest is padding
+ * @pages: pinned, to be unpinned
+ * @direct: the caller's memory; else kernel pages, one run for each vector
+ * @p2p: some of it is a PCI device's: the CPU keeps off it
+ * @tail: a kernel page for the end that is no multiple of a logical block
+ * @tail_user: where the payload bytes in @tail belong
+ * @used: those of the first @nr_used parts that are a device's regions are in use
+ */
+struct kvblk_mem {
+	struct bio_vec *bv;
+	struct page **pages;
+	struct page *tail;
+	struct bio_vec tail_user;
+	const struct kvblk_src *used;
+	u32 nr_used;
+	u32 nr;
+	u32 nr_pages;
+	u32 media_bytes;
+	u32 bytes;
+	bool direct;
+	bool dirty;
+	bool p2p;
+	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* room for short ones */
+	struct page *few_pages[KVBLK_FEW_PAGES];
+};
+
+/* The caller's memory lets every member of the pool transfer directly. */
+bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
+/*
+ * Brings in what is user memory, as far as it is there, and touches no byte.
+ * May take as long as a user-space pager likes. 0 or -EINTR.
+ */
+int kvblk_src_fault_in(const struct kvblk_src *src, bool write);
+/*
+ * The first @bytes of the caller's memory, pinned. 0; -EFAULT: it is not there, or
+ * not now; -ENXIO: its region is gone; -ENOMEM. Takes no page faults.
+ */
+int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
+		  bool write, struct kvblk_align align);
+/* Allocates kernel pages for @bytes. */
+int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
+/* Copies between bounce pages, from byte @skip on, and the caller. */
+int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
+/* Writes @bytes from byte @skip of the caller's memory on. 0, -EFAULT, -ENXIO. */
+int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
+/* Clears what can be reached of the first @bytes. */
+void kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
+/* The same at an address of his; without @fault, none is taken. */
+int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
+/* A device's memory is in it, as far as the parts' first pages tell: at @addr. */
+bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);
+int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
+		       const struct kvblk_src *src);
+/* After a direct read: copies the tail to where it belongs. */
+void kvblk_mem_tail_out(struct kvblk_mem *mem);
+void kvblk_mem_zero(struct kvblk_mem *mem);
+void kvblk_mem_free(struct kvblk_mem *mem);
+/* crc32c of each chunk of @mem->bytes; the first begins at vector 1. */
+void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs);
+/* All chunks agree with @crcs. */
+bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs);
+/* The same of @bytes in the kernel. */
+bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
+
+#endif

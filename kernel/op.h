@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Operations: what one is, and who does what of it.
+ *
+ * An operation has two halves. The media half, struct kvblk_media, belongs to a
+ * member: segment, room, WRITING slot, bios. It ends soon after its bios do,
+ * whatever the caller does meanwhile. The caller half is the rest: memory,
+ * copies, result. It may take as long as the caller likes, and holds nothing
+ * that others need.
+ *
+ *   parse ─► start ─► bios ─► finish ─► result
+ *            │  ▲               │  ▲
+ *            ▼  │ kvblk_req_wait│  │ in flight again, or by the next one:
+ *           -EAGAIN             ▼  │ the member's end, then the caller's
+ *
+ * What differs between puts, gets and deletes is in struct kvblk_op_type; what
+ * differs between batches and rings is behind @landed and @gone.
+ */
+#ifndef KVBLK_OP_H
+#define KVBLK_OP_H
+
+#include <linux/kvblk.h>
+
+#include "handover.h"
+#include "p2p.h"
+#include "pool.h"
+
+/*
+ * struct kvblk_file - an open node
+ * @refs: the file's, and of operations that hold kernel memory
+ * @held: bytes of kernel memory that payloads of its operations take
+ * @held_moved: when some of them were given back, jiffies
+ * @held_wait: for them to become less
+ * @detached: those of operations that were given up, and whose device goes on
+ */
+struct kvblk_file {
+	refcount_t refs;
+	atomic64_t held;
+	unsigned long held_moved;
+	wait_queue_head_t held_wait;
+	atomic64_t detached;
+	struct kvblk_pool *pool;
+	u16 tenant;
+	siphash_key_t key;
+	struct xarray regions;
+	spinlock_t lock;		/* reqs */
+	struct list_head reqs;		/* of batches under way */
+	struct xarray leases;		/* by id; pool->lease_lock, as are */
+	u64 next_lease;
+	u32 nr_leased;
+	u64 leased_bytes;
+};
+
+/**
+ * enum kvblk_by - who finishes an operation
+ * @KVBLK_BY_CALLER: it does, and its memory can be touched
+ * @KVBLK_BY_MEMBER: a work, for the caller does not come: the media half only
+ * @KVBLK_BY_NOBODY: whoever is left; the caller has gone, or given it up
+ */
+enum kvblk_by {
+	KVBLK_BY_CALLER,
+	KVBLK_BY_MEMBER,
+	KVBLK_BY_NOBODY,
+};
+
+/**
+ * enum kvblk_get_phase - where a get is
+ * @KVBLK_GET_LANDED: it is to be read, or has been, and is to be looked at
+ * @KVBLK_GET_AGAIN: it is to be read again, through kernel memory
+ * @KVBLK_GET_COPY: it is right, and to be copied to the caller
+ * @KVBLK_GET_SUMS: all but the checksums is there
+ * @KVBLK_GET_OVER: it has its result
+ */
+enum kvblk_get_phase {
+	KVBLK_GET_LANDED,
+	KVBLK_GET_AGAIN,
+	KVBLK_GET_COPY,
+	KVBLK_GET_SUMS,
+	KVBLK_GET_OVER,
+};
+
+/**
+ * struct kvblk_media - an operation's media half
+ * @io: its bios
+ * @begun: it is under way: pool->users is held
+ * @member: a get's or a delete's, with its ref while it is under way
+ * @seg: with its ref, likewise
+ * @gen: of @seg
+ * @room: a put's
+ * @turn: a put's
+ * @bounce: a get's part by part, or NULL
+ * @trial: a get's; p2p.c's
+ */
+struct kvblk_media {
+	struct kvblk_io io;
+	bool begun;
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;
+	u64 gen;
+	struct kvblk_room room;
+	struct kvblk_turn turn;
+	struct kvblk_bounce *bounce;
+	struct kvblk_trial *trial;
+};
+
+struct kvblk_req;
+
+/**
+ * struct kvblk_op_type - what an opcode does
+ * @flags: KVBLK_OPF_* that it takes
+ * @reads: the caller's memory is read
+ * @writes: the caller's memory is written
+ * @start: 0: in flight; 1: over, see req->result; -EAGAIN: must wait for room,
+ *	for another operation or for memory, then be started again
+ * @wait: after -EAGAIN, but not for memory: until it may go on, or for @step
+ *	jiffies. Less than 0: killed
+ * @give_up: it has waited for too long: its result
+ * @finish: see kvblk_req_finish()
+ */
+struct kvblk_op_type {
+	u32 flags;
+	bool reads;
+	bool writes;
+	int (*start)(struct kvblk_req *req);
+	long (*wait)(struct kvblk_req *req, long step);
+	int (*give_up)(struct kvblk_req *req);
+	int (*finish)(struct kvblk_req *req, enum kvblk_by by);
+};
+
+/* NULL: there is no such opcode. */
+const struct kvblk_op_type *kvblk_op_type(u32 opcode);
+extern const struct kvblk_op_type kvblk_op_put;
+extern const struct kvblk_op_type kvblk_op_get;
+extern const struct kvblk_op_type kvblk_op_delete;
+
+struct kvblk_batch;
+
+/*
+ * struct kvblk_req - one operation
+ * @media: its media half
+ * @landed: its bios are over: has it finished; any context
+ * @ended: the same, after kvblk_rescue_work() has ended its media half
+ * @gone: it was detached, and is finished: frees it
+ * @cancel: under file->lock, with @canceled set: ends it now, with -ECANCELED, if
+ *	its memory is the kernel's. Else it ends when its bios do
+ * @hand: whose it is
+ * @canceled: WRITE_ONCE by KVBLK_IOC_CANCEL
+ * @wants_fault: the caller's memory is not resident. It may stay so for as long
+ *	as a user-space pager likes, so nothing is held when src.fault is set
+ * @header: of the record, header_units of 4 KiB, physically contiguous
+ * @slot: the entry found (get, delete) or made (put)
+ * @from: get: first payload byte read, a multiple of the chunk size
+ * @want: get: bytes for the caller
+ */
+struct kvblk_req {
+	struct list_head file_link;	/* file->reqs; constructed, as is what follows */
+	struct kvblk_handover hand;
+	struct kvblk_media media;
+	const struct kvblk_op_type *type;
+	struct kvblk_pool *pool;
+	struct kvblk_batch *batch;	/* or */
+	struct io_uring_cmd *cmd;
+	void (*landed)(struct kvblk_req *req);
+	void (*ended)(struct kvblk_req *req);
+	void (*gone)(struct kvblk_req *req);
+	void (*cancel)(struct kvblk_req *req);
+	refcount_t refs;		/* cmd: the command's, and its bios' */
+	struct kvblk_file *owner;	/* is there while it is open, or @held */
+	struct kvblk_file *file;	/* cmd: while on file->reqs */
+	struct list_head link;		/* batch->done */
+	struct work_struct work;
+	bool canceled;
+	bool wants_fault;
+	bool declined;
+	u16 tenant;
+	u32 header_units;
+	u32 bytes;			/* of all pieces */
+	u32 from;
+	u32 want;
+	u32 partly;			/* a get: bytes of the caller's it may have written */
+	u32 expiry;
+	u32 charged;			/* in batch->bytes_inflight */
+	u32 held;			/* in owner->held, with a reference to it */
+	u32 wants_memory;		/* cmd: more than owner->held leaves */
+	struct kvblk_align align;	/* put: pool->align that @mem is for, */
+	bool stable;			/* and pool->stable_writes */
+	u8 integrity;			/* of the record */
+	bool no_p2p;			/* a put: not straight from a device's memory */
+	bool stale;			/* a delete: an older record may come back */
+	bool failed;			/* a put: by the member, and its task may try anew */
+	u8 tries;			/* a put: writes that failed, */
+	u8 avoid;			/* the last one by the member in this slot */
+	u8 phase;			/* a get: &enum kvblk_get_phase */
+	bool looked;			/* a get: its header is the block's */
+	bool device;			/* a device's memory is in it */
+	ktime_t start;
+	struct kvblk_op op;
+	struct kvblk_result result;
+	struct kvblk_id id;
+	struct kvblk_id parent;
+	struct kvblk_src src;
+	struct iov_iter fixed;
+	struct delayed_work deadline;	/* cmd: HARD_DEADLINE */
+	u64 result_addr;		/* cmd: where the result goes, or 0 */
+	void *header;
+	struct kvblk_slot slot;
+	struct kvblk_part part;		/* src.parts, when it is one */
+	u64 crcs_addr;			/* where the caller has checksums, or 0 */
+	u32 crcs_room;			/* bytes there */
+	u32 space_seq;
+	__le32 *crcs;			/* a put: what was there */
+	ktime_t waiting;		/* since, 0: not yet */
+	struct kvblk_mem mem;		/* its few_bv and what follows: not zeroed */
+	u8 key[KVBLK_KEY_MAX];
+};
+
+/* ---- parse.c ---------------------------------------------------------- */
+
+/*
+ * A new operation, as @op says; @cmd: for a ring, with its buffer where it has
+ * IORING_URING_CMD_FIXED. NULL: no memory. What is wrong with it is in
+ * req->result.res. May sleep.
+ */
+struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
+				struct io_uring_cmd *cmd, unsigned int issue_flags);
+
+/* ---- req.c: what all operations have in common -------------------------- */
+
+int kvblk_req_init(void);
+void kvblk_req_exit(void);
+/* A request that is all zero, lists empty. NULL: no memory. May sleep, if @gfp says so. */
+struct kvblk_req *kvblk_req_alloc(gfp_t gfp);
+void kvblk_req_free(struct kvblk_req *req);
+/* Gives memory back as soon as it is over; a batch may be long. */
+void kvblk_req_trim(struct kvblk_req *req);
+/* As type->start, whose rules it keeps. */
+int kvblk_req_start(struct kvblk_req *req);
+/* After -EAGAIN, with nothing of the batch in flight. 0 or -EINTR. */
+int kvblk_req_wait(struct kvblk_req *req);
+/*
+ * In task context, after the bios: checks, copies, index. 1: over; 0: in flight
+ * again, and somebody else's; -EAGAIN: the media half is over, and what is left
+ * is the caller's, with req->src.fault where @wants_fault says so.
+ */
+static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
+{
+	return req->type->finish(req, by);
+}
+
+/* What kvblk_req_finish() left in flight is over; any context. */
+void kvblk_req_landed(struct kvblk_req *req);
+/*
+ * It is about to be given up: adds what it holds, which is returned, to its
+ * file's @detached until it is over. Any context.
+ */
+u32 kvblk_req_detach(struct kvblk_req *req);
+void kvblk_file_put(struct kvblk_file *file);
+
+/*
+ * Ends the media halves of what rings have landed, and whose tasks do not come,
+ * being stopped, frozen or busy.
+ */
+void kvblk_rescue_work(struct work_struct *work);
+
+/* The block is in the index, and a get would find it. Process context. */
+bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
+			 struct kvblk_slot *slot);
+/* An entry that the index told: a get of this tenant would find it. Any context. */
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
+			const struct kvblk_slot *slot);
+
+/* ---- inside of operations ---- */
+
+/* False: the pool is going. */
+bool kvblk_media_begin(struct kvblk_req *req);
+void kvblk_media_end(struct kvblk_req *req);
+/* It is in flight: bios to @member (or NULL) may be submitted to media.io. */
+void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member);
+int kvblk_req_header_alloc(struct kvblk_req *req);
+void kvblk_req_header_free(struct kvblk_req *req);
+/*
+ * Kernel memory for the payload. All that operations of rings take is bounded
+ * for each file: -EAGAIN, with @wants_memory, unless nothing is held or it @must
+ * be. A batch is bounded by itself, and must not wait: the caller may have to
+ * reap its ring first.
+ */
+int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
+void kvblk_req_mem_drop(struct kvblk_req *req);
+void kvblk_req_bounce_end(struct kvblk_req *req);
+/*
+ * Operations that were detached still hold their memory, as long as their
+ * device likes: a caller that cancels and submits in a loop is stopped here.
+ */
+bool kvblk_req_crowded(const struct kvblk_req *req);
+bool kvblk_req_late(const struct kvblk_req *req);
+bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);
+/* It is a block of the tenant; whether its member answers is another question. */
+bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
+		       const struct kvblk_slot *slot);
+/* The member that a slot lies on answers. */
+bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
+/* Whether its bytes went straight, for its result and the counters. */
+void kvblk_req_count_way(struct kvblk_req *req);
+/*
+ * A device's memory is behind it; @addr: where. Asked before all of it is pinned,
+ * which takes longer than the instructions of a copy that comes of it.
+ */
+bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);
+/* It is mapped, and a device's: from now on it is worth asking. */
+void kvblk_req_saw_device(struct kvblk_req *req);
+
+/* Ends an operation that has no result yet. */
+static inline int kvblk_req_over(struct kvblk_req *req, int res)
+{
+	req->result.res = res;
+	return 1;
+}
+
+/* Who waits in the kernel is to give up: killed, or a worker of a ring that goes. */
+static inline bool kvblk_interrupted(void)
+{
+	return fatal_signal_pending(current) ||
+	       ((current->flags & PF_IO_WORKER) &&
+		test_thread_flag(TIF_NOTIFY_SIGNAL));
+}
+
+/* ---- lease.c ----------------------------------------------------------- */
+
+int kvblk_lease_init(struct kvblk_pool *pool);
+void kvblk_lease_exit(struct kvblk_pool *pool);
+/*
+ * Leases the entries in @slots (those with @take set) under a new id, from the
+ * first one on until one can't be leased. Returns how many. May sleep.
+ */
+u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
+		     struct kvblk_slot *slots, const unsigned long *take, u32 nr,
+		     u32 ms, u64 *lease);
+int kvblk_lease_drop(struct kvblk_file *file, u64 lease);
+void kvblk_lease_drop_all(struct kvblk_file *file);
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Pools and their members: how they come, are watched, and go. */
+#ifndef KVBLK_POOL_H
+#define KVBLK_POOL_H
+
+#include "log.h"
+
+/* ---- pool.c, assembly.c ---- */
+
+/**
+ * struct kvblk_above - what pools have of the rooms above theirs
+ * @fops: of the node
+ * @groups: the node's attributes
+ * @rescue: pool->rescue_work
+ * @pool_init: what they keep in a new pool; 0 or -ENOMEM
+ * @pool_exit: nobody knows the pool any more
+ * @pool_up: after device_add(): members/
+ * @pool_down: undoes it
+ * @member_up: members/<name>/; may sleep, as the next one
+ * @member_down: undoes it
+ */
+struct kvblk_above {
+	const struct file_operations *fops;
+	const struct attribute_group **groups;
+	work_func_t rescue;
+	int (*pool_init)(struct kvblk_pool *pool);
+	void (*pool_exit)(struct kvblk_pool *pool);
+	int (*pool_up)(struct kvblk_pool *pool);
+	void (*pool_down)(struct kvblk_pool *pool);
+	int (*member_up)(struct kvblk_member *member);
+	void (*member_down)(struct kvblk_member *member);
+};
+
+/* main.c's. */
+extern const struct kvblk_above *kvblk_above;
+
+/* Class and device numbers. */
+int kvblk_pools_init(const struct kvblk_above *above);
+void kvblk_pools_exit(void);
+extern struct list_head kvblk_pools;
+extern struct mutex kvblk_pools_lock;
+extern struct mutex kvblk_assembly_lock;
+
+struct netlink_ext_ack;
+
+/* What an administrator asks for; filled by netlink. */
+struct kvblk_member_spec {
+	char path[128];
+	dev_t dev;			/* what @path means to who asks */
+	u32 segment_size;		/* bytes; 0: chosen */
+};
+
+#define KVBLK_ADD_FORMAT	BIT(0)	/* whatever is on it */
+#define KVBLK_ADD_FORCE		BIT(1)	/* take it from its owner */
+
+/*
+ * All of these may sleep, take pool->admin where they need it, and put a
+ * sentence into @extack on every error.
+ *
+ * kvblk_pool_create: -EEXIST name in use, -EINVAL bad name, and the errors of
+ * kvblk_member_add. All members come, or nothing does.
+ * kvblk_pool_destroy: -ENOENT; -EBUSY when its node is open and not @force.
+ * kvblk_member_add: -EEXIST this member is active, -EBUSY device in use,
+ * -EINVAL device unfit, -ENOTEMPTY it holds something else, -EUCLEAN damaged,
+ * -EREMOTE owned by another node.
+ * kvblk_member_remove: -ENOENT; asynchronous, an event tells the end.
+ */
+int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
+		      const struct kvblk_member_spec *specs, u32 nr_specs,
+		      u32 add_flags, struct netlink_ext_ack *extack);
+int kvblk_pool_destroy(const char *name, bool force,
+		       struct netlink_ext_ack *extack);
+/* Takes a reference on the pool's device (put_device(&pool->dev)), or NULL. */
+struct kvblk_pool *kvblk_pool_find(const char *name);
+int kvblk_member_add(struct kvblk_pool *pool,
+		     const struct kvblk_member_spec *spec, u32 add_flags,
+		     struct netlink_ext_ack *extack);
+int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
+			struct netlink_ext_ack *extack);
+
+/* Longest block that a member that is up can take. */
+u32 kvblk_pool_value_max(struct kvblk_pool *pool);
+/* Bytes of all members that serve, and of their free segments. */
+u64 kvblk_pool_capacity(struct kvblk_pool *pool);
+u64 kvblk_pool_free_bytes(struct kvblk_pool *pool);
+
+/* ---- member.c, super.c, watch.c ---- */
+
+/* What is on a device that is to become a member. */
+enum kvblk_found {
+	KVBLK_FOUND_BLANK,
+	KVBLK_FOUND_MEMBER,
+	KVBLK_FOUND_OTHER,
+	KVBLK_FOUND_DAMAGED,
+};
+
+/* Opens the device and reads its superblocks into @sb. */
+struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
+				       const struct kvblk_member_spec *spec,
+				       struct kvblk_d_super *sb,
+				       enum kvblk_found *found,
+				       struct netlink_ext_ack *extack);
+void kvblk_member_free(struct kvblk_member *member);
+/* Geometry from @sb, or (NULL) a new one: memory only. */
+int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 segment_size, struct netlink_ext_ack *extack);
+/* Gives it segment numbers, formats it, writes its superblocks. pool->admin held. */
+int kvblk_member_prepare(struct kvblk_member *member, u16 state,
+			 struct netlink_ext_ack *extack);
+/* Makes it active and visible, and starts to restore it. pool->admin held. */
+int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
+/* Stops background work; seals what is open, if the device takes it. */
+void kvblk_member_stop(struct kvblk_member *member);
+/* Reads both superblocks; the newest valid one ends in @sb. */
+int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
+		     enum kvblk_found *found);
+int kvblk_super_write(struct kvblk_member *member, u16 state);
+/* A removed member is nobody's: its superblocks are zeroed. */
+bool kvblk_super_wipe(struct kvblk_member *member);
+/*
+ * Tells the pool's epoch to the members that have an older one; pool->admin
+ * held. When all have it, what lost members hold can't come back: pool->unsure.
+ */
+void kvblk_pool_write_supers(struct kvblk_pool *pool);
+/* Another node has it, and it is not to be taken all the same: with a sentence. */
+bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 add_flags, struct netlink_ext_ack *extack);
+/* It is one of those whose epoch says what the pool is. */
+bool kvblk_member_stays(const struct kvblk_member *member);
+/* What members can take directly; pool->admin held. */
+void kvblk_pool_limits(struct kvblk_pool *pool);
+/* A member of this uuid is in use on this node; takes kvblk_pools_lock. */
+bool kvblk_member_active(const u8 uuid[16]);
+/* Each second; no sleep. */
+void kvblk_member_watch(struct kvblk_member *member);
+/* What it keeps in a new member. */
+void kvblk_watch_init(struct kvblk_member *member);
+
+#endif

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A put.
+ *
+ * The rules:
+ * - It is found by nobody before its record is written, and owns its WRITING
+ *   slot meanwhile: the slot carries the record's place, so a put whose slot was
+ *   taken over (its member fell silent) notices.
+ * - A record that was written but is not to be found is killed.
+ * - The caller's memory is read before the media half begins.
+ */
+#include "op.h"
+#include "trace.h"
+
+static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
+{
+	*rec = (struct kvblk_rec) {
+		.id = req->id,
+		.seq = req->media.room.seq,
+		.layout_tag = req->op.layout_tag,
+		.caller_tag = req->op.caller_tag,
+		.parent = req->op.parent_len ? req->parent.lo : 0,
+		.length = req->bytes,
+		.expiry = req->expiry,
+		.tenant = req->tenant,
+		.key_len = req->op.key_len,
+		.priority = req->op.priority,
+		.integrity = req->integrity,
+		.key = req->key,
+	};
+}
+
+/* What the record of the caller's memory at hand gets. */
+static u8 put_integrity(const struct kvblk_req *req, u32 policy)
+{
+	if (req->crcs)
+		return KVBLK_INTEGRITY_PRODUCER;
+	return policy == KVBLK_CHECK_HEADER ||
+	       (policy == KVBLK_CHECK_PRODUCER && req->mem.p2p) ?
+	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+}
+
+/* Who has the kernel check all has it read all, if he can't tell the checksums. */
+static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
+{
+	return policy == KVBLK_CHECK_FULL && !req->crcs;
+}
+
+static bool put_bounces(const struct kvblk_req *req, u32 policy)
+{
+	return put_wants_crcs(req, policy) || req->no_p2p;
+}
+
+static void put_crcs(struct kvblk_req *req, u32 policy)
+{
+	u32 bytes = kvblk_nr_chunks(req->bytes) * sizeof(__le32);
+	void *crcs = req->header + KVBLK_HDR_CRCS;
+
+	req->integrity = put_integrity(req, policy);
+	switch (req->integrity) {
+	case KVBLK_INTEGRITY_CRC32C:
+		kvblk_mem_crcs(&req->mem, crcs);
+		break;
+	case KVBLK_INTEGRITY_PRODUCER:
+		memcpy(crcs, req->crcs, bytes);
+		break;
+	default:
+		memset(crcs, 0, bytes);
+	}
+}
+
+/* Some member that may get it reaches the caller's memory. */
+static bool put_reachable(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_member *member;
+	bool any = false;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		any |= READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		       !kvblk_p2p_route(req, member);
+	return any;
+}
+
+/* What the CPU does to a device's memory is told. */
+static int put_copy_in(struct kvblk_req *req)
+{
+	/* once begun it does not wait for others of its file */
+	int err = kvblk_req_mem_alloc(req, req->bytes, req->tries);
+
+	if (!err)
+		err = kvblk_mem_copy_in(&req->mem, &req->src);
+	if (!err && req->device)
+		kvblk_count(req->pool, KVBLK_C_DEVICE_READ_BYTES, req->bytes);
+	return err;
+}
+
+/* Nobody waits for a pager with a device's memory pinned: faults come before. */
+static int put_map(struct kvblk_req *req, struct kvblk_align align)
+{
+	int err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+
+	if (err != -EFAULT || !req->src.fault)
+		return err;
+	err = kvblk_src_fault_in(&req->src, false);
+	if (!err)
+		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+	/* what can be copied will be */
+	return err == -EFAULT ? 0 : err;
+}
+
+/* The caller's bytes and their checksums. */
+static int put_memory(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	u32 policy = READ_ONCE(pool->tun.integrity);
+	struct kvblk_align align = kvblk_pool_align(pool);
+	phys_addr_t addr;
+	int err;
+
+	/* it waited for room: is it still as the members want it? */
+	if (req->header && req->align.both == align.both &&
+	    req->stable == READ_ONCE(pool->stable_writes) &&
+	    req->integrity == put_integrity(req, policy) &&
+	    !(req->mem.p2p && put_bounces(req, policy)))
+		return 0;
+	kvblk_req_header_free(req);
+	kvblk_req_mem_drop(req);
+	req->align = align;
+	req->stable = READ_ONCE(pool->stable_writes);
+	/* a cancel that saw kernel memory must not meet the ring's own after all */
+	if (!(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
+	    !(req->tries && req->cmd) &&
+	    kvblk_src_fits(&req->src, req->bytes, align) &&
+	    !(put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
+		err = put_map(req, align);
+		if (err)
+			return err;
+		if (req->mem.p2p) {
+			kvblk_req_saw_device(req);
+			if (!put_bounces(req, policy) && !put_reachable(req))
+				req->no_p2p = true;
+			if (put_bounces(req, policy))
+				kvblk_req_mem_drop(req);
+		}
+	} else {
+		req->device = kvblk_src_device(&req->src, false, &addr);
+	}
+	if (!req->mem.direct) {
+		err = put_copy_in(req);
+		if (err)
+			return err;
+	}
+	req->header_units = kvblk_header_units(req->bytes);
+	err = kvblk_req_header_alloc(req);
+	if (err)
+		return err;
+	put_crcs(req, policy);
+	return 0;
+}
+
+/* At the gate's pleasure. */
+static void put_submit(struct kvblk_turn *turn)
+{
+	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
+	struct kvblk_room *room = &req->media.room;
+
+	/* O_DIRECT's flags: writeback throttling is not for those who wait */
+	if (!READ_ONCE(req->canceled))
+		kvblk_io_submit(&req->media.io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE |
+				kvblk_trusted_flags(room->member, req->integrity),
+				kvblk_seg_pos(room->member, room->segment, room->unit),
+				req->mem.bv, req->mem.nr);
+	kvblk_io_end(&req->media.io);
+}
+
+/* Writes header and payload to the room. */
+static void put_write(struct kvblk_req *req)
+{
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_turn *turn = &req->media.turn;
+	struct kvblk_place place = kvblk_place(room->member, room->segment, room->gen,
+					       room->unit);
+	struct kvblk_rec rec;
+
+	put_rec(req, &rec);
+	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
+	bvec_set_virt(&req->mem.bv[0], req->header,
+		      req->header_units << KVBLK_UNIT_SHIFT);
+	kvblk_media_submit(req, room->member);
+	turn->bytes = req->bytes;
+	turn->given_up = &req->canceled;
+	turn->submit = put_submit;
+	kvblk_turn_enter(turn, room->member);
+}
+
+/*
+ * Room on the next member that answers and has some; for a device's memory, one
+ * that reaches it.
+ */
+static int put_reserve(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
+	struct kvblk_member *member;
+	int err = -ENOSPC;
+
+	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
+		rcu_read_lock();
+		member = kvblk_member_nth(pool, first + i);
+		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+			       !kvblk_member_ok(member) || member->slot == req->avoid ||
+			       !percpu_ref_tryget_live(&member->ref)))
+			member = NULL;
+		rcu_read_unlock();
+		if (!member)
+			continue;
+		units = kvblk_member_units(member, req->bytes);
+		/* any -EAGAIN: it is worth waiting */
+		if (kvblk_kills_full(member))
+			err = -EAGAIN;
+		else if (units + 1 <= member->segment_units &&
+			 !(req->mem.p2p && kvblk_p2p_route(req, member)))
+			err = kvblk_room_reserve(member, KVBLK_CLASS_NEW, units,
+						 &req->media.room);
+		kvblk_member_put(member);
+		if (!err)
+			return 0;
+	}
+	return err;
+}
+
+static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	req->result.value_len = slot->len;
+	if (slot->len != req->bytes)
+		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
+	kvblk_index_touch(&req->pool->index, slot,
+			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
+	return kvblk_req_over(req, -EEXIST);
+}
+
+/*
+ * Is it to be written at all? 0, with the entry that it would replace, or 1 or
+ * -EAGAIN as of start.
+ */
+static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	*taken = kvblk_index_find(&pool->index, req->id, old);
+	if (*taken && old->state == KVBLK_SLOT_MOVING && kvblk_slot_expired(pool, old))
+		return -EAGAIN;
+	if (*taken && (old->state == KVBLK_SLOT_MOVING || kvblk_slot_served(pool, old))) {
+		if (old->state == KVBLK_SLOT_WRITING) {
+			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+			return kvblk_req_over(req, -EALREADY);
+		}
+		if (!kvblk_slot_expired(pool, old))
+			return put_exists(req, old);
+		if (!kvblk_index_replace(&pool->index, req->id, old, NULL))
+			return put_look(req, old, taken);
+		kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+		*taken = false;
+	}
+	if (req->declined) {
+		kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
+		return kvblk_req_over(req, -ENOBUFS);
+	}
+	/* a short one fits into every segment */
+	if (req->bytes > SZ_4M && req->bytes > kvblk_pool_value_max(pool))
+		return kvblk_req_over(req, -EFBIG);
+	if (kvblk_req_late(req)) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		return kvblk_req_over(req, -ETIME);
+	}
+	return kvblk_req_crowded(req) ? kvblk_req_over(req, -ENOMEM) : 0;
+}
+
+/* What it takes from its caller, and the tag's room. 0, an error, or -EAGAIN. */
+static int put_fetch(struct kvblk_req *req)
+{
+	int err = 0;
+
+	if (req->op.caller_tag && !kvblk_index_keeps_tags(&req->pool->index)) {
+		/* the first one: may take as long as a page fault */
+		if (!req->src.fault) {
+			req->wants_fault = true;
+			return -EAGAIN;
+		}
+		err = kvblk_index_keep_tags(&req->pool->index);
+	}
+	if (!err)
+		err = put_memory(req);
+	req->wants_fault = err == -EFAULT && !req->src.fault;
+	return req->wants_fault ? -EAGAIN : err;
+}
+
+/*
+ * Room and an entry, in place of @old or (NULL) as a new one. 0; -EAGAIN: there
+ * is no room yet; -ENOSPC; -EEXIST: the entry is another one by now; -EREMOTEIO:
+ * no member with room reaches the caller's memory.
+ */
+static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
+{
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot victim;
+	int err;
+
+	/* its old record could not be killed, and come back one day */
+	if (old && kvblk_slot_kills_full(pool, old))
+		return -ENOSPC;
+	err = put_reserve(req);
+	/* others may have room: for those that reach it, wait but once */
+	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
+		return -EREMOTEIO;
+	if (err)
+		return err;
+	if (req->mem.p2p && kvblk_p2p_route(req, room->member)) {
+		err = -EREMOTEIO;
+		goto hole;
+	}
+	req->slot = (struct kvblk_slot) {
+		.seg = room->member->seg_base + room->segment,
+		.off = room->unit,
+		.len = req->bytes,
+		.gen = (u16)room->gen,
+		.tenant = req->tenant,
+		.state = KVBLK_SLOT_WRITING,
+		.prio = req->op.priority,
+		.expiry = req->expiry,
+		.caller_tag = req->op.caller_tag,
+	};
+	if (!old)
+		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
+	else if (!kvblk_entry_replace(pool, req->id, old, &req->slot))
+		/* on a member that does not answer: the block would have moved here */
+		err = -EEXIST;
+	if (!err)
+		return 0;
+	if (err != -EEXIST)
+		err = -ENOSPC;
+hole:
+	/* nothing was written there */
+	kvblk_room_release(room, NULL);
+	return err;
+}
+
+static int put_try(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot old;
+	bool taken;
+	int ret;
+
+	for (;;) {
+		req->space_seq = atomic_read(&pool->space_seq);
+		ret = put_look(req, &old, &taken);
+		if (ret)
+			return ret;
+		ret = put_fetch(req);
+		if (ret)
+			return ret == -EAGAIN ? ret : kvblk_req_over(req, ret);
+		if (!kvblk_media_begin(req))
+			return kvblk_req_over(req, -ENODEV);
+		ret = put_enter(req, taken ? &old : NULL);
+		if (!ret) {
+			put_write(req);
+			return 0;
+		}
+		kvblk_media_end(req);
+		if (ret == -EAGAIN)
+			return ret;
+		if (ret == -EREMOTEIO)
+			req->no_p2p = true;
+		else if (ret != -EEXIST)
+			break;
+	}
+	/* put_elsewhere() counts an error */
+	if (!req->tries)
+		kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
+	return kvblk_req_over(req, -ENOSPC);
+}
+
+static int put_start(struct kvblk_req *req)
+{
+	int ret = put_try(req);
+
+	/*
+	 * While it waits no device's memory is pinned, and none of the kernel's is
+	 * held that others of its file wait for.
+	 */
+	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held))) {
+		kvblk_req_header_free(req);
+		kvblk_req_mem_drop(req);
+	}
+	return ret;
+}
+
+static bool put_ready(struct kvblk_req *req)
+{
+	struct kvblk_slot slot;
+
+	return !kvblk_index_find(&req->pool->index, req->id, &slot) ||
+	       slot.state != KVBLK_SLOT_MOVING;
+}
+
+static long put_wait(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!put_ready(req))
+		return wait_event_killable_timeout(pool->settle_wait, put_ready(req),
+						   step);
+	return wait_event_killable_timeout(pool->space_wait,
+					   atomic_read(&pool->space_seq) !=
+					   req->space_seq, step);
+}
+
+static int put_give_up(struct kvblk_req *req)
+{
+	kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
+	return -ENOSPC;
+}
+
+/* Times that a put begins anew after its write has failed. */
+#define PUT_TRIES	3
+
+/*
+ * The write has failed, and its room has been given back: once more, through
+ * kernel memory if the way there is to blame, else on another member. 0: in
+ * flight; 1: over; else why not.
+ */
+static int put_elsewhere(struct kvblk_req *req)
+{
+	struct kvblk_sigpipe sigpipe;
+	int ret;
+
+	if (req->tries++ == PUT_TRIES ||
+	    (req->avoid && READ_ONCE(req->pool->nr_members) < 2))
+		return -EIO;
+	req->src.fault = false;
+	kvblk_sigpipe_block(&sigpipe);
+	ret = put_try(req);
+	kvblk_sigpipe_restore(&sigpipe);
+	if (!ret)
+		return 0;
+	req->wants_fault = false;
+	req->wants_memory = 0;
+	return ret == 1 && req->result.res == -ENOSPC ? -EIO : ret;
+}
+
+/* Who is to blame that the write failed? */
+static void put_failed(struct kvblk_req *req, bool again)
+{
+	struct kvblk_room *room = &req->media.room;
+
+	if (req->mem.p2p && again) {
+		kvblk_p2p_failed(req, room->member);
+		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
+		req->no_p2p = true;
+		req->avoid = 0;
+		return;
+	}
+	kvblk_member_error(room->member, KVBLK_ERROR_WRITE, room->segment);
+	req->avoid = room->member->slot;
+}
+
+/* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */
+static int put_settle(struct kvblk_req *req, bool again)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot live = req->slot;
+	struct kvblk_rec rec;
+	int err = 0;
+
+	live.state = KVBLK_SLOT_LIVE;
+	if (req->media.io.status) {
+		put_failed(req, again);
+		err = -EIO;
+	} else if (READ_ONCE(req->canceled)) {
+		err = -ECANCELED;
+	} else if (!kvblk_index_replace(&pool->index, req->id, &req->slot, &live)) {
+		/* another put took the key while this member was silent, or going */
+		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+		err = -EALREADY;
+	}
+	/* a delete finds the entry, or waits for the kill */
+	if (err && !kvblk_entry_replace(pool, req->id, &req->slot, NULL))
+		kvblk_kill_settle(pool, req->id, &req->slot);
+	put_rec(req, &rec);
+	kvblk_room_release(&req->media.room, err ? NULL : &rec);
+	kvblk_media_end(req);
+	return err;
+}
+
+static int put_finish(struct kvblk_req *req, enum kvblk_by by)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err = -EIO, ret;
+
+	/* it was done for its task */
+	if (!req->media.begun && !req->failed)
+		return 1;
+	req->failed = false;
+	if (req->media.begun)
+		err = put_settle(req, by != KVBLK_BY_NOBODY);
+	if (!err) {
+		req->result.value_len = req->bytes;
+		kvblk_count(pool, KVBLK_C_PUTS, 1);
+		kvblk_count(pool, KVBLK_C_PUT_BYTES, req->bytes);
+		kvblk_req_count_way(req);
+		kvblk_hist_add(pool, KVBLK_H_PUT, req->start);
+		err = req->bytes;
+	} else if (err == -EIO) {
+		req->failed = by == KVBLK_BY_MEMBER;
+		if (req->failed)
+			return -EAGAIN;
+		ret = by == KVBLK_BY_CALLER ? put_elsewhere(req) : err;
+		if (!ret)
+			return 0;
+		if (ret == 1)
+			err = req->result.res;
+		else
+			kvblk_count(pool, KVBLK_C_PUT_ERRORS, 1);
+	}
+	trace_kvblk_put(pool->name, req->id.lo, req->bytes, err,
+			req->result.flags, req->start);
+	return kvblk_req_over(req, err);
+}
+
+const struct kvblk_op_type kvblk_op_put = {
+	.reads = true,
+	.start = put_start,
+	.wait = put_wait,
+	.give_up = put_give_up,
+	.finish = put_finish,
+};

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What is counted and told, and what all rooms ask: stats.c, event.c, health.c. */
+#ifndef KVBLK_REPORT_H
+#define KVBLK_REPORT_H
+
+#include "kvblk.h"
+
+/* ---- stats.c ---- */
+
+/* Adds @n to a counter; any context. */
+#define kvblk_count(pool, counter, n) \
+	this_cpu_add((pool)->stats->counters[counter], n)
+/* Notes a latency; any context. */
+void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start);
+/* Sums all CPUs into @sum. */
+void kvblk_stats_sum(struct kvblk_pool *pool, struct kvblk_stats *sum);
+
+/* ---- event.c ---- */
+
+/* Same numbers as the spec's enum kvblk-event. */
+enum kvblk_event_type {
+	KVBLK_EV_POOL_UP = 1,
+	KVBLK_EV_POOL_DOWN,
+	KVBLK_EV_MEMBER_UP,		/* value: blocks restored */
+	KVBLK_EV_MEMBER_DOWN,		/* removed; value: 0 */
+	KVBLK_EV_MEMBER_DEAD,		/* device gone */
+	KVBLK_EV_MEMBER_SUSPECT,	/* value: ms of silence */
+	KVBLK_EV_MEMBER_ANSWERS,	/* no longer suspect */
+	KVBLK_EV_CHECKSUM,		/* value: pool-wide segment number */
+	KVBLK_EV_READ_ERROR,		/* value: segment */
+	KVBLK_EV_WRITE_ERROR,
+	KVBLK_EV_RECLAIM_RATE,		/* value: segments in the last second */
+	KVBLK_EV_LOW_SPACE,		/* value: free segments of the member */
+	KVBLK_EV_RESTORE_FAILED,	/* value: errno */
+	KVBLK_EV_REQUEST_FAILED,	/* value: errno */
+	KVBLK_EV_MEMBER_FAILING,	/* value: I/O errors in the last second */
+};
+
+struct genl_family;
+
+/* From here on events go to @family's listeners; none did before. */
+void kvblk_events_begin(struct genl_family *family);
+/* None comes any more: waits for those under way. */
+void kvblk_events_end(void);
+/* The same of what has no more than names; @member: or "". */
+void kvblk_event_named(const char *pool, const char *member,
+		       enum kvblk_event_type type, u64 value);
+/* Sends an event; @member may be NULL. Any context; drops it when short of memory. */
+void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
+		 enum kvblk_event_type type, u64 value);
+
+/* ---- health.c ---- */
+
+/* Seconds since the pool's birth. */
+u32 kvblk_now(const struct kvblk_pool *pool);
+/* It is not earlier than @now: a clock that is set back revives nothing. */
+void kvblk_now_raise(struct kvblk_pool *pool, u32 now);
+/* Member @n, counted round and round. RCU. */
+struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n);
+/* Member that is restoring or up, with its ref (kvblk_member_put()), or NULL. */
+struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg);
+static inline void kvblk_member_put(struct kvblk_member *member)
+{
+	percpu_ref_put(&member->ref);
+}
+
+/* The device is gone, or can't be used. Any context that may take a spinlock. */
+void kvblk_member_dies(struct kvblk_member *member);
+/*
+ * Counts an error in @segment of the member. The first one is reported by an
+ * event and a line in the log, those of the next minute by one more. Any context.
+ */
+void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
+			u32 segment);
+/* Tells what has come together of one kind, if its time has come. */
+void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error);
+
+#endif

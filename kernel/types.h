@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the rooms share: pools, members, segments. Each field belongs to the room
+ * that its comment names, or to all under the lock that it names.
+ */
+#ifndef KVBLK_TYPES_H
+#define KVBLK_TYPES_H
+
+/* ---- counters ---- */
+
+/* Same order as the spec's attribute set "counter". */
+enum kvblk_counter {
+	KVBLK_C_PUTS,		/* stored */
+	KVBLK_C_PUT_BYTES,
+	KVBLK_C_PUT_EXISTS,
+	KVBLK_C_PUT_BUSY,	/* -EALREADY */
+	KVBLK_C_PUT_DECLINED,
+	KVBLK_C_PUT_NOSPACE,
+	KVBLK_C_PUT_ERRORS,
+	KVBLK_C_GETS,		/* delivered */
+	KVBLK_C_GET_BYTES,
+	KVBLK_C_GET_MISSES,	/* all of them, failed checks included */
+	KVBLK_C_GET_DIRECT,
+	KVBLK_C_GET_BOUNCED,
+	KVBLK_C_PUT_DIRECT,
+	KVBLK_C_PUT_BOUNCED,
+	KVBLK_C_DELETES,
+	KVBLK_C_LOOKUPS,	/* calls */
+	KVBLK_C_LOOKUP_KEYS,
+	KVBLK_C_LOOKUP_HITS,
+	KVBLK_C_CHECKSUM_FAILURES, /* payload or header, seen in kernel memory */
+	KVBLK_C_REREADS,	/* mismatch in user pages, read again */
+	KVBLK_C_READ_ERRORS,
+	KVBLK_C_WRITE_ERRORS,
+	KVBLK_C_DEADLINES,
+	KVBLK_C_CANCELS,
+	KVBLK_C_SEGS_OPENED,
+	KVBLK_C_SEGS_SEALED,
+	KVBLK_C_SEGS_RECLAIMED,
+	KVBLK_C_REINSERTS,
+	KVBLK_C_REINSERT_BYTES,
+	KVBLK_C_DROPPED,	/* live blocks dropped by reclaim */
+	KVBLK_C_EXPIRED,
+	KVBLK_C_EVICTED,	/* thrown out by a full index */
+	KVBLK_C_KILLS,		/* headers overwritten */
+	KVBLK_C_RESTORED,	/* blocks found at restart */
+	KVBLK_C_LEASES,
+	KVBLK_C_PRODUCER_MISMATCHES, /* blocks that were not as their putter said */
+	KVBLK_C_DEVICE_DIRECT,	/* operations on devices' memory */
+	KVBLK_C_DEVICE_BOUNCED,
+	KVBLK_C_DEVICE_FALLBACKS, /* direct transfers that failed, done again */
+	KVBLK_C_DEVICE_READ_BYTES, /* by the CPU */
+	KVBLK_COUNTERS,
+};
+
+enum kvblk_hist {
+	KVBLK_H_PUT,
+	KVBLK_H_GET,
+	KVBLK_H_DELETE,
+	KVBLK_H_LOOKUP,
+	KVBLK_HISTS,
+};
+
+#define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
+
+/* One for each CPU; written by its CPU alone, summed by readers. */
+struct kvblk_stats {
+	u64 counters[KVBLK_COUNTERS];
+	u64 hists[KVBLK_HISTS][KVBLK_HIST_BUCKETS];
+	u32 next_member;		/* puts go round */
+};
+
+struct kvblk_file;
+struct kvblk_pool;
+struct kvblk_member;
+
+/* ---- the log ---- */
+
+/* An open segment's summary in the making; page i lists records from 63 * i. */
+struct kvblk_open {
+	spinlock_t lock;		/* contents of pages */
+	struct mutex writing;		/* pages on their way out */
+	u32 nr_pages;			/* size of pages[] */
+	u32 settled;			/* full pages' records that are on media */
+	u32 listed;			/* all of so many records are */
+	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
+};
+
+/**
+ * struct kvblk_segment - a stretch of a member
+ * @gen: generation; the index holds its low 16 bits in pool->seg_gen too.
+ *	Written by reclaim when a segment is retired
+ * @refs: gets, deletes and copies that rely on the segment's bytes
+ * @writers: puts with room in it, plus one while it is open
+ * @cursor: see room.h
+ * @open: while OPEN and until sealed, else NULL; if the seal could not be
+ *	written, until the segment is retired
+ * @state: &enum kvblk_segment_state; under member->lock
+ * @class: &enum kvblk_class
+ * @flags: KVBLK_SEGF_*; under member->lock
+ * @stamp: see &kvblk_policy_seg.stamp; reclaim's after it was opened
+ * @retired: waits for @refs to drain
+ * @live_units: units of records whose entries point here, an estimate
+ * @nr_records: SEALED: all records
+ * @opened: pool-wide order of opening
+ * @kills_durable: KVBLK_SEGF_KILLS is on media
+ * @retiring_gen: generation to put into the table while @gen is still the old
+ *	one; 0 if none
+ * @reclaim_run: the last run of reclaim that could not reclaim it; reclaim's
+ * @sweep_mark: pool->sweep_pass that must be over before reuse
+ * @link: on one list of the member, under member->lock
+ */
+struct kvblk_segment {
+	u64 gen;
+	atomic_t refs;
+	atomic_t writers;
+	atomic64_t cursor;
+	struct kvblk_open *open;
+	u8 state;
+	u8 class;
+	bool retired;
+	u16 flags;
+	u64 stamp;
+	atomic_t live_units;
+	bool kills_durable;
+	u32 nr_records;
+	u64 opened;
+	u64 retiring_gen;
+	u32 reclaim_run;
+	u64 sweep_mark;
+	struct list_head link;
+};
+
+/* Room in an open segment, held from reservation to completion. */
+struct kvblk_room {
+	struct kvblk_member *member;	/* holds member->ref */
+	struct kvblk_segment *seg;	/* holds seg->writers and seg->refs */
+	u64 gen;
+	u64 seq;
+	u32 segment;			/* of the member */
+	u32 unit;
+	u32 units;
+	u32 index;			/* of the record in the segment */
+};
+
+/* ---- members ---- */
+
+/*
+ * Open segments of a member: puts of many CPUs don't meet on one, in a member
+ * that has plenty (at most one in 32 is open for that).
+ */
+#define KVBLK_LOGS_NEW		8
+#define KVBLK_LOG_HOT		KVBLK_LOGS_NEW
+#define KVBLK_LOGS		(KVBLK_LOGS_NEW + 1)
+
+enum kvblk_member_state {
+	KVBLK_MEMBER_RESTORING,	/* reading summaries; no I/O for users */
+	KVBLK_MEMBER_UP,
+	KVBLK_MEMBER_DEAD,	/* device gone: nothing is served */
+	KVBLK_MEMBER_REMOVING,
+};
+
+extern const char *const kvblk_member_state_names[];
+
+/* Errors of a member that are reported to operators, in this order. */
+enum kvblk_member_error {
+	KVBLK_ERROR_READ,
+	KVBLK_ERROR_WRITE,
+	KVBLK_ERROR_CHECKSUM,
+	KVBLK_ERRORS,
+};
+
+/**
+ * struct kvblk_report - errors of one kind that are to be reported
+ * @next: jiffies before which none is
+ * @nr: since the last report
+ * @segment: of the member, of the last one
+ */
+struct kvblk_report {
+	unsigned long next;
+	atomic_t nr;
+	u32 segment;
+};
+
+struct kvblk_ios {
+	u64 submitted;
+	u64 done;
+	u64 failed;			/* of those done */
+};
+
+/* Devices with memory that members are let at; more of them bounce. */
+#define KVBLK_PROVIDERS_MAX	16
+
+/**
+ * enum kvblk_route_state - how a device's memory is reached
+ * @KVBLK_ROUTE_UNKNOWN: nobody has asked yet
+ * @KVBLK_ROUTE_DIRECT: by the member
+ * @KVBLK_ROUTE_BOUNCE: by the CPU
+ * @KVBLK_ROUTE_TRIAL: by the member where that is proven, else it is looked at
+ */
+enum kvblk_route_state {
+	KVBLK_ROUTE_UNKNOWN,
+	KVBLK_ROUTE_DIRECT,
+	KVBLK_ROUTE_BOUNCE,
+	KVBLK_ROUTE_TRIAL,
+};
+
+#define KVBLK_PROVEN_GET	BIT(0)
+#define KVBLK_PROVEN_PUT	BIT(1)
+
+/**
+ * struct kvblk_route - of a provider to a member
+ * @serial: of the provider, 0: none yet
+ * @state: &enum kvblk_route_state
+ * @proven: TRIAL: which directions were right, KVBLK_PROVEN_*
+ * @failures: TRIAL: how often it was not right
+ * @errors: I/O errors that the way may have caused
+ * @next: TRIAL: jiffies before which it is not tried
+ * @why: it bounces or is tried out anew, or NULL
+ */
+struct kvblk_route {
+	u32 serial;
+	u32 state;
+	u32 proven;
+	u32 failures;
+	u32 errors;
+	unsigned long next;
+	const char *why;
+};
+
+/*
+ * struct kvblk_member - a block device of a pool
+ * @pool: its pool
+ * @ref: I/O in flight and works; killed at removal
+ * @slot: 1 + its place in pool->members, 0 while it has none
+ * @name: last part of the device's path, unique in the pool
+ * @path: as given
+ * @state: &enum kvblk_member_state; changed by cmpxchg, READ_ONCE elsewhere
+ * @suspect: silent for too long; set by the watchdog, cleared by completions
+ * @failing: answers with errors; set by completions and by the watchdog,
+ *	cleared by the watchdog when probes succeed
+ * @error_run: errors since the last I/O that succeeded
+ * @suspect_told: what the last event said; the watchdog's own
+ * @seg_base: pool-wide number of segment 0
+ * @segs: nr_segs of them
+ * @incarnation: of this format
+ * @ios: bios, each CPU's own
+ * @lock: segment states, lists and counts below
+ * @ready: opened on media for puts, waiting to take records
+ * @free: FREE
+ * @sealed: SEALED, oldest first
+ * @retiring: retired, waiting for references to go
+ * @current_seg: takes records: those of class NEW by CPU, and the last one, of
+ *	class HOT. Read under @lock or by reservation, which holds seg->writers
+ */
+struct kvblk_member {
+	struct kvblk_pool *pool;
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p.c's, as are */
+	struct work_struct p2p_work;	/* tries one out, */
+	atomic_t p2p_busy;		/* while it does, */
+	phys_addr_t p2p_addr;		/* that to somebody's memory, */
+	struct page *p2p_page;		/* this, with its ref, or NULL, */
+	unsigned long p2p_next;		/* but not before */
+	struct percpu_ref ref;
+	struct completion ref_done;
+	struct kobject *kobj;
+	u32 slot;
+	char name[32];
+	char path[128];
+	uuid_t uuid;
+	u32 state;
+	bool suspect;
+	bool failing;
+	atomic_t error_run;
+	bool suspect_told;
+	bool failing_told;		/* likewise */
+	bool formatted;			/* just made; nothing to restore */
+	u64 restored;			/* blocks found at restart */
+
+	struct file *bdev_file;
+	struct block_device *bdev;
+	u64 size;
+	u64 data_start;
+	u32 segment_units;
+	u32 nr_segs;
+	u32 record_align;		/* bytes */
+	u32 seg_base;
+	struct kvblk_segment *segs;
+	u64 incarnation;
+	u64 sb_seq;
+	u64 epoch;
+
+	struct kvblk_ios __percpu *ios;
+	unsigned long last_get;		/* its submission, jiffies; rough */
+	u64 seen_done;			/* the watchdog's own, */
+	u64 seen_inflight;		/* likewise, and */
+	u64 seen_failed;		/* likewise */
+	unsigned long last_done;	/* when it saw progress, jiffies */
+	struct work_struct probe;	/* does it answer well again? Its own are */
+	unsigned long probe_next;	/* jiffies before which it does not ask, */
+	unsigned long probe_gap;	/* after a probe that failed, and */
+	u32 probes_well;		/* in a row */
+	struct kvblk_report reports[KVBLK_ERRORS];
+
+	spinlock_t lock;		/* all down to closing */
+	struct list_head ready;
+	struct list_head free;
+	struct list_head sealed;
+	struct list_head retiring;
+	u32 nr_logs;			/* of class NEW */
+	struct kvblk_segment *current_seg[KVBLK_LOGS];
+	u32 nr_free;
+	u32 nr_ready;
+	u32 nr_sealed;
+	u32 nr_retiring;
+	u32 nr_open;			/* current, ready and not yet sealed ones */
+	struct list_head closing;	/* full, last writer gone: to be sealed */
+
+	struct mutex table_lock;	/* table_seq, table_buf, page order */
+	u64 *table_seq;			/* by page; under table_lock */
+	struct kvblk_d_table *table_buf;/* under table_lock */
+
+	struct work_struct log_work;	/* open, seal */
+	struct work_struct reclaim_work;
+	u32 reclaim_run;		/* its own */
+	spinlock_t gate_lock;		/* see throttle.c; any context */
+	struct list_head gate;		/* puts that wait for others; gate_lock */
+	u64 gate_bytes;			/* of those let through; gate_lock, */
+	u64 gate_waiting;		/* of those that wait; likewise, and */
+	unsigned long gate_moved;	/* when the last one was over, jiffies; */
+	unsigned long gate_scanned;	/* when it was searched for canceled ones */
+	struct work_struct gate_work;
+	struct list_head kills;		/* pool->kill_lock, as are */
+	u32 nr_kills;			/* those listed, and */
+	bool kills_full;		/* too many of them */
+	unsigned long kill_retry;	/* jiffies; kill_work's, as is */
+	unsigned long kill_gap;		/* between two tries */
+	struct work_struct kill_work;
+	struct delayed_work checkpoint;
+	struct work_struct restore;
+	struct work_struct remove;
+	struct delayed_work dead;
+	bool removing;			/* under pool->admin */
+	bool unsure;			/* counted in pool->unsure; pool->admin */
+	bool outdated;			/* the epoch has moved on since; likewise */
+	bool low_told;			/* the low watermark was crossed; reclaim_work's own */
+};
+
+/**
+ * enum kvblk_check - a pool's policy of payload checksums
+ * @KVBLK_CHECK_HEADER: new records get none, and their header is all that is checked
+ * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
+ * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
+ *	memory of a PCI device: there they are the business of who makes and reads it
+ */
+enum kvblk_check {
+	KVBLK_CHECK_HEADER,
+	KVBLK_CHECK_FULL,
+	KVBLK_CHECK_PRODUCER,
+};
+
+/**
+ * struct kvblk_tunables - what sysfs changes; plain loads and stores
+ * @low_permille: reclaim starts when fewer segments are free (free + ready), of all
+ * @high_permille: reclaim stops at so many
+ * @reinsert_permille: bytes written again, of bytes put
+ * @admit_permille: first-touch chains admitted; see policy.h
+ * @integrity: &enum kvblk_check
+ * @queue_bytes: bytes that one batch keeps in flight
+ * @put_window_bytes: of puts on a member at once, while gets come; 0: any
+ * @suspect_ms: silence after which a member is suspect
+ * @failing_run: errors in a row after which a member is failing; 0: any
+ * @failing_permille: of a second's I/O, errors at which it is; 0: any
+ * @discard: discard segments before reuse
+ * @lease_keys_max: leased keys an open file may hold
+ * @reclaim_event_rate: segments reclaimed a second, above which an event goes out
+ * @bounce_chunks: see bounce.c
+ */
+struct kvblk_tunables {
+	u32 low_permille;
+	u32 high_permille;
+	u32 reinsert_permille;
+	u32 admit_permille;
+	u32 integrity;
+	u64 queue_bytes;
+	u64 put_window_bytes;
+	u32 suspect_ms;
+	u32 failing_run;
+	u32 failing_permille;
+	u32 discard;
+	u32 lease_keys_max;
+	u32 reclaim_event_rate;
+	u32 bounce_chunks;
+};
+
+/* Activations in the upper bits of a record's seq, records in the lower. */
+#define KVBLK_SEQ_EPOCH_SHIFT	40
+
+/* ---- pools ---- */
+
+#define KVBLK_BOUNCE_BYTES	SZ_1M
+#define KVBLK_BOUNCES_MAX	64
+#define KVBLK_BOUNCES		8
+
+#define KVBLK_POOL_STRICT	BIT(0)	/* bounce everything */
+#define KVBLK_KILL_BUCKETS	256
+
+/**
+ * struct kvblk_align - what lets every member of a pool transfer directly
+ * @addr_mask: bits of addresses that must be 0
+ * @len_mask: the same of lengths, the last one excepted
+ * @both: for one look at them
+ */
+struct kvblk_align {
+	union {
+		struct {
+			u32 addr_mask;
+			u32 len_mask;
+		};
+		u64 both;
+	};
+};
+
+struct kvblk_pool {
+	struct device dev;		/* /sys/class/kvblk/<name>, the node */
+	struct cdev cdev;
+	struct list_head link;		/* in kvblk_pools, under kvblk_pools_lock */
+	char name[KVBLK_NAME_MAX];
+	uuid_t uuid;
+	u32 flags;
+	u64 birth;			/* seconds since 1970 */
+	u64 epoch;
+	u64 activation;			/* random; see format.h */
+	u64 prev_epoch;
+	u64 prev_activation;
+	u8 seed[32];
+	struct kvblk_secret secret;
+
+	struct percpu_ref users;
+	struct completion users_done;
+	bool dying;
+	atomic_t open_files;
+
+	struct mutex admin;		/* members */
+	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];
+	u32 nr_members;
+	struct kvblk_align align;	/* read and written at once */
+	u32 align_units;		/* largest record_align, in units */
+	bool stable_writes;		/* puts must not change under way */
+	bool device_seen;		/* somebody uses a device's memory */
+	u8 granule[KVBLK_GRANULES];	/* member slot + 1, 0: free */
+	u16 *seg_gen;			/* KVBLK_SEGS_MAX */
+
+	struct kvblk_index index;
+	struct kvblk_policy policy;
+	struct kvblk_tunables tun;
+	struct kvblk_stats __percpu *stats;
+
+	atomic64_t seq;			/* of records */
+	atomic64_t opened;		/* of segments */
+	atomic_t restoring;		/* members not up yet */
+	wait_queue_head_t restore_wait;
+	wait_queue_head_t space_wait;
+	atomic_t space_seq;		/* segments opened */
+	wait_queue_head_t settle_wait;	/* a MOVING slot was let go */
+	spinlock_t kill_gate;		/* see kill.c */
+	spinlock_t kill_lock;		/* kills, the members' too */
+	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token, kill_lock */
+	bool pinned[KVBLK_GRANULES];	/* nothing there is evicted; kill_lock */
+	atomic_t unsure;		/* what a lost member holds may come back */
+	u32 nr_lost;			/* gone, but counted there; under admin */
+	u32 now_floor;			/* time never goes back */
+
+	struct bio_set bios;
+	struct workqueue_struct *wq;
+	struct kobject *members_dir;	/* sysfs members/ */
+	struct delayed_work tick;
+	struct work_struct supers_work;	/* superblocks with an old epoch */
+	struct work_struct sweep_work;
+	u64 sweep_at;			/* its own */
+	u64 sweep_pass;
+	u64 reclaimed_last;
+	struct kvblk_landing __percpu *landings;
+	struct work_struct rescue_work;	/* ends media halves of tasks that don't come */
+
+	spinlock_t bounce_lock;		/* bounces */
+	struct kvblk_bounce *bounces[KVBLK_BOUNCES_MAX];
+
+	struct mutex lease_lock;	/* all leases */
+	struct rhashtable lease_keys;
+	struct rb_root_cached leases;	/* by their ends */
+	struct work_struct lease_work;	/* ends them */
+	u64 leased_bytes;
+};
+
+static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)
+{
+	return container_of(dev, struct kvblk_pool, dev);
+}
+
+static inline struct kvblk_align kvblk_pool_align(const struct kvblk_pool *pool)
+{
+	return (struct kvblk_align) { .both = READ_ONCE(pool->align.both) };
+}
+
+/* The member in slot *@i of pool->members or the next one behind; NULL: none. */
+static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, int *i)
+{
+	struct kvblk_member *member = NULL;
+
+	for (; *i < KVBLK_MEMBERS_MAX && !member; (*i)++)
+		member = rcu_dereference_check(pool->members[*i],
+					       lockdep_is_held(&pool->admin));
+	if (member)
+		(*i)--;
+	return member;
+}
+
+/* Under rcu_read_lock() or pool->admin. */
+#define kvblk_for_each_member(pool, member, i)				\
+	for ((i) = 0; ((member) = kvblk_next_member(pool, &(i))); (i)++)
+
+/* Serves gets and lookups, of what it has restored so far. */
+static inline bool kvblk_member_ok(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
+	       !READ_ONCE(member->suspect) && !READ_ONCE(member->failing);
+}
+
+/* The member that a pool-wide segment number belongs to, or NULL. RCU. */
+static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 seg)
+{
+	u8 slot = READ_ONCE(pool->granule[seg >> KVBLK_GRANULE_SHIFT]);
+
+	return slot ? rcu_dereference(pool->members[slot - 1]) : NULL;
+}
+
+/* Units that the record of a block of @length takes on it. */
+static inline u32 kvblk_member_units(const struct kvblk_member *member, u32 length)
+{
+	return kvblk_record_units(length, member->record_align >> KVBLK_UNIT_SHIFT);
+}
+
+#endif

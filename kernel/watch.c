@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The watchdog: members that are silent (suspect) or fail (failing), and those
+ * that answer again. Once a second, and no lock that is held across I/O.
+ */
+#include "pool.h"
+
+/* Errors in a second that are too few to tell a rate. */
+#define FAILING_LEAST	16
+/* Probes that must succeed in a row, a second apart. */
+#define PROBES_WELL	3
+/* Between probes that fail, and between a recovery and another fall. */
+#define PROBE_GAP_MAX	(32ul * HZ)
+
+/*
+ * Does the device read and write again? Asked with what may be read and written
+ * at any time: a superblock, and a page of the segment table, once that has been
+ * read. The watchdog draws the conclusion.
+ */
+static void member_probe(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
+	void *page = (void *)__get_free_page(GFP_KERNEL);
+
+	if (page && !kvblk_io_sync(member, REQ_OP_READ | REQ_META,
+				   KVBLK_SB_OFFSET(0), page, KVBLK_UNIT) &&
+	    (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+	     !kvblk_table_write(member, 0))) {
+		member->probe_next = jiffies + HZ;
+		member->probes_well++;
+	} else {
+		member->probes_well = 0;
+		member->probe_gap = min(2 * member->probe_gap, PROBE_GAP_MAX);
+		member->probe_next = jiffies + member->probe_gap;
+	}
+	free_page((unsigned long)page);
+	kvblk_member_put(member);
+}
+
+/* The member has just become failing, or is to be probed. */
+static void watch_failing(struct kvblk_member *member, u64 failed)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	if (!member->failing_told) {
+		member->failing_told = true;
+		dev_warn(&pool->dev, "member %s: fails I/O; its blocks are misses until it answers well\n",
+			 member->name);
+		kvblk_event(pool, member, KVBLK_EV_MEMBER_FAILING, failed);
+		wake_up_all(&pool->settle_wait);
+		/* soon after the last time: more patience */
+		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
+				    min(2 * member->probe_gap, PROBE_GAP_MAX) : HZ;
+		member->probe_next = jiffies + member->probe_gap;
+		member->probes_well = 0;
+		return;
+	}
+	if (work_busy(&member->probe) || time_before(jiffies, member->probe_next) ||
+	    !percpu_ref_tryget_live(&member->ref))
+		return;
+	if (!queue_work(pool->wq, &member->probe))
+		kvblk_member_put(member);
+}
+
+static void watch_well(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	dev_info(&pool->dev, "member %s: answers again\n", member->name);
+	kvblk_event(pool, member, KVBLK_EV_MEMBER_ANSWERS, 0);
+	kvblk_log_kick(member);
+	/* by the watchdog, right after this */
+	WRITE_ONCE(member->kill_retry, jiffies);
+}
+
+static void watch_errors(struct kvblk_member *member, u64 done, u64 failed)
+{
+	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
+	enum kvblk_member_error error;
+
+	for (error = 0; error < KVBLK_ERRORS; error++)
+		if (atomic_read(&member->reports[error].nr))
+			kvblk_member_report(member, error);
+	if (member->failing_told && !work_busy(&member->probe) &&
+	    member->probes_well >= PROBES_WELL) {
+		member->failing_told = false;
+		atomic_set(&member->error_run, 0);
+		WRITE_ONCE(member->failing, false);
+		if (!member->suspect_told)
+			watch_well(member);
+		return;
+	}
+	if (limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit)
+		WRITE_ONCE(member->failing, true);
+	if (READ_ONCE(member->failing))
+		watch_failing(member, failed);
+}
+
+void kvblk_member_watch(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_ios ios;
+	u64 inflight = kvblk_member_inflight(member, &ios);
+	unsigned long silent;
+	bool suspect;
+
+	if (!list_empty_careful(&member->gate))
+		queue_work(pool->wq, &member->gate_work);
+	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+		watch_errors(member, ios.done - member->seen_done,
+			     ios.failed - member->seen_failed);
+	/* what was idle at the last look has not been silent since */
+	if (!inflight || !member->seen_inflight || ios.done != member->seen_done)
+		member->last_done = jiffies;
+	member->seen_inflight = inflight;
+	member->seen_done = ios.done;
+	member->seen_failed = ios.failed;
+	silent = jiffies - member->last_done;
+	/* each time anew: a completion may pass between look and store */
+	suspect = inflight &&
+		  silent > msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
+	WRITE_ONCE(member->suspect, suspect);
+	if (suspect == member->suspect_told)
+		return;
+	member->suspect_told = suspect;
+	if (suspect) {
+		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
+			 member->name, jiffies_to_msecs(silent));
+		kvblk_event(pool, member, KVBLK_EV_MEMBER_SUSPECT,
+			    jiffies_to_msecs(silent));
+		wake_up_all(&pool->settle_wait);
+	} else if (!member->failing_told) {
+		watch_well(member);
+	}
+}
+
+void kvblk_watch_init(struct kvblk_member *member)
+{
+	enum kvblk_member_error error;
+
+	INIT_WORK(&member->probe, member_probe);
+	member->last_done = jiffies;
+	member->probe_gap = HZ;
+	member->probe_next = jiffies - 2 * PROBE_GAP_MAX;
+	for (error = 0; error < KVBLK_ERRORS; error++)
+		member->reports[error].next = jiffies;
+}

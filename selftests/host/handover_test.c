@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An operation of a ring, and all who want it: its bios, its task, the work that
+ * ends it for its task, who cancels it (an ioctl, a deadline, the ring's end), and
+ * its own work once it is detached. All orders of their steps are tried, with the
+ * functions that the module uses; what is between these is a step of its own.
+ */
+#include <stdio.h>
+
+#include "handover.h"
+#include "kvblk_test.h"
+
+#define FLIGHTS		5u	/* a get is read again, or comes part by part */
+#define STEPS_MAX	128u
+
+static struct model {
+	struct kvblk_landing landing;
+	struct kvblk_handover hand;
+	unsigned int flights;	/* so far */
+	bool flying;
+	bool media;		/* the media half is under way */
+	bool busy;		/* somebody finishes it */
+	bool told;		/* the task's work is queued */
+	bool working;		/* its own work is */
+	bool canceled;
+	unsigned int completed;	/* the command */
+	/* what the others are about to do */
+	enum at { IDLE, FINISH, AGAIN, GIVE_BACK } task, rescue;
+} m;
+
+enum step {
+	BIOS_OVER, TASK_COMES, TASK_OVER, TASK_AGAIN, TASK_FLIES, RESCUE_TAKES,
+	RESCUE_ENDS, RESCUE_AGAIN, RESCUE_FLIES, RESCUE_GIVES_BACK, CANCEL,
+	WORK_OVER, WORK_AGAIN, STEPS,
+};
+
+static void begin(void)
+{
+	memset(&m, 0, sizeof(m));
+	INIT_LIST_HEAD(&m.landing.waiting);
+	INIT_LIST_HEAD(&m.hand.link);
+	m.hand.landing = &m.landing;
+	atomic_set(&m.hand.state, KVBLK_REQ_INFLIGHT);
+	m.flights = 1;
+	m.flying = true;
+	m.media = true;
+}
+
+static bool may(enum step step, bool task_comes, bool cancels)
+{
+	switch (step) {
+	case BIOS_OVER:
+		return m.flying;
+	case TASK_COMES:
+		return task_comes && m.told && m.task == IDLE;
+	case TASK_OVER:
+		return m.task == FINISH;
+	case TASK_AGAIN:
+		return m.task == FINISH && m.flights < FLIGHTS;
+	case TASK_FLIES:
+		return m.task == AGAIN;
+	case RESCUE_TAKES:
+		return m.rescue == IDLE && !list_empty(&m.landing.waiting);
+	case RESCUE_ENDS:
+		return m.rescue == FINISH;
+	case RESCUE_AGAIN:
+		/* only what has a media half has anything in flight */
+		return m.rescue == FINISH && m.media && m.flights < FLIGHTS;
+	case RESCUE_FLIES:
+		return m.rescue == AGAIN;
+	case RESCUE_GIVES_BACK:
+		return m.rescue == GIVE_BACK;
+	case CANCEL:
+		return cancels && !m.canceled && !m.completed;
+	case WORK_OVER:
+		return m.working;
+	case WORK_AGAIN:
+		return m.working && m.flights < FLIGHTS;
+	default:
+		return false;
+	}
+}
+
+static void finish_begin(enum at *who)
+{
+	assert_false(m.busy);
+	m.busy = true;
+	*who = FINISH;
+}
+
+/* Its state is INFLIGHT before its bios are. */
+static void again(enum at *who)
+{
+	atomic_cmpxchg(&m.hand.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
+	m.media = true;
+	m.flights++;
+	*who = AGAIN;
+}
+
+static void fly(enum at *who)
+{
+	assert_false(m.flying);
+	m.busy = false;
+	m.flying = true;
+	*who = IDLE;
+}
+
+static void tell(void)
+{
+	assert_false(m.told);
+	m.told = true;
+}
+
+static void complete_command(void)
+{
+	/* nor is a work of a task queued for a command that is gone */
+	assert_false(m.told);
+	assert_int_equal(m.completed++, 0);
+}
+
+static void take_step(enum step step)
+{
+	switch (step) {
+	case BIOS_OVER:
+		m.flying = false;
+		if (!kvblk_handover_done(&m.hand))
+			m.working = true;
+		else if (kvblk_handover_land(&m.hand, 0))
+			tell();
+		break;
+	case TASK_COMES:
+		m.told = false;
+		if (kvblk_handover_claim(&m.hand))
+			finish_begin(&m.task);
+		break;
+	case TASK_OVER:
+		m.busy = false;
+		m.media = false;
+		m.task = IDLE;
+		complete_command();
+		break;
+	case TASK_AGAIN:
+		again(&m.task);
+		break;
+	case TASK_FLIES:
+		fly(&m.task);
+		break;
+	case RESCUE_TAKES:
+		assert_ptr_equal(kvblk_handover_take(&m.landing, 0), &m.hand);
+		finish_begin(&m.rescue);
+		break;
+	case RESCUE_ENDS:
+		m.busy = false;
+		m.media = false;
+		m.rescue = GIVE_BACK;
+		break;
+	case RESCUE_AGAIN:
+		again(&m.rescue);
+		break;
+	case RESCUE_FLIES:
+		fly(&m.rescue);
+		break;
+	case RESCUE_GIVES_BACK:
+		m.rescue = IDLE;
+		if (kvblk_handover_give_back(&m.hand))
+			tell();
+		break;
+	case CANCEL:
+		m.canceled = true;
+		if (kvblk_handover_detach(&m.hand))
+			complete_command();
+		break;
+	case WORK_OVER:
+		assert_false(m.busy);
+		m.working = false;
+		m.media = false;
+		break;
+	case WORK_AGAIN:
+		assert_false(m.busy);
+		m.working = false;
+		m.flights++;
+		m.flying = true;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Goes through all orders; returns how many there are. */
+static unsigned long all_orders(bool task_comes, bool cancels)
+{
+	static enum step tried[STEPS_MAX];
+	unsigned int depth = 0, prefix = 0;
+	unsigned long orders = 0;
+
+	for (;;) {
+		begin();
+		for (depth = 0;; depth++) {
+			enum step step = depth < prefix ? tried[depth] : 0;
+
+			assert_true(depth < STEPS_MAX);
+			while (step < STEPS && !may(step, task_comes, cancels))
+				step++;
+			if (step == STEPS)
+				break;
+			tried[depth] = step;
+			take_step(step);
+		}
+		/* nobody has anything to do any more */
+		orders++;
+		assert_false(m.busy || m.flying || m.working);
+		assert_false(m.media);
+		assert_true(list_empty(&m.landing.waiting));
+		if (task_comes) {
+			assert_false(m.told);
+			assert_int_equal(m.completed, 1);
+		}
+		/* the last step that has another one behind it */
+		while (depth) {
+			enum step next;
+
+			begin();
+			for (prefix = 0; prefix + 1 < depth; prefix++)
+				take_step(tried[prefix]);
+			next = tried[--depth] + 1;
+			while (next < STEPS && !may(next, task_comes, cancels))
+				next++;
+			if (next < STEPS) {
+				tried[depth] = next;
+				prefix = depth + 1;
+				break;
+			}
+			prefix = 0;
+		}
+		if (!prefix)
+			return orders;
+	}
+}
+
+static void every_order_ends_it_once(void **state)
+{
+	unsigned long orders = all_orders(true, true);
+
+	print_message("%lu orders\n", orders);
+	/* fewer would mean that somebody never had a step */
+	assert_true(orders > 10000);
+}
+
+static void a_task_that_never_comes_holds_no_media(void **state)
+{
+	assert_true(all_orders(false, false) > 1);
+	assert_true(all_orders(false, true) > 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_order_ends_it_once),
+		cmocka_unit_test(a_task_that_never_comes_holds_no_media),
+	};
+
+	return RUN_TESTS("handover", tests);
+}

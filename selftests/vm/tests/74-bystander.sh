@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=200 takes=40
+# While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
+# reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations.
+. "${0%/*}/pool.bash"
+
+# bystander: puts, gets and deletes until it is told to stop; the rounds so far are in $tmp/rounds, and what went wrong in $tmp/bad
+bystander() {
+	local first=1000000
+	while [ ! -e "$tmp/stop" ]; do
+		blocks put $first 20 50000
+		[ "$stored $errors" = "20 0" ] || break
+		blocks get $first 20 50000
+		[ "$hits $errors" = "20 0" ] || break
+		blocks delete $first 20 50000
+		[ "$deleted $errors" = "20 0" ] || break
+		first=$((first + 20))
+		echo $(((first - 1000000) / 20)) >"$tmp/rounds"
+	done >"$tmp/said" 2>&1
+	[ -e "$tmp/stop" ] || tail -n 1 "$tmp/said" >"$tmp/bad"
+}
+
+kv_load
+flash 2 400
+pool_format /dev/flash0 /dev/flash1
+echo 0 >"$tmp/rounds"
+bystander &
+defer 'touch "$tmp/stop"'
+for worst in "kv_stall $node stalled_rings" "kv_stall $node stopped_ring killed" "kv_lookup $node many_leases limit_of_leases" \
+	"kv_uring $node canceled_puts ten_thousand bad_registrations"; do
+	echo "-- $worst"
+	before=$(cat "$tmp/rounds")
+	# shellcheck disable=SC2086 # several words
+	check timeout $((100 * KVBLK_SLOW)) $worst
+	[ ! -e "$tmp/bad" ] || fail "meanwhile another's: $(cat "$tmp/bad")"
+	echo "rounds of the other one: $(($(cat "$tmp/rounds") - before))"
+done
+# it goes on to the end
+before=$(cat "$tmp/rounds")
+moved() { [ "$(cat "$tmp/rounds")" != "$before" ]; }
+wait_for 60 moved
+touch "$tmp/stop"
+wait
+[ ! -e "$tmp/bad" ] || fail "another's: $(cat "$tmp/bad")"
+no_failures
