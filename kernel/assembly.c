@@ -26,16 +26,6 @@
 static DEFINE_IDA(pool_minors);
 static dev_t pools_devt;
 
-/* A member that was silent while the epoch moved on answers again. */
-static void pool_supers_work(struct work_struct *work)
-{
-	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, supers_work);
-
-	guard(mutex)(&pool->admin);
-	if (!READ_ONCE(pool->dying))
-		kvblk_pool_write_supers(pool);
-}
-
 /* ---- the clock ---- */
 
 static void pool_tick(struct work_struct *work)
@@ -49,13 +39,10 @@ static void pool_tick(struct work_struct *work)
 	kvblk_now_raise(pool, kvblk_now(pool));
 	/* no lock that is held across I/O: this is the watchdog */
 	rcu_read_lock();
-	kvblk_for_each_member(pool, member, i) {
+	kvblk_for_each_member(pool, member, i)
 		kvblk_member_watch(member);
-		if (READ_ONCE(member->epoch) != READ_ONCE(pool->epoch) &&
-		    kvblk_member_stays(member) && kvblk_member_ok(member))
-			queue_work(pool->wq, &pool->supers_work);
-	}
 	rcu_read_unlock();
+	kvblk_pool_tell_epoch(pool);
 	kvblk_kill_retry(pool);
 
 	for_each_possible_cpu(cpu)
@@ -123,7 +110,6 @@ static void pool_release(struct device *dev)
 	vfree(pool->seg_gen);
 	free_percpu(pool->landings);
 	free_percpu(pool->stats);
-	bioset_exit(&pool->bios);
 	percpu_ref_exit(&pool->users);
 	memzero_explicit(&pool->secret, sizeof(pool->secret));
 	memzero_explicit(pool->seed, sizeof(pool->seed));
@@ -149,8 +135,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->kill_gate);
 	spin_lock_init(&pool->kill_lock);
 	INIT_LIST_HEAD(&pool->link);
+	INIT_LIST_HEAD(&pool->coming);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
-	INIT_WORK(&pool->supers_work, pool_supers_work);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	INIT_WORK(&pool->rescue_work, kvblk_above->rescue);
 	pool->tun = (struct kvblk_tunables) {
@@ -184,10 +170,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		spin_lock_init(&landing->lock);
 		INIT_LIST_HEAD(&landing->waiting);
 	}
-	if (bioset_init(&pool->bios, 128, 0, BIOSET_PERCPU_CACHE))
-		goto minor;
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
-		goto bios;
+		goto minor;
 	if (kvblk_above->pool_init(pool))
 		goto users;
 	/* until all members are there */
@@ -204,8 +188,6 @@ static struct kvblk_pool *pool_alloc(const char *name)
 
 users:
 	percpu_ref_exit(&pool->users);
-bios:
-	bioset_exit(&pool->bios);
 minor:
 	vfree(pool->seg_gen);
 	free_percpu(pool->landings);
@@ -422,12 +404,49 @@ static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr
 	kfree(parts);
 }
 
+/* Those on their way: their names are taken. Under kvblk_pools_lock. */
+static LIST_HEAD(pools_coming);
+
+static bool pool_listed(const struct list_head *list, const char *name)
+{
+	struct kvblk_pool *pool;
+
+	lockdep_assert_held(&kvblk_pools_lock);
+	list_for_each_entry(pool, list, link)
+		if (!strcmp(pool->name, name))
+			return true;
+	return false;
+}
+
+/* 0: the name is the pool's. */
+static int pool_reserve(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	guard(mutex)(&kvblk_pools_lock);
+	if (pool_listed(&pools_coming, pool->name)) {
+		NL_SET_ERR_MSG_FMT(extack, "a pool %s is being created already",
+				   pool->name);
+		return -EEXIST;
+	}
+	if (pool_listed(&kvblk_pools, pool->name)) {
+		NL_SET_ERR_MSG_FMT(extack, "there is a pool %s already", pool->name);
+		return -EEXIST;
+	}
+	list_add_tail(&pool->link, &pools_coming);
+	return 0;
+}
+
+static void pool_unlist(struct kvblk_pool *pool)
+{
+	guard(mutex)(&kvblk_pools_lock);
+	list_del(&pool->link);
+}
+
 int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 		      const struct kvblk_member_spec *specs, u32 nr_specs,
 		      u32 add_flags, struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool, *other;
 	struct pool_parts *parts;
+	struct kvblk_pool *pool;
 	int err;
 	u32 i;
 
@@ -439,13 +458,6 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 		NL_SET_ERR_MSG(extack, "a pool needs 1 to 64 members");
 		return -EINVAL;
 	}
-	guard(mutex)(&kvblk_assembly_lock);
-	other = kvblk_pool_find(name);
-	if (other) {
-		put_device(&other->dev);
-		NL_SET_ERR_MSG_FMT(extack, "there is a pool %s already", name);
-		return -EEXIST;
-	}
 	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
 	if (!parts)
 		return -ENOMEM;
@@ -454,19 +466,21 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 		kfree(parts);
 		return PTR_ERR(pool);
 	}
+	err = pool_reserve(pool, extack);
+	if (err)
+		goto put;
 	/*
 	 * A few works for each member, none of which may wait for another one.
 	 * Freezable: what is written behind a hibernation image would contradict
 	 * the image.
 	 */
 	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
-				   8 * KVBLK_MEMBERS_MAX, name);
+				   min(12 * KVBLK_MEMBERS_MAX, WQ_MAX_ACTIVE), name);
 	if (!pool->wq) {
 		err = -ENOMEM;
-		goto put;
+		goto unlist;
 	}
 
-	mutex_lock(&pool->admin);
 	err = pool_survey(pool, parts, specs, nr_specs, add_flags, extack);
 	if (!err) {
 		pool_identity(pool, parts);
@@ -483,32 +497,34 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 					 specs[i].segment_size, extack);
 	}
 	if (err)
-		goto unlock;
+		goto free;
 
 	err = dev_set_name(&pool->dev, "%s", name);
 	if (!err)
 		err = cdev_device_add(&pool->cdev, &pool->dev);
 	if (err) {
 		NL_SET_ERR_MSG(extack, "the pool's device node can't be made");
-		goto unlock;
+		goto free;
 	}
 	err = kvblk_above->pool_up(pool);
 	if (err)
 		goto del;
 	/* a crash between the two passes leaves no member of the past behind */
-	for (i = 0; i < nr_specs && !err; i++)
-		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING,
-					   extack);
+	for (i = 0; i < nr_specs && !err; i++) {
+		err = kvblk_member_place(parts->members[i], extack);
+		if (!err)
+			err = kvblk_member_prepare(parts->members[i],
+						   KVBLK_SB_ACTIVATING, extack);
+	}
 	for (i = 0; i < nr_specs && !err; i++)
 		err = kvblk_member_start(parts->members[i], extack);
 	if (err)
 		goto sysfs;
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
 	mutex_lock(&kvblk_pools_lock);
-	list_add_tail(&pool->link, &kvblk_pools);
+	list_move_tail(&pool->link, &kvblk_pools);
 	WRITE_ONCE(pool->dying, false);
 	mutex_unlock(&kvblk_pools_lock);
-	mutex_unlock(&pool->admin);
 	parts_free(pool, parts, nr_specs, false);
 	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
 		 pool->epoch);
@@ -525,12 +541,13 @@ sysfs:
 	kvblk_above->pool_down(pool);
 del:
 	cdev_device_del(&pool->cdev, &pool->dev);
-unlock:
+free:
 	if (parts)
 		parts_free(pool, parts, nr_specs, true);
 	parts = NULL;
-	mutex_unlock(&pool->admin);
 	destroy_workqueue(pool->wq);
+unlist:
+	pool_unlist(pool);
 put:
 	kfree(parts);
 	put_device(&pool->dev);
@@ -552,7 +569,6 @@ static void pool_teardown(struct kvblk_pool *pool)
 	/* operations, detached ones too, kills and member removals */
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	cancel_delayed_work_sync(&pool->tick);
-	cancel_work_sync(&pool->supers_work);
 	cancel_work_sync(&pool->lease_work);
 	cancel_work_sync(&pool->sweep_work);
 	cdev_device_del(&pool->cdev, &pool->dev);
@@ -568,7 +584,6 @@ static void pool_teardown(struct kvblk_pool *pool)
 		kvblk_member_stop(member);
 		cancel_delayed_work_sync(&member->dead);
 	}
-	mutex_lock(&pool->admin);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
@@ -578,7 +593,6 @@ static void pool_teardown(struct kvblk_pool *pool)
 			dev_err(&pool->dev, "member %s: superblock can't be written\n",
 				member->name);
 	}
-	mutex_unlock(&pool->admin);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
@@ -591,9 +605,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	kvblk_above->pool_down(pool);
 	destroy_workqueue(pool->wq);
 	/* the name stays taken until now */
-	mutex_lock(&kvblk_pools_lock);
-	list_del(&pool->link);
-	mutex_unlock(&kvblk_pools_lock);
+	pool_unlist(pool);
 	put_device(&pool->dev);
 }
 

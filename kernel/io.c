@@ -3,9 +3,13 @@
  * Bios. Everything goes through submit_bio() on the member's block device:
  * queues, multipath, reconnects and TLS stay its driver's.
  *
- * The rule: each bio is counted in member->ios before its submission and at its
- * completion, so that the watchdog sees a silent device whatever it has been
- * asked for.
+ * The rules:
+ * - Each bio is counted in member->ios before its submission and at its
+ *   completion, so that the watchdog sees a silent device whatever it has been
+ *   asked for.
+ * - Nobody waits for a tag, or for a queue that is frozen, but the member's own
+ *   work: a submitter could not be told of deadlines, cancel or SIGKILL there. So
+ *   bios are REQ_NOWAIT, and those that would have to wait go to io_work.
  */
 #include <linux/memremap.h>
 #include <linux/sched/signal.h>
@@ -15,6 +19,26 @@
 
 /* The watchdog sees what is done by the bio: not too long ones. */
 #define BIO_BYTES	(4u << 20)
+
+/*
+ * struct kvblk_bio - a bio, and how to submit it anew
+ * @iter: what it is for; drivers move the bio's own
+ * @opf: without REQ_NOWAIT
+ */
+struct kvblk_bio {
+	struct bvec_iter iter;
+	blk_opf_t opf;
+	struct bio bio;
+};
+
+int kvblk_io_init(struct kvblk_member *member)
+{
+	spin_lock_init(&member->full_lock);
+	bio_list_init(&member->full);
+	INIT_WORK(&member->io_work, kvblk_io_work);
+	return bioset_init(&member->bios, 128, offsetof(struct kvblk_bio, bio),
+			   BIOSET_PERCPU_CACHE);
+}
 
 static void io_account(struct kvblk_member *member)
 {
@@ -33,16 +57,19 @@ static noinline void io_failed(struct kvblk_member *member)
 }
 
 /*
- * The watchdog reports; this may be an interrupt. One bad place is no failure of
- * the member, nor is what a caller writes to its pages during a get with
- * protection information, nor what the member can't do with another device's
- * memory (@p2p).
+ * The watchdog reports; this may be an interrupt. One place that can't be read is
+ * no failure of the member, nor is what a caller writes to its pages during a get
+ * with protection information, nor what the member can't do with another device's
+ * memory (@p2p). A place that can't be written is: the drive has no others left.
  */
-static void io_unaccount(struct kvblk_member *member, blk_status_t status, bool p2p)
+static void io_unaccount(struct kvblk_member *member, const struct bio *bio, bool p2p)
 {
+	blk_status_t status = bio->bi_status;
+
 	this_cpu_inc(member->ios->done);
 	if (unlikely(status)) {
-		if (!p2p && status != BLK_STS_MEDIUM && status != BLK_STS_PROTECTION)
+		if (!p2p && status != BLK_STS_PROTECTION &&
+		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
 			io_failed(member);
 	} else if (unlikely(atomic_read(&member->error_run))) {
 		atomic_set(&member->error_run, 0);
@@ -75,11 +102,24 @@ static void io_drop(struct kvblk_io *io)
 		io->done(io);
 }
 
+/* The device would have had it wait. */
+static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
+{
+	guard(spinlock_irqsave)(&member->full_lock);
+	bio_list_add(&member->full, bio);
+	/* while nobody can take it: without bios the member may go */
+	queue_work(member->pool->wq, &member->io_work);
+}
+
 static void io_end_bio(struct bio *bio)
 {
 	struct kvblk_io *io = bio->bi_private;
 
-	io_unaccount(io->member, bio->bi_status, io->p2p);
+	if (unlikely(bio->bi_status == BLK_STS_AGAIN && bio->bi_opf & REQ_NOWAIT)) {
+		io_postpone(io->member, bio);
+		return;
+	}
+	io_unaccount(io->member, bio, io->p2p);
 	/* never the errno: a status unknown to this kernel maps to 0 */
 	if (bio->bi_status)
 		cmpxchg(&io->status, 0, bio->bi_status);
@@ -97,50 +137,109 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 	atomic_set(&io->pending, 1);
 }
 
-/* Bytes from @iter on that may be in one bio: see p2p.c. */
-static u32 io_same_owner(const struct bio_vec *bv, struct bvec_iter iter)
+/* Pages of which memory may be in one bio: see p2p.c. */
+static bool io_same_owner(const struct page *page, const struct page *first)
 {
+	return (!is_pci_p2pdma_page(page) && !is_pci_p2pdma_page(first)) ||
+	       zone_device_pages_have_same_pgmap(page, first);
+}
+
+/*
+ * Bytes of @iter that are one bio. The block layer splits nothing that must not
+ * wait: that is done here, by the device's limits. Where these know more, such as
+ * boundaries in memory, the bio goes to io_work and is split then.
+ */
+static u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv, u32 nr,
+		   struct bvec_iter iter)
+{
+	struct block_device *bdev = io->member->bdev;
+	struct request_queue *queue = bdev_get_queue(bdev);
+	u32 longest = queue_max_segment_size(queue), segments = 0, bytes = 0;
+	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
 	const struct page *first = bv[iter.bi_idx].bv_page;
-	u32 bytes = 0;
 
+	if (queue->limits.chunk_sectors)
+		most = min(most, blk_boundary_sectors_left(iter.bi_sector +
+							   get_start_sect(bdev),
+							   queue->limits.chunk_sectors));
+	most = min(iter.bi_size, max(most << SECTOR_SHIFT, KVBLK_UNIT));
+	if (likely(most == iter.bi_size && !io->p2p &&
+		   nr - iter.bi_idx + most / longest <= queue_max_segments(queue)))
+		return most;
+	iter.bi_size = most;
 	while (iter.bi_size) {
-		struct bio_vec part = mp_bvec_iter_bvec(bv, iter);
-		const struct page *page = bv[iter.bi_idx].bv_page;
+		u32 part = mp_bvec_iter_len(bv, iter);
 
-		if ((is_pci_p2pdma_page(page) || is_pci_p2pdma_page(first)) &&
-		    !zone_device_pages_have_same_pgmap(page, first))
+		segments += 1 + (part - 1) / longest;
+		if (bytes && (segments > queue_max_segments(queue) ||
+			      !io_same_owner(bv[iter.bi_idx].bv_page, first)))
 			break;
-		bytes += part.bv_len;
-		bvec_iter_advance(bv, &iter, part.bv_len);
+		bytes += part;
+		bvec_iter_advance(bv, &iter, part);
 	}
 	return bytes;
+}
+
+static void io_fill(struct bio *bio, struct kvblk_io *io, const struct bio_vec *bv)
+{
+	/* as bio_iov_bvec_set() does it: the vectors are not the bio's */
+	bio_set_flag(bio, BIO_CLONED);
+	bio->bi_io_vec = (struct bio_vec *)bv;
+	bio->bi_iter = container_of(bio, struct kvblk_bio, bio)->iter;
+	bio->bi_private = io;
+	bio->bi_end_io = io_end_bio;
+}
+
+/* Bios that had to wait, as they were, in the name of who submitted them. */
+void kvblk_io_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, io_work);
+	struct bio *bio, was;
+
+	for (;;) {
+		scoped_guard(spinlock_irq, &member->full_lock)
+			bio = bio_list_pop(&member->full);
+		if (!bio)
+			return;
+		/* bi_vcnt is not used: the vectors are others' */
+		bio_init(&was, member->bdev, bio->bi_io_vec, 0, 0);
+		was.bi_private = bio->bi_private;
+		was.bi_ioprio = bio->bi_ioprio;
+		bio_clone_blkg_association(&was, bio);
+		bio_reset(bio, member->bdev,
+			  container_of(bio, struct kvblk_bio, bio)->opf);
+		bio_clone_blkg_association(bio, &was);
+		bio->bi_ioprio = was.bi_ioprio;
+		io_fill(bio, was.bi_private, was.bi_io_vec);
+		bio_uninit(&was);
+		submit_bio(bio);
+		cond_resched();
+	}
 }
 
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr)
 {
 	struct bvec_iter iter = { .bi_sector = pos >> SECTOR_SHIFT };
+	struct block_device *bdev = io->member->bdev;
+	blk_opf_t nowait = bdev_nowait(bdev) ? REQ_NOWAIT : 0;
 	u32 left = 0, part, i;
+	struct kvblk_bio *own;
 	struct bio *bio;
 
+	opf |= REQ_ALLOC_CACHE | (io->p2p ? REQ_NOMERGE : 0);
 	for (i = 0; i < nr; i++)
 		left += bv[i].bv_len;
 	for (; left; left -= part) {
-		part = min(left, BIO_BYTES);
+		iter.bi_size = left;
+		part = io_fits(io, bv, nr, iter);
 		iter.bi_size = part;
-		if (io->p2p) {
-			opf |= REQ_NOMERGE;
-			part = io_same_owner(bv, iter);
-			iter.bi_size = part;
-		}
-		bio = bio_alloc_bioset(io->member->bdev, 0, opf | REQ_ALLOC_CACHE,
-				       GFP_NOIO, &io->member->pool->bios);
-		/* as bio_iov_bvec_set() does it: the vectors are not the bio's */
-		bio_set_flag(bio, BIO_CLONED);
-		bio->bi_io_vec = (struct bio_vec *)bv;
-		bio->bi_iter = iter;
-		bio->bi_private = io;
-		bio->bi_end_io = io_end_bio;
+		bio = bio_alloc_bioset(bdev, 0, opf | nowait, GFP_NOIO,
+				       &io->member->bios);
+		own = container_of(bio, struct kvblk_bio, bio);
+		own->iter = iter;
+		own->opf = opf;
+		io_fill(bio, io, bv);
 		atomic_inc(&io->pending);
 		io_account(io->member);
 		if (left > part) {
@@ -224,7 +323,7 @@ int kvblk_io_flush(struct kvblk_member *member)
 	init_completion(&waiter.over);
 	kvblk_io_start(&waiter.io, member, io_wake);
 	bio = bio_alloc_bioset(member->bdev, 0, REQ_OP_WRITE | REQ_PREFLUSH,
-			       GFP_NOIO, &member->pool->bios);
+			       GFP_NOIO, &member->bios);
 	bio->bi_private = &waiter.io;
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);

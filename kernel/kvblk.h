@@ -25,9 +25,7 @@
  *   member's device -> put, get, delete, in the task that waits
  *
  * Locks, outermost first:
- *   kvblk_assembly_lock mutex: pools and members are made one by one
- *   pool->admin       mutex: members come and go, tunables that need more than
- *                     a store
+ *   pool->admin       mutex: members come and go; no I/O under it
  *   pool->lease_lock  mutex: leases; no memory is allocated under it but for
  *                     an xarray
  *   member->table_lock mutex: pages of the segment table on their way out

@@ -28,6 +28,10 @@ struct kvblk_sigpipe {
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
 void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
 
+/* What it keeps in a new member: 0 or -ENOMEM. */
+int kvblk_io_init(struct kvblk_member *member);
+void kvblk_io_work(struct work_struct *work);
+
 /* Bios submitted and not completed, of all CPUs; in @ios (or NULL) the sums. */
 u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios);
 
@@ -50,8 +54,8 @@ struct kvblk_io {
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 		    void (*done)(struct kvblk_io *io));
 /*
- * Submits a bio over @nr vectors, one stretch of media from @pos on; the block
- * layer splits it as the device wants it. @bv stays as it is until @done.
+ * Submits bios over @nr vectors, one stretch of media from @pos on. @bv stays as
+ * it is until @done. Waits for memory, and for no device.
  */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr);

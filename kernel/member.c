@@ -53,9 +53,9 @@ static void member_dead_work(struct work_struct *work)
 	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
 	/* deletes pass it by from now on */
-	pool->epoch++;
+	WRITE_ONCE(pool->epoch, pool->epoch + 1);
 	member->outdated = true;
-	kvblk_pool_write_supers(pool);
+	kvblk_pool_tell_epoch(pool);
 	mutex_unlock(&pool->admin);
 }
 
@@ -100,6 +100,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);
 	INIT_WORK(&member->kill_work, kvblk_kill_work);
+	INIT_WORK(&member->super_work, kvblk_super_work);
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
 	member->kill_retry = jiffies;
@@ -110,6 +111,9 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 					    GFP_KERNEL) : -ENOMEM;
 	if (err)
 		goto free;
+	err = kvblk_io_init(member);
+	if (err)
+		goto ref;
 
 	file = bdev_file_open_by_dev(spec->dev, BLK_OPEN_READ | BLK_OPEN_WRITE,
 				     member, &member_holder_ops);
@@ -121,7 +125,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 		else
 			NL_SET_ERR_MSG_FMT(extack, "%s can't be opened for writing",
 					   member->name);
-		goto ref;
+		goto bios;
 	}
 	member->bdev_file = file;
 	bdev = file_bdev(file);
@@ -162,6 +166,9 @@ close:
 	/* it died meanwhile, and held nothing of the pool */
 	if (member->unsure)
 		atomic_dec(&pool->unsure);
+	cancel_work_sync(&member->io_work);
+bios:
+	bioset_exit(&member->bios);
 ref:
 	percpu_ref_exit(&member->ref);
 free:
@@ -186,9 +193,12 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->reclaim_work);
 	cancel_work_sync(&member->kill_work);
 	cancel_work_sync(&member->gate_work);
+	cancel_work_sync(&member->io_work);
+	bioset_exit(&member->bios);
 	for (i = 0; member->segs && i < member->nr_segs; i++)
 		kvblk_open_free(member->segs[i].open);
 	if (member->slot) {
+		guard(mutex)(&pool->admin);
 		granules = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 		for (i = 0; i < granules; i++)
 			pool->granule[(member->seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
@@ -272,19 +282,22 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 /* ---- coming ---- */
 
 /* A run of granules for the member's segment numbers. */
-static int member_place(struct kvblk_member *member)
+int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->pool;
 	u32 want = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 	u32 slot, at, run = 0;
 
+	guard(mutex)(&pool->admin);
 	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
 		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
 			break;
 	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
 		run = pool->granule[at] ? 0 : run + 1;
-	if (slot == KVBLK_MEMBERS_MAX || run < want)
+	if (slot == KVBLK_MEMBERS_MAX || run < want) {
+		NL_SET_ERR_MSG(extack, "the pool has 64 members, or too many segments");
 		return -ENOSPC;
+	}
 	member->slot = slot + 1;
 	member->seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
 	memset(&pool->granule[at - want], member->slot, want);
@@ -298,12 +311,6 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	u32 page, i;
 	int err;
 
-	lockdep_assert_held(&pool->admin);
-	err = member_place(member);
-	if (err) {
-		NL_SET_ERR_MSG(extack, "the pool has 64 members, or too many segments");
-		return err;
-	}
 	if (member->formatted) {
 		/* first of all: what is there belongs to nobody */
 		err = kvblk_super_wipe(member) ? 0 : -EIO;
@@ -329,18 +336,26 @@ unwritable:
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->pool;
+	bool active = false;
 	int err;
 
-	lockdep_assert_held(&pool->admin);
-	err = kvblk_super_write(member, KVBLK_SB_ACTIVE);
-	if (err) {
-		NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
-		return err;
-	}
 	err = kvblk_above->member_up(member);
 	if (err) {
 		NL_SET_ERR_MSG(extack, "no memory for the member's sysfs entry");
 		return err;
+	}
+	mutex_lock(&pool->admin);
+	/* none comes that does not know what the others know: the epoch may move */
+	while (member->epoch != pool->epoch || !active) {
+		mutex_unlock(&pool->admin);
+		err = kvblk_super_write(member, KVBLK_SB_ACTIVE);
+		if (err) {
+			kvblk_above->member_down(member);
+			NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+			return err;
+		}
+		active = true;
+		mutex_lock(&pool->admin);
 	}
 	pool->nr_members++;
 	atomic_inc(&pool->restoring);
@@ -348,74 +363,115 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	rcu_assign_pointer(pool->members[member->slot - 1], member);
 	kvblk_pool_limits(pool);
 	queue_work(pool->wq, &member->restore);
+	/* it may be the first one that knows the epoch */
+	kvblk_pool_settle(pool);
+	mutex_unlock(&pool->admin);
 	return 0;
+}
+
+/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
+struct coming {
+	struct list_head link;
+	const char *name;
+};
+
+/* Then pool->users is held. */
+static int add_begin(struct kvblk_pool *pool, struct coming *coming,
+		     struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	struct coming *other;
+	int i;
+
+	guard(mutex)(&pool->admin);
+	kvblk_for_each_member(pool, member, i)
+		if (!strcmp(member->name, coming->name)) {
+			NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already",
+					   coming->name);
+			return -EEXIST;
+		}
+	list_for_each_entry(other, &pool->coming, link)
+		if (!strcmp(other->name, coming->name)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is being added already",
+					   coming->name);
+			return -EALREADY;
+		}
+	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	list_add(&coming->link, &pool->coming);
+	return 0;
+}
+
+/* May the device be overwritten? */
+static int add_allowed(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       enum kvblk_found found, u32 add_flags,
+		       struct netlink_ext_ack *extack)
+{
+	if (add_flags & KVBLK_ADD_FORMAT)
+		return 0;
+	if (found == KVBLK_FOUND_MEMBER && kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
+				   member->name);
+		return -EEXIST;
+	}
+	/* what it holds of this pool's past may have been deleted since */
+	if (found != KVBLK_FOUND_BLANK &&
+	    !(found == KVBLK_FOUND_MEMBER &&
+	      !memcmp(sb->pool_uuid, &member->pool->uuid, sizeof(sb->pool_uuid)))) {
+		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
+				   member->name);
+		return -ENOTEMPTY;
+	}
+	return found == KVBLK_FOUND_MEMBER &&
+	       kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE : 0;
+}
+
+/* No lock: the device may take as long as it likes. */
+static int add_device(struct kvblk_pool *pool, const struct kvblk_member_spec *spec,
+		      struct kvblk_d_super *sb, u32 add_flags,
+		      struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	enum kvblk_found found;
+	int err;
+
+	member = kvblk_member_open(pool, spec, sb, &found, extack);
+	if (IS_ERR(member))
+		return PTR_ERR(member);
+	err = add_allowed(member, sb, found, add_flags, extack);
+	if (!err)
+		err = kvblk_member_setup(member, NULL, spec->segment_size, extack);
+	if (!err)
+		err = kvblk_member_place(member, extack);
+	if (!err)
+		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
+	if (!err)
+		err = kvblk_member_start(member, extack);
+	if (err)
+		kvblk_member_free(member);
+	return err;
 }
 
 int kvblk_member_add(struct kvblk_pool *pool, const struct kvblk_member_spec *spec,
 		     u32 add_flags, struct netlink_ext_ack *extack)
 {
-	struct kvblk_member *member, *other;
-	enum kvblk_found found;
+	struct coming coming = { .name = kbasename(spec->path) };
 	struct kvblk_d_super *sb;
-	int err, i;
+	int err;
 
 	sb = vmalloc(sizeof(*sb));
 	if (!sb)
 		return -ENOMEM;
-	mutex_lock(&kvblk_assembly_lock);
-	mutex_lock(&pool->admin);
-	if (pool->dying) {
-		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
-		err = -ENODEV;
-		goto out;
-	}
-	kvblk_for_each_member(pool, other, i)
-		if (!strcmp(other->name, kbasename(spec->path))) {
-			NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already",
-					   other->name);
-			err = -EEXIST;
-			goto out;
-		}
-	member = kvblk_member_open(pool, spec, sb, &found, extack);
-	if (IS_ERR(member)) {
-		err = PTR_ERR(member);
-		goto out;
-	}
-	if (!(add_flags & KVBLK_ADD_FORMAT) && found == KVBLK_FOUND_MEMBER &&
-	    kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
-				   member->name);
-		err = -EEXIST;
-		goto free;
-	}
-	/* what it holds of this pool's past may have been deleted since */
-	if (!(add_flags & KVBLK_ADD_FORMAT) && found != KVBLK_FOUND_BLANK &&
-	    !(found == KVBLK_FOUND_MEMBER &&
-	      !memcmp(sb->pool_uuid, &pool->uuid, sizeof(sb->pool_uuid)))) {
-		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
-				   member->name);
-		err = -ENOTEMPTY;
-		goto free;
-	}
-	err = -EREMOTE;
-	if (!(add_flags & KVBLK_ADD_FORMAT) && found == KVBLK_FOUND_MEMBER &&
-	    kvblk_super_owned(member, sb, add_flags, extack))
-		goto free;
-	err = kvblk_member_setup(member, NULL, spec->segment_size, extack);
-	if (!err)
-		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
-	if (!err)
-		err = kvblk_member_start(member, extack);
+	err = add_begin(pool, &coming, extack);
 	if (!err) {
-		/* it knows the epoch: it may be the first one that does */
-		kvblk_pool_write_supers(pool);
-		goto out;
+		err = add_device(pool, spec, sb, add_flags, extack);
+		mutex_lock(&pool->admin);
+		list_del(&coming.link);
+		mutex_unlock(&pool->admin);
+		percpu_ref_put(&pool->users);
 	}
-free:
-	kvblk_member_free(member);
-out:
-	mutex_unlock(&pool->admin);
-	mutex_unlock(&kvblk_assembly_lock);
 	vfree(sb);
 	return err;
 }
@@ -497,13 +553,14 @@ static void member_remove_work(struct work_struct *work)
 	percpu_ref_put(&pool->users);
 }
 
-int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
+/* With pool->admin. */
+static int remove_begin(struct kvblk_pool *pool, const char *name,
 			struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
 	int i;
 
-	guard(mutex)(&pool->admin);
+	lockdep_assert_held(&pool->admin);
 	if (READ_ONCE(pool->dying)) {
 		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
 		return -ENODEV;
@@ -530,13 +587,31 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 		else
 			atomic_dec(&pool->unsure);
 		/* deletes pass it by from now on */
-		pool->epoch++;
+		WRITE_ONCE(pool->epoch, pool->epoch + 1);
 		member->outdated = true;
-		kvblk_pool_write_supers(pool);
 		INIT_WORK(&member->remove, member_remove_work);
 		queue_work(pool->wq, &member->remove);
 		return 0;
 	}
 	NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
 	return -ENOENT;
+}
+
+/* Time for the others to take note: deletes are sure when they have. */
+#define TELL_TIME	(4 * HZ)
+
+int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
+			struct netlink_ext_ack *extack)
+{
+	int err;
+
+	mutex_lock(&pool->admin);
+	err = remove_begin(pool, name, extack);
+	mutex_unlock(&pool->admin);
+	if (err)
+		return err;
+	wait_event_timeout(pool->settle_wait, kvblk_pool_tell_epoch(pool), TELL_TIME);
+	guard(mutex)(&pool->admin);
+	kvblk_pool_settle(pool);
+	return 0;
 }

@@ -5,7 +5,6 @@
 const struct kvblk_above *kvblk_above;
 LIST_HEAD(kvblk_pools);
 DEFINE_MUTEX(kvblk_pools_lock);		/* kvblk_pools */
-DEFINE_MUTEX(kvblk_assembly_lock);	/* one pool or member is made at a time */
 
 /* The longest block that leaves room for a header and a page of summary. */
 static u32 member_value_max(const struct kvblk_member *member)
@@ -93,7 +92,32 @@ bool kvblk_member_stays(const struct kvblk_member *member)
 	       !READ_ONCE(member->removing);
 }
 
-void kvblk_pool_write_supers(struct kvblk_pool *pool)
+static bool member_behind(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
+}
+
+bool kvblk_pool_tell_epoch(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	bool told = true;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i) {
+		/* one that does not answer gets it when it does */
+		if (!member_behind(member) || !kvblk_member_stays(member) ||
+		    !kvblk_member_ok(member))
+			continue;
+		told = false;
+		if (percpu_ref_tryget_live(&member->ref) &&
+		    !queue_work(pool->wq, &member->super_work))
+			kvblk_member_put(member);
+	}
+	return told;
+}
+
+void kvblk_pool_settle(struct kvblk_pool *pool)
 {
 	u32 current_nr = 0, behind = 0;
 	struct kvblk_member *member;
@@ -103,13 +127,7 @@ void kvblk_pool_write_supers(struct kvblk_pool *pool)
 	kvblk_for_each_member(pool, member, i) {
 		if (!kvblk_member_stays(member))
 			continue;
-		/* one that does not answer gets it when it does (pool_tick()) */
-		if (member->epoch != pool->epoch && kvblk_member_ok(member) &&
-		    kvblk_super_write(member, KVBLK_SB_ACTIVE))
-			dev_err_ratelimited(&pool->dev,
-					    "member %s: superblock can't be written\n",
-					    member->name);
-		if (member->epoch == pool->epoch)
+		if (!member_behind(member))
 			current_nr++;
 		else
 			behind++;

@@ -39,7 +39,6 @@ int kvblk_pools_init(const struct kvblk_above *above);
 void kvblk_pools_exit(void);
 extern struct list_head kvblk_pools;
 extern struct mutex kvblk_pools_lock;
-extern struct mutex kvblk_assembly_lock;
 
 struct netlink_ext_ack;
 
@@ -104,10 +103,15 @@ void kvblk_member_free(struct kvblk_member *member);
 /* Geometry from @sb, or (NULL) a new one: memory only. */
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack);
-/* Gives it segment numbers, formats it, writes its superblocks. pool->admin held. */
+/* Gives it segment numbers: -ENOSPC. */
+int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack);
+/* Formats it, writes its superblocks. */
 int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			 struct netlink_ext_ack *extack);
-/* Makes it active and visible, and starts to restore it. pool->admin held. */
+/*
+ * Makes it active and visible, and starts to restore it. The caller keeps
+ * pool->users from ending.
+ */
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Stops background work; seals what is open, if the device takes it. */
 void kvblk_member_stop(struct kvblk_member *member);
@@ -117,11 +121,18 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 int kvblk_super_write(struct kvblk_member *member, u16 state);
 /* A removed member is nobody's: its superblocks are zeroed. */
 bool kvblk_super_wipe(struct kvblk_member *member);
+/* member->super_work: the pool's epoch into its superblock. */
+void kvblk_super_work(struct work_struct *work);
 /*
- * Tells the pool's epoch to the members that have an older one; pool->admin
- * held. When all have it, what lost members hold can't come back: pool->unsure.
+ * Has the pool's epoch told to the members that have an older one and answer.
+ * True: they all know it. No sleep.
  */
-void kvblk_pool_write_supers(struct kvblk_pool *pool);
+bool kvblk_pool_tell_epoch(struct kvblk_pool *pool);
+/*
+ * When all that stay know the pool's epoch, what lost members hold can't come
+ * back: pool->unsure. pool->admin held.
+ */
+void kvblk_pool_settle(struct kvblk_pool *pool);
 /* Another node has it, and it is not to be taken all the same: with a sentence. */
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack);

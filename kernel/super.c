@@ -52,6 +52,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state)
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_d_super *sb;
 	u32 copies = member->sb_seq ? 1 : 2;
+	u64 epoch = READ_ONCE(pool->epoch);
 	int err = 0;
 
 	sb = vzalloc(sizeof(*sb));
@@ -61,7 +62,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state)
 	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
 	sb->state = cpu_to_le16(state);
 	sb->pool_flags = cpu_to_le32(pool->flags);
-	sb->epoch = cpu_to_le64(pool->epoch);
+	sb->epoch = cpu_to_le64(epoch);
 	sb->incarnation = cpu_to_le64(member->incarnation);
 	sb->birth = cpu_to_le64(pool->birth);
 	export_uuid(sb->pool_uuid, &pool->uuid);
@@ -94,9 +95,27 @@ int kvblk_super_write(struct kvblk_member *member, u16 state)
 			member->sb_seq = seq;
 	}
 	if (!err)
-		WRITE_ONCE(member->epoch, pool->epoch);
+		WRITE_ONCE(member->epoch, epoch);
 	vfree(sb);
 	return err;
+}
+
+/* With member->ref. Nobody else writes superblocks while the member is there. */
+void kvblk_super_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   super_work);
+	struct kvblk_pool *pool = member->pool;
+
+	if (READ_ONCE(member->epoch) != READ_ONCE(pool->epoch) &&
+	    kvblk_super_write(member, KVBLK_SB_ACTIVE))
+		dev_err_ratelimited(&pool->dev, "member %s: superblock can't be written\n",
+				    member->name);
+	mutex_lock(&pool->admin);
+	kvblk_pool_settle(pool);
+	mutex_unlock(&pool->admin);
+	wake_up_all(&pool->settle_wait);
+	kvblk_member_put(member);
 }
 
 bool kvblk_super_wipe(struct kvblk_member *member)

@@ -290,6 +290,10 @@ struct kvblk_member {
 	u64 sb_seq;
 	u64 epoch;
 
+	struct bio_set bios;
+	spinlock_t full_lock;		/* full; any context */
+	struct bio_list full;		/* those that the device had no room for */
+	struct work_struct io_work;	/* submits them, and waits */
 	struct kvblk_ios __percpu *ios;
 	unsigned long last_get;		/* its submission, jiffies; rough */
 	u64 seen_done;			/* the watchdog's own, */
@@ -338,6 +342,7 @@ struct kvblk_member {
 	struct work_struct kill_work;
 	struct delayed_work checkpoint;
 	struct work_struct restore;
+	struct work_struct super_work;	/* its superblock has an old epoch */
 	struct work_struct remove;
 	struct delayed_work dead;
 	bool removing;			/* under pool->admin */
@@ -444,6 +449,7 @@ struct kvblk_pool {
 	struct mutex admin;		/* members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];
 	u32 nr_members;
+	struct list_head coming;	/* members on their way: see member.c */
 	struct kvblk_align align;	/* read and written at once */
 	u32 align_units;		/* largest record_align, in units */
 	bool stable_writes;		/* puts must not change under way */
@@ -471,11 +477,9 @@ struct kvblk_pool {
 	u32 nr_lost;			/* gone, but counted there; under admin */
 	u32 now_floor;			/* time never goes back */
 
-	struct bio_set bios;
 	struct workqueue_struct *wq;
 	struct kobject *members_dir;	/* sysfs members/ */
 	struct delayed_work tick;
-	struct work_struct supers_work;	/* superblocks with an old epoch */
 	struct work_struct sweep_work;
 	u64 sweep_at;			/* its own */
 	u64 sweep_pass;

@@ -20,12 +20,14 @@
 static void member_probe(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
-	void *page = (void *)__get_free_page(GFP_KERNEL);
+	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
+	int err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(0),
+				page, KVBLK_UNIT);
 
-	if (page && !kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-				   KVBLK_SB_OFFSET(0), page, KVBLK_UNIT) &&
-	    (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-	     !kvblk_table_write(member, 0))) {
+	if (!READ_ONCE(member->failing_told)) {
+		/* that it has answered is all */
+	} else if (!err && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+			    !kvblk_table_write(member, 0))) {
 		member->probe_next = jiffies + HZ;
 		member->probes_well++;
 	} else {
@@ -35,6 +37,13 @@ static void member_probe(struct work_struct *work)
 	}
 	free_page((unsigned long)page);
 	kvblk_member_put(member);
+}
+
+static void watch_probe(struct kvblk_member *member)
+{
+	if (!work_busy(&member->probe) && percpu_ref_tryget_live(&member->ref) &&
+	    !queue_work(member->pool->wq, &member->probe))
+		kvblk_member_put(member);
 }
 
 /* The member has just become failing, or is to be probed. */
@@ -55,11 +64,8 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 		member->probes_well = 0;
 		return;
 	}
-	if (work_busy(&member->probe) || time_before(jiffies, member->probe_next) ||
-	    !percpu_ref_tryget_live(&member->ref))
-		return;
-	if (!queue_work(pool->wq, &member->probe))
-		kvblk_member_put(member);
+	if (!time_before(jiffies, member->probe_next))
+		watch_probe(member);
 }
 
 static void watch_well(struct kvblk_member *member)
@@ -101,7 +107,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_ios ios;
 	u64 inflight = kvblk_member_inflight(member, &ios);
-	unsigned long silent;
+	unsigned long silent, limit;
 	bool suspect;
 
 	if (!list_empty_careful(&member->gate))
@@ -116,9 +122,15 @@ void kvblk_member_watch(struct kvblk_member *member)
 	member->seen_done = ios.done;
 	member->seen_failed = ios.failed;
 	silent = jiffies - member->last_done;
-	/* each time anew: a completion may pass between look and store */
-	suspect = inflight &&
-		  silent > msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
+	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
+	/*
+	 * All there is may be I/O of cgroups that are over their budget: who is
+	 * silent does not answer the kernel's own either. Each time anew: a
+	 * completion may pass between look and store.
+	 */
+	suspect = inflight && silent > limit && work_busy(&member->probe);
+	if (inflight && silent > limit / 2)
+		watch_probe(member);
 	WRITE_ONCE(member->suspect, suspect);
 	if (suspect == member->suspect_told)
 		return;

@@ -8,7 +8,8 @@
  * usage: kv_blocks NODE put|get|delete|lookup FIRST COUNT LEN [TAG]
  *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
  * With KV_STAY in the environment it stays, with its memory, until a line or
- * the end of stdin comes.
+ * the end of stdin comes. Gets have a hard deadline KV_DEADLINE_MS ahead, if
+ * that is set.
  */
 #include <stdarg.h>
 
@@ -20,7 +21,7 @@ static int fd;
 static int bad;
 static struct {
 	unsigned int stored, exists, declined, full, errors;
-	unsigned int hits, misses, deleted, absent;
+	unsigned int hits, misses, late, deleted, absent;
 	unsigned long long bytes, slowest;
 } n;
 
@@ -72,8 +73,11 @@ static void get_result(uint64_t nr, const struct kvblk_result *res,
 			complain(nr, "WRONG BYTE at", (int)wrong);
 		return;
 	}
-	n.misses++;
-	if (res->res != -ENOENT)
+	if (res->res == -ETIME)
+		n.late++;
+	else
+		n.misses++;
+	if (res->res != -ENOENT && res->res != -ETIME)
 		complain(nr, "get", res->res);
 	wrong = kv_leaked(buf, len);
 	if (wrong >= 0)
@@ -87,6 +91,7 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	struct kvblk_piece pieces[BATCH];
 	struct kvblk_op ops[BATCH];
 	struct kvblk_result res[BATCH];
+	const char *deadline = getenv("KV_DEADLINE_MS");
 	uint64_t start;
 	int err;
 
@@ -100,6 +105,10 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 		} else if (opcode == KVBLK_OP_DELETE) {
 			ops[i].pieces = 0;
 			ops[i].nr_pieces = 0;
+		} else if (deadline) {
+			ops[i].flags = KVBLK_OPF_HARD_DEADLINE;
+			ops[i].deadline_ns = (kv_now_ms() +
+					      strtoull(deadline, NULL, 0)) * 1000000;
 		}
 	}
 	if (opcode == KVBLK_OP_GET)
@@ -172,9 +181,9 @@ int main(int argc, char **argv)
 				batch(op, first + i, nr, buf, len, tag);
 		}
 	}
-	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u deleted=%u absent=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
+	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
 	       n.stored, n.exists, n.declined, n.full, n.errors, n.hits,
-	       n.misses, n.deleted, n.absent, n.bytes, n.slowest,
+	       n.misses, n.late, n.deleted, n.absent, n.bytes, n.slowest,
 	       (unsigned long long)(kv_now_ms() - start), bad);
 	fflush(stdout);
 	if (getenv("KV_STAY"))

@@ -3,7 +3,7 @@
 # vm: timeout=120 takes=50 leaks=1
 # Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
 # that does not answer.
-# slow: five requests that each get no answer for the 5 s after which a request goes on by itself.
+# slow: four requests that each get no answer for the 5 s after which a request goes on by itself.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -55,37 +55,62 @@ missed_epoch() {
 	wait_for 20 pool_is_up
 }
 
-for request in "pool create $pool --format --segment-size 8M /dev/mapper/slow" "member remove $pool flash0" "pool destroy $pool"; do
-	echo "-- a device that does not answer: $request"
+# goes_on REQUEST...: what waits for a device is answered all the same
+soon=(timeout $((60 * KVBLK_SLOW)))
+goes_on() {
+	echo "-- a device that does not answer: $*"
 	: >"$tmp/events"
-	device_silent slow
-	# what waits for the device here waits for ever
-	soon=(timeout $((60 * KVBLK_SLOW)))
-	# shellcheck disable=SC2086 # several words
-	"${soon[@]}" kvblk $request >"$tmp/answer" 2>&1 && fail "done, on a silent device"
+	"${soon[@]}" kvblk "$@" >"$tmp/answer" 2>&1 && fail "done, on a silent device"
 	cat "$tmp/answer"
 	grep -q "goes on" "$tmp/answer" || fail "another refusal, or no answer"
 	# a family that comes or goes needs generic netlink's lock
 	check "${soon[@]}" kvblk pool list
 	! modinfo nbd >"$tmp/nbd" 2>&1 || check "${soon[@]}" modprobe nbd nbds_max=0
 	[ ! -d /sys/module/nbd ] || check "${soon[@]}" modprobe -r nbd
-	device_answers slow
-	case $request in
-	"pool create"*)
-		wait_for 20 event pool-up
-		defer pool_destroy
-		check kvblk member add $pool --format /dev/flash0
-		wait_for 20 pool_is_up
-		;;
-	"member remove"*)
-		wait_for 20 member_is flash0 gone
-		check kvblk member add $pool --format /dev/flash0
-		wait_for 20 pool_is_up
-		missed_epoch
-		;;
-	*) wait_for 20 event pool-down; wait_for 20 pool_is_gone $pool ;;
-	esac
-done
+}
+
+device_silent slow
+goes_on pool create $pool --format --segment-size 8M /dev/mapper/slow
+code 1 'being created already' kvblk pool create $pool --format /dev/flash0
+# pools of other devices come and go meanwhile
+check "${soon[@]}" kvblk pool create other --format --segment-size 8M /dev/flash0
+check "${soon[@]}" kvblk pool destroy other
+device_answers slow
+wait_for 20 event pool-up
+defer pool_destroy
+check kvblk member add $pool --format /dev/flash0
+wait_for 20 pool_is_up
+
+echo "-- a member that does not answer keeps no other one"
+device_silent slow
+kv_blocks $node put 1 20 50000 >"$tmp/puts" &
+check "${soon[@]}" kvblk member remove $pool flash0
+wait_for 20 member_is flash0 gone
+device_answers slow
+wait $!
+check kvblk member add $pool --format /dev/flash0
+wait_for 20 pool_is_up
+missed_epoch
+
+dm_create late /dev/flash2 "0 %s linear /dev/flash2 0"
+defer 'device_answers late'
+device_silent late
+goes_on member add $pool --format /dev/mapper/late
+code 1 'being added already' kvblk member add $pool --format /dev/mapper/late
+check "${soon[@]}" kvblk member remove $pool flash0
+wait_for 20 member_is flash0 gone
+check "${soon[@]}" kvblk member add $pool --format /dev/flash0
+wait_for 20 pool_is_up
+device_answers late
+wait_for 20 member_is late up
+check kvblk member remove $pool late
+wait_for 20 member_is late gone
+
+device_silent slow
+goes_on pool destroy $pool
+device_answers slow
+wait_for 20 event pool-down
+wait_for 20 pool_is_gone $pool
 
 echo "-- a request that fails in the end"
 device_silent slow

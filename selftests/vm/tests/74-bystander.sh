@@ -36,6 +36,35 @@ for worst in "kv_stall $node stalled_rings" "kv_stall $node stopped_ring killed"
 	[ ! -e "$tmp/bad" ] || fail "meanwhile another's: $(cat "$tmp/bad")"
 	echo "rounds of the other one: $(($(cat "$tmp/rounds") - before))"
 done
+echo "-- a cgroup with next to no budget"
+check mkdir "$tmp/cgroup"
+check mount -t cgroup2 none "$tmp/cgroup"
+defer 'umount "$tmp/cgroup"'
+put "$tmp/cgroup/cgroup.subtree_control" +io
+check mkdir "$tmp/cgroup/poor"
+# budget WHAT: its bytes a second
+budget() {
+	local i
+	for i in 0 1; do
+		put "$tmp/cgroup/poor/io.max" "$(stat -Lc '%Hr:%Lr' /dev/flash$i) rbps=$1 wbps=$1"
+	done
+}
+budget 4096
+blocks put 1 20 50000
+# what is in flight there is over only when the budget says so: that is no silence of the members
+put $sysfs/suspect_ms 1000
+bash -c "echo \$\$ >'$tmp/cgroup/poor/cgroup.procs'; exec kv_blocks $node get 1 20 50000" >"$tmp/poor" &
+before=$(cat "$tmp/rounds")
+sleep 5
+[ ! -e "$tmp/bad" ] || fail "meanwhile another's: $(cat "$tmp/bad")"
+echo "rounds of the other one: $(($(cat "$tmp/rounds") - before))"
+! grep -q hits "$tmp/poor" || fail "the budget is none: $(cat "$tmp/poor")"
+put $sysfs/suspect_ms 60000
+budget max
+wait $!
+grep -q 'hits=20 .* bad=0' "$tmp/poor" || fail "who was over its budget got: $(cat "$tmp/poor")"
+rmdir "$tmp/cgroup/poor"
+
 # it goes on to the end
 before=$(cat "$tmp/rounds")
 moved() { [ "$(cat "$tmp/rounds")" != "$before" ]; }

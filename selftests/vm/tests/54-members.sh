@@ -1,0 +1,163 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=600 takes=150 kernels=newest,debug check=debug
+# One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or its controller,
+# under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again.
+# slow: eight ways to fail, each with the time that a host takes to see it; at depth all again with eight members.
+. "${0%/*}/pool.bash"
+
+fast="--reconnect-delay=1 --ctrl-loss-tmo=600 --fast_io_fail_tmo=3"
+
+# target_up N: the target mN over its devices, connected; its namespace is ${disk[N]}
+target_up() {
+	CONNECT_ARGS=$fast nvmet_tcp_up "m$1" "/dev/mapper/back$1"
+	disk[$1]=${namespaces[0]}
+}
+
+controller() {
+	local c
+	for c in /sys/class/nvme/nvme*; do
+		[ "$(cat "$c/subsysnqn")" != m0 ] || echo "$c"
+	done
+}
+
+# half_fails TARGET: what it does with every second MiB of the first member: "error", or the device again
+second_mib() {
+	check dmsetup load half --table "0 $(blockdev --getsz /dev/flash0) $1"
+	check dmsetup resume --nolockfs half
+}
+
+write_protect() {
+	check nvme set-feature "${disk[0]}" -n 1 -f 0x84 -v "$1" >/dev/null
+}
+
+# state_not_up: the first member's
+state_not_up() {
+	! member_is "${disk[0]#/dev/}" up
+}
+
+# comes_back: the member lost its device; removed, it is added anew, and empty
+comes_back() {
+	wait_for 30 member_is "${disk[0]#/dev/}" dead
+	check kvblk member remove $pool "${disk[0]#/dev/}"
+	wait_for 30 member_is "${disk[0]#/dev/}" gone
+	"$@"
+	check kvblk member add $pool "${disk[0]}"
+	lost=1
+}
+
+reconnect() {
+	local port link
+	for link in "$configfs"/nvmet/ports/*/subsystems/m0; do
+		port=${link%/subsystems/m0}
+	done
+	check nvme connect --keep-alive-tmo=600 -t tcp -a 127.0.0.1 -s "$(cat "$port/addr_trsvcid")" -n m0 $fast >/dev/null
+	wait_for 10 nvmet_ready m0 1
+	mapfile -t namespaces < <(nvmet_namespaces m0)
+	disk[0]=${namespaces[0]}
+}
+
+enable() {
+	put "$configfs/nvmet/subsystems/m0/namespaces/1/enable" "$1"
+	[ "$1" = 0 ] || wait_for 30 nvmet_ready m0 1
+	mapfile -t namespaces < <(nvmet_namespaces m0)
+	[ "$1" = 0 ] || disk[0]=${namespaces[0]}
+}
+
+# fail_SCENARIO: it does; heal_SCENARIO: no longer
+fail_killed() { check nvmet_kill m0; }
+heal_killed() { check nvmet_revive m0; }
+fail_flapping() {
+	local i
+	for ((i = 0; i < flaps; i++)); do
+		check nvmet_kill m0
+		sleep 2
+		check nvmet_revive m0
+		sleep 2
+		others_go_on
+	done
+	check nvmet_kill m0
+}
+heal_flapping() { check nvmet_revive m0; }
+fail_erring() { second_mib error; }
+heal_erring() { second_mib "linear /dev/flash0 0"; }
+fail_silent() { check dmsetup suspend --noflush --nolockfs back0; }
+heal_silent() { check dmsetup resume back0; }
+fail_protected() { write_protect 1; }
+heal_protected() { write_protect 0; }
+fail_disabled() { enable 0; }
+heal_disabled() { comes_back enable 1; }
+fail_deleted() { put "$(controller)/delete_controller" 1; }
+heal_deleted() { comes_back reconnect; }
+# the driver would keep I/O until the target is back
+fail_waiting() { put "$(controller)/fast_io_fail_tmo" off; check nvmet_kill m0; }
+heal_waiting() { check nvmet_revive m0; put "$(controller)/fast_io_fail_tmo" 3; }
+
+# others_go_on: who comes now has no error: what is put is there, what is not is a miss
+others_go_on() {
+	blocks put $next 20 50000
+	expect "puts" "$stored $errors" "20 0"
+	blocks get $next 20 50000
+	expect "gets of them" "$hits" 20
+	next=$((next + 20))
+}
+
+# scenario NAME
+scenario() {
+	local before=$SECONDS lines
+	echo "-- $members members, one is $1"
+	lines=$(dmesg | grep -c "kvblk $pool: member")
+	lost=0
+	first=$next
+	blocks put $first 400 4000
+	expect "puts" "$stored" 400
+	next=$((next + 400))
+	put $sysfs/suspect_ms 1500
+	stress_start -e -n -t 2 -k 400 -l 50000
+	"fail_$1"
+	wait_for 30 state_not_up
+	for _ in 1 2 3; do others_go_on; done
+	blocks get $first 400 4000
+	expect "gets and misses" $((hits + misses)) 400
+	# not more than 1.3 times its share
+	[ $((misses * members * 10)) -le $((400 * 13)) ] || fail "$misses of 400 are misses, with one of $members members"
+	"heal_$1"
+	wait_for 120 pool_is_up
+	put $sysfs/suspect_ms 60000
+	blocks get $first 400 4000
+	[ $lost = 1 ] || expect "gets when it is well" "$hits" 400
+	stress_stop
+	lines=$(($(dmesg | grep -c "kvblk $pool: member") - lines))
+	[ $lines -le $((20 * (1 + (SECONDS - before) / 60))) ] || fail "$lines lines in the log in $((SECONDS - before)) s"
+	expect "damaged blocks" "$(counter checksum_failures)" 0
+}
+
+# all_scenarios MEMBERS
+all_scenarios() {
+	local i
+	members=$1 next=1 disk=()
+	for ((i = 0; i < members; i++)); do
+		[ $i = 0 ] || dm_create "back$i" "/dev/flash$i" "0 %s linear /dev/flash$i 0"
+		target_up "$i"
+	done
+	pool_format "${disk[@]}"
+	for s in killed waiting flapping erring silent protected disabled deleted; do
+		scenario $s
+	done
+	check pool_destroy
+	for ((i = 0; i < members; i++)); do
+		nvmet_down "m$i"
+		[ $i = 0 ] || dm_remove "back$i"
+	done
+}
+
+kv_load
+flash 8 150
+modprobe -q dm_mod || true
+# the first target's device: every second MiB of it is another one's
+nullb_create other 150
+dm_create half /dev/flash0 "0 %s linear /dev/flash0 0"
+dm_create back0 /dev/flash0 "0 $(($(blockdev --getsz /dev/flash0) * 2)) striped 2 2048 /dev/other 0 /dev/mapper/half 0"
+flaps=2
+all_scenarios 2
+[ "$KVBLK_DEPTH" != all ] || { flaps=15; all_scenarios 8; }
