@@ -46,9 +46,9 @@ static void pool_tick(struct work_struct *work)
 	kvblk_kill_retry(pool);
 
 	for_each_possible_cpu(cpu)
-		reclaimed += per_cpu_ptr(pool->stats, cpu)->counters[KVBLK_C_SEGS_RECLAIMED];
+		reclaimed += per_cpu_ptr(pool->stats, cpu)->counters[KVBLK_C_SEGMENTS_RECLAIMED];
 	if (reclaimed - pool->reclaimed_last > READ_ONCE(pool->tun.reclaim_event_rate))
-		kvblk_event(pool, NULL, KVBLK_EV_RECLAIM_RATE,
+		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
 			    reclaimed - pool->reclaimed_last);
 	pool->reclaimed_last = reclaimed;
 	queue_work(pool->wq, &pool->lease_work);
@@ -140,20 +140,9 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	INIT_WORK(&pool->rescue_work, kvblk_above->rescue);
 	pool->tun = (struct kvblk_tunables) {
-		.low_permille = 20,
-		.high_permille = 40,
-		.reinsert_permille = KVBLK_POLICY_REINSERT,
-		.admit_permille = KVBLK_POLICY_ADMIT,
-		.integrity = 1,
-		.queue_bytes = 256u << 20,
-		.put_window_bytes = 1u << 20,
-		.suspect_ms = 5000,
-		.failing_run = 32,
-		.failing_permille = 100,
-		.discard = 1,
-		.lease_keys_max = 1u << 20,
-		.reclaim_event_rate = 16,
-		.bounce_chunks = KVBLK_BOUNCES,
+#define X(name, type, standard, least, most)	.name = (standard),
+		KVBLK_TUNABLES(X)
+#undef X
 	};
 
 	minor = ida_alloc_max(&pool_minors, POOL_MINORS - 1, GFP_KERNEL);
@@ -528,7 +517,7 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 	parts_free(pool, parts, nr_specs, false);
 	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
 		 pool->epoch);
-	kvblk_event(pool, NULL, KVBLK_EV_POOL_UP, 0);
+	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_UP, 0);
 	return 0;
 
 sysfs:
@@ -561,7 +550,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	struct kvblk_member *member;
 	int i;
 
-	kvblk_event(pool, NULL, KVBLK_EV_POOL_DOWN, 0);
+	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_DOWN, 0);
 	/* who has missed pool->dying is through after this */
 	mutex_lock(&pool->admin);
 	mutex_unlock(&pool->admin);

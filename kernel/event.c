@@ -20,7 +20,7 @@ static struct genl_family *event_family;
 /* An event on its way from any context to the worker that sends it. */
 struct event {
 	struct llist_node node;
-	enum kvblk_event_type type;
+	enum kvblk_event type;
 	u64 value;
 	u64 time;
 	char pool[KVBLK_NAME_MAX];
@@ -75,7 +75,7 @@ static void events_send(struct work_struct *work)
  * worker sends. It needs neither pool nor member any more.
  */
 void kvblk_event_named(const char *pool, const char *member,
-		       enum kvblk_event_type type, u64 value)
+		       enum kvblk_event type, u64 value)
 {
 	struct event *event;
 
@@ -100,7 +100,7 @@ drop:
 }
 
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
-		 enum kvblk_event_type type, u64 value)
+		 enum kvblk_event type, u64 value)
 {
 	kvblk_event_named(pool->name, member ? member->name : "", type, value);
 }

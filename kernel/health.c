@@ -6,10 +6,10 @@
 #include "report.h"
 
 const char *const kvblk_member_state_names[] = {
-	[KVBLK_MEMBER_RESTORING] = "restoring",
-	[KVBLK_MEMBER_UP] = "up",
-	[KVBLK_MEMBER_DEAD] = "dead",
-	[KVBLK_MEMBER_REMOVING] = "removing",
+#define X(name, NAME)	\
+	[KVBLK_MEMBER_##NAME] = name,
+	KVBLK_MEMBER_STATUS_TABLE(X)
+#undef X
 };
 
 u32 kvblk_now(const struct kvblk_pool *pool)
@@ -82,13 +82,13 @@ void kvblk_member_dies(struct kvblk_member *member)
 
 static const struct {
 	enum kvblk_counter counter;
-	enum kvblk_event_type event;
+	enum kvblk_event event;
 	const char *what;
 } member_errors[] = {
-	[KVBLK_ERROR_READ] = { KVBLK_C_READ_ERRORS, KVBLK_EV_READ_ERROR, "read error" },
-	[KVBLK_ERROR_WRITE] = { KVBLK_C_WRITE_ERRORS, KVBLK_EV_WRITE_ERROR, "write error" },
+	[KVBLK_ERROR_READ] = { KVBLK_C_READ_ERRORS, KVBLK_EVENT_READ_ERROR, "read error" },
+	[KVBLK_ERROR_WRITE] = { KVBLK_C_WRITE_ERRORS, KVBLK_EVENT_WRITE_ERROR, "write error" },
 	[KVBLK_ERROR_CHECKSUM] = {
-		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EV_CHECKSUM, "damaged block" },
+		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EVENT_CHECKSUM, "damaged block" },
 };
 
 /* Reports what has come together, if its time has come. */

@@ -72,6 +72,8 @@
 #include <linux/xarray.h>
 
 #include <linux/kvblk.h>
+#include <linux/kvblk_names.h>
+#include <linux/kvblk_netlink.h>
 
 #include "compat.h"
 #include "hash.h"

@@ -49,7 +49,7 @@ static void member_dead_work(struct work_struct *work)
 	}
 	dev_warn(&pool->dev, "member %s: device gone; its blocks are misses, remove it\n",
 		 member->name);
-	kvblk_event(pool, member, KVBLK_EV_MEMBER_DEAD, 0);
+	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
 	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
 	/* deletes pass it by from now on */
@@ -548,7 +548,7 @@ static void member_remove_work(struct work_struct *work)
 	member->bdev_file = NULL;
 	mutex_unlock(&pool->admin);
 	dev_info(&pool->dev, "member %s: removed\n", member->name);
-	kvblk_event(pool, member, KVBLK_EV_MEMBER_DOWN, 0);
+	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
 	kvblk_member_free(member);
 	percpu_ref_put(&pool->users);
 }

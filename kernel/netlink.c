@@ -36,18 +36,9 @@ static_assert(sizeof_field(struct kvblk_member_spec, path) ==
 static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
 static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
 static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
-static_assert((int)KVBLK_MEMBER_STATUS_RESTORING == (int)KVBLK_MEMBER_RESTORING);
-static_assert((int)KVBLK_MEMBER_STATUS_UP == (int)KVBLK_MEMBER_UP);
-static_assert((int)KVBLK_MEMBER_STATUS_DEAD == (int)KVBLK_MEMBER_DEAD);
 static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
-static_assert((int)KVBLK_EVENT_POOL_UP == (int)KVBLK_EV_POOL_UP);
-static_assert((int)KVBLK_EVENT_MEMBER_SUSPECT == (int)KVBLK_EV_MEMBER_SUSPECT);
-static_assert((int)KVBLK_EVENT_REQUEST_FAILED == (int)KVBLK_EV_REQUEST_FAILED);
-static_assert((int)KVBLK_EVENT_MEMBER_FAILING == (int)KVBLK_EV_MEMBER_FAILING);
 static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
 	      (int)KVBLK_COUNTERS);
-static_assert(KVBLK_A_COUNTER_SEGMENTS_OPENED - KVBLK_A_COUNTER_PUTS ==
-	      (int)KVBLK_C_SEGS_OPENED);
 static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
 
 static bool nl_put_u64(struct sk_buff *skb, int type, u64 value, int pad)
@@ -243,7 +234,7 @@ static void nl_job_work(struct work_struct *work)
 			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
 			       err, job->extack._msg ?: "");
 			kvblk_event_named(job->name, job->member,
-					  KVBLK_EV_REQUEST_FAILED, -err);
+					  KVBLK_EVENT_REQUEST_FAILED, -err);
 		}
 		nl_job_free(job);
 	}

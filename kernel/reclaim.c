@@ -505,7 +505,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	kvblk_open_free(open);
 	wake_up_all(&pool->settle_wait);
 
-	kvblk_count(pool, KVBLK_C_SEGS_RECLAIMED, 1);
+	kvblk_count(pool, KVBLK_C_SEGMENTS_RECLAIMED, 1);
 	kvblk_count(pool, KVBLK_C_DROPPED, v.nr - v.nr_copied);
 	trace_kvblk_reclaim(pool->name, member->slot, segment, seg->gen, v.nr,
 			    v.nr_copied, v.nr - v.nr_copied);
@@ -621,7 +621,7 @@ void kvblk_reclaim_work(struct work_struct *work)
 	}
 	if (!member->low_told) {
 		member->low_told = true;
-		kvblk_event(pool, member, KVBLK_EV_LOW_SPACE,
+		kvblk_event(pool, member, KVBLK_EVENT_LOW_SPACE,
 			    kvblk_member_avail(member));
 	}
 	member->reclaim_run++;

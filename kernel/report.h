@@ -17,25 +17,6 @@ void kvblk_stats_sum(struct kvblk_pool *pool, struct kvblk_stats *sum);
 
 /* ---- event.c ---- */
 
-/* Same numbers as the spec's enum kvblk-event. */
-enum kvblk_event_type {
-	KVBLK_EV_POOL_UP = 1,
-	KVBLK_EV_POOL_DOWN,
-	KVBLK_EV_MEMBER_UP,		/* value: blocks restored */
-	KVBLK_EV_MEMBER_DOWN,		/* removed; value: 0 */
-	KVBLK_EV_MEMBER_DEAD,		/* device gone */
-	KVBLK_EV_MEMBER_SUSPECT,	/* value: ms of silence */
-	KVBLK_EV_MEMBER_ANSWERS,	/* no longer suspect */
-	KVBLK_EV_CHECKSUM,		/* value: pool-wide segment number */
-	KVBLK_EV_READ_ERROR,		/* value: segment */
-	KVBLK_EV_WRITE_ERROR,
-	KVBLK_EV_RECLAIM_RATE,		/* value: segments in the last second */
-	KVBLK_EV_LOW_SPACE,		/* value: free segments of the member */
-	KVBLK_EV_RESTORE_FAILED,	/* value: errno */
-	KVBLK_EV_REQUEST_FAILED,	/* value: errno */
-	KVBLK_EV_MEMBER_FAILING,	/* value: I/O errors in the last second */
-};
-
 struct genl_family;
 
 /* From here on events go to @family's listeners; none did before. */
@@ -44,10 +25,10 @@ void kvblk_events_begin(struct genl_family *family);
 void kvblk_events_end(void);
 /* The same of what has no more than names; @member: or "". */
 void kvblk_event_named(const char *pool, const char *member,
-		       enum kvblk_event_type type, u64 value);
+		       enum kvblk_event type, u64 value);
 /* Sends an event; @member may be NULL. Any context; drops it when short of memory. */
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
-		 enum kvblk_event_type type, u64 value);
+		 enum kvblk_event type, u64 value);
 
 /* ---- health.c ---- */
 

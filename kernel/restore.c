@@ -608,7 +608,7 @@ void kvblk_member_restore(struct work_struct *work)
 			dev_err(&pool->dev, "member %s: can't be restored (%d); remove it, or add it with \"format\"\n",
 				member->name, err);
 		kvblk_member_dies(member);
-		kvblk_event(pool, member, KVBLK_EV_RESTORE_FAILED, -err);
+		kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);
 	} else {
 		spin_lock(&member->lock);
 		for (i = 0; i < member->nr_segs; i++) {
@@ -624,7 +624,7 @@ void kvblk_member_restore(struct work_struct *work)
 			    KVBLK_MEMBER_UP) == KVBLK_MEMBER_RESTORING) {
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
 				 member->name, rs.blocks);
-			kvblk_event(pool, member, KVBLK_EV_MEMBER_UP, rs.blocks);
+			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
 			kvblk_log_kick(member);
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}

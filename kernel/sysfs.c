@@ -98,7 +98,6 @@ struct tunable {
 	bool wide;
 	u64 min;
 	u64 max;
-	const char * const *names;	/* of the values from 0 on, or NULL */
 };
 
 static const char * const check_names[] = {
@@ -106,6 +105,13 @@ static const char * const check_names[] = {
 	[KVBLK_CHECK_FULL] = "full",
 	[KVBLK_CHECK_PRODUCER] = "producer",
 };
+
+/* Of its values from 0 on, or NULL. */
+static const char * const *tunable_names(const struct tunable *t)
+{
+	return t->offset == offsetof(struct kvblk_tunables, integrity) ?
+	       check_names : NULL;
+}
 
 /* Stores to any pool's tunables; innermost. */
 static DEFINE_MUTEX(tunables_lock);
@@ -135,8 +141,8 @@ static ssize_t tunable_show(struct device *dev, struct device_attribute *attr,
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 	u64 value = tunable_load(&pool->tun, t);
 
-	if (t->names)
-		return sysfs_emit(buf, "%s\n", t->names[value]);
+	if (tunable_names(t))
+		return sysfs_emit(buf, "%s\n", tunable_names(t)[value]);
 	return sysfs_emit(buf, "%llu\n", value);
 }
 
@@ -149,8 +155,8 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	int err, name = -1;
 	u64 value;
 
-	if (t->names)
-		name = __sysfs_match_string(t->names, t->max + 1, buf);
+	if (tunable_names(t))
+		name = __sysfs_match_string(tunable_names(t), t->max + 1, buf);
 	err = name < 0 ? kstrtou64(buf, 0, &value) : 0;
 	if (err)
 		return err;
@@ -171,7 +177,8 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	return count;
 }
 
-#define TUNABLE(_name, _type, _min, _max) {				\
+static struct tunable tunables[] = {
+#define X(_name, _type, _standard, _least, _most) {			\
 	.attr = {							\
 		.attr = { .name = __stringify(_name), .mode = 0644 },	\
 		.show = tunable_show,					\
@@ -179,57 +186,25 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	},								\
 	.offset = offsetof(struct kvblk_tunables, _name),		\
 	.wide = sizeof(_type) == sizeof(u64),				\
-	.min = (_min),							\
-	.max = (_max),							\
-}
+	.min = (_least),						\
+	.max = (_most),							\
+},
+	KVBLK_TUNABLES(X)
+#undef X
+};
 
-#define TUNABLE_NAMES(_name, _names) {					\
-	.attr = {							\
-		.attr = { .name = __stringify(_name), .mode = 0644 },	\
-		.show = tunable_show,					\
-		.store = tunable_store,					\
-	},								\
-	.offset = offsetof(struct kvblk_tunables, _name),		\
-	.max = ARRAY_SIZE(_names) - 1,					\
-	.names = (_names),						\
-}
-
-static struct tunable tunables[] = {
-	TUNABLE(low_permille, u32, 1, 998),
-	TUNABLE(high_permille, u32, 2, 999),
-	TUNABLE(reinsert_permille, u32, 0, KVBLK_POLICY_REINSERT_MAX),
-	TUNABLE(admit_permille, u32, 0, KVBLK_POLICY_ADMIT_MAX),
-	TUNABLE_NAMES(integrity, check_names),
-	TUNABLE(queue_bytes, u64, 1 << 20, 1ull << 36),
-	TUNABLE(put_window_bytes, u64, 0, 1ull << 36),
-	TUNABLE(suspect_ms, u32, 100, 3600000),
-	TUNABLE(failing_run, u32, 0, 1000000),
-	TUNABLE(failing_permille, u32, 0, 1000),
-	TUNABLE(discard, u32, 0, 1),
-	TUNABLE(lease_keys_max, u32, 0, 1 << 24),
-	TUNABLE(reclaim_event_rate, u32, 0, 1000000),
-	TUNABLE(bounce_chunks, u32, 0, KVBLK_BOUNCES_MAX),
+enum {
+#define X(name, type, standard, least, most)	TUNABLE_##name,
+	KVBLK_TUNABLES(X)
+#undef X
 };
 
 static struct attribute *tunable_attrs[] = {
-	&tunables[0].attr.attr,
-	&tunables[1].attr.attr,
-	&tunables[2].attr.attr,
-	&tunables[3].attr.attr,
-	&tunables[4].attr.attr,
-	&tunables[5].attr.attr,
-	&tunables[6].attr.attr,
-	&tunables[7].attr.attr,
-	&tunables[8].attr.attr,
-	&tunables[9].attr.attr,
-	&tunables[10].attr.attr,
-	&tunables[11].attr.attr,
-	&tunables[12].attr.attr,
-	&tunables[13].attr.attr,
+#define X(name, type, standard, least, most)	&tunables[TUNABLE_##name].attr.attr,
+	KVBLK_TUNABLES(X)
+#undef X
 	NULL
 };
-
-static_assert(ARRAY_SIZE(tunable_attrs) == ARRAY_SIZE(tunables) + 1);
 
 static const struct attribute_group tunable_group = {
 	.attrs = tunable_attrs,
@@ -256,98 +231,21 @@ static ssize_t counter_show(struct device *dev, struct device_attribute *attr,
 	return sysfs_emit(buf, "%llu\n", sum);
 }
 
-#define COUNTER(_name, _counter)					\
-static struct counter_attr counter_##_name = {				\
-	.attr = __ATTR(_name, 0444, counter_show, NULL),		\
-	.counter = (_counter),						\
-}
-
-COUNTER(puts, KVBLK_C_PUTS);
-COUNTER(put_bytes, KVBLK_C_PUT_BYTES);
-COUNTER(put_exists, KVBLK_C_PUT_EXISTS);
-COUNTER(put_busy, KVBLK_C_PUT_BUSY);
-COUNTER(put_declined, KVBLK_C_PUT_DECLINED);
-COUNTER(put_nospace, KVBLK_C_PUT_NOSPACE);
-COUNTER(put_errors, KVBLK_C_PUT_ERRORS);
-COUNTER(gets, KVBLK_C_GETS);
-COUNTER(get_bytes, KVBLK_C_GET_BYTES);
-COUNTER(get_misses, KVBLK_C_GET_MISSES);
-COUNTER(get_direct, KVBLK_C_GET_DIRECT);
-COUNTER(get_bounced, KVBLK_C_GET_BOUNCED);
-COUNTER(put_direct, KVBLK_C_PUT_DIRECT);
-COUNTER(put_bounced, KVBLK_C_PUT_BOUNCED);
-COUNTER(deletes, KVBLK_C_DELETES);
-COUNTER(lookups, KVBLK_C_LOOKUPS);
-COUNTER(lookup_keys, KVBLK_C_LOOKUP_KEYS);
-COUNTER(lookup_hits, KVBLK_C_LOOKUP_HITS);
-COUNTER(checksum_failures, KVBLK_C_CHECKSUM_FAILURES);
-COUNTER(rereads, KVBLK_C_REREADS);
-COUNTER(read_errors, KVBLK_C_READ_ERRORS);
-COUNTER(write_errors, KVBLK_C_WRITE_ERRORS);
-COUNTER(deadlines, KVBLK_C_DEADLINES);
-COUNTER(cancels, KVBLK_C_CANCELS);
-COUNTER(segments_opened, KVBLK_C_SEGS_OPENED);
-COUNTER(segments_sealed, KVBLK_C_SEGS_SEALED);
-COUNTER(segments_reclaimed, KVBLK_C_SEGS_RECLAIMED);
-COUNTER(reinserts, KVBLK_C_REINSERTS);
-COUNTER(reinsert_bytes, KVBLK_C_REINSERT_BYTES);
-COUNTER(dropped, KVBLK_C_DROPPED);
-COUNTER(expired, KVBLK_C_EXPIRED);
-COUNTER(evicted, KVBLK_C_EVICTED);
-COUNTER(kills, KVBLK_C_KILLS);
-COUNTER(restored, KVBLK_C_RESTORED);
-COUNTER(leases, KVBLK_C_LEASES);
-COUNTER(producer_mismatches, KVBLK_C_PRODUCER_MISMATCHES);
-COUNTER(device_direct, KVBLK_C_DEVICE_DIRECT);
-COUNTER(device_bounced, KVBLK_C_DEVICE_BOUNCED);
-COUNTER(device_fallbacks, KVBLK_C_DEVICE_FALLBACKS);
-COUNTER(device_read_bytes, KVBLK_C_DEVICE_READ_BYTES);
-
-static struct attribute *counter_attrs[] = {
-	&counter_puts.attr.attr,
-	&counter_put_bytes.attr.attr,
-	&counter_put_exists.attr.attr,
-	&counter_put_busy.attr.attr,
-	&counter_put_declined.attr.attr,
-	&counter_put_nospace.attr.attr,
-	&counter_put_errors.attr.attr,
-	&counter_gets.attr.attr,
-	&counter_get_bytes.attr.attr,
-	&counter_get_misses.attr.attr,
-	&counter_get_direct.attr.attr,
-	&counter_get_bounced.attr.attr,
-	&counter_put_direct.attr.attr,
-	&counter_put_bounced.attr.attr,
-	&counter_deletes.attr.attr,
-	&counter_lookups.attr.attr,
-	&counter_lookup_keys.attr.attr,
-	&counter_lookup_hits.attr.attr,
-	&counter_checksum_failures.attr.attr,
-	&counter_rereads.attr.attr,
-	&counter_read_errors.attr.attr,
-	&counter_write_errors.attr.attr,
-	&counter_deadlines.attr.attr,
-	&counter_cancels.attr.attr,
-	&counter_segments_opened.attr.attr,
-	&counter_segments_sealed.attr.attr,
-	&counter_segments_reclaimed.attr.attr,
-	&counter_reinserts.attr.attr,
-	&counter_reinsert_bytes.attr.attr,
-	&counter_dropped.attr.attr,
-	&counter_expired.attr.attr,
-	&counter_evicted.attr.attr,
-	&counter_kills.attr.attr,
-	&counter_restored.attr.attr,
-	&counter_leases.attr.attr,
-	&counter_producer_mismatches.attr.attr,
-	&counter_device_direct.attr.attr,
-	&counter_device_bounced.attr.attr,
-	&counter_device_fallbacks.attr.attr,
-	&counter_device_read_bytes.attr.attr,
-	NULL
+static struct counter_attr counters[] = {
+#define X(_name, NAME) {						\
+	.attr = { { .name = _name, .mode = 0444 }, .show = counter_show },	\
+	.counter = KVBLK_C_##NAME,					\
+},
+	KVBLK_COUNTER_TABLE(X)
+#undef X
 };
 
-static_assert(ARRAY_SIZE(counter_attrs) == KVBLK_COUNTERS + 1);
+static struct attribute *counter_attrs[] = {
+#define X(name, NAME)	&counters[KVBLK_C_##NAME].attr.attr,
+	KVBLK_COUNTER_TABLE(X)
+#undef X
+	NULL
+};
 
 static const struct attribute_group counter_group = {
 	.name = "counters",

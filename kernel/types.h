@@ -8,56 +8,18 @@
 
 /* ---- counters ---- */
 
-/* Same order as the spec's attribute set "counter". */
+/* The spec says what they are: uapi/netlink/kvblk.yaml. */
 enum kvblk_counter {
-	KVBLK_C_PUTS,		/* stored */
-	KVBLK_C_PUT_BYTES,
-	KVBLK_C_PUT_EXISTS,
-	KVBLK_C_PUT_BUSY,	/* -EALREADY */
-	KVBLK_C_PUT_DECLINED,
-	KVBLK_C_PUT_NOSPACE,
-	KVBLK_C_PUT_ERRORS,
-	KVBLK_C_GETS,		/* delivered */
-	KVBLK_C_GET_BYTES,
-	KVBLK_C_GET_MISSES,	/* all of them, failed checks included */
-	KVBLK_C_GET_DIRECT,
-	KVBLK_C_GET_BOUNCED,
-	KVBLK_C_PUT_DIRECT,
-	KVBLK_C_PUT_BOUNCED,
-	KVBLK_C_DELETES,
-	KVBLK_C_LOOKUPS,	/* calls */
-	KVBLK_C_LOOKUP_KEYS,
-	KVBLK_C_LOOKUP_HITS,
-	KVBLK_C_CHECKSUM_FAILURES, /* payload or header, seen in kernel memory */
-	KVBLK_C_REREADS,	/* mismatch in user pages, read again */
-	KVBLK_C_READ_ERRORS,
-	KVBLK_C_WRITE_ERRORS,
-	KVBLK_C_DEADLINES,
-	KVBLK_C_CANCELS,
-	KVBLK_C_SEGS_OPENED,
-	KVBLK_C_SEGS_SEALED,
-	KVBLK_C_SEGS_RECLAIMED,
-	KVBLK_C_REINSERTS,
-	KVBLK_C_REINSERT_BYTES,
-	KVBLK_C_DROPPED,	/* live blocks dropped by reclaim */
-	KVBLK_C_EXPIRED,
-	KVBLK_C_EVICTED,	/* thrown out by a full index */
-	KVBLK_C_KILLS,		/* headers overwritten */
-	KVBLK_C_RESTORED,	/* blocks found at restart */
-	KVBLK_C_LEASES,
-	KVBLK_C_PRODUCER_MISMATCHES, /* blocks that were not as their putter said */
-	KVBLK_C_DEVICE_DIRECT,	/* operations on devices' memory */
-	KVBLK_C_DEVICE_BOUNCED,
-	KVBLK_C_DEVICE_FALLBACKS, /* direct transfers that failed, done again */
-	KVBLK_C_DEVICE_READ_BYTES, /* by the CPU */
+#define X(name, NAME)	KVBLK_C_##NAME,
+	KVBLK_COUNTER_TABLE(X)
+#undef X
 	KVBLK_COUNTERS,
 };
 
 enum kvblk_hist {
-	KVBLK_H_PUT,
-	KVBLK_H_GET,
-	KVBLK_H_DELETE,
-	KVBLK_H_LOOKUP,
+#define X(name, NAME)	KVBLK_H_##NAME,
+	KVBLK_LATENCY_TABLE(X)
+#undef X
 	KVBLK_HISTS,
 };
 
@@ -153,11 +115,14 @@ struct kvblk_room {
 #define KVBLK_LOG_HOT		KVBLK_LOGS_NEW
 #define KVBLK_LOGS		(KVBLK_LOGS_NEW + 1)
 
+/*
+ * RESTORING: reads summaries; no I/O for users. DEAD: the device is gone, nothing
+ * is served.
+ */
 enum kvblk_member_state {
-	KVBLK_MEMBER_RESTORING,	/* reading summaries; no I/O for users */
-	KVBLK_MEMBER_UP,
-	KVBLK_MEMBER_DEAD,	/* device gone: nothing is served */
-	KVBLK_MEMBER_REMOVING,
+#define X(name, NAME)	KVBLK_MEMBER_##NAME,
+	KVBLK_MEMBER_STATUS_TABLE(X)
+#undef X
 };
 
 extern const char *const kvblk_member_state_names[];
@@ -364,38 +329,41 @@ enum kvblk_check {
 	KVBLK_CHECK_PRODUCER,
 };
 
-/**
- * struct kvblk_tunables - what sysfs changes; plain loads and stores
- * @low_permille: reclaim starts when fewer segments are free (free + ready), of all
- * @high_permille: reclaim stops at so many
- * @reinsert_permille: bytes written again, of bytes put
- * @admit_permille: first-touch chains admitted; see policy.h
- * @integrity: &enum kvblk_check
- * @queue_bytes: bytes that one batch keeps in flight
- * @put_window_bytes: of puts on a member at once, while gets come; 0: any
- * @suspect_ms: silence after which a member is suspect
- * @failing_run: errors in a row after which a member is failing; 0: any
- * @failing_permille: of a second's I/O, errors at which it is; 0: any
- * @discard: discard segments before reuse
- * @lease_keys_max: leased keys an open file may hold
- * @reclaim_event_rate: segments reclaimed a second, above which an event goes out
- * @bounce_chunks: see bounce.c
- */
+/* What sysfs changes; plain loads and stores. X(name, type, default, least, most) */
+#define KVBLK_TUNABLES(X)							\
+	/* free segments (free + ready), of all, at which reclaim starts, stops */ \
+	X(low_permille, u32, 20, 1, 998)					\
+	X(high_permille, u32, 40, 2, 999)					\
+	/* bytes written again, of bytes put */					\
+	X(reinsert_permille, u32, KVBLK_POLICY_REINSERT, 0,			\
+	  KVBLK_POLICY_REINSERT_MAX)						\
+	/* first-touch chains admitted; see policy.h */				\
+	X(admit_permille, u32, KVBLK_POLICY_ADMIT, 0, KVBLK_POLICY_ADMIT_MAX)	\
+	/* enum kvblk_check */							\
+	X(integrity, u32, KVBLK_CHECK_FULL, 0, KVBLK_CHECK_PRODUCER)		\
+	/* that one batch keeps in flight */					\
+	X(queue_bytes, u64, SZ_256M, SZ_1M, 1ull << 36)				\
+	/* of puts on a member at once, while gets come; 0: any */		\
+	X(put_window_bytes, u64, SZ_1M, 0, 1ull << 36)				\
+	/* silence after which a member is suspect */				\
+	X(suspect_ms, u32, 5000, 100, 3600000)					\
+	/* errors in a row after which a member is failing; 0: any */		\
+	X(failing_run, u32, 32, 0, 1000000)					\
+	/* of a second's I/O, errors at which it is; 0: any */			\
+	X(failing_permille, u32, 100, 0, 1000)					\
+	/* segments are discarded before reuse */				\
+	X(discard, u32, 1, 0, 1)						\
+	/* leased keys an open file may hold */					\
+	X(lease_keys_max, u32, 1 << 20, 0, 1 << 24)				\
+	/* segments reclaimed a second, above which an event goes out */	\
+	X(reclaim_event_rate, u32, 16, 0, 1000000)				\
+	/* see bounce.c */							\
+	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
+
 struct kvblk_tunables {
-	u32 low_permille;
-	u32 high_permille;
-	u32 reinsert_permille;
-	u32 admit_permille;
-	u32 integrity;
-	u64 queue_bytes;
-	u64 put_window_bytes;
-	u32 suspect_ms;
-	u32 failing_run;
-	u32 failing_permille;
-	u32 discard;
-	u32 lease_keys_max;
-	u32 reclaim_event_rate;
-	u32 bounce_chunks;
+#define X(name, type, standard, least, most)	type name;
+	KVBLK_TUNABLES(X)
+#undef X
 };
 
 /* Activations in the upper bits of a record's seq, records in the lower. */

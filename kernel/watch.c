@@ -55,7 +55,7 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 		member->failing_told = true;
 		dev_warn(&pool->dev, "member %s: fails I/O; its blocks are misses until it answers well\n",
 			 member->name);
-		kvblk_event(pool, member, KVBLK_EV_MEMBER_FAILING, failed);
+		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_FAILING, failed);
 		wake_up_all(&pool->settle_wait);
 		/* soon after the last time: more patience */
 		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
@@ -73,7 +73,7 @@ static void watch_well(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 
 	dev_info(&pool->dev, "member %s: answers again\n", member->name);
-	kvblk_event(pool, member, KVBLK_EV_MEMBER_ANSWERS, 0);
+	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
 	/* by the watchdog, right after this */
 	WRITE_ONCE(member->kill_retry, jiffies);
@@ -138,7 +138,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 	if (suspect) {
 		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
 			 member->name, jiffies_to_msecs(silent));
-		kvblk_event(pool, member, KVBLK_EV_MEMBER_SUSPECT,
+		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
 	} else if (!member->failing_told) {

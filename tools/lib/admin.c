@@ -17,6 +17,8 @@
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
 
+#include <linux/kvblk_names.h>
+
 #include "netlink.h"
 
 /* Room for the longest request: a pool of 64 members with paths of 127 bytes. */
@@ -610,46 +612,9 @@ _Static_assert(KVBLK_A_LATENCY_MAX < KVBLK_STATS_LATENCIES,
 	       "struct kvblk_stats has no room for a histogram");
 
 static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {
-	[KVBLK_A_COUNTER_PUTS] = "puts",
-	[KVBLK_A_COUNTER_PUT_BYTES] = "put_bytes",
-	[KVBLK_A_COUNTER_PUT_EXISTS] = "put_exists",
-	[KVBLK_A_COUNTER_PUT_BUSY] = "put_busy",
-	[KVBLK_A_COUNTER_PUT_DECLINED] = "put_declined",
-	[KVBLK_A_COUNTER_PUT_NOSPACE] = "put_nospace",
-	[KVBLK_A_COUNTER_PUT_ERRORS] = "put_errors",
-	[KVBLK_A_COUNTER_GETS] = "gets",
-	[KVBLK_A_COUNTER_GET_BYTES] = "get_bytes",
-	[KVBLK_A_COUNTER_GET_MISSES] = "get_misses",
-	[KVBLK_A_COUNTER_GET_DIRECT] = "get_direct",
-	[KVBLK_A_COUNTER_GET_BOUNCED] = "get_bounced",
-	[KVBLK_A_COUNTER_PUT_DIRECT] = "put_direct",
-	[KVBLK_A_COUNTER_PUT_BOUNCED] = "put_bounced",
-	[KVBLK_A_COUNTER_DELETES] = "deletes",
-	[KVBLK_A_COUNTER_LOOKUPS] = "lookups",
-	[KVBLK_A_COUNTER_LOOKUP_KEYS] = "lookup_keys",
-	[KVBLK_A_COUNTER_LOOKUP_HITS] = "lookup_hits",
-	[KVBLK_A_COUNTER_CHECKSUM_FAILURES] = "checksum_failures",
-	[KVBLK_A_COUNTER_REREADS] = "rereads",
-	[KVBLK_A_COUNTER_READ_ERRORS] = "read_errors",
-	[KVBLK_A_COUNTER_WRITE_ERRORS] = "write_errors",
-	[KVBLK_A_COUNTER_DEADLINES] = "deadlines",
-	[KVBLK_A_COUNTER_CANCELS] = "cancels",
-	[KVBLK_A_COUNTER_SEGMENTS_OPENED] = "segments_opened",
-	[KVBLK_A_COUNTER_SEGMENTS_SEALED] = "segments_sealed",
-	[KVBLK_A_COUNTER_SEGMENTS_RECLAIMED] = "segments_reclaimed",
-	[KVBLK_A_COUNTER_REINSERTS] = "reinserts",
-	[KVBLK_A_COUNTER_REINSERT_BYTES] = "reinsert_bytes",
-	[KVBLK_A_COUNTER_DROPPED] = "dropped",
-	[KVBLK_A_COUNTER_EXPIRED] = "expired",
-	[KVBLK_A_COUNTER_EVICTED] = "evicted",
-	[KVBLK_A_COUNTER_KILLS] = "kills",
-	[KVBLK_A_COUNTER_RESTORED] = "restored",
-	[KVBLK_A_COUNTER_LEASES] = "leases",
-	[KVBLK_A_COUNTER_PRODUCER_MISMATCHES] = "producer_mismatches",
-	[KVBLK_A_COUNTER_DEVICE_DIRECT] = "device_direct",
-	[KVBLK_A_COUNTER_DEVICE_BOUNCED] = "device_bounced",
-	[KVBLK_A_COUNTER_DEVICE_FALLBACKS] = "device_fallbacks",
-	[KVBLK_A_COUNTER_DEVICE_READ_BYTES] = "device_read_bytes",
+#define X(name, NAME)	[KVBLK_A_COUNTER_##NAME] = name,
+	KVBLK_COUNTER_TABLE(X)
+#undef X
 };
 
 const char *kvblk_counter_name(unsigned int counter)
@@ -658,10 +623,9 @@ const char *kvblk_counter_name(unsigned int counter)
 }
 
 static const char *const latency_names[KVBLK_A_LATENCY_MAX + 1] = {
-	[KVBLK_A_LATENCY_PUT] = "put",
-	[KVBLK_A_LATENCY_GET] = "get",
-	[KVBLK_A_LATENCY_DELETE] = "delete",
-	[KVBLK_A_LATENCY_LOOKUP] = "lookup",
+#define X(name, NAME)	[KVBLK_A_LATENCY_##NAME] = name,
+	KVBLK_LATENCY_TABLE(X)
+#undef X
 };
 
 const char *kvblk_latency_name(unsigned int latency)
@@ -669,18 +633,14 @@ const char *kvblk_latency_name(unsigned int latency)
 	return latency <= KVBLK_A_LATENCY_MAX ? latency_names[latency] : NULL;
 }
 
+static const char *const status_names[] = {
+#define X(name, NAME)	[KVBLK_MEMBER_STATUS_##NAME] = name,
+	KVBLK_MEMBER_STATUS_TABLE(X)
+#undef X
+};
+
 const char *kvblk_member_status_name(unsigned int state)
 {
-	switch (state) {
-	case KVBLK_MEMBER_STATUS_RESTORING:
-		return "restoring";
-	case KVBLK_MEMBER_STATUS_UP:
-		return "up";
-	case KVBLK_MEMBER_STATUS_DEAD:
-		return "dead";
-	case KVBLK_MEMBER_STATUS_REMOVING:
-		return "removing";
-	default:
-		return "unknown";
-	}
+	return state < sizeof(status_names) / sizeof(status_names[0]) ?
+	       status_names[state] : "unknown";
 }

@@ -13,6 +13,8 @@
 #include <netlink/genl/genl.h>
 #include <netlink/netlink.h>
 
+#include <linux/kvblk_names.h>
+
 #include "netlink.h"
 
 #define RECEIVE_BUFFER	(1 << 20)
@@ -128,52 +130,46 @@ int kvblk_events_read(struct kvblk_events *events,
 	return 0;
 }
 
-static const struct {
-	const char *name;
-	const char *text;	/* with a place for the value, if it has one */
-} event_types[KVBLK_EVENT_MEMBER_FAILING + 1] = {
-	[KVBLK_EVENT_POOL_UP] = { "pool-up", "the pool was made" },
-	[KVBLK_EVENT_POOL_DOWN] = { "pool-down", "the pool was destroyed" },
-	[KVBLK_EVENT_MEMBER_UP] = {
-		"member-up", "serves; blocks brought back: %" PRIu64 },
-	[KVBLK_EVENT_MEMBER_DOWN] = { "member-down", "was removed" },
-	[KVBLK_EVENT_MEMBER_DEAD] = {
-		"member-dead", "its device is gone, its blocks are misses" },
-	[KVBLK_EVENT_MEMBER_SUSPECT] = {
-		"member-suspect",
-		"has been silent for %" PRIu64 " ms, its blocks are misses until it answers" },
-	[KVBLK_EVENT_MEMBER_ANSWERS] = { "member-answers", "answers again" },
-	[KVBLK_EVENT_CHECKSUM] = {
-		"checksum",
-		"damaged blocks, which are misses; the last in segment %" PRIu64 },
-	[KVBLK_EVENT_READ_ERROR] = {
-		"read-error", "reads failed, the last in segment %" PRIu64 },
-	[KVBLK_EVENT_WRITE_ERROR] = {
-		"write-error", "writes failed, the last in segment %" PRIu64 },
-	[KVBLK_EVENT_RECLAIM_RATE] = {
-		"reclaim-rate",
-		"%" PRIu64 " segments were reclaimed in the last second" },
-	[KVBLK_EVENT_LOW_SPACE] = {
-		"low-space",
-		"fell below its low watermark; free segments: %" PRIu64 },
-	[KVBLK_EVENT_RESTORE_FAILED] = {
-		"restore-failed",
-		"its blocks could not be found again: error %" PRIu64 },
-	[KVBLK_EVENT_REQUEST_FAILED] = {
-		"request-failed",
-		"a request that took its time failed: error %" PRIu64 },
-	[KVBLK_EVENT_MEMBER_FAILING] = {
-		"member-failing",
-		"%" PRIu64 " I/O errors in a second, its blocks are misses until it answers well" },
+static const char *const event_names[] = {
+#define X(name, NAME)	[KVBLK_EVENT_##NAME] = name,
+	KVBLK_EVENT_TABLE(X)
+#undef X
 };
 
-#define NR_EVENT_TYPES	(sizeof(event_types) / sizeof(event_types[0]))
+#define NR_EVENT_TYPES	(sizeof(event_names) / sizeof(event_names[0]))
+
+/* With a place for the value, if it has one. */
+static const char *const event_texts[NR_EVENT_TYPES] = {
+	[KVBLK_EVENT_POOL_UP] = "the pool was made",
+	[KVBLK_EVENT_POOL_DOWN] = "the pool was destroyed",
+	[KVBLK_EVENT_MEMBER_UP] = "serves; blocks brought back: %" PRIu64,
+	[KVBLK_EVENT_MEMBER_DOWN] = "was removed",
+	[KVBLK_EVENT_MEMBER_DEAD] = "its device is gone, its blocks are misses",
+	[KVBLK_EVENT_MEMBER_SUSPECT] =
+		"has been silent for %" PRIu64 " ms, its blocks are misses until it answers",
+	[KVBLK_EVENT_MEMBER_ANSWERS] = "answers again",
+	[KVBLK_EVENT_CHECKSUM] =
+		"damaged blocks, which are misses; the last in segment %" PRIu64,
+	[KVBLK_EVENT_READ_ERROR] = "reads failed, the last in segment %" PRIu64,
+	[KVBLK_EVENT_WRITE_ERROR] =
+		"writes failed, the last in segment %" PRIu64,
+	[KVBLK_EVENT_RECLAIM_RATE] =
+		"%" PRIu64 " segments were reclaimed in the last second",
+	[KVBLK_EVENT_LOW_SPACE] =
+		"fell below its low watermark; free segments: %" PRIu64,
+	[KVBLK_EVENT_RESTORE_FAILED] =
+		"its blocks could not be found again: error %" PRIu64,
+	[KVBLK_EVENT_REQUEST_FAILED] =
+		"a request that took its time failed: error %" PRIu64,
+	[KVBLK_EVENT_MEMBER_FAILING] =
+		"%" PRIu64 " I/O errors in a second, its blocks are misses until it answers well",
+};
 
 const char *kvblk_event_name(unsigned int type)
 {
-	if (type >= NR_EVENT_TYPES || !event_types[type].name)
+	if (type >= NR_EVENT_TYPES || !event_names[type])
 		return "unknown";
-	return event_types[type].name;
+	return event_names[type];
 }
 
 void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
@@ -182,8 +178,8 @@ void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 	uint64_t value = notice->value;
 	int n;
 
-	if (notice->type < NR_EVENT_TYPES && event_types[notice->type].text)
-		format = event_types[notice->type].text;
+	if (notice->type < NR_EVENT_TYPES && event_texts[notice->type])
+		format = event_texts[notice->type];
 	else
 		value = notice->type;
 	if (notice->type >= KVBLK_EVENT_RESTORE_FAILED) {

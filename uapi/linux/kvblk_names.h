@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-3-Clause) */
+/* Do not edit directly, auto-generated from: */
+/*	uapi/netlink/kvblk.yaml */
+/* YNL-GEN names, by uapi/netlink/regen KERNEL-SOURCE */
+
+#ifndef _LINUX_KVBLK_NAMES_H
+#define _LINUX_KVBLK_NAMES_H
+
+/* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
+#define KVBLK_COUNTER_TABLE(X) \
+	X("puts", PUTS) \
+	X("put_bytes", PUT_BYTES) \
+	X("put_exists", PUT_EXISTS) \
+	X("put_busy", PUT_BUSY) \
+	X("put_declined", PUT_DECLINED) \
+	X("put_nospace", PUT_NOSPACE) \
+	X("put_errors", PUT_ERRORS) \
+	X("gets", GETS) \
+	X("get_bytes", GET_BYTES) \
+	X("get_misses", GET_MISSES) \
+	X("get_direct", GET_DIRECT) \
+	X("get_bounced", GET_BOUNCED) \
+	X("put_direct", PUT_DIRECT) \
+	X("put_bounced", PUT_BOUNCED) \
+	X("deletes", DELETES) \
+	X("lookups", LOOKUPS) \
+	X("lookup_keys", LOOKUP_KEYS) \
+	X("lookup_hits", LOOKUP_HITS) \
+	X("checksum_failures", CHECKSUM_FAILURES) \
+	X("rereads", REREADS) \
+	X("read_errors", READ_ERRORS) \
+	X("write_errors", WRITE_ERRORS) \
+	X("deadlines", DEADLINES) \
+	X("cancels", CANCELS) \
+	X("segments_opened", SEGMENTS_OPENED) \
+	X("segments_sealed", SEGMENTS_SEALED) \
+	X("segments_reclaimed", SEGMENTS_RECLAIMED) \
+	X("reinserts", REINSERTS) \
+	X("reinsert_bytes", REINSERT_BYTES) \
+	X("dropped", DROPPED) \
+	X("expired", EXPIRED) \
+	X("evicted", EVICTED) \
+	X("kills", KILLS) \
+	X("restored", RESTORED) \
+	X("leases", LEASES) \
+	X("producer_mismatches", PRODUCER_MISMATCHES) \
+	X("device_direct", DEVICE_DIRECT) \
+	X("device_bounced", DEVICE_BOUNCED) \
+	X("device_fallbacks", DEVICE_FALLBACKS) \
+	X("device_read_bytes", DEVICE_READ_BYTES)
+
+/* X(name, the end of its KVBLK_A_LATENCY_), in the order of their numbers */
+#define KVBLK_LATENCY_TABLE(X) \
+	X("put", PUT) \
+	X("get", GET) \
+	X("delete", DELETE) \
+	X("lookup", LOOKUP)
+
+/* X(name, the end of its KVBLK_EVENT_), in the order of their numbers */
+#define KVBLK_EVENT_TABLE(X) \
+	X("pool-up", POOL_UP) \
+	X("pool-down", POOL_DOWN) \
+	X("member-up", MEMBER_UP) \
+	X("member-down", MEMBER_DOWN) \
+	X("member-dead", MEMBER_DEAD) \
+	X("member-suspect", MEMBER_SUSPECT) \
+	X("member-answers", MEMBER_ANSWERS) \
+	X("checksum", CHECKSUM) \
+	X("read-error", READ_ERROR) \
+	X("write-error", WRITE_ERROR) \
+	X("reclaim-rate", RECLAIM_RATE) \
+	X("low-space", LOW_SPACE) \
+	X("restore-failed", RESTORE_FAILED) \
+	X("request-failed", REQUEST_FAILED) \
+	X("member-failing", MEMBER_FAILING)
+
+/* X(name, the end of its KVBLK_MEMBER_STATUS_), in the order of their numbers */
+#define KVBLK_MEMBER_STATUS_TABLE(X) \
+	X("restoring", RESTORING) \
+	X("up", UP) \
+	X("dead", DEAD) \
+	X("removing", REMOVING)
+
+#endif
