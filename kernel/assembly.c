@@ -464,7 +464,7 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 	 * the image.
 	 */
 	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
-				   min(12 * KVBLK_MEMBERS_MAX, WQ_MAX_ACTIVE), name);
+				   8 * KVBLK_MEMBERS_MAX, name);
 	if (!pool->wq) {
 		err = -ENOMEM;
 		goto unlist;
@@ -510,6 +510,8 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 	if (err)
 		goto sysfs;
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
+	/* from now on it may be destroyed */
+	get_device(&pool->dev);
 	mutex_lock(&kvblk_pools_lock);
 	list_move_tail(&pool->link, &kvblk_pools);
 	WRITE_ONCE(pool->dying, false);
@@ -518,6 +520,7 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
 		 pool->epoch);
 	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_UP, 0);
+	put_device(&pool->dev);
 	return 0;
 
 sysfs:
@@ -578,7 +581,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 		if (!member)
 			continue;
 		if (member->state != KVBLK_MEMBER_DEAD && !member->suspect &&
-		    kvblk_super_write(member, KVBLK_SB_CLEAN))
+		    kvblk_super_write(member, KVBLK_SB_CLEAN, pool->epoch))
 			dev_err(&pool->dev, "member %s: superblock can't be written\n",
 				member->name);
 	}
@@ -587,7 +590,10 @@ static void pool_teardown(struct kvblk_pool *pool)
 		if (!member)
 			continue;
 		kvblk_above->member_down(member);
+		/* a removal may still be about to see who knows the epoch */
+		mutex_lock(&pool->admin);
 		RCU_INIT_POINTER(pool->members[i], NULL);
+		mutex_unlock(&pool->admin);
 		synchronize_rcu();
 		kvblk_member_free(member);
 	}

@@ -8,9 +8,11 @@
  *   completion, so that the watchdog sees a silent device whatever it has been
  *   asked for.
  * - Nobody waits for a tag, or for a queue that is frozen, but the member's own
- *   work: a submitter could not be told of deadlines, cancel or SIGKILL there. So
- *   bios are REQ_NOWAIT, and those that would have to wait go to io_work.
+ *   works: a submitter could not be told of deadlines, cancel or SIGKILL there. So
+ *   bios are REQ_NOWAIT, and those that would have to wait are submitted by a
+ *   work, in their order, as the root cgroup's: their own was charged already.
  */
+#include <linux/major.h>
 #include <linux/memremap.h>
 #include <linux/sched/signal.h>
 
@@ -22,22 +24,34 @@
 
 /*
  * struct kvblk_bio - a bio, and how to submit it anew
- * @iter: what it is for; drivers move the bio's own
+ * @iter: what it is for; drivers change the bio's own, and its flags
  * @opf: without REQ_NOWAIT
+ * @nowait: it has that
  */
 struct kvblk_bio {
 	struct bvec_iter iter;
 	blk_opf_t opf;
+	bool nowait;
 	struct bio bio;
 };
 
-int kvblk_io_init(struct kvblk_member *member)
+static struct kvblk_bio *io_own(struct bio *bio)
 {
-	spin_lock_init(&member->full_lock);
-	bio_list_init(&member->full);
-	INIT_WORK(&member->io_work, kvblk_io_work);
-	return bioset_init(&member->bios, 128, offsetof(struct kvblk_bio, bio),
-			   BIOSET_PERCPU_CACHE);
+	return container_of(bio, struct kvblk_bio, bio);
+}
+
+/* Not freezable: it only goes on with what others have begun. */
+static struct workqueue_struct *io_wq;
+
+int kvblk_io_init(void)
+{
+	io_wq = alloc_workqueue("kvblk-io", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_MAX_ACTIVE);
+	return io_wq ? 0 : -ENOMEM;
+}
+
+void kvblk_io_exit(void)
+{
+	destroy_workqueue(io_wq);
 }
 
 static void io_account(struct kvblk_member *member)
@@ -102,20 +116,24 @@ static void io_drop(struct kvblk_io *io)
 		io->done(io);
 }
 
-/* The device would have had it wait. */
+/* The device has no room for it now, or others wait for that already. */
 static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
 {
-	guard(spinlock_irqsave)(&member->full_lock);
-	bio_list_add(&member->full, bio);
+	struct kvblk_queue *queue = &member->queues[op_is_write(bio_op(bio))];
+
+	guard(spinlock_irqsave)(&queue->lock);
+	bio_list_add(&queue->bios, bio);
+	WRITE_ONCE(queue->nr, queue->nr + 1);
 	/* while nobody can take it: without bios the member may go */
-	queue_work(member->pool->wq, &member->io_work);
+	queue_work(io_wq, &queue->work);
 }
 
 static void io_end_bio(struct bio *bio)
 {
 	struct kvblk_io *io = bio->bi_private;
 
-	if (unlikely(bio->bi_status == BLK_STS_AGAIN && bio->bi_opf & REQ_NOWAIT)) {
+	if (unlikely(io_own(bio)->nowait && (bio->bi_status == BLK_STS_AGAIN ||
+					     bio->bi_status == BLK_STS_NOTSUPP))) {
 		io_postpone(io->member, bio);
 		return;
 	}
@@ -147,7 +165,7 @@ static bool io_same_owner(const struct page *page, const struct page *first)
 /*
  * Bytes of @iter that are one bio. The block layer splits nothing that must not
  * wait: that is done here, by the device's limits. Where these know more, such as
- * boundaries in memory, the bio goes to io_work and is split then.
+ * boundaries in memory, the bio goes to a work and is split then.
  */
 static u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv, u32 nr,
 		   struct bvec_iter iter)
@@ -156,12 +174,17 @@ static u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv, u32 nr,
 	struct request_queue *queue = bdev_get_queue(bdev);
 	u32 longest = queue_max_segment_size(queue), segments = 0, bytes = 0;
 	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
+	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
+	sector_t start = iter.bi_sector + get_start_sect(bdev);
 	const struct page *first = bv[iter.bi_idx].bv_page;
 
 	if (queue->limits.chunk_sectors)
-		most = min(most, blk_boundary_sectors_left(iter.bi_sector +
-							   get_start_sect(bdev),
+		most = min(most, blk_boundary_sectors_left(start,
 							   queue->limits.chunk_sectors));
+	/* as get_max_io_size() does it: not in the middle of a physical block */
+	start &= physical - 1;
+	if (round_down(start + most, physical) > start)
+		most = round_down(start + most, physical) - start;
 	most = min(iter.bi_size, max(most << SECTOR_SHIFT, KVBLK_UNIT));
 	if (likely(most == iter.bi_size && !io->p2p &&
 		   nr - iter.bi_idx + most / longest <= queue_max_segments(queue)))
@@ -185,46 +208,77 @@ static void io_fill(struct bio *bio, struct kvblk_io *io, const struct bio_vec *
 	/* as bio_iov_bvec_set() does it: the vectors are not the bio's */
 	bio_set_flag(bio, BIO_CLONED);
 	bio->bi_io_vec = (struct bio_vec *)bv;
-	bio->bi_iter = container_of(bio, struct kvblk_bio, bio)->iter;
+	bio->bi_iter = io_own(bio)->iter;
 	bio->bi_private = io;
 	bio->bi_end_io = io_end_bio;
 }
 
-/* Bios that had to wait, as they were, in the name of who submitted them. */
-void kvblk_io_work(struct work_struct *work)
+/* Bios that had to wait, as they were. */
+static void io_work(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member, io_work);
-	struct bio *bio, was;
+	struct kvblk_queue *queue = container_of(work, struct kvblk_queue, work);
+	const struct bio_vec *bv;
+	struct kvblk_io *io;
+	struct bio *bio;
+	u16 ioprio;
 
 	for (;;) {
-		scoped_guard(spinlock_irq, &member->full_lock)
-			bio = bio_list_pop(&member->full);
+		scoped_guard(spinlock_irq, &queue->lock)
+			bio = bio_list_pop(&queue->bios);
 		if (!bio)
 			return;
-		/* bi_vcnt is not used: the vectors are others' */
-		bio_init(&was, member->bdev, bio->bi_io_vec, 0, 0);
-		was.bi_private = bio->bi_private;
-		was.bi_ioprio = bio->bi_ioprio;
-		bio_clone_blkg_association(&was, bio);
-		bio_reset(bio, member->bdev,
-			  container_of(bio, struct kvblk_bio, bio)->opf);
-		bio_clone_blkg_association(bio, &was);
-		bio->bi_ioprio = was.bi_ioprio;
-		io_fill(bio, was.bi_private, was.bi_io_vec);
-		bio_uninit(&was);
+		io = bio->bi_private;
+		bv = bio->bi_io_vec;
+		ioprio = bio->bi_ioprio;
+		bio_reset(bio, io->member->bdev, io_own(bio)->opf);
+		bio->bi_ioprio = ioprio;
+		io_own(bio)->nowait = false;
+		io_fill(bio, io, bv);
 		submit_bio(bio);
+		/* who comes from now on need not wait for it */
+		scoped_guard(spinlock_irq, &queue->lock)
+			WRITE_ONCE(queue->nr, queue->nr - 1);
 		cond_resched();
 	}
+}
+
+int kvblk_io_member_init(struct kvblk_member *member)
+{
+	struct kvblk_queue *queue;
+
+	for (queue = member->queues; queue < member->queues + 2; queue++) {
+		spin_lock_init(&queue->lock);
+		bio_list_init(&queue->bios);
+		INIT_WORK(&queue->work, io_work);
+	}
+	return bioset_init(&member->bios, 128, offsetof(struct kvblk_bio, bio),
+			   BIOSET_PERCPU_CACHE);
+}
+
+void kvblk_io_member_exit(struct kvblk_member *member)
+{
+	cancel_work_sync(&member->queues[0].work);
+	cancel_work_sync(&member->queues[1].work);
+	bioset_exit(&member->bios);
+}
+
+/*
+ * Can it be asked not to wait? Some releases of md take what a leg is asked so,
+ * and can't do, for the leg's failure.
+ */
+static bool io_nowait(struct block_device *bdev)
+{
+	return bdev_nowait(bdev) && bdev->bd_disk->major != MD_MAJOR;
 }
 
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr)
 {
 	struct bvec_iter iter = { .bi_sector = pos >> SECTOR_SHIFT };
-	struct block_device *bdev = io->member->bdev;
-	blk_opf_t nowait = bdev_nowait(bdev) ? REQ_NOWAIT : 0;
+	struct kvblk_member *member = io->member;
+	struct kvblk_queue *queue = &member->queues[op_is_write(opf)];
+	bool nowait = io_nowait(member->bdev);
 	u32 left = 0, part, i;
-	struct kvblk_bio *own;
 	struct bio *bio;
 
 	opf |= REQ_ALLOC_CACHE | (io->p2p ? REQ_NOMERGE : 0);
@@ -234,19 +288,24 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		iter.bi_size = left;
 		part = io_fits(io, bv, nr, iter);
 		iter.bi_size = part;
-		bio = bio_alloc_bioset(bdev, 0, opf | nowait, GFP_NOIO,
-				       &io->member->bios);
-		own = container_of(bio, struct kvblk_bio, bio);
-		own->iter = iter;
-		own->opf = opf;
+		bio = bio_alloc_bioset(member->bdev, 0,
+				       nowait ? opf | REQ_NOWAIT : opf, GFP_NOIO,
+				       &member->bios);
+		io_own(bio)->iter = iter;
+		io_own(bio)->opf = opf;
+		io_own(bio)->nowait = nowait;
 		io_fill(bio, io, bv);
 		atomic_inc(&io->pending);
-		io_account(io->member);
+		io_account(member);
 		if (left > part) {
 			bvec_iter_advance(bv, &iter, part);
 			iter.bi_sector += part >> SECTOR_SHIFT;
 		}
-		submit_bio(bio);
+		/* others came first */
+		if (unlikely(READ_ONCE(queue->nr)))
+			io_postpone(member, bio);
+		else
+			submit_bio(bio);
 	}
 }
 
@@ -324,6 +383,7 @@ int kvblk_io_flush(struct kvblk_member *member)
 	kvblk_io_start(&waiter.io, member, io_wake);
 	bio = bio_alloc_bioset(member->bdev, 0, REQ_OP_WRITE | REQ_PREFLUSH,
 			       GFP_NOIO, &member->bios);
+	io_own(bio)->nowait = false;
 	bio->bi_private = &waiter.io;
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);

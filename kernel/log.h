@@ -28,9 +28,12 @@ struct kvblk_sigpipe {
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
 void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
 
+int kvblk_io_init(void);
+void kvblk_io_exit(void);
 /* What it keeps in a new member: 0 or -ENOMEM. */
-int kvblk_io_init(struct kvblk_member *member);
-void kvblk_io_work(struct work_struct *work);
+int kvblk_io_member_init(struct kvblk_member *member);
+/* No bio is under way. */
+void kvblk_io_member_exit(struct kvblk_member *member);
 
 /* Bios submitted and not completed, of all CPUs; in @ios (or NULL) the sums. */
 u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios);
@@ -55,7 +58,8 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 		    void (*done)(struct kvblk_io *io));
 /*
  * Submits bios over @nr vectors, one stretch of media from @pos on. @bv stays as
- * it is until @done. Waits for memory, and for no device.
+ * it is until @done. Waits for memory and for the budget of the caller's cgroup
+ * (io.cost), and for no device.
  */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr);

@@ -27,9 +27,12 @@ static int __init kvblk_init(void)
 {
 	int err;
 
-	err = kvblk_pools_init(&above);
+	err = kvblk_io_init();
 	if (err)
 		return err;
+	err = kvblk_pools_init(&above);
+	if (err)
+		goto io;
 	err = kvblk_req_init();
 	if (err)
 		goto pools;
@@ -47,6 +50,8 @@ req:
 	kvblk_req_exit();
 pools:
 	kvblk_pools_exit();
+io:
+	kvblk_io_exit();
 	return err;
 }
 
@@ -57,6 +62,7 @@ static void __exit kvblk_exit(void)
 	kvblk_p2p_exit();
 	kvblk_req_exit();
 	kvblk_pools_exit();
+	kvblk_io_exit();
 }
 
 module_init(kvblk_init);

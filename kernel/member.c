@@ -111,7 +111,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 					    GFP_KERNEL) : -ENOMEM;
 	if (err)
 		goto free;
-	err = kvblk_io_init(member);
+	err = kvblk_io_member_init(member);
 	if (err)
 		goto ref;
 
@@ -166,9 +166,8 @@ close:
 	/* it died meanwhile, and held nothing of the pool */
 	if (member->unsure)
 		atomic_dec(&pool->unsure);
-	cancel_work_sync(&member->io_work);
 bios:
-	bioset_exit(&member->bios);
+	kvblk_io_member_exit(member);
 ref:
 	percpu_ref_exit(&member->ref);
 free:
@@ -193,8 +192,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->reclaim_work);
 	cancel_work_sync(&member->kill_work);
 	cancel_work_sync(&member->gate_work);
-	cancel_work_sync(&member->io_work);
-	bioset_exit(&member->bios);
+	kvblk_io_member_exit(member);
 	for (i = 0; member->segs && i < member->nr_segs; i++)
 		kvblk_open_free(member->segs[i].open);
 	if (member->slot) {
@@ -325,7 +323,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
 				   (u16)member->segs[i].gen);
 	}
-	err = kvblk_super_write(member, state);
+	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
 	if (!err)
 		return 0;
 unwritable:
@@ -337,6 +335,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 {
 	struct kvblk_pool *pool = member->pool;
 	bool active = false;
+	u64 epoch;
 	int err;
 
 	err = kvblk_above->member_up(member);
@@ -347,8 +346,9 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	mutex_lock(&pool->admin);
 	/* none comes that does not know what the others know: the epoch may move */
 	while (member->epoch != pool->epoch || !active) {
+		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
-		err = kvblk_super_write(member, KVBLK_SB_ACTIVE);
+		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
 		if (err) {
 			kvblk_above->member_down(member);
 			NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
@@ -369,7 +369,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	return 0;
 }
 
-/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
+/* A member that comes or goes: its name is taken. In pool->coming, pool->admin. */
 struct coming {
 	struct list_head link;
 	const char *name;
@@ -392,7 +392,7 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 		}
 	list_for_each_entry(other, &pool->coming, link)
 		if (!strcmp(other->name, coming->name)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is being added already",
+			NL_SET_ERR_MSG_FMT(extack, "%s is being added or removed already",
 					   coming->name);
 			return -EALREADY;
 		}
@@ -507,6 +507,7 @@ static void member_remove_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
 	struct kvblk_pool *pool = member->pool;
+	struct coming going = { .name = member->name };
 	bool dead = member->state == KVBLK_MEMBER_DEAD, wiped;
 	u64 at = 0, dropped = 0;
 	u32 i, pass = 0;
@@ -542,10 +543,14 @@ static void member_remove_work(struct work_struct *work)
 	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
+	list_add(&going.link, &pool->coming);
+	mutex_unlock(&pool->admin);
 	synchronize_rcu();
-	/* free for those who see that it is gone, and add it again */
 	bdev_fput(member->bdev_file);
 	member->bdev_file = NULL;
+	/* free for those who see that it is gone, and add it again */
+	mutex_lock(&pool->admin);
+	list_del(&going.link);
 	mutex_unlock(&pool->admin);
 	dev_info(&pool->dev, "member %s: removed\n", member->name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
@@ -610,7 +615,8 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	mutex_unlock(&pool->admin);
 	if (err)
 		return err;
-	wait_event_timeout(pool->settle_wait, kvblk_pool_tell_epoch(pool), TELL_TIME);
+	kvblk_pool_tell_epoch(pool);
+	wait_event_timeout(pool->settle_wait, kvblk_pool_told(pool), TELL_TIME);
 	guard(mutex)(&pool->admin);
 	kvblk_pool_settle(pool);
 	return 0;

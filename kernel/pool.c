@@ -97,23 +97,34 @@ static bool member_behind(const struct kvblk_member *member)
 	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
 }
 
-bool kvblk_pool_tell_epoch(struct kvblk_pool *pool)
+/* It is to be told the epoch. One that does not answer is when it does. */
+static bool member_untold(const struct kvblk_member *member)
+{
+	return member_behind(member) && kvblk_member_stays(member) &&
+	       kvblk_member_ok(member);
+}
+
+void kvblk_pool_tell_epoch(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (member_untold(member) && percpu_ref_tryget_live(&member->ref) &&
+		    !queue_work(pool->wq, &member->super_work))
+			kvblk_member_put(member);
+}
+
+bool kvblk_pool_told(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
 	bool told = true;
 	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i) {
-		/* one that does not answer gets it when it does */
-		if (!member_behind(member) || !kvblk_member_stays(member) ||
-		    !kvblk_member_ok(member))
-			continue;
-		told = false;
-		if (percpu_ref_tryget_live(&member->ref) &&
-		    !queue_work(pool->wq, &member->super_work))
-			kvblk_member_put(member);
-	}
+	kvblk_for_each_member(pool, member, i)
+		told &= !member_untold(member);
 	return told;
 }
 

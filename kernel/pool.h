@@ -118,16 +118,19 @@ void kvblk_member_stop(struct kvblk_member *member);
 /* Reads both superblocks; the newest valid one ends in @sb. */
 int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		     enum kvblk_found *found);
-int kvblk_super_write(struct kvblk_member *member, u16 state);
+/* @epoch: of the pool. Member by member: nobody else writes its superblocks meanwhile. */
+int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* A removed member is nobody's: its superblocks are zeroed. */
 bool kvblk_super_wipe(struct kvblk_member *member);
 /* member->super_work: the pool's epoch into its superblock. */
 void kvblk_super_work(struct work_struct *work);
 /*
  * Has the pool's epoch told to the members that have an older one and answer.
- * True: they all know it. No sleep.
+ * No sleep.
  */
-bool kvblk_pool_tell_epoch(struct kvblk_pool *pool);
+void kvblk_pool_tell_epoch(struct kvblk_pool *pool);
+/* They all know it. */
+bool kvblk_pool_told(struct kvblk_pool *pool);
 /*
  * When all that stay know the pool's epoch, what lost members hold can't come
  * back: pool->unsure. pool->admin held.

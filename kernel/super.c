@@ -47,12 +47,11 @@ out:
 	return err;
 }
 
-int kvblk_super_write(struct kvblk_member *member, u16 state)
+int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 {
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_d_super *sb;
 	u32 copies = member->sb_seq ? 1 : 2;
-	u64 epoch = READ_ONCE(pool->epoch);
 	int err = 0;
 
 	sb = vzalloc(sizeof(*sb));
@@ -100,15 +99,25 @@ int kvblk_super_write(struct kvblk_member *member, u16 state)
 	return err;
 }
 
-/* With member->ref. Nobody else writes superblocks while the member is there. */
+/*
+ * With member->ref. Nobody else writes superblocks while the member is there. The
+ * epoch is one of those in which it stays: told that of its own leaving, it could
+ * come back with blocks that were deleted since.
+ */
 void kvblk_super_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   super_work);
 	struct kvblk_pool *pool = member->pool;
 
-	if (READ_ONCE(member->epoch) != READ_ONCE(pool->epoch) &&
-	    kvblk_super_write(member, KVBLK_SB_ACTIVE))
+	bool behind;
+	u64 epoch;
+
+	mutex_lock(&pool->admin);
+	epoch = pool->epoch;
+	behind = member->epoch != epoch && kvblk_member_stays(member);
+	mutex_unlock(&pool->admin);
+	if (behind && kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch))
 		dev_err_ratelimited(&pool->dev, "member %s: superblock can't be written\n",
 				    member->name);
 	mutex_lock(&pool->admin);

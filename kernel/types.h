@@ -153,6 +153,20 @@ struct kvblk_ios {
 	u64 failed;			/* of those done */
 };
 
+/**
+ * struct kvblk_queue - bios that the device had no room for, in their order
+ * @lock: of @bios and @nr
+ * @bios: those that wait
+ * @nr: of them, and the one that is being submitted
+ * @work: submits them, and waits as long as the device likes
+ */
+struct kvblk_queue {
+	spinlock_t lock;		/* bios, nr; any context */
+	struct bio_list bios;
+	u32 nr;
+	struct work_struct work;
+};
+
 /* Devices with memory that members are let at; more of them bounce. */
 #define KVBLK_PROVIDERS_MAX	16
 
@@ -256,9 +270,7 @@ struct kvblk_member {
 	u64 epoch;
 
 	struct bio_set bios;
-	spinlock_t full_lock;		/* full; any context */
-	struct bio_list full;		/* those that the device had no room for */
-	struct work_struct io_work;	/* submits them, and waits */
+	struct kvblk_queue queues[2];	/* of reads, of writes */
 	struct kvblk_ios __percpu *ios;
 	unsigned long last_get;		/* its submission, jiffies; rough */
 	u64 seen_done;			/* the watchdog's own, */

@@ -24,10 +24,12 @@ static void member_probe(struct work_struct *work)
 	int err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(0),
 				page, KVBLK_UNIT);
 
+	/* what reads may still hang at writes */
+	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		err = kvblk_table_write(member, 0);
 	if (!READ_ONCE(member->failing_told)) {
 		/* that it has answered is all */
-	} else if (!err && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-			    !kvblk_table_write(member, 0))) {
+	} else if (!err) {
 		member->probe_next = jiffies + HZ;
 		member->probes_well++;
 	} else {
@@ -125,10 +127,11 @@ void kvblk_member_watch(struct kvblk_member *member)
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
 	 * All there is may be I/O of cgroups that are over their budget: who is
-	 * silent does not answer the kernel's own either. Each time anew: a
-	 * completion may pass between look and store.
+	 * silent does not answer the kernel's own either. One that is being removed
+	 * is not asked. Each time anew: a completion may pass between look and store.
 	 */
-	suspect = inflight && silent > limit && work_busy(&member->probe);
+	suspect = inflight && silent > limit &&
+		  (work_busy(&member->probe) || percpu_ref_is_dying(&member->ref));
 	if (inflight && silent > limit / 2)
 		watch_probe(member);
 	WRITE_ONCE(member->suspect, suspect);

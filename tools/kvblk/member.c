@@ -55,9 +55,10 @@ char *member_format_uuid(const uint8_t uuid[16], char buf[40])
 
 static const char *status_text(const struct kvblk_member_state *member)
 {
-	if (member->suspect)
+	/* one that is dead or on its way out may have failed before */
+	if (member->state <= KVBLK_MEMBER_STATUS_UP && member->suspect)
 		return "suspect";
-	if (member->failing)
+	if (member->state <= KVBLK_MEMBER_STATUS_UP && member->failing)
 		return "failing";
 	return kvblk_member_status_name(member->state);
 }

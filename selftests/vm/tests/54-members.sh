@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 takes=150 kernels=newest,debug check=debug
+# vm: timeout=900 takes=150 mem=3G kernels=newest,debug check=debug
 # One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or its controller,
 # under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again.
 # slow: eight ways to fail, each with the time that a host takes to see it; at depth all again with eight members.
@@ -28,7 +28,7 @@ second_mib() {
 }
 
 write_protect() {
-	check nvme set-feature "${disk[0]}" -n 1 -f 0x84 -v "$1" >/dev/null
+	check nvme set-feature "${disk[0]}" -n 1 -f 0x84 --value="$1" >/dev/null
 }
 
 # state_not_up: the first member's
@@ -51,6 +51,7 @@ reconnect() {
 	for link in "$configfs"/nvmet/ports/*/subsystems/m0; do
 		port=${link%/subsystems/m0}
 	done
+	# shellcheck disable=SC2086 # several words
 	check nvme connect --keep-alive-tmo=600 -t tcp -a 127.0.0.1 -s "$(cat "$port/addr_trsvcid")" -n m0 $fast >/dev/null
 	wait_for 10 nvmet_ready m0 1
 	mapfile -t namespaces < <(nvmet_namespaces m0)
@@ -90,7 +91,7 @@ heal_disabled() { comes_back enable 1; }
 fail_deleted() { put "$(controller)/delete_controller" 1; }
 heal_deleted() { comes_back reconnect; }
 # the driver would keep I/O until the target is back
-fail_waiting() { put "$(controller)/fast_io_fail_tmo" off; check nvmet_kill m0; }
+fail_waiting() { put "$(controller)/fast_io_fail_tmo" -1; check nvmet_kill m0; }
 heal_waiting() { check nvmet_revive m0; put "$(controller)/fast_io_fail_tmo" 3; }
 
 # others_go_on: who comes now has no error: what is put is there, what is not is a miss
@@ -130,6 +131,7 @@ scenario() {
 	lines=$(($(dmesg | grep -c "kvblk $pool: member") - lines))
 	[ $lines -le $((20 * (1 + (SECONDS - before) / 60))) ] || fail "$lines lines in the log in $((SECONDS - before)) s"
 	expect "damaged blocks" "$(counter checksum_failures)" 0
+	expect "puts that failed" "$(counter put_errors)" 0
 }
 
 # all_scenarios MEMBERS
@@ -152,10 +154,10 @@ all_scenarios() {
 }
 
 kv_load
-flash 8 150
+flash 8 500
 modprobe -q dm_mod || true
 # the first target's device: every second MiB of it is another one's
-nullb_create other 150
+nullb_create other 500
 dm_create half /dev/flash0 "0 %s linear /dev/flash0 0"
 dm_create back0 /dev/flash0 "0 $(($(blockdev --getsz /dev/flash0) * 2)) striped 2 2048 /dev/other 0 /dev/mapper/half 0"
 flaps=2
