@@ -393,7 +393,7 @@ static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr
 	kfree(parts);
 }
 
-/* Those on their way: their names are taken. Under kvblk_pools_lock. */
+/* Pools being made, whose names are taken. Under kvblk_pools_lock. */
 static LIST_HEAD(pools_coming);
 
 static bool pool_listed(const struct list_head *list, const char *name)
@@ -554,7 +554,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	int i;
 
 	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_DOWN, 0);
-	/* who has missed pool->dying is through after this */
+	/* every holder of the lock that has not seen pool->dying is done after this */
 	mutex_lock(&pool->admin);
 	mutex_unlock(&pool->admin);
 	percpu_ref_kill(&pool->users);
@@ -590,7 +590,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 		if (!member)
 			continue;
 		kvblk_above->member_down(member);
-		/* a removal may still be about to see who knows the epoch */
+		/* a removal may still look at which members know the epoch */
 		mutex_lock(&pool->admin);
 		RCU_INIT_POINTER(pool->members[i], NULL);
 		mutex_unlock(&pool->admin);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Batches of operations: what is in flight, who waits for whom.
+ * Batches of operations: what is in flight, and what waits for what.
  *
  * The rules:
  * - Nothing of a bad batch is started: the structures and results are checked
@@ -141,7 +141,7 @@ static bool batch_reap(struct kvblk_batch *batch)
 	spin_lock_irq(&batch->wq.lock);
 	list_splice_init(&batch->done, &done);
 	spin_unlock_irq(&batch->wq.lock);
-	/* nothing else is held: whoever they wait for does not wait for us */
+	/* nothing else is held: a pager that they wait for does not wait for us */
 	if (list_empty(&done) && batch->nr_faulting == batch->nr_inflight) {
 		list_splice_init(&batch->faulting, &done);
 		batch->nr_faulting = 0;

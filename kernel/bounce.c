@@ -6,8 +6,8 @@
  * chunk is filled as a whole, with half the interrupts and wakeups.
  *
  * The rules:
- * - A chunk is of one get at a time. Who finds none takes memory for the whole
- *   block, so nobody waits for one. What another tenant left in it is wiped.
+ * - One get has a chunk at a time. A get that finds none takes memory for the
+ *   whole block, so no get waits for one. What another tenant left is wiped.
  * - Parts come in their order, each is checked before it is copied. What went
  *   wrong is told when no I/O is left, and what was copied is then zeroed.
  * - Copies go through the caller's mapping: it has the memory type that the
@@ -41,7 +41,7 @@ struct half {
  * @landed: what @req waited for is over; any context
  * @busy: under pool->bounce_lock
  * @part: what one I/O reads, a half or all of @mem
- * @tenant: who had it last
+ * @tenant: of the last get that had it
  * @at: byte of the payload whose turn it is, where a part begins
  * @asked: the first that no I/O was started for
  * @end: behind the last
@@ -249,7 +249,7 @@ static bool half_landed(struct kvblk_bounce *b, struct half *half)
 	return false;
 }
 
-/* To the caller: what he wants of @bytes at @data, the payload's from @at on. */
+/* Copies out what the caller wants of @bytes at @data, the payload's from @at on. */
 static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
 {
 	u32 from = max(at, req->op.offset);

@@ -145,8 +145,8 @@ static bool part_gone(const struct kvblk_part *part)
 }
 
 /*
- * What the CPU copies goes through the caller's own mapping: of a device's memory
- * that has the type that the driver chose, see bounce.c. He may have none.
+ * What the CPU copies goes through the caller's own mapping, if it has one: for a
+ * device's memory, that has the type which the driver chose. See bounce.c.
  */
 static bool part_user(const struct kvblk_part *part, u64 *addr)
 {

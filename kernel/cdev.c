@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The character device: who opens it, and what it leads to. */
+/* The character device: open, release, ioctl. */
 #include <linux/slab.h>
 
 #include "front.h"

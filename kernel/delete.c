@@ -35,7 +35,7 @@ again:
 	}
 	if (!kvblk_slot_served(pool, &req->slot))
 		return kvblk_req_over(req, -EIO);
-	/* an older record of the key first: who adds one changes the entry */
+	/* an older record of the key first: one that is added later changes the entry */
 	err = kvblk_slot_kills_full(pool, &req->slot) ? 1 :
 						       kvblk_kill_barrier(pool, req->id);
 	if (err == 1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What operators are told at once: events, by netlink's multicast. The rule:
- * whoever tells one is in any context, and waits for nobody.
+ * Events, which netlink's multicast reports to operators at once. The rule: an
+ * event is reported from any context, and its caller never waits.
  */
 #include <linux/llist.h>
 #include <linux/slab.h>

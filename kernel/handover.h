@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whose an operation is: who may finish it, when its bios, its task, a work that
- * ends it for a task that does not come, and who cancels it all want to.
+ * Who owns an operation, and so may finish it: its bios, its task, the work that
+ * ends it for a task that does not come, or a cancel.
  *
  *         submit             bios over
  *   NEW --------> INFLIGHT --------------> DONE, on a landing: of who takes it off

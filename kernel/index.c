@@ -742,7 +742,7 @@ static __always_inline bool find_any(const struct kvblk_index *idx,
 
 /*
  * @slot's segment has moved on, but its block may have been moved out of there
- * before, and after @slot was read: only who finds it there again is dead.
+ * before, and after @slot was read: it is dead only if it is found there again.
  */
 static noinline bool find_again(const struct kvblk_index *idx,
 				struct kvblk_id id, struct kvblk_slot *slot)
@@ -900,7 +900,7 @@ u64 kvblk_index_bytes(const struct kvblk_index *idx)
 /* Huge pages where there are any: every look-up is a miss of the TLB, too. */
 static void *array_alloc(u64 nr, size_t size)
 {
-	/* whoever asks for too much is told so, and nobody is killed for it */
+	/* too large an index is -ENOMEM, and no reason for the OOM killer */
 	return vmalloc_huge(nr * size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN |
 			    __GFP_RETRY_MAYFAIL);
 }

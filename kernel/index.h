@@ -128,8 +128,8 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 		     u32 nr_segs);
 
 /*
- * Makes room for caller tags, once: whoever is about to insert the first entry
- * that has one calls it before, so that those who use none don't pay for them.
+ * Makes room for caller tags, once: to be called before the first entry with a tag
+ * is inserted, so that a pool without tags does not pay for them.
  * 0 or -ENOMEM. May sleep.
  */
 int kvblk_index_keep_tags(struct kvblk_index *idx);

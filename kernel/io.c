@@ -7,10 +7,10 @@
  * - Each bio is counted in member->ios before its submission and at its
  *   completion, so that the watchdog sees a silent device whatever it has been
  *   asked for.
- * - Nobody waits for a tag, or for a queue that is frozen, but the member's own
- *   works: a submitter could not be told of deadlines, cancel or SIGKILL there. So
- *   bios are REQ_NOWAIT, and those that would have to wait are submitted by a
- *   work, in their order, as the root cgroup's: their own was charged already.
+ * - Only the member's own works wait for a tag or for a frozen queue, because
+ *   deadlines, cancel and SIGKILL don't reach a submitter that waits there. So bios
+ *   are REQ_NOWAIT, and a work submits those that would have to wait, in their
+ *   order. It does so in the root cgroup, as io.max was charged the first time.
  */
 #include <linux/major.h>
 #include <linux/memremap.h>
@@ -116,7 +116,7 @@ static void io_drop(struct kvblk_io *io)
 		io->done(io);
 }
 
-/* The device has no room for it now, or others wait for that already. */
+/* The device has no room for it now, or other bios wait for that already. */
 static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
 {
 	struct kvblk_queue *queue = &member->queues[op_is_write(bio_op(bio))];
@@ -163,9 +163,9 @@ static bool io_same_owner(const struct page *page, const struct page *first)
 }
 
 /*
- * Bytes of @iter that are one bio. The block layer splits nothing that must not
- * wait: that is done here, by the device's limits. Where these know more, such as
- * boundaries in memory, the bio goes to a work and is split then.
+ * Bytes of @iter that go into one bio. The block layer does not split REQ_NOWAIT
+ * bios, so this function does, by the device's limits. It ignores rare limits, such
+ * as boundaries in memory: then the bio goes to a work and is split there.
  */
 static u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv, u32 nr,
 		   struct bvec_iter iter)
@@ -235,7 +235,7 @@ static void io_work(struct work_struct *work)
 		io_own(bio)->nowait = false;
 		io_fill(bio, io, bv);
 		submit_bio(bio);
-		/* who comes from now on need not wait for it */
+		/* bios from now on need not wait behind it */
 		scoped_guard(spinlock_irq, &queue->lock)
 			WRITE_ONCE(queue->nr, queue->nr - 1);
 		cond_resched();
@@ -301,7 +301,7 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			bvec_iter_advance(bv, &iter, part);
 			iter.bi_sector += part >> SECTOR_SHIFT;
 		}
-		/* others came first */
+		/* other bios came first */
 		if (unlikely(READ_ONCE(queue->nr)))
 			io_postpone(member, bio);
 		else
@@ -394,10 +394,10 @@ int kvblk_io_flush(struct kvblk_member *member)
 
 /*
  * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
- * that dies would kill the runtime by SIGPIPE. It is held back, and taken out
- * again if it was not there before; what is in the task's plug goes out before
- * that. Who ignores it, as Python does, or blocks it pays for no lock and keeps
- * his plug, and must go on with that until his operations end.
+ * that dies would kill the runtime by SIGPIPE. The signal is blocked, and removed
+ * if it was not pending before; the task's plug is flushed before that. A task
+ * that ignores SIGPIPE, as Python does, or blocks it takes no lock and keeps its
+ * plug. It must go on ignoring it until its operations end.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {

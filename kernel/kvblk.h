@@ -4,16 +4,16 @@
  *
  *   main    the module comes and goes
  *   admin   netlink, sysfs: what operators use
- *   front   cdev, ioctl, batch, uring, parse: who asks, and how
+ *   front   cdev, ioctl, batch, uring, parse: the interface of runtimes
  *   ops     table, put, get, delete, lease; req: what they have in common
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go
  *   p2p     p2p, bounce: ways into devices' memory
  *   log     segment, reclaim, restore, kill, throttle, io: records on members
  *   mem     buf, region: a caller's memory
- *   report  event, health, stats: what is counted and told
+ *   report  event, health, stats: counters and events
  *   pure    index, policy, record, hash: no pool, no I/O; also for user space
  *
- * A room calls itself and those below, and is called back through pointers:
+ * A room calls itself and rooms below, and is called back through pointers:
  * struct kvblk_above, struct kvblk_op_type, and what is in struct kvblk_req, _io,
  * _turn and _bounce. selftests/rooms holds it to that. Each room has a header of
  * its name; front's, ops', log's and mem's are front.h, op.h, log.h and mem.h. What
@@ -37,7 +37,7 @@
  *   index stripes     spinlocks, see index.h
  *   pool->kill_lock   spinlock: the lists of kills
  *   file->lock        spinlock: operations in flight of an open file
- *   pool->bounce_lock spinlock: chunks, and who has them; a leaf
+ *   pool->bounce_lock spinlock: chunks, and their gets; a leaf
  *   member->gate_lock spinlock, irq-safe: puts that wait for others
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  *   landing->lock     spinlock, irq-safe: those of rings

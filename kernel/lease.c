@@ -242,7 +242,7 @@ void kvblk_lease_drop_all(struct kvblk_file *file)
 
 	xa_for_each(&file->leases, id, lease)
 		kvblk_lease_drop(file, id);
-	/* whoever has just taken the last one away is through with the file */
+	/* a holder of the lock that took the last lease away is done with the file */
 	mutex_lock(&file->pool->lease_lock);
 	mutex_unlock(&file->pool->lease_lock);
 	xa_destroy(&file->leases);

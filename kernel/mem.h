@@ -19,7 +19,7 @@
  * @mm: whose memory it is
  * @user: of the host's: whose locked memory,
  * @charged: pages
- * @addr: where he has mapped it, or had
+ * @addr: where the caller has mapped it, or had
  * @length: bytes
  * @pins: of a device's: why pages are pinned: it is not gone, and uses
  * @notifier: of a device's, tells when the mapping goes
@@ -165,7 +165,7 @@ int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
 /* Clears what can be reached of the first @bytes. */
 void kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
-/* The same at an address of his; without @fault, none is taken. */
+/* The same at a user address; without @fault, no page fault is taken. */
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
 /* A device's memory is in it, as far as the parts' first pages tell: at @addr. */
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);

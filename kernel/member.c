@@ -42,7 +42,7 @@ static void member_dead_work(struct work_struct *work)
 						   struct kvblk_member, dead);
 	struct kvblk_pool *pool = member->pool;
 
-	/* who frees the member cancels this, maybe with the lock held */
+	/* kvblk_member_free() waits for this work */
 	if (READ_ONCE(pool->dying) || !mutex_trylock(&pool->admin)) {
 		queue_delayed_work(pool->wq, &member->dead, HZ / 10);
 		return;
@@ -344,7 +344,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		return err;
 	}
 	mutex_lock(&pool->admin);
-	/* none comes that does not know what the others know: the epoch may move */
+	/* the epoch may move meanwhile, and a member comes with the current one only */
 	while (member->epoch != pool->epoch || !active) {
 		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
@@ -548,7 +548,7 @@ static void member_remove_work(struct work_struct *work)
 	synchronize_rcu();
 	bdev_fput(member->bdev_file);
 	member->bdev_file = NULL;
-	/* free for those who see that it is gone, and add it again */
+	/* only now: whoever sees that the member is gone may add the device again */
 	mutex_lock(&pool->admin);
 	list_del(&going.link);
 	mutex_unlock(&pool->admin);
@@ -602,7 +602,7 @@ static int remove_begin(struct kvblk_pool *pool, const char *name,
 	return -ENOENT;
 }
 
-/* Time for the others to take note: deletes are sure when they have. */
+/* For the others to write the new epoch: deletes are sure once they have. */
 #define TELL_TIME	(4 * HZ)
 
 int kvblk_member_remove(struct kvblk_pool *pool, const char *name,

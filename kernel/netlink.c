@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Generic netlink: what an administrator asks for, what he sees, and events.
+ * Generic netlink: requests of administrators, and what they can read.
  * The contract is uapi/netlink/kvblk.yaml; policies and the table of operations
  * in netlink_gen.c come from it.
  *
@@ -9,7 +9,7 @@
  * and member.c.
  *
  * Operations run in parallel. Replies take no lock of a pool: a member that
- * hangs must not hang those who look why. pool->users keeps a pool's parts
+ * hangs must not hang the command that shows it. pool->users keeps a pool's parts
  * while they are shown, RCU its members. A dump goes through pools by name, so
  * that it goes on where it was, whatever comes and goes meanwhile.
  */
@@ -189,7 +189,7 @@ enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
 /*
  * A doit() holds a lock that all of generic netlink needs, and a device may
  * answer in ten minutes. So a worker does it, and the request waits a while.
- * Who comes last frees the job.
+ * The one that ends last frees the job.
  */
 struct nl_job {
 	struct work_struct work;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations: what one is, and who does what of it.
+ * Operations: what one is, and what each side does of it.
  *
  * An operation has two halves. The media half, struct kvblk_media, belongs to a
  * member: segment, room, WRITING slot, bios. It ends soon after its bios do,
@@ -55,7 +55,7 @@ struct kvblk_file {
  * enum kvblk_by - who finishes an operation
  * @KVBLK_BY_CALLER: it does, and its memory can be touched
  * @KVBLK_BY_MEMBER: a work, for the caller does not come: the media half only
- * @KVBLK_BY_NOBODY: whoever is left; the caller has gone, or given it up
+ * @KVBLK_BY_NOBODY: a work; the caller has gone, or given it up
  */
 enum kvblk_by {
 	KVBLK_BY_CALLER,
@@ -316,7 +316,7 @@ static inline int kvblk_req_over(struct kvblk_req *req, int res)
 	return 1;
 }
 
-/* Who waits in the kernel is to give up: killed, or a worker of a ring that goes. */
+/* The task is to stop waiting: killed, or a worker of a ring that goes. */
 static inline bool kvblk_interrupted(void)
 {
 	return fatal_signal_pending(current) ||

@@ -15,9 +15,9 @@
  * - Where the provider gives away no memory to try it with (its driver keeps it,
  *   or others have it all), callers' is looked at: a get goes there straight and
  *   then through kernel memory, and both are compared; of what is to be put, a
- *   page is written to the media and read back. Each proves its direction. Their
- *   owner can write there meanwhile, so one failure condemns nothing, and who
- *   has the device proves a route for himself only to his own harm.
+ *   page is written to the media and read back. Each proves its direction. The
+ *   caller can write there meanwhile, so one failure condemns nothing, and a
+ *   caller that fakes a proof harms only users of its own device.
  * - A bio has pages of one provider, or of none: see zone_device_pages_compatible()
  *   in block/blk.h.
  * - Nobody waits for I/O under providers_lock.
@@ -538,7 +538,7 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 			return 0;
 		if (!put)
 			return trial_begin(req, bv, serial);
-		/* a page that is his as a whole */
+		/* a page that is the caller's as a whole */
 		if (!offset_in_page(bv->bv_offset) && bv->bv_len >= PAGE_SIZE)
 			page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
 		if (!page)

@@ -98,7 +98,7 @@ static int req_crcs(struct kvblk_req *req, const struct kvblk_piece *p)
 	return 0;
 }
 
-/* What the producer says about his block. */
+/* The checksums that the producer gives for its block. */
 static int req_crcs_read(struct kvblk_req *req)
 {
 	if (req->crcs_room != kvblk_nr_chunks(req->bytes) * sizeof(__le32))

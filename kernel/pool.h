@@ -45,7 +45,7 @@ struct netlink_ext_ack;
 /* What an administrator asks for; filled by netlink. */
 struct kvblk_member_spec {
 	char path[128];
-	dev_t dev;			/* what @path means to who asks */
+	dev_t dev;			/* what @path means to the administrator */
 	u32 segment_size;		/* bytes; 0: chosen */
 };
 
@@ -118,7 +118,7 @@ void kvblk_member_stop(struct kvblk_member *member);
 /* Reads both superblocks; the newest valid one ends in @sb. */
 int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		     enum kvblk_found *found);
-/* @epoch: of the pool. Member by member: nobody else writes its superblocks meanwhile. */
+/* @epoch: of the pool. Nothing else may write the member's superblocks meanwhile. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* A removed member is nobody's: its superblocks are zeroed. */
 bool kvblk_super_wipe(struct kvblk_member *member);

@@ -40,7 +40,7 @@ static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 }
 
-/* Who has the kernel check all has it read all, if he can't tell the checksums. */
+/* Full checking forces a bounce unless the caller supplied checksums. */
 static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
 {
 	return policy == KVBLK_CHECK_FULL && !req->crcs;
@@ -167,7 +167,7 @@ static void put_submit(struct kvblk_turn *turn)
 	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
 	struct kvblk_room *room = &req->media.room;
 
-	/* O_DIRECT's flags: writeback throttling is not for those who wait */
+	/* O_DIRECT's flags: writeback throttling is for background writes */
 	if (!READ_ONCE(req->canceled))
 		kvblk_io_submit(&req->media.io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE |
 				kvblk_trusted_flags(room->member, req->integrity),
@@ -454,7 +454,7 @@ static int put_elsewhere(struct kvblk_req *req)
 	return ret == 1 && req->result.res == -ENOSPC ? -EIO : ret;
 }
 
-/* Who is to blame that the write failed? */
+/* Is the way or the member to blame for the failed write? */
 static void put_failed(struct kvblk_req *req, bool again)
 {
 	struct kvblk_room *room = &req->media.room;

@@ -10,8 +10,8 @@
  *   -> slots LIVE at the copies -> generation moves on in memory: what was
  *   dropped is dead at once -> last reader gone -> discard -> FREE
  *
- * so a copy can be found only when its original can't come back, and whoever
- * deletes a MOVING block waits for the end.
+ * so a copy can be found only when its original can't come back. A delete of a
+ * MOVING block waits for the end.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -494,7 +494,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	WRITE_ONCE(seg->gen, seg->gen + 1);
 	/* after the entries that moved: pairs with find_again() of the index */
 	smp_store_release(&pool->seg_gen[member->seg_base + segment], (u16)seg->gen);
-	/* pairs with kvblk_segment_get(): who comes later sees the generation */
+	/* pairs with kvblk_segment_get(): a later reference sees the generation */
 	smp_mb();
 	seg->retiring_gen = 0;
 	swap(open, seg->open);
@@ -556,7 +556,7 @@ static void retired_free(struct kvblk_member *member)
 		kvblk_log_kick(member);
 }
 
-/* Segments looked at without a pause for those who wait for the lock. */
+/* Segments looked at before the lock is released for others. */
 #define PICK_STEP	256
 
 /* The next victim that this run has not failed to reclaim, or NULL. */

@@ -9,12 +9,12 @@
  *
  * A MAC covers the bytes before it, hence the CRC, hence the rest. A CRC can be
  * forged, but not in a way that helps: the MACed bytes name the place, and what
- * lies at that place is what the module wrote there. Who can change the media
- * itself is not kept out; the superblock with the secret is on it too.
+ * lies at that place is what the module wrote there. This is no protection from
+ * changes of the media itself, which hold the superblock with the secret too.
  *
  * MACs are compared with ==. How long that takes tells an attacker nothing: the
  * tag is one 64-bit word, compared in one instruction; and a guess costs a put,
- * of which he never learns whether its forgery was looked at.
+ * and the attacker never learns whether the module looked at its forgery.
  */
 #include <linux/build_bug.h>
 #include <linux/crc32c.h>

@@ -102,8 +102,8 @@ enum kvblk_decoded {
  * Decodes @size bytes (a multiple of 4 KiB) at @buf. Never reads behind. @rec
  * is set with RECORD (it points into @buf) and FILLER only. A filler's units
  * may reach behind the segment: the caller knows where that ends. @secret may
- * be NULL for who knows that a record begins there and compares its id, which
- * nobody outside can know: the MAC is not looked at.
+ * be NULL if the caller knows that a record begins there and compares its id,
+ * which is secret: then the MAC is not looked at.
  */
 enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,

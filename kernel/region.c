@@ -4,16 +4,16 @@
  *
  * The rules:
  * - The host's is pinned until its region ends, and is locked memory of the user
- *   who registered it, as io_uring's buffers are: the file, and so the region, may
- *   outlive any mm.
+ *   that registered it, as io_uring's buffers are: the file, and so the region,
+ *   may outlive any mm.
  * - A PCI device's is no locked memory, and its driver may want it back at any
  *   time: to be unbound, or because it was freed. It can't have it while pages are
  *   pinned, and so GUP pins none of it for long (mm/gup.c: is_valid_gup_args()).
  *   But before it gets it, it takes it out of the caller's address space. So these
  *   pins end with the mapping, and so does the use of such a region, for good.
- * - Who moves bytes there, straight or by the CPU, keeps the pins meanwhile, as
- *   if they were its own: kvblk_region_use(). Nobody waits for a page fault or for
- *   room with them; a ring's operation has them until its result is taken.
+ * - An operation that moves bytes there, directly or by the CPU, keeps the pins
+ *   meanwhile: kvblk_region_use(). It waits neither for a page fault nor for room
+ *   with them; a ring's operation has them until its result is taken.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What all operations have in common: memory, the halves, who ends them, what
+ * What all operations have in common: memory, the two halves, how each ends, what
  * they wait for. See op.h.
  */
 #include <linux/slab.h>
@@ -289,7 +289,7 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
 {
 	kvblk_io_start(&req->media.io, member, media_landed);
 	req->media.io.p2p = req->mem.p2p;
-	/* whoever detaches it sees what memory it has */
+	/* a cancel that detaches it sees what memory it has */
 	atomic_set_release(&req->hand.state, KVBLK_REQ_INFLIGHT);
 }
 

@@ -14,7 +14,7 @@
  * - Room is given out by one atomic over offset and record count; the summary's
  *   room is part of the check, so that sealing never lacks it.
  * - seg->writers counts puts with room in the segment, plus one while it is
- *   open: whoever takes it to zero seals.
+ *   open: when it becomes zero, the segment is sealed.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters and latencies, each CPU its own. The rule: who counts writes his
- * CPU's copy only; who reads adds them up and may miss what happens meanwhile,
- * but no number ever goes back.
+ * Counters and latencies, for each CPU. The rule: a CPU writes its own copy only.
+ * A reader adds the copies up and may miss what happens meanwhile, but no number
+ * ever goes back.
  */
 #include <linux/bitops.h>
 #include <linux/log2.h>

@@ -100,9 +100,9 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 }
 
 /*
- * With member->ref. Nobody else writes superblocks while the member is there. The
- * epoch is one of those in which it stays: told that of its own leaving, it could
- * come back with blocks that were deleted since.
+ * With member->ref. Nothing else writes superblocks while the member is there. The
+ * epoch is one in which the member stays: with the epoch of its own leaving, it
+ * could come back with blocks that were deleted since.
  */
 void kvblk_super_work(struct work_struct *work)
 {

@@ -5,7 +5,7 @@
  *
  * The rules: one value a file. A refused write changes nothing. Nothing here
  * takes pool->admin, since files are removed under it and removal waits for
- * those who read or write them.
+ * their readers and writers.
  */
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
@@ -261,7 +261,7 @@ const struct attribute_group *kvblk_pool_groups[] = {
 
 /* ---- members/ ---- */
 
-/* The kobject outlives the member: whoever has its directory open keeps it. */
+/* The kobject outlives the member: an open directory keeps it. */
 struct member_dir {
 	struct kobject kobj;
 	struct kvblk_member *member;

@@ -41,9 +41,9 @@ void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member)
 
 	turn->member = NULL;
 	/*
-	 * Who is not counted is soon over, and others wait for none of them.
-	 * Those that wait have room, which others need: not too many of them,
-	 * the rest waits for the device.
+	 * A put that is not counted ends soon, and no put waits for it. Puts that
+	 * wait hold room, which others need: so only so many wait here, the rest
+	 * waits for the device.
 	 */
 	if (window != U64_MAX) {
 		guard(spinlock_irqsave)(&member->gate_lock);

@@ -333,7 +333,7 @@ struct kvblk_member {
  * @KVBLK_CHECK_HEADER: new records get none, and their header is all that is checked
  * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
  * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
- *	memory of a PCI device: there they are the business of who makes and reads it
+ *	memory of a PCI device: there its producer and its reader see to them
  */
 enum kvblk_check {
 	KVBLK_CHECK_HEADER,

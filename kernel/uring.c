@@ -7,14 +7,14 @@
  * - Issue does not wait for room, for others or for a pager: -EAGAIN, and
  *   io_uring issues it again from a worker, which may.
  * - Task work does wait for pagers, as io_uring's own reads do: then the media
- *   half is over, and whoever waits with it shares the ring.
- * - Who takes a request from INFLIGHT (bios, cancel, deadline) by cmpxchg
- *   completes its command; the others don't touch that.
+ *   half is over, and only users of the same ring wait with it.
+ * - Bios, cancel or deadline: the one that takes a request from INFLIGHT by
+ *   cmpxchg completes its command; the others don't touch that.
  * - The command holds its request until it is done: until then it may be on the
  *   ring's list of what can be canceled, and a cancel looks at the request. What
  *   was detached is held by its bios as well.
- * - Only what is in flight, or a worker's, is on that list: whoever leaves issue
- *   in another way than by completing the command must not be.
+ * - Only what is in flight, or a worker's, is on that list: a command that leaves
+ *   issue uncompleted must not be.
  * - The caller's memory is touched in its own context only, and not at all when
  *   it is on its way out.
  */
@@ -275,7 +275,7 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 		ret = uring_start(req, issue_flags);
 	}
 	if (!ret) {
-		/* whoever completes it needs the ring's lock, which we hold */
+		/* to complete it takes the ring's lock, which we hold */
 		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK))
 			io_uring_cmd_mark_cancelable(cmd, issue_flags);
 		return -EIOCBQUEUED;
@@ -288,7 +288,7 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 	}
 	uring_unlist(req);
 	if (READ_ONCE(req->canceled)) {
-		/* told to whoever canceled it */
+		/* the cancel was reported as done */
 		kvblk_req_over(req, -ECANCELED);
 		uring_done(cmd, req, true, issue_flags);
 		return -EIOCBQUEUED;

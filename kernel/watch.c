@@ -126,9 +126,10 @@ void kvblk_member_watch(struct kvblk_member *member)
 	silent = jiffies - member->last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
-	 * All there is may be I/O of cgroups that are over their budget: who is
-	 * silent does not answer the kernel's own either. One that is being removed
-	 * is not asked. Each time anew: a completion may pass between look and store.
+	 * I/O of a cgroup that is over its budget is no silence, so the member must
+	 * have left a probe of the module's own unanswered as well. A member that is
+	 * being removed is not probed. Each time anew: a completion may pass between
+	 * look and store.
 	 */
 	suspect = inflight && silent > limit &&
 		  (work_busy(&member->probe) || percpu_ref_is_dying(&member->ref));

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=20
-# A member's queue has no room for more, for its device is silent: who submits to it does not wait for room there. Deadlines hold, a
-# kill ends at once, others go on; what the queue had no room for is done when the device answers.
+# The queue of a silent device is full: no submitter waits for room there. Deadlines hold, a killed process ends at once, others go on;
+# what the queue had no room for is done when the device answers.
 . "${0%/*}/pool.bash"
 
 kv_load

@@ -3,7 +3,7 @@
 # vm: timeout=900 takes=150 mem=3G kernels=newest,debug check=debug
 # One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or its controller,
 # under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again.
-# slow: eight ways to fail, each with the time that a host takes to see it; at depth all again with eight members.
+# slow: eight ways to fail, each with the time that a host takes to notice; at depth all, the same with eight members.
 . "${0%/*}/pool.bash"
 
 fast="--reconnect-delay=1 --ctrl-loss-tmo=600 --fast_io_fail_tmo=3"
@@ -21,7 +21,7 @@ controller() {
 	done
 }
 
-# half_fails TARGET: what it does with every second MiB of the first member: "error", or the device again
+# second_mib TARGET: dm's target for every second MiB of the first member: "error", or the device again
 second_mib() {
 	check dmsetup load half --table "0 $(blockdev --getsz /dev/flash0) $1"
 	check dmsetup resume --nolockfs half
@@ -94,7 +94,7 @@ heal_deleted() { comes_back reconnect; }
 fail_waiting() { put "$(controller)/fast_io_fail_tmo" -1; check nvmet_kill m0; }
 heal_waiting() { check nvmet_revive m0; put "$(controller)/fast_io_fail_tmo" 3; }
 
-# others_go_on: who comes now has no error: what is put is there, what is not is a miss
+# others_go_on: a caller that comes now gets no error: what it puts is there
 others_go_on() {
 	blocks put $next 20 50000
 	expect "puts" "$stored $errors" "20 0"
