@@ -24,14 +24,12 @@
 
 /*
  * struct kvblk_bio - a bio, and how to submit it anew
- * @iter: what it is for; drivers change the bio's own, and its flags
- * @opf: without REQ_NOWAIT
- * @nowait: it has that
+ * @iter: what it is for; drivers change the bio's own, as they do with
+ * @opf: its flags
  */
 struct kvblk_bio {
 	struct bvec_iter iter;
 	blk_opf_t opf;
-	bool nowait;
 	struct bio bio;
 };
 
@@ -128,12 +126,18 @@ static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
 	queue_work(io_wq, &queue->work);
 }
 
+/* The device takes it, but not as REQ_NOWAIT. */
+static bool io_would_wait(struct bio *bio)
+{
+	return io_own(bio)->opf & REQ_NOWAIT &&
+	       (bio->bi_status == BLK_STS_AGAIN || bio->bi_status == BLK_STS_NOTSUPP);
+}
+
 static void io_end_bio(struct bio *bio)
 {
 	struct kvblk_io *io = bio->bi_private;
 
-	if (unlikely(io_own(bio)->nowait && (bio->bi_status == BLK_STS_AGAIN ||
-					     bio->bi_status == BLK_STS_NOTSUPP))) {
+	if (unlikely(bio->bi_status) && io_would_wait(bio)) {
 		io_postpone(io->member, bio);
 		return;
 	}
@@ -167,8 +171,8 @@ static bool io_same_owner(const struct page *page, const struct page *first)
  * bios, so this function does, by the device's limits. It ignores rare limits, such
  * as boundaries in memory: then the bio goes to a work and is split there.
  */
-static u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv, u32 nr,
-		   struct bvec_iter iter)
+static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
+			    struct bvec_iter iter)
 {
 	struct block_device *bdev = io->member->bdev;
 	struct request_queue *queue = bdev_get_queue(bdev);
@@ -185,11 +189,7 @@ static u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv, u32 nr,
 	start &= physical - 1;
 	if (round_down(start + most, physical) > start)
 		most = round_down(start + most, physical) - start;
-	most = min(iter.bi_size, max(most << SECTOR_SHIFT, KVBLK_UNIT));
-	if (likely(most == iter.bi_size && !io->p2p &&
-		   nr - iter.bi_idx + most / longest <= queue_max_segments(queue)))
-		return most;
-	iter.bi_size = most;
+	iter.bi_size = min(iter.bi_size, max(most << SECTOR_SHIFT, KVBLK_UNIT));
 	while (iter.bi_size) {
 		u32 part = mp_bvec_iter_len(bv, iter);
 
@@ -230,9 +230,9 @@ static void io_work(struct work_struct *work)
 		io = bio->bi_private;
 		bv = bio->bi_io_vec;
 		ioprio = bio->bi_ioprio;
+		io_own(bio)->opf &= ~REQ_NOWAIT;
 		bio_reset(bio, io->member->bdev, io_own(bio)->opf);
 		bio->bi_ioprio = ioprio;
-		io_own(bio)->nowait = false;
 		io_fill(bio, io, bv);
 		submit_bio(bio);
 		/* bios from now on need not wait behind it */
@@ -262,13 +262,44 @@ void kvblk_io_member_exit(struct kvblk_member *member)
 	bioset_exit(&member->bios);
 }
 
-/*
- * Can it be asked not to wait? Some releases of md take what a leg is asked so,
- * and can't do, for the leg's failure.
- */
-static bool io_nowait(struct block_device *bdev)
+void kvblk_io_limits(struct kvblk_member *member)
 {
-	return bdev_nowait(bdev) && bdev->bd_disk->major != MD_MAJOR;
+	struct request_queue *queue = bdev_get_queue(member->bdev);
+	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
+	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
+	u32 segments;
+	bool nowait;
+
+	/* some releases of md take a leg's BLK_STS_AGAIN for its failure */
+	nowait = bdev_nowait(member->bdev) &&
+		 member->bdev->bd_disk->major != MD_MAJOR;
+	WRITE_ONCE(member->nowait, nowait ? REQ_NOWAIT : 0);
+	most = most > physical && !queue->limits.chunk_sectors ?
+	       (most - physical) << SECTOR_SHIFT : 0;
+	segments = most / queue_max_segment_size(queue) + 1;
+	WRITE_ONCE(member->fits_bytes, most);
+	WRITE_ONCE(member->fits_segments,
+		   queue_max_segments(queue) - min(queue_max_segments(queue), segments));
+}
+
+/* One bio, of what @iter says. */
+static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
+			  struct bvec_iter iter)
+{
+	struct kvblk_member *member = io->member;
+	struct bio *bio;
+
+	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
+	io_own(bio)->iter = iter;
+	io_own(bio)->opf = opf;
+	io_fill(bio, io, bv);
+	atomic_inc(&io->pending);
+	io_account(member);
+	/* other bios came first */
+	if (unlikely(READ_ONCE(member->queues[op_is_write(opf)].nr)))
+		io_postpone(member, bio);
+	else
+		submit_bio(bio);
 }
 
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
@@ -276,36 +307,28 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 {
 	struct bvec_iter iter = { .bi_sector = pos >> SECTOR_SHIFT };
 	struct kvblk_member *member = io->member;
-	struct kvblk_queue *queue = &member->queues[op_is_write(opf)];
-	bool nowait = io_nowait(member->bdev);
 	u32 left = 0, part, i;
-	struct bio *bio;
 
-	opf |= REQ_ALLOC_CACHE | (io->p2p ? REQ_NOMERGE : 0);
+	opf |= REQ_ALLOC_CACHE | READ_ONCE(member->nowait);
 	for (i = 0; i < nr; i++)
 		left += bv[i].bv_len;
+	iter.bi_size = left;
+	if (likely(left <= READ_ONCE(member->fits_bytes) && !io->p2p &&
+		   nr <= READ_ONCE(member->fits_segments))) {
+		io_submit_bio(io, opf, bv, iter);
+		return;
+	}
+	if (io->p2p)
+		opf |= REQ_NOMERGE;
 	for (; left; left -= part) {
 		iter.bi_size = left;
-		part = io_fits(io, bv, nr, iter);
+		part = io_fits(io, bv, iter);
 		iter.bi_size = part;
-		bio = bio_alloc_bioset(member->bdev, 0,
-				       nowait ? opf | REQ_NOWAIT : opf, GFP_NOIO,
-				       &member->bios);
-		io_own(bio)->iter = iter;
-		io_own(bio)->opf = opf;
-		io_own(bio)->nowait = nowait;
-		io_fill(bio, io, bv);
-		atomic_inc(&io->pending);
-		io_account(member);
+		io_submit_bio(io, opf, bv, iter);
 		if (left > part) {
 			bvec_iter_advance(bv, &iter, part);
 			iter.bi_sector += part >> SECTOR_SHIFT;
 		}
-		/* other bios came first */
-		if (unlikely(READ_ONCE(queue->nr)))
-			io_postpone(member, bio);
-		else
-			submit_bio(bio);
 	}
 }
 
@@ -383,7 +406,7 @@ int kvblk_io_flush(struct kvblk_member *member)
 	kvblk_io_start(&waiter.io, member, io_wake);
 	bio = bio_alloc_bioset(member->bdev, 0, REQ_OP_WRITE | REQ_PREFLUSH,
 			       GFP_NOIO, &member->bios);
-	io_own(bio)->nowait = false;
+	io_own(bio)->opf = 0;
 	bio->bi_private = &waiter.io;
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);

@@ -32,6 +32,8 @@ int kvblk_io_init(void);
 void kvblk_io_exit(void);
 /* What it keeps in a new member: 0 or -ENOMEM. */
 int kvblk_io_member_init(struct kvblk_member *member);
+/* The device's limits, as they are now. */
+void kvblk_io_limits(struct kvblk_member *member);
 /* No bio is under way. */
 void kvblk_io_member_exit(struct kvblk_member *member);
 

@@ -270,6 +270,9 @@ struct kvblk_member {
 	u64 epoch;
 
 	struct bio_set bios;
+	blk_opf_t nowait;		/* REQ_NOWAIT, if it works; io.c's, as are */
+	u32 fits_bytes;			/* a bio that the device takes as it is, */
+	u32 fits_segments;		/* with so many vectors, and */
 	struct kvblk_queue queues[2];	/* of reads, of writes */
 	struct kvblk_ios __percpu *ios;
 	unsigned long last_get;		/* its submission, jiffies; rough */
