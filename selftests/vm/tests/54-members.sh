@@ -58,9 +58,15 @@ reconnect() {
 	disk[0]=${namespaces[0]}
 }
 
+# rescanned: the namespace is there. The host's first look may come before the target is done with it, and it takes no second one.
+rescanned() {
+	put "$(controller)/rescan_controller" 1
+	nvmet_ready m0 1
+}
+
 enable() {
 	put "$configfs/nvmet/subsystems/m0/namespaces/1/enable" "$1"
-	[ "$1" = 0 ] || wait_for 30 nvmet_ready m0 1
+	[ "$1" = 0 ] || wait_for 30 rescanned
 	mapfile -t namespaces < <(nvmet_namespaces m0)
 	[ "$1" = 0 ] || disk[0]=${namespaces[0]}
 }
