@@ -369,7 +369,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	return 0;
 }
 
-/* A member that comes or goes: its name is taken. In pool->coming, pool->admin. */
+/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
 struct coming {
 	struct list_head link;
 	const char *name;
@@ -392,7 +392,7 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 		}
 	list_for_each_entry(other, &pool->coming, link)
 		if (!strcmp(other->name, coming->name)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is being added or removed already",
+			NL_SET_ERR_MSG_FMT(extack, "%s is being added already",
 					   coming->name);
 			return -EALREADY;
 		}
@@ -507,7 +507,6 @@ static void member_remove_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
 	struct kvblk_pool *pool = member->pool;
-	struct coming going = { .name = member->name };
 	bool dead = member->state == KVBLK_MEMBER_DEAD, wiped;
 	u64 at = 0, dropped = 0;
 	u32 i, pass = 0;
@@ -543,14 +542,10 @@ static void member_remove_work(struct work_struct *work)
 	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
-	list_add(&going.link, &pool->coming);
-	mutex_unlock(&pool->admin);
 	synchronize_rcu();
+	/* with the lock: a device can be added again once its member is not listed */
 	bdev_fput(member->bdev_file);
 	member->bdev_file = NULL;
-	/* only now: whoever sees that the member is gone may add the device again */
-	mutex_lock(&pool->admin);
-	list_del(&going.link);
 	mutex_unlock(&pool->admin);
 	dev_info(&pool->dev, "member %s: removed\n", member->name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);

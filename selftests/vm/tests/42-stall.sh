@@ -96,7 +96,7 @@ dm_create late /dev/flash2 "0 %s linear /dev/flash2 0"
 defer 'device_answers late'
 device_silent late
 goes_on member add $pool --format /dev/mapper/late
-code 1 'being added or removed already' kvblk member add $pool --format /dev/mapper/late
+code 1 'being added already' kvblk member add $pool --format /dev/mapper/late
 check "${soon[@]}" kvblk member remove $pool flash0
 wait_for 20 member_is flash0 gone
 check "${soon[@]}" kvblk member add $pool --format /dev/flash0
