@@ -63,10 +63,8 @@ static int delete_start(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	int ret;
 
-	if (kvblk_req_late(req)) {
-		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
-		return kvblk_req_over(req, -ETIME);
-	}
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
 	/* what a member still brings back would escape */
 	if (atomic_read(&pool->restoring))
 		return -EAGAIN;

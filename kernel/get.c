@@ -192,10 +192,8 @@ static int get_start(struct kvblk_req *req)
 {
 	int ret;
 
-	if (kvblk_req_late(req)) {
-		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
-		return kvblk_req_over(req, -ETIME);
-	}
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
 	if (kvblk_req_crowded(req))
 		return kvblk_req_over(req, -ENOMEM);
 	if (!kvblk_media_begin(req))

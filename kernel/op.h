@@ -292,7 +292,13 @@ void kvblk_req_bounce_end(struct kvblk_req *req);
  * device likes: a caller that cancels and submits in a loop is stopped here.
  */
 bool kvblk_req_crowded(const struct kvblk_req *req);
-bool kvblk_req_late(const struct kvblk_req *req);
+static inline bool kvblk_req_late(const struct kvblk_req *req)
+{
+	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
+}
+
+/* It was late before it began: 1. */
+int kvblk_req_expire(struct kvblk_req *req);
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /* It is a block of the tenant; whether its member answers is another question. */
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,

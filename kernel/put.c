@@ -273,10 +273,8 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 	/* a short one fits into every segment */
 	if (req->bytes > SZ_4M && req->bytes > kvblk_pool_value_max(pool))
 		return kvblk_req_over(req, -EFBIG);
-	if (kvblk_req_late(req)) {
-		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
-		return kvblk_req_over(req, -ETIME);
-	}
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
 	return kvblk_req_crowded(req) ? kvblk_req_over(req, -ENOMEM) : 0;
 }
 

@@ -10,9 +10,10 @@
 /* How long a put waits for room, a delete for kills, a ring's operation for memory. */
 #define WAIT_MS		10000
 
-bool kvblk_req_late(const struct kvblk_req *req)
+int kvblk_req_expire(struct kvblk_req *req)
 {
-	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
+	kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
+	return kvblk_req_over(req, -ETIME);
 }
 
 static u64 file_limit(const struct kvblk_req *req)
