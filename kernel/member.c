@@ -509,6 +509,7 @@ static void member_remove_work(struct work_struct *work)
 	struct kvblk_pool *pool = member->pool;
 	bool dead = member->state == KVBLK_MEMBER_DEAD, wiped;
 	u64 at = 0, dropped = 0;
+	struct file *file;
 	u32 i, pass = 0;
 
 	/* restore leaves; kills are needless now; reclaim takes references itself */
@@ -534,6 +535,16 @@ static void member_remove_work(struct work_struct *work)
 	wiped = !dead && kvblk_super_wipe(member);
 
 	kvblk_above->member_down(member);
+	scoped_guard(mutex, &pool->admin) {
+		file = member->bdev_file;
+		member->bdev_file = NULL;
+	}
+	synchronize_rcu();
+	/*
+	 * While it is listed: a device can be added again once its member is not. And
+	 * without the lock, for a task that opens the disk may hold this up.
+	 */
+	bdev_fput(file);
 	mutex_lock(&pool->admin);
 	if (wiped && member->unsure)
 		atomic_dec(&pool->unsure);
@@ -542,11 +553,8 @@ static void member_remove_work(struct work_struct *work)
 	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
-	synchronize_rcu();
-	/* with the lock: a device can be added again once its member is not listed */
-	bdev_fput(member->bdev_file);
-	member->bdev_file = NULL;
 	mutex_unlock(&pool->admin);
+	synchronize_rcu();
 	dev_info(&pool->dev, "member %s: removed\n", member->name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
 	kvblk_member_free(member);

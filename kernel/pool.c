@@ -70,6 +70,9 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 	kvblk_for_each_member(pool, member, i) {
 		struct block_device *bdev = member->bdev;
 
+		/* it is being closed */
+		if (!member->bdev_file)
+			continue;
 		kvblk_io_limits(member);
 		units = max(units, member->record_align >> KVBLK_UNIT_SHIFT);
 		len |= bdev_logical_block_size(bdev) - 1;
