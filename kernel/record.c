@@ -98,10 +98,13 @@ static u32 bytes_to_units(u32 bytes)
 	return (bytes >> KVBLK_UNIT_SHIFT) + !!(bytes & (KVBLK_UNIT - 1));
 }
 
+/* The longest payload whose checksums fit into a header of one unit. */
+#define HDR_ONE_UNIT	((u32)((KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32)) << \
+			 KVBLK_CHUNK_SHIFT)
+
 unsigned int kvblk_header_units(u32 length)
 {
-	return bytes_to_units(KVBLK_HDR_CRCS +
-			      sizeof(__le32) * kvblk_nr_chunks(length));
+	return length <= HDR_ONE_UNIT ? 1 : 2;
 }
 
 u32 kvblk_record_units(u32 length, u32 align_units)
