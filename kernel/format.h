@@ -174,7 +174,7 @@ struct kvblk_d_record {
 	__le32 unit;		/* this header's place in the segment */
 	__le64 generation;
 	__le64 seq;
-	__le32 flags;		/* none is defined yet */
+	__le32 flags;		/* KVBLK_RECF_* */
 	__le32 length;		/* payload bytes; a filler: units covered, header included */
 	__le64 layout_tag;
 	__le64 caller_tag;
@@ -189,6 +189,9 @@ struct kvblk_d_record {
 	__le64 mac;		/* SipHash of the bytes before it */
 	__u8   pad[392];	/* up to KVBLK_HDR_KEY */
 } __packed;
+
+#define KVBLK_RECF_DURABLE	0x01 /* was written past volatile caches */
+#define KVBLK_RECF_ALL		KVBLK_RECF_DURABLE
 
 struct kvblk_d_entry {
 	__le64 id_hi;

@@ -281,13 +281,13 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 }
 
 /* Is the payload to be checked? 0, 1, -ENOENT: it can't be and must be. */
-static int get_must_check(struct kvblk_req *req)
+static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	/* what has checksums may not have been written to be believed without */
 	if (!kvblk_must_check(pool, req->media.seg))
-		return req->integrity != KVBLK_INTEGRITY_NONE && !req->mem.p2p;
+		return req->integrity != KVBLK_INTEGRITY_NONE &&
+		       !(req->mem.p2p && (rec->durable || get_caller_checks(req)));
 	if (req->integrity != KVBLK_INTEGRITY_NONE)
 		return !get_caller_checks(req);
 	/* so that it can be put anew */
@@ -308,10 +308,10 @@ static int get_check(struct kvblk_req *req)
 	int err = get_check_header(req, &rec);
 
 	if (!err)
-		err = get_must_check(req);
+		err = get_must_check(req, &rec);
 	if (err <= 0)
 		return err;
-	/* a device's: the policy has changed meanwhile */
+	/* a device's: the policy has changed meanwhile, or since it was put */
 	if (req->mem.p2p) {
 		kvblk_p2p_trial_end(req);
 		return -EAGAIN;
@@ -369,7 +369,7 @@ static int get_look(struct kvblk_req *req)
 		return get_check(req);
 	err = get_check_header(req, &rec);
 	if (!err)
-		err = get_must_check(req);
+		err = get_must_check(req, &rec);
 	if (err > 0)
 		kvblk_bounce_check(req->media.bounce, req->header + KVBLK_HDR_CRCS);
 	return min(err, 0);

@@ -69,16 +69,16 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 void kvblk_io_end(struct kvblk_io *io);
 
 /*
- * For the write of a record of this integrity. What gets are to believe unseen must
- * not be lost by a target's write cache, while its header is not: a host that goes
- * on is not told of that.
+ * Is a record of this integrity to be written past the member's volatile cache? What
+ * gets are to believe unseen must not be lost by that cache, while its header is
+ * not: a host that goes on is not told of that. Gets trust rec->durable, which says
+ * how it was, and not the policy, which may change.
  */
-static inline blk_opf_t kvblk_trusted_flags(const struct kvblk_member *member,
-					    u8 integrity)
+static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity)
 {
-	return (integrity == KVBLK_INTEGRITY_NONE ||
-		READ_ONCE(member->pool->tun.integrity) != KVBLK_CHECK_FULL) &&
-	       bdev_write_cache(member->bdev) ? REQ_FUA : 0;
+	return integrity == KVBLK_INTEGRITY_NONE ||
+	       READ_ONCE(member->pool->tun.integrity) != KVBLK_CHECK_FULL ||
+	       !bdev_write_cache(member->bdev);
 }
 
 /* ---- segment.c ---- */

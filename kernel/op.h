@@ -88,6 +88,7 @@ enum kvblk_get_phase {
  * @gen: of @seg
  * @room: a put's
  * @turn: a put's
+ * @fua: a put's: REQ_FUA or 0
  * @bounce: a get's part by part, or NULL
  * @trial: a get's; p2p.c's
  */
@@ -99,6 +100,7 @@ struct kvblk_media {
 	u64 gen;
 	struct kvblk_room room;
 	struct kvblk_turn turn;
+	blk_opf_t fua;
 	struct kvblk_bounce *bounce;
 	struct kvblk_trial *trial;
 };

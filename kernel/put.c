@@ -26,6 +26,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 		.key_len = req->op.key_len,
 		.priority = req->op.priority,
 		.integrity = req->integrity,
+		.durable = req->media.fua,
 		.key = req->key,
 	};
 }
@@ -169,8 +170,8 @@ static void put_submit(struct kvblk_turn *turn)
 
 	/* O_DIRECT's flags: writeback throttling is for background writes */
 	if (!READ_ONCE(req->canceled))
-		kvblk_io_submit(&req->media.io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE |
-				kvblk_trusted_flags(room->member, req->integrity),
+		kvblk_io_submit(&req->media.io,
+				REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua,
 				kvblk_seg_pos(room->member, room->segment, room->unit),
 				req->mem.bv, req->mem.nr);
 	kvblk_io_end(&req->media.io);
@@ -185,6 +186,8 @@ static void put_write(struct kvblk_req *req)
 					       room->unit);
 	struct kvblk_rec rec;
 
+	/* where there is no such cache, the block layer takes the flag off */
+	req->media.fua = kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
 	put_rec(req, &rec);
 	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
 	bvec_set_virt(&req->mem.bv[0], req->header,

@@ -285,8 +285,9 @@ static void copy_write(struct copy *copy)
 	/* it keeps its seq: a copy is no newer than its original */
 	place = kvblk_place(member, copy->room.segment, copy->room.gen,
 			    copy->room.unit);
+	copy->rec.durable = kvblk_durable(member, copy->rec.integrity);
 	kvblk_record_encode(copy->buf, &copy->rec, &place, &pool->secret);
-	copy_fly(copy, REQ_OP_WRITE | kvblk_trusted_flags(member, copy->rec.integrity),
+	copy_fly(copy, REQ_OP_WRITE | (copy->rec.durable ? REQ_FUA : 0),
 		 place.segment, place.unit);
 }
 

@@ -152,6 +152,7 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 	hdr->priority = rec->priority;
 	hdr->tenant = cpu_to_le16(rec->tenant);
 	hdr->seq = cpu_to_le64(rec->seq);
+	hdr->flags = cpu_to_le32(rec->durable ? KVBLK_RECF_DURABLE : 0);
 	hdr->length = cpu_to_le32(rec->length);
 	hdr->layout_tag = cpu_to_le64(rec->layout_tag);
 	hdr->caller_tag = cpu_to_le64(rec->caller_tag);
@@ -191,7 +192,8 @@ static bool place_matches(const struct kvblk_d_record *hdr,
 static bool version_known(const struct kvblk_d_record *hdr)
 {
 	return le16_to_cpu(hdr->version) == KVBLK_FORMAT_VERSION &&
-	       !hdr->flags && !hdr->key_epoch && !hdr->reserved &&
+	       !(le32_to_cpu(hdr->flags) & ~KVBLK_RECF_ALL) &&
+	       !hdr->key_epoch && !hdr->reserved &&
 	       hdr->chunk_shift == KVBLK_CHUNK_SHIFT;
 }
 
@@ -206,7 +208,8 @@ static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
 {
 	u32 units = le32_to_cpu(hdr->length);
 
-	if (hdr->header_units != 1 || !units || units > KVBLK_SEGMENT_UNITS_MAX)
+	if (hdr->header_units != 1 || hdr->flags || !units ||
+	    units > KVBLK_SEGMENT_UNITS_MAX)
 		return KVBLK_DEC_NONE;
 
 	*rec = (struct kvblk_rec) { .length = units };
@@ -239,6 +242,7 @@ static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
 		.key_len = key_len,
 		.priority = hdr->priority,
 		.integrity = hdr->integrity,
+		.durable = le32_to_cpu(hdr->flags) & KVBLK_RECF_DURABLE,
 		.key = (const u8 *)hdr + KVBLK_HDR_KEY,
 		.crcs = (const void *)hdr + KVBLK_HDR_CRCS,
 	};

@@ -42,6 +42,7 @@ struct kvblk_place {
  * @key_len: bytes at @key
  * @priority: 0 to 3
  * @integrity: &enum kvblk_integrity
+ * @durable: it was written past volatile write caches
  * @key: the key; points into the caller's memory or into the buffer
  * @crcs: crc32c of each chunk, little endian; points into the buffer
  */
@@ -57,6 +58,7 @@ struct kvblk_rec {
 	u16 key_len;
 	u8 priority;
 	u8 integrity;
+	bool durable;
 	const void *key;
 	const __le32 *crcs;
 };

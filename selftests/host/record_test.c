@@ -117,6 +117,7 @@ static void assert_same_rec(const struct kvblk_rec *a,
 	assert_int_equal(a->key_len, b->key_len);
 	assert_int_equal(a->priority, b->priority);
 	assert_int_equal(a->integrity, b->integrity);
+	assert_int_equal(a->durable, b->durable);
 }
 
 /* ---- sizes ------------------------------------------------------------ */
@@ -177,6 +178,7 @@ static void record_round_trip(void **state)
 		in.key_len = key_lens[i / 4 % 5];
 		in.priority = i % 4;
 		in.integrity = i % 3;
+		in.durable = i & 1;
 		in.tenant = i % 3 ? i : KVBLK_TENANT_IDS - 1;
 		buf = encoded(&in);
 		assert_int_equal(kvblk_record_decode(buf, size, &place, &secret,
@@ -290,6 +292,11 @@ static void filler_round_trip(void **state)
 	kvblk_filler_encode(buf, 0, &place, &secret);
 	assert_int_equal(decode(buf, KVBLK_UNIT), KVBLK_DEC_NONE);
 	kvblk_filler_encode(buf, KVBLK_SEGMENT_UNITS_MAX + 1, &place, &secret);
+	assert_int_equal(decode(buf, KVBLK_UNIT), KVBLK_DEC_NONE);
+	/* flags are of records with payload */
+	kvblk_filler_encode(buf, 1, &place, &secret);
+	((struct kvblk_d_record *)buf)->flags = cpu_to_le32(KVBLK_RECF_DURABLE);
+	reseal(buf, KVBLK_UNIT);
 	assert_int_equal(decode(buf, KVBLK_UNIT), KVBLK_DEC_NONE);
 	free(buf);
 }
@@ -524,7 +531,7 @@ static void fields_out_of_range_are_refused(void **state)
 	REFUSED(hdr->priority = 255);
 	REFUSED(hdr->tenant = cpu_to_le16(0x4000));
 	REFUSED(hdr->tenant = cpu_to_le16(0xffff));
-	REFUSED(hdr->flags = cpu_to_le32(1));
+	REFUSED(hdr->flags = cpu_to_le32(2));
 	REFUSED(hdr->flags = cpu_to_le32(1u << 31));
 	REFUSED(hdr->length = 0);
 	REFUSED(hdr->length = cpu_to_le32(48 * MIB + 1));

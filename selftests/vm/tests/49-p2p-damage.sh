@@ -119,6 +119,19 @@ KV_MEMORY=${gpus[0]} blocks get 1 $nr $len
 expect "gets of what has no checksums" "$hits" 0
 damage producer "${gpus[0]},host" uring host
 
+echo "-- damage, after a change of policy: what was not written past the drives' caches is not believed"
+expect "cache of ${drives[1]}" "$(cat "/sys/block/${drives[1]##*/}/queue/write_cache")" "write back"
+fresh_pool full
+blocks put 1 $nr $len
+put $sysfs/integrity header
+warm "${gpus[0]}"
+for segment in 0 1 2; do
+	scribble "$tmp/garbage" 4096 "${drives[1]}" $segment $((180 * 4096))
+done
+export KV_MEMORY=${gpus[0]} KV_ENGINE=ioctl
+from=host lost 1
+unset KV_MEMORY KV_ENGINE
+
 echo "-- lookups and the library, straight"
 disks=("${disks[0]}")
 fresh_pool header
