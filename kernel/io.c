@@ -10,7 +10,8 @@
  * - Only the member's own works wait for a tag or for a frozen queue, because
  *   deadlines, cancel and SIGKILL don't reach a submitter that waits there. So bios
  *   are REQ_NOWAIT, and a work submits those that would have to wait, in their
- *   order. It does so in the root cgroup, as io.max was charged the first time.
+ *   order. It does so in the root cgroup: a budget that is used up must not stop the
+ *   bios of others.
  */
 #include <linux/major.h>
 #include <linux/memremap.h>
@@ -154,6 +155,7 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 {
 	io->member = member;
 	io->status = 0;
+	io->ioprio = 0;
 	io->p2p = false;
 	io->done = done;
 	atomic_set(&io->pending, 1);
@@ -292,6 +294,7 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
 	io_own(bio)->iter = iter;
 	io_own(bio)->opf = opf;
+	bio->bi_ioprio = io->ioprio;
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
 	io_account(member);

@@ -45,6 +45,7 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
  * @member: their device
  * @pending: bios, plus one while they are being submitted
  * @status: the first error
+ * @ioprio: of its bios; 0: that of the task which submits them
  * @p2p: there are pages of PCI devices in it
  * @done: called when all are over, in any context
  */
@@ -52,6 +53,7 @@ struct kvblk_io {
 	struct kvblk_member *member;
 	atomic_t pending;
 	blk_status_t status;
+	u16 ioprio;
 	bool p2p;
 	void (*done)(struct kvblk_io *io);
 };
@@ -161,34 +163,50 @@ void kvblk_reclaim_work(struct work_struct *work);
 
 /**
  * struct kvblk_turn - a put's at its member's gate
- * @link: member->gate
+ * @link: member->gate, or a lane's
+ * @counted: member->gate_counted
  * @member: that counts it, or NULL
  * @bytes: of it
+ * @since: when it was counted, jiffies
  * @given_up: what it points to is true once nobody wants it any more
+ * @cgroup: whose I/O it is; not held
+ * @ioprio: of its task if it waits, else 0
+ * @css: @cgroup with a reference, if it waits
  * @submit: it is its turn, or it was given up; any context that may sleep
  */
 struct kvblk_turn {
 	struct list_head link;
+	struct list_head counted;
 	struct kvblk_member *member;
 	u64 bytes;
+	unsigned long since;
 	const bool *given_up;
+	const struct cgroup_subsys_state *cgroup;
+	u16 ioprio;
+	struct cgroup_subsys_state *css;
 	void (*submit)(struct kvblk_turn *turn);
 };
 
+int kvblk_gate_init(void);
+void kvblk_gate_exit(void);
+void kvblk_gate_member_init(struct kvblk_member *member);
+/* No put of the member is under way. May sleep. */
+void kvblk_gate_member_exit(struct kvblk_member *member);
 /* Submits it, now or later. */
 void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member);
-void kvblk_turn_over(struct kvblk_turn *turn);
+void kvblk_turn_over(struct kvblk_turn *turn, struct kvblk_member *member);
 /* What was submitted is over; any context. One that never entered is all zero. */
 static inline void kvblk_turn_leave(struct kvblk_turn *turn)
 {
-	if (turn->member)
-		kvblk_turn_over(turn);
+	/* pairs with gate_uncount(): once it is NULL, the gate has let go of the turn */
+	struct kvblk_member *member = smp_load_acquire(&turn->member);
+
+	if (member)
+		kvblk_turn_over(turn, member);
 }
 
 /* Bytes of puts that @member may have in flight now; U64_MAX: any. */
 u64 kvblk_put_window(const struct kvblk_member *member);
-/* Lets puts in that waited for others. */
-void kvblk_gate_work(struct work_struct *work);
 
 /* ---- kill.c ---- */
 

@@ -30,9 +30,12 @@ static int __init kvblk_init(void)
 	err = kvblk_io_init();
 	if (err)
 		return err;
-	err = kvblk_pools_init(&above);
+	err = kvblk_gate_init();
 	if (err)
 		goto io;
+	err = kvblk_pools_init(&above);
+	if (err)
+		goto gate;
 	err = kvblk_req_init();
 	if (err)
 		goto pools;
@@ -50,6 +53,8 @@ req:
 	kvblk_req_exit();
 pools:
 	kvblk_pools_exit();
+gate:
+	kvblk_gate_exit();
 io:
 	kvblk_io_exit();
 	return err;
@@ -62,6 +67,7 @@ static void __exit kvblk_exit(void)
 	kvblk_p2p_exit();
 	kvblk_req_exit();
 	kvblk_pools_exit();
+	kvblk_gate_exit();
 	kvblk_io_exit();
 }
 

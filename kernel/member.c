@@ -91,9 +91,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_LIST_HEAD(&member->retiring);
 	INIT_LIST_HEAD(&member->closing);
 	INIT_LIST_HEAD(&member->kills);
-	spin_lock_init(&member->gate_lock);
-	INIT_LIST_HEAD(&member->gate);
-	INIT_WORK(&member->gate_work, kvblk_gate_work);
+	kvblk_gate_member_init(member);
 	INIT_WORK(&member->p2p_work, kvblk_p2p_work);
 	member->p2p_next = jiffies;
 	INIT_WORK(&member->log_work, kvblk_log_work);
@@ -191,7 +189,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
 	cancel_work_sync(&member->kill_work);
-	cancel_work_sync(&member->gate_work);
+	kvblk_gate_member_exit(member);
 	kvblk_io_member_exit(member);
 	for (i = 0; member->segs && i < member->nr_segs; i++)
 		kvblk_open_free(member->segs[i].open);

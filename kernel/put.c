@@ -168,6 +168,7 @@ static void put_submit(struct kvblk_turn *turn)
 	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
 	struct kvblk_room *room = &req->media.room;
 
+	req->media.io.ioprio = turn->ioprio;
 	/* O_DIRECT's flags: writeback throttling is for background writes */
 	if (!READ_ONCE(req->canceled))
 		kvblk_io_submit(&req->media.io,
@@ -193,7 +194,7 @@ static void put_write(struct kvblk_req *req)
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
 	kvblk_media_submit(req, room->member);
-	turn->bytes = req->bytes;
+	turn->bytes = (u64)room->units << KVBLK_UNIT_SHIFT;
 	turn->given_up = &req->canceled;
 	turn->submit = put_submit;
 	kvblk_turn_enter(turn, room->member);

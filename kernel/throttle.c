@@ -3,14 +3,41 @@
  * The gate. Reads go before writes: while gets come, a member has no more than a
  * window of puts in flight, for a get waits behind all that a device has got. The
  * others wait here, where they cost gets nothing. One is always let through, so
- * there is always an I/O whose end lets the next ones in; when it does not end,
- * kvblk_member_watch() has the gate looked at.
+ * there is always an I/O whose end lets the next ones in.
+ *
+ * The rules:
+ * - A put is counted for a limited time, because its device may not answer, or its
+ *   cgroup may be over its budget (io.max). If the device does answer, and puts of
+ *   other cgroups wait, those of this cgroup are let through uncounted for a while:
+ *   they would otherwise delay the others, one after the other.
+ * - Puts that waited are submitted as I/O of their callers' cgroups, in lanes: work
+ *   items that have puts of one cgroup each, because io.cost has a submitter sleep
+ *   for its cgroup's budget. If there are more cgroups than lanes, some share.
  */
+#include <linux/cgroup.h>
+#include <linux/ioprio.h>
+#include <linux/kthread.h>
+
 #include "log.h"
 
 #define GATE_TIME	HZ		/* gets come: there was one lately */
-#define GATE_PATIENCE	HZ		/* for a put that was let through */
-#define GATE_SCAN	(HZ / 10)	/* between two searches for those given up */
+#define GATE_PATIENCE	(HZ / 2)	/* for a put that is counted, and */
+#define GATE_RATE_SHIFT	26		/* a second more for each 64 MiB of it */
+#define GATE_POOR	(4 * HZ)	/* a cgroup is taken to be over its budget */
+#define GATE_LOOK	(HZ / 10)	/* between two looks at all puts that wait */
+
+static struct workqueue_struct *gate_wq;
+
+int kvblk_gate_init(void)
+{
+	gate_wq = alloc_workqueue("kvblk-gate", WQ_UNBOUND | WQ_FREEZABLE, WQ_MAX_ACTIVE);
+	return gate_wq ? 0 : -ENOMEM;
+}
+
+void kvblk_gate_exit(void)
+{
+	destroy_workqueue(gate_wq);
+}
 
 u64 kvblk_put_window(const struct kvblk_member *member)
 {
@@ -21,91 +48,274 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 	       window : U64_MAX;
 }
 
-static bool gate_pass(struct kvblk_member *member, const struct kvblk_turn *turn,
-		      u64 window)
+/* To compare with; it may be gone. */
+static const struct cgroup_subsys_state *turn_cgroup(void)
+{
+#ifdef CONFIG_BLK_CGROUP
+	guard(rcu)();
+	return task_css(current, io_cgrp_id);
+#else
+	return NULL;
+#endif
+}
+
+static struct cgroup_subsys_state *turn_css(void)
+{
+#ifdef CONFIG_BLK_CGROUP
+	return task_get_css(current, io_cgrp_id);
+#else
+	return NULL;
+#endif
+}
+
+static void gate_count(struct kvblk_member *member, struct kvblk_turn *turn)
+{
+	turn->since = jiffies;
+	member->gate_bytes += turn->bytes;
+	list_add_tail(&turn->counted, &member->gate_counted);
+	WRITE_ONCE(turn->member, member);
+}
+
+static void gate_uncount(struct kvblk_member *member, struct kvblk_turn *turn)
 {
 	lockdep_assert_held(&member->gate_lock);
-	if (!member->gate_bytes)
-		member->gate_moved = jiffies;
+	list_del(&turn->counted);
+	member->gate_bytes -= turn->bytes;
+	/* last: then it may be gone */
+	smp_store_release(&turn->member, NULL);
+}
+
+static bool gate_late(const struct kvblk_turn *turn)
+{
+	return time_after_eq(jiffies, turn->since + GATE_PATIENCE +
+			     (unsigned long)(turn->bytes * HZ >> GATE_RATE_SHIFT));
+}
+
+static bool lane_is_poor(const struct kvblk_lane *lane)
+{
+	return time_before(jiffies, lane->poor_until);
+}
+
+/* The lane of @cgroup; @take: else a free one. NULL: there is none. */
+static struct kvblk_lane *lane_of(struct kvblk_member *member, const void *cgroup,
+				  bool take)
+{
+	struct kvblk_lane *lane, *spare = NULL;
+
+	lockdep_assert_held(&member->gate_lock);
+	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++) {
+		if (lane->cgroup == cgroup)
+			return lane;
+		if (take && !lane->busy && !lane_is_poor(lane))
+			spare = lane;
+	}
+	if (spare)
+		spare->cgroup = cgroup;
+	return spare;
+}
+
+/*
+ * Puts that were counted for long enough are counted no longer. @answers: the
+ * device does, so it is not the reason.
+ */
+static void gate_forget(struct kvblk_member *member, bool answers)
+{
+	struct kvblk_turn *turn, *next, *first, *other;
+	struct kvblk_lane *lane;
+
+	first = list_first_entry(&member->gate, struct kvblk_turn, link);
+	list_for_each_entry(other, &member->gate, link)
+		if (other->cgroup != first->cgroup)
+			break;
+	list_for_each_entry_safe(turn, next, &member->gate_counted, counted) {
+		if (!gate_late(turn))
+			continue;
+		lane = NULL;
+		/* a put of another cgroup waits */
+		if (answers && !list_empty(&member->gate) &&
+		    (first->cgroup != turn->cgroup ||
+		     !list_entry_is_head(other, &member->gate, link)))
+			lane = lane_of(member, turn->cgroup, true);
+		if (lane)
+			lane->poor_until = jiffies + GATE_POOR;
+		gate_uncount(member, turn);
+	}
+}
+
+static bool gate_pass(struct kvblk_member *member, struct kvblk_turn *turn, u64 window)
+{
+	const struct kvblk_lane *lane = lane_of(member, turn->cgroup, false);
+
+	if (lane && lane_is_poor(lane))
+		return true;
 	if (member->gate_bytes && (turn->bytes > window ||
 				   member->gate_bytes > window - turn->bytes))
 		return false;
-	member->gate_bytes += turn->bytes;
+	gate_count(member, turn);
 	return true;
+}
+
+/* False: it waits. */
+static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64 window)
+{
+	turn->cgroup = turn_cgroup();
+	guard(spinlock_irqsave)(&member->gate_lock);
+	/*
+	 * Puts that wait hold room, which others need: so only so many wait here,
+	 * the rest waits for the device.
+	 */
+	if (member->gate_waiting > READ_ONCE(member->pool->tun.queue_bytes) ||
+	    (list_empty(&member->gate) && gate_pass(member, turn, window)))
+		return true;
+	turn->css = turn_css();
+	turn->ioprio = get_current_ioprio();
+	member->gate_waiting += turn->bytes;
+	list_add_tail(&turn->link, &member->gate);
+	queue_delayed_work(member->pool->wq, &member->gate_work, GATE_LOOK);
+	return false;
 }
 
 void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member)
 {
 	u64 window = kvblk_put_window(member);
-	bool pass = true;
 
 	turn->member = NULL;
-	/*
-	 * A put that is not counted ends soon, and no put waits for it. Puts that
-	 * wait hold room, which others need: so only so many wait here, the rest
-	 * waits for the device.
-	 */
-	if (window != U64_MAX) {
-		guard(spinlock_irqsave)(&member->gate_lock);
-		if (member->gate_waiting <= READ_ONCE(member->pool->tun.queue_bytes)) {
-			turn->member = member;
-			pass = list_empty(&member->gate) &&
-			       gate_pass(member, turn, window);
-		}
-		if (!pass) {
-			member->gate_waiting += turn->bytes;
-			list_add_tail(&turn->link, &member->gate);
-		}
-	}
-	if (pass)
+	turn->ioprio = 0;
+	/* a put that is not counted ends soon, and no put waits for it */
+	if (window == U64_MAX || gate_enter(member, turn, window))
 		turn->submit(turn);
 }
 
-void kvblk_turn_over(struct kvblk_turn *turn)
+void kvblk_turn_over(struct kvblk_turn *turn, struct kvblk_member *member)
 {
-	struct kvblk_member *member = turn->member;
-
 	guard(spinlock_irqsave)(&member->gate_lock);
-	turn->member = NULL;
-	member->gate_bytes -= turn->bytes;
-	member->gate_moved = jiffies;
+	if (!turn->member)
+		return;
+	gate_uncount(member, turn);
 	if (!list_empty(&member->gate))
-		queue_work(member->pool->wq, &member->gate_work);
+		mod_delayed_work(member->pool->wq, &member->gate_work, 0);
 }
 
-void kvblk_gate_work(struct work_struct *work)
+static void gate_submit(struct kvblk_turn *turn)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   gate_work);
+	struct cgroup_subsys_state *css = turn->css;
+
+	kthread_associate_blkcg(css);
+	turn->submit(turn);
+	kthread_associate_blkcg(NULL);
+	if (css)
+		css_put(css);
+}
+
+static void gate_lane_work(struct work_struct *work)
+{
+	struct kvblk_lane *lane = container_of(work, struct kvblk_lane, work);
+	struct kvblk_member *member = lane->member;
+	struct kvblk_turn *turn;
+
+	for (;;) {
+		scoped_guard(spinlock_irq, &member->gate_lock) {
+			turn = list_first_entry_or_null(&lane->turns, struct kvblk_turn,
+							link);
+			if (turn) {
+				member->gate_waiting -= turn->bytes;
+				list_del(&turn->link);
+			}
+			lane->busy = !!turn;
+		}
+		if (!turn)
+			return;
+		gate_submit(turn);
+		cond_resched();
+	}
+}
+
+static void lane_enter(struct kvblk_member *member, struct kvblk_turn *turn)
+{
+	struct kvblk_lane *lane = lane_of(member, turn->cgroup, true) ?: member->lanes;
+
+	list_move_tail(&turn->link, &lane->turns);
+	lane->busy = true;
+	queue_work(gate_wq, &lane->work);
+}
+
+/* Those on @turns that were given up: to @go. */
+static void gate_drop(struct kvblk_member *member, struct list_head *turns,
+		      struct list_head *go)
+{
+	struct kvblk_turn *turn, *next;
+
+	list_for_each_entry_safe(turn, next, turns, link) {
+		if (!READ_ONCE(*turn->given_up))
+			continue;
+		member->gate_waiting -= turn->bytes;
+		list_move_tail(&turn->link, go);
+	}
+}
+
+/* Each GATE_LOOK, while puts wait. */
+static void gate_look(struct kvblk_member *member, struct list_head *go)
+{
+	bool recent = time_before(jiffies, member->gate_looked + 3 * GATE_LOOK);
+	struct kvblk_lane *lane;
+	struct kvblk_ios ios;
+
+	kvblk_member_inflight(member, &ios);
+	gate_forget(member, recent && ios.done != member->gate_done);
+	member->gate_done = ios.done;
+	member->gate_looked = jiffies;
+	gate_drop(member, &member->gate, go);
+	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++)
+		gate_drop(member, &lane->turns, go);
+}
+
+static void gate_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(to_delayed_work(work),
+						   struct kvblk_member, gate_work);
 	u64 window = kvblk_put_window(member);
 	struct kvblk_turn *turn, *next;
-	bool full = false, all;
 	LIST_HEAD(go);
 
 	scoped_guard(spinlock_irq, &member->gate_lock) {
-		if (time_after(jiffies, member->gate_moved + GATE_PATIENCE))
-			window = U64_MAX;
-		all = time_after_eq(jiffies, member->gate_scanned + GATE_SCAN);
-		if (all)
-			member->gate_scanned = jiffies;
+		if (time_after_eq(jiffies, member->gate_looked + GATE_LOOK))
+			gate_look(member, &go);
+		/* nobody overtakes one that has to wait */
 		list_for_each_entry_safe(turn, next, &member->gate, link) {
-			if (READ_ONCE(*turn->given_up)) {
-				turn->member = NULL;
-			} else if (full || !gate_pass(member, turn, window)) {
-				/* nobody overtakes it */
-				full = true;
-				if (!all)
-					break;
-				continue;
-			}
-			member->gate_waiting -= turn->bytes;
-			list_move_tail(&turn->link, &go);
+			if (!gate_pass(member, turn, window))
+				break;
+			lane_enter(member, turn);
 		}
+		if (member->gate_waiting)
+			queue_delayed_work(member->pool->wq, &member->gate_work,
+					   GATE_LOOK);
 	}
-	/*
-	 * As the root cgroup's I/O: that of a caller which is over its budget would
-	 * sleep here, before what others wait for.
-	 */
+	/* they do no I/O */
 	list_for_each_entry_safe(turn, next, &go, link)
-		turn->submit(turn);
+		gate_submit(turn);
+}
+
+void kvblk_gate_member_init(struct kvblk_member *member)
+{
+	struct kvblk_lane *lane;
+
+	spin_lock_init(&member->gate_lock);
+	INIT_LIST_HEAD(&member->gate);
+	INIT_LIST_HEAD(&member->gate_counted);
+	INIT_DELAYED_WORK(&member->gate_work, gate_work);
+	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++) {
+		lane->member = member;
+		lane->poor_until = jiffies;
+		INIT_LIST_HEAD(&lane->turns);
+		INIT_WORK(&lane->work, gate_lane_work);
+	}
+}
+
+void kvblk_gate_member_exit(struct kvblk_member *member)
+{
+	struct kvblk_lane *lane;
+
+	cancel_delayed_work_sync(&member->gate_work);
+	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++)
+		cancel_work_sync(&lane->work);
 }

@@ -167,6 +167,26 @@ struct kvblk_queue {
 	struct work_struct work;
 };
 
+/**
+ * struct kvblk_lane - puts of one cgroup that leave the gate; see throttle.c
+ * @member: whose gate
+ * @cgroup: whose puts; to compare with, it may be gone
+ * @poor_until: it is taken to be over its budget, jiffies
+ * @turns: the puts
+ * @busy: there are some, or @work submits one
+ * @work: submits them, and sleeps as long as the cgroup's budget makes it
+ */
+struct kvblk_lane {
+	struct kvblk_member *member;
+	const void *cgroup;
+	unsigned long poor_until;
+	struct list_head turns;
+	bool busy;
+	struct work_struct work;
+};
+
+#define KVBLK_LANES	8
+
 /* Devices with memory that members are let at; more of them bounce. */
 #define KVBLK_PROVIDERS_MAX	16
 
@@ -308,12 +328,14 @@ struct kvblk_member {
 	struct work_struct reclaim_work;
 	u32 reclaim_run;		/* its own */
 	spinlock_t gate_lock;		/* see throttle.c; any context */
-	struct list_head gate;		/* puts that wait for others; gate_lock */
-	u64 gate_bytes;			/* of those let through; gate_lock, */
-	u64 gate_waiting;		/* of those that wait; likewise, and */
-	unsigned long gate_moved;	/* when the last one was over, jiffies; */
-	unsigned long gate_scanned;	/* when it was searched for canceled ones */
-	struct work_struct gate_work;
+	struct list_head gate;		/* puts that wait for others; gate_lock, */
+	u64 gate_waiting;		/* bytes of them and of those in lanes, */
+	struct list_head gate_counted;	/* those let through, the oldest first, */
+	u64 gate_bytes;			/* bytes of them, */
+	unsigned long gate_looked;	/* when all that wait were looked at, jiffies, */
+	u64 gate_done;			/* I/O completed by then, */
+	struct kvblk_lane lanes[KVBLK_LANES];
+	struct delayed_work gate_work;
 	struct list_head kills;		/* pool->kill_lock, as are */
 	u32 nr_kills;			/* those listed, and */
 	bool kills_full;		/* too many of them */

@@ -112,8 +112,6 @@ void kvblk_member_watch(struct kvblk_member *member)
 	unsigned long silent, limit;
 	bool suspect;
 
-	if (!list_empty_careful(&member->gate))
-		queue_work(pool->wq, &member->gate_work);
 	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
 		watch_errors(member, ios.done - member->seen_done,
 			     ios.failed - member->seen_failed);

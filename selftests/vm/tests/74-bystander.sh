@@ -63,6 +63,33 @@ put $sysfs/suspect_ms 60000
 budget max
 wait $!
 grep -q 'hits=20 .* bad=0' "$tmp/poor" || fail "who was over its budget got: $(cat "$tmp/poor")"
+
+echo "-- puts that wait at the gate, while gets come"
+put $sysfs/put_window_bytes 4096
+while [ ! -e "$tmp/stop_gets" ]; do
+	kv_blocks $node get 1 20 50000
+done >/dev/null &
+getter=$!
+defer 'touch "$tmp/stop_gets"; wait $getter 2>/dev/null || true'
+# written: the bytes of the poor one's writes
+written() {
+	awk '{ sub(/.*wbytes=/, ""); bytes += $1 } END { print bytes + 0 }' "$tmp/cgroup/poor/io.stat"
+}
+# a new one has saved nothing; one block takes 50 s, and nobody waits for it
+check rmdir "$tmp/cgroup/poor"
+check mkdir "$tmp/cgroup/poor"
+budget 1000
+bash -c "echo \$\$ >'$tmp/cgroup/poor/cgroup.procs'; exec kv_blocks $node put 6000 32 50000" >"$tmp/poor" &
+poor=$!
+sleep 2
+check timeout 30 kvblk bench $pool --op put --size 4K --depth 1 --count 60 --engine ioctl
+[ "$(written)" -lt $((16 * 50000)) ] || fail "$(written) bytes were written at 1000 a second"
+budget max
+wait $poor
+grep -q 'stored=32 .* bad=0' "$tmp/poor" || fail "who was over its budget put: $(cat "$tmp/poor")"
+[ "$(written)" -ge $((16 * 50000)) ] || fail "$(written) bytes of 32 puts are their cgroup's"
+touch "$tmp/stop_gets"
+wait $getter
 rmdir "$tmp/cgroup/poor"
 
 # it goes on to the end
