@@ -233,6 +233,7 @@ if [ ${#faults[@]} = 2 ]; then
 			for f in "${faults[@]}"; do
 				put "$f/verbose" 0 # a call trace is what a kernel complains with
 				put "$f/dont_retry" 1
+				put "$f/status" 4 # of the transfer; an unknown command's is taken for an answer to REQ_NOWAIT
 				put "$f/probability" 100
 				put "$f/times" 1
 			done
