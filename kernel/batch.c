@@ -297,9 +297,7 @@ static int batch_admit(struct kvblk_batch *batch)
 		req = absent[0];
 		chain.ids = ids;
 		chain.nr = nr;
-		chain.parent = before ? before->id.lo : 0;
-		if (!before && req->op.parent_len)
-			chain.parent = req->parent.lo;
+		chain.parent = before ? before->id.lo : req->parent.lo;
 		chain.parent_present = before ||
 			(chain.parent && kvblk_block_present(pool, req->parent,
 							     req->tenant, &slot));

@@ -326,6 +326,7 @@ static const struct ioctl_def ioctls[] = {
 
 /* Room for any of the structures. */
 union ioctl_arg {
+	u32 size;
 	struct kvblk_info info;
 	struct kvblk_submit submit;
 	struct kvblk_lookup lookup;
@@ -349,18 +350,15 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 	def = &ioctls[nr];
 	if (cmd != _IO(KVBLK_IOC_TYPE, nr))
 		return -ENOTTY;
-	if (get_user(size, (u32 __user *)uarg))
-		return -EFAULT;
-	if (size < def->least || size > PAGE_SIZE)
-		return size > PAGE_SIZE ? -E2BIG : -EINVAL;
-	ret = copy_struct_from_user(&arg, def->size, uarg, size);
+	ret = kvblk_struct_read(&arg, def->size, def->least, uarg);
 	if (ret)
 		return ret;
+	size = min(arg.size, def->size);
 	/* the file keeps the pool's memory; what needs more takes it for itself */
 	if (percpu_ref_is_dying(&file->pool->users))
 		return -ENODEV;
 	ret = def->run(file, &arg);
-	if (!ret && def->out && copy_to_user(uarg, &arg, min(size, def->size))) {
+	if (!ret && def->out && copy_to_user(uarg, &arg, size)) {
 		if (def->undo)
 			def->undo(file, &arg);
 		ret = -EFAULT;

@@ -92,9 +92,6 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
 
 /* ---- buf.c ---- */
 
-/* Bytes of the checksums of the longest block. */
-#define KVBLK_CRCS_MAX		((KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT) * 4)
-
 /*
  * struct kvblk_src - the memory that an operation names
  * @parts: nr of them

@@ -219,6 +219,11 @@ struct kvblk_req {
 /* ---- parse.c ---------------------------------------------------------- */
 
 /*
+ * A structure that begins with its size, at least @least bytes, into the @size
+ * bytes at @to: 0, -EFAULT, -EINVAL: too short, -E2BIG: more than is known.
+ */
+int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from);
+/*
  * A new operation, as @op says; @cmd: for a ring, with its buffer where it has
  * IORING_URING_CMD_FIXED. NULL: no memory. What is wrong with it is in
  * req->result.res. May sleep.

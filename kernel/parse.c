@@ -9,32 +9,43 @@
 
 #include "op.h"
 
-static u64 piece_sum(const struct kvblk_piece *pieces, u32 nr, int *err)
+int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from)
+{
+	u32 theirs;
+	int err;
+
+	if (get_user(theirs, (const u32 __user *)from))
+		return -EFAULT;
+	if (theirs > PAGE_SIZE)
+		return -E2BIG;
+	if (theirs < least)
+		return -EINVAL;
+	err = copy_struct_from_user(to, size, from, theirs);
+	/* one look */
+	*(u32 *)to = theirs;
+	return err;
+}
+
+static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
 {
 	u64 sum = 0;
 	u32 i;
 
-	*err = 0;
 	for (i = 0; i < nr; i++) {
 		const struct kvblk_piece *p = &pieces[i];
 		bool user = p->type == KVBLK_PIECE_USER;
 
-		if (p->type == KVBLK_PIECE_DMABUF)
-			*err = -EOPNOTSUPP;
-		else if ((!user && p->type != KVBLK_PIECE_REGISTERED) ||
-			 !user != !!p->handle || !p->length ||
-			 p->addr + p->length < p->addr)
-			*err = -EINVAL;
-		else if (user && !access_ok(u64_to_user_ptr(p->addr), p->length))
-			*err = -EFAULT;
-		if (*err)
-			return 0;
-		sum = min_t(u64, sum + min_t(u64, p->length, 1ull << 32), 1ull << 32);
+		if (p->type > KVBLK_PIECE_REGISTERED || p->flags)
+			return -EOPNOTSUPP;
+		if (!user != !!p->handle || !p->length || p->reserved)
+			return -EINVAL;
+		if (user && !access_ok(u64_to_user_ptr(p->addr), p->length))
+			return -EFAULT;
+		sum += p->length;
 	}
+	*bytes = sum;
 	/* a get may offer more room than any block needs */
-	if (sum > U32_MAX)
-		*err = -EINVAL;
-	return sum;
+	return sum > U32_MAX ? -EINVAL : 0;
 }
 
 static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
@@ -46,11 +57,9 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 	if (!type || !op->key_len || op->key_len > KVBLK_KEY_MAX ||
 	    op->flags & ~type->flags)
 		return -EINVAL;
-	if (!type->reads && (op->priority || op->parent_len || op->parent ||
-			     op->ttl_s || op->caller_tag))
+	if (!type->reads && (op->priority || op->ttl_s || op->caller_tag))
 		return -EINVAL;
-	if (op->priority > KVBLK_PRIORITY_MAX || op->parent_len > KVBLK_KEY_MAX ||
-	    (op->parent && !op->parent_len))
+	if (op->priority > KVBLK_PRIORITY_MAX || op->reserved)
 		return -EINVAL;
 	if (!partial && (op->offset || (op->length && !fixed)))
 		return -EINVAL;
@@ -69,32 +78,56 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op *op = &req->op;
-	u8 *parent;
 
 	/* op_check() saw the length; hardened usercopy would look for the slab */
 	if (_copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
 		return -EFAULT;
 	req->id = kvblk_tenant_hash(key, req->key, op->key_len);
-	if (!op->parent_len)
-		return 0;
-	parent = memdup_user(u64_to_user_ptr(op->parent), op->parent_len);
-	if (IS_ERR(parent))
-		return PTR_ERR(parent);
-	req->parent = kvblk_tenant_hash(key, parent, op->parent_len);
-	kfree(parent);
 	return 0;
 }
 
-/* The last piece, when it is about checksums. */
-static int req_crcs(struct kvblk_req *req, const struct kvblk_piece *p)
+static_assert(KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT == KVBLK_CHECKSUMS_MAX);
+
+static int ext_check(const struct kvblk_op_type *type, const struct kvblk_op_ext *ext)
 {
-	if (p->handle || !p->length || p->length % sizeof(__le32) ||
-	    p->length > KVBLK_CRCS_MAX || p->addr + p->length < p->addr)
+	if (ext->flags || ext->hints & ~(KVBLK_HINT_CONTINUES | KVBLK_HINT_MISSED))
+		return -EOPNOTSUPP;
+	if (!type->reads && (ext->parent || ext->parent_len || ext->hints))
 		return -EINVAL;
-	if (!p->addr || !access_ok(u64_to_user_ptr(p->addr), p->length))
+	if (!type->reads && !type->writes && (ext->checksums || ext->nr_checksums))
+		return -EINVAL;
+	if (ext->parent_len > KVBLK_KEY_MAX || (ext->parent && !ext->parent_len) ||
+	    ext->nr_checksums > KVBLK_CHECKSUMS_MAX ||
+	    (ext->checksums && !ext->nr_checksums) || ext->reserved)
+		return -EINVAL;
+	return 0;
+}
+
+/* What the operation's extension says; hints are for later versions. */
+static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
+{
+	struct kvblk_op_ext ext;
+	u8 *parent;
+	int err;
+
+	err = kvblk_struct_read(&ext, sizeof(ext), sizeof(ext),
+				u64_to_user_ptr(req->op.ext));
+	if (!err)
+		err = ext_check(req->type, &ext);
+	if (err)
+		return err;
+	if (ext.parent_len) {
+		parent = memdup_user(u64_to_user_ptr(ext.parent), ext.parent_len);
+		if (IS_ERR(parent))
+			return PTR_ERR(parent);
+		req->parent = kvblk_tenant_hash(key, parent, ext.parent_len);
+		kfree(parent);
+	}
+	req->crcs_addr = ext.checksums;
+	req->crcs_room = ext.nr_checksums * sizeof(__le32);
+	if (req->crcs_room && (!req->crcs_addr ||
+			       !access_ok(u64_to_user_ptr(req->crcs_addr), req->crcs_room)))
 		return -EFAULT;
-	req->crcs_addr = p->addr;
-	req->crcs_room = p->length;
 	return 0;
 }
 
@@ -121,12 +154,8 @@ static int req_crcs_there(const struct kvblk_req *req)
 static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
 		     const struct kvblk_piece *pieces, u32 nr)
 {
-	int err = 0;
+	int err = pieces_check(pieces, nr, &req->bytes);
 
-	if (nr > 1 && pieces[nr - 1].type == KVBLK_PIECE_CHECKSUMS)
-		err = req_crcs(req, &pieces[--nr]);
-	if (!err)
-		req->bytes = piece_sum(pieces, nr, &err);
 	if (err)
 		return err;
 	req->src.parts = &req->part;
@@ -203,6 +232,8 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	req->result.cookie = op->cookie;
 	if (!err)
 		err = req_key(req, &file->key);
+	if (!err && unlikely(op->ext))
+		err = req_ext(req, &file->key);
 	if (!err && op->ttl_s) {
 		/* never early: the running second does not count */
 		u64 expiry = (u64)kvblk_now(req->pool) + op->ttl_s + 1;

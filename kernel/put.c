@@ -19,7 +19,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 		.seq = req->media.room.seq,
 		.layout_tag = req->op.layout_tag,
 		.caller_tag = req->op.caller_tag,
-		.parent = req->op.parent_len ? req->parent.lo : 0,
+		.parent = req->parent.lo,
 		.length = req->bytes,
 		.expiry = req->expiry,
 		.tenant = req->tenant,

@@ -570,7 +570,8 @@ static uint32_t crc32c(const uint8_t *p, size_t len)
 
 struct with_sums {
 	struct kv_key key;
-	struct kvblk_piece pieces[2];
+	struct kvblk_piece piece;
+	struct kvblk_op_ext ext;
 	uint32_t sums[KVBLK_VALUE_MAX >> 16];
 };
 
@@ -580,11 +581,18 @@ static struct with_sums ws;
 static struct kvblk_op sums_op(uint8_t opcode, uint64_t nr, void *p, size_t len,
 			       size_t nr_sums)
 {
+	struct kvblk_op op;
+
 	ws.key = kv_key(nr);
-	ws.pieces[0] = kv_piece(p, len);
-	ws.pieces[1] = kv_piece(ws.sums, nr_sums * sizeof(ws.sums[0]));
-	ws.pieces[1].type = KVBLK_PIECE_CHECKSUMS;
-	return kv_op(opcode, &ws.key, ws.pieces, 2);
+	ws.piece = kv_piece(p, len);
+	ws.ext = (struct kvblk_op_ext){
+		.size = sizeof(ws.ext),
+		.checksums = kv_addr(ws.sums),
+		.nr_checksums = (uint32_t)nr_sums,
+	};
+	op = kv_op(opcode, &ws.key, &ws.piece, 1);
+	op.ext = kv_addr(&ws.ext);
+	return op;
 }
 
 static size_t sums_of(const uint8_t *p, size_t len, uint32_t *sums)
@@ -620,7 +628,7 @@ static void sums_trip(size_t len, bool producer)
 	n = sums_of(bytes, len, want);
 	memcpy(ws.sums, want, sizeof(want));
 	op = sums_op(KVBLK_OP_PUT, nr, put_area(0), len, n);
-	op.nr_pieces = producer ? 2 : 1;
+	op.ext = producer ? op.ext : 0;
 	ASSERT_EQ(kv_one(fd, &op).res, len, "put of %zu bytes", len);
 
 	for (room = n; room < n + 3; room += 2) {
@@ -935,7 +943,7 @@ TEST(mixed_batch)
 	ops[7].opcode = KVBLK_OP_GET;			/* too small */
 	pieces[7].length = 100;
 	ops[8].key = 0;					/* unreadable */
-	pieces[9].type = KVBLK_PIECE_DMABUF;
+	pieces[9].type = 2;				/* no such thing */
 	ops[11].key_len = 0;
 	ASSERT_EQ(kv_submit(fd, ops, res, 12, 0), 0, "the batch");
 	for (unsigned int i = 0; i < 12; i++) {
@@ -961,6 +969,7 @@ static void large_batch(uint32_t flags, size_t len, bool order)
 	static struct kvblk_piece pieces[BATCH];
 	static struct kvblk_op ops[BATCH];
 	static struct kvblk_result res[BATCH];
+	static struct kvblk_op_ext exts[BATCH];
 	uint64_t nr = new_keys(BATCH);
 	unsigned int stored = 0;
 
@@ -973,8 +982,14 @@ static void large_batch(uint32_t flags, size_t len, bool order)
 		ops[i] = kv_op(KVBLK_OP_PUT, &keys[i], &pieces[i], 1);
 		ops[i].cookie = i;
 		if (order && i) {
-			ops[i].parent = kv_addr(keys[i - 1].bytes);
-			ops[i].parent_len = keys[i - 1].len;
+			exts[i] = (struct kvblk_op_ext){
+				.size = sizeof(exts[i]),
+				.parent = kv_addr(keys[i - 1].bytes),
+				.parent_len = keys[i - 1].len,
+				.session = i,
+				.hints = KVBLK_HINT_CONTINUES | KVBLK_HINT_MISSED,
+			};
+			ops[i].ext = kv_addr(&exts[i]);
 		}
 	}
 	ASSERT_EQ(kv_submit(fd, ops, res, BATCH, flags), 0, "batch of puts");

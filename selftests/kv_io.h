@@ -475,7 +475,7 @@ static inline uint64_t kv_addr(const void *p)
 
 static inline struct kvblk_piece kv_piece(const void *p, size_t len)
 {
-	return (struct kvblk_piece){ .addr = kv_addr(p), .length = len };
+	return (struct kvblk_piece){ .addr = kv_addr(p), .length = (uint32_t)len };
 }
 
 /* What is in a buffer that is to be registered, and back. */
@@ -504,8 +504,10 @@ static inline void kv_use_region(struct kvblk_piece *piece, bool back)
 				kv_die("can't register a buffer");
 			kv_buffers[i].handle = arg.handle;
 		}
-		*piece = (struct kvblk_piece){ KVBLK_PIECE_REGISTERED,
-					       kv_buffers[i].handle, at, piece->length };
+		*piece = (struct kvblk_piece){
+			.type = KVBLK_PIECE_REGISTERED, .handle = kv_buffers[i].handle,
+			.addr = at, .length = piece->length,
+		};
 		return;
 	}
 }

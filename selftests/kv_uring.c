@@ -232,7 +232,7 @@ static int unreg(uint32_t handle)
 	return kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &arg);
 }
 
-static struct kvblk_piece reg_piece(uint32_t handle, uint64_t at, uint64_t len)
+static struct kvblk_piece reg_piece(uint32_t handle, uint64_t at, uint32_t len)
 {
 	return (struct kvblk_piece){
 		.type = KVBLK_PIECE_REGISTERED, .handle = handle,

@@ -265,6 +265,7 @@ int put_main(int argc, char **argv)
 	struct cli_key key, parent;
 	struct kvblk_piece piece;
 	struct kvblk_result result;
+	struct kvblk_op_ext ext;
 	struct kvblk_op op;
 	struct kvblk *kv;
 	void *data = NULL;
@@ -290,8 +291,9 @@ int put_main(int argc, char **argv)
 	op.caller_tag = args.caller_tag;
 	op.layout_tag = args.layout_tag;
 	if (args.parent) {
-		op.parent = (uintptr_t)parent.bytes;
-		op.parent_len = (uint16_t)parent.len;
+		kvblk_prep_ext(&op, &ext);
+		ext.parent = (uintptr_t)parent.bytes;
+		ext.parent_len = (uint32_t)parent.len;
 	}
 	err = kvblk_submit(kv, &op, 1, &result, 0);
 	if (err)

@@ -28,6 +28,7 @@ struct worker {
 	struct kvblk_op *ops;
 	struct kvblk_result *results;
 	struct kvblk_piece *pieces;
+	struct kvblk_op_ext *exts;
 	/* keys of the request at hand, packed */
 	char *keys;
 };
@@ -249,8 +250,9 @@ static bool put_batch(struct worker *w, uint32_t from, uint32_t nr,
 		kvblk_prep_put(&w->ops[i], key, REPLAY_KEY_LEN, &w->pieces[i], 1);
 		if (!from && !i)
 			continue;
-		w->ops[i].parent = (uintptr_t)(key - REPLAY_KEY_LEN);
-		w->ops[i].parent_len = REPLAY_KEY_LEN;
+		kvblk_prep_ext(&w->ops[i], &w->exts[i]);
+		w->exts[i].parent = (uintptr_t)(key - REPLAY_KEY_LEN);
+		w->exts[i].parent_len = REPLAY_KEY_LEN;
 	}
 	start_ns = replay_now_ns();
 	err = kvblk_submit(w->replay->kv, w->ops, nr, w->results,
@@ -395,13 +397,14 @@ static bool prepare_worker(struct worker *w, uint32_t most_blocks)
 	w->ops = calloc(nr, sizeof(*w->ops));
 	w->results = calloc(nr, sizeof(*w->results));
 	w->pieces = calloc(nr, sizeof(*w->pieces));
+	w->exts = calloc(nr, sizeof(*w->exts));
 	w->keys = calloc(most_blocks ? most_blocks : 1, REPLAY_KEY_LEN);
 	w->buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (w->buffer == MAP_FAILED)
 		w->buffer = NULL;
-	if (!w->tally || !w->ops || !w->results || !w->pieces || !w->keys ||
-	    !w->buffer)
+	if (!w->tally || !w->ops || !w->results || !w->pieces || !w->exts ||
+	    !w->keys || !w->buffer)
 		return false;
 	for (uint32_t i = 0; i < nr; i++)
 		kvblk_piece_user(&w->pieces[i], slot_at(w, i),
@@ -414,6 +417,7 @@ static void free_worker(struct worker *w)
 	if (w->buffer)
 		munmap(w->buffer, w->replay->nr_slots * w->replay->slot_size);
 	free(w->keys);
+	free(w->exts);
 	free(w->pieces);
 	free(w->results);
 	free(w->ops);

@@ -137,6 +137,7 @@ int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
 	      const struct kvblk_put_options *options)
 {
 	struct kvblk_result result;
+	struct kvblk_op_ext ext;
 	struct kvblk_piece piece;
 	struct kvblk_op op;
 	int err;
@@ -146,7 +147,7 @@ int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
 	/* the piece is only read by a put */
 	kvblk_piece_user(&piece, (void *)(uintptr_t)data, len);
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
-	err = put_options(&op, options);
+	err = put_options(&op, &ext, options);
 	if (err)
 		return err;
 	return submit_one(kv, &op, &result);

@@ -268,31 +268,16 @@ int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_canceled);
  * kvblk_piece_user() - a piece of the process' own memory
  * @piece: filled
  * @addr: its address, any alignment
- * @len: its length, not 0
+ * @len: its length, not 0, below 4 GiB
  */
 static inline void kvblk_piece_user(struct kvblk_piece *piece, void *addr,
 				    size_t len)
 {
+	memset(piece, 0, sizeof(*piece));
 	piece->type = KVBLK_PIECE_USER;
-	piece->handle = 0;
 	piece->addr = (uintptr_t)addr;
-	piece->length = len;
-}
-
-/**
- * kvblk_piece_checksums() - the last piece: checksums of the block's chunks
- * @piece: filled
- * @sums: a &enum kvblk_checksum word for each chunk: those of a put, or room for
- *	those of a get, see KVBLK_PIECE_CHECKSUMS
- * @nr: how many, at least 1
- */
-static inline void kvblk_piece_checksums(struct kvblk_piece *piece,
-					 uint32_t *sums, unsigned int nr)
-{
-	piece->type = KVBLK_PIECE_CHECKSUMS;
-	piece->handle = 0;
-	piece->addr = (uintptr_t)sums;
-	piece->length = (uint64_t)nr * sizeof(*sums);
+	/* what is far too long must be refused, not cut */
+	piece->length = len <= UINT32_MAX ? (uint32_t)len : 0;
 }
 
 /**
@@ -332,6 +317,19 @@ static inline void kvblk_prep_get(struct kvblk_op *op, const void *key,
 {
 	kvblk_prep_put(op, key, key_len, pieces, nr_pieces);
 	op->opcode = KVBLK_OP_GET;
+}
+
+/**
+ * kvblk_prep_ext() - an operation says more: a parent, checksums, hints
+ * @op: filled by kvblk_prep_put() or another one
+ * @ext: empty afterwards, its fields are to be set; must stay until the batch is
+ *	back
+ */
+static inline void kvblk_prep_ext(struct kvblk_op *op, struct kvblk_op_ext *ext)
+{
+	memset(ext, 0, sizeof(*ext));
+	ext->size = sizeof(*ext);
+	op->ext = (uintptr_t)ext;
 }
 
 /**

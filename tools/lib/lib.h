@@ -14,14 +14,15 @@ int kvblk_region_unregister(struct kvblk *kv, uint32_t region);
 static inline void region_piece(struct kvblk_piece *piece, uint32_t region,
 				uint64_t offset, size_t len)
 {
+	kvblk_piece_user(piece, NULL, len);
 	piece->type = KVBLK_PIECE_REGISTERED;
 	piece->handle = region;
 	piece->addr = offset;
-	piece->length = len;
 }
 
 /* What a caller of a put says about the block; NULL for nothing. */
-static inline int put_options(struct kvblk_op *op, const struct kvblk_put_options *options)
+static inline int put_options(struct kvblk_op *op, struct kvblk_op_ext *ext,
+			      const struct kvblk_put_options *options)
 {
 	if (!options)
 		return 0;
@@ -29,11 +30,14 @@ static inline int put_options(struct kvblk_op *op, const struct kvblk_put_option
 		return -EINVAL;
 	op->priority = options->priority;
 	op->ttl_s = options->ttl_s;
-	op->parent = (uintptr_t)options->parent;
-	op->parent_len = options->parent_len;
 	op->layout_tag = options->layout_tag;
 	op->caller_tag = options->caller_tag;
 	op->deadline_ns = options->deadline_ns;
+	if (!options->parent_len)
+		return 0;
+	kvblk_prep_ext(op, ext);
+	ext->parent = (uintptr_t)options->parent;
+	ext->parent_len = (uint32_t)options->parent_len;
 	return 0;
 }
 

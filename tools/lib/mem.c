@@ -268,6 +268,7 @@ int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *
 		  uint32_t *flags)
 {
 	struct kvblk_result result = { 0 };
+	struct kvblk_op_ext ext;
 	struct kvblk_piece piece;
 	struct kvblk_op op;
 	int err;
@@ -277,7 +278,7 @@ int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *
 	if (!is_within(mem, offset, len))
 		return -ERANGE;
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
-	err = put_options(&op, options);
+	err = put_options(&op, &ext, options);
 	if (err)
 		return err;
 	if (mem->kind == KVBLK_MEM_STAGED) {

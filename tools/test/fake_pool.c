@@ -129,13 +129,15 @@ static void move(const struct kvblk_op *op, unsigned char *data, uint64_t len,
 static void log_put(const struct kvblk_op *op)
 {
 	const char *path = getenv("KVBLK_FAKE_LOG");
+	const struct kvblk_op_ext *ext = (void *)(uintptr_t)op->ext;
 	FILE *file = path ? fopen(path, "a") : NULL;
 
 	if (!file)
 		return;
 	fprintf(file, "%.*s parent=%.*s priority=%u ttl=%u\n",
 		op->key_len, (char *)(uintptr_t)op->key,
-		op->parent_len, (char *)(uintptr_t)op->parent,
+		ext ? (int)ext->parent_len : 0,
+		ext ? (char *)(uintptr_t)ext->parent : "",
 		op->priority, op->ttl_s);
 	fclose(file);
 }

@@ -42,7 +42,9 @@
  *  -ETIME       the deadline passed first
  *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the batch was interrupted
  *  -EOPNOTSUPP  a piece type that is not supported (yet)
- *  -EFAULT      key, parent or pieces can't be read, or memory can't be pinned
+ *  -EFAULT      key, extension, parent, checksums or pieces can't be read, or
+ *               memory can't be pinned
+ *  -E2BIG       the extension is longer than known and its tail is not zero
  *  -EINVAL      a field of the operation is out of its range
  *  -ENOMEM      no memory for the operation, or operations of this open file
  *               that were given up, or that do not end, hold too much of it
@@ -65,6 +67,7 @@
 #define KVBLK_LOOKUP_MAX	65536		/* keys in a lookup */
 #define KVBLK_LEASE_MS_MAX	3600000		/* longest lease: an hour */
 #define KVBLK_PRIORITY_MAX	3
+#define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
 
 /**
  * enum kvblk_feature - bits of &struct kvblk_info.features
@@ -74,7 +77,7 @@
  * @KVBLK_FEAT_STRICT: every transfer is bounced; direct ones never happen
  * @KVBLK_FEAT_REGISTERED: KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
  * @KVBLK_FEAT_URING: io_uring commands, see &struct kvblk_uring_op
- * @KVBLK_FEAT_CHECKSUMS: KVBLK_PIECE_CHECKSUMS
+ * @KVBLK_FEAT_CHECKSUMS: &struct kvblk_op_ext.checksums
  * @KVBLK_FEAT_P2P: this kernel can let devices at each other's memory
  */
 enum kvblk_feature {
@@ -148,36 +151,28 @@ enum kvblk_checksum {
  * @KVBLK_PIECE_USER: @addr is a user address of the calling process
  * @KVBLK_PIECE_REGISTERED: @handle is a registered buffer (KVBLK_IOC_REG_BUF)
  *	and @addr an offset into it
- * @KVBLK_PIECE_DMABUF: reserved; @handle is a dma-buf, @addr an offset
- * @KVBLK_PIECE_CHECKSUMS: no part of the block: @addr is a user address of a
- *	&enum kvblk_checksum word for each chunk of &struct kvblk_info.chunk_size
- *	bytes. The last piece or none; not with IORING_URING_CMD_FIXED.
- *	Put: whoever made the block made these too, and the kernel stores them
- *	unseen instead of its own; there must be exactly as many as chunks. Gets
- *	that are checked miss a block that does not agree with them.
- *	Get: room for those of the chunks that the get touches. They are filled
- *	in if the block has them, see KVBLK_RES_CHECKSUMS; then it is the
- *	caller who checks what comes straight into a device's memory.
  */
 enum kvblk_piece_type {
 	KVBLK_PIECE_USER	= 0,
 	KVBLK_PIECE_REGISTERED	= 1,
-	KVBLK_PIECE_DMABUF	= 2,
-	KVBLK_PIECE_CHECKSUMS	= 3,
 };
 
 /**
  * struct kvblk_piece - one stretch of the caller's memory
  * @type: &enum kvblk_piece_type
+ * @flags: must be 0
  * @handle: 0 for KVBLK_PIECE_USER
  * @addr: address or offset, any alignment
  * @length: bytes, not 0
+ * @reserved: must be 0
  */
 struct kvblk_piece {
-	__u32 type;
+	__u16 type;
+	__u16 flags;
 	__u32 handle;
 	__aligned_u64 addr;
-	__aligned_u64 length;
+	__u32 length;
+	__u32 reserved;
 };
 
 /**
@@ -212,16 +207,15 @@ enum kvblk_op_flags {
  * @opcode: &enum kvblk_opcode
  * @priority: put: 0 (drop first) to KVBLK_PRIORITY_MAX; else 0
  * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
- * @parent_len: put: bytes at @parent, or 0; else 0
  * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
+ * @reserved: must be 0
  * @flags: &enum kvblk_op_flags
  * @ttl_s: put: seconds from now after which the block is gone, within two
  *	seconds, 0 for never; else 0
  * @cookie: the caller's name for this operation, returned in the result and
  *	used by KVBLK_IOC_CANCEL; need not be unique
  * @key: user address of the key
- * @parent: put: user address of the key of the block before this one in its
- *	prefix chain; else 0
+ * @ext: user address of a &struct kvblk_op_ext, or 0
  * @pieces: user address of @nr_pieces &struct kvblk_piece; their lengths add
  *	up to the block's length (put, 1 to KVBLK_VALUE_MAX) or to the room
  *	there is (get, below 4 GiB)
@@ -235,19 +229,65 @@ struct kvblk_op {
 	__u8  opcode;
 	__u8  priority;
 	__u16 key_len;
-	__u16 parent_len;
 	__u16 nr_pieces;
+	__u16 reserved;
 	__u32 flags;
 	__u32 ttl_s;
 	__aligned_u64 cookie;
 	__aligned_u64 key;
-	__aligned_u64 parent;
+	__aligned_u64 ext;
 	__aligned_u64 pieces;
 	__u32 offset;
 	__u32 length;
 	__aligned_u64 layout_tag;
 	__aligned_u64 caller_tag;
 	__aligned_u64 deadline_ns;
+};
+
+/**
+ * enum kvblk_hints - &struct kvblk_op_ext.hints
+ * @KVBLK_HINT_CONTINUES: put: the chain goes on in the next batch
+ * @KVBLK_HINT_MISSED: put: the block has been asked for before, and was a miss
+ *
+ * Hints change no result. Version 1 stores and uses none of them.
+ */
+enum kvblk_hints {
+	KVBLK_HINT_CONTINUES	= 1 << 0,
+	KVBLK_HINT_MISSED	= 1 << 1,
+};
+
+/**
+ * struct kvblk_op_ext - what few operations say: &struct kvblk_op.ext
+ * @size: sizeof(struct kvblk_op_ext)
+ * @flags: must be 0
+ * @parent: put: user address of the key of the block before this one in its
+ *	prefix chain, or 0; else 0
+ * @checksums: put, get: user address of @nr_checksums words of 32 bits, or 0;
+ *	delete: 0. A word is the &enum kvblk_checksum of a chunk of &struct
+ *	kvblk_info.chunk_size bytes, the last one of a block excepted.
+ *	Put: the block's producer made these too, and the kernel stores them
+ *	instead of its own, unchecked; there must be exactly as many as chunks.
+ *	A get that checks the block misses it when they are wrong.
+ *	Get: room for those of the chunks that the get touches, at least. They
+ *	are filled in if the block has them, see KVBLK_RES_CHECKSUMS; then it is
+ *	the caller who checks what comes straight into a device's memory.
+ * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX, 0 without @checksums
+ * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX, 0 without @parent
+ * @session: a hint: the caller's name for what the operation belongs to, such as
+ *	a conversation, or 0. Version 1 does not store or use it
+ * @hints: &enum kvblk_hints
+ * @reserved: must be 0
+ */
+struct kvblk_op_ext {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 parent;
+	__aligned_u64 checksums;
+	__u32 nr_checksums;
+	__u32 parent_len;
+	__aligned_u64 session;
+	__u32 hints;
+	__u32 reserved;
 };
 
 /**
