@@ -326,7 +326,9 @@ int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
 	int err = 0;
 	u32 i;
 
-	if (sub->flags & ~KVBLK_SUBMIT_CHAIN || sub->reserved || !sub->nr_ops ||
+	if (sub->flags & ~KVBLK_SUBMIT_CHAIN)
+		return -EOPNOTSUPP;
+	if (sub->reserved || !sub->nr_ops ||
 	    sub->nr_ops > KVBLK_OPS_MAX || sub->op_size < sizeof(op) ||
 	    sub->op_size > PAGE_SIZE || sub->result_size > PAGE_SIZE ||
 	    sub->result_size < sizeof(struct kvblk_result))

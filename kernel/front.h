@@ -21,7 +21,7 @@ struct kvblk_batch {
 
 extern const struct file_operations kvblk_fops;
 
-/* The results are the caller's by then. 0, -EINVAL, -EFAULT, -ENOMEM, -EINTR. */
+/* The results are the caller's by then. 0 or an error of the whole ioctl. */
 int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub);
 /* An ioctl, of a ring too. May sleep. */
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);

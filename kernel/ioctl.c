@@ -128,8 +128,9 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	u32 nr = arg->nr_keys, room, i, n;
 	int err = -ENOMEM;
 
-	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX) ||
-	    arg->reserved || arg->reserved2 || !nr || nr > KVBLK_LOOKUP_MAX ||
+	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX))
+		return -EOPNOTSUPP;
+	if (arg->reserved || arg->reserved2 || !nr || nr > KVBLK_LOOKUP_MAX ||
 	    !arg->key_lens == !arg->key_stride || arg->key_stride > KVBLK_KEY_MAX ||
 	    !arg->lease_ms == lease || arg->lease_ms > KVBLK_LEASE_MS_MAX)
 		return -EINVAL;
@@ -202,7 +203,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 	struct kvblk_align align = kvblk_pool_align(pool);
 
 	if (info->flags)
-		return -EINVAL;
+		return -EOPNOTSUPP;
 	*info = (struct kvblk_info) {
 		.size = sizeof(*info),
 		.version = 1,
@@ -234,7 +235,7 @@ static int ioctl_lease_release(struct kvblk_file *file, void *data)
 	struct kvblk_lease_release *arg = data;
 
 	if (arg->flags)
-		return -EINVAL;
+		return -EOPNOTSUPP;
 	return kvblk_lease_drop(file, arg->lease);
 }
 
@@ -242,7 +243,9 @@ static int ioctl_reg_buf(struct kvblk_file *file, void *data)
 {
 	struct kvblk_reg_buf *arg = data;
 
-	if (arg->flags || arg->reserved || arg->handle)
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	if (arg->reserved || arg->handle)
 		return -EINVAL;
 	return kvblk_region_add(&file->regions, arg->addr, arg->length, &arg->handle);
 }
@@ -258,7 +261,9 @@ static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
 {
 	struct kvblk_unreg_buf *arg = data;
 
-	if (arg->flags || arg->reserved)
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	if (arg->reserved)
 		return -EINVAL;
 	return kvblk_region_remove(&file->regions, arg->handle);
 }
@@ -268,7 +273,9 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 	struct kvblk_cancel *arg = data;
 	struct kvblk_req *req, *next;
 
-	if (arg->flags || arg->reserved)
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	if (arg->reserved)
 		return -EINVAL;
 	arg->nr_canceled = 0;
 	spin_lock(&file->lock);

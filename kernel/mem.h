@@ -84,7 +84,7 @@ struct kvblk_piece;
 
 /*
  * Makes @nr parts, which are zero, of pieces, which have been checked. -ENXIO: no
- * such region; -ERANGE: not within it. To be put in any case.
+ * such region; -EFAULT: not within it. To be put in any case.
  */
 int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
 			struct kvblk_part *parts, u32 nr);

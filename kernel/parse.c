@@ -48,14 +48,17 @@ static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
 	return sum > U32_MAX ? -EINVAL : 0;
 }
 
+#define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE)
+
 static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 		    bool fixed)
 {
 	bool payload = type && (type->reads || type->writes);
 	bool partial = op->flags & KVBLK_OPF_PARTIAL;
 
-	if (!type || !op->key_len || op->key_len > KVBLK_KEY_MAX ||
-	    op->flags & ~type->flags)
+	if (!type || op->flags & ~OP_FLAGS)
+		return -EOPNOTSUPP;
+	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
 		return -EINVAL;
 	if (!type->reads && (op->priority || op->ttl_s || op->caller_tag))
 		return -EINVAL;

@@ -361,7 +361,7 @@ int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces
 			return -ENXIO;
 		if (piece->addr > last->length ||
 		    piece->length > last->length - piece->addr)
-			return -ERANGE;
+			return -EFAULT;
 	}
 	return 0;
 }

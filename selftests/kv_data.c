@@ -918,7 +918,7 @@ TEST(mixed_batch)
 	struct kvblk_op ops[12];
 	struct kvblk_result res[12];
 	static const int want[12] = {
-		3000, -EEXIST, 3000, -ENOENT, -EINVAL, 0, -ENOENT, -EMSGSIZE,
+		3000, -EEXIST, 3000, -ENOENT, -EOPNOTSUPP, 0, -ENOENT, -EMSGSIZE,
 		-EFAULT, -EOPNOTSUPP, 3000, -EINVAL,
 	};
 

@@ -106,6 +106,7 @@ SPOIL(pieces_kernel, f.op.pieces = KERNEL_ADDR)
 SPOIL(pieces_wrap, f.op.pieces = UINT64_MAX - 7)
 SPOIL(flag_3, f.op.flags = 1 << 3)
 SPOIL(flag_31, f.op.flags = 1u << 31)
+SPOIL(flag_and_key, f.op.flags = 1 << 3; f.op.key_len = 0)
 SPOIL(flag_partial, f.op.flags = KVBLK_OPF_PARTIAL)
 SPOIL(flag_layout, f.op.flags = KVBLK_OPF_LAYOUT)
 SPOIL(flag_hard, f.op.flags = KVBLK_OPF_HARD_DEADLINE)
@@ -202,9 +203,9 @@ SPOIL_SUMS(sums_kernel, ext->checksums = KERNEL_ADDR)
 SPOIL_SUMS(sums_readonly, ext->checksums = kv_addr(readonly))
 
 static const struct op_case op_cases[] = {
-	{ "opcode 0", PUT, -EINVAL, opcode_0 },
-	{ "opcode 4", PUT, -EINVAL, opcode_4 },
-	{ "opcode 255", PUT | GET, -EINVAL, opcode_255 },
+	{ "opcode 0", PUT, -EOPNOTSUPP, opcode_0 },
+	{ "opcode 4", PUT, -EOPNOTSUPP, opcode_4 },
+	{ "opcode 255", PUT | GET, -EOPNOTSUPP, opcode_255 },
 	{ "priority 4", ANY, -EINVAL, priority_4 },
 	{ "a priority", GET | DELETE, -EINVAL, priority_1 },
 	{ "key_len 0", ANY, -EINVAL, key_len_0 },
@@ -250,8 +251,9 @@ static const struct op_case op_cases[] = {
 	{ "pieces half mapped", PUT | GET, -EFAULT, pieces_into_hole },
 	{ "pieces in the kernel", PUT | GET, -EFAULT, pieces_kernel },
 	{ "pieces at the end of the world", PUT | GET, -EFAULT, pieces_wrap },
-	{ "flag 1 << 3", ANY, -EINVAL, flag_3 },
-	{ "flag 1 << 31", ANY, -EINVAL, flag_31 },
+	{ "flag 1 << 3", ANY, -EOPNOTSUPP, flag_3 },
+	{ "flag 1 << 31", ANY, -EOPNOTSUPP, flag_31 },
+	{ "a flag that is not known yet, and a bad field", ANY, -EOPNOTSUPP, flag_and_key },
 	{ "PARTIAL", PUT | DELETE, -EINVAL, flag_partial },
 	{ "LAYOUT", PUT | DELETE, -EINVAL, flag_layout },
 	{ "HARD_DEADLINE", PUT | DELETE, -EINVAL, flag_hard },
@@ -441,8 +443,8 @@ static const struct call_case submit_cases[] = {
 	{ "size 4", -EINVAL, size_4 },
 	{ "size 4 GiB - 1", -E2BIG, size_huge },
 	{ "size beyond a page", -E2BIG, size_page },
-	{ "an unknown flag", -EINVAL, bad_flags },
-	{ "all flags", -EINVAL, all_flags },
+	{ "an unknown flag", -EOPNOTSUPP, bad_flags },
+	{ "all flags", -EOPNOTSUPP, all_flags },
 	{ "no operations", -EINVAL, no_ops },
 	{ "1025 operations", -EINVAL, ops_1025 },
 	{ "2^32 - 1 operations", -EINVAL, ops_huge },
@@ -620,7 +622,7 @@ static const struct call_case lookup_cases[] = {
 	{ "size 20", -EINVAL, l_size_short },
 	{ "size 4 GiB - 1", -E2BIG, l_size_huge },
 	{ "a tail", -E2BIG, l_tail },
-	{ "an unknown flag", -EINVAL, l_flags },
+	{ "an unknown flag", -EOPNOTSUPP, l_flags },
 	{ "no keys", -EINVAL, l_no_keys },
 	{ "65537 keys", -EINVAL, l_keys_65537 },
 	{ "2^32 - 1 keys", -EINVAL, l_keys_huge },
@@ -696,7 +698,7 @@ TEST(info_lease_release_and_cancel)
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -EINVAL, "info: size 4");
 	i.io.size = sizeof(i.io);
 	i.io.flags = 1;
-	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -EINVAL, "info: a flag");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -EOPNOTSUPP, "info: a flag");
 	i.io.flags = 0;
 	i.io.size = sizeof(i);
 	i.tail[1] = 1;
@@ -717,7 +719,7 @@ TEST(info_lease_release_and_cancel)
 		  "lease release: size 0");
 	r.io.size = sizeof(r.io);
 	r.io.flags = 1;
-	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &r), -EINVAL,
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &r), -EOPNOTSUPP,
 		  "lease release: a flag");
 	r.io.flags = 0;
 	r.io.size = sizeof(r);
@@ -733,7 +735,8 @@ TEST(info_lease_release_and_cancel)
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: size 0");
 	c.io.size = sizeof(c.io);
 	c.io.flags = 2;
-	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: a flag");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EOPNOTSUPP,
+		  "cancel: a flag");
 	c.io.flags = 0;
 	c.io.reserved = 5;
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: reserved");

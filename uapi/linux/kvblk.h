@@ -5,15 +5,19 @@
  * Every ioctl takes one structure whose first member, @size, is the caller's
  * sizeof(). A longer structure than the kernel knows is accepted when its
  * unknown tail is zero (else -E2BIG); a shorter one is taken as zero-extended.
- * Flags and reserved fields that the kernel does not know must be zero
- * (-EINVAL), so that they can get a meaning later.
+ *
+ * What the kernel does not know (an opcode, a flag of any structure, a type) is
+ * -EOPNOTSUPP: a later version may. What it knows and does not fit (a field out of
+ * its range, a flag or field that the operation does not take, a reserved field
+ * that is not zero) is -EINVAL.
  *
  * Errors of a whole ioctl. None of them has started or changed anything:
  *  -ENOTTY      unknown ioctl number
  *  -EFAULT      a structure or array can't be read, or results can't be written
  *  -E2BIG       a structure is longer than known and its tail is not zero
- *  -EINVAL      @size too small, an unknown flag, a reserved field not zero,
- *               a count of zero or above the limit that KVBLK_IOC_INFO tells
+ *  -EOPNOTSUPP  an unknown flag or type
+ *  -EINVAL      @size too small, a field out of its range, a reserved field not
+ *               zero, a count of zero or above the limit that KVBLK_IOC_INFO tells
  *  -ENOMEM      no memory for the batch
  *  -ENODEV      the pool is being destroyed
  *  -EINTR       a fatal signal came; I/O already submitted finishes unseen
@@ -34,18 +38,18 @@
  *  -EMSGSIZE    get: the pieces are too short for the block, or the room for
  *               checksums is for its chunks; nothing was read, &struct
  *               kvblk_result.value_len tells the real length
- *  -ERANGE      get: a partial get that begins behind the block's end; a piece
- *               that is not within its registered buffer
+ *  -ERANGE      get: a partial get that begins behind the block's end
  *  -EIO         put, delete: the member failed, and for a put no other one
  *               took the block; the block is not stored (put) or may come
  *               back after a restart (delete)
  *  -ETIME       the deadline passed first
  *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the batch was interrupted
- *  -EOPNOTSUPP  a piece type that is not supported (yet)
- *  -EFAULT      key, extension, parent, checksums or pieces can't be read, or
- *               memory can't be pinned
+ *  -EOPNOTSUPP  an opcode, flag, hint or piece type that is not known (yet), or
+ *               a ring's buffer that is not in whole pages
+ *  -EFAULT      key, extension, parent, checksums or pieces can't be read, memory
+ *               can't be pinned, or a piece is not within its buffer
  *  -E2BIG       the extension is longer than known and its tail is not zero
- *  -EINVAL      a field of the operation is out of its range
+ *  -EINVAL      a field of the operation is out of its range, or not for it
  *  -ENOMEM      no memory for the operation, or operations of this open file
  *               that were given up, or that do not end, hold too much of it
  * Whatever the error of a get, the pieces hold zeroes or are untouched, never
