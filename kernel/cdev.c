@@ -29,6 +29,7 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	file->held_moved = jiffies;
 	init_waitqueue_head(&file->held_wait);
 	file->pool = pool;
+	file->mode = filp->f_mode & (FMODE_READ | FMODE_WRITE);
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);

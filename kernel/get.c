@@ -548,6 +548,7 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 
 const struct kvblk_op_type kvblk_op_get = {
 	.flags = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,
+	.mode = FMODE_READ,
 	.writes = true,
 	.start = get_start,
 	.finish = get_finish,

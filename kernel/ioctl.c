@@ -297,6 +297,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
  * @size: of the structure
  * @least: up to its last field of version 1
  * @out: the structure is written back
+ * @mode: how the node must be open
  * @run: does it
  * @undo: takes back what @run did, when that can't be written back; or NULL
  */
@@ -304,31 +305,33 @@ struct ioctl_def {
 	unsigned int size;
 	unsigned int least;
 	bool out;
+	fmode_t mode;
 	int (*run)(struct kvblk_file *file, void *arg);
 	void (*undo)(struct kvblk_file *file, const void *arg);
 };
 
 static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
-		sizeof(struct kvblk_info), 8, true, ioctl_info },
+		sizeof(struct kvblk_info), 8, true, 0, ioctl_info },
 	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
 		sizeof(struct kvblk_submit), sizeof(struct kvblk_submit), false,
-		ioctl_submit },
+		0, ioctl_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
 		sizeof(struct kvblk_lookup), sizeof(struct kvblk_lookup), true,
-		ioctl_lookup, undo_lookup },
+		FMODE_READ, ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
 		sizeof(struct kvblk_lease_release),
-		sizeof(struct kvblk_lease_release), false, ioctl_lease_release },
+		sizeof(struct kvblk_lease_release), false, FMODE_READ,
+		ioctl_lease_release },
 	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
 		sizeof(struct kvblk_cancel), sizeof(struct kvblk_cancel), true,
-		ioctl_cancel },
+		0, ioctl_cancel },
 	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
 		sizeof(struct kvblk_reg_buf), sizeof(struct kvblk_reg_buf), true,
-		ioctl_reg_buf, undo_reg_buf },
+		0, ioctl_reg_buf, undo_reg_buf },
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
 		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
-		false, ioctl_unreg_buf },
+		false, 0, ioctl_unreg_buf },
 };
 
 /* Room for any of the structures. */
@@ -357,6 +360,8 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 	def = &ioctls[nr];
 	if (cmd != _IO(KVBLK_IOC_TYPE, nr))
 		return -ENOTTY;
+	if (def->mode & ~file->mode)
+		return -EBADF;
 	ret = kvblk_struct_read(&arg, def->size, def->least, uarg);
 	if (ret)
 		return ret;

@@ -19,6 +19,7 @@
 #ifndef KVBLK_OP_H
 #define KVBLK_OP_H
 
+#include <linux/fs.h>
 #include <linux/kvblk.h>
 
 #include "handover.h"
@@ -40,6 +41,7 @@ struct kvblk_file {
 	wait_queue_head_t held_wait;
 	atomic64_t detached;
 	struct kvblk_pool *pool;
+	fmode_t mode;			/* FMODE_READ, FMODE_WRITE: how it is open */
 	u16 tenant;
 	siphash_key_t key;
 	struct xarray regions;
@@ -110,6 +112,7 @@ struct kvblk_req;
 /**
  * struct kvblk_op_type - what an opcode does
  * @flags: KVBLK_OPF_* that it takes
+ * @mode: how the node must be open
  * @reads: the caller's memory is read
  * @writes: the caller's memory is written
  * @start: 0: in flight; 1: over, see req->result; -EAGAIN: must wait for room,
@@ -121,6 +124,7 @@ struct kvblk_req;
  */
 struct kvblk_op_type {
 	u32 flags;
+	fmode_t mode;
 	bool reads;
 	bool writes;
 	int (*start)(struct kvblk_req *req);

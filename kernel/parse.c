@@ -51,13 +51,15 @@ static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
 #define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE)
 
 static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
-		    bool fixed)
+		    fmode_t mode, bool fixed)
 {
 	bool payload = type && (type->reads || type->writes);
 	bool partial = op->flags & KVBLK_OPF_PARTIAL;
 
 	if (!type || op->flags & ~OP_FLAGS)
 		return -EOPNOTSUPP;
+	if (type->mode & ~mode)
+		return -EBADF;
 	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
 		return -EINVAL;
 	if (!type->reads && (op->priority || op->ttl_s || op->caller_tag))
@@ -226,7 +228,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	barrier();
 	op = &req->op;
 	req->type = kvblk_op_type(op->opcode);
-	err = op_check(req->type, op, fixed);
+	err = op_check(req->type, op, file->mode, fixed);
 	req->pool = file->pool;
 	req->owner = file;
 	req->cmd = cmd;

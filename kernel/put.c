@@ -536,6 +536,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 }
 
 const struct kvblk_op_type kvblk_op_put = {
+	.mode = FMODE_WRITE,
 	.reads = true,
 	.start = put_start,
 	.wait = put_wait,

@@ -17,6 +17,7 @@
 #define KERNEL_ADDR	0xffffffff81000000ull
 #define NON_CANONICAL	0x8000000000000000ull
 
+static const char *node;
 static int fd;
 static uint8_t *buf, *put_buf;
 static uint8_t *readonly, *hole;	/* a read-only page; a page that is not there */
@@ -749,6 +750,64 @@ TEST(info_lease_release_and_cancel)
 	PASSED("sizes, flags, tails and pointers of the three");
 }
 
+/* Bytes of a block that can be read by @fd, or why not. */
+static int get_by(int fd)
+{
+	return kv_get(fd, CONTROL, buf, LEN).res;
+}
+
+TEST(open_mode)
+{
+	static const struct {
+		int mode, get, put, delete, look;
+	} cases[] = {
+		{ O_RDWR, LEN, LEN, 0, 0 },
+		{ O_RDONLY, LEN, -EBADF, -EBADF, 0 },
+		{ O_WRONLY, -EBADF, LEN, 0, -EBADF },
+		/* neither, as open(2) has it */
+		{ O_ACCMODE, -EBADF, -EBADF, -EBADF, -EBADF },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		int way = open(node, cases[i].mode | O_CLOEXEC), mode = cases[i].mode;
+		struct kvblk_lease_release release = { .size = sizeof(release), .lease = 1 };
+		struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 1 };
+		struct kvblk_info seen = { .size = sizeof(seen) };
+		struct kvblk_reg_buf reg = {
+			.size = sizeof(reg), .addr = kv_addr(buf), .length = LEN,
+		};
+		struct kvblk_unreg_buf unreg = { .size = sizeof(unreg) };
+
+		ASSERT(way >= 0, "open with mode %d", mode);
+		EXPECT_EQ(get_by(way), cases[i].get, "get, mode %d", mode);
+		EXPECT_EQ(kv_put(way, FRESH, put_buf, LEN).res, cases[i].put,
+			  "put, mode %d", mode);
+		EXPECT_EQ(kv_size(fd, FRESH), cases[i].put > 0 ? LEN : 0,
+			  "what was put, mode %d", mode);
+		EXPECT_EQ(kv_delete(way, FRESH).res, cases[i].delete, "delete, mode %d", mode);
+		EXPECT_EQ(kv_size(fd, FRESH), 0, "what was deleted, mode %d", mode);
+		good_lookup();
+		l.io.flags = KVBLK_LOOKUP_LEASE;
+		l.io.lease_ms = 1000;
+		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_LOOKUP, &l.io), cases[i].look,
+			  "lookup, mode %d", mode);
+		release.lease = cases[i].look ? 1 : l.io.lease;
+		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_LEASE_RELEASE, &release), cases[i].look,
+			  "release, mode %d", mode);
+		/* the rest works in any mode */
+		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_INFO, &seen), 0, "info, mode %d", mode);
+		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_CANCEL, &cancel), -ENOENT,
+			  "cancel, mode %d", mode);
+		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_REG_BUF, &reg), 0, "register, mode %d", mode);
+		unreg.handle = reg.handle;
+		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_UNREG_BUF, &unreg), 0,
+			  "unregister, mode %d", mode);
+		close(way);
+	}
+	check_unchanged("open modes");
+	PASSED("read, write, both and neither");
+}
+
 TEST(no_such_ioctl)
 {
 	char byte;
@@ -802,7 +861,8 @@ int main(int argc, char **argv)
 		printf("usage: %s NODE [TEST...]\n", argv[0]);
 		return KSFT_FAIL;
 	}
-	fd = kv_open(argv[1]);
+	node = argv[1];
+	fd = kv_open(node);
 	info = kv_info(fd);
 	buf = kv_alloc(1 << 20);
 	put_buf = kv_alloc(65 << 20);

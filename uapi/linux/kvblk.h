@@ -19,6 +19,7 @@
  *  -EINVAL      @size too small, a field out of its range, a reserved field not
  *               zero, a count of zero or above the limit that KVBLK_IOC_INFO tells
  *  -ENOMEM      no memory for the batch
+ *  -EBADF       lookup, lease release: the node is not open for reading
  *  -ENODEV      the pool is being destroyed
  *  -EINTR       a fatal signal came; I/O already submitted finishes unseen
  *
@@ -48,6 +49,7 @@
  *               a ring's buffer that is not in whole pages
  *  -EFAULT      key, extension, parent, checksums or pieces can't be read, memory
  *               can't be pinned, or a piece is not within its buffer
+ *  -EBADF       the node is not open for reading (get) or writing (put, delete)
  *  -E2BIG       the extension is longer than known and its tail is not zero
  *  -EINVAL      a field of the operation is out of its range, or not for it
  *  -ENOMEM      no memory for the operation, or operations of this open file
@@ -184,6 +186,11 @@ struct kvblk_piece {
  * @KVBLK_OP_PUT: store the pieces under the key
  * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
  * @KVBLK_OP_DELETE: remove the block; durable when it completes
+ *
+ * As with read(2) and write(2), gets need a node that is open for reading, puts
+ * and deletes one that is open for writing. Lookups and leases need it open for
+ * reading, all else in any way: what may be done with registered memory depends on
+ * the operation.
  */
 enum kvblk_opcode {
 	KVBLK_OP_PUT		= 1,
