@@ -298,16 +298,38 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 	return ret;
 }
 
-static int uring_op_ptr(struct io_uring_cmd *cmd, unsigned int issue_flags)
+static int ptr_check(const struct kvblk_uring_op *ptr)
+{
+	if (ptr->flags)
+		return -EOPNOTSUPP;
+	if (ptr->op_size < sizeof(struct kvblk_op) || ptr->op_size > PAGE_SIZE ||
+	    ptr->result_size > PAGE_SIZE)
+		return -EINVAL;
+	if (ptr->result ? ptr->result_size < sizeof(struct kvblk_result) :
+			  ptr->result_size)
+		return -EINVAL;
+	return 0;
+}
+
+static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
+			unsigned int issue_flags)
 {
 	struct kvblk_result result = {};
 	struct kvblk_uring_op ptr;
 	struct kvblk_op op;
 	int ret;
 
-	/* one look: the ring is shared with its owner */
-	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
-	if (copy_from_user(&op, u64_to_user_ptr(ptr.op), sizeof(op)))
+	ret = kvblk_struct_read(&ptr, sizeof(ptr), sizeof(ptr), addr);
+	if (!ret)
+		ret = ptr_check(&ptr);
+	if (!ret)
+		ret = copy_struct_from_user(&op, sizeof(op), u64_to_user_ptr(ptr.op),
+					    ptr.op_size);
+	if (ret)
+		return ret;
+	if (ptr.result_size > sizeof(result) &&
+	    clear_user(u64_to_user_ptr(ptr.result + sizeof(result)),
+		       ptr.result_size - sizeof(result)))
 		return -EFAULT;
 	result.cookie = op.cookie;
 	ret = uring_op(cmd, &op, ptr.result, issue_flags);
@@ -318,31 +340,54 @@ static int uring_op_ptr(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	return result_write(ptr.result, &result);
 }
 
+/*
+ * What no command uses is zero, as far as io_uring has not looked itself (at ioprio
+ * and what lies above cmd_op).
+ */
+static bool sqe_is_clear(const struct io_uring_cmd *cmd)
+{
+	const struct io_uring_sqe *sqe = cmd->sqe;
+	u32 flags = cmd->flags & IORING_URING_CMD_MASK;
+
+	if (READ_ONCE(sqe->addr) | READ_ONCE(sqe->len) | READ_ONCE(sqe->file_index))
+		return false;
+	return !flags ? !READ_ONCE(sqe->buf_index) : flags == IORING_URING_CMD_FIXED;
+}
+
+/* Nothing but an address is in the command area. */
+static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	const size_t head = offsetof(struct io_uring_sqe, cmd) + sizeof(u64);
+	size_t size = sizeof(*cmd->sqe) << !!(issue_flags & IO_URING_F_SQE128);
+
+	return !memchr_inv((const u8 *)cmd->sqe + head, 0, size - head);
+}
+
 static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
-	struct kvblk_uring_op ptr;
+	void __user *addr;
 
-	if (!kvblk_sqe_own(cmd))
+	if (!kvblk_sqe_own(cmd) || !sqe_is_clear(cmd))
 		return -EINVAL;
-	switch (cmd->cmd_op) {
-	case KVBLK_URING_OP:
+	if (cmd->cmd_op == KVBLK_URING_OP) {
 		if (!(issue_flags & IO_URING_F_SQE128))
 			return -EINVAL;
 		return uring_op(cmd, (const void *)cmd->sqe->cmd, 0, issue_flags);
-	case KVBLK_URING_OP_PTR:
-		return uring_op_ptr(cmd, issue_flags);
 	}
+	if (!area_is_clear(cmd, issue_flags))
+		return -EINVAL;
 	/* one look: the ring is shared with its owner */
-	memcpy(&ptr, cmd->sqe->cmd, sizeof(ptr));
-	if (ptr.result || (cmd->flags & IORING_URING_CMD_FIXED))
+	addr = u64_to_user_ptr(READ_ONCE(*(const u64 *)cmd->sqe->cmd));
+	if (cmd->cmd_op == KVBLK_URING_OP_PTR)
+		return uring_op_ptr(cmd, addr, issue_flags);
+	if (cmd->flags & IORING_URING_CMD_FIXED)
 		return -EINVAL;
 	/* these may wait */
 	if ((cmd->cmd_op == KVBLK_IOC_SUBMIT || cmd->cmd_op == KVBLK_IOC_REG_BUF ||
 	     cmd->cmd_op == KVBLK_IOC_UNREG_BUF) &&
 	    (issue_flags & IO_URING_F_NONBLOCK))
 		return -EAGAIN;
-	return kvblk_call(cmd->file->private_data, cmd->cmd_op,
-			  u64_to_user_ptr(ptr.op));
+	return kvblk_call(cmd->file->private_data, cmd->cmd_op, addr);
 }
 
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)

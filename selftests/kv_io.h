@@ -402,6 +402,18 @@ static __attribute__((noinline)) struct io_uring_sqe *kv_sqe(struct io_uring *ri
 	return sqe;
 }
 
+/* A command that is told by an address. */
+static inline struct io_uring_sqe *kv_sqe_addr(struct io_uring *ring, int fd,
+					       unsigned long command, const void *arg,
+					       uint64_t user_data)
+{
+	struct io_uring_sqe *sqe = kv_sqe(ring, fd, command, user_data);
+	uint64_t addr = (uintptr_t)arg;
+
+	memcpy(sqe->cmd, &addr, sizeof(addr));
+	return sqe;
+}
+
 /* A completion, out of the ring. */
 struct kv_cqe {
 	uint64_t user_data;
@@ -443,10 +455,8 @@ static inline int kv_ring_send(struct io_uring *ring)
 static inline int kv_ring_call(int fd, unsigned long command, void *arg)
 {
 	struct io_uring *ring = kv_ring();
-	struct io_uring_sqe *sqe = kv_sqe(ring, fd, command, 0);
-	uint64_t addr = (uintptr_t)arg;
 
-	memcpy(sqe->cmd, &addr, sizeof(addr));
+	kv_sqe_addr(ring, fd, command, arg, 0);
 	kv_ring_send(ring);
 	return kv_cqe(ring, NULL).res;
 }
@@ -549,20 +559,31 @@ static inline void kv_check_extra(uint64_t extra, const struct kvblk_result *res
 	}
 }
 
+/* @op and @result (or NULL) must outlive the operation, as must what comes back. */
+static inline struct kvblk_uring_op kv_uring_op(const struct kvblk_op *op,
+						struct kvblk_result *result)
+{
+	return (struct kvblk_uring_op){
+		.size = sizeof(struct kvblk_uring_op),
+		.op_size = sizeof(*op),
+		.result_size = result ? sizeof(*result) : 0,
+		.op = (uintptr_t)op,
+		.result = (uintptr_t)result,
+	};
+}
+
 static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 				 struct kvblk_result *results, uint32_t nr)
 {
+	struct kvblk_uring_op *cmds = calloc(nr, sizeof(*cmds));
 	struct io_uring *ring = kv_ring();
 	uint32_t i;
 
+	if (!cmds)
+		kv_die("no memory");
 	for (i = 0; i < nr; i++) {
-		struct kvblk_uring_op cmd = {
-			.op = (uintptr_t)&ops[i],
-			.result = (uintptr_t)&results[i],
-		};
-
-		memcpy(kv_sqe(ring, fd, KVBLK_URING_OP_PTR, i)->cmd, &cmd,
-		       sizeof(cmd));
+		cmds[i] = kv_uring_op(&ops[i], &results[i]);
+		kv_sqe_addr(ring, fd, KVBLK_URING_OP_PTR, &cmds[i], i);
 	}
 	for (i = 0; i < nr;) {
 		int n = kv_ring_send(ring);
@@ -590,6 +611,7 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 			kv_die("a completion says %d, the result %d", cqe.res,
 			       res->res);
 	}
+	free(cmds);
 	return 0;
 }
 

@@ -238,6 +238,7 @@ static struct landed {
 	struct kvblk_piece pieces[5];
 	struct kvblk_op ops[5];
 	struct kvblk_result res[5];
+	struct kvblk_uring_op ptrs[5];
 	uint8_t *room;		/* 4 * LEN */
 } landed;
 
@@ -258,12 +259,11 @@ static struct io_uring landed_submit(unsigned int setup)
 	l->pieces[3] = kv_piece(l->room + LEN + 1, LEN);
 	l->pieces[4] = kv_piece(l->room + 3 * LEN, LEN);
 	for (i = 0; i < 5; i++) {
-		struct kvblk_uring_op ptr = { kv_addr(&l->ops[i]), kv_addr(&l->res[i]) };
-
 		l->keys[i] = kv_key(FIRST + (i < 2 ? i : 10));
 		l->ops[i] = kv_op(i < 2 ? KVBLK_OP_PUT : KVBLK_OP_GET, &l->keys[i],
 				  &l->pieces[i], 1);
-		memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, i)->cmd, &ptr, sizeof(ptr));
+		l->ptrs[i] = kv_uring_op(&l->ops[i], &l->res[i]);
+		kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &l->ptrs[i], i);
 	}
 	/* a get with a deadline comes through the kernel's memory */
 	l->ops[4].flags = KVBLK_OPF_HARD_DEADLINE;
@@ -340,7 +340,7 @@ TEST(stalled_rings)
 	struct kvblk_piece piece = kv_piece(fresh + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
 	struct kvblk_result res;
-	struct kvblk_uring_op ptr = { kv_addr(&op), kv_addr(&res) };
+	struct kvblk_uring_op ptr = kv_uring_op(&op, &res);
 	struct io_uring_cqe *cqe;
 	struct io_uring ring;
 	pid_t child;
@@ -349,18 +349,18 @@ TEST(stalled_rings)
 	child = fork();
 	if (!child) {
 		struct kvblk_result *results = calloc(NR, sizeof(*results));
+		struct kvblk_uring_op *ptrs = calloc(NR, sizeof(*ptrs));
 
 		fd = kv_open(node);
 		pager_start();
 		piece = kv_piece(absent + 1, 16);
 		op.flags = KVBLK_OPF_PARTIAL;
-		if (!results || io_uring_queue_init(2048, &ring, IORING_SETUP_SQE128 |
+		if (!results || !ptrs || io_uring_queue_init(2048, &ring, IORING_SETUP_SQE128 |
 								 IORING_SETUP_CQE32))
 			kv_die("a ring");
 		for (unsigned int i = 0; i < NR; i++) {
-			ptr.result = kv_addr(&results[i]);
-			memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, i)->cmd, &ptr,
-			       sizeof(ptr));
+			ptrs[i] = kv_uring_op(&op, &results[i]);
+			kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &ptrs[i], i);
 		}
 		io_uring_submit(&ring);
 		kv_cqe(&ring, NULL);
@@ -370,7 +370,7 @@ TEST(stalled_rings)
 	usleep(1000000 * kv_slow());
 	if (io_uring_queue_init(2, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
 		kv_die("a ring");
-	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &ptr, sizeof(ptr));
+	kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &ptr, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(io_uring_wait_cqe_timeout(&ring, &cqe, &patience), 0,
 		  "another's get into fresh memory");

@@ -86,12 +86,28 @@ TEST(small_entries)
 	struct kv_key key = kv_key(next_key++);
 	struct kvblk_piece put = kv_piece(bytes, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
-	struct kvblk_uring_op cmd = { .op = kv_addr(&op) };
+	struct kvblk_uring_op cmd = kv_uring_op(&op, NULL);
+	struct { struct kvblk_uring_op cmd; uint64_t more; } longer = { .cmd = cmd };
+	struct { struct kvblk_op op; uint64_t more; } longer_op = { .op = op };
+	struct { struct kvblk_result result; uint64_t more; } result = { .more = 1 };
 
-	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &cmd, sizeof(cmd));
+	kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &cmd, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(kv_cqe(&ring, NULL).res, LEN, "put by pointer");
 	EXPECT_EQ(kv_size(fd, next_key - 1), LEN, "it is there");
+
+	/* structures of a later version */
+	longer.cmd.size = sizeof(longer);
+	longer.cmd.op = kv_addr(&longer_op);
+	longer.cmd.op_size = sizeof(longer_op);
+	longer.cmd.result = kv_addr(&result);
+	longer.cmd.result_size = sizeof(result);
+	kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &longer, 0);
+	io_uring_submit(&ring);
+	EXPECT_EQ(kv_cqe(&ring, NULL).res, -EEXIST, "put by longer structures");
+	EXPECT_EQ(result.result.res, -EEXIST, "its result");
+	EXPECT_EQ(result.result.value_len, LEN, "the length in its result");
+	EXPECT_EQ(result.more, 0, "the end of a longer result");
 	kv_delete(fd, next_key - 1);
 	io_uring_queue_exit(&ring);
 }
@@ -117,7 +133,7 @@ TEST(bad_commands)
 	struct kv_key key = kv_key(next_key++);
 	struct kvblk_piece put = kv_piece(bytes, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
-	struct kvblk_uring_op cmd = { .op = kv_addr(&op), .result = 8 };
+	struct kvblk_uring_op cmd = kv_uring_op(&op, NULL);
 
 	EXPECT_EQ(bad(&ring, 0, 0, 0, 0), -ENOTTY, "command 0");
 	EXPECT_EQ(bad(&ring, _IO(KVBLK_IOC_TYPE, 0x42), 0, 0, 0), -ENOTTY, "command 0x42");
@@ -134,12 +150,96 @@ TEST(bad_commands)
 	EXPECT_EQ(kv_cqe(&small, NULL).res, -EINVAL, "inline in 64 bytes");
 
 	/* stored, but its result can't be told */
-	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &cmd, sizeof(cmd));
-	io_uring_submit(&ring);
-	EXPECT_EQ(kv_cqe(&ring, NULL).res, -EFAULT, "a result that can't be written");
+	cmd.result = 8;
+	cmd.result_size = sizeof(struct kvblk_result);
+	EXPECT_EQ(bad(&ring, KVBLK_URING_OP_PTR, kv_addr(&cmd), 0, 0), -EFAULT,
+		  "a result that can't be written");
+	EXPECT_EQ(kv_size(fd, next_key - 1), LEN, "what was stored without one");
 	kv_delete(fd, next_key - 1);
 	io_uring_queue_exit(&small);
 	io_uring_queue_exit(&ring);
+}
+
+/* Each field that a command does not use, and each of a structure by address. */
+TEST(bad_entries)
+{
+	struct io_uring rings[] = {
+		new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32), new_ring(8, 0),
+	};
+	static const size_t sizes[] = { 128, 64 };
+	struct kvblk_info info = { .size = sizeof(info) };
+	struct kv_key key = kv_key(next_key++);
+	struct kvblk_piece put = kv_piece(bytes, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &put, 1);
+	struct kvblk_uring_op good = kv_uring_op(&op, NULL), cmd = good;
+	struct { struct kvblk_uring_op cmd; uint64_t more; } longer = { good, 1 };
+	struct { struct kvblk_op op; uint64_t more; } longer_op = { op, 1 };
+	struct iovec iov = { .iov_base = kv_alloc_host(LEN), .iov_len = LEN };
+	static struct kvblk_result result;
+
+	for (unsigned int way = 0; way < 3 * ARRAY_SIZE(rings); way++) {
+		struct io_uring *ring = &rings[way / 3];
+		size_t size = sizes[way / 3];
+
+		for (size_t at = 0; at < size; at++) {
+			struct io_uring_sqe *sqe;
+			bool inline_op = way % 3 == 2;
+
+			/* what is used, or io_uring's own */
+			if (at < 2 || (at >= 4 && at < 12) || (at >= 28 && at < 40) ||
+			    (at >= 42 && at < 44) || (at >= 48 && at < 56) ||
+			    (inline_op && (at >= 48 || size == 64)))
+				continue;
+			sqe = way % 3 == 0 ? kv_sqe_addr(ring, fd, KVBLK_IOC_INFO, &info, 0) :
+			      way % 3 == 1 ? kv_sqe_addr(ring, fd, KVBLK_URING_OP_PTR, &good, 0) :
+					     kv_sqe(ring, fd, KVBLK_URING_OP, 0);
+			if (inline_op)
+				memcpy((uint8_t *)sqe + 48, &op, sizeof(op));
+			((uint8_t *)sqe)[at] = 1;
+			io_uring_submit(ring);
+			EXPECT_EQ(kv_cqe(ring, NULL).res, -EINVAL,
+				  "way %u, a byte at %zu of an entry of %zu", way % 3, at, size);
+		}
+	}
+	for (unsigned int bit = 1; bit < 32; bit++)
+		EXPECT_EQ(bad(&rings[0], KVBLK_URING_OP_PTR, kv_addr(&good), 0, 1u << bit),
+			  -EINVAL, "uring_cmd_flags 1 << %u", bit);
+	ASSERT_EQ(io_uring_register_buffers(&rings[0], &iov, 1), 0, "a fixed buffer");
+	EXPECT_EQ(bad(&rings[0], KVBLK_IOC_INFO, kv_addr(&info), 0, IORING_URING_CMD_FIXED),
+		  -EINVAL, "an ioctl on a fixed buffer");
+	EXPECT_EQ(bad(&rings[0], _IO(KVBLK_IOC_TYPE, 0x40), 0, 0, 0), -ENOTTY,
+		  "an inline operation of another size");
+
+#define BAD_PTR(want, change)							\
+	do {									\
+		cmd = good;							\
+		change;								\
+		EXPECT_EQ(bad(&rings[0], KVBLK_URING_OP_PTR, kv_addr(&cmd), 0, 0),	\
+			  want, #change);						\
+	} while (0)
+
+	BAD_PTR(-EINVAL, cmd.size = 0);
+	BAD_PTR(-EINVAL, cmd.size--);
+	BAD_PTR(-E2BIG, cmd.size = UINT32_MAX);
+	BAD_PTR(-EOPNOTSUPP, cmd.flags = 1);
+	BAD_PTR(-EOPNOTSUPP, cmd.flags = 1u << 31);
+	BAD_PTR(-EINVAL, cmd.op_size = 0);
+	BAD_PTR(-EINVAL, cmd.op_size = sizeof(op) - 1);
+	BAD_PTR(-EINVAL, cmd.op_size = UINT32_MAX);
+	BAD_PTR(-EFAULT, cmd.op = 0);
+	BAD_PTR(-EFAULT, cmd.op = UINT64_MAX - 40);
+	BAD_PTR(-EINVAL, cmd.result_size = sizeof(result));
+	BAD_PTR(-EINVAL, cmd.result = kv_addr(&result));
+	BAD_PTR(-EINVAL, cmd.result = kv_addr(&result); cmd.result_size = sizeof(result) - 1);
+	BAD_PTR(-EINVAL, cmd.result = kv_addr(&result); cmd.result_size = UINT32_MAX);
+	BAD_PTR(-EFAULT, cmd.result = 8; cmd.result_size = sizeof(result) + 8);
+	BAD_PTR(-E2BIG, cmd.op = kv_addr(&longer_op); cmd.op_size = sizeof(longer_op));
+	longer.cmd.size = sizeof(longer);
+	EXPECT_EQ(bad(&rings[0], KVBLK_URING_OP_PTR, kv_addr(&longer), 0, 0), -E2BIG,
+		  "a tail that is not zero");
+	EXPECT_EQ(kv_size(fd, next_key - 1), 0, "nothing was stored");
+	io_uring_queue_exit(&rings[0]);
+	io_uring_queue_exit(&rings[1]);
 }
 
 /* An operation on the ring's buffer 0. */
@@ -718,11 +818,11 @@ TEST(slow_result)
 	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
 	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
 	struct kvblk_result result = { .res = 12345 };
-	struct kvblk_uring_op ptr = { .op = kv_addr(&op), .result = kv_addr(&result) };
+	struct kvblk_uring_op ptr = kv_uring_op(&op, &result);
 	struct kvblk_cancel cancel = { .size = sizeof(cancel), .cookie = 56 };
 
 	op.cookie = 56;
-	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &ptr, sizeof(ptr));
+	kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &ptr, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel), 0, "cancel");
 	EXPECT_EQ(kv_cqe(&ring, NULL).res, -ECANCELED, "the get");
@@ -732,7 +832,7 @@ TEST(slow_result)
 	result = (struct kvblk_result) { .res = 12345 };
 	op.flags = KVBLK_OPF_HARD_DEADLINE;
 	op.deadline_ns = (kv_now_ms() + 300) * MS;
-	memcpy(kv_sqe(&ring, fd, KVBLK_URING_OP_PTR, 0)->cmd, &ptr, sizeof(ptr));
+	kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &ptr, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(kv_cqe(&ring, NULL).res, -ETIME, "a get with a deadline");
 	EXPECT_EQ(result.res, -ETIME, "the result of a late get");

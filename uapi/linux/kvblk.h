@@ -524,20 +524,32 @@ struct kvblk_unreg_buf {
 };
 
 /**
- * struct kvblk_uring_op - command area of a 64-byte SQE, KVBLK_URING_OP_PTR
+ * struct kvblk_uring_op - an operation by its address, KVBLK_URING_OP_PTR
+ * @size: sizeof(struct kvblk_uring_op)
+ * @flags: must be 0
+ * @op_size: bytes at @op, at least 80; bytes behind what the kernel knows must be
+ *	zero
+ * @result_size: bytes at @result, at least 40, 0 without @result; bytes behind what
+ *	the kernel knows are set to zero
  * @op: user address of a &struct kvblk_op
  * @result: user address of a &struct kvblk_result to be filled in, or 0
  *
  * Operations of io_uring are IORING_OP_URING_CMD on the node. cmd_op is
  *  KVBLK_URING_OP      a &struct kvblk_op in the command area of a 128-byte SQE
- *  KVBLK_URING_OP_PTR  a &struct kvblk_uring_op in the command area
- *  an ioctl's number   the user address of its structure in the first 8 bytes
- *                      of the command area, the next 8 being zero
+ *  KVBLK_URING_OP_PTR  the user address of a &struct kvblk_uring_op in the first 8
+ *                      bytes of the command area
+ *  an ioctl's number   the same, of its structure
+ * All else of the SQE that these do not use must be zero (-EINVAL): the rest of the
+ * command area, 80 bytes in a 128-byte SQE; addr, len, file_index; uring_cmd_flags
+ * but IORING_URING_CMD_FIXED; buf_index without that.
+ *
  * The completion's res is &struct kvblk_result.res (or what the ioctl returns);
- * what an operation points to must stay until then. With IORING_SETUP_CQE32 the
- * first extra word holds &enum kvblk_result_flags in its low 16 bits, and above
- * them the low 48 bits of the layout tag (get, res >= 0) or else the length of
- * the block where it is known.
+ * what an operation points to must stay until then. A command that is refused
+ * before it becomes an operation fills in no result: an error of a structure as a
+ * whole, see the top of this file. With IORING_SETUP_CQE32 the first extra word
+ * holds &enum kvblk_result_flags in its low 16 bits, and above them the low 48 bits
+ * of the layout tag (get, res >= 0) or else the length of the block where it is
+ * known.
  *
  * IORING_URING_CMD_FIXED: the operation's memory is one registered buffer of the
  * ring (sqe->buf_index): nr_pieces is 0, pieces the address in it, length the
@@ -548,10 +560,20 @@ struct kvblk_unreg_buf {
  * on fixed buffers, which wait for the device.
  */
 struct kvblk_uring_op {
+	__u32 size;
+	__u32 flags;
+	__u32 op_size;
+	__u32 result_size;
 	__aligned_u64 op;
 	__aligned_u64 result;
 };
 
+/*
+ * The rule for numbers: what takes the address of a structure that begins with its
+ * size has a number without a size, for the structure may grow. What carries the
+ * structure itself has the structure's size in its number: a longer one is another
+ * command.
+ */
 #define KVBLK_IOC_INFO		_IO(KVBLK_IOC_TYPE, 0x00)
 #define KVBLK_IOC_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x01)
 #define KVBLK_IOC_LOOKUP	_IO(KVBLK_IOC_TYPE, 0x02)
@@ -560,7 +582,7 @@ struct kvblk_uring_op {
 #define KVBLK_IOC_REG_BUF	_IO(KVBLK_IOC_TYPE, 0x05)
 #define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
 
-#define KVBLK_URING_OP		_IO(KVBLK_IOC_TYPE, 0x40)
+#define KVBLK_URING_OP		_IOWR(KVBLK_IOC_TYPE, 0x40, struct kvblk_op)
 #define KVBLK_URING_OP_PTR	_IO(KVBLK_IOC_TYPE, 0x41)
 
 #endif /* _UAPI_LINUX_KVBLK_H */
