@@ -205,15 +205,12 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 	if (info->flags)
 		return -EOPNOTSUPP;
 	*info = (struct kvblk_info) {
-		.size = sizeof(*info),
-		.version = 1,
 		.tenant = file->tenant,
+		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
 		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
 			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
 			    KVBLK_FEAT_CHECKSUMS |
-			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0) |
-			    (READ_ONCE(pool->tun.integrity) ? KVBLK_FEAT_INTEGRITY : 0) |
-			    (pool->flags & KVBLK_POOL_STRICT ? KVBLK_FEAT_STRICT : 0),
+			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0),
 		.value_max = kvblk_pool_value_max(pool),
 		.key_max = KVBLK_KEY_MAX,
 		.pieces_max = KVBLK_PIECES_MAX,
@@ -224,6 +221,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 		.lease_ms_max = KVBLK_LEASE_MS_MAX,
 		.capacity = kvblk_pool_capacity(pool),
 		.checksum = KVBLK_CHECKSUM_CRC32C,
+		.integrity = READ_ONCE(pool->tun.integrity),
 	};
 	memcpy(info->pool_uuid, &pool->uuid, sizeof(info->pool_uuid));
 	strscpy(info->pool_name, pool->name, sizeof(info->pool_name));
@@ -370,6 +368,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 	if (percpu_ref_is_dying(&file->pool->users))
 		return -ENODEV;
 	ret = def->run(file, &arg);
+	arg.size = size;
 	if (!ret && def->out && copy_to_user(uarg, &arg, size)) {
 		if (def->undo)
 			def->undo(file, &arg);

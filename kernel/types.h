@@ -353,19 +353,6 @@ struct kvblk_member {
 	bool low_told;			/* the low watermark was crossed; reclaim_work's own */
 };
 
-/**
- * enum kvblk_check - a pool's policy of payload checksums
- * @KVBLK_CHECK_HEADER: new records get none, and their header is all that is checked
- * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
- * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
- *	memory of a PCI device: there its producer and its reader see to them
- */
-enum kvblk_check {
-	KVBLK_CHECK_HEADER,
-	KVBLK_CHECK_FULL,
-	KVBLK_CHECK_PRODUCER,
-};
-
 /* What sysfs changes; plain loads and stores. X(name, type, default, least, most) */
 #define KVBLK_TUNABLES(X)							\
 	/* free segments (free + ready), of all, at which reclaim starts, stops */ \
@@ -412,7 +399,6 @@ struct kvblk_tunables {
 #define KVBLK_BOUNCES_MAX	64
 #define KVBLK_BOUNCES		8
 
-#define KVBLK_POOL_STRICT	BIT(0)	/* bounce everything */
 #define KVBLK_KILL_BUCKETS	256
 
 /**

@@ -44,7 +44,7 @@ static uint32_t expected_way(const struct kvblk_piece *pieces, unsigned int nr)
 	const char *way = getenv("KV_WAY");
 	uint64_t mask = info.dma_align - 1;
 
-	if (info.features & KVBLK_FEAT_STRICT || (way && !strcmp(way, "bounced")))
+	if (info.pool_flags & KVBLK_POOL_STRICT || (way && !strcmp(way, "bounced")))
 		return KVBLK_RES_BOUNCED;
 	if (way && !strcmp(way, "any"))
 		return 0;
@@ -175,7 +175,10 @@ TEST(info)
 {
 	static const char zeroes[16];
 
-	EXPECT_EQ(info.version, 1, "ABI version");
+	EXPECT_EQ(info.size, sizeof(info), "size");
+	EXPECT_EQ(info.pool_flags & ~KVBLK_POOL_STRICT, 0, "flags of the pool");
+	EXPECT(info.integrity <= KVBLK_CHECK_PRODUCER, "integrity %u", info.integrity);
+	EXPECT(!(info.features & KVBLK_FEAT_HINTS), "hints are used");
 	EXPECT_EQ(info.tenant, 0, "tenant of the default node");
 	EXPECT_EQ(info.key_max, KVBLK_KEY_MAX, "key_max");
 	EXPECT_EQ(info.pieces_max, KVBLK_PIECES_MAX, "pieces_max");
@@ -238,7 +241,7 @@ TEST(aligned_is_direct)
 	struct kv_key key = kv_key(new_keys(1));
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
 	struct kvblk_result res;
-	uint32_t want = info.features & KVBLK_FEAT_STRICT ? KVBLK_RES_BOUNCED :
+	uint32_t want = info.pool_flags & KVBLK_POOL_STRICT ? KVBLK_RES_BOUNCED :
 							   KVBLK_RES_DIRECT;
 
 	res = kv_one(fd, &op);
@@ -638,7 +641,7 @@ static void sums_trip(size_t len, bool producer)
 		res = kv_one(fd, &op);
 		ASSERT_EQ(res.res, len, "get of %zu bytes", len);
 		EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, get_area(0), len), -1, "bytes");
-		if (producer || info.features & KVBLK_FEAT_INTEGRITY)
+		if (producer || info.integrity != KVBLK_CHECK_HEADER)
 			check_sums(&res, want, n, room, "a whole block");
 	}
 	if (n == 1)
@@ -656,7 +659,7 @@ static void sums_trip(size_t len, bool producer)
 		op.length = 1;
 		res = kv_one(fd, &op);
 		ASSERT_EQ(res.res, 1, "get of a byte of the second chunk");
-		if (producer || info.features & KVBLK_FEAT_INTEGRITY)
+		if (producer || info.integrity != KVBLK_CHECK_HEADER)
 			check_sums(&res, want + 1, 1, 1, "the second chunk");
 	}
 }
@@ -692,7 +695,7 @@ TEST(checksums)
 		EXPECT_EQ(kv_put(fd, nr, put_area(0), 100000).res, 100000, "put of it anew");
 		EXPECT_EQ(kv_get(fd, nr, get_area(0), 100000).res, 100000, "get of that");
 	} else {
-		EXPECT(getenv("KV_MEMORY") || !(info.features & KVBLK_FEAT_INTEGRITY),
+		EXPECT(getenv("KV_MEMORY") || info.integrity == KVBLK_CHECK_HEADER,
 		       "wrong checksums went unseen: %d", res.res);
 		EXPECT_EQ(ws.sums[0], wrong, "the producer's word");
 	}

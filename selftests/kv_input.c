@@ -680,6 +680,10 @@ TEST(lookup)
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, &l.io), 0, "a good lookup");
 	EXPECT_EQ(l.io.nr_present, 2, "what it finds");
 	good_lookup();
+	l.io.size = sizeof(l);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, &l.io), 0, "a longer lookup");
+	EXPECT_EQ(l.io.size, sizeof(l.io), "size that a lookup writes back");
+	good_lookup();
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_LOOKUP, readonly), -EINVAL,
 		  "a structure of zeroes, read-only");
 	check_unchanged("lookups");
@@ -706,8 +710,15 @@ TEST(info_lease_release_and_cancel)
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), -E2BIG, "info: a tail");
 	i.tail[1] = 0;
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), 0, "info: a tail of zeroes");
-	EXPECT_EQ(i.io.version, 1, "info's version");
+	EXPECT_EQ(i.io.size, sizeof(i.io), "size that info writes back");
 	EXPECT_EQ(i.tail[1], 0, "info wrote to the tail");
+	memset(&i.io.tenant, KV_UNTOUCHED, sizeof(i.io) - 8);
+	i.io.size = 24;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, &i), 0, "info of 24 bytes");
+	EXPECT_EQ(i.io.size, 24, "the shorter size that info writes back");
+	EXPECT_EQ(i.io.features, info.features, "the last word of them");
+	EXPECT_EQ(kv_other_than(KV_UNTOUCHED, &i.io.value_max, sizeof(i.io) - 24), -1,
+		  "info wrote behind a shorter structure");
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, NULL), -EFAULT, "info: NULL");
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_INFO, (void *)KERNEL_ADDR), -EFAULT,
 		  "info: in the kernel");

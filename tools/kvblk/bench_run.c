@@ -376,7 +376,7 @@ static int open_pool(struct bench *bench, struct bench_result *result)
 	    opts->nr_blocks > info.capacity / opts->size)
 		return cli_fail("pool %s has no room for %llu blocks; choose less --blocks",
 				opts->pool, (unsigned long long)opts->nr_blocks);
-	result->integrity = info.features & KVBLK_FEAT_INTEGRITY;
+	result->integrity = info.integrity != KVBLK_CHECK_HEADER;
 	bench->slot_size = (opts->size + page - 1) / page * page;
 	return CLI_OK;
 }

@@ -81,10 +81,6 @@ int kvblk_open(const char *pool, struct kvblk **handle)
 	err = kvblk_info(kv, &info);
 	if (err)
 		goto close_node;
-	if (info.version != 1) {
-		err = -EPROTO;
-		goto close_node;
-	}
 	*handle = kv;
 	return 0;
 
@@ -320,7 +316,7 @@ static const struct {
 	{ EOPNOTSUPP,	"not supported by this kernel module" },
 	{ ENODEV,	"the pool is being destroyed" },
 	{ ENOTTY,	"not a kvblk device node" },
-	{ EPROTO,	"the kernel module speaks another version of the ABI" },
+	{ EPROTO,	"the kernel module's answer makes no sense" },
 };
 
 const char *kvblk_strerror(int err)

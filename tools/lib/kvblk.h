@@ -62,8 +62,8 @@ struct kvblk;
  *
  * Context: any thread. Return: 0; -ENOENT: no such pool; -EACCES: the caller
  * is not in the node's group; -ENODEV, -ENXIO: the pool is being destroyed;
- * -ENOTTY: the path is no kvblk node; -EPROTO: the module's ABI has another
- * version; -EINVAL, -ENAMETOOLONG, -ENOMEM; another errno of open(2).
+ * -ENOTTY: the path is no kvblk node; -EINVAL, -ENAMETOOLONG, -ENOMEM; another
+ * errno of open(2).
  */
 int kvblk_open(const char *pool, struct kvblk **handle);
 

@@ -281,7 +281,6 @@ static int answer(unsigned long request, void *arg)
 	case KVBLK_IOC_INFO:
 		*info = (struct kvblk_info){
 			.size = sizeof(*info),
-			.version = 1,
 			.value_max = 8 << 20,
 			.key_max = KVBLK_KEY_MAX,
 			.pieces_max = KVBLK_PIECES_MAX,

@@ -5,6 +5,8 @@
  * Every ioctl takes one structure whose first member, @size, is the caller's
  * sizeof(). A longer structure than the kernel knows is accepted when its
  * unknown tail is zero (else -E2BIG); a shorter one is taken as zero-extended.
+ * What is written back has as many bytes as both know, and @size says how many: a
+ * field of the caller's that lies behind them is one that the kernel does not know.
  *
  * What the kernel does not know (an opcode, a flag of any structure, a type) is
  * -EOPNOTSUPP: a later version may. What it knows and does not fit (a field out of
@@ -61,6 +63,7 @@
 #ifndef _UAPI_LINUX_KVBLK_H
 #define _UAPI_LINUX_KVBLK_H
 
+#include <linux/const.h>
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
@@ -75,35 +78,53 @@
 #define KVBLK_PRIORITY_MAX	3
 #define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
 
-/**
- * enum kvblk_feature - bits of &struct kvblk_info.features
- * @KVBLK_FEAT_LEASE: lookups can lease what they find
- * @KVBLK_FEAT_CALLER_TAGS: lookups return caller tags
- * @KVBLK_FEAT_INTEGRITY: payload checksums are checked on every get
- * @KVBLK_FEAT_STRICT: every transfer is bounced; direct ones never happen
- * @KVBLK_FEAT_REGISTERED: KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
- * @KVBLK_FEAT_URING: io_uring commands, see &struct kvblk_uring_op
- * @KVBLK_FEAT_CHECKSUMS: &struct kvblk_op_ext.checksums
- * @KVBLK_FEAT_P2P: this kernel can let devices at each other's memory
+/*
+ * What this kernel can do: bits of &struct kvblk_info.features.
+ *  LEASE        lookups can lease what they find
+ *  CALLER_TAGS  lookups return caller tags
+ *  REGISTERED   KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
+ *  URING        io_uring commands, see &struct kvblk_uring_op
+ *  CHECKSUMS    &struct kvblk_op_ext.checksums
+ *  P2P          this kernel can let devices at each other's memory
+ *  HINTS        hints make a difference; version 1 uses none
  */
-enum kvblk_feature {
-	KVBLK_FEAT_LEASE		= 1 << 0,
-	KVBLK_FEAT_CALLER_TAGS		= 1 << 1,
-	KVBLK_FEAT_INTEGRITY		= 1 << 2,
-	KVBLK_FEAT_STRICT		= 1 << 3,
-	KVBLK_FEAT_REGISTERED		= 1 << 4,
-	KVBLK_FEAT_URING		= 1 << 5,
-	KVBLK_FEAT_CHECKSUMS		= 1 << 6,
-	KVBLK_FEAT_P2P			= 1 << 7,
+#define KVBLK_FEAT_LEASE	_BITULL(0)
+#define KVBLK_FEAT_CALLER_TAGS	_BITULL(1)
+#define KVBLK_FEAT_REGISTERED	_BITULL(2)
+#define KVBLK_FEAT_URING	_BITULL(3)
+#define KVBLK_FEAT_CHECKSUMS	_BITULL(4)
+#define KVBLK_FEAT_P2P		_BITULL(5)
+#define KVBLK_FEAT_HINTS	_BITULL(6)
+
+/**
+ * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
+ * @KVBLK_POOL_STRICT: every transfer is bounced; direct ones never happen
+ */
+enum kvblk_info_pool_flags {
+	KVBLK_POOL_STRICT	= 1 << 0,
+};
+
+/**
+ * enum kvblk_check - a pool's policy of payload checksums
+ * @KVBLK_CHECK_HEADER: new records get none, and their header is all that is
+ *	checked
+ * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
+ * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
+ *	memory of a PCI device: there its producer and its reader see to them
+ */
+enum kvblk_check {
+	KVBLK_CHECK_HEADER	= 0,
+	KVBLK_CHECK_FULL	= 1,
+	KVBLK_CHECK_PRODUCER	= 2,
 };
 
 /**
  * struct kvblk_info - argument of KVBLK_IOC_INFO
  * @size: sizeof(struct kvblk_info)
  * @flags: in: must be 0
- * @version: out: version of this ABI, 1
  * @tenant: out: tenant id of this node, 0 for "default"
- * @features: out: &enum kvblk_feature
+ * @pool_flags: out: the pool's state, &enum kvblk_info_pool_flags
+ * @features: out: what the kernel can do, KVBLK_FEAT_*
  * @value_max: out: longest block that this pool takes now, bytes
  * @key_max: out: longest key, bytes
  * @pieces_max: out: most pieces in an operation
@@ -118,15 +139,15 @@ enum kvblk_feature {
  * @pool_uuid: out: the pool's identity
  * @pool_name: out: its name, NUL-terminated
  * @checksum: out: &enum kvblk_checksum
- * @reserved: out: 0
+ * @integrity: out: the pool's policy now, &enum kvblk_check
  *
  * Context: any thread. Return: 0 or an error of the whole ioctl.
  */
 struct kvblk_info {
 	__u32 size;
 	__u32 flags;
-	__u32 version;
 	__u32 tenant;
+	__u32 pool_flags;
 	__aligned_u64 features;
 	__u32 value_max;
 	__u32 key_max;
@@ -140,7 +161,7 @@ struct kvblk_info {
 	__u8 pool_uuid[16];
 	char pool_name[32];
 	__u32 checksum;
-	__u32 reserved;
+	__u32 integrity;
 };
 
 /**
