@@ -223,6 +223,11 @@ struct kvblk_req {
 /* ---- parse.c ---------------------------------------------------------- */
 
 /*
+ * A caller's time of CLOCK_MONOTONIC as ktime_get() has it: time namespaces shift
+ * that clock. Neither is 0.
+ */
+u64 kvblk_deadline(u64 theirs);
+/*
  * A structure that begins with its size, at least @least bytes, into the @size
  * bytes at @to: 0, -EFAULT, -EINVAL: too short, -E2BIG: more than is known.
  */

@@ -5,6 +5,7 @@
  */
 #include <linux/pagemap.h>
 #include <linux/slab.h>
+#include <linux/time_namespace.h>
 #include <linux/uaccess.h>
 
 #include "op.h"
@@ -24,6 +25,18 @@ int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *fr
 	/* one look */
 	*(u32 *)to = theirs;
 	return err;
+}
+
+u64 kvblk_deadline(u64 theirs)
+{
+	struct timespec64 offset = {};
+	s64 ns;
+
+	timens_add_monotonic(&offset);
+	ns = timespec64_to_ns(&offset);
+	if (ns <= 0)
+		return theirs > U64_MAX + ns ? U64_MAX : theirs - ns;
+	return theirs > (u64)ns ? theirs - ns : 1;
 }
 
 static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
@@ -235,6 +248,8 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	req->tenant = file->tenant;
 	req->start = ktime_get();
 	req->result.cookie = op->cookie;
+	if (op->deadline_ns)
+		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
 	if (!err)
 		err = req_key(req, &file->key);
 	if (!err && unlikely(op->ext))

@@ -7,7 +7,9 @@
  * usage: kv_data NODE [TEST...]
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
+#include <sys/wait.h>
 
 #include "kv_test.h"
 #include "kv_io.h"
@@ -1140,6 +1142,59 @@ TEST(deadlines)
 			  "bytes");
 	}
 	PASSED("late ones end with -ETIME, others are served");
+}
+
+/* A child whose clock is ahead of the kernel's by 1000 s. */
+static int child_of_namespace(uint64_t nr)
+{
+	static uint8_t host[4000];
+	struct kv_key key = kv_key(nr);
+	struct kvblk_piece piece = kv_piece(host, 4000);
+	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+	struct timespec now;
+
+	kv_ring_forget();
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	/* later than now by the kernel's clock */
+	op.deadline_ns = (uint64_t)(now.tv_sec - 1) * 1000000000;
+	if (kv_one(fd, &op).res != -ETIME)
+		return 1;
+	op.deadline_ns = 1;
+	if (kv_one(fd, &op).res != -ETIME)
+		return 2;
+	op.deadline_ns = UINT64_MAX;
+	if (kv_one(fd, &op).res != 4000 || kv_delete(fd, nr).res)
+		return 3;
+	op.deadline_ns = (uint64_t)(now.tv_sec + 100) * 1000000000;
+	return kv_one(fd, &op).res == 4000 ? 0 : 4;
+}
+
+TEST(deadlines_of_a_time_namespace)
+{
+	uint64_t nr = new_keys(1);
+	int file, status = 0;
+	pid_t pid;
+
+	pid = fork();
+	if (!pid) {
+		file = open("/proc/self/timens_offsets", O_WRONLY);
+		if (file < 0 || unshare(CLONE_NEWTIME))
+			_exit(77);
+		if (write(file, "monotonic 1000 0", 16) != 16)
+			_exit(78);
+		/* the next one is in it */
+		pid = fork();
+		if (!pid)
+			_exit(child_of_namespace(nr));
+		waitpid(pid, &status, 0);
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 79);
+	}
+	waitpid(pid, &status, 0);
+	if (status == 77 << 8)
+		SKIP("no time namespaces to be had");
+	ASSERT_EQ(status, 0, "a child whose clock is 1000 s ahead");
+	EXPECT_EQ(kv_size(fd, nr), 4000, "what it put in time");
+	PASSED("deadlines are by the caller's clock");
 }
 
 TEST(cancel_what_is_not_there)

@@ -255,7 +255,8 @@ enum kvblk_op_flags {
  * @length: partial get: bytes wanted, 0 for all that the pieces hold; else 0
  * @layout_tag: put: stored with the block; get: see KVBLK_OPF_LAYOUT
  * @caller_tag: put: stored with the block and shown by lookups; else 0
- * @deadline_ns: CLOCK_MONOTONIC time at which to give up, 0 for none
+ * @deadline_ns: time at which to give up, by CLOCK_MONOTONIC as the caller reads it
+ *	(in its time namespace), 0 for none
  */
 struct kvblk_op {
 	__u8  opcode;
