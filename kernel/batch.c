@@ -364,7 +364,8 @@ int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
 
 	spin_lock(&file->lock);
 	for (i = 0; i < sub->nr_ops; i++)
-		list_add_tail(&batch.reqs[i]->file_link, &file->reqs);
+		if (batch.reqs[i]->op.cookie)
+			list_add_tail(&batch.reqs[i]->file_link, &file->reqs);
 	spin_unlock(&file->lock);
 	kvblk_sigpipe_block(&sigpipe);
 	/* a chain is written last block first: its prefix outlives the rest */

@@ -17,11 +17,16 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
+	if (kvblk_flight_init(file)) {
+		kfree(file);
+		return -ENOMEM;
+	}
 	/* before the check: destroy looks at it after marking the pool */
 	atomic_inc(&pool->open_files);
 	smp_mb__after_atomic(); /* pairs with kvblk_pool_destroy() */
 	if (READ_ONCE(pool->dying)) {
 		atomic_dec(&pool->open_files);
+		kvblk_flight_exit(file);
 		kfree(file);
 		return -ENODEV;
 	}
@@ -47,6 +52,7 @@ static int kvblk_release_node(struct inode *inode, struct file *filp)
 
 	kvblk_lease_drop_all(file);
 	kvblk_region_remove_all(&file->regions);
+	kvblk_flight_exit(file);
 	kvblk_file_put(file);
 	atomic_dec(&pool->open_files);
 	put_device(&pool->dev);

@@ -259,11 +259,21 @@ static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
 {
 	struct kvblk_unreg_buf *arg = data;
 
-	if (arg->flags)
+	if (arg->flags & ~KVBLK_UNREG_WAIT)
 		return -EOPNOTSUPP;
 	if (arg->reserved)
 		return -EINVAL;
-	return kvblk_region_remove(&file->regions, arg->handle);
+	return arg->flags & KVBLK_UNREG_WAIT ?
+	       kvblk_region_wait(&file->regions, arg->handle) :
+	       kvblk_region_remove(&file->regions, arg->handle);
+}
+
+static int ioctl_drain(struct kvblk_file *file, void *data)
+{
+	const struct kvblk_drain *arg = data;
+	u64 deadline = arg->deadline_ns ? kvblk_deadline(arg->deadline_ns) : 0;
+
+	return arg->flags ? -EOPNOTSUPP : kvblk_flight_drain(file, deadline);
 }
 
 static int ioctl_cancel(struct kvblk_file *file, void *data)
@@ -273,21 +283,21 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 
 	if (arg->flags)
 		return -EOPNOTSUPP;
-	if (arg->reserved)
+	if (arg->reserved || !arg->cookie)
 		return -EINVAL;
-	arg->nr_canceled = 0;
+	arg->nr_found = 0;
 	spin_lock(&file->lock);
 	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
 		if (req->op.cookie != arg->cookie || req->canceled ||
 		    atomic_read(&req->hand.state) == KVBLK_REQ_DONE)
 			continue;
 		WRITE_ONCE(req->canceled, true);
-		arg->nr_canceled++;
+		arg->nr_found++;
 		req->cancel(req);
 	}
 	spin_unlock(&file->lock);
-	kvblk_count(file->pool, KVBLK_C_CANCELS, arg->nr_canceled);
-	return arg->nr_canceled ? 0 : -ENOENT;
+	kvblk_count(file->pool, KVBLK_C_CANCELS, arg->nr_found);
+	return arg->nr_found ? 0 : -ENOENT;
 }
 
 /*
@@ -330,6 +340,9 @@ static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
 		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
 		false, 0, ioctl_unreg_buf },
+	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
+		sizeof(struct kvblk_drain), sizeof(struct kvblk_drain), false,
+		0, ioctl_drain },
 };
 
 /* Room for any of the structures. */
@@ -342,6 +355,7 @@ union ioctl_arg {
 	struct kvblk_cancel cancel;
 	struct kvblk_reg_buf reg_buf;
 	struct kvblk_unreg_buf unreg_buf;
+	struct kvblk_drain drain;
 };
 
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)

@@ -5,7 +5,7 @@
  *   main    the module comes and goes
  *   admin   netlink, sysfs: what operators use
  *   front   cdev, ioctl, batch, uring, parse: the interface of runtimes
- *   ops     table, put, get, delete, lease; req: what they have in common
+ *   ops     table, put, get, delete, lease, flight; req: what they have in common
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go
  *   p2p     p2p, bounce: ways into devices' memory
  *   log     segment, reclaim, restore, kill, throttle, io: records on members
@@ -36,7 +36,8 @@
  *                     record gets on the list of kills, as one step
  *   index stripes     spinlocks, see index.h
  *   pool->kill_lock   spinlock: the lists of kills
- *   file->lock        spinlock: operations in flight of an open file
+ *   file->lock        spinlock: operations in flight of an open file, and their
+ *                     generations
  *   pool->bounce_lock spinlock: chunks, and their gets; a leaf
  *   member->gate_lock spinlock, irq-safe: puts that wait for others
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch

@@ -15,6 +15,8 @@
  * @refs: the file's, and of operations
  * @device: it is a PCI device's
  * @gone: it can't be used any more, for its mapping has gone
+ * @closing: it is not used by operations from now on, for somebody is
+ * @waiting: until it is used by none, or was; the array's lock
  * @nr_pages: in @pages
  * @mm: whose memory it is
  * @user: of the host's: whose locked memory,
@@ -30,6 +32,8 @@ struct kvblk_region {
 	refcount_t refs;
 	bool device;
 	bool gone;
+	bool closing;
+	bool waiting;
 	u32 nr_pages;
 	u64 addr;
 	u64 length;
@@ -52,6 +56,11 @@ struct kvblk_region {
 int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
 /* -ENOENT. Operations under way keep it. May sleep. */
 int kvblk_region_remove(struct xarray *regions, u32 handle);
+/*
+ * The same when no operation uses it: none begins to. -ERESTARTSYS: it is still there;
+ * -EBUSY: somebody waits already.
+ */
+int kvblk_region_wait(struct xarray *regions, u32 handle);
 void kvblk_region_remove_all(struct xarray *regions);
 void kvblk_region_put(struct kvblk_region *region);
 /* The page at @user is a device's, which GUP finds with FOLL_ flags @gup: at @addr. */

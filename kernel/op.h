@@ -33,6 +33,8 @@
  * @held_moved: when some of them were given back, jiffies
  * @held_wait: for them to become less
  * @detached: those of operations that were given up, and whose device goes on
+ * @flight: the newest generation of operations
+ * @ending: the one before it, or NULL; @lock
  */
 struct kvblk_file {
 	refcount_t refs;
@@ -45,12 +47,26 @@ struct kvblk_file {
 	u16 tenant;
 	siphash_key_t key;
 	struct xarray regions;
-	spinlock_t lock;		/* reqs */
-	struct list_head reqs;		/* of batches under way */
+	struct kvblk_flight __rcu *flight;
+	struct kvblk_flight *ending;
+	spinlock_t lock;		/* reqs, generations */
+	struct list_head reqs;		/* under way, with a cookie */
 	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
 	u32 nr_leased;
 	u64 leased_bytes;
+};
+
+/**
+ * struct kvblk_flight - a generation of operations in flight; see flight.c
+ * @ops: they, and the file while it is the newest
+ * @over: no operation is left
+ * @refs: @ops, the file that ends it, and those that wait for it
+ */
+struct kvblk_flight {
+	struct percpu_ref ops;
+	struct completion over;
+	refcount_t refs;
 };
 
 /**
@@ -172,6 +188,7 @@ struct kvblk_req {
 	void (*cancel)(struct kvblk_req *req);
 	refcount_t refs;		/* cmd: the command's, and its bios' */
 	struct kvblk_file *owner;	/* is there while it is open, or @held */
+	struct kvblk_flight *flight;	/* or NULL: it only tells a result */
 	struct kvblk_file *file;	/* cmd: while on file->reqs */
 	struct list_head link;		/* batch->done */
 	struct work_struct work;
@@ -345,6 +362,16 @@ static inline bool kvblk_interrupted(void)
 	       ((current->flags & PF_IO_WORKER) &&
 		test_thread_flag(TIF_NOTIFY_SIGNAL));
 }
+
+/* ---- flight.c ----------------------------------------------------------- */
+
+/* 0 or -ENOMEM. */
+int kvblk_flight_init(struct kvblk_file *file);
+void kvblk_flight_exit(struct kvblk_file *file);
+/* Until kvblk_req_free(). */
+void kvblk_flight_enter(struct kvblk_req *req);
+/* Waits for what is in flight: 0, -ENOMEM, -ETIME, -ERESTARTSYS. */
+int kvblk_flight_drain(struct kvblk_file *file, u64 deadline_ns);
 
 /* ---- lease.c ----------------------------------------------------------- */
 

@@ -244,6 +244,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	err = op_check(req->type, op, file->mode, fixed);
 	req->pool = file->pool;
 	req->owner = file;
+	kvblk_flight_enter(req);
 	req->cmd = cmd;
 	req->tenant = file->tenant;
 	req->start = ktime_get();

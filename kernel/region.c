@@ -84,10 +84,15 @@ static void region_free(struct kvblk_region *region)
 	kvfree(region);
 }
 
+/* For operations to let go of a region; all regions', so that none is looked at. */
+static DECLARE_WAIT_QUEUE_HEAD(region_wait);
+
 void kvblk_region_put(struct kvblk_region *region)
 {
 	if (refcount_dec_and_test(&region->refs))
 		region_free(region);
+	else if (wq_has_sleeper(&region_wait))
+		wake_up_all(&region_wait);
 }
 
 static int region_runs(struct kvblk_region *region)
@@ -310,15 +315,68 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	return err == -EBUSY ? -ENOSPC : err;
 }
 
+/* It has no handle any more. */
+static void region_end(struct kvblk_region *region)
+{
+	if (region->device)
+		device_end(region);
+	kvblk_region_put(region);
+}
+
+/* Until only its file has the region, and we do. 0 or -ERESTARTSYS. */
+static int region_quiet(struct kvblk_region *region)
+{
+	/* a ring's worker is told to give up in a way that wakes nobody */
+	long step = current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT, left;
+
+	do
+		left = wait_event_interruptible_timeout(region_wait,
+							refcount_read(&region->refs) <= 2,
+							step);
+	while (!left);
+	return left < 0 ? left : 0;
+}
+
+int kvblk_region_wait(struct xarray *regions, u32 handle)
+{
+	struct kvblk_region *region;
+	bool busy = false;
+	int err;
+
+	xa_lock(regions);
+	region = xa_load(regions, handle);
+	if (region)
+		busy = region->waiting;
+	if (region && !busy) {
+		refcount_inc(&region->refs);
+		region->waiting = true;
+		WRITE_ONCE(region->closing, true);
+	}
+	xa_unlock(regions);
+	if (!region || busy)
+		return busy ? -EBUSY : -ENOENT;
+	err = region_quiet(region);
+	xa_lock(regions);
+	region->waiting = false;
+	/* who unregistered it meanwhile may have given its handle away */
+	if (!err && xa_load(regions, handle) == region)
+		__xa_erase(regions, handle);
+	else
+		err = err ?: -ENOENT;
+	xa_unlock(regions);
+	if (!err)
+		region_end(region);
+	kvblk_region_put(region);
+	return err;
+}
+
 int kvblk_region_remove(struct xarray *regions, u32 handle)
 {
 	struct kvblk_region *region = xa_erase(regions, handle);
 
 	if (!region)
 		return -ENOENT;
-	if (region->device)
-		device_end(region);
-	kvblk_region_put(region);
+	region_end(region);
 	return 0;
 }
 
@@ -357,7 +415,7 @@ int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces
 		}
 		parts[i].kind = KVBLK_PART_REGION;
 		parts[i].region = last;
-		if (!last || READ_ONCE(last->gone))
+		if (!last || READ_ONCE(last->gone) || READ_ONCE(last->closing))
 			return -ENXIO;
 		if (piece->addr > last->length ||
 		    piece->length > last->length - piece->addr)

@@ -229,8 +229,12 @@ void kvblk_req_trim(struct kvblk_req *req)
 
 void kvblk_req_free(struct kvblk_req *req)
 {
+	struct kvblk_flight *flight = req->flight;
+
 	kvblk_req_trim(req);
 	kmem_cache_free(req_objects, req_object(req));
+	if (flight)
+		percpu_ref_put(&flight->ops);
 }
 
 /* ---- the media half ---- */

@@ -366,6 +366,7 @@ static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_fla
 static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	void __user *addr;
+	long ret;
 
 	if (!kvblk_sqe_own(cmd) || !sqe_is_clear(cmd))
 		return -EINVAL;
@@ -384,10 +385,11 @@ static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return -EINVAL;
 	/* these may wait */
 	if ((cmd->cmd_op == KVBLK_IOC_SUBMIT || cmd->cmd_op == KVBLK_IOC_REG_BUF ||
-	     cmd->cmd_op == KVBLK_IOC_UNREG_BUF) &&
+	     cmd->cmd_op == KVBLK_IOC_UNREG_BUF || cmd->cmd_op == KVBLK_IOC_DRAIN) &&
 	    (issue_flags & IO_URING_F_NONBLOCK))
 		return -EAGAIN;
-	return kvblk_call(cmd->file->private_data, cmd->cmd_op, addr);
+	ret = kvblk_call(cmd->file->private_data, cmd->cmd_op, addr);
+	return ret == -ERESTARTSYS ? -EINTR : ret;
 }
 
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)

@@ -1220,7 +1220,7 @@ static void *cancel_all(void *arg)
 
 		EXPECT(!err || err == -ENOENT, "cancel: %d", err);
 		if (!err)
-			*found += cancel.nr_canceled;
+			*found += cancel.nr_found;
 	}
 	return NULL;
 }

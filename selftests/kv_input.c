@@ -690,11 +690,13 @@ TEST(lookup)
 	PASSED("%u cases", n + 3);
 }
 
-TEST(info_lease_release_and_cancel)
+TEST(small_structures)
 {
 	struct { struct kvblk_info io; uint64_t tail[2]; } i = { 0 };
 	struct { struct kvblk_lease_release io; uint64_t tail[2]; } r = { 0 };
 	struct { struct kvblk_cancel io; uint64_t tail[2]; } c = { 0 };
+	struct { struct kvblk_drain io; uint64_t tail[2]; } d = { 0 };
+	struct { struct kvblk_unreg_buf io; uint64_t tail[2]; } u = { 0 };
 	struct kvblk_info small;
 
 	i.io.size = 0;
@@ -757,8 +759,44 @@ TEST(info_lease_release_and_cancel)
 	c.tail[1] = 1;
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -E2BIG, "cancel: a tail");
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, NULL), -EFAULT, "cancel: NULL");
-	check_unchanged("info, lease release and cancel");
-	PASSED("sizes, flags, tails and pointers of the three");
+	c.io.size = sizeof(c.io);
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -EINVAL, "cancel: cookie 0");
+	c.io.cookie = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &c), -ENOENT, "cancel: cookie 1");
+
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, &d), -EINVAL, "drain: size 0");
+	d.io.size = sizeof(d.io) - 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, &d), -EINVAL, "drain: size one short");
+	d.io.size = sizeof(d.io);
+	d.io.flags = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, &d), -EOPNOTSUPP, "drain: a flag");
+	d.io.flags = 0;
+	d.io.size = sizeof(d);
+	d.tail[0] = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, &d), -E2BIG, "drain: a tail");
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, NULL), -EFAULT, "drain: NULL");
+	d.tail[0] = 0;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, &d), 0, "drain of nothing");
+	d.io.deadline_ns = UINT64_MAX;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_DRAIN, &d), 0, "drain until the end of time");
+
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &u), -EINVAL, "unregister: size 0");
+	u.io.size = sizeof(u.io);
+	u.io.flags = 2;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &u), -EOPNOTSUPP, "unregister: a flag");
+	u.io.flags = 1u << 31;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &u), -EOPNOTSUPP,
+		  "unregister: flag 1 << 31");
+	u.io.flags = KVBLK_UNREG_WAIT;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &u), -ENOENT, "unregister: handle 0");
+	u.io.reserved = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &u), -EINVAL, "unregister: reserved");
+	u.io.reserved = 0;
+	u.io.size = sizeof(u);
+	u.tail[1] = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &u), -E2BIG, "unregister: a tail");
+	check_unchanged("info, lease release, cancel, drain and unregister");
+	PASSED("sizes, flags, tails and pointers of the five");
 }
 
 /* Bytes of a block that can be read by @fd, or why not. */
@@ -824,7 +862,7 @@ TEST(no_such_ioctl)
 	char byte;
 
 	for (unsigned int nr = 0; nr < 256; nr++) {
-		if (nr > (KVBLK_IOC_UNREG_BUF & 0xff))
+		if (nr > (KVBLK_IOC_DRAIN & 0xff))
 			EXPECT_EQ(kv_ioctl(fd, _IO(KVBLK_IOC_TYPE, nr), buf),
 				  -ENOTTY, "ioctl number %u", nr);
 	}

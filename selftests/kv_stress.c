@@ -352,7 +352,7 @@ static void look_up(struct worker *w)
 static void cancel_some(struct worker *w)
 {
 	struct kvblk_cancel io = {
-		.size = sizeof(io), .cookie = kv_below(&w->dice, COOKIES)
+		.size = sizeof(io), .cookie = 1 + kv_below(&w->dice, COOKIES - 1)
 	};
 	/* a neighbour's file: he is the one who has operations in flight */
 	int err = kv_ioctl(workers[(w->id + 1) % threads].fd, KVBLK_IOC_CANCEL,

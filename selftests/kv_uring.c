@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "kv_test.h"
@@ -325,11 +326,23 @@ static int reg(const void *addr, uint64_t len, uint32_t *handle)
 	return err;
 }
 
-static int unreg(uint32_t handle)
+static int unreg_by(uint32_t handle, uint32_t flags)
 {
-	struct kvblk_unreg_buf arg = { .size = sizeof(arg), .handle = handle };
+	struct kvblk_unreg_buf arg = { .size = sizeof(arg), .flags = flags, .handle = handle };
 
 	return kv_ioctl(fd, KVBLK_IOC_UNREG_BUF, &arg);
+}
+
+static int unreg(uint32_t handle)
+{
+	return unreg_by(handle, 0);
+}
+
+static int drain(int fd, uint64_t deadline_ns)
+{
+	struct kvblk_drain arg = { .size = sizeof(arg), .deadline_ns = deadline_ns };
+
+	return kv_ioctl(fd, KVBLK_IOC_DRAIN, &arg);
 }
 
 static struct kvblk_piece reg_piece(uint32_t handle, uint64_t at, uint32_t len)
@@ -397,7 +410,8 @@ TEST(registered_memory)
 	EXPECT_EQ(unreg(a), -ENOENT, "unregister again");
 	EXPECT_EQ(unreg(0), -ENOENT, "unregister 0");
 	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), -ENXIO, "a handle that is gone");
-	EXPECT_EQ(unreg(b), 0, "unregister");
+	EXPECT_EQ(unreg_by(b, KVBLK_UNREG_WAIT), 0, "unregister, waiting for nobody");
+	EXPECT_EQ(unreg_by(b, KVBLK_UNREG_WAIT), -ENOENT, "unregister again");
 	EXPECT_EQ(kv_size(fd, nr), 0, "nothing was stored");
 }
 
@@ -852,7 +866,7 @@ TEST(slow_cancel)
 	inline_op(&ring, &op, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel), 0, "cancel");
-	EXPECT_EQ(cancel.nr_canceled, 1, "canceled");
+	EXPECT_EQ(cancel.nr_found, 1, "canceled");
 	EXPECT_EQ(kv_cqe(&ring, NULL).res, -ECANCELED, "the get");
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel), -ENOENT, "cancel again");
 	io_uring_queue_exit(&ring);
@@ -1002,6 +1016,138 @@ TEST(slow_exit)
 		waitpid(child, NULL, 0);
 	}
 	next_key += 3;
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+}
+
+/* Signals that interrupt what waits, again and again, until it is called with false. */
+static void alarms(bool on)
+{
+	struct sigaction action = { .sa_handler = on_alarm };
+	struct itimerval timer = {
+		.it_value.tv_usec = on ? 300000 : 0, .it_interval.tv_usec = on ? 300000 : 0,
+	};
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* What was given up is over when the device has answered, and not before. */
+TEST(slow_drain)
+{
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece get = kv_piece(room, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &get, 1);
+	unsigned int before = in_flight();
+	int other = kv_open(node);
+
+	op.flags = KVBLK_OPF_HARD_DEADLINE;
+	op.deadline_ns = (kv_now_ms() + 100) * MS;
+	EXPECT_EQ(kv_one(fd, &op).res, -ETIME, "get by the ioctl");
+	op.deadline_ns = (kv_now_ms() + 100) * MS;
+	EXPECT_EQ(run_inline(&ring, &op, NULL), -ETIME, "get by the ring");
+	EXPECT(in_flight() > before, "the device works on");
+	EXPECT_EQ(drain(other, 0), 0, "drain of another file");
+	EXPECT_EQ(drain(fd, 1), -ETIME, "drain that is late");
+	EXPECT_EQ(drain(fd, (kv_now_ms() + 300) * MS), -ETIME, "drain for a while");
+	alarms(true);
+	EXPECT_EQ(drain(fd, 0), -EINTR, "drain with a signal");
+	alarms(false);
+	close(other);
+	io_uring_queue_exit(&ring);
+}
+
+/* Later, when it answers after five seconds. */
+TEST(slow_drained)
+{
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kvblk_drain arg = { .size = sizeof(arg) };
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece get = kv_piece(room, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &get, 1);
+	uint64_t start = kv_now_ms();
+	struct io_uring_cqe *cqe;
+
+	/* a task that waits for its own ring does what its ring asks of it */
+	inline_op(&ring, &op, 0);
+	io_uring_submit(&ring);
+	EXPECT_EQ(drain(fd, 0), 0, "drain");
+	EXPECT(kv_now_ms() - start >= 4000, "it took %llu ms",
+	       (unsigned long long)(kv_now_ms() - start));
+	ASSERT_EQ(io_uring_peek_cqe(&ring, &cqe), 0, "a completion");
+	EXPECT_EQ(cqe->res, LEN, "the get");
+	io_uring_cqe_seen(&ring, cqe);
+
+	/* the caller has its result at once, the device goes on */
+	start = kv_now_ms();
+	op.flags = KVBLK_OPF_HARD_DEADLINE;
+	op.deadline_ns = (start + 100) * MS;
+	EXPECT_EQ(kv_one(fd, &op).res, -ETIME, "get with a deadline");
+	EXPECT_EQ(drain(fd, (kv_now_ms() + 100) * MS), -ETIME, "drain for a while");
+	EXPECT_EQ(kv_ring_call(fd, KVBLK_IOC_DRAIN, &arg), 0, "drain by a ring");
+	EXPECT(kv_now_ms() - start >= 4000, "that took %llu ms",
+	       (unsigned long long)(kv_now_ms() - start));
+	io_uring_queue_exit(&ring);
+}
+
+static void *unreg_waiting(void *handle)
+{
+	return (void *)(intptr_t)unreg_by(*(uint32_t *)handle, KVBLK_UNREG_WAIT);
+}
+
+TEST(slow_unregister_waiting)
+{
+	uint8_t *memory = kv_alloc_host(LEN);
+	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece piece;
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
+	struct io_uring_cqe *cqe;
+	pthread_t thread;
+	uint32_t handle;
+	void *err;
+	int res;
+
+	for (unsigned int way = 0; way < 2; way++) {
+		ASSERT_EQ(reg(memory, LEN, &handle), 0, "register");
+		piece = reg_piece(handle, 0, LEN);
+		memset(memory, KV_UNTOUCHED, LEN);
+		inline_op(&ring, &op, 0);
+		io_uring_submit(&ring);
+		if (way) {
+			/* a task that waits for its own ring */
+			alarms(true);
+			EXPECT_EQ(unreg_by(handle, KVBLK_UNREG_WAIT), -EINTR, "with a signal");
+			alarms(false);
+			EXPECT_EQ(run_pieces(KVBLK_OP_GET, FIRST - 1, &piece, 1), -ENXIO,
+				  "a get after it");
+			EXPECT_EQ(unreg_by(handle, KVBLK_UNREG_WAIT), 0, "once more");
+		} else {
+			ASSERT_EQ(pthread_create(&thread, NULL, unreg_waiting, &handle), 0,
+				  "a thread");
+			do
+				res = run_pieces(KVBLK_OP_PUT, FIRST - 1, &piece, 1);
+			while (res == -EEXIST && kv_now_ms() < end);
+			EXPECT_EQ(res, -ENXIO, "use while somebody waits");
+			EXPECT_EQ(unreg_by(handle, KVBLK_UNREG_WAIT), -EBUSY, "one who waits, too");
+			kv_cqe(&ring, NULL);
+			pthread_join(thread, &err);
+			EXPECT_EQ((intptr_t)err, 0, "unregister, waiting");
+		}
+		if (way) {
+			ASSERT_EQ(io_uring_peek_cqe(&ring, &cqe), 0, "a completion");
+			EXPECT_EQ(cqe->res, LEN, "the get");
+			io_uring_cqe_seen(&ring, cqe);
+		}
+		EXPECT_EQ(kv_wrong(kv_seed(FIRST - 1, 0), 0, memory, LEN), -1, "its bytes");
+		EXPECT_EQ(unreg(handle), -ENOENT, "the handle");
+	}
+	io_uring_queue_exit(&ring);
 }
 
 TEST(slow_unregister)

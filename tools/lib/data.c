@@ -284,7 +284,14 @@ int kvblk_region_unregister(struct kvblk *kv, uint32_t region)
 	return command(kv, KVBLK_IOC_UNREG_BUF, &unreg);
 }
 
-int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_canceled)
+int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns)
+{
+	struct kvblk_drain drain = { .size = sizeof(drain), .deadline_ns = deadline_ns };
+
+	return command(kv, KVBLK_IOC_DRAIN, &drain);
+}
+
+int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found)
 {
 	struct kvblk_cancel cancel = {
 		.size = sizeof(cancel),
@@ -292,8 +299,8 @@ int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_canceled)
 	};
 	int err = command(kv, KVBLK_IOC_CANCEL, &cancel);
 
-	if (!err && nr_canceled)
-		*nr_canceled = cancel.nr_canceled;
+	if (!err && nr_found)
+		*nr_found = cancel.nr_found;
 	return err;
 }
 

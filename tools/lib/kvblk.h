@@ -254,15 +254,30 @@ int kvblk_lease_release(struct kvblk *kv, uint64_t lease);
 /**
  * kvblk_cancel() - cancel operations of this handle
  * @kv: the handle
- * @cookie: of the operations; those of kvblk_put() and the like have 0
- * @nr_canceled: set to the number found in flight; or NULL
+ * @cookie: of the operations, not 0; those of kvblk_put() and the like have none
+ * @nr_found: set to the number found in flight; or NULL
  *
- * They end with -ECANCELED in their own batch, when their memory is quiet.
+ * They end with -ECANCELED in their own batch, when their memory is quiet; one that
+ * is nearly over ends as it would have.
  *
- * Context: any thread. Return: 0; -ENOENT: none found; -ENODEV: the pool is being
- * destroyed.
+ * Context: any thread. Return: 0; -ENOENT: none found; -EINVAL: @cookie is 0;
+ * -ENODEV: the pool is being destroyed.
  */
-int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_canceled);
+int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found);
+
+/**
+ * kvblk_drain() - wait until the operations of this handle are over
+ * @kv: the handle
+ * @deadline_ns: CLOCK_MONOTONIC time at which to give up, 0 for none
+ *
+ * Those in flight when it is called, canceled and late ones included: from then on
+ * neither their memory nor a device is used for them. Those of a queue are over when
+ * they were taken by kvblk_queue_wait(): take them first.
+ *
+ * Context: any thread. Return: 0; -ETIME: the deadline passed; -EINTR: a signal;
+ * -ENOMEM; -ENODEV: the pool is being destroyed.
+ */
+int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns);
 
 /**
  * kvblk_piece_user() - a piece of the process' own memory

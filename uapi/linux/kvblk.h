@@ -245,7 +245,8 @@ enum kvblk_op_flags {
  * @ttl_s: put: seconds from now after which the block is gone, within two
  *	seconds, 0 for never; else 0
  * @cookie: the caller's name for this operation, returned in the result and
- *	used by KVBLK_IOC_CANCEL; need not be unique
+ *	used by KVBLK_IOC_CANCEL; need not be unique. 0: it has none, and can't be
+ *	canceled
  * @key: user address of the key
  * @ext: user address of a &struct kvblk_op_ext, or 0
  * @pieces: user address of @nr_pieces &struct kvblk_piece; their lengths add
@@ -474,13 +475,14 @@ struct kvblk_lease_release {
  * struct kvblk_cancel - argument of KVBLK_IOC_CANCEL
  * @size: sizeof(struct kvblk_cancel)
  * @flags: must be 0
- * @cookie: operations with this cookie, submitted through the same open file
- * @nr_canceled: out: operations that were found in flight
- * @reserved: 0
+ * @cookie: of the operations, submitted through the same open file; not 0
+ * @nr_found: out: operations that were found in flight
+ * @reserved: must be 0
  *
- * A found operation ends with -ECANCELED; one whose I/O the device has ends
- * when the device answers, for the caller's memory must be quiet first.
- * A put that was canceled is not stored.
+ * A found operation ends with -ECANCELED when its memory is quiet: at once, or when
+ * the device has answered. A put that ended so is not stored. What is nearly over
+ * (a get whose bytes are being delivered, a delete that has begun) ends as it would
+ * have: look at its result.
  *
  * Return: 0, or -ENOENT when none was found.
  */
@@ -488,8 +490,32 @@ struct kvblk_cancel {
 	__u32 size;
 	__u32 flags;
 	__aligned_u64 cookie;
-	__u32 nr_canceled;
+	__u32 nr_found;
 	__u32 reserved;
+};
+
+/**
+ * struct kvblk_drain - argument of KVBLK_IOC_DRAIN
+ * @size: sizeof(struct kvblk_drain)
+ * @flags: must be 0
+ * @deadline_ns: as in &struct kvblk_op
+ *
+ * Waits until the operations of this open file that are in flight when it is called
+ * are over: they have their results, and those that were given up (canceled, past a
+ * hard deadline, of a killed task or of a ring that went) use neither memory nor
+ * device any more. Operations of others, and later ones, are not waited for; nor
+ * are those that a ring has not issued yet.
+ *
+ * An operation of a ring is over when its task has run its task work. With
+ * IORING_SETUP_DEFER_TASKRUN that is when it reaps: a task that waits for its own
+ * such ring waits in vain.
+ *
+ * Return: 0; -ETIME the deadline passed; -EINTR a signal; -ENOMEM.
+ */
+struct kvblk_drain {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 deadline_ns;
 };
 
 /**
@@ -530,13 +556,25 @@ struct kvblk_reg_buf {
 };
 
 /**
+ * enum kvblk_unreg_flags - &struct kvblk_unreg_buf.flags
+ * @KVBLK_UNREG_WAIT: return when no operation uses the memory any more. From the
+ *	call on operations that name it fail with -ENXIO. After -EINTR that is so,
+ *	too, and the handle is still there: to wait on, or to be given back without.
+ *	What KVBLK_IOC_DRAIN says of rings holds here, too.
+ */
+enum kvblk_unreg_flags {
+	KVBLK_UNREG_WAIT	= 1 << 0,
+};
+
+/**
  * struct kvblk_unreg_buf - argument of KVBLK_IOC_UNREG_BUF
  * @size: sizeof(struct kvblk_unreg_buf)
- * @flags: must be 0
+ * @flags: &enum kvblk_unreg_flags
  * @handle: a registered buffer of this open file
  * @reserved: must be 0
  *
- * Return: 0, or -ENOENT when there is no such buffer (any more).
+ * Return: 0; -ENOENT there is no such buffer (any more); with KVBLK_UNREG_WAIT:
+ * -EINTR a signal, -EBUSY another thread waits for it already.
  */
 struct kvblk_unreg_buf {
 	__u32 size;
@@ -577,9 +615,8 @@ struct kvblk_unreg_buf {
  * ring (sqe->buf_index): nr_pieces is 0, pieces the address in it, length the
  * bytes to put, or the room for the get.
  *
- * KVBLK_IOC_CANCEL finds operations of rings by cookies other than 0. When a
- * ring is closed, or its task exits, its operations end at once, but for those
- * on fixed buffers, which wait for the device.
+ * When a ring is closed, or its task exits, its operations end at once, but for
+ * those on fixed buffers, which wait for the device.
  */
 struct kvblk_uring_op {
 	__u32 size;
@@ -603,6 +640,7 @@ struct kvblk_uring_op {
 #define KVBLK_IOC_CANCEL	_IO(KVBLK_IOC_TYPE, 0x04)
 #define KVBLK_IOC_REG_BUF	_IO(KVBLK_IOC_TYPE, 0x05)
 #define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
+#define KVBLK_IOC_DRAIN		_IO(KVBLK_IOC_TYPE, 0x07)
 
 #define KVBLK_URING_OP		_IOWR(KVBLK_IOC_TYPE, 0x40, struct kvblk_op)
 #define KVBLK_URING_OP_PTR	_IO(KVBLK_IOC_TYPE, 0x41)

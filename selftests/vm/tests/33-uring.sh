@@ -27,12 +27,12 @@ answers_after() {
 }
 answers_after 600000
 # none of these waits for it
-check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit slow_bystander slow_killed_put
+check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit slow_bystander slow_killed_put slow_drain
 put $sysfs/queue_bytes $((1 << 20))
 check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_memory
 put $sysfs/queue_bytes $((256 << 20))
 answers_after 5000
-check kv_uring $node slow_unregister
+check kv_uring $node slow_unregister slow_drained slow_unregister_waiting
 answers_after 0
 check kv_uring $node killed_put_is_absent
 no_failures
