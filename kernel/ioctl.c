@@ -241,9 +241,9 @@ static int ioctl_reg_buf(struct kvblk_file *file, void *data)
 {
 	struct kvblk_reg_buf *arg = data;
 
-	if (arg->flags)
+	if (arg->flags || arg->type != KVBLK_BUF_USER)
 		return -EOPNOTSUPP;
-	if (arg->reserved || arg->handle)
+	if (arg->fd || arg->reserved || arg->handle)
 		return -EINVAL;
 	return kvblk_region_add(&file->regions, arg->addr, arg->length, &arg->handle);
 }

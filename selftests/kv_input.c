@@ -82,7 +82,8 @@ static void check_errno(int got, int want, const char *name, unsigned int op)
 #define SPOIL(name, statement)	static void name(void) { statement; }
 
 SPOIL(opcode_0, f.op.opcode = 0)
-SPOIL(opcode_4, f.op.opcode = 4)
+SPOIL(opcode_prefetch, f.op.opcode = KVBLK_OP_PREFETCH; f.op.pieces = f.op.nr_pieces = 0)
+SPOIL(opcode_5, f.op.opcode = 5)
 SPOIL(opcode_255, f.op.opcode = 255)
 SPOIL(priority_4, f.op.priority = 4)
 SPOIL(priority_1, f.op.priority = 1)
@@ -205,7 +206,8 @@ SPOIL_SUMS(sums_readonly, ext->checksums = kv_addr(readonly))
 
 static const struct op_case op_cases[] = {
 	{ "opcode 0", PUT, -EOPNOTSUPP, opcode_0 },
-	{ "opcode 4", PUT, -EOPNOTSUPP, opcode_4 },
+	{ "a prefetch", GET, -EOPNOTSUPP, opcode_prefetch },
+	{ "opcode 5", PUT, -EOPNOTSUPP, opcode_5 },
 	{ "opcode 255", PUT | GET, -EOPNOTSUPP, opcode_255 },
 	{ "priority 4", ANY, -EINVAL, priority_4 },
 	{ "a priority", GET | DELETE, -EINVAL, priority_1 },

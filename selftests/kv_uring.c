@@ -638,6 +638,14 @@ TEST(bad_registrations)
 	arg.flags = 1;
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EOPNOTSUPP, "a flag");
 	arg.flags = 0;
+	arg.type = KVBLK_BUF_DMABUF;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EOPNOTSUPP, "a dma-buf");
+	arg.type = UINT32_MAX;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EOPNOTSUPP, "an unknown type");
+	arg.type = KVBLK_BUF_USER;
+	arg.fd = 1;
+	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "memory with a descriptor");
+	arg.fd = 0;
 	arg.handle = 1;
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "a handle");
 	arg.handle = 0;

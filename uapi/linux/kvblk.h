@@ -87,6 +87,8 @@
  *  CHECKSUMS    &struct kvblk_op_ext.checksums
  *  P2P          this kernel can let devices at each other's memory
  *  HINTS        hints make a difference; version 1 uses none
+ *  PREFETCH     KVBLK_OP_PREFETCH; not in version 1
+ *  DMABUF       KVBLK_BUF_DMABUF; not in version 1
  */
 #define KVBLK_FEAT_LEASE	_BITULL(0)
 #define KVBLK_FEAT_CALLER_TAGS	_BITULL(1)
@@ -95,6 +97,8 @@
 #define KVBLK_FEAT_CHECKSUMS	_BITULL(4)
 #define KVBLK_FEAT_P2P		_BITULL(5)
 #define KVBLK_FEAT_HINTS	_BITULL(6)
+#define KVBLK_FEAT_PREFETCH	_BITULL(7)
+#define KVBLK_FEAT_DMABUF	_BITULL(8)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
@@ -207,8 +211,12 @@ struct kvblk_piece {
  * @KVBLK_OP_PUT: store the pieces under the key
  * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
  * @KVBLK_OP_DELETE: remove the block; durable when it completes
+ * @KVBLK_OP_PREFETCH: the block will be wanted soon: have it where gets are fast. As a
+ *	get, but without pieces, so nobody waits for its bytes: 0 when that has
+ *	begun, and no promise. KVBLK_FEAT_PREFETCH tells whether it is there; else
+ *	it is -EOPNOTSUPP
  *
- * As with read(2) and write(2), gets need a node that is open for reading, puts
+ * As with read(2) and write(2), gets and prefetches need a node that is open for reading, puts
  * and deletes one that is open for writing. Lookups and leases need it open for
  * reading, all else in any way: what may be done with registered memory depends on
  * the operation.
@@ -217,6 +225,7 @@ enum kvblk_opcode {
 	KVBLK_OP_PUT		= 1,
 	KVBLK_OP_GET		= 2,
 	KVBLK_OP_DELETE		= 3,
+	KVBLK_OP_PREFETCH	= 4,
 };
 
 /**
@@ -519,10 +528,24 @@ struct kvblk_drain {
 };
 
 /**
+ * enum kvblk_buf_type - what is registered
+ * @KVBLK_BUF_USER: memory of the calling process
+ * @KVBLK_BUF_DMABUF: a dma-buf. KVBLK_FEAT_DMABUF tells whether it is there; else it
+ *	is -EOPNOTSUPP
+ */
+enum kvblk_buf_type {
+	KVBLK_BUF_USER		= 0,
+	KVBLK_BUF_DMABUF	= 1,
+};
+
+/**
  * struct kvblk_reg_buf - argument of KVBLK_IOC_REG_BUF
  * @size: sizeof(struct kvblk_reg_buf)
  * @flags: must be 0
- * @addr: user address of the memory, any alignment
+ * @type: &enum kvblk_buf_type
+ * @fd: KVBLK_BUF_DMABUF: its descriptor; else 0
+ * @addr: KVBLK_BUF_USER: user address of the memory, any alignment;
+ *	KVBLK_BUF_DMABUF: offset in the dma-buf
  * @length: bytes, 1 to 64 GiB
  * @handle: in: 0; out: its name in this open file, not 0
  * @reserved: must be 0
@@ -540,8 +563,8 @@ struct kvblk_drain {
  * be given back all the same. Before the driver frees such memory, or goes, it
  * waits for operations under way, and for nothing else.
  *
- * Return: 0; -EINVAL a field out of range; -ENOMEM no memory, or the limit on
- * locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
+ * Return: 0; -EOPNOTSUPP an unknown flag or type; -EINVAL a field out of range;
+ * -ENOMEM no memory, or the limit on locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
  * writing; -EXDEV not all of it the host's, or one device's, or a device's on a
  * kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536 regions in this file; -EINTR
  * a signal: again.
@@ -549,6 +572,8 @@ struct kvblk_drain {
 struct kvblk_reg_buf {
 	__u32 size;
 	__u32 flags;
+	__u32 type;
+	__s32 fd;
 	__aligned_u64 addr;
 	__aligned_u64 length;
 	__u32 handle;
