@@ -203,6 +203,24 @@ static void batch_abandon(struct kvblk_batch *batch)
 }
 
 /*
+ * Bytes of its memory that an operation needs: a get may offer far more room than
+ * its block takes.
+ */
+static u32 req_needs(const struct kvblk_req *req)
+{
+	struct kvblk_slot slot;
+	u32 bytes = req->bytes;
+
+	if (!req->type->writes)
+		return bytes;
+	if (!kvblk_block_present(req->pool, req->id, req->tenant, &slot))
+		return 0;
+	if (req->op.length)
+		bytes = min(bytes, req->op.length);
+	return min(bytes, slot.len - min(slot.len, req->op.offset));
+}
+
+/*
  * Brings in the memory of @req and of what comes behind it, so that these need
  * not drain the batch too. 0 or -EINTR.
  */
@@ -213,12 +231,16 @@ static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 
 	for (i = 0; i < batch->nr_reqs; i++) {
 		struct kvblk_req *each = batch->reqs[i];
+		u32 bytes;
 
 		if (atomic_read(&each->hand.state) != KVBLK_REQ_NEW || !each->src.parts ||
-		    each->result.res || (each != req && each->bytes > left))
+		    each->result.res)
 			continue;
-		left -= min_t(u64, left, each->bytes);
-		if (kvblk_src_fault_in(&each->src, each->type->writes))
+		bytes = req_needs(each);
+		if (each != req && bytes > left)
+			continue;
+		left -= min_t(u64, left, bytes);
+		if (kvblk_src_fault_in(&each->src, bytes, each->type->writes))
 			return -EINTR;
 	}
 	return 0;

@@ -183,14 +183,15 @@ bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr
 	return false;
 }
 
-int kvblk_src_fault_in(const struct kvblk_src *src, bool write)
+int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write)
 {
 	size_t left = 0;
 	u32 i;
 
-	for (i = 0; i < src->nr && !left; i++) {
-		u64 addr, len = src->parts[i].length;
+	for (i = 0; i < src->nr && bytes && !left; i++) {
+		u64 addr, len = min_t(u64, src->parts[i].length, bytes);
 
+		bytes -= len;
 		if (!part_user(&src->parts[i], &addr))
 			continue;
 		if (fatal_signal_pending(current))

@@ -153,10 +153,10 @@ struct kvblk_mem {
 /* The caller's memory lets every member of the pool transfer directly. */
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
 /*
- * Brings in what is user memory, as far as it is there, and touches no byte.
- * May take as long as a user-space pager likes. 0 or -EINTR.
+ * Brings in what of the first @bytes is user memory, as far as it is there, and
+ * touches no byte. May take as long as a user-space pager likes. 0 or -EINTR.
  */
-int kvblk_src_fault_in(const struct kvblk_src *src, bool write);
+int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
 /*
  * The first @bytes of the caller's memory, pinned. 0; -EFAULT: it is not there, or
  * not now; -ENXIO: its region is gone; -ENOMEM. Takes no page faults.

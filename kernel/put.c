@@ -105,7 +105,7 @@ static int put_map(struct kvblk_req *req, struct kvblk_align align)
 
 	if (err != -EFAULT || !req->src.fault)
 		return err;
-	err = kvblk_src_fault_in(&req->src, false);
+	err = kvblk_src_fault_in(&req->src, req->bytes, false);
 	if (!err)
 		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
 	/* what can be copied will be */

@@ -480,6 +480,30 @@ static struct kvblk_result get_part(uint64_t nr, void *buf, size_t room,
 	return kv_one(fd, &op);
 }
 
+/* Room for a small block is not brought in for the bytes that it might have. */
+TEST(more_room_than_block)
+{
+	enum { ROOM = 128 << 20, MOST = 16 };
+	static unsigned char there[ROOM / PAGE];
+	uint8_t *room = kv_map(ROOM, 0);
+	uint64_t nr = new_keys(1);
+	unsigned int pages = 0;
+
+	madvise(room, ROOM, MADV_NOHUGEPAGE);
+	kv_fill(kv_seed(nr, 0), 0, put_area(0), 5000);
+	ASSERT_EQ(kv_put(fd, nr, put_area(0), 5000).res, 5000, "put");
+	EXPECT_EQ(kv_get(fd, nr, room, ROOM).res, 5000, "get into 128 MiB");
+	EXPECT_EQ(kv_wrong(kv_seed(nr, 0), 0, room, 5000), -1, "bytes");
+	EXPECT_EQ(get_part(nr, room + ROOM / 2, ROOM / 2, 1000, 0).res, 4000,
+		  "get of a part into 64 MiB");
+	ASSERT_EQ(mincore(room, ROOM, there), 0, "mincore");
+	for (size_t i = 0; i < sizeof(there); i++)
+		pages += there[i] & 1;
+	EXPECT(pages <= MOST, "%u pages of the room were brought in", pages);
+	munmap(room, ROOM);
+	PASSED("%u pages for two gets", pages);
+}
+
 static void check_part(uint64_t nr, size_t size, uint32_t offset,
 		       uint32_t length, size_t shift)
 {
