@@ -18,7 +18,7 @@ static u32 member_value_max(const struct kvblk_member *member)
 		KVBLK_UNIT_SHIFT;
 }
 
-u32 kvblk_pool_value_max(struct kvblk_pool *pool)
+static u32 value_max(struct kvblk_pool *pool, bool any)
 {
 	struct kvblk_member *member;
 	u32 most = 0;
@@ -26,9 +26,25 @@ u32 kvblk_pool_value_max(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (kvblk_member_ok(member))
+		if (any || kvblk_member_ok(member))
 			most = max(most, member_value_max(member));
 	return most;
+}
+
+u32 kvblk_pool_value_max(struct kvblk_pool *pool)
+{
+	return value_max(pool, false);
+}
+
+bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes)
+{
+	u32 most;
+
+	/* a short one fits into every segment */
+	if (bytes <= SZ_4M)
+		return false;
+	most = value_max(pool, true);
+	return most && bytes > most;
 }
 
 u64 kvblk_pool_capacity(struct kvblk_pool *pool)

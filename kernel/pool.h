@@ -79,6 +79,8 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 
 /* Longest block that a member that is up can take. */
 u32 kvblk_pool_value_max(struct kvblk_pool *pool);
+/* No member holds such a block, whether it answers now or not. */
+bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes);
 /* Bytes of all members that serve, and of their free segments. */
 u64 kvblk_pool_capacity(struct kvblk_pool *pool);
 u64 kvblk_pool_free_bytes(struct kvblk_pool *pool);

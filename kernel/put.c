@@ -274,8 +274,7 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 		kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
 		return kvblk_req_over(req, -ENOBUFS);
 	}
-	/* a short one fits into every segment */
-	if (req->bytes > SZ_4M && req->bytes > kvblk_pool_value_max(pool))
+	if (kvblk_pool_too_long(pool, req->bytes))
 		return kvblk_req_over(req, -EFBIG);
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);

@@ -1069,6 +1069,19 @@ TEST(slow_drain)
 	io_uring_queue_exit(&ring);
 }
 
+/* While the member is suspect: it could hold the block, and does not answer now. */
+TEST(suspect_large_put)
+{
+	enum { LARGE = 6 << 20 };
+	uint8_t *large = kv_alloc_host(16 << 20);
+
+	EXPECT_EQ(kv_put(fd, next_key, large, LARGE).res, -ENOSPC, "put of 6 MiB");
+	EXPECT_EQ(kv_put(fd, next_key, large, LEN).res, -ENOSPC, "put of 64 KiB");
+	EXPECT_EQ(kv_put(fd, next_key, large, 16 << 20).res, -EFBIG,
+		  "put of more than a segment");
+	munmap(large, 16 << 20);
+}
+
 /* Later, when it answers after five seconds. */
 TEST(slow_drained)
 {

@@ -18,6 +18,7 @@ modprobe -q dm_delay || true
 dm_create slow /dev/flash1 "0 %s delay /dev/flash1 0 0"
 pool_format /dev/mapper/slow
 put $sysfs/suspect_ms 3600000
+events_start
 check kv_uring $node store
 # answers_after MS: from now on; what it holds back it answers before
 answers_after() {
@@ -31,6 +32,10 @@ check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result
 put $sysfs/queue_bytes $((1 << 20))
 check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_memory
 put $sysfs/queue_bytes $((256 << 20))
+put $sysfs/suspect_ms 500
+wait_for 10 event member-suspect
+check kv_uring $node suspect_large_put
+put $sysfs/suspect_ms 3600000
 answers_after 5000
 check kv_uring $node slow_unregister slow_drained slow_unregister_waiting
 answers_after 0
