@@ -13,9 +13,13 @@
  * its range, a flag or field that the operation does not take, a reserved field
  * that is not zero) is -EINVAL.
  *
- * Errors of a whole ioctl. None of them has started or changed anything:
+ * Errors of a whole ioctl. None of them has started or changed anything, but as
+ * -EFAULT and -EINTR say:
  *  -ENOTTY      unknown ioctl number
- *  -EFAULT      a structure or array can't be read, or results can't be written
+ *  -EFAULT      a structure or array can't be read, or results can't be written.
+ *               Results of a batch are written to first, to find out. If they can't
+ *               be any more in the end, its operations were done all the same. A
+ *               lease or a registered buffer that can't be reported is taken back
  *  -E2BIG       a structure is longer than known and its tail is not zero
  *  -EOPNOTSUPP  an unknown flag or type
  *  -EINVAL      @size too small, a field out of its range, a reserved field not
@@ -23,7 +27,10 @@
  *  -ENOMEM      no memory for the batch
  *  -EBADF       lookup, lease release: the node is not open for reading
  *  -ENODEV      the pool is being destroyed
- *  -EINTR       a fatal signal came; I/O already submitted finishes unseen
+ *  -EINTR       a signal. A batch takes fatal ones only, so that nobody sees this:
+ *               its operations end as canceled ones do. KVBLK_IOC_REG_BUF has
+ *               registered nothing. KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only
+ *               waited
  *
  * Errors of a single operation (&struct kvblk_result.res):
  *  -ENOENT      get, delete: no such block: a miss. Also every failed check
@@ -46,7 +53,7 @@
  *               took the block; the block is not stored (put) or may come
  *               back after a restart (delete)
  *  -ETIME       the deadline passed first
- *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the batch was interrupted
+ *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the ring or its task went
  *  -EOPNOTSUPP  an opcode, flag, hint or piece type that is not known (yet), or
  *               a ring's buffer that is not in whole pages
  *  -EFAULT      key, extension, parent, checksums or pieces can't be read, memory
@@ -56,9 +63,11 @@
  *  -EINVAL      a field of the operation is out of its range, or not for it
  *  -ENOMEM      no memory for the operation, or operations of this open file
  *               that were given up, or that do not end, hold too much of it
+ *  -ENODEV      the pool is being destroyed
  * Whatever the error of a get, the pieces hold zeroes or are untouched, never
- * bytes that failed a check. (Who unmaps his room for checksums meanwhile gets
- * -EFAULT, and the block.)
+ * bytes that failed a check. If the room for checksums can't be written, the result
+ * is -EFAULT although the block was delivered. If the result of an operation of a
+ * ring can't be written, that is -EFAULT, too, whatever the operation did.
  */
 #ifndef _UAPI_LINUX_KVBLK_H
 #define _UAPI_LINUX_KVBLK_H
@@ -388,7 +397,8 @@ enum kvblk_submit_flags {
  * @nr_ops: operations, 1 to KVBLK_OPS_MAX
  * @op_size: bytes from one operation to the next, at least 80; bytes behind
  *	what the kernel knows must be zero
- * @result_size: bytes from one result to the next, at least 40
+ * @result_size: bytes from one result to the next, at least 40; bytes behind what
+ *	the kernel knows are set to zero
  * @reserved: 0
  * @ops: user address of the operations
  * @results: user address of the results, one for each operation, same order
@@ -564,10 +574,10 @@ enum kvblk_buf_type {
  * waits for operations under way, and for nothing else.
  *
  * Return: 0; -EOPNOTSUPP an unknown flag or type; -EINVAL a field out of range;
- * -ENOMEM no memory, or the limit on locked memory (RLIMIT_MEMLOCK); -EFAULT not memory that can be pinned, for
- * writing; -EXDEV not all of it the host's, or one device's, or a device's on a
- * kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536 regions in this file; -EINTR
- * a signal: again.
+ * -ENOMEM no memory, or the limit on locked memory (RLIMIT_MEMLOCK); -EFAULT not
+ * memory that can be pinned, for writing; -EXDEV not all of it the host's, or one
+ * device's, or a device's on a kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536
+ * regions in this file; -EINTR a signal: again.
  */
 struct kvblk_reg_buf {
 	__u32 size;
