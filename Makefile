@@ -40,6 +40,7 @@ selftests: tools
 
 host:
 	$(if $(trace),KVBLK_TRACE='$(trace)') $(MAKE) -C selftests/host check
+	selftests/abi/grows
 	$(foreach p,$(parts),$(MAKE) -C $(p) check &&) true
 
 lint:

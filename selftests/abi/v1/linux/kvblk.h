@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * kvblk: key-value blocks on NVMe-oF namespaces, the data path's ABI.
+ *
+ * Every ioctl takes one structure whose first member, @size, is the caller's
+ * sizeof(). A longer structure than the kernel knows is accepted when its
+ * unknown tail is zero (else -E2BIG); a shorter one is taken as zero-extended.
+ * What is written back has as many bytes as both know, and @size says how many: a
+ * field of the caller's that lies behind them is one that the kernel does not know.
+ *
+ * What the kernel does not know (an opcode, a flag of any structure, a type) is
+ * -EOPNOTSUPP: a later version may. What it knows and does not fit (a field out of
+ * its range, a flag or field that the operation does not take, a reserved field
+ * that is not zero) is -EINVAL.
+ *
+ * Errors of a whole ioctl. None of them has started or changed anything, but as
+ * -EFAULT and -EINTR say:
+ *  -ENOTTY      unknown ioctl number
+ *  -EFAULT      a structure or array can't be read, or results can't be written.
+ *               Results of a batch are written to first, to find out. If they can't
+ *               be any more in the end, its operations were done all the same. A
+ *               lease or a registered buffer that can't be reported is taken back
+ *  -E2BIG       a structure is longer than known and its tail is not zero
+ *  -EOPNOTSUPP  an unknown flag or type
+ *  -EINVAL      @size too small, a field out of its range, a reserved field not
+ *               zero, a count of zero or above the limit that KVBLK_IOC_INFO tells
+ *  -ENOMEM      no memory for the batch
+ *  -EBADF       lookup, lease release: the node is not open for reading
+ *  -ENODEV      the pool is being destroyed
+ *  -EINTR       a signal. A batch takes fatal ones only, so that nobody sees this:
+ *               its operations end as canceled ones do. KVBLK_IOC_REG_BUF has
+ *               registered nothing. KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only
+ *               waited
+ *
+ * Errors of a single operation (&struct kvblk_result.res):
+ *  -ENOENT      get, delete: no such block: a miss. Also every failed check
+ *  -ENXIO       no such registered buffer
+ *  -EEXIST      put: the block is here already, nothing was written
+ *               (KVBLK_RES_LEN_DIFFERS tells that its length is another one)
+ *  -EALREADY    put: another put of this key is under way, or took it over
+ *               while this one's member was silent
+ *  -EBUSY       delete: the block is just being written
+ *  -ENOBUFS     put: declined by the admission policy, nothing was written
+ *  -ENOSPC      put: no room, and none can be made (all is leased, or no
+ *               member is up); or the block's former place is on a member
+ *               that does not answer and has too many stale blocks already
+ *  -EFBIG       put: longer than a segment of this pool can hold
+ *  -EMSGSIZE    get: the pieces are too short for the block, or the room for
+ *               checksums is for its chunks; nothing was read, &struct
+ *               kvblk_result.value_len tells the real length
+ *  -ERANGE      get: a partial get that begins behind the block's end
+ *  -EIO         put, delete: the member failed, and for a put no other one
+ *               took the block; the block is not stored (put) or may come
+ *               back after a restart (delete)
+ *  -ETIME       the deadline passed first
+ *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the ring or its task went
+ *  -EOPNOTSUPP  an opcode, flag, hint or piece type that is not known (yet), or
+ *               a ring's buffer that is not in whole pages
+ *  -EFAULT      key, extension, parent, checksums or pieces can't be read, memory
+ *               can't be pinned, or a piece is not within its buffer
+ *  -EBADF       the node is not open for reading (get) or writing (put, delete)
+ *  -E2BIG       the extension is longer than known and its tail is not zero
+ *  -EINVAL      a field of the operation is out of its range, or not for it
+ *  -ENOMEM      no memory for the operation, or operations of this open file
+ *               that were given up, or that do not end, hold too much of it
+ *  -ENODEV      the pool is being destroyed
+ * Whatever the error of a get, the pieces hold zeroes or are untouched, never
+ * bytes that failed a check. If the room for checksums can't be written, the result
+ * is -EFAULT although the block was delivered. If the result of an operation of a
+ * ring can't be written, that is -EFAULT, too, whatever the operation did.
+ */
+#ifndef _UAPI_LINUX_KVBLK_H
+#define _UAPI_LINUX_KVBLK_H
+
+#include <linux/const.h>
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define KVBLK_IOC_TYPE		0xDC
+
+#define KVBLK_KEY_MAX		512		/* bytes in a key */
+#define KVBLK_VALUE_MAX		(64u << 20)	/* bytes in a block */
+#define KVBLK_PIECES_MAX	1024		/* pieces in an operation */
+#define KVBLK_OPS_MAX		1024		/* operations in a batch */
+#define KVBLK_LOOKUP_MAX	65536		/* keys in a lookup */
+#define KVBLK_LEASE_MS_MAX	3600000		/* longest lease: an hour */
+#define KVBLK_PRIORITY_MAX	3
+#define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
+
+/*
+ * What this kernel can do: bits of &struct kvblk_info.features.
+ *  LEASE        lookups can lease what they find
+ *  CALLER_TAGS  lookups return caller tags
+ *  REGISTERED   KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
+ *  URING        io_uring commands, see &struct kvblk_uring_op
+ *  CHECKSUMS    &struct kvblk_op_ext.checksums
+ *  P2P          this kernel can let devices at each other's memory
+ *  HINTS        hints make a difference; version 1 uses none
+ *  PREFETCH     KVBLK_OP_PREFETCH; not in version 1
+ *  DMABUF       KVBLK_BUF_DMABUF; not in version 1
+ */
+#define KVBLK_FEAT_LEASE	_BITULL(0)
+#define KVBLK_FEAT_CALLER_TAGS	_BITULL(1)
+#define KVBLK_FEAT_REGISTERED	_BITULL(2)
+#define KVBLK_FEAT_URING	_BITULL(3)
+#define KVBLK_FEAT_CHECKSUMS	_BITULL(4)
+#define KVBLK_FEAT_P2P		_BITULL(5)
+#define KVBLK_FEAT_HINTS	_BITULL(6)
+#define KVBLK_FEAT_PREFETCH	_BITULL(7)
+#define KVBLK_FEAT_DMABUF	_BITULL(8)
+
+/**
+ * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
+ * @KVBLK_POOL_STRICT: every transfer is bounced; direct ones never happen
+ */
+enum kvblk_info_pool_flags {
+	KVBLK_POOL_STRICT	= 1 << 0,
+};
+
+/**
+ * enum kvblk_check - a pool's policy of payload checksums
+ * @KVBLK_CHECK_HEADER: new records get none, and their header is all that is
+ *	checked
+ * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
+ * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
+ *	memory of a PCI device: there its producer and its reader see to them
+ */
+enum kvblk_check {
+	KVBLK_CHECK_HEADER	= 0,
+	KVBLK_CHECK_FULL	= 1,
+	KVBLK_CHECK_PRODUCER	= 2,
+};
+
+/**
+ * struct kvblk_info - argument of KVBLK_IOC_INFO
+ * @size: sizeof(struct kvblk_info)
+ * @flags: in: must be 0
+ * @tenant: out: tenant id of this node, 0 for "default"
+ * @pool_flags: out: the pool's state, &enum kvblk_info_pool_flags
+ * @features: out: what the kernel can do, KVBLK_FEAT_*
+ * @value_max: out: longest block that this pool takes now, bytes
+ * @key_max: out: longest key, bytes
+ * @pieces_max: out: most pieces in an operation
+ * @ops_max: out: most operations in a batch
+ * @lookup_max: out: most keys in a lookup
+ * @dma_align: out: pieces whose addresses and lengths are multiples of this
+ *	(the last length excepted) are not bounced
+ * @chunk_size: out: bytes that one payload checksum covers, the last one of a
+ *	block excepted
+ * @lease_ms_max: out: longest lease, milliseconds
+ * @capacity: out: bytes in the segments of all members that are up or restoring
+ * @pool_uuid: out: the pool's identity
+ * @pool_name: out: its name, NUL-terminated
+ * @checksum: out: &enum kvblk_checksum
+ * @integrity: out: the pool's policy now, &enum kvblk_check
+ *
+ * Context: any thread. Return: 0 or an error of the whole ioctl.
+ */
+struct kvblk_info {
+	__u32 size;
+	__u32 flags;
+	__u32 tenant;
+	__u32 pool_flags;
+	__aligned_u64 features;
+	__u32 value_max;
+	__u32 key_max;
+	__u32 pieces_max;
+	__u32 ops_max;
+	__u32 lookup_max;
+	__u32 dma_align;
+	__u32 chunk_size;
+	__u32 lease_ms_max;
+	__aligned_u64 capacity;
+	__u8 pool_uuid[16];
+	char pool_name[32];
+	__u32 checksum;
+	__u32 integrity;
+};
+
+/**
+ * enum kvblk_checksum - what payload checksums are
+ * @KVBLK_CHECKSUM_CRC32C: CRC32C as iSCSI has it (RFC 3720, appendix B.4): all
+ *	ones at first, inverted at the end, a little-endian word in memory
+ */
+enum kvblk_checksum {
+	KVBLK_CHECKSUM_CRC32C	= 1,
+};
+
+/**
+ * enum kvblk_piece_type - what a piece of memory is
+ * @KVBLK_PIECE_USER: @addr is a user address of the calling process
+ * @KVBLK_PIECE_REGISTERED: @handle is a registered buffer (KVBLK_IOC_REG_BUF)
+ *	and @addr an offset into it
+ */
+enum kvblk_piece_type {
+	KVBLK_PIECE_USER	= 0,
+	KVBLK_PIECE_REGISTERED	= 1,
+};
+
+/**
+ * struct kvblk_piece - one stretch of the caller's memory
+ * @type: &enum kvblk_piece_type
+ * @flags: must be 0
+ * @handle: 0 for KVBLK_PIECE_USER
+ * @addr: address or offset, any alignment
+ * @length: bytes, not 0
+ * @reserved: must be 0
+ */
+struct kvblk_piece {
+	__u16 type;
+	__u16 flags;
+	__u32 handle;
+	__aligned_u64 addr;
+	__u32 length;
+	__u32 reserved;
+};
+
+/**
+ * enum kvblk_opcode - what an operation does
+ * @KVBLK_OP_PUT: store the pieces under the key
+ * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
+ * @KVBLK_OP_DELETE: remove the block; durable when it completes
+ * @KVBLK_OP_PREFETCH: the block will be wanted soon: have it where gets are fast. As a
+ *	get, but without pieces, so nobody waits for its bytes: 0 when that has
+ *	begun, and no promise. KVBLK_FEAT_PREFETCH tells whether it is there; else
+ *	it is -EOPNOTSUPP
+ *
+ * As with read(2) and write(2), gets and prefetches need a node that is open for reading, puts
+ * and deletes one that is open for writing. Lookups and leases need it open for
+ * reading, all else in any way: what may be done with registered memory depends on
+ * the operation.
+ */
+enum kvblk_opcode {
+	KVBLK_OP_PUT		= 1,
+	KVBLK_OP_GET		= 2,
+	KVBLK_OP_DELETE		= 3,
+	KVBLK_OP_PREFETCH	= 4,
+};
+
+/**
+ * enum kvblk_op_flags - &struct kvblk_op.flags
+ * @KVBLK_OPF_PARTIAL: get: fetch @length bytes from @offset (as many as there
+ *	are); without it the whole block is wanted and must fit
+ * @KVBLK_OPF_LAYOUT: get: a block with another layout tag is a miss
+ * @KVBLK_OPF_HARD_DEADLINE: get with a @deadline_ns: go through kernel memory
+ *	and complete on time; without it the deadline is told late, when memory
+ *	is quiet
+ */
+enum kvblk_op_flags {
+	KVBLK_OPF_PARTIAL	= 1 << 0,
+	KVBLK_OPF_LAYOUT	= 1 << 1,
+	KVBLK_OPF_HARD_DEADLINE	= 1 << 2,
+};
+
+/**
+ * struct kvblk_op - one operation; fits the command area of a 128-byte SQE
+ * @opcode: &enum kvblk_opcode
+ * @priority: put: 0 (drop first) to KVBLK_PRIORITY_MAX; else 0
+ * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
+ * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
+ * @reserved: must be 0
+ * @flags: &enum kvblk_op_flags
+ * @ttl_s: put: seconds from now after which the block is gone, within two
+ *	seconds, 0 for never; else 0
+ * @cookie: the caller's name for this operation, returned in the result and
+ *	used by KVBLK_IOC_CANCEL; need not be unique. 0: it has none, and can't be
+ *	canceled
+ * @key: user address of the key
+ * @ext: user address of a &struct kvblk_op_ext, or 0
+ * @pieces: user address of @nr_pieces &struct kvblk_piece; their lengths add
+ *	up to the block's length (put, 1 to KVBLK_VALUE_MAX) or to the room
+ *	there is (get, below 4 GiB)
+ * @offset: partial get: first byte wanted; else 0
+ * @length: partial get: bytes wanted, 0 for all that the pieces hold; else 0
+ * @layout_tag: put: stored with the block; get: see KVBLK_OPF_LAYOUT
+ * @caller_tag: put: stored with the block and shown by lookups; else 0
+ * @deadline_ns: time at which to give up, by CLOCK_MONOTONIC as the caller reads it
+ *	(in its time namespace), 0 for none
+ */
+struct kvblk_op {
+	__u8  opcode;
+	__u8  priority;
+	__u16 key_len;
+	__u16 nr_pieces;
+	__u16 reserved;
+	__u32 flags;
+	__u32 ttl_s;
+	__aligned_u64 cookie;
+	__aligned_u64 key;
+	__aligned_u64 ext;
+	__aligned_u64 pieces;
+	__u32 offset;
+	__u32 length;
+	__aligned_u64 layout_tag;
+	__aligned_u64 caller_tag;
+	__aligned_u64 deadline_ns;
+};
+
+/**
+ * enum kvblk_hints - &struct kvblk_op_ext.hints
+ * @KVBLK_HINT_CONTINUES: put: the chain goes on in the next batch
+ * @KVBLK_HINT_MISSED: put: the block has been asked for before, and was a miss
+ *
+ * Hints change no result. Version 1 stores and uses none of them.
+ */
+enum kvblk_hints {
+	KVBLK_HINT_CONTINUES	= 1 << 0,
+	KVBLK_HINT_MISSED	= 1 << 1,
+};
+
+/**
+ * struct kvblk_op_ext - what few operations say: &struct kvblk_op.ext
+ * @size: sizeof(struct kvblk_op_ext)
+ * @flags: must be 0
+ * @parent: put: user address of the key of the block before this one in its
+ *	prefix chain, or 0; else 0
+ * @checksums: put, get: user address of @nr_checksums words of 32 bits, or 0;
+ *	delete: 0. A word is the &enum kvblk_checksum of a chunk of &struct
+ *	kvblk_info.chunk_size bytes, the last one of a block excepted.
+ *	Put: the block's producer made these too, and the kernel stores them
+ *	instead of its own, unchecked; there must be exactly as many as chunks.
+ *	A get that checks the block misses it when they are wrong.
+ *	Get: room for those of the chunks that the get touches, at least. They
+ *	are filled in if the block has them, see KVBLK_RES_CHECKSUMS; then it is
+ *	the caller who checks what comes straight into a device's memory.
+ * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX, 0 without @checksums
+ * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX, 0 without @parent
+ * @session: a hint: the caller's name for what the operation belongs to, such as
+ *	a conversation, or 0. Version 1 does not store or use it
+ * @hints: &enum kvblk_hints
+ * @reserved: must be 0
+ */
+struct kvblk_op_ext {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 parent;
+	__aligned_u64 checksums;
+	__u32 nr_checksums;
+	__u32 parent_len;
+	__aligned_u64 session;
+	__u32 hints;
+	__u32 reserved;
+};
+
+/**
+ * enum kvblk_result_flags - &struct kvblk_result.flags
+ * @KVBLK_RES_DIRECT: the device moved the bytes from or to the caller's memory
+ * @KVBLK_RES_BOUNCED: the bytes went through kernel memory
+ * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the block here has another length
+ * @KVBLK_RES_CHECKSUMS: get: the checksums that were asked for are there
+ * @KVBLK_RES_DEVICE_READ: put: the CPU read a device's memory across its bus,
+ *	word by word: a copy to the host by the device itself, put from there,
+ *	is the better way
+ */
+enum kvblk_result_flags {
+	KVBLK_RES_DIRECT	= 1 << 0,
+	KVBLK_RES_BOUNCED	= 1 << 1,
+	KVBLK_RES_LEN_DIFFERS	= 1 << 2,
+	KVBLK_RES_CHECKSUMS	= 1 << 3,
+	KVBLK_RES_DEVICE_READ	= 1 << 4,
+};
+
+/**
+ * struct kvblk_result - what became of one operation
+ * @cookie: the operation's cookie
+ * @res: bytes stored or fetched (delete: 0), or a negative errno as listed at
+ *	the top of this file
+ * @flags: &enum kvblk_result_flags
+ * @value_len: the block's length where it is known, else 0
+ * @reserved: 0
+ * @layout_tag: get: the block's layout tag
+ * @caller_tag: get: the block's caller tag
+ */
+struct kvblk_result {
+	__aligned_u64 cookie;
+	__s32 res;
+	__u32 flags;
+	__u32 value_len;
+	__u32 reserved;
+	__aligned_u64 layout_tag;
+	__aligned_u64 caller_tag;
+};
+
+/**
+ * enum kvblk_submit_flags - &struct kvblk_submit.flags
+ * @KVBLK_SUBMIT_CHAIN: the puts of this batch are consecutive blocks of one
+ *	prefix chain, first block first; they are admitted or declined together
+ */
+enum kvblk_submit_flags {
+	KVBLK_SUBMIT_CHAIN	= 1 << 0,
+};
+
+/**
+ * struct kvblk_submit - argument of KVBLK_IOC_SUBMIT
+ * @size: sizeof(struct kvblk_submit)
+ * @flags: &enum kvblk_submit_flags
+ * @nr_ops: operations, 1 to KVBLK_OPS_MAX
+ * @op_size: bytes from one operation to the next, at least 80; bytes behind
+ *	what the kernel knows must be zero
+ * @result_size: bytes from one result to the next, at least 40; bytes behind what
+ *	the kernel knows are set to zero
+ * @reserved: 0
+ * @ops: user address of the operations
+ * @results: user address of the results, one for each operation, same order
+ *
+ * All operations are in flight at once; the call returns when each has its
+ * result. It may sleep. It returns 0 when there are results, however the
+ * operations ended, so look at each. Operations of a batch on the same key
+ * have no order among them.
+ */
+struct kvblk_submit {
+	__u32 size;
+	__u32 flags;
+	__u32 nr_ops;
+	__u32 op_size;
+	__u32 result_size;
+	__u32 reserved;
+	__aligned_u64 ops;
+	__aligned_u64 results;
+};
+
+/**
+ * enum kvblk_lookup_flags - &struct kvblk_lookup.flags
+ * @KVBLK_LOOKUP_LEASE: lease what is found, see @lease_ms
+ * @KVBLK_LOOKUP_PREFIX: stop at the first absent key; nothing behind it is
+ *	reported or leased
+ */
+enum kvblk_lookup_flags {
+	KVBLK_LOOKUP_LEASE	= 1 << 0,
+	KVBLK_LOOKUP_PREFIX	= 1 << 1,
+};
+
+/**
+ * struct kvblk_lookup - argument of KVBLK_IOC_LOOKUP
+ * @size: sizeof(struct kvblk_lookup)
+ * @flags: &enum kvblk_lookup_flags
+ * @nr_keys: 1 to KVBLK_LOOKUP_MAX
+ * @key_stride: bytes from one key to the next in the blob when @key_lens is
+ *	0: all keys have this length, 1 to KVBLK_KEY_MAX. With @key_lens: 0
+ * @keys: user address of the keys, packed one behind the other
+ * @key_lens: user address of a __u16 length for each key, or 0
+ * @bitmap: user address of (nr_keys + 7) / 8 bytes; bit i (of byte i / 8, LSB
+ *	first) tells that key i is present; or 0
+ * @sizes: user address of a __u32 for each key: the block's length, 0 for an
+ *	absent one; or 0
+ * @caller_tags: user address of a __u64 for each key, 0 for an absent one; or 0
+ * @lease_ms: with KVBLK_LOOKUP_LEASE: 1 to KVBLK_LEASE_MS_MAX; else 0
+ * @reserved: 0
+ * @nr_leading: out: keys from the first on that are present, with no hole
+ * @nr_present: out: present keys
+ * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
+ *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
+ * @nr_leased: out: keys leased. Less than @nr_present when the file's limit
+ *	on leases is reached, or a block goes meanwhile: the first ones are leased
+ * @reserved2: 0
+ *
+ * Does no I/O. A present block that is leased stays readable until the lease
+ * ends, except when its member fails or it is deleted or expires.
+ */
+struct kvblk_lookup {
+	__u32 size;
+	__u32 flags;
+	__u32 nr_keys;
+	__u32 key_stride;
+	__aligned_u64 keys;
+	__aligned_u64 key_lens;
+	__aligned_u64 bitmap;
+	__aligned_u64 sizes;
+	__aligned_u64 caller_tags;
+	__u32 lease_ms;
+	__u32 reserved;
+	__u32 nr_leading;
+	__u32 nr_present;
+	__aligned_u64 lease;
+	__u32 nr_leased;
+	__u32 reserved2;
+};
+
+/**
+ * struct kvblk_lease_release - argument of KVBLK_IOC_LEASE_RELEASE
+ * @size: sizeof(struct kvblk_lease_release)
+ * @flags: must be 0
+ * @lease: the lease's id, got through the same open file
+ *
+ * Return: 0, or -ENOENT when there is no such lease (any more).
+ */
+struct kvblk_lease_release {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 lease;
+};
+
+/**
+ * struct kvblk_cancel - argument of KVBLK_IOC_CANCEL
+ * @size: sizeof(struct kvblk_cancel)
+ * @flags: must be 0
+ * @cookie: of the operations, submitted through the same open file; not 0
+ * @nr_found: out: operations that were found in flight
+ * @reserved: must be 0
+ *
+ * A found operation ends with -ECANCELED when its memory is quiet: at once, or when
+ * the device has answered. A put that ended so is not stored. What is nearly over
+ * (a get whose bytes are being delivered, a delete that has begun) ends as it would
+ * have: look at its result.
+ *
+ * Return: 0, or -ENOENT when none was found.
+ */
+struct kvblk_cancel {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 cookie;
+	__u32 nr_found;
+	__u32 reserved;
+};
+
+/**
+ * struct kvblk_drain - argument of KVBLK_IOC_DRAIN
+ * @size: sizeof(struct kvblk_drain)
+ * @flags: must be 0
+ * @deadline_ns: as in &struct kvblk_op
+ *
+ * Waits until the operations of this open file that are in flight when it is called
+ * are over: they have their results, and those that were given up (canceled, past a
+ * hard deadline, of a killed task or of a ring that went) use neither memory nor
+ * device any more. Operations of others, and later ones, are not waited for; nor
+ * are those that a ring has not issued yet.
+ *
+ * An operation of a ring is over when its task has run its task work. With
+ * IORING_SETUP_DEFER_TASKRUN that is when it reaps: a task that waits for its own
+ * such ring waits in vain.
+ *
+ * Return: 0; -ETIME the deadline passed; -EINTR a signal; -ENOMEM.
+ */
+struct kvblk_drain {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 deadline_ns;
+};
+
+/**
+ * enum kvblk_buf_type - what is registered
+ * @KVBLK_BUF_USER: memory of the calling process
+ * @KVBLK_BUF_DMABUF: a dma-buf. KVBLK_FEAT_DMABUF tells whether it is there; else it
+ *	is -EOPNOTSUPP
+ */
+enum kvblk_buf_type {
+	KVBLK_BUF_USER		= 0,
+	KVBLK_BUF_DMABUF	= 1,
+};
+
+/**
+ * struct kvblk_reg_buf - argument of KVBLK_IOC_REG_BUF
+ * @size: sizeof(struct kvblk_reg_buf)
+ * @flags: must be 0
+ * @type: &enum kvblk_buf_type
+ * @fd: KVBLK_BUF_DMABUF: its descriptor; else 0
+ * @addr: KVBLK_BUF_USER: user address of the memory, any alignment;
+ *	KVBLK_BUF_DMABUF: offset in the dma-buf
+ * @length: bytes, 1 to 64 GiB
+ * @handle: in: 0; out: its name in this open file, not 0
+ * @reserved: must be 0
+ *
+ * The pages stay pinned, and count as locked memory of the caller's user, until
+ * KVBLK_IOC_UNREG_BUF or the file's release, and then until the operations that
+ * use them are over. They count as io_uring's buffers do: for all processes of
+ * the user together, and a huge page as a whole. Operations on them pin and fault
+ * nothing. What is mapped there later is another matter: the pages that were
+ * there are meant.
+ *
+ * Memory of one PCI device (its P2PDMA pages) is no locked memory, and ends with
+ * its mapping: when that is unmapped or moved, when the process or the device's
+ * driver goes. From then on operations on it fail with -ENXIO; the handle is to
+ * be given back all the same. Before the driver frees such memory, or goes, it
+ * waits for operations under way, and for nothing else.
+ *
+ * Return: 0; -EOPNOTSUPP an unknown flag or type; -EINVAL a field out of range;
+ * -ENOMEM no memory, or the limit on locked memory (RLIMIT_MEMLOCK); -EFAULT not
+ * memory that can be pinned, for writing; -EXDEV not all of it the host's, or one
+ * device's, or a device's on a kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536
+ * regions in this file; -EINTR a signal: again.
+ */
+struct kvblk_reg_buf {
+	__u32 size;
+	__u32 flags;
+	__u32 type;
+	__s32 fd;
+	__aligned_u64 addr;
+	__aligned_u64 length;
+	__u32 handle;
+	__u32 reserved;
+};
+
+/**
+ * enum kvblk_unreg_flags - &struct kvblk_unreg_buf.flags
+ * @KVBLK_UNREG_WAIT: return when no operation uses the memory any more. From the
+ *	call on operations that name it fail with -ENXIO. After -EINTR that is so,
+ *	too, and the handle is still there: to wait on, or to be given back without.
+ *	What KVBLK_IOC_DRAIN says of rings holds here, too.
+ */
+enum kvblk_unreg_flags {
+	KVBLK_UNREG_WAIT	= 1 << 0,
+};
+
+/**
+ * struct kvblk_unreg_buf - argument of KVBLK_IOC_UNREG_BUF
+ * @size: sizeof(struct kvblk_unreg_buf)
+ * @flags: &enum kvblk_unreg_flags
+ * @handle: a registered buffer of this open file
+ * @reserved: must be 0
+ *
+ * Return: 0; -ENOENT there is no such buffer (any more); with KVBLK_UNREG_WAIT:
+ * -EINTR a signal, -EBUSY another thread waits for it already.
+ */
+struct kvblk_unreg_buf {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 reserved;
+};
+
+/**
+ * struct kvblk_uring_op - an operation by its address, KVBLK_URING_OP_PTR
+ * @size: sizeof(struct kvblk_uring_op)
+ * @flags: must be 0
+ * @op_size: bytes at @op, at least 80; bytes behind what the kernel knows must be
+ *	zero
+ * @result_size: bytes at @result, at least 40, 0 without @result; bytes behind what
+ *	the kernel knows are set to zero
+ * @op: user address of a &struct kvblk_op
+ * @result: user address of a &struct kvblk_result to be filled in, or 0
+ *
+ * Operations of io_uring are IORING_OP_URING_CMD on the node. cmd_op is
+ *  KVBLK_URING_OP      a &struct kvblk_op in the command area of a 128-byte SQE
+ *  KVBLK_URING_OP_PTR  the user address of a &struct kvblk_uring_op in the first 8
+ *                      bytes of the command area
+ *  an ioctl's number   the same, of its structure
+ * All else of the SQE that these do not use must be zero (-EINVAL): the rest of the
+ * command area, 80 bytes in a 128-byte SQE; addr, len, file_index; uring_cmd_flags
+ * but IORING_URING_CMD_FIXED; buf_index without that.
+ *
+ * The completion's res is &struct kvblk_result.res (or what the ioctl returns);
+ * what an operation points to must stay until then. A command that is refused
+ * before it becomes an operation fills in no result: an error of a structure as a
+ * whole, see the top of this file. With IORING_SETUP_CQE32 the first extra word
+ * holds &enum kvblk_result_flags in its low 16 bits, and above them the low 48 bits
+ * of the layout tag (get, res >= 0) or else the length of the block where it is
+ * known.
+ *
+ * IORING_URING_CMD_FIXED: the operation's memory is one registered buffer of the
+ * ring (sqe->buf_index): nr_pieces is 0, pieces the address in it, length the
+ * bytes to put, or the room for the get.
+ *
+ * When a ring is closed, or its task exits, its operations end at once, but for
+ * those on fixed buffers, which wait for the device.
+ */
+struct kvblk_uring_op {
+	__u32 size;
+	__u32 flags;
+	__u32 op_size;
+	__u32 result_size;
+	__aligned_u64 op;
+	__aligned_u64 result;
+};
+
+/*
+ * The rule for numbers: what takes the address of a structure that begins with its
+ * size has a number without a size, for the structure may grow. What carries the
+ * structure itself has the structure's size in its number: a longer one is another
+ * command.
+ */
+#define KVBLK_IOC_INFO		_IO(KVBLK_IOC_TYPE, 0x00)
+#define KVBLK_IOC_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x01)
+#define KVBLK_IOC_LOOKUP	_IO(KVBLK_IOC_TYPE, 0x02)
+#define KVBLK_IOC_LEASE_RELEASE	_IO(KVBLK_IOC_TYPE, 0x03)
+#define KVBLK_IOC_CANCEL	_IO(KVBLK_IOC_TYPE, 0x04)
+#define KVBLK_IOC_REG_BUF	_IO(KVBLK_IOC_TYPE, 0x05)
+#define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
+#define KVBLK_IOC_DRAIN		_IO(KVBLK_IOC_TYPE, 0x07)
+
+#define KVBLK_URING_OP		_IOWR(KVBLK_IOC_TYPE, 0x40, struct kvblk_op)
+#define KVBLK_URING_OP_PTR	_IO(KVBLK_IOC_TYPE, 0x41)
+
+#endif /* _UAPI_LINUX_KVBLK_H */
