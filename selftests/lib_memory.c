@@ -131,9 +131,9 @@ static void refusals(void)
 	size_t len = ROOM;
 
 	expect("get of what is absent", kvblk_mem_get(mem, 0, &len, "none", 4, NULL), -ENOENT);
-	expect("get behind the end", kvblk_mem_get(mem, 1, &len, "none", 4, NULL), -ERANGE);
-	expect("put behind the end", kvblk_mem_put(mem, ROOM, 1, "none", 4, NULL, NULL), -ERANGE);
-	expect("piece behind the end", kvblk_mem_piece(mem, 1, ROOM, &piece), -ERANGE);
+	expect("get behind the end", kvblk_mem_get(mem, 1, &len, "none", 4, NULL), -EFAULT);
+	expect("put behind the end", kvblk_mem_put(mem, ROOM, 1, "none", 4, NULL, NULL), -EFAULT);
+	expect("piece behind the end", kvblk_mem_piece(mem, 1, ROOM, &piece), -EFAULT);
 	expect("put", kvblk_mem_put(host, 0, 100000, "small", 5, NULL, NULL), 0);
 	len = 99999;
 	expect("get without room", kvblk_mem_get(mem, 0, &len, "small", 5, NULL), -EMSGSIZE);

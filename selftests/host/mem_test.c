@@ -395,15 +395,15 @@ static void test_bad_input(void **state)
 	assert_null(mem);
 
 	assert_int_equal(kvblk_mem_register(kv, bytes, 100, NULL, &mem), 0);
-	assert_int_equal(kvblk_mem_piece(mem, 0, 0, &piece), -ERANGE);
-	assert_int_equal(kvblk_mem_piece(mem, 0, 101, &piece), -ERANGE);
-	assert_int_equal(kvblk_mem_piece(mem, 101, 1, &piece), -ERANGE);
-	assert_int_equal(kvblk_mem_piece(mem, 1, SIZE_MAX, &piece), -ERANGE);
-	assert_int_equal(kvblk_mem_put(mem, 0, 101, "a", 1, NULL, NULL), -ERANGE);
+	assert_int_equal(kvblk_mem_piece(mem, 0, 0, &piece), -EFAULT);
+	assert_int_equal(kvblk_mem_piece(mem, 0, 101, &piece), -EFAULT);
+	assert_int_equal(kvblk_mem_piece(mem, 101, 1, &piece), -EFAULT);
+	assert_int_equal(kvblk_mem_piece(mem, 1, SIZE_MAX, &piece), -EFAULT);
+	assert_int_equal(kvblk_mem_put(mem, 0, 101, "a", 1, NULL, NULL), -EFAULT);
 	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 0, NULL, NULL), -EINVAL);
 	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 513, NULL, NULL), -EINVAL);
 	assert_int_equal(kvblk_mem_put(mem, 0, 1, "a", 1, &options, NULL), -EINVAL);
-	assert_int_equal(kvblk_mem_get(mem, 100, &len, "a", 1, NULL), -ERANGE);
+	assert_int_equal(kvblk_mem_get(mem, 100, &len, "a", 1, NULL), -EFAULT);
 	assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 513, NULL), -EINVAL);
 	assert_int_equal(ops_seen, 0);
 	kvblk_mem_unregister(mem);

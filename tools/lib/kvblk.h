@@ -610,7 +610,7 @@ unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
  * @len: bytes, not 0
  * @piece: filled, for operations of the same struct kvblk
  *
- * Context: any thread. Return: 0; -ERANGE: not within the memory; -EOPNOTSUPP: it
+ * Context: any thread. Return: 0; -EFAULT: not within the memory; -EOPNOTSUPP: it
  * is staged: there are kvblk_mem_put() and kvblk_mem_get().
  */
 int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
@@ -628,7 +628,7 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
  *
  * Allocates nothing; sleeps until the device has the block.
  *
- * Context: any thread. Return: as kvblk_put(); -ERANGE: not within the memory;
+ * Context: any thread. Return: as kvblk_put(); -EFAULT: not within the memory;
  * staged also -EFBIG: longer than @block_max; -EIO: CUDA failed; -ENODEV: CUDA has
  * lost the device.
  */
@@ -649,7 +649,7 @@ int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *
  * bytes are zeroes or untouched, or when CUDA failed not defined. A staged block
  * of more than one part is fetched in parts: see kvblk_mem_register(3).
  *
- * Context: any thread. Return: as kvblk_get(); -ERANGE: not within the memory;
+ * Context: any thread. Return: as kvblk_get(); -EFAULT: not within the memory;
  * staged also -EFBIG: the block is longer than @block_max; -EIO: CUDA failed;
  * -ENODEV: CUDA has lost the device.
  */

@@ -250,7 +250,7 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 		    struct kvblk_piece *piece)
 {
 	if (!is_within(mem, offset, len))
-		return -ERANGE;
+		return -EFAULT;
 	switch (mem->kind) {
 	case KVBLK_MEM_REGISTERED:
 		region_piece(piece, mem->region, offset, len);
@@ -276,7 +276,7 @@ int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *
 	if (!key_len || key_len > KVBLK_KEY_MAX)
 		return -EINVAL;
 	if (!is_within(mem, offset, len))
-		return -ERANGE;
+		return -EFAULT;
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
 	err = put_options(&op, &ext, options);
 	if (err)
@@ -306,7 +306,7 @@ int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void 
 	if (!key_len || key_len > KVBLK_KEY_MAX)
 		return -EINVAL;
 	if (!is_within(mem, offset, *len))
-		return -ERANGE;
+		return -EFAULT;
 	if (mem->kind == KVBLK_MEM_STAGED) {
 		err = kvblk_cuda_get(mem->cuda, offset, key, key_len, len);
 		if (!err)
