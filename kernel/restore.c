@@ -108,6 +108,12 @@ static struct kvblk_slot slot_of(struct kvblk_member *member,
 	};
 }
 
+/* The pool has given it to a put: a record that claims a later one is none. */
+static bool seq_given(struct kvblk_pool *pool, u64 seq)
+{
+	return seq <= (u64)atomic64_read(&pool->seq);
+}
+
 /*
  * The seq of the record that @slot points to. 0: it is dead; U64_MAX: it can't
  * be read.
@@ -133,7 +139,8 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 				  kvblk_seg_pos(member, place.segment, place.unit),
 				  buf, bytes))
 		seq = kvblk_record_decode(buf, bytes, &place, &pool->secret,
-					  &rec) == KVBLK_DEC_RECORD ? rec.seq : 0;
+					  &rec) == KVBLK_DEC_RECORD &&
+		      seq_given(pool, rec.seq) ? rec.seq : 0;
 	free_pages((unsigned long)buf, get_order(bytes));
 	kvblk_segment_put(member, seg);
 	return seq;
@@ -177,6 +184,8 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	int ret;
 	u64 seq;
 
+	if (!seq_given(pool, rec->seq))
+		return 0;
 	if (rec->expiry && rec->expiry <= kvblk_now(pool))
 		return 0;
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
@@ -297,19 +306,41 @@ static struct kvblk_d_summary *sums_page(struct restore *rs, u32 page)
 	return rs->sums - page;
 }
 
+/*
+ * The end of the room that @entry tells of: of a record, which @rec and @unit tell, or
+ * of none (@rec->length is 0). 0: the entry can't be believed. Room was given out in
+ * the order of the entries and in front of the summary, so each entry's room begins at
+ * @from or behind, where that of the one before ends, and ends at @limit at most.
+ */
+static u32 entry_end(const struct kvblk_member *member,
+		     const struct kvblk_d_entry *entry, u32 from, u32 limit,
+		     struct kvblk_rec *rec, u32 *unit)
+{
+	u64 end;
+
+	if (kvblk_entry_decode(entry, member->segment_units, rec, unit)) {
+		end = *unit + kvblk_member_units(member, rec->length);
+	} else if (entry->flags == KVBLK_ENTF_HOLE && entry->length) {
+		rec->length = 0;
+		*unit = le32_to_cpu(entry->unit);
+		end = (u64)*unit + le32_to_cpu(entry->length);
+	} else {
+		return 0;
+	}
+	return *unit >= from && end <= limit ? end : 0;
+}
+
 static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 {
 	struct kvblk_member *member = rs->member;
 	struct kvblk_pool *pool = member->pool;
-	u32 pages = kvblk_summary_pages(nr), page, i, unit;
+	u32 pages = kvblk_summary_pages(nr), from = 0, end, page, i, unit;
 	struct kvblk_place place = kvblk_place(member, seg - member->segs,
 					       seg->gen, 0);
 	struct kvblk_sum sum;
 	struct kvblk_rec rec;
 	int err;
 
-	if (pages > summary_room(member))
-		return -EUCLEAN;
 	err = sums_read(rs, seg, 1, pages);
 	for (page = 0; page < pages && !err; page++) {
 		struct kvblk_d_summary *buf = sums_page(rs, page);
@@ -320,8 +351,12 @@ static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 			err = verify_page(rs, seg, buf);
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
 			restore_ahead(rs, buf, i);
-			if (kvblk_entry_decode(&buf->entries[i],
-					       member->segment_units, &rec, &unit))
+			end = entry_end(member, &buf->entries[i], from,
+					member->segment_units - pages, &rec, &unit);
+			if (!end)
+				continue;
+			from = end;
+			if (rec.length)
 				err = restore_record(rs, seg, &rec, unit);
 		}
 		cond_resched();
@@ -332,7 +367,8 @@ static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 
 /*
  * What the checkpoints list without a gap: copies it to @open, and tells where
- * the walk is to begin.
+ * the walk is to begin. No more is taken than @open has room for: as for puts, what
+ * is listed leaves room for the pages that list it.
  */
 static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
 			  struct kvblk_open *open, u32 *nr, u32 *walk_from)
@@ -340,7 +376,7 @@ static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
 	struct kvblk_member *member = rs->member;
 	struct kvblk_place place = kvblk_place(member, seg - member->segs,
 					       seg->gen, 0);
-	u32 align = member->record_align >> KVBLK_UNIT_SHIFT, page, i, unit;
+	u32 page, i, unit, end;
 	struct kvblk_d_summary *buf;
 	struct kvblk_sum sum;
 	struct kvblk_rec rec;
@@ -360,23 +396,19 @@ static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
 				return err;
 		}
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-			struct kvblk_d_entry *entry = &buf->entries[i];
-
-			if (kvblk_entry_decode(entry, member->segment_units, &rec,
-					       &unit)) {
+			end = entry_end(member, &buf->entries[i], *walk_from,
+					member->segment_units -
+					kvblk_summary_pages(*nr + 1), &rec, &unit);
+			if (!end)
+				return 0;
+			if (rec.length) {
 				err = restore_record(rs, seg, &rec, unit);
 				if (err)
 					return err;
-				unit += kvblk_record_units(rec.length, align);
-			} else if (entry->flags == KVBLK_ENTF_HOLE) {
-				unit = le32_to_cpu(entry->unit) +
-				       le32_to_cpu(entry->length);
-			} else {
-				return 0;
 			}
-			*kvblk_open_entry(open, *nr) = *entry;
+			*kvblk_open_entry(open, *nr) = buf->entries[i];
 			*nr += 1;
-			*walk_from = max(*walk_from, min(unit, member->segment_units));
+			*walk_from = end;
 		}
 	}
 	return 0;
@@ -510,7 +542,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 		return err;
 	/* the summary knows better than the table whether it is sealed */
 	if (!kvblk_summary_decode(sums_page(rs, 0), 0, &place, &pool->secret, &sum) ||
-	    !sum.sealed)
+	    !sum.sealed || kvblk_summary_pages(sum.nr_records) > summary_room(member))
 		return restore_open(rs, seg);
 	err = restore_sealed(rs, seg, sum.nr_records);
 	if (err)
