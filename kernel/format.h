@@ -51,6 +51,12 @@
  */
 #define KVBLK_CRC_INIT		(~0u)
 
+/*
+ * Numbers that only grow, by one (generations, opened, seq of a superblock and of a
+ * page of the table), are no larger than this. So the next one is larger, always.
+ */
+#define KVBLK_COUNT_MAX		(1ULL << 48)
+
 /* bits of compat / ro / incompat; none is defined yet */
 
 /**

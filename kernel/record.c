@@ -398,11 +398,14 @@ bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
 	if (le32_to_cpu(table->magic) != KVBLK_TABLE_MAGIC ||
 	    le32_to_cpu(table->crc) != table_crc(table) ||
 	    le64_to_cpu(table->incarnation) != incarnation ||
-	    le32_to_cpu(table->page) != page)
+	    le32_to_cpu(table->page) != page ||
+	    le64_to_cpu(table->seq) > KVBLK_COUNT_MAX)
 		return false;
 
 	for (; seg < end; seg++)
 		if (seg->state > KVBLK_SEG_SEALED ||
+		    le64_to_cpu(seg->generation) > KVBLK_COUNT_MAX ||
+		    le64_to_cpu(seg->opened) > KVBLK_COUNT_MAX ||
 		    le16_to_cpu(seg->flags) & ~KVBLK_SEGF_ALL ||
 		    le32_to_cpu(seg->nr_records) > KVBLK_SEGMENT_RECORDS_MAX ||
 		    seg->reserved)
@@ -519,6 +522,7 @@ int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
 
 	state = le16_to_cpu(sb->state);
 	if (state < KVBLK_SB_CLEAN || state > KVBLK_SB_ACTIVATING ||
+	    le64_to_cpu(sb->seq) > KVBLK_COUNT_MAX ||
 	    !name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
 	    !terminated(sb->owner, sizeof(sb->owner)) ||
 	    !geometry_valid(sb, dev_bytes) || !tenants_valid(sb))

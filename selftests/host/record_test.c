@@ -773,6 +773,9 @@ static void table_is_checked(void **state)
 	REFUSED(table->magic = 0);
 	REFUSED(table->segments[0].state = 3);
 	REFUSED(table->segments[126].state = 255);
+	REFUSED(table->seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	REFUSED(table->segments[0].generation = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	REFUSED(table->segments[126].opened = cpu_to_le64(~0ULL));
 	REFUSED(table->segments[126].flags = cpu_to_le16(KVBLK_SEGF_ALL + 1));
 	REFUSED(table->segments[126].reserved = cpu_to_le64(1));
 	REFUSED(table->segments[4].nr_records =
@@ -896,6 +899,7 @@ static void hostile_superblocks_are_refused(void **state)
 	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(1u << 31));
 	REFUSED(sb->state = 0);
 	REFUSED(sb->state = cpu_to_le16(4));
+	REFUSED(sb->seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
 
 	/* sizes */
 	REFUSED(sb->size = cpu_to_le64(DEV_BYTES + 1));
