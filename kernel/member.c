@@ -249,7 +249,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 			return -EINVAL;
 		}
 		if (room / seg > KVBLK_SEGS_MAX) {
-			NL_SET_ERR_MSG_FMT(extack, "%s would have too many segments: choose larger ones",
+			NL_SET_ERR_MSG_FMT(extack, "%s would have over 2^20 segments: choose larger ones",
 					   member->name);
 			return -EINVAL;
 		}
@@ -259,6 +259,11 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->sb_seq = 0;
 		member->formatted = true;
 		uuid_gen(&member->uuid);
+	}
+	if (member->nr_segs > KVBLK_SEGS_MAX) {
+		NL_SET_ERR_MSG_FMT(extack, "%s has over 2^20 segments: format it with larger ones",
+				   member->name);
+		return -EINVAL;
 	}
 	member->nr_logs = clamp(min(member->nr_segs / 32, num_possible_cpus()), 1u,
 				(u32)KVBLK_LOGS_NEW);
