@@ -15,9 +15,7 @@
  * With libFuzzer: clang -fsanitize=fuzzer,address,undefined, together with
  * kernel/record.c, kernel/hash.c and shim/shim.c. Without: fuzz_record_test.c.
  */
-#include <linux/crc32c.h>
 #include <linux/kvblk.h>
-#include <linux/siphash.h>
 #include <linux/unaligned.h>
 #include <asm/byteorder.h>
 
@@ -26,6 +24,7 @@
 #include <string.h>
 
 #include "record.h"
+#include "reseal.h"
 
 enum target {
 	RECORD,			/* 1 unit of header */
@@ -150,8 +149,7 @@ static void images_make(void)
 /* Makes the checksum right again, and the MAC with SEALED. */
 static void repair(u8 *buf, size_t size, enum target target, enum damage damage)
 {
-	struct kvblk_d_record *hdr = (void *)buf;
-	struct kvblk_d_summary *page = (void *)buf;
+	const struct kvblk_secret *known = damage == SEALED ? &secret : NULL;
 
 	switch (target) {
 	case TABLE:
@@ -160,31 +158,11 @@ static void repair(u8 *buf, size_t size, enum target target, enum damage damage)
 	case SUPER:
 		kvblk_super_seal((void *)buf);
 		break;
-	case SUMMARY: {
-		__le64 mac = page->mac;
-
-		page->crc = 0;
-		page->mac = 0;
-		page->crc = cpu_to_le32(~crc32c(KVBLK_CRC_INIT, buf, size));
-		page->mac = damage == SEALED ?
-			cpu_to_le64(siphash(buf, 48, &secret.mac)) : mac;
+	case SUMMARY:
+		reseal_summary((void *)buf, known);
 		break;
-	}
-	default: {
-		__le64 mac = hdr->mac;
-
-		/* over as much as the header says it has */
-		if (size > (size_t)hdr->header_units * KVBLK_UNIT)
-			size = (size_t)hdr->header_units * KVBLK_UNIT;
-		if (size < KVBLK_UNIT)
-			break;
-		hdr->crc = 0;
-		hdr->mac = 0;
-		hdr->crc = cpu_to_le32(~crc32c(KVBLK_CRC_INIT, buf, size));
-		hdr->mac = damage == SEALED ?
-			cpu_to_le64(siphash(buf, 112, &secret.mac)) : mac;
-		break;
-	}
+	default:
+		reseal_header((void *)buf, size, known);
 	}
 }
 
@@ -224,6 +202,35 @@ static void record_is_in_range(const u8 *buf, size_t size,
 	     crcs + 4 * kvblk_nr_chunks(rec->length) <= buf + header);
 }
 
+static void table_is_in_range(const struct kvblk_d_table *table)
+{
+	MUST(le64_to_cpu(table->seq) <= KVBLK_COUNT_MAX);
+	for (int i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
+		MUST(table->segments[i].state <= KVBLK_SEG_SEALED);
+		MUST(le64_to_cpu(table->segments[i].generation) <= KVBLK_COUNT_MAX);
+		MUST(le64_to_cpu(table->segments[i].opened) <= KVBLK_COUNT_MAX);
+		MUST(le32_to_cpu(table->segments[i].nr_records) <=
+		     KVBLK_SEGMENT_RECORDS_MAX);
+	}
+}
+
+static void super_is_in_range(const struct kvblk_d_super *sb)
+{
+	u64 size = le64_to_cpu(sb->size), start = le64_to_cpu(sb->data_start);
+	u64 nr = le32_to_cpu(sb->nr_segments), units = le32_to_cpu(sb->segment_units);
+
+	MUST(units >= KVBLK_SEGMENT_UNITS_MIN && units <= KVBLK_SEGMENT_UNITS_MAX);
+	MUST(le32_to_cpu(sb->record_align) >= KVBLK_RECORD_ALIGN_MIN);
+	MUST(le32_to_cpu(sb->record_align) <= KVBLK_RECORD_ALIGN_MAX);
+	MUST(nr && size <= DEV_BYTES && start <= size);
+	MUST(nr * units * KVBLK_UNIT <= size - start);
+	MUST(KVBLK_TABLE_OFFSET + (nr + KVBLK_TABLE_ENTRIES - 1) / KVBLK_TABLE_ENTRIES *
+	     2 * KVBLK_UNIT <= start);
+	MUST(memchr(sb->pool_name, 0, sizeof(sb->pool_name)));
+	MUST(memchr(sb->owner, 0, sizeof(sb->owner)));
+	MUST(le64_to_cpu(sb->seq) <= KVBLK_COUNT_MAX);
+}
+
 /* Decodes @buf; @same: the bytes are those of the image. */
 static void judge(const u8 *buf, size_t size, enum target target,
 		  enum damage damage, bool same)
@@ -239,11 +246,15 @@ static void judge(const u8 *buf, size_t size, enum target target,
 		/* who can write the table needs no MAC */
 		MUST(same ? valid : !valid || damage == CHECKSUMMED ||
 		     damage == SEALED);
+		if (valid)
+			table_is_in_range((const void *)buf);
 		break;
 	case SUPER:
 		valid = !kvblk_super_check((const void *)buf, DEV_BYTES);
 		MUST(same ? valid : !valid || damage == CHECKSUMMED ||
 		     damage == SEALED);
+		if (valid)
+			super_is_in_range((const void *)buf);
 		break;
 	case SUMMARY:
 		valid = kvblk_summary_decode((const void *)buf, 0, &place,
