@@ -184,7 +184,8 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	int ret;
 	u64 seq;
 
-	if (!seq_given(pool, rec->seq))
+	/* no tenant is in use but the default one */
+	if (rec->tenant || !seq_given(pool, rec->seq))
 		return 0;
 	if (rec->expiry && rec->expiry <= kvblk_now(pool))
 		return 0;
