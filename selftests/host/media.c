@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Damage that no checksum shows: a field of a superblock, a page of the segment
+ * table, a page of a summary or a header is changed, and sealed again with the
+ * pool's own secret.
+ *
+ * The fields are listed below, and an assertion counts their bytes: one that is new
+ * in format.h can't be forgotten.
+ */
+#include <asm/byteorder.h>
+#include <linux/build_bug.h>
+#include <linux/kvblk.h>
+#include <linux/unaligned.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "media.h"
+#include "record.h"
+#include "reseal.h"
+
+/* ---- fields ---- */
+
+/* The first unit of a header. */
+struct header {
+	struct kvblk_d_record rec;
+	u8 key[KVBLK_KEY_MAX];
+	__le32 crcs[(KVBLK_UNIT - KVBLK_HDR_CRCS) / 4];
+};
+
+/**
+ * struct field - of a structure
+ * @name: as in format.h
+ * @at: offset
+ * @size: bytes, of one of them
+ * @nr: elements of an array that has fields of its own, else 1
+ * @of: an element's fields, or NULL
+ * @nr_of: of them
+ */
+struct field {
+	const char *name;
+	u32 at, size, nr;
+	const struct field *of;
+	u32 nr_of;
+};
+
+#define COUNT(array)		(sizeof(array) / sizeof((array)[0]))
+#define BYTES(type, name)	sizeof(((struct type *)NULL)->name)
+
+/* X(type, field), and Y(type, field, element's fields) for arrays of structures */
+#define TENANT(X, Y, t)							\
+	X(t, id) X(t, flags) X(t, reserved) X(t, min_seq) X(t, name)	\
+	X(t, reserved2)
+#define SUPER(X, Y, t)							\
+	X(t, magic) X(t, crc) X(t, version) X(t, state) X(t, compat)	\
+	X(t, ro_compat) X(t, incompat) X(t, pool_flags) X(t, seq)	\
+	X(t, epoch) X(t, incarnation) X(t, birth) X(t, pool_uuid)	\
+	X(t, member_uuid) X(t, seed) X(t, pool_name) X(t, owner)	\
+	X(t, size) X(t, data_start) X(t, segment_units)			\
+	X(t, nr_segments) X(t, record_align) X(t, reserved0)		\
+	X(t, activation) X(t, prev_epoch) X(t, prev_activation)		\
+	X(t, reserved) Y(t, tenants, tenant)
+#define SEGMENT(X, Y, t)						\
+	X(t, generation) X(t, state) X(t, class) X(t, flags)		\
+	X(t, nr_records) X(t, opened) X(t, reserved)
+#define TABLE(X, Y, t)							\
+	X(t, magic) X(t, crc) X(t, seq) X(t, incarnation) X(t, page)	\
+	X(t, time) Y(t, segments, segment)
+#define RECORD(X, Y, t)							\
+	X(t, rec.magic) X(t, rec.version) X(t, rec.header_units)	\
+	X(t, rec.integrity) X(t, rec.chunk_shift) X(t, rec.priority)	\
+	X(t, rec.tenant) X(t, rec.incarnation) X(t, rec.segment)	\
+	X(t, rec.unit) X(t, rec.generation) X(t, rec.seq) X(t, rec.flags) \
+	X(t, rec.length) X(t, rec.layout_tag) X(t, rec.caller_tag)	\
+	X(t, rec.id_hi) X(t, rec.id_lo) X(t, rec.parent) X(t, rec.expiry) \
+	X(t, rec.key_len) X(t, rec.key_epoch) X(t, rec.reserved)	\
+	X(t, rec.crc) X(t, rec.mac) X(t, rec.pad) X(t, key) X(t, crcs)
+#define ENTRY(X, Y, t)							\
+	X(t, id_hi) X(t, id_lo) X(t, seq) X(t, caller_tag) X(t, parent)	\
+	X(t, unit) X(t, length) X(t, expiry) X(t, tenant) X(t, priority) \
+	X(t, flags) X(t, reserved)
+#define SUMMARY(X, Y, t)						\
+	X(t, magic) X(t, incarnation) X(t, generation) X(t, segment)	\
+	X(t, page) X(t, nr_records) X(t, sealed) X(t, reserved) X(t, crc) \
+	X(t, mac) X(t, pad) Y(t, entries, entry)
+
+#define PLAIN(type, name)						\
+	{ #name, offsetof(struct type, name), BYTES(type, name), 1, NULL, 0 },
+#define ARRAY(type, name, fields)					\
+	{ #name, offsetof(struct type, name), BYTES(type, name[0]),	\
+	  COUNT(((struct type *)NULL)->name), fields, COUNT(fields) },
+#define PLUS(type, name)		+ BYTES(type, name)
+#define PLUS_ALL(type, name, fields)	+ BYTES(type, name)
+#define FIELDS(name, LIST, type)					\
+	static const struct field name[] = { LIST(PLAIN, ARRAY, type) }; \
+	static_assert(0 LIST(PLUS, PLUS_ALL, type) == sizeof(struct type))
+
+FIELDS(tenant, TENANT, kvblk_d_tenant);
+FIELDS(segment, SEGMENT, kvblk_d_segment);
+FIELDS(entry, ENTRY, kvblk_d_entry);
+FIELDS(super, SUPER, kvblk_d_super);
+FIELDS(table, TABLE, kvblk_d_table);
+FIELDS(summary, SUMMARY, kvblk_d_summary);
+FIELDS(header, RECORD, header);
+
+/* ---- what is there ---- */
+
+enum kind {
+	IN_SUPER,
+	IN_TABLE,
+	IN_SUMMARY,
+	IN_HEADER,
+	KINDS,
+};
+
+static const struct {
+	const char *name;
+	const struct field *fields;
+	u32 nr, size;
+} kinds[KINDS] = {
+	{ "super", super, COUNT(super), sizeof(struct kvblk_d_super) },
+	{ "table", table, COUNT(table), sizeof(struct kvblk_d_table) },
+	{ "summary", summary, COUNT(summary), sizeof(struct kvblk_d_summary) },
+	{ "header", header, COUNT(header), sizeof(struct header) },
+};
+
+/* A structure that is valid, the newest one of its kind first. */
+struct structure {
+	size_t at;
+	struct kvblk_place place;	/* of the last two kinds; unit: page of a summary */
+};
+
+struct media {
+	const u8 *image;
+	size_t bytes;
+	struct kvblk_d_super sb;
+	struct kvblk_secret secret;
+	struct structure *list[KINDS];
+	u32 nr[KINDS];
+};
+
+static void __attribute__((noreturn)) die(const char *what)
+{
+	printf("media: %s\n", what);
+	exit(1);
+}
+
+static void add(struct media *media, enum kind kind, size_t at,
+		const struct kvblk_place *place)
+{
+	struct structure *list;
+
+	list = realloc(media->list[kind], (media->nr[kind] + 1) * sizeof(*list));
+	if (!list)
+		die("no memory");
+	media->list[kind] = list;
+	list[media->nr[kind]++] = (struct structure) { at, *place };
+}
+
+/* The newest superblock, or NULL. */
+static const struct kvblk_d_super *newest(const u8 *image, size_t bytes)
+{
+	const struct kvblk_d_super *found = NULL, *sb;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		sb = (const void *)(image + KVBLK_SB_OFFSET(i));
+		if (!kvblk_super_check(sb, bytes) &&
+		    (!found || le64_to_cpu(sb->seq) > le64_to_cpu(found->seq)))
+			found = sb;
+	}
+	return found;
+}
+
+static size_t segment_at(const struct media *media, u32 nr, u32 unit)
+{
+	return le64_to_cpu(media->sb.data_start) +
+	       (((u64)nr * le32_to_cpu(media->sb.segment_units) + unit) <<
+		KVBLK_UNIT_SHIFT);
+}
+
+/* What the unit at @at of a segment in use holds. */
+static void scan_unit(struct media *media, const struct kvblk_d_segment *segments,
+		      size_t at)
+{
+	u32 units = le32_to_cpu(media->sb.segment_units);
+	u64 nr = (at - le64_to_cpu(media->sb.data_start)) / KVBLK_UNIT;
+	struct kvblk_place place = {
+		.incarnation = le64_to_cpu(media->sb.incarnation),
+		.segment = nr / units, .unit = nr % units,
+	};
+	struct kvblk_rec rec;
+	struct kvblk_sum sum;
+
+	if (at < le64_to_cpu(media->sb.data_start) ||
+	    place.segment >= le32_to_cpu(media->sb.nr_segments) ||
+	    segments[place.segment].state == KVBLK_SEG_FREE)
+		return;
+	place.generation = le64_to_cpu(segments[place.segment].generation);
+	if (kvblk_summary_decode((const void *)(media->image + at),
+				 units - 1 - place.unit, &place, &media->secret, &sum))
+		add(media, IN_SUMMARY, at, &place);
+	if (kvblk_record_decode(media->image + at, KVBLK_UNIT, &place, &media->secret,
+				&rec) != KVBLK_DEC_NONE)
+		add(media, IN_HEADER, at, &place);
+}
+
+struct media *media_scan(const void *image, size_t bytes, const size_t *pages,
+			 size_t nr_pages)
+{
+	const struct kvblk_d_super *sb = newest(image, bytes);
+	struct media *media = calloc(1, sizeof(*media));
+	const struct kvblk_d_table *slots, *first;
+	struct kvblk_place none = {};
+	size_t i;
+
+	if (!sb || !media)
+		die("no member");
+	media->image = image;
+	media->bytes = bytes;
+	media->sb = *sb;
+	kvblk_secret_derive(&media->secret, sb->seed);
+	add(media, IN_SUPER, (const u8 *)sb - media->image, &none);
+	add(media, IN_SUPER, media->list[IN_SUPER][0].at ^ KVBLK_SB_BYTES, &none);
+	slots = (const void *)(media->image + KVBLK_TABLE_OFFSET);
+	first = slots;
+	if (!kvblk_table_valid(slots, le64_to_cpu(sb->incarnation), 0) ||
+	    le64_to_cpu(slots[1].seq) > le64_to_cpu(slots[0].seq))
+		first = slots + 1;
+	if (!kvblk_table_valid(first, le64_to_cpu(sb->incarnation), 0) ||
+	    le32_to_cpu(sb->nr_segments) > KVBLK_TABLE_ENTRIES)
+		die("no table of one page");
+	add(media, IN_TABLE, (const u8 *)first - media->image, &none);
+	add(media, IN_TABLE, (const u8 *)(first == slots ? slots + 1 : slots) -
+	    media->image, &none);
+	for (i = 0; i < nr_pages; i++)
+		scan_unit(media, first->segments, pages[i]);
+	return media;
+}
+
+void media_keys(const struct media *media,
+		void (*found)(const void *key, size_t len, void *arg), void *arg)
+{
+	const struct header *hdr;
+	u32 i;
+
+	for (i = 0; i < media->nr[IN_HEADER]; i++) {
+		hdr = (const void *)(media->image + media->list[IN_HEADER][i].at);
+		if (le64_to_cpu(hdr->rec.magic) == KVBLK_RECORD_MAGIC)
+			found(hdr->key, le16_to_cpu(hdr->rec.key_len), arg);
+	}
+}
+
+bool media_life(const void *image, size_t bytes, uint64_t *epoch,
+		uint64_t *incarnation)
+{
+	const struct kvblk_d_super *sb = newest(image, bytes);
+
+	if (!sb)
+		return false;
+	*epoch = le64_to_cpu(sb->epoch);
+	*incarnation = le64_to_cpu(sb->incarnation);
+	return true;
+}
+
+/* ---- damage ---- */
+
+static u64 dice;
+
+/* splitmix64 */
+static u64 draw(void)
+{
+	u64 x = dice += 0x9e3779b97f4a7c15;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+	return x ^ (x >> 31);
+}
+
+static u32 below(u32 limit)
+{
+	return draw() % limit;
+}
+
+/* What fields are compared with: one of these, or its neighbour. */
+static u64 limit(const struct media *media)
+{
+	const u64 limits[] = {
+		le32_to_cpu(media->sb.segment_units),
+		le32_to_cpu(media->sb.nr_segments), le64_to_cpu(media->sb.size),
+		le64_to_cpu(media->sb.data_start), KVBLK_SEGMENT_RECORDS_MAX,
+		KVBLK_SEGMENT_UNITS_MIN, KVBLK_SEGMENT_UNITS_MAX,
+		KVBLK_SUMMARY_ENTRIES, KVBLK_TABLE_ENTRIES, KVBLK_VALUE_MAX,
+		KVBLK_KEY_MAX, KVBLK_TENANT_IDS, KVBLK_PRIORITY_MAX,
+		KVBLK_COUNT_MAX, KVBLK_RECORD_ALIGN_MAX, 2, 1 << 16, 1 << 24,
+		1ULL << 31, 1ULL << 32, 1ULL << 40, 1ULL << 63,
+	};
+
+	return limits[below(COUNT(limits))] + below(3) - 1;
+}
+
+/* A structure of which a part is changed. */
+struct spot {
+	const struct media *media;
+	u8 *base;			/* the structure, */
+	u32 size;			/* its bytes */
+	u8 *at;				/* the field, */
+	u32 bytes;			/* its bytes */
+};
+
+static void swap_bytes(u8 *a, u8 *b, u32 n)
+{
+	u8 byte;
+
+	for (; n--; a++, b++) {
+		byte = *a;
+		*a = *b;
+		*b = byte;
+	}
+}
+
+static void add_to(u8 *at, u32 bytes, int by)
+{
+	u32 i;
+
+	/* little endian, with carry */
+	for (i = 0; i < bytes; i++) {
+		at[i] += by;
+		if (at[i] != (by > 0 ? 0 : 255))
+			break;
+	}
+}
+
+static const char *change_bytes(const struct spot *s)
+{
+	u64 value;
+	u32 i, n;
+
+	switch (below(9)) {
+	case 0:
+		s->at[below(s->bytes)] ^= 1 << below(8);
+		return "a bit flipped";
+	case 1:
+		memset(s->at, 0, s->bytes);
+		return "zero";
+	case 2:
+		memset(s->at, 0xff, s->bytes);
+		return "all ones";
+	case 3:
+		add_to(s->at, s->bytes, 1);
+		return "one more";
+	case 4:
+		add_to(s->at, s->bytes, -1);
+		return "one less";
+	case 5:
+		/* the bytes behind, or in front at the end */
+		n = s->bytes;
+		if (s->at + 2 * n <= s->base + s->size)
+			swap_bytes(s->at, s->at + n, n);
+		else if (s->at - n >= s->base)
+			swap_bytes(s->at, s->at - n, n);
+		return "swapped with its neighbour";
+	case 6:
+		for (i = 0; i < s->bytes; i++)
+			s->at[i] = draw();
+		return "random";
+	default:
+		value = cpu_to_le64(limit(s->media));
+		memcpy(s->at, &value, s->bytes < 8 ? s->bytes : 8);
+		return "a limit";
+	}
+}
+
+static u32 text_add(char *text, size_t len, u32 at, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(text + at, len - at, format, args);
+	va_end(args);
+	return at + n < len ? at + n : len - 1;
+}
+
+static u32 text_bytes(char *text, size_t len, u32 at, const struct spot *s)
+{
+	u32 i, nr = s->bytes < 8 ? s->bytes : 8;
+
+	at = text_add(text, len, at, " ");
+	for (i = 0; i < nr; i++)
+		at = text_add(text, len, at, "%02x", s->at[i]);
+	return at;
+}
+
+/* Chooses a field, an array's elements counting as one, the first of them rather. */
+static u32 choose(struct spot *s, const struct field *fields, u32 nr, char *text,
+		  size_t len, u32 at)
+{
+	const struct field *field;
+	u32 leaves = 0, i, n;
+
+	for (i = 0; i < nr; i++)
+		leaves += fields[i].of ? fields[i].nr_of : 1;
+	n = below(leaves);
+	for (field = fields; n >= (field->of ? field->nr_of : 1); field++)
+		n -= field->of ? field->nr_of : 1;
+	i = below(4) ? below(field->nr < 8 ? field->nr : 8) : below(field->nr);
+	s->at += field->at + i * field->size;
+	s->bytes = field->size;
+	at = text_add(text, len, at, ".%s", field->name);
+	if (!field->of)
+		return at;
+	at = text_add(text, len, at, "[%u]", i);
+	s->base = s->at;
+	s->size = s->bytes;
+	/* all of it, now and then */
+	if (!below(16)) {
+		s->size *= field->nr - i;
+		return at;
+	}
+	return choose(s, field->of, field->nr_of, text, len, at);
+}
+
+static void reseal(const struct media *media, u8 *buf, enum kind kind)
+{
+	switch (kind) {
+	case IN_SUPER:
+		kvblk_super_seal((void *)buf);
+		break;
+	case IN_TABLE:
+		kvblk_table_seal((void *)buf);
+		break;
+	case IN_SUMMARY:
+		reseal_summary((void *)buf, &media->secret);
+		break;
+	default:
+		reseal_header((void *)buf, KVBLK_UNIT, &media->secret);
+	}
+}
+
+/* The structure as it was in the past; newer than what came since, perhaps. */
+static bool stale(const struct media *media, const u8 *older, u8 *buf, size_t at,
+		  enum kind kind)
+{
+	const struct kvblk_d_super *sb = newest(older, media->bytes);
+	struct kvblk_d_table *page = (void *)buf;
+
+	if (!memcmp(buf, older + at, kinds[kind].size))
+		return false;
+	if (kind == IN_SUPER)
+		memcpy(buf, sb, sizeof(*sb));
+	else
+		memcpy(buf, older + at, kinds[kind].size);
+	if (below(2)) {
+		if (kind == IN_SUPER)
+			((struct kvblk_d_super *)buf)->seq =
+				cpu_to_le64(le64_to_cpu(media->sb.seq) + 1);
+		if (kind == IN_TABLE)
+			page->seq = cpu_to_le64(le64_to_cpu(page->seq) + 100);
+	}
+	return true;
+}
+
+/* Changes one structure of @kind; returns the end of the text. */
+static u32 damage(const struct media *media, const u8 *older, u8 *live, enum kind kind,
+		  struct media_change *change, u32 at)
+{
+	const size_t len = sizeof(change->text);
+	const struct structure *structure;
+	struct spot spot = { .media = media };
+	size_t end = change->at + change->bytes;
+	bool sealed = below(16);
+	u8 *buf;
+	u32 n;
+
+	n = below(media->nr[kind]);
+	/* of two copies the newest one counts, until the other one is newer */
+	if (kind <= IN_TABLE && below(4))
+		n = 0;
+	structure = &media->list[kind][n];
+	buf = live + structure->at;
+	if (!change->bytes || structure->at < change->at)
+		change->at = structure->at;
+	if (structure->at + kinds[kind].size > end)
+		end = structure->at + kinds[kind].size;
+	change->bytes = end - change->at;
+	change->record |= kind == IN_HEADER;
+
+	at = text_add(change->text, len, at, "%s%s %u", at ? "; " : "", kinds[kind].name, n);
+	if (kind >= IN_SUMMARY)
+		at = text_add(change->text, len, at, " of segment %u",
+			      structure->place.segment);
+	if (!below(12) && stale(media, older, buf, structure->at, kind)) {
+		at = text_add(change->text, len, at, " as it was in the past");
+	} else {
+		spot.base = buf;
+		spot.size = kinds[kind].size;
+		spot.at = buf;
+		at = choose(&spot, kinds[kind].fields, kinds[kind].nr, change->text,
+			    len, at);
+		at = text_bytes(change->text, len, at, &spot);
+		at = text_add(change->text, len, at, ": %s", change_bytes(&spot));
+		at = text_bytes(change->text, len, at, &spot);
+	}
+	if (sealed)
+		reseal(media, buf, kind);
+	else
+		at = text_add(change->text, len, at, ", not sealed");
+	return at;
+}
+
+void media_damage(const struct media *media, const void *older, void *live,
+		  uint64_t seed, struct media_change *change)
+{
+	/* alone, or with others; a superblock alone, for without it nothing is looked at */
+	static const u32 several[] = { 1, 1, 4, 8 };
+	u32 nr, i, at = 0;
+	enum kind kind;
+
+	dice = seed * 0x9e3779b97f4a7c15;
+	nr = several[below(COUNT(several))];
+	*change = (struct media_change) {};
+	for (i = 0; i < nr; i++) {
+		do
+			kind = nr == 1 && below(2) ? IN_SUPER : IN_TABLE + below(KINDS - IN_TABLE);
+		while (!media->nr[kind]);
+		at = damage(media, older, live, kind, change, at);
+	}
+}
+
+bool media_flood(const struct media *media, void *live, struct media_change *change)
+{
+	u32 units = le32_to_cpu(media->sb.segment_units), page, i;
+	u32 pages = (units + KVBLK_SUMMARY_ENTRIES) / (KVBLK_SUMMARY_ENTRIES + 1);
+	const struct kvblk_d_table *table;
+	struct kvblk_place place;
+	struct kvblk_sum sum = {};
+	struct kvblk_rec rec;
+
+	table = (const void *)(media->image + media->list[IN_TABLE][0].at);
+	for (i = 0; i < media->nr[IN_HEADER]; i++) {
+		place = media->list[IN_HEADER][i].place;
+		if (table->segments[place.segment].state == KVBLK_SEG_OPEN &&
+		    kvblk_record_decode(media->image + media->list[IN_HEADER][i].at,
+					KVBLK_UNIT, &place, &media->secret,
+					&rec) == KVBLK_DEC_RECORD)
+			break;
+	}
+	if (i == media->nr[IN_HEADER])
+		return false;
+	*change = (struct media_change) {
+		.at = segment_at(media, place.segment, 0),
+		.bytes = (size_t)units << KVBLK_UNIT_SHIFT,
+		.record = true,
+	};
+	snprintf(change->text, sizeof(change->text), "segment %u: a flood of holes",
+		 place.segment);
+	place.unit = 2;
+	kvblk_record_encode((u8 *)live + segment_at(media, place.segment, 2), &rec,
+			    &place, &media->secret);
+	for (page = 0; page < pages; page++) {
+		struct kvblk_d_summary *buf = (void *)((u8 *)live +
+			segment_at(media, place.segment, units - 1 - page));
+
+		memset(buf->entries, 0, sizeof(buf->entries));
+		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+			buf->entries[i].length = cpu_to_le32(2);
+			buf->entries[i].flags = KVBLK_ENTF_HOLE;
+		}
+		sum.nr_records = (page + 1) * KVBLK_SUMMARY_ENTRIES;
+		kvblk_summary_encode(buf, page, &sum, &place, &media->secret);
+	}
+	return true;
+}
+
+void media_claim(void *super, uint64_t bytes)
+{
+	struct kvblk_d_super *sb = super;
+	u64 segment = (u64)KVBLK_SEGMENT_UNITS_MIN << KVBLK_UNIT_SHIFT;
+	u64 nr = bytes / segment * 1000 / 1001;
+	u64 table_bytes = (nr / KVBLK_TABLE_ENTRIES + 1) * 2 * KVBLK_UNIT;
+
+	sb->segment_units = cpu_to_le32(KVBLK_SEGMENT_UNITS_MIN);
+	sb->nr_segments = cpu_to_le32(nr);
+	sb->data_start = cpu_to_le64((KVBLK_TABLE_OFFSET + table_bytes +
+				      KVBLK_DATA_ALIGN) & ~(u64)(KVBLK_DATA_ALIGN - 1));
+	sb->size = cpu_to_le64(bytes);
+	kvblk_super_seal(sb);
+	if (kvblk_super_check(sb, bytes))
+		die("the claim is not a valid one");
+}

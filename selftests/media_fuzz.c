@@ -1,0 +1,695 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Damaged members at the door: a pool of two members is made, images of which are
+ * damaged so that they pass their checksums (host/media.c), one member at a time, and
+ * the pool is brought back from each of them.
+ *
+ * The rules: the kernel does not complain, the pool comes or is refused in a
+ * sentence, and it goes. A get brings the block that was put, or is a miss; and of
+ * the other member's blocks none is a miss.
+ *
+ * The members are loop devices over files in memory, which are mapped here: so
+ * an image is damaged, looked at and made good again without any I/O.
+ *
+ * usage: media_fuzz POOL DIRECTORY FIRST COUNT
+ *	or: media_fuzz claim DEVICE
+ *
+ * FIRST and COUNT are of the images' numbers, from which all follows that is
+ * random. Each run begins with images that have none: no damage, and a flood of
+ * holes. "claim" has the superblocks of DEVICE say that all of it is cut into
+ * the smallest segments.
+ */
+#include <linux/fs.h>
+#include <linux/loop.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+#include "kv_io.h"
+
+#include <kvblk.h>
+
+#include "host/media.h"
+
+#define MEMBERS		2u
+#define MEMBER_BYTES	(98ul << 20)	/* twelve segments: none is reclaimed */
+#define SEGMENT_BYTES	(8u << 20)
+#define KEYS		96u		/* put before the damage, */
+#define NEW_KEYS	2u		/* and afterwards, of each image */
+#define BATCH		32u
+#define ROOM		(160u << 10)	/* the longest block */
+#define FAILURES_MOST	20u
+#define PATIENCE_S	120		/* after which an image is taken to hang */
+#define NOBODY		255
+
+/* How the pool was left. */
+enum base {
+	CRASHED,
+	STOPPED,
+	BASES,
+};
+
+/* A member as it was. */
+struct image {
+	uint8_t *bytes;
+	size_t *pages;		/* where there are some, in their order */
+	size_t nr_pages;
+	struct media *media;
+	uint64_t epoch;
+	uint64_t incarnation;
+};
+
+static struct member {
+	char file[128];
+	char device[32];
+	int fd;
+	int loop;
+	uint8_t *live;		/* what the device holds */
+	struct image older;
+	struct image base[BASES];
+} members[MEMBERS];
+
+static struct block {
+	uint8_t owner;		/* member that has it, or had it */
+	bool deleted;
+	bool expires;		/* soon */
+} blocks[KEYS];
+
+static const char *pool;
+static char node[64];
+static struct kvblk_admin *admin;
+static uint8_t *buffer;		/* of a batch */
+static int kmsg;
+static uint64_t image;		/* its number */
+static enum base base;
+static struct media_change change;
+static unsigned int damaged;	/* member */
+static unsigned int failures;
+static bool may_fail;		/* there is a next image */
+static jmp_buf next_image;
+static int fd = -1;		/* the pool's node */
+static unsigned int refused, came_back, alone, hits, lost;
+
+/* The image failed. The next one is tried, for some to tell more than one does. */
+static void __attribute__((format(printf, 1, 2), noreturn)) wrong(const char *format, ...)
+{
+	va_list args;
+
+	printf("image %llu, member %u, %s: %s\n  ", (unsigned long long)image, damaged,
+	       base == CRASHED ? "after a crash" : "after a clean stop", change.text);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf("\n  this image alone: KV_SEED=%llu\n", (unsigned long long)image);
+	if (++failures == FAILURES_MOST || !may_fail)
+		exit(1);
+	longjmp(next_image, 1);
+}
+
+static void hangs(int signal)
+{
+	static const char text[] = "an image hangs, it is the last one in the kernel's log\n";
+	ssize_t n = write(STDOUT_FILENO, text, sizeof(text) - 1);
+
+	(void)signal;
+	_exit(n > 0 ? 1 : 2);
+}
+
+/* ---- the kernel's log ---- */
+
+static void kmsg_open(void)
+{
+	kmsg = open("/dev/kmsg", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	if (kmsg < 0 || lseek(kmsg, 0, SEEK_END) < 0)
+		kv_die("/dev/kmsg");
+}
+
+/* Where an oops ends all, this is what tells the image. */
+static void kmsg_tell(void)
+{
+	dprintf(kmsg, "<5>media: image %llu\n", (unsigned long long)image);
+}
+
+/* What it said since the last time. */
+static void kmsg_look(void)
+{
+	static const char *const words[] = {
+		"WARNING:", "BUG:", "KASAN", "UBSAN", "Call Trace:", "INFO: task",
+		"possible circular", "corruption",
+	};
+	static char line[4096];
+	ssize_t n;
+
+	while ((n = read(kmsg, line, sizeof(line) - 1)) > 0 || errno == EPIPE) {
+		if (n <= 0)
+			continue;
+		line[n] = '\0';
+		for (unsigned int i = 0; i < ARRAY_SIZE(words); i++) {
+			if (!strstr(line, words[i]))
+				continue;
+			may_fail = false;
+			wrong("the kernel complains: %s", line);
+		}
+	}
+}
+
+/* ---- members ---- */
+
+/* A loop device that is gone when this program is, and the pool. */
+static void attach(struct member *m)
+{
+	struct loop_config config = { .info.lo_flags = LO_FLAGS_AUTOCLEAR };
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), nr;
+
+	m->fd = open(m->file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (m->fd < 0 || ftruncate(m->fd, MEMBER_BYTES))
+		kv_die("%s", m->file);
+	nr = control < 0 ? -1 : ioctl(control, LOOP_CTL_GET_FREE);
+	if (nr < 0)
+		kv_die("no loop device");
+	close(control);
+	snprintf(m->device, sizeof(m->device), "/dev/loop%d", nr);
+	m->loop = open(m->device, O_RDWR | O_CLOEXEC);
+	config.fd = (uint32_t)m->fd;
+	if (m->loop < 0 || ioctl(m->loop, LOOP_CONFIGURE, &config))
+		kv_die("%s", m->device);
+	m->live = mmap(NULL, MEMBER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+	if (m->live == MAP_FAILED)
+		kv_die("mmap");
+}
+
+/* Calls @with for each stretch of the member that is not a hole. */
+static void each_stretch(const struct member *m, void (*with)(size_t from, size_t to, void *arg),
+			 void *arg)
+{
+	off_t from, to = 0;
+
+	while ((from = lseek(m->fd, to, SEEK_DATA)) >= 0) {
+		to = lseek(m->fd, from, SEEK_HOLE);
+		with((size_t)from, (size_t)to, arg);
+	}
+}
+
+struct copy {
+	const uint8_t *from;
+	struct image *to;
+};
+
+static void copy_stretch(size_t from, size_t to, void *arg)
+{
+	const struct copy *copy = arg;
+	struct image *to_image = copy->to;
+
+	memcpy(to_image->bytes + from, copy->from + from, to - from);
+	for (; from < to; from += PAGE)
+		to_image->pages[to_image->nr_pages++] = from;
+}
+
+static struct image snapshot(const struct member *m)
+{
+	struct image now = {
+		.bytes = kv_map(MEMBER_BYTES, 0),
+		.pages = kv_map(MEMBER_BYTES / PAGE * sizeof(size_t), 0),
+	};
+	struct copy copy = { m->live, &now };
+
+	each_stretch(m, copy_stretch, &copy);
+	now.media = media_scan(now.bytes, MEMBER_BYTES, now.pages, now.nr_pages);
+	media_life(now.bytes, MEMBER_BYTES, &now.epoch, &now.incarnation);
+	return now;
+}
+
+/* A member that is compared with its image, and made so. */
+struct repair {
+	struct member *m;
+	bool keep;		/* only compare */
+	size_t differs;		/* bytes of pages that did, but for @change's */
+};
+
+static void repair_stretch(size_t from, size_t to, void *arg)
+{
+	struct repair *r = arg;
+	const uint8_t *was = r->m->base[base].bytes;
+	bool mine = r->m == &members[damaged];
+
+	for (; from < to; from += PAGE) {
+		if (!memcmp(r->m->live + from, was + from, PAGE))
+			continue;
+		if (!mine || from + PAGE <= change.at || from >= change.at + change.bytes)
+			r->differs += PAGE;
+		if (!r->keep)
+			memcpy(r->m->live + from, was + from, PAGE);
+	}
+}
+
+/* Bytes that were not as in the image, and are now, unless @keep. */
+static size_t repair(struct member *m, bool keep)
+{
+	struct repair r = { .m = m, .keep = keep };
+
+	each_stretch(m, repair_stretch, &r);
+	/* what was discarded since is a hole now */
+	for (size_t i = 0; i < m->base[base].nr_pages; i++)
+		repair_stretch(m->base[base].pages[i], m->base[base].pages[i] + PAGE, &r);
+	return r.differs;
+}
+
+/* ---- the pool ---- */
+
+static bool pool_is_there(void)
+{
+	struct kvblk_pool_state *list = NULL;
+	int err = kvblk_pool_get(admin, pool, &list);
+
+	kvblk_pool_free(list);
+	if (err && err != -ENOENT)
+		wrong("kvblk_pool_get: %d", err);
+	return !err;
+}
+
+static void nap(void)
+{
+	usleep(1000);
+}
+
+static void destroy(void)
+{
+	int err;
+
+	if (fd >= 0)
+		close(fd);
+	fd = -1;
+	err = kvblk_pool_destroy(admin, pool, false);
+	if (err && err != -EINPROGRESS) {
+		may_fail = false;
+		wrong("the pool can't be destroyed: %d, %s", err, kvblk_admin_message(admin));
+	}
+	while (err == -EINPROGRESS && pool_is_there())
+		nap();
+}
+
+/* No member is restoring; those that are up, a bit each. */
+static unsigned int members_up(void)
+{
+	struct kvblk_member_state *list, *m;
+	unsigned int up;
+	bool busy;
+	int err;
+
+	do {
+		up = 0;
+		busy = false;
+		err = kvblk_member_get(admin, pool, &list);
+		if (err)
+			wrong("kvblk_member_get: %d", err);
+		for (m = list; m; m = m->next) {
+			busy |= m->state == KVBLK_MEMBER_STATUS_RESTORING;
+			for (unsigned int i = 0; i < MEMBERS; i++) {
+				if (m->state == KVBLK_MEMBER_STATUS_UP &&
+				    !strcmp(m->path, members[i].device))
+					up |= 1u << i;
+			}
+		}
+		kvblk_member_free(list);
+		if (busy)
+			nap();
+	} while (busy);
+	return up;
+}
+
+static void tune(const char *name, const char *value)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", pool, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, value, strlen(value)) < 0)
+		kv_die("%s", path);
+	close(fd);
+}
+
+/* Of the members whose bits are set in @which: 0, or the errno of a refusal. */
+static int assemble(unsigned int which, uint32_t add_flags)
+{
+	struct kvblk_member_spec specs[MEMBERS];
+	struct kvblk_pool_spec spec = {
+		.name = pool, .add_flags = add_flags, .index_slots = 4096,
+		.members = specs,
+	};
+	int err;
+
+	for (unsigned int i = 0; i < MEMBERS; i++) {
+		if (which & 1u << i)
+			specs[spec.nr_members++] = (struct kvblk_member_spec) {
+				.path = members[i].device,
+				.segment_size = add_flags & KVBLK_ADD_FLAG_FORMAT ?
+						SEGMENT_BYTES : 0,
+			};
+	}
+	err = kvblk_pool_create(admin, &spec);
+	if (err == -EINPROGRESS) {
+		while (!pool_is_there())
+			nap();
+		err = 0;
+	}
+	if (err && !kvblk_admin_message(admin)[0])
+		wrong("refused without a word: %d", err);
+	/* as long as a slow machine takes */
+	if (!err)
+		tune("suspect_ms", "60000");
+	return err;
+}
+
+/* ---- blocks ---- */
+
+static size_t length(uint64_t nr)
+{
+	uint64_t mixed = kv_mix(nr ^ 0x1e4);
+
+	/* most are short, some have several checksums */
+	return 1 + (size_t)(mixed % (nr % 12 ? 12000 : ROOM - 1)) / 2 * 2;
+}
+
+static int put_blocks(uint64_t first, unsigned int nr)
+{
+	for (uint64_t n = first; n < first + nr; n++) {
+		struct kv_key key = kv_key(n);
+		struct kvblk_piece piece = kv_piece(buffer, length(n));
+		struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+		int res;
+
+		kv_fill(kv_seed(n, 0), 0, buffer, length(n));
+		op.caller_tag = n % 4 ? 0 : n;
+		op.priority = n % 7 == 6;
+		op.ttl_s = n % 9 == 4 ? 1 : n % 3 ? 0 : 100000;
+		if (n < KEYS)
+			blocks[n].expires = op.ttl_s == 1;
+		res = kv_one(fd, &op).res;
+		if (res != (int)length(n))
+			return res;
+	}
+	return 0;
+}
+
+static void put_or_die(uint64_t first, unsigned int nr)
+{
+	int err = put_blocks(first, nr);
+
+	if (err)
+		wrong("a put into a healthy pool: %d", err);
+}
+
+/* What a get of block @n brought. */
+static void judge(uint64_t n, const struct kvblk_result *res, const uint8_t *buf,
+		  size_t room)
+{
+	ssize_t at;
+
+	/* what a damaged member says of a length shows when there is room for that */
+	if (res->res == -ENOENT ||
+	    (res->res == -EMSGSIZE && n < KEYS && blocks[n].owner == damaged)) {
+		at = kv_leaked(buf, room);
+		if (at >= 0)
+			wrong("block %llu: a miss left a byte at %zd", (unsigned long long)n, at);
+		return;
+	}
+	if (res->res != (int)length(n))
+		wrong("block %llu: %d, should be %zu", (unsigned long long)n, res->res, length(n));
+	at = kv_wrong(kv_seed(n, 0), 0, buf, length(n));
+	if (at >= 0)
+		wrong("block %llu: wrong byte at %zd", (unsigned long long)n, at);
+}
+
+/* Gets blocks from @first on; which of them were hits. */
+static void get_blocks(uint64_t first, unsigned int nr, bool *hit)
+{
+	struct kvblk_piece pieces[BATCH];
+	struct kvblk_result res[BATCH];
+	struct kvblk_op ops[BATCH];
+	struct kv_key keys[BATCH];
+
+	for (unsigned int i = 0; i < nr; i++) {
+		keys[i] = kv_key(first + i);
+		pieces[i] = kv_piece(buffer + i * ROOM, length(first + i) + 1);
+		ops[i] = kv_op(KVBLK_OP_GET, &keys[i], &pieces[i], 1);
+		memset(buffer + i * ROOM, KV_UNTOUCHED, pieces[i].length);
+	}
+	if (kv_submit(fd, ops, res, nr, 0))
+		wrong("KVBLK_IOC_SUBMIT fails");
+	for (unsigned int i = 0; i < nr; i++) {
+		judge(first + i, &res[i], buffer + i * ROOM, pieces[i].length);
+		hit[i] = res[i].res > 0;
+	}
+}
+
+/* All of the members in @sound have to be there. */
+static void check_blocks(unsigned int sound)
+{
+	bool hit[KEYS];
+
+	for (unsigned int n = 0; n < KEYS; n += BATCH)
+		get_blocks(n, BATCH, hit + n);
+	for (unsigned int n = 0; n < KEYS; n++) {
+		const struct block *b = &blocks[n];
+		bool is_sound = b->owner != NOBODY && sound & 1u << b->owner;
+
+		hits += hit[n];
+		lost += !hit[n] && !b->deleted && !b->expires;
+		if (is_sound && !hit[n] && !b->deleted && !b->expires)
+			wrong("block %u of member %u, which is sound, is a miss", n, b->owner);
+		if (hit[n] && b->deleted && (is_sound || !change.record))
+			wrong("block %u was deleted, and is back", n);
+	}
+}
+
+/* ---- images ---- */
+
+static void find_owner(const void *key, size_t len, void *arg)
+{
+	struct kv_key one;
+
+	for (unsigned int n = 0; n < KEYS; n++) {
+		one = kv_key(n);
+		if (one.len == len && !memcmp(one.bytes, key, len))
+			blocks[n].owner = (uint8_t)(uintptr_t)arg;
+	}
+}
+
+static void find_owners(void)
+{
+	for (unsigned int i = 0; i < MEMBERS; i++)
+		media_keys(snapshot(&members[i]).media, find_owner, (void *)(uintptr_t)i);
+}
+
+static void delete_blocks(unsigned int first, unsigned int end)
+{
+	for (unsigned int n = first; n < end; n += 10) {
+		int res = kv_delete(fd, n).res;
+
+		if (res && !(res == -ENOENT && blocks[n].expires))
+			wrong("a delete in a healthy pool: %d", res);
+		blocks[n].deleted = !res;
+	}
+}
+
+static void keep(enum base which)
+{
+	for (unsigned int i = 0; i < MEMBERS; i++)
+		members[i].base[which] = snapshot(&members[i]);
+}
+
+/* Three lives that ended well, and one that did not: sealed segments and open ones. */
+static void make_images(void)
+{
+	const unsigned int each = KEYS / 4, all = (1u << MEMBERS) - 1;
+
+	for (unsigned int n = 0; n < KEYS; n++)
+		blocks[n].owner = NOBODY;
+	for (unsigned int life = 0; life < 4; life++) {
+		if (assemble(all, life ? 0 : KVBLK_ADD_FLAG_FORMAT) || members_up() != all)
+			wrong("a healthy pool does not come: %s", kvblk_admin_message(admin));
+		fd = kv_open(node);
+		put_or_die(life * each, each / 2);
+		/* of what follows no checkpoint knows */
+		if (life == 3)
+			usleep(1500000);
+		put_or_die(life * each + each / 2, each / 2);
+		/* before deletes, which leave no key */
+		find_owners();
+		/* in what is sealed, and in what is open */
+		if (life == 3)
+			delete_blocks(1, KEYS);
+		if (life == 3)
+			keep(CRASHED);
+		destroy();
+		for (unsigned int i = 0; i < MEMBERS && life == 1; i++)
+			members[i].older = snapshot(&members[i]);
+	}
+	keep(STOPPED);
+}
+
+static void check_lives(void)
+{
+	uint64_t epoch, incarnation;
+
+	for (unsigned int i = 0; i < MEMBERS; i++) {
+		const struct member *m = &members[i];
+
+		if (i == damaged && change.bytes)
+			continue;
+		if (!media_life(m->live, MEMBER_BYTES, &epoch, &incarnation))
+			wrong("member %u, which is sound, has no superblock any more", i);
+		if (incarnation != m->base[base].incarnation)
+			wrong("member %u, which is sound, was emptied", i);
+		if (epoch < m->base[base].epoch || epoch > m->base[base].epoch + 100)
+			wrong("member %u, which is sound, has epoch %llu, was %llu", i,
+			      (unsigned long long)epoch, (unsigned long long)m->base[base].epoch);
+	}
+}
+
+/* The pool comes with the members in @which, is used, and goes. False: refused. */
+static bool try_pool(unsigned int which, unsigned int sound, uint32_t add_flags)
+{
+	bool hit[NEW_KEYS];
+	unsigned int up;
+	int err;
+
+	if (assemble(which, add_flags))
+		return false;
+	up = members_up();
+	if ((up & sound) != sound)
+		wrong("a sound member is not up");
+	fd = kv_open(node);
+	check_blocks(sound);
+	/* each image has keys of its own, of no meaning to others */
+	err = put_blocks(KEYS, NEW_KEYS);
+	if (err && err != -ENOSPC && err != -EEXIST && err != -ENOBUFS)
+		wrong("a put: %d", err);
+	get_blocks(KEYS, NEW_KEYS, hit);
+	destroy();
+	check_lives();
+	return true;
+}
+
+static void try_image(void)
+{
+	const unsigned int all = (1u << MEMBERS) - 1;
+	unsigned int sound = change.bytes ? all & ~(1u << damaged) : all;
+	unsigned int i;
+
+	kmsg_tell();
+	alarm(PATIENCE_S * kv_slow());
+	if (try_pool(all, sound, 0) || try_pool(all, sound, KVBLK_ADD_FLAG_FORCE)) {
+		came_back++;
+		/* what the first time left there is read the next time */
+		if (!(image % 4) && !try_pool(all, sound, 0))
+			wrong("it came once, and is refused then: %s", kvblk_admin_message(admin));
+	} else {
+		refused++;
+		for (i = 0; i < MEMBERS; i++) {
+			if (repair(&members[i], true))
+				wrong("the pool was refused (%s), and member %u was written to",
+				      kvblk_admin_message(admin), i);
+		}
+		if (!try_pool(sound, sound, KVBLK_ADD_FLAG_FORCE))
+			wrong("the sound member alone is refused: %s", kvblk_admin_message(admin));
+		alone++;
+	}
+	kmsg_look();
+}
+
+static void choose(uint64_t number)
+{
+	image = number;
+	damaged = number & 1;
+	base = number >> 1 & 1 ? STOPPED : CRASHED;
+	change = (struct media_change){ .text = "no damage" };
+	for (unsigned int i = 0; i < MEMBERS; i++)
+		repair(&members[i], false);
+}
+
+static void claim(const char *path)
+{
+	int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+	uint8_t *sb = kv_alloc_host(65536);
+	uint64_t bytes;
+
+	if (fd < 0 || ioctl(fd, BLKGETSIZE64, &bytes))
+		kv_die("%s", path);
+	for (off_t at = 0; at < 2 * 65536; at += 65536) {
+		if (pread(fd, sb, 65536, at) != 65536)
+			kv_die("can't read %s", path);
+		media_claim(sb, bytes);
+		if (pwrite(fd, sb, 65536, at) != 65536)
+			kv_die("can't write to %s", path);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t first, count, start;
+	cpu_set_t cpu;
+
+	if (argc == 3 && !strcmp(argv[1], "claim")) {
+		claim(argv[2]);
+		return 0;
+	}
+	if (argc != 5) {
+		fprintf(stderr, "usage: %s POOL DIRECTORY FIRST COUNT\n", argv[0]);
+		return 2;
+	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	pool = argv[1];
+	snprintf(node, sizeof(node), "/dev/kvblk/%s/default", pool);
+	first = strtoull(argv[3], NULL, 0);
+	count = strtoull(argv[4], NULL, 0);
+	/* puts go to the members in turn, by CPU: they are to do the same each time */
+	CPU_ZERO(&cpu);
+	CPU_SET(0, &cpu);
+	sched_setaffinity(0, sizeof(cpu), &cpu);
+	signal(SIGALRM, hangs);
+	kmsg_open();
+	if (kvblk_admin_open(&admin))
+		kv_die("no netlink family");
+	buffer = kv_alloc_host((size_t)BATCH * ROOM);
+	for (unsigned int i = 0; i < MEMBERS; i++) {
+		snprintf(members[i].file, sizeof(members[i].file), "%s/member%u", argv[2], i);
+		attach(&members[i]);
+	}
+	snprintf(change.text, sizeof(change.text), "images are being made");
+	make_images();
+
+	for (unsigned int i = 0; i < BASES; i++) {
+		choose(2 * i);
+		try_image();
+	}
+	choose(0);
+	if (!media_flood(members[0].base[base].media, members[0].live, &change))
+		wrong("no open segment");
+	try_image();
+
+	may_fail = true;
+	start = kv_now_ms();
+	for (volatile uint64_t n = first; n < first + count; n++) {
+		struct member *m;
+
+		if (setjmp(next_image)) {
+			if (pool_is_there())
+				destroy();
+			kmsg_look();
+			continue;
+		}
+		choose(n);
+		m = &members[damaged];
+		media_damage(m->base[base].media, m->older.bytes, m->live, n, &change);
+		if (getenv("KV_SEED"))
+			printf("image %llu: %s\n", (unsigned long long)n, change.text);
+		try_image();
+	}
+	printf("images=%llu failures=%u came_back=%u refused=%u alone=%u hits=%u lost=%u ms=%llu\n",
+	       (unsigned long long)count, failures, came_back, refused, alone, hits, lost,
+	       (unsigned long long)(kv_now_ms() - start));
+	return failures != 0;
+}

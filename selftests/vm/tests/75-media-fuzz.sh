@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=1800 takes=60
+# A pool comes back, or is refused, from members that are damaged so that no checksum shows it: each field of superblock, segment
+# table, summary and header is flipped, swapped, at a limit or of the past: 200 images, 700 changes, here; 3,000 images, 10,000
+# changes, in make check-all. The kernel does not complain, the pool goes again, no byte is wrong, and the other member keeps all
+# its blocks. A namespace that claims more segments than there can be is refused. KV_SEED=NUMBER tries one image.
+# slow: a pool made, read through and destroyed for each image.
+. "${0%/*}/pool.bash"
+
+kv_load
+modprobe -q loop || true
+
+echo "-- a member that claims 165 TiB, in segments of 8 MiB"
+nullb_create big $((165 << 20))
+refuse_create() {
+	code 1 "over 2^20 segments" kvblk pool create $pool --index-slots 4096 "$@" /dev/big
+}
+super() {
+	dd if=/dev/big bs=64k count=2 iflag=direct status=none | cksum
+}
+refuse_create --format --segment-size 8M
+pool_create --index-slots 4096 --format /dev/big
+check pool_destroy
+check media_fuzz claim /dev/big
+before=$(super)
+refuse_create
+expect "superblocks after the refusal" "$(super)" "$before"
+
+echo "-- and one of 8 EiB"
+check nullb_remove big
+nullb_create big $(((8 << 40) - 1))
+before=$(super)
+refuse_create --format
+expect "the first bytes after the refusal" "$(super)" "$before"
+check nullb_remove big
+
+first=$((RANDOM * 32768 + RANDOM)) count=200
+[ "$KVBLK_DEPTH" = check ] || first=0 count=3000
+[ -z "${KV_SEED-}" ] || first=$KV_SEED count=1
+echo "-- images $first to $((first + count - 1))"
+# each image is told in the kernel's log
+limit=$(</proc/sys/kernel/printk_devkmsg)
+defer "put /proc/sys/kernel/printk_devkmsg $limit"
+put /proc/sys/kernel/printk_devkmsg on
+defer pool_destroy
+check media_fuzz $pool "$tmp" "$first" "$count"
