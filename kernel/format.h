@@ -55,7 +55,7 @@
  * Numbers that only grow, by one (generations, opened, seq of a superblock and of a
  * page of the table), are no larger than this. So the next one is larger, always.
  */
-#define KVBLK_COUNT_MAX		(1ULL << 48)
+#define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
 
 /* bits of compat / ro / incompat; none is defined yet */
 
