@@ -583,8 +583,9 @@ static void try_image(void)
 	alarm(PATIENCE_S * kv_slow());
 	if (try_pool(all, sound, 0) || try_pool(all, sound, KVBLK_ADD_FLAG_FORCE)) {
 		came_back++;
-		/* what the first time left there is read the next time */
-		if (!(image % 4) && !try_pool(all, sound, 0))
+		/* what the first time left there, of the sound member at least */
+		if (!(image % 4) && !try_pool(all, sound, 0) &&
+		    !try_pool(sound, sound, KVBLK_ADD_FLAG_FORCE))
 			wrong("it came once, and is refused then: %s", kvblk_admin_message(admin));
 	} else {
 		refused++;

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=1800 takes=60
 # A pool comes back, or is refused, from members that are damaged so that no checksum shows it: each field of superblock, segment
-# table, summary and header is flipped, swapped, at a limit or of the past: 200 images, 700 changes, here; 3,000 images, 10,000
-# changes, in make check-all. The kernel does not complain, the pool goes again, no byte is wrong, and the other member keeps all
-# its blocks. A namespace that claims more segments than there can be is refused. KV_SEED=NUMBER tries one image.
+# table, summary and header is flipped, swapped, at a limit or of the past. 200 images, 700 changes, here; on the newest and the
+# debug kernel 3,000 images, 10,000 changes, in make check-all. The kernel does not complain, the pool goes again, no byte is wrong,
+# and the other member keeps all its blocks. A namespace that claims more segments than there can be is refused. KV_SEED=NUMBER
+# tries one image.
 # slow: a pool made, read through and destroyed for each image.
 . "${0%/*}/pool.bash"
 
@@ -36,7 +37,9 @@ expect "the first bytes after the refusal" "$(super)" "$before"
 check nullb_remove big
 
 first=$((RANDOM * 32768 + RANDOM)) count=200
-[ "$KVBLK_DEPTH" = check ] || first=0 count=3000
+case $KVBLK_KERNEL/$KVBLK_DEPTH in
+newest/all | debug/all) first=0 count=3000 ;;
+esac
 [ -z "${KV_SEED-}" ] || first=$KV_SEED count=1
 echo "-- images $first to $((first + count - 1))"
 # each image is told in the kernel's log
