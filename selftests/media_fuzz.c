@@ -289,8 +289,11 @@ static void destroy(void)
 		nap();
 }
 
-/* No member is restoring; those that are up, a bit each. */
-static unsigned int members_up(void)
+/*
+ * No member is restoring; those that are up, a bit each. @ready: they have segments to
+ * spare, too, so that blocks go to members in turn, the same in each run.
+ */
+static unsigned int members_up(bool ready)
 {
 	struct kvblk_member_state *list, *m;
 	unsigned int up;
@@ -304,7 +307,8 @@ static unsigned int members_up(void)
 		if (err)
 			wrong("kvblk_member_get: %d", err);
 		for (m = list; m; m = m->next) {
-			busy |= m->state == KVBLK_MEMBER_STATUS_RESTORING;
+			busy |= m->state == KVBLK_MEMBER_STATUS_RESTORING ||
+				(ready && !m->ready_segments);
 			for (unsigned int i = 0; i < MEMBERS; i++) {
 				if (m->state == KVBLK_MEMBER_STATUS_UP &&
 				    !strcmp(m->path, members[i].device))
@@ -508,7 +512,7 @@ static void make_images(void)
 	for (unsigned int n = 0; n < KEYS; n++)
 		blocks[n].owner = NOBODY;
 	for (unsigned int life = 0; life < 4; life++) {
-		if (assemble(all, life ? 0 : KVBLK_ADD_FLAG_FORMAT) || members_up() != all)
+		if (assemble(all, life ? 0 : KVBLK_ADD_FLAG_FORMAT) || members_up(true) != all)
 			wrong("a healthy pool does not come: %s", kvblk_admin_message(admin));
 		fd = kv_open(node);
 		put_or_die(life * each, each / 2);
@@ -558,7 +562,7 @@ static bool try_pool(unsigned int which, unsigned int sound, uint32_t add_flags)
 
 	if (assemble(which, add_flags))
 		return false;
-	up = members_up();
+	up = members_up(false);
 	if ((up & sound) != sound)
 		wrong("a sound member is not up");
 	fd = kv_open(node);
@@ -660,6 +664,7 @@ int main(int argc, char **argv)
 		attach(&members[i]);
 	}
 	snprintf(change.text, sizeof(change.text), "images are being made");
+	alarm(PATIENCE_S * kv_slow());
 	make_images();
 
 	for (unsigned int i = 0; i < BASES; i++) {
