@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=1800 takes=60
+# vm: timeout=1800 takes=98
 # A pool comes back, or is refused, from members that are damaged so that no checksum shows it: each field of superblock, segment
 # table, summary and header is flipped, swapped, at a limit or of the past. 200 images, 700 changes, here; on the newest and the
 # debug kernel 3,000 images, 10,000 changes, in make check-all. The kernel does not complain, the pool goes again, no byte is wrong,
