@@ -3,18 +3,21 @@
  * Pools: made of members, found by name, gone without a trace.
  *
  * The rules:
- * - A pool is made as a whole or not at all.
- * - Members that carry the pool's superblock make it come back warm; the one
- *   with the highest epoch says what the pool is, an older one comes back
- *   empty (see member.c).
+ * - A pool is made, or comes back warm, as a whole or not at all. A new pool takes
+ *   blank devices, and others only by the word "format"; one that comes back
+ *   formats nothing.
+ * - The member with the highest epoch says what the pool is, of those the newest
+ *   roster who its members are. One that has an older epoch is out of date; one that
+ *   is listed and not there is missing. Both are left out by the word "degraded"
+ *   only. So what a superblock says can cost its own member's blocks, no other's.
+ * - The pool's clock goes on from where it was, by the host's clock as far as that
+ *   went forwards, since when no block may come back that had expired.
  * - Destroy kills pool->users and drains it, stops background work, and leaves
  *   superblocks that say "clean". Memory goes with the last open file.
  */
-#include <linux/ctype.h>
 #include <linux/idr.h>
 #include <linux/netlink.h>
 #include <linux/slab.h>
-#include <linux/utsname.h>
 #include <linux/vmalloc.h>
 
 #include "handover.h"
@@ -36,7 +39,6 @@ static void pool_tick(struct work_struct *work)
 	u64 reclaimed = 0;
 	int i, cpu;
 
-	kvblk_now_raise(pool, kvblk_now(pool));
 	/* no lock that is held across I/O: this is the watchdog */
 	rcu_read_lock();
 	kvblk_for_each_member(pool, member, i)
@@ -105,6 +107,7 @@ static void pool_release(struct device *dev)
 	ida_free(&pool_minors, MINOR(dev->devt));
 	kvblk_above->pool_exit(pool);
 	kvblk_bounce_trim(pool, 0);
+	kvblk_absent_exit(pool);
 	kvblk_index_destroy(&pool->index);
 	kvblk_policy_destroy(&pool->policy);
 	vfree(pool->seg_gen);
@@ -134,6 +137,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->bounce_lock);
 	spin_lock_init(&pool->kill_gate);
 	spin_lock_init(&pool->kill_lock);
+	spin_lock_init(&pool->roster_lock);
+	INIT_LIST_HEAD(&pool->absents);
 	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
@@ -187,150 +192,374 @@ free:
 	return ERR_PTR(-ENOMEM);
 }
 
-static bool name_valid(const char *name)
-{
-	const char *c;
-
-	if (!isalnum(name[0]) || strlen(name) >= KVBLK_NAME_MAX)
-		return false;
-	for (c = name; *c; c++)
-		if (!isalnum(*c) && *c != '_' && *c != '-' && *c != '.')
-			return false;
-	return true;
-}
-
-/* Members on their way into a new pool. */
+/* Members on their way into a pool. */
 struct pool_parts {
+	u32 nr;
 	struct kvblk_member *members[KVBLK_MEMBERS_MAX];
 	struct kvblk_d_super *supers[KVBLK_MEMBERS_MAX];
 	enum kvblk_found found[KVBLK_MEMBERS_MAX];
-	struct kvblk_d_super *newest;	/* of this pool, NULL: a new one */
-	u64 epoch;			/* the largest */
+	struct kvblk_life life;			/* that the pool had last */
+	const struct kvblk_d_super *newest;	/* of that one, NULL: a new pool */
 };
 
-/*
- * The life that a member's blocks are of: what it was last active in. An
- * activation that got no further than superblocks is none.
- */
-struct life {
-	u64 epoch;
-	u64 activation;
-};
-
-static struct life super_life(const struct kvblk_d_super *sb)
+/* Opens the devices and reads their superblocks. Changes nothing on them. */
+static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
+		      struct kvblk_member_spec *specs, u32 nr,
+		      struct netlink_ext_ack *extack)
 {
-	bool prev = le16_to_cpu(sb->state) == KVBLK_SB_ACTIVATING;
+	struct kvblk_member *member;
+	u32 i;
 
-	return (struct life) {
-		.epoch = le64_to_cpu(prev ? sb->prev_epoch : sb->epoch),
-		.activation = le64_to_cpu(prev ? sb->prev_activation :
-						 sb->activation),
-	};
-}
+	for (; parts->nr < nr; parts->nr++) {
+		struct kvblk_d_super *sb;
 
-/*
- * Of the newest life, or about to be when that began. Deletes may have passed
- * by any other member, so it gets a new life.
- */
-static bool super_current(const struct kvblk_d_super *sb,
-			  const struct kvblk_d_super *newest)
-{
-	struct life life = super_life(sb), now = super_life(newest);
-
-	return (life.epoch == now.epoch && life.activation == now.activation) ||
-	       (le64_to_cpu(sb->epoch) == now.epoch &&
-		le64_to_cpu(sb->activation) == now.activation);
-}
-
-/* Opens the devices and finds out what the pool is. Changes nothing on them. */
-static int pool_survey(struct kvblk_pool *pool, struct pool_parts *parts,
-		       const struct kvblk_member_spec *specs, u32 nr, u32 flags,
-		       struct netlink_ext_ack *extack)
-{
-	u32 i, j;
-
-	for (i = 0; i < nr; i++) {
-		struct kvblk_d_super *sb = vmalloc(sizeof(*sb));
-		struct kvblk_member *member;
-
-		parts->supers[i] = sb;
+		for (i = 0; i < parts->nr; i++)
+			if (specs[i].dev == specs[parts->nr].dev) {
+				NL_SET_ERR_MSG_FMT(extack, "%s is named twice",
+						   parts->members[i]->name);
+				return -EEXIST;
+			}
+		sb = vmalloc(sizeof(*sb));
 		if (!sb)
 			return -ENOMEM;
-		for (j = 0; j < i; j++)
-			if (!strcmp(parts->members[j]->name, kbasename(specs[i].path))) {
-				NL_SET_ERR_MSG_FMT(extack, "%s is named twice",
-						   parts->members[j]->name);
+		parts->supers[parts->nr] = sb;
+		member = kvblk_member_open(pool, &specs[parts->nr], sb,
+					   &parts->found[parts->nr], extack);
+		if (IS_ERR(member)) {
+			vfree(sb);
+			return PTR_ERR(member);
+		}
+		parts->members[parts->nr] = member;
+		for (i = 0; i < parts->nr; i++)
+			if (!strcmp(parts->members[i]->name, member->name)) {
+				NL_SET_ERR_MSG_FMT(extack, "two devices are called %s",
+						   member->name);
+				parts->nr++;
 				return -EEXIST;
 			}
-		member = kvblk_member_open(pool, &specs[i], sb, &parts->found[i],
-					   extack);
-		if (IS_ERR(member))
-			return PTR_ERR(member);
-		parts->members[i] = member;
-		if (flags & KVBLK_ADD_FORMAT)
+	}
+	return 0;
+}
+
+/* Removes what kvblk_member_start() made visible, and frees the member. */
+static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
+{
+	if (member->slot &&
+	    rcu_access_pointer(pool->members[member->slot - 1]) == member) {
+		kvblk_member_stop(member);
+		kvblk_above->member_down(member);
+		RCU_INIT_POINTER(pool->members[member->slot - 1], NULL);
+		synchronize_rcu();
+	}
+	kvblk_member_free(member);
+}
+
+static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, bool failed)
+{
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		vfree(parts->supers[i]);
+		if (failed)
+			part_free(pool, parts->members[i]);
+	}
+	kfree(parts);
+}
+
+static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+		      struct netlink_ext_ack *extack)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < parts->nr; i++) {
+		struct kvblk_member *member = parts->members[i];
+
+		err = kvblk_found_unfit(member, parts->found[i], flags, extack);
+		if (err)
+			return err;
+		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
 			continue;
-		if (parts->found[i] == KVBLK_FOUND_DAMAGED) {
-			NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: say \"format\" to overwrite it",
-					   member->name);
-			return -EUCLEAN;
-		}
-		if (parts->found[i] == KVBLK_FOUND_OTHER ||
-		    (parts->found[i] == KVBLK_FOUND_MEMBER &&
-		     strcmp(sb->pool_name, pool->name))) {
+		if (parts->found[i] == KVBLK_FOUND_MEMBER)
+			NL_SET_ERR_MSG_FMT(extack, "%s is of pool %s: import that, or say \"format\" to overwrite it",
+					   member->name, parts->supers[i]->pool_name);
+		else
 			NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
 					   member->name);
-			return -ENOTEMPTY;
-		}
-		if (parts->found[i] != KVBLK_FOUND_MEMBER)
-			continue;
-		if (kvblk_member_active(sb->member_uuid)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
-					   member->name);
+		return -ENOTEMPTY;
+	}
+	return 0;
+}
+
+/* Is the device a member of the pool that is to come back, and of no other? */
+static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, u32 i,
+		       u32 flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member = parts->members[i];
+	const struct kvblk_d_super *sb = parts->supers[i];
+	u32 j;
+
+	switch (parts->found[i]) {
+	case KVBLK_FOUND_MEMBER:
+		break;
+	case KVBLK_FOUND_DAMAGED:
+		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: leave it out",
+				   member->name);
+		return -EUCLEAN;
+	case KVBLK_FOUND_NEWER:
+		NL_SET_ERR_MSG_FMT(extack, "%s was written by another version of kvblk",
+				   member->name);
+		return -EPROTONOSUPPORT;
+	default:
+		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->name);
+		return -ENODATA;
+	}
+	if (strcmp(sb->pool_name, pool->name) ||
+	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is a member of another pool, %s",
+				   member->name, sb->pool_name);
+		return -EXDEV;
+	}
+	if (kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member", member->name);
+		return -EEXIST;
+	}
+	for (j = 0; j < i; j++)
+		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is a copy of %s: take one of them",
+					   member->name, parts->members[j]->name);
 			return -EEXIST;
 		}
-		for (j = 0; j < i; j++)
-			if (parts->found[j] == KVBLK_FOUND_MEMBER &&
-			    !memcmp(parts->supers[j]->member_uuid, sb->member_uuid, 16)) {
-				NL_SET_ERR_MSG_FMT(extack, "%s is a copy of %s: take one of them",
-						   member->name, parts->members[j]->name);
-				return -EEXIST;
-			}
-		if (kvblk_super_owned(member, sb, flags, extack))
-			return -EREMOTE;
-		if (!parts->newest || super_life(sb).epoch >
-				      super_life(parts->newest).epoch)
-			parts->newest = sb;
-		parts->epoch = max(parts->epoch, le64_to_cpu(sb->epoch));
+	return kvblk_super_owned(member, sb, flags, extack) ? -EREMOTE : 0;
+}
+
+/* The newest life. */
+static void import_life(struct pool_parts *parts)
+{
+	struct kvblk_life life;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		life = kvblk_super_life(parts->supers[i]);
+		if (life.epoch > parts->life.epoch)
+			parts->life = life;
 	}
-	for (i = 0; i < nr; i++)
-		if (parts->newest && parts->found[i] == KVBLK_FOUND_MEMBER &&
-		    memcmp(parts->supers[i]->pool_uuid, parts->newest->pool_uuid, 16)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s belongs to another pool of this name",
-					   parts->members[i]->name);
-			return -ENOTEMPTY;
+}
+
+/* Was the pool stopped in good order, as some member says? */
+static bool import_clean(const struct pool_parts *parts)
+{
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++)
+		if (le16_to_cpu(parts->supers[i]->state) == KVBLK_SB_CLEAN &&
+		    kvblk_super_lived(parts->supers[i], &parts->life))
+			return true;
+	return false;
+}
+
+/* Perhaps an older copy, for others say that the pool was stopped since. */
+static bool import_doubtful(const struct pool_parts *parts, u32 i, u32 flags)
+{
+	return le16_to_cpu(parts->supers[i]->state) == KVBLK_SB_ACTIVE &&
+	       !(flags & KVBLK_ADD_FORCE) && import_clean(parts);
+}
+
+/* The newest roster of those that were there last: there is one that is not in doubt. */
+static void import_newest(struct pool_parts *parts, u32 flags)
+{
+	const struct kvblk_d_super *sb;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		sb = parts->supers[i];
+		if (kvblk_super_lived(sb, &parts->life) &&
+		    !import_doubtful(parts, i, flags) &&
+		    (!parts->newest || le64_to_cpu(sb->list_seq) >
+				       le64_to_cpu(parts->newest->list_seq)))
+			parts->newest = sb;
+	}
+}
+
+static bool roster_has(const struct kvblk_d_super *roster, const struct kvblk_d_super *sb)
+{
+	u32 i;
+
+	for (i = 0; i < le32_to_cpu(roster->nr_members); i++)
+		if (!memcmp(roster->members[i].uuid, sb->member_uuid, UUID_SIZE) &&
+		    roster->members[i].incarnation == sb->incarnation)
+			return true;
+	return false;
+}
+
+/* Why the member can't be one of the pool's, or NULL. Never of the newest one. */
+static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags)
+{
+	const struct kvblk_d_super *sb = parts->supers[i], *newest = parts->newest;
+
+	if (!kvblk_super_lived(sb, &parts->life))
+		return "is out of date";
+	if (import_doubtful(parts, i, flags))
+		return "may be an old copy (\"force\" takes it)";
+	if (!roster_has(newest, sb))
+		return "is no member any more";
+	/* by these its records are read */
+	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
+	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags)
+		return "contradicts the others";
+	return NULL;
+}
+
+/* Leaves out what is out of date, if it may: 0. */
+static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+			  struct netlink_ext_ack *extack)
+{
+	bool stale[KVBLK_MEMBERS_MAX];
+	u32 i, nr = 0;
+
+	for (i = 0; i < parts->nr; i++) {
+		const char *why = import_stale(parts, i, flags);
+
+		stale[i] = why;
+		if (!why)
+			continue;
+		if (!(flags & KVBLK_ADD_DEGRADED)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s %s: say \"degraded\" to leave it out",
+					   parts->members[i]->name, why);
+			return -ESTALE;
 		}
+		dev_warn(&pool->dev, "member %s: left out, it %s\n",
+			 parts->members[i]->name, why);
+	}
+	for (i = 0; i < parts->nr; i++) {
+		if (stale[i]) {
+			part_free(pool, parts->members[i]);
+			vfree(parts->supers[i]);
+			continue;
+		}
+		parts->members[nr] = parts->members[i];
+		parts->supers[nr] = parts->supers[i];
+		parts->found[nr++] = parts->found[i];
+	}
+	parts->nr = nr;
 	return 0;
+}
+
+static bool parts_have(const struct pool_parts *parts, const struct kvblk_d_member *entry)
+{
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++)
+		if (!memcmp(parts->supers[i]->member_uuid, entry->uuid, UUID_SIZE))
+			return true;
+	return false;
+}
+
+/* Are all there, or may they be missing? */
+static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
+			u32 flags, struct netlink_ext_ack *extack)
+{
+	const struct kvblk_d_member *entry = parts->newest->members;
+	u32 nr = le32_to_cpu(parts->newest->nr_members);
+
+	for (; nr--; entry++) {
+		if (flags & KVBLK_ADD_DEGRADED || parts_have(parts, entry))
+			continue;
+		NL_SET_ERR_MSG_FMT(extack, "member %s is missing: bring it, or say \"degraded\"",
+				   entry->name);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+/* What the pool was, and who belongs to it. */
+static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+			 struct netlink_ext_ack *extack)
+{
+	int err;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		err = import_fits(pool, parts, i, flags, extack);
+		if (err)
+			return err;
+	}
+	import_life(parts);
+	import_newest(parts, flags);
+	err = import_current(pool, parts, flags, extack);
+	return err ?: import_whole(pool, parts, flags, extack);
+}
+
+/* Those that are away may come while the pool is up. */
+static void import_absent(struct kvblk_pool *pool, const struct pool_parts *parts)
+{
+	const struct kvblk_d_member *entry = parts->newest->members;
+	u32 nr = le32_to_cpu(parts->newest->nr_members);
+
+	for (; nr--; entry++)
+		if (!parts_have(parts, entry))
+			kvblk_absent_left_out(pool, entry, parts->life.epoch,
+					      parts->life.activation);
+}
+
+/* Seconds by which a table may lag behind the clock when its host crashes. */
+#define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
+/* The most that a pool takes for the time that it was down: a clock may be wrong. */
+#define CLOCK_DOWN_S	(90 * 24 * 3600)
+
+/*
+ * The pool's clock goes on: from the latest time that was told, by as much as the
+ * host's clock went on since, which may be too little, and is bounded.
+ */
+static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
+{
+	u64 time = 0, wall = 0, told;
+	s64 down;
+	u32 low, i;
+
+	for (i = 0; i < parts->nr; i++) {
+		const struct kvblk_d_super *sb = parts->supers[i];
+
+		if (le64_to_cpu(sb->time) < time)
+			continue;
+		time = le64_to_cpu(sb->time);
+		wall = le64_to_cpu(sb->wall);
+	}
+	told = time;
+	for (i = 0; i < parts->nr; i++)
+		if (!kvblk_table_time(parts->members[i], &low) &&
+		    (s32)(low - (u32)told) > 0)
+			told += low - (u32)told;
+	down = ktime_get_real_seconds() - (s64)(wall + told - time);
+	pool->clock = told + clamp(down, 0, CLOCK_DOWN_S);
+	if (!import_clean(parts))
+		pool->clock = max(pool->clock, told + CLOCK_LAG_S);
 }
 
 static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	const struct kvblk_d_super *sb = parts->newest;
+	u32 i;
 
 	pool->activation = get_random_u64();
 	if (sb) {
 		import_uuid(&pool->uuid, sb->pool_uuid);
 		memcpy(pool->seed, sb->seed, sizeof(pool->seed));
 		pool->birth = le64_to_cpu(sb->birth);
-		pool->epoch = parts->epoch + 1;
-		pool->prev_epoch = super_life(sb).epoch;
-		pool->prev_activation = super_life(sb).activation;
-		pool->flags = le32_to_cpu(sb->pool_flags) & KVBLK_POOL_STRICT;
+		for (i = 0; i < parts->nr; i++)
+			pool->epoch = max(pool->epoch,
+					  le64_to_cpu(parts->supers[i]->epoch) + 1);
+		pool->prev_epoch = parts->life.epoch;
+		pool->prev_activation = parts->life.activation;
+		pool->flags = le32_to_cpu(sb->pool_flags);
+		kvblk_roster_load(pool, sb);
 	} else {
 		uuid_gen(&pool->uuid);
 		get_random_bytes(pool->seed, sizeof(pool->seed));
 		pool->birth = ktime_get_real_seconds();
 		pool->epoch = 1;
 	}
+	pool->clock_boot = ktime_get_boottime_seconds();
 	/*
 	 * Newer than all that any member holds, without having looked: seqs of an
 	 * activation begin with its epoch.
@@ -345,13 +574,13 @@ static u64 default_slots(u64 capacity)
 	return max3(min(capacity >> 14, 1ull << 22), capacity >> 20, 1ull << 12);
 }
 
-static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
-		      u64 slots, struct netlink_ext_ack *extack)
+static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
+		      struct netlink_ext_ack *extack)
 {
 	u64 capacity = 0;
 	u32 i;
 
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < parts->nr; i++)
 		capacity += parts->members[i]->size;
 	if (!slots)
 		slots = default_slots(capacity);
@@ -367,30 +596,6 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	return 0;
-}
-
-/* Removes what kvblk_member_start() made visible, and frees the rest. */
-static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, u32 nr,
-		       bool failed)
-{
-	u32 i;
-
-	for (i = 0; i < nr; i++) {
-		struct kvblk_member *member = parts->members[i];
-
-		vfree(parts->supers[i]);
-		if (!failed || IS_ERR_OR_NULL(member))
-			continue;
-		if (member->slot &&
-		    rcu_access_pointer(pool->members[member->slot - 1]) == member) {
-			kvblk_member_stop(member);
-			kvblk_above->member_down(member);
-			RCU_INIT_POINTER(pool->members[member->slot - 1], NULL);
-			synchronize_rcu();
-		}
-		kvblk_member_free(member);
-	}
-	kfree(parts);
 }
 
 /* Pools being made, whose names are taken. Under kvblk_pools_lock. */
@@ -430,16 +635,42 @@ static void pool_unlist(struct kvblk_pool *pool)
 	list_del(&pool->link);
 }
 
-int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
-		      const struct kvblk_member_spec *specs, u32 nr_specs,
-		      u32 add_flags, struct netlink_ext_ack *extack)
+/* Each device gets its segment table and place in memory; nothing is written. */
+static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
+		       const struct kvblk_member_spec *specs,
+		       struct netlink_ext_ack *extack)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < parts->nr; i++) {
+		err = parts->newest ?
+			kvblk_member_setup(parts->members[i], parts->supers[i], 0, extack) :
+			kvblk_member_setup(parts->members[i], NULL,
+					   specs[i].segment_size, extack);
+		if (err)
+			return err;
+		/* whatever its name is now; new ones are no more than there may be */
+		kvblk_roster_add(pool, parts->members[i]);
+	}
+	if (parts->newest) {
+		import_clock(pool, parts);
+		import_absent(pool, parts);
+	}
+	return 0;
+}
+
+/* @import: the pool comes back, else it is a new one. */
+static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 index_slots,
+			 struct kvblk_member_spec *specs, u32 nr_specs, u32 add_flags,
+			 struct netlink_ext_ack *extack)
 {
 	struct pool_parts *parts;
 	struct kvblk_pool *pool;
 	int err;
 	u32 i;
 
-	if (!name_valid(name)) {
+	if (!kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX)) {
 		NL_SET_ERR_MSG(extack, "pool names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
 		return -EINVAL;
 	}
@@ -455,7 +686,9 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 		kfree(parts);
 		return PTR_ERR(pool);
 	}
-	err = pool_reserve(pool, extack);
+	err = dev_set_name(&pool->dev, "%s", name);
+	if (!err)
+		err = pool_reserve(pool, extack);
 	if (err)
 		goto put;
 	/*
@@ -470,27 +703,21 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 		goto unlist;
 	}
 
-	err = pool_survey(pool, parts, specs, nr_specs, add_flags, extack);
+	err = parts_open(pool, parts, specs, nr_specs, extack);
+	if (!err)
+		err = import ? import_survey(pool, parts, add_flags, extack) :
+			       new_survey(pool, parts, add_flags, extack);
 	if (!err) {
 		pool_identity(pool, parts);
 		pool->flags |= pool_flags;
-		err = pool_index(pool, parts, nr_specs, index_slots, extack);
+		err = pool_index(pool, parts, index_slots, extack);
 	}
-	for (i = 0; i < nr_specs && !err; i++) {
-		bool ours = parts->newest &&
-			    parts->found[i] == KVBLK_FOUND_MEMBER &&
-			    super_current(parts->supers[i], parts->newest);
-
-		err = kvblk_member_setup(parts->members[i],
-					 ours ? parts->supers[i] : NULL,
-					 specs[i].segment_size, extack);
-	}
+	if (!err)
+		err = parts_setup(pool, parts, specs, extack);
 	if (err)
 		goto free;
 
-	err = dev_set_name(&pool->dev, "%s", name);
-	if (!err)
-		err = cdev_device_add(&pool->cdev, &pool->dev);
+	err = cdev_device_add(&pool->cdev, &pool->dev);
 	if (err) {
 		NL_SET_ERR_MSG(extack, "the pool's device node can't be made");
 		goto free;
@@ -499,13 +726,13 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 	if (err)
 		goto del;
 	/* a crash between the two passes leaves no member of the past behind */
-	for (i = 0; i < nr_specs && !err; i++) {
+	for (i = 0; i < parts->nr && !err; i++) {
 		err = kvblk_member_place(parts->members[i], extack);
 		if (!err)
 			err = kvblk_member_prepare(parts->members[i],
 						   KVBLK_SB_ACTIVATING, extack);
 	}
-	for (i = 0; i < nr_specs && !err; i++)
+	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_start(parts->members[i], extack);
 	if (err)
 		goto sysfs;
@@ -516,7 +743,7 @@ int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
 	list_move_tail(&pool->link, &kvblk_pools);
 	WRITE_ONCE(pool->dying, false);
 	mutex_unlock(&kvblk_pools_lock);
-	parts_free(pool, parts, nr_specs, false);
+	parts_free(pool, parts, false);
 	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
 		 pool->epoch);
 	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_UP, 0);
@@ -528,14 +755,14 @@ sysfs:
 	/* those that have failed are needless now */
 	kvblk_kill_retry(pool);
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
-	parts_free(pool, parts, nr_specs, true);
+	parts_free(pool, parts, true);
 	parts = NULL;
 	kvblk_above->pool_down(pool);
 del:
 	cdev_device_del(&pool->cdev, &pool->dev);
 free:
 	if (parts)
-		parts_free(pool, parts, nr_specs, true);
+		parts_free(pool, parts, true);
 	parts = NULL;
 	destroy_workqueue(pool->wq);
 unlist:
@@ -544,6 +771,22 @@ put:
 	kfree(parts);
 	put_device(&pool->dev);
 	return err;
+}
+
+int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
+		      struct kvblk_member_spec *specs, u32 nr_specs,
+		      u32 add_flags, struct netlink_ext_ack *extack)
+{
+	return pool_assemble(name, false, pool_flags, index_slots, specs, nr_specs,
+			     add_flags, extack);
+}
+
+int kvblk_pool_import(const char *name, u64 index_slots,
+		      struct kvblk_member_spec *specs, u32 nr_specs,
+		      u32 add_flags, struct netlink_ext_ack *extack)
+{
+	return pool_assemble(name, true, 0, index_slots, specs, nr_specs, add_flags,
+			     extack);
 }
 
 /* ---- going ---- */
@@ -580,7 +823,9 @@ static void pool_teardown(struct kvblk_pool *pool)
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
 			continue;
+		/* one that is back and not settled stays out of date */
 		if (member->state != KVBLK_MEMBER_DEAD && !member->suspect &&
+		    !member->absent &&
 		    kvblk_super_write(member, KVBLK_SB_CLEAN, pool->epoch))
 			dev_err(&pool->dev, "member %s: superblock can't be written\n",
 				member->name);

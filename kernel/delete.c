@@ -12,6 +12,8 @@ static int delete_begun(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	int err;
 
+	/* before it is looked for: a member may go meanwhile, or come */
+	kvblk_absent_note(pool, req->id);
 again:
 	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
 	    req->slot.tenant != req->tenant) {

@@ -17,21 +17,19 @@
 
 #include <linux/types.h>
 
+#include <linux/kvblk_media.h>
+
 #define KVBLK_UNIT_SHIFT	12
 #define KVBLK_UNIT		4096u
 #define KVBLK_CHUNK_SHIFT	16	/* bytes under one payload checksum */
 
-#define KVBLK_SB_MAGIC		0x31304b4c42564bULL	/* "KVBLK01" */
 #define KVBLK_TABLE_MAGIC	0x4254564b		/* "KVTB" */
 #define KVBLK_RECORD_MAGIC	0x4443455256564bULL	/* "KVVRECD" */
 #define KVBLK_FILLER_MAGIC	0x4c4c494656564bULL	/* "KVVFILL" */
 #define KVBLK_SUMMARY_MAGIC	0x4d4d555356564bULL	/* "KVVSUMM" */
 
-#define KVBLK_FORMAT_VERSION	1
-
-#define KVBLK_SB_BYTES		65536
-#define KVBLK_SB_OFFSET(copy)	((u64)(copy) * KVBLK_SB_BYTES)
-#define KVBLK_SB_TENANTS	960
+/* Epochs that a pool may be found in; those above are for what moves them while it is up. */
+#define KVBLK_EPOCH_MAX		((1u << 24) - (1u << 16))
 #define KVBLK_TABLE_OFFSET	(2ULL * KVBLK_SB_BYTES)
 #define KVBLK_DATA_ALIGN	0x100000	/* of data_start, bytes */
 
@@ -52,66 +50,15 @@
 #define KVBLK_CRC_INIT		(~0u)
 
 /*
- * Numbers that only grow, by one (generations, opened, seq of a superblock and of a
- * page of the table), are no larger than this. So the next one is larger, always.
+ * Numbers that only grow, by one (generations, opened, seq of a superblock, of its
+ * list of members and of a page of the table), and the pool's clock are no larger
+ * than this. So the next one is larger, always.
  */
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
 
-/* bits of compat / ro / incompat; none is defined yet */
-
-/**
- * enum kvblk_sb_state - how the pool was left
- * @KVBLK_SB_CLEAN: stopped; all open segments were sealed
- * @KVBLK_SB_ACTIVE: in use, or stopped by a crash
- * @KVBLK_SB_ACTIVATING: about to be used; nothing has been written in this epoch
- */
-enum kvblk_sb_state {
-	KVBLK_SB_CLEAN	= 1,
-	KVBLK_SB_ACTIVE	= 2,
-	KVBLK_SB_ACTIVATING = 3,
-};
-
-struct kvblk_d_tenant {
-	__le16 id;		/* 0 is "default"; never reused */
-	__le16 flags;		/* KVBLK_TENANTF_* */
-	__le32 reserved;
-	__le64 min_seq;		/* records with a smaller seq are dead */
-	__u8   name[32];
-	__u8   reserved2[16];
-} __packed;			/* 64 bytes */
-
-#define KVBLK_TENANTF_USED	0x01 /* else: the slot is free */
-
-struct kvblk_d_super {
-	__le64 magic;
-	__le32 crc;		/* crc32c of all 64 KiB, this field zero */
-	__le16 version;
-	__le16 state;		/* enum kvblk_sb_state */
-	__le32 compat;
-	__le32 ro_compat;
-	__le32 incompat;
-	__le32 pool_flags;
-	__le64 seq;		/* newer copy wins */
-	__le64 epoch;		/* of the pool, the newest that this member knows */
-	__le64 incarnation;	/* random, made at format */
-	__le64 birth;		/* pool's birth, seconds since 1970 */
-	__u8   pool_uuid[16];
-	__u8   member_uuid[16];
-	__u8   seed[32];	/* the pool's secret */
-	__u8   pool_name[32];
-	__u8   owner[64];	/* node that has it, or had it last */
-	__le64 size;		/* bytes of the member that are used */
-	__le64 data_start;	/* bytes */
-	__le32 segment_units;
-	__le32 nr_segments;
-	__le32 record_align;	/* bytes */
-	__le32 reserved0;
-	__le64 activation;	/* random, made with each assembly of the pool */
-	__le64 prev_epoch;	/* of the pool's life before */
-	__le64 prev_activation;
-	__u8   reserved[3816];	/* pads the fixed part to 4096 */
-	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
-} __packed;
+/* bits of compat / ro / incompat: none is defined yet. Unknown compat bits are kept. */
+#define KVBLK_SBF_STRICT	0x01 /* pool_flags: all transfers go through kernel memory */
+#define KVBLK_SBF_ALL		KVBLK_SBF_STRICT
 
 /**
  * enum kvblk_segment_state - on media and in memory
@@ -147,7 +94,7 @@ struct kvblk_d_table {		/* 4096 bytes */
 	__le64 seq;		/* newer slot wins */
 	__le64 incarnation;
 	__le32 page;
-	__le32 time;		/* seconds since birth when written */
+	__le32 time;		/* low bits of the pool's clock when written */
 	struct kvblk_d_segment segments[KVBLK_TABLE_ENTRIES];
 } __packed;
 
@@ -187,7 +134,7 @@ struct kvblk_d_record {
 	__le64 id_hi;
 	__le64 id_lo;
 	__le64 parent;		/* id_lo of the parent, 0 for none */
-	__le32 expiry;		/* seconds since birth, 0 for never */
+	__le32 expiry;		/* low bits of the pool's clock, 0 for never */
 	__le16 key_len;
 	__le16 key_epoch;	/* encryption, later */
 	__le32 reserved;

@@ -272,7 +272,7 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
 	    rec->layout_tag != req->op.layout_tag)
 		return -ENOENT;
-	if (rec->expiry && rec->expiry <= kvblk_now(req->pool))
+	if (rec->expiry && kvblk_expired(rec->expiry, kvblk_now(req->pool)))
 		return -ENOENT;
 	req->result.layout_tag = rec->layout_tag;
 	req->result.caller_tag = rec->caller_tag;

@@ -12,21 +12,9 @@ const char *const kvblk_member_state_names[] = {
 #undef X
 };
 
-u32 kvblk_now(const struct kvblk_pool *pool)
+u64 kvblk_clock(const struct kvblk_pool *pool)
 {
-	s64 now = ktime_get_real_seconds() - (s64)pool->birth;
-	u32 floor = READ_ONCE(pool->now_floor);
-
-	now = clamp_t(s64, now, 0, U32_MAX);
-	return max_t(u32, now, floor);
-}
-
-void kvblk_now_raise(struct kvblk_pool *pool, u32 now)
-{
-	u32 floor = READ_ONCE(pool->now_floor);
-
-	while (floor < now && !try_cmpxchg(&pool->now_floor, &floor, now))
-		;
+	return pool->clock + ktime_get_boottime_seconds() - pool->clock_boot;
 }
 
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n)

@@ -832,7 +832,7 @@ static bool slot_over(const struct kvblk_index *idx, struct place at,
 	if (slot_dead(idx, p))
 		return true;
 	return slot_state(p) == KVBLK_SLOT_LIVE && p.a & SLOT_EXPIRES &&
-	       READ_ONCE(idx->expiry[slot_number(at)]) <= now;
+	       kvblk_expired(READ_ONCE(idx->expiry[slot_number(at)]), now);
 }
 
 /* Frees what is over in @bucket; returns how many. */

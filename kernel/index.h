@@ -59,7 +59,7 @@ enum kvblk_slot_state {
  * @prio: the put's priority, 0 to 3
  * @leased: a lease pins the entry
  * @heat: tick of the last touch, 0 for never (a copy; see kvblk_index_touch())
- * @expiry: seconds since the pool's birth at which it is gone, 0 for never
+ * @expiry: low bits of the pool's clock at which it is gone, 0 for never
  * @caller_tag: the caller's tag; only 0 before kvblk_index_keep_tags()
  * @place: where it was found, for kvblk_index_touch(); of what an insert
  *	evicted, its token
@@ -78,6 +78,18 @@ struct kvblk_slot {
 	u64 caller_tag;
 	u64 place;
 };
+
+/* Longest TTL, seconds: 34 years. What lives longer does not expire. */
+#define KVBLK_TTL_MAX		0x40000000u
+
+/*
+ * Is it over at @now, the low bits of the pool's clock? That wraps in 136 years, so
+ * of two times the earlier one is that which the other follows within 68.
+ */
+static inline bool kvblk_expired(u32 expiry, u32 now)
+{
+	return expiry && (s32)(now - expiry) >= 0;
+}
 
 /* One line of memory. Slots are packed by hand: bitfields would not be atomic. */
 struct kvblk_bucket;
@@ -225,8 +237,8 @@ void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
 
 /*
  * Frees dead and expired slots of @nr buckets from @start on; returns the
- * bucket to go on with, 0 when a pass is complete. @now: seconds since the
- * pool's birth. Expired ones go when they are LIVE, leased or not; a MOVING
+ * bucket to go on with, 0 when a pass is complete. @now: low bits of the
+ * pool's clock. Expired ones go when they are LIVE, leased or not; a MOVING
  * one is its owner's. Adds to @dropped what was freed.
  */
 u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now,

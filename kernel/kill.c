@@ -229,6 +229,9 @@ static bool kill_end(struct kvblk_kill *kill)
 	blk_status_t status = kill->io.status;
 	bool again = status && !kill_needless(kill);
 
+	/* the member is going: should it be back one day */
+	if (!again && (status || !kill->filler))
+		kvblk_absent_note_place(member, kill->seg - member->segs, kill->unit);
 	free_page((unsigned long)kill->filler);
 	if (kill->filler && !status) {
 		kvblk_count(pool, KVBLK_C_KILLS, 1);

@@ -153,6 +153,8 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
 /* ---- restore.c ---- */
 
+/* The low bits of the pool's clock when the member's table was written last. */
+int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
 
 /* ---- reclaim.c ---- */
@@ -207,6 +209,66 @@ static inline void kvblk_turn_leave(struct kvblk_turn *turn)
 
 /* Bytes of puts that @member may have in flight now; U64_MAX: any. */
 u64 kvblk_put_window(const struct kvblk_member *member);
+
+/* ---- roster.c ---- */
+
+/**
+ * struct kvblk_absent - a member that is away while its pool goes on
+ * @link: pool->absents; RCU, changed under pool->roster_lock
+ * @uuid: of the member
+ * @incarnation: of the member, as are
+ * @epoch: what its superblock says, and
+ * @activation: likewise
+ * @taken: a member is coming back with it; under pool->admin
+ * @mask: bits of @bits, less one
+ * @bits: a Bloom filter of ids that were put or deleted, and of places whose
+ *	records were to be killed
+ */
+struct kvblk_absent {
+	struct list_head link;
+	uuid_t uuid;
+	u64 incarnation;
+	u64 epoch;
+	u64 activation;
+	bool taken;
+	u64 mask;
+	unsigned long *bits;
+};
+
+/* The roster out of @sb, and into it: its number. */
+void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
+u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
+/* Lists a member, or what is new of it: -ENOSPC. */
+int kvblk_roster_add(struct kvblk_pool *pool, const struct kvblk_member *member);
+/* False: it is not there. */
+bool kvblk_roster_del(struct kvblk_pool *pool, const uuid_t *uuid);
+/* Entry @i, if that one is away. Context: any that does not hold RCU. */
+bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry);
+
+/* Before it is seen that @member is dead. May sleep, does no I/O. */
+void kvblk_absent_dies(struct kvblk_member *member);
+/* The pool comes up without that one, which was there in this epoch and activation. */
+void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
+			   u64 epoch, u64 activation);
+/* It is back, or will never be. May sleep. */
+void kvblk_absent_end(struct kvblk_pool *pool, const uuid_t *uuid);
+/* All of them, with the pool. */
+void kvblk_absent_exit(struct kvblk_pool *pool);
+/* It is there until kvblk_absent_end(), which is the returning member's. */
+struct kvblk_absent *kvblk_absent_get(struct kvblk_pool *pool, const uuid_t *uuid);
+void kvblk_absent_note_id(struct kvblk_pool *pool, struct kvblk_id id);
+/* What is at this place of a dead member was to be killed. */
+void kvblk_absent_note_place(struct kvblk_member *member, u32 segment, u32 unit);
+/* Such a record of a member that is back may be out of date. */
+bool kvblk_absent_stale(const struct kvblk_absent *absent, struct kvblk_id id,
+			u32 segment, u32 unit);
+
+/* A block of this id was put or deleted; any context. */
+static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id)
+{
+	if (unlikely(!list_empty(&pool->absents)))
+		kvblk_absent_note_id(pool, id);
+}
 
 /* ---- kill.c ---- */
 

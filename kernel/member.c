@@ -7,11 +7,10 @@
  *
  * The rules:
  * - A device holds a member from open to free, exclusively; what is on it is
- *   overwritten only when it is blank, of this pool, or the administrator said
- *   "format".
+ *   overwritten only when it is blank, or the administrator said "format".
  * - A member that has missed an activation of its pool, or a removal or death
- *   of a sibling, has an older epoch: deletes may have passed it by, so it
- *   comes back empty, under a new incarnation.
+ *   of a sibling, has an older epoch: deletes may have passed it by. It is not
+ *   taken, unless the pool knows what has become of its blocks since (roster.c).
  * - No member waits for another: background work is each member's own.
  */
 #include <linux/netlink.h>
@@ -28,6 +27,7 @@ static void member_mark_dead(struct block_device *bdev, bool surprise)
 {
 	lockdep_assert_held(&bdev->bd_holder_lock);
 	/* the member is freed after its file is put, and that takes the lock */
+	kvblk_absent_dies(bdev->bd_holder);
 	kvblk_member_dies(bdev->bd_holder);
 	mutex_unlock(&bdev->bd_holder_lock);
 }
@@ -65,7 +65,7 @@ static void member_ref_release(struct percpu_ref *ref)
 }
 
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
-				       const struct kvblk_member_spec *spec,
+				       struct kvblk_member_spec *spec,
 				       struct kvblk_d_super *sb,
 				       enum kvblk_found *found,
 				       struct netlink_ext_ack *extack)
@@ -80,8 +80,8 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	if (!member)
 		return ERR_PTR(-ENOMEM);
 	member->pool = pool;
-	strscpy(member->path, spec->path, sizeof(member->path));
-	strscpy(member->name, kbasename(spec->path), sizeof(member->name));
+	member->path = no_free_ptr(spec->path);
+	strscpy(member->name, spec->name);
 	init_completion(&member->ref_done);
 	spin_lock_init(&member->lock);
 	mutex_init(&member->table_lock);
@@ -118,16 +118,19 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	if (IS_ERR(file)) {
 		err = PTR_ERR(file);
 		if (err == -EBUSY)
-			NL_SET_ERR_MSG_FMT(extack, "%s is in use (mounted, or held by another driver)",
-					   member->name);
+			NL_SET_ERR_MSG_FMT(extack, "%.40s is in use (mounted, or held by another driver)",
+					   kbasename(member->path));
 		else
-			NL_SET_ERR_MSG_FMT(extack, "%s can't be opened for writing",
-					   member->name);
+			NL_SET_ERR_MSG_FMT(extack, "%.40s can't be opened for writing",
+					   kbasename(member->path));
 		goto bios;
 	}
 	member->bdev_file = file;
 	bdev = file_bdev(file);
 	member->bdev = bdev;
+	/* /dev/disk/by-id/ has longer ones */
+	if (!member->name[0])
+		snprintf(member->name, sizeof(member->name), "%pg", bdev);
 	member->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
 	err = -EACCES;
 	if (bdev_read_only(bdev)) {
@@ -170,6 +173,7 @@ ref:
 	percpu_ref_exit(&member->ref);
 free:
 	free_percpu(member->ios);
+	kfree(member->path);
 	kfree(member);
 	return ERR_PTR(err);
 }
@@ -204,10 +208,29 @@ void kvblk_member_free(struct kvblk_member *member)
 	free_page((unsigned long)member->table_buf);
 	percpu_ref_exit(&member->ref);
 	free_percpu(member->ios);
+	kfree(member->path);
 	kfree(member);
 }
 
 /* ---- format and superblocks ---- */
+
+int kvblk_found_unfit(struct kvblk_member *member, enum kvblk_found found,
+		      u32 add_flags, struct netlink_ext_ack *extack)
+{
+	if (add_flags & KVBLK_ADD_FORMAT)
+		return 0;
+	if (found == KVBLK_FOUND_DAMAGED) {
+		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: say \"format\" to overwrite it",
+				   member->name);
+		return -EUCLEAN;
+	}
+	if (found == KVBLK_FOUND_NEWER) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is of another version of kvblk: say \"format\" to overwrite it",
+				   member->name);
+		return -EPROTONOSUPPORT;
+	}
+	return 0;
+}
 
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack)
@@ -222,6 +245,9 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->record_align = le32_to_cpu(sb->record_align);
 		member->incarnation = le64_to_cpu(sb->incarnation);
 		member->epoch = le64_to_cpu(sb->epoch);
+		member->activation = le64_to_cpu(sb->activation);
+		member->roster_seq = le64_to_cpu(sb->list_seq);
+		member->compat = le32_to_cpu(sb->compat);
 		member->sb_seq = le64_to_cpu(sb->seq);
 		import_uuid(&member->uuid, sb->member_uuid);
 	} else {
@@ -326,6 +352,9 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
 				   (u16)member->segs[i].gen);
 	}
+	/* of a member that is back it may not say yet that it is up to date */
+	if (member->absent)
+		return 0;
 	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
 	if (!err)
 		return 0;
@@ -348,7 +377,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	}
 	mutex_lock(&pool->admin);
 	/* the epoch may move meanwhile, and a member comes with the current one only */
-	while (member->epoch != pool->epoch || !active) {
+	while (!member->absent && (member->epoch != pool->epoch || !active)) {
 		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
@@ -370,113 +399,6 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	kvblk_pool_settle(pool);
 	mutex_unlock(&pool->admin);
 	return 0;
-}
-
-/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
-struct coming {
-	struct list_head link;
-	const char *name;
-};
-
-/* Then pool->users is held. */
-static int add_begin(struct kvblk_pool *pool, struct coming *coming,
-		     struct netlink_ext_ack *extack)
-{
-	struct kvblk_member *member;
-	struct coming *other;
-	int i;
-
-	guard(mutex)(&pool->admin);
-	kvblk_for_each_member(pool, member, i)
-		if (!strcmp(member->name, coming->name)) {
-			NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already",
-					   coming->name);
-			return -EEXIST;
-		}
-	list_for_each_entry(other, &pool->coming, link)
-		if (!strcmp(other->name, coming->name)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is being added already",
-					   coming->name);
-			return -EALREADY;
-		}
-	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users)) {
-		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
-		return -ENODEV;
-	}
-	list_add(&coming->link, &pool->coming);
-	return 0;
-}
-
-/* May the device be overwritten? */
-static int add_allowed(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       enum kvblk_found found, u32 add_flags,
-		       struct netlink_ext_ack *extack)
-{
-	if (add_flags & KVBLK_ADD_FORMAT)
-		return 0;
-	if (found == KVBLK_FOUND_MEMBER && kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
-				   member->name);
-		return -EEXIST;
-	}
-	/* what it holds of this pool's past may have been deleted since */
-	if (found != KVBLK_FOUND_BLANK &&
-	    !(found == KVBLK_FOUND_MEMBER &&
-	      !memcmp(sb->pool_uuid, &member->pool->uuid, sizeof(sb->pool_uuid)))) {
-		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
-				   member->name);
-		return -ENOTEMPTY;
-	}
-	return found == KVBLK_FOUND_MEMBER &&
-	       kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE : 0;
-}
-
-/* No lock: the device may take as long as it likes. */
-static int add_device(struct kvblk_pool *pool, const struct kvblk_member_spec *spec,
-		      struct kvblk_d_super *sb, u32 add_flags,
-		      struct netlink_ext_ack *extack)
-{
-	struct kvblk_member *member;
-	enum kvblk_found found;
-	int err;
-
-	member = kvblk_member_open(pool, spec, sb, &found, extack);
-	if (IS_ERR(member))
-		return PTR_ERR(member);
-	err = add_allowed(member, sb, found, add_flags, extack);
-	if (!err)
-		err = kvblk_member_setup(member, NULL, spec->segment_size, extack);
-	if (!err)
-		err = kvblk_member_place(member, extack);
-	if (!err)
-		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
-	if (!err)
-		err = kvblk_member_start(member, extack);
-	if (err)
-		kvblk_member_free(member);
-	return err;
-}
-
-int kvblk_member_add(struct kvblk_pool *pool, const struct kvblk_member_spec *spec,
-		     u32 add_flags, struct netlink_ext_ack *extack)
-{
-	struct coming coming = { .name = kbasename(spec->path) };
-	struct kvblk_d_super *sb;
-	int err;
-
-	sb = vmalloc(sizeof(*sb));
-	if (!sb)
-		return -ENOMEM;
-	err = add_begin(pool, &coming, extack);
-	if (!err) {
-		err = add_device(pool, spec, sb, add_flags, extack);
-		mutex_lock(&pool->admin);
-		list_del(&coming.link);
-		mutex_unlock(&pool->admin);
-		percpu_ref_put(&pool->users);
-	}
-	vfree(sb);
-	return err;
 }
 
 /* ---- going ---- */
@@ -548,15 +470,21 @@ static void member_remove_work(struct work_struct *work)
 	 * without the lock, for a task that opens the disk may hold this up.
 	 */
 	bdev_fput(file);
+	if (member->delisted)
+		kvblk_absent_end(pool, &member->uuid);
 	mutex_lock(&pool->admin);
 	if (wiped && member->unsure)
 		atomic_dec(&pool->unsure);
 	else if (member->unsure)
 		pool->nr_lost++;
+	if (!member->delisted && member->absent)
+		member->absent->taken = false;
+	member->absent = NULL;
 	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
 	mutex_unlock(&pool->admin);
+	wake_up_all(&pool->settle_wait);
 	synchronize_rcu();
 	dev_info(&pool->dev, "member %s: removed\n", member->name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
@@ -564,60 +492,110 @@ static void member_remove_work(struct work_struct *work)
 	percpu_ref_put(&pool->users);
 }
 
-/* With pool->admin. */
-static int remove_begin(struct kvblk_pool *pool, const char *name,
-			struct netlink_ext_ack *extack)
+/* With pool->admin. @delist: for good, else a member that is back takes its place. */
+static int leave_begin(struct kvblk_member *member, bool delist,
+		       struct netlink_ext_ack *extack)
 {
-	struct kvblk_member *member;
-	int i;
+	struct kvblk_pool *pool = member->pool;
 
 	lockdep_assert_held(&pool->admin);
-	if (READ_ONCE(pool->dying)) {
+	if (!percpu_ref_tryget_live(&pool->users)) {
 		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
 		return -ENODEV;
 	}
-	kvblk_for_each_member(pool, member, i) {
-		if (strcmp(member->name, name))
-			continue;
-		if (member->removing) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", name);
-			return -EALREADY;
-		}
-		if (!percpu_ref_tryget_live(&pool->users)) {
-			NL_SET_ERR_MSG(extack, "the pool is being destroyed");
-			return -ENODEV;
-		}
-		member->removing = true;
-		/* from the moment that its blocks can't be found; a dead one's are counted */
-		atomic_inc(&pool->unsure);
-		if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
-		    KVBLK_MEMBER_UP ||
-		    cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
-			    KVBLK_MEMBER_REMOVING) == KVBLK_MEMBER_RESTORING)
-			member->unsure = true;
-		else
-			atomic_dec(&pool->unsure);
-		/* deletes pass it by from now on */
-		WRITE_ONCE(pool->epoch, pool->epoch + 1);
-		member->outdated = true;
-		INIT_WORK(&member->remove, member_remove_work);
-		queue_work(pool->wq, &member->remove);
-		return 0;
-	}
-	NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
-	return -ENOENT;
+	member->removing = true;
+	member->delisted = delist && kvblk_roster_del(pool, &member->uuid);
+	/* from the moment that its blocks can't be found; a dead one's are counted */
+	atomic_inc(&pool->unsure);
+	if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
+	    KVBLK_MEMBER_UP ||
+	    cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+		    KVBLK_MEMBER_REMOVING) == KVBLK_MEMBER_RESTORING)
+		member->unsure = true;
+	else
+		atomic_dec(&pool->unsure);
+	/* deletes pass it by from now on */
+	WRITE_ONCE(pool->epoch, pool->epoch + 1);
+	member->outdated = true;
+	INIT_WORK(&member->remove, member_remove_work);
+	queue_work(pool->wq, &member->remove);
+	return 0;
 }
 
 /* For the others to write the new epoch: deletes are sure once they have. */
 #define TELL_TIME	(4 * HZ)
 
+/* The member that is meant, by @uuid or (NULL) by @name; pool->admin. */
+static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
+					 const uuid_t *uuid)
+{
+	struct kvblk_member *member;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, member, i)
+		if (uuid ? uuid_equal(&member->uuid, uuid) : !strcmp(member->name, name))
+			return member;
+	return NULL;
+}
+
+/* One that is away: it is none any more. With pool->admin. */
+static int remove_missing(struct kvblk_pool *pool, const char *name,
+			  const uuid_t *uuid, struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_member entry;
+	struct kvblk_absent *absent;
+	uuid_t own;
+	u32 i;
+
+	for (i = 0; i < KVBLK_SB_MEMBERS; i++) {
+		if (!kvblk_roster_missing(pool, i, &entry))
+			continue;
+		import_uuid(&own, entry.uuid);
+		if (uuid ? !uuid_equal(&own, uuid) : strcmp(entry.name, name))
+			continue;
+		absent = kvblk_absent_get(pool, &own);
+		if (absent && absent->taken) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is being added", entry.name);
+			return -EALREADY;
+		}
+		kvblk_roster_del(pool, &own);
+		kvblk_absent_end(pool, &own);
+		return 0;
+	}
+	if (uuid)
+		NL_SET_ERR_MSG(extack, "the pool has no member of this uuid");
+	else
+		NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
+	return -ENOENT;
+}
+
+static int remove_begin(struct kvblk_pool *pool, const char *name,
+			const uuid_t *uuid, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+
+	if (READ_ONCE(pool->dying)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	member = member_named(pool, name, uuid);
+	if (!member)
+		return remove_missing(pool, name, uuid, extack);
+	if (member->removing) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", member->name);
+		return -EALREADY;
+	}
+	return leave_begin(member, true, extack);
+}
+
 int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
-			struct netlink_ext_ack *extack)
+			const uuid_t *uuid, struct netlink_ext_ack *extack)
 {
 	int err;
 
 	mutex_lock(&pool->admin);
-	err = remove_begin(pool, name, extack);
+	err = remove_begin(pool, name, uuid, extack);
 	mutex_unlock(&pool->admin);
 	if (err)
 		return err;
@@ -626,4 +604,255 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	guard(mutex)(&pool->admin);
 	kvblk_pool_settle(pool);
 	return 0;
+}
+
+/* ---- coming while the pool is up ---- */
+
+/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
+struct coming {
+	struct list_head link;
+	char name[KVBLK_NAME_MAX];
+};
+
+static int add_name(struct kvblk_pool *pool, struct coming *coming,
+		    struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	struct coming *other;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	/* a dead one may be back */
+	kvblk_for_each_member(pool, member, i)
+		if (!strcmp(member->name, coming->name) &&
+		    READ_ONCE(member->state) != KVBLK_MEMBER_DEAD) {
+			NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already",
+					   coming->name);
+			return -EEXIST;
+		}
+	list_for_each_entry(other, &pool->coming, link)
+		if (other != coming && !strcmp(other->name, coming->name)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is being added already",
+					   coming->name);
+			return -EALREADY;
+		}
+	return 0;
+}
+
+/* Then pool->users is held. */
+static int add_begin(struct kvblk_pool *pool, struct coming *coming,
+		     struct netlink_ext_ack *extack)
+{
+	int err;
+
+	guard(mutex)(&pool->admin);
+	err = coming->name[0] ? add_name(pool, coming, extack) : 0;
+	if (err)
+		return err;
+	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	list_add(&coming->link, &pool->coming);
+	return 0;
+}
+
+/* The dead member that this one was, if its name or uuid tells so; pool->admin. */
+static struct kvblk_member *add_former(struct kvblk_pool *pool,
+				       const struct kvblk_member *member,
+				       const struct kvblk_d_super *sb)
+{
+	struct kvblk_member *former;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, former, i)
+		if (!strcmp(former->name, member->name) ||
+		    (sb && !memcmp(&former->uuid, sb->member_uuid, UUID_SIZE)))
+			return former;
+	return NULL;
+}
+
+static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_member *member,
+			    const struct kvblk_d_super *sb)
+{
+	guard(mutex)(&pool->admin);
+	return !add_former(pool, member, sb);
+}
+
+/* What the pool knows of a member that was away; NULL: it is out of date. */
+static struct kvblk_absent *add_known(struct kvblk_pool *pool,
+				      const struct kvblk_d_super *sb)
+{
+	struct kvblk_absent *absent;
+	struct kvblk_life life;
+	uuid_t uuid;
+
+	lockdep_assert_held(&pool->admin);
+	import_uuid(&uuid, sb->member_uuid);
+	absent = kvblk_absent_get(pool, &uuid);
+	if (!absent || absent->taken ||
+	    absent->incarnation != le64_to_cpu(sb->incarnation))
+		return NULL;
+	life = (struct kvblk_life) { absent->epoch, absent->activation };
+	return kvblk_super_lived(sb, &life) ? absent : NULL;
+}
+
+/* It is not back after all; pool->admin. */
+static void add_release(struct kvblk_member *member)
+{
+	lockdep_assert_held(&member->pool->admin);
+	if (member->absent)
+		member->absent->taken = false;
+	member->absent = NULL;
+}
+
+static int add_name_taken(const struct kvblk_member *member,
+			  struct netlink_ext_ack *extack)
+{
+	NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already: it is dead, remove it",
+			   member->name);
+	return -EEXIST;
+}
+
+/* A member that was away is back, with what the pool knows of it: or an error. */
+static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		    struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_member *former;
+	int err = 0;
+
+	scoped_guard(mutex, &pool->admin) {
+		if (!add_known(pool, sb))
+			goto stale;
+		former = add_former(pool, member, sb);
+		if (former && memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
+			return add_name_taken(member, extack);
+		if (former && !former->removing)
+			err = leave_begin(former, false, extack);
+	}
+	if (err)
+		return err;
+	/* it gives back its name */
+	wait_event_idle(pool->settle_wait, add_former_gone(pool, member, sb));
+	guard(mutex)(&pool->admin);
+	/* it was taken off meanwhile, or a copy of it was quicker */
+	member->absent = add_known(pool, sb);
+	if (member->absent) {
+		member->absent->taken = true;
+		return 0;
+	}
+stale:
+	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: say \"format\" to make it a new, empty member",
+			   member->name);
+	return -ESTALE;
+}
+
+/* A new member, whatever is there: 0, or why not. */
+static int add_new(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		   enum kvblk_found found, u32 add_flags,
+		   struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	uuid_t uuid;
+
+	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
+				   member->name);
+		return -ENOTEMPTY;
+	}
+	guard(mutex)(&pool->admin);
+	if (add_former(pool, member, NULL))
+		return add_name_taken(member, extack);
+	/* a missing member that is overwritten is none any more */
+	if (found == KVBLK_FOUND_MEMBER && !add_former(pool, member, sb)) {
+		import_uuid(&uuid, sb->member_uuid);
+		if (kvblk_roster_del(pool, &uuid))
+			kvblk_absent_end(pool, &uuid);
+	}
+	return 0;
+}
+
+static bool add_of_pool(const struct kvblk_member *member,
+			const struct kvblk_d_super *sb, enum kvblk_found found)
+{
+	return found == KVBLK_FOUND_MEMBER &&
+	       !memcmp(sb->pool_uuid, &member->pool->uuid, sizeof(sb->pool_uuid));
+}
+
+/* No lock: the device may take as long as it likes. */
+static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
+		      struct coming *coming, struct kvblk_d_super *sb,
+		      u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	enum kvblk_found found;
+	int err = 0;
+
+	member = kvblk_member_open(pool, spec, sb, &found, extack);
+	if (IS_ERR(member))
+		return PTR_ERR(member);
+	scoped_guard(mutex, &pool->admin) {
+		strscpy(coming->name, member->name);
+		err = add_name(pool, coming, extack);
+	}
+	if (!err && !(add_flags & KVBLK_ADD_FORMAT) && found == KVBLK_FOUND_MEMBER &&
+	    kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
+				   member->name);
+		err = -EEXIST;
+	}
+	if (!err)
+		err = kvblk_found_unfit(member, found, add_flags, extack);
+	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
+		err = kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE :
+			add_back(member, sb, extack);
+	else if (!err)
+		err = add_new(member, sb, found, add_flags, extack);
+	if (!err)
+		err = kvblk_member_setup(member, member->absent ? sb : NULL,
+					 spec->segment_size, extack);
+	if (!err)
+		err = kvblk_member_place(member, extack);
+	if (!err && kvblk_roster_add(pool, member)) {
+		NL_SET_ERR_MSG(extack, "the pool has 64 members, missing ones included: remove one");
+		err = -ENOSPC;
+	}
+	if (!err)
+		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
+	if (!err)
+		err = kvblk_member_start(member, extack);
+	if (err) {
+		if (member->formatted)
+			kvblk_roster_del(pool, &member->uuid);
+		scoped_guard(mutex, &pool->admin)
+			add_release(member);
+		kvblk_member_free(member);
+	}
+	return err;
+}
+
+int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
+		     u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_super *sb;
+	struct coming coming;
+	int err;
+
+	strscpy(coming.name, spec->name);
+	sb = vmalloc(sizeof(*sb));
+	if (!sb)
+		return -ENOMEM;
+	err = add_begin(pool, &coming, extack);
+	if (!err) {
+		err = add_device(pool, spec, &coming, sb, add_flags, extack);
+		mutex_lock(&pool->admin);
+		list_del(&coming.link);
+		mutex_unlock(&pool->admin);
+		percpu_ref_put(&pool->users);
+		kvblk_pool_tell_epoch(pool);
+	}
+	vfree(sb);
+	return err;
 }

@@ -29,13 +29,11 @@
 #include "netlink_gen.h"
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
-static_assert(sizeof_field(struct kvblk_member, path) ==
-	      KVBLK_PATH_LEN_MAX + 1);
-static_assert(sizeof_field(struct kvblk_member_spec, path) ==
-	      KVBLK_PATH_LEN_MAX + 1);
+static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
 static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
 static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
 static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
+static_assert((int)KVBLK_ADD_FLAG_DEGRADED == KVBLK_ADD_DEGRADED);
 static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
 static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
 	      (int)KVBLK_COUNTERS);
@@ -118,16 +116,20 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	len = strlen(nla_data(path));
 	if (!len || len > KVBLK_PATH_LEN_MAX) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "a path has 1 to 127 characters; use a shorter link in /dev");
+				    "a path has 1 to 4095 characters");
 		return -EINVAL;
 	}
-	strscpy(spec->path, nla_data(path));
-	len = strlen(kbasename(spec->path));
-	if (!len || len >= KVBLK_NAME_MAX) {
+	len = strlen(kbasename(nla_data(path)));
+	if (!len) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "the last part of a path is the member's name: 1 to 31 characters; use another link in /dev");
+				    "the last part of a path is the member's name: it is missing");
 		return -EINVAL;
 	}
+	if (len < KVBLK_NAME_MAX)
+		strscpy(spec->name, kbasename(nla_data(path)));
+	spec->path = nla_strdup(path, GFP_KERNEL_ACCOUNT);
+	if (!spec->path)
+		return -ENOMEM;
 	err = lookup_bdev(spec->path, &spec->dev);
 	if (err) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
@@ -205,7 +207,10 @@ struct nl_job {
 	u32 pool_flags;
 	u32 add_flags;
 	u64 nr_slots;
+	uuid_t uuid;
+	bool by_uuid;
 	u32 nr_specs;
+	u32 max_specs;			/* that there is room for */
 	struct kvblk_member_spec specs[];
 };
 
@@ -213,8 +218,12 @@ static struct workqueue_struct *nl_jobs;
 
 static void nl_job_free(struct nl_job *job)
 {
+	u32 i;
+
 	if (job->pool)
 		put_device(&job->pool->dev);
+	for (i = 0; i < job->max_specs; i++)
+		kfree(job->specs[i].path);
 	kvfree(job);
 }
 
@@ -246,7 +255,9 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
 {
 	struct nl_job *job = kvzalloc(struct_size(job, specs, nr_specs), GFP_KERNEL);
 
-	if (!job)
+	if (job)
+		job->max_specs = nr_specs;
+	else
 		NL_SET_ERR_MSG(info->extack, "no memory for the request");
 	return job;
 }
@@ -293,7 +304,15 @@ static int nl_pool_create(struct nl_job *job)
 				 &job->extack);
 }
 
-int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
+static int nl_pool_import(struct nl_job *job)
+{
+	return kvblk_pool_import(job->name, job->nr_slots, job->specs, job->nr_specs,
+				 job->add_flags, &job->extack);
+}
+
+/* Of a pool that is to be made or to come back, by @run. */
+static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
+		       int (*run)(struct nl_job *job))
 {
 	struct nl_job *job;
 	const char *name;
@@ -323,7 +342,31 @@ int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
 	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
 		job->nr_slots = nla_get_u64(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
-	return nl_job_run(info, job, nl_pool_create);
+	return nl_job_run(info, job, run);
+}
+
+int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
+
+	if (flags && nla_get_u32(flags) & KVBLK_ADD_DEGRADED) {
+		NL_SET_ERR_MSG_ATTR(info->extack, flags,
+				    "a new pool misses no member: \"degraded\" is for import");
+		return -EINVAL;
+	}
+	return nl_assemble(skb, info, nl_pool_create);
+}
+
+int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
+
+	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT) {
+		NL_SET_ERR_MSG_ATTR(info->extack, flags,
+				    "import formats nothing: \"format\" is for create and for adding members");
+		return -EINVAL;
+	}
+	return nl_assemble(skb, info, nl_pool_import);
 }
 
 static int nl_pool_destroy(struct nl_job *job)
@@ -381,19 +424,28 @@ static int nl_member_add(struct nl_job *job)
 
 int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	struct kvblk_member_spec spec;
+	struct kvblk_member_spec spec = {};
 	struct nl_job *job;
 	int err;
 
 	err = nl_refuse_unprivileged(skb, info);
 	if (err)
 		return err;
+	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) & KVBLK_ADD_DEGRADED) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS],
+				    "\"degraded\" is for the import of a pool");
+		return -EINVAL;
+	}
 	err = nl_member_spec(info->attrs, &spec, info->extack);
-	if (err)
+	if (err) {
+		kfree(spec.path);
 		return err;
+	}
 	job = nl_member_job(info, kbasename(spec.path));
-	if (IS_ERR(job))
+	if (IS_ERR(job)) {
+		kfree(spec.path);
 		return PTR_ERR(job);
+	}
 	job->specs[0] = spec;
 	job->add_flags = nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS);
 	return nl_job_run(info, job, nl_member_add);
@@ -412,23 +464,35 @@ static const char *nl_member_name(struct genl_info *info)
 
 static int nl_member_remove(struct nl_job *job)
 {
-	return kvblk_member_remove(job->pool, job->member, &job->extack);
+	return kvblk_member_remove(job->pool, job->member,
+				   job->by_uuid ? &job->uuid : NULL, &job->extack);
 }
 
 int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 {
+	const struct nlattr *uuid = info->attrs[KVBLK_A_MEMBER_UUID];
+	const char *name = "";
 	struct nl_job *job;
-	const char *name;
 	int err;
 
 	err = nl_refuse_unprivileged(skb, info);
 	if (err)
 		return err;
-	name = nl_member_name(info);
+	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME]) {
+		NL_SET_ERR_MSG_ATTR(info->extack, uuid, "a member's name or its uuid, not both");
+		return -EINVAL;
+	}
+	if (!uuid)
+		name = nl_member_name(info);
 	if (!name)
 		return -EINVAL;
 	job = nl_member_job(info, name);
-	return IS_ERR(job) ? PTR_ERR(job) : nl_job_run(info, job, nl_member_remove);
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	if (uuid)
+		import_uuid(&job->uuid, nla_data(uuid));
+	job->by_uuid = uuid;
+	return nl_job_run(info, job, nl_member_remove);
 }
 
 /* ---- replies ---- */
@@ -517,6 +581,9 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	return nl_end(skb, hdr, full);
 }
 
+/* What always fits into a message, with the rest of a member. */
+#define PATH_TOLD_MAX	1023
+
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			  int flags, const struct kvblk_member *member)
 {
@@ -529,7 +596,8 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 		return -EMSGSIZE;
 	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->pool->name) ||
 	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, member->name) ||
-	       nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->path) ||
+	       (strlen(member->path) <= PATH_TOLD_MAX &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->path)) ||
 	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->uuid) ||
 	       nla_put_u32(skb, KVBLK_A_MEMBER_SLOT, member->slot) ||
 	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
@@ -557,8 +625,26 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nl_put_u64(skb, KVBLK_A_MEMBER_INCARNATION,
 			  member->incarnation, pad) ||
 	       nl_put_u64(skb, KVBLK_A_MEMBER_RESTORED,
-			  READ_ONCE(member->restored), pad);
+			  READ_ONCE(member->restored), pad) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted);
 	return nl_end(skb, hdr, full);
+}
+
+/* A member that is listed and not there. */
+static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
+			   int flags, const struct kvblk_pool *pool,
+			   const struct kvblk_d_member *entry)
+{
+	void *hdr = nl_begin(skb, info, flags);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	return nl_end(skb, hdr,
+		      nla_put_string(skb, KVBLK_A_MEMBER_POOL, pool->name) ||
+		      nla_put_string(skb, KVBLK_A_MEMBER_NAME, entry->name) ||
+		      nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, entry->uuid) ||
+		      nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
+				  KVBLK_MEMBER_STATUS_MISSING));
 }
 
 static int nl_fill_stats(struct sk_buff *skb, const struct genl_info *info,
@@ -742,6 +828,23 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 	return nl_dump(skb, cb, nl_fill_stats);
 }
 
+/* The missing ones come behind the members: *@slot goes on for them. */
+static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, u32 *slot)
+{
+	struct kvblk_d_member entry;
+	int err;
+
+	for (; *slot < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*slot)++) {
+		if (!kvblk_roster_missing(pool, *slot - KVBLK_MEMBERS_MAX, &entry))
+			continue;
+		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
 /* Members of @pool from slot *@slot on, which moves with them. */
 static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
 			   struct kvblk_pool *pool, u32 *slot)
@@ -811,6 +914,8 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 			cursor->slot = 0;
 		}
 		err = nl_dump_members(skb, info, pool, &cursor->slot);
+		if (!err)
+			err = nl_dump_missing(skb, info, pool, &cursor->slot);
 		nl_put_pool(pool);
 		cursor->within = err;
 		if (!err)

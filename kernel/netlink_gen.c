@@ -21,7 +21,15 @@ const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE 
 static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
 	[KVBLK_A_POOL_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x1),
-	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x3),
+	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
+	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
+	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
+};
+
+/* KVBLK_CMD_POOL_IMPORT - do */
+static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
 	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
 };
@@ -42,13 +50,14 @@ static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_ADD_FLA
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, },
 	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
-	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x3),
+	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
 };
 
 /* KVBLK_CMD_MEMBER_REMOVE - do */
-static const struct nla_policy kvblk_member_remove_nl_policy[KVBLK_A_MEMBER_NAME + 1] = {
+static const struct nla_policy kvblk_member_remove_nl_policy[KVBLK_A_MEMBER_UUID + 1] = {
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
 	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_UUID] = NLA_POLICY_EXACT_LEN(16),
 };
 
 /* KVBLK_CMD_MEMBER_GET - do */
@@ -73,6 +82,13 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_POOL_CREATE,
 		.doit		= kvblk_nl_pool_create_doit,
 		.policy		= kvblk_pool_create_nl_policy,
+		.maxattr	= KVBLK_A_POOL_MEMBER,
+		.flags		= GENL_CMD_CAP_DO,
+	},
+	{
+		.cmd		= KVBLK_CMD_POOL_IMPORT,
+		.doit		= kvblk_nl_pool_import_doit,
+		.policy		= kvblk_pool_import_nl_policy,
 		.maxattr	= KVBLK_A_POOL_MEMBER,
 		.flags		= GENL_CMD_CAP_DO,
 	},
@@ -106,7 +122,7 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_MEMBER_REMOVE,
 		.doit		= kvblk_nl_member_remove_doit,
 		.policy		= kvblk_member_remove_nl_policy,
-		.maxattr	= KVBLK_A_MEMBER_NAME,
+		.maxattr	= KVBLK_A_MEMBER_UUID,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{

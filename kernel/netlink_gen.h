@@ -16,6 +16,7 @@
 extern const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE + 1];
 
 int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info);
+int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_pool_destroy_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb);

@@ -255,12 +255,10 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		err = req_key(req, &file->key);
 	if (!err && unlikely(op->ext))
 		err = req_ext(req, &file->key);
-	if (!err && op->ttl_s) {
+	if (!err && op->ttl_s && op->ttl_s <= KVBLK_TTL_MAX) {
 		/* never early: the running second does not count */
-		u64 expiry = (u64)kvblk_now(req->pool) + op->ttl_s + 1;
-
-		/* 136 years after the pool's birth nothing expires */
-		req->expiry = expiry > U32_MAX ? 0 : expiry;
+		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
+		WRITE_ONCE(req->pool->expires, true);
 	}
 	if (!err && fixed)
 		err = req_fixed(req, cmd, issue_flags);

@@ -117,11 +117,17 @@ static bool member_behind(const struct kvblk_member *member)
 	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
 }
 
-/* It is to be told the epoch. One that does not answer is when it does. */
-static bool member_untold(const struct kvblk_member *member)
+bool kvblk_member_untold(const struct kvblk_member *member)
 {
-	return member_behind(member) && kvblk_member_stays(member) &&
-	       kvblk_member_ok(member);
+	return (member_behind(member) ||
+		READ_ONCE(member->roster_seq) != READ_ONCE(member->pool->roster_seq)) &&
+	       kvblk_member_stays(member) && !READ_ONCE(member->absent);
+}
+
+/* It is to be told now. One that does not answer is when it does. */
+static bool member_to_tell(const struct kvblk_member *member)
+{
+	return kvblk_member_untold(member) && kvblk_member_ok(member);
 }
 
 void kvblk_pool_tell_epoch(struct kvblk_pool *pool)
@@ -131,7 +137,7 @@ void kvblk_pool_tell_epoch(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (member_untold(member) && percpu_ref_tryget_live(&member->ref) &&
+		if (member_to_tell(member) && percpu_ref_tryget_live(&member->ref) &&
 		    !queue_work(pool->wq, &member->super_work))
 			kvblk_member_put(member);
 }
@@ -144,7 +150,7 @@ bool kvblk_pool_told(struct kvblk_pool *pool)
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		told &= !member_untold(member);
+		told &= !member_to_tell(member);
 	return told;
 }
 

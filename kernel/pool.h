@@ -44,38 +44,48 @@ struct netlink_ext_ack;
 
 /* What an administrator asks for; filled by netlink. */
 struct kvblk_member_spec {
-	char path[128];
+	char *path;			/* kvblk_member_open() takes it, and leaves NULL */
+	char name[KVBLK_NAME_MAX];	/* the last part of @path, or "" where that is too long */
 	dev_t dev;			/* what @path means to the administrator */
 	u32 segment_size;		/* bytes; 0: chosen */
 };
 
 #define KVBLK_ADD_FORMAT	BIT(0)	/* whatever is on it */
-#define KVBLK_ADD_FORCE		BIT(1)	/* take it from its owner */
+#define KVBLK_ADD_FORCE		BIT(1)	/* take it from its owner, or though it may be a copy */
+#define KVBLK_ADD_DEGRADED	BIT(2)	/* import without what is missing or out of date */
 
 /*
  * All of these may sleep, take pool->admin where they need it, and put a
  * sentence into @extack on every error.
  *
- * kvblk_pool_create: -EEXIST name in use, -EINVAL bad name, and the errors of
- * kvblk_member_add. All members come, or nothing does.
+ * kvblk_pool_create: a new pool of empty members. -EEXIST name in use, -EINVAL bad
+ * name, and the errors of kvblk_member_add. All members come, or nothing does.
+ * kvblk_pool_import: the pool that the devices are members of. Errors as of
+ * kvblk_pool_create, and: -ENODATA a device is no member, -EXDEV a device is of
+ * another pool, -ENODEV a member is missing, -ESTALE one is out of date.
  * kvblk_pool_destroy: -ENOENT; -EBUSY when its node is open and not @force.
  * kvblk_member_add: -EEXIST this member is active, -EBUSY device in use,
  * -EINVAL device unfit, -ENOTEMPTY it holds something else, -EUCLEAN damaged,
- * -EREMOTE owned by another node.
- * kvblk_member_remove: -ENOENT; asynchronous, an event tells the end.
+ * -EPROTONOSUPPORT of a newer version, -EREMOTE owned by another node, -ESTALE a
+ * member of this pool whose blocks are out of date.
+ * kvblk_member_remove: by name, or (@uuid) by that. -ENOENT; asynchronous, an event
+ * tells the end, unless the member is missing.
  */
 int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
-		      const struct kvblk_member_spec *specs, u32 nr_specs,
+		      struct kvblk_member_spec *specs, u32 nr_specs,
+		      u32 add_flags, struct netlink_ext_ack *extack);
+int kvblk_pool_import(const char *name, u64 index_slots,
+		      struct kvblk_member_spec *specs, u32 nr_specs,
 		      u32 add_flags, struct netlink_ext_ack *extack);
 int kvblk_pool_destroy(const char *name, bool force,
 		       struct netlink_ext_ack *extack);
 /* Takes a reference on the pool's device (put_device(&pool->dev)), or NULL. */
 struct kvblk_pool *kvblk_pool_find(const char *name);
 int kvblk_member_add(struct kvblk_pool *pool,
-		     const struct kvblk_member_spec *spec, u32 add_flags,
+		     struct kvblk_member_spec *spec, u32 add_flags,
 		     struct netlink_ext_ack *extack);
 int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
-			struct netlink_ext_ack *extack);
+			const uuid_t *uuid, struct netlink_ext_ack *extack);
 
 /* Longest block that a member that is up can take. */
 u32 kvblk_pool_value_max(struct kvblk_pool *pool);
@@ -93,15 +103,35 @@ enum kvblk_found {
 	KVBLK_FOUND_MEMBER,
 	KVBLK_FOUND_OTHER,
 	KVBLK_FOUND_DAMAGED,
+	KVBLK_FOUND_NEWER,
 };
+
+/*
+ * The life that a member's blocks are of: what it was last active in. An
+ * activation that got no further than superblocks is none.
+ */
+struct kvblk_life {
+	u64 epoch;
+	u64 activation;
+};
+
+struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb);
+/*
+ * Of this life, or about to be when it began. Deletes may have passed by any other
+ * member.
+ */
+bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life);
 
 /* Opens the device and reads its superblocks into @sb. */
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
-				       const struct kvblk_member_spec *spec,
+				       struct kvblk_member_spec *spec,
 				       struct kvblk_d_super *sb,
 				       enum kvblk_found *found,
 				       struct netlink_ext_ack *extack);
 void kvblk_member_free(struct kvblk_member *member);
+/* What was found there is not to be overwritten or used: with a sentence. */
+int kvblk_found_unfit(struct kvblk_member *member, enum kvblk_found found,
+		      u32 add_flags, struct netlink_ext_ack *extack);
 /* Geometry from @sb, or (NULL) a new one: memory only. */
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack);
@@ -141,6 +171,8 @@ void kvblk_pool_settle(struct kvblk_pool *pool);
 /* Another node has it, and it is not to be taken all the same: with a sentence. */
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack);
+/* Its superblock has an old epoch or roster, and is to have the new one. */
+bool kvblk_member_untold(const struct kvblk_member *member);
 /* It is one of those whose epoch says what the pool is. */
 bool kvblk_member_stays(const struct kvblk_member *member);
 /* What members can take directly; pool->admin held. */

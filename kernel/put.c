@@ -493,6 +493,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 	/* a delete finds the entry, or waits for the kill */
 	if (err && !kvblk_entry_replace(pool, req->id, &req->slot, NULL))
 		kvblk_kill_settle(pool, req->id, &req->slot);
+	kvblk_absent_note(pool, req->id);
 	put_rec(req, &rec);
 	kvblk_room_release(&req->media.room, err ? NULL : &rec);
 	kvblk_media_end(req);

@@ -148,7 +148,7 @@ static int victim_load(struct victim *v)
 			    rec->slot.gen != (u16)seg->gen ||
 			    rec->slot.off != unit)
 				continue;
-			if (rec->slot.expiry && rec->slot.expiry <= now)
+			if (kvblk_expired(rec->slot.expiry, now))
 				continue;
 			sift->id = rec->id;
 			sift->parent = entry.parent;
@@ -158,8 +158,7 @@ static int victim_load(struct victim *v)
 			sift->priority = rec->slot.prio;
 			sift->leased = rec->slot.leased;
 			/* in its last minute: a copy would be for nothing */
-			sift->expires = rec->slot.expiry &&
-					rec->slot.expiry < now + 60;
+			sift->expires = kvblk_expired(rec->slot.expiry, now + 60);
 			v->nr++;
 		}
 	}

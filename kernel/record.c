@@ -31,6 +31,7 @@
 
 static_assert(sizeof(struct kvblk_d_tenant) == 64);
 static_assert(sizeof(struct kvblk_d_super) == KVBLK_SB_BYTES);
+static_assert(sizeof(struct kvblk_d_member) == 56);
 static_assert(offsetof(struct kvblk_d_super, tenants) == KVBLK_UNIT);
 static_assert(sizeof(struct kvblk_d_segment) == 32);
 static_assert(sizeof(struct kvblk_d_table) == KVBLK_UNIT);
@@ -430,15 +431,29 @@ static bool terminated(const u8 *text, size_t size)
 	return memchr(text, '\0', size);
 }
 
-/* Names become device nodes, directories and log lines. */
-static bool name_valid(const u8 *name, size_t size)
+static bool is_alnum(u8 c)
 {
-	if (!name[0] || !terminated(name, size))
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+	       (c >= 'a' && c <= 'z');
+}
+
+/* What lies on media ends up in terminals: printable ASCII, with an end. */
+static bool text_valid(const u8 *text, size_t size)
+{
+	if (!terminated(text, size))
 		return false;
-	if (name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])))
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~')
+			return false;
+	return true;
+}
+
+bool kvblk_name_valid(const u8 *name, size_t size)
+{
+	if (!is_alnum(name[0]) || !terminated(name, size))
 		return false;
 	for (; *name; name++)
-		if (*name < ' ' || *name == '/' || *name == 0x7f)
+		if (!is_alnum(*name) && *name != '_' && *name != '-' && *name != '.')
 			return false;
 	return true;
 }
@@ -487,7 +502,7 @@ static bool tenant_valid(const struct kvblk_d_tenant *tenant,
 {
 	if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
 	    le16_to_cpu(tenant->id) >= KVBLK_TENANT_IDS ||
-	    !name_valid(tenant->name, sizeof(tenant->name)))
+	    !kvblk_name_valid(tenant->name, sizeof(tenant->name)))
 		return false;
 
 	for (; before < tenant; before++)
@@ -508,6 +523,38 @@ static bool tenants_valid(const struct kvblk_d_super *sb)
 	return true;
 }
 
+/* Each member once, this one among them. */
+static bool members_valid(const struct kvblk_d_super *sb)
+{
+	const struct kvblk_d_member *member = sb->members, *other;
+	u32 nr = le32_to_cpu(sb->nr_members);
+	bool own = false;
+
+	if (!nr || nr > KVBLK_SB_MEMBERS || sb->reserved1)
+		return false;
+	for (; member < sb->members + nr; member++) {
+		if (!memcmp(member->uuid, zeroes, sizeof(member->uuid)) ||
+		    !member->name[0] ||
+		    !text_valid(member->name, sizeof(member->name)))
+			return false;
+		for (other = sb->members; other < member; other++)
+			if (!memcmp(other->uuid, member->uuid, sizeof(member->uuid)))
+				return false;
+		own |= !memcmp(member->uuid, sb->member_uuid, sizeof(member->uuid)) &&
+		       member->incarnation == sb->incarnation;
+	}
+	return own;
+}
+
+/* A seq begins with the epoch, so that may not overflow. */
+static bool epochs_valid(const struct kvblk_d_super *sb)
+{
+	u64 epoch = le64_to_cpu(sb->epoch);
+
+	return epoch && epoch <= KVBLK_EPOCH_MAX &&
+	       le64_to_cpu(sb->prev_epoch) <= epoch;
+}
+
 int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
 {
 	u16 state;
@@ -517,15 +564,19 @@ int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
 	if (le32_to_cpu(sb->crc) != super_crc(sb))
 		return -EBADMSG;
 	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION ||
-	    sb->ro_compat || sb->incompat)
+	    sb->ro_compat || sb->incompat ||
+	    le32_to_cpu(sb->pool_flags) & ~KVBLK_SBF_ALL)
 		return -EPROTONOSUPPORT;
 
 	state = le16_to_cpu(sb->state);
 	if (state < KVBLK_SB_CLEAN || state > KVBLK_SB_ACTIVATING ||
 	    le64_to_cpu(sb->seq) > KVBLK_COUNT_MAX ||
-	    !name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
-	    !terminated(sb->owner, sizeof(sb->owner)) ||
-	    !geometry_valid(sb, dev_bytes) || !tenants_valid(sb))
+	    le64_to_cpu(sb->list_seq) > KVBLK_COUNT_MAX ||
+	    le64_to_cpu(sb->time) > KVBLK_COUNT_MAX ||
+	    !kvblk_name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
+	    !text_valid(sb->owner, sizeof(sb->owner)) || !epochs_valid(sb) ||
+	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) ||
+	    !tenants_valid(sb))
 		return -ERANGE;
 	return 0;
 }

@@ -153,6 +153,11 @@ void kvblk_table_seal(struct kvblk_d_table *table);
 bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
 		       u32 page);
 
+/*
+ * A name of a pool or tenant in @size bytes: letters, digits, '_', '-', '.', the
+ * first one a letter or digit, and a NUL.
+ */
+bool kvblk_name_valid(const u8 *name, size_t size);
 /* Sets the checksum of a superblock; all else is filled in by the caller. */
 void kvblk_super_seal(struct kvblk_d_super *sb);
 /**
@@ -163,12 +168,13 @@ void kvblk_super_seal(struct kvblk_d_super *sb);
  * Makes sure of all that later code computes with: segment size and
  * record_align are powers of two within their limits, the table ends before
  * data_start, all segments lie within @sb's size and that within @dev_bytes,
- * names are terminated and fit to be file names, tenants in use have ids and
- * names of their own. Which copy or member is newer is the caller's question.
+ * names are terminated and fit to be file names, members and tenants are listed
+ * once, this member too, epochs are within their range. Which copy or member is
+ * newer is the caller's question.
  *
  * Return: 0; -ENODATA: not a kvblk superblock; -EBADMSG: damaged;
- * -EPROTONOSUPPORT: its version, or an incompat or ro_compat bit (nothing is
- * read-only here) is not known; -ERANGE: a field makes no sense.
+ * -EPROTONOSUPPORT: its version, an incompat or ro_compat bit (nothing is
+ * read-only here), or a flag of the pool is not known; -ERANGE: a field makes no sense.
  */
 int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes);
 

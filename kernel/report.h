@@ -32,10 +32,19 @@ void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 
 /* ---- health.c ---- */
 
-/* Seconds since the pool's birth. */
-u32 kvblk_now(const struct kvblk_pool *pool);
-/* It is not earlier than @now: a clock that is set back revives nothing. */
-void kvblk_now_raise(struct kvblk_pool *pool, u32 now);
+/*
+ * The pool's clock, seconds. It runs while the pool is up, whatever the host's clock
+ * is set to, and is told by superblocks and tables (see assembly.c).
+ */
+u64 kvblk_clock(const struct kvblk_pool *pool);
+/* A table tells it so often while blocks expire, see kvblk_checkpoint_work(). */
+#define KVBLK_CLOCK_SAVE_S	10
+/* As blocks expire by it, see kvblk_expired(). */
+static inline u32 kvblk_now(const struct kvblk_pool *pool)
+{
+	return kvblk_clock(pool);
+}
+
 /* Member @n, counted round and round. RCU. */
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n);
 /* Member that is restoring or up, with its ref (kvblk_member_put()), or NULL. */

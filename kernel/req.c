@@ -30,7 +30,7 @@ bool kvblk_req_crowded(const struct kvblk_req *req)
 
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
-	return slot->expiry && slot->expiry <= kvblk_now(pool);
+	return slot->expiry && kvblk_expired(slot->expiry, kvblk_now(pool));
 }
 
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)

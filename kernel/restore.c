@@ -41,6 +41,27 @@ static u32 summary_room(const struct kvblk_member *member)
 	return DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
 }
 
+int kvblk_table_time(struct kvblk_member *member, u32 *time)
+{
+	struct kvblk_d_table *slots = vmalloc(2 * sizeof(*slots));
+	u64 seq = 0;
+	int err, i;
+
+	if (!slots)
+		return -ENOMEM;
+	err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_TABLE_OFFSET, slots,
+			    2 * sizeof(*slots));
+	for (i = 0; !err && i < 2; i++) {
+		if (!kvblk_table_valid(&slots[i], member->incarnation, 0) ||
+		    le64_to_cpu(slots[i].seq) < seq)
+			continue;
+		seq = le64_to_cpu(slots[i].seq);
+		*time = le32_to_cpu(slots[i].time);
+	}
+	vfree(slots);
+	return err;
+}
+
 static int table_read(struct kvblk_member *member)
 {
 	u32 pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES), page, i;
@@ -69,8 +90,6 @@ static int table_read(struct kvblk_member *member)
 			break;
 		}
 		member->table_seq[page] = le64_to_cpu(table->seq);
-		/* a clock that was set back must not revive the expired */
-		kvblk_now_raise(pool, le32_to_cpu(table->time));
 		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
 			u32 n = page * KVBLK_TABLE_ENTRIES + i;
 			struct kvblk_d_segment *d = &table->segments[i];
@@ -185,10 +204,11 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	u64 seq;
 
 	/* no tenant is in use but the default one */
-	if (rec->tenant || !seq_given(pool, rec->seq))
+	if (rec->tenant || !seq_given(pool, rec->seq) ||
+	    kvblk_expired(rec->expiry, kvblk_now(pool)))
 		return 0;
-	if (rec->expiry && rec->expiry <= kvblk_now(pool))
-		return 0;
+	if (rec->expiry)
+		WRITE_ONCE(pool->expires, true);
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
 	/* a smaller index than before may take a kill for each insert */
@@ -196,6 +216,11 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	       !restore_ended(member) && rs->tries++ < RESTORE_TRIES)
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
 				   HZ / 10);
+	if (member->absent && kvblk_absent_stale(member->absent, rec->id,
+						 seg - member->segs, unit)) {
+		kvblk_kill_later(pool, rec->id, &slot);
+		return 0;
+	}
 again:
 	ret = kvblk_entry_insert(pool, rec->id, &slot, &old);
 	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
@@ -609,6 +634,26 @@ static int restore_all(struct restore *rs)
 	return err;
 }
 
+/*
+ * The member is back. What is out of date on it is killed durably before its
+ * superblock may say that nothing is.
+ */
+static void restore_settle(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	for (;;) {
+		/* it goes, or the pool: it stays out of date */
+		if (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+		    percpu_ref_is_dying(&pool->users))
+			return;
+		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->nr_kills), HZ))
+			break;
+	}
+	WRITE_ONCE(member->absent, NULL);
+	kvblk_absent_end(pool, &member->uuid);
+}
+
 void kvblk_member_restore(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, restore);
@@ -658,11 +703,15 @@ void kvblk_member_restore(struct work_struct *work)
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
 				 member->name, rs.blocks);
 			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
-			kvblk_log_kick(member);
+			/* where room is short puts do it: to come back costs no block */
+			if (member->nr_free > member->nr_segs / 4)
+				kvblk_log_kick(member);
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}
 	}
 	atomic_dec(&pool->restoring);
 	wake_up_all(&pool->restore_wait);
+	if (member->absent)
+		restore_settle(member);
 	percpu_ref_put(&pool->users);
 }

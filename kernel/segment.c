@@ -45,6 +45,8 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	table->incarnation = cpu_to_le64(member->incarnation);
 	table->page = cpu_to_le32(page);
 	table->time = cpu_to_le32(kvblk_now(pool));
+	if (!page)
+		member->time_saved = jiffies;
 	scoped_guard(spinlock, &member->lock) {
 		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
 			u32 n = page * KVBLK_TABLE_ENTRIES + i;
@@ -510,6 +512,10 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		writer_drop(member, seg);
 	}
 	kvfree(buf);
+	/* after a crash, with a clock that is behind, nothing that had expired is back */
+	if (READ_ONCE(member->pool->expires) &&
+	    time_after_eq(jiffies, member->time_saved + KVBLK_CLOCK_SAVE_S * HZ))
+		kvblk_table_write(member, 0);
 	queue_delayed_work(member->pool->wq, &member->checkpoint, HZ);
 }
 

@@ -6,12 +6,43 @@
 
 #include "pool.h"
 
+struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb)
+{
+	bool prev = le16_to_cpu(sb->state) == KVBLK_SB_ACTIVATING;
+
+	return (struct kvblk_life) {
+		.epoch = le64_to_cpu(prev ? sb->prev_epoch : sb->epoch),
+		.activation = le64_to_cpu(prev ? sb->prev_activation :
+						 sb->activation),
+	};
+}
+
+bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life)
+{
+	struct kvblk_life own = kvblk_super_life(sb);
+
+	return (own.epoch == life->epoch && own.activation == life->activation) ||
+	       (le64_to_cpu(sb->epoch) == life->epoch &&
+		le64_to_cpu(sb->activation) == life->activation);
+}
+
+/* This version knows the default tenant only, and keeps nothing of the others. */
+static bool super_has_tenants(const struct kvblk_d_super *sb)
+{
+	u32 i;
+
+	for (i = 0; i < KVBLK_SB_TENANTS; i++)
+		if (sb->tenants[i].flags && (sb->tenants[i].id || sb->tenants[i].min_seq))
+			return true;
+	return false;
+}
+
 int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		     enum kvblk_found *found)
 {
 	const size_t blank = 1u << 20;
+	bool damaged = false, newer = false;
 	struct kvblk_d_super *copy;
-	bool damaged = false;
 	int err, i;
 
 	copy = vmalloc(blank);
@@ -24,8 +55,8 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		if (err)
 			goto out;
 		err = kvblk_super_check(copy, member->size);
-		if (err && err != -ENODATA)
-			damaged = true;
+		newer |= err == -EPROTONOSUPPORT;
+		damaged |= err && err != -ENODATA;
 		if (err || (*found == KVBLK_FOUND_MEMBER &&
 			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
 			continue;
@@ -33,6 +64,11 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		memcpy(sb, copy, sizeof(*sb));
 	}
 	err = 0;
+	/* what this version does not understand it must not write over */
+	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
+		*found = KVBLK_FOUND_NEWER;
+		goto out;
+	}
 	if (*found == KVBLK_FOUND_MEMBER)
 		goto out;
 	if (damaged) {
@@ -47,11 +83,21 @@ out:
 	return err;
 }
 
+/* A host's name may be any bytes. */
+static void super_owner(char *owner, size_t size)
+{
+	strscpy(owner, init_utsname()->nodename, size);
+	for (; *owner; owner++)
+		if (*owner < ' ' || *owner > '~')
+			*owner = '?';
+}
+
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 {
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_d_super *sb;
 	u32 copies = member->sb_seq ? 1 : 2;
+	u64 roster_seq;
 	int err = 0;
 
 	sb = vzalloc(sizeof(*sb));
@@ -60,6 +106,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
 	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
 	sb->state = cpu_to_le16(state);
+	sb->compat = cpu_to_le32(member->compat);
 	sb->pool_flags = cpu_to_le32(pool->flags);
 	sb->epoch = cpu_to_le64(epoch);
 	sb->incarnation = cpu_to_le64(member->incarnation);
@@ -68,7 +115,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	export_uuid(sb->member_uuid, &member->uuid);
 	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
 	strscpy(sb->pool_name, pool->name, sizeof(sb->pool_name));
-	strscpy(sb->owner, init_utsname()->nodename, sizeof(sb->owner));
+	super_owner(sb->owner, sizeof(sb->owner));
 	sb->size = cpu_to_le64(member->size);
 	sb->data_start = cpu_to_le64(member->data_start);
 	sb->segment_units = cpu_to_le32(member->segment_units);
@@ -77,6 +124,9 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	sb->activation = cpu_to_le64(pool->activation);
 	sb->prev_epoch = cpu_to_le64(pool->prev_epoch);
 	sb->prev_activation = cpu_to_le64(pool->prev_activation);
+	sb->time = cpu_to_le64(kvblk_clock(pool));
+	sb->wall = cpu_to_le64(ktime_get_real_seconds());
+	roster_seq = kvblk_roster_store(pool, sb);
 	sb->tenants[0].flags = cpu_to_le16(1);
 	strscpy(sb->tenants[0].name, "default", sizeof(sb->tenants[0].name));
 	/* a new member gets both copies, so that no former life shines through */
@@ -93,8 +143,11 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 		if (!err)
 			member->sb_seq = seq;
 	}
-	if (!err)
+	if (!err) {
 		WRITE_ONCE(member->epoch, epoch);
+		WRITE_ONCE(member->activation, pool->activation);
+		WRITE_ONCE(member->roster_seq, roster_seq);
+	}
 	vfree(sb);
 	return err;
 }
@@ -115,7 +168,7 @@ void kvblk_super_work(struct work_struct *work)
 
 	mutex_lock(&pool->admin);
 	epoch = pool->epoch;
-	behind = member->epoch != epoch && kvblk_member_stays(member);
+	behind = kvblk_member_untold(member);
 	mutex_unlock(&pool->admin);
 	if (behind && kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch))
 		dev_err_ratelimited(&pool->dev, "member %s: superblock can't be written\n",
@@ -142,8 +195,10 @@ bool kvblk_super_wipe(struct kvblk_member *member)
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack)
 {
-	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN ||
-	    !strcmp(sb->owner, init_utsname()->nodename) ||
+	char owner[sizeof(sb->owner)];
+
+	super_owner(owner, sizeof(owner));
+	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || !strcmp(sb->owner, owner) ||
 	    (add_flags & KVBLK_ADD_FORCE))
 		return false;
 	NL_SET_ERR_MSG_FMT(extack, "%s was in use by node %.20s: say \"force\" if that one is down",

@@ -265,7 +265,7 @@ struct kvblk_member {
 	struct kobject *kobj;
 	u32 slot;
 	char name[32];
-	char path[128];
+	char *path;
 	uuid_t uuid;
 	u32 state;
 	bool suspect;
@@ -287,7 +287,11 @@ struct kvblk_member {
 	struct kvblk_segment *segs;
 	u64 incarnation;
 	u64 sb_seq;
-	u64 epoch;
+	u64 epoch;			/* that its superblock tells, as are */
+	u64 activation;
+	u64 roster_seq;
+	u32 compat;			/* bits that this version does not know */
+	struct kvblk_absent *absent;	/* it is back, and that is not told yet */
 
 	struct bio_set bios;
 	blk_opf_t nowait;		/* REQ_NOWAIT, if it works; io.c's, as are */
@@ -343,11 +347,13 @@ struct kvblk_member {
 	unsigned long kill_gap;		/* between two tries */
 	struct work_struct kill_work;
 	struct delayed_work checkpoint;
+	unsigned long time_saved;	/* the pool's clock, on the member, jiffies */
 	struct work_struct restore;
 	struct work_struct super_work;	/* its superblock has an old epoch */
 	struct work_struct remove;
 	struct delayed_work dead;
 	bool removing;			/* under pool->admin */
+	bool delisted;			/* likewise: it is no member any more */
 	bool unsure;			/* counted in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has moved on since; likewise */
 	bool low_told;			/* the low watermark was crossed; reclaim_work's own */
@@ -466,7 +472,14 @@ struct kvblk_pool {
 	bool pinned[KVBLK_GRANULES];	/* nothing there is evicted; kill_lock */
 	atomic_t unsure;		/* what a lost member holds may come back */
 	u32 nr_lost;			/* gone, but counted there; under admin */
-	u32 now_floor;			/* time never goes back */
+	spinlock_t roster_lock;		/* the roster, absents */
+	struct kvblk_d_member roster[KVBLK_SB_MEMBERS];
+	u32 roster_nr;
+	u64 roster_seq;			/* moves with each change of it */
+	struct list_head absents;	/* members of the roster that are away; RCU */
+	u64 clock;			/* the pool's time, seconds, at */
+	u64 clock_boot;			/* this time since boot, seconds */
+	bool expires;			/* some block does: the time is to be saved */
 
 	struct workqueue_struct *wq;
 	struct kobject *members_dir;	/* sysfs members/ */

@@ -123,6 +123,13 @@ static void super_image(void)
 	sb->segment_units = cpu_to_le32(65536);
 	sb->nr_segments = cpu_to_le32(4096);
 	sb->record_align = cpu_to_le32(4096);
+	sb->epoch = cpu_to_le64(3);
+	sb->nr_members = cpu_to_le32(2);
+	for (int i = 0; i < 2; i++) {
+		sb->members[i].uuid[0] = i + 1;
+		sb->members[i].name[0] = 'a' + i;
+	}
+	sb->member_uuid[0] = 1;
 	for (int i = 0; i < 20; i++) {
 		sb->tenants[i].id = cpu_to_le16(i);
 		sb->tenants[i].flags = cpu_to_le16(KVBLK_TENANTF_USED);

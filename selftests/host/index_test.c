@@ -675,11 +675,27 @@ static void sweeps_expired(void **state)
 		else
 			assert_entry(&idx, id_both(key), &slots[key]);
 	}
-	assert_int_equal(kvblk_index_sweep(&idx, 0, 1, U32_MAX, &dropped), 1);
-	assert_int_equal(kvblk_index_sweep(&idx, 1, 1, U32_MAX, &dropped), 0);
+	assert_int_equal(kvblk_index_sweep(&idx, 0, 1, 9999, &dropped), 1);
+	assert_int_equal(kvblk_index_sweep(&idx, 1, 1, 9999, &dropped), 0);
 	assert_int_equal(dropped, 1);
-	assert_int_equal(kvblk_index_sweep(&idx, 7, 1, U32_MAX, &dropped), 0);
+	assert_int_equal(kvblk_index_sweep(&idx, 7, 1, 9999, &dropped), 0);
 	kvblk_index_destroy(&idx);
+}
+
+static void the_clock_wraps(void **state)
+{
+	assert_false(kvblk_expired(0, 0));
+	assert_false(kvblk_expired(0, U32_MAX));
+	for (u64 now = 0; now <= 1ull << 33; now += 1u << 29) {
+		/* 0 is for those that don't expire */
+		u32 at = (u32)now ?: 1;
+
+		assert_true(kvblk_expired(at, at));
+		assert_true(kvblk_expired(at, at + 1));
+		assert_true(kvblk_expired(at, at + S32_MAX));
+		assert_false(kvblk_expired(at, at - 1));
+		assert_false(kvblk_expired(at, at - KVBLK_TTL_MAX - 1));
+	}
 }
 
 static void init_fails_whole(void **state)
@@ -1120,6 +1136,7 @@ int main(void)
 		cmocka_unit_test(evicts_not_from_pinned_segments),
 		cmocka_unit_test(dead_are_vacant),
 		cmocka_unit_test(sweeps_expired),
+		cmocka_unit_test(the_clock_wraps),
 		cmocka_unit_test(init_fails_whole),
 		cmocka_unit_test(tags_come_late),
 		cmocka_unit_test(fits_its_budget),

@@ -53,6 +53,8 @@ struct field {
 #define TENANT(X, Y, t)							\
 	X(t, id) X(t, flags) X(t, reserved) X(t, min_seq) X(t, name)	\
 	X(t, reserved2)
+#define LISTED(X, Y, t)							\
+	X(t, uuid) X(t, name) X(t, incarnation)
 #define SUPER(X, Y, t)							\
 	X(t, magic) X(t, crc) X(t, version) X(t, state) X(t, compat)	\
 	X(t, ro_compat) X(t, incompat) X(t, pool_flags) X(t, seq)	\
@@ -61,7 +63,9 @@ struct field {
 	X(t, size) X(t, data_start) X(t, segment_units)			\
 	X(t, nr_segments) X(t, record_align) X(t, reserved0)		\
 	X(t, activation) X(t, prev_epoch) X(t, prev_activation)		\
-	X(t, reserved) Y(t, tenants, tenant)
+	X(t, time) X(t, wall) X(t, list_seq) X(t, nr_members)		\
+	X(t, reserved1) Y(t, members, listed) X(t, reserved)		\
+	Y(t, tenants, tenant)
 #define SEGMENT(X, Y, t)						\
 	X(t, generation) X(t, state) X(t, class) X(t, flags)		\
 	X(t, nr_records) X(t, opened) X(t, reserved)
@@ -98,6 +102,7 @@ struct field {
 	static_assert(0 LIST(PLUS, PLUS_ALL, type) == sizeof(struct type))
 
 FIELDS(tenant, TENANT, kvblk_d_tenant);
+FIELDS(listed, LISTED, kvblk_d_member);
 FIELDS(segment, SEGMENT, kvblk_d_segment);
 FIELDS(entry, ENTRY, kvblk_d_entry);
 FIELDS(super, SUPER, kvblk_d_super);

@@ -810,6 +810,16 @@ static void super_sample(struct kvblk_d_super *sb)
 	sb->nr_segments = cpu_to_le32(4);
 	sb->record_align = cpu_to_le32(4096);
 	sb->activation = cpu_to_le64(0x1234);
+	sb->prev_epoch = cpu_to_le64(2);
+	sb->time = cpu_to_le64(5000000000);
+	sb->wall = cpu_to_le64(1750000000);
+	sb->list_seq = cpu_to_le64(9);
+	sb->nr_members = cpu_to_le32(2);
+	memset(sb->members[0].uuid, 0xcc, 16);
+	memcpy(sb->members[0].name, "nvme0n1", 7);
+	memset(sb->members[1].uuid, 0xbb, 16);
+	memcpy(sb->members[1].name, "nvme1n1", 7);
+	sb->members[1].incarnation = sb->incarnation;
 	sb->tenants[0].flags = cpu_to_le16(KVBLK_TENANTF_USED);
 	memcpy(sb->tenants[0].name, "default", 7);
 	sb->tenants[1].id = cpu_to_le16(12);
@@ -897,6 +907,8 @@ static void hostile_superblocks_are_refused(void **state)
 	ANSWER(-EPROTONOSUPPORT, sb->version = 0);
 	ANSWER(-EPROTONOSUPPORT, sb->incompat = cpu_to_le32(1));
 	ANSWER(-EPROTONOSUPPORT, sb->ro_compat = cpu_to_le32(1u << 31));
+	ANSWER(0, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT));
+	ANSWER(-EPROTONOSUPPORT, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT << 1));
 	REFUSED(sb->state = 0);
 	REFUSED(sb->state = cpu_to_le16(4));
 	REFUSED(sb->seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
@@ -939,13 +951,50 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(memcpy(sb->pool_name, "../a", 5));
 	REFUSED(memcpy(sb->pool_name, "a\nb", 4));
 	REFUSED(memcpy(sb->pool_name, "a\x7f", 3));
-	ANSWER(0, memcpy(sb->pool_name, "..a", 4));
+	REFUSED(memcpy(sb->pool_name, "..a", 4));
+	REFUSED(memcpy(sb->pool_name, "-a", 3));
+	REFUSED(memcpy(sb->pool_name, "a b", 4));
+	REFUSED(memcpy(sb->pool_name, "a\xc4", 3));
+	ANSWER(0, memcpy(sb->pool_name, "9a_-.Z", 7));
 	ANSWER(0, memset(sb->pool_name, 'x', sizeof(sb->pool_name) - 1));
 	REFUSED(memset(sb->owner, 'x', sizeof(sb->owner)));
+	REFUSED(memcpy(sb->owner, "no\033[2Jde", 9));
+	REFUSED(memcpy(sb->owner, "n\xc4", 3));
 	ANSWER(0, memset(sb->owner, 0, sizeof(sb->owner)));
+
+	/* epochs: a seq has room for 24 bits of them */
+	REFUSED(sb->epoch = 0);
+	REFUSED(sb->epoch = cpu_to_le64(KVBLK_EPOCH_MAX + 1));
+	REFUSED(sb->epoch = cpu_to_le64(~0ULL));
+	ANSWER(0, sb->epoch = cpu_to_le64(KVBLK_EPOCH_MAX));
+	REFUSED(sb->prev_epoch = cpu_to_le64(4));
+	ANSWER(0, sb->prev_epoch = sb->epoch);
+
+	REFUSED(sb->list_seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	ANSWER(0, sb->list_seq = cpu_to_le64(KVBLK_COUNT_MAX));
+	REFUSED(sb->time = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	ANSWER(0, sb->wall = cpu_to_le64(~0ULL));
+
+	/* members */
+	REFUSED(sb->nr_members = 0);
+	REFUSED(sb->nr_members = cpu_to_le32(1));
+	REFUSED(sb->nr_members = cpu_to_le32(3));
+	REFUSED(sb->nr_members = cpu_to_le32(65));
+	REFUSED(sb->nr_members = cpu_to_le32(~0u));
+	REFUSED(sb->reserved1 = cpu_to_le32(1));
+	REFUSED(memset(sb->members[0].uuid, 0, 16));
+	REFUSED(memset(sb->members[0].uuid, 0xbb, 16));
+	REFUSED(memset(sb->members[0].name, 0, 32));
+	REFUSED(memset(sb->members[0].name, 'x', 32));
+	REFUSED(sb->members[0].name[2] = '\n');
+	ANSWER(0, sb->members[0].name[2] = ' ');
+	REFUSED(sb->members[1].uuid[15] = 0);
+	REFUSED(sb->members[1].incarnation ^= cpu_to_le64(1));
+	ANSWER(0, sb->members[0].incarnation = cpu_to_le64(1));
 
 	/* tenants */
 	REFUSED(memset(sb->tenants[1].name, 'x', 32));
+	REFUSED(memset(sb->tenants[1].name, 0xc4, 3));
 	REFUSED(memset(sb->tenants[1].name, 0, 32));
 	REFUSED(memcpy(sb->tenants[1].name, "a/b", 4));
 	REFUSED(memcpy(sb->tenants[1].name, "default", 8));
@@ -1016,7 +1065,7 @@ static void format_never_changes(void **state)
 	assert_int_equal(le64_to_cpu(page->mac), 0x81a5a8e6569af4c5);
 	table_sample(&table);
 	assert_int_equal(le32_to_cpu(table.crc), 0x6ba99da9);
-	assert_int_equal(le32_to_cpu(sb->crc), 0x53496c19);
+	assert_int_equal(le32_to_cpu(sb->crc), 0xced819af);
 	free(sb);
 	free(page);
 	free(hdr);

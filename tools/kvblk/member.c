@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli.h"
 #include "member.h"
@@ -53,6 +54,19 @@ char *member_format_uuid(const uint8_t uuid[16], char buf[40])
 	return buf;
 }
 
+bool member_parse_uuid(const char *text, uint8_t uuid[16])
+{
+	const char *at = text;
+	char usual[40];
+
+	for (int i = 0; i < 16; i++, at += 2) {
+		at += *at == '-';
+		if (sscanf(at, "%2hhx", &uuid[i]) != 1)
+			return false;
+	}
+	return !strcasecmp(member_format_uuid(uuid, usual), text);
+}
+
 static const char *status_text(const struct kvblk_member_state *member)
 {
 	/* one that is dead or on its way out may have failed before */
@@ -87,7 +101,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I}",
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
@@ -106,7 +120,8 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"record_align", (json_int_t)member->record_align,
 		"inflight", (json_int_t)member->inflight,
 		"incarnation", incarnation,
-		"restored", (json_int_t)member->restored);
+		"restored", (json_int_t)member->restored,
+		"formatted", (int)member->formatted);
 }
 
 json_t *member_json(const struct kvblk_member_state *member)
@@ -189,7 +204,7 @@ static const struct argp add_argp = {
 	.options = add_options,
 	.parser = parse_add,
 	.args_doc = "POOL DEVICE",
-	.doc = "Add DEVICE to POOL, while it works. It starts empty: blocks that a former member of POOL still holds may have been deleted since. A device that holds anything else is refused without --format.\v"
+	.doc = "Add DEVICE to POOL, while it works. A blank device becomes a new, empty member. A member that was away while POOL was up keeps its blocks, but for those that were put or deleted meanwhile. Any other device is refused without --format.\v"
 	       "Example:\n  kvblk member add kv0 --format /dev/nvme3n1",
 	.children = output_children,
 };
@@ -222,7 +237,7 @@ static int add_main(int argc, char **argv)
 static const struct argp remove_argp = {
 	.parser = parse_member,
 	.args_doc = "POOL MEMBER",
-	.doc = "Remove MEMBER, a name or a device's path, from POOL, while it works. Its blocks are misses at once; the event member-down tells when the device is free.\v"
+	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer.\v"
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
 	.children = output_children,
 };
@@ -243,6 +258,7 @@ static int remove_main(int argc, char **argv)
 	struct kvblk_member_state *members = NULL;
 	struct member_args args = { 0 };
 	struct kvblk_admin *admin;
+	uint8_t uuid[16];
 	const char *name;
 	int err = 0, ret;
 
@@ -259,7 +275,9 @@ static int remove_main(int argc, char **argv)
 		ret = cli_fail("%s: not a member of pool %s; see: kvblk member list %s",
 			       args.member, args.pool, args.pool);
 	} else {
-		err = kvblk_member_remove(admin, args.pool, name);
+		err = member_parse_uuid(name, uuid) ?
+			kvblk_member_remove_uuid(admin, args.pool, uuid) :
+			kvblk_member_remove(admin, args.pool, name);
 		if (err)
 			ret = cli_admin_fail(admin, err, args.member);
 		else if (args.json)

@@ -8,8 +8,7 @@
 
 #include "cli.h"
 #include "member.h"
-
-#define POOL_MEMBERS_MAX	64
+#include "pool.h"
 
 enum {
 	OPT_FORMAT = CLI_OPT_FIRST,
@@ -31,28 +30,27 @@ struct create_args {
 	uint32_t add_flags;
 	uint32_t segment_size;
 	uint64_t index_slots;
-	struct kvblk_member_spec *members;
-	size_t nr_members;
+	struct pool_devices devices;
 };
 
-static void take_device(struct argp_state *state, struct create_args *args,
-			const char *device)
+void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
+		      const char *device)
 {
 	struct kvblk_member_spec *more;
 
-	if (args->nr_members == POOL_MEMBERS_MAX)
+	if (devices->nr == POOL_MEMBERS_MAX)
 		cli_usage(state, "device %s: a pool has at most %d members",
 			   device, POOL_MEMBERS_MAX);
 	member_check_device(state, device);
-	for (size_t i = 0; i < args->nr_members; i++) {
-		if (!strcmp(args->members[i].path, device))
+	for (size_t i = 0; i < devices->nr; i++) {
+		if (!strcmp(devices->specs[i].path, device))
 			cli_usage(state, "device %s is given twice", device);
 	}
-	more = reallocarray(args->members, args->nr_members + 1, sizeof(*more));
+	more = reallocarray(devices->specs, devices->nr + 1, sizeof(*more));
 	if (!more)
 		exit(cli_fail("no memory for the list of devices"));
-	args->members = more;
-	args->members[args->nr_members++].path = device;
+	devices->specs = more;
+	devices->specs[devices->nr++] = (struct kvblk_member_spec){ .path = device };
 }
 
 static error_t parse_create(int key, char *arg, struct argp_state *state)
@@ -66,14 +64,11 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 	case OPT_FORMAT:
 		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
 		return 0;
-	case 'f':
-		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
-		return 0;
 	case OPT_STRICT:
 		args->flags |= KVBLK_POOL_FLAG_STRICT;
 		return 0;
 	case OPT_MEMBER:
-		take_device(state, args, arg);
+		pool_take_device(state, &args->devices, arg);
 		return 0;
 	case OPT_SEGMENT_SIZE:
 		args->segment_size = member_segment_size(state, arg);
@@ -84,7 +79,7 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num) {
-			take_device(state, args, arg);
+			pool_take_device(state, &args->devices, arg);
 			return 0;
 		}
 		cli_check_pool_name(state, arg);
@@ -93,7 +88,7 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!args->name)
 			cli_usage(state, "which name? Give NAME and DEVICEs");
-		if (!args->nr_members)
+		if (!args->devices.nr)
 			cli_usage(state, "which devices? Give at least one");
 		return 0;
 	default:
@@ -105,8 +100,6 @@ static const struct argp_option create_options[] = {
 	{ "member", OPT_MEMBER, "DEVICE", 0, "The same as an argument DEVICE", 0 },
 	{ "format", OPT_FORMAT, NULL, 0,
 	  "Make new, empty members: what the devices hold is lost", 0 },
-	{ "force", 'f', NULL, 0,
-	  "Take devices that another node owns and did not let go of in good order", 0 },
 	{ "strict", OPT_STRICT, NULL, 0,
 	  "All transfers go through kernel memory, none directly", 0 },
 	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
@@ -120,9 +113,8 @@ static const struct argp create_argp = {
 	.options = create_options,
 	.parser = parse_create,
 	.args_doc = "NAME DEVICE...",
-	.doc = "Make the pool NAME out of DEVICEs. Members of a pool that was there bring their blocks back, blank devices become new members, and a device that holds anything else is refused without --format.\v"
-	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n"
-	       "  kvblk pool create kv0 /dev/nvme1n1 /dev/nvme2n1   # after a restart",
+	.doc = "Make the new pool NAME out of DEVICEs. Blank devices become members; a device that holds anything, be it another pool's blocks, is refused without --format. A pool that was there comes back with \"kvblk pool import\".\v"
+	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1",
 	.children = output_children,
 };
 
@@ -134,15 +126,15 @@ static int create_main(int argc, char **argv)
 	int err, ret;
 
 	cli_parse(&create_argp, argc, argv, &args);
-	for (size_t i = 0; i < args.nr_members; i++)
-		args.members[i].segment_size = args.segment_size;
+	for (size_t i = 0; i < args.devices.nr; i++)
+		args.devices.specs[i].segment_size = args.segment_size;
 	spec = (struct kvblk_pool_spec){
 		.name = args.name,
 		.flags = args.flags,
 		.add_flags = args.add_flags,
 		.index_slots = args.index_slots,
-		.members = args.members,
-		.nr_members = args.nr_members,
+		.members = args.devices.specs,
+		.nr_members = args.devices.nr,
 	};
 	ret = cli_open_admin(&admin);
 	if (ret)
@@ -150,13 +142,11 @@ static int create_main(int argc, char **argv)
 	err = kvblk_pool_create(admin, &spec);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.name);
-	else if (args.json)
-		ret = cli_print_json(json_pack("{s:s, s:i, s:s++}",
-			"name", args.name, "nr_members", (int)args.nr_members,
-			"node", "/dev/kvblk/", args.name, "/default"));
+	else
+		ret = pool_report(admin, args.name, args.json);
 	kvblk_admin_close(admin);
 free_members:
-	free(args.members);
+	free(args.devices.specs);
 	return ret;
 }
 
@@ -202,7 +192,7 @@ static const struct argp destroy_argp = {
 	.options = destroy_options,
 	.parser = parse_name,
 	.args_doc = "NAME",
-	.doc = "Take the pool NAME down in good order. Its blocks stay on its members and come back with \"kvblk pool create\".\v"
+	.doc = "Take the pool NAME down in good order. Its blocks stay on its members and come back with \"kvblk pool import\".\v"
 	       "Example:\n  kvblk pool destroy kv0",
 	.children = output_children,
 };
@@ -395,7 +385,8 @@ free_all:
 int pool_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
-		{ "create", create_main, "make a pool, or bring one back with its blocks" },
+		{ "create", create_main, "make a new pool" },
+		{ "import", import_main, "bring a pool back with its blocks" },
 		{ "destroy", destroy_main, "take a pool down; its blocks stay on its members" },
 		{ "list", list_main, "list the pools of this host" },
 		{ "show", show_main, "show a pool and its members" },
@@ -403,6 +394,7 @@ int pool_main(int argc, char **argv)
 	};
 
 	return cli_run_verb(verbs,
-		"Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n",
+		"Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n"
+		"  kvblk pool import kv0   # after a restart\n",
 		argc, argv);
 }

@@ -21,8 +21,8 @@
 
 #include "netlink.h"
 
-/* Room for the longest request: a pool of 64 members with paths of 127 bytes. */
-#define REQUEST_MAX	(16 << 10)
+/* Room for the longest request: a pool of 64 members with paths of 4095 bytes. */
+#define REQUEST_MAX	(272 << 10)
 
 #ifndef SOL_NETLINK
 #define SOL_NETLINK	270
@@ -278,11 +278,10 @@ static int put_flags(struct nl_msg *msg, int attr, uint32_t flags)
 	return flags ? nla_put_u32(msg, attr, flags) : 0;
 }
 
-int kvblk_pool_create(struct kvblk_admin *admin,
-		      const struct kvblk_pool_spec *spec)
+static int assemble(struct kvblk_admin *admin, int command,
+		    const struct kvblk_pool_spec *spec)
 {
-	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_CREATE,
-					 NLM_F_ACK);
+	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
 
 	if (!msg)
 		return -ENOMEM;
@@ -305,6 +304,18 @@ int kvblk_pool_create(struct kvblk_admin *admin,
 too_long:
 	nlmsg_free(msg);
 	return -EMSGSIZE;
+}
+
+int kvblk_pool_create(struct kvblk_admin *admin,
+		      const struct kvblk_pool_spec *spec)
+{
+	return assemble(admin, KVBLK_CMD_POOL_CREATE, spec);
+}
+
+int kvblk_pool_import(struct kvblk_admin *admin,
+		      const struct kvblk_pool_spec *spec)
+{
+	return assemble(admin, KVBLK_CMD_POOL_IMPORT, spec);
 }
 
 int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
@@ -339,8 +350,9 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 	return run_request(admin, msg);
 }
 
-int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
-			const char *member)
+/* By its name, or (NULL) its uuid. */
+static int remove_member(struct kvblk_admin *admin, const char *pool,
+			 const char *member, const uint8_t uuid[16])
 {
 	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_REMOVE,
 					 NLM_F_ACK);
@@ -348,11 +360,24 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
 	if (!msg)
 		return -ENOMEM;
 	if (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
-	    nla_put_string(msg, KVBLK_A_MEMBER_NAME, member)) {
+	    (member ? nla_put_string(msg, KVBLK_A_MEMBER_NAME, member) :
+		      nla_put(msg, KVBLK_A_MEMBER_UUID, 16, uuid))) {
 		nlmsg_free(msg);
 		return -EMSGSIZE;
 	}
 	return run_request(admin, msg);
+}
+
+int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
+			const char *member)
+{
+	return remove_member(admin, pool, member, NULL);
+}
+
+int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
+			     const uint8_t uuid[16])
+{
+	return remove_member(admin, pool, NULL, uuid);
 }
 
 /*
@@ -494,7 +519,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 {
 	struct nlattr *tb[KVBLK_A_MEMBER_MAX + 1];
 	struct kvblk_member_state *member;
-	uint32_t suspect = 0, failing = 0;
+	uint32_t suspect = 0, failing = 0, formatted = 0;
 
 	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_MEMBER_MAX, NULL))
 		return -EBADMSG;
@@ -525,6 +550,8 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	get_u32(&member->inflight, tb[KVBLK_A_MEMBER_INFLIGHT]);
 	get_u64(&member->incarnation, tb[KVBLK_A_MEMBER_INCARNATION]);
 	get_u64(&member->restored, tb[KVBLK_A_MEMBER_RESTORED]);
+	get_u32(&formatted, tb[KVBLK_A_MEMBER_FORMATTED]);
+	member->formatted = formatted != 0;
 	return 0;
 }
 

@@ -692,8 +692,9 @@ const char *kvblk_admin_message(const struct kvblk_admin *admin);
 
 /**
  * struct kvblk_member_spec - a device to become a member
- * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes; its last part, up
- *	to KVBLK_NAME_LEN_MAX bytes, is the member's name
+ * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes; its last part is the
+ *	member's name, unless it has more than KVBLK_NAME_LEN_MAX bytes: then the
+ *	kernel's name of the device is
  * @segment_size: bytes in its segments, a power of two from 8 MiB to 1 GiB;
  *	0: the device's size decides
  */
@@ -722,26 +723,99 @@ struct kvblk_pool_spec {
 };
 
 /**
- * kvblk_pool_create() - make a pool, or bring one back
+ * kvblk_pool_create() - make a new pool
  * @admin: the handle
  * @spec: what to make
  *
- * All members come or nothing does. When it returns, the pool takes puts;
- * blocks that its members hold are back when each member's state is
- * KVBLK_MEMBER_STATUS_UP.
+ * All members come, empty, or nothing does. When it returns, the pool takes puts.
  *
- * Context: one thread at a time. Return: 0; -EEXIST: the name or a member is
- * in use; -EBUSY: a device is in use otherwise; -ENOTEMPTY: a device holds
- * something that is no member (KVBLK_ADD_FLAG_FORMAT takes it); -EUCLEAN: a
- * member is damaged; -EREMOTE: another node owns it (KVBLK_ADD_FLAG_FORCE
- * takes it); -EPERM: no CAP_SYS_ADMIN; -EINPROGRESS: a device takes its time,
- * the request goes on, and an event tells its end; -ENOSPC: too many segments;
- * -EIO: a device can't be read or written; -EINVAL; -ENOMEM; -EMSGSIZE: the
- * request is longer than 16 KiB; an errno of opening a device.
- * kvblk_admin_message() tells more.
+ * Context: one thread at a time. Return: 0; -EEXIST: the name is in use; -EBUSY: a
+ * device is in use; -ENOTEMPTY: a device is a member of some pool or holds something
+ * else; -EUCLEAN: it is a damaged member; -EPROTONOSUPPORT: it is one of another
+ * version (KVBLK_ADD_FLAG_FORMAT takes all of these); -EPERM: no CAP_SYS_ADMIN;
+ * -EINPROGRESS: a device takes its time, the request goes on, and an event tells its
+ * end; -ENOSPC: too many segments; -EIO: a device can't be read or written; -EINVAL;
+ * -ENOMEM; -EMSGSIZE: the request is too long for a socket's buffer; an errno of
+ * opening a device. kvblk_admin_message() tells more.
  */
 int kvblk_pool_create(struct kvblk_admin *admin,
 		      const struct kvblk_pool_spec *spec);
+
+/**
+ * kvblk_pool_import() - bring a pool back
+ * @admin: the handle
+ * @spec: its name, and the devices that are its members (kvblk_scan() finds them);
+ *	@flags, @add_flags' format and @segment_size are not for it
+ *
+ * All members must be there and up to date, unless @add_flags has
+ * KVBLK_ADD_FLAG_DEGRADED: then those that are not are left out. Nothing is
+ * formatted. When it returns, the pool takes puts; blocks that its members hold are
+ * back when each member's state is KVBLK_MEMBER_STATUS_UP.
+ *
+ * Context: one thread at a time. Return: 0; -ENODEV: a member is missing; -ESTALE: one
+ * is out of date, or contradicts the others; -ENODATA: a device is no member; -EXDEV:
+ * it is one of another pool; -EEXIST: the name or a member is in use, or two devices
+ * are the same member; -EBUSY: a device is in use otherwise; -EUCLEAN: a member is
+ * damaged; -EPROTONOSUPPORT: it is of another version; -EREMOTE: another node owns it
+ * (KVBLK_ADD_FLAG_FORCE takes it); others as of kvblk_pool_create().
+ */
+int kvblk_pool_import(struct kvblk_admin *admin,
+		      const struct kvblk_pool_spec *spec);
+
+/**
+ * struct kvblk_found - a member that was found on a block device
+ * @next: the next one of the list, or NULL
+ * @path: of the device
+ * @pool: name of its pool
+ * @owner: the node that has it, or had it last
+ * @pool_uuid: identity of its pool
+ * @uuid: its own
+ * @epoch: of the pool, as far as it knows
+ * @roster_seq: the higher, the newer is @members
+ * @clean: its pool was stopped in good order
+ * @nr_members: members that the pool has, as far as it knows
+ * @members: their identities and last names
+ *
+ * May get more fields at its end: only the library makes these. What is told here is
+ * what is written there; the kernel alone decides what it believes.
+ */
+struct kvblk_found {
+	struct kvblk_found *next;
+	char *path;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char owner[64];
+	uint8_t pool_uuid[16];
+	uint8_t uuid[16];
+	uint64_t epoch;
+	uint64_t roster_seq;
+	bool clean;
+	uint32_t nr_members;
+	struct {
+		uint8_t uuid[16];
+		char name[KVBLK_NAME_LEN_MAX + 1];
+	} members[64];
+};
+
+/**
+ * kvblk_scan() - find members on block devices
+ * @paths: devices to look at; NULL: all that no other device is made of
+ * @nr_paths: how many
+ * @list: set to a list, NULL when there is none; kvblk_scan_free() frees it
+ *
+ * Reads the first 128 KiB of each, and needs no module.
+ *
+ * Context: any thread; sleeps. Return: 0; -EACCES: no device may be read; -ENOMEM; an
+ * errno of a device in @paths.
+ */
+int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list);
+
+/**
+ * kvblk_scan_free() - free a list of found members
+ * @list: the list, or NULL
+ *
+ * Context: any thread.
+ */
+void kvblk_scan_free(struct kvblk_found *list);
 
 /**
  * kvblk_pool_destroy() - take a pool down in good order
@@ -749,7 +823,7 @@ int kvblk_pool_create(struct kvblk_admin *admin,
  * @name: the pool
  * @force: although its nodes are open
  *
- * Its blocks stay on the members and come back with kvblk_pool_create().
+ * Its blocks stay on the members and come back with kvblk_pool_import().
  *
  * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EBUSY:
  * its nodes are open; -EALREADY: it is being destroyed; -EPERM: no
@@ -830,10 +904,13 @@ void kvblk_pool_free(struct kvblk_pool_state *list);
  * @spec: the device
  * @add_flags: &enum kvblk_add_flag
  *
- * It begins empty, whatever it held.
+ * It begins empty, unless it is a member that was away while the pool was up: then
+ * it keeps those blocks that were neither put nor deleted meanwhile.
  *
- * Context: one thread at a time. Return: as kvblk_pool_create(), -ENOTEMPTY
- * instead of -EUCLEAN; -ENOENT: no such pool or device; -ENOSPC: also 64 members;
+ * Context: one thread at a time. Return: as kvblk_pool_create(); -ESTALE: a member of
+ * this pool that is out of date (KVBLK_ADD_FLAG_FORMAT makes it a new one); -EREMOTE:
+ * another node owns it (KVBLK_ADD_FLAG_FORCE takes it); -EEXIST: it is active already;
+ * -ENOENT: no such pool or device; -ENOSPC: also 64 members, missing ones included;
  * -ENODEV: the pool is being destroyed.
  */
 int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
@@ -857,6 +934,20 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
 			const char *member);
 
 /**
+ * kvblk_member_remove_uuid() - remove a member by its identity
+ * @admin: the handle
+ * @pool: the pool's name
+ * @uuid: the member's identity
+ *
+ * The same as kvblk_member_remove(). A name of a member that is missing may be that of
+ * another one by now.
+ *
+ * Context: one thread at a time. Return: as kvblk_member_remove().
+ */
+int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
+			     const uint8_t uuid[16]);
+
+/**
  * struct kvblk_member_state - a member as it is
  * @next: the next one of the list, or NULL
  * @pool: the pool's name
@@ -878,7 +969,9 @@ int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,
  * @inflight: I/Os submitted and not completed
  * @incarnation: a random number drawn when it was formatted
  * @restored: blocks that it brought back when it came up
+ * @formatted: it was new and empty when it came up
  *
+ * KVBLK_MEMBER_STATUS_MISSING: of these there are @pool, @name, @uuid and @state.
  * May get more fields at its end: only the library makes these.
  */
 struct kvblk_member_state {
@@ -902,6 +995,7 @@ struct kvblk_member_state {
 	uint32_t inflight;
 	uint64_t incarnation;
 	uint64_t restored;
+	bool formatted;
 };
 
 /**

@@ -71,7 +71,7 @@ usage 'which name' pool create
 usage 'which devices' pool create kv0
 usage 'must be a path' pool create kv0 nvme1n1
 usage 'given twice' pool create kv0 /dev/null /dev/null
-usage 'at most 127 bytes' pool create kv0 "/dev/$(printf 'x%.0s' {1..130})"
+usage 'at most 4095 bytes' pool create kv0 "/dev/$(printf 'x%.0s' {1..4095})"
 usage '1 to 31 letters' pool create 'a b' /dev/null
 usage '1 to 31 letters' pool create '' /dev/null
 usage '1 to 31 letters' pool create .. /dev/null
@@ -88,6 +88,14 @@ usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 99999999999999T /dev/
 usage 'number from 1' pool create kv0 --index-slots 0 /dev/null
 usage 'number from 1' pool create kv0 --index-slots x /dev/null
 usage 'unrecognized option' pool create kv0 --frob /dev/null
+usage 'which pool' pool import
+usage 'which pool' pool import kv0 --all
+usage 'which pool' pool import --all --scan
+usage '1 to 31 letters' pool import 'a b'
+usage 'must be a path' pool import kv0 nvme1n1
+usage 'given twice' pool import kv0 /dev/null /dev/null
+usage 'number from 1' pool import kv0 --index-slots 0
+usage 'unrecognized option' pool import kv0 --format
 usage 'json and text' pool list -o xml
 usage 'nothing to give' pool list kv0
 usage 'which pool' pool show
@@ -183,7 +191,7 @@ for noun in '' pool member; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -195,7 +203,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -218,7 +226,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err

@@ -79,6 +79,7 @@
 	X("restoring", RESTORING) \
 	X("up", UP) \
 	X("dead", DEAD) \
-	X("removing", REMOVING)
+	X("removing", REMOVING) \
+	X("missing", MISSING)
 
 #endif

@@ -11,7 +11,7 @@
 #define KVBLK_FAMILY_VERSION	1
 
 #define KVBLK_NAME_LEN_MAX	31
-#define KVBLK_PATH_LEN_MAX	127
+#define KVBLK_PATH_LEN_MAX	4095
 
 /**
  * enum kvblk_pool_flag - What a pool is made as.
@@ -25,14 +25,17 @@ enum kvblk_pool_flag {
 /**
  * enum kvblk_add_flag - How to take a device as a member.
  * @KVBLK_ADD_FLAG_FORMAT: Make new, empty members, whatever the devices hold.
- *   Without it, a device is taken when it is blank or was a member of this
- *   pool, and refused when it holds anything else.
+ *   Without it, only blank devices become new members. Not for pool-import.
  * @KVBLK_ADD_FLAG_FORCE: Take the device although another node owns it and did
- *   not let go of it in good order.
+ *   not let go of it in good order, or although it may be an old copy of the
+ *   member.
+ * @KVBLK_ADD_FLAG_DEGRADED: Import the pool without those members that are
+ *   missing or out of date. For pool-import only.
  */
 enum kvblk_add_flag {
 	KVBLK_ADD_FLAG_FORMAT = 1,
 	KVBLK_ADD_FLAG_FORCE = 2,
+	KVBLK_ADD_FLAG_DEGRADED = 4,
 };
 
 /**
@@ -42,12 +45,15 @@ enum kvblk_add_flag {
  * @KVBLK_MEMBER_STATUS_UP: It serves.
  * @KVBLK_MEMBER_STATUS_DEAD: Its device is gone. Nothing of it is served.
  * @KVBLK_MEMBER_STATUS_REMOVING: It is on its way out.
+ * @KVBLK_MEMBER_STATUS_MISSING: It belongs to the pool, but its device is not
+ *   there. Of its attributes there are pool, name, uuid and state.
  */
 enum kvblk_member_status {
 	KVBLK_MEMBER_STATUS_RESTORING,
 	KVBLK_MEMBER_STATUS_UP,
 	KVBLK_MEMBER_STATUS_DEAD,
 	KVBLK_MEMBER_STATUS_REMOVING,
+	KVBLK_MEMBER_STATUS_MISSING,
 };
 
 /**
@@ -146,6 +152,7 @@ enum {
 	KVBLK_A_MEMBER_INFLIGHT,
 	KVBLK_A_MEMBER_INCARNATION,
 	KVBLK_A_MEMBER_RESTORED,
+	KVBLK_A_MEMBER_FORMATTED,
 
 	__KVBLK_A_MEMBER_MAX,
 	KVBLK_A_MEMBER_MAX = (__KVBLK_A_MEMBER_MAX - 1)
@@ -231,6 +238,7 @@ enum {
 
 enum {
 	KVBLK_CMD_POOL_CREATE = 1,
+	KVBLK_CMD_POOL_IMPORT,
 	KVBLK_CMD_POOL_DESTROY,
 	KVBLK_CMD_POOL_GET,
 	KVBLK_CMD_MEMBER_ADD,

@@ -150,7 +150,7 @@ for _ in 1 2 3; do
 done
 for _ in 1 2 3; do
 	check kvblk pool destroy $pool
-	check kvblk pool create $pool /dev/flash0 /dev/flash1
+	check kvblk pool import $pool
 done
 refuse cat <&9 2>/dev/null
 exec 9<&-

@@ -47,7 +47,7 @@ missed_epoch() {
 	crash_image /dev/mapper/slow /dev/flash2
 	check kvblk pool destroy $pool
 	crash_image /dev/flash2 /dev/mapper/slow
-	pool_create /dev/mapper/slow
+	pool_import /dev/mapper/slow
 	blocks get 1 20 50000
 	expect "gets after the crash" "$hits" "$silent_had"
 	[ "$hits" -gt 0 ] || fail "the silent member had no block to lose"

@@ -18,7 +18,7 @@ if [ "$phase" = 1 ]; then
 	cat <&10
 	fail "no power cut came"
 fi
-pool_create --force "${disks[@]}"
+pool_import --force "${disks[@]}"
 check kv_journal check -t 3 -p 95 $node "$journal"
 # a put that the power cut tore was never acknowledged: its checksum may be wrong
 for name in read_errors write_errors put_errors; do
@@ -31,5 +31,5 @@ expect "gets of them" "$hits" 50
 
 # and once more, from a clean stop
 check pool_destroy
-pool_create "${disks[@]}"
+pool_import "${disks[@]}"
 check kv_journal check -t 3 -p 95 $node "$journal"

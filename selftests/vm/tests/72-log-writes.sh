@@ -28,9 +28,9 @@ check dm_remove logged
 
 # check_boundary ENTRY ACKED KIND
 check_boundary() {
-	kvblk pool create --force $pool /dev/data >"$tmp/create" 2>&1 || {
+	kvblk pool import --force $pool /dev/data >"$tmp/create" 2>&1 || {
 		# the first few write its table and its first superblock: it is no member yet
-		[ "$1" -le 8 ] && grep -q "holds other data" "$tmp/create" && return
+		[ "$1" -le 8 ] && grep -q "no member of this pool" "$tmp/create" && return
 		cat "$tmp/create"
 		fail "entry $1 ($3, $2 batches acknowledged): the pool cannot be made"
 	}

@@ -23,22 +23,22 @@ crash_image /dev/flash0 /dev/copy2
 check pool_destroy
 
 echo "-- after a crash"
-pool_create --force /dev/copy
+pool_import --force /dev/copy
 check kv_hostile verify $node
 no_failures
 ! event checksum || fail "a false alarm"
 check pool_destroy
 
 echo "-- after a clean stop"
-pool_create /dev/copy
+pool_import /dev/copy
 check kv_hostile verify $node
 no_failures
 check pool_destroy
 
 echo "-- after a crash that took the real headers"
 check kv_hostile wipe /dev/copy2
-pool_create --force /dev/copy2
+pool_import --force /dev/copy2
 check kv_hostile verify $node wiped
 check pool_destroy
-pool_create --force /dev/copy2
+pool_import --force /dev/copy2
 check kv_hostile verify $node wiped

@@ -25,7 +25,7 @@ pool_create --index-slots 4096 --format /dev/big
 check pool_destroy
 check media_fuzz claim /dev/big
 before=$(super)
-refuse_create
+code 1 "over 2^20 segments" kvblk pool import $pool --index-slots 4096 /dev/big
 expect "superblocks after the refusal" "$(super)" "$before"
 
 echo "-- and one of 8 EiB"

@@ -22,7 +22,7 @@ flash() {
 kvblk() {
 	local rc=0 said=$tmp/said.$BASHPID
 	case "${1-} ${2-}" in
-	"pool create" | "pool destroy" | "member add" | "member remove") ;;
+	"pool create" | "pool import" | "pool destroy" | "member add" | "member remove") ;;
 	*)
 		command kvblk "$@"
 		return
@@ -34,11 +34,19 @@ kvblk() {
 	[ "$2" != destroy ] || wait_for 60 pool_is_gone "$3"
 }
 
-# pool_create [OPTION...] DEVICE...: returns when all members serve; the pool is taken down at the end of the test. No member is silent,
-# however slow the machine.
+# pool_create [OPTION...] DEVICE...: a new pool. Returns when all members serve; the pool is taken down at the end of the test. No member
+# is silent, however slow the machine.
 pool_create() {
 	defer pool_destroy
 	check kvblk pool create "$pool" "$@"
+	wait_for 30 pool_is_up
+	put "$sysfs/suspect_ms" 60000
+}
+
+# pool_import [OPTION...] [DEVICE...]: the same of a pool that comes back
+pool_import() {
+	defer pool_destroy
+	check kvblk pool import "$pool" "$@"
 	wait_for 30 pool_is_up
 	put "$sysfs/suspect_ms" 60000
 }
@@ -71,7 +79,7 @@ member_states() {
 
 pool_is_up() {
 	local states
-	states=$(member_states) && [ -n "$states" ] && ! grep -qv ' up$' <<<"$states"
+	states=$(member_states) && [ -n "$states" ] && ! grep -qvE ' (up|missing)$' <<<"$states"
 }
 
 # member_is NAME STATE; STATE gone: it is no member

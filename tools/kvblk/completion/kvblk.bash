@@ -27,7 +27,7 @@ _kvblk() {
 	case $command in
 	pool | member)
 		if [ "$COMP_CWORD" = 2 ]; then
-			[ "$command" = pool ] && _kvblk_words 'create destroy list show --help' "$cur"
+			[ "$command" = pool ] && _kvblk_words 'create import destroy list show --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add remove list --help' "$cur"
 			return
 		fi
@@ -87,7 +87,8 @@ _kvblk() {
 	esac
 
 	case $command in
-	'pool create') options='--format --force --strict --segment-size --index-slots --member' ;;
+	'pool create') options='--format --strict --segment-size --index-slots --member' ;;
+	'pool import') options='--all --scan --degraded --force --index-slots' ;;
 	'pool destroy') options='--force' ;;
 	'member add') options='--format --force --segment-size' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
@@ -110,8 +111,8 @@ _kvblk() {
 
 	words=
 	case $command in
-	'pool create' | 'member add')
-		if [ "$command" = 'pool create' ] || [ "$arguments" -gt 0 ]; then
+	'pool create' | 'pool import' | 'member add')
+		if [ "$command" != 'member add' ] || [ "$arguments" -gt 0 ]; then
 			compopt -o filenames
 			mapfile -t COMPREPLY < <(compgen -f -- "${cur:-/dev/}")
 			return

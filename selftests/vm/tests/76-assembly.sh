@@ -1,0 +1,147 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=150 check=newest,6.12,debug takes=40 leaks=1
+# Pools come whole, or by the word "degraded" without those members that are missing or out of date; nothing is formatted that was not
+# to be. A member that was away while its pool was up keeps its blocks, but for those that were put or deleted meanwhile.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 3 120
+flash0=/dev/flash0 flash1=/dev/flash1 flash2=/dev/flash2
+
+# hits_are FIRST COUNT HITS [TAG]
+hits_are() {
+	blocks get "$1" "$2" 50000 "${4:-0}"
+	expect "gets from $1 on" "$hits" "$3"
+}
+
+# super DEVICE COPY: its superblocks, to look at or to be put back
+super() {
+	check dd if="$1" of="$2" bs=64K count=2 iflag=direct status=none
+}
+
+super_back() {
+	check dd if="$2" of="$1" bs=64K count=2 oflag=direct conv=notrunc status=none
+}
+
+echo "-- a new pool takes blank devices only, and tells what it did"
+kvblk pool create $pool --segment-size 8M $flash0 $flash1 >"$tmp/made"
+defer pool_destroy
+expect "what create tells" "$(cat "$tmp/made")" "t: 2 members: flash0 formatted (new), flash1 formatted (new)"
+blocks put 1 100 50000
+check pool_destroy
+for other in $pool other; do
+	code 1 "flash0 is of pool t: import that" kvblk pool create "$other" $flash0 $flash1
+done
+code 1 "is not a member of a pool" kvblk pool import $pool $flash0 $flash1 $flash2
+code 1 "no member of this pool was found" kvblk pool import other
+code 1 "no member of this pool was found" kvblk pool import $pool $flash2
+code 1 "flash0 is named twice" kvblk pool import $pool $flash0 /dev/../dev/flash0 $flash1
+
+echo "-- it is found by what is written on its members"
+kvblk pool import --scan >"$tmp/found"
+grep -q '^pool t, uuid .* 2 members$' "$tmp/found" && grep -q '^  /dev/flash1 .* clean, by ' "$tmp/found" || fail "scan: $(cat "$tmp/found")"
+uuid=$(sed -n 's/^pool t, uuid \([^,]*\),.*/\1/p' "$tmp/found")
+kvblk pool import "$uuid" >"$tmp/made"
+expect "what import tells" "$(sed 's/([0-9]* blocks)/(blocks)/g' "$tmp/made")" "t: 2 members: flash0 restored (blocks), flash1 restored (blocks)"
+expect "blocks that came back" "$(grep -o '([0-9]*' "$tmp/made" | tr -d '(' | paste -sd+ | bc)" 100
+hits_are 1 100 100
+code 1 "there is a pool t already" kvblk pool import $pool $flash0 $flash1
+check kvblk pool import --all
+check pool_destroy
+check kvblk pool import --all
+hits_are 1 100 100
+check pool_destroy
+mkdir -p "/dev/disk/by-id/$(printf 'x%.0s' {1..100})"
+defer 'rm -rf /dev/disk/by-id/xxx*'
+long=/dev/disk/by-id/$(printf 'x%.0s' {1..100})/nvme-uuid.$(printf 'y%.0s' {1..150})
+ln -s $flash1 "$long"
+kvblk pool import $pool $flash0 "$long" >"$tmp/made"
+grep -q 'flash1 restored' "$tmp/made" || fail "a device by a long name: $(cat "$tmp/made")"
+kvblk member list $pool | grep -q " $long\$" || fail "the path is not told"
+check pool_destroy
+
+echo "-- a member is missing"
+code 1 "member flash1 is missing" kvblk pool import $pool $flash0
+hidden=$tmp/flash1
+super $flash1 "$hidden"
+check dd if=/dev/zero of=$flash1 bs=64K count=2 oflag=direct status=none
+code 1 "member flash1 is missing" kvblk pool import $pool
+kvblk pool import --scan | grep -q '^  flash1 .* missing$' || fail "scan does not tell what is missing"
+super_back $flash1 "$hidden"
+pool_import --degraded $flash0
+kvblk member list $pool | grep -q '^t *flash1 *missing' || fail "the missing member is not listed: $(kvblk member list $pool)"
+blocks get 1 100 50000
+[ "$hits" -gt 10 ] && [ "$misses" -gt 10 ] || fail "with one of two members $hits of 100 blocks are hits"
+
+echo "-- it comes back: with all but what was deleted or put meanwhile"
+blocks delete 1 20 50000
+expect "deletes, of what is here and what is not" $((deleted + absent)) 20
+blocks delete 21 20 50000
+blocks put 21 20 50000 77
+expect "puts with other bytes" "$stored" 20
+check kvblk member add $pool $flash1
+wait_for 20 pool_is_up
+hits_are 1 20 0
+hits_are 21 20 20 77
+hits_are 41 60 60
+[ "$(kvblk member list $pool | awk 'NR > 1' | wc -l)" = 2 ] || fail "members: $(kvblk member list $pool)"
+# told within seconds: then a crash loses nothing, and brings nothing back
+sleep 3
+nullb_create copy0 120
+nullb_create copy1 120
+crash_image $flash0 /dev/copy0
+crash_image $flash1 /dev/copy1
+check pool_destroy
+code 1 "are copies of one member" kvblk pool import $pool
+pool_import /dev/copy0 /dev/copy1
+hits_are 1 20 0
+hits_are 21 20 20 77
+hits_are 41 60 60
+check pool_destroy
+nullb_remove copy0
+nullb_remove copy1
+
+echo "-- its pool was down meanwhile: it is out of date"
+pool_import --degraded $flash0
+check pool_destroy
+code 1 "flash1 is out of date" kvblk pool import $pool
+pool_import --degraded
+kvblk member list $pool | grep -q '^t *flash1 *missing' || fail "it is not left out: $(kvblk member list $pool)"
+code 1 "flash1 is out of date" kvblk member add $pool $flash1
+check kvblk member add --format --segment-size 8M $pool $flash1
+wait_for 20 pool_is_up
+kvblk member list $pool | grep -q missing && fail "the one that was overwritten is still missing"
+hits_are 1 20 0
+hits_are 21 20 20 77
+check pool_destroy
+
+echo "-- one that will never come back"
+pool_import --degraded $flash0
+code 1 "the pool has no member flash7" kvblk member remove $pool flash7
+code 1 "no member of this uuid" kvblk member remove $pool "$uuid"
+check kvblk member remove $pool "$(kvblk member list $pool -o json | sed -n 's/.*"uuid": "\([^"]*\)".*/\1/p' | tail -n 1)"
+kvblk member list $pool | grep -q missing && fail "a missing member can't be removed"
+code 1 "flash1 is out of date" kvblk member add $pool $flash1
+check pool_destroy
+code 1 "flash1 is out of date" kvblk pool import $pool
+pool_import $flash0
+hits_are 21 20 20 77
+check kvblk member add --format --segment-size 8M $pool $flash1
+wait_for 20 pool_is_up
+blocks put 200 100 50000
+expect "puts" "$stored" 100
+check pool_destroy
+
+echo "-- an older copy of a member, which others were stopped after"
+pool_import
+super $flash1 "$tmp/active"
+blocks delete 200 50 50000
+check pool_destroy
+super $flash1 "$tmp/clean"
+super_back $flash1 "$tmp/active"
+code 1 "flash1 may be an old copy" kvblk pool import $pool
+super_back $flash1 "$tmp/clean"
+pool_import
+hits_are 200 100 50
+check pool_destroy

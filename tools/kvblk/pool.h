@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* kvblk pool: what its files share. */
+#ifndef KVBLK_POOL_H
+#define KVBLK_POOL_H
+
+#include "cli.h"
+
+#define POOL_MEMBERS_MAX	64
+
+int import_main(int argc, char **argv);
+
+/* A list of devices that grows; a wrong one ends with CLI_USAGE. */
+struct pool_devices {
+	struct kvblk_member_spec *specs;
+	size_t nr;
+};
+
+void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
+		      const char *device);
+
+/*
+ * Waits for the members' blocks, and tells what became of each member: CLI_OK or
+ * CLI_ERROR.
+ */
+int pool_report(struct kvblk_admin *admin, const char *name, bool json);
+
+#endif

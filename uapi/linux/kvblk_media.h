@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * kvblk: the superblock of a member, by which its pool is found. Everything is
+ * little endian. Documentation/format.rst has the rest of what lies on media.
+ *
+ * A member begins with two copies, each of KVBLK_SB_BYTES. The valid one with the
+ * higher @seq holds. A CRC is CRC32C as iSCSI has it (RFC 3720, appendix B.4).
+ */
+#ifndef _UAPI_LINUX_KVBLK_MEDIA_H
+#define _UAPI_LINUX_KVBLK_MEDIA_H
+
+#include <linux/types.h>
+
+#define KVBLK_SB_MAGIC		0x31304b4c42564bULL	/* "KVBLK01" */
+#define KVBLK_FORMAT_VERSION	1
+#define KVBLK_SB_BYTES		65536
+#define KVBLK_SB_OFFSET(copy)	((__u64)(copy) * KVBLK_SB_BYTES)
+#define KVBLK_SB_TENANTS	960
+#define KVBLK_SB_MEMBERS	64
+
+/**
+ * enum kvblk_sb_state - how the pool was left
+ * @KVBLK_SB_CLEAN: stopped; all open segments were sealed
+ * @KVBLK_SB_ACTIVE: in use, or stopped by a crash
+ * @KVBLK_SB_ACTIVATING: about to be used; nothing has been written in this epoch
+ */
+enum kvblk_sb_state {
+	KVBLK_SB_CLEAN	= 1,
+	KVBLK_SB_ACTIVE	= 2,
+	KVBLK_SB_ACTIVATING = 3,
+};
+
+struct kvblk_d_tenant {
+	__le16 id;		/* 0 is "default"; never reused */
+	__le16 flags;		/* KVBLK_TENANTF_* */
+	__le32 reserved;
+	__le64 min_seq;		/* records with a smaller seq are dead */
+	__u8   name[32];
+	__u8   reserved2[16];
+};	/* 64 bytes */
+
+#define KVBLK_TENANTF_USED	0x01 /* else: the slot is free */
+
+struct kvblk_d_member {
+	__u8   uuid[16];	/* none of zeroes */
+	__u8   name[32];	/* what it was called last */
+	__le64 incarnation;
+};	/* 56 bytes */
+
+struct kvblk_d_super {
+	__le64 magic;
+	__le32 crc;		/* crc32c of all 64 KiB, this field zero */
+	__le16 version;
+	__le16 state;		/* enum kvblk_sb_state */
+	__le32 compat;
+	__le32 ro_compat;
+	__le32 incompat;
+	__le32 pool_flags;
+	__le64 seq;		/* newer copy wins */
+	__le64 epoch;		/* of the pool, the newest that this member knows */
+	__le64 incarnation;	/* random, made at format */
+	__le64 birth;		/* pool's birth, seconds since 1970 */
+	__u8   pool_uuid[16];
+	__u8   member_uuid[16];
+	__u8   seed[32];	/* the pool's secret */
+	__u8   pool_name[32];
+	__u8   owner[64];	/* node that has it, or had it last */
+	__le64 size;		/* bytes of the member that are used */
+	__le64 data_start;	/* bytes */
+	__le32 segment_units;
+	__le32 nr_segments;
+	__le32 record_align;	/* bytes */
+	__le32 reserved0;
+	__le64 activation;	/* random, made with each assembly of the pool */
+	__le64 prev_epoch;	/* of the pool's life before */
+	__le64 prev_activation;
+	__le64 time;		/* the pool's clock when this was written, seconds, and */
+	__le64 wall;		/* the host's, since 1970 */
+	__le64 list_seq;	/* newer list of members wins */
+	__le32 nr_members;
+	__le32 reserved1;
+	struct kvblk_d_member members[KVBLK_SB_MEMBERS];
+	__u8   reserved[200];	/* pads the fixed part to 4096 */
+	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
+};
+
+#endif /* _UAPI_LINUX_KVBLK_MEDIA_H */
