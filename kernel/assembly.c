@@ -138,6 +138,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->kill_gate);
 	spin_lock_init(&pool->kill_lock);
 	spin_lock_init(&pool->roster_lock);
+	spin_lock_init(&pool->openers_lock);
+	INIT_LIST_HEAD(&pool->openers);
 	INIT_LIST_HEAD(&pool->absents);
 	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
@@ -741,7 +743,8 @@ static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 inde
 	get_device(&pool->dev);
 	mutex_lock(&kvblk_pools_lock);
 	list_move_tail(&pool->link, &kvblk_pools);
-	WRITE_ONCE(pool->dying, false);
+	scoped_guard(spinlock, &pool->openers_lock)
+		WRITE_ONCE(pool->dying, false);
 	mutex_unlock(&kvblk_pools_lock);
 	parts_free(pool, parts, false);
 	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
@@ -849,34 +852,68 @@ static void pool_teardown(struct kvblk_pool *pool)
 	put_device(&pool->dev);
 }
 
-int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack)
-{
-	struct kvblk_pool *pool = NULL, *each;
+/* For those that are closing the node: io_uring does so after its process has gone. */
+#define CLOSE_TIME	(3 * HZ)
 
-	mutex_lock(&kvblk_pools_lock);
-	list_for_each_entry(each, &kvblk_pools, link)
-		if (!strcmp(each->name, name))
-			pool = each;
-	if (!pool) {
-		mutex_unlock(&kvblk_pools_lock);
-		NL_SET_ERR_MSG_FMT(extack, "there is no pool %s", name);
-		return -ENOENT;
-	}
-	if (pool->dying) {
-		mutex_unlock(&kvblk_pools_lock);
+/* With kvblk_pools_lock. */
+static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool;
+
+	list_for_each_entry(pool, &kvblk_pools, link) {
+		if (strcmp(pool->name, name))
+			continue;
+		if (!pool->dying)
+			return pool;
 		NL_SET_ERR_MSG(extack, "the pool is being destroyed already");
-		return -EALREADY;
+		return ERR_PTR(-EALREADY);
 	}
-	WRITE_ONCE(pool->dying, true);
-	smp_mb(); /* pairs with kvblk_open_node() */
-	if (atomic_read(&pool->open_files) && !force) {
-		WRITE_ONCE(pool->dying, false);
-		mutex_unlock(&kvblk_pools_lock);
-		NL_SET_ERR_MSG(extack, "the pool's device node is open: close it, or say \"force\"");
+	NL_SET_ERR_MSG_FMT(extack, "there is no pool %s", name);
+	return ERR_PTR(-ENOENT);
+}
+
+/* Nobody opens it any more: 0, or somebody has it open. */
+static int destroy_begin(struct kvblk_pool *pool, bool force,
+			 struct netlink_ext_ack *extack)
+{
+	const struct kvblk_opener *opener;
+
+	guard(spinlock)(&pool->openers_lock);
+	if (!list_empty(&pool->openers) && !force) {
+		opener = list_first_entry(&pool->openers, struct kvblk_opener, link);
+		NL_SET_ERR_MSG_FMT(extack, "%s (%d)%s has the node open: close it, or say \"force\"",
+				   opener->comm, pid_nr(opener->pid),
+				   list_is_singular(&pool->openers) ? "" : ", as others,");
 		return -EBUSY;
 	}
-	mutex_unlock(&kvblk_pools_lock);
+	WRITE_ONCE(pool->dying, true);
+	return 0;
+}
 
+int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool;
+	int err;
+
+	scoped_guard(mutex, &kvblk_pools_lock) {
+		pool = destroy_find(name, extack);
+		if (IS_ERR(pool))
+			return PTR_ERR(pool);
+		get_device(&pool->dev);
+	}
+	if (!force)
+		wait_event_timeout(pool->settle_wait, list_empty_careful(&pool->openers),
+				   CLOSE_TIME);
+	put_device(&pool->dev);
+	scoped_guard(mutex, &kvblk_pools_lock) {
+		/* another one of this name, perhaps */
+		pool = destroy_find(name, extack);
+		if (IS_ERR(pool))
+			return PTR_ERR(pool);
+		err = destroy_begin(pool, force, extack);
+		if (err)
+			return err;
+	}
 	pool_teardown(pool);
 	return 0;
 }

@@ -13,6 +13,7 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
 	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool, cdev);
 	struct kvblk_file *file;
+	bool dying = false;
 
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
@@ -21,11 +22,15 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 		kfree(file);
 		return -ENOMEM;
 	}
-	/* before the check: destroy looks at it after marking the pool */
-	atomic_inc(&pool->open_files);
-	smp_mb__after_atomic(); /* pairs with kvblk_pool_destroy() */
-	if (READ_ONCE(pool->dying)) {
-		atomic_dec(&pool->open_files);
+	scoped_guard(spinlock, &pool->openers_lock) {
+		dying = pool->dying;
+		if (dying)
+			break;
+		list_add_tail(&file->opener.link, &pool->openers);
+		file->opener.pid = get_pid(task_tgid(current));
+		get_task_comm(file->opener.comm, current->group_leader);
+	}
+	if (dying) {
 		kvblk_flight_exit(file);
 		kfree(file);
 		return -ENODEV;
@@ -52,9 +57,12 @@ static int kvblk_release_node(struct inode *inode, struct file *filp)
 
 	kvblk_lease_drop_all(file);
 	kvblk_region_remove_all(&file->regions);
+	scoped_guard(spinlock, &pool->openers_lock)
+		list_del(&file->opener.link);
+	put_pid(file->opener.pid);
 	kvblk_flight_exit(file);
 	kvblk_file_put(file);
-	atomic_dec(&pool->open_files);
+	wake_up_all(&pool->settle_wait);
 	put_device(&pool->dev);
 	return 0;
 }

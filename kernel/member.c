@@ -657,7 +657,7 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	return 0;
 }
 
-/* The dead member that this one was, if its name or uuid tells so; pool->admin. */
+/* The dead member that this one was, if its name or uuid tells so; RCU or pool->admin. */
 static struct kvblk_member *add_former(struct kvblk_pool *pool,
 				       const struct kvblk_member *member,
 				       const struct kvblk_d_super *sb)
@@ -665,7 +665,6 @@ static struct kvblk_member *add_former(struct kvblk_pool *pool,
 	struct kvblk_member *former;
 	int i;
 
-	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, former, i)
 		if (!strcmp(former->name, member->name) ||
 		    (sb && !memcmp(&former->uuid, sb->member_uuid, UUID_SIZE)))
@@ -676,7 +675,7 @@ static struct kvblk_member *add_former(struct kvblk_pool *pool,
 static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_member *member,
 			    const struct kvblk_d_super *sb)
 {
-	guard(mutex)(&pool->admin);
+	guard(rcu)();
 	return !add_former(pool, member, sb);
 }
 
@@ -715,6 +714,13 @@ static int add_name_taken(const struct kvblk_member *member,
 	return -EEXIST;
 }
 
+static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: say \"format\" to make it a new, empty member",
+			   member->name);
+	return -ESTALE;
+}
+
 /* A member that was away is back, with what the pool knows of it: or an error. */
 static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		    struct netlink_ext_ack *extack)
@@ -725,7 +731,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 
 	scoped_guard(mutex, &pool->admin) {
 		if (!add_known(pool, sb))
-			goto stale;
+			return add_stale(member, extack);
 		former = add_former(pool, member, sb);
 		if (former && memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
 			return add_name_taken(member, extack);
@@ -743,10 +749,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		member->absent->taken = true;
 		return 0;
 	}
-stale:
-	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: say \"format\" to make it a new, empty member",
-			   member->name);
-	return -ESTALE;
+	return add_stale(member, extack);
 }
 
 /* A new member, whatever is there: 0, or why not. */

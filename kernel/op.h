@@ -55,6 +55,7 @@ struct kvblk_file {
 	u64 next_lease;
 	u32 nr_leased;
 	u64 leased_bytes;
+	struct kvblk_opener opener;
 };
 
 /**

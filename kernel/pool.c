@@ -194,7 +194,8 @@ bool kvblk_member_active(const u8 uuid[16])
 	guard(rcu)();
 	list_for_each_entry(pool, &kvblk_pools, link)
 		kvblk_for_each_member(pool, member, i)
-			if (!memcmp(&member->uuid, uuid, sizeof(member->uuid)))
+			if (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+			    !memcmp(&member->uuid, uuid, sizeof(member->uuid)))
 				return true;
 	return false;
 }

@@ -177,7 +177,7 @@ bool kvblk_member_untold(const struct kvblk_member *member);
 bool kvblk_member_stays(const struct kvblk_member *member);
 /* What members can take directly; pool->admin held. */
 void kvblk_pool_limits(struct kvblk_pool *pool);
-/* A member of this uuid is in use on this node; takes kvblk_pools_lock. */
+/* A member of this uuid, and not dead, is in use on this node; takes kvblk_pools_lock. */
 bool kvblk_member_active(const u8 uuid[16]);
 /* Each second; no sleep. */
 void kvblk_member_watch(struct kvblk_member *member);

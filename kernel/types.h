@@ -423,6 +423,18 @@ struct kvblk_align {
 	};
 };
 
+/**
+ * struct kvblk_opener - who has the node open
+ * @link: pool->openers
+ * @pid: of the process that opened it, with a reference
+ * @comm: its name
+ */
+struct kvblk_opener {
+	struct list_head link;
+	struct pid *pid;
+	char comm[TASK_COMM_LEN];
+};
+
 struct kvblk_pool {
 	struct device dev;		/* /sys/class/kvblk/<name>, the node */
 	struct cdev cdev;
@@ -441,7 +453,8 @@ struct kvblk_pool {
 	struct percpu_ref users;
 	struct completion users_done;
 	bool dying;
-	atomic_t open_files;
+	spinlock_t openers_lock;	/* openers; dying is set under it */
+	struct list_head openers;	/* of the node */
 
 	struct mutex admin;		/* members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];

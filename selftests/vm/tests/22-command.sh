@@ -75,7 +75,7 @@ code 1 'initial network namespace' unshare -n kvblk pool list
 coproc holder { exec kv_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"
-code 1 'node is open' kvblk pool destroy $pool
+code 1 'has the node open' kvblk pool destroy $pool
 json 'd["destroyed"]' kvblk pool destroy $pool --force
 wait_for 10 logged "^kvblkd: pool-down: pool $pool"
 kill "$holder_pid"

@@ -102,7 +102,7 @@ coproc holder { exec kv_blocks $node hold; }
 holder_pid=$!
 defer "kill $holder_pid 2>/dev/null; wait $holder_pid 2>/dev/null || true"
 read -r _ <&"${holder[0]}"
-refuse kvblk pool destroy $pool
+code 1 "kv_blocks ($holder_pid) has the node open: close it" kvblk pool destroy $pool
 blocks get 3000 6 50000
 expect "gets after a refused destroy" "$hits" 6
 check kvblk pool destroy $pool --force
@@ -110,6 +110,19 @@ check kvblk pool destroy $pool --force
 kill "$holder_pid"
 wait "$holder_pid" 2>/dev/null || true
 check pool_destroy
+echo "-- who is closing it is waited for: a ring's end comes after its process's"
+for round in 1 2 3 4 5; do
+	pool_import /dev/copy0 /dev/copy1
+	check kvblk bench $pool --op put --size 4K --depth 16 --count 64 --engine uring >/dev/null
+	check kvblk pool destroy $pool
+done
+pool_import /dev/copy0 /dev/copy1
+coproc holder { exec kv_blocks $node hold; }
+holder_pid=$!
+read -r _ <&"${holder[0]}"
+(sleep 1 && kill $holder_pid) &
+check kvblk pool destroy $pool
+wait
 
 echo "-- what is believed without checksums is durable when it is put: a target may lose its cache, and a host is not told"
 nullb_create cached 120 cache_size=64 fua=0
