@@ -145,3 +145,21 @@ super_back $flash1 "$tmp/clean"
 pool_import
 hits_are 200 100 50
 check pool_destroy
+
+echo "-- to come back costs the smallest pool no block"
+nullb_create small 67
+pool_format /dev/small
+blocks put 1000 2000 50000
+blocks get 1000 2000 50000
+here=$hits
+[ "$here" -lt 1500 ] || fail "the pool is not full"
+for round in 1 2 3; do
+	check pool_destroy
+	pool_import /dev/small
+	# time to reclaim
+	sleep 2
+	hits_are 1000 2000 "$here"
+	expect "segments reclaimed" "$(counter segments_reclaimed)" 0
+done
+blocks put 5000 100 50000
+expect "puts after that" "$stored" 100
