@@ -346,6 +346,8 @@ static bool run_request(struct worker *w, const struct trace_req *req)
 		return false;
 	}
 	hist_add(&w->tally->time[REPLAY_LOOKUP], replay_now_ns() - start_ns, 1);
+	/* before its hits: who looks meanwhile sees no more hits than blocks */
+	count(w, REPLAY_REFS, req->nr);
 
 	leading = get_leading(w, found, &going);
 	if (going)
@@ -360,7 +362,6 @@ static bool run_request(struct worker *w, const struct trace_req *req)
 	}
 	if (!going)
 		return false;
-	count(w, REPLAY_REFS, req->nr);
 	count(w, REPLAY_REQUESTS, 1);
 	return true;
 }
