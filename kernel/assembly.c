@@ -194,6 +194,11 @@ free:
 	return ERR_PTR(-ENOMEM);
 }
 
+/* Seconds by which a table may lag behind the clock when its host crashes. */
+#define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
+/* The most that a pool takes for the time that it was down: a clock may be wrong. */
+#define CLOCK_DOWN_S	(90 * 24 * 3600)
+
 /* Members on their way into a pool. */
 struct pool_parts {
 	u32 nr;
@@ -405,9 +410,10 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 		return "may be an old copy (\"force\" takes it)";
 	if (!roster_has(newest, sb))
 		return "is no member any more";
-	/* by these its records are read */
+	/* by these its records are read, and others' expire */
 	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
-	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags)
+	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags ||
+	    abs_diff(le64_to_cpu(sb->time), le64_to_cpu(newest->time)) > CLOCK_DOWN_S)
 		return "contradicts the others";
 	return NULL;
 }
@@ -504,11 +510,6 @@ static void import_absent(struct kvblk_pool *pool, const struct pool_parts *part
 					      parts->life.activation);
 }
 
-/* Seconds by which a table may lag behind the clock when its host crashes. */
-#define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
-/* The most that a pool takes for the time that it was down: a clock may be wrong. */
-#define CLOCK_DOWN_S	(90 * 24 * 3600)
-
 /*
  * The pool's clock goes on: from the latest time that was told, by as much as the
  * host's clock went on since, which may be too little, and is bounded.
@@ -530,7 +531,7 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 	told = time;
 	for (i = 0; i < parts->nr; i++)
 		if (!kvblk_table_time(parts->members[i], &low) &&
-		    (s32)(low - (u32)told) > 0)
+		    low - (u32)told <= 2 * KVBLK_CLOCK_TELL_S)
 			told += low - (u32)told;
 	down = ktime_get_real_seconds() - (s64)(wall + told - time);
 	pool->clock = told + clamp(down, 0, CLOCK_DOWN_S);
@@ -727,13 +728,12 @@ static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 inde
 	err = kvblk_above->pool_up(pool);
 	if (err)
 		goto del;
-	/* a crash between the two passes leaves no member of the past behind */
-	for (i = 0; i < parts->nr && !err; i++) {
+	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_place(parts->members[i], extack);
-		if (!err)
-			err = kvblk_member_prepare(parts->members[i],
-						   KVBLK_SB_ACTIVATING, extack);
-	}
+	/* a crash between the two passes leaves no member of the past behind */
+	for (i = 0; i < parts->nr && !err; i++)
+		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING,
+					   extack);
 	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_start(parts->members[i], extack);
 	if (err)

@@ -119,8 +119,12 @@ static bool member_behind(const struct kvblk_member *member)
 
 bool kvblk_member_untold(const struct kvblk_member *member)
 {
+	const struct kvblk_pool *pool = member->pool;
+
 	return (member_behind(member) ||
-		READ_ONCE(member->roster_seq) != READ_ONCE(member->pool->roster_seq)) &&
+		READ_ONCE(member->roster_seq) != READ_ONCE(pool->roster_seq) ||
+		(READ_ONCE(pool->expires) &&
+		 kvblk_clock(pool) > READ_ONCE(member->time) + KVBLK_CLOCK_TELL_S)) &&
 	       kvblk_member_stays(member) && !READ_ONCE(member->absent);
 }
 

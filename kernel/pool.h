@@ -171,7 +171,7 @@ void kvblk_pool_settle(struct kvblk_pool *pool);
 /* Another node has it, and it is not to be taken all the same: with a sentence. */
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack);
-/* Its superblock has an old epoch or roster, and is to have the new one. */
+/* Its superblock has an old epoch, roster or time, and is to have the new one. */
 bool kvblk_member_untold(const struct kvblk_member *member);
 /* It is one of those whose epoch says what the pool is. */
 bool kvblk_member_stays(const struct kvblk_member *member);

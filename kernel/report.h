@@ -39,6 +39,8 @@ void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 u64 kvblk_clock(const struct kvblk_pool *pool);
 /* A table tells it so often while blocks expire, see kvblk_checkpoint_work(). */
 #define KVBLK_CLOCK_SAVE_S	10
+/* And its superblock so often. */
+#define KVBLK_CLOCK_TELL_S	(24 * 3600)
 /* As blocks expire by it, see kvblk_expired(). */
 static inline u32 kvblk_now(const struct kvblk_pool *pool)
 {

@@ -147,6 +147,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 		WRITE_ONCE(member->epoch, epoch);
 		WRITE_ONCE(member->activation, pool->activation);
 		WRITE_ONCE(member->roster_seq, roster_seq);
+		WRITE_ONCE(member->time, le64_to_cpu(sb->time));
 	}
 	vfree(sb);
 	return err;

@@ -290,6 +290,7 @@ struct kvblk_member {
 	u64 epoch;			/* that its superblock tells, as are */
 	u64 activation;
 	u64 roster_seq;
+	u64 time;
 	u32 compat;			/* bits that this version does not know */
 	struct kvblk_absent *absent;	/* it is back, and that is not told yet */
 
