@@ -346,7 +346,8 @@ static void import_life(struct pool_parts *parts)
 	struct kvblk_life life;
 	u32 i;
 
-	for (i = 0; i < parts->nr; i++) {
+	parts->life = kvblk_super_life(parts->supers[0]);
+	for (i = 1; i < parts->nr; i++) {
 		life = kvblk_super_life(parts->supers[i]);
 		if (life.epoch > parts->life.epoch)
 			parts->life = life;
@@ -507,7 +508,8 @@ static void import_absent(struct kvblk_pool *pool, const struct pool_parts *part
 	for (; nr--; entry++)
 		if (!parts_have(parts, entry))
 			kvblk_absent_left_out(pool, entry, parts->life.epoch,
-					      parts->life.activation);
+					      parts->life.activation,
+					      import_clean(parts));
 }
 
 /*
@@ -517,12 +519,14 @@ static void import_absent(struct kvblk_pool *pool, const struct pool_parts *part
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	u64 time = 0, wall = 0, told;
-	s64 down;
+	bool clean = true;
 	u32 low, i;
+	s64 down;
 
 	for (i = 0; i < parts->nr; i++) {
 		const struct kvblk_d_super *sb = parts->supers[i];
 
+		clean &= le16_to_cpu(sb->state) == KVBLK_SB_CLEAN;
 		if (le64_to_cpu(sb->time) < time)
 			continue;
 		time = le64_to_cpu(sb->time);
@@ -535,7 +539,7 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 			told += low - (u32)told;
 	down = ktime_get_real_seconds() - (s64)(wall + told - time);
 	pool->clock = told + clamp(down, 0, CLOCK_DOWN_S);
-	if (!import_clean(parts))
+	if (!clean)
 		pool->clock = max(pool->clock, told + CLOCK_LAG_S);
 }
 

@@ -12,8 +12,6 @@ static int delete_begun(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	int err;
 
-	/* before it is looked for: a member may go meanwhile, or come */
-	kvblk_absent_note(pool, req->id);
 again:
 	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
 	    req->slot.tenant != req->tenant) {
@@ -23,6 +21,8 @@ again:
 			return -EAGAIN;
 		if (!err && atomic_read(&pool->unsure))
 			err = -EIO;
+		/* and for one that has gone since */
+		kvblk_absent_note(pool, req->id);
 		return kvblk_req_over(req, err ?: -ENOENT);
 	}
 	if (req->slot.state == KVBLK_SLOT_WRITING)
@@ -67,6 +67,10 @@ static int delete_start(struct kvblk_req *req)
 
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
+	/* for a member that is away, or coming back: before it is looked for */
+	kvblk_absent_note(pool, req->id);
+	/* pairs with restore_record(), which looks at the notes behind its insert */
+	smp_mb();
 	/* what a member still brings back would escape */
 	if (atomic_read(&pool->restoring))
 		return -EAGAIN;
@@ -114,6 +118,8 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	/* it was done for its task */
 	if (!req->media.begun)
 		return 1;
+	/* for a member that has gone since: its kill may have come too late */
+	kvblk_absent_note(pool, req->id);
 	/* an older record that can't be killed now, or that nobody knows of */
 	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
 		     atomic_read(&pool->unsure)))

@@ -219,6 +219,7 @@ u64 kvblk_put_window(const struct kvblk_member *member);
  * @incarnation: of the member, as are
  * @epoch: what its superblock says, and
  * @activation: likewise
+ * @clean: the others of that activation were stopped in good order
  * @taken: a member is coming back with it; under pool->admin
  * @mask: bits of @bits, less one
  * @bits: a Bloom filter of ids that were put or deleted, and of places whose
@@ -230,6 +231,7 @@ struct kvblk_absent {
 	u64 incarnation;
 	u64 epoch;
 	u64 activation;
+	bool clean;
 	bool taken;
 	u64 mask;
 	unsigned long *bits;
@@ -249,7 +251,7 @@ bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member 
 void kvblk_absent_dies(struct kvblk_member *member);
 /* The pool comes up without that one, which was there in this epoch and activation. */
 void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
-			   u64 epoch, u64 activation);
+			   u64 epoch, u64 activation, bool clean);
 /* It is back, or will never be. May sleep. */
 void kvblk_absent_end(struct kvblk_pool *pool, const uuid_t *uuid);
 /* All of them, with the pool. */

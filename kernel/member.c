@@ -390,7 +390,9 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		mutex_lock(&pool->admin);
 	}
 	pool->nr_members++;
-	atomic_inc(&pool->restoring);
+	/* deletes don't wait for one that is back: see restore_record() */
+	if (!member->absent)
+		atomic_inc(&pool->restoring);
 	percpu_ref_get(&pool->users);
 	rcu_assign_pointer(pool->members[member->slot - 1], member);
 	kvblk_pool_limits(pool);
@@ -470,9 +472,9 @@ static void member_remove_work(struct work_struct *work)
 	 * without the lock, for a task that opens the disk may hold this up.
 	 */
 	bdev_fput(file);
+	mutex_lock(&pool->admin);
 	if (member->delisted)
 		kvblk_absent_end(pool, &member->uuid);
-	mutex_lock(&pool->admin);
 	if (wiped && member->unsure)
 		atomic_dec(&pool->unsure);
 	else if (member->unsure)
@@ -539,6 +541,23 @@ static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *na
 	return NULL;
 }
 
+/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
+struct coming {
+	struct list_head link;
+	char name[KVBLK_NAME_MAX];
+};
+
+static bool name_is_coming(struct kvblk_pool *pool, const char *name)
+{
+	struct coming *coming;
+
+	lockdep_assert_held(&pool->admin);
+	list_for_each_entry(coming, &pool->coming, link)
+		if (!strcmp(coming->name, name))
+			return true;
+	return false;
+}
+
 /* One that is away: it is none any more. With pool->admin. */
 static int remove_missing(struct kvblk_pool *pool, const char *name,
 			  const uuid_t *uuid, struct netlink_ext_ack *extack)
@@ -555,7 +574,7 @@ static int remove_missing(struct kvblk_pool *pool, const char *name,
 		if (uuid ? !uuid_equal(&own, uuid) : strcmp(entry.name, name))
 			continue;
 		absent = kvblk_absent_get(pool, &own);
-		if (absent && absent->taken) {
+		if ((absent && absent->taken) || name_is_coming(pool, entry.name)) {
 			NL_SET_ERR_MSG_FMT(extack, "%s is being added", entry.name);
 			return -EALREADY;
 		}
@@ -607,12 +626,6 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 }
 
 /* ---- coming while the pool is up ---- */
-
-/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
-struct coming {
-	struct list_head link;
-	char name[KVBLK_NAME_MAX];
-};
 
 static int add_name(struct kvblk_pool *pool, struct coming *coming,
 		    struct netlink_ext_ack *extack)
@@ -675,22 +688,32 @@ static struct kvblk_member *add_former(struct kvblk_pool *pool,
 static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_member *member,
 			    const struct kvblk_d_super *sb)
 {
+	const struct kvblk_member *former;
+
 	guard(rcu)();
-	return !add_former(pool, member, sb);
+	former = add_former(pool, member, sb);
+	/* or another copy of it was quicker */
+	return !former || !READ_ONCE(former->removing);
 }
 
-/* What the pool knows of a member that was away; NULL: it is out of date. */
+/*
+ * What the pool knows of a member that was away; NULL: it is out of date. @former: the
+ * dead member that it was, or NULL.
+ */
 static struct kvblk_absent *add_known(struct kvblk_pool *pool,
-				      const struct kvblk_d_super *sb)
+				      const struct kvblk_d_super *sb,
+				      const struct kvblk_member *former)
 {
 	struct kvblk_absent *absent;
 	struct kvblk_life life;
 	uuid_t uuid;
 
 	lockdep_assert_held(&pool->admin);
+	/* restore may end it, if it is another one's */
+	guard(rcu)();
 	import_uuid(&uuid, sb->member_uuid);
 	absent = kvblk_absent_get(pool, &uuid);
-	if (!absent || absent->taken ||
+	if (!absent || (absent->taken && !former) ||
 	    absent->incarnation != le64_to_cpu(sb->incarnation))
 		return NULL;
 	life = (struct kvblk_life) { absent->epoch, absent->activation };
@@ -723,18 +746,26 @@ static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *
 
 /* A member that was away is back, with what the pool knows of it: or an error. */
 static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		    struct netlink_ext_ack *extack)
+		    u32 add_flags, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->pool;
+	struct kvblk_absent *absent;
 	struct kvblk_member *former;
 	int err = 0;
 
 	scoped_guard(mutex, &pool->admin) {
-		if (!add_known(pool, sb))
-			return add_stale(member, extack);
 		former = add_former(pool, member, sb);
 		if (former && memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
 			return add_name_taken(member, extack);
+		absent = add_known(pool, sb, former);
+		if (!absent)
+			return add_stale(member, extack);
+		if (absent->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
+		    !(add_flags & KVBLK_ADD_FORCE)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s may be an old copy: say \"force\", or \"format\"",
+					   member->name);
+			return -ESTALE;
+		}
 		if (former && !former->removing)
 			err = leave_begin(former, false, extack);
 	}
@@ -744,21 +775,18 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	wait_event_idle(pool->settle_wait, add_former_gone(pool, member, sb));
 	guard(mutex)(&pool->admin);
 	/* it was taken off meanwhile, or a copy of it was quicker */
-	member->absent = add_known(pool, sb);
-	if (member->absent) {
-		member->absent->taken = true;
-		return 0;
-	}
-	return add_stale(member, extack);
+	member->absent = add_known(pool, sb, NULL);
+	if (!member->absent)
+		return add_stale(member, extack);
+	member->absent->taken = true;
+	return 0;
 }
 
 /* A new member, whatever is there: 0, or why not. */
-static int add_new(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		   enum kvblk_found found, u32 add_flags,
+static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_flags,
 		   struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->pool;
-	uuid_t uuid;
 
 	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
 		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
@@ -768,13 +796,23 @@ static int add_new(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	guard(mutex)(&pool->admin);
 	if (add_former(pool, member, NULL))
 		return add_name_taken(member, extack);
-	/* a missing member that is overwritten is none any more */
-	if (found == KVBLK_FOUND_MEMBER && !add_former(pool, member, sb)) {
-		import_uuid(&uuid, sb->member_uuid);
-		if (kvblk_roster_del(pool, &uuid))
-			kvblk_absent_end(pool, &uuid);
-	}
 	return 0;
+}
+
+/* A missing member that was overwritten is none any more. */
+static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+{
+	const struct kvblk_absent *absent;
+	uuid_t uuid;
+
+	guard(mutex)(&pool->admin);
+	import_uuid(&uuid, sb->member_uuid);
+	absent = kvblk_absent_get(pool, &uuid);
+	/* it is there, or coming back: what was overwritten is a copy */
+	if (member_named(pool, NULL, &uuid) || (absent && absent->taken))
+		return;
+	if (kvblk_roster_del(pool, &uuid))
+		kvblk_absent_end(pool, &uuid);
 }
 
 static bool add_of_pool(const struct kvblk_member *member,
@@ -791,6 +829,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 {
 	struct kvblk_member *member;
 	enum kvblk_found found;
+	bool overwrote;
 	int err = 0;
 
 	member = kvblk_member_open(pool, spec, sb, &found, extack);
@@ -810,9 +849,9 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		err = kvblk_found_unfit(member, found, add_flags, extack);
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
 		err = kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE :
-			add_back(member, sb, extack);
+			add_back(member, sb, add_flags, extack);
 	else if (!err)
-		err = add_new(member, sb, found, add_flags, extack);
+		err = add_new(member, found, add_flags, extack);
 	if (!err)
 		err = kvblk_member_setup(member, member->absent ? sb : NULL,
 					 spec->segment_size, extack);
@@ -824,8 +863,12 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	}
 	if (!err)
 		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
+	/* from its start on it may be removed, and freed */
+	overwrote = member->formatted && found == KVBLK_FOUND_MEMBER;
 	if (!err)
 		err = kvblk_member_start(member, extack);
+	if (!err && overwrote)
+		add_overwrote(pool, sb);
 	if (err) {
 		if (member->formatted)
 			kvblk_roster_del(pool, &member->uuid);

@@ -166,7 +166,8 @@ void kvblk_pool_settle(struct kvblk_pool *pool)
 
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i) {
-		if (!kvblk_member_stays(member))
+		/* one that is coming back is out of date itself */
+		if (!kvblk_member_stays(member) || READ_ONCE(member->absent))
 			continue;
 		if (!member_behind(member))
 			current_nr++;

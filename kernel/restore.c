@@ -212,8 +212,8 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
 	/* a smaller index than before may take a kill for each insert */
-	while (kvblk_kills_full(member) &&
-	       !restore_ended(member) && rs->tries++ < RESTORE_TRIES)
+	while (kvblk_kills_full(member) && !restore_ended(member) &&
+	       (member->absent || rs->tries++ < RESTORE_TRIES))
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
 				   HZ / 10);
 	if (member->absent && kvblk_absent_stale(member->absent, rec->id,
@@ -250,6 +250,11 @@ again:
 	}
 	atomic_add(units, &seg->live_units);
 	rs->blocks++;
+	/* pairs with delete_start(): it was deleted meanwhile, and not found */
+	smp_mb();
+	if (member->absent && kvblk_absent_stale(member->absent, rec->id,
+						 seg - member->segs, unit))
+		kvblk_entry_replace(pool, rec->id, &slot, NULL);
 	return 0;
 }
 
@@ -647,7 +652,8 @@ static void restore_settle(struct kvblk_member *member)
 		if (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
 		    percpu_ref_is_dying(&pool->users))
 			return;
-		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->nr_kills), HZ))
+		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->nr_kills), HZ) &&
+		    READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 			break;
 	}
 	WRITE_ONCE(member->absent, NULL);
@@ -704,14 +710,16 @@ void kvblk_member_restore(struct work_struct *work)
 				 member->name, rs.blocks);
 			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
 			/* where room is short puts do it: to come back costs no block */
-			if (member->nr_free > member->nr_segs / 4)
+			if (member->nr_free > member->nr_segs / 2)
 				kvblk_log_kick(member);
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}
 	}
-	atomic_dec(&pool->restoring);
-	wake_up_all(&pool->restore_wait);
-	if (member->absent)
+	if (member->absent) {
 		restore_settle(member);
+	} else {
+		atomic_dec(&pool->restoring);
+		wake_up_all(&pool->restore_wait);
+	}
 	percpu_ref_put(&pool->users);
 }

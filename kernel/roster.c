@@ -46,8 +46,14 @@ static struct kvblk_d_member *roster_find(struct kvblk_pool *pool, const uuid_t 
 
 static void roster_entry(struct kvblk_d_member *entry, const struct kvblk_member *member)
 {
+	char *c;
+
 	export_uuid(entry->uuid, &member->uuid);
 	strscpy_pad(entry->name, member->name);
+	/* a device's name may be any bytes */
+	for (c = entry->name; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
 	entry->incarnation = cpu_to_le64(member->incarnation);
 }
 
@@ -159,8 +165,8 @@ bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member 
 
 static struct kvblk_absent *absent_alloc(struct kvblk_pool *pool, const uuid_t *uuid)
 {
-	u64 bits = clamp(roundup_pow_of_two(kvblk_index_slots(&pool->index) * FILTER_BITS),
-			 FILTER_MIN, FILTER_MAX);
+	u64 bits = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) * FILTER_BITS,
+					    FILTER_MIN, FILTER_MAX));
 	/* a device that dies while memory is written back to it can't be waited for */
 	unsigned int flags = memalloc_noio_save();
 	struct kvblk_absent *absent = kzalloc(sizeof(*absent), GFP_KERNEL);
@@ -168,7 +174,9 @@ static struct kvblk_absent *absent_alloc(struct kvblk_pool *pool, const uuid_t *
 	if (absent) {
 		uuid_copy(&absent->uuid, uuid);
 		absent->mask = bits - 1;
-		absent->bits = vzalloc(bits / 8);
+		/* without memory it will be out of date */
+		absent->bits = __vmalloc(bits / 8, GFP_KERNEL | __GFP_ZERO |
+					 __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
 		if (!absent->bits) {
 			kfree(absent);
 			absent = NULL;
@@ -178,16 +186,17 @@ static struct kvblk_absent *absent_alloc(struct kvblk_pool *pool, const uuid_t *
 	return absent;
 }
 
-/* Once it is listed. One that is there already has seen more. */
-static void absent_list(struct kvblk_pool *pool, struct kvblk_absent *absent)
+/* If it is on the roster: true. One that is listed already has seen more. */
+static bool absent_list(struct kvblk_pool *pool, struct kvblk_absent *absent)
 {
 	scoped_guard(spinlock, &pool->roster_lock) {
 		if (roster_find(pool, &absent->uuid) && !absent_find(pool, &absent->uuid)) {
 			list_add_rcu(&absent->link, &pool->absents);
-			return;
+			return true;
 		}
 	}
 	absent_free(absent);
+	return false;
 }
 
 void kvblk_absent_dies(struct kvblk_member *member)
@@ -199,11 +208,16 @@ void kvblk_absent_dies(struct kvblk_member *member)
 	absent->incarnation = member->incarnation;
 	absent->epoch = READ_ONCE(member->epoch);
 	absent->activation = READ_ONCE(member->activation);
-	absent_list(member->pool, absent);
+	if (!absent_list(member->pool, absent))
+		return;
+	/* pairs with kvblk_member_dies(): it was dead before, when nobody took notes */
+	smp_mb();
+	if (READ_ONCE(member->state) > KVBLK_MEMBER_UP)
+		kvblk_absent_end(member->pool, &member->uuid);
 }
 
 void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
-			   u64 epoch, u64 activation)
+			   u64 epoch, u64 activation, bool clean)
 {
 	struct kvblk_absent *absent;
 	uuid_t uuid;
@@ -215,6 +229,7 @@ void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member 
 	absent->incarnation = le64_to_cpu(entry->incarnation);
 	absent->epoch = epoch;
 	absent->activation = activation;
+	absent->clean = clean;
 	absent_list(pool, absent);
 }
 

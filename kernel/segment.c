@@ -45,8 +45,6 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	table->incarnation = cpu_to_le64(member->incarnation);
 	table->page = cpu_to_le32(page);
 	table->time = cpu_to_le32(kvblk_now(pool));
-	if (!page)
-		member->time_saved = jiffies;
 	scoped_guard(spinlock, &member->lock) {
 		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
 			u32 n = page * KVBLK_TABLE_ENTRIES + i;
@@ -64,6 +62,9 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 		}
 	}
 	kvblk_table_seal(table);
+	/* what would be refused is not written */
+	if (!kvblk_table_valid(table, member->incarnation, page))
+		return -ERANGE;
 	err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
 			    KVBLK_TABLE_OFFSET +
 			    (((u64)page * 2 + (seq & 1)) << KVBLK_UNIT_SHIFT),
@@ -71,6 +72,8 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	/* what failed may be torn: the next try hits the same slot */
 	if (!err)
 		member->table_seq[page] = seq;
+	if (!err && !page)
+		member->time_saved = jiffies;
 	return err;
 }
 

@@ -135,6 +135,10 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 
 		sb->seq = cpu_to_le64(seq);
 		kvblk_super_seal(sb);
+		/* what would be refused is not written: it would cost the member */
+		err = kvblk_super_check(sb, member->size);
+		if (err)
+			break;
 		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
 				    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
 		if (!err)

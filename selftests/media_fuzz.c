@@ -160,7 +160,8 @@ static void kmsg_look(void)
 static void attach(struct member *m)
 {
 	struct loop_config config = { .info.lo_flags = LO_FLAGS_AUTOCLEAR };
-	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), nr;
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), nr, sysfs;
+	char path[80];
 
 	m->fd = open(m->file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (m->fd < 0 || ftruncate(m->fd, MEMBER_BYTES))
@@ -174,6 +175,12 @@ static void attach(struct member *m)
 	config.fd = (uint32_t)m->fd;
 	if (m->loop < 0 || ioctl(m->loop, LOOP_CONFIGURE, &config))
 		kv_die("%s", m->device);
+	/* to punch holes into what is mapped makes user-mode Linux 7.3 complain of itself */
+	snprintf(path, sizeof(path), "/sys/block/%s/queue/discard_max_bytes", m->device + 5);
+	sysfs = open(path, O_WRONLY | O_CLOEXEC);
+	if (sysfs < 0 || write(sysfs, "0", 1) != 1)
+		kv_die("%s", path);
+	close(sysfs);
 	m->live = mmap(NULL, MEMBER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
 	if (m->live == MAP_FAILED)
 		kv_die("mmap");
@@ -591,7 +598,7 @@ static void try_image(void)
 		came_back++;
 		/* what the first time left there, of the sound member at least */
 		if (!(image % 4) && !try_pool(all, sound, 0) &&
-		    !try_pool(sound, sound, KVBLK_ADD_FLAG_FORCE))
+		    !try_pool(sound, sound, KVBLK_ADD_FLAG_FORCE | KVBLK_ADD_FLAG_DEGRADED))
 			wrong("it came once, and is refused then: %s", kvblk_admin_message(admin));
 	} else {
 		refused++;

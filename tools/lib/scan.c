@@ -96,7 +96,8 @@ static struct kvblk_found *look(const char *path, struct kvblk_d_super *copies, 
 	int fd;
 
 	*err = 0;
-	fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+	/* neither a tray nor a carrier is waited for */
+	fd = open(path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
 	if (fd >= 0)
 		len = pread(fd, copies, 2 * sizeof(*copies), 0);
 	if (len < 0)
