@@ -80,7 +80,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	}
 	batch->nr_inflight++;
 	batch->bytes_inflight += req->charged;
-	atomic64_sub(held, &batch->file->detached);
+	kvblk_req_keep(req, held);
 	kvblk_req_free(ghost);
 	return false;
 }

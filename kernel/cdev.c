@@ -18,7 +18,8 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
-	if (kvblk_flight_init(file)) {
+	file->flight = kvblk_flight_new();
+	if (!file->flight) {
 		kfree(file);
 		return -ENOMEM;
 	}
@@ -31,7 +32,7 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 		get_task_comm(file->opener.comm, current->group_leader);
 	}
 	if (dying) {
-		kvblk_flight_exit(file);
+		kvblk_flight_put(file->flight);
 		kfree(file);
 		return -ENODEV;
 	}
@@ -60,7 +61,7 @@ static int kvblk_release_node(struct inode *inode, struct file *filp)
 	scoped_guard(spinlock, &pool->openers_lock)
 		list_del(&file->opener.link);
 	put_pid(file->opener.pid);
-	kvblk_flight_exit(file);
+	kvblk_flight_put(file->flight);
 	kvblk_file_put(file);
 	wake_up_all(&pool->settle_wait);
 	put_device(&pool->dev);

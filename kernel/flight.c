@@ -1,135 +1,99 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations of an open file that are in flight, in generations: KVBLK_IOC_DRAIN
- * ends one and begins another, so that it waits for what it has met, not for what
- * comes later.
+ * Operations of an open file that are in flight, for KVBLK_IOC_DRAIN to wait for
+ * those that it meets, not for those that come later.
  *
  * The rules:
- * - An operation belongs to the newest generation when it is made, until it is
- *   freed; a file to its newest one.
- * - A file has two of them at most: the one that is ended is over before the next
- *   one is ended.
+ * - An operation counts from when it is made until it is freed, in the phase that
+ *   was the current one then. Each CPU has counters of its own, so that operations
+ *   pay next to nothing for who may wait one day.
+ * - Whoever waits does so until the other phase is over, makes that the current one,
+ *   and waits until the one before it is over. What began before is then.
+ * - Who waits looks from time to time: nobody wakes it.
  */
-#include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "op.h"
 
-static void flight_put(struct kvblk_flight *flight)
+void kvblk_flight_put(struct kvblk_flight *flight)
 {
-	if (!flight || !refcount_dec_and_test(&flight->refs))
+	if (!refcount_dec_and_test(&flight->refs))
 		return;
-	percpu_ref_exit(&flight->ops);
+	free_percpu(flight->counts);
 	kfree(flight);
 }
 
-/* Any context. */
-static void flight_over(struct percpu_ref *ops)
-{
-	struct kvblk_flight *flight = container_of(ops, struct kvblk_flight, ops);
-
-	complete_all(&flight->over);
-	flight_put(flight);
-}
-
-static struct kvblk_flight *flight_new(void)
+struct kvblk_flight *kvblk_flight_new(void)
 {
 	struct kvblk_flight *flight = kzalloc(sizeof(*flight), GFP_KERNEL_ACCOUNT);
 
 	if (!flight)
 		return NULL;
-	if (percpu_ref_init(&flight->ops, flight_over, 0, GFP_KERNEL_ACCOUNT)) {
+	flight->counts = alloc_percpu_gfp(struct kvblk_flight_count, GFP_KERNEL_ACCOUNT);
+	if (!flight->counts) {
 		kfree(flight);
 		return NULL;
 	}
-	init_completion(&flight->over);
 	refcount_set(&flight->refs, 1);
+	mutex_init(&flight->draining);
 	return flight;
 }
 
-int kvblk_flight_init(struct kvblk_file *file)
+static bool phase_over(struct kvblk_flight *flight, u8 phase)
 {
-	struct kvblk_flight *flight = flight_new();
+	u64 begun = 0, over = 0;
+	int cpu;
 
-	rcu_assign_pointer(file->flight, flight);
-	return flight ? 0 : -ENOMEM;
+	for_each_possible_cpu(cpu)
+		over += READ_ONCE(per_cpu_ptr(flight->counts, cpu)->over[phase]);
+	/* what began is no less than what is over */
+	smp_rmb();
+	for_each_possible_cpu(cpu)
+		begun += READ_ONCE(per_cpu_ptr(flight->counts, cpu)->begun[phase]);
+	return begun == over;
 }
 
-void kvblk_flight_exit(struct kvblk_file *file)
+/* It was in vain: sleeps a little. 0, -ETIME, -ERESTARTSYS. */
+static int drain_pause(u64 deadline_ns, unsigned long *step)
 {
-	struct kvblk_flight *flight = rcu_dereference_protected(file->flight, true);
-
-	flight_put(file->ending);
-	percpu_ref_kill(&flight->ops);
+	if (deadline_ns && ktime_get_ns() >= deadline_ns)
+		return -ETIME;
+	if (signal_pending(current))
+		return -ERESTARTSYS;
+	schedule_timeout_interruptible(*step);
+	*step = min(2 * *step, msecs_to_jiffies(20) + 1);
+	return 0;
 }
 
-void kvblk_flight_enter(struct kvblk_req *req)
+static int phase_wait(struct kvblk_flight *flight, u8 phase, u64 deadline_ns)
 {
-	guard(rcu)();
-	req->flight = rcu_dereference(req->owner->flight);
-	/* it is not over: that takes a grace period from its end on */
-	percpu_ref_get(&req->flight->ops);
+	unsigned long step = 1;
+	int err = 0;
+
+	while (!err && !phase_over(flight, phase))
+		err = drain_pause(deadline_ns, &step);
+	return err;
 }
 
-/*
- * The newest one is ended, and @fresh begun, if none is ending; the one that is
- * ending, to be put. True: it was begun.
- */
-static bool flight_end(struct kvblk_file *file, struct kvblk_flight *fresh,
-		       struct kvblk_flight **ending)
+int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 {
-	struct kvblk_flight *before;
-
-	guard(spinlock)(&file->lock);
-	before = file->ending;
-	if (before && !completion_done(&before->over)) {
-		refcount_inc(&before->refs);
-		*ending = before;
-		return false;
-	}
-	flight_put(before);
-	*ending = rcu_dereference_protected(file->flight, lockdep_is_held(&file->lock));
-	/* the file's, and our caller's */
-	refcount_add(2, &(*ending)->refs);
-	file->ending = *ending;
-	rcu_assign_pointer(file->flight, fresh);
-	percpu_ref_kill(&(*ending)->ops);
-	return true;
-}
-
-/* 0, -ETIME, -ERESTARTSYS. */
-static int flight_wait(struct kvblk_flight *flight, u64 deadline_ns)
-{
-	long step, left;
-	u64 now;
-
-	do {
-		/* a ring's worker is told to give up in a way that wakes nobody */
-		step = current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT;
-		now = ktime_get_ns();
-		if (deadline_ns && now >= deadline_ns)
-			return completion_done(&flight->over) ? 0 : -ETIME;
-		if (deadline_ns)
-			step = min_t(u64, step, nsecs_to_jiffies64(deadline_ns - now) + 1);
-		left = wait_for_completion_interruptible_timeout(&flight->over, step);
-	} while (!left);
-	return left < 0 ? left : 0;
-}
-
-int kvblk_flight_drain(struct kvblk_file *file, u64 deadline_ns)
-{
-	struct kvblk_flight *fresh = flight_new(), *ending;
-	bool begun;
+	unsigned long step = 1;
+	u8 phase;
 	int err;
 
-	if (!fresh)
-		return -ENOMEM;
-	do {
-		begun = flight_end(file, fresh, &ending);
-		err = flight_wait(ending, deadline_ns);
-		flight_put(ending);
-	} while (!err && !begun);
-	if (!begun)
-		flight_put(fresh);
+	/* not a sleeping lock: a ring's worker is told to give up and not woken */
+	while (!mutex_trylock(&flight->draining)) {
+		err = drain_pause(deadline_ns, &step);
+		if (err)
+			return err;
+	}
+	phase = flight->phase;
+	err = phase_wait(flight, !phase, deadline_ns);
+	if (!err) {
+		WRITE_ONCE(flight->phase, !phase);
+		err = phase_wait(flight, phase, deadline_ns);
+	}
+	mutex_unlock(&flight->draining);
 	return err;
 }

@@ -273,7 +273,7 @@ static int ioctl_drain(struct kvblk_file *file, void *data)
 	const struct kvblk_drain *arg = data;
 	u64 deadline = arg->deadline_ns ? kvblk_deadline(arg->deadline_ns) : 0;
 
-	return arg->flags ? -EOPNOTSUPP : kvblk_flight_drain(file, deadline);
+	return arg->flags ? -EOPNOTSUPP : kvblk_flight_drain(file->flight, deadline);
 }
 
 static int ioctl_cancel(struct kvblk_file *file, void *data)

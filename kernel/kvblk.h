@@ -25,6 +25,7 @@
  *   member's device -> put, get, delete, in the task that waits
  *
  * Locks, outermost first:
+ *   flight->draining  mutex: somebody waits for a file's operations; only tried
  *   pool->admin       mutex: members come and go; no I/O under it
  *   pool->lease_lock  mutex: leases; no memory is allocated under it but for
  *                     an xarray
@@ -36,8 +37,7 @@
  *                     record gets on the list of kills, as one step
  *   index stripes     spinlocks, see index.h
  *   pool->kill_lock   spinlock: the lists of kills
- *   file->lock        spinlock: operations in flight of an open file, and their
- *                     generations
+ *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce_lock spinlock: chunks, and their gets; a leaf
  *   member->gate_lock spinlock, irq-safe: puts that wait for others
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch

@@ -64,8 +64,6 @@ io:
 static void __exit kvblk_exit(void)
 {
 	kvblk_netlink_exit();
-	/* the ends of files' last operations */
-	rcu_barrier();
 	kvblk_p2p_exit();
 	kvblk_req_exit();
 	kvblk_pools_exit();

@@ -33,8 +33,7 @@
  * @held_moved: when some of them were given back, jiffies
  * @held_wait: for them to become less
  * @detached: those of operations that were given up, and whose device goes on
- * @flight: the newest generation of operations
- * @ending: the one before it, or NULL; @lock
+ * @flight: operations under way
  */
 struct kvblk_file {
 	refcount_t refs;
@@ -47,9 +46,8 @@ struct kvblk_file {
 	u16 tenant;
 	siphash_key_t key;
 	struct xarray regions;
-	struct kvblk_flight __rcu *flight;
-	struct kvblk_flight *ending;
-	spinlock_t lock;		/* reqs, generations */
+	struct kvblk_flight *flight;
+	spinlock_t lock;		/* reqs */
 	struct list_head reqs;		/* under way, with a cookie */
 	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
@@ -58,16 +56,24 @@ struct kvblk_file {
 	struct kvblk_opener opener;
 };
 
+/* Operations that began in each phase, and those of them that are over. */
+struct kvblk_flight_count {
+	u64 begun[2];
+	u64 over[2];
+};
+
 /**
- * struct kvblk_flight - a generation of operations in flight; see flight.c
- * @ops: they, and the file while it is the newest
- * @over: no operation is left
- * @refs: @ops, the file that ends it, and those that wait for it
+ * struct kvblk_flight - operations of an open file in flight; see flight.c
+ * @refs: the file's, and of operations that were given up: they may outlive it
+ * @draining: somebody waits for them
+ * @phase: that operations begin in; written under @draining
+ * @counts: each CPU's own
  */
 struct kvblk_flight {
-	struct percpu_ref ops;
-	struct completion over;
 	refcount_t refs;
+	struct mutex draining;		/* phase */
+	u8 phase;
+	struct kvblk_flight_count __percpu *counts;
 };
 
 /**
@@ -217,6 +223,7 @@ struct kvblk_req {
 	u8 phase;			/* a get: &enum kvblk_get_phase */
 	bool looked;			/* a get: its header is the block's */
 	bool device;			/* a device's memory is in it */
+	u8 flight_phase;		/* that it began in */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;
@@ -285,9 +292,11 @@ static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 void kvblk_req_landed(struct kvblk_req *req);
 /*
  * It is about to be given up: adds what it holds, which is returned, to its
- * file's @detached until it is over. Any context.
+ * file's @detached until it is over, and lets it outlive its file. Any context.
  */
 u32 kvblk_req_detach(struct kvblk_req *req);
+/* It was not, after all. */
+void kvblk_req_keep(struct kvblk_req *req, u32 held);
 void kvblk_file_put(struct kvblk_file *file);
 
 /*
@@ -366,13 +375,26 @@ static inline bool kvblk_interrupted(void)
 
 /* ---- flight.c ----------------------------------------------------------- */
 
-/* 0 or -ENOMEM. */
-int kvblk_flight_init(struct kvblk_file *file);
-void kvblk_flight_exit(struct kvblk_file *file);
+/* NULL: no memory. */
+struct kvblk_flight *kvblk_flight_new(void);
+void kvblk_flight_put(struct kvblk_flight *flight);
+/* Waits for what is in flight: 0, -ETIME, -ERESTARTSYS. */
+int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns);
+
 /* Until kvblk_req_free(). */
-void kvblk_flight_enter(struct kvblk_req *req);
-/* Waits for what is in flight: 0, -ENOMEM, -ETIME, -ERESTARTSYS. */
-int kvblk_flight_drain(struct kvblk_file *file, u64 deadline_ns);
+static inline void kvblk_flight_enter(struct kvblk_req *req)
+{
+	req->flight = req->owner->flight;
+	req->flight_phase = READ_ONCE(req->flight->phase);
+	this_cpu_inc(req->flight->counts->begun[req->flight_phase]);
+}
+
+static inline void kvblk_flight_leave(struct kvblk_flight *flight, u8 phase)
+{
+	/* whoever sees it sees what the operation did; pairs with phase_over() */
+	smp_mb__before_atomic();
+	this_cpu_inc(flight->counts->over[phase]);
+}
 
 /* ---- lease.c ----------------------------------------------------------- */
 

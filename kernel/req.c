@@ -191,9 +191,16 @@ u32 kvblk_req_detach(struct kvblk_req *req)
 {
 	u32 held = READ_ONCE(req->held);
 
+	refcount_inc(&req->flight->refs);
 	if (held)
 		atomic64_add(held, &req->owner->detached);
 	return held;
+}
+
+void kvblk_req_keep(struct kvblk_req *req, u32 held)
+{
+	atomic64_sub(held, &req->owner->detached);
+	kvblk_flight_put(req->flight);
 }
 
 void kvblk_req_bounce_end(struct kvblk_req *req)
@@ -229,12 +236,17 @@ void kvblk_req_trim(struct kvblk_req *req)
 
 void kvblk_req_free(struct kvblk_req *req)
 {
+	bool detached = atomic_read(&req->hand.state) == KVBLK_REQ_DETACHED;
 	struct kvblk_flight *flight = req->flight;
+	u8 phase = req->flight_phase;
 
 	kvblk_req_trim(req);
 	kmem_cache_free(req_objects, req_object(req));
-	if (flight)
-		percpu_ref_put(&flight->ops);
+	if (!flight)
+		return;
+	kvblk_flight_leave(flight, phase);
+	if (unlikely(detached))
+		kvblk_flight_put(flight);
 }
 
 /* ---- the media half ---- */

@@ -127,7 +127,7 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 		return false;
 	held = kvblk_req_detach(req);
 	if (!kvblk_handover_detach(&req->hand)) {
-		atomic64_sub(held, &req->owner->detached);
+		kvblk_req_keep(req, held);
 		return false;
 	}
 	/* it may have been put in flight anew, with other memory, after that look */

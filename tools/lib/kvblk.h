@@ -274,8 +274,8 @@ int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found);
  * neither their memory nor a device is used for them. Those of a queue are over when
  * they were taken by kvblk_queue_wait(): take them first.
  *
- * Context: any thread. Return: 0; -ETIME: the deadline passed; -EINTR: a signal;
- * -ENOMEM; -ENODEV: the pool is being destroyed.
+ * Context: any thread. Return: 0; -ETIME: the deadline passed first; -EINTR: a
+ * signal; -ENODEV: the pool is being destroyed.
  */
 int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns);
 

@@ -529,7 +529,7 @@ struct kvblk_cancel {
  * IORING_SETUP_DEFER_TASKRUN that is when it reaps: a task that waits for its own
  * such ring waits in vain.
  *
- * Return: 0; -ETIME the deadline passed; -EINTR a signal; -ENOMEM.
+ * Return: 0; -ETIME the deadline passed first; -EINTR a signal.
  */
 struct kvblk_drain {
 	__u32 size;
