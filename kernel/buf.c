@@ -12,7 +12,6 @@
  * Vectors may span pages that lie side by side: there is no high memory where
  * this runs, so they are linear in the kernel too.
  */
-#include <linux/crc32c.h>
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
@@ -624,54 +623,4 @@ void kvblk_mem_zero(struct kvblk_mem *mem)
 	}
 	/* the tail's kernel page is zero now */
 	mem_tail_copy(mem, false);
-}
-
-/* Each chunk of @bytes; a chunk may span vectors and a vector chunks. */
-static bool each_crc(struct bio_vec *bv, u32 bytes, __le32 *set,
-		     const __le32 *check)
-{
-	u32 left = bytes, room = 1u << KVBLK_CHUNK_SHIFT, crc = ~0;
-
-	for (; left; bv++) {
-		const void *data = bvec_virt(bv);
-		u32 len = min(bv->bv_len, left);
-
-		left -= len;
-		while (len) {
-			u32 part = min(len, room);
-
-			crc = crc32c(crc, data, part);
-			data += part;
-			len -= part;
-			room -= part;
-			if (room && (len || left))
-				continue;
-			if (set)
-				*set++ = cpu_to_le32(~crc);
-			else if (*check++ != cpu_to_le32(~crc))
-				return false;
-			crc = ~0;
-			room = 1u << KVBLK_CHUNK_SHIFT;
-			cond_resched();
-		}
-	}
-	return true;
-}
-
-void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs)
-{
-	each_crc(&mem->bv[1], mem->bytes, crcs, NULL);
-}
-
-bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs)
-{
-	return each_crc(&mem->bv[1], mem->bytes, NULL, crcs);
-}
-
-bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs)
-{
-	struct bio_vec bv;
-
-	bvec_set_virt(&bv, (void *)data, bytes);
-	return each_crc(&bv, bytes, NULL, crcs);
 }

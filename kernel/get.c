@@ -19,20 +19,32 @@ static u32 get_end(const struct kvblk_req *req)
 				   1u << KVBLK_CHUNK_SHIFT), req->slot.len);
 }
 
+/*
+ * Is it worth it to sum the payload as it lands? A short one's bytes are in a cache
+ * yet when it is looked at; and blocks have checksums, unless the policy is to have
+ * none.
+ */
+static bool get_sums(const struct kvblk_req *req)
+{
+	return req->mem.bytes > 1u << KVBLK_CHUNK_SHIFT && !req->mem.p2p &&
+	       (READ_ONCE(req->pool->tun.integrity) != KVBLK_CHECK_HEADER ||
+		kvblk_must_check(req->pool, req->media.seg));
+}
+
 /* Memory and bios of a get whose entry and segment are at hand. */
 static int get_submit(struct kvblk_req *req)
 {
 	u32 end = req->from + req->mem.bytes;
 	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->segs,
 				req->slot.off);
-	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	unsigned long now = jiffies;
 	struct blk_plug plug;
 
 	WARN_ON_ONCE(end > req->slot.len);
 	/* others of its batch are in flight: only when they are not */
 	req->src.fault = false;
-	bvec_set_virt(&req->mem.bv[0], req->header, header);
+	bvec_set_virt(&req->mem.bv[0], req->header,
+		      req->header_units << KVBLK_UNIT_SHIFT);
 	if (READ_ONCE(req->media.member->last_get) != now)
 		WRITE_ONCE(req->media.member->last_get, now);
 	kvblk_media_submit(req, req->media.member);
@@ -42,13 +54,12 @@ static int get_submit(struct kvblk_req *req)
 		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
 		kvblk_bounce_submit(req->media.bounce, get_end(req));
 		blk_finish_plug(&plug);
-	} else if (!req->from) {
+	} else if (req->from || get_sums(req)) {
+		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
+						     req->from, get_sums(req));
+	} else {
 		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv,
 				req->mem.nr);
-	} else {
-		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
-		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos + header + req->from,
-				req->mem.bv + 1, req->mem.nr - 1);
 	}
 	kvblk_io_end(&req->media.io);
 	return 0;
@@ -316,7 +327,7 @@ static int get_check(struct kvblk_req *req)
 		kvblk_p2p_trial_end(req);
 		return -EAGAIN;
 	}
-	if (kvblk_mem_check(&req->mem, get_crcs(req)))
+	if (kvblk_payload_check(&req->mem, req->media.sums, get_crcs(req)))
 		return 0;
 	if (req->mem.direct) {
 		/* the caller may have scribbled: decide by a copy of our own */

@@ -305,17 +305,14 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 		submit_bio(bio);
 }
 
-void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
-		     const struct bio_vec *bv, u32 nr)
+void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr)
 {
-	struct bvec_iter iter = { .bi_sector = pos >> SECTOR_SHIFT };
 	struct kvblk_member *member = io->member;
-	u32 left = 0, part, i;
+	u32 left = iter.bi_size, part;
 
 	opf |= REQ_ALLOC_CACHE | READ_ONCE(member->nowait);
-	for (i = 0; i < nr; i++)
-		left += bv[i].bv_len;
-	iter.bi_size = left;
+	iter.bi_sector = pos >> SECTOR_SHIFT;
 	if (likely(left <= READ_ONCE(member->fits_bytes) && !io->p2p &&
 		   nr <= READ_ONCE(member->fits_segments))) {
 		io_submit_bio(io, opf, bv, iter);
@@ -333,6 +330,22 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			iter.bi_sector += part >> SECTOR_SHIFT;
 		}
 	}
+}
+
+void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+		     const struct bio_vec *bv, u32 nr)
+{
+	struct bvec_iter iter = {};
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		iter.bi_size += bv[i].bv_len;
+	kvblk_io_submit_iter(io, opf, pos, bv, iter, nr);
+}
+
+void kvblk_io_hold(struct kvblk_io *io)
+{
+	atomic_inc(&io->pending);
 }
 
 void kvblk_io_end(struct kvblk_io *io)

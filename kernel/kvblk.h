@@ -8,7 +8,8 @@
  *   ops     table, put, get, delete, lease, flight; req: what they have in common
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go
  *   p2p     p2p, bounce: ways into devices' memory
- *   log     segment, reclaim, restore, kill, throttle, io: records on members
+ *   log     segment, reclaim, restore, kill, throttle, payload, io: records on
+ *           members
  *   mem     buf, region: a caller's memory
  *   report  event, health, stats: counters and events
  *   pure    index, policy, record, hash: no pool, no I/O; also for user space

@@ -67,8 +67,43 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
  */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr);
+/* The same over what @iter says, which is in no more than @nr vectors. */
+void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
+/* One more kvblk_io_end() is to come, before that of its submitter. */
+void kvblk_io_hold(struct kvblk_io *io);
 /* No more bios come. @done is called from here when all are over. */
 void kvblk_io_end(struct kvblk_io *io);
+
+/* ---- payload.c ---- */
+
+struct kvblk_mem;
+struct kvblk_sums;
+
+int kvblk_payload_init(void);
+void kvblk_payload_exit(void);
+/*
+ * Sums the chunks of @mem into @crcs, and submits what kvblk_payload_write_head()
+ * leaves. @pos: of the payload. May sleep, as kvblk_io_submit() does.
+ */
+void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			 const struct kvblk_mem *mem, __le32 *crcs);
+/* The header, at @pos, and what follows it: @all of it, or the first part. */
+void kvblk_payload_write_head(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			      const struct kvblk_mem *mem, bool all);
+/*
+ * The header, at @pos, and the payload's bytes from @from on; @sum: they are likely
+ * to be checked. Returns what kvblk_payload_check() takes and kvblk_sums_free() frees
+ * when @io is over, or NULL. Submits before the caller's kvblk_io_end(). May sleep.
+ */
+struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
+				      const struct kvblk_mem *mem, u32 from, bool sum);
+void kvblk_sums_free(struct kvblk_sums *sums);
+/* All chunks agree with @crcs. @sums: as they have landed, or NULL. */
+bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
+			 const __le32 *crcs);
+/* The same of @bytes in the kernel. */
+bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
 
 /*
  * Is a record of this integrity to be written past the member's volatile cache? What

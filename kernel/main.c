@@ -30,9 +30,12 @@ static int __init kvblk_init(void)
 	err = kvblk_io_init();
 	if (err)
 		return err;
-	err = kvblk_gate_init();
+	err = kvblk_payload_init();
 	if (err)
 		goto io;
+	err = kvblk_gate_init();
+	if (err)
+		goto payload;
 	err = kvblk_pools_init(&above);
 	if (err)
 		goto gate;
@@ -55,6 +58,8 @@ pools:
 	kvblk_pools_exit();
 gate:
 	kvblk_gate_exit();
+payload:
+	kvblk_payload_exit();
 io:
 	kvblk_io_exit();
 	return err;
@@ -68,6 +73,7 @@ static void __exit kvblk_exit(void)
 	kvblk_req_exit();
 	kvblk_pools_exit();
 	kvblk_gate_exit();
+	kvblk_payload_exit();
 	kvblk_io_exit();
 }
 

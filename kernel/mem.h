@@ -181,11 +181,5 @@ int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
 void kvblk_mem_tail_out(struct kvblk_mem *mem);
 void kvblk_mem_zero(struct kvblk_mem *mem);
 void kvblk_mem_free(struct kvblk_mem *mem);
-/* crc32c of each chunk of @mem->bytes; the first begins at vector 1. */
-void kvblk_mem_crcs(const struct kvblk_mem *mem, __le32 *crcs);
-/* All chunks agree with @crcs. */
-bool kvblk_mem_check(const struct kvblk_mem *mem, const __le32 *crcs);
-/* The same of @bytes in the kernel. */
-bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
 
 #endif

@@ -114,6 +114,7 @@ enum kvblk_get_phase {
  * @room: a put's
  * @turn: a put's
  * @fua: a put's: REQ_FUA or 0
+ * @sums: a get's, as its payload has landed, or NULL
  * @bounce: a get's part by part, or NULL
  * @trial: a get's; p2p.c's
  */
@@ -126,6 +127,7 @@ struct kvblk_media {
 	struct kvblk_room room;
 	struct kvblk_turn turn;
 	blk_opf_t fua;
+	struct kvblk_sums *sums;
 	struct kvblk_bounce *bounce;
 	struct kvblk_trial *trial;
 };

@@ -7,7 +7,7 @@
  *   slot meanwhile: the slot carries the record's place, so a put whose slot was
  *   taken over (its member fell silent) notices.
  * - A record that was written but is not to be found is killed.
- * - The caller's memory is read before the media half begins.
+ * - The caller's memory is at hand before the media half begins: pinned, or copied.
  */
 #include "op.h"
 #include "trace.h"
@@ -52,22 +52,17 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 	return put_wants_crcs(req, policy) || req->no_p2p;
 }
 
+/* Our own are computed as the payload goes. */
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
 	u32 bytes = kvblk_nr_chunks(req->bytes) * sizeof(__le32);
 	void *crcs = req->header + KVBLK_HDR_CRCS;
 
 	req->integrity = put_integrity(req, policy);
-	switch (req->integrity) {
-	case KVBLK_INTEGRITY_CRC32C:
-		kvblk_mem_crcs(&req->mem, crcs);
-		break;
-	case KVBLK_INTEGRITY_PRODUCER:
+	if (req->integrity == KVBLK_INTEGRITY_PRODUCER)
 		memcpy(crcs, req->crcs, bytes);
-		break;
-	default:
+	else if (req->integrity == KVBLK_INTEGRITY_NONE)
 		memset(crcs, 0, bytes);
-	}
 }
 
 /* Some member that may get it reaches the caller's memory. */
@@ -112,7 +107,7 @@ static int put_map(struct kvblk_req *req, struct kvblk_align align)
 	return err == -EFAULT ? 0 : err;
 }
 
-/* The caller's bytes and their checksums. */
+/* The caller's bytes, and the checksums that it has. */
 static int put_memory(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -162,37 +157,49 @@ static int put_memory(struct kvblk_req *req)
 	return 0;
 }
 
-/* At the gate's pleasure. */
-static void put_submit(struct kvblk_turn *turn)
-{
-	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
-	struct kvblk_room *room = &req->media.room;
-
-	req->media.io.ioprio = turn->ioprio;
-	/* O_DIRECT's flags: writeback throttling is for background writes */
-	if (!READ_ONCE(req->canceled))
-		kvblk_io_submit(&req->media.io,
-				REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua,
-				kvblk_seg_pos(room->member, room->segment, room->unit),
-				req->mem.bv, req->mem.nr);
-	kvblk_io_end(&req->media.io);
-}
-
-/* Writes header and payload to the room. */
-static void put_write(struct kvblk_req *req)
+static void put_seal(struct kvblk_req *req)
 {
 	struct kvblk_room *room = &req->media.room;
-	struct kvblk_turn *turn = &req->media.turn;
 	struct kvblk_place place = kvblk_place(room->member, room->segment, room->gen,
 					       room->unit);
 	struct kvblk_rec rec;
 
-	/* where there is no such cache, the block layer takes the flag off */
-	req->media.fua = kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
 	put_rec(req, &rec);
 	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
-	bvec_set_virt(&req->mem.bv[0], req->header,
-		      req->header_units << KVBLK_UNIT_SHIFT);
+}
+
+/* Writes payload and header to the room, at the gate's pleasure. */
+static void put_submit(struct kvblk_turn *turn)
+{
+	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
+	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C;
+	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
+	/* O_DIRECT's flags: writeback throttling is for background writes */
+	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_io *io = &req->media.io;
+	u64 pos = kvblk_seg_pos(room->member, room->segment, room->unit);
+
+	io->ioprio = turn->ioprio;
+	if (!READ_ONCE(req->canceled)) {
+		bvec_set_virt(&req->mem.bv[0], req->header, header);
+		if (sum)
+			kvblk_payload_write(io, opf, pos + header, &req->mem,
+					    req->header + KVBLK_HDR_CRCS);
+		put_seal(req);
+		kvblk_payload_write_head(io, opf, pos, &req->mem, !sum);
+	}
+	kvblk_io_end(io);
+}
+
+/* It is in flight from now on. */
+static void put_write(struct kvblk_req *req)
+{
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_turn *turn = &req->media.turn;
+
+	/* where there is no such cache, the block layer takes the flag off */
+	req->media.fua = kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
 	kvblk_media_submit(req, room->member);
 	turn->bytes = (u64)room->units << KVBLK_UNIT_SHIFT;
 	turn->given_up = &req->canceled;

@@ -261,7 +261,7 @@ static void copy_write(struct copy *copy)
 		return;
 	}
 	if (copy->rec.integrity != KVBLK_INTEGRITY_NONE &&
-	    !kvblk_mem_check(&copy->mem, copy->rec.crcs)) {
+	    !kvblk_payload_check(&copy->mem, NULL, copy->rec.crcs)) {
 		if (copy->rec.integrity != KVBLK_INTEGRITY_PRODUCER) {
 			copy_damaged(copy);
 			return;

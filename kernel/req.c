@@ -264,6 +264,9 @@ void kvblk_media_end(struct kvblk_req *req)
 	if (media->seg)
 		kvblk_segment_put(media->member, media->seg);
 	media->seg = NULL;
+	if (media->sums)
+		kvblk_sums_free(media->sums);
+	media->sums = NULL;
 	if (!media->begun)
 		return;
 	media->begun = false;

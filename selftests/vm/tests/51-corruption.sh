@@ -4,6 +4,29 @@
 # Garbage written to a member under the pool's feet, and sectors that go bad: a miss, an event, a zeroed buffer, never a wrong byte.
 . "${0%/*}/pool.bash"
 
+# damage_parts DEVICE LENGTH COUNT: changes a byte in COUNT records of that length, each in another 256 KiB, or in the payload's last
+damage_parts() {
+	python3 - "$@" <<-'END'
+		import mmap, os, struct, sys
+		device, length, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+		fd = os.open(device, os.O_RDWR | os.O_DIRECT)
+		mib = mmap.mmap(-1, 1 << 20)
+		found = []
+		for start in range(0, os.lseek(fd, 0, os.SEEK_END), len(mib)):
+		    os.preadv(fd, [mib], start)
+		    for at in range(0, len(mib), 4096):
+		        if mib[at:at + 8] == b"KVVRECD\0" and struct.pack("<I", length) in mib[at:at + 256]:
+		            found.append(start + at)
+		page = mmap.mmap(-1, 4096)
+		for part, at in enumerate(found[:count]):
+		    byte = at + 4096 + min((part << 18) + 4097 * part, length - 1)
+		    os.preadv(fd, [page], byte & ~4095)
+		    page[byte & 4095] ^= 1
+		    os.pwritev(fd, [page], byte & ~4095)
+		sys.exit(f"{len(found)} records found" if len(found) < count else 0)
+	END
+}
+
 kv_load
 flash 2 100
 # below the member there is a way to its bytes
@@ -46,8 +69,23 @@ blocks get 2000 100 70000
 expect "gets after all this" "$hits" 100
 went_there
 
-echo "-- bad sectors"
 check pool_destroy
+for irqmode in 0 1 2; do
+	echo "-- a byte in each part of large blocks, which land in a task, a softirq, a timer's interrupt: irqmode $irqmode"
+	nullb_create "whole$irqmode" 100 "irqmode=$irqmode"
+	pool_format "/dev/whole$irqmode"
+	blocks put 1 16 1900001
+	expect "puts" "$stored" 16
+	check damage_parts "/dev/whole$irqmode" 1900001 8
+	blocks get 1 16 1900001
+	expect "misses" "$misses" 8
+	expect "hits" "$hits" 8
+	expect "checksum failures" "$(counter checksum_failures)" 8
+	went_there
+	check pool_destroy
+done
+
+echo "-- bad sectors"
 nullb_create bad 100
 pool_format /dev/bad
 bear_errors
