@@ -11,6 +11,9 @@
  * each thread) or io_uring (depth operations in flight for each thread; a
  * file's open, transfer, close and rename are linked requests).
  *
+ * With --sums a put computes the block's checksums and keeps them in memory,
+ * and a get computes and compares them.
+ *
  * The rule is that of kvblk bench: memory and, for gets, blocks are there
  * before the clock starts, and whatever fails ends the run.
  */
@@ -32,6 +35,7 @@
 
 #include "../../tools/kvblk/hist.h"
 #include "../../tools/kvblk/pattern.h"
+#include "sums.h"
 
 #define KEY_LEN		36
 #define TMP_LEN		(KEY_LEN + 32)
@@ -56,6 +60,7 @@ static struct {
 	enum op op;
 	bool slots;
 	bool uring;
+	bool sums;
 	size_t size;
 	unsigned int depth;
 	unsigned int threads;
@@ -66,6 +71,7 @@ static struct {
 	int dir_fd;
 	int store_fd;
 	struct index index;
+	uint32_t *block_sums;	/* by number, with --sums */
 	pthread_barrier_t ready;
 	_Atomic uint64_t start_ns;
 } peer = { .size = 64 << 10, .depth = 8, .threads = 1, .seconds = 2, .blocks = 1000 };
@@ -74,6 +80,7 @@ struct worker {
 	pthread_t thread;
 	unsigned int number;
 	struct io_uring ring;
+	struct io_uring_cqe **ended;
 	unsigned char *buffer;
 	char (*tmp)[TMP_LEN];
 	char (*name)[KEY_LEN + 1];
@@ -130,6 +137,11 @@ static unsigned char *buffer_at(const struct worker *w, unsigned int slot)
 	return w->buffer + slot * peer.size;
 }
 
+static uint64_t number_of(const struct worker *w, unsigned int slot)
+{
+	return strtoull(w->name[slot] + 23, NULL, 16);
+}
+
 /* Puts go round the blocks; the threads take turns. */
 static uint64_t next_number(struct worker *w)
 {
@@ -138,6 +150,34 @@ static uint64_t next_number(struct worker *w)
 	if (peer.op == PUT)
 		return (n * peer.threads + w->number) % peer.blocks;
 	return draw(w, peer.blocks);
+}
+
+/* The checksums: of what is about to be put, of what was got. */
+
+static size_t nr_sums(uint64_t blocks)
+{
+	return blocks * ((peer.size + SUMS_CHUNK - 1) / SUMS_CHUNK);
+}
+
+static void init_sums(void)
+{
+	sums_init();
+	peer.block_sums = calloc(nr_sums(peer.blocks), sizeof(*peer.block_sums));
+	if (!peer.block_sums)
+		die("checksums", ENOMEM);
+}
+
+static void keep_sums(const void *block, uint64_t number)
+{
+	if (peer.sums)
+		sums_compute(block, peer.size, &peer.block_sums[nr_sums(number)]);
+}
+
+static void check_sums(const void *block, uint64_t number)
+{
+	if (peer.sums &&
+	    !sums_match(block, peer.size, &peer.block_sums[nr_sums(number)]))
+		die("get: wrong checksum", EBADMSG);
 }
 
 /* The index. */
@@ -249,16 +289,20 @@ static void psync_one(struct worker *w, enum op op, uint64_t number)
 			index_find(name);
 		else
 			stat_file(name);
-	} else if (!peer.slots) {
-		if (op == PUT)
+	} else if (op == PUT) {
+		keep_sums(w->buffer, number);
+		if (peer.slots) {
+			transfer(peer.store_fd, true, w->buffer, (off_t)number * size);
+			index_insert(name, (uint32_t)number);
+		} else {
 			put_file(w, name);
+		}
+	} else {
+		if (peer.slots)
+			transfer(peer.store_fd, false, w->buffer, index_find(name) * size);
 		else
 			get_file(w, name);
-	} else if (op == PUT) {
-		transfer(peer.store_fd, true, w->buffer, (off_t)number * size);
-		index_insert(name, (uint32_t)number);
-	} else {
-		transfer(peer.store_fd, false, w->buffer, index_find(name) * size);
+		check_sums(w->buffer, number);
 	}
 }
 
@@ -341,7 +385,7 @@ static void start_slot(struct worker *w, unsigned int slot, uint64_t number)
 	io_uring_sqe_set_data64(sqe, slot);
 }
 
-static void finish(struct worker *w, const struct io_uring_cqe *cqe, uint64_t now)
+static void check_result(struct worker *w, const struct io_uring_cqe *cqe)
 {
 	unsigned int slot = (unsigned int)io_uring_cqe_get_data64(cqe);
 
@@ -349,9 +393,16 @@ static void finish(struct worker *w, const struct io_uring_cqe *cqe, uint64_t no
 		die(op_names[peer.op], cqe->res);
 	if (peer.slots && cqe->res != (int)peer.size)
 		die("short transfer", EIO);
+	if (peer.op == GET)
+		check_sums(buffer_at(w, slot), number_of(w, slot));
+}
+
+static void finish(struct worker *w, const struct io_uring_cqe *cqe, uint64_t now)
+{
+	unsigned int slot = (unsigned int)io_uring_cqe_get_data64(cqe);
+
 	if (peer.slots && peer.op == PUT)
-		index_insert(w->name[slot],
-			     (uint32_t)strtoul(w->name[slot] + 23, NULL, 16));
+		index_insert(w->name[slot], (uint32_t)number_of(w, slot));
 	hist_add(&w->time, now - w->start_ns[slot], 1);
 	w->nr_ops++;
 	w->idle[w->nr_idle++] = slot;
@@ -359,31 +410,34 @@ static void finish(struct worker *w, const struct io_uring_cqe *cqe, uint64_t no
 
 static void run_uring(struct worker *w, uint64_t now, uint64_t deadline)
 {
-	struct io_uring_cqe *cqe;
-	unsigned int head, nr;
+	unsigned int nr;
 	int err;
 
 	for (;;) {
 		while (w->nr_idle && now < deadline && w->nr_started < w->nr_wanted) {
 			unsigned int slot = w->idle[--w->nr_idle];
+			uint64_t number = next_number(w);
 
 			w->start_ns[slot] = now;
+			if (peer.op == PUT)
+				keep_sums(buffer_at(w, slot), number);
 			if (peer.slots)
-				start_slot(w, slot, next_number(w));
+				start_slot(w, slot, number);
 			else
-				start_file(w, slot, next_number(w));
+				start_file(w, slot, number);
 		}
 		if (w->nr_idle == peer.depth)
 			break;
 		err = io_uring_submit_and_wait(&w->ring, 1);
 		if (err < 0 && err != -EINTR)
 			die("io_uring_submit_and_wait", err);
+		nr = io_uring_peek_batch_cqe(&w->ring, w->ended, peer.depth);
+		/* the time of a get includes its checksums */
+		for (unsigned int i = 0; i < nr; i++)
+			check_result(w, w->ended[i]);
 		now = now_ns();
-		nr = 0;
-		io_uring_for_each_cqe(&w->ring, head, cqe) {
-			finish(w, cqe, now);
-			nr++;
-		}
+		for (unsigned int i = 0; i < nr; i++)
+			finish(w, w->ended[i], now);
 		io_uring_cq_advance(&w->ring, nr);
 	}
 	w->end_ns = now;
@@ -420,11 +474,13 @@ static void prepare_worker(struct worker *w, unsigned int number)
 			       (number < peer.count % peer.threads);
 	w->buffer = mmap(NULL, peer.depth * peer.size, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	w->ended = calloc(peer.depth, sizeof(struct io_uring_cqe *));
 	w->tmp = calloc(peer.depth, sizeof(*w->tmp));
 	w->name = calloc(peer.depth, sizeof(*w->name));
 	w->start_ns = calloc(peer.depth, sizeof(*w->start_ns));
 	w->idle = calloc(peer.depth, sizeof(*w->idle));
-	if (w->buffer == MAP_FAILED || !w->tmp || !w->name || !w->start_ns || !w->idle)
+	if (w->buffer == MAP_FAILED || !w->ended || !w->tmp || !w->name ||
+	    !w->start_ns || !w->idle)
 		die("buffers", ENOMEM);
 	for (unsigned int i = 0; i < peer.depth; i++) {
 		pattern_fill(w->random + i, buffer_at(w, i), peer.size);
@@ -439,7 +495,10 @@ static void prepare_worker(struct worker *w, unsigned int number)
 		die("io_uring", err);
 }
 
-/* Before the clock starts: the blocks that are to be got or found */
+/*
+ * Before the clock starts: the blocks that are to be got or found. With --sums
+ * those of earlier runs are put anew, for their checksums are not in memory.
+ */
 static void put_blocks(struct worker *w)
 {
 	char name[KEY_LEN + 1];
@@ -447,8 +506,8 @@ static void put_blocks(struct worker *w)
 
 	for (uint64_t i = 0; i < peer.blocks; i++) {
 		name_block(name, i);
-		if (!peer.slots && !fstatat(peer.dir_fd, name, &st, 0) &&
-		    st.st_size == (off_t)peer.size)
+		if (!peer.slots && !peer.sums &&
+		    !fstatat(peer.dir_fd, name, &st, 0) && st.st_size == (off_t)peer.size)
 			continue;
 		psync_one(w, PUT, i);
 	}
@@ -487,10 +546,11 @@ static void report(const struct worker *workers)
 			end = workers[i].end_ns;
 	}
 	seconds = (double)(end - peer.start_ns) / (double)NS_PER_S;
-	printf("{\"op\": \"%s\", \"shape\": \"%s\", \"engine\": \"%s\", \"size\": %zu, \"depth\": %u, \"threads\": %u, "
+	printf("{\"op\": \"%s\", \"shape\": \"%s\", \"engine\": \"%s\", \"sums\": %s, \"size\": %zu, \"depth\": %u, \"threads\": %u, "
 	       "\"seconds\": %.6f, \"ops\": %llu, \"ops_s\": %.3f, \"mib_s\": %.3f, \"p50_ns\": %llu, \"p99_ns\": %llu}\n",
 	       op_names[peer.op], peer.slots ? "slot" : "file",
-	       peer.uring ? "io_uring" : "psync", peer.size,
+	       peer.uring ? "io_uring" : "psync", peer.sums ? "true" : "false",
+	       peer.size,
 	       peer.uring ? peer.depth : 1, peer.threads, seconds,
 	       (unsigned long long)nr, (double)nr / seconds,
 	       (double)nr * (double)peer.size / seconds / 1048576.0,
@@ -501,7 +561,7 @@ static void report(const struct worker *workers)
 static void usage(void)
 {
 	fputs("usage: peer --dir DIR --op put|get|exists [--shape file|slot] [--engine psync|io_uring] [--size BYTES] [--depth N]\n"
-	      "	[--threads N] [--seconds S] [--count N] [--blocks N]\n"
+	      "	[--threads N] [--seconds S] [--count N] [--blocks N] [--sums]\n"
 	      "BYTES must be a multiple of 4096. Puts go round N blocks, gets and exists take one of them at random.\n", stderr);
 	exit(2);
 }
@@ -513,7 +573,8 @@ static void parse(int argc, char **argv)
 		{ "shape", 1, NULL, 's' }, { "engine", 1, NULL, 'e' },
 		{ "size", 1, NULL, 'b' }, { "depth", 1, NULL, 'q' },
 		{ "threads", 1, NULL, 't' }, { "seconds", 1, NULL, 'T' },
-		{ "count", 1, NULL, 'c' }, { "blocks", 1, NULL, 'n' }, { 0 },
+		{ "count", 1, NULL, 'c' }, { "blocks", 1, NULL, 'n' },
+		{ "sums", 0, NULL, 'C' }, { 0 },
 	};
 	bool op_given = false;
 	int c;
@@ -556,6 +617,9 @@ static void parse(int argc, char **argv)
 		case 'n':
 			peer.blocks = strtoull(optarg, NULL, 10);
 			break;
+		case 'C':
+			peer.sums = true;
+			break;
 		default:
 			usage();
 		}
@@ -572,6 +636,8 @@ int main(int argc, char **argv)
 	struct worker *workers;
 
 	parse(argc, argv);
+	if (peer.sums)
+		init_sums();
 	workers = calloc(peer.threads, sizeof(*workers));
 	peer.dir_fd = open(peer.dir, O_RDONLY | O_DIRECTORY);
 	if (!workers || peer.dir_fd < 0)
