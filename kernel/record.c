@@ -437,15 +437,27 @@ static bool is_alnum(u8 c)
 	       (c >= 'a' && c <= 'z');
 }
 
+static bool is_printable(u8 c)
+{
+	return c >= ' ' && c <= '~';
+}
+
 /* What lies on media ends up in terminals: printable ASCII, with an end. */
 static bool text_valid(const u8 *text, size_t size)
 {
 	if (!terminated(text, size))
 		return false;
 	for (; *text; text++)
-		if (*text < ' ' || *text > '~')
+		if (!is_printable(*text))
 			return false;
 	return true;
+}
+
+void kvblk_text_clean(u8 *text)
+{
+	for (; *text; text++)
+		if (!is_printable(*text))
+			*text = '?';
 }
 
 bool kvblk_name_valid(const u8 *name, size_t size)

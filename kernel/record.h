@@ -158,6 +158,8 @@ bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
  * first one a letter or digit, and a NUL.
  */
 bool kvblk_name_valid(const u8 *name, size_t size);
+/* Makes names of hosts and devices, which may be any bytes, texts for a superblock. */
+void kvblk_text_clean(u8 *text);
 /* Sets the checksum of a superblock; all else is filled in by the caller. */
 void kvblk_super_seal(struct kvblk_d_super *sb);
 /**

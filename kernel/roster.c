@@ -46,14 +46,9 @@ static struct kvblk_d_member *roster_find(struct kvblk_pool *pool, const uuid_t 
 
 static void roster_entry(struct kvblk_d_member *entry, const struct kvblk_member *member)
 {
-	char *c;
-
 	export_uuid(entry->uuid, &member->uuid);
 	strscpy_pad(entry->name, member->name);
-	/* a device's name may be any bytes */
-	for (c = entry->name; *c; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
+	kvblk_text_clean(entry->name);
 	entry->incarnation = cpu_to_le64(member->incarnation);
 }
 

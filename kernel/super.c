@@ -83,13 +83,10 @@ out:
 	return err;
 }
 
-/* A host's name may be any bytes. */
 static void super_owner(char *owner, size_t size)
 {
 	strscpy(owner, init_utsname()->nodename, size);
-	for (; *owner; owner++)
-		if (*owner < ' ' || *owner > '~')
-			*owner = '?';
+	kvblk_text_clean(owner);
 }
 
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)

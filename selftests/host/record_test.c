@@ -961,6 +961,8 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(memcpy(sb->owner, "no\033[2Jde", 9));
 	REFUSED(memcpy(sb->owner, "n\xc4", 3));
 	ANSWER(0, memset(sb->owner, 0, sizeof(sb->owner)));
+	ANSWER(0, (memcpy(sb->owner, "n\xc4\033~", 5), kvblk_text_clean(sb->owner)));
+	ANSWER(0, (memset(sb->owner, 7, 63), kvblk_text_clean(sb->owner)));
 
 	/* epochs: a seq has room for 24 bits of them */
 	REFUSED(sb->epoch = 0);
