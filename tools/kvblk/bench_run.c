@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -63,6 +64,19 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
+/* What else of the user's is locked is not known, so the limit is told. */
+static void no_locked_memory(const struct bench *bench)
+{
+	size_t bytes = bench->opts.nr_threads * bench->opts.depth * bench->slot_size;
+	char text[2][32];
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	cli_fail("%s can't be registered: a user may have %s of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l), run as root, or choose less --depth, --size or --threads",
+		 cli_format_bytes(bytes, text[0], sizeof(text[0])),
+		 cli_format_bytes(limit.rlim_cur, text[1], sizeof(text[1])));
+}
+
 /* Says what failed, once: the threads after the first one fail of the same. */
 static void fail(struct bench *bench, const char *what, int err)
 {
@@ -71,6 +85,8 @@ static void fail(struct bench *bench, const char *what, int err)
 	if (err == -ENOENT)
 		cli_fail("%s: a block was dropped meanwhile; the pool has no room for so many (--blocks)",
 			 what);
+	else if (err == -ENOMEM && bench->opts.engine->registers && geteuid())
+		no_locked_memory(bench);
 	else
 		cli_fail("%s: %s", what, kvblk_strerror(err));
 }

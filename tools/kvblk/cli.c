@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* What all nouns share: options, keys, messages, output. */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -254,25 +255,42 @@ int cli_no_module(const char *pool)
 	return cli_fail("there is no kvblk on this host; " MODULE_HINT);
 }
 
+int cli_no_pool(const char *pool)
+{
+	DIR *dir = opendir("/sys/class/kvblk");
+	const struct dirent *entry;
+	char names[1024] = "";
+	size_t len = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		if (entry->d_name[0] != '.' && len < sizeof(names))
+			len += (size_t)snprintf(names + len, sizeof(names) - len,
+						"%s%s", len ? ", " : "", entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return cli_fail("no pool %s; pools here: %s", pool, *names ? names : "none");
+}
+
 int cli_open_pool(const char *pool, struct kvblk **kv)
 {
 	int err = kvblk_open(pool, kv);
+	char node[64];
 
 	switch (err) {
 	case 0:
 		return CLI_OK;
-	case -ENOENT:
-	case -ENOTDIR:
+	case -ENODEV:
 		if (access("/dev/kvblk", F_OK) && access("/sys/module/kvblk", F_OK))
 			return cli_no_module(pool);
-		return cli_fail("no pool %s; see: kvblk pool list", pool);
+		snprintf(node, sizeof(node), "/dev/kvblk/%s", pool);
+		if (access(node, F_OK))
+			return cli_no_pool(pool);
+		return cli_fail("pool %s: is just being destroyed; see: kvblk pool list",
+				pool);
 	case -EACCES:
 	case -EPERM:
 		return cli_fail("pool %s: no right to open its device node; run as root, or join its group (usermod -aG kvblk USER, then log in again)",
-				pool);
-	case -ENXIO:
-	case -ENODEV:
-		return cli_fail("pool %s: is just being destroyed; see: kvblk pool list",
 				pool);
 	default:
 		return cli_fail("pool %s: %s", pool, kvblk_strerror(err));

@@ -124,6 +124,9 @@ int cli_open_admin(struct kvblk_admin **admin);
 /* Says why there is no netlink family, and what to do; returns CLI_ERROR. */
 int cli_no_family(void);
 
+/* Says that there is no @pool, and which there are; returns CLI_ERROR. */
+int cli_no_pool(const char *pool);
+
 /* Says that there is no module, so no @pool (NULL: none was asked for): CLI_ERROR */
 int cli_no_module(const char *pool);
 

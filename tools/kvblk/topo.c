@@ -99,7 +99,7 @@ static int check_pools(const struct topo_args *args, const struct topo *topo)
 			continue;
 		if (!topo->module)
 			return cli_no_module(args->pools[i]);
-		return cli_fail("no pool %s; see: kvblk pool list", args->pools[i]);
+		return cli_no_pool(args->pools[i]);
 	}
 	return CLI_OK;
 }

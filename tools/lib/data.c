@@ -67,7 +67,9 @@ int kvblk_open(const char *pool, struct kvblk **handle)
 	/* O_NONBLOCK: a FIFO of that name must not hang its opener */
 	kv->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (kv->fd < 0) {
-		err = -errno;
+		/* -ENOENT is what calls on blocks say */
+		err = errno == ENOENT || errno == ENOTDIR || errno == ENXIO ?
+		      -ENODEV : -errno;
 		goto free_handle;
 	}
 	if (fstat(kv->fd, &st) < 0) {
@@ -321,7 +323,8 @@ static const struct {
 	{ ETIME,	"the deadline passed" },
 	{ ECANCELED,	"canceled" },
 	{ EOPNOTSUPP,	"not supported by this kernel module" },
-	{ ENODEV,	"the pool is being destroyed" },
+	{ ENODEV,	"no such pool, or it is being destroyed" },
+	{ ENOMEM,	"no memory, or no room in RLIMIT_MEMLOCK: raise it (ulimit -l)" },
 	{ ENOTTY,	"not a kvblk device node" },
 	{ EPROTO,	"the kernel module's answer makes no sense" },
 };

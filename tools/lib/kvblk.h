@@ -60,10 +60,9 @@ struct kvblk;
  *
  * A handle may be used by many threads at once. Leases belong to it.
  *
- * Context: any thread. Return: 0; -ENOENT: no such pool; -EACCES: the caller
- * is not in the node's group; -ENODEV, -ENXIO: the pool is being destroyed;
- * -ENOTTY: the path is no kvblk node; -EINVAL, -ENAMETOOLONG, -ENOMEM; another
- * errno of open(2).
+ * Context: any thread. Return: 0; -ENODEV: no such pool, or it is being
+ * destroyed; -EACCES: the caller is not in the node's group; -ENOTTY: the path is
+ * no kvblk node; -EINVAL, -ENAMETOOLONG, -ENOMEM; another errno of open(2).
  */
 int kvblk_open(const char *pool, struct kvblk **handle);
 

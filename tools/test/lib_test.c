@@ -42,7 +42,10 @@ static void opening(void)
 	name[sizeof(name) - 1] = '\0';
 	CHECK(kvblk_open(NULL, &kv) == -EINVAL);
 	CHECK(kvblk_open("", &kv) == -EINVAL);
-	CHECK(kvblk_open("absent", &kv) == -ENOENT);
+	CHECK(kvblk_open("absent", &kv) == -ENODEV);
+	CHECK(kvblk_open("/dev/absent", &kv) == -ENODEV);
+	CHECK(kvblk_open("/dev/null/absent", &kv) == -ENODEV);
+	CHECK(strstr(kvblk_strerror(-ENODEV), "no such pool"));
 	CHECK(kvblk_open(name, &kv) == -ENAMETOOLONG);
 	CHECK(kvblk_open("/dev/null", &kv) == -ENOTTY);
 	CHECK(kvblk_open("/etc/passwd", &kv) == -ENOTTY);
@@ -167,6 +170,7 @@ static void names(void)
 	CHECK(!strcmp(text, "pool kv"));
 	CHECK(!strcmp(kvblk_strerror(-ENOENT), kvblk_strerror(ENOENT)));
 	CHECK(strcmp(kvblk_strerror(-ENOBUFS), strerror(ENOBUFS)));
+	CHECK(strstr(kvblk_strerror(-ENOMEM), "RLIMIT_MEMLOCK"));
 	CHECK(*kvblk_strerror(12345) && *kvblk_version());
 	verdict("everything has a name");
 }

@@ -30,6 +30,7 @@ kv_load
 wait_for 10 logged 'no pools yet'
 
 json 'd == []' kvblk pool list
+code 1 "no pool $pool; pools here: none" kvblk get $pool key
 json 'd["nr_members"] == 2' kvblk pool create $pool --format --strict --segment-size 16M --index-slots 5000 --member /dev/flash0 /dev/flash1
 defer pool_destroy
 wait_for 30 pool_is_up
@@ -39,6 +40,8 @@ json 'd["strict"] and d["index_slots"] >= 5000 and len(d["members"]) == 2 and d[
 json 'all(m["segment_size"] == 16 << 20 and m["state"] == "up" for m in d)' kvblk member list $pool
 code 1 'there is a pool' kvblk pool create $pool --format /dev/flash2
 code 1 'no pool' kvblk pool destroy absent
+code 1 "no pool tt; pools here: $pool\$" kvblk get tt key
+code 1 "no pool tt; pools here: $pool\$" kvblk topo tt
 
 head -c 3000000 /dev/urandom >"$tmp/block"
 json 'd["result"] == "stored" and d["length"] == 3000000 and not d["direct"]' \

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=90 takes=14 kernels=newest,6.12,debug
-# The library's examples, and the command's benchmark by io_uring, on a real pool.
+# The library's examples, and the command's benchmark by io_uring, on a real pool; what they say where there is none, and to a user
+# who may lock too little memory.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -18,4 +19,12 @@ for op in put get exists; do
 	check kvblk bench $pool --op $op --size 100K --depth 8 --threads 2 --count 300
 done
 check kvblk bench $pool --op get --engine ioctl --size 100K --depth 8 --count 100
+code 1 'tt: no such pool' /build/user/tools/lib/examples/put_get tt
+echo "-- 64 KiB of locked memory"
+user=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all bash -c "ulimit -l 64; exec \"\$@\"" -)
+check chgrp 4242 $node
+bench=(kvblk bench "$pool" --op put --size 100K --depth 8 --count 100 --engine)
+check "${user[@]}" "${bench[@]}" uring
+code 1 '800 KiB .* 64 KiB of locked memory (RLIMIT_MEMLOCK); raise that (ulimit -l)' "${user[@]}" "${bench[@]}" uring-fixed
+code 1 'RLIMIT_MEMLOCK: raise it (ulimit -l)' "${user[@]}" /build/user/tools/lib/examples/memory $pool host
 no_failures
