@@ -73,7 +73,8 @@ static noinline void io_failed(struct kvblk_member *member)
  * The watchdog reports; this may be an interrupt. One place that can't be read is
  * no failure of the member, nor is what a caller writes to its pages during a get
  * with protection information, nor what the member can't do with another device's
- * memory (@p2p). A place that can't be written is: the drive has no others left.
+ * memory (@p2p), nor a discard. A place that can't be written is: the drive has no
+ * others left.
  */
 static void io_unaccount(struct kvblk_member *member, const struct bio *bio, bool p2p)
 {
@@ -81,7 +82,7 @@ static void io_unaccount(struct kvblk_member *member, const struct bio *bio, boo
 
 	this_cpu_inc(member->ios->done);
 	if (unlikely(status)) {
-		if (!p2p && status != BLK_STS_PROTECTION &&
+		if (!p2p && status != BLK_STS_PROTECTION && bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
 			io_failed(member);
 	} else if (unlikely(atomic_read(&member->error_run))) {
@@ -411,24 +412,36 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 	return err;
 }
 
-int kvblk_io_flush(struct kvblk_member *member)
+/* A bio that moves no data. */
+static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32 bytes)
 {
 	struct io_waiter waiter;
 	struct bio *bio;
 
-	if (!bdev_write_cache(member->bdev))
-		return 0;
 	init_completion(&waiter.over);
 	kvblk_io_start(&waiter.io, member, io_wake);
-	bio = bio_alloc_bioset(member->bdev, 0, REQ_OP_WRITE | REQ_PREFLUSH,
-			       GFP_NOIO, &member->bios);
+	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
 	io_own(bio)->opf = 0;
+	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
+	bio->bi_iter.bi_size = bytes;
 	bio->bi_private = &waiter.io;
 	bio->bi_end_io = io_end_bio;
 	atomic_inc(&waiter.io.pending);
 	io_account(member);
 	submit_bio(bio);
 	return io_wait(&waiter);
+}
+
+int kvblk_io_flush(struct kvblk_member *member)
+{
+	return bdev_write_cache(member->bdev) ?
+	       io_sync_bare(member, REQ_OP_WRITE | REQ_PREFLUSH, 0, 0) : 0;
+}
+
+void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes)
+{
+	if (bdev_max_discard_sectors(member->bdev))
+		io_sync_bare(member, REQ_OP_DISCARD, pos, bytes);
 }
 
 /*

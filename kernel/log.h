@@ -14,6 +14,8 @@
 int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		  void *buf, size_t len);
 int kvblk_io_flush(struct kvblk_member *member);
+/* Discards what the device can, and waits. An error means nothing. */
+void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes);
 
 /*
  * Around submissions in a task's own context: a target that dies must not kill

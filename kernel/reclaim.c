@@ -537,13 +537,9 @@ static void retired_free(struct kvblk_member *member)
 			list_move_tail(&seg->link, &over);
 	spin_unlock(&member->lock);
 	list_for_each_entry_safe(seg, next, &over, link) {
-		if (READ_ONCE(pool->tun.discard) &&
-		    bdev_max_discard_sectors(member->bdev))
-			blkdev_issue_discard(member->bdev,
-					     kvblk_seg_pos(member, seg - member->segs, 0) >>
-					     SECTOR_SHIFT,
-					     (sector_t)member->segment_units <<
-					     (KVBLK_UNIT_SHIFT - SECTOR_SHIFT), GFP_NOIO);
+		if (READ_ONCE(pool->tun.discard))
+			kvblk_io_discard(member, kvblk_seg_pos(member, seg - member->segs, 0),
+					 member->segment_units << KVBLK_UNIT_SHIFT);
 		spin_lock(&member->lock);
 		WRITE_ONCE(seg->retired, false);
 		list_move_tail(&seg->link, &member->free);
