@@ -117,12 +117,23 @@ static const struct kvblk_found *next_pool(const struct kvblk_found *list,
 	const struct kvblk_found *other;
 
 	for (pool = pool ? pool->next : list; pool; pool = pool->next) {
+		if (pool->other_version)
+			continue;
 		for (other = list; !same_pool(other, pool);)
 			other = other->next;
 		if (other == pool)
 			return pool;
 	}
 	return NULL;
+}
+
+/* Members that only another version can import. */
+static void tell_versions(const struct kvblk_found *list)
+{
+	for (; list; list = list->next) {
+		if (list->other_version)
+			cli_fail("%s is of another version of kvblk", list->path);
+	}
 }
 
 /* The member of the pool that knows most of it. */
@@ -204,6 +215,7 @@ static int scan_main(const struct kvblk_found *list, bool json)
 	const struct kvblk_found *pool = NULL;
 	json_t *array;
 
+	tell_versions(list);
 	if (!json) {
 		while ((pool = next_pool(list, pool)))
 			print_found(pool);
@@ -281,6 +293,8 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 
 	pool = pool_named(list, args->name, &twice);
 	if (!pool)
+		tell_versions(list);
+	if (!pool)
 		return cli_fail("%s: no member of this pool was found; see: kvblk pool import --scan",
 				args->name);
 	if (twice && !args->devices.nr)
@@ -297,6 +311,7 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	struct kvblk_pool_state *up, *other;
 	int ret = CLI_OK, err;
 
+	tell_versions(list);
 	err = kvblk_pool_get(admin, NULL, &up);
 	if (err)
 		return cli_admin_fail(admin, err, "pool import");

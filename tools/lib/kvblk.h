@@ -774,6 +774,7 @@ int kvblk_pool_import(struct kvblk_admin *admin,
  * @clean: its pool was stopped in good order
  * @nr_members: members that the pool has, as far as it knows
  * @members: their identities and last names
+ * @other_version: of another version of kvblk; nothing else is known but @path
  *
  * May get more fields at its end: only the library makes these. What is told here is
  * what is written there; the kernel alone decides what it believes.
@@ -793,6 +794,7 @@ struct kvblk_found {
 		uint8_t uuid[16];
 		char name[KVBLK_NAME_LEN_MAX + 1];
 	} members[64];
+	bool other_version;
 };
 
 /**

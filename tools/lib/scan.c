@@ -38,9 +38,7 @@ static bool super_valid(const struct kvblk_d_super *sb)
 	const uint8_t *bytes = (const void *)sb;
 	uint32_t crc;
 
-	if (le64toh(sb->magic) != KVBLK_SB_MAGIC ||
-	    le16toh(sb->version) != KVBLK_FORMAT_VERSION ||
-	    le32toh(sb->nr_members) > KVBLK_SB_MEMBERS)
+	if (le64toh(sb->magic) != KVBLK_SB_MAGIC)
 		return false;
 	crc = crc32c(~0u, bytes, hole);
 	crc = crc32c(crc, zeroes, sizeof(zeroes));
@@ -70,6 +68,9 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 		free(found);
 		return NULL;
 	}
+	found->other_version = le16toh(sb->version) != KVBLK_FORMAT_VERSION;
+	if (found->other_version)
+		return found;
 	take_name(found->pool, sb->pool_name, sizeof(found->pool));
 	take_name(found->owner, sb->owner, sizeof(found->owner));
 	memcpy(found->pool_uuid, sb->pool_uuid, sizeof(found->pool_uuid));
@@ -109,7 +110,13 @@ static struct kvblk_found *look(const char *path, struct kvblk_d_super *copies, 
 	for (int i = 0; i < 2; i++) {
 		if (len < (ssize_t)((i + 1) * sizeof(*copies)) || !super_valid(&copies[i]))
 			continue;
-		if (!sb || le64toh(copies[i].seq) > le64toh(sb->seq))
+		/* as the module sees it: one such copy makes the member so */
+		if (le16toh(copies[i].version) != KVBLK_FORMAT_VERSION) {
+			sb = &copies[i];
+			break;
+		}
+		if (le32toh(copies[i].nr_members) <= KVBLK_SB_MEMBERS &&
+		    (!sb || le64toh(copies[i].seq) > le64toh(sb->seq)))
 			sb = &copies[i];
 	}
 	if (!sb)
