@@ -12,12 +12,13 @@
  * an image is damaged, looked at and made good again without any I/O.
  *
  * usage: media_fuzz POOL DIRECTORY FIRST COUNT
- *	or: media_fuzz claim DEVICE
+ *	or: media_fuzz claim|feature|version DEVICE
  *
  * FIRST and COUNT are of the images' numbers, from which all follows that is
  * random. Each run begins with images that have none: no damage, and a flood of
  * holes. "claim" has the superblocks of DEVICE say that all of it is cut into
- * the smallest segments.
+ * the smallest segments, "feature" that a later version has one, "version" that they
+ * are of the next version.
  */
 #include <linux/fs.h>
 #include <linux/loop.h>
@@ -624,7 +625,7 @@ static void choose(uint64_t number)
 		repair(&members[i], false);
 }
 
-static void claim(const char *path)
+static void claim(const char *path, const char *what)
 {
 	int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
 	uint8_t *sb = kv_alloc_host(65536);
@@ -635,7 +636,10 @@ static void claim(const char *path)
 	for (off_t at = 0; at < 2 * 65536; at += 65536) {
 		if (pread(fd, sb, 65536, at) != 65536)
 			kv_die("can't read %s", path);
-		media_claim(sb, bytes);
+		if (!strcmp(what, "claim"))
+			media_claim(sb, bytes);
+		else
+			media_newer(sb, !strcmp(what, "feature"));
 		if (pwrite(fd, sb, 65536, at) != 65536)
 			kv_die("can't write to %s", path);
 	}
@@ -646,8 +650,9 @@ int main(int argc, char **argv)
 	uint64_t first, count, start;
 	cpu_set_t cpu;
 
-	if (argc == 3 && !strcmp(argv[1], "claim")) {
-		claim(argv[2]);
+	if (argc == 3 && (!strcmp(argv[1], "claim") || !strcmp(argv[1], "feature") ||
+			  !strcmp(argv[1], "version"))) {
+		claim(argv[2], argv[1]);
 		return 0;
 	}
 	if (argc != 5) {

@@ -580,6 +580,17 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
 	return true;
 }
 
+void media_newer(void *super, bool feature)
+{
+	struct kvblk_d_super *sb = super;
+
+	if (feature)
+		sb->incompat = cpu_to_le32(1u << 31);
+	else
+		sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION + 1);
+	kvblk_super_seal(sb);
+}
+
 void media_claim(void *super, uint64_t bytes)
 {
 	struct kvblk_d_super *sb = super;

@@ -46,5 +46,7 @@ void media_damage(const struct media *media, const void *older, void *live,
 bool media_flood(const struct media *media, void *live, struct media_change *change);
 /* A superblock that cuts all @bytes of a device into the smallest segments. */
 void media_claim(void *sb, uint64_t bytes);
+/* A superblock of the next version, or (@feature) with a feature of a later one. */
+void media_newer(void *sb, bool feature);
 
 #endif

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Blocks of a list: put, got or deleted. Kept images of pools come with such
+ * lists (selftests/images), so what a line means never changes:
+ *
+ *	NUMBER LENGTH TTL PRIORITY CALLER-TAG LAYOUT-TAG SUMS STATE
+ *
+ * The key is kv_key(NUMBER), the parent that of the number before, but for
+ * every fourth; the bytes are kept_word()s. SUMS is 1 where the put brings the
+ * checksums. A block whose STATE is "gone" must be a miss, any other must come
+ * with its bytes, length and tags. '#' begins a line that says nothing.
+ *
+ * usage: kv_kept NODE put|get|delete <LIST
+ *
+ * Tells how many blocks were done as "here=N gone=N"; the exit code is 1 when one
+ * was not as it should be, each of which is told.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+
+#include "kv_io.h"
+
+#define LENGTH_MAX	(4u << 20)
+#define SUM_BYTES	65536u
+
+struct kept {
+	uint64_t nr, caller_tag, layout_tag;
+	uint32_t len, ttl;
+	unsigned int priority, sums;
+	bool gone;
+};
+
+static int fd;
+static unsigned int here, gone, wrong;
+
+/* What a page is filled with; so images are small. */
+static uint64_t kept_word(const struct kept *kept, uint64_t page)
+{
+	return kv_seed(kept->nr, kept->caller_tag) ^ page;
+}
+
+static void kept_fill(const struct kept *kept, uint8_t *buf)
+{
+	for (uint64_t at = 0; at < kept->len; at += sizeof(uint64_t)) {
+		uint64_t word = kept_word(kept, at / PAGE);
+		size_t left = kept->len - at;
+
+		memcpy(buf + at, &word, left < sizeof(word) ? left : sizeof(word));
+	}
+}
+
+static uint32_t crc32c(const uint8_t *p, size_t len)
+{
+	uint32_t crc = ~0u;
+
+	while (len--) {
+		crc ^= *p++;
+		for (int i = 0; i < 8; i++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+	}
+	return ~crc;
+}
+
+static void complain(const struct kept *kept, const char *what, int res)
+{
+	wrong++;
+	printf("block %" PRIu64 ": %s: %d (%s)\n", kept->nr, what, res,
+	       res < 0 ? strerror(-res) : "no error");
+}
+
+static void put(const struct kept *kept, struct kvblk_op *op, const uint8_t *want)
+{
+	struct kv_key parent = kv_key(kept->nr - 1);
+	uint32_t sums[LENGTH_MAX / SUM_BYTES], nr = 0;
+	struct kvblk_op_ext ext = { .size = sizeof(ext) };
+	struct kvblk_result res;
+
+	op->priority = (uint8_t)kept->priority;
+	op->ttl_s = kept->ttl;
+	op->caller_tag = kept->caller_tag;
+	op->layout_tag = kept->layout_tag;
+	op->ext = kv_addr(&ext);
+	if (kept->nr % 4) {
+		ext.parent = kv_addr(parent.bytes);
+		ext.parent_len = parent.len;
+	}
+	for (uint32_t at = 0; kept->sums && at < kept->len; at += SUM_BYTES) {
+		uint32_t left = kept->len - at;
+
+		sums[nr++] = crc32c(want + at, left < SUM_BYTES ? left : SUM_BYTES);
+	}
+	ext.nr_checksums = nr;
+	ext.checksums = nr ? kv_addr(sums) : 0;
+	res = kv_one(fd, op);
+	if (res.res == (int)kept->len)
+		here++;
+	else
+		complain(kept, "put", res.res);
+}
+
+static void get(const struct kept *kept, const struct kvblk_op *op,
+		const uint8_t *want, const uint8_t *got)
+{
+	struct kvblk_result res = kv_one(fd, op);
+
+	if (kept->gone && res.res == -ENOENT)
+		gone++;
+	else if (kept->gone)
+		complain(kept, "should be a miss", res.res);
+	else if (res.res != (int)kept->len)
+		complain(kept, "get", res.res);
+	else if (memcmp(got, want, kept->len))
+		complain(kept, "WRONG BYTES", res.res);
+	else if (res.caller_tag != kept->caller_tag ||
+		 res.layout_tag != kept->layout_tag)
+		complain(kept, "wrong tags", res.res);
+	else
+		here++;
+}
+
+int main(int argc, char **argv)
+{
+	uint8_t *want = kv_alloc_host(LENGTH_MAX), *buf = kv_alloc_host(LENGTH_MAX);
+	struct kept kept;
+	char line[200], state[20];
+
+	if (argc != 3)
+		goto usage;
+	fd = kv_open(argv[1]);
+	while (fgets(line, sizeof(line), stdin)) {
+		struct kvblk_piece piece;
+		struct kv_key key;
+		struct kvblk_op op;
+
+		if (line[0] == '#')
+			continue;
+		if (sscanf(line, "%" SCNu64 " %u %u %u %" SCNi64 " %" SCNi64 " %u %19s",
+			   &kept.nr, &kept.len, &kept.ttl, &kept.priority,
+			   &kept.caller_tag, &kept.layout_tag, &kept.sums, state) != 8 ||
+		    !kept.len || kept.len > LENGTH_MAX) {
+			printf("no block: %s", line);
+			return 2;
+		}
+		kept.gone = !strcmp(state, "gone");
+		key = kv_key(kept.nr);
+		kept_fill(&kept, want);
+		if (!strcmp(argv[2], "put")) {
+			piece = kv_piece(want, kept.len);
+			op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
+			put(&kept, &op, want);
+		} else if (!strcmp(argv[2], "get")) {
+			memset(buf, KV_UNTOUCHED, kept.len);
+			piece = kv_piece(buf, LENGTH_MAX);
+			op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+			get(&kept, &op, want, buf);
+		} else if (!strcmp(argv[2], "delete")) {
+			struct kvblk_result res = kv_delete(fd, kept.nr);
+
+			if (res.res)
+				complain(&kept, "delete", res.res);
+			else
+				gone++;
+		} else {
+			goto usage;
+		}
+	}
+	printf("here=%u gone=%u\n", here, gone);
+	return wrong != 0;
+usage:
+	fprintf(stderr, "usage: %s NODE put|get|delete <LIST\n", argv[0]);
+	return 2;
+}
