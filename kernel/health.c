@@ -14,7 +14,8 @@ const char *const kvblk_member_state_names[] = {
 
 u64 kvblk_clock(const struct kvblk_pool *pool)
 {
-	return pool->clock + ktime_get_boottime_seconds() - pool->clock_boot;
+	return pool->clock + div_u64(ktime_get_coarse_boottime_ns() - pool->clock_boot,
+				     NSEC_PER_SEC);
 }
 
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n)

@@ -492,7 +492,7 @@ struct kvblk_pool {
 	u64 roster_seq;			/* moves with each change of it */
 	struct list_head absents;	/* members of the roster that are away; RCU */
 	u64 clock;			/* the pool's time, seconds, at */
-	u64 clock_boot;			/* this time since boot, seconds */
+	u64 clock_boot;			/* this time since boot, ns */
 	bool expires;			/* some block does: the time is to be saved */
 
 	struct workqueue_struct *wq;
