@@ -585,19 +585,6 @@ TEST(partial_limits)
 	PASSED("behind the end, absent, less than there is room");
 }
 
-/* Bit by bit: another way than the kernel's. RFC 3720, B.4. */
-static uint32_t crc32c(const uint8_t *p, size_t len)
-{
-	uint32_t crc = ~0u;
-
-	while (len--) {
-		crc ^= *p++;
-		for (int i = 0; i < 8; i++)
-			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
-	}
-	return ~crc;
-}
-
 struct with_sums {
 	struct kv_key key;
 	struct kvblk_piece piece;
@@ -630,7 +617,7 @@ static size_t sums_of(const uint8_t *p, size_t len, uint32_t *sums)
 	size_t nr = 0;
 
 	for (size_t at = 0; at < len; at += info.chunk_size, nr++)
-		sums[nr] = crc32c(p + at, len - at < info.chunk_size ? len - at : info.chunk_size);
+		sums[nr] = kv_crc32c(p + at, len - at < info.chunk_size ? len - at : info.chunk_size);
 	return nr;
 }
 
@@ -699,7 +686,7 @@ TEST(checksums)
 	struct kvblk_op op;
 	uint32_t wrong;
 
-	EXPECT_EQ(crc32c((const uint8_t *)"123456789", 9), 0xe3069283, "check value of CRC32C");
+	EXPECT_EQ(kv_crc32c("123456789", 9), 0xe3069283, "check value of CRC32C");
 	EXPECT(info.features & KVBLK_FEAT_CHECKSUMS, "checksums are not offered");
 	EXPECT_EQ(info.checksum, KVBLK_CHECKSUM_CRC32C, "kind of checksum");
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {

@@ -123,18 +123,6 @@ TEST(reader_scribbles_on_his_buffer)
 #define HONEST_LEN	20000u
 #define HOSTILE_LEN	(512u << 10)
 
-static uint32_t crc32c(uint32_t crc, const void *buf, size_t len)
-{
-	const uint8_t *p = buf;
-
-	while (len--) {
-		crc ^= *p++;
-		for (int i = 0; i < 8; i++)
-			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
-	}
-	return crc;
-}
-
 static void open_member(const char *path)
 {
 	member = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -232,7 +220,7 @@ static void seal_forgery(uint8_t *page)
 	/* the sum is public knowledge, the MAC's key is not */
 	rec->crc = 0;
 	rec->mac = 0;
-	rec->crc = htole32(~crc32c(~0u, page, rec->header_units * PAGE));
+	rec->crc = htole32(kv_crc32c(page, rec->header_units * PAGE));
 	rec->mac = mac;
 }
 

@@ -216,6 +216,20 @@ static inline ssize_t kv_other_than(uint8_t value, const void *buf, size_t len)
 	return -1;
 }
 
+/* Bit by bit: another way than the kernel's. RFC 3720, B.4. */
+static inline uint32_t kv_crc32c(const void *buf, size_t len)
+{
+	const uint8_t *p = buf;
+	uint32_t crc = ~0u;
+
+	while (len--) {
+		crc ^= *p++;
+		for (int i = 0; i < 8; i++)
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+	}
+	return ~crc;
+}
+
 /*
  * After a failed get: the first byte that is neither zero nor untouched, or
  * -1.

@@ -49,18 +49,6 @@ static void kept_fill(const struct kept *kept, uint8_t *buf)
 	}
 }
 
-static uint32_t crc32c(const uint8_t *p, size_t len)
-{
-	uint32_t crc = ~0u;
-
-	while (len--) {
-		crc ^= *p++;
-		for (int i = 0; i < 8; i++)
-			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
-	}
-	return ~crc;
-}
-
 static void complain(const struct kept *kept, const char *what, int res)
 {
 	wrong++;
@@ -87,7 +75,7 @@ static void put(const struct kept *kept, struct kvblk_op *op, const uint8_t *wan
 	for (uint32_t at = 0; kept->sums && at < kept->len; at += SUM_BYTES) {
 		uint32_t left = kept->len - at;
 
-		sums[nr++] = crc32c(want + at, left < SUM_BYTES ? left : SUM_BYTES);
+		sums[nr++] = kv_crc32c(want + at, left < SUM_BYTES ? left : SUM_BYTES);
 	}
 	ext.nr_checksums = nr;
 	ext.checksums = nr ? kv_addr(sums) : 0;
