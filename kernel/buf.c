@@ -126,8 +126,8 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
 		if (part_offset(src, &src->parts[i]) & align.addr_mask)
 			return false;
 		bytes -= len;
-		/* only what ends the payload may be odd */
-		if (bytes && (len & align.len_mask))
+		/* only what ends the payload may be odd: what follows begins somewhere */
+		if (bytes && (len & (align.len_mask | align.addr_mask)))
 			return false;
 	}
 	return true;

@@ -57,11 +57,16 @@ static bool phase_over(struct kvblk_flight *flight, u8 phase)
 /* It was in vain: sleeps a little. 0, -ETIME, -ERESTARTSYS. */
 static int drain_pause(u64 deadline_ns, unsigned long *step)
 {
-	if (deadline_ns && ktime_get_ns() >= deadline_ns)
+	u64 now = ktime_get_ns();
+	unsigned long left = *step;
+
+	if (deadline_ns && now >= deadline_ns)
 		return -ETIME;
+	if (deadline_ns)
+		left = min(left, nsecs_to_jiffies(deadline_ns - now) + 1);
 	if (signal_pending(current))
 		return -ERESTARTSYS;
-	schedule_timeout_interruptible(*step);
+	schedule_timeout_interruptible(left);
 	*step = min(2 * *step, msecs_to_jiffies(20) + 1);
 	return 0;
 }
@@ -78,6 +83,7 @@ static int phase_wait(struct kvblk_flight *flight, u8 phase, u64 deadline_ns)
 
 int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 {
+	u64 before = READ_ONCE(flight->drains), number;
 	unsigned long step = 1;
 	u8 phase;
 	int err;
@@ -87,13 +93,21 @@ int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 		err = drain_pause(deadline_ns, &step);
 		if (err)
 			return err;
+		/* one that began later has waited for more */
+		if (smp_load_acquire(&flight->drained) > before)
+			return 0;
 	}
+	number = flight->drains + 1;
+	WRITE_ONCE(flight->drains, number);
 	phase = flight->phase;
 	err = phase_wait(flight, !phase, deadline_ns);
 	if (!err) {
 		WRITE_ONCE(flight->phase, !phase);
 		err = phase_wait(flight, phase, deadline_ns);
 	}
+	/* pairs with the acquire of those that wait for the lock */
+	if (!err)
+		smp_store_release(&flight->drained, number);
 	mutex_unlock(&flight->draining);
 	return err;
 }

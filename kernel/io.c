@@ -73,16 +73,22 @@ static noinline void io_failed(struct kvblk_member *member)
  * The watchdog reports; this may be an interrupt. One place that can't be read is
  * no failure of the member, nor is what a caller writes to its pages during a get
  * with protection information, nor what the member can't do with another device's
- * memory (@p2p), nor a discard. A place that can't be written is: the drive has no
+ * memory (p2p), nor a discard. A place that can't be written is: the drive has no
  * others left.
  */
-static void io_unaccount(struct kvblk_member *member, const struct bio *bio, bool p2p)
+static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 {
+	struct kvblk_io *whole = io->whole ?: io;
+	struct kvblk_member *member = io->member;
 	blk_status_t status = bio->bi_status;
 
 	this_cpu_inc(member->ios->done);
 	if (unlikely(status)) {
-		if (!p2p && status != BLK_STS_PROTECTION && bio_op(bio) != REQ_OP_DISCARD &&
+		/* never the errno: a status unknown to this kernel maps to 0 */
+		bool first = !cmpxchg(&whole->status, 0, status);
+
+		if (first && !whole->p2p && status != BLK_STS_PROTECTION &&
+		    bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
 			io_failed(member);
 	} else if (unlikely(atomic_read(&member->error_run))) {
@@ -143,10 +149,7 @@ static void io_end_bio(struct bio *bio)
 		io_postpone(io->member, bio);
 		return;
 	}
-	io_unaccount(io->member, bio, io->p2p);
-	/* never the errno: a status unknown to this kernel maps to 0 */
-	if (bio->bi_status)
-		cmpxchg(&io->status, 0, bio->bi_status);
+	io_unaccount(io, bio);
 	bio_put(bio);
 	io_drop(io);
 }
@@ -155,6 +158,7 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 		    void (*done)(struct kvblk_io *io))
 {
 	io->member = member;
+	io->whole = NULL;
 	io->status = 0;
 	io->ioprio = 0;
 	io->p2p = false;
@@ -344,9 +348,12 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 	kvblk_io_submit_iter(io, opf, pos, bv, iter, nr);
 }
 
-void kvblk_io_hold(struct kvblk_io *io)
+void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
+			 void (*done)(struct kvblk_io *io))
 {
-	atomic_inc(&io->pending);
+	kvblk_io_start(io, whole->member, done);
+	io->whole = whole;
+	atomic_inc(&whole->pending);
 }
 
 void kvblk_io_end(struct kvblk_io *io)

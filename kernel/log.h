@@ -45,14 +45,16 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
 /**
  * struct kvblk_io - bios in flight for one purpose
  * @member: their device
+ * @whole: what they are a part of, or NULL
  * @pending: bios, plus one while they are being submitted
- * @status: the first error
+ * @status: the first error, which is the one that counts as the member's
  * @ioprio: of its bios; 0: that of the task which submits them
  * @p2p: there are pages of PCI devices in it
  * @done: called when all are over, in any context
  */
 struct kvblk_io {
 	struct kvblk_member *member;
+	struct kvblk_io *whole;
 	atomic_t pending;
 	blk_status_t status;
 	u16 ioprio;
@@ -72,8 +74,12 @@ void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 /* The same over what @iter says, which is in no more than @nr vectors. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
-/* One more kvblk_io_end() is to come, before that of its submitter. */
-void kvblk_io_hold(struct kvblk_io *io);
+/*
+ * A part of @whole, which @done, in any context, lets go on by kvblk_io_end(). Errors
+ * are those of @whole.
+ */
+void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
+			 void (*done)(struct kvblk_io *io));
 /* No more bios come. @done is called from here when all are over. */
 void kvblk_io_end(struct kvblk_io *io);
 
@@ -84,6 +90,8 @@ struct kvblk_sums;
 
 int kvblk_payload_init(void);
 void kvblk_payload_exit(void);
+/* Sums the chunks of @mem into @crcs. May sleep. */
+void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
 /*
  * Sums the chunks of @mem into @crcs, and submits what kvblk_payload_write_head()
  * leaves. @pos: of the payload. May sleep, as kvblk_io_submit() does.

@@ -66,13 +66,17 @@ struct kvblk_flight_count {
  * struct kvblk_flight - operations of an open file in flight; see flight.c
  * @refs: the file's, and of operations that were given up: they may outlive it
  * @draining: somebody waits for them
- * @phase: that operations begin in; written under @draining
+ * @phase: that operations begin in; written under @draining, as are
+ * @drains: how often somebody did, and
+ * @drained: which of these was the last not in vain
  * @counts: each CPU's own
  */
 struct kvblk_flight {
 	refcount_t refs;
-	struct mutex draining;		/* phase */
+	struct mutex draining;		/* phase, drains, drained */
 	u8 phase;
+	u64 drains;
+	u64 drained;
 	struct kvblk_flight_count __percpu *counts;
 };
 
@@ -217,6 +221,7 @@ struct kvblk_req {
 	struct kvblk_align align;	/* put: pool->align that @mem is for, */
 	bool stable;			/* and pool->stable_writes */
 	u8 integrity;			/* of the record */
+	bool summed;			/* a put: its header has the payload's sums */
 	bool no_p2p;			/* a put: not straight from a device's memory */
 	bool stale;			/* a delete: an older record may come back */
 	bool failed;			/* a put: by the member, and its task may try anew */

@@ -20,9 +20,10 @@
 #include "log.h"
 #include "mem.h"
 
-/* A few chunks: with as many bytes where they are copied to, a part of an L2 cache. */
+/* With as many bytes where they are copied to, a part of an L2 cache. */
 #define PART_BYTES	(256u << 10)
-#define PART_CHUNKS	(PART_BYTES >> KVBLK_CHUNK_SHIFT)
+/* Of a payload: more requests would cost others more than it gains. */
+#define PARTS_MAX	16
 
 /* Of a payload that is being read; @iter: its bytes. */
 struct part {
@@ -36,11 +37,13 @@ struct part {
  * struct kvblk_sums - checksums of a payload that is being read
  * @io: what its parts are of
  * @bv: where they land
+ * @size: of a part
  * @crcs: of each chunk
  */
 struct kvblk_sums {
 	struct kvblk_io *io;
 	const struct bio_vec *bv;
+	u32 size;
 	__le32 *crcs;
 	struct part parts[];
 };
@@ -49,8 +52,8 @@ static struct workqueue_struct *sum_wq;
 
 int kvblk_payload_init(void)
 {
-	/* as dm-verity's, for it is on the way of a read */
-	sum_wq = alloc_workqueue("kvblk-sum", WQ_UNBOUND | WQ_HIGHPRI, WQ_MAX_ACTIVE);
+	/* more at once would only throw each other's bytes out of the caches */
+	sum_wq = alloc_workqueue("kvblk-sum", WQ_UNBOUND, num_online_cpus());
 	return sum_wq ? 0 : -ENOMEM;
 }
 
@@ -95,12 +98,19 @@ static struct bvec_iter payload_iter(const struct kvblk_mem *mem)
 	return (struct bvec_iter) { .bi_idx = 1, .bi_size = mem->bytes };
 }
 
+/* Whole chunks. */
+static u32 part_size(const struct kvblk_mem *mem)
+{
+	return max(PART_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
+}
+
 /* Takes a part off @rest. */
-static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest)
+static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest,
+				  u32 size)
 {
 	struct bvec_iter part = *rest;
 
-	part.bi_size = min(rest->bi_size, PART_BYTES);
+	part.bi_size = min(rest->bi_size, size);
 	bvec_iter_advance(bv, rest, part.bi_size);
 	return part;
 }
@@ -108,8 +118,8 @@ static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *re
 static bool check_all(const struct bio_vec *bv, struct bvec_iter rest,
 		      const __le32 *crcs)
 {
-	for (; rest.bi_size > PART_BYTES; crcs += PART_CHUNKS) {
-		if (!part_crcs(bv, part_next(bv, &rest), NULL, crcs))
+	for (; rest.bi_size > PART_BYTES; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
+		if (!part_crcs(bv, part_next(bv, &rest, PART_BYTES), NULL, crcs))
 			return false;
 		cond_resched();
 	}
@@ -140,7 +150,9 @@ static void part_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			const struct bvec_iter *rest)
 {
 	part.bi_size = round_up(part.bi_size, KVBLK_UNIT);
-	kvblk_io_submit_iter(io, opf, pos, bv, part, rest->bi_idx - part.bi_idx + 1);
+	/* else a plug joins them: they would land at once */
+	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, pos, bv, part,
+			     rest->bi_idx - part.bi_idx + 1);
 }
 
 /* The header, and @payload bytes behind it, in @nr vectors. */
@@ -154,15 +166,25 @@ static void head_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 	kvblk_io_submit_iter(io, opf, pos, mem->bv, head, nr);
 }
 
+void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs)
+{
+	struct bvec_iter rest = payload_iter(mem);
+
+	for (; rest.bi_size; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
+		part_crcs(mem->bv, part_next(mem->bv, &rest, PART_BYTES), crcs, NULL);
+		cond_resched();
+	}
+}
+
 void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			 const struct kvblk_mem *mem, __le32 *crcs)
 {
 	struct bvec_iter rest = payload_iter(mem), part, first;
-	u32 at;
+	u32 at, size = part_size(mem);
 
-	first = part_next(mem->bv, &rest);
-	for (at = PART_BYTES; rest.bi_size; at += PART_BYTES) {
-		part = part_next(mem->bv, &rest);
+	first = part_next(mem->bv, &rest, size);
+	for (at = size; rest.bi_size; at += size) {
+		part = part_next(mem->bv, &rest, size);
 		part_crcs(mem->bv, part, crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
 		part_submit(io, opf, pos + at, mem->bv, part, &rest);
 		cond_resched();
@@ -173,22 +195,22 @@ void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 void kvblk_payload_write_head(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			      const struct kvblk_mem *mem, bool all)
 {
-	struct bvec_iter rest = payload_iter(mem);
+	struct bvec_iter rest = payload_iter(mem), first;
 
 	if (all || mem->bytes <= PART_BYTES) {
 		head_submit(io, opf, pos, mem, mem->bytes, mem->nr);
 		return;
 	}
-	part_next(mem->bv, &rest);
-	head_submit(io, opf, pos, mem, PART_BYTES, rest.bi_idx + 1);
+	first = part_next(mem->bv, &rest, part_size(mem));
+	head_submit(io, opf, pos, mem, first.bi_size, rest.bi_idx + 1);
 }
 
 static void part_sum(struct part *part)
 {
 	struct kvblk_sums *sums = part->sums;
-	u32 first = (part - sums->parts) * PART_CHUNKS;
+	u32 at = (part - sums->parts) * sums->size;
 
-	part_crcs(sums->bv, part->iter, sums->crcs + first, NULL);
+	part_crcs(sums->bv, part->iter, sums->crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
 	/* from here on it may be gone */
 	kvblk_io_end(sums->io);
 }
@@ -202,8 +224,8 @@ static void part_landed(struct kvblk_io *io)
 {
 	struct part *part = container_of(io, struct part, io);
 
-	if (io->status) {
-		cmpxchg(&part->sums->io->status, 0, io->status);
+	/* of any part: then nobody looks at the sums */
+	if (part->sums->io->status) {
 		kvblk_io_end(part->sums->io);
 	} else if (in_task() && !irqs_disabled()) {
 		part_sum(part);
@@ -216,7 +238,7 @@ static void part_landed(struct kvblk_io *io)
 /* NULL: no memory. */
 static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem *mem)
 {
-	u32 parts = DIV_ROUND_UP(mem->bytes, PART_BYTES);
+	u32 size = part_size(mem), parts = DIV_ROUND_UP(mem->bytes, size);
 	struct kvblk_sums *sums;
 
 	sums = kvmalloc(struct_size(sums, parts, parts) +
@@ -226,6 +248,7 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 		return NULL;
 	sums->io = io;
 	sums->bv = mem->bv;
+	sums->size = size;
 	sums->crcs = (__le32 *)(sums->parts + parts);
 	return sums;
 }
@@ -237,11 +260,10 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 	struct bvec_iter rest = payload_iter(mem);
 	struct part *part;
 
-	for (part = sums->parts; rest.bi_size; part++, data += PART_BYTES) {
+	for (part = sums->parts; rest.bi_size; part++, data += sums->size) {
 		part->sums = sums;
-		part->iter = part_next(mem->bv, &rest);
-		kvblk_io_hold(sums->io);
-		kvblk_io_start(&part->io, sums->io->member, part_landed);
+		part->iter = part_next(mem->bv, &rest, sums->size);
+		kvblk_io_start_part(&part->io, sums->io, part_landed);
 		if (header && part == sums->parts)
 			head_submit(&part->io, REQ_OP_READ, data - mem->bv[0].bv_len, mem,
 				    part->iter.bi_size, rest.bi_idx + 1);
@@ -249,6 +271,7 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 			part_submit(&part->io, REQ_OP_READ, data, mem->bv, part->iter,
 				    &rest);
 		kvblk_io_end(&part->io);
+		cond_resched();
 	}
 }
 

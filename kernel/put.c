@@ -172,7 +172,7 @@ static void put_seal(struct kvblk_req *req)
 static void put_submit(struct kvblk_turn *turn)
 {
 	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
-	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C;
+	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->summed;
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	/* O_DIRECT's flags: writeback throttling is for background writes */
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
@@ -200,6 +200,11 @@ static void put_write(struct kvblk_req *req)
 
 	/* where there is no such cache, the block layer takes the flag off */
 	req->media.fua = kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
+	/* what may wait at the gate is summed by its own task, not by the gate's work */
+	req->summed = req->integrity == KVBLK_INTEGRITY_CRC32C &&
+		      kvblk_put_window(room->member) != U64_MAX;
+	if (req->summed)
+		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
 	kvblk_media_submit(req, room->member);
 	turn->bytes = (u64)room->units << KVBLK_UNIT_SHIFT;
 	turn->given_up = &req->canceled;
