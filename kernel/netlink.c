@@ -5,8 +5,8 @@
  * in netlink_gen.c come from it.
  *
  * The rule: each refusal carries a sentence and has changed nothing. Types of
- * attributes are refused by the generated policies, values here or in pool.c
- * and member.c.
+ * attributes and lengths of strings are refused by the generated policies, values
+ * here or in pool.c and member.c.
  *
  * Operations run in parallel. Replies take no lock of a pool: a member that
  * hangs must not hang the command that shows it. pool->users keeps a pool's parts
@@ -30,6 +30,8 @@
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
+static_assert(KVBLK_DEVNODE_LEN_MAX ==
+	      sizeof("kvblk//default") - 1 + KVBLK_NAME_LEN_MAX);
 static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
 static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
 static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
@@ -60,9 +62,8 @@ static const char *nl_name(const struct nlattr *attr,
 			   struct netlink_ext_ack *extack)
 {
 	const char *name = nla_data(attr);
-	size_t len = strlen(name);
 
-	if (len > 0 && len < KVBLK_NAME_MAX)
+	if (*name)
 		return name;
 	NL_SET_ERR_MSG_ATTR(extack, attr, "a name has 1 to 31 characters");
 	return NULL;
@@ -113,8 +114,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 			       "a member needs the path of its block device");
 		return -EINVAL;
 	}
-	len = strlen(nla_data(path));
-	if (!len || len > KVBLK_PATH_LEN_MAX) {
+	if (!nla_strcmp(path, "")) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
 				    "a path has 1 to 4095 characters");
 		return -EINVAL;

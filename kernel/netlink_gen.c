@@ -13,13 +13,13 @@
 
 /* Common nested types */
 const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE + 1] = {
-	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
 	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
 };
 
 /* KVBLK_CMD_POOL_CREATE - do */
 static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
-	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x1),
 	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
 	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
@@ -28,7 +28,7 @@ static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER +
 
 /* KVBLK_CMD_POOL_IMPORT - do */
 static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
-	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
 	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
@@ -36,44 +36,44 @@ static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_MEMBER +
 
 /* KVBLK_CMD_POOL_DESTROY - do */
 static const struct nla_policy kvblk_pool_destroy_nl_policy[KVBLK_A_POOL_FORCE + 1] = {
-	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_FORCE] = { .type = NLA_FLAG, },
 };
 
 /* KVBLK_CMD_POOL_GET - do */
 static const struct nla_policy kvblk_pool_get_nl_policy[KVBLK_A_POOL_NAME + 1] = {
-	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* KVBLK_CMD_MEMBER_ADD - do */
 static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_ADD_FLAGS + 1] = {
-	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
-	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
 	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
 	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
 };
 
 /* KVBLK_CMD_MEMBER_REMOVE - do */
 static const struct nla_policy kvblk_member_remove_nl_policy[KVBLK_A_MEMBER_UUID + 1] = {
-	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
-	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_MEMBER_UUID] = NLA_POLICY_EXACT_LEN(16),
 };
 
 /* KVBLK_CMD_MEMBER_GET - do */
 static const struct nla_policy kvblk_member_get_do_nl_policy[KVBLK_A_MEMBER_NAME + 1] = {
-	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
-	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* KVBLK_CMD_MEMBER_GET - dump */
 static const struct nla_policy kvblk_member_get_dump_nl_policy[KVBLK_A_MEMBER_POOL + 1] = {
-	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* KVBLK_CMD_STATS_GET - do */
 static const struct nla_policy kvblk_stats_get_nl_policy[KVBLK_A_STATS_POOL + 1] = {
-	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, },
+	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* Ops table for kvblk */

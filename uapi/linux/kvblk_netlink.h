@@ -12,6 +12,7 @@
 
 #define KVBLK_NAME_LEN_MAX	31
 #define KVBLK_PATH_LEN_MAX	4095
+#define KVBLK_DEVNODE_LEN_MAX	45
 
 /**
  * enum kvblk_pool_flag - What a pool is made as.
