@@ -17,6 +17,20 @@
 
 static struct genl_family *event_family;
 
+/* The attribute that tells of the event's value, if it has one. */
+static const u8 event_attrs[] = {
+	[KVBLK_EVENT_MEMBER_UP] = KVBLK_A_EVENT_BLOCKS,
+	[KVBLK_EVENT_MEMBER_SUSPECT] = KVBLK_A_EVENT_SILENCE_MS,
+	[KVBLK_EVENT_CHECKSUM] = KVBLK_A_EVENT_SEGMENT,
+	[KVBLK_EVENT_READ_ERROR] = KVBLK_A_EVENT_SEGMENT,
+	[KVBLK_EVENT_WRITE_ERROR] = KVBLK_A_EVENT_SEGMENT,
+	[KVBLK_EVENT_RECLAIM_RATE] = KVBLK_A_EVENT_SEGMENTS_RECLAIMED,
+	[KVBLK_EVENT_LOW_SPACE] = KVBLK_A_EVENT_FREE_SEGMENTS,
+	[KVBLK_EVENT_RESTORE_FAILED] = KVBLK_A_EVENT_ERROR,
+	[KVBLK_EVENT_REQUEST_FAILED] = KVBLK_A_EVENT_ERROR,
+	[KVBLK_EVENT_MEMBER_FAILING] = KVBLK_A_EVENT_IO_ERRORS,
+};
+
 /* An event on its way from any context to the worker that sends it. */
 struct event {
 	struct llist_node node;
@@ -34,7 +48,7 @@ static atomic_t nr_events;
 
 static void event_send(const struct event *event)
 {
-	const int pad = KVBLK_A_EVENT_PAD;
+	const int attr = event_attrs[event->type];
 	struct sk_buff *skb;
 	void *hdr;
 
@@ -47,8 +61,9 @@ static void event_send(const struct event *event)
 	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
 	    (event->member[0] &&
 	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
-	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_VALUE, event->value, pad) ||
-	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_TIME, event->time, pad)) {
+	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_TIME, event->time,
+			      KVBLK_A_EVENT_PAD) ||
+	    (attr && nla_put_uint(skb, attr, event->value))) {
 		nlmsg_free(skb);
 		return;
 	}

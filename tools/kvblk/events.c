@@ -68,6 +68,22 @@ static const struct argp events_argp = {
 	.children = output_children,
 };
 
+static json_t *event_json(const struct kvblk_notice *notice, const char *text)
+{
+	json_t *json = json_pack("{s:I, s:s, s:s, s:s, s:s}",
+		"time_ns", (json_int_t)notice->time_ns,
+		"event", kvblk_event_name(notice->type),
+		"pool", notice->pool,
+		"member", notice->member,
+		"text", text);
+
+	for (unsigned int i = 0; json && i < KVBLK_NOTICE_NUMBERS; i++)
+		if (notice->has & 1U << i)
+			json_object_set_new(json, kvblk_event_number_name(i),
+					    json_integer((json_int_t)notice->number[i]));
+	return json;
+}
+
 static int print_event(const struct kvblk_notice *notice, bool json)
 {
 	time_t second = (time_t)(notice->time_ns / 1000000000);
@@ -77,13 +93,7 @@ static int print_event(const struct kvblk_notice *notice, bool json)
 
 	kvblk_event_text(notice, text, sizeof(text));
 	if (json)
-		return cli_print_json_line(json_pack("{s:I, s:s, s:s, s:s, s:I, s:s}",
-			"time_ns", (json_int_t)notice->time_ns,
-			"event", kvblk_event_name(notice->type),
-			"pool", notice->pool,
-			"member", notice->member,
-			"value", (json_int_t)notice->value,
-			"text", text));
+		return cli_print_json_line(event_json(notice, text));
 	if (localtime_r(&second, &tm))
 		strftime(when, sizeof(when), "%F %T", &tm);
 	printf("%s.%03u %-15s %s\n", when, ms, kvblk_event_name(notice->type),

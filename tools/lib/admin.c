@@ -86,6 +86,17 @@ void kvblk_nl_string(char *to, size_t len, struct nlattr *attr)
 	snprintf(to, len, "%.*s", nla_len(attr), (char *)nla_data(attr));
 }
 
+bool kvblk_nl_uint(uint64_t *to, struct nlattr *attr)
+{
+	if (attr && nla_len(attr) == (int)sizeof(uint32_t))
+		*to = nla_get_u32(attr);
+	else if (attr && nla_len(attr) == (int)sizeof(uint64_t))
+		*to = nla_get_u64(attr);
+	else
+		return false;
+	return true;
+}
+
 /* Keeps the sentence out of the attributes behind a kernel's verdict. */
 static void keep_message(struct kvblk_admin *admin, struct nlattr *attrs,
 			 int len)

@@ -48,10 +48,11 @@ static int on_valid(struct nl_msg *msg, void *arg)
 			tb[KVBLK_A_EVENT_POOL]);
 	kvblk_nl_string(notice->member, sizeof(notice->member),
 			tb[KVBLK_A_EVENT_MEMBER]);
-	if (tb[KVBLK_A_EVENT_VALUE])
-		notice->value = nla_get_u64(tb[KVBLK_A_EVENT_VALUE]);
-	if (tb[KVBLK_A_EVENT_TIME])
-		notice->time_ns = nla_get_u64(tb[KVBLK_A_EVENT_TIME]);
+	kvblk_nl_uint(&notice->time_ns, tb[KVBLK_A_EVENT_TIME]);
+	for (unsigned int i = 0; i <= KVBLK_A_EVENT_MAX; i++)
+		if (kvblk_event_number_name(i) &&
+		    kvblk_nl_uint(&notice->number[i], tb[i]))
+			notice->has |= 1U << i;
 	events->fresh = true;
 	return NL_OK;
 }
@@ -138,31 +139,60 @@ static const char *const event_names[] = {
 
 #define NR_EVENT_TYPES	(sizeof(event_names) / sizeof(event_names[0]))
 
-/* With a place for the value, if it has one. */
-static const char *const event_texts[NR_EVENT_TYPES] = {
-	[KVBLK_EVENT_POOL_UP] = "the pool was made",
-	[KVBLK_EVENT_POOL_DOWN] = "the pool was destroyed",
-	[KVBLK_EVENT_MEMBER_UP] = "serves; blocks brought back: %" PRIu64,
-	[KVBLK_EVENT_MEMBER_DOWN] = "was removed",
-	[KVBLK_EVENT_MEMBER_DEAD] = "its device is gone, its blocks are misses",
-	[KVBLK_EVENT_MEMBER_SUSPECT] =
+_Static_assert(KVBLK_A_EVENT_MAX < KVBLK_NOTICE_NUMBERS,
+	       "struct kvblk_notice has no room for a number");
+
+static const char *const number_names[KVBLK_A_EVENT_MAX + 1] = {
+#define X(name, NAME)	[KVBLK_A_EVENT_##NAME] = name,
+	KVBLK_EVENT_NUMBER_TABLE(X)
+#undef X
+};
+
+const char *kvblk_event_number_name(unsigned int number)
+{
+	return number <= KVBLK_A_EVENT_MAX ? number_names[number] : NULL;
+}
+
+/* With a place for the number that it carries, if it does. */
+static const struct {
+	const char *format;
+	unsigned int number;
+} event_texts[NR_EVENT_TYPES] = {
+	[KVBLK_EVENT_POOL_UP] = { "the pool was made", 0 },
+	[KVBLK_EVENT_POOL_DOWN] = { "the pool was destroyed", 0 },
+	[KVBLK_EVENT_MEMBER_UP] = {
+		"serves; blocks brought back: %" PRIu64,
+		KVBLK_A_EVENT_BLOCKS },
+	[KVBLK_EVENT_MEMBER_DOWN] = { "was removed", 0 },
+	[KVBLK_EVENT_MEMBER_DEAD] = { "its device is gone, its blocks are misses", 0 },
+	[KVBLK_EVENT_MEMBER_SUSPECT] = {
 		"has been silent for %" PRIu64 " ms, its blocks are misses until it answers",
-	[KVBLK_EVENT_MEMBER_ANSWERS] = "answers again",
-	[KVBLK_EVENT_CHECKSUM] =
+		KVBLK_A_EVENT_SILENCE_MS },
+	[KVBLK_EVENT_MEMBER_ANSWERS] = { "answers again", 0 },
+	[KVBLK_EVENT_CHECKSUM] = {
 		"damaged blocks, which are misses; the last in segment %" PRIu64,
-	[KVBLK_EVENT_READ_ERROR] = "reads failed, the last in segment %" PRIu64,
-	[KVBLK_EVENT_WRITE_ERROR] =
+		KVBLK_A_EVENT_SEGMENT },
+	[KVBLK_EVENT_READ_ERROR] = {
+		"reads failed, the last in segment %" PRIu64,
+		KVBLK_A_EVENT_SEGMENT },
+	[KVBLK_EVENT_WRITE_ERROR] = {
 		"writes failed, the last in segment %" PRIu64,
-	[KVBLK_EVENT_RECLAIM_RATE] =
+		KVBLK_A_EVENT_SEGMENT },
+	[KVBLK_EVENT_RECLAIM_RATE] = {
 		"%" PRIu64 " segments were reclaimed in the last second",
-	[KVBLK_EVENT_LOW_SPACE] =
+		KVBLK_A_EVENT_SEGMENTS_RECLAIMED },
+	[KVBLK_EVENT_LOW_SPACE] = {
 		"fell below its low watermark; free segments: %" PRIu64,
-	[KVBLK_EVENT_RESTORE_FAILED] =
+		KVBLK_A_EVENT_FREE_SEGMENTS },
+	[KVBLK_EVENT_RESTORE_FAILED] = {
 		"its blocks could not be found again: error %" PRIu64,
-	[KVBLK_EVENT_REQUEST_FAILED] =
+		KVBLK_A_EVENT_ERROR },
+	[KVBLK_EVENT_REQUEST_FAILED] = {
 		"a request that took its time failed: error %" PRIu64,
-	[KVBLK_EVENT_MEMBER_FAILING] =
+		KVBLK_A_EVENT_ERROR },
+	[KVBLK_EVENT_MEMBER_FAILING] = {
 		"%" PRIu64 " I/O errors in a second, its blocks are misses until it answers well",
+		KVBLK_A_EVENT_IO_ERRORS },
 };
 
 const char *kvblk_event_name(unsigned int type)
@@ -175,17 +205,12 @@ const char *kvblk_event_name(unsigned int type)
 void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 {
 	const char *format = "event %" PRIu64 " of a type unknown here";
-	uint64_t value = notice->value;
+	uint64_t number = notice->type;
 	int n;
 
-	if (notice->type < NR_EVENT_TYPES && event_texts[notice->type])
-		format = event_texts[notice->type];
-	else
-		value = notice->type;
-	if (notice->type >= KVBLK_EVENT_RESTORE_FAILED) {
-		/* the errno may come with either sign */
-		if ((int64_t)value < 0)
-			value = -value;
+	if (number < NR_EVENT_TYPES && event_texts[number].format) {
+		format = event_texts[number].format;
+		number = notice->number[event_texts[number].number];
 	}
 	if (notice->member[0])
 		n = snprintf(buf, len, "pool %s, member %s: ", notice->pool,
@@ -197,6 +222,6 @@ void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 	/* only formats of the table above, with at most one %u64 */
-	snprintf(buf + n, len - (size_t)n, format, value);
+	snprintf(buf + n, len - (size_t)n, format, number);
 #pragma GCC diagnostic pop
 }

@@ -1086,13 +1086,16 @@ const char *kvblk_member_status_name(unsigned int state);
 
 struct kvblk_events;
 
+#define KVBLK_NOTICE_NUMBERS	32	/* room for numbers */
+
 /**
  * struct kvblk_notice - something that happened
  * @type: &enum kvblk_event
  * @pool: the pool's name
  * @member: the member's name, "" when no single one is concerned
- * @value: a number whose meaning the type tells
  * @time_ns: when, nanoseconds since 1970
+ * @has: bit KVBLK_A_EVENT_BLOCKS and the like: it carries this number
+ * @number: by KVBLK_A_EVENT_BLOCKS and the like; 0 where it carries none
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1100,8 +1103,9 @@ struct kvblk_notice {
 	uint32_t type;
 	char pool[KVBLK_NAME_LEN_MAX + 1];
 	char member[KVBLK_NAME_LEN_MAX + 1];
-	uint64_t value;
 	uint64_t time_ns;
+	uint32_t has;
+	uint64_t number[KVBLK_NOTICE_NUMBERS];
 };
 
 /**
@@ -1154,6 +1158,14 @@ int kvblk_events_read(struct kvblk_events *events,
  * Context: any thread. Return: a constant string, "unknown" for a new type.
  */
 const char *kvblk_event_name(unsigned int type);
+
+/**
+ * kvblk_event_number_name() - name of a number that events carry, as "blocks"
+ * @number: KVBLK_A_EVENT_BLOCKS and the like
+ *
+ * Context: any thread. Return: a constant string; NULL: not such a number.
+ */
+const char *kvblk_event_number_name(unsigned int number);
 
 /**
  * kvblk_event_text() - an event in a sentence

@@ -13,4 +13,7 @@ int kvblk_nl_errno(int nlerr);
 /* Copies a string attribute, cut to @len; leaves @to alone without one. */
 void kvblk_nl_string(char *to, size_t len, struct nlattr *attr);
 
+/* An unsigned number of 4 or 8 bytes; false, and @to alone, without one. */
+bool kvblk_nl_uint(uint64_t *to, struct nlattr *attr);
+
 #endif

@@ -146,7 +146,7 @@ static void batches(struct kvblk *kv)
 
 static void names(void)
 {
-	struct kvblk_notice notice = { .pool = "kv0", .value = 5 };
+	struct kvblk_notice notice = { .pool = "kv0" };
 	char text[256];
 
 	for (unsigned int i = KVBLK_A_COUNTER_PUTS; i <= KVBLK_A_COUNTER_MAX; i++)
@@ -163,6 +163,17 @@ static void names(void)
 		CHECK(strcmp(kvblk_event_name(i), "unknown"));
 		CHECK(!strstr(text, "unknown"));
 	}
+	notice.type = KVBLK_EVENT_MEMBER_FAILING;
+	notice.number[KVBLK_A_EVENT_IO_ERRORS] = UINT64_MAX;
+	kvblk_event_text(&notice, text, sizeof(text));
+	CHECK(strstr(text, "18446744073709551615 I/O errors"));
+	notice.type = KVBLK_EVENT_RESTORE_FAILED;
+	notice.number[KVBLK_A_EVENT_ERROR] = EIO;
+	kvblk_event_text(&notice, text, sizeof(text));
+	CHECK(strstr(text, "error 5"));
+	CHECK(!strcmp(kvblk_event_number_name(KVBLK_A_EVENT_BLOCKS), "blocks"));
+	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_TYPE));
+	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_MAX + 1));
 	notice.type = KVBLK_EVENT_MEMBER_FAILING + 1;
 	kvblk_event_text(&notice, text, sizeof(text));
 	CHECK(strstr(text, "unknown") && !strcmp(kvblk_event_name(notice.type), "unknown"));

@@ -74,6 +74,16 @@
 	X("request-failed", REQUEST_FAILED) \
 	X("member-failing", MEMBER_FAILING)
 
+/* X(name, the end of its KVBLK_A_EVENT_), in the order of their numbers */
+#define KVBLK_EVENT_NUMBER_TABLE(X) \
+	X("blocks", BLOCKS) \
+	X("silence_ms", SILENCE_MS) \
+	X("segment", SEGMENT) \
+	X("segments_reclaimed", SEGMENTS_RECLAIMED) \
+	X("free_segments", FREE_SEGMENTS) \
+	X("io_errors", IO_ERRORS) \
+	X("error", ERROR)
+
 /* X(name, the end of its KVBLK_MEMBER_STATUS_), in the order of their numbers */
 #define KVBLK_MEMBER_STATUS_TABLE(X) \
 	X("restoring", RESTORING) \

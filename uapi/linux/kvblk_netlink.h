@@ -58,33 +58,31 @@ enum kvblk_member_status {
 };
 
 /**
- * enum kvblk_event - What happened.
+ * enum kvblk_event - What happened. Some carry an attribute that tells more.
  * @KVBLK_EVENT_POOL_UP: A pool was made.
  * @KVBLK_EVENT_POOL_DOWN: A pool was destroyed.
- * @KVBLK_EVENT_MEMBER_UP: A member serves. Value is the number of blocks it
- *   brought back.
+ * @KVBLK_EVENT_MEMBER_UP: A member serves. Carries blocks.
  * @KVBLK_EVENT_MEMBER_DOWN: A member was removed.
  * @KVBLK_EVENT_MEMBER_DEAD: A member's device is gone.
  * @KVBLK_EVENT_MEMBER_SUSPECT: A member does not answer; its blocks are misses
- *   until it does. Value is its silence in milliseconds.
+ *   until it does. Carries silence-ms.
  * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect or failing member answers well again.
  * @KVBLK_EVENT_CHECKSUM: Blocks failed their checks: the first one, or those
- *   of the last minute. Value is the pool-wide segment number of the last one.
+ *   of the last minute. Carries segment.
  * @KVBLK_EVENT_READ_ERROR: A member failed reads: the first one, or those of
- *   the last minute. Value is the pool-wide segment number of the last one.
+ *   the last minute. Carries segment.
  * @KVBLK_EVENT_WRITE_ERROR: A member failed writes: the first one, or those of
- *   the last minute. Value is the pool-wide segment number of the last one.
+ *   the last minute. Carries segment.
  * @KVBLK_EVENT_RECLAIM_RATE: More segments are reclaimed than the tunable
- *   reclaim_event_rate says. Value is the number of them in the last second.
- * @KVBLK_EVENT_LOW_SPACE: A member fell below its low watermark. Value is the
- *   number of its free segments.
+ *   reclaim_event_rate says. Carries segments-reclaimed.
+ * @KVBLK_EVENT_LOW_SPACE: A member fell below its low watermark. Carries
+ *   free-segments.
  * @KVBLK_EVENT_RESTORE_FAILED: A member's blocks could not be found again.
- *   Value is the errno.
+ *   Carries error.
  * @KVBLK_EVENT_REQUEST_FAILED: A request that was answered with -EINPROGRESS
- *   failed in the end. Value is the errno; the kernel's log has the sentence.
+ *   failed in the end. Carries error; the kernel's log has the sentence.
  * @KVBLK_EVENT_MEMBER_FAILING: A member answers with errors; its blocks are
- *   misses until it answers well for a while. Value is the number of its I/O
- *   errors in the last second.
+ *   misses until it answers well for a while. Carries io-errors.
  */
 enum kvblk_event {
 	KVBLK_EVENT_POOL_UP = 1,
@@ -230,8 +228,14 @@ enum {
 	KVBLK_A_EVENT_TYPE,
 	KVBLK_A_EVENT_POOL,
 	KVBLK_A_EVENT_MEMBER,
-	KVBLK_A_EVENT_VALUE,
 	KVBLK_A_EVENT_TIME,
+	KVBLK_A_EVENT_BLOCKS,
+	KVBLK_A_EVENT_SILENCE_MS,
+	KVBLK_A_EVENT_SEGMENT,
+	KVBLK_A_EVENT_SEGMENTS_RECLAIMED,
+	KVBLK_A_EVENT_FREE_SEGMENTS,
+	KVBLK_A_EVENT_IO_ERRORS,
+	KVBLK_A_EVENT_ERROR,
 
 	__KVBLK_A_EVENT_MAX,
 	KVBLK_A_EVENT_MAX = (__KVBLK_A_EVENT_MAX - 1)

@@ -72,6 +72,7 @@ wait_for 30 member_is flash2 up
 json 'd["removed"]' kvblk member remove $pool /dev/flash2
 check wait $!
 expect events "$(grep -oE '"event":"member-(up|down)"' "$tmp/events.json" | xargs)" 'event:member-up event:member-down'
+expect "numbers of events" "$(grep -oE '"(blocks|error)": *[0-9]+' "$tmp/events.json" | tr -d '" ')" blocks:0
 expect "events of a second" "$(kvblk events --seconds 0.2)" ""
 code 1 'initial network namespace' unshare -n kvblk pool list
 
