@@ -267,7 +267,8 @@ static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
 				admin->err = -EINTR;
 			continue;
 		}
-		if (err < 0)
+		/* of the kernel's verdict libnl makes an error of its own, too */
+		if (err < 0 && !admin->done)
 			return kvblk_nl_errno(err);
 	}
 	return admin->err;
