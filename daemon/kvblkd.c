@@ -77,9 +77,9 @@ close_admin:
 	kvblk_admin_close(admin);
 }
 
-static int weight(uint32_t type)
+static int weight(const struct kvblk_notice *notice)
 {
-	switch (type) {
+	switch (notice->type) {
 	case KVBLK_EVENT_MEMBER_DEAD:
 	case KVBLK_EVENT_MEMBER_SUSPECT:
 	case KVBLK_EVENT_MEMBER_FAILING:
@@ -88,8 +88,10 @@ static int weight(uint32_t type)
 	case KVBLK_EVENT_WRITE_ERROR:
 	case KVBLK_EVENT_LOW_SPACE:
 	case KVBLK_EVENT_RESTORE_FAILED:
-	case KVBLK_EVENT_REQUEST_FAILED:
 		return LOG_LINE_WARNING;
+	case KVBLK_EVENT_REQUEST_DONE:
+		return notice->number[KVBLK_A_EVENT_ERROR] ? LOG_LINE_WARNING :
+							     LOG_LINE_INFO;
 	default:
 		return LOG_LINE_INFO;
 	}
@@ -144,7 +146,7 @@ static void read_events(struct daemon *d)
 			return;
 		}
 		kvblk_event_text(notice, text, sizeof(text));
-		log_line(weight(notice->type), "%s: %s",
+		log_line(weight(notice), "%s: %s",
 			 kvblk_event_name(notice->type), text);
 	}
 }

@@ -27,7 +27,7 @@ static const u8 event_attrs[] = {
 	[KVBLK_EVENT_RECLAIM_RATE] = KVBLK_A_EVENT_SEGMENTS_RECLAIMED,
 	[KVBLK_EVENT_LOW_SPACE] = KVBLK_A_EVENT_FREE_SEGMENTS,
 	[KVBLK_EVENT_RESTORE_FAILED] = KVBLK_A_EVENT_ERROR,
-	[KVBLK_EVENT_REQUEST_FAILED] = KVBLK_A_EVENT_ERROR,
+	[KVBLK_EVENT_REQUEST_DONE] = KVBLK_A_EVENT_ERROR,
 	[KVBLK_EVENT_MEMBER_FAILING] = KVBLK_A_EVENT_IO_ERRORS,
 };
 
@@ -36,6 +36,7 @@ struct event {
 	struct llist_node node;
 	enum kvblk_event type;
 	u64 value;
+	u64 request;			/* or 0 */
 	u64 time;
 	char pool[KVBLK_NAME_MAX];
 	char member[sizeof_field(struct kvblk_member, name)];
@@ -63,7 +64,9 @@ static void event_send(const struct event *event)
 	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
 	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_TIME, event->time,
 			      KVBLK_A_EVENT_PAD) ||
-	    (attr && nla_put_uint(skb, attr, event->value))) {
+	    (attr && nla_put_uint(skb, attr, event->value)) ||
+	    (event->request &&
+	     nla_put_uint(skb, KVBLK_A_EVENT_REQUEST, event->request))) {
 		nlmsg_free(skb);
 		return;
 	}
@@ -89,8 +92,8 @@ static void events_send(struct work_struct *work)
  * Netlink must not be entered from interrupts, where most I/O completes, so a
  * worker sends. It needs neither pool nor member any more.
  */
-void kvblk_event_named(const char *pool, const char *member,
-		       enum kvblk_event type, u64 value)
+static void event_add(const char *pool, const char *member,
+		      enum kvblk_event type, u64 value, u64 request)
 {
 	struct event *event;
 
@@ -104,6 +107,7 @@ void kvblk_event_named(const char *pool, const char *member,
 		goto drop;
 	event->type = type;
 	event->value = value;
+	event->request = request;
 	event->time = ktime_get_real_ns();
 	strscpy(event->pool, pool);
 	strscpy(event->member, member);
@@ -117,7 +121,12 @@ drop:
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 		 enum kvblk_event type, u64 value)
 {
-	kvblk_event_named(pool->name, member ? member->name : "", type, value);
+	event_add(pool->name, member ? member->name : "", type, value, 0);
+}
+
+void kvblk_event_request(const char *pool, const char *member, u64 request, int err)
+{
+	event_add(pool, member, KVBLK_EVENT_REQUEST_DONE, -err, request);
 }
 
 void kvblk_events_begin(struct genl_family *family)

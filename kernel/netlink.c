@@ -199,6 +199,7 @@ struct nl_job {
 	int (*run)(struct nl_job *job);
 	int err;
 	atomic_t state;			/* &enum nl_job_state */
+	u64 request;			/* its number */
 	struct netlink_ext_ack extack;
 	struct kvblk_pool *pool;	/* with a reference on its device, or NULL */
 	char name[KVBLK_NAME_MAX];	/* of the pool */
@@ -215,6 +216,7 @@ struct nl_job {
 };
 
 static struct workqueue_struct *nl_jobs;
+static atomic64_t nl_last_request;
 
 static void nl_job_free(struct nl_job *job)
 {
@@ -239,12 +241,10 @@ static void nl_job_work(struct work_struct *work)
 	    NL_JOB_WAITED_FOR) {
 		complete_all(&job->over);
 	} else {
-		if (err) {
+		if (err)
 			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
 			       err, job->extack._msg ?: "");
-			kvblk_event_named(job->name, job->member,
-					  KVBLK_EVENT_REQUEST_FAILED, -err);
-		}
+		kvblk_event_request(job->name, job->member, job->request, err);
 		nl_job_free(job);
 	}
 	/* unloading flushes the workqueue */
@@ -266,6 +266,7 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
 static int nl_job_run(struct genl_info *info, struct nl_job *job,
 		      int (*run)(struct nl_job *job))
 {
+	const u64 request = atomic64_inc_return(&nl_last_request);
 	int err;
 
 	if (!try_module_get(THIS_MODULE)) {
@@ -274,6 +275,7 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 		return -ENODEV;
 	}
 	job->run = run;
+	job->request = request;
 	init_completion(&job->over);
 	INIT_WORK(&job->work, nl_job_work);
 	queue_work(nl_jobs, &job->work);
@@ -283,6 +285,7 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 	    NL_JOB_WAITED_FOR) {
 		NL_SET_ERR_MSG(info->extack,
 			       "a device takes its time: the request goes on, an event tells its end");
+		nl_set_extack_cookie_u64(info->extack, request);
 		return -EINPROGRESS;
 	}
 	/* the worker may be about to say so */

@@ -23,12 +23,11 @@ struct genl_family;
 void kvblk_events_begin(struct genl_family *family);
 /* None comes any more: waits for those under way. */
 void kvblk_events_end(void);
-/* The same of what has no more than names; @member: or "". */
-void kvblk_event_named(const char *pool, const char *member,
-		       enum kvblk_event type, u64 value);
 /* Sends an event; @member may be NULL. Any context; drops it when short of memory. */
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 		 enum kvblk_event type, u64 value);
+/* The same of a request that has ended; what it named may be gone; @member: or "". */
+void kvblk_event_request(const char *pool, const char *member, u64 request, int err);
 
 /* ---- health.c ---- */
 

@@ -289,12 +289,12 @@ static void destroy(void)
 		close(fd);
 	fd = -1;
 	err = kvblk_pool_destroy(admin, pool, false);
-	if (err && err != -EINPROGRESS) {
+	if (err == -EINPROGRESS)
+		err = kvblk_admin_wait(admin, -1);
+	if (err) {
 		may_fail = false;
 		wrong("the pool can't be destroyed: %d, %s", err, kvblk_admin_message(admin));
 	}
-	while (err == -EINPROGRESS && pool_is_there())
-		nap();
 }
 
 /*
@@ -362,11 +362,8 @@ static int assemble(unsigned int which, uint32_t add_flags)
 	}
 	err = add_flags & KVBLK_ADD_FLAG_FORMAT ? kvblk_pool_create(admin, &spec) :
 						  kvblk_pool_import(admin, &spec);
-	if (err == -EINPROGRESS) {
-		while (!pool_is_there())
-			nap();
-		err = 0;
-	}
+	if (err == -EINPROGRESS)
+		err = kvblk_admin_wait(admin, -1);
 	if (err && !kvblk_admin_message(admin)[0])
 		wrong("refused without a word: %d", err);
 	/* as long as a slow machine takes */

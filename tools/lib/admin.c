@@ -7,10 +7,12 @@
  * them may carry a sentence, which the handle keeps until the next request.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <linux/netlink.h>
 #include <netlink/genl/ctrl.h>
@@ -36,6 +38,8 @@
  * @replies: for @parse
  * @err: how the request ended
  * @done: it did
+ * @request: the kernel's number of the last request, if it goes on, else 0
+ * @events: while a request is under way that may go on, and while it does
  * @message: the kernel's sentence about it
  */
 struct kvblk_admin {
@@ -45,6 +49,8 @@ struct kvblk_admin {
 	void *replies;
 	int err;
 	bool done;
+	uint64_t request;
+	struct kvblk_events *events;
 	char message[256];
 };
 
@@ -97,13 +103,12 @@ bool kvblk_nl_uint(uint64_t *to, struct nlattr *attr)
 	return true;
 }
 
-/* Keeps the sentence out of the attributes behind a kernel's verdict. */
-static void keep_message(struct kvblk_admin *admin, struct nlattr *attrs,
-			 int len)
+/* Keeps the sentence and the request's number behind a kernel's verdict. */
+static void keep_attrs(struct kvblk_admin *admin, struct nlattr *attrs, int len)
 {
-	struct nlattr *msg = nla_find(attrs, len, NLMSGERR_ATTR_MSG);
-
-	kvblk_nl_string(admin->message, sizeof(admin->message), msg);
+	kvblk_nl_string(admin->message, sizeof(admin->message),
+			nla_find(attrs, len, NLMSGERR_ATTR_MSG));
+	kvblk_nl_uint(&admin->request, nla_find(attrs, len, NLMSGERR_ATTR_COOKIE));
 }
 
 static int on_valid(struct nl_msg *msg, void *arg)
@@ -131,8 +136,8 @@ static void keep_verdict(struct kvblk_admin *admin, struct nlmsgerr *verdict)
 	skip = NLMSG_ALIGN(skip);
 	if ((hdr->nlmsg_flags & NLM_F_ACK_TLVS) &&
 	    hdr->nlmsg_len > NLMSG_HDRLEN + skip)
-		keep_message(admin, (struct nlattr *)((char *)verdict + skip),
-			     (int)(hdr->nlmsg_len - NLMSG_HDRLEN - skip));
+		keep_attrs(admin, (struct nlattr *)((char *)verdict + skip),
+			   (int)(hdr->nlmsg_len - NLMSG_HDRLEN - skip));
 	if (verdict->error && !admin->err)
 		admin->err = verdict->error;
 	admin->done = true;
@@ -164,9 +169,9 @@ static int on_finish(struct nl_msg *msg, void *arg)
 		return NL_STOP;
 	memcpy(&err, nlmsg_data(hdr), sizeof(err));
 	if ((hdr->nlmsg_flags & NLM_F_ACK_TLVS) && len > (int)sizeof(err))
-		keep_message(admin,
-			     (struct nlattr *)((char *)nlmsg_data(hdr) + sizeof(err)),
-			     len - (int)sizeof(err));
+		keep_attrs(admin,
+			   (struct nlattr *)((char *)nlmsg_data(hdr) + sizeof(err)),
+			   len - (int)sizeof(err));
 	if (err && !admin->err)
 		admin->err = err;
 	return NL_STOP;
@@ -220,6 +225,7 @@ void kvblk_admin_close(struct kvblk_admin *admin)
 {
 	if (!admin)
 		return;
+	kvblk_events_close(admin->events);
 	nl_socket_free(admin->sock);
 	free(admin);
 }
@@ -235,6 +241,9 @@ static struct nl_msg *new_request(struct kvblk_admin *admin, int command,
 	struct nl_msg *msg = nlmsg_alloc_size(REQUEST_MAX);
 
 	admin->message[0] = '\0';
+	admin->request = 0;
+	kvblk_events_close(admin->events);
+	admin->events = NULL;
 	if (!msg)
 		return NULL;
 	if (!genlmsg_put(msg, NL_AUTO_PORT, NL_AUTO_SEQ, admin->family, 0,
@@ -274,6 +283,69 @@ static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
 	return admin->err;
 }
 
+/* The same of one that may go on behind its answer: then it can be waited for. */
+static int run_long_request(struct kvblk_admin *admin, struct nl_msg *msg)
+{
+	int err;
+
+	/* its end may be told before its answer comes */
+	err = kvblk_events_open(&admin->events);
+	if (err) {
+		nlmsg_free(msg);
+		return err;
+	}
+	err = run_request(admin, msg);
+	if (err != -EINPROGRESS) {
+		kvblk_events_close(admin->events);
+		admin->events = NULL;
+	}
+	return err;
+}
+
+uint64_t kvblk_admin_request(const struct kvblk_admin *admin)
+{
+	return admin->request;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
+{
+	const int64_t end = now_ms() + timeout_ms;
+	const struct kvblk_notice *notice;
+	struct pollfd pollfd = { .events = POLLIN };
+	int64_t left;
+	int err;
+
+	if (!admin->events || !admin->request)
+		return -EINVAL;
+	pollfd.fd = kvblk_events_fd(admin->events);
+	for (;;) {
+		err = kvblk_events_read(admin->events, &notice);
+		if (!err && notice->type == KVBLK_EVENT_REQUEST_DONE &&
+		    notice->number[KVBLK_A_EVENT_REQUEST] == admin->request)
+			break;
+		if (!err)
+			continue;
+		if (err != -EAGAIN)
+			return err;
+		left = timeout_ms < 0 ? -1 : end - now_ms();
+		if (timeout_ms >= 0 && left <= 0)
+			return -ETIMEDOUT;
+		if (poll(&pollfd, 1, (int)left) < 0)
+			return -errno;
+	}
+	err = -(int)notice->number[KVBLK_A_EVENT_ERROR];
+	admin->request = 0;
+	return err;
+}
+
 static int put_member_spec(struct nl_msg *msg,
 			   const struct kvblk_member_spec *spec)
 {
@@ -311,7 +383,7 @@ static int assemble(struct kvblk_admin *admin, int command,
 			goto too_long;
 		nla_nest_end(msg, nest);
 	}
-	return run_request(admin, msg);
+	return run_long_request(admin, msg);
 
 too_long:
 	nlmsg_free(msg);
@@ -342,7 +414,7 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 		nlmsg_free(msg);
 		return -EMSGSIZE;
 	}
-	return run_request(admin, msg);
+	return run_long_request(admin, msg);
 }
 
 int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
@@ -359,7 +431,7 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 		nlmsg_free(msg);
 		return -EMSGSIZE;
 	}
-	return run_request(admin, msg);
+	return run_long_request(admin, msg);
 }
 
 /* By its name, or (NULL) its uuid. */
@@ -377,7 +449,7 @@ static int remove_member(struct kvblk_admin *admin, const char *pool,
 		nlmsg_free(msg);
 		return -EMSGSIZE;
 	}
-	return run_request(admin, msg);
+	return run_long_request(admin, msg);
 }
 
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool,

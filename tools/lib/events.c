@@ -187,7 +187,7 @@ static const struct {
 	[KVBLK_EVENT_RESTORE_FAILED] = {
 		"its blocks could not be found again: error %" PRIu64,
 		KVBLK_A_EVENT_ERROR },
-	[KVBLK_EVENT_REQUEST_FAILED] = {
+	[KVBLK_EVENT_REQUEST_DONE] = {
 		"a request that took its time failed: error %" PRIu64,
 		KVBLK_A_EVENT_ERROR },
 	[KVBLK_EVENT_MEMBER_FAILING] = {
@@ -212,6 +212,8 @@ void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 		format = event_texts[number].format;
 		number = notice->number[event_texts[number].number];
 	}
+	if (notice->type == KVBLK_EVENT_REQUEST_DONE && !number)
+		format = "a request that took its time succeeded";
 	if (notice->member[0])
 		n = snprintf(buf, len, "pool %s, member %s: ", notice->pool,
 			     notice->member);

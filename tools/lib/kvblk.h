@@ -690,6 +690,32 @@ void kvblk_admin_close(struct kvblk_admin *admin);
 const char *kvblk_admin_message(const struct kvblk_admin *admin);
 
 /**
+ * kvblk_admin_request() - number of a request that goes on
+ * @admin: the handle
+ *
+ * The event KVBLK_EVENT_REQUEST_DONE that tells its end has it, too, in its
+ * number KVBLK_A_EVENT_REQUEST.
+ *
+ * Context: one thread at a time. Return: the number of the last call on the
+ * handle if that returned -EINPROGRESS, until kvblk_admin_wait() has told its
+ * end; else 0.
+ */
+uint64_t kvblk_admin_request(const struct kvblk_admin *admin);
+
+/**
+ * kvblk_admin_wait() - wait for the end of a request that goes on
+ * @admin: the handle, whose last call returned -EINPROGRESS
+ * @timeout_ms: wait no longer; negative: as long as it takes
+ *
+ * Context: one thread at a time; sleeps. Return: how the request ended: 0, or
+ * an errno of that call, of which the kernel's log has the sentence;
+ * -ETIMEDOUT: it goes on, wait again; -EINVAL: no request goes on; -EINTR: a
+ * signal came, wait again; -ENOBUFS: events were lost, perhaps that one: look
+ * how things are; -ENOMEM.
+ */
+int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms);
+
+/**
  * struct kvblk_member_spec - a device to become a member
  * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes; its last part is the
  *	member's name, unless it has more than KVBLK_NAME_LEN_MAX bytes: then the
@@ -732,8 +758,8 @@ struct kvblk_pool_spec {
  * device is in use; -ENOTEMPTY: a device is a member of some pool or holds something
  * else; -EUCLEAN: it is a damaged member; -EPROTONOSUPPORT: it is one of another
  * version (KVBLK_ADD_FLAG_FORMAT takes all of these); -EPERM: no CAP_SYS_ADMIN;
- * -EINPROGRESS: a device takes its time, the request goes on, and an event tells its
- * end; -ENOSPC: too many segments; -EIO: a device can't be read or written; -EINVAL;
+ * -EINPROGRESS: a device takes its time, the request goes on, and kvblk_admin_wait()
+ * waits for its end; -ENOSPC: too many segments; -EIO: a device can't be read or written; -EINVAL;
  * -ENOMEM; -EMSGSIZE: the request is too long for a socket's buffer; an errno of
  * opening a device. kvblk_admin_message() tells more.
  */

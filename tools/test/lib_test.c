@@ -171,6 +171,12 @@ static void names(void)
 	notice.number[KVBLK_A_EVENT_ERROR] = EIO;
 	kvblk_event_text(&notice, text, sizeof(text));
 	CHECK(strstr(text, "error 5"));
+	notice.type = KVBLK_EVENT_REQUEST_DONE;
+	kvblk_event_text(&notice, text, sizeof(text));
+	CHECK(strstr(text, "failed: error 5"));
+	notice.number[KVBLK_A_EVENT_ERROR] = 0;
+	kvblk_event_text(&notice, text, sizeof(text));
+	CHECK(strstr(text, "succeeded"));
 	CHECK(!strcmp(kvblk_event_number_name(KVBLK_A_EVENT_BLOCKS), "blocks"));
 	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_TYPE));
 	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_MAX + 1));

@@ -71,7 +71,7 @@
 	X("reclaim-rate", RECLAIM_RATE) \
 	X("low-space", LOW_SPACE) \
 	X("restore-failed", RESTORE_FAILED) \
-	X("request-failed", REQUEST_FAILED) \
+	X("request-done", REQUEST_DONE) \
 	X("member-failing", MEMBER_FAILING)
 
 /* X(name, the end of its KVBLK_A_EVENT_), in the order of their numbers */
@@ -82,7 +82,8 @@
 	X("segments_reclaimed", SEGMENTS_RECLAIMED) \
 	X("free_segments", FREE_SEGMENTS) \
 	X("io_errors", IO_ERRORS) \
-	X("error", ERROR)
+	X("error", ERROR) \
+	X("request", REQUEST)
 
 /* X(name, the end of its KVBLK_MEMBER_STATUS_), in the order of their numbers */
 #define KVBLK_MEMBER_STATUS_TABLE(X) \

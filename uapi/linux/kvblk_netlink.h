@@ -79,8 +79,9 @@ enum kvblk_member_status {
  *   free-segments.
  * @KVBLK_EVENT_RESTORE_FAILED: A member's blocks could not be found again.
  *   Carries error.
- * @KVBLK_EVENT_REQUEST_FAILED: A request that was answered with -EINPROGRESS
- *   failed in the end. Carries error; the kernel's log has the sentence.
+ * @KVBLK_EVENT_REQUEST_DONE: A request that was answered with -EINPROGRESS has
+ *   ended. Carries request, and error, 0 if it succeeded. When it failed, the
+ *   kernel's log has the sentence.
  * @KVBLK_EVENT_MEMBER_FAILING: A member answers with errors; its blocks are
  *   misses until it answers well for a while. Carries io-errors.
  */
@@ -98,7 +99,7 @@ enum kvblk_event {
 	KVBLK_EVENT_RECLAIM_RATE,
 	KVBLK_EVENT_LOW_SPACE,
 	KVBLK_EVENT_RESTORE_FAILED,
-	KVBLK_EVENT_REQUEST_FAILED,
+	KVBLK_EVENT_REQUEST_DONE,
 	KVBLK_EVENT_MEMBER_FAILING,
 };
 
@@ -236,6 +237,7 @@ enum {
 	KVBLK_A_EVENT_FREE_SEGMENTS,
 	KVBLK_A_EVENT_IO_ERRORS,
 	KVBLK_A_EVENT_ERROR,
+	KVBLK_A_EVENT_REQUEST,
 
 	__KVBLK_A_EVENT_MAX,
 	KVBLK_A_EVENT_MAX = (__KVBLK_A_EVENT_MAX - 1)

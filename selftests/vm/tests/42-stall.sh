@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=50 leaks=1
+# vm: timeout=120 takes=56 leaks=1
 # Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
 # that does not answer.
-# slow: four requests that each get no answer for the 5 s after which a request goes on by itself.
+# slow: five requests that each get no answer for the 5 s after which a request goes on by itself.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -77,6 +77,8 @@ check "${soon[@]}" kvblk pool create other --format --segment-size 8M /dev/flash
 check "${soon[@]}" kvblk pool destroy other
 device_answers slow
 wait_for 20 event pool-up
+wait_for 20 event request-done
+grep -a 'request-done.*succeeded' "$tmp/events" || fail "no event of a success"
 defer pool_destroy
 check kvblk member add $pool --format /dev/flash0
 wait_for 20 pool_is_up
@@ -113,8 +115,21 @@ wait_for 20 event pool-down
 wait_for 20 pool_is_gone $pool
 
 echo "-- a request that fails in the end"
+: >"$tmp/events"
 device_silent slow
 refuse command kvblk pool create $pool --format --index-slots 1 /dev/mapper/slow
 device_answers slow
-wait_for 20 event request-failed
+wait_for 20 event request-done
+grep -a 'request-done.*failed' "$tmp/events" || fail "no event of a failure"
+
+echo "-- who asked waits for the end"
+check kvblk pool create $pool --format --segment-size 8M /dev/flash0
+device_silent slow
+lib_wait $pool /dev/mapper/slow >"$tmp/wait" &
+wait_for 60 [ -s "$tmp/wait" ]
+expect "what the wait says at first" "$(cat "$tmp/wait")" waits
+device_answers slow
+check wait $!
+expect "what the wait says" "$(xargs <"$tmp/wait")" "waits 0"
+check kvblk pool destroy $pool
 check dmsetup remove --retry slow
