@@ -94,6 +94,18 @@ static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 	return pool;
 }
 
+/* No tenant but this one is there yet. */
+static const char nl_default[] = "default";
+
+static int nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
+{
+	if (!attr || !nla_strcmp(attr, nl_default))
+		return 0;
+	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "tenant \"%s\": there is none but \"%s\" yet",
+				(const char *)nla_data(attr), nl_default);
+	return -EOPNOTSUPP;
+}
+
 static u32 nl_u32(struct genl_info *info, int type)
 {
 	return info->attrs[type] ? nla_get_u32(info->attrs[type]) : 0;
@@ -580,7 +592,8 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 			  READ_ONCE(pool->leased_bytes), pad) ||
 	       nla_put_u32(skb, KVBLK_A_POOL_VALUE_MAX,
 			   kvblk_pool_value_max(pool)) ||
-	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node);
+	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
+	       nla_put_string(skb, KVBLK_A_POOL_TENANT, nl_default);
 	return nl_end(skb, hdr, full);
 }
 
@@ -666,7 +679,8 @@ static int nl_fill_stats(struct sk_buff *skb, const struct genl_info *info,
 	hdr = nl_begin(skb, info, flags);
 	if (!hdr)
 		return -EMSGSIZE;
-	full = nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name);
+	full = nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+	       nla_put_string(skb, KVBLK_A_STATS_TENANT, nl_default);
 	nest = nla_nest_start(skb, KVBLK_A_STATS_COUNTERS);
 	if (full || !nest)
 		return nl_end(skb, hdr, true);
@@ -719,12 +733,14 @@ out:
 
 int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
+	return nl_tenant(info->attrs[KVBLK_A_POOL_TENANT], info->extack) ?:
+	       nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
 }
 
 int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_reply(info, KVBLK_A_STATS_POOL, nl_fill_stats);
+	return nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
+	       nl_reply(info, KVBLK_A_STATS_POOL, nl_fill_stats);
 }
 
 /* nl_fill_fn: the member that the request names. */
@@ -805,13 +821,15 @@ static void nl_put_pool(struct kvblk_pool *pool)
 	put_device(&pool->dev);
 }
 
-static int nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
+/* Of the pools, what @fill says of the tenant that attribute @tenant names. */
+static int nl_dump(struct sk_buff *skb, struct netlink_callback *cb, int tenant,
 		   nl_fill_fn *fill)
 {
 	struct nl_cursor *cursor = nl_cursor(cb);
 	struct kvblk_pool *pool;
-	int err = 0;
+	int err;
 
+	err = nl_tenant(genl_info_dump(cb)->attrs[tenant], cb->extack);
 	while (!err && (pool = nl_next_pool(cursor->pool, false))) {
 		err = fill(skb, genl_info_dump(cb), NLM_F_MULTI, pool);
 		if (!err)
@@ -823,12 +841,12 @@ static int nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
 
 int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	return nl_dump(skb, cb, nl_fill_pool);
+	return nl_dump(skb, cb, KVBLK_A_POOL_TENANT, nl_fill_pool);
 }
 
 int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 {
-	return nl_dump(skb, cb, nl_fill_stats);
+	return nl_dump(skb, cb, KVBLK_A_STATS_TENANT, nl_fill_stats);
 }
 
 /* The missing ones come behind the members: *@slot goes on for them. */

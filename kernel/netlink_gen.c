@@ -41,8 +41,14 @@ static const struct nla_policy kvblk_pool_destroy_nl_policy[KVBLK_A_POOL_FORCE +
 };
 
 /* KVBLK_CMD_POOL_GET - do */
-static const struct nla_policy kvblk_pool_get_nl_policy[KVBLK_A_POOL_NAME + 1] = {
+static const struct nla_policy kvblk_pool_get_do_nl_policy[KVBLK_A_POOL_TENANT + 1] = {
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_POOL_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
+/* KVBLK_CMD_POOL_GET - dump */
+static const struct nla_policy kvblk_pool_get_dump_nl_policy[KVBLK_A_POOL_TENANT + 1] = {
+	[KVBLK_A_POOL_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* KVBLK_CMD_MEMBER_ADD - do */
@@ -72,8 +78,14 @@ static const struct nla_policy kvblk_member_get_dump_nl_policy[KVBLK_A_MEMBER_PO
 };
 
 /* KVBLK_CMD_STATS_GET - do */
-static const struct nla_policy kvblk_stats_get_nl_policy[KVBLK_A_STATS_POOL + 1] = {
+static const struct nla_policy kvblk_stats_get_do_nl_policy[KVBLK_A_STATS_TENANT + 1] = {
 	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_STATS_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
+/* KVBLK_CMD_STATS_GET - dump */
+static const struct nla_policy kvblk_stats_get_dump_nl_policy[KVBLK_A_STATS_TENANT + 1] = {
+	[KVBLK_A_STATS_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* Ops table for kvblk */
@@ -102,14 +114,16 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
 		.cmd		= KVBLK_CMD_POOL_GET,
 		.doit		= kvblk_nl_pool_get_doit,
-		.policy		= kvblk_pool_get_nl_policy,
-		.maxattr	= KVBLK_A_POOL_NAME,
+		.policy		= kvblk_pool_get_do_nl_policy,
+		.maxattr	= KVBLK_A_POOL_TENANT,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{
-		.cmd	= KVBLK_CMD_POOL_GET,
-		.dumpit	= kvblk_nl_pool_get_dumpit,
-		.flags	= GENL_CMD_CAP_DUMP,
+		.cmd		= KVBLK_CMD_POOL_GET,
+		.dumpit		= kvblk_nl_pool_get_dumpit,
+		.policy		= kvblk_pool_get_dump_nl_policy,
+		.maxattr	= KVBLK_A_POOL_TENANT,
+		.flags		= GENL_CMD_CAP_DUMP,
 	},
 	{
 		.cmd		= KVBLK_CMD_MEMBER_ADD,
@@ -142,14 +156,16 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
 		.cmd		= KVBLK_CMD_STATS_GET,
 		.doit		= kvblk_nl_stats_get_doit,
-		.policy		= kvblk_stats_get_nl_policy,
-		.maxattr	= KVBLK_A_STATS_POOL,
+		.policy		= kvblk_stats_get_do_nl_policy,
+		.maxattr	= KVBLK_A_STATS_TENANT,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{
-		.cmd	= KVBLK_CMD_STATS_GET,
-		.dumpit	= kvblk_nl_stats_get_dumpit,
-		.flags	= GENL_CMD_CAP_DUMP,
+		.cmd		= KVBLK_CMD_STATS_GET,
+		.dumpit		= kvblk_nl_stats_get_dumpit,
+		.policy		= kvblk_stats_get_dump_nl_policy,
+		.maxattr	= KVBLK_A_STATS_TENANT,
+		.flags		= GENL_CMD_CAP_DUMP,
 	},
 };
 

@@ -469,6 +469,50 @@ TEST(unknown_pools)
 	}
 }
 
+/* Where a tenant may be named; only "default" is there. */
+TEST(tenants)
+{
+	static const struct {
+		int cmd;
+		int pool;
+		int tenant;
+	} asks[] = {
+		{ KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, KVBLK_A_POOL_TENANT },
+		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, KVBLK_A_STATS_TENANT },
+	};
+	static const char *const bad[] = { "other", "", "defaul", "default2", "Default" };
+	static struct answer answer;
+	static struct req req;
+
+	settle();
+	for (size_t i = 0; i < 4; i++) {
+		int cmd = asks[i / 2].cmd, attr = asks[i / 2].tenant;
+		int flags = i % 2 ? NLM_F_DUMP : 0;
+
+		for (size_t j = 0; j <= sizeof(bad) / sizeof(*bad); j++) {
+			const char *tenant = j ? bad[j - 1] : repeat('t', 32);
+
+			begin(&req, cmd, flags);
+			if (!flags)
+				put_str(&req, asks[i / 2].pool, pool);
+			put_str(&req, attr, tenant);
+			refused(&req, j ? EOPNOTSUPP : EINVAL,
+				"command %d, flags %x, tenant \"%s\"", cmd, flags, tenant);
+			talk(&req, &answer);
+			EXPECT(!j || strstr(answer.text, tenant), "\"%s\" is not in: %s",
+			       tenant, answer.text);
+		}
+		begin(&req, cmd, flags);
+		if (!flags)
+			put_str(&req, asks[i / 2].pool, pool);
+		put_str(&req, attr, "default");
+		talk(&req, &answer);
+		EXPECT_EQ(answer.err, 0, "command %d, flags %x, its tenant", cmd, flags);
+		EXPECT(answer.messages, "command %d, flags %x: no reply", cmd, flags);
+		EXPECT(find(answer.reply, answer.len, attr), "command %d: no tenant", cmd);
+	}
+}
+
 TEST(member_names)
 {
 	static const int cmds[] = { KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET };
