@@ -62,8 +62,7 @@ static void event_send(const struct event *event)
 	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
 	    (event->member[0] &&
 	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
-	    nla_put_u64_64bit(skb, KVBLK_A_EVENT_TIME, event->time,
-			      KVBLK_A_EVENT_PAD) ||
+	    nla_put_uint(skb, KVBLK_A_EVENT_TIME, event->time) ||
 	    (attr && nla_put_uint(skb, attr, event->value)) ||
 	    (event->request &&
 	     nla_put_uint(skb, KVBLK_A_EVENT_REQUEST, event->request))) {

@@ -40,11 +40,7 @@ static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
 static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
 	      (int)KVBLK_COUNTERS);
 static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
-
-static bool nl_put_u64(struct sk_buff *skb, int type, u64 value, int pad)
-{
-	return nla_put_u64_64bit(skb, type, value, pad);
-}
+static_assert(sizeof_field(struct kvblk_stats, hists[0]) <= KVBLK_LATENCY_LEN_MAX);
 
 /* ---- requests ---- */
 
@@ -118,6 +114,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	const struct nlattr *path = attrs[KVBLK_A_MEMBER_PATH];
 	const struct nlattr *size = attrs[KVBLK_A_MEMBER_SEGMENT_SIZE];
 	size_t len;
+	u64 bytes;
 	int err;
 
 	if (!path) {
@@ -148,15 +145,14 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 				    "the path does not lead to a block device");
 		return err;
 	}
-	spec->segment_size = size ? nla_get_u32(size) : 0;
-	if (spec->segment_size &&
-	    (!is_power_of_2(spec->segment_size) ||
-	     spec->segment_size < KVBLK_SEGMENT_MIN ||
-	     spec->segment_size > KVBLK_SEGMENT_MAX)) {
+	bytes = size ? nla_get_uint(size) : 0;
+	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
+		      bytes > KVBLK_SEGMENT_MAX)) {
 		NL_SET_ERR_MSG_ATTR(extack, size,
 				    "a segment's size is a power of two from 8 MiB to 1 GiB, or 0 to let the kernel choose");
 		return -EINVAL;
 	}
+	spec->segment_size = bytes;
 	return 0;
 }
 
@@ -356,7 +352,7 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
 	job->pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS);
 	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
 	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
-		job->nr_slots = nla_get_u64(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
+		job->nr_slots = nla_get_uint(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
 	return nl_job_run(info, job, run);
 }
 
@@ -556,7 +552,6 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 			int flags, struct kvblk_pool *pool)
 {
 	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
-	const int pad = KVBLK_A_POOL_PAD;
 	u32 nr_segs, nr_free;
 	bool full;
 	void *hdr;
@@ -569,29 +564,28 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	full = nla_put_string(skb, KVBLK_A_POOL_NAME, pool->name) ||
 	       nla_put(skb, KVBLK_A_POOL_UUID, UUID_SIZE, &pool->uuid) ||
 	       nla_put_u32(skb, KVBLK_A_POOL_FLAGS, pool->flags) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_BIRTH, pool->birth, pad) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_EPOCH, READ_ONCE(pool->epoch),
-			  pad) ||
-	       nla_put_u32(skb, KVBLK_A_POOL_NR_MEMBERS,
-			   READ_ONCE(pool->nr_members)) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_CAPACITY,
-			  kvblk_pool_capacity(pool), pad) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_FREE,
-			  kvblk_pool_free_bytes(pool), pad) ||
-	       nla_put_u32(skb, KVBLK_A_POOL_NR_SEGMENTS, nr_segs) ||
-	       nla_put_u32(skb, KVBLK_A_POOL_FREE_SEGMENTS, nr_free) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_SLOTS,
-			  kvblk_index_slots(&pool->index), pad) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_USED,
-			  kvblk_index_used(&pool->index), pad) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_EVICTED,
-			  atomic64_read(&pool->index.nr_evicted), pad) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_INDEX_BYTES,
-			  kvblk_index_bytes(&pool->index), pad) ||
-	       nl_put_u64(skb, KVBLK_A_POOL_LEASED_BYTES,
-			  READ_ONCE(pool->leased_bytes), pad) ||
-	       nla_put_u32(skb, KVBLK_A_POOL_VALUE_MAX,
-			   kvblk_pool_value_max(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_BIRTH, pool->birth) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_EPOCH, READ_ONCE(pool->epoch)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_NR_MEMBERS,
+			    READ_ONCE(pool->nr_members)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CAPACITY,
+			    kvblk_pool_capacity(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE,
+			    kvblk_pool_free_bytes(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_NR_SEGMENTS, nr_segs) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, nr_free) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_SLOTS,
+			    kvblk_index_slots(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED,
+			    kvblk_index_used(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
+			    atomic64_read(&pool->index.nr_evicted)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES,
+			    kvblk_index_bytes(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES,
+			    READ_ONCE(pool->leased_bytes)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX,
+			    kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, nl_default);
 	return nl_end(skb, hdr, full);
@@ -603,7 +597,6 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			  int flags, const struct kvblk_member *member)
 {
-	const int pad = KVBLK_A_MEMBER_PAD;
 	bool full;
 	void *hdr;
 
@@ -615,34 +608,34 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       (strlen(member->path) <= PATH_TOLD_MAX &&
 		nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->path)) ||
 	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->uuid) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_SLOT, member->slot) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SLOT, member->slot) ||
 	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
 			   READ_ONCE(member->state)) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_SUSPECT,
-			   READ_ONCE(member->suspect)) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_FAILING,
-			   READ_ONCE(member->failing)) ||
-	       nl_put_u64(skb, KVBLK_A_MEMBER_SIZE, member->size, pad) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
-			   member->segment_units << KVBLK_UNIT_SHIFT) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->nr_segs) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
-			   kvblk_member_avail(member)) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
-			   READ_ONCE(member->nr_ready)) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS,
-			   READ_ONCE(member->nr_open)) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
-			   READ_ONCE(member->nr_sealed)) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
-			   member->record_align) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_INFLIGHT,
-			   kvblk_member_inflight(member, NULL)) ||
-	       nl_put_u64(skb, KVBLK_A_MEMBER_INCARNATION,
-			  member->incarnation, pad) ||
-	       nl_put_u64(skb, KVBLK_A_MEMBER_RESTORED,
-			  READ_ONCE(member->restored), pad) ||
-	       nla_put_u32(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted);
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT,
+			    READ_ONCE(member->suspect)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING,
+			    READ_ONCE(member->failing)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->size) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
+			    member->segment_units << KVBLK_UNIT_SHIFT) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->nr_segs) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
+			    kvblk_member_avail(member)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
+			    READ_ONCE(member->nr_ready)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS,
+			    READ_ONCE(member->nr_open)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
+			    READ_ONCE(member->nr_sealed)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
+			    member->record_align) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
+			    kvblk_member_inflight(member, NULL)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION,
+			    member->incarnation) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
+			    READ_ONCE(member->restored)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted);
 	return nl_end(skb, hdr, full);
 }
 
@@ -685,8 +678,8 @@ static int nl_fill_stats(struct sk_buff *skb, const struct genl_info *info,
 	if (full || !nest)
 		return nl_end(skb, hdr, true);
 	for (i = 0; i < KVBLK_COUNTERS && !full; i++)
-		full = nl_put_u64(skb, KVBLK_A_COUNTER_PUTS + i,
-				  sum->counters[i], KVBLK_A_COUNTER_PAD);
+		full = nla_put_uint(skb, KVBLK_A_COUNTER_PUTS + i,
+				    sum->counters[i]);
 	nla_nest_end(skb, nest);
 	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
 	if (full || !nest)

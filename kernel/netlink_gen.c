@@ -14,7 +14,7 @@
 /* Common nested types */
 const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE + 1] = {
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
-	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
+	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_UINT, },
 };
 
 /* KVBLK_CMD_POOL_CREATE - do */
@@ -22,7 +22,7 @@ static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER +
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x1),
 	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
-	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
+	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_UINT, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
 };
 
@@ -30,7 +30,7 @@ static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER +
 static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
-	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_U64, },
+	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_UINT, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
 };
 
@@ -55,7 +55,7 @@ static const struct nla_policy kvblk_pool_get_dump_nl_policy[KVBLK_A_POOL_TENANT
 static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_ADD_FLAGS + 1] = {
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
-	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_U32, },
+	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_UINT, },
 	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
 };
 

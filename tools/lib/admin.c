@@ -537,14 +537,10 @@ static void *get_list(struct kvblk_admin *admin, int command, int attr,
 
 static void get_u32(uint32_t *to, struct nlattr *attr)
 {
-	if (attr && nla_len(attr) >= (int)sizeof(uint32_t))
-		*to = nla_get_u32(attr);
-}
+	uint64_t value;
 
-static void get_u64(uint64_t *to, struct nlattr *attr)
-{
-	if (attr && nla_len(attr) >= (int)sizeof(uint64_t))
-		*to = nla_get_u64(attr);
+	if (kvblk_nl_uint(&value, attr))
+		*to = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }
 
 static void get_uuid(uint8_t to[16], struct nlattr *attr)
@@ -567,17 +563,17 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	get_uuid(pool->uuid, tb[KVBLK_A_POOL_UUID]);
 	get_u32(&pool->flags, tb[KVBLK_A_POOL_FLAGS]);
 	get_u32(&pool->nr_members, tb[KVBLK_A_POOL_NR_MEMBERS]);
-	get_u64(&pool->birth, tb[KVBLK_A_POOL_BIRTH]);
-	get_u64(&pool->epoch, tb[KVBLK_A_POOL_EPOCH]);
-	get_u64(&pool->capacity, tb[KVBLK_A_POOL_CAPACITY]);
-	get_u64(&pool->free, tb[KVBLK_A_POOL_FREE]);
+	kvblk_nl_uint(&pool->birth, tb[KVBLK_A_POOL_BIRTH]);
+	kvblk_nl_uint(&pool->epoch, tb[KVBLK_A_POOL_EPOCH]);
+	kvblk_nl_uint(&pool->capacity, tb[KVBLK_A_POOL_CAPACITY]);
+	kvblk_nl_uint(&pool->free, tb[KVBLK_A_POOL_FREE]);
 	get_u32(&pool->nr_segments, tb[KVBLK_A_POOL_NR_SEGMENTS]);
 	get_u32(&pool->free_segments, tb[KVBLK_A_POOL_FREE_SEGMENTS]);
-	get_u64(&pool->index_slots, tb[KVBLK_A_POOL_INDEX_SLOTS]);
-	get_u64(&pool->index_used, tb[KVBLK_A_POOL_INDEX_USED]);
-	get_u64(&pool->index_evicted, tb[KVBLK_A_POOL_INDEX_EVICTED]);
-	get_u64(&pool->index_bytes, tb[KVBLK_A_POOL_INDEX_BYTES]);
-	get_u64(&pool->leased_bytes, tb[KVBLK_A_POOL_LEASED_BYTES]);
+	kvblk_nl_uint(&pool->index_slots, tb[KVBLK_A_POOL_INDEX_SLOTS]);
+	kvblk_nl_uint(&pool->index_used, tb[KVBLK_A_POOL_INDEX_USED]);
+	kvblk_nl_uint(&pool->index_evicted, tb[KVBLK_A_POOL_INDEX_EVICTED]);
+	kvblk_nl_uint(&pool->index_bytes, tb[KVBLK_A_POOL_INDEX_BYTES]);
+	kvblk_nl_uint(&pool->leased_bytes, tb[KVBLK_A_POOL_LEASED_BYTES]);
 	get_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
 	kvblk_nl_string(pool->devnode, sizeof(pool->devnode),
 			tb[KVBLK_A_POOL_DEVNODE]);
@@ -623,7 +619,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	member->suspect = suspect != 0;
 	get_u32(&failing, tb[KVBLK_A_MEMBER_FAILING]);
 	member->failing = failing != 0;
-	get_u64(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
+	kvblk_nl_uint(&member->size, tb[KVBLK_A_MEMBER_SIZE]);
 	get_u32(&member->segment_size, tb[KVBLK_A_MEMBER_SEGMENT_SIZE]);
 	get_u32(&member->nr_segments, tb[KVBLK_A_MEMBER_NR_SEGMENTS]);
 	get_u32(&member->free_segments, tb[KVBLK_A_MEMBER_FREE_SEGMENTS]);
@@ -632,8 +628,8 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	get_u32(&member->sealed_segments, tb[KVBLK_A_MEMBER_SEALED_SEGMENTS]);
 	get_u32(&member->record_align, tb[KVBLK_A_MEMBER_RECORD_ALIGN]);
 	get_u32(&member->inflight, tb[KVBLK_A_MEMBER_INFLIGHT]);
-	get_u64(&member->incarnation, tb[KVBLK_A_MEMBER_INCARNATION]);
-	get_u64(&member->restored, tb[KVBLK_A_MEMBER_RESTORED]);
+	kvblk_nl_uint(&member->incarnation, tb[KVBLK_A_MEMBER_INCARNATION]);
+	kvblk_nl_uint(&member->restored, tb[KVBLK_A_MEMBER_RESTORED]);
 	get_u32(&formatted, tb[KVBLK_A_MEMBER_FORMATTED]);
 	member->formatted = formatted != 0;
 	return 0;
@@ -661,7 +657,7 @@ static void parse_counters(struct kvblk_stats *stats, struct nlattr *nest)
 
 	nla_for_each_nested(attr, nest, left) {
 		if (nla_type(attr) < KVBLK_STATS_COUNTERS)
-			get_u64(&stats->counter[nla_type(attr)], attr);
+			kvblk_nl_uint(&stats->counter[nla_type(attr)], attr);
 	}
 }
 
