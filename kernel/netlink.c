@@ -27,6 +27,7 @@
 
 #include "admin.h"
 #include "netlink_gen.h"
+#include "p2p.h"
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
@@ -37,6 +38,9 @@ static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
 static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
 static_assert((int)KVBLK_ADD_FLAG_DEGRADED == KVBLK_ADD_DEGRADED);
 static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
+static_assert((int)KVBLK_ROUTE_STATUS_DIRECT == (int)KVBLK_ROUTE_DIRECT);
+static_assert((int)KVBLK_ROUTE_STATUS_BOUNCE == (int)KVBLK_ROUTE_BOUNCE);
+static_assert((int)KVBLK_ROUTE_STATUS_TRIAL == (int)KVBLK_ROUTE_TRIAL);
 static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
 	      (int)KVBLK_COUNTERS);
 static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
@@ -935,6 +939,79 @@ int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		if (!err)
 			cursor->slot = 0;
 	}
+	return skb->len ?: err;
+}
+
+struct nl_routes {
+	struct sk_buff *skb;
+	const struct genl_info *info;
+	const struct kvblk_member *member;
+};
+
+static int nl_fill_route(const struct kvblk_way *way, void *arg)
+{
+	struct nl_routes *routes = arg;
+	struct sk_buff *skb = routes->skb;
+	void *hdr = nl_begin(skb, routes->info, NLM_F_MULTI);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	return nl_end(skb, hdr,
+		      nla_put_string(skb, KVBLK_A_ROUTE_POOL, routes->member->pool->name) ||
+		      nla_put_string(skb, KVBLK_A_ROUTE_MEMBER, routes->member->name) ||
+		      nla_put_string(skb, KVBLK_A_ROUTE_DEVICE, way->device) ||
+		      (way->distance >= 0 &&
+		       nla_put_uint(skb, KVBLK_A_ROUTE_DISTANCE, way->distance)) ||
+		      nla_put_u32(skb, KVBLK_A_ROUTE_STATE, way->state) ||
+		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
+}
+
+/* The member of @pool with this name, with its ref; or NULL. */
+static struct kvblk_member *nl_member(struct kvblk_pool *pool, const char *name)
+{
+	struct kvblk_member *member;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (!strcmp(member->name, name))
+			return percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
+	return NULL;
+}
+
+int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct nl_routes routes = { .skb = skb, .info = genl_info_dump(cb) };
+	const struct nlattr *name = routes.info->attrs[KVBLK_A_ROUTE_MEMBER];
+	const struct nlattr *of = routes.info->attrs[KVBLK_A_ROUTE_POOL];
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_member *member = NULL;
+	struct kvblk_pool *pool;
+	int err;
+
+	if (!of || !name) {
+		NL_SET_ERR_MSG(cb->extack, "say which pool and which member");
+		return -EINVAL;
+	}
+	err = nl_begin_members(cb, of);
+	if (err)
+		return err;
+	if (!nl_name(name, cb->extack))
+		return -EINVAL;
+	pool = nl_next_pool(cursor->pool, true);
+	if (pool && !strcmp(pool->name, cursor->pool))
+		member = nl_member(pool, nla_data(name));
+	if (member) {
+		routes.member = member;
+		err = kvblk_p2p_ways(member, &cursor->slot, nl_fill_route, &routes);
+		kvblk_member_put(member);
+	} else {
+		NL_SET_ERR_MSG_ATTR(cb->extack, name,
+				    "the pool has no member of this name that is up; look at the list of its members");
+		err = -ENOENT;
+	}
+	if (pool)
+		nl_put_pool(pool);
 	return skb->len ?: err;
 }
 

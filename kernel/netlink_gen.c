@@ -88,6 +88,12 @@ static const struct nla_policy kvblk_stats_get_dump_nl_policy[KVBLK_A_STATS_TENA
 	[KVBLK_A_STATS_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
+/* KVBLK_CMD_ROUTE_GET - dump */
+static const struct nla_policy kvblk_route_get_nl_policy[KVBLK_A_ROUTE_MEMBER + 1] = {
+	[KVBLK_A_ROUTE_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_ROUTE_MEMBER] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -165,6 +171,13 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.dumpit		= kvblk_nl_stats_get_dumpit,
 		.policy		= kvblk_stats_get_dump_nl_policy,
 		.maxattr	= KVBLK_A_STATS_TENANT,
+		.flags		= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_ROUTE_GET,
+		.dumpit		= kvblk_nl_route_get_dumpit,
+		.policy		= kvblk_route_get_nl_policy,
+		.maxattr	= KVBLK_A_ROUTE_MEMBER,
 		.flags		= GENL_CMD_CAP_DUMP,
 	},
 };

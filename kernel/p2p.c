@@ -667,29 +667,29 @@ void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
 	}
 }
 
-static ssize_t provider_show(struct pci_dev *pdev, struct kvblk_member *member,
-			     const struct provider *p, char *buf, int at)
+static void provider_way(struct pci_dev *pdev, struct kvblk_member *member,
+			 const struct provider *p, struct kvblk_way *way)
 {
 	struct kvblk_route *route = p ? route_of(p, member) : NULL;
-	u32 state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
-	const char *why;
-	int distance;
 
-	why = route_look(pdev, member, &distance);
-	if (why)
-		state = KVBLK_ROUTE_BOUNCE;
+	way->device = pci_name(pdev);
+	way->state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
+	way->why = route_look(pdev, member, &way->distance);
+	if (way->why)
+		way->state = KVBLK_ROUTE_BOUNCE;
 	else if (route)
-		why = route->why;
-	return sysfs_emit_at(buf, at, "%s %d %s %s\n", pci_name(pdev), distance,
-			     route_names[state], why ?: "-");
+		way->why = route->why;
 }
 
-ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
+int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	struct pci_dev *pdev = NULL;
 	struct provider *p, *known;
+	struct kvblk_way way;
 	void *memory;
-	int at = 0;
+	u32 nr = 0;
+	int err;
 
 	guard(mutex)(&providers_lock);
 	for_each_pci_dev(pdev) {
@@ -703,10 +703,40 @@ ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 		memory = known ? NULL : pci_alloc_p2pmem(pdev, PAGE_SIZE);
 		if (memory)
 			pci_free_p2pmem(pdev, memory, PAGE_SIZE);
-		if (known || memory)
-			at += provider_show(pdev, member, known, buf, at);
+		if ((!known && !memory) || nr++ < *at)
+			continue;
+		provider_way(pdev, member, known, &way);
+		err = tell(&way, arg);
+		if (err) {
+			pci_dev_put(pdev);
+			return err;
+		}
+		(*at)++;
 	}
-	return at;
+	return 0;
+}
+
+struct p2p_page {
+	char *buf;
+	ssize_t len;
+};
+
+static int way_show(const struct kvblk_way *way, void *arg)
+{
+	struct p2p_page *page = arg;
+
+	page->len += sysfs_emit_at(page->buf, page->len, "%s %d %s %s\n", way->device,
+				   way->distance, route_names[way->state], way->why ?: "-");
+	return 0;
+}
+
+ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
+{
+	struct p2p_page page = { .buf = buf };
+	u32 at = 0;
+
+	kvblk_p2p_ways(member, &at, way_show, &page);
+	return page.len;
 }
 
 int kvblk_p2p_init(void)

@@ -35,6 +35,14 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 
 /* ---- p2p.c ---- */
 
+/* How a member reaches a device's memory; @distance: or negative; @why: or NULL. */
+struct kvblk_way {
+	const char *device;
+	int distance;
+	enum kvblk_route_state state;
+	const char *why;
+};
+
 #ifdef CONFIG_PCI_P2PDMA
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
@@ -54,6 +62,12 @@ void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member);
 int kvblk_p2p_trial(struct kvblk_req *req);
 void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);
+/*
+ * Calls @tell with the way to each provider from the *@at-th on, which moves with
+ * them, until one returns an error. May sleep.
+ */
+int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg);
 /* A line for each provider: its address, distance, route, and why it bounces. */
 ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf);
 #else
@@ -75,6 +89,13 @@ static inline bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *memb
 static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}
+static inline int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+				 int (*tell)(const struct kvblk_way *way, void *arg),
+				 void *arg)
+{
+	return 0;
+}
+
 static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 {
 	return 0;

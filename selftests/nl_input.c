@@ -414,6 +414,7 @@ static const struct {
 	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, 0, "member-get" },
 	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, NLM_F_DUMP, "member dump" },
 	{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, 0, "stats-get" },
+	{ KVBLK_CMD_ROUTE_GET, KVBLK_A_ROUTE_POOL, NLM_F_DUMP, "route dump" },
 };
 
 /* All but the pool's name that such a request needs. */
@@ -424,6 +425,8 @@ static void put_rest(struct req *req, int cmd, int flags)
 	else if (cmd == KVBLK_CMD_MEMBER_REMOVE ||
 		 (cmd == KVBLK_CMD_MEMBER_GET && !flags))
 		put_str(req, KVBLK_A_MEMBER_NAME, member);
+	else if (cmd == KVBLK_CMD_ROUTE_GET)
+		put_str(req, KVBLK_A_ROUTE_MEMBER, member);
 }
 
 TEST(unknown_pools)
@@ -467,6 +470,34 @@ TEST(unknown_pools)
 		put_rest(&req, cmd, flags);
 		refused(&req, EINVAL, "%s without a pool", what);
 	}
+}
+
+/* The one request that must name a member in a dump. */
+TEST(routes)
+{
+	static struct answer answer;
+	static struct req req;
+
+	settle();
+	for (int i = 0; i < 4; i++) {
+		static const char *const names[] = { "nosuchmember", "", NULL };
+
+		begin(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP);
+		if (i < 3)
+			put_str(&req, KVBLK_A_ROUTE_POOL, pool);
+		if (i == 3 || names[i])
+			put_str(&req, KVBLK_A_ROUTE_MEMBER, i == 3 ? member : names[i]);
+		refused(&req, i ? EINVAL : ENOENT, "routes, request %d", i);
+	}
+	begin(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP);
+	put_str(&req, KVBLK_A_ROUTE_POOL, pool);
+	put_str(&req, KVBLK_A_ROUTE_MEMBER, repeat('m', 32));
+	refused(&req, EINVAL, "routes, too long a member's name");
+	begin(&req, KVBLK_CMD_ROUTE_GET, NLM_F_DUMP);
+	put_str(&req, KVBLK_A_ROUTE_POOL, pool);
+	put_str(&req, KVBLK_A_ROUTE_MEMBER, member);
+	talk(&req, &answer);
+	EXPECT_EQ(answer.err, 0, "routes of %s", member);
 }
 
 /* Where a tenant may be named; only "default" is there. */

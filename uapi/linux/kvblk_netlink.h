@@ -59,6 +59,23 @@ enum kvblk_member_status {
 };
 
 /**
+ * enum kvblk_route_status - How a member reaches a PCI device's memory.
+ * @KVBLK_ROUTE_STATUS_UNKNOWN: Nothing was put from or got into the device's
+ *   memory yet; then the way is tried out once.
+ * @KVBLK_ROUTE_STATUS_DIRECT: The member transfers.
+ * @KVBLK_ROUTE_STATUS_BOUNCE: Blocks go through kernel memory.
+ * @KVBLK_ROUTE_STATUS_TRIAL: The device gives no memory to try the way with,
+ *   so it is tried with the memory of callers, puts and gets each on their
+ *   own.
+ */
+enum kvblk_route_status {
+	KVBLK_ROUTE_STATUS_UNKNOWN,
+	KVBLK_ROUTE_STATUS_DIRECT,
+	KVBLK_ROUTE_STATUS_BOUNCE,
+	KVBLK_ROUTE_STATUS_TRIAL,
+};
+
+/**
  * enum kvblk_event - What happened. Some carry an attribute that tells more.
  * @KVBLK_EVENT_POOL_UP: A pool was made.
  * @KVBLK_EVENT_POOL_DOWN: A pool was destroyed.
@@ -225,6 +242,18 @@ enum {
 };
 
 enum {
+	KVBLK_A_ROUTE_POOL = 1,
+	KVBLK_A_ROUTE_MEMBER,
+	KVBLK_A_ROUTE_DEVICE,
+	KVBLK_A_ROUTE_DISTANCE,
+	KVBLK_A_ROUTE_STATE,
+	KVBLK_A_ROUTE_WHY,
+
+	__KVBLK_A_ROUTE_MAX,
+	KVBLK_A_ROUTE_MAX = (__KVBLK_A_ROUTE_MAX - 1)
+};
+
+enum {
 	KVBLK_A_EVENT_TYPE = 1,
 	KVBLK_A_EVENT_POOL,
 	KVBLK_A_EVENT_MEMBER,
@@ -251,6 +280,7 @@ enum {
 	KVBLK_CMD_MEMBER_REMOVE,
 	KVBLK_CMD_MEMBER_GET,
 	KVBLK_CMD_STATS_GET,
+	KVBLK_CMD_ROUTE_GET,
 	KVBLK_CMD_EVENT_NTF,
 
 	__KVBLK_CMD_MAX,
