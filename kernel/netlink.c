@@ -966,7 +966,7 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
 }
 
-/* The member of @pool with this name, with its ref; or NULL. */
+/* The member of @pool with this name, with its ref; NULL, too, when it is dead. */
 static struct kvblk_member *nl_member(struct kvblk_pool *pool, const char *name)
 {
 	struct kvblk_member *member;
@@ -975,7 +975,8 @@ static struct kvblk_member *nl_member(struct kvblk_pool *pool, const char *name)
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
 		if (!strcmp(member->name, name))
-			return percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
+			return READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+			       percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
 	return NULL;
 }
 
@@ -1007,7 +1008,7 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		kvblk_member_put(member);
 	} else {
 		NL_SET_ERR_MSG_ATTR(cb->extack, name,
-				    "the pool has no member of this name that is up; look at the list of its members");
+				    "the pool has no member of this name, or it is dead or being removed; look at the list of its members");
 		err = -ENOENT;
 	}
 	if (pool)

@@ -18,6 +18,10 @@ churn() {
 	done
 }
 
+dead_member() {
+	kvblk member list z | grep -q ' dead '
+}
+
 kv_load
 # each one of 8 segments of 8 MiB
 flash 20 68
@@ -35,6 +39,11 @@ defer "touch $tmp/stop; wait $churn || true"
 check nl_input $pool flash0 /dev/flash1 dumps
 touch "$tmp/stop"
 check wait $churn
+
+# a member whose device is gone
+put "$configfs/nullb/flash3/power" 0
+wait_for 30 dead_member
+check nl_input z flash3 /dev/flash1 routes
 
 # a request that is all right after so many that were not
 check kvblk member add $pool --format /dev/flash1
