@@ -466,7 +466,7 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
 
 /*
  * Lists. Each state's first member is the link to the next one, so one list
- * type does for all three.
+ * type does for all of them.
  */
 struct link {
 	struct link *next;
@@ -498,32 +498,55 @@ static void free_list(void *list)
 	}
 }
 
-/*
- * Asks with @command for @name in attribute @attr, or for all without one, and
- * collects what @parse makes of the replies. A pool's members are a dump too.
+/**
+ * struct question - what a list is asked for with
+ * @command: the request
+ * @dump: it is one; a pool's members are a dump, too
+ * @names: the attributes that it has; one whose name is NULL is left out
+ * @parse: makes a state of a reply
  */
-static void *get_list(struct kvblk_admin *admin, int command, int attr,
-		      const char *name, bool dump,
-		      int (*parse)(struct nlmsghdr *hdr, void *replies),
-		      int *err)
+struct question {
+	int command;
+	bool dump;
+	struct {
+		int attr;
+		const char *name;
+	} names[2];
+	int (*parse)(struct nlmsghdr *hdr, void *replies);
+};
+
+static int put_names(struct nl_msg *msg, const struct question *question)
 {
+	for (size_t i = 0; i < 2; i++) {
+		if (question->names[i].name &&
+		    nla_put_string(msg, question->names[i].attr,
+				   question->names[i].name))
+			return -EMSGSIZE;
+	}
+	return 0;
+}
+
+static void *get_list(struct kvblk_admin *admin,
+		      const struct question *question, int *err)
+{
+	const int flags = question->dump ? NLM_F_DUMP : NLM_F_ACK;
 	struct replies replies;
 	struct nl_msg *msg;
 	int tries = 10;
 
 	do {
 		replies = (struct replies){ .last = &replies.first };
-		msg = new_request(admin, command, dump ? NLM_F_DUMP : NLM_F_ACK);
+		msg = new_request(admin, question->command, flags);
 		if (!msg) {
 			*err = -ENOMEM;
 			return NULL;
 		}
-		if (name && nla_put_string(msg, attr, name)) {
+		*err = put_names(msg, question);
+		if (*err) {
 			nlmsg_free(msg);
-			*err = -EMSGSIZE;
 			return NULL;
 		}
-		admin->parse = parse;
+		admin->parse = question->parse;
 		admin->replies = &replies;
 		*err = run_request(admin, msg);
 		admin->parse = NULL;
@@ -531,7 +554,7 @@ static void *get_list(struct kvblk_admin *admin, int command, int attr,
 			return replies.first;
 		free_list(replies.first);
 		/* it changed while we were reading: read it again */
-	} while (*err == -EINTR && dump && --tries);
+	} while (*err == -EINTR && question->dump && --tries);
 	return NULL;
 }
 
@@ -583,10 +606,15 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
 		   struct kvblk_pool_state **list)
 {
+	const struct question question = {
+		.command = KVBLK_CMD_POOL_GET,
+		.dump = !name,
+		.names = { { KVBLK_A_POOL_NAME, name } },
+		.parse = parse_pool,
+	};
 	int err;
 
-	*list = get_list(admin, KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, name,
-			 !name, parse_pool, &err);
+	*list = get_list(admin, &question, &err);
 	return err;
 }
 
@@ -638,10 +666,15 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
 		     struct kvblk_member_state **list)
 {
+	const struct question question = {
+		.command = KVBLK_CMD_MEMBER_GET,
+		.dump = true,
+		.names = { { KVBLK_A_MEMBER_POOL, pool } },
+		.parse = parse_member,
+	};
 	int err;
 
-	*list = get_list(admin, KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL,
-			 pool, true, parse_member, &err);
+	*list = get_list(admin, &question, &err);
 	return err;
 }
 
@@ -701,14 +734,67 @@ static int parse_stats(struct nlmsghdr *hdr, void *arg)
 int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
 		    struct kvblk_stats **list)
 {
+	const struct question question = {
+		.command = KVBLK_CMD_STATS_GET,
+		.dump = !pool,
+		.names = { { KVBLK_A_STATS_POOL, pool } },
+		.parse = parse_stats,
+	};
 	int err;
 
-	*list = get_list(admin, KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, pool,
-			 !pool, parse_stats, &err);
+	*list = get_list(admin, &question, &err);
 	return err;
 }
 
 void kvblk_stats_free(struct kvblk_stats *list)
+{
+	free_list(list);
+}
+
+static int parse_route(struct nlmsghdr *hdr, void *arg)
+{
+	struct nlattr *tb[KVBLK_A_ROUTE_MAX + 1];
+	struct kvblk_route_state *route;
+	uint64_t distance;
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_ROUTE_MAX, NULL))
+		return -EBADMSG;
+	route = append(arg, sizeof(*route));
+	if (!route)
+		return -ENOMEM;
+	kvblk_nl_string(route->pool, sizeof(route->pool), tb[KVBLK_A_ROUTE_POOL]);
+	kvblk_nl_string(route->member, sizeof(route->member),
+			tb[KVBLK_A_ROUTE_MEMBER]);
+	kvblk_nl_string(route->device, sizeof(route->device),
+			tb[KVBLK_A_ROUTE_DEVICE]);
+	route->distance = -1;
+	if (kvblk_nl_uint(&distance, tb[KVBLK_A_ROUTE_DISTANCE]) &&
+	    distance <= INT32_MAX)
+		route->distance = (int32_t)distance;
+	get_u32(&route->state, tb[KVBLK_A_ROUTE_STATE]);
+	kvblk_nl_string(route->why, sizeof(route->why), tb[KVBLK_A_ROUTE_WHY]);
+	return 0;
+}
+
+int kvblk_route_get(struct kvblk_admin *admin, const char *pool,
+		    const char *member, struct kvblk_route_state **list)
+{
+	const struct question question = {
+		.command = KVBLK_CMD_ROUTE_GET,
+		.dump = true,
+		.names = {
+			{ KVBLK_A_ROUTE_POOL, pool },
+			{ KVBLK_A_ROUTE_MEMBER, member },
+		},
+		.parse = parse_route,
+	};
+	int err;
+
+	*list = get_list(admin, &question, &err);
+	return err;
+}
+
+void kvblk_route_free(struct kvblk_route_state *list)
 {
 	free_list(list);
 }
@@ -750,4 +836,16 @@ const char *kvblk_member_status_name(unsigned int state)
 {
 	return state < sizeof(status_names) / sizeof(status_names[0]) ?
 	       status_names[state] : "unknown";
+}
+
+static const char *const route_names[] = {
+#define X(name, NAME)	[KVBLK_ROUTE_STATUS_##NAME] = name,
+	KVBLK_ROUTE_STATUS_TABLE(X)
+#undef X
+};
+
+const char *kvblk_route_status_name(unsigned int state)
+{
+	return state < sizeof(route_names) / sizeof(route_names[0]) ?
+	       route_names[state] : NULL;
 }

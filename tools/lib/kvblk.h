@@ -1085,6 +1085,53 @@ int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
 void kvblk_stats_free(struct kvblk_stats *list);
 
 /**
+ * struct kvblk_route_state - how a member reaches a PCI device's memory
+ * @next: the next one of the list, or NULL
+ * @pool: the pool's name
+ * @member: the member's name
+ * @device: PCI address of a device that has published its memory
+ * @distance: steps between the two; -1: there is no way, or kvblk can't tell the
+ *	member's PCI device
+ * @state: &enum kvblk_route_status
+ * @why: the reason why the route bounces, as "queue"; "": there is none
+ *
+ * May get more fields at its end: only the library makes these.
+ */
+struct kvblk_route_state {
+	struct kvblk_route_state *next;
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char member[KVBLK_NAME_LEN_MAX + 1];
+	char device[KVBLK_NAME_LEN_MAX + 1];
+	int32_t distance;
+	uint32_t state;
+	char why[KVBLK_NAME_LEN_MAX + 1];
+};
+
+/**
+ * kvblk_route_get() - which PCI devices' memory a member reaches, and how
+ * @admin: the handle
+ * @pool: the pool's name
+ * @member: the member's name
+ * @list: set to a list, NULL when there is none; kvblk_route_free() frees it
+ *
+ * Nothing is tried out. There is no route to a device that nobody went to yet and
+ * that gives the module no memory; none at all without CONFIG_PCI_P2PDMA.
+ *
+ * Context: one thread at a time. Return: as kvblk_pool_get(); -ENOENT: also no such
+ * member, or it is dead or being removed.
+ */
+int kvblk_route_get(struct kvblk_admin *admin, const char *pool,
+		    const char *member, struct kvblk_route_state **list);
+
+/**
+ * kvblk_route_free() - free a list of routes
+ * @list: the list, or NULL
+ *
+ * Context: any thread.
+ */
+void kvblk_route_free(struct kvblk_route_state *list);
+
+/**
  * kvblk_counter_name() - name of a counter, as "put_bytes"
  * @counter: KVBLK_A_COUNTER_PUTS and the like
  *
@@ -1107,6 +1154,15 @@ const char *kvblk_latency_name(unsigned int latency);
  * Context: any thread. Return: a constant string, "unknown" for a new state.
  */
 const char *kvblk_member_status_name(unsigned int state);
+
+/**
+ * kvblk_route_status_name() - name of a route's state, as "direct"
+ * @state: &enum kvblk_route_status
+ *
+ * Context: any thread. Return: a constant string; NULL for a new state, since
+ * "unknown" is one of them.
+ */
+const char *kvblk_route_status_name(unsigned int state);
 
 /* What happens. */
 

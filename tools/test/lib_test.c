@@ -157,6 +157,8 @@ static void names(void)
 	CHECK(!kvblk_latency_name(0) && !kvblk_latency_name(KVBLK_A_LATENCY_MAX + 1));
 	CHECK(!strcmp(kvblk_member_status_name(KVBLK_MEMBER_STATUS_UP), "up"));
 	CHECK(!strcmp(kvblk_member_status_name(99), "unknown"));
+	CHECK(!strcmp(kvblk_route_status_name(KVBLK_ROUTE_STATUS_TRIAL), "trial"));
+	CHECK(!kvblk_route_status_name(99));
 	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_MEMBER_FAILING; i++) {
 		notice.type = i;
 		kvblk_event_text(&notice, text, sizeof(text));

@@ -93,4 +93,11 @@
 	X("removing", REMOVING) \
 	X("missing", MISSING)
 
+/* X(name, the end of its KVBLK_ROUTE_STATUS_), in the order of their numbers */
+#define KVBLK_ROUTE_STATUS_TABLE(X) \
+	X("unknown", UNKNOWN) \
+	X("direct", DIRECT) \
+	X("bounce", BOUNCE) \
+	X("trial", TRIAL)
+
 #endif
