@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
-/* kvblk topo: options and output. What is told is found out in topo_scan.c. */
+/*
+ * kvblk topo: options, routes and output. The rest of what is told is found out in
+ * topo_scan.c.
+ */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +33,7 @@ struct pair {
 	const struct topo_device *device;
 	const struct topo_pool *pool;
 	const struct topo_member *member;
-	struct topo_route route;
+	struct kvblk_route_state route;
 	const char *words;
 	const struct pair *next;
 	bool linked;
@@ -104,24 +108,47 @@ static int check_pools(const struct topo_args *args, const struct topo *topo)
 	return CLI_OK;
 }
 
-/*
- * What the module tells of the two. It leaves out a device that nobody went to
- * yet and that gives it no memory.
- */
-static struct topo_route route_of(const struct topo_device *device,
-				  const struct topo_member *member)
+/* A member that is not there any more, or dead, has no routes. */
+static int ask_member(struct kvblk_admin *admin, const char *pool,
+		      struct topo_member *member)
 {
-	struct topo_route none = {
-		.distance = -1,
-		.route = "unknown",
-		.why = "taken",
-	};
+	int err = kvblk_route_get(admin, pool, member->name, &member->routes);
 
-	for (size_t i = 0; i < member->nr_routes; i++) {
-		if (!strcmp(member->routes[i].address, device->address))
-			return member->routes[i];
+	member->gone = err == -ENOENT;
+	if (err && err != -ENOENT)
+		return cli_admin_fail(admin, err, member->name);
+	return CLI_OK;
+}
+
+/* Adds the routes, if there can be any. */
+static int ask_routes(const struct topo_args *args, struct topo *topo)
+{
+	struct kvblk_admin *admin;
+	int ret;
+
+	if (!topo->nr_pools || !topo->nr_devices || !topo->devices[0].provider)
+		return CLI_OK;
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	for (size_t i = 0; i < topo->nr_pools; i++) {
+		struct topo_pool *pool = &topo->pools[i];
+
+		for (size_t j = 0; !ret && j < pool->nr_members; j++) {
+			if (is_wanted(args, pool->name))
+				ret = ask_member(admin, pool->name,
+						 &pool->members[j]);
+		}
 	}
-	return none;
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static const char *route_name(const struct kvblk_route_state *route)
+{
+	const char *name = kvblk_route_status_name(route->state);
+
+	return name ? name : "?";
 }
 
 /* ---- JSON ---- */
@@ -162,18 +189,17 @@ static json_t *json_member(const struct topo *topo, const struct topo_pool *pool
 
 	for (size_t i = 0; i < topo->nr_devices; i++) {
 		const struct topo_device *device = &topo->devices[i];
-		struct topo_route route;
+		struct kvblk_route_state route;
 
 		if (!device->provider)
 			continue;
-		route = route_of(device, member);
+		route = topo_route(device, member);
 		json_array_append_new(routes, json_pack("{s:s, s:o, s:s, s:o, s:o}",
 			"device", device->address,
 			"distance", route.distance < 0 ? json_null() :
 							 json_integer(route.distance),
-			"route", route.route,
-			"why", strcmp(route.why, "-") != 0 ?
-				       json_string(route.why) : json_null(),
+			"route", route_name(&route),
+			"why", text_or_null(route.why),
 			"reason", text_or_null(topo_route_words(pool, member,
 								&route))));
 	}
@@ -241,7 +267,7 @@ static bool same_route(const struct pair *a, const struct pair *b)
 {
 	return a->device == b->device && a->pool == b->pool &&
 	       a->route.distance == b->route.distance &&
-	       !strcmp(a->route.route, b->route.route) &&
+	       a->route.state == b->route.state &&
 	       !strcmp(a->words, b->words);
 }
 
@@ -275,7 +301,7 @@ static void print_group(const struct pair *first, int width)
 	if (first->route.distance >= 0)
 		snprintf(distance, sizeof(distance), "%d", first->route.distance);
 	printf("%-12s  %-12s %-8s %8s  ", first->device->address,
-	       first->pool->name, first->route.route, distance);
+	       first->pool->name, route_name(&first->route), distance);
 	if (*first->words)
 		printf("%-*s  %s\n", width, names, first->words);
 	else
@@ -322,14 +348,18 @@ static void print_groups(const struct pair *pairs, size_t nr)
 /* The best ones first. */
 static int by_route(const void *a, const void *b)
 {
-	static const char *const order[] = { "direct", "trial", "unknown" };
+	static const unsigned int order[] = {
+		KVBLK_ROUTE_STATUS_DIRECT,
+		KVBLK_ROUTE_STATUS_TRIAL,
+		KVBLK_ROUTE_STATUS_UNKNOWN,
+	};
 	const struct pair *pairs[] = { a, b };
 	int rank[2];
 
 	for (int i = 0; i < 2; i++) {
 		rank[i] = 0;
 		while (rank[i] < (int)ARRAY_SIZE(order) &&
-		       strcmp(pairs[i]->route.route, order[rank[i]]) != 0)
+		       pairs[i]->route.state != order[rank[i]])
 			rank[i]++;
 	}
 	if (rank[0] != rank[1])
@@ -345,7 +375,7 @@ static size_t find_pairs(const struct topo_device *device,
 		pairs[i].device = device;
 		pairs[i].pool = pool;
 		pairs[i].member = &pool->members[i];
-		pairs[i].route = route_of(device, &pool->members[i]);
+		pairs[i].route = topo_route(device, &pool->members[i]);
 	}
 	qsort(pairs, pool->nr_members, sizeof(*pairs), by_route);
 	return pool->nr_members;
@@ -403,6 +433,8 @@ int topo_main(int argc, char **argv)
 		return cli_fail("no memory for what sysfs tells");
 	}
 	ret = check_pools(&args, &topo);
+	if (!ret)
+		ret = ask_routes(&args, &topo);
 	if (!ret)
 		ret = args.json ? cli_print_json(json_topo(&args, &topo)) :
 				  print_topo(&args, &topo);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * kvblk topo: whose memory members can reach without the host's. topo.c parses
- * options and prints, topo_scan.c reads sysfs, topo_words.c says what it means.
+ * options, asks the module for routes and prints, topo_scan.c reads sysfs,
+ * topo_words.c says what it means.
  *
  * The rule: everything here is what the kernel tells; nothing is opened, mapped
  * or tried out. So anybody may ask, and without the module, too.
@@ -12,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "../lib/kvblk.h"
 
 #define TOPO_NAME	32
 
@@ -42,35 +45,19 @@ struct topo_device {
 };
 
 /**
- * struct topo_route - between a device and a member, as the module tells it
- * @address: the device's
- * @distance: steps between the two; negative: no way, or not known
- * @route: "unknown", "trial", "direct", "bounce", or what a later module says
- * @why: "queue", "unreachable", "probe", "error", ...; "-": no reason;
- *	"taken" is ours, for a device that the module leaves out: nobody went
- *	there yet, and it gives no memory to try it with
- */
-struct topo_route {
-	char address[TOPO_NAME];
-	int distance;
-	char route[TOPO_NAME];
-	char why[TOPO_NAME];
-};
-
-/**
  * struct topo_member - a member
  * @name: its name
  * @transport: "pcie", "tcp", "rdma", ... of an NVMe namespace; "md", "dm"; or ""
  * @multipath: an NVMe multipath head
- * @routes: array of @nr_routes
- * @nr_routes: as many as there are devices with P2P memory
+ * @gone: it is dead or being removed, and has no routes
+ * @routes: what the module tells, or NULL
  */
 struct topo_member {
 	char name[TOPO_NAME];
 	char transport[TOPO_NAME];
 	bool multipath;
-	struct topo_route *routes;
-	size_t nr_routes;
+	bool gone;
+	struct kvblk_route_state *routes;
 };
 
 /**
@@ -108,14 +95,20 @@ struct topo {
 };
 
 /*
- * Reads what there is below @root, "" for that of this host. 0 or -ENOMEM; what
- * can't be read is as if it were not there. topo_free() in both cases.
+ * Reads what there is below @root, "" for that of this host: all but the routes.
+ * 0 or -ENOMEM; what can't be read is as if it were not there. topo_free() in both
+ * cases, also for routes that were added.
  */
 int topo_scan(const char *root, struct topo *topo);
 void topo_free(struct topo *topo);
 
-/* Takes a line of a member's p2p file; false: it is none. */
-bool topo_parse_route(const char *line, struct topo_route *route);
+/*
+ * The route between the two. Where the module tells of none, its @why is a word of
+ * ours: "gone" (the member is), or "taken": nobody went to the device yet, and it
+ * gives no memory to try the way with.
+ */
+struct kvblk_route_state topo_route(const struct topo_device *device,
+				    const struct topo_member *member);
 
 bool topo_is_drive(const struct topo_device *device);
 
@@ -129,6 +122,6 @@ char *topo_device_words(const struct topo *topo,
 /* What a route means, when blocks do not simply go straight; else "" */
 const char *topo_route_words(const struct topo_pool *pool,
 			     const struct topo_member *member,
-			     const struct topo_route *route);
+			     const struct kvblk_route_state *route);
 
 #endif

@@ -13,8 +13,6 @@
 
 #define CLASS_DISPLAY		0x03
 #define CLASS_ACCELERATOR	0x12
-/* lines of a file in sysfs, a page */
-#define TEXT_MAX		4096
 
 /* A path of @root's tree; one that is too long is that of nothing. */
 static void path_of(char path[PATH_MAX], const char *root, const char *format, ...)
@@ -36,8 +34,8 @@ static void path_of(char path[PATH_MAX], const char *root, const char *format, .
 		path[0] = '\0';
 }
 
-/* The file's first line or, with @all, all of it; "" when there is none. */
-static void read_text(const char *path, bool all, char *text, size_t len)
+/* The file's first line; "" when there is none. */
+static void read_text(const char *path, char *text, size_t len)
 {
 	FILE *file = fopen(path, "re");
 	size_t nr = file ? fread(text, 1, len - 1, file) : 0;
@@ -45,15 +43,14 @@ static void read_text(const char *path, bool all, char *text, size_t len)
 	if (file)
 		fclose(file);
 	text[nr] = '\0';
-	if (!all)
-		text[strcspn(text, "\n")] = '\0';
+	text[strcspn(text, "\n")] = '\0';
 }
 
 static uint64_t read_number(const char *path, int base)
 {
 	char text[TOPO_NAME];
 
-	read_text(path, false, text, sizeof(text));
+	read_text(path, text, sizeof(text));
 	return strtoull(text, NULL, base);
 }
 
@@ -62,7 +59,7 @@ static int read_int(const char *path, int otherwise)
 	char text[TOPO_NAME], *end;
 	long value;
 
-	read_text(path, false, text, sizeof(text));
+	read_text(path, text, sizeof(text));
 	value = strtol(text, &end, 10);
 	return end == text ? otherwise : (int)value;
 }
@@ -235,7 +232,7 @@ static void read_head(const char *root, const char *block,
 			continue;
 		path_of(path, root, "/sys/class/block/%s/device/%s/transport",
 			block, *name);
-		read_text(path, false, member->transport,
+		read_text(path, member->transport,
 			  sizeof(member->transport));
 		member->multipath = *member->transport;
 	}
@@ -251,14 +248,14 @@ static void read_transport(const char *root, const char *pool,
 
 	path_of(path, root, "/sys/class/kvblk/%s/members/%s/path", pool,
 		member->name);
-	read_text(path, false, device, sizeof(device));
+	read_text(path, device, sizeof(device));
 	name = realpath(device, real) ? real : device;
 	name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
 	copy_name(block, name);
 	if (!*block)
 		return;
 	path_of(path, root, "/sys/class/block/%s/device/transport", block);
-	read_text(path, false, member->transport, sizeof(member->transport));
+	read_text(path, member->transport, sizeof(member->transport));
 	if (!*member->transport)
 		read_head(root, block, member);
 	for (size_t i = 0; i < 2 && !*member->transport; i++) {
@@ -266,36 +263,6 @@ static void read_transport(const char *root, const char *pool,
 		if (!access(path, F_OK))
 			copy_name(member->transport, stacked[i]);
 	}
-}
-
-bool topo_parse_route(const char *line, struct topo_route *route)
-{
-	/* as long as TOPO_NAME lets them be */
-	return sscanf(line, "%31s %d %31s %31s", route->address,
-		      &route->distance, route->route, route->why) == 4;
-}
-
-static int read_member(const char *root, const char *pool, const char *name,
-		       struct topo_member *member)
-{
-	char path[PATH_MAX], text[TEXT_MAX + 1], *line, *next;
-	size_t room = 1;
-
-	copy_name(member->name, name);
-	path_of(path, root, "/sys/class/kvblk/%s/members/%s/p2p", pool, name);
-	read_text(path, true, text, sizeof(text));
-	for (const char *c = text; *c; c++)
-		room += *c == '\n';
-	member->routes = calloc(room, sizeof(*member->routes));
-	if (!member->routes)
-		return -ENOMEM;
-	for (line = text; (next = strchr(line, '\n')); line = next + 1) {
-		*next = '\0';
-		member->nr_routes += topo_parse_route(
-			line, &member->routes[member->nr_routes]);
-	}
-	read_transport(root, pool, member);
-	return 0;
 }
 
 static int read_pool(const char *root, const char *name, struct topo_pool *pool)
@@ -306,7 +273,7 @@ static int read_pool(const char *root, const char *name, struct topo_pool *pool)
 
 	copy_name(pool->name, name);
 	path_of(path, root, "/sys/class/kvblk/%s/integrity", name);
-	read_text(path, false, pool->integrity, sizeof(pool->integrity));
+	read_text(path, pool->integrity, sizeof(pool->integrity));
 	path_of(path, root, "/sys/class/kvblk/%s/strict", name);
 	pool->strict = read_int(path, 0) != 0;
 	path_of(path, root, "/sys/class/kvblk/%s/members", name);
@@ -314,9 +281,10 @@ static int read_pool(const char *root, const char *name, struct topo_pool *pool)
 	pool->members = calloc(nr_names(names) + 1, sizeof(*pool->members));
 	if (!pool->members)
 		err = -ENOMEM;
-	for (char **member = names; !err && member && *member; member++)
-		err = read_member(root, name, *member,
-				  &pool->members[pool->nr_members++]);
+	for (char **member = names; !err && member && *member; member++) {
+		copy_name(pool->members[pool->nr_members].name, *member);
+		read_transport(root, name, &pool->members[pool->nr_members++]);
+	}
 	free_names(names);
 	return err;
 }
@@ -358,7 +326,7 @@ void topo_free(struct topo *topo)
 		struct topo_pool *pool = &topo->pools[i];
 
 		for (size_t j = 0; j < pool->nr_members; j++)
-			free(pool->members[j].routes);
+			kvblk_route_free(pool->members[j].routes);
 		free(pool->members);
 	}
 	free(topo->pools);

@@ -73,6 +73,20 @@ char *topo_device_words(const struct topo *topo,
 	return buf;
 }
 
+struct kvblk_route_state topo_route(const struct topo_device *device,
+				    const struct topo_member *member)
+{
+	struct kvblk_route_state none = { .distance = -1 };
+	const struct kvblk_route_state *route;
+
+	for (route = member->routes; route; route = route->next) {
+		if (!strcmp(route->device, device->address))
+			return *route;
+	}
+	snprintf(none.why, sizeof(none.why), member->gone ? "gone" : "taken");
+	return none;
+}
+
 /* The member's queue takes no such pages. */
 static const char *queue_words(const struct topo_member *member)
 {
@@ -89,13 +103,14 @@ static const char *queue_words(const struct topo_member *member)
 
 const char *topo_route_words(const struct topo_pool *pool,
 			     const struct topo_member *member,
-			     const struct topo_route *route)
+			     const struct kvblk_route_state *route)
 {
 	static const struct {
 		const char *why;
 		const char *words;
 	} reasons[] = {
 		{ "unreachable", "PCI has no way between them: no common switch, or ACS is on there, and no trusted host bridge" },
+		{ "gone", "the member is dead or being removed: it serves nothing" },
 		{ "taken", "nothing was put from there or got to there yet, and the device gives no memory to try it with" },
 		{ "probe", "tried out, and refused or wrong; not again before the device's driver is bound again" },
 		{ "error", "transfers failed; tried out again after the first, after the second not before the device's driver is bound again" },
@@ -107,15 +122,20 @@ const char *topo_route_words(const struct topo_pool *pool,
 		if (!strcmp(route->why, reasons[i].why))
 			return reasons[i].words;
 	}
-	if (strcmp(route->why, "-") != 0)
+	if (*route->why)
 		return route->why;
 	if (pool->strict)
 		return "not used: the pool is strict, all goes through kernel memory";
 	if (!strcmp(pool->integrity, "full"))
 		return "the pool's integrity is full: only blocks whose callers deal with checksums go straight";
-	if (!strcmp(route->route, "unknown"))
+	switch (route->state) {
+	case KVBLK_ROUTE_STATUS_UNKNOWN:
 		return "nothing was put from there or got to there yet";
-	if (!strcmp(route->route, "trial"))
+	case KVBLK_ROUTE_STATUS_TRIAL:
 		return "on trial with callers' memory, for the device gives none to try it with";
-	return "";
+	case KVBLK_ROUTE_STATUS_DIRECT:
+		return "";
+	default:
+		return "no word for this: the module is newer than the command";
+	}
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk topo on a host that is made up: a tree of files, as sysfs has them, and
- * what is told of it. What a real one tells is tested in a VM (47-topo.sh).
+ * kvblk topo on a host that is made up: a tree of files, as sysfs has them, routes
+ * as the module has them, and what is told of both. What a real one tells is tested
+ * in a VM (47-topo.sh).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -168,26 +169,19 @@ static void kernel_options(void **state)
 	topo_free(&topo);
 }
 
-static void lines(void **state)
+/* What the module would tell of the member's way to the device. */
+static void add_route(struct topo_member *member, const char *device,
+		      unsigned int state, const char *why)
 {
-	struct topo_route route;
+	struct kvblk_route_state *route = calloc(1, sizeof(*route));
 
-	(void)state;
-	assert_true(topo_parse_route("0000:81:00.0 4 direct -", &route));
-	assert_string_equal(route.address, "0000:81:00.0");
-	assert_int_equal(route.distance, 4);
-	assert_string_equal(route.route, "direct");
-	assert_string_equal(route.why, "-");
-	assert_true(topo_parse_route("10000:81:00.0 -1 bounce queue\n", &route));
-	assert_int_equal(route.distance, -1);
-	assert_false(topo_parse_route("", &route));
-	assert_false(topo_parse_route("0000:81:00.0 4 direct", &route));
-	assert_false(topo_parse_route("0000:81:00.0 near direct -", &route));
-	/* words of a later module, and too many of them */
-	assert_true(topo_parse_route("0000:81:00.0 4 teleport moon and more",
-				     &route));
-	assert_string_equal(route.route, "teleport");
-	assert_string_equal(route.why, "moon");
+	assert_non_null(route);
+	snprintf(route->device, sizeof(route->device), "%s", device);
+	snprintf(route->why, sizeof(route->why), "%s", why);
+	route->distance = *why ? -1 : 4;
+	route->state = state;
+	route->next = member->routes;
+	member->routes = route;
 }
 
 static void make_pool(const char *integrity)
@@ -197,63 +191,78 @@ static void make_pool(const char *integrity)
 	make(POOL "strict", "0\n");
 	make(POOL "counters/puts", "0\n");
 	make(MEMBER "nvme0n1/path", "/nowhere/nvme0n1\n");
-	make(MEMBER "nvme0n1/p2p", "0000:81:00.0 4 direct -\n"
-				   "0000:82:00.0 4 trial -\n"
-				   "0000:83:00.0 4 unknown -\n"
-				   "no line\n");
 	make("/sys/class/block/nvme0n1/device/transport", "pcie\n");
 	make(MEMBER "nvme10n1/path", "/nowhere/nvme10n1\n");
-	make(MEMBER "nvme10n1/p2p", "0000:81:00.0 -1 bounce unreachable\n");
 	make("/sys/class/block/nvme10n1/device/nvme3/transport", "pcie\n");
 	make(MEMBER "nvme9n1/path", "/nowhere/nvme9n1\n");
-	make(MEMBER "nvme9n1/p2p", "0000:81:00.0 -1 bounce queue\n");
 	make("/sys/class/block/nvme9n1/device/nvme9/transport", "tcp\n");
 	make(MEMBER "x/path", "/nowhere/md5\n");
-	make(MEMBER "x/p2p", "");
 	make("/sys/class/block/md5/md/level", "raid0\n");
 }
 
-static const char *words(const struct topo *topo, size_t member, size_t route)
+static void scan_pool(const char *integrity, struct topo *topo)
 {
-	const struct topo_pool *pool = &topo->pools[0];
+	struct topo_member *members;
 
-	return topo_route_words(pool, &pool->members[member],
-				&pool->members[member].routes[route]);
+	make_pool(integrity);
+	assert_int_equal(topo_scan(root, topo), 0);
+	assert_int_equal(topo->nr_pools, 1);
+	assert_int_equal(topo->pools[0].nr_members, 4);
+	members = topo->pools[0].members;
+	add_route(&members[0], "0000:81:00.0", KVBLK_ROUTE_STATUS_DIRECT, "");
+	add_route(&members[0], "0000:82:00.0", KVBLK_ROUTE_STATUS_TRIAL, "");
+	add_route(&members[0], "0000:83:00.0", KVBLK_ROUTE_STATUS_UNKNOWN, "");
+	add_route(&members[0], "0000:84:00.0", 99, "");
+	add_route(&members[1], "0000:81:00.0", KVBLK_ROUTE_STATUS_BOUNCE, "queue");
+	add_route(&members[1], "0000:82:00.0", KVBLK_ROUTE_STATUS_BOUNCE, "moon");
+	add_route(&members[2], "0000:81:00.0", KVBLK_ROUTE_STATUS_BOUNCE,
+		  "unreachable");
+	members[3].gone = true;
+}
+
+static const char *words(const struct topo *topo, size_t member,
+			 const char *address)
+{
+	/* a reason that no word is for is the route's own */
+	static struct kvblk_route_state route;
+	const struct topo_pool *pool = &topo->pools[0];
+	struct topo_device device = { .provider = true };
+
+	snprintf(device.address, sizeof(device.address), "%s", address);
+	route = topo_route(&device, &pool->members[member]);
+	return topo_route_words(pool, &pool->members[member], &route);
 }
 
 static void pools(void **state)
 {
 	const struct topo_member *members;
-	struct topo_route route;
 	struct topo topo;
 
 	(void)state;
-	make_pool("header\n");
-	assert_int_equal(topo_scan(root, &topo), 0);
+	scan_pool("header\n", &topo);
 	assert_true(topo.module);
-	assert_int_equal(topo.nr_pools, 1);
 	assert_string_equal(topo.pools[0].name, "kv0");
 	assert_string_equal(topo.pools[0].integrity, "header");
-	assert_int_equal(topo.pools[0].nr_members, 4);
 	members = topo.pools[0].members;
 	assert_string_equal(members[1].name, "nvme9n1");
 	assert_string_equal(members[2].name, "nvme10n1");
-	assert_int_equal(members[0].nr_routes, 3);
-	assert_int_equal(members[3].nr_routes, 0);
 	assert_string_equal(members[0].transport, "pcie");
 	assert_false(members[0].multipath);
 	assert_string_equal(members[1].transport, "tcp");
 	assert_true(members[2].multipath);
 	assert_string_equal(members[3].transport, "md");
 
-	assert_string_equal(words(&topo, 0, 0), "");
-	assert_non_null(strstr(words(&topo, 0, 1), "on trial"));
-	assert_non_null(strstr(words(&topo, 0, 2), "yet"));
-	assert_non_null(strstr(words(&topo, 1, 0), "NVMe/TCP"));
-	assert_non_null(strstr(words(&topo, 2, 0), "no way"));
+	assert_string_equal(words(&topo, 0, "0000:81:00.0"), "");
+	assert_non_null(strstr(words(&topo, 0, "0000:82:00.0"), "on trial"));
+	assert_non_null(strstr(words(&topo, 0, "0000:83:00.0"), "yet"));
+	assert_non_null(strstr(words(&topo, 0, "0000:84:00.0"), "newer"));
+	assert_non_null(strstr(words(&topo, 1, "0000:81:00.0"), "NVMe/TCP"));
+	assert_non_null(strstr(words(&topo, 2, "0000:81:00.0"), "no way"));
 	/* what is not known here is told as it is */
-	assert_true(topo_parse_route("0000:81:00.0 4 bounce moon", &route));
-	assert_string_equal(topo_route_words(topo.pools, members, &route), "moon");
+	assert_string_equal(words(&topo, 1, "0000:82:00.0"), "moon");
+	/* what the module leaves out */
+	assert_non_null(strstr(words(&topo, 2, "0000:82:00.0"), "gives no memory"));
+	assert_non_null(strstr(words(&topo, 3, "0000:81:00.0"), "dead"));
 	topo_free(&topo);
 }
 
@@ -262,15 +271,17 @@ static void policies(void **state)
 	struct topo topo;
 
 	(void)state;
-	make_pool("full\n");
-	assert_int_equal(topo_scan(root, &topo), 0);
-	assert_non_null(strstr(words(&topo, 0, 0), "integrity is full"));
-	assert_non_null(strstr(words(&topo, 1, 0), "NVMe/TCP"));
+	scan_pool("full\n", &topo);
+	assert_non_null(strstr(words(&topo, 0, "0000:81:00.0"), "integrity is full"));
+	assert_non_null(strstr(words(&topo, 1, "0000:81:00.0"), "NVMe/TCP"));
+	topo.pools[0].strict = true;
+	assert_non_null(strstr(words(&topo, 0, "0000:81:00.0"), "strict"));
 	topo_free(&topo);
 	make(POOL "integrity", "producer\n");
 	make(POOL "strict", "1\n");
 	assert_int_equal(topo_scan(root, &topo), 0);
-	assert_non_null(strstr(words(&topo, 0, 0), "strict"));
+	assert_string_equal(topo.pools[0].integrity, "producer");
+	assert_true(topo.pools[0].strict);
 	topo_free(&topo);
 }
 
@@ -290,7 +301,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(devices, setup, teardown),
 		cmocka_unit_test_setup_teardown(kernel_options, setup, teardown),
-		cmocka_unit_test(lines),
 		cmocka_unit_test_setup_teardown(pools, setup, teardown),
 		cmocka_unit_test_setup_teardown(policies, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing, setup, teardown),

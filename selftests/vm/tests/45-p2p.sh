@@ -214,7 +214,7 @@ for way in KV_REGISTER=1 KV_NOTHING=; do
 	put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
 done
 check env "KV_UNBIND=$gpu" "KV_MEMORY=${gpus[0]}" kv_uring $node registered_device_goes
-wait_for 5 grep -q "^$gpu .* unknown -" "$sysfs/members/${members[0]}/p2p"
+wait_for 5 route_becomes "$gpu" "${members[0]}" "unknown -"
 trips producer "${gpus[0]}" direct some sizes
 route_is "$gpu" "${members[0]}" "direct -"
 
@@ -243,7 +243,7 @@ if [ ${#faults[@]} = 2 ]; then
 			done
 			blocks get $key 1 2000000
 			expect "$op that had to be done again" "$hits" 1
-			! grep -q " bounce error" $sysfs/members/*/p2p || break
+			! routes "$gpu" | grep -q "bounce error" || break
 		done
 		[ $try -lt 20 ] || fail "no route is given up"
 		# of two members' routes one has had two errors now, the other at most one

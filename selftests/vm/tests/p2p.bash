@@ -4,15 +4,22 @@
 . "${BASH_SOURCE[0]%/*}/pool.bash"
 disks=()
 
-# routes PROVIDER MEMBER: what sysfs tells: "ROUTE WHY"
+# routes PROVIDER [MEMBER]: what the module tells of that member, or of each: "ROUTE WHY"
 routes() {
-	awk -v bdf="$1" '$1 == bdf { print $3, $4 }' "$sysfs/members/$2/p2p"
+	kvblk topo -o json "$pool" | awk -F '"' -v provider="$1" -v member="${2-}" '
+		$2 == "name" { name = $4 }
+		$2 == "device" { device = $4 }
+		$2 == "route" { route = $4 }
+		$2 == "why" && device == provider && (member == "" || name == member) { print route, $4 ? $4 : "-" }'
+}
+
+# route_becomes PROVIDER MEMBER "ROUTE WHY"
+route_becomes() {
+	[ "$(routes "$1" "$2")" = "$3" ]
 }
 
 route_is() {
-	local got
-	got=$(routes "$1" "$2")
-	[ "$got" = "$3" ] || fail "route of $1 to $2: $got, should be $3: $(cat "$sysfs/members/$2/p2p")"
+	route_becomes "$@" || fail "route of $1 to $2: $(routes "$1" "$2"), should be $3: $(kvblk topo --lines "$pool")"
 }
 
 # fresh_pool POLICY: on $disks
@@ -24,7 +31,7 @@ fresh_pool() {
 
 # warm MEMORY: puts go there until all routes are tried out
 warm() {
-	local kind bdf member i unknown
+	local kind bdf i
 	for kind in ${1//,/ }; do
 		case $kind in
 		host) continue ;;
@@ -32,15 +39,11 @@ warm() {
 		*) bdf=$(basename "$(dirname "$(dirname "$kind")")") ;;
 		esac
 		for ((i = 0; i < 60; i++)); do
-			unknown=
-			for member in "$sysfs"/members/*; do
-				[[ "$(routes "$bdf" "${member##*/}")" != unknown* ]] || unknown=1
-			done
-			[ -n "$unknown" ] || continue 2
+			routes "$bdf" | grep -q '^unknown' || continue 2
 			check env "KV_MEMORY=$kind" kv_blocks "$node" put $((900000 + i)) 1 300000 >/dev/null
 			sleep 0.2
 		done
-		fail "the routes of $bdf are still unknown: $(cat "$sysfs"/members/*/p2p)"
+		fail "the routes of $bdf are still unknown: $(kvblk topo --lines "$pool")"
 	done
 }
 
