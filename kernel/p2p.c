@@ -30,7 +30,6 @@
 #include <linux/random.h>
 #include <linux/rculist.h>
 #include <linux/slab.h>
-#include <linux/sysfs.h>
 
 #include "op.h"
 
@@ -56,13 +55,6 @@ struct provider {
 static LIST_HEAD(providers);		/* readers: RCU */
 static DEFINE_MUTEX(providers_lock);	/* providers, all routes */
 static u32 provider_serial;
-
-static const char * const route_names[] = {
-	[KVBLK_ROUTE_UNKNOWN] = "unknown",
-	[KVBLK_ROUTE_TRIAL] = "trial",
-	[KVBLK_ROUTE_DIRECT] = "direct",
-	[KVBLK_ROUTE_BOUNCE] = "bounce",
-};
 
 static bool pci_has_memory(struct pci_dev *pdev, phys_addr_t addr)
 {
@@ -714,29 +706,6 @@ int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 		(*at)++;
 	}
 	return 0;
-}
-
-struct p2p_page {
-	char *buf;
-	ssize_t len;
-};
-
-static int way_show(const struct kvblk_way *way, void *arg)
-{
-	struct p2p_page *page = arg;
-
-	page->len += sysfs_emit_at(page->buf, page->len, "%s %d %s %s\n", way->device,
-				   way->distance, route_names[way->state], way->why ?: "-");
-	return 0;
-}
-
-ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
-{
-	struct p2p_page page = { .buf = buf };
-	u32 at = 0;
-
-	kvblk_p2p_ways(member, &at, way_show, &page);
-	return page.len;
 }
 
 int kvblk_p2p_init(void)

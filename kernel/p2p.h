@@ -68,8 +68,6 @@ void kvblk_p2p_work(struct work_struct *work);
  */
 int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg);
-/* A line for each provider: its address, distance, route, and why it bounces. */
-ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf);
 #else
 static inline int kvblk_p2p_init(void) { return 0; }
 static inline void kvblk_p2p_exit(void) {}
@@ -92,11 +90,6 @@ static inline void kvblk_p2p_work(struct work_struct *work) {}
 static inline int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 				 int (*tell)(const struct kvblk_way *way, void *arg),
 				 void *arg)
-{
-	return 0;
-}
-
-static inline ssize_t kvblk_p2p_show(struct kvblk_member *member, char *buf)
 {
 	return 0;
 }

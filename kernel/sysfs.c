@@ -317,11 +317,6 @@ MEMBER_SHOW(record_align, "%u", member->record_align);
 MEMBER_SHOW(incarnation, "%#018llx", member->incarnation);
 MEMBER_SHOW(restored, "%llu", READ_ONCE(member->restored));
 
-static struct member_attr member_attr_p2p = {
-	.attr = { .name = "p2p", .mode = 0444 },
-	.show = kvblk_p2p_show,
-};
-
 static struct attribute *member_attrs[] = {
 	&member_attr_state.attr,
 	&member_attr_suspect.attr,
@@ -337,7 +332,6 @@ static struct attribute *member_attrs[] = {
 	&member_attr_record_align.attr,
 	&member_attr_incarnation.attr,
 	&member_attr_restored.attr,
-	&member_attr_p2p.attr,
 	NULL
 };
 ATTRIBUTE_GROUPS(member);

@@ -120,10 +120,10 @@ blocks put 1 10 5000
 expect "counters/puts" "$(cat $sysfs/counters/puts)" "$stored"
 expect "counters/put_bytes" "$(cat $sysfs/counters/put_bytes)" $((stored * 5000))
 
-# each file is documented, and holds one line; p2p one for each provider, of which there is none here
+# each file is documented, and holds one line
 for f in $(cd $sysfs && find . -type f ! -path './power/*' ! -name uevent ! -name dev -printf '%P\n'); do
 	mapfile -t lines <"$sysfs/$f"
-	[ "${f##*/}" = p2p ] || expect "lines in $f" ${#lines[@]} 1
+	expect "lines in $f" ${#lines[@]} 1
 	doc=${f/members\/flash[01]\//members/<member>/}
 	doc=${doc/counters\/*/counters/<counter>}
 	[[ $documented == *"/sys/class/kvblk/<pool>/$doc"$'\n'* ]] || fail "$f is not in ${abi##*/}"
