@@ -566,8 +566,12 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		pool->birth = ktime_get_real_seconds();
 		pool->epoch = 1;
 	}
-	/* its seconds change when the host's do, so that a restart loses no part of one */
-	pool->clock_boot = ktime_get_boottime_ns() - ktime_get_real_ns() % NSEC_PER_SEC;
+	/*
+	 * Its seconds change when the host's do, so that a restart loses no part of
+	 * one. By the same coarse clock as it is read: it must not be ahead of that.
+	 */
+	pool->clock_boot = ktime_get_coarse_boottime_ns() -
+			   ktime_get_coarse_real_ns() % NSEC_PER_SEC;
 	/*
 	 * Newer than all that any member holds, without having looked: seqs of an
 	 * activation begin with its epoch.
