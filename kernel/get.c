@@ -31,6 +31,17 @@ static bool get_sums(const struct kvblk_req *req)
 		kvblk_must_check(req->pool, req->media.seg));
 }
 
+/* Header and first part become one request. Not inlined: others need no plug. */
+static noinline void get_submit_bounce(struct kvblk_req *req, u64 pos)
+{
+	struct blk_plug plug;
+
+	blk_start_plug(&plug);
+	kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
+	kvblk_bounce_submit(req->media.bounce, get_end(req));
+	blk_finish_plug(&plug);
+}
+
 /* Memory and bios of a get whose entry and segment are at hand. */
 static int get_submit(struct kvblk_req *req)
 {
@@ -38,7 +49,6 @@ static int get_submit(struct kvblk_req *req)
 	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->segs,
 				req->slot.off);
 	unsigned long now = jiffies;
-	struct blk_plug plug;
 
 	WARN_ON_ONCE(end > req->slot.len);
 	/* others of its batch are in flight: only when they are not */
@@ -49,11 +59,7 @@ static int get_submit(struct kvblk_req *req)
 		WRITE_ONCE(req->media.member->last_get, now);
 	kvblk_media_submit(req, req->media.member);
 	if (req->media.bounce) {
-		/* header and first part become one request */
-		blk_start_plug(&plug);
-		kvblk_io_submit(&req->media.io, REQ_OP_READ, pos, req->mem.bv, 1);
-		kvblk_bounce_submit(req->media.bounce, get_end(req));
-		blk_finish_plug(&plug);
+		get_submit_bounce(req, pos);
 	} else if (req->from || get_sums(req)) {
 		req->media.sums = kvblk_payload_read(&req->media.io, pos, &req->mem,
 						     req->from, get_sums(req));
@@ -173,8 +179,12 @@ static int get_memory(struct kvblk_req *req)
 /* With the media half begun; it goes on when 0 is returned. */
 static int get_begun(struct kvblk_req *req)
 {
-	struct kvblk_slot was = req->slot;
-	int err = get_find(req);
+	struct kvblk_slot was;
+	int err;
+
+	if (unlikely(req->media.trial))
+		was = req->slot;
+	err = get_find(req);
 
 	if (err)
 		return get_miss(req);
@@ -216,7 +226,7 @@ static int get_start(struct kvblk_req *req)
 }
 
 /* It is found again, and what it came to be. 0: in flight, or 1. */
-static int get_again(struct kvblk_req *req)
+static noinline int get_again(struct kvblk_req *req)
 {
 	struct kvblk_sigpipe sigpipe;
 	int ret;
@@ -387,7 +397,7 @@ static int get_look(struct kvblk_req *req)
 }
 
 /* Goes on with it. 0, -ENOENT, -EINPROGRESS, or -EAGAIN as of get_check(). */
-static int get_bounce_run(struct kvblk_req *req, int err)
+static noinline int get_bounce_run(struct kvblk_req *req, int err)
 {
 	struct kvblk_sigpipe sigpipe;
 

@@ -451,6 +451,14 @@ void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes)
 		io_sync_bare(member, REQ_OP_DISCARD, pos, bytes);
 }
 
+static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)
+{
+	sigset_t sigpipe;
+
+	siginitset(&sigpipe, sigmask(SIGPIPE));
+	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
+}
+
 /*
  * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
  * that dies would kill the runtime by SIGPIPE. The signal is blocked, and removed
@@ -462,19 +470,16 @@ void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {
 	const struct sighand_struct *sighand =
 		rcu_dereference_protected(current->sighand, true);
-	sigset_t sigpipe;
 
 	shield->was_pending = sigismember(&current->pending.signal, SIGPIPE);
 	shield->masked = !sigismember(&current->blocked, SIGPIPE) &&
 			 READ_ONCE(sighand->action[SIGPIPE - 1].sa.sa_handler) !=
 			 SIG_IGN;
-	if (!shield->masked)
-		return;
-	siginitset(&sigpipe, sigmask(SIGPIPE));
-	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
+	if (shield->masked)
+		sigpipe_mask(shield);
 }
 
-static noinline void sigpipe_out(struct kvblk_sigpipe *shield)
+void kvblk_sigpipe_out(struct kvblk_sigpipe *shield)
 {
 	struct sighand_struct *sighand =
 		rcu_dereference_protected(current->sighand, true);
@@ -497,10 +502,4 @@ static noinline void sigpipe_out(struct kvblk_sigpipe *shield)
 	}
 	if (shield->masked)
 		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
-}
-
-void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
-{
-	if (shield->masked || sigismember(&current->pending.signal, SIGPIPE))
-		sigpipe_out(shield);
 }

@@ -28,7 +28,13 @@ struct kvblk_sigpipe {
 };
 
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
-void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield);
+void kvblk_sigpipe_out(struct kvblk_sigpipe *shield);
+
+static inline void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
+{
+	if (shield->masked || sigismember(&current->pending.signal, SIGPIPE))
+		kvblk_sigpipe_out(shield);
+}
 
 int kvblk_io_init(void);
 void kvblk_io_exit(void);

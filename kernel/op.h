@@ -322,7 +322,12 @@ bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
 /* ---- inside of operations ---- */
 
 /* False: the pool is going. */
-bool kvblk_media_begin(struct kvblk_req *req);
+static inline bool kvblk_media_begin(struct kvblk_req *req)
+{
+	req->media.begun = percpu_ref_tryget_live(&req->pool->users);
+	return req->media.begun;
+}
+
 void kvblk_media_end(struct kvblk_req *req);
 /* It is in flight: bios to @member (or NULL) may be submitted to media.io. */
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member);

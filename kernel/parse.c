@@ -75,13 +75,13 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 		return -EBADF;
 	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
 		return -EINVAL;
-	if (!type->reads && (op->priority || op->ttl_s || op->caller_tag))
+	if (!type->reads &&
+	    (op->priority || op->ttl_s || op->caller_tag ||
+	     (op->layout_tag && !(op->flags & KVBLK_OPF_LAYOUT))))
 		return -EINVAL;
 	if (op->priority > KVBLK_PRIORITY_MAX || op->reserved)
 		return -EINVAL;
 	if (!partial && (op->offset || (op->length && !fixed)))
-		return -EINVAL;
-	if (!type->reads && !(op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag)
 		return -EINVAL;
 	if ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns)
 		return -EINVAL;

@@ -118,6 +118,11 @@ static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *re
 static bool check_all(const struct bio_vec *bv, struct bvec_iter rest,
 		      const __le32 *crcs)
 {
+	u32 bytes = rest.bi_size;
+
+	/* what most small blocks are */
+	if (bytes <= bv[rest.bi_idx].bv_len && bytes <= 1u << KVBLK_CHUNK_SHIFT)
+		return *crcs == cpu_to_le32(~crc32c(~0, bvec_virt(&bv[rest.bi_idx]), bytes));
 	for (; rest.bi_size > PART_BYTES; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
 		if (!part_crcs(bv, part_next(bv, &rest, PART_BYTES), NULL, crcs))
 			return false;

@@ -251,12 +251,6 @@ void kvblk_req_free(struct kvblk_req *req)
 
 /* ---- the media half ---- */
 
-bool kvblk_media_begin(struct kvblk_req *req)
-{
-	req->media.begun = percpu_ref_tryget_live(&req->pool->users);
-	return req->media.begun;
-}
-
 void kvblk_media_end(struct kvblk_req *req)
 {
 	struct kvblk_media *media = &req->media;
