@@ -3,71 +3,73 @@
  * kvblk: key-value blocks on NVMe-oF namespaces, the data path's ABI.
  *
  * Every ioctl takes one structure whose first member, @size, is the caller's
- * sizeof(). A longer structure than the kernel knows is accepted when its
- * unknown tail is zero (else -E2BIG); a shorter one is taken as zero-extended.
- * What is written back has as many bytes as both know, and @size says how many: a
- * field of the caller's that lies behind them is one that the kernel does not know.
+ * sizeof(). The kernel accepts a structure longer than it knows when the unknown
+ * tail is zero (else -E2BIG), and reads a shorter one as zero-extended. The kernel
+ * writes back as many bytes as both sides know, and sets @size to that number: the
+ * kernel does not know a field that lies behind them.
  *
- * What the kernel does not know (an opcode, a flag of any structure, a type) is
- * -EOPNOTSUPP: a later version may. What it knows and does not fit (a field out of
- * its range, a flag or field that the operation does not take, a reserved field
- * that is not zero) is -EINVAL.
+ * -EOPNOTSUPP means that this kernel does not know an opcode, a flag or a type; a
+ * later version may. -EINVAL means that a known field does not fit: it is out of
+ * its range, the operation does not take it, or it is reserved and not zero.
  *
- * Errors of a whole ioctl. None of them has started or changed anything, but as
+ * Errors of a whole ioctl. Such a call has started and changed nothing, except as
  * -EFAULT and -EINTR say:
  *  -ENOTTY      unknown ioctl number
  *  -EFAULT      a structure or array can't be read, or results can't be written.
- *               Results of a batch are written to first, to find out. If they can't
- *               be any more in the end, its operations were done all the same. A
- *               lease or a registered buffer that can't be reported is taken back
- *  -E2BIG       a structure is longer than known and its tail is not zero
+ *               A batch tests that by a write to its results before it starts. If
+ *               the results can't be written at its end, its operations were done
+ *               all the same. A lease or a registered buffer that can't be reported
+ *               is undone
+ *  -E2BIG       a structure is longer than the kernel knows, and its tail is not
+ *               zero
  *  -EOPNOTSUPP  an unknown flag or type
  *  -EINVAL      @size too small, a field out of its range, a reserved field not
- *               zero, a count of zero or above the limit that KVBLK_IOC_INFO tells
+ *               zero, a count of zero or above the limit of KVBLK_IOC_INFO
  *  -ENOMEM      no memory for the batch
  *  -EBADF       lookup, lease release: the node is not open for reading
  *  -ENODEV      the pool is being destroyed
- *  -EINTR       a signal. A batch takes fatal ones only, so that nobody sees this:
- *               its operations end as canceled ones do. KVBLK_IOC_REG_BUF has
- *               registered nothing. KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only
- *               waited
+ *  -EINTR       a signal. KVBLK_IOC_REG_BUF has registered nothing;
+ *               KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only waited. Only a fatal
+ *               signal interrupts a batch; its operations end like canceled ones
  *
  * Errors of a single operation (&struct kvblk_result.res):
- *  -ENOENT      get, delete: no such block: a miss. Also every failed check
+ *  -ENOENT      get, delete: a miss: there is no such block, or a check failed
  *  -ENXIO       no such registered buffer
- *  -EEXIST      put: the block is here already, nothing was written
- *               (KVBLK_RES_LEN_DIFFERS tells that its length is another one)
- *  -EALREADY    put: another put of this key is under way, or took it over
- *               while this one's member was silent
- *  -EBUSY       delete: the block is just being written
+ *  -EEXIST      put: the pool has the block, nothing was written
+ *               (KVBLK_RES_LEN_DIFFERS: the stored block has another length)
+ *  -EALREADY    put: another put of this key is in flight, or took the key over
+ *               while this put's member did not answer
+ *  -EBUSY       delete: a put of this key is in flight
  *  -ENOBUFS     put: declined by the admission policy, nothing was written
- *  -ENOSPC      put: no room, and none can be made (all is leased, or no
- *               member is up); or the block's former place is on a member
+ *  -ENOSPC      put: no room, and none can be made (all blocks are leased, or
+ *               no member is up); or the block's former place is on a member
  *               that does not answer and has too many stale blocks already
  *  -EFBIG       put: longer than a segment of this pool can hold
  *  -EMSGSIZE    get: the pieces are too short for the block, or the room for
- *               checksums is for its chunks; nothing was read, &struct
- *               kvblk_result.value_len tells the real length
+ *               checksums is too small for its chunks; nothing was read, and
+ *               &struct kvblk_result.value_len is the block's length
  *  -ERANGE      get: a partial get that begins behind the block's end
- *  -EIO         put, delete: the member failed, and for a put no other one
- *               took the block; the block is not stored (put) or may come
- *               back after a restart (delete)
+ *  -EIO         put: the member failed, no other member took the block, and the
+ *               block is not stored; delete: the member failed, and the block may
+ *               come back after a restart
  *  -ETIME       the deadline passed first
- *  -ECANCELED   KVBLK_IOC_CANCEL came first, or the ring or its task went
- *  -EOPNOTSUPP  an opcode, flag, hint or piece type that is not known (yet), or
- *               a ring's buffer that is not in whole pages
+ *  -ECANCELED   KVBLK_IOC_CANCEL came first, the ring was closed, or its task
+ *               exited
+ *  -EOPNOTSUPP  an opcode, flag, hint or piece type that this kernel does not
+ *               know, or a ring's buffer that is not in whole pages
  *  -EFAULT      key, extension, parent, checksums or pieces can't be read, memory
  *               can't be pinned, or a piece is not within its buffer
  *  -EBADF       the node is not open for reading (get) or writing (put, delete)
- *  -E2BIG       the extension is longer than known and its tail is not zero
- *  -EINVAL      a field of the operation is out of its range, or not for it
- *  -ENOMEM      no memory for the operation, or operations of this open file
- *               that were given up, or that do not end, hold too much of it
+ *  -E2BIG       the extension is longer than the kernel knows, and its tail is
+ *               not zero
+ *  -EINVAL      a field is out of its range, or this opcode does not take it
+ *  -ENOMEM      no memory for the operation, or too much memory is held by
+ *               operations of this open file that were given up or do not end
  *  -ENODEV      the pool is being destroyed
- * Whatever the error of a get, the pieces hold zeroes or are untouched, never
- * bytes that failed a check. If the room for checksums can't be written, the result
- * is -EFAULT although the block was delivered. If the result of an operation of a
- * ring can't be written, that is -EFAULT, too, whatever the operation did.
+ * When a get fails, the pieces hold zeroes or what was there before, never bytes
+ * that failed a check. If the room for checksums can't be written, the result is
+ * -EFAULT although the block was delivered. If the result of a ring's operation
+ * can't be written, the completion is -EFAULT, whatever the operation did.
  */
 #ifndef _UAPI_LINUX_KVBLK_H
 #define _UAPI_LINUX_KVBLK_H
@@ -94,8 +96,8 @@
  *  REGISTERED   KVBLK_IOC_REG_BUF and KVBLK_PIECE_REGISTERED
  *  URING        io_uring commands, see &struct kvblk_uring_op
  *  CHECKSUMS    &struct kvblk_op_ext.checksums
- *  P2P          this kernel can let devices at each other's memory
- *  HINTS        hints make a difference; version 1 uses none
+ *  P2P          this kernel supports PCI P2PDMA between devices
+ *  HINTS        the pool uses hints; version 1 does not
  *  PREFETCH     KVBLK_OP_PREFETCH; not in version 1
  *  DMABUF       KVBLK_BUF_DMABUF; not in version 1
  */
@@ -111,7 +113,7 @@
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
- * @KVBLK_POOL_STRICT: every transfer is bounced; direct ones never happen
+ * @KVBLK_POOL_STRICT: every transfer is bounced, none is direct
  */
 enum kvblk_info_pool_flags {
 	KVBLK_POOL_STRICT	= 1 << 0,
@@ -119,11 +121,13 @@ enum kvblk_info_pool_flags {
 
 /**
  * enum kvblk_check - a pool's policy of payload checksums
- * @KVBLK_CHECK_HEADER: new records get none, and their header is all that is
- *	checked
- * @KVBLK_CHECK_FULL: each payload has them, and is served only when they are right
- * @KVBLK_CHECK_PRODUCER: likewise, but for what goes straight to or from the
- *	memory of a PCI device: there its producer and its reader see to them
+ * @KVBLK_CHECK_HEADER: new records have no payload checksums; gets check only
+ *	the header of such a record
+ * @KVBLK_CHECK_FULL: each payload has checksums, and a get succeeds only when they
+ *	are right
+ * @KVBLK_CHECK_PRODUCER: as KVBLK_CHECK_FULL, except for payloads that go straight
+ *	to or from the memory of a PCI device: there the block's producer makes the
+ *	checksums, and its reader checks them
  */
 enum kvblk_check {
 	KVBLK_CHECK_HEADER	= 0,
@@ -220,15 +224,14 @@ struct kvblk_piece {
  * @KVBLK_OP_PUT: store the pieces under the key
  * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
  * @KVBLK_OP_DELETE: remove the block; durable when it completes
- * @KVBLK_OP_PREFETCH: the block will be wanted soon: have it where gets are fast. As a
- *	get, but without pieces, so nobody waits for its bytes: 0 when that has
- *	begun, and no promise. KVBLK_FEAT_PREFETCH tells whether it is there; else
- *	it is -EOPNOTSUPP
+ * @KVBLK_OP_PREFETCH: move the block to where gets are fast, for it will be wanted
+ *	soon. Takes the fields of a get, but no pieces. The result is 0 when the move
+ *	has begun, which is no promise. -EOPNOTSUPP without KVBLK_FEAT_PREFETCH
  *
- * As with read(2) and write(2), gets and prefetches need a node that is open for reading, puts
- * and deletes one that is open for writing. Lookups and leases need it open for
- * reading, all else in any way: what may be done with registered memory depends on
- * the operation.
+ * As with read(2) and write(2), gets, prefetches, lookups and leases need a node
+ * that is open for reading, puts and deletes one that is open for writing. All
+ * other calls work on any open node: each operation decides what may be done with
+ * registered memory.
  */
 enum kvblk_opcode {
 	KVBLK_OP_PUT		= 1,
@@ -239,12 +242,12 @@ enum kvblk_opcode {
 
 /**
  * enum kvblk_op_flags - &struct kvblk_op.flags
- * @KVBLK_OPF_PARTIAL: get: fetch @length bytes from @offset (as many as there
- *	are); without it the whole block is wanted and must fit
+ * @KVBLK_OPF_PARTIAL: get: fetch @length bytes from @offset, or as many as the
+ *	block has; without this flag the get fetches the whole block, which must fit
  * @KVBLK_OPF_LAYOUT: get: a block with another layout tag is a miss
  * @KVBLK_OPF_HARD_DEADLINE: get with a @deadline_ns: go through kernel memory
- *	and complete on time; without it the deadline is told late, when memory
- *	is quiet
+ *	and complete on time. Without this flag a get that is past its deadline
+ *	completes when the device no longer owns the caller's memory
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1 << 0,
@@ -255,27 +258,27 @@ enum kvblk_op_flags {
 /**
  * struct kvblk_op - one operation; fits the command area of a 128-byte SQE
  * @opcode: &enum kvblk_opcode
- * @priority: put: 0 (drop first) to KVBLK_PRIORITY_MAX; else 0
+ * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; else 0
  * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
  * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
  * @reserved: must be 0
  * @flags: &enum kvblk_op_flags
- * @ttl_s: put: seconds from now after which the block is gone, within two
- *	seconds, 0 for never; else 0
+ * @ttl_s: put: the block's time to live in seconds, at most two seconds more; 0:
+ *	it does not expire; else 0
  * @cookie: the caller's name for this operation, returned in the result and
- *	used by KVBLK_IOC_CANCEL; need not be unique. 0: it has none, and can't be
- *	canceled
+ *	used by KVBLK_IOC_CANCEL; need not be unique. 0: no name, the operation
+ *	can't be canceled
  * @key: user address of the key
  * @ext: user address of a &struct kvblk_op_ext, or 0
  * @pieces: user address of @nr_pieces &struct kvblk_piece; their lengths add
  *	up to the block's length (put, 1 to KVBLK_VALUE_MAX) or to the room
  *	there is (get, below 4 GiB)
  * @offset: partial get: first byte wanted; else 0
- * @length: partial get: bytes wanted, 0 for all that the pieces hold; else 0
+ * @length: partial get: bytes wanted, 0 for as many as the pieces hold; else 0
  * @layout_tag: put: stored with the block; get: see KVBLK_OPF_LAYOUT
- * @caller_tag: put: stored with the block and shown by lookups; else 0
- * @deadline_ns: time at which to give up, by CLOCK_MONOTONIC as the caller reads it
- *	(in its time namespace), 0 for none
+ * @caller_tag: put: stored with the block and reported by lookups; else 0
+ * @deadline_ns: CLOCK_MONOTONIC time, as the caller reads it in its time namespace,
+ *	at which the operation is given up; 0 for none
  */
 struct kvblk_op {
 	__u8  opcode;
@@ -298,8 +301,9 @@ struct kvblk_op {
 
 /**
  * enum kvblk_hints - &struct kvblk_op_ext.hints
- * @KVBLK_HINT_CONTINUES: put: the chain goes on in the next batch
- * @KVBLK_HINT_MISSED: put: the block has been asked for before, and was a miss
+ * @KVBLK_HINT_CONTINUES: put: the chain (see &enum kvblk_submit_flags) continues in
+ *	the next batch
+ * @KVBLK_HINT_MISSED: put: an earlier lookup or get of the block was a miss
  *
  * Hints change no result. Version 1 stores and uses none of them.
  */
@@ -309,24 +313,25 @@ enum kvblk_hints {
 };
 
 /**
- * struct kvblk_op_ext - what few operations say: &struct kvblk_op.ext
+ * struct kvblk_op_ext - extension of an operation: &struct kvblk_op.ext
  * @size: sizeof(struct kvblk_op_ext)
  * @flags: must be 0
  * @parent: put: user address of the key of the block before this one in its
- *	prefix chain, or 0; else 0
+ *	chain, or 0; else 0
  * @checksums: put, get: user address of @nr_checksums words of 32 bits, or 0;
  *	delete: 0. A word is the &enum kvblk_checksum of a chunk of &struct
  *	kvblk_info.chunk_size bytes, the last one of a block excepted.
- *	Put: the block's producer made these too, and the kernel stores them
- *	instead of its own, unchecked; there must be exactly as many as chunks.
- *	A get that checks the block misses it when they are wrong.
- *	Get: room for those of the chunks that the get touches, at least. They
- *	are filled in if the block has them, see KVBLK_RES_CHECKSUMS; then it is
- *	the caller who checks what comes straight into a device's memory.
+ *	Put: checksums that the block's producer made, one for each chunk. The
+ *	kernel stores them instead of its own and does not check them. If they are
+ *	wrong, a get that checks the block reports a miss.
+ *	Get: room for at least the checksums of the chunks that the get touches.
+ *	The kernel fills them in if the block has checksums, and reports
+ *	KVBLK_RES_CHECKSUMS. In that case the caller has to check bytes that come
+ *	straight into a device's memory.
  * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX, 0 without @checksums
  * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX, 0 without @parent
- * @session: a hint: the caller's name for what the operation belongs to, such as
- *	a conversation, or 0. Version 1 does not store or use it
+ * @session: a hint: the caller's name for the session of the operation, such as a
+ *	conversation, or 0. Version 1 does not store or use it
  * @hints: &enum kvblk_hints
  * @reserved: must be 0
  */
@@ -346,11 +351,11 @@ struct kvblk_op_ext {
  * enum kvblk_result_flags - &struct kvblk_result.flags
  * @KVBLK_RES_DIRECT: the device moved the bytes from or to the caller's memory
  * @KVBLK_RES_BOUNCED: the bytes went through kernel memory
- * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the block here has another length
- * @KVBLK_RES_CHECKSUMS: get: the checksums that were asked for are there
+ * @KVBLK_RES_LEN_DIFFERS: with -EEXIST: the stored block has another length
+ * @KVBLK_RES_CHECKSUMS: get: the room for checksums has been filled in
  * @KVBLK_RES_DEVICE_READ: put: the CPU read a device's memory across its bus,
- *	word by word: a copy to the host by the device itself, put from there,
- *	is the better way
+ *	word by word. It is faster if the device copies the block to the host's
+ *	memory, and the put is from there
  */
 enum kvblk_result_flags {
 	KVBLK_RES_DIRECT	= 1 << 0,
@@ -361,7 +366,7 @@ enum kvblk_result_flags {
 };
 
 /**
- * struct kvblk_result - what became of one operation
+ * struct kvblk_result - result of one operation
  * @cookie: the operation's cookie
  * @res: bytes stored or fetched (delete: 0), or a negative errno as listed at
  *	the top of this file
@@ -383,8 +388,9 @@ struct kvblk_result {
 
 /**
  * enum kvblk_submit_flags - &struct kvblk_submit.flags
- * @KVBLK_SUBMIT_CHAIN: the puts of this batch are consecutive blocks of one
- *	prefix chain, first block first; they are admitted or declined together
+ * @KVBLK_SUBMIT_CHAIN: the puts of this batch are consecutive blocks of one chain,
+ *	first block first. A chain is a prompt's run of blocks, each named by its
+ *	prefix. The pool admits a leading part of them, which may be none or all
  */
 enum kvblk_submit_flags {
 	KVBLK_SUBMIT_CHAIN	= 1 << 0,
@@ -404,9 +410,9 @@ enum kvblk_submit_flags {
  * @results: user address of the results, one for each operation, same order
  *
  * All operations are in flight at once; the call returns when each has its
- * result. It may sleep. It returns 0 when there are results, however the
- * operations ended, so look at each. Operations of a batch on the same key
- * have no order among them.
+ * result. The call may sleep. It returns 0 when there are results, even if
+ * operations failed, so look at each result. Operations of a batch on the same key
+ * are not ordered.
  */
 struct kvblk_submit {
 	__u32 size;
@@ -440,22 +446,23 @@ enum kvblk_lookup_flags {
  * @keys: user address of the keys, packed one behind the other
  * @key_lens: user address of a __u16 length for each key, or 0
  * @bitmap: user address of (nr_keys + 7) / 8 bytes; bit i (of byte i / 8, LSB
- *	first) tells that key i is present; or 0
+ *	first) is set when key i is present; or 0
  * @sizes: user address of a __u32 for each key: the block's length, 0 for an
  *	absent one; or 0
  * @caller_tags: user address of a __u64 for each key, 0 for an absent one; or 0
  * @lease_ms: with KVBLK_LOOKUP_LEASE: 1 to KVBLK_LEASE_MS_MAX; else 0
  * @reserved: 0
- * @nr_leading: out: keys from the first on that are present, with no hole
+ * @nr_leading: out: present keys before the first absent one
  * @nr_present: out: present keys
  * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
  *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
- * @nr_leased: out: keys leased. Less than @nr_present when the file's limit
- *	on leases is reached, or a block goes meanwhile: the first ones are leased
+ * @nr_leased: out: keys leased, from the first on. Less than @nr_present when the
+ *	file's limit on leases is reached, or when a block is evicted or deleted
+ *	during the lookup
  * @reserved2: 0
  *
- * Does no I/O. A present block that is leased stays readable until the lease
- * ends, except when its member fails or it is deleted or expires.
+ * Does no I/O. A leased block stays readable until the lease ends, unless its
+ * member fails, the block expires, or a caller deletes the block.
  */
 struct kvblk_lookup {
 	__u32 size;
@@ -480,9 +487,9 @@ struct kvblk_lookup {
  * struct kvblk_lease_release - argument of KVBLK_IOC_LEASE_RELEASE
  * @size: sizeof(struct kvblk_lease_release)
  * @flags: must be 0
- * @lease: the lease's id, got through the same open file
+ * @lease: the lease's id, from a lookup through the same open file
  *
- * Return: 0, or -ENOENT when there is no such lease (any more).
+ * Return: 0, or -ENOENT when there is no such lease, or it has ended.
  */
 struct kvblk_lease_release {
 	__u32 size;
@@ -495,15 +502,15 @@ struct kvblk_lease_release {
  * @size: sizeof(struct kvblk_cancel)
  * @flags: must be 0
  * @cookie: of the operations, submitted through the same open file; not 0
- * @nr_found: out: operations that were found in flight
+ * @nr_found: out: operations in flight with this cookie
  * @reserved: must be 0
  *
- * A found operation ends with -ECANCELED when its memory is quiet: at once, or when
- * the device has answered. A put that ended so is not stored. What is nearly over
- * (a get whose bytes are being delivered, a delete that has begun) ends as it would
- * have: look at its result.
+ * Such an operation ends with -ECANCELED when no device owns its memory: at once,
+ * or when the device has answered. A put that ends with -ECANCELED is not stored.
+ * An operation that is nearly over (a get whose bytes are being delivered, a delete
+ * that has begun) ends as if there had been no cancel: look at its result.
  *
- * Return: 0, or -ENOENT when none was found.
+ * Return: 0, or -ENOENT when @nr_found is 0.
  */
 struct kvblk_cancel {
 	__u32 size;
@@ -519,17 +526,17 @@ struct kvblk_cancel {
  * @flags: must be 0
  * @deadline_ns: as in &struct kvblk_op
  *
- * Waits until the operations of this open file that are in flight when it is called
- * are over: they have their results, and those that were given up (canceled, past a
- * hard deadline, of a killed task or of a ring that went) use neither memory nor
- * device any more. Operations of others, and later ones, are not waited for; nor
- * are those that a ring has not issued yet.
+ * Waits until all operations of this open file that are in flight at the call are
+ * over: they have their results, and those that were given up (canceled, past a
+ * hard deadline, of a killed task or of a closed ring) no longer use memory or
+ * device. The call does not wait for operations of other files, for later ones, or
+ * for those that a ring has not issued yet.
  *
- * An operation of a ring is over when its task has run its task work. With
- * IORING_SETUP_DEFER_TASKRUN that is when it reaps: a task that waits for its own
- * such ring waits in vain.
+ * An operation of a ring is over when the ring's task has run its task work. With
+ * IORING_SETUP_DEFER_TASKRUN the task does so when it reaps: a task that drains
+ * while its own such ring has operations in flight waits until the deadline.
  *
- * Return: 0; -ETIME the deadline passed first; -EINTR a signal.
+ * Return: 0; -ETIME: the deadline passed first; -EINTR: a signal.
  */
 struct kvblk_drain {
 	__u32 size;
@@ -540,8 +547,7 @@ struct kvblk_drain {
 /**
  * enum kvblk_buf_type - what is registered
  * @KVBLK_BUF_USER: memory of the calling process
- * @KVBLK_BUF_DMABUF: a dma-buf. KVBLK_FEAT_DMABUF tells whether it is there; else it
- *	is -EOPNOTSUPP
+ * @KVBLK_BUF_DMABUF: a dma-buf. -EOPNOTSUPP without KVBLK_FEAT_DMABUF
  */
 enum kvblk_buf_type {
 	KVBLK_BUF_USER		= 0,
@@ -563,21 +569,23 @@ enum kvblk_buf_type {
  * The pages stay pinned, and count as locked memory of the caller's user, until
  * KVBLK_IOC_UNREG_BUF or the file's release, and then until the operations that
  * use them are over. They count as io_uring's buffers do: for all processes of
- * the user together, and a huge page as a whole. Operations on them pin and fault
- * nothing. What is mapped there later is another matter: the pages that were
- * there are meant.
+ * the user together, and a huge page as a whole. Operations on registered memory
+ * pin and fault nothing. The handle names the pages that were mapped at @addr at
+ * the time of the call, even if other memory is mapped there later.
  *
- * Memory of one PCI device (its P2PDMA pages) is no locked memory, and ends with
- * its mapping: when that is unmapped or moved, when the process or the device's
- * driver goes. From then on operations on it fail with -ENXIO; the handle is to
- * be given back all the same. Before the driver frees such memory, or goes, it
- * waits for operations under way, and for nothing else.
+ * Memory of one PCI device (its P2PDMA pages) does not count as locked memory. It
+ * stays registered only while it is mapped: until the mapping is removed or moved,
+ * the process exits, or the device's driver unbinds. From then on operations on it
+ * fail with -ENXIO, and the caller still has to unregister the handle. Before the
+ * driver frees such memory or unbinds, the driver waits for operations in flight,
+ * and for nothing else.
  *
- * Return: 0; -EOPNOTSUPP an unknown flag or type; -EINVAL a field out of range;
- * -ENOMEM no memory, or the limit on locked memory (RLIMIT_MEMLOCK); -EFAULT not
- * memory that can be pinned, for writing; -EXDEV not all of it the host's, or one
- * device's, or a device's on a kernel without CONFIG_MMU_NOTIFIER; -ENOSPC 65536
- * regions in this file; -EINTR a signal: again.
+ * Return: 0; -EOPNOTSUPP: an unknown flag or type; -EINVAL: a field out of range;
+ * -ENOMEM: no memory, or the limit on locked memory (RLIMIT_MEMLOCK); -EFAULT: not
+ * memory that can be pinned for writing; -EXDEV: memory of the host and of a
+ * device, or of two devices, or of a device on a kernel without
+ * CONFIG_MMU_NOTIFIER; -ENOSPC: the file has 65536 regions; -EINTR: a signal, try
+ * again.
  */
 struct kvblk_reg_buf {
 	__u32 size;
@@ -593,9 +601,10 @@ struct kvblk_reg_buf {
 /**
  * enum kvblk_unreg_flags - &struct kvblk_unreg_buf.flags
  * @KVBLK_UNREG_WAIT: return when no operation uses the memory any more. From the
- *	call on operations that name it fail with -ENXIO. After -EINTR that is so,
- *	too, and the handle is still there: to wait on, or to be given back without.
- *	What KVBLK_IOC_DRAIN says of rings holds here, too.
+ *	call on, operations that name the handle fail with -ENXIO, also after -EINTR.
+ *	After -EINTR the handle still exists: the caller can wait again, or
+ *	unregister without this flag. What struct kvblk_drain says of rings holds
+ *	here, too.
  */
 enum kvblk_unreg_flags {
 	KVBLK_UNREG_WAIT	= 1 << 0,
@@ -608,8 +617,8 @@ enum kvblk_unreg_flags {
  * @handle: a registered buffer of this open file
  * @reserved: must be 0
  *
- * Return: 0; -ENOENT there is no such buffer (any more); with KVBLK_UNREG_WAIT:
- * -EINTR a signal, -EBUSY another thread waits for it already.
+ * Return: 0; -ENOENT: no such buffer, or it has been unregistered; with
+ * KVBLK_UNREG_WAIT: -EINTR: a signal; -EBUSY: another thread already waits for it.
  */
 struct kvblk_unreg_buf {
 	__u32 size;
@@ -619,7 +628,7 @@ struct kvblk_unreg_buf {
 };
 
 /**
- * struct kvblk_uring_op - an operation by its address, KVBLK_URING_OP_PTR
+ * struct kvblk_uring_op - argument of KVBLK_URING_OP_PTR
  * @size: sizeof(struct kvblk_uring_op)
  * @flags: must be 0
  * @op_size: bytes at @op, at least 80; bytes behind what the kernel knows must be
@@ -633,25 +642,25 @@ struct kvblk_unreg_buf {
  *  KVBLK_URING_OP      a &struct kvblk_op in the command area of a 128-byte SQE
  *  KVBLK_URING_OP_PTR  the user address of a &struct kvblk_uring_op in the first 8
  *                      bytes of the command area
- *  an ioctl's number   the same, of its structure
- * All else of the SQE that these do not use must be zero (-EINVAL): the rest of the
- * command area, 80 bytes in a 128-byte SQE; addr, len, file_index; uring_cmd_flags
- * but IORING_URING_CMD_FIXED; buf_index without that.
+ *  an ioctl's number   the user address of the ioctl's structure in these 8 bytes
+ * All other fields of the SQE must be zero (else -EINVAL): the rest of the command
+ * area, which has 80 bytes in a 128-byte SQE; addr, len, file_index;
+ * uring_cmd_flags except IORING_URING_CMD_FIXED; buf_index without that flag.
  *
- * The completion's res is &struct kvblk_result.res (or what the ioctl returns);
- * what an operation points to must stay until then. A command that is refused
- * before it becomes an operation fills in no result: an error of a structure as a
- * whole, see the top of this file. With IORING_SETUP_CQE32 the first extra word
- * holds &enum kvblk_result_flags in its low 16 bits, and above them the low 48 bits
- * of the layout tag (get, res >= 0) or else the length of the block where it is
- * known.
+ * The completion's res is &struct kvblk_result.res, or what the ioctl returns. All
+ * that an operation points to must stay valid until the completion. A command that
+ * is refused before it becomes an operation fills in no result; its res is an error
+ * of a whole ioctl, see the top of this file. With IORING_SETUP_CQE32 the first
+ * extra word holds &enum kvblk_result_flags in its low 16 bits. The bits above hold
+ * the low 48 bits of the layout tag (get, res >= 0), or else the block's length
+ * where that is known.
  *
  * IORING_URING_CMD_FIXED: the operation's memory is one registered buffer of the
- * ring (sqe->buf_index): nr_pieces is 0, pieces the address in it, length the
- * bytes to put, or the room for the get.
+ * ring (sqe->buf_index): nr_pieces is 0, pieces is the address in the buffer, and
+ * length is the bytes to put, or the room for the get.
  *
- * When a ring is closed, or its task exits, its operations end at once, but for
- * those on fixed buffers, which wait for the device.
+ * When a ring is closed or its task exits, its operations end at once, except those
+ * on fixed buffers, which wait for the device.
  */
 struct kvblk_uring_op {
 	__u32 size;
@@ -663,10 +672,10 @@ struct kvblk_uring_op {
 };
 
 /*
- * The rule for numbers: what takes the address of a structure that begins with its
- * size has a number without a size, for the structure may grow. What carries the
- * structure itself has the structure's size in its number: a longer one is another
- * command.
+ * The rule for numbers: a command that takes the address of a structure has a
+ * number without a size, because the structure begins with its size and may grow. A
+ * command that carries the structure itself has the structure's size in its number:
+ * a longer structure makes another command.
  */
 #define KVBLK_IOC_INFO		_IO(KVBLK_IOC_TYPE, 0x00)
 #define KVBLK_IOC_SUBMIT	_IO(KVBLK_IOC_TYPE, 0x01)
