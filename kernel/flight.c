@@ -105,9 +105,10 @@ int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 		WRITE_ONCE(flight->phase, !phase);
 		err = phase_wait(flight, phase, deadline_ns);
 	}
-	/* pairs with the acquire of those that wait for the lock */
-	if (!err)
+	if (!err) {
+		/* pairs with the acquire of those that wait for the lock */
 		smp_store_release(&flight->drained, number);
+	}
 	mutex_unlock(&flight->draining);
 	return err;
 }
