@@ -117,7 +117,7 @@ static const struct kvblk_found *next_pool(const struct kvblk_found *list,
 	const struct kvblk_found *other;
 
 	for (pool = pool ? pool->next : list; pool; pool = pool->next) {
-		if (pool->other_version)
+		if (pool->other_version || pool->silent)
 			continue;
 		for (other = list; !same_pool(other, pool);)
 			other = other->next;
@@ -127,11 +127,13 @@ static const struct kvblk_found *next_pool(const struct kvblk_found *list,
 	return NULL;
 }
 
-/* Members that only another version can import. */
-static void tell_versions(const struct kvblk_found *list)
+/* Devices that can't be told to be a member, and members that only another version can import. */
+static void tell_others(const struct kvblk_found *list)
 {
 	for (; list; list = list->next) {
-		if (list->other_version)
+		if (list->silent)
+			cli_fail("%s does not answer", list->path);
+		else if (list->other_version)
 			cli_fail("%s is of another version of kvblk", list->path);
 	}
 }
@@ -215,7 +217,7 @@ static int scan_main(const struct kvblk_found *list, bool json)
 	const struct kvblk_found *pool = NULL;
 	json_t *array;
 
-	tell_versions(list);
+	tell_others(list);
 	if (!json) {
 		while ((pool = next_pool(list, pool)))
 			print_found(pool);
@@ -229,10 +231,7 @@ static int scan_main(const struct kvblk_found *list, bool json)
 
 /* ---- import ---- */
 
-/*
- * Imports @pool from the devices where it was found, or from those that were given:
- * an enum cli_exit.
- */
+/* @pool, from the devices where it was found or that were given: an enum cli_exit. */
 static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool,
 		       const struct import_args *args)
 {
@@ -261,9 +260,7 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 		specs[spec.nr_members++].path = found->path;
 	}
 	err = kvblk_pool_import(admin, &spec);
-	if (err)
-		return cli_admin_fail(admin, err, pool->pool);
-	return pool_report(admin, pool->pool, args->json);
+	return err ? cli_admin_fail(admin, err, pool->pool) : CLI_OK;
 }
 
 /* The pool that is meant by a name or uuid. */
@@ -290,40 +287,61 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 {
 	const struct kvblk_found *pool;
 	bool twice;
+	int ret;
 
 	pool = pool_named(list, args->name, &twice);
 	if (!pool)
-		tell_versions(list);
+		tell_others(list);
 	if (!pool)
 		return cli_fail("%s: no member of this pool was found; see: kvblk pool import --scan",
 				args->name);
 	if (twice && !args->devices.nr)
 		return cli_fail("%s: there are two pools of this name, give a uuid; see: kvblk pool import --scan",
 				args->name);
-	return import_pool(admin, pool, args);
+	ret = import_pool(admin, pool, args);
+	if (ret == CLI_OK)
+		return pool_report(admin, pool->pool, args->json);
+	tell_others(list);
+	return ret;
 }
 
-/* All that are not up. */
+static bool is_up(const struct kvblk_pool_state *up, const struct kvblk_found *pool)
+{
+	for (; up; up = up->next) {
+		if (!memcmp(up->uuid, pool->pool_uuid, sizeof(up->uuid)))
+			return true;
+	}
+	return false;
+}
+
+/* All that are not up. One that takes long to find its blocks keeps none waiting. */
 static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 		      const struct import_args *args)
 {
+	struct kvblk_pool_state *before, *after;
 	const struct kvblk_found *pool = NULL;
-	struct kvblk_pool_state *up, *other;
 	int ret = CLI_OK, err;
 
-	tell_versions(list);
-	err = kvblk_pool_get(admin, NULL, &up);
+	tell_others(list);
+	err = kvblk_pool_get(admin, NULL, &before);
 	if (err)
 		return cli_admin_fail(admin, err, "pool import");
 	while ((pool = next_pool(list, pool))) {
-		for (other = up; other; other = other->next) {
-			if (!memcmp(other->uuid, pool->pool_uuid, sizeof(other->uuid)))
-				break;
-		}
-		if (!other && import_pool(admin, pool, args) != CLI_OK)
+		if (!is_up(before, pool) && import_pool(admin, pool, args) != CLI_OK)
 			ret = CLI_ERROR;
 	}
-	kvblk_pool_free(up);
+	err = kvblk_pool_get(admin, NULL, &after);
+	if (err) {
+		kvblk_pool_free(before);
+		return cli_admin_fail(admin, err, "pool import");
+	}
+	while ((pool = next_pool(list, pool))) {
+		if (!is_up(before, pool) && is_up(after, pool) &&
+		    pool_report(admin, pool->pool, args->json) != CLI_OK)
+			ret = CLI_ERROR;
+	}
+	kvblk_pool_free(before);
+	kvblk_pool_free(after);
 	return ret;
 }
 

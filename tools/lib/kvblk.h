@@ -801,6 +801,7 @@ int kvblk_pool_import(struct kvblk_admin *admin,
  * @nr_members: members that the pool has, as far as it knows
  * @members: their identities and last names
  * @other_version: of another version of kvblk; nothing else is known but @path
+ * @silent: the device did not answer; nothing else is known but @path
  *
  * May get more fields at its end: only the library makes these. What is told here is
  * what is written there; the kernel alone decides what it believes.
@@ -821,6 +822,7 @@ struct kvblk_found {
 		char name[KVBLK_NAME_LEN_MAX + 1];
 	} members[64];
 	bool other_version;
+	bool silent;
 };
 
 /**
@@ -829,10 +831,13 @@ struct kvblk_found {
  * @nr_paths: how many
  * @list: set to a list, NULL when there is none; kvblk_scan_free() frees it
  *
- * Reads the first 128 KiB of each, and needs no module.
+ * Reads the first 128 KiB of each, of 64 devices at once, and needs no module. Waits 5
+ * seconds for what was asked at once (without io_uring as long as the driver takes);
+ * a device that has not answered then is in the list as silent, and keeps 128 KiB of
+ * this process's memory, where its answer may still land.
  *
  * Context: any thread; sleeps. Return: 0; -EACCES: no device may be read; -ENOMEM; an
- * errno of a device in @paths.
+ * errno of a device in @paths, -ETIMEDOUT if it does not answer.
  */
 int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list);
 

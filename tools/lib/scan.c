@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Superblocks on this host's block devices.
+ * Superblocks on this host's block devices. All are read at once, so that one that
+ * does not answer costs seconds, not its driver's patience, which may be minutes.
  *
  * Read past the page cache, which does not see what the module writes. The check
  * sum is computed bit by bit: that takes a millisecond a device, and no library
@@ -13,8 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <liburing.h>
 #include <linux/kvblk_media.h>
 
 #include "lib.h"
@@ -57,7 +61,7 @@ static void take_name(char *to, const uint8_t *from, size_t size)
 	}
 }
 
-static struct kvblk_found *found_new(const char *path, const struct kvblk_d_super *sb)
+static struct kvblk_found *found_at(const char *path)
 {
 	struct kvblk_found *found = calloc(1, sizeof(*found));
 
@@ -68,6 +72,24 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 		free(found);
 		return NULL;
 	}
+	return found;
+}
+
+static struct kvblk_found *found_silent(const char *path)
+{
+	struct kvblk_found *found = found_at(path);
+
+	if (found)
+		found->silent = true;
+	return found;
+}
+
+static struct kvblk_found *found_new(const char *path, const struct kvblk_d_super *sb)
+{
+	struct kvblk_found *found = found_at(path);
+
+	if (!found)
+		return NULL;
 	found->other_version = le16toh(sb->version) != KVBLK_FORMAT_VERSION;
 	if (found->other_version)
 		return found;
@@ -88,27 +110,15 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 	return found;
 }
 
-/* The member at @path; NULL: there is none, or *@err. */
-static struct kvblk_found *look(const char *path, struct kvblk_d_super *copies, int *err)
+/* What the superblock of @bytes at @path tells; NULL: there is none, or *@err. */
+static struct kvblk_found *look(const char *path, const struct kvblk_d_super *copies,
+				int bytes, int *err)
 {
 	const struct kvblk_d_super *sb = NULL;
 	struct kvblk_found *found;
-	ssize_t len = -1;
-	int fd;
 
-	*err = 0;
-	/* neither a tray nor a carrier is waited for */
-	fd = open(path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
-	if (fd >= 0)
-		len = pread(fd, copies, 2 * sizeof(*copies), 0);
-	if (len < 0)
-		*err = -errno;
-	if (fd >= 0)
-		close(fd);
-	if (len < 0)
-		return NULL;
 	for (int i = 0; i < 2; i++) {
-		if (len < (ssize_t)((i + 1) * sizeof(*copies)) || !super_valid(&copies[i]))
+		if (bytes < (int)((i + 1) * sizeof(*copies)) || !super_valid(&copies[i]))
 			continue;
 		/* as the module sees it: one such copy makes the member so */
 		if (le16toh(copies[i].version) != KVBLK_FORMAT_VERSION) {
@@ -125,6 +135,121 @@ static struct kvblk_found *look(const char *path, struct kvblk_d_super *copies, 
 	if (!found)
 		*err = -ENOMEM;
 	return found;
+}
+
+/* ---- reading ---- */
+
+/* Devices that are read at a time, and the seconds that they may take together. */
+#define AT_ONCE		64
+#define PATIENCE_S	5
+
+/* @res: the bytes that were read, or a negative errno. */
+struct candidate {
+	char *path;
+	int fd;
+	int res;
+};
+
+/* Those that did not answer in time keep -ETIMEDOUT. */
+static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned int nr,
+			 struct kvblk_d_super (*copies)[2])
+{
+	struct __kernel_timespec left = { 0 };
+	struct timespec now, end;
+	struct io_uring_cqe *cqe;
+	unsigned int sent = 0;
+
+	for (unsigned int i = 0; i < nr; i++) {
+		struct io_uring_sqe *sqe;
+
+		if (from[i].fd < 0)
+			continue;
+		from[i].res = -ETIMEDOUT;
+		sqe = io_uring_get_sqe(ring);
+		io_uring_prep_read(sqe, from[i].fd, copies[i], sizeof(copies[i]), 0);
+		io_uring_sqe_set_data(sqe, &from[i]);
+		sent++;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += PATIENCE_S;
+	io_uring_submit(ring);
+	while (sent) {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		left.tv_nsec = (end.tv_sec - now.tv_sec) * 1000000000LL + end.tv_nsec - now.tv_nsec;
+		if (left.tv_nsec <= 0)
+			return;
+		left.tv_sec = left.tv_nsec / 1000000000;
+		left.tv_nsec %= 1000000000;
+		if (io_uring_wait_cqe_timeout(ring, &cqe, &left))
+			continue;
+		((struct candidate *)io_uring_cqe_get_data(cqe))->res = cqe->res;
+		io_uring_cqe_seen(ring, cqe);
+		sent--;
+	}
+}
+
+/* Where this host has no io_uring, each is waited for. */
+static void read_plainly(struct candidate *from, unsigned int nr,
+			 struct kvblk_d_super (*copies)[2])
+{
+	for (unsigned int i = 0; i < nr; i++) {
+		ssize_t len;
+
+		if (from[i].fd < 0)
+			continue;
+		len = pread(from[i].fd, copies[i], sizeof(copies[i]), 0);
+		from[i].res = len < 0 ? -errno : (int)len;
+	}
+}
+
+/* AT_ONCE candidates at most; members are put at *@last, and *@last behind them. */
+static int look_at(struct candidate *from, unsigned int nr, struct kvblk_found ***last)
+{
+	size_t bytes = nr * 2 * sizeof(struct kvblk_d_super);
+	struct kvblk_d_super (*copies)[2];
+	struct io_uring ring;
+	bool late = false;
+	int err = 0;
+
+	copies = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (copies == MAP_FAILED)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < nr; i++) {
+		/* neither a tray nor a carrier is waited for; a read is */
+		from[i].fd = open(from[i].path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
+		if (from[i].fd < 0)
+			from[i].res = -errno;
+		else
+			fcntl(from[i].fd, F_SETFL, O_DIRECT);
+	}
+	if (!io_uring_queue_init(AT_ONCE, &ring, 0)) {
+		read_by_ring(&ring, from, nr, copies);
+		io_uring_queue_exit(&ring);
+	} else {
+		read_plainly(from, nr, copies);
+	}
+	for (unsigned int i = 0; i < nr; i++) {
+		struct kvblk_found *found = NULL;
+
+		if (from[i].fd >= 0)
+			close(from[i].fd);
+		if (from[i].res == -ETIMEDOUT) {
+			late = true;
+			found = found_silent(from[i].path);
+			if (!found)
+				err = -ENOMEM;
+		} else if (from[i].res > 0) {
+			found = look(from[i].path, copies[i], from[i].res, &err);
+		}
+		if (found) {
+			**last = found;
+			*last = &found->next;
+		}
+	}
+	/* what is late may still land there */
+	if (!late)
+		munmap(copies, bytes);
+	return err;
 }
 
 /* Another device is made of this one: that is the one to take. */
@@ -176,59 +301,72 @@ static void device_path(const char *name, char *path, size_t size)
 		*c = '/';
 }
 
-static int scan_all(struct kvblk_d_super *copies, struct kvblk_found **last)
+/* All that no other device is made of, @nr of them; the caller frees the paths. */
+static int candidates(struct candidate **list, unsigned int *nr)
 {
-	int nr, err = 0, denied = 0, seen = 0;
-	struct kvblk_found *found;
 	struct dirent **names;
 	char path[512];
+	int found;
 
-	nr = scandir(BLOCK_DIR, &names, not_hidden, by_path);
-	if (nr < 0)
+	*nr = 0;
+	found = scandir(BLOCK_DIR, &names, not_hidden, by_path);
+	if (found < 0)
 		return -errno;
-	for (int i = 0; i < nr; i++) {
-		if (!err && !is_held(names[i]->d_name)) {
+	*list = calloc(found ?: 1, sizeof(**list));
+	for (int i = 0; i < found; i++) {
+		if (*list && !is_held(names[i]->d_name)) {
 			device_path(names[i]->d_name, path, sizeof(path));
-			found = look(path, copies, &err);
-			seen++;
-			denied += err == -EACCES;
-			if (found) {
-				*last = found;
-				last = &found->next;
-			}
-			/* what can't be read is no member that can be taken */
-			if (err != -ENOMEM)
-				err = 0;
+			(*list)[*nr].path = strdup(path);
+			*nr += !!(*list)[*nr].path;
 		}
 		free(names[i]);
 	}
 	free(names);
-	return err ?: seen && denied == seen ? -EACCES : 0;
+	return *list ? 0 : -ENOMEM;
+}
+
+static int scan_all(struct kvblk_found **last)
+{
+	unsigned int nr, denied = 0;
+	struct candidate *list = NULL;
+	int err;
+
+	err = candidates(&list, &nr);
+	for (unsigned int i = 0; i < nr; i++) {
+		if (i % AT_ONCE == 0 && !err)
+			err = look_at(&list[i], nr - i < AT_ONCE ? nr - i : AT_ONCE, &last);
+		/* what can't be read is no member that can be taken */
+		denied += list[i].res == -EACCES;
+	}
+	for (unsigned int i = 0; i < nr; i++)
+		free(list[i].path);
+	free(list);
+	return err ?: nr && denied == nr ? -EACCES : 0;
+}
+
+static int scan_these(const char *const *paths, size_t nr, struct kvblk_found **last)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < nr && !err; i++) {
+		struct candidate one = { .path = (char *)paths[i] };
+
+		err = look_at(&one, 1, &last);
+		if (!err && one.res < 0)
+			err = one.res;
+	}
+	return err;
 }
 
 int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list)
 {
-	struct kvblk_found *first = NULL, **last = &first, *found;
-	struct kvblk_d_super *copies;
-	int err = 0;
+	struct kvblk_found *first = NULL;
+	int err;
 
-	*list = NULL;
-	if (posix_memalign((void **)&copies, 4096, 2 * sizeof(*copies)))
-		return -ENOMEM;
-	if (!paths)
-		err = scan_all(copies, last);
-	for (size_t i = 0; paths && i < nr_paths && !err; i++) {
-		found = look(paths[i], copies, &err);
-		if (found) {
-			*last = found;
-			last = &found->next;
-		}
-	}
-	free(copies);
+	err = paths ? scan_these(paths, nr_paths, &first) : scan_all(&first);
 	if (err)
 		kvblk_scan_free(first);
-	else
-		*list = first;
+	*list = err ? NULL : first;
 	return err;
 }
 

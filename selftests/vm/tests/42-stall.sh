@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=56 leaks=1
+# vm: timeout=120 takes=66 leaks=1
 # Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
 # that does not answer.
-# slow: five requests that each get no answer for the 5 s after which a request goes on by itself.
+# slow: requests and scans that get no answer for the 5 s after which a request goes on by itself.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -74,6 +74,11 @@ goes_on pool create $pool --format --segment-size 8M /dev/mapper/slow
 code 1 'being created already' kvblk pool create $pool --format /dev/flash0
 # pools of other devices come and go meanwhile
 check "${soon[@]}" kvblk pool create other --format --segment-size 8M /dev/flash0
+check "${soon[@]}" kvblk pool destroy other
+check "${soon[@]}" kvblk pool import --all >"$tmp/all" 2>"$tmp/said"
+grep -q '^other: 1 member: flash0 restored' "$tmp/all" || fail "a pool does not come beside a silent device: $(cat "$tmp/all" "$tmp/said")"
+grep -q '/dev/mapper/slow does not answer' "$tmp/said" || fail "the silent device is not told: $(cat "$tmp/said")"
+code 1 'timed out' "${soon[@]}" kvblk pool import other /dev/mapper/slow
 check "${soon[@]}" kvblk pool destroy other
 device_answers slow
 wait_for 20 event pool-up
