@@ -115,8 +115,8 @@ static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *re
 	return part;
 }
 
-static bool check_all(const struct bio_vec *bv, struct bvec_iter rest,
-		      const __le32 *crcs)
+/* @bv is not const for 6.12's bvec_virt(). */
+static bool check_all(struct bio_vec *bv, struct bvec_iter rest, const __le32 *crcs)
 {
 	u32 bytes = rest.bi_size;
 
