@@ -14,7 +14,7 @@
  * - The filter is memory: a member that comes back after its pool was down is out of
  *   date.
  */
-#include <linux/hash.h>
+#include <linux/jhash.h>
 #include <linux/log2.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -275,27 +275,30 @@ void kvblk_absent_note_id(struct kvblk_pool *pool, struct kvblk_id id)
 		filter_add(absent, id.hi, id.lo);
 }
 
-static u64 place_hash(u32 segment, u32 unit)
+static void place_hash(u32 segment, u32 unit, u64 *a, u64 *b)
 {
-	return hash_64((u64)segment << 32 | unit, 64);
+	*a = jhash_2words(segment, unit, 0);
+	*b = jhash_2words(segment, unit, 1);
 }
 
 void kvblk_absent_note_place(struct kvblk_member *member, u32 segment, u32 unit)
 {
 	struct kvblk_absent *absent;
-	u64 hash = place_hash(segment, unit);
+	u64 a, b;
 
+	place_hash(segment, unit, &a, &b);
 	guard(rcu)();
 	list_for_each_entry_rcu(absent, &member->pool->absents, link)
 		if (uuid_equal(&absent->uuid, &member->uuid))
-			filter_add(absent, hash, swab64(hash));
+			filter_add(absent, a, b);
 }
 
 bool kvblk_absent_stale(const struct kvblk_absent *absent, struct kvblk_id id,
 			u32 segment, u32 unit)
 {
-	u64 hash = place_hash(segment, unit);
+	u64 a, b;
 
+	place_hash(segment, unit, &a, &b);
 	return filter_has(absent, id.hi, id.lo) ||
-	       filter_has(absent, hash, swab64(hash));
+	       filter_has(absent, a, b);
 }
