@@ -178,6 +178,21 @@ nvmet_ready() {
 	[ ${#devices[@]} = "$2" ] && [ -b "${devices[0]}" ]
 }
 
+# nvmet_controller NAME: the host's, in sysfs
+nvmet_controller() {
+	local c
+	for c in /sys/class/nvme/nvme*; do
+		[ "$(cat "$c/subsysnqn")" != "$1" ] || echo "$c"
+	done
+}
+
+# nvmet_rescanned NAME: its one namespace is there. The host's first look may come before the target is done with it, and it takes no
+# second one.
+nvmet_rescanned() {
+	put "$(nvmet_controller "$1")/rescan_controller" 1
+	nvmet_ready "$1" 1
+}
+
 # nvmet_tcp_up NAME BACKING...: on 127.0.0.1
 nvmet_tcp_up() {
 	nvmet_up tcp 127.0.0.1 "$@"

@@ -14,13 +14,6 @@ target_up() {
 	disk[$1]=${namespaces[0]}
 }
 
-controller() {
-	local c
-	for c in /sys/class/nvme/nvme*; do
-		[ "$(cat "$c/subsysnqn")" != m0 ] || echo "$c"
-	done
-}
-
 # second_mib TARGET: dm's target for every second MiB of the first member: "error", or the device again
 second_mib() {
 	check dmsetup load half --table "0 $(blockdev --getsz /dev/flash0) $1"
@@ -56,15 +49,9 @@ reconnect() {
 	disk[0]=${namespaces[0]}
 }
 
-# rescanned: the namespace is there. The host's first look may come before the target is done with it, and it takes no second one.
-rescanned() {
-	put "$(controller)/rescan_controller" 1
-	nvmet_ready m0 1
-}
-
 enable() {
 	put "$configfs/nvmet/subsystems/m0/namespaces/1/enable" "$1"
-	[ "$1" = 0 ] || wait_for 30 rescanned
+	[ "$1" = 0 ] || wait_for 30 nvmet_rescanned m0
 	mapfile -t namespaces < <(nvmet_namespaces m0)
 	[ "$1" = 0 ] || disk[0]=${namespaces[0]}
 }
@@ -92,11 +79,11 @@ fail_protected() { write_protect 1; }
 heal_protected() { write_protect 0; }
 fail_disabled() { enable 0; }
 heal_disabled() { comes_back enable 1; }
-fail_deleted() { put "$(controller)/delete_controller" 1; }
+fail_deleted() { put "$(nvmet_controller m0)/delete_controller" 1; }
 heal_deleted() { comes_back reconnect; }
 # the driver would keep I/O until the target is back
-fail_waiting() { put "$(controller)/fast_io_fail_tmo" -1; check nvmet_kill m0; }
-heal_waiting() { check nvmet_revive m0; put "$(controller)/fast_io_fail_tmo" 3; }
+fail_waiting() { put "$(nvmet_controller m0)/fast_io_fail_tmo" -1; check nvmet_kill m0; }
+heal_waiting() { check nvmet_revive m0; put "$(nvmet_controller m0)/fast_io_fail_tmo" 3; }
 
 # others_go_on: a caller that comes now gets no error: what it puts is there
 others_go_on() {
