@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Events, which netlink's multicast reports to operators at once. The rule: an
- * event is reported from any context, and its caller never waits.
+ * event is reported from any context, and its caller never waits. Listeners are
+ * told of one that is lost.
  */
 #include <linux/llist.h>
 #include <linux/slab.h>
@@ -12,7 +13,7 @@
 #include "netlink_gen.h"
 #include "report.h"
 
-/* More of them in the queue: new ones are dropped. */
+/* More of them in the queue: new ones are lost. */
 #define EVENTS_MAX		4096
 
 static struct genl_family *event_family;
@@ -46,6 +47,7 @@ static void events_send(struct work_struct *work);
 static DECLARE_WORK(events_work, events_send);
 static LLIST_HEAD(events);
 static atomic_t nr_events;
+static atomic_t event_lost;
 
 static void event_send(const struct event *event)
 {
@@ -55,7 +57,7 @@ static void event_send(const struct event *event)
 
 	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
 	if (!skb)
-		return;
+		goto lost;
 	hdr = genlmsg_put(skb, 0, 0, event_family, 0, KVBLK_CMD_EVENT_NTF);
 	if (!hdr ||
 	    nla_put_u32(skb, KVBLK_A_EVENT_TYPE, event->type) ||
@@ -67,11 +69,14 @@ static void event_send(const struct event *event)
 	    (event->request &&
 	     nla_put_uint(skb, KVBLK_A_EVENT_REQUEST, event->request))) {
 		nlmsg_free(skb);
-		return;
+		goto lost;
 	}
 	genlmsg_end(skb, hdr);
 	genlmsg_multicast(event_family, skb, 0, KVBLK_NLGRP_EVENTS,
 			  GFP_KERNEL);
+	return;
+lost:
+	atomic_set(&event_lost, 1);
 }
 
 static void events_send(struct work_struct *work)
@@ -85,6 +90,9 @@ static void events_send(struct work_struct *work)
 		kfree(event);
 		atomic_dec(&nr_events);
 	}
+	/* as a socket does whose buffer is full: some wait for one event */
+	if (atomic_xchg(&event_lost, 0))
+		genl_set_err(event_family, &init_net, 0, KVBLK_NLGRP_EVENTS, -ENOBUFS);
 }
 
 /*
@@ -115,6 +123,8 @@ static void event_add(const char *pool, const char *member,
 	return;
 drop:
 	atomic_dec(&nr_events);
+	atomic_set(&event_lost, 1);
+	schedule_work(&events_work);
 }
 
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,

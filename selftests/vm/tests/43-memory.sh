@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 kernels=debug,debug-smp leaks=1
-# The module's allocations fail at random while threads mix all operations: -ENOMEM, never a wrong byte; and nothing leaks.
+# The module's allocations fail at random while threads mix all operations: -ENOMEM, never a wrong byte; and nothing leaks. Who listens
+# for events is told that one is lost.
 . "${0%/*}/pool.bash"
 
-# stress_starving FAULT: with one of fault injection's kinds, for whoever is called by the module
-stress_starving() {
-	local dir=/sys/kernel/debug/$1 start
-	start=$(cat /sys/module/kvblk/sections/.text)
+# starve FAULT START END PERCENT: with one of fault injection's kinds, for whoever is called by the code from START to END
+starve() {
+	local dir=/sys/kernel/debug/$1
 	put "$dir/task-filter" N
 	put "$dir/ignore-gfp-wait" N
 	[ ! -e "$dir/min-order" ] || put "$dir/min-order" 0
@@ -15,14 +15,36 @@ stress_starving() {
 	put "$dir/interval" 1
 	put "$dir/times" 1000000
 	put "$dir/stacktrace-depth" 32
-	put "$dir/require-start" "$start"
-	put "$dir/require-end" "$(printf '%#x' $((start + $(cat /sys/module/kvblk/coresize))))"
+	put "$dir/require-start" "$2"
+	put "$dir/require-end" "$3"
 	defer "put $dir/probability 0"
-	put "$dir/probability" 5
+	put "$dir/probability" "$4"
+}
+
+# stress_starving FAULT: whoever is called by the module
+stress_starving() {
+	local dir=/sys/kernel/debug/$1 start
+	start=$(cat /sys/module/kvblk/sections/.text)
+	starve "$1" "$start" "$(printf '%#x' $((start + $(cat /sys/module/kvblk/coresize))))" 5
 	check kv_stress -e -n -o -t 3 -k 500 -l 60000 -s 10 "$node"
 	put "$dir/probability" 0
 	echo "$1, $KV_ENGINE: $((1000000 - $(cat "$dir/times"))) allocations failed"
 	[ "$(cat "$dir/times")" -lt 999950 ] || fail "$1 has hardly made anything fail"
+}
+
+# lost_event: the worker that sends events has no memory for one
+lost_event() {
+	local range
+	readarray -t range < <(awk '$4 == "[kvblk]" { print $1, $3 }' /proc/kallsyms | sort | grep -A1 ' events_send$' | cut -d ' ' -f 1)
+	events_start 2>"$tmp/said"
+	starve failslab "0x${range[0]}" "0x${range[1]}" 100
+	check kvblk member remove "$pool" flash1
+	wait_for 10 grep -q 'events were lost' "$tmp/said"
+	put /sys/kernel/debug/failslab/probability 0
+	wait_for 10 member_is flash1 gone
+	! event member-down || fail "the event was sent"
+	check kvblk member add "$pool" --format /dev/flash1
+	wait_for 10 event member-up
 }
 
 kv_load
@@ -32,6 +54,7 @@ for i in 0 1; do
 	check dd if=/dev/zero of=/dev/flash$i bs=1M count=100 oflag=direct status=none
 done
 pool_format /dev/flash0 /dev/flash1
+lost_event
 for KV_ENGINE in ioctl uring; do
 	export KV_ENGINE
 	stress_starving failslab
