@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <linux/netlink.h>
 #include <netlink/genl/ctrl.h>
@@ -21,6 +20,7 @@
 
 #include <linux/kvblk_names.h>
 
+#include "lib.h"
 #include "netlink.h"
 
 /* Room for the longest request: a pool of 64 members with paths of 4095 bytes. */
@@ -305,14 +305,6 @@ static int run_long_request(struct kvblk_admin *admin, struct nl_msg *msg)
 uint64_t kvblk_admin_request(const struct kvblk_admin *admin)
 {
 	return admin->request;
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)

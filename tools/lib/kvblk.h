@@ -834,10 +834,12 @@ struct kvblk_found {
  * Reads the first 128 KiB of each, of 64 devices at once, and needs no module. Waits 5
  * seconds for what was asked at once (without io_uring as long as the driver takes);
  * a device that has not answered then is in the list as silent, and keeps 128 KiB of
- * this process's memory, where its answer may still land.
+ * this process's memory, where its answer may still land. Before that each is opened,
+ * which some drivers answer late: SCSI's, while the host adapter recovers.
  *
- * Context: any thread; sleeps. Return: 0; -EACCES: no device may be read; -ENOMEM; an
- * errno of a device in @paths, -ETIMEDOUT if it does not answer.
+ * Context: any thread; sleeps. Return: 0; -EACCES: no device may be read; -EMFILE,
+ * -ENFILE: no descriptors for 64 devices; -ENOMEM; an errno of a device in @paths,
+ * -ETIMEDOUT if it does not answer.
  */
 int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list);
 

@@ -4,8 +4,17 @@
 #define LIBKVBLK_LIB_H
 
 #include <errno.h>
+#include <time.h>
 
 #include "kvblk.h"
+
+static inline int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 /* A buffer of the kernel's, KVBLK_IOC_REG_BUF. */
 int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);

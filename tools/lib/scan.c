@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <liburing.h>
@@ -139,116 +139,174 @@ static struct kvblk_found *look(const char *path, const struct kvblk_d_super *co
 
 /* ---- reading ---- */
 
-/* Devices that are read at a time, and the seconds that they may take together. */
+/* Devices that are read at a time, and how long that may take them together. */
 #define AT_ONCE		64
-#define PATIENCE_S	5
+#define PATIENCE_MS	5000
 
-/* @res: the bytes that were read, or a negative errno. */
+/* A device without room for a request is asked again so often. */
+#define AGAIN_NS	5000000
+
+/* Of the first read, which asks whether the device answers. */
+#define PROBE_BYTES	4096
+
+/**
+ * struct candidate - a device that may be a member
+ * @path: of it
+ * @copies: of its superblock, as they were read, or will be if it is late
+ * @fd: open on it, or negative
+ * @res: the bytes that were read, or a negative errno
+ * @probed: the first read has been answered
+ * @ask: it is to be asked
+ * @late: it was asked and has not answered
+ */
 struct candidate {
 	char *path;
+	struct kvblk_d_super *copies;
 	int fd;
 	int res;
+	bool probed;
+	bool ask;
+	bool late;
 };
 
-/* Those that did not answer in time keep -ETIMEDOUT. */
-static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned int nr,
-			 struct kvblk_d_super (*copies)[2])
+#define COPIES_BYTES	(2 * sizeof(struct kvblk_d_super))
+
+/*
+ * The first read does not wait for room in the device's queue: what waits there
+ * can't be killed, and holds up this process's exit. A larger read may have to be
+ * split, and for that the driver may wait.
+ */
+static void ask(struct io_uring *ring, struct candidate *one)
 {
-	struct __kernel_timespec left = { 0 };
-	struct timespec now, end;
-	struct io_uring_cqe *cqe;
-	unsigned int sent = 0;
+	/* one at a time of each of them: there is room */
+	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 
-	for (unsigned int i = 0; i < nr; i++) {
-		struct io_uring_sqe *sqe;
+	io_uring_prep_read(sqe, one->fd, one->copies,
+			   one->probed ? COPIES_BYTES : PROBE_BYTES, 0);
+	sqe->rw_flags = one->probed ? 0 : RWF_NOWAIT;
+	io_uring_sqe_set_data(sqe, one);
+	one->ask = false;
+	one->late = true;
+}
 
-		if (from[i].fd < 0)
-			continue;
-		from[i].res = -ETIMEDOUT;
-		sqe = io_uring_get_sqe(ring);
-		io_uring_prep_read(sqe, from[i].fd, copies[i], sizeof(copies[i]), 0);
-		io_uring_sqe_set_data(sqe, &from[i]);
-		sent++;
-	}
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += PATIENCE_S;
-	io_uring_submit(ring);
-	while (sent) {
-		clock_gettime(CLOCK_MONOTONIC, &now);
-		left.tv_nsec = (end.tv_sec - now.tv_sec) * 1000000000LL + end.tv_nsec - now.tv_nsec;
-		if (left.tv_nsec <= 0)
-			return;
-		left.tv_sec = left.tv_nsec / 1000000000;
-		left.tv_nsec %= 1000000000;
-		if (io_uring_wait_cqe_timeout(ring, &cqe, &left))
-			continue;
-		((struct candidate *)io_uring_cqe_get_data(cqe))->res = cqe->res;
-		io_uring_cqe_seen(ring, cqe);
-		sent--;
-	}
+static void take_answer(struct candidate *one, int res)
+{
+	bool again = !one->probed && res == -EAGAIN;
+	/* it answers, or the driver always waits */
+	bool probed = !one->probed && (res == PROBE_BYTES || res == -EOPNOTSUPP);
+
+	one->ask = again || probed;
+	one->late = false;
+	one->probed |= probed;
+	one->res = res;
+}
+
+static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned int nr)
+{
+	const int64_t end = now_ms() + PATIENCE_MS;
+	bool waiting, in_time;
+
+	do {
+		struct __kernel_timespec tick = { .tv_nsec = AGAIN_NS };
+		struct io_uring_cqe *cqe;
+
+		/* what comes during the last wait is taken, too */
+		in_time = now_ms() < end;
+		waiting = false;
+		for (unsigned int i = 0; i < nr; i++) {
+			waiting |= from[i].ask || from[i].late;
+			if (from[i].ask)
+				ask(ring, &from[i]);
+		}
+		if (waiting)
+			io_uring_submit_and_wait_timeout(ring, &cqe, 1, &tick, NULL);
+		while (!io_uring_peek_cqe(ring, &cqe)) {
+			take_answer(io_uring_cqe_get_data(cqe), cqe->res);
+			io_uring_cqe_seen(ring, cqe);
+		}
+	} while (waiting && in_time);
 }
 
 /* Where this host has no io_uring, each is waited for. */
-static void read_plainly(struct candidate *from, unsigned int nr,
-			 struct kvblk_d_super (*copies)[2])
+static void read_plainly(struct candidate *from, unsigned int nr)
 {
 	for (unsigned int i = 0; i < nr; i++) {
 		ssize_t len;
 
 		if (from[i].fd < 0)
 			continue;
-		len = pread(from[i].fd, copies[i], sizeof(copies[i]), 0);
+		len = pread(from[i].fd, from[i].copies, COPIES_BYTES, 0);
 		from[i].res = len < 0 ? -errno : (int)len;
+		from[i].ask = false;
 	}
+}
+
+static int candidate_open(struct candidate *one)
+{
+	/* neither a tray nor a carrier is waited for; a read is */
+	one->fd = open(one->path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
+	if (one->fd < 0) {
+		one->res = -errno;
+		return errno == EMFILE || errno == ENFILE ? -errno : 0;
+	}
+	fcntl(one->fd, F_SETFL, O_DIRECT);
+	one->copies = mmap(NULL, COPIES_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (one->copies == MAP_FAILED) {
+		close(one->fd);
+		one->fd = -1;
+		return -ENOMEM;
+	}
+	one->ask = true;
+	return 0;
+}
+
+/* A member is put at *@last, and *@last behind it. */
+static int candidate_close(struct candidate *one, struct kvblk_found ***last)
+{
+	struct kvblk_found *found = NULL;
+	int err = 0;
+
+	if (one->fd < 0)
+		return 0;
+	close(one->fd);
+	if (one->ask || one->late)
+		one->res = -ETIMEDOUT;
+	if (one->res == -ETIMEDOUT) {
+		found = found_silent(one->path);
+		if (!found)
+			err = -ENOMEM;
+	} else if (one->res > 0) {
+		found = look(one->path, one->copies, one->res, &err);
+	}
+	/* what is late may still land there */
+	if (!one->late)
+		munmap(one->copies, COPIES_BYTES);
+	if (found) {
+		**last = found;
+		*last = &found->next;
+	}
+	return err;
 }
 
 /* AT_ONCE candidates at most; members are put at *@last, and *@last behind them. */
 static int look_at(struct candidate *from, unsigned int nr, struct kvblk_found ***last)
 {
-	size_t bytes = nr * 2 * sizeof(struct kvblk_d_super);
-	struct kvblk_d_super (*copies)[2];
 	struct io_uring ring;
-	bool late = false;
 	int err = 0;
 
-	copies = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (copies == MAP_FAILED)
-		return -ENOMEM;
-	for (unsigned int i = 0; i < nr; i++) {
-		/* neither a tray nor a carrier is waited for; a read is */
-		from[i].fd = open(from[i].path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
-		if (from[i].fd < 0)
-			from[i].res = -errno;
-		else
-			fcntl(from[i].fd, F_SETFL, O_DIRECT);
-	}
-	if (!io_uring_queue_init(AT_ONCE, &ring, 0)) {
-		read_by_ring(&ring, from, nr, copies);
+	for (unsigned int i = 0; i < nr; i++)
+		from[i].fd = -1;
+	for (unsigned int i = 0; i < nr && !err; i++)
+		err = candidate_open(&from[i]);
+	if (!err && !io_uring_queue_init(AT_ONCE, &ring, 0)) {
+		read_by_ring(&ring, from, nr);
 		io_uring_queue_exit(&ring);
-	} else {
-		read_plainly(from, nr, copies);
+	} else if (!err) {
+		read_plainly(from, nr);
 	}
-	for (unsigned int i = 0; i < nr; i++) {
-		struct kvblk_found *found = NULL;
-
-		if (from[i].fd >= 0)
-			close(from[i].fd);
-		if (from[i].res == -ETIMEDOUT) {
-			late = true;
-			found = found_silent(from[i].path);
-			if (!found)
-				err = -ENOMEM;
-		} else if (from[i].res > 0) {
-			found = look(from[i].path, copies[i], from[i].res, &err);
-		}
-		if (found) {
-			**last = found;
-			*last = &found->next;
-		}
-	}
-	/* what is late may still land there */
-	if (!late)
-		munmap(copies, bytes);
+	for (unsigned int i = 0; i < nr; i++)
+		err = candidate_close(&from[i], last) ?: err;
 	return err;
 }
 

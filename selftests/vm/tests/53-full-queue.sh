@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=20
+# vm: timeout=120 takes=26
 # The queue of a silent device is full: no submitter waits for room there. Deadlines hold, a killed process ends at once, others go on;
 # what the queue had no room for is done when the device answers.
 . "${0%/*}/pool.bash"
@@ -44,6 +44,9 @@ for engine in ioctl uring; do
 	puts=$!
 	full() { [ "$(awk '{ print $1 + $2 }' "/sys/block/${namespaces[0]#/dev/}/inflight")" -ge 12 ]; }
 	wait_for 10 full
+	# not even its read waits for room there: it could not exit
+	check kvblk pool import --scan >"$tmp/found" 2>"$tmp/said"
+	grep -q "${namespaces[0]} does not answer" "$tmp/said" || fail "the full device is not told: $(cat "$tmp/said")"
 	kill -KILL $killed
 	wait_for 10 dead $killed
 	# what needs room on it is another's matter
