@@ -299,10 +299,8 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 		return cli_fail("%s: there are two pools of this name, give a uuid; see: kvblk pool import --scan",
 				args->name);
 	ret = import_pool(admin, pool, args);
-	if (ret == CLI_OK)
-		return pool_report(admin, pool->pool, args->json);
 	tell_others(list);
-	return ret;
+	return ret == CLI_OK ? pool_report(admin, pool->pool, args->json) : ret;
 }
 
 static bool is_up(const struct kvblk_pool_state *up, const struct kvblk_found *pool)
