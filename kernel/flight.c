@@ -83,11 +83,14 @@ static int phase_wait(struct kvblk_flight *flight, u8 phase, u64 deadline_ns)
 
 int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 {
-	u64 before = READ_ONCE(flight->drains), number;
 	unsigned long step = 1;
+	u64 before, number;
 	u8 phase;
 	int err;
 
+	/* a drain behind @before sees what began until here; pairs with the one below */
+	smp_mb();
+	before = READ_ONCE(flight->drains);
 	/* not a sleeping lock: a ring's worker is told to give up and not woken */
 	while (!mutex_trylock(&flight->draining)) {
 		err = drain_pause(deadline_ns, &step);
@@ -99,6 +102,8 @@ int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 	}
 	number = flight->drains + 1;
 	WRITE_ONCE(flight->drains, number);
+	/* @number is told before the counts are read; pairs with the one above */
+	smp_mb();
 	phase = flight->phase;
 	err = phase_wait(flight, !phase, deadline_ns);
 	if (!err) {
