@@ -58,13 +58,16 @@ static void io_account(struct kvblk_member *member)
 	this_cpu_inc(member->ios->submitted);
 }
 
-/* Many in a row, or the end of a silence, is more than a bad block. */
-static noinline void io_failed(struct kvblk_member *member)
+/* Many operations in a row, or the end of a silence, is more than a bad block. */
+static noinline void io_failed(struct kvblk_member *member, bool first)
 {
-	u32 limit = READ_ONCE(member->pool->tun.failing_run);
-	u32 run = atomic_inc_return(&member->error_run);
+	u32 limit = READ_ONCE(member->pool->tun.failing_run), run;
 
+	/* a share of those done: each counts */
 	this_cpu_inc(member->ios->failed);
+	if (!first)
+		return;
+	run = atomic_inc_return(&member->error_run);
 	if (limit && (run >= limit || READ_ONCE(member->suspect)))
 		WRITE_ONCE(member->failing, true);
 }
@@ -87,10 +90,10 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 		/* never the errno: a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
 
-		if (first && !whole->p2p && status != BLK_STS_PROTECTION &&
+		if (!whole->p2p && status != BLK_STS_PROTECTION &&
 		    bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
-			io_failed(member);
+			io_failed(member, first);
 	} else if (unlikely(atomic_read(&member->error_run))) {
 		atomic_set(&member->error_run, 0);
 	}

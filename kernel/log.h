@@ -53,7 +53,7 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
  * @member: their device
  * @whole: what they are a part of, or NULL
  * @pending: bios, plus one while they are being submitted
- * @status: the first error, which is the one that counts as the member's
+ * @status: the first error
  * @ioprio: of its bios; 0: that of the task which submits them
  * @p2p: there are pages of PCI devices in it
  * @done: called when all are over, in any context
