@@ -679,7 +679,6 @@ int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 	struct pci_dev *pdev = NULL;
 	struct provider *p, *known;
 	struct kvblk_way way;
-	void *memory;
 	u32 nr = 0;
 	int err;
 
@@ -691,11 +690,11 @@ int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 		list_for_each_entry(p, &providers, link)
 			if (p->pdev == pdev)
 				known = p;
-		/* drivers have such a structure for other purposes, too */
-		memory = known ? NULL : pci_alloc_p2pmem(pdev, PAGE_SIZE);
-		if (memory)
-			pci_free_p2pmem(pdev, memory, PAGE_SIZE);
-		if ((!known && !memory) || nr++ < *at)
+		/*
+		 * Nothing is allocated to see whether there is memory: a driver (mlx5,
+		 * vfio) may have the structure without it, and that would be an oops.
+		 */
+		if (nr++ < *at)
 			continue;
 		provider_way(pdev, member, known, &way);
 		err = tell(&way, arg);
