@@ -235,7 +235,8 @@ out:
 
 /*
  * What is to become of the route; UNKNOWN: can't be told now. @page: somebody's,
- * or NULL; @from: what probe_from() says of it.
+ * or NULL; @from: what probe_from() says of it. @pdev's driver can't go: the caller
+ * has a page of its memory.
  */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 					  struct kvblk_member *member,
@@ -375,7 +376,7 @@ void kvblk_p2p_work(struct work_struct *work)
 	u32 serial;
 
 	mutex_lock(&providers_lock);
-	p = provider_discover(READ_ONCE(member->p2p_addr));
+	p = provider_discover(page_to_phys(member->p2p_page));
 	if (p) {
 		serial = p->serial;
 		pdev = pci_dev_get(p->pdev);
@@ -386,7 +387,8 @@ void kvblk_p2p_work(struct work_struct *work)
 
 	why = route_look(pdev, member, &distance);
 	state = why ? KVBLK_ROUTE_BOUNCE :
-		      route_probe(pdev, member, member->p2p_page, &from);
+		      route_probe(pdev, member,
+				  member->p2p_whole ? member->p2p_page : NULL, &from);
 	if (!why && state == KVBLK_ROUTE_BOUNCE)
 		why = "probe";
 
@@ -411,9 +413,7 @@ void kvblk_p2p_work(struct work_struct *work)
 	mutex_unlock(&providers_lock);
 	pci_dev_put(pdev);
 out:
-	if (member->p2p_page)
-		put_page(member->p2p_page);
-	member->p2p_page = NULL;
+	put_page(member->p2p_page);
 	/* not at once again, if it could not be told */
 	WRITE_ONCE(member->p2p_next, jiffies + HZ);
 	/* the next one begins with p2p_page */
@@ -421,9 +421,13 @@ out:
 	kvblk_member_put(member);
 }
 
-/* Has the way to @addr tried out, one at a time; with @page, if there is no other. */
-static void route_discover(phys_addr_t addr, struct kvblk_member *member,
-			   struct page *page)
+/*
+ * Has the way to @page tried out, one at a time; with this page, if there is no
+ * other and it is the caller's as a @whole. The page keeps its provider's driver
+ * bound until then: of the next driver's device there may be no memory to allocate,
+ * and pci_alloc_p2pmem() does not look.
+ */
+static void route_discover(struct page *page, bool whole, struct kvblk_member *member)
 {
 	if (time_before(jiffies, READ_ONCE(member->p2p_next)) ||
 	    atomic_cmpxchg(&member->p2p_busy, 0, 1))
@@ -432,10 +436,9 @@ static void route_discover(phys_addr_t addr, struct kvblk_member *member,
 		atomic_set(&member->p2p_busy, 0);
 		return;
 	}
-	WRITE_ONCE(member->p2p_addr, addr);
-	if (page)
-		get_page(page);
+	get_page(page);
 	member->p2p_page = page;
+	member->p2p_whole = whole;
 	queue_work(member->pool->wq, &member->p2p_work);
 }
 
@@ -516,8 +519,8 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 		      struct kvblk_member *member)
 {
-	bool put = req->type->reads;
-	struct page *page = NULL;
+	struct page *page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
+	bool put = req->type->reads, whole = false;
 	u32 proven = 0, serial = 0;
 
 	switch (route_state(bv_addr(bv), member, &proven, &serial)) {
@@ -530,14 +533,12 @@ static int look_known(struct kvblk_req *req, struct bio_vec *bv,
 			return 0;
 		if (!put)
 			return trial_begin(req, bv, serial);
-		/* a page that is the caller's as a whole */
-		if (!offset_in_page(bv->bv_offset) && bv->bv_len >= PAGE_SIZE)
-			page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
-		if (!page)
+		whole = !offset_in_page(bv->bv_offset) && bv->bv_len >= PAGE_SIZE;
+		if (!whole)
 			return -EREMOTEIO;
 		fallthrough;
 	default:
-		route_discover(bv_addr(bv), member, page);
+		route_discover(page, whole, member);
 		return -EREMOTEIO;
 	}
 }

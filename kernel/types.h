@@ -257,8 +257,8 @@ struct kvblk_member {
 	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p.c's, as are */
 	struct work_struct p2p_work;	/* tries one out, */
 	atomic_t p2p_busy;		/* while it does, */
-	phys_addr_t p2p_addr;		/* that to somebody's memory, */
-	struct page *p2p_page;		/* this, with its ref, or NULL, */
+	struct page *p2p_page;		/* that to this one, with its ref, */
+	bool p2p_whole;			/* which is the caller's as a whole, */
 	unsigned long p2p_next;		/* but not before */
 	struct percpu_ref ref;
 	struct completion ref_done;
