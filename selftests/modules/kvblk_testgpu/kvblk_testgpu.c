@@ -8,6 +8,9 @@
  * last reference gives it back to the pool, so p2pmem/available tells whether
  * all are gone. When the device is unbound its mappings are revoked, and the
  * PCI core then waits for the references that are left.
+ *
+ * A device that is bound while the parameter "bare" is set publishes nothing: it
+ * has the PCI core's structure and no memory in it, as those of mlx5 and vfio.
  */
 #include <linux/fs.h>
 #include <linux/idr.h>
@@ -53,6 +56,11 @@ struct testgpu_file {
 };
 
 static DEFINE_IDA(testgpu_ids);
+
+#ifdef KVBLK_HAVE_PCIM_P2PDMA_INIT
+static bool bare;
+module_param(bare, bool, 0644);
+#endif
 
 static void testgpu_free(struct kref *ref)
 {
@@ -164,6 +172,10 @@ static int testgpu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = pcim_enable_device(pdev);
 	if (err)
 		return err;
+#ifdef KVBLK_HAVE_PCIM_P2PDMA_INIT
+	if (bare)
+		return pcim_p2pdma_init(pdev);
+#endif
 	err = pci_p2pdma_add_resource(pdev, HBM_BAR, 0, 0);
 	if (err)
 		return dev_err_probe(&pdev->dev, err, "BAR %d cannot be P2P memory\n", HBM_BAR);
@@ -206,6 +218,8 @@ static void testgpu_remove(struct pci_dev *pdev)
 	struct testgpu *gpu = pci_get_drvdata(pdev);
 	struct testgpu_file *open;
 
+	if (!gpu)
+		return;
 	misc_deregister(&gpu->misc);
 	scoped_guard(mutex, &gpu->lock) {
 		gpu->pdev = NULL;

@@ -123,4 +123,12 @@ json 'd["bounced_ops"] == 64 and d["direct_ops"] == 0' bench --op put --mem "gpu
 echo "-- a GPU without its driver is no provider"
 put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
 json "'$gpu' not in [x['address'] for x in d['devices']]" kvblk topo
+
+echo "-- nor is one whose driver has no memory to give"
+put /sys/module/kvblk_testgpu/parameters/bare 1
+put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
+json "'$gpu' not in [x['address'] for x in d['devices']]" kvblk topo
+json "'$gpu' not in [r['device'] for p in d['pools'] for m in p['members'] for r in m['routes']]" kvblk topo $pool
+put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
+put /sys/module/kvblk_testgpu/parameters/bare 0
 put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
