@@ -81,6 +81,19 @@ stress_stop
 expect "puts that failed" "$(counter put_errors)" 0
 wait_for 120 member_is flaky up
 
+echo "-- a large get that fails is many I/Os that fail: the share counts each"
+put $sysfs/failing_run 0
+blocks put 100000 16 4000000
+expect "puts" "$stored" 16
+dm_flakey_set flaky /dev/flash1 0 1 error_reads
+get_large() {
+	blocks get 100000 16 4000000
+	member_is flaky failing
+}
+wait_for 10 get_large
+dm_flakey_set flaky /dev/flash1 1 0
+wait_for 60 member_is flaky up
+
 echo "-- silent: deletes that wait for it end"
 put $sysfs/suspect_ms 1000
 blocks put 2000 40 50000
