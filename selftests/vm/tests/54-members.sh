@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=900 takes=150 mem=3G kernels=newest,debug check=debug
 # One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or its controller,
-# under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again.
-# slow: eight ways to fail, each with the time that a host takes to notice; at depth all, the same with eight members.
+# under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again. One
+# that goes with stale blocks, and comes back, has all its other blocks.
+# slow: nine ways to fail, each with the time that a host takes to notice; at depth all, the same with eight members.
 . "${0%/*}/pool.bash"
 
 fast="--reconnect-delay=1 --ctrl-loss-tmo=600 --fast_io_fail_tmo=3"
@@ -124,6 +125,31 @@ scenario() {
 	expect "puts that failed" "$(counter put_errors)" 0
 }
 
+# stale_places: blocks of a member that fails are put anew, then it goes. It can't be told that what it has of them is stale, so that
+# is remembered, and no more: each other block is there when it is back, at the same place of other segments too.
+stale_places() {
+	echo "-- $members members, one goes with stale blocks"
+	blocks put 1000000 $((200 * members)) 50000
+	expect "puts" "$stored" $((200 * members))
+	put $sysfs/suspect_ms 1500
+	check nvmet_kill m0
+	blocks get 1000000 40 50000
+	wait_for 30 state_not_up
+	blocks put 1000000 $((75 * members)) 50000 77
+	[ "$stored" -gt 50 ] && [ "$errors" = 0 ] || fail "$stored of 75 blocks are put anew, $errors errors"
+	put "$(nvmet_controller m0)/delete_controller" 1
+	comes_back revive_and_reconnect
+	wait_for 120 pool_is_up
+	put $sysfs/suspect_ms 60000
+	blocks get 1000000 $((200 * members)) 50000
+	expect "gets when it is back" "$hits" $((200 * members))
+}
+
+revive_and_reconnect() {
+	check nvmet_revive m0
+	reconnect
+}
+
 # all_scenarios MEMBERS
 all_scenarios() {
 	local i
@@ -133,6 +159,7 @@ all_scenarios() {
 		target_up "$i"
 	done
 	pool_format "${disk[@]}"
+	stale_places
 	for s in killed waiting flapping erring silent protected disabled deleted; do
 		scenario $s
 	done
