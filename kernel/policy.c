@@ -33,6 +33,14 @@
 #define GHOST_MIN	1024
 #define GHOST_MAX	BIT(30)
 #define BLOCKS_PER_GHOST	2
+/* One line of memory: prints, and in front of them the place of the oldest one. */
+#define OFFER_LINE	32
+#define OFFER_WAYS	(OFFER_LINE - 1)
+/*
+ * Offers to remember for each block that the pool holds. Where few offers are
+ * admitted, so many come while the log turns over.
+ */
+#define OFFERS_PER_BLOCK	6
 /* Of a segment's stay, the part in which a touch earns no copy. */
 #define STALE_PERMILLE	300
 /* A segment with more than this in hot blocks is left alone. */
@@ -81,11 +89,14 @@ int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
 
 	memset(p, 0, sizeof(*p));
 	p->admit_permille = KVBLK_POLICY_ADMIT;
+	p->first_permille = KVBLK_POLICY_FIRST;
+	p->second_permille = KVBLK_POLICY_SECOND;
 	p->reinsert_permille = KVBLK_POLICY_REINSERT;
 	spin_lock_init(&p->lock);
 	p->capacity = capacity;
 	p->now = 1;
 	p->nr_ghosts = roundup_pow_of_two((unsigned long)ghosts);
+	p->nr_offers = round_up(max(nr_blocks, GHOST_MIN) * OFFERS_PER_BLOCK, OFFER_LINE);
 	p->ghost = kvcalloc(p->nr_ghosts, sizeof(*p->ghost), GFP_KERNEL);
 	p->forks = kvcalloc(KVBLK_POLICY_FORKS, sizeof(*p->forks), GFP_KERNEL);
 	if (p->ghost && p->forks)
@@ -96,10 +107,26 @@ int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
 
 void kvblk_policy_destroy(struct kvblk_policy *p)
 {
+	kvfree(p->offers);
 	kvfree(p->ghost);
 	kvfree(p->forks);
 	p->ghost = NULL;
 	p->forks = NULL;
+}
+
+int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
+{
+	u16 *offers;
+
+	if (permille < KVBLK_POLICY_FIRST && !p->offers) {
+		offers = kvcalloc(p->nr_offers, sizeof(*offers), GFP_KERNEL);
+		if (!offers)
+			return -ENOMEM;
+		/* pairs with second_offers() */
+		smp_store_release(&p->offers, offers);
+	}
+	WRITE_ONCE(p->first_permille, permille);
+	return 0;
 }
 
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
@@ -307,6 +334,57 @@ static bool chance(struct kvblk_policy *p, u32 permille)
 	return ((u64)x * 1000) >> 32 < permille;
 }
 
+/* 0 is none. */
+static u16 offer_print(u64 lo)
+{
+	return (u16)(lo >> 48) ?: 1;
+}
+
+static u16 *offer_line(const struct kvblk_policy *p, u16 *offers, u64 lo)
+{
+	return offers + ((u32)lo * (p->nr_offers / OFFER_LINE) >> 32) * OFFER_LINE;
+}
+
+/* Where @lo is in its line, which means that it was offered before; or NULL. */
+static u16 *offer_find(u16 *line, u64 lo)
+{
+	int i;
+
+	for (i = 1; i <= OFFER_WAYS; i++)
+		if (READ_ONCE(line[i]) == offer_print(lo))
+			return &line[i];
+	return NULL;
+}
+
+static void offer_note(u16 *line, u64 lo)
+{
+	u16 oldest = READ_ONCE(line[0]) % OFFER_WAYS;
+
+	WRITE_ONCE(line[0], oldest + 1);
+	WRITE_ONCE(line[1 + oldest], offer_print(lo));
+}
+
+/* How many leading blocks of @chain were offered before; the others are noted. */
+static u32 second_offers(struct kvblk_policy *p, u16 *offers,
+			 const struct kvblk_policy_chain *chain)
+{
+	bool note = chance(p, READ_ONCE(p->second_permille));
+	u32 i, lead = 0;
+
+	for (i = 0; i < chain->nr; i++) {
+		u64 lo = chain->ids[i].lo;
+		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
+
+		if (before && lead == i) {
+			WRITE_ONCE(*before, 0);
+			lead++;
+		} else if (!before && note) {
+			offer_note(line, lo);
+		}
+	}
+	return lead;
+}
+
 static bool decline(struct kvblk_policy *p, u32 kind)
 {
 	return READ_ONCE(p->admit_permille) < KVBLK_POLICY_ADMIT_MAX &&
@@ -368,10 +446,29 @@ static u32 admit_single(struct kvblk_policy *p,
 	return 0;
 }
 
+/* Blocks of @chain that may get in, by the memory of offers. */
+static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+{
+	u32 first = READ_ONCE(p->first_permille);
+	/* pairs with kvblk_policy_set_first() */
+	u16 *offers = smp_load_acquire(&p->offers);
+
+	/* nothing is declined until reclaim has begun */
+	if (first == KVBLK_POLICY_FIRST || !offers || chain->priority ||
+	    !READ_ONCE(p->all.seen) || chance(p, first))
+		return chain->nr;
+	return second_offers(p, offers, chain);
+}
+
 u32 kvblk_policy_admit(struct kvblk_policy *p,
 		       const struct kvblk_policy_chain *chain)
 {
-	u32 nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
+	u32 first = admit_first(p, chain), nr;
+
+	if (first < chain->nr)
+		nr = first;
+	else
+		nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
 
 	atomic64_add(nr, &p->stats.admitted);
 	atomic64_add(chain->nr - nr, &p->stats.declined);

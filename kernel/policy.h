@@ -36,10 +36,18 @@
  * thousand of what is usual. KVBLK_POLICY_ADMIT costs no hits;
  * KVBLK_POLICY_ADMIT_SPARING gives up some to save writes; at 0 little more
  * than what is offered a second time gets in; at KVBLK_POLICY_ADMIT_MAX all.
+ *
+ * KVBLK_POLICY_FIRST: of the chains that admission does not decline, how many in a
+ * thousand get in with blocks that were not offered before. The others get in as
+ * far as they were: less than any choice of kinds writes. KVBLK_POLICY_SECOND: of
+ * those, how many are remembered, so that they get in when they are offered again.
+ * With both at 0, next to nothing is written.
  */
 #define KVBLK_POLICY_ADMIT	700
 #define KVBLK_POLICY_ADMIT_MAX	1000
 #define KVBLK_POLICY_ADMIT_SPARING	400	/* for the wear of the flash */
+#define KVBLK_POLICY_FIRST	1000
+#define KVBLK_POLICY_SECOND	1000
 #define KVBLK_POLICY_REINSERT	1000
 #define KVBLK_POLICY_REINSERT_MAX	4000
 
@@ -146,6 +154,8 @@ struct kvblk_policy_rate {
 /**
  * struct kvblk_policy - one for each pool
  * @admit_permille: see KVBLK_POLICY_ADMIT; tunable, any time, WRITE_ONCE()
+ * @first_permille: see KVBLK_POLICY_FIRST; kvblk_policy_set_first() changes it
+ * @second_permille: see KVBLK_POLICY_SECOND; tunable, any time, WRITE_ONCE()
  * @reinsert_permille: bytes reclaim may write again for each 1000 bytes put;
  *	tunable, any time, WRITE_ONCE()
  * @stats: counters
@@ -160,12 +170,17 @@ struct kvblk_policy_rate {
  * @ghost: fingerprints of blocks declined, or admitted and watched; racy,
  *	lossy
  * @nr_ghosts: entries of @ghost, a power of two
+ * @offers: fingerprints of blocks that were offered and not admitted because it was
+ *	the first time; NULL while @first_permille was never below 1000; racy, lossy
+ * @nr_offers: entries of @offers
  * @kinds: how often each kind of chain comes again; racy
  * @all: the same for all of them, by blocks; racy
  * @forks: parents and how many children each had; racy, lossy
  */
 struct kvblk_policy {
 	u32 admit_permille;
+	u32 first_permille;
+	u32 second_permille;
 	u32 reinsert_permille;
 	struct kvblk_policy_stats stats;
 
@@ -179,6 +194,8 @@ struct kvblk_policy {
 	atomic_t dice;
 	u32 *ghost;
 	u32 nr_ghosts;
+	u16 *offers;
+	u64 nr_offers;
 
 	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];
 	struct kvblk_policy_rate all;
@@ -203,6 +220,18 @@ void kvblk_policy_destroy(struct kvblk_policy *p);
 
 /* Members came or went: the pool's segments are @capacity bytes now. */
 void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
+
+/**
+ * kvblk_policy_set_first - change @first_permille
+ * @p: the policy
+ * @permille: 0 to 1000
+ *
+ * Below 1000 it needs a memory of offers, 8 bytes for each block of the pool. That is
+ * allocated the first time, and stays. May sleep; the caller keeps others out.
+ *
+ * Return: 0, or -ENOMEM, and nothing has changed.
+ */
+int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille);
 
 /* Folds a tick to a heat, 1..255. */
 static inline u8 kvblk_policy_heat(u32 tick)

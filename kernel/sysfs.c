@@ -170,9 +170,13 @@ static ssize_t tunable_store(struct device *dev, struct device_attribute *attr,
 	tunable_set(&tun, t, value);
 	if (tun.low_permille >= tun.high_permille)
 		return -EINVAL;
+	err = kvblk_policy_set_first(&pool->policy, tun.first_permille);
+	if (err)
+		return err;
 	tunable_set(&pool->tun, t, value);
 	kvblk_bounce_trim(pool, tun.bounce_chunks);
 	WRITE_ONCE(pool->policy.admit_permille, tun.admit_permille);
+	WRITE_ONCE(pool->policy.second_permille, tun.second_permille);
 	WRITE_ONCE(pool->policy.reinsert_permille, tun.reinsert_permille);
 	return count;
 }

@@ -370,6 +370,9 @@ struct kvblk_member {
 	  KVBLK_POLICY_REINSERT_MAX)						\
 	/* first-touch chains admitted; see policy.h */				\
 	X(admit_permille, u32, KVBLK_POLICY_ADMIT, 0, KVBLK_POLICY_ADMIT_MAX)	\
+	/* of first offers, those admitted; of the others, those remembered */	\
+	X(first_permille, u32, KVBLK_POLICY_FIRST, 0, KVBLK_POLICY_FIRST)	\
+	X(second_permille, u32, KVBLK_POLICY_SECOND, 0, KVBLK_POLICY_SECOND)	\
 	/* enum kvblk_check */							\
 	X(integrity, u32, KVBLK_CHECK_FULL, 0, KVBLK_CHECK_PRODUCER)		\
 	/* that one batch keeps in flight */					\
