@@ -19,6 +19,8 @@
 /* The simulator and the made-up traffic of `kvblk replay --simulate` */
 #include "../../tools/kvblk/simulate.c"
 #include "../../tools/kvblk/trace.c"
+/* and what moves the policy in the daemon */
+#include "../../daemon/governor.c"
 
 #define BLOCK		4096ULL
 #define SEG_BLOCKS	64
@@ -266,6 +268,36 @@ static void test_single_puts(void **state)
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 }
 
+static void test_first_offers(void **state)
+{
+	struct kvblk_id ids[24];
+	struct kvblk_policy_chain chain = {
+		.ids = ids, .nr = 8, .chain = true, .priority = 1,
+	};
+
+	for (u32 i = 0; i < 24; i++)
+		ids[i] = fresh_id();
+	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
+	/* nothing is known before reclaim has begun */
+	assert_int_equal(offer(ids, 8, 0), 8);
+	teach(50, 8, 60, 60);
+	assert_int_equal(offer(ids, 8, 0), 0);
+	/* as far as it was offered before; then what follows, as it was noted */
+	assert_int_equal(offer(ids, 16, 0), 8);
+	assert_int_equal(offer(ids + 8, 16, ids[7].lo), 8);
+	/* a hole would make what lies behind it worthless */
+	assert_int_equal(offer(ids + 15, 9, 0), 0);
+	assert_int_equal(kvblk_policy_admit(&policy, &chain), 8);
+	/* what is not remembered is never offered again */
+	policy.second_permille = 0;
+	for (u32 i = 0; i < 24; i++)
+		ids[i] = fresh_id();
+	assert_int_equal(offer(ids, 24, 0), 0);
+	assert_int_equal(offer(ids, 24, 0), 0);
+	assert_int_equal(kvblk_policy_set_first(&policy, 1000), 0);
+	assert_int_equal(offer(ids, 24, 0), 24);
+}
+
 static void test_tick(void **state)
 {
 	u8 before, heat;
@@ -489,6 +521,13 @@ static void test_no_memory(void **state)
 	kvblk_policy_destroy(&p);
 	memset(&p, 0, sizeof(p));
 	kvblk_policy_destroy(&p);
+
+	assert_int_equal(kvblk_policy_init(&p, CAPACITY, 1000), 0);
+	shim_fail_alloc = 0;
+	assert_int_equal(kvblk_policy_set_first(&p, 999), -ENOMEM);
+	shim_fail_alloc = -1;
+	assert_int_equal(p.first_permille, KVBLK_POLICY_FIRST);
+	kvblk_policy_destroy(&p);
 }
 
 /* LRU, told again in the plainest way: how many of the requests' blocks hit. */
@@ -590,6 +629,98 @@ static void test_made_up_traffic(void **state)
 	assert_int_equal(trace_synthetic_preset("nonsense", &so), -ENOENT);
 }
 
+/* A week of traffic, in seconds: from the third day on, the budget is what is written. */
+static void test_budget_of_a_week(void **state)
+{
+	static const double budgets[] = { 2, 1, 0.3, 0.1 };
+	struct trace_synthetic_opts so;
+	double hits = 1;
+	struct trace t;
+
+	assert_int_equal(trace_synthetic_preset("week", &so), 0);
+	so.nr_reqs /= 4;
+	so.gap_ms *= 4;
+	assert_int_equal(trace_synthetic(&so, &t), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(budgets); i++) {
+		struct sim_opts o = SIM_OPTS_DEFAULT;
+		struct sim_result r;
+
+		o.budget = budgets[i];
+		assert_int_equal(simulate(&t, &o, &r), 0);
+		assert_in_range(r.nr_days, 7, 8);
+		for (u32 day = 2; day < 6; day++) {
+			double share = r.days[day].writes / o.budget / r.capacity_blocks;
+
+			print_message("  budget %.1f, day %u: %.2f of it\n", o.budget,
+				      day + 1, share);
+			assert_true(share < 1.15);
+			assert_true(share > 0.85);
+		}
+		print_message("  budget %.1f: hit ratio %.3f\n", o.budget, r.hit_ratio);
+		assert_true(r.hit_ratio < hits);
+		hits = r.hit_ratio;
+	}
+	trace_free(&t);
+}
+
+static void test_governor(void **state)
+{
+	struct governor g = { 0 };
+	struct governor_look look = {
+		.now_s = 1000, .bytes = 5e9, .budget = GOVERNOR_DAY,
+		.now = { .admit = 700, .first = 1000, .second = 1000 },
+		.admit_most = 700,
+	};
+	struct governor_verdict v = governor_decide(&g, &look);
+	char words[200];
+
+	assert_int_equal(v.reason, GOVERNOR_WAITS);
+	assert_int_equal(v.set.admit, 700);
+	/* nothing is written, and nothing more could be admitted */
+	for (u32 i = 0; i < 100; i++) {
+		look.now_s += GOVERNOR_STEP;
+		v = governor_decide(&g, &look);
+	}
+	assert_int_equal(v.reason, GOVERNOR_OPEN);
+	/* a clock that stands, a count that begins anew: no verdict */
+	look.bytes = 0;
+	v = governor_decide(&g, &look);
+	assert_int_equal(v.reason, GOVERNOR_WAITS);
+	v = governor_decide(&g, &look);
+	assert_int_equal(v.reason, GOVERNOR_WAITS);
+	/* ten times too much, until nothing is left to lower */
+	for (u32 i = 0; i < 1000; i++) {
+		look.now_s += GOVERNOR_STEP;
+		look.bytes += 10 * GOVERNOR_STEP;
+		v = governor_decide(&g, &look);
+		assert_true(v.set.admit <= look.now.admit);
+		assert_true(v.set.first <= look.now.first);
+		assert_true(v.set.second <= look.now.second);
+		look.now = v.set;
+	}
+	assert_int_equal(v.reason, GOVERNOR_AT_FLOOR);
+	assert_int_equal(v.set.admit, 400);
+	assert_int_equal(v.set.first, 0);
+	assert_int_equal(v.set.second, 0);
+	governor_words(&v, words, sizeof(words));
+	assert_non_null(strstr(words, "as little as it can"));
+	/* nothing for days: all the way back, and no further than it may */
+	look.admit_most = 300;
+	for (u32 i = 0; i < 2000; i++) {
+		look.now_s += GOVERNOR_STEP;
+		v = governor_decide(&g, &look);
+		look.now = v.set;
+	}
+	assert_int_equal(v.reason, GOVERNOR_OPEN);
+	assert_int_equal(v.set.admit, 300);
+	assert_int_equal(v.set.first, 1000);
+
+	assert_true(isinf(governor_life_budget(1e12, 0, 100)));
+	assert_true(governor_life_budget(1e12, 50, 100) == 1e10);
+	assert_true(governor_life_budget(1e12, 100, 100) == 0);
+	assert_true(governor_life_budget(1e12, 255, 100) == 0);
+}
+
 static void test_same_seed_same_trace(void **state)
 {
 	struct trace_synthetic_opts so = TRACE_SYNTHETIC_CHAT;
@@ -635,6 +766,20 @@ static void load_ids(const char *path, struct trace *t)
 	assert_int_equal(trace_finish(&b, t), 0);
 }
 
+/* Second offers alone have 98 % of the hits, for 0.2 writes of a block referenced. */
+static void check_second_offers(const struct trace *t)
+{
+	struct sim_result shipped = run(t, 0.05, SIM_POLICY, -1), r;
+	struct sim_opts o = SIM_OPTS_DEFAULT;
+
+	o.first_permille = 0;
+	assert_int_equal(simulate(t, &o, &r), 0);
+	print_message("second offers: %.3f of the hits, %.3f writes for each block referenced\n",
+		      r.hit_ratio / shipped.hit_ratio, (double)r.writes / r.refs);
+	assert_true(r.hit_ratio >= 0.98 * shipped.hit_ratio);
+	assert_true(r.writes <= 0.2 * r.refs);
+}
+
 static void test_targets_on_trace(void **state)
 {
 	const char *path = getenv("KVBLK_TRACE");
@@ -652,6 +797,7 @@ static void test_targets_on_trace(void **state)
 	print_message("sparing (admit_permille %u):\n", KVBLK_POLICY_ADMIT_SPARING);
 	check_against_lru(&t, 0.05, KVBLK_POLICY_ADMIT_SPARING, 0.95, 0.62);
 	check_against_lru(&t, 0.1, KVBLK_POLICY_ADMIT_SPARING, 0.85, 0.72);
+	check_second_offers(&t);
 	trace_free(&t);
 }
 
@@ -668,6 +814,7 @@ int main(void)
 		POLICY_TEST(test_admit_everything),
 		POLICY_TEST(test_priority_is_admitted),
 		POLICY_TEST(test_single_puts),
+		POLICY_TEST(test_first_offers),
 		POLICY_TEST(test_tick),
 		POLICY_TEST(test_stamps_are_ordered),
 		POLICY_TEST(test_sift_keeps_what_is_hot),
@@ -682,6 +829,8 @@ int main(void)
 		cmocka_unit_test(test_simulated_lru_is_lru),
 		cmocka_unit_test(test_same_seed_same_trace),
 		cmocka_unit_test(test_made_up_traffic),
+		cmocka_unit_test(test_governor),
+		cmocka_unit_test(test_budget_of_a_week),
 		cmocka_unit_test(test_targets_on_trace),
 	};
 

@@ -39,8 +39,10 @@ enum {
 	OPT_CAPACITY,
 	OPT_SEGMENTS,
 	OPT_ADMIT_PERMILLE,
+	OPT_FIRST_PERMILLE,
 	OPT_REINSERT_PERMILLE,
 	OPT_CACHE,
+	OPT_BUDGET,
 };
 
 struct replay_args {
@@ -55,6 +57,7 @@ struct replay_args {
 	const char *trace;
 	double seconds;		/* 0: to the end of the trace */
 	size_t limit;		/* 0: none */
+	uint32_t requests;	/* 0: as many as the traffic has by itself */
 	const char *cache;
 	struct trace_synthetic_opts traffic;
 	struct replay_opts replay;
@@ -66,8 +69,8 @@ static const struct argp_option replay_options[] = {
 	{ "trace", OPT_TRACE, "FILE", 0,
 	  "A trace of the Mooncake format; - for stdin", 1 },
 	{ "synthetic", OPT_SYNTHETIC, "KIND", OPTION_ARG_OPTIONAL,
-	  "Made-up traffic: chat (the default), prompts, long, once, scan or documents", 1 },
-	{ "requests", OPT_REQUESTS, "N", 0, "With --synthetic: how many (12000)", 1 },
+	  "Made-up traffic: chat (the default), prompts, long, once, scan, documents or week", 1 },
+	{ "requests", OPT_REQUESTS, "N", 0, "With --synthetic: how many (12000; week: 180000)", 1 },
 	{ "seed", OPT_SEED, "N", 0,
 	  "With --synthetic: same seed, same traffic (1)", 1 },
 	{ "limit", OPT_LIMIT, "N", 0, "Only the first N requests", 1 },
@@ -92,10 +95,14 @@ static const struct argp_option replay_options[] = {
 	{ "segments", OPT_SEGMENTS, "N", 0, "Simulated segments (256)", 3 },
 	{ "admit-permille", OPT_ADMIT_PERMILLE, "N", 0,
 	  "Simulated tunable admit_permille (the module's default)", 3 },
+	{ "first-permille", OPT_FIRST_PERMILLE, "N", 0,
+	  "Simulated tunable first_permille (the module's default)", 3 },
 	{ "reinsert-permille", OPT_REINSERT_PERMILLE, "N", 0,
 	  "Simulated tunable reinsert_permille (the module's default)", 3 },
 	{ "cache", OPT_CACHE, "NAME", 0,
 	  "Simulate kvblk (the default), or for comparison fifo, lru or optimum", 3 },
+	{ "budget", OPT_BUDGET, "X", 0,
+	  "Writes allowed in a day of the trace, in capacities: the daemon's governor keeps to them", 3 },
 	{ 0 },
 };
 
@@ -132,21 +139,19 @@ static error_t parse_source(int key, char *arg, struct argp_state *state,
 		return 0;
 	case OPT_SYNTHETIC:
 		args->synthetic = true;
-		/* the number of requests and the seed may have come before */
+		/* the seed may have come before */
 		if (arg) {
-			uint32_t nr_reqs = args->traffic.nr_reqs;
 			uint64_t seed = args->traffic.seed;
 
 			if (trace_synthetic_preset(arg, &args->traffic))
-				cli_usage(state, "--synthetic=%s: must be chat, prompts, long, once, scan or documents",
+				cli_usage(state, "--synthetic=%s: must be chat, prompts, long, once, scan, documents or week",
 					   arg);
-			args->traffic.nr_reqs = nr_reqs;
 			args->traffic.seed = seed;
 		}
 		return 0;
 	case OPT_REQUESTS:
-		args->traffic.nr_reqs = (uint32_t)cli_number(state,
-			"--requests", arg, 1, 100000000);
+		args->requests = (uint32_t)cli_number(state, "--requests", arg, 1,
+						      100000000);
 		args->of_synthetic = "--requests";
 		return 0;
 	case OPT_SEED:
@@ -229,6 +234,11 @@ static error_t parse_simulated(int key, char *arg, struct argp_state *state,
 			"--admit-permille", arg, 0, 1000);
 		args->of_simulate = "--admit-permille";
 		return 0;
+	case OPT_FIRST_PERMILLE:
+		args->sim.first_permille = (int)cli_number(state,
+			"--first-permille", arg, 0, 1000);
+		args->of_simulate = "--first-permille";
+		return 0;
 	case OPT_REINSERT_PERMILLE:
 		args->sim.reinsert_permille = (int)cli_number(state,
 			"--reinsert-permille", arg, 0, 4000);
@@ -237,6 +247,10 @@ static error_t parse_simulated(int key, char *arg, struct argp_state *state,
 	case OPT_CACHE:
 		parse_cache(state, arg, args);
 		args->of_simulate = "--cache";
+		return 0;
+	case OPT_BUDGET:
+		args->sim.budget = cli_real(state, "--budget", arg, 1e-3, 1e6);
+		args->of_simulate = "--budget";
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -253,6 +267,8 @@ static void check_together(const struct argp_state *state,
 	if (args->simulate && args->of_pool)
 		cli_usage(state, "%s is for replays on a pool, not for --simulate",
 			   args->of_pool);
+	if (args->sim.budget && args->sim.cache != SIM_POLICY)
+		cli_usage(state, "--budget is for --cache kvblk");
 	if (args->simulate)
 		return;
 	if (args->of_simulate)
@@ -275,13 +291,15 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		check_together(state, args);
+		if (args->requests)
+			args->traffic.nr_reqs = args->requests;
 		return 0;
 	default:
 		break;
 	}
 	if (key >= OPT_TRACE && key <= OPT_LIMIT)
 		return parse_source(key, arg, state, args);
-	if (key >= OPT_SIMULATE && key <= OPT_CACHE)
+	if (key >= OPT_SIMULATE && key <= OPT_BUDGET)
 		return parse_simulated(key, arg, state, args);
 	return parse_on_pool(key, arg, state, args);
 }
@@ -361,6 +379,30 @@ static int load(const struct replay_args *args, struct trace *trace)
 	return ret;
 }
 
+/* What was written on a day, as a share of the budget. */
+static double of_budget(const struct replay_args *args, const struct sim_result *r,
+			uint32_t day)
+{
+	return (double)r->days[day].writes / (double)r->capacity_blocks /
+	       args->sim.budget;
+}
+
+static json_t *json_days(const struct replay_args *args, const struct sim_result *r)
+{
+	json_t *days = json_array();
+
+	for (uint32_t i = 0; i < r->nr_days; i++)
+		json_array_append_new(days, json_pack("{s:I, s:I, s:I, s:f, s:i, s:i, s:i}",
+			"blocks", (json_int_t)r->days[i].refs,
+			"hits", (json_int_t)r->days[i].hits,
+			"writes", (json_int_t)r->days[i].writes,
+			"of_budget", of_budget(args, r, i),
+			"admit_permille", (int)r->days[i].admit_permille,
+			"first_permille", (int)r->days[i].first_permille,
+			"second_permille", (int)r->days[i].second_permille));
+	return days;
+}
+
 static int run_simulation(const struct replay_args *args,
 			  const struct trace *trace)
 {
@@ -374,7 +416,7 @@ static int run_simulation(const struct replay_args *args,
 		return cli_fail("simulation: %s", strerror(-err));
 	if (args->json)
 		return cli_print_json(json_pack(
-			"{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}",
+			"{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}",
 			"cache", args->cache,
 			"capacity", args->sim.capacity,
 			"capacity_blocks", (json_int_t)r.capacity_blocks,
@@ -388,7 +430,8 @@ static int run_simulation(const struct replay_args *args,
 			"copies", (json_int_t)r.copies,
 			"writes", (json_int_t)r.writes,
 			"hit_ratio", r.hit_ratio,
-			"writes_per_hit", r.writes_per_hit));
+			"writes_per_hit", r.writes_per_hit,
+			"days", json_days(args, &r)));
 	printf("cache           %s\n", args->cache);
 	printf("capacity        %" PRIu64 " blocks, %.4g of the trace's %" PRIu64 " distinct ones\n",
 	       r.capacity_blocks, args->sim.capacity, trace->nr_distinct);
@@ -400,6 +443,12 @@ static int run_simulation(const struct replay_args *args,
 	printf("copies          %" PRIu64 " by reclaim\n", r.copies);
 	printf("hit ratio       %.4f\n", r.hit_ratio);
 	printf("writes per hit  %.3f\n", r.writes_per_hit);
+	for (uint32_t i = 0; i < r.nr_days; i++)
+		printf("day %-2" PRIu32 "          writes %.2f of the budget, hit ratio %.4f, admit_permille %u, first %u, second %u\n",
+		       i + 1, of_budget(args, &r, i),
+		       (double)r.days[i].hits / (double)(r.days[i].refs ?: 1),
+		       r.days[i].admit_permille, r.days[i].first_permille,
+		       r.days[i].second_permille);
 	return cli_flush();
 }
 

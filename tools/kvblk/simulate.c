@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../daemon/governor.h"
 #include "index.h"
 #include "policy.h"
 #include "simulate.h"
@@ -351,9 +352,56 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 		return -ENOMEM;
 	if (o->admit_permille >= 0)
 		s->policy.admit_permille = o->admit_permille;
+	if (o->first_permille >= 0 &&
+	    kvblk_policy_set_first(&s->policy, o->first_permille))
+		return -ENOMEM;
 	if (o->reinsert_permille >= 0)
 		s->policy.reinsert_permille = o->reinsert_permille;
 	return 0;
+}
+
+/* The governor's looks that were due by @now_s. */
+static int govern(struct sim *s, struct governor *g, double budget,
+		  unsigned int most, double *next_s, double now_s)
+{
+	struct governor_look look = {
+		.bytes = s->r->writes * BLOCK_BYTES,
+		.budget = budget * s->r->capacity_blocks * BLOCK_BYTES,
+		.admit_most = most,
+	};
+	struct governor_setting set;
+	int ret = 0;
+
+	for (; !ret && *next_s <= now_s; *next_s += GOVERNOR_STEP) {
+		look.now_s = *next_s;
+		look.now = (struct governor_setting){
+			s->policy.admit_permille, s->policy.first_permille,
+			s->policy.second_permille,
+		};
+		set = governor_decide(g, &look).set;
+		s->policy.admit_permille = set.admit;
+		s->policy.second_permille = set.second;
+		ret = kvblk_policy_set_first(&s->policy, set.first);
+	}
+	return ret;
+}
+
+/* Counts a request of @refs blocks for its day; there were @hits and @writes. */
+static void count_day(const struct sim *s, double now_s, uint32_t refs,
+		      uint64_t hits, uint64_t writes)
+{
+	uint32_t day = now_s / GOVERNOR_DAY;
+	struct sim_day *d = &s->r->days[day];
+
+	if (day >= SIM_DAYS_MAX)
+		return;
+	s->r->nr_days = day + 1;
+	d->refs += refs;
+	d->hits += s->r->hits - hits;
+	d->writes += s->r->writes - writes;
+	d->admit_permille = s->policy.admit_permille;
+	d->first_permille = s->policy.first_permille;
+	d->second_permille = s->policy.second_permille;
 }
 
 static int simulate_policy(const struct trace *t, const struct renamed *n,
@@ -361,12 +409,23 @@ static int simulate_policy(const struct trace *t, const struct renamed *n,
 {
 	struct sim s = { .n = n, .r = r };
 	const uint32_t *names = n->names;
+	struct governor governor = { 0 };
+	double next_s = 0;
+	unsigned int most;
 	int ret;
 
 	ret = sim_init(&s, o);
+	most = s.policy.admit_permille;
 	for (size_t i = 0; !ret && i < t->nr_reqs; i++) {
-		ret = request(&s, names, t->reqs[i].nr);
+		double now_s = t->reqs[i].timestamp_ms / 1000.0;
+		uint64_t hits = r->hits, writes = r->writes;
+
+		if (o->budget)
+			ret = govern(&s, &governor, o->budget, most, &next_s, now_s);
+		ret = ret ?: request(&s, names, t->reqs[i].nr);
 		names += t->reqs[i].nr;
+		if (o->budget)
+			count_day(&s, now_s, t->reqs[i].nr, hits, writes);
 	}
 	r->copies = r->writes - r->admitted;
 	kvblk_policy_destroy(&s.policy);

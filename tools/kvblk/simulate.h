@@ -36,7 +36,11 @@ enum sim_cache {
  * @capacity_blocks: the same as a number of blocks
  * @nr_segments: segments of the log, 0 for 256
  * @admit_permille: of struct kvblk_policy; negative for its default
+ * @first_permille: of struct kvblk_policy; negative for its default
  * @reinsert_permille: of struct kvblk_policy; negative for its default
+ * @budget: writes allowed in a day of the trace, in capacities of the cache; the
+ *	daemon's governor then moves @admit_permille, from there downwards, and
+ *	@first_permille. 0: none
  */
 struct sim_opts {
 	enum sim_cache cache;
@@ -44,13 +48,36 @@ struct sim_opts {
 	uint64_t capacity_blocks;
 	uint32_t nr_segments;
 	int admit_permille;
+	int first_permille;
 	int reinsert_permille;
+	double budget;
 };
 
 /* Options with the policy's defaults */
 #define SIM_OPTS_DEFAULT {						\
-	.capacity = 0.05, .admit_permille = -1, .reinsert_permille = -1, \
+	.capacity = 0.05, .admit_permille = -1, .first_permille = -1,	\
+	.reinsert_permille = -1,					\
 }
+
+#define SIM_DAYS_MAX	31
+
+/**
+ * struct sim_day - a day of the trace
+ * @refs: blocks referenced
+ * @hits: of those, found in a request's leading run
+ * @writes: blocks written, copies included
+ * @admit_permille: at its end
+ * @first_permille: at its end
+ * @second_permille: at its end
+ */
+struct sim_day {
+	uint64_t refs;
+	uint64_t hits;
+	uint64_t writes;
+	unsigned int admit_permille;
+	unsigned int first_permille;
+	unsigned int second_permille;
+};
 
 /**
  * struct sim_result - what came of it
@@ -65,6 +92,8 @@ struct sim_opts {
  * @writes: @admitted + @copies
  * @hit_ratio: @hits / @refs
  * @writes_per_hit: @writes / @hits
+ * @days: with a budget: each day of the trace, the first SIM_DAYS_MAX of them
+ * @nr_days: entries of @days
  */
 struct sim_result {
 	uint64_t capacity_blocks;
@@ -78,6 +107,8 @@ struct sim_result {
 	uint64_t writes;
 	double hit_ratio;
 	double writes_per_hit;
+	struct sim_day days[SIM_DAYS_MAX];
+	uint32_t nr_days;
 };
 
 /* Simulates @t. 0, -EINVAL or -ENOMEM. */

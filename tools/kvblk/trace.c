@@ -5,6 +5,7 @@
  * a time, answers included.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +297,14 @@ static int add_turn(struct maker *m, const struct session *s)
 	return ret ? ret : trace_add_req(&m->b, (uint64_t)s->when);
 }
 
+/* Of arrivals, as a share of the mean: least at the trace's begin, midnight. */
+static double rate_at(const struct trace_synthetic_opts *o, double when_ms)
+{
+	double days = when_ms / (24 * 3600 * 1000.0);
+
+	return 1 - o->daily_permille / 1000.0 * cos(2 * M_PI * days);
+}
+
 static int make(struct maker *m)
 {
 	const struct trace_synthetic_opts *o = m->o;
@@ -310,7 +319,7 @@ static int make(struct maker *m)
 			ret = heap_push(m, session_new(m, arrival, serial++));
 			if (ret)
 				return ret;
-			arrival += exponential(m, o->gap_ms);
+			arrival += exponential(m, o->gap_ms) / rate_at(o, arrival);
 		}
 		s = heap_pop(m);
 		ret = add_turn(m, &s);
@@ -383,6 +392,15 @@ int trace_synthetic_preset(const char *name, struct trace_synthetic_opts *o)
 		o->popular = 2000;
 		o->popular_permille = 600;
 		o->continue_permille = 300;
+		return 0;
+	}
+	if (!strcmp(name, "week")) {
+		o->popular = 2000;
+		o->popular_permille = 300;
+		o->scan_permille = 40;
+		o->gap_ms = 6000;
+		o->daily_permille = 800;
+		o->nr_reqs = 180000;
 		return 0;
 	}
 	return -ENOENT;

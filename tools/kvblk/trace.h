@@ -83,6 +83,8 @@ void trace_discard(struct trace_builder *b);
  * @popular_permille: share of first turns that open one of them
  * @scan_permille: share of first turns that are a one-touch batch job of
  *	eight times @first_blocks
+ * @daily_permille: how much more and fewer sessions begin by day and by night than
+ *	the mean, below 1000
  */
 struct trace_synthetic_opts {
 	uint64_t seed;
@@ -97,6 +99,7 @@ struct trace_synthetic_opts {
 	uint32_t popular;
 	uint32_t popular_permille;
 	uint32_t scan_permille;
+	uint32_t daily_permille;
 };
 
 /* Chat like the conversation trace's. Change fields, then make the trace. */
@@ -110,7 +113,8 @@ struct trace_synthetic_opts {
  * Named characters: "chat" (the default), "prompts" (long shared system
  * prompts), "long" (sessions of many turns), "once" (hardly anything comes
  * again), "scan" (chat with batch jobs in between), "documents" (popular
- * documents asked about). Fills @o; 0 or -ENOENT.
+ * documents asked about), "week" (a week of it, busy by day). Fills @o; 0 or
+ * -ENOENT.
  */
 int trace_synthetic_preset(const char *name, struct trace_synthetic_opts *o);
 

@@ -165,6 +165,10 @@ usage 'number from' replay --simulate --synthetic --capacity 0
 usage 'number from' replay --simulate --synthetic --capacity nan
 usage 'number from 8' replay --simulate --synthetic --segments 1
 usage 'number from 0 to 1000' replay --simulate --synthetic --admit-permille 1001
+usage 'number from 0 to 1000' replay --simulate --synthetic --first-permille 1001
+usage 'from 0.001 to' replay --simulate --synthetic --budget 0
+usage 'is for --cache kvblk' replay --simulate --synthetic --budget 1 --cache lru
+usage 'is for --simulate' replay --pool kv0 --synthetic --budget 1
 usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 4001
 usage 'must be kvblk' replay --simulate --synthetic --cache arc
 usage 'which pool' bench --op get
@@ -290,6 +294,7 @@ for cache in kvblk fifo lru optimum; do
 	expect 0 'hit_ratio' replay --simulate --synthetic --requests 500 --cache $cache -o json
 	has cache $cache
 done
+expect 0 'day 2 .* of the budget' replay --simulate --synthetic=week --requests 60000 --budget 1
 expect 0 'hit_ratio' replay --simulate --capacity 0.1 --synthetic=once --requests 3000 --admit-permille 0 -o json
 has declined '[1-9][0-9]*'
 expect 0 'hit_ratio' replay --simulate --capacity 0.1 --synthetic=once --requests 3000 --admit-permille 1000 -o json

@@ -81,7 +81,7 @@ _kvblk() {
 		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --segments | \
-		--admit-permille | --reinsert-permille | --size | --depth | --blocks)
+		--admit-permille | --first-permille | --reinsert-permille | --budget | --size | --depth | --blocks)
 		return
 		;;
 	esac
@@ -99,7 +99,7 @@ _kvblk() {
 	events) options='--count --seconds' ;;
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
-			--quiet --simulate --capacity --segments --admit-permille --reinsert-permille --cache'
+			--quiet --simulate --capacity --segments --admit-permille --first-permille --reinsert-permille --cache --budget'
 		;;
 	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
 	*) options='' ;;
