@@ -13,61 +13,38 @@
 
 #define MODULE_HINT	"is the module loaded? try: modprobe kvblk"
 
-static void print_verbs(FILE *to, const struct cli_verb *verbs, const char *noun,
-			const char *example)
-{
-	fprintf(to, "Usage: %s VERB [OPTION...] [ARGUMENT...]\n\n", noun);
-	for (; verbs->name; verbs++)
-		fprintf(to, "  %-10s %s\n", verbs->name, verbs->summary);
-	fprintf(to, "\n\"%s VERB --help\" tells a verb's options.\n\n%s", noun,
-		example);
-}
-
-int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
-		 char **argv)
-{
-	const struct cli_verb *verb;
-	char name[64];
-
-	if (argc < 2) {
-		fprintf(stderr, "%s: what to do? Give a verb.\n\n", argv[0]);
-		print_verbs(stderr, verbs, argv[0], example);
-		return CLI_USAGE;
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-?") ||
-	    !strcmp(argv[1], "-h")) {
-		print_verbs(stdout, verbs, argv[0], example);
-		return cli_flush();
-	}
-	for (verb = verbs; verb->name; verb++) {
-		if (strcmp(verb->name, argv[1]) != 0)
-			continue;
-		snprintf(name, sizeof(name), "%s %s", argv[0], verb->name);
-		argv[1] = name;
-		return verb->run(argc - 1, argv + 1);
-	}
-	fprintf(stderr, "%s: there is no \"%s\"; see \"%s --help\"\n", argv[0],
-		argv[1], argv[0]);
-	return CLI_USAGE;
-}
+enum {
+	/* above those of the verbs, which come from CLI_OPT_FIRST on */
+	OPT_USAGE = 0x1000,
+};
 
 static error_t parse_output(int key, char *arg, struct argp_state *state)
 {
 	bool *json = state->input;
 
-	if (key != 'o')
+	switch (key) {
+	case 'o':
+		if (strcmp(arg, "json") != 0 && strcmp(arg, "text") != 0)
+			cli_usage(state, "-o %s: the formats are json and text", arg);
+		*json = !strcmp(arg, "json");
+		return 0;
+	case 'h':
+	case '?':
+		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
+		return 0;
+	case OPT_USAGE:
+		argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+		return 0;
+	default:
 		return ARGP_ERR_UNKNOWN;
-	if (!strcmp(arg, "json"))
-		*json = true;
-	else if (!strcmp(arg, "text"))
-		*json = false;
-	else
-		cli_usage(state, "-o %s: the formats are json and text", arg);
-	return 0;
+	}
 }
 
 static const struct argp_option output_options[] = {
 	{ "output", 'o', "FORMAT", 0, "json, or text (the default)", 0 },
+	{ "help", 'h', NULL, 0, "Give this help list", -1 },
+	{ NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0 },
+	{ "usage", OPT_USAGE, NULL, 0, "Give a short usage message", -1 },
 	{ 0 },
 };
 
@@ -81,7 +58,8 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 	error_t err;
 
 	argp_err_exit_status = CLI_USAGE;
-	err = argp_parse(argp, argc, argv, 0, NULL, input);
+	cli_check_options(argp, argv);
+	err = argp_parse(argp, argc, argv, ARGP_NO_HELP, NULL, input);
 	if (err) {
 		cli_fail("%s", strerror(err));
 		exit(CLI_ERROR);

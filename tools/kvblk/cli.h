@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * kvblk(8): the map of the command. main.c picks a noun's function; each noun
- * has a file. What they share - exit codes, options, messages, output - is
- * here.
+ * kvblk(8): the map of the command. main.c lists the commands; each noun has a
+ * file. What they share is here: verb.c runs verbs and knows options, cli.c has
+ * exit codes, numbers, messages, output.
  *
  * The rule: results go to stdout, everything else to stderr; a wrong option or
  * argument is found before anything is opened, let alone changed.
@@ -55,7 +55,7 @@ int topo_main(int argc, char **argv);
  * struct cli_verb - a verb of a noun, or a noun
  * @name: as typed
  * @run: its function
- * @summary: for the noun's help
+ * @summary: for the noun's help; NULL: another word for a verb with this function
  */
 struct cli_verb {
 	const char *name;
@@ -64,17 +64,21 @@ struct cli_verb {
 };
 
 /*
- * Runs the verb that argv[1] names, from the list @verbs that ends with an
- * empty one, with argv[0] "NOUN VERB". @example ends the noun's help.
+ * Runs the verb that the first word of @argv names, from the list @verbs that ends
+ * with an empty one, with argv[0] "NOUN VERB". Options that any verb may have may
+ * stand before it. "help" and -h print the verbs, or a verb's help; @example ends it.
  */
 int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 		 char **argv);
 
-/* Child parser for "-o FORMAT"; its input is a bool: JSON is wanted. */
+/* Child parser for "-o FORMAT" and "-h"; its input is a bool: JSON is wanted. */
 extern const struct argp cli_output_argp;
 
 /* Parses with @argp, in order and without abbreviation of the command's name. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* Ends the process with CLI_USAGE, and names the nearest option, if @argp lacks a long one. */
+void cli_check_options(const struct argp *argp, char **argv);
 
 /* Says what is wrong with the usage, ends the process with CLI_USAGE. */
 void cli_usage(const struct argp_state *state, const char *format, ...)

@@ -329,7 +329,10 @@ int member_main(int argc, char **argv)
 	static const struct cli_verb verbs[] = {
 		{ "add", add_main, "add a device to a pool" },
 		{ "remove", remove_main, "remove a member from a pool" },
+		{ "rm", remove_main, NULL },
+		{ "delete", remove_main, NULL },
 		{ "list", list_main, "list members" },
+		{ "ls", list_main, NULL },
 		{ 0 },
 	};
 

@@ -118,7 +118,7 @@ static const struct argp create_argp = {
 	.children = output_children,
 };
 
-static int create_main(int argc, char **argv)
+int pool_create_main(int argc, char **argv)
 {
 	struct create_args args = { 0 };
 	struct kvblk_pool_spec spec;
@@ -197,7 +197,7 @@ static const struct argp destroy_argp = {
 	.children = output_children,
 };
 
-static int destroy_main(int argc, char **argv)
+int pool_destroy_main(int argc, char **argv)
 {
 	struct name_args args = { 0 };
 	struct kvblk_admin *admin;
@@ -278,7 +278,7 @@ static const struct argp list_argp = {
 	.children = output_children,
 };
 
-static int list_main(int argc, char **argv)
+int pool_list_main(int argc, char **argv)
 {
 	struct kvblk_pool_state *pools;
 	struct kvblk_admin *admin;
@@ -347,7 +347,7 @@ static const struct argp show_argp = {
 	.children = output_children,
 };
 
-static int show_main(int argc, char **argv)
+int pool_show_main(int argc, char **argv)
 {
 	struct kvblk_member_state *members = NULL;
 	struct kvblk_pool_state *pool = NULL;
@@ -385,11 +385,16 @@ free_all:
 int pool_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
-		{ "create", create_main, "make a new pool" },
+		{ "create", pool_create_main, "make a new pool" },
 		{ "import", import_main, "bring a pool back with its blocks" },
-		{ "destroy", destroy_main, "take a pool down; its blocks stay on its members" },
-		{ "list", list_main, "list the pools of this host" },
-		{ "show", show_main, "show a pool and its members" },
+		{ "destroy", pool_destroy_main, "take a pool down; its blocks stay on its members" },
+		{ "rm", pool_destroy_main, NULL },
+		{ "delete", pool_destroy_main, NULL },
+		{ "export", pool_destroy_main, NULL },
+		{ "list", pool_list_main, "list the pools of this host" },
+		{ "ls", pool_list_main, NULL },
+		{ "show", pool_show_main, "show a pool and its members" },
+		{ "info", pool_show_main, NULL },
 		{ 0 },
 	};
 

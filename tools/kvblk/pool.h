@@ -7,7 +7,11 @@
 
 #define POOL_MEMBERS_MAX	64
 
+int pool_create_main(int argc, char **argv);
 int import_main(int argc, char **argv);
+int pool_destroy_main(int argc, char **argv);
+int pool_list_main(int argc, char **argv);
+int pool_show_main(int argc, char **argv);
 
 /* A list of devices that grows; a wrong one ends with CLI_USAGE. */
 struct pool_devices {

@@ -62,9 +62,22 @@ has() {
 }
 
 echo "# wrong usage"
-usage 'COMMAND'
-usage 'no command "frob"' frob
-usage 'no "frob"' pool frob
+usage 'what to do'
+usage 'no "frob"; see: kvblk --help' frob
+usage 'no "frob"; see: kvblk pool --help' pool frob
+usage 'did you mean "kvblk import"' imprt
+usage 'did you mean "kvblk pool list"' pool lsit
+usage 'did you mean "kvblk member remove"' member remve kv0 x
+usage 'option "-x" comes after the verb' -x pool list
+usage 'option "--format" comes after the verb' pool --format create kv0 /dev/null
+usage 'did you mean "--format"' pool create kv0 --fromat /dev/null
+usage 'did you mean "--ttl"' put kv0 key --ttk=3
+usage 'did you mean "--output"' pool list --ouput json
+# of options that are others' values nothing is said
+usage 'must be a path' pool create kv0 --member --frob
+usage 'formats are json and text' -o xml pool list
+usage 'formats are json and text' --output=xml pool list
+usage 'formats are json and text' pool -o xml list
 usage 'verb' pool
 usage 'verb' member
 usage 'which name' pool create
@@ -202,6 +215,39 @@ for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' '
 	# shellcheck disable=SC2086
 	expect 0 '-o, --output' $verb --help
 done
+
+for noun in pool member; do
+	expect 0 "^Usage: kvblk $noun VERB" help $noun
+	expect 0 "^Usage: kvblk $noun VERB" $noun -h
+	expect 0 "^Usage: kvblk $noun VERB" $noun help
+done
+expect 0 '^Usage: kvblk VERB' help
+expect 0 '^Usage: kvblk VERB' -h
+for words in 'help pool create' 'pool help create' 'pool create -h' 'pool create -?' '-h pool create' 'pool -h create'; do
+	# shellcheck disable=SC2086 # several words
+	expect 0 '^Usage: kvblk pool create .OPTION' $words
+done
+expect 0 '^Usage: kvblk put' help put
+usage 'no "frob"' help frob
+for words in 'rm kv0' 'del kv0' 'delete kv0' 'remove kv0'; do
+	# shellcheck disable=SC2086
+	usage 'which block' $words
+done
+for words in 'pool create kv0' 'create kv0'; do
+	# shellcheck disable=SC2086
+	usage 'which devices' $words
+done
+for words in import destroy show 'pool rm' 'pool delete' 'pool export' 'pool info'; do
+	# shellcheck disable=SC2086
+	usage 'which pool' $words
+done
+for words in list ls 'pool ls' 'member ls kv0'; do
+	# shellcheck disable=SC2086
+	usage '(nothing to give|too many)' $words kv1
+done
+usage 'which device' member rm kv0
+usage 'which device' member delete kv0
+expect 0 'list .*\(also: ls\)' pool --help
 
 echo "# man page and completion know every option, and no others"
 options() {
