@@ -50,7 +50,7 @@ static const struct argp_option bench_options[] = {
 	{ "depth", OPT_DEPTH, "N", 0,
 	  "Operations in flight for each thread (8); exists: keys in a lookup (1000)", 0 },
 	{ "threads", OPT_THREADS, "N", 0, "Threads (1)", 0 },
-	{ "seconds", OPT_SECONDS, "S", 0, "End after this time (2, unless there is a --count)", 0 },
+	{ "seconds", OPT_SECONDS, "TIME", 0, "End after this time (2, unless there is a --count)", 0 },
 	{ "count", OPT_COUNT, "N", 0, "End after so many operations", 0 },
 	{ "blocks", OPT_BLOCKS, "N", 0,
 	  "get, exists: different blocks (as many as make 256M, up to 65536)", 0 },
@@ -155,7 +155,7 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 							     arg, 1, 1024);
 		return 0;
 	case OPT_SECONDS:
-		bench->seconds = cli_real(state, "--seconds", arg, 0.01, 1e6);
+		bench->seconds = cli_time(state, "--seconds", arg, 0.01, 1e6);
 		return 0;
 	case OPT_COUNT:
 		bench->count = cli_number(state, "--count", arg, 1, UINT32_MAX);

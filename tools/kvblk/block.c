@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,9 @@ static error_t parse_block(int key, char *arg, struct argp_state *state,
 						     KVBLK_PRIORITY_MAX);
 		return 0;
 	case OPT_TTL:
-		args->ttl_s = (uint32_t)cli_number(state, "--ttl", arg, 1,
-						   UINT32_MAX);
+		/* a block lives as long as was asked, so part of a second is one */
+		args->ttl_s = (uint32_t)ceil(cli_time(state, "--ttl", arg, 0.001,
+						      UINT32_MAX));
 		return 0;
 	case OPT_CALLER_TAG:
 		args->caller_tag = cli_number(state, "--caller-tag", arg, 0,
@@ -214,7 +216,7 @@ static const struct argp_option put_options[] = {
 	{ "parent", OPT_PARENT, "PARENT", 0,
 	  "key of the block before this one in its prefix chain", 0 },
 	{ "priority", OPT_PRIORITY, "N", 0, "0 (drop first, the default) to 3", 0 },
-	{ "ttl", OPT_TTL, "SECONDS", 0, "the block is gone after this time", 0 },
+	{ "ttl", OPT_TTL, "TIME", 0, "the block is gone after this time, like 30s or 1h", 0 },
 	{ "caller-tag", OPT_CALLER_TAG, "N", 0, "kept with the block", 0 },
 	{ "layout-tag", OPT_LAYOUT_TAG, "N", 0, "kept with the block", 0 },
 	{ 0 },

@@ -151,6 +151,55 @@ double cli_real(const struct argp_state *state, const char *what,
 	return value;
 }
 
+/* "30", "30s", "500ms", "1.5h": seconds. False: it is none. */
+static bool parse_time(const char *text, double *seconds)
+{
+	static const struct {
+		const char *name;
+		double seconds;
+	} units[] = {
+		{ "", 1 }, { "s", 1 }, { "ms", 1e-3 }, { "us", 1e-6 },
+		{ "m", 60 }, { "min", 60 }, { "h", 3600 }, { "d", 86400 },
+	};
+	char *end;
+
+	if (!isdigit((unsigned char)*text) && *text != '.')
+		return false;
+	errno = 0;
+	*seconds = strtod(text, &end);
+	if (errno || end == text)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+		if (!strcmp(end, units[i].name)) {
+			*seconds *= units[i].seconds;
+			return true;
+		}
+	}
+	return false;
+}
+
+double cli_time(const struct argp_state *state, const char *what,
+		const char *text, double min, double max)
+{
+	double value = 0;
+
+	if (!parse_time(text, &value) || !(value >= min && value <= max))
+		cli_usage(state, "%s %s: must be a time from %g to %.10g seconds, like 500ms, 30, 10m or 1h",
+			   what, text, min, max);
+	return value;
+}
+
+double cli_next_time(struct argp_state *state, const char *what, double min, double max)
+{
+	const char *text = state->next < state->argc ? state->argv[state->next] : NULL;
+	double value;
+
+	if (!text || !parse_time(text, &value))
+		return 0;
+	state->next++;
+	return cli_time(state, what, text, min, max);
+}
+
 void cli_check_pool_name(const struct argp_state *state, const char *name)
 {
 	size_t len = strlen(name);
@@ -343,6 +392,11 @@ char *cli_format_bytes(uint64_t bytes, char *buf, size_t len)
 	else
 		snprintf(buf, len, "%.2f %s", value, units[unit]);
 	return buf;
+}
+
+double cli_mib(double bytes)
+{
+	return bytes / (1 << 20);
 }
 
 char *cli_format_ns(uint64_t ns, char *buf, size_t len)

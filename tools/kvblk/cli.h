@@ -96,6 +96,12 @@ uint64_t cli_size(const struct argp_state *state, const char *what,
 double cli_real(const struct argp_state *state, const char *what,
 		const char *text, double min, double max);
 
+/* A time in [@min, @max] seconds; it knows the suffixes us, ms, s, m, h, d. */
+double cli_time(const struct argp_state *state, const char *what,
+		const char *text, double min, double max);
+/* The same, of the next word, which is taken, if that is a time; else 0. */
+double cli_next_time(struct argp_state *state, const char *what, double min, double max);
+
 /* Ends the process with CLI_USAGE unless @name can be a pool's name. */
 void cli_check_pool_name(const struct argp_state *state, const char *name);
 
@@ -142,6 +148,8 @@ int cli_print_json_line(json_t *json);
 /* What is buffered for stdout goes out: CLI_OK, or CLI_ERROR and a message. */
 int cli_flush(void);
 
+/* The one unit of throughput, in text and JSON, is MiB/s. */
+double cli_mib(double bytes);
 /* "1.5 GiB", "640 KiB", "17 B": to @buf, which is returned */
 char *cli_format_bytes(uint64_t bytes, char *buf, size_t len);
 /* "830 ns", "1.25 ms", "2.1 s" */

@@ -33,7 +33,7 @@ static error_t parse_events(int key, char *arg, struct argp_state *state)
 		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
 		return 0;
 	case OPT_SECONDS:
-		args->seconds = cli_real(state, "--seconds", arg, 0.001, 1e7);
+		args->seconds = cli_time(state, "--seconds", arg, 0.001, 1e7);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num)
@@ -49,7 +49,7 @@ static error_t parse_events(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option events_options[] = {
 	{ "count", OPT_COUNT, "N", 0, "End after N events", 0 },
-	{ "seconds", OPT_SECONDS, "SECONDS", 0, "End after this time", 0 },
+	{ "seconds", OPT_SECONDS, "TIME", 0, "End after this time", 0 },
 	{ 0 },
 };
 

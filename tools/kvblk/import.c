@@ -365,7 +365,7 @@ static error_t parse_import(int key, char *arg, struct argp_state *state)
 		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
 		return 0;
 	case OPT_INDEX_SLOTS:
-		args->index_slots = cli_number(state, "--index-slots", arg, 1, UINT64_MAX);
+		args->index_slots = pool_index_slots(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num) {

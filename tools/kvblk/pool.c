@@ -53,6 +53,11 @@ void pool_take_device(const struct argp_state *state, struct pool_devices *devic
 	devices->specs[devices->nr++] = (struct kvblk_member_spec){ .path = device };
 }
 
+uint64_t pool_index_slots(const struct argp_state *state, const char *text)
+{
+	return cli_number(state, "--index-slots", text, 1, 1ull << 36);
+}
+
 static error_t parse_create(int key, char *arg, struct argp_state *state)
 {
 	struct create_args *args = state->input;
@@ -74,8 +79,7 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 		args->segment_size = member_segment_size(state, arg);
 		return 0;
 	case OPT_INDEX_SLOTS:
-		args->index_slots = cli_number(state, "--index-slots", arg, 1,
-					       UINT64_MAX);
+		args->index_slots = pool_index_slots(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num) {

@@ -22,6 +22,9 @@ struct pool_devices {
 void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
 		      const char *device);
 
+/* Entries of an index; a wrong number ends with CLI_USAGE. */
+uint64_t pool_index_slots(const struct argp_state *state, const char *text);
+
 /*
  * Waits for the members' blocks, and tells what became of each member: CLI_OK or
  * CLI_ERROR.

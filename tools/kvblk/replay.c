@@ -83,7 +83,7 @@ static const struct argp_option replay_options[] = {
 	{ "speed", OPT_SPEED, "X", 0,
 	  "Seconds of the trace in a second: 1 is real time, 0 as fast as possible (0)", 2 },
 	{ "threads", OPT_THREADS, "N", 0, "Requests at a time (1)", 2 },
-	{ "seconds", OPT_SECONDS, "S", 0, "Stop after this time", 2 },
+	{ "seconds", OPT_SECONDS, "TIME", 0, "Stop after this time", 2 },
 	{ "buffer", OPT_BUFFER, "BYTES", 0,
 	  "Memory of each thread, which bounds its batches (64M)", 2 },
 	{ "quiet", 'q', NULL, 0, "No progress line each second", 2 },
@@ -195,7 +195,7 @@ static error_t parse_on_pool(int key, char *arg, struct argp_state *state,
 		args->of_pool = "--threads";
 		return 0;
 	case OPT_SECONDS:
-		args->seconds = cli_real(state, "--seconds", arg, 0.001, 1e7);
+		args->seconds = cli_time(state, "--seconds", arg, 0.001, 1e7);
 		args->of_pool = "--seconds";
 		return 0;
 	case OPT_BUFFER:
@@ -472,9 +472,9 @@ static double ratio(uint64_t part, uint64_t whole)
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static double gb_per_s(uint64_t bytes, double seconds)
+static double mib_per_s(uint64_t bytes, double seconds)
 {
-	return seconds > 0 ? (double)bytes / 1e9 / seconds : 0;
+	return seconds > 0 ? cli_mib((double)bytes) / seconds : 0;
 }
 
 static void print_progress(const struct report *report, uint64_t *moved_before,
@@ -498,13 +498,13 @@ static void print_progress(const struct report *report, uint64_t *moved_before,
 	/* in one call: others may write to the terminal, too */
 	fprintf(stderr,
 		"%4.0f s  %" PRIu64 "/%zu requests  put %" PRIu64 "  got %" PRIu64
-		"  missed %" PRIu64 "  hit %.1f %%  %.3f GB/s  get p50 %s p99 %s  put p50 %s p99 %s%s\n",
+		"  missed %" PRIu64 "  hit %.1f %%  %.1f MiB/s  get p50 %s p99 %s  put p50 %s p99 %s%s\n",
 		(double)(ns - report->start_ns) / (double)NS_PER_S,
 		replay_count(t, REPLAY_REQUESTS), report->trace->nr_reqs,
 		replay_count(t, REPLAY_PUTS), hits,
 		refs > hits ? refs - hits : 0, 100 * ratio(hits, refs),
-		gb_per_s(moved - *moved_before,
-			 (double)(ns - *ns_before) / (double)NS_PER_S),
+		mib_per_s(moved - *moved_before,
+			  (double)(ns - *ns_before) / (double)NS_PER_S),
 		cli_format_ns(hist_quantile(get, 0.5), get50, sizeof(get50)),
 		cli_format_ns(hist_quantile(get, 0.99), get99, sizeof(get99)),
 		cli_format_ns(hist_quantile(put, 0.5), put50, sizeof(put50)),
@@ -678,12 +678,12 @@ static json_t *json_report(const struct report *report)
 	json_object_set_new(json, "misses",
 		json_integer((json_int_t)(refs > hits ? refs - hits : 0)));
 	json_object_set_new(json, "hit_ratio", json_real(ratio(hits, refs)));
-	json_object_set_new(json, "put_gb_per_s",
-			    json_real(gb_per_s(put_bytes, report->seconds)));
-	json_object_set_new(json, "get_gb_per_s",
-			    json_real(gb_per_s(get_bytes, report->seconds)));
-	json_object_set_new(json, "gb_per_s",
-		json_real(gb_per_s(put_bytes + get_bytes, report->seconds)));
+	json_object_set_new(json, "put_mib_per_s",
+			    json_real(mib_per_s(put_bytes, report->seconds)));
+	json_object_set_new(json, "get_mib_per_s",
+			    json_real(mib_per_s(get_bytes, report->seconds)));
+	json_object_set_new(json, "mib_per_s",
+		json_real(mib_per_s(put_bytes + get_bytes, report->seconds)));
 	json_object_set_new(json, "write_amplification",
 		report->has_writes && report->pool_put_bytes ?
 		json_real(write_amplification(report)) : json_null());
@@ -750,10 +750,10 @@ static void print_report(const struct report *report)
 	       replay_count(t, REPLAY_GETS),
 	       cli_format_bytes(get_bytes, bytes, sizeof(bytes)),
 	       replay_count(t, REPLAY_GET_MISSES));
-	printf("throughput     %.3f GB/s: put %.3f, get %.3f\n",
-	       gb_per_s(put_bytes + get_bytes, report->seconds),
-	       gb_per_s(put_bytes, report->seconds),
-	       gb_per_s(get_bytes, report->seconds));
+	printf("throughput     %.1f MiB/s: put %.1f, get %.1f\n",
+	       mib_per_s(put_bytes + get_bytes, report->seconds),
+	       mib_per_s(put_bytes, report->seconds),
+	       mib_per_s(get_bytes, report->seconds));
 	printf("direct         %.1f %% of the blocks moved without a bounce\n",
 	       100 * ratio(replay_count(t, REPLAY_DIRECT), moves));
 	if (report->has_writes && report->pool_put_bytes)

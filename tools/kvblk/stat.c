@@ -34,8 +34,8 @@ static error_t parse_stat(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &args->json;
 		return 0;
 	case 'w':
-		args->interval_s = arg ? cli_real(state, "--watch", arg, 0.1,
-						  86400) : 1;
+		args->interval_s = arg ? cli_time(state, "--watch", arg, 0.1, 86400) :
+				   cli_next_time(state, "--watch", 0.1, 86400) ?: 1;
 		return 0;
 	case OPT_COUNT:
 		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
@@ -57,8 +57,8 @@ static error_t parse_stat(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option stat_options[] = {
-	{ "watch", 'w', "SECONDS", OPTION_ARG_OPTIONAL,
-	  "Show rates, a line every second or SECONDS", 0 },
+	{ "watch", 'w', "TIME", OPTION_ARG_OPTIONAL,
+	  "Show rates, a line every second or TIME, like 5 or 500ms", 0 },
 	{ "count", OPT_COUNT, "N", 0, "With --watch: end after N lines", 0 },
 	{ 0 },
 };
@@ -73,7 +73,7 @@ static const struct argp stat_argp = {
 	.parser = parse_stat,
 	.args_doc = "[POOL]",
 	.doc = "Show what POOL, or each pool, has done since it was assembled.\v"
-	       "Example:\n  kvblk stat kv0 --watch=5\n\n"
+	       "Example:\n  kvblk stat kv0 --watch 5\n\n"
 	       "With --watch and -o json each line is a JSON object.",
 	.children = output_children,
 };
@@ -213,9 +213,9 @@ static int print_interval(const struct interval *in)
 
 	printf("%-12s %9.1f %10.1f %9.1f %10.1f %9.1f %9.1f %9.1f %9s %9s\n",
 	       in->now->pool, rate(in, KVBLK_A_COUNTER_PUTS),
-	       rate(in, KVBLK_A_COUNTER_PUT_BYTES) / 1e6,
+	       cli_mib(rate(in, KVBLK_A_COUNTER_PUT_BYTES)),
 	       rate(in, KVBLK_A_COUNTER_GETS),
-	       rate(in, KVBLK_A_COUNTER_GET_BYTES) / 1e6,
+	       cli_mib(rate(in, KVBLK_A_COUNTER_GET_BYTES)),
 	       rate(in, KVBLK_A_COUNTER_GET_MISSES),
 	       rate(in, KVBLK_A_COUNTER_PUT_DECLINED),
 	       rate(in, KVBLK_A_COUNTER_SEGMENTS_RECLAIMED),
@@ -292,7 +292,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 			break;
 		if (!args->json && line % 20 == 0)
 			printf("%-12s %9s %10s %9s %10s %9s %9s %9s %9s %9s\n",
-			       "POOL", "PUT/s", "PUT MB/s", "GET/s", "GET MB/s",
+			       "POOL", "PUT/s", "PUT MiB/s", "GET/s", "GET MiB/s",
 			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99");
 		next_ns += step_ns;
 		next.tv_sec = (time_t)(next_ns / NS_PER_S);

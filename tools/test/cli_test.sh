@@ -98,7 +98,8 @@ usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 2G /dev/null
 usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size -8M /dev/null
 usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 8Q /dev/null
 usage 'from 8 MiB to 1 GiB' pool create kv0 --segment-size 99999999999999T /dev/null
-usage 'number from 1' pool create kv0 --index-slots 0 /dev/null
+usage 'number from 1 to 68719476736' pool create kv0 --index-slots 0 /dev/null
+usage '--index-slots -1: must be a number from 1 to 68719476736' pool create kv0 --index-slots -1 /dev/null
 usage 'number from 1' pool create kv0 --index-slots x /dev/null
 usage 'unrecognized option' pool create kv0 --frob /dev/null
 usage 'which pool' pool import
@@ -131,8 +132,12 @@ done
 usage 'odd number' rm kv0 --hex aa abc
 usage 'from 0 to 3' put kv0 key --priority 4
 usage 'from 0 to 3' put kv0 key --priority -1
-usage 'number from 1' put kv0 key --ttl 0
-usage 'number from 1' put kv0 key --ttl 4294967296
+usage 'time from 0.001 to 4294967295 seconds' put kv0 key --ttl 0
+usage 'time from 0.001' put kv0 key --ttl 4294967296
+usage 'time from 0.001' put kv0 key --ttl 1x
+usage 'time from 0.001' put kv0 key --ttl 1hh
+usage 'time from 0.001' put kv0 key --ttl 60000d
+usage 'time from 0.001' put kv0 key --ttl -1h
 usage '1 to 512 bytes' put kv0 key --parent ''
 usage 'number from 0' put kv0 key --caller-tag 18446744073709551616
 usage 'number from 0' put kv0 key --layout-tag x
@@ -140,8 +145,12 @@ usage 'too many' put kv0 key file more
 usage 'from 0 B to 64 MiB' get kv0 key --offset 65M
 usage 'from 1 B to 64 MiB' get kv0 key --length 0
 usage 'needs a FILE' get kv0 key -o json
-usage 'number from 0.1' stat --watch=0
-usage 'number from 0.1' stat --watch=nan
+usage 'time from 0.1' stat --watch=0
+usage 'time from 0.1' stat --watch 0
+usage 'time from 0.1' stat kv0 -w 1us
+usage 'time from 0.1' stat --watch=nan
+usage 'time from 0.1' stat --watch=kv0
+usage 'too many' stat kv0 --watch kv1
 usage 'is for --watch' stat --count 3
 usage 'number from 1' stat --watch --count 0
 usage 'too many' stat kv0 kv1
@@ -151,7 +160,7 @@ usage 'json and text' topo -o xml kv0
 # shellcheck disable=SC2046 # one word each
 usage 'at most 256 pools' topo $(printf 'kv%s ' {0..256})
 usage 'number from 1' events --count 0
-usage 'number from' events --seconds -1
+usage 'time from' events --seconds -1
 usage 'what to replay' replay --pool kv0
 usage 'what to replay' replay --pool kv0 --trace x --synthetic
 usage 'where to' replay --synthetic
@@ -168,7 +177,7 @@ usage 'number from 0' replay --pool kv0 --synthetic --speed -1
 usage 'number from 0' replay --pool kv0 --synthetic --speed fast
 usage 'number from 1' replay --pool kv0 --synthetic --threads 0
 usage 'number from 1' replay --pool kv0 --synthetic --threads 1025
-usage 'number from' replay --pool kv0 --synthetic --seconds 0
+usage 'time from' replay --pool kv0 --synthetic --seconds 0
 usage 'from 4 KiB' replay --pool kv0 --synthetic --buffer 1
 usage 'is for --simulate' replay --pool kv0 --synthetic --capacity 0.1
 usage 'not for --simulate' replay --simulate --synthetic --pool kv0
@@ -191,7 +200,7 @@ usage 'from 1 B to 64 MiB' bench kv0 --op put --size 65M
 usage 'number from 1' bench kv0 --op put --depth 0
 usage 'at most 1024' bench kv0 --op get --depth 1025
 usage 'number from 1' bench kv0 --op put --threads 0
-usage 'number from 0.01' bench kv0 --op put --seconds 0
+usage 'time from 0.01' bench kv0 --op put --seconds 0
 usage 'number from 1' bench kv0 --op put --count 0
 usage 'for get and exists' bench kv0 --op put --blocks 10
 usage 'must be uring, uring-fixed or ioctl' bench kv0 --op put --engine frob
@@ -294,6 +303,8 @@ echo "# nothing there"
 if [ ! -e /sys/module/kvblk ]; then
 	expect 1 'modprobe kvblk' pool list
 	expect 1 'modprobe kvblk' events --seconds 1
+	expect 1 'modprobe kvblk' stat --watch 1 --count 1
+	expect 1 'modprobe kvblk' stat -w 500ms kv0 --count 1
 	# but devices are told
 	expect 1 '^DEVICE .*P2P MEMORY|^no GPU' topo
 	expect 1 'modprobe kvblk' topo
@@ -393,7 +404,13 @@ has layout_tag 0x0000000000000007
 expect_fake 0 'removed' rm fake key tagged -o json
 expect_fake 3 'absent' exists fake key
 KVBLK_FAKE_LOG=$dir/log expect_fake 0 '' put fake told block --parent key --priority 3 --ttl 60
-[ "$(cat log)" = 'told parent=key priority=3 ttl=60' ]
+expect_fake 0 '' rm fake told
+KVBLK_FAKE_LOG=$dir/log expect_fake 0 '' put fake told block --ttl 1h
+expect_fake 0 '' rm fake told
+KVBLK_FAKE_LOG=$dir/log expect_fake 0 '' put fake told block --ttl=1500ms
+[ "$(cat log)" = 'told parent=key priority=3 ttl=60
+told parent= priority=0 ttl=3600
+told parent= priority=0 ttl=2' ]
 verdict $? "the kernel is told of parent, priority and time to live: $(cat log)"
 expect_fake 0 '"result": "exists"' put fake told block -o json
 rm -f store
@@ -419,7 +436,7 @@ expect_fake 0 'interrupted' replay --pool fake --trace trace --speed 1 --seconds
 has requests 1
 has interrupted False
 expect_fake 0 'hit ratio' replay --pool fake --trace trace --block-size 9K --limit 2 --quiet
-grep -q '^requests *2 of 2' out && [ ! -s err ]
+grep -q '^requests *2 of 2' out && grep -qE '^throughput +[0-9.]+ MiB/s: put' out && [ ! -s err ]
 verdict $? "--limit ends it after two requests, --quiet prints nothing else"
 for i in 5000 4000 5100; do
 	echo "{\"timestamp\": $i, \"hash_ids\": [$i]}"
