@@ -74,6 +74,40 @@ int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 /* Child parser for "-o FORMAT" and "-h"; its input is a bool: JSON is wanted. */
 extern const struct argp cli_output_argp;
 
+#define CLI_COLUMNS_MAX		16
+
+/**
+ * struct cli_list - how a list is printed
+ * @json: -o json, which the verb prints itself
+ * @bare: -H: no headings, a tab between cells
+ * @exact: -p: sizes in bytes
+ */
+struct cli_list {
+	bool json;
+	bool bare;
+	bool exact;
+};
+
+/* Child parser for -o, -h, -H and -p; its input is a struct cli_list. */
+extern const struct argp cli_list_argp;
+
+/**
+ * struct cli_column - of a list; an empty one ends an array of up to %CLI_COLUMNS_MAX
+ * @title: its heading
+ * @width: at least so many letters; negative: cells stand to the left
+ */
+struct cli_column {
+	const char *title;
+	int width;
+};
+
+/* The headings, unless there are none; a line with a cell for each of @columns. */
+void cli_print_head(const struct cli_list *list, const struct cli_column *columns);
+void cli_print_row(const struct cli_list *list, const struct cli_column *columns,
+		   const char *const *cells);
+/* "1.5 GiB" or "1610612736", to @buf, which is returned */
+char *cli_list_bytes(const struct cli_list *list, uint64_t bytes, char *buf, size_t len);
+
 /* Parses with @argp, in order and without abbreviation of the command's name. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "cli.h"
+#include "confirm.h"
 #include "member.h"
 
 enum {
@@ -77,20 +78,29 @@ static const char *status_text(const struct kvblk_member_state *member)
 	return kvblk_member_status_name(member->state);
 }
 
-void member_print(const struct kvblk_member_state *member)
+void member_print(const struct cli_list *list, const struct kvblk_member_state *member)
 {
-	char size[32], segment[32];
+	static const struct cli_column columns[] = {
+		{ "POOL", -12 }, { "MEMBER", -12 }, { "STATE", -10 }, { "SIZE", 10 },
+		{ "SEGMENT", 10 }, { "SEGMENTS", 9 }, { "FREE", 7 }, { "SEALED", 7 },
+		{ "PATH", -1 }, { 0 },
+	};
+	char size[32], segment[32], nr[3][16];
 
-	printf("%-12s %-12s %-10s %10s %10s %9s %7s %7s  %s\n", "POOL", "MEMBER",
-	       "STATE", "SIZE", "SEGMENT", "SEGMENTS", "FREE", "SEALED", "PATH");
-	for (; member; member = member->next)
-		printf("%-12s %-12s %-10s %10s %10s %9u %7u %7u  %s\n",
-		       member->pool, member->name, status_text(member),
-		       cli_format_bytes(member->size, size, sizeof(size)),
-		       cli_format_bytes(member->segment_size, segment,
-					sizeof(segment)),
-		       member->nr_segments, member->free_segments,
-		       member->sealed_segments, member->path);
+	cli_print_head(list, columns);
+	for (; member; member = member->next) {
+		const char *cells[] = {
+			member->pool, member->name, status_text(member), size, segment,
+			nr[0], nr[1], nr[2], member->path,
+		};
+
+		cli_list_bytes(list, member->size, size, sizeof(size));
+		cli_list_bytes(list, member->segment_size, segment, sizeof(segment));
+		snprintf(nr[0], sizeof(nr[0]), "%u", member->nr_segments);
+		snprintf(nr[1], sizeof(nr[1]), "%u", member->free_segments);
+		snprintf(nr[2], sizeof(nr[2]), "%u", member->sealed_segments);
+		cli_print_row(list, columns, cells);
+	}
 }
 
 static json_t *json_member(const struct kvblk_member_state *member)
@@ -134,8 +144,9 @@ json_t *member_json(const struct kvblk_member_state *member)
 }
 
 struct member_args {
-	bool json;
+	struct cli_list list;
 	bool pool_only;
+	bool yes;
 	const char *pool;
 	const char *member;
 	uint32_t segment_size;
@@ -148,10 +159,14 @@ static error_t parse_member(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
+		state->child_inputs[0] = args->pool_only ? (void *)&args->list :
+							    &args->list.json;
 		return 0;
 	case OPT_FORMAT:
 		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
+		return 0;
+	case 'y':
+		args->yes = true;
 		return 0;
 	case 'f':
 		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
@@ -183,6 +198,15 @@ static error_t parse_member(int key, char *arg, struct argp_state *state)
 	}
 }
 
+static error_t parse_remove(int key, char *arg, struct argp_state *state)
+{
+	const struct member_args *args = state->input;
+
+	if (key == ARGP_KEY_END && args->pool && !args->member)
+		cli_usage(state, "which member? Give POOL and MEMBER: its name, its uuid or its device's path");
+	return parse_member(key, arg, state);
+}
+
 static error_t parse_add(int key, char *arg, struct argp_state *state)
 {
 	if (key == ARGP_KEY_ARG && state->arg_num == 1)
@@ -192,7 +216,8 @@ static error_t parse_add(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option add_options[] = {
 	{ "format", OPT_FORMAT, NULL, 0,
-	  "Make a new, empty member: what the device holds is lost", 0 },
+	  "Make a new, empty member: what the device holds is lost, which is asked about", 0 },
+	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
 	{ "force", 'f', NULL, 0,
 	  "Take a device that another node owns and did not let go of in good order", 0 },
 	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
@@ -224,33 +249,71 @@ static int add_main(int argc, char **argv)
 		.path = args.member,
 		.segment_size = args.segment_size,
 	};
+	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
+		ret = confirm_format(args.yes, args.pool, &spec, 1);
+	if (ret)
+		goto close_admin;
 	err = kvblk_member_add(admin, args.pool, &spec, args.add_flags);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.member);
-	else if (args.json)
+	else if (args.list.json)
 		ret = cli_print_json(json_pack("{s:s, s:s, s:b}",
 			"pool", args.pool, "path", args.member, "added", 1));
+close_admin:
 	kvblk_admin_close(admin);
 	return ret;
 }
 
+static const struct argp_option remove_options[] = {
+	{ "yes", 'y', NULL, 0, "Don't ask whether its blocks may be lost", 0 },
+	{ 0 },
+};
+
 static const struct argp remove_argp = {
-	.parser = parse_member,
+	.options = remove_options,
+	.parser = parse_remove,
 	.args_doc = "POOL MEMBER",
-	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer.\v"
+	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer.\v"
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
 	.children = output_children,
 };
 
-/* The name of the member that was added as @path; @path if there is none. */
-static const char *name_of(const struct kvblk_member_state *members,
-			   const char *path)
+/* The one that is meant by a name, a uuid or a path; NULL if there is none. */
+static const struct kvblk_member_state *find_member(const struct kvblk_member_state *members,
+						    const char *text)
 {
+	uint8_t uuid[16];
+	bool is_uuid = member_parse_uuid(text, uuid);
+
 	for (; members; members = members->next) {
-		if (!strcmp(members->path, path))
-			return members->name;
+		if (is_uuid ? !memcmp(members->uuid, uuid, sizeof(uuid)) :
+			      !strcmp(strchr(text, '/') ? members->path : members->name, text))
+			return members;
 	}
-	return path;
+	return NULL;
+}
+
+static int remove_found(struct kvblk_admin *admin, const struct member_args *args,
+			const struct kvblk_member_state *found)
+{
+	const char *name = found ? found->name : args->member;
+	uint8_t uuid[16];
+	int err;
+
+	if (!found && strchr(args->member, '/'))
+		return cli_fail("%s: not a member of pool %s; see: kvblk member list %s",
+				args->member, args->pool, args->pool);
+	if (found && confirm_remove(args->yes, found) != CLI_OK)
+		return CLI_ERROR;
+	err = member_parse_uuid(args->member, uuid) ?
+		kvblk_member_remove_uuid(admin, args->pool, uuid) :
+		kvblk_member_remove(admin, args->pool, name);
+	if (err)
+		return cli_admin_fail(admin, err, args->member);
+	if (!args->list.json)
+		return CLI_OK;
+	return cli_print_json(json_pack("{s:s, s:s, s:b}", "pool", args->pool,
+					"name", name, "removed", 1));
 }
 
 static int remove_main(int argc, char **argv)
@@ -258,43 +321,33 @@ static int remove_main(int argc, char **argv)
 	struct kvblk_member_state *members = NULL;
 	struct member_args args = { 0 };
 	struct kvblk_admin *admin;
-	uint8_t uuid[16];
-	const char *name;
-	int err = 0, ret;
+	int err, ret;
 
 	cli_parse(&remove_argp, argc, argv, &args);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
-	if (strchr(args.member, '/'))
-		err = kvblk_member_get(admin, args.pool, &members);
-	name = name_of(members, args.member);
-	if (err) {
+	err = kvblk_member_get(admin, args.pool, &members);
+	if (err)
 		ret = cli_admin_fail(admin, err, args.pool);
-	} else if (strchr(name, '/')) {
-		ret = cli_fail("%s: not a member of pool %s; see: kvblk member list %s",
-			       args.member, args.pool, args.pool);
-	} else {
-		err = member_parse_uuid(name, uuid) ?
-			kvblk_member_remove_uuid(admin, args.pool, uuid) :
-			kvblk_member_remove(admin, args.pool, name);
-		if (err)
-			ret = cli_admin_fail(admin, err, args.member);
-		else if (args.json)
-			ret = cli_print_json(json_pack("{s:s, s:s, s:b}",
-				"pool", args.pool, "name", name, "removed", 1));
-	}
+	else
+		ret = remove_found(admin, &args, find_member(members, args.member));
 	kvblk_member_free(members);
 	kvblk_admin_close(admin);
 	return ret;
 }
 
+static const struct argp_child list_children[] = {
+	{ &cli_list_argp, 0, NULL, 0 },
+	{ 0 },
+};
+
 static const struct argp list_argp = {
 	.parser = parse_member,
 	.args_doc = "[POOL]",
 	.doc = "List the members of POOL, or of all pools.\v"
-	       "Example:\n  kvblk member list kv0",
-	.children = output_children,
+	       "Example:\n  kvblk member list kv0 -H | awk -F '\\t' '$3 != \"up\"'",
+	.children = list_children,
 };
 
 static int list_main(int argc, char **argv)
@@ -312,11 +365,11 @@ static int list_main(int argc, char **argv)
 	if (err) {
 		ret = cli_admin_fail(admin, err,
 				     args.pool ? args.pool : "member list");
-	} else if (args.json) {
+	} else if (args.list.json) {
 		ret = cli_print_json(member_json(members));
 		kvblk_member_free(members);
 	} else {
-		member_print(members);
+		member_print(&args.list, members);
 		ret = cli_flush();
 		kvblk_member_free(members);
 	}

@@ -9,9 +9,9 @@
 void member_check_device(const struct argp_state *state, const char *device);
 uint32_t member_segment_size(const struct argp_state *state, const char *text);
 
-/* @list as a table, or as a JSON array. */
-void member_print(const struct kvblk_member_state *list);
-json_t *member_json(const struct kvblk_member_state *list);
+/* @members as @list says, or as a JSON array. */
+void member_print(const struct cli_list *list, const struct kvblk_member_state *members);
+json_t *member_json(const struct kvblk_member_state *members);
 
 /* @text is a uuid in its usual form. */
 bool member_parse_uuid(const char *text, uint8_t uuid[16]);

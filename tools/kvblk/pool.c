@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "confirm.h"
 #include "member.h"
 #include "pool.h"
 
@@ -25,6 +26,7 @@ static const struct argp_child output_children[] = {
 
 struct create_args {
 	bool json;
+	bool yes;
 	const char *name;
 	uint32_t flags;
 	uint32_t add_flags;
@@ -69,6 +71,9 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 	case OPT_FORMAT:
 		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
 		return 0;
+	case 'y':
+		args->yes = true;
+		return 0;
 	case OPT_STRICT:
 		args->flags |= KVBLK_POOL_FLAG_STRICT;
 		return 0;
@@ -103,7 +108,8 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 static const struct argp_option create_options[] = {
 	{ "member", OPT_MEMBER, "DEVICE", 0, "The same as an argument DEVICE", 0 },
 	{ "format", OPT_FORMAT, NULL, 0,
-	  "Make new, empty members: what the devices hold is lost", 0 },
+	  "Make new, empty members: what the devices hold is lost, which is asked about", 0 },
+	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
 	{ "strict", OPT_STRICT, NULL, 0,
 	  "All transfers go through kernel memory, none directly", 0 },
 	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
@@ -143,11 +149,16 @@ int pool_create_main(int argc, char **argv)
 	ret = cli_open_admin(&admin);
 	if (ret)
 		goto free_members;
+	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
+		ret = confirm_format(args.yes, args.name, spec.members, spec.nr_members);
+	if (ret)
+		goto close_admin;
 	err = kvblk_pool_create(admin, &spec);
 	if (err)
 		ret = cli_admin_fail(admin, err, args.name);
 	else
 		ret = pool_report(admin, args.name, args.json);
+close_admin:
 	kvblk_admin_close(admin);
 free_members:
 	free(args.devices.specs);
@@ -246,19 +257,25 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 		"node", "/dev/", pool->devnode);
 }
 
-static void print_pools(const struct kvblk_pool_state *pool)
+static void print_pools(const struct cli_list *list, const struct kvblk_pool_state *pool)
 {
-	char capacity[32], unused[32];
+	static const struct cli_column columns[] = {
+		{ "NAME", -16 }, { "MEMBERS", 7 }, { "CAPACITY", 12 }, { "FREE", 12 },
+		{ "BLOCKS", 14 }, { "BLOCKS MAX", 14 }, { 0 },
+	};
+	char members[16], capacity[32], unused[32], used[32], slots[32];
 
-	printf("%-16s %7s %12s %12s %14s %14s\n", "NAME", "MEMBERS", "CAPACITY",
-	       "FREE", "BLOCKS", "BLOCKS MAX");
-	for (; pool; pool = pool->next)
-		printf("%-16s %7u %12s %12s %14" PRIu64 " %14" PRIu64 "\n",
-		       pool->name, pool->nr_members,
-		       cli_format_bytes(pool->capacity, capacity,
-					sizeof(capacity)),
-		       cli_format_bytes(pool->free, unused, sizeof(unused)),
-		       pool->index_used, pool->index_slots);
+	cli_print_head(list, columns);
+	for (; pool; pool = pool->next) {
+		const char *cells[] = { pool->name, members, capacity, unused, used, slots };
+
+		snprintf(members, sizeof(members), "%u", pool->nr_members);
+		cli_list_bytes(list, pool->capacity, capacity, sizeof(capacity));
+		cli_list_bytes(list, pool->free, unused, sizeof(unused));
+		snprintf(used, sizeof(used), "%" PRIu64, pool->index_used);
+		snprintf(slots, sizeof(slots), "%" PRIu64, pool->index_slots);
+		cli_print_row(list, columns, cells);
+	}
 }
 
 static error_t parse_no_argument(int key, char *arg, struct argp_state *state)
@@ -275,22 +292,27 @@ static error_t parse_no_argument(int key, char *arg, struct argp_state *state)
 	}
 }
 
+static const struct argp_child list_children[] = {
+	{ &cli_list_argp, 0, NULL, 0 },
+	{ 0 },
+};
+
 static const struct argp list_argp = {
 	.parser = parse_no_argument,
 	.doc = "List the pools of this host.\v"
-	       "Example:\n  kvblk pool list -o json",
-	.children = output_children,
+	       "Example:\n  kvblk pool list -Hp | cut -f 1,4",
+	.children = list_children,
 };
 
 int pool_list_main(int argc, char **argv)
 {
 	struct kvblk_pool_state *pools;
 	struct kvblk_admin *admin;
-	bool json = false;
+	struct cli_list list = { 0 };
 	json_t *array;
 	int err, ret;
 
-	cli_parse(&list_argp, argc, argv, &json);
+	cli_parse(&list_argp, argc, argv, &list);
 	ret = cli_open_admin(&admin);
 	if (ret)
 		return ret;
@@ -299,13 +321,13 @@ int pool_list_main(int argc, char **argv)
 		ret = cli_admin_fail(admin, err, "pool list");
 		goto close_admin;
 	}
-	if (json) {
+	if (list.json) {
 		array = json_array();
 		for (struct kvblk_pool_state *p = pools; p; p = p->next)
 			json_array_append_new(array, json_pool(p));
 		ret = cli_print_json(array);
 	} else {
-		print_pools(pools);
+		print_pools(&list, pools);
 		ret = cli_flush();
 	}
 	kvblk_pool_free(pools);
@@ -340,7 +362,7 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	       cli_format_bytes(pool->leased_bytes, bytes, sizeof(bytes)));
 	printf("blocks     up to %s each\n\n",
 	       cli_format_bytes(pool->value_max, bytes, sizeof(bytes)));
-	member_print(members);
+	member_print(&(struct cli_list){ 0 }, members);
 }
 
 static const struct argp show_argp = {

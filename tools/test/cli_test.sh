@@ -118,7 +118,7 @@ usage 'which pool' pool destroy
 usage 'which device' member add kv0
 usage 'must be a path' member add kv0 nvme1n1
 usage 'too many' member add kv0 /dev/null /dev/zero
-usage 'which device' member remove kv0
+usage 'which member' member remove kv0
 usage 'too many' member list kv0 kv1
 for verb in put get exists rm; do
 	usage 'which pool' $verb
@@ -254,8 +254,8 @@ for words in list ls 'pool ls' 'member ls kv0'; do
 	# shellcheck disable=SC2086
 	usage '(nothing to give|too many)' $words kv1
 done
-usage 'which device' member rm kv0
-usage 'which device' member delete kv0
+usage 'which member' member rm kv0
+usage 'which member' member delete kv0
 expect 0 'list .*\(also: ls\)' pool --help
 
 echo "# man page and completion know every option, and no others"

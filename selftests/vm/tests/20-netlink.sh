@@ -7,13 +7,13 @@
 
 # small_pool NAME DEVICE...: beside the pool of the test
 small_pool() {
-	check kvblk pool create "$1" --format --segment-size 8M "${@:2}"
+	check kvblk pool create "$1" --format --yes --segment-size 8M "${@:2}"
 	defer "kvblk pool destroy $1"
 }
 
 churn() {
 	while [ ! -e "$tmp/stop" ]; do
-		kvblk pool create churn --format --segment-size 8M /dev/flash1
+		kvblk pool create churn --format --yes --segment-size 8M /dev/flash1
 		kvblk pool destroy churn
 	done
 }
@@ -46,11 +46,11 @@ wait_for 30 dead_member
 check nl_input z flash3 /dev/flash1 routes
 
 # a request that is all right after so many that were not
-check kvblk member add $pool --format /dev/flash1
+check kvblk member add $pool --format --yes /dev/flash1
 wait_for 30 member_is flash1 up
 wait_for 10 event pool-up
 wait_for 10 event member-up
-check kvblk member remove $pool flash1
+check kvblk member remove --yes $pool flash1
 wait_for 30 member_is flash1 gone
 wait_for 10 event member-down
 refuse kvblk pool show nosuchpool 2>"$tmp/refused"

@@ -144,9 +144,9 @@ writer=$!
 defer "touch $tmp/stop; wait $writer || true"
 exec 9<$sysfs/members/flash1/state
 for _ in 1 2 3; do
-	check kvblk member add $pool --format /dev/flash2
+	check kvblk member add $pool --format --yes /dev/flash2
 	wait_for 30 member_is flash2 up
-	check kvblk member remove $pool flash2
+	check kvblk member remove --yes $pool flash2
 	wait_for 30 member_is flash2 gone
 done
 for _ in 1 2 3; do

@@ -31,14 +31,14 @@ wait_for 10 logged 'no pools yet'
 
 json 'd == []' kvblk pool list
 code 1 "no pool $pool; pools here: none" kvblk get $pool key
-json 'd["nr_members"] == 2' kvblk pool create $pool --format --strict --segment-size 16M --index-slots 5000 --member /dev/flash0 /dev/flash1
+json 'd["nr_members"] == 2' kvblk pool create $pool --format --yes --strict --segment-size 16M --index-slots 5000 --member /dev/flash0 /dev/flash1
 defer pool_destroy
 wait_for 30 pool_is_up
 wait_for 10 logged "^kvblkd: pool-up: pool $pool"
 json 'len(d) == 1 and d[0]["name"] == "t"' kvblk pool list
 json 'd["strict"] and d["index_slots"] >= 5000 and len(d["members"]) == 2 and d["epoch"] == 1' kvblk pool show $pool
 json 'all(m["segment_size"] == 16 << 20 and m["state"] == "up" for m in d)' kvblk member list $pool
-code 1 'there is a pool' kvblk pool create $pool --format /dev/flash2
+code 1 'there is a pool' kvblk pool create $pool --format --yes /dev/flash2
 code 1 'no pool' kvblk pool destroy absent
 code 1 "no pool tt; pools here: $pool\$" kvblk get tt key
 code 1 "no pool tt; pools here: $pool\$" kvblk topo tt
@@ -67,9 +67,10 @@ expect "objects of stat" "$(kvblk stat --watch=0.2 --count 2 -o json | grep -c p
 others=$(listeners) # kvblkd
 kvblk events $pool --count 2 -o json >"$tmp/events.json" &
 wait_for 10 more_listeners "$others"
-json 'd["added"]' kvblk member add $pool --format --segment-size 8M /dev/flash2
+json 'd["added"]' kvblk member add $pool --format --yes --segment-size 8M /dev/flash2
 wait_for 30 member_is flash2 up
-json 'd["removed"]' kvblk member remove $pool /dev/flash2
+code 1 'flash2, 200 MiB: blocks of pool t, one of its 3 members' kvblk pool create other --format /dev/flash2
+json 'd["removed"]' kvblk member remove --yes $pool /dev/flash2
 check wait $!
 expect events "$(grep -oE '"event":"member-(up|down)"' "$tmp/events.json" | xargs)" 'event:member-up event:member-down'
 expect "numbers of events" "$(grep -oE '"(blocks|error)": *[0-9]+' "$tmp/events.json" | tr -d '" ')" blocks:0

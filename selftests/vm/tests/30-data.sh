@@ -20,7 +20,7 @@ for engine in "${engines[@]}"; do
 	check pool_destroy
 done
 
-pool_create --format --strict --segment-size 8M /dev/flash0 /dev/flash1
+pool_create --format --yes --strict --segment-size 8M /dev/flash0 /dev/flash1
 check kv_data $node sizes aligned_is_direct pieces mixed_pieces partial too_small
 no_failures
 expect get_direct "$(counter get_direct)" 0
@@ -28,6 +28,6 @@ expect put_direct "$(counter put_direct)" 0
 check pool_destroy
 
 nullb_create large 1160
-pool_create --format --segment-size 128M /dev/large
+pool_create --format --yes --segment-size 128M /dev/large
 check kv_data $node info largest
 no_failures

@@ -26,7 +26,7 @@ for what in lookup results put landed; do
 	echo "-- stalled: $what"
 	pool_format /dev/flash0 /dev/flash1
 	hold $what
-	check timeout $((60 * KVBLK_SLOW)) kvblk member remove $pool flash0
+	check timeout $((60 * KVBLK_SLOW)) kvblk member remove --yes $pool flash0
 	wait_for 60 member_is flash0 gone
 	refuse command kvblk pool destroy $pool
 	check timeout $((60 * KVBLK_SLOW)) kvblk pool destroy --force $pool

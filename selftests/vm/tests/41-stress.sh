@@ -10,9 +10,9 @@ pool_format /dev/flash0 /dev/flash1 /dev/flash2
 
 # another_member N: goes and comes back, empty
 another_member() {
-	check kvblk member remove $pool "flash$1"
+	check kvblk member remove --yes $pool "flash$1"
 	wait_for 20 member_is "flash$1" gone
-	check kvblk member add $pool --format --segment-size 8M "/dev/flash$1"
+	check kvblk member add $pool --format --yes --segment-size 8M "/dev/flash$1"
 	wait_for 20 member_is "flash$1" up
 }
 

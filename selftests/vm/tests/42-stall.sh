@@ -36,7 +36,7 @@ missed_epoch() {
 	device_silent slow
 	kv_blocks $node get 1 20 50000 &
 	wait_for 10 event member-suspect
-	check kvblk member remove $pool flash0
+	check kvblk member remove --yes $pool flash0
 	wait_for 10 member_is flash0 gone
 	device_answers slow
 	wait_for 10 event member-answers
@@ -51,7 +51,7 @@ missed_epoch() {
 	blocks get 1 20 50000
 	expect "gets after the crash" "$hits" "$silent_had"
 	[ "$hits" -gt 0 ] || fail "the silent member had no block to lose"
-	check kvblk member add $pool --format /dev/flash0
+	check kvblk member add $pool --format --yes /dev/flash0
 	wait_for 20 pool_is_up
 }
 
@@ -70,10 +70,10 @@ goes_on() {
 }
 
 device_silent slow
-goes_on pool create $pool --format --segment-size 8M /dev/mapper/slow
-code 1 'being created already' kvblk pool create $pool --format /dev/flash0
+goes_on pool create $pool --format --yes --segment-size 8M /dev/mapper/slow
+code 1 'being created already' kvblk pool create $pool --format --yes /dev/flash0
 # pools of other devices come and go meanwhile
-check "${soon[@]}" kvblk pool create other --format --segment-size 8M /dev/flash0
+check "${soon[@]}" kvblk pool create other --format --yes --segment-size 8M /dev/flash0
 check "${soon[@]}" kvblk pool destroy other
 check "${soon[@]}" kvblk pool import --all >"$tmp/all" 2>"$tmp/said"
 grep -q '^other: 1 member: flash0 restored' "$tmp/all" || fail "a pool does not come beside a silent device: $(cat "$tmp/all" "$tmp/said")"
@@ -85,32 +85,32 @@ wait_for 20 event pool-up
 wait_for 20 event request-done
 grep -a 'request-done.*succeeded' "$tmp/events" || fail "no event of a success"
 defer pool_destroy
-check kvblk member add $pool --format /dev/flash0
+check kvblk member add $pool --format --yes /dev/flash0
 wait_for 20 pool_is_up
 
 echo "-- a member that does not answer keeps no other one"
 device_silent slow
 kv_blocks $node put 1 20 50000 >"$tmp/puts" &
-check "${soon[@]}" kvblk member remove $pool flash0
+check "${soon[@]}" kvblk member remove --yes $pool flash0
 wait_for 20 member_is flash0 gone
 device_answers slow
 wait $!
-check kvblk member add $pool --format /dev/flash0
+check kvblk member add $pool --format --yes /dev/flash0
 wait_for 20 pool_is_up
 missed_epoch
 
 dm_create late /dev/flash2 "0 %s linear /dev/flash2 0"
 defer 'device_answers late'
 device_silent late
-goes_on member add $pool --format /dev/mapper/late
-code 1 'being added already' kvblk member add $pool --format /dev/mapper/late
-check "${soon[@]}" kvblk member remove $pool flash0
+goes_on member add $pool --format --yes /dev/mapper/late
+code 1 'being added already' kvblk member add $pool --format --yes /dev/mapper/late
+check "${soon[@]}" kvblk member remove --yes $pool flash0
 wait_for 20 member_is flash0 gone
-check "${soon[@]}" kvblk member add $pool --format /dev/flash0
+check "${soon[@]}" kvblk member add $pool --format --yes /dev/flash0
 wait_for 20 pool_is_up
 device_answers late
 wait_for 20 member_is late up
-check kvblk member remove $pool late
+check kvblk member remove --yes $pool late
 wait_for 20 member_is late gone
 
 device_silent slow
@@ -122,13 +122,13 @@ wait_for 20 pool_is_gone $pool
 echo "-- a request that fails in the end"
 : >"$tmp/events"
 device_silent slow
-refuse command kvblk pool create $pool --format --index-slots 1 /dev/mapper/slow
+refuse command kvblk pool create $pool --format --yes --index-slots 1 /dev/mapper/slow
 device_answers slow
 wait_for 20 event request-done
 grep -a 'request-done.*failed' "$tmp/events" || fail "no event of a failure"
 
 echo "-- who asked waits for the end"
-check kvblk pool create $pool --format --segment-size 8M /dev/flash0
+check kvblk pool create $pool --format --yes --segment-size 8M /dev/flash0
 device_silent slow
 lib_wait $pool /dev/mapper/slow >"$tmp/wait" &
 wait_for 60 [ -s "$tmp/wait" ]

@@ -38,12 +38,12 @@ lost_event() {
 	readarray -t range < <(awk '$4 == "[kvblk]" { print $1, $3 }' /proc/kallsyms | sort | grep -A1 ' events_send$' | cut -d ' ' -f 1)
 	events_start 2>"$tmp/said"
 	starve failslab "0x${range[0]}" "0x${range[1]}" 100
-	check kvblk member remove "$pool" flash1
+	check kvblk member remove --yes "$pool" flash1
 	wait_for 10 grep -q 'events were lost' "$tmp/said"
 	put /sys/kernel/debug/failslab/probability 0
 	wait_for 10 member_is flash1 gone
 	! event member-down || fail "the event was sent"
-	check kvblk member add "$pool" --format /dev/flash1
+	check kvblk member add "$pool" --format --yes /dev/flash1
 	wait_for 10 event member-up
 }
 

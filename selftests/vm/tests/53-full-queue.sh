@@ -23,7 +23,7 @@ pool_format "${namespaces[0]}"
 defer 'dmsetup resume slow'
 blocks put 1 32 200000
 expect "puts" "$stored" 32
-check kvblk pool create other --format --segment-size 8M /dev/flash0
+check kvblk pool create other --format --yes --segment-size 8M /dev/flash0
 defer '[ ! -d /sys/class/kvblk/other ] || kvblk pool destroy other'
 
 # dead PID: a kill has ended it

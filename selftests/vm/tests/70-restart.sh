@@ -32,7 +32,7 @@ check pool_destroy
 
 echo "-- a member that was removed does not come back with what it had"
 pool_import
-check kvblk member remove $pool flash1
+check kvblk member remove --yes $pool flash1
 wait_for 20 member_is flash1 gone
 blocks get 1 100 50000
 [ "$hits" -lt 100 ] || fail "a member that was removed had no block"
@@ -42,7 +42,7 @@ expect "puts of what is away" "$stored" $((100 - here))
 blocks delete 1 100 50000
 expect "deletes" "$deleted" 100
 refuse kvblk member add $pool $flash1
-check kvblk member add $pool --format --segment-size 8M $flash1
+check kvblk member add $pool --format --yes --segment-size 8M $flash1
 wait_for 20 member_is flash1 up
 blocks get 1 100 50000
 expect "deleted blocks that a member brought back" "$hits" 0

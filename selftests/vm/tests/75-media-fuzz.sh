@@ -20,8 +20,8 @@ refuse_create() {
 super() {
 	dd if=/dev/big bs=64k count=2 iflag=direct status=none | cksum
 }
-refuse_create --format --segment-size 8M
-pool_create --index-slots 4096 --format /dev/big
+refuse_create --format --yes --segment-size 8M
+pool_create --index-slots 4096 --format --yes /dev/big
 check pool_destroy
 check media_fuzz claim /dev/big
 before=$(super)
@@ -32,7 +32,7 @@ echo "-- and one of 8 EiB"
 check nullb_remove big
 nullb_create big $(((8 << 40) - 1))
 before=$(super)
-refuse_create --format
+refuse_create --format --yes
 expect "the first bytes after the refusal" "$(super)" "$before"
 check nullb_remove big
 

@@ -109,7 +109,7 @@ code 1 "flash1 is out of date" kvblk pool import $pool
 pool_import --degraded
 kvblk member list $pool | grep -q '^t *flash1 *missing' || fail "it is not left out: $(kvblk member list $pool)"
 code 1 "flash1 is out of date" kvblk member add $pool $flash1
-check kvblk member add --format --segment-size 8M $pool $flash1
+check kvblk member add --format --yes --segment-size 8M $pool $flash1
 wait_for 20 pool_is_up
 kvblk member list $pool | grep -q missing && fail "the one that was overwritten is still missing"
 hits_are 1 20 0
@@ -118,16 +118,16 @@ check pool_destroy
 
 echo "-- one that will never come back"
 pool_import --degraded $flash0
-code 1 "the pool has no member flash7" kvblk member remove $pool flash7
-code 1 "no member of this uuid" kvblk member remove $pool "$uuid"
-check kvblk member remove $pool "$(kvblk member list $pool -o json | sed -n 's/.*"uuid": "\([^"]*\)".*/\1/p' | tail -n 1)"
+code 1 "the pool has no member flash7" kvblk member remove --yes $pool flash7
+code 1 "no member of this uuid" kvblk member remove --yes $pool "$uuid"
+check kvblk member remove --yes $pool "$(kvblk member list $pool -o json | sed -n 's/.*"uuid": "\([^"]*\)".*/\1/p' | tail -n 1)"
 kvblk member list $pool | grep -q missing && fail "a missing member can't be removed"
 code 1 "flash1 is out of date" kvblk member add $pool $flash1
 check pool_destroy
 code 1 "flash1 is out of date" kvblk pool import $pool
 pool_import $flash0
 hits_are 21 20 20 77
-check kvblk member add --format --segment-size 8M $pool $flash1
+check kvblk member add --format --yes --segment-size 8M $pool $flash1
 wait_for 20 pool_is_up
 blocks put 200 100 50000
 expect "puts" "$stored" 100

@@ -56,6 +56,6 @@ outage() {
 	blocks get 1 100 60000
 	blocks put 2000 50 60000
 	expect "puts with one member dead" "$stored" 50
-	check kvblk member remove $pool "${right#/dev/}"
+	check kvblk member remove --yes $pool "${right#/dev/}"
 	wait_for 20 member_is "${right#/dev/}" gone
 }

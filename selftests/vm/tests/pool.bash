@@ -59,7 +59,7 @@ bear_errors() {
 
 # pool_format DEVICE...: a new pool of small segments
 pool_format() {
-	pool_create --format --segment-size 8M "$@"
+	pool_create --format --yes --segment-size 8M "$@"
 }
 
 # pool_is_gone NAME: and so is the name, which it keeps until all of it is

@@ -87,10 +87,11 @@ _kvblk() {
 	esac
 
 	case $command in
-	'pool create') options='--format --strict --segment-size --index-slots --member' ;;
+	'pool create') options='--format --yes --strict --segment-size --index-slots --member' ;;
 	'pool import') options='--all --scan --degraded --force --index-slots' ;;
 	'pool destroy') options='--force' ;;
-	'member add') options='--format --force --segment-size' ;;
+	'member add') options='--format --yes --force --segment-size' ;;
+	'member remove') options='--yes' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;

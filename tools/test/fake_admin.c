@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A module that is none: linked before the library, it answers the command's admin
+ * calls from the JSON file that KVBLK_FAKE_ADMIN names, as "kvblk pool list",
+ * "member list" and "stat" print it with -o json, in "pools", "members" and
+ * "stats". The file is read again for each call, so a test can change it. A stat's
+ * "per_call" is added to its counters with each call.
+ *
+ * KVBLK_FAKE_LOG names a file that gets a line for each call that changes something.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "../lib/kvblk.h"
+
+struct kvblk_admin {
+	char message[256];
+	unsigned int nr_stats;
+};
+
+static uint64_t number(const json_t *object, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+static void text(const json_t *object, const char *name, char *to, size_t size)
+{
+	const char *value = json_string_value(json_object_get(object, name));
+
+	snprintf(to, size, "%s", value ? value : "");
+}
+
+/* The array @what of the file. */
+static json_t *load(const char *what)
+{
+	json_t *file = json_load_file(getenv("KVBLK_FAKE_ADMIN"), 0, NULL);
+	json_t *array = json_incref(json_object_get(file, what));
+
+	json_decref(file);
+	return array;
+}
+
+static int changed(const char *format, ...)
+{
+	const char *path = getenv("KVBLK_FAKE_LOG");
+	FILE *file = path ? fopen(path, "a") : NULL;
+	va_list args;
+
+	if (!file)
+		return 0;
+	va_start(args, format);
+	vfprintf(file, format, args);
+	va_end(args);
+	fputc('\n', file);
+	fclose(file);
+	return 0;
+}
+
+int kvblk_admin_open(struct kvblk_admin **admin)
+{
+	if (!getenv("KVBLK_FAKE_ADMIN"))
+		return -ENOENT;
+	*admin = calloc(1, sizeof(**admin));
+	return *admin ? 0 : -ENOMEM;
+}
+
+void kvblk_admin_close(struct kvblk_admin *admin)
+{
+	free(admin);
+}
+
+const char *kvblk_admin_message(const struct kvblk_admin *admin)
+{
+	return admin->message;
+}
+
+static void fill_pool(struct kvblk_pool_state *pool, const json_t *json)
+{
+	text(json, "name", pool->name, sizeof(pool->name));
+	snprintf(pool->devnode, sizeof(pool->devnode), "kvblk/%s/default", pool->name);
+	pool->birth = number(json, "birth");
+	pool->epoch = number(json, "epoch");
+	pool->nr_members = (uint32_t)number(json, "nr_members");
+	pool->capacity = number(json, "capacity");
+	pool->free = number(json, "free");
+	pool->nr_segments = (uint32_t)number(json, "nr_segments");
+	pool->free_segments = (uint32_t)number(json, "free_segments");
+	pool->index_slots = number(json, "index_slots");
+	pool->index_used = number(json, "index_used");
+	pool->index_evicted = number(json, "index_evicted");
+	pool->index_bytes = number(json, "index_bytes");
+	pool->leased_bytes = number(json, "leased_bytes");
+	pool->value_max = (uint32_t)number(json, "value_max");
+}
+
+int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
+		   struct kvblk_pool_state **list)
+{
+	struct kvblk_pool_state **last = list, *pool;
+	json_t *array = load("pools"), *json;
+	size_t i;
+
+	*list = NULL;
+	json_array_foreach(array, i, json) {
+		pool = calloc(1, sizeof(*pool));
+		fill_pool(pool, json);
+		if (name && strcmp(name, pool->name) != 0) {
+			free(pool);
+			continue;
+		}
+		*last = pool;
+		last = &pool->next;
+	}
+	json_decref(array);
+	if (!name || *list)
+		return 0;
+	snprintf(admin->message, sizeof(admin->message), "there is no pool %s", name);
+	return -ENOENT;
+}
+
+static void fill_member(struct kvblk_member_state *member, const json_t *json)
+{
+	char state[16];
+
+	text(json, "pool", member->pool, sizeof(member->pool));
+	text(json, "name", member->name, sizeof(member->name));
+	text(json, "path", member->path, sizeof(member->path));
+	text(json, "state", state, sizeof(state));
+	while (strcmp(kvblk_member_status_name(member->state), state) != 0 &&
+	       member->state < 16)
+		member->state++;
+	member->slot = (uint32_t)number(json, "slot");
+	member->suspect = json_is_true(json_object_get(json, "suspect"));
+	member->failing = json_is_true(json_object_get(json, "failing"));
+	member->size = number(json, "size");
+	member->segment_size = (uint32_t)number(json, "segment_size");
+	member->nr_segments = (uint32_t)number(json, "nr_segments");
+	member->free_segments = (uint32_t)number(json, "free_segments");
+	member->ready_segments = (uint32_t)number(json, "ready_segments");
+	member->open_segments = (uint32_t)number(json, "open_segments");
+	member->sealed_segments = (uint32_t)number(json, "sealed_segments");
+	member->inflight = (uint32_t)number(json, "inflight");
+	member->restored = number(json, "restored");
+	member->formatted = json_is_true(json_object_get(json, "formatted"));
+}
+
+int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
+		     struct kvblk_member_state **list)
+{
+	struct kvblk_member_state **last = list, *member;
+	json_t *array = load("members"), *json;
+	size_t i;
+
+	(void)admin;
+	*list = NULL;
+	json_array_foreach(array, i, json) {
+		member = calloc(1, sizeof(*member));
+		fill_member(member, json);
+		if (pool && strcmp(pool, member->pool) != 0) {
+			free(member);
+			continue;
+		}
+		*last = member;
+		last = &member->next;
+	}
+	json_decref(array);
+	return 0;
+}
+
+static void fill_stats(struct kvblk_stats *stats, const json_t *json, unsigned int calls)
+{
+	const json_t *latency = json_object_get(json, "latency"), *buckets;
+
+	text(json, "pool", stats->pool, sizeof(stats->pool));
+	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
+		const char *name = kvblk_counter_name(i);
+
+		if (name)
+			stats->counter[i] = number(json_object_get(json, "counters"), name) +
+				calls * number(json_object_get(json, "per_call"), name);
+	}
+	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
+		const char *name = kvblk_latency_name(i);
+
+		if (!name)
+			continue;
+		buckets = json_object_get(json_object_get(latency, name), "log2_buckets");
+		stats->nr_buckets[i] = (uint32_t)json_array_size(buckets);
+		for (uint32_t b = 0; b < stats->nr_buckets[i]; b++)
+			stats->latency[i][b] = (calls + 1) *
+				(uint64_t)json_integer_value(json_array_get(buckets, b));
+	}
+}
+
+int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
+		    struct kvblk_stats **list)
+{
+	struct kvblk_stats **last = list, *stats;
+	json_t *array = load("stats"), *json;
+	size_t i;
+
+	*list = NULL;
+	json_array_foreach(array, i, json) {
+		stats = calloc(1, sizeof(*stats));
+		fill_stats(stats, json, admin->nr_stats);
+		if (pool && strcmp(pool, stats->pool) != 0) {
+			free(stats);
+			continue;
+		}
+		*last = stats;
+		last = &stats->next;
+	}
+	admin->nr_stats++;
+	json_decref(array);
+	if (!pool || *list)
+		return 0;
+	snprintf(admin->message, sizeof(admin->message), "there is no pool %s", pool);
+	return -ENOENT;
+}
+
+int kvblk_pool_create(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
+{
+	(void)admin;
+	return changed("create %s slots=%" PRIu64, spec->name, spec->index_slots);
+}
+
+int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
+{
+	(void)admin;
+	return changed("destroy %s%s", name, force ? " force" : "");
+}
+
+int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
+		     const struct kvblk_member_spec *spec, uint32_t add_flags)
+{
+	(void)admin;
+	return changed("add %s %s %x", pool, spec->path, add_flags);
+}
+
+int kvblk_member_remove(struct kvblk_admin *admin, const char *pool, const char *member)
+{
+	(void)admin;
+	return changed("remove %s %s", pool, member);
+}

@@ -1,0 +1,135 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# usage: hands_test.sh COMMAND
+# What operators see and are asked, on pools that fake_admin.c makes up from the file "state". COMMAND is linked with it. Rule: a case is
+# one line that says what must come.
+set -u
+kvblk=$(readlink -f "${1:?usage: hands_test.sh COMMAND}")
+dir=$(mktemp -d)
+# what stands for devices: other file systems can't read at once, as devices do
+flash=$(mktemp -d -p /dev/shm)
+trap 'rm -rf "$dir" "$flash"' EXIT
+cd "$dir" || exit 1
+export LC_ALL=C KVBLK_FAKE_ADMIN=$dir/state KVBLK_FAKE_LOG=$dir/log
+passed=0
+failed=0
+
+verdict() {
+	if [ "$1" = 0 ]; then
+		passed=$((passed + 1))
+		echo "ok $((passed + failed)) hands: $2"
+	else
+		failed=$((failed + 1))
+		echo "not ok $((passed + failed)) hands: $2"
+		sed 's/^/  # /' err out
+	fi
+}
+
+# expect CODE PATTERN ARGUMENT...: exit code, and a line of stderr or stdout
+expect() {
+	local code=$1 pattern=$2 got
+	shift 2
+	"$kvblk" "$@" > out 2> err < /dev/null
+	got=$?
+	[ "$got" = "$code" ] && { [ -z "$pattern" ] || cat err out | grep -qE -- "$pattern"; }
+	verdict $? "kvblk $*: code $code, got $got, and \"$pattern\""
+}
+
+# logged LINE...: what was changed since the last time
+logged() {
+	touch log
+	diff <(printf '%s\n' "$@" | sed '/^$/d') log > err
+	verdict $? "changed: $*"
+	rm -f log
+}
+
+# terminal ANSWER ARGUMENT...: the exit code of the command on a terminal where this is typed; what is shown there comes to out
+terminal() {
+	python3 - "$kvblk" "$@" <<- 'END' > out 2> err
+		import os, pty, sys
+		pid, fd = pty.fork()
+		if not pid:
+		    os.execv(sys.argv[1], ["kvblk"] + sys.argv[3:])
+		os.write(fd, sys.argv[2].encode() + b"\n")
+		shown = b""
+		while True:
+		    try:
+		        data = os.read(fd, 4096)
+		    except OSError:
+		        break
+		    if not data:
+		        break
+		    shown += data
+		sys.stdout.buffer.write(shown.replace(b"\r", b""))
+		sys.stdout.flush()
+		os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+	END
+}
+
+cat > state << 'END'
+{"pools": [
+  {"name": "kv0", "nr_members": 2, "capacity": 1073741824, "free": 536870912, "nr_segments": 128, "free_segments": 64,
+   "index_slots": 65536, "index_used": 1000, "index_bytes": 2097152, "value_max": 8372224, "birth": 1790000000, "epoch": 3}],
+ "members": [
+  {"pool": "kv0", "name": "nvme0n1", "path": "/dev/nvme0n1", "state": "up", "size": 537919488, "segment_size": 8388608,
+   "nr_segments": 64, "free_segments": 32, "open_segments": 2, "sealed_segments": 28},
+  {"pool": "kv0", "name": "nvme0n2", "path": "/dev/nvme0n2", "state": "up", "size": 537919488, "segment_size": 8388608,
+   "nr_segments": 64, "free_segments": 62, "ready_segments": 2},
+  {"pool": "kv0", "name": "nvme7n1", "state": "missing"}],
+ "stats": [
+  {"pool": "kv0", "counters": {"puts": 5}, "latency": {}}]}
+END
+
+echo "# lists"
+expect 0 '^NAME  *MEMBERS  *CAPACITY' list
+expect 0 '^kv0  *2  *1 GiB  *512 MiB  *1000  *65536$' list
+expect 0 $'^kv0\t2\t1073741824\t536870912\t1000\t65536$' pool list -Hp
+expect 0 $'^kv0\t2\t1 GiB\t' -H pool ls
+[ "$(wc -l < out)" = 1 ]
+verdict $? "-H leaves the headings out"
+expect 0 '^kv0  *2  *1073741824 ' pool list -p
+expect 0 $'^kv0\tnvme0n1\tup\t537919488\t8388608\t64\t32\t28\t/dev/nvme0n1$' member list -Hp kv0
+expect 0 $'^kv0\tnvme7n1\tmissing\t0\t0\t0\t0\t0\t$' member list -Hp kv0
+expect 0 '"capacity": 1073741824' pool list -o json -H
+
+echo "# questions before a loss"
+truncate -s 32M "$flash/blank"
+{
+	echo data
+	head -c 3000000 /dev/zero
+} > "$flash/data"
+expect 0 '' pool create kv0 --format "$flash/blank"
+expect 1 '/data, 2.86 MiB: data that is not kvblk' pool create kv0 --format "$flash/blank" "$flash/data"
+grep -q 'nothing was done; say --yes' err && ! grep -q /blank err
+verdict $? "only what would be lost is told"
+expect 1 'kv0: this would be lost' member add kv0 --format "$flash/data"
+expect 0 '' pool create kv0 --format --yes "$flash/data"
+expect 0 '' member add kv0 -y --format "$flash/data"
+# the module refuses it
+expect 0 '' member add kv0 "$flash/data"
+expect 1 'member nvme0n1 of pool kv0: this would be lost' member remove kv0 nvme0n1
+grep -q '^  up to 240 MiB of blocks, in 30 of 64 segments$' err
+verdict $? "what would be lost is told in numbers"
+expect 1 'up to 240 MiB' member rm kv0 /dev/nvme0n1
+expect 1 'would have if its device came back' member remove kv0 nvme7n1
+expect 0 '' member remove kv0 nvme0n2
+expect 0 '' member remove -y kv0 /dev/nvme0n1
+expect 0 '' destroy kv0
+expect 1 'not a member of pool kv0' member remove kv0 /dev/frob
+logged 'create kv0 slots=0' 'create kv0 slots=0' "add kv0 $flash/data 1" "add kv0 $flash/data 0" 'remove kv0 nvme0n2' 'remove kv0 nvme0n1' \
+	'destroy kv0'
+for answer in n '' yep; do
+	terminal "$answer" member remove kv0 nvme0n1
+	[ $? = 1 ] && grep -q 'nothing was done' out
+	verdict $? "\"$answer\" is no"
+done
+logged ''
+for answer in y Y yes; do
+	terminal "$answer" member remove kv0 nvme0n1
+	[ $? = 0 ] && grep -q 'Go on' out
+	verdict $? "\"$answer\" is yes"
+done
+logged 'remove kv0 nvme0n1' 'remove kv0 nvme0n1' 'remove kv0 nvme0n1'
+
+echo "# hands_test: $passed passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
