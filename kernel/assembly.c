@@ -602,7 +602,8 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	}
 	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_SEGS_MAX) ||
 	    kvblk_policy_init(&pool->policy, capacity, slots)) {
-		NL_SET_ERR_MSG(extack, "no memory for the index: ask for fewer index slots");
+		NL_SET_ERR_MSG_FMT(extack, "no memory for an index of %llu slots: ask for fewer",
+				   slots);
 		return -ENOMEM;
 	}
 	pool->index.pinned = pool->pinned;

@@ -270,8 +270,10 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		room = member->size > member->data_start ?
 			member->size - member->data_start : 0;
 		if (room / seg < KVBLK_MEMBER_SEGS_MIN) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is too small: it must hold 8 segments of %llu MiB and 1 MiB",
-					   member->name, seg >> 20);
+			room = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
+			NL_SET_ERR_MSG_FMT(extack, "%s is too small: %llu MiB; %u segments of %llu MiB take %llu MiB",
+					   member->name, member->size >> 20,
+					   KVBLK_MEMBER_SEGS_MIN, seg >> 20, room >> 20);
 			return -EINVAL;
 		}
 		if (room / seg > KVBLK_SEGS_MAX) {

@@ -145,8 +145,10 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 		return -ENOMEM;
 	err = lookup_bdev(spec->path, &spec->dev);
 	if (err) {
-		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "the path does not lead to a block device");
+		NL_SET_ERR_MSG_ATTR_FMT(extack, path, "%.54s %s",
+					(const char *)nla_data(path),
+					err == -ENOENT ? "does not exist" :
+							 "is not a block device");
 		return err;
 	}
 	bytes = size ? nla_get_uint(size) : 0;

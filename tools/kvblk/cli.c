@@ -262,12 +262,27 @@ int cli_fail(const char *format, ...)
 	return CLI_ERROR;
 }
 
+/* What the module calls say "force" is an option here: say --force. */
+static void say_option(const char *message, char *to, size_t size)
+{
+	const char *say = strstr(message, "say \""), *end = say ? strchr(say + 5, '"') : NULL;
+
+	snprintf(to, size, "%s", message);
+	if (!end)
+		return;
+	snprintf(to, size, "%.*ssay --%.*s", (int)(say - message), message,
+		 (int)(end - say - 5), say + 5);
+	say_option(end + 1, to + strlen(to), size - strlen(to));
+}
+
 int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject)
 {
 	const char *message = kvblk_admin_message(admin);
+	char text[512];
 
-	if (*message)
-		return cli_fail("%s: %s", subject, message);
+	say_option(message, text, sizeof(text));
+	if (*text)
+		return cli_fail("%s: %s", subject, text);
 	if (err == -EPERM || err == -EACCES)
 		return cli_fail("%s: this needs CAP_SYS_ADMIN; run it as root",
 				subject);

@@ -7,6 +7,7 @@
  * "per_call" is added to its counters with each call.
  *
  * KVBLK_FAKE_LOG names a file that gets a line for each call that changes something.
+ * KVBLK_FAKE_REFUSE is what the module says when it refuses each of them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -46,12 +47,16 @@ static json_t *load(const char *what)
 	return array;
 }
 
-static int changed(const char *format, ...)
+__attribute__((format(printf, 2, 3)))
+static int changed(struct kvblk_admin *admin, const char *format, ...)
 {
-	const char *path = getenv("KVBLK_FAKE_LOG");
+	const char *path = getenv("KVBLK_FAKE_LOG"), *refusal = getenv("KVBLK_FAKE_REFUSE");
 	FILE *file = path ? fopen(path, "a") : NULL;
 	va_list args;
 
+	snprintf(admin->message, sizeof(admin->message), "%s", refusal ? refusal : "");
+	if (refusal)
+		return -EBUSY;
 	if (!file)
 		return 0;
 	va_start(args, format);
@@ -226,25 +231,21 @@ int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
 
 int kvblk_pool_create(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
 {
-	(void)admin;
-	return changed("create %s slots=%" PRIu64, spec->name, spec->index_slots);
+	return changed(admin, "create %s slots=%" PRIu64, spec->name, spec->index_slots);
 }
 
 int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 {
-	(void)admin;
-	return changed("destroy %s%s", name, force ? " force" : "");
+	return changed(admin, "destroy %s%s", name, force ? " force" : "");
 }
 
 int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 		     const struct kvblk_member_spec *spec, uint32_t add_flags)
 {
-	(void)admin;
-	return changed("add %s %s %x", pool, spec->path, add_flags);
+	return changed(admin, "add %s %s %x", pool, spec->path, add_flags);
 }
 
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool, const char *member)
 {
-	(void)admin;
-	return changed("remove %s %s", pool, member);
+	return changed(admin, "remove %s %s", pool, member);
 }

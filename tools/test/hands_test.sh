@@ -131,5 +131,10 @@ for answer in y Y yes; do
 done
 logged 'remove kv0 nvme0n1' 'remove kv0 nvme0n1' 'remove kv0 nvme0n1'
 
+echo "# refusals of the module"
+KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or say "force"' expect 1 'kv0: sh .12. has .*, or say --force$' destroy kv0
+KVBLK_FAKE_REFUSE='x may be old: say "force", or say "format"' expect 1 'old: say --force, or say --format$' member add kv0 /dev/null
+KVBLK_FAKE_REFUSE='say "' expect 1 'kv0: say "$' destroy kv0
+
 echo "# hands_test: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

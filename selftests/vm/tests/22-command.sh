@@ -31,11 +31,16 @@ wait_for 10 logged 'no pools yet'
 
 json 'd == []' kvblk pool list
 code 1 "no pool $pool; pools here: none" kvblk get $pool key
+code 1 "^kvblk: $pool: /dev/nope does not exist\$" kvblk pool create $pool /dev/flash0 /dev/nope
+code 1 "^kvblk: $pool: /dev/null is not a block device\$" kvblk pool create $pool /dev/null
+nullb_create tiny 40
+code 1 'tiny is too small: 40 MiB; 8 segments of 8 MiB take 65 MiB' kvblk pool create $pool /dev/tiny
 json 'd["nr_members"] == 2' kvblk pool create $pool --format --yes --strict --segment-size 16M --index-slots 5000 --member /dev/flash0 /dev/flash1
 defer pool_destroy
 wait_for 30 pool_is_up
 wait_for 10 logged "^kvblkd: pool-up: pool $pool"
 json 'len(d) == 1 and d[0]["name"] == "t"' kvblk pool list
+expect "a list for scripts" "$(kvblk pool list -Hp | cut -f 1,2)" "$pool	2"
 json 'd["strict"] and d["index_slots"] >= 5000 and len(d["members"]) == 2 and d["epoch"] == 1' kvblk pool show $pool
 json 'all(m["segment_size"] == 16 << 20 and m["state"] == "up" for m in d)' kvblk member list $pool
 code 1 'there is a pool' kvblk pool create $pool --format --yes /dev/flash2
@@ -80,7 +85,7 @@ code 1 'initial network namespace' unshare -n kvblk pool list
 coproc holder { exec kv_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"
-code 1 'has the node open' kvblk pool destroy $pool
+code 1 'has the node open: close it, or say --force' kvblk pool destroy $pool
 json 'd["destroyed"]' kvblk pool destroy $pool --force
 wait_for 10 logged "^kvblkd: pool-down: pool $pool"
 kill "$holder_pid"
