@@ -25,12 +25,16 @@
  * @CLI_ERROR: refused or failed; the reason is on stderr
  * @CLI_USAGE: wrong option or argument; nothing was tried
  * @CLI_MISS: get, exists, rm: no such block
+ * @CLI_DEGRADED: status, doctor: a part of a pool does not serve; something is to be changed
+ * @CLI_DOWN: status, doctor: nothing of a pool serves; kvblk can't work
  */
 enum cli_exit {
 	CLI_OK		= 0,
 	CLI_ERROR	= 1,
 	CLI_USAGE	= 2,
 	CLI_MISS	= 3,
+	CLI_DEGRADED	= 4,
+	CLI_DOWN	= 5,
 };
 
 /* Keys of options that have no letter */
@@ -45,6 +49,7 @@ int put_main(int argc, char **argv);
 int get_main(int argc, char **argv);
 int exists_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
+int status_main(int argc, char **argv);
 int stat_main(int argc, char **argv);
 int events_main(int argc, char **argv);
 int replay_main(int argc, char **argv);

@@ -15,6 +15,7 @@ static const struct cli_verb commands[] = {
 	{ "del", rm_main, NULL },
 	{ "delete", rm_main, NULL },
 	{ "remove", rm_main, NULL },
+	{ "status", status_main, "how all pools are, and what to do" },
 	{ "stat", stat_main, "counters and latencies of pools" },
 	{ "stats", stat_main, NULL },
 	{ "topo", topo_main, "which devices' memory members reach directly" },
@@ -46,6 +47,7 @@ int main(int argc, char **argv)
 		"  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1\n"
 		"  kvblk put kv0 prefix/42 block.bin\n"
 		"  kvblk get kv0 prefix/42 > copy.bin\n"
-		"\nExit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such block.\n",
+		"\nExit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such block,\n"
+		"4 a pool is degraded, 5 a pool is down.\n",
 		argc, argv);
 }

@@ -421,6 +421,7 @@ int pool_main(int argc, char **argv)
 		{ "ls", pool_list_main, NULL },
 		{ "show", pool_show_main, "show a pool and its members" },
 		{ "info", pool_show_main, NULL },
+		{ "status", status_main, NULL },
 		{ 0 },
 	};
 

@@ -152,6 +152,8 @@ usage 'time from 0.1' stat --watch=nan
 usage 'time from 0.1' stat --watch=kv0
 usage 'too many' stat kv0 --watch kv1
 usage 'is for --watch' stat --count 3
+usage 'too many' status kv0 kv1
+usage '1 to 31 letters' pool status a/b
 usage 'number from 1' stat --watch --count 0
 usage 'too many' stat kv0 kv1
 usage '1 to 31 letters' topo kv0 a/b
@@ -217,7 +219,7 @@ for noun in '' pool member; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm status stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -262,7 +264,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm status stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -285,7 +287,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm status stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err

@@ -136,5 +136,55 @@ KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or say "force"' expect 1
 KVBLK_FAKE_REFUSE='x may be old: say "force", or say "format"' expect 1 'old: say --force, or say --format$' member add kv0 /dev/null
 KVBLK_FAKE_REFUSE='say "' expect 1 'kv0: say "$' destroy kv0
 
+# state EXPRESSION...: changes the file, which is d
+state() {
+	python3 -c 'import json, sys; d = json.load(open("state")); [exec(e) for e in sys.argv[1:]]; json.dump(d, open("state", "w"))' "$@"
+}
+
+echo "# status"
+expect 4 '^kv0  *degraded  *2 of 2  *1 GiB  *512 MiB  *1000  *2 %$' status
+grep -qxE 'kv0: member nvme7n1 is missing: its blocks are misses; bring .* \(kvblk member add kv0 DEVICE\), or .* \(kvblk member remove kv0 nvme7n1\)' out &&
+	[ "$(wc -l < out)" = 3 ]
+verdict $? "what is missing is told, and what to do"
+expect 4 $'^kv0\tdegraded\t2 of 2\t1073741824\t536870912\t1000\t2$' status -Hp kv0
+[ "$(wc -l < out)" = 1 ]
+verdict $? "-H prints the lines of pools alone"
+expect 4 '"do": "bring its device back' pool status -o json
+python3 -c 'import json; d = json.load(open("out")); p = d["pools"][0]; f = p["findings"]
+assert d["health"] == p["health"] == f[0]["health"] == "degraded" and f[0]["member"] == "nvme7n1" and len(f) == 1 and p["members_up"] == 2' 2> err
+verdict $? "JSON has the same"
+state 'd["members"].pop()'
+expect 0 '^kv0  *ok ' status
+[ "$(wc -l < out)" = 2 ]
+verdict $? "nothing is told where all is well"
+for case in 'suspect does not answer: ' 'failing answers with errors: '; do
+	state "d['members'][0]['${case%% *}'] = True"
+	expect 4 "^kv0: member nvme0n1 ${case#* }.*; look at its path" status
+	state "d['members'][0]['${case%% *}'] = False"
+done
+for case in 'dead is dead, ' 'removing is being removed; wait' 'restoring is finding its blocks'; do
+	state "d['members'][1]['state'] = '${case%% *}'"
+	expect 4 "^kv0: member nvme0n2 ${case#* }" status
+done
+state 'd["members"][0]["suspect"] = True'
+expect 5 '^kv0  *down  *0 of ' status
+state 'd["members"][0]["suspect"] = False' 'd["members"][1]["state"] = "up"' 'd["pools"][0]["index_used"] = 60000'
+expect 0 '^kv0  *note ' status
+grep -q '^kv0: the index is full, 60000 of 65536 entries, while 512 MiB of flash are free; import it with more --index-slots' out
+verdict $? "an index that is too small is told"
+state 'd["pools"][0]["free_segments"] = 10'
+expect 0 '^kv0  *ok ' status
+state 'd["stats"][0]["counters"].update({"checksum_failures": 3, "read_errors": 1, "write_errors": 2, "put_nospace": 4})'
+expect 0 '^kv0: 3 checksum failures, each of them a miss, since the pool was assembled; dmesg' status
+[ "$(grep -c '^kv0: ' out)" = 4 ]
+verdict $? "each counter of failures is told"
+state 'd["stats"] = [{"pool": "kv0"}]' 'd["pools"].append(dict(d["pools"][0], name="kv1"))'
+expect 5 '^kv1  *down  *0 of 2' status
+expect 0 '^kv0  *ok ' status kv0
+expect 1 'kv7: there is no pool kv7' status kv7
+state 'd["pools"] = []'
+expect 0 '^no pools; .* kvblk pool import --scan' status
+expect 0 '"pools": \[\]' status -o json
+
 echo "# hands_test: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]
