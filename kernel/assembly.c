@@ -580,12 +580,6 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 	kvblk_secret_derive(&pool->secret, pool->seed);
 }
 
-/* Small pools may hold small blocks; large ones pay for 1 MiB ones. */
-static u64 default_slots(u64 capacity)
-{
-	return max3(min(capacity >> 14, 1ull << 22), capacity >> 20, 1ull << 12);
-}
-
 static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
 		      struct netlink_ext_ack *extack)
 {
@@ -595,7 +589,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	for (i = 0; i < parts->nr; i++)
 		capacity += parts->members[i]->size;
 	if (!slots)
-		slots = default_slots(capacity);
+		slots = kvblk_default_slots(capacity);
 	if (slots < 64 || slots > 1ull << 36) {
 		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
 		return -EINVAL;

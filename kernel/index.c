@@ -897,6 +897,17 @@ u64 kvblk_index_bytes(const struct kvblk_index *idx)
 	       kvblk_index_slots(idx) * beside;
 }
 
+void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots)
+{
+	u64 buckets = max(BUCKETS_MIN, div_u64(nr_slots + BUCKET_SLOTS - 1,
+					       BUCKET_SLOTS));
+
+	idx->stripe_shift = ilog2(min(roundup_pow_of_two(buckets), STRIPE_BUCKETS));
+	idx->stripe_buckets = 1U << idx->stripe_shift;
+	idx->nr_stripes = (buckets + idx->stripe_buckets - 1) >> idx->stripe_shift;
+	idx->nr_buckets = (u64)idx->nr_stripes << idx->stripe_shift;
+}
+
 /* Huge pages where there are any: every look-up is a miss of the TLB, too. */
 static void *array_alloc(u64 nr, size_t size)
 {
@@ -908,7 +919,6 @@ static void *array_alloc(u64 nr, size_t size)
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 		     u32 nr_segs)
 {
-	u64 buckets;
 	u32 i;
 
 	BUILD_BUG_ON(sizeof(struct kvblk_bucket) != 64);
@@ -923,12 +933,7 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 	mutex_init(&idx->tags_lock);
 	if (nr_slots > SLOTS_MAX)
 		return -ENOMEM;
-	buckets = max(BUCKETS_MIN, div_u64(nr_slots + BUCKET_SLOTS - 1,
-					   BUCKET_SLOTS));
-	idx->stripe_shift = ilog2(min(roundup_pow_of_two(buckets), STRIPE_BUCKETS));
-	idx->stripe_buckets = 1U << idx->stripe_shift;
-	idx->nr_stripes = (buckets + idx->stripe_buckets - 1) >> idx->stripe_shift;
-	idx->nr_buckets = (u64)idx->nr_stripes << idx->stripe_shift;
+	kvblk_index_shape(idx, nr_slots);
 
 	/* the largest first: what can't be had is to fail soon */
 	idx->buckets = array_alloc(idx->nr_buckets, sizeof(*idx->buckets));

@@ -135,6 +135,9 @@ struct kvblk_index {
 	atomic64_t nr_evicted;
 };
 
+/* What kvblk_index_init() makes of @nr_slots, as far as kvblk_index_bytes() needs it. */
+void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots);
+
 /* Makes an index with room for @nr_slots; 0 or -ENOMEM. May sleep. */
 int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 		     u32 nr_segs);

@@ -78,6 +78,7 @@
 #include <linux/kvblk_netlink.h>
 
 #include "compat.h"
+#include "geometry.h"
 #include "hash.h"
 #include "index.h"
 #include "policy.h"
@@ -86,17 +87,6 @@
 
 #define KVBLK_NAME_MAX		32	/* pool names, NUL included */
 #define KVBLK_MEMBERS_MAX	64
-/*
- * Pool-wide segment numbers are handed to members in granules, so that the
- * member of a segment is found with one small array.
- */
-#define KVBLK_GRANULE_SHIFT	10
-#define KVBLK_GRANULES		1024
-#define KVBLK_SEGS_MAX		(KVBLK_GRANULES << KVBLK_GRANULE_SHIFT)
-#define KVBLK_SEGMENT_MIN	SZ_8M
-#define KVBLK_SEGMENT_MAX	SZ_1G
-#define KVBLK_SEGMENT_DEFAULT	SZ_256M
-#define KVBLK_MEMBER_SEGS_MIN	8
 
 #include "types.h"
 

@@ -235,7 +235,7 @@ int kvblk_found_unfit(struct kvblk_member *member, enum kvblk_found found,
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack)
 {
-	u64 seg = segment_size, room;
+	u64 seg = segment_size, nr, least;
 	u32 pages, i;
 
 	if (sb) {
@@ -257,31 +257,22 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 			return -EINVAL;
 		}
 		if (!seg)
-			for (seg = KVBLK_SEGMENT_DEFAULT;
-			     seg > KVBLK_SEGMENT_MIN && member->size / seg < 64;
-			     seg /= 2)
-				;
-		while (!segment_size && member->size / seg > KVBLK_SEGS_MAX / 4 &&
-		       seg < KVBLK_SEGMENT_MAX)
-			seg *= 2;
-		pages = DIV_ROUND_UP_ULL(member->size / seg, KVBLK_TABLE_ENTRIES);
-		member->data_start = round_up(KVBLK_TABLE_OFFSET +
-					      2ull * KVBLK_UNIT * pages, 1u << 20);
-		room = member->size > member->data_start ?
-			member->size - member->data_start : 0;
-		if (room / seg < KVBLK_MEMBER_SEGS_MIN) {
-			room = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
+			seg = kvblk_default_segment(member->size);
+		member->data_start = kvblk_data_start(member->size, seg);
+		nr = kvblk_nr_segments(member->size, seg);
+		if (nr < KVBLK_MEMBER_SEGS_MIN) {
+			least = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
 			NL_SET_ERR_MSG_FMT(extack, "%s is too small: %llu MiB; %u segments of %llu MiB take %llu MiB",
 					   member->name, member->size >> 20,
-					   KVBLK_MEMBER_SEGS_MIN, seg >> 20, room >> 20);
+					   KVBLK_MEMBER_SEGS_MIN, seg >> 20, least >> 20);
 			return -EINVAL;
 		}
-		if (room / seg > KVBLK_SEGS_MAX) {
+		if (nr > KVBLK_SEGS_MAX) {
 			NL_SET_ERR_MSG_FMT(extack, "%s would have over 2^20 segments: choose larger ones",
 					   member->name);
 			return -EINVAL;
 		}
-		member->nr_segs = room / seg;
+		member->nr_segs = nr;
 		member->segment_units = seg >> KVBLK_UNIT_SHIFT;
 		member->incarnation = get_random_u64();
 		member->sb_seq = 0;
