@@ -29,6 +29,7 @@ static const struct cli_verb commands[] = {
 	{ "list", pool_list_main, NULL },
 	{ "ls", pool_list_main, NULL },
 	{ "show", pool_show_main, NULL },
+	{ "plan", pool_plan_main, NULL },
 	{ 0 },
 };
 

@@ -9,13 +9,18 @@
 #include "cli.h"
 #include "confirm.h"
 #include "member.h"
+#include "plan.h"
 #include "pool.h"
+
+/* Smaller blocks are rare, so an index that is too small for them is not told. */
+#define BLOCK_SIZE_ASSUMED	(64u << 10)
 
 enum {
 	OPT_FORMAT = CLI_OPT_FIRST,
 	OPT_STRICT,
 	OPT_SEGMENT_SIZE,
 	OPT_INDEX_SLOTS,
+	OPT_BLOCK_SIZE,
 	OPT_MEMBER,
 };
 
@@ -32,6 +37,7 @@ struct create_args {
 	uint32_t add_flags;
 	uint32_t segment_size;
 	uint64_t index_slots;
+	uint32_t block_size;
 	struct pool_devices devices;
 };
 
@@ -86,6 +92,10 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 	case OPT_INDEX_SLOTS:
 		args->index_slots = pool_index_slots(state, arg);
 		return 0;
+	case OPT_BLOCK_SIZE:
+		args->block_size = (uint32_t)cli_size(state, "--block-size", arg, 1,
+						      KVBLK_VALUE_MAX);
+		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num) {
 			pool_take_device(state, &args->devices, arg);
@@ -99,6 +109,8 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 			cli_usage(state, "which name? Give NAME and DEVICEs");
 		if (!args->devices.nr)
 			cli_usage(state, "which devices? Give at least one");
+		if (args->index_slots && args->block_size)
+			cli_usage(state, "give --index-slots or --block-size, not both");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -116,6 +128,8 @@ static const struct argp_option create_options[] = {
 	  "Segments of the members: 8M to 1G, a power of two (default: by the device's size)", 0 },
 	{ "index-slots", OPT_INDEX_SLOTS, "N", 0,
 	  "Most blocks the pool can hold (default: by its capacity)", 0 },
+	{ "block-size", OPT_BLOCK_SIZE, "BYTES", 0,
+	  "Blocks will have this size: as many index slots as they need, see kvblk pool plan", 0 },
 	{ 0 },
 };
 
@@ -128,6 +142,41 @@ static const struct argp create_argp = {
 	.children = output_children,
 };
 
+/* Slots for blocks of @args->block_size; 0, the default, if the devices can't be looked at. */
+static uint64_t slots_for(const struct create_args *args)
+{
+	struct plan_ask ask = {
+		.nr_members = args->devices.nr,
+		.segment_size = args->segment_size,
+		.block_size = args->block_size,
+	};
+	struct plan plan;
+	char why[256];
+
+	for (size_t i = 0; i < args->devices.nr; i++) {
+		/* what is wrong with a device the module tells */
+		if (!pool_device_size(args->devices.specs[i].path, &ask.member_bytes[i]))
+			return 0;
+	}
+	return plan_make(&ask, &plan, why, sizeof(why)) ? plan.index_slots : 0;
+}
+
+/* One line if the index that the module chose is full before the flash is. */
+static void warn_of_index(struct kvblk_admin *admin, const char *name)
+{
+	struct kvblk_pool_state *pool;
+	char bytes[32];
+	uint64_t block;
+
+	if (kvblk_pool_get(admin, name, &pool) || !pool)
+		return;
+	block = plan_smallest_block(pool->capacity, pool->index_slots);
+	if (block > BLOCK_SIZE_ASSUMED)
+		cli_fail("%s: blocks below %s fill the index, %" PRIu64 " slots, before the flash; smaller ones need --block-size or --index-slots, see kvblk pool plan",
+			 name, cli_format_bytes(block, bytes, sizeof(bytes)), pool->index_slots);
+	kvblk_pool_free(pool);
+}
+
 int pool_create_main(int argc, char **argv)
 {
 	struct create_args args = { 0 };
@@ -138,6 +187,8 @@ int pool_create_main(int argc, char **argv)
 	cli_parse(&create_argp, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
 		args.devices.specs[i].segment_size = args.segment_size;
+	if (args.block_size)
+		args.index_slots = slots_for(&args);
 	spec = (struct kvblk_pool_spec){
 		.name = args.name,
 		.flags = args.flags,
@@ -158,6 +209,8 @@ int pool_create_main(int argc, char **argv)
 		ret = cli_admin_fail(admin, err, args.name);
 	else
 		ret = pool_report(admin, args.name, args.json);
+	if (!ret && !args.index_slots)
+		warn_of_index(admin, args.name);
 close_admin:
 	kvblk_admin_close(admin);
 free_members:
@@ -411,6 +464,7 @@ free_all:
 int pool_main(int argc, char **argv)
 {
 	static const struct cli_verb verbs[] = {
+		{ "plan", pool_plan_main, "tell how a pool should be made for given blocks" },
 		{ "create", pool_create_main, "make a new pool" },
 		{ "import", import_main, "bring a pool back with its blocks" },
 		{ "destroy", pool_destroy_main, "take a pool down; its blocks stay on its members" },

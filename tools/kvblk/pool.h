@@ -12,6 +12,7 @@ int import_main(int argc, char **argv);
 int pool_destroy_main(int argc, char **argv);
 int pool_list_main(int argc, char **argv);
 int pool_show_main(int argc, char **argv);
+int pool_plan_main(int argc, char **argv);
 
 /* A list of devices that grows; a wrong one ends with CLI_USAGE. */
 struct pool_devices {
@@ -21,6 +22,9 @@ struct pool_devices {
 
 void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
 		      const char *device);
+
+/* Sets *@size to that of a device or file; false, and errno: it can't be told. */
+bool pool_device_size(const char *path, uint64_t *size);
 
 /* Entries of an index; a wrong number ends with CLI_USAGE. */
 uint64_t pool_index_slots(const struct argp_state *state, const char *text);

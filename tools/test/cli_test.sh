@@ -102,6 +102,25 @@ usage 'number from 1 to 68719476736' pool create kv0 --index-slots 0 /dev/null
 usage '--index-slots -1: must be a number from 1 to 68719476736' pool create kv0 --index-slots -1 /dev/null
 usage 'number from 1' pool create kv0 --index-slots x /dev/null
 usage 'unrecognized option' pool create kv0 --frob /dev/null
+usage 'not both' pool create kv0 --index-slots 5 --block-size 1M /dev/null
+usage 'from 1 B to 64 MiB' pool create kv0 --block-size 65M /dev/null
+usage 'which blocks' pool plan --capacity 1T
+usage 'which blocks' pool plan --capacity 1T --model llama-3.1-8b --block-size 1M
+usage 'how much flash' pool plan --block-size 1M
+usage 'how much flash' pool plan --block-size 1M --capacity 1T /dev/null
+usage 'is for --capacity' plan --block-size 1M --members 2 /dev/null
+usage 'tokens is for --model' pool plan --block-size 1M --tokens 16 --capacity 1T
+usage 'dtype is for --model' pool plan --block-size 1M --dtype fp8 --capacity 1T
+usage 'must be fp16' pool plan --model llama-3.1-8b --dtype int4 --capacity 1T
+usage 'is not known; .* llama-3.1-8b,' pool plan --model gpt --capacity 1T
+usage 'from 1 B to 64 MiB' pool plan --block-size 65M --capacity 1T
+usage 'from 64 MiB' pool plan --block-size 1M --capacity 1
+usage 'number from 1 to 64' pool plan --block-size 1M --capacity 1T --members 65
+usage 'number from 1 to 1024' pool plan --model llama-3.1-8b --ranks 0 --capacity 1T
+usage 'number from 0.01' pool plan --block-size 1M --capacity 1T --dwpd 0
+usage 'from 1 B' pool plan --block-size 1M --capacity 1T --write-rate 0
+usage 'power of two' pool plan --block-size 1M --capacity 1T --segment-size 12M
+usage 'number from 1 to' pool plan --block-size 1M --capacity 1T --index-slots 0
 usage 'which pool' pool import
 usage 'which pool' pool import kv0 --all
 usage 'which pool' pool import --all --scan
@@ -219,7 +238,7 @@ for noun in '' pool member; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm status stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -264,7 +283,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm status stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -287,7 +306,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'member add' 'member remove' 'member list' put get exists rm status stat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
@@ -324,6 +343,23 @@ expect 1 'no pool absent' replay --pool absent --synthetic --requests 1
 expect 1 'no pool absent' bench absent --op put
 expect 1 'No such file' replay --simulate --trace absent
 expect 1 'Is a directory' replay --simulate --trace .
+
+echo "# plan"
+expect 0 '^index .*--index-slots 18552800 holds 100 % of them; the default, 4194304, 23 %$' pool plan --block-size 64K --capacity 1T
+expect 0 '^block  *640 KiB: 16 tokens of llama-3.1-70b, 2 bytes an element, one of 8 ranks$' plan --model llama-3.1-70b --ranks 8 --tokens 16 \
+	--capacity 8T --members 4 --write-rate 1G
+grep -qE '^ +puts of 1024.0 MiB/s fill the flash in 2.3 hours and wear it out in 0.5 years$' out
+verdict $? "the wear of a rate is told"
+expect 0 '^segments  *32764 of 256 MiB$' plan --model llama-3.1-8b --dtype fp8 --capacity 8T --members 4
+expect 0 'default_blocks' pool plan --block-size 64K --capacity 1T -o json
+has default_slots 4194304
+has model None
+has nr_segments 4095
+truncate -s 1G flash
+expect 0 '^flash .*of 1 GiB$' pool plan --block-size 1M "$PWD/flash"
+expect 1 '/dev/absent: No such file' pool plan --block-size 1M /dev/absent
+expect 1 'too small: 8 segments of 8 MiB take 65 MiB' pool plan --block-size 1M --capacity 64M
+expect 1 '256 tokens of llama-3.1-70b make blocks of 80 MiB, and a block has at most 64 MiB' pool plan --model llama-3.1-70b --capacity 1T
 
 echo "# simulation"
 for i in 0 1 2 3 4 5 6 7 8 9; do

@@ -43,6 +43,11 @@ logged() {
 	rm -f log
 }
 
+# state EXPRESSION...: changes the file, which is d
+state() {
+	python3 -c 'import json, sys; d = json.load(open("state")); [exec(e) for e in sys.argv[1:]]; json.dump(d, open("state", "w"))' "$@"
+}
+
 # terminal ANSWER ARGUMENT...: the exit code of the command on a terminal where this is typed; what is shown there comes to out
 terminal() {
 	python3 - "$kvblk" "$@" <<- 'END' > out 2> err
@@ -131,15 +136,27 @@ for answer in y Y yes; do
 done
 logged 'remove kv0 nvme0n1' 'remove kv0 nvme0n1' 'remove kv0 nvme0n1'
 
+echo "# an index that is too small"
+truncate -s 4G "$flash/big"
+rm -f log
+# the pool of the state has 1 GiB and 65536 slots
+expect 0 '' pool create kv0 "$flash/big"
+[ ! -s err ]
+verdict $? "nothing is said about an index that does"
+state 'd["pools"][0]["capacity"] = 1 << 40'
+expect 0 'kv0: blocks below 18.82 MiB fill the index, 65536 slots, before the flash; .* see kvblk pool plan$' pool create kv0 "$flash/big"
+expect 0 '' pool create kv0 --index-slots 5 "$flash/big"
+expect 0 '' pool create kv0 --block-size 8K "$flash/big"
+[ ! -s err ]
+verdict $? "nothing is said where the index was chosen"
+state 'd["pools"][0]["capacity"] = 1 << 30'
+logged 'create kv0 slots=0' 'create kv0 slots=0' 'create kv0 slots=5' "create kv0 slots=$("$kvblk" plan --block-size 8K "$flash/big" -o json |
+	python3 -c 'import json, sys; print(json.load(sys.stdin)["index_slots"])')"
+
 echo "# refusals of the module"
 KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or say "force"' expect 1 'kv0: sh .12. has .*, or say --force$' destroy kv0
 KVBLK_FAKE_REFUSE='x may be old: say "force", or say "format"' expect 1 'old: say --force, or say --format$' member add kv0 /dev/null
 KVBLK_FAKE_REFUSE='say "' expect 1 'kv0: say "$' destroy kv0
-
-# state EXPRESSION...: changes the file, which is d
-state() {
-	python3 -c 'import json, sys; d = json.load(open("state")); [exec(e) for e in sys.argv[1:]]; json.dump(d, open("state", "w"))' "$@"
-}
 
 echo "# status"
 expect 4 '^kv0  *degraded  *2 of 2  *1 GiB  *512 MiB  *1000  *2 %$' status

@@ -27,7 +27,7 @@ _kvblk() {
 	case $command in
 	pool | member)
 		if [ "$COMP_CWORD" = 2 ]; then
-			[ "$command" = pool ] && _kvblk_words 'create import destroy list show --help' "$cur"
+			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add remove list --help' "$cur"
 			return
 		fi
@@ -75,20 +75,31 @@ _kvblk() {
 		_kvblk_words 'host gpu' "$cur"
 		return
 		;;
+	--model)
+		_kvblk_words 'llama-3.2-3b llama-3.1-8b llama-3.1-70b llama-3.1-405b mistral-7b mixtral-8x7b qwen2.5-7b qwen3-30b-a3b qwen3-32b
+			qwen3-235b-a22b deepseek-v3' "$cur"
+		return
+		;;
+	--dtype)
+		_kvblk_words 'fp16 bf16 fp8' "$cur"
+		return
+		;;
 	--cache)
 		_kvblk_words 'kvblk fifo lru optimum' "$cur"
 		return
 		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --segments | \
-		--admit-permille | --first-permille | --reinsert-permille | --budget | --size | --depth | --blocks)
+		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | \
+		--size | --depth | --blocks)
 		return
 		;;
 	esac
 
 	case $command in
-	'pool create') options='--format --yes --strict --segment-size --index-slots --member' ;;
+	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --member' ;;
 	'pool import') options='--all --scan --degraded --force --index-slots' ;;
+	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;
 	'member add') options='--format --yes --force --segment-size' ;;
 	'member remove') options='--yes' ;;
@@ -112,7 +123,7 @@ _kvblk() {
 
 	words=
 	case $command in
-	'pool create' | 'pool import' | 'member add')
+	'pool create' | 'pool import' | 'pool plan' | 'member add')
 		if [ "$command" != 'member add' ] || [ "$arguments" -gt 0 ]; then
 			compopt -o filenames
 			mapfile -t COMPREPLY < <(compgen -f -- "${cur:-/dev/}")

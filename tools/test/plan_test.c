@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+/* kvblk pool plan against the module's own code, which is linked, and known numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <linux/atomic.h>
+#include <linux/kvblk.h>
+
+#include "geometry.h"
+#include "index.h"
+#include "room.h"
+
+#include "plan.h"
+
+#define KIB	1024ull
+#define MIB	(1024 * KIB)
+#define GIB	(1024 * MIB)
+#define TIB	(1024 * GIB)
+
+static struct plan made(struct plan_ask ask)
+{
+	struct plan plan;
+	char why[256] = "";
+
+	if (!ask.nr_members)
+		ask.nr_members = 1;
+	if (!plan_make(&ask, &plan, why, sizeof(why)))
+		fail_msg("%s", why);
+	return plan;
+}
+
+static void refused(struct plan_ask ask, const char *part)
+{
+	struct plan plan;
+	char why[256] = "";
+
+	assert_false(plan_make(&ask, &plan, why, sizeof(why)));
+	if (!strstr(why, part))
+		fail_msg("\"%s\" does not say \"%s\"", why, part);
+}
+
+/* Blocks that the module itself gets into a segment. */
+static uint64_t filled(uint64_t segment, uint32_t block)
+{
+	atomic64_t cursor = ATOMIC64_INIT(0);
+	u32 unit, index;
+	uint64_t n = 0;
+
+	while (kvblk_cursor_take(&cursor, kvblk_record_units(block, 1),
+				 (u32)(segment >> KVBLK_UNIT_SHIFT), &unit, &index))
+		n++;
+	return n;
+}
+
+static void segments(void **state)
+{
+	static const uint32_t blocks[] = {
+		1, 4096, 4097, 65536, 640 * KIB, 1 * MIB, 5 * MIB + 3, 32 * MIB, 60 * MIB,
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(blocks) / sizeof(*blocks); i++) {
+		for (uint64_t seg = 64 * MIB; seg <= GIB; seg *= 4) {
+			struct plan plan = made((struct plan_ask){
+				.member_bytes = { 100 * GIB }, .segment_size = seg,
+				.block_size = blocks[i] });
+
+			assert_int_equal(plan.nr_segments, kvblk_nr_segments(100 * GIB, seg));
+			assert_int_equal(plan.flash_blocks,
+					 plan.nr_segments * filled(seg, blocks[i]));
+			assert_int_equal(plan.record_bytes % 4096, 0);
+			assert_true(plan.record_bytes >= blocks[i] + 4096ull);
+		}
+	}
+}
+
+static void members(void **state)
+{
+	struct plan plan = made((struct plan_ask){
+		.member_bytes = { 512 * MIB, 100 * GIB }, .nr_members = 2, .block_size = MIB });
+
+	(void)state;
+	assert_int_equal(plan.capacity, 100 * GIB + 512 * MIB);
+	assert_int_equal(plan.segment_min, 8 * MIB);
+	assert_int_equal(plan.segment_max, 256 * MIB);
+	assert_int_equal(plan.nr_segments, 63 + 399);
+}
+
+/* The case that made this verb: a quarter of the flash. */
+static void small_blocks(void **state)
+{
+	struct plan plan = made((struct plan_ask){
+		.member_bytes = { TIB }, .block_size = 64 * KIB });
+
+	(void)state;
+	assert_int_equal(plan.default_slots, 4 * MIB);
+	assert_in_range(plan.default_blocks * 100 / plan.flash_blocks, 20, 25);
+	assert_int_equal(plan.blocks, plan.flash_blocks);
+	assert_in_range(plan.index_slots, plan.flash_blocks * 117 / 100, plan.flash_blocks * 119 / 100);
+
+	plan = made((struct plan_ask){ .member_bytes = { TIB }, .block_size = 64 * KIB,
+				       .index_slots = MIB });
+	assert_int_equal(plan.index_slots, MIB);
+	assert_int_equal(plan.blocks, MIB * 85 / 100);
+	/* large blocks leave the default as it is */
+	plan = made((struct plan_ask){ .member_bytes = { TIB }, .block_size = 32 * MIB });
+	assert_int_equal(plan.index_slots, plan.default_slots);
+	assert_int_equal(plan.default_blocks, plan.flash_blocks);
+}
+
+static void smallest_block(void **state)
+{
+	(void)state;
+	for (uint64_t slots = 4096; slots <= 1 << 24; slots *= 8) {
+		uint64_t block = plan_smallest_block(TIB, slots);
+		struct plan_ask ask = { .member_bytes = { TIB }, .index_slots = slots };
+		struct plan plan;
+
+		if (block > KVBLK_VALUE_MAX)
+			continue;
+		ask.block_size = (uint32_t)block;
+		plan = made(ask);
+		assert_int_equal(plan.blocks, plan.flash_blocks);
+		ask.block_size = (uint32_t)(block / 10 * 9);
+		plan = made(ask);
+		assert_true(plan.blocks < plan.flash_blocks);
+	}
+	assert_true(plan_smallest_block(GIB, 1 << 22) <= 4096);
+	assert_int_equal(plan_smallest_block(GIB, 0), UINT64_MAX);
+}
+
+static void memory(void **state)
+{
+	static u16 gens[16];
+	struct kvblk_index idx;
+	struct plan plan;
+
+	(void)state;
+	for (uint64_t slots = 64; slots < 1 << 21; slots = slots * 7 + 13) {
+		plan = made((struct plan_ask){ .member_bytes = { GIB }, .block_size = 4096,
+					       .index_slots = slots });
+		assert_int_equal(kvblk_index_init(&idx, slots, gens, 16), 0);
+		assert_int_equal(plan.index_bytes, kvblk_index_bytes(&idx));
+		assert_int_equal(kvblk_index_keep_tags(&idx), 0);
+		assert_int_equal(plan.index_bytes + plan.tag_bytes, kvblk_index_bytes(&idx));
+		kvblk_index_destroy(&idx);
+	}
+}
+
+static void wear(void **state)
+{
+	/* 86400 MiB, once a day, are 1 MiB a second */
+	struct plan plan = made((struct plan_ask){
+		.member_bytes = { 86400 * MIB }, .block_size = 64 * KIB - 4096, .dwpd = 1,
+		.write_rate = 0.5 * MIB * 15 / 16 });
+
+	(void)state;
+	assert_true(plan.rated_rate > 0.999 * MIB && plan.rated_rate < 1.001 * MIB);
+	/* headers written, the drive writes half of that */
+	assert_true(plan.life_years > 9.99 && plan.life_years < 10.01);
+	assert_true(plan.fill_s > 0.98 * 2 * 86400 && plan.fill_s < 2 * 86400);
+	plan = made((struct plan_ask){ .member_bytes = { 86400 * MIB }, .block_size = 64 * KIB,
+				       .dwpd = 3 });
+	assert_true(plan.rated_rate > 2.999 * MIB && plan.rated_rate < 3.001 * MIB);
+	assert_true(plan.life_years == 0 && plan.fill_s == 0);
+}
+
+static void models(void **state)
+{
+	(void)state;
+	/* 70B on 8 ranks, 16 tokens; 8B, 256 tokens */
+	assert_int_equal(plan_block_bytes(plan_find_model("llama-3.1-70b"), 16, 2, 8), 640 * KIB);
+	assert_int_equal(plan_block_bytes(plan_find_model("Llama-3.1-8B"), 256, 2, 1), 32 * MIB);
+	assert_int_equal(plan_block_bytes(plan_find_model("llama-3.1-8b"), 256, 1, 1), 16 * MIB);
+	/* 4 heads on 8 ranks: each has one */
+	assert_int_equal(plan_block_bytes(plan_find_model("qwen2.5-7b"), 1, 2, 8), 28 * 2 * 128 * 2);
+	/* a latent vector is on each rank */
+	assert_int_equal(plan_block_bytes(plan_find_model("deepseek-v3"), 64, 2, 8), 61 * 576 * 2 * 64);
+	assert_null(plan_find_model("gpt"));
+	assert_null(plan_find_model(""));
+}
+
+static void refusals(void **state)
+{
+	(void)state;
+	refused((struct plan_ask){ .member_bytes = { GIB }, .nr_members = 1 }, "64 MiB");
+	refused((struct plan_ask){ .member_bytes = { GIB }, .nr_members = 1,
+				   .block_size = 65 * MIB }, "64 MiB");
+	refused((struct plan_ask){ .block_size = MIB }, "1 to 64 members");
+	refused((struct plan_ask){ .member_bytes = { 40 * MIB }, .nr_members = 1,
+				   .block_size = MIB }, "40 MiB is too small: 8 segments of 8 MiB take 65 MiB");
+	refused((struct plan_ask){ .member_bytes = { GIB }, .nr_members = 1, .block_size = 8 * MIB,
+				   .segment_size = 8 * MIB }, "does not fit into a segment of 8 MiB");
+	refused((struct plan_ask){ .member_bytes = { 100 * TIB }, .nr_members = 1, .block_size = MIB,
+				   .segment_size = 8 * MIB }, "at most 1048576 segments");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(segments),
+		cmocka_unit_test(members),
+		cmocka_unit_test(small_blocks),
+		cmocka_unit_test(smallest_block),
+		cmocka_unit_test(memory),
+		cmocka_unit_test(wear),
+		cmocka_unit_test(models),
+		cmocka_unit_test(refusals),
+	};
+
+	return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
+}
