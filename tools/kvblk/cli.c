@@ -151,8 +151,8 @@ double cli_real(const struct argp_state *state, const char *what,
 	return value;
 }
 
-/* "30", "30s", "500ms", "1.5h": seconds. False: it is none. */
-static bool parse_time(const char *text, double *seconds)
+/* "30", "30s", "500ms", "1.5h" */
+bool cli_is_time(const char *text, double *seconds)
 {
 	static const struct {
 		const char *name;
@@ -183,7 +183,7 @@ double cli_time(const struct argp_state *state, const char *what,
 {
 	double value = 0;
 
-	if (!parse_time(text, &value) || !(value >= min && value <= max))
+	if (!cli_is_time(text, &value) || !(value >= min && value <= max))
 		cli_usage(state, "%s %s: must be a time from %g to %.10g seconds, like 500ms, 30, 10m or 1h",
 			   what, text, min, max);
 	return value;
@@ -194,7 +194,7 @@ double cli_next_time(struct argp_state *state, const char *what, double min, dou
 	const char *text = state->next < state->argc ? state->argv[state->next] : NULL;
 	double value;
 
-	if (!text || !parse_time(text, &value))
+	if (!text || !cli_is_time(text, &value))
 		return 0;
 	state->next++;
 	return cli_time(state, what, text, min, max);

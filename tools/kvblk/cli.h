@@ -51,6 +51,7 @@ int exists_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
 int status_main(int argc, char **argv);
 int stat_main(int argc, char **argv);
+int iostat_main(int argc, char **argv);
 int events_main(int argc, char **argv);
 int replay_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
@@ -135,6 +136,8 @@ uint64_t cli_size(const struct argp_state *state, const char *what,
 double cli_real(const struct argp_state *state, const char *what,
 		const char *text, double min, double max);
 
+/* Sets *@seconds if @text is a time. */
+bool cli_is_time(const char *text, double *seconds);
 /* A time in [@min, @max] seconds; it knows the suffixes us, ms, s, m, h, d. */
 double cli_time(const struct argp_state *state, const char *what,
 		const char *text, double min, double max);

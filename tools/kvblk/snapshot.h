@@ -23,4 +23,45 @@ struct snapshot {
 int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
 
+/**
+ * struct rates - of a pool, between two snapshots
+ * @seconds: between them
+ * @put_s: blocks put a second
+ * @put_bytes_s: their bytes
+ * @get_s: blocks got a second
+ * @get_bytes_s: their bytes
+ * @miss_s: gets that missed
+ * @declined_s: puts that were declined
+ * @reclaimed_s: segments reclaimed
+ * @hit_ratio: of the keys that lookups asked for, those found; without lookups of the
+ *	gets; negative: nothing was asked for
+ * @put_p50_ns: and so on: upper bounds, at most twice too high
+ * @put_p99_ns: as @put_p50_ns
+ * @get_p50_ns: as @put_p50_ns
+ * @get_p99_ns: as @put_p50_ns
+ */
+struct rates {
+	double seconds;
+	double put_s;
+	double put_bytes_s;
+	double get_s;
+	double get_bytes_s;
+	double miss_s;
+	double declined_s;
+	double reclaimed_s;
+	double hit_ratio;
+	uint64_t put_p50_ns;
+	uint64_t put_p99_ns;
+	uint64_t get_p50_ns;
+	uint64_t get_p99_ns;
+};
+
+/* False: @pool came in between, or was made anew. */
+bool snapshot_rates(const struct snapshot *now, const struct snapshot *then,
+		    const char *pool, struct rates *rates);
+
+/* stat.c's: upper bound in ns of quantile @q of what @now has more than @then. */
+uint64_t stat_quantile(const struct kvblk_stats *now, const struct kvblk_stats *then,
+		       unsigned int latency, double q);
+
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli.h"
+#include "snapshot.h"
 
 #define NS_PER_S	1000000000ull
 
@@ -345,4 +345,10 @@ int stat_main(int argc, char **argv)
 		ret = show_once(admin, &args);
 	kvblk_admin_close(admin);
 	return ret;
+}
+
+uint64_t stat_quantile(const struct kvblk_stats *now, const struct kvblk_stats *then,
+		       unsigned int latency, double q)
+{
+	return quantile(now, then, latency, q);
 }

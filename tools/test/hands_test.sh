@@ -203,5 +203,45 @@ state 'd["pools"] = []'
 expect 0 '^no pools; .* kvblk pool import --scan' status
 expect 0 '"pools": \[\]' status -o json
 
+echo "# iostat"
+# 30 puts of 1 MiB, 75 gets, of 100 keys that were looked up 80 were found, between each two looks
+cat > state << 'END'
+{"pools": [{"name": "kv0", "nr_members": 1, "nr_segments": 10, "free_segments": 5, "capacity": 1000, "free": 500},
+	   {"name": "kv1", "nr_members": 1, "nr_segments": 10, "free_segments": 5}],
+ "members": [{"pool": "kv0", "name": "m", "state": "up"}, {"pool": "kv1", "name": "n", "state": "up"}],
+ "stats": [
+  {"pool": "kv0", "per_call": {"puts": 30, "put_bytes": 31457280, "gets": 75, "get_bytes": 78643200, "get_misses": 25,
+     "lookup_keys": 100, "lookup_hits": 80},
+   "latency": {"put": {"log2_buckets": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 98, 0, 0, 0, 0, 0, 0, 0, 0, 2]},
+     "get": {"log2_buckets": [0, 0, 0, 0, 0, 0, 0, 0, 10]}}},
+  {"pool": "kv1", "per_call": {"gets": 1, "get_misses": 3}}]}
+END
+expect 0 '^[0-9:]{8} kv0  *[0-9.]+  *[0-9.]+  *[0-9.]+  *[0-9.]+  *80.0  *2.05 us  *1.05 ms  *512 ns  *512 ns$' iostat 100ms 2
+[ "$(wc -l < out)" = 5 ] && [ "$(grep -c '^TIME' out)" = 1 ]
+verdict $? "a line for each pool and interval, and one of headings"
+expect 0 '^[0-9:]{8} kv1  *0.0  *0.0  *[0-9.]+  *0.0  *25.0  *-  *-  *-  *-$' iostat kv1 100ms 2
+expect 0 'TIME' iostat 100ms 12
+[ "$(grep -c '^TIME' out)" = 2 ]
+verdict $? "headings come again"
+expect 0 $'^1[0-9]{9}\tkv0\t[0-9.]+\t[0-9]+\t[0-9.]+\t[0-9]+\t80.0\t2048\t1048576\t512\t512$' iostat -Hp kv0 100ms 1
+expect 0 '"pool":"kv1"' iostat -o json 200ms 3
+python3 - 2> err << 'END'
+import json
+lines = [json.loads(line) for line in open("out")]
+assert [line["pool"] for line in lines] == ["kv0", "kv1"] * 3
+for line in lines[::2]:
+    # whatever time passed, the ratio of the rates is that of the counters
+    assert abs(line["put_s"] * line["seconds"] - 30) < .01 and abs(line["get_mib_s"] / line["put_mib_s"] - 2.5) < .01
+    assert abs(line["put_mib_s"] / line["put_s"] - 1) < .01 and line["hit_ratio"] == .8 and line["put_p99_ns"] == 1 << 20
+    assert line["health"] == "ok" and line["free"] == 500 and 0 < line["seconds"] < 60
+END
+verdict $? "JSON has the rates"
+state 'd["stats"][1]["per_call"] = {}'
+expect 0 '"hit_ratio":null' iostat -o json kv1 100ms 1
+expect 0 'kv0 ' iostat kv0
+[ "$(wc -l < out)" = 2 ]
+verdict $? "without an interval it is one of a second"
+expect 1 'kv7: there is no pool kv7' iostat kv7 1
+
 echo "# hands_test: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]
