@@ -52,6 +52,7 @@ int rm_main(int argc, char **argv);
 int status_main(int argc, char **argv);
 int stat_main(int argc, char **argv);
 int iostat_main(int argc, char **argv);
+int top_main(int argc, char **argv);
 int events_main(int argc, char **argv);
 int replay_main(int argc, char **argv);
 int bench_main(int argc, char **argv);

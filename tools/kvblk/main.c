@@ -19,6 +19,7 @@ static const struct cli_verb commands[] = {
 	{ "stat", stat_main, "counters and latencies of pools" },
 	{ "stats", stat_main, NULL },
 	{ "iostat", iostat_main, "rates of pools, a line each interval" },
+	{ "top", top_main, "pools and members, live" },
 	{ "topo", topo_main, "which devices' memory members reach directly" },
 	{ "events", events_main, "print what happens, as it happens" },
 	{ "replay", replay_main, "replay a trace of chat requests, or simulate it" },

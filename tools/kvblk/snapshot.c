@@ -5,7 +5,7 @@
 
 #include "snapshot.h"
 
-static uint64_t now_ns(void)
+uint64_t snapshot_clock(void)
 {
 	struct timespec ts;
 
@@ -13,7 +13,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot)
+int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot)
 {
 	int err;
 
@@ -23,7 +23,14 @@ int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *
 		err = kvblk_member_get(admin, pool, &snapshot->members);
 	if (!err)
 		err = kvblk_stats_get(admin, pool, &snapshot->stats);
-	snapshot->ns = now_ns();
+	snapshot->ns = snapshot_clock();
+	return err;
+}
+
+int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot)
+{
+	int err = snapshot_get(admin, pool, snapshot);
+
 	return err ? cli_admin_fail(admin, err, pool ? pool : "pools") : CLI_OK;
 }
 

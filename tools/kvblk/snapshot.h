@@ -19,9 +19,14 @@ struct snapshot {
 	uint64_t ns;
 };
 
-/* Of @pool, or of all (NULL): CLI_OK, or CLI_ERROR and a message. Free it either way. */
+/* Of @pool, or of all (NULL): 0 or a negative errno. Free it either way. */
+int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
+/* The same: CLI_OK, or CLI_ERROR and a message. */
 int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
+
+/* Nanoseconds of the clock that @ns is of. */
+uint64_t snapshot_clock(void);
 
 /**
  * struct rates - of a pool, between two snapshots

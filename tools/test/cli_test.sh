@@ -173,6 +173,10 @@ usage 'too many' stat kv0 --watch kv1
 usage 'is for --watch' stat --count 3
 usage 'too many' status kv0 kv1
 usage 'time from 0.1 to 86400' iostat 1ms
+usage 'kvblk iostat -o json' top -o json
+usage 'time from 0.1 to 3600' top 1ms
+usage 'too many' top kv0 1 2
+usage 'INTERVAL frob: must be a time' top kv0 frob
 usage 'INTERVAL frob: must be a time' iostat kv0 frob
 usage 'COUNT 0: must be a number from 1' iostat kv0 1 0
 usage 'COUNT 2s: must be a number' iostat 1 2s
@@ -244,7 +248,7 @@ for noun in '' pool member; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -289,7 +293,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -312,7 +316,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err

@@ -4,6 +4,7 @@
 # What operators see and are asked, on pools that fake_admin.c makes up from the file "state". COMMAND is linked with it. Rule: a case is
 # one line that says what must come.
 set -u
+here=$(readlink -f "$0")
 kvblk=$(readlink -f "${1:?usage: hands_test.sh COMMAND}")
 dir=$(mktemp -d)
 # what stands for devices: other file systems can't read at once, as devices do
@@ -242,6 +243,17 @@ expect 0 'kv0 ' iostat kv0
 [ "$(wc -l < out)" = 2 ]
 verdict $? "without an interval it is one of a second"
 expect 1 'kv7: there is no pool kv7' iostat kv7 1
+
+echo "# top"
+expect 1 'needs a terminal; .* kvblk iostat' top
+state 'd["stats"][0]["counters"] = {"read_errors": 7}' 'd["pools"].pop()' 'd["pools"][0].update(index_used=10, index_slots=100)' \
+	'd["members"] = [{"pool": "kv0", "name": "m0", "state": "up", "size": 1 << 30, "nr_segments": 128, "free_segments": 64,
+	 "sealed_segments": 60, "inflight": 3}]'
+python3 -c 'import json; d = json.load(open("state")); json.dump({"pools": [dict(d["pools"][0], name=f"kv{i}") for i in range(30)],
+	"members": d["members"] * 20}, open("state.many", "w"))'
+"$(dirname "$here")/top_test.py" "$kvblk" > out 2> err
+verdict $? "the screen"
+sed 's/^/  # /' out
 
 echo "# hands_test: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member put get exists rm status stat iostat topo events replay bench --help --version' "$cur"
+		_kvblk_words 'pool member put get exists rm status stat iostat top topo events replay bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
