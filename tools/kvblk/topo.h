@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 #include "../lib/kvblk.h"
+#include "tree.h"
 
-#define TOPO_NAME	32
+#define TOPO_NAME	TREE_NAME
 
 /**
  * struct topo_device - a PCI device whose memory others might be let at
