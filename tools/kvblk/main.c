@@ -21,6 +21,7 @@ static const struct cli_verb commands[] = {
 	{ "iostat", iostat_main, "rates of pools, a line each interval" },
 	{ "top", top_main, "pools and members, live" },
 	{ "topo", topo_main, "which devices' memory members reach directly" },
+	{ "doctor", doctor_main, "whether this host is fit for kvblk, and what to change" },
 	{ "events", events_main, "print what happens, as it happens" },
 	{ "replay", replay_main, "replay a trace of chat requests, or simulate it" },
 	{ "bench", bench_main, "measure puts, gets and lookups of a pool" },
@@ -51,6 +52,6 @@ int main(int argc, char **argv)
 		"  kvblk put kv0 prefix/42 block.bin\n"
 		"  kvblk get kv0 prefix/42 > copy.bin\n"
 		"\nExit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no such block,\n"
-		"4 a pool is degraded, 5 a pool is down.\n",
+		"4 something is to be done, 5 nothing works; see status, doctor.\n",
 		argc, argv);
 }

@@ -172,6 +172,7 @@ usage 'time from 0.1' stat --watch=kv0
 usage 'too many' stat kv0 --watch kv1
 usage 'is for --watch' stat --count 3
 usage 'too many' status kv0 kv1
+usage 'nothing to give' doctor kv0
 usage 'time from 0.1 to 86400' iostat 1ms
 usage 'kvblk iostat -o json' top -o json
 usage 'time from 0.1 to 3600' top 1ms
@@ -249,7 +250,7 @@ for noun in '' pool member; do
 	expect 0 'Example' $noun --help
 done
 for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
-		topo events replay bench; do
+		topo doctor events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
 	# shellcheck disable=SC2086
@@ -294,7 +295,7 @@ options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
 for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
-		topo events replay bench; do
+		topo doctor events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
 done | options > known
@@ -317,7 +318,7 @@ completions() {
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
 for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
-		topo events replay bench; do
+		topo doctor events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"
@@ -336,6 +337,10 @@ if [ ! -e /sys/module/kvblk ]; then
 	expect 1 'modprobe kvblk' events --seconds 1
 	expect 1 'modprobe kvblk' stat --watch 1 --count 1
 	expect 1 'modprobe kvblk' stat -w 500ms kv0 --count 1
+	expect 5 '^fails  *module  *kvblk is not loaded$' doctor
+	expect 5 $'^fails\tmodule\tkvblk is not loaded\tload it' doctor -H
+	expect 5 '"verdict": "fails"' doctor -o json
+	has verdict fails
 	# but devices are told
 	expect 1 '^DEVICE .*P2P MEMORY|^no GPU' topo
 	expect 1 'modprobe kvblk' topo

@@ -125,14 +125,12 @@ expect 1 'not a member of pool kv0' member remove kv0 /dev/frob
 logged 'create kv0 slots=0' 'create kv0 slots=0' "add kv0 $flash/data 1" "add kv0 $flash/data 0" 'remove kv0 nvme0n2' 'remove kv0 nvme0n1' \
 	'destroy kv0'
 for answer in n '' yep; do
-	terminal "$answer" member remove kv0 nvme0n1
-	[ $? = 1 ] && grep -q 'nothing was done' out
+	! terminal "$answer" member remove kv0 nvme0n1 && grep -q 'nothing was done' out
 	verdict $? "\"$answer\" is no"
 done
 logged ''
 for answer in y Y yes; do
-	terminal "$answer" member remove kv0 nvme0n1
-	[ $? = 0 ] && grep -q 'Go on' out
+	terminal "$answer" member remove kv0 nvme0n1 && grep -q 'Go on' out
 	verdict $? "\"$answer\" is yes"
 done
 logged 'remove kv0 nvme0n1' 'remove kv0 nvme0n1' 'remove kv0 nvme0n1'

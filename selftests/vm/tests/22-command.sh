@@ -86,6 +86,14 @@ expect "numbers of events" "$(grep -oE '"(blocks|error)": *[0-9]+' "$tmp/events.
 expect "events of a second" "$(kvblk events --seconds 0.2)" ""
 code 1 'initial network namespace' unshare -n kvblk pool list
 
+kvblk doctor -H >"$tmp/doctor" || true
+for line in 'ok	module	kvblk .* is loaded' "ok	pool	$pool: 2 of 2 members serve"; do
+	grep -q "^$line" "$tmp/doctor" || fail "the doctor does not say $line: $(cat "$tmp/doctor")"
+done
+json 'd["health"] == "ok" and d["pools"][0]["members_up"] == 2' kvblk status
+code 0 "^$pool  *ok  *2 of 2" kvblk status
+json 'd["pool"] == "t" and d["seconds"] > 0.1 and d["health"] == "ok"' kvblk iostat $pool 200ms 1
+
 coproc holder { exec kv_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"

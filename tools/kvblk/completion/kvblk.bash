@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member put get exists rm status stat iostat top topo events replay bench --help --version' "$cur"
+		_kvblk_words 'pool member put get exists rm status stat iostat top topo doctor events replay bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -144,7 +144,7 @@ _kvblk() {
 		[ "$arguments" != 0 ] || words=$(_kvblk_pools)
 		;;
 	topo) words=$(_kvblk_pools) ;;
-	replay) ;;
+	replay | doctor) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac
 	_kvblk_words "$words" "$cur"
