@@ -36,8 +36,8 @@ static void pool_tick(struct work_struct *work)
 	struct kvblk_pool *pool = container_of(to_delayed_work(work),
 					       struct kvblk_pool, tick);
 	struct kvblk_member *member;
-	u64 reclaimed = 0;
-	int i, cpu;
+	u64 reclaimed;
+	int i;
 
 	/* no lock that is held across I/O: this is the watchdog */
 	rcu_read_lock();
@@ -47,8 +47,7 @@ static void pool_tick(struct work_struct *work)
 	kvblk_pool_tell_epoch(pool);
 	kvblk_kill_retry(pool);
 
-	for_each_possible_cpu(cpu)
-		reclaimed += per_cpu_ptr(pool->stats, cpu)->counters[KVBLK_C_SEGMENTS_RECLAIMED];
+	reclaimed = kvblk_stats_counter(pool, KVBLK_C_SEGMENTS_RECLAIMED);
 	if (reclaimed - pool->reclaimed_last > READ_ONCE(pool->tun.reclaim_event_rate))
 		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
 			    reclaimed - pool->reclaimed_last);
@@ -112,7 +111,7 @@ static void pool_release(struct device *dev)
 	kvblk_policy_destroy(&pool->policy);
 	vfree(pool->seg_gen);
 	free_percpu(pool->landings);
-	free_percpu(pool->stats);
+	kvblk_stats_exit(pool);
 	percpu_ref_exit(&pool->users);
 	memzero_explicit(&pool->secret, sizeof(pool->secret));
 	memzero_explicit(pool->seed, sizeof(pool->seed));
@@ -155,10 +154,9 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	minor = ida_alloc_max(&pool_minors, POOL_MINORS - 1, GFP_KERNEL);
 	if (minor < 0)
 		goto free;
-	pool->stats = alloc_percpu(struct kvblk_stats);
 	pool->seg_gen = vzalloc(KVBLK_SEGS_MAX * sizeof(*pool->seg_gen));
 	pool->landings = alloc_percpu(struct kvblk_landing);
-	if (!pool->stats || !pool->seg_gen || !pool->landings)
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->landings)
 		goto minor;
 	for_each_possible_cpu(cpu) {
 		struct kvblk_landing *landing = per_cpu_ptr(pool->landings, cpu);
@@ -187,7 +185,7 @@ users:
 minor:
 	vfree(pool->seg_gen);
 	free_percpu(pool->landings);
-	free_percpu(pool->stats);
+	kvblk_stats_exit(pool);
 	ida_free(&pool_minors, minor);
 free:
 	kfree(pool);

@@ -118,7 +118,10 @@ static int get_find(struct kvblk_req *req)
 		media->seg = kvblk_segment_get(pool, &req->slot, &media->member,
 					       &media->gen);
 	}
-	return media->seg && kvblk_member_ok(media->member) ? 0 : -ENOENT;
+	if (!media->seg || !kvblk_member_ok(media->member))
+		return -ENOENT;
+	media->stats = media->member->stats;
+	return 0;
 }
 
 /* What of the block is read, and is there room for it? 0, -ERANGE, -EMSGSIZE. */
@@ -260,12 +263,10 @@ static bool get_drop(struct kvblk_req *req)
  */
 static void get_damaged(struct kvblk_req *req, bool producer)
 {
-	struct kvblk_pool *pool = req->pool;
-
 	if (!get_drop(req))
 		return;
 	if (producer) {
-		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		return;
 	}
 	kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
@@ -341,7 +342,7 @@ static int get_check(struct kvblk_req *req)
 		return 0;
 	if (req->mem.direct) {
 		/* the caller may have scribbled: decide by a copy of our own */
-		kvblk_count(req->pool, KVBLK_C_REREADS, 1);
+		kvblk_count_at(req->media.stats, KVBLK_C_REREADS, 1);
 		return -EAGAIN;
 	}
 	get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
@@ -506,9 +507,9 @@ static int get_over(struct kvblk_req *req, int err)
 	if (!err) {
 		kvblk_index_touch(&pool->index, &req->slot,
 				  kvblk_policy_tick(&pool->policy));
-		kvblk_count(pool, KVBLK_C_GETS, 1);
-		kvblk_count(pool, KVBLK_C_GET_BYTES, req->want);
-		kvblk_hist_add(pool, KVBLK_H_GET, req->start);
+		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
+		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
+		kvblk_hist_add(req->media.stats, KVBLK_H_GET, req->start);
 		err = req->want;
 	} else {
 		req->result.flags = 0;

@@ -104,7 +104,7 @@ void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error err
 {
 	struct kvblk_report *report = &member->reports[error];
 
-	kvblk_count(member->pool, member_errors[error].counter, 1);
+	kvblk_count_at(member->stats, member_errors[error].counter, 1);
 	WRITE_ONCE(report->segment, segment);
 	atomic_inc(&report->nr);
 	kvblk_member_report(member, error);

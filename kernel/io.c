@@ -306,6 +306,8 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	io_fill(bio, io, bv);
 	atomic_inc(&io->pending);
 	io_account(member);
+	kvblk_count_at(member->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
+						       KVBLK_C_READ_BYTES, iter.bi_size);
 	/* other bios came first */
 	if (unlikely(READ_ONCE(member->queues[op_is_write(opf)].nr)))
 		io_postpone(member, bio);

@@ -234,7 +234,7 @@ static bool kill_end(struct kvblk_kill *kill)
 		kvblk_absent_note_place(member, kill->seg - member->segs, kill->unit);
 	free_page((unsigned long)kill->filler);
 	if (kill->filler && !status) {
-		kvblk_count(pool, KVBLK_C_KILLS, 1);
+		kvblk_count_at(member->stats, KVBLK_C_KILLS, 1);
 		trace_kvblk_kill(pool->name, member->slot, kill->seg - member->segs,
 				 kill->gen, kill->unit);
 	}

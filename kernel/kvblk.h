@@ -3,7 +3,7 @@
  * kvblk: the map of the module. A house of rooms, one above the other:
  *
  *   main    the module comes and goes
- *   admin   netlink, sysfs: what operators use
+ *   admin   netlink, netlink_stats, sysfs: what operators use
  *   front   cdev, ioctl, batch, uring, parse: the interface of runtimes
  *   ops     table, put, get, delete, lease, flight; req: what they have in common
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go

@@ -104,6 +104,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	member->kill_retry = jiffies;
 	kvblk_watch_init(member);
 	member->last_get = jiffies - HZ;
+	member->stats = &pool->stats->own;
 	member->ios = alloc_percpu(struct kvblk_ios);
 	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
 					    GFP_KERNEL) : -ENOMEM;
@@ -304,10 +305,15 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 /* A run of granules for the member's segment numbers. */
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
+	struct kvblk_stats __percpu *stats = alloc_percpu(struct kvblk_stats);
 	struct kvblk_pool *pool = member->pool;
 	u32 want = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
 	u32 slot, at, run = 0;
 
+	if (!stats) {
+		NL_SET_ERR_MSG(extack, "no memory for the member's counters");
+		return -ENOMEM;
+	}
 	guard(mutex)(&pool->admin);
 	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
 		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
@@ -316,10 +322,12 @@ int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *exta
 		run = pool->granule[at] ? 0 : run + 1;
 	if (slot == KVBLK_MEMBERS_MAX || run < want) {
 		NL_SET_ERR_MSG(extack, "the pool has 64 members, or too many segments");
+		free_percpu(stats);
 		return -ENOSPC;
 	}
 	member->slot = slot + 1;
 	member->seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
+	kvblk_stats_join(member, stats);
 	memset(&pool->granule[at - want], member->slot, want);
 	return 0;
 }

@@ -11,7 +11,8 @@
  * Operations run in parallel. Replies take no lock of a pool: a member that
  * hangs must not hang the command that shows it. pool->users keeps a pool's parts
  * while they are shown, RCU its members. A dump goes through pools by name, so
- * that it goes on where it was, whatever comes and goes meanwhile.
+ * that it goes on where it was, whatever comes and goes meanwhile. Statistics are
+ * netlink_stats.c's.
  */
 #include <linux/blkdev.h>
 #include <linux/build_bug.h>
@@ -26,6 +27,7 @@
 #include <net/genetlink.h>
 
 #include "admin.h"
+#include "netlink.h"
 #include "netlink_gen.h"
 #include "p2p.h"
 
@@ -41,10 +43,6 @@ static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
 static_assert((int)KVBLK_ROUTE_STATUS_DIRECT == (int)KVBLK_ROUTE_DIRECT);
 static_assert((int)KVBLK_ROUTE_STATUS_BOUNCE == (int)KVBLK_ROUTE_BOUNCE);
 static_assert((int)KVBLK_ROUTE_STATUS_TRIAL == (int)KVBLK_ROUTE_TRIAL);
-static_assert(KVBLK_A_COUNTER_MAX - KVBLK_A_COUNTER_PUTS + 1 ==
-	      (int)KVBLK_COUNTERS);
-static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
-static_assert(sizeof_field(struct kvblk_stats, hists[0]) <= KVBLK_LATENCY_LEN_MAX);
 
 /* ---- requests ---- */
 
@@ -57,9 +55,7 @@ static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
 	return -EPERM;
 }
 
-/* A name in @attr, which has passed its policy; NULL with a sentence. */
-static const char *nl_name(const struct nlattr *attr,
-			   struct netlink_ext_ack *extack)
+const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
 	const char *name = nla_data(attr);
 
@@ -82,7 +78,7 @@ static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
 		return ERR_PTR(-EINVAL);
 	}
-	name = nl_name(info->attrs[type], info->extack);
+	name = kvblk_nl_name(info->attrs[type], info->extack);
 	if (!name)
 		return ERR_PTR(-EINVAL);
 	pool = kvblk_pool_find(name);
@@ -94,15 +90,12 @@ static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 	return pool;
 }
 
-/* No tenant but this one is there yet. */
-static const char nl_default[] = "default";
-
-static int nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
+int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
 {
-	if (!attr || !nla_strcmp(attr, nl_default))
+	if (!attr || !nla_strcmp(attr, KVBLK_NL_TENANT))
 		return 0;
 	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "tenant \"%s\": there is none but \"%s\" yet",
-				(const char *)nla_data(attr), nl_default);
+				(const char *)nla_data(attr), KVBLK_NL_TENANT);
 	return -EOPNOTSUPP;
 }
 
@@ -342,7 +335,7 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
 		NL_SET_ERR_MSG(info->extack, "a pool needs a name");
 		return -EINVAL;
 	}
-	name = nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
+	name = kvblk_nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
 	if (!name)
 		return -EINVAL;
 	job = nl_job_alloc(info, KVBLK_MEMBERS_MAX);
@@ -404,7 +397,7 @@ int kvblk_nl_pool_destroy_doit(struct sk_buff *skb, struct genl_info *info)
 		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
 		return -EINVAL;
 	}
-	name = nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
+	name = kvblk_nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
 	if (!name)
 		return -EINVAL;
 	job = nl_job_alloc(info, 0);
@@ -476,7 +469,7 @@ static const char *nl_member_name(struct genl_info *info)
 			       "say which member: its name is missing");
 		return NULL;
 	}
-	return nl_name(info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
+	return kvblk_nl_name(info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
 }
 
 static int nl_member_remove(struct nl_job *job)
@@ -517,15 +510,13 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 /* netlink_gen.c's; that calls us, not we it. */
 static struct genl_family *nl_family;
 
-static void *nl_begin(struct sk_buff *skb, const struct genl_info *info,
-		      int flags)
+void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags)
 {
 	return genlmsg_put(skb, info->snd_portid, info->snd_seq,
 			   nl_family, flags, info->genlhdr->cmd);
 }
 
-/* Ends the message at @hdr, or takes it back when it did not fit. */
-static int nl_end(struct sk_buff *skb, void *hdr, bool full)
+int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 {
 	if (full) {
 		genlmsg_cancel(skb, hdr);
@@ -562,7 +553,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	bool full;
 	void *hdr;
 
-	hdr = nl_begin(skb, info, flags);
+	hdr = kvblk_nl_begin(skb, info, flags);
 	if (!hdr)
 		return -EMSGSIZE;
 	nl_count_segments(pool, &nr_segs, &nr_free);
@@ -593,8 +584,8 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX,
 			    kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
-	       nla_put_string(skb, KVBLK_A_POOL_TENANT, nl_default);
-	return nl_end(skb, hdr, full);
+	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT);
+	return kvblk_nl_end(skb, hdr, full);
 }
 
 /* What always fits into a message, with the rest of a member. */
@@ -606,7 +597,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	bool full;
 	void *hdr;
 
-	hdr = nl_begin(skb, info, flags);
+	hdr = kvblk_nl_begin(skb, info, flags);
 	if (!hdr)
 		return -EMSGSIZE;
 	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->pool->name) ||
@@ -642,7 +633,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
 			    READ_ONCE(member->restored)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted);
-	return nl_end(skb, hdr, full);
+	return kvblk_nl_end(skb, hdr, full);
 }
 
 /* A member that is listed and not there. */
@@ -650,11 +641,11 @@ static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 			   int flags, const struct kvblk_pool *pool,
 			   const struct kvblk_d_member *entry)
 {
-	void *hdr = nl_begin(skb, info, flags);
+	void *hdr = kvblk_nl_begin(skb, info, flags);
 
 	if (!hdr)
 		return -EMSGSIZE;
-	return nl_end(skb, hdr,
+	return kvblk_nl_end(skb, hdr,
 		      nla_put_string(skb, KVBLK_A_MEMBER_POOL, pool->name) ||
 		      nla_put_string(skb, KVBLK_A_MEMBER_NAME, entry->name) ||
 		      nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, entry->uuid) ||
@@ -662,46 +653,7 @@ static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 				  KVBLK_MEMBER_STATUS_MISSING));
 }
 
-static int nl_fill_stats(struct sk_buff *skb, const struct genl_info *info,
-			 int flags, struct kvblk_pool *pool)
-{
-	struct kvblk_stats *sum __free(kfree) = NULL;
-	struct nlattr *nest;
-	bool full;
-	void *hdr;
-	int i;
-
-	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
-	if (!sum)
-		return -ENOMEM;
-	kvblk_stats_sum(pool, sum);
-	hdr = nl_begin(skb, info, flags);
-	if (!hdr)
-		return -EMSGSIZE;
-	full = nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
-	       nla_put_string(skb, KVBLK_A_STATS_TENANT, nl_default);
-	nest = nla_nest_start(skb, KVBLK_A_STATS_COUNTERS);
-	if (full || !nest)
-		return nl_end(skb, hdr, true);
-	for (i = 0; i < KVBLK_COUNTERS && !full; i++)
-		full = nla_put_uint(skb, KVBLK_A_COUNTER_PUTS + i,
-				    sum->counters[i]);
-	nla_nest_end(skb, nest);
-	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
-	if (full || !nest)
-		return nl_end(skb, hdr, true);
-	for (i = 0; i < KVBLK_HISTS && !full; i++)
-		full = nla_put(skb, KVBLK_A_LATENCY_PUT + i,
-			       sizeof(sum->hists[i]), sum->hists[i]);
-	nla_nest_end(skb, nest);
-	return nl_end(skb, hdr, full);
-}
-
-typedef int nl_fill_fn(struct sk_buff *skb, const struct genl_info *info,
-		       int flags, struct kvblk_pool *pool);
-
-/* Answers with what @fill says of the pool that attribute @type names. */
-static int nl_reply(struct genl_info *info, int type, nl_fill_fn *fill)
+int kvblk_nl_reply(struct genl_info *info, int type, kvblk_nl_fill_fn *fill)
 {
 	struct kvblk_pool *pool = nl_pool(info, type);
 	struct sk_buff *reply = NULL;
@@ -732,50 +684,52 @@ out:
 
 int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
-	return nl_tenant(info->attrs[KVBLK_A_POOL_TENANT], info->extack) ?:
-	       nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
+	return kvblk_nl_tenant(info->attrs[KVBLK_A_POOL_TENANT], info->extack) ?:
+	       kvblk_nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
 }
 
-int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
+struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlattr *name,
+				     struct netlink_ext_ack *extack)
 {
-	return nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
-	       nl_reply(info, KVBLK_A_STATS_POOL, nl_fill_stats);
+	struct kvblk_member *member;
+	int i;
+
+	kvblk_for_each_member(pool, member, i)
+		if (!nla_strcmp(name, member->name))
+			return member;
+	NL_SET_ERR_MSG_ATTR(extack, name,
+			    "the pool has no member of this name; look at the list of its members");
+	return NULL;
 }
 
-/* nl_fill_fn: the member that the request names. */
+/* kvblk_nl_fill_fn: the member that the request names. */
 static int nl_fill_named_member(struct sk_buff *skb,
 				const struct genl_info *info, int flags,
 				struct kvblk_pool *pool)
 {
-	const struct nlattr *attr = info->attrs[KVBLK_A_MEMBER_NAME];
 	struct kvblk_member *member;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
-		if (!strcmp(member->name, nla_data(attr)))
-			return nl_fill_member(skb, info, flags, member);
-	NL_SET_ERR_MSG_ATTR(info->extack, attr,
-			    "the pool has no member of this name; look at the list of its members");
-	return -ENOENT;
+	member = kvblk_nl_member(pool, info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
+	return member ? nl_fill_member(skb, info, flags, member) : -ENOENT;
 }
 
 int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	if (!nl_member_name(info))
 		return -EINVAL;
-	return nl_reply(info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
+	return kvblk_nl_reply(info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
 }
 
 /* ---- dumps ---- */
 
 /*
  * Where a dump is: pools up to @pool are done; when @within is set, @pool itself
- * is not, but its members below @slot are. @begun: this is not the first part.
+ * is not, but its parts below @part are. @begun: this is not the first message.
  */
 struct nl_cursor {
 	char pool[KVBLK_NAME_MAX];
-	u32 slot;
+	u32 part;
 	bool within;
 	bool begun;
 };
@@ -820,43 +774,15 @@ static void nl_put_pool(struct kvblk_pool *pool)
 	put_device(&pool->dev);
 }
 
-/* Of the pools, what @fill says of the tenant that attribute @tenant names. */
-static int nl_dump(struct sk_buff *skb, struct netlink_callback *cb, int tenant,
-		   nl_fill_fn *fill)
-{
-	struct nl_cursor *cursor = nl_cursor(cb);
-	struct kvblk_pool *pool;
-	int err;
-
-	err = nl_tenant(genl_info_dump(cb)->attrs[tenant], cb->extack);
-	while (!err && (pool = nl_next_pool(cursor->pool, false))) {
-		err = fill(skb, genl_info_dump(cb), NLM_F_MULTI, pool);
-		if (!err)
-			strscpy(cursor->pool, pool->name);
-		nl_put_pool(pool);
-	}
-	return skb->len ?: err;
-}
-
-int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
-{
-	return nl_dump(skb, cb, KVBLK_A_POOL_TENANT, nl_fill_pool);
-}
-
-int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
-{
-	return nl_dump(skb, cb, KVBLK_A_STATS_TENANT, nl_fill_stats);
-}
-
-/* The missing ones come behind the members: *@slot goes on for them. */
+/* The missing ones come behind the members: *@part goes on for them. */
 static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
-			   struct kvblk_pool *pool, u32 *slot)
+			   struct kvblk_pool *pool, u32 *part)
 {
 	struct kvblk_d_member entry;
 	int err;
 
-	for (; *slot < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*slot)++) {
-		if (!kvblk_roster_missing(pool, *slot - KVBLK_MEMBERS_MAX, &entry))
+	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
+		if (!kvblk_roster_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry))
 			continue;
 		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry);
 		if (err)
@@ -865,28 +791,28 @@ static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 	return 0;
 }
 
-/* Members of @pool from slot *@slot on, which moves with them. */
+/* kvblk_nl_parts_fn: members by slot. */
 static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
-			   struct kvblk_pool *pool, u32 *slot)
+			   struct kvblk_pool *pool, u32 *part)
 {
 	struct kvblk_member *member;
 	int err;
 
-	guard(rcu)();
-	for (; *slot < KVBLK_MEMBERS_MAX; (*slot)++) {
-		member = rcu_dereference(pool->members[*slot]);
-		if (!member)
-			continue;
-		err = nl_fill_member(skb, info, NLM_F_MULTI, member);
-		if (err)
-			return err;
+	scoped_guard(rcu) {
+		for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {
+			member = rcu_dereference(pool->members[*part]);
+			if (!member)
+				continue;
+			err = nl_fill_member(skb, info, NLM_F_MULTI, member);
+			if (err)
+				return err;
+		}
 	}
-	return 0;
+	return nl_dump_missing(skb, info, pool, part);
 }
 
-/* Begins a dump of members at the pool that the request names, if it does. */
-static int nl_begin_members(struct netlink_callback *cb,
-			    const struct nlattr *attr)
+/* Begins a dump at the pool that the request names, if it does. */
+static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 {
 	struct nl_cursor *cursor = nl_cursor(cb);
 	struct kvblk_pool *pool;
@@ -897,7 +823,7 @@ static int nl_begin_members(struct netlink_callback *cb,
 	cursor->begun = true;
 	if (!attr)
 		return 0;
-	name = nl_name(attr, cb->extack);
+	name = kvblk_nl_name(attr, cb->extack);
 	if (!name)
 		return -EINVAL;
 	pool = kvblk_pool_find(name);
@@ -912,36 +838,52 @@ static int nl_begin_members(struct netlink_callback *cb,
 	return 0;
 }
 
-int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
+		  const struct nlattr *only, kvblk_nl_parts_fn *fill)
 {
-	const struct genl_info *info = genl_info_dump(cb);
-	const struct nlattr *only = info->attrs[KVBLK_A_MEMBER_POOL];
 	struct nl_cursor *cursor = nl_cursor(cb);
 	struct kvblk_pool *pool;
 	int err;
 
-	err = nl_begin_members(cb, only);
+	err = nl_begin_dump(cb, only);
 	while (!err) {
 		pool = nl_next_pool(cursor->pool, cursor->within);
 		if (!pool)
 			break;
-		if (only && strcmp(pool->name, nla_data(only))) {
+		if (only && nla_strcmp(only, pool->name)) {
 			nl_put_pool(pool);
 			break;
 		}
 		if (strcmp(pool->name, cursor->pool)) {
 			strscpy(cursor->pool, pool->name);
-			cursor->slot = 0;
+			cursor->part = 0;
 		}
-		err = nl_dump_members(skb, info, pool, &cursor->slot);
-		if (!err)
-			err = nl_dump_missing(skb, info, pool, &cursor->slot);
+		err = fill(skb, genl_info_dump(cb), pool, &cursor->part);
 		nl_put_pool(pool);
 		cursor->within = err;
 		if (!err)
-			cursor->slot = 0;
+			cursor->part = 0;
 	}
 	return skb->len ?: err;
+}
+
+static int nl_dump_pool(struct sk_buff *skb, const struct genl_info *info,
+			struct kvblk_pool *pool, u32 *part)
+{
+	return nl_fill_pool(skb, info, NLM_F_MULTI, pool);
+}
+
+int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return kvblk_nl_tenant(genl_info_dump(cb)->attrs[KVBLK_A_POOL_TENANT],
+			       cb->extack) ?:
+	       kvblk_nl_dump(skb, cb, NULL, nl_dump_pool);
+}
+
+int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_MEMBER_POOL],
+			     nl_dump_members);
 }
 
 struct nl_routes {
@@ -954,11 +896,11 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 {
 	struct nl_routes *routes = arg;
 	struct sk_buff *skb = routes->skb;
-	void *hdr = nl_begin(skb, routes->info, NLM_F_MULTI);
+	void *hdr = kvblk_nl_begin(skb, routes->info, NLM_F_MULTI);
 
 	if (!hdr)
 		return -EMSGSIZE;
-	return nl_end(skb, hdr,
+	return kvblk_nl_end(skb, hdr,
 		      nla_put_string(skb, KVBLK_A_ROUTE_POOL, routes->member->pool->name) ||
 		      nla_put_string(skb, KVBLK_A_ROUTE_MEMBER, routes->member->name) ||
 		      nla_put_string(skb, KVBLK_A_ROUTE_DEVICE, way->device) ||
@@ -969,17 +911,15 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 }
 
 /* The member of @pool with this name, with its ref; NULL, too, when it is dead. */
-static struct kvblk_member *nl_member(struct kvblk_pool *pool, const char *name)
+static struct kvblk_member *nl_member_get(struct kvblk_pool *pool,
+					  const struct nlattr *name)
 {
 	struct kvblk_member *member;
-	int i;
 
 	guard(rcu)();
-	kvblk_for_each_member(pool, member, i)
-		if (!strcmp(member->name, name))
-			return READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
-			       percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
-	return NULL;
+	member = kvblk_nl_member(pool, name, NULL);
+	return member && READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+	       percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
 }
 
 int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
@@ -996,17 +936,17 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 		NL_SET_ERR_MSG(cb->extack, "say which pool and which member");
 		return -EINVAL;
 	}
-	err = nl_begin_members(cb, of);
+	err = nl_begin_dump(cb, of);
 	if (err)
 		return err;
-	if (!nl_name(name, cb->extack))
+	if (!kvblk_nl_name(name, cb->extack))
 		return -EINVAL;
 	pool = nl_next_pool(cursor->pool, true);
 	if (pool && !strcmp(pool->name, cursor->pool))
-		member = nl_member(pool, nla_data(name));
+		member = nl_member_get(pool, name);
 	if (member) {
 		routes.member = member;
-		err = kvblk_p2p_ways(member, &cursor->slot, nl_fill_route, &routes);
+		err = kvblk_p2p_ways(member, &cursor->part, nl_fill_route, &routes);
 		kvblk_member_put(member);
 	} else {
 		NL_SET_ERR_MSG_ATTR(cb->extack, name,

@@ -78,14 +78,17 @@ static const struct nla_policy kvblk_member_get_dump_nl_policy[KVBLK_A_MEMBER_PO
 };
 
 /* KVBLK_CMD_STATS_GET - do */
-static const struct nla_policy kvblk_stats_get_do_nl_policy[KVBLK_A_STATS_TENANT + 1] = {
+static const struct nla_policy kvblk_stats_get_do_nl_policy[KVBLK_A_STATS_MEMBER + 1] = {
 	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_STATS_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_STATS_MEMBER] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
 /* KVBLK_CMD_STATS_GET - dump */
-static const struct nla_policy kvblk_stats_get_dump_nl_policy[KVBLK_A_STATS_TENANT + 1] = {
+static const struct nla_policy kvblk_stats_get_dump_nl_policy[KVBLK_A_STATS_SCOPE + 1] = {
+	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_STATS_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_STATS_SCOPE] = NLA_POLICY_MAX(NLA_U32, 1),
 };
 
 /* KVBLK_CMD_ROUTE_GET - dump */
@@ -163,14 +166,14 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_STATS_GET,
 		.doit		= kvblk_nl_stats_get_doit,
 		.policy		= kvblk_stats_get_do_nl_policy,
-		.maxattr	= KVBLK_A_STATS_TENANT,
+		.maxattr	= KVBLK_A_STATS_MEMBER,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{
 		.cmd		= KVBLK_CMD_STATS_GET,
 		.dumpit		= kvblk_nl_stats_get_dumpit,
 		.policy		= kvblk_stats_get_dump_nl_policy,
-		.maxattr	= KVBLK_A_STATS_TENANT,
+		.maxattr	= KVBLK_A_STATS_SCOPE,
 		.flags		= GENL_CMD_CAP_DUMP,
 	},
 	{

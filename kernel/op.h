@@ -115,6 +115,7 @@ enum kvblk_get_phase {
  * @member: a get's or a delete's, with its ref while it is under way
  * @seg: with its ref, likewise
  * @gen: of @seg
+ * @stats: of the member, to count at when it may be gone
  * @room: a put's
  * @turn: a put's
  * @fua: a put's: REQ_FUA or 0
@@ -128,6 +129,7 @@ struct kvblk_media {
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
 	u64 gen;
+	struct kvblk_stats __percpu *stats;
 	struct kvblk_room room;
 	struct kvblk_turn turn;
 	blk_opf_t fua;

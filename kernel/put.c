@@ -256,6 +256,7 @@ static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 	kvblk_index_touch(&req->pool->index, slot,
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
+	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
 	return kvblk_req_over(req, -EEXIST);
 }
 
@@ -337,6 +338,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 		err = -EREMOTEIO;
 		goto hole;
 	}
+	req->media.stats = room->member->stats;
 	req->slot = (struct kvblk_slot) {
 		.seg = room->member->seg_base + room->segment,
 		.off = room->unit,
@@ -525,10 +527,10 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		err = put_settle(req, by != KVBLK_BY_NOBODY);
 	if (!err) {
 		req->result.value_len = req->bytes;
-		kvblk_count(pool, KVBLK_C_PUTS, 1);
-		kvblk_count(pool, KVBLK_C_PUT_BYTES, req->bytes);
+		kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
+		kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
 		kvblk_req_count_way(req);
-		kvblk_hist_add(pool, KVBLK_H_PUT, req->start);
+		kvblk_hist_add(req->media.stats, KVBLK_H_PUT, req->start);
 		err = req->bytes;
 	} else if (err == -EIO) {
 		req->failed = by == KVBLK_BY_MEMBER;

@@ -267,7 +267,7 @@ static void copy_write(struct copy *copy)
 			return;
 		}
 		/* what somebody put wrong is no fault of the flash */
-		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		kvblk_count_at(member->stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		copy->err = -EBADMSG;
 		return;
 	}
@@ -312,9 +312,9 @@ static void copy_end(struct copy *copy)
 	} else if (copy->room.seg) {
 		vrec->copied = true;
 		v->nr_copied++;
-		kvblk_count(pool, KVBLK_C_REINSERTS, 1);
-		kvblk_count(pool, KVBLK_C_REINSERT_BYTES,
-			    (u64)copy->room.units << KVBLK_UNIT_SHIFT);
+		kvblk_count_at(v->member->stats, KVBLK_C_REINSERTS, 1);
+		kvblk_count_at(v->member->stats, KVBLK_C_REINSERT_BYTES,
+			       (u64)copy->room.units << KVBLK_UNIT_SHIFT);
 		kvblk_room_release(&copy->room, &copy->rec);
 	}
 	kvblk_mem_free(&copy->mem);
@@ -505,8 +505,9 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	kvblk_open_free(open);
 	wake_up_all(&pool->settle_wait);
 
-	kvblk_count(pool, KVBLK_C_SEGMENTS_RECLAIMED, 1);
-	kvblk_count(pool, KVBLK_C_DROPPED, v.nr - v.nr_copied);
+	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
+	kvblk_count_at(member->stats, KVBLK_C_RECLAIMED_BYTES, pseg.bytes);
+	kvblk_count_at(member->stats, KVBLK_C_DROPPED, v.nr - v.nr_copied);
 	trace_kvblk_reclaim(pool->name, member->slot, segment, seg->gen, v.nr,
 			    v.nr_copied, v.nr - v.nr_copied);
 	err = 0;

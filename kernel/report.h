@@ -7,13 +7,33 @@
 
 /* ---- stats.c ---- */
 
-/* Adds @n to a counter; any context. */
+/*
+ * What is counted at members (the set member-counter of the spec) is counted there
+ * only: a pool's number is the sum.
+ */
+
+/* Adds @n to a counter that is no member's; any context. */
 #define kvblk_count(pool, counter, n) \
-	this_cpu_add((pool)->stats->counters[counter], n)
+	this_cpu_add((pool)->stats->own.counters[counter], n)
+/*
+ * Adds @n to a counter of the member with these @stats, which are there as long as
+ * the pool: an operation may be over later than its member. Any context.
+ */
+#define kvblk_count_at(stats, counter, n) \
+	this_cpu_add((stats)->counters[counter], n)
 /* Notes a latency; any context. */
-void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start);
-/* Sums all CPUs into @sum. */
-void kvblk_stats_sum(struct kvblk_pool *pool, struct kvblk_stats *sum);
+void kvblk_hist_add(struct kvblk_stats __percpu *stats, enum kvblk_hist hist,
+		    ktime_t start);
+/* 0 or -ENOMEM. */
+int kvblk_stats_init(struct kvblk_pool *pool);
+void kvblk_stats_exit(struct kvblk_pool *pool);
+/* The member has a slot. Takes @fresh; pool->admin held. */
+void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh);
+/* Sums of all CPUs, and of all members there are and were. */
+void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
+u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter);
+/* Sums of all CPUs since it came. */
+void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum);
 
 /* ---- event.c ---- */
 

@@ -337,9 +337,11 @@ void kvblk_req_count_way(struct kvblk_req *req)
 	bool put = req->type->reads, direct = req->mem.direct;
 
 	if (put)
-		kvblk_count(req->pool, direct ? KVBLK_C_PUT_DIRECT : KVBLK_C_PUT_BOUNCED, 1);
+		kvblk_count_at(req->media.stats, direct ? KVBLK_C_PUT_DIRECT :
+							KVBLK_C_PUT_BOUNCED, 1);
 	else
-		kvblk_count(req->pool, direct ? KVBLK_C_GET_DIRECT : KVBLK_C_GET_BOUNCED, 1);
+		kvblk_count_at(req->media.stats, direct ? KVBLK_C_GET_DIRECT :
+							KVBLK_C_GET_BOUNCED, 1);
 	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
 	if (!req->device)
 		return;

@@ -683,7 +683,7 @@ void kvblk_member_restore(struct work_struct *work)
 		raise_to(&pool->opened, rs.max_opened);
 	}
 	member->restored = rs.blocks;
-	kvblk_count(pool, KVBLK_C_RESTORED, rs.blocks);
+	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
 	if (err) {
 		if (err == -ENOMEM)
 			dev_err(&pool->dev, "member %s: no memory to restore it: make the pool anew with fewer index slots\n",

@@ -193,7 +193,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
 	}
 
-	kvblk_count(pool, KVBLK_C_SEGMENTS_SEALED, 1);
+	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_SEALED, 1);
 	/* reclaim may have it from here on */
 	spin_lock(&member->lock);
 	if (!err)
@@ -276,7 +276,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		return err;
 	}
 
-	kvblk_count(pool, KVBLK_C_SEGMENTS_OPENED, 1);
+	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_OPENED, 1);
 	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
 			    seg->gen, KVBLK_SEG_OPEN);
 	spin_lock(&member->lock);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters and latencies, for each CPU. The rule: a CPU writes its own copy only.
- * A reader adds the copies up and may miss what happens meanwhile, but no number
- * ever goes back.
+ * Counters and latencies, for each CPU. The rules:
+ * - A CPU writes its own copy only. A reader adds the copies up and may miss what
+ *   happens meanwhile, but no number ever goes back.
+ * - A pool's numbers are its own and those of its members' slots. So what a member
+ *   has counted stays the pool's when the member leaves; the next one in its slot
+ *   tells what has come since.
  */
 #include <linux/bitops.h>
 #include <linux/log2.h>
@@ -15,29 +18,104 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist,
+#define NR_NUMBERS	(sizeof(struct kvblk_stats) / sizeof(u64))
+
+void kvblk_hist_add(struct kvblk_stats __percpu *stats, enum kvblk_hist hist,
 		    ktime_t start)
 {
 	s64 ns = ktime_to_ns(ktime_sub(ktime_get(), start));
 	int bucket = ns > 1 ? ilog2((u64)ns) : 0;
 
 	bucket = min(bucket, KVBLK_HIST_BUCKETS - 1);
-	this_cpu_inc(pool->stats->hists[hist][bucket]);
+	this_cpu_inc(stats->hists[hist][bucket]);
 }
 
-void kvblk_stats_sum(struct kvblk_pool *pool, struct kvblk_stats *sum)
+int kvblk_stats_init(struct kvblk_pool *pool)
 {
-	int cpu, hist, i;
+	pool->stats = alloc_percpu(struct kvblk_pool_stats);
+	return pool->stats ? 0 : -ENOMEM;
+}
+
+void kvblk_stats_exit(struct kvblk_pool *pool)
+{
+	int slot;
+
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		free_percpu(pool->slots[slot]);
+	free_percpu(pool->stats);
+}
+
+/* Adds the copies of all CPUs to @sum; of @stats or (NULL) nothing. */
+static void stats_add(const struct kvblk_stats __percpu *stats, struct kvblk_stats *sum)
+{
+	u64 *to = (u64 *)sum;
+	int cpu, i;
+
+	if (!stats)
+		return;
+	for_each_possible_cpu(cpu) {
+		const u64 *from = (const u64 *)per_cpu_ptr(stats, cpu);
+
+		for (i = 0; i < NR_NUMBERS; i++)
+			to[i] += READ_ONCE(from[i]);
+	}
+}
+
+void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh)
+{
+	struct kvblk_pool *pool = member->pool;
+	int slot = member->slot - 1;
+
+	lockdep_assert_held(&pool->admin);
+	if (pool->slots[slot])
+		free_percpu(fresh);
+	else
+		/* zero before it is there to be read */
+		smp_store_release(&pool->slots[slot], fresh);
+	member->stats = pool->slots[slot];
+	stats_add(member->stats, &member->stats_before);
+}
+
+void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum)
+{
+	int slot;
 
 	memset(sum, 0, sizeof(*sum));
-	for_each_possible_cpu(cpu) {
-		const struct kvblk_stats *s = per_cpu_ptr(pool->stats, cpu);
+	stats_add(&pool->stats->own, sum);
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		stats_add(READ_ONCE(pool->slots[slot]), sum);
+}
 
-		for (i = 0; i < KVBLK_COUNTERS; i++)
-			sum->counters[i] += READ_ONCE(s->counters[i]);
-		for (hist = 0; hist < KVBLK_HISTS; hist++)
-			for (i = 0; i < KVBLK_HIST_BUCKETS; i++)
-				sum->hists[hist][i] +=
-					READ_ONCE(s->hists[hist][i]);
-	}
+void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum)
+{
+	const u64 *before = (const u64 *)&member->stats_before;
+	u64 *to = (u64 *)sum;
+	int i;
+
+	memset(sum, 0, sizeof(*sum));
+	stats_add(member->stats, sum);
+	for (i = 0; i < NR_NUMBERS; i++)
+		to[i] -= before[i];
+}
+
+static u64 stats_counter(const struct kvblk_stats __percpu *stats,
+			 enum kvblk_counter counter)
+{
+	u64 sum = 0;
+	int cpu;
+
+	if (stats)
+		for_each_possible_cpu(cpu)
+			sum += READ_ONCE(per_cpu_ptr(stats, cpu)->counters[counter]);
+	return sum;
+}
+
+u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter)
+{
+	u64 sum = stats_counter(&pool->stats->own, counter);
+	int slot;
+
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		sum += stats_counter(READ_ONCE(pool->slots[slot]), counter);
+	return sum;
 }

@@ -11,7 +11,6 @@
 #include <linux/kobject.h>
 #include <linux/kstrtox.h>
 #include <linux/mutex.h>
-#include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
@@ -225,14 +224,9 @@ static ssize_t counter_show(struct device *dev, struct device_attribute *attr,
 			    char *buf)
 {
 	struct counter_attr *c = container_of(attr, struct counter_attr, attr);
-	struct kvblk_pool *pool = kvblk_dev_pool(dev);
-	u64 sum = 0;
-	int cpu;
 
-	for_each_possible_cpu(cpu)
-		sum += READ_ONCE(per_cpu_ptr(pool->stats,
-					     cpu)->counters[c->counter]);
-	return sysfs_emit(buf, "%llu\n", sum);
+	return sysfs_emit(buf, "%llu\n",
+			  kvblk_stats_counter(kvblk_dev_pool(dev), c->counter));
 }
 
 static struct counter_attr counters[] = {

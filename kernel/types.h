@@ -25,10 +25,17 @@ enum kvblk_hist {
 
 #define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
 
-/* One for each CPU; written by its CPU alone, summed by readers. */
+/*
+ * Of a member, or what is a pool's and no member's. One for each CPU; written by its
+ * CPU alone, summed by readers: u64 and nothing else, see stats.c.
+ */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
 	u64 hists[KVBLK_HISTS][KVBLK_HIST_BUCKETS];
+};
+
+struct kvblk_pool_stats {
+	struct kvblk_stats own;
 	u32 next_member;		/* puts go round */
 };
 
@@ -244,6 +251,8 @@ struct kvblk_route {
  * @segs: nr_segs of them
  * @incarnation: of this format
  * @ios: bios, each CPU's own
+ * @stats: pool->slots[], or before it has a slot the pool's own
+ * @stats_before: what was in there when it came
  * @lock: segment states, lists and counts below
  * @ready: opened on media for puts, waiting to take records
  * @free: FREE
@@ -300,6 +309,8 @@ struct kvblk_member {
 	u32 fits_segments;		/* with so many vectors, and */
 	struct kvblk_queue queues[2];	/* of reads, of writes */
 	struct kvblk_ios __percpu *ios;
+	struct kvblk_stats __percpu *stats;
+	struct kvblk_stats stats_before;
 	unsigned long last_get;		/* its submission, jiffies; rough */
 	u64 seen_done;			/* the watchdog's own, */
 	u64 seen_inflight;		/* likewise, and */
@@ -474,7 +485,9 @@ struct kvblk_pool {
 	struct kvblk_index index;
 	struct kvblk_policy policy;
 	struct kvblk_tunables tun;
-	struct kvblk_stats __percpu *stats;
+	struct kvblk_pool_stats __percpu *stats;
+	/* by slot, of all members that have had it; made once, under admin */
+	struct kvblk_stats __percpu *slots[KVBLK_MEMBERS_MAX];
 
 	atomic64_t seq;			/* of records */
 	atomic64_t opened;		/* of segments */

@@ -414,6 +414,7 @@ static const struct {
 	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, 0, "member-get" },
 	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, NLM_F_DUMP, "member dump" },
 	{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, 0, "stats-get" },
+	{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, NLM_F_DUMP, "stats dump" },
 	{ KVBLK_CMD_ROUTE_GET, KVBLK_A_ROUTE_POOL, NLM_F_DUMP, "route dump" },
 };
 
@@ -566,36 +567,73 @@ TEST(tenants)
 
 TEST(member_names)
 {
-	static const int cmds[] = { KVBLK_CMD_MEMBER_REMOVE, KVBLK_CMD_MEMBER_GET };
+	static const struct {
+		int cmd;
+		int pool;
+		int member;
+	} asks[] = {
+		{ KVBLK_CMD_MEMBER_REMOVE, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME },
+		{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME },
+		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, KVBLK_A_STATS_MEMBER },
+	};
 	static struct req req;
 
 	settle();
-	for (int i = 0; i < 2; i++) {
-		begin(&req, cmds[i], 0);
-		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
-		refused(&req, EINVAL, "no member named, command %d", cmds[i]);
+	for (int i = 0; i < 3; i++) {
+		int cmd = asks[i].cmd, name = asks[i].member;
 
-		begin(&req, cmds[i], 0);
-		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
-		put_str(&req, KVBLK_A_MEMBER_NAME, "nosuchmember");
-		refused(&req, ENOENT, "unknown member, command %d", cmds[i]);
+		if (cmd != KVBLK_CMD_STATS_GET) {
+			begin(&req, cmd, 0);
+			put_str(&req, asks[i].pool, pool);
+			refused(&req, EINVAL, "no member named, command %d", cmd);
+		}
+		begin(&req, cmd, 0);
+		put_str(&req, asks[i].pool, pool);
+		put_str(&req, name, "nosuchmember");
+		refused(&req, ENOENT, "unknown member, command %d", cmd);
 
-		begin(&req, cmds[i], 0);
-		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
-		put_str(&req, KVBLK_A_MEMBER_NAME, "");
-		refused(&req, EINVAL, "empty member name, command %d", cmds[i]);
+		begin(&req, cmd, 0);
+		put_str(&req, asks[i].pool, pool);
+		put_str(&req, name, "");
+		refused(&req, EINVAL, "empty member name, command %d", cmd);
 
-		begin(&req, cmds[i], 0);
-		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
-		put_str(&req, KVBLK_A_MEMBER_NAME, repeat('m', 32));
-		refused(&req, EINVAL, "long member name, command %d", cmds[i]);
+		begin(&req, cmd, 0);
+		put_str(&req, asks[i].pool, pool);
+		put_str(&req, name, repeat('m', 32));
+		refused(&req, EINVAL, "long member name, command %d", cmd);
 
-		begin(&req, cmds[i], 0);
-		put_str(&req, KVBLK_A_MEMBER_POOL, pool);
-		put_u32(&req, KVBLK_A_MEMBER_NAME, 0x41414141);
-		refused(&req, EINVAL, "member name no string, command %d",
-			cmds[i]);
+		begin(&req, cmd, 0);
+		put_str(&req, asks[i].pool, pool);
+		put_u32(&req, name, 0x41414141);
+		refused(&req, EINVAL, "member name no string, command %d", cmd);
 	}
+}
+
+/* What a dump of statistics is about is one of a few things, and asked in dumps only. */
+TEST(stats_scopes)
+{
+	static struct req req;
+
+	settle();
+	for (uint32_t scope = KVBLK_STATS_SCOPE_MEMBER + 1; scope; scope <<= 1) {
+		begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
+		put_u32(&req, KVBLK_A_STATS_SCOPE, scope);
+		refused(&req, ERANGE, "scope %u", scope);
+	}
+	for (size_t n = 0; n < 9; n++) {
+		if (n == 4)
+			continue;
+		begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
+		put(&req, KVBLK_A_STATS_SCOPE, repeat('\0', n), n);
+		refused(&req, EINVAL, "scope of %zu bytes", n);
+	}
+	begin(&req, KVBLK_CMD_STATS_GET, 0);
+	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	put_u32(&req, KVBLK_A_STATS_SCOPE, KVBLK_STATS_SCOPE_MEMBER);
+	refused(&req, EINVAL, "scope of a single answer");
+	begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
+	put_str(&req, KVBLK_A_STATS_MEMBER, member);
+	refused(&req, EINVAL, "a dump of one member");
 }
 
 /* ---- devices ---- */
@@ -1168,6 +1206,31 @@ TEST(answers)
 		EXPECT(attr && (attr->nla_len - NLA_HDRLEN) % 8 == 0 &&
 		       attr->nla_len > NLA_HDRLEN, "latencies %d", type);
 	}
+	nested = find(one.reply, one.len, KVBLK_A_STATS_GAUGES);
+	ASSERT(nested, "no gauges");
+	for (int type = 1; type <= KVBLK_A_GAUGE_MAX; type++)
+		EXPECT(find((const char *)nested + NLA_HDRLEN,
+			    nested->nla_len - NLA_HDRLEN, type), "gauge %d", type);
+	EXPECT(!find(one.reply, one.len, KVBLK_A_STATS_MEMBER), "a pool is no member");
+
+	begin(&req, KVBLK_CMD_STATS_GET, 0);
+	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	put_str(&req, KVBLK_A_STATS_MEMBER, member);
+	talk(&req, &one);
+	ASSERT_EQ(one.err, 0, "stats-get of a member");
+	begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
+	put_str(&req, KVBLK_A_STATS_POOL, pool);
+	put_u32(&req, KVBLK_A_STATS_SCOPE, KVBLK_STATS_SCOPE_MEMBER);
+	talk(&req, &all);
+	EXPECT_EQ(all.messages, 1, "dump of the members' statistics of %s", pool);
+	ASSERT(find(one.reply, one.len, KVBLK_A_STATS_MEMBER) &&
+	       find(all.reply, all.len, KVBLK_A_STATS_MEMBER), "no member's name");
+	nested = find(one.reply, one.len, KVBLK_A_STATS_COUNTERS);
+	ASSERT(nested, "no counters of a member");
+	EXPECT(find((const char *)nested + NLA_HDRLEN, nested->nla_len - NLA_HDRLEN,
+		    KVBLK_A_COUNTER_WRITE_BYTES), "a member writes");
+	EXPECT(!find((const char *)nested + NLA_HDRLEN, nested->nla_len - NLA_HDRLEN,
+		     KVBLK_A_COUNTER_LOOKUPS), "no member looks up");
 }
 
 #define CHURN	"churn"		/* this pool comes and goes */
@@ -1204,12 +1267,16 @@ TEST(dumps)
 		int cmd;
 		int pool_type;
 		int member_type;
+		uint32_t scope;
 	} dumps[] = {
-		{ KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, -1 },
-		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, -1 },
-		{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME },
+		{ KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, -1, 0 },
+		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, -1, 0 },
+		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, KVBLK_A_STATS_MEMBER,
+		  KVBLK_STATS_SCOPE_MEMBER },
+		{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME, 0 },
 	};
-	static char want[3][8192], got[8192];
+	const int nr = sizeof(dumps) / sizeof(*dumps);
+	static char want[sizeof(dumps) / sizeof(*dumps)][8192], got[8192];
 	static struct answer answer;
 	static struct req req;
 	unsigned int parts = 0;
@@ -1218,10 +1285,12 @@ TEST(dumps)
 	/* the kernel makes its parts as large as the largest read so far */
 	recv_size = 4096;
 	for (int round = 0; round < 100; round++) {
-		for (int i = 0; i < 3; i++) {
+		for (int i = 0; i < nr; i++) {
 			char *text = round ? got : want[i];
 
 			begin(&req, dumps[i].cmd, NLM_F_DUMP);
+			if (dumps[i].scope)
+				put_u32(&req, KVBLK_A_STATS_SCOPE, dumps[i].scope);
 			talk_through(fd, &req, &answer);
 			EXPECT_EQ(answer.err, 0, "dump %d", i);
 			names(&answer, dumps[i].pool_type, dumps[i].member_type,

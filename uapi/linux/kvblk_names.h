@@ -47,7 +47,53 @@
 	X("device_direct", DEVICE_DIRECT) \
 	X("device_bounced", DEVICE_BOUNCED) \
 	X("device_fallbacks", DEVICE_FALLBACKS) \
-	X("device_read_bytes", DEVICE_READ_BYTES)
+	X("device_read_bytes", DEVICE_READ_BYTES) \
+	X("put_exists_bytes", PUT_EXISTS_BYTES) \
+	X("read_bytes", READ_BYTES) \
+	X("write_bytes", WRITE_BYTES) \
+	X("reclaimed_bytes", RECLAIMED_BYTES)
+
+/* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
+#define KVBLK_MEMBER_COUNTER_TABLE(X) \
+	X("puts", PUTS) \
+	X("put_bytes", PUT_BYTES) \
+	X("gets", GETS) \
+	X("get_bytes", GET_BYTES) \
+	X("get_direct", GET_DIRECT) \
+	X("get_bounced", GET_BOUNCED) \
+	X("put_direct", PUT_DIRECT) \
+	X("put_bounced", PUT_BOUNCED) \
+	X("checksum_failures", CHECKSUM_FAILURES) \
+	X("rereads", REREADS) \
+	X("read_errors", READ_ERRORS) \
+	X("write_errors", WRITE_ERRORS) \
+	X("segments_opened", SEGMENTS_OPENED) \
+	X("segments_sealed", SEGMENTS_SEALED) \
+	X("segments_reclaimed", SEGMENTS_RECLAIMED) \
+	X("reinserts", REINSERTS) \
+	X("reinsert_bytes", REINSERT_BYTES) \
+	X("dropped", DROPPED) \
+	X("kills", KILLS) \
+	X("restored", RESTORED) \
+	X("producer_mismatches", PRODUCER_MISMATCHES) \
+	X("read_bytes", READ_BYTES) \
+	X("write_bytes", WRITE_BYTES) \
+	X("reclaimed_bytes", RECLAIMED_BYTES)
+
+/* X(name, the end of its KVBLK_A_GAUGE_), in the order of their numbers */
+#define KVBLK_GAUGE_TABLE(X) \
+	X("inflight", INFLIGHT) \
+	X("queued", QUEUED) \
+	X("waiting_bytes", WAITING_BYTES) \
+	X("waiting_kills", WAITING_KILLS) \
+	X("segments", SEGMENTS) \
+	X("segments_free", SEGMENTS_FREE) \
+	X("segments_ready", SEGMENTS_READY) \
+	X("segments_open", SEGMENTS_OPEN) \
+	X("segments_sealed", SEGMENTS_SEALED) \
+	X("segments_retiring", SEGMENTS_RETIRING) \
+	X("leased_bytes", LEASED_BYTES) \
+	X("index_used", INDEX_USED)
 
 /* X(name, the end of its KVBLK_A_LATENCY_), in the order of their numbers */
 #define KVBLK_LATENCY_TABLE(X) \

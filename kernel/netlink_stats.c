@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Statistics by netlink, of pools and of members. The rule: what there is to tell is
+ * a row in uapi/netlink/kvblk.yaml, and each message fits into a page.
+ */
+#include <linux/build_bug.h>
+#include <linux/cleanup.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "netlink.h"
+#include "netlink_gen.h"
+
+static_assert(KVBLK_A_COUNTER_MAX == (int)KVBLK_COUNTERS);
+static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
+static_assert(sizeof_field(struct kvblk_stats, hists[0]) <= KVBLK_LATENCY_LEN_MAX);
+
+enum stats_gauge {
+#define X(name, NAME)	GAUGE_##NAME,
+	KVBLK_GAUGE_TABLE(X)
+#undef X
+	GAUGES,
+	/* of members, too */
+	MEMBER_GAUGES = GAUGE_SEGMENTS_RETIRING + 1,
+};
+
+static const bool member_counters[KVBLK_COUNTERS] = {
+#define X(name, NAME)	\
+	[KVBLK_C_##NAME] = true,
+	KVBLK_MEMBER_COUNTER_TABLE(X)
+#undef X
+};
+
+static const bool member_hists[KVBLK_HISTS] = {
+	[KVBLK_H_PUT] = true,
+	[KVBLK_H_GET] = true,
+};
+
+/* Adds what is so with the member now. */
+static void gauges_add(const struct kvblk_member *member, u64 *gauges)
+{
+	u32 ready = READ_ONCE(member->nr_ready), open = READ_ONCE(member->nr_open);
+
+	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
+	gauges[GAUGE_QUEUED] += READ_ONCE(member->queues[0].nr) +
+				READ_ONCE(member->queues[1].nr);
+	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->gate_waiting);
+	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->nr_kills);
+	gauges[GAUGE_SEGMENTS] += member->nr_segs;
+	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->nr_free);
+	gauges[GAUGE_SEGMENTS_READY] += ready;
+	gauges[GAUGE_SEGMENTS_OPEN] += open - min(open, ready);
+	gauges[GAUGE_SEGMENTS_SEALED] += READ_ONCE(member->nr_sealed);
+	gauges[GAUGE_SEGMENTS_RETIRING] += READ_ONCE(member->nr_retiring);
+}
+
+static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
+{
+	struct kvblk_member *member;
+	int i;
+
+	scoped_guard(rcu)
+		kvblk_for_each_member(pool, member, i)
+			gauges_add(member, gauges);
+	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->leased_bytes);
+	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);
+}
+
+/* Whether they have not fit. @member: those of one. */
+static bool put_numbers(struct sk_buff *skb, const struct kvblk_stats *sum,
+			const u64 *gauges, bool member)
+{
+	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_COUNTERS);
+	int i, nr = member ? MEMBER_GAUGES : GAUGES;
+	bool full = !nest;
+
+	for (i = 0; i < KVBLK_COUNTERS && !full; i++)
+		if (!member || member_counters[i])
+			full = nla_put_uint(skb, KVBLK_A_COUNTER_PUTS + i,
+					    sum->counters[i]);
+	if (full)
+		return true;
+	nla_nest_end(skb, nest);
+	nest = nla_nest_start(skb, KVBLK_A_STATS_GAUGES);
+	full = !nest;
+	for (i = 0; i < nr && !full; i++)
+		full = nla_put_uint(skb, KVBLK_A_GAUGE_INFLIGHT + i, gauges[i]);
+	if (full)
+		return true;
+	nla_nest_end(skb, nest);
+	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	full = !nest;
+	for (i = 0; i < KVBLK_HISTS && !full; i++)
+		if (!member || member_hists[i])
+			full = nla_put(skb, KVBLK_A_LATENCY_PUT + i,
+				       sizeof(sum->hists[i]), sum->hists[i]);
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
+/* Of the pool or of its @member; @sum: room for it. */
+static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int flags,
+		      struct kvblk_pool *pool, const struct kvblk_member *member,
+		      struct kvblk_stats *sum)
+{
+	void *hdr = kvblk_nl_begin(skb, info, flags);
+	u64 gauges[GAUGES] = {};
+	bool full;
+
+	if (!hdr)
+		return -EMSGSIZE;
+	full = nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name);
+	if (member) {
+		kvblk_stats_member(member, sum);
+		gauges_add(member, gauges);
+		full |= nla_put_string(skb, KVBLK_A_STATS_MEMBER, member->name);
+	} else {
+		kvblk_stats_pool(pool, sum);
+		gauges_of_pool(pool, gauges);
+		full |= nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT);
+	}
+	return kvblk_nl_end(skb, hdr, full || put_numbers(skb, sum, gauges, member));
+}
+
+/* kvblk_nl_fill_fn: the pool, or the member that the request names. */
+static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int flags,
+		      struct kvblk_pool *pool)
+{
+	const struct nlattr *name = info->attrs[KVBLK_A_STATS_MEMBER];
+	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
+	const struct kvblk_member *member = NULL;
+
+	if (!sum)
+		return -ENOMEM;
+	guard(rcu)();
+	if (name) {
+		member = kvblk_nl_member(pool, name, info->extack);
+		if (!member)
+			return -ENOENT;
+	}
+	return fill_stats(skb, info, flags, pool, member, sum);
+}
+
+int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *member = info->attrs[KVBLK_A_STATS_MEMBER];
+
+	if (member && !kvblk_nl_name(member, info->extack))
+		return -EINVAL;
+	return kvblk_nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
+	       kvblk_nl_reply(info, KVBLK_A_STATS_POOL, fill_asked);
+}
+
+/* kvblk_nl_parts_fn: the pool, or its members by slot. */
+static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
+		      struct kvblk_pool *pool, u32 *part)
+{
+	const struct nlattr *scope = info->attrs[KVBLK_A_STATS_SCOPE];
+	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
+	const struct kvblk_member *member;
+	int err;
+
+	if (!sum)
+		return -ENOMEM;
+	if (!scope || nla_get_u32(scope) == KVBLK_STATS_SCOPE_POOL)
+		return fill_stats(skb, info, NLM_F_MULTI, pool, NULL, sum);
+	guard(rcu)();
+	for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {
+		member = rcu_dereference(pool->members[*part]);
+		if (!member)
+			continue;
+		err = fill_stats(skb, info, NLM_F_MULTI, pool, member, sum);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct nlattr **attrs = genl_info_dump(cb)->attrs;
+
+	return kvblk_nl_tenant(attrs[KVBLK_A_STATS_TENANT], cb->extack) ?:
+	       kvblk_nl_dump(skb, cb, attrs[KVBLK_A_STATS_POOL], dump_stats);
+}
