@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk stat: the counters and latencies of pools, once since their assembly,
+ * kvblk stat: what pools and their members have counted, once since their assembly,
  * or as rates for each interval.
  */
 #include <errno.h>
@@ -21,6 +21,7 @@ enum {
 struct stat_args {
 	bool json;
 	const char *pool;
+	const char *member;
 	double interval_s;	/* 0: once */
 	uint64_t count;		/* 0: no end */
 };
@@ -41,13 +42,19 @@ static error_t parse_stat(int key, char *arg, struct argp_state *state)
 		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num)
+		if (state->arg_num > 1)
 			cli_usage(state, "too many arguments, from \"%s\" on",
 				   arg);
+		if (state->arg_num) {
+			args->member = arg;
+			return 0;
+		}
 		cli_check_pool_name(state, arg);
 		args->pool = arg;
 		return 0;
 	case ARGP_KEY_END:
+		if (args->member && args->interval_s > 0)
+			cli_usage(state, "--watch shows pools, not a member");
 		if (args->count && args->interval_s == 0)
 			cli_usage(state, "--count is for --watch");
 		return 0;
@@ -71,9 +78,10 @@ static const struct argp_child output_children[] = {
 static const struct argp stat_argp = {
 	.options = stat_options,
 	.parser = parse_stat,
-	.args_doc = "[POOL]",
-	.doc = "Show what POOL, or each pool, has done since it was assembled.\v"
-	       "Example:\n  kvblk stat kv0 --watch 5\n\n"
+	.args_doc = "[POOL [MEMBER]]",
+	.doc = "Show what POOL, or each pool, has done since it was assembled, or "
+	       "MEMBER since it came, and how that is now.\v"
+	       "Example:\n  kvblk stat kv0 --watch 5\n  kvblk stat kv0 nvme1n1\n\n"
 	       "With --watch and -o json each line is a JSON object.",
 	.children = output_children,
 };
@@ -122,22 +130,69 @@ static json_t *json_latency(const struct kvblk_stats *stats,
 		"log2_buckets", buckets);
 }
 
+/* Those of @nr numbers that are there. */
+static json_t *json_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
+			    const char *(*name)(unsigned int i))
+{
+	json_t *json = json_object();
+
+	for (unsigned int i = 0; i < nr; i++) {
+		if (has[i] && name(i))
+			json_object_set_new(json, name(i),
+					    json_integer((json_int_t)numbers[i]));
+	}
+	return json;
+}
+
 static json_t *json_stats(const struct kvblk_stats *stats)
 {
-	json_t *counters = json_object(), *latency = json_object();
+	json_t *latency = json_object(), *json;
 
-	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
-		if (kvblk_counter_name(i))
-			json_object_set_new(counters, kvblk_counter_name(i),
-				json_integer((json_int_t)stats->counter[i]));
-	}
 	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		if (kvblk_latency_name(i))
+		if (stats->nr_buckets[i] && kvblk_latency_name(i))
 			json_object_set_new(latency, kvblk_latency_name(i),
 					    json_latency(stats, i));
 	}
-	return json_pack("{s:s, s:o, s:o}", "pool", stats->pool, "counters",
-			 counters, "latency", latency);
+	json = json_pack("{s:s}", "pool", stats->pool);
+	if (stats->member[0])
+		json_object_set_new(json, "member", json_string(stats->member));
+	json_object_set_new(json, "counters",
+			    json_numbers(stats->counter, stats->has_counter,
+					 KVBLK_STATS_COUNTERS, kvblk_counter_name));
+	json_object_set_new(json, "gauges",
+			    json_numbers(stats->gauge, stats->has_gauge,
+					 KVBLK_STATS_GAUGES, kvblk_gauge_name));
+	json_object_set_new(json, "latency", latency);
+	return json;
+}
+
+/* A pool with its members, out of those of all pools. */
+static json_t *json_pool(const struct kvblk_stats *pool,
+			 const struct kvblk_stats *members)
+{
+	json_t *json = json_stats(pool), *array = json_array();
+
+	for (; members; members = members->next) {
+		if (!strcmp(members->pool, pool->pool))
+			json_array_append_new(array, json_stats(members));
+	}
+	json_object_set_new(json, "members", array);
+	return json;
+}
+
+static void print_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
+			  const char *(*name)(unsigned int i))
+{
+	char text[32];
+
+	for (unsigned int i = 0; i < nr; i++) {
+		if (!has[i] || !name(i))
+			continue;
+		printf("  %-22s %20" PRIu64, name(i), numbers[i]);
+		if (strstr(name(i), "bytes"))
+			printf("  %s", cli_format_bytes(numbers[i], text, sizeof(text)));
+		putchar('\n');
+	}
 }
 
 static void print_stats(const struct kvblk_stats *stats)
@@ -145,22 +200,19 @@ static void print_stats(const struct kvblk_stats *stats)
 	static const double quantiles[] = { 0.5, 0.9, 0.99, 0.999 };
 	char text[32];
 
-	printf("pool %s\n", stats->pool);
-	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
-		const char *name = kvblk_counter_name(i);
-
-		if (!name)
-			continue;
-		printf("  %-22s %20" PRIu64, name, stats->counter[i]);
-		if (strstr(name, "bytes"))
-			printf("  %s", cli_format_bytes(stats->counter[i], text,
-							sizeof(text)));
-		putchar('\n');
-	}
+	if (stats->member[0])
+		printf("pool %s, member %s\n", stats->pool, stats->member);
+	else
+		printf("pool %s\n", stats->pool);
+	print_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
+		      kvblk_counter_name);
+	puts("  now");
+	print_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
+		      kvblk_gauge_name);
 	printf("  %-22s %10s %10s %10s %10s\n", "latency below", "p50", "p90",
 	       "p99", "p99.9");
 	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		if (!kvblk_latency_name(i))
+		if (!stats->nr_buckets[i] || !kvblk_latency_name(i))
 			continue;
 		printf("  %-22s", kvblk_latency_name(i));
 		for (size_t q = 0; q < ARRAY_SIZE(quantiles); q++)
@@ -171,27 +223,52 @@ static void print_stats(const struct kvblk_stats *stats)
 	}
 }
 
+static int show_member(const struct kvblk_stats *members, const struct stat_args *args)
+{
+	while (members && strcmp(members->member, args->member) != 0)
+		members = members->next;
+	if (!members)
+		return cli_fail("pool %s has no member %s: see \"kvblk member list %s\"",
+				args->pool, args->member, args->pool);
+	if (args->json)
+		return cli_print_json(json_stats(members));
+	print_stats(members);
+	return cli_flush();
+}
+
+static int show_pools(const struct kvblk_stats *pools, const struct kvblk_stats *members,
+		      bool json)
+{
+	json_t *array = json_array();
+
+	for (; pools; pools = pools->next) {
+		if (json)
+			json_array_append_new(array, json_pool(pools, members));
+		else
+			print_stats(pools);
+	}
+	if (json)
+		return cli_print_json(array);
+	json_decref(array);
+	return cli_flush();
+}
+
 static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
 {
-	struct kvblk_stats *list;
-	json_t *array;
+	struct kvblk_stats *pools = NULL, *members = NULL;
 	int err, ret;
 
-	err = kvblk_stats_get(admin, args->pool, &list);
+	err = kvblk_stats_get(admin, args->pool, &pools);
+	if (!err)
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_MEMBER, args->pool,
+				       &members);
 	if (err)
-		return cli_admin_fail(admin, err,
-				      args->pool ? args->pool : "stat");
-	if (args->json) {
-		array = json_array();
-		for (struct kvblk_stats *s = list; s; s = s->next)
-			json_array_append_new(array, json_stats(s));
-		ret = cli_print_json(array);
-	} else {
-		for (struct kvblk_stats *s = list; s; s = s->next)
-			print_stats(s);
-		ret = cli_flush();
-	}
-	kvblk_stats_free(list);
+		ret = cli_admin_fail(admin, err, args->pool ? args->pool : "stat");
+	else
+		ret = args->member ? show_member(members, args) :
+				     show_pools(pools, members, args->json);
+	kvblk_stats_free(pools);
+	kvblk_stats_free(members);
 	return ret;
 }
 

@@ -495,6 +495,7 @@ static void free_list(void *list)
  * @command: the request
  * @dump: it is one; a pool's members are a dump, too
  * @names: the attributes that it has; one whose name is NULL is left out
+ * @scope: of a dump of statistics, else 0
  * @parse: makes a state of a reply
  */
 struct question {
@@ -504,6 +505,7 @@ struct question {
 		int attr;
 		const char *name;
 	} names[2];
+	uint32_t scope;
 	int (*parse)(struct nlmsghdr *hdr, void *replies);
 };
 
@@ -515,7 +517,8 @@ static int put_names(struct nl_msg *msg, const struct question *question)
 				   question->names[i].name))
 			return -EMSGSIZE;
 	}
-	return 0;
+	return question->scope && nla_put_u32(msg, KVBLK_A_STATS_SCOPE,
+					      question->scope) ? -EMSGSIZE : 0;
 }
 
 static void *get_list(struct kvblk_admin *admin,
@@ -675,67 +678,33 @@ void kvblk_member_free(struct kvblk_member_state *list)
 	free_list(list);
 }
 
-static void parse_counters(struct kvblk_stats *stats, struct nlattr *nest)
-{
-	struct nlattr *attr;
-	int left;
-
-	nla_for_each_nested(attr, nest, left) {
-		if (nla_type(attr) < KVBLK_STATS_COUNTERS)
-			kvblk_nl_uint(&stats->counter[nla_type(attr)], attr);
-	}
-}
-
-static void parse_latency(struct kvblk_stats *stats, struct nlattr *nest)
-{
-	struct nlattr *attr;
-	int left;
-
-	nla_for_each_nested(attr, nest, left) {
-		size_t nr = (size_t)nla_len(attr) / sizeof(uint64_t);
-
-		if (nla_type(attr) >= KVBLK_STATS_LATENCIES)
-			continue;
-		if (nr > KVBLK_STATS_BUCKETS)
-			nr = KVBLK_STATS_BUCKETS;
-		memcpy(stats->latency[nla_type(attr)], nla_data(attr),
-		       nr * sizeof(uint64_t));
-		stats->nr_buckets[nla_type(attr)] = (uint32_t)nr;
-	}
-}
-
 static int parse_stats(struct nlmsghdr *hdr, void *arg)
 {
-	struct nlattr *tb[KVBLK_A_STATS_MAX + 1];
-	struct kvblk_stats *stats;
+	struct kvblk_stats *stats = append(arg, sizeof(*stats));
 
-	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_STATS_MAX, NULL))
-		return -EBADMSG;
-	stats = append(arg, sizeof(*stats));
-	if (!stats)
-		return -ENOMEM;
-	kvblk_nl_string(stats->pool, sizeof(stats->pool),
-			tb[KVBLK_A_STATS_POOL]);
-	if (tb[KVBLK_A_STATS_COUNTERS])
-		parse_counters(stats, tb[KVBLK_A_STATS_COUNTERS]);
-	if (tb[KVBLK_A_STATS_LATENCY])
-		parse_latency(stats, tb[KVBLK_A_STATS_LATENCY]);
-	return 0;
+	return stats ? kvblk_stats_parse(hdr, stats) : -ENOMEM;
 }
 
-int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
-		    struct kvblk_stats **list)
+int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
+		     const char *pool, struct kvblk_stats **list)
 {
 	const struct question question = {
 		.command = KVBLK_CMD_STATS_GET,
-		.dump = !pool,
+		.dump = !pool || scope,
 		.names = { { KVBLK_A_STATS_POOL, pool } },
+		.scope = scope,
 		.parse = parse_stats,
 	};
 	int err;
 
 	*list = get_list(admin, &question, &err);
 	return err;
+}
+
+int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
+		    struct kvblk_stats **list)
+{
+	return kvblk_stats_list(admin, KVBLK_STATS_SCOPE_POOL, pool, list);
 }
 
 void kvblk_stats_free(struct kvblk_stats *list)
@@ -789,33 +758,6 @@ int kvblk_route_get(struct kvblk_admin *admin, const char *pool,
 void kvblk_route_free(struct kvblk_route_state *list)
 {
 	free_list(list);
-}
-
-_Static_assert(KVBLK_A_COUNTER_MAX < KVBLK_STATS_COUNTERS,
-	       "struct kvblk_stats has no room for a counter");
-_Static_assert(KVBLK_A_LATENCY_MAX < KVBLK_STATS_LATENCIES,
-	       "struct kvblk_stats has no room for a histogram");
-
-static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {
-#define X(name, NAME)	[KVBLK_A_COUNTER_##NAME] = name,
-	KVBLK_COUNTER_TABLE(X)
-#undef X
-};
-
-const char *kvblk_counter_name(unsigned int counter)
-{
-	return counter <= KVBLK_A_COUNTER_MAX ? counter_names[counter] : NULL;
-}
-
-static const char *const latency_names[KVBLK_A_LATENCY_MAX + 1] = {
-#define X(name, NAME)	[KVBLK_A_LATENCY_##NAME] = name,
-	KVBLK_LATENCY_TABLE(X)
-#undef X
-};
-
-const char *kvblk_latency_name(unsigned int latency)
-{
-	return latency <= KVBLK_A_LATENCY_MAX ? latency_names[latency] : NULL;
 }
 
 static const char *const status_names[] = {

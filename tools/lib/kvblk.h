@@ -1051,29 +1051,41 @@ int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
  */
 void kvblk_member_free(struct kvblk_member_state *list);
 
-#define KVBLK_STATS_COUNTERS	64	/* room for counters */
+#define KVBLK_STATS_COUNTERS	128	/* room for counters */
+#define KVBLK_STATS_GAUGES	64	/* room for gauges */
 #define KVBLK_STATS_LATENCIES	8	/* room for histograms */
 #define KVBLK_STATS_BUCKETS	64	/* room for buckets of one */
 
 /**
- * struct kvblk_stats - a pool's counters and latencies since its assembly
+ * struct kvblk_stats - what a pool has counted since its assembly, or a member since
+ *	it came
  * @next: the next one of the list, or NULL
  * @pool: the pool's name
- * @counter: by KVBLK_A_COUNTER_PUTS and the like
+ * @member: the member's name; "": the statistics are of the pool
+ * @counter: by KVBLK_A_COUNTER_PUTS and the like; none ever goes back
+ * @has_counter: which of them there are: a member has fewer than a pool
+ * @gauge: what is so now, by KVBLK_A_GAUGE_INFLIGHT and the like
+ * @has_gauge: which of them there are
  * @latency: by KVBLK_A_LATENCY_PUT and the like; bucket i counts what took
  *	2^i to 2^(i+1) - 1 ns, the last one of @nr_buckets what took longer, too
- * @nr_buckets: buckets of each histogram, 0 for one that the module lacks
+ * @nr_buckets: buckets of each histogram, 0 for one that is not there
+ *
+ * May get more fields at its end: only the library makes these.
  */
 struct kvblk_stats {
 	struct kvblk_stats *next;
 	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char member[KVBLK_NAME_LEN_MAX + 1];
 	uint64_t counter[KVBLK_STATS_COUNTERS];
+	bool has_counter[KVBLK_STATS_COUNTERS];
+	uint64_t gauge[KVBLK_STATS_GAUGES];
+	bool has_gauge[KVBLK_STATS_GAUGES];
 	uint64_t latency[KVBLK_STATS_LATENCIES][KVBLK_STATS_BUCKETS];
 	uint32_t nr_buckets[KVBLK_STATS_LATENCIES];
 };
 
 /**
- * kvblk_stats_get() - counters and latencies of a pool, or of all of them
+ * kvblk_stats_get() - statistics of a pool, or of all of them
  * @admin: the handle
  * @pool: the pool's name; NULL for all
  * @list: set to a list, NULL when there is none; kvblk_stats_free() frees it
@@ -1082,6 +1094,19 @@ struct kvblk_stats {
  */
 int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
 		    struct kvblk_stats **list);
+
+/**
+ * kvblk_stats_list() - statistics of what a pool, or all of them, consist of
+ * @admin: the handle
+ * @scope: of what: pools, as kvblk_stats_get(), or each of their members
+ * @pool: the pool's name; NULL for all
+ * @list: set to a list, NULL when there is none; kvblk_stats_free() frees it
+ *
+ * Context: one thread at a time. Return: as kvblk_pool_get(); -EINVAL, -ERANGE: also
+ * a module that does not know @scope.
+ */
+int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
+		     const char *pool, struct kvblk_stats **list);
 
 /**
  * kvblk_stats_free() - free a list of statistics
@@ -1145,6 +1170,14 @@ void kvblk_route_free(struct kvblk_route_state *list);
  * Context: any thread. Return: a constant string; NULL: not a counter.
  */
 const char *kvblk_counter_name(unsigned int counter);
+
+/**
+ * kvblk_gauge_name() - name of a gauge, as "segments_free"
+ * @gauge: KVBLK_A_GAUGE_INFLIGHT and the like
+ *
+ * Context: any thread. Return: a constant string; NULL: not a gauge.
+ */
+const char *kvblk_gauge_name(unsigned int gauge);
 
 /**
  * kvblk_latency_name() - name of a latency histogram, as "put"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What admin.c and events.c share of libnl. */
+/* What admin.c, events.c and stats.c share of libnl. */
 #ifndef KVBLK_NETLINK_PRIVATE_H
 #define KVBLK_NETLINK_PRIVATE_H
 
@@ -15,5 +15,8 @@ void kvblk_nl_string(char *to, size_t len, struct nlattr *attr);
 
 /* An unsigned number of 4 or 8 bytes; false, and @to alone, without one. */
 bool kvblk_nl_uint(uint64_t *to, struct nlattr *attr);
+
+/* Statistics in a message, into @stats, which is all zero: 0 or -EBADMSG. */
+int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats);
 
 #endif

@@ -169,7 +169,7 @@ usage 'time from 0.1' stat --watch 0
 usage 'time from 0.1' stat kv0 -w 1us
 usage 'time from 0.1' stat --watch=nan
 usage 'time from 0.1' stat --watch=kv0
-usage 'too many' stat kv0 --watch kv1
+usage 'not a member' stat kv0 --watch kv1
 usage 'is for --watch' stat --count 3
 usage 'too many' status kv0 kv1
 usage 'nothing to give' doctor kv0
@@ -185,7 +185,8 @@ usage 'too many' iostat kv0 1 2 3
 usage '1 to 31 letters' iostat a/b
 usage '1 to 31 letters' pool status a/b
 usage 'number from 1' stat --watch --count 0
-usage 'too many' stat kv0 kv1
+usage 'too many' stat kv0 nvme0n1 nvme1n1
+usage 'not a member' stat kv0 nvme0n1 --watch
 usage '1 to 31 letters' topo kv0 a/b
 usage 'unrecognized option' topo --frob
 usage 'json and text' topo -o xml kv0

@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=150 takes=20 kernels=newest,6.12,debug
+# Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves.
+. "${0%/*}/pool.bash"
+
+# so EXPRESSION: it is true with p, the pool's statistics, c and g, its counters and gauges, m, its members' by name, total(COUNTER) of
+# them, and was, the pool's of the last call. The members' are read a moment later than the pool's.
+so() {
+	[ ! -e "$tmp/stat" ] || cp "$tmp/stat" "$tmp/stat.was"
+	kvblk stat $pool -o json >"$tmp/stat" || return
+	python3 - "$tmp/stat" "$1" <<-'END'
+		import json, os, sys
+		p, = json.load(open(sys.argv[1]))
+		m = {s["member"]: s for s in p["members"]}
+		was = json.load(open(sys.argv[1] + ".was"))[0] if os.path.exists(sys.argv[1] + ".was") else None
+		sys.exit(not eval(sys.argv[2], {"p": p, "c": p["counters"], "g": p["gauges"], "m": m, "was": was,
+		                                "total": lambda name: sum(s["counters"][name] for s in m.values())}))
+	END
+}
+
+stats() {
+	so "$1" || fail "not so: $1: $(cat "$tmp/stat")"
+}
+
+kv_load
+flash 3 100
+pool_format /dev/flash0 /dev/flash1
+
+echo "-- members add up"
+blocks put 1 40 50000
+expect stored "$stored" 40
+blocks get 1 40 50000
+stats 'c["puts"] == 40 and c["put_bytes"] == 40 * 50000 and c["gets"] == 40 and c["get_bytes"] == 40 * 50000'
+stats 'all(total(name) == c[name] for name in next(iter(m.values()))["counters"] if not name.endswith(("read_bytes", "write_bytes")))'
+stats 'total("puts") == 40 and all(s["counters"]["puts"] == s["counters"]["put_direct"] + s["counters"]["put_bounced"] for s in m.values())'
+stats 'all(s["counters"]["write_bytes"] >= s["counters"]["puts"] * (50000 + 4096) for s in m.values())'
+stats 'all(0 < s["counters"]["puts"] == sum(s["latency"]["put"]["log2_buckets"]) for s in m.values())'
+stats 'sum(p["latency"]["get"]["log2_buckets"]) == 40 and "lookups" not in m["flash0"]["counters"] and "delete" not in m["flash0"]["latency"]'
+# what is read of a device before it is a member is the pool's
+wait_for 20 so 'total("write_bytes") == c["write_bytes"] and 0 < total("read_bytes") <= c["read_bytes"]'
+wait_for 20 so 'all(s["gauges"]["segments"] == sum(s["gauges"]["segments_" + state] for state in ("free", "ready", "open", "sealed", "retiring")) for s in m.values())'
+wait_for 20 so 'all(value == sum(s["gauges"][name] for s in m.values()) for name, value in g.items() if name not in ("leased_bytes", "index_used"))'
+wait_for 20 so 'g["index_used"] == 40 and g["inflight"] == 0 and g["queued"] == 0 and g["leased_bytes"] == 0'
+expect "a member alone" "$(kvblk stat $pool flash1 -o json | grep -c '"member": "flash1"')" 1
+code 1 'has no member flash2' kvblk stat $pool flash2
+
+echo "-- what is there is not written again"
+blocks put 1 40 50000
+stats 'c["put_exists"] == 40 and c["put_exists_bytes"] == 40 * 50000 and c["puts"] == 40'
+
+echo "-- a member leaves, and another one has its place"
+check kvblk member add $pool --format --segment-size 8M /dev/flash2
+wait_for 30 member_is flash2 up
+stats 'm["flash2"]["counters"]["write_bytes"] > 0'
+blocks put 101 40 50000
+blocks get 101 40 50000
+stats 'total("puts") == c["puts"] == 80 and m["flash2"]["counters"]["puts"] > 0 and m["flash2"]["counters"]["gets"] > 0'
+check kvblk member remove --yes $pool flash2
+wait_for 30 member_is flash2 gone
+stats 'list(m) == ["flash0", "flash1"] and c["puts"] == 80 and total("puts") < 80'
+stats 'all(c[name] >= was["counters"][name] for name in c)'
+check kvblk member add $pool --format --segment-size 8M /dev/flash2
+wait_for 30 member_is flash2 up
+stats 'c["puts"] == 80 and m["flash2"]["counters"]["puts"] == 0 and sum(m["flash2"]["latency"]["get"]["log2_buckets"]) == 0'
+no_failures

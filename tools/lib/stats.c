@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Statistics as they come by netlink. Numbers that this library does not know are
+ * left out, and those that the module lacks stay 0.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <netlink/genl/genl.h>
+#include <netlink/netlink.h>
+
+#include <linux/kvblk_names.h>
+
+#include "netlink.h"
+
+_Static_assert(KVBLK_A_COUNTER_MAX < KVBLK_STATS_COUNTERS,
+	       "struct kvblk_stats has no room for a counter");
+_Static_assert(KVBLK_A_GAUGE_MAX < KVBLK_STATS_GAUGES,
+	       "struct kvblk_stats has no room for a gauge");
+_Static_assert(KVBLK_A_LATENCY_MAX < KVBLK_STATS_LATENCIES,
+	       "struct kvblk_stats has no room for a histogram");
+
+/* @max numbers of @nest, by their types; @has: which are there. */
+static void parse_numbers(uint64_t *to, bool *has, int max, struct nlattr *nest)
+{
+	struct nlattr *attr;
+	int left;
+
+	if (!nest)
+		return;
+	nla_for_each_nested(attr, nest, left) {
+		if (nla_type(attr) < max)
+			has[nla_type(attr)] = kvblk_nl_uint(&to[nla_type(attr)], attr);
+	}
+}
+
+static void parse_latency(struct kvblk_stats *stats, struct nlattr *nest)
+{
+	struct nlattr *attr;
+	int left;
+
+	if (!nest)
+		return;
+	nla_for_each_nested(attr, nest, left) {
+		size_t nr = (size_t)nla_len(attr) / sizeof(uint64_t);
+
+		if (nla_type(attr) >= KVBLK_STATS_LATENCIES)
+			continue;
+		if (nr > KVBLK_STATS_BUCKETS)
+			nr = KVBLK_STATS_BUCKETS;
+		memcpy(stats->latency[nla_type(attr)], nla_data(attr),
+		       nr * sizeof(uint64_t));
+		stats->nr_buckets[nla_type(attr)] = (uint32_t)nr;
+	}
+}
+
+int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats)
+{
+	struct nlattr *tb[KVBLK_A_STATS_MAX + 1];
+
+	if (genlmsg_parse(hdr, 0, tb, KVBLK_A_STATS_MAX, NULL))
+		return -EBADMSG;
+	kvblk_nl_string(stats->pool, sizeof(stats->pool), tb[KVBLK_A_STATS_POOL]);
+	kvblk_nl_string(stats->member, sizeof(stats->member),
+			tb[KVBLK_A_STATS_MEMBER]);
+	parse_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
+		      tb[KVBLK_A_STATS_COUNTERS]);
+	parse_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
+		      tb[KVBLK_A_STATS_GAUGES]);
+	parse_latency(stats, tb[KVBLK_A_STATS_LATENCY]);
+	return 0;
+}
+
+static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {
+#define X(name, NAME)	[KVBLK_A_COUNTER_##NAME] = name,
+	KVBLK_COUNTER_TABLE(X)
+#undef X
+};
+
+const char *kvblk_counter_name(unsigned int counter)
+{
+	return counter <= KVBLK_A_COUNTER_MAX ? counter_names[counter] : NULL;
+}
+
+static const char *const gauge_names[KVBLK_A_GAUGE_MAX + 1] = {
+#define X(name, NAME)	[KVBLK_A_GAUGE_##NAME] = name,
+	KVBLK_GAUGE_TABLE(X)
+#undef X
+};
+
+const char *kvblk_gauge_name(unsigned int gauge)
+{
+	return gauge <= KVBLK_A_GAUGE_MAX ? gauge_names[gauge] : NULL;
+}
+
+static const char *const latency_names[KVBLK_A_LATENCY_MAX + 1] = {
+#define X(name, NAME)	[KVBLK_A_LATENCY_##NAME] = name,
+	KVBLK_LATENCY_TABLE(X)
+#undef X
+};
+
+const char *kvblk_latency_name(unsigned int latency)
+{
+	return latency <= KVBLK_A_LATENCY_MAX ? latency_names[latency] : NULL;
+}
