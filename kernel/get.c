@@ -6,10 +6,40 @@
 #include "op.h"
 #include "trace.h"
 
-static int get_miss(struct kvblk_req *req)
+static_assert(KVBLK_COUNTERS <= U8_MAX);
+
+/* It is a miss, of the reason that this counter counts. */
+static int get_miss(struct kvblk_req *req, enum kvblk_counter why)
 {
-	kvblk_count(req->pool, KVBLK_C_GET_MISSES, 1);
-	return kvblk_req_over(req, -ENOENT);
+	req->miss = why;
+	return -ENOENT;
+}
+
+static void get_count_failed(struct kvblk_req *req, int err)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (err == -ENOENT) {
+		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
+		kvblk_count(pool, req->miss, 1);
+	} else if (err == -ETIME) {
+		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
+		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
+	} else if (err == -EINTR && !READ_ONCE(req->canceled) && kvblk_req_late(req)) {
+		/* detached when it was late, and told so */
+		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
+	} else if (err == -ENOMEM) {
+		kvblk_count(pool, KVBLK_C_GET_NOMEM, 1);
+	} else {
+		kvblk_count(pool, KVBLK_C_GET_ERRORS, 1);
+	}
+}
+
+/* It has failed before anything was in flight: 1. */
+static int get_fail(struct kvblk_req *req, int err)
+{
+	get_count_failed(req, err);
+	return kvblk_req_over(req, err);
 }
 
 /* What a get of whole chunks reads, behind req->from. */
@@ -112,14 +142,19 @@ static int get_find(struct kvblk_req *req)
 
 	/* a block that moves is found at its new place the next time */
 	for (tries = 0; tries < 4 && !media->seg; tries++) {
-		if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
-		    !kvblk_slot_listed(pool, req->tenant, &req->slot))
-			return -ENOENT;
+		if (!kvblk_index_find(&pool->index, req->id, &req->slot))
+			return get_miss(req, KVBLK_C_MISS_ABSENT);
+		if (!kvblk_slot_listed(pool, req->tenant, &req->slot))
+			return get_miss(req, kvblk_slot_expired(pool, &req->slot) ?
+					     KVBLK_C_MISS_EXPIRED : KVBLK_C_MISS_ABSENT);
 		media->seg = kvblk_segment_get(pool, &req->slot, &media->member,
 					       &media->gen);
 	}
-	if (!media->seg || !kvblk_member_ok(media->member))
-		return -ENOENT;
+	if (!media->seg)
+		return get_miss(req, kvblk_slot_served(pool, &req->slot) ?
+				     KVBLK_C_MISS_MOVED : KVBLK_C_MISS_MEMBER);
+	if (!kvblk_member_ok(media->member))
+		return get_miss(req, KVBLK_C_MISS_MEMBER);
 	media->stats = media->member->stats;
 	return 0;
 }
@@ -190,7 +225,7 @@ static int get_begun(struct kvblk_req *req)
 	err = get_find(req);
 
 	if (err)
-		return get_miss(req);
+		return get_fail(req, err);
 	/* a trial is of one record */
 	if (unlikely(req->media.trial) &&
 	    (was.seg != req->slot.seg || was.off != req->slot.off ||
@@ -198,7 +233,7 @@ static int get_begun(struct kvblk_req *req)
 		kvblk_p2p_trial_end(req);
 	err = get_range(req);
 	if (err)
-		return kvblk_req_over(req, err);
+		return get_fail(req, err);
 	req->header_units = kvblk_header_units(req->slot.len);
 	err = kvblk_req_header_alloc(req);
 	if (!err)
@@ -209,7 +244,7 @@ static int get_begun(struct kvblk_req *req)
 	}
 	kvblk_req_header_free(req);
 	req->wants_fault = err == -EFAULT;
-	return req->wants_fault || err == -EAGAIN ? -EAGAIN : kvblk_req_over(req, err);
+	return req->wants_fault || err == -EAGAIN ? -EAGAIN : get_fail(req, err);
 }
 
 static int get_start(struct kvblk_req *req)
@@ -217,11 +252,11 @@ static int get_start(struct kvblk_req *req)
 	int ret;
 
 	if (kvblk_req_late(req))
-		return kvblk_req_expire(req);
+		return get_fail(req, -ETIME);
 	if (kvblk_req_crowded(req))
-		return kvblk_req_over(req, -ENOMEM);
+		return get_fail(req, -ENOMEM);
 	if (!kvblk_media_begin(req))
-		return kvblk_req_over(req, -ENODEV);
+		return get_fail(req, -ENODEV);
 	ret = get_begun(req);
 	if (ret)
 		kvblk_media_end(req);
@@ -259,18 +294,18 @@ static bool get_drop(struct kvblk_req *req)
 /*
  * What was read is not the block. When the entry is still what it was, that is
  * damage: tell, and drop it. Else it was deleted or moved meanwhile. A @producer
- * whose checksums are wrong must not make an operator look for broken flash.
+ * whose checksums are wrong must not make an operator look for broken flash. -ENOENT.
  */
-static void get_damaged(struct kvblk_req *req, bool producer)
+static int get_damaged(struct kvblk_req *req, bool producer)
 {
 	if (!get_drop(req))
-		return;
-	if (producer) {
+		return get_miss(req, KVBLK_C_MISS_MOVED);
+	if (producer)
 		kvblk_count_at(req->media.stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
-		return;
-	}
-	kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
-			   req->slot.seg - req->media.member->seg_base);
+	else
+		kvblk_member_error(req->media.member, KVBLK_ERROR_CHECKSUM,
+				   req->slot.seg - req->media.member->seg_base);
+	return get_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
 /* The header: 0, with @rec, or -ENOENT. */
@@ -283,19 +318,17 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	if (kvblk_record_decode(req->header, req->header_units << KVBLK_UNIT_SHIFT,
 				&place, NULL, rec) != KVBLK_DEC_RECORD ||
 	    rec->id.hi != req->id.hi || rec->id.lo != req->id.lo ||
-	    rec->length != req->slot.len) {
-		get_damaged(req, false);
-		return -ENOENT;
-	}
+	    rec->length != req->slot.len)
+		return get_damaged(req, false);
 	/* another key with the same id: a miss, and nothing is wrong */
 	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
 	    memcmp(rec->key, req->key, rec->key_len))
-		return -ENOENT;
+		return get_miss(req, KVBLK_C_MISS_ABSENT);
 	if ((req->op.flags & KVBLK_OPF_LAYOUT) &&
 	    rec->layout_tag != req->op.layout_tag)
-		return -ENOENT;
+		return get_miss(req, KVBLK_C_MISS_LAYOUT);
 	if (rec->expiry && kvblk_expired(rec->expiry, kvblk_now(req->pool)))
-		return -ENOENT;
+		return get_miss(req, KVBLK_C_MISS_EXPIRED);
 	req->result.layout_tag = rec->layout_tag;
 	req->result.caller_tag = rec->caller_tag;
 	req->integrity = rec->integrity;
@@ -314,7 +347,7 @@ static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 		return !get_caller_checks(req);
 	/* so that it can be put anew */
 	get_drop(req);
-	return -ENOENT;
+	return get_miss(req, KVBLK_C_MISS_UNPROVEN);
 }
 
 static const __le32 *get_crcs(const struct kvblk_req *req)
@@ -345,8 +378,7 @@ static int get_check(struct kvblk_req *req)
 		kvblk_count_at(req->media.stats, KVBLK_C_REREADS, 1);
 		return -EAGAIN;
 	}
-	get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
-	return -ENOENT;
+	return get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
 }
 
 /* What the caller wants of the block's checksums, last. */
@@ -363,10 +395,11 @@ static int get_crcs_out(struct kvblk_req *req)
 	return 0;
 }
 
-static void get_read_error(struct kvblk_req *req)
+static int get_read_error(struct kvblk_req *req)
 {
 	kvblk_member_error(req->media.member, KVBLK_ERROR_READ,
 			   req->slot.seg - req->media.member->seg_base);
+	return get_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
 /* Looks at what has landed. 0, -ENOENT, or -EAGAIN as of get_check(). */
@@ -381,11 +414,10 @@ static int get_look(struct kvblk_req *req)
 		return -EAGAIN;
 	}
 	if (req->media.io.status) {
-		get_read_error(req);
 		/* it will not come back, and can be put anew elsewhere */
 		if (req->media.io.status == BLK_STS_MEDIUM)
 			get_drop(req);
-		return -ENOENT;
+		return get_read_error(req);
 	}
 	if (!req->media.bounce)
 		return get_check(req);
@@ -409,12 +441,10 @@ static noinline int get_bounce_run(struct kvblk_req *req, int err)
 		return err;
 	kvblk_req_bounce_end(req);
 	if (err == -EIO)
-		get_read_error(req);
-	else if (err == -EBADMSG)
-		get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
-	else
-		return err == -EFAULT ? -EAGAIN : err;
-	return -ENOENT;
+		return get_read_error(req);
+	if (err == -EBADMSG)
+		return get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
+	return err == -EFAULT ? -EAGAIN : err;
 }
 
 /* So much of the caller's memory may have been written, for nothing. */
@@ -513,8 +543,7 @@ static int get_over(struct kvblk_req *req, int err)
 		err = req->want;
 	} else {
 		req->result.flags = 0;
-		if (err == -ENOENT)
-			kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
+		get_count_failed(req, err);
 	}
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);

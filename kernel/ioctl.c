@@ -30,6 +30,7 @@ struct lookup {
 	struct kvblk_slot *slots;	/* likewise */
 	unsigned long *found;		/* all keys */
 	bool hole;
+	u32 unserved;			/* keys whose member does not serve */
 };
 
 /* Reads and looks up keys @first to @first + @n - 1. */
@@ -81,6 +82,8 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 
 		if (!(entries & BIT_ULL(i)) ||
 		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
+			lu->unserved += entries & BIT_ULL(i) &&
+					kvblk_slot_listed(pool, lu->file->tenant, slot);
 			lu->hole = true;
 			if (arg->flags & KVBLK_LOOKUP_PREFIX)
 				break;
@@ -168,6 +171,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_count(pool, KVBLK_C_LOOKUPS, 1);
 	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, nr);
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
+	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
 	if (lease && arg->nr_present)
 		arg->nr_leased = kvblk_lease_take(file, lu.ids, lu.slots, lu.found,
 						  nr, arg->lease_ms, &arg->lease);

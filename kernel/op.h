@@ -230,6 +230,7 @@ struct kvblk_req {
 	u8 tries;			/* a put: writes that failed, */
 	u8 avoid;			/* the last one by the member in this slot */
 	u8 phase;			/* a get: &enum kvblk_get_phase */
+	u8 miss;			/* a get: why it is one, &enum kvblk_counter */
 	bool looked;			/* a get: its header is the block's */
 	bool device;			/* a device's memory is in it */
 	u8 flight_phase;		/* that it began in */

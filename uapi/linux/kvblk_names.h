@@ -51,7 +51,19 @@
 	X("put_exists_bytes", PUT_EXISTS_BYTES) \
 	X("read_bytes", READ_BYTES) \
 	X("write_bytes", WRITE_BYTES) \
-	X("reclaimed_bytes", RECLAIMED_BYTES)
+	X("reclaimed_bytes", RECLAIMED_BYTES) \
+	X("miss_absent", MISS_ABSENT) \
+	X("miss_expired", MISS_EXPIRED) \
+	X("miss_member", MISS_MEMBER) \
+	X("miss_moved", MISS_MOVED) \
+	X("miss_layout", MISS_LAYOUT) \
+	X("miss_read_error", MISS_READ_ERROR) \
+	X("miss_damaged", MISS_DAMAGED) \
+	X("miss_unproven", MISS_UNPROVEN) \
+	X("get_deadlines", GET_DEADLINES) \
+	X("get_nomem", GET_NOMEM) \
+	X("get_errors", GET_ERRORS) \
+	X("lookup_unserved", LOOKUP_UNSERVED)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \

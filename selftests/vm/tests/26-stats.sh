@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=20 kernels=newest,6.12,debug
-# Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves.
+# Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves; each reason of a miss
+# is counted as it is.
 . "${0%/*}/pool.bash"
 
 # so EXPRESSION: it is true with p, the pool's statistics, c and g, its counters and gauges, m, its members' by name, total(COUNTER) of
@@ -50,7 +51,7 @@ blocks put 1 40 50000
 stats 'c["put_exists"] == 40 and c["put_exists_bytes"] == 40 * 50000 and c["puts"] == 40'
 
 echo "-- a member leaves, and another one has its place"
-check kvblk member add $pool --format --segment-size 8M /dev/flash2
+check kvblk member add --yes $pool --format --segment-size 8M /dev/flash2
 wait_for 30 member_is flash2 up
 stats 'm["flash2"]["counters"]["write_bytes"] > 0'
 blocks put 101 40 50000
@@ -60,7 +61,75 @@ check kvblk member remove --yes $pool flash2
 wait_for 30 member_is flash2 gone
 stats 'list(m) == ["flash0", "flash1"] and c["puts"] == 80 and total("puts") < 80'
 stats 'all(c[name] >= was["counters"][name] for name in c)'
-check kvblk member add $pool --format --segment-size 8M /dev/flash2
+check kvblk member add --yes $pool --format --segment-size 8M /dev/flash2
 wait_for 30 member_is flash2 up
 stats 'c["puts"] == 80 and m["flash2"]["counters"]["puts"] == 0 and sum(m["flash2"]["latency"]["get"]["log2_buckets"]) == 0'
 no_failures
+
+# missed REASON COUNT: since the last look so many gets missed for this reason, and none for another one
+missed() {
+	stats "c['miss_$1'] - was['counters']['miss_$1'] == c['get_misses'] - was['counters']['get_misses'] == $2"
+}
+
+is_well() {
+	[ "$(cat $sysfs/members/flaky/failing)" = 0 ]
+}
+
+# expired_seen: a block was asked for when its time was over, and before the sweeper came by
+expired_seen() {
+	keys=$((keys + 1))
+	check kvblk put $pool expires$keys --ttl 1 <<<x
+	while kvblk get $pool expires$keys >/dev/null 2>&1; do :; done
+	so 'c["miss_expired"] > 0'
+}
+keys=0
+
+echo "-- why gets miss"
+check kvblk pool destroy $pool
+dm_flakey flaky /dev/flash0
+pool_format /dev/mapper/flaky
+bear_errors
+stats 'c["gets"] == c["get_misses"] == 0'
+blocks get 500 3 50000
+missed absent 3
+blocks put 1 8 50000
+check kv_data $node layout_tag
+missed layout 1
+wait_for 60 expired_seen
+stats "c['get_misses'] == sum(value for name, value in c.items() if name.startswith('miss_'))"
+put $sysfs/integrity header
+blocks put 100 2 50000
+put $sysfs/integrity full
+blocks get 100 2 50000
+missed unproven 2
+
+dm_flakey_set flaky /dev/flash0 0 1 drop_writes
+blocks put 200 4 50000
+dm_flakey_set flaky /dev/flash0 1 0
+blocks get 200 4 50000
+missed damaged 4
+
+dm_flakey_set flaky /dev/flash0 0 1 error_reads
+blocks get 1 4 50000
+missed read_error 4
+# from the next one on the member is failing, as long as it is probed in vain
+put $sysfs/failing_run 1
+blocks get 1 1 50000
+missed read_error 1
+blocks get 2 4 50000
+missed member 4
+blocks lookup 2 4 50000
+stats 'c["lookup_unserved"] == 4 and c["lookup_hits"] == was["counters"]["lookup_hits"]'
+dm_flakey_set flaky /dev/flash0 1 0
+wait_for 60 is_well
+
+echo "-- gets that end without a block and without a miss"
+stats 'c["get_deadlines"] == c["get_errors"] == 0'
+check kv_data $node too_small
+stats 'c["get_errors"] > 0 and c["get_misses"] == was["counters"]["get_misses"]'
+check dmsetup suspend --noflush --nolockfs flaky
+defer 'dmsetup resume flaky'
+KV_DEADLINE_MS=50 blocks get 2 3 50000
+expect "gets that are late" "$late" 3
+check dmsetup resume flaky
+wait_for 20 so 'c["get_deadlines"] == c["deadlines"] == 3 and c["get_misses"] == was["counters"]["get_misses"]'
