@@ -5,6 +5,7 @@
 #   make install     module, library, command, daemon, udev rule, man pages
 #                    (DESTDIR=, prefix=); make uninstall. Without the module:
 #                    make -C tools install, make -C daemon install
+#   make dkms        the module for this and later kernels, by DKMS
 #   make demo        the whole thing in a VM on this machine (TRACE=file replays
 #                    your own trace)
 #   make check       what CI runs; make host, make lint: parts of it
@@ -23,6 +24,7 @@ prefix ?= /usr
 export prefix DESTDIR
 # a real trace, where there is one beside the project: the policy's targets are tested on it
 trace := $(abspath $(wildcard ../shared/data/conversation_trace.jsonl))
+VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' dkms.conf)
 parts := $(patsubst %/Makefile,%,$(wildcard tools/Makefile daemon/Makefile))
 
 all: module tools
@@ -80,6 +82,21 @@ install: all
 	[ -n "$(DESTDIR)" ] || depmod $$($(MAKE) -sC $(KDIR) kernelrelease)
 	$(foreach p,$(parts),$(MAKE) -C $(p) install &&) true
 
+# DKMS takes a version once, so that of a checkout names the commit
+dkms_version ?= $(VERSION)$(shell git -C '$(CURDIR)' log -1 --date=format:%Y%m%d%H%M%S --format=+%cd.%h 2>/dev/null)
+dkms_source := $(DESTDIR)/usr/src/kvblk-$(dkms_version)
+
+dkms-source:
+	rm -rf '$(dkms_source)'
+	mkdir -p '$(dkms_source)'
+	cp --parents Kbuild kernel/*.[ch] uapi/linux/*.h '$(dkms_source)'
+	sed 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION="$(dkms_version)"/' dkms.conf >'$(dkms_source)/dkms.conf'
+
+dkms:
+	! dkms status kvblk/$(dkms_version) | grep . || dkms remove kvblk/$(dkms_version) --all
+	$(MAKE) dkms-source DESTDIR=
+	dkms install kvblk/$(dkms_version)
+
 uninstall:
 	rm -f $(DESTDIR)/lib/modules/*/updates/kvblk.ko* $(DESTDIR)/lib/modules/*/extra/kvblk.ko*
 	-[ -n "$(DESTDIR)" ] || depmod
@@ -89,4 +106,4 @@ clean:
 	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
 	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
 
-.PHONY: all module tools selftests host lint check check-all test help demo bench bench-icount bench-index bench-plots install uninstall clean
+.PHONY: all module tools selftests host lint check check-all test help demo bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean

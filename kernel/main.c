@@ -80,4 +80,5 @@ static void __exit kvblk_exit(void)
 module_init(kvblk_init);
 module_exit(kvblk_exit);
 MODULE_DESCRIPTION("Key-value blocks on NVMe-oF namespaces");
+MODULE_VERSION(KVBLK_VERSION);
 MODULE_LICENSE("GPL");

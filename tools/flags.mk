@@ -2,8 +2,8 @@
 # How user space is built: for tools/Makefile and daemon/Makefile, which set
 # top (the tree's root, absolute). O=DIR builds there instead of in the tree.
 
+# said once, for the module too
 VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' $(top)/dkms.conf)
-VERSION := $(or $(VERSION),0.1)
 SOVERSION := 0
 
 PKG_CONFIG ?= pkg-config
