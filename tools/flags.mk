@@ -4,7 +4,7 @@
 
 # said once, for the module too
 VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' $(top)/dkms.conf)
-SOVERSION := 0
+SOVERSION := 1
 
 PKG_CONFIG ?= pkg-config
 libnl_cflags := $(or $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 2>/dev/null),-I/usr/include/libnl3)
