@@ -20,6 +20,8 @@ libdir ?= $(prefix)/lib$(if $(multiarch),/$(multiarch))
 includedir ?= $(prefix)/include
 mandir ?= $(prefix)/share/man
 completiondir ?= $(prefix)/share/bash-completion/completions
+zshdir ?= $(prefix)/share/zsh/site-functions
+fishdir ?= $(prefix)/share/fish/vendor_completions.d
 
 CFLAGS ?= -O2 -g
 warnings := -Wall -Wextra -Werror
