@@ -84,6 +84,7 @@
 #include "policy.h"
 #include "record.h"
 #include "room.h"
+#include "tunables.h"
 
 #define KVBLK_NAME_MAX		32	/* pool names, NUL included */
 #define KVBLK_MEMBERS_MAX	64

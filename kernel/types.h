@@ -371,40 +371,7 @@ struct kvblk_member {
 	bool low_told;			/* the low watermark was crossed; reclaim_work's own */
 };
 
-/* What sysfs changes; plain loads and stores. X(name, type, default, least, most) */
-#define KVBLK_TUNABLES(X)							\
-	/* free segments (free + ready), of all, at which reclaim starts, stops */ \
-	X(low_permille, u32, 20, 1, 998)					\
-	X(high_permille, u32, 40, 2, 999)					\
-	/* bytes written again, of bytes put */					\
-	X(reinsert_permille, u32, KVBLK_POLICY_REINSERT, 0,			\
-	  KVBLK_POLICY_REINSERT_MAX)						\
-	/* first-touch chains admitted; see policy.h */				\
-	X(admit_permille, u32, KVBLK_POLICY_ADMIT, 0, KVBLK_POLICY_ADMIT_MAX)	\
-	/* of first offers, those admitted; of the others, those remembered */	\
-	X(first_permille, u32, KVBLK_POLICY_FIRST, 0, KVBLK_POLICY_FIRST)	\
-	X(second_permille, u32, KVBLK_POLICY_SECOND, 0, KVBLK_POLICY_SECOND)	\
-	/* enum kvblk_check */							\
-	X(integrity, u32, KVBLK_CHECK_FULL, 0, KVBLK_CHECK_PRODUCER)		\
-	/* that one batch keeps in flight */					\
-	X(queue_bytes, u64, SZ_256M, SZ_1M, 1ull << 36)				\
-	/* of puts on a member at once, while gets come; 0: any */		\
-	X(put_window_bytes, u64, SZ_1M, 0, 1ull << 36)				\
-	/* silence after which a member is suspect */				\
-	X(suspect_ms, u32, 5000, 100, 3600000)					\
-	/* errors in a row after which a member is failing; 0: any */		\
-	X(failing_run, u32, 32, 0, 1000000)					\
-	/* of a second's I/O, errors at which it is; 0: any */			\
-	X(failing_permille, u32, 100, 0, 1000)					\
-	/* segments are discarded before reuse */				\
-	X(discard, u32, 1, 0, 1)						\
-	/* leased keys an open file may hold */					\
-	X(lease_keys_max, u32, 1 << 20, 0, 1 << 24)				\
-	/* segments reclaimed a second, above which an event goes out */	\
-	X(reclaim_event_rate, u32, 16, 0, 1000000)				\
-	/* see bounce.c */							\
-	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
-
+/* What sysfs changes; plain loads and stores. */
 struct kvblk_tunables {
 #define X(name, type, standard, least, most)	type name;
 	KVBLK_TUNABLES(X)
@@ -417,8 +384,6 @@ struct kvblk_tunables {
 /* ---- pools ---- */
 
 #define KVBLK_BOUNCE_BYTES	SZ_1M
-#define KVBLK_BOUNCES_MAX	64
-#define KVBLK_BOUNCES		8
 
 #define KVBLK_KILL_BUCKETS	256
 
