@@ -4,6 +4,7 @@
 # The daemon without the module: it refuses wrong arguments, waits, and ends when it is asked to.
 set -u
 kvblkd=$(readlink -f "${1:?usage: daemon_test.sh KVBLKD}")
+here=$(dirname "$(readlink -f "$0")")
 number=0
 failed=0
 
@@ -40,6 +41,18 @@ expect 0 'Example' --help
 expect 0 '^kvblkd [0-9]' --version
 expect 2 'nothing to give' kv0
 expect 2 'unrecognized option' --frob
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+echo 'pools = ( { name = "kv0"; } );' > "$dir/right"
+printf 'pools = (\n{ name = "kv0"; tunables: { suspect_ms = 1; }; } );\n' > "$dir/wrong"
+expect 0 '' --check "$dir/right"
+expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000$' --check "$dir/wrong"
+expect 1 '/none: No such file or directory$' --check "$dir/none"
+expect 0 '' --check "$here/kvblkd.conf"
+diff <("$kvblkd" --settings) <(sed -n '/^\.\\" begin: /,/^\.\\" end/{/^\.\\"/d;p;}' "$here/kvblkd.conf.5") >&2
+verdict $? "the man page has the settings that kvblkd --settings prints"
+
 if [ ! -e /sys/module/kvblk ]; then
 	unset JOURNAL_STREAM
 	ends TERM 'kvblkd: the module kvblk is not loaded; waiting for it'

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kvblk.h"
+#include "config.h"
 #include "families.h"
 #include "log.h"
 
@@ -210,12 +211,45 @@ static int open_signals(void)
 	return signalfd(-1, &signals, SFD_CLOEXEC);
 }
 
+/* ---- the command line ---- */
+
+enum {
+	OPT_CHECK = 0x100,
+	OPT_SETTINGS,
+};
+
+static int check_file(const char *path)
+{
+	struct config config;
+	unsigned int errors = config_load(path, &config, stderr);
+
+	config_free(&config);
+	return errors ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	if (key == ARGP_KEY_ARG)
+	switch (key) {
+	case OPT_CHECK:
+		exit(check_file(arg));
+	case OPT_SETTINGS:
+		config_print_settings(stdout);
+		exit(EXIT_SUCCESS);
+	case ARGP_KEY_ARG:
 		argp_error(state, "\"%s\": there is nothing to give here", arg);
-	return ARGP_ERR_UNKNOWN;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
 }
+
+static const struct argp_option options[] = {
+	{ "check", OPT_CHECK, "FILE", 0,
+	  "Check the configuration in FILE and FILE.d/*.conf, print what is wrong, and end", 0 },
+	/* what the man page is compared with */
+	{ "settings", OPT_SETTINGS, NULL, OPTION_HIDDEN, NULL, 0 },
+	{ 0 },
+};
 
 static void print_version(FILE *to, struct argp_state *state)
 {
@@ -224,6 +258,7 @@ static void print_version(FILE *to, struct argp_state *state)
 }
 
 static const struct argp argp = {
+	.options = options,
 	.parser = parse,
 	.doc = "Log what happens to the kvblk pools of this host.\v"
 	       "Stays in the foreground and logs to stderr; under systemd with levels for the journal. Ends cleanly on SIGTERM and SIGINT.\n\n"

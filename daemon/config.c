@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The configuration file: its sections, the rows of their settings, and what two
+ * settings demand of each other. See config.h.
+ */
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config.h"
+
+#define DISCOVERY_PORT	8009
+#define POOL_MEMBERS	64
+
+/* ---- the rows ---- */
+
+#define ROOT(field)	.offset = offsetof(struct config, field)
+#define FABRIC(field)	.offset = offsetof(struct config_fabric, field)
+#define POOL(field)	.offset = offsetof(struct config_pool, field)
+
+#define AN_NQN		"an NQN: nqn. and up to 219 characters, none of them a blank or a comma"
+#define A_UUID		"a uuid"
+#define A_PATH		"a path that begins with a slash"
+
+static const struct setting root_rows[] = {
+	{ .name = "modules", .type = SETTING_LIST, ROOT(modules), .most = 64,
+	  .valid = is_module_name, .allowed = "the name of a kernel module",
+	  .doc = "Kernel modules to load. Those that subsystems and pools need are loaded anyway." },
+	{ .name = "host_nqn", .type = SETTING_TEXT, ROOT(host_nqn),
+	  .valid = is_nqn, .allowed = AN_NQN,
+	  .doc = "The name of this host for subsystems that have no host_nqn. Default: that in /etc/nvme/hostnqn." },
+	{ .name = "host_id", .type = SETTING_TEXT, ROOT(host_id),
+	  .valid = is_uuid, .allowed = A_UUID,
+	  .doc = "The identity of this host for subsystems that have no host_id. Default: that in /etc/nvme/hostid." },
+	{ 0 },
+};
+
+static const struct setting fabric_rows[] = {
+	{ .name = "nqn", .type = SETTING_TEXT, FABRIC(nqn), .required = true,
+	  .valid = is_nqn, .allowed = AN_NQN,
+	  .doc = "The subsystem's name." },
+	{ .name = "transport", .type = SETTING_TEXT, FABRIC(transport),
+	  .valid = is_transport, .allowed = "tcp, rdma, fc or loop",
+	  .doc = "How it is reached. Default: tcp." },
+	{ .name = "address", .type = SETTING_TEXT, FABRIC(address),
+	  .valid = is_address, .allowed = "an address without blanks and commas",
+	  .doc = "The target's address. Only loop needs none." },
+	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .least = 1, .most = 65535,
+	  .standard = 4420,
+	  .doc = "The target's port. Default: 4420; 8009 for a discovery controller." },
+	{ .name = "host_address", .type = SETTING_TEXT, FABRIC(host_address),
+	  .valid = is_address, .allowed = "an address without blanks and commas",
+	  .doc = "The address of this host to connect from." },
+	{ .name = "host_interface", .type = SETTING_TEXT, FABRIC(host_interface),
+	  .valid = is_address, .allowed = "the name of a network interface",
+	  .doc = "The network interface to connect from." },
+	{ .name = "host_nqn", .type = SETTING_TEXT, FABRIC(host_nqn),
+	  .valid = is_nqn, .allowed = AN_NQN,
+	  .doc = "The name of this host for this subsystem." },
+	{ .name = "host_id", .type = SETTING_TEXT, FABRIC(host_id),
+	  .valid = is_uuid, .allowed = A_UUID,
+	  .doc = "The identity of this host for this subsystem." },
+	{ .name = "dhchap_secret_file", .type = SETTING_TEXT, FABRIC(secret_file),
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "A file that holds this host's secret for DH-HMAC-CHAP (DHHC-1:...), and that only its owner can read." },
+	{ .name = "dhchap_ctrl_secret_file", .type = SETTING_TEXT, FABRIC(ctrl_secret_file),
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "The same for the target's secret: the target must prove that it knows it." },
+	{ .name = "tls", .type = SETTING_BOOL, FABRIC(tls),
+	  .doc = "Encrypt the connection with TLS; needs tlshd. Default: false." },
+	{ .name = "tls_key_file", .type = SETTING_TEXT, FABRIC(tls_key_file),
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "A file that holds a key for TLS (NVMeTLSkey-1:...), and that only its owner can read. Default: the key is in the keyring." },
+	{ .name = "io_queues", .type = SETTING_NUMBER, FABRIC(io_queues), .most = 65535,
+	  .doc = "Queues for I/O. Default: 0, as many as the driver likes." },
+	{ .name = "write_queues", .type = SETTING_NUMBER, FABRIC(write_queues), .most = 65535,
+	  .doc = "Queues for writes alone, beside io_queues. Default: 0, none." },
+	{ .name = "poll_queues", .type = SETTING_NUMBER, FABRIC(poll_queues), .most = 65535,
+	  .doc = "Queues that are polled. Default: 0, none." },
+	{ .name = "queue_size", .type = SETTING_NUMBER, FABRIC(queue_size), .least = 16,
+	  .most = 1024, .standard = 128, .doc = "Entries of a queue. Default: 128." },
+	{ .name = "fast_io_fail", .type = SETTING_NUMBER, FABRIC(fast_io_fail), .least = -1,
+	  .most = 86400, .standard = 8,
+	  .doc = "Seconds after which I/O to a lost target fails: a bit more than the tunable suspect_ms. Default: 8; -1: not before ctrl_loss." },
+	{ .name = "ctrl_loss", .type = SETTING_NUMBER, FABRIC(ctrl_loss), .least = -1,
+	  .most = 86400, .standard = 600,
+	  .doc = "Seconds after which the driver gives a lost target up. kvblkd goes on trying then. Default: 600; -1: never." },
+	{ .name = "reconnect_delay", .type = SETTING_NUMBER, FABRIC(reconnect_delay),
+	  .least = 1, .most = 3600, .standard = 2,
+	  .doc = "Seconds between two tries of the driver. Default: 2." },
+	{ .name = "keep_alive", .type = SETTING_NUMBER, FABRIC(keep_alive), .least = 1,
+	  .most = 86400, .standard = 5,
+	  .doc = "Seconds after which a silent connection is lost. Default: 5." },
+	{ .name = "header_digest", .type = SETTING_BOOL, FABRIC(header_digest),
+	  .doc = "The transport's checksums of headers. Default: false." },
+	{ .name = "data_digest", .type = SETTING_BOOL, FABRIC(data_digest),
+	  .doc = "The transport's checksums of data; puts are copied then. Default: false." },
+	{ 0 },
+};
+
+static const struct setting pool_rows[] = {
+	{ .name = "name", .type = SETTING_TEXT, POOL(name), .required = true,
+	  .valid = is_pool_name,
+	  .allowed = "1 to 31 letters, digits, '.', '-' or '_', the first one a letter or digit",
+	  .doc = "The pool's name. A later file may name a pool again, to say something else of it." },
+	{ .name = "uuid", .type = SETTING_TEXT, POOL(uuid),
+	  .valid = is_uuid, .allowed = A_UUID,
+	  .doc = "The pool's identity, needed where several pools have this name." },
+	{ .name = "members", .type = SETTING_LIST, POOL(members), .most = POOL_MEMBERS,
+	  .valid = is_member, .allowed = "a member's uuid, or the path of a device, best one in /dev/disk/by-id",
+	  .doc = "The pool's members. Default: those that are written on the members. A device is never formatted." },
+	{ .name = "degraded_after", .type = SETTING_NUMBER, POOL(degraded_after), .least = -1,
+	  .most = 86400, .standard = -1,
+	  .doc = "Seconds after which the pool is imported without the members that are still missing. Default: -1, never." },
+	{ .name = "block_size", .type = SETTING_SIZE, POOL(block_size), .least = 1,
+	  .most = 64 << 20, .standard = 0,
+	  .doc = "Bytes in the blocks that runtimes put, a hint for who sizes pools." },
+	{ .name = "model", .type = SETTING_TEXT, POOL(model),
+	  .valid = is_any, .allowed = "printable characters",
+	  .doc = "The model that the blocks are of, a hint as well." },
+	{ .name = "tunables", .type = SETTING_TUNABLES, POOL(tunables),
+	  .doc = "Tunables, by the names that they have in sysfs. Those that are not named are left alone." },
+	{ 0 },
+};
+
+/**
+ * struct section - a list of groups
+ * @name: in the file
+ * @rows: of each group
+ * @doc: what a group is
+ */
+struct section {
+	const char *name;
+	const struct setting *rows;
+	const char *doc;
+};
+
+static const struct section sections[] = {
+	{ "subsystems", fabric_rows, "NVMe-oF subsystems to connect to, one group for each address of each." },
+	{ "discovery", fabric_rows, "Discovery controllers. What they tell of is connected to, with the settings of the group." },
+	{ "pools", pool_rows, "Pools to have up." },
+};
+
+/* ---- one file ---- */
+
+/* One more at the end of *array, zeroed; NULL: no memory. */
+static void *grow(void *array, size_t *nr, size_t size)
+{
+	char **where = array;
+	char *more = reallocarray(*where, *nr + 1, size);
+
+	if (!more)
+		return NULL;
+	*where = more;
+	more += (*nr)++ * size;
+	return memset(more, 0, size);
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_fabric(const struct config_fabric *a, const struct config_fabric *b)
+{
+	return same(a->nqn, b->nqn) && same(a->transport, b->transport) &&
+	       same(a->address, b->address) && a->port == b->port &&
+	       same(a->host_address, b->host_address) &&
+	       same(a->host_interface, b->host_interface);
+}
+
+static void set_text(char **text, const char *standard)
+{
+	if (!*text)
+		*text = standard ? strdup(standard) : NULL;
+}
+
+static void read_fabric(const config_setting_t *group, bool discovery,
+			struct config_fabric **list, size_t *nr, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	const struct setting *rows = discovery ? fabric_rows + 1 : fabric_rows;
+	struct config_fabric *fabric = grow(list, nr, sizeof(*fabric));
+
+	if (!fabric) {
+		config_error(errors, group, "no memory");
+		return;
+	}
+	settings_default(rows, fabric);
+	if (discovery)
+		fabric->port = DISCOVERY_PORT;
+	settings_read(rows, group, others, fabric, errors);
+	set_text(&fabric->transport, "tcp");
+	if (discovery)
+		set_text(&fabric->nqn, CONFIG_DISCOVERY_NQN);
+	if (!fabric->address && !same(fabric->transport, "loop"))
+		config_error(errors, group, "address is missing");
+	if (fabric->tls && !same(fabric->transport, "tcp"))
+		config_error(errors, group, "tls is for the transport tcp alone");
+	if (fabric->tls_key_file && !fabric->tls)
+		config_error(errors, group, "tls_key_file has no use without tls = true");
+	if (fabric->ctrl_secret_file && !fabric->secret_file)
+		config_error(errors, group, "dhchap_ctrl_secret_file has no use without dhchap_secret_file");
+	if (fabric->fast_io_fail > fabric->ctrl_loss && fabric->ctrl_loss >= 0)
+		config_error(errors, group, "fast_io_fail %" PRId64 " must not be above ctrl_loss %" PRId64,
+			     fabric->fast_io_fail, fabric->ctrl_loss);
+	for (size_t i = 0; fabric->nqn && i < *nr - 1; i++) {
+		if (same_fabric(&(*list)[i], fabric))
+			config_error(errors, group, "the same subsystem at the same address was described before");
+	}
+}
+
+/* The pool that an earlier file named, or a new one. */
+static struct config_pool *pool_of(struct config *config, size_t nr_before,
+				   const config_setting_t *group,
+				   struct config_errors *errors)
+{
+	const config_setting_t *name = config_setting_get_member(group, "name");
+	const char *text = name ? config_setting_get_string(name) : NULL;
+	struct config_pool *pool;
+
+	for (size_t i = 0; text && i < config->nr_pools; i++) {
+		if (!same(config->pools[i].name, text))
+			continue;
+		if (i >= nr_before)
+			config_error(errors, group, "this file described pool %s before", text);
+		return &config->pools[i];
+	}
+	pool = grow(&config->pools, &config->nr_pools, sizeof(*pool));
+	if (pool)
+		settings_default(pool_rows, pool);
+	else
+		config_error(errors, group, "no memory");
+	return pool;
+}
+
+static void check_watermarks(const config_setting_t *group, const struct config_pool *pool,
+			     struct config_errors *errors)
+{
+	const char *low = pool->tunables[tunable_find("low_permille") - tunables];
+	const char *high = pool->tunables[tunable_find("high_permille") - tunables];
+
+	if (low && high && strtoul(low, NULL, 10) >= strtoul(high, NULL, 10))
+		config_error(errors, group, "low_permille %s must be below high_permille %s",
+			     low, high);
+}
+
+static void read_pool(const config_setting_t *group, size_t nr_before,
+		      struct config *config, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	struct config_pool *pool = pool_of(config, nr_before, group, errors);
+
+	if (!pool)
+		return;
+	settings_read(pool_rows, group, others, pool, errors);
+	check_watermarks(group, pool, errors);
+	for (size_t i = 0; i < pool->members.nr; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (same(pool->members.text[i], pool->members.text[j]))
+				config_error(errors, group, "members: %s is there twice",
+					     pool->members.text[i]);
+		}
+	}
+}
+
+static void read_section(const struct section *section, const config_setting_t *list,
+			 struct config *config, struct config_errors *errors)
+{
+	size_t nr_pools = config->nr_pools;
+	const config_setting_t *group;
+
+	if (!config_setting_is_list(list)) {
+		config_error(errors, list, "must be a list of groups: ( { ... }, { ... } )");
+		return;
+	}
+	for (unsigned int i = 0; (group = config_setting_get_elem(list, i)); i++) {
+		if (!config_setting_is_group(group))
+			config_error(errors, group, "must be a group: { ... }");
+		else if (section->rows == pool_rows)
+			read_pool(group, nr_pools, config, errors);
+		else if (!strcmp(section->name, "discovery"))
+			read_fabric(group, true, &config->discovery, &config->nr_discovery, errors);
+		else
+			read_fabric(group, false, &config->subsystems, &config->nr_subsystems, errors);
+	}
+}
+
+static void read_root(const config_t *file, struct config *config,
+		      struct config_errors *errors)
+{
+	static const char *const names[] = { "subsystems", "discovery", "pools", NULL };
+	const config_setting_t *root = config_root_setting(file), *list;
+
+	settings_read(root_rows, root, names, config, errors);
+	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+		list = config_setting_get_member(root, sections[i].name);
+		if (list)
+			read_section(&sections[i], list, config, errors);
+	}
+}
+
+static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
+{
+	errors->nr++;
+	if (config_error_type(file) == CONFIG_ERR_FILE_IO)
+		fprintf(errors->to, "%s: %s\n", path, errno ? strerror(errno) :
+			"it, or a file that it includes, can't be read");
+	else
+		fprintf(errors->to, "%s:%d: %s\n",
+			config_error_file(file) ? config_error_file(file) : path,
+			config_error_line(file), config_error_text(file));
+}
+
+static void read_file(const char *path, struct config *config, struct config_errors *errors)
+{
+	char *copy = strdup(path);
+	config_t file;
+
+	config_init(&file);
+	/* @include is relative to the file */
+	if (copy)
+		config_set_include_dir(&file, dirname(copy));
+	errno = 0;
+	if (config_read_file(&file, path))
+		read_root(&file, config, errors);
+	else
+		syntax_error(&file, path, errors);
+	config_destroy(&file);
+	free(copy);
+}
+
+/* ---- all of them ---- */
+
+/* What is said of the host counts for all that have nothing of their own. */
+static void inherit(const struct config *config, struct config_fabric *fabric)
+{
+	set_text(&fabric->host_nqn, config->host_nqn);
+	set_text(&fabric->host_id, config->host_id);
+}
+
+static unsigned int finish(struct config *config, const struct config_errors *errors)
+{
+	for (size_t i = 0; i < config->nr_subsystems; i++)
+		inherit(config, &config->subsystems[i]);
+	for (size_t i = 0; i < config->nr_discovery; i++)
+		inherit(config, &config->discovery[i]);
+	return errors->nr;
+}
+
+unsigned int config_load(const char *path, struct config *config, FILE *to)
+{
+	struct config_errors errors = { .to = to };
+	char *pattern = NULL;
+	glob_t drop_ins;
+
+	*config = (struct config){ 0 };
+	read_file(path, config, &errors);
+	if (asprintf(&pattern, "%s.d/*.conf", path) > 0 && !glob(pattern, 0, NULL, &drop_ins)) {
+		for (size_t i = 0; i < drop_ins.gl_pathc; i++)
+			read_file(drop_ins.gl_pathv[i], config, &errors);
+		globfree(&drop_ins);
+	}
+	free(pattern);
+	return finish(config, &errors);
+}
+
+unsigned int config_parse(const char *text, struct config *config, FILE *to)
+{
+	struct config_errors errors = { .to = to };
+	config_t file;
+
+	*config = (struct config){ 0 };
+	config_init(&file);
+	if (config_read_string(&file, text))
+		read_root(&file, config, &errors);
+	else
+		syntax_error(&file, "text", &errors);
+	config_destroy(&file);
+	return finish(config, &errors);
+}
+
+void config_free(struct config *config)
+{
+	settings_free(root_rows, config);
+	for (size_t i = 0; i < config->nr_subsystems; i++)
+		settings_free(fabric_rows, &config->subsystems[i]);
+	for (size_t i = 0; i < config->nr_discovery; i++)
+		settings_free(fabric_rows, &config->discovery[i]);
+	for (size_t i = 0; i < config->nr_pools; i++)
+		settings_free(pool_rows, &config->pools[i]);
+	free(config->subsystems);
+	free(config->discovery);
+	free(config->pools);
+	*config = (struct config){ 0 };
+}
+
+/* ---- the man page ---- */
+
+static void print_rows(FILE *to, const struct setting *rows)
+{
+	char allowed[256];
+
+	for (; rows->name; rows++)
+		fprintf(to, ".TP\n.BR %s \" (%s)\"%s\n%s\n", rows->name,
+			setting_allowed(rows, allowed, sizeof(allowed)),
+			rows->required ? " \" \\- required\"" : "", rows->doc);
+}
+
+void config_print_settings(FILE *to)
+{
+	print_rows(to, root_rows);
+	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+		fprintf(to, ".SS %s\n%s\n", sections[i].name, sections[i].doc);
+		if (!strcmp(sections[i].name, "discovery"))
+			fputs("The settings are those of subsystems, but for nqn.\n", to);
+		else
+			print_rows(to, sections[i].rows);
+	}
+}

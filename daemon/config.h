@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What /etc/kvblk/kvblkd.conf describes: the state that a host is to have. Rule: a
+ * plain struct that holds values that are allowed, and nothing of the file but where
+ * a thing is said.
+ */
+#ifndef KVBLKD_CONFIG_H
+#define KVBLKD_CONFIG_H
+
+#include "../tools/kvblk/tunables.h"
+#include "settings.h"
+
+#define CONFIG_PATH	"/etc/kvblk/kvblkd.conf"
+#define CONFIG_DISCOVERY_NQN	"nqn.2014-08.org.nvmexpress.discovery"
+
+/**
+ * struct config_fabric - a subsystem, or a discovery controller, by one address
+ * @nqn: of the subsystem
+ * @transport: tcp, rdma, fc or loop
+ * @address: of the target, NULL for loop
+ * @port: of the target
+ * @host_address: that it is reached from, or NULL
+ * @host_interface: likewise
+ * @host_nqn: this host's, or NULL: the one in /etc/nvme
+ * @host_id: likewise
+ * @secret_file: of DH-HMAC-CHAP, the host's, or NULL
+ * @ctrl_secret_file: the target's, or NULL
+ * @tls: on the connection
+ * @tls_key_file: a key for it, or NULL: the keyring has one
+ * @io_queues: 0: the driver decides, as for the next three
+ * @write_queues: of their own, beside @io_queues
+ * @poll_queues: likewise
+ * @queue_size: entries
+ * @fast_io_fail: seconds; -1: off
+ * @ctrl_loss: seconds; -1: never
+ * @reconnect_delay: seconds
+ * @keep_alive: seconds
+ * @header_digest: of the transport
+ * @data_digest: likewise
+ */
+struct config_fabric {
+	char *nqn;
+	char *transport;
+	char *address;
+	int64_t port;
+	char *host_address;
+	char *host_interface;
+	char *host_nqn;
+	char *host_id;
+	char *secret_file;
+	char *ctrl_secret_file;
+	bool tls;
+	char *tls_key_file;
+	int64_t io_queues;
+	int64_t write_queues;
+	int64_t poll_queues;
+	int64_t queue_size;
+	int64_t fast_io_fail;
+	int64_t ctrl_loss;
+	int64_t reconnect_delay;
+	int64_t keep_alive;
+	bool header_digest;
+	bool data_digest;
+};
+
+/**
+ * struct config_pool - a pool
+ * @name: its name
+ * @uuid: its identity, or NULL: that of the one pool of this name
+ * @members: uuids, or paths of devices; none: those that the pool knows
+ * @degraded_after: seconds that missing members are waited for; -1: as long as it takes
+ * @block_size: that runtimes put, 0: not known
+ * @model: that the blocks are of, or NULL
+ * @tunables: by row, as sysfs shows them; NULL: left alone
+ */
+struct config_pool {
+	char *name;
+	char *uuid;
+	struct texts members;
+	int64_t degraded_after;
+	int64_t block_size;
+	char *model;
+	char *tunables[TUNABLES_MAX];
+};
+
+/**
+ * struct config - the state that a host is to have
+ * @modules: beside those that are needed anyway
+ * @host_nqn: for all that have none, or NULL
+ * @host_id: likewise
+ * @subsystems: to connect to
+ * @nr_subsystems: how many
+ * @discovery: controllers whose subsystems are to be connected to
+ * @nr_discovery: how many
+ * @pools: to have up
+ * @nr_pools: how many
+ */
+struct config {
+	struct texts modules;
+	char *host_nqn;
+	char *host_id;
+	struct config_fabric *subsystems;
+	size_t nr_subsystems;
+	struct config_fabric *discovery;
+	size_t nr_discovery;
+	struct config_pool *pools;
+	size_t nr_pools;
+};
+
+/*
+ * Reads @path, and after it what is in the directory @path.d and is called *.conf, in
+ * the order of the names. Returns how many errors there were, each of which is a line
+ * to @errors; config_free() is due in any case.
+ */
+unsigned int config_load(const char *path, struct config *config, FILE *errors);
+void config_free(struct config *config);
+
+/* A text that is no file, for tests. */
+unsigned int config_parse(const char *text, struct config *config, FILE *errors);
+
+/* All settings, as the man page has them. */
+void config_print_settings(FILE *to);
+
+#endif

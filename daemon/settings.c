@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT
+/* Values of a configuration file, see settings.h. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/kvblk_netlink.h>
+
+#include "../tools/kvblk/tunables.h"
+#include "settings.h"
+
+#define MAX_UUID	36
+
+/* ---- errors ---- */
+
+/* "pools[1].tunables.suspect_ms" */
+static void print_path(FILE *to, const config_setting_t *at)
+{
+	const config_setting_t *parent = config_setting_parent(at);
+	const char *name = config_setting_name(at);
+
+	if (!parent)
+		return;
+	print_path(to, parent);
+	if (name)
+		fprintf(to, "%s%s", config_setting_is_root(parent) ? "" : ".", name);
+	else
+		fprintf(to, "[%d]", config_setting_index(at));
+}
+
+void config_error(struct config_errors *errors, const config_setting_t *at,
+		  const char *format, ...)
+{
+	va_list args;
+
+	errors->nr++;
+	fprintf(errors->to, "%s:%u: ", config_setting_source_file(at),
+		config_setting_source_line(at));
+	print_path(errors->to, at);
+	fputs(config_setting_is_root(at) ? "" : ": ", errors->to);
+	va_start(args, format);
+	vfprintf(errors->to, format, args);
+	va_end(args);
+	fputc('\n', errors->to);
+}
+
+char *setting_allowed(const struct setting *row, char *buf, size_t len)
+{
+	switch (row->type) {
+	case SETTING_BOOL:
+		snprintf(buf, len, "true or false");
+		break;
+	case SETTING_NUMBER:
+		snprintf(buf, len, "a number from %" PRId64 " to %" PRId64,
+			 row->least, row->most);
+		break;
+	case SETTING_SIZE:
+		snprintf(buf, len, "a number from %" PRId64 " to %" PRId64
+			 ", or a text with a suffix, as 2M", row->least, row->most);
+		break;
+	case SETTING_TEXT:
+		snprintf(buf, len, "a text, %s", row->allowed);
+		break;
+	case SETTING_LIST:
+		snprintf(buf, len, "a list of at most %" PRId64 " texts, each %s",
+			 row->most, row->allowed);
+		break;
+	case SETTING_TUNABLES:
+		snprintf(buf, len, "a group of tunables, each as sysfs takes it");
+		break;
+	}
+	return buf;
+}
+
+static void not_allowed(struct config_errors *errors, const config_setting_t *at,
+			const struct setting *row, const char *given)
+{
+	char allowed[256];
+
+	config_error(errors, at, "%.80s%smust be %s", given, *given ? " is not allowed, it " : "",
+		     setting_allowed(row, allowed, sizeof(allowed)));
+}
+
+/* ---- values ---- */
+
+static bool is_number(const config_setting_t *setting)
+{
+	return config_setting_type(setting) == CONFIG_TYPE_INT ||
+	       config_setting_type(setting) == CONFIG_TYPE_INT64;
+}
+
+static void *field(const struct setting *row, void *object)
+{
+	return (char *)object + row->offset;
+}
+
+static void read_number(const struct setting *row, const config_setting_t *setting,
+			int64_t *value, struct config_errors *errors)
+{
+	const char *text = config_setting_get_string(setting);
+	char given[24] = "";
+	uint64_t number;
+
+	if (is_number(setting)) {
+		number = (uint64_t)config_setting_get_int64(setting);
+		snprintf(given, sizeof(given), "%" PRId64, (int64_t)number);
+	} else if (row->type != SETTING_SIZE || !text ||
+		   !tunable_number(text, &number) || number > INT64_MAX) {
+		not_allowed(errors, setting, row, text ? text : "");
+		return;
+	}
+	if ((int64_t)number < row->least || (int64_t)number > row->most)
+		not_allowed(errors, setting, row, text ? text : given);
+	else
+		*value = (int64_t)number;
+}
+
+static void read_text(const struct setting *row, const config_setting_t *setting,
+		      char **value, struct config_errors *errors)
+{
+	const char *text = config_setting_get_string(setting);
+
+	if (!text || !row->valid(text)) {
+		not_allowed(errors, setting, row, text ? text : "");
+		return;
+	}
+	free(*value);
+	*value = strdup(text);
+	if (!*value)
+		config_error(errors, setting, "no memory");
+}
+
+static void free_texts(struct texts *texts)
+{
+	for (size_t i = 0; i < texts->nr; i++)
+		free(texts->text[i]);
+	free(texts->text);
+	*texts = (struct texts){ 0 };
+}
+
+/* The list of a later file stands for that of an earlier one. */
+static void read_list(const struct setting *row, const config_setting_t *setting,
+		      struct texts *value, struct config_errors *errors)
+{
+	int length = config_setting_is_aggregate(setting) ?
+		     config_setting_length(setting) : -1;
+
+	if (config_setting_is_group(setting) || length < 0 || length > row->most) {
+		not_allowed(errors, setting, row, "");
+		return;
+	}
+	free_texts(value);
+	value->text = calloc((size_t)length + 1, sizeof(*value->text));
+	if (!value->text) {
+		config_error(errors, setting, "no memory");
+		return;
+	}
+	for (int i = 0; i < length; i++) {
+		read_text(row, config_setting_get_elem(setting, (unsigned int)i),
+			  &value->text[value->nr], errors);
+		value->nr += !!value->text[value->nr];
+	}
+}
+
+static void read_tunable(const struct tunable *tunable, const config_setting_t *setting,
+			 char **value, struct config_errors *errors)
+{
+	char number[24], found[TUNABLE_LEN], allowed[80];
+	const char *text = config_setting_get_string(setting);
+
+	if (is_number(setting)) {
+		snprintf(number, sizeof(number), "%lld", config_setting_get_int64(setting));
+		text = number;
+	}
+	if (!text || !tunable_parse(tunable, text, found)) {
+		config_error(errors, setting, "%s%smust be %s", text ? text : "",
+			     text ? " is not allowed, it " : "",
+			     tunable_allowed(tunable, allowed, sizeof(allowed)));
+		return;
+	}
+	free(*value);
+	*value = strdup(found);
+	if (!*value)
+		config_error(errors, setting, "no memory");
+}
+
+static void read_tunables(const struct setting *row, const config_setting_t *group,
+			  char **values, struct config_errors *errors)
+{
+	const struct tunable *tunable;
+	config_setting_t *setting;
+
+	if (!config_setting_is_group(group)) {
+		not_allowed(errors, group, row, "");
+		return;
+	}
+	for (unsigned int i = 0; (setting = config_setting_get_elem(group, i)); i++) {
+		tunable = tunable_find(config_setting_name(setting));
+		if (tunable) {
+			read_tunable(tunable, setting, &values[tunable - tunables], errors);
+			continue;
+		}
+		config_error(errors, setting, "there is no such tunable; there are:");
+		for (size_t t = 0; t < nr_tunables; t++)
+			fprintf(errors->to, "\t%s\n", tunables[t].name);
+	}
+}
+
+/* ---- groups ---- */
+
+void settings_default(const struct setting *rows, void *object)
+{
+	for (; rows->name; rows++) {
+		if (rows->type == SETTING_NUMBER || rows->type == SETTING_SIZE)
+			*(int64_t *)field(rows, object) = rows->standard;
+		if (rows->type == SETTING_BOOL)
+			*(bool *)field(rows, object) = rows->standard;
+	}
+}
+
+static void read_setting(const struct setting *row, const config_setting_t *setting,
+			 void *object, struct config_errors *errors)
+{
+	void *value = field(row, object);
+
+	switch (row->type) {
+	case SETTING_BOOL:
+		if (config_setting_type(setting) == CONFIG_TYPE_BOOL)
+			*(bool *)value = config_setting_get_bool(setting);
+		else
+			not_allowed(errors, setting, row, "");
+		break;
+	case SETTING_NUMBER:
+	case SETTING_SIZE:
+		read_number(row, setting, value, errors);
+		break;
+	case SETTING_TEXT:
+		read_text(row, setting, value, errors);
+		break;
+	case SETTING_LIST:
+		read_list(row, setting, value, errors);
+		break;
+	case SETTING_TUNABLES:
+		read_tunables(row, setting, value, errors);
+		break;
+	}
+}
+
+static bool is_among(const char *name, const char *const *names)
+{
+	for (; *names; names++) {
+		if (!strcmp(*names, name))
+			return true;
+	}
+	return false;
+}
+
+static void tell_unknown(const struct setting *rows, const config_setting_t *setting,
+			 const char *const *others, struct config_errors *errors)
+{
+	config_error(errors, setting, "there is no such setting; there are:");
+	for (; *others; others++)
+		fprintf(errors->to, "\t%s\n", *others);
+	for (; rows->name; rows++)
+		fprintf(errors->to, "\t%s\n", rows->name);
+}
+
+void settings_read(const struct setting *rows, const config_setting_t *group,
+		   const char *const *others, void *object,
+		   struct config_errors *errors)
+{
+	const config_setting_t *setting;
+	const struct setting *row;
+
+	for (unsigned int i = 0; (setting = config_setting_get_elem(group, i)); i++) {
+		const char *name = config_setting_name(setting);
+
+		for (row = rows; row->name && strcmp(row->name, name);)
+			row++;
+		if (row->name)
+			read_setting(row, setting, object, errors);
+		else if (!is_among(name, others))
+			tell_unknown(rows, setting, others, errors);
+	}
+	for (row = rows; row->name; row++) {
+		if (row->required && !config_setting_get_member(group, row->name))
+			config_error(errors, group, "%s is missing", row->name);
+	}
+}
+
+void settings_free(const struct setting *rows, void *object)
+{
+	for (; rows->name; rows++) {
+		char **text = field(rows, object);
+
+		if (rows->type == SETTING_TEXT)
+			free(*text);
+		if (rows->type == SETTING_LIST)
+			free_texts(field(rows, object));
+		for (size_t i = 0; rows->type == SETTING_TUNABLES && i < nr_tunables; i++)
+			free(text[i]);
+	}
+}
+
+/* ---- texts ---- */
+
+/*
+ * No comma: the driver's options are separated by commas. No blanks, nothing that a
+ * terminal would obey.
+ */
+static bool is_word(const char *text, size_t most)
+{
+	size_t len = strlen(text);
+
+	if (!len || len > most)
+		return false;
+	for (; *text; text++) {
+		if (!isgraph((unsigned char)*text) || *text == ',')
+			return false;
+	}
+	return true;
+}
+
+bool is_nqn(const char *text)
+{
+	return !strncmp(text, "nqn.", 4) && is_word(text, 223);
+}
+
+bool is_uuid(const char *text)
+{
+	for (int i = 0; i < MAX_UUID; i++) {
+		bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+		if (dash ? text[i] != '-' : !isxdigit((unsigned char)text[i]))
+			return false;
+	}
+	return !text[MAX_UUID];
+}
+
+bool is_path(const char *text)
+{
+	return *text == '/' && is_word(text, KVBLK_PATH_LEN_MAX);
+}
+
+bool is_pool_name(const char *text)
+{
+	size_t len = strlen(text);
+
+	return len && len <= KVBLK_NAME_LEN_MAX && isalnum((unsigned char)*text) &&
+	       strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == len;
+}
+
+bool is_transport(const char *text)
+{
+	static const char *const transports[] = { "tcp", "rdma", "fc", "loop", NULL };
+
+	return is_among(text, transports);
+}
+
+bool is_address(const char *text)
+{
+	return is_word(text, 255);
+}
+
+bool is_module_name(const char *text)
+{
+	return is_word(text, 55) && !strchr(text, '/');
+}
+
+bool is_member(const char *text)
+{
+	return is_uuid(text) || is_path(text);
+}
+
+bool is_any(const char *text)
+{
+	for (; *text; text++) {
+		if (!isprint((unsigned char)*text))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Settings of a configuration file: a row says what a setting is called, what it
+ * may be and where its value goes. The rule: what is checked, what an error says is
+ * allowed and what the man page tells are made from the row.
+ */
+#ifndef KVBLKD_SETTINGS_H
+#define KVBLKD_SETTINGS_H
+
+#include <libconfig.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/**
+ * enum setting_type - what a setting is, and what it becomes
+ * @SETTING_BOOL: true or false: bool
+ * @SETTING_NUMBER: int64_t
+ * @SETTING_SIZE: a number, or a text such as "256M": int64_t
+ * @SETTING_TEXT: char *, allocated
+ * @SETTING_LIST: a list of texts: struct texts
+ * @SETTING_TUNABLES: a group of a pool's tunables: char *[TUNABLES_MAX], allocated
+ */
+enum setting_type {
+	SETTING_BOOL,
+	SETTING_NUMBER,
+	SETTING_SIZE,
+	SETTING_TEXT,
+	SETTING_LIST,
+	SETTING_TUNABLES,
+};
+
+struct texts {
+	char **text;
+	size_t nr;
+};
+
+/**
+ * struct setting - a row
+ * @name: in the file
+ * @type: &enum setting_type
+ * @offset: of the value in the struct of its section
+ * @required: it has no default
+ * @least: allowed, of a number or a size
+ * @most: likewise; of a list, how many texts it may have
+ * @valid: TEXT, LIST: what each text must be
+ * @allowed: TEXT, LIST: the same in words
+ * @standard: NUMBER, SIZE, BOOL: default
+ * @doc: what it does
+ */
+struct setting {
+	const char *name;
+	enum setting_type type;
+	size_t offset;
+	bool required;
+	int64_t least;
+	int64_t most;
+	bool (*valid)(const char *text);
+	const char *allowed;
+	int64_t standard;
+	const char *doc;
+};
+
+/* Where errors go, and how many there were. */
+struct config_errors {
+	FILE *to;
+	unsigned int nr;
+};
+
+/* "FILE:LINE: SETTING: TEXT", counted. */
+void config_error(struct config_errors *errors, const config_setting_t *at,
+		  const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* What the row allows, in words: to @buf, which is returned. */
+char *setting_allowed(const struct setting *row, char *buf, size_t len);
+
+/* Puts the defaults of all @rows, which end with an empty one, into @object. */
+void settings_default(const struct setting *rows, void *object);
+
+/*
+ * Puts each setting of @group that has a row into @object. Those that have none are
+ * errors, but for those named in @others, which ends with NULL.
+ */
+void settings_read(const struct setting *rows, const config_setting_t *group,
+		   const char *const *others, void *object,
+		   struct config_errors *errors);
+
+/* Frees what the values have allocated. */
+void settings_free(const struct setting *rows, void *object);
+
+/* For struct setting's @valid. */
+bool is_nqn(const char *text);
+bool is_uuid(const char *text);
+bool is_path(const char *text);
+bool is_pool_name(const char *text);
+bool is_transport(const char *text);
+bool is_address(const char *text);
+bool is_module_name(const char *text);
+bool is_member(const char *text);
+bool is_any(const char *text);
+
+#endif

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The configuration file: what is right is in the struct; each kind of error names its
+ * line, its setting and what is allowed; and no garbage, of which files are mutated,
+ * does more than cause an error. Rule: a case is one row.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../config.h"
+
+static const char whole[] =
+	"modules = [ \"nvme-rdma\" ];\n"
+	"host_nqn = \"nqn.2026-11.org.example:host\";\n"
+	"subsystems = (\n"
+	"  { nqn = \"nqn.2026-11.org.example:a\"; address = \"192.0.2.7\"; },\n"
+	"  { nqn = \"nqn.2026-11.org.example:a\"; address = \"192.0.2.8\"; port = 4421;\n"
+	"    transport = \"tcp\"; host_id = \"677c416a-0d94-4638-a2f9-3ae4b6e26d7d\";\n"
+	"    host_nqn = \"nqn.2026-11.org.example:other\"; host_address = \"192.0.2.1\";\n"
+	"    host_interface = \"eth0\"; dhchap_secret_file = \"/etc/kvblk/a\";\n"
+	"    dhchap_ctrl_secret_file = \"/etc/kvblk/b\"; tls = true;\n"
+	"    tls_key_file = \"/etc/kvblk/c\"; io_queues = 8; write_queues = 2;\n"
+	"    poll_queues = 1; queue_size = 64; fast_io_fail = -1; ctrl_loss = -1;\n"
+	"    reconnect_delay = 1; keep_alive = 9; header_digest = true;\n"
+	"    data_digest = true; },\n"
+	"  { nqn = \"nqn.2026-11.org.example:b\"; transport = \"loop\"; }\n"
+	");\n"
+	"discovery = ( { address = \"192.0.2.9\"; } );\n"
+	"pools = (\n"
+	"  { name = \"kv0\"; uuid = \"8ade7992-b201-49f6-9e07-387c3d214fe4\";\n"
+	"    members = ( \"8ade7992-b201-49f6-9e07-387c3d214fe5\", \"/dev/disk/by-id/x\" );\n"
+	"    degraded_after = 60; block_size = \"2M\"; model = \"any 70B\";\n"
+	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; }; }\n"
+	");\n";
+
+static void test_whole(void **state)
+{
+	struct config config;
+	struct config_fabric *second;
+	struct config_pool *pool;
+
+	(void)state;
+	assert_int_equal(config_parse(whole, &config, stderr), 0);
+	assert_int_equal(config.modules.nr, 1);
+	assert_string_equal(config.modules.text[0], "nvme-rdma");
+	assert_int_equal(config.nr_subsystems, 3);
+	assert_string_equal(config.subsystems[0].transport, "tcp");
+	assert_int_equal(config.subsystems[0].port, 4420);
+	assert_int_equal(config.subsystems[0].fast_io_fail, 8);
+	assert_int_equal(config.subsystems[0].ctrl_loss, 600);
+	assert_string_equal(config.subsystems[0].host_nqn, "nqn.2026-11.org.example:host");
+	assert_null(config.subsystems[0].host_id);
+	second = &config.subsystems[1];
+	assert_int_equal(second->port, 4421);
+	assert_string_equal(second->host_nqn, "nqn.2026-11.org.example:other");
+	assert_string_equal(second->ctrl_secret_file, "/etc/kvblk/b");
+	assert_true(second->tls && second->header_digest && second->data_digest);
+	assert_int_equal(second->write_queues, 2);
+	assert_int_equal(second->fast_io_fail, -1);
+	assert_int_equal(config.nr_discovery, 1);
+	assert_int_equal(config.discovery[0].port, 8009);
+	assert_string_equal(config.discovery[0].nqn, CONFIG_DISCOVERY_NQN);
+	assert_int_equal(config.nr_pools, 1);
+	pool = &config.pools[0];
+	assert_int_equal(pool->members.nr, 2);
+	assert_int_equal(pool->degraded_after, 60);
+	assert_int_equal(pool->block_size, 2 << 20);
+	assert_string_equal(pool->tunables[tunable_find("suspect_ms") - tunables], "3000");
+	assert_string_equal(pool->tunables[tunable_find("integrity") - tunables], "producer");
+	assert_string_equal(pool->tunables[tunable_find("queue_bytes") - tunables], "67108864");
+	assert_null(pool->tunables[tunable_find("discard") - tunables]);
+	config_free(&config);
+}
+
+#define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"a\"; " text " } );"
+#define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
+
+static const struct {
+	const char *text;
+	const char *says;
+} wrong[] = {
+	{ "modules = [ \"a\" ", "text:1: syntax error" },
+	{ "modules = 7;", ":1: modules: must be a list of at most 64 texts, each the name of a kernel module" },
+	{ "modules = [ 1, 2 ];", "modules[0]: must be a list" },
+	{ "modules = [ \"a b\" ];", "modules[0]: a b is not allowed" },
+	{ "modules = [ \"../a\" ];", "modules[0]: ../a is not allowed" },
+	{ "frob = 1;", ":1: frob: there is no such setting; there are:" },
+	{ "frob = 1;", "\n\tsubsystems\n" },
+	{ "host_nqn = \"x\";", "host_nqn: x is not allowed, it must be a text, an NQN" },
+	{ "host_nqn = \"nqn.a,tls\";", "host_nqn: nqn.a,tls is not allowed" },
+	{ "host_id = \"8ade7992\";", "host_id: 8ade7992 is not allowed, it must be a text, a uuid" },
+	{ "subsystems = { };", "subsystems: must be a list of groups" },
+	{ "subsystems = ( 1 );", "subsystems[0]: must be a group" },
+	{ "subsystems = (\n\n { address = \"a\"; } );", ":3: subsystems[0]: nqn is missing" },
+	{ "subsystems = ( { nqn = \"nqn.x\"; } );", "subsystems[0]: address is missing" },
+	{ SUBSYSTEM("") SUBSYSTEM(""), "duplicate setting name" },
+	{ SUBSYSTEM("transport = \"udp\";"), "subsystems[0].transport: udp is not allowed, it must be a text, tcp, rdma, fc or loop" },
+	{ SUBSYSTEM("port = 0;"), "port: 0 is not allowed, it must be a number from 1 to 65535" },
+	{ SUBSYSTEM("port = 65536;"), "port: 65536 is not allowed" },
+	{ SUBSYSTEM("port = \"4420\";"), "port: 4420 is not allowed" },
+	{ SUBSYSTEM("port = 4420.5;"), "port: must be a number from 1 to 65535" },
+	{ SUBSYSTEM("host_address = \"a,hostnqn=b\";"), "host_address: a,hostnqn=b is not allowed" },
+	{ SUBSYSTEM("tls = 1;"), "tls: must be true or false" },
+	{ SUBSYSTEM("tls = true; transport = \"rdma\";"), "tls is for the transport tcp alone" },
+	{ SUBSYSTEM("tls_key_file = \"/a\";"), "tls_key_file has no use without tls" },
+	{ SUBSYSTEM("dhchap_secret_file = \"a\";"), "dhchap_secret_file: a is not allowed, it must be a text, a path" },
+	{ SUBSYSTEM("dhchap_ctrl_secret_file = \"/a\";"), "no use without dhchap_secret_file" },
+	{ SUBSYSTEM("io_queues = -1;"), "io_queues: -1 is not allowed" },
+	{ SUBSYSTEM("write_queues = 65536;"), "write_queues: 65536 is not allowed" },
+	{ SUBSYSTEM("poll_queues = -1;"), "poll_queues: -1 is not allowed" },
+	{ SUBSYSTEM("queue_size = 8;"), "queue_size: 8 is not allowed, it must be a number from 16 to 1024" },
+	{ SUBSYSTEM("fast_io_fail = -2;"), "fast_io_fail: -2 is not allowed" },
+	{ SUBSYSTEM("fast_io_fail = 9; ctrl_loss = 8;"), "fast_io_fail 9 must not be above ctrl_loss 8" },
+	{ SUBSYSTEM("ctrl_loss = 86401;"), "ctrl_loss: 86401 is not allowed" },
+	{ SUBSYSTEM("reconnect_delay = 0;"), "reconnect_delay: 0 is not allowed" },
+	{ SUBSYSTEM("keep_alive = 0;"), "keep_alive: 0 is not allowed" },
+	{ SUBSYSTEM("header_digest = \"yes\";"), "header_digest: must be true or false" },
+	{ SUBSYSTEM("data_digest = 0;"), "data_digest: must be true or false" },
+	{ SUBSYSTEM("prot = 1;"), "subsystems[0].prot: there is no such setting" },
+	{ "subsystems = ( { nqn = \"nqn.x\"; address = \"a\"; }, { nqn = \"nqn.x\"; address = \"a\"; } );",
+	  "subsystems[1]: the same subsystem at the same address was described before" },
+	{ "discovery = ( { } );", "discovery[0]: address is missing" },
+	{ "discovery = ( { address = \"a\"; nqn = \"nqn.x\"; } );", "discovery[0].nqn: there is no such setting" },
+	{ "pools = ( { } );", "pools[0]: name is missing" },
+	{ "pools = ( { name = \".\"; } );", "pools[0].name: . is not allowed, it must be a text, 1 to 31 letters" },
+	{ "pools = ( { name = 1; } );", "pools[0].name: must be a text" },
+	{ "pools = ( { name = \"a\"; }, { name = \"a\"; } );", "pools[1]: this file described pool a before" },
+	{ THE_POOL("uuid = \"x\";"), "uuid: x is not allowed" },
+	{ THE_POOL("members = ( \"nvme0n1\" );"), "members[0]: nvme0n1 is not allowed" },
+	{ THE_POOL("members = ( \"/a\", \"/a\" );"), "pools[0]: members: /a is there twice" },
+	{ THE_POOL("members = \"/a\";"), "members: must be a list of at most 64 texts" },
+	{ THE_POOL("degraded_after = -2;"), "degraded_after: -2 is not allowed" },
+	{ THE_POOL("block_size = \"65M\";"), "block_size: 65M is not allowed" },
+	{ THE_POOL("block_size = \"2MB\";"), "block_size: 2MB is not allowed" },
+	{ THE_POOL("block_size = \"99999999999T\";"), "block_size: 99999999999T is not allowed" },
+	{ THE_POOL("model = \"a\\nb\";"), "model: a" },
+	{ THE_POOL("tunables = 1;"), "tunables: must be a group of tunables" },
+	{ THE_POOL("tunables: { frob = 1; };"), "pools[0].tunables.frob: there is no such tunable; there are:" },
+	{ THE_POOL("tunables: { frob = 1; };"), "\n\tbounce_chunks\n" },
+	{ THE_POOL("tunables: { suspect_ms = 99; };"), "tunables.suspect_ms: 99 is not allowed, it must be a number from 100 to 3600000" },
+	{ THE_POOL("tunables: { suspect_ms = -1; };"), "tunables.suspect_ms: -1 is not allowed" },
+	{ THE_POOL("tunables: { suspect_ms = true; };"), "tunables.suspect_ms: must be a number from 100" },
+	{ THE_POOL("tunables: { integrity = \"ful\"; };"), "integrity: ful is not allowed, it must be header, full or producer" },
+	{ THE_POOL("tunables: { low_permille = 40; high_permille = 40; };"),
+	  "low_permille 40 must be below high_permille 40" },
+};
+
+static void test_wrong(void **state)
+{
+	struct config config;
+	unsigned int nr;
+	char *said;
+	size_t len;
+	FILE *to;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		to = open_memstream(&said, &len);
+		nr = config_parse(wrong[i].text, &config, to);
+		fclose(to);
+		config_free(&config);
+		if (!nr || !strstr(said, wrong[i].says))
+			fail_msg("%s\nmust say: %s\nsays %u: %s", wrong[i].text,
+				 wrong[i].says, nr, said);
+		free(said);
+	}
+}
+
+static char dir[] = "/tmp/config_test.XXXXXX";
+
+static void put_file(const char *name, const char *text)
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* config_load() of the file "c" there, and what it says. */
+static unsigned int read_there(struct config *config, char said[4096])
+{
+	FILE *to = fmemopen(said, 4096, "w");
+	char path[128];
+	unsigned int nr;
+
+	snprintf(path, sizeof(path), "%s/c", dir);
+	nr = config_load(path, config, to);
+	fclose(to);
+	return nr;
+}
+
+static void test_files(void **state)
+{
+	size_t suspect = tunable_find("suspect_ms") - tunables;
+	size_t discard = tunable_find("discard") - tunables;
+	struct config config;
+	char said[4096], path[128];
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/c.d", dir);
+	mkdir(path, 0700);
+	assert_int_equal(read_there(&config, said), 1);
+	assert_non_null(strstr(said, "/c: No such file or directory"));
+	config_free(&config);
+
+	put_file("c", "@include \"more\"\n" THE_POOL("tunables: { suspect_ms = 1000; };"));
+	assert_int_equal(read_there(&config, said), 1);
+	assert_non_null(strstr(said, "/c:1: "));
+	config_free(&config);
+
+	put_file("more", "\nmodules = [ \"a\" ];\nfrob = 1;\n");
+	assert_int_equal(read_there(&config, said), 1);
+	assert_non_null(strstr(said, "more:3: frob: there is no such setting"));
+	config_free(&config);
+
+	/* a later file wins, in the order of names; others are not read */
+	put_file("more", "modules = [ \"a\" ];\n");
+	put_file("c.d/20.conf", THE_POOL("tunables: { suspect_ms = 3000; };"));
+	put_file("c.d/10.conf", THE_POOL("tunables: { suspect_ms = 2000; discard = 0; };"));
+	put_file("c.d/30.conf~", "frob");
+	assert_int_equal(read_there(&config, said), 0);
+	assert_int_equal(config.nr_pools, 1);
+	assert_string_equal(config.pools[0].tunables[suspect], "3000");
+	assert_string_equal(config.pools[0].tunables[discard], "0");
+	assert_string_equal(config.modules.text[0], "a");
+	config_free(&config);
+
+	put_file("c.d/15.conf", "\n" THE_POOL("\ntunables: { discard = 2; };"));
+	assert_int_equal(read_there(&config, said), 1);
+	assert_non_null(strstr(said, "/c.d/15.conf:3: pools[0].tunables.discard: 2 is not allowed"));
+	config_free(&config);
+	snprintf(path, sizeof(path), "rm -r %s", dir);
+	assert_int_equal(system(path), 0);
+}
+
+/* Files that are nearly right; the sanitizers watch. KVBLK_FUZZ=N: N of them. */
+static void test_mutated(void **state)
+{
+	static const char bits[] = "{}()[];:=,\"\\ \n0-9aL.@#/*";
+	const char *rounds = getenv("KVBLK_FUZZ");
+	FILE *to = fopen("/dev/null", "w");
+	char text[sizeof(whole) + 1];
+	struct config config;
+	size_t at, len;
+
+	(void)state;
+	srandom(1);
+	for (long i = rounds ? atol(rounds) : 20000; i > 0; i--) {
+		len = sizeof(whole) - 1;
+		memcpy(text, whole, len + 1);
+		for (long changes = 1 + random() % 4; changes; changes--) {
+			at = (size_t)random() % len;
+			if (random() % 4 == 0)
+				memmove(text + at, text + at + 1, len-- - at);
+			else if (random() % 4 == 0)
+				text[at] = (char)random();
+			else
+				text[at] = bits[(size_t)random() % (sizeof(bits) - 1)];
+		}
+		config_parse(text, &config, to);
+		config_free(&config);
+	}
+	fclose(to);
+}
+
+/* libconfig 1.5 loses memory of texts that end in an error. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+	return "leak:libconfig.so";
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_mutated),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
