@@ -3,6 +3,7 @@
  * The configuration file: its sections, the rows of their settings, and what two
  * settings demand of each other. See config.h.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static const struct setting fabric_rows[] = {
 	  .doc = "How it is reached. Default: tcp." },
 	{ .name = "address", .type = SETTING_TEXT, FABRIC(address),
 	  .valid = is_address, .allowed = "an address without blanks and commas",
-	  .doc = "The target's address. Only loop needs none." },
+	  .doc = "The target's address, for tcp and rdma an IPv4 or IPv6 address. Only loop needs none." },
 	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .least = 1, .most = 65535,
 	  .standard = 4420,
 	  .doc = "The target's port. Default: 4420; 8009 for a discovery controller." },
@@ -173,6 +174,16 @@ static bool same_fabric(const struct config_fabric *a, const struct config_fabri
 	       same(a->host_interface, b->host_interface);
 }
 
+/* Names would have to be compared with what the driver shows, which are addresses. */
+static bool is_ip(const char *address)
+{
+	unsigned char bytes[16];
+	char bare[64];
+
+	snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address);
+	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, bare, bytes) == 1;
+}
+
 static void set_text(char **text, const char *standard)
 {
 	if (!*text)
@@ -199,6 +210,10 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 		set_text(&fabric->nqn, CONFIG_DISCOVERY_NQN);
 	if (!fabric->address && !same(fabric->transport, "loop"))
 		config_error(errors, group, "address is missing");
+	if (fabric->address && !is_ip(fabric->address) &&
+	    (same(fabric->transport, "tcp") || same(fabric->transport, "rdma")))
+		config_error(errors, group, "address %s must be an IPv4 or IPv6 address",
+			     fabric->address);
 	if (fabric->tls && !same(fabric->transport, "tcp"))
 		config_error(errors, group, "tls is for the transport tcp alone");
 	if (fabric->tls_key_file && !fabric->tls)

@@ -80,7 +80,7 @@ static void test_whole(void **state)
 	config_free(&config);
 }
 
-#define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"a\"; " text " } );"
+#define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"192.0.2.7\"; " text " } );"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
 static const struct {
@@ -99,10 +99,12 @@ static const struct {
 	{ "host_id = \"8ade7992\";", "host_id: 8ade7992 is not allowed, it must be a text, a uuid" },
 	{ "subsystems = { };", "subsystems: must be a list of groups" },
 	{ "subsystems = ( 1 );", "subsystems[0]: must be a group" },
-	{ "subsystems = (\n\n { address = \"a\"; } );", ":3: subsystems[0]: nqn is missing" },
+	{ "subsystems = (\n\n { address = \"192.0.2.7\"; } );", ":3: subsystems[0]: nqn is missing" },
 	{ "subsystems = ( { nqn = \"nqn.x\"; } );", "subsystems[0]: address is missing" },
 	{ SUBSYSTEM("") SUBSYSTEM(""), "duplicate setting name" },
 	{ SUBSYSTEM("transport = \"udp\";"), "subsystems[0].transport: udp is not allowed, it must be a text, tcp, rdma, fc or loop" },
+	{ "subsystems = ( { nqn = \"nqn.x\"; address = \"flash0\"; } );", "address flash0 must be an IPv4 or IPv6 address" },
+	{ "subsystems = ( { nqn = \"nqn.x\"; address = \"a b\"; } );", "address: a b is not allowed, it must be a text, an address" },
 	{ SUBSYSTEM("port = 0;"), "port: 0 is not allowed, it must be a number from 1 to 65535" },
 	{ SUBSYSTEM("port = 65536;"), "port: 65536 is not allowed" },
 	{ SUBSYSTEM("port = \"4420\";"), "port: 4420 is not allowed" },
@@ -125,10 +127,10 @@ static const struct {
 	{ SUBSYSTEM("header_digest = \"yes\";"), "header_digest: must be true or false" },
 	{ SUBSYSTEM("data_digest = 0;"), "data_digest: must be true or false" },
 	{ SUBSYSTEM("prot = 1;"), "subsystems[0].prot: there is no such setting" },
-	{ "subsystems = ( { nqn = \"nqn.x\"; address = \"a\"; }, { nqn = \"nqn.x\"; address = \"a\"; } );",
+	{ "subsystems = ( { nqn = \"nqn.x\"; address = \"192.0.2.7\"; }, { nqn = \"nqn.x\"; address = \"192.0.2.7\"; } );",
 	  "subsystems[1]: the same subsystem at the same address was described before" },
 	{ "discovery = ( { } );", "discovery[0]: address is missing" },
-	{ "discovery = ( { address = \"a\"; nqn = \"nqn.x\"; } );", "discovery[0].nqn: there is no such setting" },
+	{ "discovery = ( { address = \"192.0.2.7\"; nqn = \"nqn.x\"; } );", "discovery[0].nqn: there is no such setting" },
 	{ "pools = ( { } );", "pools[0]: name is missing" },
 	{ "pools = ( { name = \".\"; } );", "pools[0].name: . is not allowed, it must be a text, 1 to 31 letters" },
 	{ "pools = ( { name = 1; } );", "pools[0].name: must be a text" },

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The plan: states that were written down, and the steps that must come of them. Rule:
+ * what a step says is compared, word for word, and so is what there is no step for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../plan.h"
+
+#define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
+
+static const char file[] =
+	"modules = [ \"extra\" ];\n"
+	"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; },\n"
+	"               { nqn = \"nqn.b\"; address = \"fd00::1\"; port = 4421; } );\n"
+	"pools = ( { name = \"kv0\"; degraded_after = 60;\n"
+	"            tunables: { low_permille = 50; high_permille = 90; suspect_ms = 3000; }; } );\n";
+
+/* A pool of two members, and how its devices look. */
+#define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
+#define MEMBER(n)	{ [0] = (n), [15] = (n) }
+#define ROSTER		.epoch = 3, .nr_members = 2, .members = {			\
+		{ MEMBER(1), "nvme0n1" }, { MEMBER(2), "nvme1n1" } }
+
+static struct kvblk_found second = {
+	.path = "/dev/nvme1n1", .pool = "kv0", .pool_uuid = POOL_UUID, .uuid = MEMBER(2), ROSTER,
+};
+
+static struct kvblk_found first = {
+	.path = "/dev/nvme0n1", .pool = "kv0", .pool_uuid = POOL_UUID, .uuid = MEMBER(1), ROSTER,
+};
+
+static char *loaded[] = { "extra", "nvme-tcp", "kvblk" };
+
+static struct state_controller connected[] = {
+	{ "nvme0", "nqn.a", "tcp", "192.0.2.1", "4420", "", "", "8", "600", "2" },
+	{ "nvme1", "nqn.b", "tcp", "fd00:0::1", "4421", "", "", "8", "600", "2" },
+};
+
+static struct kvblk_member_state up[] = {
+	{ .next = &up[1], .pool = "kv0", .name = "nvme0n1", .path = "/dev/nvme0n1",
+	  .uuid = MEMBER(1), .state = KVBLK_MEMBER_STATUS_UP },
+	{ .pool = "kv0", .name = "nvme1n1", .path = "/dev/nvme1n1",
+	  .uuid = MEMBER(2), .state = KVBLK_MEMBER_STATUS_UP },
+};
+
+static struct kvblk_pool_state kv0 = { .name = "kv0", .uuid = POOL_UUID };
+static struct state_tunables tuned;
+
+/* All is as the file has it. */
+static struct state whole(void)
+{
+	first.next = &second;
+	second.next = NULL;
+	up[1].state = KVBLK_MEMBER_STATUS_UP;
+	kv0.next = NULL;
+	strcpy(tuned.pool, "kv0");
+	for (size_t i = 0; i < nr_tunables; i++)
+		strcpy(tuned.value[i], "7");
+	strcpy(tuned.value[tunable_find("low_permille") - tunables], "50");
+	strcpy(tuned.value[tunable_find("high_permille") - tunables], "90");
+	strcpy(tuned.value[tunable_find("suspect_ms") - tunables], "3000");
+	return (struct state){
+		.modules = { loaded, COUNT(loaded) },
+		.controllers = connected, .nr_controllers = COUNT(connected),
+		.pools = &kv0, .members = up, .tunables = &tuned, .nr_tunables = 1,
+	};
+}
+
+/* The same before the pool is up. */
+static struct state down(void)
+{
+	struct state state = whole();
+
+	state.pools = NULL;
+	state.members = NULL;
+	state.nr_tunables = 0;
+	state.found = &first;
+	return state;
+}
+
+/* The plan's texts, a line each. */
+static void expect(const char *text, const struct state *state, const char *steps)
+{
+	struct config config;
+	struct step *list;
+	char *said;
+	size_t len;
+	FILE *to = open_memstream(&said, &len);
+
+	assert_int_equal(config_parse(text, &config, stderr), 0);
+	assert_int_equal(plan(&config, state, &list), 0);
+	for (struct step *step = list; step; step = step->next)
+		fprintf(to, "%s%s\n", step->kind == STEP_NOTE ? "note: " : "", step->text);
+	fclose(to);
+	assert_string_equal(said, steps);
+	free(said);
+	steps_free(list);
+	config_free(&config);
+}
+
+static void test_nothing_to_do(void **unused)
+{
+	struct state state = whole();
+	struct config config;
+
+	(void)unused;
+	expect(file, &state, "");
+	config_parse(file, &config, stderr);
+	assert_false(plan_needs_scan(&config, &state));
+	config_free(&config);
+	expect("", &state, "");
+}
+
+static void test_bare_host(void **unused)
+{
+	struct state state = { 0 };
+
+	(void)unused;
+	expect(file, &state,
+	       "load module extra\n"
+	       "load module nvme-tcp\n"
+	       "load module kvblk\n"
+	       "connect to nqn.a, tcp 192.0.2.1 port 4420\n"
+	       "connect to nqn.b, tcp fd00::1 port 4421\n"
+	       "note: pool kv0: waiting for its members, none is here; a new pool is made with: kvblk pool create\n");
+}
+
+static void test_import(void **unused)
+{
+	struct state state = down();
+	struct config config;
+
+	(void)unused;
+	expect(file, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
+	config_parse(file, &config, stderr);
+	assert_true(plan_needs_scan(&config, &state));
+	config_free(&config);
+	/* what another pool or version has is not touched, nor is what is silent */
+	second.silent = true;
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	second.silent = false;
+	second.other_version = true;
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	second.other_version = false;
+	strcpy(second.pool, "kv1");
+	second.pool_uuid[0] = 9;
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	strcpy(second.pool, "kv0");
+	expect(file, &state, "note: pool kv0: there are two pools of this name: the setting uuid must tell which one\n");
+	expect("pools = ( { name = \"kv0\"; uuid = \"09de0000-0000-0000-0000-000000000001\"; } );", &state,
+	       "note: pool kv0: waiting for nvme0n1; without: kvblk pool import kv0 --degraded\n");
+	second.pool_uuid[0] = 0x8a;
+	second.uuid[0] = 1;
+	second.uuid[15] = 1;
+	expect(file, &state, "note: pool kv0: /dev/nvme0n1 and /dev/nvme1n1 are copies of one member: take one away\n");
+	second.uuid[0] = 2;
+	second.uuid[15] = 2;
+	expect("pools = ( { name = \"kv9\"; uuid = \"8ade0000-0000-0000-0000-000000000001\"; } );", &state,
+	       "note: pool kv9: the pool of this uuid is called kv0\n");
+}
+
+static void test_degraded(void **unused)
+{
+	static const char patient[] = "pools = ( { name = \"kv0\"; } );";
+	struct state state = down();
+	int64_t waited = 59;
+
+	(void)unused;
+	first.next = NULL;
+	state.waited = &waited;
+	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	waited = 60;
+	expect(file, &state, "import pool kv0 from /dev/nvme0n1, degraded: nvme1n1 did not come within 60 s\n");
+	expect(patient, &state, "note: pool kv0: waiting for nvme1n1; without: kvblk pool import kv0 --degraded\n");
+}
+
+static void test_members_of_file(void **unused)
+{
+	static const char by_path[] =
+		"pools = ( { name = \"kv0\"; members = ( \"/dev/disk/by-id/a\", \"/dev/disk/by-id/b\" ); } );";
+	static const char by_uuid[] =
+		"pools = ( { name = \"kv0\"; members = ( \"01000000-0000-0000-0000-000000000001\",\n"
+		"	\"03000000-0000-0000-0000-000000000003\" ); } );";
+	struct state_link links[] = {
+		{ "/dev/disk/by-id/a", "/dev/nvme0n1" }, { "/dev/disk/by-id/b", NULL },
+	};
+	struct state state = down();
+
+	(void)unused;
+	state.links = links;
+	state.nr_links = COUNT(links);
+	expect(by_path, &state, "note: pool kv0: waiting for /dev/disk/by-id/b; without: kvblk pool import kv0 --degraded\n");
+	links[1].device = "/dev/nvme1n1";
+	expect(by_path, &state, "import pool kv0 from /dev/nvme0n1, /dev/nvme1n1\n");
+	expect(by_uuid, &state,
+	       "note: pool kv0: waiting for 03000000-0000-0000-0000-000000000003; without: kvblk pool import kv0 --degraded\n");
+
+	/* once it is up: what the file has and the pool has not, is told, not added */
+	state = whole();
+	state.links = links;
+	state.nr_links = COUNT(links);
+	expect(by_path, &state, "");
+	links[1].device = "/dev/nvme7n1";
+	expect(by_path, &state, "note: pool kv0: /dev/disk/by-id/b is not a member; to add it: kvblk member add\n");
+}
+
+static void test_lost_member(void **unused)
+{
+	struct state state = whole();
+
+	(void)unused;
+	up[1].state = KVBLK_MEMBER_STATUS_DEAD;
+	expect(file, &state, "note: pool kv0: waiting for the device of member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	state.found = &first;
+	second.path = "/dev/nvme7n1";
+	expect(file, &state, "add /dev/nvme7n1 to pool kv0: it is the lost member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	up[1].state = KVBLK_MEMBER_STATUS_MISSING;
+	expect(file, &state, "add /dev/nvme7n1 to pool kv0: it is the lost member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	second.pool_uuid[0] = 9;
+	expect(file, &state, "note: pool kv0: waiting for the device of member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	second.pool_uuid[0] = 0x8a;
+	first.uuid[0] = 2;
+	first.uuid[15] = 2;
+	expect(file, &state, "note: pool kv0: several devices are copies of member nvme1n1 (02000000-0000-0000-0000-000000000002): take all but one away\n");
+	first.uuid[0] = 1;
+	first.uuid[15] = 1;
+	second.path = "/dev/nvme1n1";
+	/* not in the file: not kept up */
+	expect("", &state, "");
+}
+
+static void test_others_are_left_alone(void **unused)
+{
+	static struct kvblk_pool_state other = { .name = "kv7" };
+	struct state state = whole();
+
+	(void)unused;
+	kv0.next = &other;
+	expect(file, &state, "note: pool kv7 is up and not in the file: it is left as it is\n");
+	expect("pools = ( { name = \"kv7\"; uuid = \"09de0000-0000-0000-0000-000000000001\"; } );", &state,
+	       "note: pool kv7: another pool of this name is up; take it down with: kvblk pool destroy kv7\n"
+	       "note: pool kv0 is up and not in the file: it is left as it is\n");
+}
+
+static void test_tunables(void **unused)
+{
+	struct state state = whole();
+	char *names[] = { "kv0" };
+
+	(void)unused;
+	strcpy(tuned.value[tunable_find("suspect_ms") - tunables], "5000");
+	strcpy(tuned.value[tunable_find("low_permille") - tunables], "20");
+	expect(file, &state,
+	       "set low_permille of pool kv0 from 20 to 50\n"
+	       "set suspect_ms of pool kv0 from 5000 to 3000\n");
+	strcpy(tuned.value[tunable_find("high_permille") - tunables], "40");
+	expect(file, &state,
+	       "set high_permille of pool kv0 from 40 to 90\n"
+	       "set low_permille of pool kv0 from 20 to 50\n"
+	       "set suspect_ms of pool kv0 from 5000 to 3000\n");
+	state.settled = (struct texts){ names, 1 };
+	expect(file, &state, "");
+}
+
+static void test_taken_down(void **unused)
+{
+	struct state state = down();
+	char *names[] = { "kv0" };
+
+	(void)unused;
+	state.settled = (struct texts){ names, 1 };
+	expect(file, &state, "note: pool kv0 was taken down: it stays down until kvblkd is reloaded, or: kvblk apply\n");
+}
+
+static void test_timeouts(void **unused)
+{
+	static const char changed[] =
+		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; reconnect_delay = 7;\n"
+		"                 fast_io_fail = -1; } );\n";
+	static const char never[] =
+		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; ctrl_loss = -1; } );\n";
+	struct state state = whole();
+	char *names[] = { "nvme0" };
+
+	(void)unused;
+	expect(changed, &state,
+	       "set reconnect_delay of nvme0 (nqn.a) from 2 to 7\n"
+	       "set ctrl_loss of nvme0 (nqn.a) from 600 to 600\n"
+	       "set fast_io_fail of nvme0 (nqn.a) from 8 to -1\n");
+	expect(never, &state, "set ctrl_loss of nvme0 (nqn.a) from 600 to -1\n");
+	state.settled = (struct texts){ names, 1 };
+	expect(changed, &state, "");
+	/* 600 s are 86 tries */
+	state.settled.nr = 0;
+	strcpy(connected[0].reconnect_delay, "7");
+	strcpy(connected[0].ctrl_loss, "602");
+	strcpy(connected[0].fast_io_fail, "off");
+	expect(changed, &state, "");
+	strcpy(connected[0].reconnect_delay, "2");
+	strcpy(connected[0].ctrl_loss, "600");
+	strcpy(connected[0].fast_io_fail, "8");
+}
+
+static void test_discovered(void **unused)
+{
+	static const char discovery[] =
+		"discovery = ( { address = \"192.0.2.9\"; }, { address = \"192.0.2.8\"; } );\n"
+		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; } );\n";
+	struct config_fabric told[] = {
+		{ .nqn = "nqn.a", .transport = "tcp", .address = "192.0.2.1", .port = 4420 },
+		{ .nqn = "nqn.c", .transport = "tcp", .address = "192.0.2.3", .port = 4420 },
+		{ .nqn = "nqn.c", .transport = "tcp", .address = "192.0.2.3", .port = 4420 },
+	};
+	struct state_controller here[] = {
+		connected[0],
+		{ "nvme5", CONFIG_DISCOVERY_NQN, "tcp", "192.0.2.9", "8009", "", "", "off", "off", "10" },
+	};
+	struct state state = whole();
+
+	(void)unused;
+	state.controllers = here;
+	state.nr_controllers = COUNT(here);
+	state.discovered = told;
+	state.nr_discovered = COUNT(told);
+	expect(discovery, &state,
+	       "connect to nqn.2014-08.org.nvmexpress.discovery, tcp 192.0.2.8 port 8009\n"
+	       "connect to nqn.c, tcp 192.0.2.3 port 4420\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nothing_to_do),
+		cmocka_unit_test(test_bare_host),
+		cmocka_unit_test(test_import),
+		cmocka_unit_test(test_degraded),
+		cmocka_unit_test(test_members_of_file),
+		cmocka_unit_test(test_lost_member),
+		cmocka_unit_test(test_others_are_left_alone),
+		cmocka_unit_test(test_tunables),
+		cmocka_unit_test(test_taken_down),
+		cmocka_unit_test(test_timeouts),
+		cmocka_unit_test(test_discovered),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
