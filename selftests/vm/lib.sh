@@ -140,13 +140,12 @@ nvmet_namespaces() {
 	done | sort -n | cut -d' ' -f2
 }
 
-# nvmet_up TYPE ADDRESS NAME BACKING...: a target with one namespace for each backing block device, connected; the namespaces'
-# devices are in the array $namespaces. CONNECT_ARGS adds to nvme connect; TARGET_RUN is before the command that makes the
-# target's socket, for a net namespace of its own.
-nvmet_up() {
+# nvmet_target TYPE ADDRESS NAME BACKING...: a target with one namespace for each backing block device or file; its port is in
+# $target_port. TARGET_RUN is before the command that makes the target's socket, for a net namespace of its own.
+nvmet_target() {
 	local type=$1 address=$2 name=$3 subsystem=$configfs/nvmet/subsystems/$3 port n=0 backing
 	shift 3
-	modprobe -a nvmet "nvmet-$type" "nvme-$type"
+	modprobe -a nvmet "nvmet-$type"
 	check mkdir "$subsystem"
 	defer "nvmet_down $name"
 	put "$subsystem/attr_allow_any_host" 1
@@ -159,17 +158,25 @@ nvmet_up() {
 	n=1
 	while [ -d "$configfs/nvmet/ports/$n" ]; do n=$((n + 1)); done
 	port=$configfs/nvmet/ports/$n
+	target_port=$((4419 + n))
 	mkdir "$port"
 	put "$port/addr_trtype" "$type"
 	put "$port/addr_adrfam" ipv4
 	put "$port/addr_traddr" "$address"
-	put "$port/addr_trsvcid" $((4419 + n))
+	put "$port/addr_trsvcid" $target_port
 	# shellcheck disable=SC2086 # several words
 	check ${TARGET_RUN-} ln -s "$subsystem" "$port/subsystems/$name"
-	# shellcheck disable=SC2086
-	check nvme connect --keep-alive-tmo=600 -t "$type" -a "$address" -s $((4419 + n)) -n "$name" ${CONNECT_ARGS-} >"$tmp/connect"
-	wait_for 10 nvmet_ready "$name" $#
-	mapfile -t namespaces < <(nvmet_namespaces "$name")
+}
+
+# nvmet_up TYPE ADDRESS NAME BACKING...: such a target, connected; the namespaces' devices are in the array $namespaces. CONNECT_ARGS
+# adds to nvme connect.
+nvmet_up() {
+	nvmet_target "$@"
+	modprobe "nvme-$1"
+	# shellcheck disable=SC2086 # several words
+	check nvme connect --keep-alive-tmo=600 -t "$1" -a "$2" -s $target_port -n "$3" ${CONNECT_ARGS-} >"$tmp/connect"
+	wait_for 10 nvmet_ready "$3" $(($# - 3))
+	mapfile -t namespaces < <(nvmet_namespaces "$3")
 }
 
 nvmet_ready() {
