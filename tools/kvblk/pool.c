@@ -476,6 +476,8 @@ int pool_main(int argc, char **argv)
 		{ "show", pool_show_main, "show a pool and its members" },
 		{ "info", pool_show_main, NULL },
 		{ "status", status_main, NULL },
+		{ "get", tunable_get_main, "print tunables of a pool" },
+		{ "set", tunable_set_main, "set tunables of a pool" },
 		{ 0 },
 	};
 

@@ -13,6 +13,8 @@ int pool_destroy_main(int argc, char **argv);
 int pool_list_main(int argc, char **argv);
 int pool_show_main(int argc, char **argv);
 int pool_plan_main(int argc, char **argv);
+int tunable_get_main(int argc, char **argv);
+int tunable_set_main(int argc, char **argv);
 
 /* A list of devices that grows; a wrong one ends with CLI_USAGE. */
 struct pool_devices {

@@ -27,7 +27,7 @@ _kvblk() {
 	case $command in
 	pool | member)
 		if [ "$COMP_CWORD" = 2 ]; then
-			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan --help' "$cur"
+			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add remove list --help' "$cur"
 			return
 		fi
@@ -101,6 +101,7 @@ _kvblk() {
 	'pool import') options='--all --scan --degraded --force --index-slots' ;;
 	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;
+	'pool set') options='--save' ;;
 	'member add') options='--format --yes --force --segment-size' ;;
 	'member remove') options='--yes' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
@@ -144,6 +145,10 @@ _kvblk() {
 		[ "$arguments" != 0 ] || words=$(_kvblk_pools)
 		;;
 	topo) words=$(_kvblk_pools) ;;
+	'pool get' | 'pool set')
+		words=$(_kvblk_pools)
+		[ "$arguments" = 0 ] || words=$(kvblk pool get "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $1 }')
+		;;
 	replay | doctor) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac
