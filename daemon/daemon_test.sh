@@ -41,6 +41,8 @@ expect 0 'Example' --help
 expect 0 '^kvblkd [0-9]' --version
 expect 2 'nothing to give' kv0
 expect 2 'unrecognized option' --frob
+expect 2 'are for --apply' --dry-run
+expect 2 'the formats are json and text' --apply -o xml
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -50,6 +52,7 @@ expect 0 '' --check "$dir/right"
 expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000$' --check "$dir/wrong"
 expect 1 '/none: No such file or directory$' --check "$dir/none"
 expect 0 '' --check "$here/kvblkd.conf"
+expect 1 'nothing was changed' --apply --config "$dir/wrong"
 diff <("$kvblkd" --settings) <(sed -n '/^\.\\" begin: /,/^\.\\" end/{/^\.\\"/d;p;}' "$here/kvblkd.conf.5") >&2
 verdict $? "the man page has the settings that kvblkd --settings prints"
 

@@ -22,6 +22,7 @@
 #include "config.h"
 #include "families.h"
 #include "log.h"
+#include "once.h"
 
 struct daemon {
 	struct families *families;
@@ -214,8 +215,18 @@ static int open_signals(void)
 /* ---- the command line ---- */
 
 enum {
-	OPT_CHECK = 0x100,
+	OPT_APPLY = 0x100,
+	OPT_CHECK,
+	OPT_CONFIG,
+	OPT_DRY_RUN,
 	OPT_SETTINGS,
+};
+
+struct args {
+	const char *config;
+	bool apply;
+	bool dry_run;
+	bool json;
 };
 
 static int check_file(const char *path)
@@ -229,7 +240,23 @@ static int check_file(const char *path)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
+	struct args *args = state->input;
+
 	switch (key) {
+	case OPT_APPLY:
+		args->apply = true;
+		return 0;
+	case OPT_CONFIG:
+		args->config = arg;
+		return 0;
+	case OPT_DRY_RUN:
+		args->dry_run = true;
+		return 0;
+	case 'o':
+		args->json = !strcmp(arg, "json");
+		if (!args->json && strcmp(arg, "text") != 0)
+			argp_error(state, "-o %s: the formats are json and text", arg);
+		return 0;
 	case OPT_CHECK:
 		exit(check_file(arg));
 	case OPT_SETTINGS:
@@ -238,12 +265,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_ARG:
 		argp_error(state, "\"%s\": there is nothing to give here", arg);
 		return 0;
+	case ARGP_KEY_END:
+		if (!args->apply && (args->dry_run || args->json))
+			argp_error(state, "--dry-run and -o are for --apply");
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
 static const struct argp_option options[] = {
+	{ "config", OPT_CONFIG, "FILE", 0,
+	  "The configuration is in FILE and FILE.d/*.conf (default: " CONFIG_PATH ")", 0 },
+	{ "apply", OPT_APPLY, NULL, 0,
+	  "Bring the host to what the configuration describes, once, and end: what \"kvblk apply\" does", 0 },
+	{ "dry-run", OPT_DRY_RUN, NULL, 0, "With --apply: print what would be done", 0 },
+	{ "output", 'o', "FORMAT", 0, "With --apply: json, or text (the default)", 0 },
 	{ "check", OPT_CHECK, "FILE", 0,
 	  "Check the configuration in FILE and FILE.d/*.conf, print what is wrong, and end", 0 },
 	/* what the man page is compared with */
@@ -267,12 +304,15 @@ static const struct argp argp = {
 
 int main(int argc, char **argv)
 {
+	struct args args = { .config = CONFIG_PATH };
 	struct daemon d = { 0 };
 	int err, ret = EXIT_FAILURE;
 
 	argp_program_version_hook = print_version;
 	argp_err_exit_status = 2;
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (args.apply)
+		return apply_once(args.config, args.dry_run, args.json);
 
 	d.signal_fd = open_signals();
 	if (d.signal_fd < 0) {

@@ -88,7 +88,7 @@ static const struct kvblk_pool_state *running(const struct state *state, const c
 {
 	const struct kvblk_pool_state *pool = state->pools;
 
-	while (pool && strcmp(pool->name, name))
+	while (pool && strcmp(pool->name, name) != 0)
 		pool = pool->next;
 	return pool;
 }
@@ -117,7 +117,7 @@ static void plan_tunables(const struct config_pool *pool, const struct state *st
 	bool high_first;
 	size_t i;
 
-	for (i = 0; i < state->nr_tunables && strcmp(now->pool, pool->name); i++)
+	for (i = 0; i < state->nr_tunables && strcmp(now->pool, pool->name) != 0; i++)
 		now++;
 	if (i == state->nr_tunables || is_settled(state, pool->name))
 		return;

@@ -277,7 +277,7 @@ void settings_read(const struct setting *rows, const config_setting_t *group,
 	for (unsigned int i = 0; (setting = config_setting_get_elem(group, i)); i++) {
 		const char *name = config_setting_name(setting);
 
-		for (row = rows; row->name && strcmp(row->name, name);)
+		for (row = rows; row->name && strcmp(row->name, name) != 0;)
 			row++;
 		if (row->name)
 			read_setting(row, setting, object, errors);

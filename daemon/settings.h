@@ -41,25 +41,25 @@ struct texts {
  * @name: in the file
  * @type: &enum setting_type
  * @offset: of the value in the struct of its section
- * @required: it has no default
  * @least: allowed, of a number or a size
  * @most: likewise; of a list, how many texts it may have
  * @valid: TEXT, LIST: what each text must be
  * @allowed: TEXT, LIST: the same in words
  * @standard: NUMBER, SIZE, BOOL: default
  * @doc: what it does
+ * @required: it has no default
  */
 struct setting {
 	const char *name;
 	enum setting_type type;
 	size_t offset;
-	bool required;
 	int64_t least;
 	int64_t most;
 	bool (*valid)(const char *text);
 	const char *allowed;
 	int64_t standard;
 	const char *doc;
+	bool required;
 };
 
 /* Where errors go, and how many there were. */

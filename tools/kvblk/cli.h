@@ -58,6 +58,7 @@ int replay_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
+int apply_main(int argc, char **argv);
 
 /**
  * struct cli_verb - a verb of a noun, or a noun

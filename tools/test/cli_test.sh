@@ -92,6 +92,7 @@ usage 'suspect_ms=99: must be a number from 100 to 3600000' pool set kv0 suspect
 usage 'suspect_ms=: must be' pool set kv0 suspect_ms=
 usage 'integrity=half: must be header, full or producer' pool set kv0 integrity=half
 usage 'queue_bytes=128G: must be' pool set kv0 queue_bytes=128G
+usage 'nothing to give here' apply kv0
 usage 'must be a path' pool create kv0 nvme1n1
 usage 'given twice' pool create kv0 /dev/null /dev/null
 usage 'at most 4095 bytes' pool create kv0 "/dev/$(printf 'x%.0s' {1..4095})"
@@ -260,7 +261,7 @@ for noun in '' pool member; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo doctor events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -305,7 +306,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo doctor events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -328,7 +329,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo doctor events replay bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err

@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member put get exists rm status stat iostat top topo doctor events replay bench --help --version' "$cur"
+		_kvblk_words 'pool member apply put get exists rm status stat iostat top topo doctor events replay bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -58,7 +58,7 @@ _kvblk() {
 		_kvblk_words "$(_kvblk_pools)" "$cur"
 		return
 		;;
-	--trace | --member)
+	--trace | --member | --config)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -102,6 +102,7 @@ _kvblk() {
 	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;
 	'pool set') options='--save' ;;
+	apply) options='--config --dry-run' ;;
 	'member add') options='--format --yes --force --segment-size' ;;
 	'member remove') options='--yes' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
@@ -149,6 +150,7 @@ _kvblk() {
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk pool get "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $1 }')
 		;;
+	apply) options='--config --dry-run' ;;
 	replay | doctor) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac
