@@ -40,6 +40,7 @@ struct texts {
  * struct setting - a row
  * @name: in the file
  * @type: &enum setting_type
+ * @required: it has no default
  * @offset: of the value in the struct of its section
  * @least: allowed, of a number or a size
  * @most: likewise; of a list, how many texts it may have
@@ -47,11 +48,11 @@ struct texts {
  * @allowed: TEXT, LIST: the same in words
  * @standard: NUMBER, SIZE, BOOL: default
  * @doc: what it does
- * @required: it has no default
  */
 struct setting {
 	const char *name;
 	enum setting_type type;
+	bool required;
 	size_t offset;
 	int64_t least;
 	int64_t most;
@@ -59,7 +60,6 @@ struct setting {
 	const char *allowed;
 	int64_t standard;
 	const char *doc;
-	bool required;
 };
 
 /* Where errors go, and how many there were. */

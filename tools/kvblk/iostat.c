@@ -77,9 +77,12 @@ static const struct cli_column columns[] = {
 
 static char *format_latency(const struct cli_list *list, uint64_t ns, char *buf, size_t len)
 {
-	if (!list->exact)
-		return ns ? cli_format_ns(ns, buf, len) : strcpy(buf, "-");
-	snprintf(buf, len, "%" PRIu64, ns);
+	if (list->exact)
+		snprintf(buf, len, "%" PRIu64, ns);
+	else if (ns)
+		cli_format_ns(ns, buf, len);
+	else
+		snprintf(buf, len, "-");
 	return buf;
 }
 

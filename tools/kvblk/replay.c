@@ -678,11 +678,11 @@ static json_t *json_report(const struct report *report)
 	json_object_set_new(json, "misses",
 		json_integer((json_int_t)(refs > hits ? refs - hits : 0)));
 	json_object_set_new(json, "hit_ratio", json_real(ratio(hits, refs)));
-	json_object_set_new(json, "put_mib_per_s",
+	json_object_set_new(json, "put_mib_s",
 			    json_real(mib_per_s(put_bytes, report->seconds)));
-	json_object_set_new(json, "get_mib_per_s",
+	json_object_set_new(json, "get_mib_s",
 			    json_real(mib_per_s(get_bytes, report->seconds)));
-	json_object_set_new(json, "mib_per_s",
+	json_object_set_new(json, "mib_s",
 		json_real(mib_per_s(put_bytes + get_bytes, report->seconds)));
 	json_object_set_new(json, "write_amplification",
 		report->has_writes && report->pool_put_bytes ?

@@ -126,7 +126,10 @@ static void line(struct screen *s, bool bold, const char *format, ...)
 
 static char *latency(uint64_t ns, char *buf, size_t len)
 {
-	return ns ? cli_format_ns(ns, buf, len) : strcpy(buf, "-");
+	if (ns)
+		return cli_format_ns(ns, buf, len);
+	snprintf(buf, len, "-");
+	return buf;
 }
 
 static void draw_pool(struct screen *s, const struct kvblk_pool_state *pool,

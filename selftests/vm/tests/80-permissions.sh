@@ -29,7 +29,7 @@ refuse "${nobody[@]}" kv_blocks $node get 1 1 1000
 chmod 660 $node
 
 refuse "${member[@]}" kvblk pool destroy $pool
-refuse "${member[@]}" kvblk member remove $pool flash0
+refuse "${member[@]}" kvblk member remove --yes $pool flash0
 refuse "${member[@]}" sh -c "echo 5 >$sysfs/suspect_ms"
 check "${member[@]}" kvblk pool list
 check "${member[@]}" kv_blocks $node put 1 5 1000
