@@ -55,6 +55,7 @@ int iostat_main(int argc, char **argv);
 int top_main(int argc, char **argv);
 int events_main(int argc, char **argv);
 int replay_main(int argc, char **argv);
+int report_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);

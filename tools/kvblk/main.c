@@ -25,6 +25,7 @@ static const struct cli_verb commands[] = {
 	{ "doctor", doctor_main, "whether this host is fit for kvblk, and what to change" },
 	{ "events", events_main, "print what happens, as it happens" },
 	{ "replay", replay_main, "replay a trace of chat requests, or simulate it" },
+	{ "report", report_main, "an HTML page with plots of a run" },
 	{ "bench", bench_main, "measure puts, gets and lookups of a pool" },
 	/* a pool's verbs, without the noun */
 	{ "create", pool_create_main, NULL },

@@ -237,6 +237,7 @@ usage 'is for --cache kvblk' replay --simulate --synthetic --budget 1 --cache lr
 usage 'is for --simulate' replay --pool kv0 --synthetic --budget 1
 usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 4001
 usage 'must be kvblk' replay --simulate --synthetic --cache arc
+usage 'a report is HTML' report -o json x
 usage 'which pool' bench --op get
 usage 'what to measure' bench kv0
 usage 'must be put' bench kv0 --op rm
@@ -262,7 +263,7 @@ for noun in '' pool member; do
 	expect 0 'Example' $noun --help
 done
 for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
-		topo doctor events replay bench; do
+		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
 	# shellcheck disable=SC2086
@@ -307,7 +308,7 @@ options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
 for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
-		topo doctor events replay bench; do
+		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
 done | options > known
@@ -330,7 +331,7 @@ completions() {
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
 for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
-		topo doctor events replay bench; do
+		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"
@@ -495,6 +496,7 @@ has puts 14
 has gets 26
 has get_misses 0
 has bytes_verified $((26 * 5001))
+has mib_s '[0-9.]+(e-[0-9]+)?'
 expect_fake 0 'hit_ratio' replay --pool fake --trace trace --block-size 4K --speed 10 -q -o json
 has seconds '(0.9|1\.)[0-9.]*'
 expect_fake 0 'interrupted' replay --pool fake --trace trace --speed 1 --seconds 0.2 -o json
@@ -515,6 +517,58 @@ has get_misses '[1-9][0-9]*'
 has hits '1[0-9]|2[0-5]'
 KVBLK_FAKE_DECLINE=2 expect_fake 0 'declined' replay --pool fake --trace trace --block-size 7K --buffer 8K -o json
 has declined '[1-9][0-9]*'
+
+echo "# report"
+expect_fake 0 'latency_ns' replay --pool fake --trace trace --block-size 4K -q -o json
+cp out replay.json
+expect 0 '<h2>Replay on pool fake</h2>' report replay.json
+expect 0 '<svg ' report replay.json replay.json
+[ "$(grep -c '<svg ' out)" = 2 ]
+verdict $? "several files make one page"
+cat > run.jsonl << 'END'
+{"time":1790000000.5,"pool":"kv0","seconds":5.0,"put_mib_s":0.0,"get_mib_s":250.0,"hit_ratio":null,"put_p50_ns":0,"put_p99_ns":0,"get_p50_ns":1000,"get_p99_ns":100000,"capacity":1000,"free":1000,"index_used":0,"index_slots":100}
+{"time":1790000005.5,"pool":"kv0","seconds":5.0,"put_mib_s":50.0,"get_mib_s":500.0,"hit_ratio":0.5,"put_p50_ns":2048,"put_p99_ns":4096,"get_p50_ns":10000,"get_p99_ns":1000000,"capacity":1000,"free":500,"index_used":20,"index_slots":100}
+{"time":1790000010.5,"pool":"kv0","seconds":5.0,"put_mib_s":100.0,"get_mib_s":0.0,"hit_ratio":1.0,"put_p50_ns":2048,"put_p99_ns":4096,"get_p50_ns":0,"get_p99_ns":0,"capacity":1000,"free":250,"index_used":40,"index_slots":100}
+END
+TZ=UTC expect 0 '<h2>Pool kv0</h2>' report --title 'a <b> & "c"' run.jsonl
+python3 - 2> err << 'END'
+import re
+import xml.etree.ElementTree as tree
+page = open("out").read()
+# nothing is fetched, nothing runs
+assert not re.search(r"http|src=|href=|url\(|@import|<script", page)
+assert "<h1>a &lt;b&gt; &amp; &quot;c&quot;</h1>" in page
+assert "2026-09-21 14:13:20 to 2026-09-21 14:13:30, 3 intervals" in page
+assert re.search("put, mean</th><td>50.0 MiB/s<.*hit ratio, mean of intervals</th><td>75.0 %<.*get p99, worst interval</th><td>1.00 ms<", page, re.S)
+charts = [tree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
+def lines(chart):
+    return [re.sub("h0.01", "", path.get("d")) for path in chart.iter("path")]
+# of 0 to 500 MiB/s, from y = 212 up to 34, and x = 76 to 884
+assert lines(charts[0]) == ["M76.0 212.0L480.0 194.2L884.0 176.4", "M76.0 123.0L480.0 34.0L884.0 212.0"], lines(charts[0])
+# nothing was asked for at first
+assert lines(charts[1]) == ["M480.0 123.0L884.0 34.0"], lines(charts[1])
+# 1 us to 1 ms
+assert lines(charts[2])[1] == "M76.0 93.3L480.0 34.0", lines(charts[2])
+assert lines(charts[4]) == ["M76.0 212.0L480.0 123.0L884.0 78.5", "M76.0 212.0L480.0 176.4L884.0 140.8"], lines(charts[4])
+texts = [[t.text for t in chart.iter("text")] for chart in charts]
+assert {"0", "100", "500", "14:13:22", "put", "get"} <= set(texts[0]) and {"0 %", "100 %"} <= set(texts[1]) and {"1 us", "1 ms"} <= set(texts[2])
+END
+verdict $? "the plots have the numbers"
+expect 1 '^kvblk: absent: No such file' report absent
+expect 1 'stdin|nothing to report' report
+: > empty
+expect 1 'nothing to report' report empty
+expect 1 '^kvblk: trace:1: neither kvblk iostat nor kvblk replay' report trace
+{ cat run.jsonl; echo '{"pool": "kv0", '; } > bad
+expect 1 '^kvblk: bad:[45]: no JSON: ' report bad
+{ cat run.jsonl; head -n 1 run.jsonl; } > bad
+expect 1 '^kvblk: bad:4: no line of .* "time" is missing or wrong' report bad
+sed 's/"get_p99_ns":1000000/"get_p99_ns":-1/' run.jsonl > bad
+expect 1 '^kvblk: bad:2: no line of .* "get_p99_ns" is missing or wrong' report bad
+sed '3s/"free":250/"free":"x"/' run.jsonl > bad
+expect 1 '^kvblk: bad:3: .* "free" is missing or wrong' report bad
+[ ! -s out ]
+verdict $? "of what is wrong no page is made"
 
 echo "# bench, on the fake pool"
 rm -f store

@@ -235,6 +235,10 @@ for line in lines[::2]:
     assert line["health"] == "ok" and line["free"] == 500 and 0 < line["seconds"] < 60
 END
 verdict $? "JSON has the rates"
+cp out run.jsonl
+expect 0 '<h2>Pool kv1</h2>' report run.jsonl
+! terminal '' report run.jsonl && grep -q 'send it to a file' out
+verdict $? "no page on a terminal"
 state 'd["stats"][1]["per_call"] = {}'
 expect 0 '"hit_ratio":null' iostat -o json kv1 100ms 1
 expect 0 'kv0 ' iostat kv0

@@ -20,7 +20,7 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member apply put get exists rm status stat iostat top topo doctor events replay bench --help --version' "$cur"
+		_kvblk_words 'pool member apply put get exists rm status stat iostat top topo doctor events replay report bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
@@ -90,7 +90,7 @@ _kvblk() {
 		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --segments | \
-		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | \
+		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --title | \
 		--size | --depth | --blocks)
 		return
 		;;
@@ -115,6 +115,7 @@ _kvblk() {
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
 			--quiet --simulate --capacity --segments --admit-permille --first-permille --reinsert-permille --cache --budget'
 		;;
+	report) options='--title' ;;
 	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
 	*) options='' ;;
 	esac
@@ -145,13 +146,17 @@ _kvblk() {
 		fi
 		[ "$arguments" != 0 ] || words=$(_kvblk_pools)
 		;;
+	report)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
 	topo) words=$(_kvblk_pools) ;;
 	'pool get' | 'pool set')
 		words=$(_kvblk_pools)
 		[ "$arguments" = 0 ] || words=$(kvblk pool get "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $1 }')
 		;;
-	apply) options='--config --dry-run' ;;
-	replay | doctor) ;;
+	apply | replay | doctor) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
 	esac
 	_kvblk_words "$words" "$cur"
