@@ -126,7 +126,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 		err = -EIO;
 	if (!err) {
 		kvblk_count(pool, KVBLK_C_DELETES, 1);
-		kvblk_hist_add(&pool->stats->own, KVBLK_H_DELETE, req->start);
+		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
 	}
 	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0,
 			   req->start);

@@ -498,7 +498,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	} else if (req->mem.direct || streamed) {
 		if (req->mem.direct)
 			kvblk_mem_tail_out(&req->mem);
-		kvblk_req_count_way(req);
+		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
 	} else {
 		req->phase = KVBLK_GET_COPY;
@@ -520,7 +520,7 @@ static int get_deliver(struct kvblk_req *req)
 					 req->want, &req->src);
 		if (err)
 			return err;
-		kvblk_req_count_way(req);
+		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
 	}
 	err = get_crcs_out(req);
@@ -539,7 +539,8 @@ static int get_over(struct kvblk_req *req, int err)
 				  kvblk_policy_tick(&pool->policy));
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
 		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
-		kvblk_hist_add(req->media.stats, KVBLK_H_GET, req->start);
+		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,
+				  req->start);
 		err = req->want;
 	} else {
 		req->result.flags = 0;

@@ -175,7 +175,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	if (lease && arg->nr_present)
 		arg->nr_leased = kvblk_lease_take(file, lu.ids, lu.slots, lu.found,
 						  nr, arg->lease_ms, &arg->lease);
-	kvblk_hist_add(&pool->stats->own, KVBLK_H_LOOKUP, start);
+	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
 	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
 out:
 	kvfree(lu.blob);

@@ -88,7 +88,7 @@ static const struct nla_policy kvblk_stats_get_do_nl_policy[KVBLK_A_STATS_MEMBER
 static const struct nla_policy kvblk_stats_get_dump_nl_policy[KVBLK_A_STATS_SCOPE + 1] = {
 	[KVBLK_A_STATS_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_STATS_TENANT] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
-	[KVBLK_A_STATS_SCOPE] = NLA_POLICY_MAX(NLA_U32, 1),
+	[KVBLK_A_STATS_SCOPE] = NLA_POLICY_MAX(NLA_U32, 2),
 };
 
 /* KVBLK_CMD_ROUTE_GET - dump */

@@ -12,7 +12,8 @@
 #include "netlink_gen.h"
 
 static_assert(KVBLK_A_COUNTER_MAX == (int)KVBLK_COUNTERS);
-static_assert(KVBLK_A_LATENCY_MAX == (int)KVBLK_HISTS);
+static_assert(KVBLK_A_LATENCY_LOOKUP == (int)KVBLK_HISTS);
+static_assert(KVBLK_A_LATENCY_GET_NS - KVBLK_A_LATENCY_PUT_NS == 1);
 static_assert(sizeof_field(struct kvblk_stats, hists[0]) <= KVBLK_LATENCY_LEN_MAX);
 
 enum stats_gauge {
@@ -23,6 +24,11 @@ enum stats_gauge {
 	/* of members, too */
 	MEMBER_GAUGES = GAUGE_SEGMENTS_RETIRING + 1,
 };
+
+/* What is longest: a pool, with numbers of 8 bytes. */
+static_assert((KVBLK_COUNTERS + GAUGES) * (NLA_HDRLEN + sizeof(u64)) +
+	      KVBLK_HISTS * (NLA_HDRLEN + sizeof_field(struct kvblk_stats, hists[0])) +
+	      256 <= GENLMSG_DEFAULT_SIZE);
 
 static const bool member_counters[KVBLK_COUNTERS] = {
 #define X(name, NAME)	\
@@ -99,6 +105,39 @@ static bool put_numbers(struct sk_buff *skb, const struct kvblk_stats *sum,
 	return full;
 }
 
+/* The latencies of a class of sizes: whether they have not fit. */
+static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
+{
+	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	struct kvblk_size_stats sum;
+	bool full = !nest;
+	int hist;
+
+	for (hist = 0; hist < KVBLK_SIZED_HISTS && !full; hist++) {
+		kvblk_stats_size(pool, hist, size, &sum);
+		full = nla_put(skb, KVBLK_A_LATENCY_PUT + hist, sizeof(sum.hist),
+			       sum.hist) ||
+		       nla_put_uint(skb, KVBLK_A_LATENCY_PUT_NS + hist, sum.ns);
+	}
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
+static int fill_size(struct sk_buff *skb, const struct genl_info *info, int flags,
+		     struct kvblk_pool *pool, u32 size)
+{
+	void *hdr = kvblk_nl_begin(skb, info, flags);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	return kvblk_nl_end(skb, hdr,
+			    nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+			    nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT) ||
+			    nla_put_uint(skb, KVBLK_A_STATS_SIZE_MAX, KVBLK_SIZE_MAX(size)) ||
+			    put_size(skb, pool, size));
+}
+
 /* Of the pool or of its @member; @sum: room for it. */
 static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int flags,
 		      struct kvblk_pool *pool, const struct kvblk_member *member,
@@ -152,18 +191,34 @@ int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
 	       kvblk_nl_reply(info, KVBLK_A_STATS_POOL, fill_asked);
 }
 
-/* kvblk_nl_parts_fn: the pool, or its members by slot. */
+static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
+		      struct kvblk_pool *pool, u32 *part)
+{
+	int err;
+
+	for (; *part < KVBLK_SIZES; (*part)++) {
+		err = fill_size(skb, info, NLM_F_MULTI, pool, *part);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* kvblk_nl_parts_fn: the pool, its members by slot, or its classes of sizes. */
 static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 		      struct kvblk_pool *pool, u32 *part)
 {
-	const struct nlattr *scope = info->attrs[KVBLK_A_STATS_SCOPE];
+	const struct nlattr *attr = info->attrs[KVBLK_A_STATS_SCOPE];
+	u32 scope = attr ? nla_get_u32(attr) : KVBLK_STATS_SCOPE_POOL;
 	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
 	const struct kvblk_member *member;
 	int err;
 
+	if (scope == KVBLK_STATS_SCOPE_SIZE)
+		return dump_sizes(skb, info, pool, part);
 	if (!sum)
 		return -ENOMEM;
-	if (!scope || nla_get_u32(scope) == KVBLK_STATS_SCOPE_POOL)
+	if (scope == KVBLK_STATS_SCOPE_POOL)
 		return fill_stats(skb, info, NLM_F_MULTI, pool, NULL, sum);
 	guard(rcu)();
 	for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {

@@ -363,8 +363,11 @@ bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
 		       const struct kvblk_slot *slot);
 /* The member that a slot lies on answers. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
-/* Whether its bytes went straight, for its result and the counters. */
-void kvblk_req_count_way(struct kvblk_req *req);
+/*
+ * Whether its bytes went straight, for its result and the counters: @to is the one of
+ * those that did, the next one that of the others.
+ */
+void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
 /*
  * A device's memory is behind it; @addr: where. Asked before all of it is pinned,
  * which takes longer than the instructions of a copy that comes of it.

@@ -529,8 +529,9 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		req->result.value_len = req->bytes;
 		kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
 		kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
-		kvblk_req_count_way(req);
-		kvblk_hist_add(req->media.stats, KVBLK_H_PUT, req->start);
+		kvblk_req_count_way(req, KVBLK_C_PUT_DIRECT);
+		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_PUT, req->bytes,
+				  req->start);
 		err = req->bytes;
 	} else if (err == -EIO) {
 		req->failed = by == KVBLK_BY_MEMBER;

@@ -21,9 +21,11 @@
  */
 #define kvblk_count_at(stats, counter, n) \
 	this_cpu_add((stats)->counters[counter], n)
-/* Notes a latency; any context. */
-void kvblk_hist_add(struct kvblk_stats __percpu *stats, enum kvblk_hist hist,
-		    ktime_t start);
+/* Notes the latency of what is no member's; any context. */
+void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start);
+/* That of a put or get of @bytes at the member with these @stats; any context. */
+void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
+		       enum kvblk_hist hist, u32 bytes, ktime_t start);
 /* 0 or -ENOMEM. */
 int kvblk_stats_init(struct kvblk_pool *pool);
 void kvblk_stats_exit(struct kvblk_pool *pool);
@@ -31,6 +33,9 @@ void kvblk_stats_exit(struct kvblk_pool *pool);
 void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh);
 /* Sums of all CPUs, and of all members there are and were. */
 void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
+/* Of a class of puts or gets. */
+void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
+		      struct kvblk_size_stats *sum);
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter);
 /* Sums of all CPUs since it came. */
 void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum);

@@ -331,23 +331,20 @@ void kvblk_rescue_work(struct work_struct *work)
 		}
 }
 
-/* Whether its bytes went straight, for its result and the counters. */
-void kvblk_req_count_way(struct kvblk_req *req)
-{
-	bool put = req->type->reads, direct = req->mem.direct;
+static_assert(KVBLK_C_GET_BOUNCED - KVBLK_C_GET_DIRECT == 1);
+static_assert(KVBLK_C_PUT_BOUNCED - KVBLK_C_PUT_DIRECT == 1);
 
-	if (put)
-		kvblk_count_at(req->media.stats, direct ? KVBLK_C_PUT_DIRECT :
-							KVBLK_C_PUT_BOUNCED, 1);
-	else
-		kvblk_count_at(req->media.stats, direct ? KVBLK_C_GET_DIRECT :
-							KVBLK_C_GET_BOUNCED, 1);
+void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
+{
+	bool direct = req->mem.direct;
+
+	kvblk_count_at(req->media.stats, to + !direct, 1);
 	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
 	if (!req->device)
 		return;
 	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
 					KVBLK_C_DEVICE_BOUNCED, 1);
-	if (put && !direct)
+	if (req->type->reads && !direct)
 		req->result.flags |= KVBLK_RES_DEVICE_READ;
 }
 

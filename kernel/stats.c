@@ -20,14 +20,37 @@
 
 #define NR_NUMBERS	(sizeof(struct kvblk_stats) / sizeof(u64))
 
-void kvblk_hist_add(struct kvblk_stats __percpu *stats, enum kvblk_hist hist,
-		    ktime_t start)
+static u64 ns_since(ktime_t start)
 {
-	s64 ns = ktime_to_ns(ktime_sub(ktime_get(), start));
-	int bucket = ns > 1 ? ilog2((u64)ns) : 0;
+	return ktime_to_ns(ktime_sub(ktime_get(), start));
+}
 
-	bucket = min(bucket, KVBLK_HIST_BUCKETS - 1);
+static u32 hist_bucket(u64 ns)
+{
+	return min(ilog2(ns | 1), KVBLK_HIST_BUCKETS - 1);
+}
+
+/* The first class that has room for so many, which are not 0. */
+static u32 size_of(u32 bytes)
+{
+	return (ilog2((bytes - 1) | (KVBLK_UNIT - 1)) + 2 - KVBLK_UNIT_SHIFT) / 2;
+}
+
+void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start)
+{
+	this_cpu_inc(pool->stats->own.hists[hist][hist_bucket(ns_since(start))]);
+}
+
+void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
+		       enum kvblk_hist hist, u32 bytes, ktime_t start)
+{
+	struct kvblk_size_stats __percpu *size = &pool->stats->sizes[hist][size_of(bytes)];
+	u64 ns = ns_since(start);
+	u32 bucket = hist_bucket(ns);
+
 	this_cpu_inc(stats->hists[hist][bucket]);
+	this_cpu_inc(size->hist[bucket]);
+	this_cpu_add(size->ns, ns);
 }
 
 int kvblk_stats_init(struct kvblk_pool *pool)
@@ -96,6 +119,22 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 	stats_add(member->stats, sum);
 	for (i = 0; i < NR_NUMBERS; i++)
 		to[i] -= before[i];
+}
+
+void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
+		      struct kvblk_size_stats *sum)
+{
+	int cpu, i;
+
+	memset(sum, 0, sizeof(*sum));
+	for_each_possible_cpu(cpu) {
+		const struct kvblk_size_stats *s =
+			&per_cpu_ptr(pool->stats, cpu)->sizes[hist][size];
+
+		sum->ns += READ_ONCE(s->ns);
+		for (i = 0; i < KVBLK_HIST_BUCKETS; i++)
+			sum->hist[i] += READ_ONCE(s->hist[i]);
+	}
 }
 
 static u64 stats_counter(const struct kvblk_stats __percpu *stats,

@@ -34,8 +34,26 @@ struct kvblk_stats {
 	u64 hists[KVBLK_HISTS][KVBLK_HIST_BUCKETS];
 };
 
+/*
+ * Classes of puts and gets by the bytes that they move: up to one unit, and each
+ * further class four times as many.
+ */
+#define KVBLK_SIZES		8
+#define KVBLK_SIZE_MAX(size)	((u64)KVBLK_UNIT << 2 * (size))
+#define KVBLK_SIZED_HISTS	2
+
+static_assert(KVBLK_SIZE_MAX(KVBLK_SIZES - 1) == KVBLK_VALUE_MAX);
+static_assert((int)KVBLK_H_PUT < KVBLK_SIZED_HISTS && (int)KVBLK_H_GET < KVBLK_SIZED_HISTS);
+
+struct kvblk_size_stats {
+	u64 ns;				/* that all of them took */
+	u64 hist[KVBLK_HIST_BUCKETS];
+};
+
+/* Of each CPU, as struct kvblk_stats. */
 struct kvblk_pool_stats {
 	struct kvblk_stats own;
+	struct kvblk_size_stats sizes[KVBLK_SIZED_HISTS][KVBLK_SIZES];
 	u32 next_member;		/* puts go round */
 };
 

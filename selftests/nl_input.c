@@ -615,7 +615,7 @@ TEST(stats_scopes)
 	static struct req req;
 
 	settle();
-	for (uint32_t scope = KVBLK_STATS_SCOPE_MEMBER + 1; scope; scope <<= 1) {
+	for (uint32_t scope = KVBLK_STATS_SCOPE_SIZE + 1; scope; scope <<= 1) {
 		begin(&req, KVBLK_CMD_STATS_GET, NLM_F_DUMP);
 		put_u32(&req, KVBLK_A_STATS_SCOPE, scope);
 		refused(&req, ERANGE, "scope %u", scope);
@@ -1200,7 +1200,7 @@ TEST(answers)
 	}
 	nested = find(one.reply, one.len, KVBLK_A_STATS_LATENCY);
 	ASSERT(nested, "no latencies");
-	for (int type = KVBLK_A_LATENCY_PUT; type <= KVBLK_A_LATENCY_MAX; type++) {
+	for (int type = KVBLK_A_LATENCY_PUT; type <= KVBLK_A_LATENCY_LOOKUP; type++) {
 		attr = find((const char *)nested + NLA_HDRLEN,
 			    nested->nla_len - NLA_HDRLEN, type);
 		EXPECT(attr && (attr->nla_len - NLA_HDRLEN) % 8 == 0 &&
@@ -1273,6 +1273,7 @@ TEST(dumps)
 		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, -1, 0 },
 		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, KVBLK_A_STATS_MEMBER,
 		  KVBLK_STATS_SCOPE_MEMBER },
+		{ KVBLK_CMD_STATS_GET, KVBLK_A_STATS_POOL, -1, KVBLK_STATS_SCOPE_SIZE },
 		{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, KVBLK_A_MEMBER_NAME, 0 },
 	};
 	const int nr = sizeof(dumps) / sizeof(*dumps);

@@ -166,17 +166,43 @@ static json_t *json_stats(const struct kvblk_stats *stats)
 	return json;
 }
 
-/* A pool with its members, out of those of all pools. */
-static json_t *json_pool(const struct kvblk_stats *pool,
-			 const struct kvblk_stats *members)
+static json_t *json_size(const struct kvblk_stats *size)
 {
-	json_t *json = json_stats(pool), *array = json_array();
+	json_t *json = json_pack("{s:I}", "size_max", (json_int_t)size->size_max);
+	json_t *latency;
 
-	for (; members; members = members->next) {
-		if (!strcmp(members->pool, pool->pool))
-			json_array_append_new(array, json_stats(members));
+	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
+		if (!size->nr_buckets[i] || !kvblk_latency_name(i))
+			continue;
+		latency = json_latency(size, i);
+		json_object_set_new(latency, "total_ns",
+				    json_integer((json_int_t)size->latency_ns[i]));
+		json_object_set_new(json, kvblk_latency_name(i), latency);
 	}
-	json_object_set_new(json, "members", array);
+	return json;
+}
+
+/* What "kvblk stat" shows. */
+struct shown {
+	struct kvblk_stats *pools;
+	struct kvblk_stats *members;	/* of all pools, as are */
+	struct kvblk_stats *sizes;
+};
+
+static json_t *json_pool(const struct kvblk_stats *pool, const struct shown *shown)
+{
+	json_t *json = json_stats(pool), *sizes = json_array(), *members = json_array();
+
+	for (const struct kvblk_stats *s = shown->sizes; s; s = s->next) {
+		if (!strcmp(s->pool, pool->pool))
+			json_array_append_new(sizes, json_size(s));
+	}
+	for (const struct kvblk_stats *s = shown->members; s; s = s->next) {
+		if (!strcmp(s->pool, pool->pool))
+			json_array_append_new(members, json_stats(s));
+	}
+	json_object_set_new(json, "latency_by_size", sizes);
+	json_object_set_new(json, "members", members);
 	return json;
 }
 
@@ -195,11 +221,41 @@ static void print_numbers(const uint64_t *numbers, const bool *has, unsigned int
 	}
 }
 
-static void print_stats(const struct kvblk_stats *stats)
+/* Those that there are, and if @used have happened; @size: of what sizes. */
+static void print_latencies(const struct kvblk_stats *stats, const char *size, bool used)
 {
 	static const double quantiles[] = { 0.5, 0.9, 0.99, 0.999 };
-	char text[32];
+	char text[32], name[64];
 
+	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
+		if (!stats->nr_buckets[i] || !kvblk_latency_name(i) ||
+		    (used && !quantile(stats, NULL, i, 1)))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", kvblk_latency_name(i), size);
+		printf("  %-22s", name);
+		for (size_t q = 0; q < ARRAY_SIZE(quantiles); q++)
+			printf(" %10s",
+			       cli_format_ns(quantile(stats, NULL, i, quantiles[q]),
+					     text, sizeof(text)));
+		putchar('\n');
+	}
+}
+
+static void print_sizes(const char *pool, const struct kvblk_stats *sizes)
+{
+	char size[40], text[32];
+
+	for (; sizes; sizes = sizes->next) {
+		if (strcmp(sizes->pool, pool) != 0)
+			continue;
+		snprintf(size, sizeof(size), ", up to %s",
+			 cli_format_bytes(sizes->size_max, text, sizeof(text)));
+		print_latencies(sizes, size, true);
+	}
+}
+
+static void print_stats(const struct kvblk_stats *stats)
+{
 	if (stats->member[0])
 		printf("pool %s, member %s\n", stats->pool, stats->member);
 	else
@@ -211,16 +267,7 @@ static void print_stats(const struct kvblk_stats *stats)
 		      kvblk_gauge_name);
 	printf("  %-22s %10s %10s %10s %10s\n", "latency below", "p50", "p90",
 	       "p99", "p99.9");
-	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
-		if (!stats->nr_buckets[i] || !kvblk_latency_name(i))
-			continue;
-		printf("  %-22s", kvblk_latency_name(i));
-		for (size_t q = 0; q < ARRAY_SIZE(quantiles); q++)
-			printf(" %10s",
-			       cli_format_ns(quantile(stats, NULL, i, quantiles[q]),
-					     text, sizeof(text)));
-		putchar('\n');
-	}
+	print_latencies(stats, "", false);
 }
 
 static int show_member(const struct kvblk_stats *members, const struct stat_args *args)
@@ -236,16 +283,17 @@ static int show_member(const struct kvblk_stats *members, const struct stat_args
 	return cli_flush();
 }
 
-static int show_pools(const struct kvblk_stats *pools, const struct kvblk_stats *members,
-		      bool json)
+static int show_pools(const struct shown *shown, bool json)
 {
 	json_t *array = json_array();
 
-	for (; pools; pools = pools->next) {
-		if (json)
-			json_array_append_new(array, json_pool(pools, members));
-		else
-			print_stats(pools);
+	for (const struct kvblk_stats *pool = shown->pools; pool; pool = pool->next) {
+		if (json) {
+			json_array_append_new(array, json_pool(pool, shown));
+			continue;
+		}
+		print_stats(pool);
+		print_sizes(pool->pool, shown->sizes);
 	}
 	if (json)
 		return cli_print_json(array);
@@ -255,20 +303,24 @@ static int show_pools(const struct kvblk_stats *pools, const struct kvblk_stats 
 
 static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
 {
-	struct kvblk_stats *pools = NULL, *members = NULL;
+	struct shown shown = { 0 };
 	int err, ret;
 
-	err = kvblk_stats_get(admin, args->pool, &pools);
+	err = kvblk_stats_get(admin, args->pool, &shown.pools);
 	if (!err)
 		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_MEMBER, args->pool,
-				       &members);
+				       &shown.members);
+	if (!err)
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_SIZE, args->pool,
+				       &shown.sizes);
 	if (err)
 		ret = cli_admin_fail(admin, err, args->pool ? args->pool : "stat");
 	else
-		ret = args->member ? show_member(members, args) :
-				     show_pools(pools, members, args->json);
-	kvblk_stats_free(pools);
-	kvblk_stats_free(members);
+		ret = args->member ? show_member(shown.members, args) :
+				     show_pools(&shown, args->json);
+	kvblk_stats_free(shown.pools);
+	kvblk_stats_free(shown.members);
+	kvblk_stats_free(shown.sizes);
 	return ret;
 }
 

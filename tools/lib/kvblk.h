@@ -1069,6 +1069,9 @@ void kvblk_member_free(struct kvblk_member_state *list);
  * @latency: by KVBLK_A_LATENCY_PUT and the like; bucket i counts what took
  *	2^i to 2^(i+1) - 1 ns, the last one of @nr_buckets what took longer, too
  * @nr_buckets: buckets of each histogram, 0 for one that is not there
+ * @size_max: of a class of sizes: most bytes that a put or get moved, more than that
+ *	of the class before; else 0
+ * @latency_ns: of a class of sizes: ns that all puts or gets took
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1082,6 +1085,8 @@ struct kvblk_stats {
 	bool has_gauge[KVBLK_STATS_GAUGES];
 	uint64_t latency[KVBLK_STATS_LATENCIES][KVBLK_STATS_BUCKETS];
 	uint32_t nr_buckets[KVBLK_STATS_LATENCIES];
+	uint64_t size_max;
+	uint64_t latency_ns[KVBLK_STATS_LATENCIES];
 };
 
 /**
@@ -1098,7 +1103,8 @@ int kvblk_stats_get(struct kvblk_admin *admin, const char *pool,
 /**
  * kvblk_stats_list() - statistics of what a pool, or all of them, consist of
  * @admin: the handle
- * @scope: of what: pools, as kvblk_stats_get(), or each of their members
+ * @scope: of what: pools, as kvblk_stats_get(), each of their members, or the
+ *	latencies of puts and gets by class of sizes
  * @pool: the pool's name; NULL for all
  * @list: set to a list, NULL when there is none; kvblk_stats_free() frees it
  *

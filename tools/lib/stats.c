@@ -17,7 +17,7 @@ _Static_assert(KVBLK_A_COUNTER_MAX < KVBLK_STATS_COUNTERS,
 	       "struct kvblk_stats has no room for a counter");
 _Static_assert(KVBLK_A_GAUGE_MAX < KVBLK_STATS_GAUGES,
 	       "struct kvblk_stats has no room for a gauge");
-_Static_assert(KVBLK_A_LATENCY_MAX < KVBLK_STATS_LATENCIES,
+_Static_assert(KVBLK_A_LATENCY_LOOKUP < KVBLK_STATS_LATENCIES,
 	       "struct kvblk_stats has no room for a histogram");
 
 /* @max numbers of @nest, by their types; @has: which are there. */
@@ -44,6 +44,13 @@ static void parse_latency(struct kvblk_stats *stats, struct nlattr *nest)
 	nla_for_each_nested(attr, nest, left) {
 		size_t nr = (size_t)nla_len(attr) / sizeof(uint64_t);
 
+		if (nla_type(attr) == KVBLK_A_LATENCY_PUT_NS ||
+		    nla_type(attr) == KVBLK_A_LATENCY_GET_NS) {
+			kvblk_nl_uint(&stats->latency_ns[nla_type(attr) -
+							 KVBLK_A_LATENCY_PUT_NS +
+							 KVBLK_A_LATENCY_PUT], attr);
+			continue;
+		}
 		if (nla_type(attr) >= KVBLK_STATS_LATENCIES)
 			continue;
 		if (nr > KVBLK_STATS_BUCKETS)
@@ -63,6 +70,7 @@ int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats)
 	kvblk_nl_string(stats->pool, sizeof(stats->pool), tb[KVBLK_A_STATS_POOL]);
 	kvblk_nl_string(stats->member, sizeof(stats->member),
 			tb[KVBLK_A_STATS_MEMBER]);
+	kvblk_nl_uint(&stats->size_max, tb[KVBLK_A_STATS_SIZE_MAX]);
 	parse_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
 		      tb[KVBLK_A_STATS_COUNTERS]);
 	parse_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
@@ -93,7 +101,7 @@ const char *kvblk_gauge_name(unsigned int gauge)
 	return gauge <= KVBLK_A_GAUGE_MAX ? gauge_names[gauge] : NULL;
 }
 
-static const char *const latency_names[KVBLK_A_LATENCY_MAX + 1] = {
+static const char *const latency_names[KVBLK_A_LATENCY_LOOKUP + 1] = {
 #define X(name, NAME)	[KVBLK_A_LATENCY_##NAME] = name,
 	KVBLK_LATENCY_TABLE(X)
 #undef X
@@ -101,5 +109,5 @@ static const char *const latency_names[KVBLK_A_LATENCY_MAX + 1] = {
 
 const char *kvblk_latency_name(unsigned int latency)
 {
-	return latency <= KVBLK_A_LATENCY_MAX ? latency_names[latency] : NULL;
+	return latency <= KVBLK_A_LATENCY_LOOKUP ? latency_names[latency] : NULL;
 }

@@ -153,11 +153,11 @@ static void names(void)
 		CHECK(kvblk_counter_name(i));
 	for (unsigned int i = KVBLK_A_GAUGE_INFLIGHT; i <= KVBLK_A_GAUGE_MAX; i++)
 		CHECK(kvblk_gauge_name(i));
-	for (unsigned int i = KVBLK_A_LATENCY_PUT; i <= KVBLK_A_LATENCY_MAX; i++)
+	for (unsigned int i = KVBLK_A_LATENCY_PUT; i <= KVBLK_A_LATENCY_LOOKUP; i++)
 		CHECK(kvblk_latency_name(i));
 	CHECK(!kvblk_counter_name(0) && !kvblk_counter_name(KVBLK_A_COUNTER_MAX + 1));
 	CHECK(!kvblk_gauge_name(0) && !kvblk_gauge_name(KVBLK_A_GAUGE_MAX + 1));
-	CHECK(!kvblk_latency_name(0) && !kvblk_latency_name(KVBLK_A_LATENCY_MAX + 1));
+	CHECK(!kvblk_latency_name(0) && !kvblk_latency_name(KVBLK_A_LATENCY_LOOKUP + 1));
 	CHECK(!strcmp(kvblk_member_status_name(KVBLK_MEMBER_STATUS_UP), "up"));
 	CHECK(!strcmp(kvblk_member_status_name(99), "unknown"));
 	CHECK(!strcmp(kvblk_route_status_name(KVBLK_ROUTE_STATUS_TRIAL), "trial"));

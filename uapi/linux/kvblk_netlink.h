@@ -80,10 +80,13 @@ enum kvblk_route_status {
  * @KVBLK_STATS_SCOPE_POOL: A pool.
  * @KVBLK_STATS_SCOPE_MEMBER: A member, missing ones excepted. Of its counters
  *   there are those of the set member-counter, of its latencies put and get.
+ * @KVBLK_STATS_SCOPE_SIZE: A class of sizes, of a pool. Of its statistics
+ *   there are the latencies of put and get.
  */
 enum kvblk_stats_scope {
 	KVBLK_STATS_SCOPE_POOL,
 	KVBLK_STATS_SCOPE_MEMBER,
+	KVBLK_STATS_SCOPE_SIZE,
 };
 
 /**
@@ -194,6 +197,7 @@ enum {
 	KVBLK_A_STATS_MEMBER,
 	KVBLK_A_STATS_GAUGES,
 	KVBLK_A_STATS_SCOPE,
+	KVBLK_A_STATS_SIZE_MAX,
 
 	__KVBLK_A_STATS_MAX,
 	KVBLK_A_STATS_MAX = (__KVBLK_A_STATS_MAX - 1)
@@ -284,6 +288,8 @@ enum {
 	KVBLK_A_LATENCY_GET,
 	KVBLK_A_LATENCY_DELETE,
 	KVBLK_A_LATENCY_LOOKUP,
+	KVBLK_A_LATENCY_PUT_NS,
+	KVBLK_A_LATENCY_GET_NS,
 
 	__KVBLK_A_LATENCY_MAX,
 	KVBLK_A_LATENCY_MAX = (__KVBLK_A_LATENCY_MAX - 1)

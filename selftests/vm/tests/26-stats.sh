@@ -33,7 +33,7 @@ blocks put 1 40 50000
 expect stored "$stored" 40
 blocks get 1 40 50000
 stats 'c["puts"] == 40 and c["put_bytes"] == 40 * 50000 and c["gets"] == 40 and c["get_bytes"] == 40 * 50000'
-stats 'all(total(name) == c[name] for name in next(iter(m.values()))["counters"] if not name.endswith(("read_bytes", "write_bytes")))'
+wait_for 20 so 'all(total(name) == c[name] for name in next(iter(m.values()))["counters"] if not name.endswith(("read_bytes", "write_bytes")))'
 stats 'total("puts") == 40 and all(s["counters"]["puts"] == s["counters"]["put_direct"] + s["counters"]["put_bounced"] for s in m.values())'
 stats 'all(s["counters"]["write_bytes"] >= s["counters"]["puts"] * (50000 + 4096) for s in m.values())'
 stats 'all(0 < s["counters"]["puts"] == sum(s["latency"]["put"]["log2_buckets"]) for s in m.values())'
@@ -50,20 +50,37 @@ echo "-- what is there is not written again"
 blocks put 1 40 50000
 stats 'c["put_exists"] == 40 and c["put_exists_bytes"] == 40 * 50000 and c["puts"] == 40'
 
+# classes OPERATION COUNTS: how many there were in each class of sizes
+classes() {
+	stats "[sum(s['$1']['log2_buckets']) for s in p['latency_by_size']] == $2"
+}
+
+echo "-- latencies by size: each class has its last byte, and the next one the byte behind"
+stats '[s["size_max"] for s in p["latency_by_size"]] == [4096 * 4 ** i for i in range(8)]'
+classes put '[0, 0, 40, 0, 0, 0, 0, 0]'
+for len in 1 4096 4097 16384 16385 65536 65537 4194304 4194305; do
+	blocks put $((1000000 + len)) 1 $len
+	blocks get $((1000000 + len)) 1 $len
+done
+classes put '[2, 2, 42, 1, 0, 1, 1, 0]'
+classes get '[2, 2, 42, 1, 0, 1, 1, 0]'
+stats 'all((s[op]["total_ns"] > 0) == (sum(s[op]["log2_buckets"]) > 0) for s in p["latency_by_size"] for op in ("put", "get"))'
+stats 'all(n == sum(s["put"]["log2_buckets"][i] for s in p["latency_by_size"]) for i, n in enumerate(p["latency"]["put"]["log2_buckets"]))'
+
 echo "-- a member leaves, and another one has its place"
 check kvblk member add --yes $pool --format --segment-size 8M /dev/flash2
 wait_for 30 member_is flash2 up
 stats 'm["flash2"]["counters"]["write_bytes"] > 0'
 blocks put 101 40 50000
 blocks get 101 40 50000
-stats 'total("puts") == c["puts"] == 80 and m["flash2"]["counters"]["puts"] > 0 and m["flash2"]["counters"]["gets"] > 0'
+stats 'total("puts") == c["puts"] == 89 and m["flash2"]["counters"]["puts"] > 0 and m["flash2"]["counters"]["gets"] > 0'
 check kvblk member remove --yes $pool flash2
 wait_for 30 member_is flash2 gone
-stats 'list(m) == ["flash0", "flash1"] and c["puts"] == 80 and total("puts") < 80'
+stats 'list(m) == ["flash0", "flash1"] and c["puts"] == 89 and total("puts") < 89'
 stats 'all(c[name] >= was["counters"][name] for name in c)'
 check kvblk member add --yes $pool --format --segment-size 8M /dev/flash2
 wait_for 30 member_is flash2 up
-stats 'c["puts"] == 80 and m["flash2"]["counters"]["puts"] == 0 and sum(m["flash2"]["latency"]["get"]["log2_buckets"]) == 0'
+stats 'c["puts"] == 89 and m["flash2"]["counters"]["puts"] == 0 and sum(m["flash2"]["latency"]["get"]["log2_buckets"]) == 0'
 no_failures
 
 # missed REASON COUNT: since the last look so many gets missed for this reason, and none for another one
@@ -94,6 +111,8 @@ blocks get 500 3 50000
 missed absent 3
 blocks put 1 8 50000
 check kv_data $node layout_tag
+# its keys, which the next one has too
+blocks delete 1000000 10 1
 missed layout 1
 wait_for 60 expired_seen
 stats "c['get_misses'] == sum(value for name, value in c.items() if name.startswith('miss_'))"
