@@ -36,8 +36,9 @@ member_is_dead() {
 	member_states | grep -q ' dead$'
 }
 
+# connections: to targets; a VM that tests share may have drives
 connections() {
-	find /sys/class/nvme/ -mindepth 1 | wc -l
+	find -L /sys/class/nvme -maxdepth 2 -name transport -exec grep -Lx pcie {} + | wc -l
 }
 
 kv_load
