@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 takes=30
+# vm: timeout=150 kernels=newest,6.12 takes=30
 # What the configuration file describes is brought about: modules, subsystems, pools, tunables; with the least change, and never by
 # formatting. Each error of the file is told and changes nothing. Tunables are set live, and saved for the next time.
 . "${0%/*}/pool.bash"
