@@ -43,7 +43,10 @@ json 'len(d) == 1 and d[0]["name"] == "t"' kvblk pool list
 expect "a list for scripts" "$(kvblk pool list -Hp | cut -f 1,2)" "$pool	2"
 json 'd["strict"] and d["index_slots"] >= 5000 and len(d["members"]) == 2 and d["epoch"] == 1' kvblk pool show $pool
 kvblk pool plan --block-size 1M --segment-size 16M --index-slots 5000 /dev/flash0 /dev/flash1 -o json >"$tmp/plan"
-for value in nr_segments index_bytes; do
+# with lock debugging, an index takes more memory than the command can know
+values=(nr_segments index_bytes)
+[[ $KVBLK_KERNEL != debug* ]] || unset 'values[1]'
+for value in "${values[@]}"; do
 	json "d['$value'] == $(sed -n "s/.*\"$value\": \([0-9]*\).*/\1/p" "$tmp/plan")" kvblk pool show $pool
 done
 json 'all(m["segment_size"] == 16 << 20 and m["state"] == "up" for m in d)' kvblk member list $pool
