@@ -122,7 +122,7 @@ int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
 		offers = kvcalloc(p->nr_offers, sizeof(*offers), GFP_KERNEL);
 		if (!offers)
 			return -ENOMEM;
-		/* pairs with second_offers() */
+		/* pairs with admit_first() */
 		smp_store_release(&p->offers, offers);
 	}
 	WRITE_ONCE(p->first_permille, permille);
