@@ -103,16 +103,22 @@ void apply_unsettle(struct apply *apply, const char *pool)
 	texts_remove(&apply->settled, pool);
 }
 
+static void settle_one(struct apply *apply, const char *name)
+{
+	texts_remove(&apply->settled, name);
+	texts_add(&apply->settled, name);
+}
+
 static void settle(struct apply *apply, const struct state *state)
 {
-	for (const struct kvblk_pool_state *pool = state->pools; pool; pool = pool->next) {
-		texts_remove(&apply->settled, pool->name);
-		texts_add(&apply->settled, pool->name);
-	}
-	for (size_t i = 0; i < state->nr_controllers; i++) {
-		texts_remove(&apply->settled, state->controllers[i].name);
-		texts_add(&apply->settled, state->controllers[i].name);
-	}
+	char name[PLAN_MODULE_LEN];
+
+	for (const struct kvblk_pool_state *pool = state->pools; pool; pool = pool->next)
+		settle_one(apply, pool->name);
+	for (size_t i = 0; i < state->nr_controllers; i++)
+		settle_one(apply, state->controllers[i].name);
+	for (size_t i = 0; i < state->modules.nr; i++)
+		settle_one(apply, plan_module(state->modules.text[i], name));
 }
 
 /* How long each pool has been waited for. */

@@ -27,7 +27,7 @@ expect() {
 # ends SIGNAL FIRST-LINE: it says that it waits, and SIGNAL ends it in good order
 ends() {
 	local pid line rest
-	coproc "$kvblkd" 2>&1
+	coproc "$kvblkd" --config "$dir/empty" 2>&1
 	pid=$COPROC_PID
 	exec 3<&"${COPROC[0]}"
 	read -r line <&3
@@ -52,11 +52,13 @@ expect 0 '' --check "$dir/right"
 expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000$' --check "$dir/wrong"
 expect 1 '/none: No such file or directory$' --check "$dir/none"
 expect 0 '' --check "$here/kvblkd.conf"
+expect 78 'suspect_ms: 1 is not allowed' --config "$dir/wrong"
 expect 1 'nothing was changed' --apply --config "$dir/wrong"
 diff <("$kvblkd" --settings) <(sed -n '/^\.\\" begin: /,/^\.\\" end/{/^\.\\"/d;p;}' "$here/kvblkd.conf.5") >&2
 verdict $? "the man page has the settings that kvblkd --settings prints"
 
 if [ ! -e /sys/module/kvblk ]; then
+	: > "$dir/empty"
 	unset JOURNAL_STREAM
 	ends TERM 'kvblkd: the module kvblk is not loaded; waiting for it'
 	export JOURNAL_STREAM=1:1

@@ -138,11 +138,19 @@ size_t plan_modules(const struct config *config, const char *names[PLAN_MODULES]
 	return config->nr_pools ? need(names, nr, "kvblk") : nr;
 }
 
+char *plan_module(const char *name, char buf[PLAN_MODULE_LEN])
+{
+	/* no pool has a blank in its name */
+	snprintf(buf, PLAN_MODULE_LEN, "module %s", name);
+	return buf;
+}
+
 static void plan_loads(const struct config *config, const struct state *state,
 		       struct steps *steps)
 {
 	const char *names[PLAN_MODULES];
 	size_t nr = plan_modules(config, names), i, have;
+	char settled[PLAN_MODULE_LEN];
 	struct step *step;
 
 	for (i = 0; i < nr; i++) {
@@ -152,6 +160,11 @@ static void plan_loads(const struct config *config, const struct state *state,
 		}
 		if (have < state->modules.nr)
 			continue;
+		if (is_settled(state, plan_module(names[i], settled))) {
+			add_step(steps, STEP_NOTE, "module %s was unloaded: it stays so until it is loaded, or kvblkd is reloaded",
+				 names[i]);
+			continue;
+		}
 		step = add_step(steps, STEP_LOAD, "load module %s", names[i]);
 		if (step)
 			keep_text(steps, &step->value, names[i]);

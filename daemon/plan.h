@@ -71,8 +71,9 @@ struct state_link {
  * @found: members on devices; NULL: none, or nobody had to look
  * @links: paths of the configuration
  * @nr_links: how many
- * @settled: names of pools and controllers that keep what they are set to; a pool that
- *	is among them and not up was taken down by somebody
+ * @settled: names of pools and controllers that keep what they are set to, and of modules
+ *	(plan_module()); a pool or a module that is among them and not there was taken away
+ *	by somebody
  * @waited: seconds that each pool of the configuration has been waited for; NULL: none
  */
 struct state {
@@ -136,6 +137,11 @@ struct step {
 
 /* The modules that @config needs, at most PLAN_MODULES; returns how many. */
 size_t plan_modules(const struct config *config, const char *names[PLAN_MODULES]);
+
+#define PLAN_MODULE_LEN	72
+
+/* What the module is called among what is settled: to @buf, which is returned. */
+char *plan_module(const char *name, char buf[PLAN_MODULE_LEN]);
 
 /* Whether some pool of @config is not up or not whole: devices must be looked at. */
 bool plan_needs_scan(const struct config *config, const struct state *state);

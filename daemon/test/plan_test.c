@@ -278,6 +278,11 @@ static void test_taken_down(void **unused)
 	(void)unused;
 	state.settled = (struct texts){ names, 1 };
 	expect(file, &state, "note: pool kv0 was taken down: it stays down until kvblkd is reloaded, or: kvblk apply\n");
+	names[0] = "module kvblk";
+	state = whole();
+	state.modules.nr = 2;
+	state.settled = (struct texts){ names, 1 };
+	expect(file, &state, "note: module kvblk was unloaded: it stays so until it is loaded, or kvblkd is reloaded\n");
 }
 
 static void test_timeouts(void **unused)

@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The loop, see loop.h. One sd_event loop hears signals, the module's events, uevents
+ * and timers, and never waits for a device: what may take its time - a pass of apply() -
+ * is done by a thread, one pass at a time.
+ *
+ * The rules: nothing is kept but in memory, so that the daemon may be killed at any
+ * time. Configuration and memory of apply() are the thread's while a pass is under way
+ * (d->working), and the loop's between passes.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "apply.h"
+#include "families.h"
+#include "log.h"
+#include "loop.h"
+#include "report.h"
+#include "rights.h"
+#include "state.h"
+#include "uevents.h"
+
+#define SETTLE_US	200000ull	/* devices come in crowds */
+#define SECOND_US	1000000ull
+#define STACK_BYTES	(1u << 20)
+#define EXIT_CONFIG	78		/* EX_CONFIG of sysexits.h */
+
+/**
+ * struct daemon - all of it
+ * @config: in force
+ * @apply: its memory
+ * @result: of the last pass
+ * @apply_error: of the last pass
+ * @working: a pass is under way
+ * @worker: its thread
+ * @done_fd: written by it at its end
+ * @again: another one is to follow
+ * @reload: SIGHUP came while a pass was under way
+ * @restart: all that the file has is to be set again
+ * @came_up: pools that came up while a pass was under way
+ * @ready: the service manager knows that the daemon is ready
+ */
+struct daemon {
+	sd_event *event;
+	sd_event_source *pass_timer;
+	sd_event_source *storm_timer;
+	sd_event_source *events_source;
+	struct families *families;
+	struct kvblk_events *events;	/* NULL while the module is not loaded */
+	int uevent_fd;
+	struct limit limit;
+	const char *config_path;
+
+	struct config config;
+	struct apply apply;
+	struct apply_result result;
+	int apply_error;
+	bool working;
+	pthread_t worker;
+	int done_fd;
+	bool again;
+	bool reload;
+	bool restart;
+	struct texts came_up;
+	bool ready;
+};
+
+static int64_t seconds_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec;
+}
+
+static void arm(sd_event_source *timer, uint64_t us)
+{
+	sd_event_source_set_time_relative(timer, us);
+	sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
+}
+
+/* ---- the configuration ---- */
+
+/* false: it has errors, which were logged, and the one in force stays. */
+static bool read_config(struct daemon *d)
+{
+	struct config config;
+	char *said = NULL, *rest, *line;
+	unsigned int errors;
+	size_t len;
+	FILE *to;
+
+	if (!strcmp(d->config_path, CONFIG_PATH) && access(CONFIG_PATH, F_OK)) {
+		log_line(LOG_LINE_INFO, "no " CONFIG_PATH ": pools and subsystems are left alone");
+		config_free(&d->config);
+		return true;
+	}
+	to = open_memstream(&said, &len);
+	if (!to)
+		return false;
+	errors = config_load(d->config_path, &config, to);
+	fclose(to);
+	rest = said;
+	while (errors && rest && (line = strsep(&rest, "\n"))) {
+		if (*line)
+			log_line(LOG_LINE_WARNING, "%s", line);
+	}
+	free(said);
+	if (errors) {
+		config_free(&config);
+		return false;
+	}
+	config_free(&d->config);
+	d->config = config;
+	return true;
+}
+
+static void reload(struct daemon *d)
+{
+	d->reload = false;
+	if (read_config(d)) {
+		log_line(LOG_LINE_INFO, "%s: in force", d->config_path);
+		d->restart = true;
+	} else {
+		log_line(LOG_LINE_WARNING, "%s has errors: what was in force stays",
+			 d->config_path);
+	}
+}
+
+/* ---- passes ---- */
+
+static void tell_step(void *arg, const struct step *step, enum apply_outcome outcome,
+		      const char *why)
+{
+	(void)arg;
+	if (outcome == APPLY_FAILED)
+		log_line(LOG_LINE_WARNING, "%s: failed: %s; trying again", step->text, why);
+	else
+		log_line(LOG_LINE_INFO, "%s%s", step->text, outcome == APPLY_DONE ? ": done" : "");
+}
+
+static void *work(void *arg)
+{
+	struct daemon *d = arg;
+
+	d->apply_error = apply(&d->apply, &d->config, false, &d->result);
+	eventfd_write(d->done_fd, 1);
+	return NULL;
+}
+
+/* Between passes: what came up while one was under way. */
+static void catch_up(struct daemon *d)
+{
+	if (d->reload)
+		reload(d);
+	if (d->restart)
+		apply_forget(&d->apply);
+	d->restart = false;
+	for (size_t i = 0; i < d->came_up.nr; i++)
+		apply_unsettle(&d->apply, d->came_up.text[i]);
+	texts_free(&d->came_up);
+}
+
+static int on_pass_timer(sd_event_source *source, uint64_t us, void *arg)
+{
+	struct daemon *d = arg;
+	pthread_attr_t attr;
+
+	(void)source;
+	(void)us;
+	if (d->working) {
+		d->again = true;
+		return 0;
+	}
+	catch_up(d);
+	d->again = false;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	d->working = !pthread_create(&d->worker, &attr, work, d);
+	pthread_attr_destroy(&attr);
+	if (!d->working)
+		arm(d->pass_timer, SECOND_US);
+	return 0;
+}
+
+static void want_pass(struct daemon *d)
+{
+	d->again = true;
+	if (!d->working)
+		arm(d->pass_timer, SETTLE_US);
+}
+
+static void tell_manager(struct daemon *d)
+{
+	if (d->result.nr_failed || d->result.nr_notes)
+		sd_notifyf(0, "STATUS=%u steps failed and are tried again, %u notes; see the log",
+			   d->result.nr_failed, d->result.nr_notes);
+	else
+		sd_notify(0, "STATUS=as the configuration has it");
+	if (!d->ready)
+		sd_notify(0, "READY=1");
+	d->ready = true;
+}
+
+static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	struct daemon *d = arg;
+	eventfd_t n;
+
+	(void)source;
+	(void)revents;
+	eventfd_read(fd, &n);
+	pthread_join(d->worker, NULL);
+	d->working = false;
+	if (d->apply_error) {
+		log_line(LOG_LINE_WARNING, "the state of this host can't be read: %s",
+			 strerror(-d->apply_error));
+		d->result.next = LIMIT_SECONDS;
+	}
+	tell_manager(d);
+	if (d->again || d->reload)
+		arm(d->pass_timer, SETTLE_US);
+	else if (d->result.next >= 0)
+		arm(d->pass_timer, (uint64_t)(d->result.next > 0 ? d->result.next : 1) * SECOND_US);
+	return 0;
+}
+
+/* ---- the module ---- */
+
+static void stop_listening(struct daemon *d)
+{
+	d->events_source = sd_event_source_disable_unref(d->events_source);
+	kvblk_events_close(d->events);
+	d->events = NULL;
+}
+
+static void start_listening(struct daemon *d);
+
+static void take_event(struct daemon *d, const struct kvblk_notice *notice)
+{
+	report_event(&d->limit, notice, seconds_now());
+	switch (notice->type) {
+	case KVBLK_EVENT_POOL_UP:
+		texts_add(&d->came_up, notice->pool);
+		want_pass(d);
+		break;
+	case KVBLK_EVENT_POOL_DOWN:
+	case KVBLK_EVENT_MEMBER_DEAD:
+	case KVBLK_EVENT_MEMBER_DOWN:
+		want_pass(d);
+		break;
+	default:
+		break;
+	}
+}
+
+static void arm_storm_timer(struct daemon *d)
+{
+	int64_t due = limit_due(&d->limit, seconds_now());
+
+	if (due >= 0)
+		arm(d->storm_timer, (uint64_t)(due + 1) * SECOND_US);
+}
+
+static int on_storm_timer(sd_event_source *source, uint64_t us, void *arg)
+{
+	struct daemon *d = arg;
+
+	(void)source;
+	(void)us;
+	report_storms(&d->limit, seconds_now());
+	arm_storm_timer(d);
+	return 0;
+}
+
+static void read_events(struct daemon *d)
+{
+	const struct kvblk_notice *notice;
+	int err;
+
+	while (d->events) {
+		err = kvblk_events_read(d->events, &notice);
+		if (!err) {
+			take_event(d, notice);
+		} else if (err == -EAGAIN) {
+			break;
+		} else if (err == -ENOBUFS) {
+			log_line(LOG_LINE_WARNING, "events were lost; this is how things are:");
+			report_pools();
+			want_pass(d);
+		} else {
+			log_line(LOG_LINE_WARNING, "events: %s; listening anew", strerror(-err));
+			stop_listening(d);
+			start_listening(d);
+		}
+	}
+	arm_storm_timer(d);
+}
+
+static int on_events(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	(void)source;
+	(void)fd;
+	(void)revents;
+	read_events(arg);
+	return 0;
+}
+
+static void start_listening(struct daemon *d)
+{
+	int err;
+
+	if (d->events)
+		return;
+	err = kvblk_events_open(&d->events);
+	if (!err)
+		err = sd_event_add_io(d->event, &d->events_source, kvblk_events_fd(d->events),
+				      EPOLLIN, on_events, d);
+	if (err >= 0) {
+		log_line(LOG_LINE_INFO, "listening to the module's events");
+		report_pools();
+		return;
+	}
+	stop_listening(d);
+	if (err == -ENOENT)
+		log_line(LOG_LINE_INFO, "the module kvblk is not loaded; waiting for it");
+	else
+		log_line(LOG_LINE_WARNING, "can't listen to the module's events: %s",
+			 strerror(-err));
+}
+
+static int on_families(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	struct daemon *d = arg;
+	enum family_change change;
+
+	(void)source;
+	(void)fd;
+	(void)revents;
+	while (!families_read(d->families, KVBLK_FAMILY_NAME, &change)) {
+		/* events from before it went may still be there */
+		if (d->events)
+			read_events(d);
+		stop_listening(d);
+		if (change == FAMILY_GONE) {
+			log_line(LOG_LINE_INFO, "the module kvblk was unloaded; waiting for it");
+			continue;
+		}
+		start_listening(d);
+		/* its pools went with it: nobody took them down */
+		d->restart = true;
+		want_pass(d);
+	}
+	return 0;
+}
+
+/* ---- devices, signals ---- */
+
+static int on_uevents(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	(void)source;
+	(void)revents;
+	if (uevents_read(fd))
+		want_pass(arg);
+	return 0;
+}
+
+static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *si, void *arg)
+{
+	struct daemon *d = arg;
+	struct timespec ts;
+
+	(void)source;
+	(void)si;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+		   (unsigned long long)ts.tv_sec * SECOND_US + (unsigned long long)ts.tv_nsec / 1000);
+	d->ready = false;
+	d->reload = true;
+	want_pass(d);
+	return 0;
+}
+
+static int on_end(sd_event_source *source, const struct signalfd_siginfo *si, void *arg)
+{
+	struct daemon *d = arg;
+
+	(void)source;
+	(void)si;
+	log_line(LOG_LINE_INFO, "asked to end");
+	sd_notify(0, "STOPPING=1");
+	return sd_event_exit(d->event, 0);
+}
+
+/* ---- all of it ---- */
+
+static int add_sources(struct daemon *d)
+{
+	int err = sd_event_add_signal(d->event, NULL, SIGTERM, on_end, d);
+
+	if (err >= 0)
+		err = sd_event_add_signal(d->event, NULL, SIGINT, on_end, d);
+	if (err >= 0)
+		err = sd_event_add_signal(d->event, NULL, SIGHUP, on_hangup, d);
+	if (err >= 0)
+		err = sd_event_add_io(d->event, NULL, families_fd(d->families), EPOLLIN,
+				      on_families, d);
+	if (err >= 0)
+		err = sd_event_add_io(d->event, NULL, d->done_fd, EPOLLIN, on_done, d);
+	if (err >= 0 && d->uevent_fd >= 0)
+		err = sd_event_add_io(d->event, NULL, d->uevent_fd, EPOLLIN, on_uevents, d);
+	if (err >= 0)
+		err = sd_event_add_time_relative(d->event, &d->pass_timer, CLOCK_MONOTONIC, 0, 0,
+						 on_pass_timer, d);
+	if (err >= 0)
+		err = sd_event_add_time_relative(d->event, &d->storm_timer, CLOCK_MONOTONIC, 0, 0,
+						 on_storm_timer, d);
+	if (err >= 0)
+		err = sd_event_set_watchdog(d->event, true);
+	return err;
+}
+
+static void block_signals(void)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
+static int open_all(struct daemon *d)
+{
+	int err = families_open(&d->families);
+
+	if (err)
+		return err;
+	d->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (d->done_fd < 0)
+		return -errno;
+	d->uevent_fd = uevents_open();
+	if (d->uevent_fd < 0)
+		log_line(LOG_LINE_WARNING, "devices that come are not seen at once: %s",
+			 strerror(-d->uevent_fd));
+	err = sd_event_new(&d->event);
+	return err < 0 ? err : add_sources(d);
+}
+
+int loop(const char *config_path)
+{
+	static struct daemon d = { .apply = { .told = tell_step } };
+	int err;
+
+	d.config_path = config_path;
+	block_signals();
+	if (!read_config(&d))
+		return EXIT_CONFIG;
+	err = rights_drop();
+	if (err)
+		log_line(LOG_LINE_WARNING, "can't give up privileges: %s", strerror(-err));
+	/* before the first try to listen, so that no module is overlooked */
+	err = open_all(&d);
+	if (err < 0) {
+		log_line(LOG_LINE_WARNING, "can't begin: %s", strerror(-err));
+		return EXIT_FAILURE;
+	}
+	start_listening(&d);
+	err = sd_event_loop(d.event);
+	/* a pass that is under way ends with the process: the kernel has its state */
+	return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

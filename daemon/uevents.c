@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+/* See uevents.h. */
+#include <errno.h>
+#include <linux/netlink.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "uevents.h"
+
+#define GROUP_KERNEL	1
+#define GROUP_UDEV	2
+
+int uevents_open(void)
+{
+	struct sockaddr_nl address = {
+		.nl_family = AF_NETLINK,
+		.nl_groups = GROUP_KERNEL | GROUP_UDEV,
+	};
+	int fd, err;
+
+	fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address))) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* Either sender has the subsystem as one of its texts, which end with zeroes. */
+static bool is_about(const char *message, size_t len)
+{
+	static const char block[] = "SUBSYSTEM=block", nvme[] = "SUBSYSTEM=nvme";
+
+	return memmem(message, len, block, sizeof(block)) ||
+	       memmem(message, len, nvme, sizeof(nvme));
+}
+
+bool uevents_read(int fd)
+{
+	bool found = false;
+	char message[8192];
+	ssize_t len;
+
+	for (;;) {
+		len = recv(fd, message, sizeof(message), 0);
+		if (len >= 0)
+			found |= is_about(message, (size_t)len);
+		else if (errno == ENOBUFS)
+			found = true;
+		else if (errno != EINTR)
+			return found;
+	}
+}
