@@ -118,6 +118,13 @@ fragments_of() {
 	esac
 }
 
+# kernel_recipe: what of the root file system goes into a kernel: source and compiler; its other packages may change
+kernel_recipe() {
+	sed '/^packages=(/,/^)/d' "$vm_dir/rootfs"
+	dpkg-query --admindir="$(root_fs)/var/lib/dpkg" -W 'linux-source-*' 'linux-headers-*' gcc 'gcc-*' binutils libc6-dev 2>/dev/null |
+		sed '/\t$/d'
+}
+
 built_kernel() {
 	local also=()
 	case $1 in
@@ -125,7 +132,7 @@ built_kernel() {
 	debug) also=("$vm_dir/debug-stack.h") ;;
 	esac
 	# shellcheck disable=SC2046 # several words
-	echo "$KVBLK_CACHE/$1-$({ basename "$(root_fs)"; cat $(fragments_of "$1") "$vm_dir/built-kernel" "${also[@]}"; } | recipe_hash)"
+	echo "$KVBLK_CACHE/$1-$({ kernel_recipe; cat $(fragments_of "$1") "$vm_dir/built-kernel" "${also[@]}"; } | recipe_hash)"
 }
 
 # build_root: where this checkout's build products are
