@@ -16,6 +16,7 @@
  *  -e		members fail: puts too may get -EIO
  *  -n		there may be no room: puts may get -ENOSPC
  *  -o		allocations fail: anything may get -ENOMEM
+ *  -p MS	pause after each batch
  *  -w MS	no batch may take longer
  */
 #include <pthread.h>
@@ -33,6 +34,7 @@
 static const char *node, *stop_file;
 static unsigned int threads = 4, seconds = 10, keys = 2000, worst_ms;
 static size_t max_len = 200000;
+static unsigned int pause_ms;
 static uint64_t bytes_wanted;
 static bool deletes_may_fail, errors_allowed, full_allowed, writes_only,
 	    memory_short;
@@ -383,6 +385,7 @@ static void *work(void *arg)
 	while (!over() && bad < 10) {
 		unsigned int what = (unsigned int)kv_below(&w->dice, 100);
 
+		usleep(pause_ms * 1000);
 		if (writes_only)
 			batch_of(w, what < 75 ? KVBLK_OP_PUT : KVBLK_OP_GET,
 				 BATCH, 0);
@@ -416,7 +419,7 @@ int main(int argc, char **argv)
 	int option;
 
 	start_ms = kv_now_ms();
-	while ((option = getopt(argc, argv, "t:s:f:b:k:l:m:denow:")) > 0) {
+	while ((option = getopt(argc, argv, "t:s:f:b:k:l:m:denop:w:")) > 0) {
 		switch (option) {
 		case 't': threads = (unsigned int)atoi(optarg); break;
 		case 's': seconds = (unsigned int)atoi(optarg); break;
@@ -429,6 +432,7 @@ int main(int argc, char **argv)
 		case 'e': errors_allowed = deletes_may_fail = true; break;
 		case 'n': full_allowed = true; break;
 		case 'o': memory_short = true; break;
+		case 'p': pause_ms = (unsigned int)atoi(optarg); break;
 		case 'w': worst_ms = (unsigned int)atoi(optarg); break;
 		default: return 2;
 		}

@@ -106,6 +106,7 @@ daemon_start
 wait_for 30 logged '^kvblkd: warning: load module kvblk: failed: this kernel has no such module; trying again'
 wait_for 30 logged "^kvblkd: connect to $left, tcp 127.0.0.1 port ${port[0]}: done"
 kv_load
+defer pool_destroy
 wait_for 30 all_up 2
 wait_for 10 set_to failing_run 7
 wait_for 30 notified 1
@@ -126,7 +127,8 @@ config 'suspect_ms = 2000; failing_run = 9;'
 reload
 
 echo "-- 40 s without a target, under load: the driver gives it up, it comes back"
-stress_start -e -n -t 2 -k 300 -l 50000
+# not so much that the blocks from before are reclaimed
+stress_start -e -n -t 2 -k 300 -l 10000 -p 100
 lines=$(wc -l <"$tmp/log") from=$SECONDS
 right_gone
 wait_for 30 some_dead
