@@ -10,6 +10,8 @@ struct genl_family;
 
 int kvblk_netlink_init(struct genl_family *family);
 void kvblk_netlink_exit(void);
+/* Tells the listeners the statistics of a pool and of all that it has. */
+void kvblk_nl_stats_work(struct work_struct *work);
 
 extern const struct attribute_group *kvblk_pool_groups[];
 /* Makes and removes members/<name>/; may sleep. */

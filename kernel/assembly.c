@@ -37,6 +37,7 @@ static void pool_tick(struct work_struct *work)
 					       struct kvblk_pool, tick);
 	struct kvblk_member *member;
 	u64 reclaimed;
+	u32 period;
 	int i;
 
 	/* no lock that is held across I/O: this is the watchdog */
@@ -52,6 +53,11 @@ static void pool_tick(struct work_struct *work)
 		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
 			    reclaimed - pool->reclaimed_last);
 	pool->reclaimed_last = reclaimed;
+	period = READ_ONCE(pool->tun.stats_seconds);
+	if (++pool->stats_age >= period && period) {
+		pool->stats_age = 0;
+		queue_work(pool->wq, &pool->stats_work);
+	}
 	queue_work(pool->wq, &pool->lease_work);
 	queue_work(pool->wq, &pool->sweep_work);
 	queue_work(pool->wq, &pool->rescue_work);
@@ -145,6 +151,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
 	INIT_WORK(&pool->rescue_work, kvblk_above->rescue);
+	INIT_WORK(&pool->stats_work, kvblk_above->tell_stats);
 	pool->tun = (struct kvblk_tunables) {
 #define X(name, type, standard, least, most)	.name = (standard),
 		KVBLK_TUNABLES(X)
@@ -809,6 +816,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	/* operations, detached ones too, kills and member removals */
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	cancel_delayed_work_sync(&pool->tick);
+	cancel_work_sync(&pool->stats_work);
 	cancel_work_sync(&pool->lease_work);
 	cancel_work_sync(&pool->sweep_work);
 	cdev_device_del(&pool->cdev, &pool->dev);

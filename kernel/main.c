@@ -15,6 +15,7 @@ static const struct kvblk_above above = {
 	.fops = &kvblk_fops,
 	.groups = kvblk_pool_groups,
 	.rescue = kvblk_rescue_work,
+	.tell_stats = kvblk_nl_stats_work,
 	.pool_init = kvblk_lease_init,
 	.pool_exit = kvblk_lease_exit,
 	.pool_up = kvblk_sysfs_pool_init,

@@ -516,6 +516,21 @@ void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flag
 			   nl_family, flags, info->genlhdr->cmd);
 }
 
+void *kvblk_nl_begin_notice(struct sk_buff *skb, u8 cmd)
+{
+	return genlmsg_put(skb, 0, 0, nl_family, 0, cmd);
+}
+
+void kvblk_nl_multicast(struct sk_buff *skb, unsigned int group)
+{
+	genlmsg_multicast(nl_family, skb, 0, group, GFP_KERNEL);
+}
+
+bool kvblk_nl_heard(unsigned int group)
+{
+	return genl_has_listeners(nl_family, &init_net, group);
+}
+
 int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 {
 	if (full) {

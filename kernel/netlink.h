@@ -26,6 +26,11 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 				     struct netlink_ext_ack *extack);
 /* A message that answers @info, NULL: no room. */
 void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags);
+/* A notification @cmd, NULL: no room. */
+void *kvblk_nl_begin_notice(struct sk_buff *skb, u8 cmd);
+/* Sends it to the group. May sleep. */
+void kvblk_nl_multicast(struct sk_buff *skb, unsigned int group);
+bool kvblk_nl_heard(unsigned int group);
 /* Ends the message at @hdr, or takes it back when it did not fit: -EMSGSIZE. */
 int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full);
 /* Answers with what @fill says of the pool that attribute @type names. */

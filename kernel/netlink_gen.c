@@ -187,6 +187,7 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 
 static const struct genl_multicast_group kvblk_nl_mcgrps[] = {
 	[KVBLK_NLGRP_EVENTS] = { "events", },
+	[KVBLK_NLGRP_STATS] = { "stats", },
 };
 
 struct genl_family kvblk_nl_family __ro_after_init = {

@@ -31,6 +31,7 @@ int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb);
 
 enum {
 	KVBLK_NLGRP_EVENTS,
+	KVBLK_NLGRP_STATS,
 };
 
 extern struct genl_family kvblk_nl_family;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Statistics by netlink, of pools and of members. The rule: what there is to tell is
- * a row in uapi/netlink/kvblk.yaml, and each message fits into a page.
+ * a row in uapi/netlink/kvblk.yaml, and each message fits into a page. Notifications
+ * are made only while somebody listens.
  */
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
+#include <linux/ktime.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
@@ -124,42 +126,52 @@ static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 	return full;
 }
 
-static int fill_size(struct sk_buff *skb, const struct genl_info *info, int flags,
-		     struct kvblk_pool *pool, u32 size)
+/* The same of all that is told of a class of sizes. */
+static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 {
-	void *hdr = kvblk_nl_begin(skb, info, flags);
-
-	if (!hdr)
-		return -EMSGSIZE;
-	return kvblk_nl_end(skb, hdr,
-			    nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
-			    nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT) ||
-			    nla_put_uint(skb, KVBLK_A_STATS_SIZE_MAX, KVBLK_SIZE_MAX(size)) ||
-			    put_size(skb, pool, size));
+	return nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+	       nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT) ||
+	       nla_put_uint(skb, KVBLK_A_STATS_SIZE_MAX, KVBLK_SIZE_MAX(size)) ||
+	       put_size(skb, pool, size);
 }
 
-/* Of the pool or of its @member; @sum: room for it. */
+/* The same of the pool or of its @member; @sum: room for it. */
+static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
+		      const struct kvblk_member *member, struct kvblk_stats *sum)
+{
+	u64 gauges[GAUGES] = {};
+
+	if (nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+	    (member ? nla_put_string(skb, KVBLK_A_STATS_MEMBER, member->name) :
+		      nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT)))
+		return true;
+	if (member) {
+		kvblk_stats_member(member, sum);
+		gauges_add(member, gauges);
+	} else {
+		kvblk_stats_pool(pool, sum);
+		gauges_of_pool(pool, gauges);
+	}
+	return put_numbers(skb, sum, gauges, member);
+}
+
+/* ---- answers ---- */
+
+static int fill_size(struct sk_buff *skb, const struct genl_info *info,
+		     struct kvblk_pool *pool, u32 size)
+{
+	void *hdr = kvblk_nl_begin(skb, info, NLM_F_MULTI);
+
+	return hdr ? kvblk_nl_end(skb, hdr, put_size_stats(skb, pool, size)) : -EMSGSIZE;
+}
+
 static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int flags,
 		      struct kvblk_pool *pool, const struct kvblk_member *member,
 		      struct kvblk_stats *sum)
 {
 	void *hdr = kvblk_nl_begin(skb, info, flags);
-	u64 gauges[GAUGES] = {};
-	bool full;
 
-	if (!hdr)
-		return -EMSGSIZE;
-	full = nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name);
-	if (member) {
-		kvblk_stats_member(member, sum);
-		gauges_add(member, gauges);
-		full |= nla_put_string(skb, KVBLK_A_STATS_MEMBER, member->name);
-	} else {
-		kvblk_stats_pool(pool, sum);
-		gauges_of_pool(pool, gauges);
-		full |= nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT);
-	}
-	return kvblk_nl_end(skb, hdr, full || put_numbers(skb, sum, gauges, member));
+	return hdr ? kvblk_nl_end(skb, hdr, put_stats(skb, pool, member, sum)) : -EMSGSIZE;
 }
 
 /* kvblk_nl_fill_fn: the pool, or the member that the request names. */
@@ -168,17 +180,15 @@ static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int fla
 {
 	const struct nlattr *name = info->attrs[KVBLK_A_STATS_MEMBER];
 	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
-	const struct kvblk_member *member = NULL;
+	const struct kvblk_member *member;
 
 	if (!sum)
 		return -ENOMEM;
+	if (!name)
+		return fill_stats(skb, info, flags, pool, NULL, sum);
 	guard(rcu)();
-	if (name) {
-		member = kvblk_nl_member(pool, name, info->extack);
-		if (!member)
-			return -ENOENT;
-	}
-	return fill_stats(skb, info, flags, pool, member, sum);
+	member = kvblk_nl_member(pool, name, info->extack);
+	return member ? fill_stats(skb, info, flags, pool, member, sum) : -ENOENT;
 }
 
 int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
@@ -197,7 +207,7 @@ static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
 	int err;
 
 	for (; *part < KVBLK_SIZES; (*part)++) {
-		err = fill_size(skb, info, NLM_F_MULTI, pool, *part);
+		err = fill_size(skb, info, pool, *part);
 		if (err)
 			return err;
 	}
@@ -210,12 +220,13 @@ static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 {
 	const struct nlattr *attr = info->attrs[KVBLK_A_STATS_SCOPE];
 	u32 scope = attr ? nla_get_u32(attr) : KVBLK_STATS_SCOPE_POOL;
-	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
+	struct kvblk_stats *sum __free(kfree) = NULL;
 	const struct kvblk_member *member;
 	int err;
 
 	if (scope == KVBLK_STATS_SCOPE_SIZE)
 		return dump_sizes(skb, info, pool, part);
+	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
 	if (!sum)
 		return -ENOMEM;
 	if (scope == KVBLK_STATS_SCOPE_POOL)
@@ -238,4 +249,84 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 	return kvblk_nl_tenant(attrs[KVBLK_A_STATS_TENANT], cb->extack) ?:
 	       kvblk_nl_dump(skb, cb, attrs[KVBLK_A_STATS_POOL], dump_stats);
+}
+
+/* ---- notifications ---- */
+
+/* Ends one and sends it; @full: it is too long. What is not sent leaves a gap. */
+static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
+			bool full, u64 time)
+{
+	if (full || nla_put_uint(skb, KVBLK_A_STATS_SEQ, pool->stats_seq) ||
+	    nla_put_uint(skb, KVBLK_A_STATS_TIME, time)) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, hdr);
+	kvblk_nl_multicast(skb, KVBLK_NLGRP_STATS);
+}
+
+/* One, NULL: no memory for it. */
+static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
+{
+	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+
+	pool->stats_seq++;
+	if (skb)
+		/* there is room for it */
+		*hdr = kvblk_nl_begin_notice(skb, KVBLK_CMD_STATS_NTF);
+	return skb;
+}
+
+static void tell_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *sum,
+			u64 time)
+{
+	const struct kvblk_member *member;
+	struct sk_buff *skb;
+	bool full;
+	void *hdr;
+
+	if (!rcu_access_pointer(pool->members[slot]))
+		return;
+	skb = notice_new(pool, &hdr);
+	if (!skb)
+		return;
+	scoped_guard(rcu) {
+		member = rcu_dereference(pool->members[slot]);
+		full = member && put_stats(skb, pool, member, sum);
+	}
+	if (member) {
+		notice_send(pool, skb, hdr, full, time);
+	} else {
+		/* it has just gone: no message, and none is missing */
+		pool->stats_seq--;
+		nlmsg_free(skb);
+	}
+}
+
+void kvblk_nl_stats_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, stats_work);
+	struct kvblk_stats *sum __free(kfree) = NULL;
+	u64 time = ktime_get_real_ns();
+	struct sk_buff *skb;
+	void *hdr;
+	u32 i;
+
+	if (!kvblk_nl_heard(KVBLK_NLGRP_STATS))
+		return;
+	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
+	skb = notice_new(pool, &hdr);
+	if (!sum || !skb) {
+		nlmsg_free(skb);
+		return;
+	}
+	notice_send(pool, skb, hdr, put_stats(skb, pool, NULL, sum), time);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++)
+		tell_member(pool, i, sum, time);
+	for (i = 0; i < KVBLK_SIZES; i++) {
+		skb = notice_new(pool, &hdr);
+		if (skb)
+			notice_send(pool, skb, hdr, put_size_stats(skb, pool, i), time);
+	}
 }

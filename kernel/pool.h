@@ -12,6 +12,7 @@
  * @fops: of the node
  * @groups: the node's attributes
  * @rescue: pool->rescue_work
+ * @tell_stats: pool->stats_work
  * @pool_init: what they keep in a new pool; 0 or -ENOMEM
  * @pool_exit: nobody knows the pool any more
  * @pool_up: after device_add(): members/
@@ -23,6 +24,7 @@ struct kvblk_above {
 	const struct file_operations *fops;
 	const struct attribute_group **groups;
 	work_func_t rescue;
+	work_func_t tell_stats;
 	int (*pool_init)(struct kvblk_pool *pool);
 	void (*pool_exit)(struct kvblk_pool *pool);
 	int (*pool_up)(struct kvblk_pool *pool);

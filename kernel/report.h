@@ -31,7 +31,7 @@ int kvblk_stats_init(struct kvblk_pool *pool);
 void kvblk_stats_exit(struct kvblk_pool *pool);
 /* The member has a slot. Takes @fresh; pool->admin held. */
 void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh);
-/* Sums of all CPUs, and of all members there are and were. */
+/* Sums of all CPUs, and of all members there are and were. May sleep. */
 void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
 /* Of a class of puts or gets. */
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,

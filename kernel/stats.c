@@ -105,8 +105,11 @@ void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum)
 
 	memset(sum, 0, sizeof(*sum));
 	stats_add(&pool->stats->own, sum);
-	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++) {
 		stats_add(READ_ONCE(pool->slots[slot]), sum);
+		/* many members, on many CPUs */
+		cond_resched();
+	}
 }
 
 void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum)

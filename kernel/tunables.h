@@ -45,6 +45,8 @@
 	X(lease_keys_max, u32, 1 << 20, 0, 1 << 24)				\
 	/* segments reclaimed a second, above which an event goes out */	\
 	X(reclaim_event_rate, u32, 16, 0, 1000000)				\
+	/* between notifications of statistics; 0: none */			\
+	X(stats_seconds, u32, 0, 0, 86400)					\
 	/* see bounce.c */							\
 	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
 

@@ -497,6 +497,9 @@ struct kvblk_pool {
 	struct workqueue_struct *wq;
 	struct kobject *members_dir;	/* sysfs members/ */
 	struct delayed_work tick;
+	struct work_struct stats_work;	/* tells listeners; its own is */
+	u64 stats_seq;			/* of the last message; and the tick's */
+	u32 stats_age;			/* seconds since it was queued */
 	struct work_struct sweep_work;
 	u64 sweep_at;			/* its own */
 	u64 sweep_pass;

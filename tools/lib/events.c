@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The multicast group "events". The socket never blocks, and one datagram
- * carries one event.
+ * The multicast group "events", and how groups are listened to. The socket never
+ * blocks, and one datagram carries one event.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -57,45 +57,69 @@ static int on_valid(struct nl_msg *msg, void *arg)
 	return NL_OK;
 }
 
-int kvblk_events_open(struct kvblk_events **handle)
+int kvblk_nl_listen(const char *group, nl_recvmsg_msg_cb_t on_message, void *arg,
+		    struct nl_sock **handle)
 {
-	struct kvblk_events *events = calloc(1, sizeof(*events));
-	int group, err;
+	struct nl_sock *sock = nl_socket_alloc();
+	int number, err;
 
-	if (!events)
+	if (!sock)
 		return -ENOMEM;
-	events->sock = nl_socket_alloc();
-	if (!events->sock) {
-		err = -ENOMEM;
-		goto free_handle;
-	}
-	nl_socket_disable_seq_check(events->sock);
-	err = kvblk_nl_errno(genl_connect(events->sock));
+	nl_socket_disable_seq_check(sock);
+	err = kvblk_nl_errno(genl_connect(sock));
 	if (err)
 		goto free_socket;
 	/* nothing is asked through this socket: replies can't get mixed up */
-	group = genl_ctrl_resolve_grp(events->sock, KVBLK_FAMILY_NAME,
-				      KVBLK_MCGRP_EVENTS);
-	if (group < 0) {
-		err = kvblk_nl_errno(group);
+	number = genl_ctrl_resolve_grp(sock, KVBLK_FAMILY_NAME, group);
+	if (number < 0) {
+		err = kvblk_nl_errno(number);
 		goto free_socket;
 	}
-	nl_socket_set_buffer_size(events->sock, RECEIVE_BUFFER, 0);
-	nl_socket_modify_cb(events->sock, NL_CB_VALID, NL_CB_CUSTOM, on_valid,
-			    events);
-	err = kvblk_nl_errno(nl_socket_set_nonblocking(events->sock));
+	nl_socket_set_buffer_size(sock, RECEIVE_BUFFER, 0);
+	nl_socket_modify_cb(sock, NL_CB_VALID, NL_CB_CUSTOM, on_message, arg);
+	err = kvblk_nl_errno(nl_socket_set_nonblocking(sock));
 	if (err)
 		goto free_socket;
-	err = kvblk_nl_errno(nl_socket_add_membership(events->sock, group));
+	err = kvblk_nl_errno(nl_socket_add_membership(sock, number));
 	if (err)
 		goto free_socket;
-	*handle = events;
+	*handle = sock;
 	return 0;
 
 free_socket:
-	nl_socket_free(events->sock);
-free_handle:
-	free(events);
+	nl_socket_free(sock);
+	return err;
+}
+
+int kvblk_nl_hear(struct nl_sock *sock, bool *fresh)
+{
+	int err;
+
+	do {
+		*fresh = false;
+		errno = 0;
+		err = nl_recvmsgs_default(sock);
+		/* libnl has one code for both */
+		if (err == -NLE_NOMEM && errno == ENOBUFS)
+			return -ENOBUFS;
+		if (err < 0)
+			return kvblk_nl_errno(err);
+	} while (!*fresh);
+	return 0;
+}
+
+int kvblk_events_open(struct kvblk_events **handle)
+{
+	struct kvblk_events *events = calloc(1, sizeof(*events));
+	int err;
+
+	if (!events)
+		return -ENOMEM;
+	err = kvblk_nl_listen(KVBLK_MCGRP_EVENTS, on_valid, events, &events->sock);
+	if (err)
+		free(events);
+	else
+		*handle = events;
 	return err;
 }
 
@@ -115,20 +139,11 @@ int kvblk_events_fd(const struct kvblk_events *events)
 int kvblk_events_read(struct kvblk_events *events,
 		      const struct kvblk_notice **notice)
 {
-	int err;
+	int err = kvblk_nl_hear(events->sock, &events->fresh);
 
-	do {
-		events->fresh = false;
-		errno = 0;
-		err = nl_recvmsgs_default(events->sock);
-		/* libnl has one code for both */
-		if (err == -NLE_NOMEM && errno == ENOBUFS)
-			return -ENOBUFS;
-		if (err < 0)
-			return kvblk_nl_errno(err);
-	} while (!events->fresh);
-	*notice = &events->notice;
-	return 0;
+	if (!err)
+		*notice = &events->notice;
+	return err;
 }
 
 static const char *const event_names[] = {

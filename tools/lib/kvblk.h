@@ -1072,6 +1072,10 @@ void kvblk_member_free(struct kvblk_member_state *list);
  * @size_max: of a class of sizes: most bytes that a put or get moved, more than that
  *	of the class before; else 0
  * @latency_ns: of a class of sizes: ns that all puts or gets took
+ * @seq: of kvblk_stats_read(): number of the message, of those about the pool, from 1
+ *	on; others are lost between two that do not follow each other
+ * @time_ns: of kvblk_stats_read(): when, nanoseconds since 1970; the same in all
+ *	messages about the pool that came together
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1087,6 +1091,8 @@ struct kvblk_stats {
 	uint32_t nr_buckets[KVBLK_STATS_LATENCIES];
 	uint64_t size_max;
 	uint64_t latency_ns[KVBLK_STATS_LATENCIES];
+	uint64_t seq;
+	uint64_t time_ns;
 };
 
 /**
@@ -1121,6 +1127,52 @@ int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
  * Context: any thread.
  */
 void kvblk_stats_free(struct kvblk_stats *list);
+
+struct kvblk_stats_feed;
+
+/**
+ * kvblk_stats_open() - listen to the statistics of all pools
+ * @handle: set to the new handle, which kvblk_stats_close() frees
+ *
+ * They come from each pool whose tunable stats_seconds in sysfs is not 0, as often as
+ * that says: those of the pool, of each member and of each class of sizes. One thread
+ * at a time may use a handle.
+ *
+ * Context: any thread. Return: 0; -ENOENT: the module is not loaded or has no such
+ * group, or this is not the initial network namespace; -ENOMEM; -EIO and others: no
+ * socket.
+ */
+int kvblk_stats_open(struct kvblk_stats_feed **handle);
+
+/**
+ * kvblk_stats_close() - stop listening
+ * @feed: the handle, or NULL
+ *
+ * Context: one thread at a time, once.
+ */
+void kvblk_stats_close(struct kvblk_stats_feed *feed);
+
+/**
+ * kvblk_stats_fd() - a descriptor that is readable when there are statistics
+ * @feed: the handle
+ *
+ * For poll(2) and the like. It stays the handle's: don't read or close it.
+ *
+ * Context: any thread. Return: the descriptor.
+ */
+int kvblk_stats_fd(const struct kvblk_stats_feed *feed);
+
+/**
+ * kvblk_stats_read() - the next message
+ * @feed: the handle
+ * @stats: set to it; it is the handle's and good until the next call
+ *
+ * Never sleeps: wait with poll(2) on kvblk_stats_fd().
+ *
+ * Context: one thread at a time. Return: 0; -EAGAIN: there is none now; -ENOBUFS:
+ * some were lost, for they were not read fast enough; go on reading; -ENOMEM.
+ */
+int kvblk_stats_read(struct kvblk_stats_feed *feed, const struct kvblk_stats **stats);
 
 /**
  * struct kvblk_route_state - how a member reaches a PCI device's memory

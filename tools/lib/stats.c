@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Statistics as they come by netlink. Numbers that this library does not know are
- * left out, and those that the module lacks stay 0.
+ * Statistics by netlink, asked for or as the multicast group "stats" brings them.
+ * Numbers that this library does not know are left out, and those that the module
+ * lacks stay 0.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <netlink/genl/genl.h>
@@ -71,12 +73,75 @@ int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats)
 	kvblk_nl_string(stats->member, sizeof(stats->member),
 			tb[KVBLK_A_STATS_MEMBER]);
 	kvblk_nl_uint(&stats->size_max, tb[KVBLK_A_STATS_SIZE_MAX]);
+	kvblk_nl_uint(&stats->seq, tb[KVBLK_A_STATS_SEQ]);
+	kvblk_nl_uint(&stats->time_ns, tb[KVBLK_A_STATS_TIME]);
 	parse_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
 		      tb[KVBLK_A_STATS_COUNTERS]);
 	parse_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
 		      tb[KVBLK_A_STATS_GAUGES]);
 	parse_latency(stats, tb[KVBLK_A_STATS_LATENCY]);
 	return 0;
+}
+
+/**
+ * struct kvblk_stats_feed - a listener
+ * @sock: the socket
+ * @stats: what was read last
+ * @fresh: the last datagram had some
+ */
+struct kvblk_stats_feed {
+	struct nl_sock *sock;
+	struct kvblk_stats stats;
+	bool fresh;
+};
+
+static int on_valid(struct nl_msg *msg, void *arg)
+{
+	struct kvblk_stats_feed *feed = arg;
+	struct genlmsghdr *hdr = genlmsg_hdr(nlmsg_hdr(msg));
+
+	if (hdr->cmd != KVBLK_CMD_STATS_NTF)
+		return NL_OK;
+	memset(&feed->stats, 0, sizeof(feed->stats));
+	feed->fresh = !kvblk_stats_parse(nlmsg_hdr(msg), &feed->stats);
+	return NL_OK;
+}
+
+int kvblk_stats_open(struct kvblk_stats_feed **handle)
+{
+	struct kvblk_stats_feed *feed = calloc(1, sizeof(*feed));
+	int err;
+
+	if (!feed)
+		return -ENOMEM;
+	err = kvblk_nl_listen(KVBLK_MCGRP_STATS, on_valid, feed, &feed->sock);
+	if (err)
+		free(feed);
+	else
+		*handle = feed;
+	return err;
+}
+
+void kvblk_stats_close(struct kvblk_stats_feed *feed)
+{
+	if (!feed)
+		return;
+	nl_socket_free(feed->sock);
+	free(feed);
+}
+
+int kvblk_stats_fd(const struct kvblk_stats_feed *feed)
+{
+	return nl_socket_get_fd(feed->sock);
+}
+
+int kvblk_stats_read(struct kvblk_stats_feed *feed, const struct kvblk_stats **stats)
+{
+	int err = kvblk_nl_hear(feed->sock, &feed->fresh);
+
+	if (!err)
+		*stats = &feed->stats;
+	return err;
 }
 
 static const char *const counter_names[KVBLK_A_COUNTER_MAX + 1] = {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=20 kernels=newest,6.12,debug
 # Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves; each reason of a miss
-# is counted as it is.
+# is counted as it is; who listens is told as often as the pool says.
 . "${0%/*}/pool.bash"
 
 # so EXPRESSION: it is true with p, the pool's statistics, c and g, its counters and gauges, m, its members' by name, total(COUNTER) of
@@ -153,3 +153,52 @@ KV_DEADLINE_MS=50 blocks get 2 3 50000
 expect "gets that are late" "$late" 3
 check dmsetup resume flaky
 wait_for 20 so 'c["get_deadlines"] == c["deadlines"] == 3 and c["get_misses"] == was["counters"]["get_misses"]'
+
+# rounds POOL: how often its statistics have come
+rounds() {
+	awk -v pool="$1" '$3 == pool && $4 == "pool" { n++ } END { print n + 0 }' "$tmp/feed"
+}
+
+rounds_more() {
+	[ "$(rounds "$1")" -gt "$2" ]
+}
+
+# told POOL AWK-CONDITION COUNT: so many lines of the pool's last whole round, which tells it about all of its parts
+told() {
+	expect "lines of $1 with $2" "$(awk -v pool="$1" '$3 == pool { if ($4 == "pool") n = 0; if ('"$2"') n++; if ($5 == 67108864) last = n }
+		END { print last + 0 }' "$tmp/feed")" "$3"
+}
+
+echo "-- statistics come by themselves, when they are wanted, as often as they are"
+check kvblk pool create other --format --yes --segment-size 8M /dev/flash1 /dev/flash2 >/dev/null
+defer '[ ! -d /sys/class/kvblk/other ] || kvblk pool destroy other'
+was=$(listeners)
+lib_stats >"$tmp/feed" &
+defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true"
+wait_for 10 more_listeners "$was"
+put /sys/class/kvblk/other/stats_seconds 1
+wait_for 20 rounds_more other 3
+expect "rounds of a pool that is to tell nothing" "$(rounds $pool)" 0
+put $sysfs/stats_seconds 3
+wait_for 60 rounds_more $pool 3
+put $sysfs/stats_seconds 0
+[ "$(rounds $pool)" -lt "$(rounds other)" ] || fail "every third second is as often as each second"
+# one may be on its way
+wait_for 20 rounds_more other $(($(rounds other) + 1))
+fixed=$(rounds $pool)
+wait_for 30 rounds_more other $(($(rounds other) + 5))
+expect "rounds of a pool that is to tell nothing any more" "$(rounds $pool)" "$fixed"
+told other '$4 == "member"' 2
+told other '$4 == "size"' 8
+told $pool '$4 == "member"' 1
+told $pool "\$4 == \"pool\" && \$6 == $(counter puts)" 1
+expect "numbers that do not follow each other" "$(awk '$1 != ++seq[$3]' "$tmp/feed")" ""
+expect "rounds whose messages have several times" "$(awk '$4 == "pool" { time[$3] = $2 } $2 != time[$3]' "$tmp/feed")" ""
+# with the pool they end
+check kvblk pool destroy other
+put $sysfs/stats_seconds 1
+wait_for 20 rounds_more $pool "$(rounds $pool)"
+fixed=$(rounds other)
+wait_for 20 rounds_more $pool $(($(rounds $pool) + 3))
+expect "rounds of a pool that is gone" "$(rounds other)" "$fixed"
+expect "what the listener complains of" "$(grep wrong "$tmp/feed")" ""

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Statistics as they come, for scripts: a line for each message, until it is killed.
+ *
+ * usage: lib_stats
+ *
+ * Prints "SEQ TIME POOL pool|member|size NAME PUTS": NAME is the pool's, the member's,
+ * or the bytes that blocks of this class have at most; PUTS is the counter, or of a
+ * class what its histogram has. Exit code 1: something was wrong.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <kvblk.h>
+
+static void print(const struct kvblk_stats *stats)
+{
+	uint64_t puts = stats->counter[KVBLK_A_COUNTER_PUTS];
+
+	printf("%" PRIu64 " %" PRIu64 " %s ", stats->seq, stats->time_ns, stats->pool);
+	if (stats->size_max) {
+		for (uint32_t i = 0; i < stats->nr_buckets[KVBLK_A_LATENCY_PUT]; i++)
+			puts += stats->latency[KVBLK_A_LATENCY_PUT][i];
+		printf("size %" PRIu64, stats->size_max);
+	} else if (stats->member[0]) {
+		printf("member %s", stats->member);
+	} else {
+		printf("pool %s", stats->pool);
+	}
+	printf(" %" PRIu64 "\n", puts);
+	fflush(stdout);
+}
+
+int main(void)
+{
+	const struct kvblk_stats *stats;
+	struct kvblk_stats_feed *feed;
+	struct pollfd ready = { .events = POLLIN };
+	int err = kvblk_stats_open(&feed);
+
+	ready.fd = err ? -1 : kvblk_stats_fd(feed);
+	while (!err) {
+		err = kvblk_stats_read(feed, &stats);
+		if (!err)
+			print(stats);
+		else if (err == -EAGAIN)
+			err = poll(&ready, 1, -1) < 0 ? -errno : 0;
+	}
+	printf("wrong: %s\n", strerror(-err));
+	return 1;
+}
