@@ -562,45 +562,6 @@ static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 	return found;
 }
 
-/* Puts @slot at the end of @home's search: the first place of @path, vacated. */
-static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
-		     const struct path *path, u64 tag,
-		     const struct kvblk_slot *slot)
-{
-	unsigned int i = path->nr - 1;
-
-	/* A dead one that is written over was counted already. */
-	if (slot_state(slot_load(idx, path->at[i])) == KVBLK_SLOT_FREE)
-		WRITE_ONCE(stripe->nr_used, stripe->nr_used + 1);
-	write_seqcount_begin(&stripe->seq);
-	for (; i; i--)
-		slot_move(idx, path->at[i - 1], path->at[i]);
-	slot_write(idx, path->at[0], slot_pack(tag, slot), slot->expiry,
-		   slot->caller_tag);
-	WRITE_ONCE(*slot_heat(idx, path->at[0]), slot->heat);
-	write_seqcount_end(&stripe->seq);
-}
-
-/* Finds a place for an id that isn't in. */
-static bool home_room(const struct kvblk_index *idx, const struct home *home,
-		      struct path *path)
-{
-	u64 other[HOME_SLOTS];
-
-	path->nr = 1;
-	if (home_free(idx, home, &path->at[0]))
-		return true;
-	home_others(idx, home, other);
-	/* Dead ones, which need another look each, come last. */
-	if (path_short(idx, home, other, path))
-		return true;
-	path->nr = 1;
-	if (bucket_dead(idx, home->bucket[0], &path->at[0]) ||
-	    bucket_dead(idx, home->bucket[1], &path->at[0]))
-		return true;
-	return path_long(idx, home, other, path);
-}
-
 /* The tag and the pair of buckets, of which one follows from the other. */
 static u64 home_token(const struct home *home)
 {
@@ -625,6 +586,77 @@ static u64 place_token(const struct kvblk_index *idx, struct place at,
 	};
 
 	return home_token(&home);
+}
+
+/* True: gets find it, or would if it weren't dead; it has a caller tag, and is in @slot. */
+static bool slot_tagged(const struct kvblk_index *idx, struct place at,
+			struct kvblk_slot *slot)
+{
+	struct packed p = slot_load(idx, at);
+
+	if (slot_state(p) != KVBLK_SLOT_LIVE && slot_state(p) != KVBLK_SLOT_MOVING)
+		return false;
+	slot_unpack(idx, at, p, slot);
+	slot->place = place_token(idx, at, p);
+	return slot->caller_tag;
+}
+
+static noinline void slot_tell_now(struct kvblk_index *idx, struct place at, bool came)
+{
+	struct kvblk_slot slot;
+
+	if (slot_tagged(idx, at, &slot))
+		idx->told(idx, &slot, came);
+}
+
+/* Tells a listener of what is at @at: it has come, or it is going. */
+static void slot_tell(struct kvblk_index *idx, struct place at, bool came)
+{
+	if (unlikely(READ_ONCE(idx->listened)))
+		slot_tell_now(idx, at, came);
+}
+
+/* Puts @slot at the end of @home's search: the first place of @path, vacated. */
+static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
+		     const struct path *path, u64 tag,
+		     const struct kvblk_slot *slot)
+{
+	unsigned int i = path->nr - 1;
+
+	/* A dead one that is written over was counted already. */
+	if (slot_state(slot_load(idx, path->at[i])) == KVBLK_SLOT_FREE)
+		WRITE_ONCE(stripe->nr_used, stripe->nr_used + 1);
+	slot_tell(idx, path->at[i], false);
+	write_seqcount_begin(&stripe->seq);
+	for (; i; i--)
+		slot_move(idx, path->at[i - 1], path->at[i]);
+	slot_write(idx, path->at[0], slot_pack(tag, slot), slot->expiry,
+		   slot->caller_tag);
+	WRITE_ONCE(*slot_heat(idx, path->at[0]), slot->heat);
+	write_seqcount_end(&stripe->seq);
+	/* those that moved, too: a walk may have passed where they are now */
+	for (i = 0; i < path->nr; i++)
+		slot_tell(idx, path->at[i], true);
+}
+
+/* Finds a place for an id that isn't in. */
+static bool home_room(const struct kvblk_index *idx, const struct home *home,
+		      struct path *path)
+{
+	u64 other[HOME_SLOTS];
+
+	path->nr = 1;
+	if (home_free(idx, home, &path->at[0]))
+		return true;
+	home_others(idx, home, other);
+	/* Dead ones, which need another look each, come last. */
+	if (path_short(idx, home, other, path))
+		return true;
+	path->nr = 1;
+	if (bucket_dead(idx, home->bucket[0], &path->at[0]) ||
+	    bucket_dead(idx, home->bucket[1], &path->at[0]))
+		return true;
+	return path_long(idx, home, other, path);
 }
 
 int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
@@ -658,6 +690,21 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 	return ret;
 }
 
+/*
+ * True: for a listener, what is at @at stays what it is when it becomes @new. A dead or
+ * expired one does not: a walk may have left it out.
+ */
+static bool slot_same(const struct kvblk_index *idx, struct place at,
+		      const struct kvblk_slot *new)
+{
+	struct kvblk_slot slot;
+
+	return READ_ONCE(idx->listened) && new && new->state != KVBLK_SLOT_WRITING &&
+	       slot_tagged(idx, at, &slot) && slot.caller_tag == new->caller_tag &&
+	       slot.len == new->len && slot.expiry == new->expiry &&
+	       !slot_dead(idx, slot_load(idx, at));
+}
+
 static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new, bool unleased)
@@ -666,6 +713,7 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
 	struct kvblk_stripe *stripe = stripe_of(idx, home.bucket[0]);
 	struct packed p, packed = { .a = 0 };
 	struct place at;
+	bool same;
 
 	guard(spinlock)(&stripe->lock);
 	if (!home_find_same(idx, &home, old, &at, &p) ||
@@ -679,10 +727,15 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
 	} else {
 		WRITE_ONCE(stripe->nr_used, stripe->nr_used - 1);
 	}
+	same = slot_same(idx, at, new);
+	if (!same)
+		slot_tell(idx, at, false);
 	write_seqcount_begin(&stripe->seq);
 	slot_write(idx, at, packed, new ? new->expiry : 0,
 		   new ? new->caller_tag : 0);
 	write_seqcount_end(&stripe->seq);
+	if (!same)
+		slot_tell(idx, at, true);
 	return true;
 }
 
@@ -846,6 +899,7 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 	for (; at.nr < BUCKET_SLOTS; at.nr++) {
 		if (!slot_over(idx, at, slot_load(idx, at), now))
 			continue;
+		slot_tell(idx, at, false);
 		write_seqcount_begin(&stripe->seq);
 		slot_store(idx, at, (struct packed) { .a = 0 });
 		write_seqcount_end(&stripe->seq);
@@ -870,6 +924,21 @@ u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now,
 			*dropped += bucket_sweep(idx, at.bucket, now);
 	}
 	return end < idx->nr_buckets ? end : 0;
+}
+
+unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
+				struct kvblk_slot slots[KVBLK_INDEX_BUCKET])
+{
+	struct place at = { .bucket = bucket };
+	unsigned int nr = 0;
+
+	BUILD_BUG_ON(KVBLK_INDEX_BUCKET != BUCKET_SLOTS);
+	guard(spinlock)(&stripe_of(idx, bucket)->lock);
+	for (; at.nr < BUCKET_SLOTS; at.nr++)
+		if (!slot_over(idx, at, slot_load(idx, at), now) &&
+		    slot_tagged(idx, at, &slots[nr]))
+			nr++;
+	return nr;
 }
 
 u64 kvblk_index_slots(const struct kvblk_index *idx)

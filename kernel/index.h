@@ -12,6 +12,10 @@
  * Context: process context only; none of it sleeps but what says so. A reader
  * that interrupts a writer on its own CPU would wait for it for ever.
  *
+ * An index can be listened to: each tagged entry that comes (LIVE) or goes is told,
+ * under the lock of its stripe, so that what is told of one id is in order. A dead
+ * entry goes when its slot is taken or swept.
+ *
  * The rule: a slot in state WRITING or MOVING, and a leased one, leaves the
  * index only by the hand of its owner, who names the exact slot it expects;
  * or by the death of its segment, which takes all but WRITING ones.
@@ -62,7 +66,7 @@ enum kvblk_slot_state {
  * @expiry: low bits of the pool's clock at which it is gone, 0 for never
  * @caller_tag: the caller's tag; only 0 before kvblk_index_keep_tags()
  * @place: where it was found, for kvblk_index_touch(); of what an insert
- *	evicted, its token
+ *	evicted and of what is told to listeners, its token
  */
 struct kvblk_slot {
 	u32 seg;
@@ -117,6 +121,11 @@ struct kvblk_stripe;
  *	there. Owned by the pool, read with READ_ONCE(); NULL: none
  * @pinned_shift: see @pinned
  * @nr_evicted: live entries that inserts threw out
+ * @listened: @told is called, read with READ_ONCE(). Set before
+ *	kvblk_index_tagged() is called, it lets nothing slip through between the two
+ * @told: set before anybody uses the index: an entry with a caller tag has come, or
+ *	has gone, under its stripe's lock: does not sleep, takes no stripe. One that is
+ *	moved may come again
  */
 struct kvblk_index {
 	struct kvblk_bucket *buckets;
@@ -133,6 +142,8 @@ struct kvblk_index {
 	const bool *pinned;
 	u32 pinned_shift;
 	atomic64_t nr_evicted;
+	bool listened;
+	void (*told)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 };
 
 /* What kvblk_index_init() makes of @nr_slots, as far as kvblk_index_bytes() needs it. */
@@ -153,6 +164,17 @@ bool kvblk_index_keeps_tags(const struct kvblk_index *idx);
 
 /* Frees it; also one whose init failed, or that is all zero. */
 void kvblk_index_destroy(struct kvblk_index *idx);
+
+/* Most entries that kvblk_index_tagged() finds in a bucket. */
+#define KVBLK_INDEX_BUCKET	3
+
+/*
+ * Copies what has a caller tag in @bucket, and is LIVE or MOVING, neither dead nor
+ * expired at @now, to @slots; returns how many. Walked from bucket 0 to the last one
+ * of &kvblk_index.nr_buckets, while listened to: nothing is missed.
+ */
+unsigned int kvblk_index_tagged(struct kvblk_index *idx, u64 bucket, u32 now,
+				struct kvblk_slot slots[KVBLK_INDEX_BUCKET]);
 
 /* Memory that it takes. */
 u64 kvblk_index_bytes(const struct kvblk_index *idx);

@@ -144,7 +144,45 @@ struct model {
 	u64 seed;
 	u64 evicted;
 	u64 full;	/* inserts refused */
+	u64 *heard;	/* caller tag of each key, as a listener has it; 0: none */
 };
+
+/* kvblk_index.told: what goes is what came, and no other. */
+static void model_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+{
+	struct model *m = container_of(idx, struct model, idx);
+	u64 key = key_of(slot);
+
+	assert_true(key < m->nr_keys && slot->caller_tag);
+	assert_int_equal(slot->place, kvblk_index_token(idx, id_of(key)));
+	if (!came || m->heard[key])
+		assert_int_equal(m->heard[key], slot->caller_tag);
+	m->heard[key] = came ? slot->caller_tag : 0;
+}
+
+/* After a sweep, which drops what is dead: a listener knows what is there. */
+static void model_heard(struct model *m)
+{
+	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
+	u64 tagged = 0, walked = 0;
+
+	for (u64 key = 0; key < m->nr_keys; key++) {
+		const struct entry *e = &m->keys[key];
+		bool visible = e->there && e->slot.state != KVBLK_SLOT_WRITING;
+
+		assert_int_equal(m->heard[key], visible ? e->slot.caller_tag : 0);
+		tagged += m->heard[key] != 0;
+	}
+	for (u64 bucket = 0; bucket < m->idx.nr_buckets; bucket++) {
+		u64 found = kvblk_index_tagged(&m->idx, bucket, 0, slots);
+
+		for (u64 i = 0; i < found; i++)
+			assert_int_equal(m->heard[key_of(&slots[i])],
+					 slots[i].caller_tag);
+		walked += found;
+	}
+	assert_int_equal(walked, tagged);
+}
 
 /* An entry that @m's index may hold now. */
 static struct kvblk_slot model_slot(struct model *m, u64 key, u8 state)
@@ -400,7 +438,10 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 	pass = max(2000, slots * 2);
 	m.nr_keys = slots * crowd;
 	m.keys = calloc(m.nr_keys, sizeof(*m.keys));
-	assert_non_null(m.keys);
+	m.heard = calloc(m.nr_keys, sizeof(*m.heard));
+	assert_true(m.keys && m.heard);
+	m.idx.told = model_told;
+	m.idx.listened = true;
 
 	for (u64 i = 1; i <= steps; i++) {
 		model_step(&m);
@@ -411,6 +452,7 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 		if (i % pass)
 			continue;
 		model_sweep(&m);
+		model_heard(&m);
 		for (u64 key = 0; key < m.nr_keys; key++)
 			model_check(&m, key);
 	}
@@ -423,8 +465,11 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 						     &m.keys[key].slot, NULL),
 				 m.keys[key].there);
 	assert_int_equal(kvblk_index_used(&m.idx), 0);
+	for (u64 key = 0; key < m.nr_keys; key++)
+		assert_int_equal(m.heard[key], 0);
 	kvblk_index_destroy(&m.idx);
 	free(m.keys);
+	free(m.heard);
 }
 
 static void model_two_buckets(void **state)
@@ -853,9 +898,90 @@ static void evictions_at_95(void **state)
 	assert_evictions(100000, 95, 250000);
 }
 
+struct walk {
+	struct kvblk_index idx;
+	u64 tag[3000];	/* by key, as told; 0: none */
+};
+
+static void walk_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+{
+	container_of(idx, struct walk, idx)->tag[key_of(slot)] =
+		came ? slot->caller_tag : 0;
+}
+
+/* Inserts move entries to where a walk has been already. */
+static void a_walk_misses_nothing(void **state)
+{
+	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, old;
+	static struct walk w;
+	u64 seed = 5, next = 0, there = 0;
+
+	memset(seg_gen, 0, sizeof(seg_gen));
+	assert_int_equal(kvblk_index_init(&w.idx, 3000, seg_gen, SEGS), 0);
+	assert_int_equal(kvblk_index_keep_tags(&w.idx), 0);
+	w.idx.told = walk_told;
+	for (; next < 2400; next++) {
+		slot = slot_of(next, KVBLK_SLOT_LIVE, &seed);
+		assert_int_equal(kvblk_index_insert(&w.idx, id_of(next), &slot,
+						    &old, false), 0);
+	}
+	w.idx.listened = true;
+	for (u64 bucket = 0; bucket < w.idx.nr_buckets; bucket++) {
+		u64 found = kvblk_index_tagged(&w.idx, bucket, 0, slots);
+
+		for (u64 i = 0; i < found; i++)
+			walk_told(&w.idx, &slots[i], true);
+		if (bucket % 2 == 0 && next < ARRAY_SIZE(w.tag)) {
+			slot = slot_of(next, KVBLK_SLOT_LIVE, &seed);
+			kvblk_index_insert(&w.idx, id_of(next++), &slot, &old, false);
+		}
+	}
+	for (u64 key = 0; key < next; key++) {
+		if (!kvblk_index_find(&w.idx, id_of(key), &slot))
+			slot.caller_tag = 0;
+		assert_int_equal(w.tag[key], slot.caller_tag);
+		there += !!slot.caller_tag;
+	}
+	assert_true(there > 2500);
+	kvblk_index_destroy(&w.idx);
+}
+
+/* A walk leaves out what is dead or expired; when it is replaced, it is told. */
+static void what_was_over_comes_back(void **state)
+{
+	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, new;
+	static struct walk w;
+	u64 seed = 6;
+
+	for (int expired = 0; expired < 2; expired++) {
+		memset(&w, 0, sizeof(w));
+		memset(seg_gen, 0, sizeof(seg_gen));
+		assert_int_equal(kvblk_index_init(&w.idx, 6, seg_gen, SEGS), 0);
+		assert_int_equal(kvblk_index_keep_tags(&w.idx), 0);
+		w.idx.told = walk_told;
+		slot = slot_of(1, KVBLK_SLOT_LIVE, &seed);
+		slot.expiry = expired ? 100 : 0;
+		assert_int_equal(kvblk_index_insert(&w.idx, id_of(1), &slot, &new, false),
+				 0);
+		if (!expired)
+			seg_gen[slot.seg]++;
+		w.idx.listened = true;
+		for (u64 bucket = 0; bucket < w.idx.nr_buckets; bucket++)
+			assert_int_equal(kvblk_index_tagged(&w.idx, bucket, 100, slots),
+					 0);
+		new = slot;
+		new.gen = seg_gen[slot.seg];
+		new.expiry = 0;
+		assert_true(kvblk_index_replace(&w.idx, id_of(1), &slot, &new));
+		assert_int_equal(w.tag[1], slot.caller_tag);
+		kvblk_index_destroy(&w.idx);
+	}
+}
+
 /* ---- many threads ---------------------------------------------------- */
 
-#define THREADS		4
+#define THREADS		5
+#define WRITERS		2
 #define MOVED		64
 
 /**
@@ -877,6 +1003,22 @@ struct crowd {
 	atomic_t faults;
 	atomic_t *owned;
 	atomic_t next_thread;
+	pthread_mutex_t hearing;
+	struct told *told;
+	u64 nr_told;
+	u64 nr_walked;
+};
+
+#define TOLD_MAX	8000000
+
+/**
+ * struct told - what a listener has: first what was there, then what came and went
+ * @token: whose
+ * @caller_tag: its tag; 0: it has gone
+ */
+struct told {
+	u64 token;
+	u64 caller_tag;
 };
 
 /* All fields follow from the key and @version, so a torn slot shows. */
@@ -996,17 +1138,102 @@ static void *crowd_writer(void *arg)
 	return NULL;
 }
 
+static void crowd_tell(struct crowd *c, const struct kvblk_slot *slot, bool came)
+{
+	pthread_mutex_lock(&c->hearing);
+	if (c->nr_told < TOLD_MAX)
+		c->told[c->nr_told++] = (struct told) {
+			slot->place, came ? slot->caller_tag : 0,
+		};
+	pthread_mutex_unlock(&c->hearing);
+}
+
+static void crowd_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
+{
+	crowd_tell(container_of(idx, struct crowd, idx), slot, came);
+}
+
+/* Begins to listen when things are under way, and looks at what is there. */
+static void *crowd_listener(void *arg)
+{
+	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
+	struct crowd *c = arg;
+	struct told *walked = calloc(c->idx.nr_buckets * KVBLK_INDEX_BUCKET,
+				     sizeof(*walked));
+	u64 nr = 0;
+
+	for (int i = 0; i < 1000; i++)
+		sched_yield();
+	WRITE_ONCE(c->idx.listened, true);
+	for (u64 bucket = 0; walked && bucket < c->idx.nr_buckets; bucket++) {
+		u64 found = kvblk_index_tagged(&c->idx, bucket, 0, slots);
+
+		for (u64 i = 0; i < found; i++)
+			walked[nr++] = (struct told) {
+				slots[i].place, slots[i].caller_tag,
+			};
+		sched_yield();
+	}
+	/* what was there comes first, whatever happened meanwhile */
+	pthread_mutex_lock(&c->hearing);
+	memmove(c->told + nr, c->told, c->nr_told * sizeof(*c->told));
+	memcpy(c->told, walked, nr * sizeof(*c->told));
+	c->nr_told += nr;
+	c->nr_walked = nr;
+	pthread_mutex_unlock(&c->hearing);
+	free(walked);
+	return NULL;
+}
+
+static int by_token(const void *a, const void *b)
+{
+	const struct told *x = a, *y = b;
+
+	return x->token < y->token ? -1 : x->token > y->token;
+}
+
+/* The last that was told of each key is how it is. */
+static void crowd_heard(struct crowd *c)
+{
+	struct told *keys = calloc(c->churn, sizeof(*keys)), *key;
+	struct kvblk_slot slot;
+
+	assert_true(keys && c->nr_told < TOLD_MAX && c->nr_told > c->nr_walked);
+	for (u64 i = 0; i < c->churn; i++)
+		keys[i].token = kvblk_index_token(&c->idx, id_of(i));
+	qsort(keys, c->churn, sizeof(*keys), by_token);
+	for (u64 i = 0; i < c->nr_told; i++) {
+		key = bsearch(&c->told[i], keys, c->churn, sizeof(*keys), by_token);
+		assert_non_null(key);
+		key->caller_tag = c->told[i].caller_tag;
+	}
+	for (u64 i = 0; i < c->churn; i++) {
+		struct told is = { .token = kvblk_index_token(&c->idx, id_of(i)) };
+
+		key = bsearch(&is, keys, c->churn, sizeof(*keys), by_token);
+		if (!kvblk_index_find(&c->idx, id_of(i), &slot))
+			slot.caller_tag = 0;
+		assert_int_equal(key->caller_tag, slot.caller_tag);
+	}
+	free(keys);
+}
+
 static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 {
-	struct crowd c = { .fixed = fixed, .churn = churn, .rounds = rounds };
+	struct crowd c = {
+		.fixed = fixed, .churn = churn, .rounds = rounds,
+		.hearing = PTHREAD_MUTEX_INITIALIZER,
+	};
 	pthread_t threads[THREADS];
 	struct kvblk_slot slot, old;
 	u64 live = 0;
 
 	memset(seg_gen, 0, sizeof(seg_gen));
 	c.owned = calloc(churn, sizeof(*c.owned));
-	assert_non_null(c.owned);
+	c.told = calloc(TOLD_MAX + 2 * slots, sizeof(*c.told));
+	assert_true(c.owned && c.told);
 	assert_int_equal(kvblk_index_init(&c.idx, slots, seg_gen, SEGS), 0);
+	c.idx.told = crowd_told;
 	for (u64 key = 0; key < fixed; key++) {
 		slot = crowd_slot(key, 0, KVBLK_SLOT_LIVE);
 		slot.leased = true;
@@ -1014,10 +1241,11 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 						    &old, true), 0);
 	}
 	shim_jitter = true;
-	atomic_set(&c.running, THREADS / 2);
+	atomic_set(&c.running, WRITERS);
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL,
-						i < THREADS / 2 ? crowd_writer :
+						i < WRITERS ? crowd_writer :
+						i == WRITERS ? crowd_listener :
 						crowd_reader, &c), 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
@@ -1027,8 +1255,10 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 	for (u64 key = 0; key < churn; key++)
 		live += kvblk_index_find(&c.idx, id_of(key), &old);
 	assert_int_equal(kvblk_index_used(&c.idx), live);
+	crowd_heard(&c);
 	kvblk_index_destroy(&c.idx);
 	free(c.owned);
+	free(c.told);
 }
 
 /* Every operation meets every other: 15 slots in five buckets. */
@@ -1149,6 +1379,8 @@ int main(void)
 		cmocka_unit_test(evictions_at_95),
 		cmocka_unit_test(neighbours_are_others),
 		cmocka_unit_test(moved_is_never_missed),
+		cmocka_unit_test(a_walk_misses_nothing),
+		cmocka_unit_test(what_was_over_comes_back),
 		cmocka_unit_test(crowd_small),
 		cmocka_unit_test(crowd_large),
 	};
