@@ -144,7 +144,9 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->kill_lock);
 	spin_lock_init(&pool->roster_lock);
 	spin_lock_init(&pool->openers_lock);
+	spin_lock_init(&pool->journal_lock);
 	INIT_LIST_HEAD(&pool->openers);
+	INIT_LIST_HEAD(&pool->journals);
 	INIT_LIST_HEAD(&pool->absents);
 	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
@@ -607,6 +609,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	}
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
+	pool->index.told = kvblk_journal_told;
 	return 0;
 }
 
@@ -820,6 +823,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	cancel_work_sync(&pool->lease_work);
 	cancel_work_sync(&pool->sweep_work);
 	cdev_device_del(&pool->cdev, &pool->dev);
+	kvblk_journals_end(pool);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)

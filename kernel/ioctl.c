@@ -3,6 +3,8 @@
  * The ioctls. The rule: nothing of a bad one is done: its structure and pointers
  * to arrays are checked first.
  */
+#include <linux/capability.h>
+#include <linux/log2.h>
 #include <linux/nospec.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -213,7 +215,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
 		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
 			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
-			    KVBLK_FEAT_CHECKSUMS |
+			    KVBLK_FEAT_CHECKSUMS | KVBLK_FEAT_JOURNAL |
 			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0),
 		.value_max = kvblk_pool_value_max(pool),
 		.key_max = KVBLK_KEY_MAX,
@@ -280,6 +282,18 @@ static int ioctl_drain(struct kvblk_file *file, void *data)
 	return arg->flags ? -EOPNOTSUPP : kvblk_flight_drain(file->flight, deadline);
 }
 
+static int ioctl_journal(struct kvblk_file *file, void *data)
+{
+	const struct kvblk_journal *arg = data;
+
+	if (arg->flags & ~(KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK))
+		return -EOPNOTSUPP;
+	if (arg->reserved || !is_power_of_2(arg->nr_records) ||
+	    arg->nr_records < KVBLK_JOURNAL_MIN || arg->nr_records > KVBLK_JOURNAL_MAX)
+		return -EINVAL;
+	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
+}
+
 static int ioctl_cancel(struct kvblk_file *file, void *data)
 {
 	struct kvblk_cancel *arg = data;
@@ -310,7 +324,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
  * @least: up to its last field of version 1
  * @out: the structure is written back
  * @mode: how the node must be open
- * @run: does it
+ * @run: does it: 0, an error, or a descriptor
  * @undo: takes back what @run did, when that can't be written back; or NULL
  */
 struct ioctl_def {
@@ -347,6 +361,9 @@ static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
 		sizeof(struct kvblk_drain), sizeof(struct kvblk_drain), false,
 		0, ioctl_drain },
+	[_IOC_NR(KVBLK_IOC_JOURNAL)] = {
+		sizeof(struct kvblk_journal), sizeof(struct kvblk_journal), false,
+		FMODE_READ, ioctl_journal },
 };
 
 /* Room for any of the structures. */
@@ -360,6 +377,7 @@ union ioctl_arg {
 	struct kvblk_reg_buf reg_buf;
 	struct kvblk_unreg_buf unreg_buf;
 	struct kvblk_drain drain;
+	struct kvblk_journal journal;
 };
 
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)

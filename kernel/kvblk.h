@@ -11,7 +11,7 @@
  *   log     segment, reclaim, restore, kill, throttle, payload, io: records on
  *           members
  *   mem     buf, region: a caller's memory
- *   report  event, health, stats: counters and events
+ *   report  event, health, stats, journal: counters, events, what comes and goes
  *   pure    index, policy, record, hash: no pool, no I/O; also for user space
  *
  * A room calls itself and rooms below, and is called back through pointers:
@@ -37,6 +37,7 @@
  *   pool->kill_gate   spinlock: an entry makes room for another one, and its
  *                     record gets on the list of kills, as one step
  *   index stripes     spinlocks, see index.h
+ *   pool->journal_lock spinlock: journals and the heads of their rings; a leaf
  *   pool->kill_lock   spinlock: the lists of kills
  *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce_lock spinlock: chunks, and their gets; a leaf

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What is counted and told, and what all rooms ask: stats.c, event.c, health.c. */
+/*
+ * What is counted and told, and what all rooms ask: stats.c, event.c,
+ * journal.c, health.c.
+ */
 #ifndef KVBLK_REPORT_H
 #define KVBLK_REPORT_H
 
@@ -53,6 +56,16 @@ void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 		 enum kvblk_event type, u64 value);
 /* The same of a request that has ended; what it named may be gone; @member: or "". */
 void kvblk_event_request(const char *pool, const char *member, u64 request, int err);
+
+/* ---- journal.c ---- */
+
+/* &kvblk_index.told of a pool's index. */
+void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
+			bool came);
+/* Opens a journal, whose argument was checked. The descriptor or an error. May sleep. */
+int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg);
+/* The pool goes: readers are told, and no more may come. */
+void kvblk_journals_end(struct kvblk_pool *pool);
 
 /* ---- health.c ---- */
 

@@ -453,6 +453,9 @@ struct kvblk_pool {
 	bool dying;
 	spinlock_t openers_lock;	/* openers; dying is set under it */
 	struct list_head openers;	/* of the node */
+	spinlock_t journal_lock;	/* the next two, and their rings; see journal.c */
+	struct list_head journals;	/* that are open */
+	bool journals_over;		/* none may be opened */
 
 	struct mutex admin;		/* members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];

@@ -864,7 +864,7 @@ TEST(no_such_ioctl)
 	char byte;
 
 	for (unsigned int nr = 0; nr < 256; nr++) {
-		if (nr > (KVBLK_IOC_DRAIN & 0xff))
+		if (nr > (KVBLK_IOC_JOURNAL & 0xff))
 			EXPECT_EQ(kv_ioctl(fd, _IO(KVBLK_IOC_TYPE, nr), buf),
 				  -ENOTTY, "ioctl number %u", nr);
 	}

@@ -293,6 +293,18 @@ int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns)
 	return command(kv, KVBLK_IOC_DRAIN, &drain);
 }
 
+int kvblk_journal_open(struct kvblk *kv, uint32_t nr_records, uint32_t flags)
+{
+	struct kvblk_journal journal = {
+		.size = sizeof(journal),
+		.flags = flags,
+		.nr_records = nr_records,
+	};
+	int fd = ioctl(kv->fd, KVBLK_IOC_JOURNAL, &journal);
+
+	return fd < 0 ? -errno : fd;
+}
+
 int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found)
 {
 	struct kvblk_cancel cancel = {

@@ -279,6 +279,24 @@ int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found);
 int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns);
 
 /**
+ * kvblk_journal_open() - what comes to the pool and goes, as it happens
+ * @kv: the handle
+ * @nr_records: that wait for a reader who is late: a power of two from
+ *	KVBLK_JOURNAL_MIN to KVBLK_JOURNAL_MAX
+ * @flags: of &enum kvblk_journal_flags
+ *
+ * The records are &struct kvblk_journal_record, taken with read(2), whole ones, with
+ * room for at least 4; see the header linux/kvblk.h for what they say. The descriptor
+ * is the caller's, to poll and to close; @kv may be closed meanwhile.
+ *
+ * Context: any thread. Return: the descriptor; -EPERM: without CAP_SYS_ADMIN; -EBADF:
+ * the handle can't read; -EINVAL: @nr_records; -EOPNOTSUPP: @flags; -ENOTTY: this
+ * module has no journals; -EMFILE: too many descriptors, or 16 journals of the pool;
+ * -ENOMEM; -ENODEV: the pool is being destroyed.
+ */
+int kvblk_journal_open(struct kvblk *kv, uint32_t nr_records, uint32_t flags);
+
+/**
  * kvblk_piece_user() - a piece of the process' own memory
  * @piece: filled
  * @addr: its address, any alignment

@@ -88,6 +88,8 @@
 #define KVBLK_LEASE_MS_MAX	3600000		/* longest lease: an hour */
 #define KVBLK_PRIORITY_MAX	3
 #define KVBLK_CHECKSUMS_MAX	1024		/* checksums of an operation */
+#define KVBLK_JOURNAL_MIN	1024		/* records that a journal holds */
+#define KVBLK_JOURNAL_MAX	4194304		/* likewise, at most */
 
 /*
  * What this kernel can do: bits of &struct kvblk_info.features.
@@ -100,6 +102,7 @@
  *  HINTS        the pool uses hints; version 1 does not
  *  PREFETCH     KVBLK_OP_PREFETCH; not in version 1
  *  DMABUF       KVBLK_BUF_DMABUF; not in version 1
+ *  JOURNAL      KVBLK_IOC_JOURNAL
  */
 #define KVBLK_FEAT_LEASE	_BITULL(0)
 #define KVBLK_FEAT_CALLER_TAGS	_BITULL(1)
@@ -110,6 +113,7 @@
 #define KVBLK_FEAT_HINTS	_BITULL(6)
 #define KVBLK_FEAT_PREFETCH	_BITULL(7)
 #define KVBLK_FEAT_DMABUF	_BITULL(8)
+#define KVBLK_FEAT_JOURNAL	_BITULL(9)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
@@ -671,6 +675,88 @@ struct kvblk_uring_op {
 	__aligned_u64 result;
 };
 
+/**
+ * enum kvblk_journal_flags - bits of &struct kvblk_journal.flags
+ * @KVBLK_JOURNAL_PRESENT: first of all, the journal tells what is there
+ * @KVBLK_JOURNAL_NONBLOCK: as if the descriptor had been opened with O_NONBLOCK
+ */
+enum kvblk_journal_flags {
+	KVBLK_JOURNAL_PRESENT	= 1 << 0,
+	KVBLK_JOURNAL_NONBLOCK	= 1 << 1,
+};
+
+/**
+ * struct kvblk_journal - argument of KVBLK_IOC_JOURNAL
+ * @size: sizeof(struct kvblk_journal)
+ * @flags: &enum kvblk_journal_flags; -EOPNOTSUPP: an unknown one
+ * @nr_records: that the journal holds for a reader who is late: a power of two from
+ *	KVBLK_JOURNAL_MIN to KVBLK_JOURNAL_MAX. Their memory, 32 bytes each, is the
+ *	caller's
+ * @reserved: must be 0
+ *
+ * Opens a journal of the pool's blocks that have a caller tag, of all tenants: a
+ * descriptor of its own that read() takes &struct kvblk_journal_record from, whole
+ * ones, at least 4 at a time (-EINVAL: less room than that). It may be polled. The
+ * node need not stay open, and the pool may be destroyed meanwhile: then read()
+ * returns 0 when all is read.
+ *
+ * Read from its beginning with KVBLK_JOURNAL_PRESENT, the records make the set of
+ * tokens that are in the pool: STORED adds one, REMOVED takes one out. So a reader who
+ * has lost some opens a new one. A block that reclaim dropped, that expired or that
+ * went with its member is told as removed when the index frees its entry: up to half a
+ * minute later.
+ *
+ * Needs CAP_SYS_ADMIN.
+ *
+ * Return: the descriptor, close-on-exec; -EPERM; -EMFILE: no more descriptors, or the
+ * pool has 16 journals; -ENOMEM; -EINVAL.
+ */
+struct kvblk_journal {
+	__u32 size;
+	__u32 flags;
+	__u32 nr_records;
+	__u32 reserved;
+};
+
+/**
+ * enum kvblk_journal_op - what a record tells
+ * @KVBLK_JOURNAL_STORED: the block is in the pool. It may be told of one that was
+ *	there before
+ * @KVBLK_JOURNAL_REMOVED: the block is not in the pool any more
+ * @KVBLK_JOURNAL_CAUGHT_UP: all that was there when the journal was opened has been
+ *	told; what happened meanwhile may come before it and after it
+ * @KVBLK_JOURNAL_LOST: the reader was too late: records are missing here, as many as
+ *	&struct kvblk_journal_record.token says
+ */
+enum kvblk_journal_op {
+	KVBLK_JOURNAL_STORED	= 1,
+	KVBLK_JOURNAL_REMOVED	= 2,
+	KVBLK_JOURNAL_CAUGHT_UP	= 3,
+	KVBLK_JOURNAL_LOST	= 4,
+};
+
+/**
+ * struct kvblk_journal_record - what happened to a block
+ * @seq: number of the record among those of this journal, from 1 on; missing ones are
+ *	counted. 0: of a block that was there before, and CAUGHT_UP
+ * @token: which block, as long as the pool is up: a hash of 64 bits, which two of a
+ *	billion blocks may share
+ * @caller_tag: of the put
+ * @length: of the block, bytes
+ * @tenant: whose block it is
+ * @op: &enum kvblk_journal_op; skip records with an unknown one
+ * @reserved: 0
+ */
+struct kvblk_journal_record {
+	__aligned_u64 seq;
+	__aligned_u64 token;
+	__aligned_u64 caller_tag;
+	__u32 length;
+	__u16 tenant;
+	__u8 op;
+	__u8 reserved;
+};
+
 /*
  * The rule for numbers: a command that takes the address of a structure has a
  * number without a size, because the structure begins with its size and may grow. A
@@ -685,6 +771,7 @@ struct kvblk_uring_op {
 #define KVBLK_IOC_REG_BUF	_IO(KVBLK_IOC_TYPE, 0x05)
 #define KVBLK_IOC_UNREG_BUF	_IO(KVBLK_IOC_TYPE, 0x06)
 #define KVBLK_IOC_DRAIN		_IO(KVBLK_IOC_TYPE, 0x07)
+#define KVBLK_IOC_JOURNAL	_IO(KVBLK_IOC_TYPE, 0x08)
 
 #define KVBLK_URING_OP		_IOWR(KVBLK_IOC_TYPE, 0x40, struct kvblk_op)
 #define KVBLK_URING_OP_PTR	_IO(KVBLK_IOC_TYPE, 0x41)

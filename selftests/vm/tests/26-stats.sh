@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 takes=20 kernels=newest,6.12,debug
+# vm: timeout=150 takes=40 kernels=newest,6.12,debug
 # Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves; each reason of a miss
 # is counted as it is; who listens is told as often as the pool says.
 . "${0%/*}/pool.bash"
