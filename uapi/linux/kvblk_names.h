@@ -158,4 +158,78 @@
 	X("bounce", BOUNCE) \
 	X("trial", TRIAL)
 
+/* X(what it is, the end of its KVBLK_A_COUNTER_) */
+#define KVBLK_COUNTER_DOC_TABLE(X) \
+	X("Blocks stored.", PUTS) \
+	X("Bytes of the blocks stored.", PUT_BYTES) \
+	X("Puts of blocks that were there already.", PUT_EXISTS) \
+	X("Puts of blocks that another put was writing.", PUT_BUSY) \
+	X("Puts declined by the admission policy.", PUT_DECLINED) \
+	X("Puts that found no room.", PUT_NOSPACE) \
+	X("Puts that failed in any other way.", PUT_ERRORS) \
+	X("Blocks delivered.", GETS) \
+	X("Bytes of the blocks delivered.", GET_BYTES) \
+	X("Gets of blocks that are not here, failed checks included: the sum of the miss- counters. A get that has begun ends in one of gets, get-misses, get-deadlines, get-nomem and get-errors.", GET_MISSES) \
+	X("Gets that the device wrote into the caller's memory.", GET_DIRECT) \
+	X("Gets that went through kernel memory.", GET_BOUNCED) \
+	X("Puts that the device read from the caller's memory.", PUT_DIRECT) \
+	X("Puts that went through kernel memory.", PUT_BOUNCED) \
+	X("Blocks deleted.", DELETES) \
+	X("Lookup calls.", LOOKUPS) \
+	X("Keys that lookups asked for.", LOOKUP_KEYS) \
+	X("Keys that lookups found.", LOOKUP_HITS) \
+	X("Headers or payloads that failed their check in kernel memory.", CHECKSUM_FAILURES) \
+	X("Payloads read again because a check failed in the caller's memory.", REREADS) \
+	X("Reads that a member failed.", READ_ERRORS) \
+	X("Writes that a member failed.", WRITE_ERRORS) \
+	X("Operations whose deadline passed.", DEADLINES) \
+	X("Operations cancelled.", CANCELS) \
+	X("Segments opened for writing.", SEGMENTS_OPENED) \
+	X("Segments filled and closed.", SEGMENTS_SEALED) \
+	X("Segments reclaimed.", SEGMENTS_RECLAIMED) \
+	X("Blocks that reclaim wrote again.", REINSERTS) \
+	X("Bytes of the blocks that reclaim wrote again.", REINSERT_BYTES) \
+	X("Live blocks that reclaim dropped.", DROPPED) \
+	X("Blocks whose time to live was over.", EXPIRED) \
+	X("Blocks that had to go because the index was full.", EVICTED) \
+	X("Headers overwritten on media.", KILLS) \
+	X("Blocks found again when members came up.", RESTORED) \
+	X("Leases granted.", LEASES) \
+	X("Blocks that did not agree with the checksums of whoever put them.", PRODUCER_MISMATCHES) \
+	X("Puts and gets between a member and a device's memory.", DEVICE_DIRECT) \
+	X("Puts and gets of a device's memory through the CPU.", DEVICE_BOUNCED) \
+	X("Direct transfers of a device's memory that failed and were done again through the CPU.", DEVICE_FALLBACKS) \
+	X("Bytes of a device's memory that the CPU read across the bus.", DEVICE_READ_BYTES) \
+	X("Bytes of put-exists, which were not written again.", PUT_EXISTS_BYTES) \
+	X("Bytes of reads that were submitted to members, whatever for.", READ_BYTES) \
+	X("Bytes of writes that were submitted to members, whatever for: what their flash wears by. Divided by put-bytes it is the write amplification.", WRITE_BYTES) \
+	X("Bytes in the segments of segments-reclaimed.", RECLAIMED_BYTES) \
+	X("Gets of blocks that are not here, or that a put is writing yet.", MISS_ABSENT) \
+	X("Gets of blocks whose time to live was over.", MISS_EXPIRED) \
+	X("Gets of blocks on a member that does not serve: dead, leaving, suspect or failing.", MISS_MEMBER) \
+	X("Gets of blocks that were replaced, deleted or dropped meanwhile.", MISS_MOVED) \
+	X("Gets of blocks with another layout tag than was asked for.", MISS_LAYOUT) \
+	X("Gets that their member could not read.", MISS_READ_ERROR) \
+	X("Gets of blocks that failed their checks, those of producer-mismatches included.", MISS_DAMAGED) \
+	X("Gets of blocks that have no checksums and must be checked.", MISS_UNPROVEN) \
+	X("Gets that ended because their deadline had passed.", GET_DEADLINES) \
+	X("Gets that found no memory.", GET_NOMEM) \
+	X("Gets that failed in any other way, such as for want of room or because they were canceled.", GET_ERRORS) \
+	X("Keys of blocks that lookups did not count as hits because their member does not serve.", LOOKUP_UNSERVED)
+
+/* X(what it is, the end of its KVBLK_A_GAUGE_) */
+#define KVBLK_GAUGE_DOC_TABLE(X) \
+	X("I/Os submitted to members and not completed.", INFLIGHT) \
+	X("I/Os submitted that the device had no room for yet.", QUEUED) \
+	X("Bytes of puts that wait for gets to go first.", WAITING_BYTES) \
+	X("Headers that are to be overwritten.", WAITING_KILLS) \
+	X("All segments. Once the member is up each is in one of the next five states.", SEGMENTS) \
+	X("Segments that hold nothing.", SEGMENTS_FREE) \
+	X("Segments opened on media, waiting to take records.", SEGMENTS_READY) \
+	X("Segments that take records or wait to be sealed.", SEGMENTS_OPEN) \
+	X("Segments that are full and closed.", SEGMENTS_SEALED) \
+	X("Segments that were reclaimed and still have readers.", SEGMENTS_RETIRING) \
+	X("Bytes of blocks under lease. Of a pool, not of a member.", LEASED_BYTES) \
+	X("Entries of the index in use. Of a pool, not of a member.", INDEX_USED)
+
 #endif
