@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* All that the module tells of pools at one time, and rates between two times. */
-#include <string.h>
+/*
+ * All that the module tells of pools at one time. The rule: no word about the command,
+ * for the daemon has this file, too.
+ */
 #include <time.h>
 
 #include "snapshot.h"
@@ -27,11 +29,17 @@ int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *s
 	return err;
 }
 
-int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot)
+int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot)
 {
 	int err = snapshot_get(admin, pool, snapshot);
 
-	return err ? cli_admin_fail(admin, err, pool ? pool : "pools") : CLI_OK;
+	if (!err)
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_MEMBER, pool,
+				       &snapshot->member_stats);
+	if (!err)
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_SIZE, pool,
+				       &snapshot->size_stats);
+	return err;
 }
 
 void snapshot_free(struct snapshot *snapshot)
@@ -39,49 +47,7 @@ void snapshot_free(struct snapshot *snapshot)
 	kvblk_pool_free(snapshot->pools);
 	kvblk_member_free(snapshot->members);
 	kvblk_stats_free(snapshot->stats);
+	kvblk_stats_free(snapshot->member_stats);
+	kvblk_stats_free(snapshot->size_stats);
 	*snapshot = (struct snapshot){ 0 };
-}
-
-static const struct kvblk_stats *stats_of(const struct snapshot *snapshot, const char *pool)
-{
-	const struct kvblk_stats *stats = snapshot->stats;
-
-	while (stats && strcmp(stats->pool, pool) != 0)
-		stats = stats->next;
-	return stats;
-}
-
-bool snapshot_rates(const struct snapshot *now, const struct snapshot *then,
-		    const char *pool, struct rates *rates)
-{
-	const struct kvblk_stats *new = stats_of(now, pool), *old = stats_of(then, pool);
-	double d[KVBLK_STATS_COUNTERS], keys, hits;
-
-	if (!new || !old || now->ns <= then->ns)
-		return false;
-	rates->seconds = (double)(now->ns - then->ns) / 1e9;
-	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
-		if (new->counter[i] < old->counter[i])
-			return false;
-		d[i] = (double)(new->counter[i] - old->counter[i]) / rates->seconds;
-	}
-	rates->put_s = d[KVBLK_A_COUNTER_PUTS];
-	rates->put_bytes_s = d[KVBLK_A_COUNTER_PUT_BYTES];
-	rates->get_s = d[KVBLK_A_COUNTER_GETS];
-	rates->get_bytes_s = d[KVBLK_A_COUNTER_GET_BYTES];
-	rates->miss_s = d[KVBLK_A_COUNTER_GET_MISSES];
-	rates->declined_s = d[KVBLK_A_COUNTER_PUT_DECLINED];
-	rates->reclaimed_s = d[KVBLK_A_COUNTER_SEGMENTS_RECLAIMED];
-	keys = d[KVBLK_A_COUNTER_LOOKUP_KEYS];
-	hits = d[KVBLK_A_COUNTER_LOOKUP_HITS];
-	if (!(keys > 0)) {
-		keys = rates->get_s + rates->miss_s;
-		hits = rates->get_s;
-	}
-	rates->hit_ratio = keys > 0 ? hits / keys : -1;
-	rates->put_p50_ns = stat_quantile(new, old, KVBLK_A_LATENCY_PUT, 0.5);
-	rates->put_p99_ns = stat_quantile(new, old, KVBLK_A_LATENCY_PUT, 0.99);
-	rates->get_p50_ns = stat_quantile(new, old, KVBLK_A_LATENCY_GET, 0.5);
-	rates->get_p99_ns = stat_quantile(new, old, KVBLK_A_LATENCY_GET, 0.99);
-	return true;
 }

@@ -3,25 +3,31 @@
 #ifndef KVBLK_SNAPSHOT_H
 #define KVBLK_SNAPSHOT_H
 
-#include "cli.h"
+#include "../lib/kvblk.h"
 
 /**
  * struct snapshot - what the module told
  * @pools: the pools
  * @members: theirs
- * @stats: theirs
+ * @stats: the pools'
+ * @member_stats: of snapshot_get_parts(): the members', as is
+ * @size_stats: the latencies of puts and gets by class of sizes
  * @ns: when, of the monotonic clock
  */
 struct snapshot {
 	struct kvblk_pool_state *pools;
 	struct kvblk_member_state *members;
 	struct kvblk_stats *stats;
+	struct kvblk_stats *member_stats;
+	struct kvblk_stats *size_stats;
 	uint64_t ns;
 };
 
 /* Of @pool, or of all (NULL): 0 or a negative errno. Free it either way. */
 int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
-/* The same: CLI_OK, or CLI_ERROR and a message. */
+/* The same with the statistics of what pools consist of. */
+int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
+/* As snapshot_get(): CLI_OK, or CLI_ERROR and a message. */
 int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
 

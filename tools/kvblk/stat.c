@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli.h"
 #include "snapshot.h"
 
 #define NS_PER_S	1000000000ull
