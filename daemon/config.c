@@ -123,8 +123,30 @@ static const struct setting pool_rows[] = {
 	{ .name = "model", .type = SETTING_TEXT, POOL(model),
 	  .valid = is_any, .allowed = "printable characters",
 	  .doc = "The model that the blocks are of, a hint as well." },
+	{ .name = "ready_below", .type = SETTING_NUMBER, POOL(ready_below), .most = 100,
+	  .doc = "Percent of the pool that leases and readers may hold back from reclaim; from there on /ready says that it is not ready. Default: 0, any." },
 	{ .name = "tunables", .type = SETTING_TUNABLES, POOL(tunables),
 	  .doc = "Tunables, by the names that they have in sysfs. Those that are not named are left alone." },
+	{ 0 },
+};
+
+/* Names would have to be compared with what the driver shows, which are addresses. */
+static bool is_ip(const char *address)
+{
+	unsigned char bytes[16];
+	char bare[64];
+
+	snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address);
+	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, bare, bytes) == 1;
+}
+
+static const struct setting metrics_rows[] = {
+	{ .name = "address", .type = SETTING_TEXT, .offset = offsetof(struct config_metrics, address),
+	  .valid = is_ip, .allowed = "an IPv4 or IPv6 address",
+	  .doc = "Address to listen on. Default: 127.0.0.1." },
+	{ .name = "port", .type = SETTING_NUMBER, .offset = offsetof(struct config_metrics, port),
+	  .least = 1, .most = 65535, .standard = 9733,
+	  .doc = "Port to listen on. kvblkd has no right to take one below 1024. Default: 9733." },
 	{ 0 },
 };
 
@@ -172,16 +194,6 @@ static bool same_fabric(const struct config_fabric *a, const struct config_fabri
 	       same(a->address, b->address) && a->port == b->port &&
 	       same(a->host_address, b->host_address) &&
 	       same(a->host_interface, b->host_interface);
-}
-
-/* Names would have to be compared with what the driver shows, which are addresses. */
-static bool is_ip(const char *address)
-{
-	unsigned char bytes[16];
-	char bare[64];
-
-	snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address);
-	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, bare, bytes) == 1;
 }
 
 static void set_text(char **text, const char *standard)
@@ -305,10 +317,35 @@ static void read_section(const struct section *section, const config_setting_t *
 	}
 }
 
+/* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
+static void read_exporters(const config_setting_t *group, struct config *config,
+			   struct config_errors *errors)
+{
+	static const char *const names[] = { "metrics", NULL }, *const others[] = { NULL };
+	static const struct setting none[] = { { 0 } };
+	const config_setting_t *metrics;
+
+	if (!config_setting_is_group(group)) {
+		config_error(errors, group, "must be a group: { ... }");
+		return;
+	}
+	settings_read(none, group, names, config, errors);
+	metrics = config_setting_get_member(group, "metrics");
+	if (metrics && !config_setting_is_group(metrics)) {
+		config_error(errors, metrics, "must be a group: { ... }");
+	} else if (metrics) {
+		if (!config->metrics.address)
+			settings_default(metrics_rows, &config->metrics);
+		settings_read(metrics_rows, metrics, others, &config->metrics, errors);
+		set_text(&config->metrics.address, "127.0.0.1");
+	}
+}
+
 static void read_root(const config_t *file, struct config *config,
 		      struct config_errors *errors)
 {
-	static const char *const names[] = { "subsystems", "discovery", "pools", NULL };
+	static const char *const names[] = { "subsystems", "discovery", "pools", "exporters",
+					     NULL };
 	const config_setting_t *root = config_root_setting(file), *list;
 
 	settings_read(root_rows, root, names, config, errors);
@@ -317,6 +354,9 @@ static void read_root(const config_t *file, struct config *config,
 		if (list)
 			read_section(&sections[i], list, config, errors);
 	}
+	list = config_setting_get_member(root, "exporters");
+	if (list)
+		read_exporters(list, config, errors);
 }
 
 static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
@@ -402,6 +442,7 @@ unsigned int config_parse(const char *text, struct config *config, FILE *to)
 void config_free(struct config *config)
 {
 	settings_free(root_rows, config);
+	settings_free(metrics_rows, &config->metrics);
 	for (size_t i = 0; i < config->nr_subsystems; i++)
 		settings_free(fabric_rows, &config->subsystems[i]);
 	for (size_t i = 0; i < config->nr_discovery; i++)
@@ -436,4 +477,7 @@ void config_print_settings(FILE *to)
 		else
 			print_rows(to, sections[i].rows);
 	}
+	fputs(".SS exporters.metrics\nWhat Prometheus scrapes, and whether the host is ready: /metrics, /ready and /healthz by HTTP. "
+	      "exporters is a group, and so is metrics. Without it nothing listens.\n", to);
+	print_rows(to, metrics_rows);
 }

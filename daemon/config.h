@@ -71,6 +71,7 @@ struct config_fabric {
  * @degraded_after: seconds that missing members are waited for; -1: as long as it takes
  * @block_size: that runtimes put, 0: not known
  * @model: that the blocks are of, or NULL
+ * @ready_below: percent of the pool that leases and readers may hold, 0: any
  * @tunables: by row, as sysfs shows them; NULL: left alone
  */
 struct config_pool {
@@ -80,7 +81,18 @@ struct config_pool {
 	int64_t degraded_after;
 	int64_t block_size;
 	char *model;
+	int64_t ready_below;
 	char *tunables[TUNABLES_MAX];
+};
+
+/**
+ * struct config_metrics - the exporter of metrics
+ * @address: that it listens on, or NULL: there is none
+ * @port: likewise
+ */
+struct config_metrics {
+	char *address;
+	int64_t port;
 };
 
 /**
@@ -94,6 +106,7 @@ struct config_pool {
  * @nr_discovery: how many
  * @pools: to have up
  * @nr_pools: how many
+ * @metrics: exporter
  */
 struct config {
 	struct texts modules;
@@ -105,6 +118,7 @@ struct config {
 	size_t nr_discovery;
 	struct config_pool *pools;
 	size_t nr_pools;
+	struct config_metrics metrics;
 };
 
 /*

@@ -57,8 +57,108 @@ expect 1 'nothing was changed' --apply --config "$dir/wrong"
 diff <("$kvblkd" --settings) <(sed -n '/^\.\\" begin: /,/^\.\\" end/{/^\.\\"/d;p;}' "$here/kvblkd.conf.5") >&2
 verdict $? "the man page has the settings that kvblkd --settings prints"
 
+diff <("$kvblkd" --metrics) <(sed -n '/^     - meaning$/,/^$/{/^     - meaning$/d;/^$/d;p;}' "$here/../Documentation/metrics.rst") >&2
+verdict $? "Documentation/metrics.rst has the metrics that kvblkd --metrics prints"
+
+# free_port VARIABLE...: ports that nobody listens on
+free_port() {
+	local at=$((20000 + $$ % 10000)) name
+	for name; do
+		while grep -qi ":$(printf %04x $at) .* 0A " /proc/net/tcp /proc/net/tcp6; do
+			at=$((at + 1))
+		done
+		printf -v "$name" %d $at
+		at=$((at + 1))
+	done
+}
+
+# ask PORT PATH [METHOD [HEADER]]: the whole answer
+ask() {
+	local fd
+	exec {fd}<>"/dev/tcp/127.0.0.1/$1" || return
+	printf '%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n' "${3:-GET}" "$2" "${4:+$4$'\r\n'}" >&$fd
+	tr -d '\r' <&$fd
+	exec {fd}>&-
+}
+
+# answers STATUS PATTERN PORT PATH [METHOD [HEADER]]
+answers() {
+	local out
+	out=$(ask "${@:3}")
+	[[ $out == "HTTP/1.1 $1 "* ]] && grep -qE -- "$2" <<< "$out"
+	verdict $? "${*:4} answers $1 and \"$2\""
+}
+
+# says PATTERN: the daemon's log, read up to this line
+says() {
+	local line
+	while read -r -t 60 line <&3; do
+		[[ $line =~ $1 ]] && return
+	done
+	return 1
+}
+
+exports() {
+	local port other taken slow=() fd i
+	free_port port other taken
+	echo "exporters: { metrics: { port = $port; }; };" > "$dir/exports"
+	coproc "$kvblkd" --config "$dir/exports" 2>&1
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	says "listening on 127.0.0.1 port $port"
+	verdict $? "it listens"
+	answers 200 '^ok$' "$port" /healthz
+	answers 503 '^the module kvblk is not loaded$' "$port" /ready
+	answers 200 '^kvblk_up 0$' "$port" /metrics
+	answers 200 '^Content-Type: text/plain; version=0.0.4; charset=utf-8$' "$port" /metrics
+	answers 200 '^# EOF$' "$port" /metrics GET 'Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3'
+	answers 404 'there are /metrics' "$port" /
+	answers 404 'there are /metrics' "$port" /metrics/
+	answers 405 '^Allow: GET, HEAD$' "$port" /metrics POST 'Content-Length: 9999999'
+	answers 405 'only GET' "$port" /ready DELETE
+	[ "$(ask "$port" /metrics HEAD | sed -n '/^$/,$p' | wc -c)" -le 1 ]
+	verdict $? "HEAD has no body"
+
+	# clients that ask for too much, say nothing, or half of it, or read nothing
+	ask "$port" "/$(head -c 100000 /dev/zero | tr '\0' x)" > "$dir/much" 2>&1
+	for ((i = 0; i < 12; i++)); do
+		exec {fd}<> "/dev/tcp/127.0.0.1/$port"
+		slow+=("$fd")
+		[ $((i % 3)) = 0 ] || printf 'GET /metrics HTTP/1.1\r\n' >&"$fd"
+		[ $((i % 3)) != 1 ] || printf 'Host: x\r\n\r\n' >&"$fd"
+	done
+	answers 200 '^ok$' "$port" /healthz
+	for fd in "${slow[@]}"; do exec {fd}>&-; done
+
+	# another port; one that is taken, which comes free; none
+	echo "exporters: { metrics: { port = $other; address = \"127.0.0.1\"; }; };" > "$dir/exports"
+	kill -HUP "$pid"
+	says "listening on 127.0.0.1 port $other"
+	answers 200 '^ok$' "$other" /healthz
+	! ask "$port" /healthz > "$dir/old" 2>&1
+	verdict $? "SIGHUP moves the listener"
+	echo "exporters: { metrics: { port = $taken; }; };" > "$dir/holder"
+	"$kvblkd" --config "$dir/holder" 2> "$dir/held" &
+	holder=$!
+	until grep -q "listening on" "$dir/held"; do sleep 0.05; done
+	cp "$dir/holder" "$dir/exports"
+	kill -HUP "$pid"
+	says "can't listen on 127.0.0.1 port $taken: Address already in use; trying again"
+	verdict $? "an address that is taken is told"
+	kill "$holder"
+	says "listening on 127.0.0.1 port $taken"
+	answers 200 '^ok$' "$taken" /healthz
+	: > "$dir/exports"
+	kill -HUP "$pid"
+	says "no longer listening"
+	kill -TERM "$pid"
+	says "asked to end" && wait "$pid"
+	verdict $? "without a section nothing listens"
+}
+
 if [ ! -e /sys/module/kvblk ]; then
 	: > "$dir/empty"
+	exports
 	unset JOURNAL_STREAM
 	ends TERM 'kvblkd: the module kvblk is not loaded; waiting for it'
 	export JOURNAL_STREAM=1:1

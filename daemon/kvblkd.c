@@ -11,6 +11,7 @@
 #include "config.h"
 #include "kvblk.h"
 #include "loop.h"
+#include "metrics.h"
 #include "once.h"
 
 enum {
@@ -18,6 +19,7 @@ enum {
 	OPT_CHECK,
 	OPT_CONFIG,
 	OPT_DRY_RUN,
+	OPT_METRICS,
 	OPT_SETTINGS,
 };
 
@@ -61,6 +63,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_SETTINGS:
 		config_print_settings(stdout);
 		exit(EXIT_SUCCESS);
+	case OPT_METRICS:
+		metrics_print(stdout, METRICS_TABLE, &(struct metrics){ .up = false });
+		exit(EXIT_SUCCESS);
 	case ARGP_KEY_ARG:
 		argp_error(state, "\"%s\": there is nothing to give here", arg);
 		return 0;
@@ -82,8 +87,9 @@ static const struct argp_option options[] = {
 	{ "output", 'o', "FORMAT", 0, "With --apply: json, or text (the default)", 0 },
 	{ "check", OPT_CHECK, "FILE", 0,
 	  "Check the configuration in FILE and FILE.d/*.conf, print what is wrong, and end", 0 },
-	/* what the man page is compared with */
+	/* what the man page and Documentation/metrics.rst are compared with */
 	{ "settings", OPT_SETTINGS, NULL, OPTION_HIDDEN, NULL, 0 },
+	{ "metrics", OPT_METRICS, NULL, OPTION_HIDDEN, NULL, 0 },
 	{ 0 },
 };
 

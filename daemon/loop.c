@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "apply.h"
+#include "exporter.h"
 #include "families.h"
 #include "log.h"
 #include "loop.h"
@@ -55,6 +56,7 @@ struct daemon {
 	sd_event_source *storm_timer;
 	sd_event_source *events_source;
 	struct families *families;
+	struct exporter *exporter;
 	struct kvblk_events *events;	/* NULL while the module is not loaded */
 	int uevent_fd;
 	struct limit limit;
@@ -130,6 +132,7 @@ static void reload(struct daemon *d)
 	if (read_config(d)) {
 		log_line(LOG_LINE_INFO, "%s: in force", d->config_path);
 		d->restart = true;
+		exporter_follow(d->exporter);
 	} else {
 		log_line(LOG_LINE_WARNING, "%s has errors: what was in force stays",
 			 d->config_path);
@@ -454,6 +457,8 @@ static int open_all(struct daemon *d)
 		log_line(LOG_LINE_WARNING, "devices that come are not seen at once: %s",
 			 strerror(-d->uevent_fd));
 	err = sd_event_new(&d->event);
+	if (err >= 0)
+		err = exporter_new(d->event, &d->config, &d->exporter);
 	return err < 0 ? err : add_sources(d);
 }
 

@@ -38,8 +38,10 @@ static const char whole[] =
 	"  { name = \"kv0\"; uuid = \"8ade7992-b201-49f6-9e07-387c3d214fe4\";\n"
 	"    members = ( \"8ade7992-b201-49f6-9e07-387c3d214fe5\", \"/dev/disk/by-id/x\" );\n"
 	"    degraded_after = 60; block_size = \"2M\"; model = \"any 70B\";\n"
-	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; }; }\n"
-	");\n";
+	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; };\n"
+	"    ready_below = 60; }\n"
+	");\n"
+	"exporters: { metrics: { address = \"::1\"; port = 9000; }; };\n";
 
 static void test_whole(void **state)
 {
@@ -77,11 +79,29 @@ static void test_whole(void **state)
 	assert_string_equal(pool->tunables[tunable_find("integrity") - tunables], "producer");
 	assert_string_equal(pool->tunables[tunable_find("queue_bytes") - tunables], "67108864");
 	assert_null(pool->tunables[tunable_find("discard") - tunables]);
+	assert_int_equal(pool->ready_below, 60);
+	assert_string_equal(config.metrics.address, "::1");
+	assert_int_equal(config.metrics.port, 9000);
 	config_free(&config);
 }
 
 #define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"192.0.2.7\"; " text " } );"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
+
+/* Without a section nothing listens; an empty one has defaults. */
+static void test_exporters(void **state)
+{
+	struct config config;
+
+	(void)state;
+	assert_int_equal(config_parse("exporters: { };", &config, stderr), 0);
+	assert_null(config.metrics.address);
+	config_free(&config);
+	assert_int_equal(config_parse("exporters: { metrics: { }; };", &config, stderr), 0);
+	assert_string_equal(config.metrics.address, "127.0.0.1");
+	assert_int_equal(config.metrics.port, 9733);
+	config_free(&config);
+}
 
 static const struct {
 	const char *text;
@@ -144,6 +164,14 @@ static const struct {
 	{ THE_POOL("block_size = \"2MB\";"), "block_size: 2MB is not allowed" },
 	{ THE_POOL("block_size = \"99999999999T\";"), "block_size: 99999999999T is not allowed" },
 	{ THE_POOL("model = \"a\\nb\";"), "model: a" },
+	{ THE_POOL("ready_below = 101;"), "ready_below: 101 is not allowed, it must be a number from 0 to 100" },
+	{ "exporters = ( );", ":1: exporters: must be a group" },
+	{ "exporters: {\n\n zmq: { }; };", ":3: exporters.zmq: there is no such setting; there are:\n\tmetrics\n" },
+	{ "exporters: { metrics = 1; };", "exporters.metrics: must be a group" },
+	{ "exporters: { metrics: { frob = 1; }; };", "exporters.metrics.frob: there is no such setting" },
+	{ "exporters: { metrics: {\n port = 0; }; };", ":2: exporters.metrics.port: 0 is not allowed, it must be a number from 1 to 65535" },
+	{ "exporters: { metrics: { port = 65536; }; };", "exporters.metrics.port: 65536 is not allowed" },
+	{ "exporters: { metrics: { address = \"localhost\"; }; };", "exporters.metrics.address: localhost is not allowed, it must be a text, an IPv4 or IPv6 address" },
 	{ THE_POOL("tunables = 1;"), "tunables: must be a group of tunables" },
 	{ THE_POOL("tunables: { frob = 1; };"), "pools[0].tunables.frob: there is no such tunable; there are:" },
 	{ THE_POOL("tunables: { frob = 1; };"), "\n\tbounce_chunks\n" },
@@ -289,6 +317,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole),
+		cmocka_unit_test(test_exporters),
 		cmocka_unit_test(test_wrong),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_mutated),

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The exporter, see exporter.h: pages are made of one snapshot of what the module tells.
+ * Rule: the module is asked at most once a second, however many ask the exporter.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exporter.h"
+#include "http.h"
+#include "log.h"
+#include "metrics.h"
+#include "ready.h"
+
+#define FRESH_NS	1000000000ull
+#define RETRY_US	5000000ull
+
+/**
+ * struct exporter - it
+ * @event: the loop
+ * @config: in force
+ * @http: NULL while nothing listens
+ * @listens: where it does
+ * @retry: tries again to listen
+ * @told: that it can't listen was logged
+ * @metrics: what the module told last
+ * @err: or why it did not
+ * @taken: when, of the monotonic clock; 0: never
+ */
+struct exporter {
+	sd_event *event;
+	const struct config *config;
+	struct http *http;
+	struct config_metrics listens;
+	sd_event_source *retry;
+	bool told;
+	struct metrics metrics;
+	int err;
+	uint64_t taken;
+};
+
+/* ---- pages ---- */
+
+static void take(struct exporter *exporter)
+{
+	struct metrics *metrics = &exporter->metrics;
+	uint64_t now = snapshot_clock();
+	struct kvblk_admin *admin;
+
+	if (exporter->taken && now - exporter->taken < FRESH_NS)
+		return;
+	snapshot_free(&metrics->snapshot);
+	exporter->err = kvblk_admin_open(&admin);
+	if (!exporter->err) {
+		exporter->err = snapshot_get_parts(admin, NULL, &metrics->snapshot);
+		kvblk_admin_close(admin);
+	}
+	if (exporter->err)
+		snapshot_free(&metrics->snapshot);
+	metrics->up = !exporter->err;
+	exporter->taken = snapshot_clock();
+	metrics->seconds = (double)(exporter->taken - now) / 1e9;
+}
+
+static void print_page(struct exporter *exporter, const char *path, const char *accept,
+		       struct http_answer *answer, FILE *to)
+{
+	struct metrics *metrics = &exporter->metrics;
+	bool page = !strcmp(path, "/metrics");
+	enum metrics_format format = metrics_accepted(accept);
+
+	answer->status = 200;
+	answer->type = page ? metrics_type(format) : "text/plain; charset=utf-8";
+	if (!strcmp(path, "/healthz")) {
+		fputs("ok\n", to);
+		return;
+	}
+	take(exporter);
+	metrics->ready = !ready_reasons(exporter->config, &metrics->snapshot, exporter->err,
+					page ? NULL : to);
+	if (page)
+		metrics_print(to, format, metrics);
+	else if (metrics->ready)
+		fputs("ready\n", to);
+	else
+		answer->status = 503;
+}
+
+static void on_get(void *arg, const char *path, const char *accept, struct http_answer *answer)
+{
+	static const char *const pages[] = { "/metrics", "/ready", "/healthz" };
+	FILE *to;
+
+	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
+		if (strcmp(path, pages[i]) != 0)
+			continue;
+		to = open_memstream(&answer->body, &answer->len);
+		if (!to)
+			return;
+		print_page(arg, path, accept, answer, to);
+		fclose(to);
+	}
+}
+
+/* ---- listening ---- */
+
+static void start(struct exporter *exporter)
+{
+	const struct config_metrics *want = &exporter->config->metrics;
+	int err;
+
+	if (!want->address || exporter->http)
+		return;
+	free(exporter->listens.address);
+	exporter->listens = (struct config_metrics){ strdup(want->address), want->port };
+	err = exporter->listens.address ?
+	      http_open(exporter->event, want->address, (unsigned int)want->port, on_get, exporter,
+			&exporter->http) : -ENOMEM;
+	if (!err) {
+		exporter->told = false;
+		log_line(LOG_LINE_INFO, "metrics: listening on %s port %" PRId64, want->address,
+			 want->port);
+		return;
+	}
+	if (!exporter->told)
+		log_line(LOG_LINE_WARNING, "metrics: can't listen on %s port %" PRId64 ": %s; trying again",
+			 want->address, want->port, strerror(-err));
+	exporter->told = true;
+	sd_event_source_set_time_relative(exporter->retry, RETRY_US);
+	sd_event_source_set_enabled(exporter->retry, SD_EVENT_ONESHOT);
+}
+
+static int on_retry(sd_event_source *source, uint64_t us, void *arg)
+{
+	(void)source;
+	(void)us;
+	start(arg);
+	return 0;
+}
+
+void exporter_follow(struct exporter *exporter)
+{
+	const struct config_metrics *want = &exporter->config->metrics;
+	bool same = want->address && exporter->listens.address &&
+		    !strcmp(want->address, exporter->listens.address) &&
+		    want->port == exporter->listens.port;
+
+	if (exporter->http && !same) {
+		http_close(exporter->http);
+		exporter->http = NULL;
+		log_line(LOG_LINE_INFO, "metrics: no longer listening on %s port %" PRId64,
+			 exporter->listens.address, exporter->listens.port);
+	}
+	exporter->told = exporter->told && same;
+	sd_event_source_set_enabled(exporter->retry, SD_EVENT_OFF);
+	start(exporter);
+}
+
+int exporter_new(sd_event *event, const struct config *config, struct exporter **handle)
+{
+	struct exporter *exporter = calloc(1, sizeof(*exporter));
+	int err;
+
+	if (!exporter)
+		return -ENOMEM;
+	exporter->event = event;
+	exporter->config = config;
+	err = sd_event_add_time_relative(event, &exporter->retry, CLOCK_MONOTONIC, 0, 0, on_retry,
+					 exporter);
+	if (err < 0) {
+		free(exporter);
+		return err;
+	}
+	sd_event_source_set_enabled(exporter->retry, SD_EVENT_OFF);
+	exporter_follow(exporter);
+	*handle = exporter;
+	return 0;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What kvblkd exports: the text of a scrape, a function of what the module tells. Rule:
+ * a metric is said once, in metrics.c; its documentation is made by the same code.
+ */
+#ifndef KVBLKD_METRICS_H
+#define KVBLKD_METRICS_H
+
+#include <stdio.h>
+
+#include "../tools/kvblk/snapshot.h"
+
+/**
+ * enum metrics_format - how metrics are written
+ * @METRICS_TEXT: Prometheus' text format 0.0.4
+ * @METRICS_OPENMETRICS: OpenMetrics 1.0
+ * @METRICS_TABLE: no values, but the rows of the table in Documentation/metrics.rst
+ */
+enum metrics_format {
+	METRICS_TEXT,
+	METRICS_OPENMETRICS,
+	METRICS_TABLE,
+};
+
+/**
+ * struct metrics - what a scrape tells
+ * @snapshot: empty unless @up
+ * @up: the module is loaded and has answered
+ * @ready: as ready.h has it
+ * @seconds: that @snapshot took
+ */
+struct metrics {
+	struct snapshot snapshot;
+	bool up;
+	bool ready;
+	double seconds;
+};
+
+void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics);
+
+/* The format that a header Accept prefers; NULL: there is none. */
+enum metrics_format metrics_accepted(const char *accept);
+
+const char *metrics_type(enum metrics_format format);
+
+#endif

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+/* Whether the pools of this host are ready, see ready.h. */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <linux/kvblk_names.h>
+
+#include "ready.h"
+
+static const char *const states[] = {
+#define X(name, NAME)	[KVBLK_MEMBER_STATUS_##NAME] = name,
+	KVBLK_MEMBER_STATUS_TABLE(X)
+#undef X
+};
+
+const char *const ready_conditions[] = {
+#define X(name, NAME)	name,
+	KVBLK_MEMBER_STATUS_TABLE(X)
+#undef X
+	"suspect", "failing", NULL
+};
+
+const char *ready_condition(const struct kvblk_member_state *member)
+{
+	if (member->state == KVBLK_MEMBER_STATUS_UP && member->suspect)
+		return "suspect";
+	if (member->state == KVBLK_MEMBER_STATUS_UP && member->failing)
+		return "failing";
+	return member->state < sizeof(states) / sizeof(states[0]) ? states[member->state] :
+								    "unknown";
+}
+
+bool ready_serves(const struct kvblk_member_state *member)
+{
+	return member->state == KVBLK_MEMBER_STATUS_UP && !member->suspect && !member->failing;
+}
+
+/*
+ * A cache is full of blocks as a rule, and reclaim has them go for new ones. It can't
+ * have leased blocks go, nor use a segment that is still read.
+ */
+double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats)
+{
+	double held = 0;
+
+	if (pool->capacity)
+		held += (double)pool->leased_bytes / (double)pool->capacity;
+	if (stats && pool->nr_segments)
+		held += (double)stats->gauge[KVBLK_A_GAUGE_SEGMENTS_RETIRING] / pool->nr_segments;
+	return 100 * held;
+}
+
+__attribute__((format(printf, 2, 3)))
+static unsigned int reason(FILE *to, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	if (to)
+		vfprintf(to, format, args);
+	va_end(args);
+	return 1;
+}
+
+static unsigned int check_pool(const struct kvblk_pool_state *pool, int64_t below,
+			       const struct snapshot *snapshot, FILE *to)
+{
+	const struct kvblk_stats *stats = snapshot->stats;
+	unsigned int reasons = 0;
+	double held;
+
+	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
+		if (!strcmp(m->pool, pool->name) && !ready_serves(m))
+			reasons += reason(to, "pool %s: member %s is %s\n", pool->name, m->name,
+					  ready_condition(m));
+	}
+	while (stats && strcmp(stats->pool, pool->name) != 0)
+		stats = stats->next;
+	held = ready_held(pool, stats);
+	if (below && held >= (double)below)
+		reasons += reason(to, "pool %s: leases and readers hold %.1f %% of it, ready_below is %d\n",
+				  pool->name, held, (int)below);
+	return reasons;
+}
+
+static const struct kvblk_pool_state *find_pool(const struct snapshot *snapshot,
+						const char *name)
+{
+	const struct kvblk_pool_state *pool = snapshot->pools;
+
+	while (pool && strcmp(pool->name, name) != 0)
+		pool = pool->next;
+	return pool;
+}
+
+unsigned int ready_reasons(const struct config *config, const struct snapshot *snapshot,
+			   int err, FILE *to)
+{
+	const struct kvblk_pool_state *pool;
+	unsigned int reasons = 0;
+
+	if (err == -ENOENT)
+		return reason(to, "the module kvblk is not loaded\n");
+	if (err)
+		return reason(to, "the module kvblk does not answer: %s\n", strerror(-err));
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		pool = find_pool(snapshot, config->pools[i].name);
+		reasons += pool ? check_pool(pool, config->pools[i].ready_below, snapshot, to) :
+				  reason(to, "pool %s: it is not up\n", config->pools[i].name);
+	}
+	for (pool = config->nr_pools ? NULL : snapshot->pools; pool; pool = pool->next)
+		reasons += check_pool(pool, 0, snapshot, to);
+	return reasons;
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What is exported: each line is parsed again, in both formats. Rule: a value is looked
+ * up by name and labels, as Prometheus does, not by its place.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <linux/kvblk_names.h>
+
+#include "../metrics.h"
+
+static struct kvblk_pool_state pool = { .name = "kv0", .capacity = 1000, .free = 250,
+					.index_slots = 77, .index_bytes = 4096 };
+static struct kvblk_member_state broken = { .pool = "kv0", .name = "m1", .size = 500,
+					    .state = KVBLK_MEMBER_STATUS_UP, .failing = true };
+static struct kvblk_member_state well = { .next = &broken, .pool = "kv0", .name = "m0",
+					  .path = "/dev/m0", .size = 600,
+					  .state = KVBLK_MEMBER_STATUS_UP };
+static struct kvblk_stats of_pool = { .pool = "kv0" };
+static struct kvblk_stats of_member = { .pool = "kv0", .member = "m0" };
+static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
+static struct metrics metrics = {
+	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
+		      .member_stats = &of_member, .size_stats = &of_size },
+	.up = true, .ready = false, .seconds = 0.0625,
+};
+
+static char *text;
+
+static void print(enum metrics_format format)
+{
+	size_t len;
+	FILE *to;
+
+	free(text);
+	to = open_memstream(&text, &len);
+	metrics_print(to, format, &metrics);
+	fclose(to);
+}
+
+/* The value of the sample @name, labels included; "": there is none. */
+static const char *value(const char *name)
+{
+	static char found[64];
+	size_t len = strlen(name);
+
+	for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+		if (strncmp(line, name, len) != 0 || line[len] != ' ')
+			continue;
+		snprintf(found, sizeof(found), "%.*s", (int)strcspn(line + len + 1, "\n"),
+			 line + len + 1);
+		return found;
+	}
+	return "";
+}
+
+#define expect(name, wanted)	assert_string_equal(value(name), wanted)
+
+static void test_values(void **state)
+{
+	(void)state;
+	of_pool.has_counter[KVBLK_A_COUNTER_PUT_BYTES] = true;
+	of_pool.counter[KVBLK_A_COUNTER_PUT_BYTES] = UINT64_MAX;
+	of_pool.has_counter[KVBLK_A_COUNTER_MISS_READ_ERROR] = true;
+	of_pool.counter[KVBLK_A_COUNTER_MISS_READ_ERROR] = 5;
+	of_pool.has_gauge[KVBLK_A_GAUGE_SEGMENTS] = true;
+	of_pool.has_gauge[KVBLK_A_GAUGE_SEGMENTS_SEALED] = true;
+	of_pool.gauge[KVBLK_A_GAUGE_SEGMENTS_SEALED] = 3;
+	of_pool.has_gauge[KVBLK_A_GAUGE_INDEX_USED] = true;
+	of_member.has_counter[KVBLK_A_COUNTER_PUTS] = true;
+	of_member.counter[KVBLK_A_COUNTER_PUTS] = 9;
+	of_member.has_gauge[KVBLK_A_GAUGE_INFLIGHT] = true;
+	of_member.has_gauge[KVBLK_A_GAUGE_SEGMENTS_FREE] = true;
+	of_member.gauge[KVBLK_A_GAUGE_SEGMENTS_FREE] = 4;
+	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		print(format);
+		expect("kvblk_build_info{version=\"" KVBLK_VERSION "\"}", "1");
+		expect("kvblk_up", "1");
+		expect("kvblk_ready", "0");
+		expect("kvblk_scrape_duration_seconds", "0.062500000");
+		expect("kvblk_capacity_bytes{pool=\"kv0\"}", "1000");
+		expect("kvblk_free_bytes{pool=\"kv0\"}", "250");
+		expect("kvblk_index_entries{pool=\"kv0\"}", "77");
+		expect("kvblk_pool_health{pool=\"kv0\",health=\"ok\"}", "0");
+		expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
+		expect("kvblk_pool_health{pool=\"kv0\",health=\"down\"}", "0");
+		expect("kvblk_put_bytes_total{pool=\"kv0\"}", "18446744073709551615");
+		/* what the module does not tell is not there */
+		expect("kvblk_puts_total{pool=\"kv0\"}", "");
+		expect("kvblk_misses_total{pool=\"kv0\",reason=\"read_error\"}", "5");
+		expect("kvblk_segments{pool=\"kv0\",state=\"sealed\"}", "3");
+		expect("kvblk_segments{pool=\"kv0\",state=\"\"}", "");
+		expect("kvblk_index_used{pool=\"kv0\"}", "0");
+		expect("kvblk_member_info{pool=\"kv0\",member=\"m0\",path=\"/dev/m0\"}", "1");
+		expect("kvblk_member_size_bytes{pool=\"kv0\",member=\"m1\"}", "500");
+		expect("kvblk_member_state{pool=\"kv0\",member=\"m0\",state=\"up\"}", "1");
+		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"up\"}", "0");
+		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"failing\"}", "1");
+		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"missing\"}", "0");
+		expect("kvblk_member_puts_total{pool=\"kv0\",member=\"m0\"}", "9");
+		expect("kvblk_member_inflight{pool=\"kv0\",member=\"m0\"}", "0");
+		expect("kvblk_member_segments{pool=\"kv0\",member=\"m0\",state=\"free\"}", "4");
+	}
+}
+
+static void test_health(void **state)
+{
+	(void)state;
+	broken.failing = false;
+	print(METRICS_TEXT);
+	expect("kvblk_pool_health{pool=\"kv0\",health=\"ok\"}", "1");
+	broken.suspect = true;
+	well.state = KVBLK_MEMBER_STATUS_DEAD;
+	print(METRICS_TEXT);
+	expect("kvblk_pool_health{pool=\"kv0\",health=\"down\"}", "1");
+	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"suspect\"}", "1");
+	expect("kvblk_member_state{pool=\"kv0\",member=\"m0\",state=\"dead\"}", "1");
+	well.state = KVBLK_MEMBER_STATUS_UP;
+}
+
+/* Buckets add up, have their last nanosecond as bound, and what is beyond is in +Inf. */
+static void test_histogram(void **state)
+{
+	(void)state;
+	of_size.nr_buckets[KVBLK_A_LATENCY_GET] = 40;
+	of_size.latency[KVBLK_A_LATENCY_GET][0] = 1;
+	of_size.latency[KVBLK_A_LATENCY_GET][9] = 2;
+	of_size.latency[KVBLK_A_LATENCY_GET][20] = 4;
+	of_size.latency[KVBLK_A_LATENCY_GET][39] = 8;
+	of_size.latency_ns[KVBLK_A_LATENCY_GET] = 12000000034;
+	of_pool.nr_buckets[KVBLK_A_LATENCY_DELETE] = 40;
+	of_pool.nr_buckets[KVBLK_A_LATENCY_GET] = 40;
+	of_member.nr_buckets[KVBLK_A_LATENCY_PUT] = 40;
+	of_member.latency[KVBLK_A_LATENCY_PUT][10] = 1;
+	print(METRICS_OPENMETRICS);
+#define GET(le)	"kvblk_transfer_seconds_bucket{pool=\"kv0\",op=\"get\",size_max=\"4096\",le=\"" le "\"}"
+	expect(GET("1.023e-06"), "3");
+	expect(GET("2.047e-06"), "3");
+	expect(GET("0.001048575"), "3");
+	expect(GET("0.002097151"), "7");
+	expect(GET("68.719476735"), "7");
+	expect(GET("137.438953471"), "");
+	expect(GET("5.11e-07"), "");
+	expect(GET("+Inf"), "15");
+	expect("kvblk_transfer_seconds_count{pool=\"kv0\",op=\"get\",size_max=\"4096\"}", "15");
+	expect("kvblk_transfer_seconds_sum{pool=\"kv0\",op=\"get\",size_max=\"4096\"}", "12.000000034");
+	expect("kvblk_transfer_seconds_count{pool=\"kv0\",op=\"put\",size_max=\"4096\"}", "");
+	expect("kvblk_request_seconds_bucket{pool=\"kv0\",op=\"delete\",le=\"+Inf\"}", "0");
+	expect("kvblk_request_seconds_bucket{pool=\"kv0\",op=\"get\",le=\"+Inf\"}", "");
+	/* no sum, so no count */
+	assert_null(strstr(text, "kvblk_request_seconds_count"));
+	assert_null(strstr(text, "kvblk_member_transfer_seconds_count"));
+	expect("kvblk_member_transfer_seconds_bucket{pool=\"kv0\",member=\"m0\",op=\"put\",le=\"+Inf\"}", "1");
+}
+
+/* What differs between the formats, and that a name is said once. */
+static void test_formats(void **state)
+{
+	const char *end = "# EOF\n";
+	char *seen[512], *line, *rest, *name;
+	size_t nr = 0;
+
+	(void)state;
+	print(METRICS_OPENMETRICS);
+	assert_string_equal(text + strlen(text) - strlen(end), end);
+	assert_non_null(strstr(text, "\n# TYPE kvblk_put_bytes counter\n# UNIT kvblk_put_bytes bytes\n"));
+	assert_non_null(strstr(text, "# TYPE kvblk_build info\n"));
+	print(METRICS_TEXT);
+	assert_null(strstr(text, "# EOF"));
+	assert_null(strstr(text, "# UNIT"));
+	assert_non_null(strstr(text, "\n# TYPE kvblk_put_bytes_total counter\n"));
+	assert_non_null(strstr(text, "# TYPE kvblk_build_info gauge\n"));
+	rest = text;
+	while ((line = strsep(&rest, "\n"))) {
+		if (strncmp(line, "# TYPE ", 7) != 0)
+			continue;
+		line += 7;
+		name = strsep(&line, " ");
+		for (size_t i = 0; i < nr; i++)
+			assert_string_not_equal(seen[i], name);
+		assert_in_range(nr, 0, 511);
+		seen[nr++] = name;
+	}
+	assert_in_range(nr, 80, 200);
+}
+
+/* Each counter and gauge of the module has a row with its meaning. */
+static void test_table(void **state)
+{
+	(void)state;
+	print(METRICS_TABLE);
+#define X(name, NAME) \
+	if (strncmp(name, "miss_", 5) != 0) \
+		assert_non_null(strstr(text, "* - ``kvblk_" name "_total``\n     - counter\n"));
+	KVBLK_COUNTER_TABLE(X)
+#undef X
+#define X(doc, NAME) \
+	if (sizeof(doc) < 60 && strncmp(#NAME, "MISS_", 5) != 0) \
+		assert_non_null(strstr(text, "     - " doc "\n"));
+	KVBLK_COUNTER_DOC_TABLE(X)
+#undef X
+	assert_non_null(strstr(text, "* - ``kvblk_member_put_bytes_total``\n     - counter\n     - bytes\n     - pool, member\n     - Bytes of the blocks stored.\n"));
+	assert_null(strstr(text, "kvblk_member_leased_bytes"));
+	assert_null(strstr(text, "EOF"));
+}
+
+/* A member's path of any bytes is one label of one line, and is what it was. */
+static void test_escapes(void **state)
+{
+	static const struct {
+		const char *path;
+		const char *label;
+	} rows[] = {
+		{ "a\"b\\c", "a\\\"b\\\\c" },
+		{ "a\nb", "a\\\\x0ab" },
+		{ "\xff\x7f", "\\\\xff\\\\x7f" },
+		{ "a}b{c=\"1\"} 2", "a}b{c=\\\"1\\\"} 2" },
+	};
+	unsigned int seed = 1;
+	char name[512];
+	size_t lines[2], again;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		snprintf(well.path, sizeof(well.path), "%s", rows[i].path);
+		print(METRICS_OPENMETRICS);
+		snprintf(name, sizeof(name), "kvblk_member_info{pool=\"kv0\",member=\"m0\",path=\"%s\"}",
+			 rows[i].label);
+		expect(name, "1");
+	}
+	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		print(format);
+		lines[format] = 0;
+		for (const char *c = text; *c; c++)
+			lines[format] += *c == '\n';
+	}
+	for (int round = 0; round < 2000; round++) {
+		const char *c, *label = "member=\"m0\",path=\"";
+
+		for (int i = 0; i < 31; i++)
+			well.path[i] = (char)(rand_r(&seed) % 255 + 1);
+		print(round % 2);
+		again = 0;
+		for (c = text; *c; c++) {
+			again += *c == '\n';
+			assert_true(*c == '\n' || (*c >= ' ' && *c <= '~'));
+		}
+		assert_int_equal(again, lines[round % 2]);
+		/* the label's end is the first quote that no backslash escapes */
+		for (c = strstr(text, label) + strlen(label); *c != '"'; c++)
+			c += *c == '\\';
+		assert_memory_equal(c, "\"} 1\n", 5);
+	}
+}
+
+static void test_accept(void **state)
+{
+	static const struct {
+		const char *accept;
+		enum metrics_format format;
+	} rows[] = {
+		{ NULL, METRICS_TEXT },
+		{ "", METRICS_TEXT },
+		{ "*/*", METRICS_TEXT },
+		{ "text/html", METRICS_TEXT },
+		{ "application/openmetrics-text", METRICS_OPENMETRICS },
+		{ "application/openmetrics-text; version=1.0.0", METRICS_OPENMETRICS },
+		{ "Application/OpenMetrics-Text ;Version=\"1.0.0\"", METRICS_OPENMETRICS },
+		{ "application/openmetrics-text; version=0.0.1", METRICS_TEXT },
+		{ "application/openmetrics-text;q=0", METRICS_TEXT },
+		{ "application/openmetrics-text;q=nan", METRICS_TEXT },
+		{ "application/openmetrics-text, text/plain", METRICS_OPENMETRICS },
+		{ "application/openmetrics-text;q=0.4, text/plain;q=0.5", METRICS_TEXT },
+		{ "text/plain;version=0.0.4;q=0.3,application/openmetrics-text;q=0.5,*/*;q=0.2", METRICS_OPENMETRICS },
+		/* what Prometheus 2.53 sends */
+		{ "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+		  METRICS_OPENMETRICS },
+		{ ",;,=;q=;q", METRICS_TEXT },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (metrics_accepted(rows[i].accept) != rows[i].format)
+			fail_msg("%s", rows[i].accept);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_health),
+		cmocka_unit_test(test_histogram),
+		cmocka_unit_test(test_formats),
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_escapes),
+		cmocka_unit_test(test_accept),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+	free(text);
+	return failed;
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+/* Readiness: what makes a host not ready, what does not, and that each reason is told. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../ready.h"
+
+static struct config_pool configured[] = { { .name = "kv0" }, { .name = "kv1", .ready_below = 50 } };
+static struct config both = { .pools = configured, .nr_pools = 2 };
+static struct config first = { .pools = configured, .nr_pools = 1 };
+static struct config none;
+
+static struct kvblk_stats stats[2];
+static struct kvblk_member_state members[3];
+static struct kvblk_pool_state pools[2];
+static struct snapshot snapshot;
+
+/* Two pools, the first with two members, all well. */
+static int make(void **state)
+{
+	(void)state;
+	memset(stats, 0, sizeof(stats));
+	memset(members, 0, sizeof(members));
+	memset(pools, 0, sizeof(pools));
+	for (int i = 0; i < 3; i++) {
+		members[i].next = i < 2 ? &members[i + 1] : NULL;
+		members[i].state = KVBLK_MEMBER_STATUS_UP;
+		snprintf(members[i].pool, sizeof(members[i].pool), "kv%d", i / 2);
+		snprintf(members[i].name, sizeof(members[i].name), "m%d", i);
+	}
+	for (int i = 0; i < 2; i++) {
+		pools[i].next = i ? NULL : &pools[1];
+		stats[i].next = i ? NULL : &stats[1];
+		snprintf(pools[i].name, sizeof(pools[i].name), "kv%d", i);
+		snprintf(stats[i].pool, sizeof(stats[i].pool), "kv%d", i);
+		pools[i].capacity = 1000;
+		pools[i].nr_segments = 10;
+	}
+	snapshot = (struct snapshot){ .pools = pools, .members = members, .stats = stats };
+	return 0;
+}
+
+static void expect(const struct config *config, int err, const char *says)
+{
+	unsigned int nr, lines = 0;
+	char *said;
+	size_t len;
+	FILE *to = open_memstream(&said, &len);
+
+	nr = ready_reasons(config, &snapshot, err, to);
+	fclose(to);
+	assert_string_equal(said, says);
+	for (const char *c = said; *c; c++)
+		lines += *c == '\n';
+	assert_int_equal(nr, lines);
+	assert_int_equal(ready_reasons(config, &snapshot, err, NULL), nr);
+	free(said);
+}
+
+static void test_well(void **state)
+{
+	(void)state;
+	expect(&both, 0, "");
+	expect(&none, 0, "");
+	/* there is no pool that could be missed */
+	snapshot = (struct snapshot){ 0 };
+	expect(&none, 0, "");
+}
+
+static void test_module(void **state)
+{
+	(void)state;
+	expect(&none, -ENOENT, "the module kvblk is not loaded\n");
+	expect(&both, -EIO, "the module kvblk does not answer: Input/output error\n");
+}
+
+static void test_pools(void **state)
+{
+	(void)state;
+	snapshot.pools = &pools[1];
+	expect(&both, 0, "pool kv0: it is not up\n");
+	/* one that is not configured does not count, unless none is */
+	snapshot.pools = pools;
+	members[2].state = KVBLK_MEMBER_STATUS_DEAD;
+	expect(&first, 0, "");
+	expect(&both, 0, "pool kv1: member m2 is dead\n");
+	expect(&none, 0, "pool kv1: member m2 is dead\n");
+}
+
+static void test_members(void **state)
+{
+	static const struct {
+		uint32_t state;
+		const char *is;
+	} rows[] = {
+		{ KVBLK_MEMBER_STATUS_RESTORING, "restoring" },
+		{ KVBLK_MEMBER_STATUS_DEAD, "dead" },
+		{ KVBLK_MEMBER_STATUS_REMOVING, "removing" },
+		{ KVBLK_MEMBER_STATUS_MISSING, "missing" },
+		{ 1000, "unknown" },
+	};
+	char says[128];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		members[1].state = rows[i].state;
+		snprintf(says, sizeof(says), "pool kv0: member m1 is %s\n", rows[i].is);
+		expect(&both, 0, says);
+	}
+	members[1].state = KVBLK_MEMBER_STATUS_UP;
+	members[1].suspect = true;
+	members[0].failing = true;
+	expect(&both, 0, "pool kv0: member m0 is failing\npool kv0: member m1 is suspect\n");
+}
+
+static void test_limit(void **state)
+{
+	(void)state;
+	pools[1].leased_bytes = 299;
+	stats[1].gauge[KVBLK_A_GAUGE_SEGMENTS_RETIRING] = 2;
+	expect(&both, 0, "");
+	pools[1].leased_bytes = 300;
+	expect(&both, 0, "pool kv1: leases and readers hold 50.0 % of it, ready_below is 50\n");
+	/* the other pool has no limit, and what is full of blocks is no trouble */
+	pools[1].leased_bytes = 0;
+	pools[0].leased_bytes = 1000;
+	stats[1].gauge[KVBLK_A_GAUGE_SEGMENTS_SEALED] = 10;
+	expect(&both, 0, "");
+	/* no member is up */
+	pools[1].capacity = 0;
+	pools[1].nr_segments = 0;
+	expect(&both, 0, "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_well, make),
+		cmocka_unit_test_setup(test_module, make),
+		cmocka_unit_test_setup(test_pools, make),
+		cmocka_unit_test_setup(test_members, make),
+		cmocka_unit_test_setup(test_limit, make),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
