@@ -103,6 +103,32 @@ static const struct setting fabric_rows[] = {
 	{ 0 },
 };
 
+#define BUDGET(field)	.offset = offsetof(struct config_budget, field)
+#define RESERVE(field)	.offset = offsetof(struct config_reserve, field)
+
+static const struct setting budget_rows[] = {
+	{ .name = "drive_writes", .type = SETTING_REAL, BUDGET(drive_writes), .most = 1000,
+	  .doc = "Times that a member may be written in full, a day: the DWPD of its data sheet." },
+	{ .name = "bytes", .type = SETTING_SIZE, BUDGET(bytes), .least = 1 << 20,
+	  .most = 1ll << 50, .doc = "Bytes that may be written to a member, a day." },
+	{ .name = "life_days", .type = SETTING_NUMBER, BUDGET(life_days), .least = 1,
+	  .most = 36500,
+	  .doc = "Days that each drive is to last, from any day on. What it may write a day follows from its SMART log, percentage used and data units written. A drive that has no such log, or has used no percent yet, is not limited by this." },
+	{ .name = "interval", .type = SETTING_NUMBER, BUDGET(interval), .least = 1,
+	  .most = 3600, .standard = 300,
+	  .doc = "Seconds between two looks. What was not written, or was too much, is remembered for 288 of them, a day with the default of 300. A shorter interval keeps the budget in shorter times, and costs hits." },
+	{ 0 },
+};
+
+static const struct setting reserve_rows[] = {
+	{ .name = "seconds", .type = SETTING_NUMBER, RESERVE(seconds), .most = 3600,
+	  .doc = "Seconds that the free segments are to last for, when as much is written as at the peak of the last hour and reclaim frees as much as it was seen to. Default: 0, low_permille and high_permille are left alone." },
+	{ .name = "most_permille", .type = SETTING_NUMBER, RESERVE(most_permille), .least = 2,
+	  .most = 500, .standard = 100,
+	  .doc = "The most that low_permille may become. Default: 100." },
+	{ 0 },
+};
+
 static const struct setting pool_rows[] = {
 	{ .name = "name", .type = SETTING_TEXT, POOL(name), .required = true,
 	  .valid = is_pool_name,
@@ -127,6 +153,10 @@ static const struct setting pool_rows[] = {
 	  .doc = "Percent of the pool that leases and readers may hold back from reclaim; from there on /ready says that it is not ready. Default: 0, any." },
 	{ .name = "tunables", .type = SETTING_TUNABLES, POOL(tunables),
 	  .doc = "Tunables, by the names that they have in sysfs. Those that are not named are left alone." },
+	{ .name = "budget", .type = SETTING_GROUP, POOL(budget), .rows = budget_rows,
+	  .doc = "What may be written to each member, at least one of drive_writes, bytes and life_days; the least counts. kvblkd keeps to it by what it admits: it moves admit_permille, first_permille and second_permille, at most up to what the pool's tunables here, or an operator, have set." },
+	{ .name = "reserve", .type = SETTING_GROUP, POOL(reserve), .rows = reserve_rows,
+	  .doc = "Free segments ahead of the write rate: kvblkd moves low_permille and high_permille, never below what they were." },
 	{ 0 },
 };
 
@@ -276,6 +306,33 @@ static void check_watermarks(const config_setting_t *group, const struct config_
 			     low, high);
 }
 
+bool config_has_budget(const struct config_pool *pool)
+{
+	return pool->budget.drive_writes > 0 || pool->budget.bytes || pool->budget.life_days;
+}
+
+bool config_is_governed(const struct config_pool *pool, const char *tunable)
+{
+	return config_has_budget(pool) && (!strcmp(tunable, "admit_permille") ||
+					   !strcmp(tunable, "first_permille") ||
+					   !strcmp(tunable, "second_permille"));
+}
+
+static void check_policy(const config_setting_t *group, const struct config_pool *pool,
+			 struct config_errors *errors)
+{
+	static const char *const moved[] = { "low_permille", "high_permille" };
+	const config_setting_t *budget = config_setting_get_member(group, "budget");
+
+	if (budget && config_setting_is_group(budget) && !config_has_budget(pool))
+		config_error(errors, budget, "one of drive_writes, bytes and life_days is needed");
+	for (int i = 0; i < 2; i++) {
+		if (pool->reserve.seconds && pool->tunables[tunable_find(moved[i]) - tunables])
+			config_error(errors, group, "reserve moves %s, which must not be among the tunables then",
+				     moved[i]);
+	}
+}
+
 static void read_pool(const config_setting_t *group, size_t nr_before,
 		      struct config *config, struct config_errors *errors)
 {
@@ -286,6 +343,7 @@ static void read_pool(const config_setting_t *group, size_t nr_before,
 		return;
 	settings_read(pool_rows, group, others, pool, errors);
 	check_watermarks(group, pool, errors);
+	check_policy(group, pool, errors);
 	for (size_t i = 0; i < pool->members.nr; i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (same(pool->members.text[i], pool->members.text[j]))
@@ -461,10 +519,16 @@ static void print_rows(FILE *to, const struct setting *rows)
 {
 	char allowed[256];
 
-	for (; rows->name; rows++)
+	for (; rows->name; rows++) {
 		fprintf(to, ".TP\n.BR %s \" (%s)\"%s\n%s\n", rows->name,
 			setting_allowed(rows, allowed, sizeof(allowed)),
 			rows->required ? " \" \\- required\"" : "", rows->doc);
+		if (rows->type != SETTING_GROUP)
+			continue;
+		fputs(".RS\n", to);
+		print_rows(to, rows->rows);
+		fputs(".RE\n", to);
+	}
 }
 
 void config_print_settings(FILE *to)

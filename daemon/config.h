@@ -64,6 +64,30 @@ struct config_fabric {
 };
 
 /**
+ * struct config_budget - what may be written to each member of a pool; the least counts
+ * @drive_writes: its size so many times a day; 0: not said
+ * @bytes: bytes a day; 0: not said
+ * @life_days: that the drive is to last from now on; 0: not said
+ * @interval: seconds between two looks of the governor
+ */
+struct config_budget {
+	double drive_writes;
+	int64_t bytes;
+	int64_t life_days;
+	int64_t interval;
+};
+
+/**
+ * struct config_reserve - free segments that are kept
+ * @seconds: that they are to last for, 0: low_permille and high_permille are left alone
+ * @most_permille: of all segments, however short that is
+ */
+struct config_reserve {
+	int64_t seconds;
+	int64_t most_permille;
+};
+
+/**
  * struct config_pool - a pool
  * @name: its name
  * @uuid: its identity, or NULL: that of the one pool of this name
@@ -73,6 +97,8 @@ struct config_fabric {
  * @model: that the blocks are of, or NULL
  * @ready_below: percent of the pool that leases and readers may hold, 0: any
  * @tunables: by row, as sysfs shows them; NULL: left alone
+ * @budget: of writes
+ * @reserve: of free segments
  */
 struct config_pool {
 	char *name;
@@ -83,6 +109,8 @@ struct config_pool {
 	char *model;
 	int64_t ready_below;
 	char *tunables[TUNABLES_MAX];
+	struct config_budget budget;
+	struct config_reserve reserve;
 };
 
 /**
@@ -128,6 +156,12 @@ struct config {
  */
 unsigned int config_load(const char *path, struct config *config, FILE *errors);
 void config_free(struct config *config);
+
+/* Whether @pool has a budget of writes. */
+bool config_has_budget(const struct config_pool *pool);
+
+/* Whether this tunable of @pool is moved to keep to its budget: it is not set then. */
+bool config_is_governed(const struct config_pool *pool, const char *tunable);
 
 /* A text that is no file, for tests. */
 unsigned int config_parse(const char *text, struct config *config, FILE *errors);

@@ -25,6 +25,7 @@
 #include "families.h"
 #include "log.h"
 #include "loop.h"
+#include "policy_run.h"
 #include "report.h"
 #include "rights.h"
 #include "state.h"
@@ -131,6 +132,7 @@ static void reload(struct daemon *d)
 	d->reload = false;
 	if (read_config(d)) {
 		log_line(LOG_LINE_INFO, "%s: in force", d->config_path);
+		policy_configure(&d->config);
 		d->restart = true;
 		exporter_follow(d->exporter);
 	} else {
@@ -230,6 +232,7 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 		d->result.next = LIMIT_SECONDS;
 	}
 	tell_manager(d);
+	policy_wake();
 	if (d->again || d->reload)
 		arm(d->pass_timer, SETTLE_US);
 	else if (d->result.next >= 0)
@@ -481,6 +484,8 @@ int loop(const char *config_path)
 		return EXIT_FAILURE;
 	}
 	start_listening(&d);
+	policy_start();
+	policy_configure(&d.config);
 	err = sd_event_loop(d.event);
 	/* a pass that is under way ends with the process: the kernel has its state */
 	return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

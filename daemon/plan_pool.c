@@ -100,7 +100,7 @@ static void plan_tunable(const struct config_pool *pool, const struct state_tuna
 	const char *was = now->value[tunable - tunables];
 	char directory[64], whose[64];
 
-	if (!value || !strcmp(value, was))
+	if (!value || !strcmp(value, was) || config_is_governed(pool, tunable->name))
 		return;
 	snprintf(directory, sizeof(directory), "/sys/class/kvblk/%s", pool->name);
 	snprintf(whose, sizeof(whose), "pool %s", pool->name);

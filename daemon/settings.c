@@ -70,6 +70,13 @@ char *setting_allowed(const struct setting *row, char *buf, size_t len)
 	case SETTING_TUNABLES:
 		snprintf(buf, len, "a group of tunables, each as sysfs takes it");
 		break;
+	case SETTING_REAL:
+		snprintf(buf, len, "a number above %" PRId64 ", up to %" PRId64,
+			 row->least, row->most);
+		break;
+	case SETTING_GROUP:
+		snprintf(buf, len, "a group of settings");
+		break;
 	}
 	return buf;
 }
@@ -115,6 +122,23 @@ static void read_number(const struct setting *row, const config_setting_t *setti
 		not_allowed(errors, setting, row, text ? text : given);
 	else
 		*value = (int64_t)number;
+}
+
+static void read_real(const struct setting *row, const config_setting_t *setting,
+		      double *value, struct config_errors *errors)
+{
+	bool real = config_setting_type(setting) == CONFIG_TYPE_FLOAT;
+	double number = real ? config_setting_get_float(setting) :
+			       (double)config_setting_get_int64(setting);
+	char given[32];
+
+	snprintf(given, sizeof(given), "%g", number);
+	if (!real && !is_number(setting))
+		not_allowed(errors, setting, row, "");
+	else if (!(number > (double)row->least && number <= (double)row->most))
+		not_allowed(errors, setting, row, given);
+	else
+		*value = number;
 }
 
 static void read_text(const struct setting *row, const config_setting_t *setting,
@@ -217,12 +241,15 @@ void settings_default(const struct setting *rows, void *object)
 			*(int64_t *)field(rows, object) = rows->standard;
 		if (rows->type == SETTING_BOOL)
 			*(bool *)field(rows, object) = rows->standard;
+		if (rows->type == SETTING_GROUP)
+			settings_default(rows->rows, field(rows, object));
 	}
 }
 
 static void read_setting(const struct setting *row, const config_setting_t *setting,
 			 void *object, struct config_errors *errors)
 {
+	static const char *const others[] = { NULL };
 	void *value = field(row, object);
 
 	switch (row->type) {
@@ -244,6 +271,15 @@ static void read_setting(const struct setting *row, const config_setting_t *sett
 		break;
 	case SETTING_TUNABLES:
 		read_tunables(row, setting, value, errors);
+		break;
+	case SETTING_REAL:
+		read_real(row, setting, value, errors);
+		break;
+	case SETTING_GROUP:
+		if (config_setting_is_group(setting))
+			settings_read(row->rows, setting, others, value, errors);
+		else
+			not_allowed(errors, setting, row, "");
 		break;
 	}
 }
@@ -299,6 +335,8 @@ void settings_free(const struct setting *rows, void *object)
 			free(*text);
 		if (rows->type == SETTING_LIST)
 			free_texts(field(rows, object));
+		if (rows->type == SETTING_GROUP)
+			settings_free(rows->rows, field(rows, object));
 		for (size_t i = 0; rows->type == SETTING_TUNABLES && i < nr_tunables; i++)
 			free(text[i]);
 	}

@@ -21,6 +21,8 @@
  * @SETTING_TEXT: char *, allocated
  * @SETTING_LIST: a list of texts: struct texts
  * @SETTING_TUNABLES: a group of a pool's tunables: char *[TUNABLES_MAX], allocated
+ * @SETTING_REAL: a number, with a fraction or without: double, 0 if it is not given
+ * @SETTING_GROUP: a group with rows of its own: a struct
  */
 enum setting_type {
 	SETTING_BOOL,
@@ -29,6 +31,8 @@ enum setting_type {
 	SETTING_TEXT,
 	SETTING_LIST,
 	SETTING_TUNABLES,
+	SETTING_REAL,
+	SETTING_GROUP,
 };
 
 struct texts {
@@ -42,11 +46,12 @@ struct texts {
  * @type: &enum setting_type
  * @required: it has no default
  * @offset: of the value in the struct of its section
- * @least: allowed, of a number or a size
+ * @least: allowed, of a number or a size; of a REAL, the first that is not allowed
  * @most: likewise; of a list, how many texts it may have
  * @valid: TEXT, LIST: what each text must be
  * @allowed: TEXT, LIST: the same in words
  * @standard: NUMBER, SIZE, BOOL: default
+ * @rows: GROUP: its settings
  * @doc: what it does
  */
 struct setting {
@@ -59,6 +64,7 @@ struct setting {
 	bool (*valid)(const char *text);
 	const char *allowed;
 	int64_t standard;
+	const struct setting *rows;
 	const char *doc;
 };
 

@@ -39,7 +39,8 @@ static const char whole[] =
 	"    members = ( \"8ade7992-b201-49f6-9e07-387c3d214fe5\", \"/dev/disk/by-id/x\" );\n"
 	"    degraded_after = 60; block_size = \"2M\"; model = \"any 70B\";\n"
 	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; };\n"
-	"    ready_below = 60; }\n"
+	"    budget: { drive_writes = 0.5; bytes = \"2T\"; life_days = 1800; interval = 60; };\n"
+	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; }\n"
 	");\n"
 	"exporters: { metrics: { address = \"::1\"; port = 9000; }; };\n";
 
@@ -82,6 +83,12 @@ static void test_whole(void **state)
 	assert_int_equal(pool->ready_below, 60);
 	assert_string_equal(config.metrics.address, "::1");
 	assert_int_equal(config.metrics.port, 9000);
+	assert_true(pool->budget.drive_writes == 0.5 && config_has_budget(pool));
+	assert_int_equal(pool->budget.bytes, 2ll << 40);
+	assert_int_equal(pool->budget.life_days, 1800);
+	assert_int_equal(pool->budget.interval, 60);
+	assert_int_equal(pool->reserve.seconds, 5);
+	assert_int_equal(pool->reserve.most_permille, 50);
 	config_free(&config);
 }
 
@@ -181,6 +188,21 @@ static const struct {
 	{ THE_POOL("tunables: { integrity = \"ful\"; };"), "integrity: ful is not allowed, it must be header, full or producer" },
 	{ THE_POOL("tunables: { low_permille = 40; high_permille = 40; };"),
 	  "low_permille 40 must be below high_permille 40" },
+	{ THE_POOL("budget = 1;"), "pools[0].budget: must be a group of settings" },
+	{ THE_POOL("budget: { };"), "pools[0].budget: one of drive_writes, bytes and life_days is needed" },
+	{ THE_POOL("\nbudget: { interval = 60; };"), ":2: pools[0].budget: one of drive_writes" },
+	{ THE_POOL("budget: { frob = 1; };"), "pools[0].budget.frob: there is no such setting; there are:\n\tdrive_writes\n" },
+	{ THE_POOL("budget: { drive_writes = 0; };"), "budget.drive_writes: 0 is not allowed, it must be a number above 0, up to 1000" },
+	{ THE_POOL("budget: { drive_writes = -0.1; };"), "drive_writes: -0.1 is not allowed" },
+	{ THE_POOL("budget: { drive_writes = 1000.5; };"), "drive_writes: 1000.5 is not allowed" },
+	{ THE_POOL("budget: { drive_writes = \"1\"; };"), "drive_writes: must be a number above 0" },
+	{ THE_POOL("budget: { bytes = \"1K\"; };"), "budget.bytes: 1K is not allowed, it must be a number from 1048576" },
+	{ THE_POOL("budget: { life_days = 0; };"), "budget.life_days: 0 is not allowed" },
+	{ THE_POOL("budget: { bytes = \"1T\"; interval = 0; };"), "budget.interval: 0 is not allowed, it must be a number from 1 to 3600" },
+	{ THE_POOL("reserve: { seconds = 3601; };"), "reserve.seconds: 3601 is not allowed" },
+	{ THE_POOL("reserve: { most_permille = 1; };"), "reserve.most_permille: 1 is not allowed, it must be a number from 2 to 500" },
+	{ THE_POOL("reserve: { seconds = 5; }; tunables: { low_permille = 40; };"),
+	  "pools[0]: reserve moves low_permille, which must not be among the tunables then" },
 };
 
 static void test_wrong(void **state)

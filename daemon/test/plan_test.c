@@ -268,6 +268,13 @@ static void test_tunables(void **unused)
 	       "set suspect_ms of pool kv0 from 5000 to 3000\n");
 	state.settled = (struct texts){ names, 1 };
 	expect(file, &state, "");
+	/* with a budget the policy moves it, and the file says how far */
+	state.settled = (struct texts){ 0 };
+	strcpy(tuned.value[tunable_find("admit_permille") - tunables], "450");
+	expect("pools = ( { name = \"kv0\"; tunables: { admit_permille = 600; }; } );", &state,
+	       "set admit_permille of pool kv0 from 450 to 600\n");
+	expect("pools = ( { name = \"kv0\"; tunables: { admit_permille = 600; }; budget: { drive_writes = 1; }; } );",
+	       &state, "");
 }
 
 static void test_taken_down(void **unused)

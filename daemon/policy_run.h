@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The policy of all pools, in a thread of its own: looks, decides, sets tunables, logs.
+ * Rule: the loop never waits for it, and it keeps its own copy of the configuration.
+ */
+#ifndef KVBLKD_POLICY_RUN_H
+#define KVBLKD_POLICY_RUN_H
+
+#include "config.h"
+
+/* Starts it. Once; what fails is logged, and then there is no policy. */
+void policy_start(void);
+
+/* This is the configuration from now on. */
+void policy_configure(const struct config *config);
+
+/* Pools may have come: it looks at once. */
+void policy_wake(void);
+
+#endif

@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The policy over telemetry of whole weeks. What is written follows from what is set, by
+ * what "kvblk replay --simulate" measured on the conversation trace at 5 % capacity
+ * (Documentation/policy.rst): .649, .40, .184 and nearly no writes for each block that
+ * is asked for. Days are busy and nights are quiet.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "../policy_file.h"
+
+#define GIB		(1024.0 * 1024 * 1024)
+#define TIB		(1024 * GIB)
+#define DAY		86400.0
+#define SEGMENT		(256.0 * 1024 * 1024)
+
+#define POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
+
+/* A pool whose puts go to one member after the other, as the module's do. */
+static struct sim {
+	struct config config;
+	struct policy_memory memory;
+	struct policy_look look;
+	struct policy_verdict verdict;
+	double asked;		/* bytes a second, the mean of a day */
+	unsigned int lines;
+	char last[POLICY_TEXT_LEN];
+} s;
+
+static void sim_config(const char *text)
+{
+	config_free(&s.config);
+	assert_int_equal(config_parse(text, &s.config, stderr), 0);
+	s.look.pool = &s.config.pools[0];
+}
+
+static void sim_start(const char *text, size_t members, double size)
+{
+	struct config config = s.config;
+
+	config_free(&config);
+	s = (struct sim){ .asked = 20.0 * 1024 * 1024, .look = {
+		.now = { 700, 1000, 1000, 20, 40 }, .nr_members = members, .assembly = 1 } };
+	for (size_t i = 0; i < members; i++) {
+		s.look.members[i] = (struct policy_member){
+			.up = true, .size = size * (double)(i + 1), .segment_size = SEGMENT,
+			.nr_segments = (unsigned int)(size * (double)(i + 1) / SEGMENT),
+			.free_segments = 100,
+		};
+		snprintf(s.look.members[i].name, POLICY_NAME_LEN, "nvme%zun1", i);
+	}
+	sim_config(text);
+}
+
+static double written_each(const unsigned int *set)
+{
+	if (set[POLICY_SECOND] < 1000)
+		return 0.01 + 0.174 * set[POLICY_SECOND] / 1000;
+	if (set[POLICY_FIRST] < 1000)
+		return 0.184 + 0.216 * set[POLICY_FIRST] / 1000;
+	return 0.4 + 0.249 * (fmax(set[POLICY_ADMIT], 400) - 400) / 300;
+}
+
+static void sim_decide(void)
+{
+	policy_decide(&s.memory, &s.look, &s.verdict);
+	s.lines += (unsigned int)s.verdict.nr_lines;
+	if (s.verdict.nr_lines)
+		strcpy(s.last, s.verdict.lines[s.verdict.nr_lines - 1].text);
+	for (int i = 0; i < POLICY_LOW; i++)
+		assert_true(s.verdict.to[i] <= s.memory.bound[i]);
+	assert_true(s.verdict.to[POLICY_LOW] < s.verdict.to[POLICY_HIGH]);
+	memcpy(s.look.now, s.verdict.to, sizeof(s.look.now));
+}
+
+/* @seconds go by, of a day that has @day of them. */
+static void sim_flow(double seconds, double day)
+{
+	double busy = 1 - 0.8 * cos(2 * M_PI * s.look.now_s / day);
+	double bytes = s.asked * busy * seconds * written_each(s.look.now);
+
+	s.look.now_s += seconds;
+	s.look.written += bytes;
+	for (size_t i = 0; i < s.look.nr_members; i++)
+		s.look.members[i].written += bytes / (double)s.look.nr_members;
+}
+
+static void sim_days(double days)
+{
+	for (double end = s.look.now_s + days * DAY; s.look.now_s < end - 1;) {
+		sim_flow(POLICY_TICK, DAY);
+		sim_decide();
+	}
+}
+
+/* Whether a line of the last look has this text. */
+static bool said(const char *text)
+{
+	for (size_t i = 0; i < s.verdict.nr_lines; i++) {
+		if (strstr(s.verdict.lines[i].text, text))
+			return true;
+	}
+	return false;
+}
+
+/* ---- the budget ---- */
+
+static void test_week(void **state)
+{
+	double before;
+
+	(void)state;
+	/* two members: 500 GiB a day; 1,095 GiB would be written */
+	sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
+	sim_decide();
+	assert_true(said("budget of 500.00 GiB a day: member nvme0n1 may be written 250.00 GiB a day (bytes) and has 50 % of the writes"));
+	sim_days(1);
+	for (int day = 2; day <= 7; day++) {
+		before = s.look.written;
+		sim_days(1);
+		assert_in_range((s.look.written - before) / GIB, 430, 570);
+	}
+	/* a line for what moved far or the other way, not for each step */
+	assert_in_range(s.lines, 10, 7 * 24);
+	assert_true(s.look.now[POLICY_ADMIT] == 400 && s.look.now[POLICY_FIRST] < 1000);
+}
+
+static void test_enough(void **state)
+{
+	(void)state;
+	sim_start(POOL("budget: { drive_writes = 2.5; };"), 2, TIB);
+	sim_days(2);
+	assert_int_equal(s.lines, 1);
+	assert_int_equal(s.look.now[POLICY_ADMIT], 700);
+}
+
+/* Members of 1 and 2 TiB get as much each: the small one may have 0.2 TiB a day. */
+static void test_unlike_members(void **state)
+{
+	double before[2];
+
+	(void)state;
+	sim_start(POOL("budget: { drive_writes = 0.2; };"), 2, TIB);
+	sim_decide();
+	assert_true(said("budget of 409.60 GiB a day: member nvme0n1"));
+	sim_days(2);
+	for (int day = 0; day < 3; day++) {
+		before[0] = s.look.members[0].written;
+		before[1] = s.look.members[1].written;
+		sim_days(1);
+		assert_in_range((s.look.members[0].written - before[0]) / GIB, 160, 240);
+		assert_true(s.look.members[1].written - before[1] < 0.4 * TIB);
+	}
+	/* one that is gone takes no share, and the other one has all writes */
+	s.look.members[1].up = false;
+	s.look.nr_members = 1;
+	sim_days(3);
+	before[0] = s.look.members[0].written;
+	sim_days(1);
+	assert_in_range((s.look.members[0].written - before[0]) / GIB, 160, 240);
+}
+
+/* With an interval of 1 s a day's decisions are made in 288 s, and are the same. */
+static void test_compressed(void **state)
+{
+	unsigned int want[7][POLICY_TUNABLES];
+
+	(void)state;
+	sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
+	for (int i = 0; i < 7 * 288; i++) {
+		sim_flow(300, DAY);
+		sim_decide();
+		memcpy(want[i / 288], s.look.now, sizeof(want[0]));
+	}
+	sim_start(POOL("budget: { bytes = \"250G\"; interval = 1; };"), 2, TIB);
+	for (int i = 0; i < 7 * 288; i++) {
+		sim_flow(1, DAY / 300);
+		sim_decide();
+		for (int t = 0; i % 288 == 287 && t < POLICY_LOW; t++)
+			assert_true(abs((int)s.look.now[t] - (int)want[i / 288][t]) <= 1);
+	}
+}
+
+static void test_life(void **state)
+{
+	(void)state;
+	sim_start(POOL("budget: { life_days = 1000; };"), 2, TIB);
+	sim_decide();
+	assert_true(said("no member tells how worn it is"));
+	sim_days(0.1);
+	assert_int_equal(s.lines, 1);
+	/* 10 % used by 100 TiB: 900 TiB in 1000 days */
+	for (int i = 0; i < 2; i++)
+		s.look.members[i].smart = (struct smart){ .valid = true, .used = 10, .written = 100 * TIB };
+	s.look.members[1].smart.used = 20;
+	sim_days(0.01);
+	assert_int_equal(s.lines, 2);
+	assert_non_null(strstr(s.last, "budget of 819.20 GiB a day: member nvme1n1 may be written 409.60 GiB a day (life_days)"));
+	/* its life is over: as little as can be, and one alert of it */
+	s.look.members[0].smart.used = 120;
+	sim_days(3);
+	assert_int_equal(s.look.now[POLICY_SECOND], 0);
+	assert_non_null(strstr(s.last, "budget exhausted: writes "));
+	assert_non_null(strstr(s.last, "raise the budget; member nvme0n1 may be written 0.00 GiB"));
+	s.lines = 0;
+	sim_days(1);
+	assert_int_equal(s.lines, 0);
+}
+
+/* ---- operators ---- */
+
+static void test_bounds(void **state)
+{
+	(void)state;
+	sim_start(POOL("budget: { drive_writes = 100; }; tunables: { admit_permille = 500; first_permille = 300; };"), 1, TIB);
+	sim_decide();
+	assert_int_equal(s.look.now[POLICY_ADMIT], 500);
+	assert_int_equal(s.look.now[POLICY_FIRST], 300);
+	sim_days(1);
+	assert_int_equal(s.look.now[POLICY_FIRST], 300);
+
+	/* by hand, told once; what the file says counts when it is read again */
+	s.lines = 0;
+	s.look.now[POLICY_FIRST] = 600;
+	sim_days(1);
+	assert_int_equal(s.lines, 1);
+	assert_non_null(strstr(s.last, "first_permille was set to 600 by hand: that is the most from now on"));
+	assert_int_equal(s.look.now[POLICY_FIRST], 600);
+	policy_reread(&s.memory, s.look.pool);
+	sim_days(0.01);
+	assert_int_equal(s.look.now[POLICY_FIRST], 300);
+
+	/* less by hand, and no budget any more: it stays */
+	s.look.now[POLICY_ADMIT] = 450;
+	sim_decide();
+	sim_config(POOL(""));
+	sim_decide();
+	assert_true(said("there is no budget any more"));
+	assert_int_equal(s.look.now[POLICY_ADMIT], 450);
+	s.look.now[POLICY_ADMIT] = 800;
+	s.lines = 0;
+	sim_decide();
+	assert_int_equal(s.lines, 0);
+	assert_int_equal(s.look.now[POLICY_ADMIT], 800);
+}
+
+static void test_opens_again(void **state)
+{
+	(void)state;
+	sim_start(POOL("budget: { bytes = \"1G\"; };"), 1, TIB);
+	sim_days(1);
+	assert_int_equal(s.look.now[POLICY_SECOND], 0);
+	sim_config(POOL("budget: { drive_writes = 100; };"));
+	policy_reread(&s.memory, s.look.pool);
+	sim_decide();
+	assert_true(said("budget of 102400.00 GiB a day"));
+	sim_days(0.2);
+	assert_int_equal(s.look.now[POLICY_ADMIT], 700);
+	assert_int_equal(s.look.now[POLICY_SECOND], 1000);
+	sim_config(POOL("budget: { bytes = \"1G\"; };"));
+	sim_days(1);
+	sim_config(POOL(""));
+	sim_decide();
+	assert_int_equal(s.look.now[POLICY_SECOND], 1000);
+	assert_int_equal(s.look.now[POLICY_ADMIT], 700);
+}
+
+/* Its counters begin at 0 and its tunables are new: the file's count, the debt stays. */
+static void test_assembled_anew(void **state)
+{
+	double saved;
+
+	(void)state;
+	sim_start(POOL("budget: { bytes = \"50G\"; }; tunables: { admit_permille = 600; };"), 1, TIB);
+	sim_days(1);
+	saved = s.memory.governor.saved;
+	assert_true(saved < 0 && s.look.now[POLICY_FIRST] < 1000);
+	memcpy(s.look.now, (unsigned int[]){ 700, 1000, 1000, 20, 40 }, sizeof(s.look.now));
+	s.look.assembly++;
+	s.look.written = s.look.members[0].written = 0;
+	s.look.now_s += 300;
+	sim_decide();
+	assert_int_equal(s.look.now[POLICY_ADMIT], 600);
+	assert_true(s.memory.governor.saved == saved);
+	assert_false(said("by hand"));
+	/* nobody looked, and meanwhile more was written than before */
+	memcpy(s.look.now, (unsigned int[]){ 700, 1000, 1000, 20, 40 }, sizeof(s.look.now));
+	s.look.assembly++;
+	s.look.written += GIB;
+	sim_decide();
+	assert_int_equal(s.memory.bound[POLICY_ADMIT], 600);
+}
+
+/* ---- free segments ---- */
+
+/* A second of it, at @written and @reclaimed MiB/s. */
+static void flow_second(double written, double reclaimed)
+{
+	s.look.now_s++;
+	s.look.written += written * 1024 * 1024;
+	s.look.members[0].written += written * 1024 * 1024;
+	s.look.members[0].reclaimed += reclaimed * 1024 * 1024;
+	sim_decide();
+}
+
+static void test_reserve(void **state)
+{
+	(void)state;
+	sim_start(POOL("reserve: { seconds = 30; most_permille = 60; };"), 1, TIB);
+	s.look.members[0].free_segments = 1000;
+	sim_decide();
+	flow_second(100, 0);
+	/* 3,000 MiB are 12 of 4,096 segments: less than there is */
+	assert_int_equal(s.look.now[POLICY_LOW], 20);
+	flow_second(1200, 0);
+	/* 36,000 MiB are 141 segments, 35 in a thousand */
+	assert_int_equal(s.look.now[POLICY_LOW], 35);
+	assert_int_equal(s.look.now[POLICY_HIGH], 55);
+	assert_true(said("reserve for 30 s: member nvme0n1 is written 1200.0 MiB/s and reclaim frees 0.0 MiB/s at the peak: reclaim begins earlier"));
+	/* reclaim that keeps up needs none */
+	flow_second(1200, 1100);
+	assert_int_equal(s.look.now[POLICY_LOW], 20);
+	assert_int_equal(s.look.now[POLICY_HIGH], 40);
+	flow_second(9000, 0);
+	assert_int_equal(s.look.now[POLICY_LOW], 60);
+	assert_true(said("would need 227 permille free for 30 s at 9000.0 MiB/s, and most_permille allows 60"));
+	flow_second(9000, 0);
+	assert_int_equal(s.verdict.nr_lines, 0);
+	/* the peak is forgotten */
+	s.look.now_s += 3 * 3600;
+	sim_decide();
+	assert_in_range(s.look.now[POLICY_LOW], 20, 25);
+	/* set by hand: left alone, until the file is read again; then no less than that */
+	s.look.now[POLICY_LOW] = 30;
+	flow_second(9000, 0);
+	assert_true(said("low_permille was set to 30 by hand: it is left alone"));
+	assert_int_equal(s.look.now[POLICY_LOW], 30);
+	policy_reread(&s.memory, s.look.pool);
+	flow_second(9000, 0);
+	assert_int_equal(s.look.now[POLICY_LOW], 60);
+	sim_config(POOL(""));
+	flow_second(0, 0);
+	assert_int_equal(s.look.now[POLICY_LOW], 30);
+}
+
+static void test_short_of_room(void **state)
+{
+	(void)state;
+	sim_start(POOL("reserve: { seconds = 1; };"), 1, TIB);
+	sim_decide();
+	s.look.members[0].free_segments = 60;
+	flow_second(1000, 500);
+	assert_int_equal(s.verdict.nr_lines, 0);
+	s.look.members[0].free_segments = 30;
+	flow_second(1000, 800);
+	assert_true(said("member nvme0n1: puts find no room in 38 s: 1000.0 MiB/s are written, reclaim frees 800.0 MiB/s"));
+	assert_true(s.verdict.lines[0].warning);
+	flow_second(1000, 800);
+	assert_int_equal(s.verdict.nr_lines, 0);
+	s.look.members[0].free_segments = 100;
+	flow_second(1000, 800);
+	s.look.members[0].free_segments = 30;
+	flow_second(1000, 800);
+	assert_int_equal(s.verdict.nr_lines, 1);
+}
+
+/* ---- files ---- */
+
+static char dir[] = "/tmp/policy_test.XXXXXX";
+
+static int make_dir(void **state)
+{
+	(void)state;
+	return !mkdtemp(dir);
+}
+
+static int remove_dir(void **state)
+{
+	char command[64];
+
+	(void)state;
+	config_free(&s.config);
+	snprintf(command, sizeof(command), "rm -r %s", dir);
+	return system(command);
+}
+
+static struct policy_file *open_there(void)
+{
+	struct policy_file *file, *other;
+
+	assert_int_equal(policy_file_open(&file, dir), 0);
+	assert_int_equal(policy_file_open(&other, dir), -EBUSY);
+	return file;
+}
+
+/* A week with a restart in the middle of each day is one without. */
+static void test_restart(void **state)
+{
+	unsigned int want[POLICY_TUNABLES];
+	struct policy_file *file;
+	double written = 0;
+
+	(void)state;
+	for (int restarts = 0; restarts < 2; restarts++) {
+		sim_start(POOL("budget: { bytes = \"100G\"; }; reserve: { seconds = 600; };"), 2, TIB);
+		for (int day = 0; day < 5; day++) {
+			sim_days(0.5);
+			file = restarts ? open_there() : NULL;
+			if (file) {
+				assert_int_equal(policy_file_save(file, &s.memory, 1), 0);
+				memset(&s.memory, 0x55, sizeof(s.memory));
+				assert_int_equal(policy_file_load(file, &s.memory, 1), 1);
+			}
+			policy_file_close(file);
+			sim_days(0.5);
+		}
+		if (!restarts) {
+			memcpy(want, s.look.now, sizeof(want));
+			written = s.look.written;
+		}
+	}
+	assert_memory_equal(s.look.now, want, sizeof(want));
+	assert_true(fabs(s.look.written / written - 1) < 1e-9);
+
+	/* what was written while the daemon was away counts */
+	sim_days(0.5);
+	for (int i = 0; i < 1000; i++)
+		sim_flow(POLICY_TICK, DAY);
+	written = s.memory.governor.last_bytes;
+	sim_decide();
+	assert_true(s.memory.governor.last_bytes > written + 1000 * POLICY_TICK * 1e5);
+}
+
+static void damage(const char *text, size_t len)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/" POLICY_MEMORY, dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	assert_true(write(fd, text, len) == (ssize_t)len);
+	close(fd);
+}
+
+static void test_damaged(void **state)
+{
+	static struct policy_memory pools[2];
+	struct policy_file *file = open_there();
+	char text[8192], path[64];
+	ssize_t len;
+	int fd;
+
+	(void)state;
+	sim_start(POOL("budget: { bytes = \"1G\"; };"), 2, TIB);
+	sim_days(1);
+	assert_int_equal(policy_file_save(file, &s.memory, 1), 0);
+	snprintf(path, sizeof(path), "%s/" POLICY_MEMORY, dir);
+	fd = open(path, O_RDONLY);
+	len = read(fd, text, sizeof(text));
+	close(fd);
+	assert_in_range(len, 100, sizeof(text) - 1);
+	assert_int_equal(policy_file_load(file, pools, 2), 1);
+	for (size_t cut = 0; cut < (size_t)len - 1; cut += 5) {
+		damage(text, cut);
+		assert_int_equal(policy_file_load(file, pools, 2), -EBADMSG);
+	}
+	/* the sanitizers watch */
+	srandom(1);
+	for (int i = 0; i < 3000; i++) {
+		size_t at = (size_t)random() % (size_t)len;
+		char was = text[at];
+
+		text[at] = (char)("{}[]\",:x019-"[random() % 12]);
+		damage(text, (size_t)len);
+		policy_file_load(file, pools, 2);
+		text[at] = was;
+	}
+	unlink(path);
+	assert_int_equal(policy_file_load(file, pools, 2), -ENOENT);
+	policy_file_close(file);
+
+	/* then nobody's setting is taken for an operator's: the pool must open again */
+	s.memory = (struct policy_memory){ .lost = true };
+	sim_config(POOL("budget: { drive_writes = 100; }; tunables: { first_permille = 800; };"));
+	sim_decide();
+	assert_int_equal(s.look.now[POLICY_ADMIT], 700);
+	assert_int_equal(s.look.now[POLICY_FIRST], 800);
+	assert_int_equal(s.look.now[POLICY_SECOND], 1000);
+}
+
+static void test_decisions(void **state)
+{
+	const unsigned int from[] = { 700, 1000, 1000, 20, 40 }, to[] = { 650, 1000, 1000, 30, 50 };
+	struct policy_line line = { .kind = "budget", .measured = 2, .budget = 1, .nr_moves = 3 };
+	char path[64], first[512] = "", text[512];
+	struct policy_file *file;
+	struct stat st;
+	int nr = 0;
+	FILE *in;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/" POLICY_DECISIONS, dir);
+	in = fopen(path, "w");
+	fputs("{\"time\": 1, \"pool\"\nnone\n", in);
+	fclose(in);
+	file = open_there();
+	for (int i = 0; i < POLICY_KEPT + 10; i++) {
+		snprintf(line.text, sizeof(line.text), "number %d", i);
+		assert_int_equal(policy_file_tell(file, i, "kv0", &line, from, to), 0);
+	}
+	policy_file_close(file);
+	/* others may read it, whatever the umask */
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0644);
+	in = fopen(path, "r");
+	while (fgets(text, sizeof(text), in)) {
+		if (!nr++)
+			strcpy(first, text);
+	}
+	fclose(in);
+	assert_int_equal(nr, POLICY_KEPT);
+	assert_non_null(strstr(first, "\"from\":{\"admit_permille\":700},\"to\":{\"admit_permille\":650},\"reason\":\"number 10\""));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_week),
+		cmocka_unit_test(test_enough),
+		cmocka_unit_test(test_unlike_members),
+		cmocka_unit_test(test_compressed),
+		cmocka_unit_test(test_life),
+		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_opens_again),
+		cmocka_unit_test(test_assembled_anew),
+		cmocka_unit_test(test_reserve),
+		cmocka_unit_test(test_short_of_room),
+		cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_decisions),
+	};
+
+	umask(077);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
