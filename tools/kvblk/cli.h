@@ -60,6 +60,7 @@ int bench_main(int argc, char **argv);
 int topo_main(int argc, char **argv);
 int doctor_main(int argc, char **argv);
 int apply_main(int argc, char **argv);
+int policy_main(int argc, char **argv);
 
 /**
  * struct cli_verb - a verb of a noun, or a noun

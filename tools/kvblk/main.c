@@ -9,6 +9,7 @@ static const struct cli_verb commands[] = {
 	{ "pool", pool_main, "create, destroy, list and show pools" },
 	{ "member", member_main, "add, remove and list the devices of pools" },
 	{ "apply", apply_main, "bring this host to what kvblkd.conf describes" },
+	{ "policy", policy_main, "what kvblkd decided, and why" },
 	{ "put", put_main, "store a block" },
 	{ "get", get_main, "fetch a block" },
 	{ "exists", exists_main, "tell whether blocks are here" },

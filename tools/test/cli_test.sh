@@ -93,6 +93,12 @@ usage 'suspect_ms=: must be' pool set kv0 suspect_ms=
 usage 'integrity=half: must be header, full or producer' pool set kv0 integrity=half
 usage 'queue_bytes=128G: must be' pool set kv0 queue_bytes=128G
 usage 'nothing to give here' apply kv0
+usage 'what to do' policy
+usage 'did you mean "kvblk policy explain"' policy explian kv0
+usage 'which pool' policy explain
+usage 'too many' policy explain kv0 kv1
+usage '1 to 31 letters' policy explain 'a b'
+usage '--count' policy explain kv0 --count 0
 usage 'must be a path' pool create kv0 nvme1n1
 usage 'given twice' pool create kv0 /dev/null /dev/null
 usage 'at most 4095 bytes' pool create kv0 "/dev/$(printf 'x%.0s' {1..4095})"
@@ -258,11 +264,11 @@ usage '1 to 31 letters' bench 'a b' --op put
 
 echo "# help and version"
 expect 0 '^kvblk [0-9]' --version
-for noun in '' pool member; do
+for noun in '' pool member policy; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -270,7 +276,7 @@ for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' '
 	expect 0 '-o, --output' $verb --help
 done
 
-for noun in pool member; do
+for noun in pool member policy; do
 	expect 0 "^Usage: kvblk $noun VERB" help $noun
 	expect 0 "^Usage: kvblk $noun VERB" $noun -h
 	expect 0 "^Usage: kvblk $noun VERB" $noun help
@@ -303,11 +309,41 @@ usage 'which member' member rm kv0
 usage 'which member' member delete kv0
 expect 0 'list .*\(also: ls\)' pool --help
 
+echo "# decisions of the daemon"
+expect 1 'kv0: kvblkd, which decides, does not run, and left nothing in .*/none; start it' policy explain kv0 --dir "$dir/none"
+mkdir run
+expect 1 'kv0: kvblkd, which decides, does not run, and left no decision' policy explain kv0 --dir run
+: > run/lock
+exec 9< run/lock
+flock 9
+expect 1 'kv0: kvblkd has decided nothing: it is not up, or has neither budget nor reserve' policy explain kv0 --dir run
+cat > run/decisions.jsonl <<- 'END'
+	{"time":1764000000.5,"pool":"kv0","kind":"budget","warning":false,"written_a_day":0.0,"budget_a_day":2147483648.0,"from":{},"to":{},"reason":"budget of 2.00 GiB a day"}
+	half a li
+	{"time":1764000300.5,"pool":"kv1","kind":"reserve","from":{},"to":{},"reason":"of another pool"}
+	{"time":1764000300.5,"pool":"kv0","kind":"budget","warning":false,"written_a_day":4294967296.0,"budget_a_day":2147483648.0,"from":{"admit_permille":700},"to":{"admit_permille":645},"reason":"budget: admits less"}
+END
+TZ=UTC expect 0 '^TIME +KIND +WRITTEN/DAY  BUDGET/DAY CHANGE +REASON$' policy explain kv0 --dir run
+TZ=UTC expect 0 '^2025-11-24 16:05:00 budget +4 GiB +2 GiB admit_permille 700 -> 645 +budget: admits less$' policy explain kv0 --dir run
+[ "$(wc -l < out)" = 3 ] && [ ! -s err ]
+verdict $? "decisions of this pool alone, and nothing on stderr while the daemon runs"
+expect 0 "^1764000300$(printf '\t')budget$(printf '\t')4294967296$(printf '\t')2147483648$(printf '\t')admit_permille 700 -> 645$(printf '\t')budget: admits less$" policy explain -H -p kv0 --dir run --count 1
+[ "$(wc -l < out)" = 1 ]
+verdict $? "the last one alone"
+expect 0 '' -o json policy explain kv0 --dir run
+has daemon_runs True
+has decisions.1.to.admit_permille 645
+exec 9<&-
+expect 0 'kvblkd does not run: nothing is decided now' policy explain kv0 --dir run
+expect 0 '' -o json policy explain kv9 --dir run
+has daemon_runs False
+has decisions '\[\]'
+
 echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -330,13 +366,13 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
 		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"
 done
-for noun in '' pool member; do
+for noun in '' pool member policy; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	completions $noun '' | grep -v '^-' | diff - <("$kvblk" $noun --help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v kvblk | sort) > err
 	verdict $? "the completion knows the words of kvblk $noun"

@@ -20,15 +20,16 @@ _kvblk() {
 	COMPREPLY=()
 
 	if [ "$COMP_CWORD" = 1 ]; then
-		_kvblk_words 'pool member apply put get exists rm status stat iostat top topo doctor events replay report bench --help --version' "$cur"
+		_kvblk_words 'pool member apply policy put get exists rm status stat iostat top topo doctor events replay report bench --help --version' "$cur"
 		return
 	fi
 	command=${COMP_WORDS[1]}
 	case $command in
-	pool | member)
+	pool | member | policy)
 		if [ "$COMP_CWORD" = 2 ]; then
 			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add remove list --help' "$cur"
+			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
 		fi
 		command="$command ${COMP_WORDS[2]}"
@@ -103,6 +104,7 @@ _kvblk() {
 	'pool destroy') options='--force' ;;
 	'pool set') options='--save' ;;
 	apply) options='--config --dry-run' ;;
+	'policy explain') options='--count' ;;
 	'member add') options='--format --yes --force --segment-size' ;;
 	'member remove') options='--yes' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
