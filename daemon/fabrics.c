@@ -4,6 +4,7 @@
  * libnvme asks each namespace who it is, and one whose target is away does not answer.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <libnvme.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <syslog.h>
+#include <unistd.h>
 
 #include "fabrics.h"
 
@@ -256,4 +258,59 @@ void fabrics_free(struct config_fabric *list, size_t nr)
 	for (size_t i = 0; i < nr; i++)
 		free_entry(&list[i]);
 	free(list);
+}
+
+/* ---- health ---- */
+
+#define SMART_UNIT	512000.0	/* of the SMART log's data units, bytes */
+#define GROUP_UNIT	1e9		/* of an endurance group's */
+
+/* A number of 128 bits, little endian. */
+static double number(const uint8_t bytes[16])
+{
+	double value = 0;
+
+	for (int i = 15; i >= 0; i--)
+		value = value * 256 + bytes[i];
+	return value;
+}
+
+/* The flash of a namespace is its endurance group's, where the drive has some. */
+static void group_smart(int fd, uint32_t nsid, struct smart *smart)
+{
+	struct nvme_endurance_group_log log;
+	struct nvme_id_ns id;
+
+	if (nvme_identify_ns(fd, nsid, &id) || !id.endgid ||
+	    nvme_get_log_endurance_group(fd, le16toh(id.endgid), &log) ||
+	    !(number(log.data_units_written) > 0))
+		return;
+	smart->warning |= log.critical_warning;
+	smart->used = log.percent_used;
+	smart->spare = log.avl_spare;
+	smart->spare_least = log.avl_spare_threshold;
+	smart->written = number(log.data_units_written) * GROUP_UNIT;
+}
+
+void fabrics_smart(const char *path, struct smart *smart)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct nvme_smart_log log;
+	uint32_t nsid;
+
+	if (fd < 0)
+		return;
+	/* other devices don't know this call */
+	if (!nvme_get_nsid(fd, &nsid) && !nvme_get_log_smart(fd, NVME_NSID_ALL, true, &log)) {
+		*smart = (struct smart){
+			.valid = true,
+			.warning = log.critical_warning,
+			.used = log.percent_used,
+			.spare = log.avail_spare,
+			.spare_least = log.spare_thresh,
+			.written = number(log.data_units_written) * SMART_UNIT,
+		};
+		group_smart(fd, nsid, smart);
+	}
+	close(fd);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* NVMe-oF, through libnvme 1.x: fabrics.c alone knows that library. */
+/* NVMe and NVMe-oF, through libnvme 1.x: fabrics.c alone knows that library. */
 #ifndef KVBLKD_FABRICS_H
 #define KVBLKD_FABRICS_H
 
 #include <stddef.h>
 
 #include "config.h"
+#include "smart.h"
 
 /*
  * Connects, which takes as long as the driver likes: 0, also if somebody else has;
@@ -20,6 +21,12 @@ int fabrics_connect(const struct config_fabric *fabric, char *why, size_t len);
  */
 int fabrics_discover(const char *name, const struct config_fabric *by,
 		     struct config_fabric **list, size_t *nr);
+
+/*
+ * What the drive at @path tells of its health, which takes as long as it likes: @smart
+ * is left alone if it is no NVMe drive, or does not tell.
+ */
+void fabrics_smart(const char *path, struct smart *smart);
 
 /* Frees what fabrics_discover() has made. */
 void fabrics_free(struct config_fabric *list, size_t nr);

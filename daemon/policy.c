@@ -342,6 +342,16 @@ static void govern(struct policy_memory *m, const struct policy_look *look, doub
 	tell_budget(m, look, &said, said.reason == GOVERNOR_AT_FLOOR ? why : "", v);
 }
 
+/* Until drives that serve have told how worn they are, things stay as they are. */
+static bool all_were_asked(const struct policy_look *look)
+{
+	for (size_t i = 0; i < look->nr_members; i++) {
+		if (look->members[i].up && !look->members[i].smart.asked)
+			return false;
+	}
+	return true;
+}
+
 static void tell_known(enum policy_budget_told known, double budget, const char *why,
 		       struct policy_verdict *v)
 {
@@ -363,6 +373,8 @@ static void keep_budget(struct policy_memory *m, const struct policy_look *look,
 	char why[POLICY_TEXT_LEN / 2];
 
 	if (m->next_s > look->now_s && m->next_s <= look->now_s + interval)
+		return;
+	if (look->pool->budget.life_days && !all_were_asked(look))
 		return;
 	m->next_s = look->now_s + interval;
 	budget = policy_budget(m, look, why, sizeof(why));

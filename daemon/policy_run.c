@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The policy's thread, see policy_run.h. What it remembers is saved after each look, so
+ * The policy's thread, see policy_run.h; it has drives asked for their health, too. What it remembers is saved after each look, so
  * that the daemon may be killed at any time: the time that it was away counts as any
  * other.
  */
@@ -245,6 +245,7 @@ static void look_at_member(const struct kvblk_member_state *state,
 		.reclaimed = (double)stats->counter[KVBLK_A_COUNTER_RECLAIMED_BYTES],
 	};
 	snprintf(member->name, sizeof(member->name), "%s", state->name);
+	member->smart = smart_of(state->pool, state->name);
 }
 
 static bool look_at(const struct kvblk_pool_state *pool, struct kvblk_admin *admin,
@@ -332,6 +333,7 @@ static bool is_remembered(const char *pool)
 
 static void look_at_all(void)
 {
+	struct kvblk_member_state *members = NULL;
 	struct kvblk_pool_state *pools = NULL;
 	struct kvblk_admin *admin;
 	int err = kvblk_admin_open(&admin);
@@ -339,6 +341,9 @@ static void look_at_all(void)
 	/* without the module there are no pools */
 	if (err)
 		return;
+	if (!kvblk_member_get(admin, NULL, &members))
+		smart_look(members, now_s());
+	kvblk_member_free(members);
 	if (kvblk_pool_get(admin, NULL, &pools))
 		pools = NULL;
 	for (const struct kvblk_pool_state *pool = pools; pool; pool = pool->next) {
@@ -358,17 +363,18 @@ static void look_at_all(void)
 
 /* ---- the thread ---- */
 
-/* Seconds to the next look; 0: nothing has to be looked at. */
+/* Seconds to the next look: without a policy there is the drives' health alone. */
 static int64_t tick(void)
 {
-	int64_t next = run.nr_pools ? POLICY_TICK : 0;
+	int64_t next = run.nr_pools ? POLICY_TICK : SMART_SECONDS;
 
 	for (size_t i = 0; i < run.config.nr_pools; i++) {
 		const struct config_pool *pool = &run.config.pools[i];
 
-		if (has_policy(pool) && (!next || pool->budget.interval < next))
-			next = pool->budget.interval < POLICY_TICK ? pool->budget.interval :
-								     POLICY_TICK;
+		if (has_policy(pool) && next > POLICY_TICK)
+			next = POLICY_TICK;
+		if (has_policy(pool) && pool->budget.interval < next)
+			next = pool->budget.interval;
 	}
 	return next;
 }
@@ -384,17 +390,15 @@ static void take(const struct config *config)
 static void wait_for_turn(void)
 {
 	struct config next = { 0 };
-	int64_t seconds = tick();
 	struct timespec until;
 	bool taken;
 	int err = 0;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += seconds;
+	until.tv_sec += tick();
 	pthread_mutex_lock(&run.lock);
 	while (!run.woken && !run.has_next && err != ETIMEDOUT)
-		err = seconds ? pthread_cond_timedwait(&run.wake, &run.lock, &until) :
-				pthread_cond_wait(&run.wake, &run.lock);
+		err = pthread_cond_timedwait(&run.wake, &run.lock, &until);
 	run.woken = false;
 	taken = run.has_next;
 	if (taken)
@@ -411,8 +415,7 @@ static void *work(void *arg)
 	(void)arg;
 	for (;;) {
 		wait_for_turn();
-		if (tick())
-			look_at_all();
+		look_at_all();
 	}
 	return NULL;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The health of drives: SMART and endurance group logs of members, read now and then by
- * a thread of their own, because a device may be silent for minutes. Rule: a device
- * that is no NVMe drive has no such log, which is no error.
+ * a thread of their own, because a device may be silent for minutes. Rules: a device
+ * that is no NVMe drive has no such log, which is no error; what gets worse is one line
+ * in the log, with what to do.
  */
 #ifndef KVBLKD_SMART_H
 #define KVBLKD_SMART_H
@@ -10,9 +11,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "kvblk.h"
+
+#define SMART_SECONDS	600	/* between two readings */
+
 /**
  * struct smart - what a drive tells of its health
- * @valid: it tells
+ * @asked: it was asked, or there is no drive to ask
+ * @valid: it answered
  * @warning: critical warnings, a bit each, as in the SMART log
  * @used: percent of its life, may be over 100
  * @spare: percent of its spare blocks that are left
@@ -20,6 +26,7 @@
  * @written: bytes written to it in its life
  */
 struct smart {
+	bool asked;
 	bool valid;
 	unsigned int warning;
 	unsigned int used;
@@ -27,5 +34,17 @@ struct smart {
 	unsigned int spare_least;
 	double written;
 };
+
+/*
+ * Has the logs of these members read, if it is time or one of them is new. Never waits:
+ * nothing is begun while a device of the last time has not answered.
+ */
+void smart_look(const struct kvblk_member_state *members, double now_s);
+
+/* What the member's drive told last; zeroes: it was not asked yet. */
+struct smart smart_of(const char *pool, const char *member);
+
+/* What got worse since @was, and what to do, to @buf; false: nothing did. */
+bool smart_worse(const struct smart *was, const struct smart *is, char *buf, size_t len);
 
 #endif

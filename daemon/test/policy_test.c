@@ -57,7 +57,7 @@ static void sim_start(const char *text, size_t members, double size)
 		s.look.members[i] = (struct policy_member){
 			.up = true, .size = size * (double)(i + 1), .segment_size = SEGMENT,
 			.nr_segments = (unsigned int)(size * (double)(i + 1) / SEGMENT),
-			.free_segments = 100,
+			.free_segments = 100, .smart.asked = true,
 		};
 		snprintf(s.look.members[i].name, POLICY_NAME_LEN, "nvme%zun1", i);
 	}
@@ -197,13 +197,19 @@ static void test_life(void **state)
 {
 	(void)state;
 	sim_start(POOL("budget: { life_days = 1000; };"), 2, TIB);
+	s.look.members[1].smart.asked = false;
+	s.look.now[POLICY_FIRST] = 500;
+	sim_decide();
+	assert_int_equal(s.verdict.nr_lines, 0);
+	assert_int_equal(s.look.now[POLICY_FIRST], 500);
+	s.look.members[1].smart.asked = true;
 	sim_decide();
 	assert_true(said("no member tells how worn it is"));
 	sim_days(0.1);
 	assert_int_equal(s.lines, 1);
 	/* 10 % used by 100 TiB: 900 TiB in 1000 days */
 	for (int i = 0; i < 2; i++)
-		s.look.members[i].smart = (struct smart){ .valid = true, .used = 10, .written = 100 * TIB };
+		s.look.members[i].smart = (struct smart){ .asked = true, .valid = true, .used = 10, .written = 100 * TIB };
 	s.look.members[1].smart.used = 20;
 	sim_days(0.01);
 	assert_int_equal(s.lines, 2);

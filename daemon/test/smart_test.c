@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Drives that get worse, one line each; and one that is silent, which nobody waits for.
+ * Here fabrics_smart() and log_line() are the test's.
+ */
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../fabrics.h"
+#include "../log.h"
+
+static sem_t answer, asked;
+static struct smart drive;
+static char logged[512];
+
+void fabrics_smart(const char *path, struct smart *smart)
+{
+	sem_post(&asked);
+	sem_wait(&answer);
+	if (!strcmp(path, "/dev/nvme0n1"))
+		*smart = drive;
+}
+
+void log_line(int level, const char *format, ...)
+{
+	va_list args;
+
+	assert_int_equal(level, LOG_LINE_WARNING);
+	va_start(args, format);
+	vsnprintf(logged, sizeof(logged), format, args);
+	va_end(args);
+}
+
+static const struct {
+	struct smart was;
+	struct smart is;
+	const char *says;
+} cases[] = {
+#define WELL	.valid = true, .spare = 100, .spare_least = 10
+	{ { 0 }, { 0 }, "" },
+	{ { 0 }, { WELL }, "" },
+	{ { WELL }, { 0 }, "" },
+	{ { WELL, .used = 70 }, { WELL, .used = 79 }, "" },
+	{ { WELL, .used = 79 }, { WELL, .used = 80 },
+	  "80 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+	{ { WELL, .used = 80 }, { WELL, .used = 89 }, "" },
+	{ { WELL, .used = 80 }, { WELL, .used = 90 }, "90 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+	{ { WELL, .used = 90 }, { WELL, .used = 104 }, "104 % of its life are used: replace the drive" },
+	{ { WELL, .used = 104 }, { WELL, .used = 120 }, "" },
+	/* seen for the first time */
+	{ { 0 }, { WELL, .used = 95 }, "95 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+	{ { WELL }, { .valid = true, .spare = 9, .spare_least = 10 },
+	  "9 % of its spare blocks are left, fewer than 10 %: replace the drive" },
+	{ { .valid = true, .spare = 9, .spare_least = 10 }, { .valid = true, .spare = 8, .spare_least = 10 }, "" },
+	/* the warning says the same */
+	{ { WELL }, { .valid = true, .spare = 9, .spare_least = 10, .warning = 1 },
+	  "few spare blocks are left: replace the drive" },
+	{ { WELL, .warning = 2 }, { WELL, .warning = 2 }, "" },
+	{ { WELL, .warning = 2 }, { WELL, .warning = 2 | 4 | 8, .used = 80 },
+	  "it is not reliable any more: replace the drive; it takes no writes any more: replace the drive; 80 % of its life are used: plan to replace it, or give the pool a smaller budget" },
+};
+
+static void test_worse(void **state)
+{
+	char text[400];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(smart_worse(&cases[i].was, &cases[i].is, text, sizeof(text)),
+				 *cases[i].says != '\0');
+		assert_string_equal(text, cases[i].says);
+	}
+}
+
+static struct kvblk_member_state members[] = {
+	{ .next = &members[1], .pool = "kv0", .name = "a", .path = "/dev/nvme0n1",
+	  .state = KVBLK_MEMBER_STATUS_UP },
+	{ .pool = "kv0", .name = "b", .path = "/dev/nullb0", .state = KVBLK_MEMBER_STATUS_UP },
+};
+
+/* Two devices answer; then the reading ends, sooner or later. */
+static void let_both_answer(void)
+{
+	sem_post(&answer);
+	sem_wait(&asked);
+	sem_post(&answer);
+}
+
+static void test_silent(void **state)
+{
+	int value;
+
+	(void)state;
+	sem_init(&answer, 0, 0);
+	sem_init(&asked, 0, 0);
+	drive = (struct smart){ WELL, .used = 85, .written = 5e12 };
+	smart_look(members, 100);
+	sem_wait(&asked);
+	/* it is silent, and nobody waits; nor is it asked again */
+	assert_false(smart_of("kv0", "a").asked);
+	smart_look(members, 100 + 10 * SMART_SECONDS);
+	assert_false(smart_of("kv0", "b").asked);
+	let_both_answer();
+	while (!smart_of("kv0", "b").asked)
+		sched_yield();
+	assert_true(smart_of("kv0", "a").valid);
+	assert_true(smart_of("kv0", "a").written == 5e12);
+	assert_false(smart_of("kv0", "b").valid);
+	assert_string_equal(logged, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of its life are used: plan to replace it, or give the pool a smaller budget");
+	/* the next time is later: no one asks before, and nothing is told twice */
+	logged[0] = '\0';
+	smart_look(members, 100 + SMART_SECONDS - 1);
+	sem_getvalue(&asked, &value);
+	assert_int_equal(value, 0);
+	do
+		smart_look(members, 100 + SMART_SECONDS);
+	while (sem_trywait(&asked));
+	/* it went silent: what it told last stays */
+	drive = (struct smart){ 0 };
+	let_both_answer();
+	assert_true(smart_of("kv0", "a").valid);
+	assert_string_equal(logged, "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_worse),
+		cmocka_unit_test(test_silent),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
