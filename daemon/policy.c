@@ -318,6 +318,16 @@ static void tell_budget(struct policy_memory *m, const struct policy_look *look,
 	line->budget = g->allowed;
 }
 
+/* Another interval is another time of the governor's: what it remembers goes along. */
+static void stretch_time(struct policy_memory *m, double stretch)
+{
+	if (m->stretch > 0) {
+		m->governor.last_s *= stretch / m->stretch;
+		m->governor.rate *= m->stretch / stretch;
+	}
+	m->stretch = stretch;
+}
+
 /* A look of the governor, in its time. */
 static void govern(struct policy_memory *m, const struct policy_look *look, double budget,
 		   const char *why, struct policy_verdict *v)
@@ -331,8 +341,10 @@ static void govern(struct policy_memory *m, const struct policy_look *look, doub
 		.now = { v->to[POLICY_ADMIT], v->to[POLICY_FIRST], v->to[POLICY_SECOND] },
 		.admit_most = m->bound[POLICY_ADMIT],
 	};
-	struct governor_verdict said = governor_decide(&m->governor, &g);
+	struct governor_verdict said;
 
+	stretch_time(m, stretch);
+	said = governor_decide(&m->governor, &g);
 	v->to[POLICY_ADMIT] = said.set.admit;
 	v->to[POLICY_FIRST] = said.set.first;
 	v->to[POLICY_SECOND] = said.set.second;

@@ -122,6 +122,7 @@ enum policy_budget_told {
  * @written: of that look
  * @next_s: when the governor looks again
  * @governor: what it remembers, in its own time: see policy.c
+ * @stretch: seconds of that time in one
  * @set: what was set after that look
  * @bound: that the file or an operator has set
  * @hands: low_permille or high_permille were set by hand, and are left alone
@@ -143,6 +144,7 @@ struct policy_memory {
 	double written;
 	double next_s;
 	struct governor governor;
+	double stretch;
 	unsigned int set[POLICY_TUNABLES];
 	unsigned int bound[POLICY_TUNABLES];
 	bool hands;

@@ -145,10 +145,10 @@ static json_t *pack_memory(const struct policy_memory *m)
 			"write_peak", flow->write_peak, "reclaim_peak", flow->reclaim_peak,
 			"short_of_room", flow->short_of_room));
 	}
-	return json_pack("{s:s, s:b, s:b, s:b, s:I, s:f, s:f, s:f, s:{s:f, s:f, s:f, s:f, s:b}, s:o, s:o, s:o, s:i, s:i, s:b, s:o}",
+	return json_pack("{s:s, s:b, s:b, s:b, s:I, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f, s:f, s:b}, s:o, s:o, s:o, s:i, s:i, s:b, s:o}",
 		"pool", m->pool, "governed", m->governed, "reserved", m->reserved,
 		"hands", m->hands, "assembly", (json_int_t)m->assembly, "last_s", m->last_s,
-		"written", m->written, "next_s", m->next_s,
+		"written", m->written, "next_s", m->next_s, "stretch", m->stretch,
 		"governor", "last_s", m->governor.last_s, "last_bytes", m->governor.last_bytes,
 		"rate", m->governor.rate, "saved", m->governor.saved,
 		"started", m->governor.started,
@@ -226,10 +226,11 @@ static bool unpack_memory(json_t *json, struct policy_memory *m)
 	const char *name;
 
 	*m = (struct policy_memory){ .seen = true };
-	if (json_unpack(json, "{s:s, s:b, s:b, s:b, s:I, s:F, s:F, s:F, s:{s:F, s:F, s:F, s:F, s:b}, s:o, s:o, s:o, s:i, s:i, s:b, s:o}",
+	if (json_unpack(json, "{s:s, s:b, s:b, s:b, s:I, s:F, s:F, s:F, s:F, s:{s:F, s:F, s:F, s:F, s:b}, s:o, s:o, s:o, s:i, s:i, s:b, s:o}",
 			"pool", &name, "governed", &governed, "reserved", &reserved,
 			"hands", &hands, "assembly", &assembly, "last_s", &m->last_s,
 			"written", &m->written, "next_s", &m->next_s,
+			"stretch", &m->stretch,
 			"governor", "last_s", &m->governor.last_s,
 			"last_bytes", &m->governor.last_bytes, "rate", &m->governor.rate,
 			"saved", &m->governor.saved, "started", &started,

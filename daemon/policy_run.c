@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The policy's thread, see policy_run.h; it has drives asked for their health, too. What it remembers is saved after each look, so
- * that the daemon may be killed at any time: the time that it was away counts as any
- * other.
+ * The policy's thread, see policy_run.h. It has drives asked for their health, too.
+ * What it remembers is saved after each look, so that the daemon may be killed at any
+ * time: the time that it was away counts as any other.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -78,7 +78,8 @@ static void sim_decide(void)
 	policy_decide(&s.memory, &s.look, &s.verdict);
 	s.lines += (unsigned int)s.verdict.nr_lines;
 	if (s.verdict.nr_lines)
-		strcpy(s.last, s.verdict.lines[s.verdict.nr_lines - 1].text);
+		snprintf(s.last, sizeof(s.last), "%s",
+			 s.verdict.lines[s.verdict.nr_lines - 1].text);
 	for (int i = 0; i < POLICY_LOW; i++)
 		assert_true(s.verdict.to[i] <= s.memory.bound[i]);
 	assert_true(s.verdict.to[POLICY_LOW] < s.verdict.to[POLICY_HIGH]);
@@ -190,6 +191,28 @@ static void test_compressed(void **state)
 		sim_decide();
 		for (int t = 0; i % 288 == 287 && t < POLICY_LOW; t++)
 			assert_true(abs((int)s.look.now[t] - (int)want[i / 288][t]) <= 1);
+	}
+}
+
+/* Another interval changes how fast the governor moves, not what it knows. */
+static void test_other_interval(void **state)
+{
+	static const char *const other[] = {
+		POOL("budget: { bytes = \"250G\"; interval = 60; };"),
+		POOL("budget: { bytes = \"250G\"; interval = 900; };"),
+	};
+	double rate, was;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
+		sim_days(1.5);
+		was = s.memory.governor.rate * s.memory.stretch;
+		sim_config(other[i]);
+		policy_reread(&s.memory, s.look.pool);
+		sim_decide();
+		rate = s.memory.governor.rate * s.memory.stretch;
+		assert_true(fabs(rate / was - 1) < 0.05);
 	}
 }
 
@@ -533,7 +556,7 @@ static void test_decisions(void **state)
 	in = fopen(path, "r");
 	while (fgets(text, sizeof(text), in)) {
 		if (!nr++)
-			strcpy(first, text);
+			snprintf(first, sizeof(first), "%s", text);
 	}
 	fclose(in);
 	assert_int_equal(nr, POLICY_KEPT);
@@ -547,6 +570,7 @@ int main(void)
 		cmocka_unit_test(test_enough),
 		cmocka_unit_test(test_unlike_members),
 		cmocka_unit_test(test_compressed),
+		cmocka_unit_test(test_other_interval),
 		cmocka_unit_test(test_life),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_opens_again),
