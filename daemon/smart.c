@@ -108,6 +108,10 @@ static void *read_all(void *arg)
 		now = (struct smart){ 0 };
 		fabrics_smart(health->path, &now);
 		now.asked = true;
+		if (now.valid && !health->smart.valid)
+			log_line(LOG_LINE_INFO, "drive: pool %s, member %s, %s: %u %% of its life are used, %.1f MiB were written",
+				 health->pool, health->member, health->path, now.used,
+				 now.written / (1024 * 1024));
 		if (smart_worse(&health->smart, &now, text, sizeof(text)))
 			log_line(LOG_LINE_WARNING, "drive: pool %s, member %s, %s: %s", health->pool,
 				 health->member, health->path, text);
