@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=300 takes=120 kernels=newest
+# kvblkd keeps a pool within a budget: admission falls until next to nothing is written, kvblk policy explain tells why, a killed daemon
+# goes on, a larger budget opens the pool again, and what an operator sets by hand is the most. Free segments are kept ahead of the
+# writes. A drive's health is read, and a device that has none is no error.
+# slow: a budget with an interval of a second is kept in minutes.
+. "${0%/*}/pool.bash"
+
+conf=$tmp/kvblkd.conf
+drive=nqn.2026-11.org.kvblk:drive
+
+# config SETTINGS [ADMIT]: of the pool
+config() {
+	echo "pools = ( { name = \"$pool\"; $1 tunables: { admit_permille = ${2-1000}; }; } );" >"$conf"
+}
+
+# daemon_start: its log is in $tmp/log, from now on
+daemon_start() {
+	kvblkd --config "$conf" 2>"$tmp/log" &
+	daemon=$!
+	defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true"
+}
+
+daemon_kill() {
+	kill -KILL $daemon
+	wait $daemon || true
+}
+
+# logged TEXT [COUNT]: so often
+logged() {
+	[ "$(grep -c -- "$1" "$tmp/log")" -ge "${2:-1}" ]
+}
+
+# reload: returns when the policy has the new file, which has a budget
+reload() {
+	local before
+	before=$(grep -c 'budget of' "$tmp/log" || true)
+	kill -HUP $daemon
+	wait_for 30 logged 'budget of' $((before + 1))
+}
+
+# set_to ADMIT FIRST SECOND
+set_to() {
+	[ "$(cat $sysfs/admit_permille $sysfs/first_permille $sysfs/second_permille | xargs)" = "$*" ]
+}
+
+watermarks() {
+	[ "$(cat $sysfs/low_permille $sysfs/high_permille | xargs)" = "$*" ]
+}
+
+# explains PATTERN
+explains() {
+	kvblk policy explain $pool | grep -qE -- "$1"
+}
+
+# fresh COUNT: so many blocks that nobody has seen are put, in chains: others are always admitted
+key=1
+fresh() {
+	KV_CHAIN=1 blocks put $key "$1" 50000
+	key=$((key + $1))
+}
+
+defer 'rm -rf /run/kvblkd'
+kv_load
+flash 1 100
+truncate -s 100M "$tmp/$drive"
+nvmet_tcp_up $drive "$tmp/$drive"
+pool_format /dev/flash0 "${namespaces[0]}"
+code 1 'kvblkd, which decides, does not run' command kvblk policy explain $pool
+
+echo "-- free segments ahead of the writes; the health of the one drive"
+config 'reserve: { seconds = 3600; most_permille = 150; };'
+daemon_start
+wait_for 30 logged "drive: pool $pool, member nvme.*: 0 % of its life are used, [0-9.]* MiB were written"
+refuse logged 'drive: .*flash0'
+fresh 800
+wait_for 30 watermarks 150 170
+check explains "^[0-9-]+ [0-9:]+ reserve .* low_permille 20 -> 150, high_permille 40 -> 170 +reserve for 3600 s: member .* reclaim begins earlier$"
+
+echo "-- a budget of next to nothing: admission falls"
+config 'budget: { bytes = "1M"; interval = 1; };'
+reload
+wait_for 30 watermarks 20 40
+# nothing is declined before reclaim has begun
+fresh 4000
+wait_for 60 set_to 400 0 0
+wait_for 30 logged 'warning: .*budget exhausted: writes .* GiB a day'
+check explains 'budget +[0-9].*permille 1000 -> .*budget: writes .* of .* GiB a day: admits less$'
+check explains 'alert .*budget exhausted'
+before=$(counter write_bytes)
+fresh 400
+expect "stored of 400 that are fresh" "$stored" 0
+expect declined "$declined" 400
+after=$(counter write_bytes)
+[ $((after - before)) -lt 1000000 ] || fail "$((after - before)) bytes were written of 20000000"
+
+echo "-- killed: it goes on where it was"
+daemon_kill
+code 0 'kvblkd does not run: nothing is decided now' command kvblk policy explain $pool
+code 0 '"daemon_runs": false' command kvblk policy explain $pool -o json
+check set_to 400 0 0
+daemon_start
+wait_for 30 logged "pool $pool: the policy resumes: at most admit_permille 1000, first_permille 1000, second_permille 1000"
+wait_for 30 logged 'budget of'
+check set_to 400 0 0
+check explains 'admits less'
+
+echo "-- a larger budget: it opens"
+config 'budget: { bytes = "1024T"; interval = 1; };'
+reload
+wait_for 60 set_to 1000 1000 1000
+check explains 'budget: writes .*: admits more'
+fresh 400
+expect "stored of 400 that are fresh" "$stored" 400
+
+echo "-- by hand"
+check kvblk pool set $pool admit_permille=500
+wait_for 30 logged 'admit_permille was set to 500 by hand: that is the most from now on'
+check explains ' operator .*admit_permille was set to 500 by hand'
+# what the file says counts when it is read again
+config 'budget: { bytes = "1024T"; interval = 1; };' 600
+expect "what a plan would do" "$(kvblk apply --dry-run --config "$conf")" "nothing to do"
+reload
+wait_for 30 set_to 600 1000 1000
+expect "lines about 500" "$(grep -c 'set to 500' "$tmp/log")" 1
+
+echo "-- what it remembers is damaged: nothing that is set counts as an operator's"
+put $sysfs/second_permille 0
+daemon_kill
+echo '{' >/run/kvblkd/policy.json
+daemon_start
+wait_for 30 logged 'policy.json is damaged: the policy begins anew'
+wait_for 30 set_to 600 1000 1000
