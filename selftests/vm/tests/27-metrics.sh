@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 takes=90 kernels=newest
+# vm: timeout=600 takes=50 kernels=newest
 # kvblkd's metrics in the Prometheus that Debian has: its values are those of "kvblk stat", every query of the dashboard answers, a member
 # that fails makes its alert fire and /ready answer 503, and when it is well again both are as before.
 # slow: Prometheus and promtool, which is run for each query, are large programs for an emulated CPU.
