@@ -517,7 +517,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 {
 	struct kvblk_pool *pool = req->pool;
-	int err = -EIO, ret;
+	int err = -EIO;
 
 	/* it was done for its task */
 	if (!req->media.begun && !req->failed)
@@ -537,13 +537,16 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		req->failed = by == KVBLK_BY_MEMBER;
 		if (req->failed)
 			return -EAGAIN;
-		ret = by == KVBLK_BY_CALLER ? put_elsewhere(req) : err;
-		if (!ret)
-			return 0;
-		if (ret == 1)
-			err = req->result.res;
-		else
-			kvblk_count(pool, KVBLK_C_PUT_ERRORS, 1);
+		/* one that was given up has been answered, and counted, as such */
+		if (by == KVBLK_BY_CALLER) {
+			err = put_elsewhere(req);
+			if (!err)
+				return 0;
+			if (err == 1)
+				err = req->result.res;
+			else
+				kvblk_count(pool, KVBLK_C_PUT_ERRORS, 1);
+		}
 	}
 	trace_kvblk_put(pool->name, req->id.lo, req->bytes, err,
 			req->result.flags, req->start);

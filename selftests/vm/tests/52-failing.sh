@@ -19,6 +19,11 @@ misses_alike() {
 	expect "lookups" "$present" "$3"
 }
 
+# counts_more COUNTER THAN
+counts_more() {
+	[ "$(counter "$1")" -gt "$2" ]
+}
+
 kv_load
 flash 2 300
 dm_flakey flaky /dev/flash1
@@ -81,6 +86,21 @@ stress_stop
 expect "puts that failed" "$(counter put_errors)" 0
 wait_for 120 member_is flaky up
 
+echo "-- puts of a caller that is gone, and fail then: nobody was told so"
+check dmsetup suspend --noflush --nolockfs flaky
+defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
+before=$(counter write_errors)
+kv_blocks "$node" put 5000 40 50000 &
+# on both members by turns
+wait_for 10 counts_more inflight 9
+kill -KILL $!
+wait $! || true
+dm_flakey_set flaky /dev/flash1 0 1 error_writes
+wait_for 10 counts_more write_errors "$before"
+dm_flakey_set flaky /dev/flash1 1 0
+wait_for 120 member_is flaky up
+expect "puts that failed" "$(counter put_errors)" 0
+
 echo "-- a large get that fails is many I/Os that fail: the share counts each"
 put $sysfs/failing_run 0
 blocks put 100000 16 4000000
@@ -101,7 +121,6 @@ blocks put 2000 40 50000
 blocks put 10000 10000 4000
 expect "puts" "$stored" 10000
 check dmsetup suspend --noflush --nolockfs flaky
-defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
 # on the silent member they end when it is known to be
 blocks delete 2000 40 1
 [ "$errors" -gt 0 ] && [ "$deleted" -gt 0 ] || fail "$deleted deletes, $errors errors"
