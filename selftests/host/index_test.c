@@ -1124,6 +1124,9 @@ static void *crowd_writer(void *arg)
 	u64 key;
 
 	for (u64 i = 0; i < c->rounds; i++) {
+		/* however late the listener's thread starts, it hears the other half */
+		while (i == c->rounds / 2 && !READ_ONCE(c->idx.listened))
+			sched_yield();
 		crowd_put(c, c->fixed + below(&seed, c->churn - c->fixed),
 			  &seed);
 		key = below(&seed, c->fixed);
