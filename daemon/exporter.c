@@ -167,6 +167,7 @@ int exporter_new(sd_event *event, const struct config *config, struct exporter *
 		return -ENOMEM;
 	exporter->event = event;
 	exporter->config = config;
+	exporter->metrics.smart = smart_of;
 	err = sd_event_add_time_relative(event, &exporter->retry, CLOCK_MONOTONIC, 0, 0, on_retry,
 					 exporter);
 	if (err < 0) {

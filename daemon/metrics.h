@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "../tools/kvblk/snapshot.h"
+#include "smart.h"
 
 /**
  * enum metrics_format - how metrics are written
@@ -28,12 +29,14 @@ enum metrics_format {
  * @up: the module is loaded and has answered
  * @ready: as ready.h has it
  * @seconds: that @snapshot took
+ * @smart: what a member's drive told of its health last, smart_of()
  */
 struct metrics {
 	struct snapshot snapshot;
 	bool up;
 	bool ready;
 	double seconds;
+	struct smart (*smart)(const char *pool, const char *member);
 };
 
 void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics);

@@ -26,10 +26,23 @@ static struct kvblk_member_state well = { .next = &broken, .pool = "kv0", .name 
 static struct kvblk_stats of_pool = { .pool = "kv0" };
 static struct kvblk_stats of_member = { .pool = "kv0", .member = "m0" };
 static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
+
+/* m0's is a drive, m1's is none */
+static struct smart drive(const char *of, const char *member)
+{
+	struct smart none = { .asked = true };
+
+	assert_string_equal(of, "kv0");
+	return strcmp(member, "m0") != 0 ? none : (struct smart){
+		.asked = true, .valid = true, .warning = 5, .used = 107, .spare = 3,
+		.spare_least = 10, .written = 512000.0 * 12345678901,
+	};
+}
+
 static struct metrics metrics = {
 	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
-	.up = true, .ready = false, .seconds = 0.0625,
+	.up = true, .ready = false, .seconds = 0.0625, .smart = drive,
 };
 
 static char *text;
@@ -104,6 +117,11 @@ static void test_values(void **state)
 		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"up\"}", "0");
 		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"failing\"}", "1");
 		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"missing\"}", "0");
+		expect("kvblk_member_drive_used_ratio{pool=\"kv0\",member=\"m0\"}", "1.07");
+		expect("kvblk_member_drive_used_ratio{pool=\"kv0\",member=\"m1\"}", "");
+		expect("kvblk_member_drive_spare_ratio{pool=\"kv0\",member=\"m0\"}", "0.03");
+		expect("kvblk_member_drive_warnings{pool=\"kv0\",member=\"m0\"}", "5");
+		expect("kvblk_member_drive_written_bytes_total{pool=\"kv0\",member=\"m0\"}", "6.320987597312e+15");
 		expect("kvblk_member_puts_total{pool=\"kv0\",member=\"m0\"}", "9");
 		expect("kvblk_member_inflight{pool=\"kv0\",member=\"m0\"}", "0");
 		expect("kvblk_member_segments{pool=\"kv0\",member=\"m0\",state=\"free\"}", "4");

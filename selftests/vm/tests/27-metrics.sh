@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 takes=50 kernels=newest
+# vm: timeout=600 takes=50 disks=1 kernels=newest
 # kvblkd's metrics in the Prometheus that Debian has: its values are those of "kvblk stat", every query of the dashboard answers, a member
 # that fails makes its alert fire and /ready answer 503, and when it is well again both are as before.
 # slow: Prometheus and promtool, which is run for each query, are large programs for an emulated CPU.
@@ -76,7 +76,7 @@ kv_load
 wait_for 10 page 503 "^pool $pool: it is not up$" /ready
 flash 2 300
 dm_flakey flaky /dev/flash1
-pool_format /dev/flash0 /dev/mapper/flaky
+pool_format /dev/flash0 /dev/mapper/flaky /dev/nvme0n1
 wait_for 30 page 200 '^ready$' /ready
 prometheus --config.file="$tmp/prometheus.yaml" --storage.tsdb.path="$tmp/tsdb" --web.listen-address=127.0.0.1:9090 2>"$tmp/prometheus" &
 defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true; grep -v 'level=info' $tmp/prometheus || true"
@@ -93,6 +93,11 @@ wait_for 10 page 200 '^# EOF$' /metrics application/openmetrics-text
 wait_for 10 page 200 '^kvblk_deletes_total\{pool="t"\} 2$' /metrics
 sed '1,/^$/d' "$tmp/answer" | promtool check metrics || fail "promtool check metrics"
 wait_for 60 same
+# a drive tells what was written to it, in units of 512,000 bytes
+units=$(nvme smart-log -o json /dev/nvme0 | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["data_units_written"]))')
+check ask '/api/v1/query?query=kvblk_member_drive_written_bytes_total/512000' \
+	"[(r['metric']['member'], 0 < float(r['value'][1]) <= $units) for r in d['result']] == [('nvme0n1', True)]"
+check ask '/api/v1/query?query=kvblk_member_drive_used_ratio' "[float(r['value'][1]) for r in d['result']] == [0]"
 check ask '/api/v1/query?query=sum(kvblk_transfer_seconds_count%7Bop=%22get%22%7D)' 'd["result"][0]["value"][1] == "200"'
 wait_for 60 firing
 
