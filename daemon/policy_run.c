@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kvblk.h"
+#include "../tools/kvblk/snapshot.h"
 #include "log.h"
 #include "policy_file.h"
 #include "policy_run.h"
@@ -224,14 +224,6 @@ static void tell_line(const struct policy_memory *m, const struct policy_verdict
 
 /* ---- a look ---- */
 
-static const struct kvblk_stats *stats_of(const struct kvblk_stats *stats, const char *pool,
-					  const char *member)
-{
-	while (stats && (strcmp(stats->pool, pool) != 0 || strcmp(stats->member, member) != 0))
-		stats = stats->next;
-	return stats;
-}
-
 static void look_at_member(const struct kvblk_member_state *state,
 			   const struct kvblk_stats *stats, struct policy_member *member)
 {
@@ -248,32 +240,27 @@ static void look_at_member(const struct kvblk_member_state *state,
 	member->smart = smart_of(state->pool, state->name);
 }
 
-static bool look_at(const struct kvblk_pool_state *pool, struct kvblk_admin *admin,
+static bool look_at(const struct kvblk_pool_state *pool, const struct snapshot *snapshot,
 		    struct policy_look *look)
 {
-	struct kvblk_member_state *members = NULL;
-	struct kvblk_stats *all = NULL, *each = NULL;
-	const struct kvblk_stats *stats;
-	bool whole = !kvblk_member_get(admin, pool->name, &members) &&
-		     !kvblk_stats_get(admin, pool->name, &all) && all &&
-		     !kvblk_stats_list(admin, KVBLK_STATS_SCOPE_MEMBER, pool->name, &each);
+	const struct kvblk_stats *stats = snapshot_stats(snapshot->stats, pool->name, "");
+	bool whole = !!stats;
 
 	*look = (struct policy_look){
 		.now_s = now_s(),
 		.pool = pool_called(pool->name),
 		.assembly = pool->epoch,
-		.written = whole ? (double)all->counter[KVBLK_A_COUNTER_WRITE_BYTES] : 0,
+		.written = whole ? (double)stats->counter[KVBLK_A_COUNTER_WRITE_BYTES] : 0,
 	};
 	for (int i = 0; whole && i < POLICY_TUNABLES; i++)
 		whole = read_tunable(pool->name, i, &look->now[i]);
-	for (const struct kvblk_member_state *m = members; whole && m; m = m->next) {
-		stats = stats_of(each, pool->name, m->name);
-		if (stats && look->nr_members < POLICY_MEMBERS)
+	for (const struct kvblk_member_state *m = snapshot->members; whole && m; m = m->next) {
+		if (strcmp(m->pool, pool->name) != 0 || look->nr_members == POLICY_MEMBERS)
+			continue;
+		stats = snapshot_stats(snapshot->member_stats, pool->name, m->name);
+		if (stats)
 			look_at_member(m, stats, &look->members[look->nr_members++]);
 	}
-	kvblk_member_free(members);
-	kvblk_stats_free(all);
-	kvblk_stats_free(each);
 	return whole;
 }
 
@@ -293,14 +280,14 @@ static struct policy_memory *memory_of(const char *pool)
 	return m;
 }
 
-static void decide(const struct kvblk_pool_state *pool, struct kvblk_admin *admin)
+static void decide(const struct kvblk_pool_state *pool, const struct snapshot *snapshot)
 {
 	static struct policy_look look;
 	static struct policy_verdict verdict;
 	struct policy_memory *m = memory_of(pool->name);
 
 	/* one that goes away meanwhile has no look */
-	if (!m || !look_at(pool, admin, &look))
+	if (!m || !look_at(pool, snapshot, &look))
 		return;
 	policy_decide(m, &look, &verdict);
 	set_all(m, &look, &verdict);
@@ -333,24 +320,22 @@ static bool is_remembered(const char *pool)
 
 static void look_at_all(void)
 {
-	struct kvblk_member_state *members = NULL;
-	struct kvblk_pool_state *pools = NULL;
+	const struct kvblk_pool_state *pool;
+	struct snapshot snapshot;
 	struct kvblk_admin *admin;
 	int err = kvblk_admin_open(&admin);
 
 	/* without the module there are no pools */
 	if (err)
 		return;
-	if (!kvblk_member_get(admin, NULL, &members))
-		smart_look(members, now_s());
-	kvblk_member_free(members);
-	if (kvblk_pool_get(admin, NULL, &pools))
-		pools = NULL;
-	for (const struct kvblk_pool_state *pool = pools; pool; pool = pool->next) {
+	err = snapshot_get_parts(admin, NULL, &snapshot);
+	if (!err)
+		smart_look(snapshot.members, now_s());
+	for (pool = err ? NULL : snapshot.pools; pool; pool = pool->next) {
 		if (has_policy(pool_called(pool->name)) || is_remembered(pool->name))
-			decide(pool, admin);
+			decide(pool, &snapshot);
 	}
-	kvblk_pool_free(pools);
+	snapshot_free(&snapshot);
 	kvblk_admin_close(admin);
 	run.lost = false;
 	forget();

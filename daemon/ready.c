@@ -66,7 +66,6 @@ static unsigned int reason(FILE *to, const char *format, ...)
 static unsigned int check_pool(const struct kvblk_pool_state *pool, int64_t below,
 			       const struct snapshot *snapshot, FILE *to)
 {
-	const struct kvblk_stats *stats = snapshot->stats;
 	unsigned int reasons = 0;
 	double held;
 
@@ -75,9 +74,7 @@ static unsigned int check_pool(const struct kvblk_pool_state *pool, int64_t belo
 			reasons += reason(to, "pool %s: member %s is %s\n", pool->name, m->name,
 					  ready_condition(m));
 	}
-	while (stats && strcmp(stats->pool, pool->name) != 0)
-		stats = stats->next;
-	held = ready_held(pool, stats);
+	held = ready_held(pool, snapshot_stats(snapshot->stats, pool->name, ""));
 	if (below && held >= (double)below)
 		reasons += reason(to, "pool %s: leases and readers hold %.1f %% of it, ready_below is %d\n",
 				  pool->name, held, (int)below);

@@ -12,19 +12,11 @@ int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *
 	return err ? cli_admin_fail(admin, err, pool ? pool : "pools") : CLI_OK;
 }
 
-static const struct kvblk_stats *stats_of(const struct snapshot *snapshot, const char *pool)
-{
-	const struct kvblk_stats *stats = snapshot->stats;
-
-	while (stats && strcmp(stats->pool, pool) != 0)
-		stats = stats->next;
-	return stats;
-}
-
 bool snapshot_rates(const struct snapshot *now, const struct snapshot *then,
 		    const char *pool, struct rates *rates)
 {
-	const struct kvblk_stats *new = stats_of(now, pool), *old = stats_of(then, pool);
+	const struct kvblk_stats *new = snapshot_stats(now->stats, pool, "");
+	const struct kvblk_stats *old = snapshot_stats(then->stats, pool, "");
 	double d[KVBLK_STATS_COUNTERS], keys, hits;
 
 	if (!new || !old || now->ns <= then->ns)

@@ -3,6 +3,8 @@
 #ifndef KVBLK_SNAPSHOT_H
 #define KVBLK_SNAPSHOT_H
 
+#include <string.h>
+
 #include "../lib/kvblk.h"
 
 /**
@@ -30,6 +32,15 @@ int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snaps
 /* As snapshot_get(): CLI_OK, or CLI_ERROR and a message. */
 int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
+
+/* In the list @stats those of @member of @pool, "": of the pool itself; or NULL. */
+static inline const struct kvblk_stats *snapshot_stats(const struct kvblk_stats *stats,
+							const char *pool, const char *member)
+{
+	while (stats && (strcmp(stats->pool, pool) != 0 || strcmp(stats->member, member) != 0))
+		stats = stats->next;
+	return stats;
+}
 
 /* Nanoseconds of the clock that @ns is of. */
 uint64_t snapshot_clock(void);

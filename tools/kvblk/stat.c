@@ -381,14 +381,6 @@ static int print_interval_json(const struct interval *in)
 						   KVBLK_A_LATENCY_PUT, 0.99)));
 }
 
-static const struct kvblk_stats *stats_of(const struct kvblk_stats *list,
-					  const char *pool)
-{
-	while (list && strcmp(list->pool, pool) != 0)
-		list = list->next;
-	return list;
-}
-
 /* The pool was destroyed and made anew in between. */
 static bool begun_anew(const struct kvblk_stats *now,
 		       const struct kvblk_stats *then)
@@ -437,7 +429,7 @@ static int watch(struct kvblk_admin *admin, const struct stat_args *args)
 		for (struct kvblk_stats *s = list; s && !ret; s = s->next) {
 			struct interval in = {
 				.now = s,
-				.then = stats_of(then, s->pool),
+				.then = snapshot_stats(then, s->pool, ""),
 				.seconds = (double)(read_ns - then_ns) /
 					   (double)NS_PER_S,
 			};
