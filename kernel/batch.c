@@ -281,10 +281,7 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 	}
 }
 
-/*
- * Asks the policy how much of a chain to write, and marks the puts behind it.
- * Puts that are not flagged as a chain are always admitted.
- */
+/* Asks the policy how much of a chain to write, and marks the puts behind it. */
 static int batch_admit(struct kvblk_batch *batch)
 {
 	struct kvblk_pool *pool = batch->file->pool;
@@ -306,6 +303,7 @@ static int batch_admit(struct kvblk_batch *batch)
 		req = batch->reqs[i];
 		if (req->result.res || !req->type->reads)
 			continue;
+		req->asked = true;
 		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
 			if (!nr)
 				before = req;

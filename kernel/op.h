@@ -209,7 +209,8 @@ struct kvblk_req {
 	struct work_struct work;
 	bool canceled;
 	bool wants_fault;
-	bool declined;
+	bool asked;			/* a put: the policy knows of it, */
+	bool declined;			/* and said no */
 	u16 tenant;
 	u32 header_units;
 	u32 bytes;			/* of all pieces */

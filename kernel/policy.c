@@ -376,7 +376,9 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
 
 		if (before && lead == i) {
-			WRITE_ONCE(*before, 0);
+			/* a put that is no chain may be asked for again at once */
+			if (chain->chain)
+				WRITE_ONCE(*before, 0);
 			lead++;
 		} else if (!before && note) {
 			offer_note(line, lo);
@@ -440,7 +442,8 @@ static u32 admit_single(struct kvblk_policy *p,
 		atomic64_inc(&p->stats.ghost_hits);
 		return chain->nr;
 	}
-	if (chain->parent_present || chain->priority || chance(p, share))
+	if (chain->parent_present || chain->priority || !READ_ONCE(p->reclaims) ||
+	    chance(p, share))
 		return chain->nr;
 	ghost_put(p, lo, GHOST_DECLINED, 0);
 	return 0;
@@ -455,7 +458,7 @@ static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *
 
 	/* nothing is declined until reclaim has begun */
 	if (first == KVBLK_POLICY_FIRST || !offers || chain->priority ||
-	    !READ_ONCE(p->all.seen) || chance(p, first))
+	    !READ_ONCE(p->reclaims) || chance(p, first))
 		return chain->nr;
 	return second_offers(p, offers, chain);
 }
@@ -571,6 +574,8 @@ int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 	u64 hot = 0;
 	bool renew;
 
+	if (!READ_ONCE(p->reclaims))
+		WRITE_ONCE(p->reclaims, true);
 	for (i = 0; i < nr; i++) {
 		recs[i].keep = recs[i].leased || rec_hot(p, seg, &recs[i]);
 		hot += recs[i].keep ? recs[i].bytes : 0;

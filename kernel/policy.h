@@ -166,6 +166,7 @@ struct kvblk_policy_rate {
  * @budget: bytes that reclaim may still write again
  * @seq: of the stamp given last
  * @now: ticks since init, starts at 1; written under @lock, read anywhere
+ * @reclaims: reclaim has begun, so that a put costs the blocks of others
  * @dice: state of the admission's random numbers; racy
  * @ghost: fingerprints of blocks declined, or admitted and watched; racy,
  *	lossy
@@ -191,6 +192,7 @@ struct kvblk_policy {
 	u32 seq;
 	u32 now;
 
+	bool reclaims;
 	atomic_t dice;
 	u32 *ghost;
 	u32 nr_ghosts;
@@ -264,7 +266,8 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
  * @p: the policy
  * @chain: the blocks
  *
- * Called once for each put batch flagged as a chain, once for each other put.
+ * Called once for each put batch flagged as a chain, and for each other put, for
+ * that perhaps more than once.
  * Remembers what it declines. Any context; takes no lock.
  *
  * Return: how many of @chain->ids, counted from the first, to write; the rest

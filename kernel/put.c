@@ -260,6 +260,29 @@ static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 	return kvblk_req_over(req, -EEXIST);
 }
 
+/* The policy's word on a put that is no chain's. */
+static void put_ask(struct kvblk_req *req)
+{
+	struct kvblk_policy *p = &req->pool->policy;
+	struct kvblk_policy_chain single = {
+		.ids = &req->id,
+		.nr = 1,
+		.parent = req->parent.lo,
+		.priority = req->op.priority,
+	};
+	struct kvblk_slot slot;
+
+	req->asked = true;
+	/* the settings that decline none of these */
+	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
+	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
+		return;
+	single.parent_present = single.parent &&
+				kvblk_block_present(req->pool, req->parent,
+						    req->tenant, &slot);
+	req->declined = !kvblk_policy_admit(p, &single);
+}
+
 /*
  * Is it to be written at all? 0, with the entry that it would replace, or 1 or
  * -EAGAIN as of start.
@@ -283,6 +306,8 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 		kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 		*taken = false;
 	}
+	if (!req->asked)
+		put_ask(req);
 	if (req->declined) {
 		kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
 		return kvblk_req_over(req, -ENOBUFS);

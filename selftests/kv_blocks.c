@@ -92,7 +92,8 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	struct kvblk_op ops[BATCH];
 	struct kvblk_result res[BATCH];
 	const char *deadline = getenv("KV_DEADLINE_MS");
-	uint32_t flags = opcode == KVBLK_OP_PUT && getenv("KV_CHAIN") ? KVBLK_SUBMIT_CHAIN : 0;
+	const char *chain = getenv("KV_CHAIN");
+	uint32_t flags = opcode == KVBLK_OP_PUT && chain && *chain ? KVBLK_SUBMIT_CHAIN : 0;
 	uint64_t start;
 	int err;
 

@@ -266,6 +266,32 @@ static void test_single_puts(void **state)
 	one.parent_present = true;
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+
+	/* the second offer counts, however often it is asked for */
+	one.parent_present = false;
+	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
+	id = fresh_id();
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
+	policy.admit_permille = KVBLK_POLICY_ADMIT;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+}
+
+/* A pool that has only such puts, and is not full yet. */
+static void test_single_puts_before_reclaim(void **state)
+{
+	struct kvblk_id id;
+	struct kvblk_policy_chain one = { .ids = &id, .nr = 1 };
+	struct kvblk_policy_seg seg = { .bytes = 1 };
+
+	policy.admit_permille = 0;
+	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
+	id = fresh_id();
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	seg.stamp = kvblk_policy_open(&policy, KVBLK_CLASS_NEW, 1);
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, NULL, 0, true), 0);
+	id = fresh_id();
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
 }
 
 static void test_first_offers(void **state)
@@ -814,6 +840,7 @@ int main(void)
 		POLICY_TEST(test_admit_everything),
 		POLICY_TEST(test_priority_is_admitted),
 		POLICY_TEST(test_single_puts),
+		POLICY_TEST(test_single_puts_before_reclaim),
 		POLICY_TEST(test_first_offers),
 		POLICY_TEST(test_tick),
 		POLICY_TEST(test_stamps_are_ordered),

@@ -54,10 +54,10 @@ explains() {
 	kvblk policy explain $pool | grep -qE -- "$1"
 }
 
-# fresh COUNT: so many blocks that nobody has seen are put, in chains: others are always admitted
+# fresh COUNT [CHAIN]: so many blocks that nobody has seen are put, in chains, or (CHAIN is empty) each for itself
 key=1
 fresh() {
-	KV_CHAIN=1 blocks put $key "$1" 50000
+	KV_CHAIN=${2-1} blocks put $key "$1" 50000
 	key=$((key + $1))
 }
 
@@ -92,8 +92,10 @@ before=$(counter write_bytes)
 fresh 400
 expect "stored of 400 that are fresh" "$stored" 0
 expect declined "$declined" 400
+fresh 400 ""
+expect "declined of 400 that are no chain" "$declined" 400
 after=$(counter write_bytes)
-[ $((after - before)) -lt 1000000 ] || fail "$((after - before)) bytes were written of 20000000"
+[ $((after - before)) -lt 1000000 ] || fail "$((after - before)) bytes were written of 40000000"
 
 echo "-- killed: it goes on where it was"
 daemon_kill
