@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+/* The hash table, see table.h: open addressing, linear probing, at most 3/4 full. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "table.h"
+
+#define ROOM_FIRST	64
+
+static uint64_t *at(const struct table *table, size_t i)
+{
+	return (uint64_t *)(void *)(table->entries + i * table->size);
+}
+
+/* Where @key would like to be: keys are hashes, but nobody says whose. */
+static size_t home(const struct table *table, uint64_t key)
+{
+	return (key * 0x9e3779b97f4a7c15ull >> 32) & (table->room - 1);
+}
+
+/* Its place, or the free one that it would have. */
+static size_t place(const struct table *table, uint64_t key)
+{
+	size_t i = home(table, key);
+
+	while (*at(table, i) && *at(table, i) != key)
+		i = (i + 1) & (table->room - 1);
+	return i;
+}
+
+void *table_find(const struct table *table, uint64_t key)
+{
+	uint64_t *entry = table->room ? at(table, place(table, key)) : NULL;
+
+	return entry && *entry ? entry : NULL;
+}
+
+static int grow(struct table *table)
+{
+	struct table old = *table;
+
+	table->room = old.room ? old.room * 2 : ROOM_FIRST;
+	table->entries = calloc(table->room, table->size);
+	if (!table->entries) {
+		*table = old;
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < old.room; i++) {
+		if (*at(&old, i))
+			memcpy(at(table, place(table, *at(&old, i))), at(&old, i), old.size);
+	}
+	free(old.entries);
+	return 0;
+}
+
+void *table_add(struct table *table, uint64_t key)
+{
+	uint64_t *entry = table_find(table, key);
+
+	if (entry)
+		return entry;
+	if (table->nr + 1 > table->room / 4 * 3 && grow(table))
+		return NULL;
+	entry = at(table, place(table, key));
+	*entry = key;
+	table->nr++;
+	return entry;
+}
+
+/* Those behind it move up, unless they are nearer to home where they are. */
+void table_remove(struct table *table, void *entry)
+{
+	size_t hole = (size_t)((char *)entry - table->entries) / table->size;
+	size_t mask = table->room - 1, i = hole;
+
+	table->nr--;
+	for (;;) {
+		i = (i + 1) & mask;
+		if (!*at(table, i))
+			break;
+		if (((i - home(table, *at(table, i))) & mask) < ((i - hole) & mask))
+			continue;
+		memcpy(at(table, hole), at(table, i), table->size);
+		hole = i;
+	}
+	memset(at(table, hole), 0, table->size);
+}
+
+void *table_next(const struct table *table, const void *entry)
+{
+	size_t i = entry ? (size_t)((const char *)entry - table->entries) / table->size + 1 : 0;
+
+	for (; i < table->room; i++) {
+		if (*at(table, i))
+			return at(table, i);
+	}
+	return NULL;
+}
+
+void table_free(struct table *table)
+{
+	free(table->entries);
+	*table = (struct table){ .size = table->size };
+}

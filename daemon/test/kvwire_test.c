@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+/* KV events on the wire: the bytes that others expect, and what may come from them. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../kvwire.h"
+
+#define TEXT(s)		s, sizeof(s) - 1
+
+static struct kvwire_bytes out, events;
+static struct kvwire_block seen[8];
+static size_t nr_seen;
+
+static int begin(void **state)
+{
+	(void)state;
+	kvwire_reset(&out);
+	kvwire_reset(&events);
+	nr_seen = 0;
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	kvwire_free(&out);
+	kvwire_free(&events);
+	return 0;
+}
+
+static void see(void *arg, const struct kvwire_block *block)
+{
+	assert_ptr_equal(arg, &nr_seen);
+	seen[nr_seen++ % 8] = *block;
+}
+
+/* In memory of its own, so that a byte too far is noticed. */
+static int read_it(const void *data, size_t len)
+{
+	void *copy = malloc(len ? len : 1);
+	int err;
+
+	memcpy(copy, data, len);
+	nr_seen = 0;
+	err = kvwire_read(copy, len, see, &nr_seen);
+	free(copy);
+	return err;
+}
+
+static void expect_bytes(const struct kvwire_bytes *bytes, const char *want, size_t len)
+{
+	assert_false(bytes->failed);
+	assert_int_equal(bytes->len, len);
+	assert_memory_equal(bytes->data, want, len);
+}
+
+/* What msgspec makes of the same events in Python. */
+static void test_bytes(void **state)
+{
+	const uint64_t hashes[] = { 1, 0xffffffffffffffff };
+	const struct kvwire_block block = {
+		.hash = 0x1234567890, .parent = 7, .has_parent = true,
+		.tokens = { "\x01\xcd\x03\xe8", 4 }, .nr_tokens = 2, .extra_keys = { "\xc0", 1 },
+	};
+
+	(void)state;
+	kvwire_removed(&events, hashes, 2, "STORAGE");
+	expect_bytes(&events, TEXT("\x83\xa4type\xac" "BlockRemoved\xac" "block_hashes\x92\x01\xcf\xff\xff\xff\xff\xff\xff\xff\xff"
+				   "\xa6medium\xa7STORAGE"));
+	kvwire_reset(&events);
+	kvwire_cleared(&events);
+	expect_bytes(&events, TEXT("\x81\xa4type\xb0" "AllBlocksCleared"));
+	kvwire_batch(&out, 1.1, &events, 1);
+	expect_bytes(&out, TEXT("\x93\xcb\x3f\xf1\x99\x99\x99\x99\x99\x9a\x91\x81\xa4type\xb0" "AllBlocksCleared\xc0"));
+	kvwire_reset(&events);
+	kvwire_stored(&events, &block, "CPU");
+	expect_bytes(&events, TEXT("\x89\xa4type\xab" "BlockStored\xac" "block_hashes\x91\xcf\x00\x00\x00\x12\x34\x56\x78\x90"
+				   "\xb1parent_block_hash\x07\xa9token_ids\x92\x01\xcd\x03\xe8\xaa" "block_size\x02"
+				   "\xa7lora_id\xc0\xa6medium\xa3" "CPU\xa9lora_name\xc0\xaa" "extra_keys\x91\xc0"));
+	kvwire_reset(&events);
+	kvwire_stored(&events, &(struct kvwire_block){ .hash = 3 }, "CPU");
+	expect_bytes(&events, TEXT("\x88\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x03\xb1parent_block_hash\xc0"
+				   "\xa9token_ids\x90\xaa" "block_size\x00\xa7lora_id\xc0\xa6medium\xa3" "CPU\xa9lora_name\xc0"));
+}
+
+#define STORED_AND_MORE \
+	"\x93\xca\x3f\x80\x00\x00\x93" \
+	"\x81\xa4type\xb0" "AllBlocksCleared" \
+	"\x8a\xa9token_ids\x94\x01\x02\x03\x04\xa4type\xab" "BlockStored\xaa" "block_size\x02" \
+	"\xac" "block_hashes\x92\xd3\xff\xff\xff\xff\xff\xff\xff\xfe\xc4\x0a" "aa\x00\x00\x00\x00\x00\x00\x01\x02" \
+	"\xb1parent_block_hash\x09\xa9lora_name\xa1x\xa7lora_id\x05\xaa" "cache_salt\xc0\xa6medium\xa3GPU" \
+	"\xaa" "extra_keys\x92\x91\xa1k\xc0" \
+	"\x83\xa4type\xac" "BlockRemoved\xac" "block_hashes\x91\x01\xa6medium\xa3GPU\xc0"
+
+static void test_read(void **state)
+{
+	const struct kvwire_block *block = seen;
+
+	(void)state;
+	assert_int_equal(read_it(TEXT(STORED_AND_MORE)), 0);
+	assert_int_equal(nr_seen, 2);
+	assert_int_equal(block->hash, 0xfffffffffffffffe);
+	assert_true(block->has_parent);
+	assert_int_equal(block->parent, 9);
+	assert_int_equal(block->nr_tokens, 2);
+	assert_int_equal(block->tokens.len, 2);
+	assert_int_equal(block->lora_name.len, 2);
+	assert_int_equal(block->lora_id.len, 1);
+	assert_null(block->cache_salt.at);
+	assert_int_equal(block->extra_keys.len, 3);
+	assert_int_equal(block[1].hash, 0x102);
+	assert_int_equal(block[1].parent, 0xfffffffffffffffe);
+	assert_int_equal(block[1].extra_keys.len, 1);
+}
+
+static void write_again(void *arg, const struct kvwire_block *block)
+{
+	kvwire_stored(arg, block, "GPU");
+}
+
+/* What was read and is written reads the same. */
+static void test_round(void **state)
+{
+	struct kvwire_bytes again = { 0 }, batch = { 0 };
+
+	(void)state;
+	assert_int_equal(kvwire_read(TEXT(STORED_AND_MORE), write_again, &events), 0);
+	kvwire_batch(&out, 1, &events, 2);
+	assert_int_equal(kvwire_read(out.data, out.len, write_again, &again), 0);
+	kvwire_batch(&batch, 1, &again, 2);
+	expect_bytes(&batch, out.data, out.len);
+	kvwire_free(&again);
+	kvwire_free(&batch);
+}
+
+/* A batch that was cut, or whose bytes are others, is refused or read, and nothing else. */
+static void test_damage(void **state)
+{
+	char bytes[sizeof(STORED_AND_MORE) - 1];
+
+	(void)state;
+	for (size_t len = 0; len < sizeof(bytes) - 1; len++)
+		assert_int_equal(read_it(STORED_AND_MORE, len), -EBADMSG);
+	for (int i = 0; i < 200000; i++) {
+		memcpy(bytes, STORED_AND_MORE, sizeof(bytes));
+		for (long n = random() % 3; n >= 0; n--)
+			bytes[random() % (long)sizeof(bytes)] = (char)random();
+		read_it(bytes, sizeof(bytes));
+	}
+}
+
+static void test_strange(void **state)
+{
+	(void)state;
+	/* no batch; no array of events; an event that is an array, as before the maps */
+	assert_int_equal(read_it(TEXT("\x01")), -EBADMSG);
+	assert_int_equal(read_it(TEXT("\x92\x01\xc0")), -EBADMSG);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x92\xac" "BlockRemoved\x91\x01")), -EBADMSG);
+	/* a type nobody knows, or none; no events */
+	assert_int_equal(read_it(TEXT("\x92\x01\x92\x81\xa4type\xa3new\x80")), 0);
+	assert_int_equal(read_it(TEXT("\x92\x01\x90")), 0);
+	/* arrays that say that they are as long as can be, in each other */
+	assert_int_equal(read_it(TEXT("\x92\xdd\xff\xff\xff\xff\xdd\xff\xff\xff\xff\x90")), -EBADMSG);
+	/* a hash alone; more tokens than blocks take; a hash of few bytes; a token that is a text */
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x84\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x90\xaa" "block_size\x00")), 0);
+	assert_int_equal(nr_seen, 0);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x84\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x93\x01\x02\x03\xaa" "block_size\x02")), 0);
+	assert_int_equal(nr_seen, 0);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x84\xa4type\xab" "BlockStored\xac" "block_hashes\x91\xc4\x02xx\xa9token_ids\x91\x01\xaa" "block_size\x01")), -EBADMSG);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x84\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x91\xa1x\xaa" "block_size\x01")), -EBADMSG);
+	assert_int_equal(nr_seen, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_bytes, begin),
+		cmocka_unit_test_setup(test_read, begin),
+		cmocka_unit_test_setup(test_round, begin),
+		cmocka_unit_test_setup(test_damage, begin),
+		cmocka_unit_test_setup(test_strange, begin),
+	};
+
+	return cmocka_run_group_tests_name("kvwire", tests, NULL, end);
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+/* The hash table: against a plain array, with keys that crowd. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "../table.h"
+
+#define KEYS	300
+
+struct entry {
+	uint64_t key;
+	uint64_t value;
+};
+
+static struct table table = { .size = sizeof(struct entry) };
+static uint64_t values[KEYS];	/* 0: not there */
+
+/* Some of them want the same place, the last one's neighbours wrap around. */
+static uint64_t key_of(size_t i)
+{
+	return i % 3 ? i + 1 : (i + 1) << 40;
+}
+
+static void check_all(void)
+{
+	const struct entry *entry = NULL;
+	size_t nr = 0, seen = 0;
+
+	for (size_t i = 0; i < KEYS; i++) {
+		entry = table_find(&table, key_of(i));
+		assert_int_equal(!!entry, !!values[i]);
+		if (entry)
+			assert_int_equal(entry->value, values[i]);
+		nr += !!values[i];
+	}
+	for (entry = NULL; (entry = table_next(&table, entry));)
+		seen++;
+	assert_int_equal(table.nr, nr);
+	assert_int_equal(seen, nr);
+}
+
+static void test_random(void **state)
+{
+	struct entry *entry;
+
+	(void)state;
+	assert_null(table_find(&table, 1));
+	assert_null(table_next(&table, NULL));
+	for (int i = 0; i < 20000; i++) {
+		size_t n = (size_t)random() % KEYS;
+
+		if (values[n] && random() % 2) {
+			table_remove(&table, table_find(&table, key_of(n)));
+			values[n] = 0;
+		} else {
+			entry = table_add(&table, key_of(n));
+			assert_int_equal(entry->value, values[n]);
+			values[n] = (uint64_t)i + 1;
+			entry->value = values[n];
+		}
+		if (i % 100 == 0)
+			check_all();
+	}
+	check_all();
+	table_free(&table);
+	assert_null(table_find(&table, key_of(0)));
+	assert_non_null(table_add(&table, key_of(0)));
+	table_free(&table);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_random),
+	};
+
+	return cmocka_run_group_tests_name("table", tests, NULL, NULL);
+}
