@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: MIT
+/* KV events: a subscriber that applies the batches has what the journals' reader has. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <mpack.h>
+
+#include "../kvevents.h"
+
+#define HASHES	200
+#define TOKENS	400
+
+/* ---- a subscriber: hashes 1 to HASHES - 1 ---- */
+
+struct subscriber {
+	bool stored[HASHES];
+	bool tokens[HASHES];
+	unsigned int batches, cleared, removed;
+};
+
+static struct subscriber sub;
+
+struct cursor {
+	const char *at;
+	size_t left;
+};
+
+static mpack_token_t next(struct cursor *cursor)
+{
+	mpack_tokbuf_t buf = MPACK_TOKBUF_INITIAL_VALUE;
+	mpack_token_t token;
+
+	assert_true(cursor->left > 0);
+	assert_int_equal(mpack_read(&buf, &cursor->at, &cursor->left, &token), MPACK_OK);
+	return token;
+}
+
+static bool text(struct cursor *cursor, const char *want)
+{
+	struct cursor look = *cursor;
+	mpack_token_t token = next(&look);
+	bool is = token.type == MPACK_TOKEN_STR && token.length == strlen(want) &&
+		  !memcmp(look.at, want, token.length);
+
+	if (is)
+		*cursor = (struct cursor){ look.at + token.length, look.left - token.length };
+	return is;
+}
+
+static void skip_value(struct cursor *cursor)
+{
+	mpack_token_t token = next(cursor);
+	uint32_t nr = token.type == MPACK_TOKEN_ARRAY ? token.length : 0;
+
+	if (token.type == MPACK_TOKEN_STR) {
+		cursor->at += token.length;
+		cursor->left -= token.length;
+	}
+	while (nr--)
+		skip_value(cursor);
+}
+
+static void take_hashes(struct subscriber *to, struct cursor *cursor, bool stored)
+{
+	uint32_t nr = next(cursor).length;
+	uint64_t hash;
+
+	assert_true(nr > 0);
+	while (nr--) {
+		hash = mpack_unpack_uint(next(cursor));
+		assert_in_range(hash, 1, HASHES - 1);
+		/* what is removed was stored, as this subscriber is told of all */
+		assert_true(stored || to->stored[hash]);
+		to->stored[hash] = stored;
+		to->tokens[hash] = false;
+		to->removed += !stored;
+		if (stored) {
+			assert_true(text(cursor, "parent_block_hash"));
+			skip_value(cursor);
+			assert_true(text(cursor, "token_ids"));
+			to->tokens[hash] = next(cursor).length;
+			for (int i = to->tokens[hash]; i > 0; i--)
+				skip_value(cursor);
+		}
+	}
+}
+
+static void take_event(struct subscriber *to, struct cursor *cursor)
+{
+	uint32_t nr = next(cursor).length;
+	struct cursor start = *cursor;
+	bool stored;
+
+	assert_true(text(cursor, "type"));
+	if (text(cursor, "AllBlocksCleared")) {
+		memset(to->stored, 0, sizeof(to->stored));
+		to->cleared++;
+		return;
+	}
+	stored = text(cursor, "BlockStored");
+	assert_true(stored || text(cursor, "BlockRemoved"));
+	assert_true(text(cursor, "block_hashes"));
+	take_hashes(to, cursor, stored);
+	for (*cursor = start; nr--;) {
+		skip_value(cursor);
+		skip_value(cursor);
+	}
+}
+
+static void take(void *arg, const struct kvwire_bytes *batch)
+{
+	struct cursor cursor = { batch->data, batch->len };
+	struct subscriber *to = arg;
+	uint32_t nr;
+
+	assert_int_equal(next(&cursor).length, 3);
+	assert_int_equal(next(&cursor).type, MPACK_TOKEN_FLOAT);
+	nr = next(&cursor).length;
+	assert_in_range(nr, 1, 1024);
+	while (nr--)
+		take_event(to, &cursor);
+	assert_int_equal(next(&cursor).type, MPACK_TOKEN_NIL);
+	assert_int_equal(cursor.left, 0);
+	to->batches++;
+}
+
+/* ---- journals ---- */
+
+static struct kvevents_rules rules;
+static struct kvevents *events;
+
+static void start(bool hash_only, uint32_t parts, size_t remember)
+{
+	memset(&sub, 0, sizeof(sub));
+	rules = (struct kvevents_rules){ "STORAGE", hash_only, parts, remember };
+	events = kvevents_new(&rules, take, &sub);
+	assert_non_null(events);
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	kvevents_free(events);
+	events = NULL;
+	return 0;
+}
+
+static int record(unsigned int pool, uint8_t op, uint64_t token, uint64_t hash)
+{
+	struct kvblk_journal_record r = { .op = op, .token = token, .caller_tag = hash, .length = 1 };
+
+	return kvevents_record(events, pool, &r);
+}
+
+static void stored(uint64_t token, uint64_t hash)
+{
+	assert_int_equal(record(0, KVBLK_JOURNAL_STORED, token, hash), 0);
+}
+
+static void removed(uint64_t token)
+{
+	/* that of the record does not count: the block's own does */
+	assert_int_equal(record(0, KVBLK_JOURNAL_REMOVED, token, 12345), 0);
+}
+
+static void learn(uint64_t hash)
+{
+	struct kvwire_block block = { .hash = hash, .tokens = { "\x01", 1 }, .nr_tokens = 1 };
+
+	assert_int_equal(kvevents_learn(events, &block), 0);
+}
+
+static void flush(void)
+{
+	assert_int_equal(kvevents_flush(events), 0);
+}
+
+/* ---- tests ---- */
+
+static void test_coming_and_going(void **state)
+{
+	(void)state;
+	start(true, 1, 10);
+	flush();
+	assert_int_equal(sub.cleared, 1);
+	kvevents_begin(events, 0);
+	stored(7, 1);
+	stored(8, 2);
+	stored(8, 2);
+	stored(9, 2);
+	flush();
+	assert_true(sub.stored[1] && sub.stored[2]);
+	assert_int_equal(kvevents_counts(events)->stored, 2);
+	removed(9);
+	removed(9);
+	removed(7);
+	flush();
+	assert_true(!sub.stored[1] && sub.stored[2]);
+	assert_int_equal(sub.removed, 1);
+	/* in one batch, in order; then the key has another block */
+	stored(7, 1);
+	removed(7);
+	stored(7, 3);
+	stored(7, 4);
+	flush();
+	assert_true(!sub.stored[1] && !sub.stored[3] && sub.stored[4]);
+	assert_int_equal(kvevents_counts(events)->hashes, 2);
+	flush();
+	assert_int_equal(sub.batches, 4);
+	assert_int_equal(sub.cleared, 1);
+}
+
+/* Tokens that are known before the block comes, and after; blocks that have none. */
+static void test_tokens(void **state)
+{
+	(void)state;
+	start(false, 1, 10);
+	learn(0);
+	learn(1);
+	stored(7, 1);
+	stored(8, 2);
+	stored(9, 3);
+	flush();
+	assert_true(sub.stored[1] && sub.tokens[1] && !sub.stored[2]);
+	learn(2);
+	learn(2);
+	flush();
+	assert_true(sub.stored[2] && sub.tokens[2]);
+	assert_int_equal(kvevents_counts(events)->stored, 2);
+	/* one that was never told as stored is told as removed: an engine may have told it */
+	sub.stored[3] = true;
+	removed(9);
+	removed(7);
+	flush();
+	assert_int_equal(sub.removed, 2);
+	stored(7, 1);
+	flush();
+	assert_true(sub.stored[1] && sub.tokens[1]);
+}
+
+/* The tokens of the latest are kept, and those of blocks that are there. */
+static void test_remember(void **state)
+{
+	(void)state;
+	start(false, 1, 3);
+	stored(1, 100);
+	for (uint64_t i = 1; i <= 6; i++)
+		learn(i);
+	learn(100);
+	for (uint64_t i = 1; i <= 6; i++)
+		stored(i + 1, i);
+	flush();
+	for (uint64_t i = 1; i <= 6; i++)
+		assert_int_equal(sub.stored[i], i > 3);
+	assert_true(sub.stored[100]);
+	/* 4 goes and comes while others go: the place that it had is not its place */
+	removed(5);
+	stored(5, 4);
+	removed(6);
+	removed(7);
+	removed(5);
+	stored(5, 4);
+	stored(6, 5);
+	flush();
+	assert_true(sub.stored[4] && sub.stored[5] && !sub.stored[6]);
+	stop(NULL);
+	start(false, 1, 0);
+	learn(1);
+	stored(7, 1);
+	flush();
+	assert_false(sub.stored[1]);
+}
+
+static void test_parts(void **state)
+{
+	(void)state;
+	start(true, 2, 10);
+	stored(7, 1);
+	flush();
+	assert_false(sub.stored[1]);
+	stored(8, 1);
+	stored(9, 1);
+	flush();
+	assert_true(sub.stored[1]);
+	removed(7);
+	flush();
+	assert_true(sub.stored[1]);
+	removed(8);
+	flush();
+	assert_false(sub.stored[1]);
+	removed(9);
+	flush();
+	assert_int_equal(sub.removed, 1);
+}
+
+static void test_lost(void **state)
+{
+	(void)state;
+	start(true, 1, 10);
+	kvevents_begin(events, 0);
+	kvevents_begin(events, 1);
+	stored(7, 1);
+	stored(8, 2);
+	assert_int_equal(record(1, KVBLK_JOURNAL_STORED, 7, 3), 0);
+	assert_int_equal(record(0, KVBLK_JOURNAL_CAUGHT_UP, 0, 0), 0);
+	assert_int_equal(record(0, 99, 0, 0), 0);
+	assert_int_equal(record(0, KVBLK_JOURNAL_LOST, 5, 0), -ENOBUFS);
+	kvevents_begin(events, 0);
+	stored(8, 2);
+	stored(9, 4);
+	flush();
+	assert_true(sub.stored[1]);
+	assert_int_equal(record(0, KVBLK_JOURNAL_CAUGHT_UP, 0, 0), 0);
+	flush();
+	assert_true(!sub.stored[1] && sub.stored[2] && sub.stored[3] && sub.stored[4]);
+	assert_int_equal(kvevents_counts(events)->lost, 1);
+	assert_int_equal(kvevents_end(events, 0), 0);
+	flush();
+	assert_true(!sub.stored[2] && sub.stored[3] && !sub.stored[4]);
+	assert_int_equal(sub.cleared, 1);
+}
+
+static void check_model(const uint64_t *hash_of, uint32_t parts)
+{
+	struct subscriber dump = { 0 };
+	uint32_t blocks[HASHES] = { 0 };
+
+	for (int i = 0; i < TOKENS; i++)
+		blocks[hash_of[i]]++;
+	flush();
+	assert_int_equal(kvevents_dump(events, take, &dump), 0);
+	for (int i = 1; i < HASHES; i++) {
+		assert_int_equal(sub.stored[i], blocks[i] >= parts);
+		assert_int_equal(dump.stored[i], sub.stored[i]);
+		assert_int_equal(dump.tokens[i], sub.tokens[i]);
+	}
+	assert_int_equal(dump.cleared, 1);
+}
+
+/* Two pools, losses now and then, and what two subscribers make of it. */
+static void test_random(void **state)
+{
+	uint64_t hash_of[TOKENS] = { 0 };
+
+	(void)state;
+	start(true, 2, 20);
+	for (int i = 0; i < 100000; i++) {
+		int n = (int)(random() % TOKENS);
+		unsigned int pool = (unsigned int)n % 2;
+
+		if (random() % 2) {
+			hash_of[n] = 1 + (uint64_t)random() % (HASHES - 1);
+			assert_int_equal(record(pool, KVBLK_JOURNAL_STORED, (uint64_t)n / 2, hash_of[n]), 0);
+		} else {
+			hash_of[n] = 0;
+			assert_int_equal(record(pool, KVBLK_JOURNAL_REMOVED, (uint64_t)n / 2, 0), 0);
+		}
+		if (i % 7 == 0)
+			learn(1 + (uint64_t)random() % (HASHES - 1));
+		if (i % 5000 != 0)
+			continue;
+		/* pool 0 loses some, and is read anew */
+		for (int lost = 0; lost < TOKENS; lost += 14)
+			hash_of[lost] = 1 + (uint64_t)random() % (HASHES - 1);
+		for (int lost = 2; lost < TOKENS; lost += 14)
+			hash_of[lost] = 0;
+		kvevents_begin(events, 0);
+		for (int there = 0; there < TOKENS; there += 2) {
+			if (hash_of[there])
+				record(0, KVBLK_JOURNAL_STORED, (uint64_t)there / 2, hash_of[there]);
+		}
+		record(0, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+		check_model(hash_of, 2);
+	}
+	check_model(hash_of, 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_coming_and_going, stop),
+		cmocka_unit_test_teardown(test_tokens, stop),
+		cmocka_unit_test_teardown(test_remember, stop),
+		cmocka_unit_test_teardown(test_parts, stop),
+		cmocka_unit_test_teardown(test_lost, stop),
+		cmocka_unit_test_teardown(test_random, stop),
+	};
+
+	return cmocka_run_group_tests_name("kvevents", tests, NULL, NULL);
+}
