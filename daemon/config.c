@@ -4,6 +4,7 @@
  * settings demand of each other. See config.h.
  */
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -16,6 +17,8 @@
 
 #define DISCOVERY_PORT	8009
 #define POOL_MEMBERS	64
+#define KV_EVENTS_POOLS	64
+#define KV_EVENTS_SOURCES	256
 
 /* ---- the rows ---- */
 
@@ -177,6 +180,97 @@ static const struct setting metrics_rows[] = {
 	{ .name = "port", .type = SETTING_NUMBER, .offset = offsetof(struct config_metrics, port),
 	  .least = 1, .most = 65535, .standard = 9733,
 	  .doc = "Port to listen on. kvblkd has no right to take one below 1024. Default: 9733." },
+	{ 0 },
+};
+
+/* "tcp://HOST:PORT" or "ipc://PATH": HOST, which is allocated, or NULL. */
+static char *endpoint_host(const char *endpoint)
+{
+	const char *port = strrchr(endpoint, ':');
+	unsigned long number;
+	char *rest;
+
+	if (strncmp(endpoint, "tcp://", 6) != 0 || !is_address(endpoint) || port < endpoint + 7 ||
+	    !isdigit((unsigned char)port[1]))
+		return NULL;
+	number = strtoul(port + 1, &rest, 10);
+	if (*rest || !number || number > 65535)
+		return NULL;
+	return strndup(endpoint + 6, (size_t)(port - endpoint) - 6);
+}
+
+static bool is_ipc(const char *endpoint)
+{
+	return !strncmp(endpoint, "ipc://", 6) && is_path(endpoint + 6);
+}
+
+/* IPv6 in brackets. */
+static bool is_host_ip(char *host)
+{
+	size_t len = strlen(host);
+
+	if (*host != '[' || host[len - 1] != ']')
+		return is_ip(host) && !strchr(host, ':');
+	host[len - 1] = '\0';
+	return is_ip(host + 1) && strchr(host + 1, ':');
+}
+
+static bool is_own_endpoint(const char *endpoint)
+{
+	char *host = endpoint_host(endpoint);
+	bool is = host && (!strcmp(host, "*") || is_host_ip(host));
+
+	free(host);
+	return is || is_ipc(endpoint);
+}
+
+static bool is_other_endpoint(const char *endpoint)
+{
+	char *host = endpoint_host(endpoint);
+	bool is = host && (is_host_ip(host) || !strpbrk(host, ":/[]*;"));
+
+	free(host);
+	return is || is_ipc(endpoint);
+}
+
+#define KV_EVENTS(field)	.offset = offsetof(struct config_kv_events, field)
+#define AN_OWN_ENDPOINT	"tcp://ADDRESS:PORT, where ADDRESS is an IPv4 address, an IPv6 address in brackets or *, or ipc:///PATH"
+
+static const struct setting kv_events_rows[] = {
+	{ .name = "endpoint", .type = SETTING_TEXT, KV_EVENTS(endpoint),
+	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
+	  .doc = "Where batches of events are published. Default: tcp://127.0.0.1:5557." },
+	{ .name = "replay", .type = SETTING_TEXT, KV_EVENTS(replay),
+	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
+	  .doc = "Where subscribers ask for batches that they have missed. Default: tcp://127.0.0.1:5558." },
+	{ .name = "topic", .type = SETTING_TEXT, KV_EVENTS(topic),
+	  .valid = is_any, .allowed = "printable characters",
+	  .doc = "The topic of all messages. Default: none." },
+	{ .name = "medium", .type = SETTING_TEXT, KV_EVENTS(medium),
+	  .valid = is_module_name, .allowed = "up to 55 characters, none of them a blank, a comma or a slash",
+	  .doc = "The medium that events name: a router decides by it what a block there is worth. Default: STORAGE." },
+	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .most = KV_EVENTS_POOLS,
+	  .valid = is_pool_name, .allowed = "the name of a pool",
+	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
+	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,
+	  .valid = is_other_endpoint, .allowed = "tcp://HOST:PORT or ipc:///PATH",
+	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. Default: none." },
+	{ .name = "hash_only", .type = SETTING_BOOL, KV_EVENTS(hash_only),
+	  .doc = "Tell a block whose tokens are not known as stored, too, by its hash alone. Default: false." },
+	{ .name = "parts", .type = SETTING_NUMBER, KV_EVENTS(parts), .least = 1, .most = 4096,
+	  .standard = 1,
+	  .doc = "Blocks that a hash must have in the pools to be stored, as one of each rank of an engine with tensor parallelism. Default: 1." },
+	{ .name = "buffer", .type = SETTING_NUMBER, KV_EVENTS(buffer), .least = 1, .most = 1000000,
+	  .standard = 10000,
+	  .doc = "Batches that are kept for subscribers that ask; one that asks for more gets all that is stored. As many may wait for each subscriber. Default: 10000." },
+	{ .name = "remember", .type = SETTING_NUMBER, KV_EVENTS(remember), .most = 100000000,
+	  .standard = 1000000,
+	  .doc = "Blocks that are in no pool, whose tokens are remembered: about 250 bytes of memory each. Default: 1000000." },
+	{ .name = "journal", .type = SETTING_NUMBER, KV_EVENTS(journal), .least = 1024,
+	  .most = 4194304, .standard = 65536,
+	  .doc = "Changes of a pool that wait for kvblkd, a power of two; when more come, kvblkd reads the whole pool again. Default: 65536." },
+	{ .name = "repeat", .type = SETTING_NUMBER, KV_EVENTS(repeat), .most = 3600, .standard = 5,
+	  .doc = "Seconds without an event after which the last batch is sent again, for subscribers that are new or have lost it. Default: 5; 0: never." },
 	{ 0 },
 };
 
@@ -375,28 +469,67 @@ static void read_section(const struct section *section, const config_setting_t *
 	}
 }
 
+static void check_kv_events(const config_setting_t *group, const struct config_kv_events *kv,
+			    struct config_errors *errors)
+{
+	if (same(kv->endpoint, kv->replay))
+		config_error(errors, group, "endpoint and replay must not be the same");
+	if (kv->journal & (kv->journal - 1))
+		config_error(errors, group, "journal %" PRId64 " must be a power of two", kv->journal);
+	for (size_t i = 0; i < kv->sources.nr; i++) {
+		if (same(kv->sources.text[i], kv->endpoint))
+			config_error(errors, group, "sources: %s is kvblkd's own endpoint", kv->endpoint);
+	}
+}
+
+/*
+ * An exporter that the file names: its settings are read into @object, whose text @first
+ * it always has from then on. NULL: it is not named, or no group.
+ */
+static const config_setting_t *read_exporter(const config_setting_t *exporters, const char *name,
+					     const struct setting *rows, void *object,
+					     char **first, const char *standard,
+					     struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	const config_setting_t *group = config_setting_get_member(exporters, name);
+
+	if (!group)
+		return NULL;
+	if (!config_setting_is_group(group)) {
+		config_error(errors, group, "must be a group: { ... }");
+		return NULL;
+	}
+	if (!*first)
+		settings_default(rows, object);
+	settings_read(rows, group, others, object, errors);
+	set_text(first, standard);
+	return group;
+}
+
 /* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
 static void read_exporters(const config_setting_t *group, struct config *config,
 			   struct config_errors *errors)
 {
-	static const char *const names[] = { "metrics", NULL }, *const others[] = { NULL };
+	static const char *const names[] = { "metrics", "kv_events", NULL };
 	static const struct setting none[] = { { 0 } };
-	const config_setting_t *metrics;
+	struct config_kv_events *kv = &config->kv_events;
 
 	if (!config_setting_is_group(group)) {
 		config_error(errors, group, "must be a group: { ... }");
 		return;
 	}
 	settings_read(none, group, names, config, errors);
-	metrics = config_setting_get_member(group, "metrics");
-	if (metrics && !config_setting_is_group(metrics)) {
-		config_error(errors, metrics, "must be a group: { ... }");
-	} else if (metrics) {
-		if (!config->metrics.address)
-			settings_default(metrics_rows, &config->metrics);
-		settings_read(metrics_rows, metrics, others, &config->metrics, errors);
-		set_text(&config->metrics.address, "127.0.0.1");
-	}
+	read_exporter(group, "metrics", metrics_rows, &config->metrics, &config->metrics.address,
+		      "127.0.0.1", errors);
+	group = read_exporter(group, "kv_events", kv_events_rows, kv, &kv->endpoint,
+			      "tcp://127.0.0.1:5557", errors);
+	if (!group)
+		return;
+	set_text(&kv->replay, "tcp://127.0.0.1:5558");
+	set_text(&kv->topic, "");
+	set_text(&kv->medium, "STORAGE");
+	check_kv_events(group, kv, errors);
 }
 
 static void read_root(const config_t *file, struct config *config,
@@ -501,6 +634,7 @@ void config_free(struct config *config)
 {
 	settings_free(root_rows, config);
 	settings_free(metrics_rows, &config->metrics);
+	settings_free(kv_events_rows, &config->kv_events);
 	for (size_t i = 0; i < config->nr_subsystems; i++)
 		settings_free(fabric_rows, &config->subsystems[i]);
 	for (size_t i = 0; i < config->nr_discovery; i++)
@@ -544,4 +678,7 @@ void config_print_settings(FILE *to)
 	fputs(".SS exporters.metrics\nWhat Prometheus scrapes, and whether the host is ready: /metrics, /ready and /healthz by HTTP. "
 	      "exporters is a group, and so is metrics. Without it nothing listens.\n", to);
 	print_rows(to, metrics_rows);
+	fputs(".SS exporters.kv_events\nKV events for routers, by ZeroMQ, in the format of vLLM and SGLang. "
+	      "kv_events is a group. Without it nothing is published.\n", to);
+	print_rows(to, kv_events_rows);
 }

@@ -124,6 +124,36 @@ struct config_metrics {
 };
 
 /**
+ * struct config_kv_events - the exporter of KV events
+ * @endpoint: that batches are published at, or NULL: there is none
+ * @replay: that batches are asked for at
+ * @topic: of the messages
+ * @medium: that events name
+ * @pools: whose blocks they are about; none: @config's pools
+ * @sources: endpoints of engines that tell tokens
+ * @hash_only: blocks whose tokens are not known are told as stored, too
+ * @parts: blocks that a hash has
+ * @buffer: batches that are kept
+ * @remember: hashes without a block whose tokens are kept
+ * @journal: records that wait for kvblkd, a power of two
+ * @repeat: seconds, 0: never
+ */
+struct config_kv_events {
+	char *endpoint;
+	char *replay;
+	char *topic;
+	char *medium;
+	struct texts pools;
+	struct texts sources;
+	bool hash_only;
+	int64_t parts;
+	int64_t buffer;
+	int64_t remember;
+	int64_t journal;
+	int64_t repeat;
+};
+
+/**
  * struct config - the state that a host is to have
  * @modules: beside those that are needed anyway
  * @host_nqn: for all that have none, or NULL
@@ -135,6 +165,7 @@ struct config_metrics {
  * @pools: to have up
  * @nr_pools: how many
  * @metrics: exporter
+ * @kv_events: exporter
  */
 struct config {
 	struct texts modules;
@@ -147,6 +178,7 @@ struct config {
 	struct config_pool *pools;
 	size_t nr_pools;
 	struct config_metrics metrics;
+	struct config_kv_events kv_events;
 };
 
 /*

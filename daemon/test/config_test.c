@@ -42,7 +42,10 @@ static const char whole[] =
 	"    budget: { drive_writes = 0.5; bytes = \"2T\"; life_days = 1800; interval = 60; };\n"
 	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; }\n"
 	");\n"
-	"exporters: { metrics: { address = \"::1\"; port = 9000; }; };\n";
+	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
+	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"ipc:///run/kvblkd/r\"; topic = \"kv\";\n"
+	"    medium = \"DISK\"; pools = ( \"kv0\", \"kv1\" ); sources = ( \"tcp://a.example:5557\", \"ipc:///x\" );\n"
+	"    hash_only = true; parts = 8; buffer = 10; remember = 0; journal = 1024; repeat = 0; }; };\n";
 
 static void test_whole(void **state)
 {
@@ -83,6 +86,17 @@ static void test_whole(void **state)
 	assert_int_equal(pool->ready_below, 60);
 	assert_string_equal(config.metrics.address, "::1");
 	assert_int_equal(config.metrics.port, 9000);
+	assert_string_equal(config.kv_events.endpoint, "tcp://[::1]:6000");
+	assert_string_equal(config.kv_events.replay, "ipc:///run/kvblkd/r");
+	assert_string_equal(config.kv_events.topic, "kv");
+	assert_string_equal(config.kv_events.medium, "DISK");
+	assert_int_equal(config.kv_events.pools.nr, 2);
+	assert_string_equal(config.kv_events.sources.text[0], "tcp://a.example:5557");
+	assert_true(config.kv_events.hash_only);
+	assert_int_equal(config.kv_events.parts, 8);
+	assert_int_equal(config.kv_events.buffer, 10);
+	assert_int_equal(config.kv_events.remember + config.kv_events.repeat, 0);
+	assert_int_equal(config.kv_events.journal, 1024);
 	assert_true(pool->budget.drive_writes == 0.5 && config_has_budget(pool));
 	assert_int_equal(pool->budget.bytes, 2ll << 40);
 	assert_int_equal(pool->budget.life_days, 1800);
@@ -93,6 +107,7 @@ static void test_whole(void **state)
 }
 
 #define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"192.0.2.7\"; " text " } );"
+#define KV_EVENTS(text) "exporters: { kv_events: { " text " }; };"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
 /* Without a section nothing listens; an empty one has defaults. */
@@ -107,6 +122,20 @@ static void test_exporters(void **state)
 	assert_int_equal(config_parse("exporters: { metrics: { }; };", &config, stderr), 0);
 	assert_string_equal(config.metrics.address, "127.0.0.1");
 	assert_int_equal(config.metrics.port, 9733);
+	assert_null(config.kv_events.endpoint);
+	config_free(&config);
+	assert_int_equal(config_parse("exporters: { kv_events: { }; };", &config, stderr), 0);
+	assert_null(config.metrics.address);
+	assert_string_equal(config.kv_events.endpoint, "tcp://127.0.0.1:5557");
+	assert_string_equal(config.kv_events.replay, "tcp://127.0.0.1:5558");
+	assert_string_equal(config.kv_events.topic, "");
+	assert_string_equal(config.kv_events.medium, "STORAGE");
+	assert_false(config.kv_events.hash_only);
+	assert_int_equal(config.kv_events.parts, 1);
+	assert_int_equal(config.kv_events.buffer, 10000);
+	assert_int_equal(config.kv_events.remember, 1000000);
+	assert_int_equal(config.kv_events.journal, 65536);
+	assert_int_equal(config.kv_events.repeat, 5);
 	config_free(&config);
 }
 
@@ -179,6 +208,37 @@ static const struct {
 	{ "exporters: { metrics: {\n port = 0; }; };", ":2: exporters.metrics.port: 0 is not allowed, it must be a number from 1 to 65535" },
 	{ "exporters: { metrics: { port = 65536; }; };", "exporters.metrics.port: 65536 is not allowed" },
 	{ "exporters: { metrics: { address = \"localhost\"; }; };", "exporters.metrics.address: localhost is not allowed, it must be a text, an IPv4 or IPv6 address" },
+	{ "exporters: { zmq: { }; };", "there are:\n\tmetrics\n\tkv_events\n" },
+	{ "exporters: { kv_events = ( ); };", "exporters.kv_events: must be a group" },
+	{ KV_EVENTS("\nfrob = 1;"), ":2: exporters.kv_events.frob: there is no such setting; there are:\n\tendpoint\n" },
+	{ KV_EVENTS("endpoint = 5557;"), "kv_events.endpoint: must be a text, tcp://ADDRESS:PORT" },
+	{ KV_EVENTS("endpoint = \"tcp://localhost:5557\";"), "kv_events.endpoint: tcp://localhost:5557 is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://*:0\";"), "endpoint: tcp://*:0 is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://*:65536\";"), "endpoint: tcp://*:65536 is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://::1:5557\";"), "endpoint: tcp://::1:5557 is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://[127.0.0.1]:5557\";"), "is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://:5557\";"), "is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://[]:5557\";"), "is not allowed" },
+	{ KV_EVENTS("endpoint = \"tcp://*\";"), "is not allowed" },
+	{ KV_EVENTS("endpoint = \"\";"), "must be a text, tcp://ADDRESS:PORT" },
+	{ KV_EVENTS("endpoint = \"ipc://here\";"), "endpoint: ipc://here is not allowed" },
+	{ KV_EVENTS("replay = \"udp://*:5558\";"), "kv_events.replay: udp://*:5558 is not allowed" },
+	{ KV_EVENTS("\nreplay = \"tcp://127.0.0.1:5557\";"), ":1: exporters.kv_events: endpoint and replay must not be the same" },
+	{ KV_EVENTS("topic = \"a\\x01\";"), "kv_events.topic: " },
+	{ KV_EVENTS("medium = \"\";"), "kv_events.medium: must be a text, up to 55 characters" },
+	{ KV_EVENTS("medium = \"a disk\";"), "kv_events.medium: a disk is not allowed" },
+	{ KV_EVENTS("pools = \"kv0\";"), "kv_events.pools: must be a list of at most 64 texts, each the name of a pool" },
+	{ KV_EVENTS("pools = ( \"/dev/x\" );"), "kv_events.pools[0]: /dev/x is not allowed" },
+	{ KV_EVENTS("sources = ( \"tcp://*:5557\" );"), "kv_events.sources[0]: tcp://*:5557 is not allowed" },
+	{ KV_EVENTS("sources = ( \"tcp://a:b:1\" );"), "kv_events.sources[0]: tcp://a:b:1 is not allowed" },
+	{ KV_EVENTS("sources = ( \"tcp://127.0.0.1:5557\" );"), "kv_events: sources: tcp://127.0.0.1:5557 is kvblkd's own endpoint" },
+	{ KV_EVENTS("hash_only = 1;"), "kv_events.hash_only: must be true or false" },
+	{ KV_EVENTS("parts = 0;"), "kv_events.parts: 0 is not allowed, it must be a number from 1 to 4096" },
+	{ KV_EVENTS("buffer = 0;"), "kv_events.buffer: 0 is not allowed, it must be a number from 1 to 1000000" },
+	{ KV_EVENTS("remember = -1;"), "kv_events.remember: -1 is not allowed, it must be a number from 0 to 100000000" },
+	{ KV_EVENTS("journal = 512;"), "kv_events.journal: 512 is not allowed, it must be a number from 1024 to 4194304" },
+	{ KV_EVENTS("journal = 1500;"), "exporters.kv_events: journal 1500 must be a power of two" },
+	{ KV_EVENTS("repeat = 3601;"), "kv_events.repeat: 3601 is not allowed, it must be a number from 0 to 3600" },
 	{ THE_POOL("tunables = 1;"), "tunables: must be a group of tunables" },
 	{ THE_POOL("tunables: { frob = 1; };"), "pools[0].tunables.frob: there is no such tunable; there are:" },
 	{ THE_POOL("tunables: { frob = 1; };"), "\n\tbounce_chunks\n" },
