@@ -90,6 +90,41 @@ static void not_allowed(struct config_errors *errors, const config_setting_t *at
 		     setting_allowed(row, allowed, sizeof(allowed)));
 }
 
+/* ---- lists of texts ---- */
+
+bool texts_add(struct texts *texts, const char *text)
+{
+	char **more = reallocarray(texts->text, texts->nr + 1, sizeof(*more));
+
+	if (!more)
+		return false;
+	texts->text = more;
+	more[texts->nr] = strdup(text);
+	if (!more[texts->nr])
+		return false;
+	texts->nr++;
+	return true;
+}
+
+void texts_remove(struct texts *texts, const char *text)
+{
+	for (size_t i = 0; i < texts->nr; i++) {
+		if (strcmp(texts->text[i], text) != 0)
+			continue;
+		free(texts->text[i]);
+		texts->text[i] = texts->text[--texts->nr];
+		return;
+	}
+}
+
+void texts_free(struct texts *texts)
+{
+	for (size_t i = 0; i < texts->nr; i++)
+		free(texts->text[i]);
+	free(texts->text);
+	*texts = (struct texts){ 0 };
+}
+
 /* ---- values ---- */
 
 static bool is_number(const config_setting_t *setting)
@@ -156,14 +191,6 @@ static void read_text(const struct setting *row, const config_setting_t *setting
 		config_error(errors, setting, "no memory");
 }
 
-static void free_texts(struct texts *texts)
-{
-	for (size_t i = 0; i < texts->nr; i++)
-		free(texts->text[i]);
-	free(texts->text);
-	*texts = (struct texts){ 0 };
-}
-
 /* The list of a later file stands for that of an earlier one. */
 static void read_list(const struct setting *row, const config_setting_t *setting,
 		      struct texts *value, struct config_errors *errors)
@@ -175,7 +202,7 @@ static void read_list(const struct setting *row, const config_setting_t *setting
 		not_allowed(errors, setting, row, "");
 		return;
 	}
-	free_texts(value);
+	texts_free(value);
 	value->text = calloc((size_t)length + 1, sizeof(*value->text));
 	if (!value->text) {
 		config_error(errors, setting, "no memory");
@@ -334,7 +361,7 @@ void settings_free(const struct setting *rows, void *object)
 		if (rows->type == SETTING_TEXT)
 			free(*text);
 		if (rows->type == SETTING_LIST)
-			free_texts(field(rows, object));
+			texts_free(field(rows, object));
 		if (rows->type == SETTING_GROUP)
 			settings_free(rows->rows, field(rows, object));
 		for (size_t i = 0; rows->type == SETTING_TUNABLES && i < nr_tunables; i++)

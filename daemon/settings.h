@@ -40,6 +40,11 @@ struct texts {
 	size_t nr;
 };
 
+/* Adds a copy of @text; false: no memory. */
+bool texts_add(struct texts *texts, const char *text);
+void texts_remove(struct texts *texts, const char *text);
+void texts_free(struct texts *texts);
+
 /**
  * struct setting - a row
  * @name: in the file

@@ -9,41 +9,6 @@
 #include "modules.h"
 #include "state.h"
 
-/* ---- lists of texts ---- */
-
-bool texts_add(struct texts *texts, const char *text)
-{
-	char **more = reallocarray(texts->text, texts->nr + 1, sizeof(*more));
-
-	if (!more)
-		return false;
-	texts->text = more;
-	more[texts->nr] = strdup(text);
-	if (!more[texts->nr])
-		return false;
-	texts->nr++;
-	return true;
-}
-
-void texts_remove(struct texts *texts, const char *text)
-{
-	for (size_t i = 0; i < texts->nr; i++) {
-		if (strcmp(texts->text[i], text) != 0)
-			continue;
-		free(texts->text[i]);
-		texts->text[i] = texts->text[--texts->nr];
-		return;
-	}
-}
-
-void texts_free(struct texts *texts)
-{
-	for (size_t i = 0; i < texts->nr; i++)
-		free(texts->text[i]);
-	free(texts->text);
-	*texts = (struct texts){ 0 };
-}
-
 /* ---- sysfs ---- */
 
 /* The first line of a file; "" where there is none. */

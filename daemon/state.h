@@ -13,9 +13,4 @@
 int state_read(const struct config *config, struct state *state);
 void state_free(struct state *state);
 
-/* Adds a copy of @text; false: no memory. */
-bool texts_add(struct texts *texts, const char *text);
-void texts_remove(struct texts *texts, const char *text);
-void texts_free(struct texts *texts);
-
 #endif
