@@ -23,6 +23,7 @@
 #include "apply.h"
 #include "exporter.h"
 #include "families.h"
+#include "kvfeed.h"
 #include "log.h"
 #include "loop.h"
 #include "policy_run.h"
@@ -133,6 +134,7 @@ static void reload(struct daemon *d)
 	if (read_config(d)) {
 		log_line(LOG_LINE_INFO, "%s: in force", d->config_path);
 		policy_configure(&d->config);
+		kvfeed_configure(&d->config);
 		d->restart = true;
 		exporter_follow(d->exporter);
 	} else {
@@ -257,6 +259,7 @@ static void take_event(struct daemon *d, const struct kvblk_notice *notice)
 	switch (notice->type) {
 	case KVBLK_EVENT_POOL_UP:
 		texts_add(&d->came_up, notice->pool);
+		kvfeed_wake();
 		want_pass(d);
 		break;
 	case KVBLK_EVENT_POOL_DOWN:
@@ -486,6 +489,7 @@ int loop(const char *config_path)
 	start_listening(&d);
 	policy_start();
 	policy_configure(&d.config);
+	kvfeed_configure(&d.config);
 	err = sd_event_loop(d.event);
 	/* a pass that is under way ends with the process: the kernel has its state */
 	return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

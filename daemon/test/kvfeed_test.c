@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The exporter of KV events as subscribers see it. Journals are pipes: what they tell,
+ * when they lose records and when their pool is gone is up to the test.
+ *
+ * usage: kvfeed_test
+ *	or: kvfeed_test serve CONFIG
+ *	Exports with that file until standard input ends. Journals are the FIFOs
+ *	POOL.journal in the directory of CONFIG.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cmocka.h>
+
+#include "../kvfeed.h"
+#include "kvblk.h"
+
+#define WAIT_MS	30000
+#define HASH	0xfedcba9800000000
+
+/* ---- what the library would do ---- */
+
+static int next_journal = -ENODEV;	/* of pool kv0 */
+static const char *fifos;
+
+int kvblk_open(const char *pool, struct kvblk **handle)
+{
+	char path[256];
+
+	if (fifos) {
+		snprintf(path, sizeof(path), "%s/%s.journal", fifos, pool);
+		next_journal = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	}
+	*handle = NULL;
+	return next_journal < 0 || (!fifos && strcmp(pool, "kv0") != 0) ? -ENODEV : 0;
+}
+
+int kvblk_journal_open(struct kvblk *kv, uint32_t nr_records, uint32_t flags)
+{
+	int fd = next_journal;
+
+	assert_null(kv);
+	assert_int_equal(nr_records, fifos ? nr_records : 1024);
+	assert_int_equal(flags, KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK);
+	next_journal = -ENODEV;
+	return fd;
+}
+
+void kvblk_close(struct kvblk *kv)
+{
+	assert_null(kv);
+}
+
+void log_line(int level, const char *format, ...)
+{
+	va_list args;
+
+	(void)level;
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+}
+
+/* ---- subscribers ---- */
+
+static char dir[] = "/tmp/kvfeed_test-XXXXXX";
+static void *context, *sub;
+static struct config config;
+
+static const char *endpoint(const char *name)
+{
+	static char text[4][128];
+	static unsigned int n;
+
+	snprintf(text[++n % 4], sizeof(text[0]), "ipc://%s/%s", dir, name);
+	return text[n % 4];
+}
+
+static void configure(const char *name, const char *replay, const char *more)
+{
+	char text[1024];
+
+	config_free(&config);
+	snprintf(text, sizeof(text), "pools = ( { name = \"kv0\"; } ); exporters: { kv_events: {"
+		 "endpoint = \"%s\"; replay = \"%s\"; sources = ( \"%s\" );"
+		 "topic = \"t\"; repeat = 1; journal = 1024; %s }; };",
+		 endpoint(name), replay, endpoint("engine"), more);
+	assert_int_equal(config_parse(text, &config, stderr), 0);
+	kvfeed_configure(&config);
+}
+
+static void *connect_to(const char *name, int type)
+{
+	void *socket = zmq_socket(context, type);
+
+	zmq_setsockopt(socket, ZMQ_RCVTIMEO, &(int){ WAIT_MS }, sizeof(int));
+	zmq_setsockopt(socket, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	if (type == ZMQ_SUB)
+		zmq_setsockopt(socket, ZMQ_SUBSCRIBE, "", 0);
+	assert_int_equal(zmq_connect(socket, endpoint(name)), 0);
+	return socket;
+}
+
+/* The next batch that has this event; those that have not are skipped. Its number. */
+static uint64_t wait_event(void *socket, const char *topic, const struct kvwire_bytes *event)
+{
+	uint64_t number;
+	char bytes[4096];
+	int len;
+
+	do {
+		assert_int_equal(zmq_recv(socket, bytes, sizeof(bytes), 0), strlen(topic));
+		assert_int_equal(zmq_recv(socket, &number, sizeof(number), 0), sizeof(number));
+		len = zmq_recv(socket, bytes, sizeof(bytes), 0);
+		assert_in_range(len, 0, sizeof(bytes));
+	} while (event && !memmem(bytes, (size_t)len, event->data, event->len));
+	return be64toh(number);
+}
+
+static uint64_t wait_cleared(void *socket, const char *topic)
+{
+	struct kvwire_bytes event = { 0 };
+	uint64_t number;
+
+	kvwire_cleared(&event);
+	number = wait_event(socket, topic, &event);
+	kvwire_free(&event);
+	return number;
+}
+
+static void wait_stored(const struct kvwire_block *block)
+{
+	struct kvwire_bytes event = { 0 };
+
+	kvwire_stored(&event, block, "STORAGE");
+	wait_event(sub, "t", &event);
+	kvwire_free(&event);
+}
+
+/* It may be one of several that one event tells of. */
+static uint64_t wait_removed(uint64_t hash)
+{
+	const uint64_t number = hash;
+	struct kvwire_bytes event = { 0 };
+
+	/* the end of an event with this hash alone, up to its medium */
+	kvwire_removed(&event, &number, 1, "");
+	event.len -= sizeof("\xa6medium\xa0") - 1;
+	hash = wait_event(sub, "t", &(struct kvwire_bytes){ .data = event.data + event.len - 9, .len = 9 });
+	kvwire_free(&event);
+	return hash;
+}
+
+/* ---- journals ---- */
+
+static int begin_journal(void)
+{
+	int fds[2];
+
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	fcntl(fds[0], F_SETFL, O_NONBLOCK);
+	next_journal = fds[0];
+	return fds[1];
+}
+
+static void tell(int fd, uint8_t op, uint64_t token, uint64_t tag)
+{
+	const struct kvblk_journal_record record = { .op = op, .token = token, .caller_tag = tag };
+
+	assert_int_equal(write(fd, &record, sizeof(record)), sizeof(record));
+}
+
+static const struct kvwire_block first = { .hash = HASH + 1, .tokens = { "\x05\x06", 2 }, .nr_tokens = 2 };
+static const struct kvwire_block second = {
+	.hash = HASH + 2, .has_parent = true, .parent = HASH + 1, .tokens = { "\x07\x08", 2 }, .nr_tokens = 2,
+};
+
+static void send_batch(void *engine, const struct kvwire_bytes *batch)
+{
+	zmq_send(engine, "engine's", 8, ZMQ_SNDMORE);
+	zmq_send(engine, "\0\0\0\0\0\0\0\1", 8, ZMQ_SNDMORE);
+	zmq_send(engine, batch->data, batch->len, 0);
+}
+
+/* Until the exporter has heard of it: it may not have subscribed yet. */
+static void engine_tells(void *engine)
+{
+	struct kvwire_bytes events = { 0 }, batch = { 0 };
+
+	zmq_setsockopt(engine, ZMQ_XPUB_NODROP, &(int){ 0 }, sizeof(int));
+	kvwire_stored(&events, &first, "GPU");
+	kvwire_stored(&events, &second, "GPU");
+	kvwire_batch(&batch, 1, &events, 2);
+	send_batch(engine, &(struct kvwire_bytes){ .data = (char []){ "what" }, .len = 4 });
+	send_batch(engine, &batch);
+	kvwire_free(&events);
+	kvwire_free(&batch);
+}
+
+static void test_all(void **state)
+{
+	struct kvevents_counts counts;
+	uint64_t number, same;
+	char byte, taken[64];
+	size_t len = sizeof(taken);
+	void *engine, *asks;
+	int fd, old;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	context = zmq_ctx_new();
+	engine = zmq_socket(context, ZMQ_XPUB);
+	zmq_setsockopt(engine, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	assert_int_equal(zmq_bind(engine, endpoint("engine")), 0);
+	assert_int_equal(config_parse("", &config, stderr), 0);
+	kvfeed_configure(&config);
+	assert_false(kvfeed_counts(&counts));
+
+	/* one that comes late hears of the last batch */
+	configure("a", endpoint("a-replay"), "");
+	sub = connect_to("a", ZMQ_SUB);
+	number = wait_cleared(sub, "t");
+	assert_true(kvfeed_counts(&counts));
+
+	/* a pool that comes; tokens that are known after its blocks; sources that send anything */
+	fd = begin_journal();
+	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
+	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
+	tell(fd, KVBLK_JOURNAL_STORED, 3, HASH + 3);
+	tell(fd, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+	kvfeed_wake();
+	assert_int_equal(zmq_recv(engine, &byte, 1, 0), 1);
+	engine_tells(engine);
+	wait_stored(&first);
+	engine_tells(engine);
+	tell(fd, KVBLK_JOURNAL_REMOVED, 1, HASH + 1);
+	wait_removed(HASH + 1);
+	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
+	wait_stored(&first);
+
+	/* the pool goes and comes; its journal loses records: what the next one does not have is removed */
+	tell(fd, KVBLK_JOURNAL_STORED, 4, HASH + 4);
+	old = fd;
+	fd = begin_journal();
+	close(old);
+	wait_removed(HASH + 4);
+	tell(fd, KVBLK_JOURNAL_STORED, 3, HASH + 3);
+	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
+	wait_stored(&second);
+	tell(fd, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+	old = fd;
+	fd = begin_journal();
+	tell(old, KVBLK_JOURNAL_LOST, 7, 0);
+	close(old);
+	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
+	tell(fd, KVBLK_JOURNAL_CAUGHT_UP, 0, 0);
+	number = wait_removed(HASH + 3);
+	assert_true(kvfeed_counts(&counts));
+	assert_int_equal(counts.lost, 1);
+	assert_int_equal(counts.hashes, 1);
+
+	/* one that asks; the same configuration is no news */
+	configure("a", endpoint("a-replay"), "");
+	asks = connect_to("a-replay", ZMQ_DEALER);
+	zmq_send(asks, "", 0, ZMQ_SNDMORE);
+	zmq_send(asks, "\0\0\0\0\0\0\0\0", 8, 0);
+	wait_cleared(asks, "");
+	while ((same = wait_event(asks, "", NULL)) != UINT64_MAX)
+		assert_in_range(same, number - 100, number);
+	zmq_close(asks);
+	tell(fd, KVBLK_JOURNAL_REMOVED, 2, HASH + 2);
+	assert_int_equal(wait_removed(HASH + 2), number + 1);
+
+	/* elsewhere, and nowhere */
+	close(fd);
+	configure("b", endpoint("b-replay"), "hash_only = true; medium = \"DISK\";");
+	zmq_close(sub);
+	sub = connect_to("b", ZMQ_SUB);
+	assert_true(wait_cleared(sub, "t") > number + 1);
+	config_free(&config);
+	kvfeed_configure(&config);
+	for (int i = 0; kvfeed_counts(&counts) && i < WAIT_MS; i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	assert_false(kvfeed_counts(&counts));
+
+	/* where another one is */
+	assert_int_equal(zmq_bind(engine, "tcp://127.0.0.1:*"), 0);
+	zmq_getsockopt(engine, ZMQ_LAST_ENDPOINT, taken, &len);
+	configure("b", taken, "");
+	nanosleep(&(struct timespec){ .tv_nsec = 300000000 }, NULL);
+	assert_false(kvfeed_counts(&counts));
+	assert_int_equal(zmq_unbind(engine, taken), 0);
+	wait_cleared(sub, "t");
+	assert_true(kvfeed_counts(&counts));
+
+	config_free(&config);
+	kvfeed_configure(&config);
+	while (kvfeed_counts(&counts))
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	zmq_close(sub);
+	zmq_close(engine);
+	zmq_ctx_term(context);
+	snprintf(taken, sizeof(taken), "rm -r %s", dir);
+	assert_int_equal(system(taken), 0);
+}
+
+static int serve(char *path)
+{
+	char byte;
+
+	if (config_load(path, &config, stderr))
+		return EXIT_FAILURE;
+	fifos = dirname(path);
+	kvfeed_configure(&config);
+	while (read(STDIN_FILENO, &byte, 1) > 0)
+		kvfeed_wake();
+	return EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all),
+	};
+
+	if (argc == 3 && !strcmp(argv[1], "serve"))
+		return serve(argv[2]);
+	return cmocka_run_group_tests_name("kvfeed", tests, NULL, NULL);
+}
