@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=600 takes=150 kernels=newest check=debug pypi=ai-dynamo-runtime==1.6.1
+# Dynamo's indexer, registered with kvblkd, answers for each prompt what the pool has of it: after reclaim, when it comes late, and after
+# kvblkd was killed.
+# slow: the indexer is a large program for an emulated CPU, and what reclaim drops is told within half a minute.
+. "${0%/*}/pool.bash"
+
+conf=$tmp/kvblkd.conf
+publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
+events=/kvblk/selftests/kv_events.py
+prompts=1200
+
+daemon_start() {
+	kvblkd --config "$conf" 2>"$tmp/log" &
+	daemon=$!
+	defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true; cat $tmp/log"
+	wait_for 30 grep -q 'following pool t' "$tmp/log"
+}
+
+# indexer PORT: it is there, and listens to kvblkd
+indexer() {
+	PYTHONPATH=/share python3 -m dynamo.indexer --port "$1" --threads 1 >"$tmp/indexer-$1" 2>&1 &
+	defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true; tail -n 20 $tmp/indexer-$1"
+	check python3 $events register "http://127.0.0.1:$1" $publish $replay
+}
+
+# agree PORT: indexer and pool
+agree() {
+	local same=0 whole=0 part=0 none=0
+	python3 $events compare $pool "http://127.0.0.1:$1" $prompts >"$tmp/agree" || { cat "$tmp/agree"; fail "the indexer at $1 is wrong"; }
+	cat "$tmp/agree"
+	eval "$(grep ^same "$tmp/agree")"
+	[ "$whole" -gt 0 ] && [ "$part" -gt 0 ] || fail "$whole prompts are there and $part in part: that says little"
+}
+
+load() {
+	check timeout $((120 * KVBLK_SLOW)) python3 $events load $pool $engine $prompts
+}
+
+cat >"$conf" <<-END
+	pools = ( { name = "$pool"; } );
+	exporters: { kv_events: { sources = ( "$engine" ); buffer = 50; repeat = 1; }; };
+END
+kv_load
+flash 2 74
+pool_format /dev/flash0 /dev/flash1
+daemon_start
+
+echo "-- one that is there from the beginning"
+indexer 8090
+load
+wait_for 60 more_than 0 segments_reclaimed
+agree 8090
+
+echo "-- one that comes late"
+indexer 8091
+agree 8091
+
+echo "-- another kvblkd, which the engine tells its tokens again"
+kill -KILL $daemon
+wait $daemon || true
+daemon_start
+load
+agree 8090
+agree 8091
