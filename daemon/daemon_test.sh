@@ -50,6 +50,9 @@ echo 'pools = ( { name = "kv0"; } );' > "$dir/right"
 printf 'pools = (\n{ name = "kv0"; tunables: { suspect_ms = 1; }; } );\n' > "$dir/wrong"
 expect 0 '' --check "$dir/right"
 expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000$' --check "$dir/wrong"
+printf 'exporters: {\nkv_events: { medium = "a b"; journal = 1500; };\n};\n' > "$dir/wrong-events"
+expect 1 '/wrong-events:2: exporters\.kv_events\.medium: a b is not allowed, it must be a text, up to 55 characters' --check "$dir/wrong-events"
+expect 1 '/wrong-events:2: exporters\.kv_events: journal 1500 must be a power of two$' --check "$dir/wrong-events"
 expect 1 '/none: No such file or directory$' --check "$dir/none"
 expect 0 '' --check "$here/kvblkd.conf"
 expect 78 'suspect_ms: 1 is not allowed' --config "$dir/wrong"
@@ -156,9 +159,53 @@ exports() {
 	verdict $? "without a section nothing listens"
 }
 
+# greets PORT: ZeroMQ is there
+greets() {
+	local fd
+	exec {fd}<>"/dev/tcp/127.0.0.1/$1" || return
+	[ "$(head -c 10 <&$fd | od -An -tx1 | tr -d ' ')" = ff00000000000000017f ]
+	local rc=$?
+	exec {fd}>&-
+	return $rc
+}
+
+# events PORT REPLAY: into the file that publishes() runs with
+events() {
+	echo "exporters: { kv_events: { endpoint = \"tcp://127.0.0.1:$1\"; replay = \"tcp://127.0.0.1:$2\"; pools = ( \"kv0\" ); }; };" > "$dir/publishes"
+}
+
+publishes() {
+	local port replay other
+	free_port port replay other
+	events "$port" "$replay"
+	coproc "$kvblkd" --config "$dir/publishes" 2>&1
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	says "kv_events: publishing at tcp://127.0.0.1:$port" && greets "$port" && greets "$replay"
+	verdict $? "it publishes"
+	events "$port" "$other"
+	cp "$dir/publishes" "$dir/holder"
+	kill -HUP "$pid"
+	says "no longer publishing" && says "kv_events: publishing at tcp://127.0.0.1:$port" && greets "$other" && ! greets "$replay" 2> "$dir/old"
+	verdict $? "SIGHUP moves what it publishes"
+	exec 4<&3 3< <(exec "$kvblkd" --config "$dir/holder" 2>&1)
+	holder=$!
+	says "kv_events: can't publish at .*: Address already in use; trying again"
+	verdict $? "endpoints that are taken are told"
+	kill "$holder"
+	exec 3<&4 4<&-
+	: > "$dir/publishes"
+	kill -HUP "$pid"
+	says "no longer publishing"
+	kill -TERM "$pid"
+	says "asked to end" && wait "$pid"
+	verdict $? "without a section nothing is published"
+}
+
 if [ ! -e /sys/module/kvblk ]; then
 	: > "$dir/empty"
 	exports
+	publishes
 	unset JOURNAL_STREAM
 	ends TERM 'kvblkd: the module kvblk is not loaded; waiting for it'
 	export JOURNAL_STREAM=1:1
