@@ -36,8 +36,8 @@ struct kvwire_value {
  * @hash: that the engine gives it
  * @parent: likewise, of the block before it
  * @has_parent: it is not the first of its prompt
- * @tokens: an array of @nr_tokens
- * @nr_tokens: how many
+ * @nr_tokens: how many it has
+ * @tokens: so many values of an array
  * @lora_id: as the engine sent it, or none
  * @lora_name: likewise
  * @cache_salt: likewise
@@ -47,8 +47,8 @@ struct kvwire_block {
 	uint64_t hash;
 	uint64_t parent;
 	bool has_parent;
-	struct kvwire_value tokens;
 	uint32_t nr_tokens;
+	struct kvwire_value tokens;
 	struct kvwire_value lora_id;
 	struct kvwire_value lora_name;
 	struct kvwire_value cache_salt;
