@@ -10,6 +10,7 @@
 
 #include "exporter.h"
 #include "http.h"
+#include "kvfeed.h"
 #include "log.h"
 #include "metrics.h"
 #include "ready.h"
@@ -80,6 +81,7 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 	take(exporter);
 	metrics->ready = !ready_reasons(exporter->config, &metrics->snapshot, exporter->err,
 					page ? NULL : to);
+	metrics->publishes = kvfeed_counts(&metrics->kv_events);
 	if (page)
 		metrics_print(to, format, metrics);
 	else if (metrics->ready)

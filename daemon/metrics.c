@@ -217,6 +217,39 @@ static void print_daemon(struct out *out, const struct metrics *metrics)
 		fprintf(out->to, "kvblk_scrape_duration_seconds %.9f\n", metrics->seconds);
 }
 
+/* ---- KV events ---- */
+
+#define KV_EVENTS(field)	offsetof(struct kvevents_counts, field)
+
+static const struct {
+	struct metric metric;
+	size_t offset;		/* of a uint64_t */
+} kv_events_fields[] = {
+	{ { "kvblk_kv_events_stored", METRIC_COUNTER, "Hashes that KV events told as stored.", { 0 } },
+	  KV_EVENTS(stored) },
+	{ { "kvblk_kv_events_removed", METRIC_COUNTER, "Hashes that KV events told as removed.", { 0 } },
+	  KV_EVENTS(removed) },
+	{ { "kvblk_kv_events_losses", METRIC_COUNTER,
+	    "Times that a pool changed faster than kvblkd read its journal, and was read anew.", { 0 } },
+	  KV_EVENTS(lost) },
+	{ { "kvblk_kv_events_hashes", METRIC_GAUGE,
+	    "Hashes whose blocks are in the pools, as subscribers to KV events should have it.", { 0 } },
+	  KV_EVENTS(hashes) },
+};
+
+static void print_kv_events(struct out *out, const struct metrics *metrics)
+{
+	for (size_t i = 0; i < sizeof(kv_events_fields) / sizeof(kv_events_fields[0]); i++) {
+		const struct metric *metric = &kv_events_fields[i].metric;
+		const char *field = (const char *)&metrics->kv_events + kv_events_fields[i].offset;
+
+		begin(out, metric);
+		if (metrics->publishes && out->format != METRICS_TABLE)
+			fprintf(out->to, "%s%s %" PRIu64 "\n", metric->name, types[metric->type].suffix,
+				*(const uint64_t *)field);
+	}
+}
+
 /* ---- what pools and members are ---- */
 
 #define POOL_FIELD(field)	offsetof(struct kvblk_pool_state, field)
@@ -508,6 +541,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 	struct out out = { .to = to, .format = format };
 
 	print_daemon(&out, metrics);
+	print_kv_events(&out, metrics);
 	print_pools(&out, snapshot);
 	print_gauges(&out, &pools);
 	print_counters(&out, &pools);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "../tools/kvblk/snapshot.h"
+#include "kvevents.h"
 #include "smart.h"
 
 /**
@@ -30,6 +31,8 @@ enum metrics_format {
  * @ready: as ready.h has it
  * @seconds: that @snapshot took
  * @smart: what a member's drive told of its health last, smart_of()
+ * @publishes: KV events
+ * @kv_events: which, if it does
  */
 struct metrics {
 	struct snapshot snapshot;
@@ -37,6 +40,8 @@ struct metrics {
 	bool ready;
 	double seconds;
 	struct smart (*smart)(const char *pool, const char *member);
+	bool publishes;
+	struct kvevents_counts kv_events;
 };
 
 void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics);

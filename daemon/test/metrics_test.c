@@ -43,6 +43,7 @@ static struct metrics metrics = {
 	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
 	.up = true, .ready = false, .seconds = 0.0625, .smart = drive,
+	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4 },
 };
 
 static char *text;
@@ -93,11 +94,17 @@ static void test_values(void **state)
 	of_member.has_gauge[KVBLK_A_GAUGE_SEGMENTS_FREE] = true;
 	of_member.gauge[KVBLK_A_GAUGE_SEGMENTS_FREE] = 4;
 	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		/* of an exporter that does not run there is nothing */
+		metrics.publishes = format != METRICS_TEXT;
 		print(format);
 		expect("kvblk_build_info{version=\"" KVBLK_VERSION "\"}", "1");
 		expect("kvblk_up", "1");
 		expect("kvblk_ready", "0");
 		expect("kvblk_scrape_duration_seconds", "0.062500000");
+		expect("kvblk_kv_events_stored_total", format == METRICS_TEXT ? "" : "7");
+		expect("kvblk_kv_events_removed_total", format == METRICS_TEXT ? "" : "3");
+		expect("kvblk_kv_events_losses_total", format == METRICS_TEXT ? "" : "1");
+		expect("kvblk_kv_events_hashes", format == METRICS_TEXT ? "" : "4");
 		expect("kvblk_capacity_bytes{pool=\"kv0\"}", "1000");
 		expect("kvblk_free_bytes{pool=\"kv0\"}", "250");
 		expect("kvblk_index_entries{pool=\"kv0\"}", "77");
