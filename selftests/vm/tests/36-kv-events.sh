@@ -63,7 +63,7 @@ echo "-- a subscriber that loses each seventh batch, one that comes late, reclai
 follow lossy 7
 load 500 1
 follow late
-load 700 2
+load 1000 2
 wait_for 60 more_than 0 segments_reclaimed
 followed lossy
 for name in hashes tokens stored removed gaps; do
@@ -91,7 +91,7 @@ wait $daemon || true
 daemon_start
 load 100 3
 followed both
-expect "how often all was cleared" "$cleared" 2
+more cleared 1
 more tokens 0
 
 echo "-- the pool goes, and the daemon stays"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 takes=150 kernels=newest check=debug pypi=ai-dynamo-runtime==1.6.1
+# vm: timeout=600 takes=200 kernels=newest check=debug pypi=ai-dynamo-runtime==1.6.1
 # Dynamo's indexer, registered with kvblkd, answers for each prompt what the pool has of it: after reclaim, when it comes late, and after
 # kvblkd was killed.
 # slow: the indexer is a large program for an emulated CPU, and what reclaim drops is told within half a minute.
@@ -9,7 +9,7 @@
 conf=$tmp/kvblkd.conf
 publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
 events=/kvblk/selftests/kv_events.py
-prompts=1200
+prompts=1400
 
 daemon_start() {
 	kvblkd --config "$conf" 2>"$tmp/log" &
