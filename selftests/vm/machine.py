@@ -25,6 +25,8 @@ SWITCHES = {
 CMB_MB = HBM_MB = 64
 # What a boot takes on an idle machine without KVM, in seconds.
 IDLE_BOOT = {"debug": 5, "uml": 3, "debug-smp": 30}
+# what systemd, with kvblk.boot=, takes beside
+IDLE_SYSTEMD = 14
 
 
 class Died(Exception):
@@ -59,13 +61,14 @@ class Kernel:
             self.image = host(f"built_kernel {name}") + "/linux"
             return
         stage, self.initrd = f"{tmp}/initrd-{name}.d", f"{tmp}/initrd-{name}"
-        os.makedirs(f"{stage}/modules")
+        os.makedirs(f"{stage}/modules/boot")
         os.makedirs(f"{stage}/bin")
         if name in ("6.12-p2p", "debug-smp"):
             self.image = host(f"built_kernel {name}") + "/arch/x86/boot/bzImage"
         else:
             self.image = f"{self.root}/boot/vmlinuz-{self.release}"
             self.add_modules(f"{stage}/modules", ["virtio_pci", "9pnet_virtio", "9p", "overlay"])
+            self.add_modules(f"{stage}/modules/boot", ["nvme", "ext4"])
         shutil.copy(f"{self.root}/usr/bin/busybox", f"{stage}/bin/busybox")
         shutil.copy(f"{VM_DIR}/init", f"{stage}/init")
         subprocess.run(f"cd {stage} && find . | cpio --quiet -o -H newc | zstd -1 -q -o {self.initrd}", shell=True, check=True)
@@ -88,6 +91,7 @@ class Machine:
 
     def __init__(self, kernel, shape, directory, accel, shell="", share="", log="", qemu="", nice=0, cpu=0):
         self.kernel, self.dir, self.slow = kernel, directory, kernel.slow
+        self.idle_boot = kernel.idle_boot + (IDLE_SYSTEMD if "kvblk.boot=" in shape["append"] else 0)
         self.console = f"{directory}/console"
         self.log = log or f"{directory}/log"
         os.makedirs(self.log, exist_ok=True)
