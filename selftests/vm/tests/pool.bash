@@ -136,6 +136,15 @@ expect() {
 	[ "$2" = "$3" ] || fail "$1: $2, should be $3"
 }
 
+# page STATUS PATTERN PATH [ACCEPT]: kvblkd answers so; the answer is in $tmp/answer
+page() {
+	{ exec 7<>/dev/tcp/127.0.0.1/9733; } 2>/dev/null || return
+	printf 'GET %s HTTP/1.1\r\nHost: kvblkd\r\nConnection: close\r\nAccept: %s\r\n\r\n' "$3" "${4:-*/*}" >&7
+	tr -d '\r' <&7 >"$tmp/answer"
+	exec 7>&-
+	grep -q "^HTTP/1.1 $1 " "$tmp/answer" && grep -qE "$2" "$tmp/answer"
+}
+
 # events_start: from now on the pool's events are in $tmp/events
 events_start() {
 	local others

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# A host that boots with systemd, from the VM's drive 1 (header append=kvblk.boot=disk1), and another machine that has its flash.
+# Rule: only what the host has installed is used, as an operator would.
+. "${BASH_SOURCE[0]%/*}/pool.bash"
+PATH=/usr/sbin:/usr/bin:/sbin:/bin:/build/user/selftests/.bin
+unset LD_LIBRARY_PATH
+conf=/etc/kvblk/kvblkd.conf
+nqn=nqn.2026-11.org.kvblk
+# what a failure leaves in the journal
+defer '[ $rc = 0 ] || journalctl -q -b -o short-monotonic -u kvblkd -u target -p info | tail -n 60'
+
+# host_install: as README.md says, with what was built
+host_install() {
+	local part to
+	to=/lib/modules/$(uname -r)
+	cp -r "$modules$to"/updates "$modules$to"/modules.{dep,alias,symbols}{,.bin} "$to/"
+	for part in tools daemon; do
+		make -s -C "/build/user/$part" install >"$tmp/install" 2>&1 || fail "make install: $(cat "$tmp/install")"
+	done
+	systemctl daemon-reload
+}
+
+# other_machine NAME...: it has such targets, and has them again after each boot. It comes when kvblkd has looked for it in vain.
+other_machine() {
+	local name
+	check mkfs.ext4 -q "$(vm_disk 0)"
+	mkdir /srv/flash
+	check mount "$(vm_disk 0)" /srv/flash
+	for name; do
+		# written, so that the file system has nothing to remember of it when the power goes
+		check dd if=/dev/zero of="/srv/flash/$name" bs=1M count=120 conv=fsync status=none
+	done
+	cat >/etc/systemd/system/target.service <<-END
+		[Unit]
+		Description=the other machine
+		After=kvblkd.service
+		[Service]
+		Type=oneshot
+		RemainAfterExit=yes
+		ExecStart=/bin/bash /kvblk/selftests/vm/tests/target.bash $*
+		[Install]
+		WantedBy=multi-user.target
+	END
+	check systemctl enable --now target
+}
+
+# host_config POOL-SETTINGS TUNABLES [TARGETS]: the host's file
+host_config() {
+	mkdir -p /etc/kvblk
+	cat >$conf <<-END
+		${3-"subsystems = (
+		  { nqn = \"$nqn:left\"; address = \"127.0.0.1\"; port = 4420; },
+		  { nqn = \"$nqn:right\"; address = \"127.0.0.1\"; port = 4421; }
+		);"}
+		pools = ( { name = "$pool"; $1 tunables: { suspect_ms = 60000; $2 }; } );
+		exporters: { metrics: { }; };
+	END
+}
+
+# first_pool: over both targets, by hand, as README.md says
+first_pool() {
+	local name port=4420 members=()
+	check modprobe -a kvblk nvme-tcp
+	for name in left right; do
+		check nvme connect -t tcp -a 127.0.0.1 -s $port -n "$nqn:$name"
+		wait_for 10 nvmet_ready "$nqn:$name" 1
+		members+=("$(nvmet_namespaces "$nqn:$name")")
+		port=$((port + 1))
+	done
+	check kvblk pool create --format --yes --segment-size 8M $pool "${members[@]}"
+}
+
+# power_cut: under load; what was installed and written to files is on the drive by then
+power_cut() {
+	sync
+	stress_start -e -n -t 2 -k 300 -l 10000 -p 100
+	sleep 2
+	vm_power_cut
+	sleep 60
+	fail "no power cut came"
+}
+
+# respawned PID: kvblkd is another process now, and ready
+respawned() {
+	[ "$(daemon_pid)" != "$1" ] && systemctl -q is-active kvblkd
+}
+
+set_to() {
+	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
+}
+
+# warm: all blocks are back, and nobody complains
+warm() {
+	blocks get 1 100 50000
+	expect "gets" "$hits" 100
+	expect "damaged blocks" "$(counter checksum_failures)" 0
+	expect "errors in the journal" "$(journalctl -q -b -u kvblkd -p err)" ""
+	expect "failed units" "$(systemctl list-units --failed --plain --no-legend)" ""
+}
+
+# daemon_told PATTERN: since this boot
+daemon_told() {
+	journalctl -q -b -u kvblkd -o cat | grep -- "$1" >/dev/null
+}
+
+# daemon_pid: of its unit
+daemon_pid() {
+	systemctl show -P MainPID kvblkd
+}
