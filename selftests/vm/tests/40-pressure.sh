@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 takes=14
+# vm: timeout=150 takes=14 kernels=newest,6.12,debug,debug-smp
 # Ten times the pool's size is put by several threads (emulated in make check: three times): the pool goes on taking puts, and every
 # byte that is got is right.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100 takes=16
+# vm: timeout=100 takes=16 kernels=newest,6.12,debug,debug-smp
 # The only member of a pool fails: a write error fails the put, a read error is a miss; what it loses or changes silently is a miss too,
 # told by an event and a counter. Never a wrong byte, and when it works again so does the pool.
 . "${0%/*}/pool.bash"

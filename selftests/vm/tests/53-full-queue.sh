@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=26
+# vm: timeout=120 takes=26 kernels=newest,6.12,debug,debug-smp
 # The queue of a silent device is full: no submitter waits for room there. Deadlines hold, a killed process ends at once, others go on;
 # what the queue had no room for is done when the device answers.
 . "${0%/*}/pool.bash"

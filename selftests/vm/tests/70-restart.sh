@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100 check=newest,6.12,debug takes=20 leaks=1
+# vm: timeout=100 check=newest,6.12,debug takes=20 leaks=1 kernels=newest,6.12,debug,debug-smp
 # A pool comes back warm: with all its blocks after a clean stop, without those deleted or expired. What a member held before it
 # was formatted again is not served. See 76-assembly for members that are missing or out of date.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100 takes=28 leaks=1 check=newest,6.12,debug
+# vm: timeout=100 takes=28 leaks=1 check=newest,6.12,debug kernels=newest,6.12,debug,debug-smp
 # A module that was used and is unloaded leaves nothing: no node, class, netlink family, cache, workqueue, thread or claimed device.
 # While it is in use it stays.
 . "${0%/*}/pool.bash"
