@@ -78,7 +78,7 @@ follow over
 kill -STOP $daemon
 blocks put 100000 1500 5000 7
 more stored 1100
-blocks delete 100000 700
+blocks delete 100000 700 1
 kill -CONT $daemon
 wait_for 30 logged 'changes faster than it is read'
 followed over

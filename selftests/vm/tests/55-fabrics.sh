@@ -77,7 +77,7 @@ blocks put 1 200 50000
 expect "puts" "$stored" 200
 check pool_destroy
 for name in $both $newer; do
-	check nvme disconnect -n $name >/dev/null
+	check nvme disconnect -n "$name" >/dev/null
 done
 port_unlink "${number[1]}" $newer
 port_link "${number[1]}" $both
