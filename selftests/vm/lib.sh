@@ -141,7 +141,8 @@ nvmet_namespaces() {
 }
 
 # nvmet_target TYPE ADDRESS NAME BACKING...: a target with one namespace for each backing block device or file; its port is in
-# $target_port. TARGET_RUN is before the command that makes the target's socket, for a net namespace of its own.
+# $target_port. TARGET_RUN is before the command that makes the target's socket, for a net namespace of its own. TARGET_TSAS=tls1.3 asks
+# for TLS.
 nvmet_target() {
 	local type=$1 address=$2 name=$3 subsystem=$configfs/nvmet/subsystems/$3 port n=0 backing
 	shift 3
@@ -164,6 +165,7 @@ nvmet_target() {
 	put "$port/addr_adrfam" ipv4
 	put "$port/addr_traddr" "$address"
 	put "$port/addr_trsvcid" $target_port
+	[ -z "${TARGET_TSAS-}" ] || put "$port/addr_tsas" "$TARGET_TSAS"
 	# shellcheck disable=SC2086 # several words
 	check ${TARGET_RUN-} ln -s "$subsystem" "$port/subsystems/$name"
 }

@@ -3,12 +3,12 @@
 # vm: timeout=300 takes=60 kernels=newest,6.12 check=newest
 # kvblkd and NVMe-oF. Two discovery controllers tell of two paths to one subsystem; a path may become inaccessible, or go, and no block is
 # missed; it is connected again when it is back. A subsystem that is new in the log is connected to, and its member brings its blocks.
-# DH-HMAC-CHAP: a secret that others may read, a wrong one and a target that doesn't know its own are refused.
+# DH-HMAC-CHAP: a secret that others may read, a wrong one and a target that doesn't know its own are refused. TLS: with the key of a file.
 # slow: the driver gives a path up, and wrong secrets are tried again with seconds between.
 . "${0%/*}/pool.bash"
 
 conf=$tmp/kvblkd.conf
-both=nqn.2026-11.org.kvblk:both newer=nqn.2026-11.org.kvblk:newer secret=nqn.2026-11.org.kvblk:secret
+both=nqn.2026-11.org.kvblk:both newer=nqn.2026-11.org.kvblk:newer secret=nqn.2026-11.org.kvblk:secret sealed=nqn.2026-11.org.kvblk:sealed
 nvmet=$configfs/nvmet
 host=nqn.2026-11.org.kvblk:host
 
@@ -176,3 +176,38 @@ wait_for 60 paths $secret 1
 wait_for 10 logged "$where: done"
 refuse grep -q DHHC "$tmp/log"
 all_up 2 || fail "$(member_states)"
+
+echo "-- TLS"
+cat >"$tmp/tlshd.conf" <<-END
+	[debug]
+	loglevel=0
+	[authenticate]
+	keyrings=.nvme
+END
+modprobe -a tls nvme-tcp nvmet-tcp
+tlshd -s -c "$tmp/tlshd.conf" 2>"$tmp/tlshd" &
+defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true; cat $tmp/tlshd"
+truncate -s 120M "$tmp/$sealed"
+TARGET_TSAS=tls1.3 nvmet_target tcp 127.0.0.1 $sealed "$tmp/$sealed"
+nvme gen-tls-key --hmac=1 >"$tmp/tls.key"
+chmod 600 "$tmp/tls.key"
+echo nonsense >"$tmp/nonsense.key"
+chmod 600 "$tmp/nonsense.key"
+where="connect to $sealed, tcp 127.0.0.1 port $target_port"
+
+# sealed_with SETTINGS: tries so
+sealed_with() {
+	: >"$tmp/log"
+	config "subsystems = ( { nqn = \"$sealed\"; address = \"127.0.0.1\"; port = $target_port; $1 } );"
+	kill -HUP $daemon
+}
+
+sealed_with ""
+wait_for 30 logged "$where: failed: "
+sealed_with "tls = true; tls_key_file = \"$tmp/nonsense.key\";"
+wait_for 30 logged "$where: failed: $tmp/nonsense.key: it does not hold a key of the form NVMeTLSkey-1:..."
+sealed_with "tls = true; tls_key_file = \"$tmp/tls.key\";"
+wait_for 60 paths $sealed 1
+wait_for 10 logged "$where: done"
+refuse grep -q NVMeTLSkey "$tmp/log"
+check grep -q . "$(nvmet_controller $sealed)/tls_key"
