@@ -58,6 +58,9 @@
 #define POOR_PERMILLE	475
 /* and this more when all that is dropped is asked for again. */
 #define CROWDED_PERMILLE	300
+/* Of chance_of(). */
+#define SALT_ADMIT	0x9e3779b9U
+#define SALT_FIRST	0x7f4a7c15U
 /* Of the poor, so many are written all the same. */
 #define PROBE_PERMILLE	20
 
@@ -324,14 +327,28 @@ static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 	       (need - again) * (need - again) > need;
 }
 
-/* True @permille times in a thousand, and always the same times. */
-static bool chance(struct kvblk_policy *p, u32 permille)
+/* A number below @permille in so many of a thousand cases. */
+static bool below(u32 x, u32 permille)
 {
-	u32 x = atomic_inc_return(&p->dice) * 0x61c88647U;
-
+	x *= 0x61c88647U;
 	x = (x ^ (x >> 15)) * 0x2c1b3c6dU;
 	x ^= x >> 13;
 	return ((u64)x * 1000) >> 32 < permille;
+}
+
+/* True @permille times in a thousand, and always the same times. */
+static bool chance(struct kvblk_policy *p, u32 permille)
+{
+	return below(atomic_inc_return(&p->dice), permille);
+}
+
+/*
+ * The same for the single put of @lo, the same each time that it is asked for: a
+ * ring's put that has to wait is begun anew. @salt: another one is another number.
+ */
+static bool chance_of(u64 lo, u32 salt, u32 permille)
+{
+	return below((u32)(lo >> 32) ^ (u32)lo ^ salt, permille);
 }
 
 /* 0 is none. */
@@ -376,7 +393,7 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
 
 		if (before && lead == i) {
-			/* a put that is no chain may be asked for again at once */
+			/* a single put may be asked for again at once */
 			if (chain->chain)
 				WRITE_ONCE(*before, 0);
 			lead++;
@@ -439,11 +456,13 @@ static u32 admit_single(struct kvblk_policy *p,
 	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
 
 	if (ghost_take(p, lo) & GHOST_DECLINED) {
+		/* it stays, should it be asked for again at once */
+		ghost_put(p, lo, GHOST_DECLINED, 0);
 		atomic64_inc(&p->stats.ghost_hits);
 		return chain->nr;
 	}
 	if (chain->parent_present || chain->priority || !READ_ONCE(p->reclaims) ||
-	    chance(p, share))
+	    chance_of(lo, SALT_ADMIT, share))
 		return chain->nr;
 	ghost_put(p, lo, GHOST_DECLINED, 0);
 	return 0;
@@ -453,12 +472,14 @@ static u32 admit_single(struct kvblk_policy *p,
 static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u32 first = READ_ONCE(p->first_permille);
+	u64 lo = chain->ids[0].lo;
 	/* pairs with kvblk_policy_set_first() */
 	u16 *offers = smp_load_acquire(&p->offers);
 
 	/* nothing is declined until reclaim has begun */
 	if (first == KVBLK_POLICY_FIRST || !offers || chain->priority ||
-	    !READ_ONCE(p->reclaims) || chance(p, first))
+	    !READ_ONCE(p->reclaims) ||
+	    (chain->chain ? chance(p, first) : chance_of(lo, SALT_FIRST, first)))
 		return chain->nr;
 	return second_offers(p, offers, chain);
 }

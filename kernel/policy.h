@@ -267,7 +267,7 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
  * @chain: the blocks
  *
  * Called once for each put batch flagged as a chain, and for each other put, for
- * that perhaps more than once.
+ * that perhaps more than once, with the same answer.
  * Remembers what it declines. Any context; takes no lock.
  *
  * Return: how many of @chain->ids, counted from the first, to write; the rest

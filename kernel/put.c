@@ -277,9 +277,10 @@ static void put_ask(struct kvblk_req *req)
 	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
 	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
 		return;
+	/* or it is being written */
 	single.parent_present = single.parent &&
-				kvblk_block_present(req->pool, req->parent,
-						    req->tenant, &slot);
+				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
+				slot.tenant == req->tenant;
 	req->declined = !kvblk_policy_admit(p, &single);
 }
 
@@ -306,17 +307,18 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 		kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 		*taken = false;
 	}
-	if (!req->asked)
-		put_ask(req);
-	if (req->declined) {
-		kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
-		return kvblk_req_over(req, -ENOBUFS);
-	}
 	if (kvblk_pool_too_long(pool, req->bytes))
 		return kvblk_req_over(req, -EFBIG);
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
-	return kvblk_req_crowded(req) ? kvblk_req_over(req, -ENOMEM) : 0;
+	if (kvblk_req_crowded(req))
+		return kvblk_req_over(req, -ENOMEM);
+	if (!req->asked)
+		put_ask(req);
+	if (!req->declined)
+		return 0;
+	kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
+	return kvblk_req_over(req, -ENOBUFS);
 }
 
 /* What it takes from its caller, and the tag's room. 0, an error, or -EAGAIN. */

@@ -267,8 +267,19 @@ static void test_single_puts(void **state)
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 
-	/* the second offer counts, however often it is asked for */
+	/* the answer is the same, however often it is asked for */
 	one.parent_present = false;
+	admitted = 0;
+	policy.admit_permille = KVBLK_POLICY_ADMIT / 2;
+	for (u32 i = 0; i < 1000; i++) {
+		id = fresh_id();
+		admitted += kvblk_policy_admit(&policy, &one);
+		/* declined, it is offered for the second time now */
+		for (int again = 0; again < 3; again++)
+			assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
+	}
+	assert_in_range(admitted, 450, 550);
+	policy.admit_permille = 0;
 	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
