@@ -475,7 +475,7 @@ static int put_give_up(struct kvblk_req *req)
 /*
  * The write has failed, and its room has been given back: once more, through
  * kernel memory if the way there is to blame, else on another member. 0: in
- * flight; 1: over; else why not.
+ * flight; 1: over; or -EIO.
  */
 static int put_elsewhere(struct kvblk_req *req)
 {
@@ -493,7 +493,7 @@ static int put_elsewhere(struct kvblk_req *req)
 		return 0;
 	req->wants_fault = false;
 	req->wants_memory = 0;
-	return ret == 1 && req->result.res == -ENOSPC ? -EIO : ret;
+	return ret == 1 && req->result.res != -ENOSPC ? 1 : -EIO;
 }
 
 /* Is the way or the member to blame for the failed write? */
