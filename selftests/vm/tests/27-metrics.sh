@@ -4,6 +4,7 @@
 # kvblkd's metrics in the Prometheus that Debian has: its values are those of "kvblk stat", every query of the dashboard answers, a member
 # that fails makes its alert fire and /ready answer 503, and when it is well again both are as before.
 # slow: Prometheus and promtool, which is run for each query, are large programs for an emulated CPU.
+. "${0%/*}/pool.bash"
 . "${0%/*}/metrics.bash"
 
 conf=$tmp/kvblkd.conf

@@ -18,7 +18,6 @@ host_install() {
 	for part in tools daemon; do
 		make -s -C "/build/user/$part" install >"$tmp/install" 2>&1 || fail "make install: $(cat "$tmp/install")"
 	done
-	systemctl daemon-reload
 }
 
 # other_machine NAME...: it has such targets, and has them again after each boot. It comes when kvblkd has looked for it in vain.

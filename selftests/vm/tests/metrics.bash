@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# What kvblkd exports, and a Prometheus that scrapes it.
-. "${BASH_SOURCE[0]%/*}/pool.bash"
+# shellcheck disable=SC2154 # of lib.sh
+# What kvblkd exports, and a Prometheus that scrapes it. Read after pool.bash.
 shipped=/kvblk/monitoring
 prometheus=http://127.0.0.1:9090
 
