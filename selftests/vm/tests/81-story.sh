@@ -1,0 +1,101 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=900 disks=2 phases=3 append=kvblk.boot=disk1 takes=160 kernels=newest check=debug
+# The life of a host, from bare root to the second power cut: installed, configured, booted; its targets come from two discovery
+# controllers; traffic is replayed at full speed; a target is lost and comes back, the daemon is killed, a tunable is changed live, the
+# power is cut, and the pool is warm. At each step "kvblk status", /ready, Prometheus and its alerts tell the same.
+# slow: three boots with systemd and twice Prometheus, by an emulated CPU.
+. "${0%/*}/boot.bash"
+. "${0%/*}/metrics.bash"
+
+discovery='discovery = (
+  { address = "127.0.0.1"; port = 4420; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; },
+  { address = "127.0.0.1"; port = 4421; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; }
+);'
+
+# status_is HEALTH MEMBERS-UP: so says kvblk status
+status_is() {
+	local said
+	said=$(kvblk status -o json) || true
+	[[ $said =~ ^\{[[:space:]]*\"health\":\ \"$1\" && $said =~ \"members_up\":\ $2, ]]
+}
+
+# alarmed [ALERT...]: by these alerts and no others, but for the one that looks at the misses of ten minutes
+alarmed() {
+	ask /api/v1/alerts "sorted({a['labels']['alertname'] for a in d['alerts'] if a['state'] == 'firing'} - {'KvblkUnusualMisses'}) == sorted('$*'.split())"
+}
+
+# all_tell HEALTH MEMBERS-UP READY [ALERT...]: all that an operator looks at agrees on this; metrics have no notes
+all_tell() {
+	wait_for 90 status_is "$1" "$2"
+	wait_for 30 page "$3" . /ready
+	wait_for 60 ask "/api/v1/query?query=kvblk_pool_health%7Bhealth=%22${1/note/ok}%22%7D" 'd["result"] and d["result"][0]["value"][1] == "1"'
+	wait_for 60 alarmed "${@:4}"
+	wait_for 60 same
+}
+
+if [ "$phase" = 1 ]; then
+	echo "-- a bare root: installed, a pool, the file"
+	host_install
+	other_machine left right
+	first_pool
+	host_config "" "failing_run = 7;" "$discovery"
+	check systemctl enable kvblkd
+	power_cut
+fi
+
+check systemctl -q is-enabled kvblkd target
+defer pool_destroy
+defer 'systemctl stop kvblkd'
+prometheus_start
+if [ "$phase" = 2 ]; then
+	echo "-- boot, two discovery controllers"
+	wait_for 90 page 200 '^ready$' /ready
+	for port in 4420 4421; do
+		check daemon_told "connect to nqn.2014-08.org.nvmexpress.discovery, tcp 127.0.0.1 port $port: done"
+	done
+	check daemon_told "connect to $nqn:right, tcp 127.0.0.1 port 4421: done"
+	wait_for 120 prometheus_is_up
+	all_tell ok 2 200
+
+	echo "-- replay at full speed"
+	check kvblk replay --pool $pool --synthetic --requests 100 --block-size 16K --threads 2 --verify --quiet
+	blocks put 1 100 50000
+	expect "puts" "$stored" 100
+	all_tell ok 2 200
+
+	echo "-- a target is lost under load, and comes back"
+	stress_start -e -n -t 2 -k 300 -l 10000 -p 100
+	check nvmet_kill $nqn:right
+	wait_for 60 daemon_told "member-dead: pool $pool"
+	stress_stop
+	all_tell degraded 1 503 KvblkMemberDead KvblkNotReady KvblkPoolDegraded
+	check nvmet_revive $nqn:right
+	# the errors of that time stay a note until the pool is imported again
+	all_tell note 2 200
+	warm
+
+	echo "-- the daemon is killed under load"
+	stress_start -e -n -t 2 -k 300 -l 10000 -p 100
+	pid=$(daemon_pid)
+	check systemctl kill -s KILL kvblkd
+	wait_for 30 respawned "$pid"
+	stress_stop
+	all_tell note 2 200
+
+	echo "-- the file is changed live"
+	host_config "" "failing_run = 9;" "$discovery"
+	check systemctl reload kvblkd
+	wait_for 30 set_to failing_run 9
+	all_tell note 2 200
+	warm
+	power_cut
+fi
+
+echo "-- boot, warm"
+wait_for 90 page 200 '^ready$' /ready
+wait_for 120 prometheus_is_up
+all_tell ok 2 200
+check ask '/api/v1/query?query=kvblk_restored_total' 'int(d["result"][0]["value"][1]) >= 100'
+expect "failing_run" "$(cat $sysfs/failing_run)" 9
+warm
