@@ -3,11 +3,13 @@
 # vm: timeout=900 disks=2 phases=3 append=kvblk.boot=disk1 takes=160 kernels=newest check=debug
 # The life of a host, from bare root to the second power cut: installed, configured, booted; its targets come from two discovery
 # controllers; traffic is replayed at full speed; a target is lost and comes back, the daemon is killed, a tunable is changed live, the
-# power is cut, and the pool is warm. At each step "kvblk status", /ready, Prometheus and its alerts tell the same.
+# power is cut, and the pool is warm. At each step "kvblk status", /ready, Prometheus and its alerts tell the same, and a router that
+# subscribes to the KV events has what the kernel has.
 # slow: three boots with systemd and twice Prometheus, by an emulated CPU.
 . "${0%/*}/boot.bash"
 . "${0%/*}/metrics.bash"
 
+events=/kvblk/selftests/kv_events.py
 discovery='discovery = (
   { address = "127.0.0.1"; port = 4420; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; },
   { address = "127.0.0.1"; port = 4421; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; }
@@ -25,6 +27,14 @@ alarmed() {
 	ask /api/v1/alerts "sorted({a['labels']['alertname'] for a in d['alerts'] if a['state'] == 'firing'} - {'KvblkUnusualMisses'}) == sorted('$*'.split())"
 }
 
+# subscribed: who subscribes now is told what the kernel tells; how many hashes is in $hashes, those with tokens in $tokens
+subscribed() {
+	local told
+	told=$(timeout $((100 * KVBLK_SLOW)) python3 $events follow $pool tcp://127.0.0.1:5557 tcp://127.0.0.1:5558 /dev/null) ||
+		fail "a subscriber has not what there is: $told"
+	eval "$(grep ^same <<<"$told")"
+}
+
 # all_tell HEALTH MEMBERS-UP READY [ALERT...]: all that an operator looks at agrees on this; metrics have no notes
 all_tell() {
 	wait_for 90 status_is "$1" "$2"
@@ -32,6 +42,7 @@ all_tell() {
 	wait_for 60 ask "/api/v1/query?query=kvblk_pool_health%7Bhealth=%22${1/note/ok}%22%7D" 'd["result"] and d["result"][0]["value"][1] == "1"'
 	wait_for 60 alarmed "${@:4}"
 	wait_for 60 same
+	subscribed
 }
 
 if [ "$phase" = 1 ]; then
@@ -62,7 +73,10 @@ if [ "$phase" = 2 ]; then
 	check kvblk replay --pool $pool --synthetic --requests 100 --block-size 16K --threads 2 --verify --quiet
 	blocks put 1 100 50000
 	expect "puts" "$stored" 100
+	check python3 $events load $pool $engine 50
 	all_tell ok 2 200
+	# those of another load have none
+	[ "$tokens" -gt 300 ] || fail "$tokens of $hashes hashes have tokens"
 
 	echo "-- a target is lost under load, and comes back"
 	stress_start -e -n -t 2 -k 300 -l 10000 -p 100
@@ -97,5 +111,6 @@ wait_for 90 page 200 '^ready$' /ready
 wait_for 120 prometheus_is_up
 all_tell ok 2 200
 check ask '/api/v1/query?query=kvblk_restored_total' 'int(d["result"][0]["value"][1]) >= 100'
+[ "$hashes" -gt 0 ] || fail "a subscriber hears of no block that came back"
 expect "failing_run" "$(cat $sysfs/failing_run)" 9
 warm

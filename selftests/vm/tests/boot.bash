@@ -7,6 +7,8 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin:/build/user/selftests/.bin
 unset LD_LIBRARY_PATH
 conf=/etc/kvblk/kvblkd.conf
 nqn=nqn.2026-11.org.kvblk
+# where an engine on the host tells the tokens of its blocks
+engine=tcp://127.0.0.1:5560
 # what a failure leaves in the journal
 defer '[ $rc = 0 ] || journalctl -q -b -o short-monotonic -u kvblkd -u target -p info | tail -n 60'
 
@@ -53,7 +55,7 @@ host_config() {
 		  { nqn = \"$nqn:right\"; address = \"127.0.0.1\"; port = 4421; }
 		);"}
 		pools = ( { name = "$pool"; $1 tunables: { suspect_ms = 60000; $2 }; } );
-		exporters: { metrics: { }; };
+		exporters: { metrics: { }; kv_events: { sources = ( "$engine" ); hash_only = true; repeat = 1; }; };
 	END
 }
 
