@@ -293,7 +293,12 @@ static int store(struct kvevents *events, unsigned int pool, uint64_t token, uin
 	if (!block)
 		return -ENOMEM;
 	*block = (struct block){ token, hash, pool, events->pass[pool] };
-	return add_to_hash(events, hash) ? -ENOMEM : err;
+	if (add_to_hash(events, hash))
+		err = -ENOMEM;
+	/* a block has a hash: one for which there was no room is not there */
+	if (!table_find(&events->hashes, hash))
+		table_remove(&events->blocks, block);
+	return err;
 }
 
 /* Those of the pool that no journal told of since kvevents_begin(); @all: or did. */

@@ -182,6 +182,18 @@ static void flush(void)
 	assert_int_equal(kvevents_flush(events), 0);
 }
 
+/* ---- memory ---- */
+
+static unsigned int callocs = UINT_MAX;	/* that succeed */
+
+void *__real_calloc(size_t nr, size_t size);
+void *__wrap_calloc(size_t nr, size_t size);
+
+void *__wrap_calloc(size_t nr, size_t size)
+{
+	return callocs && callocs-- ? __real_calloc(nr, size) : NULL;
+}
+
 /* ---- tests ---- */
 
 static void test_coming_and_going(void **state)
@@ -327,6 +339,21 @@ static void test_lost(void **state)
 	assert_int_equal(sub.cleared, 1);
 }
 
+/* A block for whose hash there is no room is not there. */
+static void test_no_memory(void **state)
+{
+	(void)state;
+	start(true, 1, 10);
+	callocs = 1;
+	assert_int_equal(record(0, KVBLK_JOURNAL_STORED, 7, 1), -ENOMEM);
+	callocs = UINT_MAX;
+	removed(7);
+	assert_int_equal(kvevents_counts(events)->hashes, 0);
+	stored(7, 1);
+	flush();
+	assert_true(sub.stored[1]);
+}
+
 static void check_model(const uint64_t *hash_of, uint32_t parts)
 {
 	struct subscriber dump = { 0 };
@@ -390,6 +417,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_remember, stop),
 		cmocka_unit_test_teardown(test_parts, stop),
 		cmocka_unit_test_teardown(test_lost, stop),
+		cmocka_unit_test_teardown(test_no_memory, stop),
 		cmocka_unit_test_teardown(test_random, stop),
 	};
 
