@@ -159,6 +159,8 @@ static void on_batch(void *arg, const void *batch, size_t len)
 	struct source *source = arg;
 	int err = 0;
 
+	if (feed.again)
+		return;
 	if (kvwire_read(batch, len, learn, &err) && !source->told) {
 		log_line(LOG_LINE_WARNING, "kv_events: %s sends what is no batch of event maps, which is ignored",
 			 source->endpoint);
@@ -256,12 +258,17 @@ static int take_records(struct follower *follower, const struct kvblk_journal_re
 static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
 	static struct kvblk_journal_record records[READ_RECORDS];
-	ssize_t len = read(fd, records, sizeof(records));
 	struct follower *follower = arg;
+	ssize_t len;
 	int err;
 
 	(void)source;
 	(void)revents;
+	if (feed.again) {
+		stop_following(follower);
+		return 0;
+	}
+	len = read(fd, records, sizeof(records));
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	if (len <= 0) {
