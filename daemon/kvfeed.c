@@ -95,8 +95,10 @@ static void fail(int err)
 	if (err != feed.told)
 		log_line(LOG_LINE_WARNING, "kv_events: %s; beginning anew", strerror(-err));
 	feed.told = err;
+	/* what fails meanwhile does not put it off */
+	if (!feed.again)
+		arm(feed.retry, RETRY_US);
 	feed.again = true;
-	arm(feed.retry, RETRY_US);
 }
 
 /* Nothing was published for a while: the time begins now. */
@@ -233,6 +235,9 @@ static void look_for_pools(void)
 {
 	bool missing = false;
 
+	/* the timer is the restart's */
+	if (feed.again)
+		return;
 	for (size_t i = 0; i < feed.config.pools.nr; i++) {
 		struct follower *follower = &feed.followers[i];
 

@@ -14,6 +14,7 @@
 #include <libgen.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,16 @@ void log_line(int level, const char *format, ...)
 	vfprintf(stderr, format, args);
 	va_end(args);
 	fputc('\n', stderr);
+}
+
+static atomic_bool no_memory;	/* once */
+
+void *__real_calloc(size_t nr, size_t size);
+void *__wrap_calloc(size_t nr, size_t size);
+
+void *__wrap_calloc(size_t nr, size_t size)
+{
+	return atomic_exchange(&no_memory, false) ? NULL : __real_calloc(nr, size);
 }
 
 /* ---- subscribers ---- */
@@ -288,7 +299,20 @@ static void test_all(void **state)
 	configure("b", endpoint("b-replay"), "hash_only = true; medium = \"DISK\";");
 	zmq_close(sub);
 	sub = connect_to("b", ZMQ_SUB);
-	assert_true(wait_cleared(sub, "t") > number + 1);
+	same = wait_cleared(sub, "t");
+	assert_true(same > number + 1);
+
+	/* an error: all begins anew 5 seconds later, whatever happens until then */
+	fd = begin_journal();
+	no_memory = true;
+	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
+	close(fd);
+	kvfeed_wake();
+	for (int i = 0; i < 10 && wait_cleared(sub, "t") == same; i++)
+		kvfeed_wake();
+	assert_false(no_memory);
+	assert_true(wait_cleared(sub, "t") > same);
+
 	config_free(&config);
 	kvfeed_configure(&config);
 	for (int i = 0; kvfeed_counts(&counts) && i < WAIT_MS; i++)
