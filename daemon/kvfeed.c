@@ -290,7 +290,8 @@ static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *a
 			 follower->name);
 		stop_following(follower);
 		look_for_pools();
-		err = 0;
+		/* gone meanwhile: no next journal tells what is removed */
+		err = follower->source ? 0 : kvevents_end(feed.events, (unsigned int)(follower - feed.followers));
 	}
 	settle(err);
 	return 0;
