@@ -13,6 +13,9 @@
 #include "kvwire.h"
 
 #define TOKEN_LEN	MPACK_MAX_TOKEN_LEN
+/* Of a block that is read: what it has beside its tokens may be the same for many blocks. */
+#define VALUES_BYTES	4096
+#define TOKENS_BYTES	65536
 
 /* ---- writing ---- */
 
@@ -249,6 +252,22 @@ static uint64_t take_hash(struct reader *reader)
 	return hash;
 }
 
+static bool is_number_or_nil(const struct kvwire_value *value)
+{
+	struct reader reader = reader_of(value);
+	mpack_token_type_t type = next(&reader).type;
+
+	return type == MPACK_TOKEN_UINT || type == MPACK_TOKEN_SINT || type == MPACK_TOKEN_NIL;
+}
+
+static bool is_text_or_nil(const struct kvwire_value *value)
+{
+	struct reader reader = reader_of(value);
+	mpack_token_type_t type = next(&reader).type;
+
+	return type == MPACK_TOKEN_STR || type == MPACK_TOKEN_NIL;
+}
+
 static uint32_t number(const struct kvwire_value *value)
 {
 	struct reader reader = reader_of(value);
@@ -303,6 +322,12 @@ static struct kvwire_value take_tokens(struct reader *reader, uint32_t nr)
 	return tokens;
 }
 
+static bool is_small(const struct kvwire_block *block)
+{
+	return block->lora_id.len + block->lora_name.len + block->cache_salt.len + block->extra_keys.len <=
+	       VALUES_BYTES && block->tokens.len <= TOKENS_BYTES;
+}
+
 /*
  * A BlockStored has the tokens of all its blocks one after another. One that has more or
  * fewer, as of blocks that overlap or of hashes alone, tells the tokens of none.
@@ -323,6 +348,9 @@ static bool read_stored(const struct kvwire_value *fields, kvwire_block_fn *fn, 
 		return false;
 	if (!block.nr_tokens || (uint64_t)nr * block.nr_tokens != nr_tokens)
 		return true;
+	if (!is_number_or_nil(&block.lora_id) || !is_text_or_nil(&block.lora_name) ||
+	    !is_text_or_nil(&block.cache_salt))
+		return true;
 	block.has_parent = fields[FIELD_PARENT].at && !is_nil(&fields[FIELD_PARENT]);
 	if (block.has_parent)
 		block.parent = take_hash(&parent);
@@ -332,7 +360,8 @@ static bool read_stored(const struct kvwire_value *fields, kvwire_block_fn *fn, 
 		block.extra_keys = i < nr_extra ? take_value(&extra) : (struct kvwire_value){ 0 };
 		if (hashes.bad || tokens.bad || (block.has_parent && parent.bad))
 			return false;
-		fn(arg, &block);
+		if (is_small(&block))
+			fn(arg, &block);
 		block.parent = block.hash;
 		block.has_parent = true;
 		parent.bad = false;

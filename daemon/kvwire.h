@@ -73,8 +73,10 @@ typedef void kvwire_block_fn(void *arg, const struct kvwire_block *block);
 
 /*
  * Calls @fn for each block that a batch tells with its tokens; what @block points to is
- * in @data. Blocks without tokens and other events are skipped. 0; -EBADMSG: what
- * comes from there on is no batch.
+ * in @data. Blocks without tokens and other events are skipped, and so are blocks with
+ * more than 64 KiB of tokens or 4 KiB of other values, an @lora_id that is no number or
+ * an @lora_name or @cache_salt that is no text. 0; -EBADMSG: what comes from there on is
+ * no batch.
  */
 int kvwire_read(const void *data, size_t len, kvwire_block_fn *fn, void *arg);
 

@@ -178,6 +178,45 @@ static void test_strange(void **state)
 	assert_int_equal(nr_seen, 0);
 }
 
+/* One block of an event: with @nr tokens, @len bytes of @name, 4 of extra_keys and a nil. */
+static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
+{
+	const char token[] = "\xcf\0\0\0\0\0\0\0\1";
+	char *text = calloc(1, len), *tokens = calloc(nr, 9);
+	struct kvwire_block block = {
+		.hash = 1, .tokens = { tokens, nr * 9ul }, .nr_tokens = nr,
+		.lora_name = { text, len }, .extra_keys = { "\xa3key", 4 },
+	};
+
+	memcpy(text, name, 3);
+	for (uint32_t i = 0; i < nr; i++)
+		memcpy(tokens + i * 9ul, token, 9);
+	begin(NULL);
+	kvwire_stored(&events, &block, "GPU");
+	kvwire_batch(&out, 1, &events, 1);
+	assert_int_equal(read_it(out.data, out.len), 0);
+	free(text);
+	free(tokens);
+	return nr_seen;
+}
+
+/* What is kept of a block, and may be the same for all blocks of an event, is small. */
+static void test_large(void **state)
+{
+	(void)state;
+	assert_int_equal(blocks_of(1, 4091, "\xda\x0f\xf8"), 1);
+	assert_int_equal(blocks_of(1, 4092, "\xda\x0f\xf9"), 0);
+	assert_int_equal(blocks_of(7281, 3, "\xa2xy"), 1);
+	assert_int_equal(blocks_of(7282, 3, "\xa2xy"), 0);
+	/* values of other types */
+	assert_int_equal(blocks_of(1, 3, "\x92\1\1"), 0);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x85\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x91\x01\xaa" "block_size\x01\xa7lora_id\x90")), 0);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x85\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x91\x01\xaa" "block_size\x01\xaa" "cache_salt\x01")), 0);
+	assert_int_equal(nr_seen, 0);
+	assert_int_equal(read_it(TEXT("\x92\x01\x91\x85\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x91\x01\xaa" "block_size\x01\xa7lora_id\xff")), 0);
+	assert_int_equal(nr_seen, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +225,7 @@ int main(void)
 		cmocka_unit_test_setup(test_round, begin),
 		cmocka_unit_test_setup(test_damage, begin),
 		cmocka_unit_test_setup(test_strange, begin),
+		cmocka_unit_test_setup(test_large, begin),
 	};
 
 	return cmocka_run_group_tests_name("kvwire", tests, NULL, end);
