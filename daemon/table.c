@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "table.h"
 
@@ -13,10 +14,12 @@ static uint64_t *at(const struct table *table, size_t i)
 	return (uint64_t *)(void *)(table->entries + i * table->size);
 }
 
-/* Where @key would like to be: keys are hashes, but nobody says whose. */
+/* Where @key would like to be: others choose keys, but don't know the seed. */
 static size_t home(const struct table *table, uint64_t key)
 {
-	return (key * 0x9e3779b97f4a7c15ull >> 32) & (table->room - 1);
+	key = (key ^ table->seed) * 0x9e3779b97f4a7c15ull;
+	key = (key ^ key >> 32) * 0xd6e8feb86659fd93ull;
+	return (key >> 32) & (table->room - 1);
 }
 
 /* Its place, or the free one that it would have. */
@@ -40,6 +43,8 @@ static int grow(struct table *table)
 {
 	struct table old = *table;
 
+	if (!old.room && getrandom(&table->seed, sizeof(table->seed), 0) != sizeof(table->seed))
+		return -EIO;
 	table->room = old.room ? old.room * 2 : ROOM_FIRST;
 	table->entries = calloc(table->room, table->size);
 	if (!table->entries) {

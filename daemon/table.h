@@ -16,18 +16,20 @@
  * @size: bytes of an entry, a multiple of 8
  * @nr: entries in use
  * @room: a power of two, or 0
+ * @seed: of the places of entries: random
  */
 struct table {
 	char *entries;
 	size_t size;
 	size_t nr;
 	size_t room;
+	uint64_t seed;
 };
 
 /* NULL: there is none. */
 void *table_find(const struct table *table, uint64_t key);
 
-/* The entry of @key, a zeroed new one if there was none; NULL: no memory. */
+/* The entry of @key, a zeroed new one if there was none; NULL: no memory, or no seed. */
 void *table_add(struct table *table, uint64_t key);
 
 void table_remove(struct table *table, void *entry);

@@ -74,10 +74,41 @@ static void test_random(void **state)
 	table_free(&table);
 }
 
+#define CHOSEN	2100
+
+/* Entries one after the other, at most, of keys that one multiplication would put in one place. */
+static size_t longest_run(struct table *chosen)
+{
+	size_t run = 0, longest = 0;
+
+	for (uint64_t i = 1; i <= CHOSEN; i++)
+		assert_non_null(table_add(chosen, i * 0xf1de83e19937733dull));
+	for (size_t i = 0; i < chosen->room; i++) {
+		run = ((struct entry *)(void *)chosen->entries)[i].key ? run + 1 : 0;
+		longest = run > longest ? run : longest;
+	}
+	return longest;
+}
+
+/* Who chooses keys can't choose their places: these differ from table to table. */
+static void test_chosen_keys(void **state)
+{
+	struct table a = { .size = sizeof(struct entry) }, b = a;
+
+	(void)state;
+	assert_in_range(longest_run(&a), 1, CHOSEN / 4);
+	assert_in_range(longest_run(&b), 1, CHOSEN / 4);
+	assert_int_equal(a.room, b.room);
+	assert_memory_not_equal(a.entries, b.entries, a.room * a.size);
+	table_free(&a);
+	table_free(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_chosen_keys),
 	};
 
 	return cmocka_run_group_tests_name("table", tests, NULL, NULL);
