@@ -95,7 +95,7 @@ static int publish(struct pending *pending, const struct kvevents_rules *rules,
 {
 	struct kvwire_bytes batch = { 0 };
 	struct timespec ts;
-	bool failed;
+	int err = -ENOMEM;
 
 	close_removed(pending, rules);
 	if (!pending->nr)
@@ -104,11 +104,10 @@ static int publish(struct pending *pending, const struct kvevents_rules *rules,
 	kvwire_batch(&batch, (double)ts.tv_sec + (double)ts.tv_nsec / 1e9, &pending->events, pending->nr);
 	kvwire_reset(&pending->events);
 	pending->nr = 0;
-	failed = batch.failed;
-	if (!failed)
-		to(arg, &batch);
+	if (!batch.failed)
+		err = to(arg, &batch) ? 0 : -ECANCELED;
 	kvwire_free(&batch);
-	return failed ? -ENOMEM : 0;
+	return err;
 }
 
 int kvevents_flush(struct kvevents *events)

@@ -47,7 +47,8 @@ struct kvevents_counts {
 
 struct kvevents;
 
-typedef void kvevents_publish_fn(void *arg, const struct kvwire_bytes *batch);
+/* false: it takes no more, and kvevents_dump() ends. */
+typedef bool kvevents_publish_fn(void *arg, const struct kvwire_bytes *batch);
 
 /*
  * @rules, and what it points to, must stay. The first batch begins with the event that
@@ -74,7 +75,7 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block);
 /* Publishes what is pending. 0 or -ENOMEM. */
 int kvevents_flush(struct kvevents *events);
 
-/* Calls @publish with batches that make the set from nothing. 0 or -ENOMEM. */
+/* Calls @publish with batches that make the set from nothing. 0, -ENOMEM or -ECANCELED: it took no more. */
 int kvevents_dump(const struct kvevents *events, kvevents_publish_fn *publish, void *arg);
 
 const struct kvevents_counts *kvevents_counts(const struct kvevents *events);

@@ -118,7 +118,8 @@ static int on_repeat(sd_event_source *source, uint64_t us, void *arg)
 	return 0;
 }
 
-static void publish(void *arg, const struct kvwire_bytes *batch)
+/* What fails here begins anew on its own. */
+static bool publish(void *arg, const struct kvwire_bytes *batch)
 {
 	int err = zmqpub_send(feed.pub, batch);
 
@@ -126,6 +127,7 @@ static void publish(void *arg, const struct kvwire_bytes *batch)
 	arm_repeat();
 	if (err)
 		fail(err);
+	return true;
 }
 
 static int dump(void *arg, kvevents_publish_fn *to, void *to_arg)

@@ -15,8 +15,8 @@
 
 #define END_NUMBER	UINT64_MAX
 #define REQUEST_BYTES	256
-/* Batches of a dump that wait for a subscriber, beside those that are kept. */
-#define DUMP_BATCHES	100000
+/* Messages of answers that wait for one that asks: a dump of 67 million hashes. */
+#define ANSWER_BATCHES	65536
 
 /**
  * struct zmqpub - it
@@ -115,12 +115,13 @@ static bool begin_answer(struct client *client, uint64_t number)
 }
 
 /* All batches of a dump have the last number: what comes next follows on them. */
-static void answer_dumped(void *arg, const struct kvwire_bytes *bytes)
+static bool answer_dumped(void *arg, const struct kvwire_bytes *bytes)
 {
 	struct client *client = arg;
 
 	if (begin_answer(client, client->pub->next - 1))
 		client->gone = !send_bytes(zmqloop_socket(client->pub->router), bytes->data, bytes->len, 0);
+	return !client->gone;
 }
 
 static void answer_kept(struct client *client, uint64_t number)
@@ -169,12 +170,14 @@ static int bind_to(struct zmqloop *loop, const char *endpoint)
 static int open_sockets(struct zmqpub *pub, sd_event *event, void *context)
 {
 	const struct zmqpub_rules *rules = pub->rules;
+	/* all that is kept, and the end */
+	int hwm = rules->buffer < ANSWER_BATCHES ? ANSWER_BATCHES : (int)rules->buffer + 1;
 	int err = zmqloop_open(event, context, ZMQ_PUB, (int)rules->buffer, REQUEST_BYTES, NULL, NULL,
 			       &pub->pub);
 
 	if (!err)
-		err = zmqloop_open(event, context, ZMQ_ROUTER, (int)rules->buffer + DUMP_BATCHES,
-				   REQUEST_BYTES, on_request, pub, &pub->router);
+		err = zmqloop_open(event, context, ZMQ_ROUTER, hwm, REQUEST_BYTES, on_request, pub,
+				   &pub->router);
 	/* one that is gone, or takes nothing, is an error, and the rest is not made for it */
 	if (!err && zmq_setsockopt(zmqloop_socket(pub->router), ZMQ_ROUTER_MANDATORY, &(int){ 1 }, sizeof(int)))
 		err = -errno;

@@ -114,7 +114,7 @@ static void take_event(struct subscriber *to, struct cursor *cursor)
 	}
 }
 
-static void take(void *arg, const struct kvwire_bytes *batch)
+static bool take(void *arg, const struct kvwire_bytes *batch)
 {
 	struct cursor cursor = { batch->data, batch->len };
 	struct subscriber *to = arg;
@@ -129,6 +129,7 @@ static void take(void *arg, const struct kvwire_bytes *batch)
 	assert_int_equal(next(&cursor).type, MPACK_TOKEN_NIL);
 	assert_int_equal(cursor.left, 0);
 	to->batches++;
+	return true;
 }
 
 /* ---- journals ---- */
@@ -354,6 +355,33 @@ static void test_no_memory(void **state)
 	assert_true(sub.stored[1]);
 }
 
+static bool take_any(void *arg, const struct kvwire_bytes *batch)
+{
+	(void)arg;
+	return batch->len > 0;
+}
+
+static bool take_one(void *arg, const struct kvwire_bytes *batch)
+{
+	(void)batch;
+	++*(unsigned int *)arg;
+	return false;
+}
+
+/* A dump of several batches ends when the first one isn't taken. */
+static void test_dump_ends(void **state)
+{
+	unsigned int batches = 0;
+
+	(void)state;
+	rules = (struct kvevents_rules){ "STORAGE", true, 1, 10 };
+	events = kvevents_new(&rules, take_any, &batches);
+	for (uint64_t i = 1; i <= 3000; i++)
+		assert_int_equal(record(0, KVBLK_JOURNAL_STORED, i, i), 0);
+	assert_int_equal(kvevents_dump(events, take_one, &batches), -ECANCELED);
+	assert_int_equal(batches, 1);
+}
+
 static void check_model(const uint64_t *hash_of, uint32_t parts)
 {
 	struct subscriber dump = { 0 };
@@ -418,6 +446,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_parts, stop),
 		cmocka_unit_test_teardown(test_lost, stop),
 		cmocka_unit_test_teardown(test_no_memory, stop),
+		cmocka_unit_test_teardown(test_dump_ends, stop),
 		cmocka_unit_test_teardown(test_random, stop),
 	};
 

@@ -27,12 +27,18 @@ static sd_event *event;
 static void *context, *sub, *dealer;
 static struct zmqpub *zmqpub;
 static uint64_t last;		/* number */
-static unsigned int dumps;
+static unsigned int dumps, more;
+static bool endless;
 
 static int dump(void *arg, kvevents_publish_fn *publish, void *to)
 {
 	assert_ptr_equal(arg, &dumps);
 	dumps++;
+	if (endless) {
+		while (publish(to, &(struct kvwire_bytes){ .data = (char []){ "more" }, .len = 4 }))
+			more++;
+		return -ECANCELED;
+	}
 	publish(to, &(struct kvwire_bytes){ .data = (char []){ "all" }, .len = 3 });
 	publish(to, &(struct kvwire_bytes){ .data = (char []){ "of it" }, .len = 5 });
 	return 0;
@@ -195,6 +201,22 @@ static void test_replay(void **state)
 	assert_true(is_quiet(sub));
 }
 
+/* One that asks and doesn't read gets so many batches, however often it asks. */
+static void test_unread(void **state)
+{
+	(void)state;
+	for (int i = 0; i <= BUFFER; i++)
+		publish(i);
+	endless = true;
+	for (int i = 0; i < 3; i++)
+		ask_from(0);
+	for (int i = 0; i < 1000 && dumps < 3; i++)
+		sd_event_run(event, 1000);
+	endless = false;
+	assert_int_equal(dumps, 3);
+	assert_in_range(more, 1, 70000);
+}
+
 static void test_strange(void **state)
 {
 	(void)state;
@@ -274,6 +296,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_numbers, begin, end),
 		cmocka_unit_test_setup_teardown(test_replay, begin, end),
+		cmocka_unit_test_setup_teardown(test_unread, begin, end),
 		cmocka_unit_test_setup_teardown(test_strange, begin, end),
 		cmocka_unit_test_setup_teardown(test_taken, begin, end),
 		cmocka_unit_test_setup_teardown(test_subscriber, begin, end),
