@@ -181,7 +181,6 @@ static void test_strange(void **state)
 /* One block of an event: with @nr tokens, @len bytes of @name, 4 of extra_keys and a nil. */
 static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
 {
-	const char token[] = "\xcf\0\0\0\0\0\0\0\1";
 	char *text = calloc(1, len), *tokens = calloc(nr, 9);
 	struct kvwire_block block = {
 		.hash = 1, .tokens = { tokens, nr * 9ul }, .nr_tokens = nr,
@@ -189,8 +188,11 @@ static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
 	};
 
 	memcpy(text, name, 3);
-	for (uint32_t i = 0; i < nr; i++)
-		memcpy(tokens + i * 9ul, token, 9);
+	/* each a number of 64 bits */
+	for (uint32_t i = 0; i < nr; i++) {
+		tokens[i * 9ul] = '\xcf';
+		tokens[i * 9ul + 8] = 1;
+	}
 	begin(NULL);
 	kvwire_stored(&events, &block, "GPU");
 	kvwire_batch(&out, 1, &events, 1);
