@@ -32,6 +32,7 @@ subscribed() {
 	local told
 	told=$(timeout $((100 * KVBLK_SLOW)) python3 $events follow $pool tcp://127.0.0.1:5557 tcp://127.0.0.1:5558 /dev/null) ||
 		fail "a subscriber has not what there is: $told"
+	hashes=0 tokens=0
 	eval "$(grep ^same <<<"$told")"
 }
 
