@@ -213,6 +213,9 @@ static void tell_manager(struct daemon *d)
 			   d->result.nr_failed, d->result.nr_notes);
 	else
 		sd_notify(0, "STATUS=as the configuration has it");
+	/* what has just been done was asked for before a file that is still to be read */
+	if (d->reload)
+		return;
 	if (!d->ready)
 		sd_notify(0, "READY=1");
 	d->ready = true;
