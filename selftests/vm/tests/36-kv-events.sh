@@ -64,7 +64,7 @@ follow lossy 7
 load 500 1
 follow late
 load 1000 2
-wait_for 60 more_than 0 segments_reclaimed
+wait_for 60 counts_more 0 segments_reclaimed
 followed lossy
 for name in hashes tokens stored removed gaps; do
 	more $name 0

@@ -50,7 +50,7 @@ daemon_start
 echo "-- one that is there from the beginning"
 indexer 8090
 load
-wait_for 60 more_than 0 segments_reclaimed
+wait_for 60 counts_more 0 segments_reclaimed
 agree 8090
 
 echo "-- one that comes late"

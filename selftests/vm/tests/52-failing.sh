@@ -19,11 +19,6 @@ misses_alike() {
 	expect "lookups" "$present" "$3"
 }
 
-# counts_more COUNTER THAN
-counts_more() {
-	[ "$(counter "$1")" -gt "$2" ]
-}
-
 kv_load
 flash 2 300
 dm_flakey flaky /dev/flash1
@@ -92,11 +87,11 @@ defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
 before=$(counter write_errors)
 kv_blocks "$node" put 5000 40 50000 &
 # on both members by turns
-wait_for 10 counts_more inflight 9
+wait_for 10 counts_more 9 inflight
 kill -KILL $!
 wait $! || true
 dm_flakey_set flaky /dev/flash1 0 1 error_writes
-wait_for 10 counts_more write_errors "$before"
+wait_for 10 counts_more "$before" write_errors
 dm_flakey_set flaky /dev/flash1 1 0
 wait_for 120 member_is flaky up
 expect "puts that failed" "$(counter put_errors)" 0

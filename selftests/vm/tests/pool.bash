@@ -102,6 +102,11 @@ no_failures() {
 	done
 }
 
+# counts_more THAN NAME: the counter is more; a question, for wait_for
+counts_more() {
+	[ "$(counter "$2")" -gt "$1" ]
+}
+
 # more_than NUMBER NAME: the counter NAME is more
 more_than() {
 	local value
