@@ -5,9 +5,8 @@
 # up and brings its member back with its blocks, may be killed under load, waits for members before it imports a pool without them, and
 # leaves what an operator took down. A storm is a count.
 # slow: a target is away for 15 s (in make check-all 40 s), and the driver gives one up three times.
-. "${0%/*}/pool.bash"
+. "${0%/*}/daemon.bash"
 
-conf=$tmp/kvblkd.conf
 left=nqn.2026-11.org.kvblk:left right=nqn.2026-11.org.kvblk:right
 timing="keep_alive = 5; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2;"
 
@@ -22,20 +21,10 @@ config() {
 	END
 }
 
-# daemon_start: its log is in $tmp/log, from now on; daemon_end [SIGNAL]
-daemon_start() {
-	NOTIFY_SOCKET=$tmp/notify kvblkd --config "$conf" 2>"$tmp/log" &
-	daemon=$!
-	defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true"
-}
-
+# daemon_end [SIGNAL]
 daemon_end() {
 	kill "-${1:-TERM}" $daemon
 	wait $daemon || [ "${1-}" = KILL ]
-}
-
-logged() {
-	grep -q -- "$1" "$tmp/log"
 }
 
 reload() {
@@ -48,14 +37,6 @@ reload() {
 # notified COUNT: so often it was ready
 notified() {
 	[ "$(grep -c 'READY=1' "$tmp/notified")" -ge "$1" ]
-}
-
-pool_is_here() {
-	[ -d $sysfs ]
-}
-
-set_to() {
-	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
 }
 
 # all_up MEMBERS: of the pool
@@ -102,7 +83,7 @@ kv_unload
 
 echo "-- from a bare host; the module comes later"
 config 'suspect_ms = 60000; failing_run = 7;'
-daemon_start
+NOTIFY_SOCKET=$tmp/notify daemon_start
 wait_for 30 logged '^kvblkd: warning: load module kvblk: failed: this kernel has no such module; trying again'
 wait_for 30 logged "^kvblkd: connect to $left, tcp 127.0.0.1 port ${port[0]}: done"
 kv_load
@@ -151,7 +132,7 @@ daemon_end KILL
 right_gone
 check nvmet_revive $right
 wait_for 30 some_dead
-daemon_start
+NOTIFY_SOCKET=$tmp/notify daemon_start
 wait_for 60 all_up 2
 stress_stop
 blocks get 1 100 50000
@@ -171,7 +152,7 @@ check daemon_end
 check pool_destroy
 right_gone
 config 'suspect_ms = 2000;' 'degraded_after = 5;'
-daemon_start
+NOTIFY_SOCKET=$tmp/notify daemon_start
 wait_for 30 logged "pool $pool: waiting for nvme.*, for 5 s, then it is imported degraded"
 refuse pool_is_here
 wait_for 30 logged "import pool $pool from /dev/nvme.*, degraded: nvme.* did not come within 5 s: done"

@@ -4,17 +4,14 @@
 # kvblkd's metrics in the Prometheus that Debian has: its values are those of "kvblk stat", every query of the dashboard answers, a member
 # that fails makes its alert fire and /ready answer 503, and when it is well again both are as before.
 # slow: Prometheus and promtool, which is run for each query, are large programs for an emulated CPU.
-. "${0%/*}/pool.bash"
+. "${0%/*}/daemon.bash"
 . "${0%/*}/metrics.bash"
 
-conf=$tmp/kvblkd.conf
 cat >"$conf" <<-END
 	pools = ( { name = "$pool"; tunables: { suspect_ms = 60000; }; } );
 	exporters: { metrics: { }; };
 END
-kvblkd --config "$conf" 2>"$tmp/log" &
-daemon=$!
-defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true; cat $tmp/log"
+daemon_start
 wait_for 30 page 503 '^the module kvblk is not loaded$' /ready
 kv_load
 wait_for 10 page 503 "^pool $pool: it is not up$" /ready

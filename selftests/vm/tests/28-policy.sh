@@ -5,9 +5,8 @@
 # goes on, a larger budget opens the pool again, and what an operator sets by hand is the most. Free segments are kept ahead of the
 # writes. A drive's health is read, and a device that has none is no error.
 # slow: a budget with an interval of a second is kept in minutes.
-. "${0%/*}/pool.bash"
+. "${0%/*}/daemon.bash"
 
-conf=$tmp/kvblkd.conf
 drive=nqn.2026-11.org.kvblk:drive
 
 # config SETTINGS [ADMIT]: of the pool
@@ -15,21 +14,9 @@ config() {
 	echo "pools = ( { name = \"$pool\"; $1 tunables: { admit_permille = ${2-1000}; }; } );" >"$conf"
 }
 
-# daemon_start: its log is in $tmp/log, from now on
-daemon_start() {
-	kvblkd --config "$conf" 2>"$tmp/log" &
-	daemon=$!
-	defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true"
-}
-
 daemon_kill() {
 	kill -KILL $daemon
 	wait $daemon || true
-}
-
-# logged TEXT [COUNT]: so often
-logged() {
-	[ "$(grep -c -- "$1" "$tmp/log")" -ge "${2:-1}" ]
 }
 
 # reload: returns when the policy has the new file, which has a budget
@@ -40,8 +27,8 @@ reload() {
 	wait_for 30 logged 'budget of' $((before + 1))
 }
 
-# set_to ADMIT FIRST SECOND
-set_to() {
+# admission_is ADMIT FIRST SECOND
+admission_is() {
 	[ "$(cat $sysfs/admit_permille $sysfs/first_permille $sysfs/second_permille | xargs)" = "$*" ]
 }
 
@@ -84,7 +71,7 @@ reload
 wait_for 30 watermarks 20 40
 # nothing is declined before reclaim has begun
 fresh 4000
-wait_for 60 set_to 400 0 0
+wait_for 60 admission_is 400 0 0
 wait_for 30 logged 'warning: .*budget exhausted: writes .* GiB a day'
 check explains 'budget +[0-9].*permille 1000 -> .*budget: writes .* of .* GiB a day: admits less$'
 check explains 'alert .*budget exhausted'
@@ -101,17 +88,17 @@ echo "-- killed: it goes on where it was"
 daemon_kill
 code 0 'kvblkd does not run: nothing is decided now' command kvblk policy explain $pool
 code 0 '"daemon_runs": false' command kvblk policy explain $pool -o json
-check set_to 400 0 0
+check admission_is 400 0 0
 daemon_start
 wait_for 30 logged "pool $pool: the policy resumes: at most admit_permille 1000, first_permille 1000, second_permille 1000"
 wait_for 30 logged 'budget of'
-check set_to 400 0 0
+check admission_is 400 0 0
 check explains 'admits less'
 
 echo "-- a larger budget: it opens"
 config 'budget: { bytes = "1024T"; interval = 1; };'
 reload
-wait_for 60 set_to 1000 1000 1000
+wait_for 60 admission_is 1000 1000 1000
 check explains 'budget: writes .*: admits more'
 fresh 400
 expect "stored of 400 that are fresh" "$stored" 400
@@ -124,7 +111,7 @@ check explains ' operator .*admit_permille was set to 500 by hand'
 config 'budget: { bytes = "1024T"; interval = 1; };' 600
 expect "what a plan would do" "$(kvblk apply --dry-run --config "$conf")" "nothing to do"
 reload
-wait_for 30 set_to 600 1000 1000
+wait_for 30 admission_is 600 1000 1000
 expect "lines about 500" "$(grep -c 'set to 500' "$tmp/log")" 1
 
 echo "-- what it remembers is damaged: nothing that is set counts as an operator's"
@@ -133,4 +120,4 @@ daemon_kill
 echo '{' >/run/kvblkd/policy.json
 daemon_start
 wait_for 30 logged 'policy.json is damaged: the policy begins anew'
-wait_for 30 set_to 600 1000 1000
+wait_for 30 admission_is 600 1000 1000

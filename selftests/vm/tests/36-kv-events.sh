@@ -4,22 +4,15 @@
 # kvblkd's KV events: subscribers that apply them have the set that the kernel tells, with the tokens that an engine told: one that loses
 # batches and asks for them again, and one that comes late, after reclaim; after the journal has lost records; after kvblkd was killed.
 # slow: what reclaim drops is told by the index' sweep, half a minute a pass, and each of three parts waits for it.
-. "${0%/*}/pool.bash"
+. "${0%/*}/daemon.bash"
 
-conf=$tmp/kvblkd.conf
 publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
 events=/kvblk/selftests/kv_events.py
 
-# daemon_start: its log is in $tmp/log, from now on
-daemon_start() {
-	kvblkd --config "$conf" 2>"$tmp/log" &
-	daemon=$!
-	defer "kill -KILL $daemon 2>/dev/null; wait $daemon 2>/dev/null || true; cat $tmp/log"
+# follower_start: kvblkd, which follows the pool
+follower_start() {
+	daemon_start
 	wait_for 30 logged 'following pool t'
-}
-
-logged() {
-	grep -q -- "$1" "$tmp/log"
 }
 
 # follow NAME [LOSE]: a subscriber, in the background until followed
@@ -57,7 +50,7 @@ END
 kv_load
 flash 2 74
 pool_format /dev/flash0 /dev/flash1
-daemon_start
+follower_start
 
 echo "-- a subscriber that loses each seventh batch, one that comes late, reclaim"
 follow lossy 7
@@ -88,7 +81,7 @@ echo "-- another kvblkd"
 follow both
 kill -KILL $daemon
 wait $daemon || true
-daemon_start
+follower_start
 load 100 3
 followed both
 more cleared 1

@@ -4,18 +4,16 @@
 # Dynamo's indexer, registered with kvblkd, answers for each prompt what the pool has of it: after reclaim, when it comes late, and after
 # kvblkd was killed.
 # slow: the indexer is a large program for an emulated CPU, and what reclaim drops is told within half a minute.
-. "${0%/*}/pool.bash"
+. "${0%/*}/daemon.bash"
 
-conf=$tmp/kvblkd.conf
 publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
 events=/kvblk/selftests/kv_events.py
 prompts=1400
 
-daemon_start() {
-	kvblkd --config "$conf" 2>"$tmp/log" &
-	daemon=$!
-	defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true; cat $tmp/log"
-	wait_for 30 grep -q 'following pool t' "$tmp/log"
+# follower_start: kvblkd, which follows the pool
+follower_start() {
+	daemon_start
+	wait_for 30 logged 'following pool t'
 }
 
 # indexer PORT: it is there, and listens to kvblkd
@@ -45,7 +43,7 @@ END
 kv_load
 flash 2 74
 pool_format /dev/flash0 /dev/flash1
-daemon_start
+follower_start
 
 echo "-- one that is there from the beginning"
 indexer 8090
@@ -60,7 +58,7 @@ agree 8091
 echo "-- another kvblkd, which the engine tells its tokens again"
 kill -KILL $daemon
 wait $daemon || true
-daemon_start
+follower_start
 load
 agree 8090
 agree 8091

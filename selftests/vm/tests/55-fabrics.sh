@@ -5,9 +5,8 @@
 # missed; it is connected again when it is back. A subsystem that is new in the log is connected to, and its member brings its blocks.
 # DH-HMAC-CHAP: a secret that others may read, a wrong one and a target that doesn't know its own are refused. TLS: with the key of a file.
 # slow: the driver gives a path up, and wrong secrets are tried again with seconds between.
-. "${0%/*}/pool.bash"
+. "${0%/*}/daemon.bash"
 
-conf=$tmp/kvblkd.conf
 both=nqn.2026-11.org.kvblk:both newer=nqn.2026-11.org.kvblk:newer secret=nqn.2026-11.org.kvblk:secret sealed=nqn.2026-11.org.kvblk:sealed
 nvmet=$configfs/nvmet
 host=nqn.2026-11.org.kvblk:host
@@ -24,14 +23,6 @@ config() {
 		pools = ( { name = "$pool"; degraded_after = 2; } );
 		${1-}
 	END
-}
-
-logged() {
-	grep -q -- "$1" "$tmp/log"
-}
-
-pool_is_here() {
-	[ -d $sysfs ]
 }
 
 all_up() {
@@ -89,9 +80,7 @@ for n in "${number[@]}"; do
 done
 put "$nvmet/subsystems/$newer/namespaces/1/ana_grpid" 2
 config
-kvblkd --config "$conf" 2>"$tmp/log" &
-daemon=$!
-defer "kill $daemon 2>/dev/null; wait $daemon 2>/dev/null || true; cat $tmp/log"
+daemon_start
 # the discovery controllers
 defer 'nvme disconnect-all'
 defer pool_destroy

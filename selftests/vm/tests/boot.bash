@@ -87,10 +87,6 @@ respawned() {
 	[ "$(daemon_pid)" != "$1" ] && systemctl -q is-active kvblkd
 }
 
-set_to() {
-	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
-}
-
 # warm: all blocks are back, and nobody complains
 warm() {
 	blocks get 1 100 50000

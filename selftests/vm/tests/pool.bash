@@ -102,6 +102,11 @@ no_failures() {
 	done
 }
 
+# set_to TUNABLE VALUE
+set_to() {
+	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
+}
+
 # counts_more THAN NAME: the counter is more; a question, for wait_for
 counts_more() {
 	[ "$(counter "$2")" -gt "$1" ]
