@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "kvevents.h"
 
 #define DISCOVERY_PORT	8009
 #define POOL_MEMBERS	64
-#define KV_EVENTS_POOLS	64
 #define KV_EVENTS_SOURCES	256
 
 /* ---- the rows ---- */
@@ -249,7 +249,7 @@ static const struct setting kv_events_rows[] = {
 	{ .name = "medium", .type = SETTING_TEXT, KV_EVENTS(medium),
 	  .valid = is_module_name, .allowed = "up to 55 characters, none of them a blank, a comma or a slash",
 	  .doc = "The medium that events name: a router decides by it what a block there is worth. Default: STORAGE." },
-	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .most = KV_EVENTS_POOLS,
+	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .most = KVEVENTS_POOLS,
 	  .valid = is_pool_name, .allowed = "the name of a pool",
 	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
 	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,

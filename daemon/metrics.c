@@ -160,6 +160,17 @@ static void print_name(const struct out *out, const char *suffix, const char *co
 
 #define VALUES(...)	((const char *const[LABELS]){ __VA_ARGS__ })
 
+/* A metric whose value is a uint64_t at @offset in what it is about. */
+struct field {
+	struct metric metric;
+	size_t offset;
+};
+
+static uint64_t value_of(const void *object, const struct field *field)
+{
+	return *(const uint64_t *)((const char *)object + field->offset);
+}
+
 static void sample(const struct out *out, uint64_t number, const char *const *values)
 {
 	print_name(out, types[out->metric.type].suffix, values, NULL);
@@ -221,10 +232,7 @@ static void print_daemon(struct out *out, const struct metrics *metrics)
 
 #define KV_EVENTS(field)	offsetof(struct kvevents_counts, field)
 
-static const struct {
-	struct metric metric;
-	size_t offset;		/* of a uint64_t */
-} kv_events_fields[] = {
+static const struct field kv_events_fields[] = {
 	{ { "kvblk_kv_events_stored", METRIC_COUNTER, "Hashes that KV events told as stored.", { 0 } },
 	  KV_EVENTS(stored) },
 	{ { "kvblk_kv_events_removed", METRIC_COUNTER, "Hashes that KV events told as removed.", { 0 } },
@@ -240,13 +248,9 @@ static const struct {
 static void print_kv_events(struct out *out, const struct metrics *metrics)
 {
 	for (size_t i = 0; i < sizeof(kv_events_fields) / sizeof(kv_events_fields[0]); i++) {
-		const struct metric *metric = &kv_events_fields[i].metric;
-		const char *field = (const char *)&metrics->kv_events + kv_events_fields[i].offset;
-
-		begin(out, metric);
+		begin(out, &kv_events_fields[i].metric);
 		if (metrics->publishes && out->format != METRICS_TABLE)
-			fprintf(out->to, "%s%s %" PRIu64 "\n", metric->name, types[metric->type].suffix,
-				*(const uint64_t *)field);
+			sample(out, value_of(&metrics->kv_events, &kv_events_fields[i]), VALUES(NULL));
 	}
 }
 
@@ -254,10 +258,7 @@ static void print_kv_events(struct out *out, const struct metrics *metrics)
 
 #define POOL_FIELD(field)	offsetof(struct kvblk_pool_state, field)
 
-static const struct {
-	struct metric metric;
-	size_t offset;		/* of a uint64_t */
-} pool_fields[] = {
+static const struct field pool_fields[] = {
 	{ { "kvblk_capacity_bytes", METRIC_GAUGE,
 	    "Bytes in the segments of all members that are up or restoring.", { "pool" } },
 	  POOL_FIELD(capacity) },
@@ -299,8 +300,7 @@ static void print_pools(struct out *out, const struct snapshot *snapshot)
 	for (size_t i = 0; i < sizeof(pool_fields) / sizeof(pool_fields[0]); i++) {
 		begin(out, &pool_fields[i].metric);
 		for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next)
-			sample(out, *(const uint64_t *)((const char *)p + pool_fields[i].offset),
-			       VALUES(p->name));
+			sample(out, value_of(p, &pool_fields[i]), VALUES(p->name));
 	}
 }
 
