@@ -248,9 +248,12 @@ static const struct field kv_events_fields[] = {
 static void print_kv_events(struct out *out, const struct metrics *metrics)
 {
 	for (size_t i = 0; i < sizeof(kv_events_fields) / sizeof(kv_events_fields[0]); i++) {
-		begin(out, &kv_events_fields[i].metric);
+		const struct metric *metric = &kv_events_fields[i].metric;
+
+		begin(out, metric);
 		if (metrics->publishes && out->format != METRICS_TABLE)
-			sample(out, value_of(&metrics->kv_events, &kv_events_fields[i]), VALUES(NULL));
+			fprintf(out->to, "%s%s %" PRIu64 "\n", metric->name, types[metric->type].suffix,
+				value_of(&metrics->kv_events, &kv_events_fields[i]));
 	}
 }
 
