@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=180 takes=37
+# vm: timeout=180 takes=37 check=debug
 # Bad requests of the netlink family get the errno its spec promises and a sentence, and change nothing; dumps in many parts are
 # complete while a pool comes and goes; events tell what happened.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=180 takes=31 kernels=newest,6.12,debug
+# vm: timeout=180 takes=31 kernels=newest,6.12,debug check=debug
 # The command against the module: nouns and verbs do what their help says, in text and in JSON, with exit codes for scripts; kvblkd
 # logs what happens, waits for the module and outlives it.
 . "${0%/*}/pool.bash"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=36
+# vm: timeout=120 takes=36 check=debug
 # Lookups tell what is there; what is leased survives pressure, until release, close or the lease's end.
 . "${0%/*}/pool.bash"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=45
+# vm: timeout=300 takes=45 check=debug
 # A run of puts, deletes and puts again, long enough for seals and reclaim, is recorded by dm-log-writes. Then the device is shown
 # to a new pool as it was after flushes, FUA writes and other writes (after each flush and FUA write on the debug kernel, and on the
 # newest one in make check-all; else after some): with all that was written until then, and with half of what no flush covers lost.
