@@ -13,7 +13,7 @@ VM_DIR = os.path.dirname(os.path.realpath(__file__))
 REPO = os.path.realpath(os.path.join(VM_DIR, "../.."))
 CACHE = os.environ.setdefault("KVBLK_CACHE", os.path.expanduser("~/.cache/kvblk"))
 KERNELS = ["newest", "6.12", "6.12-p2p", "debug", "debug-smp"]
-SHAPE = {"disks": "0", "disk-size": "512M", "mem": "2G", "cpus": "2", "net": "0", "pci": "", "append": "", "pypi": ""}
+SHAPE = {"disks": "0", "disk-size": "512M", "mem": "2G", "cpus": "2", "net": "0", "pci": "", "append": "", "share": ""}
 # pci=: what sits behind each PCIe switch; a switch hangs on a root port of its own. The CPU decides whether the kernel lets peers
 # reach each other through the host bridge: on AMD from family 23 on. QEMU's bridge is not on its list.
 SWITCHES = {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 takes=200 kernels=newest check=debug pypi=ai-dynamo-runtime==1.6.1
+# vm: timeout=600 takes=200 kernels=newest check=debug share=pypi:ai-dynamo-runtime==1.6.1
 # Dynamo's indexer, registered with kvblkd, answers for each prompt what the pool has of it: after reclaim, when it comes late, and after
 # kvblkd was killed.
 # slow: the indexer is a large program for an emulated CPU, and what reclaim drops is told within half a minute.

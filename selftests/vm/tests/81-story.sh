@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=900 disks=2 phases=3 append=kvblk.boot=disk1 takes=160 kernels=newest check=debug
-# The life of a host, from bare root to the second power cut: installed, configured, booted; its targets come from two discovery
+# vm: timeout=1500 disks=2 phases=3 append=kvblk.boot=disk1 share=packages:--debs takes=300 kernels=newest check=debug
+# The life of a host, from bare root to the second power cut: packages, file, boot; its targets come from two discovery
 # controllers; traffic is replayed at full speed; a target is lost and comes back, the daemon is killed, a tunable is changed live, the
 # power is cut, and the pool is warm. At each step "kvblk status", /ready, Prometheus and its alerts tell the same, and a router that
 # subscribes to the KV events has what the kernel has.
-# slow: three boots with systemd and twice Prometheus, by an emulated CPU.
+# slow: DKMS compiles the module, three boots with systemd, and twice Prometheus, by an emulated CPU.
 . "${0%/*}/boot.bash"
 . "${0%/*}/metrics.bash"
 
@@ -47,12 +47,11 @@ all_tell() {
 }
 
 if [ "$phase" = 1 ]; then
-	echo "-- a bare root: installed, a pool, the file"
-	host_install
+	echo "-- a bare root: packages, a pool, the file"
+	packages_install
 	other_machine left right
 	first_pool
 	host_config "" "failing_run = 7;" "$discovery"
-	check systemctl enable kvblkd
 	power_cut
 fi
 

@@ -22,6 +22,12 @@ host_install() {
 	done
 }
 
+# packages_install: Debian's packages, with the module, which DKMS builds for the kernel that runs
+packages_install() {
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends /share/*.deb >"$tmp/install" 2>&1 ||
+		fail "apt-get install: $(tail -n 50 "$tmp/install")"
+}
+
 # other_machine NAME...: it has such targets, and has them again after each boot. It comes when kvblkd has looked for it in vain.
 other_machine() {
 	local name
