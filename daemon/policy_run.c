@@ -16,6 +16,7 @@
 #include "../tools/kvblk/snapshot.h"
 #include "log.h"
 #include "policy_file.h"
+#include "policy_record.h"
 #include "policy_run.h"
 
 #define STACK_BYTES	(1u << 20)
@@ -33,6 +34,8 @@
  * @nr_pools: how many
  * @lost: what was remembered is damaged
  * @told: error of the files that was logged last
+ * @record: looks and decisions are written to it, or NULL
+ * @files: how often a configuration was taken
  */
 static struct policy_run {
 	pthread_mutex_t lock;
@@ -46,6 +49,8 @@ static struct policy_run {
 	size_t nr_pools;
 	bool lost;
 	int told;
+	FILE *record;
+	unsigned int files;
 } run = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Goes on while the daemon is away, and while the host sleeps. */
@@ -280,6 +285,17 @@ static struct policy_memory *memory_of(const char *pool)
 	return m;
 }
 
+static void record(const struct policy_look *look, const struct policy_verdict *verdict)
+{
+	int err = run.record ? policy_record(run.record, run.files, look, verdict) : 0;
+
+	if (!err)
+		return;
+	log_line(LOG_LINE_WARNING, "policy: the record ends: %s", strerror(-err));
+	fclose(run.record);
+	run.record = NULL;
+}
+
 static void decide(const struct kvblk_pool_state *pool, const struct snapshot *snapshot)
 {
 	static struct policy_look look;
@@ -290,6 +306,7 @@ static void decide(const struct kvblk_pool_state *pool, const struct snapshot *s
 	if (!m || !look_at(pool, snapshot, &look))
 		return;
 	policy_decide(m, &look, &verdict);
+	record(&look, &verdict);
 	set_all(m, &look, &verdict);
 	for (size_t i = 0; i < verdict.nr_lines; i++)
 		tell_line(m, &verdict, &verdict.lines[i]);
@@ -368,6 +385,7 @@ static void take(const struct config *config)
 {
 	free_pools(&run.config);
 	run.config = *config;
+	run.files++;
 	for (size_t i = 0; i < run.nr_pools; i++)
 		policy_reread(&run.pools[i], pool_called(run.pools[i].pool));
 }
@@ -426,9 +444,21 @@ static bool load(const char *dir)
 	return true;
 }
 
+static void start_record(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+	run.record = fd >= 0 ? fdopen(fd, "a") : NULL;
+	if (!run.record)
+		log_line(LOG_LINE_WARNING, "policy: %s: there is no record: %s", path,
+			 strerror(errno));
+	if (!run.record && fd >= 0)
+		close(fd);
+}
+
 void policy_start(void)
 {
-	const char *dir = getenv("RUNTIME_DIRECTORY");
+	const char *dir = getenv("RUNTIME_DIRECTORY"), *path = getenv("KVBLKD_RECORD");
 	pthread_condattr_t clock;
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -439,6 +469,8 @@ void policy_start(void)
 	pthread_condattr_destroy(&clock);
 	if (!load(dir ? dir : POLICY_DIR))
 		return;
+	if (path)
+		start_record(path);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);

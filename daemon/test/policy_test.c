@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +21,7 @@
 #include <cmocka.h>
 
 #include "../policy_file.h"
+#include "../policy_record.h"
 
 #define GIB		(1024.0 * 1024 * 1024)
 #define TIB		(1024 * GIB)
@@ -563,6 +565,99 @@ static void test_decisions(void **state)
 	assert_non_null(strstr(first, "\"from\":{\"admit_permille\":700},\"to\":{\"admit_permille\":650},\"reason\":\"number 10\""));
 }
 
+/* ---- recorded telemetry ---- */
+
+/* The line's look, in s.look, and what the file said then, in s.config; how often it was read. */
+static int recorded_look(json_t *line)
+{
+	json_t *members, *now, *set, *value;
+	json_int_t bytes, life_days, interval, seconds, most_permille, assembly;
+	struct config_pool *pool;
+	const char *name;
+	int files;
+
+	sim_config(POOL(""));
+	pool = &s.config.pools[0];
+	assert_int_equal(json_unpack(line, "{s:i, s:F, s:I, s:F, s:o, s:o, s:{s:{s:F, s:I, s:I, s:I}, s:{s:I, s:I}, s:o}}",
+		"files", &files, "now_s", &s.look.now_s, "assembly", &assembly,
+		"written", &s.look.written, "now", &now, "members", &members, "file",
+		"budget", "drive_writes", &pool->budget.drive_writes, "bytes", &bytes,
+		"life_days", &life_days, "interval", &interval,
+		"reserve", "seconds", &seconds, "most_permille", &most_permille,
+		"tunables", &set), 0);
+	s.look.assembly = (uint64_t)assembly;
+	pool->budget.bytes = bytes;
+	pool->budget.life_days = life_days;
+	pool->budget.interval = interval;
+	pool->reserve.seconds = seconds;
+	pool->reserve.most_permille = most_permille;
+	json_object_foreach(set, name, value)
+		pool->tunables[tunable_find(name) - tunables] = strdup(json_string_value(value));
+	for (size_t i = 0; i < POLICY_TUNABLES; i++)
+		s.look.now[i] = (unsigned int)json_integer_value(json_array_get(now, i));
+	s.look.nr_members = json_array_size(members);
+	assert_in_range(s.look.nr_members, 1, POLICY_MEMBERS);
+	for (size_t i = 0; i < s.look.nr_members; i++) {
+		struct policy_member *m = &s.look.members[i];
+		int up, asked, valid;
+
+		*m = (struct policy_member){ 0 };
+		assert_int_equal(json_unpack(json_array_get(members, i),
+			"{s:s, s:b, s:F, s:F, s:i, s:i, s:F, s:F, s:{s:b, s:b, s:i, s:i, s:i, s:i, s:F}}",
+			"name", &name, "up", &up, "size", &m->size,
+			"segment_size", &m->segment_size, "nr_segments", &m->nr_segments,
+			"free_segments", &m->free_segments, "written", &m->written,
+			"reclaimed", &m->reclaimed, "smart", "asked", &asked, "valid", &valid,
+			"warning", &m->smart.warning, "used", &m->smart.used,
+			"spare", &m->smart.spare, "spare_least", &m->smart.spare_least,
+			"written", &m->smart.written), 0);
+		snprintf(m->name, sizeof(m->name), "%s", name);
+		m->up = up;
+		m->smart.asked = asked;
+		m->smart.valid = valid;
+	}
+	return files;
+}
+
+/*
+ * What 28-policy recorded on a real pool in its full length (Documentation/testing.rst):
+ * the same is decided, and the record of it is the same.
+ */
+static void test_recorded(void **state)
+{
+	const char *path = getenv("POLICY_RECORD");
+	FILE *from = path ? fopen(path, "r") : NULL, *to;
+	char *line = NULL, *again;
+	int files = 0, is, nr = 0;
+	size_t len = 0, size;
+	json_t *json;
+
+	(void)state;
+	assert_non_null(from);
+	sim_start(POOL(""), 0, 0);
+	for (; getline(&line, &len, from) > 0; nr++) {
+		json = json_loads(line, 0, NULL);
+		is = recorded_look(json);
+		if (files && is != files)
+			policy_reread(&s.memory, s.look.pool);
+		files = is;
+		free(s.config.pools[0].name);
+		s.config.pools[0].name = strdup(json_string_value(json_object_get(json, "pool")));
+		json_decref(json);
+		policy_decide(&s.memory, &s.look, &s.verdict);
+		to = open_memstream(&again, &size);
+		assert_int_equal(policy_record(to, (unsigned int)files, &s.look, &s.verdict), 0);
+		fclose(to);
+		assert_string_equal(again, line);
+		free(again);
+		s.lines += (unsigned int)s.verdict.nr_lines;
+	}
+	free(line);
+	fclose(from);
+	assert_in_range(nr, 100, 10000);
+	assert_in_range(s.lines, 5, 1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -580,6 +675,7 @@ int main(void)
 		cmocka_unit_test(test_restart),
 		cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_decisions),
+		cmocka_unit_test(test_recorded),
 	};
 
 	umask(077);

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=900 takes=340 kernels=newest check=debug
+# A day of a pool's budget, which is 288 intervals of a second here, under chats as fast as they go: half of what was written without a
+# budget may be written, in the second half of the day that is kept, and blocks are still hits. What the policy looked at and decided is
+# in the file 38-policy-day.jsonl, for daemon/test/policy_test.c.
+# slow: a day.
+. "${0%/*}/daemon.bash"
+
+drive=nqn.2026-11.org.kvblk:drive
+record=/log/38-policy-day.jsonl
+
+# chats: until they are stopped, others each time
+chats() {
+	local seed=1
+	while [ ! -e "$tmp/stop" ]; do
+		kvblk replay --pool $pool --synthetic --requests 50 --seed $((seed++)) --block-size 64K --threads 2 --quiet >/dev/null || return
+	done
+}
+
+# written SECONDS: bytes that are written in that time, into $bytes
+written() {
+	local before
+	before=$(counter write_bytes)
+	sleep "$1"
+	bytes=$(($(counter write_bytes) - before))
+}
+
+reclaims() {
+	[ "$(counter reclaimed_bytes)" -gt 0 ]
+}
+
+defer 'rm -rf /run/kvblkd'
+kv_load
+flash 1 100
+truncate -s 100M "$tmp/$drive"
+nvmet_tcp_up $drive "$tmp/$drive"
+pool_format /dev/flash0 "${namespaces[0]}"
+chats &
+chats=$!
+defer "touch $tmp/stop; wait $chats || true"
+wait_for 120 reclaims
+written 30
+free=$bytes
+[ "$free" -gt 0 ] || fail "nothing is written"
+
+echo "-- half of it: a day has 2880 times 30 s, and each of two members a half of the half"
+echo "pools = ( { name = \"$pool\"; budget: { bytes = \"$((free * 720 >> 20))M\"; interval = 1; }; } );" >"$conf"
+rm -f $record
+KVBLKD_RECORD=$record daemon_start
+wait_for 30 logged 'budget of'
+sleep 144
+gets_before=$(counter gets)
+written 144
+touch "$tmp/stop"
+check wait $chats
+percent=$((bytes * 100 * 30 / (144 * free)))
+echo "without a budget $free bytes in 30 s, at half of it $percent % of that"
+[ $percent -le 60 ] || fail "more than half is written"
+[ $percent -gt 0 ] || fail "nothing is written any more"
+[ "$(counter gets)" -gt "$gets_before" ] || fail "no block is a hit any more"
+check grep -q 'admits less' "$tmp/log"
+[ "$(wc -l <$record)" -ge 250 ] || fail "$(wc -l <$record) looks are recorded"
