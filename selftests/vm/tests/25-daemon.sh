@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=85 kernels=newest,6.12
+# vm: timeout=300 takes=90 kernels=newest,6.12
 # kvblkd keeps a host as its file has it: it connects, imports and tunes, follows a changed file, reconnects a target that the driver gave
 # up and brings its member back with its blocks, may be killed under load, waits for members before it imports a pool without them, and
 # leaves what an operator took down. A storm is a count.
@@ -160,6 +160,35 @@ check nvmet_revive $right
 wait_for 90 all_up 2
 blocks get 1 100 50000
 expect "gets" "$hits" 100
+
+echo "-- a file that changes while the first pass is under way: ready when it is in force"
+check daemon_end
+# who connects to it waits for an answer until the file is removed
+python3 - 4499 "$tmp/asked" <<-'END' &
+	import os, sys, time
+	import _socket as socket
+	s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+	s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+	s.bind(("127.0.0.1", int(sys.argv[1])))
+	s.listen(1)
+	s._accept()
+	open(sys.argv[2], "w").close()
+	while os.path.exists(sys.argv[2]):
+	    time.sleep(0.1)
+END
+defer "kill $! 2>/dev/null || true"
+config 'suspect_ms = 2000; failing_run = 11;'
+sed -i "s/^subsystems = (/&\n  { nqn = \"$left:silent\"; address = \"127.0.0.1\"; port = 4499; },/" "$conf"
+before=$(grep -c 'READY=1' "$tmp/notified")
+NOTIFY_SOCKET=$tmp/notify daemon_start
+wait_for 30 test -e "$tmp/asked"
+config 'suspect_ms = 2000; failing_run = 12;'
+kill -HUP $daemon
+# it has the signal when the pass ends
+sleep 1
+rm "$tmp/asked"
+wait_for 30 notified $((before + 1))
+expect failing_run "$(cat $sysfs/failing_run)" 12
 
 check daemon_end
 check logged 'asked to end'
