@@ -4,7 +4,7 @@
 # A day of a pool's budget, which is 288 intervals of a second here, under chats as fast as they go: half of what was written without a
 # budget may be written, in the second half of the day that is kept, and blocks are still hits. What the policy looked at and decided is
 # in the file 38-policy-day.jsonl, for daemon/test/policy_test.c.
-# slow: a day.
+# slow: a day of the budget is 288 s.
 . "${0%/*}/daemon.bash"
 
 drive=nqn.2026-11.org.kvblk:drive
