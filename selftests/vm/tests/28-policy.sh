@@ -118,6 +118,7 @@ echo "-- what it remembers is damaged: nothing that is set counts as an operator
 put $sysfs/second_permille 0
 daemon_kill
 echo '{' >/run/kvblkd/policy.json
-daemon_start
+KVBLKD_RECORD=/nowhere/record daemon_start
 wait_for 30 logged 'policy.json is damaged: the policy begins anew'
+wait_for 30 logged 'policy: /nowhere/record: there is no record: No such file or directory'
 wait_for 30 admission_is 600 1000 1000
