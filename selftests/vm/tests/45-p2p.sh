@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable,debug-smp:switch check=newest,6.12-p2p:switch takes=101,33,29,34
+# vm: timeout=300 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable,debug-smp:switch check=newest takes=101,33,29,34
 # Puts and gets straight from and to memory of PCI devices, where that can be; through the CPU everywhere else, and the same bytes.
 # What went which way is the kernel's word, not ours: see p2p_witness.
 # slow: the data path by both interfaces, under each policy, and each way in which a route ends.
