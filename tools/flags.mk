@@ -9,7 +9,8 @@ SOVERSION := 1
 PKG_CONFIG ?= pkg-config
 libnl_cflags := $(or $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 2>/dev/null),-I/usr/include/libnl3)
 libnl_libs := -lnl-genl-3 -lnl-3
-liburing_libs := -luring
+# what libkvblk.a needs
+lib_libs := $(libnl_libs) -luring -lmd
 
 prefix ?= /usr
 bindir ?= $(prefix)/bin

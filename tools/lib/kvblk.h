@@ -511,6 +511,192 @@ unsigned int kvblk_queue_inflight(const struct kvblk_queue *queue);
  */
 int kvblk_queue_eventfd(struct kvblk_queue *queue);
 
+/* Batches in the background, for runtimes that have no thread to spare. */
+
+struct kvblk_async;
+
+#define KVBLK_ASYNC_THREADS_MAX	64
+
+/**
+ * struct kvblk_job - a batch in the background
+ * @ops: the operations; they, their keys, pieces and memory must stay until the job
+ *	is over
+ * @nr_ops: 1 to KVBLK_OPS_MAX
+ * @flags: &enum kvblk_submit_flags
+ * @results: filled with a result for each operation, if @err is 0
+ * @run: what to do instead of kvblk_submit(), in a thread of the library; NULL for
+ *	that. Its answer becomes @err
+ * @done: called in a thread of the library when the job is over; the job is the
+ *	caller's again, and may be freed there. NULL: kvblk_async_take() tells it
+ * @err: set to what kvblk_submit() or @run returned; -ECANCELED: the handle was
+ *	destroyed before the job began
+ * @next: the library's
+ *
+ * The caller owns the structure. It must not touch it from kvblk_async_submit() until
+ * the job is over.
+ */
+struct kvblk_job {
+	const struct kvblk_op *ops;
+	unsigned int nr_ops;
+	unsigned int flags;
+	struct kvblk_result *results;
+	int (*run)(struct kvblk *kv, struct kvblk_job *job);
+	void (*done)(struct kvblk_job *job);
+	int err;
+	struct kvblk_job *next;
+};
+
+/**
+ * kvblk_async_create() - threads that run batches
+ * @kv: the handle; must stay open as long as they are there
+ * @nr_threads: most batches that run at a time, 1 to KVBLK_ASYNC_THREADS_MAX. Others
+ *	wait for one that ends, first come first served
+ * @async: set to the new handle, which kvblk_async_destroy() frees
+ *
+ * Unlike those of a queue, operations belong to no thread of the caller, and what the
+ * kernel does in their caller's context (pinning, checksums, copies) takes none of its
+ * time. Each job costs a switch to another thread, some 10 microseconds: use it for
+ * large blocks or batches. Threads start when they are needed. A child of fork(2)
+ * has none of them, and must not use the handle.
+ *
+ * Context: any thread. Return: 0; -EINVAL: @nr_threads; -ENOMEM; -EAGAIN: no more
+ * threads; -EMFILE, -ENFILE.
+ */
+int kvblk_async_create(struct kvblk *kv, unsigned int nr_threads,
+		       struct kvblk_async **async);
+
+/**
+ * kvblk_async_destroy() - end the threads
+ * @async: the handle, or NULL
+ *
+ * Jobs that have not begun end with -ECANCELED. Waits for those that run, which
+ * kvblk_cancel() makes short. Jobs that are over and were not taken are the caller's
+ * again.
+ *
+ * Context: once, in none of the threads, when no other call runs on the handle.
+ */
+void kvblk_async_destroy(struct kvblk_async *async);
+
+/**
+ * kvblk_async_submit() - hand over a job
+ * @async: the handle
+ * @job: the job
+ *
+ * Never waits for the device and allocates nothing but, at first, a thread.
+ *
+ * Context: any thread.
+ */
+void kvblk_async_submit(struct kvblk_async *async, struct kvblk_job *job);
+
+/**
+ * kvblk_async_eventfd() - a descriptor that is readable when a job is over
+ * @async: the handle
+ *
+ * For poll(2) and the like: jobs without @done only. It stays the handle's: don't
+ * read or close it.
+ *
+ * Context: any thread. Return: the descriptor.
+ */
+int kvblk_async_eventfd(const struct kvblk_async *async);
+
+/**
+ * kvblk_async_take() - a job that is over
+ * @async: the handle
+ *
+ * Never sleeps: wait with poll(2) on kvblk_async_eventfd(), then take until there is
+ * none.
+ *
+ * Context: any thread. Return: the job; NULL: there is none.
+ */
+struct kvblk_job *kvblk_async_take(struct kvblk_async *async);
+
+/* Keys that no two runtimes, models or parallel layouts share. */
+
+#define KVBLK_KEYSPACE_LEN	20	/* bytes of a key before the block's id */
+#define KVBLK_BLOCK_ID_LEN	32	/* bytes of kvblk_block_id() */
+
+/**
+ * struct kvblk_keyspace - what the keys of one origin begin with
+ * @digest: the first half of the SHA-256 of the origin's description
+ */
+struct kvblk_keyspace {
+	uint8_t digest[16];
+};
+
+/**
+ * struct kvblk_keyspace_spec - all that the bytes of a block depend on, but its tokens
+ * @runtime: what lays the block out, with the version of its layout: "vllm-offload/1"
+ * @model: the model and its revision, with adapters such as LoRA that are part of it
+ * @tokenizer: the tokenizer and its revision, or NULL: the model's own
+ * @dtype: type of the cache's elements: "bfloat16", "fp8_e4m3"
+ * @layout: order and shape of a block's elements, in the runtime's words
+ * @salt: separates those who must not share, such as tenants; or NULL
+ * @block_tokens: tokens in a block, not 0
+ * @tp_rank: rank among tensor parallel processes; 0 if all hold the same (MLA)
+ * @tp_size: how many there are; 0 is 1
+ * @pp_rank: pipeline stage
+ * @pp_size: how many there are; 0 is 1
+ * @cp_rank: rank among context parallel processes
+ * @cp_size: how many there are; 0 is 1
+ *
+ * Texts are compared byte for byte. Documentation/keys.rst has the scheme and its test
+ * vectors.
+ */
+struct kvblk_keyspace_spec {
+	const char *runtime;
+	const char *model;
+	const char *tokenizer;
+	const char *dtype;
+	const char *layout;
+	const char *salt;
+	uint32_t block_tokens;
+	uint32_t tp_rank, tp_size;
+	uint32_t pp_rank, pp_size;
+	uint32_t cp_rank, cp_size;
+};
+
+/**
+ * kvblk_keyspace_init() - the key space of an origin
+ * @space: filled
+ * @spec: the origin
+ *
+ * Context: any thread. Return: 0; -EINVAL: no runtime, model, dtype, layout or number
+ * of tokens, or a rank that is not below its size.
+ */
+int kvblk_keyspace_init(struct kvblk_keyspace *space,
+			const struct kvblk_keyspace_spec *spec);
+
+/**
+ * kvblk_keyspace_key() - the key of a block
+ * @space: its key space
+ * @id: what the runtime or kvblk_block_id() calls the block; must name its tokens and
+ *	all that come before them
+ * @id_len: 1 to KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN
+ * @key: filled
+ * @key_len: in: room there; out: the key's length, KVBLK_KEYSPACE_LEN + @id_len
+ *
+ * Context: any thread. Return: 0; -EINVAL: @id_len; -EMSGSIZE: no room.
+ */
+int kvblk_keyspace_key(const struct kvblk_keyspace *space, const void *id, size_t id_len,
+		       uint8_t *key, size_t *key_len);
+
+/**
+ * kvblk_block_id() - a block's id by its tokens, for runtimes that have none
+ * @parent: id of the block before it in its prompt; NULL: it is the first
+ * @tokens: its tokens
+ * @nr_tokens: how many
+ * @extra: what else the block depends on, such as a picture's hash; or NULL
+ * @extra_len: bytes there, or 0
+ * @id: filled; may be @parent
+ *
+ * SHA-256 of @parent (32 zeroes for NULL), @nr_tokens (64 bits, little endian), the
+ * tokens (32 bits each, little endian) and @extra.
+ *
+ * Context: any thread.
+ */
+void kvblk_block_id(const uint8_t *parent, const uint32_t *tokens, size_t nr_tokens,
+		    const void *extra, size_t extra_len, uint8_t id[KVBLK_BLOCK_ID_LEN]);
+
 /* Memory for operations, by its address: the host's, a PCI device's, a GPU's. */
 
 struct kvblk_mem;

@@ -27,6 +27,8 @@
 
 #define NODE		"/dev/kvblk/fake/default"
 #define MAX_BLOCKS	65536
+#define MAX_REGIONS	64
+#define MAX_FDS		1024
 
 struct block {
 	struct block *next;
@@ -40,8 +42,11 @@ struct block {
 /* protects all that follows */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *buckets[MAX_BLOCKS];
-static int node_fd = -1;
+static bool is_node[MAX_FDS];
+static int nr_nodes;
 static uint64_t nr_gets, nr_put_batches, nr_leases;
+/* registered memory by its handle; length 0: none */
+static struct { char *addr; uint64_t length; } regions[MAX_REGIONS];
 
 static uint64_t setting(const char *name)
 {
@@ -80,6 +85,11 @@ static void load(void)
 		if (fread(block->bytes, 1, len, file) != len)
 			abort();
 		place = place_of(block->bytes, block->key_len);
+		/* opened again, this process has it */
+		if (*place) {
+			free(block);
+			continue;
+		}
 		block->next = NULL;
 		*place = block;
 	}
@@ -100,6 +110,20 @@ static void save(void)
 		fclose(file);
 }
 
+/* Whether each piece that is registered memory lies within it. */
+static bool within_regions(const struct kvblk_op *op)
+{
+	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
+
+	for (int i = 0; i < op->nr_pieces; i++) {
+		if (piece[i].type == KVBLK_PIECE_REGISTERED &&
+		    (piece[i].handle >= MAX_REGIONS ||
+		     piece[i].addr + piece[i].length > regions[piece[i].handle].length))
+			return false;
+	}
+	return true;
+}
+
 static uint64_t room_of(const struct kvblk_op *op)
 {
 	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
@@ -118,9 +142,11 @@ static void move(const struct kvblk_op *op, unsigned char *data, uint64_t len,
 
 	for (; len; piece++) {
 		uint64_t n = piece->length < len ? piece->length : len;
-		void *memory = (void *)(uintptr_t)piece->addr;
+		char *memory = (void *)(uintptr_t)piece->addr;
 
-		memcpy(to_pieces ? memory : data, to_pieces ? data : memory, n);
+		if (piece->type == KVBLK_PIECE_REGISTERED)
+			memory = regions[piece->handle].addr + piece->addr;
+		memcpy(to_pieces ? memory : (char *)data, to_pieces ? (char *)data : memory, n);
 		data += n;
 		len -= n;
 	}
@@ -232,7 +258,11 @@ static int submit(const struct kvblk_submit *s)
 		declined = decline && ++nr_put_batches % decline == 0;
 	for (uint32_t i = 0; i < s->nr_ops; i++) {
 		results[i] = (struct kvblk_result){ .cookie = ops[i].cookie };
-		if (ops[i].opcode == KVBLK_OP_GET)
+		if (ops[i].opcode == KVBLK_OP_PREFETCH)
+			results[i].res = -EOPNOTSUPP;
+		else if (!within_regions(&ops[i]))
+			results[i].res = -EFAULT;
+		else if (ops[i].opcode == KVBLK_OP_GET)
 			get(&ops[i], &results[i]);
 		else if (ops[i].opcode == KVBLK_OP_DELETE)
 			delete(&ops[i], &results[i]);
@@ -247,19 +277,30 @@ static int submit(const struct kvblk_submit *s)
 static int lookup(struct kvblk_lookup *l)
 {
 	const char *key = (void *)(uintptr_t)l->keys;
+	const uint16_t *lens = (void *)(uintptr_t)l->key_lens;
 	uint32_t *sizes = (void *)(uintptr_t)l->sizes;
+	uint64_t *tags = (void *)(uintptr_t)l->caller_tags;
+	unsigned char *bitmap = (void *)(uintptr_t)l->bitmap;
 	bool hole = false;
 
-	if (l->size != sizeof(*l) || !l->nr_keys || !l->key_stride ||
+	if (l->size != sizeof(*l) || !l->nr_keys || !l->key_stride == !lens ||
 	    !!l->lease_ms != !!(l->flags & KVBLK_LOOKUP_LEASE))
 		return -EINVAL;
 	l->nr_leading = 0;
 	l->nr_present = 0;
-	for (uint32_t i = 0; i < l->nr_keys; i++, key += l->key_stride) {
-		const struct block *block = *place_of(key, l->key_stride);
+	if (bitmap)
+		memset(bitmap, 0, (l->nr_keys + 7) / 8);
+	for (uint32_t i = 0; i < l->nr_keys; i++) {
+		size_t len = lens ? lens[i] : l->key_stride;
+		const struct block *block = *place_of(key, len);
 
+		key += len;
 		if (sizes)
 			sizes[i] = block ? block->len : 0;
+		if (tags)
+			tags[i] = block ? block->caller_tag : 0;
+		if (bitmap && block)
+			bitmap[i / 8] |= 1 << i % 8;
 		hole = hole || !block;
 		if (block)
 			l->nr_present++;
@@ -270,6 +311,27 @@ static int lookup(struct kvblk_lookup *l)
 	}
 	if (l->lease_ms && l->nr_leading)
 		l->lease = ++nr_leases;
+	return 0;
+}
+
+static int reg_buf(struct kvblk_reg_buf *reg)
+{
+	for (int i = 1; i < MAX_REGIONS; i++) {
+		if (!regions[i].length) {
+			regions[i].addr = (void *)(uintptr_t)reg->addr;
+			regions[i].length = reg->length;
+			reg->handle = i;
+			return 0;
+		}
+	}
+	return -ENOSPC;
+}
+
+static int unreg_buf(const struct kvblk_unreg_buf *unreg)
+{
+	if (unreg->handle >= MAX_REGIONS || !regions[unreg->handle].length)
+		return -ENOENT;
+	regions[unreg->handle].length = 0;
 	return 0;
 }
 
@@ -298,6 +360,12 @@ static int answer(unsigned long request, void *arg)
 		return 0;
 	case KVBLK_IOC_CANCEL:
 		return -ENOENT;
+	case KVBLK_IOC_REG_BUF:
+		return reg_buf(arg);
+	case KVBLK_IOC_UNREG_BUF:
+		return unreg_buf(arg);
+	case KVBLK_IOC_DRAIN:
+		return 0;
 	default:
 		return -ENOTTY;
 	}
@@ -312,9 +380,16 @@ int open(const char *path, int flags, ...)
 	if (!next)
 		next = dlsym(RTLD_NEXT, "open");
 	if (!strcmp(path, NODE)) {
-		node_fd = next("/dev/null", flags);
-		load();
-		return node_fd;
+		int fd = next("/dev/null", flags);
+
+		if (fd < 0 || fd >= MAX_FDS)
+			return fd;
+		pthread_mutex_lock(&lock);
+		is_node[fd] = true;
+		if (!nr_nodes++)
+			load();
+		pthread_mutex_unlock(&lock);
+		return fd;
 	}
 	if (flags & O_CREAT) {
 		va_start(args, flags);
@@ -330,9 +405,12 @@ int close(int fd)
 
 	if (!next)
 		next = dlsym(RTLD_NEXT, "close");
-	if (fd >= 0 && fd == node_fd) {
-		save();
-		node_fd = -1;
+	if (fd >= 0 && fd < MAX_FDS && is_node[fd]) {
+		pthread_mutex_lock(&lock);
+		is_node[fd] = false;
+		if (!--nr_nodes)
+			save();
+		pthread_mutex_unlock(&lock);
 	}
 	return next(fd);
 }
@@ -347,7 +425,7 @@ int ioctl(int fd, unsigned long request, ...)
 	va_start(args, request);
 	arg = va_arg(args, void *);
 	va_end(args);
-	if (fd != node_fd) {
+	if (fd < 0 || fd >= MAX_FDS || !is_node[fd]) {
 		if (!next)
 			next = dlsym(RTLD_NEXT, "ioctl");
 		return next(fd, request, arg);

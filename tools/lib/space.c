@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Keys that no two runtimes, models or parallel layouts share.
+ *
+ * Rule: a key is the scheme's name, a digest of all that a block's bytes depend on but
+ * its tokens, and the block's id, which names its tokens and those before them. The
+ * digest's input has each field's name and length, so that no two specs have the same
+ * input. A change of either is another scheme, with another name.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <sha2.h>
+
+#include "kvblk.h"
+
+#define SCHEME		"kvb1"
+#define SCHEME_LEN	4
+
+_Static_assert(SCHEME_LEN + sizeof(struct kvblk_keyspace) == KVBLK_KEYSPACE_LEN, "documented");
+
+static void add_text(SHA2_CTX *hash, const char *name, const char *text)
+{
+	size_t len = text ? strlen(text) : 0;
+	char head[64];
+	int n = snprintf(head, sizeof(head), "%s=%zu:", name, len);
+
+	SHA256Update(hash, (const uint8_t *)head, (size_t)n);
+	if (len)
+		SHA256Update(hash, (const uint8_t *)text, len);
+	SHA256Update(hash, (const uint8_t *)"\n", 1);
+}
+
+static void add_number(SHA2_CTX *hash, const char *name, uint32_t number)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", number);
+	add_text(hash, name, text);
+}
+
+static bool is_set(const char *text)
+{
+	return text && *text;
+}
+
+int kvblk_keyspace_init(struct kvblk_keyspace *space,
+			const struct kvblk_keyspace_spec *spec)
+{
+	uint8_t digest[SHA256_DIGEST_LENGTH];
+	uint32_t tp_size = spec->tp_size ? spec->tp_size : 1;
+	uint32_t pp_size = spec->pp_size ? spec->pp_size : 1;
+	uint32_t cp_size = spec->cp_size ? spec->cp_size : 1;
+	SHA2_CTX hash;
+
+	if (!is_set(spec->runtime) || !is_set(spec->model) || !is_set(spec->dtype) ||
+	    !is_set(spec->layout) || !spec->block_tokens || spec->tp_rank >= tp_size ||
+	    spec->pp_rank >= pp_size || spec->cp_rank >= cp_size)
+		return -EINVAL;
+	SHA256Init(&hash);
+	add_text(&hash, "scheme", SCHEME);
+	add_text(&hash, "runtime", spec->runtime);
+	add_text(&hash, "model", spec->model);
+	add_text(&hash, "tokenizer", spec->tokenizer);
+	add_text(&hash, "dtype", spec->dtype);
+	add_text(&hash, "layout", spec->layout);
+	add_text(&hash, "salt", spec->salt);
+	add_number(&hash, "block_tokens", spec->block_tokens);
+	add_number(&hash, "tp_rank", spec->tp_rank);
+	add_number(&hash, "tp_size", tp_size);
+	add_number(&hash, "pp_rank", spec->pp_rank);
+	add_number(&hash, "pp_size", pp_size);
+	add_number(&hash, "cp_rank", spec->cp_rank);
+	add_number(&hash, "cp_size", cp_size);
+	SHA256Final(digest, &hash);
+	memcpy(space->digest, digest, sizeof(space->digest));
+	return 0;
+}
+
+int kvblk_keyspace_key(const struct kvblk_keyspace *space, const void *id, size_t id_len,
+		       uint8_t *key, size_t *key_len)
+{
+	size_t len = KVBLK_KEYSPACE_LEN + id_len;
+
+	if (!id_len || id_len > KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN)
+		return -EINVAL;
+	if (*key_len < len)
+		return -EMSGSIZE;
+	memcpy(key, SCHEME, SCHEME_LEN);
+	memcpy(key + SCHEME_LEN, space->digest, sizeof(space->digest));
+	memcpy(key + KVBLK_KEYSPACE_LEN, id, id_len);
+	*key_len = len;
+	return 0;
+}
+
+void kvblk_block_id(const uint8_t *parent, const uint32_t *tokens, size_t nr_tokens,
+		    const void *extra, size_t extra_len, uint8_t id[KVBLK_BLOCK_ID_LEN])
+{
+	static const uint8_t none[KVBLK_BLOCK_ID_LEN];
+	uint64_t nr = htole64(nr_tokens);
+	SHA2_CTX hash;
+
+	SHA256Init(&hash);
+	SHA256Update(&hash, parent ? parent : none, KVBLK_BLOCK_ID_LEN);
+	SHA256Update(&hash, (const uint8_t *)&nr, sizeof(nr));
+	for (size_t i = 0; i < nr_tokens; i++) {
+		uint32_t token = htole32(tokens[i]);
+
+		SHA256Update(&hash, (const uint8_t *)&token, sizeof(token));
+	}
+	if (extra_len)
+		SHA256Update(&hash, extra, extra_len);
+	SHA256Final(id, &hash);
+}
