@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""The extension module kvblk._native: native.c over libkvblk, by cffi.
+
+The library is compiled into it from the tree, so that the package needs nothing
+installed but the libraries that libkvblk needs. KVBLK_SYSTEM_LIB=1 links an installed
+libkvblk instead.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+from cffi import FFI
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+
+
+def built_library():
+    """Build libkvblk.a; return its path."""
+    out = tempfile.mkdtemp(prefix="kvblk-lib-")
+    subprocess.run(["make", "-s", "-C", str(HERE.parent), f"O={out}", f"{out}/lib/libkvblk.a"], check=True)
+    return f"{out}/lib/libkvblk.a"
+
+
+ffi = FFI()
+source = (HERE / "native.c").read_text()
+# what Python sees of native.c, and of the headers
+ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
+options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
+if os.environ.get("KVBLK_SYSTEM_LIB"):
+    options = {"libraries": ["kvblk"]}
+else:
+    options.update(extra_objects=[built_library()], libraries=["nl-genl-3", "nl-3", "uring", "md"])
+ffi.set_source("kvblk._native", source, extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE"], **options)

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: MIT
+"""Batches in the background: for event loops of any kind, asyncio, and concurrent.futures.
+
+All of it is :class:`Worker`, threads of the library that run batches (no Python runs in them) and one descriptor that
+is readable when one is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import os
+import select
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ._native import ffi, lib
+from .buffers import Buffer
+from .errors import KvblkError, check
+from .pool import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Pool, Put, get_options, raised
+
+_cookies = itertools.count(1 << 32)
+
+
+class Job:
+    """A batch that runs, or has run: ``results`` (one a key) or ``error`` (of the batch as a whole) when it is over.
+
+    ``tag`` is the caller's.
+    """
+
+    __slots__ = ("batch", "cookie", "tag", "results", "error")
+
+    def __init__(self, batch: Batch, cookie: int, tag: Any):
+        self.batch = batch
+        self.cookie = cookie
+        self.tag = tag
+        self.results: list[Any] | None = None
+        self.error: KvblkError | None = None
+
+    def finish(self) -> None:
+        try:
+            self.results = self.batch.results()
+        except KvblkError as e:
+            self.error = e
+
+
+class Worker:
+    """Runs batches of a pool in up to ``threads`` threads of the library. Any thread may use it.
+
+    >>> with Pool(POOL) as pool, Worker(pool) as worker:
+    ...     job = worker.put([b"in the background"], [b"x" * 4096])
+    ...     while worker.wait(10) != [job]:
+    ...         pass
+    ...     job.results
+    [<Put.STORED: 'stored'>]
+    """
+
+    def __init__(self, pool: Pool, threads: int = 8):
+        out = ffi.new("struct kvblk_async **")
+        self.pool = pool
+        self._handle: Any = pool.handle
+        check(lib.kvblk_async_create(self._handle, threads, out))
+        self._async: Any = out[0]
+        self._lock = threading.Lock()
+        self._jobs: dict[Any, Job] = {}
+
+    def fileno(self) -> int:
+        """The descriptor; don't read or close it."""
+        return lib.kvblk_async_eventfd(self._open())  # type: ignore[no-any-return]
+
+    def _open(self) -> Any:
+        if self._async is None:
+            raise ValueError("the worker is closed")
+        return self._async
+
+    def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None,
+               **options: Any) -> Job:
+        """Start a batch; its buffers must not be touched until it is over. Options as for Pool.batch()."""
+        cookie = next(_cookies)
+        batch = self.pool.batch(opcode, keys, bufs, cookie=cookie, **options)
+        job = Job(batch, cookie, tag)
+        with self._lock:
+            if self._async is None:
+                batch.free()
+                raise ValueError("the worker is closed")
+            self._jobs[batch.native] = job
+            lib.kvpy_batch_start(self._async, batch.native)
+        return job
+
+    def put(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, **options: Any) -> Job:
+        """Start puts; options as for Pool.put_many()."""
+        return self.submit(OP_PUT, keys, bufs, tag, **options)
+
+    def get(self, keys: Sequence[bytes], bufs: Sequence[Buffer], tag: Any = None, *, offset: int | None = None,
+            layout_tag: int | None = None, timeout: float | None = None, hard: bool = False) -> Job:
+        """Start gets; options as for Pool.get_many()."""
+        return self.submit(OP_GET, keys, bufs, tag, **get_options(offset, layout_tag, timeout, hard))
+
+    def delete(self, keys: Sequence[bytes], tag: Any = None) -> Job:
+        """Start deletes."""
+        return self.submit(OP_DELETE, keys, None, tag)
+
+    def cancel(self, job: Job) -> int:
+        """Cancel what is in flight of a job; it ends soon, with KvblkError(ECANCELED) for those operations."""
+        return self.pool.cancel(job.cookie)
+
+    def completed(self) -> list[Job]:
+        """Jobs that are over since the last call."""
+        jobs = []
+        with self._lock:
+            while self._async is not None and (native := lib.kvpy_batch_take(self._async)):
+                jobs.append(self._jobs.pop(native))
+        for job in jobs:
+            job.finish()
+        return jobs
+
+    def wait(self, timeout: float | None = None) -> list[Job]:
+        """As :meth:`completed`, but waits for one."""
+        select.select([self], [], [], timeout)
+        return self.completed()
+
+    def close(self) -> list[Job]:
+        """Cancel what is in flight, wait until its memory is quiet, end the threads; the jobs that this ended."""
+        with self._lock:
+            handle, self._async = self._async, None
+            jobs, self._jobs = self._jobs, {}
+        if handle is None:
+            return []
+        for job in jobs.values():
+            lib.kvblk_cancel(self._handle, job.cookie, ffi.NULL)
+        # whose results are not taken are over all the same, once the threads are
+        lib.kvblk_async_destroy(handle)
+        for job in jobs.values():
+            job.finish()
+        return list(jobs.values())
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+
+class AsyncPool:
+    """A pool for asyncio: coroutines of the loop that it was made in; lookups do no I/O and are plain calls.
+
+    >>> async def main():
+    ...     async with AsyncPool(POOL) as pool:
+    ...         await pool.put(b"from a loop", b"hello")
+    ...         buf = bytearray(5)
+    ...         return await pool.get_into(b"from a loop", buf), buf
+    >>> asyncio.run(main())
+    (5, bytearray(b'hello'))
+
+    A coroutine that is cancelled cancels its operations; its buffers are in use until they are over, which
+    ``close()`` waits for.
+    """
+
+    def __init__(self, pool: Pool | str, threads: int = 32):
+        self._own = isinstance(pool, str)
+        self.pool = Pool(pool) if isinstance(pool, str) else pool
+        self._loop = asyncio.get_running_loop()
+        self._worker = Worker(self.pool, threads)
+        self._loop.add_reader(self._worker, self._take)
+
+    def _take(self) -> None:
+        for job in self._worker.completed():
+            _resolve(job)
+
+    async def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, **options: Any) -> list[Any]:
+        future = self._loop.create_future()
+        job = self._worker.submit(opcode, keys, bufs, future, **options)
+        try:
+            return await future  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            self._worker.cancel(job)
+            raise
+
+    async def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
+        """As Pool.put_many()."""
+        return await self._run(OP_PUT, keys, bufs, **options)
+
+    async def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
+                       layout_tag: int | None = None, timeout: float | None = None,
+                       hard: bool = False) -> list[int | None | KvblkError]:
+        """As Pool.get_many()."""
+        return await self._run(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard))
+
+    async def delete_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
+        """As Pool.delete_many()."""
+        return await self._run(OP_DELETE, keys, None)
+
+    async def prefetch_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
+        """As Pool.prefetch_many()."""
+        return await self._run(OP_PREFETCH, keys, None)
+
+    async def put(self, key: bytes, buf: Buffer, **options: Any) -> Put:
+        """As Pool.put()."""
+        return raised((await self.put_many((key,), (buf,), **options))[0])  # type: ignore[no-any-return]
+
+    async def get_into(self, key: bytes, buf: Buffer, **options: Any) -> int | None:
+        """As Pool.get_into()."""
+        return raised((await self.get_many((key,), (buf,), **options))[0])  # type: ignore[no-any-return]
+
+    async def delete(self, key: bytes) -> bool:
+        """As Pool.delete()."""
+        return raised((await self.delete_many((key,)))[0])  # type: ignore[no-any-return]
+
+    def lookup(self, keys: Sequence[bytes], **options: Any) -> Lookup:
+        """As Pool.lookup()."""
+        return self.pool.lookup(keys, **options)
+
+    def leading_run(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
+        """As Pool.leading_run()."""
+        return self.pool.leading_run(keys, lease=lease)
+
+    async def close(self) -> None:
+        """Cancel what is in flight and wait for it; closes the pool that it opened."""
+        self._loop.remove_reader(self._worker)
+        for job in await asyncio.to_thread(self._worker.close):
+            _resolve(job)
+        if self._own:
+            self.pool.close()
+
+    async def __aenter__(self) -> AsyncPool:
+        return self
+
+    async def __aexit__(self, *what: object) -> None:
+        await self.close()
+
+
+class FuturePool:
+    """A pool for concurrent.futures: each call returns a future of what the same call of :class:`Pool` returns.
+
+    >>> with FuturePool(POOL) as pool:
+    ...     pool.put_many([b"some day"], [b"hello"]).result()
+    [<Put.STORED: 'stored'>]
+
+    A future whose batch was handed over can't be cancelled.
+    """
+
+    def __init__(self, pool: Pool | str, threads: int = 32):
+        self._own = isinstance(pool, str)
+        self.pool = Pool(pool) if isinstance(pool, str) else pool
+        self._worker = Worker(self.pool, threads)
+        self._quit = os.eventfd(0, os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
+        self._thread = threading.Thread(target=self._take, name="kvblk-futures", daemon=True)
+        self._thread.start()
+
+    def _take(self) -> None:
+        poll = select.poll()
+        poll.register(self._worker, select.POLLIN)
+        poll.register(self._quit, select.POLLIN)
+        while True:
+            ready = poll.poll()
+            for job in self._worker.completed():
+                _resolve(job)
+            if any(fd == self._quit for fd, _ in ready):
+                return
+
+    def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None,
+             **options: Any) -> concurrent.futures.Future[list[Any]]:
+        future: concurrent.futures.Future[list[Any]] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+        self._worker.submit(opcode, keys, bufs, future, **options)
+        return future
+
+    def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer],
+                 **options: Any) -> concurrent.futures.Future[list[Put | KvblkError]]:
+        """As Pool.put_many()."""
+        return self._run(OP_PUT, keys, bufs, **options)
+
+    def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
+                 layout_tag: int | None = None, timeout: float | None = None,
+                 hard: bool = False) -> concurrent.futures.Future[list[int | None | KvblkError]]:
+        """As Pool.get_many()."""
+        return self._run(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard))
+
+    def delete_many(self, keys: Sequence[bytes]) -> concurrent.futures.Future[list[bool | KvblkError]]:
+        """As Pool.delete_many()."""
+        return self._run(OP_DELETE, keys, None)
+
+    def prefetch_many(self, keys: Sequence[bytes]) -> concurrent.futures.Future[list[bool | KvblkError]]:
+        """As Pool.prefetch_many()."""
+        return self._run(OP_PREFETCH, keys, None)
+
+    def close(self) -> None:
+        """Cancel what is in flight and wait for it; closes the pool that it opened."""
+        if self._quit < 0:
+            return
+        os.eventfd_write(self._quit, 1)
+        self._thread.join()
+        os.close(self._quit)
+        self._quit = -1
+        for job in self._worker.close():
+            _resolve(job)
+        if self._own:
+            self.pool.close()
+
+    def __enter__(self) -> FuturePool:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+
+def _resolve(job: Job) -> None:
+    """Tell the future that is the job's tag."""
+    future = job.tag
+    if future.done():
+        return
+    if job.error is not None:
+        future.set_exception(job.error)
+    else:
+        future.set_result(job.results)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""Memory of the caller as (address, length), without a copy.
+
+A buffer is
+ - anything with the buffer protocol: bytes (for puts), bytearray, memoryview, mmap, numpy;
+ - a tensor of torch (``data_ptr()``), on the CPU or a GPU;
+ - an object with ``__cuda_array_interface__`` or ``__dlpack__``;
+ - an (address, length) tuple, for which the caller vouches;
+ - a slice of registered memory, see :class:`kvblk.Memory`;
+ - a list of those: a scatter list, up to 1024 pieces.
+Its memory must be contiguous.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable
+
+from ._native import ffi
+
+#: Whatever kvblk takes for memory; see the module's text.
+Buffer = Any
+#: (address or offset, bytes, handle of registered memory or 0, what keeps it alive)
+Piece = tuple[int, int, int, Any]
+
+
+class MemorySlice:
+    """A part of registered memory, made by slicing :class:`kvblk.Memory`."""
+
+    __slots__ = ("piece",)
+
+    def __init__(self, memory: Any, offset: int, length: int, handle: int):
+        self.piece: Piece = (offset, length, handle, memory)
+
+    @property
+    def nbytes(self) -> int:
+        return self.piece[1]
+
+
+def _protocol(buf: Any, write: bool) -> Piece:
+    try:
+        data = ffi.from_buffer("char[]", buf, require_writable=write)
+    except (ValueError, BufferError, TypeError) as e:
+        raise TypeError(f"{type(buf).__name__}: {e}") from None
+    return int(ffi.cast("uintptr_t", data)), len(data), 0, data
+
+
+def _torch(buf: Any, write: bool) -> Piece:
+    if not buf.is_contiguous():
+        raise TypeError(f"{type(buf).__name__} is not contiguous")
+    return buf.data_ptr(), buf.nbytes, 0, buf
+
+
+def _cuda_array(buf: Any, write: bool) -> Piece:
+    about = buf.__cuda_array_interface__
+    if about.get("strides") is not None:
+        raise TypeError(f"{type(buf).__name__} is not contiguous")
+    address, read_only = about["data"]
+    if write and read_only:
+        raise TypeError(f"{type(buf).__name__} is read-only")
+    length = int(about["typestr"][2:])
+    for n in about["shape"]:
+        length *= n
+    return address, length, 0, buf
+
+
+class _DLTensor(ctypes.Structure):
+    """DLTensor of dlpack.h, which DLManagedTensor begins with."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _dlpack(buf: Any, write: bool) -> Piece:
+    # the capsule keeps the memory until it goes, for nobody takes it over
+    capsule = buf.__dlpack__()
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    length = tensor.bits * tensor.lanes // 8
+    for i in reversed(range(tensor.ndim)):
+        if tensor.strides and tensor.shape[i] > 1 and tensor.strides[i] * tensor.bits * tensor.lanes // 8 != length:
+            raise TypeError(f"{type(buf).__name__} is not contiguous")
+        length *= tensor.shape[i]
+    return (tensor.data or 0) + tensor.byte_offset, length, 0, (buf, capsule)
+
+
+def _raw(buf: Any, write: bool) -> Piece:
+    address, length = buf
+    return address, length, 0, None
+
+
+def _slice(buf: Any, write: bool) -> Piece:
+    piece: Piece = buf.piece
+    return piece
+
+
+_ways: dict[type, Callable[[Any, bool], Piece]] = {tuple: _raw, MemorySlice: _slice}
+
+
+def _way_of(buf: Any) -> Callable[[Any, bool], Piece]:
+    kind = type(buf)
+    if hasattr(buf, "data_ptr"):
+        return _torch
+    if hasattr(kind, "piece"):
+        return _slice
+    try:
+        memoryview(buf).release()
+        return _protocol
+    except TypeError:
+        pass
+    if hasattr(buf, "__cuda_array_interface__"):
+        return _cuda_array
+    if hasattr(buf, "__dlpack__"):
+        return _dlpack
+    raise TypeError(f"{kind.__name__} is no memory: see the module kvblk.buffers")
+
+
+def piece_of(buf: Buffer, write: bool) -> Piece:
+    """The memory of one buffer that is no list."""
+    way = _ways.get(type(buf))
+    if way is None:
+        way = _ways[type(buf)] = _way_of(buf)
+    return way(buf, write)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""Keys that no two runtimes, models or parallel layouts share: kvblk_keyspace_init(3)."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable, Sequence
+
+from ._native import ffi, lib
+from .errors import KvblkError
+
+PREFIX_LEN = 20
+ID_LEN = 32
+
+
+class Keyspace:
+    """The keys of one origin: all that a block's bytes depend on, but its tokens.
+
+    >>> space = Keyspace(runtime="example/1", model="tiny", dtype="float16", layout="LKTHD", block_tokens=64)
+    >>> first = block_id(None, range(64))
+    >>> space.key(first).hex()[:16]
+    '6b766231e7940858'
+    >>> other = Keyspace(runtime="example/1", model="tiny", dtype="bfloat16", layout="LKTHD", block_tokens=64)
+    >>> other.key(first) == space.key(first)
+    False
+    """
+
+    __slots__ = ("prefix",)
+
+    def __init__(self, *, runtime: str, model: str, dtype: str, layout: str, block_tokens: int, tokenizer: str = "",
+                 salt: str = "", tp_rank: int = 0, tp_size: int = 1, pp_rank: int = 0, pp_size: int = 1,
+                 cp_rank: int = 0, cp_size: int = 1):
+        texts = []
+        for text in (runtime, model, tokenizer, dtype, layout, salt):
+            if "\0" in text:
+                raise ValueError("a text of a key space has a zero byte")
+            texts.append(text.encode())
+        prefix = ffi.new("uint8_t[]", PREFIX_LEN)
+        err = lib.kvpy_keyspace(prefix, *texts, block_tokens, [tp_rank, tp_size, pp_rank, pp_size, cp_rank, cp_size])
+        if err:
+            raise KvblkError(-err, "a key space needs runtime, model, dtype, layout and block_tokens, "
+                                   "and each rank must be below its size")
+        #: what all keys of it begin with
+        self.prefix = bytes(ffi.buffer(prefix))
+
+    def key(self, block: bytes) -> bytes:
+        """The key of the block with this id, 1 to 492 bytes."""
+        return self.prefix + block
+
+    def keys(self, blocks: Iterable[bytes]) -> list[bytes]:
+        """The keys of many."""
+        prefix = self.prefix
+        return [prefix + block for block in blocks]
+
+
+def block_id(parent: bytes | None, tokens: Sequence[int], extra: bytes = b"") -> bytes:
+    """The id of a block by its tokens, and by the id of the block before it (None: it is the first).
+
+    >>> len(block_id(None, [1, 2, 3]))
+    32
+    """
+    if parent is not None and len(parent) != ID_LEN:
+        raise ValueError(f"the parent's id has {len(parent)} bytes, should be {ID_LEN}")
+    packed = array.array("I", tokens)
+    out = ffi.new("uint8_t[]", ID_LEN)
+    lib.kvpy_block_id(ffi.NULL if parent is None else parent, ffi.from_buffer("uint32_t[]", packed), len(packed),
+                      extra, len(extra), out)
+    return bytes(ffi.buffer(out))
+
+
+def block_ids(tokens: Sequence[int], block_tokens: int, extra: bytes = b"") -> list[bytes]:
+    """The ids of a prompt's whole blocks, first one first.
+
+    >>> len(block_ids(range(200), 64))
+    3
+    """
+    ids: list[bytes] = []
+    parent = None
+    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+        parent = block_id(parent, tokens[start:start + block_tokens], extra)
+        ids.append(parent)
+    return ids

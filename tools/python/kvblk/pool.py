@@ -1,0 +1,529 @@
+# SPDX-License-Identifier: MIT
+"""Pools, batches, lookups, leases, memory: all of it the calling thread's, without the GIL."""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import errno
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from . import buffers
+from ._native import ffi, lib
+from .buffers import Buffer
+from .errors import MISS, KvblkError, check
+
+KEY_MAX = 512
+VALUE_MAX = 64 << 20
+OPS_MAX = 1024
+LOOKUP_MAX = 65536
+
+OP_PUT, OP_GET, OP_DELETE, OP_PREFETCH = 1, 2, 3, 4
+OPF_PARTIAL, OPF_LAYOUT, OPF_HARD_DEADLINE = 1, 2, 4
+SUBMIT_CHAIN = 1
+HINT_CONTINUES, HINT_MISSED = 1, 2
+LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
+
+
+class Put(enum.Enum):
+    """What became of a put that did not fail. True: the pool has the block."""
+
+    #: It has been written.
+    STORED = "stored"
+    #: The pool had it before; nothing was written.
+    EXISTS = "exists"
+    #: Another put of the key is in flight.
+    PENDING = "pending"
+    #: The pool's admission policy declined it; that is no error.
+    DECLINED = "declined"
+
+    def __bool__(self) -> bool:
+        return self is not Put.DECLINED
+
+
+_PUTS = {-errno.EEXIST: Put.EXISTS, -errno.EALREADY: Put.PENDING, -errno.ENOBUFS: Put.DECLINED}
+
+
+def put_result(res: int) -> Put | KvblkError:
+    return Put.STORED if res >= 0 else _PUTS.get(res) or KvblkError(-res)
+
+
+def get_result(res: int) -> int | None | KvblkError:
+    return res if res >= 0 else None if res == MISS else KvblkError(-res)
+
+
+def delete_result(res: int) -> bool | KvblkError:
+    return True if res >= 0 else False if res == MISS else KvblkError(-res)
+
+
+RESULTS = {OP_PUT: put_result, OP_GET: get_result, OP_DELETE: delete_result, OP_PREFETCH: delete_result}
+
+
+def raised(result: Any) -> Any:
+    """The one result of a call on one block."""
+    if isinstance(result, KvblkError):
+        raise result
+    return result
+
+
+class Info(NamedTuple):
+    """Limits and features of a pool, see KVBLK_IOC_INFO in linux/kvblk.h."""
+
+    name: str
+    uuid: bytes
+    features: int
+    capacity: int
+    value_max: int
+    ops_max: int
+    lookup_max: int
+    lease_ms_max: int
+    dma_align: int
+    chunk_size: int
+
+
+class Lease:
+    """Found blocks stay readable until ``release()``, the end of the ``with``, or its time's end."""
+
+    __slots__ = ("_pool", "_id")
+
+    def __init__(self, pool: Pool, lease: int):
+        self._pool = pool
+        self._id = lease
+
+    def release(self) -> None:
+        """End it; again, or when its time has ended, it does nothing."""
+        lease, self._id = self._id, 0
+        if lease:
+            answer = lib.kvblk_lease_release(self._pool.handle, lease)
+            if answer not in (0, MISS):
+                raise KvblkError(-answer)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.release()
+
+    def __bool__(self) -> bool:
+        return self._id != 0
+
+
+class Lookup:
+    """The answer to a lookup: ``leading``, ``present`` and ``leased`` are numbers of keys.
+
+    ``lookup[i]`` tells whether key i is present. ``sizes`` and ``tags`` are lists where they were asked for. Used in
+    a ``with``, the lease ends with it.
+    """
+
+    __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "_bits", "_count")
+
+    def __init__(self, count: int, bits: bytes, answer: Any, lease: Lease, sizes: Any, tags: Any):
+        self.leading: int = answer.nr_leading
+        self.present: int = answer.nr_present
+        self.leased: int = answer.nr_leased
+        self.lease = lease
+        self.sizes: list[int] | None = sizes
+        self.tags: list[int] | None = tags
+        self._bits = bits
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> bool:
+        if not 0 <= i < self._count:
+            raise IndexError(i)
+        return bool(self._bits[i >> 3] >> (i & 7) & 1)
+
+    def __enter__(self) -> Lookup:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.lease.release()
+
+
+class Memory:
+    """Memory registered with a pool: pinned once, or a GPU's; ``memory[a:b]`` is a buffer for puts and gets.
+
+    A buffer that lies within registered memory is used through it in any case. The object it was made of must not
+    be freed before ``close()``. Once closed, it and its slices must not be used.
+    """
+
+    KINDS = {1: "registered", 2: "addressed", 3: "staged"}
+
+    def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any):
+        self._pool = pool
+        self._handle: Any = handle
+        self._number = int(ffi.cast("uintptr_t", handle))
+        self._keep = keep
+        self.address = address
+        self.nbytes = length
+
+    @property
+    def kind(self) -> str:
+        """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host)."""
+        return self.KINDS[lib.kvblk_mem_kind(self._handle)]
+
+    def view(self) -> memoryview:
+        """The memory of ``Pool.alloc("host", ...)``, to read and write; it must not be used after ``close()``."""
+        return memoryview(ffi.buffer(ffi.cast("char *", self.address), self.nbytes))
+
+    def __getitem__(self, part: slice) -> buffers.MemorySlice:
+        start, stop, step = part.indices(self.nbytes)
+        if step != 1 or stop <= start:
+            raise ValueError("a slice of registered memory has a length, and no step")
+        if not self._handle:
+            raise ValueError("the memory is closed")
+        return buffers.MemorySlice(self, start, stop - start, self._number)
+
+    @property
+    def piece(self) -> buffers.Piece:
+        return self[:].piece
+
+    def close(self) -> None:
+        """Unregister it; operations on it must be over."""
+        handle, self._handle = self._handle, None
+        if handle:
+            self._pool.forget(self)
+            lib.kvblk_mem_unregister(handle)
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+
+class Batch:
+    """Operations, filled in; run by the calling thread or a thread of the library."""
+
+    __slots__ = ("native", "opcode", "keep")
+
+    def __init__(self, native: Any, opcode: int, keep: Any):
+        self.native = native
+        self.opcode = opcode
+        self.keep = keep
+
+    def results(self) -> list[Any]:
+        """One for each operation, when it is over; frees the batch."""
+        native = self.native
+        err, res = native.err, ffi.unpack(native.res, native.nr) if not native.err else ()
+        self.free()
+        if err:
+            raise KvblkError(-err)
+        result = RESULTS[self.opcode]
+        return [result(r) for r in res]
+
+    def free(self) -> None:
+        native, self.native = self.native, None
+        self.keep = None
+        if native:
+            lib.kvpy_batch_free(native)
+
+
+class Pool:
+    """An open pool. Any number of threads may use it at once.
+
+    >>> with Pool(POOL) as pool:
+    ...     pool.put(b"greeting", b"hello")
+    ...     pool.get(b"greeting")
+    ...     pool.get(b"nobody") is None
+    <Put.STORED: 'stored'>
+    bytearray(b'hello')
+    True
+
+    ``name`` is a pool's, or the path of a node. Without such a pool or the right to use it that is a
+    :class:`KvblkError`.
+    """
+
+    def __init__(self, name: str):
+        out = ffi.new("struct kvblk **")
+        check(lib.kvblk_open(name.encode(), out))
+        # closed when the last call that uses it is over
+        self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
+        self._memory: list[Memory] = []
+        self._starts: list[int] = []
+
+    @property
+    def handle(self) -> Any:
+        handle = self._handle
+        if handle is None:
+            raise ValueError("the pool is closed")
+        return handle
+
+    def close(self) -> None:
+        """Close it, which ends its leases. Registered memory is unregistered."""
+        for memory in list(self._memory):
+            memory.close()
+        self._handle = None
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """The node's descriptor, which stays the pool's."""
+        return lib.kvblk_fd(self.handle)  # type: ignore[no-any-return]
+
+    def info(self) -> Info:
+        """Limits and features."""
+        out = ffi.new("struct kvpy_info *")
+        check(lib.kvpy_info(self.handle, out))
+        return Info(ffi.string(out.pool_name).decode(), bytes(ffi.buffer(out.pool_uuid)), out.features, out.capacity,
+                    out.value_max, out.ops_max, out.lookup_max, out.lease_ms_max, out.dma_align, out.chunk_size)
+
+    # Memory
+
+    def register(self, buf: Buffer) -> Memory:
+        """Pin a buffer once, for many operations; close it before its memory goes.
+
+        >>> slab = bytearray(1 << 20)
+        >>> with Pool(POOL) as pool, pool.register(slab) as memory:
+        ...     pool.put(b"of the slab", memory[4096:8192])
+        <Put.STORED: 'stored'>
+        """
+        address, length, handle, keep = buffers.piece_of(buf, True)
+        if handle:
+            raise ValueError("that is registered memory")
+        out = ffi.new("struct kvblk_mem **")
+        check(lib.kvpy_register(self.handle, address, length, out))
+        return self._remember(Memory(self, out[0], address, length, (buf, keep)))
+
+    def alloc(self, source: str, length: int) -> Memory:
+        """Fresh registered memory of "host", a PCI device ("0000:03:00.0"), a driver's node, or "cuda:0"."""
+        out = ffi.new("struct kvblk_mem **")
+        check(lib.kvpy_alloc(self.handle, source.encode(), length, out))
+        address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
+        return self._remember(Memory(self, out[0], address, length, None))
+
+    def _remember(self, memory: Memory) -> Memory:
+        at = bisect.bisect(self._starts, memory.address)
+        # copies, for those who look meanwhile
+        self._memory = [*self._memory[:at], memory, *self._memory[at:]]
+        self._starts = [m.address for m in self._memory]
+        return memory
+
+    def forget(self, memory: Memory) -> None:
+        """For Memory.close()."""
+        self._memory = [m for m in self._memory if m is not memory]
+        self._starts = [m.address for m in self._memory]
+
+    def _within(self, address: int, length: int) -> Memory | None:
+        known = self._memory
+        at = bisect.bisect([m.address for m in known] if len(known) != len(self._starts) else self._starts, address) - 1
+        if at < 0 or at >= len(known):
+            return None
+        memory = known[at]
+        return memory if memory.address <= address and address + length <= memory.address + memory.nbytes else None
+
+    # Batches
+
+    def batch(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, *, op_flags: int = 0,
+              priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
+              caller_tag: int = 0, parent: bytes = b"", chain: bool = False, continues: bool = False,
+              session: int = 0, cookie: int = 0) -> Batch:
+        """A batch that is filled in, for those who run it themselves: see kvblk.background."""
+        count = len(keys)
+        if not 1 <= count <= OPS_MAX:
+            raise ValueError(f"a batch has 1 to {OPS_MAX} operations, not {count}")
+        lens = [*map(len, keys)]
+        if min(lens) < 1 or max(lens) > KEY_MAX or len(parent) > KEY_MAX:
+            raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
+        counts = [1] * count
+        addrs: list[int] = []
+        sizes: list[int] = []
+        mems: list[int] = []
+        keep: list[Any] = []
+        if bufs is None:
+            counts = [0] * count
+        else:
+            if len(bufs) != count:
+                raise ValueError(f"there are {count} keys and {len(bufs)} buffers")
+            write = opcode == OP_GET
+            piece_of = buffers.piece_of
+            known = self._memory
+            for i, buf in enumerate(bufs):
+                parts = buf if type(buf) is list else (buf,)
+                counts[i] = len(parts)
+                if len(parts) > 1024:
+                    raise ValueError(f"a scatter list has up to 1024 pieces, not {len(parts)}")
+                for part in parts:
+                    address, length, mem, owner = piece_of(part, write)
+                    if known and not mem:
+                        memory = self._within(address, length)
+                        if memory is not None:
+                            address -= memory.address
+                            mem = memory._number
+                            owner = (owner, memory)
+                    addrs.append(address)
+                    sizes.append(length)
+                    mems.append(mem)
+                    keep.append(owner)
+        options = {
+            "opcode": opcode, "priority": priority, "op_flags": op_flags, "ttl_s": _seconds(ttl), "offset": offset,
+            "submit_flags": SUBMIT_CHAIN if chain else 0, "hints": HINT_CONTINUES if continues else 0,
+            "cookie": cookie, "layout_tag": layout_tag, "caller_tag": caller_tag, "session": session,
+            "deadline_ns": 0 if timeout is None else time.monotonic_ns() + int(timeout * 1e9) or 1,
+        }
+        native = lib.kvpy_batch_new(ffi.new("struct kvpy_options *", options), count, b"".join(keys), lens, parent,
+                                    len(parent), counts, len(addrs), addrs, sizes, mems)
+        if not native:
+            raise MemoryError
+        batch = Batch(native, opcode, keep)
+        if native.err:
+            batch.results()
+        return batch
+
+    def run(self, batch: Batch) -> list[Any]:
+        """Run a batch, and wait for its results."""
+        lib.kvpy_batch_run(self.handle, batch.native)
+        return batch.results()
+
+    def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
+        """Store blocks, all in flight at once; one result a key.
+
+        ``priority`` (0 to 3), ``ttl`` (seconds), ``timeout`` (seconds), ``layout_tag``, ``caller_tag``, ``session``
+        hold for each. ``chain=True``: they are consecutive blocks of one prompt, the first one's predecessor is
+        ``parent``, and with ``continues=True`` the next batch goes on.
+
+        >>> with Pool(POOL) as pool:
+        ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
+        [<Put.STORED: 'stored'>, <Put.STORED: 'stored'>]
+        """
+        return self.run(self.batch(OP_PUT, keys, bufs, **options))
+
+    def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
+                 layout_tag: int | None = None, timeout: float | None = None,
+                 hard: bool = False) -> list[int | None | KvblkError]:
+        """Fetch blocks, all in flight at once; a length for each key, or None for a miss.
+
+        ``offset``: a part of each, as long as its buffer. ``layout_tag``: a block with another one is a miss.
+        ``timeout``: seconds; with ``hard=True`` kept by all means, through kernel memory.
+        """
+        return self.run(self.batch(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard)))
+
+    def delete_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
+        """Remove blocks, durably; False: there was none."""
+        return self.run(self.batch(OP_DELETE, keys, None))
+
+    def prefetch_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
+        """Say that blocks will be wanted soon; False: there is none. It is a KvblkError with EOPNOTSUPP where the
+        pool has no faster place for them."""
+        return self.run(self.batch(OP_PREFETCH, keys, None))
+
+    # One block
+
+    def put(self, key: bytes, buf: Buffer, **options: Any) -> Put:
+        """Store a block; options as for :meth:`put_many`."""
+        return raised(self.put_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
+
+    def get_into(self, key: bytes, buf: Buffer, **options: Any) -> int | None:
+        """Fetch a block into a buffer; its length, None: a miss. Options as for :meth:`get_many`."""
+        return raised(self.get_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
+
+    def get(self, key: bytes) -> bytearray | None:
+        """Fetch a block into fresh memory; None: a miss."""
+        while size := self.size(key):
+            buf = bytearray(size)
+            try:
+                got = self.get_into(key, buf)
+            except KvblkError as e:
+                # another block came in its place
+                if e.errno == errno.EMSGSIZE:
+                    continue
+                raise
+            return None if got is None else buf if got == size else buf[:got]
+        return None
+
+    def delete(self, key: bytes) -> bool:
+        """Remove a block, durably; False: there was none."""
+        return raised(self.delete_many((key,))[0])  # type: ignore[no-any-return]
+
+    def prefetch(self, key: bytes) -> bool:
+        """As :meth:`prefetch_many`."""
+        return raised(self.prefetch_many((key,))[0])  # type: ignore[no-any-return]
+
+    def size(self, key: bytes) -> int | None:
+        """The length of a block, without I/O; None: there is none."""
+        sizes = self.lookup((key,), sizes=True).sizes
+        return sizes[0] or None if sizes else None
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.lookup((key,)).present == 1
+
+    # Lookups
+
+    def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, sizes: bool = False,
+               tags: bool = False) -> Lookup:
+        """Ask for many blocks, without I/O.
+
+        ``lease``: seconds for which what is found stays readable. ``prefix``: stop at the first absent key.
+
+        >>> with Pool(POOL) as pool:
+        ...     pool.put(b"one", b"1")
+        ...     with pool.lookup([b"one", b"two"], lease=10, sizes=True) as found:
+        ...         found.leading, found[1], found.sizes
+        <Put.STORED: 'stored'>
+        (1, False, [1, 0])
+        """
+        count = len(keys)
+        if not 1 <= count <= LOOKUP_MAX:
+            raise ValueError(f"a lookup has 1 to {LOOKUP_MAX} keys, not {count}")
+        lens = [*map(len, keys)]
+        longest = max(lens)
+        if min(lens) < 1 or longest > KEY_MAX:
+            raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
+        same = min(lens) == longest
+        bits = bytearray((count + 7) // 8)
+        room = ffi.new("uint32_t[]", count) if sizes else ffi.NULL
+        tag_room = ffi.new("uint64_t[]", count) if tags else ffi.NULL
+        out = ffi.new("struct kvpy_lookup *")
+        check(lib.kvpy_lookup(self.handle, count, b"".join(keys), longest if same else 0, ffi.NULL if same else lens,
+                              (LOOKUP_LEASE if lease else 0) | (LOOKUP_PREFIX if prefix else 0),
+                              _milliseconds(lease), ffi.from_buffer("uint8_t[]", bits), room, tag_room, out))
+        return Lookup(count, bits, out, Lease(self, out.lease), ffi.unpack(room, count) if sizes else None,
+                      ffi.unpack(tag_room, count) if tags else None)
+
+    def leading_run(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
+        """How many keys from the first on are present: ``leading`` of the answer, and a lease on those."""
+        return self.lookup(keys, lease=lease, prefix=True)
+
+    def cancel(self, cookie: int) -> int:
+        """Cancel operations of this handle with this cookie; how many were found."""
+        out = ffi.new("unsigned int *")
+        answer = lib.kvblk_cancel(self.handle, cookie, out)
+        return 0 if answer == MISS else check(answer) or out[0]
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until operations in flight are over and their memory is quiet; KvblkError with ETIME: not by then."""
+        deadline = 0 if timeout is None else time.monotonic_ns() + int(timeout * 1e9) or 1
+        check(lib.kvblk_drain(self.handle, deadline))
+
+
+def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard: bool) -> dict[str, Any]:
+    """Of gets, for Pool.batch()."""
+    flags = 0
+    if offset is not None:
+        flags |= OPF_PARTIAL
+    if layout_tag is not None:
+        flags |= OPF_LAYOUT
+    if hard:
+        flags |= OPF_HARD_DEADLINE
+    return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
+
+
+def _seconds(ttl: float) -> int:
+    if ttl < 0:
+        raise ValueError("a time to live is not negative")
+    # not 0, which is for ever
+    return max(1, round(ttl)) if ttl else 0
+
+
+def _milliseconds(lease: float) -> int:
+    if lease < 0:
+        raise ValueError("a lease's time is not negative")
+    return max(1, round(lease * 1000)) if lease else 0

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What the package kvblk has in C: batches of operations, filled from Python's lists in
+ * one call, since a call for each field would take longer than the block.
+ *
+ * build_native.py shows Python what lies between the two marks, so that part has
+ * neither macros nor includes.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <kvblk.h>
+
+#define KVPY static
+
+/* cdef */
+struct kvblk;
+struct kvblk_mem;
+struct kvblk_async;
+
+struct kvpy_batch {
+	int err;		/* of the whole batch, after it */
+	unsigned int nr;
+	int32_t *res;		/* these of each operation, after the batch */
+	uint32_t *flags;
+	uint32_t *lens;
+	uint64_t *layout_tags;
+	uint64_t *caller_tags;
+};
+
+struct kvpy_options {
+	uint8_t opcode;
+	uint8_t priority;
+	uint32_t op_flags;
+	uint32_t ttl_s;
+	uint32_t offset;
+	uint32_t submit_flags;
+	uint32_t hints;
+	uint64_t cookie;
+	uint64_t layout_tag;
+	uint64_t caller_tag;
+	uint64_t deadline_ns;
+	uint64_t session;
+};
+
+struct kvpy_info {
+	char pool_name[32];
+	unsigned char pool_uuid[16];
+	uint64_t features;
+	uint64_t capacity;
+	uint32_t value_max;
+	uint32_t ops_max;
+	uint32_t lookup_max;
+	uint32_t lease_ms_max;
+	uint32_t dma_align;
+	uint32_t chunk_size;
+};
+
+struct kvpy_lookup {
+	uint32_t nr_leading;
+	uint32_t nr_present;
+	uint32_t nr_leased;
+	uint64_t lease;
+};
+
+const char *kvblk_version(void);
+const char *kvblk_strerror(int err);
+int kvblk_open(const char *pool, struct kvblk **handle);
+void kvblk_close(struct kvblk *kv);
+int kvblk_fd(const struct kvblk *kv);
+int kvblk_lease_release(struct kvblk *kv, uint64_t lease);
+int kvblk_cancel(struct kvblk *kv, uint64_t cookie, unsigned int *nr_found);
+int kvblk_drain(struct kvblk *kv, uint64_t deadline_ns);
+void kvblk_mem_unregister(struct kvblk_mem *mem);
+void *kvblk_mem_addr(const struct kvblk_mem *mem);
+unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
+int kvblk_async_create(struct kvblk *kv, unsigned int nr_threads, struct kvblk_async **async);
+void kvblk_async_destroy(struct kvblk_async *async);
+int kvblk_async_eventfd(const struct kvblk_async *async);
+
+KVPY int kvpy_info(struct kvblk *kv, struct kvpy_info *info);
+KVPY int kvpy_register(struct kvblk *kv, uint64_t addr, size_t len, struct kvblk_mem **mem);
+KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, struct kvblk_mem **mem);
+KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
+		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
+		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, struct kvpy_lookup *answer);
+KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
+				       const char *keys, const uint16_t *key_lens,
+				       const char *parent, unsigned int parent_len,
+				       const uint16_t *nr_pieces, unsigned int all_pieces,
+				       const uint64_t *addrs, const uint64_t *lens,
+				       const uint64_t *mems);
+KVPY void kvpy_batch_free(struct kvpy_batch *batch);
+KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch);
+KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch);
+KVPY struct kvpy_batch *kvpy_batch_take(struct kvblk_async *async);
+KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
+		       const char *tokenizer, const char *dtype, const char *layout,
+		       const char *salt, uint32_t block_tokens, const uint32_t *ranks);
+KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_tokens,
+			const char *extra, size_t extra_len, uint8_t *id);
+/* end of cdef */
+
+/* What Python doesn't see of a batch, behind what it does. */
+struct batch {
+	struct kvpy_batch seen;
+	struct kvblk_job job;
+	struct kvblk_op *ops;
+	struct kvblk_op_ext *exts;
+	struct kvblk_result *results;
+	struct staged {
+		struct kvblk_mem *mem;	/* NULL: not staged */
+		size_t offset, len;
+	} *staged;		/* NULL: no operation is */
+};
+
+static int answer(struct kvpy_batch *seen, int err)
+{
+	seen->err = err;
+	return err;
+}
+
+/* Memory that the kernel can't reach goes block by block through the library. */
+static int run_staged(struct kvblk *kv, struct batch *b)
+{
+	for (unsigned int i = 0; i < b->seen.nr; i++) {
+		const struct kvblk_op *op = &b->ops[i];
+		const void *key = (const void *)(uintptr_t)op->key;
+		struct kvblk_result *result = &b->results[i];
+		struct staged *at = &b->staged[i];
+		size_t len = at->len;
+
+		if (!at->mem) {
+			int err = kvblk_submit(kv, op, 1, result, 0);
+
+			if (err)
+				return err;
+			continue;
+		}
+		memset(result, 0, sizeof(*result));
+		if (op->flags) {
+			/* a part of it, a layout, a hard deadline: not of such memory */
+			result->res = -EOPNOTSUPP;
+		} else if (op->opcode == KVBLK_OP_PUT) {
+			const struct kvblk_put_options put = {
+				.priority = op->priority,
+				.ttl_s = op->ttl_s,
+				.parent = op->ext ? (void *)(uintptr_t)b->exts[i].parent : NULL,
+				.parent_len = op->ext ? b->exts[i].parent_len : 0,
+				.layout_tag = op->layout_tag,
+				.caller_tag = op->caller_tag,
+				.deadline_ns = op->deadline_ns,
+			};
+
+			result->res = kvblk_mem_put(at->mem, at->offset, len, key, op->key_len,
+						    &put, &result->flags);
+		} else {
+			result->res = kvblk_mem_get(at->mem, at->offset, &len, key, op->key_len,
+						    &result->flags);
+		}
+		if (!result->res) {
+			result->res = (int32_t)len;
+			result->value_len = (uint32_t)len;
+		} else if (result->res == -EMSGSIZE) {
+			result->value_len = (uint32_t)len;
+		}
+	}
+	return 0;
+}
+
+static int run(struct kvblk *kv, struct kvblk_job *job)
+{
+	struct batch *b = (struct batch *)((char *)job - offsetof(struct batch, job));
+	int err;
+
+	if (b->staged)
+		err = run_staged(kv, b);
+	else
+		err = kvblk_submit(kv, b->ops, b->seen.nr, b->results, job->flags);
+	if (err)
+		return answer(&b->seen, err);
+	for (unsigned int i = 0; i < b->seen.nr; i++) {
+		b->seen.res[i] = b->results[i].res;
+		b->seen.flags[i] = b->results[i].flags;
+		b->seen.lens[i] = b->results[i].value_len;
+		b->seen.layout_tags[i] = b->results[i].layout_tag;
+		b->seen.caller_tags[i] = b->results[i].caller_tag;
+	}
+	return answer(&b->seen, 0);
+}
+
+/* Arrays of a batch, in one piece of memory: of each so many of such a size. */
+static void *carve(char **at, size_t nr, size_t size)
+{
+	char *from = *at;
+
+	*at += (nr * size + 7) & ~(size_t)7;
+	return from;
+}
+
+static size_t room(size_t nr, size_t size)
+{
+	return (nr * size + 7) & ~(size_t)7;
+}
+
+static void hand_over(struct kvblk_op *op, struct kvblk_op_ext *ext,
+		      const struct kvpy_options *o)
+{
+	op->opcode = o->opcode;
+	op->priority = o->priority;
+	op->flags = o->op_flags;
+	op->ttl_s = o->ttl_s;
+	op->offset = o->offset;
+	op->cookie = o->cookie;
+	op->layout_tag = o->layout_tag;
+	op->caller_tag = o->caller_tag;
+	op->deadline_ns = o->deadline_ns;
+	if (!o->session && !o->hints)
+		return;
+	kvblk_prep_ext(op, ext);
+	ext->session = o->session;
+	ext->hints = o->hints;
+}
+
+static void follow(struct kvblk_op *op, struct kvblk_op_ext *ext, const char *parent,
+		   unsigned int len)
+{
+	if (!op->ext)
+		kvblk_prep_ext(op, ext);
+	ext->parent = (uintptr_t)parent;
+	ext->parent_len = len;
+}
+
+/*
+ * NULL: no memory. What can't be done is in @err of the batch, which is not to be run.
+ * Keys and parent are copied; the memory that addresses name must stay.
+ */
+KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
+				       const char *keys, const uint16_t *key_lens,
+				       const char *parent, unsigned int parent_len,
+				       const uint16_t *nr_pieces, unsigned int all_pieces,
+				       const uint64_t *addrs, const uint64_t *lens,
+				       const uint64_t *mems)
+{
+	bool chain = options->submit_flags & KVBLK_SUBMIT_CHAIN;
+	size_t key_bytes = 0, need;
+	struct kvblk_piece *pieces;
+	struct staged *staged;
+	struct batch *b;
+	char *at, *key;
+
+	for (unsigned int i = 0; i < nr; i++)
+		key_bytes += key_lens[i];
+	need = sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
+	       room(nr, sizeof(*b->results)) + room(nr, sizeof(*staged)) +
+	       room(all_pieces, sizeof(*pieces)) + room(nr, 4) * 3 + room(nr, 8) * 2 +
+	       room(key_bytes + parent_len, 1);
+	b = malloc(need);
+	if (!b)
+		return NULL;
+	memset(b, 0, sizeof(*b));
+	at = (char *)(b + 1);
+	b->ops = carve(&at, nr, sizeof(*b->ops));
+	b->exts = carve(&at, nr, sizeof(*b->exts));
+	b->results = carve(&at, nr, sizeof(*b->results));
+	staged = carve(&at, nr, sizeof(*staged));
+	pieces = carve(&at, all_pieces, sizeof(*pieces));
+	b->seen.res = carve(&at, nr, 4);
+	b->seen.flags = carve(&at, nr, 4);
+	b->seen.lens = carve(&at, nr, 4);
+	b->seen.layout_tags = carve(&at, nr, 8);
+	b->seen.caller_tags = carve(&at, nr, 8);
+	key = at;
+	memcpy(key, keys, key_bytes);
+	memcpy(key + key_bytes, parent, parent_len);
+	b->seen.nr = nr;
+	b->job.ops = b->ops;
+	b->job.nr_ops = nr;
+	b->job.flags = options->submit_flags;
+	b->job.results = b->results;
+	b->job.run = run;
+
+	for (unsigned int i = 0; i < nr; i++) {
+		struct kvblk_op *op = &b->ops[i];
+
+		kvblk_prep_put(op, key, key_lens[i], pieces, nr_pieces[i]);
+		if (!nr_pieces[i])
+			op->pieces = 0;
+		hand_over(op, &b->exts[i], options);
+		if (i == 0 && parent_len)
+			follow(op, &b->exts[i], key + key_bytes, parent_len);
+		else if (i > 0 && chain)
+			follow(op, &b->exts[i], key - key_lens[i - 1], key_lens[i - 1]);
+		key += key_lens[i];
+		staged[i].mem = NULL;
+		for (unsigned int j = 0; j < nr_pieces[i]; j++, pieces++, addrs++, lens++, mems++) {
+			struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)*mems;
+			int err = 0;
+
+			if (*lens > UINT32_MAX || !*lens) {
+				answer(&b->seen, *lens ? -EFBIG : -EINVAL);
+				return &b->seen;
+			}
+			if (!mem)
+				kvblk_piece_user(pieces, (void *)(uintptr_t)*addrs, *lens);
+			else
+				err = kvblk_mem_piece(mem, *addrs, *lens, pieces);
+			if (err == -EOPNOTSUPP && nr_pieces[i] == 1) {
+				/* kvblk_mem_put() and _get() take one piece */
+				staged[i] = (struct staged){ mem, *addrs, *lens };
+				b->staged = staged;
+				err = 0;
+			}
+			if (err) {
+				answer(&b->seen, err);
+				return &b->seen;
+			}
+		}
+	}
+	return &b->seen;
+}
+
+KVPY void kvpy_batch_free(struct kvpy_batch *batch)
+{
+	free(batch);
+}
+
+KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
+{
+	return run(kv, &((struct batch *)batch)->job);
+}
+
+KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch)
+{
+	/* until it has run */
+	batch->err = -ECANCELED;
+	kvblk_async_submit(async, &((struct batch *)batch)->job);
+}
+
+KVPY struct kvpy_batch *kvpy_batch_take(struct kvblk_async *async)
+{
+	struct kvblk_job *job = kvblk_async_take(async);
+	struct batch *b;
+
+	if (!job)
+		return NULL;
+	b = (struct batch *)((char *)job - offsetof(struct batch, job));
+	return &b->seen;
+}
+
+KVPY int kvpy_info(struct kvblk *kv, struct kvpy_info *info)
+{
+	struct kvblk_info from;
+	int err = kvblk_info(kv, &from);
+
+	if (err)
+		return err;
+	memcpy(info->pool_name, from.pool_name, sizeof(info->pool_name));
+	memcpy(info->pool_uuid, from.pool_uuid, sizeof(info->pool_uuid));
+	info->features = from.features;
+	info->capacity = from.capacity;
+	info->value_max = from.value_max;
+	info->ops_max = from.ops_max;
+	info->lookup_max = from.lookup_max;
+	info->lease_ms_max = from.lease_ms_max;
+	info->dma_align = from.dma_align;
+	info->chunk_size = from.chunk_size;
+	return 0;
+}
+
+KVPY int kvpy_register(struct kvblk *kv, uint64_t addr, size_t len, struct kvblk_mem **mem)
+{
+	return kvblk_mem_register(kv, (void *)(uintptr_t)addr, len, NULL, mem);
+}
+
+KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, struct kvblk_mem **mem)
+{
+	return kvblk_mem_alloc(kv, from, len, NULL, mem);
+}
+
+/* @stride: all keys have this length; 0: they have @lens. */
+KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
+		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
+		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, struct kvpy_lookup *answer)
+{
+	struct kvblk_lookup lookup = {
+		.flags = flags,
+		.nr_keys = nr,
+		.key_stride = stride,
+		.keys = (uintptr_t)keys,
+		.key_lens = stride ? 0 : (uintptr_t)lens,
+		.bitmap = (uintptr_t)bitmap,
+		.sizes = (uintptr_t)sizes,
+		.caller_tags = (uintptr_t)tags,
+		.lease_ms = lease_ms,
+	};
+	int err = kvblk_lookup(kv, &lookup);
+
+	if (err)
+		return err;
+	*answer = (struct kvpy_lookup){
+		.nr_leading = lookup.nr_leading,
+		.nr_present = lookup.nr_present,
+		.nr_leased = lookup.nr_leased,
+		.lease = lookup.lease,
+	};
+	return 0;
+}
+
+/* @prefix: KVBLK_KEYSPACE_LEN bytes, what the keys begin with. */
+KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
+		       const char *tokenizer, const char *dtype, const char *layout,
+		       const char *salt, uint32_t block_tokens, const uint32_t *ranks)
+{
+	const struct kvblk_keyspace_spec spec = {
+		.runtime = runtime,
+		.model = model,
+		.tokenizer = tokenizer,
+		.dtype = dtype,
+		.layout = layout,
+		.salt = salt,
+		.block_tokens = block_tokens,
+		.tp_rank = ranks[0],
+		.tp_size = ranks[1],
+		.pp_rank = ranks[2],
+		.pp_size = ranks[3],
+		.cp_rank = ranks[4],
+		.cp_size = ranks[5],
+	};
+	struct kvblk_keyspace space;
+	uint8_t key[KVBLK_KEYSPACE_LEN + 1];
+	size_t len = sizeof(key);
+	int err = kvblk_keyspace_init(&space, &spec);
+
+	if (err)
+		return err;
+	err = kvblk_keyspace_key(&space, "", 1, key, &len);
+	memcpy(prefix, key, KVBLK_KEYSPACE_LEN);
+	return err;
+}
+
+KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_tokens,
+			const char *extra, size_t extra_len, uint8_t *id)
+{
+	kvblk_block_id((const uint8_t *)parent, tokens, nr_tokens, extra, extra_len, id);
+}
