@@ -2,6 +2,8 @@
 # The verbs a person needs; "make help" shows them. KDIR= names the kernel to build for.
 #   make             the module for the running kernel, and the user space
 #   make tools       user space alone: the command is tools/kvblk/kvblk
+#   make python      the Python package, in tools/python-lib (or: pip install
+#                    ./tools/python)
 #   make install     module, library, command, daemon, udev rule, man pages
 #                    (DESTDIR=, prefix=); make uninstall. Without the module:
 #                    make -C tools install, make -C daemon install
@@ -35,6 +37,9 @@ module:
 
 tools:
 	$(foreach p,$(parts),$(MAKE) -C $(p) &&) true
+
+python:
+	$(MAKE) -C tools python
 
 # Programs that the VM tests run.
 selftests: tools
@@ -106,4 +111,4 @@ clean:
 	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
 	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
 
-.PHONY: all module tools selftests host lint check check-all test help demo bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean
+.PHONY: all module tools python selftests host lint check check-all test help demo bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean

@@ -8,7 +8,8 @@
  * KVBLK_FAKE_LOG names a file that gets a line for each put.
  * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
  * declines every Nth batch of puts, KVBLK_FAKE_LOSE=N makes every Nth get of a
- * present block a miss.
+ * present block a miss. KVBLK_FAKE_GATE=FD: a batch waits for a byte from that
+ * descriptor.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -430,6 +431,8 @@ int ioctl(int fd, unsigned long request, ...)
 			next = dlsym(RTLD_NEXT, "ioctl");
 		return next(fd, request, arg);
 	}
+	if (request == KVBLK_IOC_SUBMIT && setting("KVBLK_FAKE_GATE"))
+		(void)!read((int)setting("KVBLK_FAKE_GATE"), &(char){ 0 }, 1);
 	pthread_mutex_lock(&lock);
 	ret = answer(request, arg);
 	pthread_mutex_unlock(&lock);

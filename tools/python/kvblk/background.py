@@ -62,9 +62,9 @@ class Worker:
         self.pool = pool
         self._handle: Any = pool.handle
         check(lib.kvblk_async_create(self._handle, threads, out))
-        self._async: Any = out[0]
         self._lock = threading.Lock()
         self._jobs: dict[Any, Job] = {}
+        self._async: Any = out[0]
 
     def fileno(self) -> int:
         """The descriptor; don't read or close it."""
@@ -135,6 +135,11 @@ class Worker:
         for job in jobs.values():
             job.finish()
         return list(jobs.values())
+
+    def __del__(self) -> None:
+        # the kernel may be writing to the jobs' memory
+        if hasattr(self, "_async"):
+            self.close()
 
     def __enter__(self) -> Worker:
         return self
@@ -245,19 +250,19 @@ class FuturePool:
         self._own = isinstance(pool, str)
         self.pool = Pool(pool) if isinstance(pool, str) else pool
         self._worker = Worker(self.pool, threads)
-        self._quit = os.eventfd(0, os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
+        self._asleep, self._quit = os.pipe()
         self._thread = threading.Thread(target=self._take, name="kvblk-futures", daemon=True)
         self._thread.start()
 
     def _take(self) -> None:
         poll = select.poll()
         poll.register(self._worker, select.POLLIN)
-        poll.register(self._quit, select.POLLIN)
+        poll.register(self._asleep, select.POLLIN)
         while True:
             ready = poll.poll()
             for job in self._worker.completed():
                 _resolve(job)
-            if any(fd == self._quit for fd, _ in ready):
+            if any(fd == self._asleep for fd, _ in ready):
                 return
 
     def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None,
@@ -290,9 +295,10 @@ class FuturePool:
         """Cancel what is in flight and wait for it; closes the pool that it opened."""
         if self._quit < 0:
             return
-        os.eventfd_write(self._quit, 1)
+        os.write(self._quit, b"x")
         self._thread.join()
         os.close(self._quit)
+        os.close(self._asleep)
         self._quit = -1
         for job in self._worker.close():
             _resolve(job)

@@ -29,8 +29,8 @@ class MemorySlice:
 
     __slots__ = ("piece",)
 
-    def __init__(self, memory: Any, offset: int, length: int, handle: int):
-        self.piece: Piece = (offset, length, handle, memory)
+    def __init__(self, piece: Piece):
+        self.piece = piece
 
     @property
     def nbytes(self) -> int:

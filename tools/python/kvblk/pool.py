@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import bisect
+import ctypes
 import enum
 import errno
+import functools
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -47,7 +50,10 @@ _PUTS = {-errno.EEXIST: Put.EXISTS, -errno.EALREADY: Put.PENDING, -errno.ENOBUFS
 
 
 def put_result(res: int) -> Put | KvblkError:
-    return Put.STORED if res >= 0 else _PUTS.get(res) or KvblkError(-res)
+    if res >= 0:
+        return Put.STORED
+    known = _PUTS.get(res)
+    return KvblkError(-res) if known is None else known
 
 
 def get_result(res: int) -> int | None | KvblkError:
@@ -119,7 +125,7 @@ class Lookup:
 
     __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "_bits", "_count")
 
-    def __init__(self, count: int, bits: bytes, answer: Any, lease: Lease, sizes: Any, tags: Any):
+    def __init__(self, count: int, bits: bytearray, answer: Any, lease: Lease, sizes: Any, tags: Any):
         self.leading: int = answer.nr_leading
         self.present: int = answer.nr_present
         self.leased: int = answer.nr_leased
@@ -144,50 +150,62 @@ class Lookup:
         self.lease.release()
 
 
+def _unregister(pool: Any, keep: Any, handle: Any) -> None:
+    """When the last that uses it is gone; the pool's handle and the memory had to stay until then."""
+    lib.kvblk_mem_unregister(handle)
+
+
 class Memory:
     """Memory registered with a pool: pinned once, or a GPU's; ``memory[a:b]`` is a buffer for puts and gets.
 
-    A buffer that lies within registered memory is used through it in any case. The object it was made of must not
-    be freed before ``close()``. Once closed, it and its slices must not be used.
+    A buffer that lies within registered memory is used through it in any case. ``close()`` unregisters it when the
+    operations, slices and views that use it are gone.
     """
 
     KINDS = {1: "registered", 2: "addressed", 3: "staged"}
 
     def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any):
         self._pool = pool
-        self._handle: Any = handle
+        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, pool.handle, keep))
         self._number = int(ffi.cast("uintptr_t", handle))
-        self._keep = keep
         self.address = address
         self.nbytes = length
+
+    def _open(self) -> Any:
+        handle = self.handle
+        if handle is None:
+            raise ValueError("the memory is closed")
+        return handle
 
     @property
     def kind(self) -> str:
         """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host)."""
-        return self.KINDS[lib.kvblk_mem_kind(self._handle)]
+        return self.KINDS[lib.kvblk_mem_kind(self._open())]
 
     def view(self) -> memoryview:
-        """The memory of ``Pool.alloc("host", ...)``, to read and write; it must not be used after ``close()``."""
-        return memoryview(ffi.buffer(ffi.cast("char *", self.address), self.nbytes))
+        """The memory of ``Pool.alloc("host", ...)``, to read and write."""
+        array = (ctypes.c_char * self.nbytes).from_address(self.address)
+        array.handle = self._open()  # type: ignore[attr-defined]
+        return memoryview(array).cast("B")
+
+    def part(self, offset: int, length: int) -> buffers.Piece:
+        """For Pool.batch()."""
+        return offset, length, self._number, self._open()
 
     def __getitem__(self, part: slice) -> buffers.MemorySlice:
         start, stop, step = part.indices(self.nbytes)
         if step != 1 or stop <= start:
             raise ValueError("a slice of registered memory has a length, and no step")
-        if not self._handle:
-            raise ValueError("the memory is closed")
-        return buffers.MemorySlice(self, start, stop - start, self._number)
+        return buffers.MemorySlice(self.part(start, stop - start))
 
     @property
     def piece(self) -> buffers.Piece:
-        return self[:].piece
+        return self.part(0, self.nbytes)
 
     def close(self) -> None:
-        """Unregister it; operations on it must be over."""
-        handle, self._handle = self._handle, None
-        if handle:
-            self._pool.forget(self)
-            lib.kvblk_mem_unregister(handle)
+        """Let go of it; again it does nothing."""
+        self._pool.forget(self)
+        self.handle = None
 
     def __enter__(self) -> Memory:
         return self
@@ -243,8 +261,9 @@ class Pool:
         check(lib.kvblk_open(name.encode(), out))
         # closed when the last call that uses it is over
         self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
-        self._memory: list[Memory] = []
-        self._starts: list[int] = []
+        self._lock = threading.Lock()
+        #: registered memory and where it starts, sorted
+        self._ranges: tuple[list[int], list[Memory]] = [], []
 
     @property
     def handle(self) -> Any:
@@ -254,8 +273,8 @@ class Pool:
         return handle
 
     def close(self) -> None:
-        """Close it, which ends its leases. Registered memory is unregistered."""
-        for memory in list(self._memory):
+        """Close it, which ends its leases, and its registered memory."""
+        for memory in self._ranges[1]:
             memory.close()
         self._handle = None
 
@@ -279,7 +298,7 @@ class Pool:
     # Memory
 
     def register(self, buf: Buffer) -> Memory:
-        """Pin a buffer once, for many operations; close it before its memory goes.
+        """Pin a buffer once, for many operations.
 
         >>> slab = bytearray(1 << 20)
         >>> with Pool(POOL) as pool, pool.register(slab) as memory:
@@ -301,24 +320,27 @@ class Pool:
         return self._remember(Memory(self, out[0], address, length, None))
 
     def _remember(self, memory: Memory) -> Memory:
-        at = bisect.bisect(self._starts, memory.address)
-        # copies, for those who look meanwhile
-        self._memory = [*self._memory[:at], memory, *self._memory[at:]]
-        self._starts = [m.address for m in self._memory]
+        with self._lock:
+            self._know([*self._ranges[1], memory])
         return memory
+
+    def _know(self, memory: list[Memory]) -> None:
+        # a new pair each time, for threads that look meanwhile
+        memory.sort(key=lambda m: m.address)
+        self._ranges = [m.address for m in memory], memory
 
     def forget(self, memory: Memory) -> None:
         """For Memory.close()."""
-        self._memory = [m for m in self._memory if m is not memory]
-        self._starts = [m.address for m in self._memory]
+        with self._lock:
+            self._know([m for m in self._ranges[1] if m is not memory])
 
     def _within(self, address: int, length: int) -> Memory | None:
-        known = self._memory
-        at = bisect.bisect([m.address for m in known] if len(known) != len(self._starts) else self._starts, address) - 1
-        if at < 0 or at >= len(known):
+        starts, known = self._ranges
+        at = bisect.bisect(starts, address) - 1
+        if at < 0:
             return None
         memory = known[at]
-        return memory if memory.address <= address and address + length <= memory.address + memory.nbytes else None
+        return memory if address + length <= memory.address + memory.nbytes else None
 
     # Batches
 
@@ -345,7 +367,7 @@ class Pool:
                 raise ValueError(f"there are {count} keys and {len(bufs)} buffers")
             write = opcode == OP_GET
             piece_of = buffers.piece_of
-            known = self._memory
+            known = bool(self._ranges[1])
             for i, buf in enumerate(bufs):
                 parts = buf if type(buf) is list else (buf,)
                 counts[i] = len(parts)
@@ -356,9 +378,8 @@ class Pool:
                     if known and not mem:
                         memory = self._within(address, length)
                         if memory is not None:
-                            address -= memory.address
-                            mem = memory._number
-                            owner = (owner, memory)
+                            address, length, mem, handle = memory.part(address - memory.address, length)
+                            owner = (owner, handle)
                     addrs.append(address)
                     sizes.append(length)
                     mems.append(mem)

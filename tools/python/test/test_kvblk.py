@@ -1,0 +1,587 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""usage: test_kvblk.py POOL
+
+The package on a pool, a real one or the one that tools/test/fake_pool.c plays ("fake", which can do more for a test).
+Prints TAP.
+"""
+
+import array
+import asyncio
+import concurrent.futures
+import ctypes
+import doctest
+import errno
+import gc
+import importlib
+import os
+import sys
+import threading
+import time
+import unittest
+
+import kvblk
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+POOL = sys.argv[1] if len(sys.argv) > 1 else "fake"
+FAKE = POOL == "fake"
+run = os.urandom(6).hex()
+number = iter(range(1 << 30))
+
+
+def key(name="key"):
+    """One that nothing else in the pool has."""
+    return f"{run} {name} {next(number)}".encode()
+
+
+def data(length):
+    return os.urandom(length)
+
+
+class TestPool(unittest.TestCase):
+    def setUp(self):
+        self.pool = kvblk.Pool(POOL)
+
+    def tearDown(self):
+        self.pool.close()
+
+    def raises(self, number, call, *args, **kwargs):
+        with self.assertRaises(kvblk.KvblkError) as caught:
+            call(*args, **kwargs)
+        self.assertEqual(caught.exception.errno, number, caught.exception)
+        return caught.exception
+
+
+class OneBlock(TestPool):
+    def test_put_and_get(self):
+        k, block = key(), data(10000)
+        self.assertIsNone(self.pool.get(k))
+        self.assertNotIn(k, self.pool)
+        self.assertIs(self.pool.put(k, block), kvblk.Put.STORED)
+        self.assertIs(self.pool.put(k, block), kvblk.Put.EXISTS)
+        self.assertTrue(kvblk.Put.EXISTS)
+        self.assertIn(k, self.pool)
+        self.assertEqual(self.pool.size(k), len(block))
+        self.assertEqual(self.pool.get(k), block)
+        self.assertTrue(self.pool.delete(k))
+        self.assertFalse(self.pool.delete(k))
+        self.assertIsNone(self.pool.get(k))
+        self.assertIsNone(self.pool.get_into(k, bytearray(10000)))
+
+    def test_part(self):
+        k, block = key(), data(20000)
+        self.pool.put(k, block)
+        part = bytearray(5000)
+        self.assertEqual(self.pool.get_into(k, part, offset=8192), 5000)
+        self.assertEqual(part, block[8192:13192])
+        self.assertEqual(self.pool.get_into(k, part, offset=19000), 1000)
+        self.assertEqual(part[:1000], block[19000:])
+        self.raises(errno.ERANGE, self.pool.get_into, k, part, offset=20000)
+
+    def test_too_short(self):
+        k = key()
+        self.pool.put(k, data(5000))
+        e = self.raises(errno.EMSGSIZE, self.pool.get_into, k, bytearray(4999))
+        self.assertEqual(e.strerror, "the block is longer than the buffer")
+
+    def test_bad_keys(self):
+        for bad in (b"", b"x" * 513):
+            for call in (lambda k: self.pool.put(k, b"x"), self.pool.get, self.pool.delete, self.pool.size):
+                self.assertRaisesRegex(ValueError, "a key has 1 to 512 bytes", call, bad)
+
+    def test_bad_options(self):
+        self.assertRaises(ValueError, self.pool.put, key(), b"x", ttl=-1)
+        self.assertRaises(ValueError, self.pool.lookup, [key()], lease=-1)
+        self.assertRaises(OverflowError, self.pool.put, key(), b"x", priority=256)
+        self.assertRaises(TypeError, self.pool.put, key(), b"x", nonsense=1)
+        if not FAKE:
+            self.raises(errno.EINVAL, self.pool.put, key(), b"x", priority=4)
+
+    def test_no_such_pool(self):
+        e = self.raises(errno.ENODEV, kvblk.Pool, "nowhere")
+        self.assertEqual(e.strerror, "no such pool, or it is being destroyed")
+        self.raises(errno.ENOTTY, kvblk.Pool, "/dev/null" if not FAKE else "/dev/zero")
+
+    def test_closed(self):
+        self.pool.close()
+        self.assertRaisesRegex(ValueError, "the pool is closed", self.pool.get, key())
+        self.pool.close()
+
+    def test_info(self):
+        info = self.pool.info()
+        self.assertEqual(info.ops_max, 1024)
+        self.assertEqual(len(info.uuid), 16)
+        self.assertGreater(info.value_max, 0)
+
+    def test_declined(self):
+        if not FAKE:
+            self.skipTest("a pool's admission policy can't be told to decline one put")
+        os.environ["KVBLK_FAKE_DECLINE"] = "1"
+        try:
+            answer = self.pool.put(key(), b"x")
+        finally:
+            del os.environ["KVBLK_FAKE_DECLINE"]
+        self.assertIs(answer, kvblk.Put.DECLINED)
+        self.assertFalse(answer)
+
+    def test_prefetch(self):
+        try:
+            self.assertFalse(self.pool.prefetch(key()))
+        except kvblk.KvblkError as e:
+            self.assertEqual(e.errno, errno.EOPNOTSUPP)
+
+    @unittest.skipUnless(FAKE, "only the fake pool waits on request")
+    def test_gil(self):
+        """Another thread runs while one is in the kernel: the get ends only when that one lets it."""
+        wait, go = os.pipe()
+        k = key()
+        self.pool.put(k, b"x" * 100)
+        os.environ["KVBLK_FAKE_GATE"] = str(wait)
+        try:
+            with concurrent.futures.ThreadPoolExecutor(1) as threads:
+                future = threads.submit(self.pool.get_into, k, bytearray(100))
+                os.write(go, b"1")
+                self.assertEqual(future.result(60), 100)
+        finally:
+            del os.environ["KVBLK_FAKE_GATE"]
+            os.close(wait)
+            os.close(go)
+
+
+class Batches(TestPool):
+    def test_one_result_a_key(self):
+        keys = [key() for _ in range(50)]
+        blocks = [data(1000 + i) for i in range(50)]
+        self.assertEqual(set(self.pool.put_many(keys[::2], blocks[::2])), {kvblk.Put.STORED})
+        self.assertEqual(set(self.pool.put_many(keys, blocks)), {kvblk.Put.STORED, kvblk.Put.EXISTS})
+        self.assertEqual(self.pool.delete_many(keys[1::5]), [True] * 10)
+        bufs = [bytearray(1050) for _ in keys]
+        bufs[4] = bytearray(4)
+        got = self.pool.get_many(keys, bufs)
+        for i, length in enumerate(got):
+            if i % 5 == 1:
+                self.assertIsNone(length)
+            elif i == 4:
+                self.assertEqual(length.errno, errno.EMSGSIZE)
+            else:
+                self.assertEqual(bufs[i][:length], blocks[i])
+
+    def test_chain(self):
+        keys = [key() for _ in range(5)]
+        self.assertTrue(all(self.pool.put_many(keys[:3], [b"x"] * 3, chain=True, continues=True)))
+        self.assertTrue(all(self.pool.put_many(keys[3:], [b"x"] * 2, chain=True, parent=keys[2], session=7)))
+
+    def test_scatter(self):
+        block = data(100000)
+        view = memoryview(block)
+        k = key()
+        self.pool.put(k, [view[:10], view[10:50000], view[50000:]])
+        self.assertEqual(self.pool.get(k), block)
+        parts = [bytearray(n) for n in (4096, 1, 65536, 40000)]
+        self.assertEqual(self.pool.get_into(k, parts), 100000)
+        self.assertEqual(b"".join(parts)[:100000], block)
+        block = data(1024)
+        view = memoryview(block)
+        k = key()
+        self.pool.put(k, [view[i:i + 1] for i in range(1024)])
+        self.assertEqual(self.pool.get(k), block)
+
+    def test_limits(self):
+        self.assertRaisesRegex(ValueError, "1 to 1024 operations, not 0", self.pool.put_many, [], [])
+        self.assertRaisesRegex(ValueError, "not 1025", self.pool.delete_many, [b"x"] * 1025)
+        self.assertRaisesRegex(ValueError, "2 keys and 1 buffers", self.pool.put_many, [b"x", b"y"], [b"x"])
+        self.assertRaisesRegex(ValueError, "not 1025", self.pool.put, key(), [b"x"] * 1025)
+        self.raises(errno.EINVAL, self.pool.put, key(), b"")
+        self.raises(errno.EFBIG, self.pool.get_into, key(), (4096, 1 << 32))
+        self.assertFalse(any(self.pool.delete_many([key() for _ in range(1024)])))
+
+
+class Lookups(TestPool):
+    def test_leading_run(self):
+        keys = [key() for _ in range(300)]
+        self.pool.put_many(keys[:200], [b"x" * 5000] * 200)
+        self.pool.delete(keys[150])
+        with self.pool.leading_run(keys, lease=30) as run:
+            self.assertEqual(run.leading, 150)
+            self.assertTrue(run.lease)
+        self.assertFalse(run.lease)
+        found = self.pool.lookup(keys, sizes=True)
+        self.assertEqual((found.leading, found.present, len(found)), (150, 199, 300))
+        self.assertEqual([found[i] for i in (0, 149, 150, 151, 199, 200)], [True, True, False, True, True, False])
+        self.assertEqual(found.sizes, [5000] * 150 + [0] + [5000] * 49 + [0] * 100)
+        self.assertFalse(found.lease)
+        self.assertRaises(IndexError, found.__getitem__, 300)
+        self.assertEqual(sum(found), 199)
+
+    def test_lengths_and_tags(self):
+        keys = [key("short"), key("rather long"), key("the longest of them all")]
+        self.pool.put(keys[0], b"1", caller_tag=11)
+        self.pool.put(keys[2], b"333", caller_tag=1 << 63)
+        found = self.pool.lookup(keys, sizes=True, tags=True)
+        self.assertEqual((found.sizes, found.tags, list(found)), ([1, 0, 3], [11, 0, 1 << 63], [True, False, True]))
+
+    def test_many(self):
+        keys = [key() for _ in range(3000)]
+        for i in range(0, 3000, 1000):
+            self.pool.put_many(keys[i:i + 1000], [b"x"] * 1000)
+        self.assertEqual(self.pool.lookup(keys).present, 3000)
+        self.assertRaisesRegex(ValueError, "1 to 65536 keys, not 0", self.pool.lookup, [])
+
+    def test_layout_tag(self):
+        k = key()
+        self.pool.put(k, b"x", layout_tag=5)
+        self.assertEqual(self.pool.get_into(k, bytearray(1), layout_tag=5), 1)
+        if not FAKE:
+            self.assertIsNone(self.pool.get_into(k, bytearray(1), layout_tag=6))
+
+
+class OnlyDlpack:
+    """Memory that shows itself by nothing but DLPack."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self):
+        return self.array.__dlpack__()
+
+
+class LikeTorch:
+    """What the package uses of a torch.Tensor."""
+
+    def __init__(self, block, contiguous=True):
+        self.block = block
+        self.nbytes = len(block)
+        self.contiguous = contiguous
+
+    def data_ptr(self):
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.block))
+
+    def is_contiguous(self):
+        return self.contiguous
+
+
+class LikeCuda:
+    def __init__(self, block, **about):
+        self.block = block
+        address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+        self.__cuda_array_interface__ = {"data": (address, False), "typestr": "<f4", "shape": (len(block) // 4,),
+                                         "version": 3, **about}
+
+
+class Buffers(TestPool):
+    def round_trip(self, put, get, block):
+        k = key()
+        self.assertIs(self.pool.put(k, put), kvblk.Put.STORED)
+        self.assertEqual(self.pool.get_into(k, get), len(block))
+        self.assertEqual(self.pool.get(k), block)
+
+    def test_protocol(self):
+        block = data(8000)
+        for kind in (bytearray, lambda b: memoryview(bytearray(b)), lambda b: array.array("I", b),
+                     lambda b: memoryview(array.array("d", b))):
+            get = kind(bytes(8000))
+            self.round_trip(kind(block), get, block)
+            self.assertEqual(bytes(get), block)
+        self.round_trip(block, bytearray(8000), block)
+
+    def test_refused(self):
+        k = key()
+        self.pool.put(k, b"12345678")
+        for bad in (bytes(8), memoryview(bytes(8)), memoryview(bytearray(16))[::2], "text", None, 7, {}):
+            self.assertRaises(TypeError, self.pool.get_into, k, bad)
+
+    def test_tensors(self):
+        block = data(8000)
+        got = bytearray(8000)
+        self.round_trip(LikeTorch(bytearray(block)), LikeTorch(got), block)
+        self.assertEqual(got, block)
+        got = bytearray(8000)
+        self.round_trip(LikeCuda(bytearray(block)), LikeCuda(got), block)
+        self.assertEqual(got, block)
+        self.round_trip((ctypes.addressof(ctypes.c_char.from_buffer(got)), 8000), [got], block)
+        self.assertRaises(TypeError, self.pool.put, key(), LikeTorch(bytearray(8), False))
+        self.assertRaises(TypeError, self.pool.put, key(), LikeCuda(bytearray(8), strides=(8,)))
+        read_only = LikeCuda(bytearray(8))
+        read_only.__cuda_array_interface__["data"] = (4096, True)
+        self.assertRaises(TypeError, self.pool.get_into, key(), read_only)
+
+    @unittest.skipUnless(numpy, "no numpy")
+    def test_numpy(self):
+        want = numpy.random.default_rng().integers(0, 255, (7, 11, 13), dtype=numpy.int64)
+        got = numpy.zeros_like(want)
+        self.round_trip(want, got, want.tobytes())
+        self.assertTrue((want == got).all())
+        got[:] = 0
+        self.round_trip(OnlyDlpack(want), OnlyDlpack(got), want.tobytes())
+        self.assertTrue((want == got).all())
+        self.assertRaises(TypeError, self.pool.put, key(), want[:, ::2])
+        self.assertRaises(TypeError, self.pool.put, key(), OnlyDlpack(want.T))
+
+    def test_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch")
+        want = torch.rand(5, 7, 11, dtype=torch.float32).to(torch.bfloat16)
+        got = torch.zeros_like(want)
+        k = key()
+        self.pool.put(k, want)
+        self.assertEqual(self.pool.get_into(k, got), want.nbytes)
+        self.assertTrue(torch.equal(want, got))
+        self.assertRaises(TypeError, self.pool.put, key(), want.T)
+
+
+class RegisteredMemory(TestPool):
+    def test_slices(self):
+        slab = bytearray(data(1 << 20))
+        with self.pool.register(slab) as memory:
+            self.assertEqual((memory.kind, memory.nbytes), ("registered", 1 << 20))
+            k = key()
+            self.pool.put(k, memory[100:200000])
+            self.assertEqual(self.pool.get(k), slab[100:200000])
+            self.assertEqual(self.pool.get_into(k, [memory[500000:500100], memory[600000:]]), 199900)
+            self.assertEqual(slab[500000:500100] + slab[600000:799800], slab[100:200000])
+            for bad in (slice(0, 0), slice(9, 3), slice(0, 10, 2), slice(1 << 20, 1 << 21)):
+                self.assertRaises(ValueError, memory.__getitem__, bad)
+            self.assertRaises(ValueError, self.pool.register, memory)
+        self.assertRaisesRegex(ValueError, "closed", lambda: memory[0:1])
+        memory.close()
+
+    def test_found(self):
+        """A buffer within registered memory is used through it; one that is not, or only in part, as it is."""
+        slabs = [bytearray(data(100000)) for _ in range(5)]
+        other = bytearray(data(1000))
+        with self.pool.register(slabs[3]) as kept:
+            for slab in slabs[:3]:
+                self.pool.register(slab)
+            for slab in (*slabs, other):
+                k = key()
+                self.pool.put(k, memoryview(slab)[7:777])
+                self.assertEqual(self.pool.get(k), slab[7:777])
+            batch = self.pool.batch(1, [key()], [memoryview(slabs[3])[1:2]])
+            self.assertIn(kept.handle, batch.keep[0])
+            batch.free()
+
+    def test_closed_meanwhile(self):
+        """What is filled in keeps its memory."""
+        slab = bytearray(data(10000))
+        k = key()
+        memory = self.pool.register(slab)
+        batch = self.pool.batch(1, [k], [memory[0:10000]])
+        memory.close()
+        gc.collect()
+        self.assertEqual(self.pool.run(batch), [kvblk.Put.STORED])
+        self.assertEqual(self.pool.get(k), slab)
+
+    def test_fresh(self):
+        memory = self.pool.alloc("host", 1 << 16)
+        view = memory.view()
+        view[:5] = b"hello"
+        k = key()
+        self.pool.put(k, memory[0:5])
+        memory.close()
+        self.pool.close()
+        # the view keeps it
+        self.assertEqual(bytes(view[:5]), b"hello")
+        with kvblk.Pool(POOL) as pool:
+            self.assertEqual(pool.get(k), b"hello")
+            self.raises(errno.ENOENT, pool.alloc, "/nowhere/at/all", 4096)
+
+
+class Background(TestPool):
+    def test_from_threads(self):
+        with kvblk.Worker(self.pool, 4) as worker:
+            want = {}
+
+            def start(n):
+                for i in range(20):
+                    k, block = key(f"thread {n}"), data(3000)
+                    want[k] = block
+                    worker.put([k], [block], tag=k)
+
+            threads = [threading.Thread(target=start, args=(n,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            over = []
+            while len(over) < 80:
+                over += worker.wait(60)
+            for thread in threads:
+                thread.join()
+            self.assertEqual({job.tag for job in over}, set(want))
+            self.assertEqual({job.results[0] for job in over}, {kvblk.Put.STORED})
+            self.assertEqual(worker.completed(), [])
+        for k, block in want.items():
+            self.assertEqual(self.pool.get(k), block)
+
+    def test_closed(self):
+        worker = kvblk.Worker(self.pool)
+        worker.put([key() for _ in range(100)], [b"x" * 4096] * 100)
+        for job in worker.close():
+            self.assertIsNotNone(job.results or job.error)
+        self.assertRaises(ValueError, worker.put, [key()], [b"x"])
+        self.assertRaises(ValueError, worker.fileno)
+        self.assertEqual(worker.close(), [])
+        self.raises(errno.EINVAL, kvblk.Worker, self.pool, 65)
+
+    @unittest.skipUnless(FAKE, "only the fake pool waits on request")
+    def test_not_begun(self):
+        """Jobs that wait for a thread when the worker is closed end as cancelled, and the one that runs ends first."""
+        wait, go = os.pipe()
+        os.environ["KVBLK_FAKE_GATE"] = str(wait)
+        try:
+            worker = kvblk.Worker(self.pool, 1)
+            jobs = [worker.put([key()], [b"x"]) for _ in range(3)]
+            closing = threading.Thread(target=worker.close)
+            closing.start()
+            while worker._async is not None:
+                time.sleep(0.01)
+            os.write(go, b"111")
+            closing.join()
+        finally:
+            del os.environ["KVBLK_FAKE_GATE"]
+            os.close(wait)
+            os.close(go)
+        ends = [job.results or job.error.errno for job in jobs]
+        self.assertEqual(ends[-1], errno.ECANCELED, ends)
+
+    def test_dropped(self):
+        worker = kvblk.Worker(self.pool)
+        worker.put([key() for _ in range(10)], [bytearray(100000) for _ in range(10)])
+        del worker
+        gc.collect()
+
+    def test_error_of_a_batch(self):
+        with kvblk.FuturePool(self.pool) as futures:
+            self.assertEqual(futures.get_many([key()], [bytearray(1)]).result(60), [None])
+            self.assertRaises(ValueError, futures.put_many, [b""], [b"x"])
+
+    def test_futures(self):
+        with kvblk.FuturePool(POOL, threads=3) as futures:
+            keys = [key() for _ in range(30)]
+            puts = [futures.put_many([k], [k * 10]) for k in keys]
+            self.assertTrue(all(f.result(60) == [kvblk.Put.STORED] for f in puts))
+            bufs = [bytearray(len(k) * 10) for k in keys]
+            gets = futures.get_many(keys, bufs)
+            self.assertEqual(gets.result(60), [len(b) for b in bufs])
+            self.assertEqual(bufs, [k * 10 for k in keys])
+            self.assertEqual(futures.delete_many(keys[:2]).result(60), [True, True])
+
+    def test_asyncio(self):
+        async def one(pool, i):
+            k, block = key(f"loop {i}"), data(2000 + i)
+            self.assertIs(await pool.put(k, block), kvblk.Put.STORED)
+            buf = bytearray(4000)
+            self.assertEqual(await pool.get_into(k, buf), 2000 + i)
+            self.assertEqual(buf[:2000 + i], block)
+            self.assertIsNone(await pool.get_into(key(), buf))
+            self.assertEqual(pool.leading_run([k, key()]).leading, 1)
+            self.assertTrue(await pool.delete(k))
+
+        async def main():
+            async with kvblk.AsyncPool(POOL, threads=8) as pool:
+                await asyncio.gather(*(one(pool, i) for i in range(100)))
+                with self.assertRaises(kvblk.KvblkError):
+                    k = key()
+                    await pool.put(k, b"12")
+                    await pool.get_into(k, bytearray(1))
+
+        asyncio.run(main())
+
+    def test_asyncio_cancel(self):
+        async def main():
+            async with kvblk.AsyncPool(self.pool) as pool:
+                task = asyncio.ensure_future(pool.put_many([key() for _ in range(100)], [bytes(10000)] * 100))
+                await asyncio.sleep(0)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                self.assertIs(await pool.put(key(), b"x"), kvblk.Put.STORED)
+
+        asyncio.run(main())
+
+
+class Keys(unittest.TestCase):
+    #: of Documentation/keys.rst, as hashlib makes them
+    SPEC = {"runtime": "example/1", "model": "tiny", "dtype": "float16", "layout": "LKTHD", "block_tokens": 64}
+
+    def test_vectors(self):
+        space = kvblk.Keyspace(**self.SPEC)
+        first = kvblk.block_id(None, range(64))
+        self.assertEqual(space.key(first).hex(),
+                         "6b766231e7940858f1756b790e5d78b122ca70f1"
+                         "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6")
+
+    def test_each_field_counts(self):
+        others = [{"runtime": "example/2"}, {"model": "tiny2"}, {"dtype": "bfloat16"}, {"layout": "KLTHD"},
+                  {"block_tokens": 32}, {"tokenizer": "t"}, {"salt": "s"}, {"tp_size": 2}, {"tp_size": 2, "tp_rank": 1},
+                  {"pp_size": 2}, {"pp_size": 2, "pp_rank": 1}, {"cp_size": 2}, {"cp_size": 2, "cp_rank": 1},
+                  # what runs into the next field
+                  {"model": "tiny\n", "tokenizer": ""}, {"model": "tin", "tokenizer": "y"}]
+        prefixes = {kvblk.Keyspace(**self.SPEC).prefix}
+        for other in others:
+            prefixes.add(kvblk.Keyspace(**{**self.SPEC, **other}).prefix)
+        self.assertEqual(len(prefixes), len(others) + 1)
+
+    def test_refused(self):
+        for bad in ({"runtime": ""}, {"model": ""}, {"dtype": ""}, {"layout": ""}, {"block_tokens": 0}, {"tp_rank": 1},
+                    {"pp_size": 2, "pp_rank": 2}, {"cp_rank": 5, "cp_size": 3}):
+            with self.assertRaises(kvblk.KvblkError, msg=bad):
+                kvblk.Keyspace(**{**self.SPEC, **bad})
+        self.assertRaises(ValueError, kvblk.Keyspace, **{**self.SPEC, "salt": "a\0b"})
+        self.assertRaises(ValueError, kvblk.block_id, b"short", [1])
+
+    def test_chain(self):
+        tokens = list(range(1000, 1200))
+        ids = kvblk.block_ids(tokens, 64)
+        self.assertEqual(len(ids), 3)
+        self.assertEqual(ids[1], kvblk.block_id(ids[0], tokens[64:128]))
+        tokens[0] += 1
+        self.assertFalse(set(ids) & set(kvblk.block_ids(tokens, 64)))
+        self.assertNotEqual(kvblk.block_id(None, [1], b"picture"), kvblk.block_id(None, [1]))
+        self.assertEqual(kvblk.block_ids(tokens, 201), [])
+
+
+class Tap(unittest.TextTestResult):
+    def told(self, test, good, note=""):
+        print(f"{'ok' if good else 'not ok'} {self.testsRun} python: {test.id().split('.', 1)[1]}{note}", flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.told(test, True)
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.told(test, True, f" # SKIP {reason}")
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.told(test, False)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.told(test, False)
+
+
+def suite():
+    tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
+    for name in ("errors", "keys", "pool", "background"):
+        tests.addTests(doctest.DocTestSuite(importlib.import_module(f"kvblk.{name}"),
+                                            extraglobs={"POOL": POOL, "asyncio": asyncio},
+                                            setUp=forget, tearDown=forget))
+    return tests
+
+
+def forget(_):
+    """Examples have keys that read well, and run more than once."""
+    with kvblk.Pool(POOL) as pool:
+        pool.delete_many([b"greeting", b"nobody", b"of the slab", b"a", b"b", b"one", b"two", b"in the background",
+                          b"from a loop", b"some day"])
+
+
+if __name__ == "__main__":
+    result = unittest.TextTestRunner(sys.stdout, verbosity=0, resultclass=Tap).run(suite())
+    sys.exit(not result.wasSuccessful())
