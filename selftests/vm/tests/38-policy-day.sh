@@ -26,10 +26,6 @@ written() {
 	bytes=$(($(counter write_bytes) - before))
 }
 
-reclaims() {
-	[ "$(counter reclaimed_bytes)" -gt 0 ]
-}
-
 defer 'rm -rf /run/kvblkd'
 kv_load
 flash 1 100
@@ -39,7 +35,7 @@ pool_format /dev/flash0 "${namespaces[0]}"
 chats &
 chats=$!
 defer "touch $tmp/stop; wait $chats || true"
-wait_for 120 reclaims
+wait_for 120 counts_more 0 reclaimed_bytes
 written 30
 free=$bytes
 [ "$free" -gt 0 ] || fail "nothing is written"
