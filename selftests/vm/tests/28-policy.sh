@@ -7,8 +7,6 @@
 # slow: a budget with an interval of a second is kept in minutes.
 . "${0%/*}/daemon.bash"
 
-drive=nqn.2026-11.org.kvblk:drive
-
 # config SETTINGS [ADMIT]: of the pool
 config() {
 	echo "pools = ( { name = \"$pool\"; $1 tunables: { admit_permille = ${2-1000}; }; } );" >"$conf"
@@ -50,10 +48,7 @@ fresh() {
 
 defer 'rm -rf /run/kvblkd'
 kv_load
-flash 1 100
-truncate -s 100M "$tmp/$drive"
-nvmet_tcp_up $drive "$tmp/$drive"
-pool_format /dev/flash0 "${namespaces[0]}"
+pool_with_drive
 code 1 'kvblkd, which decides, does not run' command kvblk policy explain $pool
 
 echo "-- free segments ahead of the writes; the health of the one drive"

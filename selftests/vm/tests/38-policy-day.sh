@@ -7,7 +7,6 @@
 # slow: a day of the budget is 288 s.
 . "${0%/*}/daemon.bash"
 
-drive=nqn.2026-11.org.kvblk:drive
 record=/log/38-policy-day.jsonl
 
 # chats: until they are stopped, others each time
@@ -28,10 +27,7 @@ written() {
 
 defer 'rm -rf /run/kvblkd'
 kv_load
-flash 1 100
-truncate -s 100M "$tmp/$drive"
-nvmet_tcp_up $drive "$tmp/$drive"
-pool_format /dev/flash0 "${namespaces[0]}"
+pool_with_drive
 chats &
 chats=$!
 defer "touch $tmp/stop; wait $chats || true"

@@ -20,3 +20,12 @@ logged() {
 pool_is_here() {
 	[ -d $sysfs ]
 }
+
+# pool_with_drive: a new pool of two members of 100 MB: /dev/flash0, and a drive over TCP, which reports its health
+pool_with_drive() {
+	local drive=nqn.2026-11.org.kvblk:drive
+	flash 1 100
+	truncate -s 100M "$tmp/$drive"
+	nvmet_tcp_up $drive "$tmp/$drive"
+	pool_format /dev/flash0 "${namespaces[0]}"
+}
