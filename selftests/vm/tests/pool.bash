@@ -107,16 +107,16 @@ set_to() {
 	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
 }
 
-# counts_more THAN NAME: the counter is more; a question, for wait_for
+# counts_more THAN NAME: the counter, which is in $value then, is more; a question, for wait_for
 counts_more() {
-	[ "$(counter "$2")" -gt "$1" ]
+	value=$(counter "$2")
+	[ "$value" -gt "$1" ]
 }
 
 # more_than NUMBER NAME: the counter NAME is more
 more_than() {
 	local value
-	value=$(counter "$2")
-	[ "$value" -gt "$1" ] || fail "$2 is $value, should be more than $1"
+	counts_more "$@" || fail "$2 is $value, should be more than $1"
 }
 
 # went_there: if blocks are to be in a device's memory, some were; these members reach none
