@@ -446,14 +446,10 @@ static bool load(const char *dir)
 
 static void start_record(const char *path)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-
-	run.record = fd >= 0 ? fdopen(fd, "a") : NULL;
+	run.record = fopen(path, "ae");
 	if (!run.record)
 		log_line(LOG_LINE_WARNING, "policy: %s: there is no record: %s", path,
 			 strerror(errno));
-	if (!run.record && fd >= 0)
-		close(fd);
 }
 
 void policy_start(void)
