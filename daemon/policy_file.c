@@ -123,7 +123,7 @@ void policy_file_close(struct policy_file *file)
 
 /* ---- memory ---- */
 
-static json_t *pack_numbers(const unsigned int *numbers, size_t nr)
+json_t *policy_pack_numbers(const unsigned int *numbers, size_t nr)
 {
 	json_t *array = json_array();
 
@@ -152,9 +152,10 @@ static json_t *pack_memory(const struct policy_memory *m)
 		"governor", "last_s", m->governor.last_s, "last_bytes", m->governor.last_bytes,
 		"rate", m->governor.rate, "saved", m->governor.saved,
 		"started", m->governor.started,
-		"set", pack_numbers(m->set, POLICY_TUNABLES),
-		"bound", pack_numbers(m->bound, POLICY_TUNABLES),
-		"told_set", pack_numbers(m->told_set, POLICY_LOW), "told", (int)m->told, "budget_told", (int)m->budget_told,
+		"set", policy_pack_numbers(m->set, POLICY_TUNABLES),
+		"bound", policy_pack_numbers(m->bound, POLICY_TUNABLES),
+		"told_set", policy_pack_numbers(m->told_set, POLICY_LOW),
+		"told", (int)m->told, "budget_told", (int)m->budget_told,
 		"reserve_told", m->reserve_told, "flows", flows);
 }
 

@@ -7,6 +7,8 @@
 #ifndef KVBLKD_POLICY_FILE_H
 #define KVBLKD_POLICY_FILE_H
 
+#include <jansson.h>
+
 #include "policy.h"
 #include "policy_place.h"
 
@@ -38,5 +40,8 @@ int policy_file_save(struct policy_file *file, const struct policy_memory *pools
 int policy_file_tell(struct policy_file *file, double time, const char *pool,
 		     const struct policy_line *line, const unsigned int *from,
 		     const unsigned int *to);
+
+/* An array of @numbers, as the record has them, too. */
+json_t *policy_pack_numbers(const unsigned int *numbers, size_t nr);
 
 #endif

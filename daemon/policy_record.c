@@ -3,16 +3,8 @@
 #include <errno.h>
 #include <jansson.h>
 
+#include "policy_file.h"
 #include "policy_record.h"
-
-static json_t *pack_numbers(const unsigned int *numbers)
-{
-	json_t *array = json_array();
-
-	for (int i = 0; i < POLICY_TUNABLES; i++)
-		json_array_append_new(array, json_integer(numbers[i]));
-	return array;
-}
 
 static json_t *pack_member(const struct policy_member *m)
 {
@@ -62,8 +54,9 @@ int policy_record(FILE *to, unsigned int files, const struct policy_look *look,
 	one = json_pack("{s:s, s:i, s:o, s:f, s:I, s:f, s:o, s:o, s:o, s:o}",
 		"pool", look->pool->name, "files", (int)files, "file", pack_pool(look->pool),
 		"now_s", look->now_s, "assembly", (json_int_t)look->assembly,
-		"written", look->written, "now", pack_numbers(look->now), "members", members,
-		"to", pack_numbers(verdict->to), "lines", lines);
+		"written", look->written,
+		"now", policy_pack_numbers(look->now, POLICY_TUNABLES), "members", members,
+		"to", policy_pack_numbers(verdict->to, POLICY_TUNABLES), "lines", lines);
 	whole = !json_dumpf(one, to, JSON_COMPACT) && fputc('\n', to) != EOF && !fflush(to);
 	json_decref(one);
 	return whole ? 0 : -EIO;
