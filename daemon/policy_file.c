@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../tools/kvblk/json_lines.h"
 #include "policy_file.h"
 
 #define VERSION	1
@@ -59,29 +60,6 @@ static json_t *load(int dir, const char *name)
 	return json;
 }
 
-/* Lines that are none are dropped. */
-static json_t *load_lines(int dir, const char *name)
-{
-	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	FILE *from = fd >= 0 ? fdopen(fd, "r") : NULL;
-	json_t *lines = json_array(), *one;
-	char *line = NULL;
-	size_t len = 0;
-
-	if (fd >= 0 && !from)
-		close(fd);
-	while (from && getline(&line, &len, from) > 0) {
-		one = json_loads(line, 0, NULL);
-		if (json_is_object(one))
-			json_array_append(lines, one);
-		json_decref(one);
-	}
-	free(line);
-	if (from)
-		fclose(from);
-	return lines;
-}
-
 int policy_file_open(struct policy_file **where, const char *dir)
 {
 	struct policy_file *file = calloc(1, sizeof(*file));
@@ -99,7 +77,7 @@ int policy_file_open(struct policy_file **where, const char *dir)
 	else if (fchmod(file->lock, 0644))
 		err = -errno;
 	if (!err) {
-		file->decisions = load_lines(file->dir, POLICY_DECISIONS);
+		file->decisions = json_lines_load(file->dir, POLICY_DECISIONS);
 		err = file->decisions ? 0 : -ENOMEM;
 	}
 	if (err)

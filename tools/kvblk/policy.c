@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
@@ -16,6 +15,7 @@
 
 #include "../../daemon/policy_place.h"
 #include "cli.h"
+#include "json_lines.h"
 
 #define COUNT	20
 
@@ -94,26 +94,19 @@ static bool daemon_runs(int dir)
 	return runs;
 }
 
-/* The last @count decisions for @pool; NULL: the file can't be read. */
+/* The last @count decisions for @pool. */
 static json_t *load_decisions(int dir, const char *pool, uint64_t count)
 {
-	int fd = openat(dir, POLICY_DECISIONS, O_RDONLY | O_CLOEXEC);
-	FILE *from = fd >= 0 ? fdopen(fd, "r") : NULL;
-	json_t *found = json_array(), *one;
+	json_t *all = json_lines_load(dir, POLICY_DECISIONS), *found = json_array(), *one;
 	const char *whose;
-	char *line = NULL;
-	size_t len = 0;
+	size_t i;
 
-	while (from && getline(&line, &len, from) > 0) {
-		one = json_loads(line, 0, NULL);
+	json_array_foreach(all, i, one) {
 		whose = json_string_value(json_object_get(one, "pool"));
 		if (whose && !strcmp(whose, pool))
 			json_array_append(found, one);
-		json_decref(one);
 	}
-	free(line);
-	if (from)
-		fclose(from);
+	json_decref(all);
 	while (json_array_size(found) > count)
 		json_array_remove(found, 0);
 	return found;
