@@ -7,33 +7,7 @@ set -u
 kvblk=$(readlink -f "${1:?usage: cli_test.sh COMMAND FAKE-POOL}")
 fake=$(readlink -f "${2:?usage: cli_test.sh COMMAND FAKE-POOL}")
 docs=$(dirname "$(readlink -f "$0")")/../kvblk
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export LC_ALL=C
-passed=0
-failed=0
-
-verdict() {
-	if [ "$1" = 0 ]; then
-		passed=$((passed + 1))
-		echo "ok $((passed + failed)) cli: $2"
-	else
-		failed=$((failed + 1))
-		echo "not ok $((passed + failed)) cli: $2"
-		sed 's/^/  # /' err out
-	fi
-}
-
-# expect CODE PATTERN ARGUMENT...: exit code, and a line of stderr or stdout
-expect() {
-	local code=$1 pattern=$2 got
-	shift 2
-	"$kvblk" "$@" > out 2> err < /dev/null
-	got=$?
-	[ "$got" = "$code" ] && { [ -z "$pattern" ] || cat err out | grep -qE -- "$pattern"; }
-	verdict $? "kvblk $*: code $code, got $got, and \"$pattern\""
-}
+. "$(dirname "$(readlink -f "$0")")/command.bash"
 
 # usage PATTERN ARGUMENT...: refused as wrong usage, with nothing on stdout
 usage() {
@@ -639,5 +613,4 @@ expect_fake 1 'No such file' bench fake --engine ioctl --op put --mem gpu:/dev/a
 expect_fake 0 "^memory  *the host's" bench fake --engine ioctl --op put --size 4K --count 10 --mem host
 rm -f store
 
-echo "# cli_test: $passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+cases_end

@@ -6,35 +6,11 @@
 set -u
 here=$(readlink -f "$0")
 kvblk=$(readlink -f "${1:?usage: hands_test.sh COMMAND}")
-dir=$(mktemp -d)
+. "$(dirname "$here")/command.bash"
 # what stands for devices: other file systems can't read at once, as devices do
 flash=$(mktemp -d -p /dev/shm)
 trap 'rm -rf "$dir" "$flash"' EXIT
-cd "$dir" || exit 1
-export LC_ALL=C KVBLK_FAKE_ADMIN=$dir/state KVBLK_FAKE_LOG=$dir/log
-passed=0
-failed=0
-
-verdict() {
-	if [ "$1" = 0 ]; then
-		passed=$((passed + 1))
-		echo "ok $((passed + failed)) hands: $2"
-	else
-		failed=$((failed + 1))
-		echo "not ok $((passed + failed)) hands: $2"
-		sed 's/^/  # /' err out
-	fi
-}
-
-# expect CODE PATTERN ARGUMENT...: exit code, and a line of stderr or stdout
-expect() {
-	local code=$1 pattern=$2 got
-	shift 2
-	"$kvblk" "$@" > out 2> err < /dev/null
-	got=$?
-	[ "$got" = "$code" ] && { [ -z "$pattern" ] || cat err out | grep -qE -- "$pattern"; }
-	verdict $? "kvblk $*: code $code, got $got, and \"$pattern\""
-}
+export KVBLK_FAKE_ADMIN=$dir/state KVBLK_FAKE_LOG=$dir/log
 
 # logged LINE...: what was changed since the last time
 logged() {
@@ -257,5 +233,4 @@ python3 -c 'import json; d = json.load(open("state")); json.dump({"pools": [dict
 verdict $? "the screen"
 sed 's/^/  # /' out
 
-echo "# hands_test: $passed passed, $failed failed, 0 skipped"
-[ "$failed" = 0 ]
+cases_end
