@@ -14,10 +14,9 @@
 
 #include "kvblk.h"
 
-#define SCHEME		"kvb1"
-#define SCHEME_LEN	4
+static const char scheme[] = { 'k', 'v', 'b', '1' };
 
-_Static_assert(SCHEME_LEN + sizeof(struct kvblk_keyspace) == KVBLK_KEYSPACE_LEN, "documented");
+_Static_assert(sizeof(scheme) + sizeof(struct kvblk_keyspace) == KVBLK_KEYSPACE_LEN, "documented");
 
 static void add_text(SHA2_CTX *hash, const char *name, const char *text)
 {
@@ -58,7 +57,7 @@ int kvblk_keyspace_init(struct kvblk_keyspace *space,
 	    spec->pp_rank >= pp_size || spec->cp_rank >= cp_size)
 		return -EINVAL;
 	SHA256Init(&hash);
-	add_text(&hash, "scheme", SCHEME);
+	add_text(&hash, "scheme", "kvb1");
 	add_text(&hash, "runtime", spec->runtime);
 	add_text(&hash, "model", spec->model);
 	add_text(&hash, "tokenizer", spec->tokenizer);
@@ -86,8 +85,8 @@ int kvblk_keyspace_key(const struct kvblk_keyspace *space, const void *id, size_
 		return -EINVAL;
 	if (*key_len < len)
 		return -EMSGSIZE;
-	memcpy(key, SCHEME, SCHEME_LEN);
-	memcpy(key + SCHEME_LEN, space->digest, sizeof(space->digest));
+	memcpy(key, scheme, sizeof(scheme));
+	memcpy(key + sizeof(scheme), space->digest, sizeof(space->digest));
 	memcpy(key + KVBLK_KEYSPACE_LEN, id, id_len);
 	*key_len = len;
 	return 0;

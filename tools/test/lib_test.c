@@ -4,6 +4,8 @@
  * the module is tested in VMs. install_test.sh builds and runs it.
  */
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +199,144 @@ static void names(void)
 	verdict("everything has a name");
 }
 
+#define NR_JOBS	40
+
+static atomic_uint nr_done;
+
+static void done(struct kvblk_job *job)
+{
+	if (!job->err && !job->results->res)
+		nr_done++;
+}
+
+/* a job that says what it does by itself */
+static int own_run(struct kvblk *kv, struct kvblk_job *job)
+{
+	(void)kv;
+	job->results->res = 0;
+	return job->nr_ops == 77 ? -EXDEV : 0;
+}
+
+static void background(struct kvblk *kv)
+{
+	struct kvblk_result results[NR_JOBS];
+	struct kvblk_job jobs[NR_JOBS], *over;
+	struct kvblk_op ops[NR_JOBS];
+	struct kvblk_piece piece;
+	char keys[NR_JOBS][4];
+	struct kvblk_async *async = NULL;
+	struct pollfd ready;
+	unsigned int nr = 0;
+
+	CHECK(kvblk_async_create(kv, 0, &async) == -EINVAL);
+	CHECK(kvblk_async_create(kv, KVBLK_ASYNC_THREADS_MAX + 1, &async) == -EINVAL && !async);
+	CHECK(!kvblk_async_create(kv, 4, &async));
+	ready = (struct pollfd){ .fd = kvblk_async_eventfd(async), .events = POLLIN };
+	CHECK(!kvblk_async_take(async));
+	CHECK(poll(&ready, 1, 0) == 0);
+	kvblk_piece_user(&piece, keys, sizeof(keys));
+	for (int i = 0; i < NR_JOBS; i++) {
+		snprintf(keys[i], sizeof(keys[i]), "j%02d", i);
+		kvblk_prep_put(&ops[i], keys[i], 3, &piece, 1);
+		jobs[i] = (struct kvblk_job){ .ops = &ops[i], .nr_ops = 1, .results = &results[i] };
+		kvblk_async_submit(async, &jobs[i]);
+	}
+	while (nr < NR_JOBS && poll(&ready, 1, 60000) == 1) {
+		while ((over = kvblk_async_take(async))) {
+			CHECK(!over->err && over->results->res == sizeof(keys));
+			nr++;
+		}
+	}
+	CHECK(nr == NR_JOBS && poll(&ready, 1, 0) == 0);
+	for (int i = 0; i < NR_JOBS; i++) {
+		kvblk_prep_delete(&ops[i], keys[i], 3);
+		jobs[i].done = done;
+		kvblk_async_submit(async, &jobs[i]);
+	}
+	while (nr_done < NR_JOBS)
+		usleep(1000);
+	CHECK(!kvblk_async_take(async));
+	/* of the whole batch, and of the caller's own making */
+	jobs[0] = (struct kvblk_job){ .ops = ops, .nr_ops = 0, .results = results };
+	jobs[1] = (struct kvblk_job){ .nr_ops = 77, .results = results, .run = own_run };
+	kvblk_async_submit(async, &jobs[0]);
+	kvblk_async_submit(async, &jobs[1]);
+	kvblk_async_destroy(async);
+	CHECK(jobs[0].err == -EINVAL || jobs[0].err == -ECANCELED);
+	CHECK(jobs[1].err == -EXDEV || jobs[1].err == -ECANCELED);
+	kvblk_async_destroy(NULL);
+	verdict("batches in the background");
+}
+
+/* @bytes are those that @text has in hexadecimal. */
+static int is_hex(const uint8_t *bytes, size_t len, const char *text)
+{
+	char hex[KVBLK_KEY_MAX * 2 + 1];
+
+	for (size_t i = 0; i < len; i++)
+		snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+	return !strcmp(hex, text);
+}
+
+/* the vectors of Documentation/keys.rst */
+static void keyspaces(void)
+{
+	struct kvblk_keyspace_spec spec = {
+		.runtime = "example/1",
+		.model = "tiny",
+		.dtype = "float16",
+		.layout = "LKTHD",
+		.block_tokens = 64,
+	};
+	const struct kvblk_keyspace_spec other = {
+		.runtime = "vllm-offload/1",
+		.model = "meta-llama/Llama-3.1-8B@d04e592",
+		.tokenizer = "llama-3.1",
+		.dtype = "bfloat16",
+		.layout = "32x2x16x8x128",
+		.salt = "tenant-7",
+		.block_tokens = 16,
+		.tp_rank = 3,
+		.tp_size = 8,
+		.pp_rank = 1,
+		.pp_size = 2,
+	};
+	uint8_t id[KVBLK_BLOCK_ID_LEN], key[KVBLK_KEY_MAX];
+	struct kvblk_keyspace space, space2;
+	uint32_t tokens[128];
+	size_t len;
+
+	for (uint32_t i = 0; i < 128; i++)
+		tokens[i] = i;
+	CHECK(!kvblk_keyspace_init(&space, &spec));
+	CHECK(is_hex(space.digest, 16, "e7940858f1756b790e5d78b122ca70f1"));
+	CHECK(!kvblk_keyspace_init(&space2, &other));
+	CHECK(is_hex(space2.digest, 16, "d577bf42b1a739d4f899025fd276a19a"));
+	kvblk_block_id(NULL, tokens, 64, NULL, 0, id);
+	CHECK(is_hex(id, 32, "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6"));
+	len = 52;
+	CHECK(!kvblk_keyspace_key(&space, id, sizeof(id), key, &len) && len == 52);
+	CHECK(is_hex(key, len, "6b766231e7940858f1756b790e5d78b122ca70f1"
+			       "b31003adecd2f3f3f642002cd91d93c8cfe37080230027887ca70c22ca578ee6"));
+	kvblk_block_id(id, tokens + 64, 64, "picture", 7, key);
+	CHECK(is_hex(key, 32, "878c98ba4f20051de973b1c109e200b0a9da6759608a8be236e1f99e2af9b2bb"));
+	kvblk_block_id(id, tokens + 64, 64, NULL, 0, id);
+	CHECK(is_hex(id, 32, "c644ae874c9d3f3f8aa6cd3539b743c9b37d125608c330405646971387367fd4"));
+	len = 51;
+	CHECK(kvblk_keyspace_key(&space, id, sizeof(id), key, &len) == -EMSGSIZE);
+	len = sizeof(key);
+	CHECK(kvblk_keyspace_key(&space, id, 0, key, &len) == -EINVAL);
+	CHECK(kvblk_keyspace_key(&space, key, KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN + 1, key, &len) == -EINVAL);
+	spec.tp_rank = 1;
+	CHECK(kvblk_keyspace_init(&space, &spec) == -EINVAL);
+	spec.tp_rank = 0;
+	spec.model = "";
+	CHECK(kvblk_keyspace_init(&space, &spec) == -EINVAL);
+	spec.model = NULL;
+	CHECK(kvblk_keyspace_init(&space, &spec) == -EINVAL);
+	verdict("key spaces");
+}
+
 int main(void)
 {
 	struct kvblk *kv;
@@ -209,6 +349,8 @@ int main(void)
 	}
 	single(kv);
 	batches(kv);
+	background(kv);
+	keyspaces();
 	kvblk_close(kv);
 	return !!nr_failed;
 }
