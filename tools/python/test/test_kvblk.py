@@ -14,6 +14,7 @@ import doctest
 import errno
 import gc
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ import time
 import unittest
 
 import kvblk
+from kvblk import adapter
 
 try:
     import numpy
@@ -545,6 +547,49 @@ class Keys(unittest.TestCase):
         self.assertEqual(kvblk.block_ids(tokens, 201), [])
 
 
+class Adapter(TestPool):
+    def test_options(self):
+        options = adapter.Options(pool=POOL, lease_s=1)
+        self.assertEqual(options.lease_s, 1.0)
+        options.open().close()
+        for bad, said in (({}, "pool.* is missing"), ({"pool": 3}, "should be a text"), ({"threads": 65}, "1 to 64"),
+                          ({"threads": 1.5}, "whole number"), ({"threads": True}, "whole number"),
+                          ({"lease_s": float("nan")}, "0.001 to 3600"), ({"timeout_s": 0}, "0.001"),
+                          ({"ttl_s": -1}, "0 to"), ({"priority": 4}, "0 to 3"), ({"salt": "a\0"}, "zero byte"),
+                          ({"nonsense": 1}, "unknown option")):
+            with self.assertRaisesRegex(ValueError, said, msg=bad):
+                adapter.Options.read({**({"pool": POOL} if bad else {}), **bad}, "the test")
+        self.assertRaisesRegex(ValueError, "needs a dictionary", adapter.Options.read, "kv0", "the test")
+        self.assertRaisesRegex(RuntimeError, "'nowhere' can't be opened: no such pool",
+                               adapter.Options(pool="nowhere").open)
+
+    def test_warnings(self):
+        log = logging.getLogger("kvblk.test")
+        tell = adapter.Warnings(log)
+        with self.assertLogs(log) as caught:
+            for _ in range(3):
+                tell.tell("getting", kvblk.KvblkError(errno.EIO))
+            tell.tell("getting", kvblk.KvblkError(errno.ETIME))
+            tell.INTERVAL = 0
+            tell.tell("getting", kvblk.KvblkError(errno.EIO))
+        self.assertEqual(len(caught.output), 3)
+        self.assertIn("the pool's member failed (2 more of this kind", caught.output[2])
+
+    def test_slab(self):
+        slab = bytearray(data(1 << 20))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(slab))
+        log = logging.getLogger("kvblk.test")
+        self.assertEqual(adapter.register_slab(self.pool, address, len(slab), 5000, log, region=100000), "registered")
+        for start in range(0, len(slab) - 5000, 77777):
+            batch = self.pool.batch(1, [key()], [memoryview(slab)[start:start + 5000]])
+            self.assertIsInstance(batch.keep[0], tuple, "it does not lie in a region")
+            batch.free()
+        with self.assertLogs(log) as caught:
+            self.assertEqual(adapter.register_slab(self.pool, 4096, 100, 1, log) if not FAKE else "", "")
+            log.warning("one")
+        self.assertIn("can't be registered" if not FAKE else "one", caught.output[0])
+
+
 class Tap(unittest.TextTestResult):
     def told(self, test, good, note=""):
         print(f"{'ok' if good else 'not ok'} {self.testsRun} python: {test.id().split('.', 1)[1]}{note}", flush=True)
@@ -568,7 +613,7 @@ class Tap(unittest.TextTestResult):
 
 def suite():
     tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-    for name in ("errors", "keys", "pool", "background"):
+    for name in ("errors", "keys", "pool", "background", "adapter"):
         tests.addTests(doctest.DocTestSuite(importlib.import_module(f"kvblk.{name}"),
                                             extraglobs={"POOL": POOL, "asyncio": asyncio},
                                             setUp=forget, tearDown=forget))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""What adapters for runtimes share: options of a configuration, a slab of memory, warnings once in a while.
+
+The adapters are in tools/connectors; one of your own may use this, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from .errors import KvblkError
+from .pool import Pool
+
+_KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_Options = TypeVar("_Options", bound="Options")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options that all adapters have; an adapter's own are fields of a subclass, with limits in ``LIMITS``.
+
+    An unknown option, a bad value or a pool that is not there is an error of one sentence.
+
+    >>> Options.read({"pool": "kv0", "priority": 2}, "the example").priority
+    2
+    >>> Options.read({"pool": "kv0", "prio": 2}, "the example")
+    Traceback (most recent call last):
+      ...
+    ValueError: kvblk: the example has the unknown option 'prio'; there are pool, threads, lease_s, timeout_s, ttl_s, \
+priority, salt
+    """
+
+    #: name of a pool, or path of a node
+    pool: str = ""
+    #: batches in flight at a time
+    threads: int = 8
+    #: seconds for which what a lookup found stays readable
+    lease_s: float = 60.0
+    #: deadline of a put or get, seconds
+    timeout_s: float = 10.0
+    #: seconds until a block is gone, 0: never
+    ttl_s: float = 0.0
+    #: 0 (evicted first) to 3
+    priority: int = 0
+    #: blocks of another salt are other blocks
+    salt: str = ""
+
+    #: lowest and highest value of numbers
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
+        "threads": (1, 64), "lease_s": (0.001, 3600), "timeout_s": (0.001, 3600), "ttl_s": (0, 2**32 - 1),
+        "priority": (0, 3),
+    }
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            name, value, kind = field.name, getattr(self, field.name), type(field.default)
+            if kind is float and type(value) is int:
+                value = float(value)
+                object.__setattr__(self, name, value)
+            if type(value) is not kind:
+                raise ValueError(f"kvblk: the option {name} is {value!r}, should be a {_KINDS[kind]}")
+            low, high = self.LIMITS.get(name, (0, 0))
+            # what is not a number is not between two
+            if name in self.LIMITS and not low <= value <= high:
+                raise ValueError(f"kvblk: the option {name} is {value}, should be {low:g} to {high:g}")
+            if kind is str and "\0" in value:
+                raise ValueError(f"kvblk: the option {name} has a zero byte")
+        if not self.pool:
+            raise ValueError('kvblk: the option "pool" is missing: the name of a pool, or the path of its node')
+
+    @classmethod
+    def read(cls: type[_Options], given: Any, where: str) -> _Options:
+        """Options out of a dictionary of a configuration, which ``where`` names."""
+        if not isinstance(given, Mapping):
+            raise ValueError(f'kvblk: {where} needs a dictionary with at least "pool", not {given!r}')
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ValueError(f"kvblk: {where} has the unknown option {name!r}; there are {', '.join(known)}")
+        return cls(**given)
+
+    def open(self) -> Pool:
+        """The pool; RuntimeError: it can't be opened."""
+        try:
+            pool = Pool(self.pool)
+        except KvblkError as e:
+            raise RuntimeError(f"kvblk: the pool {self.pool!r} can't be opened: {e.strerror} (errno {e.errno}); "
+                               "`kvblk pool list` shows the pools of this host") from e
+        longest = pool.info().lease_ms_max / 1000
+        if longest and self.lease_s > longest:
+            pool.close()
+            raise ValueError(f"kvblk: the option lease_s is {self.lease_s:g}, the pool allows up to {longest:g}")
+        return pool
+
+    def put_options(self) -> dict[str, Any]:
+        """For ``Pool.put_many()`` and the like."""
+        return {"priority": self.priority, "ttl": self.ttl_s, "timeout": self.timeout_s}
+
+
+class Warnings:
+    """Warnings to a log, of each kind at most one in ``INTERVAL`` seconds, with the number of those left out."""
+
+    INTERVAL = 30.0
+
+    def __init__(self, log: logging.Logger, who: str = "kvblk"):
+        self.log = log
+        self.who = who
+        self._lock = threading.Lock()
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def tell(self, doing: str, what: object) -> None:
+        """``what`` went wrong when ``doing`` was done: an exception, or a sentence."""
+        kind = f"{doing} {getattr(what, 'errno', None) or type(what).__name__}"
+        now = time.monotonic()
+        with self._lock:
+            last, more = self._told.get(kind, (-self.INTERVAL, 0))
+            if now - last < self.INTERVAL:
+                self._told[kind] = last, more + 1
+                return
+            self._told[kind] = now, 0
+        self.log.warning("%s: %s: %s%s", self.who, doing, what,
+                         f" ({more} more of this kind since the last message)" if more else "")
+
+
+#: bytes that are registered as one: the library takes up to 64 GiB
+REGION = 32 << 30
+
+
+def register_slab(pool: Pool, address: int, length: int, longest: int, log: logging.Logger, region: int = REGION) -> str:
+    """Register a runtime's memory, once; how operations reach it: "registered", "addressed", "staged", or "": not so.
+
+    No piece of an operation is longer than ``longest``: regions overlap by that much, so that each piece lies in one.
+    If the limit on locked memory is too low, that is one warning, and operations pin their memory each time.
+    """
+    kinds = set()
+    for start in range(0, length, region):
+        size = min(region + longest, length - start)
+        try:
+            kinds.add(pool.register((address + start, size)).kind)
+        except KvblkError as e:
+            log.warning("kvblk: %d bytes of memory can't be registered: %s (errno %s); each operation pins its memory "
+                        "anew, which is slower. Raise the limit on locked memory: ulimit -l, LimitMEMLOCK= of "
+                        "systemd, --ulimit memlock=-1 of docker", size, e.strerror, e.errno)
+            return ""
+    return "staged" if "staged" in kinds else "registered" if kinds == {"registered"} else "addressed"
