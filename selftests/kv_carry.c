@@ -76,10 +76,15 @@ static int get_session(uint32_t id)
 
 static void put_session(uint32_t id)
 {
+	int fd = -1;
+
 	pthread_mutex_lock(&lock);
 	if (!--sessions[id].users)
-		close(sessions[id].fd);
+		fd = sessions[id].fd;
 	pthread_mutex_unlock(&lock);
+	/* which may take its time */
+	if (fd >= 0)
+		close(fd);
 }
 
 static bool reply(int sock, int ret, const void *data, size_t len)
@@ -241,8 +246,10 @@ static void *serve(void *arg)
 		char *payload = memory(head.len + 1);
 		int fd = -1;
 
-		if (!receive_all(sock, payload, head.len))
+		if (!receive_all(sock, payload, head.len)) {
+			free(payload);
 			break;
+		}
 		payload[head.len] = '\0';
 		if (head.what > CARRY_OPEN && head.what < CARRY_RUN) {
 			fd = get_session(head.session);

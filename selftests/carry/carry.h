@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /**
@@ -47,7 +48,7 @@ struct carry_reply {
 static inline bool send_all(int fd, const void *data, size_t len)
 {
 	while (len) {
-		ssize_t n = write(fd, data, len);
+		ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;

@@ -157,7 +157,7 @@ static int open_node(const char *path, int flags)
 
 static mode_t mode_of(int flags, va_list args)
 {
-	return flags & O_CREAT ? va_arg(args, mode_t) : 0;
+	return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
 }
 
 #define OPEN(name)								\
@@ -303,6 +303,9 @@ static int lookup(int fd, struct node *node, struct kvblk_lookup *l)
 	free(t.bytes);
 	if (err)
 		return err;
+	/* the node is gone there */
+	if (!answer.len)
+		return answer.ret;
 	if (!receive_all(fd, &got, sizeof(got)) ||
 	    (l->caller_tags && !receive_all(fd, (void *)(uintptr_t)l->caller_tags, l->nr_keys * 8ul)) ||
 	    (l->sizes && !receive_all(fd, (void *)(uintptr_t)l->sizes, l->nr_keys * 4ul)) ||

@@ -155,14 +155,19 @@ free_handle:
 	return err;
 }
 
-void kvblk_async_destroy(struct kvblk_async *async)
+void kvblk_async_stop(struct kvblk_async *async)
 {
-	if (!async)
-		return;
 	pthread_mutex_lock(&async->lock);
 	async->stop = true;
 	pthread_cond_broadcast(&async->work);
 	pthread_mutex_unlock(&async->lock);
+}
+
+void kvblk_async_destroy(struct kvblk_async *async)
+{
+	if (!async)
+		return;
+	kvblk_async_stop(async);
 	/* none is added any more */
 	for (unsigned int i = 0; i < async->nr_threads; i++)
 		pthread_join(async->threads[i], NULL);

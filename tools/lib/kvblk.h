@@ -566,12 +566,23 @@ int kvblk_async_create(struct kvblk *kv, unsigned int nr_threads,
 		       struct kvblk_async **async);
 
 /**
+ * kvblk_async_stop() - begin no more jobs
+ * @async: the handle
+ *
+ * Jobs that have not begun end with -ECANCELED. kvblk_cancel() makes those short that
+ * run; a job may have begun and not be in the kernel yet, so repeat it until all are
+ * taken.
+ *
+ * Context: any thread.
+ */
+void kvblk_async_stop(struct kvblk_async *async);
+
+/**
  * kvblk_async_destroy() - end the threads
  * @async: the handle, or NULL
  *
- * Jobs that have not begun end with -ECANCELED. Waits for those that run, which
- * kvblk_cancel() makes short. Jobs that are over and were not taken are the caller's
- * again.
+ * Stops, then waits for jobs that run: see kvblk_async_stop(). Jobs that are over and
+ * were not taken are the caller's again.
  *
  * Context: once, in none of the threads, when no other call runs on the handle.
  */
@@ -632,8 +643,8 @@ struct kvblk_keyspace {
  * @layout: order and shape of a block's elements, in the runtime's words
  * @salt: separates those who must not share, such as tenants; or NULL
  * @block_tokens: tokens in a block, not 0
- * @tp_rank: rank among tensor parallel processes; 0 if all hold the same (MLA)
- * @tp_size: how many there are; 0 is 1
+ * @tp_rank: rank among tensor parallel processes
+ * @tp_size: how many there are; 0 is 1. If all hold the same bytes (MLA): rank 0 of 1
  * @pp_rank: pipeline stage
  * @pp_size: how many there are; 0 is 1
  * @cp_rank: rank among context parallel processes

@@ -6,9 +6,11 @@ installed but the libraries that libkvblk needs. KVBLK_SYSTEM_LIB=1 links an ins
 libkvblk instead.
 """
 
+import atexit
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 
@@ -21,6 +23,7 @@ TOP = HERE.parents[1]
 def built_library():
     """Build libkvblk.a; return its path."""
     out = tempfile.mkdtemp(prefix="kvblk-lib-")
+    atexit.register(shutil.rmtree, out, True)
     subprocess.run(["make", "-s", "-C", str(HERE.parent), f"O={out}", f"{out}/lib/libkvblk.a"], check=True)
     return f"{out}/lib/libkvblk.a"
 
@@ -30,8 +33,10 @@ source = (HERE / "native.c").read_text()
 # what Python sees of native.c, and of the headers
 ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
-if os.environ.get("KVBLK_SYSTEM_LIB"):
+if os.environ.get("KVBLK_SYSTEM_LIB") == "1":
     options = {"libraries": ["kvblk"]}
 else:
-    options.update(extra_objects=[built_library()], libraries=["nl-genl-3", "nl-3", "uring", "md"])
+    # shown to nobody: another libkvblk may be loaded
+    options.update(extra_objects=[built_library()], libraries=["nl-genl-3", "nl-3", "uring", "md"],
+                   extra_link_args=["-Wl,--exclude-libs,ALL"])
 ffi.set_source("kvblk._native", source, extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE"], **options)

@@ -7,8 +7,10 @@
  * neither macros nor includes.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <kvblk.h>
 
@@ -76,6 +78,7 @@ void kvblk_mem_unregister(struct kvblk_mem *mem);
 void *kvblk_mem_addr(const struct kvblk_mem *mem);
 unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
 int kvblk_async_create(struct kvblk *kv, unsigned int nr_threads, struct kvblk_async **async);
+void kvblk_async_stop(struct kvblk_async *async);
 void kvblk_async_destroy(struct kvblk_async *async);
 int kvblk_async_eventfd(const struct kvblk_async *async);
 
@@ -92,6 +95,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 				       const uint64_t *addrs, const uint64_t *lens,
 				       const uint64_t *mems);
 KVPY void kvpy_batch_free(struct kvpy_batch *batch);
+KVPY void kvpy_batch_cancel(struct kvpy_batch *batch);
 KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch);
 KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch);
 KVPY struct kvpy_batch *kvpy_batch_take(struct kvblk_async *async);
@@ -106,6 +110,9 @@ KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_to
 struct batch {
 	struct kvpy_batch seen;
 	struct kvblk_job job;
+	atomic_bool cancelled;	/* by another thread, before or while it runs */
+	unsigned int nr_ops;	/* those of @seen.nr that can be asked for */
+	unsigned int *place;	/* of each such operation, among @seen.nr */
 	struct kvblk_op *ops;
 	struct kvblk_op_ext *exts;
 	struct kvblk_result *results;
@@ -115,79 +122,98 @@ struct batch {
 	} *staged;		/* NULL: no operation is */
 };
 
-static int answer(struct kvpy_batch *seen, int err)
+static struct batch *batch_of(struct kvblk_job *job)
 {
-	seen->err = err;
-	return err;
+	return (struct batch *)((char *)job - offsetof(struct batch, job));
+}
+
+static bool is_late(const struct kvblk_op *op)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return op->deadline_ns && (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec >= op->deadline_ns;
+}
+
+/* One block to or from memory that the kernel can't reach. */
+static int run_one_staged(struct batch *b, unsigned int i, size_t *len)
+{
+	const struct kvblk_op *op = &b->ops[i];
+	const void *key = (const void *)(uintptr_t)op->key;
+	const struct staged *at = &b->staged[i];
+	const struct kvblk_put_options put = {
+		.priority = op->priority,
+		.ttl_s = op->ttl_s,
+		.parent = op->ext ? (const void *)(uintptr_t)b->exts[i].parent : NULL,
+		.parent_len = op->ext ? b->exts[i].parent_len : 0,
+		.layout_tag = op->layout_tag,
+		.caller_tag = op->caller_tag,
+		.deadline_ns = op->deadline_ns,
+	};
+
+	/* the library has no cookies and no deadlines of gets for it */
+	if (b->cancelled)
+		return -ECANCELED;
+	if (is_late(op))
+		return -ETIME;
+	if (op->flags)
+		/* a part of it, a layout, a hard deadline */
+		return -EOPNOTSUPP;
+	if (op->opcode == KVBLK_OP_PUT)
+		return kvblk_mem_put(at->mem, at->offset, *len, key, op->key_len, &put,
+				     &b->results[i].flags);
+	return kvblk_mem_get(at->mem, at->offset, len, key, op->key_len, &b->results[i].flags);
 }
 
 /* Memory that the kernel can't reach goes block by block through the library. */
-static int run_staged(struct kvblk *kv, struct batch *b)
+static void run_staged(struct kvblk *kv, struct batch *b)
 {
-	for (unsigned int i = 0; i < b->seen.nr; i++) {
-		const struct kvblk_op *op = &b->ops[i];
-		const void *key = (const void *)(uintptr_t)op->key;
+	for (unsigned int i = 0; i < b->nr_ops; i++) {
 		struct kvblk_result *result = &b->results[i];
-		struct staged *at = &b->staged[i];
-		size_t len = at->len;
+		size_t len = b->staged[i].len;
+		int err;
 
-		if (!at->mem) {
-			int err = kvblk_submit(kv, op, 1, result, 0);
-
+		memset(result, 0, sizeof(*result));
+		if (!b->staged[i].mem) {
+			err = b->cancelled ? -ECANCELED : kvblk_submit(kv, &b->ops[i], 1, result, 0);
 			if (err)
-				return err;
+				result->res = err;
 			continue;
 		}
-		memset(result, 0, sizeof(*result));
-		if (op->flags) {
-			/* a part of it, a layout, a hard deadline: not of such memory */
-			result->res = -EOPNOTSUPP;
-		} else if (op->opcode == KVBLK_OP_PUT) {
-			const struct kvblk_put_options put = {
-				.priority = op->priority,
-				.ttl_s = op->ttl_s,
-				.parent = op->ext ? (void *)(uintptr_t)b->exts[i].parent : NULL,
-				.parent_len = op->ext ? b->exts[i].parent_len : 0,
-				.layout_tag = op->layout_tag,
-				.caller_tag = op->caller_tag,
-				.deadline_ns = op->deadline_ns,
-			};
-
-			result->res = kvblk_mem_put(at->mem, at->offset, len, key, op->key_len,
-						    &put, &result->flags);
-		} else {
-			result->res = kvblk_mem_get(at->mem, at->offset, &len, key, op->key_len,
-						    &result->flags);
-		}
-		if (!result->res) {
-			result->res = (int32_t)len;
+		err = run_one_staged(b, i, &len);
+		result->res = err ? err : (int32_t)len;
+		if (!err || err == -EMSGSIZE)
 			result->value_len = (uint32_t)len;
-		} else if (result->res == -EMSGSIZE) {
-			result->value_len = (uint32_t)len;
-		}
 	}
-	return 0;
 }
 
 static int run(struct kvblk *kv, struct kvblk_job *job)
 {
-	struct batch *b = (struct batch *)((char *)job - offsetof(struct batch, job));
-	int err;
+	struct batch *b = batch_of(job);
+	int err = 0;
 
-	if (b->staged)
-		err = run_staged(kv, b);
-	else
-		err = kvblk_submit(kv, b->ops, b->seen.nr, b->results, job->flags);
-	if (err)
-		return answer(&b->seen, err);
-	for (unsigned int i = 0; i < b->seen.nr; i++) {
-		b->seen.res[i] = b->results[i].res;
-		b->seen.flags[i] = b->results[i].flags;
-		b->seen.lens[i] = b->results[i].value_len;
-		b->seen.layout_tags[i] = b->results[i].layout_tag;
-		b->seen.caller_tags[i] = b->results[i].caller_tag;
+	if (b->cancelled)
+		err = -ECANCELED;
+	else if (b->staged)
+		run_staged(kv, b);
+	else if (b->nr_ops)
+		err = kvblk_submit(kv, b->ops, b->nr_ops, b->results, job->flags);
+	b->seen.err = err;
+	for (unsigned int i = 0; i < b->nr_ops && !err; i++) {
+		unsigned int at = b->place[i];
+
+		b->seen.res[at] = b->results[i].res;
+		b->seen.flags[at] = b->results[i].flags;
+		b->seen.lens[at] = b->results[i].value_len;
+		b->seen.layout_tags[at] = b->results[i].layout_tag;
+		b->seen.caller_tags[at] = b->results[i].caller_tag;
 	}
-	return answer(&b->seen, 0);
+	return err;
+}
+
+static size_t room(size_t nr, size_t size)
+{
+	return (nr * size + 7) & ~(size_t)7;
 }
 
 /* Arrays of a batch, in one piece of memory: of each so many of such a size. */
@@ -195,13 +221,8 @@ static void *carve(char **at, size_t nr, size_t size)
 {
 	char *from = *at;
 
-	*at += (nr * size + 7) & ~(size_t)7;
+	*at += room(nr, size);
 	return from;
-}
-
-static size_t room(size_t nr, size_t size)
-{
-	return (nr * size + 7) & ~(size_t)7;
 }
 
 static void hand_over(struct kvblk_op *op, struct kvblk_op_ext *ext,
@@ -232,9 +253,30 @@ static void follow(struct kvblk_op *op, struct kvblk_op_ext *ext, const char *pa
 	ext->parent_len = len;
 }
 
+/* A piece of an operation of @nr_pieces: in @piece, or in @staged. */
+static int fill(struct kvblk_piece *piece, struct staged *staged, unsigned int nr_pieces,
+		uint64_t addr, uint64_t len, uint64_t handle)
+{
+	struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)handle;
+	int err;
+
+	if (!len || len > UINT32_MAX)
+		return len ? -EFBIG : -EINVAL;
+	if (!mem) {
+		kvblk_piece_user(piece, (void *)(uintptr_t)addr, len);
+		return 0;
+	}
+	err = kvblk_mem_piece(mem, addr, len, piece);
+	if (err != -EOPNOTSUPP || nr_pieces != 1)
+		return err;
+	/* kvblk_mem_put() and _get() take one piece */
+	*staged = (struct staged){ mem, addr, len };
+	return 0;
+}
+
 /*
- * NULL: no memory. What can't be done is in @err of the batch, which is not to be run.
- * Keys and parent are copied; the memory that addresses name must stay.
+ * NULL: no memory. An operation that can't be has its error in @res already, and is
+ * left out. Keys and parent are copied; the memory that addresses name must stay.
  */
 KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
 				       const char *keys, const uint16_t *key_lens,
@@ -244,28 +286,27 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 				       const uint64_t *mems)
 {
 	bool chain = options->submit_flags & KVBLK_SUBMIT_CHAIN;
-	size_t key_bytes = 0, need;
 	struct kvblk_piece *pieces;
 	struct staged *staged;
+	size_t key_bytes = 0;
 	struct batch *b;
 	char *at, *key;
 
 	for (unsigned int i = 0; i < nr; i++)
 		key_bytes += key_lens[i];
-	need = sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
-	       room(nr, sizeof(*b->results)) + room(nr, sizeof(*staged)) +
-	       room(all_pieces, sizeof(*pieces)) + room(nr, 4) * 3 + room(nr, 8) * 2 +
-	       room(key_bytes + parent_len, 1);
-	b = malloc(need);
+	b = calloc(1, sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
+		      room(nr, sizeof(*b->results)) + room(nr, sizeof(*staged)) +
+		      room(all_pieces, sizeof(*pieces)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
+		      room(key_bytes + parent_len, 1));
 	if (!b)
 		return NULL;
-	memset(b, 0, sizeof(*b));
 	at = (char *)(b + 1);
 	b->ops = carve(&at, nr, sizeof(*b->ops));
 	b->exts = carve(&at, nr, sizeof(*b->exts));
 	b->results = carve(&at, nr, sizeof(*b->results));
 	staged = carve(&at, nr, sizeof(*staged));
 	pieces = carve(&at, all_pieces, sizeof(*pieces));
+	b->place = carve(&at, nr, 4);
 	b->seen.res = carve(&at, nr, 4);
 	b->seen.flags = carve(&at, nr, 4);
 	b->seen.lens = carve(&at, nr, 4);
@@ -274,56 +315,49 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	key = at;
 	memcpy(key, keys, key_bytes);
 	memcpy(key + key_bytes, parent, parent_len);
+	/* until it has run */
+	b->seen.err = -ECANCELED;
 	b->seen.nr = nr;
+
+	for (unsigned int i = 0; i < nr; i++, key += key_lens[i - 1]) {
+		struct kvblk_op *op = &b->ops[b->nr_ops];
+		struct kvblk_op_ext *ext = &b->exts[b->nr_ops];
+		int err = 0;
+
+		kvblk_prep_put(op, key, key_lens[i], nr_pieces[i] ? pieces : NULL, nr_pieces[i]);
+		hand_over(op, ext, options);
+		if (!i && parent_len)
+			follow(op, ext, at + key_bytes, parent_len);
+		else if (i && chain)
+			follow(op, ext, key - key_lens[i - 1], key_lens[i - 1]);
+		for (unsigned int j = 0; j < nr_pieces[i]; j++) {
+			int refused = fill(pieces++, &staged[b->nr_ops], nr_pieces[i], *addrs++, *lens++, *mems++);
+
+			err = err ? err : refused;
+		}
+		if (staged[b->nr_ops].mem)
+			b->staged = staged;
+		b->seen.res[i] = err;
+		if (!err)
+			b->place[b->nr_ops++] = i;
+	}
 	b->job.ops = b->ops;
-	b->job.nr_ops = nr;
+	b->job.nr_ops = b->nr_ops;
 	b->job.flags = options->submit_flags;
 	b->job.results = b->results;
 	b->job.run = run;
-
-	for (unsigned int i = 0; i < nr; i++) {
-		struct kvblk_op *op = &b->ops[i];
-
-		kvblk_prep_put(op, key, key_lens[i], pieces, nr_pieces[i]);
-		if (!nr_pieces[i])
-			op->pieces = 0;
-		hand_over(op, &b->exts[i], options);
-		if (i == 0 && parent_len)
-			follow(op, &b->exts[i], key + key_bytes, parent_len);
-		else if (i > 0 && chain)
-			follow(op, &b->exts[i], key - key_lens[i - 1], key_lens[i - 1]);
-		key += key_lens[i];
-		staged[i].mem = NULL;
-		for (unsigned int j = 0; j < nr_pieces[i]; j++, pieces++, addrs++, lens++, mems++) {
-			struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)*mems;
-			int err = 0;
-
-			if (*lens > UINT32_MAX || !*lens) {
-				answer(&b->seen, *lens ? -EFBIG : -EINVAL);
-				return &b->seen;
-			}
-			if (!mem)
-				kvblk_piece_user(pieces, (void *)(uintptr_t)*addrs, *lens);
-			else
-				err = kvblk_mem_piece(mem, *addrs, *lens, pieces);
-			if (err == -EOPNOTSUPP && nr_pieces[i] == 1) {
-				/* kvblk_mem_put() and _get() take one piece */
-				staged[i] = (struct staged){ mem, *addrs, *lens };
-				b->staged = staged;
-				err = 0;
-			}
-			if (err) {
-				answer(&b->seen, err);
-				return &b->seen;
-			}
-		}
-	}
 	return &b->seen;
 }
 
 KVPY void kvpy_batch_free(struct kvpy_batch *batch)
 {
 	free(batch);
+}
+
+/* What has not begun will not; what is in the kernel is kvblk_cancel()'s. */
+KVPY void kvpy_batch_cancel(struct kvpy_batch *batch)
+{
+	((struct batch *)batch)->cancelled = true;
 }
 
 KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
@@ -333,20 +367,14 @@ KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 
 KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch)
 {
-	/* until it has run */
-	batch->err = -ECANCELED;
 	kvblk_async_submit(async, &((struct batch *)batch)->job);
 }
 
 KVPY struct kvpy_batch *kvpy_batch_take(struct kvblk_async *async)
 {
 	struct kvblk_job *job = kvblk_async_take(async);
-	struct batch *b;
 
-	if (!job)
-		return NULL;
-	b = (struct batch *)((char *)job - offsetof(struct batch, job));
-	return &b->seen;
+	return job ? &batch_of(job)->seen : NULL;
 }
 
 KVPY int kvpy_info(struct kvblk *kv, struct kvpy_info *info)

@@ -58,7 +58,8 @@ priority, salt
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            name, value, kind = field.name, getattr(self, field.name), type(field.default)
+            name, value = field.name, getattr(self, field.name)
+            kind: Any = type(field.default)
             if kind is float and type(value) is int:
                 value = float(value)
                 object.__setattr__(self, name, value)

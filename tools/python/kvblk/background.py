@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import itertools
+import math
 import os
+import secrets
 import select
+import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +26,21 @@ from .buffers import Buffer
 from .errors import KvblkError, check
 from .pool import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Pool, Put, get_options, raised
 
-_cookies = itertools.count(1 << 32)
+#: What the library's threads may be using, by worker: the pool's handle and the batches. The collector finds none of it.
+_running: dict[int, tuple[Any, dict[Any, Batch]]] = {}
+
+
+_cookies = itertools.count()
+
+
+def _restart() -> None:
+    """Cookies that no other process of this open node has."""
+    global _cookies
+    _cookies = itertools.count(secrets.randbits(63) | 1)
+
+
+_restart()
+os.register_at_fork(after_in_child=_restart)
 
 
 class Job:
@@ -47,7 +66,7 @@ class Job:
 
 
 class Worker:
-    """Runs batches of a pool in up to ``threads`` threads of the library. Any thread may use it.
+    """Runs batches of a pool in up to ``threads`` threads of the library. Any thread may use it; not a child of fork().
 
     >>> with Pool(POOL) as pool, Worker(pool) as worker:
     ...     job = worker.put([b"in the background"], [b"x" * 4096])
@@ -59,32 +78,36 @@ class Worker:
 
     def __init__(self, pool: Pool, threads: int = 8):
         out = ffi.new("struct kvblk_async **")
+        handle = pool.handle
+        check(lib.kvblk_async_create(handle, threads, out))
         self.pool = pool
-        self._handle: Any = pool.handle
-        check(lib.kvblk_async_create(self._handle, threads, out))
+        self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._closing = threading.Lock()
         self._jobs: dict[Any, Job] = {}
+        self._batches: dict[Any, Batch] = {}
+        _running[id(self)] = handle, self._batches
+        # stays after close(), so that nobody waits on a number that is another file's
+        self._event = os.dup(lib.kvblk_async_eventfd(out[0]))
         self._async: Any = out[0]
 
     def fileno(self) -> int:
         """The descriptor; don't read or close it."""
-        return lib.kvblk_async_eventfd(self._open())  # type: ignore[no-any-return]
-
-    def _open(self) -> Any:
         if self._async is None:
             raise ValueError("the worker is closed")
-        return self._async
+        return self._event
 
     def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None,
                **options: Any) -> Job:
         """Start a batch; its buffers must not be touched until it is over. Options as for Pool.batch()."""
-        cookie = next(_cookies)
+        cookie = next(_cookies) & (1 << 64) - 1 or 1
         batch = self.pool.batch(opcode, keys, bufs, cookie=cookie, **options)
         job = Job(batch, cookie, tag)
         with self._lock:
             if self._async is None:
                 batch.free()
                 raise ValueError("the worker is closed")
+            self._batches[batch.native] = batch
             self._jobs[batch.native] = job
             lib.kvpy_batch_start(self._async, batch.native)
         return job
@@ -103,43 +126,84 @@ class Worker:
         return self.submit(OP_DELETE, keys, None, tag)
 
     def cancel(self, job: Job) -> int:
-        """Cancel what is in flight of a job; it ends soon, with KvblkError(ECANCELED) for those operations."""
+        """Cancel a job: if it has not begun it will not, and ends with KvblkError(ECANCELED) as a whole; of one that
+        runs, operations in flight end with it, and how many were found is returned."""
+        with self._lock:
+            # a batch that was taken may be freed
+            if job.batch.native is None or job.batch.native not in self._jobs:
+                return 0
+            lib.kvpy_batch_cancel(job.batch.native)
         return self.pool.cancel(job.cookie)
 
     def completed(self) -> list[Job]:
         """Jobs that are over since the last call."""
         jobs = []
         with self._lock:
-            while self._async is not None and (native := lib.kvpy_batch_take(self._async)):
-                jobs.append(self._jobs.pop(native))
+            if self._async is not None:
+                jobs = self._taken(self._async)
         for job in jobs:
             job.finish()
         return jobs
 
+    def _taken(self, handle: Any) -> list[Job]:
+        jobs = []
+        while native := lib.kvpy_batch_take(handle):
+            jobs.append(self._jobs.pop(native))
+            self._batches.pop(native)
+        return jobs
+
     def wait(self, timeout: float | None = None) -> list[Job]:
-        """As :meth:`completed`, but waits for one."""
-        select.select([self], [], [], timeout)
-        return self.completed()
+        """As :meth:`completed`, but waits for one, or until the worker is closed."""
+        end = None if timeout is None else time.monotonic() + timeout
+        poll = select.poll()
+        poll.register(self._event, select.POLLIN)
+        while not (jobs := self.completed()) and self._async is not None:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            poll.poll(None if left is None else math.ceil(left * 1000))
+        return jobs
 
     def close(self) -> list[Job]:
         """Cancel what is in flight, wait until its memory is quiet, end the threads; the jobs that this ended."""
-        with self._lock:
-            handle, self._async = self._async, None
-            jobs, self._jobs = self._jobs, {}
-        if handle is None:
+        if os.getpid() != self._pid:
+            # a child of fork() has no such threads, and their memory is the parent's
+            self._async = None
             return []
-        for job in jobs.values():
-            lib.kvblk_cancel(self._handle, job.cookie, ffi.NULL)
-        # whose results are not taken are over all the same, once the threads are
-        lib.kvblk_async_destroy(handle)
-        for job in jobs.values():
+        over: list[Job] = []
+        with self._closing:
+            handle = self._async
+            if handle is None:
+                return []
+            lib.kvblk_async_stop(handle)
+            poll = select.poll()
+            poll.register(self._event, select.POLLIN)
+            # one may have begun and not be in the kernel yet, so more than once
+            while self._jobs:
+                with self._lock:
+                    jobs = list(self._jobs.values())
+                    for job in jobs:
+                        lib.kvpy_batch_cancel(job.batch.native)
+                for job in jobs:
+                    lib.kvblk_cancel(_running[id(self)][0], job.cookie, ffi.NULL)
+                poll.poll(10)
+                with self._lock:
+                    over += self._taken(handle)
+            with self._lock:
+                self._async = None
+            # those who wait look again
+            os.write(self._event, (1).to_bytes(8, sys.byteorder))
+            lib.kvblk_async_destroy(handle)
+            del _running[id(self)]
+        for job in over:
             job.finish()
-        return list(jobs.values())
+        return over
 
     def __del__(self) -> None:
         # the kernel may be writing to the jobs' memory
         if hasattr(self, "_async"):
             self.close()
+            os.close(self._event)
 
     def __enter__(self) -> Worker:
         return self
@@ -159,8 +223,8 @@ class AsyncPool:
     >>> asyncio.run(main())
     (5, bytearray(b'hello'))
 
-    A coroutine that is cancelled cancels its operations; its buffers are in use until they are over, which
-    ``close()`` waits for.
+    A coroutine that is cancelled cancels its operations as :meth:`Worker.cancel` does; its buffers are in use until
+    they are over, which ``close()`` waits for.
     """
 
     def __init__(self, pool: Pool | str, threads: int = 32):
@@ -169,6 +233,7 @@ class AsyncPool:
         self._loop = asyncio.get_running_loop()
         self._worker = Worker(self.pool, threads)
         self._loop.add_reader(self._worker, self._take)
+        self._closing: asyncio.Future[list[Job]] | None = None
 
     def _take(self) -> None:
         for job in self._worker.completed():
@@ -180,7 +245,8 @@ class AsyncPool:
         try:
             return await future  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            self._worker.cancel(job)
+            with contextlib.suppress(ValueError, KvblkError):
+                self._worker.cancel(job)
             raise
 
     async def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
@@ -223,8 +289,15 @@ class AsyncPool:
 
     async def close(self) -> None:
         """Cancel what is in flight and wait for it; closes the pool that it opened."""
-        self._loop.remove_reader(self._worker)
-        for job in await asyncio.to_thread(self._worker.close):
+        if self._closing is None:
+            self._loop.remove_reader(self._worker)
+            self._closing = self._loop.run_in_executor(None, self._worker.close)
+            self._closing.add_done_callback(self._closed)
+        # goes on when who waits for it does not
+        await asyncio.shield(self._closing)
+
+    def _closed(self, closing: asyncio.Future[list[Job]]) -> None:
+        for job in closing.result():
             _resolve(job)
         if self._own:
             self.pool.close()
@@ -250,20 +323,11 @@ class FuturePool:
         self._own = isinstance(pool, str)
         self.pool = Pool(pool) if isinstance(pool, str) else pool
         self._worker = Worker(self.pool, threads)
-        self._asleep, self._quit = os.pipe()
-        self._thread = threading.Thread(target=self._take, name="kvblk-futures", daemon=True)
+        self._lock = threading.Lock()
+        self._open = True
+        # knows nothing of this object, so that the object can go
+        self._thread = threading.Thread(target=_resolve_all, args=(self._worker,), name="kvblk-futures", daemon=True)
         self._thread.start()
-
-    def _take(self) -> None:
-        poll = select.poll()
-        poll.register(self._worker, select.POLLIN)
-        poll.register(self._asleep, select.POLLIN)
-        while True:
-            ready = poll.poll()
-            for job in self._worker.completed():
-                _resolve(job)
-            if any(fd == self._asleep for fd, _ in ready):
-                return
 
     def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None,
              **options: Any) -> concurrent.futures.Future[list[Any]]:
@@ -293,23 +357,34 @@ class FuturePool:
 
     def close(self) -> None:
         """Cancel what is in flight and wait for it; closes the pool that it opened."""
-        if self._quit < 0:
+        with self._lock:
+            first, self._open = self._open, False
+        if not first:
             return
-        os.write(self._quit, b"x")
-        self._thread.join()
-        os.close(self._quit)
-        os.close(self._asleep)
-        self._quit = -1
         for job in self._worker.close():
             _resolve(job)
+        # it may be a future's callback that closes
+        if threading.current_thread() is not self._thread and os.getpid() == self._worker._pid:
+            self._thread.join()
         if self._own:
             self.pool.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_thread"):
+            self.close()
 
     def __enter__(self) -> FuturePool:
         return self
 
     def __exit__(self, *what: object) -> None:
         self.close()
+
+
+def _resolve_all(worker: Worker) -> None:
+    """Until the worker is closed."""
+    while worker._async is not None:
+        for job in worker.wait():
+            _resolve(job)
 
 
 def _resolve(job: Job) -> None:

@@ -8,12 +8,15 @@ A buffer is
  - an (address, length) tuple, for which the caller vouches;
  - a slice of registered memory, see :class:`kvblk.Memory`;
  - a list of those: a scatter list, up to 1024 pieces.
-Its memory must be contiguous.
+Its memory must be contiguous. A GPU's must be registered first (``Pool.register()``); what torch has queued for such a
+tensor is waited for, what other libraries have is the caller's to wait for.
 """
 
 from __future__ import annotations
 
 import ctypes
+import operator
+import sys
 from typing import Any, Callable
 
 from ._native import ffi
@@ -48,7 +51,21 @@ def _protocol(buf: Any, write: bool) -> Piece:
 def _torch(buf: Any, write: bool) -> Piece:
     if not buf.is_contiguous():
         raise TypeError(f"{type(buf).__name__} is not contiguous")
+    if getattr(buf, "is_cuda", False):
+        # neither the kernel nor the library's own stream waits for those that made the bytes, or still read them
+        sys.modules["torch"].cuda.current_stream(buf.device).synchronize()
     return buf.data_ptr(), buf.nbytes, 0, buf
+
+
+def _array(buf: Any, write: bool) -> Piece:
+    """Arrays of numpy whose type the buffer protocol does not know, as bfloat16."""
+    about = buf.__array_interface__
+    address, read_only = about["data"]
+    if about.get("strides") is not None:
+        raise TypeError(f"{type(buf).__name__} is not contiguous")
+    if write and read_only:
+        raise TypeError(f"{type(buf).__name__} is read-only")
+    return address, buf.nbytes, 0, buf
 
 
 def _cuda_array(buf: Any, write: bool) -> Piece:
@@ -81,18 +98,20 @@ class _DLTensor(ctypes.Structure):
     ]
 
 
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype = ctypes.c_void_p
-_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+#: a prototype of our own: that of ctypes.pythonapi's attribute is everyone's
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def _dlpack(buf: Any, write: bool) -> Piece:
     # the capsule keeps the memory until it goes, for nobody takes it over
     capsule = buf.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    length = tensor.bits * tensor.lanes // 8
+    if tensor.bits * tensor.lanes % 8:
+        raise TypeError(f"{type(buf).__name__} has elements that are not of whole bytes")
+    item = length = tensor.bits * tensor.lanes // 8
     for i in reversed(range(tensor.ndim)):
-        if tensor.strides and tensor.shape[i] > 1 and tensor.strides[i] * tensor.bits * tensor.lanes // 8 != length:
+        if tensor.strides and tensor.shape[i] > 1 and tensor.strides[i] * item != length:
             raise TypeError(f"{type(buf).__name__} is not contiguous")
         length *= tensor.shape[i]
     return (tensor.data or 0) + tensor.byte_offset, length, 0, (buf, capsule)
@@ -100,7 +119,7 @@ def _dlpack(buf: Any, write: bool) -> Piece:
 
 def _raw(buf: Any, write: bool) -> Piece:
     address, length = buf
-    return address, length, 0, None
+    return operator.index(address), operator.index(length), 0, None
 
 
 def _slice(buf: Any, write: bool) -> Piece:
@@ -120,8 +139,10 @@ def _way_of(buf: Any) -> Callable[[Any, bool], Piece]:
     try:
         memoryview(buf).release()
         return _protocol
-    except TypeError:
+    except (TypeError, ValueError, BufferError):
         pass
+    if hasattr(buf, "__array_interface__"):
+        return _array
     if hasattr(buf, "__cuda_array_interface__"):
         return _cuda_array
     if hasattr(buf, "__dlpack__"):

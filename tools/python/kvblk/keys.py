@@ -45,6 +45,8 @@ class Keyspace:
 
     def key(self, block: bytes) -> bytes:
         """The key of the block with this id, 1 to 492 bytes."""
+        if not block:
+            raise ValueError("a block's id has at least a byte")
         return self.prefix + block
 
     def keys(self, blocks: Iterable[bytes]) -> list[bytes]:
@@ -61,6 +63,8 @@ def block_id(parent: bytes | None, tokens: Sequence[int], extra: bytes = b"") ->
     """
     if parent is not None and len(parent) != ID_LEN:
         raise ValueError(f"the parent's id has {len(parent)} bytes, should be {ID_LEN}")
+    if isinstance(tokens, (bytes, bytearray)):
+        raise TypeError("tokens are numbers")
     packed = array.array("I", tokens)
     out = ffi.new("uint8_t[]", ID_LEN)
     lib.kvpy_block_id(ffi.NULL if parent is None else parent, ffi.from_buffer("uint32_t[]", packed), len(packed),

@@ -8,6 +8,8 @@ import ctypes
 import enum
 import errno
 import functools
+import math
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -31,22 +33,25 @@ LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
 
 
 class Put(enum.Enum):
-    """What became of a put that did not fail. True: the pool has the block."""
+    """What became of a put that did not fail. True: the pool has the block, with these bytes' length."""
 
     #: It has been written.
     STORED = "stored"
     #: The pool had it before; nothing was written.
     EXISTS = "exists"
-    #: Another put of the key is in flight.
+    #: The pool has a block of another length under this key; nothing was written.
+    DIFFERS = "differs"
+    #: Another put of the key is in flight, which may fail.
     PENDING = "pending"
     #: The pool's admission policy declined it; that is no error.
     DECLINED = "declined"
 
     def __bool__(self) -> bool:
-        return self is not Put.DECLINED
+        return self is Put.STORED or self is Put.EXISTS
 
 
 _PUTS = {-errno.EEXIST: Put.EXISTS, -errno.EALREADY: Put.PENDING, -errno.ENOBUFS: Put.DECLINED}
+_LEN_DIFFERS = 4
 
 
 def put_result(res: int) -> Put | KvblkError:
@@ -99,11 +104,11 @@ class Lease:
         self._id = lease
 
     def release(self) -> None:
-        """End it; again, or when its time has ended, it does nothing."""
+        """End it; again, when its time has ended, or when the pool is closed, it does nothing."""
         lease, self._id = self._id, 0
-        if lease:
+        if lease and not self._pool.closed:
             answer = lib.kvblk_lease_release(self._pool.handle, lease)
-            if answer not in (0, MISS):
+            if answer not in (0, MISS, -errno.ENODEV):
                 raise KvblkError(-answer)
 
     def __enter__(self) -> Lease:
@@ -138,6 +143,9 @@ class Lookup:
     def __len__(self) -> int:
         return self._count
 
+    def __bool__(self) -> bool:
+        raise TypeError("a lookup is neither true nor false: ask for its leading or present")
+
     def __getitem__(self, i: int) -> bool:
         if not 0 <= i < self._count:
             raise IndexError(i)
@@ -150,24 +158,35 @@ class Lookup:
         self.lease.release()
 
 
-def _unregister(pool: Any, keep: Any, handle: Any) -> None:
-    """When the last that uses it is gone; the pool's handle and the memory had to stay until then."""
-    lib.kvblk_mem_unregister(handle)
+#: The pool's handle of each registered memory. A pool and its memory are a cycle, and the collector finalizes what is
+#: in one in any order; what is reachable from here it does not find, so that a pool outlives its memory.
+_alive: dict[int, Any] = {}
+
+
+def _unregister(number: int, pid: int, keep: Any, handle: Any) -> None:
+    """When the last that uses it is gone; ``keep`` had to stay until then."""
+    pool = _alive.pop(number, None)
+    # the memory is the parent's, in a child of fork()
+    if os.getpid() == pid:
+        lib.kvblk_mem_unregister(handle)
+    del pool
 
 
 class Memory:
     """Memory registered with a pool: pinned once, or a GPU's; ``memory[a:b]`` is a buffer for puts and gets.
 
-    A buffer that lies within registered memory is used through it in any case. ``close()`` unregisters it when the
-    operations, slices and views that use it are gone.
+    A buffer that lies within one registered memory is used through it in any case. ``close()`` unregisters it when
+    the operations, slices and views that use it are gone; that of the pool does so for all.
     """
 
     KINDS = {1: "registered", 2: "addressed", 3: "staged"}
 
     def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any):
         self._pool = pool
-        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, pool.handle, keep))
         self._number = int(ffi.cast("uintptr_t", handle))
+        _alive[self._number] = pool.handle
+        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, self._number, os.getpid(), keep))
+        self._readable = True
         self.address = address
         self.nbytes = length
 
@@ -179,11 +198,16 @@ class Memory:
 
     @property
     def kind(self) -> str:
-        """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host)."""
+        """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host).
+
+        To staged memory goes one block at a time, without scatter lists, parts, layout tags or hints.
+        """
         return self.KINDS[lib.kvblk_mem_kind(self._open())]
 
     def view(self) -> memoryview:
-        """The memory of ``Pool.alloc("host", ...)``, to read and write."""
+        """The memory, to read and write; not a GPU's."""
+        if not self._readable:
+            raise ValueError("the CPU can't read this memory")
         array = (ctypes.c_char * self.nbytes).from_address(self.address)
         array.handle = self._open()  # type: ignore[attr-defined]
         return memoryview(array).cast("B")
@@ -227,12 +251,18 @@ class Batch:
     def results(self) -> list[Any]:
         """One for each operation, when it is over; frees the batch."""
         native = self.native
-        err, res = native.err, ffi.unpack(native.res, native.nr) if not native.err else ()
+        err, nr, opcode = native.err, native.nr, self.opcode
+        res = ffi.unpack(native.res, nr) if not err else []
+        flags = ffi.unpack(native.flags, nr) if opcode == OP_PUT and -errno.EEXIST in res else ()
         self.free()
         if err:
             raise KvblkError(-err)
-        result = RESULTS[self.opcode]
-        return [result(r) for r in res]
+        result = RESULTS[opcode]
+        answers = [result(r) for r in res]
+        for i, flag in enumerate(flags):
+            if res[i] == -errno.EEXIST and flag & _LEN_DIFFERS:
+                answers[i] = Put.DIFFERS
+        return answers
 
     def free(self) -> None:
         native, self.native = self.native, None
@@ -256,9 +286,12 @@ class Pool:
     :class:`KvblkError`.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str | os.PathLike[str]):
         out = ffi.new("struct kvblk **")
-        check(lib.kvblk_open(name.encode(), out))
+        text = os.fsencode(name)
+        if b"\0" in text:
+            raise ValueError("a pool's name has no zero byte")
+        check(lib.kvblk_open(text, out))
         # closed when the last call that uses it is over
         self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
         self._lock = threading.Lock()
@@ -271,6 +304,10 @@ class Pool:
         if handle is None:
             raise ValueError("the pool is closed")
         return handle
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
 
     def close(self) -> None:
         """Close it, which ends its leases, and its registered memory."""
@@ -298,7 +335,9 @@ class Pool:
     # Memory
 
     def register(self, buf: Buffer) -> Memory:
-        """Pin a buffer once, for many operations.
+        """Pin a buffer once, for many operations. It stays pinned until ``close()``, of the memory or of the pool.
+
+        The pages are what is registered: an (address, length) must not be mapped anew meanwhile.
 
         >>> slab = bytearray(1 << 20)
         >>> with Pool(POOL) as pool, pool.register(slab) as memory:
@@ -317,7 +356,9 @@ class Pool:
         out = ffi.new("struct kvblk_mem **")
         check(lib.kvpy_alloc(self.handle, source.encode(), length, out))
         address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
-        return self._remember(Memory(self, out[0], address, length, None))
+        memory = Memory(self, out[0], address, length, None)
+        memory._readable = not source.startswith("cuda:")
+        return self._remember(memory)
 
     def _remember(self, memory: Memory) -> Memory:
         with self._lock:
@@ -334,26 +375,31 @@ class Pool:
         with self._lock:
             self._know([m for m in self._ranges[1] if m is not memory])
 
-    def _within(self, address: int, length: int) -> Memory | None:
+    def _within(self, address: int, length: int) -> buffers.Piece | None:
         starts, known = self._ranges
         at = bisect.bisect(starts, address) - 1
         if at < 0:
             return None
         memory = known[at]
-        return memory if address + length <= memory.address + memory.nbytes else None
+        handle = memory.handle
+        if handle is None or address + length > memory.address + memory.nbytes:
+            return None
+        return address - memory.address, length, memory._number, handle
 
     # Batches
 
     def batch(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, *, op_flags: int = 0,
               priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
-              caller_tag: int = 0, parent: bytes = b"", chain: bool = False, continues: bool = False,
+              caller_tag: int = 0, parent: bytes | None = None, chain: bool = False, continues: bool = False,
               session: int = 0, cookie: int = 0) -> Batch:
         """A batch that is filled in, for those who run it themselves: see kvblk.background."""
+        handle = self.handle
+        parent = parent or b""
         count = len(keys)
         if not 1 <= count <= OPS_MAX:
             raise ValueError(f"a batch has 1 to {OPS_MAX} operations, not {count}")
-        lens = [*map(len, keys)]
-        if min(lens) < 1 or max(lens) > KEY_MAX or len(parent) > KEY_MAX:
+        joined, lens = _joined(keys)
+        if len(parent) > KEY_MAX:
             raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
         counts = [1] * count
         addrs: list[int] = []
@@ -375,11 +421,14 @@ class Pool:
                     raise ValueError(f"a scatter list has up to 1024 pieces, not {len(parts)}")
                 for part in parts:
                     address, length, mem, owner = piece_of(part, write)
-                    if known and not mem:
-                        memory = self._within(address, length)
-                        if memory is not None:
-                            address, length, mem, handle = memory.part(address - memory.address, length)
-                            owner = (owner, handle)
+                    if mem:
+                        if _alive.get(mem) is not handle:
+                            raise ValueError("this memory is registered with another pool")
+                    elif known:
+                        within = self._within(address, length)
+                        if within is not None:
+                            address, length, mem, registered = within
+                            owner = (owner, registered)
                     addrs.append(address)
                     sizes.append(length)
                     mems.append(mem)
@@ -388,20 +437,21 @@ class Pool:
             "opcode": opcode, "priority": priority, "op_flags": op_flags, "ttl_s": _seconds(ttl), "offset": offset,
             "submit_flags": SUBMIT_CHAIN if chain else 0, "hints": HINT_CONTINUES if continues else 0,
             "cookie": cookie, "layout_tag": layout_tag, "caller_tag": caller_tag, "session": session,
-            "deadline_ns": 0 if timeout is None else time.monotonic_ns() + int(timeout * 1e9) or 1,
+            "deadline_ns": _deadline(timeout),
         }
-        native = lib.kvpy_batch_new(ffi.new("struct kvpy_options *", options), count, b"".join(keys), lens, parent,
+        native = lib.kvpy_batch_new(ffi.new("struct kvpy_options *", options), count, joined, lens, parent,
                                     len(parent), counts, len(addrs), addrs, sizes, mems)
         if not native:
             raise MemoryError
-        batch = Batch(native, opcode, keep)
-        if native.err:
-            batch.results()
-        return batch
+        return Batch(native, opcode, keep)
 
     def run(self, batch: Batch) -> list[Any]:
         """Run a batch, and wait for its results."""
-        lib.kvpy_batch_run(self.handle, batch.native)
+        handle = self._handle
+        if handle is None:
+            batch.free()
+            raise ValueError("the pool is closed")
+        lib.kvpy_batch_run(handle, batch.native)
         return batch.results()
 
     def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
@@ -494,16 +544,14 @@ class Pool:
         count = len(keys)
         if not 1 <= count <= LOOKUP_MAX:
             raise ValueError(f"a lookup has 1 to {LOOKUP_MAX} keys, not {count}")
-        lens = [*map(len, keys)]
+        joined, lens = _joined(keys)
         longest = max(lens)
-        if min(lens) < 1 or longest > KEY_MAX:
-            raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
         same = min(lens) == longest
         bits = bytearray((count + 7) // 8)
         room = ffi.new("uint32_t[]", count) if sizes else ffi.NULL
         tag_room = ffi.new("uint64_t[]", count) if tags else ffi.NULL
         out = ffi.new("struct kvpy_lookup *")
-        check(lib.kvpy_lookup(self.handle, count, b"".join(keys), longest if same else 0, ffi.NULL if same else lens,
+        check(lib.kvpy_lookup(self.handle, count, joined, longest if same else 0, ffi.NULL if same else lens,
                               (LOOKUP_LEASE if lease else 0) | (LOOKUP_PREFIX if prefix else 0),
                               _milliseconds(lease), ffi.from_buffer("uint8_t[]", bits), room, tag_room, out))
         return Lookup(count, bits, out, Lease(self, out.lease), ffi.unpack(room, count) if sizes else None,
@@ -521,8 +569,10 @@ class Pool:
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until operations in flight are over and their memory is quiet; KvblkError with ETIME: not by then."""
-        deadline = 0 if timeout is None else time.monotonic_ns() + int(timeout * 1e9) or 1
-        check(lib.kvblk_drain(self.handle, deadline))
+        deadline = _deadline(timeout)
+        while (answer := lib.kvblk_drain(self.handle, deadline)) == -errno.EINTR:
+            pass
+        check(answer)
 
 
 def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard: bool) -> dict[str, Any]:
@@ -535,6 +585,26 @@ def get_options(offset: int | None, layout_tag: int | None, timeout: float | Non
     if hard:
         flags |= OPF_HARD_DEADLINE
     return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
+
+
+def _joined(keys: Sequence[bytes]) -> tuple[bytes, list[int]]:
+    """The keys one behind the other, and their lengths."""
+    lens = [*map(len, keys)]
+    joined = b"".join(keys)
+    if len(joined) != sum(lens):
+        # of items that have more than a byte
+        raise TypeError("keys are bytes")
+    if min(lens) < 1 or max(lens) > KEY_MAX:
+        raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
+    return joined, lens
+
+
+def _deadline(timeout: float | None) -> int:
+    if timeout is None or timeout == math.inf:
+        return 0
+    if not timeout >= 0:
+        raise ValueError("a timeout is not negative")
+    return time.monotonic_ns() + int(timeout * 1e9)
 
 
 def _seconds(ttl: float) -> int:

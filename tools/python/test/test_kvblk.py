@@ -16,6 +16,7 @@ import gc
 import importlib
 import logging
 import os
+import resource
 import sys
 import threading
 import time
@@ -65,7 +66,10 @@ class OneBlock(TestPool):
         self.assertNotIn(k, self.pool)
         self.assertIs(self.pool.put(k, block), kvblk.Put.STORED)
         self.assertIs(self.pool.put(k, block), kvblk.Put.EXISTS)
+        self.assertIs(self.pool.put(k, block[:-1]), kvblk.Put.DIFFERS)
         self.assertTrue(kvblk.Put.EXISTS)
+        self.assertFalse(kvblk.Put.DIFFERS)
+        self.assertFalse(kvblk.Put.PENDING)
         self.assertIn(k, self.pool)
         self.assertEqual(self.pool.size(k), len(block))
         self.assertEqual(self.pool.get(k), block)
@@ -94,6 +98,14 @@ class OneBlock(TestPool):
         for bad in (b"", b"x" * 513):
             for call in (lambda k: self.pool.put(k, b"x"), self.pool.get, self.pool.delete, self.pool.size):
                 self.assertRaisesRegex(ValueError, "a key has 1 to 512 bytes", call, bad)
+
+    @unittest.skipUnless(numpy, "no numpy")
+    def test_keys_of_wide_items(self):
+        """len() of such a key is not its bytes, and two of them would be one."""
+        wide = [numpy.array([0x3301], numpy.uint64), array.array("I", [1, 2]), memoryview(bytes(8)).cast("I")]
+        for bad in wide:
+            self.assertRaises(TypeError, self.pool.put, bad, b"x")
+            self.assertRaises(TypeError, self.pool.lookup, [bad])
 
     def test_bad_options(self):
         self.assertRaises(ValueError, self.pool.put, key(), b"x", ttl=-1)
@@ -192,6 +204,14 @@ class Batches(TestPool):
         self.pool.put(k, [view[i:i + 1] for i in range(1024)])
         self.assertEqual(self.pool.get(k), block)
 
+    def test_one_that_cannot_be(self):
+        """It has its own error, and the others are done."""
+        keys = [key() for _ in range(4)]
+        done = self.pool.put_many(keys, [b"a", b"", (4096, 1 << 32), b"d"], chain=True)
+        self.assertEqual([done[0], done[3]], [kvblk.Put.STORED] * 2)
+        self.assertEqual([done[1].errno, done[2].errno], [errno.EINVAL, errno.EFBIG])
+        self.assertEqual([self.pool.get(k) for k in keys], [b"a", None, None, b"d"])
+
     def test_limits(self):
         self.assertRaisesRegex(ValueError, "1 to 1024 operations, not 0", self.pool.put_many, [], [])
         self.assertRaisesRegex(ValueError, "not 1025", self.pool.delete_many, [b"x"] * 1025)
@@ -216,8 +236,12 @@ class Lookups(TestPool):
         self.assertEqual([found[i] for i in (0, 149, 150, 151, 199, 200)], [True, True, False, True, True, False])
         self.assertEqual(found.sizes, [5000] * 150 + [0] + [5000] * 49 + [0] * 100)
         self.assertFalse(found.lease)
+        self.assertRaises(TypeError, bool, found)
+        late = self.pool.lookup(keys[:1], lease=30)
         self.assertRaises(IndexError, found.__getitem__, 300)
         self.assertEqual(sum(found), 199)
+        self.pool.close()
+        late.lease.release()
 
     def test_lengths_and_tags(self):
         keys = [key("short"), key("rather long"), key("the longest of them all")]
@@ -321,6 +345,9 @@ class Buffers(TestPool):
         self.round_trip(OnlyDlpack(want), OnlyDlpack(got), want.tobytes())
         self.assertTrue((want == got).all())
         self.assertRaises(TypeError, self.pool.put, key(), want[:, ::2])
+        dates = numpy.arange("2026-01", "2026-09", dtype="datetime64[D]")
+        self.round_trip(dates, numpy.zeros_like(dates), dates.tobytes())
+        self.assertRaises(TypeError, self.pool.put, key(), dates[::2])
         self.assertRaises(TypeError, self.pool.put, key(), OnlyDlpack(want.T))
 
     def test_torch(self):
@@ -378,6 +405,46 @@ class RegisteredMemory(TestPool):
         gc.collect()
         self.assertEqual(self.pool.run(batch), [kvblk.Put.STORED])
         self.assertEqual(self.pool.get(k), slab)
+
+    def test_of_another_pool(self):
+        """Its handle names other memory there, or none."""
+        with kvblk.Pool(POOL) as other, other.register(bytearray(8192)) as memory:
+            self.assertRaisesRegex(ValueError, "another pool", self.pool.put, key(), memory[0:10])
+            with self.pool.register(bytearray(8192)):
+                self.assertRaisesRegex(ValueError, "another pool", self.pool.get_into, key(), memory[0:10])
+            self.assertIs(other.put(key(), memory[0:10]), kvblk.Put.STORED)
+
+    def test_collected(self):
+        """A pool that is dropped with its memory, a cycle, is closed after it."""
+        from kvblk import pool as module
+        before = len(module._alive)
+        for _ in range(20):
+            dropped = kvblk.Pool(POOL)
+            dropped.register(bytearray(8192))
+            number = max(module._alive)
+            self.assertIs(module._alive[number], dropped.handle)
+            del dropped
+            gc.collect()
+        self.assertEqual(len(module._alive), before)
+
+    def test_fork(self):
+        """A child that ends takes nothing from its parent, and does not wait for threads that it has not."""
+        slab = bytearray(data(8192))
+        worker = kvblk.Worker(self.pool)
+        worker.put([key()], [b"x"])
+        worker.wait(60)
+        with self.pool.register(slab) as memory:
+            child = os.fork()
+            if not child:
+                memory.close()
+                worker.close()
+                gc.collect()
+                os._exit(0 if worker.completed() == [] else 1)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            k = key()
+            self.assertIs(self.pool.put(k, memory[:]), kvblk.Put.STORED)
+            self.assertEqual(self.pool.get(k), slab)
+        worker.close()
 
     def test_fresh(self):
         memory = self.pool.alloc("host", 1 << 16)
@@ -437,18 +504,61 @@ class Background(TestPool):
         try:
             worker = kvblk.Worker(self.pool, 1)
             jobs = [worker.put([key()], [b"x"]) for _ in range(3)]
-            closing = threading.Thread(target=worker.close)
-            closing.start()
-            while worker._async is not None:
-                time.sleep(0.01)
+            # of which close() is the first part
+            kvblk._native.lib.kvblk_async_stop(worker._async)
             os.write(go, b"111")
-            closing.join()
+            worker.close()
         finally:
             del os.environ["KVBLK_FAKE_GATE"]
             os.close(wait)
             os.close(go)
         ends = [job.results or job.error.errno for job in jobs]
         self.assertEqual(ends[-1], errno.ECANCELED, ends)
+
+    @unittest.skipUnless(FAKE, "only the fake pool waits on request")
+    def test_cancel_before_it_begins(self):
+        wait, go = os.pipe()
+        os.environ["KVBLK_FAKE_GATE"] = str(wait)
+        try:
+            with kvblk.Worker(self.pool, 1) as worker:
+                worker.put([key()], [b"x"])
+                k = key()
+                job = worker.put([k], [b"x"])
+                self.assertEqual(worker.cancel(job), 0)
+                os.write(go, b"11")
+                over = []
+                while len(over) < 2:
+                    over += worker.wait(60)
+                self.assertEqual(job.error.errno, errno.ECANCELED)
+                self.assertEqual(worker.cancel(job), 0)
+        finally:
+            del os.environ["KVBLK_FAKE_GATE"]
+            os.close(wait)
+            os.close(go)
+        self.assertIsNone(self.pool.get(k))
+
+    def test_closed_while_another_waits(self):
+        worker = kvblk.Worker(self.pool)
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(worker.wait)
+            worker.close()
+            self.assertEqual(waiting.result(60), [])
+
+    def test_many_descriptors(self):
+        """select() has numbers below 1024 only."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limit[1]), limit[1]))
+            held = [os.dup(0) for _ in range(1100)]
+        except (OSError, ValueError):
+            self.skipTest("no 1100 descriptors")
+        try:
+            with kvblk.Worker(self.pool) as worker:
+                worker.put([key()], [b"x"])
+                self.assertEqual(len(worker.wait(60)), 1)
+        finally:
+            for fd in held:
+                os.close(fd)
 
     def test_dropped(self):
         worker = kvblk.Worker(self.pool)
@@ -490,6 +600,42 @@ class Background(TestPool):
                     k = key()
                     await pool.put(k, b"12")
                     await pool.get_into(k, bytearray(1))
+
+        asyncio.run(main())
+
+    def test_futures_closed_by_a_callback(self):
+        futures = kvblk.FuturePool(self.pool)
+        closed = threading.Event()
+
+        def close(_):
+            futures.close()
+            closed.set()
+
+        futures.put_many([key()], [b"x"]).add_done_callback(close)
+        self.assertTrue(closed.wait(60))
+        dropped = kvblk.FuturePool(self.pool)
+        thread = dropped._thread
+        del dropped
+        gc.collect()
+        thread.join(60)
+        self.assertFalse(thread.is_alive())
+
+    def test_asyncio_close(self):
+        """Twice, and by one that is cancelled."""
+        async def main():
+            pool = kvblk.AsyncPool(POOL)
+            put = asyncio.ensure_future(pool.put(key(), b"x"))
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(pool.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            await pool.close()
+            await pool.close()
+            try:
+                self.assertIs(await put, kvblk.Put.STORED)
+            except kvblk.KvblkError as e:
+                self.assertEqual(e.errno, errno.ECANCELED)
+            self.assertTrue(pool.pool.closed)
 
         asyncio.run(main())
 
@@ -535,6 +681,8 @@ class Keys(unittest.TestCase):
                 kvblk.Keyspace(**{**self.SPEC, **bad})
         self.assertRaises(ValueError, kvblk.Keyspace, **{**self.SPEC, "salt": "a\0b"})
         self.assertRaises(ValueError, kvblk.block_id, b"short", [1])
+        self.assertRaises(TypeError, kvblk.block_id, None, b"tokens")
+        self.assertRaises(ValueError, kvblk.Keyspace(**self.SPEC).key, b"")
 
     def test_chain(self):
         tokens = list(range(1000, 1200))
