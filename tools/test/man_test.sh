@@ -30,7 +30,7 @@ bare() {
 
 # functions: their prototypes
 functions() {
-	grep -oE '(constchar\*|unsignedint|int|uint64_t|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
+	grep -oE '(constchar\*|unsignedint|int|uint64_t|structkvblk_[a-z_]+\*|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
 }
 
 # names FILE...: what NAME tells, but the overview

@@ -12,7 +12,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from . import buffers
@@ -398,7 +398,8 @@ class Pool:
         count = len(keys)
         if not 1 <= count <= OPS_MAX:
             raise ValueError(f"a batch has 1 to {OPS_MAX} operations, not {count}")
-        joined, lens = _joined(keys)
+        lens = [*map(len, keys)]
+        joined = _joined(keys, lens, sum(lens))
         if len(parent) > KEY_MAX:
             raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
         counts = [1] * count
@@ -544,14 +545,15 @@ class Pool:
         count = len(keys)
         if not 1 <= count <= LOOKUP_MAX:
             raise ValueError(f"a lookup has 1 to {LOOKUP_MAX} keys, not {count}")
-        joined, lens = _joined(keys)
-        longest = max(lens)
-        same = min(lens) == longest
+        sizes_of_keys = set(map(len, keys))
+        same = len(sizes_of_keys) == 1
+        lens = [] if same else [*map(len, keys)]
+        joined = _joined(keys, sizes_of_keys, count * max(sizes_of_keys) if same else sum(lens))
         bits = bytearray((count + 7) // 8)
         room = ffi.new("uint32_t[]", count) if sizes else ffi.NULL
         tag_room = ffi.new("uint64_t[]", count) if tags else ffi.NULL
         out = ffi.new("struct kvpy_lookup *")
-        check(lib.kvpy_lookup(self.handle, count, joined, longest if same else 0, ffi.NULL if same else lens,
+        check(lib.kvpy_lookup(self.handle, count, joined, max(sizes_of_keys) if same else 0, ffi.NULL if same else lens,
                               (LOOKUP_LEASE if lease else 0) | (LOOKUP_PREFIX if prefix else 0),
                               _milliseconds(lease), ffi.from_buffer("uint8_t[]", bits), room, tag_room, out))
         return Lookup(count, bits, out, Lease(self, out.lease), ffi.unpack(room, count) if sizes else None,
@@ -587,16 +589,15 @@ def get_options(offset: int | None, layout_tag: int | None, timeout: float | Non
     return {"op_flags": flags, "offset": offset or 0, "layout_tag": layout_tag or 0, "timeout": timeout}
 
 
-def _joined(keys: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """The keys one behind the other, and their lengths."""
-    lens = [*map(len, keys)]
+def _joined(keys: Sequence[bytes], sizes: Collection[int], total: int) -> bytes:
+    """The keys one behind the other; they have these sizes, so many bytes in total."""
     joined = b"".join(keys)
-    if len(joined) != sum(lens):
+    if len(joined) != total:
         # of items that have more than a byte
         raise TypeError("keys are bytes")
-    if min(lens) < 1 or max(lens) > KEY_MAX:
+    if min(sizes) < 1 or max(sizes) > KEY_MAX:
         raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
-    return joined, lens
+    return joined
 
 
 def _deadline(timeout: float | None) -> int:
