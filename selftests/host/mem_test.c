@@ -628,6 +628,9 @@ static void test_mapped(void **state)
 		assert_int_equal(flags, KVBLK_RES_DIRECT);
 		assert_memory_equal(device(mem), blocks['a'].data, len);
 		assert_int_equal(kvblk_mem_piece(mem, 5, 6, &piece), 0);
+		assert_int_equal(kvblk_mem_flush(mem), 0);
+		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
+		assert_int_equal(kvblk_mem_flush(mem), -EIO);
 		/* that the device does not see yet what is there is an error */
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 		len = MIB;
@@ -643,6 +646,10 @@ static void test_mapped(void **state)
 		fake_mmap(mode);
 		mem = vram(MIB);
 		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
+		/* needs none, and asks for none */
+		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
+		assert_int_equal(kvblk_mem_flush(mem), 0);
+		fake_fail("cuFlushGPUDirectRDMAWrites", 0, 0);
 		kvblk_mem_unregister(mem);
 	}
 	fake_mmap(1);

@@ -870,6 +870,18 @@ int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *
 int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void *key,
 		  size_t key_len, uint32_t *flags);
 
+/**
+ * kvblk_mem_flush() - what gets have brought into the memory by its pieces is there
+ * @mem: the handle
+ *
+ * After a batch or queue of gets, before a GPU works on what they brought: work that is
+ * started after the call sees it. Nothing has to be done, and is, for memory of the host
+ * and after kvblk_mem_get().
+ *
+ * Context: any thread. Return: 0; -EIO: CUDA failed; -ENODEV: CUDA has lost the device.
+ */
+int kvblk_mem_flush(const struct kvblk_mem *mem);
+
 /* Pools and members. */
 
 struct kvblk_admin;

@@ -263,6 +263,14 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 	}
 }
 
+int kvblk_mem_flush(const struct kvblk_mem *mem)
+{
+	/* staged, it is CUDA that wrote there */
+	if (!mem->cuda || mem->kind == KVBLK_MEM_STAGED)
+		return 0;
+	return kvblk_cuda_flush(mem->cuda);
+}
+
 int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *key,
 		  size_t key_len, const struct kvblk_put_options *options,
 		  uint32_t *flags)
