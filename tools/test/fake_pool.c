@@ -9,7 +9,10 @@
  * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
  * declines every Nth batch of puts, KVBLK_FAKE_LOSE=N makes every Nth get of a
  * present block a miss. KVBLK_FAKE_GATE=FD: a batch waits for a byte from that
- * descriptor.
+ * descriptor. KVBLK_FAKE_DELAY_MS=N: a batch takes N milliseconds, unless all its
+ * operations are canceled or past their deadlines before. KVBLK_FAKE_MEMLOCK=1:
+ * no memory can be registered. KVBLK_FAKE_BUSY=1: another caller's put of each
+ * key is in flight.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/kvblk.h>
@@ -46,6 +50,12 @@ static struct block *buckets[MAX_BLOCKS];
 static bool is_node[MAX_FDS];
 static int nr_nodes;
 static uint64_t nr_gets, nr_put_batches, nr_leases;
+/* batches that KVBLK_FAKE_DELAY_MS holds up; a result below 0 is final */
+static struct batch {
+	struct batch *next;
+	const struct kvblk_submit *submit;
+} *waiting;
+static pthread_cond_t changed;	/* one of them has such a result more */
 /* registered memory by its handle; length 0: none */
 static struct { char *addr; uint64_t length; } regions[MAX_REGIONS];
 
@@ -183,6 +193,10 @@ static void put(const struct kvblk_op *op, struct kvblk_result *result)
 			result->flags = KVBLK_RES_LEN_DIFFERS;
 		return;
 	}
+	if (setting("KVBLK_FAKE_BUSY")) {
+		result->res = -EALREADY;
+		return;
+	}
 	block = malloc(sizeof(*block) + op->key_len + len);
 	*block = (struct block){
 		.key_len = op->key_len,
@@ -239,10 +253,89 @@ static void delete(const struct kvblk_op *op, struct kvblk_result *result)
 	struct block **place = place_of((void *)(uintptr_t)op->key, op->key_len);
 	struct block *block = *place;
 
+	if (setting("KVBLK_FAKE_BUSY")) {
+		result->res = -EBUSY;
+		return;
+	}
 	result->res = block ? 0 : -ENOENT;
 	if (block)
 		*place = block->next;
 	free(block);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+/* By the monotonic clock; there is no static initializer for that. */
+__attribute__((constructor)) static void init_changed(void)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&changed, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+/* When the batch's next operation is late; 0: it has none left. Those that are: -ETIME. */
+static uint64_t next_deadline(const struct kvblk_submit *s, uint64_t end)
+{
+	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
+	struct kvblk_result *results = (void *)(uintptr_t)s->results;
+	uint64_t next = 0, now = now_ns();
+
+	for (uint32_t i = 0; i < s->nr_ops; i++) {
+		uint64_t until = ops[i].deadline_ns ? ops[i].deadline_ns : end;
+
+		if (results[i].res < 0)
+			continue;
+		if (ops[i].deadline_ns && ops[i].deadline_ns <= now)
+			results[i].res = -ETIME;
+		else if (!next || until < next)
+			next = until;
+	}
+	return next > end ? end : next;
+}
+
+static void delay(const struct kvblk_submit *s)
+{
+	uint64_t end = now_ns() + setting("KVBLK_FAKE_DELAY_MS") * 1000000, next;
+	struct batch batch = { .next = waiting, .submit = s }, **place;
+
+	waiting = &batch;
+	while ((next = next_deadline(s, end)) && now_ns() < end) {
+		struct timespec until = { next / 1000000000, next % 1000000000 };
+
+		pthread_cond_timedwait(&changed, &lock, &until);
+	}
+	for (place = &waiting; *place != &batch; place = &(*place)->next)
+		;
+	*place = batch.next;
+}
+
+static int cancel(struct kvblk_cancel *c)
+{
+	c->nr_found = 0;
+	for (const struct batch *b = waiting; b && c->cookie; b = b->next) {
+		const struct kvblk_op *ops = (void *)(uintptr_t)b->submit->ops;
+		struct kvblk_result *results = (void *)(uintptr_t)b->submit->results;
+
+		for (uint32_t i = 0; i < b->submit->nr_ops; i++) {
+			if (ops[i].cookie != c->cookie || results[i].res < 0)
+				continue;
+			results[i].res = -ECANCELED;
+			c->nr_found++;
+		}
+	}
+	pthread_cond_broadcast(&changed);
+	if (!c->cookie)
+		return -EINVAL;
+	return c->nr_found ? 0 : -ENOENT;
 }
 
 static int submit(const struct kvblk_submit *s)
@@ -257,8 +350,13 @@ static int submit(const struct kvblk_submit *s)
 		return -EINVAL;
 	if (ops->opcode == KVBLK_OP_PUT)
 		declined = decline && ++nr_put_batches % decline == 0;
-	for (uint32_t i = 0; i < s->nr_ops; i++) {
+	for (uint32_t i = 0; i < s->nr_ops; i++)
 		results[i] = (struct kvblk_result){ .cookie = ops[i].cookie };
+	if (setting("KVBLK_FAKE_DELAY_MS"))
+		delay(s);
+	for (uint32_t i = 0; i < s->nr_ops; i++) {
+		if (results[i].res < 0)
+			continue;
 		if (ops[i].opcode == KVBLK_OP_PREFETCH)
 			results[i].res = -EOPNOTSUPP;
 		else if (!within_regions(&ops[i]))
@@ -317,6 +415,8 @@ static int lookup(struct kvblk_lookup *l)
 
 static int reg_buf(struct kvblk_reg_buf *reg)
 {
+	if (setting("KVBLK_FAKE_MEMLOCK"))
+		return -ENOMEM;
 	for (int i = 1; i < MAX_REGIONS; i++) {
 		if (!regions[i].length) {
 			regions[i].addr = (void *)(uintptr_t)reg->addr;
@@ -360,7 +460,7 @@ static int answer(unsigned long request, void *arg)
 	case KVBLK_IOC_LEASE_RELEASE:
 		return 0;
 	case KVBLK_IOC_CANCEL:
-		return -ENOENT;
+		return cancel(arg);
 	case KVBLK_IOC_REG_BUF:
 		return reg_buf(arg);
 	case KVBLK_IOC_UNREG_BUF:
