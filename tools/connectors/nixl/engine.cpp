@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT
+#include "engine.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "common/nixl_log.h"
+
+namespace kvblk_nixl {
+
+/* blocks of a volume that one descriptor of a query may ask for */
+static constexpr uint64_t VOLUME_QUERY_MAX = 1 << 20;
+
+const nixl_mem_list_t &Engine::mems()
+{
+	static const nixl_mem_list_t mems = { DRAM_SEG, VRAM_SEG, BLK_SEG, OBJ_SEG };
+
+	return mems;
+}
+
+Engine::Engine(const nixlBackendInitParams *init) :
+	nixlBackendEngine(init), params_(parse_params(*init->customParams)), keys_(params_)
+{
+	struct kvblk_info info;
+	struct kvblk_async *async;
+	struct kvblk *kv;
+	unsigned int threads, batch;
+	int err = kvblk_open(params_.pool.c_str(), &kv);
+
+	if (err)
+		throw std::runtime_error("pool " + params_.pool + " can't be opened: " +
+					 kvblk_strerror(err) + " (errno " + std::to_string(-err) +
+					 ")");
+	kv_.reset(kv);
+	err = kvblk_info(kv, &info);
+	if (err)
+		throw std::runtime_error("pool " + params_.pool + ": " + kvblk_strerror(err));
+	check_nguid(params_.nguid, info);
+	lookup_max_ = info.lookup_max;
+	threads = std::min(params_.threads, params_.num_tasks);
+	err = kvblk_async_create(kv, threads, &async);
+	if (err)
+		throw std::runtime_error("no threads for pool " + params_.pool + ": " +
+					 kvblk_strerror(err));
+	async_.reset(async);
+	/* so that as many operations as num_tasks says are in flight at a time */
+	batch = std::max(1u, std::min(params_.num_tasks / threads, info.ops_max));
+	flights_ = std::make_unique<Flights>(kv);
+	context_.reset(new Context{ params_, keys_, kv, async, *flights_, batch, info.pool_name });
+	if (params_.assume_success)
+		NIXL_WARN << "query_mem_mode=assume_success is answered as actual: the pool is "
+			     "asked, which takes no I/O";
+	if (params_.ignore_read_not_found)
+		NIXL_WARN << "ignore_read_not_found=true: a read of what is not there is reported "
+			     "as done, and its memory is as it was before";
+}
+
+Engine::~Engine()
+{
+	/* what is in flight ends soon, and its threads let go of all the rest */
+	flights_->stop();
+	async_.reset();
+}
+
+nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &type,
+				  nixlBackendMD *&out)
+{
+	std::string key;
+
+	switch (type) {
+	case DRAM_SEG:
+	case VRAM_SEG:
+		return register_memory(desc, type, out);
+	case BLK_SEG:
+		out = new PlaceMD(type, "", 0);
+		return NIXL_SUCCESS;
+	case OBJ_SEG:
+		key = keys_.object(desc.metaInfo, desc.devId);
+		if (key.empty()) {
+			NIXL_ERROR << "the object's name of " << desc.metaInfo.size()
+				   << " bytes is longer than " << keys_.name_max();
+			return NIXL_ERR_INVALID_PARAM;
+		}
+		out = new PlaceMD(type, key, desc.addr ? 0 : desc.len);
+		return NIXL_SUCCESS;
+	default:
+		return NIXL_ERR_NOT_SUPPORTED;
+	}
+}
+
+nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
+				      nixlBackendMD *&out)
+{
+	auto memory = std::make_shared<Memory>();
+	int err;
+
+	if (desc.addr + desc.len < desc.addr) {
+		NIXL_ERROR << "memory of " << desc.len << " bytes goes beyond all addresses";
+		return NIXL_ERR_INVALID_PARAM;
+	}
+	memory->type = type;
+	memory->addr = desc.addr;
+	memory->len = desc.len;
+	err = kvblk_mem_register(kv_.get(), reinterpret_cast<void *>(desc.addr), desc.len, nullptr,
+				 &memory->mem);
+	/* memory of the host can be pinned for each operation as well */
+	if (type == DRAM_SEG && (err == -ENOMEM || err == -ENOSPC)) {
+		if (!warned_.exchange(true))
+			NIXL_WARN << "memory can't be pinned once (errno " << -err
+				  << "), so each transfer pins it: raise RLIMIT_MEMLOCK (ulimit -l, "
+				     "LimitMEMLOCK=, docker --ulimit memlock=-1)";
+		err = 0;
+	}
+	if (err) {
+		NIXL_ERROR << "memory of " << desc.len << " bytes can't be registered: "
+			   << kvblk_strerror(err) << " (errno " << -err << ")";
+		return err == -EINVAL || err == -EFAULT ? NIXL_ERR_INVALID_PARAM : NIXL_ERR_BACKEND;
+	}
+	out = new MemoryMD(std::move(memory));
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::deregisterMem(nixlBackendMD *md)
+{
+	auto *memory = dynamic_cast<MemoryMD *>(md);
+
+	if (memory) {
+		flights_->retire(memory->memory.get());
+		kvblk_mem_unregister(memory->memory->mem);
+	}
+	delete md;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &operation, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &remote_agent,
+			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const
+{
+	std::unique_ptr<Request> request;
+	nixl_status_t status;
+	std::string why;
+
+	if ((local.getType() != DRAM_SEG && local.getType() != VRAM_SEG) ||
+	    (remote.getType() != OBJ_SEG && remote.getType() != BLK_SEG)) {
+		NIXL_ERROR << "a transfer is between DRAM or VRAM of the local side, and OBJ or BLK "
+			      "of the remote side";
+		return NIXL_ERR_NOT_SUPPORTED;
+	}
+	if (remote_agent != localAgent) {
+		NIXL_ERROR << "objects and volumes are this agent's own, not those of "
+			   << remote_agent;
+		return NIXL_ERR_INVALID_PARAM;
+	}
+	try {
+		status = Request::make(*context_, operation, local, remote, next_cookie_++, request,
+				       why);
+	} catch (const std::bad_alloc &) {
+		why = "no memory";
+		status = NIXL_ERR_BACKEND;
+	}
+	if (status != NIXL_SUCCESS) {
+		NIXL_ERROR << "no transfer: " << why;
+		return status;
+	}
+	handle = request.release();
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &,
+			       const nixl_meta_dlist_t &, const std::string &,
+			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const
+{
+	return handle ? static_cast<Request *>(handle)->post() : NIXL_ERR_INVALID_PARAM;
+}
+
+nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const
+{
+	return handle ? static_cast<const Request *>(handle)->check() : NIXL_ERR_INVALID_PARAM;
+}
+
+nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
+{
+	if (handle)
+		static_cast<Request *>(handle)->release();
+	return NIXL_SUCCESS;
+}
+
+/* Lengths of blocks, 0 for absent ones. */
+nixl_status_t Engine::lookup(const std::vector<std::string> &keys,
+			     std::vector<uint32_t> &sizes) const
+{
+	sizes.assign(keys.size(), 0);
+	for (size_t done = 0, nr; done < keys.size(); done += nr) {
+		struct kvblk_lookup lookup = {};
+		std::vector<uint16_t> lens;
+		std::string blob;
+		int err;
+
+		nr = std::min<size_t>(keys.size() - done, lookup_max_);
+		for (size_t i = done; i < done + nr; i++) {
+			blob += keys[i];
+			lens.push_back(static_cast<uint16_t>(keys[i].size()));
+		}
+		lookup.nr_keys = static_cast<uint32_t>(nr);
+		lookup.keys = reinterpret_cast<uintptr_t>(blob.data());
+		lookup.key_lens = reinterpret_cast<uintptr_t>(lens.data());
+		lookup.sizes = reinterpret_cast<uintptr_t>(sizes.data() + done);
+		err = kvblk_lookup(kv_.get(), &lookup);
+		if (err) {
+			NIXL_ERROR << "pool " << context_->pool << " can't be asked: "
+				   << kvblk_strerror(err) << " (errno " << -err << ")";
+			return NIXL_ERR_BACKEND;
+		}
+	}
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs,
+			       std::vector<nixl_query_resp_t> &resp) const
+{
+	const bool volume = descs.getType() == BLK_SEG;
+	const uint64_t blk_size = params_.blk_size;
+	std::vector<size_t> ends;	/* of each descriptor's keys */
+	std::vector<std::string> keys;
+	std::vector<uint32_t> sizes;
+	nixl_status_t status;
+
+	if (!volume && descs.getType() != OBJ_SEG)
+		return NIXL_ERR_NOT_SUPPORTED;
+	for (const nixlBlobDesc &desc : descs) {
+		if (!volume) {
+			keys.push_back(keys_.object(desc.metaInfo, desc.devId));
+			if (keys.back().empty())
+				return NIXL_ERR_INVALID_PARAM;
+		} else {
+			const uint64_t last = desc.addr + (desc.len ? desc.len - 1 : 0);
+
+			if (last < desc.addr ||
+			    last / blk_size - desc.addr / blk_size > VOLUME_QUERY_MAX)
+				return NIXL_ERR_INVALID_PARAM;
+			for (uint64_t b = desc.addr / blk_size; b <= last / blk_size; b++)
+				keys.push_back(keys_.block(desc.devId, b));
+		}
+		ends.push_back(keys.size());
+	}
+	status = lookup(keys, sizes);
+	if (status != NIXL_SUCCESS)
+		return status;
+	resp.clear();
+	for (size_t i = 0, key = 0; i < ends.size(); i++) {
+		uint64_t size = 0;
+		bool all = true;
+
+		for (; key < ends[i]; key++) {
+			size += sizes[key];
+			all = all && sizes[key];
+		}
+		if (all)
+			resp.emplace_back(nixl_b_params_t{ { "size", std::to_string(size) } });
+		else
+			resp.emplace_back(std::nullopt);
+	}
+	return NIXL_SUCCESS;
+}
+
+} // namespace kvblk_nixl

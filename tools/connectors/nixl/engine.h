@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * NIXL's backend: objects and volumes of a kvblk pool.
+ *
+ * Rule: any thread may call anything at any time, but the destructor, as of NIXL. Calls
+ * on transfers don't wait for the pool; registerMem(), deregisterMem() and queryMem() may.
+ */
+#ifndef KVBLK_NIXL_ENGINE_H
+#define KVBLK_NIXL_ENGINE_H
+
+#include <atomic>
+#include <memory>
+
+#include "request.h"
+
+namespace kvblk_nixl {
+
+class Engine : public nixlBackendEngine {
+public:
+	/* Throws std::exception with one sentence. */
+	explicit Engine(const nixlBackendInitParams *init);
+	~Engine() override;
+
+	static const nixl_mem_list_t &mems();
+
+	bool supportsRemote() const override
+	{
+		return false;
+	}
+	bool supportsLocal() const override
+	{
+		return true;
+	}
+	bool supportsNotif() const override
+	{
+		return false;
+	}
+	nixl_mem_list_t getSupportedMems() const override
+	{
+		return mems();
+	}
+
+	nixl_status_t registerMem(const nixlBlobDesc &desc, const nixl_mem_t &type,
+				  nixlBackendMD *&out) override;
+	nixl_status_t deregisterMem(nixlBackendMD *md) override;
+	nixl_status_t loadLocalMD(nixlBackendMD *in, nixlBackendMD *&out) override
+	{
+		out = in;
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t unloadMD(nixlBackendMD *) override
+	{
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t connect(const std::string &) override
+	{
+		return NIXL_SUCCESS;
+	}
+	nixl_status_t disconnect(const std::string &) override
+	{
+		return NIXL_SUCCESS;
+	}
+
+	nixl_status_t prepXfer(const nixl_xfer_op_t &operation, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &remote_agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *args = nullptr) const override;
+	nixl_status_t postXfer(const nixl_xfer_op_t &operation, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &remote_agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *args = nullptr) const override;
+	nixl_status_t checkXfer(nixlBackendReqH *handle) const override;
+	nixl_status_t releaseReqH(nixlBackendReqH *handle) const override;
+	nixl_status_t queryMem(const nixl_reg_dlist_t &descs,
+			       std::vector<nixl_query_resp_t> &resp) const override;
+
+private:
+	struct Close {
+		void operator()(struct kvblk *kv) const
+		{
+			kvblk_close(kv);
+		}
+		void operator()(struct kvblk_async *async) const
+		{
+			kvblk_async_destroy(async);
+		}
+	};
+
+	nixl_status_t register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
+				      nixlBackendMD *&out);
+	nixl_status_t lookup(const std::vector<std::string> &keys,
+			     std::vector<uint32_t> &sizes) const;
+
+	/* in the order of their making; all constant, or with a lock of their own */
+	const Params params_;
+	const Keys keys_;
+	std::unique_ptr<struct kvblk, Close> kv_;
+	std::unique_ptr<struct kvblk_async, Close> async_;
+	std::unique_ptr<Flights> flights_;
+	std::unique_ptr<Context> context_;
+	uint32_t lookup_max_ = 1;
+	mutable std::atomic<uint64_t> next_cookie_{ 1 };
+	std::atomic<bool> warned_{ false };	/* of memory that can't be pinned */
+};
+
+} // namespace kvblk_nixl
+
+#endif

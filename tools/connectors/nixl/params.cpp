@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+#include "params.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+#ifndef KVBLK_KEY_RULE
+#define KVBLK_KEY_RULE "kvblk"
+#endif
+
+namespace kvblk_nixl {
+
+namespace {
+
+using Setter = std::function<std::string(Params &, const std::string &)>;
+
+struct Row {
+	const char *name;
+	const char *fallback;
+	Setter set;	/* "": it fits; else what would */
+};
+
+Setter number(uint32_t Params::*field, uint32_t least, uint32_t most, uint32_t unit = 1)
+{
+	return [=](Params &params, const std::string &text) -> std::string {
+		const char *end = text.data() + text.size();
+		uint32_t value = 0;
+		auto [stop, error] = std::from_chars(text.data(), end, value);
+		std::string wanted = "a number from " + std::to_string(least) + " to " +
+				     std::to_string(most);
+
+		if (unit > 1)
+			wanted += " that is a multiple of " + std::to_string(unit);
+		if (error != std::errc() || stop != end || value < least || value > most ||
+		    value % unit)
+			return wanted;
+		params.*field = value;
+		return "";
+	};
+}
+
+Setter yes_or_no(bool Params::*field)
+{
+	return [=](Params &params, const std::string &text) -> std::string {
+		if (text != "true" && text != "false")
+			return "\"true\" or \"false\"";
+		params.*field = text == "true";
+		return "";
+	};
+}
+
+Setter word(std::string Params::*field)
+{
+	return [=](Params &params, const std::string &text) -> std::string {
+		/* the library takes texts that end with a 0 */
+		if (text.find('\0') != std::string::npos)
+			return "a text without a NUL";
+		params.*field = text;
+		return "";
+	};
+}
+
+/* What has two names: ours, and that of the plugin whose place it takes. */
+Setter alias(std::string Params::*field, const char *names)
+{
+	return [=](Params &params, const std::string &text) -> std::string {
+		std::string &value = params.*field;
+
+		if (text.empty())
+			return "";
+		if (!value.empty() && value != text)
+			return std::string("the same as the other one of ") + names;
+		return word(field)(params, text);
+	};
+}
+
+/* SGLang hands over what it marks the plugin in use with. */
+std::string ignore(Params &, const std::string &)
+{
+	return "";
+}
+
+std::string set_query_mode(Params &params, const std::string &text)
+{
+	if (text != "actual" && text != "assume_success")
+		return "\"actual\" or \"assume_success\"";
+	params.assume_success = text == "assume_success";
+	return "";
+}
+
+std::string set_key_rule(Params &params, const std::string &text)
+{
+	if (text != "kvblk" && text != "doca_memos")
+		return "\"kvblk\" or \"doca_memos\"";
+	params.key_rule = text == "kvblk" ? KeyRule::Keyspace : KeyRule::DocaMemos;
+	return "";
+}
+
+const std::vector<Row> &rows()
+{
+	static const std::vector<Row> table = {
+		{ "pool", "", word(&Params::pool) },
+		{ "device_name", "", alias(&Params::pool, "pool and device_name") },
+		{ "nguid", "", word(&Params::nguid) },
+		{ "salt", "", word(&Params::salt) },
+		{ "bucket", "", alias(&Params::salt, "salt and bucket") },
+		{ "active", "", ignore },
+		{ "key_rule", KVBLK_KEY_RULE, set_key_rule },
+		{ "query_mem_mode", "actual", set_query_mode },
+		{ "threads", "4", number(&Params::threads, 1, KVBLK_ASYNC_THREADS_MAX) },
+		{ "num_tasks", "8192", number(&Params::num_tasks, 1, UINT32_MAX) },
+		{ "timeout_ms", "10000", number(&Params::timeout_ms, 0, 3600000) },
+		{ "ttl_s", "0", number(&Params::ttl_s, 0, UINT32_MAX) },
+		{ "priority", "0", number(&Params::priority, 0, KVBLK_PRIORITY_MAX) },
+		{ "blk_size", "65536", number(&Params::blk_size, 512, KVBLK_VALUE_MAX, 512) },
+		{ "hard_deadline", "false", yes_or_no(&Params::hard_deadline) },
+		{ "overwrite", "true", yes_or_no(&Params::overwrite) },
+		{ "ignore_read_not_found", "false", yes_or_no(&Params::ignore_read_not_found) },
+		{ "ignore_put_declined", "false", yes_or_no(&Params::ignore_put_declined) },
+	};
+
+	return table;
+}
+
+int digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+} // namespace
+
+Params parse_params(const nixl_b_params_t &texts)
+{
+	Params params;
+
+	for (const auto &text : texts) {
+		if (std::none_of(rows().begin(), rows().end(),
+				 [&](const Row &row) { return row.name == text.first; }))
+			throw std::invalid_argument("there is no parameter \"" + text.first + "\"");
+	}
+	for (const Row &row : rows()) {
+		const auto given = texts.find(row.name);
+		const std::string text = given == texts.end() ? row.fallback : given->second;
+		const std::string wanted = row.set(params, text);
+
+		if (!wanted.empty())
+			throw std::invalid_argument("the parameter " + std::string(row.name) +
+						    "=\"" + text + "\" is not " + wanted);
+	}
+	if (params.pool.empty())
+		throw std::invalid_argument("the parameter pool is missing: a pool's name, "
+					    "or the path of its node");
+	if (params.key_rule == KeyRule::DocaMemos && !params.salt.empty())
+		throw std::invalid_argument("key_rule=doca_memos leaves no place for a salt");
+	return params;
+}
+
+const nixl_b_params_t &default_params()
+{
+	static const nixl_b_params_t defaults = [] {
+		nixl_b_params_t texts;
+
+		for (const Row &row : rows())
+			texts[row.name] = row.fallback;
+		return texts;
+	}();
+
+	return defaults;
+}
+
+void check_nguid(const std::string &nguid, const struct kvblk_info &info)
+{
+	const std::string uuid(reinterpret_cast<const char *>(info.pool_uuid),
+			       sizeof(info.pool_uuid));
+	std::string digits = nguid;
+
+	if (nguid.empty())
+		return;
+	digits.erase(std::remove(digits.begin(), digits.end(), '-'), digits.end());
+	if (unhex(digits).value_or("").size() != uuid.size())
+		throw std::invalid_argument("the parameter nguid=\"" + nguid +
+					    "\" is not 32 hexadecimal digits");
+	if (*unhex(digits) != uuid)
+		throw std::invalid_argument("the parameter nguid=\"" + nguid +
+					    "\" is not the UUID of pool " + info.pool_name);
+}
+
+std::optional<std::string> unhex(const std::string &text)
+{
+	std::string bytes;
+
+	if (text.empty() || text.size() % 2 || text.size() > 32)
+		return std::nullopt;
+	for (size_t i = 0; i < text.size(); i += 2) {
+		const int high = digit(text[i]), low = digit(text[i + 1]);
+
+		if (high < 0 || low < 0)
+			return std::nullopt;
+		bytes += static_cast<char>(high << 4 | low);
+	}
+	return bytes;
+}
+
+} // namespace kvblk_nixl

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a transfer is between: memory of the process, and objects or volumes that are
+ * made of the pool's blocks. NIXL registers them and hands them back with descriptors.
+ *
+ * Rule: an object's key and a block's key of a volume never are the same, whatever the
+ * caller calls them.
+ */
+#ifndef KVBLK_NIXL_PLACES_H
+#define KVBLK_NIXL_PLACES_H
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include <kvblk.h>
+
+#include "backend/backend_engine.h"
+#include "params.h"
+
+namespace kvblk_nixl {
+
+/* Registered memory. Requests hold it, for they may outlive its registration. */
+struct Memory {
+	nixl_mem_t type = DRAM_SEG;
+	uintptr_t addr = 0;
+	size_t len = 0;
+	struct kvblk_mem *mem = nullptr;	/* NULL: it could not be pinned */
+	/* under Flights' lock */
+	unsigned int users = 0;	/* requests in flight */
+	bool gone = false;	/* is being deregistered, or was */
+
+	bool is_staged() const
+	{
+		return mem && kvblk_mem_kind(mem) == KVBLK_MEM_STAGED;
+	}
+
+	/* @length bytes at @from, both of a descriptor; false: not within it */
+	bool piece(uintptr_t from, size_t length, struct kvblk_piece *piece) const
+	{
+		if (from < addr || length > len || from - addr > len - length)
+			return false;
+		if (mem && !is_staged())
+			return !kvblk_mem_piece(mem, from - addr, length, piece);
+		kvblk_piece_user(piece, reinterpret_cast<void *>(from), length);
+		return true;
+	}
+};
+
+class MemoryMD : public nixlBackendMD {
+public:
+	const std::shared_ptr<Memory> memory;
+
+	explicit MemoryMD(std::shared_ptr<Memory> m) : nixlBackendMD(true), memory(std::move(m))
+	{
+	}
+};
+
+/* An object, or a volume. */
+class PlaceMD : public nixlBackendMD {
+public:
+	const nixl_mem_t type;
+	const std::string key;	/* OBJ_SEG: of its block */
+	const size_t len;	/* OBJ_SEG: its length, if it was registered from its begin on; else 0 */
+
+	PlaceMD(nixl_mem_t t, std::string k, size_t l)
+		: nixlBackendMD(true), type(t), key(std::move(k)), len(l)
+	{
+	}
+};
+
+/* Keys of blocks. */
+class Keys {
+	KeyRule rule_;
+	struct kvblk_keyspace by_name_, by_id_, volumes_;
+
+	static std::string join(const struct kvblk_keyspace &space, const std::string &id)
+	{
+		uint8_t key[KVBLK_KEY_MAX];
+		size_t len = sizeof(key);
+
+		/* "": the id's length does not fit */
+		if (kvblk_keyspace_key(&space, id.data(), id.size(), key, &len))
+			return "";
+		return std::string(reinterpret_cast<char *>(key), len);
+	}
+
+	static std::string bytes(uint64_t number)
+	{
+		char text[sizeof(number)];
+
+		for (char &c : text) {
+			c = static_cast<char>(number & 0xff);
+			number >>= 8;
+		}
+		return std::string(text, sizeof(text));
+	}
+
+	void init(struct kvblk_keyspace *space, const std::string &layout, const std::string &salt)
+	{
+		struct kvblk_keyspace_spec spec = {};
+
+		spec.runtime = "nixl/1";
+		/* NIXL moves bytes: what they are is in the caller's name of the object */
+		spec.model = "any";
+		spec.dtype = "bytes";
+		spec.block_tokens = 1;
+		spec.layout = layout.c_str();
+		spec.salt = salt.c_str();
+		kvblk_keyspace_init(space, &spec);
+	}
+
+public:
+	static constexpr size_t VOLUME_KEY_LEN = KVBLK_KEYSPACE_LEN + 16;
+	static constexpr size_t DOCA_KEY_MAX = 16;
+	static constexpr size_t ID_MAX = KVBLK_KEY_MAX - KVBLK_KEYSPACE_LEN;
+
+	explicit Keys(const Params &params) : rule_(params.key_rule)
+	{
+		init(&by_name_, "object", params.salt);
+		init(&by_id_, "object by id", params.salt);
+		init(&volumes_, "volume, blocks of " + std::to_string(params.blk_size), params.salt);
+	}
+
+	/* Of an object; "": its name is too long. */
+	std::string object(const std::string &name, uint64_t id) const
+	{
+		/* the key space of NVMe's commands on a pool's node */
+		const std::string nvme("nvme-kv", 8);
+
+		if (rule_ == KeyRule::Keyspace)
+			return name.empty() ? join(by_id_, bytes(id)) : join(by_name_, name);
+		if (name.empty())
+			return nvme + bytes(id);
+		if (auto raw = unhex(name))
+			return nvme + *raw;
+		return name.size() <= DOCA_KEY_MAX ? nvme + name : "";
+	}
+
+	/* Of a volume's block. */
+	std::string block(uint64_t volume, uint64_t number) const
+	{
+		return join(volumes_, bytes(volume) + bytes(number));
+	}
+
+	size_t name_max() const
+	{
+		return rule_ == KeyRule::Keyspace ? ID_MAX : DOCA_KEY_MAX;
+	}
+};
+
+} // namespace kvblk_nixl
+
+#endif
