@@ -219,7 +219,8 @@ static void get(const struct kvblk_op *op, struct kvblk_result *result)
 	uint64_t len, from = 0;
 
 	nr_gets++;
-	if (!block || (lose && nr_gets % lose == 0)) {
+	if (!block || (lose && nr_gets % lose == 0) ||
+	    ((op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag != block->layout_tag)) {
 		result->res = -ENOENT;
 		return;
 	}
