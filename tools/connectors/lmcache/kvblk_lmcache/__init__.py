@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+"""kvblk pools as a storage tier of LMCache.
+
+:class:`Adapter` is an L2 adapter of the multi-process server, of type "plugin". :class:`Client` is one of type
+"native_plugin", for what only takes those. :class:`StorageBackend` is a storage plugin of the in-process engine.
+"""
+
+from .adapter import Adapter
+from .backend import StorageBackend
+from .client import Client
+
+__all__ = ["Adapter", "Client", "StorageBackend"]

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: MIT
+"""A storage plugin of LMCache's in-process engine.
+
+A block of the pool is the bytes of a chunk. Its tag tells their format and number of tokens; the shape follows from
+those and from LMCache's metadata, which the key space covers. A chunk whose shape does not follow is not stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import functools
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import kvblk
+from kvblk.pool import OPS_MAX
+from lmcache.v1.memory_management import MemoryFormat
+from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
+
+from .options import Options
+from .store import Store, log, runtime
+
+#: of ``extra_config``, what begins with this is an option
+PREFIX = "kvblk."
+#: formats of whole chunks, whose shape LMCache's metadata tell
+FORMATS = {fmt.value: fmt for fmt in (MemoryFormat.KV_2LTD, MemoryFormat.KV_MLA_FMT)}
+#: the dimension of these that is tokens
+TOKENS = 2
+
+Done = Callable[[Any], None]
+
+
+class _Run:
+    """Consecutive chunks of a prompt with one tag: one batch of puts."""
+
+    __slots__ = ("tag", "keys", "blocks", "objs")
+
+    def __init__(self, tag: int):
+        self.tag = tag
+        self.keys: list[Any] = []
+        self.blocks: list[bytes] = []
+        self.objs: list[Any] = []
+
+
+class StorageBackend(StoragePluginInterface):
+    """Made by LMCache, see README.md for its configuration."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        given = self.config.extra_config or {}
+        options = Options.read({name.removeprefix(PREFIX): value for name, value in given.items()
+                                if name.startswith(PREFIX)}, "extra_config")
+        if self.config.use_layerwise:
+            raise ValueError("kvblk: use_layerwise is not supported: LMCache does not see that a layer's chunk is "
+                             "missing, and would compute with what is in the GPU's memory")
+        self._store = Store(options)
+        self._pool = kvblk.FuturePool(self._store.pool, options.threads)
+        # threads that wait for loads; kvblk's own do them
+        self._waiting = concurrent.futures.ThreadPoolExecutor(options.threads, "kvblk-loads")
+        self._space = functools.lru_cache(256)(self._new_space)
+        self._lock = threading.Lock()
+        #: keys whose puts are in flight
+        self._putting: collections.Counter[Any] = collections.Counter()
+        if self.local_cpu_backend is not None:
+            self._use_memory_of(self.local_cpu_backend)
+
+    def _use_memory_of(self, cpu: Any) -> None:
+        buffer = getattr(cpu.get_memory_allocator(), "buffer", None)
+        if buffer is not None and buffer.numel():
+            self._store.register(buffer.data_ptr(), buffer.nbytes)
+        close = cpu.close
+
+        def close_after_us() -> None:
+            self.close()
+            close()
+
+        # LMCache closes the owner of the memory first, while batches may use the memory
+        cpu.close = close_after_us
+
+    def __str__(self) -> str:
+        return "kvblk"
+
+    def counts(self) -> dict[str, int]:
+        """What happened so far."""
+        return self._store.report.counts()
+
+    def get_allocator_backend(self) -> Any:
+        return self.local_cpu_backend
+
+    def close(self) -> None:
+        """Cancel what is in flight and wait for it."""
+        self._pool.close()
+        self._waiting.shutdown(wait=True, cancel_futures=True)
+        self._store.close()
+
+    # Keys
+
+    def _new_space(self, model: str, dtype: str, world_size: int, worker_id: int, layout: str) -> kvblk.Keyspace:
+        options = self._store.options
+        return kvblk.Keyspace(runtime=runtime("lmcache-engine"), model=model, dtype=dtype, layout=layout,
+                              block_tokens=self.metadata.chunk_size, tp_rank=worker_id, tp_size=world_size,
+                              salt=json.dumps([options.salt, options.layout]))
+
+    def _layout(self) -> str:
+        """What one token of a chunk looks like; LMCache may learn it after it made this backend."""
+        about = self.metadata
+        return f"{[tuple(shape) for shape in about.get_shapes(1)]} {about.get_dtypes()} mla={about.use_mla}"
+
+    def _key(self, key: Any, layout: str) -> bytes:
+        space = self._space(key.model_name, str(key.dtype), key.world_size, key.worker_id, layout)
+        block = str(key.chunk_hash_hex).encode()
+        if key.tags:
+            # tags are the request's, of any length
+            block += hashlib.sha256(json.dumps(key.tags, default=str).encode()).digest()
+        return space.key(block)
+
+    def _keys(self, keys: Sequence[Any]) -> list[bytes]:
+        """Keys of kvblk, up to the first that can't be one."""
+        layout = self._layout()
+        blocks = []
+        for key in keys:
+            try:
+                blocks.append(self._key(key, layout))
+            except (kvblk.KvblkError, ValueError) as e:
+                self._store.report.trouble("keys_unknown", f"{key!r:.200}: {e}")
+                break
+        return blocks
+
+    # Lookups and leases
+
+    def contains(self, key: Any, pin: bool = False) -> bool:
+        return self.batched_contains([key], pin) == 1
+
+    def batched_contains(self, keys: list[Any], pin: bool = False) -> int:
+        found = self._store.present(self._keys(keys), lease=pin, prefix=True)
+        return found.index(False) if False in found else len(found)
+
+    async def batched_async_contains(self, lookup_id: str, keys: list[Any], pin: bool = False) -> int:
+        # no I/O
+        return self.batched_contains(keys, pin)
+
+    def pin(self, key: Any) -> bool:
+        return self.contains(key, True)
+
+    def unpin(self, key: Any) -> bool:
+        return self._store.leases.give_up(self._keys([key]))
+
+    def touch_cache(self) -> None:
+        """The pool sees by itself what is used."""
+
+    # Puts
+
+    def exists_in_put_tasks(self, key: Any) -> bool:
+        with self._lock:
+            return key in self._putting
+
+    def batched_submit_put_task(self, keys: Sequence[Any], objs: list[Any], transfer_spec: Any = None,
+                                on_complete_callback: Done | None = None) -> list[Any] | None:
+        """Store consecutive chunks of one prompt in the background."""
+        runs: list[_Run] = []
+        for key, block, obj in zip(keys, self._keys(keys), objs):
+            if not self._storable(obj):
+                break
+            tag = obj.meta.fmt.value << 32 | obj.meta.shape[TOKENS]
+            # a tag holds for a batch, and a prompt's last chunk may be shorter
+            if not runs or runs[-1].tag != tag or len(runs[-1].keys) == OPS_MAX:
+                runs.append(_Run(tag))
+            runs[-1].keys.append(key)
+            runs[-1].blocks.append(block)
+            runs[-1].objs.append(obj)
+        futures = []
+        for i, run in enumerate(runs):
+            future = self._put(run, on_complete_callback, parent=runs[i - 1].blocks[-1] if i else b"",
+                               continues=i + 1 < len(runs))
+            if future is None:
+                break
+            futures.append(future)
+        return futures or None
+
+    async def async_batched_submit_put_task(self, keys: Sequence[Any], objs: list[Any], transfer_spec: Any = None,
+                                            on_complete_callback: Done | None = None) -> None:
+        self.batched_submit_put_task(keys, objs, transfer_spec, on_complete_callback)
+
+    def _storable(self, obj: Any) -> bool:
+        """Whether a load will know the shape, and the pool takes the length."""
+        meta = obj.meta
+        shapes = [*(meta.shapes or (meta.shape,))]
+        dtypes = [*(meta.dtypes or (meta.dtype,))]
+        if (meta.fmt.value not in FORMATS or len(meta.shape) <= TOKENS or dtypes != self.metadata.get_dtypes()
+                or shapes != self.metadata.get_shapes(meta.shape[TOKENS])):
+            self._store.report.trouble("chunks_of_unknown_shape", f"{meta.fmt}, {shapes}, {dtypes}")
+            return False
+        return self._store.fits(obj.get_size())
+
+    def _put(self, run: _Run, callback: Done | None, **chain: Any) -> concurrent.futures.Future[Any] | None:
+        for obj in run.objs:
+            obj.ref_count_up()
+        with self._lock:
+            self._putting.update(run.keys)
+        try:
+            future = self._pool.put_many(run.blocks, [obj.byte_array for obj in run.objs], chain=True,
+                                         caller_tag=run.tag, **chain, **self._store.options.put_options())
+        except (kvblk.KvblkError, ValueError, TypeError, MemoryError) as e:
+            self._store.report.trouble("batches_not_started", e, len(run.keys))
+            self._let_go(run)
+            return None
+        future.add_done_callback(functools.partial(self._put_is_over, run, callback))
+        return future
+
+    def _let_go(self, run: _Run) -> None:
+        with self._lock:
+            self._putting -= collections.Counter(run.keys)
+        for obj in run.objs:
+            obj.ref_count_down()
+
+    def _put_is_over(self, run: _Run, callback: Done | None, future: concurrent.futures.Future[Any]) -> None:
+        self._let_go(run)
+        try:
+            results = future.result()
+        except kvblk.KvblkError as e:
+            self._store.report.trouble("batches_failed", e, len(run.keys))
+            return
+        for key, result in zip(run.keys, results):
+            if not self._store.stored(result) or callback is None:
+                continue
+            try:
+                callback(key)
+            except Exception:
+                log.exception("kvblk: a callback of LMCache for stored chunks failed")
+
+    # Loads
+
+    def get_blocking(self, key: Any) -> Any:
+        return self.batched_get_blocking([key])[0]
+
+    def batched_get_blocking(self, keys: list[Any]) -> list[Any]:
+        """Chunks up to the first miss; None for the rest."""
+        chunks: list[Any] = []
+        blocks = self._keys(keys)
+        for start in range(0, len(blocks), OPS_MAX):
+            part = self._load(blocks[start:start + OPS_MAX])
+            chunks += part
+            if len(part) < OPS_MAX:
+                break
+        return chunks + [None] * (len(keys) - len(chunks))
+
+    def get_non_blocking(self, key: Any, location: str | None = None) -> concurrent.futures.Future[Any] | None:
+        try:
+            return self._waiting.submit(self.get_blocking, key)
+        except RuntimeError:
+            # closed
+            return None
+
+    async def batched_get_non_blocking(self, lookup_id: str, keys: list[Any], transfer_spec: Any = None) -> list[Any]:
+        """Chunks up to the first miss, and no more. What a lookup pinned for them is no longer."""
+        try:
+            future = self._waiting.submit(self.batched_get_blocking, keys)
+        except RuntimeError:
+            return []
+        try:
+            chunks = await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_drop)
+            raise
+        finally:
+            self._store.leases.give_up(self._keys(keys))
+        return [chunk for chunk in chunks if chunk is not None]
+
+    def _load(self, blocks: list[bytes]) -> list[Any]:
+        """Chunks up to the first miss."""
+        store = self._store
+        objs: list[Any] = []
+        results: list[Any] = []
+        try:
+            with store.pool.lookup(blocks, lease=store.options.lease_s, prefix=True, sizes=True, tags=True) as found:
+                for size, tag in zip((found.sizes or ())[:found.leading], found.tags or ()):
+                    obj = self._room(size, tag)
+                    if obj is None:
+                        break
+                    objs.append(obj)
+                if objs:
+                    results = self._pool.get_many(blocks[:len(objs)], [obj.byte_array for obj in objs],
+                                                  timeout=store.options.timeout_s).result()
+        except (kvblk.KvblkError, ValueError, TypeError, MemoryError) as e:
+            store.report.trouble("loads_failed", e, len(blocks))
+        good = [store.loaded(result, obj.get_size()) for result, obj in zip(results, objs)]
+        count = good.index(False) if False in good else len(good)
+        for obj in objs[count:]:
+            obj.ref_count_down()
+        return objs[:count]
+
+    def _room(self, size: int, tag: int) -> Any:
+        """Memory of LMCache for a block, None without."""
+        fmt = FORMATS.get(tag >> 32)
+        if fmt is None or self.local_cpu_backend is None:
+            return None
+        shapes = self.metadata.get_shapes(tag & 0xffffffff)
+        dtypes = self.metadata.get_dtypes()
+        length = sum(shape.numel() * dtype.itemsize for shape, dtype in zip(shapes, dtypes))
+        if length != size:
+            self._store.report.trouble("gets_of_another_length", f"a block has {size} bytes, a chunk like this {length}")
+            return None
+        # who waits for memory here may wait for what this load holds itself
+        obj = self.local_cpu_backend.allocate(shapes, dtypes, fmt, busy_loop=False)
+        if obj is None:
+            self._store.report.trouble("loads_without_memory", f"{size} bytes; LMCache's max_local_cpu_size is used up")
+        return obj
+
+    # Deletes
+
+    def remove(self, key: Any, force: bool = True) -> bool:
+        return self.batched_remove([key], force) == 1
+
+    def batched_remove(self, keys: list[Any], force: bool = True) -> int:
+        removed = 0
+        blocks = self._keys(keys)
+        try:
+            for start in range(0, len(blocks), OPS_MAX):
+                results = self._pool.delete_many(blocks[start:start + OPS_MAX]).result()
+                removed += sum(self._store.deleted(result) for result in results)
+        except (kvblk.KvblkError, ValueError, MemoryError) as e:
+            self._store.report.trouble("deletes_failed", e)
+        return removed
+
+
+def _drop(future: concurrent.futures.Future[Any]) -> None:
+    """Give memory back that nobody waits for."""
+    if not future.cancelled() and future.exception() is None:
+        for chunk in future.result():
+            if chunk is not None:
+                chunk.ref_count_down()

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""The client that LMCache's L2 adapter "native_plugin" wraps.
+
+LMCache polls one descriptor and collects what is over in one thread, and submits from others while it holds a lock:
+no call blocks or raises, and each batch ends with one completion, whatever happens.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import kvblk
+from kvblk.pool import OP_DELETE, OP_GET, OP_PUT, OPS_MAX
+
+from .keys import ObjectKeys
+from .options import Options
+from .store import Store, runtime
+
+Completion = tuple[int, bool, str, list[bool]]
+
+
+class _Task:
+    """A batch of LMCache: which of its keys went well; a number of kvblk's batches runs for it."""
+
+    __slots__ = ("number", "opcode", "results", "left", "keys")
+
+    def __init__(self, number: int, opcode: int, count: int):
+        self.number = number
+        self.opcode = opcode
+        self.results = [False] * count
+        self.left = 0
+        self.keys: list[bytes] = []
+
+
+class _Part:
+    """What one of kvblk's batches does of a task."""
+
+    __slots__ = ("task", "tag", "places", "keys", "bufs")
+
+    def __init__(self, task: _Task, tag: int | None):
+        self.task = task
+        self.tag = tag
+        self.places: list[int] = []
+        self.keys: list[bytes] = []
+        self.bufs: list[Any] = []
+
+
+class Client:
+    """A pool behind LMCache's interface of native connectors; the keywords are the options of README.md."""
+
+    def __init__(self, **params: Any):
+        options = Options.read(params, "adapter_params")
+        if not options.layout:
+            raise ValueError('kvblk: the option "layout" is missing: LMCache tells a native_plugin neither dtype nor '
+                             'shape of its chunks, so name what tells them apart, such as "bfloat16"')
+        self._open(options, "lmcache-l2")
+
+    def _open(self, options: Options, interface: str) -> None:
+        self.store = Store(options)
+        try:
+            self._worker = kvblk.Worker(self.store.pool, options.threads)
+        except kvblk.KvblkError:
+            self.store.close()
+            raise
+        self._fd = self._worker.fileno()
+        self._keys = ObjectKeys(runtime=runtime(interface), layout=options.layout or "tagged", salt=options.salt)
+        self._numbers = itertools.count(1)
+        #: protects what follows, and the descriptor against being closed
+        self._lock = threading.Lock()
+        self._over: list[Completion] = []
+        self._closed = False
+
+    # LMCache's interface
+
+    def event_fd(self) -> int:
+        """Readable when there are completions."""
+        return self._fd
+
+    def submit_batch_get(self, keys: Sequence[str], bufs: Sequence[Any]) -> int:
+        return self._submit(OP_GET, keys, bufs)
+
+    def submit_batch_set(self, keys: Sequence[str], bufs: Sequence[Any]) -> int:
+        return self._submit(OP_PUT, keys, bufs)
+
+    def submit_batch_delete(self, keys: Sequence[str]) -> int:
+        return self._submit(OP_DELETE, keys, None)
+
+    def submit_batch_exists(self, keys: Sequence[str]) -> int:
+        """A lookup does no I/O, so it is over at once. What it finds is leased until it is loaded."""
+        task = _Task(next(self._numbers), 0, len(keys))
+        places, known = self._known(keys)
+        if known and not self._closed:
+            for place, found in zip(places, self.store.present(known, lease=True)):
+                task.results[place] = found
+        self._finish(task, wake=True)
+        return task.number
+
+    def drain_completions(self) -> list[Completion]:
+        """What is over since the last call: (number, whether all went well, why not, which keys did)."""
+        for job in self._worker.completed():
+            self._take(job, wake=False)
+        with self._lock:
+            over, self._over = self._over, []
+        return over
+
+    def close(self) -> None:
+        """Cancel what is in flight and wait until the kernel has let go of its memory."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for job in self._worker.close():
+            self._take(job, wake=False)
+        self.store.close()
+
+    # Batches
+
+    def _known(self, keys: Sequence[str]) -> tuple[list[int], list[bytes]]:
+        """Keys of kvblk, and their places among LMCache's."""
+        places: list[int] = []
+        known: list[bytes] = []
+        for place, text in enumerate(keys):
+            try:
+                known.append(self._keys.key(text))
+            except ValueError as e:
+                self.store.report.trouble("keys_unknown", f"{text!r:.200}: {e}")
+                continue
+            places.append(place)
+        return places, known
+
+    def _tags(self, count: int) -> Sequence[int | None]:
+        """What layout each buffer of the batch that is being submitted has."""
+        return [None] * count
+
+    def _submit(self, opcode: int, keys: Sequence[str], bufs: Sequence[Any] | None) -> int:
+        task = _Task(next(self._numbers), opcode, len(keys))
+        parts: list[_Part] = []
+        tags = self._tags(len(keys))
+        for place, key in zip(*self._known(keys)):
+            if bufs is not None and not self.store.fits(len(bufs[place])):
+                continue
+            tag = tags[place]
+            if not parts or parts[-1].tag != tag or len(parts[-1].keys) == OPS_MAX:
+                parts.append(_Part(task, tag))
+            part = parts[-1]
+            part.places.append(place)
+            part.keys.append(key)
+            if bufs is not None:
+                part.bufs.append(bufs[place])
+        task.left = len(parts)
+        if opcode == OP_GET:
+            task.keys = [key for part in parts for key in part.keys]
+        if not parts:
+            self._finish(task, wake=True)
+        for part in parts:
+            try:
+                self._start(opcode, part)
+            except (kvblk.KvblkError, ValueError, TypeError, MemoryError) as e:
+                self.store.report.trouble("batches_not_started", e, len(part.keys))
+                self._finish(task, wake=True)
+        return task.number
+
+    def _start(self, opcode: int, part: _Part) -> None:
+        options = self.store.options
+        if opcode == OP_PUT:
+            # not as a chain: LMCache mixes prompts in a batch
+            self._worker.put(part.keys, part.bufs, part, layout_tag=part.tag or 0, **options.put_options())
+        elif opcode == OP_GET:
+            self._worker.get(part.keys, part.bufs, part, layout_tag=part.tag, timeout=options.timeout_s)
+        else:
+            self._worker.delete(part.keys, part)
+
+    def _take(self, job: kvblk.Job, wake: bool) -> None:
+        """Note the results of one of kvblk's batches that is over."""
+        part: _Part = job.tag
+        store = self.store
+        task = part.task
+        if job.error is not None:
+            store.report.trouble("batches_failed", job.error, len(part.keys))
+        for i, result in enumerate(job.results or ()):
+            if task.opcode == OP_PUT:
+                went_well = store.stored(result)
+            elif task.opcode == OP_GET:
+                went_well = store.loaded(result, len(part.bufs[i]))
+            else:
+                went_well = store.deleted(result)
+            task.results[part.places[i]] = went_well
+        self._finish(task, wake)
+
+    def _finish(self, task: _Task, wake: bool) -> None:
+        """Complete a task if none of kvblk's batches is left of it."""
+        with self._lock:
+            task.left -= 1
+            if task.left > 0:
+                return
+            bad = task.results.count(False) if task.opcode else 0
+            self._over.append((task.number, not bad, f"{bad} of {len(task.results)} keys failed" if bad else "",
+                               task.results))
+            if wake and not self._closed:
+                os.eventfd_write(self._fd, 1)
+        if task.keys:
+            self.store.leases.loaded(task.keys)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+"""What the ways into LMCache share: an open pool, leases that are held, memory that is registered, what went wrong."""
+
+from __future__ import annotations
+
+import collections
+import errno
+import importlib.metadata
+import logging
+import threading
+import time
+from collections.abc import Iterable
+
+import kvblk
+from kvblk import adapter
+from kvblk.pool import LOOKUP_MAX
+from lmcache.logging import init_logger
+
+from .options import Options
+
+log: logging.Logger = init_logger(__name__)
+
+
+def runtime(interface: str) -> str:
+    """Name of the layout of blocks: LMCache does not version it, but keeps it within a minor release."""
+    return f"{interface}/{'.'.join(importlib.metadata.version('lmcache').split('.')[:2])}"
+
+
+class Report:
+    """Counts what happens, and warns once in a while of what is not as it should be."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._warnings = adapter.Warnings(log)
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._lock:
+            self._counts[what] += number
+
+    def trouble(self, what: str, why: object, number: int = 1) -> None:
+        self.count(what, number)
+        self._warnings.tell(what.replace("_", " "), why)
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+
+class _Held:
+    __slots__ = ("lease", "keys", "until")
+
+    def __init__(self, lease: kvblk.Lease, keys: set[bytes], until: float):
+        self.lease = lease
+        self.keys = keys
+        self.until = until
+
+
+class Leases:
+    """Leases of lookups, each until its blocks are loaded or given up.
+
+    LMCache does not say which lookup a load belongs to. Of those that found its blocks the latest is taken: a lease
+    that is left over then ends first.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._lock = threading.Lock()
+        self._held: list[_Held] = []
+        self._report = report
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._held)
+
+    def hold(self, lease: kvblk.Lease, keys: Iterable[bytes], seconds: float) -> None:
+        now = time.monotonic()
+        with self._lock:
+            # the kernel has ended those whose time is over
+            self._held = [held for held in self._held if held.until > now]
+            self._held.append(_Held(lease, set(keys), now + seconds))
+
+    def loaded(self, keys: Iterable[bytes]) -> None:
+        """The lookup that found these keys has got what it wanted: its lease ends."""
+        wanted = set(keys)
+        with self._lock:
+            for held in reversed(self._held):
+                if wanted and wanted <= held.keys:
+                    self._held.remove(held)
+                    break
+            else:
+                return
+        self._release(held)
+
+    def give_up(self, keys: Iterable[bytes]) -> bool:
+        """Nobody waits for these keys of a lookup; its lease ends with the last of them."""
+        wanted = set(keys)
+        over = []
+        found = False
+        with self._lock:
+            for held in reversed(self._held):
+                both = held.keys & wanted
+                if both:
+                    found = True
+                    held.keys -= both
+                    wanted -= both
+                    if not held.keys:
+                        over.append(held)
+            self._held = [held for held in self._held if held.keys]
+        for held in over:
+            self._release(held)
+        return found
+
+    def clear(self) -> None:
+        with self._lock:
+            over, self._held = self._held, []
+        for held in over:
+            self._release(held)
+
+    def _release(self, held: _Held) -> None:
+        try:
+            held.lease.release()
+        except (kvblk.KvblkError, ValueError) as e:
+            self._report.trouble("leases_not_released", e)
+
+
+class Store:
+    """An open pool with the options of the configuration."""
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.report = Report()
+        self.leases = Leases(self.report)
+        self.pool = options.open()
+        self.value_max = self.pool.info().value_max
+
+    def register(self, address: int, length: int) -> None:
+        """Pin LMCache's memory once; without that each operation pins its own."""
+        adapter.register_slab(self.pool, address, length, self.value_max, log)
+
+    def present(self, keys: list[bytes], *, lease: bool, prefix: bool = False) -> list[bool]:
+        """Which of the keys are in the pool; what is found stays there for a while."""
+        seconds = self.options.lease_s if lease else 0
+        found: list[bool] = []
+        try:
+            for start in range(0, len(keys), LOOKUP_MAX):
+                part = keys[start:start + LOOKUP_MAX]
+                answer = self.pool.lookup(part, lease=seconds, prefix=prefix)
+                bits = [answer[i] for i in range(len(part))]
+                if answer.lease:
+                    self.leases.hold(answer.lease, (key for key, is_there in zip(part, bits) if is_there), seconds)
+                found += bits
+                if prefix and answer.leading < len(part):
+                    break
+        except (kvblk.KvblkError, ValueError) as e:
+            self.report.trouble("lookups_failed", e)
+        found += [False] * (len(keys) - len(found))
+        self.report.count("looked_up", len(keys))
+        self.report.count("found", sum(found))
+        return found
+
+    def fits(self, length: int) -> bool:
+        """Whether the pool takes blocks of this length."""
+        if 0 < length <= self.value_max:
+            return True
+        self.report.trouble("blocks_too_long", f"{length} bytes, the pool takes 1 to {self.value_max}; lower "
+                            "LMCache's chunk size")
+        return False
+
+    def stored(self, result: kvblk.Put | kvblk.KvblkError) -> bool:
+        """Whether the pool has the block of a put."""
+        if isinstance(result, kvblk.KvblkError):
+            self._failed("puts_failed", result)
+            return False
+        self.report.count("puts_declined" if result is kvblk.Put.DECLINED else "put")
+        return bool(result)
+
+    def loaded(self, result: int | None | kvblk.KvblkError, length: int) -> bool:
+        """Whether a get filled its buffer of this length."""
+        if result == length:
+            self.report.count("got")
+            return True
+        if result is None:
+            self.report.count("gets_missed")
+        elif isinstance(result, int) or result.errno == errno.EMSGSIZE:
+            self.report.trouble("gets_of_another_length", f"the block does not have the {length} bytes that LMCache "
+                                "asks for: do two configurations share model name, layout and salt?")
+        else:
+            self._failed("gets_failed", result)
+        return False
+
+    def deleted(self, result: bool | kvblk.KvblkError) -> bool:
+        """Whether a delete removed a block."""
+        if isinstance(result, kvblk.KvblkError):
+            self._failed("deletes_failed", result)
+            return False
+        return result
+
+    def _failed(self, what: str, error: kvblk.KvblkError) -> None:
+        if error.errno == errno.ECANCELED:
+            self.report.count("canceled")
+        else:
+            self.report.trouble(what, error)
+
+    def close(self) -> None:
+        self.leases.clear()
+        self.pool.close()

@@ -1,0 +1,807 @@
+# SPDX-License-Identifier: MIT
+"""The adapter under LMCache's own code, on a pool: check runs it, and says where the pool comes from."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import errno
+import itertools
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import uuid
+from typing import Any
+from unittest import mock
+
+try:
+    import lmcache
+except ImportError as e:
+    print(f"ok 1 lmcache: all # SKIP {e}\n1..1")
+    sys.exit(0)
+
+import kvblk
+import torch
+from kvblk_lmcache.keys import ObjectKeys
+from lmcache.utils import CacheEngineKey
+from lmcache.v1.config import LMCacheEngineConfig
+from lmcache.v1.distributed.api import ObjectKey
+from lmcache.v1.distributed.internal_api import L1MemoryDesc
+from lmcache.v1.distributed.l2_adapters import create_l2_adapter
+from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
+from lmcache.v1.event_manager import EventManager
+from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
+from lmcache.v1.metadata import LMCacheMetadata
+from lmcache.v1.platform import consume_fd
+from lmcache.v1.storage_backend.storage_manager import StorageManager
+
+POOL = os.environ.get("KVBLK_POOL", "fake")
+FAKE = POOL == "fake"
+#: what a real pool has of earlier runs are other blocks
+SALT = uuid.uuid4().hex
+on_fake = unittest.skipUnless(FAKE, "needs the fake pool")
+WAIT = 60
+
+
+@contextlib.contextmanager
+def fault(name: str, value: int):
+    """Set one of the fake pool's faults for a while."""
+    os.environ[name] = str(value)
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+@contextlib.contextmanager
+def gate():
+    """Batches wait until the yielded function was called."""
+    reader, writer = os.pipe()
+    try:
+        with fault("KVBLK_FAKE_GATE", reader):
+            yield lambda: os.write(writer, b"x" * 64)
+    finally:
+        os.close(writer)
+        os.close(reader)
+
+
+def wait_until(what) -> bool:
+    end = time.monotonic() + WAIT
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def chunk_hash(number: int) -> bytes:
+    return number.to_bytes(32, "big")
+
+
+def object_key(number: int, **other: Any) -> ObjectKey:
+    return ObjectKey(**{"chunk_hash": chunk_hash(number), "model_name": "org/model", "kv_rank": 0x01000100, **other})
+
+
+def objects(values: list[float], numel: int = 1024, dtype: torch.dtype = torch.bfloat16) -> list[TensorMemoryObj]:
+    out = []
+    for value in values:
+        data = torch.full((numel,), value, dtype=dtype)
+        about = MemoryObjMetadata(shape=torch.Size([numel]), dtype=dtype, address=data.data_ptr(), phy_size=data.nbytes,
+                                  fmt=MemoryFormat.KV_2LTD, ref_count=1)
+        out.append(TensorMemoryObj(data, about, parent_allocator=None))
+    return out
+
+
+def values(objs: list[TensorMemoryObj]) -> list[set[float]]:
+    return [set(obj.tensor.flatten().tolist()) for obj in objs]
+
+
+class L2:
+    """An L2 adapter as LMCache makes and uses it."""
+
+    def __init__(self, spec: dict[str, Any], memory: L1MemoryDesc | None = None):
+        config = parse_args_to_l2_adapters_config(argparse.Namespace(l2_adapter=[json.dumps(spec)])).adapters[0]
+        self.adapter = create_l2_adapter(config, l1_memory_desc=memory)
+        self.client = getattr(self.adapter, "_client", None)
+
+    def result(self, fd: int, get) -> Any:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            if poll.poll(1000):
+                with contextlib.suppress(BlockingIOError):
+                    consume_fd(fd)
+            result = get()
+            if result is not None:
+                return result
+        raise TimeoutError("LMCache waits for ever")
+
+    def store(self, keys, objs) -> bool:
+        task = self.adapter.submit_store_task(keys, objs)
+        return self.result(self.adapter.get_store_event_fd(),
+                           lambda: self.adapter.pop_completed_store_tasks().get(task)).is_successful()
+
+    def lookup(self, keys) -> list[bool]:
+        task = self.adapter.submit_lookup_and_lock_task(keys, {})
+        bits = self.result(self.adapter.get_lookup_and_lock_event_fd(),
+                           lambda: self.adapter.query_lookup_and_lock_result(task))
+        return [bits.test(i) for i in range(len(keys))]
+
+    def load(self, keys, objs) -> list[bool]:
+        task = self.adapter.submit_load_task(keys, objs)
+        bits = self.result(self.adapter.get_load_event_fd(), lambda: self.adapter.query_load_result(task))
+        return [bits.test(i) for i in range(len(keys))]
+
+    def close(self) -> None:
+        self.adapter.close()
+
+
+class L2Cases:
+    """What holds for both kinds of L2 adapters."""
+
+    numbers = itertools.count(1)
+
+    def spec(self, **params: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def open(self, memory: L1MemoryDesc | None = None, **params: Any) -> L2:
+        l2 = L2(self.spec(**params), memory)
+        self.addCleanup(l2.close)
+        return l2
+
+    def keys(self, count: int, **other: Any) -> list[ObjectKey]:
+        return [object_key(next(self.numbers), **other) for _ in range(count)]
+
+    def test_round_trip(self):
+        l2 = self.open()
+        keys = self.keys(5)
+        self.assertEqual(l2.lookup(keys), [False] * 5)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3, 4, 5])))
+        self.assertTrue(l2.store(keys, objects([1, 2, 3, 4, 5])), "what is there is stored")
+        self.assertEqual(l2.lookup(keys), [True] * 5)
+        objs = objects([0] * 5)
+        self.assertEqual(l2.load(keys[::-1], objs), [True] * 5)
+        self.assertEqual(values(objs), [{5}, {4}, {3}, {2}, {1}])
+        l2.adapter.delete(keys[:2])
+        self.assertEqual(l2.lookup(keys), [False, False, True, True, True])
+
+    def test_miss(self):
+        l2 = self.open()
+        keys = self.keys(3)
+        self.assertTrue(l2.store(keys[1:2], objects([2])))
+        self.assertEqual(l2.lookup(keys), [False, True, False])
+        objs = objects([7] * 3)
+        self.assertEqual(l2.load(keys, objs), [False, True, False])
+        self.assertEqual(values(objs), [{7}, {2}, {7}])
+
+    def test_many(self):
+        l2 = self.open()
+        keys = self.keys(2500)
+        self.assertTrue(l2.store(keys, objects([i % 251 for i in range(2500)], numel=8)))
+        self.assertEqual(l2.lookup(keys), [True] * 2500)
+        objs = objects([255] * 2500, numel=8)
+        self.assertEqual(l2.load(keys, objs), [True] * 2500)
+        self.assertEqual(values(objs), [{i % 251} for i in range(2500)])
+
+    @on_fake
+    def test_declined(self):
+        l2 = self.open()
+        keys = self.keys(2)
+        with fault("KVBLK_FAKE_DECLINE", 1):
+            self.assertFalse(l2.store(keys, objects([1, 2])))
+        self.assertEqual(l2.lookup(keys), [False, False])
+        self.assertEqual(l2.adapter.get_usage().total_bytes_used, 0)
+        self.assertEqual(l2.client.store.report.counts()["puts_declined"], 2)
+
+    @on_fake
+    def test_lost(self):
+        l2 = self.open()
+        keys = self.keys(6)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3, 4, 5, 6])))
+        self.assertEqual(l2.lookup(keys), [True] * 6)
+        objs = objects([0] * 6)
+        with fault("KVBLK_FAKE_LOSE", 3):
+            got = l2.load(keys, objs)
+        self.assertEqual(got.count(False), 2)
+        self.assertEqual(values(objs), [{i + 1.0} if good else {0} for i, good in enumerate(got)])
+
+    def test_another_length(self):
+        l2 = self.open()
+        keys = self.keys(2)
+        self.assertTrue(l2.store(keys, objects([1, 2])))
+        # the tags of Adapter tell before the length does
+        with mock.patch.object(l2.client, "_tags", lambda count: [None] * count):
+            self.assertEqual(l2.load(keys, objects([0], numel=512) + objects([0])), [False, True])
+            self.assertEqual(l2.load(keys, objects([0]) + objects([0], numel=2048)), [True, False])
+        self.assertEqual(l2.client.store.report.counts()["gets_of_another_length"], 2)
+
+    def test_too_long(self):
+        l2 = self.open()
+        with kvblk.Pool(POOL) as pool:
+            longest = pool.info().value_max
+        keys = self.keys(2)
+        long = objects([0], numel=longest + 1, dtype=torch.uint8)
+        self.assertFalse(l2.store(keys, long + objects([2])))
+        self.assertEqual(l2.lookup(keys), [False, True])
+        self.assertEqual(l2.load(keys, long + objects([0])), [False, True])
+
+    def test_shared(self):
+        one, other = self.open(), self.open()
+        keys = self.keys(2)
+        self.assertTrue(one.store(keys, objects([1, 2])))
+        objs = objects([0, 0])
+        self.assertEqual(other.lookup(keys), [True, True])
+        one.close()
+        self.assertEqual(other.load(keys, objs), [True, True])
+        self.assertEqual(values(objs), [{1}, {2}])
+
+    def test_other_keys(self):
+        l2 = self.open()
+        number = next(self.numbers)
+        one = object_key(number)
+        self.assertTrue(l2.store([one], objects([1])))
+        others = [object_key(number, **other) for other in (
+            {"model_name": "org/model2"}, {"kv_rank": 0x01000101}, {"object_group_id": 1}, {"cache_salt": "user"},
+            {"chunk_hash": chunk_hash(number)[1:]}, {"chunk_hash": chunk_hash(number) + b"\0"})]
+        self.assertEqual(l2.lookup([one, *others]), [True] + [False] * len(others))
+        self.assertEqual(l2.load(others, objects([0] * len(others))), [False] * len(others))
+        for params in ({"salt": SALT + "other"}, {"layout": "float16"}):
+            self.assertEqual(self.open(**params).lookup([one]), [False], params)
+
+    def test_leases(self):
+        l2 = self.open()
+        leases = l2.client.store.leases
+        keys = self.keys(4)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3, 4])))
+        with mock.patch.object(kvblk.Lease, "release", autospec=True, side_effect=kvblk.Lease.release) as release:
+            self.assertEqual(l2.lookup(self.keys(2)), [False, False])
+            self.assertEqual(len(leases), 0)
+            self.assertEqual(l2.lookup(keys), [True] * 4)
+            self.assertEqual((len(leases), release.call_count), (1, 0))
+            self.assertEqual(l2.load(keys[:2], objects([0, 0])), [True, True])
+            self.assertTrue(wait_until(lambda: len(leases) == 0 and release.call_count == 1))
+            # a load of what no lookup found releases nothing
+            l2.load(keys[:2], objects([0, 0]))
+            l2.lookup(keys[:1])
+            self.assertEqual((len(leases), release.call_count), (1, 1))
+            l2.close()
+            self.assertEqual(release.call_count, 2)
+
+    def test_leases_end(self):
+        l2 = self.open(lease_s=0.01)
+        keys = self.keys(1)
+        self.assertTrue(l2.store(keys, objects([1])))
+        for _ in range(5):
+            l2.lookup(keys)
+            time.sleep(0.02)
+        self.assertEqual(len(l2.client.store.leases), 1)
+
+    @on_fake
+    def test_close_in_flight(self):
+        l2 = self.open()
+        keys = self.keys(2)
+        objs = objects([1, 2, 0, 0])
+        with gate() as go_on:
+            l2.adapter.submit_store_task(keys, objs[:2])
+            l2.adapter.submit_load_task(keys, objs[2:])
+            closing = threading.Thread(target=l2.close)
+            closing.start()
+            closing.join(1)
+            self.assertTrue(closing.is_alive(), "closed while the kernel has the memory")
+            go_on()
+            closing.join(WAIT)
+            self.assertFalse(closing.is_alive())
+        number = l2.client.submit_batch_get(["m@0@0@00"], [bytearray(4)])
+        self.assertIn((number, False, "1 of 1 keys failed", [False]), l2.client.drain_completions())
+        number = l2.client.submit_batch_exists(["m@0@0@00"])
+        self.assertEqual(l2.client.drain_completions(), [(number, True, "", [False])])
+
+    def test_no_descriptor_left(self):
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            L2(self.spec()).close()
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 1)
+
+    def test_bad_keys(self):
+        client = self.open().client
+        # out of the thread of LMCache that collects
+        collected: list[Any] = []
+        with mock.patch.object(client, "drain_completions", lambda: []):
+            bad = ["nonsense", "m@0@0@xyz", "m@0@0@", "m@0@0@" + "00" * 65, "a\0b@0@0@00", ""]
+            numbers = [client.submit_batch_get(bad, [bytearray(8) for _ in bad]), client.submit_batch_set(bad, [b"1"] * 6),
+                       client.submit_batch_exists(bad), client.submit_batch_delete(bad),
+                       client.submit_batch_get(["m@0@0@00"], [b"read-only"]), client.submit_batch_get([], [])]
+            collect = type(client).drain_completions
+            self.assertTrue(wait_until(lambda: collected.extend(collect(client)) or len(collected) == len(numbers)))
+        self.assertEqual(sorted(over[0] for over in collected), sorted(numbers))
+        self.assertFalse(any(any(over[3]) for over in collected))
+
+    def test_options(self):
+        for params, said in (({"nonsense": 1}, "unknown option 'nonsense'"), ({"timeout_s": 300}, "0.001 to 240"),
+                             ({"threads": "8"}, "whole number"), ({"priority": 4}, "0 to 3"), ({"pool": ""}, "is missing")):
+            with self.assertRaisesRegex(ValueError, said, msg=params):
+                L2(self.spec(**params))
+        with self.assertRaisesRegex(RuntimeError, "'nowhere' can't be opened: no such pool"):
+            L2(self.spec(pool="nowhere"))
+
+
+class NativePlugin(L2Cases, unittest.TestCase):
+    def spec(self, **params: Any) -> dict[str, Any]:
+        return {"type": "native_plugin", "module_path": "kvblk_lmcache", "class_name": "Client",
+                "adapter_params": {"pool": POOL, "layout": "bfloat16", "salt": SALT, **params}}
+
+    def test_layout_is_asked_for(self):
+        with self.assertRaisesRegex(ValueError, '"layout" is missing'):
+            L2(self.spec(layout=""))
+
+    def test_fault_inject(self):
+        l2 = L2({"type": "fault_inject", "gap_indices": [1], "inner": self.spec()})
+        self.addCleanup(l2.close)
+        keys = self.keys(3)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3])))
+        self.assertEqual(l2.lookup(keys), [True] * 3)
+        self.assertEqual(l2.load(keys, objects([0] * 3)), [True, False, True])
+
+
+class Plugin(L2Cases, unittest.TestCase):
+    def spec(self, **params: Any) -> dict[str, Any]:
+        return {"type": "plugin", "module_path": "kvblk_lmcache", "class_name": "Adapter",
+                "adapter_params": {"pool": POOL, "salt": SALT, **params}}
+
+    def test_other_layout(self):
+        l2 = self.open()
+        keys = self.keys(1)
+        self.assertTrue(l2.store(keys, objects([1])))
+        for others in (objects([7], dtype=torch.float16), objects([7], numel=512, dtype=torch.float32)):
+            self.assertEqual(l2.load(keys, others), [False])
+            self.assertEqual(values(others), [{7}])
+        self.assertEqual(l2.load(keys, objects([0])), [True])
+
+    def test_mixed_layouts(self):
+        l2 = self.open()
+        keys = self.keys(4)
+        mixed = objects([1]) + objects([2], dtype=torch.float16) + objects([3], numel=8) + objects([4])
+        self.assertTrue(l2.store(keys, mixed))
+        empty = objects([0]) + objects([0], dtype=torch.float16) + objects([0], numel=8) + objects([0])
+        self.assertEqual(l2.load(keys, empty), [True] * 4)
+        self.assertEqual(values(empty), [{1}, {2}, {3}, {4}])
+
+    def test_unlock(self):
+        l2 = self.open()
+        leases = l2.client.store.leases
+        keys = self.keys(3)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3])))
+        with mock.patch.object(kvblk.Lease, "release", autospec=True, side_effect=kvblk.Lease.release) as release:
+            self.assertEqual(l2.lookup(keys), [True] * 3)
+            l2.adapter.submit_unlock(keys[:2])
+            self.assertEqual((len(leases), release.call_count), (1, 0))
+            l2.adapter.submit_unlock(keys[2:])
+            self.assertEqual((len(leases), release.call_count), (0, 1))
+            l2.adapter.submit_unlock(keys)
+
+    def slab(self) -> tuple[torch.Tensor, L1MemoryDesc]:
+        slab = torch.zeros(1 << 16, dtype=torch.uint8)
+        return slab, L1MemoryDesc(ptr=slab.data_ptr(), size=slab.nbytes, align_bytes=64)
+
+    def in_slab(self, slab: torch.Tensor, value: float) -> TensorMemoryObj:
+        data = slab[8192:8192 + 2048].view(torch.bfloat16)
+        data.fill_(value)
+        about = MemoryObjMetadata(shape=data.shape, dtype=data.dtype, address=data.data_ptr(), phy_size=data.nbytes,
+                                  fmt=MemoryFormat.KV_2LTD, ref_count=1)
+        return TensorMemoryObj(data, about, parent_allocator=None)
+
+    def test_registered(self):
+        slab, about = self.slab()
+        l2 = self.open(about)
+        pool = l2.client.store.pool
+        batches = []
+        make = pool.batch
+
+        def batch(*args, **options):
+            batches.append(make(*args, **options))
+            return batches[-1]
+
+        keys = self.keys(1)
+        with mock.patch.object(pool, "batch", batch):
+            keep = []
+            with mock.patch.object(kvblk.Memory, "part", autospec=True, side_effect=kvblk.Memory.part) as part:
+                self.assertTrue(l2.store(keys, [self.in_slab(slab, 5)]))
+                obj = self.in_slab(slab, 0)
+                self.assertEqual(l2.load(keys, [obj]), [True])
+                keep.append(part.call_args_list)
+        self.assertEqual(values([obj]), [{5}])
+        self.assertEqual([call.args[1:] for call in keep[0]], [(8192, 2048)] * 2)
+
+    def test_not_registered(self):
+        slab, about = self.slab()
+        refuse = mock.patch.object(kvblk.Pool, "register", side_effect=kvblk.KvblkError(errno.ENOMEM))
+        with refuse, self.assertLogs("kvblk_lmcache.store") as caught:
+            l2 = self.open(about)
+        self.assertEqual(len(caught.output), 1)
+        self.assertIn("LimitMEMLOCK", caught.output[0])
+        keys = self.keys(1)
+        self.assertTrue(l2.store(keys, [self.in_slab(slab, 5)]))
+        self.assertEqual(l2.load(keys, [self.in_slab(slab, 0)]), [True])
+
+    def test_status(self):
+        l2 = self.open()
+        l2.lookup(self.keys(3))
+        status = l2.adapter.report_status()
+        self.assertTrue(status["is_healthy"])
+        self.assertEqual((status["pool"], status["counts"]["looked_up"]), (POOL, 3))
+
+
+class Keys(unittest.TestCase):
+    def test_no_two_are_the_same(self):
+        texts = [f"{model}@{rank:08x}@{group:x}@{block}{salt}" for model in ("a", "a/b", "ab") for rank in (0, 1, 0x10)
+                 for group in (0, 1, 0x10) for block in ("00", "0000", "11" * 32) for salt in ("", "@a", "@b", "@a,b")]
+        made = set()
+        for runtime, layout, salt in itertools.product("ab", ("bf16", "fp16"), ("", "s")):
+            keys = ObjectKeys(runtime=runtime, layout=layout, salt=salt)
+            made |= {keys.key(text) for text in texts}
+        self.assertEqual(len(made), len(texts) * 8)
+        # where one salt ends and the other begins matters
+        self.assertNotEqual(ObjectKeys(runtime="r", layout="l", salt="a").key("m@0@0@00@b"),
+                            ObjectKeys(runtime="r", layout="l", salt="").key("m@0@0@00@ab"))
+
+    def test_long_names(self):
+        keys = ObjectKeys(runtime="r", layout="l", salt="s" * 5000)
+        self.assertLess(len(keys.key("m" * 5000 + "@00000000@0@" + "ff" * 32 + "@" + "u" * 128)), 100)
+
+
+class Engine(unittest.TestCase):
+    """The storage plugin under LMCache's StorageManager."""
+
+    numbers = itertools.count(1)
+    LAYERS, TOKENS, HEADS, SIZE = 2, 16, 2, 8
+
+    def open(self, extra: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None,
+             **config: Any) -> StorageManager:
+        dtype = torch.bfloat16
+        about = LMCacheMetadata(**{
+            "model_name": "org/model", "world_size": 1, "local_world_size": 1, "worker_id": 0, "local_worker_id": 0,
+            "kv_dtype": dtype, "kv_shape": (self.LAYERS, 2, self.TOKENS, self.HEADS, self.SIZE),
+            "chunk_size": self.TOKENS, **(metadata or {})})
+        config = LMCacheEngineConfig.from_defaults(**{
+            "chunk_size": self.TOKENS, "local_cpu": False, "max_local_cpu_size": 0.01, "storage_plugins": ["kvblk"],
+            "extra_config": {"storage_plugin.kvblk.module_path": "kvblk_lmcache",
+                             "storage_plugin.kvblk.class_name": "StorageBackend", "kvblk.pool": POOL,
+                             "kvblk.salt": SALT, **(extra or {})}, **config})
+        manager = StorageManager(config, about, EventManager())
+        self.addCleanup(manager.close)
+        return manager
+
+    def backend(self, manager: StorageManager) -> Any:
+        return manager.storage_backends["kvblk"]
+
+    def keys(self, count: int, **other: Any) -> list[CacheEngineKey]:
+        return [CacheEngineKey(**{"model_name": "org/model", "world_size": 1, "worker_id": 0,
+                                  "chunk_hash": next(self.numbers), "dtype": torch.bfloat16, **other})
+                for _ in range(count)]
+
+    def chunks(self, manager: StorageManager, fill: list[float], last: int | None = None) -> list[Any]:
+        out = []
+        for i, value in enumerate(fill):
+            tokens = last if last and i + 1 == len(fill) else self.TOKENS
+            obj = manager.allocate(torch.Size([2, self.LAYERS, tokens, self.HEADS * self.SIZE]), torch.bfloat16,
+                                   MemoryFormat.KV_2LTD, busy_loop=False)
+            obj.tensor.fill_(value)
+            out.append(obj)
+        return out
+
+    def put(self, manager: StorageManager, keys: list[CacheEngineKey], objs: list[Any]) -> None:
+        manager.batched_put(keys, objs)
+        self.assertTrue(wait_until(lambda: not any(map(self.backend(manager).exists_in_put_tasks, keys))))
+
+    def free(self, manager: StorageManager) -> int:
+        return manager.allocator_backend.memory_allocator.pin_allocator.address_manager.get_free_size()
+
+    def test_round_trip(self):
+        manager = self.open()
+        free = self.free(manager)
+        keys = self.keys(4)
+        self.assertEqual(manager.batched_contains(keys), (0, {}))
+        self.put(manager, keys[:3], self.chunks(manager, [1, 2, 3], last=5))
+        self.assertTrue(wait_until(lambda: self.free(manager) == free), "a put keeps memory")
+        self.assertEqual(manager.batched_contains(keys), (3, {"kvblk": keys[:3]}))
+        self.assertEqual(manager.contains(keys[2]), "kvblk")
+        self.assertIsNone(manager.contains(keys[3]))
+        got = manager.batched_get(keys, "kvblk")
+        self.assertIsNone(got.pop())
+        self.assertEqual(values(got), [{1}, {2}, {3}])
+        self.assertEqual([obj.tensor.shape[2] for obj in got], [self.TOKENS, self.TOKENS, 5])
+        self.assertEqual({obj.meta.fmt for obj in got}, {MemoryFormat.KV_2LTD})
+        # not manager.get(), which keeps the chunk in its own cache
+        one = self.backend(manager).get_blocking(keys[1])
+        self.assertEqual(values([one]), [{2}])
+        for obj in [*got, one]:
+            obj.ref_count_down()
+        self.assertEqual(self.free(manager), free, "a get keeps memory")
+        self.assertEqual(manager.remove(keys[0]), 1)
+        self.assertEqual(manager.batched_contains(keys), (0, {}))
+        self.assertEqual(manager.batched_remove(keys), 2)
+
+    def test_two_share(self):
+        one, other = self.open(), self.open()
+        keys = self.keys(2)
+        self.put(one, keys, self.chunks(one, [1, 2]))
+        one.close()
+        self.assertEqual(values(other.batched_get(keys, "kvblk")), [{1}, {2}])
+
+    def test_chain(self):
+        manager = self.open()
+        backend = self.backend(manager)
+        keys = self.keys(1030)
+        with mock.patch.object(backend._pool, "put_many", side_effect=backend._pool.put_many) as put:
+            self.put(manager, keys, self.chunks(manager, [1] * 1030, last=3))
+        sent = [(len(call.args[0]), call.kwargs["chain"], call.kwargs["continues"]) for call in put.call_args_list]
+        self.assertEqual(sent, [(1024, True, True), (5, True, True), (1, True, False)])
+        self.assertEqual([call.kwargs["parent"] for call in put.call_args_list],
+                         [b"", put.call_args_list[0].args[0][-1], put.call_args_list[1].args[0][-1]])
+        self.assertEqual(manager.batched_contains(keys)[0], 1030)
+        got = manager.batched_get(keys, "kvblk")
+        self.assertEqual(len([obj for obj in got if obj is not None]), 1030)
+
+    @on_fake
+    def test_declined(self):
+        manager = self.open()
+        free = self.free(manager)
+        keys = self.keys(2)
+        told = []
+        with fault("KVBLK_FAKE_DECLINE", 1):
+            objs = self.chunks(manager, [1, 2])
+            self.backend(manager).batched_submit_put_task(keys, objs, on_complete_callback=told.append)
+            self.assertTrue(wait_until(lambda: self.backend(manager).counts().get("puts_declined") == 2))
+        for obj in objs:
+            obj.ref_count_down()
+        self.assertEqual(manager.batched_contains(keys), (0, {}))
+        self.assertEqual((told, self.free(manager)), ([], free))
+        objs = self.chunks(manager, [1, 2])
+        self.backend(manager).batched_submit_put_task(keys, objs, on_complete_callback=told.append)
+        self.assertTrue(wait_until(lambda: told == keys))
+
+    @on_fake
+    def test_lost(self):
+        manager = self.open()
+        free = self.free(manager)
+        keys = self.keys(6)
+        self.put(manager, keys, self.chunks(manager, [1, 2, 3, 4, 5, 6]))
+        counts = []
+        for _ in range(2):
+            with fault("KVBLK_FAKE_LOSE", 4):
+                got = manager.batched_get(keys, "kvblk")
+            count = got.index(None)
+            self.assertEqual(got[count:], [None] * (6 - count), "behind a miss nothing is of use")
+            self.assertEqual(values(got[:count]), [{i + 1.0} for i in range(count)])
+            for obj in got[:count]:
+                obj.ref_count_down()
+            counts.append(count)
+        # the second time it is two gets further on
+        self.assertEqual(abs(counts[0] - counts[1]), 2)
+        self.assertTrue(wait_until(lambda: self.free(manager) == free), "a miss keeps memory")
+
+    def test_no_memory(self):
+        manager = self.open()
+        keys = self.keys(2)
+        self.put(manager, keys, self.chunks(manager, [1, 2]))
+        cpu = manager.allocator_backend
+        first = cpu.allocate
+        with mock.patch.object(cpu, "allocate", side_effect=[first([torch.Size([2, 2, 16, 16])], [torch.bfloat16],
+                                                                   MemoryFormat.KV_2LTD), None]) as allocate:
+            got = manager.batched_get(keys, "kvblk")
+        self.assertEqual((values(got[:1]), got[1]), ([{1}], None))
+        self.assertEqual(allocate.call_args.kwargs, {"busy_loop": False}, "it would wait for itself")
+
+    def test_other_keys(self):
+        manager = self.open()
+        keys = self.keys(1)
+        self.put(manager, keys, self.chunks(manager, [1]))
+        number = keys[0].chunk_hash
+        others = [self.keys(1, **{"chunk_hash": number, **other})[0] for other in (
+            {"model_name": "org/model2"}, {"world_size": 2}, {"world_size": 2, "worker_id": 1}, {"dtype": torch.float16},
+            {"chunk_hash": -number}, {"request_configs": {"lmcache.tag.user": "a"}},
+            {"request_configs": {"lmcache.tag.user": "b"}})]
+        self.assertEqual([manager.contains(key) for key in keys + others], ["kvblk"] + [None] * len(others))
+        backend = self.backend(manager)
+        self.assertEqual(len({*backend._keys(keys + others)}), 1 + len(others))
+        for extra, metadata in (({"kvblk.salt": "other"}, {}), ({"kvblk.layout": "other"}, {}), ({}, {"use_mla": True}),
+                                ({}, {"kv_shape": (2, 2, 16, 1, 16)}), ({}, {"kv_shape": (4, 2, 16, 2, 4)}),
+                                ({}, {"kv_dtype": torch.float16}), ({}, {"chunk_size": 8})):
+            got = self.open(extra, metadata).contains(keys[0])
+            # heads do not change LMCache's layout, which has a dimension for all of them
+            self.assertEqual(got, "kvblk" if metadata.get("kv_shape") == (2, 2, 16, 1, 16) else None, (extra, metadata))
+
+    def test_pins(self):
+        manager = self.open()
+        leases = self.backend(manager)._store.leases
+        keys = self.keys(3)
+        self.put(manager, keys[:2], self.chunks(manager, [1, 2]))
+        with mock.patch.object(kvblk.Lease, "release", autospec=True, side_effect=kvblk.Lease.release) as release:
+            self.assertEqual(manager.batched_contains(keys, pin=True)[0], 2)
+            self.assertEqual((len(leases), release.call_count), (1, 0))
+            manager.batched_unpin(keys[:1])
+            self.assertEqual((len(leases), release.call_count), (1, 0))
+            manager.batched_unpin(keys[1:])
+            self.assertEqual((len(leases), release.call_count), (0, 1))
+        backend = self.backend(manager)
+        self.assertEqual([backend.pin(key) for key in keys], [True, True, False])
+        self.assertEqual([backend.unpin(key) for key in keys], [True, True, False])
+        self.assertEqual(len(leases), 0)
+
+    def test_not_blocking(self):
+        manager = self.open()
+        backend = self.backend(manager)
+        keys = self.keys(4)
+        self.put(manager, keys[:3], self.chunks(manager, [1, 2, 3]))
+
+        def run(coroutine):
+            return asyncio.run_coroutine_threadsafe(coroutine, manager.loop).result(WAIT)
+
+        self.assertEqual(run(backend.batched_async_contains("id", keys, True)), 3)
+        self.assertEqual(len(backend._store.leases), 1)
+        self.assertEqual(values(run(backend.batched_get_non_blocking("id", keys))), [{1}, {2}, {3}])
+        self.assertEqual(len(backend._store.leases), 0)
+        self.assertEqual(run(backend.batched_get_non_blocking("id", keys[3:])), [])
+        self.assertEqual(values([manager.get_non_blocking(keys[1], "kvblk").result(WAIT)]), [{2}])
+
+    @on_fake
+    def test_given_up(self):
+        """A request that goes away while its load is under way gives its memory back."""
+        manager = self.open()
+        backend = self.backend(manager)
+        keys = self.keys(2)
+        self.put(manager, keys, self.chunks(manager, [1, 2]))
+        free = self.free(manager)
+        with gate() as go_on:
+            future = asyncio.run_coroutine_threadsafe(backend.batched_get_non_blocking("id", keys), manager.loop)
+            self.assertTrue(wait_until(lambda: self.free(manager) < free))
+            future.cancel()
+            go_on()
+            self.assertTrue(wait_until(lambda: self.free(manager) == free))
+
+    @on_fake
+    def test_close_in_flight(self):
+        manager = self.open()
+        keys = self.keys(1)
+        buffer = manager.allocator_backend.memory_allocator
+        with gate() as go_on:
+            manager.batched_put(keys, self.chunks(manager, [1]))
+            closing = threading.Thread(target=manager.close)
+            closing.start()
+            closing.join(1)
+            self.assertTrue(closing.is_alive())
+            self.assertFalse(buffer._unregistered, "LMCache's memory is gone while the kernel has it")
+            go_on()
+            closing.join(WAIT)
+            self.assertFalse(closing.is_alive())
+            self.assertTrue(buffer._unregistered)
+        backend = self.backend(manager)
+        self.assertFalse(backend.contains(keys[0]))
+        self.assertIsNone(backend.get_blocking(keys[0]))
+        self.assertFalse(backend.remove(keys[0]))
+        self.assertIsNone(backend.get_non_blocking(keys[0]))
+
+    def test_unknown_shape(self):
+        manager = self.open()
+        keys = self.keys(3)
+        odd = manager.allocate(torch.Size([2, self.LAYERS + 1, self.TOKENS, 16]), torch.bfloat16, MemoryFormat.KV_2LTD)
+        layer = manager.allocate(torch.Size([self.TOKENS, 2, 16]), torch.bfloat16, MemoryFormat.KV_T2D)
+        for obj in (odd, layer):
+            self.put(manager, keys, self.chunks(manager, [1]) + [obj] + self.chunks(manager, [3]))
+            self.assertEqual([manager.contains(key) for key in keys], ["kvblk", None, None])
+
+    def test_registered(self):
+        manager = self.open()
+        obj = self.chunks(manager, [1])[0]
+        pool = self.backend(manager)._store.pool
+        self.assertIsNotNone(pool._within(obj.data_ptr, obj.get_size()))
+
+    def test_options(self):
+        for extra, config, said in (({"kvblk.nonsense": 1}, {}, "unknown option 'nonsense'"),
+                                    ({"kvblk.pool": "nowhere"}, {}, "'nowhere' can't be opened: no such pool"),
+                                    ({}, {"use_layerwise": True}, "use_layerwise is not supported")):
+            with self.assertLogs("lmcache.v1.storage_backend", "ERROR") as caught:
+                manager = self.open(extra, **config)
+            self.assertRegex(caught.output[0], said)
+            self.assertNotIn("kvblk", manager.storage_backends)
+
+
+class BasicCheck(unittest.TestCase):
+    """LMCache's own check of a backend."""
+
+    def run_check(self, *args: str, **env: str) -> dict[str, tuple[int, int]]:
+        with tempfile.TemporaryDirectory() as here:
+            done = subprocess.run([sys.executable, "-m", "lmcache.v1.basic_check", *args], cwd=here, text=True, timeout=300,
+                                  env={**os.environ, "LMCACHE_TRACK_USAGE": "false", **env}, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+        passed = {}
+        for line in done.stdout.splitlines():
+            cells = [cell.strip() for cell in line.split("|")]
+            if len(cells) > 6 and "/" in cells[5] and cells[5][0].isdigit():
+                good, count = cells[5].split("/")
+                passed[cells[1]] = int(good), int(count)
+        self.assertEqual((done.returncode, len(passed)), (0, 4), done.stdout)
+        return passed
+
+    def l2_adapter(self, spec: dict[str, Any]) -> list[tuple[int, int]]:
+        return [*self.run_check("--mode", "test_l2_adapter", "--num-keys", "8", "--l2-adapter", json.dumps(spec)).values()]
+
+    def test_native_plugin(self):
+        self.assertEqual(self.l2_adapter(NativePlugin().spec()), [(8, 8)] * 4)
+
+    def test_plugin(self):
+        self.assertEqual(self.l2_adapter(Plugin().spec()), [(8, 8)] * 4)
+
+    def test_fault_inject(self):
+        got = self.l2_adapter({"type": "fault_inject", "gap_indices": [2, 5], "inner": NativePlugin().spec()})
+        self.assertEqual(got, [(8, 8)] * 3 + [(6, 8)])
+
+    def storage_manager(self, **env: str) -> dict[str, tuple[int, int]]:
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            config.write(f"""
+chunk_size: 256
+local_cpu: false
+max_local_cpu_size: 0.1
+storage_plugins: ["kvblk"]
+extra_config:
+  storage_plugin.kvblk.module_path: kvblk_lmcache
+  storage_plugin.kvblk.class_name: StorageBackend
+  kvblk.pool: {POOL}
+  kvblk.salt: {uuid.uuid4().hex}
+""")
+            config.flush()
+            return self.run_check("--mode", "test_storage_manager", LMCACHE_CONFIG_FILE=config.name, **env)
+
+    def test_storage_manager(self):
+        self.assertEqual(set(self.storage_manager().values()), {(5, 5)})
+
+    @on_fake
+    def test_storage_manager_loses(self):
+        self.assertEqual(self.storage_manager(KVBLK_FAKE_LOSE="1")["GET"], (0, 5), "it does not ask the pool")
+
+
+class Tap(unittest.TestResult):
+    """One line for each test."""
+
+    def line(self, how: str, test: unittest.TestCase, note: str = "") -> None:
+        print(f"{how} {self.testsRun} lmcache: {test.id().split('.', 1)[1]}{note}", flush=True)
+
+    def complain(self, test: unittest.TestCase, text: str) -> None:
+        self.line("not ok", test)
+        print("".join(f"  | {line}\n" for line in text.splitlines()), end="", flush=True)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        self.line("ok", test)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        super().addSkip(test, reason)
+        self.line("ok", test, f" # SKIP {reason}")
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        super().addFailure(test, err)
+        self.complain(test, self.failures[-1][1])
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        super().addError(test, err)
+        self.complain(test, self.errors[-1][1])
+
+
+if __name__ == "__main__":
+    result = Tap()
+    module = sys.modules["__main__"]
+    suite = (unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:], module) if sys.argv[1:]
+             else unittest.defaultTestLoader.loadTestsFromModule(module))
+    suite.run(result)
+    print(f"1..{result.testsRun}")
+    # threads of LMCache do not always end
+    sys.stdout.flush()
+    os._exit(not result.wasSuccessful())
