@@ -496,6 +496,16 @@ class Background(TestPool):
         self.assertEqual(worker.close(), [])
         self.raises(errno.EINVAL, kvblk.Worker, self.pool, 65)
 
+    def test_closed_lets_go(self):
+        """A pool whose worker was closed is closed at once, not when the worker is forgotten."""
+        pool = kvblk.Pool(POOL)
+        node = pool.fileno()
+        worker = kvblk.Worker(pool)
+        worker.close()
+        pool.close()
+        self.assertRaises(OSError, os.fstat, node)
+        self.assertEqual(worker.completed(), [])
+
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_not_begun(self):
         """Jobs that wait for a thread when the worker is closed end as cancelled, and the one that runs ends first."""
