@@ -388,6 +388,8 @@ static int lookup(struct kvblk_lookup *l)
 		return -EINVAL;
 	l->nr_leading = 0;
 	l->nr_present = 0;
+	l->nr_leased = 0;
+	l->lease = 0;
 	if (bitmap)
 		memset(bitmap, 0, (l->nr_keys + 7) / 8);
 	for (uint32_t i = 0; i < l->nr_keys; i++) {
@@ -409,8 +411,10 @@ static int lookup(struct kvblk_lookup *l)
 		else if (l->flags & KVBLK_LOOKUP_PREFIX)
 			break;
 	}
-	if (l->lease_ms && l->nr_leading)
+	if (l->lease_ms && l->nr_present) {
 		l->lease = ++nr_leases;
+		l->nr_leased = l->nr_present;
+	}
 	return 0;
 }
 
