@@ -1,0 +1,621 @@
+# SPDX-License-Identifier: MIT
+"""KVConnectorBase_V1 of vLLM: the KV cache goes straight between its tensors and a pool, layer by layer.
+
+A block of the KV cache is several values of the pool, one for each few layers (the option ``layers``). Loads of all
+layers start together, those of the first layers first, and the model waits before each layer for that layer's: it
+computes the first ones while later ones come. Likewise a layer is stored while the model computes the next ones.
+
+Only whole blocks are stored, never the tail of a prompt, and only those whose bytes are known to be right. vLLM
+counts on a load before it is over: in the same step, and with asynchronous scheduling in the next one, requests
+compute blocks on top of blocks that are still to come. If these do not come, vLLM computes anew, but the bytes of this
+step are wrong. So blocks that were computed in a step are stored when all loads up to that step have succeeded, on all
+ranks; and blocks that did not come are ``tainted`` until they are written over, with all that was computed on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
+                                                               KVConnectorWorkerMetadata)
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
+from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheConfig, MLAAttentionSpec, UniformTypeKVCacheSpecs,
+                                        group_kernel_blocks)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+from vllm.v1.outputs import KVConnectorOutput
+
+from .find import Finder
+from .keys import BlockKeys, Ranks
+from .offloading import warn_of_policy
+from .options import Options
+from .report import Report, log
+from .slab import Mover, Pages, Transfer
+
+if TYPE_CHECKING:
+    from vllm.forward_context import ForwardContext
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.request import Request
+
+#: a value of the pool has at least so many bytes, if the model has, unless the option ``layers`` says otherwise
+VALUE_MIN = 256 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectorOptions(Options):
+    """And those of this connector."""
+
+    layers: int = 0
+    decode: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._within("layers", 0, 1024)
+
+
+@dataclasses.dataclass
+class Move:
+    """Blocks of one request: their ids, where they are, and the id of the one before the first."""
+
+    request: str
+    ids: list[bytes]
+    blocks: list[int]
+    parent: bytes | None = None
+
+
+@dataclasses.dataclass
+class KvblkMetadata(KVConnectorMetadata):
+    """From the scheduler to the workers, each step."""
+
+    step: int
+    loads: list[Move] = dataclasses.field(default_factory=list)
+    stores: list[Move] = dataclasses.field(default_factory=list)
+    preempted: set[str] = dataclasses.field(default_factory=set)
+
+
+@dataclasses.dataclass
+class KvblkWorkerMetadata(KVConnectorWorkerMetadata):
+    """And back: of which steps the loads are over, by how many ranks, and which blocks did not come."""
+
+    steps: dict[int, int]
+    failed: set[int]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> KvblkWorkerMetadata:
+        assert isinstance(other, KvblkWorkerMetadata)
+        steps = dict(self.steps)
+        for step, ranks in other.steps.items():
+            steps[step] = steps.get(step, 0) + ranks
+        return KvblkWorkerMetadata(steps, self.failed | other.failed)
+
+
+class KvblkStats(KVConnectorStats):
+    """Counters, for vLLM's log."""
+
+    def reset(self) -> None:
+        self.data = {}
+
+    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
+        for name, number in other.data.items():
+            self.data[name] = self.data.get(name, 0) + number
+        return self
+
+    def reduce(self) -> dict[str, int | float]:
+        return dict(self.data)
+
+    def is_empty(self) -> bool:
+        return not self.data
+
+
+class Shape:
+    """What scheduler and workers have to agree on: the keys, and which layers are in which value."""
+
+    def __init__(self, config: VllmConfig, cache: KVCacheConfig, options: ConnectorOptions):
+        groups = cache.kv_cache_groups
+        parallel = config.parallel_config
+        other = 'use KvblkOffloadingConnector ("kvblk_vllm.offloading") instead'
+        if len(groups) != 1:
+            raise ValueError(f"kvblk: this model has {len(groups)} KV cache groups, KvblkConnector takes one: {other}")
+        spec = groups[0].kv_cache_spec
+        if isinstance(spec, UniformTypeKVCacheSpecs) or not isinstance(spec, FullAttentionSpec):
+            raise ValueError(f"kvblk: this model's KV cache is of {type(spec).__name__}, KvblkConnector takes full "
+                             f"attention with pages of one size: {other}")
+        if parallel.pipeline_parallel_size > 1:
+            raise ValueError(f"kvblk: KvblkConnector does not know pipeline stages: {other}")
+        self.block_tokens, hash_tokens = resolve_kv_cache_block_sizes(cache, config)
+        self.hashes = self.block_tokens // hash_tokens
+        self.page = spec.page_size_bytes
+        self.names = sorted(groups[0].layer_names, key=layer_order)
+        layers = options.layers or -(-VALUE_MIN // self.page)
+        #: layers of each value
+        self.parts = [self.names[i:i + layers] for i in range(0, len(self.names), layers)]
+        ranks = Ranks(parallel.tensor_parallel_size, 1, parallel.prefill_context_parallel_size,
+                      parallel.decode_context_parallel_size)
+        model = config.model_config
+        dtype = config.cache_config.cache_dtype
+        # with MLA each rank has the same bytes, unless they share out the tokens
+        same = isinstance(spec, MLAAttentionSpec) and ranks.dcp == 1 and ranks.pcp == 1
+        self.keys = BlockKeys(
+            way="connector", model=options.model or model.model,
+            dtype=str(model.dtype if dtype == "auto" else dtype).removeprefix("torch."),
+            layout=f"{config.cache_config.kv_cache_layout} layers={len(self.names)}/{layers} page={self.page} "
+                   f"heads={getattr(spec, 'num_kv_heads', 0)}x{getattr(spec, 'head_size', 0)} "
+                   f"spec={type(spec).__name__}",
+            block_tokens=self.block_tokens, ranks=ranks, same=same, parts=len(self.parts), salt=options.salt,
+            tokenizer=options.tokenizer)
+        self.world = parallel.world_size
+
+
+def layer_order(name: str) -> list[tuple[int, str]]:
+    """Sorts names of layers by their numbers."""
+    return [(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", name)]
+
+
+class _Request:
+    """What the scheduler's side knows of one."""
+
+    __slots__ = ("request", "blocks", "computed", "stored", "sent", "load", "barred")
+
+    def __init__(self, request: Request):
+        self.request = request
+        self.blocks: list[int] = []
+        #: whole blocks that are computed after a step: (step, number)
+        self.computed: list[tuple[int, int]] = []
+        #: how many from the first on are stored, or need not be
+        self.stored = 0
+        #: whether any store of it was handed to the workers
+        self.sent = False
+        #: blocks to load in the step that is being made
+        self.load = 0
+        #: stores nothing more: its blocks may be wrong
+        self.barred = False
+
+
+class Scheduling:
+    """The scheduler's half."""
+
+    def __init__(self, shape: Shape, options: ConnectorOptions):
+        self.shape = shape
+        self.report = Report("connector's scheduler")
+        self._decode = options.decode
+        self._pool = options.open()
+        self.find = Finder(self._pool, shape.keys, options, self.report)
+        self._requests: dict[str, _Request] = {}
+        self._step = 0
+        #: steps whose loads are not known to be over: ranks that have not told, and requests
+        self._loading: dict[int, tuple[int, list[str]]] = {}
+        #: blocks of the KV cache that did not come
+        self._tainted: set[int] = set()
+        self._era = b""
+
+    def _ids(self, request: Request, start: int, end: int) -> list[bytes]:
+        n = self.shape.hashes
+        return [bytes(request.block_hashes[i]) + self._era for i in range((start + 1) * n - 1, end * n, n)]
+
+    def matched(self, request: Request, computed: int) -> int:
+        """Tokens that can be loaded behind those that are computed."""
+        size = self.shape.block_tokens
+        state = self._requests.get(request.request_id)
+        if state is None:
+            state = self._requests[request.request_id] = _Request(request)
+        state.load = 0
+        start = computed // size
+        # the last token has to be computed, for the next one
+        end = min((request.num_tokens - 1) // size, len(request.block_hashes) // self.shape.hashes)
+        if computed % size or end <= start or request.skip_reading_prefix_cache:
+            return 0
+        ids = self._ids(request, start, end)
+        found = 0
+        for i, block in enumerate(ids):
+            if not self.find.hit(request.request_id, block, lambda i=i: ids[i:]):  # type: ignore[misc]
+                break
+            found += 1
+        return found * size
+
+    def allocated(self, request: Request, external: int) -> None:
+        """The request will run in this step, with so many loaded tokens."""
+        state = self._requests.get(request.request_id)
+        if state is None:
+            state = self._requests[request.request_id] = _Request(request)
+        state.load = external // self.shape.block_tokens
+
+    def plan(self, output: SchedulerOutput) -> KvblkMetadata:
+        """What the workers do in this step."""
+        self._step += 1
+        meta = KvblkMetadata(self._step, preempted=set(output.preempted_req_ids or ()))
+        size = self.shape.block_tokens
+        for request in meta.preempted:
+            self.find.preempted(request)
+            state = self._requests.get(request)
+            if state is not None:
+                state.blocks, state.computed, state.stored = [], [], 0
+        fresh: set[int] = set()
+        for name, blocks, computed, whole in _scheduled(output):
+            state = self._requests.get(name)
+            if state is None:
+                continue
+            if whole:
+                state.blocks = list(blocks)
+                state.computed, state.stored = [], 0
+            else:
+                state.blocks += blocks
+            after = computed + output.num_scheduled_tokens[name]
+            state.computed.append((self._step, min(after // size, len(state.blocks))))
+            if state.load:
+                # they are the last ones of those that count as computed
+                end = computed // size
+                start = end - state.load
+                state.load = 0
+                state.stored = end
+                meta.loads.append(Move(name, self._ids(state.request, start, end), state.blocks[start:end]))
+                self.find.load(name)
+            else:
+                self.find.unused(name)
+            if self._tainted and not self._tainted.isdisjoint(state.blocks):
+                state.barred = True
+            # blocks that this step writes from their first token to their last
+            fresh.update(state.blocks[-(-computed // size):after // size])
+        if meta.loads:
+            self._loading[self._step] = (self.shape.world, [load.request for load in meta.loads])
+        settled = min(self._loading) - 1 if self._loading else self._step
+        for name in output.num_scheduled_tokens:
+            state = self._requests.get(name)
+            if state is not None:
+                self._store(state, settled, meta)
+        # from the next step on: in this one they may be read before they are written
+        self._tainted -= fresh
+        self.find.next_step()
+        return meta
+
+    def _store(self, state: _Request, settled: int, meta: KvblkMetadata) -> None:
+        request = state.request
+        end = 0
+        while state.computed and state.computed[0][0] <= settled:
+            end = max(end, state.computed.pop(0)[1])
+        if not end:
+            return
+        tokens = request.num_tokens if self._decode else request.num_prompt_tokens
+        end = min(end, tokens // self.shape.block_tokens, len(request.block_hashes) // self.shape.hashes)
+        start = state.stored
+        if state.barred or end <= start:
+            return
+        state.stored = end
+        ids = self._ids(request, start, end)
+        parent = self._ids(request, start - 1, start)[0] if start else None
+        # what is there need not be read; runs between are consecutive
+        present = self.find.present(ids)
+        self.report.count("store_present", sum(present))
+        i = 0
+        while i < len(ids):
+            j = i
+            while j < len(ids) and present[j] == present[i]:
+                j += 1
+            if not present[i]:
+                meta.stores.append(Move(request.request_id, ids[i:j], state.blocks[start + i:start + j],
+                                        ids[i - 1] if i else parent))
+                state.sent = True
+            i = j
+
+    def heard(self, meta: KvblkWorkerMetadata) -> None:
+        """What workers tell."""
+        for step, ranks in meta.steps.items():
+            if step not in self._loading:
+                continue
+            left, requests = self._loading[step]
+            if left > ranks:
+                self._loading[step] = left - ranks, requests
+                continue
+            del self._loading[step]
+            for request in requests:
+                self.find.loaded(request, ())
+        if meta.failed:
+            self._tainted |= meta.failed
+            for state in self._requests.values():
+                if not state.barred and not meta.failed.isdisjoint(state.blocks):
+                    state.barred = True
+
+    def finished(self, request: Request) -> bool:
+        """Whether the workers may still be reading its blocks."""
+        state = self._requests.pop(request.request_id, None)
+        self.find.finished(request.request_id)
+        return state is not None and state.sent
+
+    def reset(self) -> None:
+        self.find.reset()
+        self._era = os.urandom(8)
+
+    def close(self) -> None:
+        self.find.reset()
+        self._pool.close()
+
+
+def _scheduled(output: SchedulerOutput) -> Iterable[tuple[str, list[int], int, bool]]:
+    """Requests of a step: name, blocks, computed tokens, whether these are all its blocks."""
+    for new in output.scheduled_new_reqs:
+        yield new.req_id, new.block_ids[0], new.num_computed_tokens, True
+    old = output.scheduled_cached_reqs
+    for i, name in enumerate(old.req_ids):
+        groups = old.new_block_ids[i]
+        yield name, groups[0] if groups else [], old.num_computed_tokens[i], name in old.resumed_req_ids
+
+
+class Working:
+    """A worker's half."""
+
+    def __init__(self, shape: Shape, options: ConnectorOptions, rank: int, caches: dict[str, torch.Tensor],
+                 num_blocks: int):
+        self.report = Report("connector's worker")
+        self._keys = shape.keys
+        self._rank = rank
+        self._part_of = {name: part for part, names in enumerate(shape.parts) for name in names}
+        tensors = []
+        self._pages: list[list[Pages]] = []
+        for names in shape.parts:
+            pages = []
+            for name in names:
+                tensor = group_kernel_blocks(caches[name], num_blocks)
+                stride = tensor.stride(0) * tensor.element_size()
+                if stride < shape.page:
+                    raise ValueError(f"kvblk: blocks of layer {name} are {stride} bytes apart and have {shape.page}")
+                pages.append(Pages(tensor, stride, shape.page))
+                tensors.append(tensor)
+            self._pages.append(pages)
+        self._ends = {names[-1]: part for part, names in enumerate(shape.parts)}
+        # with MLA all ranks have the same: one of them stores
+        self._stores = shape.keys.ranks.number == shape.world or rank == 0
+        pool = options.open()
+        try:
+            longest = max(len(names) for names in shape.parts) * shape.page
+            limit = pool.info().value_max
+            if longest > limit:
+                raise ValueError(f"kvblk: {longest} bytes are in a value of the pool, which takes {limit}: "
+                                 'lower the option "layers"')
+            self._mover = Mover(pool, options, self.report, tensors, shape.page)
+            if self._mover.kind == "staged" and len(shape.parts[0]) > 1:
+                self._mover.close()
+                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is staged "
+                                   'through the host, which takes one layer a value: set the option "layers" to 1')
+        except BaseException:
+            pool.close()
+            raise
+        #: loads of each part that are not over
+        self._coming = [0] * len(self._pages)
+        self._steps: dict[int, int] = {}
+        self._failed: set[int] = set()
+        self._told: set[int] = set()
+        #: stores that are not over, of each request that ever had some
+        self._stores_of: dict[str, int] = {}
+        self._finished: set[str] = set()
+        self._put: set[int] = set()
+        self._meta: KvblkMetadata | None = None
+        log.info("kvblk connector: %d layers in %d values a block, pages of %d bytes; memory is %s", len(shape.names),
+                 len(shape.parts), shape.page, self._mover.kind or "not registered")
+
+    def _buffers(self, part: int, blocks: Sequence[int]) -> list[list[tuple[int, int]]]:
+        return [[pages.piece(block) for pages in self._pages[part]] for block in blocks]
+
+    def _enter(self, meta: KvblkMetadata) -> None:
+        """vLLM starts loads before the model runs if there are any, else after it."""
+        if self._meta is not meta:
+            self._meta = meta
+            self._put = set()
+
+    # Loads
+
+    def begin(self, meta: KvblkMetadata) -> None:
+        """Start all loads of a step, the first layers' first."""
+        self._enter(meta)
+        for part in range(len(self._pages)):
+            for load in meta.loads:
+                def loaded(at: int, results: list[Any], sizes: list[int], load: Move = load) -> None:
+                    for i, there in enumerate(self.report.loaded(results, sizes)):
+                        if not there:
+                            self._failed.add(load.blocks[at + i])
+
+                def done(_: Transfer, part: int = part) -> None:
+                    self._coming[part] -= 1
+
+                self._coming[part] += 1
+                self._mover.get(Transfer(done), self._keys.of_rank(self._rank, load.ids, part),
+                                self._buffers(part, load.blocks), loaded)
+
+    def wait_for(self, layer: str) -> None:
+        """Until a layer has come, or has not."""
+        part = self._part_of.get(layer)
+        if part is not None and self._coming[part]:
+            self._mover.wait(lambda: not self._coming[part])
+
+    # Stores
+
+    def computed(self, layer: str, meta: KvblkMetadata) -> None:
+        """A layer's blocks of this step are complete."""
+        self._enter(meta)
+        part = self._ends.get(layer)
+        if part is not None:
+            self._store(part)
+
+    def _store(self, part: int) -> None:
+        if part in self._put or self._meta is None or not self._stores:
+            return
+        self._put.add(part)
+        for store in self._meta.stores:
+            name = store.request
+            self._stores_of[name] = self._stores_of.get(name, 0) + 1
+
+            def done(_: Transfer, name: str = name) -> None:
+                self._stores_of[name] -= 1
+
+            def stored(_: int, results: list[Any], sizes: list[int]) -> None:
+                self.report.stored(results, sizes)
+
+            keys = self._keys.of_rank(self._rank, store.ids, part)
+            parent = None if store.parent is None else self._keys.of_rank(self._rank, [store.parent], part)[0]
+            self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), stored, parent)
+
+    def end(self) -> None:
+        """Of the step: all that was to be loaded or stored in it is over, or on its way."""
+        meta = self._meta
+        if meta is None:
+            return
+        self._mover.wait(lambda: not any(self._coming))
+        for part in range(len(self._pages)):
+            # the model does not tell of each layer if it runs as a graph
+            self._store(part)
+        self._meta = None
+        if not self._stores:
+            for store in meta.stores:
+                self._stores_of.setdefault(store.request, 0)
+        if meta.loads:
+            self._steps[meta.step] = 1
+        self._mover.poll()
+
+    def preempt(self, requests: set[str]) -> None:
+        """Before their blocks are written over."""
+        self._mover.wait(lambda: not any(self._stores_of.get(name) for name in requests))
+
+    def finished(self, requests: set[str]) -> set[str]:
+        """Of the requests that have finished, now or before, those whose stores are over."""
+        self._mover.poll()
+        self._finished |= requests & self._stores_of.keys()
+        done = {name for name in self._finished if not self._stores_of[name]}
+        self._finished -= done
+        for name in done:
+            del self._stores_of[name]
+        return done
+
+    def failed(self) -> set[int]:
+        """Blocks that did not come, since the last call."""
+        failed, self._failed = self._failed, set()
+        self._told |= failed
+        return failed
+
+    def tell(self) -> KvblkWorkerMetadata | None:
+        steps, self._steps = self._steps, {}
+        told, self._told = self._told, set()
+        return KvblkWorkerMetadata(steps, told) if steps or told else None
+
+    def close(self) -> None:
+        self._mover.close()
+        log.info("kvblk connector: %s", self.report.summary())
+
+
+class KvblkConnector(KVConnectorBase_V1):
+    """For kv_connector, with kv_connector_module_path "kvblk_vllm.connector"."""
+
+    _cache_hit_source = CacheHitSource.DISK
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
+        super().__init__(vllm_config, role, kv_cache_config)
+        transfer = self._kv_transfer_config
+        self._options: ConnectorOptions = ConnectorOptions.read(transfer.kv_connector_extra_config.get("kvblk"),
+                                                                "kv_connector_extra_config")
+        self._shape = Shape(vllm_config, kv_cache_config, self._options)
+        self._scheduling: Scheduling | None = None
+        self._working: Working | None = None
+        if role == KVConnectorRole.SCHEDULER:
+            warn_of_policy(vllm_config)
+            self._scheduling = Scheduling(self._shape, self._options)
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        # a store that is dropped is a miss later
+        return False
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
+        # a layer's part of a block is contiguous
+        return "LBHNC"
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
+        return True
+
+    # Worker
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        self._working = Working(self._shape, self._options, self._vllm_config.parallel_config.rank, kv_caches,
+                                self._kv_cache_config.num_blocks)
+
+    def _work(self) -> Working:
+        assert self._working is not None
+        return self._working
+
+    def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
+        assert isinstance(kv_connector_metadata, KvblkMetadata)
+        if kv_connector_metadata.preempted:
+            self._work().preempt(kv_connector_metadata.preempted)
+
+    def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
+        meta = self._get_connector_metadata()
+        assert isinstance(meta, KvblkMetadata)
+        self._work().begin(meta)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        self._work().wait_for(layer_name)
+
+    def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
+        meta = self._get_connector_metadata()
+        assert isinstance(meta, KvblkMetadata)
+        self._work().computed(layer_name, meta)
+
+    def wait_for_save(self) -> None:
+        self._work().end()
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        return self._work().finished(finished_req_ids) or None, None
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self._work().failed()
+
+    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
+        return None if self._working is None else self._working.tell()
+
+    # Scheduler
+
+    def _schedule(self) -> Scheduling:
+        assert self._scheduling is not None
+        return self._scheduling
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+        return self._schedule().matched(request, num_computed_tokens), False
+
+    def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+        self._schedule().allocated(request, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
+        return self._schedule().plan(scheduler_output)
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        meta = connector_output.kv_connector_worker_meta
+        if isinstance(meta, KvblkWorkerMetadata):
+            self._schedule().heard(meta)
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return self._schedule().finished(request), None
+
+    def reset_cache(self) -> bool | None:
+        self._schedule().reset()
+        return True
+
+    # Both
+
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        half = self._scheduling or self._working
+        new = half.report.take() if half is not None else None
+        return KvblkStats(data=dict(new)) if new else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
+        return KvblkStats(data=data or {})
+
+    def shutdown(self) -> None:
+        if self._working is not None:
+            self._working.close()
+        if self._scheduling is not None:
+            self._scheduling.close()

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: MIT
+"""What of a request's blocks the pool has: few lookups, and a lease from lookup to load.
+
+vLLM asks for one block after the other, and for a waiting request again in each step. The first question of a request
+looks all its further blocks up in one call; what is found is leased, so it is still there when it is loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+
+import kvblk
+from kvblk import KvblkError
+
+from .keys import BlockKeys
+from .options import Options
+from .report import Report
+
+#: keys in one call
+LOOKUP_MAX = 65536
+#: announced blocks that are remembered, to announce their removal
+ANNOUNCED_MAX = 65536
+
+
+class _Run:
+    """One request: what it asked for, and the leases on what was found."""
+
+    __slots__ = ("found", "missed", "lost", "leases", "until", "loads", "finished")
+
+    def __init__(self) -> None:
+        self.found: set[bytes] = set()
+        #: absent ones, and in which step that was seen
+        self.missed: dict[bytes, int] = {}
+        #: those that a load did not bring: never again a hit for this request, which would not end
+        self.lost: set[bytes] = set()
+        self.leases: list[kvblk.Lease] = []
+        self.until = 0.0
+        self.loads = 0
+        self.finished = False
+
+
+class Finder:
+    """Of one scheduler, by its thread only."""
+
+    def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report):
+        self._pool = pool
+        self._keys = keys
+        self._lease = options.lease_s
+        #: how long after the lookup a load may begin
+        self._fresh = options.lease_s - options.timeout_s
+        self._report = report
+        self._runs: dict[str, _Run] = {}
+        self._step = 0
+        #: blocks told of as stored, if that is wanted; None: it isn't
+        self.announced: OrderedDict[bytes, None] | None = None
+        self._gone: list[bytes] = []
+
+    # Lookups
+
+    def hit(self, request: str, block: bytes, ahead: Callable[[], Sequence[bytes]], prefix: bool = True) -> bool:
+        """Whether a block is there, and stays. ``ahead``: the block and those that will be asked for after it.
+
+        ``prefix``: what lies behind the first absent one is of no use.
+        """
+        run = self._runs.get(request)
+        if run is None:
+            run = self._runs[request] = _Run()
+        if block in run.lost:
+            return False
+        if run.found and not run.loads and time.monotonic() > run.until:
+            self._drop(run)
+        if block in run.found:
+            return True
+        if run.missed.get(block) == self._step:
+            return False
+        self._look_up(run, ahead(), prefix)
+        return block in run.found
+
+    def _look_up(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> None:
+        most = LOOKUP_MAX // self._keys.values
+        for start in range(0, len(blocks), most):
+            part = blocks[start:start + most]
+            found = self._ask(run, part, prefix)
+            self._note(run, part, found, prefix)
+            if prefix and not all(found):
+                break
+
+    def _ask(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> list[bool]:
+        count = self._report.count
+        count("lookup_calls")
+        count("lookup_blocks", len(blocks))
+        began = time.monotonic()
+        try:
+            answer = self._pool.lookup(self._keys.all(blocks), lease=self._lease, prefix=prefix)
+        except (KvblkError, ValueError) as e:
+            count("lookup_errors")
+            self._report.error("a lookup failed, which is a miss", e)
+            return [False] * len(blocks)
+        if answer.lease:
+            if not run.leases:
+                run.until = began + self._fresh
+            run.leases.append(answer.lease)
+        # a block without a lease might be gone when it is loaded: it is none
+        values = self._keys.values
+        if prefix:
+            leading = min(answer.leading, answer.leased) // values
+            return [i < leading for i in range(len(blocks))]
+        found = []
+        leased = answer.leased
+        for i in range(len(blocks)):
+            present = [answer[i * values + j] for j in range(values)]
+            found.append(all(present) and leased >= values)
+            leased -= sum(present)
+        return found
+
+    def _note(self, run: _Run, blocks: Sequence[bytes], found: Sequence[bool], prefix: bool) -> None:
+        for block, there in zip(blocks, found):
+            if there:
+                run.found.add(block)
+                run.missed.pop(block, None)
+            else:
+                run.missed[block] = self._step
+                if self.announced is not None and self.announced.pop(block, self) is None:
+                    self._gone.append(block)
+                if prefix:
+                    break
+        self._report.count("lookup_hits", sum(found))
+
+    def present(self, blocks: Sequence[bytes]) -> list[bool]:
+        """Which blocks the pool has now, without a lease; none where that can't be told."""
+        values = self._keys.values
+        most = LOOKUP_MAX // values
+        found: list[bool] = []
+        for start in range(0, len(blocks), most):
+            part = blocks[start:start + most]
+            try:
+                answer = self._pool.lookup(self._keys.all(part))
+                found += [all(answer[i * values + j] for j in range(values)) for i in range(len(part))]
+            except (KvblkError, ValueError) as e:
+                self._report.count("lookup_errors")
+                self._report.error("a lookup before a store failed", e)
+                found += [False] * len(part)
+        return found
+
+    # Leases
+
+    def _drop(self, run: _Run) -> None:
+        leases, run.leases = run.leases, []
+        run.found.clear()
+        run.missed.clear()
+        for lease in leases:
+            try:
+                lease.release()
+            except (KvblkError, ValueError) as e:
+                self._report.error("a lease was not released, it ends by itself", e)
+
+    def load(self, request: str) -> None:
+        """A load of what was found begins."""
+        self._runs.setdefault(request, _Run()).loads += 1
+
+    def loaded(self, request: str, lost: Iterable[bytes]) -> None:
+        """It is over. ``lost``: blocks that it did not bring, or may not have brought."""
+        run = self._runs.get(request)
+        if run is None or not run.loads:
+            return
+        run.loads -= 1
+        run.lost.update(lost)
+        if not run.loads:
+            self._drop(run)
+            if run.finished:
+                del self._runs[request]
+
+    def unused(self, request: str) -> None:
+        """The request runs: what it does not load now it will not load."""
+        run = self._runs.get(request)
+        if run is not None and not run.loads:
+            self._drop(run)
+
+    def preempted(self, request: str) -> None:
+        """The request will begin again: it may load what it has loaded before."""
+        run = self._runs.get(request)
+        if run is not None:
+            run.lost.clear()
+
+    def finished(self, request: str) -> None:
+        """The request asks for nothing more."""
+        run = self._runs.get(request)
+        if run is None:
+            return
+        run.finished = True
+        if not run.loads:
+            self._drop(run)
+            del self._runs[request]
+
+    def next_step(self) -> None:
+        """What was absent may be there."""
+        self._step += 1
+
+    def reset(self) -> None:
+        """All leases end, those of loads that are forgotten, too."""
+        for run in self._runs.values():
+            run.loads = 0
+            self._drop(run)
+        self._runs.clear()
+
+    def leases(self) -> int:
+        """For tests: how many are held."""
+        return sum(len(run.leases) for run in self._runs.values())
+
+    # Announcements
+
+    def announce(self, blocks: Sequence[bytes]) -> list[bytes]:
+        """Which of these are to be told of as stored: those that the pool has and were not told of."""
+        announced = self.announced
+        if announced is None:
+            return []
+        new = [block for block in blocks if block not in announced]
+        new = [block for block, there in zip(new, self.present(new)) if there]
+        for block in new:
+            announced[block] = None
+        while len(announced) > ANNOUNCED_MAX:
+            self._gone.append(announced.popitem(last=False)[0])
+        return new
+
+    def gone(self) -> list[bytes]:
+        """Which of the announced ones were found missing since the last call, or are forgotten here."""
+        gone, self._gone = self._gone, []
+        return gone

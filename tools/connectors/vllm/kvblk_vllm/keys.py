@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""Keys: a space for each rank, then vLLM's own hash of the block.
+
+vLLM's hash names the block's tokens and all before them, and what else the block depends on and vLLM knows: LoRA,
+images, cache_salt. The key space names what vLLM's hash does not: model, type, layout, ranks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from kvblk import Keyspace
+
+#: changes when the bytes of a block, or the ids, change though the layout's text does not
+RUNTIME = "vllm/1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """How a model is spread over workers. vLLM numbers them pipeline first, then prefill context, then tensor."""
+
+    tp: int = 1
+    pp: int = 1
+    pcp: int = 1
+    dcp: int = 1
+
+    @property
+    def number(self) -> int:
+        return self.tp * self.pp * self.pcp
+
+    def of(self, rank: int) -> dict[str, int]:
+        """Arguments of a Keyspace. Ranks of decode context are ranks of tensor, so those name both."""
+        return {"tp_rank": rank % self.tp, "tp_size": self.tp, "cp_rank": rank // self.tp % self.pcp,
+                "cp_size": self.pcp, "pp_rank": rank // (self.tp * self.pcp), "pp_size": self.pp}
+
+
+class BlockKeys:
+    """Keys of the blocks that one engine stores: all ranks' for the scheduler, one rank's for a worker.
+
+    A block is one value of the pool for each rank and part, and it is there when all of them are.
+    """
+
+    def __init__(self, *, way: str, model: str, dtype: str, layout: str, block_tokens: int, ranks: Ranks,
+                 same: bool = False, parts: int = 1, salt: str = "", tokenizer: str = ""):
+        """``same``: all ranks hold the same bytes, as with MLA. ``parts``: values of a block and rank."""
+        self.ranks = Ranks() if same else ranks
+        text = f"{way} {layout} dcp={ranks.dcp}"
+        self._spaces = [
+            Keyspace(runtime=RUNTIME, model=model, dtype=dtype, layout=text, block_tokens=block_tokens, salt=salt,
+                     tokenizer=tokenizer, **self.ranks.of(rank)) for rank in range(self.ranks.number)
+        ]
+        self.parts = parts
+        self._tails = [part.to_bytes(2, "big") for part in range(parts)] if parts > 1 else [b""]
+        self._heads = [(space.prefix, tail) for space in self._spaces for tail in self._tails]
+        #: values of the pool that make a block
+        self.values = len(self._heads)
+
+    def all(self, blocks: Iterable[bytes]) -> list[bytes]:
+        """Keys of blocks, those of a block next to each other."""
+        heads = self._heads
+        if len(heads) == 1:
+            prefix, tail = heads[0]
+            return [prefix + block + tail for block in blocks]
+        return [prefix + block + tail for block in blocks for prefix, tail in heads]
+
+    def of_rank(self, rank: int, blocks: Sequence[bytes], part: int = 0) -> list[bytes]:
+        """Keys of one rank's values of a part."""
+        prefix = self._spaces[rank if len(self._spaces) > 1 else 0].prefix
+        tail = self._tails[part]
+        return [prefix + block + tail for block in blocks]
+
+
+def chains(blocks: Sequence[bytes], parents: Sequence[bytes | None], most: int) -> list[tuple[int, int]]:
+    """Cut a list of blocks into runs (start, end) of consecutive ones of a prompt, of at most so many."""
+    runs = []
+    start = 0
+    for i in range(1, len(blocks) + 1):
+        if i == len(blocks) or parents[i] is None or parents[i] != blocks[i - 1] or i - start == most:
+            runs.append((start, i))
+            start = i
+    return runs

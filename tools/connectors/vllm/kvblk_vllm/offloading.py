@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""vLLM's OffloadingConnector with KvblkOffloadingSpec, and with loads that may fail.
+
+OffloadingConnector asserts that each load succeeds. A lease makes failure rare, but a member of the pool may fail
+between lookup and load. Here the engine is told which blocks did not come, and computes them (with
+"kv_load_failure_policy": "recompute") or ends the request with an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+from .report import log, stats_of
+from .spec import KvblkOffloadingSpec, KvblkWorker
+
+SPEC = {"spec_name": "KvblkOffloadingSpec", "spec_module_path": "kvblk_vllm.spec"}
+
+
+def _name_spec(vllm_config: VllmConfig) -> None:
+    """So that the configuration need not."""
+    transfer = vllm_config.kv_transfer_config
+    assert transfer is not None
+    extra = transfer.kv_connector_extra_config
+    for name, value in SPEC.items():
+        if extra.setdefault(name, value) != value:
+            raise ValueError(f"kvblk: KvblkOffloadingConnector has its own {name}, not {extra[name]!r}")
+
+
+def warn_of_policy(vllm_config: VllmConfig) -> None:
+    transfer = vllm_config.kv_transfer_config
+    if transfer is not None and transfer.kv_load_failure_policy != "recompute":
+        log.warning('kvblk: kv_load_failure_policy is "%s": if a block is lost between lookup and load, the request '
+                    'ends with an error. With "recompute" vLLM computes the block.', transfer.kv_load_failure_policy)
+
+
+class KvblkOffloadingConnector(OffloadingConnector):
+    """For kv_connector, with kv_connector_module_path "kvblk_vllm.offloading"."""
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
+        _name_spec(vllm_config)
+        super().__init__(vllm_config, role, kv_cache_config)
+        if self.connector_worker is not None:
+            spec = self.connector_worker.spec
+            assert isinstance(spec, KvblkOffloadingSpec)
+            spec.failures_heard = True
+        else:
+            warn_of_policy(vllm_config)
+        #: blocks of several groups can't be named to the engine, requests can
+        self._by_request = len(kv_cache_config.kv_cache_groups) > 1
+
+    def _mover(self) -> KvblkWorker | None:
+        worker = None if self.connector_worker is None else self.connector_worker.worker
+        return worker if isinstance(worker, KvblkWorker) else None
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        assert self.connector_worker is not None
+        # get_finished() forgets which request a job was of
+        requests = dict(self.connector_worker._load_jobs)
+        results = super().get_transfer_results(finished_req_ids)
+        worker = self._mover()
+        if worker is not None and worker.failed_jobs:
+            failed, worker.failed_jobs = worker.failed_jobs, set()
+            if self._by_request:
+                results.failed_recving |= {requests[job] for job in failed if job in requests}
+        return results
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        worker = self._mover()
+        if worker is None or not worker.failed_blocks:
+            return set()
+        failed, worker.failed_blocks = worker.failed_blocks, set()
+        return set() if self._by_request else failed
+
+    def get_kv_connector_stats(self) -> Any:
+        worker = self._mover()
+        if worker is not None:
+            return stats_of(worker.report, OffloadingConnectorStats())
+        return super().get_kv_connector_stats()
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
+        _name_spec(vllm_config)
+        return super().build_prom_metrics(vllm_config, *args, **kwargs)

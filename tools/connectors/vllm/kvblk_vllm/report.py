@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""What has happened, in numbers, and errors told once in a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kvblk import KvblkError, Put
+
+log = logging.getLogger("vllm.kvblk")
+
+#: all that this process has counted, for tests and for who debugs; the engine gets each part's own
+_total: dict[str, int] = {}
+_lock = threading.Lock()
+
+#: what is counted, and what it means
+COUNTERS = {
+    "lookup_calls": "Lookups asked of the kvblk pool, each of many blocks.",
+    "lookup_blocks": "Blocks that lookups asked for.",
+    "lookup_hits": "Blocks that lookups found, and leased.",
+    "lookup_errors": "Lookups that failed, which count as misses.",
+    "load_blocks": "Blocks loaded from the kvblk pool.",
+    "load_bytes": "Bytes loaded from the kvblk pool.",
+    "load_misses": "Blocks that were gone, or of another length, when they were to be loaded.",
+    "load_errors": "Blocks that could not be loaded because of an error, deadlines included.",
+    "store_blocks": "Blocks stored in the kvblk pool.",
+    "store_bytes": "Bytes stored in the kvblk pool.",
+    "store_present": "Blocks not stored because the pool had them, or was getting them.",
+    "store_declined": "Blocks that the pool's admission policy declined.",
+    "store_errors": "Blocks that could not be stored because of an error, deadlines included.",
+}
+
+
+def counters() -> dict[str, int]:
+    """What the parts of this adapter in this process have counted."""
+    with _lock:
+        return dict(_total)
+
+
+class Report:
+    """Counters of one part, and its log."""
+
+    #: seconds between two messages of one kind
+    INTERVAL = 30.0
+
+    def __init__(self, part: str):
+        self.part = part
+        self._new: dict[str, int] = {}
+        self._told: dict[str, float] = {}
+        self._quiet: dict[str, int] = {}
+
+    def count(self, name: str, by: int = 1) -> None:
+        if not by:
+            return
+        with _lock:
+            _total[name] = _total.get(name, 0) + by
+            self._new[name] = self._new.get(name, 0) + by
+
+    def take(self) -> dict[str, int]:
+        """What has been counted since the last call."""
+        with _lock:
+            new, self._new = self._new, {}
+        return new
+
+    def summary(self) -> str:
+        """All that this process has counted."""
+        return ", ".join(f"{name} {number}" for name, number in sorted(counters().items())) or "nothing to count"
+
+    def error(self, doing: str, error: BaseException) -> None:
+        """A warning, at most one in INTERVAL seconds for each thing that goes wrong in the same way."""
+        kind = f"{doing} {getattr(error, 'errno', None) or type(error).__name__}"
+        now = time.monotonic()
+        with _lock:
+            if now - self._told.get(kind, -self.INTERVAL) < self.INTERVAL:
+                self._quiet[kind] = self._quiet.get(kind, 0) + 1
+                return
+            self._told[kind] = now
+            more = self._quiet.pop(kind, 0)
+        log.warning("kvblk %s: %s: %s%s", self.part, doing, error,
+                    f" ({more} more of this kind since the last message)" if more else "")
+
+    def stored(self, results: Iterable[Put | KvblkError], sizes: Iterable[int]) -> list[bool]:
+        """Count results of puts; which blocks the pool has now."""
+        there = []
+        for result, size in zip(results, sizes):
+            if isinstance(result, KvblkError):
+                self.count("store_errors")
+                self.error("a block was not stored", result)
+            elif result is Put.STORED:
+                self.count("store_blocks")
+                self.count("store_bytes", size)
+            else:
+                self.count("store_declined" if result is Put.DECLINED else "store_present")
+            there.append(not isinstance(result, KvblkError) and bool(result))
+        return there
+
+    def loaded(self, results: Iterable[int | None | KvblkError], sizes: Iterable[int]) -> list[bool]:
+        """Count results of gets; which blocks are where they should be, whole."""
+        there = []
+        for result, size in zip(results, sizes):
+            if isinstance(result, KvblkError):
+                self.count("load_errors")
+                self.error("a block was not loaded", result)
+            elif result != size:
+                # another length is another block, whatever it is
+                self.count("load_misses")
+            else:
+                self.count("load_blocks")
+                self.count("load_bytes", size)
+            there.append(result == size)
+        return there
+
+
+def stats_of(report: Report, stats: Any) -> Any:
+    """Hand what is new to an OffloadingConnectorStats; None: nothing is."""
+    new = report.take()
+    for name, by in new.items():
+        stats.increase_counter(PROMETHEUS + name, by)
+    return stats if new else None
+
+
+#: what names of metrics begin with
+PROMETHEUS = "vllm:kvblk_"

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: MIT
+"""vLLM's KV cache as scatter lists, and the threads that move blocks from and to it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import kvblk
+import torch
+from kvblk import KvblkError
+
+from .options import Options, register
+from .report import Report
+
+#: blocks of one batch; all of a batch are in flight at once
+BATCH = 256
+#: what a call of kvblk may raise: an error of the pool, a closed pool, a key or a list that does not fit, no memory
+ERRORS = (KvblkError, ValueError, TypeError, MemoryError)
+
+
+class Pages:
+    """Where one layer, or a group of layers that share pages, keeps its blocks."""
+
+    __slots__ = ("address", "stride", "size")
+
+    def __init__(self, tensor: torch.Tensor, stride: int, size: int):
+        self.address = tensor.data_ptr()
+        self.stride = stride
+        self.size = size
+
+    def piece(self, block: int) -> tuple[int, int]:
+        return self.address + block * self.stride, self.size
+
+
+class Transfer:
+    """Batches that belong together; ``done`` is called when all are over, by the thread that takes them."""
+
+    __slots__ = ("left", "began", "done", "tag")
+
+    def __init__(self, done: Callable[[Transfer], None], tag: Any = None):
+        self.left = 0
+        self.began = time.monotonic()
+        self.done = done
+        self.tag = tag
+
+
+class _Failed:
+    """Stands for a job that could not be submitted."""
+
+    __slots__ = ("tag", "results", "error")
+
+    def __init__(self, tag: Any, error: BaseException):
+        self.tag = tag
+        self.results = None
+        self.error = error
+
+
+class HostMover:
+    """Moves blocks between a pool and slabs of memory in the background. By one thread only, the caller's."""
+
+    def __init__(self, pool: kvblk.Pool, options: Options, report: Report, slabs: Sequence[tuple[int, int]],
+                 longest: int):
+        self.pool = pool
+        self.report = report
+        self._timeout = options.timeout_s
+        self._put_options = options.put_options()
+        self._worker = kvblk.Worker(pool, options.threads)
+        self._failed: queue.SimpleQueue[_Failed] = queue.SimpleQueue()
+        self._flight = 0
+        #: how operations reach the memory: the least good of all slabs' ways
+        self.kind = min((register(pool, address, length, longest) for address, length in slabs), key=_KINDS.index)
+
+    #: longest wait for the worker's descriptor, seconds
+    PATIENCE = 1.0
+
+    # Start
+
+    def get(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any) -> None:
+        """Load blocks; ``finish`` is told (transfer, tag, results, sizes)."""
+        for at in range(0, len(keys), BATCH):
+            part = slice(at, at + BATCH)
+            self._submit(transfer, self._worker.get, keys[part], buffers[part], (tag, at), timeout=self._timeout)
+
+    def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
+            parent: bytes | None, continues: bool = False) -> None:
+        """Store consecutive blocks of a prompt."""
+        for at in range(0, len(keys), BATCH):
+            part = slice(at, at + BATCH)
+            before = keys[at - 1] if at else parent or b""
+            self._submit(transfer, self._worker.put, keys[part], buffers[part], (tag, at), chain=True, parent=before,
+                         continues=continues or at + BATCH < len(keys), **self._put_options)
+
+    def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
+                **options: Any) -> None:
+        job_tag = (transfer, tag, [size_of(buffer) for buffer in buffers])
+        transfer.left += 1
+        self._flight += 1
+        self._hand_over(call, keys, buffers, job_tag, options)
+
+    def _hand_over(self, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
+                   options: dict[str, Any]) -> None:
+        self._start(call, keys, buffers, tag, options)
+
+    def _start(self, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
+               options: dict[str, Any]) -> None:
+        try:
+            call(keys, buffers, tag, **options)
+        except ERRORS as e:
+            self._failed.put(_Failed(tag, e))
+
+    # End
+
+    def poll(self, timeout: float | None = 0) -> None:
+        """Finish what is over; ``timeout``: wait that long for something to be."""
+        if not self._flight:
+            return
+        jobs: list[Any] = []
+        while not self._failed.empty():
+            jobs.append(self._failed.get())
+        try:
+            if timeout and not jobs:
+                jobs += self._worker.wait(min(timeout, self.PATIENCE))
+            else:
+                jobs += self._worker.completed()
+        except ERRORS as e:
+            self.report.error("taking results failed", e)
+        for job in jobs:
+            self._finish(job)
+
+    def _finish(self, job: Any) -> None:
+        transfer, (tag, at), sizes = job.tag
+        self._flight -= 1
+        results = job.results
+        if results is None:
+            error = job.error if isinstance(job.error, KvblkError) else KvblkError(22, str(job.error))
+            results = [error] * len(sizes)
+        tag(at, results, sizes)
+        transfer.left -= 1
+        if not transfer.left:
+            transfer.done(transfer)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Wait until something is so. Each operation has a deadline, or ends with its device."""
+        while not until() and self._flight:
+            self.poll(1.0)
+
+    def drain(self) -> None:
+        """Wait until nothing is in flight."""
+        self.wait(lambda: False)
+
+    def close(self) -> None:
+        """Cancel what is in flight and wait until its memory is quiet."""
+        while not self._failed.empty():
+            self._finish(self._failed.get())
+        for job in self._worker.close():
+            self._finish(job)
+        self.pool.close()
+
+
+class Mover(HostMover):
+    """For tensors, on the host or on a GPU.
+
+    On a GPU a batch begins when what the GPU's stream was given before is over: the model may still be writing the
+    blocks that are stored, or zeroing those that are loaded.
+    """
+
+    def __init__(self, pool: kvblk.Pool, options: Options, report: Report, tensors: Sequence[torch.Tensor],
+                 longest: int):
+        storages = {(storage.data_ptr(), storage.nbytes()) for storage in (t.untyped_storage() for t in tensors)}
+        super().__init__(pool, options, report, sorted(storages), longest)
+        self._tensors = list(tensors)
+        self._device = tensors[0].device
+        self._ordered: queue.SimpleQueue[Any] | None = None
+        self._thread: threading.Thread | None = None
+        if self._device.type != "cpu":
+            # what waits for the GPU does not show in the worker's descriptor: look again soon
+            self.PATIENCE = 0.002
+            self._ordered = queue.SimpleQueue()
+            self._thread = threading.Thread(target=self._in_order, name="kvblk-order", daemon=True)
+            self._thread.start()
+
+    def _event(self) -> Any:
+        event = torch.Event(device=self._device)
+        event.record()
+        return event
+
+    def _hand_over(self, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
+                   options: dict[str, Any]) -> None:
+        if self._ordered is None:
+            self._start(call, keys, buffers, tag, options)
+        else:
+            self._ordered.put((self._event(), call, keys, buffers, tag, options))
+
+    def _in_order(self) -> None:
+        assert self._ordered is not None
+        while (item := self._ordered.get()) is not None:
+            event, call, keys, buffers, tag, options = item
+            try:
+                event.synchronize()
+            except RuntimeError as e:
+                self._failed.put(_Failed(tag, e))
+                continue
+            self._start(call, keys, buffers, tag, options)
+
+    def close(self) -> None:
+        if self._ordered is not None and self._thread is not None:
+            self._ordered.put(None)
+            self._thread.join()
+            self._thread = None
+        super().close()
+
+
+#: from the least good one on
+_KINDS = ["staged", "", "addressed", "registered"]
+
+
+def size_of(buffer: Any) -> int:
+    """Bytes of a scatter list of (address, length)."""
+    return sum(length for _, length in buffer)

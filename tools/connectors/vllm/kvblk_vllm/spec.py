@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: MIT
+"""OffloadingSpec of vLLM: chunks of the KV cache go straight between its tensors and a pool, with no tier between.
+
+The manager runs in the scheduler and holds the leases, the worker runs beside the model and moves the bytes. A chunk
+is one value of the pool for each rank: vLLM's key of 36 bytes (hash of the tokens, number of the KV cache group), the
+pages of the group's layers one behind the other.
+
+Use it through :class:`kvblk_vllm.offloading.KvblkOffloadingConnector`: vLLM's own OffloadingConnector ends the engine
+when a load fails.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import (CanonicalKVCaches, GPULoadStoreSpec, LoadStoreSpec, Locality, LookupResult, Medium,
+                                     OffloadingCounterMetadata, OffloadingEvent, OffloadingManager,
+                                     OffloadingMetricMetadata, OffloadingSpec, OffloadingWorker, OffloadKey,
+                                     PrepareStoreOutput, ReqContext, RequestOffloadingContext, ScheduleEndContext,
+                                     TransferResult, get_offload_group_idx)
+from vllm.v1.kv_offload.config import OffloadingConfig
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from .find import Finder
+from .keys import BlockKeys, Ranks, chains
+from .options import Options
+from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
+from .slab import Mover, Pages, Transfer
+
+#: pieces of an operation, KVBLK_PIECES_MAX
+PIECES_MAX = 1024
+
+
+class KeySpec(LoadStoreSpec):
+    """Which chunks: their ids, and the id of each one's predecessor in its prompt, where that is known."""
+
+    def __init__(self, ids: list[bytes], parents: list[bytes | None]):
+        self.ids = ids
+        self.parents = parents
+
+    def __repr__(self) -> str:
+        return f"KeySpec({len(self.ids)} chunks)"
+
+
+def keys_of(config: OffloadingConfig, options: Options, way: str, replicated: bool, whole: bool = False,
+            more: str = "") -> BlockKeys:
+    """The keys of an engine. ``whole``: a chunk is one value with all ranks' bytes."""
+    parallel = config.parallel
+    ranks = Ranks(parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size)
+    groups = " ".join(f"{group.group_id}:{group.tokens_per_block}" for group in config.groups)
+    layout = f"{config.kv_cache_layout} chunk={config.cache.blocks_per_chunk} groups={groups}"
+    if parallel.pp_size == 1 or whole:
+        # else the scheduler knows only those of the first stage; the stage is in the key in any case
+        layout += f" layers={'+'.join(str(len(group.layer_names)) for group in config.groups)}"
+        layout += f" bytes={config.worker_kv_bytes_per_block}"
+    if whole:
+        layout += f" tp={ranks.tp} pp={ranks.pp} pcp={ranks.pcp}"
+    layout += more
+    return BlockKeys(way=way, model=options.model or config.model.name, dtype=config.model.dtype, layout=layout,
+                     block_tokens=config.cache.tokens_per_hash, ranks=Ranks(dcp=ranks.dcp) if whole else ranks,
+                     same=replicated, salt=options.salt, tokenizer=options.tokenizer)
+
+
+class Prompt:
+    """The order of a request's chunks, group by group, out of what vLLM's scheduler notes in the request's context."""
+
+    def __init__(self, context: ReqContext):
+        self._context = context
+
+    def of_group(self, group: int) -> list[OffloadKey]:
+        # not part of the interface for managers, but there is no other way to know what comes next
+        known = getattr(self._context, "_offload_key_positions", None) or {}
+        keys = [key for key in known if get_offload_group_idx(key) == group]
+        # as they were noted is in order, but for SWA's and what was noted twice
+        keys.sort(key=known.__getitem__)
+        return keys
+
+    def beside(self, key: OffloadKey, backwards: bool) -> list[OffloadKey]:
+        """A key and those that vLLM will ask for after it: to the prompt's end, or to its beginning."""
+        keys = self.of_group(get_offload_group_idx(key))
+        if key not in keys:
+            return [key]
+        at = keys.index(key)
+        return keys[:at + 1] if backwards else keys[at:]
+
+    def parents(self, wanted: Iterable[OffloadKey]) -> dict[OffloadKey, OffloadKey | None]:
+        """The predecessor of each key; a key that is not there has an unknown one."""
+        before: dict[OffloadKey, OffloadKey | None] = {}
+        for group in {get_offload_group_idx(key) for key in wanted}:
+            last: OffloadKey | None = None
+            for key in self.of_group(group):
+                before[key] = last
+                last = key
+        return before
+
+
+class Walk:
+    """How vLLM walks through a request's chunks: the position of the last lookup, for each group."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: dict[int, int] = {}
+
+    @classmethod
+    def backwards(cls, key: OffloadKey, context: ReqContext) -> bool:
+        """Whether vLLM goes from the last chunk to the first, as it does with sliding windows."""
+        walk = context.get_state(cls)
+        if walk is None:
+            walk = cls()
+            context.set_state(walk)
+        at = context.get_offload_key_position(key) or 0
+        group = get_offload_group_idx(key)
+        backwards = at < walk.last.get(group, at)
+        walk.last[group] = at
+        return backwards
+
+
+class KvblkManager(OffloadingManager):
+    """In the scheduler: what is there, what is to be stored."""
+
+    def __init__(self, spec: KvblkOffloadingSpec):
+        self.report = Report("offloading manager")
+        self._pool = spec.options.open()
+        self._find = Finder(self._pool, spec.keys, spec.options, self.report)
+        self._events: list[OffloadingEvent] = []
+        if spec.kv_events_config.enable_kv_cache_events:
+            self._find.announced = OrderedDict()
+        #: behind each id: after a reset nothing is found that was stored before
+        self._era = b""
+
+    def _id(self, key: OffloadKey) -> bytes:
+        return bytes(key) + self._era
+
+    def _key(self, block: bytes) -> OffloadKey:
+        return OffloadKey(block[:len(block) - len(self._era)] if self._era else block)
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        backwards = Walk.backwards(key, req_context)
+
+        def ahead() -> list[bytes]:
+            return [self._id(k) for k in Prompt(req_context).beside(key, backwards)]
+
+        hit = self._find.hit(req_context.req_id, self._id(key), ahead, not backwards)
+        return LookupResult.HIT if hit else LookupResult.MISS
+
+    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
+        return CacheHitSource.DISK
+
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> KeySpec:
+        self._find.load(req_context.req_id)
+        return KeySpec([self._id(key) for key in keys], [None] * len(keys))
+
+    def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        # A request that asks again for what it has loaded has lost it: a load that fails ends here as one that
+        # does not. Only a preempted one asks again for another reason, see on_schedule_end().
+        self._find.loaded(req_context.req_id, [self._id(key) for key in keys])
+
+    def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput:
+        keys = list(keys)
+        present = self._find.present([self._id(key) for key in keys])
+        self.report.count("store_present", sum(present))
+        wanted = [key for key, there in zip(keys, present) if not there]
+        before = Prompt(req_context).parents(wanted)
+        parents = [before.get(key) for key in wanted]
+        return PrepareStoreOutput(
+            keys_to_store=wanted, evicted_keys=[],
+            store_spec=KeySpec([self._id(key) for key in wanted],
+                               [None if parent is None else self._id(parent) for parent in parents]))
+
+    def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
+        # the pool may have declined some, so it is asked which there are
+        stored = self._find.announce([self._id(key) for key in keys])
+        if stored:
+            self._event(stored, removed=False)
+
+    def _event(self, blocks: Sequence[bytes], removed: bool) -> None:
+        self._events.append(OffloadingEvent(keys=[self._key(block) for block in blocks], medium=Medium.STORAGE,
+                                            removed=removed, locality=Locality.REMOTE, ownership="kvblk",
+                                            removal_expected=True))
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        gone = self._find.gone()
+        if gone:
+            self._event(gone, removed=True)
+        events, self._events = self._events, []
+        return events
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        self._find.finished(req_context.req_id)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        for request in context.preempted_req_ids:
+            self._find.preempted(request)
+        for request in context.new_req_ids:
+            self._find.unused(request)
+        self._find.next_step()
+
+    def reset_cache(self) -> None:
+        if self._find.announced:
+            self._event(list(self._find.announced), removed=True)
+            self._find.announced.clear()
+        self._find.reset()
+        self._era = os.urandom(8)
+
+    def get_stats(self) -> Any:
+        return stats_of(self.report, OffloadingConnectorStats())
+
+    def shutdown(self) -> None:
+        self._find.reset()
+        self._pool.close()
+
+
+class KvblkWorker(OffloadingWorker):
+    """Beside the model: moves chunks between the KV cache's tensors and the pool."""
+
+    def __init__(self, spec: KvblkOffloadingSpec, caches: CanonicalKVCaches):
+        self.report = Report("offloading worker")
+        self._keys = spec.keys
+        self._rank = 0 if spec.replicated_layout else spec.config.parallel.rank
+        self._per_chunk = spec.blocks_per_chunk
+        self._groups = [
+            [Pages(caches.tensors[ref.tensor_idx].tensor, _stride(caches.tensors[ref.tensor_idx].tensor),
+                   ref.page_size_bytes) for ref in refs] for refs in caches.group_data_refs
+        ]
+        self._done: list[TransferResult] = []
+        self._open: dict[int, _Job] = {}
+        #: blocks of the KV cache whose load failed, and jobs of loads that failed
+        self.failed_blocks: set[int] = set()
+        self.failed_jobs: set[int] = set()
+        tensors = [tensor.tensor for tensor in caches.tensors]
+        pool = spec.options.open()
+        self._scratch: Any = None
+        try:
+            most = self._check(pool)
+            self._mover = Mover(pool, spec.options, self.report, tensors, most)
+            if self._mover.kind == "staged" and any(len(group) * self._per_chunk > 1 for group in self._groups):
+                self._mover.close()
+                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is staged "
+                                   "through the host, which works with one layer a value only: use KvblkTier, or "
+                                   'KvblkConnector with the option "layers": 1')
+        except BaseException:
+            pool.close()
+            raise
+        if self._per_chunk > 1:
+            page = max(pages.size for group in self._groups for pages in group)
+            self._scratch = tensors[0].new_empty(page)
+        log.info("kvblk offloading: %d groups, %d tensors, %d blocks a chunk; memory is %s", len(self._groups),
+                 len(tensors), self._per_chunk, self._mover.kind or "not registered")
+
+    def _check(self, pool: Any) -> int:
+        """The longest page."""
+        limit = pool.info().value_max
+        longest = 0
+        for number, group in enumerate(self._groups):
+            size = sum(pages.size for pages in group) * self._per_chunk
+            if size > limit or len(group) * self._per_chunk > PIECES_MAX:
+                raise ValueError(f"kvblk: a chunk of KV cache group {number} has {size} bytes in "
+                                 f"{len(group) * self._per_chunk} pieces; the pool takes {limit} bytes in {PIECES_MAX}: "
+                                 "lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
+            longest = max(longest, *(pages.size for pages in group))
+        return longest
+
+    def _chunks(self, spec: GPULoadStoreSpec, number: int) -> list[_Chunk]:
+        """Which blocks of the KV cache each chunk is in."""
+        chunks: list[_Chunk] = []
+        at = 0
+        for group, (count, index) in enumerate(zip(spec.group_sizes, spec.block_indices)):
+            blocks = [int(block) for block in spec.block_ids[at:at + count]]
+            at += count
+            skip = index % self._per_chunk
+            while blocks:
+                take = self._per_chunk - skip
+                chunks.append(_Chunk(group, skip, blocks[:take]))
+                blocks = blocks[take:]
+                skip = 0
+        if len(chunks) != number:
+            raise ValueError(f"{number} chunks are in {len(chunks)} places")
+        return chunks
+
+    def _pieces(self, chunk: _Chunk) -> list[tuple[int, int]]:
+        """The memory of a chunk; what has no block goes to the scratch page."""
+        pieces = []
+        pages_of = self._groups[chunk.group]
+        last = chunk.skip + len(chunk.blocks)
+        for i in range(self._per_chunk):
+            for pages in pages_of:
+                if chunk.skip <= i < last:
+                    pieces.append(pages.piece(chunk.blocks[i - chunk.skip]))
+                else:
+                    pieces.append((self._scratch.data_ptr(), pages.size))
+        return pieces
+
+    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
+        assert isinstance(dst_spec, KeySpec)
+        job = _Job(job_id, load=False)
+        try:
+            chunks = self._chunks(src_spec, len(dst_spec.ids))
+        except ValueError as e:
+            # which block belongs to which chunk is not known
+            self.report.count("store_errors", len(dst_spec.ids))
+            self.report.error("chunks were not stored", e)
+            return self._begin(job)
+        # one that lacks blocks (before a sliding window) would be found whole
+        whole = [i for i, chunk in enumerate(chunks) if len(chunk.blocks) == self._per_chunk]
+        ids = [dst_spec.ids[i] for i in whole]
+        parents = [dst_spec.parents[i] for i in whole]
+        for start, end in chains(ids, parents, len(ids)):
+            parent = parents[start]
+            self._mover.put(
+                job.transfer(self), self._keys.of_rank(self._rank, ids[start:end]),
+                [self._pieces(chunks[i]) for i in whole[start:end]],
+                lambda at, results, sizes: job.stored(self.report, results, sizes),
+                None if parent is None else self._keys.of_rank(self._rank, [parent])[0])
+        return self._begin(job)
+
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+        assert isinstance(src_spec, KeySpec)
+        job = _Job(job_id, load=True)
+        try:
+            chunks = self._chunks(dst_spec, len(src_spec.ids))
+        except ValueError as e:
+            self.report.count("load_errors", len(src_spec.ids))
+            self.report.error("chunks were not loaded", e)
+            job.lost.update(int(block) for block in dst_spec.block_ids)
+            return self._begin(job)
+
+        def loaded(at: int, results: list[Any], sizes: list[int]) -> None:
+            for i, (there, size) in enumerate(zip(self.report.loaded(results, sizes), sizes)):
+                if there:
+                    job.bytes += size
+                else:
+                    job.lost.update(chunks[at + i].blocks)
+
+        self._mover.get(job.transfer(self), self._keys.of_rank(self._rank, src_spec.ids),
+                        [self._pieces(chunk) for chunk in chunks], loaded)
+        return self._begin(job)
+
+    def _begin(self, job: _Job) -> bool:
+        self._open[job.id] = job
+        if job.moving is None:
+            self.finish(job)
+        return True
+
+    def finish(self, job: _Job) -> None:
+        """All of it is over. vLLM takes only success; what failed goes through the connector."""
+        self._open.pop(job.id, None)
+        if job.lost:
+            self.failed_blocks |= job.lost
+            self.failed_jobs.add(job.id)
+        self._done.append(TransferResult(job.id, True, job.bytes, time.monotonic() - job.began))
+
+    def get_finished(self) -> list[TransferResult]:
+        self._mover.poll()
+        done, self._done = self._done, []
+        return done
+
+    def wait(self, job_ids: set[int]) -> None:
+        self._mover.wait(lambda: not job_ids & self._open.keys())
+
+    def shutdown(self) -> None:
+        self._mover.close()
+        log.info("kvblk offloading worker: %s", self.report.summary())
+
+
+class _Chunk:
+    """Blocks of the KV cache that a chunk is in, and how many of its blocks have no place before them."""
+
+    __slots__ = ("group", "skip", "blocks")
+
+    def __init__(self, group: int, skip: int, blocks: list[int]):
+        self.group = group
+        self.skip = skip
+        self.blocks = blocks
+
+
+class _Job:
+    """One of vLLM's jobs."""
+
+    __slots__ = ("id", "load", "began", "bytes", "lost", "moving")
+
+    def __init__(self, number: int, load: bool):
+        self.id = number
+        self.load = load
+        self.began = time.monotonic()
+        self.bytes = 0
+        self.lost: set[int] = set()
+        self.moving: Transfer | None = None
+
+    def transfer(self, worker: KvblkWorker) -> Transfer:
+        if self.moving is None:
+            self.moving = Transfer(lambda _: worker.finish(self))
+        return self.moving
+
+    def stored(self, report: Report, results: list[Any], sizes: list[int]) -> None:
+        self.bytes += sum(size for there, size in zip(report.stored(results, sizes), sizes) if there)
+
+
+def _stride(tensor: Any) -> int:
+    """Bytes from one block to the next."""
+    if tensor.dim() < 2 or tensor[0].numel() and not tensor[0].is_contiguous():
+        raise ValueError(f"kvblk: a block of the KV cache is not contiguous: {tuple(tensor.shape)}, {tensor.stride()}")
+    return tensor.stride(0) * tensor.element_size()  # type: ignore[no-any-return]
+
+
+class KvblkOffloadingSpec(OffloadingSpec):
+    """What vLLM makes out of kv_connector_extra_config, in the scheduler and in each worker."""
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, OffloadingMetricMetadata]:
+        return {PROMETHEUS + name: OffloadingCounterMetadata(documentation=text) for name, text in COUNTERS.items()}
+
+    def __init__(self, config: OffloadingConfig):
+        super().__init__(config)
+        self.options: Options = Options.read(self.extra_config.get("kvblk"), "kv_connector_extra_config")
+        if config.canonical_layout:
+            raise ValueError("kvblk: canonical_layout is for TieringOffloadingSpec; KvblkOffloadingSpec stores blocks as "
+                             "they lie in the KV cache")
+        #: set by the connector that takes failed loads
+        self.failures_heard = False
+        self.replicated_layout = config.replicated_layout
+        self.keys = keys_of(config, self.options, "offload", self.replicated_layout)
+        self._manager: KvblkManager | None = None
+        self._worker: KvblkWorker | None = None
+
+    def get_manager(self) -> KvblkManager:
+        if self._manager is None:
+            self._manager = KvblkManager(self)
+        return self._manager
+
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> KvblkWorker:
+        if not self.failures_heard:
+            raise ValueError("kvblk: the connector OffloadingConnector ends the engine when a load fails, which may "
+                             'happen when a member of the pool does; configure "kv_connector": '
+                             '"KvblkOffloadingConnector", "kv_connector_module_path": "kvblk_vllm.offloading" instead')
+        if self._worker is None:
+            self._worker = KvblkWorker(self, kv_caches)
+        return self._worker

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""SecondaryTierManager of vLLM: a pool below the CPU tier of TieringOffloadingSpec.
+
+All of it runs in the scheduler. A chunk is one value of the pool: the row of the CPU tier's slab, which has the bytes
+of all ranks. The slab is registered once; values go straight between it and the members.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, OffloadingCounterMetadata, OffloadingEvent,
+                                     OffloadingMetricMetadata, OffloadingSpec, OffloadKey, ReqContext,
+                                     RequestOffloadingContext, ScheduleEndContext, get_offload_group_idx)
+from vllm.v1.kv_offload.tiering.backpressure import BackpressureDetector
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+
+from .find import Finder
+from .keys import chains
+from .options import Options
+from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
+from .slab import HostMover, Transfer
+from .spec import Prompt, Walk, keys_of
+
+
+class KvblkTier(SecondaryTierManager):
+    """For "secondary_tiers": {"type": "KvblkTier", "module_path": "kvblk_vllm.tier", "pool": ...}."""
+
+    medium: ClassVar[Medium | None] = Medium.STORAGE
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, OffloadingMetricMetadata]:
+        return {PROMETHEUS + name: OffloadingCounterMetadata(documentation=text) for name, text in COUNTERS.items()}
+
+    def __init__(self, offloading_spec: OffloadingSpec, primary_kv_view: memoryview, tier_type: str,
+                 backpressure_detector: BackpressureDetector | None = None, locality: str | None = None,
+                 enable_kv_events: bool = False, **options: Any):
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.report = Report("tier")
+        self.locality = Locality(locality) if locality is not None else Locality.REMOTE
+        opts: Options = Options.read(options, f"the secondary tier {tier_type}")
+        # the CPU tier has the ranks' bytes one behind the other, or once if all are the same
+        keys = keys_of(offloading_spec.config, opts, "tier", replicated=False, whole=True,
+                       more=f" row={self._block_size_bytes} copies={'1' if offloading_spec.replicated_layout else 'n'}"
+                            f" canonical={int(offloading_spec.config.canonical_layout)}")
+        self._keys = keys
+        pool = opts.open()
+        limit = pool.info().value_max
+        if self._block_size_bytes > limit:
+            pool.close()
+            raise ValueError(f"kvblk: a chunk of the CPU tier has {self._block_size_bytes} bytes, the pool takes {limit}: "
+                             "lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
+        # the address alone: who holds a buffer of the view would keep vLLM from closing it
+        slab = numpy.frombuffer(primary_kv_view, dtype=numpy.uint8)
+        self._address = int(slab.ctypes.data)
+        self._length = slab.nbytes
+        del slab
+        try:
+            self._mover = HostMover(pool, opts, self.report, [(self._address, self._length)], self._block_size_bytes)
+        except BaseException:
+            pool.close()
+            raise
+        self._find = Finder(pool, keys, opts, self.report)
+        self._done: list[JobResult] = []
+        self._events: list[OffloadingEvent] = []
+        if enable_kv_events:
+            if offloading_spec.kv_events_config.enable_kv_cache_events:
+                self._find.announced = OrderedDict()
+            else:
+                log.warning("kvblk: enable_kv_events is set, but KV cache events are off: there will be none")
+        log.info("kvblk tier: chunks of %d bytes, %d in the CPU tier; memory is %s", self._block_size_bytes,
+                 self._length // self._block_size_bytes, self._mover.kind or "not registered")
+
+    # Lookups
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        backwards = Walk.backwards(key, req_context)
+
+        def ahead() -> list[bytes]:
+            return [bytes(k) for k in Prompt(req_context).beside(key, backwards)]
+
+        hit = self._find.hit(req_context.req_id, bytes(key), ahead, not backwards)
+        return LookupResult.HIT if hit else LookupResult.MISS
+
+    # Transfers
+
+    def _place(self, chunk: Any) -> list[tuple[int, int]]:
+        return [(self._address + int(chunk) * self._block_size_bytes, self._block_size_bytes)]
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        job = _Job(self, job_metadata)
+        # they may come in any order
+        prompt = Prompt(job_metadata.req_context)
+        position = job_metadata.req_context.get_offload_key_position
+        pairs = sorted(zip(job_metadata.keys, job_metadata.chunk_ids),
+                       key=lambda pair: (get_offload_group_idx(pair[0]), position(pair[0]) or 0))
+        before = prompt.parents(key for key, _ in pairs)
+        blocks = [bytes(key) for key, _ in pairs]
+        parents = [None if (parent := before.get(key)) is None else bytes(parent) for key, _ in pairs]
+        places = [self._place(chunk) for _, chunk in pairs]
+        for start, end in chains(blocks, parents, len(blocks)):
+            parent_id = parents[start]
+
+            def stored(at: int, results: list[Any], sizes: list[int], start: int = start) -> None:
+                there = self.report.stored(results, sizes)
+                job.failed |= any(isinstance(result, Exception) for result in results)
+                for i, ok in enumerate(there):
+                    if ok:
+                        job.good.append(blocks[start + at + i])
+                        job.bytes += sizes[i]
+
+            self._mover.put(job, self._keys.of_rank(0, blocks[start:end]), places[start:end], stored,
+                            None if parent_id is None else self._keys.of_rank(0, [parent_id])[0])
+        if not job.left:
+            job.over()
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        job = _Job(self, job_metadata)
+        blocks = [bytes(key) for key in job_metadata.keys]
+        self._find.load(job.request)
+
+        def loaded(at: int, results: list[Any], sizes: list[int]) -> None:
+            for i, there in enumerate(self.report.loaded(results, sizes)):
+                if there:
+                    job.good.append(blocks[at + i])
+                    job.bytes += sizes[i]
+                else:
+                    job.lost.append(blocks[at + i])
+
+        self._mover.get(job, self._keys.of_rank(0, blocks), [self._place(chunk) for chunk in job_metadata.chunk_ids],
+                        loaded)
+        if not job.left:
+            job.over()
+
+    def over(self, job: _Job) -> None:
+        """A job is."""
+        took = time.monotonic() - job.began
+        if job.promotion:
+            # which of them are lost this request will not ask for again, or it would do so for ever
+            self._find.loaded(job.request, job.lost)
+            good = tuple(OffloadKey(block) for block in job.good)
+            self._done.append(JobResult(job.number, success=not job.lost, successful_keys=good if job.lost else None,
+                                        transfer_time=took, transfer_bytes=job.bytes))
+        else:
+            self._done.append(JobResult(job.number, success=not job.failed, transfer_time=took,
+                                        transfer_bytes=job.bytes))
+            self._event(self._find.announce(job.good), removed=False)
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        self._mover.poll()
+        done, self._done = self._done, []
+        return done
+
+    def drain_jobs(self) -> None:
+        self._mover.drain()
+
+    # Events, requests
+
+    def _event(self, blocks: list[bytes], removed: bool) -> None:
+        if blocks:
+            self._events.append(OffloadingEvent(keys=[OffloadKey(block) for block in blocks], medium=Medium.STORAGE,
+                                                removed=removed, locality=self.locality, ownership=self.tier_type,
+                                                removal_expected=True))
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        self._event(self._find.gone(), removed=True)
+        events, self._events = self._events, []
+        return events
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        self._find.finished(req_context.req_id)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        for request in context.new_req_ids:
+            self._find.unused(request)
+        self._find.next_step()
+
+    def get_stats(self) -> Any:
+        return stats_of(self.report, OffloadingConnectorStats())
+
+    def shutdown(self) -> None:
+        self._find.reset()
+        self._mover.close()
+        log.info("kvblk tier: %s", self.report.summary())
+
+
+class _Job(Transfer):
+    """One of vLLM's jobs."""
+
+    __slots__ = ("number", "request", "promotion", "good", "lost", "failed", "bytes", "_tier")
+
+    def __init__(self, tier: KvblkTier, of: TransferJob):
+        super().__init__(lambda _: self.over())
+        self.number = of.job_id
+        self.request = of.req_context.req_id
+        self.promotion = of.is_promotion
+        self.good: list[bytes] = []
+        self.lost: list[bytes] = []
+        self.failed = False
+        self.bytes = 0
+        self._tier = tier
+
+    def over(self) -> None:
+        self._tier.over(self)
