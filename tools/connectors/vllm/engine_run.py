@@ -7,19 +7,19 @@ One run of vLLM's engine, for test_engine.py: the argument is a dictionary
   model      directory of the model
   transfer   arguments of KVTransferConfig
   llm        further arguments of LLM
-  prompts    lists of token numbers, one request after the other; a list of such lists: all at once
-  tokens     to generate for each
+  tokens     to generate for each prompt
+  steps      list of {"prompts": lists of token numbers, all at once; "env": to set before; "reset": arguments of
+             reset_prefix_cache() before}
 
-It prints one line of JSON behind RESULT: tokens, finish reasons, cached tokens and the time to the first token of
-each, what the adapter has counted, and what the metrics of the engine say.
+It prints one line of JSON behind RESULT: for each step what each prompt gave (tokens, their log probabilities, how it
+finished, how many tokens were cached), the time that the step took, the time to the first token of its first prompt,
+and what the adapter counted (where it runs in this process); then what the metrics of the engine say.
 """
 
 import json
 import os
 import sys
 import time
-
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 
 
 def main() -> None:
@@ -34,28 +34,30 @@ def main() -> None:
                    enable_prefix_caching=True, disable_log_stats=False)
     options.update(asked.get("llm", {}))
     llm = LLM(model=asked["model"], kv_transfer_config=KVTransferConfig(**transfer) if transfer else None, **options)
-    results = []
-    for prompt in asked["prompts"]:
-        together = isinstance(prompt[0], list)
-        prompts = [{"prompt_token_ids": tokens} for tokens in (prompt if together else [prompt])]
+    # what is compiled or allocated at the first request is not to be measured
+    params = SamplingParams(temperature=0, max_tokens=asked["tokens"], ignore_eos=True, logprobs=0)
+    llm.generate([{"prompt_token_ids": [3] * 8}], params, use_tqdm=False)
+    steps = []
+    for step in asked["steps"]:
+        os.environ.update(step.get("env", {}))
+        reset = step.get("reset")
+        if reset is not None and not llm.reset_prefix_cache(**reset):
+            raise RuntimeError("the prefix cache was not reset")
         before = kvblk_vllm.counters()
         began = time.monotonic()
-        first = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=asked["tokens"], ignore_eos=True),
-                             use_tqdm=False)
+        outs = llm.generate([{"prompt_token_ids": tokens} for tokens in step["prompts"]], params, use_tqdm=False)
         took = time.monotonic() - began
-        for out in first:
-            metrics = out.metrics
-            results.append({
-                "tokens": list(out.outputs[0].token_ids), "finish": out.outputs[0].finish_reason,
-                "cached": out.num_cached_tokens, "took": round(took, 4),
-                "ttft": round(getattr(metrics, "first_token_latency", 0) or 0, 4),
-                "counted": {name: number - before.get(name, 0) for name, number in kvblk_vllm.counters().items()},
-            })
-        if asked.get("reset"):
-            llm.reset_prefix_cache(**asked["reset"])
+        steps.append({
+            "outs": [{"tokens": list(out.outputs[0].token_ids), "finish": out.outputs[0].finish_reason,
+                      "logprobs": [next(iter(p.values())).logprob for p in out.outputs[0].logprobs or ()],
+                      "cached": out.num_cached_tokens} for out in outs],
+            "took": took, "ttft": getattr(outs[0].metrics, "first_token_latency", 0),
+            "counted": {name: number - before.get(name, 0) for name, number in kvblk_vllm.counters().items()
+                        if number != before.get(name, 0)},
+        })
     metrics = {m.name: m.value for m in llm.get_metrics() if "kvblk" in m.name and hasattr(m, "value")}
     llm.llm_engine.engine_core.shutdown()
-    print("RESULT " + json.dumps({"results": results, "counted": kvblk_vllm.counters(), "metrics": metrics}), flush=True)
+    print("RESULT " + json.dumps({"steps": steps, "metrics": metrics}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,936 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The adapter without the engine, on the fake pool: options, keys, leases, and what happens when things fail."""
+
+import dataclasses
+import errno
+import itertools
+import os
+import pickle
+import threading
+import types
+import unittest
+from unittest import mock
+
+import kvblk
+import tap
+import torch
+from kvblk import KvblkError
+from vllm.v1.kv_offload import base
+from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,
+                                       OffloadingModelConfig, OffloadingParallelConfig)
+from vllm.v1.kv_offload.tiering.base import TransferJob
+
+from kvblk_vllm import connector, counters, options, report, slab, spec, tier
+from kvblk_vllm.find import Finder
+from kvblk_vllm.keys import BlockKeys, Ranks, chains
+from kvblk_vllm.options import Options
+
+number = itertools.count()
+PAGE = 4096
+
+
+def ident():
+    """A block that no other test has."""
+    return os.urandom(28) + next(number).to_bytes(4, "big")
+
+
+def config(**changes):
+    groups = changes.pop("groups", (OffloadingGroupConfig(tokens_per_block=16, layer_names=("a", "b"), group_id=0), ))
+    parallel = OffloadingParallelConfig(rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
+                                        data_parallel_index=0, data_parallel_size=1, data_parallel_rank_local=None,
+                                        is_parallelism_agnostic=False)
+    parallel = dataclasses.replace(parallel, **changes.pop("parallel", {}))
+    known = dict(groups=groups, worker_kv_bytes_per_block=2 * PAGE, enable_kv_cache_events=False,
+                 extra_config={"kvblk": {"pool": "fake"}}, engine_id="test", kv_cache_layout="LBHNC",
+                 model=OffloadingModelConfig("model", "bfloat16"), cache=OffloadingCacheConfig(16, 1),
+                 parallel=parallel)
+    known.update(changes)
+    return OffloadingConfig(**known)
+
+
+class OptionsTest(unittest.TestCase):
+    def refused(self, text, **given):
+        with self.assertRaisesRegex(ValueError, text):
+            Options.read(given, "here")
+
+    def test_bad(self):
+        """Options that are unknown or bad are refused in a sentence that names them"""
+        self.refused("here has an unknown option 'pol'; there are pool, threads", pool="fake", pol=1)
+        self.refused('the option "pool" is missing')
+        self.refused("the option pool is 7, should be a text", pool=7)
+        self.refused("the option threads is 0, should be 1 to 256", pool="fake", threads=0)
+        self.refused("the option threads is 2.5, should be a whole number", pool="fake", threads=2.5)
+        self.refused("the option threads is True, should be a whole number", pool="fake", threads=True)
+        self.refused("the option timeout_s is nan", pool="fake", timeout_s=float("nan"))
+        self.refused("the option lease_s is 15, should be at least twice timeout_s", pool="fake", lease_s=15)
+        self.refused("the option priority is 4", pool="fake", priority=4)
+        self.refused("the option salt has a zero byte", pool="fake", salt="\0")
+        with self.assertRaisesRegex(ValueError, 'needs a dictionary "kvblk" with at least "pool", not None'):
+            Options.read(None, "here")
+        with self.assertRaisesRegex(ValueError, "the option layers is -1"):
+            connector.ConnectorOptions.read({"pool": "fake", "layers": -1}, "here")
+
+    def test_good(self):
+        """Options are taken, whole numbers for times too"""
+        read = Options.read({"pool": "fake", "timeout_s": 2, "ttl_s": 60}, "here")
+        self.assertEqual(read.put_options(), {"priority": 0, "ttl": 60.0, "timeout": 2.0})
+
+    def test_no_pool(self):
+        """A pool that is not there is one clear error"""
+        with self.assertRaisesRegex(RuntimeError, "the pool 'nobody' can't be opened: .*kvblk pool list"):
+            Options(pool="nobody").open()
+
+
+class KeysTest(unittest.TestCase):
+    def test_nothing_shared(self):
+        """Two models, types, layouts, ranks, salts or ways never share a key"""
+        plain = Options(pool="fake")
+        block = ident()
+
+        def keys(conf, opts=plain, way="offload", same=False, **more):
+            return spec.keys_of(conf, opts, way, same, **more).all([block])
+
+        two = OffloadingGroupConfig(16, ("a", "b"), 1)
+        made = [
+            keys(config()),
+            keys(config(model=OffloadingModelConfig("other", "bfloat16"))),
+            keys(config(model=OffloadingModelConfig("model", "float16"))),
+            keys(config(kv_cache_layout="BLHNC")),
+            keys(config(worker_kv_bytes_per_block=PAGE)),
+            keys(config(cache=OffloadingCacheConfig(16, 2))),
+            keys(config(cache=OffloadingCacheConfig(32, 1))),
+            keys(config(groups=(OffloadingGroupConfig(32, ("a", "b"), 0), ))),
+            keys(config(groups=(OffloadingGroupConfig(16, ("a", "b", "c"), 0), ))),
+            keys(config(groups=(OffloadingGroupConfig(16, ("a", "b"), 0), two))),
+            keys(config(parallel=dict(tp_size=2, world_size=2))),
+            keys(config(parallel=dict(tp_size=2, world_size=2, dcp_size=2))),
+            keys(config(parallel=dict(pp_size=2, world_size=2))),
+            keys(config(parallel=dict(pcp_size=2, world_size=2))),
+            keys(config(parallel=dict(tp_size=4, world_size=4))),
+            keys(config(), Options(pool="fake", salt="x")),
+            keys(config(), Options(pool="fake", model="x")),
+            keys(config(), Options(pool="fake", tokenizer="x")),
+            keys(config(), way="tier"),
+            keys(config(), way="tier", whole=True),
+            keys(config(parallel=dict(tp_size=2, world_size=2)), way="tier", whole=True),
+            keys(config(), way="tier", whole=True, more=" row=1"),
+        ]
+        every = [key for some in made for key in some]
+        self.assertEqual(len(every), len(set(every)))
+        self.assertEqual([len(some) for some in made][10:15], [2, 2, 2, 2, 4])
+        # what a node or a replica is called changes nothing
+        self.assertEqual(made[0], keys(config(engine_id="x", parallel=dict(data_parallel_index=1))))
+
+    def test_ranks(self):
+        """A worker's keys are among the scheduler's, each rank has its own"""
+        conf = config(parallel=dict(tp_size=2, pp_size=2, world_size=4))
+        blocks = [ident(), ident()]
+        scheduler = spec.keys_of(conf, Options(pool="fake"), "offload", False)
+        self.assertEqual(scheduler.values, 4)
+        theirs = []
+        for rank in range(4):
+            # the second stage has other layers and sizes
+            own = dataclasses.replace(conf, worker_kv_bytes_per_block=PAGE * (1 + rank // 2),
+                                      parallel=dataclasses.replace(conf.parallel, rank=rank))
+            theirs.append(spec.keys_of(own, Options(pool="fake"), "offload", False).of_rank(rank, blocks))
+        self.assertEqual(scheduler.all(blocks), [keys[i] for i in range(2) for keys in theirs])
+        self.assertEqual(Ranks(2, 2, 2).of(5), {"tp_rank": 1, "tp_size": 2, "cp_rank": 0, "cp_size": 2, "pp_rank": 1,
+                                                "pp_size": 2})
+
+    def test_same(self):
+        """Where all ranks hold the same bytes (MLA) there is one value, of rank 0 of 1"""
+        conf = config(parallel=dict(tp_size=8, world_size=8))
+        keys = spec.keys_of(conf, Options(pool="fake"), "offload", True)
+        block = ident()
+        self.assertEqual(keys.all([block]), keys.of_rank(5, [block]))
+        self.assertEqual(keys.all([block]), spec.keys_of(config(), Options(pool="fake"), "offload", False).all([block]))
+
+    def test_parts(self):
+        """Parts of a block have keys of their own"""
+        keys = BlockKeys(way="w", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2), parts=3)
+        block = ident()
+        every = keys.all([block])
+        self.assertEqual(len(set(every)), 6)
+        self.assertEqual(sorted(every), sorted(k for r in range(2) for p in range(3) for k in keys.of_rank(r, [block], p)))
+
+    def test_chains(self):
+        """Stores are cut where a block does not follow the one before it"""
+        a, b, c, d = b"a", b"b", b"c", b"d"
+        self.assertEqual(chains([a, b, c, d], [None, a, b, c], 9), [(0, 4)])
+        self.assertEqual(chains([a, b, d], [None, a, c], 9), [(0, 2), (2, 3)])
+        self.assertEqual(chains([a, b, c], [None, None, b], 9), [(0, 1), (1, 3)])
+        self.assertEqual(chains([a, b, c], [None, a, b], 2), [(0, 2), (2, 3)])
+        self.assertEqual(chains([], [], 9), [])
+
+
+class WithPool(unittest.TestCase):
+    KEYS = BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks())
+
+    def setUp(self):
+        report.Report.INTERVAL = 30.0
+        self.pool = kvblk.Pool("fake")
+        self.before = counters()
+        self.addCleanup(self.pool.close)
+
+    def counted(self, name):
+        return counters().get(name, 0) - self.before.get(name, 0)
+
+    def put(self, keys, blocks, size=PAGE):
+        for key in keys.all(blocks):
+            self.pool.put(key, os.urandom(size))
+
+
+class FinderTest(WithPool):
+    def setUp(self):
+        super().setUp()
+        self.find = Finder(self.pool, self.KEYS, Options(pool="fake"), report.Report("test"))
+        self.blocks = [ident() for _ in range(6)]
+
+    def ask(self, *wanted, request="r", prefix=True):
+        blocks = self.blocks
+        return [self.find.hit(request, blocks[i], lambda i=i: blocks[i:], prefix) for i in wanted]
+
+    def test_one_lookup(self):
+        """All of a prompt's blocks are looked up in one call, and leased until the load is over"""
+        self.put(self.KEYS, self.blocks[:4])
+        self.assertEqual(self.ask(0, 1, 2, 3, 4), [True] * 4 + [False])
+        self.assertEqual(self.counted("lookup_calls"), 1)
+        self.assertEqual(self.counted("lookup_hits"), 4)
+        self.assertEqual(self.find.leases(), 1)
+        self.find.load("r")
+        self.find.unused("r")
+        self.find.finished("r")
+        self.assertEqual(self.find.leases(), 1)
+        self.find.loaded("r", ())
+        self.assertEqual(self.find.leases(), 0)
+
+    def test_waiting(self):
+        """A waiting request keeps its hits, and asks anew for what was absent, once a step"""
+        self.put(self.KEYS, self.blocks[:2])
+        self.ask(0, 1, 2)
+        self.ask(0, 1, 2)
+        self.assertEqual(self.counted("lookup_calls"), 1)
+        self.find.next_step()
+        self.put(self.KEYS, self.blocks[2:4])
+        self.assertEqual(self.ask(0, 1, 2, 3, 4), [True] * 4 + [False])
+        self.assertEqual(self.counted("lookup_calls"), 2)
+        self.find.unused("r")
+        self.assertEqual(self.find.leases(), 0)
+
+    def test_stale(self):
+        """An answer is not used when its lease may end before the load does"""
+        self.put(self.KEYS, self.blocks[:2])
+        self.ask(0)
+        with mock.patch("kvblk_vllm.find.time.monotonic", lambda: 1e9):
+            self.pool.delete(self.KEYS.all(self.blocks)[0])
+            self.assertEqual(self.ask(0), [False])
+        self.assertEqual(self.counted("lookup_calls"), 2)
+
+    def test_gone_request(self):
+        """A request that ends without a load gives up its lease"""
+        self.put(self.KEYS, self.blocks[:2])
+        self.ask(0, 1)
+        self.find.finished("r")
+        self.assertEqual(self.find.leases(), 0)
+        self.ask(0)
+        self.find.load("r")
+        self.find.reset()
+        self.assertEqual(self.find.leases(), 0)
+        self.find.loaded("r", ())
+
+    def test_lost(self):
+        """What a load did not bring is no hit again for this request, unless it was preempted"""
+        self.put(self.KEYS, self.blocks[:2])
+        self.ask(0, 1)
+        self.find.load("r")
+        self.find.loaded("r", self.blocks[1:2])
+        self.assertEqual(self.ask(0, 1), [True, False])
+        self.assertEqual(self.ask(0, 1, request="s"), [True, True])
+        self.find.preempted("r")
+        self.assertEqual(self.ask(0, 1), [True, True])
+
+    def test_unleased(self):
+        """A block that could not be leased is no hit"""
+        self.put(self.KEYS, self.blocks[:4])
+        lookup = self.pool.lookup
+
+        def few(*args, **kwargs):
+            answer = lookup(*args, **kwargs)
+            answer.leased = 2
+            return answer
+
+        for prefix in (True, False):
+            with self.subTest(prefix=prefix), mock.patch.object(self.pool, "lookup", few):
+                self.assertEqual(self.ask(0, 1, 2, request=str(prefix), prefix=prefix), [True, True, False])
+
+    def test_holes(self):
+        """Without order, blocks behind an absent one are found"""
+        self.put(self.KEYS, [self.blocks[0], *self.blocks[2:4]])
+        self.assertEqual(self.ask(0, 1, 2, 3, 4, prefix=False), [True, False, True, True, False])
+        self.assertEqual(self.counted("lookup_calls"), 1)
+
+    def test_ranks(self):
+        """A block is there when all ranks' values are"""
+        keys = BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2))
+        find = Finder(self.pool, keys, Options(pool="fake"), report.Report("test"))
+        self.put(keys, self.blocks[:3])
+        self.pool.delete(keys.of_rank(1, self.blocks)[1])
+        for prefix, wanted in ((True, [True, False]), (False, [True, False, True])):
+            hits = [find.hit(str(prefix), b, lambda: self.blocks, prefix) for b in self.blocks[:len(wanted)]]
+            self.assertEqual(hits, wanted)
+        self.assertEqual(find.present(self.blocks), [True, False, True, False, False, False])
+
+    def test_error(self):
+        """A lookup that fails is a miss, counted, and logged once in a while"""
+        with mock.patch.object(self.pool, "lookup", side_effect=KvblkError(errno.ENODEV)), \
+                self.assertLogs("vllm.kvblk", "WARNING") as logged:
+            self.assertEqual(self.ask(0), [False])
+            self.find.next_step()
+            self.assertEqual(self.ask(0), [False])
+            self.assertEqual(self.find.present(self.blocks), [False] * 6)
+        self.assertEqual(self.counted("lookup_errors"), 3)
+        self.assertEqual(len(logged.records), 2)
+        self.assertIn("[Errno 19]", logged.output[0])
+        self.pool.close()
+        self.assertEqual(self.ask(0, request="s"), [False])
+
+    def test_announce(self):
+        """What is stored is told of once, what is found missing then too"""
+        from collections import OrderedDict
+        self.find.announced = OrderedDict()
+        self.put(self.KEYS, self.blocks[:2])
+        self.assertEqual(self.find.announce(self.blocks), self.blocks[:2])
+        self.assertEqual(self.find.announce(self.blocks), [])
+        self.pool.delete(self.KEYS.all(self.blocks)[1])
+        self.ask(0, 1)
+        self.assertEqual(self.find.gone(), [self.blocks[1]])
+        self.assertEqual(self.find.gone(), [])
+
+
+class Request:
+    """The context that vLLM's scheduler makes for a request."""
+
+    def __init__(self, name, keys, tokens=16):
+        self.context = base.ReqContext(req_id=name)
+        self.keys = keys
+        for i, key in enumerate(keys):
+            self.context.set_offload_key_position(key, (i + 1) * tokens)
+
+
+class Offload(WithPool):
+    """A manager and a worker, with a KV cache of two tensors."""
+
+    BLOCKS = 16
+
+    def make(self, heard=True, **changes):
+        self.spec = spec.KvblkOffloadingSpec(config(**changes))
+        self.spec.failures_heard = heard
+        self.cache = [torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for _ in range(2)]
+        tensors = [base.CanonicalKVCacheTensor(t, PAGE) for t in self.cache]
+        refs = [base.CanonicalKVCacheRef(i, PAGE) for i in range(2)]
+        groups = [refs] if len(self.spec.config.groups) == 1 else [refs[:1], refs[1:]]
+        self.manager = self.spec.get_manager()
+        self.addCleanup(self.manager.shutdown)
+        self.worker = self.spec.get_worker(base.CanonicalKVCaches(tensors, groups))
+        self.addCleanup(self.worker.shutdown)
+
+    def store(self, request, blocks, job=1, sizes=None, indices=None, keys=None):
+        out = self.manager.prepare_store(keys or request.keys, request.context)
+        gpu = base.GPULoadStoreSpec(blocks, sizes or [len(blocks)], indices or [0])
+        self.assertTrue(self.worker.submit_store(job, gpu, pickle.loads(pickle.dumps(out.store_spec))))
+        self.worker.wait({job})
+        results = self.worker.get_finished()
+        self.manager.complete_store(set(out.keys_to_store), request.context)
+        return out, results
+
+    def load(self, request, blocks, job=2, sizes=None, indices=None, keys=None):
+        keys = keys or request.keys
+        for key in keys:
+            self.assertIs(self.manager.lookup(key, request.context), base.LookupResult.HIT)
+        loads = self.manager.prepare_load(keys, request.context)
+        gpu = base.GPULoadStoreSpec(blocks, sizes or [len(blocks)], indices or [0])
+        self.assertTrue(self.worker.submit_load(job, pickle.loads(pickle.dumps(loads)), gpu))
+        self.worker.wait({job})
+        results = self.worker.get_finished()
+        self.manager.complete_load(keys, request.context)
+        return results
+
+    def keys(self, count, group=0):
+        return [base.make_offload_key(os.urandom(32), group) for _ in range(count)]
+
+
+class OffloadingTest(Offload):
+    def test_round(self):
+        """Blocks go out of the KV cache's tensors and come back into other ones, the rest untouched"""
+        self.make()
+        request = Request("r", self.keys(3))
+        out, results = self.store(request, [1, 5, 7])
+        self.assertEqual(out.keys_to_store, request.keys)
+        self.assertTrue(results[0].success)
+        self.assertEqual(results[0].transfer_size, 3 * 2 * PAGE)
+        was = [t.clone() for t in self.cache]
+        other = Request("s", request.keys)
+        results = self.load(other, [2, 3, 4])
+        self.assertTrue(results[0].success)
+        for now, old in zip(self.cache, was):
+            for to, source in ((2, 1), (3, 5), (4, 7)):
+                self.assertTrue(torch.equal(now[to], old[source]))
+            for i in set(range(self.BLOCKS)) - {2, 3, 4}:
+                self.assertTrue(torch.equal(now[i], old[i]))
+        self.assertFalse(self.worker.failed_blocks)
+        self.assertEqual(self.counted("lookup_hits"), 3)
+        # there already: nothing is to be stored
+        out, _ = self.store(Request("t", request.keys), [])
+        self.assertEqual(out.keys_to_store, [])
+
+    def test_lost(self):
+        """A load that fails is a success for vLLM, with the blocks named to the connector, and no hit again"""
+        self.make()
+        request = Request("r", self.keys(3))
+        self.store(request, [1, 2, 3])
+        other = Request("s", request.keys)
+        self.manager.lookup(request.keys[0], other.context)
+        self.pool.delete(self.spec.keys.all([bytes(request.keys[1])])[0])
+        results = self.load(other, [4, 5, 6])
+        self.assertTrue(results[0].success)
+        self.assertEqual(self.worker.failed_blocks, {5})
+        self.assertEqual(self.worker.failed_jobs, {2})
+        self.assertEqual(self.counted("load_misses"), 1)
+        self.assertIs(self.manager.lookup(request.keys[0], other.context), base.LookupResult.MISS)
+        self.manager.on_schedule_end(base.ScheduleEndContext((), ("s", )))
+        self.assertIs(self.manager.lookup(request.keys[0], other.context), base.LookupResult.HIT)
+
+    def test_length(self):
+        """A value of another length is a miss"""
+        self.make()
+        request = Request("r", self.keys(2))
+        for key, size in zip(self.spec.keys.all([bytes(k) for k in request.keys]), (PAGE, 2 * PAGE + 1)):
+            self.pool.put(key, os.urandom(size))
+        self.load(request, [4, 5])
+        self.assertEqual(self.worker.failed_blocks, {4, 5})
+        self.assertEqual(self.counted("load_misses"), 2)
+
+    def test_errors(self):
+        """Errors of the pool end no job with an exception"""
+        self.make()
+        request = Request("r", self.keys(2))
+        failed = [KvblkError(errno.ETIME), kvblk.Put.DECLINED]
+
+        def results(job):
+            job.batch.free()
+            job.results = failed
+
+        with mock.patch("kvblk.background.Job.finish", results), self.assertLogs("vllm.kvblk", "WARNING"):
+            _, done = self.store(request, [1, 2])
+        self.assertTrue(done[0].success)
+        self.assertEqual(self.counted("store_errors"), 1)
+        self.assertEqual(self.counted("store_declined"), 1)
+        self.pool.delete_many(self.spec.keys.all([bytes(k) for k in request.keys]))
+        self.store(request, [1, 2])
+        failed = [KvblkError(errno.EIO), 2 * PAGE]
+        with mock.patch("kvblk.background.Job.finish", results), self.assertLogs("vllm.kvblk", "WARNING"):
+            self.load(Request("s", request.keys), [4, 5])
+        self.assertEqual(self.worker.failed_blocks, {4})
+        self.assertEqual(self.counted("load_errors"), 1)
+        # not even submitted
+        self.worker.failed_blocks.clear()
+        with mock.patch.object(self.worker._mover.pool, "batch", side_effect=MemoryError), \
+                self.assertLogs("vllm.kvblk", "WARNING"):
+            self.load(Request("t", request.keys), [4, 5], job=3)
+        self.assertEqual(self.worker.failed_blocks, {4, 5})
+
+    def test_closed(self):
+        """After shutdown a manager misses, and a worker fails blocks"""
+        self.make()
+        request = Request("r", self.keys(2))
+        self.store(request, [1, 2])
+        self.manager.shutdown()
+        self.assertIs(self.manager.lookup(request.keys[0], request.context), base.LookupResult.MISS)
+        self.worker.shutdown()
+        ids = [bytes(key) for key in request.keys]
+        self.worker.submit_load(7, spec.KeySpec(ids, [None, None]), base.GPULoadStoreSpec([4, 5], [2], [0]))
+        self.worker.wait({7})
+        self.assertEqual([r.job_id for r in self.worker.get_finished()], [7])
+        self.assertEqual(self.worker.failed_blocks, {4, 5})
+
+    def test_chunks(self):
+        """Chunks of two blocks: a load into a part of a chunk, a store of a part not at all"""
+        self.make(cache=OffloadingCacheConfig(16, 2))
+        request = Request("r", self.keys(3), tokens=32)
+        self.store(request, [1, 2, 3, 4, 5], indices=[1])
+        ids = [bytes(k) for k in request.keys]
+        # the first chunk lacks its first block
+        self.assertEqual(self.manager._find.present(ids), [False, True, True])
+        was = [t.clone() for t in self.cache]
+        self.load(Request("s", request.keys), [8, 9, 10], indices=[3], keys=request.keys[1:])
+        for now, old in zip(self.cache, was):
+            for to, source in ((8, 3), (9, 4), (10, 5)):
+                self.assertTrue(torch.equal(now[to], old[source]))
+            for i in set(range(self.BLOCKS)) - {8, 9, 10}:
+                self.assertTrue(torch.equal(now[i], old[i]))
+        # what can't be told apart is neither stored nor loaded
+        with self.assertLogs("vllm.kvblk", "WARNING"):
+            self.store(Request("t", self.keys(3), tokens=32), [1, 2, 3])
+            self.load(Request("u", request.keys), [8, 9], keys=request.keys[1:], job=5)
+        self.assertEqual(self.worker.failed_blocks, {8, 9})
+
+    def test_groups(self):
+        """Each KV cache group has its own tensors"""
+        self.make(groups=(OffloadingGroupConfig(16, ("a", ), 0), OffloadingGroupConfig(16, ("b", ), 1)))
+        keys = self.keys(2) + self.keys(1, group=1)
+        request = Request("r", keys)
+        self.store(request, [1, 2, 3], sizes=[2, 1], indices=[0, 0])
+        was = [t.clone() for t in self.cache]
+        self.load(Request("s", keys), [8, 9, 10], sizes=[2, 1], indices=[0, 0])
+        self.assertTrue(torch.equal(self.cache[0][8:10], was[0][1:3]))
+        self.assertTrue(torch.equal(self.cache[1][10], was[1][3]))
+        self.assertTrue(torch.equal(self.cache[1][8:10], was[1][8:10]))
+
+    def test_backwards(self):
+        """vLLM's walk from the last block to the first takes two lookups"""
+        self.make()
+        request = Request("r", self.keys(6))
+        self.store(request, [1, 2, 3, 4, 5, 6])
+        self.before = counters()
+        other = Request("s", request.keys)
+        for key in reversed(other.keys):
+            self.assertIs(self.manager.lookup(key, other.context), base.LookupResult.HIT)
+        self.assertEqual(self.counted("lookup_calls"), 2)
+
+    def test_chain(self):
+        """A prompt's blocks are stored as a chain that goes on where the last store ended"""
+        self.make()
+        request = Request("r", self.keys(4))
+        with mock.patch.object(self.worker._mover._worker, "put", wraps=self.worker._mover._worker.put) as put:
+            self.store(request, [1, 2], keys=request.keys[:2])
+            self.store(request, [3, 4], keys=request.keys[2:], job=3)
+        ids = self.spec.keys.all([bytes(k) for k in request.keys])
+        first, second = (call for call in put.call_args_list)
+        self.assertEqual((first.args[0], first.kwargs["parent"], first.kwargs["chain"]), (ids[:2], b"", True))
+        self.assertEqual((second.args[0], second.kwargs["parent"]), (ids[2:], ids[1]))
+
+    def test_reset(self):
+        """After a reset of the cache nothing is found that was stored before"""
+        self.make()
+        request = Request("r", self.keys(2))
+        self.store(request, [1, 2])
+        self.manager.reset_cache()
+        self.assertIs(self.manager.lookup(request.keys[0], Request("s", request.keys).context), base.LookupResult.MISS)
+        self.store(request, [1, 2])
+        self.load(Request("t", request.keys), [4, 5])
+        self.assertFalse(self.worker.failed_blocks)
+
+    def test_events(self):
+        """KV events tell what the pool has, and what it has lost"""
+        self.make(enable_kv_cache_events=True)
+        request = Request("r", self.keys(2))
+        self.store(request, [1, 2])
+        event, = self.manager.take_events()
+        self.assertEqual((set(event.keys), event.removed, event.ownership), (set(request.keys), False, "kvblk"))
+        self.pool.delete(self.spec.keys.all([bytes(request.keys[0])])[0])
+        self.manager.lookup(request.keys[0], Request("s", request.keys).context)
+        event, = self.manager.take_events()
+        self.assertEqual((event.keys, event.removed), ([request.keys[0]], True))
+
+    def test_refused(self):
+        """vLLM's own connector, a chunk that is too long and canonical_layout are refused at the start"""
+        with self.assertRaisesRegex(ValueError, "KvblkOffloadingConnector"):
+            self.make(heard=False)
+        with self.assertRaisesRegex(ValueError, "lower blocks_per_chunk"):
+            self.make(cache=OffloadingCacheConfig(16, 1024))
+        with self.assertRaisesRegex(ValueError, "canonical_layout"):
+            self.make(canonical_layout=True)
+
+    def test_connector(self):
+        """The connector names failed blocks to the engine, or requests where there are several groups"""
+        from kvblk_vllm.offloading import KvblkOffloadingConnector
+        for several in (False, True):
+            self.make()
+            request = Request("r", self.keys(2))
+            self.put(self.spec.keys, [bytes(k) for k in request.keys], 2 * PAGE)
+            self.manager.lookup(request.keys[0], request.context)
+            self.pool.delete(self.spec.keys.all([bytes(request.keys[1])])[0])
+            out = self.manager.prepare_load(request.keys, request.context)
+            self.worker.submit_load(3, out, base.GPULoadStoreSpec([4, 5], [2], [0]))
+            self.worker.wait({3})
+            from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+            theirs = OffloadingConnectorWorker(self.spec, None, None)
+            theirs.worker, theirs._load_jobs = self.worker, {3: "r"}
+            made = KvblkOffloadingConnector.__new__(KvblkOffloadingConnector)
+            made.connector_worker, made.connector_scheduler, made._by_request = theirs, None, several
+            made._connector_metadata = mock.Mock(spec=base.LoadStoreSpec)
+            with mock.patch.object(type(theirs), "get_finished", type(theirs).get_finished), \
+                    mock.patch("vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector."
+                               "OffloadingConnectorMetadata", object):
+                results = made.get_transfer_results(set())
+            self.assertEqual(results.finished_recving, {"r"})
+            self.assertEqual(results.failed_recving, {"r"} if several else set())
+            self.assertEqual(made.get_block_ids_with_load_errors(), set() if several else {5})
+            self.assertEqual(made.get_block_ids_with_load_errors(), set())
+
+
+class TierTest(WithPool):
+    CHUNKS = 8
+
+    def setUp(self):
+        super().setUp()
+        self.slab = torch.randint(-128, 127, (self.CHUNKS, PAGE), dtype=torch.int8)
+        self.view = memoryview(self.slab.numpy())
+
+    def make(self, **given):
+        owner = types.SimpleNamespace(config=given.pop("config", config()), replicated_layout=False,
+                                      kv_events_config=types.SimpleNamespace(enable_kv_cache_events=True))
+        given = {"pool": "fake", **given}
+        self.tier = tier.KvblkTier(offloading_spec=owner, primary_kv_view=self.view, tier_type="KvblkTier", **given)
+        self.addCleanup(self.tier.shutdown)
+
+    def keys(self, count):
+        return [base.make_offload_key(os.urandom(32), 0) for _ in range(count)]
+
+    def job(self, request, keys, chunks, promotion):
+        job = TransferJob(next(number), keys, torch.tensor(chunks).numpy(), promotion, request.context)
+        (self.tier.submit_load if promotion else self.tier.submit_store)(job)
+        self.tier.drain_jobs()
+        result, = self.tier.get_finished_jobs()
+        self.assertEqual(result.job_id, job.job_id)
+        return result
+
+    def test_round(self):
+        """Chunks go out of the slab and come back elsewhere, in whatever order they are named"""
+        self.make(enable_kv_events=True)
+        request = Request("r", self.keys(3))
+        with mock.patch.object(self.tier._mover._worker, "put", wraps=self.tier._mover._worker.put) as put:
+            keys = [request.keys[i] for i in (2, 0, 1)]
+            self.assertTrue(self.job(request, dict.fromkeys(keys), [2, 0, 1], False).success)
+        stored, = put.call_args_list
+        self.assertEqual(stored.args[0], self.tier._keys.all([bytes(key) for key in request.keys]))
+        event, = self.tier.take_events()
+        self.assertEqual((set(event.keys), event.removed), (set(keys), False))
+        was = self.slab.clone()
+        other = Request("s", request.keys)
+        for key in request.keys:
+            self.assertIs(self.tier.lookup(key, other.context), base.LookupResult.HIT)
+        self.assertEqual(self.counted("lookup_calls"), 1)
+        self.assertEqual(self.tier._find.leases(), 1)
+        result = self.job(other, request.keys, [5, 6, 7], True)
+        self.assertTrue(result.success and result.successful_keys is None)
+        self.assertEqual(self.tier._find.leases(), 0)
+        self.assertTrue(torch.equal(self.slab[5:], was[:3]))
+        self.assertTrue(torch.equal(self.slab[:5], was[:5]))
+
+    def test_lost(self):
+        """A load that fails in parts says which keys came, and the others are misses from then on"""
+        self.make()
+        request = Request("r", self.keys(3))
+        self.job(request, request.keys, [0, 1, 2], False)
+        self.tier.lookup(request.keys[0], request.context)
+        ids = self.tier._keys.all([bytes(key) for key in request.keys])
+        self.pool.delete(ids[1])
+        result = self.job(request, request.keys, [5, 6, 7], True)
+        self.assertFalse(result.success)
+        self.assertEqual(set(result.successful_keys), {request.keys[0], request.keys[2]})
+        self.pool.put(ids[1], os.urandom(PAGE))
+        self.assertIs(self.tier.lookup(request.keys[1], request.context), base.LookupResult.MISS)
+        self.assertIs(self.tier.lookup(request.keys[1], Request("s", request.keys).context), base.LookupResult.HIT)
+        # another length
+        self.pool.delete(ids[1])
+        self.pool.put(ids[1], os.urandom(PAGE - 1))
+        self.assertEqual(self.job(Request("t", request.keys), request.keys[1:2], [5], True).successful_keys, ())
+
+    def test_declined(self):
+        """What the pool declines is no failure of the job"""
+        self.make()
+        request = Request("r", self.keys(2))
+        os.environ["KVBLK_FAKE_DECLINE"] = "1"
+        self.addCleanup(os.environ.pop, "KVBLK_FAKE_DECLINE")
+        self.assertTrue(self.job(request, request.keys, [0, 1], False).success)
+        self.assertEqual(self.counted("store_declined"), 2)
+        with mock.patch.object(self.tier._mover.pool, "batch", side_effect=KvblkError(errno.ENOMEM)), \
+                self.assertLogs("vllm.kvblk", "WARNING"):
+            self.assertFalse(self.job(request, request.keys, [0, 1], False).success)
+
+    def test_shutdown(self):
+        """After shutdown nothing holds the slab, as vLLM is about to unmap it"""
+        self.make()
+        request = Request("r", self.keys(2))
+        self.job(request, request.keys, [0, 1], False)
+        self.tier.lookup(request.keys[0], request.context)
+        self.tier.shutdown()
+        self.view.release()
+
+    def test_refused(self):
+        """Unknown options and rows that are too long are refused"""
+        with self.assertRaisesRegex(ValueError, "secondary tier KvblkTier has an unknown option 'root_dir'"):
+            self.make(root_dir="/")
+        self.view = memoryview(bytearray(16 << 20)).cast("B", (1, 16 << 20))
+        with self.assertRaisesRegex(ValueError, "lower blocks_per_chunk"):
+            self.make()
+
+
+class LayersTest(WithPool):
+    """KvblkConnector's two halves, with a KV cache of four layers in two values a block."""
+
+    BLOCKS, TOKENS, LAYERS = 24, 16, 4
+
+    def setUp(self):
+        super().setUp()
+        names = [f"model.layers.{i}.attn" for i in range(self.LAYERS)]
+        self.options = connector.ConnectorOptions(pool="fake")
+        self.shape = types.SimpleNamespace(
+            block_tokens=self.TOKENS, hashes=1, page=PAGE, names=names, parts=[names[:2], names[2:]], world=1,
+            keys=BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=self.TOKENS, ranks=Ranks(),
+                           parts=2))
+        self.cache = {name: torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for name in names}
+        self.scheduling = connector.Scheduling(self.shape, self.options)
+        self.addCleanup(self.scheduling.close)
+        self.working = connector.Working(self.shape, self.options, 0, self.cache, self.BLOCKS)
+        self.addCleanup(self.working.close)
+
+    def request(self, name, hashes, more=1):
+        tokens = len(hashes) * self.TOKENS + more
+        return types.SimpleNamespace(request_id=name, block_hashes=hashes, num_tokens=tokens, num_prompt_tokens=tokens,
+                                     skip_reading_prefix_cache=False)
+
+    def step(self, new=(), old=(), preempted=(), told=True, scheduling=None):
+        """One step: new ones (request, blocks, computed, scheduled), old ones (request, new blocks, computed,
+        scheduled). The model writes whole blocks that are scheduled."""
+        cached = types.SimpleNamespace(
+            req_ids=[r.request_id for r, *_ in old], resumed_req_ids=set(), new_block_ids=[(b, ) for _, b, *_ in old],
+            num_computed_tokens=[c for _, _, c, _ in old])
+        output = types.SimpleNamespace(
+            scheduled_new_reqs=[types.SimpleNamespace(req_id=r.request_id, block_ids=(b, ), num_computed_tokens=c)
+                                for r, b, c, _ in new],
+            scheduled_cached_reqs=cached, preempted_req_ids=set(preempted),
+            num_scheduled_tokens={r.request_id: n for r, _, _, n in [*new, *old]})
+        meta = pickle.loads(pickle.dumps(self.scheduling.plan(output)))
+        self.working.preempt(meta.preempted)
+        if meta.loads:
+            self.working.begin(meta)
+        for name in self.shape.names:
+            self.working.wait_for(name)
+            self.working.computed(name, meta)
+        if not meta.loads:
+            self.working.begin(meta)
+        self.working.end()
+        self.working._mover.drain()
+        failed = self.working.failed()
+        tell = self.working.tell()
+        if told and tell is not None:
+            self.scheduling.heard(tell)
+        return meta, failed, tell
+
+    def begin(self, request, blocks, local=0):
+        """A request arrives: how many tokens it may load, and what it is scheduled with."""
+        found = self.scheduling.matched(request, local)
+        self.scheduling.allocated(request, found)
+        return request, blocks, local + found, request.num_tokens - local - found
+
+    def stored(self, hashes):
+        return self.scheduling.find.present(hashes)
+
+    def test_round(self):
+        """Whole blocks are stored in the step that computes them, and loaded layer by layer by another request"""
+        hashes = [ident() for _ in range(3)]
+        meta, *_ = self.step([self.begin(self.request("r", hashes), [1, 2, 3, 4])])
+        self.assertEqual([(m.ids, m.blocks, m.parent) for m in meta.stores], [(hashes, [1, 2, 3], None)])
+        self.assertEqual(self.counted("store_blocks"), 6)
+        was = {name: tensor.clone() for name, tensor in self.cache.items()}
+        meta, failed, _ = self.step([self.begin(self.request("s", hashes), [5, 6, 7, 8])])
+        self.assertEqual([(m.ids, m.blocks) for m in meta.loads], [(hashes, [5, 6, 7])])
+        self.assertFalse(failed or meta.stores)
+        for name, tensor in self.cache.items():
+            self.assertTrue(torch.equal(tensor[5:8], was[name][1:4]))
+            self.assertTrue(torch.equal(tensor[8:], was[name][8:]))
+        # one of each request
+        self.assertEqual(self.counted("lookup_calls"), 2)
+        self.assertEqual(self.scheduling.find.leases(), 0)
+
+    def test_partial(self):
+        """The tail of a prompt is not stored, and its last token is always computed"""
+        hashes = [ident() for _ in range(2)]
+        request = self.request("r", hashes, more=0)
+        self.step([self.begin(request, [1, 2])])
+        self.assertEqual(self.stored(hashes), [True, True])
+        self.assertEqual(self.begin(self.request("s", hashes, more=0), [])[2], self.TOKENS)
+        # a chunk of a prefill that ends in a block
+        hashes = [ident() for _ in range(2)]
+        request = self.request("t", hashes)
+        self.begin(request, [1, 2, 3])
+        meta, *_ = self.step([(request, [1, 2], 0, 20)])
+        self.assertEqual(meta.stores[0].ids, hashes[:1])
+        meta, *_ = self.step(old=[(request, [3], 20, 13)])
+        self.assertEqual((meta.stores[0].ids, meta.stores[0].parent), (hashes[1:], hashes[0]))
+
+    def test_early(self):
+        """The first layers' values come first"""
+        hashes = [ident() for _ in range(2)]
+        self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
+        with mock.patch.object(self.working._mover, "get", wraps=self.working._mover.get) as get:
+            self.step([self.begin(self.request("s", hashes), [4, 5, 6])])
+        keys = [call.args[1] for call in get.call_args_list]
+        self.assertEqual(keys, [self.shape.keys.of_rank(0, hashes, part) for part in range(2)])
+
+    def test_layer_of_a_block(self):
+        """A block that lacks a layer's value is a miss"""
+        hashes = [ident() for _ in range(2)]
+        self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
+        self.pool.delete(self.shape.keys.of_rank(0, hashes, 1)[1])
+        self.assertEqual(self.begin(self.request("s", hashes), [])[2], self.TOKENS)
+
+    def test_nothing_wrong_is_stored(self):
+        """What is computed on blocks that did not come is not stored: by their request, by one beside, by one after"""
+        hashes = [ident() for _ in range(6)]
+        self.step([self.begin(self.request("r", hashes[:2]), [1, 2, 3])])
+        first = self.begin(self.request("s", hashes[:3]), [4, 5, 6, 7])
+        self.assertEqual(first[2], 2 * self.TOKENS)
+        self.pool.delete(self.shape.keys.of_rank(0, hashes, 1)[1])
+        # another one takes the blocks over, as vLLM counts them as computed
+        beside = self.request("t", hashes[:2] + hashes[3:4])
+        self.begin(beside, [4, 5, 8, 9], local=2 * self.TOKENS)
+        meta, failed, tell = self.step([first, (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
+        self.assertEqual(failed, {5})
+        self.assertFalse(meta.stores)
+        # the next step is made before the failure is known
+        after = self.request("u", hashes[:2] + hashes[4:5])
+        self.begin(after, [4, 5, 10, 11], local=2 * self.TOKENS)
+        meta, *_ = self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)],
+                             [(first[0], [], 49, 1)], told=False)
+        self.assertFalse(meta.stores)
+        self.scheduling.heard(tell)
+        # vLLM computes the block and what follows anew; one more request takes it over meanwhile
+        late = self.request("v", hashes[:2] + hashes[5:])
+        self.begin(late, [4, 5, 12, 13], local=2 * self.TOKENS)
+        self.step([(late, [4, 5, 12, 13], 2 * self.TOKENS, self.TOKENS + 1)],
+                  [(first[0], [], self.TOKENS, 33), (beside, [], 49, 1), (after, [], 49, 1)])
+        self.step(old=[(r, [], 49, 1) for r in (first[0], beside, after, late)])
+        self.assertEqual(self.stored(hashes[2:]), [False] * 4)
+        # the blocks that were written over may be stored again
+        self.assertFalse(self.scheduling._tainted)
+
+    def test_loads_first(self):
+        """A request that loads stores what it computes when the load is known to have succeeded"""
+        hashes = [ident() for _ in range(3)]
+        self.step([self.begin(self.request("r", hashes[:2]), [1, 2, 3])])
+        request = self.request("s", hashes)
+        meta, _, tell = self.step([self.begin(request, [4, 5, 6, 7])], told=False)
+        self.assertEqual((len(meta.loads), meta.stores), (1, []))
+        meta, *_ = self.step(old=[(request, [], 49, 1)], told=False)
+        self.assertEqual(meta.stores, [])
+        self.scheduling.heard(tell)
+        meta, *_ = self.step(old=[(request, [], 50, 1)])
+        self.assertEqual([(m.ids, m.blocks, m.parent) for m in meta.stores], [(hashes[2:], [6], hashes[1])])
+
+    def test_all_ranks(self):
+        """A load has succeeded when it has on all ranks"""
+        self.scheduling.shape.world = 2
+        hashes = [ident() for _ in range(2)]
+        self.step([self.begin(self.request("r", hashes[:1]), [1, 2])])
+        request = self.request("s", hashes)
+        _, _, tell = self.step([self.begin(request, [4, 5, 6])], told=False)
+        self.scheduling.heard(tell)
+        self.assertEqual(self.scheduling.find.leases(), 1)
+        self.assertEqual(self.step(old=[(request, [], 33, 1)])[0].stores, [])
+        self.scheduling.heard(tell)
+        self.assertEqual(self.scheduling.find.leases(), 0)
+        self.assertEqual(len(self.step(old=[(request, [], 34, 1)])[0].stores), 1)
+        both = tell.aggregate(connector.KvblkWorkerMetadata({1: 1, 9: 1}, {3}))
+        self.assertEqual((both.failed, both.steps[9]), ({3}, 1))
+
+    def test_finish(self):
+        """Blocks of a request are kept until its stores are over, and only then"""
+        hashes = [ident()]
+        request = self.request("r", hashes)
+        with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
+            self.step([self.begin(request, [1, 2])])
+            self.assertTrue(self.scheduling.finished(request))
+            self.assertEqual(self.working.finished({"r"}), set())
+        self.working.preempt({"r"})
+        self.assertEqual(self.working.finished(set()), {"r"})
+        self.assertEqual(self.working.finished(set()), set())
+        other = self.request("s", hashes)
+        self.step([self.begin(other, [3, 4])])
+        self.assertFalse(self.scheduling.finished(other))
+        self.assertEqual(self.working.finished({"s"}), set())
+
+    def test_preempted(self):
+        """A preempted request begins again with other blocks"""
+        hashes = [ident() for _ in range(2)]
+        request = self.request("r", hashes)
+        self.begin(request, [1, 2, 3])
+        self.step([(request, [1, 2], 0, 20)])
+        self.step(preempted=["r"])
+        found = self.scheduling.matched(request, 0)
+        self.assertEqual(found, self.TOKENS)
+
+    def test_reset(self):
+        """After a reset nothing is found that was stored before"""
+        hashes = [ident() for _ in range(2)]
+        self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
+        self.scheduling.reset()
+        self.assertEqual(self.begin(self.request("s", hashes), [])[2], 0)
+
+    def test_order(self):
+        """Layers sort by number"""
+        names = ["l.10.a", "l.2.a", "l.1.a"]
+        self.assertEqual(sorted(names, key=connector.layer_order), ["l.1.a", "l.2.a", "l.10.a"])
+
+
+class SlabTest(WithPool):
+    def test_register(self):
+        """A slab is registered in regions that overlap by a piece; a refusal is one warning"""
+        memory = bytearray(10 * PAGE)
+        import ctypes
+        at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        calls = []
+        with mock.patch.object(self.pool, "register", side_effect=lambda b: calls.append(b) or mock.Mock(kind="registered")):
+            self.assertEqual(options.register(self.pool, at, 10 * PAGE, PAGE, region=4 * PAGE), "registered")
+        self.assertEqual(calls, [(at, 5 * PAGE), (at + 4 * PAGE, 5 * PAGE), (at + 8 * PAGE, 2 * PAGE)])
+        with mock.patch.object(self.pool, "register", side_effect=KvblkError(errno.ENOMEM)), \
+                self.assertLogs("vllm.kvblk", "WARNING") as logged:
+            self.assertEqual(options.register(self.pool, at, 10 * PAGE, PAGE, region=4 * PAGE), "")
+        self.assertEqual(len(logged.records), 1)
+        self.assertIn("ulimit -l", logged.output[0])
+
+    def test_order(self):
+        """On a GPU a transfer begins when what its stream was given before is over"""
+        tensor = torch.zeros(PAGE, dtype=torch.int8)
+        mover = slab.Mover(self.pool, Options(pool="fake"), report.Report("test"), [tensor], PAGE)
+        over = threading.Event()
+        import queue
+        mover.PATIENCE = 0.002
+        mover._event = lambda: types.SimpleNamespace(synchronize=over.wait)
+        mover._ordered = queue.SimpleQueue()
+        mover._thread = threading.Thread(target=mover._in_order, daemon=True)
+        mover._thread.start()
+        block = self.KEYS.all([ident()])
+        done = []
+        mover.put(slab.Transfer(done.append), block, [[(tensor.data_ptr(), PAGE)]], lambda *a: None, None)
+        mover.poll(0.01)
+        self.assertFalse(done or block[0] in self.pool)
+        over.set()
+        mover.drain()
+        self.assertTrue(done and block[0] in self.pool)
+        # an event that fails, as of a lost GPU, fails the transfer
+        mover._event = lambda: types.SimpleNamespace(synchronize=mock.Mock(side_effect=RuntimeError("lost")))
+        got = []
+        mover.get(slab.Transfer(done.append), block, [[(tensor.data_ptr(), PAGE)]], lambda *a: got.append(a))
+        mover.drain()
+        self.assertIsInstance(got[0][1][0], KvblkError)
+        mover.close()
+
+    def test_report(self):
+        """An error is logged once in a while, with how often it came"""
+        told = report.Report("test")
+        with self.assertLogs("vllm.kvblk", "WARNING") as logged:
+            for _ in range(5):
+                told.error("reading", KvblkError(errno.EIO))
+            told.error("reading", KvblkError(errno.ETIME))
+            told.INTERVAL = 0
+            told.error("reading", KvblkError(errno.EIO))
+        self.assertEqual(len(logged.records), 3)
+        self.assertIn("4 more", logged.output[2])
+
+
+if __name__ == "__main__":
+    tap.main()
