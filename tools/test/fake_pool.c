@@ -3,7 +3,9 @@
  * A pool that is none: preloaded, it answers the ioctls on
  * /dev/kvblk/fake/default out of memory, so that the command can be tested
  * where there is no module. Blocks live as long as the file that
- * KVBLK_FAKE_STORE names (or the process), for several commands to share.
+ * KVBLK_FAKE_STORE names (or the process), for several commands and processes
+ * to share: what one puts or deletes, the others see at once, even if it is
+ * killed.
  *
  * KVBLK_FAKE_LOG names a file that gets a line for each put.
  * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
@@ -24,8 +26,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <time.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <linux/kvblk.h>
@@ -34,6 +38,7 @@
 #define MAX_BLOCKS	65536
 #define MAX_REGIONS	64
 #define MAX_FDS		1024
+#define DELETED		UINT32_MAX
 
 struct block {
 	struct block *next;
@@ -48,7 +53,6 @@ struct block {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *buckets[MAX_BLOCKS];
 static bool is_node[MAX_FDS];
-static int nr_nodes;
 static uint64_t nr_gets, nr_put_batches, nr_leases;
 /* batches that KVBLK_FAKE_DELAY_MS holds up; a result below 0 is final */
 static struct batch {
@@ -56,6 +60,9 @@ static struct batch {
 	const struct kvblk_submit *submit;
 } *waiting;
 static pthread_cond_t changed;	/* one of them has such a result more */
+/* the file of KVBLK_FAKE_STORE, and how far this process has read it */
+static int store = -1;
+static off_t store_read;
 /* registered memory by its handle; length 0: none */
 static struct { char *addr; uint64_t length; } regions[MAX_REGIONS];
 
@@ -81,44 +88,69 @@ static struct block **place_of(const void *key, size_t len)
 	return place;
 }
 
-static void load(void)
+static void forget(struct block **place)
 {
-	const char *path = getenv("KVBLK_FAKE_STORE");
-	FILE *file = path ? fopen(path, "rb") : NULL;
+	struct block *block = *place;
+
+	if (block)
+		*place = block->next;
+	free(block);
+}
+
+/* Appends a block to the store, or (@len DELETED) that there is none. */
+static void record(const struct block *block, uint32_t len)
+{
+	struct block head = *block;
+	struct iovec parts[] = {
+		{ &head, sizeof(head) },
+		{ (void *)block->bytes, block->key_len + (len == DELETED ? 0 : len) },
+	};
+
+	head.len = len;
+	if (store >= 0 && writev(store, parts, 2) != (ssize_t)(parts[0].iov_len + parts[1].iov_len))
+		abort();
+}
+
+/* Takes over what was appended since. */
+static void replay(void)
+{
 	struct block head;
 
-	while (file && fread(&head, sizeof(head), 1, file) == 1) {
-		size_t len = head.key_len + head.len;
+	while (store >= 0 && pread(store, &head, sizeof(head), store_read) == sizeof(head)) {
+		size_t len = head.key_len + (head.len == DELETED ? 0 : head.len);
 		struct block *block = malloc(sizeof(*block) + len);
 		struct block **place;
 
 		*block = head;
-		if (fread(block->bytes, 1, len, file) != len)
+		if (pread(store, block->bytes, len, store_read + (off_t)sizeof(head)) != (ssize_t)len)
 			abort();
+		store_read += (off_t)(sizeof(head) + len);
 		place = place_of(block->bytes, block->key_len);
-		/* opened again, this process has it */
-		if (*place) {
+		if (head.len == DELETED) {
+			forget(place);
 			free(block);
-			continue;
+		} else if (*place) {
+			free(block);
+		} else {
+			block->next = NULL;
+			*place = block;
 		}
-		block->next = NULL;
-		*place = block;
 	}
-	if (file)
-		fclose(file);
 }
 
-static void save(void)
+static void enter(void)
 {
-	const char *path = getenv("KVBLK_FAKE_STORE");
-	FILE *file = path ? fopen(path, "wb") : NULL;
+	pthread_mutex_lock(&lock);
+	if (store >= 0)
+		flock(store, LOCK_EX);
+	replay();
+}
 
-	for (int i = 0; file && i < MAX_BLOCKS; i++) {
-		for (struct block *b = buckets[i]; b; b = b->next)
-			fwrite(b, 1, sizeof(*b) + b->key_len + b->len, file);
-	}
-	if (file)
-		fclose(file);
+static void leave(void)
+{
+	if (store >= 0)
+		flock(store, LOCK_UN);
+	pthread_mutex_unlock(&lock);
 }
 
 /* Whether each piece that is registered memory lies within it. */
@@ -207,6 +239,7 @@ static void put(const struct kvblk_op *op, struct kvblk_result *result)
 	memcpy(block->bytes, (void *)(uintptr_t)op->key, op->key_len);
 	move(op, block->bytes + op->key_len, len, false);
 	*place = block;
+	record(block, block->len);
 	result->res = (int)len;
 	result->value_len = (uint32_t)len;
 	result->flags = KVBLK_RES_DIRECT;
@@ -260,8 +293,8 @@ static void delete(const struct kvblk_op *op, struct kvblk_result *result)
 	}
 	result->res = block ? 0 : -ENOENT;
 	if (block)
-		*place = block->next;
-	free(block);
+		record(block, DELETED);
+	forget(place);
 }
 
 static uint64_t now_ns(void)
@@ -492,8 +525,8 @@ int open(const char *path, int flags, ...)
 			return fd;
 		pthread_mutex_lock(&lock);
 		is_node[fd] = true;
-		if (!nr_nodes++)
-			load();
+		if (store < 0 && getenv("KVBLK_FAKE_STORE"))
+			store = next(getenv("KVBLK_FAKE_STORE"), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 		pthread_mutex_unlock(&lock);
 		return fd;
 	}
@@ -514,8 +547,6 @@ int close(int fd)
 	if (fd >= 0 && fd < MAX_FDS && is_node[fd]) {
 		pthread_mutex_lock(&lock);
 		is_node[fd] = false;
-		if (!--nr_nodes)
-			save();
 		pthread_mutex_unlock(&lock);
 	}
 	return next(fd);
@@ -538,9 +569,9 @@ int ioctl(int fd, unsigned long request, ...)
 	}
 	if (request == KVBLK_IOC_SUBMIT && setting("KVBLK_FAKE_GATE"))
 		(void)!read((int)setting("KVBLK_FAKE_GATE"), &(char){ 0 }, 1);
-	pthread_mutex_lock(&lock);
+	enter();
 	ret = answer(request, arg);
-	pthread_mutex_unlock(&lock);
+	leave();
 	if (ret < 0) {
 		errno = -ret;
 		return -1;
