@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+"""kvblk pools as a storage backend (L3) of SGLang's HiCache: see README.md for the configuration.
+
+``backend`` is what SGLang calls, ``pages`` makes keys and scatter lists of SGLang's host pools, ``leases`` keeps found
+pages until they are loaded, ``options`` reads the configuration.
+"""
+
+from .backend import HiCacheKvblk
+from .options import Options
+
+__all__ = ["HiCacheKvblk", "Options"]

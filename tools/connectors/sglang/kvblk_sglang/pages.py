@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: MIT
+"""The pages of SGLang's host pools as blocks of kvblk: their keys, and where their bytes lie.
+
+A block is a page: the segments that the host pool's get_page_buffer_meta() lists for it, one behind the other. All that
+their meaning depends on is in the key space, so that a page of another model, dtype, layout, shape, rank or pool is
+never found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import kvblk
+
+#: To be raised when the bytes of a page with the same key space change their meaning.
+RUNTIME = "sglang-hicache/1"
+
+# What says of a host pool how the bytes of its pages are arranged; none has all.
+_SHAPE = ("layout", "storage_format_tag", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
+          "head_group_num", "head_dim", "v_head_dim", "kv_lora_rank", "qk_rope_head_dim", "kv_cache_dim",
+          "dsa_kv_cache_store_fp8", "dcp_size", "dcp_rank", "index_head_dim", "indexer_dtype",
+          "indexer_page_stride_size", "num_mamba_layers", "temporal_dtype", "temporal_state_elem_size",
+          "temporal_state_shape", "conv_dtype", "conv_state_shapes", "item_bytes", "slot_page_size", "pool_name")
+
+
+class UnusablePool(ValueError):
+    """A host pool whose pages can't be stored; says why."""
+
+
+def page_id(key: str) -> bytes:
+    """The 32 bytes that SGLang's hash stands for; other texts are hashed."""
+    try:
+        raw = bytes.fromhex(key)
+    except ValueError:
+        raw = b""
+    return raw if len(raw) == 32 and len(key) == 64 else hashlib.sha256(b"text\0" + key.encode()).digest()
+
+
+def server_args() -> Any:
+    """What SGLang was started with; None outside of a server."""
+    try:
+        from sglang.srt.runtime_context import get_server_args
+        return get_server_args()
+    except Exception:  # not published in this process, or another version of SGLang
+        return None
+
+
+class Origin:
+    """What the pages of all host pools of one engine have in common: the model, and this process' place in it."""
+
+    def __init__(self, config: Any, model: str, salt: str):
+        args = server_args()
+        self.config = config
+        self.salt = salt
+        self.tokenizer = str(getattr(args, "tokenizer_path", None) or "")
+        self.model = {
+            # the name that is served says little of the weights
+            "model": [model] if model else [config.model_name, *_fields(args, "model_path", "revision")],
+            "quantization": _fields(args, "quantization", "quantization_param_path", "json_model_override_args"),
+        }
+        if not any(self.model["model"]):
+            raise ValueError("kvblk: SGLang names no model: set the option 'model'")
+        self.draft = _fields(args, "speculative_algorithm", "speculative_draft_model_path",
+                             "speculative_draft_model_revision", "speculative_draft_model_quantization")
+        # an fp8 pool is one of uint8 in the host, whatever its numbers are
+        self.numbers = _fields(args, "kv_cache_dtype", "speculative_draft_kv_cache_dtype", "dtype")
+
+    def space(self, name: str, host_pool: Any, form: Any) -> kvblk.Keyspace:
+        """The keys of one host pool's pages. ``form`` says how they are stored."""
+        config = self.config
+        dtype = str(getattr(host_pool, "dtype", ""))
+        model: dict[str, Any] = dict(self.model)
+        layers = getattr(host_pool, "layer_num", 0)
+        # a draft model's layers may lie in the pages of the target model
+        if name.startswith("draft") or getattr(host_pool, "target_layer_num", layers) != layers:
+            model["draft"] = self.draft
+        alone = is_replicated(name, host_pool, config.is_mla_model)
+        return kvblk.Keyspace(
+            runtime=RUNTIME,
+            model=_text(model),
+            dtype=_text([dtype, self.numbers if getattr(host_pool.dtype, "itemsize", 1) == 1 else None]),
+            layout=_text([name, type(host_pool).__name__, form,
+                          {key: getattr(host_pool, key) for key in _SHAPE if hasattr(host_pool, key)},
+                          [config.dcp_size, config.dcp_rank]]),
+            block_tokens=page_tokens(host_pool),
+            tokenizer=self.tokenizer,
+            salt=self.salt,
+            tp_rank=0 if alone else config.tp_rank,
+            tp_size=1 if alone else config.tp_size,
+            pp_rank=config.pp_rank,
+            pp_size=config.pp_size,
+            cp_rank=config.attn_cp_rank,
+            cp_size=config.attn_cp_size,
+        )
+
+
+def _fields(args: Any, *names: str) -> list[Any]:
+    return [getattr(args, name, None) for name in names]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def page_tokens(host_pool: Any) -> int:
+    """Entries of host_indices that stand for one page."""
+    return int(getattr(host_pool, "logical_page_size", None) or host_pool.page_size or 1)
+
+
+def is_replicated(name: str, host_pool: Any, is_mla_model: bool) -> bool:
+    """Whether all ranks of tensor parallelism hold the same pages, of which rank 0 stores one."""
+    if not is_mla_model or name == "mamba":
+        return False
+    # pools of full heads, such as a draft model's, are sharded in an MLA model, too; an indexer's keys are not
+    return "indexer" in name or not any("MHA" in cls.__name__ for cls in type(host_pool).__mro__)
+
+
+def memory_of(host_pool: Any) -> list[tuple[int, int]]:
+    """(address, bytes) of the memory that holds a host pool's pages, each piece once."""
+    tensors: list[Any] = []
+    for source in (getattr(host_pool, "kv_buffer", None), _hybrid_buffers(host_pool)):
+        tensors.extend(source if isinstance(source, (list, tuple)) else (source,))
+    found = {}
+    for tensor in tensors:
+        if tensor is None or tensor.device.type != "cpu" or not tensor.numel():
+            continue
+        storage = tensor.untyped_storage()
+        found[storage.data_ptr()] = storage.nbytes()
+    return sorted(found.items())
+
+
+def _hybrid_buffers(host_pool: Any) -> Any:
+    try:
+        return host_pool.get_hybrid_pool_buffer()
+    except (AttributeError, NotImplementedError):
+        return None
+
+
+class Pages:
+    """The pages of one host pool."""
+
+    def __init__(self, name: str, host_pool: Any, origin: Origin, flat: bool = False):
+        self.name = name
+        self.host_pool = host_pool
+        self.tokens = page_tokens(host_pool)
+        if flat:
+            self.sizes: list[int] = []
+            self.nbytes = 0
+        else:
+            self.sizes = self._sizes()
+            self.nbytes = sum(self.sizes)
+        self.space = origin.space(name, host_pool, "flat" if flat else self.sizes)
+
+    def _sizes(self) -> list[int]:
+        import torch
+        try:
+            meta = self.host_pool.get_page_buffer_meta(torch.arange(self.tokens, dtype=torch.int64))
+        except Exception as e:
+            raise UnusablePool(f"kvblk: SGLang gives no addresses of the pages of host pool {self.name!r} "
+                               f"({type(self.host_pool).__name__}, layout "
+                               f"{getattr(self.host_pool, 'layout', None)}): {e}") from e
+        sizes = [int(size) for size in meta[1]] if meta else []
+        if not sizes or min(sizes) <= 0 or len(sizes) > 1024:
+            raise UnusablePool(f"kvblk: a page of host pool {self.name!r} ({type(self.host_pool).__name__}) has "
+                               f"{len(sizes)} segments; kvblk takes 1 to 1024 that are not empty")
+        return sizes
+
+    def keys(self, hashes: Sequence[str]) -> list[bytes]:
+        """The keys of pages by SGLang's hashes."""
+        return self.space.keys(map(page_id, hashes))
+
+    def pieces(self, host_indices: Any, count: int) -> list[list[tuple[int, int]]]:
+        """Scatter lists of (address, bytes) of so many pages."""
+        if host_indices is None or host_indices.numel() != count * self.tokens:
+            raise ValueError(f"host pool {self.name!r}: {count} pages of {self.tokens} tokens, and indices of "
+                             f"{0 if host_indices is None else host_indices.numel()} tokens")
+        addresses, sizes = self.host_pool.get_page_buffer_meta(host_indices)
+        per_page = len(self.sizes)
+        if len(addresses) != count * per_page or list(sizes) != self.sizes * count:
+            raise ValueError(f"host pool {self.name!r}: its pages had segments of {self.sizes} bytes, now there are "
+                             f"{len(addresses)} segments for {count} pages")
+        pairs = list(zip(addresses, sizes))
+        return [pairs[at:at + per_page] for at in range(0, len(pairs), per_page)]
