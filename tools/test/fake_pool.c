@@ -10,11 +10,13 @@
  * KVBLK_FAKE_LOG names a file that gets a line for each put.
  * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
  * declines every Nth batch of puts, KVBLK_FAKE_LOSE=N makes every Nth get of a
- * present block a miss. KVBLK_FAKE_GATE=FD: a batch waits for a byte from that
+ * present block a miss, KVBLK_FAKE_FAIL=N lets every Nth get and put fail.
+ * KVBLK_FAKE_GATE=FD: a batch waits for a byte from that
  * descriptor. KVBLK_FAKE_DELAY_MS=N: a batch takes N milliseconds, unless all its
  * operations are canceled or past their deadlines before. KVBLK_FAKE_MEMLOCK=1:
  * no memory can be registered. KVBLK_FAKE_BUSY=1: another caller's put of each
- * key is in flight.
+ * key is in flight. With KVBLK_FAKE_LEASE a get is a miss unless a lookup's lease
+ * is held, and the last close complains of leases that were not released.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -53,7 +55,8 @@ struct block {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *buckets[MAX_BLOCKS];
 static bool is_node[MAX_FDS];
-static uint64_t nr_gets, nr_put_batches, nr_leases;
+static int nr_nodes;
+static uint64_t nr_gets, nr_puts, nr_put_batches, nr_leases, nr_held;
 /* batches that KVBLK_FAKE_DELAY_MS holds up; a result below 0 is final */
 static struct batch {
 	struct batch *next;
@@ -71,6 +74,14 @@ static uint64_t setting(const char *name)
 	const char *text = getenv(name);
 
 	return text ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Whether this is one of every Nth that a setting names. */
+static bool nth(uint64_t number, const char *name)
+{
+	uint64_t every = setting(name);
+
+	return every && number % every == 0;
 }
 
 static struct block **place_of(const void *key, size_t len)
@@ -218,6 +229,11 @@ static void put(const struct kvblk_op *op, struct kvblk_result *result)
 	struct block *block = *place;
 
 	log_put(op);
+	nr_puts++;
+	if (nth(nr_puts, "KVBLK_FAKE_FAIL")) {
+		result->res = -EIO;
+		return;
+	}
 	if (block) {
 		result->res = -EEXIST;
 		result->value_len = block->len;
@@ -248,12 +264,16 @@ static void put(const struct kvblk_op *op, struct kvblk_result *result)
 static void get(const struct kvblk_op *op, struct kvblk_result *result)
 {
 	struct block *block = *place_of((void *)(uintptr_t)op->key, op->key_len);
-	uint64_t lose = setting("KVBLK_FAKE_LOSE");
 	uint64_t len, from = 0;
 
 	nr_gets++;
-	if (!block || (lose && nr_gets % lose == 0) ||
-	    ((op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag != block->layout_tag)) {
+	if (nth(nr_gets, "KVBLK_FAKE_FAIL")) {
+		result->res = -EIO;
+		return;
+	}
+	if (!block || nth(nr_gets, "KVBLK_FAKE_LOSE") ||
+	    ((op->flags & KVBLK_OPF_LAYOUT) && op->layout_tag != block->layout_tag) ||
+	    (setting("KVBLK_FAKE_LEASE") && !nr_held)) {
 		result->res = -ENOENT;
 		return;
 	}
@@ -376,14 +396,13 @@ static int submit(const struct kvblk_submit *s)
 {
 	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
 	struct kvblk_result *results = (void *)(uintptr_t)s->results;
-	uint64_t decline = setting("KVBLK_FAKE_DECLINE");
 	bool declined = false;
 
 	if (s->size != sizeof(*s) || !s->nr_ops || s->nr_ops > KVBLK_OPS_MAX ||
 	    s->op_size != sizeof(*ops) || s->result_size != sizeof(*results))
 		return -EINVAL;
 	if (ops->opcode == KVBLK_OP_PUT)
-		declined = decline && ++nr_put_batches % decline == 0;
+		declined = nth(++nr_put_batches, "KVBLK_FAKE_DECLINE");
 	for (uint32_t i = 0; i < s->nr_ops; i++)
 		results[i] = (struct kvblk_result){ .cookie = ops[i].cookie };
 	if (setting("KVBLK_FAKE_DELAY_MS"))
@@ -447,6 +466,7 @@ static int lookup(struct kvblk_lookup *l)
 	if (l->lease_ms && l->nr_present) {
 		l->lease = ++nr_leases;
 		l->nr_leased = l->nr_present;
+		nr_held++;
 	}
 	return 0;
 }
@@ -496,6 +516,7 @@ static int answer(unsigned long request, void *arg)
 	case KVBLK_IOC_LOOKUP:
 		return lookup(arg);
 	case KVBLK_IOC_LEASE_RELEASE:
+		nr_held--;
 		return 0;
 	case KVBLK_IOC_CANCEL:
 		return cancel(arg);
@@ -525,6 +546,7 @@ int open(const char *path, int flags, ...)
 			return fd;
 		pthread_mutex_lock(&lock);
 		is_node[fd] = true;
+		nr_nodes++;
 		if (store < 0 && getenv("KVBLK_FAKE_STORE"))
 			store = next(getenv("KVBLK_FAKE_STORE"), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 		pthread_mutex_unlock(&lock);
@@ -547,6 +569,8 @@ int close(int fd)
 	if (fd >= 0 && fd < MAX_FDS && is_node[fd]) {
 		pthread_mutex_lock(&lock);
 		is_node[fd] = false;
+		if (!--nr_nodes && setting("KVBLK_FAKE_LEASE") && nr_held)
+			fprintf(stderr, "fake pool: %llu leases held\n", (unsigned long long)nr_held);
 		pthread_mutex_unlock(&lock);
 	}
 	return next(fd);
