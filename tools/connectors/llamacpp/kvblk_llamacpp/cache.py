@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: MIT
+"""A sequence of a context of llama.cpp, restored from and saved to a pool by blocks of tokens.
+
+Rule: nothing of kvblk reaches the runtime as an exception once the cache exists, and no state reaches the context
+that is not exactly the one asked for. A block that is missing, late or wrong ends the restored prefix before it;
+what is in the context up to there is right.
+
+A block goes through a scratch sequence: llama.cpp serializes whole sequences only. llama_memory_seq_cp() between
+sequences of one buffer marks cells and copies nothing, so the bytes move once: between the context and memory
+registered with the pool.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import errno
+import hashlib
+import logging
+import mmap
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import kvblk
+
+from .model import Model
+from .runtime import Library, Session, address_of
+from .state import Layout, Unsupported
+
+log = logging.getLogger("kvblk.llamacpp")
+
+PAGE = 4096
+QUIET_S = 10.0  # a kind of trouble is logged once in this time
+BATCH_MOST = 16  # blocks: the next batch is in flight while llama.cpp takes one
+# of llama_context_params: K depends on them
+NUMERICS = ("rope_scaling_type", "attention_type", "rope_freq_base", "rope_freq_scale", "yarn_ext_factor",
+            "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_orig_ctx")
+CAUSAL = (-1, 0)  # attention types: of the model, causal
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the README's table tells; a bad value is a ValueError."""
+
+    pool: str = "kv0"
+    lease_s: float = 10.0
+    timeout_s: float = 2.0
+    hard_deadline: bool = False
+    ttl_s: float = 0.0
+    priority: int = 1
+    salt: str = ""
+    block_tokens: int = 64
+    buffer_mib: int = 64
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("lease_s", 0.1, 3600), ("timeout_s", 0.001, 3600), ("ttl_s", 0, 1 << 31),
+                                ("priority", 0, 3), ("block_tokens", 1, 4096), ("buffer_mib", 1, 1 << 16)):
+            value = getattr(self, name)
+            kinds = int if isinstance(getattr(Options, name), int) else (int, float)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+                raise ValueError(f"{name} is a number from {low} to {high}, not {value!r}")
+        for name in "pool", "salt":
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is a text, not {getattr(self, name)!r}")
+        if not isinstance(self.hard_deadline, bool):
+            raise ValueError(f"hard_deadline is True or False, not {self.hard_deadline!r}")
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Options:
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in names:
+                raise ValueError(f"there is no option {name!r}; the options are {', '.join(names)}")
+        return cls(**given)
+
+
+@dataclasses.dataclass
+class Stats:
+    """Counters of one cache since it was made; blocks, unless the name says otherwise."""
+
+    lookups: int = 0
+    #: asked for by restore()
+    wanted: int = 0
+    #: found by lookups
+    found: int = 0
+    restored: int = 0
+    restored_tokens: int = 0
+    #: found, but not delivered
+    lost: int = 0
+    #: delivered or found, but not the state that belongs there
+    refused: int = 0
+    stored: int = 0
+    #: the pool had, or was about to have
+    exists: int = 0
+    declined: int = 0
+    #: calls and operations of kvblk that failed
+    errors: int = 0
+    restore_seconds: float = 0.0
+    save_seconds: float = 0.0
+
+
+class _Trouble:
+    """Log lines, of each kind one in a while, with the number of those that were not logged."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, tuple[float, int]] = {}
+
+    def tell(self, kind: str, text: object) -> None:
+        now = time.monotonic()
+        last, held = self._kinds.get(kind, (-QUIET_S, 0))
+        if now - last < QUIET_S:
+            self._kinds[kind] = last, held + 1
+            return
+        self._kinds[kind] = now, 0
+        log.warning("%s: %s%s", kind, text, f" ({held} more since the last message)" if held else "")
+
+
+class PrefixCache:
+    """Restores and saves sequences of one context; used by the thread that uses the context.
+
+    ``context`` is a llama_context (a pointer of a package, or its address) whose parameters, ``params``, have
+    ``n_seq_max`` 2 or more and ``kv_unified``; ``model`` is the path of its GGUF file, or a :class:`Model`. The last
+    sequence of the context is the cache's. Make it before anything is decoded: it decodes a token to see what the
+    context's state looks like.
+
+    A context with adapters (LoRA) or control vectors needs a ``salt`` that names them.
+    """
+
+    def __init__(self, library: Library, context: Any, params: Any, model: str | os.PathLike[str] | Model,
+                 **options: Any):
+        self.options = Options.of(options)
+        self.stats = Stats()
+        self._trouble = _Trouble()
+        self._c = c = library.c
+        self._context = address_of(context)
+        self._memory = c.llama_get_memory(self._context)
+        self._n_ctx: int = c.llama_n_ctx(self._context)
+        self._scratch: int = c.llama_n_seq_max(self._context) - 1
+        self._tokens = self.options.block_tokens
+        native = c.llama_get_model(self._context)
+        if not self._memory:
+            raise Unsupported("this model has no KV cache")
+        if self._scratch < 1:
+            raise ValueError("the context needs a second sequence: n_seq_max=2")
+        # with a buffer for each sequence, copying a part of one would abort the process
+        if c.llama_n_ctx_seq(self._context) != self._n_ctx:
+            raise ValueError("the context needs one buffer for all sequences: kv_unified=True")
+        causal = params.attention_type in CAUSAL and not c.llama_model_is_diffusion(native)
+        if not causal or c.llama_model_has_encoder(native):
+            raise Unsupported("a block of this model depends on more than the tokens before it")
+        if not isinstance(model, Model):
+            model = Model(model)
+        self._layout = self._probe(library)
+        self.block_bytes = self._layout.size(self._tokens)
+        # the tokenizer is a part of the model's file
+        self.space = kvblk.Keyspace(
+            runtime=f"llama.cpp/{library.build}", model=model.digest, dtype=self._layout.dtype(),
+            layout=f"{self._layout.text()} {self._numerics(params, model)}", block_tokens=self._tokens,
+            salt=self.options.salt)
+        # kvblk's own check, besides the key
+        self._tag = int.from_bytes(hashlib.blake2b(self.space.prefix, digest_size=8).digest(), "little")
+        try:
+            self._pool = kvblk.Pool(self.options.pool)
+        except kvblk.KvblkError as e:
+            raise kvblk.KvblkError(e.errno or 0, f"pool {self.options.pool}: {e.strerror}") from None
+        info = self._pool.info()
+        if self.block_bytes > info.value_max:
+            self._pool.close()
+            raise ValueError(f"a block of {self._tokens} tokens has {self.block_bytes} bytes, the pool takes "
+                             f"{info.value_max}: lower block_tokens")
+        self._lease = min(self.options.lease_s, info.lease_ms_max / 1000 or self.options.lease_s)
+        self._stride = -(-self.block_bytes // PAGE) * PAGE
+        self._lookup_max = info.lookup_max
+        # two halves: one is the pool's while the other is llama.cpp's
+        self._half = max(1, min((self.options.buffer_mib << 20) // self._stride // 2, BATCH_MOST))
+        self._slab = mmap.mmap(-1, 2 * self._half * self._stride)
+        self._view = memoryview(self._slab)
+        self._base = _address(self._slab)
+        self._registered: kvblk.Memory | None = None
+        try:
+            self._registered = self._pool.register(self._slab)
+        except kvblk.KvblkError as e:
+            log.warning("%d KiB of memory cannot be registered with pool %s, which costs speed: %s%s",
+                        len(self._slab) >> 10, self.options.pool, e,
+                        "; raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=)"
+                        if e.errno in (errno.ENOMEM, errno.EPERM, errno.EAGAIN) else "")
+        self._worker = kvblk.Worker(self._pool, 2)
+        self._closed = False
+
+    @classmethod
+    def of(cls, session: Session, **options: Any) -> PrefixCache:
+        """The cache of a session."""
+        return cls(session.library, session.context, session.params, session.path, **options)
+
+    def _probe(self, library: Library) -> Layout:
+        """What a state of one token says about all states."""
+        c, scratch = self._c, self._scratch
+        try:
+            library.decode(self._context, [0], 0, scratch)
+            size = c.llama_state_seq_get_size(self._context, scratch)
+            room = bytearray(size)
+            got = c.llama_state_seq_get_data(self._context, _address(room), size, scratch)
+            if not size or got != size:
+                raise Unsupported(f"llama.cpp says that the state of a token has {size} bytes and delivers {got}")
+            return Layout(memoryview(room), 1)
+        finally:
+            c.llama_memory_seq_rm(self._memory, scratch, -1, -1)
+
+    def _numerics(self, params: Any, model: Model) -> str:
+        """Of the context's parameters, what K and V depend on."""
+        parts = [f"{name}={getattr(params, name)!r}" for name in NUMERICS]
+        if model.long_rope:
+            parts.append(f"n_ctx={self._n_ctx}")
+        # llama.cpp rotates quantized K and V unless this is set
+        parts.append(f"rot={os.environ.get('LLAMA_ATTN_ROT_DISABLE', '')}")
+        return " ".join(parts)
+
+    def keys(self, tokens: Sequence[int]) -> list[bytes]:
+        """The keys of the whole blocks of these tokens."""
+        return self.space.keys(kvblk.block_ids(tokens, self._tokens))
+
+    # Where a sequence is
+
+    def _filled(self, sequence: int) -> int:
+        """Tokens of a sequence that has all positions from 0 on; 0: there is none such."""
+        if self._c.llama_memory_seq_pos_min(self._memory, sequence) != 0:
+            return 0
+        return int(self._c.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+
+    def _room(self) -> int:
+        """Cells that are certainly free."""
+        used = 0
+        for sequence in range(self._scratch + 1):
+            first = self._c.llama_memory_seq_pos_min(self._memory, sequence)
+            if first >= 0:
+                used += self._c.llama_memory_seq_pos_max(self._memory, sequence) - first + 1
+        return max(0, self._n_ctx - used)
+
+    # Restore
+
+    def restore(self, tokens: Sequence[int], *, sequence: int = 0, have: int = 0) -> int:
+        """Put the KV of the longest stored prefix of ``tokens`` into a sequence: the number of tokens it has then.
+
+        The sequence is empty, or its first ``have`` positions are those of ``tokens``; what it has after them is
+        removed. At least the last token is left for the caller to decode.
+        """
+        started = time.monotonic()
+        c, step = self._c, self._tokens
+        if not 0 <= sequence < self._scratch:
+            raise ValueError(f"a sequence is a number from 0 to {self._scratch - 1}, not {sequence}")
+        have = min(have, self._filled(sequence), max(0, len(tokens) - 1))
+        c.llama_memory_seq_rm(self._memory, sequence, have, -1)
+        first = have // step
+        keys = self.keys(tokens[:max(0, len(tokens) - 1)])[first:][:min(self._room() // step, self._lookup_max)]
+        if keys and not self._closed:
+            try:
+                with self._lookup(keys) as found:
+                    self._load(keys[:self._plausible(keys, found)], first, sequence)
+            except kvblk.KvblkError as e:
+                self._failed("lookup or batch", e)
+        # wherever it ended, the sequence has what is right and nothing after it
+        filled = self._filled(sequence)
+        self.stats.restored_tokens += filled - have
+        self.stats.restore_seconds += time.monotonic() - started
+        return filled
+
+    def _lookup(self, keys: list[bytes]) -> kvblk.Lookup:
+        self.stats.lookups += 1
+        self.stats.wanted += len(keys)
+        found = self._pool.lookup(keys, lease=self._lease, prefix=True, sizes=True)
+        self.stats.found += found.leading
+        return found
+
+    def _plausible(self, keys: list[bytes], found: kvblk.Lookup) -> int:
+        """How many of the leading blocks have the length of a block."""
+        for i in range(found.leading):
+            assert found.sizes is not None
+            if found.sizes[i] != self.block_bytes:
+                self._refuse(keys[i], f"it has {found.sizes[i]} bytes, not {self.block_bytes}")
+                return i
+        return found.leading
+
+    def _load(self, keys: list[bytes], first: int, sequence: int) -> None:
+        """Fetch blocks, and put them behind each other into the sequence, up to the first that is not right."""
+        done = 0
+        jobs: list[kvblk.Job] = []
+        try:
+            for start in range(0, len(keys) + self._half, self._half):
+                if start < len(keys):
+                    part = keys[start:start + self._half]
+                    jobs.append(self._worker.get(part, self._slots(start, len(part)), layout_tag=self._tag,
+                                                 timeout=self.options.timeout_s, hard=self.options.hard_deadline))
+                # the half before is llama.cpp's while this one is fetched
+                if start:
+                    expected = min(start, len(keys)) - done
+                    inserted = self._take(jobs[0], keys, done, first, sequence)
+                    jobs.pop(0)
+                    done += inserted
+                    if inserted < expected:
+                        break
+        finally:
+            self._quiet(jobs)
+
+    def _take(self, job: kvblk.Job, keys: list[bytes], done: int, first: int, sequence: int) -> int:
+        """Put what a job fetched into the sequence, up to the first block that is not right; how many."""
+        results = self._results(job) or []
+        for i, got in enumerate(results, done):
+            if isinstance(got, kvblk.KvblkError):
+                self._failed("get", got)
+            if not isinstance(got, int):
+                self.stats.lost += 1
+                return i - done
+            if got != self.block_bytes or not self._insert(i, (first + i) * self._tokens, sequence):
+                self._refuse(keys[i], "it is not the state that belongs there")
+                return i - done
+            self.stats.restored += 1
+        return len(results)
+
+    def _insert(self, block: int, position: int, sequence: int) -> bool:
+        """Put one block into the sequence, if it is the one."""
+        c, scratch, start = self._c, self._scratch, self._start(block)
+        if not self._layout.holds(self._view[start:start + self.block_bytes], position, self._tokens):
+            return False
+        took = c.llama_state_seq_set_data(self._context, self._base + start, self.block_bytes, scratch)
+        right: bool = (took == self.block_bytes
+                       and c.llama_memory_seq_pos_min(self._memory, scratch) == position
+                       and c.llama_memory_seq_pos_max(self._memory, scratch) == position + self._tokens - 1)
+        if right:
+            # a part of this block that was there before
+            c.llama_memory_seq_rm(self._memory, sequence, position, -1)
+            c.llama_memory_seq_cp(self._memory, scratch, sequence, -1, -1)
+        c.llama_memory_seq_rm(self._memory, scratch, -1, -1)
+        return right
+
+    # Save
+
+    def save(self, tokens: Sequence[int], n_from: int = 0, *, sequence: int = 0) -> int:
+        """Store the whole blocks of a sequence that the pool lacks, from token ``n_from`` on: how many were stored.
+
+        ``tokens`` are those of the sequence, from position 0 on.
+        """
+        started = time.monotonic()
+        first = n_from // self._tokens
+        keys = self.keys(tokens[:min(len(tokens), self._filled(sequence))])
+        before = self.stats.stored
+        if first < len(keys) and not self._closed:
+            try:
+                wanted = keys[first:first + self._lookup_max]
+                self.stats.lookups += 1
+                found = self._pool.lookup(wanted)
+                self.stats.exists += found.present
+                self._store(keys, [first + i for i in range(len(wanted)) if not found[i]], sequence)
+            except kvblk.KvblkError as e:
+                self._failed("lookup", e)
+        self.stats.save_seconds += time.monotonic() - started
+        return self.stats.stored - before
+
+    def _store(self, keys: list[bytes], missing: list[int], sequence: int) -> None:
+        """Put blocks, those that follow each other as one chain. One that is not taken ends it: the blocks after it
+        would not be found."""
+        jobs: list[kvblk.Job] = []
+        at = batches = 0
+        taken = True
+        try:
+            while at < len(missing) and taken:
+                end = at + 1
+                while end < len(missing) and end - at < self._half and missing[end] == missing[end - 1] + 1:
+                    end += 1
+                part = missing[at:end]
+                # the batch before the last one had this half
+                if len(jobs) == 2:
+                    taken = self._stored(jobs[0])
+                    jobs.pop(0)
+                slot = batches * self._half
+                ready = self._extract(part, slot, sequence) if taken else 0
+                if ready:
+                    follows = ready == len(part) and missing[end:end + 1] == [part[-1] + 1]
+                    jobs.append(self._worker.put(
+                        [keys[i] for i in part[:ready]], self._slots(slot, ready), chain=True,
+                        parent=keys[part[0] - 1] if part[0] else b"", continues=follows, layout_tag=self._tag,
+                        priority=self.options.priority, ttl=self.options.ttl_s, timeout=self.options.timeout_s))
+                taken = taken and ready == len(part)
+                at, batches = end, batches + 1
+            while jobs:
+                self._stored(jobs[0])
+                jobs.pop(0)
+        finally:
+            self._quiet(jobs)
+
+    def _extract(self, blocks: list[int], slot: int, sequence: int) -> int:
+        """Bring blocks of the sequence into memory; how many could be."""
+        c, scratch = self._c, self._scratch
+        for n, block in enumerate(blocks):
+            position, start = block * self._tokens, self._start(slot + n)
+            c.llama_memory_seq_cp(self._memory, sequence, scratch, position, position + self._tokens)
+            size = c.llama_state_seq_get_size(self._context, scratch)
+            got = 0
+            if size == self.block_bytes:
+                got = c.llama_state_seq_get_data(self._context, self._base + start, size, scratch)
+            c.llama_memory_seq_rm(self._memory, scratch, -1, -1)
+            if got != self.block_bytes or not self._layout.holds(self._view[start:start + got], position, self._tokens):
+                self._trouble.tell("not stored", f"the state of tokens {position} to {position + self._tokens - 1} has "
+                                                 f"{got or size} bytes, not {self.block_bytes}, or other positions")
+                return n
+        return len(blocks)
+
+    def _stored(self, job: kvblk.Job) -> bool:
+        """Count what became of puts: whether all blocks are in the pool."""
+        results = self._results(job)
+        for put in results or []:
+            if isinstance(put, kvblk.KvblkError):
+                self._failed("put", put)
+            elif put is kvblk.Put.STORED:
+                self.stats.stored += 1
+            elif put is kvblk.Put.DECLINED:
+                self.stats.declined += 1
+            else:
+                self.stats.exists += 1
+        return results is not None and all(isinstance(put, kvblk.Put) and put for put in results)
+
+    # Jobs
+
+    def _start(self, slot: int) -> int:
+        """Where a block is in the slab, which is used in turn."""
+        return slot % (2 * self._half) * self._stride
+
+    def _slots(self, slot: int, count: int) -> list[kvblk.Buffer]:
+        starts = [self._start(slot + i) for i in range(count)]
+        if self._registered is not None:
+            return [self._registered[start:start + self.block_bytes] for start in starts]
+        return [(self._base + start, self.block_bytes) for start in starts]
+
+    def _results(self, job: kvblk.Job) -> list[Any] | None:
+        """Wait for a job; None: it failed as a whole."""
+        while job.results is None and job.error is None:
+            self._worker.wait()
+        if job.error is not None:
+            self._failed("batch", job.error)
+        return job.results
+
+    def _quiet(self, jobs: list[kvblk.Job]) -> None:
+        """Before their memory is used again, jobs that nobody wants any more have to be over."""
+        for job in jobs:
+            self._worker.cancel(job)
+        for job in jobs:
+            while job.results is None and job.error is None:
+                self._worker.wait()
+
+    def _failed(self, what: str, error: kvblk.KvblkError) -> None:
+        self.stats.errors += 1
+        self._trouble.tell(what, error)
+
+    def _refuse(self, key: bytes, why: str) -> None:
+        """A wrong block under our key: with it gone, the right one can be stored."""
+        self.stats.refused += 1
+        self._trouble.tell("block refused and deleted", f"{key.hex()}: {why}")
+        try:
+            self._pool.delete(key)
+        except kvblk.KvblkError as e:
+            self._failed("delete", e)
+
+    def close(self) -> None:
+        """Wait for what is in flight, and close the pool."""
+        if self._closed:
+            return
+        self._closed = True
+        self._worker.close()
+        if self._registered is not None:
+            self._registered.close()
+        self._pool.close()
+
+    def __enter__(self) -> PrefixCache:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+
+def _address(room: bytearray | mmap.mmap) -> int:
+    """Where it is; it does not move."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(room))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The form in which llama.cpp serializes a sequence: llama_state_seq_get_data().
+
+Its header files do not specify it, and a block whose structure is wrong must not reach llama.cpp. Rule: the layout is
+what a real state of the context says, read field by field; a state that has any byte that this file cannot account
+for is refused, so an unknown format, a sliding window or a recurrent state never becomes blocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import NamedTuple
+
+MAGIC = 0xaf143cd8
+HEAD = struct.Struct("<IiII")   # magic, sequence, streams, cells
+CELL = struct.Struct("<iI")     # position, number of sequences; then extension, sequence
+EXTENSION = 12                  # 2D position and token, for models that need them
+PLACE = 4                       # the cell's sequence, which readers discard
+FORM = struct.Struct("<II")     # V is transposed, layers
+ROWS = struct.Struct("<iQ")     # type, bytes of a cell
+COLUMNS = struct.Struct("<iII")  # type, bytes of an element, elements of a cell
+
+
+class Unsupported(Exception):
+    """A state that this module cannot cut into blocks."""
+
+
+class Tensor(NamedTuple):
+    """K or V of a layer: its header as it is in the state, and the bytes of a cell."""
+
+    header: bytes
+    cell: int
+
+
+class Layout:
+    """What a context's states look like, learned from ``state``, one of ``cells`` cells."""
+
+    def __init__(self, state: memoryview, cells: int):
+        plain = CELL.size + PLACE
+        for extension in 0, EXTENSION:
+            self.cell_meta = plain + extension
+            found = self._parse(state, cells)
+            if found:
+                self.form, self.tensors = found
+                return
+        raise Unsupported("this model's state in llama.cpp is not a plain KV cache of a known format; sliding windows "
+                          "and recurrent layers are not supported")
+
+    def _parse(self, state: memoryview, cells: int) -> tuple[bytes, list[Tensor]] | None:
+        at = HEAD.size + cells * self.cell_meta
+        try:
+            magic, _, streams, count = HEAD.unpack_from(state)
+            if (magic, streams, count) != (MAGIC, 1, cells):
+                return None
+            transposed, layers = FORM.unpack_from(state, at)
+            if transposed > 1 or not 1 <= layers <= 4096:
+                return None
+            form = bytes(state[at:at + FORM.size])
+            at += FORM.size
+            tensors: list[Tensor] = []
+            # there are layers without V
+            while at < len(state):
+                columns = transposed and len(tensors) >= layers
+                header = COLUMNS if columns else ROWS
+                fields = header.unpack_from(state, at)
+                cell = fields[1] * fields[2] if columns else fields[1]
+                tensors.append(Tensor(bytes(state[at:at + header.size]), cell))
+                at += header.size + cells * cell
+        except struct.error:
+            return None
+        return (form, tensors) if at == len(state) and layers <= len(tensors) <= 2 * layers else None
+
+    def size(self, cells: int) -> int:
+        """Bytes of a state of so many cells."""
+        return (HEAD.size + cells * self.cell_meta + FORM.size
+                + sum(len(tensor.header) + cells * tensor.cell for tensor in self.tensors))
+
+    def holds(self, state: memoryview, first: int, cells: int) -> bool:
+        """Whether a state has this layout and the positions from ``first`` on: all but K and V itself."""
+        if len(state) != self.size(cells):
+            return False
+        magic, _, streams, count = HEAD.unpack_from(state)
+        if (magic, streams, count) != (MAGIC, 1, cells):
+            return False
+        at = HEAD.size
+        for position in range(first, first + cells):
+            if CELL.unpack_from(state, at) != (position, 1):
+                return False
+            at += self.cell_meta
+        if state[at:at + FORM.size] != self.form:
+            return False
+        at += FORM.size
+        for tensor in self.tensors:
+            if state[at:at + len(tensor.header)] != tensor.header:
+                return False
+            at += len(tensor.header) + cells * tensor.cell
+        return True
+
+    def _layers(self) -> tuple[int, int]:
+        transposed, layers = FORM.unpack(self.form)
+        return transposed, layers
+
+    def text(self) -> str:
+        """All of it, for the key space."""
+        transposed, layers = self._layers()
+        runs = (f"{len([*same])}x{header}" for header, same in itertools.groupby(t.header.hex() for t in self.tensors))
+        return f"meta={self.cell_meta} trans={transposed} layers={layers} {' '.join(runs)}"
+
+    def dtype(self) -> str:
+        """The types of K and V, by ggml's numbers."""
+        _, layers = self._layers()
+        types = [struct.unpack_from("<i", tensor.header)[0] for tensor in self.tensors]
+        return f"k={'+'.join(map(str, sorted({*types[:layers]})))} v={'+'.join(map(str, sorted({*types[layers:]})))}"

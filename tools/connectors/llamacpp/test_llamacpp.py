@@ -1,0 +1,766 @@
+# SPDX-License-Identifier: MIT
+"""The adapter with a real llama.cpp and a small random model, on the pool "fake": run by ./check.
+
+Rule: a test that loses, breaks or replaces blocks compares the tokens with those of a run without kvblk.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import mmap
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Any
+from unittest import mock
+
+import kvblk
+
+from kvblk_llamacpp import Library, PrefixCache, Session, model_digest, state
+from kvblk_llamacpp.cache import Options
+from kvblk_llamacpp.model import Model, _Header
+from kvblk_llamacpp.tiny import write
+
+POOL = "fake"
+BLOCK = 64
+PROMPT = [3 + i * 7 % 250 for i in range(600)]
+TEXT = "The quick brown fox jumps over the lazy dog. " * 20
+WHOLE = (len(PROMPT) - 1) // BLOCK  # blocks that restore() may find
+q8_0 = {"type_k": 8, "type_v": 8}
+
+directory = tempfile.TemporaryDirectory(prefix="kvblk-llamacpp-")
+here = pathlib.Path(directory.name)
+model, other = str(here / "tiny.gguf"), str(here / "other.gguf")
+
+
+def setUpModule() -> None:
+    write(model)
+    write(other, seed=1)
+
+
+def tearDownModule() -> None:
+    directory.cleanup()
+
+
+def generate(session: Session, restored: int, prompt: list[int] | None = None, count: int = 32) -> list[int]:
+    """The tokens that follow a prompt whose first tokens are in the context."""
+    tokens = list(prompt or PROMPT)
+    session.decode(tokens[restored:], restored)
+    output = [session.sample()]
+    while len(output) < count:
+        session.decode(output[-1:], len(tokens) + len(output) - 1)
+        output.append(session.sample())
+    return output
+
+
+class Case(unittest.TestCase):
+    """A pool of its own, which goes with the test, and sessions."""
+
+    def setUp(self) -> None:
+        # the fake pool's blocks are the process's
+        self.pool = kvblk.Pool(POOL)
+        self.addCleanup(self.pool.close)
+        self.salt = self.id()
+        for name in "FAIL", "LOSE", "DECLINE":
+            os.environ.pop(f"KVBLK_FAKE_{name}", None)
+        logging.getLogger("kvblk.llamacpp").setLevel(logging.CRITICAL)
+
+    def env(self, **settings: object) -> None:
+        """Settings of the fake pool, until the test ends."""
+        # getenv() of C sees what os.environ sets
+        change = mock.patch.dict(os.environ, {f"KVBLK_FAKE_{name}": str(value) for name, value in settings.items()})
+        change.start()
+        self.addCleanup(change.stop)
+
+    def session(self, path: str = model, **params: Any) -> Session:
+        session = Session(path, **{"n_ctx": 2048, **params})
+        self.addCleanup(session.close)
+        return session
+
+    def cache(self, session: Session, **options: Any) -> PrefixCache:
+        cache = PrefixCache.of(session, **{"pool": POOL, "salt": self.salt, **options})
+        self.addCleanup(cache.close)
+        return cache
+
+    def stored(self, **params: Any) -> tuple[PrefixCache, list[int]]:
+        """A cache that has saved the prompt, and what the model says to it."""
+        session = self.session(**params)
+        output = generate(session, 0)
+        cache = self.cache(session)
+        cache.save(PROMPT + output)
+        self.assertGreaterEqual(cache.stats.stored + cache.stats.exists, WHOLE)
+        return cache, output
+
+    def again(self, **params: Any) -> tuple[PrefixCache, int, list[int]]:
+        """Another context: its cache, how many tokens came from the pool, what the model says."""
+        session = self.session(**params)
+        cache = self.cache(session)
+        restored = cache.restore(PROMPT)
+        return cache, restored, generate(session, restored)
+
+
+class Commands(unittest.TestCase):
+    """python -m kvblk_llamacpp, run as processes that share a pool."""
+
+    def setUp(self) -> None:
+        self.store = here / f"{self.id()}.store"
+
+    def start(self, path: str = model, arguments: tuple[str, ...] = (), **settings: object) -> subprocess.Popen[str]:
+        env = dict(os.environ, KVBLK_FAKE_STORE=str(self.store))
+        env |= {f"KVBLK_FAKE_{name}": str(value) for name, value in settings.items()}
+        command = [sys.executable, "-m", "kvblk_llamacpp", "--model", path, "--pool", POOL, "--prompt", TEXT, "--json"]
+        return subprocess.Popen([*command, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True)
+
+    def end(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, err)
+        report: dict[str, Any] = json.loads(out)
+        return report
+
+    def run_one(self, *args: Any, **settings: object) -> dict[str, Any]:
+        return self.end(self.start(*args, **settings))
+
+    def test_second_process(self) -> None:
+        """a second process restores the prompt and says the same"""
+        first, second = self.run_one(), self.run_one()
+        self.assertEqual(first["tokens"], second["tokens"])
+        self.assertEqual(first["restored_tokens"], 0)
+        self.assertEqual(second["restored_tokens"], (first["prompt_tokens"] - 1) // BLOCK * BLOCK)
+        print(f"# time to first token: {first['first_token_ms']:.1f} ms, then {second['first_token_ms']:.1f} ms")
+
+    def test_without_pool(self) -> None:
+        """a restored prompt says what it says without kvblk"""
+        without = self.run_one(model, ("--pool", ""))
+        self.run_one()
+        self.assertEqual(without["tokens"], self.run_one()["tokens"])
+
+    def test_lost(self) -> None:
+        """a get that is lost in the middle ends the prefix, and the tokens are the same"""
+        first = self.run_one()
+        lossy = self.run_one(LOSE=5)
+        self.assertEqual(lossy["restored_tokens"], 4 * BLOCK)
+        self.assertEqual(lossy["stats"]["lost"], 1)
+        self.assertEqual(first["tokens"], lossy["tokens"])
+
+    def test_other_model(self) -> None:
+        """another model of the same shape misses"""
+        first, second = self.run_one(), self.run_one(other)
+        self.assertEqual(second["restored_tokens"], 0)
+        self.assertNotEqual(first["tokens"], second["tokens"])
+        self.assertEqual(second["stats"]["stored"], first["stats"]["stored"])
+
+    def test_other_dtype(self) -> None:
+        """another type of K and V misses, and restores its own"""
+        self.run_one()
+        quantized = self.run_one(model, ("--kv-type", "q8_0"))
+        self.assertEqual(quantized["restored_tokens"], 0)
+        again = self.run_one(model, ("--kv-type", "q8_0"))
+        self.assertGreater(again["restored_tokens"], 0)
+        self.assertEqual(quantized["tokens"], again["tokens"])
+
+    def test_two_at_once(self) -> None:
+        """two processes at once say the same, and what they leave is right"""
+        alone = self.run_one(model, ("--pool", ""))
+        reports = [*map(self.end, [self.start(), self.start()])]
+        reports.append(self.run_one())
+        self.assertEqual([r["tokens"] for r in reports], [alone["tokens"]] * 3)
+        self.assertGreater(reports[2]["restored_tokens"], 0)
+
+    def test_wrong_arguments(self) -> None:
+        """what is wrong at the start is one sentence and exit code 1"""
+        for arguments, sentence in (
+                (("--pool", "nopool"), "pool nopool: no such pool"), (("--timeout", "0"), "timeout_s"),
+                (("--model", "/absent"), "no model"), (("--context", "100"), "do not fit")):
+            process = self.start(model, arguments)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, err)
+            self.assertIn(sentence, err)
+            self.assertEqual(len(err.splitlines()), 1, err)
+
+
+class Restoring(Case):
+    """Restores in one process, with blocks that are as the test wants them."""
+
+    def foreign(self, block: int, data: bytes | None) -> None:
+        """Put ``data`` under the key of a block of the prompt, after all have been stored."""
+        cache, self.output = self.stored()
+        key = cache.keys(PROMPT)[block]
+        if data is not None:
+            self.assertTrue(self.pool.delete(key))
+            self.pool.put(key, data, layout_tag=cache._tag)
+
+    def refused(self, block: int) -> None:
+        """The block is not used, the tokens are right, and the right block is stored again."""
+        cache, restored, output = self.again()
+        self.assertEqual((restored, output), (block * BLOCK, self.output))
+        self.assertEqual(cache.stats.refused, 1)
+        self.assertEqual(cache.save(PROMPT), 1)
+        self.assertEqual(self.again()[1:], (WHOLE * BLOCK, self.output))
+
+    def block(self, number: int, **params: Any) -> bytes:
+        cache, _ = self.stored(**params)
+        data = self.pool.get(cache.keys(PROMPT)[number])
+        assert data is not None
+        return bytes(data)
+
+    def test_truncated(self) -> None:
+        """a truncated block under our key is refused, recomputed and stored again"""
+        self.foreign(3, self.block(3)[:-1000])
+        self.refused(3)
+
+    def test_random(self) -> None:
+        """random bytes under our key are refused"""
+        self.foreign(2, os.urandom(len(self.block(2))))
+        self.refused(2)
+
+    def test_other_position(self) -> None:
+        """a block of another position under our key is refused"""
+        self.foreign(4, self.block(5))
+        self.refused(4)
+
+    def test_first(self) -> None:
+        """a wrong first block restores nothing"""
+        self.foreign(0, self.block(1))
+        self.refused(0)
+
+    def test_other_type(self) -> None:
+        """a block of another type of K and V, cut to our length, is refused"""
+        mine = self.block(1)
+        self.foreign(1, self.block(1, type_k=0, type_v=0)[:len(mine)])
+        self.refused(1)
+
+    def test_llama_refuses(self) -> None:
+        """what llama.cpp refuses is not used, either"""
+        _, output = self.stored()
+        session = self.session()
+        cache = self.cache(session)
+        real, calls = cache._c.llama_state_seq_set_data, []
+
+        def third_fails(context: int, data: int, size: int, sequence: int) -> int:
+            calls.append(size)
+            return int(real(context, data, size - 1 if len(calls) == 3 else size, sequence))
+
+        with mock.patch.object(cache, "_c", mock.Mock(wraps=cache._c)) as c:
+            c.llama_state_seq_set_data = third_fails
+            restored = cache.restore(PROMPT)
+        self.assertEqual(restored, 2 * BLOCK)
+        self.assertEqual(generate(session, restored), output)
+
+    def test_layout_tag(self) -> None:
+        """a block with another layout tag is a miss"""
+        cache, output = self.stored()
+        key = cache.keys(PROMPT)[2]
+        data = self.pool.get(key)
+        self.pool.delete(key)
+        self.pool.put(key, data, layout_tag=cache._tag ^ 1)
+        self.assertEqual(self.again()[1:], (2 * BLOCK, output))
+
+    def test_errors(self) -> None:
+        """operations that fail are misses, counted, and logged once"""
+        _, output = self.stored()
+        session = self.session()
+        cache = self.cache(session)
+        logging.getLogger("kvblk.llamacpp").setLevel(logging.WARNING)
+        with self.assertLogs("kvblk.llamacpp") as logs:
+            self.env(FAIL=1)
+            for _ in range(3):
+                self.assertEqual(cache.restore(PROMPT), 0)
+        self.assertEqual(cache.stats.errors, 3)
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn(f"[Errno {errno.EIO}]", logs.output[0])
+        self.assertEqual(generate(session, 0), output)
+
+    def test_lookup_fails(self) -> None:
+        """a lookup that fails restores and stores nothing, without an exception"""
+        _, output = self.stored()
+        session = self.session()
+        cache = self.cache(session)
+        with mock.patch.object(cache._pool, "lookup", side_effect=kvblk.KvblkError(errno.ENODEV)):
+            self.assertEqual(cache.restore(PROMPT), 0)
+            self.assertEqual(generate(session, 0), output)
+            self.assertEqual(cache.save(PROMPT), 0)
+        self.assertEqual(cache.stats.errors, 2)
+
+    def test_submit_fails(self) -> None:
+        """a batch that fails as a whole is a miss"""
+        _, output = self.stored()
+        session = self.session()
+        cache = self.cache(session)
+        real = cache._worker.get
+
+        def broken(*args: Any, **options: Any) -> kvblk.Job:
+            job = real(*args, **options)
+            while job.results is None:
+                cache._worker.wait()
+            job.results, job.error = None, kvblk.KvblkError(errno.EIO)
+            return job
+
+        with mock.patch.object(cache._worker, "get", broken):
+            self.assertEqual(cache.restore(PROMPT), 0)
+        self.assertEqual(generate(session, 0), output)
+
+    def test_batch_cannot_start(self) -> None:
+        """a second batch that cannot start leaves the first one's blocks, and the caller knows"""
+        _, output = self.stored()
+        session = self.session()
+        with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 2):
+            cache = self.cache(session)
+        real, calls = cache._worker.get, []
+
+        def third_fails(*args: Any, **options: Any) -> kvblk.Job:
+            calls.append(1)
+            if len(calls) == 3:
+                raise kvblk.KvblkError(errno.ENOMEM)
+            return real(*args, **options)
+
+        with mock.patch.object(cache._worker, "get", third_fails):
+            restored = cache.restore(PROMPT)
+        self.assertEqual((restored, generate(session, restored)), (2 * BLOCK, output))
+
+    def test_lease(self) -> None:
+        """blocks are fetched under a lease, which is released"""
+        self.stored()
+        self.env(LEASE=1)
+        self.assertEqual(self.again()[1], WHOLE * BLOCK)
+        with mock.patch.object(kvblk.Pool, "lookup", autospec=True, side_effect=kvblk.Pool.lookup) as lookup:
+            self.again()
+        self.assertEqual([call.kwargs.get("lease") for call in lookup.call_args_list], [10.0])
+
+    def test_unregistered(self) -> None:
+        """without registered memory there is one warning, and all works"""
+        _, output = self.stored()
+        session = self.session()
+        logging.getLogger("kvblk.llamacpp").setLevel(logging.WARNING)
+        with mock.patch.object(kvblk.Pool, "register", side_effect=kvblk.KvblkError(errno.ENOMEM)), \
+                self.assertLogs("kvblk.llamacpp") as logs:
+            cache = self.cache(session)
+        self.assertIn("RLIMIT_MEMLOCK", logs.output[0])
+        restored = cache.restore(PROMPT)
+        self.assertEqual((restored, generate(session, restored)), (WHOLE * BLOCK, output))
+        self.assertEqual(cache.save([*PROMPT, *output]), 0)
+
+    def test_have(self) -> None:
+        """a sequence that has a part of the prompt is completed"""
+        _, output = self.stored()
+        for have in 0, 1, 63, 64, 100, 5 * BLOCK, len(PROMPT):
+            session = self.session()
+            cache = self.cache(session)
+            if have:
+                session.decode(PROMPT[:have], 0)
+            with self.subTest(have=have):
+                restored = cache.restore(PROMPT, have=have)
+                self.assertEqual(restored, max(WHOLE * BLOCK, min(have, len(PROMPT) - 1)))
+                self.assertEqual(cache.stats.restored, WHOLE - have // BLOCK)
+                self.assertEqual(generate(session, restored), output)
+
+    def test_have_and_wrong(self) -> None:
+        """a wrong block leaves what the sequence had"""
+        self.foreign(1, self.block(2))
+        session = self.session()
+        cache = self.cache(session)
+        session.decode(PROMPT[:100], 0)
+        self.assertEqual(cache.restore(PROMPT, have=100), 100)
+        self.assertEqual(generate(session, 100), self.output)
+
+    def test_replaces(self) -> None:
+        """what another prompt left in the sequence is removed"""
+        _, output = self.stored()
+        session = self.session()
+        cache = self.cache(session)
+        session.decode([5] * 700, 0)
+        restored = cache.restore(PROMPT)
+        self.assertEqual((restored, generate(session, restored)), (WHOLE * BLOCK, output))
+
+    def test_full_context(self) -> None:
+        """a context without room for all takes what fits, and no block is blamed"""
+        self.stored()
+        session = self.session(n_ctx=512, n_seq_max=3)
+        cache = self.cache(session)
+        session.library.decode(session.context, PROMPT[:200], 0, 1)
+        self.assertEqual(cache.restore(PROMPT), (512 - 200) // BLOCK * BLOCK)
+        self.assertEqual(cache.stats.refused, 0)
+
+    def test_small_buffer(self) -> None:
+        """a buffer of a few blocks, used in turn, restores and saves the same"""
+        session = self.session()
+        output = generate(session, 0)
+        with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 2):
+            cache = self.cache(session)
+            self.assertGreaterEqual(cache.save(PROMPT + output), WHOLE)
+            self.assertEqual(self.again()[1:], (WHOLE * BLOCK, output))
+            for lose in range(1, WHOLE + 1):
+                os.environ["KVBLK_FAKE_LOSE"] = str(lose)
+                _, restored, said = self.again()
+                self.assertLess(restored, WHOLE * BLOCK)
+                self.assertEqual(said, output)
+
+    def test_quantized(self) -> None:
+        """quantized K and V"""
+        _, output = self.stored(**q8_0)
+        self.assertEqual(self.again(**q8_0)[1:], (WHOLE * BLOCK, output))
+
+    def test_transposed(self) -> None:
+        """V transposed, as without flash attention"""
+        cache, output = self.stored(flash_attn_type=0)
+        self.assertIn("trans=1", cache._layout.text())
+        self.assertEqual(self.again(flash_attn_type=0)[1:], (WHOLE * BLOCK, output))
+        # the same types, but another form
+        self.assertEqual(self.again(flash_attn_type=1)[1], 0)
+
+    def test_multiple(self) -> None:
+        """a prompt of whole blocks leaves its last one to decode"""
+        self.stored()
+        cache = self.cache(self.session())
+        self.assertEqual(cache.restore(PROMPT[:4 * BLOCK]), 3 * BLOCK)
+        self.assertEqual(cache.restore(PROMPT[:BLOCK]), 0)
+        self.assertEqual(cache.restore([]), 0)
+
+
+class Saving(Case):
+    """What is stored, and how."""
+
+    def test_chain(self) -> None:
+        """a prompt is one chain: each batch names the block before it"""
+        session = self.session()
+        generate(session, 0)
+        with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 4):
+            cache = self.cache(session)
+        keys = cache.keys(PROMPT)
+        with mock.patch.object(cache._worker, "put", side_effect=cache._worker.put) as put:
+            cache.save(PROMPT)
+        self.assertEqual([call.args[0] for call in put.call_args_list], [keys[:4], keys[4:8], keys[8:]])
+        self.assertEqual([call.kwargs["parent"] for call in put.call_args_list], [b"", keys[3], keys[7]])
+        self.assertEqual([call.kwargs["continues"] for call in put.call_args_list], [True, True, False])
+        self.assertTrue(all(call.kwargs["chain"] for call in put.call_args_list))
+
+    def test_missing_only(self) -> None:
+        """only what the pool lacks is put"""
+        session = self.session()
+        generate(session, 0)
+        cache = self.cache(session)
+        keys = cache.keys(PROMPT)
+        cache.save(PROMPT)
+        for i in 2, 3, 6:
+            self.pool.delete(keys[i])
+        with mock.patch.object(cache._worker, "put", side_effect=cache._worker.put) as put:
+            self.assertEqual(cache.save(PROMPT), 3)
+        self.assertEqual([(call.args[0], call.kwargs["parent"]) for call in put.call_args_list],
+                         [(keys[2:4], keys[1]), ([keys[6]], keys[5])])
+
+    def test_from(self) -> None:
+        """blocks before n_from are not put"""
+        session = self.session()
+        generate(session, 0)
+        cache = self.cache(session)
+        self.assertEqual(cache.save(PROMPT, 3 * BLOCK), len(PROMPT) // BLOCK - 3)
+        self.assertNotIn(cache.keys(PROMPT)[2], self.pool)
+
+    def test_declined(self) -> None:
+        """a declined batch is no error, and ends the saving"""
+        self.env(DECLINE=1)
+        session = self.session()
+        output = generate(session, 0)
+        with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 1):
+            cache = self.cache(session)
+        self.assertEqual(cache.save(PROMPT), 0)
+        # two were in flight
+        self.assertEqual((cache.stats.declined, cache.stats.errors), (2, 0))
+        self.assertEqual(generate(session, cache.restore(PROMPT, have=len(PROMPT))), output)
+
+    def test_failed(self) -> None:
+        """puts that fail are counted, and raise nothing"""
+        session = self.session()
+        generate(session, 0)
+        cache = self.cache(session)
+        self.env(FAIL=3)
+        stored = cache.save(PROMPT)
+        self.assertEqual(stored + cache.stats.errors, len(PROMPT) // BLOCK)
+        self.assertGreater(cache.stats.errors, 0)
+
+    def test_not_decoded(self) -> None:
+        """blocks that the context does not have are not stored"""
+        session = self.session()
+        session.decode(PROMPT[:200], 0)
+        self.assertEqual(self.cache(session).save(PROMPT), 3)
+
+    def test_shifted(self) -> None:
+        """a sequence that lost its beginning, or a part, stores no block that is not whole"""
+        session = self.session()
+        cache = self.cache(session)
+        memory = session.c.llama_get_memory(session.context)
+        session.decode(PROMPT, 0)
+        session.c.llama_memory_seq_rm(memory, 0, 100, 110)
+        self.assertEqual(cache.save(PROMPT), 1)
+        session.c.llama_memory_seq_rm(memory, 0, 0, 1)
+        self.assertEqual(cache.save(PROMPT), 0)
+
+    def test_options_of_puts(self) -> None:
+        """priority, time to live and deadline are those of the options"""
+        session = self.session()
+        generate(session, 0)
+        cache = self.cache(session, priority=3, ttl_s=60, timeout_s=1.5)
+        with mock.patch.object(cache._worker, "put", side_effect=cache._worker.put) as put:
+            cache.save(PROMPT)
+        options = put.call_args.kwargs
+        self.assertEqual((options["priority"], options["ttl"], options["timeout"]), (3, 60, 1.5))
+
+
+class Keys(Case):
+    """No two origins of blocks share a key."""
+
+    def test_all_differ(self) -> None:
+        """models, types, forms, RoPE, blocks, salts and builds have keys of their own"""
+        plain = {"pool": POOL}
+        origins: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+            (model, {}, {}), (other, {}, {}), (model, {"type_k": 0, "type_v": 0}, {}), (model, q8_0, {}),
+            (model, {"type_k": 8}, {}), (model, {"type_v": 8}, {}), (model, {"flash_attn_type": 0}, {}),
+            (model, {"rope_freq_base": 5e5}, {}), (model, {"rope_freq_scale": 0.5}, {}),
+            (model, {"yarn_orig_ctx": 999}, {}),
+            (model, {}, {"salt": "adapter"}), (model, {}, {"block_tokens": 32}),
+        ]
+        seen = {}
+        for path, params, options in origins:
+            session = self.session(path, **params)
+            with PrefixCache.of(session, **plain, **options) as cache:
+                seen[cache.space.prefix] = path, params, options
+        session = self.session()
+        with mock.patch.object(session.library, "build", "another"), PrefixCache.of(session, **plain) as cache:
+            seen[cache.space.prefix] = "build"
+        with mock.patch.dict(os.environ, LLAMA_ATTN_ROT_DISABLE="1"), PrefixCache.of(session, **plain) as cache:
+            seen[cache.space.prefix] = "rotation"
+        self.assertEqual(len(seen), len(origins) + 2, seen)
+
+    def test_same(self) -> None:
+        """what does not change K and V does not change keys"""
+        prefixes = set()
+        for params in {}, {"n_ctx": 1024}, {"n_batch": 64}, {"n_seq_max": 5}, {"threads": 2}:
+            with PrefixCache.of(self.session(**params), pool=POOL) as cache:
+                prefixes.add(cache.space.prefix)
+        copy = here / "copy.gguf"
+        copy.write_bytes(pathlib.Path(model).read_bytes())
+        with PrefixCache.of(self.session(str(copy)), pool=POOL) as cache:
+            prefixes.add(cache.space.prefix)
+        self.assertEqual(len(prefixes), 1)
+
+    def test_long_rope(self) -> None:
+        """the length of the context counts where RoPE depends on it"""
+        about = Model(model)
+        about.long_rope = True
+        prefixes = set()
+        for n_ctx in 1024, 2048:
+            session = self.session(n_ctx=n_ctx)
+            with PrefixCache(session.library, session.context, session.params, about, pool=POOL) as cache:
+                prefixes.add(cache.space.prefix)
+        self.assertEqual(len(prefixes), 2)
+
+    def test_digest(self) -> None:
+        """the digest sees each tensor, the tokenizer and the length"""
+        data = bytearray(pathlib.Path(model).read_bytes())
+        copy = here / "changed.gguf"
+
+        def digest(at: int, whole: bool = False) -> str:
+            data[at] ^= 1
+            copy.write_bytes(data)
+            data[at] ^= 1
+            return model_digest(copy, whole)
+
+        same = model_digest(model)
+        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            starts = _Header(mapped).starts
+        self.assertGreater(len(starts), 30)
+        places = [data.index(b"<0x41>"), *starts, *(start - 1 for start in starts[1:]), len(data) - 1]
+        self.assertEqual(len({same, *map(digest, places)}), len({*places}) + 1)
+        # the middle of a tensor is seen by the whole digest only
+        middle = len(data) - 256 * 512 * 4 - 256 * 512 * 2
+        self.assertNotEqual(model_digest(model, True), digest(middle, True))
+        self.assertNotEqual(model_digest(model, True), same)
+
+    def test_not_gguf(self) -> None:
+        """a file that is no model is refused"""
+        for content in b"", b"GGML", b"GGUF", b"GGUF" + b"\xff" * 64, pathlib.Path(model).read_bytes()[:3000]:
+            path = here / "broken.gguf"
+            path.write_bytes(content)
+            with self.subTest(content=content[:8]), self.assertRaisesRegex(ValueError, "not a GGUF file"):
+                model_digest(path)
+
+    def test_split(self) -> None:
+        """all files of a split model count"""
+        def part(number: int, seed: int) -> pathlib.Path:
+            path = here / f"split-{number:05}-of-00002.gguf"
+            name = b"split.count"
+            head = struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, len(name)) + name + struct.pack("<IH", 2, 2)
+            path.write_bytes(head + bytes([seed] * 100))
+            return path
+
+        first = part(1, 0)
+        part(2, 0)
+        same = model_digest(first)
+        part(2, 1)
+        self.assertNotEqual(model_digest(first, True), same)
+        alone = here / "alone.gguf"
+        alone.write_bytes(first.read_bytes())
+        with self.assertRaisesRegex(ValueError, "one of 2 files"):
+            model_digest(alone)
+
+
+class Starting(Case):
+    """What is refused, when the cache is made."""
+
+    def test_options(self) -> None:
+        """unknown options and bad values"""
+        session = self.session()
+        for options, sentence in (
+                ({"poool": "x"}, "no option 'poool'"), ({"priority": 4}, "priority is a number from 0 to 3"),
+                ({"timeout_s": 0}, "timeout_s"), ({"block_tokens": 1.5}, "block_tokens"), ({"lease_s": True}, "lease_s"),
+                ({"salt": 3}, "salt is a text"), ({"hard_deadline": 1}, "hard_deadline")):
+            with self.subTest(options=options), self.assertRaisesRegex(ValueError, sentence):
+                PrefixCache.of(session, **{"pool": POOL, **options})
+        self.assertEqual(Options(), Options.of({}))
+
+    def test_no_pool(self) -> None:
+        """a pool that is not there"""
+        with self.assertRaisesRegex(kvblk.KvblkError, "pool nopool: no such pool"):
+            PrefixCache.of(self.session(), pool="nopool")
+
+    def test_contexts(self) -> None:
+        """contexts with one sequence, or a buffer for each"""
+        for params, sentence in (
+                ({"n_seq_max": 1}, "n_seq_max"), ({"n_seq_max": 4, "kv_unified": False}, "kv_unified"),
+                ({"attention_type": 1}, "depends on more")):
+            with self.subTest(params=params), self.assertRaisesRegex((ValueError, state.Unsupported), sentence):
+                PrefixCache.of(self.session(**params), pool=POOL)
+
+    def test_block_too_large(self) -> None:
+        """blocks that the pool cannot take"""
+        with self.assertRaisesRegex(ValueError, "lower block_tokens"):
+            PrefixCache.of(self.session(n_ctx=8192), pool=POOL, block_tokens=4096)
+
+    def test_parameters(self) -> None:
+        """a session refuses parameters that llama.cpp has not"""
+        with self.assertRaisesRegex(ValueError, "no parameter 'n_ctxx'"):
+            Session(model, n_ctxx=1)
+
+    def test_package(self) -> None:
+        """an unknown package, and one that is not there"""
+        with self.assertRaisesRegex(ValueError, "package is one of"):
+            Library("llama")
+
+    def test_closed(self) -> None:
+        """a closed cache restores and saves nothing"""
+        cache, _ = self.stored()
+        cache.close()
+        cache.close()
+        self.assertEqual((cache.restore(PROMPT), cache.save(PROMPT)), (0, 0))
+
+
+class States(unittest.TestCase):
+    """The layout of serialized sequences."""
+
+    session: Session
+    data: bytes
+    layout: state.Layout
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.session = Session(model, n_ctx=512)
+        cls.session.decode(PROMPT[:BLOCK], 0)
+        c, context = cls.session.c, cls.session.context
+        size = c.llama_state_seq_get_size(context, 0)
+        room = mmap.mmap(-1, size)
+        import ctypes
+        anchor = ctypes.c_char.from_buffer(room)
+        assert c.llama_state_seq_get_data(context, ctypes.addressof(anchor), size, 0) == size
+        cls.data = room[:size]
+        cls.layout = state.Layout(memoryview(cls.data), BLOCK)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.session.close()
+
+    def test_size(self) -> None:
+        """a layout learned from some cells tells the size of any other number"""
+        c, context = self.session.c, self.session.context
+        memory = c.llama_get_memory(context)
+        for cells in 1, 2, 17:
+            c.llama_memory_seq_cp(memory, 0, 1, 0, cells)
+            self.assertEqual(self.layout.size(cells), c.llama_state_seq_get_size(context, 1))
+            c.llama_memory_seq_rm(memory, 1, -1, -1)
+
+    def test_structure(self) -> None:
+        """a change of any structural byte is seen"""
+        self.assertTrue(self.layout.holds(memoryview(self.data), 0, BLOCK))
+        self.assertFalse(self.layout.holds(memoryview(self.data), 1, BLOCK))
+        self.assertFalse(self.layout.holds(memoryview(self.data)[:-1], 0, BLOCK))
+        cells = state.HEAD.size + BLOCK * self.layout.cell_meta
+        structure = [*range(0, 4), *range(8, 24), *range(cells - 12, cells - 4), *range(cells, cells + 20)]
+        at = cells + state.FORM.size
+        for tensor in self.layout.tensors:
+            structure += range(at, at + len(tensor.header))
+            at += len(tensor.header) + BLOCK * tensor.cell
+        for at in structure:
+            changed = bytearray(self.data)
+            changed[at] ^= 1
+            self.assertFalse(self.layout.holds(memoryview(changed), 0, BLOCK), at)
+
+    def test_unknown(self) -> None:
+        """a state with bytes that are not accounted for is refused"""
+        zeroes = b"\0" * len(self.data)
+        for data in self.data[:-1], self.data + b"\0", self.data + self.data, self.data[:10], b"", zeroes:
+            with self.assertRaises(state.Unsupported):
+                state.Layout(memoryview(data), BLOCK)
+
+    def test_extended_cells(self) -> None:
+        """cells with an extension, as of models with 2D positions"""
+        at = state.HEAD.size
+        cells = b"".join(self.data[at + i * 12:at + i * 12 + 8] + os.urandom(12) + b"\0" * 4 for i in range(BLOCK))
+        data = self.data[:at] + cells + self.data[at + 12 * BLOCK:]
+        layout = state.Layout(memoryview(data), BLOCK)
+        self.assertEqual(layout.cell_meta, 24)
+        self.assertTrue(layout.holds(memoryview(data), 0, BLOCK))
+        self.assertNotEqual(layout.text(), self.layout.text())
+
+
+class Tap(unittest.TestResult):
+    """One line for each test."""
+
+    def line(self, verdict: str, test: unittest.TestCase, more: str = "") -> None:
+        what = test.shortDescription() or test.id().rpartition(".")[2]
+        print(f"{verdict} {self.testsRun} llamacpp: {what}{more}", flush=True)
+
+    def complain(self, test: unittest.TestCase, text: str) -> None:
+        self.line("not ok", test)
+        print("".join(f"  | {line}\n" for line in text.splitlines()), end="")
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        self.line("ok", test)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        super().addSkip(test, reason)
+        self.line("ok", test, f" # SKIP {reason}")
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        super().addFailure(test, err)
+        self.complain(test, self.failures[-1][1])
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        super().addError(test, err)
+        self.complain(test, self.errors[-1][1])
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
+        super().addSubTest(test, subtest, err)
+        if err:
+            self.complain(test, (self.failures + self.errors)[-1][1])
+
+
+if __name__ == "__main__":
+    result = Tap()
+    unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]).run(result)
+    print(f"1..{result.testsRun}")
+    sys.exit(not result.wasSuccessful())
