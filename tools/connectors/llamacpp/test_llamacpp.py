@@ -160,7 +160,7 @@ class Commands(unittest.TestCase):
         """another type of K and V misses, and restores its own"""
         self.run_one()
         quantized = self.run_one(model, ("--kv-type", "q8_0"))
-        self.assertEqual(quantized["restored_tokens"], 0)
+        self.assertEqual((quantized["restored_tokens"], quantized["stats"]["found"]), (0, 0))
         again = self.run_one(model, ("--kv-type", "q8_0"))
         self.assertGreater(again["restored_tokens"], 0)
         self.assertEqual(quantized["tokens"], again["tokens"])
@@ -236,22 +236,43 @@ class Restoring(Case):
         self.foreign(1, self.block(1, type_k=0, type_v=0)[:len(mine)])
         self.refused(1)
 
+    def test_length(self) -> None:
+        """a block whose length tells that it is wrong is not even fetched"""
+        self.foreign(2, b"short")
+        cache = self.cache(self.session())
+        with mock.patch.object(cache._worker, "get", side_effect=cache._worker.get) as get:
+            cache.restore(PROMPT)
+        self.assertEqual([call.args[0] for call in get.call_args_list], [cache.keys(PROMPT)[:2]])
+
+    def test_middle(self) -> None:
+        """a block one of whose cells has another position is refused"""
+        data = bytearray(self.block(3))
+        at = state.HEAD.size + 10 * (state.CELL.size + state.PLACE)
+        self.assertEqual(struct.unpack_from("<i", data, at), (3 * BLOCK + 10,))
+        struct.pack_into("<i", data, at, 3 * BLOCK + 11)
+        self.foreign(3, bytes(data))
+        self.refused(3)
+
     def test_llama_refuses(self) -> None:
-        """what llama.cpp refuses is not used, either"""
+        """what llama.cpp refuses, or reads in part, is not used, either"""
         _, output = self.stored()
-        session = self.session()
-        cache = self.cache(session)
-        real, calls = cache._c.llama_state_seq_set_data, []
+        for given, told in ((1, 0), (0, 1)):
+            session = self.session()
+            cache = self.cache(session)
+            real, calls = cache._c.llama_state_seq_set_data, []
 
-        def third_fails(context: int, data: int, size: int, sequence: int) -> int:
-            calls.append(size)
-            return int(real(context, data, size - 1 if len(calls) == 3 else size, sequence))
+            def third_fails(context: int, data: int, size: int, sequence: int) -> int:
+                calls.append(size)
+                third = len(calls) == 3
+                return int(real(context, data, size - given * third, sequence)) - told * third
 
-        with mock.patch.object(cache, "_c", mock.Mock(wraps=cache._c)) as c:
-            c.llama_state_seq_set_data = third_fails
-            restored = cache.restore(PROMPT)
-        self.assertEqual(restored, 2 * BLOCK)
-        self.assertEqual(generate(session, restored), output)
+            with mock.patch.object(cache, "_c", mock.Mock(wraps=cache._c)) as c:
+                c.llama_state_seq_set_data = third_fails
+                restored = cache.restore(PROMPT)
+            self.assertEqual(restored, 2 * BLOCK)
+            self.assertEqual(generate(session, restored), output)
+            # it was deleted
+            cache.save(PROMPT)
 
     def test_layout_tag(self) -> None:
         """a block with another layout tag is a miss"""
@@ -329,9 +350,20 @@ class Restoring(Case):
         self.stored()
         self.env(LEASE=1)
         self.assertEqual(self.again()[1], WHOLE * BLOCK)
-        with mock.patch.object(kvblk.Pool, "lookup", autospec=True, side_effect=kvblk.Pool.lookup) as lookup:
-            self.again()
-        self.assertEqual([call.kwargs.get("lease") for call in lookup.call_args_list], [10.0])
+        session = self.session()
+        cache = self.cache(session)
+        found = []
+
+        def lookup(*args: Any, **options: Any) -> kvblk.Lookup:
+            found.append(kvblk.Pool.lookup(cache._pool, *args, **options))
+            self.assertTrue(found[-1].lease)
+            return found[-1]
+
+        with mock.patch.object(cache._pool, "lookup", lookup):
+            cache.restore(PROMPT)
+            os.environ["KVBLK_FAKE_FAIL"] = "1"
+            cache.restore(PROMPT)
+        self.assertEqual([bool(one.lease) for one in found], [False] * 2)
 
     def test_unregistered(self) -> None:
         """without registered memory there is one warning, and all works"""
@@ -377,6 +409,10 @@ class Restoring(Case):
         session.decode([5] * 700, 0)
         restored = cache.restore(PROMPT)
         self.assertEqual((restored, generate(session, restored)), (WHOLE * BLOCK, output))
+        # also where nothing takes its place
+        unknown = PROMPT[::-1]
+        self.assertEqual(cache.restore(unknown), 0)
+        generate(session, 0, unknown)
 
     def test_full_context(self) -> None:
         """a context without room for all takes what fits, and no block is blamed"""
@@ -409,7 +445,7 @@ class Restoring(Case):
     def test_transposed(self) -> None:
         """V transposed, as without flash attention"""
         cache, output = self.stored(flash_attn_type=0)
-        self.assertIn("trans=1", cache._layout.text())
+        self.assertIn("form=01000000", cache._layout.text())
         self.assertEqual(self.again(flash_attn_type=0)[1:], (WHOLE * BLOCK, output))
         # the same types, but another form
         self.assertEqual(self.again(flash_attn_type=1)[1], 0)
@@ -493,7 +529,8 @@ class Saving(Case):
     def test_shifted(self) -> None:
         """a sequence that lost its beginning, or a part, stores no block that is not whole"""
         session = self.session()
-        cache = self.cache(session)
+        with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 1):
+            cache = self.cache(session)
         memory = session.c.llama_get_memory(session.context)
         session.decode(PROMPT, 0)
         session.c.llama_memory_seq_rm(memory, 0, 100, 110)
@@ -699,8 +736,9 @@ class States(unittest.TestCase):
         self.assertFalse(self.layout.holds(memoryview(self.data), 1, BLOCK))
         self.assertFalse(self.layout.holds(memoryview(self.data)[:-1], 0, BLOCK))
         cells = state.HEAD.size + BLOCK * self.layout.cell_meta
-        structure = [*range(0, 4), *range(8, 24), *range(cells - 12, cells - 4), *range(cells, cells + 20)]
-        at = cells + state.FORM.size
+        form = range(cells, cells + len(self.layout.form))
+        structure = [*range(0, 4), *range(8, 24), *range(cells - 12, cells - 4), *form]
+        at = form.stop
         for tensor in self.layout.tensors:
             structure += range(at, at + len(tensor.header))
             at += len(tensor.header) + BLOCK * tensor.cell

@@ -17,7 +17,8 @@ HEAD = struct.Struct("<IiII")   # magic, sequence, streams, cells
 CELL = struct.Struct("<iI")     # position, number of sequences; then extension, sequence
 EXTENSION = 12                  # 2D position and token, for models that need them
 PLACE = 4                       # the cell's sequence, which readers discard
-FORM = struct.Struct("<II")     # V is transposed, layers
+FORM = struct.Struct("<II")     # V is transposed, layers; then, in newer versions, rotation
+ROTATION = 8                    # lengths of the vectors of K and V that are rotated
 ROWS = struct.Struct("<iQ")     # type, bytes of a cell
 COLUMNS = struct.Struct("<iII")  # type, bytes of an element, elements of a cell
 
@@ -37,9 +38,9 @@ class Layout:
     """What a context's states look like, learned from ``state``, one of ``cells`` cells."""
 
     def __init__(self, state: memoryview, cells: int):
-        plain = CELL.size + PLACE
-        for extension in 0, EXTENSION:
-            self.cell_meta = plain + extension
+        for extension, rotation in itertools.product((0, EXTENSION), (0, ROTATION)):
+            self.cell_meta = CELL.size + PLACE + extension
+            self.form_length = FORM.size + rotation
             found = self._parse(state, cells)
             if found:
                 self.form, self.tensors = found
@@ -56,8 +57,8 @@ class Layout:
             transposed, layers = FORM.unpack_from(state, at)
             if transposed > 1 or not 1 <= layers <= 4096:
                 return None
-            form = bytes(state[at:at + FORM.size])
-            at += FORM.size
+            form = bytes(state[at:at + self.form_length])
+            at += self.form_length
             tensors: list[Tensor] = []
             # there are layers without V
             while at < len(state):
@@ -73,7 +74,7 @@ class Layout:
 
     def size(self, cells: int) -> int:
         """Bytes of a state of so many cells."""
-        return (HEAD.size + cells * self.cell_meta + FORM.size
+        return (HEAD.size + cells * self.cell_meta + self.form_length
                 + sum(len(tensor.header) + cells * tensor.cell for tensor in self.tensors))
 
     def holds(self, state: memoryview, first: int, cells: int) -> bool:
@@ -88,27 +89,22 @@ class Layout:
             if CELL.unpack_from(state, at) != (position, 1):
                 return False
             at += self.cell_meta
-        if state[at:at + FORM.size] != self.form:
+        if state[at:at + self.form_length] != self.form:
             return False
-        at += FORM.size
+        at += self.form_length
         for tensor in self.tensors:
             if state[at:at + len(tensor.header)] != tensor.header:
                 return False
             at += len(tensor.header) + cells * tensor.cell
         return True
 
-    def _layers(self) -> tuple[int, int]:
-        transposed, layers = FORM.unpack(self.form)
-        return transposed, layers
-
     def text(self) -> str:
         """All of it, for the key space."""
-        transposed, layers = self._layers()
         runs = (f"{len([*same])}x{header}" for header, same in itertools.groupby(t.header.hex() for t in self.tensors))
-        return f"meta={self.cell_meta} trans={transposed} layers={layers} {' '.join(runs)}"
+        return f"meta={self.cell_meta} form={self.form.hex()} {' '.join(runs)}"
 
     def dtype(self) -> str:
         """The types of K and V, by ggml's numbers."""
-        _, layers = self._layers()
+        _, layers = FORM.unpack_from(self.form)
         types = [struct.unpack_from("<i", tensor.header)[0] for tensor in self.tensors]
         return f"k={'+'.join(map(str, sorted({*types[:layers]})))} v={'+'.join(map(str, sorted({*types[layers:]})))}"
