@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import errno
 import hashlib
 import logging
 import mmap
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import kvblk
+from kvblk import adapter
 
 from .model import Model
 from .runtime import Library, Session, address_of
@@ -32,7 +32,6 @@ from .state import Layout, Unsupported
 log = logging.getLogger("kvblk.llamacpp")
 
 PAGE = 4096
-QUIET_S = 10.0  # a kind of trouble is logged once in this time
 BATCH_MOST = 16  # blocks: the next batch is in flight while llama.cpp takes one
 # of llama_context_params: K depends on them
 NUMERICS = ("rope_scaling_type", "attention_type", "rope_freq_base", "rope_freq_scale", "yarn_ext_factor",
@@ -41,39 +40,20 @@ CAUSAL = (-1, 0)  # attention types: of the model, causal
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """What the README's table tells; a bad value is a ValueError."""
+class Options(adapter.Options):
+    """What the README's table tells."""
 
     pool: str = "kv0"
+    #: two batches are in flight at most
+    threads: int = 2
     lease_s: float = 10.0
     timeout_s: float = 2.0
     hard_deadline: bool = False
-    ttl_s: float = 0.0
-    priority: int = 1
-    salt: str = ""
     block_tokens: int = 64
     buffer_mib: int = 64
 
-    def __post_init__(self) -> None:
-        for name, low, high in (("lease_s", 0.1, 3600), ("timeout_s", 0.001, 3600), ("ttl_s", 0, 1 << 31),
-                                ("priority", 0, 3), ("block_tokens", 1, 4096), ("buffer_mib", 1, 1 << 16)):
-            value = getattr(self, name)
-            kinds = int if isinstance(getattr(Options, name), int) else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                raise ValueError(f"{name} is a number from {low} to {high}, not {value!r}")
-        for name in "pool", "salt":
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} is a text, not {getattr(self, name)!r}")
-        if not isinstance(self.hard_deadline, bool):
-            raise ValueError(f"hard_deadline is True or False, not {self.hard_deadline!r}")
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Options:
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in given:
-            if name not in names:
-                raise ValueError(f"there is no option {name!r}; the options are {', '.join(names)}")
-        return cls(**given)
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
+        **adapter.Options.LIMITS, "threads": (1, 2), "block_tokens": (1, 4096), "buffer_mib": (1, 1 << 16)}
 
 
 @dataclasses.dataclass
@@ -101,22 +81,6 @@ class Stats:
     save_seconds: float = 0.0
 
 
-class _Trouble:
-    """Log lines, of each kind one in a while, with the number of those that were not logged."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[str, tuple[float, int]] = {}
-
-    def tell(self, kind: str, text: object) -> None:
-        now = time.monotonic()
-        last, held = self._kinds.get(kind, (-QUIET_S, 0))
-        if now - last < QUIET_S:
-            self._kinds[kind] = last, held + 1
-            return
-        self._kinds[kind] = now, 0
-        log.warning("%s: %s%s", kind, text, f" ({held} more since the last message)" if held else "")
-
-
 class PrefixCache:
     """Restores and saves sequences of one context; used by the thread that uses the context.
 
@@ -130,9 +94,9 @@ class PrefixCache:
 
     def __init__(self, library: Library, context: Any, params: Any, model: str | os.PathLike[str] | Model,
                  **options: Any):
-        self.options = Options.of(options)
+        self.options = Options.read(options, "PrefixCache")
         self.stats = Stats()
-        self._trouble = _Trouble()
+        self._trouble = adapter.Warnings(log)
         self._c = c = library.c
         self._context = address_of(context)
         self._memory = c.llama_get_memory(self._context)
@@ -161,16 +125,12 @@ class PrefixCache:
             salt=self.options.salt)
         # kvblk's own check, besides the key
         self._tag = int.from_bytes(hashlib.blake2b(self.space.prefix, digest_size=8).digest(), "little")
-        try:
-            self._pool = kvblk.Pool(self.options.pool)
-        except kvblk.KvblkError as e:
-            raise kvblk.KvblkError(e.errno or 0, f"pool {self.options.pool}: {e.strerror}") from None
+        self._pool = self.options.open()
         info = self._pool.info()
         if self.block_bytes > info.value_max:
             self._pool.close()
             raise ValueError(f"a block of {self._tokens} tokens has {self.block_bytes} bytes, the pool takes "
                              f"{info.value_max}: lower block_tokens")
-        self._lease = min(self.options.lease_s, info.lease_ms_max / 1000 or self.options.lease_s)
         self._stride = -(-self.block_bytes // PAGE) * PAGE
         self._lookup_max = info.lookup_max
         # two halves: one is the pool's while the other is llama.cpp's
@@ -178,15 +138,8 @@ class PrefixCache:
         self._slab = mmap.mmap(-1, 2 * self._half * self._stride)
         self._view = memoryview(self._slab)
         self._base = _address(self._slab)
-        self._registered: kvblk.Memory | None = None
-        try:
-            self._registered = self._pool.register(self._slab)
-        except kvblk.KvblkError as e:
-            log.warning("%d KiB of memory cannot be registered with pool %s, which costs speed: %s%s",
-                        len(self._slab) >> 10, self.options.pool, e,
-                        "; raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK=)"
-                        if e.errno in (errno.ENOMEM, errno.EPERM, errno.EAGAIN) else "")
-        self._worker = kvblk.Worker(self._pool, 2)
+        adapter.register_slab(self._pool, self._base, len(self._slab), self._stride, log)
+        self._worker = kvblk.Worker(self._pool, self.options.threads)
         self._closed = False
 
     @classmethod
@@ -269,7 +222,7 @@ class PrefixCache:
     def _lookup(self, keys: list[bytes]) -> kvblk.Lookup:
         self.stats.lookups += 1
         self.stats.wanted += len(keys)
-        found = self._pool.lookup(keys, lease=self._lease, prefix=True, sizes=True)
+        found = self._pool.lookup(keys, lease=self.options.lease_s, prefix=True, sizes=True)
         self.stats.found += found.leading
         return found
 
@@ -380,7 +333,7 @@ class PrefixCache:
                     jobs.append(self._worker.put(
                         [keys[i] for i in part[:ready]], self._slots(slot, ready), chain=True,
                         parent=keys[part[0] - 1] if part[0] else b"", continues=follows, layout_tag=self._tag,
-                        priority=self.options.priority, ttl=self.options.ttl_s, timeout=self.options.timeout_s))
+                        **self.options.put_options()))
                 taken = taken and ready == len(part)
                 at, batches = end, batches + 1
             while jobs:
@@ -427,10 +380,7 @@ class PrefixCache:
         return slot % (2 * self._half) * self._stride
 
     def _slots(self, slot: int, count: int) -> list[kvblk.Buffer]:
-        starts = [self._start(slot + i) for i in range(count)]
-        if self._registered is not None:
-            return [self._registered[start:start + self.block_bytes] for start in starts]
-        return [(self._base + start, self.block_bytes) for start in starts]
+        return [(self._base + self._start(slot + i), self.block_bytes) for i in range(count)]
 
     def _results(self, job: kvblk.Job) -> list[Any] | None:
         """Wait for a job; None: it failed as a whole."""
@@ -467,8 +417,6 @@ class PrefixCache:
             return
         self._closed = True
         self._worker.close()
-        if self._registered is not None:
-            self._registered.close()
         self._pool.close()
 
     def __enter__(self) -> PrefixCache:
