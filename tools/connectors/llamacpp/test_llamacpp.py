@@ -667,7 +667,8 @@ class Starting(Case):
         for options, sentence in (
                 ({"poool": "x"}, "unknown option 'poool'"), ({"priority": 4}, "priority is 4, should be 0 to 3"),
                 ({"timeout_s": 0}, "timeout_s"), ({"block_tokens": 1.5}, "block_tokens"),
-                ({"lease_s": True}, "lease_s"), ({"salt": 3}, "salt"), ({"threads": 3}, "threads"), ({"hard_deadline": 1}, "hard_deadline")):
+                ({"lease_s": True}, "lease_s"), ({"salt": 3}, "salt"), ({"threads": 3}, "threads"),
+                ({"hard_deadline": 1}, "hard_deadline")):
             with self.subTest(options=options), self.assertRaisesRegex(ValueError, sentence):
                 PrefixCache.of(session, **{"pool": POOL, **options})
         self.assertEqual(Options(), Options.read({}, "the test"))
