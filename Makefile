@@ -10,6 +10,7 @@
 #   make dkms        the module for this and later kernels, by DKMS
 #   make demo        the whole thing in a VM on this machine (TRACE=file replays
 #                    your own trace)
+#   make demo-llm    a small language model in a VM: its prompt is computed once
 #   make check       what CI runs; make host, make lint: parts of it
 #   make check-all   everything on every kernel, over an hour (RESUME=1 goes on where the
 #                    last one was interrupted)
@@ -69,6 +70,9 @@ help:
 demo:
 	selftests/vm/demo $(if $(TRACE),--trace '$(TRACE)')
 
+demo-llm:
+	selftests/vm/demo-llm
+
 bench:
 	selftests/bench/run $(if $(filter full,$(BENCH)),--full)
 
@@ -111,4 +115,4 @@ clean:
 	$(foreach p,$(parts) $(patsubst %/Makefile,%,$(wildcard selftests/Makefile selftests/host/Makefile)),$(MAKE) -C $(p) clean &&) true
 	[ ! -d $(KDIR) ] || $(MAKE) -C $(KDIR) M=$(CURDIR) clean
 
-.PHONY: all module tools python selftests host lint check check-all test help demo bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean
+.PHONY: all module tools python selftests host lint check check-all test help demo demo-llm bench bench-icount bench-index bench-plots install dkms-source dkms uninstall clean

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""A small random model, for tests and demonstrations: python -m kvblk_llamacpp.tiny OUT.gguf [seed] [layers] [width].
+"""A small random model, for tests and demonstrations: python -m kvblk_llamacpp.tiny OUT.gguf
 
 Its tokens are the bytes of the prompt. What it says means nothing, but depends on the whole prompt. Needs numpy.
 """
 
 from __future__ import annotations
 
+import argparse
 import struct
-import sys
 from typing import Any
 
 import numpy
@@ -86,7 +86,15 @@ def write(path: str, seed: int = 0, layers: int = 4, width: int = 256) -> None:
             out.write(raw.ljust(-(-len(raw) // ALIGN) * ALIGN, b"\0"))
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kvblk_llamacpp.tiny", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("path", metavar="OUT.gguf")
+    parser.add_argument("--seed", type=int, default=0, help="another one is another model (0)")
+    parser.add_argument("--layers", type=int, default=4, help="(4)")
+    parser.add_argument("--width", type=int, default=256, choices=(128, 256, 512, 1024, 2048), help="(256)")
+    args = parser.parse_args()
+    write(args.path, args.seed, args.layers, args.width)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit((__doc__ or "").splitlines()[0])
-    write(sys.argv[1], *map(int, sys.argv[2:]))
+    main()
