@@ -330,19 +330,61 @@ static int batch_admit(struct kvblk_batch *batch)
 	return 0;
 }
 
-int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
+int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain)
 {
 	struct kvblk_batch batch = {
 		.file = file,
 		.done = LIST_HEAD_INIT(batch.done),
 		.faulting = LIST_HEAD_INIT(batch.faulting),
-		.nr_reqs = sub->nr_ops,
+		.nr_reqs = nr,
+		.reqs = reqs,
 	};
-	bool chain = sub->flags & KVBLK_SUBMIT_CHAIN;
+	struct kvblk_sigpipe sigpipe;
+	int err;
+	u32 i;
+
+	init_waitqueue_head(&batch.wq);
+	for (i = 0; i < nr; i++) {
+		reqs[i]->batch = &batch;
+		reqs[i]->landed = batch_landed;
+		reqs[i]->gone = kvblk_req_free;
+		reqs[i]->cancel = batch_kick;
+	}
+	err = chain ? batch_admit(&batch) : 0;
+	if (err)
+		return err;
+
+	spin_lock(&file->lock);
+	for (i = 0; i < nr; i++)
+		if (reqs[i]->op.cookie)
+			list_add_tail(&reqs[i]->file_link, &file->reqs);
+	spin_unlock(&file->lock);
+	kvblk_sigpipe_block(&sigpipe);
+	/* a chain is written last block first: its prefix outlives the rest */
+	for (i = 0; i < nr && !err; i++) {
+		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
+
+		if (!req->result.res)
+			err = batch_run_one(&batch, req);
+	}
+	while (!err && batch.nr_inflight)
+		err = batch_wait(&batch);
+	if (err)
+		batch_abandon(&batch);
+	kvblk_sigpipe_restore(&sigpipe);
+	spin_lock(&file->lock);
+	for (i = 0; i < nr; i++)
+		list_del_init(&reqs[i]->file_link);
+	spin_unlock(&file->lock);
+	return err;
+}
+
+int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
+{
 	void __user *ops = u64_to_user_ptr(sub->ops);
 	void __user *results = u64_to_user_ptr(sub->results);
+	struct kvblk_req **reqs;
 	struct kvblk_op op;
-	struct kvblk_sigpipe sigpipe;
 	int err = 0;
 	u32 i;
 
@@ -356,10 +398,8 @@ int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
 	/* results can be written, before anything happens */
 	if (clear_user(results, (size_t)sub->nr_ops * sub->result_size))
 		return -EFAULT;
-	init_waitqueue_head(&batch.wq);
-	batch.reqs = kvcalloc(sub->nr_ops, sizeof(*batch.reqs),
-			      GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!batch.reqs)
+	reqs = kvcalloc(sub->nr_ops, sizeof(*reqs), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!reqs)
 		return -ENOMEM;
 	for (i = 0; i < sub->nr_ops; i++) {
 		err = copy_struct_from_user(&op, sizeof(op),
@@ -367,52 +407,21 @@ int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
 					    sub->op_size);
 		if (err)
 			goto free;
-		batch.reqs[i] = kvblk_req_new(file, &op, NULL, 0);
-		if (!batch.reqs[i]) {
+		reqs[i] = kvblk_req_new(file, &op, NULL, 0);
+		if (!reqs[i]) {
 			err = -ENOMEM;
 			goto free;
 		}
-		batch.reqs[i]->batch = &batch;
-		batch.reqs[i]->landed = batch_landed;
-		batch.reqs[i]->gone = kvblk_req_free;
-		batch.reqs[i]->cancel = batch_kick;
 		cond_resched();
 	}
-	err = chain ? batch_admit(&batch) : 0;
-	if (err)
-		goto free;
-
-	spin_lock(&file->lock);
-	for (i = 0; i < sub->nr_ops; i++)
-		if (batch.reqs[i]->op.cookie)
-			list_add_tail(&batch.reqs[i]->file_link, &file->reqs);
-	spin_unlock(&file->lock);
-	kvblk_sigpipe_block(&sigpipe);
-	/* a chain is written last block first: its prefix outlives the rest */
-	for (i = 0; i < sub->nr_ops && !err; i++) {
-		struct kvblk_req *req = batch.reqs[chain ? sub->nr_ops - 1 - i : i];
-
-		if (!req->result.res)
-			err = batch_run_one(&batch, req);
-	}
-	while (!err && batch.nr_inflight)
-		err = batch_wait(&batch);
-	if (err)
-		batch_abandon(&batch);
-	kvblk_sigpipe_restore(&sigpipe);
-	spin_lock(&file->lock);
-	for (i = 0; i < sub->nr_ops; i++)
-		list_del_init(&batch.reqs[i]->file_link);
-	spin_unlock(&file->lock);
-
+	err = kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags & KVBLK_SUBMIT_CHAIN);
 	for (i = 0; i < sub->nr_ops && !err; i++)
 		if (copy_to_user(results + (size_t)i * sub->result_size,
-				 &batch.reqs[i]->result,
-				 sizeof(struct kvblk_result)))
+				 &reqs[i]->result, sizeof(struct kvblk_result)))
 			err = -EFAULT;
 free:
-	for (i = 0; i < sub->nr_ops && batch.reqs[i]; i++)
-		kvblk_req_free(batch.reqs[i]);
-	kvfree(batch.reqs);
+	for (i = 0; i < sub->nr_ops && reqs[i]; i++)
+		kvblk_req_free(reqs[i]);
+	kvfree(reqs);
 	return err;
 }

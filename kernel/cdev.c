@@ -9,9 +9,8 @@ static long kvblk_ioctl(struct file *filp, unsigned int cmd, unsigned long param
 	return kvblk_call(filp->private_data, cmd, (void __user *)param);
 }
 
-static int kvblk_open_node(struct inode *inode, struct file *filp)
+int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp)
 {
-	struct kvblk_pool *pool = container_of(inode->i_cdev, struct kvblk_pool, cdev);
 	struct kvblk_file *file;
 	bool dying = false;
 
@@ -51,7 +50,13 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 	return nonseekable_open(inode, filp);
 }
 
-static int kvblk_release_node(struct inode *inode, struct file *filp)
+static int kvblk_open_node(struct inode *inode, struct file *filp)
+{
+	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), inode,
+			       filp);
+}
+
+int kvblk_file_release(struct inode *inode, struct file *filp)
 {
 	struct kvblk_file *file = filp->private_data;
 	struct kvblk_pool *pool = file->pool;
@@ -71,7 +76,7 @@ static int kvblk_release_node(struct inode *inode, struct file *filp)
 const struct file_operations kvblk_fops = {
 	.owner = THIS_MODULE,
 	.open = kvblk_open_node,
-	.release = kvblk_release_node,
+	.release = kvblk_file_release,
 	.unlocked_ioctl = kvblk_ioctl,
 	.uring_cmd = kvblk_uring_cmd,
 	.compat_ioctl = compat_ptr_ioctl,

@@ -178,6 +178,8 @@ struct kvblk_batch;
  * @landed: its bios are over: has it finished; any context
  * @ended: the same, after kvblk_rescue_work() has ended its media half
  * @gone: it was detached, and is finished: frees it
+ * @said: cmd: what its completion says of a result: res, and the extra word of a large
+ *	one. @user: the caller's memory may be touched
  * @cancel: under file->lock, with @canceled set: ends it now, with -ECANCELED, if
  *	its memory is the kernel's. Else it ends when its bios do
  * @hand: whose it is
@@ -201,6 +203,8 @@ struct kvblk_req {
 	void (*ended)(struct kvblk_req *req);
 	void (*gone)(struct kvblk_req *req);
 	void (*cancel)(struct kvblk_req *req);
+	s32 (*said)(const struct kvblk_req *req, const struct kvblk_result *result,
+		    bool user, u64 *extra);
 	refcount_t refs;		/* cmd: the command's, and its bios' */
 	struct kvblk_file *owner;	/* is there while it is open, or @held */
 	struct kvblk_flight *flight;	/* or NULL: it only tells a result */
@@ -274,6 +278,14 @@ int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *fr
  * req->result.res. May sleep.
  */
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
+				struct io_uring_cmd *cmd, unsigned int issue_flags);
+/*
+ * The same of an operation that the kernel has put together: @key and @pieces are its
+ * own, whatever op->key and op->pieces say, the deadline is ktime_get()'s, there is no
+ * extension and no TTL, and the caller may do it.
+ */
+struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
+				const void *key, const struct kvblk_piece *pieces,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
 
 /* ---- req.c: what all operations have in common -------------------------- */

@@ -226,12 +226,15 @@ static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 	return kvblk_fixed_whole(&req->src) ? 0 : -EOPNOTSUPP;
 }
 
-struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
-				struct io_uring_cmd *cmd, unsigned int issue_flags)
+/*
+ * What all operations have; @mode: how the node would have to be open. What is wrong
+ * with it is in req->result.res.
+ */
+static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
+				   fmode_t mode, struct io_uring_cmd *cmd)
 {
 	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
 	struct kvblk_req *req;
-	int err;
 
 	req = kvblk_req_alloc(GFP_KERNEL);
 	if (!req)
@@ -241,7 +244,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	barrier();
 	op = &req->op;
 	req->type = kvblk_op_type(op->opcode);
-	err = op_check(req->type, op, file->mode, fixed);
+	req->result.res = op_check(req->type, op, mode, fixed);
 	req->pool = file->pool;
 	req->owner = file;
 	kvblk_flight_enter(req);
@@ -249,6 +252,19 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 	req->tenant = file->tenant;
 	req->start = ktime_get();
 	req->result.cookie = op->cookie;
+	return req;
+}
+
+struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
+				struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = req_begin(file, op, file->mode, cmd);
+	int err;
+
+	if (!req)
+		return NULL;
+	op = &req->op;
+	err = req->result.res;
 	if (op->deadline_ns)
 		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
 	if (!err)
@@ -260,7 +276,7 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
 		WRITE_ONCE(req->pool->expires, true);
 	}
-	if (!err && fixed)
+	if (!err && cmd && (cmd->flags & IORING_URING_CMD_FIXED))
 		err = req_fixed(req, cmd, issue_flags);
 	else if (!err && op->nr_pieces)
 		err = req_pieces(req, file);
@@ -268,6 +284,30 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		err = -EINVAL;
 	if (!err && req->crcs_addr)
 		err = req->type->reads ? req_crcs_read(req) : req_crcs_there(req);
+	req->result.res = err;
+	return req;
+}
+
+struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
+				const void *key, const struct kvblk_piece *pieces,
+				struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = req_begin(file, op, FMODE_READ | FMODE_WRITE, cmd);
+	int err;
+
+	if (!req)
+		return NULL;
+	err = req->result.res;
+	if (!err) {
+		memcpy(req->key, key, op->key_len);
+		req->id = kvblk_tenant_hash(&file->key, req->key, op->key_len);
+	}
+	if (!err && cmd && (cmd->flags & IORING_URING_CMD_FIXED))
+		err = req_fixed(req, cmd, issue_flags);
+	else if (!err && op->nr_pieces)
+		err = req_parts(req, file, pieces, op->nr_pieces);
+	if (!err && req->type->reads && req->bytes > KVBLK_VALUE_MAX)
+		err = -EINVAL;
 	req->result.res = err;
 	return req;
 }

@@ -56,15 +56,34 @@ static int result_write(u64 addr, const struct kvblk_result *result)
 	       -EFAULT : result->res;
 }
 
-/* Completes the command and frees its request. @user: its memory may be touched. */
+static s32 uring_said(const struct kvblk_req *req, const struct kvblk_result *result,
+		      bool user, u64 *extra)
+{
+	struct kvblk_result told = *result;
+
+	if (user)
+		told.res = result_write(req->result_addr, result);
+	*extra = uring_extra(&told);
+	return told.res;
+}
+
+/* Completes the command. @user: its memory may be touched. */
+static void uring_tell(struct io_uring_cmd *cmd, const struct kvblk_req *req,
+		       const struct kvblk_result *result, bool user,
+		       unsigned int issue_flags)
+{
+	u64 extra;
+	s32 res = req->said(req, result, user, &extra);
+
+	io_uring_cmd_done32(cmd, res, extra, issue_flags);
+}
+
+/* The same, and frees its request. */
 static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,
 		       unsigned int issue_flags)
 {
 	uring_unlist(req);
-	if (user)
-		req->result.res = result_write(req->result_addr, &req->result);
-	io_uring_cmd_done32(cmd, req->result.res, uring_extra(&req->result),
-			    issue_flags);
+	uring_tell(cmd, req, &req->result, user, issue_flags);
 	kvblk_req_free(req);
 }
 
@@ -92,9 +111,7 @@ static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
 	uring_unlist(req);
-	if (user)
-		res = result_write(req->result_addr, &result);
-	io_uring_cmd_done32(cmd, res, 0, issue_flags);
+	uring_tell(cmd, req, &result, user, issue_flags);
 	uring_put(req);
 }
 
@@ -198,8 +215,7 @@ static void uring_deadline(struct work_struct *work)
 
 /* ---- issue ---- */
 
-/* The ring or its task goes; under the ring's lock. */
-static int uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
+int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	struct kvblk_req *req = uring_pdu(cmd)->req;
 
@@ -231,22 +247,14 @@ static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
 	}
 }
 
-static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
-		    u64 result_addr, unsigned int issue_flags)
+int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
+		    unsigned int issue_flags)
 {
-	struct kvblk_file *file = cmd->file->private_data;
-	struct kvblk_req *req;
+	const struct kvblk_op *op = &req->op;
+	struct kvblk_file *file = req->owner;
 	bool cancelable;
 	int ret = 1;
 
-	if (percpu_ref_is_dying(&file->pool->users))
-		return -ENODEV;
-	req = kvblk_req_new(file, op, cmd, issue_flags);
-	if (!req)
-		return -ENOMEM;
-	/* @op may lie in the ring */
-	op = &req->op;
-	req->result_addr = result_addr;
 	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
 		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
 	refcount_set(&req->refs, 2);
@@ -296,6 +304,23 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 	uring_pdu(cmd)->req = NULL;
 	kvblk_req_free(req);
 	return ret;
+}
+
+static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
+		    u64 result_addr, unsigned int issue_flags)
+{
+	struct kvblk_file *file = cmd->file->private_data;
+	struct kvblk_req *req;
+
+	if (percpu_ref_is_dying(&file->pool->users))
+		return -ENODEV;
+	/* @op may lie in the ring */
+	req = kvblk_req_new(file, op, cmd, issue_flags);
+	if (!req)
+		return -ENOMEM;
+	req->result_addr = result_addr;
+	req->said = uring_said;
+	return kvblk_uring_run(cmd, req, issue_flags);
 }
 
 static int ptr_check(const struct kvblk_uring_op *ptr)
@@ -397,7 +422,7 @@ int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	int ret;
 
 	if (issue_flags & IO_URING_F_CANCEL)
-		return uring_cancel(cmd, issue_flags);
+		return kvblk_uring_cancel(cmd, issue_flags);
 	ret = uring_issue(cmd, issue_flags);
 	if (ret == -EAGAIN)
 		kvblk_sqe_keep(cmd);
