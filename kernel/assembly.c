@@ -24,6 +24,7 @@
 #include "p2p.h"
 #include "pool.h"
 
+/* Of the first nodes; those of the second ones follow. */
 #define POOL_MINORS	256
 
 static DEFINE_IDA(pool_minors);
@@ -98,6 +99,54 @@ static struct class pools_class = {
 	.name = "kvblk",
 	.devnode = pool_devnode,
 };
+
+static char *nvme_devnode(const struct device *dev, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/nvme-kv", dev_name(dev));
+}
+
+/* Of its own, for what is in the other one is a pool. */
+static struct class nvme_class = {
+	.name = "kvblk-nvme",
+	.devnode = nvme_devnode,
+};
+
+static dev_t nvme_devt(const struct kvblk_pool *pool)
+{
+	return pool->dev.devt + POOL_MINORS;
+}
+
+static void nodes_del(struct kvblk_pool *pool)
+{
+	device_destroy(&nvme_class, nvme_devt(pool));
+	cdev_del(&pool->nvme_cdev);
+	cdev_device_del(&pool->cdev, &pool->dev);
+}
+
+static int nodes_add(struct kvblk_pool *pool)
+{
+	struct device *dev;
+	int err;
+
+	err = cdev_device_add(&pool->cdev, &pool->dev);
+	if (err)
+		return err;
+	/* whoever has it open keeps the pool's memory */
+	cdev_set_parent(&pool->nvme_cdev, &pool->dev.kobj);
+	err = cdev_add(&pool->nvme_cdev, nvme_devt(pool), 1);
+	if (err)
+		goto del;
+	dev = device_create(&nvme_class, NULL, nvme_devt(pool), NULL, "%s", pool->name);
+	if (!IS_ERR(dev))
+		return 0;
+	err = PTR_ERR(dev);
+	cdev_del(&pool->nvme_cdev);
+del:
+	cdev_device_del(&pool->cdev, &pool->dev);
+	return err;
+}
 
 static void users_release(struct percpu_ref *ref)
 {
@@ -187,6 +236,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	pool->dev.devt = MKDEV(MAJOR(pools_devt), minor);
 	cdev_init(&pool->cdev, kvblk_above->fops);
 	pool->cdev.owner = THIS_MODULE;
+	cdev_init(&pool->nvme_cdev, kvblk_above->nvme_fops);
+	pool->nvme_cdev.owner = THIS_MODULE;
 	return pool;
 
 users:
@@ -732,9 +783,9 @@ static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 inde
 	if (err)
 		goto free;
 
-	err = cdev_device_add(&pool->cdev, &pool->dev);
+	err = nodes_add(pool);
 	if (err) {
-		NL_SET_ERR_MSG(extack, "the pool's device node can't be made");
+		NL_SET_ERR_MSG(extack, "the pool's device nodes can't be made");
 		goto free;
 	}
 	err = kvblk_above->pool_up(pool);
@@ -774,7 +825,7 @@ sysfs:
 	parts = NULL;
 	kvblk_above->pool_down(pool);
 del:
-	cdev_device_del(&pool->cdev, &pool->dev);
+	nodes_del(pool);
 free:
 	if (parts)
 		parts_free(pool, parts, true);
@@ -822,7 +873,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	cancel_work_sync(&pool->stats_work);
 	cancel_work_sync(&pool->lease_work);
 	cancel_work_sync(&pool->sweep_work);
-	cdev_device_del(&pool->cdev, &pool->dev);
+	nodes_del(pool);
 	kvblk_journals_end(pool);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
@@ -936,19 +987,29 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 
 int kvblk_pools_init(const struct kvblk_above *above)
 {
-	int err = alloc_chrdev_region(&pools_devt, 0, POOL_MINORS, "kvblk");
+	int err = alloc_chrdev_region(&pools_devt, 0, 2 * POOL_MINORS, "kvblk");
 
 	if (err)
 		return err;
 	kvblk_above = above;
 	err = class_register(&pools_class);
 	if (err)
-		unregister_chrdev_region(pools_devt, POOL_MINORS);
+		goto region;
+	err = class_register(&nvme_class);
+	if (err)
+		goto class;
+	return 0;
+
+class:
+	class_unregister(&pools_class);
+region:
+	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
 	return err;
 }
 
 void kvblk_pools_exit(void)
 {
+	class_unregister(&nvme_class);
 	class_unregister(&pools_class);
-	unregister_chrdev_region(pools_devt, POOL_MINORS);
+	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
 }

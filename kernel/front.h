@@ -20,6 +20,7 @@ struct kvblk_batch {
 };
 
 extern const struct file_operations kvblk_fops;
+extern const struct file_operations kvblk_nvme_fops;
 
 /* An open node of the pool, and its end. */
 int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp);

@@ -575,6 +575,11 @@ u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id)
 	return home_token(&home);
 }
 
+u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id)
+{
+	return home_of(idx, id).bucket[0] >> idx->stripe_shift;
+}
+
 /* The token of @p, which is at @at. */
 static u64 place_token(const struct kvblk_index *idx, struct place at,
 		       struct packed p)

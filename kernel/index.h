@@ -216,6 +216,12 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx,
 u64 kvblk_index_token(const struct kvblk_index *idx, struct kvblk_id id);
 
 /*
+ * The stripe where @id is at home: wherever its entry moves, it stays in these
+ * &kvblk_index.stripe_buckets.
+ */
+u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id);
+
+/*
  * Inserts @slot (any state but FREE, every field in its range) for @id.
  * Returns 0; -EEXIST with the present entry in @old; -ENOSPC when every
  * candidate is WRITING, MOVING, leased or pinned, or (without @evict) live. When a

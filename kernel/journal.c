@@ -96,6 +96,8 @@ void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
 	struct reader *reader;
 	unsigned long head;
 
+	if (slot->caller_tag == KVBLK_NVME_TAG)
+		return;
 	guard(spinlock)(&pool->journal_lock);
 	list_for_each_entry(reader, &pool->journals, link) {
 		head = reader->head;
@@ -136,7 +138,9 @@ static ssize_t walk_read(struct reader *reader,
 	while (bucket < idx->nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
 		found = kvblk_index_tagged(idx, bucket++, now, slots);
 		for (i = 0; i < found; i++)
-			records[have++] = record_of(&slots[i], KVBLK_JOURNAL_STORED);
+			if (slots[i].caller_tag != KVBLK_NVME_TAG)
+				records[have++] = record_of(&slots[i],
+							    KVBLK_JOURNAL_STORED);
 		if (bucket % 1024)
 			continue;
 		cond_resched();

@@ -4,7 +4,9 @@
  *
  *   main    the module comes and goes
  *   admin   netlink, netlink_stats, sysfs: what operators use
- *   front   cdev, ioctl, batch, uring, parse: the interface of runtimes
+ *   front   cdev, ioctl, batch, uring, parse: the interface of runtimes; nvme_kv,
+ *           nvme_identify, nvme_list: that of those which know NVMe's key-value
+ *           commands
  *   ops     table, put, get, delete, lease, flight; req: what they have in common
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go
  *   p2p     p2p, bounce: ways into devices' memory

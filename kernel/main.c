@@ -13,6 +13,7 @@
 
 static const struct kvblk_above above = {
 	.fops = &kvblk_fops,
+	.nvme_fops = &kvblk_nvme_fops,
 	.groups = kvblk_pool_groups,
 	.rescue = kvblk_rescue_work,
 	.tell_stats = kvblk_nl_stats_work,

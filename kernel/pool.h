@@ -10,6 +10,7 @@
 /**
  * struct kvblk_above - what pools have of the rooms above theirs
  * @fops: of the node
+ * @nvme_fops: of the node that takes NVMe commands
  * @groups: the node's attributes
  * @rescue: pool->rescue_work
  * @tell_stats: pool->stats_work
@@ -22,6 +23,7 @@
  */
 struct kvblk_above {
 	const struct file_operations *fops;
+	const struct file_operations *nvme_fops;
 	const struct attribute_group **groups;
 	work_func_t rescue;
 	work_func_t tell_stats;

@@ -57,6 +57,12 @@ struct kvblk_pool_stats {
 	u32 next_member;		/* puts go round */
 };
 
+/*
+ * The caller tag of blocks that came by the node that takes NVMe commands. Its users
+ * know of no tags, so journals do not tell of these blocks.
+ */
+#define KVBLK_NVME_TAG		0x766b2d656d766eULL
+
 struct kvblk_file;
 struct kvblk_pool;
 struct kvblk_member;
@@ -436,6 +442,7 @@ struct kvblk_opener {
 struct kvblk_pool {
 	struct device dev;		/* /sys/class/kvblk/<name>, the node */
 	struct cdev cdev;
+	struct cdev nvme_cdev;		/* the node that takes NVMe commands */
 	struct list_head link;		/* in kvblk_pools, under kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;

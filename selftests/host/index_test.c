@@ -176,9 +176,16 @@ static void model_heard(struct model *m)
 	for (u64 bucket = 0; bucket < m->idx.nr_buckets; bucket++) {
 		u64 found = kvblk_index_tagged(&m->idx, bucket, 0, slots);
 
-		for (u64 i = 0; i < found; i++)
-			assert_int_equal(m->heard[key_of(&slots[i])],
-					 slots[i].caller_tag);
+		for (u64 i = 0; i < found; i++) {
+			u64 key = key_of(&slots[i]);
+
+			assert_int_equal(m->heard[key], slots[i].caller_tag);
+			/* wherever it has moved: lists rely on both */
+			assert_int_equal(kvblk_index_stripe(&m->idx, id_of(key)),
+					 bucket >> m->idx.stripe_shift);
+			assert_int_equal(slots[i].place,
+					 kvblk_index_token(&m->idx, id_of(key)));
+		}
 		walked += found;
 	}
 	assert_int_equal(walked, tagged);

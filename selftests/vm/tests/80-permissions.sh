@@ -19,6 +19,7 @@ refuse "${nobody[@]}" kv_blocks $node put 1 1 1000
 grep -q 'GROUP="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule names no group kvblk"
 grep -q 'MODE="0660"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule does not set 0660"
 grep -q 'SUBSYSTEM=="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule is not for kvblk"
+grep -q 'SUBSYSTEM=="kvblk-nvme", GROUP="kvblk", MODE="0660"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule is not for kvblk-nvme"
 expect "subsystem that the rule matches" "$(basename "$(readlink -f $sysfs/subsystem)")" kvblk
 check chgrp 4242 $node
 

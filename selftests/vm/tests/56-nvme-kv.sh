@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=180 check=newest,6.12,debug takes=30 kernels=newest,6.12,debug,debug-smp
+# NVMe's key-value commands on a node of their own: each opcode, status and bad field by each way of the nvme driver, and by nvme-cli.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 2 300
+pool_format /dev/flash0
+nvme_node=/dev/kvblk/$pool/nvme-kv
+expect "mode of the node" "$(stat -c %a "$nvme_node")" "$(stat -c %a $node)"
+check kv_nvme "$nvme_node" $node each_opcode short_buffers replace store_options key_lengths key_space bad_fields bad_memory bad_vectors \
+	other_ioctls bad_ring_commands many_in_flight threads open_modes list_keys journal identify_data bad_admin_commands
+expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
+
+echo "-- nvme-cli"
+# kv OPCODE ARGUMENT...: a command about the key "abcd", as nvme-cli sends it
+kv() {
+	nvme io-passthru "$nvme_node" --namespace-id=1 --opcode="$1" --cdw2=0x64636261 --cdw11="${cdw11:-4}" "${@:2}"
+}
+
+head -c 10000 /dev/urandom >"$tmp/value"
+check kv 1 --data-len=10000 --cdw10=10000 --write --input-file="$tmp/value"
+check kv 2 --data-len=12288 --cdw10=12288 --read --raw-binary >"$tmp/copy"
+head -c 10000 "$tmp/copy" | cmp - "$tmp/value" || fail "nvme-cli retrieves something else"
+check kv 0x14
+cdw11=0x204 code 1 0x89 kv 1 --data-len=10000 --cdw10=10000 --write --input-file="$tmp/value"
+check kv 0x10
+code 1 0x87 kv 0x14
+check nvme id-ctrl "$nvme_node" >"$tmp/ctrl"
+grep -q "^mn *: kvblk $pool" "$tmp/ctrl" || fail "id-ctrl says: $(cat "$tmp/ctrl")"
+check nvme id-ns "$nvme_node" --namespace-id=1 >"$tmp/ns"
+check nvme ns-descs "$nvme_node" --namespace-id=1 >"$tmp/descs"
+grep -q "^csi *: 0x1" "$tmp/descs" || fail "ns-descs says: $(cat "$tmp/descs")"
+no_failures
+
+echo "-- a node that is open keeps the pool's memory, and no more"
+exec 9<>"$nvme_node"
+code 1 'has the node open' kvblk pool destroy $pool
+check kvblk pool destroy --force $pool
+[ ! -e "$nvme_node" ] || fail "$nvme_node is still there"
+exec 9>&-
+
+echo "-- a member that answers late"
+modprobe -q dm_delay || true
+dm_create slow /dev/flash1 "0 %s delay /dev/flash1 0 0"
+pool_format /dev/mapper/slow
+put $sysfs/suspect_ms 3600000
+check kv_nvme "$nvme_node" $node store
+check dmsetup suspend --nolockfs slow
+check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 600000"
+check dmsetup resume slow
+check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_killed slow_ring_exit
+check dmsetup suspend --nolockfs slow
+check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 0"
+check dmsetup resume slow
+no_failures
