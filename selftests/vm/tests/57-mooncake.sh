@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=300 takes=37 mem=3G kernels=newest,6.12 check=newest share=pypi:mooncake-transfer-engine-non-cuda==0.3.13.post1
+# Mooncake's wheel as it is offloads to a pool through NVMe's key-value commands, and loads what its memory no longer has.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 1 800
+pool_format /dev/flash0
+export PYTHONPATH=/share HOME="$tmp"
+cd "$tmp"
+# it wants to be on a network
+check ip link add lan0 type dummy
+defer "ip link del lan0"
+check ip addr add 192.0.2.1/24 dev lan0
+check ip link set lan0 up
+
+# mooncake TRANSPORT: 150 MiB through a segment of 64
+mooncake() {
+	local transport=$1 rc=0
+	/share/mooncake/mooncake_master -rpc_port 50551 -enable_http_metadata_server=true -http_metadata_server_host 127.0.0.1 \
+		-http_metadata_server_port 18081 -metrics_host 127.0.0.1 -metrics_port 19003 -rpc_address 127.0.0.1 -enable_offload=true \
+		-default_kv_lease_ttl 500 >"master-$transport" 2>&1 &
+	master=$!
+	defer "kill $master 2>/dev/null; wait $master 2>/dev/null || true"
+	wait_for 30 listens_or_died 50551
+	wait_for 30 listens_or_died 18081
+	MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR=nvme_kv_storage_backend MOONCAKE_NVME_KV_DEVICE_PATH=/dev/kvblk/$pool/nvme-kv \
+		MOONCAKE_NVME_KV_TRANSPORT="$transport" MOONCAKE_NVME_KV_NSID=1 MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS=1 \
+		MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES=67108864 \
+		timeout $((200 * KVBLK_SLOW)) python3 /kvblk/selftests/kv_mooncake.py 50551 18081 150 64 >"client-$transport" 2>&1 || rc=$?
+	tail -n 5 "client-$transport"
+	return "$rc"
+}
+
+listens_or_died() {
+	kill -0 "$master" 2>/dev/null || { tail -n 40 master-*; fail "Mooncake's master died"; }
+	(: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# the wheel has no executor for io_uring: see tools/connectors/mooncake
+mooncake ioctl || { tail -n 40 client-ioctl master-ioctl; fail "Mooncake did not get all that it had stored"; }
+# no object of 1 MiB is one value of its backend's
+more_than 150 puts
+more_than 150 gets
+no_failures
