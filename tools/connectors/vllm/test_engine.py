@@ -25,6 +25,9 @@ COMMON = [numbers.randrange(3, 500) for _ in range(300)]
 #: prompts that share nine blocks, and go on
 TAILS = [COMMON[:288] + [numbers.randrange(3, 500) for _ in range(100)] for _ in range(3)]
 
+#: front end, scheduler and worker in processes of their own, each with its own copy of the pool
+PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "KVBLK_FAKE_MERGE": "1"}
+
 WAYS = {
     "offloading": {"kv_connector": "KvblkOffloadingConnector", "kv_connector_module_path": "kvblk_vllm.offloading"},
     "tier": {"kv_connector": "OffloadingConnector"},
@@ -91,7 +94,7 @@ class Engine(unittest.TestCase):
                    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "PYTHONPATH": str(HERE),
                    "KVBLK_FAKE_STORE": f"{cls.scratch.name}/{way}", **(env or {})}
         run = subprocess.run([sys.executable, str(HERE / "engine_run.py"), json.dumps(asked)], env=environ, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cls.scratch.name, timeout=400)
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cls.scratch.name, timeout=900)
         for line in run.stdout.splitlines():
             if line.startswith("RESULT "):
                 return json.loads(line[7:])
@@ -104,13 +107,12 @@ class Engine(unittest.TestCase):
             # a prefix that is computed in one go or was there rounds otherwise
             self.assertAlmostEqual(got, wanted, delta=0.05)
 
-    def check_way(self, way, reset):
+    def check_way(self, way, reset, processes):
         common, tails = self.right[0], self.right[1:]
         values = 4 if way == "connector" else 1
         blocks = len(COMMON) // BLOCK * values
 
-        # the engine's own processes: what comes back came through the file
-        first = self.engine(way, [{"prompts": [COMMON]}], env={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+        first = self.engine(way, [{"prompts": [COMMON]}], env=processes)
         self.check_out(first["steps"][0]["outs"][0], common)
         self.assertEqual(first["steps"][0]["outs"][0]["cached"], 0)
 
@@ -152,7 +154,7 @@ class Engine(unittest.TestCase):
 
     def test_1_offloading(self):
         """KvblkOffloadingConnector loads, and computes what is lost"""
-        self.check_way("offloading", {})
+        self.check_way("offloading", {}, PROCESSES)
 
     def test_2_offloading_other_type(self):
         """KvblkOffloadingConnector misses blocks of another data type"""
@@ -160,7 +162,7 @@ class Engine(unittest.TestCase):
 
     def test_3_tier(self):
         """KvblkTier loads, and vLLM computes what is lost"""
-        self.check_way("tier", {"reset_connector": True})
+        self.check_way("tier", {"reset_connector": True}, {})
 
     def test_4_tier_other_type(self):
         """KvblkTier misses blocks of another data type"""
@@ -168,7 +170,7 @@ class Engine(unittest.TestCase):
 
     def test_5_connector(self):
         """KvblkConnector loads layer by layer, and vLLM computes what is lost"""
-        self.check_way("connector", {})
+        self.check_way("connector", {}, PROCESSES)
 
     def test_6_connector_other_model(self):
         """KvblkConnector misses blocks of another model"""

@@ -678,7 +678,7 @@ class LayersTest(WithPool):
         names = [f"model.layers.{i}.attn" for i in range(self.LAYERS)]
         self.options = connector.ConnectorOptions(pool="fake")
         self.shape = types.SimpleNamespace(
-            block_tokens=self.TOKENS, hashes=1, page=PAGE, names=names, parts=[names[:2], names[2:]], world=1,
+            block_tokens=self.TOKENS, hashes=1, page=PAGE, names=names, parts=[names[:2], names[2:]], world=1, stores=2,
             keys=BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=self.TOKENS, ranks=Ranks(),
                            parts=2))
         self.cache = {name: torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for name in names}
@@ -771,6 +771,38 @@ class LayersTest(WithPool):
         keys = [call.args[1] for call in get.call_args_list]
         self.assertEqual(keys, [self.shape.keys.of_rank(0, hashes, part) for part in range(2)])
 
+    def test_waits_for_layers(self):
+        """A layer waits for its own values and not for later layers'"""
+        hashes = [ident() for _ in range(2)]
+        self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
+        self.working.close()
+        self.working = connector.Working(self.shape, dataclasses.replace(self.options, threads=1), 0, self.cache,
+                                         self.BLOCKS)
+        self.addCleanup(self.working.close)
+        was = {name: tensor.clone() for name, tensor in self.cache.items()}
+        gate, key = os.pipe()
+        self.addCleanup(os.environ.pop, "KVBLK_FAKE_GATE", None)
+        os.environ["KVBLK_FAKE_GATE"] = str(gate)
+        names = self.shape.names
+        self.working.begin(connector.KvblkMetadata(9, loads=[connector.Move("s", hashes, [5, 6])]))
+        for early, late in ((names[:2], names[2:]), (names[2:], [])):
+            waiter = threading.Thread(target=self.working.wait_for, args=(early[-1], ))
+            waiter.start()
+            waiter.join(0.05)
+            self.assertTrue(waiter.is_alive())
+            os.write(key, b"x")
+            waiter.join(10)
+            self.assertFalse(waiter.is_alive())
+            for name in early:
+                self.assertTrue(torch.equal(self.cache[name][5:7], was[name][1:3]))
+            for name in late:
+                self.assertTrue(torch.equal(self.cache[name], was[name]))
+        os.environ.pop("KVBLK_FAKE_GATE")
+        os.close(gate)
+        os.close(key)
+        self.working.end()
+        self.assertEqual(self.working.tell().steps, {9: 1})
+
     def test_layer_of_a_block(self):
         """A block that lacks a layer's value is a miss"""
         hashes = [ident() for _ in range(2)]
@@ -802,7 +834,7 @@ class LayersTest(WithPool):
         late = self.request("v", hashes[:2] + hashes[5:])
         self.begin(late, [4, 5, 12, 13], local=2 * self.TOKENS)
         self.step([(late, [4, 5, 12, 13], 2 * self.TOKENS, self.TOKENS + 1)],
-                  [(first[0], [], self.TOKENS, 33), (beside, [], 49, 1), (after, [], 49, 1)])
+                  [(first[0], [], self.TOKENS, 33), (beside, [], 49, 1)])
         self.step(old=[(r, [], 49, 1) for r in (first[0], beside, after, late)])
         self.assertEqual(self.stored(hashes[2:]), [False] * 4)
         # the blocks that were written over may be stored again
@@ -838,20 +870,24 @@ class LayersTest(WithPool):
         self.assertEqual((both.failed, both.steps[9]), ({3}, 1))
 
     def test_finish(self):
-        """Blocks of a request are kept until its stores are over, and only then"""
+        """Blocks of a request are kept until its stores are over, and not if they are"""
         hashes = [ident()]
         request = self.request("r", hashes)
         with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
             self.step([self.begin(request, [1, 2])])
             self.assertTrue(self.scheduling.finished(request))
-            self.assertEqual(self.working.finished({"r"}), set())
+            self.step()
+            self.assertEqual(self.working.finished(), set())
         self.working.preempt({"r"})
-        self.assertEqual(self.working.finished(set()), {"r"})
-        self.assertEqual(self.working.finished(set()), set())
-        other = self.request("s", hashes)
+        self.assertEqual(self.working.finished(), {"r"})
+        self.assertEqual(self.working.finished(), set())
+        other = self.request("s", [ident()])
         self.step([self.begin(other, [3, 4])])
         self.assertFalse(self.scheduling.finished(other))
-        self.assertEqual(self.working.finished({"s"}), set())
+        self.step()
+        self.assertEqual(self.working.finished(), set())
+        # all stores were told of, with the steps
+        self.assertFalse(self.working._stores_of or self.working._stored)
 
     def test_preempted(self):
         """A preempted request begins again with other blocks"""

@@ -78,21 +78,28 @@ class KvblkMetadata(KVConnectorMetadata):
     loads: list[Move] = dataclasses.field(default_factory=list)
     stores: list[Move] = dataclasses.field(default_factory=list)
     preempted: set[str] = dataclasses.field(default_factory=set)
+    #: requests that have finished, and whose blocks are kept until the workers tell that their stores are over
+    awaited: set[str] = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass
 class KvblkWorkerMetadata(KVConnectorWorkerMetadata):
-    """And back: of which steps the loads are over, by how many ranks, and which blocks did not come."""
+    """And back: of which steps the loads are over, by how many ranks; which blocks did not come; how many stores of
+    which request are over."""
 
     steps: dict[int, int]
     failed: set[int]
+    stored: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KvblkWorkerMetadata:
         assert isinstance(other, KvblkWorkerMetadata)
         steps = dict(self.steps)
         for step, ranks in other.steps.items():
             steps[step] = steps.get(step, 0) + ranks
-        return KvblkWorkerMetadata(steps, self.failed | other.failed)
+        stored = dict(self.stored)
+        for name, number in other.stored.items():
+            stored[name] = stored.get(name, 0) + number
+        return KvblkWorkerMetadata(steps, self.failed | other.failed, stored)
 
 
 class KvblkStats(KVConnectorStats):
@@ -150,6 +157,8 @@ class Shape:
             block_tokens=self.block_tokens, ranks=ranks, same=same, parts=len(self.parts), salt=options.salt,
             tokenizer=options.tokenizer)
         self.world = parallel.world_size
+        #: stores of a list of blocks, by all ranks
+        self.stores = self.keys.values
 
 
 def layer_order(name: str) -> list[tuple[int, str]]:
@@ -169,8 +178,8 @@ class _Request:
         self.computed: list[tuple[int, int]] = []
         #: how many from the first on are stored, or need not be
         self.stored = 0
-        #: whether any store of it was handed to the workers
-        self.sent = False
+        #: stores that the workers have not told to be over
+        self.sent = 0
         #: blocks to load in the step that is being made
         self.load = 0
         #: stores nothing more: its blocks may be wrong
@@ -192,6 +201,7 @@ class Scheduling:
         self._loading: dict[int, tuple[int, list[str]]] = {}
         #: blocks of the KV cache that did not come
         self._tainted: set[int] = set()
+        self._awaited: set[str] = set()
         self._era = b""
 
     def _ids(self, request: Request, start: int, end: int) -> list[bytes]:
@@ -228,7 +238,8 @@ class Scheduling:
     def plan(self, output: SchedulerOutput) -> KvblkMetadata:
         """What the workers do in this step."""
         self._step += 1
-        meta = KvblkMetadata(self._step, preempted=set(output.preempted_req_ids or ()))
+        meta = KvblkMetadata(self._step, preempted=set(output.preempted_req_ids or ()), awaited=self._awaited)
+        self._awaited = set()
         size = self.shape.block_tokens
         for request in meta.preempted:
             self.find.preempted(request)
@@ -299,7 +310,7 @@ class Scheduling:
             if not present[i]:
                 meta.stores.append(Move(request.request_id, ids[i:j], state.blocks[start + i:start + j],
                                         ids[i - 1] if i else parent))
-                state.sent = True
+                state.sent += self.shape.stores
             i = j
 
     def heard(self, meta: KvblkWorkerMetadata) -> None:
@@ -314,6 +325,10 @@ class Scheduling:
             del self._loading[step]
             for request in requests:
                 self.find.loaded(request, ())
+        for name, number in meta.stored.items():
+            state = self._requests.get(name)
+            if state is not None:
+                state.sent -= number
         if meta.failed:
             self._tainted |= meta.failed
             for state in self._requests.values():
@@ -324,7 +339,10 @@ class Scheduling:
         """Whether the workers may still be reading its blocks."""
         state = self._requests.pop(request.request_id, None)
         self.find.finished(request.request_id)
-        return state is not None and state.sent
+        if state is None or not state.sent:
+            return False
+        self._awaited.add(request.request_id)
+        return True
 
     def reset(self) -> None:
         self.find.reset()
@@ -389,9 +407,10 @@ class Working:
         self._steps: dict[int, int] = {}
         self._failed: set[int] = set()
         self._told: set[int] = set()
-        #: stores that are not over, of each request that ever had some
+        #: stores that are not over, and those that are and were not told of, of each request
         self._stores_of: dict[str, int] = {}
-        self._finished: set[str] = set()
+        self._stored: dict[str, int] = {}
+        self._awaited: set[str] = set()
         self._put: set[int] = set()
         self._meta: KvblkMetadata | None = None
         log.info("kvblk connector: %d layers in %d values a block, pages of %d bytes; memory is %s", len(shape.names),
@@ -405,6 +424,7 @@ class Working:
         if self._meta is not meta:
             self._meta = meta
             self._put = set()
+            self._awaited |= meta.awaited
 
     # Loads
 
@@ -450,6 +470,9 @@ class Working:
 
             def done(_: Transfer, name: str = name) -> None:
                 self._stores_of[name] -= 1
+                if not self._stores_of[name]:
+                    del self._stores_of[name]
+                self._stored[name] = self._stored.get(name, 0) + 1
 
             def stored(_: int, results: list[Any], sizes: list[int]) -> None:
                 self.report.stored(results, sizes)
@@ -468,25 +491,19 @@ class Working:
             # the model does not tell of each layer if it runs as a graph
             self._store(part)
         self._meta = None
-        if not self._stores:
-            for store in meta.stores:
-                self._stores_of.setdefault(store.request, 0)
         if meta.loads:
             self._steps[meta.step] = 1
         self._mover.poll()
 
     def preempt(self, requests: set[str]) -> None:
         """Before their blocks are written over."""
-        self._mover.wait(lambda: not any(self._stores_of.get(name) for name in requests))
+        self._mover.wait(lambda: requests.isdisjoint(self._stores_of))
 
-    def finished(self, requests: set[str]) -> set[str]:
-        """Of the requests that have finished, now or before, those whose stores are over."""
+    def finished(self) -> set[str]:
+        """Of the requests that the scheduler waits for, those whose stores are over."""
         self._mover.poll()
-        self._finished |= requests & self._stores_of.keys()
-        done = {name for name in self._finished if not self._stores_of[name]}
-        self._finished -= done
-        for name in done:
-            del self._stores_of[name]
+        done = self._awaited - self._stores_of.keys()
+        self._awaited -= done
         return done
 
     def failed(self) -> set[int]:
@@ -498,7 +515,8 @@ class Working:
     def tell(self) -> KvblkWorkerMetadata | None:
         steps, self._steps = self._steps, {}
         told, self._told = self._told, set()
-        return KvblkWorkerMetadata(steps, told) if steps or told else None
+        stored, self._stored = self._stored, {}
+        return KvblkWorkerMetadata(steps, told, stored) if steps or told or stored else None
 
     def close(self) -> None:
         self._mover.close()
@@ -568,7 +586,7 @@ class KvblkConnector(KVConnectorBase_V1):
         self._work().end()
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
-        return self._work().finished(finished_req_ids) or None, None
+        return self._work().finished() or None, None
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self._work().failed()
