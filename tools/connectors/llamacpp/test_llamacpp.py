@@ -7,6 +7,7 @@ Rule: a test that loses, breaks or replaces blocks compares the tokens with thos
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import logging
 import mmap
@@ -468,6 +469,99 @@ class Restoring(Case):
         self.assertEqual(cache.restore(PROMPT[:4 * BLOCK]), 3 * BLOCK)
         self.assertEqual(cache.restore(PROMPT[:BLOCK]), 0)
         self.assertEqual(cache.restore([]), 0)
+
+
+@unittest.skipUnless(importlib.util.find_spec("llama_cpp"), "needs llama-cpp-python")
+class Class(Case):
+    """llama-cpp-python's class Llama."""
+
+    def llama(self, **arguments: Any) -> Any:
+        from kvblk_llamacpp.llama import Llama
+        options = {"pool": POOL, "salt": self.salt, "timeout_s": 30}
+        llama = Llama(model, n_ctx=2048, verbose=False, kvblk=options, **arguments)
+        self.addCleanup(llama.close)
+        return llama
+
+    def plain(self, prompt: str) -> str:
+        import llama_cpp
+        llama = llama_cpp.Llama(model, n_ctx=2048, verbose=False)
+        self.addCleanup(llama.close)
+        return self.say(llama, prompt)
+
+    @staticmethod
+    def say(llama: Any, prompt: str) -> str:
+        text: str = llama(prompt, max_tokens=24, temperature=0)["choices"][0]["text"]
+        return text
+
+    def test_completion(self) -> None:
+        """a completion of a new Llama is that of one without kvblk, and its prompt comes from the pool"""
+        expected = self.plain(TEXT)
+        first = self.llama()
+        self.assertEqual(self.say(first, TEXT), expected)
+        self.assertEqual(first.prefixes.stats.restored, 0)
+        second = self.llama()
+        real, computed = second.eval, []
+
+        def count(tokens: list[int]) -> None:
+            computed.append(len(tokens))
+            real(tokens)
+
+        with mock.patch.object(second, "eval", count):
+            self.assertEqual(self.say(second, TEXT), expected)
+        tokens = second.tokenize(TEXT.encode())
+        restored = (len(tokens) - 1) // BLOCK * BLOCK
+        self.assertEqual((second.prefixes.stats.restored_tokens, computed[0]), (restored, len(tokens) - restored))
+
+    def test_turns(self) -> None:
+        """turns of a conversation, the second one in another process's place; repeated and other prompts"""
+        longer, another = f"{TEXT} And then? {TEXT[:300]}", f"Once upon a time. {TEXT}"
+        expected = {prompt: self.plain(prompt) for prompt in (TEXT, longer, another)}
+        llama = self.llama()
+        for prompt in TEXT, TEXT, longer, another, TEXT, longer:
+            self.assertEqual(self.say(llama, prompt), expected[prompt])
+        # what the context has is not asked for
+        wanted = llama.prefixes.stats.wanted
+        self.say(llama, longer)
+        self.say(llama, f"{longer}?")
+        self.assertLess(llama.prefixes.stats.wanted, wanted + 3)
+        self.assertEqual(self.say(self.llama(), longer), expected[longer])
+
+    def test_stream(self) -> None:
+        """a stream that is abandoned has stored what was computed"""
+        expected = self.plain(TEXT)
+        llama = self.llama()
+        stream = llama(TEXT, max_tokens=24, temperature=0, stream=True)
+        next(stream)
+        stream.close()
+        self.assertGreater(llama.prefixes.stats.stored, 0)
+        second = self.llama()
+        self.assertEqual(self.say(second, TEXT), expected)
+        self.assertGreater(second.prefixes.stats.restored, 0)
+
+    def test_lost(self) -> None:
+        """lost gets change nothing but the time"""
+        self.env(LOSE=3)
+        expected = self.plain(TEXT)
+        for restored in 0, 2, 2:
+            llama = self.llama()
+            self.assertEqual(self.say(llama, TEXT), expected)
+            self.assertLessEqual(llama.prefixes.stats.restored, restored)
+
+    def test_logits(self) -> None:
+        """where all logits are wanted, nothing is restored"""
+        self.say(self.llama(), TEXT)
+        llama = self.llama(logits_all=True)
+        answer = llama(TEXT, max_tokens=2, temperature=0, echo=True, logprobs=1)
+        self.assertEqual(llama.prefixes.stats.wanted, 0)
+        self.assertGreater(len(answer["choices"][0]["logprobs"]["token_logprobs"]), 900)
+
+    def test_refused(self) -> None:
+        """an adapter without a salt, and a wrong option"""
+        from kvblk_llamacpp.llama import Llama
+        with self.assertRaisesRegex(ValueError, "salt must name it"):
+            Llama(model, kvblk={"pool": POOL}, lora_path="adapter.gguf")
+        with self.assertRaisesRegex(ValueError, "unknown option"):
+            Llama(model, kvblk={"pool": POOL, "x": 1}, verbose=False)
 
 
 class Saving(Case):

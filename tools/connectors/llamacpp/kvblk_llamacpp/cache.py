@@ -292,7 +292,8 @@ class PrefixCache:
     def save(self, tokens: Sequence[int], n_from: int = 0, *, sequence: int = 0) -> int:
         """Store the whole blocks of a sequence that the pool lacks, from token ``n_from`` on: how many were stored.
 
-        ``tokens`` are those of the sequence, from position 0 on.
+        ``tokens`` are those of the sequence, from position 0 on, and each was computed with all before it: a sequence
+        out of which tokens were taken and that was shifted must not be saved.
         """
         started = time.monotonic()
         first = n_from // self._tokens
