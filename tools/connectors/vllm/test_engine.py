@@ -45,7 +45,8 @@ def transfer(way, **options):
             # four values a block: the model has four layers
             options.setdefault("layers", 1)
         extra = {"kvblk": options}
-    return {"kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra, **WAYS[way]}
+    return {"kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra,
+            **WAYS[way]}
 
 
 def tiny_model(path, seed):

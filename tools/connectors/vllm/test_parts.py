@@ -152,7 +152,8 @@ class KeysTest(unittest.TestCase):
         block = ident()
         every = keys.all([block])
         self.assertEqual(len(set(every)), 6)
-        self.assertEqual(sorted(every), sorted(k for r in range(2) for p in range(3) for k in keys.of_rank(r, [block], p)))
+        ranks = [keys.of_rank(rank, [block], part)[0] for rank in range(2) for part in range(3)]
+        self.assertEqual(every, ranks)
 
     def test_chains(self):
         """Stores are cut where a block does not follow the one before it"""
@@ -919,7 +920,8 @@ class SlabTest(WithPool):
         import ctypes
         at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         calls = []
-        with mock.patch.object(self.pool, "register", side_effect=lambda b: calls.append(b) or mock.Mock(kind="registered")):
+        memory_of = mock.Mock(kind="registered")
+        with mock.patch.object(self.pool, "register", side_effect=lambda b: calls.append(b) or memory_of):
             self.assertEqual(options.register(self.pool, at, 10 * PAGE, PAGE, region=4 * PAGE), "registered")
         self.assertEqual(calls, [(at, 5 * PAGE), (at + 4 * PAGE, 5 * PAGE), (at + 8 * PAGE, 2 * PAGE)])
         with mock.patch.object(self.pool, "register", side_effect=KvblkError(errno.ENOMEM)), \

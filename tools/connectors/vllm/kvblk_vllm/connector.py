@@ -397,8 +397,9 @@ class Working:
             self._mover = Mover(pool, options, self.report, tensors, shape.page)
             if self._mover.kind == "staged" and len(shape.parts[0]) > 1:
                 self._mover.close()
-                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is staged "
-                                   'through the host, which takes one layer a value: set the option "layers" to 1')
+                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is "
+                                   "staged through the host, which takes one layer a value: set the option "
+                                   '"layers" to 1')
         except BaseException:
             pool.close()
             raise

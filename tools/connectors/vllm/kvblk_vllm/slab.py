@@ -22,6 +22,10 @@ BATCH = 256
 ERRORS = (KvblkError, ValueError, TypeError, MemoryError)
 
 
+#: called with: which of the blocks is the batch's first, results, bytes that they should have
+Results = Callable[[int, list[Any], list[int]], None]
+
+
 class Pages:
     """Where one layer, or a group of layers that share pages, keeps its blocks."""
 
@@ -79,19 +83,20 @@ class HostMover:
 
     # Start
 
-    def get(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any) -> None:
-        """Load blocks; ``finish`` is told (transfer, tag, results, sizes)."""
+    def get(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any],
+            each: Results) -> None:
+        """Load blocks; ``each`` is called with the results of each batch, before the transfer is done."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
-            self._submit(transfer, self._worker.get, keys[part], buffers[part], (tag, at), timeout=self._timeout)
+            self._submit(transfer, self._worker.get, keys[part], buffers[part], (each, at), timeout=self._timeout)
 
-    def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
+    def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], each: Results,
             parent: bytes | None, continues: bool = False) -> None:
-        """Store consecutive blocks of a prompt."""
+        """Store consecutive blocks of a prompt; ``each`` as for :meth:`get`."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             before = keys[at - 1] if at else parent or b""
-            self._submit(transfer, self._worker.put, keys[part], buffers[part], (tag, at), chain=True, parent=before,
+            self._submit(transfer, self._worker.put, keys[part], buffers[part], (each, at), chain=True, parent=before,
                          continues=continues or at + BATCH < len(keys), **self._put_options)
 
     def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
@@ -132,13 +137,13 @@ class HostMover:
             self._finish(job)
 
     def _finish(self, job: Any) -> None:
-        transfer, (tag, at), sizes = job.tag
+        transfer, (each, at), sizes = job.tag
         self._flight -= 1
         results = job.results
         if results is None:
             error = job.error if isinstance(job.error, KvblkError) else KvblkError(22, str(job.error))
             results = [error] * len(sizes)
-        tag(at, results, sizes)
+        each(at, results, sizes)
         transfer.left -= 1
         if not transfer.left:
             transfer.done(transfer)

@@ -244,9 +244,9 @@ class KvblkWorker(OffloadingWorker):
             self._mover = Mover(pool, spec.options, self.report, tensors, most)
             if self._mover.kind == "staged" and any(len(group) * self._per_chunk > 1 for group in self._groups):
                 self._mover.close()
-                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is staged "
-                                   "through the host, which works with one layer a value only: use KvblkTier, or "
-                                   'KvblkConnector with the option "layers": 1')
+                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is "
+                                   "staged through the host, which works with one layer a value only: use "
+                                   'KvblkTier, or KvblkConnector with the option "layers": 1')
         except BaseException:
             pool.close()
             raise
@@ -264,7 +264,8 @@ class KvblkWorker(OffloadingWorker):
             size = sum(pages.size for pages in group) * self._per_chunk
             if size > limit or len(group) * self._per_chunk > PIECES_MAX:
                 raise ValueError(f"kvblk: a chunk of KV cache group {number} has {size} bytes in "
-                                 f"{len(group) * self._per_chunk} pieces; the pool takes {limit} bytes in {PIECES_MAX}: "
+                                 f"{len(group) * self._per_chunk} pieces; the pool takes {limit} bytes in "
+                                 f"{PIECES_MAX}: "
                                  "lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
             longest = max(longest, *(pages.size for pages in group))
         return longest
@@ -422,8 +423,8 @@ class KvblkOffloadingSpec(OffloadingSpec):
         super().__init__(config)
         self.options: Options = Options.read(self.extra_config.get("kvblk"), "kv_connector_extra_config")
         if config.canonical_layout:
-            raise ValueError("kvblk: canonical_layout is for TieringOffloadingSpec; KvblkOffloadingSpec stores blocks as "
-                             "they lie in the KV cache")
+            raise ValueError("kvblk: canonical_layout is for TieringOffloadingSpec; KvblkOffloadingSpec stores blocks "
+                             "as they lie in the KV cache")
         #: set by the connector that takes failed loads
         self.failures_heard = False
         self.replicated_layout = config.replicated_layout

@@ -53,8 +53,8 @@ class KvblkTier(SecondaryTierManager):
         limit = pool.info().value_max
         if self._block_size_bytes > limit:
             pool.close()
-            raise ValueError(f"kvblk: a chunk of the CPU tier has {self._block_size_bytes} bytes, the pool takes {limit}: "
-                             "lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
+            raise ValueError(f"kvblk: a chunk of the CPU tier has {self._block_size_bytes} bytes, the pool takes "
+                             f"{limit}: lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
         # the address alone: who holds a buffer of the view would keep vLLM from closing it
         slab = numpy.frombuffer(primary_kv_view, dtype=numpy.uint8)
         self._address = int(slab.ctypes.data)
