@@ -379,6 +379,8 @@ class Plugin(L2Cases, unittest.TestCase):
         empty = objects([0]) + objects([0], dtype=torch.float16) + objects([0], numel=8) + objects([0])
         self.assertEqual(l2.load(keys, empty), [True] * 4)
         self.assertEqual(values(empty), [{1}, {2}, {3}, {4}])
+        for key, obj in zip(keys, empty):
+            self.assertEqual(l2.load([key], [obj]), [True], "it was stored with the tag of another one")
 
     def test_unlock(self):
         l2 = self.open()
@@ -583,7 +585,9 @@ class Engine(unittest.TestCase):
         counts = []
         for _ in range(2):
             with fault("KVBLK_FAKE_LOSE", 4):
-                got = manager.batched_get(keys, "kvblk")
+                # LMCache says what was not given back
+                with self.assertNoLogs("lmcache.v1.memory_management"):
+                    got = manager.batched_get(keys, "kvblk")
             count = got.index(None)
             self.assertEqual(got[count:], [None] * (6 - count), "behind a miss nothing is of use")
             self.assertEqual(values(got[:count]), [{i + 1.0} for i in range(count)])
@@ -718,6 +722,12 @@ class Engine(unittest.TestCase):
                 manager = self.open(extra, **config)
             self.assertRegex(caught.output[0], said)
             self.assertNotIn("kvblk", manager.storage_backends)
+
+    def test_weak_hash(self):
+        for name, count in (("builtin", 1), ("sha256_cbor", 0)):
+            with mock.patch("kvblk_lmcache.backend.log.warning") as warning:
+                self.open(pre_caching_hash_algorithm=name)
+            self.assertEqual(warning.call_count, count, name)
 
 
 class BasicCheck(unittest.TestCase):

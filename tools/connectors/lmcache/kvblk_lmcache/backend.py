@@ -58,6 +58,9 @@ class StorageBackend(StoragePluginInterface):
         if self.config.use_layerwise:
             raise ValueError("kvblk: use_layerwise is not supported: LMCache does not see that a layer's chunk is "
                              "missing, and would compute with what is in the GPU's memory")
+        if self.config.pre_caching_hash_algorithm == "builtin":
+            log.warning('kvblk: LMCache names chunks by a hash of 64 bits that anyone can make collide, and a pool keeps '
+                        'them: set pre_caching_hash_algorithm to "sha256_cbor", and PYTHONHASHSEED')
         self._store = Store(options)
         self._pool = kvblk.FuturePool(self._store.pool, options.threads)
         # threads that wait for loads; kvblk's own do them
