@@ -120,6 +120,8 @@ struct batch {
 		struct kvblk_mem *mem;	/* NULL: not staged */
 		size_t offset, len;
 	} *staged;		/* NULL: no operation is */
+	struct kvblk_mem **into;	/* registered memory that gets go to */
+	unsigned int nr_into;
 };
 
 static struct batch *batch_of(struct kvblk_job *job)
@@ -198,6 +200,9 @@ static int run(struct kvblk *kv, struct kvblk_job *job)
 		run_staged(kv, b);
 	else if (b->nr_ops)
 		err = kvblk_submit(kv, b->ops, b->nr_ops, b->results, job->flags);
+	/* a GPU that works on it next must see what the drive wrote */
+	for (unsigned int i = 0; i < b->nr_into && !err; i++)
+		err = kvblk_mem_flush(b->into[i]);
 	b->seen.err = err;
 	for (unsigned int i = 0; i < b->nr_ops && !err; i++) {
 		unsigned int at = b->place[i];
@@ -296,7 +301,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 		key_bytes += key_lens[i];
 	b = calloc(1, sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
 		      room(nr, sizeof(*b->results)) + room(nr, sizeof(*staged)) +
-		      room(all_pieces, sizeof(*pieces)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
+		      room(all_pieces, sizeof(*pieces)) + room(all_pieces, sizeof(*b->into)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
 		      room(key_bytes + parent_len, 1));
 	if (!b)
 		return NULL;
@@ -306,6 +311,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	b->results = carve(&at, nr, sizeof(*b->results));
 	staged = carve(&at, nr, sizeof(*staged));
 	pieces = carve(&at, all_pieces, sizeof(*pieces));
+	b->into = carve(&at, all_pieces, sizeof(*b->into));
 	b->place = carve(&at, nr, 4);
 	b->seen.res = carve(&at, nr, 4);
 	b->seen.flags = carve(&at, nr, 4);
@@ -331,9 +337,13 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 		else if (i && chain)
 			follow(op, ext, key - key_lens[i - 1], key_lens[i - 1]);
 		for (unsigned int j = 0; j < nr_pieces[i]; j++) {
+			struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)*mems;
 			int refused = fill(pieces++, &staged[b->nr_ops], nr_pieces[i], *addrs++, *lens++, *mems++);
 
 			err = err ? err : refused;
+			if (mem && options->opcode == KVBLK_OP_GET &&
+			    (!b->nr_into || b->into[b->nr_into - 1] != mem))
+				b->into[b->nr_into++] = mem;
 		}
 		if (staged[b->nr_ops].mem)
 			b->staged = staged;
