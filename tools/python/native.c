@@ -301,7 +301,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 		key_bytes += key_lens[i];
 	b = calloc(1, sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
 		      room(nr, sizeof(*b->results)) + room(nr, sizeof(*staged)) +
-		      room(all_pieces, sizeof(*pieces)) + room(all_pieces, sizeof(*b->into)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
+		      room(all_pieces, sizeof(*pieces)) + room(all_pieces, sizeof(void *)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
 		      room(key_bytes + parent_len, 1));
 	if (!b)
 		return NULL;
@@ -311,7 +311,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	b->results = carve(&at, nr, sizeof(*b->results));
 	staged = carve(&at, nr, sizeof(*staged));
 	pieces = carve(&at, all_pieces, sizeof(*pieces));
-	b->into = carve(&at, all_pieces, sizeof(*b->into));
+	b->into = carve(&at, all_pieces, sizeof(void *));
 	b->place = carve(&at, nr, 4);
 	b->seen.res = carve(&at, nr, 4);
 	b->seen.flags = carve(&at, nr, 4);

@@ -743,9 +743,11 @@ class Adapter(TestPool):
             self.assertIsInstance(batch.keep[0], tuple, "it does not lie in a region")
             batch.free()
         with self.assertLogs(log) as caught:
-            self.assertEqual(adapter.register_slab(self.pool, 4096, 100, 1, log) if not FAKE else "", "")
+            # neither the fake pool nor selftests/carry looks whether there is memory
+            pins = not FAKE and "KVBLK_CARRY" not in os.environ
+            self.assertEqual(adapter.register_slab(self.pool, 4096, 100, 1, log) if pins else "", "")
             log.warning("one")
-        self.assertIn("can't be registered" if not FAKE else "one", caught.output[0])
+        self.assertIn("can't be registered" if pins else "one", caught.output[0])
 
 
 class Tap(unittest.TextTestResult):
