@@ -744,7 +744,7 @@ class Storm(Case):
             for keys in runs:
                 until = time.monotonic() + 20
                 while b.batch_exists(keys) < 4 and time.monotonic() < until:
-                    pass
+                    time.sleep(0.001)
                 if b.batch_get_v1(keys, indices(*range(at, at + 4))) != [True] * 4 or \
                         [page_bytes(pool, n) for n in range(at, at + 4)] != want:
                     wrong.append(f"load {at}")

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""A real SGLang engine on a CPU that does what it is told, for test_engine.py.
+
+usage: engine.py models DIRECTORY...     makes a tiny Llama of random weights in each
+       engine.py run JOB                 runs a job, a JSON file; prints a line of JSON for each step
+
+A job has the engine's "arguments" and "steps": ["ask", TOKENS], ["flush"], ["stored", PAGES], which waits until so many
+pages have been handed to the pool since the engine began, ["attach", EXTRA-CONFIG], ["detach"], ["clear"].
+"""
+
+import json
+import os
+import sys
+import time
+
+EVENTS = "KVBLK_SGLANG_EVENTS"
+MODEL_TOKENS = 512
+
+
+def make_model(directory, seed):
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    torch.manual_seed(seed)
+    shape = LlamaConfig(vocab_size=MODEL_TOKENS, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+                        num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=4096,
+                        bos_token_id=1, eos_token_id=2, tie_word_embeddings=False)
+    LlamaForCausalLM(shape).to(torch.bfloat16).save_pretrained(directory)
+    words = ["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    words += [f"<x{i}>" for i in range(len(words), MODEL_TOKENS)]
+    tokenizer = Tokenizer(models.BPE(vocab={word: i for i, word in enumerate(words)}, merges=[], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>",
+                            unk_token="<unk>").save_pretrained(directory)
+
+
+def storage(extra):
+    """The extra config of a job's storage backend."""
+    return json.dumps({"backend_name": "kvblk", "module_path": "watched", "class_name": "Watched", "interface_v1": 1,
+                       "hicache_storage_pass_prefix_keys": True, **extra})
+
+
+def arguments(**more):
+    """Those of an engine on a CPU, with pages of 64 tokens."""
+    return dict(device="cpu", attention_backend="torch_native", sampling_backend="pytorch", grammar_backend="none",
+                disable_cuda_graph=True, disable_overlap_schedule=True, mem_fraction_static=0.1, max_total_tokens=4096,
+                page_size=64, dtype="bfloat16", log_level="info", skip_server_warmup=True, enable_cache_report=True,
+                enable_hierarchical_cache=True, hicache_ratio=2.0, hicache_write_policy="write_through",
+                hicache_io_backend="direct", hicache_mem_layout="page_first_direct",
+                hicache_storage_prefetch_policy="wait_complete", **more)
+
+
+def stored():
+    """Pages that the backend says are in the pool, from the events that watched.py writes."""
+    try:
+        with open(os.environ[EVENTS]) as events:
+            return sum(sum(event["result"]) for event in map(json.loads, events) if event["call"] == "batch_set_v1")
+    except FileNotFoundError:
+        return 0
+
+
+def run(job):
+    import sglang
+    begin = time.monotonic()
+    engine = sglang.Engine(**job["arguments"])
+    print(json.dumps({"step": "start", "seconds": time.monotonic() - begin}), flush=True)
+
+    def control(call, **options):
+        until = time.monotonic() + 60
+        while True:
+            answer = engine.loop.run_until_complete(getattr(engine.tokenizer_manager, call)(**options))
+            message = getattr(answer, "message", "")
+            # the last request's end may not have reached the scheduler yet
+            if "not idle" not in message or time.monotonic() > until:
+                return {"success": answer.success, "message": message}
+            time.sleep(0.05)
+
+    for step, *with_ in job["steps"]:
+        answer = {}
+        begin = time.monotonic()
+        if step == "ask":
+            for chunk in engine.generate(input_ids=with_[0], stream=True, sampling_params={
+                    "temperature": 0, "max_new_tokens": 8, "ignore_eos": True}):
+                answer.setdefault("first", time.monotonic() - begin)
+            answer.update(output=chunk["output_ids"], cached=chunk["meta_info"]["cached_tokens"],
+                          details=chunk["meta_info"].get("cached_tokens_details"))
+        elif step == "flush":
+            answer = {"success": engine.flush_cache().success}
+        elif step == "stored":
+            while stored() < with_[0] and time.monotonic() - begin < 60:
+                time.sleep(0.05)
+            answer = {"pages": stored()}
+        elif step == "attach":
+            answer = control("attach_hicache_storage", hicache_storage_backend="dynamic",
+                             hicache_storage_backend_extra_config_json=with_[0])
+        elif step == "detach":
+            answer = control("detach_hicache_storage")
+        elif step == "clear":
+            answer = control("clear_hicache_storage")
+        print(json.dumps({"step": step, "seconds": time.monotonic() - begin, **answer}), flush=True)
+    engine.shutdown()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "models":
+        for i, name in enumerate(sys.argv[2:]):
+            make_model(name, i)
+    else:
+        with open(sys.argv[2]) as file:
+            run(json.load(file))
