@@ -7,9 +7,9 @@
  * - A command is copied once and checked field by field. Nothing of a bad one is done.
  * - It ends as in that driver: with a status of NVMe above 0, or an errno below 0.
  * - Its keys are a key space of their own: each follows a prefix in the block's key.
- * - A block is not changed in place. A store whose key is taken deletes that block,
- *   durably, before it begins: gets may miss meanwhile, and none finds the old block
- *   behind the new one.
+ * - A block is not changed in place. A store whose key is taken removes that block,
+ *   durably, before it writes its own: gets may miss meanwhile, and none finds the old
+ *   block behind the new one. See &enum kvblk_older.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>
@@ -164,11 +164,22 @@ static struct kvblk_req *req_vec(const struct call *call, struct kvblk_op *op)
 	return ret < 0 ? ERR_PTR(ret) : req;
 }
 
+static void req_store(struct kvblk_req *req, u8 options)
+{
+	req->older = KVBLK_OLDER_GOES;
+	if (options & STORE_MUST_EXIST)
+		req->older = KVBLK_OLDER_MUST;
+	if (!(options & STORE_MUST_NOT_EXIST))
+		return;
+	req->older = KVBLK_OLDER_NONE;
+	req->said = call_said_new;
+}
+
 /* The operation that it becomes, or an error. */
-static struct kvblk_req *call_req(const struct call *call, u8 opcode)
+static struct kvblk_req *call_req(const struct call *call)
 {
 	struct kvblk_op op = {
-		.opcode = opcode,
+		.opcode = call->type->op,
 		.key_len = call->key_len,
 		.deadline_ns = call->deadline,
 	};
@@ -176,8 +187,8 @@ static struct kvblk_req *call_req(const struct call *call, u8 opcode)
 		.addr = call->cmd.addr,
 		.length = call->cmd.cdw10,
 	};
-	/* what makes way for a store is not the ring's */
-	struct io_uring_cmd *ring = opcode == call->type->op ? call->ring : NULL;
+	struct io_uring_cmd *ring = call->ring;
+	u8 opcode = call->type->op;
 	bool data = opcode != KVBLK_OP_DELETE;
 	struct kvblk_req *req;
 
@@ -195,17 +206,18 @@ static struct kvblk_req *call_req(const struct call *call, u8 opcode)
 	      kvblk_req_own(call->file, &op, call->key, &piece, ring, call->issue_flags);
 	if (!req)
 		return ERR_PTR(-ENOMEM);
-	if (!IS_ERR(req))
-		req->said = opcode == KVBLK_OP_PUT &&
-			    call->options & STORE_MUST_NOT_EXIST ? call_said_new :
-								   call_said;
+	if (IS_ERR(req))
+		return req;
+	req->said = call_said;
+	if (opcode == KVBLK_OP_PUT)
+		req_store(req, call->options);
 	return req;
 }
 
 /* Without a ring: 0, a status or an error. */
-static int call_wait(struct call *call, u8 opcode)
+static int call_wait(struct call *call)
 {
-	struct kvblk_req *req = call_req(call, opcode);
+	struct kvblk_req *req = call_req(call);
 	int err;
 
 	if (IS_ERR(req))
@@ -232,9 +244,6 @@ static bool data_fits(const struct call *call)
 static int store_begin(struct call *call)
 {
 	const u8 both = STORE_MUST_EXIST | STORE_MUST_NOT_EXIST;
-	struct kvblk_pool *pool = call->file->pool;
-	struct kvblk_slot slot;
-	int status;
 
 	if ((call->options & both) == both)
 		return NVME_SC_INVALID_FIELD;
@@ -244,17 +253,7 @@ static int store_begin(struct call *call)
 	if (!data_fits(call))
 		return NVME_SC_SGL_INVALID_DATA;
 	call->goes_on = true;
-	if (call->options & STORE_MUST_NOT_EXIST)
-		return 0;
-	if (call->options & STORE_MUST_EXIST &&
-	    !kvblk_block_present(pool, call->id, call->file->tenant, &slot))
-		return SC_NO_KEY;
-	if (!kvblk_index_find(&pool->index, call->id, &slot))
-		return 0;
-	if (call->ring && call->issue_flags & IO_URING_F_NONBLOCK)
-		return -EAGAIN;
-	status = call_wait(call, KVBLK_OP_DELETE);
-	return status == SC_NO_KEY ? 0 : status;
+	return 0;
 }
 
 /* Is the block there? */
@@ -449,7 +448,7 @@ static int call_sync(struct call *call)
 {
 	int status = call_begin(call);
 
-	return status || !call->goes_on ? status : call_wait(call, call->type->op);
+	return status || !call->goes_on ? status : call_wait(call);
 }
 
 static int ioctl_cmd(struct kvblk_file *file, void __user *user, unsigned int ioctl)
@@ -532,7 +531,7 @@ static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		io_uring_cmd_done32(cmd, status, call.result, issue_flags);
 		return -EIOCBQUEUED;
 	}
-	req = call_req(&call, call.type->op);
+	req = call_req(&call);
 	return IS_ERR(req) ? status_of(PTR_ERR(req)) :
 			     kvblk_uring_run(cmd, req, issue_flags);
 }

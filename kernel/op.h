@@ -109,6 +109,21 @@ enum kvblk_get_phase {
 };
 
 /**
+ * enum kvblk_older - what a put does about older blocks of its key
+ * @KVBLK_OLDER_STAYS: one that is there ends it; that one may be found later which is
+ *	not there now: blocks of a key are the same
+ * @KVBLK_OLDER_NONE: one that is there ends it, and none comes back behind it
+ * @KVBLK_OLDER_GOES: it replaces one that is there, and none comes back behind it
+ * @KVBLK_OLDER_MUST: the same, and it is -ENOENT that there is none
+ */
+enum kvblk_older {
+	KVBLK_OLDER_STAYS,
+	KVBLK_OLDER_NONE,
+	KVBLK_OLDER_GOES,
+	KVBLK_OLDER_MUST,
+};
+
+/**
  * struct kvblk_media - an operation's media half
  * @io: its bios
  * @begun: it is under way: pool->users is held
@@ -232,6 +247,8 @@ struct kvblk_req {
 	bool no_p2p;			/* a put: not straight from a device's memory */
 	bool stale;			/* a delete: an older record may come back */
 	bool failed;			/* a put: by the member, and its task may try anew */
+	u8 older;			/* a put: &enum kvblk_older */
+	bool cleared;			/* a put: it has removed an older block */
 	u8 tries;			/* a put: writes that failed, */
 	u8 avoid;			/* the last one by the member in this slot */
 	u8 phase;			/* a get: &enum kvblk_get_phase */

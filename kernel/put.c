@@ -8,6 +8,9 @@
  *   taken over (its member fell silent) notices.
  * - A record that was written but is not to be found is killed.
  * - The caller's memory is at hand before the media half begins: pinned, or copied.
+ * - One that replaces an older block (&enum kvblk_older) removes that when nothing but
+ *   the members can make it fail any more, and waits for its kill. What looks for kills
+ *   looks for the entry first: a kill is listed before its entry goes.
  */
 #include "op.h"
 #include "trace.h"
@@ -284,6 +287,56 @@ static void put_ask(struct kvblk_req *req)
 	req->declined = !kvblk_policy_admit(p, &single);
 }
 
+/* May the older block in @old go for it? One that was found anew may not. */
+static bool put_replaces(const struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	return req->older >= KVBLK_OLDER_GOES && !req->tries && old->tenant == req->tenant;
+}
+
+/* It is done where it is issued, and must not wait. */
+static bool put_inline(const struct kvblk_req *req)
+{
+	return req->cmd && !req->src.fault;
+}
+
+/*
+ * Would an older block come back behind it? 0: no, or (with @old) one is to be removed
+ * first; 1 or -EAGAIN as of start.
+ */
+static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+	/* the kill that it would find is that of its own failed write */
+	if (req->older == KVBLK_OLDER_STAYS || req->tries)
+		return 0;
+	if (old && !kvblk_slot_served(pool, old))
+		return kvblk_req_over(req, -EIO);
+	/* what a member still brings back would escape */
+	if (atomic_read(&pool->restoring))
+		return -EAGAIN;
+	if (old)
+		return old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
+		       kvblk_slot_kills_full(pool, old) ? -EAGAIN : 0;
+	if (req->older == KVBLK_OLDER_MUST && !req->cleared)
+		return kvblk_req_over(req, -ENOENT);
+	err = kvblk_kill_barrier(pool, req->id);
+	return err == 1 ? -EAGAIN : err ? kvblk_req_over(req, -EIO) : 0;
+}
+
+/* What put_older() wanted is so: 0, or -EEXIST: it is to look anew. */
+static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	if (req->older == KVBLK_OLDER_STAYS || req->tries)
+		return 0;
+	if (!old)
+		return kvblk_kill_barrier(req->pool, req->id) ? -EEXIST : 0;
+	if (kvblk_entry_replace(req->pool, req->id, old, NULL))
+		req->cleared = true;
+	return -EEXIST;
+}
+
 /*
  * Is it to be written at all? 0, with the entry that it would replace, or 1 or
  * -EAGAIN as of start.
@@ -291,6 +344,7 @@ static void put_ask(struct kvblk_req *req)
 static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
 	struct kvblk_pool *pool = req->pool;
+	int ret;
 
 	*taken = kvblk_index_find(&pool->index, req->id, old);
 	if (*taken && old->state == KVBLK_SLOT_MOVING && kvblk_slot_expired(pool, old))
@@ -300,12 +354,15 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 			return kvblk_req_over(req, -EALREADY);
 		}
-		if (!kvblk_slot_expired(pool, old))
-			return put_exists(req, old);
-		if (!kvblk_index_replace(&pool->index, req->id, old, NULL))
+		if (!kvblk_slot_expired(pool, old)) {
+			if (!put_replaces(req, old))
+				return put_exists(req, old);
+		} else if (!kvblk_index_replace(&pool->index, req->id, old, NULL)) {
 			return put_look(req, old, taken);
-		kvblk_count(pool, KVBLK_C_EXPIRED, 1);
-		*taken = false;
+		} else {
+			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+			*taken = false;
+		}
 	}
 	if (kvblk_pool_too_long(pool, req->bytes))
 		return kvblk_req_over(req, -EFBIG);
@@ -313,6 +370,9 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 		return kvblk_req_expire(req);
 	if (kvblk_req_crowded(req))
 		return kvblk_req_over(req, -ENOMEM);
+	ret = put_older(req, *taken ? old : NULL);
+	if (ret)
+		return ret;
 	if (!req->asked)
 		put_ask(req);
 	if (!req->declined)
@@ -407,6 +467,8 @@ static int put_try(struct kvblk_req *req)
 		ret = put_fetch(req);
 		if (ret)
 			return ret == -EAGAIN ? ret : kvblk_req_over(req, ret);
+		if (put_clear(req, taken ? &old : NULL))
+			continue;
 		if (!kvblk_media_begin(req))
 			return kvblk_req_over(req, -ENODEV);
 		ret = put_enter(req, taken ? &old : NULL);
@@ -434,9 +496,10 @@ static int put_start(struct kvblk_req *req)
 
 	/*
 	 * While it waits no device's memory is pinned, and none of the kernel's is
-	 * held that others of its file wait for.
+	 * held that others of its file wait for, unless an older block has gone for it.
 	 */
-	if (ret == -EAGAIN && (req->mem.p2p || (req->cmd && req->held))) {
+	if (ret == -EAGAIN &&
+	    (req->mem.p2p || (req->cmd && req->held && !req->cleared))) {
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
 	}
@@ -447,14 +510,21 @@ static bool put_ready(struct kvblk_req *req)
 {
 	struct kvblk_slot slot;
 
-	return !kvblk_index_find(&req->pool->index, req->id, &slot) ||
-	       slot.state != KVBLK_SLOT_MOVING;
+	if (kvblk_index_find(&req->pool->index, req->id, &slot))
+		return slot.state != KVBLK_SLOT_MOVING;
+	return req->older == KVBLK_OLDER_STAYS ||
+	       kvblk_kill_barrier(req->pool, req->id) != 1;
 }
 
 static long put_wait(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
 
+	if (req->older != KVBLK_OLDER_STAYS && atomic_read(&pool->restoring)) {
+		req->waiting = ktime_get();
+		return wait_event_killable_timeout(pool->restore_wait,
+						   !atomic_read(&pool->restoring), step);
+	}
 	if (!put_ready(req))
 		return wait_event_killable_timeout(pool->settle_wait, put_ready(req),
 						   step);
@@ -465,6 +535,9 @@ static long put_wait(struct kvblk_req *req, long step)
 
 static int put_give_up(struct kvblk_req *req)
 {
+	/* an older block can't be killed, or does not come to rest */
+	if (req->older != KVBLK_OLDER_STAYS && !put_ready(req))
+		return -EIO;
 	kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
 	return -ENOSPC;
 }
