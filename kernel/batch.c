@@ -65,6 +65,9 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 
 	ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	ghost->op = req->op;
+	/* whoever tells of its result looks at these */
+	ghost->type = req->type;
+	ghost->said = req->said;
 	ghost->result.cookie = req->op.cookie;
 	ghost->result.res = res;
 	held = kvblk_req_detach(req);
