@@ -11,10 +11,6 @@
 #define KVBLK_NVME_NSID		1
 /* The command set of key-value namespaces. */
 #define KVBLK_NVME_CSI		1
-#define KVBLK_NVME_KEY_MAX	16
-/* What comes before a key, with the NUL: the bytes of KVBLK_NVME_TAG. */
-#define KVBLK_NVME_PREFIX	"nvme-kv"
-#define KVBLK_NVME_PREFIX_LEN	sizeof(KVBLK_NVME_PREFIX)
 /* Bytes of a list: with its longest key alone, and the most that is made of it. */
 #define KVBLK_NVME_LIST_MIN	24
 #define KVBLK_NVME_LIST_MAX	(4 + 1024 * 20)

@@ -269,6 +269,10 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
 	if (!err)
 		err = req_key(req, &file->key);
+	/* lists of that key space read the header of all that has its tag */
+	if (!err && op->caller_tag == KVBLK_NVME_TAG &&
+	    !kvblk_nvme_key(req->key, op->key_len))
+		err = -EINVAL;
 	if (!err && unlikely(op->ext))
 		err = req_ext(req, &file->key);
 	if (!err && op->ttl_s && op->ttl_s <= KVBLK_TTL_MAX) {

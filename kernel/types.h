@@ -62,6 +62,18 @@ struct kvblk_pool_stats {
  * know of no tags, so journals do not tell of these blocks.
  */
 #define KVBLK_NVME_TAG		0x766b2d656d766eULL
+/* What their keys begin with, with the NUL: the bytes of the tag. */
+#define KVBLK_NVME_PREFIX	"nvme-kv"
+#define KVBLK_NVME_PREFIX_LEN	sizeof(KVBLK_NVME_PREFIX)
+/* Bytes behind it, 1 at least. */
+#define KVBLK_NVME_KEY_MAX	16
+
+static inline bool kvblk_nvme_key(const u8 *key, u32 len)
+{
+	return len > KVBLK_NVME_PREFIX_LEN &&
+	       len <= KVBLK_NVME_PREFIX_LEN + KVBLK_NVME_KEY_MAX &&
+	       !memcmp(key, KVBLK_NVME_PREFIX, KVBLK_NVME_PREFIX_LEN);
+}
 
 struct kvblk_file;
 struct kvblk_pool;

@@ -280,7 +280,9 @@ enum kvblk_op_flags {
  * @offset: partial get: first byte wanted; else 0
  * @length: partial get: bytes wanted, 0 for as many as the pieces hold; else 0
  * @layout_tag: put: stored with the block; get: see KVBLK_OPF_LAYOUT
- * @caller_tag: put: stored with the block and reported by lookups; else 0
+ * @caller_tag: put: stored with the block and reported by lookups; else 0. The tag
+ *	0x766b2d656d766e is for keys of NVMe's key space alone: "nvme-kv", a NUL, and 1
+ *	to 16 bytes
  * @deadline_ns: CLOCK_MONOTONIC time, as the caller reads it in its time namespace,
  *	at which the operation is given up; 0 for none
  */
