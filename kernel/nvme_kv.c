@@ -4,7 +4,8 @@
  * the nvme driver. A command becomes an operation, or a question to the index.
  *
  * The rules:
- * - A command is copied once and checked field by field. Nothing of a bad one is done.
+ * - A command is copied once and checked field by field, but for what the nvme driver
+ *   does not look at either. Nothing of a bad one is done.
  * - It ends as in that driver: with a status of NVMe above 0, or an errno below 0.
  * - Its keys are a key space of their own: each follows a prefix in the block's key.
  * - A block is not changed in place. A store whose key is taken removes that block,
@@ -231,6 +232,12 @@ static int call_wait(struct call *call)
 
 /* ---- commands ---- */
 
+/* The data is to be in the ring's buffer. */
+static bool call_fixed(const struct call *call)
+{
+	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;
+}
+
 /* The memory at cmd.addr is as long as cdw10 says. */
 static bool data_fits(const struct call *call)
 {
@@ -277,6 +284,8 @@ static int retrieve_begin(struct call *call)
 	int status;
 
 	if (!call->cmd.cdw10) {
+		if (call_fixed(call))
+			return -EOPNOTSUPP;
 		status = call_look(call, &slot);
 		if (!status)
 			call->result = slot.len;
@@ -399,6 +408,19 @@ static void call_key(struct call *call, u8 len)
 	call->id = kvblk_tenant_hash(&call->file->key, call->key, call->key_len);
 }
 
+/* It is a 32-bit program's. A ring's worker is no system call of it. */
+static bool call_compat(const struct call *call)
+{
+	return call->ring ? call->issue_flags & IO_URING_F_COMPAT : in_compat_syscall();
+}
+
+/* Its upper bits may be anything, as in the driver. */
+static void call_compat_addr(struct call *call)
+{
+	if (call_compat(call))
+		call->cmd.addr = (compat_uptr_t)call->cmd.addr;
+}
+
 /* Checks it, and does what can be done without an operation. As call_type.begin. */
 static int call_begin(struct call *call)
 {
@@ -424,7 +446,10 @@ static int call_begin(struct call *call)
 	if ((!len && !type->keyless) || len > KVBLK_NVME_KEY_MAX)
 		return SC_KEY_SIZE;
 	/* of 32-bit callers they look otherwise */
-	if (call->vec && in_compat_syscall())
+	if (call->vec && call_compat(call))
+		return -EOPNOTSUPP;
+	/* the ring's buffer is for what an operation moves */
+	if (call_fixed(call) && !(type->data && type->op))
 		return -EOPNOTSUPP;
 	if (percpu_ref_is_dying(&call->file->pool->users))
 		return -ENODEV;
@@ -464,6 +489,7 @@ static int ioctl_cmd(struct kvblk_file *file, void __user *user, unsigned int io
 
 	if (copy_from_user(&call.cmd, user, CALL_HEAD))
 		return -EFAULT;
+	call_compat_addr(&call);
 	status = admin ? kvblk_nvme_admin(file, &call.cmd) : call_sync(&call);
 	if (status < 0)
 		return status;
@@ -495,8 +521,11 @@ static long nvme_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 
 static int ring_admin(struct call *call)
 {
-	if (call->ring->flags & IORING_URING_CMD_FIXED)
+	if (call_fixed(call))
 		return -EOPNOTSUPP;
+	/* it touches the caller's memory */
+	if (call->issue_flags & IO_URING_F_NONBLOCK)
+		return -EAGAIN;
 	return kvblk_nvme_admin(call->file, &call->cmd);
 }
 
@@ -523,6 +552,7 @@ static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	memcpy(&call.cmd, cmd->sqe->cmd, sizeof(call.cmd));
 	/* one look: the ring is shared with its owner */
 	barrier();
+	call_compat_addr(&call);
 	status = cmd->cmd_op == NVME_URING_CMD_ADMIN ? ring_admin(&call) :
 						       call_begin(&call);
 	if (status < 0)
