@@ -510,6 +510,90 @@ TEST(bad_vectors)
 	free(vec);
 }
 
+/* A store whose data is no good does not touch the block that it would replace. */
+TEST(failed_stores)
+{
+	uint8_t *hole = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t longest = kv_info(native).value_max, len = 5000;
+	struct iovec vecs[2] = { { bytes, 100 }, { bytes + 100, 3995 } };
+	struct kv_key key = kv_key(next_key * 8);
+	uint64_t nr = next_key++;
+	const struct {
+		const char *name;
+		const void *addr;
+		uint32_t op, size, data_len;
+		bool fixed;
+		int want;
+	} cases[] = {
+		{ "a hole", hole, NVME_URING_CMD_IO, 2 * PAGE, 2 * PAGE, false, -EFAULT },
+		{ "the kernel's", (void *)0xffffffff00000000ull, NVME_URING_CMD_IO, 4096, 4096,
+		  false, -EFAULT },
+		{ "too long", bytes, NVME_URING_CMD_IO, longest + 1, longest + 1, false, VALUE_SIZE },
+		{ "less data", bytes, NVME_URING_CMD_IO, 4097, 4096, false, DATA_LENGTH },
+		{ "no vectors", (void *)4096, NVME_URING_CMD_IO_VEC, 4096, 2, false, -EFAULT },
+		{ "short vectors", vecs, NVME_URING_CMD_IO_VEC, 4096, 2, false, DATA_LENGTH },
+		{ "not in the ring's buffer", hole, NVME_URING_CMD_IO, 4096, 4096, true, -EFAULT },
+	};
+
+	ASSERT(longest < 64u << 20, "the pool takes %u bytes", longest);
+	munmap(hole + PAGE, PAGE);
+	ASSERT_EQ(store(IOCTL, nr, 1, len, 0), 0, "store");
+	for (unsigned int i = 0; i < ARRAY_SIZE(cases); i++) {
+		for (uint8_t options = 0; options <= MUST_EXIST; options++) {
+			struct nvme_uring_cmd cmd = data_command(STORE, key.bytes, 16, cases[i].addr,
+								 cases[i].size);
+			struct nvme_passthru_cmd64 wide = { 0 };
+			bool vec = cases[i].op == NVME_URING_CMD_IO_VEC;
+			int ret;
+
+			cmd.data_len = cases[i].data_len;
+			cmd.cdw11 |= options << 8;
+			ret = ring_run(&rings[0], &cmd, cases[i].op, NULL, cases[i].fixed);
+			EXPECT_EQ(ret, cases[i].want, "%s, of a ring", cases[i].name);
+			expect_block(RING, nr, 1, len);
+			if (cases[i].fixed)
+				continue;
+			memcpy(&wide, &cmd, sizeof(cmd));
+			ret = ioctl(fd, vec ? NVME_IOCTL_IO64_CMD_VEC : NVME_IOCTL_IO64_CMD, &wide);
+			EXPECT_EQ(ret < 0 ? -errno : ret, cases[i].want, "%s", cases[i].name);
+			expect_block(IOCTL, nr, 1, len);
+		}
+	}
+	simple(IOCTL, DELETE, nr);
+	munmap(hole, PAGE);
+}
+
+static void *delete_it(void *arg)
+{
+	return (void *)(intptr_t)simple(IOCTL64, DELETE, *(uint64_t *)arg);
+}
+
+/* A store that must replace does not bring back what is deleted meanwhile. */
+TEST(store_meets_delete)
+{
+	unsigned int both = 0, late = 0;
+	uint64_t nr = next_key++, end = kv_now_ms() + 2000;
+
+	while (kv_now_ms() < end) {
+		pthread_t thread;
+		void *deleted;
+		int stored;
+
+		ASSERT_EQ(store(IOCTL, nr, 1, 5000, 0), 0, "store");
+		ASSERT(!pthread_create(&thread, NULL, delete_it, &nr), "pthread_create");
+		stored = store(IOCTL, nr, 2, 5000, MUST_EXIST);
+		pthread_join(thread, &deleted);
+		EXPECT(!stored || stored == NO_KEY, "store: %d", stored);
+		if (!(intptr_t)deleted)
+			EXPECT_EQ(simple(IOCTL, EXIST, nr), NO_KEY, "it is back");
+		both += !stored && !(intptr_t)deleted;
+		late += stored == NO_KEY;
+		simple(IOCTL, DELETE, nr);
+	}
+	PASSED("%u deleted what was stored, %u were first", both, late);
+}
+
 TEST(other_ioctls)
 {
 	struct nvme_user_io io = { .opcode = RETRIEVE };
@@ -555,6 +639,20 @@ TEST(bad_ring_commands)
 		  "not in the ring's buffer");
 	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_ADMIN, NULL, true), -EOPNOTSUPP,
 		  "an admin command into a ring's buffer");
+	cmd = data_command(LIST, key.bytes, 0, room, 4096);
+	memset(room, KV_UNTOUCHED, PAGE);
+	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_IO, NULL, true), -EOPNOTSUPP,
+		  "a list into a ring's buffer");
+	EXPECT_EQ(kv_other_than(KV_UNTOUCHED, room, PAGE), -1, "it was written");
+	cmd = data_command(RETRIEVE, key.bytes, 16, room, 0);
+	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_IO, NULL, true), -EOPNOTSUPP,
+		  "nothing into a ring's buffer");
+	cmd = command(EXIST, key.bytes, 16);
+	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_IO, NULL, true), -EOPNOTSUPP,
+		  "exist with a ring's buffer");
+	cmd = command(DELETE, key.bytes, 16);
+	EXPECT_EQ(ring_run(&rings[0], &cmd, NVME_URING_CMD_IO, NULL, true), -EOPNOTSUPP,
+		  "delete with a ring's buffer");
 }
 
 TEST(many_in_flight)
@@ -832,9 +930,26 @@ TEST(list_keys)
 	ASSERT_EQ(list(IOCTL, &from, 4096), 0, "list of none");
 	EXPECT_EQ(get_le(room, 4), 0, "keys of none");
 
-	/* the same tag under other keys */
+	/* the same tag under other keys, by the other node */
 	op.caller_tag = 0x766b2d656d766e;
-	ASSERT_EQ(kv_one(native, &op).res, 1000, "a put with the tag, elsewhere");
+	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "a put with the tag, elsewhere");
+	memcpy(foreign.bytes, "nvme-kv", 8);
+	foreign.len = 8;
+	op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
+	op.caller_tag = 0x766b2d656d766e;
+	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "an empty key");
+	foreign.len = 25;
+	op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
+	op.caller_tag = 0x766b2d656d766e;
+	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "a key of 17 bytes");
+	foreign.len = 24;
+	op = kv_op(KVBLK_OP_PUT, &foreign, &piece, 1);
+	op.caller_tag = 0x766b2d656d766e;
+	ASSERT_EQ(kv_one(native, &op).res, 1000, "a put of a key of the key space");
+	ASSERT_EQ(list(IOCTL, &from, 4096), 0, "list");
+	EXPECT_EQ(list_read(got, ARRAY_SIZE(got)), 1, "that key");
+	op = kv_op(KVBLK_OP_DELETE, &foreign, NULL, 0);
+	EXPECT_EQ(kv_one(native, &op).res, 0, "delete");
 	for (unsigned int i = 0; i < LISTED; i++) {
 		struct kv_key key = kv_key((next_key + i) * 8);
 
@@ -848,6 +963,8 @@ TEST(list_keys)
 	for (enum way way = 0; way < WAYS; way++) {
 		static const uint32_t sizes[] = { 4096, 1000, 1 << 20 };
 
+		if (way == RING_FIXED)
+			continue;
 		for (unsigned int i = 0; i < ARRAY_SIZE(sizes); i++) {
 			nr = list_all(way, sizes[i], keys, 2 * LISTED);
 			EXPECT_EQ(nr, LISTED, "%s: keys in lists of %u bytes", way_names[way],
@@ -875,8 +992,6 @@ TEST(list_keys)
 	}
 	ASSERT_EQ(list(IOCTL, &keys[3], 4096), 0, "list from a key that is gone");
 	EXPECT_EQ(get_le(room, 4), 0, "keys");
-	op = kv_op(KVBLK_OP_DELETE, &foreign, NULL, 0);
-	kv_one(native, &op);
 	free(keys);
 	free(sorted);
 	free(mine);
@@ -969,6 +1084,38 @@ TEST(slow_killed)
 				break;
 		}
 	}
+}
+
+/* A block that is not durably gone may come back: no store goes before that. */
+TEST(slow_pending)
+{
+	struct kv_key key = kv_key(SLOW * 8);
+	struct nvme_uring_cmd cmd = data_command(STORE, key.bytes, 16, bytes, 4096);
+	uint64_t result, start;
+	pid_t child = fork();
+
+	if (!child) {
+		simple(IOCTL, DELETE, SLOW);
+		_exit(1);
+	}
+	while (simple(IOCTL, EXIST, SLOW) != NO_KEY)
+		usleep(1000);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	start = kv_now_ms();
+	for (enum way way = 0; way < WAYS; way++) {
+		if (way == RING_FIXED)
+			continue;
+		for (uint32_t options = 0; options <= MUST_NOT_EXIST; options += 2) {
+			cmd.cdw11 = 16 | options << 8;
+			cmd.timeout_ms = 300;
+			EXPECT_EQ(run(way, &cmd, &result), ABORTED, "%s: store, options %u",
+				  way_names[way], options);
+		}
+		cmd.cdw11 = 16 | MUST_EXIST << 8;
+		EXPECT_EQ(run(way, &cmd, &result), NO_KEY, "%s: it must exist", way_names[way]);
+	}
+	EXPECT(kv_now_ms() - start < 30000 * kv_slow(), "it took too long");
 }
 
 TEST(slow_ring_exit)

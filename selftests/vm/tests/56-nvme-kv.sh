@@ -10,7 +10,7 @@ pool_format /dev/flash0
 nvme_node=/dev/kvblk/$pool/nvme-kv
 expect "mode of the node" "$(stat -c %a "$nvme_node")" "$(stat -c %a $node)"
 check kv_nvme "$nvme_node" $node each_opcode short_buffers replace store_options key_lengths key_space bad_fields bad_memory bad_vectors \
-	other_ioctls bad_ring_commands many_in_flight threads open_modes list_keys journal identify_data bad_admin_commands
+	failed_stores store_meets_delete other_ioctls bad_ring_commands many_in_flight threads open_modes list_keys journal identify_data bad_admin_commands
 expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
 
 echo "-- nvme-cli"
@@ -50,8 +50,9 @@ check kv_nvme "$nvme_node" $node store
 check dmsetup suspend --nolockfs slow
 check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 600000"
 check dmsetup resume slow
-check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_killed slow_ring_exit
+check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_ring_exit slow_killed slow_pending
 check dmsetup suspend --nolockfs slow
 check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 0"
 check dmsetup resume slow
+check kv_nvme "$nvme_node" $node store
 no_failures
