@@ -354,14 +354,13 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 			return kvblk_req_over(req, -EALREADY);
 		}
-		if (!kvblk_slot_expired(pool, old)) {
-			if (!put_replaces(req, old))
-				return put_exists(req, old);
-		} else if (!kvblk_index_replace(&pool->index, req->id, old, NULL)) {
-			return put_look(req, old, taken);
-		} else {
+		if (kvblk_slot_expired(pool, old)) {
+			if (!kvblk_index_replace(&pool->index, req->id, old, NULL))
+				return put_look(req, old, taken);
 			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 			*taken = false;
+		} else if (!put_replaces(req, old)) {
+			return put_exists(req, old);
 		}
 	}
 	if (kvblk_pool_too_long(pool, req->bytes))
