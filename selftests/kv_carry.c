@@ -242,6 +242,8 @@ static void *serve(void *arg)
 	bool good = true;
 
 	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	/* QEMU accepts on the host before it knows that somebody is here */
+	good = send_all(sock, CARRY_HELLO, 1);
 	while (good && receive_all(sock, &head, sizeof(head))) {
 		char *payload = memory(head.len + 1);
 		int fd = -1;

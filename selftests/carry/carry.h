@@ -32,6 +32,9 @@ enum carry_what {
 	CARRY_RUN	= 5,
 };
 
+/* what the VM's side sends first */
+#define CARRY_HELLO	"k"
+
 struct carry_request {
 	uint32_t what;
 	uint32_t session;

@@ -39,25 +39,42 @@ static struct node {
 static int idle[MAX_IDLE], nr_idle;
 static pid_t idle_of;		/* a child of fork() must not use its parent's */
 
+/* QEMU's network may drop a connection that it has just accepted. */
+#define TRIES	10
+
+static int connect_to(const struct sockaddr_in *address)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char hello;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) ||
+	    !receive_all(fd, &hello, 1)) {
+		close(fd);
+		return -EHOSTUNREACH;
+	}
+	return fd;
+}
+
 static int connection(void)
 {
 	const char *where = getenv("KVBLK_CARRY");
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	char host[64];
-	int port, fd;
+	int port, fd = -EHOSTUNREACH;
 
 	if (!where || sscanf(where, "%63[^:]:%d", host, &port) != 2)
 		return -EHOSTUNREACH;
 	address.sin_port = htons((uint16_t)port);
 	if (!inet_aton(host, &address.sin_addr))
 		return -EHOSTUNREACH;
-	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address))) {
-		close(fd);
-		return -EHOSTUNREACH;
+	for (int i = 0; i < TRIES; i++) {
+		fd = connect_to(&address);
+		if (fd != -EHOSTUNREACH)
+			break;
+		usleep(100000);
 	}
 	return fd;
 }

@@ -87,7 +87,8 @@ class Worker:
         self._jobs: dict[Any, Job] = {}
         self._batches: dict[Any, Batch] = {}
         _running[id(self)] = handle, self._batches
-        # stays after close(), so that nobody waits on a number that is another file's
+        # stays until nobody waits on it, lest its number be another file's
+        self._waiting = 0
         self._event = os.dup(lib.kvblk_async_eventfd(out[0]))
         self._async: Any = out[0]
 
@@ -155,20 +156,36 @@ class Worker:
     def wait(self, timeout: float | None = None) -> list[Job]:
         """As :meth:`completed`, but waits for one, or until the worker is closed."""
         end = None if timeout is None else time.monotonic() + timeout
-        poll = select.poll()
-        poll.register(self._event, select.POLLIN)
-        while not (jobs := self.completed()) and self._async is not None:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                break
-            poll.poll(None if left is None else math.ceil(left * 1000))
-        return jobs
+        with self._lock:
+            if self._async is None:
+                return []
+            self._waiting += 1
+        try:
+            poll = select.poll()
+            poll.register(self._event, select.POLLIN)
+            while not (jobs := self.completed()) and self._async is not None:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                poll.poll(None if left is None else math.ceil(left * 1000))
+            return jobs
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Under the lock: of the descriptor, by the last who needs it."""
+        if self._async is None and not self._waiting and self._event >= 0:
+            os.close(self._event)
+            self._event = -1
 
     def close(self) -> list[Job]:
         """Cancel what is in flight, wait until its memory is quiet, end the threads; the jobs that this ended."""
         if os.getpid() != self._pid:
             # a child of fork() has no such threads, and their memory is the parent's
             self._async = None
+            self._let_go()
             return []
         over: list[Job] = []
         with self._closing:
@@ -191,8 +208,9 @@ class Worker:
                     over += self._taken(handle)
             with self._lock:
                 self._async = None
-            # those who wait look again
-            os.write(self._event, (1).to_bytes(8, sys.byteorder))
+                # those who wait look again
+                os.write(self._event, (1).to_bytes(8, sys.byteorder))
+                self._let_go()
             lib.kvblk_async_destroy(handle)
             del _running[id(self)]
         for job in over:
@@ -203,7 +221,6 @@ class Worker:
         # the kernel may be writing to the jobs' memory
         if hasattr(self, "_async"):
             self.close()
-            os.close(self._event)
 
     def __enter__(self) -> Worker:
         return self

@@ -501,9 +501,11 @@ class Background(TestPool):
         pool = kvblk.Pool(POOL)
         node = pool.fileno()
         worker = kvblk.Worker(pool)
+        event = worker.fileno()
         worker.close()
         pool.close()
         self.assertRaises(OSError, os.fstat, node)
+        self.assertRaises(OSError, os.fstat, event)
         self.assertEqual(worker.completed(), [])
 
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
