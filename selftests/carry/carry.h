@@ -21,8 +21,8 @@
  * @CARRY_PLAIN: payload: an ioctl's structure, which names no memory. So is the reply's
  * @CARRY_SUBMIT: payload: see put_op() of preload.c
  * @CARRY_LOOKUP: payload: the structure, keys, lengths if there are any
- * @CARRY_RUN: payload: a command for the shell. The answer is its exit code, the reply's
- *	payload what it printed
+ * @CARRY_RUN: payload: a command for bash, which has guest.bash. The answer is its exit
+ *	code, the reply's payload what it printed
  */
 enum carry_what {
 	CARRY_OPEN	= 1,

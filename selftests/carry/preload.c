@@ -3,6 +3,7 @@
  * Preloaded, it takes a program's system calls on /dev/kvblk/POOL/... to the VM where
  * KVBLK_CARRY=ADDRESS:PORT is kv_carry. The module that answers is the real one; what the
  * program may not do is io_uring, and its registered memory is registered here only.
+ * KVBLK_CARRY_BEFORE_GET=COMMAND is run there once, before the program's first get.
  *
  * A node's descriptor is one of /dev/null here, so that poll(2), fstat(2) and fork(2) are
  * the host's.
@@ -266,6 +267,27 @@ static bool deliver(int fd, struct node *node, const struct kvblk_op *op, size_t
 	return true;
 }
 
+static pthread_once_t before_get = PTHREAD_ONCE_INIT;
+
+static void run_before_get(void)
+{
+	char *command = getenv("KVBLK_CARRY_BEFORE_GET"), said[4096];
+	struct text payload = { .bytes = command };
+	struct carry_reply answer = { .ret = -EIO };
+	int fd;
+
+	if (!command)
+		return;
+	payload.len = strlen(command);
+	fd = get_idle();
+	if (fd < 0 || ask(fd, (struct carry_request){ .what = CARRY_RUN }, &payload, &answer) ||
+	    answer.len >= sizeof(said) || !receive_all(fd, said, answer.len) || answer.ret) {
+		fprintf(stderr, "carry: %s: %d\n", command, answer.ret);
+		abort();
+	}
+	put_idle(fd);
+}
+
 static int submit(int fd, struct node *node, const struct kvblk_submit *s)
 {
 	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;
@@ -277,6 +299,10 @@ static int submit(int fd, struct node *node, const struct kvblk_submit *s)
 	if (s->op_size != sizeof(*ops) || s->result_size != sizeof(*results) || !s->nr_ops ||
 	    s->nr_ops > KVBLK_OPS_MAX)
 		return -EINVAL;
+	for (uint32_t i = 0; i < s->nr_ops; i++) {
+		if (ops[i].opcode == KVBLK_OP_GET)
+			pthread_once(&before_get, run_before_get);
+	}
 	add(&t, &s->nr_ops, 4);
 	add(&t, &s->flags, 4);
 	for (uint32_t i = 0; i < s->nr_ops && !err; i++)
