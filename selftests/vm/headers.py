@@ -12,7 +12,7 @@ import textwrap
 from machine import KERNELS, SHAPE, SWITCHES, VM_DIR
 
 TESTS = os.path.join(VM_DIR, "tests")
-HEADER = dict(SHAPE, phases="1", timeout="60", kernels="newest,6.12,debug", check="newest,debug", takes="0", leaks="0")
+HEADER = dict(SHAPE, phases="1", timeout="60", kernels="newest,6.12,debug", check="newest,debug", takes="0", leaks="0", waits="0")
 SLOW = 40  # seconds on the newest kernel; from there on a test says why
 DEPTHS = ("check", "all")
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=90 kernels=newest,6.12
+# vm: timeout=300 takes=90 kernels=newest,6.12 waits=1
 # kvblkd keeps a host as its file has it: it connects, imports and tunes, follows a changed file, reconnects a target that the driver gave
 # up and brings its member back with its blocks, may be killed under load, waits for members before it imports a pool without them, and
 # leaves what an operator took down. A storm is a count.

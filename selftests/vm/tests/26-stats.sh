@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 takes=85 kernels=newest,6.12,debug check=debug
+# vm: timeout=150 takes=85 kernels=newest,6.12,debug check=debug waits=1
 # Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves; each reason of a miss
 # is counted as it is; who listens is told as often as the pool says.
 # slow: statistics come each second and each third, for half a minute.

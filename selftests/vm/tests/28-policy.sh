@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=50 kernels=newest
+# vm: timeout=300 takes=50 kernels=newest waits=1
 # kvblkd keeps a pool within a budget: admission falls until next to nothing is written, kvblk policy explain tells why, a killed daemon
 # goes on, a larger budget opens the pool again, and what an operator sets by hand is the most. Free segments are kept ahead of the
 # writes. A drive's health is read, and a device that has none is no error.

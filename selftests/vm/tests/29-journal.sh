@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=240 takes=45 kernels=newest,6.12,debug check=debug
+# vm: timeout=240 takes=45 kernels=newest,6.12,debug check=debug waits=1
 # A journal tells what comes to a pool and goes: who follows it through puts, deletes, reclaim, evictions, ends of TTLs, the loss and the
 # removal of a member has what the pool has. Bad input, a reader who is late, a pool that goes.
 # slow: what went with a member or its TTL is told by the index' sweep, half a minute a pass.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=400 takes=120 kernels=newest
+# vm: timeout=400 takes=120 kernels=newest waits=1
 # kvblkd's KV events: subscribers that apply them have the set that the kernel tells, with the tokens that an engine told: one that loses
 # batches and asks for them again, and one that comes late, after reclaim; after the journal has lost records; after kvblkd was killed.
 # slow: what reclaim drops is told by the index' sweep, half a minute a pass, and each of three parts waits for it.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=30 leaks=1 check=newest,6.12,debug kernels=newest,6.12,debug,debug-smp
+# vm: timeout=120 takes=30 leaks=1 kernels=newest,6.12,debug,debug-smp
 # A caller that does not come on, be it stopped or in a page fault of its own, keeps no member and no pool.
 . "${0%/*}/pool.bash"
 

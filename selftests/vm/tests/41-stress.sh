@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=100 takes=14 leaks=1 check=newest,6.12,debug kernels=newest,6.12,debug,debug-smp
+# vm: timeout=100 takes=14 leaks=1 kernels=newest,6.12,debug,debug-smp
 # Threads mix all operations while members come and go: every byte got is right, and afterwards the pool is as good as new.
 . "${0%/*}/pool.bash"
 

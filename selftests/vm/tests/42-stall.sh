@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=120 takes=66 check=debug leaks=1 kernels=newest,6.12,debug,debug-smp
+# vm: timeout=120 takes=66 check=debug leaks=1 kernels=newest,6.12,debug,debug-smp waits=1
 # Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
 # that does not answer.
 # slow: requests and scans that get no answer for the 5 s after which a request goes on by itself.

@@ -70,7 +70,7 @@ stress
 section "${gpus[0]},host" header some
 operations
 check kv_input "$node"
-stress
+[ "$KVBLK_DEPTH" = check ] || stress
 section "host,${gpus[0]}" full none
 on "${drives[@]}"
 check kv_input "$node"

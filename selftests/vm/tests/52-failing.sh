@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=60 check=debug leaks=1 kernels=newest,6.12,debug,debug-smp
+# vm: timeout=200 takes=60 check=debug leaks=1 kernels=newest,6.12,debug,debug-smp waits=1
 # One of two members answers with errors, or not at all: its blocks are misses for get and lookup alike, puts go to the other member
 # without an error, deletes end, the log stays short. When the member is well again it serves its blocks.
 # slow: a member that failed is probed with seconds between, and longer when it fails again.

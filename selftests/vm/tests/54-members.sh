@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=900 takes=150 mem=3G kernels=newest,debug check=debug
+# vm: timeout=900 takes=150 mem=3G kernels=newest,debug check=debug waits=1
 # One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or its controller,
 # under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again. One
 # that goes with stale blocks, and comes back, has all its other blocks.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=60 kernels=newest,6.12 check=newest
+# vm: timeout=300 takes=60 kernels=newest,6.12 check=newest waits=1
 # kvblkd and NVMe-oF. Two discovery controllers tell of two paths to one subsystem; a path may become inaccessible, or go, and no block is
 # missed; it is connected again when it is back. A subsystem that is new in the log is connected to, and its member brings its blocks.
 # DH-HMAC-CHAP: a secret that others may read, a wrong one and a target that doesn't know its own are refused. TLS: with the key of a file.
