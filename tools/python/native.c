@@ -97,6 +97,9 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 KVPY void kvpy_batch_free(struct kvpy_batch *batch);
 KVPY void kvpy_batch_cancel(struct kvpy_batch *batch);
 KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch);
+KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigned int key_len,
+		      uint64_t addr, uint64_t len, uint64_t mem, uint8_t priority,
+		      uint32_t ttl_s, uint64_t deadline_ns);
 KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch);
 KVPY struct kvpy_batch *kvpy_batch_take(struct kvblk_async *async);
 KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
@@ -373,6 +376,37 @@ KVPY void kvpy_batch_cancel(struct kvpy_batch *batch)
 KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 {
 	return run(kv, &((struct batch *)batch)->job);
+}
+
+/*
+ * A batch of one block in one piece, which needs no memory of its own. Returns the
+ * block's flags in the upper half and its result in the lower one; a negative errno: the
+ * batch failed, with EOPNOTSUPP because its memory is staged, which takes kvpy_batch_new().
+ */
+KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigned int key_len,
+		      uint64_t addr, uint64_t len, uint64_t mem, uint8_t priority,
+		      uint32_t ttl_s, uint64_t deadline_ns)
+{
+	struct kvblk_result result = { 0 };
+	struct kvblk_piece piece;
+	struct staged staged;
+	struct kvblk_op op;
+	int err = fill(&piece, &staged, 0, addr, len, mem);
+
+	if (err == -EOPNOTSUPP)
+		return err;
+	if (err)
+		return (uint32_t)err;
+	kvblk_prep_put(&op, key, key_len, &piece, 1);
+	op.opcode = opcode;
+	op.priority = priority;
+	op.ttl_s = ttl_s;
+	op.deadline_ns = deadline_ns;
+	err = kvblk_submit(kv, &op, 1, &result, 0);
+	/* a GPU that works on it next must see what the drive wrote */
+	if (!err && mem && opcode == KVBLK_OP_GET)
+		err = kvblk_mem_flush((struct kvblk_mem *)(uintptr_t)mem);
+	return err ? err : (int64_t)((uint64_t)result.flags << 32 | (uint32_t)result.res);
 }
 
 KVPY void kvpy_batch_start(struct kvblk_async *async, struct kvpy_batch *batch)
