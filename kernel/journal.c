@@ -87,6 +87,12 @@ static bool reader_wakes(struct reader *reader, unsigned long head)
 	return wq_has_sleeper(&reader->wait) && READ_ONCE(reader->tail) == head;
 }
 
+/* Users of the node that takes NVMe commands know of no tags. */
+static bool is_told(const struct kvblk_slot *slot)
+{
+	return slot->caller_tag != KVBLK_NVME_TAG;
+}
+
 void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
 			bool came)
 {
@@ -96,7 +102,7 @@ void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
 	struct reader *reader;
 	unsigned long head;
 
-	if (slot->caller_tag == KVBLK_NVME_TAG)
+	if (!is_told(slot))
 		return;
 	guard(spinlock)(&pool->journal_lock);
 	list_for_each_entry(reader, &pool->journals, link) {
@@ -138,7 +144,7 @@ static ssize_t walk_read(struct reader *reader,
 	while (bucket < idx->nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
 		found = kvblk_index_tagged(idx, bucket++, now, slots);
 		for (i = 0; i < found; i++)
-			if (slots[i].caller_tag != KVBLK_NVME_TAG)
+			if (is_told(&slots[i]))
 				records[have++] = record_of(&slots[i],
 							    KVBLK_JOURNAL_STORED);
 		if (bucket % 1024)
