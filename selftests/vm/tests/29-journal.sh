@@ -25,11 +25,6 @@ follow() {
 	wait_for 30 grep -q '^following' "$tmp/follow"
 }
 
-# counted MORE-THAN COUNTER
-counted() {
-	[ "$(counter "$2")" -gt "$1" ]
-}
-
 flash2_is_up() {
 	member_states | grep -qx 'flash2 up'
 }
@@ -46,8 +41,8 @@ echo "-- under load, with reclaim and a full index"
 blocks put 1 50 5000 7
 follow
 stress_start -k 4000 -l 100000 -n -d
-wait_for 60 counted 2 segments_reclaimed
-wait_for 60 counted 0 evicted
+wait_for 60 counts_more 2 segments_reclaimed
+wait_for 60 counts_more 0 evicted
 stress_stop
 followed 1
 
