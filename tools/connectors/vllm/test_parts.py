@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The adapter without the engine, on the fake pool: options, keys, leases, and what happens when things fail."""
+"""The adapter without the engine: options, keys, leases, and what happens when things fail.
+
+The pool is KVBLK_POOL. What needs the faults of the fake pool is skipped on another one.
+"""
 
 import dataclasses
 import errno
@@ -28,6 +31,9 @@ from kvblk_vllm.options import Options
 
 number = itertools.count()
 PAGE = 4096
+POOL = os.environ.get("KVBLK_POOL", "fake")
+on_fake = unittest.skipUnless(POOL == "fake", "needs a fault of the fake pool")
+
 
 
 def ident():
@@ -42,7 +48,7 @@ def config(**changes):
                                         is_parallelism_agnostic=False)
     parallel = dataclasses.replace(parallel, **changes.pop("parallel", {}))
     known = dict(groups=groups, worker_kv_bytes_per_block=2 * PAGE, enable_kv_cache_events=False,
-                 extra_config={"kvblk": {"pool": "fake"}}, engine_id="test", kv_cache_layout="LBHNC",
+                 extra_config={"kvblk": {"pool": POOL}}, engine_id="test", kv_cache_layout="LBHNC",
                  model=OffloadingModelConfig("model", "bfloat16"), cache=OffloadingCacheConfig(16, 1),
                  parallel=parallel)
     known.update(changes)
@@ -56,24 +62,24 @@ class OptionsTest(unittest.TestCase):
 
     def test_bad(self):
         """Options that are unknown or bad are refused in a sentence that names them"""
-        self.refused("here has an unknown option 'pol'; there are pool, threads", pool="fake", pol=1)
+        self.refused("here has an unknown option 'pol'; there are pool, threads", pool=POOL, pol=1)
         self.refused('the option "pool" is missing')
         self.refused("the option pool is 7, should be a text", pool=7)
-        self.refused("the option threads is 0, should be 1 to 256", pool="fake", threads=0)
-        self.refused("the option threads is 2.5, should be a whole number", pool="fake", threads=2.5)
-        self.refused("the option threads is True, should be a whole number", pool="fake", threads=True)
-        self.refused("the option timeout_s is nan", pool="fake", timeout_s=float("nan"))
-        self.refused("the option lease_s is 15, should be at least twice timeout_s", pool="fake", lease_s=15)
-        self.refused("the option priority is 4", pool="fake", priority=4)
-        self.refused("the option salt has a zero byte", pool="fake", salt="\0")
+        self.refused("the option threads is 0, should be 1 to 256", pool=POOL, threads=0)
+        self.refused("the option threads is 2.5, should be a whole number", pool=POOL, threads=2.5)
+        self.refused("the option threads is True, should be a whole number", pool=POOL, threads=True)
+        self.refused("the option timeout_s is nan", pool=POOL, timeout_s=float("nan"))
+        self.refused("the option lease_s is 15, should be at least twice timeout_s", pool=POOL, lease_s=15)
+        self.refused("the option priority is 4", pool=POOL, priority=4)
+        self.refused("the option salt has a zero byte", pool=POOL, salt="\0")
         with self.assertRaisesRegex(ValueError, 'needs a dictionary "kvblk" with at least "pool", not None'):
             Options.read(None, "here")
         with self.assertRaisesRegex(ValueError, "the option layers is -1"):
-            connector.ConnectorOptions.read({"pool": "fake", "layers": -1}, "here")
+            connector.ConnectorOptions.read({"pool": POOL, "layers": -1}, "here")
 
     def test_good(self):
         """Options are taken, whole numbers for times too"""
-        read = Options.read({"pool": "fake", "timeout_s": 2, "ttl_s": 60}, "here")
+        read = Options.read({"pool": POOL, "timeout_s": 2, "ttl_s": 60}, "here")
         self.assertEqual(read.put_options(), {"priority": 0, "ttl": 60.0, "timeout": 2.0})
 
     def test_no_pool(self):
@@ -85,7 +91,7 @@ class OptionsTest(unittest.TestCase):
 class KeysTest(unittest.TestCase):
     def test_nothing_shared(self):
         """Two models, types, layouts, ranks, salts or ways never share a key"""
-        plain = Options(pool="fake")
+        plain = Options(pool=POOL)
         block = ident()
 
         def keys(conf, opts=plain, way="offload", same=False, **more):
@@ -108,9 +114,9 @@ class KeysTest(unittest.TestCase):
             keys(config(parallel=dict(pp_size=2, world_size=2))),
             keys(config(parallel=dict(pcp_size=2, world_size=2))),
             keys(config(parallel=dict(tp_size=4, world_size=4))),
-            keys(config(), Options(pool="fake", salt="x")),
-            keys(config(), Options(pool="fake", model="x")),
-            keys(config(), Options(pool="fake", tokenizer="x")),
+            keys(config(), Options(pool=POOL, salt="x")),
+            keys(config(), Options(pool=POOL, model="x")),
+            keys(config(), Options(pool=POOL, tokenizer="x")),
             keys(config(), way="tier"),
             keys(config(), way="tier", whole=True),
             keys(config(parallel=dict(tp_size=2, world_size=2)), way="tier", whole=True),
@@ -126,14 +132,14 @@ class KeysTest(unittest.TestCase):
         """A worker's keys are among the scheduler's, each rank has its own"""
         conf = config(parallel=dict(tp_size=2, pp_size=2, world_size=4))
         blocks = [ident(), ident()]
-        scheduler = spec.keys_of(conf, Options(pool="fake"), "offload", False)
+        scheduler = spec.keys_of(conf, Options(pool=POOL), "offload", False)
         self.assertEqual(scheduler.values, 4)
         theirs = []
         for rank in range(4):
             # the second stage has other layers and sizes
             own = dataclasses.replace(conf, worker_kv_bytes_per_block=PAGE * (1 + rank // 2),
                                       parallel=dataclasses.replace(conf.parallel, rank=rank))
-            theirs.append(spec.keys_of(own, Options(pool="fake"), "offload", False).of_rank(rank, blocks))
+            theirs.append(spec.keys_of(own, Options(pool=POOL), "offload", False).of_rank(rank, blocks))
         self.assertEqual(scheduler.all(blocks), [keys[i] for i in range(2) for keys in theirs])
         self.assertEqual(Ranks(2, 2, 2).of(5), {"tp_rank": 1, "tp_size": 2, "cp_rank": 0, "cp_size": 2, "pp_rank": 1,
                                                 "pp_size": 2})
@@ -141,10 +147,10 @@ class KeysTest(unittest.TestCase):
     def test_same(self):
         """Where all ranks hold the same bytes (MLA) there is one value, of rank 0 of 1"""
         conf = config(parallel=dict(tp_size=8, world_size=8))
-        keys = spec.keys_of(conf, Options(pool="fake"), "offload", True)
+        keys = spec.keys_of(conf, Options(pool=POOL), "offload", True)
         block = ident()
         self.assertEqual(keys.all([block]), keys.of_rank(5, [block]))
-        self.assertEqual(keys.all([block]), spec.keys_of(config(), Options(pool="fake"), "offload", False).all([block]))
+        self.assertEqual(keys.all([block]), spec.keys_of(config(), Options(pool=POOL), "offload", False).all([block]))
 
     def test_parts(self):
         """Parts of a block have keys of their own"""
@@ -170,7 +176,7 @@ class WithPool(unittest.TestCase):
 
     def setUp(self):
         report.Report.INTERVAL = 30.0
-        self.pool = kvblk.Pool("fake")
+        self.pool = kvblk.Pool(POOL)
         self.before = counters()
         self.addCleanup(self.pool.close)
 
@@ -185,7 +191,7 @@ class WithPool(unittest.TestCase):
 class FinderTest(WithPool):
     def setUp(self):
         super().setUp()
-        self.find = Finder(self.pool, self.KEYS, Options(pool="fake"), report.Report("test"))
+        self.find = Finder(self.pool, self.KEYS, Options(pool=POOL), report.Report("test"))
         self.blocks = [ident() for _ in range(6)]
 
     def ask(self, *wanted, request="r", prefix=True):
@@ -274,7 +280,7 @@ class FinderTest(WithPool):
     def test_ranks(self):
         """A block is there when all ranks' values are"""
         keys = BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2))
-        find = Finder(self.pool, keys, Options(pool="fake"), report.Report("test"))
+        find = Finder(self.pool, keys, Options(pool=POOL), report.Report("test"))
         self.put(keys, self.blocks[:3])
         self.pool.delete(keys.of_rank(1, self.blocks)[1])
         for prefix, wanted in ((True, [True, False]), (False, [True, False, True])):
@@ -582,7 +588,7 @@ class TierTest(WithPool):
     def make(self, **given):
         owner = types.SimpleNamespace(config=given.pop("config", config()), replicated_layout=False,
                                       kv_events_config=types.SimpleNamespace(enable_kv_cache_events=True))
-        given = {"pool": "fake", **given}
+        given = {"pool": POOL, **given}
         self.tier = tier.KvblkTier(offloading_spec=owner, primary_kv_view=self.view, tier_type="KvblkTier", **given)
         self.addCleanup(self.tier.shutdown)
 
@@ -639,6 +645,7 @@ class TierTest(WithPool):
         self.pool.put(ids[1], os.urandom(PAGE - 1))
         self.assertEqual(self.job(Request("t", request.keys), request.keys[1:2], [5], True).successful_keys, ())
 
+    @on_fake
     def test_declined(self):
         """What the pool declines is no failure of the job"""
         self.make()
@@ -677,7 +684,7 @@ class LayersTest(WithPool):
     def setUp(self):
         super().setUp()
         names = [f"model.layers.{i}.attn" for i in range(self.LAYERS)]
-        self.options = connector.ConnectorOptions(pool="fake")
+        self.options = connector.ConnectorOptions(pool=POOL)
         self.shape = types.SimpleNamespace(
             block_tokens=self.TOKENS, hashes=1, page=PAGE, names=names, parts=[names[:2], names[2:]], world=1, stores=2,
             keys=BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=self.TOKENS, ranks=Ranks(),
@@ -772,6 +779,7 @@ class LayersTest(WithPool):
         keys = [call.args[1] for call in get.call_args_list]
         self.assertEqual(keys, [self.shape.keys.of_rank(0, hashes, part) for part in range(2)])
 
+    @on_fake
     def test_waits_for_layers(self):
         """A layer waits for its own values and not for later layers'"""
         hashes = [ident() for _ in range(2)]
@@ -933,7 +941,7 @@ class SlabTest(WithPool):
     def test_order(self):
         """On a GPU a transfer begins when what its stream was given before is over"""
         tensor = torch.zeros(PAGE, dtype=torch.int8)
-        mover = slab.Mover(self.pool, Options(pool="fake"), report.Report("test"), [tensor], PAGE)
+        mover = slab.Mover(self.pool, Options(pool=POOL), report.Report("test"), [tensor], PAGE)
         over = threading.Event()
         import queue
         mover.PATIENCE = 0.002
