@@ -5,6 +5,7 @@
 The pool is KVBLK_POOL. What needs the faults of the fake pool is skipped on another one.
 """
 
+import contextlib
 import dataclasses
 import errno
 import itertools
@@ -34,6 +35,15 @@ PAGE = 4096
 POOL = os.environ.get("KVBLK_POOL", "fake")
 on_fake = unittest.skipUnless(POOL == "fake", "needs a fault of the fake pool")
 
+
+@contextlib.contextmanager
+def slow(ms):
+    """Each batch takes so long."""
+    os.environ["KVBLK_FAKE_DELAY_MS"] = str(ms)
+    try:
+        yield
+    finally:
+        del os.environ["KVBLK_FAKE_DELAY_MS"]
 
 
 def ident():
@@ -461,6 +471,27 @@ class OffloadingTest(Offload):
         self.assertEqual([r.job_id for r in self.worker.get_finished()], [7])
         self.assertEqual(self.worker.failed_blocks, {4, 5})
 
+    @on_fake
+    def test_stores_at_end(self):
+        """A worker's shutdown waits for stores in flight, and for what vLLM keeps for the next step, up to timeout_s"""
+        from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+
+        from kvblk_vllm.offloading import KvblkOffloadingConnector
+        for timeout, there in ((10, True), (0.1, False)):
+            self.make(extra_config={"kvblk": {"pool": POOL, "timeout_s": timeout}})
+            theirs = OffloadingConnectorWorker(self.spec, None, None)
+            theirs.worker = self.worker
+            made = KvblkOffloadingConnector.__new__(KvblkOffloadingConnector)
+            made.connector_worker, made.connector_scheduler = theirs, None
+            request = Request("r", self.keys(3))
+            ids = [bytes(key) for key in request.keys]
+            with slow(400):
+                self.worker.submit_store(1, base.GPULoadStoreSpec([1, 2], [2], [0]), spec.KeySpec(ids[:2], [None] * 2))
+                theirs._unsubmitted_store_jobs.append(
+                    (2, base.GPULoadStoreSpec([3], [1], [0]), spec.KeySpec(ids[2:], [ids[1]])))
+                made.shutdown()
+            self.assertEqual(self.manager._find.present(ids), [there] * 3)
+
     def test_chunks(self):
         """Chunks of two blocks: a load into a part of a chunk, a store of a part not at all"""
         self.make(cache=OffloadingCacheConfig(16, 2))
@@ -666,6 +697,18 @@ class TierTest(WithPool):
         self.tier.lookup(request.keys[0], request.context)
         self.tier.shutdown()
         self.view.release()
+
+    @on_fake
+    def test_stores_at_end(self):
+        """A tier's shutdown waits for stores in flight"""
+        self.make()
+        request = Request("r", self.keys(2))
+        with slow(400):
+            self.tier.submit_store(TransferJob(next(number), request.keys, torch.tensor([0, 1]).numpy(), False,
+                                               request.context))
+            self.tier.shutdown()
+        for key in self.tier._keys.all([bytes(key) for key in request.keys]):
+            self.assertIn(key, self.pool)
 
     def test_refused(self):
         """Unknown options and rows that are too long are refused"""
@@ -897,6 +940,15 @@ class LayersTest(WithPool):
         self.assertEqual(self.working.finished(), set())
         # all stores were told of, with the steps
         self.assertFalse(self.working._stores_of or self.working._stored)
+
+    @on_fake
+    def test_stores_at_end(self):
+        """A worker's shutdown waits for stores in flight"""
+        hashes = [ident() for _ in range(2)]
+        with slow(400), mock.patch.object(self.working._mover, "drain"):
+            self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
+            self.working.close()
+        self.assertEqual(self.stored(hashes), [True] * 2)
 
     def test_preempted(self):
         """A preempted request begins again with other blocks"""

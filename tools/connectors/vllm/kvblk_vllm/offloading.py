@@ -83,6 +83,15 @@ class KvblkOffloadingConnector(OffloadingConnector):
             return stats_of(worker.report, OffloadingConnectorStats())
         return super().get_kv_connector_stats()
 
+    def shutdown(self) -> None:
+        worker = self._mover()
+        if worker is not None and self.connector_worker is not None:
+            # vLLM keeps a step's stores for the next step, which does not come; the blocks are as they were
+            late, self.connector_worker._unsubmitted_store_jobs = self.connector_worker._unsubmitted_store_jobs, []
+            for job, source, target in late:
+                worker.submit_store(job, source, target)
+        super().shutdown()
+
     @classmethod
     def build_prom_metrics(cls, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> Any:
         _name_spec(vllm_config)

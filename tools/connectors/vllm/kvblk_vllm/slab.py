@@ -14,7 +14,7 @@ import torch
 from kvblk import KvblkError
 
 from .options import Options, register
-from .report import Report
+from .report import Report, log
 
 #: blocks of one batch; all of a batch are in flight at once
 BATCH = 256
@@ -75,6 +75,8 @@ class HostMover:
         self._worker = kvblk.Worker(pool, options.threads)
         self._failed: queue.SimpleQueue[_Failed] = queue.SimpleQueue()
         self._flight = 0
+        #: batches of stores among these
+        self._storing = 0
         #: how operations reach the memory: the least good of all slabs' ways
         self.kind = min((register(pool, address, length, longest) for address, length in slabs), key=_KINDS.index)
 
@@ -88,7 +90,8 @@ class HostMover:
         """Load blocks; ``each`` is called with the results of each batch, before the transfer is done."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
-            self._submit(transfer, self._worker.get, keys[part], buffers[part], (each, at), timeout=self._timeout)
+            self._submit(transfer, self._worker.get, keys[part], buffers[part], (each, at), store=False,
+                         timeout=self._timeout)
 
     def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], each: Results,
             parent: bytes | None, continues: bool = False) -> None:
@@ -96,14 +99,15 @@ class HostMover:
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             before = keys[at - 1] if at else parent or b""
-            self._submit(transfer, self._worker.put, keys[part], buffers[part], (each, at), chain=True, parent=before,
-                         continues=continues or at + BATCH < len(keys), **self._put_options)
+            self._submit(transfer, self._worker.put, keys[part], buffers[part], (each, at), store=True, chain=True,
+                         parent=before, continues=continues or at + BATCH < len(keys), **self._put_options)
 
     def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
-                **options: Any) -> None:
-        job_tag = (transfer, tag, [size_of(buffer) for buffer in buffers])
+                store: bool, **options: Any) -> None:
+        job_tag = (transfer, tag, [size_of(buffer) for buffer in buffers], store)
         transfer.left += 1
         self._flight += 1
+        self._storing += store
         self._hand_over(call, keys, buffers, job_tag, options)
 
     def _hand_over(self, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
@@ -137,8 +141,9 @@ class HostMover:
             self._finish(job)
 
     def _finish(self, job: Any) -> None:
-        transfer, (each, at), sizes = job.tag
+        transfer, (each, at), sizes, store = job.tag
         self._flight -= 1
+        self._storing -= store
         results = job.results
         if results is None:
             error = job.error if isinstance(job.error, KvblkError) else KvblkError(22, str(job.error))
@@ -157,8 +162,22 @@ class HostMover:
         """Wait until nothing is in flight."""
         self.wait(lambda: False)
 
+    def _finish_stores(self) -> None:
+        """Give the stores in flight the time that one of them may take."""
+        end = time.monotonic() + self._timeout
+        while self._storing and (left := end - time.monotonic()) > 0:
+            self.poll(left)
+        if self._storing:
+            log.warning("kvblk %s: %d batches of stores are canceled, which are not over %g s after the end",
+                        self.report.part, self._storing, self._timeout)
+
+    def _stop(self) -> None:
+        """Hand nothing more to the worker."""
+
     def close(self) -> None:
-        """Cancel what is in flight and wait until its memory is quiet."""
+        """Finish stores, cancel what is in flight then, and wait until its memory is quiet."""
+        self._finish_stores()
+        self._stop()
         while not self._failed.empty():
             self._finish(self._failed.get())
         for job in self._worker.close():
@@ -211,12 +230,11 @@ class Mover(HostMover):
                 continue
             self._start(call, keys, buffers, tag, options)
 
-    def close(self) -> None:
+    def _stop(self) -> None:
         if self._ordered is not None and self._thread is not None:
             self._ordered.put(None)
             self._thread.join()
             self._thread = None
-        super().close()
 
 
 #: from the least good one on
