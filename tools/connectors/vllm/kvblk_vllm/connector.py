@@ -18,7 +18,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from vllm.config import VllmConfig
@@ -35,7 +35,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from .find import Finder
 from .keys import BlockKeys, Ranks
 from .offloading import warn_of_policy
-from .options import Options
+from .options import WHERE, Options
 from .report import Report, log
 from .slab import Mover, Pages, Transfer
 
@@ -55,9 +55,7 @@ class ConnectorOptions(Options):
     layers: int = 0
     decode: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._within("layers", 0, 1024)
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {**Options.LIMITS, "layers": (0, 1024)}
 
 
 @dataclasses.dataclass
@@ -532,8 +530,7 @@ class KvblkConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
         super().__init__(vllm_config, role, kv_cache_config)
         transfer = self._kv_transfer_config
-        self._options: ConnectorOptions = ConnectorOptions.read(transfer.kv_connector_extra_config.get("kvblk"),
-                                                                "kv_connector_extra_config")
+        self._options = ConnectorOptions.read(transfer.kv_connector_extra_config.get("kvblk"), WHERE)
         self._shape = Shape(vllm_config, kv_cache_config, self._options)
         self._scheduling: Scheduling | None = None
         self._working: Working | None = None

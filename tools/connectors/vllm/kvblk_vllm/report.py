@@ -6,11 +6,11 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-import time
 from collections.abc import Iterable
 from typing import Any
 
 from kvblk import KvblkError, Put
+from kvblk.adapter import Warnings
 
 log = logging.getLogger("vllm.kvblk")
 
@@ -45,14 +45,11 @@ def counters() -> dict[str, int]:
 class Report:
     """Counters of one part, and its log."""
 
-    #: seconds between two messages of one kind
-    INTERVAL = 30.0
-
     def __init__(self, part: str):
         self.part = part
         self._new: dict[str, int] = {}
-        self._told: dict[str, float] = {}
-        self._quiet: dict[str, int] = {}
+        #: a warning: what was done, and what went wrong; of each kind one in a while
+        self.error = Warnings(log, f"kvblk {part}").tell
 
     def count(self, name: str, by: int = 1) -> None:
         if not by:
@@ -70,19 +67,6 @@ class Report:
     def summary(self) -> str:
         """All that this process has counted."""
         return ", ".join(f"{name} {number}" for name, number in sorted(counters().items())) or "nothing to count"
-
-    def error(self, doing: str, error: BaseException) -> None:
-        """A warning, at most one in INTERVAL seconds for each thing that goes wrong in the same way."""
-        kind = f"{doing} {getattr(error, 'errno', None) or type(error).__name__}"
-        now = time.monotonic()
-        with _lock:
-            if now - self._told.get(kind, -self.INTERVAL) < self.INTERVAL:
-                self._quiet[kind] = self._quiet.get(kind, 0) + 1
-                return
-            self._told[kind] = now
-            more = self._quiet.pop(kind, 0)
-        log.warning("kvblk %s: %s: %s%s", self.part, doing, error,
-                    f" ({more} more of this kind since the last message)" if more else "")
 
     def stored(self, results: Iterable[Put | KvblkError], sizes: Iterable[int]) -> list[bool]:
         """Count results of puts; which blocks the pool has now."""

@@ -12,8 +12,9 @@ from typing import Any
 import kvblk
 import torch
 from kvblk import KvblkError
+from kvblk.adapter import register_slab
 
-from .options import Options, register
+from .options import Options
 from .report import Report, log
 
 #: blocks of one batch; all of a batch are in flight at once
@@ -78,7 +79,8 @@ class HostMover:
         #: batches of stores among these
         self._storing = 0
         #: how operations reach the memory: the least good of all slabs' ways
-        self.kind = min((register(pool, address, length, longest) for address, length in slabs), key=_KINDS.index)
+        self.kind = min((register_slab(pool, address, length, longest, log) for address, length in slabs),
+                        key=_KINDS.index)
 
     #: longest wait for the worker's descriptor, seconds
     PATIENCE = 1.0

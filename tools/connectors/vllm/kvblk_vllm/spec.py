@@ -28,7 +28,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from .find import Finder
 from .keys import BlockKeys, Ranks, chains
-from .options import Options
+from .options import WHERE, Options
 from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
 from .slab import Mover, Pages, Transfer
 
@@ -421,7 +421,7 @@ class KvblkOffloadingSpec(OffloadingSpec):
 
     def __init__(self, config: OffloadingConfig):
         super().__init__(config)
-        self.options: Options = Options.read(self.extra_config.get("kvblk"), "kv_connector_extra_config")
+        self.options = Options.read(self.extra_config.get("kvblk"), WHERE)
         if config.canonical_layout:
             raise ValueError("kvblk: canonical_layout is for TieringOffloadingSpec; KvblkOffloadingSpec stores blocks "
                              "as they lie in the KV cache")

@@ -43,7 +43,7 @@ class KvblkTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.report = Report("tier")
         self.locality = Locality(locality) if locality is not None else Locality.REMOTE
-        opts: Options = Options.read(options, f"the secondary tier {tier_type}")
+        opts = Options.read(options, f"the secondary tier {tier_type}")
         # the CPU tier has the ranks' bytes one behind the other, or once if all are the same
         keys = keys_of(offloading_spec.config, opts, "tier", replicated=False, whole=True,
                        more=f" row={self._block_size_bytes} copies={'1' if offloading_spec.replicated_layout else 'n'}"
