@@ -432,10 +432,8 @@ class Working:
         self._enter(meta)
         for part in range(len(self._pages)):
             for load in meta.loads:
-                def loaded(at: int, results: list[Any], sizes: list[int], load: Move = load) -> None:
-                    for i, there in enumerate(self.report.loaded(results, sizes)):
-                        if not there:
-                            self._failed.add(load.blocks[at + i])
+                def loaded(at: int, there: list[bool], load: Move = load) -> None:
+                    self._failed.update(load.blocks[at + i] for i, ok in enumerate(there) if not ok)
 
                 def done(_: Transfer, part: int = part) -> None:
                     self._coming[part] -= 1
@@ -473,12 +471,9 @@ class Working:
                     del self._stores_of[name]
                 self._stored[name] = self._stored.get(name, 0) + 1
 
-            def stored(_: int, results: list[Any], sizes: list[int]) -> None:
-                self.report.stored(results, sizes)
-
             keys = self._keys.of_rank(self._rank, store.ids, part)
             parent = None if store.parent is None else self._keys.of_rank(self._rank, [store.parent], part)[0]
-            self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), stored, parent)
+            self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), parent)
 
     def end(self) -> None:
         """Of the step: all that was to be loaded or stored in it is over, or on its way."""

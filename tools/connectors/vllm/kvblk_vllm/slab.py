@@ -23,8 +23,8 @@ BATCH = 256
 ERRORS = (KvblkError, ValueError, TypeError, MemoryError)
 
 
-#: called with: which of the blocks is the batch's first, results, bytes that they should have
-Results = Callable[[int, list[Any], list[int]], None]
+#: called with: which of the blocks is the batch's first, and which of its blocks are where they should be
+Results = Callable[[int, list[bool]], None]
 
 
 class Pages:
@@ -44,13 +44,16 @@ class Pages:
 class Transfer:
     """Batches that belong together; ``done`` is called when all are over, by the thread that takes them."""
 
-    __slots__ = ("left", "began", "done", "tag")
+    __slots__ = ("left", "began", "done", "bytes", "failed")
 
-    def __init__(self, done: Callable[[Transfer], None], tag: Any = None):
+    def __init__(self, done: Callable[[Transfer], None]):
         self.left = 0
         self.began = time.monotonic()
         self.done = done
-        self.tag = tag
+        #: of the blocks that are where they should be
+        self.bytes = 0
+        #: whether there was an error; a miss, or a block that was declined, is none
+        self.failed = False
 
 
 class _Failed:
@@ -87,22 +90,21 @@ class HostMover:
 
     # Start
 
-    def get(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any],
-            each: Results) -> None:
-        """Load blocks; ``each`` is called with the results of each batch, before the transfer is done."""
+    def get(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], each: Results) -> None:
+        """Load blocks; ``each`` is called for each batch, before the transfer is done."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             self._submit(transfer, self._worker.get, keys[part], buffers[part], (each, at), store=False,
                          timeout=self._timeout)
 
-    def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], each: Results,
-            parent: bytes | None, continues: bool = False) -> None:
+    def put(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], parent: bytes | None,
+            each: Results = lambda at, there: None) -> None:
         """Store consecutive blocks of a prompt; ``each`` as for :meth:`get`."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             before = keys[at - 1] if at else parent or b""
             self._submit(transfer, self._worker.put, keys[part], buffers[part], (each, at), store=True, chain=True,
-                         parent=before, continues=continues or at + BATCH < len(keys), **self._put_options)
+                         parent=before, continues=at + BATCH < len(keys), **self._put_options)
 
     def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
                 store: bool, **options: Any) -> None:
@@ -150,7 +152,10 @@ class HostMover:
         if results is None:
             error = job.error if isinstance(job.error, KvblkError) else KvblkError(22, str(job.error))
             results = [error] * len(sizes)
-        each(at, results, sizes)
+        there = self.report.stored(results, sizes) if store else self.report.loaded(results, sizes)
+        transfer.bytes += sum(size for size, ok in zip(sizes, there) if ok)
+        transfer.failed |= any(isinstance(result, Exception) for result in results)
+        each(at, there)
         transfer.left -= 1
         if not transfer.left:
             transfer.done(transfer)

@@ -302,7 +302,7 @@ class KvblkWorker(OffloadingWorker):
 
     def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
         assert isinstance(dst_spec, KeySpec)
-        job = _Job(job_id, load=False)
+        job = _Job(self, job_id)
         try:
             chunks = self._chunks(src_spec, len(dst_spec.ids))
         except ValueError as e:
@@ -317,15 +317,14 @@ class KvblkWorker(OffloadingWorker):
         for start, end in chains(ids, parents, len(ids)):
             parent = parents[start]
             self._mover.put(
-                job.transfer(self), self._keys.of_rank(self._rank, ids[start:end]),
+                job, self._keys.of_rank(self._rank, ids[start:end]),
                 [self._pieces(chunks[i]) for i in whole[start:end]],
-                lambda at, results, sizes: job.stored(self.report, results, sizes),
                 None if parent is None else self._keys.of_rank(self._rank, [parent])[0])
         return self._begin(job)
 
     def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
         assert isinstance(src_spec, KeySpec)
-        job = _Job(job_id, load=True)
+        job = _Job(self, job_id)
         try:
             chunks = self._chunks(dst_spec, len(src_spec.ids))
         except ValueError as e:
@@ -334,20 +333,18 @@ class KvblkWorker(OffloadingWorker):
             job.lost.update(int(block) for block in dst_spec.block_ids)
             return self._begin(job)
 
-        def loaded(at: int, results: list[Any], sizes: list[int]) -> None:
-            for i, (there, size) in enumerate(zip(self.report.loaded(results, sizes), sizes)):
-                if there:
-                    job.bytes += size
-                else:
+        def loaded(at: int, there: list[bool]) -> None:
+            for i, ok in enumerate(there):
+                if not ok:
                     job.lost.update(chunks[at + i].blocks)
 
-        self._mover.get(job.transfer(self), self._keys.of_rank(self._rank, src_spec.ids),
+        self._mover.get(job, self._keys.of_rank(self._rank, src_spec.ids),
                         [self._pieces(chunk) for chunk in chunks], loaded)
         return self._begin(job)
 
     def _begin(self, job: _Job) -> bool:
         self._open[job.id] = job
-        if job.moving is None:
+        if not job.left:
             self.finish(job)
         return True
 
@@ -383,26 +380,16 @@ class _Chunk:
         self.blocks = blocks
 
 
-class _Job:
+class _Job(Transfer):
     """One of vLLM's jobs."""
 
-    __slots__ = ("id", "load", "began", "bytes", "lost", "moving")
+    __slots__ = ("id", "lost")
 
-    def __init__(self, number: int, load: bool):
+    def __init__(self, worker: KvblkWorker, number: int):
+        super().__init__(lambda _: worker.finish(self))
         self.id = number
-        self.load = load
-        self.began = time.monotonic()
-        self.bytes = 0
+        #: blocks of the KV cache that a load did not bring
         self.lost: set[int] = set()
-        self.moving: Transfer | None = None
-
-    def transfer(self, worker: KvblkWorker) -> Transfer:
-        if self.moving is None:
-            self.moving = Transfer(lambda _: worker.finish(self))
-        return self.moving
-
-    def stored(self, report: Report, results: list[Any], sizes: list[int]) -> None:
-        self.bytes += sum(size for there, size in zip(report.stored(results, sizes), sizes) if there)
 
 
 def _stride(tensor: Any) -> int:

@@ -106,36 +106,27 @@ class KvblkTier(SecondaryTierManager):
         for start, end in chains(blocks, parents, len(blocks)):
             parent_id = parents[start]
 
-            def stored(at: int, results: list[Any], sizes: list[int], start: int = start) -> None:
-                there = self.report.stored(results, sizes)
-                job.failed |= any(isinstance(result, Exception) for result in results)
-                for i, ok in enumerate(there):
-                    if ok:
-                        job.good.append(blocks[start + at + i])
-                        job.bytes += sizes[i]
+            def stored(at: int, there: list[bool], start: int = start) -> None:
+                job.good += [blocks[start + at + i] for i, ok in enumerate(there) if ok]
 
-            self._mover.put(job, self._keys.of_rank(0, blocks[start:end]), places[start:end], stored,
-                            None if parent_id is None else self._keys.of_rank(0, [parent_id])[0])
+            self._mover.put(job, self._keys.of_rank(0, blocks[start:end]), places[start:end],
+                            None if parent_id is None else self._keys.of_rank(0, [parent_id])[0], stored)
         if not job.left:
-            job.over()
+            self.over(job)
 
     def submit_load(self, job_metadata: TransferJob) -> None:
         job = _Job(self, job_metadata)
         blocks = [bytes(key) for key in job_metadata.keys]
         self._find.load(job.request)
 
-        def loaded(at: int, results: list[Any], sizes: list[int]) -> None:
-            for i, there in enumerate(self.report.loaded(results, sizes)):
-                if there:
-                    job.good.append(blocks[at + i])
-                    job.bytes += sizes[i]
-                else:
-                    job.lost.append(blocks[at + i])
+        def loaded(at: int, there: list[bool]) -> None:
+            for i, ok in enumerate(there):
+                (job.good if ok else job.lost).append(blocks[at + i])
 
         self._mover.get(job, self._keys.of_rank(0, blocks), [self._place(chunk) for chunk in job_metadata.chunk_ids],
                         loaded)
         if not job.left:
-            job.over()
+            self.over(job)
 
     def over(self, job: _Job) -> None:
         """A job is."""
@@ -195,18 +186,12 @@ class KvblkTier(SecondaryTierManager):
 class _Job(Transfer):
     """One of vLLM's jobs."""
 
-    __slots__ = ("number", "request", "promotion", "good", "lost", "failed", "bytes", "_tier")
+    __slots__ = ("number", "request", "promotion", "good", "lost")
 
     def __init__(self, tier: KvblkTier, of: TransferJob):
-        super().__init__(lambda _: self.over())
+        super().__init__(lambda _: tier.over(self))
         self.number = of.job_id
         self.request = of.req_context.req_id
         self.promotion = of.is_promotion
         self.good: list[bytes] = []
         self.lost: list[bytes] = []
-        self.failed = False
-        self.bytes = 0
-        self._tier = tier
-
-    def over(self) -> None:
-        self._tier.over(self)
