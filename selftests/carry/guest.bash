@@ -32,9 +32,9 @@ drives_come() {
 	wait_for 120 pool_is_up
 }
 
-# evict: other blocks take the place of all that has no lease
+# evict: other blocks take the place of all that has no lease; the host may be busy with a runtime meanwhile
 evict() {
-	local first
+	local first KVBLK_SLOW=9
 	first=$(cat /tmp/evicted 2>/dev/null || echo 1000000)
 	echo $((first + 1000)) >/tmp/evicted
 	blocks put "$first" $((${#drives[@]} * drive_mb * 2)) 1048576
