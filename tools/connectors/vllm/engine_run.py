@@ -1,63 +1,118 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: engine_run.py JSON
+"""usage: engine_run.py
 
-One run of vLLM's engine, for test_engine.py: the argument is a dictionary
+vLLM's engine, for test_engine.py. It reads a line of JSON for each thing to do, and answers with a line of JSON behind
+RESULT. What there is to do:
 
-  model      directory of the model
-  transfer   arguments of KVTransferConfig
-  llm        further arguments of LLM
-  tokens     to generate for each prompt
-  steps      list of {"prompts": lists of token numbers, all at once; "env": to set before; "reset": arguments of
-             reset_prefix_cache() before}
+  {"begin": {...}}    an engine begins, in place of the one before
+    model      directory of the model
+    transfer   arguments of KVTransferConfig
+    llm        further arguments of LLM
+    tokens     to generate for each prompt
+  {"prompts": [...]}  lists of token numbers, all at once
+    env         to set before
+    reset       arguments of reset_prefix_cache(), which is called before
+    before_get  command for the guest of selftests/carry, between lookup and load: before the first batch of gets
+    kill        die by SIGKILL when so many batches of puts have begun
 
-It prints one line of JSON behind RESULT: for each step what each prompt gave (tokens, their log probabilities, how it
-finished, how many tokens were cached), the time that the step took, the time to the first token of its first prompt,
-and what the adapter counted (where it runs in this process); then what the metrics of the engine say.
+The answer to a step has what each prompt gave (tokens, their log probabilities, how it finished, how many tokens were
+cached), the time that the step took, the time to the first token of its first prompt, what the adapter counted (where
+it runs in this process), and what the metrics of the engine say. The end of the input is the end of the engine, by
+nothing more than the end of the program.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 
+import kvblk
 
-def main() -> None:
-    asked = json.loads(sys.argv[1])
+import kvblk_vllm
+
+get, put = kvblk.Worker.get, kvblk.Worker.put
+step = {}
+
+
+def get_after(self, *args, **kwargs):
+    command = step.pop("before_get", None)
+    if command:
+        import carried
+        carried.guest(command)
+    return get(self, *args, **kwargs)
+
+
+def put_until(self, *args, **kwargs):
+    job = put(self, *args, **kwargs)
+    if "kill" in step:
+        step["kill"] -= 1
+        if not step["kill"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return job
+
+
+def begin(model, transfer, llm, tokens):
     from vllm import LLM, SamplingParams
     from vllm.config import KVTransferConfig
 
-    import kvblk_vllm
-
-    transfer = asked.get("transfer")
-    options = dict(enforce_eager=True, max_model_len=1024, dtype="bfloat16", block_size=32,
-                   enable_prefix_caching=True, disable_log_stats=False)
-    options.update(asked.get("llm", {}))
-    llm = LLM(model=asked["model"], kv_transfer_config=KVTransferConfig(**transfer) if transfer else None, **options)
+    options = {"enforce_eager": True, "max_model_len": 1024, "dtype": "bfloat16", "block_size": 32,
+               "enable_prefix_caching": True, "disable_log_stats": False, **llm}
+    made = LLM(model=model, kv_transfer_config=KVTransferConfig(**transfer) if transfer else None, **options)
+    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, logprobs=0)
     # what is compiled or allocated at the first request is not to be measured
-    params = SamplingParams(temperature=0, max_tokens=asked["tokens"], ignore_eos=True, logprobs=0)
-    llm.generate([{"prompt_token_ids": [3] * 8}], params, use_tqdm=False)
-    steps = []
-    for step in asked["steps"]:
-        os.environ.update(step.get("env", {}))
-        reset = step.get("reset")
-        if reset is not None and not llm.reset_prefix_cache(**reset):
-            raise RuntimeError("the prefix cache was not reset")
-        before = kvblk_vllm.counters()
-        began = time.monotonic()
-        outs = llm.generate([{"prompt_token_ids": tokens} for tokens in step["prompts"]], params, use_tqdm=False)
-        took = time.monotonic() - began
-        steps.append({
-            "outs": [{"tokens": list(out.outputs[0].token_ids), "finish": out.outputs[0].finish_reason,
-                      "logprobs": [next(iter(p.values())).logprob for p in out.outputs[0].logprobs or ()],
-                      "cached": out.num_cached_tokens} for out in outs],
-            "took": took, "ttft": getattr(outs[0].metrics, "first_token_latency", 0),
-            "counted": {name: number - before.get(name, 0) for name, number in kvblk_vllm.counters().items()
-                        if number != before.get(name, 0)},
-        })
-    metrics = {m.name: m.value for m in llm.get_metrics() if "kvblk" in m.name and hasattr(m, "value")}
+    made.generate([{"prompt_token_ids": [3] * 8}], params, use_tqdm=False)
+    return made, params
+
+
+def end(llm):
+    from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
     llm.llm_engine.engine_core.shutdown()
-    print("RESULT " + json.dumps({"steps": steps, "metrics": metrics}), flush=True)
+    cleanup_dist_env_and_memory()
+
+
+def generate(llm, params):
+    os.environ.update(step.get("env", {}))
+    if "reset" in step:
+        # blocks are in use until they are stored, which a step of the engine tells
+        end = time.monotonic() + 60
+        while not llm.reset_prefix_cache(**step["reset"]):
+            if time.monotonic() > end:
+                raise RuntimeError("the prefix cache was not reset")
+            llm.llm_engine.step()
+            time.sleep(0.1)
+    before = kvblk_vllm.counters()
+    began = time.monotonic()
+    outs = llm.generate([{"prompt_token_ids": tokens} for tokens in step["prompts"]], params, use_tqdm=False)
+    took = time.monotonic() - began
+    return {
+        "outs": [{"tokens": list(out.outputs[0].token_ids), "finish": out.outputs[0].finish_reason,
+                  "logprobs": [next(iter(p.values())).logprob for p in out.outputs[0].logprobs or ()],
+                  "cached": out.num_cached_tokens} for out in outs],
+        "took": took, "ttft": getattr(outs[0].metrics, "first_token_latency", 0),
+        "counted": {name: number - before.get(name, 0) for name, number in kvblk_vllm.counters().items()
+                    if number != before.get(name, 0)},
+        "metrics": {m.name: m.value for m in llm.get_metrics() if "kvblk" in m.name and hasattr(m, "value")},
+    }
+
+
+def main():
+    kvblk.Worker.get, kvblk.Worker.put = get_after, put_until
+    llm = params = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "begin" in asked:
+            if llm is not None:
+                end(llm)
+            llm, params = begin(**asked["begin"])
+            answer = {}
+        else:
+            step.update(asked)
+            answer = generate(llm, params)
+            step.clear()
+        print("RESULT " + json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

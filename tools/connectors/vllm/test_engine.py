@@ -1,21 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""vLLM's engine with each of the three ways, on the fake pool: tokens have to be those of an engine without kvblk.
+"""vLLM's engine with each of the three ways: tokens have to be those of an engine without kvblk.
 
-Each run is a process of its own; the pool's blocks pass from one to the next through a file. KVBLK_TEST_MODELS names
-a directory for the two tiny models, which is kept.
+The pool is KVBLK_POOL: the fake one, whose blocks pass from one process to the next through a file, or that of
+selftests/runtimes, where drives fail and blocks are evicted. Each engine is a process of its own. KVBLK_TEST_MODELS
+names a directory for the two tiny models, which is kept.
 """
 
 import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import uuid
 
 import tap
+
+POOL = os.environ.get("KVBLK_POOL", "fake")
+FAKE = POOL == "fake"
+if not FAKE:
+    import carried
 
 HERE = pathlib.Path(__file__).resolve().parent
 BLOCK = 32
@@ -24,9 +33,21 @@ numbers = random.Random(5)
 COMMON = [numbers.randrange(3, 500) for _ in range(300)]
 #: prompts that share nine blocks, and go on
 TAILS = [COMMON[:288] + [numbers.randrange(3, 500) for _ in range(100)] for _ in range(3)]
+#: and one of its own
+OTHER = [numbers.randrange(3, 500) for _ in range(300)]
+#: what is right is asked of an engine without kvblk, in this order
+PROMPTS = [COMMON, *TAILS, OTHER]
+BLOCKS = len(COMMON) // BLOCK
+#: longest wait for an answer, seconds
+PATIENCE = 400
 
-#: front end, scheduler and worker in processes of their own, each with its own copy of the pool
-PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "KVBLK_FAKE_MERGE": "1"}
+#: front end and engine are two processes; in all of them the fake pool reads what others have stored
+PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+#: stores are in flight when the engine ends
+SLOW = {"KVBLK_FAKE_DELAY_MS": "1000"}
+#: a lease that outlasts an eviction, which takes half a minute, or more on a busy machine; and one that does not
+LONG = {"lease_s": 600}
+SHORT = {"lease_s": 4, "timeout_s": 2}
 
 WAYS = {
     "offloading": {"kv_connector": "KvblkOffloadingConnector", "kv_connector_module_path": "kvblk_vllm.offloading"},
@@ -36,7 +57,7 @@ WAYS = {
 
 
 def transfer(way, **options):
-    options = {"pool": "fake", **options}
+    options = {"pool": POOL, **options}
     if way == "tier":
         extra = {"spec_name": "CpuTieringSpec", "spec_module_path": "cpu_tiering", "cpu_bytes_to_use": 64 << 20,
                  "secondary_tiers": [{"type": "KvblkTier", "module_path": "kvblk_vllm.tier", **options}]}
@@ -71,111 +92,230 @@ def tiny_model(path, seed):
                             unk_token="<unk>").save_pretrained(path)
 
 
-class Engine(unittest.TestCase):
+class Engine:
+    """An engine in a process, which takes one step after the other."""
+
+    def __init__(self, place, name, begin, env):
+        environ = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+                   "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "KVBLK_FAKE_STORE": f"{place}/{name}",
+                   "KVBLK_FAKE_MERGE": "1", **env}
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([sys.executable, str(HERE / "engine_run.py")], env=environ, text=True, cwd=place,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+                                        start_new_session=True)
+        self.ask(begin=begin)
+
+    def ask(self, **what):
+        """What is to be done; :meth:`answer` waits for it."""
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self):
+        """Of the process; None: it ended."""
+        timer = threading.Timer(PATIENCE, self.kill)
+        timer.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith("RESULT "):
+                    return json.loads(line[7:])
+                self.log.write(line)
+        finally:
+            timer.cancel()
+        self.process.wait()
+        return None
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()[-6000:]
+
+    def result(self):
+        answer = self.answer()
+        if answer is None:
+            raise AssertionError(f"the engine ended with {self.process.returncode}:\n{self.said()}")
+        return answer
+
+    def step(self, prompts, **more):
+        self.ask(prompts=prompts, **more)
+        return self.result()
+
+    def again(self, **begin):
+        """Another engine in this process."""
+        self.ask(begin=begin)
+        self.result()
+
+    def __enter__(self):
+        self.result()
+        return self
+
+    def end(self):
+        self.process.stdin.close()
+        if self.answer() is not None or self.process.returncode:
+            raise AssertionError(f"the engine ended with {self.process.returncode}:\n{self.said()}")
+
+    def kill(self):
+        # with its children
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def __exit__(self, kind, *_):
+        if kind is None and self.process.poll() is None:
+            self.end()
+        else:
+            if self.process.poll() is None:
+                self.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+
+class Engines(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.scratch.cleanup)
         models = pathlib.Path(os.environ.get("KVBLK_TEST_MODELS", cls.scratch.name))
         cls.models = [models / "tiny0", models / "tiny1"]
         for seed, path in enumerate(cls.models):
             tiny_model(path, seed)
-        # what is right
-        cls.right = cls.engine(None, [{"prompts": [COMMON]}, *({"prompts": [tail], "reset": {}} for tail in TAILS)])
-        cls.right = [step["outs"][0] for step in cls.right["steps"]]
+        #: what a pool has of earlier runs are other blocks
+        cls.salt = uuid.uuid4().hex
+        with cls.engine(None) as engine:
+            cls.right = {tuple(prompt): engine.step([prompt], reset={})["outs"][0] for prompt in PROMPTS}
 
     @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
+    def begin(cls, way, model=0, llm=None, **options):
+        return {"model": str(cls.models[model]), "tokens": TOKENS, "llm": llm or {},
+                "transfer": transfer(way, salt=cls.salt, **options) if way else None}
 
     @classmethod
-    def engine(cls, way, steps, model=0, llm=None, env=None, options=None):
-        asked = {"model": str(cls.models[model]), "tokens": TOKENS, "steps": steps, "llm": llm or {},
-                 "transfer": transfer(way, **options or {}) if way else None}
-        environ = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
-                   "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "PYTHONPATH": str(HERE),
-                   "KVBLK_FAKE_STORE": f"{cls.scratch.name}/{way}", **(env or {})}
-        run = subprocess.run([sys.executable, str(HERE / "engine_run.py"), json.dumps(asked)], env=environ, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cls.scratch.name, timeout=900)
-        for line in run.stdout.splitlines():
-            if line.startswith("RESULT "):
-                return json.loads(line[7:])
-        raise AssertionError(f"the engine ended with {run.returncode}:\n{run.stdout[-6000:]}")
+    def engine(cls, way, env=None, **begin):
+        return Engine(cls.scratch.name, way, cls.begin(way, **begin), env or {})
 
-    def check_out(self, out, right):
-        self.assertEqual(out["tokens"], right["tokens"])
-        self.assertEqual(out["finish"], "length")
-        for got, wanted in zip(out["logprobs"], right["logprobs"]):
-            # a prefix that is computed in one go or was there rounds otherwise
-            self.assertAlmostEqual(got, wanted, delta=0.05)
+    def check(self, step, prompts):
+        """Tokens are right, wherever the KV cache's blocks come from; returns what the adapter counted."""
+        for out, prompt in zip(step["outs"], prompts):
+            right = self.right[tuple(prompt)]
+            self.assertEqual(out["tokens"], right["tokens"])
+            self.assertEqual(out["finish"], "length")
+            for got, wanted in zip(out["logprobs"], right["logprobs"]):
+                # a prefix that is computed in one go or was there rounds otherwise
+                self.assertAlmostEqual(got, wanted, delta=0.05)
+        return step["counted"]
 
-    def check_way(self, way, reset, processes):
-        common, tails = self.right[0], self.right[1:]
-        values = 4 if way == "connector" else 1
-        blocks = len(COMMON) // BLOCK * values
+    def pool(self):
+        """The pool's counters; of the fake pool there are none."""
+        return {} if FAKE else carried.counters()
 
-        first = self.engine(way, [{"prompts": [COMMON]}], env=processes)
-        self.check_out(first["steps"][0]["outs"][0], common)
-        self.assertEqual(first["steps"][0]["outs"][0]["cached"], 0)
+    def check_pool(self, before, gets=None, puts=None):
+        """How many gets and puts the pool has seen; never a wrong checksum."""
+        after = self.pool()
+        for name, wanted in (("gets", gets), ("puts", puts), ("checksum_failures", 0)):
+            if wanted is not None and not FAKE:
+                self.assertEqual(after[name] - before[name], wanted, name)
 
-        second = self.engine(way, [
-            {"prompts": [COMMON]},
-            {"prompts": [COMMON], "reset": reset, "env": {"KVBLK_FAKE_LOSE": "5"}},
-            {"prompts": [COMMON], "reset": reset, "env": {"KVBLK_FAKE_LOSE": "1"}},
-            {"prompts": TAILS, "reset": reset, "env": {"KVBLK_FAKE_LOSE": "7"}},
-            {"prompts": TAILS[:1], "reset": reset, "env": {"KVBLK_FAKE_LOSE": "0"}},
-            {"prompts": TAILS[1:], "reset": reset},
-        ])["steps"]
-        self.check_out(second[0]["outs"][0], common)
-        self.assertEqual(second[0]["outs"][0]["cached"], len(COMMON) // BLOCK * BLOCK)
-        self.assertEqual(second[0]["counted"]["lookup_calls"], 1)
-        self.assertEqual(second[0]["counted"]["load_blocks"], blocks)
-        self.assertNotIn("store_blocks", second[0]["counted"])
-        print(f"# {way}: time to the first token {first['steps'][0]['ttft'] * 1e3:.1f} ms computed, "
-              f"{second[0]['ttft'] * 1e3:.1f} ms loaded; request {first['steps'][0]['took'] * 1e3:.1f} ms, "
-              f"{second[0]['took'] * 1e3:.1f} ms")
+    def check_way(self, way, reset):
+        values = BLOCKS * (4 if way == "connector" else 1)
+        before = self.pool()
+        with self.engine(way, env={**PROCESSES, **SLOW}) as engine:
+            first = engine.step([COMMON])
+            self.check(first, [COMMON])
+            self.assertEqual(first["outs"][0]["cached"], 0)
+        # the engine has ended at once, and stored all
+        self.check_pool(before, gets=0, puts=values)
 
-        self.check_out(second[1]["outs"][0], common)
-        self.assertGreater(second[1]["counted"]["load_misses"], 0)
-        self.assertGreater(second[1]["counted"]["load_blocks"], 0)
-        self.check_out(second[2]["outs"][0], common)
-        self.assertGreaterEqual(second[2]["counted"]["load_misses"], blocks)
-        self.assertNotIn("load_blocks", second[2]["counted"])
+        before = self.pool()
+        with self.engine(way, **LONG) as second:
+            step = second.step([COMMON])
+            counted = self.check(step, [COMMON])
+            self.check_pool(before, gets=values, puts=0)
+            self.assertEqual(step["outs"][0]["cached"], BLOCKS * BLOCK)
+            self.assertEqual((counted["lookup_calls"], counted["load_blocks"]), (1, values))
+            self.assertNotIn("store_blocks", counted)
+            print(f"# {way}: time to the first token {first['ttft'] * 1e3:.1f} ms computed, "
+                  f"{step['ttft'] * 1e3:.1f} ms loaded; request {first['took'] * 1e3:.1f} ms, "
+                  f"{step['took'] * 1e3:.1f} ms", flush=True)
+            if FAKE:
+                self.check_losses(second, values, reset)
+            else:
+                self.check_faults(second, values, reset)
+            before = self.pool()
+            with self.engine(way, **SHORT) as third:
+                self.check_two(second, third, values, reset)
+                self.check_pool(before)
+                if not FAKE:
+                    self.check_eviction(third, reset)
+        with self.engine(way, llm={"dtype": "float32"}) as fourth:
+            before = self.pool()
+            self.check_miss(fourth)
+            fourth.again(**self.begin(way, model=1))
+            self.check_miss(fourth)
+            self.check_pool(before, gets=0)
+
+    def check_losses(self, engine, values, reset):
+        """Blocks are gone between lookup and load."""
+        counted = self.check(engine.step([COMMON], reset=reset, env={"KVBLK_FAKE_LOSE": "5"}), [COMMON])
+        self.assertGreater(counted["load_misses"], 0)
+        self.assertGreater(counted["load_blocks"], 0)
+        counted = self.check(engine.step([COMMON], reset=reset, env={"KVBLK_FAKE_LOSE": "1"}), [COMMON])
+        self.assertGreaterEqual(counted["load_misses"], values)
+        self.assertNotIn("load_blocks", counted)
         # several at once on the same blocks, some of which are lost; what is stored then has to be right, too
-        for step, rights in ((3, tails), (4, tails[:1]), (5, tails[1:])):
-            for out, right in zip(second[step]["outs"], rights):
-                self.check_out(out, right)
-        self.assertGreater(second[3]["counted"]["load_misses"], 0)
-        self.assertGreater(second[5]["counted"]["load_blocks"], 0)
+        counted = self.check(engine.step(TAILS, reset=reset, env={"KVBLK_FAKE_LOSE": "7"}), TAILS)
+        self.assertGreater(counted["load_misses"], 0)
+        self.check(engine.step(TAILS[:1], reset=reset, env={"KVBLK_FAKE_LOSE": "0"}), TAILS[:1])
+        counted = self.check(engine.step(TAILS[1:], reset=reset), TAILS[1:])
+        self.assertGreater(counted["load_blocks"], 0)
 
-    def check_miss(self, way, **other):
-        step = self.engine(way, [{"prompts": [COMMON]}], **other)["steps"][0]
+    def check_faults(self, engine, values, reset):
+        """Drives fail between lookup and load; blocks that are leased are not evicted there."""
+        with carried.during("true", carried.HEAL):
+            counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.FAIL), [COMMON])
+        # a block that can't be read is a miss or an error
+        self.assertEqual(counted.get("load_misses", 0) + counted.get("load_errors", 0), values, counted)
+        self.assertNotIn("load_blocks", counted)
+        self.check(engine.step([COMMON], reset=reset), [COMMON])
+        counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.EVICT), [COMMON])
+        self.assertEqual(counted["load_blocks"], values)
+        self.assertNotIn("load_misses", counted)
+
+    def check_two(self, one, two, values, reset):
+        """Two engines at once, one of which is killed while it stores."""
+        counted = self.check(two.step([COMMON]), [COMMON])
+        self.assertEqual(counted["load_blocks"], values)
+        one.ask(prompts=TAILS[:2], reset=reset)
+        two.ask(prompts=TAILS[1:], reset=reset)
+        self.check(one.result(), TAILS[:2])
+        self.check(two.result(), TAILS[1:])
+        self.assertIsNone((one.ask(prompts=[OTHER], kill=1), one.answer())[1])
+        self.assertEqual(one.process.returncode, -signal.SIGKILL)
+        self.check(two.step([OTHER]), [OTHER])
+        self.check(two.step([OTHER], reset=reset), [OTHER])
+
+    def check_eviction(self, engine, reset):
+        """What a lease does not hold is evicted between lookup and load."""
+        self.check(engine.step([COMMON], reset=reset), [COMMON])
+        counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.EVICT), [COMMON])
+        self.assertGreater(counted["lookup_hits"], 0)
+        self.assertGreater(counted["load_misses"], 0)
+        self.assertNotIn("load_blocks", counted)
+
+    def check_miss(self, engine):
+        step = engine.step([COMMON])
         self.assertEqual(step["outs"][0]["cached"], 0)
         self.assertNotIn("lookup_hits", step["counted"])
         self.assertGreater(step["counted"]["store_blocks"], 0)
 
-    def test_1_offloading(self):
+    def test_offloading(self):
         """KvblkOffloadingConnector loads, and computes what is lost"""
-        self.check_way("offloading", {}, PROCESSES)
+        self.check_way("offloading", {})
 
-    def test_2_offloading_other_type(self):
-        """KvblkOffloadingConnector misses blocks of another data type"""
-        self.check_miss("offloading", llm={"dtype": "float32"})
-
-    def test_3_tier(self):
+    def test_tier(self):
         """KvblkTier loads, and vLLM computes what is lost"""
-        self.check_way("tier", {"reset_connector": True}, {})
+        self.check_way("tier", {"reset_connector": True})
 
-    def test_4_tier_other_type(self):
-        """KvblkTier misses blocks of another data type"""
-        self.check_miss("tier", llm={"dtype": "float32"})
-
-    def test_5_connector(self):
+    def test_connector(self):
         """KvblkConnector loads layer by layer, and vLLM computes what is lost"""
-        self.check_way("connector", {}, PROCESSES)
-
-    def test_6_connector_other_model(self):
-        """KvblkConnector misses blocks of another model"""
-        self.check_miss("connector", model=1)
+        self.check_way("connector", {})
 
 
 if __name__ == "__main__":
