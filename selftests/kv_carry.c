@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include <linux/kvblk.h>
 
@@ -110,6 +111,24 @@ static void *take(char **at, size_t len)
 	return from;
 }
 
+/* A deadline of this clock, of what the caller has left. */
+static uint64_t deadline(uint64_t left)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return left ? (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + left : 0;
+}
+
+static bool plain(int sock, int fd, uint64_t request, void *arg, size_t len)
+{
+	struct kvblk_drain *drain = arg;
+
+	if (request == KVBLK_IOC_DRAIN && len >= sizeof(*drain))
+		drain->deadline_ns = deadline(drain->deadline_ns);
+	return reply(sock, run_ioctl(fd, request, arg), arg, len);
+}
+
 static bool submit(int sock, int fd, char *at)
 {
 	struct kvblk_submit s = { .size = sizeof(s) };
@@ -132,6 +151,7 @@ static bool submit(int sock, int fd, char *at)
 		size_t len = 0;
 
 		memcpy(op, take(&at, sizeof(*op)), sizeof(*op));
+		op->deadline_ns = deadline(op->deadline_ns);
 		op->key = (uintptr_t)take(&at, op->key_len);
 		if (op->ext) {
 			struct kvblk_op_ext *ext = memory(sizeof(*ext));
@@ -269,7 +289,7 @@ static void *serve(void *arg)
 			good = reply(sock, owned, NULL, 0);
 			break;
 		case CARRY_PLAIN:
-			good = reply(sock, run_ioctl(fd, head.ioctl, payload), payload, head.len);
+			good = plain(sock, fd, head.ioctl, payload, head.len);
 			break;
 		case CARRY_SUBMIT:
 			good = submit(sock, fd, payload);

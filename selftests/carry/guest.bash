@@ -32,10 +32,10 @@ drives_come() {
 	wait_for 120 pool_is_up
 }
 
-# evict: other blocks take the place of all that has no lease; the host may be busy with a runtime meanwhile
+# evict: other blocks take the place of all that has no lease; a drive's worth at a time, for each call has a limit
 evict() {
-	local first KVBLK_SLOW=9
+	local first i
 	first=$(cat /tmp/evicted 2>/dev/null || echo 1000000)
-	echo $((first + 1000)) >/tmp/evicted
-	blocks put "$first" $((${#drives[@]} * drive_mb * 2)) 1048576
+	echo $((first + 2000)) >/tmp/evicted
+	for ((i = 0; i < 2 * ${#drives[@]}; i++)); do blocks put $((first + i * drive_mb)) "$drive_mb" 1048576; done
 }

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <linux/kvblk.h>
 
@@ -227,15 +228,30 @@ static char *memory_of(struct node *node, const struct kvblk_piece *piece)
 	return node->regions[piece->handle].addr + piece->addr;
 }
 
+/* The VM has a clock of its own: a deadline goes there as what is left of it. */
+static uint64_t time_left(uint64_t deadline)
+{
+	struct timespec now;
+	uint64_t ns;
+
+	if (!deadline)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	return deadline > ns ? deadline - ns : 1;
+}
+
 /* An operation: itself, key, extension, parent, the pieces' lengths, a put's bytes. */
 static int put_op(struct node *node, struct text *t, const struct kvblk_op *op)
 {
 	const struct kvblk_piece *pieces = (void *)(uintptr_t)op->pieces;
 	const struct kvblk_op_ext *ext = (void *)(uintptr_t)op->ext;
+	struct kvblk_op sent = *op;
 
 	if (op->key_len > KVBLK_KEY_MAX || op->nr_pieces > KVBLK_PIECES_MAX)
 		return -EINVAL;
-	add(t, op, sizeof(*op));
+	sent.deadline_ns = time_left(op->deadline_ns);
+	add(t, &sent, sizeof(sent));
 	add(t, (void *)(uintptr_t)op->key, op->key_len);
 	if (ext) {
 		if (ext->checksums || ext->parent_len > KVBLK_KEY_MAX)
@@ -401,12 +417,18 @@ static int unreg_buf(struct node *node, const struct kvblk_unreg_buf *unreg)
 
 static int carry(struct node *node, unsigned long request, void *arg)
 {
+	struct kvblk_drain drain;
 	int fd, ret;
 
 	if (request == KVBLK_IOC_REG_BUF)
 		return reg_buf(node, arg);
 	if (request == KVBLK_IOC_UNREG_BUF)
 		return unreg_buf(node, arg);
+	if (request == KVBLK_IOC_DRAIN) {
+		drain = *(struct kvblk_drain *)arg;
+		drain.deadline_ns = time_left(drain.deadline_ns);
+		arg = &drain;
+	}
 	fd = get_idle();
 	if (fd < 0)
 		return -EIO;
