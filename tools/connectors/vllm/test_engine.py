@@ -244,12 +244,13 @@ class Engines(unittest.TestCase):
                 self.check_pool(before)
                 if not FAKE:
                     self.check_eviction(third, reset)
+        before = self.pool()
         with self.engine(way, llm={"dtype": "float32"}) as fourth:
-            before = self.pool()
             self.check_miss(fourth)
             fourth.again(**self.begin(way, model=1))
             self.check_miss(fourth)
-            self.check_pool(before, gets=0)
+        # each has stored blocks of its own
+        self.check_pool(before, gets=0, puts=2 * values)
 
     def check_losses(self, engine, values, reset):
         """Blocks are gone between lookup and load."""
@@ -270,13 +271,10 @@ class Engines(unittest.TestCase):
         """Drives fail between lookup and load; blocks that are leased are not evicted there."""
         with carried.during("true", carried.HEAL):
             counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.FAIL), [COMMON])
-        # a block that can't be read is a miss or an error
-        self.assertEqual(counted.get("load_misses", 0) + counted.get("load_errors", 0), values, counted)
-        self.assertNotIn("load_blocks", counted)
+        self.check_lost(counted)
         self.check(engine.step([COMMON], reset=reset), [COMMON])
         counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.EVICT), [COMMON])
-        self.assertEqual(counted["load_blocks"], values)
-        self.assertNotIn("load_misses", counted)
+        self.assertEqual(counted.get("load_blocks"), values, counted)
 
     def check_two(self, one, two, values, reset):
         """Two engines at once, one of which is killed while it stores."""
@@ -286,24 +284,28 @@ class Engines(unittest.TestCase):
         two.ask(prompts=TAILS[1:], reset=reset)
         self.check(one.result(), TAILS[:2])
         self.check(two.result(), TAILS[1:])
-        self.assertIsNone((one.ask(prompts=[OTHER], kill=1), one.answer())[1])
+        one.ask(prompts=[OTHER], kill=1)
+        self.assertIsNone(one.answer())
         self.assertEqual(one.process.returncode, -signal.SIGKILL)
         self.check(two.step([OTHER]), [OTHER])
         self.check(two.step([OTHER], reset=reset), [OTHER])
 
     def check_eviction(self, engine, reset):
         """What a lease does not hold is evicted between lookup and load."""
-        self.check(engine.step([COMMON], reset=reset), [COMMON])
-        counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.EVICT), [COMMON])
-        self.assertGreater(counted["lookup_hits"], 0)
-        self.assertGreater(counted["load_misses"], 0)
-        self.assertNotIn("load_blocks", counted)
+        # COMMON was copied forward when it was leased, and is in a segment that is still open
+        counted = self.check(engine.step([OTHER], reset=reset, before_get=carried.EVICT), [OTHER])
+        self.check_lost(counted)
+
+    def check_lost(self, counted):
+        """Blocks were found, and none was loaded: each was a miss, or past its deadline."""
+        self.assertGreater(counted.get("lookup_hits", 0), 0, counted)
+        self.assertGreater(counted.get("load_misses", 0) + counted.get("load_errors", 0), 0, counted)
+        self.assertNotIn("load_blocks", counted, counted)
 
     def check_miss(self, engine):
         step = engine.step([COMMON])
         self.assertEqual(step["outs"][0]["cached"], 0)
         self.assertNotIn("lookup_hits", step["counted"])
-        self.assertGreater(step["counted"]["store_blocks"], 0)
 
     def test_offloading(self):
         """KvblkOffloadingConnector loads, and computes what is lost"""
