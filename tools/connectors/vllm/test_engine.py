@@ -47,7 +47,7 @@ PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 SLOW = {"KVBLK_FAKE_DELAY_MS": "1000"}
 #: a lease that outlasts an eviction, which takes half a minute, or more on a busy machine; and one that does not
 LONG = {"lease_s": 600}
-SHORT = {"lease_s": 4, "timeout_s": 2}
+SHORT = {"lease_s": 10, "timeout_s": 5}
 
 WAYS = {
     "offloading": {"kv_connector": "KvblkOffloadingConnector", "kv_connector_module_path": "kvblk_vllm.offloading"},
