@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""NIXL's own agent with the backend KVBLK on a pool: ./check runs it on the fake one.
+"""NIXL's own agent with the backend KVBLK on a pool, the fake one or that of selftests/runtimes: ./check runs it.
 
 NIXL_PLUGIN_DIR names the plugin's directory. Rule: each test has keys, volumes and agents of its own.
 """
@@ -9,6 +9,7 @@ import ctypes
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,9 @@ from nixl_cu12 import _bindings as bindings
 from nixl_cu12._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
 
 POOL = os.environ.get("KVBLK_POOL", "fake")
+VM = "KVBLK_CARRY" in os.environ
+if VM:
+    import carried
 MIB = 1 << 20
 numbers = itertools.count(1)
 
@@ -62,6 +66,7 @@ class Agent:
         until = time.monotonic() + 20
         while state == "PROC":
             assert time.monotonic() < until, "a transfer hangs"
+            time.sleep(0.001)
             state = self.nixl.check_xfer_state(handle)
         return state
 
@@ -108,6 +113,7 @@ def stderr():
 
 
 fake = unittest.skipUnless(POOL == "fake", "wants the fake pool")
+in_vm = unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
 
 
 class Start(unittest.TestCase):
@@ -660,18 +666,121 @@ class Volumes(unittest.TestCase):
             self.assertEqual(self.back.bytes[512 * i:512 * (i + 1)], self.buffer.bytes[1024 * i:1024 * i + 512])
 
 
-@fake
+@in_vm
+class Events(unittest.TestCase):
+    """What happens to the pool between queryMem() and a read."""
+
+    NR, SIZE = 40, 65536
+
+    def setUp(self):
+        self.agent = Agent()
+        self.names = [fresh() for _ in range(self.NR)]
+        self.data = os.urandom(self.NR * self.SIZE)
+        self.memory = self.agent.memory(Buffer(self.data))
+        self.local = [(self.memory.addr + i * self.SIZE, self.SIZE) for i in range(self.NR)]
+        self.remote = [(0, self.SIZE, i) for i in self.agent.objects(self.names, self.SIZE)]
+        self.assertEqual(self.agent.run("WRITE", self.local, self.remote), "DONE")
+        self.assertEqual(self.agent.present(self.names), [self.SIZE] * self.NR)
+
+    def fails(self, op, agent=None):
+        """The error that a transfer of all objects ends with, in time."""
+        agent, remote = agent or self.agent, self.remote
+        if agent is not self.agent:
+            agent.memory(self.memory)
+            remote = [(0, self.SIZE, i) for i in agent.objects(self.names, self.SIZE)]
+        begin = time.monotonic()
+        with stderr(), self.assertRaises((bindings.nixlNotFoundError, bindings.nixlBackendError,
+                                          bindings.nixlCancelledError)) as caught:
+            agent.run(op, self.local, remote)
+        self.assertLess(time.monotonic() - begin, 15)
+        return type(caught.exception)
+
+    def test_nothing(self):
+        before = carried.counters()["gets"]
+        self.assertEqual(self.agent.run("READ", self.local, self.remote), "DONE")
+        self.assertEqual(carried.counters()["gets"] - before, self.NR)
+
+    def test_drives_fail(self):
+        with carried.during(carried.FAIL, carried.HEAL):
+            self.memory.bytes[:] = bytes(len(self.data))
+            read = self.fails("READ")
+            write = self.fails("WRITE")
+        print(f"# drives that fail: a read ends with {read.__name__}, a write with {write.__name__}")
+        # a write deletes the old object before it stores the new one: what is there is all of one or the other
+        self.memory.bytes[:] = self.data
+        self.assertEqual(self.agent.run("WRITE", self.local, self.remote), "DONE")
+        self.memory.bytes[:] = bytes(len(self.data))
+        self.assertEqual(self.agent.run("READ", self.local, self.remote), "DONE")
+        self.assertEqual(self.memory.bytes, self.data)
+
+    def test_drives_go(self):
+        """A drive that does not answer: the read ends on time, for its agent has a hard deadline."""
+        with carried.during(carried.GO, carried.COME):
+            self.memory.bytes[:] = bytes(len(self.data))
+            self.assertEqual(self.fails("READ", Agent(timeout_ms=2000, hard_deadline="true")), bindings.nixlCancelledError)
+        self.assertEqual(self.agent.present(self.names), [self.SIZE] * self.NR)
+        self.assertEqual(self.agent.run("READ", self.local, self.remote), "DONE")
+        self.assertEqual(self.memory.bytes, self.data)
+
+    def test_evicted(self):
+        """queryMem() has no lease: what it found may be a miss later, which is what it says then."""
+        carried.guest(carried.EVICT)
+        self.assertEqual(self.fails("READ"), bindings.nixlNotFoundError)
+        self.assertEqual(self.agent.present(self.names), [None] * self.NR)
+
+
 class Processes(unittest.TestCase):
+    def python(self, program, *args, **options):
+        """A process of its own, with this module as t."""
+        return subprocess.Popen([sys.executable, "-c", "import test_nixl as t, os, signal, sys\n" + program, *args],
+                                cwd=os.path.dirname(os.path.abspath(__file__)), text=True, stdout=subprocess.PIPE, **options)
+
     def test_two_processes(self):
-        program = ("import test_nixl as t, sys\n"
-                   "o = t.Objects(); o.agent = t.Agent()\n"
-                   "print(getattr(o, sys.argv[1])('between', eval(sys.argv[2])))\n")
+        program = ("o = t.Objects(); o.agent = t.Agent()\n"
+                   "print(getattr(o, sys.argv[1])(sys.argv[3], eval(sys.argv[2])))\n")
+        name = fresh()
         with tempfile.TemporaryDirectory() as directory, environment(KVBLK_FAKE_STORE=f"{directory}/blocks"):
-            told = [subprocess.run([sys.executable, "-c", program, *args], cwd=os.path.dirname(os.path.abspath(__file__)),
-                                   stdout=subprocess.PIPE, timeout=60, check=True, text=True).stdout.splitlines()[-1]
-                    for args in (("store", "b'from one'"), ("fetch", "8"))]
+            told = []
+            for args in (("store", "b'from one'"), ("fetch", "8")):
+                with self.python(program, *args, name) as process:
+                    told.append(process.communicate(timeout=60)[0].splitlines()[-1])
         self.assertEqual(told, ["DONE", "b'from one'"])
 
+    @in_vm
+    def test_killed_while_it_writes(self):
+        """What it had written is there, of what was on its way nothing is wrong, and the next process writes the rest."""
+        program = ("a = t.Agent(); n = int(sys.argv[2]); size = 65536\n"
+                   "b = a.memory(t.Buffer(b''.join(bytes([i + 1]) * size for i in range(n))))\n"
+                   "ids = a.objects([f'{sys.argv[1]}-{i}' for i in range(n)], size)\n"
+                   "for i in range(0, n, 10):\n"
+                   "    part = [(b.addr + j * size, size) for j in range(i, i + 10)], [(0, size, j) for j in ids[i:i + 10]]\n"
+                   "    print(a.run('WRITE', *part), flush=True)\n")
+        nr, size = 200, 65536
+        failures = carried.counters()["checksum_failures"]
+        for written in 1, 5, 11:
+            name = fresh("killed")
+            with self.python(program, name, str(nr)) as process:
+                told = [process.stdout.readline() for _ in range(written)]
+                process.kill()
+            self.assertEqual(told, ["DONE\n"] * written)
+            self.assertEqual(process.returncode, -signal.SIGKILL)
+            agent = Agent(overwrite="false")
+            names = [f"{name}-{i}" for i in range(nr)]
+            ids = agent.objects(names, size)
+            data = b"".join(bytes([i + 1]) * size for i in range(nr))
+            memory = agent.memory(Buffer(data))
+            there = [i for i, length in enumerate(agent.present(names)) if length == size]
+            print(f"# killed after {written * 10} of {nr} objects: {len(there)} are there")
+            self.assertLessEqual(set(range(written * 10)), set(there))
+            self.assertLess(len(there), nr)
+            everything = [(memory.addr + i * size, size) for i in range(nr)], [(0, size, i) for i in ids]
+            self.assertEqual(agent.run("WRITE", *everything), "DONE")
+            memory.bytes[:] = bytes(len(data))
+            self.assertEqual(agent.run("READ", *everything), "DONE")
+            self.assertEqual(memory.bytes, data)
+        self.assertEqual(carried.counters()["checksum_failures"], failures)
+
+    @fake
     def test_what_is_logged(self):
         """NIXL has no place for a result a descriptor: they are lines at level DEBUG."""
         program = ("import test_nixl as t\n"
@@ -696,6 +805,7 @@ class Processes(unittest.TestCase):
             self.assertNotIn("W KVBLK", misses)
             self.assertEqual(lengths.count("W KVBLK: pool fake: read of 1 of 1 descriptors failed"), 1, lengths)
 
+    @fake
     def test_beside_the_plugins_of_the_wheel(self):
         """Copied into NIXL's own directory of plugins, here one that is made of links."""
         import nixl_cu12
