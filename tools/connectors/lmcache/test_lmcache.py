@@ -49,9 +49,13 @@ from lmcache.v1.storage_backend.storage_manager import StorageManager
 HERE = os.path.dirname(os.path.abspath(__file__))
 POOL = os.environ.get("KVBLK_POOL", "fake")
 FAKE = POOL == "fake"
+VM = "KVBLK_CARRY" in os.environ
+if VM:
+    import carried
 #: what a real pool has of earlier runs are other blocks
 SALT = uuid.uuid4().hex
 on_fake = unittest.skipUnless(FAKE, "needs the fake pool")
+in_vm = unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
 WAIT = 60
 
 
@@ -316,6 +320,53 @@ class L2Cases:
         for each in l2:
             each.close()
         self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
+    @in_vm
+    def test_drives_fail(self):
+        l2 = self.open()
+        keys, later = self.keys(6), self.keys(2)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3, 4, 5, 6])))
+        self.assertEqual(l2.lookup(keys), [True] * 6)
+        objs = objects([7] * 6)
+        with carried.during(carried.FAIL, carried.HEAL):
+            self.assertEqual(l2.load(keys, objs), [False] * 6)
+            l2.store(later, objects([1, 2]))
+        self.assertEqual(l2.lookup(keys), [True] * 6)
+        self.assertEqual(l2.load(keys, objs), [True] * 6)
+        self.assertEqual(values(objs), [{1}, {2}, {3}, {4}, {5}, {6}])
+        # whether the two were stored is the pool's to say
+        self.assertTrue(l2.store(later, objects([1, 2])))
+        self.assertEqual(l2.load(later, objs[:2]), [True] * 2)
+        self.assertEqual(values(objs[:2]), [{1}, {2}])
+
+    @in_vm
+    def test_killed(self):
+        """A process that stores is killed: what it had stored is there, all that is there is right."""
+        program = ("import json, sys, test_lmcache as t\n"
+                   "l2 = t.L2(json.loads(sys.argv[1])); first = int(sys.argv[2])\n"
+                   "for i in range(first, first + 400, 4):\n"
+                   "    keys = [t.object_key(j) for j in range(i, i + 4)]\n"
+                   "    l2.store(keys, t.objects([j % 251 for j in range(i, i + 4)], numel=32768))\n"
+                   "    print(i, flush=True)\n")
+        first = next(self.numbers) + 10000
+        failures = carried.counters()["checksum_failures"]
+        with subprocess.Popen([sys.executable, "-c", program, json.dumps(self.spec()), str(first)], cwd=HERE, text=True,
+                              stdout=subprocess.PIPE) as process:
+            stored = [int(process.stdout.readline()) for _ in range(20)]
+            process.kill()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        l2 = self.open()
+        keys = [object_key(number) for number in range(first, first + 400)]
+        found = l2.lookup(keys)
+        self.assertEqual(found[:stored[-1] + 4 - first], [True] * 80)
+        print(f"# killed after 80 of 400 objects: {sum(found)} are there")
+        objs = objects([300] * 400, numel=32768)
+        self.assertEqual(l2.load(keys, objs), found)
+        right = [{i % 251} if there else {300} for i, there in enumerate(found, first)]
+        self.assertEqual(values(objs), [{float(torch.tensor(v, dtype=torch.bfloat16)) for v in each} for each in right])
+        self.assertTrue(l2.store(keys, objects([i % 251 for i in range(first, first + 400)], numel=32768)))
+        self.assertEqual(l2.load(keys, objs), [True] * 400)
+        self.assertEqual(carried.counters()["checksum_failures"], failures)
 
     def test_bad_keys(self):
         client = self.open().client
@@ -596,6 +647,18 @@ class Engine(unittest.TestCase):
         self.assertEqual(abs(counts[0] - counts[1]), 2)
         self.assertTrue(wait_until(lambda: self.free(manager) == free), "a miss keeps memory")
 
+    @in_vm
+    def test_drives_fail(self):
+        manager = self.open()
+        keys = self.keys(3)
+        self.put(manager, keys, self.chunks(manager, [1, 2, 3]))
+        free = self.free(manager)
+        self.assertEqual(manager.batched_contains(keys, pin=True)[0], 3)
+        with carried.during(carried.FAIL, carried.HEAL):
+            self.assertEqual(manager.batched_get(keys, "kvblk"), [None] * 3)
+            self.assertTrue(wait_until(lambda: self.free(manager) == free), "a failed get keeps memory")
+        self.assertEqual(values(manager.batched_get(keys, "kvblk")), [{1}, {2}, {3}])
+
     def test_no_memory(self):
         manager = self.open()
         keys = self.keys(2)
@@ -726,6 +789,44 @@ class Engine(unittest.TestCase):
             with mock.patch("kvblk_lmcache.backend.log.warning") as warning:
                 self.open(pre_caching_hash_algorithm=name)
             self.assertEqual(warning.call_count, count, name)
+
+
+@in_vm
+class Evicted(unittest.TestCase):
+    """Between lookup and load all is evicted that has no lease: a lease that holds is a hit, one that ended is a miss."""
+
+    def test_l2_adapters_and_engine(self):
+        cases = [(kind(), 600, True) for kind in (NativePlugin, Plugin, Engine)]
+        cases += [(kind(), 1, False) for kind in (NativePlugin, Plugin, Engine)]
+        for case, lease_s, _ in cases:
+            self.addCleanup(case.doCleanups)
+            self.look(case, lease_s)
+        carried.guest(carried.EVICT)
+        for case, lease_s, there in cases:
+            with self.subTest(case=type(case).__name__, lease_s=lease_s):
+                got = self.load(case)
+                self.assertEqual(got, [{1}, {2}, {3}] if there else [None] * 3)
+
+    def look(self, case, lease_s):
+        """Stores three, which a lookup finds."""
+        if isinstance(case, Engine):
+            case.manager = case.open({"kvblk.lease_s": lease_s})
+            case.names = case.keys(3)
+            case.put(case.manager, case.names, case.chunks(case.manager, [1, 2, 3]))
+            self.assertEqual(case.manager.batched_contains(case.names, pin=True)[0], 3)
+        else:
+            case.l2 = case.open(lease_s=lease_s)
+            case.names = case.keys(3)
+            self.assertTrue(case.l2.store(case.names, objects([1, 2, 3])))
+            self.assertEqual(case.l2.lookup(case.names), [True] * 3)
+
+    def load(self, case):
+        if isinstance(case, Engine):
+            got = case.manager.batched_get(case.names, "kvblk")
+            return [obj and set(obj.tensor.flatten().tolist()) for obj in got]
+        objs = objects([7] * 3)
+        got = case.l2.load(case.names, objs)
+        return [value if good else None for good, value in zip(got, values(objs))]
 
 
 class BasicCheck(unittest.TestCase):
