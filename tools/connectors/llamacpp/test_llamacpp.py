@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The adapter with a real llama.cpp and a small random model, on the pool "fake": run by ./check.
+"""The adapter with a real llama.cpp and a small random model, on the fake pool or that of selftests/runtimes: run by ./check.
 
 Rule: a test that loses, breaks or replaces blocks compares the tokens with those of a run without kvblk.
 """
@@ -13,6 +13,7 @@ import logging
 import mmap
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -31,6 +32,9 @@ from kvblk_llamacpp.tiny import write
 
 POOL = os.environ.get("KVBLK_POOL", "fake")
 FAKE = POOL == "fake"
+VM = "KVBLK_CARRY" in os.environ
+if VM:
+    import carried
 #: of this run, for pools that outlive it
 RUN = uuid.uuid4().hex
 BLOCK = 64
@@ -472,6 +476,71 @@ class Restoring(Case):
 
 
 @unittest.skipUnless(importlib.util.find_spec("llama_cpp"), "needs llama-cpp-python")
+@unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
+class Events(Case):
+    """What happens to the pool between lookup and load, and to a process that stores."""
+
+    def restore(self, command: str, **options: Any) -> tuple[int, list[int]]:
+        """How many tokens came from the pool, though the command ran in the VM once they were found; what the model says."""
+        session = self.session()
+        cache = self.cache(session, **options)
+
+        def lookup(*args: Any, **options: Any) -> kvblk.Lookup:
+            found = kvblk.Pool.lookup(cache._pool, *args, **options)
+            self.assertEqual(found.leading, WHOLE)
+            carried.guest(command)
+            return found
+
+        with mock.patch.object(cache._pool, "lookup", lookup):
+            restored = cache.restore(PROMPT)
+        return restored, generate(session, restored)
+
+    def test_drives_fail(self) -> None:
+        """drives that fail are misses; the blocks are there when they are back"""
+        _, output = self.stored()
+        try:
+            failed = self.restore(carried.FAIL)
+        finally:
+            carried.guest(carried.HEAL)
+        self.assertEqual(failed, (0, output))
+        before = carried.counters()["gets"]
+        self.assertEqual(self.again()[1:], (WHOLE * BLOCK, output))
+        self.assertEqual(carried.counters()["gets"] - before, WHOLE)
+
+    def test_evicted(self) -> None:
+        """what is evicted after its lease is a miss, what has a lease is not evicted"""
+        _, output = self.stored()
+        self.assertEqual(self.restore(carried.EVICT, lease_s=1), (0, output))
+        self.stored()
+        self.assertEqual(self.restore(carried.EVICT, lease_s=600), (WHOLE * BLOCK, output))
+
+    def test_killed(self) -> None:
+        """a process that is killed while it stores leaves whole blocks"""
+        program = ("import os, signal, sys, test_llamacpp as t\n"
+                   "from unittest import mock\n"
+                   "session = t.Session(sys.argv[1], n_ctx=2048); output = t.generate(session, 0)\n"
+                   "with mock.patch('kvblk_llamacpp.cache.BATCH_MOST', 2):\n"
+                   "    cache = t.PrefixCache.of(session, pool=t.POOL, salt=sys.argv[2], timeout_s=30)\n"
+                   "put, calls = cache._worker.put, []\n"
+                   "def killed(*args, **options):\n"
+                   "    job = put(*args, **options); calls.append(job)\n"
+                   "    if len(calls) == 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+                   "    return job\n"
+                   "cache._worker.put = killed\n"
+                   "cache.save(t.PROMPT + output)\n")
+        failures = carried.counters()["checksum_failures"]
+        done = subprocess.run([sys.executable, "-c", program, model, self.salt], check=False, timeout=120,
+                              cwd=pathlib.Path(__file__).parent)
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        _, restored, output = self.again()
+        print(f"# killed while it stores {WHOLE} blocks: {restored // BLOCK} are there")
+        self.assertLess(restored, WHOLE * BLOCK)
+        self.assertEqual(generate(self.session(), 0), output)
+        self.stored()
+        self.assertEqual(self.again()[1:], (WHOLE * BLOCK, output))
+        self.assertEqual(carried.counters()["checksum_failures"], failures)
+
+
 class Class(Case):
     """llama-cpp-python's class Llama."""
 
