@@ -4,8 +4,10 @@
 usage: engine.py models DIRECTORY...     makes a tiny Llama of random weights in each
        engine.py run JOB                 runs a job, a JSON file; prints a line of JSON for each step
 
-A job has the engine's "arguments" and "steps": ["ask", TOKENS], ["flush"], ["stored", PAGES], which waits until so many
-pages have been handed to the pool since the engine began, ["attach", EXTRA-CONFIG], ["detach"], ["clear"].
+A job has the engine's "arguments" and "steps": ["ask", TOKENS], ["flush"], ["stored", PAGES, SECONDS], which waits until so
+many pages have been handed to the pool since the last request began, for 60 seconds at most, ["attach", EXTRA-CONFIG], ["detach"], ["clear"]. In the VM of
+selftests/runtimes: ["guest", COMMAND], and ["before_load", COMMAND], which watched.py runs before the next load. Of two
+engines: ["tell", FILE], ["wait", FILE].
 """
 
 import json
@@ -14,6 +16,7 @@ import sys
 import time
 
 EVENTS = "KVBLK_SGLANG_EVENTS"
+BEFORE_LOAD = "KVBLK_SGLANG_BEFORE_LOAD"
 MODEL_TOKENS = 512
 
 
@@ -60,6 +63,27 @@ def stored():
         return 0
 
 
+def gets():
+    """What the pool of selftests/runtimes has delivered; None: it is another pool."""
+    if "KVBLK_CARRY" not in os.environ:
+        return None
+    import carried
+    return carried.counters()["gets"]
+
+
+def guest(command):
+    import carried
+    carried.guest(command)
+
+
+def wait_for(file):
+    until = time.monotonic() + 600
+    while not os.path.exists(file):
+        if time.monotonic() > until:
+            raise TimeoutError(file)
+        time.sleep(0.05)
+
+
 def run(job):
     import sglang
     begin = time.monotonic()
@@ -76,8 +100,12 @@ def run(job):
                 return {"success": answer.success, "message": message}
             time.sleep(0.05)
 
+    stored_before = 0
     for step, *with_ in job["steps"]:
         answer = {}
+        before = gets() if step == "ask" else None
+        if step == "ask":
+            stored_before = stored()
         begin = time.monotonic()
         if step == "ask":
             for chunk in engine.generate(input_ids=with_[0], stream=True, sampling_params={
@@ -85,12 +113,14 @@ def run(job):
                 answer.setdefault("first", time.monotonic() - begin)
             answer.update(output=chunk["output_ids"], cached=chunk["meta_info"]["cached_tokens"],
                           details=chunk["meta_info"].get("cached_tokens_details"))
+            if before is not None:
+                answer["gets"] = gets() - before
         elif step == "flush":
             answer = {"success": engine.flush_cache().success}
         elif step == "stored":
-            while stored() < with_[0] and time.monotonic() - begin < 60:
+            while stored() - stored_before < with_[0] and time.monotonic() - begin < (with_[1:] or [60])[0]:
                 time.sleep(0.05)
-            answer = {"pages": stored()}
+            answer = {"pages": stored() - stored_before}
         elif step == "attach":
             answer = control("attach_hicache_storage", hicache_storage_backend="dynamic",
                              hicache_storage_backend_extra_config_json=with_[0])
@@ -98,6 +128,17 @@ def run(job):
             answer = control("detach_hicache_storage")
         elif step == "clear":
             answer = control("clear_hicache_storage")
+        elif step == "guest":
+            guest(with_[0])
+        elif step == "before_load":
+            with open(os.environ[BEFORE_LOAD], "w") as file:
+                file.write(with_[0])
+        elif step == "tell":
+            open(with_[0], "x").close()
+        elif step == "wait":
+            wait_for(with_[0])
+        else:
+            raise ValueError(step)
         print(json.dumps({"step": step, "seconds": time.monotonic() - begin, **answer}), flush=True)
     engine.shutdown()
 

@@ -1,14 +1,51 @@
 # SPDX-License-Identifier: MIT
-"""The backend, as it is, with a line of JSON for each call in the file that KVBLK_SGLANG_EVENTS names."""
+"""The backend, as it is, with a line of JSON for each call in the file that KVBLK_SGLANG_EVENTS names.
+
+A command of the VM in the file that KVBLK_SGLANG_BEFORE_LOAD names is run before the next load. KVBLK_SGLANG_KILL=PAGES
+kills the process in the middle of the first store of so many pages or more; a file beside the events says so.
+"""
 
 import json
 import os
+import signal
+import threading
+import time
 
+import kvblk
 from kvblk_sglang import HiCacheKvblk
+
+
+def _before_load():
+    try:
+        with open(os.environ["KVBLK_SGLANG_BEFORE_LOAD"]) as file:
+            command = file.read()
+        os.unlink(file.name)
+    except (KeyError, FileNotFoundError):
+        return
+    import carried
+    carried.guest(command)
+
+
+def _killed_amid(put_many):
+    """Stores half of the pages, then one by one, and soon the process ends."""
+    def call(pool, keys, bufs, **options):
+        half = len(keys) // 2
+        put_many(pool, keys[:half], bufs[:half], **options)
+        open(os.environ["KVBLK_SGLANG_EVENTS"] + ".killed", "x").close()
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        for i in range(half, len(keys)):
+            put_many(pool, keys[i:i + 1], bufs[i:i + 1], **options)
+        time.sleep(60)
+    return call
 
 
 def _watched(name):
     def call(self, keys, *args, **kwargs):
+        if name == "batch_get_v1":
+            _before_load()
+        elif name == "batch_set_v1":
+            if len(keys) >= int(os.environ.get("KVBLK_SGLANG_KILL", len(keys) + 1)):
+                kvblk.Pool.put_many = _killed_amid(kvblk.Pool.put_many)
         result = getattr(HiCacheKvblk, name)(self, keys, *args, **kwargs)
         with open(os.environ["KVBLK_SGLANG_EVENTS"], "a") as events:
             print(json.dumps({"call": name, "keys": len(keys), "result": result, "leases": len(self._leases),
