@@ -24,6 +24,7 @@ from typing import Any
 from unittest import mock
 
 import kvblk
+import tap
 
 from kvblk_llamacpp import Library, PrefixCache, Session, model_digest, state
 from kvblk_llamacpp.cache import Options
@@ -942,40 +943,5 @@ class States(unittest.TestCase):
         self.assertNotEqual(layout.text(), self.layout.text())
 
 
-class Tap(unittest.TestResult):
-    """One line for each test."""
-
-    def line(self, verdict: str, test: unittest.TestCase, more: str = "") -> None:
-        what = test.shortDescription() or test.id().rpartition(".")[2]
-        print(f"{verdict} {self.testsRun} llamacpp: {what}{more}", flush=True)
-
-    def complain(self, test: unittest.TestCase, text: str) -> None:
-        self.line("not ok", test)
-        print("".join(f"  | {line}\n" for line in text.splitlines()), end="")
-
-    def addSuccess(self, test: unittest.TestCase) -> None:
-        self.line("ok", test)
-
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        super().addSkip(test, reason)
-        self.line("ok", test, f" # SKIP {reason}")
-
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        super().addFailure(test, err)
-        self.complain(test, self.failures[-1][1])
-
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
-        super().addError(test, err)
-        self.complain(test, self.errors[-1][1])
-
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
-        super().addSubTest(test, subtest, err)
-        if err:
-            self.complain(test, (self.failures + self.errors)[-1][1])
-
-
 if __name__ == "__main__":
-    result = Tap()
-    unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]).run(result)
-    print(f"1..{result.testsRun}")
-    sys.exit(not result.wasSuccessful())
+    sys.exit(tap.main("llamacpp"))

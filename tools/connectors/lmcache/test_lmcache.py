@@ -32,6 +32,7 @@ except ImportError as e:
     sys.exit(0)
 
 import kvblk
+import tap
 import torch
 from kvblk_lmcache.keys import ObjectKeys
 from lmcache.utils import CacheEngineKey
@@ -984,39 +985,6 @@ class EndToEnd(unittest.TestCase):
               f"{later[0]['ttft'] * 1000:.0f} ms with {later[0]['cached']} loaded")
 
 
-class Tap(unittest.TestResult):
-    """One line for each test."""
-
-    def line(self, how: str, test: unittest.TestCase, note: str = "") -> None:
-        print(f"{how} {self.testsRun} lmcache: {test.id().split('.', 1)[1]}{note}", flush=True)
-
-    def complain(self, test: unittest.TestCase, text: str) -> None:
-        self.line("not ok", test)
-        print("".join(f"  | {line}\n" for line in text.splitlines()), end="", flush=True)
-
-    def addSuccess(self, test: unittest.TestCase) -> None:
-        self.line("ok", test)
-
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        super().addSkip(test, reason)
-        self.line("ok", test, f" # SKIP {reason}")
-
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        super().addFailure(test, err)
-        self.complain(test, self.failures[-1][1])
-
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
-        super().addError(test, err)
-        self.complain(test, self.errors[-1][1])
-
-
 if __name__ == "__main__":
-    result = Tap()
-    module = sys.modules["__main__"]
-    suite = (unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:], module) if sys.argv[1:]
-             else unittest.defaultTestLoader.loadTestsFromModule(module))
-    suite.run(result)
-    print(f"1..{result.testsRun}")
     # threads of LMCache do not always end
-    sys.stdout.flush()
-    os._exit(not result.wasSuccessful())
+    os._exit(tap.main("lmcache"))

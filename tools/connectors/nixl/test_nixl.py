@@ -19,6 +19,7 @@ import unittest
 
 os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")     # NIXL and the plugin read it when they are loaded
 
+import tap
 from nixl_cu12 import _bindings as bindings
 from nixl_cu12._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
 
@@ -834,33 +835,5 @@ class Processes(unittest.TestCase):
         self.assertTrue(told.endswith("['KVBLK', 'POSIX']"), told)
 
 
-class Tap(unittest.TextTestResult):
-    def told(self, test, good, note=""):
-        print(f"{'ok' if good else 'not ok'} {self.testsRun} nixl: {test.id().split('.', 1)[1]}{note}", flush=True)
-
-    def addSuccess(self, test):
-        super().addSuccess(test)
-        self.told(test, True)
-
-    def addSkip(self, test, reason):
-        super().addSkip(test, reason)
-        self.told(test, True, f" # SKIP {reason}")
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.told(test, False)
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self.told(test, False)
-
-    def addSubTest(self, test, subtest, err):
-        super().addSubTest(test, subtest, err)
-        if err:
-            self.told(test, False, f" {subtest.id()}")
-
-
 if __name__ == "__main__":
-    tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-    result = unittest.TextTestRunner(sys.stdout, verbosity=0, resultclass=Tap).run(tests)
-    sys.exit(not result.wasSuccessful())
+    sys.exit(tap.main("nixl"))

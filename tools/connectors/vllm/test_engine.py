@@ -321,4 +321,4 @@ class Engines(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    tap.main()
+    sys.exit(tap.main("vllm"))

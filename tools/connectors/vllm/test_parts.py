@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import pickle
+import sys
 import threading
 import types
 import unittest
@@ -1013,4 +1014,4 @@ class SlabTest(WithPool):
 
 
 if __name__ == "__main__":
-    tap.main()
+    sys.exit(tap.main("vllm"))

@@ -23,6 +23,7 @@ import time
 import unittest
 
 import kvblk
+import tap
 from kvblk import adapter
 
 try:
@@ -752,27 +753,6 @@ class Adapter(TestPool):
         self.assertIn("can't be registered" if pins else "one", caught.output[0])
 
 
-class Tap(unittest.TextTestResult):
-    def told(self, test, good, note=""):
-        print(f"{'ok' if good else 'not ok'} {self.testsRun} python: {test.id().split('.', 1)[1]}{note}", flush=True)
-
-    def addSuccess(self, test):
-        super().addSuccess(test)
-        self.told(test, True)
-
-    def addSkip(self, test, reason):
-        super().addSkip(test, reason)
-        self.told(test, True, f" # SKIP {reason}")
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.told(test, False)
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self.told(test, False)
-
-
 def suite():
     tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
     for name in ("errors", "keys", "pool", "background", "adapter"):
@@ -790,5 +770,4 @@ def forget(_):
 
 
 if __name__ == "__main__":
-    result = unittest.TextTestRunner(sys.stdout, verbosity=0, resultclass=Tap).run(suite())
-    sys.exit(not result.wasSuccessful())
+    sys.exit(tap.run("python", suite()))
