@@ -11,8 +11,9 @@
  * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
  * declines every Nth batch of puts, KVBLK_FAKE_LOSE=N makes every Nth get of a
  * present block a miss, KVBLK_FAKE_FAIL=N lets every Nth get and put fail.
- * KVBLK_FAKE_GATE=FD: a batch waits for a byte from that
- * descriptor. KVBLK_FAKE_DELAY_MS=N: a batch takes N milliseconds, unless all its
+ * KVBLK_FAKE_GATE=FD: a batch waits for a byte from that descriptor, after it has
+ * written one to KVBLK_FAKE_ARRIVALS=FD, where that is set.
+ * KVBLK_FAKE_DELAY_MS=N: a batch takes N milliseconds, unless all its
  * operations are canceled or past their deadlines before. KVBLK_FAKE_MEMLOCK=1:
  * no memory can be registered. KVBLK_FAKE_BUSY=1: another caller's put of each
  * key is in flight. With KVBLK_FAKE_LEASE a get is a miss unless a lookup's lease
@@ -591,8 +592,11 @@ int ioctl(int fd, unsigned long request, ...)
 			next = dlsym(RTLD_NEXT, "ioctl");
 		return next(fd, request, arg);
 	}
-	if (request == KVBLK_IOC_SUBMIT && setting("KVBLK_FAKE_GATE"))
+	if (request == KVBLK_IOC_SUBMIT && setting("KVBLK_FAKE_GATE")) {
+		if (setting("KVBLK_FAKE_ARRIVALS"))
+			(void)!write((int)setting("KVBLK_FAKE_ARRIVALS"), "", 1);
 		(void)!read((int)setting("KVBLK_FAKE_GATE"), &(char){ 0 }, 1);
+	}
 	enter();
 	ret = answer(request, arg);
 	leave();

@@ -82,6 +82,18 @@ def gate():
         os.close(reader)
 
 
+@contextlib.contextmanager
+def arrivals():
+    """The yielded function waits until a batch has come to the gate."""
+    reader, writer = os.pipe()
+    try:
+        with fault("KVBLK_FAKE_ARRIVALS", writer):
+            yield lambda: os.read(reader, 1)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def wait_until(what) -> bool:
     end = time.monotonic() + WAIT
     while not what():
@@ -299,9 +311,10 @@ class L2Cases:
         l2 = self.open()
         keys = self.keys(2)
         objs = objects([1, 2, 0, 0])
-        with gate() as go_on:
+        with gate() as go_on, arrivals() as arrived:
             l2.adapter.submit_store_task(keys, objs[:2])
             l2.adapter.submit_load_task(keys, objs[2:])
+            arrived()
             closing = threading.Thread(target=l2.close)
             closing.start()
             closing.join(1)
@@ -744,8 +757,9 @@ class Engine(unittest.TestCase):
         manager = self.open()
         keys = self.keys(1)
         buffer = manager.allocator_backend.memory_allocator
-        with gate() as go_on:
+        with gate() as go_on, arrivals() as arrived:
             manager.batched_put(keys, self.chunks(manager, [1]))
+            arrived()
             closing = threading.Thread(target=manager.close)
             closing.start()
             closing.join(1)
