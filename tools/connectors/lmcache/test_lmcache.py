@@ -911,14 +911,15 @@ class EndToEnd(unittest.TestCase):
         cls.addClassCleanup(cls.place.cleanup)
         from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
         from tokenizers import Tokenizer, models
-        torch.manual_seed(0)
         about = LlamaConfig(vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
                             num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=4096,
                             bos_token_id=1, eos_token_id=2, tie_word_embeddings=False, initializer_range=0.2)
-        LlamaForCausalLM(about).to(torch.bfloat16).save_pretrained(f"{cls.place.name}/model")
         words = Tokenizer(models.WordLevel({f"<{i}>": i for i in range(512)}, unk_token="<0>"))
-        PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<1>", eos_token="<2>").save_pretrained(
-            f"{cls.place.name}/model")
+        for seed, name in enumerate(("model", "other")):
+            torch.manual_seed(seed)
+            LlamaForCausalLM(about).to(torch.bfloat16).save_pretrained(f"{cls.place.name}/{name}")
+            PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<1>", eos_token="<2>").save_pretrained(
+                f"{cls.place.name}/{name}")
 
     @staticmethod
     def free_port() -> int:
@@ -927,11 +928,11 @@ class EndToEnd(unittest.TestCase):
             return s.getsockname()[1]
 
     @contextlib.contextmanager
-    def server(self, salt: str, **env: str):
+    def server(self, salt: str, options: dict[str, Any] | None = None, **env: str):
         """LMCache's server; yields (port, address of its HTTP interface)."""
         port, http = self.free_port(), self.free_port()
         spec = {"type": "plugin", "module_path": "kvblk_lmcache", "class_name": "Adapter",
-                "adapter_params": {"pool": POOL, "salt": salt}}
+                "adapter_params": {"pool": POOL, "salt": salt, **(options or {})}}
         with open(f"{self.place.name}/server.log", "a+", encoding="utf-8") as log:
             server = subprocess.Popen(
                 [sys.executable, "-c", "from lmcache.cli.main import main; main()", "server", "--host", "127.0.0.1",
@@ -960,8 +961,9 @@ class EndToEnd(unittest.TestCase):
                     server.wait()
                     self.fail("LMCache's server does not end")
 
-    def engine(self, port: int, http: str, steps: int) -> list[dict[str, Any]]:
-        asked = {"model": f"{self.place.name}/model", "port": port, "http": http, "steps": [self.PROMPT] * steps}
+    def engine(self, port: int, http: str, steps: int, model: str = "model", **llm: Any) -> list[dict[str, Any]]:
+        asked = {"model": f"{self.place.name}/{model}", "port": port, "http": http, "steps": [self.PROMPT] * steps,
+                 "llm": llm}
         env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         done = subprocess.run([sys.executable, os.path.join(HERE, "engine_run.py"), json.dumps(asked)],
                               cwd=self.place.name, text=True, timeout=400, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -975,6 +977,41 @@ class EndToEnd(unittest.TestCase):
     def counts(self, http: str) -> dict[str, int]:
         with urllib.request.urlopen(http + "/status", timeout=30) as answer:
             return json.load(answer)["storage_manager"]["l2_adapters"][0]["counts"]
+
+    def assert_same(self, step: dict[str, Any], right: dict[str, Any]) -> None:
+        self.assertEqual(step["tokens"], right["tokens"])
+        for one, other in zip(step["logprobs"], right["logprobs"]):
+            self.assertAlmostEqual(one, other, delta=0.05)
+
+    @in_vm
+    def test_vllm_faults(self):
+        """Between lookup and load drives fail, and blocks are evicted; other models and types find nothing."""
+        salt = uuid.uuid4().hex
+        whole = len(self.PROMPT) // self.CHUNK * self.CHUNK
+
+        def load(wanted: int, command: str, **options: float) -> None:
+            # a server beside the first one, which has stored
+            with self.server(salt, options, KVBLK_CARRY_BEFORE_GET=command) as (port, http):
+                step, = self.engine(port, http, 1)
+            self.assertEqual(step["cached"], wanted, f"{command} {options}")
+            self.assert_same(step, first)
+
+        with self.server(salt) as (port, http):
+            first, = self.engine(port, http, 1)
+            with carried.during("true", carried.HEAL):
+                load(0, carried.FAIL)
+            before = carried.counters()
+            # an eviction takes half a minute, or more on a busy machine, and the deadline runs meanwhile. What is
+            # evicted is stored anew, what is leased is copied, and no later eviction's victim.
+            load(0, carried.EVICT, lease_s=10, timeout_s=240)
+            load(whole, carried.EVICT, lease_s=600, timeout_s=240)
+            gets = carried.counters()["gets"]
+            for other in ({"model": "other"}, {"dtype": "float32"}):
+                step, = self.engine(port, http, 1, **other)
+                self.assertEqual(step["cached"], 0, other)
+            after = carried.counters()
+            self.assertEqual(after["gets"], gets)
+            self.assertEqual(after["checksum_failures"], before["checksum_failures"])
 
     def test_vllm(self):
         """What one engine and server stored others load; what is lost is computed; the output is the same."""
@@ -992,9 +1029,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual([step["cached"] for step in later], [768, 0, 256] if FAKE else [768] * 3)
         self.assertEqual(counts.get("got"), 7 if FAKE else 9)
         for step in later:
-            self.assertEqual(step["tokens"], first["tokens"])
-            for one, other in zip(step["logprobs"], first["logprobs"]):
-                self.assertAlmostEqual(one, other, delta=0.05)
+            self.assert_same(step, first)
         print(f"# time to the first token of {len(self.PROMPT)} tokens: {first['ttft'] * 1000:.0f} ms computed, "
               f"{later[0]['ttft'] * 1000:.0f} ms with {later[0]['cached']} loaded")
 
