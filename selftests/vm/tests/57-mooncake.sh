@@ -52,11 +52,11 @@ events() {
 		touch "go-$event"
 	done
 }
-events >events 2>&1 &
+events >happened 2>&1 &
 # the wheel has no executor for io_uring: see tools/connectors/mooncake
 mooncake ioctl fail heal evict || { tail -n 40 client-ioctl master-ioctl; fail "Mooncake did not get all that it had stored"; }
 # no object of 1 MiB is one value of its backend's
 more_than 150 puts
 more_than 150 gets
-cat events
+cat happened
 expect checksum_failures "$(counter checksum_failures)" 0
