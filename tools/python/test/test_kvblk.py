@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import kvblk
 import tap
@@ -751,6 +752,20 @@ class Adapter(TestPool):
             self.assertEqual(adapter.register_slab(self.pool, 4096, 100, 1, log) if pins else "", "")
             log.warning("one")
         self.assertIn("can't be registered" if pins else "one", caught.output[0])
+
+    def test_slab_regions(self):
+        """Regions overlap by the longest piece; a refusal is one warning, which says what to raise."""
+        log = logging.getLogger("kvblk.test")
+        calls = []
+        memory = mock.Mock(kind="registered")
+        with mock.patch.object(self.pool, "register", side_effect=lambda buf: calls.append(buf) or memory):
+            self.assertEqual(adapter.register_slab(self.pool, 4096, 10000, 1000, log, region=4000), "registered")
+        self.assertEqual(calls, [(4096, 5000), (8096, 5000), (12096, 2000)])
+        with mock.patch.object(self.pool, "register", side_effect=kvblk.KvblkError(errno.ENOMEM)), \
+                self.assertLogs(log, "WARNING") as caught:
+            self.assertEqual(adapter.register_slab(self.pool, 4096, 10000, 1000, log, region=4000), "")
+        self.assertEqual(len(caught.output), 1)
+        self.assertIn("ulimit -l", caught.output[0])
 
 
 def suite():
