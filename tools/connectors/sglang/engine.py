@@ -4,10 +4,10 @@
 usage: engine.py models DIRECTORY...     makes a tiny Llama of random weights in each
        engine.py run JOB                 runs a job, a JSON file; prints a line of JSON for each step
 
-A job has the engine's "arguments" and "steps": ["ask", TOKENS], ["flush"], ["stored", PAGES, SECONDS], which waits until so
-many pages have been handed to the pool since the last request began, for 60 seconds at most, ["attach", EXTRA-CONFIG], ["detach"], ["clear"]. In the VM of
-selftests/runtimes: ["guest", COMMAND], and ["before_load", COMMAND], which watched.py runs before the next load. Of two
-engines: ["tell", FILE], ["wait", FILE].
+A job has the engine's "arguments" and "steps": ["ask", TOKENS], ["flush"], ["stored", PAGES] or ["stored", PAGES, SECONDS],
+which waits until so many pages have been handed to the pool since the last request began, for 60 seconds at most or for
+those, ["attach", EXTRA-CONFIG], ["detach"], ["clear"]. In the VM of selftests/runtimes: ["guest", COMMAND], and
+["before_load", COMMAND], which watched.py runs before the next load. Of two engines: ["tell", FILE], ["wait", FILE].
 """
 
 import json
