@@ -42,6 +42,7 @@ enum {
 	OPT_FIRST_PERMILLE,
 	OPT_REINSERT_PERMILLE,
 	OPT_CACHE,
+	OPT_SALT,
 	OPT_BUDGET,
 };
 
@@ -99,6 +100,8 @@ static const struct argp_option replay_options[] = {
 	  "Simulated tunable first_permille (the module's default)", 3 },
 	{ "reinsert-permille", OPT_REINSERT_PERMILLE, "N", 0,
 	  "Simulated tunable reinsert_permille (the module's default)", 3 },
+	{ "salt", OPT_SALT, "N", 0,
+	  "Other simulated ids for each N: what differs between them is chance (0)", 3 },
 	{ "cache", OPT_CACHE, "NAME", 0,
 	  "Simulate kvblk (the default), or for comparison fifo, lru or optimum", 3 },
 	{ "budget", OPT_BUDGET, "X", 0,
@@ -247,6 +250,10 @@ static error_t parse_simulated(int key, char *arg, struct argp_state *state,
 	case OPT_CACHE:
 		parse_cache(state, arg, args);
 		args->of_simulate = "--cache";
+		return 0;
+	case OPT_SALT:
+		args->sim.salt = cli_number(state, "--salt", arg, 0, UINT64_MAX);
+		args->of_simulate = "--salt";
 		return 0;
 	case OPT_BUDGET:
 		args->sim.budget = cli_real(state, "--budget", arg, 1e-3, 1e6);

@@ -43,7 +43,7 @@ static uint64_t spread(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-static int rename_ids(const struct trace *t, struct renamed *n)
+static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
 {
 	size_t slots = 16, s;
 	uint32_t *table;
@@ -60,7 +60,8 @@ static int rename_ids(const struct trace *t, struct renamed *n)
 		return -ENOMEM;
 	}
 	for (uint64_t i = 0; i < t->nr_refs; i++) {
-		uint64_t hash = spread(t->ids[i]);	/* one to one */
+		/* one to one, whatever the salt */
+		uint64_t hash = spread(t->ids[i] ^ (salt ? spread(salt) : 0));
 
 		for (s = hash & (slots - 1);
 		     table[s] && n->hashes[table[s] - 1] != hash;
@@ -621,7 +622,7 @@ int simulate(const struct trace *t, const struct sim_opts *o,
 		r->capacity_blocks = o->capacity * t->nr_distinct;
 	if (!r->capacity_blocks || o->capacity < 0 || !t->nr_refs)
 		return -EINVAL;
-	ret = rename_ids(t, &n);
+	ret = rename_ids(t, o->salt, &n);
 	if (!ret) {
 		switch (o->cache) {
 		case SIM_POLICY:

@@ -41,6 +41,7 @@ enum sim_cache {
  * @budget: writes allowed in a day of the trace, in capacities of the cache; the
  *	daemon's governor then moves @admit_permille, from there downwards, and
  *	@first_permille. 0: none
+ * @salt: another number gives the blocks other ids, which shows what is chance
  */
 struct sim_opts {
 	enum sim_cache cache;
@@ -51,6 +52,7 @@ struct sim_opts {
 	int first_permille;
 	int reinsert_permille;
 	double budget;
+	uint64_t salt;
 };
 
 /* Options with the policy's defaults */

@@ -216,6 +216,8 @@ usage 'from 0.001 to' replay --simulate --synthetic --budget 0
 usage 'is for --cache kvblk' replay --simulate --synthetic --budget 1 --cache lru
 usage 'is for --simulate' replay --pool kv0 --synthetic --budget 1
 usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 4001
+usage 'number from 0' replay --simulate --synthetic --salt -1
+usage 'is for --simulate' replay --pool kv0 --synthetic --salt 1
 usage 'must be kvblk' replay --simulate --synthetic --cache arc
 usage 'a report is HTML' report -o json x
 usage 'which pool' bench --op get
@@ -436,6 +438,14 @@ expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic=long --request
 has copies '[1-9][0-9]*'
 expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic=long --requests 3000 --reinsert-permille 0 -o json
 has copies 0
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --seed 7 --requests 2000 --synthetic --salt 0 -o json
+cmp -s out first
+verdict $? "salt 0 is none"
+expect 0 'hit_ratio' replay --simulate --requests 6000 --synthetic=documents --salt 1 -o json
+cp out first
+expect 0 'hit_ratio' replay --simulate --requests 6000 --synthetic=documents --salt 2 -o json
+! cmp -s out first
+verdict $? "another salt, another result"
 expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --segments 1024
 expect 1 'too small' replay --simulate --capacity 0.1 --trace trace
 { cat trace; echo '{"timestamp": 1'; } > broken

@@ -91,7 +91,7 @@ _kvblk() {
 		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --segments | \
-		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --title | \
+		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--size | --depth | --blocks)
 		return
 		;;
@@ -115,7 +115,7 @@ _kvblk() {
 	events) options='--count --seconds' ;;
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
-			--quiet --simulate --capacity --segments --admit-permille --first-permille --reinsert-permille --cache --budget'
+			--quiet --simulate --capacity --segments --admit-permille --first-permille --reinsert-permille --cache --salt --budget'
 		;;
 	report) options='--title' ;;
 	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
