@@ -614,6 +614,33 @@ static void test_simulated_lru_is_lru(void **state)
 	trace_free(&t);
 }
 
+/* A block behind a hole is offered again, and counts as used. */
+static void test_existing_block_is_touched(void **state)
+{
+	uint32_t names[] = { 0, 1, 2, 3 };
+	uint64_t hashes[] = { 11, 22, 33, 44 };
+	const struct renamed n = { .names = names, .hashes = hashes, .nr = 4 };
+	struct sim_opts o = SIM_OPTS_DEFAULT;
+	struct sim_result r = { .capacity_blocks = 1024 };
+	struct sim s = { .n = &n, .r = &r };
+	struct kvblk_slot slot;
+
+	assert_int_equal(sim_init(&s, &o), 0);
+	assert_int_equal(request(&s, names, 4), 0);
+	assert_true(present(&s, 1, &slot));
+	assert_true(kvblk_index_replace(&s.index, id_of(&s, 1), &slot, NULL));
+	assert_int_equal(request(&s, names, 4), 0);
+	assert_int_equal(r.hits, 1);
+	/* the hole is filled, by a block that nobody has used since */
+	assert_true(present(&s, 1, &slot));
+	assert_int_equal(slot.heat, 0);
+	for (uint32_t name = 2; name < 4; name++) {
+		assert_true(present(&s, name, &slot));
+		assert_int_equal(slot.heat, kvblk_policy_tick(&s.policy));
+	}
+	sim_destroy(&s);
+}
+
 static struct sim_result run(const struct trace *t, double capacity,
 			     enum sim_cache cache, int admit_permille)
 {
@@ -865,6 +892,7 @@ int main(void)
 		POLICY_TEST(test_pick),
 		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_simulated_lru_is_lru),
+		cmocka_unit_test(test_existing_block_is_touched),
 		cmocka_unit_test(test_same_seed_same_trace),
 		cmocka_unit_test(test_made_up_traffic),
 		cmocka_unit_test(test_governor),

@@ -5,8 +5,9 @@
  *
  * All are given a trace whose ids have been renamed 0, 1, 2 ... in order of
  * first use, so that what is known of a block lies in an array. A request's
- * hits are its leading blocks that are present; only these are touched, since
- * what lies behind a hole is of no use to the runtime.
+ * hits are its leading blocks that are present. These are touched, and so are
+ * those behind a hole: the runtime offers them again, and a put of a block that
+ * exists touches it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -273,6 +274,11 @@ static int put(struct sim *s, uint32_t name)
 	return append(s, name, KVBLK_CLASS_NEW, NULL);
 }
 
+static void touch(struct sim *s, const struct kvblk_slot *slot)
+{
+	kvblk_index_touch(&s->index, slot, kvblk_policy_tick(&s->policy));
+}
+
 /* Touches the leading blocks of @names that are present; returns how many. */
 static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 {
@@ -280,7 +286,7 @@ static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 	uint32_t lead;
 
 	for (lead = 0; lead < nr && present(s, names[lead], &slot); lead++)
-		kvblk_index_touch(&s->index, &slot, kvblk_policy_tick(&s->policy));
+		touch(s, &slot);
 	return lead;
 }
 
@@ -294,8 +300,11 @@ static int request(struct sim *s, const uint32_t *names, uint32_t nr)
 	s->r->hits += lead;
 	for (i = lead; i < nr; i++) {
 		s->parent[names[i]] = i ? names[i - 1] : NOWHERE;
-		if (present(s, names[i], &slot))
+		if (present(s, names[i], &slot)) {
+			/* it exists, behind a hole that this request fills */
+			touch(s, &slot);
 			continue;
+		}
 		s->missing[chain.nr] = names[i];
 		s->ids[chain.nr++] = id_of(s, names[i]);
 	}
@@ -359,6 +368,25 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	if (o->reinsert_permille >= 0)
 		s->policy.reinsert_permille = o->reinsert_permille;
 	return 0;
+}
+
+/* Frees what sim_init() allocated, also when it failed. */
+static void sim_destroy(struct sim *s)
+{
+	kvblk_policy_destroy(&s->policy);
+	kvblk_index_destroy(&s->index);
+	for (uint32_t i = 0; s->segs && i < s->nr_segs; i++)
+		free(s->segs[i].blocks);
+	free(s->segs);
+	free(s->gens);
+	free(s->parent);
+	free(s->recs);
+	free(s->slots);
+	free(s->names);
+	free(s->cand);
+	free(s->cand_seg);
+	free(s->missing);
+	free(s->ids);
 }
 
 /* The governor's looks that were due by @now_s. */
@@ -429,20 +457,7 @@ static int simulate_policy(const struct trace *t, const struct renamed *n,
 			count_day(&s, now_s, t->reqs[i].nr, hits, writes);
 	}
 	r->copies = r->writes - r->admitted;
-	kvblk_policy_destroy(&s.policy);
-	kvblk_index_destroy(&s.index);
-	for (uint32_t i = 0; s.segs && i < s.nr_segs; i++)
-		free(s.segs[i].blocks);
-	free(s.segs);
-	free(s.gens);
-	free(s.parent);
-	free(s.recs);
-	free(s.slots);
-	free(s.names);
-	free(s.cand);
-	free(s.cand_seg);
-	free(s.missing);
-	free(s.ids);
+	sim_destroy(&s);
 	return ret;
 }
 

@@ -4,7 +4,8 @@
  * log, without any I/O: what would be hit, what would be written.
  *
  * One request looks up all its blocks, which touches the leading ones that
- * are present, then puts the missing ones as one chain, as a runtime does.
+ * are present, then puts the others as one chain, as a runtime does. A block of
+ * these that is present, behind a hole, is touched by its put.
  */
 #ifndef KVBLK_SIMULATE_H
 #define KVBLK_SIMULATE_H
