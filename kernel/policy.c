@@ -49,6 +49,10 @@
 #define BUDGET_SHIFT	4
 /* Children of a parent from which on it is a shared prompt. */
 #define FORKS_SHARED	3
+/* A fork: of the parent the upper bits, and its first children, each 0 for none. */
+#define FORK_CHILD_BITS	13
+#define FORK_CHILD	GENMASK_ULL(FORK_CHILD_BITS - 1, 0)
+#define FORK_PARENT	GENMASK_ULL(63, FORKS_SHARED * FORK_CHILD_BITS)
 /* Verdicts that a kind's rate remembers; the rate of all counts blocks. */
 #define RATE_MEMORY	4096
 #define ALL_MEMORY	(32 * RATE_MEMORY)
@@ -270,17 +274,30 @@ static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 		   FIELD_PREP(GHOST_KIND, kind) | now);
 }
 
-/* One more child of @parent; how many it had before, FORKS_SHARED at most. */
-static u32 fork_count(struct kvblk_policy *p, u64 parent)
+/*
+ * How many children @parent had before @child, FORKS_SHARED at most. A child that is
+ * offered again, because it was declined or reclaimed, is no other one.
+ */
+static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
 {
-	u32 *slot = &p->forks[(u32)parent % KVBLK_POLICY_FORKS];
-	u32 print = (u32)(parent >> 32) & ~0xffU, fork = READ_ONCE(*slot);
+	u64 *slot = &p->forks[(u32)parent % KVBLK_POLICY_FORKS];
+	u64 parent_print = parent & FORK_PARENT, fork = READ_ONCE(*slot);
+	u64 child_print = (child >> (64 - FORK_CHILD_BITS)) ?: 1;
+	u32 i;
 
-	if ((fork & ~0xffU) != print)
-		fork = print;
-	if ((fork & 0xff) < FORKS_SHARED)
-		WRITE_ONCE(*slot, fork + 1);
-	return fork & 0xff;
+	if ((fork & FORK_PARENT) != parent_print)
+		fork = parent_print;
+	for (i = 0; i < FORKS_SHARED; i++) {
+		u64 known = fork >> (i * FORK_CHILD_BITS) & FORK_CHILD;
+
+		if (known == child_print)
+			return i;
+		if (!known) {
+			WRITE_ONCE(*slot, fork | child_print << (i * FORK_CHILD_BITS));
+			break;
+		}
+	}
+	return i;
 }
 
 static u32 chain_kind(struct kvblk_policy *p,
@@ -290,7 +307,7 @@ static u32 chain_kind(struct kvblk_policy *p,
 
 	/* A parent of many is a shared prompt: what follows it begins anew. */
 	if (chain->parent && chain->parent_present &&
-	    fork_count(p, chain->parent) < FORKS_SHARED)
+	    fork_count(p, chain->parent, chain->ids[0].lo) < FORKS_SHARED)
 		kind += KIND_LENGTHS;
 	return kind;
 }

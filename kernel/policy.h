@@ -176,7 +176,7 @@ struct kvblk_policy_rate {
  * @nr_offers: entries of @offers
  * @kinds: how often each kind of chain comes again; racy
  * @all: the same for all of them, by blocks; racy
- * @forks: parents and how many children each had; racy, lossy
+ * @forks: parents and the first children of each; racy, lossy
  */
 struct kvblk_policy {
 	u32 admit_permille;
@@ -201,7 +201,7 @@ struct kvblk_policy {
 
 	struct kvblk_policy_rate kinds[KVBLK_POLICY_KINDS];
 	struct kvblk_policy_rate all;
-	u32 *forks;
+	u64 *forks;
 };
 
 /**

@@ -210,6 +210,53 @@ static void test_last_block_that_is_full(void **state)
 	assert_int_equal(offer(ids, 16, 0), 16);
 }
 
+/* Chains of eight that go on behind @parent, with @nr children, come again or not. */
+static void teach_forks(u32 nr, bool again)
+{
+	struct kvblk_policy_rec recs[8];
+	struct kvblk_id ids[8], parent = fresh_id();
+	struct kvblk_policy_seg seg;
+
+	for (u32 i = 0; i < nr; i++) {
+		seg = open_seg(KVBLK_CLASS_NEW);
+		fill(recs, 8);
+		for (u32 j = 0; j < 8; j++) {
+			ids[j] = recs[j].id;
+			recs[j].heat = again ? kvblk_policy_tick(&policy) : 0;
+		}
+		offer(ids, 8, parent.lo);
+		kvblk_policy_sift(&policy, &seg, recs, 8, true);
+	}
+}
+
+/* A parent with many children is a shared prompt; one with a child that is offered again is not. */
+static void test_offered_again_is_one_child(void **state)
+{
+	struct kvblk_id ids[8], parent;
+	u32 declined = 0;
+
+	/* what goes on comes again, what begins anew does not */
+	for (u32 i = 0; i < 200; i++)
+		teach_forks(1, true);
+	teach_forks(400, false);
+	for (u32 k = 0; k < 100; k++) {
+		parent = fresh_id();
+		for (u32 i = 0; i < 8; i++)
+			ids[i] = fresh_id();
+		for (u32 i = 0; i < 10; i++)
+			assert_int_equal(offer(ids, 8, parent.lo), 8);
+	}
+	/* other children: from the fourth on they begin anew, and are poor */
+	parent = fresh_id();
+	for (u32 k = 0; k < 20; k++) {
+		for (u32 i = 0; i < 8; i++)
+			ids[i] = fresh_id();
+		declined += !offer(ids, 8, parent.lo);
+		assert_true(k >= 3 || !declined);
+	}
+	assert_in_range(declined, 14, 17);
+}
+
 static void test_admit_everything(void **state)
 {
 	struct kvblk_id ids[64];
@@ -875,6 +922,7 @@ int main(void)
 		POLICY_TEST(test_ghost_remembers),
 		POLICY_TEST(test_last_block),
 		POLICY_TEST(test_last_block_that_is_full),
+		POLICY_TEST(test_offered_again_is_one_child),
 		POLICY_TEST(test_admit_everything),
 		POLICY_TEST(test_priority_is_admitted),
 		POLICY_TEST(test_single_puts),
