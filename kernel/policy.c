@@ -11,8 +11,9 @@
  *
  * Reclaim takes the segments in order of age. A block is written again when it
  * was touched in the later part of its segment's stay and the budget allows
- * it. A segment that is hot for the most part is left where it is: that costs
- * some room and no writes.
+ * it. A segment that is hot for the most part is left where it is, and is as old
+ * as the touches of its youngest part from then on: that costs some room and no
+ * writes, and where a segment is hot or cold as a whole, it is LRU.
  *
  * Ghosts, rates and forks are shared without a lock. They are hints: a store
  * that gets lost costs a decision, never correctness.
@@ -42,9 +43,11 @@
  */
 #define OFFERS_PER_BLOCK	6
 /* Of a segment's stay, the part in which a touch earns no copy. */
-#define STALE_PERMILLE	300
-/* A segment with more than this in hot blocks is left alone. */
-#define RENEW_PERMILLE	600
+#define STALE_PERMILLE	150
+/* A segment with more than this in hot blocks is left alone, */
+#define RENEW_PERMILLE	500
+/* and is as old as the last touch of so much of it: at most RENEW_PERMILLE. */
+#define YOUNG_PERMILLE	250
 /* The budget saves up at most this part of the pool. */
 #define BUDGET_SHIFT	4
 /* Children of a parent from which on it is a shared prompt. */
@@ -59,7 +62,7 @@
 /* Verdicts before a kind is judged. */
 #define LEARN_SEEN	20
 /* Poor is what comes again less than 1000 + this - admit_permille of usual, */
-#define POOR_PERMILLE	475
+#define POOR_PERMILLE	485
 /* and this more when all that is dropped is asked for again. */
 #define CROWDED_PERMILLE	300
 /* Of chance_of(). */
@@ -143,11 +146,11 @@ void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
 	spin_unlock_bh(&p->lock);
 }
 
-/* Unique, ordered by time; the high half is the tick. */
-static u64 next_stamp(struct kvblk_policy *p)
+/* Unique, ordered by time; the high half is the tick, @age of them ago. */
+static u64 next_stamp(struct kvblk_policy *p, u32 age)
 {
 	lockdep_assert_held(&p->lock);
-	return ((u64)p->now << 32) | ++p->seq;
+	return ((u64)(p->now - age) << 32) | ++p->seq;
 }
 
 static u32 stamp_tick(u64 stamp)
@@ -173,7 +176,7 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
 				     1000);
 		p->budget = min(p->budget, most);
 	}
-	stamp = next_stamp(p);
+	stamp = next_stamp(p, 0);
 	spin_unlock_bh(&p->lock);
 	return stamp;
 }
@@ -605,12 +608,53 @@ static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r
 	ghost_put(p, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);
 }
 
+/* Bytes of the records that are kept and are no older than @age. */
+static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_rec *recs,
+		       u32 nr, u32 age)
+{
+	u64 bytes = 0;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_policy_rec *r = &recs[i];
+
+		/* whatever the touches of a promised one are, it stays */
+		if (r->keep && (r->leased || r->priority || heat_age(p, r->heat) <= age))
+			bytes += r->bytes;
+	}
+	return bytes;
+}
+
+/*
+ * Leaves a segment alone that is hot for the most part, and dates it back to when its
+ * YOUNG_PERMILLE were touched. A later date would keep it, and what is cold in it, for
+ * longer than what is written now. What is hot is younger than its segment, so each
+ * time puts the segment off.
+ */
+static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
+		      const struct kvblk_policy_rec *recs, u32 nr)
+{
+	u32 low = 0, high = 255;	/* no heat is older */
+
+	while (low < high) {
+		u32 age = (low + high) / 2;
+
+		if (young_bytes(p, recs, nr, age) * 1000 > seg->bytes * YOUNG_PERMILLE)
+			high = age;
+		else
+			low = age + 1;
+	}
+	spin_lock_bh(&p->lock);
+	seg->stamp = next_stamp(p, min(low, p->now - stamp_tick(seg->stamp)));
+	spin_unlock_bh(&p->lock);
+	atomic64_inc(&p->stats.renewed);
+}
+
 int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 		      struct kvblk_policy_rec *recs, u32 nr, bool force)
 {
 	u32 kept = 0, i;
 	u64 hot = 0;
-	bool renew;
 
 	if (!READ_ONCE(p->reclaims))
 		WRITE_ONCE(p->reclaims, true);
@@ -618,13 +662,8 @@ int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 		recs[i].keep = recs[i].leased || rec_hot(p, seg, &recs[i]);
 		hot += recs[i].keep ? recs[i].bytes : 0;
 	}
-	renew = !force && hot * 1000 > seg->bytes * RENEW_PERMILLE;
-
-	if (renew) {
-		spin_lock_bh(&p->lock);
-		seg->stamp = next_stamp(p);
-		spin_unlock_bh(&p->lock);
-		atomic64_inc(&p->stats.renewed);
+	if (!force && hot * 1000 > seg->bytes * RENEW_PERMILLE) {
+		seg_renew(p, seg, recs, nr);
 		return -EAGAIN;
 	}
 

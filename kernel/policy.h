@@ -32,7 +32,7 @@
 
 /*
  * Defaults and limits of the tunables. How generous admission is: a kind of
- * chain is declined while it comes again less than (1475 - admit_permille) in a
+ * chain is declined while it comes again less than (1485 - admit_permille) in a
  * thousand of what is usual. KVBLK_POLICY_ADMIT costs no hits;
  * KVBLK_POLICY_ADMIT_SPARING gives up some to save writes; at 0 little more
  * than what is offered a second time gets in; at KVBLK_POLICY_ADMIT_MAX all.
@@ -85,7 +85,7 @@ struct kvblk_policy_chain {
 /**
  * struct kvblk_policy_seg - a sealed segment that could be reclaimed
  * @stamp: what kvblk_policy_open() or the last kvblk_policy_sift() gave it;
- *	unique, grows with time
+ *	unique; the least of them is the oldest
  * @bytes: its size
  * @live_bytes: estimate of what is still found in it; at most @bytes
  * @class: &enum kvblk_policy_class
@@ -307,8 +307,8 @@ static inline u32 kvblk_policy_tries(u32 nr)
  * @force: reclaim it in any case
  *
  * So much of a segment may be hot that it is better left alone. It is then
- * as good as one opened now: remember its new @seg->stamp and pick again, with
- * @force after kvblk_policy_tries().
+ * as good as one opened when it was last in use: remember its new @seg->stamp and
+ * pick again, with @force after kvblk_policy_tries().
  *
  * Records kept are to be written again in the order they lie in @recs: what
  * depends on a block lies before it, in the copy too. A copy keeps its heat.

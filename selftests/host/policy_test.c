@@ -571,6 +571,45 @@ static void test_hot_segment_stays(void **state)
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 4, false), 4);
 }
 
+/* Left alone, a segment goes before what was written since its touches. */
+static void test_hot_segment_is_as_old_as_its_touches(void **state)
+{
+	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW), before, after;
+	struct kvblk_policy_rec recs[SEG_BLOCKS];
+	u64 stamp = seg.stamp;
+
+	fill(recs, SEG_BLOCKS);
+	for (u32 i = 0; i < NR_SEGS / 2; i++)
+		before = open_seg(KVBLK_CLASS_NEW);
+	for (u32 i = 0; i < SEG_BLOCKS * 3 / 4; i++)
+		recs[i].heat = kvblk_policy_tick(&policy);
+	for (u32 i = 0; i < NR_SEGS / 8; i++)
+		after = open_seg(KVBLK_CLASS_NEW);
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_true(seg.stamp > before.stamp);
+	assert_true(seg.stamp < after.stamp);
+
+	/* it is put off for what a quarter of it is worth, not for a block or two */
+	recs[0].heat = kvblk_policy_tick(&policy);
+	recs[1].heat = kvblk_policy_tick(&policy);
+	seg.stamp = stamp;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_true(seg.stamp < after.stamp);
+	for (u32 i = 2; i <= SEG_BLOCKS / 4; i++)
+		recs[i].heat = kvblk_policy_tick(&policy);
+	seg.stamp = stamp;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_true(seg.stamp > after.stamp);
+
+	/* nobody touches what a priority keeps: it is not looked at again and again */
+	fill(recs, SEG_BLOCKS);
+	for (u32 i = 0; i < SEG_BLOCKS; i++)
+		recs[i].priority = 3;
+	seg.stamp = stamp;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_true(seg.stamp > after.stamp);
+}
+
 static void test_empty_victim(void **state)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
@@ -936,6 +975,7 @@ int main(void)
 		POLICY_TEST(test_budget),
 		POLICY_TEST(test_budget_goes_to_priority_then_root),
 		POLICY_TEST(test_hot_segment_stays),
+		POLICY_TEST(test_hot_segment_is_as_old_as_its_touches),
 		POLICY_TEST(test_empty_victim),
 		POLICY_TEST(test_pick),
 		cmocka_unit_test(test_no_memory),
