@@ -47,16 +47,21 @@ static pid_t idle_of;		/* a child of fork() must not use its parent's */
 static int connect_to(const struct sockaddr_in *address)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct timeval patience = { .tv_sec = 20 };
 	char hello;
 
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+	/* QEMU takes connections that it then fails to make in the VM, and may not tell */
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) ||
 	    !receive_all(fd, &hello, 1)) {
 		close(fd);
 		return -EHOSTUNREACH;
 	}
+	patience.tv_sec = 0;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	return fd;
 }
 
