@@ -1003,7 +1003,7 @@ class EndToEnd(unittest.TestCase):
             before = carried.counters()
             # an eviction takes half a minute, or more on a busy machine, and the deadline runs meanwhile. What is
             # evicted is stored anew, what is leased is copied, and no later eviction's victim.
-            load(0, carried.EVICT, lease_s=10, timeout_s=240)
+            load(0, f"sleep 11; {carried.EVICT}", lease_s=10, timeout_s=240)
             load(whole, carried.EVICT, lease_s=600, timeout_s=240)
             gets = carried.counters()["gets"]
             for other in ({"model": "other"}, {"dtype": "float32"}):

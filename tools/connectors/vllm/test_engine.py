@@ -292,8 +292,9 @@ class Engines(unittest.TestCase):
 
     def check_eviction(self, engine, reset):
         """What a lease does not hold is evicted between lookup and load."""
-        # COMMON was copied forward when it was leased, and is in a segment that is still open
-        counted = self.check(engine.step([OTHER], reset=reset, before_get=carried.EVICT), [OTHER])
+        # an idle machine evicts within the lease; COMMON was copied forward when it was leased, and is in a segment that is still open
+        lost = f"sleep {SHORT['lease_s'] + 1}; {carried.EVICT}"
+        counted = self.check(engine.step([OTHER], reset=reset, before_get=lost), [OTHER])
         self.check_lost(counted)
 
     def check_lost(self, counted):
