@@ -1001,8 +1001,9 @@ class EndToEnd(unittest.TestCase):
             with carried.during("true", carried.HEAL):
                 load(0, carried.FAIL)
             before = carried.counters()
-            # an eviction takes half a minute, or more on a busy machine, and the deadline runs meanwhile. What is
-            # evicted is stored anew, what is leased is copied, and no later eviction's victim.
+            # an eviction takes half a minute, or more on a busy machine, and the deadline runs meanwhile; on an idle one
+            # it is over before the lease, hence the sleep. What is evicted is stored anew, what is leased is copied, and
+            # no later eviction's victim.
             load(0, f"sleep 11; {carried.EVICT}", lease_s=10, timeout_s=240)
             load(whole, carried.EVICT, lease_s=600, timeout_s=240)
             gets = carried.counters()["gets"]
