@@ -24,8 +24,9 @@ kvblk() {
 	case "${1-} ${2-}" in
 	"pool create" | "pool import" | "pool destroy" | "member add" | "member remove") ;;
 	*)
-		command kvblk "$@"
-		return
+		# alone, return in a trap tells what came before the trap
+		command kvblk "$@" || rc=$?
+		return $rc
 		;;
 	esac
 	command kvblk "$@" 2>"$said" || rc=$?
