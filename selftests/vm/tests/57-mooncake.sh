@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=59 mem=3G kernels=newest,6.12 check=newest share=pypi:mooncake-transfer-engine-non-cuda==0.3.13.post1
+# vm: timeout=300 takes=59 mem=3G kernels=newest,6.12 check=debug share=pypi:mooncake-transfer-engine-non-cuda==0.3.13.post1
 # slow: 150 objects are stored no faster than Mooncake offloads them, and loaded four times.
 # Mooncake's wheel as it is offloads to a pool through NVMe's key-value commands, and loads what its memory no longer has.
 . "${0%/*}/pool.bash"

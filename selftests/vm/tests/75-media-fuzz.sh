@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=3600 takes=60
+# vm: timeout=3600 takes=60 check=debug
 # A pool comes back, or is refused, from members that are damaged so that no checksum shows it: each field of superblock, segment
 # table, summary and header is flipped, swapped, at a limit or of the past. 200 images, 700 changes, on the debug kernel, 40 on
 # others; in make check-all 10,000 images, 3,000 of them on the newest kernel, the others on the debug kernel. The kernel does not
