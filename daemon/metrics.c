@@ -466,10 +466,11 @@ static void print_counters(struct out *out, const struct numbers *numbers)
 			{ "pool", "reason" } });
 }
 
-/* Leases and the index are the pool's alone. */
+/* Leases, the index and memory are the pool's alone. */
 static bool is_members(unsigned int gauge)
 {
-	return gauge != KVBLK_A_GAUGE_LEASED_BYTES && gauge != KVBLK_A_GAUGE_INDEX_USED;
+	return gauge != KVBLK_A_GAUGE_LEASED_BYTES && gauge != KVBLK_A_GAUGE_INDEX_USED &&
+	       gauge != KVBLK_A_GAUGE_DRAM_BYTES;
 }
 
 static void print_gauges(struct out *out, const struct numbers *numbers)

@@ -48,6 +48,7 @@ static void pool_tick(struct work_struct *work)
 	rcu_read_unlock();
 	kvblk_pool_tell_epoch(pool);
 	kvblk_kill_retry(pool);
+	kvblk_dram_tick(pool);
 
 	reclaimed = kvblk_stats_counter(pool, KVBLK_C_SEGMENTS_RECLAIMED);
 	if (reclaimed - pool->reclaimed_last > READ_ONCE(pool->tun.reclaim_event_rate))
@@ -162,6 +163,7 @@ static void pool_release(struct device *dev)
 	kvblk_above->pool_exit(pool);
 	kvblk_bounce_trim(pool, 0);
 	kvblk_absent_exit(pool);
+	kvblk_dram_exit(pool);
 	kvblk_index_destroy(&pool->index);
 	kvblk_policy_destroy(&pool->policy);
 	vfree(pool->seg_gen);
@@ -212,7 +214,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	minor = ida_alloc_max(&pool_minors, POOL_MINORS - 1, GFP_KERNEL);
 	if (minor < 0)
 		goto free;
-	pool->seg_gen = vzalloc(KVBLK_SEGS_MAX * sizeof(*pool->seg_gen));
+	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
 	pool->landings = alloc_percpu(struct kvblk_landing);
 	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->landings)
 		goto minor;
@@ -224,8 +226,10 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	}
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
 		goto minor;
-	if (kvblk_above->pool_init(pool))
+	if (kvblk_dram_init(pool))
 		goto users;
+	if (kvblk_above->pool_init(pool))
+		goto dram;
 	/* until all members are there */
 	pool->dying = true;
 	__module_get(THIS_MODULE);
@@ -240,6 +244,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	pool->nvme_cdev.owner = THIS_MODULE;
 	return pool;
 
+dram:
+	kvblk_dram_exit(pool);
 users:
 	percpu_ref_exit(&pool->users);
 minor:
@@ -652,7 +658,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
 		return -EINVAL;
 	}
-	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_SEGS_MAX) ||
+	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_DRAM_SEG + 1) ||
 	    kvblk_policy_init(&pool->policy, capacity, slots)) {
 		NL_SET_ERR_MSG_FMT(extack, "no memory for an index of %llu slots: ask for fewer",
 				   slots);
@@ -874,6 +880,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	cancel_work_sync(&pool->lease_work);
 	cancel_work_sync(&pool->sweep_work);
 	nodes_del(pool);
+	kvblk_dram_close(pool);
 	kvblk_journals_end(pool);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);

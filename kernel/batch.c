@@ -284,6 +284,32 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 	}
 }
 
+/* Those of a chain that go to the host's memory: the policy is asked when they leave it. */
+static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, u32 nr,
+			  const struct kvblk_policy_chain *chain)
+{
+	struct kvblk_pool *pool = batch->file->pool;
+	u64 bytes = 0;
+	u32 i, number;
+
+	for (i = 0; i < nr; i++) {
+		bytes += round_up((u64)absent[i]->bytes, PAGE_SIZE);
+		if (absent[i]->op.flags & KVBLK_OPF_DURABLE)
+			return false;
+	}
+	if (READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_THROUGH ||
+	    !kvblk_dram_has_room(pool, bytes))
+		return false;
+	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
+	for (i = 0; i < nr; i++) {
+		absent[i]->asked = false;
+		absent[i]->chain = number;
+		absent[i]->continues = chain->parent_present;
+		absent[i]->offer_parent = chain->parent;
+	}
+	return true;
+}
+
 /* Asks the policy how much of a chain to write, and marks the puts behind it. */
 static int batch_admit(struct kvblk_batch *batch)
 {
@@ -324,7 +350,8 @@ static int batch_admit(struct kvblk_batch *batch)
 		chain.parent_present = before ||
 			(chain.parent && kvblk_block_present(pool, req->parent,
 							     req->tenant, &slot));
-		n = kvblk_policy_admit(&pool->policy, &chain);
+		n = batch_to_dram(batch, absent, nr, &chain) ? nr :
+			kvblk_policy_admit(&pool->policy, &chain);
 		for (; n < nr; n++)
 			absent[n]->declined = true;
 	}

@@ -529,11 +529,9 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 	return 0;
 }
 
-/* @bytes from byte @skip of the vectors on, and all the caller has. */
-static int bounce_copy(struct kvblk_mem *mem, u32 skip, u32 bytes,
+int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in)
 {
-	struct bio_vec *bv = &mem->bv[1];
 	struct walk w;
 	int err = 0;
 	u32 n;
@@ -595,13 +593,13 @@ int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
 
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)
 {
-	return bounce_copy(mem, 0, mem->bytes, src, true);
+	return kvblk_vectors_copy(&mem->bv[1], 0, mem->bytes, src, true);
 }
 
 int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		       const struct kvblk_src *src)
 {
-	return bounce_copy(mem, skip, bytes, src, false);
+	return kvblk_vectors_copy(&mem->bv[1], skip, bytes, src, false);
 }
 
 void kvblk_mem_tail_out(struct kvblk_mem *mem)

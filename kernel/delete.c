@@ -10,6 +10,8 @@
 static int delete_begun(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
+	/* the request may be over, and gone, before its object is */
+	const struct kvblk_id id = req->id;
 	int err;
 
 again:
@@ -23,6 +25,7 @@ again:
 			err = -EIO;
 		/* and for one that has gone since */
 		kvblk_absent_note(pool, req->id);
+		kvblk_dram_forget(pool, req->id);
 		return kvblk_req_over(req, err ?: -ENOENT);
 	}
 	if (req->slot.state == KVBLK_SLOT_WRITING)
@@ -46,8 +49,10 @@ again:
 	/* from here on it is a miss; it is over when it is durable */
 	kvblk_media_submit(req, NULL);
 	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->media.io);
-	if (!err)
+	if (!err) {
+		kvblk_dram_forget(pool, id);
 		return 0;
+	}
 	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
 	    KVBLK_REQ_INFLIGHT) {
 		/* canceled meanwhile, and detached */

@@ -24,6 +24,8 @@
 #define KVBLK_GRANULE_SHIFT	10
 #define KVBLK_GRANULES		1024
 #define KVBLK_SEGS_MAX		(KVBLK_GRANULES << KVBLK_GRANULE_SHIFT)
+/* Where entries of blocks point to that are in the host's memory only: behind all members. */
+#define KVBLK_DRAM_SEG		KVBLK_SEGS_MAX
 #define KVBLK_SEGMENT_MIN	SZ_8M
 #define KVBLK_SEGMENT_MAX	SZ_1G
 #define KVBLK_SEGMENT_DEFAULT	SZ_256M

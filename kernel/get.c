@@ -3,10 +3,19 @@
  * A get: success only after header and payload have been checked; whatever else
  * it reports, the destination is zero or untouched.
  */
+#include <linux/ioprio.h>
+#include <linux/slab.h>
+
 #include "op.h"
 #include "trace.h"
 
 static_assert(KVBLK_COUNTERS <= U8_MAX);
+
+/* It only brings the block into the host's memory. */
+static bool get_prefetches(const struct kvblk_req *req)
+{
+	return unlikely(req->op.opcode == KVBLK_OP_PREFETCH);
+}
 
 /* It is a miss, of the reason that this counter counts. */
 static int get_miss(struct kvblk_req *req, enum kvblk_counter why)
@@ -19,6 +28,8 @@ static void get_count_failed(struct kvblk_req *req, int err)
 {
 	struct kvblk_pool *pool = req->pool;
 
+	if (get_prefetches(req))
+		return;
 	if (err == -ENOENT) {
 		kvblk_count(pool, KVBLK_C_GET_MISSES, 1);
 		kvblk_count(pool, req->miss, 1);
@@ -72,12 +83,42 @@ static noinline void get_submit_bounce(struct kvblk_req *req, u64 pos)
 	blk_finish_plug(&plug);
 }
 
+static u64 get_pos(const struct kvblk_req *req)
+{
+	const struct kvblk_media *media = &req->media;
+
+	return kvblk_seg_pos(media->member, media->seg - media->member->segs, req->slot.off);
+}
+
+/* When puts would be let through, it is: gets go first. */
+static void prefetch_submit(struct kvblk_turn *turn)
+{
+	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
+	struct kvblk_io *io = &req->media.io;
+
+	if (!READ_ONCE(req->canceled))
+		req->media.sums = kvblk_payload_read(io, get_pos(req), &req->mem, 0,
+						     get_sums(req));
+	kvblk_io_end(io);
+}
+
+static void prefetch_enter(struct kvblk_req *req)
+{
+	struct kvblk_turn *turn = &req->media.turn;
+
+	kvblk_media_submit(req, req->media.member);
+	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1);
+	turn->bytes = req->mem.bytes;
+	turn->given_up = &req->canceled;
+	turn->submit = prefetch_submit;
+	kvblk_turn_enter(turn, req->media.member);
+}
+
 /* Memory and bios of a get whose entry and segment are at hand. */
 static int get_submit(struct kvblk_req *req)
 {
 	u32 end = req->from + req->mem.bytes;
-	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->segs,
-				req->slot.off);
+	u64 pos = get_pos(req);
 	unsigned long now = jiffies;
 
 	WARN_ON_ONCE(end > req->slot.len);
@@ -85,6 +126,10 @@ static int get_submit(struct kvblk_req *req)
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
+	if (get_prefetches(req)) {
+		prefetch_enter(req);
+		return 0;
+	}
 	if (READ_ONCE(req->media.member->last_get) != now)
 		WRITE_ONCE(req->media.member->last_get, now);
 	kvblk_media_submit(req, req->media.member);
@@ -140,6 +185,7 @@ static int get_find(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	u32 tries;
 
+	media->stats = &pool->stats->own;
 	/* a block that moves is found at its new place the next time */
 	for (tries = 0; tries < 4 && !media->seg; tries++) {
 		if (!kvblk_index_find(&pool->index, req->id, &req->slot))
@@ -147,6 +193,15 @@ static int get_find(struct kvblk_req *req)
 		if (!kvblk_slot_listed(pool, req->tenant, &req->slot))
 			return get_miss(req, kvblk_slot_expired(pool, &req->slot) ?
 					     KVBLK_C_MISS_EXPIRED : KVBLK_C_MISS_ABSENT);
+		if (atomic64_read(&pool->dram.bytes)) {
+			req->object = kvblk_object_get(pool, req->id, &req->slot);
+			/* a copy that nobody has checked is not for who checks */
+			if (req->object && req->object->unproven &&
+			    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
+				kvblk_req_mem_drop(req);
+			if (req->object)
+				return 0;
+		}
 		media->seg = kvblk_segment_get(pool, &req->slot, &media->member,
 					       &media->gen);
 	}
@@ -166,6 +221,10 @@ static int get_range(struct kvblk_req *req)
 	u32 len = req->slot.len;
 
 	req->result.value_len = len;
+	if (get_prefetches(req)) {
+		req->want = len;
+		return 0;
+	}
 	if (op->flags & KVBLK_OPF_PARTIAL) {
 		if (op->offset >= len)
 			return -ERANGE;
@@ -184,7 +243,25 @@ static int get_range(struct kvblk_req *req)
 	return 0;
 }
 
-/* Where it goes: 0, -EFAULT: not without page faults, -EAGAIN, -ENOMEM, -ENXIO. */
+/*
+ * A block that is asked for again comes by memory that stays: the next get finds it
+ * there. Not if that is for less than all of it, or for a device.
+ */
+static bool get_promotes(struct kvblk_req *req)
+{
+	const struct kvblk_tunables *tun = &req->pool->tun;
+	phys_addr_t addr;
+
+	if (!READ_ONCE(tun->dram_bytes) || !READ_ONCE(tun->dram_promote) ||
+	    !req->slot.heat || req->want != req->slot.len)
+		return false;
+	return !kvblk_src_device(&req->src, true, &addr);
+}
+
+/*
+ * Where it goes: 0, -EFAULT: not without page faults, -EAGAIN, -ENOMEM, -ENXIO;
+ * of a prefetch -ENOSPC, -EOPNOTSUPP.
+ */
 static int get_memory(struct kvblk_req *req)
 {
 	struct kvblk_align align = kvblk_pool_align(req->pool);
@@ -192,6 +269,12 @@ static int get_memory(struct kvblk_req *req)
 	int err = -EREMOTEIO;
 	phys_addr_t addr;
 
+	if (get_prefetches(req) && !READ_ONCE(pool->tun.dram_bytes))
+		return -EOPNOTSUPP;
+	if (get_prefetches(req))
+		return kvblk_req_object(req, req->want) ? 0 : -ENOSPC;
+	if (get_promotes(req) && kvblk_req_object(req, req->want))
+		return 0;
 	if (req->phase == KVBLK_GET_AGAIN)
 		return kvblk_req_mem_alloc(req, get_end(req) - req->from, true);
 	if (!(pool->flags & KVBLK_POOL_STRICT) &&
@@ -214,6 +297,38 @@ static int get_memory(struct kvblk_req *req)
 	return err;
 }
 
+/* Is what is in the host's memory the block that is asked for? 0 or -ENOENT. */
+static int get_check_object(struct kvblk_req *req)
+{
+	const struct kvblk_object *obj = req->object;
+
+	/* another key with the same id */
+	if (obj->tenant != req->tenant || obj->key_len != req->op.key_len ||
+	    memcmp(obj->key, req->key, obj->key_len))
+		return get_miss(req, KVBLK_C_MISS_ABSENT);
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) && obj->layout_tag != req->op.layout_tag)
+		return get_miss(req, KVBLK_C_MISS_LAYOUT);
+	req->result.layout_tag = obj->layout_tag;
+	req->result.caller_tag = obj->caller_tag;
+	req->integrity = obj->integrity;
+	return 0;
+}
+
+/* It is in the host's memory: nothing is read, so it lands at once. */
+static int get_object(struct kvblk_req *req)
+{
+	int err = get_check_object(req);
+
+	if (err)
+		return get_fail(req, err);
+	kvblk_p2p_trial_end(req);
+	req->looked = true;
+	req->src.fault = false;
+	kvblk_media_submit(req, NULL);
+	kvblk_io_end(&req->media.io);
+	return 0;
+}
+
 /* With the media half begun; it goes on when 0 is returned. */
 static int get_begun(struct kvblk_req *req)
 {
@@ -234,6 +349,12 @@ static int get_begun(struct kvblk_req *req)
 	err = get_range(req);
 	if (err)
 		return get_fail(req, err);
+	if (req->object && get_prefetches(req)) {
+		req->result.flags |= KVBLK_RES_MEMORY;
+		return kvblk_req_over(req, 0);
+	}
+	if (req->object)
+		return get_object(req);
 	req->header_units = kvblk_header_units(req->slot.len);
 	err = kvblk_req_header_alloc(req);
 	if (!err)
@@ -308,6 +429,34 @@ static int get_damaged(struct kvblk_req *req, bool producer)
 	return get_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
+/* What else its object keeps of the record. */
+static void get_object_fill(struct kvblk_object *obj, const struct kvblk_rec *rec)
+{
+	obj->priority = rec->priority;
+	obj->expiry = rec->expiry;
+	obj->parent = rec->parent;
+	obj->layout_tag = rec->layout_tag;
+	obj->caller_tag = rec->caller_tag;
+	obj->integrity = rec->integrity;
+	obj->unproven = rec->integrity == KVBLK_INTEGRITY_NONE;
+	if (rec->integrity != KVBLK_INTEGRITY_NONE)
+		obj->crcs = kmemdup(rec->crcs, kvblk_nr_chunks(rec->length) *
+				    sizeof(*rec->crcs), GFP_KERNEL_ACCOUNT);
+}
+
+/* It has landed, and is right: it stays in memory. False: there was none for its sums. */
+static bool get_keep(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	if (obj->integrity != KVBLK_INTEGRITY_NONE && !obj->crcs)
+		return false;
+	req->coming = false;
+	WRITE_ONCE(obj->touched, true);
+	kvblk_object_keep(req->pool, obj, &req->slot);
+	return true;
+}
+
 /* The header: 0, with @rec, or -ENOENT. */
 static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
@@ -332,6 +481,8 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	req->result.layout_tag = rec->layout_tag;
 	req->result.caller_tag = rec->caller_tag;
 	req->integrity = rec->integrity;
+	if (unlikely(req->coming))
+		get_object_fill(req->object, rec);
 	return 0;
 }
 
@@ -352,8 +503,10 @@ static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 
 static const __le32 *get_crcs(const struct kvblk_req *req)
 {
-	return req->header + KVBLK_HDR_CRCS +
-	       (req->from >> KVBLK_CHUNK_SHIFT) * sizeof(__le32);
+	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
+					   req->object->crcs;
+
+	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
 }
 
 /* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
@@ -408,6 +561,9 @@ static int get_look(struct kvblk_req *req)
 	struct kvblk_rec rec;
 	int err;
 
+	/* then it may not have been read */
+	if (get_prefetches(req) && READ_ONCE(req->canceled))
+		return -ECANCELED;
 	if (req->media.io.status && req->mem.p2p) {
 		kvblk_p2p_failed(req, req->media.member);
 		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
@@ -492,6 +648,8 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 		else
 			kvblk_p2p_trial_end(req);
 	}
+	if (!err && req->coming && !get_keep(req) && get_prefetches(req))
+		err = -ENOMEM;
 	if (err) {
 		if (req->mem.direct)
 			kvblk_mem_zero(&req->mem);
@@ -516,10 +674,19 @@ static int get_deliver(struct kvblk_req *req)
 	int err = 0;
 
 	if (req->phase == KVBLK_GET_COPY) {
-		err = kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
-					 req->want, &req->src);
+		if (req->object)
+			err = kvblk_vectors_copy(&req->object->bv[1], req->op.offset,
+						 req->want, &req->src, false);
+		else
+			err = kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
+						 req->want, &req->src);
 		if (err)
 			return err;
+		/* its header was not read */
+		if (req->object && !req->header) {
+			kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
+			req->result.flags |= KVBLK_RES_MEMORY;
+		}
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
 	}
@@ -534,7 +701,11 @@ static int get_over(struct kvblk_req *req, int err)
 {
 	struct kvblk_pool *pool = req->pool;
 
-	if (!err) {
+	if (!err && get_prefetches(req)) {
+		kvblk_count(pool, KVBLK_C_PREFETCHES, 1);
+		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
+		err = req->want;
+	} else if (!err) {
 		kvblk_index_touch(&pool->index, &req->slot,
 				  kvblk_policy_tick(&pool->policy));
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
@@ -563,7 +734,7 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 			return 0;
 		if (err == -EAGAIN)
 			req->phase = KVBLK_GET_AGAIN;
-		else if (err)
+		else if (err || get_prefetches(req))
 			return get_over(req, err);
 	}
 	if (req->phase == KVBLK_GET_OVER)
@@ -597,6 +768,13 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 	}
 	return ret;
 }
+
+const struct kvblk_op_type kvblk_op_prefetch = {
+	.flags = KVBLK_OPF_LAYOUT,
+	.mode = FMODE_READ,
+	.start = get_start,
+	.finish = get_finish,
+};
 
 const struct kvblk_op_type kvblk_op_get = {
 	.flags = KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE,

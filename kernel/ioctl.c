@@ -45,6 +45,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	u32 bytes = 0, at = 0, i, j, end;
 	u32 sizes[LOOKUP_STEP] = {};
 	u64 tags[LOOKUP_STEP] = {};
+	u8 tiers[LOOKUP_STEP] = {};
 	u16 lens[LOOKUP_STEP];
 	u64 entries;
 
@@ -94,6 +95,9 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 		__set_bit(first + i, lu->found);
 		sizes[i] = slot->len;
 		tags[i] = slot->caller_tag;
+		if (arg->tiers)
+			tiers[i] = kvblk_dram_holds(pool, lu->ids[base + i], slot) ?
+				   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
 		arg->nr_present++;
 		if (!lu->hole) {
 			arg->nr_leading++;
@@ -107,6 +111,8 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	    copy_to_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, tags,
 			 n * 8ul))
 		return -EFAULT;
+	if (arg->tiers && copy_to_user(u64_to_user_ptr(arg->tiers) + first, tiers, n))
+		return -EFAULT;
 	return 0;
 }
 
@@ -118,7 +124,8 @@ static int lookup_rest(struct kvblk_lookup *arg, u32 first)
 	if ((arg->sizes &&
 	     clear_user(u64_to_user_ptr(arg->sizes) + first * 4ul, n * 4ul)) ||
 	    (arg->caller_tags &&
-	     clear_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, n * 8ul)))
+	     clear_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, n * 8ul)) ||
+	    (arg->tiers && clear_user(u64_to_user_ptr(arg->tiers) + first, n)))
 		return -EFAULT;
 	return 0;
 }
@@ -216,6 +223,7 @@ static int ioctl_info(struct kvblk_file *file, void *data)
 		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
 			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
 			    KVBLK_FEAT_CHECKSUMS | KVBLK_FEAT_JOURNAL |
+			    KVBLK_FEAT_DRAM | KVBLK_FEAT_PREFETCH |
 			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0),
 		.value_max = kvblk_pool_value_max(pool),
 		.key_max = KVBLK_KEY_MAX,
@@ -343,7 +351,7 @@ static const struct ioctl_def ioctls[] = {
 		sizeof(struct kvblk_submit), sizeof(struct kvblk_submit), false,
 		0, ioctl_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
-		sizeof(struct kvblk_lookup), sizeof(struct kvblk_lookup), true,
+		sizeof(struct kvblk_lookup), offsetof(struct kvblk_lookup, tiers), true,
 		FMODE_READ, ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
 		sizeof(struct kvblk_lease_release),

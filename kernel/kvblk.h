@@ -11,7 +11,7 @@
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go
  *   p2p     p2p, bounce: ways into devices' memory
  *   log     segment, reclaim, restore, kill, throttle, payload, io: records on
- *           members
+ *           members; dram: blocks that are in the host's memory
  *   mem     buf, region: a caller's memory
  *   report  event, health, stats, journal: counters, events, what comes and goes
  *   pure    index, policy, record, hash: no pool, no I/O; also for user space
@@ -36,6 +36,8 @@
  *   index.tags_lock   mutex: room for caller tags is made; a leaf
  *   member->lock      spinlock: segment states and the lists they are on
  *   kvblk_pools_lock  mutex: the list of pools; a leaf, no I/O under it
+ *   dram node->lock   spinlock: its objects in their order; a leaf
+ *   pool->dram.lock   spinlock: objects that are to be written now; a leaf
  *   pool->kill_gate   spinlock: an entry makes room for another one, and its
  *                     record gets on the list of kills, as one step
  *   index stripes     spinlocks, see index.h

@@ -212,6 +212,50 @@ void kvblk_member_restore(struct work_struct *work);
 
 void kvblk_reclaim_work(struct work_struct *work);
 
+/* ---- dram.c ---- */
+
+/* 0 or -ENOMEM. */
+int kvblk_dram_init(struct kvblk_pool *pool);
+/* No operation is under way: what is needed is written, the rest is dropped. May sleep. */
+void kvblk_dram_close(struct kvblk_pool *pool);
+void kvblk_dram_exit(struct kvblk_pool *pool);
+/* Each second: makes room, if the limit is another one now. No sleep. */
+void kvblk_dram_tick(struct kvblk_pool *pool);
+/* So many bytes more would not be too many, now. */
+bool kvblk_dram_has_room(struct kvblk_pool *pool, u64 bytes);
+/*
+ * Memory for a block of @length bytes; the caller fills in what is in the record, and
+ * the payload from @bv[1] on. NULL: there is no room, or no memory. May sleep.
+ */
+struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 key_len);
+/*
+ * Makes @obj its id's block, in place of @old (NULL: as a new entry). Takes it in any
+ * case. 0; -EEXIST: the entry is another one; -ENOSPC; -ENOMEM. May sleep.
+ */
+int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj,
+		       const struct kvblk_slot *old);
+/*
+ * The block at @slot, which a member has, stays in @obj too, unless there is one that
+ * counts. Takes a reference of its own. May sleep.
+ */
+void kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
+		       const struct kvblk_slot *slot);
+/* The object with the block that @slot is the entry of, with a reference, or NULL. */
+struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
+				      const struct kvblk_slot *slot);
+/* The block, which is in memory only, is to go to a member now, and durably. */
+void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
+		     const struct kvblk_slot *slot);
+/* Is there one? */
+bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot);
+/* Any context. */
+void kvblk_object_put(struct kvblk_object *obj);
+/* The entry of @id has gone, or is another one: so does its object. */
+void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
+/* The numbers of these segments are given away again, and no copy of them comes. May sleep. */
+void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
+
 /* ---- throttle.c: reads go before writes ---- */
 
 /**

@@ -165,7 +165,13 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
 /* Allocates kernel pages for @bytes. */
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
-/* Copies between bounce pages, from byte @skip on, and the caller. */
+/*
+ * Copies @bytes, from byte @skip of the kernel's memory in @bv on, from (@in) or to the
+ * caller's. 0, -EFAULT, -ENXIO.
+ */
+int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
+		       const struct kvblk_src *src, bool in);
+/* The same of bounce pages. */
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
 /* Writes @bytes from byte @skip of the caller's memory on. 0, -EFAULT, -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);

@@ -459,6 +459,7 @@ static void member_remove_work(struct work_struct *work)
 				       &dropped);
 		cond_resched();
 	} while (at || ++pass < 2);
+	kvblk_dram_forget_segments(pool, member->seg_base, member->nr_segs);
 	/* nobody's: it can't come back */
 	wiped = !dead && kvblk_super_wipe(member);
 

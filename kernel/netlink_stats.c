@@ -72,6 +72,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 			gauges_add(member, gauges);
 	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->leased_bytes);
 	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);
+	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
 }
 
 /* Whether they have not fit. @member: those of one. */

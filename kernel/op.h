@@ -184,6 +184,7 @@ const struct kvblk_op_type *kvblk_op_type(u32 opcode);
 extern const struct kvblk_op_type kvblk_op_put;
 extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
+extern const struct kvblk_op_type kvblk_op_prefetch;
 
 struct kvblk_batch;
 
@@ -255,6 +256,8 @@ struct kvblk_req {
 	u8 miss;			/* a get: why it is one, &enum kvblk_counter */
 	bool looked;			/* a get: its header is the block's */
 	bool device;			/* a device's memory is in it */
+	bool coming;			/* @object is not the pool's yet */
+	bool continues;			/* a put: &kvblk_object.continues */
 	u8 flight_phase;		/* that it began in */
 	ktime_t start;
 	struct kvblk_op op;
@@ -271,6 +274,9 @@ struct kvblk_req {
 	u64 crcs_addr;			/* where the caller has checksums, or 0 */
 	u32 crcs_room;			/* bytes there */
 	u32 space_seq;
+	u32 chain;			/* a put: &kvblk_object.chain */
+	u64 offer_parent;		/* likewise */
+	struct kvblk_object *object;	/* with a reference, or NULL */
 	__le32 *crcs;			/* a put: what was there */
 	ktime_t waiting;		/* since, 0: not yet */
 	struct kvblk_mem mem;		/* its few_bv and what follows: not zeroed */
@@ -374,6 +380,12 @@ void kvblk_req_header_free(struct kvblk_req *req);
  */
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
+/*
+ * An object for the operation's block, as its memory and with its key. The operation has
+ * it until it is dropped, or taken. NULL: no room.
+ */
+struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length);
+struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /*
  * Operations that were detached still hold their memory, as long as their

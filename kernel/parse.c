@@ -61,7 +61,8 @@ static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
 	return sum > U32_MAX ? -EINVAL : 0;
 }
 
-#define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | KVBLK_OPF_HARD_DEADLINE)
+#define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | \
+			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE)
 
 static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 		    fmode_t mode, bool fixed)

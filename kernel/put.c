@@ -110,6 +110,60 @@ static int put_map(struct kvblk_req *req, struct kvblk_align align)
 	return err == -EFAULT ? 0 : err;
 }
 
+/*
+ * It may be in the pool's memory. Not what is read across a device's bus by the CPU,
+ * nor what lists look for on media, nor what a member has had already.
+ */
+static bool put_kept(struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->tries ||
+	    req->older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
+		return false;
+	return !kvblk_src_device(&req->src, false, &addr);
+}
+
+/* It is done when a member has it; memory may have a copy. */
+static bool put_through(const struct kvblk_req *req)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE ||
+	       READ_ONCE(req->pool->tun.dram_mode) == KVBLK_DRAM_THROUGH;
+}
+
+/* The caller's bytes in memory of the pool's. 0, with an object if there is room. */
+static int put_object(struct kvblk_req *req)
+{
+	const struct kvblk_op *op = &req->op;
+	struct kvblk_object *obj = kvblk_req_object(req, req->bytes);
+	int err = 0;
+
+	if (!obj)
+		return 0;
+	obj->priority = op->priority;
+	obj->expiry = req->expiry;
+	obj->parent = req->parent.lo;
+	obj->layout_tag = op->layout_tag;
+	obj->caller_tag = op->caller_tag;
+	obj->chain = req->chain;
+	obj->continues = req->continues;
+	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
+	obj->integrity = KVBLK_INTEGRITY_NONE;
+	if (req->crcs) {
+		obj->integrity = KVBLK_INTEGRITY_PRODUCER;
+		obj->crcs = kmemdup(req->crcs, kvblk_nr_chunks(req->bytes) *
+				    sizeof(*req->crcs), GFP_KERNEL_ACCOUNT);
+	}
+	/* a member's, then */
+	if (req->crcs && !obj->crcs)
+		kvblk_req_mem_drop(req);
+	else
+		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	if (err)
+		kvblk_req_mem_drop(req);
+	return err;
+}
+
 /* The caller's bytes, and the checksums that it has. */
 static int put_memory(struct kvblk_req *req)
 {
@@ -129,8 +183,13 @@ static int put_memory(struct kvblk_req *req)
 	kvblk_req_mem_drop(req);
 	req->align = align;
 	req->stable = READ_ONCE(pool->stable_writes);
+	if (put_through(req) && put_kept(req)) {
+		err = put_object(req);
+		if (err)
+			return err;
+	}
 	/* a cancel that saw kernel memory must not meet the ring's own after all */
-	if (!(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
+	if (!req->object && !(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
 	    !(req->tries && req->cmd) &&
 	    kvblk_src_fits(&req->src, req->bytes, align) &&
 	    !(put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
@@ -144,10 +203,10 @@ static int put_memory(struct kvblk_req *req)
 			if (put_bounces(req, policy))
 				kvblk_req_mem_drop(req);
 		}
-	} else {
+	} else if (!req->object) {
 		req->device = kvblk_src_device(&req->src, false, &addr);
 	}
-	if (!req->mem.direct) {
+	if (!req->mem.direct && !req->object) {
 		err = put_copy_in(req);
 		if (err)
 			return err;
@@ -202,7 +261,8 @@ static void put_write(struct kvblk_req *req)
 	struct kvblk_turn *turn = &req->media.turn;
 
 	/* where there is no such cache, the block layer takes the flag off */
-	req->media.fua = kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
+	req->media.fua = req->op.flags & KVBLK_OPF_DURABLE ||
+			 kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
 	/* what may wait at the gate is summed by its own task, not by the gate's work */
 	req->summed = req->integrity == KVBLK_INTEGRITY_CRC32C &&
 		      kvblk_put_window(room->member) != U64_MAX;
@@ -287,6 +347,13 @@ static void put_ask(struct kvblk_req *req)
 	req->declined = !kvblk_policy_admit(p, &single);
 }
 
+/* The block is there, but not as durable as the put is to be. */
+static bool put_undurable(const struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE && old->seg == KVBLK_DRAM_SEG &&
+	       old->tenant == req->tenant;
+}
+
 /* May the older block in @old go for it? One that was found anew may not. */
 static bool put_replaces(const struct kvblk_req *req, const struct kvblk_slot *old)
 {
@@ -308,6 +375,10 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 	struct kvblk_pool *pool = req->pool;
 	int err;
 
+	if (old && put_undurable(req, old)) {
+		kvblk_dram_urge(pool, req->id, old);
+		return -EAGAIN;
+	}
 	/* the kill that it would find is that of its own failed write */
 	if (req->older == KVBLK_OLDER_STAYS || req->tries)
 		return 0;
@@ -344,7 +415,6 @@ static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
 	struct kvblk_pool *pool = req->pool;
-	int ret;
 
 	*taken = kvblk_index_find(&pool->index, req->id, old);
 	if (*taken && old->state == KVBLK_SLOT_MOVING && kvblk_slot_expired(pool, old))
@@ -359,7 +429,7 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 				return put_look(req, old, taken);
 			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 			*taken = false;
-		} else if (!put_replaces(req, old)) {
+		} else if (!put_replaces(req, old) && !put_undurable(req, old)) {
 			return put_exists(req, old);
 		}
 	}
@@ -369,30 +439,39 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 		return kvblk_req_expire(req);
 	if (kvblk_req_crowded(req))
 		return kvblk_req_over(req, -ENOMEM);
-	ret = put_older(req, *taken ? old : NULL);
-	if (ret)
-		return ret;
+	return put_older(req, *taken ? old : NULL);
+}
+
+/* The policy's word, unless that is asked when the block leaves memory: 0 or 1. */
+static int put_admit(struct kvblk_req *req)
+{
 	if (!req->asked)
 		put_ask(req);
 	if (!req->declined)
 		return 0;
-	kvblk_count(pool, KVBLK_C_PUT_DECLINED, 1);
+	kvblk_count(req->pool, KVBLK_C_PUT_DECLINED, 1);
 	return kvblk_req_over(req, -ENOBUFS);
 }
 
-/* What it takes from its caller, and the tag's room. 0, an error, or -EAGAIN. */
+/* Room for its tag. 0, -ENOMEM, or -EAGAIN. */
+static int put_tag(struct kvblk_req *req)
+{
+	if (!req->op.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
+		return 0;
+	/* the first one: may take as long as a page fault */
+	if (req->src.fault)
+		return kvblk_index_keep_tags(&req->pool->index);
+	req->wants_fault = true;
+	return -EAGAIN;
+}
+
+/* What it takes from its caller. 0, an error, or -EAGAIN. */
 static int put_fetch(struct kvblk_req *req)
 {
-	int err = 0;
+	int err = put_tag(req);
 
-	if (req->op.caller_tag && !kvblk_index_keeps_tags(&req->pool->index)) {
-		/* the first one: may take as long as a page fault */
-		if (!req->src.fault) {
-			req->wants_fault = true;
-			return -EAGAIN;
-		}
-		err = kvblk_index_keep_tags(&req->pool->index);
-	}
+	if (err == -EAGAIN)
+		return err;
 	if (!err)
 		err = put_memory(req);
 	req->wants_fault = err == -EFAULT && !req->src.fault;
@@ -451,6 +530,65 @@ hole:
 	return err;
 }
 
+/* It is done, and in memory only. */
+static int put_is_kept(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	req->media.stats = &pool->stats->own;
+	req->result.value_len = req->bytes;
+	req->result.flags |= KVBLK_RES_MEMORY;
+	kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
+	kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
+	kvblk_count(pool, KVBLK_C_DRAM_PUTS, 1);
+	kvblk_req_count_way(req, KVBLK_C_PUT_DIRECT);
+	kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_PUT, req->bytes, req->start);
+	trace_kvblk_put(pool->name, req->id.lo, req->bytes, req->bytes,
+			req->result.flags, req->start);
+	return kvblk_req_over(req, req->bytes);
+}
+
+/*
+ * Into memory, if there is room. 0: it is a member's; -EEXIST: the entry is another one
+ * by now; 1 or -EAGAIN as of start.
+ */
+static int put_keep(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	struct kvblk_object *obj;
+	struct kvblk_slot slot;
+	int err;
+
+	/* a member's, if the policy has been asked */
+	if (req->asked || put_through(req) || !put_kept(req) ||
+	    (old && kvblk_slot_kills_full(req->pool, old)))
+		return 0;
+	err = put_tag(req);
+	if (err)
+		return err == -EAGAIN ? err : kvblk_req_over(req, err);
+	/* it has waited for room on a member */
+	kvblk_req_header_free(req);
+	kvblk_req_mem_drop(req);
+	if (!req->chain)
+		req->continues = req->parent.lo &&
+				 kvblk_block_present(req->pool, req->parent, req->tenant,
+						     &slot);
+	err = put_object(req);
+	req->wants_fault = err == -EFAULT && !req->src.fault;
+	if (err)
+		return req->wants_fault ? -EAGAIN : kvblk_req_over(req, err);
+	if (!req->object)
+		return 0;
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	obj = kvblk_req_object_take(req);
+	err = kvblk_object_enter(req->pool, obj, old);
+	kvblk_media_end(req);
+	if (err == -EEXIST)
+		return err;
+	/* what else is wrong a member's path comes upon, too */
+	return err ? 0 : put_is_kept(req);
+}
+
 static int put_try(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -461,6 +599,12 @@ static int put_try(struct kvblk_req *req)
 	for (;;) {
 		req->space_seq = atomic_read(&pool->space_seq);
 		ret = put_look(req, &old, &taken);
+		if (!ret)
+			ret = put_keep(req, taken ? &old : NULL);
+		if (ret == -EEXIST)
+			continue;
+		if (!ret)
+			ret = put_admit(req);
 		if (ret)
 			return ret;
 		ret = put_fetch(req);
@@ -510,7 +654,7 @@ static bool put_ready(struct kvblk_req *req)
 	struct kvblk_slot slot;
 
 	if (kvblk_index_find(&req->pool->index, req->id, &slot))
-		return slot.state != KVBLK_SLOT_MOVING;
+		return slot.state != KVBLK_SLOT_MOVING && !put_undurable(req, &slot);
 	return req->older == KVBLK_OLDER_STAYS ||
 	       kvblk_kill_barrier(req->pool, req->id) != 1;
 }
@@ -603,6 +747,11 @@ static int put_settle(struct kvblk_req *req, bool again)
 		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 		err = -EALREADY;
 	}
+	/* what fails may be tried again with it */
+	if (req->coming && !err) {
+		req->coming = false;
+		kvblk_object_keep(pool, req->object, &live);
+	}
 	/* a delete finds the entry, or waits for the kill */
 	if (err && !kvblk_entry_replace(pool, req->id, &req->slot, NULL))
 		kvblk_kill_settle(pool, req->id, &req->slot);
@@ -653,6 +802,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 }
 
 const struct kvblk_op_type kvblk_op_put = {
+	.flags = KVBLK_OPF_DURABLE,
 	.mode = FMODE_WRITE,
 	.reads = true,
 	.start = put_start,

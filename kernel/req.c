@@ -37,6 +37,8 @@ bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	struct kvblk_member *member;
 
+	if (slot->seg == KVBLK_DRAM_SEG)
+		return true;
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
 	return member && kvblk_member_ok(member);
@@ -153,10 +155,53 @@ void kvblk_file_put(struct kvblk_file *file)
 		kfree(file);
 }
 
+struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length)
+{
+	struct kvblk_object *obj = kvblk_object_new(req->pool, length, req->op.key_len);
+
+	if (!obj)
+		return NULL;
+	obj->id = req->id;
+	obj->tenant = req->tenant;
+	obj->key_len = req->op.key_len;
+	memcpy(obj->key, req->key, req->op.key_len);
+	req->object = obj;
+	req->coming = true;
+	req->mem.bv = obj->bv;
+	req->mem.nr = obj->nr + 1;
+	req->mem.bytes = length;
+	req->mem.media_bytes = round_up(length, KVBLK_UNIT);
+	return obj;
+}
+
+struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	req->object = NULL;
+	req->coming = false;
+	return obj;
+}
+
+/* Its payload may be the object's. */
+static noinline void req_object_put(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	if (req->mem.bv == obj->bv)
+		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	req->object = NULL;
+	kvblk_object_put(obj);
+	req->coming = false;
+}
+
 void kvblk_req_mem_drop(struct kvblk_req *req)
 {
 	struct kvblk_file *file = req->owner;
 
+	if (req->object)
+		req_object_put(req);
 	kvblk_mem_free(&req->mem);
 	if (!req->held)
 		return;

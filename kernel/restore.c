@@ -147,6 +147,9 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	void *buf = NULL;
 	u32 bytes;
 
+	/* in memory: it was put in this activation */
+	if (slot->seg == KVBLK_DRAM_SEG)
+		return atomic64_read(&pool->seq);
 	seg = kvblk_segment_get(pool, slot, &member, &gen);
 	if (!seg)
 		return 0;

@@ -63,6 +63,7 @@ POOL_VALUE(epoch, READ_ONCE(pool->epoch));
 POOL_VALUE(capacity, kvblk_pool_capacity(pool));
 POOL_VALUE(free, kvblk_pool_free_bytes(pool));
 POOL_VALUE(leased_bytes, READ_ONCE(pool->leased_bytes));
+POOL_VALUE(dram_used, atomic64_read(&pool->dram.bytes));
 POOL_VALUE(value_max, kvblk_pool_value_max(pool));
 POOL_VALUE(index_slots, kvblk_index_slots(&pool->index));
 POOL_VALUE(index_used, kvblk_index_used(&pool->index));
@@ -77,6 +78,7 @@ static struct attribute *pool_attrs[] = {
 	&dev_attr_capacity.attr,
 	&dev_attr_free.attr,
 	&dev_attr_leased_bytes.attr,
+	&dev_attr_dram_used.attr,
 	&dev_attr_value_max.attr,
 	&dev_attr_index_slots.attr,
 	&dev_attr_index_used.attr,
@@ -105,11 +107,18 @@ static const char * const check_names[] = {
 	[KVBLK_CHECK_PRODUCER] = "producer",
 };
 
+static const char * const dram_names[] = {
+	[KVBLK_DRAM_THROUGH] = "through",
+	[KVBLK_DRAM_EVICT] = "evict",
+	[KVBLK_DRAM_TOUCHED] = "touched",
+};
+
 /* Of its values from 0 on, or NULL. */
 static const char * const *tunable_names(const struct tunable *t)
 {
-	return t->offset == offsetof(struct kvblk_tunables, integrity) ?
-	       check_names : NULL;
+	if (t->offset == offsetof(struct kvblk_tunables, integrity))
+		return check_names;
+	return t->offset == offsetof(struct kvblk_tunables, dram_mode) ? dram_names : NULL;
 }
 
 /* Stores to any pool's tunables; innermost. */

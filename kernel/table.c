@@ -9,6 +9,7 @@ static const struct kvblk_op_type *const op_types[] = {
 	[KVBLK_OP_PUT] = &kvblk_op_put,
 	[KVBLK_OP_GET] = &kvblk_op_get,
 	[KVBLK_OP_DELETE] = &kvblk_op_delete,
+	[KVBLK_OP_PREFETCH] = &kvblk_op_prefetch,
 };
 
 const struct kvblk_op_type *kvblk_op_type(u32 opcode)

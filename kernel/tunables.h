@@ -47,6 +47,12 @@
 	X(reclaim_event_rate, u32, 16, 0, 1000000)				\
 	/* between notifications of statistics; 0: none */			\
 	X(stats_seconds, u32, 0, 0, 86400)					\
+	/* host memory for blocks; 0: none */					\
+	X(dram_bytes, u64, 0, 0, 1ull << 44)					\
+	/* enum kvblk_dram_mode */						\
+	X(dram_mode, u32, KVBLK_DRAM_EVICT, 0, KVBLK_DRAM_TOUCHED)		\
+	/* a get that is not the first one leaves the block there */		\
+	X(dram_promote, u32, 1, 0, 1)						\
 	/* see bounce.c */							\
 	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
 

@@ -407,6 +407,107 @@ struct kvblk_member {
 	bool low_told;			/* the low watermark was crossed; reclaim_work's own */
 };
 
+/* ---- the host's memory ---- */
+
+/*
+ * struct kvblk_object - a block in the host's memory; see dram.c
+ * @node: dram->objects, by @id
+ * @lru: of its node, under the node's lock, as is
+ * @dead: it was removed
+ * @urgent: dram->urgent, with a reference; dram->lock
+ * @refs: the table's, until it is removed, and of who looks at it
+ * @pool: that counts it, and is there as long
+ * @seg: its entry's place, if it counts, with
+ * @off: likewise, and
+ * @gen: likewise
+ * @chain: the batch that it was put by, if that was a chain; 0: none
+ * @offer_parent: id.lo of the block before that chain, or before it; 0: not known
+ * @continues: that block was there
+ * @touched: a get has found it since it was last at the cold end
+ * @needed: it was asked for since it was put
+ * @heat: its entry's when it was last at the cold end
+ * @integrity: of @crcs, if there are some
+ * @unproven: it was read from a member, and nobody has checked it
+ * @crcs: checksums, or NULL
+ * @nr: folios
+ * @bv: one for the record's header, and one for each folio
+ * @key: of the block, @key_len bytes
+ */
+struct kvblk_object {
+	struct rhash_head node;
+	struct kvblk_id id;
+	struct list_head lru;
+	struct list_head urgent;
+	bool dead;
+	refcount_t refs;
+	struct rcu_head rcu;
+	struct kvblk_pool *pool;
+	u32 seg;
+	u32 off;
+	u16 gen;
+	u16 tenant;
+	u16 key_len;
+	u8 priority;
+	u8 heat;
+	u8 integrity;
+	bool unproven;
+	bool continues;
+	bool touched;
+	bool needed;
+	int nid;
+	u32 chain;
+	u32 length;
+	u32 expiry;
+	u64 offer_parent;
+	u64 parent;			/* as the record tells it, as are */
+	u64 layout_tag;
+	u64 caller_tag;
+	__le32 *crcs;
+	u32 nr;
+	struct bio_vec *bv;
+	u8 key[];
+};
+
+/* Of a NUMA node. */
+struct kvblk_dram_node {
+	spinlock_t lock;		/* lru, bytes; in memory reclaim, too */
+	struct list_head lru;		/* the coldest first */
+	u64 bytes;			/* of those in it */
+	u64 stayed;			/* the work's own */
+};
+
+/**
+ * struct kvblk_dram - a pool's blocks in the host's memory
+ * @objects: all, by id
+ * @nodes: nr_node_ids of them
+ * @bytes: that they take, and those which are coming
+ * @serial: of the last one
+ * @chains: of the last one
+ * @lock: @urgent; a leaf
+ * @urgent: objects that somebody waits for to be on a member
+ * @shrinker: lets memory pressure in
+ * @rest: jiffies before which there is nothing that could go
+ * @work: makes room; the next two are its own
+ * @run: what it looks at
+ * @stages: what it writes
+ * @closing: the pool is going: leases pin nothing
+ */
+struct kvblk_dram {
+	struct rhashtable objects;
+	struct kvblk_dram_node *nodes;
+	atomic64_t bytes;
+	atomic_t serial;
+	atomic_t chains;
+	spinlock_t lock;		/* urgent */
+	struct list_head urgent;
+	struct shrinker *shrinker;
+	unsigned long rest;
+	struct work_struct work;
+	struct run *run;
+	struct stages *stages;
+	bool closing;
+};
+
 /* What sysfs changes; plain loads and stores. */
 struct kvblk_tunables {
 #define X(name, type, standard, least, most)	type name;
@@ -484,12 +585,13 @@ struct kvblk_pool {
 	u32 align_units;		/* largest record_align, in units */
 	bool stable_writes;		/* puts must not change under way */
 	bool device_seen;		/* somebody uses a device's memory */
-	u8 granule[KVBLK_GRANULES];	/* member slot + 1, 0: free */
-	u16 *seg_gen;			/* KVBLK_SEGS_MAX */
+	u8 granule[KVBLK_GRANULES + 1];	/* member slot + 1, 0: free; the last is no member's */
+	u16 *seg_gen;			/* KVBLK_DRAM_SEG + 1 */
 
 	struct kvblk_index index;
 	struct kvblk_policy policy;
 	struct kvblk_tunables tun;
+	struct kvblk_dram dram;
 	struct kvblk_pool_stats __percpu *stats;
 	/* by slot, of all members that have had it; made once, under admin */
 	struct kvblk_stats __percpu *slots[KVBLK_MEMBERS_MAX];
@@ -504,7 +606,7 @@ struct kvblk_pool {
 	spinlock_t kill_gate;		/* see kill.c */
 	spinlock_t kill_lock;		/* kills, the members' too */
 	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token, kill_lock */
-	bool pinned[KVBLK_GRANULES];	/* nothing there is evicted; kill_lock */
+	bool pinned[KVBLK_GRANULES + 1];	/* nothing there is evicted; kill_lock */
 	atomic_t unsure;		/* what a lost member holds may come back */
 	u32 nr_lost;			/* gone, but counted there; under admin */
 	spinlock_t roster_lock;		/* the roster, absents */

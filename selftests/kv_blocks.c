@@ -5,11 +5,12 @@
  * assignments. The exit code is 1 when a wrong byte or an unexpected error was
  * seen, which is told on stderr.
  *
- * usage: kv_blocks NODE put|get|delete|lookup FIRST COUNT LEN [TAG]
+ * usage: kv_blocks NODE put|get|delete|prefetch|lookup FIRST COUNT LEN [TAG]
  *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
  * With KV_STAY in the environment it stays, with its memory, until a line or
  * the end of stdin comes. Gets have a hard deadline KV_DEADLINE_MS ahead, if
- * that is set. Puts are chains, 32 blocks each, if KV_CHAIN is set.
+ * that is set. With TAG they must have that one. Puts are chains, 32 blocks each, if KV_CHAIN is set, and durable if
+ * KV_DURABLE is. memory= counts what came from the host's memory or went there only.
  */
 #include <stdarg.h>
 
@@ -21,7 +22,7 @@ static int fd;
 static int bad;
 static struct {
 	unsigned int stored, exists, declined, full, errors;
-	unsigned int hits, misses, late, deleted, absent;
+	unsigned int hits, misses, late, deleted, absent, memory;
 	unsigned long long bytes, slowest;
 } n;
 
@@ -55,18 +56,22 @@ static void put_result(uint64_t nr, const struct kvblk_result *res)
 			break;
 		}
 		n.stored++;
+		n.memory += !!(res->flags & KVBLK_RES_MEMORY);
 		n.bytes += (unsigned int)res->res;
 	}
 }
 
 static void get_result(uint64_t nr, const struct kvblk_result *res,
-		       const uint8_t *buf, size_t len)
+		       const uint8_t *buf, size_t len, uint64_t tag)
 {
 	ssize_t wrong;
 
 	if (res->res > 0) {
 		n.hits++;
+		n.memory += !!(res->flags & KVBLK_RES_MEMORY);
 		n.bytes += (unsigned int)res->res;
+		if (tag && res->caller_tag != tag)
+			complain(nr, "A FORMER BLOCK, tag", (int)res->caller_tag);
 		wrong = kv_wrong(kv_seed(nr, res->caller_tag), 0, buf,
 				 (size_t)res->res);
 		if (wrong >= 0)
@@ -84,6 +89,18 @@ static void get_result(uint64_t nr, const struct kvblk_result *res,
 		complain(nr, "A MISS LEFT BYTES at", (int)wrong);
 }
 
+static void prefetch_result(uint64_t nr, const struct kvblk_result *res)
+{
+	n.hits += res->res > 0;
+	n.exists += !res->res;
+	n.misses += res->res == -ENOENT;
+	n.full += res->res == -ENOSPC;
+	if (res->res < 0 && res->res != -ENOENT && res->res != -ENOSPC)
+		complain(nr, "prefetch", res->res);
+	if (res->res >= 0 && !(res->flags & KVBLK_RES_MEMORY))
+		complain(nr, "prefetch, not in memory", res->res);
+}
+
 static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 		  uint8_t *buf, size_t len, uint64_t tag)
 {
@@ -92,7 +109,7 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	struct kvblk_op ops[BATCH];
 	struct kvblk_result res[BATCH];
 	const char *deadline = getenv("KV_DEADLINE_MS");
-	const char *chain = getenv("KV_CHAIN");
+	const char *chain = getenv("KV_CHAIN"), *durable = getenv("KV_DURABLE");
 	uint32_t flags = opcode == KVBLK_OP_PUT && chain && *chain ? KVBLK_SUBMIT_CHAIN : 0;
 	uint64_t start;
 	int err;
@@ -104,7 +121,9 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 		if (opcode == KVBLK_OP_PUT) {
 			kv_fill(kv_seed(first + i, tag), 0, buf + i * len, len);
 			ops[i].caller_tag = tag;
-		} else if (opcode == KVBLK_OP_DELETE) {
+			if (durable && *durable)
+				ops[i].flags = KVBLK_OPF_DURABLE;
+		} else if (opcode == KVBLK_OP_DELETE || opcode == KVBLK_OP_PREFETCH) {
 			ops[i].pieces = 0;
 			ops[i].nr_pieces = 0;
 		} else if (deadline) {
@@ -128,7 +147,9 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 		if (opcode == KVBLK_OP_PUT) {
 			put_result(first + i, &res[i]);
 		} else if (opcode == KVBLK_OP_GET) {
-			get_result(first + i, &res[i], buf + i * len, len);
+			get_result(first + i, &res[i], buf + i * len, len, tag);
+		} else if (opcode == KVBLK_OP_PREFETCH) {
+			prefetch_result(first + i, &res[i]);
 		} else if (!res[i].res) {
 			n.deleted++;
 		} else if (res[i].res == -ENOENT) {
@@ -143,7 +164,7 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 
 int main(int argc, char **argv)
 {
-	static const char *const verbs[] = { "", "put", "get", "delete" };
+	static const char *const verbs[] = { "", "put", "get", "delete", "prefetch" };
 	uint64_t first, start, tag;
 	unsigned int count;
 	size_t len;
@@ -178,14 +199,14 @@ int main(int argc, char **argv)
 	for (unsigned int i = 0; i < count; i += BATCH) {
 		unsigned int nr = count - i < BATCH ? count - i : BATCH;
 
-		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_DELETE; op++) {
+		for (uint8_t op = KVBLK_OP_PUT; op <= KVBLK_OP_PREFETCH; op++) {
 			if (!strcmp(argv[2], verbs[op]))
 				batch(op, first + i, nr, buf, len, tag);
 		}
 	}
-	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
+	printf("stored=%u exists=%u declined=%u full=%u errors=%u hits=%u misses=%u late=%u deleted=%u absent=%u memory=%u bytes=%llu slowest=%llu took=%llu bad=%d\n",
 	       n.stored, n.exists, n.declined, n.full, n.errors, n.hits,
-	       n.misses, n.late, n.deleted, n.absent, n.bytes, n.slowest,
+	       n.misses, n.late, n.deleted, n.absent, n.memory, n.bytes, n.slowest,
 	       (unsigned long long)(kv_now_ms() - start), bad);
 	fflush(stdout);
 	if (getenv("KV_STAY"))

@@ -180,7 +180,7 @@ TEST(info)
 	EXPECT_EQ(info.size, sizeof(info), "size");
 	EXPECT_EQ(info.pool_flags & ~KVBLK_POOL_STRICT, 0, "flags of the pool");
 	EXPECT(info.integrity <= KVBLK_CHECK_PRODUCER, "integrity %u", info.integrity);
-	EXPECT(!(info.features & (KVBLK_FEAT_HINTS | KVBLK_FEAT_PREFETCH | KVBLK_FEAT_DMABUF)),
+	EXPECT(!(info.features & (KVBLK_FEAT_HINTS | KVBLK_FEAT_DMABUF)),
 	       "features of later versions");
 	EXPECT_EQ(info.tenant, 0, "tenant of the default node");
 	EXPECT_EQ(info.key_max, KVBLK_KEY_MAX, "key_max");

@@ -82,7 +82,10 @@ static void check_errno(int got, int want, const char *name, unsigned int op)
 #define SPOIL(name, statement)	static void name(void) { statement; }
 
 SPOIL(opcode_0, f.op.opcode = 0)
-SPOIL(opcode_prefetch, f.op.opcode = KVBLK_OP_PREFETCH; f.op.pieces = f.op.nr_pieces = 0)
+SPOIL(prefetch_pieces, f.op.opcode = KVBLK_OP_PREFETCH)
+SPOIL(prefetch_durable, f.op.opcode = KVBLK_OP_PREFETCH; f.op.pieces = f.op.nr_pieces = 0;
+      f.op.flags = KVBLK_OPF_DURABLE)
+SPOIL(durable, f.op.flags = KVBLK_OPF_DURABLE)
 SPOIL(opcode_5, f.op.opcode = 5)
 SPOIL(opcode_255, f.op.opcode = 255)
 SPOIL(priority_4, f.op.priority = 4)
@@ -106,9 +109,9 @@ SPOIL(pieces_hole, f.op.pieces = kv_addr(hole))
 SPOIL(pieces_into_hole, f.op.pieces = kv_addr(hole - 8))
 SPOIL(pieces_kernel, f.op.pieces = KERNEL_ADDR)
 SPOIL(pieces_wrap, f.op.pieces = UINT64_MAX - 7)
-SPOIL(flag_3, f.op.flags = 1 << 3)
+SPOIL(flag_4, f.op.flags = 1 << 4)
 SPOIL(flag_31, f.op.flags = 1u << 31)
-SPOIL(flag_and_key, f.op.flags = 1 << 3; f.op.key_len = 0)
+SPOIL(flag_and_key, f.op.flags = 1 << 4; f.op.key_len = 0)
 SPOIL(flag_partial, f.op.flags = KVBLK_OPF_PARTIAL)
 SPOIL(flag_layout, f.op.flags = KVBLK_OPF_LAYOUT)
 SPOIL(flag_hard, f.op.flags = KVBLK_OPF_HARD_DEADLINE)
@@ -206,7 +209,9 @@ SPOIL_SUMS(sums_readonly, ext->checksums = kv_addr(readonly))
 
 static const struct op_case op_cases[] = {
 	{ "opcode 0", PUT, -EOPNOTSUPP, opcode_0 },
-	{ "a prefetch", GET, -EOPNOTSUPP, opcode_prefetch },
+	{ "a prefetch with memory", GET, -EINVAL, prefetch_pieces },
+	{ "a durable prefetch", GET, -EINVAL, prefetch_durable },
+	{ "a durable get or delete", GET | DELETE, -EINVAL, durable },
 	{ "opcode 5", PUT, -EOPNOTSUPP, opcode_5 },
 	{ "opcode 255", PUT | GET, -EOPNOTSUPP, opcode_255 },
 	{ "priority 4", ANY, -EINVAL, priority_4 },
@@ -254,7 +259,7 @@ static const struct op_case op_cases[] = {
 	{ "pieces half mapped", PUT | GET, -EFAULT, pieces_into_hole },
 	{ "pieces in the kernel", PUT | GET, -EFAULT, pieces_kernel },
 	{ "pieces at the end of the world", PUT | GET, -EFAULT, pieces_wrap },
-	{ "flag 1 << 3", ANY, -EOPNOTSUPP, flag_3 },
+	{ "flag 1 << 4", ANY, -EOPNOTSUPP, flag_4 },
 	{ "flag 1 << 31", ANY, -EOPNOTSUPP, flag_31 },
 	{ "a flag that is not known yet, and a bad field", ANY, -EOPNOTSUPP, flag_and_key },
 	{ "PARTIAL", PUT | DELETE, -EINVAL, flag_partial },

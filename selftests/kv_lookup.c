@@ -6,7 +6,8 @@
  * usage: kv_lookup NODE [TEST...]
  *
  * The tests of leases write the pool several times over, and set the pool's
- * lease_keys_max through sysfs.
+ * lease_keys_max through sysfs. With KV_DRAM in the environment puts land in the
+ * host's memory.
  */
 #include "kv_test.h"
 #include "kv_io.h"
@@ -16,6 +17,7 @@ static int fd;
 static struct kvblk_info info;
 static uint64_t next_key = 2000000;
 static uint8_t *buf;
+static bool in_memory;	/* where puts land */
 #define BUF_LEN		(8ul << 20)
 
 static uint64_t new_keys(unsigned int nr)
@@ -30,6 +32,7 @@ struct answer {
 	uint8_t *bitmap;
 	uint32_t *sizes;
 	uint64_t *tags;
+	uint8_t *tiers;
 };
 
 static bool bit(const struct answer *a, unsigned int i)
@@ -42,6 +45,7 @@ static void free_answer(struct answer *a)
 	free(a->bitmap);
 	free(a->sizes);
 	free(a->tags);
+	free(a->tiers);
 }
 
 static int lookup(int file, struct answer *a, const void *keys,
@@ -51,6 +55,8 @@ static int lookup(int file, struct answer *a, const void *keys,
 	a->bitmap = malloc((nr + 7) / 8 + 1);
 	a->sizes = malloc((nr + 1) * sizeof(*a->sizes));
 	a->tags = malloc((nr + 1) * sizeof(*a->tags));
+	a->tiers = malloc(nr + 1);
+	memset(a->tiers, 0xa5, nr + 1);
 	memset(a->bitmap, 0xa5, (nr + 7) / 8 + 1);
 	memset(a->sizes, 0xa5, (nr + 1) * sizeof(*a->sizes));
 	memset(a->tags, 0xa5, (nr + 1) * sizeof(*a->tags));
@@ -65,6 +71,7 @@ static int lookup(int file, struct answer *a, const void *keys,
 		.sizes = kv_addr(a->sizes),
 		.caller_tags = kv_addr(a->tags),
 		.lease_ms = lease_ms,
+		.tiers = kv_addr(a->tiers),
 	};
 	return kv_ioctl(file, KVBLK_IOC_LOOKUP, &a->io);
 }
@@ -126,6 +133,8 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 			  "size of key %u", i);
 		EXPECT_EQ(a->tags[i], here ? (nr + i) * 3 : 0,
 			  "caller tag of key %u", i);
+		EXPECT_EQ(a->tiers[i], !here ? KVBLK_TIER_NONE : in_memory ?
+			  KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER, "tier of key %u", i);
 	}
 	for (unsigned int i = count; i % 8; i++)
 		EXPECT_EQ(bit(a, i), 0, "bit behind the last key");
@@ -133,6 +142,7 @@ static void check_answer(const struct answer *a, uint64_t nr, unsigned int count
 	EXPECT_EQ(a->sizes[count], 0xa5a5a5a5, "word behind the sizes");
 	EXPECT_EQ(a->tags[count], (long long)0xa5a5a5a5a5a5a5a5,
 		  "word behind the tags");
+	EXPECT_EQ(a->tiers[count], 0xa5, "byte behind the tiers");
 	EXPECT_EQ(a->io.nr_leading, leading, "nr_leading of %u", count);
 	EXPECT_EQ(a->io.nr_present, total, "nr_present of %u", count);
 }
@@ -608,6 +618,7 @@ int main(int argc, char **argv)
 		return KSFT_FAIL;
 	}
 	node = argv[1];
+	in_memory = getenv("KV_DRAM");
 	fd = kv_open(node);
 	info = kv_info(fd);
 	buf = kv_alloc(BUF_LEN);

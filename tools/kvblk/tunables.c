@@ -32,10 +32,18 @@ static const char *const integrity_words[] = {
 	[KVBLK_CHECK_PRODUCER] = "producer",
 };
 
+static const char *const dram_words[] = {
+	[KVBLK_DRAM_THROUGH] = "through",
+	[KVBLK_DRAM_EVICT] = "evict",
+	[KVBLK_DRAM_TOUCHED] = "touched",
+};
+
 /* Of its values from 0 on; NULL: it is a number. */
 static const char *const *words_of(const struct tunable *tunable)
 {
-	return strcmp(tunable->name, "integrity") ? NULL : integrity_words;
+	if (!strcmp(tunable->name, "integrity"))
+		return integrity_words;
+	return strcmp(tunable->name, "dram_mode") ? NULL : dram_words;
 }
 
 const struct tunable *tunable_find(const char *name)

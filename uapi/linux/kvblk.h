@@ -100,9 +100,11 @@
  *  CHECKSUMS    &struct kvblk_op_ext.checksums
  *  P2P          this kernel supports PCI P2PDMA between devices
  *  HINTS        the pool uses hints; version 1 does not
- *  PREFETCH     KVBLK_OP_PREFETCH; not in version 1
+ *  PREFETCH     KVBLK_OP_PREFETCH
  *  DMABUF       KVBLK_BUF_DMABUF; not in version 1
  *  JOURNAL      KVBLK_IOC_JOURNAL
+ *  DRAM         pools may keep blocks in the host's memory: &enum kvblk_dram_mode,
+ *               KVBLK_OPF_DURABLE, KVBLK_RES_MEMORY
  */
 #define KVBLK_FEAT_LEASE	_BITULL(0)
 #define KVBLK_FEAT_CALLER_TAGS	_BITULL(1)
@@ -114,6 +116,7 @@
 #define KVBLK_FEAT_PREFETCH	_BITULL(7)
 #define KVBLK_FEAT_DMABUF	_BITULL(8)
 #define KVBLK_FEAT_JOURNAL	_BITULL(9)
+#define KVBLK_FEAT_DRAM		_BITULL(10)
 
 /**
  * enum kvblk_info_pool_flags - bits of &struct kvblk_info.pool_flags
@@ -137,6 +140,25 @@ enum kvblk_check {
 	KVBLK_CHECK_HEADER	= 0,
 	KVBLK_CHECK_FULL	= 1,
 	KVBLK_CHECK_PRODUCER	= 2,
+};
+
+/**
+ * enum kvblk_dram_mode - what a pool with memory of the host's (its tunable dram_bytes)
+ * does with puts
+ * @KVBLK_DRAM_THROUGH: they go to a member, and a copy stays in memory
+ * @KVBLK_DRAM_EVICT: they go to memory and are done. A block goes to a member when it
+ *	is the coldest one and memory is wanted: if it was asked for since it was put, or
+ *	else if the pool admits its chain. What does not go is dropped
+ * @KVBLK_DRAM_TOUCHED: likewise, but only what was asked for
+ *
+ * Blocks that are only in memory are lost when the host stops without destroying its
+ * pools, and when it runs short of memory: they are misses. Deleted ones do not come
+ * back.
+ */
+enum kvblk_dram_mode {
+	KVBLK_DRAM_THROUGH	= 0,
+	KVBLK_DRAM_EVICT	= 1,
+	KVBLK_DRAM_TOUCHED	= 2,
 };
 
 /**
@@ -228,9 +250,12 @@ struct kvblk_piece {
  * @KVBLK_OP_PUT: store the pieces under the key
  * @KVBLK_OP_GET: fetch the block, or a part of it, into the pieces
  * @KVBLK_OP_DELETE: remove the block; durable when it completes
- * @KVBLK_OP_PREFETCH: move the block to where gets are fast, for it will be wanted
- *	soon. Takes the fields of a get, but no pieces. The result is 0 when the move
- *	has begun, which is no promise. -EOPNOTSUPP without KVBLK_FEAT_PREFETCH
+ * @KVBLK_OP_PREFETCH: bring the block into the host's memory, for it will be wanted
+ *	soon; gets of its member go first. Takes the fields of a get, but no pieces. The
+ *	result is the block's length when it has been brought there, 0 when it was there
+ *	already; -ENOSPC: there is no room now; -EOPNOTSUPP: the pool has no such memory,
+ *	as all have not without KVBLK_FEAT_PREFETCH; else as of a get. Memory that is
+ *	wanted for others takes it away again, the coldest first
  *
  * As with read(2) and write(2), gets, prefetches, lookups and leases need a node
  * that is open for reading, puts and deletes one that is open for writing. All
@@ -252,11 +277,15 @@ enum kvblk_opcode {
  * @KVBLK_OPF_HARD_DEADLINE: get with a @deadline_ns: go through kernel memory
  *	and complete on time. Without this flag a get that is past its deadline
  *	completes when the device no longer owns the caller's memory
+ * @KVBLK_OPF_DURABLE: put: complete when a crash of the host can't lose the block,
+ *	whatever the pool keeps in memory, and it is past its member's volatile cache. With
+ *	-EEXIST it is on a member, too, but perhaps in that cache. Needs KVBLK_FEAT_DRAM
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1 << 0,
 	KVBLK_OPF_LAYOUT	= 1 << 1,
 	KVBLK_OPF_HARD_DEADLINE	= 1 << 2,
+	KVBLK_OPF_DURABLE	= 1 << 3,
 };
 
 /**
@@ -362,6 +391,8 @@ struct kvblk_op_ext {
  * @KVBLK_RES_DEVICE_READ: put: the CPU read a device's memory across its bus,
  *	word by word. It is faster if the device copies the block to the host's
  *	memory, and the put is from there
+ * @KVBLK_RES_MEMORY: put: the block is in the host's memory, and on no member yet; get:
+ *	it came from there. With KVBLK_RES_BOUNCED
  */
 enum kvblk_result_flags {
 	KVBLK_RES_DIRECT	= 1 << 0,
@@ -369,6 +400,7 @@ enum kvblk_result_flags {
 	KVBLK_RES_LEN_DIFFERS	= 1 << 2,
 	KVBLK_RES_CHECKSUMS	= 1 << 3,
 	KVBLK_RES_DEVICE_READ	= 1 << 4,
+	KVBLK_RES_MEMORY	= 1 << 5,
 };
 
 /**
@@ -443,6 +475,18 @@ enum kvblk_lookup_flags {
 };
 
 /**
+ * enum kvblk_tier - where a block is
+ * @KVBLK_TIER_NONE: nowhere
+ * @KVBLK_TIER_MEMBER: on a member
+ * @KVBLK_TIER_MEMORY: in the host's memory, and perhaps on a member, too
+ */
+enum kvblk_tier {
+	KVBLK_TIER_NONE		= 0,
+	KVBLK_TIER_MEMBER	= 1,
+	KVBLK_TIER_MEMORY	= 2,
+};
+
+/**
  * struct kvblk_lookup - argument of KVBLK_IOC_LOOKUP
  * @size: sizeof(struct kvblk_lookup)
  * @flags: &enum kvblk_lookup_flags
@@ -466,6 +510,8 @@ enum kvblk_lookup_flags {
  *	file's limit on leases is reached, or when a block is evicted or deleted
  *	during the lookup
  * @reserved2: 0
+ * @tiers: user address of a byte for each key: &enum kvblk_tier; or 0. Needs
+ *	KVBLK_FEAT_DRAM
  *
  * Does no I/O. A leased block stays readable until the lease ends, unless its
  * member fails, the block expires, or a caller deletes the block.
@@ -487,6 +533,7 @@ struct kvblk_lookup {
 	__aligned_u64 lease;
 	__u32 nr_leased;
 	__u32 reserved2;
+	__aligned_u64 tiers;
 };
 
 /**

@@ -63,7 +63,13 @@
 	X("get_deadlines", GET_DEADLINES) \
 	X("get_nomem", GET_NOMEM) \
 	X("get_errors", GET_ERRORS) \
-	X("lookup_unserved", LOOKUP_UNSERVED)
+	X("lookup_unserved", LOOKUP_UNSERVED) \
+	X("dram_puts", DRAM_PUTS) \
+	X("dram_gets", DRAM_GETS) \
+	X("dram_writes", DRAM_WRITES) \
+	X("dram_drops", DRAM_DROPS) \
+	X("dram_squeezed", DRAM_SQUEEZED) \
+	X("prefetches", PREFETCHES)
 
 /* X(name, the end of its KVBLK_A_COUNTER_), in the order of their numbers */
 #define KVBLK_MEMBER_COUNTER_TABLE(X) \
@@ -105,7 +111,8 @@
 	X("segments_sealed", SEGMENTS_SEALED) \
 	X("segments_retiring", SEGMENTS_RETIRING) \
 	X("leased_bytes", LEASED_BYTES) \
-	X("index_used", INDEX_USED)
+	X("index_used", INDEX_USED) \
+	X("dram_bytes", DRAM_BYTES)
 
 /* X(name, the end of its KVBLK_A_LATENCY_), in the order of their numbers */
 #define KVBLK_LATENCY_TABLE(X) \
@@ -215,7 +222,13 @@
 	X("Gets that ended because their deadline had passed.", GET_DEADLINES) \
 	X("Gets that found no memory.", GET_NOMEM) \
 	X("Gets that failed in any other way, such as for want of room or because they were canceled.", GET_ERRORS) \
-	X("Keys of blocks that lookups did not count as hits because their member does not serve.", LOOKUP_UNSERVED)
+	X("Keys of blocks that lookups did not count as hits because their member does not serve.", LOOKUP_UNSERVED) \
+	X("Blocks stored in memory only.", DRAM_PUTS) \
+	X("Blocks delivered from memory.", DRAM_GETS) \
+	X("Blocks that left memory for a member.", DRAM_WRITES) \
+	X("Blocks that left memory for good, not being asked for, declined by the policy, or for want of room on the members.", DRAM_DROPS) \
+	X("Blocks that were dropped because the host was short of memory.", DRAM_SQUEEZED) \
+	X("Blocks that prefetches brought into memory.", PREFETCHES)
 
 /* X(what it is, the end of its KVBLK_A_GAUGE_) */
 #define KVBLK_GAUGE_DOC_TABLE(X) \
@@ -230,6 +243,7 @@
 	X("Segments that are full and closed.", SEGMENTS_SEALED) \
 	X("Segments that were reclaimed and still have readers.", SEGMENTS_RETIRING) \
 	X("Bytes of blocks under lease. Of a pool, not of a member.", LEASED_BYTES) \
-	X("Entries of the index in use. Of a pool, not of a member.", INDEX_USED)
+	X("Entries of the index in use. Of a pool, not of a member.", INDEX_USED) \
+	X("Memory that holds blocks. Of a pool, not of a member.", DRAM_BYTES)
 
 #endif

@@ -19,8 +19,8 @@ ranges() {
 		    "integrity": (0, 2), "queue_bytes": (1 << 20, 1 << 36), "put_window_bytes": (0, 1 << 36),
 		    "suspect_ms": (100, 3600000), "failing_run": (0, 1000000),
 		    "failing_permille": (0, 1000), "discard": (0, 1), "lease_keys_max": (0, 1 << 24), "reclaim_event_rate": (0, 1000000),
-		    "bounce_chunks": (0, 64), "stats_seconds": (0, 86400)}
-		NAMES = {"integrity": ["header", "full", "producer"]}
+		    "dram_bytes": (0, 1 << 44), "dram_mode": (0, 2), "dram_promote": (0, 1), "bounce_chunks": (0, 64), "stats_seconds": (0, 86400)}
+		NAMES = {"integrity": ["header", "full", "producer"], "dram_mode": ["through", "evict", "touched"]}
 		os.chdir(sys.argv[1])
 
 		def shown(name, value):
@@ -67,7 +67,7 @@ ranges() {
 		    for text in NAMES.get(name, []):
 		        accepts(name, text)
 		    accepts(name, str(high))
-		    for n in low - 1, high + 1, 1 << 37, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, (1 << 64) + low, 10 ** 40:
+		    for n in low - 1, high + 1, 1 << 45, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, (1 << 64) + low, 10 ** 40:
 		        if n >= 0:
 		            refuses(name, str(n), errno.ERANGE)
 		    if high < 1 << 32:

@@ -29,6 +29,7 @@ for KV_ENGINE in ioctl uring; do
 	echo "$KV_ENGINE: members went and came back $rounds times"
 	# by uring, puts go one by one, and the others wait for them
 	put $sysfs/put_window_bytes 1
+	put $sysfs/dram_bytes $((16 << 20))
 done
 no_failures
 blocks put 1 100 50000

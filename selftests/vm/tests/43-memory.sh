@@ -59,6 +59,8 @@ for KV_ENGINE in ioctl uring; do
 	export KV_ENGINE
 	stress_starving failslab
 	stress_starving fail_page_alloc
+	# and with blocks in memory
+	put $sysfs/dram_bytes $((8 << 20))
 done
 blocks put 1 100 50000
 expect "puts after it" "$stored" 100

@@ -7,7 +7,7 @@ pool=t
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
 # what kv_blocks tells, see blocks()
-stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
+stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
 # flash COUNT MB: memory-backed devices /dev/flash0, ...
 flash() {

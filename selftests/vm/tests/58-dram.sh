@@ -1,0 +1,226 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=300 takes=40 leaks=1 kernels=newest,6.12,debug,debug-smp check=debug
+# Memory of the host's that holds blocks: what is put there is done, what is needed goes to a member when it is wanted for others, the
+# rest is dropped; deleted and expired ones do not come back, leased ones stay; memory pressure takes it away; every byte is right.
+. "${0%/*}/pool.bash"
+
+kv_load
+flash 4 74
+pool_format /dev/flash0 /dev/flash1
+MiB=$((1 << 20))
+
+# dram BYTES [MODE]
+dram() {
+	put $sysfs/dram_bytes "$1"
+	[ $# = 1 ] || put $sysfs/dram_mode "$2"
+}
+
+dram_is() {
+	[ "$(cat $sysfs/dram_used)" -le "$1" ]
+}
+
+# dram_end: what is there leaves
+dram_end() {
+	dram 0
+	wait_for 20 dram_is 0
+}
+
+# a put is done without the members, and so is a get
+dram $((24 * MiB)) evict
+written=$(counter write_bytes)
+blocks put 1 20 $MiB
+expect "puts into memory" "$stored $memory" "20 20"
+blocks get 1 20 $MiB
+expect "gets from memory" "$hits $memory" "20 20"
+blocks put 1 20 $MiB
+expect "puts of what is there" "$exists" 20
+expect "counted" "$(counter dram_puts) $(counter dram_gets)" "20 20"
+[ $(($(counter write_bytes) - written)) -lt $MiB ] || fail "blocks in memory were written: $(($(counter write_bytes) - written)) bytes"
+expect "dram_used" "$(cat $sysfs/dram_used)" $((20 * MiB))
+grep -q '"dram_bytes": '$((20 * MiB)) <<<"$(kvblk stat $pool -o json)" || fail "the gauge dram_bytes is not 20 MiB"
+
+# the coldest ones go to the members, which decline nothing yet; all can be got
+blocks put 101 40 $MiB
+wait_for 20 dram_is $((24 * MiB))
+blocks get 1 20 $MiB
+expect "gets of what was asked for" "$hits" 20
+blocks get 101 40 $MiB
+expect "gets of the others" "$hits" 40
+more_than 10 dram_writes
+expect "dropped" "$(counter dram_drops)" 0
+
+# less memory, and none: the rest goes, too
+dram_end
+blocks get 1 20 $MiB
+expect "gets when all is on the members" "$hits $memory" "20 0"
+blocks delete 1 20 $MiB
+blocks delete 101 40 $MiB
+expect "deleted on the members" "$deleted" 40
+
+# only what was asked for: by gets, by lookups, by puts of the same
+dram $((64 * MiB)) touched
+blocks put 201 40 $MiB
+blocks get 201 4 $MiB
+blocks lookup 205 4 $MiB
+blocks put 209 4 $MiB
+drops=$(counter dram_drops)
+dram_end
+blocks get 201 40 $MiB
+expect "gets of what was asked for" "$hits $misses" "12 28"
+expect "dropped" $(($(counter dram_drops) - drops)) 28
+
+# a delete of what is in memory is final, and so is a time to live
+dram $((64 * MiB)) evict
+blocks put 301 10 $MiB
+blocks delete 301 5 $MiB
+expect "deleted in memory" "$deleted" 5
+blocks get 301 10 $MiB
+expect "gets after deletes" "$hits $misses" "5 5"
+expect "memory after deletes" "$(cat $sysfs/dram_used)" $((5 * MiB))
+blocks put 301 5 $MiB 7
+expect "puts after deletes" "$memory" 5
+
+# durable ones are on a member, and what was in memory only counts as absent
+KV_DURABLE=1 blocks put 401 5 $MiB
+expect "durable puts" "$stored $memory" "5 0"
+blocks get 401 5 $MiB
+expect "a copy stays in memory" "$hits $memory" "5 5"
+blocks put 311 20 $MiB
+expect "blocks in memory before" "$memory" 20
+KV_DURABLE=1 blocks put 301 32 $MiB 7
+expect "durable puts of what is in memory, of what is nowhere" "$exists $stored" "30 2"
+blocks put 351 3 $MiB
+# what a crash leaves
+crash_image /dev/flash0 /dev/flash2
+crash_image /dev/flash1 /dev/flash3
+
+# through: on a member, and in memory
+dram $((64 * MiB)) through
+written=$(counter write_bytes)
+blocks put 501 10 $MiB
+expect "puts through memory" "$stored $memory" "10 0"
+[ $(($(counter write_bytes) - written)) -ge $((10 * MiB)) ] || fail "puts that go through were not written"
+reads=$(counter read_bytes)
+blocks get 501 10 $MiB
+expect "gets of copies" "$hits $memory" "10 10"
+[ $(($(counter read_bytes) - reads)) -lt $MiB ] || fail "gets of copies read from the members"
+blocks delete 501 10 $MiB
+blocks get 501 10 $MiB
+expect "copies of deleted blocks" "$misses" 10
+# copies go without their blocks
+dram_end
+blocks get 401 5 $MiB
+expect "gets when the copies have gone" "$hits $memory" "5 0"
+
+# prefetches bring blocks in, and a second get does
+dram $((16 * MiB)) evict
+blocks prefetch 401 7 $MiB
+expect "prefetched, absent" "$hits $misses" "5 2"
+reads=$(counter read_bytes)
+blocks prefetch 401 5 $MiB
+expect "prefetched again" "$exists" 5
+blocks get 401 5 $MiB
+expect "gets of what was prefetched" "$hits $memory" "5 5"
+[ $(($(counter read_bytes) - reads)) -lt $MiB ] || fail "gets of what was prefetched read from the members"
+expect "counted" "$(counter prefetches)" 5
+dram_end
+code 1 'Operation not supported' kv_blocks $node prefetch 401 1 $MiB
+dram $((16 * MiB))
+put $sysfs/dram_promote 0
+blocks get 401 5 $MiB
+blocks get 401 5 $MiB
+expect "gets that promote nothing" "$memory" 0
+put $sysfs/dram_promote 1
+blocks get 401 5 $MiB
+expect "gets that promote" "$memory" 0
+blocks get 401 5 $MiB
+expect "gets of what was promoted" "$memory" 5
+dram $((2 * MiB))
+wait_for 20 dram_is $((2 * MiB))
+blocks prefetch 301 5 $MiB
+[ "$full" -ge 3 ] || fail "of 5 prefetches into 2 MiB only $full found no room"
+
+# a pool that is destroyed keeps what is needed
+dram $((64 * MiB)) evict
+blocks put 601 8 $MiB
+blocks get 601 8 $MiB
+check pool_destroy
+pool_import /dev/flash0 /dev/flash1
+blocks get 601 8 $MiB
+expect "blocks after a restart" "$hits" 8
+blocks get 401 5 $MiB
+expect "durable blocks after a restart" "$hits" 5
+
+# and so does a crash keep what was told durable
+check pool_destroy
+kvblk pool import $pool /dev/flash2 /dev/flash3 --force
+defer pool_destroy
+wait_for 30 pool_is_up
+put $sysfs/suspect_ms 60000
+blocks get 401 5 $MiB
+expect "durable blocks after a crash" "$hits" 5
+blocks get 301 32 $MiB
+expect "blocks that were made durable, after a crash" "$hits" 32
+blocks get 351 3 $MiB
+expect "blocks that were in memory only, after a crash" "$misses" 3
+
+# leases hold in memory, too
+dram $((16 * MiB)) evict
+check env KV_DRAM=1 kv_lookup $node
+
+# copies go with their member: what comes to the same place of a new one is not taken for them
+dram $((64 * MiB)) evict
+for member in flash2 flash3; do
+	check kvblk member remove --yes $pool $member
+	wait_for 20 member_is $member gone
+done
+check kvblk member add $pool --format --yes --segment-size 8M /dev/flash0
+wait_for 20 member_is flash0 up
+KV_DURABLE=1 blocks put 901 4 4096 1
+dram_end
+dram $((64 * MiB)) evict
+for i in 1 2 3; do
+	blocks get 901 4 4096 1
+done
+expect "copies" "$memory" 4
+check kvblk member remove --yes $pool flash0
+wait_for 20 member_is flash0 gone
+expect "memory of a member that has gone" "$(cat $sysfs/dram_used)" 0
+check kvblk member add $pool --format --yes --segment-size 8M /dev/flash0
+wait_for 20 member_is flash0 up
+KV_DURABLE=1 blocks put 901 4 4096 2
+expect "puts after that" "$stored" 4
+dram_end
+blocks get 901 4 4096 2
+expect "gets after that" "$hits" 4
+
+# memory pressure drops what is cold, and the pool goes on
+dram $((128 * MiB)) evict
+blocks put 701 100 $MiB
+for i in 1 2 3; do
+	put /proc/sys/vm/drop_caches 2
+done
+more_than 0 dram_squeezed
+blocks get 701 100 $MiB
+blocks put 801 20 $MiB
+blocks get 801 20 $MiB
+expect "gets after memory pressure" "$hits" 20
+
+# all operations at once, leases too, while memory comes and goes
+for KV_ENGINE in ioctl uring; do
+	export KV_ENGINE
+	stress_start -t 4 -n -k 2000 -l 100000
+	for i in 1 2 3 4; do
+		for mode in evict touched through; do
+			dram $(((RANDOM % 3 + 1) * 4 * MiB)) $mode
+			sleep 0.5
+			[ $((i % 2)) = 0 ] || put /proc/sys/vm/drop_caches 2
+			[ $((RANDOM % 4)) != 0 ] || dram 0
+		done
+	done
+	stress_stop
+done
+no_failures
+more_than 100 dram_gets
+dram_end
