@@ -26,7 +26,7 @@ OPS_MAX = 1024
 LOOKUP_MAX = 65536
 
 OP_PUT, OP_GET, OP_DELETE, OP_PREFETCH = 1, 2, 3, 4
-OPF_PARTIAL, OPF_LAYOUT, OPF_HARD_DEADLINE = 1, 2, 4
+OPF_PARTIAL, OPF_LAYOUT, OPF_HARD_DEADLINE, OPF_DURABLE = 1, 2, 4, 8
 SUBMIT_CHAIN = 1
 HINT_CONTINUES, HINT_MISSED = 1, 2
 LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
@@ -393,7 +393,7 @@ class Pool:
     def batch(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, *, op_flags: int = 0,
               priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
               caller_tag: int = 0, parent: bytes | None = None, chain: bool = False, continues: bool = False,
-              session: int = 0, cookie: int = 0) -> Batch:
+              durable: bool = False, session: int = 0, cookie: int = 0) -> Batch:
         """A batch that is filled in, for those who run it themselves: see kvblk.background."""
         handle = self.handle
         parent = parent or b""
@@ -436,6 +436,8 @@ class Pool:
                     sizes.append(length)
                     mems.append(mem)
                     keep.append(owner)
+        if durable:
+            op_flags |= OPF_DURABLE
         options = {
             "opcode": opcode, "priority": priority, "op_flags": op_flags, "ttl_s": _seconds(ttl), "offset": offset,
             "submit_flags": SUBMIT_CHAIN if chain else 0, "hints": HINT_CONTINUES if continues else 0,
@@ -491,7 +493,8 @@ class Pool:
 
         ``priority`` (0 to 3), ``ttl`` (seconds), ``timeout`` (seconds), ``layout_tag``, ``caller_tag``, ``session``
         hold for each. ``chain=True``: they are consecutive blocks of one prompt, the first one's predecessor is
-        ``parent``, and with ``continues=True`` the next batch goes on.
+        ``parent``, and with ``continues=True`` the next batch goes on. ``durable=True``: they are not left in the
+        host's memory alone, if the pool keeps blocks there.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
@@ -523,8 +526,8 @@ class Pool:
         return self.run(self.batch(OP_DELETE, keys, None))
 
     def prefetch_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
-        """Say that blocks will be wanted soon; False: there is none. It is a KvblkError with EOPNOTSUPP where the
-        pool has no faster place for them."""
+        """Bring blocks that will be wanted soon into the host's memory; False: there is none. It is a KvblkError with
+        EOPNOTSUPP where the pool has no such memory, with ENOSPC when that is full."""
         return self.run(self.batch(OP_PREFETCH, keys, None))
 
     # One block

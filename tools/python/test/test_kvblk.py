@@ -144,6 +144,12 @@ class OneBlock(TestPool):
         self.assertIs(answer, kvblk.Put.DECLINED)
         self.assertFalse(answer)
 
+    def test_durable(self):
+        name = key()
+        self.assertEqual(self.pool.put_many([name], [b"x" * 100], durable=True), [kvblk.Put.STORED])
+        self.assertIs(self.pool.put(name, b"x" * 100, durable=True), kvblk.Put.EXISTS)
+        self.assertEqual(self.pool.get(name), b"x" * 100)
+
     def test_prefetch(self):
         try:
             self.assertFalse(self.pool.prefetch(key()))
