@@ -37,6 +37,9 @@ enum {
 	OPT_BUFFER,
 	OPT_SIMULATE,
 	OPT_CAPACITY,
+	OPT_DRAM,
+	OPT_DRAM_MODE,
+	OPT_DRAM_PROMOTE,
 	OPT_SEGMENTS,
 	OPT_ADMIT_PERMILLE,
 	OPT_FIRST_PERMILLE,
@@ -60,6 +63,8 @@ struct replay_args {
 	size_t limit;		/* 0: none */
 	uint32_t requests;	/* 0: as many as the traffic has by itself */
 	const char *cache;
+	const char *dram_mode;
+	const char *of_dram;	/* as above */
 	struct trace_synthetic_opts traffic;
 	struct replay_opts replay;
 	struct sim_opts sim;
@@ -93,6 +98,12 @@ static const struct argp_option replay_options[] = {
 	  "Run the module's admission and reclaim over the trace, without I/O", 3 },
 	{ "capacity", OPT_CAPACITY, "F", 0,
 	  "Simulated capacity, as a share of the trace's distinct blocks (0.05)", 3 },
+	{ "dram", OPT_DRAM, "F", 0,
+	  "Simulated dram_bytes, memory in front of the flash, as a share of the distinct blocks (0)", 3 },
+	{ "dram-mode", OPT_DRAM_MODE, "MODE", 0,
+	  "Simulated tunable dram_mode: through, evict or touched (evict)", 3 },
+	{ "dram-promote", OPT_DRAM_PROMOTE, "N", 0,
+	  "Simulated tunable dram_promote, 0 or 1 (1)", 3 },
 	{ "segments", OPT_SEGMENTS, "N", 0, "Simulated segments (256)", 3 },
 	{ "admit-permille", OPT_ADMIT_PERMILLE, "N", 0,
 	  "Simulated tunable admit_permille (the module's default)", 3 },
@@ -131,6 +142,25 @@ static void parse_cache(const struct argp_state *state, const char *name,
 	}
 	cli_usage(state, "--cache %s: must be kvblk, fifo, lru or optimum",
 		   name);
+}
+
+static void parse_dram_mode(const struct argp_state *state, const char *name,
+			    struct replay_args *args)
+{
+	static const char * const modes[] = {
+		[SIM_DRAM_THROUGH] = "through",
+		[SIM_DRAM_EVICT] = "evict",
+		[SIM_DRAM_TOUCHED] = "touched",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+		if (strcmp(modes[i], name) != 0)
+			continue;
+		args->sim.dram_mode = i;
+		args->dram_mode = modes[i];
+		return;
+	}
+	cli_usage(state, "--dram-mode %s: must be through, evict or touched", name);
 }
 
 static error_t parse_source(int key, char *arg, struct argp_state *state,
@@ -227,6 +257,21 @@ static error_t parse_simulated(int key, char *arg, struct argp_state *state,
 					      100);
 		args->of_simulate = "--capacity";
 		return 0;
+	case OPT_DRAM:
+		args->sim.dram = cli_real(state, "--dram", arg, 0, 100);
+		args->of_simulate = "--dram";
+		return 0;
+	case OPT_DRAM_MODE:
+		parse_dram_mode(state, arg, args);
+		args->of_simulate = "--dram-mode";
+		args->of_dram = "--dram-mode";
+		return 0;
+	case OPT_DRAM_PROMOTE:
+		args->sim.dram_promote = cli_number(state, "--dram-promote", arg,
+						    0, 1);
+		args->of_simulate = "--dram-promote";
+		args->of_dram = "--dram-promote";
+		return 0;
 	case OPT_SEGMENTS:
 		args->sim.nr_segments = (uint32_t)cli_number(state,
 			"--segments", arg, 8, 1 << 20);
@@ -276,6 +321,10 @@ static void check_together(const struct argp_state *state,
 			   args->of_pool);
 	if (args->sim.budget && args->sim.cache != SIM_POLICY)
 		cli_usage(state, "--budget is for --cache kvblk");
+	if (args->sim.dram && args->sim.cache != SIM_POLICY)
+		cli_usage(state, "--dram is for --cache kvblk");
+	if (args->of_dram && !args->sim.dram)
+		cli_usage(state, "%s is for --dram", args->of_dram);
 	if (args->simulate)
 		return;
 	if (args->of_simulate)
@@ -410,12 +459,25 @@ static json_t *json_days(const struct replay_args *args, const struct sim_result
 	return days;
 }
 
+static void print_dram(const struct replay_args *args, const struct sim_result *r)
+{
+	printf("memory          %" PRIu64 " blocks, dram_mode %s\n", r->dram_blocks,
+	       args->dram_mode);
+	printf("  hits          %" PRIu64 " of the above\n", r->dram_hits);
+	printf("  evictions     %" PRIu64 " written, %" PRIu64 " dropped\n",
+	       r->dram_writes, r->dram_drops);
+	printf("  copies        %" PRIu64 " of blocks on flash\n", r->dram_copies);
+}
+
 static int run_simulation(const struct replay_args *args,
 			  const struct trace *trace)
 {
 	struct sim_result r;
 	int err;
 
+	if (args->sim.dram && args->sim.dram * (double)trace->nr_distinct < 1)
+		return cli_fail("--dram %g holds none of the trace's %" PRIu64 " blocks",
+				args->sim.dram, trace->nr_distinct);
 	err = simulate(trace, &args->sim, &r);
 	if (err == -EINVAL)
 		return cli_fail("the simulated capacity is too small for its segments; choose a larger --capacity or fewer --segments");
@@ -423,21 +485,29 @@ static int run_simulation(const struct replay_args *args,
 		return cli_fail("simulation: %s", strerror(-err));
 	if (args->json)
 		return cli_print_json(json_pack(
-			"{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}",
+			"{s:s, s:f, s:I, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}",
 			"cache", args->cache,
 			"capacity", args->sim.capacity,
 			"capacity_blocks", (json_int_t)r.capacity_blocks,
+			"dram", args->sim.dram,
+			"dram_mode", args->dram_mode,
+			"dram_blocks", (json_int_t)r.dram_blocks,
 			"requests", (json_int_t)r.requests,
 			"blocks", (json_int_t)r.refs,
 			"distinct_blocks", (json_int_t)trace->nr_distinct,
 			"hits", (json_int_t)r.hits,
+			"dram_hits", (json_int_t)r.dram_hits,
 			"puts", (json_int_t)r.puts,
 			"admitted", (json_int_t)r.admitted,
 			"declined", (json_int_t)r.declined,
+			"dram_writes", (json_int_t)r.dram_writes,
+			"dram_drops", (json_int_t)r.dram_drops,
+			"dram_copies", (json_int_t)r.dram_copies,
 			"copies", (json_int_t)r.copies,
 			"writes", (json_int_t)r.writes,
 			"hit_ratio", r.hit_ratio,
 			"writes_per_hit", r.writes_per_hit,
+			"writes_per_block", r.writes_per_block,
 			"days", json_days(args, &r)));
 	printf("cache           %s\n", args->cache);
 	printf("capacity        %" PRIu64 " blocks, %.4g of the trace's %" PRIu64 " distinct ones\n",
@@ -447,9 +517,12 @@ static int run_simulation(const struct replay_args *args,
 	printf("hits            %" PRIu64 " in leading runs\n", r.hits);
 	printf("puts            %" PRIu64 ": %" PRIu64 " admitted, %" PRIu64 " declined\n",
 	       r.puts, r.admitted, r.declined);
+	if (r.dram_blocks)
+		print_dram(args, &r);
 	printf("copies          %" PRIu64 " by reclaim\n", r.copies);
 	printf("hit ratio       %.4f\n", r.hit_ratio);
-	printf("writes per hit  %.3f\n", r.writes_per_hit);
+	printf("writes per hit  %.3f, per block referenced %.3f\n",
+	       r.writes_per_hit, r.writes_per_block);
 	for (uint32_t i = 0; i < r.nr_days; i++)
 		printf("day %-2" PRIu32 "          writes %.2f of the budget, hit ratio %.4f, admit_permille %u, first %u, second %u\n",
 		       i + 1, of_budget(args, &r, i),
@@ -855,6 +928,7 @@ int replay_main(int argc, char **argv)
 {
 	struct replay_args args = {
 		.cache = "kvblk",
+		.dram_mode = "evict",
 		.traffic = TRACE_SYNTHETIC_CHAT,
 		.replay = {
 			.block_size = BLOCK_SIZE_DEFAULT,

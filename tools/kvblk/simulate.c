@@ -23,6 +23,9 @@
 #define FREE_SEGMENTS	2	/* what reclaim keeps ready */
 #define SLOTS_PER_BLOCK	2	/* room in the index: load is not its concern here */
 #define NOWHERE		UINT32_MAX
+/* as kernel/dram.c: looked at together, of one chain or of none */
+#define RUN		1024
+#define RUN_SINGLE	16
 
 /**
  * struct renamed - a trace with dense names
@@ -79,6 +82,57 @@ static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
 }
 
 /**
+ * struct ring - names in order, linked by number; the head is no name
+ * @prev: of each name, NOWHERE for those that are not in it
+ * @next: of each name
+ * @head: before the first and behind the last one
+ */
+struct ring {
+	uint32_t *prev;
+	uint32_t *next;
+	uint32_t head;
+};
+
+static int ring_init(struct ring *ring, uint32_t nr)
+{
+	ring->prev = malloc((nr + 1) * sizeof(*ring->prev));
+	ring->next = malloc((nr + 1) * sizeof(*ring->next));
+	if (!ring->prev || !ring->next)
+		return -ENOMEM;
+	memset(ring->prev, 0xff, nr * sizeof(*ring->prev));
+	ring->head = nr;
+	ring->prev[nr] = nr;
+	ring->next[nr] = nr;
+	return 0;
+}
+
+static void ring_free(struct ring *ring)
+{
+	free(ring->prev);
+	free(ring->next);
+}
+
+static bool ring_has(const struct ring *ring, uint32_t name)
+{
+	return ring->prev[name] != NOWHERE;
+}
+
+static void ring_add(struct ring *ring, uint32_t name)
+{
+	ring->prev[name] = ring->prev[ring->head];
+	ring->next[name] = ring->head;
+	ring->next[ring->prev[name]] = name;
+	ring->prev[ring->head] = name;
+}
+
+static void ring_remove(struct ring *ring, uint32_t name)
+{
+	ring->next[ring->prev[name]] = ring->next[name];
+	ring->prev[ring->next[name]] = ring->prev[name];
+	ring->prev[name] = NOWHERE;
+}
+
+/**
  * struct seg - a segment of the simulated log
  * @blocks: names of what was written to it, in order
  * @nr: entries of @blocks
@@ -90,6 +144,79 @@ struct seg {
 	uint32_t nr;
 	uint64_t stamp;
 	uint8_t class;
+};
+
+/**
+ * struct object - a block in the host's memory; struct kvblk_object
+ * @parent: of its chain
+ * @seg: where its entry is, if it counts
+ * @off: likewise
+ * @gen: likewise
+ * @chain: the request that put it; 0: none, it is a copy
+ * @heat: its entry's when it was last at the cold end
+ * @continues: @parent was there
+ * @touched: a get has found it since
+ * @needed: it was asked for since it was put
+ */
+struct object {
+	uint64_t parent;
+	uint32_t seg;
+	uint32_t off;
+	uint32_t chain;
+	uint16_t gen;
+	uint8_t heat;
+	bool continues;
+	bool touched;
+	bool needed;
+};
+
+/* What becomes of an object at the cold end. */
+enum fate {
+	FATE_STAYS,
+	FATE_STALE,
+	FATE_DROP,
+	FATE_WRITE,
+	FATE_ASK,
+};
+
+/**
+ * struct run - objects that go, or not, together
+ * @nr: how many
+ * @names: theirs, the coldest first: a chain's last
+ * @slots: their entries
+ * @fates: &enum fate
+ * @ask: those of FATE_ASK, in prefix order
+ * @ids: theirs
+ */
+struct run {
+	uint32_t nr;
+	uint32_t names[RUN];
+	struct kvblk_slot slots[RUN];
+	enum fate fates[RUN];
+	uint32_t ask[RUN];
+	struct kvblk_id ids[RUN];
+};
+
+/**
+ * struct dram - the host's memory in front of the log
+ * @limit: blocks that it holds, 0: there is none
+ * @used: blocks in it
+ * @mode: &enum sim_dram_mode
+ * @promote: of what is read from flash a copy stays
+ * @lru: their names, the coldest first
+ * @objects: of each name
+ * @chains: number of the last one
+ * @run: what is being looked at
+ */
+struct dram {
+	uint64_t limit;
+	uint64_t used;
+	enum sim_dram_mode mode;
+	bool promote;
+	struct ring lru;
+	struct object *objects;
+	uint32_t chains;
+	struct run run;
 };
 
 /**
@@ -111,6 +238,7 @@ struct seg {
  * @cand_seg: their segments
  * @missing: room for a request's absent names
  * @ids: their ids
+ * @dram: the host's memory
  * @r: what comes of it
  */
 struct sim {
@@ -131,6 +259,7 @@ struct sim {
 	uint32_t *cand_seg;
 	uint32_t *missing;
 	struct kvblk_id *ids;
+	struct dram dram;
 	struct sim_result *r;
 };
 
@@ -160,15 +289,27 @@ static void open_segment(struct sim *s, enum kvblk_policy_class class)
 	s->open[class] = i;
 }
 
+/* Gives @name the entry @slot in place of @old, or of none (NULL). */
+static int enter(struct sim *s, uint32_t name, const struct kvblk_slot *old,
+		 const struct kvblk_slot *slot)
+{
+	struct kvblk_slot victim;
+	int ret;
+
+	if (old) {
+		kvblk_index_replace(&s->index, id_of(s, name), old, slot);
+		return 0;
+	}
+	ret = kvblk_index_insert(&s->index, id_of(s, name), slot, &victim, true);
+	return ret < 0 ? ret : 0;
+}
+
 /* Writes @name to the log; @old is where it was, or NULL. */
 static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 		  const struct kvblk_slot *old)
 {
 	struct kvblk_slot slot = { .len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE };
-	struct kvblk_id id = id_of(s, name);
-	struct kvblk_slot victim;
 	struct seg *seg;
-	int ret = 0;
 
 	if (s->open[class] == NOWHERE)
 		open_segment(s, class);
@@ -177,14 +318,10 @@ static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
 	slot.gen = s->gens[slot.seg];
 	slot.off = seg->nr;
 	seg->blocks[seg->nr++] = name;
-	if (old)
-		kvblk_index_replace(&s->index, id, old, &slot);
-	else
-		ret = kvblk_index_insert(&s->index, id, &slot, &victim, true);
 	s->r->writes++;
 	if (seg->nr == s->seg_blocks)
 		s->open[class] = NOWHERE;
-	return ret < 0 ? ret : 0;
+	return enter(s, name, old, &slot);
 }
 
 /* Lists the sealed segments to @s->cand. */
@@ -262,8 +399,10 @@ static int reclaim(struct sim *s)
 	return 0;
 }
 
-static int put(struct sim *s, uint32_t name)
+/* Writes a put, or (@old: its entry) what leaves memory, to the log. */
+static int put(struct sim *s, uint32_t name, const struct kvblk_slot *old)
 {
+	s->r->admitted++;
 	while (s->open[KVBLK_CLASS_NEW] == NOWHERE &&
 	       s->nr_free <= FREE_SEGMENTS) {
 		int ret = reclaim(s);
@@ -271,7 +410,7 @@ static int put(struct sim *s, uint32_t name)
 		if (ret)
 			return ret;
 	}
-	return append(s, name, KVBLK_CLASS_NEW, NULL);
+	return append(s, name, KVBLK_CLASS_NEW, old);
 }
 
 static void touch(struct sim *s, const struct kvblk_slot *slot)
@@ -290,14 +429,234 @@ static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 	return lead;
 }
 
-static int request(struct sim *s, const uint32_t *names, uint32_t nr)
+static bool object_is(const struct object *obj, const struct kvblk_slot *slot)
 {
-	struct kvblk_policy_chain chain = { .ids = s->ids, .chain = true };
-	uint32_t lead = lookup(s, names, nr), admitted, i;
+	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen;
+}
+
+/* A block of which no other tier has a copy. */
+static bool in_memory_only(const struct sim *s, const struct kvblk_slot *slot)
+{
+	return slot->seg == s->nr_segs;
+}
+
+/* Is the block of @slot in memory, or a copy of it? */
+static bool in_memory(const struct sim *s, uint32_t name, const struct kvblk_slot *slot)
+{
+	return s->dram.limit && ring_has(&s->dram.lru, name) &&
+	       object_is(&s->dram.objects[name], slot);
+}
+
+static void dram_remove(struct sim *s, uint32_t name)
+{
+	ring_remove(&s->dram.lru, name);
+	s->dram.used--;
+}
+
+/* Has it been asked for since it was met last? */
+static bool object_hot(struct object *obj, const struct kvblk_slot *slot)
+{
+	bool hot = obj->touched || slot->heat != obj->heat;
+
+	obj->touched = false;
+	obj->heat = slot->heat;
+	obj->needed |= hot;
+	return hot;
+}
+
+static enum fate object_fate(const struct sim *s, uint32_t name, struct kvblk_slot *slot)
+{
+	struct object *obj = &s->dram.objects[name];
+
+	if (!present(s, name, slot) || !object_is(obj, slot))
+		return FATE_STALE;
+	if (object_hot(obj, slot))
+		return FATE_STAYS;
+	if (!in_memory_only(s, slot))
+		return FATE_STALE;
+	if (obj->needed)
+		return FATE_WRITE;
+	return s->dram.mode == SIM_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
+}
+
+/* Takes the coldest ones: of one chain, or of none. */
+static void run_take(struct dram *d)
+{
+	const struct ring *lru = &d->lru;
+	uint32_t chain = d->objects[lru->next[lru->head]].chain, name;
+	struct run *run = &d->run;
+
+	for (run->nr = 0; run->nr < (chain ? RUN : RUN_SINGLE); run->nr++) {
+		name = lru->next[lru->head];
+		if (name == lru->head || d->objects[name].chain != chain)
+			break;
+		ring_remove(&d->lru, name);
+		run->names[run->nr] = name;
+	}
+}
+
+/* What the policy says of those that it is to be asked about. */
+static void run_ask(struct sim *s)
+{
+	struct run *run = &s->dram.run;
+	struct kvblk_policy_chain chain = { .ids = run->ids, .chain = true };
+	const struct object *first;
+	uint32_t admitted, i;
+
+	for (i = run->nr; i-- > 0;) {
+		if (run->fates[i] != FATE_ASK)
+			continue;
+		run->ids[chain.nr] = id_of(s, run->names[i]);
+		run->ask[chain.nr++] = i;
+	}
+	if (!chain.nr)
+		return;
+	first = &s->dram.objects[run->names[run->ask[0]]];
+	chain.parent = first->parent;
+	chain.parent_present = first->continues;
+	admitted = kvblk_policy_admit(&s->policy, &chain);
+	for (i = 0; i < chain.nr; i++)
+		run->fates[run->ask[i]] = i < admitted ? FATE_WRITE : FATE_DROP;
+}
+
+/* It goes as @fate says. */
+static int object_go(struct sim *s, uint32_t name, const struct kvblk_slot *slot,
+		     enum fate fate)
+{
+	if (fate == FATE_STAYS) {
+		ring_add(&s->dram.lru, name);
+		return 0;
+	}
+	s->dram.used--;
+	if (fate == FATE_WRITE) {
+		s->r->dram_writes++;
+		return put(s, name, slot);
+	}
+	if (fate == FATE_DROP) {
+		s->r->dram_drops++;
+		s->r->declined++;
+		return enter(s, name, slot, NULL);
+	}
+	return 0;
+}
+
+/* Makes room once memory is 15/16 full, down to 7/8. */
+static int dram_shrink(struct sim *s)
+{
+	struct dram *d = &s->dram;
+	struct run *run = &d->run;
+	int ret = 0;
+	uint32_t i;
+
+	if (d->used * 16 <= d->limit * 15)
+		return 0;
+	while (!ret && d->used * 8 > d->limit * 7) {
+		run_take(d);
+		for (i = 0; i < run->nr; i++)
+			run->fates[i] = object_fate(s, run->names[i], &run->slots[i]);
+		run_ask(s);
+		for (i = 0; !ret && i < run->nr; i++)
+			ret = object_go(s, run->names[i], &run->slots[i], run->fates[i]);
+	}
+	return ret;
+}
+
+/* The block of @slot is in memory from now on, in place of a stale one. */
+static void dram_add(struct sim *s, uint32_t name, const struct kvblk_slot *slot,
+		     const struct object *as)
+{
+	struct object *obj = &s->dram.objects[name];
+
+	if (ring_has(&s->dram.lru, name))
+		dram_remove(s, name);
+	*obj = *as;
+	obj->seg = slot->seg;
+	obj->off = slot->off;
+	obj->gen = slot->gen;
+	ring_add(&s->dram.lru, name);
+	s->dram.used++;
+}
+
+/* Gets blocks that are present. The lookup has touched them: all may stay in memory. */
+static int get(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	const struct object copy = { .touched = true };
+	struct kvblk_slot slot;
+	int ret = 0;
+	uint32_t i;
+
+	/* before any of these can be evicted: the runtime has a lease */
+	for (i = 0; i < nr; i++) {
+		if (!present(s, names[i], &slot) || !in_memory(s, names[i], &slot))
+			continue;
+		s->dram.objects[names[i]].touched = true;
+		s->r->dram_hits++;
+	}
+	for (i = 0; s->dram.promote && !ret && i < nr; i++) {
+		if (s->dram.used >= s->dram.limit || !present(s, names[i], &slot) ||
+		    in_memory(s, names[i], &slot))
+			continue;
+		s->r->dram_copies++;
+		dram_add(s, names[i], &slot, &copy);
+		ret = dram_shrink(s);
+	}
+	return ret;
+}
+
+/* Puts a chain into memory: the policy is asked when it leaves. */
+static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
+{
+	const struct object as = {
+		.chain = ++s->dram.chains,
+		.parent = chain->parent,
+		.continues = chain->parent_present,
+	};
+	struct kvblk_slot slot = {
+		.seg = s->nr_segs, .gen = s->gens[s->nr_segs],
+		.len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE,
+	};
+	int ret = 0;
+
+	for (uint32_t i = chain->nr; !ret && i-- > 0;) {
+		slot.off = i;
+		ret = enter(s, s->missing[i], NULL, &slot);
+		dram_add(s, s->missing[i], &slot, &as);
+	}
+	return ret ?: dram_shrink(s);
+}
+
+/* Puts a chain to the log, as much of it as the policy admits. */
+static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
+{
+	uint32_t admitted = kvblk_policy_admit(&s->policy, chain);
+	const struct object copy = { 0 };
 	struct kvblk_slot slot;
 	int ret = 0;
 
+	s->r->declined += chain->nr - admitted;
+	/* Last first: what depends on a block is reclaimed before it. */
+	while (!ret && admitted--) {
+		uint32_t name = s->missing[admitted];
+
+		ret = put(s, name, NULL);
+		if (ret || s->dram.mode != SIM_DRAM_THROUGH ||
+		    s->dram.used >= s->dram.limit || !present(s, name, &slot))
+			continue;
+		dram_add(s, name, &slot, &copy);
+		ret = dram_shrink(s);
+	}
+	return ret;
+}
+
+static int request(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	struct kvblk_policy_chain chain = { .ids = s->ids, .chain = true };
+	uint32_t lead = lookup(s, names, nr), i;
+	struct kvblk_slot slot;
+	int ret;
+
 	s->r->hits += lead;
+	ret = s->dram.limit ? get(s, names, lead) : 0;
 	for (i = lead; i < nr; i++) {
 		s->parent[names[i]] = i ? names[i - 1] : NOWHERE;
 		if (present(s, names[i], &slot)) {
@@ -308,17 +667,28 @@ static int request(struct sim *s, const uint32_t *names, uint32_t nr)
 		s->missing[chain.nr] = names[i];
 		s->ids[chain.nr++] = id_of(s, names[i]);
 	}
-	if (!chain.nr)
-		return 0;
+	if (ret || !chain.nr)
+		return ret;
 	chain.parent_present = lead;
 	chain.parent = lead ? s->n->hashes[names[lead - 1]] : 0;
-	admitted = kvblk_policy_admit(&s->policy, &chain);
 	s->r->puts += chain.nr;
-	s->r->admitted += admitted;
-	/* Last first: what depends on a block is reclaimed before it. */
-	while (!ret && admitted--)
-		ret = put(s, s->missing[admitted]);
-	return ret;
+	if (s->dram.mode != SIM_DRAM_THROUGH &&
+	    s->dram.used + chain.nr <= s->dram.limit)
+		return put_to_memory(s, &chain);
+	return put_to_flash(s, &chain);
+}
+
+static int dram_init(struct sim *s, const struct sim_opts *o)
+{
+	struct dram *d = &s->dram;
+
+	d->limit = s->r->dram_blocks;
+	d->mode = o->dram_mode;
+	d->promote = o->dram_promote;
+	if (!d->limit)
+		return 0;
+	d->objects = calloc(s->n->nr + 1, sizeof(*d->objects));
+	return d->objects ? ring_init(&d->lru, s->n->nr) : -ENOMEM;
 }
 
 static int sim_init(struct sim *s, const struct sim_opts *o)
@@ -336,7 +706,8 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	s->open[KVBLK_CLASS_NEW] = NOWHERE;
 	s->open[KVBLK_CLASS_HOT] = NOWHERE;
 	s->segs = calloc(s->nr_segs, sizeof(*s->segs));
-	s->gens = calloc(s->nr_segs, sizeof(*s->gens));
+	/* one more for what is in memory only */
+	s->gens = calloc(s->nr_segs + 1, sizeof(*s->gens));
 	s->parent = malloc((s->n->nr + 1) * sizeof(*s->parent));
 	s->recs = calloc(s->seg_blocks, sizeof(*s->recs));
 	s->slots = calloc(s->seg_blocks, sizeof(*s->slots));
@@ -354,8 +725,10 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 		if (!s->segs[i].blocks)
 			return -ENOMEM;
 	}
-	if (kvblk_index_init(&s->index, SLOTS_PER_BLOCK * cap, s->gens,
-			     s->nr_segs))
+	if (kvblk_index_init(&s->index, SLOTS_PER_BLOCK * (cap + s->r->dram_blocks),
+			     s->gens, s->nr_segs + 1))
+		return -ENOMEM;
+	if (dram_init(s, o))
 		return -ENOMEM;
 	if (kvblk_policy_init(&s->policy,
 			      s->nr_segs * s->seg_blocks * BLOCK_BYTES, cap))
@@ -387,6 +760,8 @@ static void sim_destroy(struct sim *s)
 	free(s->cand_seg);
 	free(s->missing);
 	free(s->ids);
+	free(s->dram.objects);
+	ring_free(&s->dram.lru);
 }
 
 /* The governor's looks that were due by @now_s. */
@@ -461,61 +836,41 @@ static int simulate_policy(const struct trace *t, const struct renamed *n,
 	return ret;
 }
 
-/* FIFO and LRU: a ring of names linked by number, the oldest first. */
+/* FIFO and LRU: the oldest first. */
 static int simulate_queue(const struct trace *t, const struct renamed *n,
 			  bool lru, struct sim_result *r)
 {
-	uint32_t *prev = malloc((n->nr + 1) * sizeof(*prev));
-	uint32_t *next = malloc((n->nr + 1) * sizeof(*next));
-	bool *here = calloc(n->nr + 1, sizeof(*here));
 	const uint32_t *names = n->names;
-	uint32_t head = n->nr;
+	struct ring ring = { 0 };
 	uint64_t used = 0;
-	int ret = -ENOMEM;
+	int ret;
 
-	if (!prev || !next || !here)
-		goto out;
-	prev[head] = head;
-	next[head] = head;
-	for (size_t i = 0; i < t->nr_reqs; names += t->reqs[i++].nr) {
+	ret = ring_init(&ring, n->nr);
+	for (size_t i = 0; !ret && i < t->nr_reqs; names += t->reqs[i++].nr) {
 		bool lead = true;
 
 		for (uint32_t j = 0; j < t->reqs[i].nr; j++) {
-			uint32_t b = names[j];
-			bool hit = here[b];
+			bool hit = ring_has(&ring, names[j]);
 
 			lead &= hit;
 			r->hits += lead;
 			if (hit && !lru)
 				continue;
-			if (hit) {
-				next[prev[b]] = next[b];
-				prev[next[b]] = prev[b];
-			}
-			prev[b] = prev[head];
-			next[b] = head;
-			next[prev[b]] = b;
-			prev[head] = b;
+			if (hit)
+				ring_remove(&ring, names[j]);
+			ring_add(&ring, names[j]);
 			if (hit)
 				continue;
-			here[b] = true;
 			r->puts++;
-			if (++used <= r->capacity_blocks)
-				continue;
-			b = next[head];
-			here[b] = false;
-			next[head] = next[b];
-			prev[next[b]] = head;
-			used--;
+			if (used == r->capacity_blocks)
+				ring_remove(&ring, ring.next[ring.head]);
+			else
+				used++;
 		}
 	}
 	r->admitted = r->puts;
 	r->writes = r->puts;
-	ret = 0;
-out:
-	free(prev);
-	free(next);
-	free(here);
+	ring_free(&ring);
 	return ret;
 }
 
@@ -635,6 +990,7 @@ int simulate(const struct trace *t, const struct sim_opts *o,
 	};
 	if (!r->capacity_blocks)
 		r->capacity_blocks = o->capacity * t->nr_distinct;
+	r->dram_blocks = o->dram * t->nr_distinct;
 	if (!r->capacity_blocks || o->capacity < 0 || !t->nr_refs)
 		return -EINVAL;
 	ret = rename_ids(t, o->salt, &n);
@@ -656,8 +1012,10 @@ int simulate(const struct trace *t, const struct sim_opts *o,
 	}
 	free(n.names);
 	free(n.hashes);
-	r->declined = r->puts - r->admitted;
+	if (o->cache != SIM_POLICY)
+		r->declined = r->puts - r->admitted;
 	r->hit_ratio = (double)r->hits / r->refs;
 	r->writes_per_hit = r->writes / (double)(r->hits ? r->hits : 1);
+	r->writes_per_block = (double)r->writes / r->refs;
 	return ret;
 }

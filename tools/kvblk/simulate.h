@@ -6,6 +6,9 @@
  * One request looks up all its blocks, which touches the leading ones that
  * are present, then puts the others as one chain, as a runtime does. A block of
  * these that is present, behind a hole, is touched by its put.
+ *
+ * The host's memory in front of the log is kernel/dram.c without its leases, nodes
+ * and memory pressure, and with a writer that is always done in time.
  */
 #ifndef KVBLK_SIMULATE_H
 #define KVBLK_SIMULATE_H
@@ -30,11 +33,26 @@ enum sim_cache {
 };
 
 /**
+ * enum sim_dram_mode - what the host's memory does with puts; as the module's
+ * @SIM_DRAM_THROUGH: they go to flash, and a copy stays
+ * @SIM_DRAM_EVICT: they stay until room is wanted, then go as the policy says
+ * @SIM_DRAM_TOUCHED: likewise, but only what was asked for goes to flash
+ */
+enum sim_dram_mode {
+	SIM_DRAM_THROUGH,
+	SIM_DRAM_EVICT,
+	SIM_DRAM_TOUCHED,
+};
+
+/**
  * struct sim_opts - how to simulate; all 0 but the capacity is fine
  * @cache: &enum sim_cache
  * @capacity: blocks that the cache holds, as a share of the trace's distinct
  *	blocks; used when @capacity_blocks is 0
  * @capacity_blocks: the same as a number of blocks
+ * @dram: blocks that the host's memory holds, as @capacity; 0: no such tier
+ * @dram_mode: &enum sim_dram_mode
+ * @dram_promote: of what is read from flash a copy stays in memory
  * @nr_segments: segments of the log, 0 for 256
  * @admit_permille: of struct kvblk_policy; negative for its default
  * @first_permille: of struct kvblk_policy; negative for its default
@@ -48,6 +66,9 @@ struct sim_opts {
 	enum sim_cache cache;
 	double capacity;
 	uint64_t capacity_blocks;
+	double dram;
+	enum sim_dram_mode dram_mode;
+	bool dram_promote;
 	uint32_t nr_segments;
 	int admit_permille;
 	int first_permille;
@@ -58,7 +79,9 @@ struct sim_opts {
 
 /* Options with the policy's defaults */
 #define SIM_OPTS_DEFAULT {						\
-	.capacity = 0.05, .admit_permille = -1, .first_permille = -1,	\
+	.capacity = 0.05,						\
+	.dram_mode = SIM_DRAM_EVICT, .dram_promote = true,		\
+	.admit_permille = -1, .first_permille = -1,			\
 	.reinsert_permille = -1,					\
 }
 
@@ -85,31 +108,43 @@ struct sim_day {
 /**
  * struct sim_result - what came of it
  * @capacity_blocks: what was simulated
+ * @dram_blocks: likewise
  * @requests: requests
  * @refs: blocks referenced
  * @hits: of those, found in a request's leading run
+ * @dram_hits: of @hits, found in memory
  * @puts: blocks offered by puts
  * @admitted: of those, written
- * @declined: of those, not
+ * @declined: of those, not; what is left is in memory at the end
+ * @dram_writes: of @admitted, those that left memory for flash
+ * @dram_drops: of @declined, those that left memory
+ * @dram_copies: blocks read from flash of which a copy stayed in memory
  * @copies: blocks written again by reclaim
  * @writes: @admitted + @copies
  * @hit_ratio: @hits / @refs
  * @writes_per_hit: @writes / @hits
+ * @writes_per_block: @writes / @refs
  * @days: with a budget: each day of the trace, the first SIM_DAYS_MAX of them
  * @nr_days: entries of @days
  */
 struct sim_result {
 	uint64_t capacity_blocks;
+	uint64_t dram_blocks;
 	uint64_t requests;
 	uint64_t refs;
 	uint64_t hits;
+	uint64_t dram_hits;
 	uint64_t puts;
 	uint64_t admitted;
 	uint64_t declined;
+	uint64_t dram_writes;
+	uint64_t dram_drops;
+	uint64_t dram_copies;
 	uint64_t copies;
 	uint64_t writes;
 	double hit_ratio;
 	double writes_per_hit;
+	double writes_per_block;
 	struct sim_day days[SIM_DAYS_MAX];
 	uint32_t nr_days;
 };

@@ -219,6 +219,14 @@ usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 
 usage 'number from 0' replay --simulate --synthetic --salt -1
 usage 'is for --simulate' replay --pool kv0 --synthetic --salt 1
 usage 'must be kvblk' replay --simulate --synthetic --cache arc
+usage 'dram -1: must be a number from 0 to 100' replay --simulate --synthetic --dram -1
+usage 'dram 16G: must be a number from 0 to 100' replay --simulate --synthetic --dram 16G
+usage 'must be through, evict or touched' replay --simulate --synthetic --dram 0.1 --dram-mode back
+usage 'number from 0 to 1' replay --simulate --synthetic --dram 0.1 --dram-promote 2
+usage 'dram-mode is for --dram' replay --simulate --synthetic --dram-mode touched
+usage 'dram-promote is for --dram' replay --simulate --synthetic --dram-promote 0
+usage 'dram is for --cache kvblk' replay --simulate --synthetic --dram 0.1 --cache lru
+usage 'is for --simulate' replay --pool kv0 --synthetic --dram 0.1
 usage 'a report is HTML' report -o json x
 usage 'which pool' bench --op get
 usage 'what to measure' bench kv0
@@ -416,6 +424,38 @@ expect 0 'distinct_blocks' replay --simulate --capacity 1 --cache lru --trace tr
 has requests 2
 has distinct_blocks 6
 has hits 2
+# memory for 5 blocks: the second request's puts have no room there and go to flash; 10 and 12, which nobody came back for,
+# are evicted for later ones; and 2, asked for but not lately, because of the copy of 3 that comes from flash
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --trace trace --limit 4 -o json
+has dram_blocks 5
+has hits 8
+has dram_hits 7
+has puts 8
+has admitted 5
+has declined 0
+has dram_writes 3
+has dram_drops 0
+has dram_copies 1
+has writes_per_block '0\.3125'
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-promote 0 --trace trace --limit 4 -o json
+has dram_hits 7
+has dram_writes 2
+has dram_copies 0
+has writes 4
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-mode touched --trace trace --limit 4 -o json
+has dram_mode touched
+has dram_writes 1
+has dram_drops 2
+has declined 2
+has writes 3
+# each block is written, and a copy stays
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 1 --dram-mode through --trace trace --limit 4 -o json
+has hits 8
+has dram_hits 8
+has dram_writes 0
+has writes 8
+expect 1 'holds none of the trace.s 8 blocks' replay --simulate --capacity 1 --dram 0.1 --trace trace --limit 4
+expect 0 'evictions *3 written, 0 dropped' replay --simulate --capacity 1 --dram 0.63 --trace trace --limit 4
 expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000
 expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --seed 7 -o json
 cp out first

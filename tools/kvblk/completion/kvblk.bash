@@ -89,8 +89,12 @@ _kvblk() {
 		_kvblk_words 'kvblk fifo lru optimum' "$cur"
 		return
 		;;
+	--dram-mode)
+		_kvblk_words 'through evict touched' "$cur"
+		return
+		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
-		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --segments | \
+		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --segments | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--size | --depth | --blocks)
 		return
@@ -115,7 +119,8 @@ _kvblk() {
 	events) options='--count --seconds' ;;
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
-			--quiet --simulate --capacity --segments --admit-permille --first-permille --reinsert-permille --cache --salt --budget'
+			--quiet --simulate --capacity --dram --dram-mode --dram-promote --segments --admit-permille --first-permille
+			--reinsert-permille --cache --salt --budget'
 		;;
 	report) options='--title' ;;
 	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
