@@ -15,6 +15,7 @@
 
 #include "cli.h"
 #include "replay.h"
+#include "replay_ttft.h"
 #include "simulate.h"
 #include "trace.h"
 
@@ -68,6 +69,7 @@ struct replay_args {
 	struct trace_synthetic_opts traffic;
 	struct replay_opts replay;
 	struct sim_opts sim;
+	struct ttft_opts ttft;
 };
 
 static const struct argp_option replay_options[] = {
@@ -325,10 +327,14 @@ static void check_together(const struct argp_state *state,
 		cli_usage(state, "--dram is for --cache kvblk");
 	if (args->of_dram && !args->sim.dram)
 		cli_usage(state, "%s is for --dram", args->of_dram);
+	if (args->ttft.model && args->sim.cache != SIM_POLICY)
+		cli_usage(state, "--ttft is for --cache kvblk");
+	if (args->ttft.model && args->sim.dram && !args->ttft.dram.bytes_s)
+		cli_usage(state, "--ttft with --dram needs --dram-load");
 	if (args->simulate)
 		return;
-	if (args->of_simulate)
-		cli_usage(state, "%s is for --simulate", args->of_simulate);
+	if (args->of_simulate || args->ttft.model)
+		cli_usage(state, "%s is for --simulate", args->of_simulate ?: "--ttft");
 	if (!args->replay.pool)
 		cli_usage(state, "where to? Give --pool NAME, or --simulate");
 }
@@ -340,6 +346,7 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &args->json;
+		state->child_inputs[1] = &args->ttft;
 		return 0;
 	case ARGP_KEY_ARG:
 		cli_usage(state, "\"%s\": there is nothing to give here but options",
@@ -362,6 +369,7 @@ static error_t parse_replay(int key, char *arg, struct argp_state *state)
 
 static const struct argp_child output_children[] = {
 	{ &cli_output_argp, 0, NULL, -1 },
+	{ &ttft_argp, 0, NULL, 4 },
 	{ 0 },
 };
 
@@ -473,19 +481,22 @@ static int run_simulation(const struct replay_args *args,
 			  const struct trace *trace)
 {
 	struct sim_result r;
+	struct ttft ttft = { 0 };
 	int err;
 
 	if (args->sim.dram && args->sim.dram * (double)trace->nr_distinct < 1)
 		return cli_fail("--dram %g holds none of the trace's %" PRIu64 " blocks",
 				args->sim.dram, trace->nr_distinct);
 	err = simulate(trace, &args->sim, &r);
+	if (!err && args->ttft.model)
+		err = ttft_run(&args->ttft, trace, &args->sim, &ttft);
 	if (err == -EINVAL)
 		return cli_fail("the simulated capacity is too small for its segments; choose a larger --capacity or fewer --segments");
 	if (err)
 		return cli_fail("simulation: %s", strerror(-err));
 	if (args->json)
 		return cli_print_json(json_pack(
-			"{s:s, s:f, s:I, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}",
+			"{s:s, s:f, s:I, s:f, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}",
 			"cache", args->cache,
 			"capacity", args->sim.capacity,
 			"capacity_blocks", (json_int_t)r.capacity_blocks,
@@ -508,7 +519,8 @@ static int run_simulation(const struct replay_args *args,
 			"hit_ratio", r.hit_ratio,
 			"writes_per_hit", r.writes_per_hit,
 			"writes_per_block", r.writes_per_block,
-			"days", json_days(args, &r)));
+			"days", json_days(args, &r),
+			"ttft", ttft_json(&args->ttft, &ttft)));
 	printf("cache           %s\n", args->cache);
 	printf("capacity        %" PRIu64 " blocks, %.4g of the trace's %" PRIu64 " distinct ones\n",
 	       r.capacity_blocks, args->sim.capacity, trace->nr_distinct);
@@ -529,6 +541,7 @@ static int run_simulation(const struct replay_args *args,
 		       (double)r.days[i].hits / (double)(r.days[i].refs ?: 1),
 		       r.days[i].admit_permille, r.days[i].first_permille,
 		       r.days[i].second_permille);
+	ttft_print(&args->ttft, &ttft);
 	return cli_flush();
 }
 
@@ -940,6 +953,7 @@ int replay_main(int argc, char **argv)
 	struct trace trace = { 0 };
 	int ret;
 
+	ttft_defaults(&args.ttft);
 	cli_parse(&replay_argp, argc, argv, &args);
 	ret = load(&args, &trace);
 	if (ret)

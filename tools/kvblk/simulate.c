@@ -418,14 +418,39 @@ static void touch(struct sim *s, const struct kvblk_slot *slot)
 	kvblk_index_touch(&s->index, slot, kvblk_policy_tick(&s->policy));
 }
 
+static bool user_has(const struct dram *d, uint32_t name)
+{
+	return d->limit && d->mode == SIM_DRAM_USER && ring_has(&d->lru, name);
+}
+
+/* A runtime's own memory keeps a request's blocks, of these the first for longest. */
+static void user_keep(struct dram *d, const uint32_t *names, uint32_t nr)
+{
+	while (nr-- > 0) {
+		if (ring_has(&d->lru, names[nr]))
+			ring_remove(&d->lru, names[nr]);
+		else if (d->used == d->limit)
+			ring_remove(&d->lru, d->lru.next[d->lru.head]);
+		else
+			d->used++;
+		ring_add(&d->lru, names[nr]);
+	}
+}
+
 /* Touches the leading blocks of @names that are present; returns how many. */
 static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
 {
 	struct kvblk_slot slot;
 	uint32_t lead;
 
-	for (lead = 0; lead < nr && present(s, names[lead], &slot); lead++)
-		touch(s, &slot);
+	for (lead = 0; lead < nr; lead++) {
+		if (user_has(&s->dram, names[lead]))
+			s->r->dram_hits++;
+		else if (present(s, names[lead], &slot))
+			touch(s, &slot);
+		else
+			break;
+	}
 	return lead;
 }
 
@@ -656,7 +681,7 @@ static int request(struct sim *s, const uint32_t *names, uint32_t nr)
 	int ret;
 
 	s->r->hits += lead;
-	ret = s->dram.limit ? get(s, names, lead) : 0;
+	ret = s->dram.limit && s->dram.mode != SIM_DRAM_USER ? get(s, names, lead) : 0;
 	for (i = lead; i < nr; i++) {
 		s->parent[names[i]] = i ? names[i - 1] : NOWHERE;
 		if (present(s, names[i], &slot)) {
@@ -664,15 +689,19 @@ static int request(struct sim *s, const uint32_t *names, uint32_t nr)
 			touch(s, &slot);
 			continue;
 		}
+		if (user_has(&s->dram, names[i]))
+			continue;
 		s->missing[chain.nr] = names[i];
 		s->ids[chain.nr++] = id_of(s, names[i]);
 	}
+	if (s->dram.limit && s->dram.mode == SIM_DRAM_USER)
+		user_keep(&s->dram, names, nr);
 	if (ret || !chain.nr)
 		return ret;
 	chain.parent_present = lead;
 	chain.parent = lead ? s->n->hashes[names[lead - 1]] : 0;
 	s->r->puts += chain.nr;
-	if (s->dram.mode != SIM_DRAM_THROUGH &&
+	if ((s->dram.mode == SIM_DRAM_EVICT || s->dram.mode == SIM_DRAM_TOUCHED) &&
 	    s->dram.used + chain.nr <= s->dram.limit)
 		return put_to_memory(s, &chain);
 	return put_to_flash(s, &chain);
@@ -822,12 +851,14 @@ static int simulate_policy(const struct trace *t, const struct renamed *n,
 	most = s.policy.admit_permille;
 	for (size_t i = 0; !ret && i < t->nr_reqs; i++) {
 		double now_s = t->reqs[i].timestamp_ms / 1000.0;
-		uint64_t hits = r->hits, writes = r->writes;
+		uint64_t hits = r->hits, dram_hits = r->dram_hits, writes = r->writes;
 
 		if (o->budget)
 			ret = govern(&s, &governor, o->budget, most, &next_s, now_s);
 		ret = ret ?: request(&s, names, t->reqs[i].nr);
 		names += t->reqs[i].nr;
+		if (o->found)
+			o->found[i] = (struct sim_found){ r->hits - hits, r->dram_hits - dram_hits };
 		if (o->budget)
 			count_day(&s, now_s, t->reqs[i].nr, hits, writes);
 	}

@@ -33,15 +33,28 @@ enum sim_cache {
 };
 
 /**
- * enum sim_dram_mode - what the host's memory does with puts; as the module's
+ * enum sim_dram_mode - what the host's memory does with puts; the module's, and one more
  * @SIM_DRAM_THROUGH: they go to flash, and a copy stays
  * @SIM_DRAM_EVICT: they stay until room is wanted, then go as the policy says
  * @SIM_DRAM_TOUCHED: likewise, but only what was asked for goes to flash
+ * @SIM_DRAM_USER: for comparison: it is a runtime's own, LRU; what it lacks is asked of
+ *	the pool, and what is new is put to both
  */
 enum sim_dram_mode {
 	SIM_DRAM_THROUGH,
 	SIM_DRAM_EVICT,
 	SIM_DRAM_TOUCHED,
+	SIM_DRAM_USER,
+};
+
+/**
+ * struct sim_found - what a request found
+ * @lead: blocks of its leading run
+ * @dram: of those, in memory
+ */
+struct sim_found {
+	uint32_t lead;
+	uint32_t dram;
 };
 
 /**
@@ -61,6 +74,7 @@ enum sim_dram_mode {
  *	daemon's governor then moves @admit_permille, from there downwards, and
  *	@first_permille. 0: none
  * @salt: another number gives the blocks other ids, which shows what is chance
+ * @found: room for what each request found, with the module's policy; or NULL
  */
 struct sim_opts {
 	enum sim_cache cache;
@@ -75,6 +89,7 @@ struct sim_opts {
 	int reinsert_permille;
 	double budget;
 	uint64_t salt;
+	struct sim_found *found;
 };
 
 /* Options with the policy's defaults */

@@ -227,6 +227,20 @@ usage 'dram-mode is for --dram' replay --simulate --synthetic --dram-mode touche
 usage 'dram-promote is for --dram' replay --simulate --synthetic --dram-promote 0
 usage 'dram is for --cache kvblk' replay --simulate --synthetic --dram 0.1 --cache lru
 usage 'is for --simulate' replay --pool kv0 --synthetic --dram 0.1
+usage 'must be llama-3.1-8b or' replay --simulate --synthetic --flash-load 1 --ttft gpt
+usage 'ttft needs --flash-load' replay --simulate --synthetic --ttft llama-3.1-8b
+usage 'needs --dram-load' replay --simulate --synthetic --ttft llama-3.1-8b --flash-load 1 --dram 0.1
+usage 'ttft is for --cache kvblk' replay --simulate --synthetic --ttft llama-3.1-8b --flash-load 1 --cache fifo
+usage 'ttft is for --simulate' replay --pool kv0 --synthetic --ttft llama-3.1-8b --flash-load 1
+usage 'servers is for --ttft' replay --simulate --synthetic --servers 2
+usage 'number from 1 to 1024' replay --simulate --synthetic --servers 0
+usage 'number from 1 to 1024' replay --simulate --synthetic --gpus 0
+usage 'gpu v100: must be h100 or a100' replay --simulate --synthetic --gpu v100
+usage 'number from 0.01 to 1' replay --simulate --synthetic --mfu 1.1
+usage 'number from 1 to 1048576' replay --simulate --synthetic --tokens 0
+usage 'flash-load fast: must be a number' replay --simulate --synthetic --flash-load fast
+usage 'flash-load slow: must be a time' replay --simulate --synthetic --flash-load 6000,slow
+usage 'dram-load 0: must be a number' replay --simulate --synthetic --dram-load 0
 usage 'a report is HTML' report -o json x
 usage 'which pool' bench --op get
 usage 'what to measure' bench kv0
@@ -487,6 +501,24 @@ expect 0 'hit_ratio' replay --simulate --requests 6000 --synthetic=documents --s
 ! cmp -s out first
 verdict $? "another salt, another result"
 expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --segments 1024
+# 2048 tokens take 32 * 2048 * (2 * 218103808 + 4 * 4096 * 1024) / (0.5 * 989.4e12) = 60.010 ms, 4096 take 124.465 ms, and the last one
+# alone 30 us. The second request waits 60.010 ms for the first, and finds 4 blocks of 64 MiB: they come from flash in 10 + 62.5 ms;
+# 3 of them while it waits, then from memory in 1 + 23.4 ms, and the other one in 10 + 15.6 ms; or, with 2 in a runtime's own memory, in
+# 1 + 15.6 and 10 + 31.25 ms.
+{ for i in 1 2; do echo '{"timestamp": 0, "hash_ids": [1, 2, 3, 4]}'; done; echo '{"timestamp": 100000, "hash_ids": [5, 6, 7, 8, 9, 10, 11, 12]}'; } > pair
+expect 0 'mean_s' replay --simulate --capacity 1 --dram 0.17 --trace pair --ttft llama-3.1-8b --flash-load 4096,10ms --dram-load 8192,1ms -o json
+has ttft.none.mean_s '0\.10149[78][0-9]*' # (60.010 + 120.020 + 124.465) / 3
+has ttft.none.p50_s '0\.12001[0-9]*'
+has ttft.none.p99_s '0\.12446[0-9]*'
+has ttft.none.load '0\.002444[0-9]*' # 244.484 ms in 100 s
+has ttft.flash.p99_s '0\.13254[0-9]*' # 60.010 + 72.5 + 0.030
+has ttft.dram.p99_s '0\.13254[0-9]*' # 2 blocks hold none of the 4
+has ttft.prestage.p50_s '0\.11010[0-9]*' # 60.010 + 24.438 + 25.625 + 0.030
+has ttft.user_lru.p50_s '0\.11791[0-9]*' # 60.010 + 16.625 + 41.25 + 0.030
+has ttft.flash.writes_per_block 0.75
+expect 0 'mean_s' replay --simulate --capacity 1 --trace pair --ttft llama-3.1-8b --flash-load 4096 --servers 2 --tokens 1024 --mfu 0.25 -o json
+has ttft.none.p50_s '0\.2489[0-9]*' # no queue: 4096 tokens at half the speed
+expect 0 'flash, a runtime.s LRU' replay --simulate --capacity 1 --dram 0.5 --trace pair --ttft llama-3.1-70b --gpu a100 --gpus 8 --flash-load 4096 --dram-load 8192
 expect 1 'too small' replay --simulate --capacity 0.1 --trace trace
 { cat trace; echo '{"timestamp": 1'; } > broken
 expect 1 'line 11 is no request' replay --simulate --trace broken

@@ -89,12 +89,20 @@ _kvblk() {
 		_kvblk_words 'kvblk fifo lru optimum' "$cur"
 		return
 		;;
+	--ttft)
+		_kvblk_words 'llama-3.1-8b llama-3.1-70b' "$cur"
+		return
+		;;
+	--gpu)
+		_kvblk_words 'h100 a100' "$cur"
+		return
+		;;
 	--dram-mode)
 		_kvblk_words 'through evict touched' "$cur"
 		return
 		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
-		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --segments | \
+		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--size | --depth | --blocks)
 		return
@@ -120,7 +128,7 @@ _kvblk() {
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
 			--quiet --simulate --capacity --dram --dram-mode --dram-promote --segments --admit-permille --first-permille
-			--reinsert-permille --cache --salt --budget'
+			--reinsert-permille --cache --salt --budget --ttft --flash-load --dram-load --gpu --gpus --servers --mfu --tokens'
 		;;
 	report) options='--title' ;;
 	bench) options='--op --size --depth --threads --seconds --count --blocks --engine --mem' ;;
