@@ -339,6 +339,8 @@ static int batch_admit(struct kvblk_batch *batch)
 			continue;
 		}
 		chain.priority = max(chain.priority, req->op.priority);
+		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
+		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
 		ids[nr] = req->id;
 		absent[nr++] = req;
 	}

@@ -776,6 +776,7 @@ static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *a
 	for (i = 0; i < nr; i++) {
 		run->ids[i] = run->objs[ask[i]]->id;
 		chain.priority = max(chain.priority, run->objs[ask[i]]->priority);
+		chain.goes_on |= run->objs[ask[i]]->goes_on;
 	}
 	nr = kvblk_policy_admit(&pool->policy, &chain);
 	for (i = 0; i < chain.nr; i++)

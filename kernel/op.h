@@ -274,6 +274,7 @@ struct kvblk_req {
 	u64 crcs_addr;			/* where the caller has checksums, or 0 */
 	u32 crcs_room;			/* bytes there */
 	u32 space_seq;
+	u32 hints;			/* a put: &enum kvblk_hints */
 	u32 chain;			/* a put: &kvblk_object.chain */
 	u64 offer_parent;		/* likewise */
 	struct kvblk_object *object;	/* with a reference, or NULL */

@@ -122,7 +122,7 @@ static int ext_check(const struct kvblk_op_type *type, const struct kvblk_op_ext
 	return 0;
 }
 
-/* What the operation's extension says; hints are for later versions. */
+/* What the operation's extension says. */
 static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op_ext ext;
@@ -142,6 +142,7 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 		req->parent = kvblk_tenant_hash(key, parent, ext.parent_len);
 		kfree(parent);
 	}
+	req->hints = ext.hints;
 	req->crcs_addr = ext.checksums;
 	req->crcs_room = ext.nr_checksums * sizeof(__le32);
 	if (req->crcs_room && (!req->crcs_addr ||

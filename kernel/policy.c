@@ -430,12 +430,12 @@ static bool decline(struct kvblk_policy *p, u32 kind)
 	       kind_poor(p, kind) && !chance(p, PROBE_PERMILLE);
 }
 
-/* The blocks of a chain but the last stand or fall together. */
+/* The blocks of a chain but the last stand or fall together; one that goes on has no last. */
 static u32 admit_chain(struct kvblk_policy *p,
 		       const struct kvblk_policy_chain *chain)
 {
 	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), i;
-	bool known = chain->priority, known_last = chain->priority;
+	bool known = chain->priority || chain->wanted, known_last = known;
 	u32 declined = 0;
 
 	for (i = 0; i < chain->nr; i++) {
@@ -460,6 +460,8 @@ static u32 admit_chain(struct kvblk_policy *p,
 	if (last)
 		ghost_put(p, chain->ids[(last - 1) / 2].lo,
 			  GHOST_WATCHED | declined, kind);
+	if (chain->goes_on)
+		return nr;
 	if (nr && !known_last && decline(p, KIND_LAST)) {
 		nr--;
 		declined = GHOST_DECLINED;
@@ -481,8 +483,8 @@ static u32 admit_single(struct kvblk_policy *p,
 		atomic64_inc(&p->stats.ghost_hits);
 		return chain->nr;
 	}
-	if (chain->parent_present || chain->priority || !READ_ONCE(p->reclaims) ||
-	    chance_of(lo, SALT_ADMIT, share))
+	if (chain->parent_present || chain->priority || chain->wanted ||
+	    !READ_ONCE(p->reclaims) || chance_of(lo, SALT_ADMIT, share))
 		return chain->nr;
 	ghost_put(p, lo, GHOST_DECLINED, 0);
 	return 0;
@@ -498,7 +500,7 @@ static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *
 
 	/* nothing is declined until reclaim has begun */
 	if (first == KVBLK_POLICY_FIRST || !offers || chain->priority ||
-	    !READ_ONCE(p->reclaims) ||
+	    chain->wanted || !READ_ONCE(p->reclaims) ||
 	    (chain->chain ? chance(p, first) : chance_of(lo, SALT_FIRST, first)))
 		return chain->nr;
 	return second_offers(p, offers, chain);

@@ -72,6 +72,8 @@ enum kvblk_policy_class {
  * @parent_present: that block is in the index
  * @priority: the highest of the puts, 0 to 3
  * @chain: the batch is flagged as one chain; else it is a single put
+ * @goes_on: the chain's next blocks come in another batch
+ * @wanted: the blocks have been asked for before
  */
 struct kvblk_policy_chain {
 	const struct kvblk_id *ids;
@@ -80,6 +82,8 @@ struct kvblk_policy_chain {
 	bool parent_present;
 	u8 priority;
 	bool chain;
+	bool goes_on;
+	bool wanted;
 };
 
 /**

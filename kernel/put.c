@@ -147,6 +147,8 @@ static int put_object(struct kvblk_req *req)
 	obj->caller_tag = op->caller_tag;
 	obj->chain = req->chain;
 	obj->continues = req->continues;
+	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
+	obj->needed = req->hints & KVBLK_HINT_MISSED;
 	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
 	obj->integrity = KVBLK_INTEGRITY_NONE;
 	if (req->crcs) {
@@ -332,6 +334,7 @@ static void put_ask(struct kvblk_req *req)
 		.nr = 1,
 		.parent = req->parent.lo,
 		.priority = req->op.priority,
+		.wanted = req->hints & KVBLK_HINT_MISSED,
 	};
 	struct kvblk_slot slot;
 

@@ -423,8 +423,9 @@ struct kvblk_member {
  * @chain: the batch that it was put by, if that was a chain; 0: none
  * @offer_parent: id.lo of the block before that chain, or before it; 0: not known
  * @continues: that block was there
+ * @goes_on: the chain's next blocks come in another batch
  * @touched: a get has found it since it was last at the cold end
- * @needed: it was asked for since it was put
+ * @needed: it was asked for since it was put, or before
  * @heat: its entry's when it was last at the cold end
  * @integrity: of @crcs, if there are some
  * @unproven: it was read from a member, and nobody has checked it
@@ -452,6 +453,7 @@ struct kvblk_object {
 	u8 integrity;
 	bool unproven;
 	bool continues;
+	bool goes_on;
 	bool touched;
 	bool needed;
 	int nid;

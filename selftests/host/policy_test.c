@@ -189,6 +189,29 @@ static void test_last_block(void **state)
 		assert_int_equal(offer(&ids[15], 1, ids[14].lo), 1);
 }
 
+/* The last block of a batch is no last block, if the chain goes on. */
+static void test_chain_in_batches(void **state)
+{
+	struct kvblk_id ids[16];
+	struct kvblk_policy_chain part = {
+		.ids = ids, .nr = 16, .chain = true, .goes_on = true,
+	};
+	u32 short_of = 0, whole = 0;
+
+	teach(400, 16, 50, 0);
+	for (u32 k = 0; k < 100; k++) {
+		u32 n;
+
+		for (u32 i = 0; i < 16; i++)
+			ids[i] = fresh_id();
+		n = kvblk_policy_admit(&policy, &part);
+		short_of += n == 15;
+		whole += n == 16;
+	}
+	assert_int_equal(short_of, 0);
+	assert_true(whole >= 90);
+}
+
 static void test_last_block_that_is_full(void **state)
 {
 	struct kvblk_id ids[16];
@@ -271,20 +294,31 @@ static void test_admit_everything(void **state)
 	}
 }
 
-static void test_priority_is_admitted(void **state)
+/* Chains of a poor kind that get in all the same. */
+static void all_get_in(struct kvblk_policy_chain *chain)
 {
 	struct kvblk_id ids[64];
-	struct kvblk_policy_chain chain = {
-		.ids = ids, .nr = 64, .chain = true, .priority = 1,
-	};
 
+	chain->ids = ids;
+	chain->nr = 64;
+	chain->chain = true;
 	teach(400, 8, 60, 60);
 	teach(400, 64, 0, 0);
 	for (u32 k = 0; k < 50; k++) {
 		for (u32 i = 0; i < 64; i++)
 			ids[i] = fresh_id();
-		assert_int_equal(kvblk_policy_admit(&policy, &chain), 64);
+		assert_int_equal(kvblk_policy_admit(&policy, chain), 64);
 	}
+}
+
+static void test_priority_is_admitted(void **state)
+{
+	all_get_in(&(struct kvblk_policy_chain){ .priority = 1 });
+}
+
+static void test_wanted_is_admitted(void **state)
+{
+	all_get_in(&(struct kvblk_policy_chain){ .wanted = true });
 }
 
 static void test_single_puts(void **state)
@@ -350,6 +384,9 @@ static void test_single_puts_before_reclaim(void **state)
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, NULL, 0, true), 0);
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
+	id = fresh_id();
+	one.wanted = true;
+	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 }
 
 static void test_first_offers(void **state)
@@ -960,10 +997,12 @@ int main(void)
 		POLICY_TEST(test_poor_kind_is_declined_whole),
 		POLICY_TEST(test_ghost_remembers),
 		POLICY_TEST(test_last_block),
+		POLICY_TEST(test_chain_in_batches),
 		POLICY_TEST(test_last_block_that_is_full),
 		POLICY_TEST(test_offered_again_is_one_child),
 		POLICY_TEST(test_admit_everything),
 		POLICY_TEST(test_priority_is_admitted),
+		POLICY_TEST(test_wanted_is_admitted),
 		POLICY_TEST(test_single_puts),
 		POLICY_TEST(test_single_puts_before_reclaim),
 		POLICY_TEST(test_first_offers),

@@ -234,8 +234,8 @@ static bool get_batch(struct worker *w, uint32_t from, uint32_t nr,
 	return true;
 }
 
-/* Puts blocks [@from, @from + @nr). False: stop. @declined: by the policy */
-static bool put_batch(struct worker *w, uint32_t from, uint32_t nr,
+/* Puts blocks [@from, @from + @nr) of @end. False: stop. @declined: by the policy */
+static bool put_batch(struct worker *w, uint32_t from, uint32_t nr, uint32_t end,
 		      bool *declined)
 {
 	uint64_t start_ns;
@@ -248,9 +248,10 @@ static bool put_batch(struct worker *w, uint32_t from, uint32_t nr,
 			pattern_fill(pattern_seed(key, REPLAY_KEY_LEN),
 				     slot_at(w, i), w->replay->opts.block_size);
 		kvblk_prep_put(&w->ops[i], key, REPLAY_KEY_LEN, &w->pieces[i], 1);
+		kvblk_prep_ext(&w->ops[i], &w->exts[i]);
+		w->exts[i].hints = from + nr < end ? KVBLK_HINT_CONTINUES : 0;
 		if (!from && !i)
 			continue;
-		kvblk_prep_ext(&w->ops[i], &w->exts[i]);
 		w->exts[i].parent = (uintptr_t)(key - REPLAY_KEY_LEN);
 		w->exts[i].parent_len = REPLAY_KEY_LEN;
 	}
@@ -319,7 +320,7 @@ static bool put_rest(struct worker *w, uint32_t from, uint32_t end)
 
 		if (nr > w->replay->nr_slots)
 			nr = w->replay->nr_slots;
-		if (!put_batch(w, from, nr, &declined))
+		if (!put_batch(w, from, nr, end, &declined))
 			return false;
 		from += nr;
 	}

@@ -338,9 +338,12 @@ struct kvblk_op {
  * enum kvblk_hints - &struct kvblk_op_ext.hints
  * @KVBLK_HINT_CONTINUES: put: the chain (see &enum kvblk_submit_flags) continues in
  *	the next batch
- * @KVBLK_HINT_MISSED: put: an earlier lookup or get of the block was a miss
+ * @KVBLK_HINT_MISSED: put: the block was asked for before, and a miss. Set by a
+ *	runtime that puts what leaves memory of its own, it tells what was needed there
  *
- * Hints change no result. Version 1 stores and uses none of them.
+ * Hints tell the admission policy: the last block of a chain that ends is seldom asked
+ * for again, and what was asked for before is worth a write. In a chain, one put's
+ * hint is that of all. They promise nothing.
  */
 enum kvblk_hints {
 	KVBLK_HINT_CONTINUES	= 1 << 0,
@@ -366,7 +369,7 @@ enum kvblk_hints {
  * @nr_checksums: 1 to KVBLK_CHECKSUMS_MAX, 0 without @checksums
  * @parent_len: bytes at @parent, 1 to KVBLK_KEY_MAX, 0 without @parent
  * @session: a hint: the caller's name for the session of the operation, such as a
- *	conversation, or 0. Version 1 does not store or use it
+ *	conversation, or 0. It is not stored or used
  * @hints: &enum kvblk_hints
  * @reserved: must be 0
  */
