@@ -42,6 +42,7 @@ enum {
 	OPT_DRAM_MODE,
 	OPT_DRAM_PROMOTE,
 	OPT_SEGMENTS,
+	OPT_BATCH,
 	OPT_ADMIT_PERMILLE,
 	OPT_FIRST_PERMILLE,
 	OPT_REINSERT_PERMILLE,
@@ -107,6 +108,7 @@ static const struct argp_option replay_options[] = {
 	{ "dram-promote", OPT_DRAM_PROMOTE, "N", 0,
 	  "Simulated tunable dram_promote, 0 or 1 (1)", 3 },
 	{ "segments", OPT_SEGMENTS, "N", 0, "Simulated segments (256)", 3 },
+	{ "batch", OPT_BATCH, "N", 0, "Blocks that are put together; 0: all of a request (0)", 3 },
 	{ "admit-permille", OPT_ADMIT_PERMILLE, "N", 0,
 	  "Simulated tunable admit_permille (the module's default)", 3 },
 	{ "first-permille", OPT_FIRST_PERMILLE, "N", 0,
@@ -278,6 +280,10 @@ static error_t parse_simulated(int key, char *arg, struct argp_state *state,
 		args->sim.nr_segments = (uint32_t)cli_number(state,
 			"--segments", arg, 8, 1 << 20);
 		args->of_simulate = "--segments";
+		return 0;
+	case OPT_BATCH:
+		args->sim.batch = (uint32_t)cli_number(state, "--batch", arg, 0, KVBLK_OPS_MAX);
+		args->of_simulate = "--batch";
 		return 0;
 	case OPT_ADMIT_PERMILLE:
 		args->sim.admit_permille = (int)cli_number(state,

@@ -155,6 +155,7 @@ struct seg {
  * @chain: the request that put it; 0: none, it is a copy
  * @heat: its entry's when it was last at the cold end
  * @continues: @parent was there
+ * @goes_on: the chain's next blocks came in another batch
  * @touched: a get has found it since
  * @needed: it was asked for since it was put
  */
@@ -166,6 +167,7 @@ struct object {
 	uint16_t gen;
 	uint8_t heat;
 	bool continues;
+	bool goes_on;
 	bool touched;
 	bool needed;
 };
@@ -239,6 +241,7 @@ struct dram {
  * @missing: room for a request's absent names
  * @ids: their ids
  * @dram: the host's memory
+ * @batch: puts of a request offered together, 0: all
  * @r: what comes of it
  */
 struct sim {
@@ -260,6 +263,7 @@ struct sim {
 	uint32_t *missing;
 	struct kvblk_id *ids;
 	struct dram dram;
+	uint32_t batch;
 	struct sim_result *r;
 };
 
@@ -539,6 +543,7 @@ static void run_ask(struct sim *s)
 	first = &s->dram.objects[run->names[run->ask[0]]];
 	chain.parent = first->parent;
 	chain.parent_present = first->continues;
+	chain.goes_on = first->goes_on;
 	admitted = kvblk_policy_admit(&s->policy, &chain);
 	for (i = 0; i < chain.nr; i++)
 		run->fates[run->ask[i]] = i < admitted ? FATE_WRITE : FATE_DROP;
@@ -635,6 +640,7 @@ static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
 		.chain = ++s->dram.chains,
 		.parent = chain->parent,
 		.continues = chain->parent_present,
+		.goes_on = chain->goes_on,
 	};
 	struct kvblk_slot slot = {
 		.seg = s->nr_segs, .gen = s->gens[s->nr_segs],
@@ -650,10 +656,11 @@ static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
 	return ret ?: dram_shrink(s);
 }
 
-/* Puts a chain to the log, as much of it as the policy admits. */
+/* Puts a chain to the log, as much of it as the policy admits. As put_chain(). */
 static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
 {
 	uint32_t admitted = kvblk_policy_admit(&s->policy, chain);
+	bool declined = admitted < chain->nr;
 	const struct object copy = { 0 };
 	struct kvblk_slot slot;
 	int ret = 0;
@@ -670,41 +677,75 @@ static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
 		dram_add(s, name, &slot, &copy);
 		ret = dram_shrink(s);
 	}
-	return ret;
+	return ret ?: declined;
 }
 
-static int request(struct sim *s, const uint32_t *names, uint32_t nr)
-{
-	struct kvblk_policy_chain chain = { .ids = s->ids, .chain = true };
-	uint32_t lead = lookup(s, names, nr), i;
-	struct kvblk_slot slot;
-	int ret;
+/*
+ * A batch of puts: blocks [@from, @from + @nr) of a request, and others of it follow
+ * (@goes_on) or not.
+ */
+struct offer {
+	const uint32_t *names;
+	uint32_t from;
+	uint32_t nr;
+	bool goes_on;
+};
 
-	s->r->hits += lead;
-	ret = s->dram.limit && s->dram.mode != SIM_DRAM_USER ? get(s, names, lead) : 0;
-	for (i = lead; i < nr; i++) {
-		s->parent[names[i]] = i ? names[i - 1] : NOWHERE;
-		if (present(s, names[i], &slot)) {
+/* 1: some were declined, so that what is behind them is not offered; 0; or an error. */
+static int put_chain(struct sim *s, const struct offer *o)
+{
+	struct kvblk_policy_chain chain = {
+		.ids = s->ids, .chain = true, .goes_on = o->goes_on,
+	};
+	uint32_t before = o->from, i;
+	struct kvblk_slot slot;
+
+	for (i = o->from; i < o->from + o->nr; i++) {
+		s->parent[o->names[i]] = i ? o->names[i - 1] : NOWHERE;
+		if (present(s, o->names[i], &slot)) {
 			/* it exists, behind a hole that this request fills */
 			touch(s, &slot);
 			continue;
 		}
-		if (user_has(&s->dram, names[i]))
+		if (user_has(&s->dram, o->names[i]))
 			continue;
-		s->missing[chain.nr] = names[i];
-		s->ids[chain.nr++] = id_of(s, names[i]);
+		if (!chain.nr)
+			before = i;
+		s->missing[chain.nr] = o->names[i];
+		s->ids[chain.nr++] = id_of(s, o->names[i]);
 	}
-	if (s->dram.limit && s->dram.mode == SIM_DRAM_USER)
-		user_keep(&s->dram, names, nr);
-	if (ret || !chain.nr)
-		return ret;
-	chain.parent_present = lead;
-	chain.parent = lead ? s->n->hashes[names[lead - 1]] : 0;
+	if (!chain.nr)
+		return 0;
+	chain.parent_present = before && present(s, o->names[before - 1], &slot);
+	chain.parent = before ? s->n->hashes[o->names[before - 1]] : 0;
 	s->r->puts += chain.nr;
 	if ((s->dram.mode == SIM_DRAM_EVICT || s->dram.mode == SIM_DRAM_TOUCHED) &&
 	    s->dram.used + chain.nr <= s->dram.limit)
 		return put_to_memory(s, &chain);
 	return put_to_flash(s, &chain);
+}
+
+static int request(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	uint32_t lead = lookup(s, names, nr);
+	struct offer o = { .names = names, .from = lead };
+	bool user = s->dram.limit && s->dram.mode == SIM_DRAM_USER;
+	int ret = 0;
+
+	s->r->hits += lead;
+	if (s->dram.limit && !user)
+		ret = get(s, names, lead);
+	for (; !ret && o.from < nr; o.from += o.nr) {
+		o.nr = s->batch && s->batch < nr - o.from ? s->batch : nr - o.from;
+		o.goes_on = o.from + o.nr < nr;
+		ret = put_chain(s, &o);
+	}
+	/* what is not offered any more is declined, too */
+	s->r->puts += nr - o.from;
+	s->r->declined += nr - o.from;
+	if (user)
+		user_keep(&s->dram, names, nr);
+	return ret < 0 ? ret : 0;
 }
 
 static int dram_init(struct sim *s, const struct sim_opts *o)
@@ -726,6 +767,7 @@ static int sim_init(struct sim *s, const struct sim_opts *o)
 	uint32_t most = o->nr_segments ? o->nr_segments : NR_SEGMENTS;
 	uint32_t i;
 
+	s->batch = o->batch;
 	if (most <= FREE_SEGMENTS + KVBLK_NR_CLASSES ||
 	    cap < FREE_SEGMENTS + KVBLK_NR_CLASSES + 1)
 		return -EINVAL;

@@ -73,6 +73,7 @@ struct sim_found {
  * @budget: writes allowed in a day of the trace, in capacities of the cache; the
  *	daemon's governor then moves @admit_permille, from there downwards, and
  *	@first_permille. 0: none
+ * @batch: blocks that are put together, 0: all of a request
  * @salt: another number gives the blocks other ids, which shows what is chance
  * @found: room for what each request found, with the module's policy; or NULL
  */
@@ -88,6 +89,7 @@ struct sim_opts {
 	int first_permille;
 	int reinsert_permille;
 	double budget;
+	uint32_t batch;
 	uint64_t salt;
 	struct sim_found *found;
 };

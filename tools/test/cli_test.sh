@@ -217,6 +217,8 @@ usage 'is for --cache kvblk' replay --simulate --synthetic --budget 1 --cache lr
 usage 'is for --simulate' replay --pool kv0 --synthetic --budget 1
 usage 'number from 0 to 4000' replay --simulate --synthetic --reinsert-permille 4001
 usage 'number from 0' replay --simulate --synthetic --salt -1
+usage 'number from 0 to 1024' replay --simulate --synthetic --batch 1025
+usage 'is for --simulate' replay --pool kv0 --synthetic --batch 1
 usage 'is for --simulate' replay --pool kv0 --synthetic --salt 1
 usage 'must be kvblk' replay --simulate --synthetic --cache arc
 usage 'dram -1: must be a number from 0 to 100' replay --simulate --synthetic --dram -1
@@ -476,6 +478,12 @@ cp out first
 expect 0 'hit_ratio' replay --simulate --capacity 0.2 --seed 7 --requests 2000 --synthetic -o json
 cmp -s out first
 verdict $? "same seed, same result"
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --seed 7 --requests 2000 --batch 0 --synthetic -o json
+cmp -s out first
+verdict $? "all blocks of a request are put together"
+expect 0 'hit_ratio' replay --simulate --capacity 0.2 --seed 7 --requests 2000 --batch 4 --synthetic -o json
+! cmp -s out first
+verdict $? "smaller batches make a difference"
 for kind in chat prompts long once scan documents; do
 	expect 0 'hit ratio' replay --simulate --capacity 0.2 --requests 500 --synthetic=$kind
 done

@@ -102,7 +102,7 @@ _kvblk() {
 		return
 		;;
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
-		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | \
+		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | --batch | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
 		--size | --depth | --blocks)
 		return
@@ -127,7 +127,7 @@ _kvblk() {
 	events) options='--count --seconds' ;;
 	replay)
 		options='--trace --synthetic --requests --seed --limit --pool --verify --block-size --speed --threads --seconds --buffer
-			--quiet --simulate --capacity --dram --dram-mode --dram-promote --segments --admit-permille --first-permille
+			--quiet --simulate --capacity --dram --dram-mode --dram-promote --segments --batch --admit-permille --first-permille
 			--reinsert-permille --cache --salt --budget --ttft --flash-load --dram-load --gpu --gpus --servers --mfu --tokens'
 		;;
 	report) options='--title' ;;
