@@ -51,8 +51,8 @@
 	X(dram_bytes, u64, 0, 0, 1ull << 44)					\
 	/* enum kvblk_dram_mode */						\
 	X(dram_mode, u32, KVBLK_DRAM_EVICT, 0, KVBLK_DRAM_TOUCHED)		\
-	/* a get that is not the first one leaves the block there */		\
-	X(dram_promote, u32, 1, 0, 1)						\
+	/* a get of a block that was asked for before leaves it there */	\
+	X(dram_promote, u32, 0, 0, 1)						\
 	/* see bounce.c */							\
 	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
 

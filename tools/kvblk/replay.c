@@ -106,7 +106,7 @@ static const struct argp_option replay_options[] = {
 	{ "dram-mode", OPT_DRAM_MODE, "MODE", 0,
 	  "Simulated tunable dram_mode: through, evict or touched (evict)", 3 },
 	{ "dram-promote", OPT_DRAM_PROMOTE, "N", 0,
-	  "Simulated tunable dram_promote, 0 or 1 (1)", 3 },
+	  "Simulated tunable dram_promote, 0 or 1 (0)", 3 },
 	{ "segments", OPT_SEGMENTS, "N", 0, "Simulated segments (256)", 3 },
 	{ "batch", OPT_BATCH, "N", 0, "Blocks that are put together; 0: all of a request (0)", 3 },
 	{ "admit-permille", OPT_ADMIT_PERMILLE, "N", 0,

@@ -97,7 +97,7 @@ struct sim_opts {
 /* Options with the policy's defaults */
 #define SIM_OPTS_DEFAULT {						\
 	.capacity = 0.05,						\
-	.dram_mode = SIM_DRAM_EVICT, .dram_promote = true,		\
+	.dram_mode = SIM_DRAM_EVICT,					\
 	.admit_permille = -1, .first_permille = -1,			\
 	.reinsert_permille = -1,					\
 }

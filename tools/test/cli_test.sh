@@ -442,7 +442,7 @@ has distinct_blocks 6
 has hits 2
 # memory for 5 blocks: the second request's puts have no room there and go to flash; 10 and 12, which nobody came back for,
 # are evicted for later ones; and 2, asked for but not lately, because of the copy of 3 that comes from flash
-expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --trace trace --limit 4 -o json
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-promote 1 --trace trace --limit 4 -o json
 has dram_blocks 5
 has hits 8
 has dram_hits 7
@@ -453,12 +453,12 @@ has dram_writes 3
 has dram_drops 0
 has dram_copies 1
 has writes_per_block '0\.3125'
-expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-promote 0 --trace trace --limit 4 -o json
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --trace trace --limit 4 -o json
 has dram_hits 7
 has dram_writes 2
 has dram_copies 0
 has writes 4
-expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-mode touched --trace trace --limit 4 -o json
+expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-mode touched --dram-promote 1 --trace trace --limit 4 -o json
 has dram_mode touched
 has dram_writes 1
 has dram_drops 2
@@ -471,7 +471,7 @@ has dram_hits 8
 has dram_writes 0
 has writes 8
 expect 1 'holds none of the trace.s 8 blocks' replay --simulate --capacity 1 --dram 0.1 --trace trace --limit 4
-expect 0 'evictions *3 written, 0 dropped' replay --simulate --capacity 1 --dram 0.63 --trace trace --limit 4
+expect 0 'evictions *2 written, 0 dropped' replay --simulate --capacity 1 --dram 0.63 --trace trace --limit 4
 expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000
 expect 0 'hit_ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --seed 7 -o json
 cp out first
