@@ -251,6 +251,90 @@ int kvblk_lookup_prefix(struct kvblk *kv, const void *keys, size_t key_len,
 int kvblk_lease_release(struct kvblk *kv, uint64_t lease);
 
 /**
+ * enum kvblk_prefetch_state - what became of a key of kvblk_prefetch()
+ * @KVBLK_PREFETCH_LOADED: its block was brought into the host's memory
+ * @KVBLK_PREFETCH_RESIDENT: it was there already
+ * @KVBLK_PREFETCH_MISSING: the pool has no such block
+ * @KVBLK_PREFETCH_CLIPPED: it was left out: behind @max_bytes, behind the first miss
+ *	with @stop_at_miss, for want of memory, or canceled
+ * @KVBLK_PREFETCH_EXPIRED: the deadline passed first
+ */
+enum kvblk_prefetch_state {
+	KVBLK_PREFETCH_LOADED	= 1,
+	KVBLK_PREFETCH_RESIDENT	= 2,
+	KVBLK_PREFETCH_MISSING	= 3,
+	KVBLK_PREFETCH_CLIPPED	= 4,
+	KVBLK_PREFETCH_EXPIRED	= 5,
+};
+
+/**
+ * struct kvblk_prefetch_options - how far a prefetch goes
+ * @max_bytes: most to bring into memory; from the first block that is too much on,
+ *	none is. Blocks that are there already do not count. 0: no limit
+ * @deadline_ns: CLOCK_MONOTONIC time at which to give up, 0 for none
+ * @cookie: for kvblk_cancel(), 0: none
+ * @lease_ms: lease what is in memory at the end for this long, up to
+ *	KVBLK_LEASE_MS_MAX; 0: no lease
+ * @stop_at_miss: the keys are a chain: what is behind the first miss is left out
+ */
+struct kvblk_prefetch_options {
+	uint64_t max_bytes;
+	uint64_t deadline_ns;
+	uint64_t cookie;
+	uint32_t lease_ms;
+	bool stop_at_miss;
+};
+
+/**
+ * struct kvblk_prefetched - what became of one key
+ * @state: &enum kvblk_prefetch_state
+ * @length: of its block, 0: not known
+ */
+struct kvblk_prefetched {
+	uint32_t state;
+	uint32_t length;
+};
+
+/**
+ * struct kvblk_prefetch_sum - what became of all keys
+ * @nr_leading: from the first on, how many are in memory
+ * @nr_here: how many are in memory
+ * @nr_leased: how many are leased, from the first of those on
+ * @loaded_bytes: that were brought there
+ * @lease: for kvblk_lease_release(); 0 when nothing was leased
+ */
+struct kvblk_prefetch_sum {
+	unsigned int nr_leading;
+	unsigned int nr_here;
+	unsigned int nr_leased;
+	uint64_t loaded_bytes;
+	uint64_t lease;
+};
+
+/**
+ * kvblk_prefetch() - bring blocks that will be wanted soon into the host's memory
+ * @kv: the handle
+ * @keys: packed one behind the other, in the order in which they will be wanted
+ * @key_lens: length of each, 1 to KVBLK_KEY_MAX
+ * @nr_keys: 1 to KVBLK_LOOKUP_MAX
+ * @options: or NULL
+ * @prefetched: filled with what became of each key, in the same order
+ * @sum: filled; or NULL
+ *
+ * Sleeps until the last one has come. Batches of KVBLK_OPS_MAX blocks are in flight;
+ * gets of their members go first. Memory that is wanted for others takes blocks that
+ * are not leased away again.
+ *
+ * Context: any thread. Return: 0: look at each key; -EOPNOTSUPP: the pool keeps no
+ * blocks in the host's memory (see its tunable dram_bytes), or the module can't;
+ * -EINVAL; -ENOMEM; an error of the whole ioctl, or -EBADF, -ENODEV, -EINTR of an
+ * operation. With an error some blocks may have been brought in, and none is leased.
+ */
+int kvblk_prefetch(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
+		   unsigned int nr_keys, const struct kvblk_prefetch_options *options,
+		   struct kvblk_prefetched *prefetched, struct kvblk_prefetch_sum *sum);
+
+/**
  * kvblk_cancel() - cancel operations of this handle
  * @kv: the handle
  * @cookie: of the operations, not 0; those of kvblk_put() and the like have none

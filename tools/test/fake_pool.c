@@ -18,6 +18,8 @@
  * no memory can be registered. KVBLK_FAKE_BUSY=1: another caller's put of each
  * key is in flight. With KVBLK_FAKE_LEASE a get is a miss unless a lookup's lease
  * is held, and the last close complains of leases that were not released.
+ * KVBLK_FAKE_DRAM=BYTES: memory for blocks that prefetches bring in; without it there
+ * is none.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -49,6 +51,7 @@ struct block {
 	uint32_t len;
 	uint64_t layout_tag;
 	uint64_t caller_tag;
+	bool in_memory;		/* of this process */
 	unsigned char bytes[];	/* key, then data */
 };
 
@@ -57,7 +60,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *buckets[MAX_BLOCKS];
 static bool is_node[MAX_FDS];
 static int nr_nodes;
-static uint64_t nr_gets, nr_puts, nr_put_batches, nr_leases, nr_held;
+static uint64_t nr_gets, nr_puts, nr_put_batches, nr_leases, nr_held, dram_used;
 /* batches that KVBLK_FAKE_DELAY_MS holds up; a result below 0 is final */
 static struct batch {
 	struct batch *next;
@@ -104,8 +107,10 @@ static void forget(struct block **place)
 {
 	struct block *block = *place;
 
-	if (block)
+	if (block) {
 		*place = block->next;
+		dram_used -= block->in_memory ? block->len : 0;
+	}
 	free(block);
 }
 
@@ -119,6 +124,7 @@ static void record(const struct block *block, uint32_t len)
 	};
 
 	head.len = len;
+	head.in_memory = false;
 	if (store >= 0 && writev(store, parts, 2) != (ssize_t)(parts[0].iov_len + parts[1].iov_len))
 		abort();
 }
@@ -300,7 +306,27 @@ static void get(const struct kvblk_op *op, struct kvblk_result *result)
 		block->bytes[block->key_len + len / 2] ^= 4;
 	move(op, block->bytes + block->key_len + from, len, true);
 	result->res = (int)len;
-	result->flags = KVBLK_RES_DIRECT;
+	result->flags = block->in_memory ? KVBLK_RES_BOUNCED | KVBLK_RES_MEMORY : KVBLK_RES_DIRECT;
+}
+
+static void prefetch(const struct kvblk_op *op, struct kvblk_result *result)
+{
+	struct block *block = *place_of((void *)(uintptr_t)op->key, op->key_len);
+
+	if (!block)
+		result->res = -ENOENT;
+	else if (!setting("KVBLK_FAKE_DRAM"))
+		result->res = -EOPNOTSUPP;
+	else if (block->in_memory)
+		result->res = 0;
+	else if (dram_used + block->len > setting("KVBLK_FAKE_DRAM"))
+		result->res = -ENOSPC;
+	else
+		result->res = (int)block->len;
+	if (result->res <= 0)
+		return;
+	block->in_memory = true;
+	dram_used += block->len;
 }
 
 static void delete(const struct kvblk_op *op, struct kvblk_result *result)
@@ -412,7 +438,7 @@ static int submit(const struct kvblk_submit *s)
 		if (results[i].res < 0)
 			continue;
 		if (ops[i].opcode == KVBLK_OP_PREFETCH)
-			results[i].res = -EOPNOTSUPP;
+			prefetch(&ops[i], &results[i]);
 		else if (!within_regions(&ops[i]))
 			results[i].res = -EFAULT;
 		else if (ops[i].opcode == KVBLK_OP_GET)
@@ -433,7 +459,7 @@ static int lookup(struct kvblk_lookup *l)
 	const uint16_t *lens = (void *)(uintptr_t)l->key_lens;
 	uint32_t *sizes = (void *)(uintptr_t)l->sizes;
 	uint64_t *tags = (void *)(uintptr_t)l->caller_tags;
-	unsigned char *bitmap = (void *)(uintptr_t)l->bitmap;
+	unsigned char *bitmap = (void *)(uintptr_t)l->bitmap, *tiers = (void *)(uintptr_t)l->tiers;
 	bool hole = false;
 
 	if (l->size != sizeof(*l) || !l->nr_keys || !l->key_stride == !lens ||
@@ -454,6 +480,9 @@ static int lookup(struct kvblk_lookup *l)
 			sizes[i] = block ? block->len : 0;
 		if (tags)
 			tags[i] = block ? block->caller_tag : 0;
+		if (tiers)
+			tiers[i] = !block ? KVBLK_TIER_NONE :
+				   block->in_memory ? KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
 		if (bitmap && block)
 			bitmap[i / 8] |= 1 << i % 8;
 		hole = hole || !block;

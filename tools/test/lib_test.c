@@ -146,6 +146,93 @@ static void batches(struct kvblk *kv)
 	verdict("lengths are never cut to fit");
 }
 
+/* What became of the @nr keys at @got, a letter for each. */
+static const char *states(const struct kvblk_prefetched *got, unsigned int nr)
+{
+	static char text[KVBLK_OPS_MAX * 3];
+
+	for (unsigned int i = 0; i < nr; i++)
+		text[i] = "?LRMCE"[got[i].state <= KVBLK_PREFETCH_EXPIRED ? got[i].state : 0];
+	text[nr] = '\0';
+	return text;
+}
+
+#define NR_MANY	(KVBLK_OPS_MAX * 2 + 5)
+
+/* More than a batch: the order is kept, and what is left out is at the end. */
+static void prefetch_many(struct kvblk *kv)
+{
+	struct kvblk_prefetch_options options = { .max_bytes = KVBLK_OPS_MAX + 3 };
+	static struct kvblk_prefetched got[NR_MANY];
+	static uint16_t lens[NR_MANY];
+	static char keys[NR_MANY * 5 + 1];
+	struct kvblk_prefetch_sum sum;
+
+	for (int i = 0; i < NR_MANY; i++) {
+		snprintf(keys + 5 * i, 6, "M%04d", i);
+		lens[i] = 5;
+		CHECK(!kvblk_put(kv, keys + 5 * i, 5, "x", 1, NULL));
+	}
+	CHECK(!kvblk_prefetch(kv, keys, lens, NR_MANY, &options, got, &sum));
+	CHECK(sum.nr_leading == KVBLK_OPS_MAX + 3 && sum.loaded_bytes == sum.nr_leading);
+	options.max_bytes = 0;
+	CHECK(!kvblk_prefetch(kv, keys, lens, NR_MANY, &options, got, &sum));
+	CHECK(sum.nr_leading == NR_MANY && sum.loaded_bytes == KVBLK_OPS_MAX + 2);
+	CHECK(strspn(states(got, NR_MANY), "R") == KVBLK_OPS_MAX + 3);
+	verdict("prefetches of more than a batch");
+}
+
+static void prefetches(struct kvblk *kv)
+{
+	static const uint16_t lens[] = { 2, 3, 2, 2, 2 };
+	static const char keys[] = "p0p-1p2p3p4", data[100];
+	struct kvblk_prefetch_options options = { .max_bytes = 250 };
+	struct kvblk_prefetched got[5];
+	struct kvblk_prefetch_sum sum;
+	uint16_t bad = 0;
+
+	CHECK(!kvblk_put(kv, "p0", 2, data, 100, NULL));
+	CHECK(!kvblk_put(kv, "p2", 2, data, 50, NULL));
+	CHECK(!kvblk_put(kv, "p3", 2, data, 100, NULL));
+	CHECK(!kvblk_put(kv, "p4", 2, data, 1, NULL));
+	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EOPNOTSUPP);
+	setenv("KVBLK_FAKE_DRAM", "251", 1);
+	CHECK(kvblk_prefetch(kv, keys, lens, 0, NULL, got, NULL) == -EINVAL);
+	CHECK(kvblk_prefetch(kv, keys, lens, KVBLK_LOOKUP_MAX + 1, NULL, got, NULL) == -EINVAL);
+	CHECK(kvblk_prefetch(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
+	bad = KVBLK_KEY_MAX + 1;
+	CHECK(kvblk_prefetch(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
+	options.lease_ms = KVBLK_LEASE_MS_MAX + 1;
+	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
+	verdict("prefetches that make no sense are refused");
+
+	options = (struct kvblk_prefetch_options){ .stop_at_miss = true };
+	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
+	CHECK(!strcmp(states(got, 5), "LMCCC") && got[0].length == 100);
+	CHECK(sum.nr_leading == 1 && sum.nr_here == 1 && sum.loaded_bytes == 100 && !sum.lease);
+	options = (struct kvblk_prefetch_options){ .max_bytes = 149, .lease_ms = 1000 };
+	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
+	/* p3 is too much, and so is all behind it */
+	CHECK(!strcmp(states(got, 5), "RMLCC") && got[1].length == 0 && got[3].length == 100);
+	CHECK(sum.nr_leading == 1 && sum.nr_here == 2 && sum.loaded_bytes == 50);
+	CHECK(sum.nr_leased == 2 && sum.lease && !kvblk_lease_release(kv, sum.lease));
+	CHECK(!kvblk_prefetch(kv, keys, lens, 5, NULL, got, NULL));
+	CHECK(!strcmp(states(got, 5), "RMRLL"));
+	CHECK(!kvblk_put(kv, "p-1", 3, data, 1, NULL));
+	CHECK(!kvblk_prefetch(kv, keys, lens, 5, NULL, got, &sum));
+	CHECK(!strcmp(states(got, 5), "RCRRR") && sum.nr_leading == 1);
+	verdict("prefetches: limits, a miss, what is there, no room");
+
+	setenv("KVBLK_FAKE_DELAY_MS", "1", 1);
+	options = (struct kvblk_prefetch_options){ .deadline_ns = 1, .lease_ms = 1000 };
+	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
+	CHECK(!strcmp(states(got, 5), "EEEEE") && !sum.nr_here && !sum.lease);
+	unsetenv("KVBLK_FAKE_DELAY_MS");
+	verdict("prefetches that are late");
+	setenv("KVBLK_FAKE_DRAM", "100000", 1);
+	prefetch_many(kv);
+}
+
 static void names(void)
 {
 	struct kvblk_notice notice = { .pool = "kv0" };
@@ -349,6 +436,7 @@ int main(void)
 	}
 	single(kv);
 	batches(kv);
+	prefetches(kv);
 	background(kv);
 	keyspaces();
 	kvblk_close(kv);

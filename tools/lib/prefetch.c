@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Prefetches of many blocks: one lookup tells lengths and tiers, batches bring in what
+ * is not in memory yet, in the order asked. Rule: a key gets its state once.
+ */
+#include <stdlib.h>
+
+#include "lib.h"
+
+/**
+ * struct plan - a call under way
+ * @out: the caller's; state 0: has to be asked for
+ * @sizes: from the lookup, as @tiers
+ * @ops: of a batch, as @results
+ * @of: which key an operation is for
+ */
+struct plan {
+	struct kvblk *kv;
+	const struct kvblk_prefetch_options *options;
+	const unsigned char *keys;
+	const uint16_t *lens;
+	unsigned int nr;
+	struct kvblk_prefetched *out;
+	uint32_t *sizes;
+	uint8_t *tiers;
+	struct kvblk_op *ops;
+	struct kvblk_result *results;
+	unsigned int *of;
+};
+
+static bool came(const struct kvblk_prefetched *key)
+{
+	return key->state == KVBLK_PREFETCH_LOADED || key->state == KVBLK_PREFETCH_RESIDENT;
+}
+
+static int plan_alloc(struct plan *p)
+{
+	unsigned int batch = p->nr < KVBLK_OPS_MAX ? p->nr : KVBLK_OPS_MAX;
+
+	p->sizes = calloc(p->nr, sizeof(*p->sizes));
+	p->tiers = calloc(p->nr, sizeof(*p->tiers));
+	p->ops = calloc(batch, sizeof(*p->ops));
+	p->results = calloc(batch, sizeof(*p->results));
+	p->of = calloc(batch, sizeof(*p->of));
+	return p->sizes && p->tiers && p->ops && p->results && p->of ? 0 : -ENOMEM;
+}
+
+static void plan_free(struct plan *p)
+{
+	free(p->sizes);
+	free(p->tiers);
+	free(p->ops);
+	free(p->results);
+	free(p->of);
+}
+
+static int plan_lookup(struct plan *p)
+{
+	struct kvblk_lookup lookup = {
+		.flags = p->options->stop_at_miss ? KVBLK_LOOKUP_PREFIX : 0,
+		.nr_keys = p->nr,
+		.keys = (uintptr_t)p->keys,
+		.key_lens = (uintptr_t)p->lens,
+		.sizes = (uintptr_t)p->sizes,
+		.tiers = (uintptr_t)p->tiers,
+	};
+	int err = kvblk_lookup(p->kv, &lookup);
+
+	/* a module that knows no tiers */
+	return err == -E2BIG ? -EOPNOTSUPP : err;
+}
+
+/* What needs no operation has its state afterwards. */
+static void plan_states(struct plan *p)
+{
+	uint64_t left = p->options->max_bytes ? p->options->max_bytes : UINT64_MAX;
+	bool stopped = false;
+
+	for (unsigned int i = 0; i < p->nr; i++) {
+		struct kvblk_prefetched *key = &p->out[i];
+
+		*key = (struct kvblk_prefetched){ .length = p->sizes[i] };
+		if (stopped) {
+			key->state = KVBLK_PREFETCH_CLIPPED;
+		} else if (!p->sizes[i]) {
+			key->state = KVBLK_PREFETCH_MISSING;
+			stopped = p->options->stop_at_miss;
+		} else if (p->tiers[i] == KVBLK_TIER_MEMORY) {
+			continue;
+		} else if (p->sizes[i] > left) {
+			key->state = KVBLK_PREFETCH_CLIPPED;
+			left = 0;
+		} else {
+			left -= p->sizes[i];
+		}
+	}
+}
+
+/* The next batch, from key *@at at @key on: how many operations it has. */
+static unsigned int next_batch(struct plan *p, unsigned int *at, const unsigned char **key)
+{
+	unsigned int nr = 0;
+
+	for (; *at < p->nr && nr < KVBLK_OPS_MAX; *key += p->lens[(*at)++]) {
+		if (p->out[*at].state)
+			continue;
+		kvblk_prep_delete(&p->ops[nr], *key, p->lens[*at]);
+		p->ops[nr].opcode = KVBLK_OP_PREFETCH;
+		p->ops[nr].cookie = p->options->cookie;
+		p->ops[nr].deadline_ns = p->options->deadline_ns;
+		p->of[nr++] = *at;
+	}
+	return nr;
+}
+
+/* The state that an operation's result is, or a negative errno. */
+static int state_of(int res)
+{
+	if (res > 0)
+		return KVBLK_PREFETCH_LOADED;
+	switch (res) {
+	case 0:
+		return KVBLK_PREFETCH_RESIDENT;
+	case -ENOENT:
+		return KVBLK_PREFETCH_MISSING;
+	case -ETIME:
+		return KVBLK_PREFETCH_EXPIRED;
+	case -ENOSPC:
+	case -ENOMEM:
+	case -ECANCELED:
+		return KVBLK_PREFETCH_CLIPPED;
+	default:
+		return res;
+	}
+}
+
+/* *@stop: no other batch is to follow. */
+static int run_batch(struct plan *p, unsigned int nr, bool *stop)
+{
+	int err = kvblk_submit(p->kv, p->ops, nr, p->results, 0);
+
+	for (unsigned int i = 0; i < nr && !err; i++) {
+		int res = p->results[i].res, state = state_of(res);
+
+		if (state < 0)
+			return state;
+		p->out[p->of[i]].state = (uint32_t)state;
+		*stop |= res == -ECANCELED || (res == -ENOENT && p->options->stop_at_miss);
+	}
+	return err;
+}
+
+static int plan_run(struct plan *p)
+{
+	const unsigned char *key = p->keys;
+	unsigned int at = 0, nr;
+	bool stop = false;
+	int err = 0;
+
+	while (!err && !stop && (nr = next_batch(p, &at, &key)))
+		err = run_batch(p, nr, &stop);
+	for (; at < p->nr; at++) {
+		if (!p->out[at].state)
+			p->out[at].state = KVBLK_PREFETCH_CLIPPED;
+	}
+	return err;
+}
+
+static void plan_sum(const struct plan *p, struct kvblk_prefetch_sum *sum)
+{
+	bool hole = false;
+
+	for (unsigned int i = 0; i < p->nr; i++) {
+		hole |= !came(&p->out[i]);
+		sum->nr_leading += !hole;
+		sum->nr_here += came(&p->out[i]);
+		if (p->out[i].state == KVBLK_PREFETCH_LOADED)
+			sum->loaded_bytes += p->out[i].length;
+	}
+}
+
+/* Leases what came, and nothing else. */
+static int plan_lease(const struct plan *p, struct kvblk_prefetch_sum *sum)
+{
+	struct kvblk_lookup lookup = {
+		.flags = KVBLK_LOOKUP_LEASE,
+		.lease_ms = p->options->lease_ms,
+	};
+	uint16_t *lens = calloc(p->nr, sizeof(*lens));
+	unsigned char *keys = calloc(p->nr, KVBLK_KEY_MAX), *to = keys;
+	const unsigned char *key = p->keys;
+	int err = -ENOMEM;
+
+	if (!lens || !keys)
+		goto out;
+	for (unsigned int i = 0; i < p->nr; key += p->lens[i++]) {
+		if (!came(&p->out[i]))
+			continue;
+		memcpy(to, key, p->lens[i]);
+		to += p->lens[i];
+		lens[lookup.nr_keys++] = p->lens[i];
+	}
+	lookup.keys = (uintptr_t)keys;
+	lookup.key_lens = (uintptr_t)lens;
+	err = kvblk_lookup(p->kv, &lookup);
+	if (!err) {
+		sum->lease = lookup.lease;
+		sum->nr_leased = lookup.nr_leased;
+	}
+out:
+	free(lens);
+	free(keys);
+	return err;
+}
+
+static bool lens_are_right(const uint16_t *lens, unsigned int nr)
+{
+	if (!nr || nr > KVBLK_LOOKUP_MAX)
+		return false;
+	for (unsigned int i = 0; i < nr; i++) {
+		if (!lens[i] || lens[i] > KVBLK_KEY_MAX)
+			return false;
+	}
+	return true;
+}
+
+int kvblk_prefetch(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
+		   unsigned int nr_keys, const struct kvblk_prefetch_options *options,
+		   struct kvblk_prefetched *prefetched, struct kvblk_prefetch_sum *sum)
+{
+	static const struct kvblk_prefetch_options none;
+	struct kvblk_prefetch_sum total = { 0 };
+	struct plan p = {
+		.kv = kv,
+		.options = options ? options : &none,
+		.keys = keys,
+		.lens = key_lens,
+		.nr = nr_keys,
+		.out = prefetched,
+	};
+	int err;
+
+	if (!lens_are_right(key_lens, nr_keys) || p.options->lease_ms > KVBLK_LEASE_MS_MAX)
+		return -EINVAL;
+	err = plan_alloc(&p);
+	if (!err)
+		err = plan_lookup(&p);
+	if (!err) {
+		plan_states(&p);
+		err = plan_run(&p);
+	}
+	if (!err)
+		plan_sum(&p, &total);
+	if (!err && p.options->lease_ms && total.nr_here)
+		err = plan_lease(&p, &total);
+	plan_free(&p);
+	if (!err && sum)
+		*sum = total;
+	return err;
+}
