@@ -24,7 +24,7 @@
  * @CLI_OK: done
  * @CLI_ERROR: refused or failed; the reason is on stderr
  * @CLI_USAGE: wrong option or argument; nothing was tried
- * @CLI_MISS: get, exists, rm: no such block
+ * @CLI_MISS: get, exists, rm, prefetch: no such block
  * @CLI_DEGRADED: status, doctor: a part of a pool does not serve; something is to be changed
  * @CLI_DOWN: status, doctor: nothing of a pool serves; kvblk can't work
  */
@@ -49,6 +49,7 @@ int put_main(int argc, char **argv);
 int get_main(int argc, char **argv);
 int exists_main(int argc, char **argv);
 int rm_main(int argc, char **argv);
+int prefetch_main(int argc, char **argv);
 int status_main(int argc, char **argv);
 int stat_main(int argc, char **argv);
 int iostat_main(int argc, char **argv);

@@ -14,6 +14,7 @@ static const struct cli_verb commands[] = {
 	{ "get", get_main, "fetch a block" },
 	{ "exists", exists_main, "tell whether blocks are here" },
 	{ "rm", rm_main, "remove blocks" },
+	{ "prefetch", prefetch_main, "bring blocks that will be wanted into memory" },
 	{ "del", rm_main, NULL },
 	{ "delete", rm_main, NULL },
 	{ "remove", rm_main, NULL },

@@ -130,7 +130,7 @@ usage 'must be a path' member add kv0 nvme1n1
 usage 'too many' member add kv0 /dev/null /dev/zero
 usage 'which member' member remove kv0
 usage 'too many' member list kv0 kv1
-for verb in put get exists rm; do
+for verb in put get exists rm prefetch; do
 	usage 'which pool' $verb
 	usage 'which block' $verb kv0
 	usage 'odd number' $verb kv0 --hex abc
@@ -140,6 +140,22 @@ for verb in put get exists rm; do
 	usage 'json and text' $verb kv0 key -o yaml
 done
 usage 'odd number' rm kv0 --hex aa abc
+usage 'odd number' prefetch kv0 --hex aa abc
+usage 'from 1 B to' prefetch kv0 key --max-bytes 0
+usage 'from 1 B to' prefetch kv0 key --max-bytes 1.5M
+usage 'time from 0.001' prefetch kv0 key --deadline 0
+usage 'time from 0.001' prefetch kv0 key --deadline -1
+usage '1 to 31 letters' prefetch kv0/default key
+printf 'key\n\n' > keys
+usage '1 to 512 bytes' prefetch kv0 --keys keys
+printf 'zz\n' > keys
+usage 'not hex' prefetch kv0 --keys keys --hex
+: > keys
+usage 'which block' prefetch kv0 --keys keys
+yes | head -65537 > keys
+usage 'at most 65536 keys' prefetch kv0 --keys keys
+expect 1 'absent: No such file' prefetch kv0 --keys absent
+expect 1 'Is a directory' prefetch kv0 --keys .
 usage 'from 0 to 3' put kv0 key --priority 4
 usage 'from 0 to 3' put kv0 key --priority -1
 usage 'time from 0.001 to 4294967295 seconds' put kv0 key --ttl 0
@@ -268,7 +284,7 @@ for noun in '' pool member policy; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm prefetch status stat iostat top \
 		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
@@ -343,7 +359,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm prefetch status stat iostat top \
 		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
@@ -366,7 +382,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm status stat iostat top \
+for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm prefetch status stat iostat top \
 		topo doctor events replay report bench; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
@@ -403,10 +419,36 @@ fi
 expect 1 'no pool absent' put absent key
 expect 1 'no pool absent' get absent key
 expect 1 'no pool absent' exists absent key
+expect 1 'no pool absent' prefetch absent key
 expect 1 'no pool absent' replay --pool absent --synthetic --requests 1
 expect 1 'no pool absent' bench absent --op put
 expect 1 'No such file' replay --simulate --trace absent
 expect 1 'Is a directory' replay --simulate --trace .
+
+echo "# prefetch"
+export KVBLK_FAKE_STORE=$dir/prefetch-store
+head -c 1000 /dev/zero > block
+for key in a b d e; do
+	expect_fake 0 '' put fake $key block
+done
+expect_fake 1 'pool fake keeps no blocks in the host.s memory; see: kvblk pool get fake dram_bytes' prefetch fake a
+export KVBLK_FAKE_DRAM=10000
+expect_fake 3 '^3 loaded, 0 resident, 1 missing, 0 clipped, 0 expired, the first 2 in memory; 2.93 KiB brought there$' prefetch fake a b c d
+sed 's/ *[0-9]* [KB].* / /' out | head -5 | tail -4 | diff - <(printf 'loaded %s\nloaded %s\nmissing %s\nloaded %s\n' a b c d) > err
+verdict $? "prefetch: a line for each key, in order"
+printf 'a\nb\n' > keys
+expect_fake 0 "^clipped$(printf '\t')1000$(printf '\t')d$" prefetch fake d --keys keys --max-bytes 999 -H -p
+expect_fake 3 '' prefetch fake --stop 61 63 --hex 64 -o json
+has keys.0.result loaded
+has keys.0.length 1000
+has keys.1.key 63
+has keys.1.result missing
+has keys.2.result clipped
+has leading 1
+has loaded_bytes 1000
+has clipped 1
+KVBLK_FAKE_DELAY_MS=500 expect_fake 0 ' 2 expired, the first 0 in memory' prefetch fake a b --deadline 10ms
+unset KVBLK_FAKE_STORE KVBLK_FAKE_DRAM
 
 echo "# plan"
 expect 0 '^index .*--index-slots 18552800 holds 100 % of them; the default, 4194304, 23 %$' pool plan --block-size 64K --capacity 1T
