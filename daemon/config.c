@@ -11,6 +11,8 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -274,6 +276,59 @@ static const struct setting kv_events_rows[] = {
 	{ 0 },
 };
 
+/* As a socket's address holds it. */
+static bool is_socket_path(const char *path)
+{
+	return is_path(path) && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path);
+}
+
+static bool is_mode(const char *text)
+{
+	size_t len = strlen(text);
+
+	return (len == 3 || (len == 4 && *text == '0')) && strspn(text, "01234567") == len;
+}
+
+#define PRESTAGE(field)	.offset = offsetof(struct config_prestage, field)
+
+static const struct setting prestage_rows[] = {
+	{ .name = "socket", .type = SETTING_TEXT, PRESTAGE(socket),
+	  .valid = is_socket_path, .allowed = "a path that begins with a slash, of at most 107 characters",
+	  .doc = "The socket. Default: /run/kvblkd/prestage.sock." },
+	{ .name = "group", .type = SETTING_TEXT, PRESTAGE(group),
+	  .valid = is_module_name, .allowed = "the name of a group",
+	  .doc = "The socket's group, for which kvblkd has the right only when it starts. Default: root." },
+	{ .name = "mode", .type = SETTING_TEXT, PRESTAGE(mode),
+	  .valid = is_mode, .allowed = "an octal mode, as 0660",
+	  .doc = "The socket's mode: who may write to it may give hints. Default: 0660." },
+	{ .name = "pools", .type = SETTING_LIST, PRESTAGE(pools), .most = POOL_MEMBERS, .required = true,
+	  .valid = is_pool_name, .allowed = "the name of a pool",
+	  .doc = "The pools that callers may use, and no others." },
+	{ .name = "parallel", .type = SETTING_NUMBER, PRESTAGE(parallel), .least = 1, .most = 16,
+	  .standard = 2,
+	  .doc = "Requests that bring blocks in at a time, up to 64 MiB under way for each. Default: 2." },
+	{ .name = "waiting", .type = SETTING_NUMBER, PRESTAGE(waiting), .least = 1, .most = 10000,
+	  .standard = 256,
+	  .doc = "Requests that wait for their turn or hold a lease; more are deferred. As many that are over are remembered. Default: 256." },
+	{ .name = "bandwidth", .type = SETTING_SIZE, PRESTAGE(bandwidth), .most = 1ll << 50,
+	  .doc = "Bytes a second that all requests together bring in. Default: 0, no limit: but gets go first." },
+	{ .name = "request_bytes", .type = SETTING_SIZE, PRESTAGE(request_bytes), .most = 1ll << 50,
+	  .doc = "The most that one request brings in; one for more is clipped. Default: 0, no limit." },
+	{ .name = "body", .type = SETTING_SIZE, PRESTAGE(body), .least = 4096, .most = 64 << 20,
+	  .standard = 8 << 20,
+	  .doc = "The longest request, in bytes. Default: 8M." },
+	{ .name = "sessions", .type = SETTING_NUMBER, PRESTAGE(sessions), .most = 10000000,
+	  .standard = 10000,
+	  .doc = "Sessions whose keys are remembered; the one that was longest not named goes first. Default: 10000." },
+	{ .name = "session_bytes", .type = SETTING_SIZE, PRESTAGE(session_bytes), .most = 1ll << 40,
+	  .standard = 64 << 20,
+	  .doc = "Memory for the keys of sessions. Default: 64M." },
+	{ .name = "lease", .type = SETTING_NUMBER, PRESTAGE(lease), .least = 1, .most = 3600,
+	  .standard = 60,
+	  .doc = "The longest lease that a caller may have, in seconds. Default: 60." },
+	{ 0 },
+};
+
 /**
  * struct section - a list of groups
  * @name: in the file
@@ -483,8 +538,9 @@ static void check_kv_events(const config_setting_t *group, const struct config_k
 }
 
 /*
- * An exporter that the file names: its settings are read into @object, whose text @first
- * it always has from then on. NULL: it is not named, or no group.
+ * A group of @exporters, or of the file, that runs if it is named: its settings are read
+ * into @object, whose text @first it always has from then on. NULL: it is not named, or
+ * no group.
  */
 static const config_setting_t *read_exporter(const config_setting_t *exporters, const char *name,
 					     const struct setting *rows, void *object,
@@ -536,7 +592,7 @@ static void read_root(const config_t *file, struct config *config,
 		      struct config_errors *errors)
 {
 	static const char *const names[] = { "subsystems", "discovery", "pools", "exporters",
-					     NULL };
+					     "prestage", NULL };
 	const config_setting_t *root = config_root_setting(file), *list;
 
 	settings_read(root_rows, root, names, config, errors);
@@ -548,6 +604,9 @@ static void read_root(const config_t *file, struct config *config,
 	list = config_setting_get_member(root, "exporters");
 	if (list)
 		read_exporters(list, config, errors);
+	if (read_exporter(root, "prestage", prestage_rows, &config->prestage,
+			  &config->prestage.socket, "/run/kvblkd/prestage.sock", errors))
+		set_text(&config->prestage.mode, "0660");
 }
 
 static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
@@ -635,6 +694,7 @@ void config_free(struct config *config)
 	settings_free(root_rows, config);
 	settings_free(metrics_rows, &config->metrics);
 	settings_free(kv_events_rows, &config->kv_events);
+	settings_free(prestage_rows, &config->prestage);
 	for (size_t i = 0; i < config->nr_subsystems; i++)
 		settings_free(fabric_rows, &config->subsystems[i]);
 	for (size_t i = 0; i < config->nr_discovery; i++)
@@ -681,4 +741,7 @@ void config_print_settings(FILE *to)
 	fputs(".SS exporters.kv_events\nKV events for routers, by ZeroMQ, in the format of vLLM and SGLang. "
 	      "kv_events is a group. Without it nothing is published.\n", to);
 	print_rows(to, kv_events_rows);
+	fputs(".SS prestage\nA socket that takes hints of what will be wanted, and brings it into the pools' memory; see kvblkd(8). "
+	      "prestage is a group. Without it there is no socket.\n", to);
+	print_rows(to, prestage_rows);
 }

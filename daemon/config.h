@@ -154,6 +154,36 @@ struct config_kv_events {
 };
 
 /**
+ * struct config_prestage - the socket that takes hints of what will be wanted
+ * @socket: its path, or NULL: there is none
+ * @group: that may connect, or NULL: root's
+ * @mode: of the socket, octal
+ * @pools: that callers may use
+ * @parallel: prefetches that run at a time
+ * @waiting: that wait for their turn, or hold a lease
+ * @bandwidth: bytes a second of all together, 0: no limit
+ * @request_bytes: that one of them brings in, 0: no limit
+ * @body: bytes of a request
+ * @sessions: whose chains are remembered
+ * @session_bytes: memory of those
+ * @lease: longest one, seconds
+ */
+struct config_prestage {
+	char *socket;
+	char *group;
+	char *mode;
+	struct texts pools;
+	int64_t parallel;
+	int64_t waiting;
+	int64_t bandwidth;
+	int64_t request_bytes;
+	int64_t body;
+	int64_t sessions;
+	int64_t session_bytes;
+	int64_t lease;
+};
+
+/**
  * struct config - the state that a host is to have
  * @modules: beside those that are needed anyway
  * @host_nqn: for all that have none, or NULL
@@ -166,6 +196,7 @@ struct config_kv_events {
  * @nr_pools: how many
  * @metrics: exporter
  * @kv_events: exporter
+ * @prestage: socket for hints
  */
 struct config {
 	struct texts modules;
@@ -179,6 +210,7 @@ struct config {
 	size_t nr_pools;
 	struct config_metrics metrics;
 	struct config_kv_events kv_events;
+	struct config_prestage prestage;
 };
 
 /*

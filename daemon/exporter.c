@@ -82,6 +82,7 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 	metrics->ready = !ready_reasons(exporter->config, &metrics->snapshot, exporter->err,
 					page ? NULL : to);
 	metrics->publishes = kvfeed_counts(&metrics->kv_events);
+	metrics->prestages = prestage_counts(&metrics->prestage);
 	if (page)
 		metrics_print(to, format, metrics);
 	else if (metrics->ready)
@@ -90,23 +91,37 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 		answer->status = 503;
 }
 
-static void on_get(void *arg, const char *path, const char *accept, struct http_answer *answer)
+static void on_get(void *arg, const struct http_request *request, struct http_answer *answer)
 {
 	static const char *const pages[] = { "/metrics", "/ready", "/healthz" };
 	FILE *to;
 
 	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
-		if (strcmp(path, pages[i]) != 0)
+		if (strcmp(request->path, pages[i]) != 0)
 			continue;
 		to = open_memstream(&answer->body, &answer->len);
 		if (!to)
 			return;
-		print_page(arg, path, accept, answer, to);
+		print_page(arg, request->path, request->accept, answer, to);
 		fclose(to);
 	}
 }
 
 /* ---- listening ---- */
+
+static int listen_there(struct exporter *exporter)
+{
+	const struct http_rules rules = {
+		.answer = on_get,
+		.arg = exporter,
+		.pages = "there are /metrics, /ready and /healthz\n",
+	};
+	int fd = exporter->listens.address ? http_listen_ip(exporter->listens.address,
+							    (unsigned int)exporter->listens.port) :
+					     -ENOMEM;
+
+	return fd < 0 ? fd : http_open(exporter->event, fd, &rules, &exporter->http);
+}
 
 static void start(struct exporter *exporter)
 {
@@ -117,9 +132,7 @@ static void start(struct exporter *exporter)
 		return;
 	free(exporter->listens.address);
 	exporter->listens = (struct config_metrics){ strdup(want->address), want->port };
-	err = exporter->listens.address ?
-	      http_open(exporter->event, want->address, (unsigned int)want->port, on_get, exporter,
-			&exporter->http) : -ENOMEM;
+	err = listen_there(exporter);
 	if (!err) {
 		exporter->told = false;
 		log_line(LOG_LINE_INFO, "metrics: listening on %s port %" PRId64, want->address,

@@ -27,6 +27,7 @@
 #include "log.h"
 #include "loop.h"
 #include "policy_run.h"
+#include "prestage.h"
 #include "report.h"
 #include "rights.h"
 #include "state.h"
@@ -128,6 +129,14 @@ static bool read_config(struct daemon *d)
 	return true;
 }
 
+static void follow_prestage(struct daemon *d)
+{
+	int err = prestage_follow(d->event, &d->config);
+
+	if (err < 0)
+		log_line(LOG_LINE_WARNING, "prestage: no hints are taken: %s", strerror(-err));
+}
+
 static void reload(struct daemon *d)
 {
 	d->reload = false;
@@ -137,6 +146,7 @@ static void reload(struct daemon *d)
 		kvfeed_configure(&d->config);
 		d->restart = true;
 		exporter_follow(d->exporter);
+		follow_prestage(d);
 	} else {
 		log_line(LOG_LINE_WARNING, "%s has errors: what was in force stays",
 			 d->config_path);
@@ -480,6 +490,7 @@ int loop(const char *config_path)
 	block_signals();
 	if (!read_config(&d))
 		return EXIT_CONFIG;
+	prestage_listen(&d.config);
 	err = rights_drop();
 	if (err)
 		log_line(LOG_LINE_WARNING, "can't give up privileges: %s", strerror(-err));
@@ -493,6 +504,7 @@ int loop(const char *config_path)
 	policy_start();
 	policy_configure(&d.config);
 	kvfeed_configure(&d.config);
+	follow_prestage(&d);
 	err = sd_event_loop(d.event);
 	/* a pass that is under way ends with the process: the kernel has its state */
 	return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

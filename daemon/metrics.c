@@ -257,6 +257,47 @@ static void print_kv_events(struct out *out, const struct metrics *metrics)
 	}
 }
 
+/* ---- hints ---- */
+
+static const char *const outcomes[] = {
+#define X(NAME, name)	[PRESTAGE_##NAME] = name,
+	PRESTAGE_OUTCOME_TABLE(X)
+#undef X
+};
+
+#define PRESTAGE(field)	offsetof(struct prestage_counts, field)
+
+static const struct field prestage_fields[] = {
+	{ { "kvblk_prestage_bytes", METRIC_COUNTER, "Bytes that hints brought into memory.", { 0 } },
+	  PRESTAGE(prefetches.bytes) },
+	{ { "kvblk_prestage_waiting", METRIC_GAUGE, "Hints that wait for their turn.", { 0 } },
+	  PRESTAGE(prefetches.waiting) },
+	{ { "kvblk_prestage_sessions", METRIC_GAUGE, "Sessions whose keys are remembered.", { 0 } },
+	  PRESTAGE(sessions) },
+};
+
+static void print_prestage(struct out *out, const struct metrics *metrics)
+{
+	const struct prestage_counts *counts = &metrics->prestage;
+	bool values = metrics->prestages && out->format != METRICS_TABLE;
+
+	begin(out, &(struct metric){ "kvblk_prestage_requests", METRIC_COUNTER,
+				     "Requests and hints at the socket prestage, by what they were told: accepted, clipped (in part), deferred (too many wait), rejected (wrong), missing (a session that is not known).",
+				     { "outcome" } });
+	for (int i = 0; i < PRESTAGE_OUTCOMES && values; i++)
+		sample(out, counts->requests[i], VALUES(outcomes[i]));
+	begin(out, &(struct metric){ "kvblk_prestage_blocks", METRIC_COUNTER,
+				     "Blocks that hints named, by what became of them: loaded, resident (were in memory), missing, clipped (left out), expired (the deadline passed).",
+				     { "result" } });
+	for (unsigned int i = 1; i < PREFETCHER_STATES && values; i++)
+		sample(out, counts->prefetches.blocks[i], VALUES(kvblk_prefetch_state_name(i)));
+	for (size_t i = 0; i < sizeof(prestage_fields) / sizeof(prestage_fields[0]); i++) {
+		begin(out, &prestage_fields[i].metric);
+		if (values)
+			sample(out, value_of(counts, &prestage_fields[i]), VALUES(NULL));
+	}
+}
+
 /* ---- what pools and members are ---- */
 
 #define POOL_FIELD(field)	offsetof(struct kvblk_pool_state, field)
@@ -546,6 +587,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 
 	print_daemon(&out, metrics);
 	print_kv_events(&out, metrics);
+	print_prestage(&out, metrics);
 	print_pools(&out, snapshot);
 	print_gauges(&out, &pools);
 	print_counters(&out, &pools);

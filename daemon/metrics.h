@@ -10,6 +10,7 @@
 
 #include "../tools/kvblk/snapshot.h"
 #include "kvevents.h"
+#include "prestage.h"
 #include "smart.h"
 
 /**
@@ -33,6 +34,8 @@ enum metrics_format {
  * @smart: what a member's drive told of its health last, smart_of()
  * @publishes: KV events
  * @kv_events: which, if it does
+ * @prestages: takes hints
+ * @prestage: which, if it does
  */
 struct metrics {
 	struct snapshot snapshot;
@@ -42,6 +45,8 @@ struct metrics {
 	struct smart (*smart)(const char *pool, const char *member);
 	bool publishes;
 	struct kvevents_counts kv_events;
+	bool prestages;
+	struct prestage_counts prestage;
 };
 
 void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics);

@@ -45,7 +45,10 @@ static const char whole[] =
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
 	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"ipc:///run/kvblkd/r\"; topic = \"kv\";\n"
 	"    medium = \"DISK\"; pools = ( \"kv0\", \"kv1\" ); sources = ( \"tcp://a.example:5557\", \"ipc:///x\" );\n"
-	"    hash_only = true; parts = 8; buffer = 10; remember = 0; journal = 1024; repeat = 0; }; };\n";
+	"    hash_only = true; parts = 8; buffer = 10; remember = 0; journal = 1024; repeat = 0; }; };\n"
+	"prestage: { socket = \"/run/s\"; group = \"kvblk\"; mode = \"600\"; pools = ( \"kv0\", \"kv1\" );\n"
+	"  parallel = 3; waiting = 9; bandwidth = \"1G\"; request_bytes = \"2G\"; body = \"1M\"; sessions = 5;\n"
+	"  session_bytes = 4096; lease = 7; };\n";
 
 static void test_whole(void **state)
 {
@@ -97,6 +100,17 @@ static void test_whole(void **state)
 	assert_int_equal(config.kv_events.buffer, 10);
 	assert_int_equal(config.kv_events.remember + config.kv_events.repeat, 0);
 	assert_int_equal(config.kv_events.journal, 1024);
+	assert_string_equal(config.prestage.socket, "/run/s");
+	assert_string_equal(config.prestage.group, "kvblk");
+	assert_string_equal(config.prestage.mode, "600");
+	assert_int_equal(config.prestage.pools.nr, 2);
+	assert_int_equal(config.prestage.parallel * config.prestage.waiting, 27);
+	assert_int_equal(config.prestage.bandwidth, 1 << 30);
+	assert_int_equal(config.prestage.request_bytes, 2ll << 30);
+	assert_int_equal(config.prestage.body, 1 << 20);
+	assert_int_equal(config.prestage.sessions, 5);
+	assert_int_equal(config.prestage.session_bytes, 4096);
+	assert_int_equal(config.prestage.lease, 7);
 	assert_true(pool->budget.drive_writes == 0.5 && config_has_budget(pool));
 	assert_int_equal(pool->budget.bytes, 2ll << 40);
 	assert_int_equal(pool->budget.life_days, 1800);
@@ -106,8 +120,11 @@ static void test_whole(void **state)
 	config_free(&config);
 }
 
+#define X10	"xxxxxxxxxx"
+#define X100	X10 X10 X10 X10 X10 X10 X10 X10 X10 X10
 #define SUBSYSTEM(text) "subsystems = ( { nqn = \"nqn.x\"; address = \"192.0.2.7\"; " text " } );"
 #define KV_EVENTS(text) "exporters: { kv_events: { " text " }; };"
+#define PRESTAGE(text)	"prestage: { pools = ( \"kv0\" ); " text " };"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
 /* Without a section nothing listens; an empty one has defaults. */
@@ -136,6 +153,14 @@ static void test_exporters(void **state)
 	assert_int_equal(config.kv_events.remember, 1000000);
 	assert_int_equal(config.kv_events.journal, 65536);
 	assert_int_equal(config.kv_events.repeat, 5);
+	assert_null(config.prestage.socket);
+	config_free(&config);
+	assert_int_equal(config_parse(PRESTAGE(""), &config, stderr), 0);
+	assert_string_equal(config.prestage.socket, "/run/kvblkd/prestage.sock");
+	assert_string_equal(config.prestage.mode, "0660");
+	assert_null(config.prestage.group);
+	assert_int_equal(config.prestage.parallel, 2);
+	assert_int_equal(config.prestage.body, 8 << 20);
 	config_free(&config);
 }
 
@@ -239,6 +264,24 @@ static const struct {
 	{ KV_EVENTS("journal = 512;"), "kv_events.journal: 512 is not allowed, it must be a number from 1024 to 4194304" },
 	{ KV_EVENTS("journal = 1500;"), "exporters.kv_events: journal 1500 must be a power of two" },
 	{ KV_EVENTS("repeat = 3601;"), "kv_events.repeat: 3601 is not allowed, it must be a number from 0 to 3600" },
+	{ "prestage = 1;", "prestage: must be a group" },
+	{ "\nprestage: { };", ":2: prestage: pools is missing" },
+	{ PRESTAGE("frob = 1;"), "prestage.frob: there is no such setting; there are:\n\tsocket\n" },
+	{ PRESTAGE("socket = \"prestage.sock\";"), "prestage.socket: prestage.sock is not allowed, it must be a text, a path" },
+	{ PRESTAGE("socket = \"/" X100 "1234567\";"), "of at most 107 characters" },
+	{ PRESTAGE("group = \"a b\";"), "prestage.group: a b is not allowed, it must be a text, the name of a group" },
+	{ PRESTAGE("mode = 660;"), "prestage.mode: must be a text, an octal mode" },
+	{ PRESTAGE("mode = \"1777\";"), "prestage.mode: 1777 is not allowed" },
+	{ PRESTAGE("mode = \"068\";"), "prestage.mode: 068 is not allowed" },
+	{ "prestage: { pools = ( \"a/b\" ); };", "prestage.pools[0]: a/b is not allowed" },
+	{ PRESTAGE("parallel = 17;"), "prestage.parallel: 17 is not allowed, it must be a number from 1 to 16" },
+	{ PRESTAGE("waiting = 0;"), "prestage.waiting: 0 is not allowed" },
+	{ PRESTAGE("bandwidth = -1;"), "prestage.bandwidth: -1 is not allowed" },
+	{ PRESTAGE("request_bytes = \"2MB\";"), "prestage.request_bytes: 2MB is not allowed" },
+	{ PRESTAGE("body = 4095;"), "prestage.body: 4095 is not allowed" },
+	{ PRESTAGE("sessions = -1;"), "prestage.sessions: -1 is not allowed" },
+	{ PRESTAGE("session_bytes = -1;"), "prestage.session_bytes: -1 is not allowed" },
+	{ PRESTAGE("lease = 3601;"), "prestage.lease: 3601 is not allowed" },
 	{ THE_POOL("tunables = 1;"), "tunables: must be a group of tunables" },
 	{ THE_POOL("tunables: { frob = 1; };"), "pools[0].tunables.frob: there is no such tunable; there are:" },
 	{ THE_POOL("tunables: { frob = 1; };"), "\n\tbounce_chunks\n" },

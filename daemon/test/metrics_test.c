@@ -43,6 +43,8 @@ static struct metrics metrics = {
 	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
 	.up = true, .ready = false, .seconds = 0.0625, .smart = drive,
+	.prestage = { .requests = { 5, 4, 3, 2, 1 }, .sessions = 6,
+		      .prefetches = { .blocks = { 0, 9, 8, 7, 6, 5 }, .bytes = 77, .waiting = 2 } },
 	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4 },
 };
 
@@ -96,6 +98,7 @@ static void test_values(void **state)
 	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
 		/* of an exporter that does not run there is nothing */
 		metrics.publishes = format != METRICS_TEXT;
+		metrics.prestages = format != METRICS_TEXT;
 		print(format);
 		expect("kvblk_build_info{version=\"" KVBLK_VERSION "\"}", "1");
 		expect("kvblk_up", "1");
@@ -105,6 +108,13 @@ static void test_values(void **state)
 		expect("kvblk_kv_events_removed_total", format == METRICS_TEXT ? "" : "3");
 		expect("kvblk_kv_events_losses_total", format == METRICS_TEXT ? "" : "1");
 		expect("kvblk_kv_events_hashes", format == METRICS_TEXT ? "" : "4");
+		expect("kvblk_prestage_requests_total{outcome=\"accepted\"}", format == METRICS_TEXT ? "" : "5");
+		expect("kvblk_prestage_requests_total{outcome=\"missing\"}", format == METRICS_TEXT ? "" : "1");
+		expect("kvblk_prestage_blocks_total{result=\"loaded\"}", format == METRICS_TEXT ? "" : "9");
+		expect("kvblk_prestage_blocks_total{result=\"expired\"}", format == METRICS_TEXT ? "" : "5");
+		expect("kvblk_prestage_bytes_total", format == METRICS_TEXT ? "" : "77");
+		expect("kvblk_prestage_waiting", format == METRICS_TEXT ? "" : "2");
+		expect("kvblk_prestage_sessions", format == METRICS_TEXT ? "" : "6");
 		expect("kvblk_capacity_bytes{pool=\"kv0\"}", "1000");
 		expect("kvblk_free_bytes{pool=\"kv0\"}", "250");
 		expect("kvblk_index_entries{pool=\"kv0\"}", "77");

@@ -34,14 +34,6 @@ struct prefetch_args {
 	struct kvblk_prefetched *got;
 };
 
-static const char *const states[NR_STATES] = {
-	[KVBLK_PREFETCH_LOADED] = "loaded",
-	[KVBLK_PREFETCH_RESIDENT] = "resident",
-	[KVBLK_PREFETCH_MISSING] = "missing",
-	[KVBLK_PREFETCH_CLIPPED] = "clipped",
-	[KVBLK_PREFETCH_EXPIRED] = "expired",
-};
-
 /* ---- the keys ---- */
 
 static void no_memory(void)
@@ -181,11 +173,6 @@ static const struct argp argp = {
 
 /* ---- the report ---- */
 
-static const char *state_name(const struct kvblk_prefetched *got)
-{
-	return states[got->state < NR_STATES && got->state ? got->state : KVBLK_PREFETCH_CLIPPED];
-}
-
 static int print_json(const struct prefetch_args *args, const struct kvblk_prefetch_sum *sum,
 		      const unsigned int *count)
 {
@@ -196,14 +183,14 @@ static int print_json(const struct prefetch_args *args, const struct kvblk_prefe
 
 		json_array_append_new(keys, json_pack("{s:o, s:s, s:I}",
 			"key", key ? key : json_string("(not UTF-8)"),
-			"result", state_name(&args->got[i]),
+			"result", kvblk_prefetch_state_name(args->got[i].state),
 			"length", (json_int_t)args->got[i].length));
 	}
 	json = json_pack("{s:s, s:o, s:I, s:I}", "pool", args->pool, "keys", keys,
 			 "leading", (json_int_t)sum->nr_leading,
 			 "loaded_bytes", (json_int_t)sum->loaded_bytes);
-	for (int i = 1; i < NR_STATES; i++)
-		json_object_set_new(json, states[i], json_integer(count[i]));
+	for (unsigned int i = 1; i < NR_STATES; i++)
+		json_object_set_new(json, kvblk_prefetch_state_name(i), json_integer(count[i]));
 	return cli_print_json(json);
 }
 
@@ -219,15 +206,16 @@ static int print_text(const struct prefetch_args *args, const struct kvblk_prefe
 	for (size_t i = 0; i < args->nr; i++) {
 		const struct kvblk_prefetched *got = &args->got[i];
 		const char *const cells[] = {
-			state_name(got), cli_list_bytes(&args->list, got->length, bytes, sizeof(bytes)),
+			kvblk_prefetch_state_name(got->state),
+			cli_list_bytes(&args->list, got->length, bytes, sizeof(bytes)),
 			args->texts[i],
 		};
 
 		cli_print_row(&args->list, columns, cells);
 	}
 	if (!args->list.bare) {
-		for (int i = 1; i < NR_STATES; i++)
-			printf("%u %s, ", count[i], states[i]);
+		for (unsigned int i = 1; i < NR_STATES; i++)
+			printf("%u %s, ", count[i], kvblk_prefetch_state_name(i));
 		printf("the first %u in memory; %s brought there\n", sum->nr_leading,
 		       cli_format_bytes(sum->loaded_bytes, bytes, sizeof(bytes)));
 	}

@@ -268,6 +268,21 @@ enum kvblk_prefetch_state {
 };
 
 /**
+ * kvblk_prefetch_state_name() - a state in a word
+ * @state: &enum kvblk_prefetch_state
+ *
+ * Context: any thread. Return: a constant string like "loaded"; NULL: there is no such
+ * state.
+ */
+static inline const char *kvblk_prefetch_state_name(unsigned int state)
+{
+	static const char *const names[] = { NULL, "loaded", "resident", "missing", "clipped",
+					     "expired" };
+
+	return state <= KVBLK_PREFETCH_EXPIRED ? names[state] : NULL;
+}
+
+/**
  * struct kvblk_prefetch_options - how far a prefetch goes
  * @max_bytes: most to bring into memory; from the first block that is too much on,
  *	none is. Blocks that are there already do not count. 0: no limit

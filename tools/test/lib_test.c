@@ -272,6 +272,10 @@ static void names(void)
 	kvblk_event_text(&notice, text, sizeof(text));
 	CHECK(strstr(text, "succeeded"));
 	CHECK(!strcmp(kvblk_event_number_name(KVBLK_A_EVENT_BLOCKS), "blocks"));
+	for (unsigned int i = KVBLK_PREFETCH_LOADED; i <= KVBLK_PREFETCH_EXPIRED; i++)
+		CHECK(kvblk_prefetch_state_name(i));
+	CHECK(!strcmp(kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED), "expired"));
+	CHECK(!kvblk_prefetch_state_name(0) && !kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED + 1));
 	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_TYPE));
 	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_MAX + 1));
 	notice.type = KVBLK_EVENT_MEMBER_FAILING + 1;

@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Prefetches in the background, see prefetcher.h. An order has a handle of the pool of
+ * its own: a cancel finds its operations and no others, and closing it ends its leases.
+ *
+ * Rule: an order is in the list, under the lock, until it is freed; while it runs its
+ * thread alone writes what is marked so.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "log.h"
+#include "prefetcher.h"
+
+#define BATCH_BYTES	(64ull << 20)	/* of an order under way; no block is longer */
+#define COOKIE		1
+#define STACK_BYTES	(256u << 10)
+#define SECOND_NS	1000000000ull
+
+enum order_phase {
+	ORDER_WAITING,
+	ORDER_RUNNING,
+	ORDER_OVER,
+};
+
+/**
+ * struct order - blocks to bring in
+ * @canceled: its thread frees it
+ * @kv: NULL: it has not begun, or holds no lease
+ * @lease_end: of CLOCK_MONOTONIC
+ * @err: why it failed; its thread's while it runs, as all that follows
+ * @got: what became of each key
+ * @leading: from the first on, how many are in memory
+ * @leased: how many are leased
+ * @bytes: brought in
+ */
+struct order {
+	TAILQ_ENTRY(order) next;
+	char id[PREFETCHER_ID_LEN];
+	uid_t uid;
+	struct want want;
+	enum order_phase phase;
+	bool canceled;
+	struct kvblk *kv;
+	uint64_t lease_end;
+	int err;
+	struct kvblk_prefetched *got;
+	unsigned int leading;
+	unsigned int leased;
+	uint64_t bytes;
+};
+
+static struct {
+	pthread_mutex_t lock;		/* protects all of it */
+	pthread_cond_t changed;		/* an order waits, or is canceled */
+	TAILQ_HEAD(, order) orders;	/* oldest first */
+	struct prefetcher_rules rules;
+	struct prefetcher_counts counts;
+	unsigned int nr_held;		/* orders that wait, run or hold a lease */
+	unsigned int nr_over;		/* those that are over and hold none */
+	unsigned int nr_threads, nr_idle;
+	uint64_t next_ns;		/* when the bandwidth lets the next batch begin */
+	bool ready;
+} all = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.orders = TAILQ_HEAD_INITIALIZER(all.orders),
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+/* ---- with the lock held ---- */
+
+static struct order *find(const char *id, uid_t uid)
+{
+	struct order *order;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (!strcmp(order->id, id) && order->uid == uid && !order->canceled)
+			return order;
+	}
+	return NULL;
+}
+
+static void order_free(struct order *order)
+{
+	TAILQ_REMOVE(&all.orders, order, next);
+	kvblk_close(order->kv);
+	want_free(&order->want);
+	free(order->got);
+	free(order);
+}
+
+static void drop_over(struct order *order)
+{
+	if (order->kv)
+		all.nr_held--;
+	else
+		all.nr_over--;
+	order_free(order);
+}
+
+/* Those that were over first go first. */
+static void forget_old(void)
+{
+	struct order *order = TAILQ_FIRST(&all.orders), *next;
+
+	for (; order && all.nr_over > all.rules.waiting; order = next) {
+		next = TAILQ_NEXT(order, next);
+		if (order->phase == ORDER_OVER && !order->kv)
+			drop_over(order);
+	}
+}
+
+/* Handles whose leases have ended are closed. When the next one ends; 0: there is none. */
+static uint64_t end_leases(void)
+{
+	uint64_t now = now_ns(), first = 0;
+	struct order *order;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (order->phase != ORDER_OVER || !order->kv)
+			continue;
+		if (order->lease_end <= now) {
+			kvblk_close(order->kv);
+			order->kv = NULL;
+			all.nr_held--;
+			all.nr_over++;
+		} else if (!first || order->lease_end < first) {
+			first = order->lease_end;
+		}
+	}
+	forget_old();
+	return first;
+}
+
+static void wait_until(uint64_t ns)
+{
+	struct timespec at = { (time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS) };
+
+	if (ns)
+		pthread_cond_timedwait(&all.changed, &all.lock, &at);
+	else
+		pthread_cond_wait(&all.changed, &all.lock);
+}
+
+static struct order *next_waiting(void)
+{
+	struct order *order;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (order->phase == ORDER_WAITING)
+			return order;
+	}
+	return NULL;
+}
+
+/* ---- an order, in its thread ---- */
+
+/* Until the bandwidth lets it go on; false: it was canceled. */
+static bool may_go_on(const struct order *order)
+{
+	bool canceled;
+
+	pthread_mutex_lock(&all.lock);
+	while (!order->canceled && all.rules.bandwidth && all.next_ns > now_ns())
+		wait_until(all.next_ns);
+	canceled = order->canceled;
+	pthread_mutex_unlock(&all.lock);
+	return !canceled;
+}
+
+static void pay(uint64_t bytes)
+{
+	uint64_t now = now_ns();
+
+	pthread_mutex_lock(&all.lock);
+	all.counts.bytes += bytes;
+	if (all.next_ns < now)
+		all.next_ns = now;
+	if (all.rules.bandwidth)
+		all.next_ns += (uint64_t)((double)bytes / (double)all.rules.bandwidth * 1e9);
+	pthread_mutex_unlock(&all.lock);
+}
+
+/* How many keys from @at on are a batch. */
+static unsigned int batch_of(const struct order *order, const uint32_t *sizes, unsigned int at)
+{
+	uint64_t bytes = 0;
+	unsigned int nr = 0;
+
+	for (; at + nr < order->want.chain.nr && nr < KVBLK_OPS_MAX; nr++) {
+		bytes += sizes[at + nr];
+		if (nr && bytes > BATCH_BYTES)
+			break;
+	}
+	return nr;
+}
+
+/* What the keys that are left out become; 0: none are. */
+static uint32_t state_of_rest(const struct order *order, unsigned int at, unsigned int nr)
+{
+	uint32_t rest = 0;
+
+	for (unsigned int i = at; i < at + nr; i++) {
+		uint32_t state = order->got[i].state;
+
+		if (state == KVBLK_PREFETCH_EXPIRED || state == KVBLK_PREFETCH_CLIPPED)
+			return state;
+		if (state == KVBLK_PREFETCH_MISSING && order->want.stop_at_miss)
+			rest = KVBLK_PREFETCH_CLIPPED;
+	}
+	return rest;
+}
+
+static int run_batch(struct order *order, const uint8_t *key, unsigned int at, unsigned int nr)
+{
+	const struct kvblk_prefetch_options options = {
+		.max_bytes = order->want.max_bytes ? order->want.max_bytes - order->bytes : 0,
+		.deadline_ns = order->want.deadline_ns,
+		.cookie = COOKIE,
+		.lease_ms = order->want.lease_ms,
+		.stop_at_miss = order->want.stop_at_miss,
+	};
+	struct kvblk_prefetch_sum sum = { 0 };
+	int err = kvblk_prefetch(order->kv, key, order->want.chain.lens + at, nr, &options,
+				 order->got + at, &sum);
+
+	if (order->leading == at)
+		order->leading += sum.nr_leading;
+	order->leased += sum.nr_leased;
+	order->bytes += sum.loaded_bytes;
+	pay(sum.loaded_bytes);
+	return err;
+}
+
+static int run_batches(struct order *order, const uint32_t *sizes)
+{
+	const struct chain *chain = &order->want.chain;
+	const uint8_t *key = chain->keys;
+	uint32_t rest = 0;
+	unsigned int at = 0;
+	int err = 0;
+
+	while (at < chain->nr && !err && !rest) {
+		unsigned int nr = batch_of(order, sizes, at), end = at + nr;
+
+		if (order->want.max_bytes && order->bytes >= order->want.max_bytes)
+			rest = KVBLK_PREFETCH_CLIPPED;
+		if (rest || !may_go_on(order))
+			break;
+		err = run_batch(order, key, at, nr);
+		if (!err)
+			rest = state_of_rest(order, at, nr);
+		while (at < end && !err)
+			key += chain->lens[at++];
+	}
+	for (; at < chain->nr; at++)
+		order->got[at] = (struct kvblk_prefetched){ .state = rest ? rest : KVBLK_PREFETCH_CLIPPED,
+							    .length = sizes[at] };
+	return err;
+}
+
+static int run(struct order *order)
+{
+	const struct chain *chain = &order->want.chain;
+	uint32_t *sizes = calloc(chain->nr, sizeof(*sizes));
+	struct kvblk_lookup lookup = {
+		.nr_keys = chain->nr,
+		.keys = (uintptr_t)chain->keys,
+		.key_lens = (uintptr_t)chain->lens,
+		.sizes = (uintptr_t)sizes,
+	};
+	struct kvblk *kv = NULL;
+	int err;
+
+	if (!sizes)
+		return -ENOMEM;
+	err = kvblk_open(order->want.pool, &kv);
+	if (!err) {
+		pthread_mutex_lock(&all.lock);
+		order->kv = kv;
+		pthread_mutex_unlock(&all.lock);
+		err = kvblk_lookup(kv, &lookup);
+	}
+	if (!err)
+		err = run_batches(order, sizes);
+	free(sizes);
+	return err;
+}
+
+/* With the lock held: it holds a lease, or is over. */
+static void finish(struct order *order)
+{
+	order->phase = ORDER_OVER;
+	if (order->canceled) {
+		all.nr_held--;
+		order_free(order);
+		return;
+	}
+	for (unsigned int i = 0; i < order->want.chain.nr && !order->err; i++)
+		all.counts.blocks[order->got[i].state]++;
+	order->lease_end = now_ns() + order->want.lease_ms * 1000000ull;
+	if (order->leased && !order->err)
+		return;
+	kvblk_close(order->kv);
+	order->kv = NULL;
+	all.nr_held--;
+	all.nr_over++;
+	forget_old();
+}
+
+static void *work(void *arg)
+{
+	struct order *order;
+	uint64_t lease;
+
+	(void)arg;
+	pthread_mutex_lock(&all.lock);
+	for (;;) {
+		lease = end_leases();
+		order = all.nr_threads - all.nr_idle <= all.rules.parallel ? next_waiting() : NULL;
+		if (!order) {
+			all.nr_idle++;
+			wait_until(lease);
+			all.nr_idle--;
+			continue;
+		}
+		order->phase = ORDER_RUNNING;
+		all.counts.waiting--;
+		pthread_mutex_unlock(&all.lock);
+		order->err = run(order);
+		if (order->err)
+			log_line(LOG_LINE_WARNING, "prestage: pool %s: a prefetch failed: %s",
+				 order->want.pool, kvblk_strerror(order->err));
+		pthread_mutex_lock(&all.lock);
+		finish(order);
+	}
+	return NULL;
+}
+
+/* With the lock held: for an order more. There is one already: 0. */
+static int add_thread(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	if (all.nr_idle || all.nr_threads >= all.rules.parallel)
+		return 0;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	err = pthread_create(&thread, &attr, work, NULL);
+	pthread_attr_destroy(&attr);
+	all.nr_threads += !err;
+	return all.nr_threads ? 0 : -err;
+}
+
+/* ---- for the loop ---- */
+
+void prefetcher_configure(const struct prefetcher_rules *rules)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_lock(&all.lock);
+	if (!all.ready) {
+		pthread_condattr_init(&attr);
+		pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+		pthread_cond_init(&all.changed, &attr);
+		pthread_condattr_destroy(&attr);
+		all.ready = true;
+	}
+	all.rules = *rules;
+	forget_old();
+	pthread_cond_broadcast(&all.changed);
+	pthread_mutex_unlock(&all.lock);
+}
+
+static struct order *order_new(struct want *want, uid_t uid)
+{
+	struct order *order = calloc(1, sizeof(*order));
+	uint64_t number;
+
+	if (!order)
+		return NULL;
+	order->got = calloc(want->chain.nr, sizeof(*order->got));
+	if (!order->got || getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+		free(order->got);
+		free(order);
+		return NULL;
+	}
+	snprintf(order->id, sizeof(order->id), "%016" PRIx64, number);
+	order->uid = uid;
+	order->want = *want;
+	want->chain = (struct chain){ 0 };
+	return order;
+}
+
+int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
+{
+	struct order *order;
+	int err = 0;
+
+	pthread_mutex_lock(&all.lock);
+	end_leases();
+	if (all.nr_held >= all.rules.waiting)
+		err = -EAGAIN;
+	if (!err)
+		err = add_thread();
+	order = err ? NULL : order_new(want, uid);
+	if (order) {
+		memcpy(id, order->id, sizeof(order->id));
+		TAILQ_INSERT_TAIL(&all.orders, order, next);
+		all.nr_held++;
+		all.counts.waiting++;
+		pthread_cond_broadcast(&all.changed);
+	} else if (!err) {
+		err = -ENOMEM;
+	}
+	pthread_mutex_unlock(&all.lock);
+	return err;
+}
+
+/* What became of the keys: how many by state, and each one's. */
+static void tell_keys(const struct order *order, json_t *json)
+{
+	static const char *const fields[] = { "", "found_keys", "resident_keys", "missing_keys",
+					      "clipped_keys", "expired_keys" };
+	json_int_t nr[PREFETCHER_STATES] = { 0 };
+	json_t *results = json_array();
+
+	for (unsigned int i = 0; i < order->want.chain.nr; i++) {
+		nr[order->got[i].state]++;
+		json_array_append_new(results, json_string(kvblk_prefetch_state_name(order->got[i].state)));
+	}
+	for (int i = 1; i < PREFETCHER_STATES; i++)
+		json_object_set_new(json, fields[i], json_integer(nr[i]));
+	json_object_set_new(json, "leading_keys", json_integer(order->leading));
+	json_object_set_new(json, "leased_keys", json_integer(order->kv ? order->leased : 0));
+	json_object_set_new(json, "loaded_bytes", json_integer((json_int_t)order->bytes));
+	json_object_set_new(json, "results", results);
+}
+
+json_t *prefetcher_tell(const char *id, uid_t uid)
+{
+	const struct order *order;
+	json_t *json = NULL;
+
+	pthread_mutex_lock(&all.lock);
+	end_leases();
+	order = find(id, uid);
+	if (order)
+		json = json_pack("{s:s, s:s, s:s, s:I}", "request_id", id, "pool", order->want.pool,
+				 "status", order->phase != ORDER_OVER ? "pending" :
+					   order->err ? "failed" : "completed",
+				 "total_keys", (json_int_t)order->want.chain.nr);
+	if (json && order->phase == ORDER_OVER && order->err)
+		json_object_set_new(json, "error", json_string(kvblk_strerror(order->err)));
+	else if (json && order->phase == ORDER_OVER)
+		tell_keys(order, json);
+	pthread_mutex_unlock(&all.lock);
+	return json;
+}
+
+/* With the lock held. One that runs goes when its thread has seen it. */
+static void cancel(struct order *order)
+{
+	order->canceled = true;
+	if (order->phase == ORDER_RUNNING) {
+		if (order->kv)
+			kvblk_cancel(order->kv, COOKIE, NULL);
+		pthread_cond_broadcast(&all.changed);
+		return;
+	}
+	all.counts.waiting--;
+	all.nr_held--;
+	order_free(order);
+}
+
+const char *prefetcher_drop(const char *id, uid_t uid)
+{
+	const char *done = NULL;
+	struct order *order;
+
+	pthread_mutex_lock(&all.lock);
+	order = find(id, uid);
+	if (order && order->phase == ORDER_OVER) {
+		drop_over(order);
+		done = "released";
+	} else if (order) {
+		cancel(order);
+		done = "canceled";
+	}
+	pthread_mutex_unlock(&all.lock);
+	return done;
+}
+
+void prefetcher_counts(struct prefetcher_counts *counts)
+{
+	pthread_mutex_lock(&all.lock);
+	*counts = all.counts;
+	pthread_mutex_unlock(&all.lock);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Prefetches in the background: orders wait in a queue for a thread that brings their
+ * blocks into memory. Rule: what is under way is bounded, in orders, bytes and bytes a
+ * second; nobody who orders waits.
+ */
+#ifndef KVBLKD_PREFETCHER_H
+#define KVBLKD_PREFETCHER_H
+
+#include "../tools/lib/kvblk.h"
+#include "wants.h"
+
+#define PREFETCHER_ID_LEN	17	/* 16 hex digits and a 0 */
+#define PREFETCHER_STATES	(KVBLK_PREFETCH_EXPIRED + 1)
+
+/**
+ * struct prefetcher_rules - how much at a time
+ * @parallel: orders
+ * @waiting: orders that wait or hold a lease; as many that are over are remembered
+ * @bandwidth: bytes a second, 0: any
+ */
+struct prefetcher_rules {
+	unsigned int parallel;
+	unsigned int waiting;
+	uint64_t bandwidth;
+};
+
+/**
+ * struct prefetcher_counts - what it has done
+ * @blocks: by &enum kvblk_prefetch_state
+ * @bytes: brought into memory
+ * @waiting: orders that wait now
+ */
+struct prefetcher_counts {
+	uint64_t blocks[PREFETCHER_STATES];
+	uint64_t bytes;
+	uint64_t waiting;
+};
+
+void prefetcher_configure(const struct prefetcher_rules *rules);
+
+/*
+ * Takes over @want's chain; @uid is whose order it is. 0, and its @id; -EAGAIN: too many
+ * wait; -ENOMEM, or that no thread could be made.
+ */
+int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN]);
+
+/* How the order is, for its user alone; NULL: there is none (any more). */
+json_t *prefetcher_tell(const char *id, uid_t uid);
+
+/*
+ * Cancels an order, or ends its lease and forgets it if it is over. NULL: there is none;
+ * else what was done, "canceled" or "released".
+ */
+const char *prefetcher_drop(const char *id, uid_t uid);
+
+void prefetcher_counts(struct prefetcher_counts *counts);
+
+#endif

@@ -1,0 +1,388 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""usage: prestage_test.py KVBLKD KVBLK FAKE-POOL
+
+kvblkd's socket for hints, on the pool that fake_pool.so plays: what callers are told, each wrong request, each limit. Rule: a test
+starts a kvblkd of its own and asks it as a caller does.
+"""
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)) + "/../../tools/python/test")
+import tap  # noqa: E402
+
+KVBLKD, KVBLK, FAKE = map(os.path.abspath, sys.argv[1:4])
+CHAIN = [f"{number:04x}" for number in range(1, 9)]
+SIZE = 1000
+POOLS = 'pools = ( "fake" ); mode = "0666"; '
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self.path)
+
+
+class Daemon:
+    """A kvblkd with @settings in its group prestage."""
+
+    def __init__(self, where, settings="", dram="100000000", **env):
+        self.where, self.socket = where, where + "/s"
+        self.conf = where + "/conf"
+        self.configure(settings)
+        os.chmod(where, 0o755)
+        self.process = subprocess.Popen(
+            [KVBLKD, "--config", self.conf], stderr=subprocess.PIPE, text=True,
+            env={"PATH": os.environ["PATH"], "LD_PRELOAD": FAKE, "KVBLK_FAKE_STORE": where + "/store", "KVBLK_FAKE_DRAM": dram,
+                 "RUNTIME_DIRECTORY": where, **env})
+        self.log = ""
+        self.says("prestage: listening at " + self.socket)
+
+    def configure(self, settings):
+        with open(self.conf, "w") as conf:
+            conf.write(f'prestage: {{ socket = "{self.socket}"; {POOLS}{settings} }};')
+
+    def says(self, text):
+        while text not in self.log:
+            line = self.process.stderr.readline()
+            assert line, f"no {text!r} in {self.log}"
+            self.log += line
+        self.log = ""
+
+    def reload(self):
+        """What is asked after that line is answered by the new rules."""
+        os.kill(self.process.pid, signal.SIGHUP)
+        self.says("in force")
+
+    def end(self):
+        self.process.terminate()
+        assert self.process.wait(60) == 0
+        self.process.stderr.close()
+
+    def ask(self, method, path, body=None):
+        """Status and answer; @body is sent as JSON, or as it is; an iterator in pieces whose number is not told."""
+        with contextlib.closing(Connection(self.socket)) as connection:
+            if isinstance(body, (dict, list)):
+                body = json.dumps(body)
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            self.allow = answer.getheader("Allow")
+            try:
+                return answer.status, json.loads(text)
+            except ValueError:
+                return answer.status, text
+
+    def order(self, **body):
+        return self.ask("POST", "/l2/prefetch", body)
+
+    def over(self, request):
+        """The answer when it is over."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            status, answer = self.ask("GET", "/l2/prefetch/" + request)
+            if status != 200 or answer["status"] != "pending":
+                return answer
+            time.sleep(0.01)
+        raise AssertionError("it is not over")
+
+    def run(self, **body):
+        status, answer = self.order(**body)
+        assert status == 202, answer
+        return self.over(answer["request_id"])
+
+    def hint(self, *payloads, **action):
+        action = {"action_type": "kv_hint.prefetch.v1", "action_version": "1.0", **action}
+        status, answer = self.ask("POST", "/v1/hints", {
+            "protocol_version": "0.1", "message_id": "m", "actions": [
+                {"action_id": f"a{i}", "payload": payload, **action} for i, payload in enumerate(payloads)]})
+        assert status == 200, answer
+        return answer["outcomes"]
+
+
+class Prestage(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.TemporaryDirectory()
+        self.addCleanup(self.dir.cleanup)
+        block = self.dir.name + "/block"
+        with open(block, "wb") as file:
+            file.write(bytes(SIZE))
+        # all but the fifth
+        for key in CHAIN[:4] + CHAIN[5:]:
+            subprocess.run([KVBLK, "put", "fake", "--hex", key, block], check=True,
+                           env={"LD_PRELOAD": FAKE, "KVBLK_FAKE_STORE": self.dir.name + "/store"})
+
+    def start(self, settings="", **env):
+        daemon = Daemon(self.dir.name, settings, **env)
+        self.addCleanup(daemon.end)
+        return daemon
+
+    def test_prefetch(self):
+        daemon = self.start()
+        status, answer = daemon.order(pool="fake", keys=CHAIN)
+        self.assertEqual((status, answer["status"], answer["chunks"]), (202, "submitted", 8))
+        answer = daemon.over(answer["request_id"])
+        self.assertEqual(answer["status"], "completed")
+        self.assertEqual((answer["found_keys"], answer["total_keys"], answer["resident_keys"]), (7, 8, 0))
+        self.assertEqual((answer["leading_keys"], answer["loaded_bytes"], answer["leased_keys"]), (4, 7 * SIZE, 0))
+        self.assertEqual(answer["results"], ["loaded"] * 4 + ["missing"] + ["loaded"] * 3)
+        # what is there was not loaded
+        answer = daemon.run(keys=CHAIN[:3], mode="WARM")
+        self.assertEqual((answer["found_keys"], answer["resident_keys"], answer["leased_keys"]), (0, 3, 0))
+
+    def test_rules(self):
+        daemon = self.start()
+        answer = daemon.run(keys=CHAIN, stop_at_miss=True, max_bytes=2 * SIZE + 1)
+        self.assertEqual(answer["results"], ["loaded"] * 2 + ["clipped"] * 2 + ["missing"] + ["clipped"] * 3)
+        answer = daemon.run(keys=CHAIN, stop_at_miss=True)
+        self.assertEqual(answer["results"], ["resident"] * 2 + ["loaded"] * 2 + ["missing"] + ["clipped"] * 3)
+
+    def test_deadline(self):
+        daemon = self.start(KVBLK_FAKE_DELAY_MS="1")
+        self.assertEqual(daemon.run(keys=CHAIN[:2], deadline=time.time() - 1)["results"], ["expired"] * 2)
+        self.assertEqual(daemon.run(keys=CHAIN[:2], deadline=time.time() + 600)["results"], ["loaded"] * 2)
+
+    def test_lease(self):
+        daemon = self.start("waiting = 1; lease = 60;", KVBLK_FAKE_LEASE="1")
+        status, answer = daemon.order(keys=CHAIN, mode="lookup", lease_ms=60000)
+        request = answer["request_id"]
+        self.assertEqual(daemon.over(request)["leased_keys"], 7)
+        # it holds the only place until it is released
+        self.assertEqual(daemon.order(keys=CHAIN)[0], 429)
+        self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[1]["status"], "released")
+        self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + request)[0], 404)
+        answer = daemon.run(keys=CHAIN, mode="lookup", lease_ms=1)
+        end = time.monotonic() + 60
+        while daemon.order(keys=CHAIN)[0] != 202:
+            self.assertLess(time.monotonic(), end, "a lease that has ended holds its place")
+            time.sleep(0.01)
+
+    def test_no_memory(self):
+        daemon = self.start(dram=str(2 * SIZE))
+        self.assertEqual(daemon.run(keys=CHAIN[:4])["results"], ["loaded"] * 2 + ["clipped"] * 2)
+
+    def test_failed(self):
+        daemon = self.start(dram="0")
+        answer = daemon.run(keys=CHAIN)
+        self.assertEqual((answer["status"], answer["error"]), ("failed", "not supported by this kernel module"))
+        daemon.says("prestage: pool fake: a prefetch failed: not supported")
+
+    def test_cancel(self):
+        daemon = self.start("parallel = 1; waiting = 2;", KVBLK_FAKE_DELAY_MS="600000")
+        running = daemon.order(keys=CHAIN)[1]["request_id"]
+        waiting = daemon.order(keys=CHAIN)[1]["request_id"]
+        status, answer = daemon.order(keys=CHAIN)
+        self.assertEqual((status, answer["error"]), (429, "too many requests wait; try again later"))
+        self.assertEqual(daemon.hint({"keys": CHAIN})[0]["outcome"], "deferred")
+        self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + waiting)[1]["status"], "pending")
+        for request in waiting, running:
+            self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[1]["status"], "canceled")
+            self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + request)[0], 404)
+            self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[0], 404)
+        # the one thread is free again, but its operation may not have been there yet
+        status, answer = daemon.order(keys=CHAIN)
+        self.assertEqual(status, 202, answer)
+
+    def test_bandwidth(self):
+        daemon = self.start(f"bandwidth = {SIZE * 10};")
+        begin = time.monotonic()
+        daemon.run(keys=CHAIN[:4])
+        daemon.run(keys=CHAIN[5:])
+        self.assertGreater(time.monotonic() - begin, 0.4)
+
+    def test_forgotten(self):
+        """As many that are over are remembered as may wait."""
+        daemon = self.start("waiting = 2;")
+        requests = []
+        for _ in range(3):
+            requests.append(daemon.order(keys=CHAIN)[1]["request_id"])
+            self.assertEqual(daemon.over(requests[-1])["status"], "completed")
+        self.assertEqual([daemon.ask("GET", "/l2/prefetch/" + r)[0] for r in requests], [404, 200, 200])
+
+    def test_hints(self):
+        daemon = self.start(f"request_bytes = {2 * SIZE};")
+        outcomes = daemon.hint({"keys": CHAIN[:2], "session_id": "s"}, {"keys": ["zz"]}, {"session_id": "t"},
+                               {"keys": CHAIN[5:], "max_bytes": 3 * SIZE}, {"session_id": "s", "pool": "kv0"})
+        self.assertEqual([(o["action_id"], o["outcome"]) for o in outcomes],
+                         [("a0", "accepted"), ("a1", "rejected"), ("a2", "missing"), ("a3", "clipped"), ("a4", "rejected")])
+        self.assertEqual(daemon.over(outcomes[0]["request_id"])["results"], ["loaded"] * 2)
+        self.assertEqual(daemon.over(outcomes[3]["request_id"])["results"], ["loaded"] * 2 + ["clipped"])
+        self.assertEqual([o.get("reason") for o in outcomes],
+                         [None, "a key has a letter that is no hex digit", "session t is not known", "at most 2000 bytes are brought in",
+                          "session s is of pool fake"])
+        self.assertNotIn("request_id", outcomes[1])
+        for action, why in (({"action_type": "kv_hint.demote.v1"}, "a pool's own policy decides what leaves memory"),
+                            ({"action_type": "kv_hint.deref.v1"}, "a pool's own policy decides what leaves memory"),
+                            ({"action_type": "kv_hint.pin.v1"}, "kv_hint.pin.v1 is not known; there is kv_hint.prefetch.v1"),
+                            ({"action_version": "2.0"}, "action_version 2.0 is not known; there is 1")):
+            outcome = daemon.hint({"keys": CHAIN}, **action)[0]
+            self.assertEqual((outcome["outcome"], outcome["reason"]), ("rejected", why))
+
+    def test_sessions(self):
+        daemon = self.start("sessions = 2;")
+        self.assertEqual(daemon.ask("POST", "/v1/sessions/one", {"keys": CHAIN[:2]})[1],
+                         {"session_id": "one", "pool": "fake", "keys": 2})
+        self.assertEqual(daemon.run(session_id="one")["results"], ["loaded"] * 2)
+        # it grows, and is named again before another one comes
+        daemon.ask("POST", "/v1/sessions/two", {"keys": CHAIN[:1], "pool": "fake"})
+        daemon.ask("POST", "/v1/sessions/one", {"keys": CHAIN[:3]})
+        self.assertEqual(daemon.ask("POST", "/v1/sessions/three", {"keys": CHAIN[:1]})[0], 200)
+        self.assertEqual(daemon.run(session_id="one")["results"], ["resident"] * 2 + ["loaded"])
+        status, answer = daemon.order(session_id="two")
+        self.assertEqual((status, answer["error"]), (404, "session two is not known"))
+        # one that is too long changes nothing
+        daemon.configure("session_bytes = 400;")
+        daemon.reload()
+        self.assertEqual(daemon.order(session_id="three")[0], 404)
+        self.assertEqual(daemon.ask("POST", "/v1/sessions/one", {"keys": CHAIN[:1]})[0], 200)
+        status, answer = daemon.ask("POST", "/v1/sessions/one", {"keys": ["00" * 512]})
+        self.assertEqual((status, answer["error"]), (400, "the session has more keys than the map of sessions may hold"))
+        self.assertEqual(daemon.run(session_id="one")["total_keys"], 1)
+
+    def test_wrong(self):
+        """Each is refused with a sentence, and nothing is ordered."""
+        daemon = self.start("body = 4096;")
+        for body, why in (
+                ("", "the request is no JSON"), ("{", "the request is no JSON"), ("[]", "must be a JSON object"),
+                ('{"keys": ["aa"], "keys": ["bb"]}', "the request is no JSON: line 1: duplicate object key"),
+                ({}, "keys or session_id is missing"), ({"keys": []}, "keys must be a list of 1 to 65536 keys"),
+                ({"keys": "aa"}, "keys must be a list"), ({"keys": [1]}, "a key must be a text of 2 to 1024 hex digits"),
+                ({"keys": [""]}, "a key must be"), ({"keys": ["abc"]}, "a key must be"), ({"keys": ["0" * 1026]}, "a key must be"),
+                ({"keys": ["aa", "a\0"]}, "is not allowed"), ({"keys": ["xy"]}, "no hex digit"),
+                ({"keys": ["aa"], "pool": "kv0"}, "pool kv0 is not for this socket"),
+                ({"keys": ["aa"], "pool": "../fake"}, "pool must be the name of a pool"),
+                ({"keys": ["aa"], "pool": 1}, "pool must be"),
+                ({"keys": ["aa"], "mode": "hot"}, "mode must be warm or lookup"),
+                ({"keys": ["aa"], "mode": 1}, "mode must be"),
+                ({"keys": ["aa"], "lease_ms": 10}, "lease_ms is for the mode lookup"),
+                ({"keys": ["aa"], "mode": "lookup", "lease_ms": 60001}, "lease_ms must be a number from 1 to 60000"),
+                ({"keys": ["aa"], "mode": "lookup", "lease_ms": 0}, "lease_ms must be"),
+                ({"keys": ["aa"], "max_bytes": 0}, "max_bytes must be a number from 1"),
+                ({"keys": ["aa"], "max_bytes": "1G"}, "max_bytes must be"),
+                ({"keys": ["aa"], "deadline": -1}, "deadline must be a time in seconds since 1970"),
+                ({"keys": ["aa"], "deadline": "soon"}, "deadline must be"), ({"keys": ["aa"], "deadline": 1e300}, "deadline must be"),
+                ({"keys": ["aa"], "stop_at_miss": 1}, "stop_at_miss must be true or false"),
+                ({"session_id": ""}, "session_id must be a text of 1 to 128 letters"), ({"session_id": "a b"}, "session_id must"),
+                ({"session_id": "a/b"}, "session_id must"), ({"session_id": "x" * 129}, "session_id must"), ({"session_id": 7}, "session_id must"),
+                ({"token_ids": [1]}, '"token_ids" is not known; there are pool, keys')):
+            status, answer = daemon.ask("POST", "/l2/prefetch", body)
+            self.assertEqual(status, 400, (body, answer))
+            self.assertIn(why, answer["error"], body)
+        good = {"action_id": "a", "action_type": "kv_hint.prefetch.v1", "action_version": "1", "payload": {"keys": ["aa"]}}
+        for body, why in (
+                ("nonsense", "no JSON"), ([], "must be a JSON object"),
+                ({"message_id": "m", "actions": [good]}, 'protocol_version must be "0.1"'),
+                ({"protocol_version": "0.2", "message_id": "m", "actions": [good]}, "protocol_version must be"),
+                ({"protocol_version": "0.1", "actions": [good]}, "message_id must be a text"),
+                ({"protocol_version": "0.1", "message_id": "m"}, "actions must be a list of 1 to 1024 actions"),
+                ({"protocol_version": "0.1", "message_id": "m", "actions": []}, "actions must be"),
+                *(({"protocol_version": "0.1", "message_id": "m", "actions": [good, {**good, field: None}]}, f"actions[1].{field} must be")
+                  for field in good)):
+            status, answer = daemon.ask("POST", "/v1/hints", body)
+            self.assertEqual(status, 400, (body, answer))
+            self.assertIn(why, answer["error"], body)
+        for path, body, why in (("a", {}, "keys is missing"), ("a", {"keys": ["aa"], "mode": "warm"}, "object of pool and keys"),
+                                ("a", {"keys": ["a"]}, "a key must be"), ("", {"keys": ["aa"]}, "a session's id has"),
+                                ("a/b", {"keys": ["aa"]}, "a session's id has"), ("x" * 129, {"keys": ["aa"]}, "a session's id has"),
+                                ("a", {"keys": ["aa"], "pool": "kv0"}, "not for this socket"), ("a", "x", "no JSON")):
+            status, answer = daemon.ask("POST", "/v1/sessions/" + path, body)
+            self.assertEqual(status, 400, (path, body, answer))
+            self.assertIn(why, answer["error"], body)
+        for method, path, status, allow in (("GET", "/l2/prefetch", 405, "POST"), ("PUT", "/l2/prefetch/1", 405, "GET, DELETE"),
+                                            ("GET", "/v1/hints", 405, "POST"), ("GET", "/", 404, None), ("POST", "/metrics", 404, None),
+                                            ("GET", "/l2/prefetch/", 404, None), ("DELETE", "/l2/prefetch/0123456789abcdef", 404, None)):
+            self.assertEqual((daemon.ask(method, path)[0], daemon.allow), (status, allow), path)
+        # told and untold lengths
+        self.assertEqual(daemon.ask("POST", "/l2/prefetch", "x" * 4097)[0], 413)
+        self.assertEqual(daemon.ask("POST", "/l2/prefetch", iter([b"x" * 3000] * 3))[0], 413)
+        self.assertEqual(daemon.ask("POST", "/v1/sessions/a", '{"keys": ["aa"]}' + " " * 4080)[0], 200)
+
+    def test_counts(self):
+        port = socket.create_server(("127.0.0.1", 0))
+        number = port.getsockname()[1]
+        port.close()
+        daemon = self.start(f"}}; exporters: {{ metrics: {{ port = {number}; }};")
+        daemon.run(keys=CHAIN)
+        daemon.order(keys=[])
+        daemon.hint({"session_id": "x"})
+        daemon.ask("POST", "/v1/sessions/a", {"keys": ["aa"]})
+        metrics = http.client.HTTPConnection("127.0.0.1", number)
+        metrics.request("GET", "/metrics")
+        text = metrics.getresponse().read().decode().splitlines()
+        metrics.close()
+        for line in ('kvblk_prestage_requests_total{outcome="accepted"} 1', 'kvblk_prestage_requests_total{outcome="rejected"} 1',
+                     'kvblk_prestage_requests_total{outcome="missing"} 1', 'kvblk_prestage_blocks_total{result="loaded"} 7',
+                     'kvblk_prestage_blocks_total{result="missing"} 1', f"kvblk_prestage_bytes_total {7 * SIZE}",
+                     "kvblk_prestage_waiting 0", "kvblk_prestage_sessions 1"):
+            self.assertIn(line, text)
+
+    @unittest.skipIf(os.geteuid(), "only root can be another user")
+    def test_users(self):
+        """A user sees neither orders nor sessions of another one."""
+        daemon = self.start()
+        request = daemon.order(keys=CHAIN)[1]["request_id"]
+        daemon.ask("POST", "/v1/sessions/s", {"keys": CHAIN})
+        os.seteuid(65534)
+        try:
+            self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + request)[0], 404)
+            self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[0], 404)
+            self.assertEqual(daemon.order(session_id="s")[0], 404)
+            daemon.ask("POST", "/v1/sessions/s", {"keys": CHAIN[:1]})
+        finally:
+            os.seteuid(0)
+        self.assertEqual(daemon.over(request)["status"], "completed")
+        self.assertEqual(daemon.run(session_id="s")["total_keys"], 8)
+
+    def test_socket(self):
+        """It has its mode, replaces one that is left over, stays when limits change, and goes with its section."""
+        daemon = Daemon(self.dir.name)
+        daemon.process.kill()
+        daemon.process.wait()
+        daemon.process.stderr.close()
+        self.assertTrue(os.path.exists(daemon.socket))
+        daemon = self.start('parallel = 1;')
+        self.assertEqual(os.stat(daemon.socket).st_mode & 0o777, 0o666)
+        self.assertEqual(daemon.order(keys=CHAIN)[0], 202)
+        ino = os.stat(daemon.socket).st_ino
+        daemon.configure("body = 5000;")
+        daemon.reload()
+        self.assertEqual(daemon.ask("POST", "/l2/prefetch", "x" * 5001)[0], 413)
+        self.assertEqual(os.stat(daemon.socket).st_ino, ino)
+        with open(daemon.conf, "w"):
+            pass
+        os.kill(daemon.process.pid, signal.SIGHUP)
+        daemon.says("prestage: no longer listening at")
+        self.assertFalse(os.path.exists(daemon.socket))
+
+    def test_taken(self):
+        """A socket that answers is left alone, and a group that is not there is told."""
+        daemon = self.start()
+        for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "there is no such group")):
+            if conf != daemon.conf:
+                with open(conf, "w") as file:
+                    file.write(f'prestage: {{ socket = "{self.dir.name}/g"; group = "no-such-group"; pools = ( "fake" ); }};')
+            second = subprocess.Popen([KVBLKD, "--config", conf], stderr=subprocess.PIPE, text=True,
+                                      env={"RUNTIME_DIRECTORY": self.dir.name})
+            self.assertIn(why, second.stderr.readline())
+            second.terminate()
+            second.wait(60)
+            second.stderr.close()
+        self.assertEqual(daemon.order(keys=CHAIN)[0], 202)
+
+
+if __name__ == "__main__":
+    sys.exit(tap.run("prestage", unittest.defaultTestLoader.loadTestsFromTestCase(Prestage)))
