@@ -103,12 +103,13 @@ void chain_free(struct chain *chain)
 
 /**
  * struct entry - a session in the map
- * @by_age: the one that was named last is at the tail
+ * @older: named before it, NULL: none was
+ * @newer: likewise, after it
  * @by_place: in its bucket
  * @bytes: that count for it
  */
 struct entry {
-	TAILQ_ENTRY(entry) by_age;
+	struct entry *older, *newer;
 	LIST_ENTRY(entry) by_place;
 	uid_t uid;
 	size_t bytes;
@@ -120,17 +121,13 @@ struct sessions {
 	struct sessions_rules rules;
 	size_t nr;
 	size_t bytes;
-	TAILQ_HEAD(, entry) ages;
+	struct entry *oldest, *newest;
 	LIST_HEAD(bucket, entry) buckets[BUCKETS];
 };
 
 struct sessions *sessions_new(void)
 {
-	struct sessions *sessions = calloc(1, sizeof(*sessions));
-
-	if (sessions)
-		TAILQ_INIT(&sessions->ages);
-	return sessions;
+	return calloc(1, sizeof(struct sessions));
 }
 
 static struct bucket *bucket_of(struct sessions *sessions, uid_t uid, const char *id)
@@ -153,9 +150,32 @@ static struct entry *find(struct sessions *sessions, uid_t uid, const char *id)
 	return NULL;
 }
 
+static void add_newest(struct sessions *sessions, struct entry *entry)
+{
+	entry->older = sessions->newest;
+	entry->newer = NULL;
+	if (sessions->newest)
+		sessions->newest->newer = entry;
+	else
+		sessions->oldest = entry;
+	sessions->newest = entry;
+}
+
+static void take_out(struct sessions *sessions, struct entry *entry)
+{
+	if (sessions->oldest == entry)
+		sessions->oldest = entry->newer;
+	else
+		entry->older->newer = entry->newer;
+	if (sessions->newest == entry)
+		sessions->newest = entry->older;
+	else
+		entry->newer->older = entry->older;
+}
+
 static void forget(struct sessions *sessions, struct entry *entry)
 {
-	TAILQ_REMOVE(&sessions->ages, entry, by_age);
+	take_out(sessions, entry);
 	LIST_REMOVE(entry, by_place);
 	sessions->nr--;
 	sessions->bytes -= entry->bytes;
@@ -165,15 +185,15 @@ static void forget(struct sessions *sessions, struct entry *entry)
 
 static void make_room(struct sessions *sessions, size_t nr, size_t bytes)
 {
-	while (sessions->nr && (sessions->nr + nr > sessions->rules.sessions ||
-				sessions->bytes + bytes > sessions->rules.bytes))
-		forget(sessions, TAILQ_FIRST(&sessions->ages));
+	while (sessions->oldest && (sessions->nr + nr > sessions->rules.sessions ||
+				    sessions->bytes + bytes > sessions->rules.bytes))
+		forget(sessions, sessions->oldest);
 }
 
 void sessions_free(struct sessions *sessions)
 {
-	while (sessions->nr)
-		forget(sessions, TAILQ_FIRST(&sessions->ages));
+	while (sessions->oldest)
+		forget(sessions, sessions->oldest);
 	free(sessions);
 }
 
@@ -217,7 +237,7 @@ int sessions_set(struct sessions *sessions, uid_t uid, const char *id, const cha
 	entry->bytes = bytes;
 	snprintf(entry->id, sizeof(entry->id), "%s", id);
 	snprintf(entry->session.pool, sizeof(entry->session.pool), "%s", pool);
-	TAILQ_INSERT_TAIL(&sessions->ages, entry, by_age);
+	add_newest(sessions, entry);
 	LIST_INSERT_HEAD(bucket_of(sessions, uid, id), entry, by_place);
 	sessions->nr++;
 	sessions->bytes += bytes;
@@ -230,8 +250,8 @@ const struct session *sessions_get(struct sessions *sessions, uid_t uid, const c
 
 	if (!entry)
 		return NULL;
-	TAILQ_REMOVE(&sessions->ages, entry, by_age);
-	TAILQ_INSERT_TAIL(&sessions->ages, entry, by_age);
+	take_out(sessions, entry);
+	add_newest(sessions, entry);
 	return &entry->session;
 }
 

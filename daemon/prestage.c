@@ -329,7 +329,7 @@ static void on_request(void *arg, const struct http_request *request, struct htt
 		size_t len = strlen(routes[i].path);
 		bool more = routes[i].path[len - 1] == '/';
 
-		if (more ? strncmp(request->path, routes[i].path, len) : strcmp(request->path, routes[i].path))
+		if (strncmp(request->path, routes[i].path, len) != 0 || (request->path[len] && !more))
 			continue;
 		if (!strcmp(request->method, routes[i].method)) {
 			routes[i].run(request, request->path + len, answer);

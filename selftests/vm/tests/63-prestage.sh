@@ -1,0 +1,113 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=180 takes=30 kernels=newest,6.12,debug
+# Blocks are in memory before they are asked for: by the command, and by hints at kvblkd's socket; in order, as far as they are wanted
+# and there is room; what came is got from memory, and a lease keeps it in the pool.
+. "${0%/*}/daemon.bash"
+
+socket=$tmp/prestage.sock
+MiB=$((1 << 20))
+prestage() {
+	python3 /kvblk/selftests/kv_prestage.py "$@"
+}
+
+# keys FIRST COUNT [FIRST COUNT]...: to the file keys
+keys() {
+	: >"$tmp/keys"
+	while [ $# -gt 0 ]; do
+		prestage keys "$1" "$2" >>"$tmp/keys"
+		shift 2
+	done
+}
+
+# warm CODE RESULTS [OPTION]...: kvblk prefetch of the file keys: its exit code, and the first letter of each key's result
+warm() {
+	local rc=0
+	kvblk prefetch $pool --hex --keys "$tmp/keys" -H -p "${@:3}" >"$tmp/said" || rc=$?
+	cat "$tmp/said"
+	expect "exit code of kvblk prefetch ${*:3}" $rc "$1"
+	expect "results" "$(cut -c1 "$tmp/said" | tr -d '\n')" "$2"
+}
+
+# order FIRST COUNT [FIELD=JSON]...: by the socket; what came of it are variables then
+order() {
+	local line
+	line=$(prestage order "$socket" "$@") || fail "order $*"
+	echo "order $*: $line"
+	eval "$line"
+}
+
+# from_memory FIRST COUNT: gets of them read nothing
+from_memory() {
+	local reads
+	reads=$(counter read_bytes)
+	blocks get "$1" "$2" $MiB
+	expect "gets of $2 from $1 on, and from memory" "$hits $memory" "$2 $2"
+	[ $(($(counter read_bytes) - reads)) -lt $MiB ] || fail "gets of what was prefetched read from the members"
+}
+
+cat >"$conf" <<-END
+	prestage: { socket = "$socket"; pools = ( "$pool" ); waiting = 4; request_bytes = "16M"; };
+END
+kv_load
+flash 2 74
+pool_format /dev/flash0 /dev/flash1
+put $sysfs/dram_promote 0
+daemon_start
+wait_for 30 logged "listening at $socket"
+blocks put 1 60 $MiB
+expect "puts" "$stored" 60
+
+echo "-- no memory"
+keys 1 2
+code 1 'keeps no blocks in the host.s memory' kvblk prefetch $pool --hex --keys "$tmp/keys"
+order 1 2
+expect "a hint for a pool without memory" $state failed
+put $sysfs/dram_bytes $((32 * MiB))
+
+echo "-- by the command"
+keys 1 3 901 1 4 2
+warm 3 lllmcc --stop
+keys 1 3
+from_memory 1 3
+keys 11 5
+warm 0 llccc --max-bytes 2M
+expect "prefetched" "$(counter prefetches)" 5
+
+echo "-- by hints"
+order 21 4
+expect "a hint" "$state $loaded $leading $leased $results" "completed 4 4 0 llll"
+from_memory 21 4
+order 21 5 'mode="warm"' max_bytes=$((2 * MiB))
+expect "a hint of what is there, but one" "$loaded $leading $results" "1 5 rrrrl"
+order 26 2 deadline=1
+expect "a hint that is late" "$results" ee
+prestage ask "$socket" POST /v1/sessions/chat-1 31 3 | grep -q '"keys": 3' || fail "a session is not taken"
+order 0 0 'session_id="chat-1"'
+expect "a hint by a session" "$loaded $results" "3 lll"
+from_memory 31 3
+[[ $(prestage ask "$socket" POST /l2/prefetch 0 0 'session_id="chat-2"') == *'session chat-2 is not known'* ]] || fail "another session is known"
+[[ $(prestage ask "$socket" POST /l2/prefetch 1 1 'pool="other"') == *'pool other is not for this socket'* ]] || fail "another pool is allowed"
+
+echo "-- more than there is room for"
+put $sysfs/dram_bytes $((8 * MiB))
+order 1 60
+[[ $results =~ ^[lr]+c+$ ]] && [ "$loaded" -le 16 ] || fail "a hint of more than memory holds: $results"
+
+echo "-- a lease keeps blocks in the pool, and the pool, until it is released"
+put $sysfs/dram_bytes $((32 * MiB))
+put $sysfs/dram_mode through
+order 41 4 'mode="lookup"' lease_ms=60000
+expect "leased" "$leading $leased" "4 4"
+blocks put 1001 200 $MiB
+blocks get 1 40 $MiB
+[ "$misses" -gt 20 ] || fail "of 40 blocks only $misses went from the pool"
+blocks get 41 4 $MiB
+expect "gets of leased blocks" "$hits" 4
+prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
+order 1199 2 'mode="lookup"'
+expect "leased" $leased 2
+code 1 'force' kvblk pool destroy $pool
+prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
+check pool_destroy
+check kill -0 $daemon
