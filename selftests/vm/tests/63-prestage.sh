@@ -32,6 +32,7 @@ warm() {
 # order FIRST COUNT [FIELD=JSON]...: by the socket; what came of it are variables then
 order() {
 	local line
+	request='' state='' loaded=0 leading=0 leased=0 results=''
 	line=$(prestage order "$socket" "$@") || fail "order $*"
 	echo "order $*: $line"
 	eval "$line"
@@ -62,7 +63,7 @@ echo "-- no memory"
 keys 1 2
 code 1 'keeps no blocks in the host.s memory' kvblk prefetch $pool --hex --keys "$tmp/keys"
 order 1 2
-expect "a hint for a pool without memory" $state failed
+expect "a hint for a pool without memory" "$state" failed
 put $sysfs/dram_bytes $((32 * MiB))
 
 echo "-- by the command"
@@ -106,7 +107,7 @@ blocks get 41 4 $MiB
 expect "gets of leased blocks" "$hits" 4
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
 order 1199 2 'mode="lookup"'
-expect "leased" $leased 2
+expect "leased" "$leased" 2
 code 1 'force' kvblk pool destroy $pool
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
 check pool_destroy

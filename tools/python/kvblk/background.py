@@ -280,9 +280,9 @@ class AsyncPool:
         """As Pool.delete_many()."""
         return await self._run(OP_DELETE, keys, None)
 
-    async def prefetch_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
+    async def prefetch_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
         """As Pool.prefetch_many()."""
-        return await self._run(OP_PREFETCH, keys, None)
+        return await self._run(OP_PREFETCH, keys, None, timeout=timeout)
 
     async def put(self, key: bytes, buf: Buffer, **options: Any) -> Put:
         """As Pool.put()."""
@@ -368,9 +368,10 @@ class FuturePool:
         """As Pool.delete_many()."""
         return self._run(OP_DELETE, keys, None)
 
-    def prefetch_many(self, keys: Sequence[bytes]) -> concurrent.futures.Future[list[bool | KvblkError]]:
+    def prefetch_many(self, keys: Sequence[bytes], *,
+                      timeout: float | None = None) -> concurrent.futures.Future[list[bool | KvblkError]]:
         """As Pool.prefetch_many()."""
-        return self._run(OP_PREFETCH, keys, None)
+        return self._run(OP_PREFETCH, keys, None, timeout=timeout)
 
     def close(self) -> None:
         """Cancel what is in flight and wait for it; closes the pool that it opened."""

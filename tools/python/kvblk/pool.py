@@ -525,10 +525,11 @@ class Pool:
         """Remove blocks, durably; False: there was none."""
         return self.run(self.batch(OP_DELETE, keys, None))
 
-    def prefetch_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
+    def prefetch_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
         """Bring blocks that will be wanted soon into the host's memory; False: there is none. It is a KvblkError with
-        EOPNOTSUPP where the pool has no such memory, with ENOSPC when that is full."""
-        return self.run(self.batch(OP_PREFETCH, keys, None))
+        EOPNOTSUPP where the pool has no such memory, with ENOSPC when that is full, with ETIME when ``timeout`` (seconds)
+        passed first."""
+        return self.run(self.batch(OP_PREFETCH, keys, None, timeout=timeout))
 
     # One block
 

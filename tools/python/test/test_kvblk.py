@@ -156,6 +156,18 @@ class OneBlock(TestPool):
         except kvblk.KvblkError as e:
             self.assertEqual(e.errno, errno.EOPNOTSUPP)
 
+    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
+    def test_prefetch_late(self):
+        names = [key(), key()]
+        self.pool.put_many(names, [b"x" * 100] * 2)
+        os.environ.update(KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_DELAY_MS="20")
+        try:
+            late = self.pool.prefetch_many(names, timeout=0.001)
+            self.assertEqual([answer.errno for answer in late], [errno.ETIME] * 2)
+            self.assertEqual(self.pool.prefetch_many(names, timeout=60), [True, True])
+        finally:
+            del os.environ["KVBLK_FAKE_DRAM"], os.environ["KVBLK_FAKE_DELAY_MS"]
+
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_gil(self):
         """Another thread runs while one is in the kernel: the get ends only when that one lets it."""
