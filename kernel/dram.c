@@ -720,9 +720,9 @@ static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return FATE_STALE;
 	if (object_hot(obj, slot) && !all)
 		return FATE_STAYS;
-	/* a copy: the entry is the member's block's */
+	/* a copy: the entry is the member's block's. Who prefetched it may have a lease */
 	if (slot->seg != KVBLK_DRAM_SEG)
-		return FATE_STALE;
+		return slot->leased && !all ? FATE_STAYS : FATE_STALE;
 	/* in its last minute: a write would be for nothing */
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
 		return FATE_DROP;

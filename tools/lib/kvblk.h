@@ -338,7 +338,7 @@ struct kvblk_prefetch_sum {
  *
  * Sleeps until the last one has come. Batches of KVBLK_OPS_MAX blocks are in flight;
  * gets of their members go first. Memory that is wanted for others takes them away
- * again, the coldest first; a lease keeps them in the pool.
+ * again, the coldest first; what is leased stays.
  *
  * Context: any thread. Return: 0: look at each key; -EOPNOTSUPP: the pool keeps no
  * blocks in the host's memory (see its tunable dram_bytes), or the module can't;

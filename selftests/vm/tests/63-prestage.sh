@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=180 takes=30 kernels=newest,6.12,debug
+# vm: timeout=180 takes=30 kernels=newest,6.12,debug check=debug
 # Blocks are in memory before they are asked for: by the command, and by hints at kvblkd's socket; in order, as far as they are wanted
-# and there is room; what came is got from memory, and a lease keeps it in the pool.
+# and there is room; what came is got from memory, and a lease keeps it there.
 . "${0%/*}/daemon.bash"
 
 socket=$tmp/prestage.sock
@@ -47,13 +47,17 @@ from_memory() {
 	[ $(($(counter read_bytes) - reads)) -lt $MiB ] || fail "gets of what was prefetched read from the members"
 }
 
+# has_room: for four blocks more
+has_room() {
+	[ $(($(cat $sysfs/dram_used) + 4 * MiB)) -le "$(cat $sysfs/dram_bytes)" ]
+}
+
 cat >"$conf" <<-END
 	prestage: { socket = "$socket"; pools = ( "$pool" ); waiting = 4; request_bytes = "16M"; };
 END
 kv_load
 flash 2 74
 pool_format /dev/flash0 /dev/flash1
-put $sysfs/dram_promote 0
 daemon_start
 wait_for 30 logged "listening at $socket"
 blocks put 1 60 $MiB
@@ -95,18 +99,27 @@ put $sysfs/dram_bytes $((8 * MiB))
 order 1 60
 [[ $results =~ ^[lr]+c+$ ]] && [ "$loaded" -le 16 ] || fail "a hint of more than memory holds: $results"
 
-echo "-- a lease keeps blocks in the pool, and the pool, until it is released"
-put $sysfs/dram_bytes $((32 * MiB))
+echo "-- a lease keeps blocks in memory, and the pool, until it is released"
+put $sysfs/dram_bytes $((16 * MiB))
 put $sysfs/dram_mode through
+order 51 4
+expect "not leased" "$leading $leased" "4 0"
 order 41 4 'mode="lookup"' lease_ms=60000
 expect "leased" "$leading $leased" "4 4"
-blocks put 1001 200 $MiB
+for i in 1001 1005 1009 1013 1017; do
+	wait_for 20 has_room
+	blocks put $i 4 $MiB
+done
+blocks get 51 4 $MiB
+expect "gets of what is not leased" "$hits $memory" "4 0"
+from_memory 41 4
+blocks put 1101 200 $MiB
 blocks get 1 40 $MiB
 [ "$misses" -gt 20 ] || fail "of 40 blocks only $misses went from the pool"
 blocks get 41 4 $MiB
 expect "gets of leased blocks" "$hits" 4
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
-order 1199 2 'mode="lookup"'
+order 1299 2 'mode="lookup"'
 expect "leased" "$leased" 2
 code 1 'force' kvblk pool destroy $pool
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"

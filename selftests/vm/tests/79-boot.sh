@@ -32,7 +32,7 @@ if [ "$phase" = 2 ]; then
 	expect "failing_run" "$(cat $sysfs/failing_run)" 7
 	expect "the node's group and mode" "$(stat -c '%G %a' $node)" "kvblk 660"
 	expect "the daemon's rights" "$(awk '/^(CapEff|CapBnd|NoNewPrivs|Seccomp):/ { print $2 }' "/proc/$(daemon_pid)/status" | xargs)" \
-		"0000000000210000 0000000000210000 1 2"
+		"0000000000210000 0000000000210001 1 2"
 
 	echo "-- killed under load"
 	stress_start -e -n -t 2 -k 300 -l 10000 -p 100
