@@ -1,0 +1,60 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=600 takes=120 mem=2G kernels=newest,6.12 check=debug
+# What kvblk replay --simulate foretells is what a pool does: the same traffic on a pool, and simulated with as many segments and blocks
+# in batches of the same size, has the same hits and the same writes within 2 %.
+# slow: 63,000 blocks, twice, are copied by an emulated CPU.
+. "${0%/*}/pool.bash"
+
+KiB=1024
+# what fits into a segment of 8 MiB: headers of 4 KiB, and a summary
+PER_SEGMENT=62
+traffic=(--synthetic=chat --requests 3000)
+
+# field NAME FILE: of a replay's JSON
+field() {
+	python3 -c 'import json, sys; print(json.load(open(sys.argv[2]))[sys.argv[1]])' "$1" "$2"
+}
+
+# alike WHAT POOL SIMULATED
+alike() {
+	echo "$1: $2 on the pool, $3 simulated"
+	[ $((50 * ($2 > $3 ? $2 - $3 : $3 - $2))) -le "$3" ] || fail "$1: $2 on the pool, $3 simulated"
+}
+
+# compare OPTION...: the pool is made for it; options are the simulation's
+compare() {
+	local segments distinct capacity written
+	segments=$(counter segments)
+	check kvblk replay --pool $pool "${traffic[@]}" --block-size 128K --buffer 4M --quiet -o json >"$tmp/pool.json"
+	check kvblk replay --simulate "${traffic[@]}" -o json >"$tmp/simulated.json"
+	distinct=$(field distinct_blocks "$tmp/simulated.json")
+	capacity=$(python3 -c 'import sys; a, b, c = map(int, sys.argv[1:]); print((a * b + .5) / c)' "$segments" $PER_SEGMENT "$distinct")
+	check kvblk replay --simulate "${traffic[@]}" --segments "$segments" --capacity "$capacity" --batch 32 "$@" -o json >"$tmp/simulated.json"
+	expect "blocks simulated" "$(field capacity_blocks "$tmp/simulated.json")" $((segments * PER_SEGMENT))
+	written=$(($(counter puts) - $(counter dram_puts) + $(counter dram_writes) + $(counter reinserts)))
+	more_than 1000 reinserts
+	alike hits "$(field hits "$tmp/pool.json")" "$(field hits "$tmp/simulated.json")"
+	alike "blocks written" $written "$(field writes "$tmp/simulated.json")"
+	no_failures
+	check pool_destroy
+	wait_for 30 pool_is_gone $pool
+}
+
+kv_load
+# of so many segments that two more or less that are free make no difference
+flash 1 1050
+
+echo "-- flash"
+pool_format /dev/flash0
+# free segments as in the simulation, which has no reserve for bursts
+put $sysfs/low_permille 1
+put $sysfs/high_permille 2
+compare
+
+echo "-- memory in front of it"
+pool_format /dev/flash0
+put $sysfs/low_permille 1
+put $sysfs/high_permille 2
+put $sysfs/dram_bytes $((1734 * 128 * KiB))
+compare --dram 0.05
