@@ -180,6 +180,7 @@ wait_for 20 member_is flash0 up
 KV_DURABLE=1 blocks put 901 4 4096 1
 dram_end
 dram $((64 * MiB)) evict
+put $sysfs/dram_promote 1
 for i in 1 2 3; do
 	blocks get 901 4 4096 1
 done

@@ -97,7 +97,8 @@ from_memory 31 3
 echo "-- more than there is room for"
 put $sysfs/dram_bytes $((8 * MiB))
 order 1 60
-[[ $results =~ ^[lr]+c+$ ]] && [ "$loaded" -le 16 ] || fail "a hint of more than memory holds: $results"
+clipped=${results//[lr]/}
+[[ $clipped =~ ^c+$ ]] && [ ${#clipped} -ge 40 ] && [ "$loaded" -le 20 ] || fail "a hint of more than memory holds: $results"
 
 echo "-- a lease keeps blocks in memory, and the pool, until it is released"
 put $sysfs/dram_bytes $((16 * MiB))
