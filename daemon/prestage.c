@@ -61,7 +61,10 @@ static void answer_json(struct http_answer *answer, unsigned int status, json_t 
 
 static void answer_error(struct http_answer *answer, unsigned int status, const char *why)
 {
-	answer_json(answer, status, json_pack("{s:s}", "error", why));
+	json_t *json = json_pack("{s:s}", "error", why);
+
+	/* a word of the request may have been cut within a letter */
+	answer_json(answer, status, json ? json : json_pack("{s:s}", "error", "the request is wrong"));
 }
 
 /* NULL: it was answered. */

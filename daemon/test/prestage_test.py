@@ -278,7 +278,9 @@ class Prestage(unittest.TestCase):
                 ({"keys": ["aa"], "stop_at_miss": 1}, "stop_at_miss must be true or false"),
                 ({"session_id": ""}, "session_id must be a text of 1 to 128 letters"), ({"session_id": "a b"}, "session_id must"),
                 ({"session_id": "a/b"}, "session_id must"), ({"session_id": "x" * 129}, "session_id must"), ({"session_id": 7}, "session_id must"),
-                ({"token_ids": [1]}, '"token_ids" is not known; there are pool, keys')):
+                ({"token_ids": [1]}, '"token_ids" is not known; there are pool, keys'),
+                # the sentence would end within a letter
+                ({"x" * 39 + "\u00e9": 1}, "the request is wrong")):
             status, answer = daemon.ask("POST", "/l2/prefetch", body)
             self.assertEqual(status, 400, (body, answer))
             self.assertIn(why, answer["error"], body)
