@@ -120,6 +120,8 @@ blocks get 1 40 $MiB
 blocks get 41 4 $MiB
 expect "gets of leased blocks" "$hits" 4
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
+# the puts have filled it
+put $sysfs/dram_bytes $((32 * MiB))
 order 1299 2 'mode="lookup"'
 expect "leased" "$leased" 2
 code 1 'force' kvblk pool destroy $pool
