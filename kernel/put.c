@@ -533,22 +533,23 @@ hole:
 	return err;
 }
 
-/* It is done, and in memory only. */
-static int put_is_kept(struct kvblk_req *req)
+/* It is done: its result, which is counted. */
+static int put_done(struct kvblk_req *req)
 {
-	struct kvblk_pool *pool = req->pool;
-
-	req->media.stats = &pool->stats->own;
 	req->result.value_len = req->bytes;
-	req->result.flags |= KVBLK_RES_MEMORY;
 	kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
 	kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
-	kvblk_count(pool, KVBLK_C_DRAM_PUTS, 1);
 	kvblk_req_count_way(req, KVBLK_C_PUT_DIRECT);
-	kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_PUT, req->bytes, req->start);
-	trace_kvblk_put(pool->name, req->id.lo, req->bytes, req->bytes,
-			req->result.flags, req->start);
-	return kvblk_req_over(req, req->bytes);
+	kvblk_hist_add_at(req->pool, req->media.stats, KVBLK_H_PUT, req->bytes, req->start);
+	return req->bytes;
+}
+
+/* Its answer. */
+static int put_over(struct kvblk_req *req, int res)
+{
+	trace_kvblk_put(req->pool->name, req->id.lo, req->bytes, res, req->result.flags,
+			req->start);
+	return kvblk_req_over(req, res);
 }
 
 /*
@@ -589,7 +590,12 @@ static int put_keep(struct kvblk_req *req, const struct kvblk_slot *old)
 	if (err == -EEXIST)
 		return err;
 	/* what else is wrong a member's path comes upon, too */
-	return err ? 0 : put_is_kept(req);
+	if (err)
+		return 0;
+	req->media.stats = &req->pool->stats->own;
+	req->result.flags |= KVBLK_RES_MEMORY;
+	kvblk_count(req->pool, KVBLK_C_DRAM_PUTS, 1);
+	return put_over(req, put_done(req));
 }
 
 static int put_try(struct kvblk_req *req)
@@ -767,7 +773,6 @@ static int put_settle(struct kvblk_req *req, bool again)
 
 static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 {
-	struct kvblk_pool *pool = req->pool;
 	int err = -EIO;
 
 	/* it was done for its task */
@@ -777,13 +782,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 	if (req->media.begun)
 		err = put_settle(req, by != KVBLK_BY_NOBODY);
 	if (!err) {
-		req->result.value_len = req->bytes;
-		kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
-		kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
-		kvblk_req_count_way(req, KVBLK_C_PUT_DIRECT);
-		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_PUT, req->bytes,
-				  req->start);
-		err = req->bytes;
+		err = put_done(req);
 	} else if (err == -EIO) {
 		req->failed = by == KVBLK_BY_MEMBER;
 		if (req->failed)
@@ -796,12 +795,10 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 			if (err == 1)
 				err = req->result.res;
 			else
-				kvblk_count(pool, KVBLK_C_PUT_ERRORS, 1);
+				kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
 		}
 	}
-	trace_kvblk_put(pool->name, req->id.lo, req->bytes, err,
-			req->result.flags, req->start);
-	return kvblk_req_over(req, err);
+	return put_over(req, err);
 }
 
 const struct kvblk_op_type kvblk_op_put = {
