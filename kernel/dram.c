@@ -43,7 +43,7 @@
 
 static const struct rhashtable_params object_params = {
 	.key_len = sizeof(struct kvblk_id),
-	.key_offset = offsetof(struct kvblk_object, id),
+	.key_offset = offsetof(struct kvblk_object, rec.id),
 	.head_offset = offsetof(struct kvblk_object, node),
 	.automatic_shrinking = true,
 };
@@ -136,7 +136,7 @@ static void object_free(struct kvblk_object *obj)
 {
 	u32 i;
 
-	atomic64_sub(object_bytes(obj->length), &obj->pool->dram.bytes);
+	atomic64_sub(object_bytes(obj->rec.length), &obj->pool->dram.bytes);
 	for (i = 1; obj->bv && i <= obj->nr; i++) {
 		struct folio *folio = page_folio(obj->bv[i].bv_page);
 
@@ -144,7 +144,7 @@ static void object_free(struct kvblk_object *obj)
 		folio_put(folio);
 	}
 	kvfree(obj->bv);
-	kfree(obj->crcs);
+	kfree(obj->rec.crcs);
 	kfree_rcu(obj, rcu);
 }
 
@@ -208,7 +208,9 @@ struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 k
 	INIT_LIST_HEAD(&obj->lru);
 	INIT_LIST_HEAD(&obj->urgent);
 	obj->pool = pool;
-	obj->length = length;
+	obj->rec.length = length;
+	obj->rec.key_len = key_len;
+	obj->rec.key = obj->key;
 	obj->nid = page_to_nid(obj->bv[1].bv_page);
 	return obj;
 }
@@ -229,7 +231,7 @@ static void list_in(struct kvblk_pool *pool, struct kvblk_object *obj)
 	if (obj->dead)
 		return;
 	list_add_tail(&obj->lru, &node->lru);
-	WRITE_ONCE(node->bytes, node->bytes + object_bytes(obj->length));
+	WRITE_ONCE(node->bytes, node->bytes + object_bytes(obj->rec.length));
 }
 
 static void list_out(struct kvblk_dram_node *node, struct kvblk_object *obj)
@@ -238,7 +240,7 @@ static void list_out(struct kvblk_dram_node *node, struct kvblk_object *obj)
 	if (list_empty(&obj->lru))
 		return;
 	list_del_init(&obj->lru);
-	WRITE_ONCE(node->bytes, node->bytes - object_bytes(obj->length));
+	WRITE_ONCE(node->bytes, node->bytes - object_bytes(obj->rec.length));
 }
 
 /* No get finds it any more. The caller has a reference. No sleep. */
@@ -260,7 +262,7 @@ static void object_remove(struct kvblk_pool *pool, struct kvblk_object *obj)
 static bool object_is(const struct kvblk_object *obj, const struct kvblk_slot *slot)
 {
 	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen &&
-	       obj->length == slot->len;
+	       obj->rec.length == slot->len;
 }
 
 struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
@@ -327,7 +329,7 @@ static bool object_current(struct kvblk_pool *pool, const struct kvblk_object *o
 {
 	struct kvblk_slot slot;
 
-	return kvblk_index_find(&pool->index, obj->id, &slot) && object_is(obj, &slot);
+	return kvblk_index_find(&pool->index, obj->rec.id, &slot) && object_is(obj, &slot);
 }
 
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
@@ -413,13 +415,13 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj,
 		.seg = KVBLK_DRAM_SEG,
 		.off = (u32)atomic_inc_return(&pool->dram.serial) &
 		       (BIT(KVBLK_INDEX_OFF_BITS) - 1),
-		.len = obj->length,
+		.len = obj->rec.length,
 		.gen = pool->seg_gen[KVBLK_DRAM_SEG],
-		.tenant = obj->tenant,
+		.tenant = obj->rec.tenant,
 		.state = KVBLK_SLOT_WRITING,
-		.prio = obj->priority,
-		.expiry = obj->expiry,
-		.caller_tag = obj->caller_tag,
+		.prio = obj->rec.priority,
+		.expiry = obj->rec.expiry,
+		.caller_tag = obj->rec.caller_tag,
 	}, live = slot, victim;
 	int err;
 
@@ -429,19 +431,19 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj,
 	obj->gen = slot.gen;
 	/* the entry first: it is the right to the id's object */
 	if (old)
-		err = kvblk_entry_replace(pool, obj->id, old, &slot) ? 0 : -EEXIST;
+		err = kvblk_entry_replace(pool, obj->rec.id, old, &slot) ? 0 : -EEXIST;
 	else
-		err = kvblk_entry_insert(pool, obj->id, &slot, &victim);
+		err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
 	if (err)
 		goto drop;
 	err = object_list(pool, obj, true);
 	if (err) {
-		kvblk_index_replace(&pool->index, obj->id, &slot, NULL);
+		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
 		goto drop;
 	}
 	refcount_inc(&obj->refs);
-	kvblk_index_replace(&pool->index, obj->id, &slot, &live);
-	kvblk_absent_note(pool, obj->id);
+	kvblk_index_replace(&pool->index, obj->rec.id, &slot, &live);
+	kvblk_absent_note(pool, obj->rec.id);
 	list_in(pool, obj);
 	kvblk_object_put(obj);
 	return 0;
@@ -464,7 +466,7 @@ void kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 	}
 	list_in(pool, obj);
 	/* it was deleted meanwhile */
-	kvblk_dram_forget(pool, obj->id);
+	kvblk_dram_forget(pool, obj->rec.id);
 }
 
 /* ---- going ---- */
@@ -552,21 +554,10 @@ static void stage_rec(struct stage *stage)
 {
 	const struct kvblk_object *obj = stage->obj;
 
-	stage->rec = (struct kvblk_rec) {
-		.id = obj->id,
-		.seq = stage->room.seq,
-		.layout_tag = obj->layout_tag,
-		.caller_tag = obj->caller_tag,
-		.parent = obj->parent,
-		.length = obj->length,
-		.expiry = obj->expiry,
-		.tenant = obj->tenant,
-		.key_len = obj->key_len,
-		.priority = obj->priority,
-		.integrity = KVBLK_INTEGRITY_CRC32C,
-		.key = obj->key,
-	};
-	if (obj->crcs)
+	stage->rec = obj->rec;
+	stage->rec.seq = stage->room.seq;
+	stage->rec.integrity = KVBLK_INTEGRITY_CRC32C;
+	if (obj->rec.crcs)
 		stage->rec.integrity = KVBLK_INTEGRITY_PRODUCER;
 	else if (READ_ONCE(stage->all->pool->tun.integrity) == KVBLK_CHECK_HEADER)
 		stage->rec.integrity = KVBLK_INTEGRITY_NONE;
@@ -579,11 +570,11 @@ static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
 	struct kvblk_object *obj = stage->obj;
-	u32 sums = kvblk_nr_chunks(obj->length) * sizeof(__le32);
+	u32 sums = kvblk_nr_chunks(obj->rec.length) * sizeof(__le32);
 	struct kvblk_place place;
 	__le32 *crcs;
 
-	stage->header_bytes = kvblk_header_units(obj->length) << KVBLK_UNIT_SHIFT;
+	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
 	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
 						 get_order(stage->header_bytes));
 	if (!stage->header)
@@ -591,13 +582,13 @@ static void stage_write(struct stage *stage)
 	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
 	stage->mem.bv = obj->bv;
 	stage->mem.nr = obj->nr + 1;
-	stage->mem.bytes = obj->length;
-	stage->mem.media_bytes = round_up(obj->length, KVBLK_UNIT);
+	stage->mem.bytes = obj->rec.length;
+	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
 	bvec_set_virt(&obj->bv[0], stage->header, stage->header_bytes);
 	stage_rec(stage);
 	crcs = stage->header + KVBLK_HDR_CRCS;
-	if (obj->crcs)
-		memcpy(crcs, obj->crcs, sums);
+	if (obj->rec.crcs)
+		memcpy(crcs, obj->rec.crcs, sums);
 	else if (stage->rec.integrity == KVBLK_INTEGRITY_NONE)
 		memset(crcs, 0, sums);
 	else
@@ -631,20 +622,20 @@ static void stage_end(struct stage *stage)
 	if (stage->header && !written)
 		kvblk_member_error(room->member, KVBLK_ERROR_WRITE, room->segment);
 	/* for a member that is away, should it be back with an older record */
-	kvblk_absent_note(pool, obj->id);
+	kvblk_absent_note(pool, obj->rec.id);
 	written = written &&
-		  kvblk_index_replace(&pool->index, obj->id, &stage->slot, &live);
+		  kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	/* before a delete can find the entry */
 	if (stage->header && !written)
-		kvblk_kill_later(pool, obj->id, &live);
+		kvblk_kill_later(pool, obj->rec.id, &live);
 	live = stage->slot;
 	live.state = KVBLK_SLOT_LIVE;
 	/* what somebody wants to be durable is no worse than before */
 	stays = !written && stage->urgent &&
-		kvblk_index_replace(&pool->index, obj->id, &stage->slot, &live);
+		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	kvblk_room_release(room, written ? &stage->rec : NULL);
 	if (!written && !stays)
-		kvblk_index_replace(&pool->index, obj->id, &stage->slot, NULL);
+		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
 	if (!stays) {
 		kvblk_count(pool, written ? KVBLK_C_DRAM_WRITES : KVBLK_C_DRAM_DROPS, 1);
 		object_remove(pool, obj);
@@ -716,7 +707,7 @@ static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
 static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 			     struct kvblk_slot *slot, bool all)
 {
-	if (!kvblk_index_find(&pool->index, obj->id, slot) || !object_is(obj, slot))
+	if (!kvblk_index_find(&pool->index, obj->rec.id, slot) || !object_is(obj, slot))
 		return FATE_STALE;
 	if (object_hot(obj, slot) && !all)
 		return FATE_STAYS;
@@ -726,7 +717,7 @@ static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 	/* in its last minute: a write would be for nothing */
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
 		return FATE_DROP;
-	if (obj->needed || obj->priority >= 2)
+	if (obj->needed || obj->rec.priority >= 2)
 		return FATE_WRITE;
 	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
 }
@@ -774,8 +765,8 @@ static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *a
 	u32 i;
 
 	for (i = 0; i < nr; i++) {
-		run->ids[i] = run->objs[ask[i]]->id;
-		chain.priority = max(chain.priority, run->objs[ask[i]]->priority);
+		run->ids[i] = run->objs[ask[i]]->rec.id;
+		chain.priority = max(chain.priority, run->objs[ask[i]]->rec.priority);
 		chain.goes_on |= run->objs[ask[i]]->goes_on;
 	}
 	nr = kvblk_policy_admit(&pool->policy, &chain);
@@ -811,8 +802,8 @@ static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
 	/* one that was removed since: the number of its place may be another block's */
 	if (slot->state != KVBLK_SLOT_LIVE || READ_ONCE(obj->dead))
 		return false;
-	return pinned ? kvblk_index_claim(&pool->index, obj->id, slot, next) :
-			kvblk_index_replace(&pool->index, obj->id, slot, next);
+	return pinned ? kvblk_index_claim(&pool->index, obj->rec.id, slot, next) :
+			kvblk_index_replace(&pool->index, obj->rec.id, slot, next);
 }
 
 /* It goes for good. False: it stays. */
@@ -844,7 +835,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
-	if (!stage_room(all, obj->length, &room))
+	if (!stage_room(all, obj->rec.length, &room))
 		return !urgent && object_forgo(pool, obj, slot);
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!object_claim(pool, obj, slot, &moving,
@@ -860,7 +851,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	stage->slot = moving;
 	stage->room = room;
 	stage->urgent = urgent;
-	all->bytes += obj->length;
+	all->bytes += obj->rec.length;
 	stage_write(stage);
 	if (all->nr == WRITES || all->bytes >= WRITE_BYTES)
 		stages_flush(all);
@@ -905,7 +896,7 @@ static void dram_urgent(struct kvblk_pool *pool)
 
 	/* others have their turn, too: who waits comes again */
 	while (most-- && (obj = urgent_take(&pool->dram)))
-		if (!kvblk_index_find(&pool->index, obj->id, &slot) || !object_is(obj, &slot) ||
+		if (!kvblk_index_find(&pool->index, obj->rec.id, &slot) || !object_is(obj, &slot) ||
 		    slot.seg != KVBLK_DRAM_SEG || !object_write(pool, obj, &slot, true))
 			kvblk_object_put(obj);
 	stages_flush(pool->dram.stages);
@@ -940,7 +931,7 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 
 		if (object_go(pool, obj, &run->slots[i], run->fates[i]))
 			continue;
-		stayed += object_bytes(obj->length);
+		stayed += object_bytes(obj->rec.length);
 		list_in(pool, obj);
 		kvblk_object_put(obj);
 	}
@@ -1043,7 +1034,7 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 		obj = node_coldest(&pool->dram.nodes[sc->nid]);
 		if (!obj)
 			break;
-		bytes = object_bytes(obj->length);
+		bytes = object_bytes(obj->rec.length);
 		seen += bytes;
 		if (object_squeeze(pool, obj))
 			freed += bytes;

@@ -303,14 +303,14 @@ static int get_check_object(struct kvblk_req *req)
 	const struct kvblk_object *obj = req->object;
 
 	/* another key with the same id */
-	if (obj->tenant != req->tenant || obj->key_len != req->op.key_len ||
-	    memcmp(obj->key, req->key, obj->key_len))
+	if (obj->rec.tenant != req->tenant || obj->rec.key_len != req->op.key_len ||
+	    memcmp(obj->key, req->key, obj->rec.key_len))
 		return get_miss(req, KVBLK_C_MISS_ABSENT);
-	if ((req->op.flags & KVBLK_OPF_LAYOUT) && obj->layout_tag != req->op.layout_tag)
+	if ((req->op.flags & KVBLK_OPF_LAYOUT) && obj->rec.layout_tag != req->op.layout_tag)
 		return get_miss(req, KVBLK_C_MISS_LAYOUT);
-	req->result.layout_tag = obj->layout_tag;
-	req->result.caller_tag = obj->caller_tag;
-	req->integrity = obj->integrity;
+	req->result.layout_tag = obj->rec.layout_tag;
+	req->result.caller_tag = obj->rec.caller_tag;
+	req->integrity = obj->rec.integrity;
 	return 0;
 }
 
@@ -429,27 +429,12 @@ static int get_damaged(struct kvblk_req *req, bool producer)
 	return get_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
-/* What else its object keeps of the record. */
-static void get_object_fill(struct kvblk_object *obj, const struct kvblk_rec *rec)
-{
-	obj->priority = rec->priority;
-	obj->expiry = rec->expiry;
-	obj->parent = rec->parent;
-	obj->layout_tag = rec->layout_tag;
-	obj->caller_tag = rec->caller_tag;
-	obj->integrity = rec->integrity;
-	obj->unproven = rec->integrity == KVBLK_INTEGRITY_NONE;
-	if (rec->integrity != KVBLK_INTEGRITY_NONE)
-		obj->crcs = kmemdup(rec->crcs, kvblk_nr_chunks(rec->length) *
-				    sizeof(*rec->crcs), GFP_KERNEL_ACCOUNT);
-}
-
 /* It has landed, and is right: it stays in memory. False: there was none for its sums. */
 static bool get_keep(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
 
-	if (obj->integrity != KVBLK_INTEGRITY_NONE && !obj->crcs)
+	if (obj->rec.integrity != KVBLK_INTEGRITY_NONE && !obj->rec.crcs)
 		return false;
 	req->coming = false;
 	WRITE_ONCE(obj->touched, true);
@@ -481,8 +466,10 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	req->result.layout_tag = rec->layout_tag;
 	req->result.caller_tag = rec->caller_tag;
 	req->integrity = rec->integrity;
-	if (unlikely(req->coming))
-		get_object_fill(req->object, rec);
+	if (unlikely(req->coming)) {
+		req->object->unproven = rec->integrity == KVBLK_INTEGRITY_NONE;
+		kvblk_object_describe(req->object, rec);
+	}
 	return 0;
 }
 
@@ -504,7 +491,7 @@ static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 static const __le32 *get_crcs(const struct kvblk_req *req)
 {
 	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
-					   req->object->crcs;
+					   req->object->rec.crcs;
 
 	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
 }

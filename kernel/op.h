@@ -387,6 +387,8 @@ void kvblk_req_mem_drop(struct kvblk_req *req);
  */
 struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length);
 struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
+/* What its record tells, with a copy of its checksums. False: there is no memory for them. */
+bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /*
  * Operations that were detached still hold their memory, as long as their

@@ -134,33 +134,25 @@ static bool put_through(const struct kvblk_req *req)
 /* The caller's bytes in memory of the pool's. 0, with an object if there is room. */
 static int put_object(struct kvblk_req *req)
 {
-	const struct kvblk_op *op = &req->op;
 	struct kvblk_object *obj = kvblk_req_object(req, req->bytes);
+	struct kvblk_rec rec;
 	int err = 0;
 
 	if (!obj)
 		return 0;
-	obj->priority = op->priority;
-	obj->expiry = req->expiry;
-	obj->parent = req->parent.lo;
-	obj->layout_tag = op->layout_tag;
-	obj->caller_tag = op->caller_tag;
+	put_rec(req, &rec);
+	rec.crcs = req->crcs;
+	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER : KVBLK_INTEGRITY_NONE;
 	obj->chain = req->chain;
 	obj->continues = req->continues;
 	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
 	obj->needed = req->hints & KVBLK_HINT_MISSED;
 	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
-	obj->integrity = KVBLK_INTEGRITY_NONE;
-	if (req->crcs) {
-		obj->integrity = KVBLK_INTEGRITY_PRODUCER;
-		obj->crcs = kmemdup(req->crcs, kvblk_nr_chunks(req->bytes) *
-				    sizeof(*req->crcs), GFP_KERNEL_ACCOUNT);
-	}
-	/* a member's, then */
-	if (req->crcs && !obj->crcs)
-		kvblk_req_mem_drop(req);
-	else
+	/* without memory for its checksums it is a member's */
+	if (kvblk_object_describe(obj, &rec))
 		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	else
+		kvblk_req_mem_drop(req);
 	if (err)
 		kvblk_req_mem_drop(req);
 	return err;

@@ -161,9 +161,8 @@ struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length)
 
 	if (!obj)
 		return NULL;
-	obj->id = req->id;
-	obj->tenant = req->tenant;
-	obj->key_len = req->op.key_len;
+	obj->rec.id = req->id;
+	obj->rec.tenant = req->tenant;
 	memcpy(obj->key, req->key, req->op.key_len);
 	req->object = obj;
 	req->coming = true;
@@ -172,6 +171,18 @@ struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length)
 	req->mem.bytes = length;
 	req->mem.media_bytes = round_up(length, KVBLK_UNIT);
 	return obj;
+}
+
+bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec)
+{
+	obj->rec = *rec;
+	obj->rec.key = obj->key;
+	obj->rec.crcs = NULL;
+	if (rec->integrity == KVBLK_INTEGRITY_NONE)
+		return true;
+	obj->rec.crcs = kmemdup(rec->crcs, kvblk_nr_chunks(rec->length) *
+				sizeof(*rec->crcs), GFP_KERNEL_ACCOUNT);
+	return obj->rec.crcs;
 }
 
 struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)

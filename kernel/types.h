@@ -411,7 +411,7 @@ struct kvblk_member {
 
 /*
  * struct kvblk_object - a block in the host's memory; see dram.c
- * @node: dram->objects, by @id
+ * @node: dram->objects, by @rec.id
  * @lru: of its node, under the node's lock, as is
  * @dead: it was removed
  * @urgent: dram->urgent, with a reference; dram->lock
@@ -427,16 +427,14 @@ struct kvblk_member {
  * @touched: a get has found it since it was last at the cold end
  * @needed: it was asked for since it was put, or before
  * @heat: its entry's when it was last at the cold end
- * @integrity: of @crcs, if there are some
  * @unproven: it was read from a member, and nobody has checked it
- * @crcs: checksums, or NULL
+ * @rec: what its record tells, or will; its @crcs are the object's own, or NULL
  * @nr: folios
  * @bv: one for the record's header, and one for each folio
- * @key: of the block, @key_len bytes
+ * @key: of the block, @rec.key_len bytes
  */
 struct kvblk_object {
 	struct rhash_head node;
-	struct kvblk_id id;
 	struct list_head lru;
 	struct list_head urgent;
 	bool dead;
@@ -446,11 +444,7 @@ struct kvblk_object {
 	u32 seg;
 	u32 off;
 	u16 gen;
-	u16 tenant;
-	u16 key_len;
-	u8 priority;
 	u8 heat;
-	u8 integrity;
 	bool unproven;
 	bool continues;
 	bool goes_on;
@@ -458,13 +452,8 @@ struct kvblk_object {
 	bool needed;
 	int nid;
 	u32 chain;
-	u32 length;
-	u32 expiry;
 	u64 offer_parent;
-	u64 parent;			/* as the record tells it, as are */
-	u64 layout_tag;
-	u64 caller_tag;
-	__le32 *crcs;
+	struct kvblk_rec rec;
 	u32 nr;
 	struct bio_vec *bv;
 	u8 key[];
