@@ -212,13 +212,16 @@ void kvblk_member_restore(struct work_struct *work);
 
 void kvblk_reclaim_work(struct work_struct *work);
 
-/* ---- dram.c ---- */
+/* ---- demote.c ---- */
 
 /* 0 or -ENOMEM. */
 int kvblk_dram_init(struct kvblk_pool *pool);
 /* No operation is under way: what is needed is written, the rest is dropped. May sleep. */
 void kvblk_dram_close(struct kvblk_pool *pool);
 void kvblk_dram_exit(struct kvblk_pool *pool);
+
+/* ---- dram.c ---- */
+
 /* Each second: makes room, if the limit is another one now. No sleep. */
 void kvblk_dram_tick(struct kvblk_pool *pool);
 /* So many bytes more would not be too many, now. */
