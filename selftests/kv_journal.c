@@ -9,14 +9,17 @@
  *  - what was deleted, with an acknowledgment, and not put again is absent;
  *  - else it is absent, or one of the blocks put since the last acknowledged
  *    delete, whole;
- *  - a block whose time has run out is absent.
+ *  - a block whose time has run out is absent;
+ *  - one whose put was to be durable, and acknowledged as stored, is there: a run with
+ *    -d must have room for all its blocks.
  * How many of the acknowledged blocks must come back is the caller's choice.
  *
  * usage: kv_journal run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
- *		[-l BYTES] [-w BYTES] [-m DM_DEVICE]
+ *		[-l BYTES] [-w BYTES] [-d PERCENT] [-m DM_DEVICE]
  *	or: kv_journal check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
  * -n 0 goes on until the power is cut, and tells its progress; -w goes on
- * after BATCHES until each thread has stored so many bytes. With -m a mark
+ * after BATCHES until each thread has stored so many bytes. -d makes so many puts
+ * durable, and of what is there so many gets durable puts of the same. With -m a mark
  * "ack N" goes to the dm-log-writes device after batch N; -a takes a journal as
  * it was then.
  */
@@ -38,7 +41,7 @@
 struct entry {
 	uint64_t key, tag;
 	int32_t res;
-	uint8_t op, ttl, pad[2];
+	uint8_t op, ttl, durable, pad;
 };
 
 struct page {
@@ -56,7 +59,7 @@ _Static_assert(sizeof(struct page) == PAGE, "a page");
 
 static const char *node;
 static const char *dm_name;
-static unsigned int threads = 1, batches = 50, keys = 64;
+static unsigned int threads = 1, batches = 50, keys = 64, durables;
 static size_t max_len = 40000;
 static uint64_t want_stored, seed;
 static unsigned int acked_limit = UINT32_MAX, percent;
@@ -127,7 +130,7 @@ static void mark(unsigned int nr)
 struct worker {
 	pthread_t thread;
 	unsigned int id;
-	unsigned int counts[4];		/* stored, deleted, got, missed */
+	unsigned int counts[5];		/* stored, deleted, got, missed, made durable */
 };
 
 static void *run(void *arg)
@@ -135,6 +138,7 @@ static void *run(void *arg)
 	struct worker *w = arg;
 	struct page *page = kv_alloc(PAGE);
 	uint64_t tags[KEYS_MAX] = { 0 }, next_tag = 1;
+	bool mortal[KEYS_MAX] = { false };
 	uint64_t dice = kv_mix(seed + w->id), stored = 0;
 	size_t area = (max_len + PAGE - 1) / PAGE * PAGE;
 	uint8_t *buf = kv_alloc(area * OPS);
@@ -175,7 +179,12 @@ static void *run(void *arg)
 				e->ttl = kv_below(&dice, 25) ? 0 : TTL;
 			} else if (!kv_below(&dice, 5)) {
 				e->op = KVBLK_OP_DELETE;
+			} else if (!mortal[k] && kv_below(&dice, 100) < durables) {
+				e->op = KVBLK_OP_PUT;
+				e->durable = 1;
 			}
+			if (!tags[k] && durables)
+				e->durable = kv_below(&dice, 100) < durables;
 			len = e->op == KVBLK_OP_PUT ?
 			      len_of(e->key, e->tag, max_len) : max_len;
 			pieces[i] = kv_piece(buf + i * area, len);
@@ -183,6 +192,8 @@ static void *run(void *arg)
 			if (e->op == KVBLK_OP_PUT) {
 				ops[i].caller_tag = e->tag;
 				ops[i].ttl_s = e->ttl;
+				if (e->durable)
+					ops[i].flags |= KVBLK_OPF_DURABLE;
 				kv_fill(kv_seed(e->key, e->tag), 0,
 					buf + i * area, len);
 			} else if (e->op == KVBLK_OP_DELETE) {
@@ -200,8 +211,12 @@ static void *run(void *arg)
 			e->res = res[i].res;
 			if (e->op == KVBLK_OP_PUT && res[i].res > 0) {
 				tags[k] = e->tag;
+				mortal[k] = e->ttl;
 				w->counts[0]++;
 				stored += pieces[i].length;
+				w->counts[4] += e->durable;
+			} else if (e->op == KVBLK_OP_PUT && tags[k]) {
+				/* it is there */
 			} else if (e->op == KVBLK_OP_PUT) {
 				/* the key is taken by a tag that is not known
 				 * any more: a get found nothing, for it had
@@ -243,6 +258,7 @@ struct known {
 	unsigned int nr_tags;
 	bool expected;			/* tags[0] alone may be, and should */
 	bool deleted;			/* by the last acknowledged operation */
+	bool durable;			/* and it must be there */
 };
 
 static int bad;
@@ -273,6 +289,7 @@ static void learn(struct known *k, const struct entry *e, bool acked)
 			k->tags[k->nr_tags++] = e->tag;
 		}
 		k->expected = acked && !e->ttl;
+		k->durable |= k->expected && e->durable;
 		k->deleted = false;
 		break;
 	case KVBLK_OP_DELETE:
@@ -281,7 +298,7 @@ static void learn(struct known *k, const struct entry *e, bool acked)
 			k->nr_tags = 0;
 			k->deleted = !e->res;
 		}
-		k->expected = false;
+		k->expected = k->durable = false;
 		break;
 	default:
 		if (acked && e->res <= 0)
@@ -334,6 +351,9 @@ static void check_thread(int fd, unsigned int thread, unsigned int *expected,
 		res = kv_get(fd, key, buf, room);
 		if (res.res <= 0) {
 			*gone += k->deleted;
+			if (k->durable)
+				complain("block %llu, which was told to be DURABLE, is not there",
+					 (unsigned long long)key);
 			if (res.res != -ENOENT)
 				complain("get of %llu: %d",
 					 (unsigned long long)key, res.res);
@@ -385,10 +405,10 @@ static int check(void)
 int main(int argc, char **argv)
 {
 	struct worker *workers;
-	unsigned int sum[4] = { 0 };
+	unsigned int sum[5] = { 0 };
 	int option;
 
-	while ((option = getopt(argc, argv, "t:n:k:l:w:m:a:p:")) > 0) {
+	while ((option = getopt(argc, argv, "t:n:k:l:w:d:m:a:p:")) > 0) {
 		unsigned int number = (unsigned int)strtoul(optarg, NULL, 0);
 
 		switch (option) {
@@ -397,6 +417,7 @@ int main(int argc, char **argv)
 		case 'k': keys = number; break;
 		case 'l': max_len = number; break;
 		case 'w': want_stored = number; break;
+		case 'd': durables = number; break;
 		case 'm': dm_name = optarg; break;
 		case 'a': acked_limit = number; break;
 		case 'p': percent = number; break;
@@ -420,10 +441,10 @@ int main(int argc, char **argv)
 	}
 	for (unsigned int i = 0; i < threads; i++) {
 		pthread_join(workers[i].thread, NULL);
-		for (unsigned int j = 0; j < 4; j++)
+		for (unsigned int j = 0; j < 5; j++)
 			sum[j] += workers[i].counts[j];
 	}
-	printf("stored=%u deleted=%u got=%u missed=%u\n", sum[0], sum[1],
-	       sum[2], sum[3]);
+	printf("stored=%u deleted=%u got=%u missed=%u durable=%u\n", sum[0], sum[1],
+	       sum[2], sum[3], sum[4]);
 	return 0;
 }

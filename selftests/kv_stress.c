@@ -42,7 +42,7 @@ static uint64_t start_ms, end_ms;
 
 static atomic_ullong hits, misses, stored, exists, refused, failed, deleted;
 static atomic_ullong canceled, late, leases, lookups, bytes_put, bytes_got;
-static atomic_ullong slowest, full, starved;
+static atomic_ullong slowest, full, starved, prefetched;
 static atomic_uint bad;
 
 static void __attribute__((format(printf, 1, 2)))
@@ -126,6 +126,8 @@ static void random_op(struct worker *w, unsigned int i, uint8_t opcode)
 		op->priority = (uint8_t)kv_below(&w->dice, 4);
 		if (!kv_below(&w->dice, 20))
 			op->ttl_s = 1 + (uint32_t)kv_below(&w->dice, 3);
+		if (!kv_below(&w->dice, 12))
+			op->flags |= KVBLK_OPF_DURABLE;
 		break;
 	case KVBLK_OP_GET:
 		memset(s->area, KV_UNTOUCHED, max_len + SLACK);
@@ -195,9 +197,11 @@ static void judge_get(const struct slot *s, const struct kvblk_op *op,
 static void judge_put(const struct slot *s, const struct kvblk_op *op,
 		      const struct kvblk_result *res)
 {
-	(void)op;
 	if (no_memory(res->res))
 		return;
+	if (op->flags & KVBLK_OPF_DURABLE && res->flags & KVBLK_RES_MEMORY)
+		complain("a durable put of %llu is in memory only",
+			 (unsigned long long)s->nr);
 	switch (res->res) {
 	case -EEXIST:
 	case -EALREADY:
@@ -244,6 +248,27 @@ static void judge_delete(const struct slot *s, const struct kvblk_result *res)
 			 res->res);
 }
 
+static void judge_prefetch(const struct slot *s, const struct kvblk_result *res)
+{
+	bool known = !res->res;
+
+	switch (res->res) {
+	case -ENOENT:
+	case -ENOSPC:
+	case -EOPNOTSUPP:
+	case -ECANCELED:
+		return;
+	}
+	if (no_memory(res->res))
+		return;
+	for (uint64_t tag = 0; tag < TAGS; tag++)
+		known |= res->res == (int)len_of(s->nr, tag);
+	if (!known || !(res->flags & KVBLK_RES_MEMORY))
+		complain("prefetch of %llu got %d, flags %#x", (unsigned long long)s->nr,
+			 res->res, res->flags);
+	prefetched += res->res > 0;
+}
+
 static void run_batch(struct worker *w, unsigned int nr, uint32_t flags)
 {
 	unsigned long long seen = slowest;
@@ -269,6 +294,8 @@ static void run_batch(struct worker *w, unsigned int nr, uint32_t flags)
 			judge_get(&w->slots[i], op, &w->res[i]);
 		else if (op->opcode == KVBLK_OP_PUT)
 			judge_put(&w->slots[i], op, &w->res[i]);
+		else if (op->opcode == KVBLK_OP_PREFETCH)
+			judge_prefetch(&w->slots[i], &w->res[i]);
 		else
 			judge_delete(&w->slots[i], &w->res[i]);
 	}
@@ -281,7 +308,7 @@ static void batch_of(struct worker *w, uint8_t opcode, unsigned int max,
 
 	for (unsigned int i = 0; i < nr; i++)
 		random_op(w, i, opcode ? opcode :
-			  (uint8_t)(1 + kv_below(&w->dice, 3)));
+			  (uint8_t)(1 + kv_below(&w->dice, 4)));
 	run_batch(w, nr, flags);
 }
 
@@ -397,6 +424,8 @@ static void *work(void *arg)
 			batch_of(w, KVBLK_OP_PUT, BATCH, KVBLK_SUBMIT_CHAIN);
 		else if (what < 70)
 			batch_of(w, KVBLK_OP_DELETE, BATCH / 2, 0);
+		else if (what < 74)
+			batch_of(w, KVBLK_OP_PREFETCH, BATCH, 0);
 		else if (what < 82)
 			batch_of(w, 0, BATCH, 0);
 		else if (what < 94)
@@ -461,10 +490,10 @@ int main(int argc, char **argv)
 		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
 	for (unsigned int i = 0; i < threads; i++)
 		pthread_join(workers[i].thread, NULL);
-	printf("%llu ms: put %llu (%llu bytes, %llu exist, %llu declined, %llu failed, %llu full), got %llu (%llu bytes), missed %llu, deleted %llu, canceled %llu, late %llu, lookups %llu, leases %llu, no memory %llu, slowest batch %llu ms\n",
+	printf("%llu ms: put %llu (%llu bytes, %llu exist, %llu declined, %llu failed, %llu full), got %llu (%llu bytes), missed %llu, deleted %llu, canceled %llu, late %llu, lookups %llu, leases %llu, prefetched %llu, no memory %llu, slowest batch %llu ms\n",
 	       (unsigned long long)(kv_now_ms() - start_ms), stored, bytes_put,
 	       exists, refused, failed, full, hits, bytes_got, misses, deleted,
-	       canceled, late, lookups, leases, starved, slowest);
+	       canceled, late, lookups, leases, prefetched, starved, slowest);
 	if (worst_ms && slowest > worst_ms)
 		complain("a batch took %llu ms, longer than %u", slowest,
 			 worst_ms);

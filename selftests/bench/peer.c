@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
  * peer: what runtimes do with a file system instead, for kvblk to be compared
- * with. Two shapes:
+ * with. Three shapes:
  *
  * file - one file a block. A put writes a temporary name and renames it, a get
  *	opens, reads and closes, existence is a stat.
  * slot - one preallocated file of equal slots, and an index in memory.
+ *
+ * memory - blocks in the process's own memory, without an index: a put and a get
+ *	are a memcpy, which nothing that copies can beat.
  *
  * All I/O is O_DIRECT, by pread and pwrite (psync, an operation at a time for
  * each thread) or io_uring (depth operations in flight for each thread; a
@@ -59,6 +62,7 @@ static struct {
 	const char *dir;
 	enum op op;
 	bool slots;
+	bool memory;
 	bool uring;
 	bool sums;
 	size_t size;
@@ -70,6 +74,7 @@ static struct {
 
 	int dir_fd;
 	int store_fd;
+	unsigned char *store;
 	struct index index;
 	uint32_t *block_sums;	/* by number, with --sums */
 	pthread_barrier_t ready;
@@ -278,11 +283,22 @@ static void stat_file(const char *name)
 		die(name, errno);
 }
 
+static void copy_one(struct worker *w, bool put, uint64_t number)
+{
+	unsigned char *block = peer.store + number * peer.size;
+
+	memcpy(put ? block : w->buffer, put ? w->buffer : block, peer.size);
+}
+
 static void psync_one(struct worker *w, enum op op, uint64_t number)
 {
 	char name[KEY_LEN + 1];
 	off_t size = (off_t)peer.size;
 
+	if (peer.memory) {
+		copy_one(w, op == PUT, number);
+		return;
+	}
 	name_block(name, number);
 	if (op == EXISTS) {
 		if (peer.slots)
@@ -506,7 +522,7 @@ static void put_blocks(struct worker *w)
 
 	for (uint64_t i = 0; i < peer.blocks; i++) {
 		name_block(name, i);
-		if (!peer.slots && !peer.sums &&
+		if (!peer.slots && !peer.memory && !peer.sums &&
 		    !fstatat(peer.dir_fd, name, &st, 0) && st.st_size == (off_t)peer.size)
 			continue;
 		psync_one(w, PUT, i);
@@ -533,6 +549,19 @@ static void open_store(void *buf)
 		die("fsync", errno);
 }
 
+/* As large pages as there are, written once. */
+static void map_memory(void)
+{
+	size_t length = peer.blocks * peer.size;
+
+	peer.store = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (peer.store == MAP_FAILED)
+		die("memory", errno);
+	madvise(peer.store, length, MADV_HUGEPAGE);
+	memset(peer.store, 1, length);
+}
+
 static void report(const struct worker *workers)
 {
 	static struct hist time;
@@ -548,7 +577,7 @@ static void report(const struct worker *workers)
 	seconds = (double)(end - peer.start_ns) / (double)NS_PER_S;
 	printf("{\"op\": \"%s\", \"shape\": \"%s\", \"engine\": \"%s\", \"sums\": %s, \"size\": %zu, \"depth\": %u, \"threads\": %u, "
 	       "\"seconds\": %.6f, \"ops\": %llu, \"ops_s\": %.3f, \"mib_s\": %.3f, \"p50_ns\": %llu, \"p99_ns\": %llu}\n",
-	       op_names[peer.op], peer.slots ? "slot" : "file",
+	       op_names[peer.op], peer.memory ? "memory" : peer.slots ? "slot" : "file",
 	       peer.uring ? "io_uring" : "psync", peer.sums ? "true" : "false",
 	       peer.size,
 	       peer.uring ? peer.depth : 1, peer.threads, seconds,
@@ -560,8 +589,8 @@ static void report(const struct worker *workers)
 
 static void usage(void)
 {
-	fputs("usage: peer --dir DIR --op put|get|exists [--shape file|slot] [--engine psync|io_uring] [--size BYTES] [--depth N]\n"
-	      "	[--threads N] [--seconds S] [--count N] [--blocks N] [--sums]\n"
+	fputs("usage: peer --dir DIR --op put|get|exists [--shape file|slot|memory] [--engine psync|io_uring] [--size BYTES]\n"
+	      "	[--depth N] [--threads N] [--seconds S] [--count N] [--blocks N] [--sums]; memory: put or get by psync, no --sums\n"
 	      "BYTES must be a multiple of 4096. Puts go round N blocks, gets and exists take one of them at random.\n", stderr);
 	exit(2);
 }
@@ -594,6 +623,7 @@ static void parse(int argc, char **argv)
 			break;
 		case 's':
 			peer.slots = !strcmp(optarg, "slot");
+			peer.memory = !strcmp(optarg, "memory");
 			break;
 		case 'e':
 			peer.uring = !strcmp(optarg, "io_uring");
@@ -625,7 +655,8 @@ static void parse(int argc, char **argv)
 		}
 	}
 	if (!peer.dir || !op_given || !peer.size || peer.size % 4096 || !peer.depth ||
-	    !peer.threads || !peer.blocks || optind < argc)
+	    !peer.threads || !peer.blocks || optind < argc ||
+	    (peer.memory && (peer.op == EXISTS || peer.uring || peer.sums)))
 		usage();
 	if (!peer.uring)
 		peer.depth = 1;
@@ -646,6 +677,8 @@ int main(int argc, char **argv)
 		prepare_worker(&workers[i], i);
 	if (peer.slots)
 		open_store(workers[0].buffer);
+	if (peer.memory)
+		map_memory();
 	if (peer.op != PUT)
 		put_blocks(&workers[0]);
 	pthread_barrier_init(&peer.ready, NULL, peer.threads);

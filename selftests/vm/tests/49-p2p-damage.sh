@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 pci=switch kernels=newest,6.12-p2p:switch takes=84
+# vm: timeout=200 pci=switch kernels=newest,6.12-p2p:switch check=debug takes=84
 # Members that fail and media that change, lookups, leases and the library, with memory of a GPU as source and target: straight,
 # through the kernel's memory, and in one list with the host's.
 # slow: five tests of the host's memory again, each with three kinds of memory.

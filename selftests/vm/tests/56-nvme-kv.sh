@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=180 takes=30 kernels=newest,6.12,debug,debug-smp
+# vm: timeout=180 takes=30 kernels=newest,6.12,debug,debug-smp check=debug
 # NVMe's key-value commands on a node of their own: each opcode, status and bad field by each way of the nvme driver, and by nvme-cli.
 . "${0%/*}/pool.bash"
 

@@ -1,30 +1,34 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=45 check=debug
-# A run of puts, deletes and puts again, long enough for seals and reclaim, is recorded by dm-log-writes. Then the device is shown
-# to a new pool as it was after flushes, FUA writes and other writes (after each flush and FUA write on the debug kernel, and on the
-# newest one in make check-all; else after some): with all that was written until then, and with half of what no flush covers lost.
-# Never a wrong block, one whose delete was acknowledged, or one that nobody put.
+# A run of puts, deletes and puts again is recorded by dm-log-writes: one long enough for seals and reclaim, and one by way of the
+# host's memory, with durable puts. Then the device is shown to a new pool as it was after flushes, FUA writes and other writes (after
+# each flush and FUA write on the debug kernel, and on the newest one in make check-all; else after some): with all that was written
+# until then, and with half of what no flush covers lost. Never a wrong block, one whose delete was acknowledged, or one that nobody
+# put; and of the durable ones all.
 # slow: some forty crashes, a pool made, read through and destroyed for each.
 . "${0%/*}/pool.bash"
 
 size=66 # eight segments, the least there can be
 # A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
 case $KVBLK_KERNEL/$KVBLK_DEPTH in
-debug/*) runs=("-e 30" "-e 100000 -h 14 -x 1" "-e 100000 -h 14 -x 3") ;;
-newest/all) runs=("-e 30" "-e 100000 -h 14 -x 1") ;;
-*) runs=("-e 300 -h 14" "-e 100000 -h 14 -x 2") ;;
+debug/*) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 100000 -h 14 -x 3") ;;
+newest/all) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 30" "-e 100000 -h 20 -x 3") ;;
+*) flash=("-e 300 -h 14") memory=("-e 100000 -h 14 -x 2") ;;
 esac
 kv_load
-nullb_create data $size
-nullb_create log 1500
-dm_logwrites logged /dev/data /dev/log
-pool_format /dev/mapper/logged
-check kv_journal run -n 9 -k 60 -l 8000000 -w 70000000 -m logged $node "$tmp/journal"
-more_than 0 segments_reclaimed
-more_than 0 segments_sealed
-check pool_destroy
-check dm_remove logged
+
+begin() {
+	nullb_create data $size
+	nullb_create log 1500
+	dm_logwrites logged /dev/data /dev/log
+	pool_format /dev/mapper/logged
+}
+
+# journal [OPTION]...: what is recorded
+journal() {
+	check kv_journal run "$@" -m logged $node "$tmp/journal"
+}
 
 # check_boundary ENTRY ACKED KIND
 check_boundary() {
@@ -44,20 +48,43 @@ check_boundary() {
 	imported=$((imported + 1))
 }
 
-for run in "${runs[@]}"; do
-	imported=0 tried=0 trace=
-	# shellcheck disable=SC2086 # several words
-	coproc replay { exec log_replay $run /dev/log /dev/data; }
-	replay_pid=$!
-	exec {from}<&"${replay[0]}" {to}>&"${replay[1]}"
-	while read -r entry acked kind <&"$from"; do
-		check_boundary "$entry" "$acked" "$kind"
-		tried=$((tried + 1))
-		echo >&"$to"
+# crashes [OPTIONS]...: of log_replay, a run for each
+crashes() {
+	local run imported tried trace entry acked kind
+	check pool_destroy
+	check dm_remove logged
+	for run; do
+		imported=0 tried=0 trace=
+		# shellcheck disable=SC2086 # several words
+		coproc replay { exec log_replay $run /dev/log /dev/data; }
+		replay_pid=$!
+		exec {from}<&"${replay[0]}" {to}>&"${replay[1]}"
+		while read -r entry acked kind <&"$from"; do
+			check_boundary "$entry" "$acked" "$kind"
+			tried=$((tried + 1))
+			echo >&"$to"
+		done
+		wait $replay_pid || fail "the log cannot be replayed"
+		exec {from}<&- {to}>&-
+		[ "$imported" -gt 10 ] || fail "only $imported of $tried crashes could be looked at"
+		echo "blocks that came back, by entry:$trace"
+		echo "$tried crashes ($run) looked at, $imported of them with a pool; the last: $(cat "$tmp/check")"
 	done
-	wait $replay_pid || fail "the log cannot be replayed"
-	exec {from}<&- {to}>&-
-	[ "$imported" -gt 10 ] || fail "only $imported of $tried crashes could be looked at"
-	echo "blocks that came back, by entry:$trace"
-	echo "$tried crashes ($run) looked at, $imported of them with a pool; the last: $(cat "$tmp/check")"
-done
+	nullb_remove data
+	nullb_remove log
+}
+
+begin
+journal -n 9 -k 60 -l 8000000 -w 70000000
+more_than 0 segments_reclaimed
+more_than 0 segments_sealed
+crashes "${flash[@]}"
+
+# nothing is reclaimed: all that is durable has room
+begin
+put $sysfs/dram_bytes $((3 << 20))
+journal -n 60 -k 60 -l 500000 -d 25
+more_than 10 dram_writes
+more_than 10 dram_puts
+expect "segments reclaimed" "$(counter segments_reclaimed)" 0
+crashes "${memory[@]}"

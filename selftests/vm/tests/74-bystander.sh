@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=40 kernels=newest,6.12,debug,debug-smp
+# vm: timeout=200 takes=40 kernels=newest,6.12,debug,debug-smp check=debug
 # While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
 # reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations.
 . "${0%/*}/pool.bash"
