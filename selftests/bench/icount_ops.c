@@ -10,8 +10,8 @@
  *		raw, raw-fixed: io_uring on the block device TARGET
  * OP		get or put; of raw a read and a write, of SIZE bytes
  * MEMORY	host, or the file that gives a PCI device's memory to who maps it
- * WAY		direct or bounced: what a pool's results have to tell; staged: gets
- *		go to the host's memory, and are copied to MEMORY in user space
+ * WAY		direct, bounced or memory: what a pool's results have to tell; staged:
+ *		gets go to the host's memory, and are copied to MEMORY in user space
  * run		counts all that happens until COMMAND ends
  *
  * The rule: between the marks is nothing but operations. DEPTH of them go down
@@ -431,6 +431,8 @@ static bool parse_way(struct run *run, const char *way)
 		run->way = KVBLK_RES_DIRECT;
 	else if (strcmp(way, "bounced") == 0)
 		run->way = KVBLK_RES_BOUNCED;
+	else if (strcmp(way, "memory") == 0)
+		run->way = KVBLK_RES_MEMORY;
 	else
 		fprintf(stderr, "icount_ops: no way %s\n", way);
 	return run->way;

@@ -283,22 +283,11 @@ static void stat_file(const char *name)
 		die(name, errno);
 }
 
-static void copy_one(struct worker *w, bool put, uint64_t number)
-{
-	unsigned char *block = peer.store + number * peer.size;
-
-	memcpy(put ? block : w->buffer, put ? w->buffer : block, peer.size);
-}
-
 static void psync_one(struct worker *w, enum op op, uint64_t number)
 {
 	char name[KEY_LEN + 1];
 	off_t size = (off_t)peer.size;
 
-	if (peer.memory) {
-		copy_one(w, op == PUT, number);
-		return;
-	}
 	name_block(name, number);
 	if (op == EXISTS) {
 		if (peer.slots)
@@ -322,12 +311,25 @@ static void psync_one(struct worker *w, enum op op, uint64_t number)
 	}
 }
 
+static void copy_one(struct worker *w, uint64_t number)
+{
+	unsigned char *block = peer.store + number * peer.size;
+
+	if (peer.op == PUT)
+		memcpy(block, w->buffer, peer.size);
+	else
+		memcpy(w->buffer, block, peer.size);
+}
+
 static void run_psync(struct worker *w, uint64_t now, uint64_t deadline)
 {
 	while (now < deadline && w->nr_started < w->nr_wanted) {
-		uint64_t then = now;
+		uint64_t then = now, number = next_number(w);
 
-		psync_one(w, peer.op, next_number(w));
+		if (peer.memory)
+			copy_one(w, number);
+		else
+			psync_one(w, peer.op, number);
 		now = now_ns();
 		hist_add(&w->time, now - then, 1);
 		w->nr_ops++;
@@ -522,7 +524,7 @@ static void put_blocks(struct worker *w)
 
 	for (uint64_t i = 0; i < peer.blocks; i++) {
 		name_block(name, i);
-		if (!peer.slots && !peer.memory && !peer.sums &&
+		if (!peer.slots && !peer.sums &&
 		    !fstatat(peer.dir_fd, name, &st, 0) && st.st_size == (off_t)peer.size)
 			continue;
 		psync_one(w, PUT, i);
@@ -549,7 +551,7 @@ static void open_store(void *buf)
 		die("fsync", errno);
 }
 
-/* As large pages as there are, written once. */
+/* As large pages as there are; all blocks are there. */
 static void map_memory(void)
 {
 	size_t length = peer.blocks * peer.size;
@@ -679,7 +681,7 @@ int main(int argc, char **argv)
 		open_store(workers[0].buffer);
 	if (peer.memory)
 		map_memory();
-	if (peer.op != PUT)
+	if (peer.op != PUT && !peer.memory)
 		put_blocks(&workers[0]);
 	pthread_barrier_init(&peer.ready, NULL, peer.threads);
 	for (unsigned int i = 0; i < peer.threads; i++) {

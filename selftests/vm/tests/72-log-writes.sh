@@ -13,7 +13,7 @@ size=66 # eight segments, the least there can be
 # A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
 case $KVBLK_KERNEL/$KVBLK_DEPTH in
 debug/*) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 100000 -h 14 -x 3") ;;
-newest/all) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 30" "-e 100000 -h 20 -x 3") ;;
+newest/all) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 100000 -h 20 -x 3") ;;
 *) flash=("-e 300 -h 14") memory=("-e 100000 -h 14 -x 2") ;;
 esac
 kv_load
