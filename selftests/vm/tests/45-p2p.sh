@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable,debug-smp:switch check=newest takes=101,33,29,34
+# vm: timeout=300 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable,debug-smp:switch check=newest takes=46,33,29,34
 # Puts and gets straight from and to memory of PCI devices, where that can be; through the CPU everywhere else, and the same bytes.
 # What went which way is the kernel's word, not ours: see p2p_witness.
-# slow: the data path by both interfaces, under each policy, and each way in which a route ends.
+# slow: the data path under each policy, and each way in which a route ends.
 . "${0%/*}/p2p.bash"
 
 data=(sizes aligned_is_direct pieces mixed_pieces overlapping_and_reversed_pieces partial too_small dedupe mixed_batch)
 engines=(ioctl uring)
 # slow, and what the ioctl does the ring does too
-[ "$KVBLK_KERNEL" = newest ] && [ "$KVBLK_PCI" = switch ] || engines=(uring)
+[ "$KVBLK_KERNEL-$KVBLK_PCI-$KVBLK_DEPTH" = newest-switch-all ] || engines=(uring)
 
 # trips POLICY MEMORY WAY PAGES TEST...: kv_data's, by all engines, each in a new pool; WAY: see kv_data; PAGES: some or none that
 # went peer to peer
