@@ -17,6 +17,8 @@ drives_fail() {
 drives_heal() {
 	local drive
 	for drive in "${drives[@]}"; do put "$configfs/nullb/$drive/badblocks" "-0-$((drive_mb * 2048 - 1))"; done
+	# each second the watchdog looks at what failed in the one before: a drive that is up may be found to fail yet
+	sleep 3
 	wait_for 60 pool_is_up
 }
 
@@ -32,7 +34,8 @@ drives_come() {
 	wait_for 120 pool_is_up
 }
 
-# evict: other blocks take the place of all that has no lease; a drive's worth at a time, for each call has a limit
+# evict: other blocks take the place of all that has no lease, but for some of what was asked for lately; a drive's worth at a time,
+# for each call has a limit
 evict() {
 	local first i
 	first=$(cat /tmp/evicted 2>/dev/null || echo 1000000)
