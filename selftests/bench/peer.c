@@ -6,7 +6,6 @@
  * file - one file a block. A put writes a temporary name and renames it, a get
  *	opens, reads and closes, existence is a stat.
  * slot - one preallocated file of equal slots, and an index in memory.
- *
  * memory - blocks in the process's own memory, without an index: a put and a get
  *	are a memcpy, which nothing that copies can beat.
  *
