@@ -516,6 +516,12 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
 }
 
+/* With so much it has made room. */
+static u64 room_made(u64 limit)
+{
+	return limit - limit / 8;
+}
+
 static void dram_work(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, dram.work);
@@ -524,7 +530,7 @@ static void dram_work(struct work_struct *work)
 	pool->dram.stages->hopeless = false;
 	dram_urgent(pool);
 	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
-		dram_shrink_to(pool, kvblk_dram_high(limit), !limit);
+		dram_shrink_to(pool, room_made(limit), !limit);
 }
 
 /* ---- memory pressure ---- */

@@ -12,15 +12,10 @@ static inline u64 kvblk_object_bytes(u32 length)
 	return round_up((u64)length, PAGE_SIZE);
 }
 
-/* So much is left to puts when it begins to make room, and when it stops. */
+/* With more than so much it begins to make room. */
 static inline u64 kvblk_dram_low(u64 limit)
 {
 	return limit - limit / 16;
-}
-
-static inline u64 kvblk_dram_high(u64 limit)
-{
-	return limit - limit / 8;
 }
 
 /* Its entry says the same place; @slot: the entry, if so. No sleep, as none of these. */
