@@ -25,8 +25,8 @@
 KDIR ?= /lib/modules/$(shell uname -r)/build
 prefix ?= /usr
 export prefix DESTDIR
-# a real trace, where there is one beside the project: the policy's targets are tested on it
-trace := $(abspath $(wildcard ../shared/data/conversation_trace.jsonl))
+# real traces, where there are some beside the project: the policy's targets are tested on them
+traces := $(patsubst %/agents_trace.jsonl,%,$(abspath $(wildcard ../shared/data/agents_trace.jsonl)))
 VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' dkms.conf)
 parts := $(patsubst %/Makefile,%,$(wildcard tools/Makefile daemon/Makefile))
 
@@ -47,7 +47,7 @@ selftests: tools
 	$(if $(wildcard selftests/Makefile),$(MAKE) -C selftests)
 
 host:
-	$(if $(trace),KVBLK_TRACE='$(trace)') $(MAKE) -C selftests/host check
+	$(if $(traces),KVBLK_TRACES='$(traces)') $(MAKE) -C selftests/host check
 	selftests/abi/grows
 	$(foreach p,$(parts),$(MAKE) -C $(p) check &&) true
 

@@ -5,11 +5,13 @@
  * stay; and over whole traces, that it hits no less than LRU does for no more
  * than a bounded number of writes.
  *
- * KVBLK_TRACE=FILE (the Mooncake conversation trace) adds the targets on it.
+ * KVBLK_TRACES=DIR (conversation_trace.jsonl of Mooncake, agents_trace.jsonl) adds
+ * the targets on these.
  */
 #include "kvblk_test.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #include <linux/array_size.h>
 
@@ -764,13 +766,14 @@ static void test_existing_block_is_touched(void **state)
 	sim_destroy(&s);
 }
 
-static struct sim_result run(const struct trace *t, double capacity,
+static struct sim_result run(const struct trace *t, double capacity, uint32_t segments,
 			     enum sim_cache cache, int admit_permille)
 {
 	struct sim_opts o = SIM_OPTS_DEFAULT;
 	struct sim_result r;
 
 	o.capacity = capacity;
+	o.nr_segments = segments;
 	o.cache = cache;
 	o.admit_permille = admit_permille;
 	assert_int_equal(simulate(t, &o, &r), 0);
@@ -781,12 +784,12 @@ static struct sim_result run(const struct trace *t, double capacity,
 }
 
 /* Hits and writes for each hit, of those of LRU, as told by the two bounds. */
-static void check_against_lru(const struct trace *t, double capacity,
+static void check_against_lru(const struct trace *t, double capacity, uint32_t segments,
 			      int admit_permille, double least_hits,
 			      double most_writes)
 {
-	struct sim_result lru = run(t, capacity, SIM_LRU, -1);
-	struct sim_result r = run(t, capacity, SIM_POLICY, admit_permille);
+	struct sim_result lru = run(t, capacity, segments, SIM_LRU, -1);
+	struct sim_result r = run(t, capacity, segments, SIM_POLICY, admit_permille);
 	double hits = r.hit_ratio / lru.hit_ratio;
 	double writes = r.writes_per_hit / lru.writes_per_hit;
 
@@ -808,9 +811,9 @@ static void test_made_up_traffic(void **state)
 		assert_int_equal(trace_synthetic_preset(kinds[i], &so), 0);
 		assert_int_equal(trace_synthetic(&so, &t), 0);
 		print_message("%s:\n", kinds[i]);
-		check_against_lru(&t, 0.05, -1, 0.985, 1.25);
-		check_against_lru(&t, 0.1, -1, 0.985, 1.25);
-		check_against_lru(&t, 0.2, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.05, 256, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.1, 256, -1, 0.985, 1.25);
+		check_against_lru(&t, 0.2, 256, -1, 0.985, 1.25);
 		trace_free(&t);
 	}
 	assert_int_equal(trace_synthetic_preset("nonsense", &so), -ENOENT);
@@ -954,11 +957,13 @@ static void load_ids(const char *path, struct trace *t)
 }
 
 /* Second offers alone have 98 % of the hits, for 0.2 writes of a block referenced. */
-static void check_second_offers(const struct trace *t)
+static void check_sparing(const struct trace *t)
 {
-	struct sim_result shipped = run(t, 0.05, SIM_POLICY, -1), r;
+	struct sim_result shipped = run(t, 0.05, 256, SIM_POLICY, -1), r;
 	struct sim_opts o = SIM_OPTS_DEFAULT;
 
+	check_against_lru(t, 0.05, 256, KVBLK_POLICY_ADMIT_SPARING, 0.95, 0.62);
+	check_against_lru(t, 0.1, 256, KVBLK_POLICY_ADMIT_SPARING, 0.85, 0.72);
 	o.first_permille = 0;
 	assert_int_equal(simulate(t, &o, &r), 0);
 	print_message("second offers: %.3f of the hits, %.3f writes for each block referenced\n",
@@ -967,25 +972,36 @@ static void check_second_offers(const struct trace *t)
 	assert_true(r.writes <= 0.2 * r.refs);
 }
 
-static void test_targets_on_trace(void **state)
+/* The targets of Documentation/policy.rst, which has the means of ten salts. */
+static void test_targets_on_traces(void **state)
 {
-	const char *path = getenv("KVBLK_TRACE");
+	static const struct {
+		const char *name;
+		double hits[3], writes[3];
+	} targets[] = {
+		{ "conversation_trace.jsonl", { 1.04, 1.01, 0.995 }, { 0.8, 0.95, 1.0 } },
+		{ "agents_trace.jsonl", { 1.0, 0.99, 0.998 }, { 1.0, 1.15, 1.1 } },
+	};
+	static const double capacities[] = { 0.05, 0.1, 0.2 };
+	const char *dir = getenv("KVBLK_TRACES");
+	char path[PATH_MAX];
 	struct trace t;
 
-	if (!path) {
-		print_message("KVBLK_TRACE does not name the conversation trace\n");
+	if (!dir) {
+		print_message("KVBLK_TRACES does not name the traces' folder\n");
 		skip();
 	}
-	load_ids(path, &t);
-	print_message("as shipped:\n");
-	check_against_lru(&t, 0.05, -1, 0.985, 1.25);
-	check_against_lru(&t, 0.1, -1, 0.985, 1.25);
-	check_against_lru(&t, 0.2, -1, 0.985, 1.25);
-	print_message("sparing (admit_permille %u):\n", KVBLK_POLICY_ADMIT_SPARING);
-	check_against_lru(&t, 0.05, KVBLK_POLICY_ADMIT_SPARING, 0.95, 0.62);
-	check_against_lru(&t, 0.1, KVBLK_POLICY_ADMIT_SPARING, 0.85, 0.72);
-	check_second_offers(&t);
-	trace_free(&t);
+	for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, targets[i].name);
+		load_ids(path, &t);
+		print_message("%s:\n", targets[i].name);
+		for (size_t j = 0; j < ARRAY_SIZE(capacities); j++)
+			check_against_lru(&t, capacities[j], 1024, -1, targets[i].hits[j],
+					  targets[i].writes[j]);
+		if (!i)
+			check_sparing(&t);
+		trace_free(&t);
+	}
 }
 
 #define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -1024,7 +1040,7 @@ int main(void)
 		cmocka_unit_test(test_made_up_traffic),
 		cmocka_unit_test(test_governor),
 		cmocka_unit_test(test_budget_of_a_week),
-		cmocka_unit_test(test_targets_on_trace),
+		cmocka_unit_test(test_targets_on_traces),
 	};
 
 	return RUN_TESTS("policy_test", tests);
