@@ -36,6 +36,7 @@ enum order_phase {
  * @lease_end: of CLOCK_MONOTONIC
  * @err: why it failed; its thread's while it runs, as all that follows
  * @got: what became of each key
+ * @done: how many are over, from the first on; written under the lock, as what follows
  * @leading: from the first on, how many are in memory
  * @leased: how many are leased
  * @bytes: brought in
@@ -51,6 +52,7 @@ struct order {
 	uint64_t lease_end;
 	int err;
 	struct kvblk_prefetched *got;
+	unsigned int done;
 	unsigned int leading;
 	unsigned int leased;
 	uint64_t bytes;
@@ -155,15 +157,16 @@ static void wait_until(uint64_t ns)
 		pthread_cond_wait(&all.changed, &all.lock);
 }
 
+/* Of those with the highest priority the oldest. */
 static struct order *next_waiting(void)
 {
-	struct order *order;
+	struct order *order, *best = NULL;
 
 	TAILQ_FOREACH(order, &all.orders, next) {
-		if (order->phase == ORDER_WAITING)
-			return order;
+		if (order->phase == ORDER_WAITING && (!best || order->want.priority > best->want.priority))
+			best = order;
 	}
-	return NULL;
+	return best;
 }
 
 /* ---- an order, in its thread ---- */
@@ -181,11 +184,17 @@ static bool may_go_on(const struct order *order)
 	return !canceled;
 }
 
-static void pay(uint64_t bytes)
+/* A batch of @nr keys is over. */
+static void account(struct order *order, unsigned int nr, const struct kvblk_prefetch_sum *sum)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), bytes = sum->loaded_bytes;
 
 	pthread_mutex_lock(&all.lock);
+	if (order->leading == order->done)
+		order->leading += sum->nr_leading;
+	order->done += nr;
+	order->leased += sum->nr_leased;
+	order->bytes += bytes;
 	all.counts.bytes += bytes;
 	if (all.next_ns < now)
 		all.next_ns = now;
@@ -237,11 +246,8 @@ static int run_batch(struct order *order, const uint8_t *key, unsigned int at, u
 	int err = kvblk_prefetch(order->kv, key, order->want.chain.lens + at, nr, &options,
 				 order->got + at, &sum);
 
-	if (order->leading == at)
-		order->leading += sum.nr_leading;
-	order->leased += sum.nr_leased;
-	order->bytes += sum.loaded_bytes;
-	pay(sum.loaded_bytes);
+	if (!err)
+		account(order, nr, &sum);
 	return err;
 }
 
@@ -309,6 +315,8 @@ static void finish(struct order *order)
 		order_free(order);
 		return;
 	}
+	if (!order->err)
+		order->done = order->want.chain.nr;
 	for (unsigned int i = 0; i < order->want.chain.nr && !order->err; i++)
 		all.counts.blocks[order->got[i].state]++;
 	order->lease_end = now_ns() + order->want.lease_ms * 1000000ull;
@@ -433,7 +441,7 @@ int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
 	return err;
 }
 
-/* What became of the keys: how many by state, and each one's. */
+/* What became of the keys that are over: how many by state, and each one's. */
 static void tell_keys(const struct order *order, json_t *json)
 {
 	static const char *const fields[] = { "", "found_keys", "resident_keys", "missing_keys",
@@ -441,7 +449,7 @@ static void tell_keys(const struct order *order, json_t *json)
 	json_int_t nr[PREFETCHER_STATES] = { 0 };
 	json_t *results = json_array();
 
-	for (unsigned int i = 0; i < order->want.chain.nr; i++) {
+	for (unsigned int i = 0; i < order->done; i++) {
 		nr[order->got[i].state]++;
 		json_array_append_new(results, json_string(kvblk_prefetch_state_name(order->got[i].state)));
 	}
@@ -468,7 +476,7 @@ json_t *prefetcher_tell(const char *id, uid_t uid)
 				 "total_keys", (json_int_t)order->want.chain.nr);
 	if (json && order->phase == ORDER_OVER && order->err)
 		json_object_set_new(json, "error", json_string(kvblk_strerror(order->err)));
-	else if (json && order->phase == ORDER_OVER)
+	else if (json)
 		tell_keys(order, json);
 	pthread_mutex_unlock(&all.lock);
 	return json;

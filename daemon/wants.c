@@ -7,6 +7,8 @@
 #include <strings.h>
 #include <time.h>
 
+#include <linux/kvblk.h>
+
 #include "settings.h"
 #include "wants.h"
 
@@ -65,11 +67,11 @@ static bool read_mode(const json_t *json, struct want *want, char *why)
 	return true;
 }
 
-static bool read_number(const json_t *json, const char *name, uint64_t most, uint64_t *value, char *why)
+static bool read_number(const json_t *json, const char *name, uint64_t least, uint64_t most, uint64_t *value, char *why)
 {
-	if (!json_is_integer(json) || json_integer_value(json) < 1 ||
+	if (!json_is_integer(json) || json_integer_value(json) < (json_int_t)least ||
 	    (uint64_t)json_integer_value(json) > most)
-		return wrong(why, "%s must be a number from 1 to %" PRIu64, name, most);
+		return wrong(why, "%s must be a number from %" PRIu64 " to %" PRIu64, name, least, most);
 	*value = (uint64_t)json_integer_value(json);
 	return true;
 }
@@ -115,15 +117,17 @@ static bool read_rule(const char *name, const json_t *json, uint64_t lease_ms, s
 	if (!strcmp(name, "mode"))
 		return read_mode(json, want, why);
 	if (!strcmp(name, "max_bytes"))
-		return read_number(json, name, INT64_MAX, &want->max_bytes, why);
+		return read_number(json, name, 1, INT64_MAX, &want->max_bytes, why);
 	if (!strcmp(name, "deadline"))
 		return read_deadline(json, want, why);
 	if (!strcmp(name, "stop_at_miss"))
 		return read_stop(json, want, why);
+	if (!strcmp(name, "priority"))
+		return read_number(json, name, 0, KVBLK_PRIORITY_MAX, &want->priority, why);
 	if (strcmp(name, "lease_ms") != 0)
-		return wrong(why, "\"%.40s\" is not known; there are pool, keys, session_id, mode, lease_ms, max_bytes, deadline and stop_at_miss",
+		return wrong(why, "\"%.40s\" is not known; there are pool, keys, session_id, mode, lease_ms, max_bytes, deadline, priority and stop_at_miss",
 			     name);
-	if (!read_number(json, name, lease_ms, &lease, why))
+	if (!read_number(json, name, 1, lease_ms, &lease, why))
 		return false;
 	if (!want->lease_ms)
 		return wrong(why, "lease_ms is for the mode lookup");

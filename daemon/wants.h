@@ -19,6 +19,7 @@
  * @lease_ms: 0: no lease
  * @max_bytes: 0: no limit
  * @deadline_ns: of CLOCK_MONOTONIC, 0: none
+ * @priority: 0 to KVBLK_PRIORITY_MAX; more goes before less
  * @stop_at_miss: what is behind the first miss is of no use
  */
 struct want {
@@ -28,6 +29,7 @@ struct want {
 	uint32_t lease_ms;
 	uint64_t max_bytes;
 	uint64_t deadline_ns;
+	uint64_t priority;
 	bool stop_at_miss;
 };
 

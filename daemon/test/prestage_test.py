@@ -204,6 +204,31 @@ class Prestage(unittest.TestCase):
         daemon.run(keys=CHAIN[5:])
         self.assertGreater(time.monotonic() - begin, 0.4)
 
+    def test_progress(self):
+        """What became of the first keys is told before the last ones have come."""
+        daemon = self.start("bandwidth = 1;")
+        request = daemon.order(keys=CHAIN + [f"ff{number:04x}" for number in range(1100)])[1]["request_id"]
+        end = time.monotonic() + 60
+        while not (answer := daemon.ask("GET", "/l2/prefetch/" + request)[1])["results"]:
+            self.assertLess(time.monotonic(), end, "there is no progress")
+            time.sleep(0.01)
+        self.assertEqual((answer["status"], answer["total_keys"], len(answer["results"])), ("pending", 1108, 1024))
+        self.assertEqual((answer["leading_keys"], answer["found_keys"], answer["loaded_bytes"]), (4, 7, 7 * SIZE))
+        self.assertEqual(answer["results"][:6], ["loaded"] * 4 + ["missing", "loaded"])
+        self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[1]["status"], "canceled")
+
+    def test_priority(self):
+        """Of those that wait, the one with the highest priority is next, and of two that are alike the older one."""
+        daemon = self.start("parallel = 1; bandwidth = 1;")
+        daemon.run(keys=CHAIN[5:6])
+        # it has the only thread until the bandwidth lets it go on
+        daemon.order(keys=CHAIN[6:7])
+        requests = [daemon.order(keys=keys, priority=priority)[1]["request_id"]
+                    for keys, priority in ((CHAIN[:2], 0), (CHAIN[:3], 2), (CHAIN[:1], 3), (CHAIN[:4], 2))]
+        daemon.configure("parallel = 1;")
+        daemon.reload()
+        self.assertEqual([daemon.over(request)["found_keys"] for request in requests], [0, 2, 1, 1])
+
     def test_forgotten(self):
         """As many that are over are remembered as may wait."""
         daemon = self.start("waiting = 2;")
@@ -275,6 +300,8 @@ class Prestage(unittest.TestCase):
                 ({"keys": ["aa"], "max_bytes": "1G"}, "max_bytes must be"),
                 ({"keys": ["aa"], "deadline": -1}, "deadline must be a time in seconds since 1970"),
                 ({"keys": ["aa"], "deadline": "soon"}, "deadline must be"), ({"keys": ["aa"], "deadline": 1e300}, "deadline must be"),
+                ({"keys": ["aa"], "priority": 4}, "priority must be a number from 0 to 3"),
+                ({"keys": ["aa"], "priority": -1}, "priority must be"), ({"keys": ["aa"], "priority": "high"}, "priority must be"),
                 ({"keys": ["aa"], "stop_at_miss": 1}, "stop_at_miss must be true or false"),
                 ({"session_id": ""}, "session_id must be a text of 1 to 128 letters"), ({"session_id": "a b"}, "session_id must"),
                 ({"session_id": "a/b"}, "session_id must"), ({"session_id": "x" * 129}, "session_id must"), ({"session_id": 7}, "session_id must"),

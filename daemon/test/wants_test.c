@@ -118,7 +118,8 @@ static void test_bytes(void **state)
 
 static const char *const requests[] = {
 	"{\"pool\": \"kv0\", \"keys\": [\"00ff\", \"abcdef\"], \"session_id\": \"s-1\", \"mode\": \"lookup\","
-	" \"lease_ms\": 500, \"max_bytes\": 1000000, \"deadline\": 1795000000.5, \"stop_at_miss\": true}",
+	" \"lease_ms\": 500, \"max_bytes\": 1000000, \"deadline\": 1795000000.5, \"priority\": 2,"
+	" \"stop_at_miss\": true}",
 	"{\"pool\": \"kv0\", \"keys\": [\"00ff\", \"abcdef\"]}",
 	"{\"protocol_version\": \"0.1\", \"message_id\": \"m\", \"actions\": [{\"action_id\": \"a\", \"action_type\":"
 	" \"kv_hint.prefetch.v1\", \"action_version\": \"1\", \"payload\": {\"keys\": [\"aa\"]}}]}",
@@ -181,6 +182,7 @@ static void test_values(void **state)
 	assert_int_equal(want.lease_ms, 500);
 	assert_int_equal(want.max_bytes, 1000000);
 	assert_true(want.deadline_ns && want.stop_at_miss);
+	assert_int_equal(want.priority, 2);
 	want_free(&want);
 	/* the longest lease, where none is named; none without LOOKUP */
 	json_object_del(json, "lease_ms");
