@@ -66,6 +66,20 @@ struct kvpy_lookup {
 	uint64_t lease;
 };
 
+struct kvpy_prefetch {
+	uint64_t max_bytes;
+	uint64_t deadline_ns;
+	uint64_t cookie;
+	uint32_t lease_ms;
+	uint8_t stop_at_miss;
+	/* the answer */
+	uint32_t nr_leading;
+	uint32_t nr_here;
+	uint32_t nr_leased;
+	uint64_t loaded_bytes;
+	uint64_t lease;
+};
+
 const char *kvblk_version(void);
 const char *kvblk_strerror(int err);
 int kvblk_open(const char *pool, struct kvblk **handle);
@@ -88,6 +102,8 @@ KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, struct kvblk
 KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
 		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
 		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, struct kvpy_lookup *answer);
+KVPY int kvpy_prefetch(struct kvblk *kv, unsigned int nr, const char *keys, const uint16_t *lens,
+		       struct kvpy_prefetch *prefetch, uint32_t *states);
 KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
 				       const char *keys, const uint16_t *key_lens,
 				       const char *parent, unsigned int parent_len,
@@ -477,6 +493,36 @@ KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32
 		.nr_leased = lookup.nr_leased,
 		.lease = lookup.lease,
 	};
+	return 0;
+}
+
+/* @states: of each key &enum kvblk_prefetch_state. */
+KVPY int kvpy_prefetch(struct kvblk *kv, unsigned int nr, const char *keys, const uint16_t *lens,
+		       struct kvpy_prefetch *prefetch, uint32_t *states)
+{
+	const struct kvblk_prefetch_options options = {
+		.max_bytes = prefetch->max_bytes,
+		.deadline_ns = prefetch->deadline_ns,
+		.cookie = prefetch->cookie,
+		.lease_ms = prefetch->lease_ms,
+		.stop_at_miss = prefetch->stop_at_miss,
+	};
+	struct kvblk_prefetched *prefetched = calloc(nr, sizeof(*prefetched));
+	struct kvblk_prefetch_sum sum;
+	int err = prefetched ? 0 : -ENOMEM;
+
+	if (!err)
+		err = kvblk_prefetch(kv, keys, lens, nr, &options, prefetched, &sum);
+	for (unsigned int i = 0; i < nr && !err; i++)
+		states[i] = prefetched[i].state;
+	free(prefetched);
+	if (err)
+		return err;
+	prefetch->nr_leading = sum.nr_leading;
+	prefetch->nr_here = sum.nr_here;
+	prefetch->nr_leased = sum.nr_leased;
+	prefetch->loaded_bytes = sum.loaded_bytes;
+	prefetch->lease = sum.lease;
 	return 0;
 }
 

@@ -15,8 +15,8 @@ from .background import AsyncPool, FuturePool, Job, Worker
 from .buffers import Buffer, MemorySlice
 from .errors import KvblkError
 from .keys import Keyspace, block_id, block_ids
-from .pool import Batch, Info, Lease, Lookup, Memory, Pool, Put
+from .pool import Batch, Info, Lease, Lookup, Memory, Pool, Prestaged, Put
 
 __version__: str = _ffi.string(_lib.kvblk_version()).decode()
 __all__ = ["AsyncPool", "Batch", "Buffer", "FuturePool", "Info", "Job", "Keyspace", "KvblkError", "Lease", "Lookup",
-           "Memory", "MemorySlice", "Pool", "Put", "Worker", "block_id", "block_ids"]
+           "Memory", "MemorySlice", "Pool", "Prestaged", "Put", "Worker", "block_id", "block_ids"]

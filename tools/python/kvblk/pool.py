@@ -160,6 +160,34 @@ class Lookup:
         self.lease.release()
 
 
+class Prestaged:
+    """What became of the keys of a :meth:`Pool.prestage`.
+
+    ``states`` has a word for each: "loaded", "resident" (it was in memory before), "missing", "clipped" (left out:
+    behind ``max_bytes``, behind the first miss, for want of memory, or canceled) or "expired". ``leading``,
+    ``present`` and ``leased`` are numbers of keys whose blocks are in memory now; ``loaded_bytes`` were brought there.
+    Used in a ``with``, the lease ends with it.
+    """
+
+    __slots__ = ("states", "leading", "present", "leased", "loaded_bytes", "lease")
+
+    WORDS = (None, "loaded", "resident", "missing", "clipped", "expired")
+
+    def __init__(self, states: list[Any], answer: Any, lease: Lease):
+        self.states: list[str] = [self.WORDS[state] for state in states]  # type: ignore[misc]
+        self.leading: int = answer.nr_leading
+        self.present: int = answer.nr_here
+        self.leased: int = answer.nr_leased
+        self.loaded_bytes: int = answer.loaded_bytes
+        self.lease = lease
+
+    def __enter__(self) -> Prestaged:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.lease.release()
+
+
 #: The pool's handle of each registered memory. A pool and its memory are a cycle, and the collector finalizes what is
 #: in one in any order; what is reachable from here it does not find, so that a pool outlives its memory.
 _alive: dict[int, Any] = {}
@@ -606,6 +634,27 @@ class Pool:
     def leading_run(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
         """How many keys from the first on are present: ``leading`` of the answer, and a lease on those."""
         return self.lookup(keys, lease=lease, prefix=True)
+
+    def prestage(self, keys: Sequence[bytes], *, lease: float = 0, max_bytes: int = 0, stop_at_miss: bool = False,
+                 timeout: float | None = None, cookie: int = 0) -> Prestaged:
+        """Bring blocks that will be wanted soon into the host's memory, in the order asked; ends with the last one.
+
+        ``lease``: seconds for which what is in memory at the end stays. ``max_bytes``: from the first block that is too
+        much on, none is brought. ``stop_at_miss``: the keys are a prompt's, what is behind the first miss is of no use.
+        ``timeout``: seconds. ``cookie``: for :meth:`cancel`. A :class:`KvblkError` with EOPNOTSUPP: the pool has no such
+        memory. For asyncio: ``asyncio.to_thread(pool.prestage, keys)``.
+        """
+        count = len(keys)
+        if not 1 <= count <= LOOKUP_MAX:
+            raise ValueError(f"prestage takes 1 to {LOOKUP_MAX} keys, not {count}")
+        lens = [*map(len, keys)]
+        joined = _joined(keys, lens, sum(lens))
+        answer = ffi.new("struct kvpy_prefetch *", {
+            "max_bytes": max_bytes, "deadline_ns": _deadline(timeout), "cookie": cookie,
+            "lease_ms": _milliseconds(lease), "stop_at_miss": stop_at_miss})
+        states = ffi.new("uint32_t[]", count)
+        check(lib.kvpy_prefetch(self.handle, count, joined, lens, answer, states))
+        return Prestaged(ffi.unpack(states, count), answer, Lease(self, answer.lease))
 
     def cancel(self, cookie: int) -> int:
         """Cancel operations of this handle with this cookie; how many were found."""

@@ -168,6 +168,44 @@ class OneBlock(TestPool):
         finally:
             del os.environ["KVBLK_FAKE_DRAM"], os.environ["KVBLK_FAKE_DELAY_MS"]
 
+    def test_prestage_without_memory(self):
+        name = key()
+        self.pool.put(name, b"x" * 100)
+        with self.assertRaises(kvblk.KvblkError) as caught:
+            self.pool.prestage([name])
+        self.assertEqual(caught.exception.errno, errno.EOPNOTSUPP)
+
+    @unittest.skipUnless(FAKE, "the pool of this test keeps no blocks in memory")
+    def test_prestage(self):
+        names = [key() for _ in range(6)]
+        self.pool.put_many(names[:3] + names[4:], [b"x" * 100] * 5)
+        with mock.patch.dict(os.environ, KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_LEASE="1"):
+            got = self.pool.prestage(names, max_bytes=250, stop_at_miss=True, timeout=60, cookie=7)
+            self.assertEqual(got.states, ["loaded"] * 2 + ["clipped", "missing", "clipped", "clipped"])
+            self.assertEqual((got.leading, got.present, got.leased, got.loaded_bytes), (2, 2, 0, 200))
+            self.assertFalse(got.lease)
+            with self.pool.prestage(names, lease=60) as got:
+                self.assertEqual(got.states, ["resident"] * 2 + ["loaded", "missing"] + ["loaded"] * 2)
+                self.assertEqual((got.leading, got.present, got.leased), (3, 5, 5))
+                self.assertTrue(got.lease)
+            self.assertFalse(got.lease)
+
+    @unittest.skipUnless(FAKE, "only the fake pool is slow on request")
+    def test_prestage_late(self):
+        names = [key(), key()]
+        self.pool.put_many(names, [b"x" * 100] * 2)
+        with mock.patch.dict(os.environ, KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_DELAY_MS="20"):
+            self.assertEqual(self.pool.prestage(names, timeout=0.001).states, ["expired"] * 2)
+
+    def test_prestage_wrong(self):
+        for keys, options, error in (([], {}, ValueError), ([b""], {}, ValueError), ([b"x" * 513], {}, ValueError),
+                                     (["x"], {}, TypeError), ([key()] * 65537, {}, ValueError),
+                                     ([key()], {"lease": -1}, ValueError), ([key()], {"timeout": -1}, ValueError),
+                                     ([key()], {"max_bytes": -1}, OverflowError),
+                                     ([key()], {"lease": 1 << 30}, (OverflowError, kvblk.KvblkError))):
+            with self.assertRaises(error, msg=(len(keys), options)):
+                self.pool.prestage(keys, **options)
+
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_gil(self):
         """Another thread runs while one is in the kernel: the get ends only when that one lets it."""
