@@ -201,6 +201,6 @@ class Client:
             self._over.append((task.number, not bad, f"{bad} of {len(task.results)} keys failed" if bad else "",
                                task.results))
             if wake and not self._closed:
-                os.eventfd_write(self._fd, 1)
+                os.eventfd_write(self._fd, 1)  # type: ignore[attr-defined,unused-ignore]
         if task.keys:
             self.store.leases.loaded(task.keys)

@@ -104,7 +104,7 @@ class KvblkStats(KVConnectorStats):
     """Counters, for vLLM's log."""
 
     def reset(self) -> None:
-        self.data = {}
+        self.data: dict[str, int | float] = {}
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
         for name, number in other.data.items():
@@ -444,8 +444,8 @@ class Working:
 
     def wait_for(self, layer: str) -> None:
         """Until a layer has come, or has not."""
-        part = self._part_of.get(layer)
-        if part is not None and self._coming[part]:
+        part = self._part_of.get(layer, -1)
+        if part >= 0 and self._coming[part]:
             self._mover.wait(lambda: not self._coming[part])
 
     # Stores
