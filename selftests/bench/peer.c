@@ -44,8 +44,12 @@
 #define NS_PER_S	1000000000ull
 
 enum op { PUT, GET, EXISTS };
+enum shape { FILES, SLOTS, MEMORY };
+enum engine { PSYNC, URING };
 
-static const char *const op_names[] = { "put", "get", "exists" };
+static const char *const op_names[] = { "put", "get", "exists", NULL };
+static const char *const shape_names[] = { "file", "slot", "memory", NULL };
+static const char *const engine_names[] = { "psync", "io_uring", NULL };
 
 /* slot's index: chains of slots; the lock protects it */
 struct index {
@@ -60,9 +64,8 @@ static struct {
 	/* set by the options */
 	const char *dir;
 	enum op op;
-	bool slots;
-	bool memory;
-	bool uring;
+	enum shape shape;
+	enum engine engine;
 	bool sums;
 	size_t size;
 	unsigned int depth;
@@ -289,20 +292,20 @@ static void psync_one(struct worker *w, enum op op, uint64_t number)
 
 	name_block(name, number);
 	if (op == EXISTS) {
-		if (peer.slots)
+		if (peer.shape == SLOTS)
 			index_find(name);
 		else
 			stat_file(name);
 	} else if (op == PUT) {
 		keep_sums(w->buffer, number);
-		if (peer.slots) {
+		if (peer.shape == SLOTS) {
 			transfer(peer.store_fd, true, w->buffer, (off_t)number * size);
 			index_insert(name, (uint32_t)number);
 		} else {
 			put_file(w, name);
 		}
 	} else {
-		if (peer.slots)
+		if (peer.shape == SLOTS)
 			transfer(peer.store_fd, false, w->buffer, index_find(name) * size);
 		else
 			get_file(w, name);
@@ -325,7 +328,7 @@ static void run_psync(struct worker *w, uint64_t now, uint64_t deadline)
 	while (now < deadline && w->nr_started < w->nr_wanted) {
 		uint64_t then = now, number = next_number(w);
 
-		if (peer.memory)
+		if (peer.shape == MEMORY)
 			copy_one(w, number);
 		else
 			psync_one(w, peer.op, number);
@@ -408,7 +411,7 @@ static void check_result(struct worker *w, const struct io_uring_cqe *cqe)
 
 	if (cqe->res < 0)
 		die(op_names[peer.op], cqe->res);
-	if (peer.slots && cqe->res != (int)peer.size)
+	if (peer.shape == SLOTS && cqe->res != (int)peer.size)
 		die("short transfer", EIO);
 	if (peer.op == GET)
 		check_sums(buffer_at(w, slot), number_of(w, slot));
@@ -418,7 +421,7 @@ static void finish(struct worker *w, const struct io_uring_cqe *cqe, uint64_t no
 {
 	unsigned int slot = (unsigned int)io_uring_cqe_get_data64(cqe);
 
-	if (peer.slots && peer.op == PUT)
+	if (peer.shape == SLOTS && peer.op == PUT)
 		index_insert(w->name[slot], (uint32_t)number_of(w, slot));
 	hist_add(&w->time, now - w->start_ns[slot], 1);
 	w->nr_ops++;
@@ -438,7 +441,7 @@ static void run_uring(struct worker *w, uint64_t now, uint64_t deadline)
 			w->start_ns[slot] = now;
 			if (peer.op == PUT)
 				keep_sums(buffer_at(w, slot), number);
-			if (peer.slots)
+			if (peer.shape == SLOTS)
 				start_slot(w, slot, number);
 			else
 				start_file(w, slot, number);
@@ -472,7 +475,7 @@ static void *worker_thread(void *arg)
 	start = atomic_load(&peer.start_ns);
 	if (peer.seconds > 0)
 		deadline = start + (uint64_t)(peer.seconds * (double)NS_PER_S);
-	if (peer.uring && peer.op != EXISTS)
+	if (peer.engine == URING && peer.op != EXISTS)
 		run_uring(w, start, deadline);
 	else
 		run_psync(w, start, deadline);
@@ -503,7 +506,7 @@ static void prepare_worker(struct worker *w, unsigned int number)
 		pattern_fill(w->random + i, buffer_at(w, i), peer.size);
 		w->idle[w->nr_idle++] = i;
 	}
-	if (!peer.uring)
+	if (peer.engine != URING)
 		return;
 	err = io_uring_queue_init(4 * peer.depth, &w->ring, 0);
 	if (!err)
@@ -523,7 +526,7 @@ static void put_blocks(struct worker *w)
 
 	for (uint64_t i = 0; i < peer.blocks; i++) {
 		name_block(name, i);
-		if (!peer.slots && !peer.sums &&
+		if (peer.shape != SLOTS && !peer.sums &&
 		    !fstatat(peer.dir_fd, name, &st, 0) && st.st_size == (off_t)peer.size)
 			continue;
 		psync_one(w, PUT, i);
@@ -578,10 +581,8 @@ static void report(const struct worker *workers)
 	seconds = (double)(end - peer.start_ns) / (double)NS_PER_S;
 	printf("{\"op\": \"%s\", \"shape\": \"%s\", \"engine\": \"%s\", \"sums\": %s, \"size\": %zu, \"depth\": %u, \"threads\": %u, "
 	       "\"seconds\": %.6f, \"ops\": %llu, \"ops_s\": %.3f, \"mib_s\": %.3f, \"p50_ns\": %llu, \"p99_ns\": %llu}\n",
-	       op_names[peer.op], peer.memory ? "memory" : peer.slots ? "slot" : "file",
-	       peer.uring ? "io_uring" : "psync", peer.sums ? "true" : "false",
-	       peer.size,
-	       peer.uring ? peer.depth : 1, peer.threads, seconds,
+	       op_names[peer.op], shape_names[peer.shape], engine_names[peer.engine],
+	       peer.sums ? "true" : "false", peer.size, peer.depth, peer.threads, seconds,
 	       (unsigned long long)nr, (double)nr / seconds,
 	       (double)nr * (double)peer.size / seconds / 1048576.0,
 	       (unsigned long long)hist_quantile(&time, 0.5),
@@ -594,6 +595,18 @@ static void usage(void)
 	      "	[--depth N] [--threads N] [--seconds S] [--count N] [--blocks N] [--sums]; memory: put or get by psync, no --sums\n"
 	      "BYTES must be a multiple of 4096. Puts go round N blocks, gets and exists take one of them at random.\n", stderr);
 	exit(2);
+}
+
+/* Which of @names @word is. */
+static unsigned int name_of(const char *word, const char *const names[])
+{
+	unsigned int i;
+
+	for (i = 0; names[i] && strcmp(word, names[i]) != 0; i++)
+		;
+	if (!names[i])
+		usage();
+	return i;
 }
 
 static void parse(int argc, char **argv)
@@ -615,19 +628,14 @@ static void parse(int argc, char **argv)
 			peer.dir = optarg;
 			break;
 		case 'o':
-			for (unsigned int i = 0; i < 3; i++) {
-				if (strcmp(optarg, op_names[i]) != 0)
-					continue;
-				peer.op = (enum op)i;
-				op_given = true;
-			}
+			peer.op = (enum op)name_of(optarg, op_names);
+			op_given = true;
 			break;
 		case 's':
-			peer.slots = !strcmp(optarg, "slot");
-			peer.memory = !strcmp(optarg, "memory");
+			peer.shape = (enum shape)name_of(optarg, shape_names);
 			break;
 		case 'e':
-			peer.uring = !strcmp(optarg, "io_uring");
+			peer.engine = (enum engine)name_of(optarg, engine_names);
 			break;
 		case 'b':
 			peer.size = strtoul(optarg, NULL, 10);
@@ -657,9 +665,9 @@ static void parse(int argc, char **argv)
 	}
 	if (!peer.dir || !op_given || !peer.size || peer.size % 4096 || !peer.depth ||
 	    !peer.threads || !peer.blocks || optind < argc ||
-	    (peer.memory && (peer.op == EXISTS || peer.uring || peer.sums)))
+	    (peer.shape == MEMORY && (peer.op == EXISTS || peer.engine == URING || peer.sums)))
 		usage();
-	if (!peer.uring)
+	if (peer.engine != URING)
 		peer.depth = 1;
 }
 
@@ -676,11 +684,11 @@ int main(int argc, char **argv)
 		die(peer.dir, errno);
 	for (unsigned int i = 0; i < peer.threads; i++)
 		prepare_worker(&workers[i], i);
-	if (peer.slots)
+	if (peer.shape == SLOTS)
 		open_store(workers[0].buffer);
-	if (peer.memory)
+	if (peer.shape == MEMORY)
 		map_memory();
-	if (peer.op != PUT && !peer.memory)
+	if (peer.op != PUT && peer.shape != MEMORY)
 		put_blocks(&workers[0]);
 	pthread_barrier_init(&peer.ready, NULL, peer.threads);
 	for (unsigned int i = 0; i < peer.threads; i++) {
