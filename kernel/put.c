@@ -362,6 +362,82 @@ static bool put_inline(const struct kvblk_req *req)
 }
 
 /*
+ * The block is on a member, whose volatile cache may have it alone: it is past that
+ * before a durable put is told so. -EINPROGRESS: its flush is in flight; 1 or -EAGAIN as
+ * of start; -ENOENT: look again.
+ */
+static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	struct kvblk_media *media = &req->media;
+	/* one whose write has failed goes on in its task */
+	bool waits = put_inline(req) && !req->tries;
+	bool up, cached;
+
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
+	if (!media->seg) {
+		kvblk_media_end(req);
+		/* its member is going, and may take its time */
+		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -ENOENT;
+	}
+	/* while a member restores, @open is late; pairs with the end of that */
+	up = smp_load_acquire(&media->member->state) == KVBLK_MEMBER_UP;
+	/* what is sealed has been flushed */
+	cached = bdev_write_cache(media->member->bdev) &&
+		 !(up && !READ_ONCE(media->seg->open));
+	if (cached && !waits && !kvblk_req_crowded(req)) {
+		/* it has waited for room */
+		kvblk_req_header_free(req);
+		kvblk_req_mem_drop(req);
+		req->slot = *slot;
+		kvblk_media_submit(req, media->member);
+		kvblk_io_submit(&media->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_PREFLUSH,
+				0, NULL, 0);
+		kvblk_io_end(&media->io);
+		return -EINPROGRESS;
+	}
+	kvblk_media_end(req);
+	if (!cached)
+		return put_exists(req, slot);
+	return waits ? -EAGAIN : kvblk_req_over(req, -ENOMEM);
+}
+
+/* As of put_flush(). */
+static int put_is_there(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE && slot->seg != KVBLK_DRAM_SEG ?
+	       put_flush(req, slot) : put_exists(req, slot);
+}
+
+/* Its answer. */
+static int put_over(struct kvblk_req *req, int res)
+{
+	trace_kvblk_put(req->pool->name, req->id.lo, req->bytes, res, req->result.flags,
+			req->start);
+	return kvblk_req_over(req, res);
+}
+
+/* Its flush is over. @told: it has been answered as given up. */
+static int put_flushed(struct kvblk_req *req, bool told)
+{
+	struct kvblk_media *media = &req->media;
+	struct kvblk_member *member = media->member;
+	bool failed = media->io.status;
+
+	if (failed)
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->segs);
+	kvblk_media_end(req);
+	if (!failed)
+		return put_exists(req, &req->slot);
+	if (!told)
+		kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
+	return put_over(req, -EIO);
+}
+
+/*
  * Would an older block come back behind it? 0: no, or (with @old) one is to be removed
  * first; 1 or -EAGAIN as of start.
  */
@@ -404,8 +480,8 @@ static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 }
 
 /*
- * Is it to be written at all? 0, with the entry that it would replace, or 1 or
- * -EAGAIN as of start.
+ * Is it to be written at all? 0, with the entry that it would replace; -EINPROGRESS: its
+ * block is there, and is flushed; or 1 or -EAGAIN as of start.
  */
 static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
@@ -425,7 +501,9 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 			*taken = false;
 		} else if (!put_replaces(req, old) && !put_undurable(req, old)) {
-			return put_exists(req, old);
+			int ret = put_is_there(req, old);
+
+			return ret == -ENOENT ? put_look(req, old, taken) : ret;
 		}
 	}
 	if (kvblk_pool_too_long(pool, req->bytes))
@@ -536,14 +614,6 @@ static int put_done(struct kvblk_req *req)
 	return req->bytes;
 }
 
-/* Its answer. */
-static int put_over(struct kvblk_req *req, int res)
-{
-	trace_kvblk_put(req->pool->name, req->id.lo, req->bytes, res, req->result.flags,
-			req->start);
-	return kvblk_req_over(req, res);
-}
-
 /*
  * Into memory, if there is room. 0: it is a member's; -EEXIST: the entry is another one
  * by now; 1 or -EAGAIN as of start.
@@ -604,6 +674,8 @@ static int put_try(struct kvblk_req *req)
 			ret = put_keep(req, taken ? &old : NULL);
 		if (ret == -EEXIST)
 			continue;
+		if (ret == -EINPROGRESS)
+			return 0;
 		if (!ret)
 			ret = put_admit(req);
 		if (ret)
@@ -771,6 +843,8 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 	if (!req->media.begun && !req->failed)
 		return 1;
 	req->failed = false;
+	if (req->media.seg)
+		return put_flushed(req, by == KVBLK_BY_NOBODY);
 	if (req->media.begun)
 		err = put_settle(req, by != KVBLK_BY_NOBODY);
 	if (!err) {

@@ -10,8 +10,8 @@
  *  - else it is absent, or one of the blocks put since the last acknowledged
  *    delete, whole;
  *  - a block whose time has run out is absent;
- *  - one whose put was to be durable, and acknowledged as stored, is there: a run with
- *    -d must have room for all its blocks.
+ *  - one whose put was to be durable, and acknowledged as stored or as there already, is
+ *    there: a run with -d must have room for all its blocks.
  * How many of the acknowledged blocks must come back is the caller's choice.
  *
  * usage: kv_journal run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
@@ -177,7 +177,7 @@ static void *run(void *arg)
 				e->op = KVBLK_OP_PUT;
 				e->tag = next_tag++;
 				e->ttl = kv_below(&dice, 25) ? 0 : TTL;
-			} else if (!kv_below(&dice, 5)) {
+			} else if (!kv_below(&dice, durables ? 50 : 5)) {
 				e->op = KVBLK_OP_DELETE;
 			} else if (!mortal[k] && kv_below(&dice, 100) < durables) {
 				e->op = KVBLK_OP_PUT;
@@ -217,6 +217,7 @@ static void *run(void *arg)
 				w->counts[4] += e->durable;
 			} else if (e->op == KVBLK_OP_PUT && tags[k]) {
 				/* it is there */
+				w->counts[4] += res[i].res == -EEXIST;
 			} else if (e->op == KVBLK_OP_PUT) {
 				/* the key is taken by a tag that is not known
 				 * any more: a get found nothing, for it had
@@ -281,6 +282,8 @@ static void learn(struct known *k, const struct entry *e, bool acked)
 {
 	switch (e->op) {
 	case KVBLK_OP_PUT:
+		if (acked && e->res == -EEXIST && e->durable)
+			k->durable |= k->expected;
 		if (acked && e->res <= 0)
 			return;	/* it was not stored */
 		if (!e->ttl) {

@@ -278,8 +278,8 @@ enum kvblk_opcode {
  *	and complete on time. Without this flag a get that is past its deadline
  *	completes when the device no longer owns the caller's memory
  * @KVBLK_OPF_DURABLE: put: complete when a crash of the host can't lose the block,
- *	whatever the pool keeps in memory, and it is past its member's volatile cache. With
- *	-EEXIST it is on a member, too, but perhaps in that cache. Needs KVBLK_FEAT_DRAM
+ *	whatever the pool keeps in memory, and it is past its member's volatile cache; with
+ *	-EEXIST, too. Needs KVBLK_FEAT_DRAM
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1 << 0,

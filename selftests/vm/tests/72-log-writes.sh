@@ -83,7 +83,7 @@ crashes "${flash[@]}"
 # nothing is reclaimed: all that is durable has room
 begin
 put $sysfs/dram_bytes $((3 << 20))
-journal -n 60 -k 60 -l 500000 -d 25
+journal -n 60 -k 300 -l 500000 -d 25
 more_than 10 dram_writes
 more_than 10 dram_puts
 expect "segments reclaimed" "$(counter segments_reclaimed)" 0
