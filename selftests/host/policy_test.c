@@ -566,7 +566,7 @@ static void test_budget_goes_to_priority_then_root(void **state)
 	struct kvblk_policy_seg seg;
 	struct kvblk_policy_rec recs[8];
 
-	policy.reinsert_permille = 0;
+	policy.reinsert_permille = 1;
 	seg = open_seg(KVBLK_CLASS_NEW);
 	policy.budget = 3 * BLOCK;
 	fill(recs, 8);
@@ -578,6 +578,12 @@ static void test_budget_goes_to_priority_then_root(void **state)
 	/* written last, so nearest to the root */
 	assert_true(recs[6].keep);
 	assert_true(recs[7].keep);
+
+	/* none at 0, whatever was saved up */
+	policy.budget = 3 * BLOCK;
+	policy.reinsert_permille = 0;
+	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 8, true), 0);
+	assert_int_equal(policy.budget, 3 * BLOCK);
 }
 
 static void test_hot_segment_stays(void **state)
