@@ -212,7 +212,9 @@ static bool lookup(int sock, int fd, char *at)
 	size_t bitmap = l->bitmap ? (l->nr_keys + 7) / 8 : 0;
 	size_t sizes = l->sizes ? l->nr_keys * 4ul : 0;
 	size_t tags = l->caller_tags ? l->nr_keys * 8ul : 0;
-	char *answer = memory(sizeof(*l) + tags + sizes + bitmap);
+	size_t tiers = l->tiers ? l->nr_keys : 0;
+	size_t all = sizeof(*l) + tags + sizes + bitmap + tiers;
+	char *answer = memory(all);
 	size_t key_bytes = (size_t)l->nr_keys * l->key_stride;
 	bool good;
 	int ret;
@@ -227,9 +229,10 @@ static bool lookup(int sock, int fd, char *at)
 	l->caller_tags = tags ? (uintptr_t)answer + sizeof(*l) : 0;
 	l->sizes = sizes ? (uintptr_t)answer + sizeof(*l) + tags : 0;
 	l->bitmap = bitmap ? (uintptr_t)answer + sizeof(*l) + tags + sizes : 0;
+	l->tiers = tiers ? (uintptr_t)answer + all - tiers : 0;
 	ret = run_ioctl(fd, KVBLK_IOC_LOOKUP, l);
 	memcpy(answer, l, sizeof(*l));
-	good = reply(sock, ret, answer, sizeof(*l) + tags + sizes + bitmap);
+	good = reply(sock, ret, answer, all);
 	free(answer);
 	return good;
 }

@@ -34,11 +34,13 @@ drives_come() {
 	wait_for 120 pool_is_up
 }
 
-# evict: other blocks take the place of all that has no lease, but for some of what was asked for lately; a drive's worth at a time,
-# for each call has a limit
+# evict: other blocks take the place of all that has no lease, what was asked for lately too; a drive's worth at a time, for each call has
+# a limit
 evict() {
 	local first i
 	first=$(cat /tmp/evicted 2>/dev/null || echo 1000000)
 	echo $((first + 2000)) >/tmp/evicted
+	put "$sysfs/reinsert_permille" 0
 	for ((i = 0; i < 2 * ${#drives[@]}; i++)); do blocks put $((first + i * drive_mb)) "$drive_mb" 1048576; done
+	put "$sysfs/reinsert_permille" 1000
 }

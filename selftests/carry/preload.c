@@ -373,7 +373,8 @@ static int lookup(int fd, struct node *node, struct kvblk_lookup *l)
 	if (!receive_all(fd, &got, sizeof(got)) ||
 	    (l->caller_tags && !receive_all(fd, (void *)(uintptr_t)l->caller_tags, l->nr_keys * 8ul)) ||
 	    (l->sizes && !receive_all(fd, (void *)(uintptr_t)l->sizes, l->nr_keys * 4ul)) ||
-	    (l->bitmap && !receive_all(fd, (void *)(uintptr_t)l->bitmap, (l->nr_keys + 7) / 8)))
+	    (l->bitmap && !receive_all(fd, (void *)(uintptr_t)l->bitmap, (l->nr_keys + 7) / 8)) ||
+	    (l->tiers && !receive_all(fd, (void *)(uintptr_t)l->tiers, l->nr_keys)))
 		return -EIO;
 	l->nr_leading = got.nr_leading;
 	l->nr_present = got.nr_present;
