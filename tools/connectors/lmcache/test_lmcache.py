@@ -951,6 +951,7 @@ class EndToEnd(unittest.TestCase):
                             log.seek(0)
                             self.fail(f"LMCache's server does not come up: {log.read()[-5000:]}")
                         time.sleep(0.2)
+                self.process = server
                 yield port, f"http://127.0.0.1:{http}"
             finally:
                 server.send_signal(signal.SIGINT)
@@ -961,18 +962,27 @@ class EndToEnd(unittest.TestCase):
                     server.wait()
                     self.fail("LMCache's server does not end")
 
-    def engine(self, port: int, http: str, steps: int, model: str = "model", **llm: Any) -> list[dict[str, Any]]:
+    @contextlib.contextmanager
+    def engine_process(self, port: int, http: str, steps: int, model: str = "model", **llm: Any):
         asked = {"model": f"{self.place.name}/{model}", "port": port, "http": http, "steps": [self.PROMPT] * steps,
                  "llm": llm}
         env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        done = subprocess.run([sys.executable, os.path.join(HERE, "engine_run.py"), json.dumps(asked)],
-                              cwd=self.place.name, text=True, timeout=400, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        with subprocess.Popen([sys.executable, os.path.join(HERE, "engine_run.py"), json.dumps(asked)],
+                              cwd=self.place.name, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env={**env, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0",
-                                   "VLLM_ENABLE_V1_MULTIPROCESSING": "0"})
-        for line in done.stdout.splitlines():
+                                   "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}) as engine:
+            try:
+                yield engine
+            finally:
+                engine.kill()
+
+    def engine(self, *args: Any, **options: Any) -> list[dict[str, Any]]:
+        with self.engine_process(*args, **options) as engine:
+            said, _ = engine.communicate(timeout=400)
+        for line in said.splitlines():
             if line.startswith("RESULT "):
                 return json.loads(line[7:])
-        self.fail(done.stdout[-5000:])
+        self.fail(said[-5000:])
 
     def counts(self, http: str) -> dict[str, int]:
         with urllib.request.urlopen(http + "/status", timeout=30) as answer:
@@ -1013,6 +1023,28 @@ class EndToEnd(unittest.TestCase):
             after = carried.counters()
             self.assertEqual(after["gets"], gets)
             self.assertEqual(after["checksum_failures"], before["checksum_failures"])
+
+    @in_vm
+    def test_vllm_killed(self):
+        """A server that is killed while it loads leaves the pool as it was: another one loads the same."""
+        salt = uuid.uuid4().hex
+        with self.server(salt) as (port, http):
+            first, = self.engine(port, http, 1)
+        before = carried.counters()
+        with self.server(salt, KVBLK_CARRY_BEFORE_GET="sleep 60") as (port, http), self.engine_process(port, http, 1) as engine:
+            end = time.monotonic() + 300
+            while carried.counters()["leases"] == before["leases"]:
+                self.assertIsNone(engine.poll(), "the engine has ended before its blocks are leased")
+                self.assertLess(time.monotonic(), end, "the engine looks for no blocks")
+                time.sleep(0.2)
+            self.process.kill()
+            self.process.wait()
+        self.assertEqual(carried.counters()["gets"], before["gets"], "it was killed too late")
+        with self.server(salt) as (port, http):
+            step, = self.engine(port, http, 1)
+        self.assertEqual(step["cached"], len(self.PROMPT) // self.CHUNK * self.CHUNK)
+        self.assert_same(step, first)
+        self.assertEqual(carried.counters()["checksum_failures"], before["checksum_failures"])
 
     def test_vllm(self):
         """What one engine and server stored others load; what is lost is computed; the output is the same."""
