@@ -572,7 +572,7 @@ static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 			left += recs[i].bytes;
 	/* for the whole segment, so that nobody waits for what follows */
 	spin_lock_bh(&p->lock);
-	/* at 0 nor is what was saved up */
+	/* at 0 what was saved up is not used either */
 	left = READ_ONCE(p->reinsert_permille) ? min(left, max(p->budget, 0)) : 0;
 	p->budget -= left;
 	spin_unlock_bh(&p->lock);

@@ -19,7 +19,8 @@
  *	or: kv_journal check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
  * -n 0 goes on until the power is cut, and tells its progress; -w goes on
  * after BATCHES until each thread has stored so many bytes. -d makes so many puts
- * durable, and of what is there so many gets durable puts of the same. With -m a mark
+ * durable, and of what is there so many gets durable puts of the same; deletes, which
+ * flush, are ten times rarer then. With -m a mark
  * "ack N" goes to the dm-log-writes device after batch N; -a takes a journal as
  * it was then.
  */
