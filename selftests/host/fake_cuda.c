@@ -433,6 +433,38 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t len, void *stream)
 	return end(result);
 }
 
+/* As the documentation has CUmemcpyAttributes. */
+struct copy_attributes {
+	int order, from[2], to[2];
+	unsigned int flags;
+};
+
+int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *lens, size_t nr,
+		       struct copy_attributes *attributes, size_t *first_of, size_t nr_attributes,
+		       size_t *failed, void *stream)
+{
+	int result = begin("cuMemcpyBatchAsync", true);
+
+	if (!result && (!stream || !nr || nr_attributes != 1 || *first_of || attributes->order != 1 ||
+			attributes->flags))
+		result = INVALID_VALUE;
+	for (size_t i = 0; i < nr && !result; i++) {
+		struct range *t = find(to[i], lens[i], true), *f = find(from[i], lens[i], true);
+
+		/* what is before it may have been begun */
+		if (!t == !f || !find(t ? from[i] : to[i], lens[i], false)) {
+			*failed = i;
+			result = INVALID_VALUE;
+		} else if (t) {
+			enqueue(stream, t->bytes + (to[i] - t->addr), (void *)(uintptr_t)from[i], lens[i], 0);
+			nr_copies++;
+		} else {
+			enqueue(stream, (void *)(uintptr_t)to[i], f->bytes + (from[i] - f->addr), lens[i], 0);
+		}
+	}
+	return end(result);
+}
+
 int cuMemsetD8Async(uint64_t to, unsigned char byte, size_t len, void *stream)
 {
 	int result = begin("cuMemsetD8Async", true);

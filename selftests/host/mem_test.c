@@ -21,6 +21,7 @@ static void *older_dlsym(void *library, const char *name);
 #define dlsym		older_dlsym
 #include "../../tools/lib/mem.c"
 #include "../../tools/lib/cuda.c"
+#include "../../tools/lib/stage.c"
 #undef calloc
 #undef dlsym
 
@@ -66,6 +67,10 @@ static int lost_part = -1, part_error;	/* a partial get from this offset fails s
 static unsigned int wait_error;		/* kvblk_queue_wait() number ... fails, for good */
 static int copies_before;
 static bool overlapped;			/* a copy began with operations in flight */
+static unsigned int submits_seen, batch_sizes[64], cancel_at;	/* calls of kvblk_submit(); the result of that operation is -ECANCELED */
+static int submit_error;		/* each call of it fails */
+static uint32_t hints_seen[64];		/* of each call's first operation */
+static uint8_t parents_seen[64];	/* its parent's key, 0: none */
 static struct kvblk *const kv = (struct kvblk *)blocks;
 
 struct kvblk_queue {
@@ -134,11 +139,22 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 int kvblk_submit(struct kvblk *handle, const struct kvblk_op *ops, unsigned int nr_ops,
 		 struct kvblk_result *results, unsigned int flags)
 {
+	const struct kvblk_op_ext *ext = nr_ops ? (void *)(uintptr_t)ops->ext : NULL;
+
 	pthread_mutex_lock(&pool_lock);
-	for (unsigned int i = 0; i < nr_ops; i++)
+	if (submits_seen < 64) {
+		batch_sizes[submits_seen] = nr_ops;
+		hints_seen[submits_seen] = ext ? ext->hints : 0;
+		parents_seen[submits_seen] = ext && ext->parent_len ? *(uint8_t *)(uintptr_t)ext->parent : 0;
+	}
+	submits_seen++;
+	for (unsigned int i = 0; i < nr_ops && !submit_error; i++) {
 		run(&ops[i], &results[i]);
+		if (cancel_at && !--cancel_at)
+			results[i].res = -ECANCELED;
+	}
 	pthread_mutex_unlock(&pool_lock);
-	return 0;
+	return submit_error;
 }
 
 int kvblk_exists(struct kvblk *handle, const void *key, size_t key_len, uint32_t *size)
@@ -264,6 +280,8 @@ static int setup(void **state)
 	part_error = 0;
 	wait_error = 0;
 	overlapped = false;
+	submits_seen = cancel_at = 0;
+	submit_error = 0;
 	fake_fail("", 0, 0);
 	fake_mmap(0);
 	unsetenv("KVBLK_FAKE_CUDA_NO_CONTEXT");
@@ -467,7 +485,8 @@ static void test_staged(void **state)
 	char key = 'a';
 
 	assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
-	assert_int_equal(kvblk_mem_piece(mem, 0, 1, &piece), -EOPNOTSUPP);
+	assert_int_equal(kvblk_mem_piece(mem, 3 * MIB - 1, 2, &piece), -EFAULT);
+	assert_int_equal(kvblk_mem_piece(mem, 0, 1, &piece), 0);
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++, key++) {
 		size_t len = lens[i] + 5;
 
@@ -503,6 +522,363 @@ static void test_staged_limits(void **state)
 	assert_int_equal(kvblk_mem_get(mem, 0, &len, "c", 1, NULL), -ENOENT);
 	assert_true(all_are(device(mem), 3 * MIB, 0xdd));
 	kvblk_mem_unregister(mem);
+}
+
+/* Batches: each block in three pieces, of two memories in turn. */
+
+#define NR	12u
+
+struct scattered {
+	struct kvblk_mem *mems[2];
+	struct kvblk_op ops[NR];
+	struct kvblk_piece pieces[NR][3];
+	struct kvblk_result results[NR];
+	uint8_t keys[NR];
+};
+
+static const uint32_t piece_lens[3] = { 3 * UNIT, 1, UNIT + 77 };
+#define LEN	((int)(4 * UNIT + 78))	/* four of them fit in half a lane */
+
+/* Piece number @j of block number @i; they don't touch each other. */
+static size_t place(unsigned int i, unsigned int j)
+{
+	return (i * 3 + j) * (3 * UNIT + 100) + 5;
+}
+
+static void scatter(struct scattered *s, uint8_t opcode)
+{
+	memset(s->results, 0xaa, sizeof(s->results));
+	for (unsigned int i = 0; i < NR; i++) {
+		s->keys[i] = (uint8_t)(1 + i);
+		for (unsigned int j = 0; j < 3; j++)
+			assert_int_equal(kvblk_mem_piece(s->mems[(i + j) % 2], place(i, j), piece_lens[j],
+							 &s->pieces[i][j]), 0);
+		kvblk_prep_put(&s->ops[i], &s->keys[i], 1, s->pieces[i], 3);
+		s->ops[i].opcode = opcode;
+		s->ops[i].cookie = 100 + i;
+	}
+}
+
+static void scattered_setup(struct scattered *s)
+{
+	for (unsigned int i = 0; i < 2; i++)
+		s->mems[i] = vram(8 * MIB);
+	/* one stage, not two */
+	assert_int_equal(nr_regions, 2);
+	for (unsigned int i = 0; i < 2; i++)
+		pattern(device(s->mems[i]), 8 * MIB, i);
+}
+
+static void scattered_end(struct scattered *s)
+{
+	for (unsigned int i = 0; i < 2; i++)
+		kvblk_mem_unregister(s->mems[i]);
+}
+
+/* Whether block number @i is in the pool and in its pieces, or @otherwise is in all of these. */
+static void check_pieces(const struct scattered *s, unsigned int i, bool there, unsigned char otherwise)
+{
+	const struct block *block = &blocks[s->keys[i]];
+	size_t at = 0;
+
+	for (unsigned int j = 0; j < 3; j++) {
+		const unsigned char *p = device(s->mems[(i + j) % 2]) + place(i, j);
+
+		if (there)
+			assert_memory_equal(p, block->data + at, piece_lens[j]);
+		else
+			assert_true(all_are(p, piece_lens[j], otherwise));
+		at += piece_lens[j];
+	}
+}
+
+static void check_scattered(bool by_batch)
+{
+	struct scattered s;
+
+	scattered_setup(&s);
+	if (!by_batch)
+		kvblk_cu.batch = NULL;
+	scatter(&s, KVBLK_OP_PUT);
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	assert_int_equal(submits_seen, 3);
+	for (unsigned int i = 0; i < 3; i++)
+		assert_int_equal(batch_sizes[i], 4);
+	for (unsigned int i = 0; i < NR; i++) {
+		assert_int_equal(s.results[i].res, LEN);
+		assert_int_equal(s.results[i].flags, KVBLK_RES_BOUNCED);
+		assert_int_equal(s.results[i].cookie, 100 + i);
+		assert_int_equal(blocks[s.keys[i]].len, LEN);
+		check_pieces(&s, i, true, 0);
+	}
+	for (unsigned int i = 0; i < 2; i++)
+		memset(device(s.mems[i]), 0xee, 8 * MIB);
+	/* absent, and of other lengths */
+	free(blocks[3].data);
+	blocks[3].data = NULL;
+	block_set(6, LEN + 1);
+	block_set(9, LEN - UNIT);
+	scatter(&s, KVBLK_OP_GET);
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	for (unsigned int i = 0; i < NR; i++) {
+		int expected = i == 2 ? -ENOENT : i == 5 ? -EMSGSIZE : i == 8 ? LEN - (int)UNIT : LEN;
+
+		assert_int_equal(s.results[i].res, expected);
+		assert_int_equal(s.results[i].cookie, 100 + i);
+		if (i == 8)
+			continue;
+		check_pieces(&s, i, expected > 0, 0xee);
+	}
+	/* one that is shorter than its room fills the first pieces, and no more */
+	assert_memory_equal(device(s.mems[0]) + place(8, 0), blocks[9].data, 3 * UNIT);
+	assert_memory_equal(device(s.mems[1]) + place(8, 1), blocks[9].data + 3 * UNIT, 1);
+	assert_memory_equal(device(s.mems[0]) + place(8, 2), blocks[9].data + 3 * UNIT + 1, 77);
+	assert_true(all_are(device(s.mems[0]) + place(8, 2) + 77, UNIT, 0xee));
+	/* a part of one */
+	scatter(&s, KVBLK_OP_GET);
+	s.ops[0].flags = KVBLK_OPF_PARTIAL;
+	s.ops[0].offset = 100;
+	memset(device(s.mems[0]), 0xee, 8 * MIB);
+	s.ops[0].nr_pieces = 1;
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, 1, s.results, 0), 0);
+	assert_int_equal(s.results[0].res, 3 * UNIT);
+	assert_memory_equal(device(s.mems[0]) + place(0, 0), blocks[1].data + 100, 3 * UNIT);
+	assert_true(all_are(device(s.mems[0]) + place(0, 0) + 3 * UNIT, 100, 0xee));
+	scattered_end(&s);
+}
+
+static void test_scattered(void **state)
+{
+	check_scattered(true);
+}
+
+/* By a driver before CUDA 12.8. */
+static void test_scattered_singly(void **state)
+{
+	check_scattered(false);
+}
+
+/* More pieces than are copied by one call. */
+static void test_many_pieces(void **state)
+{
+	static struct kvblk_piece pieces[2][1000];
+	struct kvblk_mem *mem = vram(2 * MIB);
+	struct kvblk_result results[2];
+	struct kvblk_op ops[2];
+
+	pattern(device(mem), 2 * MIB, 3);
+	for (unsigned int i = 0; i < 2000; i++)
+		assert_int_equal(kvblk_mem_piece(mem, i * 1000 + i % 7, 600 + i % 300, &pieces[i % 2][i / 2]), 0);
+	for (unsigned int i = 0; i < 2; i++)
+		kvblk_prep_put(&ops[i], i ? "b" : "a", 1, pieces[i], 1000);
+	assert_int_equal(kvblk_mem_submit(kv, ops, 2, results, 0), 0);
+	memset(device(mem), 0, 2 * MIB);
+	for (unsigned int i = 0; i < 2; i++) {
+		size_t at = 0;
+
+		assert_true(results[i].res > 600 * 1000);
+		ops[i].opcode = KVBLK_OP_GET;
+		for (unsigned int j = 0; j < 1000; j++)
+			at += pieces[i][j].length;
+		assert_int_equal(results[i].res, at);
+	}
+	assert_int_equal(kvblk_mem_submit(kv, ops, 2, results, 0), 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		const unsigned char *data = blocks[i ? 'b' : 'a'].data;
+
+		for (unsigned int j = 0; j < 1000; j++) {
+			assert_memory_equal(fake_bytes(pieces[i][j].addr), data, pieces[i][j].length);
+			data += pieces[i][j].length;
+		}
+	}
+	kvblk_mem_unregister(mem);
+}
+
+/* Puts, gets and what has nothing to do with devices, in any order. */
+static void test_mixed_batch(void **state)
+{
+	static unsigned char bytes[100];
+	static const uint8_t other = 'x';
+	struct kvblk_piece host;
+	struct scattered s;
+
+	scattered_setup(&s);
+	scatter(&s, KVBLK_OP_PUT);
+	for (unsigned int i = 0; i < NR; i += 2) {
+		s.ops[i].opcode = KVBLK_OP_GET;
+		block_set(s.keys[i], LEN);
+	}
+	kvblk_piece_user(&host, bytes, sizeof(bytes));
+	kvblk_prep_put(&s.ops[7], &other, 1, &host, 1);
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	for (unsigned int i = 0; i < NR; i++) {
+		assert_int_equal(s.results[i].res, i == 7 ? (int)sizeof(bytes) : LEN);
+		if (i != 7)
+			check_pieces(&s, i, true, 0);
+	}
+	assert_int_equal(blocks['x'].len, sizeof(bytes));
+	/* without any, it is kvblk_submit() */
+	submits_seen = 0;
+	submit_error = -EINTR;
+	assert_int_equal(kvblk_mem_submit(kv, &s.ops[7], 1, s.results, 0), -EINTR);
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, 0, s.results, 0), -EINTR);
+	assert_int_equal(submits_seen, 2);
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	for (unsigned int i = 0; i < NR; i++)
+		assert_int_equal(s.results[i].res, -EINTR);
+	scattered_end(&s);
+}
+
+static void test_refused_in_batch(void **state)
+{
+	static unsigned char bytes[100];
+	struct kvblk_mem *other;
+	struct kvblk_piece late;
+	struct scattered s;
+
+	scattered_setup(&s);
+	assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", MIB, NULL, &other), 0);
+	for (unsigned int good = 0; good < NR; good++) {
+		scatter(&s, KVBLK_OP_PUT);
+		/* all but one are wrong, one kind after the other */
+		for (unsigned int i = 0; i < NR; i++) {
+			if (i == good)
+				continue;
+			switch (i % 6) {
+			case 0:
+				s.pieces[i][1].length = 0;
+				break;
+			case 1:
+				kvblk_piece_user(&s.pieces[i][2], bytes, sizeof(bytes));
+				break;
+			case 2:
+				assert_int_equal(kvblk_mem_piece(other, 0, 1, &s.pieces[i][0]), 0);
+				assert_int_equal(kvblk_mem_piece(s.mems[0], 0, 1, &s.pieces[i][1]), 0);
+				break;
+			case 3:
+				s.pieces[i][0].length = 20 * UNIT;
+				break;
+			case 4:
+				s.ops[i].opcode = KVBLK_OP_DELETE;
+				break;
+			case 5:
+				s.pieces[i][0].handle = 12345;
+				break;
+			}
+		}
+		assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+		for (unsigned int i = 0; i < NR; i++) {
+			static const int errs[] = { -EINVAL, -EXDEV, -EXDEV, -EFBIG, -EINVAL, -EINVAL };
+
+			assert_int_equal(s.results[i].res, i == good ? LEN : errs[i % 6]);
+			assert_int_equal(s.results[i].cookie, 100 + i);
+		}
+		free(blocks[s.keys[good]].data);
+		blocks[s.keys[good]].data = NULL;
+	}
+	/* of memory that is not registered any more */
+	assert_int_equal(kvblk_mem_piece(other, 0, 1, &late), 0);
+	kvblk_mem_unregister(other);
+	s.pieces[0][0] = late;
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, 1, s.results, 0), 0);
+	assert_int_equal(s.results[0].res, -EINVAL);
+	scattered_end(&s);
+}
+
+/* A chain stays one when it goes in loads. */
+static void test_chain(void **state)
+{
+	struct kvblk_op_ext ext, longer[2] = { { .size = sizeof(longer) } };
+	struct scattered s;
+
+	scattered_setup(&s);
+	for (int with = 0; with < 3; with++) {
+		scatter(&s, KVBLK_OP_PUT);
+		if (with) {
+			kvblk_prep_ext(&s.ops[0], &ext);
+			ext.parent = (uintptr_t)"p";
+			ext.parent_len = 1;
+			ext.hints = KVBLK_HINT_MISSED;
+		}
+		/* what this library does not know is not touched */
+		if (with == 2)
+			s.ops[4].ext = (uintptr_t)longer;
+		submits_seen = 0;
+		assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_CHAIN), 0);
+		assert_int_equal(submits_seen, 3);
+		assert_int_equal(parents_seen[0], with ? 'p' : 0);
+		assert_int_equal(hints_seen[0], KVBLK_HINT_CONTINUES | (with ? KVBLK_HINT_MISSED : 0));
+		assert_int_equal(parents_seen[1], with == 2 ? 0 : s.keys[3]);
+		assert_int_equal(hints_seen[1], with == 2 ? 0 : KVBLK_HINT_CONTINUES);
+		assert_int_equal(parents_seen[2], s.keys[7]);
+		assert_int_equal(hints_seen[2], 0);
+		assert_true(!with || ext.hints == KVBLK_HINT_MISSED);
+	}
+	scattered_end(&s);
+}
+
+/* What is canceled in the kernel is not begun anew behind it, others with other names are. */
+static void test_canceled_batch(void **state)
+{
+	struct scattered s;
+	unsigned int nr = 0;
+
+	scattered_setup(&s);
+	scatter(&s, KVBLK_OP_PUT);
+	for (unsigned int i = 0; i < NR; i++)
+		s.ops[i].cookie = i == 11 ? 8 : 7;
+	/* in the first of three loads, the second is on its way by then */
+	cancel_at = 2;
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+	for (unsigned int i = 0; i < NR; i++)
+		nr += s.results[i].res == -ECANCELED;
+	assert_int_equal(nr, 4);
+	assert_int_equal(s.results[10].res, -ECANCELED);
+	assert_int_equal(s.results[11].res, LEN);
+	assert_null(blocks[s.keys[10]].data);
+	scattered_end(&s);
+}
+
+/* CUDA fails in every place: no get tells of bytes that are not there, no put of others. */
+static void test_batch_failures(void **state)
+{
+	static const char *const names[] = { "cuMemcpyBatchAsync", "cuStreamSynchronize", "cuCtxPushCurrent_v2",
+					     "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2" };
+	unsigned int nr_failed = 0, nr_good = 0;
+	struct scattered s;
+
+	scattered_setup(&s);
+	for (size_t name = 0; name < sizeof(names) / sizeof(names[0]); name++) {
+		/* a driver that copies one piece at a time has it on the last two */
+		if (name == 3)
+			kvblk_cu.batch = NULL;
+		for (int nth = 1; nth < 40; nth++) {
+			scatter(&s, KVBLK_OP_PUT);
+			for (unsigned int i = 0; i < NR; i++) {
+				if (i / 4 % 2 != (unsigned int)nth % 2) {
+					s.ops[i].opcode = KVBLK_OP_GET;
+					block_set(s.keys[i], LEN);
+				} else {
+					free(blocks[s.keys[i]].data);
+					blocks[s.keys[i]].data = NULL;
+				}
+			}
+			fake_fail(names[name], nth, 999);
+			assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
+			fake_fail("", 0, 0);
+			for (unsigned int i = 0; i < NR; i++) {
+				assert_true(s.results[i].res == LEN || s.results[i].res == -EIO);
+				if (s.results[i].res == LEN)
+					check_pieces(&s, i, true, 0);
+				else if (s.ops[i].opcode == KVBLK_OP_PUT)
+					assert_null(blocks[s.keys[i]].data);
+				nr_failed += s.results[i].res != LEN;
+				nr_good += s.results[i].res == LEN;
+			}
+		}
+	}
+	assert_true(nr_failed > 100 && nr_good > 100);
+	scattered_end(&s);
 }
 
 static void test_overlap(void **state)
@@ -816,6 +1192,14 @@ int main(void)
 		MEM_TEST(test_pinned_each_time),
 		MEM_TEST(test_staged),
 		MEM_TEST(test_staged_limits),
+		MEM_TEST(test_scattered),
+		MEM_TEST(test_scattered_singly),
+		MEM_TEST(test_many_pieces),
+		MEM_TEST(test_mixed_batch),
+		MEM_TEST(test_refused_in_batch),
+		MEM_TEST(test_chain),
+		MEM_TEST(test_canceled_batch),
+		MEM_TEST(test_batch_failures),
 		MEM_TEST(test_overlap),
 		MEM_TEST(test_without_queue),
 		MEM_TEST(test_half_a_block),

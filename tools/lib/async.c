@@ -55,7 +55,7 @@ static int run(struct kvblk *kv, struct kvblk_job *job)
 {
 	if (job->run)
 		return job->run(kv, job);
-	return kvblk_submit(kv, job->ops, job->nr_ops, job->results, job->flags);
+	return kvblk_mem_submit(kv, job->ops, job->nr_ops, job->results, job->flags);
 }
 
 /* With the lock held, which it lets go of. */

@@ -623,11 +623,11 @@ struct kvblk_async;
  * @nr_ops: 1 to KVBLK_OPS_MAX
  * @flags: &enum kvblk_submit_flags
  * @results: filled with a result for each operation, if @err is 0
- * @run: what to do instead of kvblk_submit(), in a thread of the library; NULL for
+ * @run: what to do instead of kvblk_mem_submit(), in a thread of the library; NULL for
  *	that. Its answer becomes @err
  * @done: called in a thread of the library when the job is over; the job is the
  *	caller's again, and may be freed there. NULL: kvblk_async_take() tells it
- * @err: set to what kvblk_submit() or @run returned; -ECANCELED: the handle was
+ * @err: set to what kvblk_mem_submit() or @run returned; -ECANCELED: the handle was
  *	destroyed before the job began
  * @next: the library's
  *
@@ -831,12 +831,14 @@ enum kvblk_mem_kind {
 
 /**
  * struct kvblk_mem_options - how memory is staged, if it has to be
- * @block_max: longest block, which is what each lane pins, up to KVBLK_VALUE_MAX;
- *	0: the memory's length, what the pool takes, or 16 MiB, the least of them
+ * @block_max: longest block, up to KVBLK_VALUE_MAX; each lane pins twice that. 0: what
+ *	the pool takes, or 16 MiB, if that is less
  * @part_size: bytes of a block that are copied at once, a multiple of
  *	KVBLK_MEM_PART_UNIT up to KVBLK_VALUE_MAX; 0: 1 MiB
- * @lanes: puts and gets at a time, up to KVBLK_MEM_LANES_MAX; others wait for
- *	them. 0: 2
+ * @lanes: calls at a time, up to KVBLK_MEM_LANES_MAX; others wait for them. 0: 2
+ *
+ * All memory of one device that is registered with one handle and the same options
+ * shares its lanes.
  */
 struct kvblk_mem_options {
 	size_t block_max;
@@ -923,11 +925,36 @@ unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
  * @len: bytes, not 0
  * @piece: filled, for operations of the same struct kvblk
  *
- * Context: any thread. Return: 0; -EFAULT: not within the memory; -EOPNOTSUPP: it
- * is staged: there are kvblk_mem_put() and kvblk_mem_get().
+ * One of staged memory is for kvblk_mem_submit() and struct kvblk_async alone; anywhere
+ * else its operation ends with -EINVAL.
+ *
+ * Context: any thread. Return: 0; -EFAULT: not within the memory.
  */
 int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 		    struct kvblk_piece *piece);
+
+/**
+ * kvblk_mem_submit() - run a batch on memory of every kind
+ * @kv: the handle
+ * @ops: as for kvblk_submit()
+ * @nr_ops: 1 to the pool's limit
+ * @results: one each, in the order of @ops
+ * @flags: &enum kvblk_submit_flags
+ *
+ * As kvblk_submit(), which it is unless there are pieces of staged memory. Those
+ * operations go through the host's memory, block_max bytes of them at a time, and the
+ * device copies some while the kernel works on others. KVBLK_RES_BOUNCED is set for
+ * them. A get whose result is not its length has changed nothing in staged memory, or
+ * when CUDA failed anything. kvblk_cancel() ends what is in the kernel, and what comes
+ * later with the same cookie. Allocates nothing.
+ *
+ * Context: any thread. Return: as kvblk_submit(); 0 if any memory is staged, with all
+ * errors in @results, also -EFBIG: longer than block_max; -EXDEV: pieces of two devices,
+ * of staged and other memory, or registered with two sets of options; -EIO: CUDA
+ * failed; -ENODEV: CUDA has lost the device.
+ */
+int kvblk_mem_submit(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
+		     struct kvblk_result *results, unsigned int flags);
 
 /**
  * kvblk_mem_put() - store one block out of the memory, whatever it is

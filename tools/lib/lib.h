@@ -63,7 +63,7 @@ static inline int submit_one(struct kvblk *kv, const struct kvblk_op *op,
 
 /*
  * Device memory of CUDA, cuda.c. All return 0 or a negative errno; an errno made
- * of an error of CUDA is cuda_errno()'s.
+ * of an error of CUDA is kvblk_cu_errno()'s.
  */
 struct kvblk_cuda;
 
@@ -80,12 +80,23 @@ int kvblk_cuda_map(struct kvblk_cuda *cuda, void **map, size_t *map_len, void **
 /* What others wrote into the device is seen by what it starts from now on. */
 int kvblk_cuda_flush(struct kvblk_cuda *cuda);
 
-/* Lanes, for puts and gets through memory of the host. */
-int kvblk_cuda_stage(struct kvblk_cuda *cuda, struct kvblk *kv,
-		     const struct kvblk_mem_options *options);
-int kvblk_cuda_put(struct kvblk_cuda *cuda, size_t offset, size_t len,
-		   struct kvblk_op *op, struct kvblk_result *result);	/* no pieces yet */
-int kvblk_cuda_get(struct kvblk_cuda *cuda, size_t offset, const void *key,
-		   size_t key_len, size_t *len);
+void *kvblk_cuda_context(const struct kvblk_cuda *cuda);
+uint64_t kvblk_cuda_ptr(const struct kvblk_cuda *cuda);
+
+/* What is copied from and to such memory on its way, through the host's, stage.c. */
+struct kvblk_stage;
+
+#define PIECE_STAGED	0x8000u	/* of the library only: @handle is a stage, @addr a device pointer */
+
+/* One for all memory of @context that is registered with @kv and the same @options. */
+int kvblk_stage_open(struct kvblk *kv, void *context, const struct kvblk_mem_options *options,
+		     struct kvblk_stage **stage);
+void kvblk_stage_close(struct kvblk_stage *stage);
+void kvblk_stage_piece(const struct kvblk_stage *stage, uint64_t ptr, size_t len,
+		       struct kvblk_piece *piece);
+
+/* One block, in parts, to @ptr. */
+int kvblk_stage_fetch(struct kvblk_stage *stage, uint64_t ptr, const void *key, size_t key_len,
+		      size_t *len);
 
 #endif

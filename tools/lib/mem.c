@@ -4,7 +4,7 @@
  *
  * Rule: what the kernel can pin for long is registered once; what it can pin but
  * not so is pinned for each operation; what it can't reach at all, but CUDA can,
- * goes through memory of the host (cuda.c). That is decided once.
+ * goes through memory of the host (stage.c). That is decided once.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,6 +25,7 @@ struct kvblk_mem {
 	char *user;		/* as the kernel knows it; NULL: it doesn't */
 	uint32_t region;
 	struct kvblk_cuda *cuda;	/* NULL: not CUDA's */
+	struct kvblk_stage *stage;	/* NULL: not staged */
 	void *map;		/* to be unmapped with it, or NULL */
 	size_t map_len;
 };
@@ -56,7 +57,7 @@ static int reach_cuda(struct kvblk_mem *mem, const struct kvblk_mem_options *opt
 		munmap(map, map_len);
 	}
 	mem->kind = KVBLK_MEM_STAGED;
-	return kvblk_cuda_stage(mem->cuda, mem->kv, options);
+	return kvblk_stage_open(mem->kv, kvblk_cuda_context(mem->cuda), options, &mem->stage);
 }
 
 static bool options_are_good(const struct kvblk_mem_options *options)
@@ -121,6 +122,7 @@ void kvblk_mem_unregister(struct kvblk_mem *mem)
 		kvblk_region_unregister(mem->kv, mem->region);
 	if (mem->map)
 		munmap(mem->map, mem->map_len);
+	kvblk_stage_close(mem->stage);
 	kvblk_cuda_detach(mem->cuda);
 	free(mem);
 }
@@ -259,7 +261,8 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 		kvblk_piece_user(piece, mem->user + offset, len);
 		return 0;
 	default:
-		return -EOPNOTSUPP;
+		kvblk_stage_piece(mem->stage, kvblk_cuda_ptr(mem->cuda) + offset, len, piece);
+		return 0;
 	}
 }
 
@@ -289,15 +292,11 @@ int kvblk_mem_put(struct kvblk_mem *mem, size_t offset, size_t len, const void *
 	err = put_options(&op, &ext, options);
 	if (err)
 		return err;
-	if (mem->kind == KVBLK_MEM_STAGED) {
-		err = kvblk_cuda_put(mem->cuda, offset, len, &op, &result);
-		if (!err)
-			result.flags = KVBLK_RES_BOUNCED;
-	} else {
-		err = kvblk_mem_piece(mem, offset, len, &piece);
-		if (!err)
-			err = submit_one(mem->kv, &op, &result);
-	}
+	err = kvblk_mem_piece(mem, offset, len, &piece);
+	if (!err)
+		err = kvblk_mem_submit(mem->kv, &op, 1, &result, 0);
+	if (!err && result.res < 0)
+		err = result.res;
 	if (flags)
 		*flags = result.flags;
 	return err;
@@ -316,7 +315,7 @@ int kvblk_mem_get(struct kvblk_mem *mem, size_t offset, size_t *len, const void 
 	if (!is_within(mem, offset, *len))
 		return -EFAULT;
 	if (mem->kind == KVBLK_MEM_STAGED) {
-		err = kvblk_cuda_get(mem->cuda, offset, key, key_len, len);
+		err = kvblk_stage_fetch(mem->stage, kvblk_cuda_ptr(mem->cuda) + offset, key, key_len, len);
 		if (!err)
 			result.flags = KVBLK_RES_BOUNCED;
 	} else {

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* CUDA's driver API, as much of it as cuda.c and stage.c use. */
+#ifndef LIBKVBLK_CUDA_H
+#define LIBKVBLK_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* As the documentation of the CUDA driver API has them. */
+typedef uint64_t device_ptr;
+
+enum {
+	CUDA_SUCCESS			= 0,
+	CUDA_INVALID_VALUE		= 1,
+	CUDA_OUT_OF_MEMORY		= 2,
+	CUDA_NOT_INITIALIZED		= 3,
+	CUDA_DEINITIALIZED		= 4,
+	CUDA_NO_DEVICE			= 100,
+	CUDA_INVALID_DEVICE		= 101,
+	CUDA_CONTEXT_IS_DESTROYED	= 709,
+	CUDA_NOT_PERMITTED		= 800,
+	CUDA_NOT_SUPPORTED		= 801,
+
+	POINTER_CONTEXT			= 1,
+	POINTER_MEMORY_TYPE		= 2,
+	POINTER_IS_MANAGED		= 8,
+	POINTER_DEVICE_ORDINAL		= 9,
+	MEMORY_TYPE_DEVICE		= 2,
+
+	DEVICE_DMA_BUF_MMAP_SUPPORTED	= 152,
+	RANGE_DMA_BUF_FD		= 1,
+	RANGE_BY_PCIE			= 1,
+
+	STREAM_NON_BLOCKING		= 1,
+	HOST_REGISTER_PORTABLE		= 1,
+	FLUSH_CURRENT_CONTEXT		= 0,
+	FLUSH_TO_OWNER			= 100,
+
+	COPY_IN_STREAM_ORDER		= 1,
+};
+
+/* CUmemcpyAttributes */
+struct copy_attributes {
+	int order;
+	int from[2], to[2];	/* hints for managed memory */
+	unsigned int flags;
+};
+
+/* Functions of the driver; the last three may be NULL, all are until it is loaded. */
+#define NR_OPTIONAL	3
+
+struct kvblk_cu {
+	int (*init)(unsigned int flags);
+	int (*device_get)(int *device, int ordinal);
+	int (*device_attribute)(int *value, int attribute, int device);
+	int (*context_retain)(void **context, int device);
+	int (*context_release)(int device);
+	int (*context_push)(void *context);
+	int (*context_pop)(void **context);
+	int (*pointer_attribute)(void *value, int attribute, device_ptr ptr);
+	int (*alloc)(device_ptr *ptr, size_t len);
+	int (*free)(device_ptr ptr);
+	int (*host_register)(void *addr, size_t len, unsigned int flags);
+	int (*host_unregister)(void *addr);
+	int (*stream_create)(void **stream, unsigned int flags);
+	int (*stream_destroy)(void *stream);
+	int (*stream_wait)(void *stream);
+	int (*to_device)(device_ptr to, const void *from, size_t len, void *stream);
+	int (*to_host)(void *to, device_ptr from, size_t len, void *stream);
+	int (*fill)(device_ptr to, unsigned char byte, size_t len, void *stream);
+	/* from CUDA 12.8 on */
+	int (*batch)(device_ptr *to, device_ptr *from, size_t *lens, size_t nr,
+		     struct copy_attributes *attributes, size_t *first_of, size_t nr_attributes,
+		     size_t *failed, void *stream);
+	int (*range_handle)(void *handle, device_ptr ptr, size_t len, int type,
+			    unsigned long long flags);
+	int (*flush)(int target, int scope);
+};
+
+extern struct kvblk_cu kvblk_cu;
+
+/* An errno for what a function of it returned. */
+int kvblk_cu_errno(int result);
+
+/* What the calling thread asks of it is in @context, until kvblk_cu_leave(). */
+int kvblk_cu_enter(void *context);
+void kvblk_cu_leave(void);
+
+#endif
