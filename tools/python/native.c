@@ -59,6 +59,14 @@ struct kvpy_info {
 	uint32_t chunk_size;
 };
 
+/* Registered memory, by its address. */
+struct kvpy_ranges {
+	unsigned int nr;
+	const uint64_t *starts;	/* sorted */
+	const uint64_t *lens;
+	const uint64_t *handles;
+};
+
 struct kvpy_lookup {
 	uint32_t nr_leading;
 	uint32_t nr_present;
@@ -97,8 +105,10 @@ void kvblk_async_destroy(struct kvblk_async *async);
 int kvblk_async_eventfd(const struct kvblk_async *async);
 
 KVPY int kvpy_info(struct kvblk *kv, struct kvpy_info *info);
-KVPY int kvpy_register(struct kvblk *kv, uint64_t addr, size_t len, struct kvblk_mem **mem);
-KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, struct kvblk_mem **mem);
+KVPY int kvpy_register(struct kvblk *kv, uint64_t addr, size_t len, size_t block_max,
+		       struct kvblk_mem **mem);
+KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, size_t block_max,
+		    struct kvblk_mem **mem);
 KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
 		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
 		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, struct kvpy_lookup *answer);
@@ -108,8 +118,8 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 				       const char *keys, const uint16_t *key_lens,
 				       const char *parent, unsigned int parent_len,
 				       const uint16_t *nr_pieces, unsigned int all_pieces,
-				       const uint64_t *addrs, const uint64_t *lens,
-				       const uint64_t *mems);
+				       const uint64_t *places, const uint64_t *mems,
+				       const struct kvpy_ranges *ranges);
 KVPY void kvpy_batch_free(struct kvpy_batch *batch);
 KVPY void kvpy_batch_cancel(struct kvpy_batch *batch);
 KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch);
@@ -125,6 +135,8 @@ KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_to
 			const char *extra, size_t extra_len, uint8_t *id);
 /* end of cdef */
 
+#define FIND	1	/* no handle is this: they are addresses */
+
 /* What Python doesn't see of a batch, behind what it does. */
 struct batch {
 	struct kvpy_batch seen;
@@ -135,10 +147,6 @@ struct batch {
 	struct kvblk_op *ops;
 	struct kvblk_op_ext *exts;
 	struct kvblk_result *results;
-	struct staged {
-		struct kvblk_mem *mem;	/* NULL: not staged */
-		size_t offset, len;
-	} *staged;		/* NULL: no operation is */
 	struct kvblk_mem **into;	/* registered memory that gets go to */
 	unsigned int nr_into;
 };
@@ -148,66 +156,6 @@ static struct batch *batch_of(struct kvblk_job *job)
 	return (struct batch *)((char *)job - offsetof(struct batch, job));
 }
 
-static bool is_late(const struct kvblk_op *op)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return op->deadline_ns && (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec >= op->deadline_ns;
-}
-
-/* One block to or from memory that the kernel can't reach. */
-static int run_one_staged(struct batch *b, unsigned int i, size_t *len)
-{
-	const struct kvblk_op *op = &b->ops[i];
-	const void *key = (const void *)(uintptr_t)op->key;
-	const struct staged *at = &b->staged[i];
-	const struct kvblk_put_options put = {
-		.priority = op->priority,
-		.ttl_s = op->ttl_s,
-		.parent = op->ext ? (const void *)(uintptr_t)b->exts[i].parent : NULL,
-		.parent_len = op->ext ? b->exts[i].parent_len : 0,
-		.layout_tag = op->layout_tag,
-		.caller_tag = op->caller_tag,
-		.deadline_ns = op->deadline_ns,
-	};
-
-	/* the library has no cookies and no deadlines of gets for it */
-	if (b->cancelled)
-		return -ECANCELED;
-	if (is_late(op))
-		return -ETIME;
-	if (op->flags)
-		/* a part of it, a layout, a hard deadline */
-		return -EOPNOTSUPP;
-	if (op->opcode == KVBLK_OP_PUT)
-		return kvblk_mem_put(at->mem, at->offset, *len, key, op->key_len, &put,
-				     &b->results[i].flags);
-	return kvblk_mem_get(at->mem, at->offset, len, key, op->key_len, &b->results[i].flags);
-}
-
-/* Memory that the kernel can't reach goes block by block through the library. */
-static void run_staged(struct kvblk *kv, struct batch *b)
-{
-	for (unsigned int i = 0; i < b->nr_ops; i++) {
-		struct kvblk_result *result = &b->results[i];
-		size_t len = b->staged[i].len;
-		int err;
-
-		memset(result, 0, sizeof(*result));
-		if (!b->staged[i].mem) {
-			err = b->cancelled ? -ECANCELED : kvblk_submit(kv, &b->ops[i], 1, result, 0);
-			if (err)
-				result->res = err;
-			continue;
-		}
-		err = run_one_staged(b, i, &len);
-		result->res = err ? err : (int32_t)len;
-		if (!err || err == -EMSGSIZE)
-			result->value_len = (uint32_t)len;
-	}
-}
-
 static int run(struct kvblk *kv, struct kvblk_job *job)
 {
 	struct batch *b = batch_of(job);
@@ -215,10 +163,8 @@ static int run(struct kvblk *kv, struct kvblk_job *job)
 
 	if (b->cancelled)
 		err = -ECANCELED;
-	else if (b->staged)
-		run_staged(kv, b);
 	else if (b->nr_ops)
-		err = kvblk_submit(kv, b->ops, b->nr_ops, b->results, job->flags);
+		err = kvblk_mem_submit(kv, b->ops, b->nr_ops, b->results, job->flags);
 	/* a GPU that works on it next must see what the drive wrote */
 	for (unsigned int i = 0; i < b->nr_into && !err; i++)
 		err = kvblk_mem_flush(b->into[i]);
@@ -277,41 +223,50 @@ static void follow(struct kvblk_op *op, struct kvblk_op_ext *ext, const char *pa
 	ext->parent_len = len;
 }
 
-/* A piece of an operation of @nr_pieces: in @piece, or in @staged. */
-static int fill(struct kvblk_piece *piece, struct staged *staged, unsigned int nr_pieces,
-		uint64_t addr, uint64_t len, uint64_t handle)
+/* The memory that the bytes at @addr lie in, NULL: none. Then @addr becomes an offset into it. */
+static struct kvblk_mem *find(const struct kvpy_ranges *ranges, uint64_t *addr, uint64_t len)
 {
-	struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)handle;
-	int err;
+	unsigned int low = 0, high = ranges->nr;
 
+	while (low < high) {
+		unsigned int middle = low + (high - low) / 2;
+
+		if (ranges->starts[middle] > *addr)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	if (!low || len > ranges->lens[low - 1] || *addr - ranges->starts[low - 1] > ranges->lens[low - 1] - len)
+		return NULL;
+	*addr -= ranges->starts[low - 1];
+	return (struct kvblk_mem *)(uintptr_t)ranges->handles[low - 1];
+}
+
+static int fill(struct kvblk_piece *piece, uint64_t addr, uint64_t len, struct kvblk_mem *mem)
+{
 	if (!len || len > UINT32_MAX)
 		return len ? -EFBIG : -EINVAL;
-	if (!mem) {
-		kvblk_piece_user(piece, (void *)(uintptr_t)addr, len);
-		return 0;
-	}
-	err = kvblk_mem_piece(mem, addr, len, piece);
-	if (err != -EOPNOTSUPP || nr_pieces != 1)
-		return err;
-	/* kvblk_mem_put() and _get() take one piece */
-	*staged = (struct staged){ mem, addr, len };
+	if (mem)
+		return kvblk_mem_piece(mem, addr, len, piece);
+	kvblk_piece_user(piece, (void *)(uintptr_t)addr, len);
 	return 0;
 }
 
 /*
- * NULL: no memory. An operation that can't be has its error in @res already, and is
- * left out. Keys and parent are copied; the memory that addresses name must stay.
+ * NULL: no memory. @places has an address and a length for each piece, @mems 0, or a handle
+ * that the address is an offset into, or FIND: the handle in @ranges, if one is. An
+ * operation that can't be has its error in @res already, and is left out. Keys and parent
+ * are copied; the memory that addresses name must stay.
  */
 KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
 				       const char *keys, const uint16_t *key_lens,
 				       const char *parent, unsigned int parent_len,
 				       const uint16_t *nr_pieces, unsigned int all_pieces,
-				       const uint64_t *addrs, const uint64_t *lens,
-				       const uint64_t *mems)
+				       const uint64_t *places, const uint64_t *mems,
+				       const struct kvpy_ranges *ranges)
 {
 	bool chain = options->submit_flags & KVBLK_SUBMIT_CHAIN;
 	struct kvblk_piece *pieces;
-	struct staged *staged;
 	size_t key_bytes = 0;
 	struct batch *b;
 	char *at, *key;
@@ -319,8 +274,8 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	for (unsigned int i = 0; i < nr; i++)
 		key_bytes += key_lens[i];
 	b = calloc(1, sizeof(*b) + room(nr, sizeof(*b->ops)) + room(nr, sizeof(*b->exts)) +
-		      room(nr, sizeof(*b->results)) + room(nr, sizeof(*staged)) +
-		      room(all_pieces, sizeof(*pieces)) + room(all_pieces, sizeof(void *)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
+		      room(nr, sizeof(*b->results)) + room(all_pieces, sizeof(*pieces)) +
+		      room(all_pieces, sizeof(void *)) + room(nr, 4) * 4 + room(nr, 8) * 2 +
 		      room(key_bytes + parent_len, 1));
 	if (!b)
 		return NULL;
@@ -328,7 +283,6 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	b->ops = carve(&at, nr, sizeof(*b->ops));
 	b->exts = carve(&at, nr, sizeof(*b->exts));
 	b->results = carve(&at, nr, sizeof(*b->results));
-	staged = carve(&at, nr, sizeof(*staged));
 	pieces = carve(&at, all_pieces, sizeof(*pieces));
 	b->into = carve(&at, all_pieces, sizeof(void *));
 	b->place = carve(&at, nr, 4);
@@ -356,16 +310,16 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 		else if (i && chain)
 			follow(op, ext, key - key_lens[i - 1], key_lens[i - 1]);
 		for (unsigned int j = 0; j < nr_pieces[i]; j++) {
-			struct kvblk_mem *mem = (struct kvblk_mem *)(uintptr_t)*mems;
-			int refused = fill(pieces++, &staged[b->nr_ops], nr_pieces[i], *addrs++, *lens++, *mems++);
+			uint64_t addr = *places++, len = *places++, handle = *mems++;
+			struct kvblk_mem *mem = handle == FIND ? find(ranges, &addr, len) :
+								 (struct kvblk_mem *)(uintptr_t)handle;
+			int refused = fill(pieces++, addr, len, mem);
 
 			err = err ? err : refused;
 			if (mem && options->opcode == KVBLK_OP_GET &&
 			    (!b->nr_into || b->into[b->nr_into - 1] != mem))
 				b->into[b->nr_into++] = mem;
 		}
-		if (staged[b->nr_ops].mem)
-			b->staged = staged;
 		b->seen.res[i] = err;
 		if (!err)
 			b->place[b->nr_ops++] = i;
@@ -397,7 +351,7 @@ KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 /*
  * A batch of one block in one piece, which needs no memory of its own. Returns the
  * block's flags in the upper half and its result in the lower one; a negative errno: the
- * batch failed, with EOPNOTSUPP because its memory is staged, which takes kvpy_batch_new().
+ * batch failed.
  */
 KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigned int key_len,
 		      uint64_t addr, uint64_t len, uint64_t mem, uint8_t priority,
@@ -405,12 +359,9 @@ KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigne
 {
 	struct kvblk_result result = { 0 };
 	struct kvblk_piece piece;
-	struct staged staged;
 	struct kvblk_op op;
-	int err = fill(&piece, &staged, 0, addr, len, mem);
+	int err = fill(&piece, addr, len, (struct kvblk_mem *)(uintptr_t)mem);
 
-	if (err == -EOPNOTSUPP)
-		return err;
 	if (err)
 		return (uint32_t)err;
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
@@ -418,7 +369,7 @@ KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigne
 	op.priority = priority;
 	op.ttl_s = ttl_s;
 	op.deadline_ns = deadline_ns;
-	err = kvblk_submit(kv, &op, 1, &result, 0);
+	err = kvblk_mem_submit(kv, &op, 1, &result, 0);
 	/* a GPU that works on it next must see what the drive wrote */
 	if (!err && mem && opcode == KVBLK_OP_GET)
 		err = kvblk_mem_flush((struct kvblk_mem *)(uintptr_t)mem);
@@ -457,14 +408,20 @@ KVPY int kvpy_info(struct kvblk *kv, struct kvpy_info *info)
 	return 0;
 }
 
-KVPY int kvpy_register(struct kvblk *kv, uint64_t addr, size_t len, struct kvblk_mem **mem)
+KVPY int kvpy_register(struct kvblk *kv, uint64_t addr, size_t len, size_t block_max,
+		       struct kvblk_mem **mem)
 {
-	return kvblk_mem_register(kv, (void *)(uintptr_t)addr, len, NULL, mem);
+	const struct kvblk_mem_options options = { .block_max = block_max };
+
+	return kvblk_mem_register(kv, (void *)(uintptr_t)addr, len, &options, mem);
 }
 
-KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, struct kvblk_mem **mem)
+KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, size_t block_max,
+		    struct kvblk_mem **mem)
 {
-	return kvblk_mem_alloc(kv, from, len, NULL, mem);
+	const struct kvblk_mem_options options = { .block_max = block_max };
+
+	return kvblk_mem_alloc(kv, from, len, &options, mem);
 }
 
 /* @stride: all keys have this length; 0: they have @lens. */

@@ -132,17 +132,19 @@ class Warnings:
 REGION = 32 << 30
 
 
-def register_slab(pool: Pool, address: int, length: int, longest: int, log: logging.Logger, region: int = REGION) -> str:
+def register_slab(pool: Pool, address: int, length: int, longest: int, log: logging.Logger, region: int = REGION,
+                  block_max: int = 0) -> str:
     """Register a runtime's memory, once; how operations reach it: "registered", "addressed", "staged", or "": not so.
 
     No piece of an operation is longer than ``longest``: regions overlap by that much, so that each piece lies in one.
+    ``block_max`` as for Pool.register().
     If the limit on locked memory is too low, that is one warning, and operations pin their memory each time.
     """
     kinds = set()
     for start in range(0, length, region):
         size = min(region + longest, length - start)
         try:
-            kinds.add(pool.register((address + start, size)).kind)
+            kinds.add(pool.register((address + start, size), block_max=block_max).kind)
         except KvblkError as e:
             log.warning("kvblk: %d bytes of memory can't be registered: %s (errno %s); each operation pins its memory "
                         "anew, which is slower. Raise the limit on locked memory: ulimit -l, LimitMEMLOCK= of "

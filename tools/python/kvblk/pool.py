@@ -8,6 +8,7 @@ import ctypes
 import enum
 import errno
 import functools
+import itertools
 import math
 import os
 import threading
@@ -228,10 +229,7 @@ class Memory:
 
     @property
     def kind(self) -> str:
-        """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host).
-
-        To staged memory goes one block at a time, without scatter lists, parts, layout tags or hints.
-        """
+        """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host)."""
         return self.KINDS[lib.kvblk_mem_kind(self._open())]
 
     def view(self) -> memoryview:
@@ -266,6 +264,29 @@ class Memory:
 
     def __exit__(self, *what: object) -> None:
         self.close()
+
+
+#: for a piece's handle: the library is to find it
+_FIND = 1
+
+
+class _Ranges(NamedTuple):
+    """Registered memory, sorted by where it starts."""
+
+    starts: list[int]
+    memory: list[Memory]
+    #: the same for the library, and what keeps it
+    native: Any
+    keep: Any
+
+    @classmethod
+    def of(cls, memory: list[Memory]) -> _Ranges:
+        memory.sort(key=lambda m: m.address)
+        starts = [m.address for m in memory]
+        arrays = [ffi.new("uint64_t[]", column) for column in (starts, [m.nbytes for m in memory],
+                                                               [m._number for m in memory])]
+        native = ffi.new("struct kvpy_ranges *", (len(memory), *arrays))
+        return cls(starts, memory, native, (arrays, [m.handle for m in memory]))
 
 
 class Batch:
@@ -325,8 +346,7 @@ class Pool:
         # closed when the last call that uses it is over
         self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
         self._lock = threading.Lock()
-        #: registered memory and where it starts, sorted
-        self._ranges: tuple[list[int], list[Memory]] = [], []
+        self._ranges = _Ranges.of([])
 
     @property
     def handle(self) -> Any:
@@ -341,7 +361,7 @@ class Pool:
 
     def close(self) -> None:
         """Close it, which ends its leases, and its registered memory."""
-        for memory in self._ranges[1]:
+        for memory in self._ranges.memory:
             memory.close()
         self._handle = None
 
@@ -364,10 +384,11 @@ class Pool:
 
     # Memory
 
-    def register(self, buf: Buffer) -> Memory:
+    def register(self, buf: Buffer, *, block_max: int = 0) -> Memory:
         """Pin a buffer once, for many operations. It stays pinned until ``close()``, of the memory or of the pool.
 
-        The pages are what is registered: an (address, length) must not be mapped anew meanwhile.
+        The pages are what is registered: an (address, length) must not be mapped anew meanwhile. ``block_max``: the
+        longest block, should the memory have to be staged; 0: 16 MiB, or what the pool takes if that is less.
 
         >>> slab = bytearray(1 << 20)
         >>> with Pool(POOL) as pool, pool.register(slab) as memory:
@@ -378,13 +399,13 @@ class Pool:
         if handle:
             raise ValueError("that is registered memory")
         out = ffi.new("struct kvblk_mem **")
-        check(lib.kvpy_register(self.handle, address, length, out))
+        check(lib.kvpy_register(self.handle, address, length, block_max, out))
         return self._remember(Memory(self, out[0], address, length, (buf, keep)))
 
-    def alloc(self, source: str, length: int) -> Memory:
+    def alloc(self, source: str, length: int, *, block_max: int = 0) -> Memory:
         """Fresh registered memory of "host", a PCI device ("0000:03:00.0"), a driver's node, or "cuda:0"."""
         out = ffi.new("struct kvblk_mem **")
-        check(lib.kvpy_alloc(self.handle, source.encode(), length, out))
+        check(lib.kvpy_alloc(self.handle, source.encode(), length, block_max, out))
         address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
         memory = Memory(self, out[0], address, length, None)
         memory._readable = not source.startswith("cuda:")
@@ -392,25 +413,21 @@ class Pool:
 
     def _remember(self, memory: Memory) -> Memory:
         with self._lock:
-            self._know([*self._ranges[1], memory])
+            # anew each time, for threads that look meanwhile
+            self._ranges = _Ranges.of([*self._ranges.memory, memory])
         return memory
-
-    def _know(self, memory: list[Memory]) -> None:
-        # a new pair each time, for threads that look meanwhile
-        memory.sort(key=lambda m: m.address)
-        self._ranges = [m.address for m in memory], memory
 
     def forget(self, memory: Memory) -> None:
         """For Memory.close()."""
         with self._lock:
-            self._know([m for m in self._ranges[1] if m is not memory])
+            self._ranges = _Ranges.of([m for m in self._ranges.memory if m is not memory])
 
     def _within(self, address: int, length: int) -> buffers.Piece | None:
-        starts, known = self._ranges
-        at = bisect.bisect(starts, address) - 1
+        ranges = self._ranges
+        at = bisect.bisect(ranges.starts, address) - 1
         if at < 0:
             return None
-        memory = known[at]
+        memory = ranges.memory[at]
         handle = memory.handle
         if handle is None or address + length > memory.address + memory.nbytes:
             return None
@@ -433,10 +450,11 @@ class Pool:
         if len(parent) > KEY_MAX:
             raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
         counts = [1] * count
-        addrs: list[int] = []
-        sizes: list[int] = []
+        #: of each piece: its address and length
+        places: list[int] = []
         mems: list[int] = []
         keep: list[Any] = []
+        ranges = self._ranges
         if bufs is None:
             counts = [0] * count
         else:
@@ -444,12 +462,17 @@ class Pool:
                 raise ValueError(f"there are {count} keys and {len(bufs)} buffers")
             write = opcode == OP_GET
             piece_of = buffers.piece_of
-            known = bool(self._ranges[1])
+            known = bool(ranges.memory)
             for i, buf in enumerate(bufs):
                 parts = buf if type(buf) is list else (buf,)
                 counts[i] = len(parts)
                 if len(parts) > 1024:
                     raise ValueError(f"a scatter list has up to 1024 pieces, not {len(parts)}")
+                # a KV cache's, which may be many
+                if type(buf) is list and set(map(type, buf)) == {tuple} and set(map(len, buf)) == {2}:
+                    places += itertools.chain.from_iterable(buf)
+                    mems += [_FIND if known else 0] * len(buf)
+                    continue
                 for part in parts:
                     address, length, mem, owner = piece_of(part, write)
                     if mem:
@@ -460,10 +483,11 @@ class Pool:
                         if within is not None:
                             address, length, mem, registered = within
                             owner = (owner, registered)
-                    addrs.append(address)
-                    sizes.append(length)
+                    places += address, length
                     mems.append(mem)
                     keep.append(owner)
+            if _FIND in mems:
+                keep.append(ranges)
         if durable:
             op_flags |= OPF_DURABLE
         options = {
@@ -473,7 +497,7 @@ class Pool:
             "deadline_ns": _deadline(timeout),
         }
         native = lib.kvpy_batch_new(ffi.new("struct kvpy_options *", options), count, joined, lens, parent,
-                                    len(parent), counts, len(addrs), addrs, sizes, mems)
+                                    len(parent), counts, len(mems), places, mems, ranges.native)
         if not native:
             raise MemoryError
         return Batch(native, opcode, keep)
@@ -501,7 +525,7 @@ class Pool:
         if mem:
             if _alive.get(mem) is not handle:
                 return None
-        elif self._ranges[1]:
+        elif self._ranges.memory:
             within = self._within(address, length)
             if within is not None:
                 address, length, mem, registered = within
@@ -510,8 +534,6 @@ class Pool:
                               _deadline(timeout))
         del keep
         if answer < 0:
-            if answer == -errno.EOPNOTSUPP:
-                return None
             raise KvblkError(-answer)
         res = answer & 0xffffffff
         return res - (1 << 32) if res >> 31 else res, answer >> 32

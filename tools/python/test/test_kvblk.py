@@ -814,7 +814,7 @@ class Adapter(TestPool):
         log = logging.getLogger("kvblk.test")
         calls = []
         memory = mock.Mock(kind="registered")
-        with mock.patch.object(self.pool, "register", side_effect=lambda buf: calls.append(buf) or memory):
+        with mock.patch.object(self.pool, "register", side_effect=lambda buf, block_max: calls.append(buf) or memory):
             self.assertEqual(adapter.register_slab(self.pool, 4096, 10000, 1000, log, region=4000), "registered")
         self.assertEqual(calls, [(4096, 5000), (8096, 5000), (12096, 2000)])
         with mock.patch.object(self.pool, "register", side_effect=kvblk.KvblkError(errno.ENOMEM)), \
