@@ -30,17 +30,12 @@ struct Memory {
 	unsigned int users = 0;	/* requests in flight */
 	bool gone = false;	/* is being deregistered, or was */
 
-	bool is_staged() const
-	{
-		return mem && kvblk_mem_kind(mem) == KVBLK_MEM_STAGED;
-	}
-
 	/* @length bytes at @from, both of a descriptor; false: not within it */
 	bool piece(uintptr_t from, size_t length, struct kvblk_piece *piece) const
 	{
 		if (from < addr || length > len || from - addr > len - length)
 			return false;
-		if (mem && !is_staged())
+		if (mem)
 			return !kvblk_mem_piece(mem, from - addr, length, piece);
 		kvblk_piece_user(piece, reinterpret_cast<void *>(from), length);
 		return true;

@@ -153,7 +153,6 @@ nixl_status_t Request::plan(const nixl_meta_dlist_t &local, const nixl_meta_dlis
 		parts += nr;
 		keys += nr * (type == BLK_SEG ? Keys::VOLUME_KEY_LEN : place->key.size());
 		bytes_ += local[i].len;
-		staged_ = staged_ || md->memory->is_staged();
 		if (memory.empty() || memory.back() != md->memory)
 			memory.push_back(md->memory);
 	}
@@ -250,7 +249,7 @@ nixl_status_t Request::add_part(const Target &target, size_t length, const Memor
 
 		if (status != NIXL_SUCCESS)
 			return status;
-		begin_op(target, from, addr);
+		begin_op(target);
 	}
 	struct kvblk_op &op = ops_[nr_ops_ - 1];
 
@@ -265,7 +264,7 @@ nixl_status_t Request::add_part(const Target &target, size_t length, const Memor
 	return NIXL_SUCCESS;
 }
 
-void Request::begin_op(const Target &target, const Memory &from, uintptr_t addr)
+void Request::begin_op(const Target &target)
 {
 	const std::string block = target.place->type == BLK_SEG ?
 					  context_.keys.block(target.volume, target.block) :
@@ -285,7 +284,7 @@ void Request::begin_op(const Target &target, const Memory &from, uintptr_t addr)
 	}
 	op->cookie = cookie;
 	keys_len_ += key.size();
-	wishes_[nr_ops_] = { 0, false, &from, addr };
+	wishes_[nr_ops_] = { 0, false };
 	nr_ops_++;
 	target_ = target;
 }
@@ -313,11 +312,6 @@ nixl_status_t Request::finish_op(std::string &why)
 		op.offset = static_cast<uint32_t>(target_.offset);
 		op.length = wish.length;
 	}
-	if (staged_ && (op.nr_pieces > 1 || op.flags & KVBLK_OPF_PARTIAL)) {
-		why = "memory of a GPU that the kernel can't reach takes whole objects only, "
-		      "in one piece";
-		return NIXL_ERR_NOT_SUPPORTED;
-	}
 	return NIXL_SUCCESS;
 }
 
@@ -325,7 +319,7 @@ void Request::deal_out()
 {
 	uint64_t nr = (nr_ops_ + context_.batch - 1) / context_.batch;
 	/* copies and checksums are made by the threads that run the jobs */
-	uint64_t useful = std::max<uint64_t>(staged_ ? nr_ops_ : bytes_ / JOB_BYTES, nr);
+	uint64_t useful = std::max<uint64_t>(bytes_ / JOB_BYTES, nr);
 
 	nr = std::max<uint64_t>(nr, std::min<uint64_t>(useful, context_.params.threads));
 	nr = std::min<uint64_t>(nr, nr_ops_);
@@ -396,12 +390,7 @@ int Request::run(struct kvblk *kv, const Job &job)
 
 	if (canceled)
 		return -ECANCELED;
-	if (staged_) {
-		for (uint32_t i = job.first; i < job.first + job.nr; i++)
-			run_staged(kv, i);
-		return 0;
-	}
-	err = kvblk_submit(kv, ops_ + job.first, job.nr, results_ + job.first, 0);
+	err = kvblk_mem_submit(kv, ops_ + job.first, job.nr, results_ + job.first, 0);
 	if (!err && overwrite_)
 		replace(kv, job);
 	if (!err && direction_ == NIXL_READ)
@@ -419,50 +408,6 @@ int Request::flush() const
 			return err;
 	}
 	return 0;
-}
-
-/* Through memory of the host, which libkvblk does block by block. */
-void Request::run_staged(struct kvblk *kv, uint32_t i)
-{
-	const struct kvblk_op &op = ops_[i];
-	const Wish &wish = wishes_[i];
-	const uint8_t *key = pointer<uint8_t>(op.key);
-	const size_t offset = wish.addr - wish.memory->addr;
-	struct kvblk_put_options options = {};
-	struct kvblk_result &result = results_[i];
-	size_t len = wish.length;
-
-	result = {};
-	if (canceled || (op.deadline_ns && now_ns() >= op.deadline_ns)) {
-		result.res = canceled ? -ECANCELED : -ETIME;
-		return;
-	}
-	if (direction_ == NIXL_READ) {
-		result.res = kvblk_mem_get(wish.memory->mem, offset, &len, key, op.key_len,
-					   &result.flags);
-		/* longer than what is staged: not the block that was asked for */
-		if (result.res == -EFBIG)
-			result.res = -EMSGSIZE;
-	} else {
-		options.priority = op.priority;
-		options.ttl_s = op.ttl_s;
-		options.deadline_ns = op.deadline_ns;
-		result.res = kvblk_mem_put(wish.memory->mem, offset, len, key, op.key_len,
-					   &options, &result.flags);
-		if (overwrite_ && (result.res == -EEXIST || result.res == -ENOBUFS)) {
-			const int err = kvblk_delete(kv, key, op.key_len);
-
-			if (err && !is_gone(err))
-				result.res = err;
-			else if (result.res == -EEXIST)
-				result.res = kvblk_mem_put(wish.memory->mem, offset, len, key,
-							   op.key_len, &options, &result.flags);
-		}
-	}
-	if (!result.res) {
-		result.res = static_cast<int>(len);
-		result.value_len = static_cast<uint32_t>(len);
-	}
 }
 
 /*
@@ -502,7 +447,7 @@ void Request::replace(struct kvblk *kv, const Job &job)
 	}
 	if (!nr_puts)
 		return;
-	err = kvblk_submit(kv, ops, nr_puts, results, 0);
+	err = kvblk_mem_submit(kv, ops, nr_puts, results, 0);
 	for (uint32_t i = 0; i < nr_puts; i++) {
 		results_[of[i]] = err ? kvblk_result{} : results[i];
 		if (err)

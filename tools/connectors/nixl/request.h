@@ -69,8 +69,6 @@ private:
 	struct Wish {
 		uint32_t length;	/* bytes to come or to go */
 		bool whole;	/* they are all that the block has */
-		const Memory *memory;	/* of the first piece, which is at: */
-		uintptr_t addr;
 	};
 
 	/* The operations that a descriptor takes part in. */
@@ -96,7 +94,7 @@ private:
 	nixl_status_t add_part(const Target &target, size_t length, const Memory &from,
 			       uintptr_t addr, std::string &why);
 	bool continues(const Target &target) const;
-	void begin_op(const Target &target, const Memory &from, uintptr_t addr);
+	void begin_op(const Target &target);
 	nixl_status_t finish_op(std::string &why);
 	void deal_out();
 
@@ -104,7 +102,6 @@ private:
 	static void job_done(struct kvblk_job *job);
 	int run(struct kvblk *kv, const Job &job);
 	int flush() const;
-	void run_staged(struct kvblk *kv, uint32_t i);
 	void replace(struct kvblk *kv, const Job &job);
 	void end();
 	nixl_status_t status_of(uint32_t i) const;
@@ -112,7 +109,6 @@ private:
 
 	const Context &context_;
 	const nixl_xfer_op_t direction_;
-	bool staged_ = false;
 	bool overwrite_ = false;
 	size_t bytes_ = 0;
 

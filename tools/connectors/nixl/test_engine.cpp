@@ -391,14 +391,18 @@ void test_gpu(void *cuda, int mode)
 		}
 		const nixlMetaDesc shorter = bench.object(part / 2), missing = bench.object(part);
 		Transfer one(bench, NIXL_READ, VRAM_SEG), half(bench, NIXL_READ, VRAM_SEG),
-			two(bench, NIXL_WRITE, VRAM_SEG);
+			two(bench, NIXL_WRITE, VRAM_SEG), both(bench, NIXL_READ, VRAM_SEG);
 
 		CHECK(one.add(gpu, 0, missing, 0, part).run() == NIXL_ERR_NOT_FOUND);
-		/* staged memory takes whole objects in one piece only */
-		CHECK(half.add(gpu, 0, objects[0], 16, 100).run() ==
-		      (mode ? NIXL_SUCCESS : NIXL_ERR_NOT_SUPPORTED));
+		CHECK(half.add(gpu, 0, objects[0], 16, 100).run() == NIXL_SUCCESS);
+		CHECK(!memcmp(bytes_of(ptr), bytes_of(ptr) + 3 * part + 16, 100));
 		two.add(gpu, 0, shorter, 0, 100).add(gpu, part, shorter, 100, part / 2 - 100);
-		CHECK(two.run() == (mode ? NIXL_SUCCESS : NIXL_ERR_NOT_SUPPORTED));
+		CHECK(two.run() == NIXL_SUCCESS);
+		memcpy(pattern.data(), bytes_of(ptr), size);
+		memset(bytes_of(ptr) + part, 0, part);
+		both.add(gpu, 0, shorter, 0, 100).add(gpu, part, shorter, 100, part / 2 - 100);
+		CHECK(both.run() == NIXL_SUCCESS);
+		CHECK(!memcmp(bytes_of(ptr), pattern.data(), part + part / 2 - 100));
 		setenv("KVBLK_FAKE_DECLINE", "1", 1);
 		CHECK(write.run() == NIXL_ERR_NOT_ALLOWED);
 		unsetenv("KVBLK_FAKE_DECLINE");
@@ -410,7 +414,7 @@ void test_gpu(void *cuda, int mode)
 			unsetenv("KVBLK_FAKE_BUSY");
 			CHECK(write.run() == NIXL_SUCCESS);
 		}
-		for (Transfer *t : { &write, &read, &one, &half, &two })
+		for (Transfer *t : { &write, &read, &one, &half, &two, &both })
 			t->release();
 		bench.remove(gpu);
 		for (const auto &object : objects)

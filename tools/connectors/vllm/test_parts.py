@@ -977,7 +977,7 @@ class SlabTest(WithPool):
     def test_order(self):
         """On a GPU a transfer begins when what its stream was given before is over"""
         tensor = torch.zeros(PAGE, dtype=torch.int8)
-        mover = slab.Mover(self.pool, Options(pool=POOL), report.Report("test"), [tensor], PAGE)
+        mover = slab.Mover(self.pool, Options(pool=POOL), report.Report("test"), [tensor], PAGE, PAGE)
         over = threading.Event()
         import queue
         mover.PATIENCE = 0.002

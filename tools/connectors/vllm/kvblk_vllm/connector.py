@@ -392,12 +392,7 @@ class Working:
             if longest > limit:
                 raise ValueError(f"kvblk: {longest} bytes are in a value of the pool, which takes {limit}: "
                                  'lower the option "layers"')
-            self._mover = Mover(pool, options, self.report, tensors, shape.page)
-            if self._mover.kind == "staged" and len(shape.parts[0]) > 1:
-                self._mover.close()
-                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is "
-                                   "staged through the host, which takes one layer a value: set the option "
-                                   '"layers" to 1')
+            self._mover = Mover(pool, options, self.report, tensors, shape.page, longest)
         except BaseException:
             pool.close()
             raise

@@ -237,29 +237,25 @@ class KvblkWorker(OffloadingWorker):
         self.failed_blocks: set[int] = set()
         self.failed_jobs: set[int] = set()
         tensors = [tensor.tensor for tensor in caches.tensors]
-        pool = spec.options.open()
         self._scratch: Any = None
-        try:
-            most = self._check(pool)
-            self._mover = Mover(pool, spec.options, self.report, tensors, most)
-            if self._mover.kind == "staged" and any(len(group) * self._per_chunk > 1 for group in self._groups):
-                self._mover.close()
-                raise RuntimeError("kvblk: the memory of this GPU can't be reached by the pool's members, and is "
-                                   "staged through the host, which works with one layer a value only: use "
-                                   'KvblkTier, or KvblkConnector with the option "layers": 1')
-        except BaseException:
-            pool.close()
-            raise
         if self._per_chunk > 1:
             page = max(pages.size for group in self._groups for pages in group)
             self._scratch = tensors[0].new_empty(page)
+            tensors.append(self._scratch)
+        pool = spec.options.open()
+        try:
+            most = self._check(pool)
+            self._mover = Mover(pool, spec.options, self.report, tensors, *most)
+        except BaseException:
+            pool.close()
+            raise
         log.info("kvblk offloading: %d groups, %d tensors, %d blocks a chunk; memory is %s", len(self._groups),
-                 len(tensors), self._per_chunk, self._mover.kind or "not registered")
+                 len(caches.tensors), self._per_chunk, self._mover.kind or "not registered")
 
-    def _check(self, pool: Any) -> int:
-        """The longest page."""
+    def _check(self, pool: Any) -> tuple[int, int]:
+        """The longest page, and the longest chunk."""
         limit = pool.info().value_max
-        longest = 0
+        longest = most = 0
         for number, group in enumerate(self._groups):
             size = sum(pages.size for pages in group) * self._per_chunk
             if size > limit or len(group) * self._per_chunk > PIECES_MAX:
@@ -268,7 +264,8 @@ class KvblkWorker(OffloadingWorker):
                                  f"{PIECES_MAX}: "
                                  "lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
             longest = max(longest, *(pages.size for pages in group))
-        return longest
+            most = max(most, size)
+        return longest, most
 
     def _chunks(self, spec: GPULoadStoreSpec, number: int) -> list[_Chunk]:
         """Which blocks of the KV cache each chunk is in."""
