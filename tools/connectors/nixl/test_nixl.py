@@ -20,8 +20,18 @@ import unittest
 os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")     # NIXL and the plugin read it when they are loaded
 
 import tap
-from nixl_cu12 import _bindings as bindings
-from nixl_cu12._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
+
+try:
+    from nixl_cu12 import _bindings as bindings
+    from nixl_cu12._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
+except ImportError:
+    from nixl_cu13 import _bindings as bindings
+    from nixl_cu13._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
+try:
+    import torch
+    GPU = torch.cuda.is_available()
+except ImportError:
+    GPU = False
 
 POOL = os.environ.get("KVBLK_POOL", "fake")
 VM = "KVBLK_CARRY" in os.environ
@@ -57,9 +67,9 @@ class Agent:
         self.nixl.register_memory([(0, length, i, name) for i, name in zip(ids, names)], "OBJ")
         return ids
 
-    def prepare(self, op, local, remote, kind="OBJ"):
+    def prepare(self, op, local, remote, kind="OBJ", memory="DRAM"):
         """local: (address, length); remote: (offset, length, id)."""
-        return self.nixl.initialize_xfer(op, self.nixl.get_xfer_descs([(a, n, 0) for a, n in local], "DRAM"),
+        return self.nixl.initialize_xfer(op, self.nixl.get_xfer_descs([(a, n, 0) for a, n in local], memory),
                                          self.nixl.get_xfer_descs(remote, kind), self.name)
 
     def wait(self, handle, state=None):
@@ -71,8 +81,8 @@ class Agent:
             state = self.nixl.check_xfer_state(handle)
         return state
 
-    def run(self, op, local, remote, kind="OBJ"):
-        handle = self.prepare(op, local, remote, kind)
+    def run(self, op, local, remote, kind="OBJ", memory="DRAM"):
+        handle = self.prepare(op, local, remote, kind, memory)
         state = self.wait(handle, self.nixl.transfer(handle))
         handle.release()
         return state
@@ -115,6 +125,36 @@ def stderr():
 
 fake = unittest.skipUnless(POOL == "fake", "wants the fake pool")
 in_vm = unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
+
+
+@unittest.skipUnless(GPU, "no GPU, or no torch that uses it")
+class Gpu(unittest.TestCase):
+    LAYERS, BLOCKS, PAGE = 16, 20, 32 << 10
+
+    def test_layers(self):
+        """A KV cache in a GPU's memory, a tensor for each layer; an object has a block of all of them."""
+        agent = Agent()
+        caches = [torch.randint(0, 256, (self.BLOCKS, self.PAGE), dtype=torch.uint8, device="cuda")
+                  for _ in range(self.LAYERS)]
+        want = [cache.clone() for cache in caches]
+        torch.cuda.synchronize()
+        agent.nixl.register_memory([(cache.data_ptr(), cache.nbytes, 0, "") for cache in caches], "VRAM")
+        ids = agent.objects([fresh() for _ in range(self.BLOCKS)], self.LAYERS * self.PAGE)
+        local = [(cache.data_ptr() + i * self.PAGE, self.PAGE) for i in range(self.BLOCKS) for cache in caches]
+        remote = [(layer * self.PAGE, self.PAGE, ids[i]) for i in range(self.BLOCKS) for layer in range(self.LAYERS)]
+        self.assertEqual(agent.run("WRITE", local, remote, memory="VRAM"), "DONE")
+        for cache in caches:
+            cache.zero_()
+        torch.cuda.synchronize()
+        # into other blocks than they came from
+        local = [(cache.data_ptr() + (self.BLOCKS - 1 - i) * self.PAGE, self.PAGE)
+                 for i in range(self.BLOCKS) for cache in caches]
+        self.assertEqual(agent.run("READ", local, remote, memory="VRAM"), "DONE")
+        for cache, old in zip(caches, want):
+            self.assertTrue(torch.equal(cache, old.flip(0)))
+        # a layer alone
+        self.assertEqual(agent.run("READ", local[:1], [(7 * self.PAGE, self.PAGE, ids[3])], memory="VRAM"), "DONE")
+        self.assertTrue(torch.equal(caches[0][self.BLOCKS - 1], want[7][3]))
 
 
 class Start(unittest.TestCase):
@@ -809,17 +849,16 @@ class Processes(unittest.TestCase):
     @fake
     def test_beside_the_plugins_of_the_wheel(self):
         """Copied into NIXL's own directory of plugins, here one that is made of links."""
-        import nixl_cu12
-
-        packages = os.path.dirname(os.path.dirname(nixl_cu12.__file__))
-        libraries = ".nixl_cu12.mesonpy.libs"
-        program = ("from nixl_cu12._api import nixl_agent, nixl_agent_config\n"
+        wheel = bindings.__name__.split(".")[0]
+        packages = os.path.dirname(os.path.dirname(bindings.__file__))
+        libraries = f".{wheel}.mesonpy.libs"
+        program = (f"from {wheel}._api import nixl_agent, nixl_agent_config\n"
                    "a = nixl_agent('a', nixl_agent_config(backends=[]))\n"
                    f"a.create_backend('POSIX'); a.create_backend('KVBLK', {{'pool': '{POOL}'}})\n"
                    "print(sorted(a.get_plugin_list()), sorted(a.backends))\n")
         with tempfile.TemporaryDirectory() as directory:
             # directories that ".." leads out of must be real ones
-            real = ("", "nixl_cu12", libraries, f"{libraries}/plugins")
+            real = ("", wheel, libraries, f"{libraries}/plugins")
             for path in (os.path.join(parent, name) for parent in real for name in os.listdir(f"{packages}/{parent}")):
                 if path in real:
                     os.mkdir(f"{directory}/{path}")
