@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=90 check=newest,6.12,debug takes=15
+# vm: timeout=90 check=6.12,debug takes=15
 # Pools that earlier versions wrote (selftests/images), stopped or cut off, come back with every block and byte, without what was
 # deleted or has expired, whatever the host's clock says, and go on from there. A later version's members are refused as they are.
 . "${0%/*}/pool.bash"
