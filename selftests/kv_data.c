@@ -238,6 +238,62 @@ TEST(sizes)
 	       ARRAY_SIZE(sizes), ARRAY_SIZE(starts));
 }
 
+/* All structures have one form for callers of 32 bits and of 64. */
+TEST(callers_of_32_bits)
+{
+	struct low {
+		struct kvblk_submit submit;
+		struct kvblk_lookup lookup;
+		struct kvblk_op op;
+		struct kvblk_piece pieces[2];
+		struct kvblk_result result;
+		struct kv_key key;
+		uint32_t size;
+		uint8_t data[3 * PAGE];
+	} *low = kv_alloc_low(sizeof(*low));
+
+	low->key = kv_key(next_key++);
+	low->op = (struct kvblk_op){
+		.opcode = KVBLK_OP_PUT,
+		.key_len = low->key.len,
+		.nr_pieces = 2,
+		.key = kv_addr(low->key.bytes),
+		.pieces = kv_addr(low->pieces),
+	};
+	low->pieces[0] = (struct kvblk_piece){ .addr = kv_addr(low->data), .length = PAGE };
+	low->pieces[1] = (struct kvblk_piece){ .addr = kv_addr(low->data + 2 * PAGE), .length = 77 };
+	low->submit = (struct kvblk_submit){
+		.size = sizeof(low->submit),
+		.nr_ops = 1,
+		.op_size = sizeof(low->op),
+		.result_size = sizeof(low->result),
+		.ops = kv_addr(&low->op),
+		.results = kv_addr(&low->result),
+	};
+	low->lookup = (struct kvblk_lookup){
+		.size = sizeof(low->lookup),
+		.nr_keys = 1,
+		.key_stride = low->key.len,
+		.keys = kv_addr(low->key.bytes),
+		.sizes = kv_addr(&low->size),
+	};
+	kv_fill(5, 0, low->data, sizeof(low->data));
+	if (kv_ioctl32(fd, KVBLK_IOC_SUBMIT, &low->submit) == -ENOSYS)
+		SKIP("this kernel has no programs of 32 bits");
+	EXPECT_EQ(low->result.res, PAGE + 77, "put");
+	EXPECT_EQ(kv_ioctl32(fd, KVBLK_IOC_LOOKUP, &low->lookup), 0, "lookup");
+	EXPECT_EQ(low->lookup.nr_present, 1, "lookup");
+	EXPECT_EQ(low->size, PAGE + 77, "its size");
+	memset(low->data, KV_UNTOUCHED, sizeof(low->data));
+	low->op.opcode = KVBLK_OP_GET;
+	EXPECT_EQ(kv_ioctl32(fd, KVBLK_IOC_SUBMIT, &low->submit), 0, "get");
+	EXPECT_EQ(low->result.res, PAGE + 77, "get");
+	EXPECT_EQ(kv_wrong(5, 0, low->data, PAGE), -1, "the first piece");
+	EXPECT_EQ(kv_wrong(5, 2 * PAGE, low->data + 2 * PAGE, 77), -1, "the second piece");
+	EXPECT_EQ(kv_ioctl32(fd, 0x1234, &low->submit), -ENOTTY, "no such command");
+	munmap(low, (sizeof(*low) + PAGE - 1) / PAGE * PAGE);
+}
+
 TEST(aligned_is_direct)
 {
 	struct kvblk_piece piece = kv_piece(put_area(0), 65536);

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -296,6 +298,16 @@ static inline void *kv_alloc_host(size_t len)
 	return kv_map((len + PAGE - 1) / PAGE * PAGE, MAP_POPULATE);
 }
 
+/* The same, for kv_ioctl32(). */
+static inline void *kv_alloc_low(size_t len)
+{
+#ifdef MAP_32BIT
+	return kv_map((len + PAGE - 1) / PAGE * PAGE, MAP_32BIT | MAP_POPULATE);
+#else
+	return kv_alloc_host(len);
+#endif
+}
+
 /*
  * With KV_REGISTER in the environment, pieces of such buffers are registered
  * memory of the file that was opened first; all operations are to be its.
@@ -481,6 +493,49 @@ static inline int kv_ioctl(int fd, unsigned long command, void *arg)
 	if (kv_uses_rings() && _IOC_TYPE(command) == KVBLK_IOC_TYPE)
 		return kv_ring_call(fd, command, arg);
 	return ioctl(fd, command, arg) < 0 ? -errno : 0;
+}
+
+#ifdef __x86_64__
+static sigjmp_buf kv_no_int80;
+
+static inline void kv_int80_fault(int signal)
+{
+	siglongjmp(kv_no_int80, signal);
+}
+
+/* System call @nr as a program of 32 bits makes it; -ENOSYS: the instruction faults. */
+static inline int kv_int80(unsigned int nr, unsigned int a, unsigned int b, unsigned int c)
+{
+	struct sigaction action = { .sa_handler = kv_int80_fault }, before;
+	volatile int ret = -ENOSYS;
+	int answer;
+
+	sigaction(SIGSEGV, &action, &before);
+	if (!sigsetjmp(kv_no_int80, 1)) {
+		asm volatile("int $0x80" : "=a" (answer) :
+			     "a" (nr), "b" (a), "c" (b), "d" (c) :
+			     "memory", "r8", "r9", "r10", "r11");
+		ret = answer;
+	}
+	sigaction(SIGSEGV, &before, NULL);
+	return ret;
+}
+#endif
+
+/*
+ * ioctl(2) as a program of 32 bits calls it, which must have all its memory below 4 GiB
+ * (kv_alloc_low()); the errno as a negative result. -ENOSYS: this kernel has no such
+ * programs.
+ */
+static inline int kv_ioctl32(int fd, unsigned long command, void *arg)
+{
+#ifdef __x86_64__
+	/* getpid(2): where all calls are of 64 bits, 20 and 54 are other ones */
+	if (kv_int80(20, ~0u, 0, 0) == getpid())
+		return kv_int80(54, (unsigned int)fd, (unsigned int)command,
+				(unsigned int)(uintptr_t)arg);
+#endif
+	return -ENOSYS;
 }
 
 static inline struct kvblk_info kv_info(int fd)

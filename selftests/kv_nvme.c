@@ -6,6 +6,7 @@
  * usage: kv_nvme NVME_NODE NODE [TEST...]
  */
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -609,6 +610,43 @@ TEST(other_ioctls)
 	EXPECT_EQ(kv_ioctl(native, NVME_IOCTL_ID, NULL), -ENOTTY, "on the other node");
 }
 
+/* The nvme driver takes 32 bits of such a caller's addresses, and no vectors: theirs look otherwise. */
+TEST(callers_of_32_bits)
+{
+	struct low {
+		struct nvme_passthru_cmd narrow;
+		struct nvme_passthru_cmd64 wide;
+		uint8_t data[3 * PAGE];
+	} *low = kv_alloc_low(sizeof(*low));
+	struct kv_key key = kv_key(next_key++ * 8);
+	struct nvme_uring_cmd cmd = data_command(STORE, key.bytes, 16, low->data, 2 * PAGE);
+	uint64_t garbage = 0xabcull << 32;
+
+	if (kv_ioctl32(fd, NVME_IOCTL_ID, NULL) == -ENOSYS)
+		SKIP("this kernel has no programs of 32 bits");
+	EXPECT_EQ(kv_ioctl32(fd, NVME_IOCTL_ID, NULL), 1, "the namespace");
+	EXPECT_EQ(kv_ioctl32(fd, NVME_IOCTL_RESET, NULL), -ENOTTY, "reset");
+	kv_fill(7, 0, low->data, 2 * PAGE);
+	cmd.addr |= garbage;
+	memcpy(&low->narrow, &cmd, offsetof(struct nvme_passthru_cmd, result));
+	EXPECT_EQ(kv_ioctl(fd, NVME_IOCTL_IO_CMD, &low->narrow), -EFAULT, "of 64 bits");
+	EXPECT_EQ(kv_ioctl32(fd, NVME_IOCTL_IO_CMD, &low->narrow), 0, "store");
+	memset(low->data, KV_UNTOUCHED, sizeof(low->data));
+	cmd = data_command(RETRIEVE, key.bytes, 16, low->data, sizeof(low->data));
+	cmd.addr |= garbage;
+	memcpy(&low->wide, &cmd, offsetof(struct nvme_passthru_cmd64, rsvd2));
+	EXPECT_EQ(kv_ioctl32(fd, NVME_IOCTL_IO64_CMD, &low->wide), 0, "retrieve");
+	EXPECT_EQ(low->wide.result, 2 * PAGE, "its length");
+	EXPECT_EQ(kv_wrong(7, 0, low->data, 2 * PAGE), -1, "its bytes");
+	EXPECT_EQ(kv_other_than(KV_UNTOUCHED, low->data + 2 * PAGE, PAGE), -1, "behind it");
+	low->wide.vec_cnt = 1;
+	EXPECT_EQ(kv_ioctl32(fd, NVME_IOCTL_IO64_CMD_VEC, &low->wide), -EOPNOTSUPP, "a vector");
+	cmd = command(DELETE, key.bytes, 16);
+	memcpy(&low->narrow, &cmd, offsetof(struct nvme_passthru_cmd, result));
+	EXPECT_EQ(kv_ioctl32(fd, NVME_IOCTL_IO_CMD, &low->narrow), 0, "delete");
+	munmap(low, (sizeof(*low) + PAGE - 1) / PAGE * PAGE);
+}
+
 TEST(bad_ring_commands)
 {
 	struct kv_key key = kv_key(next_key++ * 8);
@@ -996,6 +1034,76 @@ TEST(list_keys)
 	free(sorted);
 	free(mine);
 	PASSED("%u keys, each one once", LISTED);
+}
+
+#define CHURN_LEN	(4u << 20)
+#define CHURN_MOST	400u
+
+struct churn {
+	unsigned int nr;	/* blocks to store */
+	unsigned int failed;
+	atomic_bool over;
+};
+
+static struct nvme_uring_cmd churn_command(uint8_t opcode, unsigned int nr)
+{
+	const uint32_t key[4] = { nr, 1, 2, 3 };
+
+	return opcode == STORE ? data_command(opcode, key, 16, bytes, CHURN_LEN) :
+				 command(opcode, key, 16);
+}
+
+static void *churn(void *arg)
+{
+	struct churn *churn = arg;
+
+	for (unsigned int i = 0; i < churn->nr; i++) {
+		struct nvme_uring_cmd cmd = churn_command(STORE, i);
+		uint64_t result;
+
+		churn->failed += !!run(IOCTL, &cmd, &result);
+	}
+	atomic_store(&churn->over, true);
+	return NULL;
+}
+
+/* What is listed may be gone when its header is read: it is left out, and no more than that. */
+TEST(list_meets_reclaim)
+{
+	struct churn arg = { .nr = (unsigned int)(2 * kv_info(native).capacity / CHURN_LEN) };
+	struct listed keys[CHURN_MOST], from = { 0 };
+	unsigned int lists = 0, most = 0, left = 0;
+	pthread_t thread;
+
+	ASSERT(arg.nr <= CHURN_MOST, "the pool is too large");
+	ASSERT(!pthread_create(&thread, NULL, churn, &arg), "pthread_create");
+	while (!atomic_load(&arg.over)) {
+		int ret = list(lists % 2 ? IOCTL : IOCTL64, &from, PAGE);
+		unsigned int nr = ret ? 0 : list_read(keys, CHURN_MOST);
+
+		EXPECT_EQ(ret, 0, "list");
+		for (unsigned int i = 0; i < nr; i++) {
+			const struct listed *key = &keys[i];
+
+			EXPECT(key->len == 16 && get_le(key->key, 4) < CHURN_MOST && get_le(key->key + 4, 4) == 1,
+			       "a key that nobody stored");
+			for (unsigned int j = 0; j < i; j++)
+				EXPECT(memcmp(key, &keys[j], sizeof(*key)), "a key twice");
+		}
+		lists++;
+		most = nr > most ? nr : most;
+	}
+	pthread_join(thread, NULL);
+	EXPECT_EQ(arg.failed, 0, "failed stores of %u", arg.nr);
+	EXPECT(lists > 10 && most > 10, "%u lists of up to %u keys", lists, most);
+	for (unsigned int i = 0; i < arg.nr; i++) {
+		struct nvme_uring_cmd cmd = churn_command(DELETE, i);
+		uint64_t result;
+
+		left += !run(IOCTL, &cmd, &result);
+	}
+	EXPECT(left && left < arg.nr, "of %u blocks %u are left", arg.nr, left);
+	PASSED("%u lists of up to %u keys while %u blocks were stored", lists, most, arg.nr);
 }
 
 /* The tag that lists need is no hash that a reader of the journal could use. */
