@@ -139,38 +139,60 @@ static void refusals(void)
 	expect("get without room", kvblk_mem_get(mem, 0, &len, "small", 5, NULL), -EMSGSIZE);
 	expect("its length", (long)len, 100000);
 	expect("delete", kvblk_delete(kv, "small", 5), 0);
-	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED) {
+	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED)
 		expect("put that is too long", kvblk_mem_put(mem, 0, options.block_max + 1, "none", 4, NULL, NULL), -EFBIG);
-		expect("piece of what is staged", kvblk_mem_piece(mem, 0, 1, &piece), -EOPNOTSUPP);
-	}
 }
 
-/* The same bytes by pieces, in a batch and by a queue. */
+/* One operation of a batch. */
+static struct kvblk_result batch(uint8_t opcode, const char *key, const struct kvblk_piece *pieces, unsigned int nr)
+{
+	struct kvblk_result result;
+	struct kvblk_op op;
+
+	kvblk_prep_put(&op, key, strlen(key), pieces, nr);
+	op.opcode = opcode;
+	expect("batch", kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	return result;
+}
+
+/* The same bytes by pieces that lie apart, in batches and by a queue. */
 static void pieces(void)
 {
 	unsigned char *there = kvblk_mem_addr(host), *back = there + ROOM;
-	struct kvblk_piece piece, of_host;
+	struct kvblk_piece piece, of_host, apart[3];
 	struct kvblk_result result;
 	struct kvblk_queue *queue;
 	struct kvblk_op op;
 	size_t len = most < 500000 ? most : 500000, got = ROOM;
+	const size_t lens[] = { len / 2, 1, len - len / 2 - 1 };
 
-	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED)
-		return;
 	pattern(there, len, 9);
 	expect("piece", kvblk_mem_piece(host, 0, len, &of_host), 0);
 	expect("piece", kvblk_mem_piece(mem, 8192, len, &piece), 0);
-	kvblk_prep_put(&op, "pieces", 6, &of_host, 1);
-	expect("batch", kvblk_submit(kv, &op, 1, &result, 0), 0);
-	expect("put of a batch", result.res, (long)len);
-	expect("queue", kvblk_queue_create(kv, 4, KVBLK_QUEUE_ANY_THREAD, &queue), 0);
+	expect("put of a batch", batch(KVBLK_OP_PUT, "pieces", &of_host, 1).res, (long)len);
+	for (unsigned int i = 0; i < 3; i++)
+		expect("piece", kvblk_mem_piece(mem, (2 - i) * (len / 2 + 4097), lens[i], &apart[i]), 0);
+	expect("get to three pieces", batch(KVBLK_OP_GET, "pieces", apart, 3).res, (long)len);
+	expect("put of three pieces", batch(KVBLK_OP_PUT, "apart", apart, 3).res, (long)len);
+	expect("get", kvblk_mem_get(host, ROOM, &got, "apart", 5, NULL), 0);
+	if (got != len || memcmp(there, back, len) != 0)
+		die("three pieces came back as others");
+	expect("delete", kvblk_delete(kv, "apart", 5), 0);
 	kvblk_prep_get(&op, "pieces", 6, &piece, 1);
-	expect("add", kvblk_queue_add(queue, &op), 0);
-	expect("wait", kvblk_queue_wait(queue, &result, 1, 1, -1), 1);
-	expect("get of a queue", result.res, (long)len);
-	kvblk_queue_destroy(queue);
+	if (kvblk_mem_kind(mem) == KVBLK_MEM_STAGED) {
+		expect("batch", kvblk_submit(kv, &op, 1, &result, 0), 0);
+		expect("a staged piece for the kernel", result.res, -EOPNOTSUPP);
+		expect("get", batch(KVBLK_OP_GET, "pieces", &piece, 1).res, (long)len);
+	} else {
+		expect("queue", kvblk_queue_create(kv, 4, KVBLK_QUEUE_ANY_THREAD, &queue), 0);
+		expect("add", kvblk_queue_add(queue, &op), 0);
+		expect("wait", kvblk_queue_wait(queue, &result, 1, 1, -1), 1);
+		expect("get of a queue", result.res, (long)len);
+		kvblk_queue_destroy(queue);
+	}
 	expect("delete", kvblk_delete(kv, "pieces", 6), 0);
 	expect("put", kvblk_mem_put(mem, 8192, len, "pieces", 6, NULL, NULL), 0);
+	memset(back, 0, len);
 	expect("get", kvblk_mem_get(host, ROOM, &got, "pieces", 6, NULL), 0);
 	if (got != len || memcmp(there, back, len) != 0)
 		die("pieces came back as others");

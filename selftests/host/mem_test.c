@@ -67,8 +67,11 @@ static int lost_part = -1, part_error;	/* a partial get from this offset fails s
 static unsigned int wait_error;		/* kvblk_queue_wait() number ... fails, for good */
 static int copies_before;
 static bool overlapped;			/* a copy began with operations in flight */
-static unsigned int submits_seen, batch_sizes[64], cancel_at;	/* calls of kvblk_submit(); the result of that operation is -ECANCELED */
+static unsigned int submits_seen, batch_sizes[64];	/* calls of kvblk_submit() */
+static unsigned int end_at;		/* the result of that operation is: */
+static int end_result = -ECANCELED;
 static int submit_error;		/* each call of it fails */
+static uint32_t value_max = 8 * MIB;
 static uint32_t hints_seen[64];		/* of each call's first operation */
 static uint8_t parents_seen[64];	/* its parent's key, 0: none */
 static struct kvblk *const kv = (struct kvblk *)blocks;
@@ -98,6 +101,10 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 	ops_seen++;
 	*result = (struct kvblk_result){ .cookie = op->cookie };
 	assert_int_equal(op->nr_pieces, 1);
+	if (op->opcode != KVBLK_OP_PUT && op->ext) {
+		result->res = -EINVAL;
+		return;
+	}
 	if (op->opcode == KVBLK_OP_PUT) {
 		if (block->data) {
 			result->res = -EEXIST;
@@ -149,9 +156,10 @@ int kvblk_submit(struct kvblk *handle, const struct kvblk_op *ops, unsigned int 
 	}
 	submits_seen++;
 	for (unsigned int i = 0; i < nr_ops && !submit_error; i++) {
-		run(&ops[i], &results[i]);
-		if (cancel_at && !--cancel_at)
-			results[i].res = -ECANCELED;
+		if (end_at && !--end_at)
+			results[i] = (struct kvblk_result){ .cookie = ops[i].cookie, .res = end_result };
+		else
+			run(&ops[i], &results[i]);
 	}
 	pthread_mutex_unlock(&pool_lock);
 	return submit_error;
@@ -169,7 +177,7 @@ int kvblk_exists(struct kvblk *handle, const void *key, size_t key_len, uint32_t
 
 int kvblk_info(struct kvblk *handle, struct kvblk_info *info)
 {
-	*info = (struct kvblk_info){ .value_max = 8 * MIB };
+	*info = (struct kvblk_info){ .value_max = value_max };
 	return info_error;
 }
 
@@ -280,7 +288,8 @@ static int setup(void **state)
 	part_error = 0;
 	wait_error = 0;
 	overlapped = false;
-	submits_seen = cancel_at = 0;
+	submits_seen = end_at = 0;
+	end_result = -ECANCELED;
 	submit_error = 0;
 	fake_fail("", 0, 0);
 	fake_mmap(0);
@@ -809,12 +818,90 @@ static void test_chain(void **state)
 		assert_int_equal(parents_seen[0], with ? 'p' : 0);
 		assert_int_equal(hints_seen[0], KVBLK_HINT_CONTINUES | (with ? KVBLK_HINT_MISSED : 0));
 		assert_int_equal(parents_seen[1], with == 2 ? 0 : s.keys[3]);
-		assert_int_equal(hints_seen[1], with == 2 ? 0 : KVBLK_HINT_CONTINUES);
+		assert_int_equal(hints_seen[1], with == 2 ? 0 : hints_seen[0]);
 		assert_int_equal(parents_seen[2], s.keys[7]);
-		assert_int_equal(hints_seen[2], 0);
+		/* one put's hint is that of all */
+		assert_int_equal(hints_seen[2], with ? KVBLK_HINT_MISSED : 0);
 		assert_true(!with || ext.hints == KVBLK_HINT_MISSED);
 	}
 	scattered_end(&s);
+}
+
+/* Of a chain a leading part is admitted, whatever goes in which load; gets are not of it. */
+static void test_declined_chain(void **state)
+{
+	struct scattered s;
+
+	scattered_setup(&s);
+	scatter(&s, KVBLK_OP_PUT);
+	for (unsigned int i = 1; i < NR; i += 3) {
+		s.ops[i].opcode = KVBLK_OP_GET;
+		block_set(s.keys[i], LEN);
+	}
+	/* put, get, two puts, get, ... */
+	end_at = 4;
+	end_result = -ENOBUFS;
+	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, KVBLK_SUBMIT_CHAIN), 0);
+	for (unsigned int i = 0; i < NR; i++) {
+		if (i % 3 == 1 || i < 3)
+			assert_int_equal(s.results[i].res, LEN);
+		else
+			assert_int_equal(s.results[i].res, -ENOBUFS);
+		if (s.results[i].res == LEN)
+			check_pieces(&s, i, true, 0);
+	}
+	/* a get between two puts is nobody's parent */
+	assert_int_equal(parents_seen[2], s.keys[0]);
+	scattered_end(&s);
+}
+
+/* A get may offer more room than a lane has, and than any block needs. */
+static void test_much_room(void **state)
+{
+	struct kvblk_mem *mem = vram(3 * MIB);
+	struct kvblk_result result;
+	struct kvblk_piece piece;
+	struct kvblk_op op;
+
+	assert_int_equal(kvblk_mem_piece(mem, 0, 3 * MIB, &piece), 0);
+	kvblk_prep_get(&op, "a", 1, &piece, 1);
+	for (int longer = 0; longer < 2; longer++) {
+		block_set('a', 20 * UNIT + (uint32_t)longer);
+		assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+		assert_int_equal(result.res, longer ? -EFBIG : 20 * (int)UNIT);
+		assert_int_equal(result.value_len, 20 * UNIT + (uint32_t)longer);
+		if (!longer)
+			assert_memory_equal(device(mem), blocks['a'].data, 20 * UNIT);
+	}
+	block_set('a', 21 * UNIT);
+	op.flags = KVBLK_OPF_PARTIAL;
+	op.offset = 3;
+	assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	assert_int_equal(result.res, -EFBIG);
+	op.length = 5 * UNIT;
+	assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	assert_int_equal(result.res, 5 * UNIT);
+	assert_memory_equal(device(mem), blocks['a'].data + 3, 5 * UNIT);
+	op.opcode = KVBLK_OP_PUT;
+	assert_int_equal(kvblk_mem_submit(kv, &op, 1, &result, 0), 0);
+	assert_int_equal(result.res, -EFBIG);
+	kvblk_mem_unregister(mem);
+}
+
+/* The same options are one stage, whatever the pool takes when memory is registered. */
+static void test_one_stage(void **state)
+{
+	struct kvblk_mem *mems[2];
+
+	for (unsigned int i = 0; i < 2; i++) {
+		value_max = i ? 4 * MIB : 8 * MIB;
+		assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", MIB, NULL, &mems[i]), 0);
+		assert_int_equal(nr_regions, 2);
+	}
+	kvblk_mem_unregister(mems[0]);
+	assert_int_equal(nr_regions, 2);
+	kvblk_mem_unregister(mems[1]);
+	value_max = 8 * MIB;
 }
 
 /* What is canceled in the kernel is not begun anew behind it, others with other names are. */
@@ -827,14 +914,17 @@ static void test_canceled_batch(void **state)
 	scatter(&s, KVBLK_OP_PUT);
 	for (unsigned int i = 0; i < NR; i++)
 		s.ops[i].cookie = i == 11 ? 8 : 7;
-	/* in the first of three loads, the second is on its way by then */
-	cancel_at = 2;
+	/* in the first of three loads; the second has been copied by then */
+	end_at = 2;
 	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
 	for (unsigned int i = 0; i < NR; i++)
 		nr += s.results[i].res == -ECANCELED;
-	assert_int_equal(nr, 4);
-	assert_int_equal(s.results[10].res, -ECANCELED);
+	assert_int_equal(nr, 8);
+	for (unsigned int i = 4; i < 11; i++)
+		assert_int_equal(s.results[i].res, -ECANCELED);
+	assert_int_equal(s.results[3].res, LEN);
 	assert_int_equal(s.results[11].res, LEN);
+	assert_null(blocks[s.keys[4]].data);
 	assert_null(blocks[s.keys[10]].data);
 	scattered_end(&s);
 }
@@ -1198,6 +1288,9 @@ int main(void)
 		MEM_TEST(test_mixed_batch),
 		MEM_TEST(test_refused_in_batch),
 		MEM_TEST(test_chain),
+		MEM_TEST(test_declined_chain),
+		MEM_TEST(test_much_room),
+		MEM_TEST(test_one_stage),
 		MEM_TEST(test_canceled_batch),
 		MEM_TEST(test_batch_failures),
 		MEM_TEST(test_overlap),

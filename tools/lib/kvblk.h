@@ -837,7 +837,7 @@ enum kvblk_mem_kind {
  *	KVBLK_MEM_PART_UNIT up to KVBLK_VALUE_MAX; 0: 1 MiB
  * @lanes: calls at a time, up to KVBLK_MEM_LANES_MAX; others wait for them. 0: 2
  *
- * All memory of one device that is registered with one handle and the same options
+ * All memory of one context of CUDA that is registered with one handle and the same options
  * shares its lanes.
  */
 struct kvblk_mem_options {
@@ -926,7 +926,7 @@ unsigned int kvblk_mem_kind(const struct kvblk_mem *mem);
  * @piece: filled, for operations of the same struct kvblk
  *
  * One of staged memory is for kvblk_mem_submit() and struct kvblk_async alone; anywhere
- * else its operation ends with -EINVAL.
+ * else its operation ends with -EOPNOTSUPP. It must lie within the memory as filled.
  *
  * Context: any thread. Return: 0; -EFAULT: not within the memory.
  */
@@ -942,16 +942,18 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
  * @flags: &enum kvblk_submit_flags
  *
  * As kvblk_submit(), which it is unless there are pieces of staged memory. Those
- * operations go through the host's memory, block_max bytes of them at a time, and the
+ * operations go through the host's memory in loads, up to block_max bytes each, and the
  * device copies some while the kernel works on others. KVBLK_RES_BOUNCED is set for
- * them. A get whose result is not its length has changed nothing in staged memory, or
- * when CUDA failed anything. kvblk_cancel() ends what is in the kernel, and what comes
- * later with the same cookie. Allocates nothing.
+ * them. A get that fails has changed nothing, unless CUDA failed. A chain is admitted
+ * load by load, and what comes after a put that was declined is declined. What
+ * kvblk_cancel() finds in the kernel takes with it what comes later with the same
+ * cookie; while the device copies it may find nothing. Allocates nothing.
  *
  * Context: any thread. Return: as kvblk_submit(); 0 if any memory is staged, with all
- * errors in @results, also -EFBIG: longer than block_max; -EXDEV: pieces of two devices,
- * of staged and other memory, or registered with two sets of options; -EIO: CUDA
- * failed; -ENODEV: CUDA has lost the device.
+ * errors in @results, also -EFBIG: longer than block_max; -EXDEV: pieces of two contexts
+ * of CUDA, of staged and other memory, or registered with two sets of options; -EIO, or
+ * another errno for an error of CUDA, also for later operations; -ENODEV: CUDA has lost
+ * the device.
  */
 int kvblk_mem_submit(struct kvblk *kv, const struct kvblk_op *ops, unsigned int nr_ops,
 		     struct kvblk_result *results, unsigned int flags);

@@ -45,6 +45,7 @@ struct lane {
 	struct kvblk_piece *pieces;
 	struct kvblk_result *results;
 	struct copies *copies;
+	bool unsure;		/* whether the stream's copies are over */
 };
 
 struct kvblk_stage {
@@ -53,19 +54,21 @@ struct kvblk_stage {
 	uint32_t id;
 	struct kvblk *kv;
 	void *context;
-	struct kvblk_mem_options options;	/* none is 0 */
+	struct kvblk_mem_options given, options;	/* of the latter none is 0 */
 	size_t page;
 	struct lane lanes[KVBLK_MEM_LANES_MAX];
 	unsigned int nr_lanes;
 	pthread_mutex_t lock;	/* protects: */
-	pthread_cond_t given;
+	pthread_cond_t given_back;
 	struct lane *free;
-	unsigned int nr_lost;	/* with operations that nobody hears of any more */
+	unsigned int nr_lost;	/* with operations or copies that nobody hears of any more */
 };
 
 static struct kvblk_stage *stages;
+static pthread_mutex_t stages_lock = PTHREAD_MUTEX_INITIALIZER;	/* of it, and of @users */
 static uint32_t last_id;
-static pthread_mutex_t stages_lock = PTHREAD_MUTEX_INITIALIZER;	/* of both, and of @users */
+/* of it, and held by who looks for a stage and makes one; taken before the other */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t page_up(const struct kvblk_stage *stage, size_t len)
 {
@@ -105,7 +108,7 @@ static int lane_create(struct kvblk_stage *stage, struct lane *lane)
 
 	lane->ops = calloc(nr, sizeof(*lane->ops));
 	lane->pieces = calloc(nr, sizeof(*lane->pieces));
-	lane->results = calloc(nr_parts, sizeof(*lane->results));
+	lane->results = calloc(nr, sizeof(*lane->results));
 	lane->copies = calloc(1, sizeof(*lane->copies));
 	if (!lane->ops || !lane->pieces || !lane->results || !lane->copies)
 		return -ENOMEM;
@@ -139,48 +142,14 @@ static void stage_destroy(struct kvblk_stage *stage)
 		lane_destroy(stage, &stage->lanes[i]);
 	if (inside)
 		kvblk_cu_leave();
-	pthread_cond_destroy(&stage->given);
+	pthread_cond_destroy(&stage->given_back);
 	pthread_mutex_destroy(&stage->lock);
 	free(stage);
 }
 
-static int stage_create(struct kvblk *kv, void *context, const struct kvblk_mem_options *options,
-			struct kvblk_stage **stage)
-{
-	struct kvblk_stage *s = calloc(1, sizeof(*s));
-	int err;
-
-	if (!s)
-		return -ENOMEM;
-	s->kv = kv;
-	s->context = context;
-	s->options = *options;
-	s->page = (size_t)sysconf(_SC_PAGESIZE);
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->given, NULL);
-	err = kvblk_cu_enter(s->context);
-	if (!err) {
-		while (!err && s->nr_lanes < options->lanes) {
-			struct lane *lane = &s->lanes[s->nr_lanes++];
-
-			err = lane_create(s, lane);
-			lane->next = s->free;
-			s->free = lane;
-		}
-		kvblk_cu_leave();
-	}
-	if (err) {
-		stage_destroy(s);
-		return err;
-	}
-	*stage = s;
-	return 0;
-}
-
 /* What is 0 in @options is filled in. */
-static int complete(struct kvblk *kv, struct kvblk_mem_options *options)
+static int complete(struct kvblk *kv, size_t page, struct kvblk_mem_options *options)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct kvblk_info info;
 	int err = kvblk_info(kv, &info);
 
@@ -196,6 +165,42 @@ static int complete(struct kvblk *kv, struct kvblk_mem_options *options)
 	return 0;
 }
 
+static int stage_create(struct kvblk *kv, void *context, const struct kvblk_mem_options *given,
+			struct kvblk_stage **stage)
+{
+	struct kvblk_stage *s = calloc(1, sizeof(*s));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	s->kv = kv;
+	s->context = context;
+	s->given = s->options = *given;
+	s->page = (size_t)sysconf(_SC_PAGESIZE);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->given_back, NULL);
+	err = complete(kv, s->page, &s->options);
+	if (!err)
+		err = kvblk_cu_enter(s->context);
+	if (!err) {
+		while (!err && s->nr_lanes < s->options.lanes) {
+			struct lane *lane = &s->lanes[s->nr_lanes++];
+
+			err = lane_create(s, lane);
+			lane->next = s->free;
+			s->free = lane;
+		}
+		kvblk_cu_leave();
+	}
+	if (err) {
+		stage_destroy(s);
+		return err;
+	}
+	s->id = ++last_id;
+	*stage = s;
+	return 0;
+}
+
 static bool are_same(const struct kvblk_mem_options *a, const struct kvblk_mem_options *b)
 {
 	return a->block_max == b->block_max && a->part_size == b->part_size && a->lanes == b->lanes;
@@ -204,47 +209,52 @@ static bool are_same(const struct kvblk_mem_options *a, const struct kvblk_mem_o
 int kvblk_stage_open(struct kvblk *kv, void *context, const struct kvblk_mem_options *options,
 		     struct kvblk_stage **stage)
 {
-	struct kvblk_mem_options o = options ? *options : (struct kvblk_mem_options){ 0 };
+	const struct kvblk_mem_options given = options ? *options : (struct kvblk_mem_options){ 0 };
 	struct kvblk_stage *s;
-	int err = complete(kv, &o);
+	int err = 0;
 
-	if (err)
-		return err;
+	pthread_mutex_lock(&open_lock);
 	pthread_mutex_lock(&stages_lock);
 	for (s = stages; s; s = s->next) {
-		if (s->kv == kv && s->context == context && are_same(&s->options, &o))
+		if (s->kv == kv && s->context == context && are_same(&s->given, &given)) {
+			s->users++;
 			break;
-	}
-	if (!s) {
-		err = stage_create(kv, context, &o, &s);
-		if (!err) {
-			s->id = ++last_id;
-			s->next = stages;
-			stages = s;
 		}
 	}
-	if (!err) {
-		s->users++;
-		*stage = s;
-	}
 	pthread_mutex_unlock(&stages_lock);
+	if (!s) {
+		err = stage_create(kv, context, &given, &s);
+		if (!err) {
+			s->users = 1;
+			pthread_mutex_lock(&stages_lock);
+			s->next = stages;
+			stages = s;
+			pthread_mutex_unlock(&stages_lock);
+		}
+	}
+	pthread_mutex_unlock(&open_lock);
+	if (!err)
+		*stage = s;
 	return err;
 }
 
 void kvblk_stage_close(struct kvblk_stage *stage)
 {
 	struct kvblk_stage **s;
+	bool last;
 
 	if (!stage)
 		return;
 	pthread_mutex_lock(&stages_lock);
-	if (!--stage->users) {
+	last = !--stage->users;
+	if (last) {
 		for (s = &stages; *s != stage; s = &(*s)->next)
 			;
 		*s = stage->next;
-		stage_destroy(stage);
 	}
 	pthread_mutex_unlock(&stages_lock);
+	if (last)
+		stage_destroy(stage);
 }
 
 void kvblk_stage_piece(const struct kvblk_stage *stage, uint64_t ptr, size_t len,
@@ -263,7 +273,7 @@ static struct lane *lane_take(struct kvblk_stage *stage)
 
 	pthread_mutex_lock(&stage->lock);
 	while (!stage->free && stage->nr_lost < stage->nr_lanes)
-		pthread_cond_wait(&stage->given, &stage->lock);
+		pthread_cond_wait(&stage->given_back, &stage->lock);
 	lane = stage->free;
 	if (lane)
 		stage->free = lane->next;
@@ -274,13 +284,13 @@ static struct lane *lane_take(struct kvblk_stage *stage)
 static void lane_give(struct kvblk_stage *stage, struct lane *lane)
 {
 	pthread_mutex_lock(&stage->lock);
-	if (lane->queue && kvblk_queue_inflight(lane->queue)) {
+	if (lane->unsure || (lane->queue && kvblk_queue_inflight(lane->queue))) {
 		stage->nr_lost++;
-		pthread_cond_broadcast(&stage->given);
+		pthread_cond_broadcast(&stage->given_back);
 	} else {
 		lane->next = stage->free;
 		stage->free = lane;
-		pthread_cond_signal(&stage->given);
+		pthread_cond_signal(&stage->given_back);
 	}
 	pthread_mutex_unlock(&stage->lock);
 }
@@ -294,9 +304,12 @@ static void lane_piece(const struct lane *lane, size_t offset, size_t len,
 		kvblk_piece_user(piece, lane->stage + offset, len);
 }
 
-static int stream_wait(const struct lane *lane)
+static int stream_wait(struct lane *lane)
 {
-	return kvblk_cu_errno(kvblk_cu.stream_wait(lane->stream));
+	int err = kvblk_cu_errno(kvblk_cu.stream_wait(lane->stream));
+
+	lane->unsure = err;
+	return err;
 }
 
 /* A batch, in loads. */
@@ -308,6 +321,7 @@ struct batch {
 	const struct kvblk_op *ops;
 	struct kvblk_result *results;
 	unsigned int nr, flags;
+	uint32_t hints;		/* of all the puts, if they are a chain */
 };
 
 /* Some of them in a row, all puts or all gets, that have half the lane's memory. */
@@ -324,7 +338,8 @@ static const struct kvblk_piece *pieces_of(const struct kvblk_op *op)
 /* Of the first piece that is staged; 0: none is */
 static uint32_t id_of(const struct kvblk_op *op)
 {
-	for (unsigned int i = 0; i < op->nr_pieces; i++) {
+	/* where there should be some, it is the kernel that says so */
+	for (unsigned int i = 0; op->pieces && i < op->nr_pieces; i++) {
 		if (pieces_of(op)[i].type == PIECE_STAGED)
 			return pieces_of(op)[i].handle;
 	}
@@ -338,6 +353,18 @@ static size_t length_of(const struct kvblk_op *op)
 	for (unsigned int i = 0; i < op->nr_pieces; i++)
 		len += pieces_of(op)[i].length;
 	return len;
+}
+
+/* Bytes of a lane's memory that it takes. A get may offer more than any block has. */
+static size_t room_of(const struct kvblk_stage *stage, const struct kvblk_op *op)
+{
+	size_t len = length_of(op);
+
+	if (op->opcode != KVBLK_OP_GET)
+		return len;
+	if (op->flags & KVBLK_OPF_PARTIAL)
+		return op->length && op->length < len ? op->length : len;
+	return len < stage->options.block_max ? len : stage->options.block_max;
 }
 
 /* What is wrong with an operation, if anything is; the rest of it is the kernel's to judge. */
@@ -355,7 +382,7 @@ static int refusal(const struct kvblk_stage *stage, const struct kvblk_op *op)
 		if (piece->type != PIECE_STAGED || piece->handle != stage->id)
 			return -EXDEV;
 	}
-	return length_of(op) > stage->options.block_max ? -EFBIG : 0;
+	return room_of(stage, op) > stage->options.block_max ? -EFBIG : 0;
 }
 
 static void finish(const struct batch *b, unsigned int i, int err)
@@ -366,6 +393,11 @@ static void finish(const struct batch *b, unsigned int i, int err)
 static bool is_get(const struct batch *b, unsigned int i)
 {
 	return b->ops[i].opcode == KVBLK_OP_GET;
+}
+
+static bool is_put(const struct batch *b, unsigned int i)
+{
+	return b->ops[i].opcode == KVBLK_OP_PUT;
 }
 
 /* From operation @first on, those that are over left out; to half number @half. */
@@ -379,7 +411,7 @@ static struct load load_of(const struct batch *b, unsigned int first, unsigned i
 	load = (struct load){ first, first, half * b->stage->options.block_max };
 	while (load.end < b->nr && load.end - first < LOAD_OPS && b->results[load.end].res >= 0 &&
 	       b->ops[load.end].opcode == b->ops[first].opcode) {
-		len += page_up(b->stage, length_of(&b->ops[load.end]));
+		len += page_up(b->stage, room_of(b->stage, &b->ops[load.end]));
 		if (len > b->stage->options.block_max)
 			break;
 		load.end++;
@@ -447,7 +479,7 @@ static int load_copy(const struct batch *b, const struct load *load)
 	b->lane->copies->nr = 0;
 	for (unsigned int i = load->first; i < load->end && !err; i++) {
 		const struct kvblk_op *op = &b->ops[i];
-		size_t room = length_of(op), len = room;
+		size_t room = room_of(b->stage, op), len = room;
 
 		if (is_get(b, i)) {
 			len = b->results[i].res > 0 ? (size_t)b->results[i].res : 0;
@@ -460,63 +492,94 @@ static int load_copy(const struct batch *b, const struct load *load)
 	return err ? err : copies_start(b->lane, is_get(b, load->first));
 }
 
-/* The loads of a chain's puts are batches of the chain for the kernel. */
-static void connect(const struct batch *b, const struct load *load, struct kvblk_op_ext *ext)
+/* What an operation says more; NULL: nothing, or in a form that the kernel is to judge. */
+static const struct kvblk_op_ext *ext_of(const struct kvblk_op *op)
 {
-	struct kvblk_op *op = b->lane->ops;
-	const struct kvblk_op_ext *its = (const void *)(uintptr_t)op->ext;
+	const struct kvblk_op_ext *ext = (const void *)(uintptr_t)op->ext;
 
-	/* from later than this, if longer: as it is */
-	if (its && its->size > sizeof(*ext))
+	return ext && ext->size == sizeof(*ext) ? ext : NULL;
+}
+
+/* The loads of a chain's puts are batches of the chain for the kernel: @op begins one. */
+static void connect(const struct batch *b, const struct load *load, struct kvblk_op *op,
+		    struct kvblk_op_ext *ext)
+{
+	const struct kvblk_op_ext *its = ext_of(op);
+	unsigned int i;
+
+	if (op->ext && !its)
 		return;
 	kvblk_prep_ext(op, ext);
-	if (its) {
-		memcpy(ext, its, its->size);
-		ext->size = sizeof(*ext);
-	}
-	if (load->first && !ext->parent_len) {
-		ext->parent = b->ops[load->first - 1].key;
-		ext->parent_len = b->ops[load->first - 1].key_len;
-	}
-	if (load->end < b->nr)
+	if (its)
+		*ext = *its;
+	ext->hints |= b->hints;
+	for (i = load->end; i < b->nr && !(is_put(b, i) && b->results[i].res >= 0); i++)
+		;
+	if (i < b->nr)
 		ext->hints |= KVBLK_HINT_CONTINUES;
+	for (i = load->first; i-- && !ext->parent_len;) {
+		if (!is_put(b, i) || refusal(b->stage, &b->ops[i]) || b->ops[i].key_len > KVBLK_KEY_MAX)
+			continue;
+		ext->parent = b->ops[i].key;
+		ext->parent_len = b->ops[i].key_len;
+	}
+}
+
+/* The pool has declined the rest of a chain, or somebody has canceled what has this cookie. */
+static void skip_later(const struct batch *b, unsigned int first, const struct kvblk_result *result)
+{
+	bool declined = result->res == -ENOBUFS && b->flags & KVBLK_SUBMIT_CHAIN;
+	bool canceled = result->res == -ECANCELED && result->cookie;
+
+	for (unsigned int i = first; (declined || canceled) && i < b->nr; i++) {
+		if (b->results[i].res >= 0 &&
+		    (declined ? is_put(b, i) : b->ops[i].cookie == result->cookie))
+			finish(b, i, result->res);
+	}
 }
 
 static void load_submit(const struct batch *b, const struct load *load)
 {
 	const struct lane *lane = b->lane;
-	unsigned int nr = load->end - load->first;
+	unsigned int nr = 0, done = 0;
 	struct kvblk_op_ext ext;
 	size_t at = load->at;
 	int err;
 
-	for (unsigned int i = 0; i < nr; i++) {
-		struct kvblk_op *op = &lane->ops[i];
-		size_t len;
+	for (unsigned int i = load->first; i < load->end; i++) {
+		struct kvblk_op *op = &lane->ops[nr];
+		size_t room = room_of(b->stage, &b->ops[i]);
 
-		*op = b->ops[load->first + i];
-		len = length_of(op);
-		lane_piece(lane, at, len, &lane->pieces[i]);
-		op->pieces = (uintptr_t)&lane->pieces[i];
-		op->nr_pieces = 1;
-		at += page_up(b->stage, len);
+		/* since the load was put together it may have been canceled, or declined */
+		if (b->results[i].res >= 0) {
+			*op = b->ops[i];
+			lane_piece(lane, at, room, &lane->pieces[nr]);
+			op->pieces = (uintptr_t)&lane->pieces[nr];
+			op->nr_pieces = 1;
+			nr++;
+		}
+		at += page_up(b->stage, room);
 	}
-	if (b->flags & KVBLK_SUBMIT_CHAIN && (load->first || load->end < b->nr))
-		connect(b, load, &ext);
-	err = kvblk_submit(b->stage->kv, lane->ops, nr, &b->results[load->first], b->flags);
+	if (!nr)
+		return;
+	if (b->flags & KVBLK_SUBMIT_CHAIN && is_put(b, load->first))
+		connect(b, load, lane->ops, &ext);
+	err = kvblk_submit(b->stage->kv, lane->ops, nr, lane->results, b->flags);
 	for (unsigned int i = load->first; i < load->end; i++) {
 		struct kvblk_result *result = &b->results[i];
 
+		if (result->res < 0)
+			continue;
+		*result = lane->results[done++];
 		if (err)
 			finish(b, i, err);
 		result->flags &= ~(uint32_t)(KVBLK_RES_DIRECT | KVBLK_RES_DEVICE_READ);
 		if (result->res >= 0)
 			result->flags |= KVBLK_RES_BOUNCED;
-		/* it was meant for all that have this name */
-		for (unsigned int j = load->end; result->res == -ECANCELED && j < b->nr; j++) {
-			if (b->ops[j].cookie && b->ops[j].cookie == result->cookie)
-				finish(b, j, -ECANCELED);
-		}
+		/* there was room, but not in the lane */
+		if (result->res == -EMSGSIZE && result->value_len <= length_of(&b->ops[i]))
+			result->res = -EFBIG;
+		skip_later(b, load->end, result);
 	}
 }
 
@@ -584,8 +647,13 @@ static void submit_staged(struct kvblk *kv, uint32_t id, struct batch *b)
 
 	if (stage) {
 		b->stage = stage;
-		for (unsigned int i = 0; i < b->nr; i++)
+		for (unsigned int i = 0; i < b->nr; i++) {
+			const struct kvblk_op_ext *ext = ext_of(&b->ops[i]);
+
 			finish(b, i, refusal(stage, &b->ops[i]));
+			if (ext && b->flags & KVBLK_SUBMIT_CHAIN && is_put(b, i))
+				b->hints |= ext->hints;
+		}
 		b->lane = lane_take(stage);
 		err = b->lane ? kvblk_cu_enter(stage->context) : -EIO;
 		if (!err) {
@@ -733,6 +801,8 @@ static int fetch_end(struct fetch *fetch)
 
 	if (!fetch->err && !err)
 		return 0;
+	if (err)
+		stream_wait(lane);
 	if (fetch->started && !err) {
 		err = kvblk_cu_errno(kvblk_cu.fill(fetch->to, 0, fetch->len, lane->stream));
 		if (!err)

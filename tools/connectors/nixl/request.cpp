@@ -254,11 +254,11 @@ nixl_status_t Request::add_part(const Target &target, size_t length, const Memor
 	struct kvblk_op &op = ops_[nr_ops_ - 1];
 
 	wishes_[nr_ops_ - 1].length += static_cast<uint32_t>(length);
-	if (more && last->type == piece.type && last->handle == piece.handle &&
-	    last->addr + last->length == piece.addr) {
+	if (more && last_from_ == &from && last->addr + last->length == piece.addr) {
 		last->length += piece.length;
 		return NIXL_SUCCESS;
 	}
+	last_from_ = &from;
 	pieces_[nr_pieces_++] = piece;
 	op.nr_pieces++;
 	return NIXL_SUCCESS;

@@ -127,7 +127,9 @@ private:
 	uint32_t nr_ops_ = 0, nr_pieces_ = 0, nr_jobs_ = 0;
 	size_t nr_descs_ = 0, keys_len_ = 0;
 
-	Target target_ = {};	/* while it is planned: of the last operation */
+	/* while it is planned: of the last operation, and of the last piece */
+	Target target_ = {};
+	const Memory *last_from_ = nullptr;
 
 	std::atomic<State> state_{ State::Idle };
 	std::atomic<nixl_status_t> status_{ NIXL_ERR_NOT_POSTED };

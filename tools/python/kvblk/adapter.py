@@ -132,15 +132,20 @@ class Warnings:
 REGION = 32 << 30
 
 
+#: longest block that staged memory takes if nothing is said
+STAGED = 16 << 20
+
+
 def register_slab(pool: Pool, address: int, length: int, longest: int, log: logging.Logger, region: int = REGION,
-                  block_max: int = 0) -> str:
+                  block: int = 0) -> str:
     """Register a runtime's memory, once; how operations reach it: "registered", "addressed", "staged", or "": not so.
 
     No piece of an operation is longer than ``longest``: regions overlap by that much, so that each piece lies in one.
-    ``block_max`` as for Pool.register().
+    ``block``: the longest block, of all its pieces.
     If the limit on locked memory is too low, that is one warning, and operations pin their memory each time.
     """
     kinds = set()
+    block_max = block if block > STAGED else 0
     for start in range(0, length, region):
         size = min(region + longest, length - start)
         try:

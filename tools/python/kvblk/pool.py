@@ -10,6 +10,7 @@ import errno
 import functools
 import itertools
 import math
+import operator
 import os
 import threading
 import time
@@ -207,7 +208,7 @@ class Memory:
     """Memory registered with a pool: pinned once, or a GPU's; ``memory[a:b]`` is a buffer for puts and gets.
 
     A buffer that lies within one registered memory is used through it in any case. ``close()`` unregisters it when
-    the operations, slices and views that use it are gone; that of the pool does so for all.
+    the slices and views of it and the operations that are in flight then are gone; that of the pool does so for all.
     """
 
     KINDS = {1: "registered", 2: "addressed", 3: "staged"}
@@ -464,14 +465,15 @@ class Pool:
             piece_of = buffers.piece_of
             known = bool(ranges.memory)
             for i, buf in enumerate(bufs):
-                parts = buf if type(buf) is list else (buf,)
+                # a copy: another thread may change the list
+                parts = tuple(buf) if type(buf) is list else (buf,)
                 counts[i] = len(parts)
                 if len(parts) > 1024:
                     raise ValueError(f"a scatter list has up to 1024 pieces, not {len(parts)}")
                 # a KV cache's, which may be many
-                if type(buf) is list and set(map(type, buf)) == {tuple} and set(map(len, buf)) == {2}:
-                    places += itertools.chain.from_iterable(buf)
-                    mems += [_FIND if known else 0] * len(buf)
+                if len(parts) > 1 and set(map(type, parts)) == {tuple} and set(map(len, parts)) == {2}:
+                    places += map(operator.index, itertools.chain.from_iterable(parts))
+                    mems += [_FIND if known else 0] * len(parts)
                     continue
                 for part in parts:
                     address, length, mem, owner = piece_of(part, write)

@@ -71,7 +71,7 @@ class HostMover:
     """Moves blocks between a pool and slabs of memory in the background. By one thread only, the caller's."""
 
     def __init__(self, pool: kvblk.Pool, options: Options, report: Report, slabs: Sequence[tuple[int, int]],
-                 longest: int, block_max: int = 0):
+                 longest: int, block: int = 0):
         self.pool = pool
         self.report = report
         self._timeout = options.timeout_s
@@ -82,7 +82,7 @@ class HostMover:
         #: batches of stores among these
         self._storing = 0
         #: how operations reach the memory: the least good of all slabs' ways
-        self.kind = min((register_slab(pool, address, length, longest, log, block_max=block_max)
+        self.kind = min((register_slab(pool, address, length, longest, log, block=block)
                          for address, length in slabs),
                         key=_KINDS.index)
 
@@ -201,9 +201,9 @@ class Mover(HostMover):
     """
 
     def __init__(self, pool: kvblk.Pool, options: Options, report: Report, tensors: Sequence[torch.Tensor],
-                 longest: int, block_max: int):
+                 longest: int, block: int):
         storages = {(storage.data_ptr(), storage.nbytes()) for storage in (t.untyped_storage() for t in tensors)}
-        super().__init__(pool, options, report, sorted(storages), longest, block_max)
+        super().__init__(pool, options, report, sorted(storages), longest, block)
         self._tensors = list(tensors)
         self._device = tensors[0].device
         self._ordered: queue.SimpleQueue[Any] | None = None
