@@ -279,7 +279,8 @@ enum kvblk_opcode {
  *	completes when the device no longer owns the caller's memory
  * @KVBLK_OPF_DURABLE: put: complete when a crash of the host can't lose the block,
  *	whatever the pool keeps in memory, and it is past its member's volatile cache; with
- *	-EEXIST, too. Needs KVBLK_FEAT_DRAM
+ *	-EEXIST, too. Needs KVBLK_FEAT_DRAM, and the pool's integrity to be full: what
+ *	has no checksums is a miss after a crash. See uapi.rst for other limits
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1 << 0,
