@@ -111,10 +111,13 @@ static void stage_rec(struct stage *stage)
 	stage->rec.integrity = KVBLK_INTEGRITY_CRC32C;
 	if (obj->rec.crcs)
 		stage->rec.integrity = KVBLK_INTEGRITY_PRODUCER;
-	else if (READ_ONCE(stage->all->pool->tun.integrity) == KVBLK_CHECK_HEADER)
+	/* one without checksums is a miss after a crash */
+	else if (!stage->urgent &&
+		 READ_ONCE(stage->all->pool->tun.integrity) == KVBLK_CHECK_HEADER)
 		stage->rec.integrity = KVBLK_INTEGRITY_NONE;
 	stage->rec.durable = stage->urgent ||
 			     kvblk_durable(stage->room.member, stage->rec.integrity);
+	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
 }
 
 /* It has room. Without memory it is not written. */

@@ -386,8 +386,7 @@ static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool o
 	}
 }
 
-int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj,
-		       const struct kvblk_slot *old)
+int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 {
 	struct kvblk_slot slot = {
 		.seg = KVBLK_DRAM_SEG,
@@ -408,10 +407,7 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj,
 	obj->off = slot.off;
 	obj->gen = slot.gen;
 	/* the entry first: it is the right to the id's object */
-	if (old)
-		err = kvblk_entry_replace(pool, obj->rec.id, old, &slot) ? 0 : -EEXIST;
-	else
-		err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
+	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
 	if (err)
 		goto drop;
 	err = object_list(pool, obj, true);

@@ -90,6 +90,8 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 		/* never the errno: a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
 
+		if (bio_op(bio) == REQ_OP_WRITE)
+			atomic_inc(&member->write_errors);
 		if (!whole->p2p && status != BLK_STS_PROTECTION &&
 		    bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))

@@ -333,7 +333,7 @@ static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 		    struct kvblk_io *waiter)
 {
 	/* what is being written gives its room back itself */
-	if (old->state == KVBLK_SLOT_LIVE)
+	if (old->state != KVBLK_SLOT_WRITING)
 		atomic_sub(kill->units, &kill->seg->live_units);
 	guard(spinlock)(&pool->kill_lock);
 	kill->waiter = waiter;

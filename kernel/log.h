@@ -151,6 +151,37 @@ static inline bool kvblk_must_check(const struct kvblk_pool *pool,
 	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
 }
 
+/* What a crash could lose of the record that is about to be written to @room. */
+static inline void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable)
+{
+	struct kvblk_segment *seg = room->seg;
+
+	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
+		WRITE_ONCE(seg->bare, true);
+	if (!durable && !READ_ONCE(seg->cached))
+		cmpxchg(&seg->cached, 0, atomic_read(&room->member->write_errors));
+}
+
+/* A write-back of the member's cache may have lost some of @seg. */
+static inline bool kvblk_segment_lossy(const struct kvblk_member *member,
+				       const struct kvblk_segment *seg)
+{
+	int cached = READ_ONCE(seg->cached);
+
+	return cached && atomic_read(&member->write_errors) != cached;
+}
+
+/* A crash may lose records of it that can be got now, and no flush helps. */
+static inline bool kvblk_segment_doubtful(const struct kvblk_member *member,
+					  const struct kvblk_segment *seg)
+{
+	/* sealed; pairs with kvblk_segment_seal(): the flags are as the seal left them */
+	bool sealed = !smp_load_acquire(&seg->open);
+
+	return READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN ||
+	       (!sealed && (READ_ONCE(seg->bare) || kvblk_segment_lossy(member, seg)));
+}
+
 static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
 					     u32 segment, u64 gen, u32 unit)
 {
@@ -232,11 +263,10 @@ bool kvblk_dram_has_room(struct kvblk_pool *pool, u64 bytes);
  */
 struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 key_len);
 /*
- * Makes @obj its id's block, in place of @old (NULL: as a new entry). Takes it in any
- * case. 0; -EEXIST: the entry is another one; -ENOSPC; -ENOMEM. May sleep.
+ * Makes @obj its id's block. Takes it in any case. 0; -EEXIST: there is one; -ENOSPC;
+ * -ENOMEM. May sleep.
  */
-int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj,
-		       const struct kvblk_slot *old);
+int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj);
 /*
  * The block at @slot, which a member has, stays in @obj too, unless there is one that
  * counts. Takes a reference of its own. May sleep.

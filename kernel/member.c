@@ -84,6 +84,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	strscpy(member->name, spec->name);
 	init_completion(&member->ref_done);
 	spin_lock_init(&member->lock);
+	atomic_set(&member->write_errors, 1);
 	mutex_init(&member->table_lock);
 	INIT_LIST_HEAD(&member->ready);
 	INIT_LIST_HEAD(&member->free);

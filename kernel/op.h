@@ -250,6 +250,7 @@ struct kvblk_req {
 	bool failed;			/* a put: by the member, and its task may try anew */
 	u8 older;			/* a put: &enum kvblk_older */
 	bool cleared;			/* a put: it has removed an older block */
+	bool replaces;			/* a put: the block's entry, which is @old meanwhile */
 	u8 tries;			/* a put: writes that failed, */
 	u8 avoid;			/* the last one by the member in this slot */
 	u8 phase;			/* a get: &enum kvblk_get_phase */
@@ -270,6 +271,7 @@ struct kvblk_req {
 	u64 result_addr;		/* cmd: where the result goes, or 0 */
 	void *header;
 	struct kvblk_slot slot;
+	struct kvblk_slot old;
 	struct kvblk_part part;		/* src.parts, when it is one */
 	u64 crcs_addr;			/* where the caller has checksums, or 0 */
 	u32 crcs_room;			/* bytes there */

@@ -11,6 +11,9 @@
  * - One that replaces an older block (&enum kvblk_older) removes that when nothing but
  *   the members can make it fail any more, and waits for its kill. What looks for kills
  *   looks for the entry first: a kill is listed before its entry goes.
+ * - One that takes the same block's entry over, since its member does not answer or a
+ *   crash may lose it, leaves the older record in place, MOVING, until its own is there
+ *   and past the caches: the older one may be a durable put's.
  */
 #include "op.h"
 #include "trace.h"
@@ -32,6 +35,18 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 		.durable = req->media.fua,
 		.key = req->key,
 	};
+}
+
+/* A crash must not lose it: so it is wanted, or it is in the place of one of which it is. */
+static bool put_lasts(const struct kvblk_req *req)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE || req->replaces;
+}
+
+/* A record without checksums is a miss after a crash. */
+static u32 put_policy(const struct kvblk_req *req)
+{
+	return put_lasts(req) ? KVBLK_CHECK_FULL : READ_ONCE(req->pool->tun.integrity);
 }
 
 /* What the record of the caller's memory at hand gets. */
@@ -162,7 +177,7 @@ static int put_object(struct kvblk_req *req)
 static int put_memory(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
-	u32 policy = READ_ONCE(pool->tun.integrity);
+	u32 policy = put_policy(req);
 	struct kvblk_align align = kvblk_pool_align(pool);
 	phys_addr_t addr;
 	int err;
@@ -255,8 +270,9 @@ static void put_write(struct kvblk_req *req)
 	struct kvblk_turn *turn = &req->media.turn;
 
 	/* where there is no such cache, the block layer takes the flag off */
-	req->media.fua = req->op.flags & KVBLK_OPF_DURABLE ||
+	req->media.fua = put_lasts(req) ||
 			 kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
+	kvblk_room_note(room, req->integrity, req->media.fua);
 	/* what may wait at the gate is summed by its own task, not by the gate's work */
 	req->summed = req->integrity == KVBLK_INTEGRITY_CRC32C &&
 		      kvblk_put_window(room->member) != U64_MAX;
@@ -363,15 +379,15 @@ static bool put_inline(const struct kvblk_req *req)
 
 /*
  * The block is on a member, whose volatile cache may have it alone: it is past that
- * before a durable put is told so. -EINPROGRESS: its flush is in flight; 1 or -EAGAIN as
- * of start; -ENOENT: look again.
+ * before a durable put is told so. 0: no flush does it, it is to be written anew;
+ * -EINPROGRESS: its flush is in flight; 1 or -EAGAIN as of start; -EEXIST: look again.
  */
 static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	struct kvblk_media *media = &req->media;
 	/* one whose write has failed goes on in its task */
 	bool waits = put_inline(req) && !req->tries;
-	bool up, cached;
+	bool doubtful, cached;
 
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
@@ -381,14 +397,12 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 	if (!media->seg) {
 		kvblk_media_end(req);
 		/* its member is going, and may take its time */
-		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -ENOENT;
+		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -EEXIST;
 	}
-	/* while a member restores, @open is late; pairs with the end of that */
-	up = smp_load_acquire(&media->member->state) == KVBLK_MEMBER_UP;
+	doubtful = kvblk_segment_doubtful(media->member, media->seg);
 	/* what is sealed has been flushed */
-	cached = bdev_write_cache(media->member->bdev) &&
-		 !(up && !READ_ONCE(media->seg->open));
-	if (cached && !waits && !kvblk_req_crowded(req)) {
+	cached = READ_ONCE(media->seg->open) && READ_ONCE(media->seg->cached);
+	if (cached && !doubtful && !waits && !kvblk_req_crowded(req)) {
 		/* it has waited for room */
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
@@ -400,16 +414,18 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 		return -EINPROGRESS;
 	}
 	kvblk_media_end(req);
+	if (doubtful)
+		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : 0;
 	if (!cached)
 		return put_exists(req, slot);
 	return waits ? -EAGAIN : kvblk_req_over(req, -ENOMEM);
 }
 
-/* As of put_flush(). */
+/* As of put_flush(). One of another length is not the caller's block. */
 static int put_is_there(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
-	return req->op.flags & KVBLK_OPF_DURABLE && slot->seg != KVBLK_DRAM_SEG ?
-	       put_flush(req, slot) : put_exists(req, slot);
+	return req->op.flags & KVBLK_OPF_DURABLE && slot->seg != KVBLK_DRAM_SEG &&
+	       slot->len == req->bytes ? put_flush(req, slot) : put_exists(req, slot);
 }
 
 /* Its answer. */
@@ -425,9 +441,10 @@ static int put_flushed(struct kvblk_req *req, bool told)
 {
 	struct kvblk_media *media = &req->media;
 	struct kvblk_member *member = media->member;
-	bool failed = media->io.status;
+	/* or another write has, and the target told it that the cache's was lost */
+	bool failed = media->io.status || kvblk_segment_lossy(member, media->seg);
 
-	if (failed)
+	if (media->io.status)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->segs);
 	kvblk_media_end(req);
 	if (!failed)
@@ -481,29 +498,33 @@ static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 
 /*
  * Is it to be written at all? 0, with the entry that it would replace; -EINPROGRESS: its
- * block is there, and is flushed; or 1 or -EAGAIN as of start.
+ * block is there, and is flushed; -EEXIST: look again; or 1 or -EAGAIN as of start.
  */
 static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
 	struct kvblk_pool *pool = req->pool;
+	bool served;
+	int ret;
 
 	*taken = kvblk_index_find(&pool->index, req->id, old);
 	if (*taken && old->state == KVBLK_SLOT_MOVING && kvblk_slot_expired(pool, old))
 		return -EAGAIN;
-	if (*taken && (old->state == KVBLK_SLOT_MOVING || kvblk_slot_served(pool, old))) {
-		if (old->state == KVBLK_SLOT_WRITING) {
+	served = *taken && kvblk_slot_served(pool, old);
+	if (served || (*taken && old->state == KVBLK_SLOT_MOVING)) {
+		/* or in the place of one that can't be got */
+		if (old->state == KVBLK_SLOT_WRITING || !served) {
 			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 			return kvblk_req_over(req, -EALREADY);
 		}
 		if (kvblk_slot_expired(pool, old)) {
 			if (!kvblk_index_replace(&pool->index, req->id, old, NULL))
-				return put_look(req, old, taken);
+				return -EEXIST;
 			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 			*taken = false;
 		} else if (!put_replaces(req, old) && !put_undurable(req, old)) {
-			int ret = put_is_there(req, old);
-
-			return ret == -ENOENT ? put_look(req, old, taken) : ret;
+			ret = put_is_there(req, old);
+			if (ret)
+				return ret;
 		}
 	}
 	if (kvblk_pool_too_long(pool, req->bytes))
@@ -551,6 +572,17 @@ static int put_fetch(struct kvblk_req *req)
 	return req->wants_fault ? -EAGAIN : err;
 }
 
+/* Takes the entry @old over. False: it is another one by now. */
+static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	/* on a member that does not answer: the block would have moved here */
+	if (old->state == KVBLK_SLOT_WRITING)
+		return kvblk_entry_replace(req->pool, req->id, old, &req->slot);
+	req->old = *old;
+	req->old.state = KVBLK_SLOT_MOVING;
+	return kvblk_index_replace(&req->pool->index, req->id, old, &req->old);
+}
+
 /*
  * Room and an entry, in place of @old or (NULL) as a new one. 0; -EAGAIN: there
  * is no room yet; -ENOSPC; -EEXIST: the entry is another one by now; -EREMOTEIO:
@@ -590,8 +622,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	};
 	if (!old)
 		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
-	else if (!kvblk_entry_replace(pool, req->id, old, &req->slot))
-		/* on a member that does not answer: the block would have moved here */
+	else if (!put_take(req, old))
 		err = -EEXIST;
 	if (!err)
 		return 0;
@@ -615,18 +646,17 @@ static int put_done(struct kvblk_req *req)
 }
 
 /*
- * Into memory, if there is room. 0: it is a member's; -EEXIST: the entry is another one
- * by now; 1 or -EAGAIN as of start.
+ * Into memory, if there is room. 0: it is a member's; -EEXIST: there is an entry by now;
+ * 1 or -EAGAIN as of start.
  */
-static int put_keep(struct kvblk_req *req, const struct kvblk_slot *old)
+static int put_keep(struct kvblk_req *req)
 {
 	struct kvblk_object *obj;
 	struct kvblk_slot slot;
 	int err;
 
 	/* a member's, if the policy has been asked */
-	if (req->asked || put_through(req) || !put_kept(req) ||
-	    (old && kvblk_slot_kills_full(req->pool, old)))
+	if (req->asked || put_through(req) || !put_kept(req))
 		return 0;
 	err = put_tag(req);
 	if (err)
@@ -647,7 +677,7 @@ static int put_keep(struct kvblk_req *req, const struct kvblk_slot *old)
 	if (!kvblk_media_begin(req))
 		return kvblk_req_over(req, -ENODEV);
 	obj = kvblk_req_object_take(req);
-	err = kvblk_object_enter(req->pool, obj, old);
+	err = kvblk_object_enter(req->pool, obj);
 	kvblk_media_end(req);
 	if (err == -EEXIST)
 		return err;
@@ -670,8 +700,10 @@ static int put_try(struct kvblk_req *req)
 	for (;;) {
 		req->space_seq = atomic_read(&pool->space_seq);
 		ret = put_look(req, &old, &taken);
-		if (!ret)
-			ret = put_keep(req, taken ? &old : NULL);
+		req->replaces = taken && old.state == KVBLK_SLOT_LIVE &&
+				!put_replaces(req, &old);
+		if (!ret && !taken)
+			ret = put_keep(req);
 		if (ret == -EEXIST)
 			continue;
 		if (ret == -EINPROGRESS)
@@ -801,6 +833,30 @@ static void put_failed(struct kvblk_req *req, bool again)
 	req->avoid = room->member->slot;
 }
 
+/* Its record is to be found, and no older one. False: the key is another put's. */
+static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	return req->replaces ? kvblk_entry_replace(pool, req->id, &req->old, live) :
+			       kvblk_index_replace(&pool->index, req->id, &req->slot, live);
+}
+
+/* Its record is not to be found. A delete finds the entry, or waits for the kill. */
+static void put_revert(struct kvblk_req *req)
+{
+	struct kvblk_slot live = req->old;
+	struct kvblk_pool *pool = req->pool;
+
+	live.state = KVBLK_SLOT_LIVE;
+	if (req->replaces) {
+		kvblk_kill_later(pool, req->id, &req->slot);
+		kvblk_index_replace(&pool->index, req->id, &req->old, &live);
+	} else if (!kvblk_entry_replace(pool, req->id, &req->slot, NULL)) {
+		kvblk_kill_settle(pool, req->id, &req->slot);
+	}
+}
+
 /* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */
 static int put_settle(struct kvblk_req *req, bool again)
 {
@@ -815,7 +871,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 		err = -EIO;
 	} else if (READ_ONCE(req->canceled)) {
 		err = -ECANCELED;
-	} else if (!kvblk_index_replace(&pool->index, req->id, &req->slot, &live)) {
+	} else if (!put_show(req, &live)) {
 		/* another put took the key while this member was silent, or going */
 		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 		err = -EALREADY;
@@ -825,9 +881,10 @@ static int put_settle(struct kvblk_req *req, bool again)
 		req->coming = false;
 		kvblk_object_keep(pool, req->object, &live);
 	}
-	/* a delete finds the entry, or waits for the kill */
-	if (err && !kvblk_entry_replace(pool, req->id, &req->slot, NULL))
-		kvblk_kill_settle(pool, req->id, &req->slot);
+	if (err)
+		put_revert(req);
+	if (req->replaces)
+		wake_up_all(&pool->settle_wait);
 	kvblk_absent_note(pool, req->id);
 	put_rec(req, &rec);
 	kvblk_room_release(&req->media.room, err ? NULL : &rec);

@@ -281,6 +281,11 @@ static void copy_write(struct copy *copy)
 			      &copy->room);
 	if (copy->err)
 		return;
+	/* its seal has proven it; where it goes, a crash would not find that */
+	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE) {
+		kvblk_payload_sum(&copy->mem, copy->buf + KVBLK_HDR_CRCS);
+		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
+	}
 	/* it keeps its seq: a copy is no newer than its original */
 	place = kvblk_place(member, copy->room.segment, copy->room.gen,
 			    copy->room.unit);
@@ -413,9 +418,9 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	struct kvblk_policy_seg pseg = policy_view(member, seg);
 	struct victim v = { .member = member, .seg = seg };
 	u32 segment = seg - member->segs, i;
+	int err, errors = atomic_read(&member->write_errors);
 	struct kvblk_open *open = NULL;
 	bool blind;
-	int err;
 
 	/* an unreadable summary: all is dropped, unless something is promised */
 	init_completion(&v.landed);
@@ -459,7 +464,8 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 
 	/* the copies, and then the end of the original, are there for good */
 	err = v.nr_copied ? kvblk_io_flush(member) : 0;
-	if (err)
+	/* another write may have been told that the cache lost them */
+	if (err || (v.nr_copied && atomic_read(&member->write_errors) != errors))
 		goto revert;
 	/* what could not be seen may have been leased meanwhile */
 	if (blind && READ_ONCE(pool->leased_bytes))
@@ -479,6 +485,8 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		member->nr_sealed++;
 		spin_unlock(&member->lock);
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
+		/* it may have arrived nevertheless: says that the segment stays */
+		kvblk_table_write(member, segment);
 		goto revert;
 	}
 	for (i = 0; i < v.nr; i++)

@@ -166,6 +166,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	u64 gen = seg->gen;
 	struct kvblk_open *open = seg->open;
 	struct kvblk_d_summary *buf;
+	bool doubtful;
 	u32 from, to;
 	int err;
 
@@ -178,12 +179,16 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	}
 	if (!err)
 		err = kvblk_io_flush(member);
-	if (err) {
-		/* payloads without checksums may be lost */
+	doubtful = err || kvblk_segment_lossy(member, seg);
+	if (doubtful) {
+		/* payloads may be lost */
 		spin_lock(&member->lock);
 		seg->flags |= KVBLK_SEGF_UNPROVEN;
 		spin_unlock(&member->lock);
 	}
+	/* a restart believes what it finds sealed */
+	if (!err && doubtful)
+		err = kvblk_table_write(member, seg - member->segs);
 	if (!err)
 		err = summary_write(member, seg, 0, 1, &sum, buf, REQ_FUA);
 	mutex_unlock(&open->writing);
@@ -197,7 +202,8 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	/* reclaim may have it from here on */
 	spin_lock(&member->lock);
 	if (!err)
-		seg->open = NULL;
+		/* behind its flags: pairs with kvblk_segment_doubtful() */
+		smp_store_release(&seg->open, NULL);
 	seg->state = KVBLK_SEG_SEALED;
 	list_move_tail(&seg->link, &member->sealed);
 	member->nr_open--;
@@ -248,6 +254,8 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->class = class;
 		seg->flags = 0;
 		seg->kills_durable = false;
+		seg->bare = false;
+		seg->cached = 0;
 		seg->nr_records = 0;
 		seg->opened = atomic64_inc_return(&pool->opened);
 	}

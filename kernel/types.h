@@ -109,6 +109,9 @@ struct kvblk_open {
  * @nr_records: SEALED: all records
  * @opened: pool-wide order of opening
  * @kills_durable: KVBLK_SEGF_KILLS is on media
+ * @bare: has records without checksums: until it is sealed, a crash loses them
+ * @cached: 0, or it has records that the member's volatile cache may have alone until it
+ *	is sealed: member->write_errors before the first of them. Set once, by cmpxchg
  * @retiring_gen: generation to put into the table while @gen is still the old
  *	one; 0 if none
  * @reclaim_run: the last run of reclaim that could not reclaim it; reclaim's
@@ -128,6 +131,8 @@ struct kvblk_segment {
 	u64 stamp;
 	atomic_t live_units;
 	bool kills_durable;
+	bool bare;
+	int cached;
 	u32 nr_records;
 	u64 opened;
 	u64 retiring_gen;
@@ -282,6 +287,9 @@ struct kvblk_route {
  * @failing: answers with errors; set by completions and by the watchdog,
  *	cleared by the watchdog when probes succeed
  * @error_run: errors since the last I/O that succeeded
+ * @write_errors: 1, and writes and flushes that failed. Some targets tell a failed
+ *	write-back once: what is in a volatile cache then is past it for no flush that
+ *	follows
  * @suspect_told: what the last event said; the watchdog's own
  * @seg_base: pool-wide number of segment 0
  * @segs: nr_segs of them
@@ -316,6 +324,7 @@ struct kvblk_member {
 	bool suspect;
 	bool failing;
 	atomic_t error_run;
+	atomic_t write_errors;
 	bool suspect_told;
 	bool failing_told;		/* likewise */
 	bool formatted;			/* just made; nothing to restore */

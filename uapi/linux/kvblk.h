@@ -278,9 +278,9 @@ enum kvblk_opcode {
  *	and complete on time. Without this flag a get that is past its deadline
  *	completes when the device no longer owns the caller's memory
  * @KVBLK_OPF_DURABLE: put: complete when a crash of the host can't lose the block,
- *	whatever the pool keeps in memory, and it is past its member's volatile cache; with
- *	-EEXIST, too. Needs KVBLK_FEAT_DRAM, and the pool's integrity to be full: what
- *	has no checksums is a miss after a crash. See uapi.rst for other limits
+ *	whatever the pool keeps in memory: it has checksums, and is past its member's
+ *	volatile cache; with -EEXIST, too, unless the length differs. -EIO: the flush of
+ *	one that was there has failed. Needs KVBLK_FEAT_DRAM
  */
 enum kvblk_op_flags {
 	KVBLK_OPF_PARTIAL	= 1 << 0,
