@@ -11,6 +11,9 @@
  *   flight, for what it waits for could wait for that.
  * - The wait is killable. What is in flight then is detached and ends in a
  *   work; pinned pages stay pinned until their bios are over.
+ * - Prefetches are in the order in which they are wanted, so what has landed is finished
+ *   while others are submitted. It does not make room for those: all of a batch that
+ *   has no other operations, and hence waits for nobody's memory, stays until its end.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -159,7 +162,8 @@ static bool batch_reap(struct kvblk_batch *batch)
 					      KVBLK_BY_NOBODY : KVBLK_BY_CALLER)) {
 		case 1:
 			req_settle(batch, req);
-			kvblk_req_trim(req);
+			if (!req->parked)
+				kvblk_req_trim(req);
 			break;
 		case -EAGAIN:
 			list_add_tail(&req->link, &batch->faulting);
@@ -362,6 +366,34 @@ static int batch_admit(struct kvblk_batch *batch)
 	return 0;
 }
 
+/* Has it nothing but prefetches? */
+static bool batch_prefetches(const struct kvblk_batch *batch)
+{
+	u32 i;
+
+	for (i = 0; i < batch->nr_reqs; i++)
+		if (batch->reqs[i]->type != &kvblk_op_prefetch)
+			return false;
+	return true;
+}
+
+/* What was brought in may leave memory from now on, the last ones first. */
+static void batch_unpark(struct kvblk_batch *batch)
+{
+	u32 i;
+
+	for (i = batch->nr_reqs; i-- > 0;) {
+		struct kvblk_req *req = batch->reqs[i];
+
+		if (!req->parked)
+			continue;
+		req->parked = false;
+		kvblk_object_queue(req->pool, req->object);
+		kvblk_req_trim(req);
+		percpu_ref_put(&req->pool->users);
+	}
+}
+
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain)
 {
 	struct kvblk_batch batch = {
@@ -371,12 +403,14 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 		.nr_reqs = nr,
 		.reqs = reqs,
 	};
+	bool prefetches = batch_prefetches(&batch);
 	struct kvblk_sigpipe sigpipe;
 	int err;
 	u32 i;
 
 	init_waitqueue_head(&batch.wq);
 	for (i = 0; i < nr; i++) {
+		reqs[i]->parks = prefetches;
 		reqs[i]->batch = &batch;
 		reqs[i]->landed = batch_landed;
 		reqs[i]->gone = kvblk_req_free;
@@ -398,11 +432,15 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 
 		if (!req->result.res)
 			err = batch_run_one(&batch, req);
+		if (prefetches)
+			batch_reap(&batch);
 	}
 	while (!err && batch.nr_inflight)
 		err = batch_wait(&batch);
 	if (err)
 		batch_abandon(&batch);
+	if (prefetches)
+		batch_unpark(&batch);
 	kvblk_sigpipe_restore(&sigpipe);
 	spin_lock(&file->lock);
 	for (i = 0; i < nr; i++)

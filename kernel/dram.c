@@ -426,7 +426,7 @@ drop:
 	return err;
 }
 
-void kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
+bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 		       const struct kvblk_slot *slot)
 {
 	obj->seg = slot->seg;
@@ -436,11 +436,11 @@ void kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 	refcount_inc(&obj->refs);
 	if (object_list(pool, obj, false)) {
 		kvblk_object_put(obj);
-		return;
+		return false;
 	}
-	kvblk_object_queue(pool, obj);
 	/* it was deleted meanwhile */
 	kvblk_dram_forget(pool, obj->rec.id);
+	return true;
 }
 
 /* ---- with its pool ---- */

@@ -21,8 +21,6 @@ static inline u64 kvblk_dram_low(u64 limit)
 /* Its entry says the same place; @slot: the entry, if so. No sleep, as none of these. */
 bool kvblk_object_current(struct kvblk_pool *pool, const struct kvblk_object *obj,
 			  struct kvblk_slot *slot);
-/* To the hot end of its list, unless it was removed. */
-void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj);
 /* Off it; the node's lock is held. */
 void kvblk_object_unqueue(struct kvblk_dram_node *node, struct kvblk_object *obj);
 /* No get finds it any more. The caller has a reference. */

@@ -438,7 +438,13 @@ static bool get_keep(struct kvblk_req *req)
 		return false;
 	req->coming = false;
 	WRITE_ONCE(obj->touched, true);
-	kvblk_object_keep(req->pool, obj, &req->slot);
+	if (!kvblk_object_keep(req->pool, obj, &req->slot))
+		return true;
+	req->parked = req->parks;
+	if (req->parked)
+		percpu_ref_get(&req->pool->users);
+	else
+		kvblk_object_queue(req->pool, obj);
 	return true;
 }
 

@@ -268,11 +268,14 @@ struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 k
  */
 int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj);
 /*
- * The block at @slot, which a member has, stays in @obj too, unless there is one that
- * counts. Takes a reference of its own. May sleep.
+ * The block at @slot, which a member has, stays in @obj too, unless (false) there is one
+ * that counts. Takes a reference of its own. kvblk_object_queue() is to follow, until
+ * when nobody takes the memory away. May sleep.
  */
-void kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
+bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 		       const struct kvblk_slot *slot);
+/* To the hot end of its list, unless it was removed. No sleep. */
+void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj);
 /* The object with the block that @slot is the entry of, with a reference, or NULL. */
 struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
 				      const struct kvblk_slot *slot);

@@ -258,6 +258,8 @@ struct kvblk_req {
 	bool looked;			/* a get: its header is the block's */
 	bool device;			/* a device's memory is in it */
 	bool coming;			/* @object is not the pool's yet */
+	bool parks;			/* a prefetch: @object stays while its batch runs: it */
+	bool parked;			/* is not queued, and holds pool->users */
 	bool continues;			/* a put: &kvblk_object.continues */
 	u8 flight_phase;		/* that it began in */
 	ktime_t start;

@@ -879,7 +879,8 @@ static int put_settle(struct kvblk_req *req, bool again)
 	/* what fails may be tried again with it */
 	if (req->coming && !err) {
 		req->coming = false;
-		kvblk_object_keep(pool, req->object, &live);
+		if (kvblk_object_keep(pool, req->object, &live))
+			kvblk_object_queue(pool, req->object);
 	}
 	if (err)
 		put_revert(req);
