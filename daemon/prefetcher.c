@@ -241,6 +241,7 @@ static int run_batch(struct order *order, const uint8_t *key, unsigned int at, u
 		.cookie = COOKIE,
 		.lease_ms = order->want.lease_ms,
 		.stop_at_miss = order->want.stop_at_miss,
+		.priority = (uint8_t)order->want.priority,
 	};
 	struct kvblk_prefetch_sum sum = { 0 };
 	int err = kvblk_prefetch(order->kv, key, order->want.chain.lens + at, nr, &options,

@@ -107,7 +107,9 @@ static void prefetch_enter(struct kvblk_req *req)
 	struct kvblk_turn *turn = &req->media.turn;
 
 	kvblk_media_submit(req, req->media.member);
-	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1);
+	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
+						 req->op.priority);
+	turn->priority = req->op.priority;
 	turn->bytes = req->mem.bytes;
 	turn->given_up = &req->canceled;
 	turn->submit = prefetch_submit;

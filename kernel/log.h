@@ -295,12 +295,13 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
 /* ---- throttle.c: reads go before writes ---- */
 
 /**
- * struct kvblk_turn - a put's at its member's gate
+ * struct kvblk_turn - a put's or a prefetch's at its member's gate
  * @link: member->gate, or a lane's
  * @counted: member->gate_counted
  * @member: that counts it, or NULL
  * @bytes: of it
- * @since: when it was counted, jiffies
+ * @priority: of a prefetch, else 0
+ * @since: when it came or, later, was counted, jiffies
  * @given_up: what it points to is true once nobody wants it any more
  * @cgroup: whose I/O it is; not held
  * @ioprio: of its task if it waits, else 0
@@ -312,6 +313,7 @@ struct kvblk_turn {
 	struct list_head counted;
 	struct kvblk_member *member;
 	u64 bytes;
+	u8 priority;
 	unsigned long since;
 	const bool *given_up;
 	const struct cgroup_subsys_state *cgroup;

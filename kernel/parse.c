@@ -77,7 +77,7 @@ static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
 	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
 		return -EINVAL;
 	if (!type->reads &&
-	    (op->priority || op->ttl_s || op->caller_tag ||
+	    ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s || op->caller_tag ||
 	     (op->layout_tag && !(op->flags & KVBLK_OPF_LAYOUT))))
 		return -EINVAL;
 	if (op->priority > KVBLK_PRIORITY_MAX || op->reserved)

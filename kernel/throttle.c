@@ -10,6 +10,8 @@
  *   cgroup may be over its budget (io.max). If the device does answer, and puts of
  *   other cgroups wait, those of this cgroup are let through uncounted for a while:
  *   they would otherwise delay the others, one after the other.
+ * - Prefetches wait here, too. One with a priority goes before those that have less
+ *   and came lately: nobody is overtaken for longer than GATE_LOOK.
  * - Puts that waited are submitted as I/O of their callers' cgroups, in lanes: work
  *   items that have puts of one cgroup each, because io.cost has a submitter sleep
  *   for its cgroup's budget. If there are more cgroups than lanes, some share.
@@ -155,6 +157,19 @@ static bool gate_pass(struct kvblk_member *member, struct kvblk_turn *turn, u64 
 	return true;
 }
 
+/* Behind those of its priority, and those that have waited for long. */
+static void gate_queue(struct kvblk_member *member, struct kvblk_turn *turn)
+{
+	struct kvblk_turn *other;
+
+	turn->since = jiffies;
+	list_for_each_entry_reverse(other, &member->gate, link)
+		if (other->priority >= turn->priority ||
+		    time_after(jiffies, other->since + GATE_LOOK))
+			break;
+	list_add(&turn->link, &other->link);
+}
+
 /* False: it waits. */
 static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64 window)
 {
@@ -170,7 +185,7 @@ static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64
 	turn->css = turn_css();
 	turn->ioprio = get_current_ioprio();
 	member->gate_waiting += turn->bytes;
-	list_add_tail(&turn->link, &member->gate);
+	gate_queue(member, turn);
 	queue_delayed_work(member->pool->wq, &member->gate_work, GATE_LOOK);
 	return false;
 }

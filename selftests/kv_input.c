@@ -90,6 +90,8 @@ SPOIL(opcode_5, f.op.opcode = 5)
 SPOIL(opcode_255, f.op.opcode = 255)
 SPOIL(priority_4, f.op.priority = 4)
 SPOIL(priority_1, f.op.priority = 1)
+SPOIL(prefetch_priority_4, f.op.opcode = KVBLK_OP_PREFETCH; f.op.pieces = f.op.nr_pieces = 0;
+      f.op.priority = 4)
 SPOIL(key_len_0, f.op.key_len = 0)
 SPOIL(key_len_513, f.op.key_len = 513)
 SPOIL(key_len_max, f.op.key_len = UINT16_MAX)
@@ -216,6 +218,7 @@ static const struct op_case op_cases[] = {
 	{ "opcode 255", PUT | GET, -EOPNOTSUPP, opcode_255 },
 	{ "priority 4", ANY, -EINVAL, priority_4 },
 	{ "a priority", GET | DELETE, -EINVAL, priority_1 },
+	{ "a prefetch of priority 4", GET, -EINVAL, prefetch_priority_4 },
 	{ "key_len 0", ANY, -EINVAL, key_len_0 },
 	{ "key_len 513", ANY, -EINVAL, key_len_513 },
 	{ "key_len 65535", ANY, -EINVAL, key_len_max },

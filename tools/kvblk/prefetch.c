@@ -16,6 +16,7 @@ enum {
 	OPT_MAX_BYTES,
 	OPT_STOP,
 	OPT_DEADLINE,
+	OPT_PRIORITY,
 };
 
 struct prefetch_args {
@@ -135,6 +136,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_DEADLINE:
 		args->deadline = cli_time(state, "--deadline", arg, 0.001, 86400);
 		return 0;
+	case OPT_PRIORITY:
+		args->options.priority = (uint8_t)cli_number(state, "--priority", arg, 0,
+							     KVBLK_PRIORITY_MAX);
+		return 0;
 	case ARGP_KEY_ARG:
 		return parse_arg(args, arg, state);
 	case ARGP_KEY_END:
@@ -153,6 +158,7 @@ static const struct argp_option options[] = {
 	{ "max-bytes", OPT_MAX_BYTES, "BYTES", 0, "bring no more into memory", 0 },
 	{ "stop", OPT_STOP, NULL, 0, "stop at the first block that is missing", 0 },
 	{ "deadline", OPT_DEADLINE, "TIME", 0, "give up after this time", 0 },
+	{ "priority", OPT_PRIORITY, "N", 0, "0 (the default) to 3: goes before those with less", 0 },
 	{ 0 },
 };
 

@@ -291,6 +291,8 @@ static inline const char *kvblk_prefetch_state_name(unsigned int state)
  * @lease_ms: lease what is in memory at the end for this long, up to
  *	KVBLK_LEASE_MS_MAX; 0: no lease
  * @stop_at_miss: the keys are a chain: what is behind the first miss is left out
+ * @priority: 0 to KVBLK_PRIORITY_MAX: of prefetches that gets hold up, those with more
+ *	go first
  */
 struct kvblk_prefetch_options {
 	uint64_t max_bytes;
@@ -298,6 +300,7 @@ struct kvblk_prefetch_options {
 	uint64_t cookie;
 	uint32_t lease_ms;
 	bool stop_at_miss;
+	uint8_t priority;
 };
 
 /**

@@ -108,6 +108,7 @@ static unsigned int next_batch(struct plan *p, unsigned int *at, const unsigned 
 		p->ops[nr].opcode = KVBLK_OP_PREFETCH;
 		p->ops[nr].cookie = p->options->cookie;
 		p->ops[nr].deadline_ns = p->options->deadline_ns;
+		p->ops[nr].priority = p->options->priority;
 		p->of[nr++] = *at;
 	}
 	return nr;
@@ -240,7 +241,8 @@ int kvblk_prefetch(struct kvblk *kv, const void *keys, const uint16_t *key_lens,
 	};
 	int err;
 
-	if (!lens_are_right(key_lens, nr_keys) || p.options->lease_ms > KVBLK_LEASE_MS_MAX)
+	if (!lens_are_right(key_lens, nr_keys) || p.options->lease_ms > KVBLK_LEASE_MS_MAX ||
+	    p.options->priority > KVBLK_PRIORITY_MAX)
 		return -EINVAL;
 	err = plan_alloc(&p);
 	if (!err)

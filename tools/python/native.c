@@ -80,6 +80,7 @@ struct kvpy_prefetch {
 	uint64_t cookie;
 	uint32_t lease_ms;
 	uint8_t stop_at_miss;
+	uint8_t priority;
 	/* the answer */
 	uint32_t nr_leading;
 	uint32_t nr_here;
@@ -463,6 +464,7 @@ KVPY int kvpy_prefetch(struct kvblk *kv, unsigned int nr, const char *keys, cons
 		.cookie = prefetch->cookie,
 		.lease_ms = prefetch->lease_ms,
 		.stop_at_miss = prefetch->stop_at_miss,
+		.priority = prefetch->priority,
 	};
 	struct kvblk_prefetched *prefetched = calloc(nr, sizeof(*prefetched));
 	struct kvblk_prefetch_sum sum;

@@ -144,6 +144,7 @@ usage 'odd number' prefetch kv0 --hex aa abc
 usage 'from 1 B to' prefetch kv0 key --max-bytes 0
 usage 'from 1 B to' prefetch kv0 key --max-bytes 1.5M
 usage 'time from 0.001' prefetch kv0 key --deadline 0
+usage 'from 0 to 3' prefetch kv0 key --priority 4
 usage 'time from 0.001' prefetch kv0 key --deadline -1
 usage '1 to 31 letters' prefetch kv0/default key
 printf 'key\n\n' > keys
@@ -437,7 +438,7 @@ expect_fake 3 '^3 loaded, 0 resident, 1 missing, 0 clipped, 0 expired, the first
 sed 's/ *[0-9]* [KB].* / /' out | head -5 | tail -4 | diff - <(printf 'loaded %s\nloaded %s\nmissing %s\nloaded %s\n' a b c d) > err
 verdict $? "prefetch: a line for each key, in order"
 printf 'a\nb\n' > keys
-expect_fake 0 "^clipped$(printf '\t')1000$(printf '\t')d$" prefetch fake d --keys keys --max-bytes 999 -H -p
+expect_fake 0 "^clipped$(printf '\t')1000$(printf '\t')d$" prefetch fake d --keys keys --max-bytes 999 --priority 3 -H -p
 expect_fake 3 '' prefetch fake --stop 61 63 --hex 64 -o json
 has keys.0.result loaded
 has keys.0.length 1000

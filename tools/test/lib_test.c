@@ -204,9 +204,11 @@ static void prefetches(struct kvblk *kv)
 	CHECK(kvblk_prefetch(kv, keys, &bad, 1, NULL, got, NULL) == -EINVAL);
 	options.lease_ms = KVBLK_LEASE_MS_MAX + 1;
 	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
+	options = (struct kvblk_prefetch_options){ .priority = KVBLK_PRIORITY_MAX + 1 };
+	CHECK(kvblk_prefetch(kv, keys, lens, 5, &options, got, NULL) == -EINVAL);
 	verdict("prefetches that make no sense are refused");
 
-	options = (struct kvblk_prefetch_options){ .stop_at_miss = true };
+	options = (struct kvblk_prefetch_options){ .stop_at_miss = true, .priority = 3 };
 	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
 	CHECK(!strcmp(states(got, 5), "LMCCC") && got[0].length == 100);
 	CHECK(sum.nr_leading == 1 && sum.nr_here == 1 && sum.loaded_bytes == 100 && !sum.lease);

@@ -57,6 +57,29 @@ cat >"$conf" <<-END
 END
 kv_load
 flash 2 74
+echo "-- of those that a get holds up, one with a priority goes first"
+tracefs=/sys/kernel/tracing
+[ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
+dm_flakey held /dev/flash0
+pool_format /dev/mapper/held
+check kv_order $node put
+put $sysfs/dram_bytes $((32 * MiB))
+put $sysfs/put_window_bytes 65536
+put $tracefs/events/kvblk/kvblk_get/enable 1
+defer "put $tracefs/events/kvblk/kvblk_get/enable 0; echo >$tracefs/trace"
+check dmsetup suspend --noflush --nolockfs held
+defer '[ ! -b /dev/mapper/held ] || dmsetup resume held'
+kv_order $node run &
+wait_for 20 counts_more 1 inflight
+check dmsetup resume held
+wait $! || fail "a block was not there"
+put $tracefs/events/kvblk/kvblk_get/enable 0
+lengths=$(grep -o 'kvblk_get: .*length=[0-9]*' $tracefs/trace | sed 's/.*=//' | tr '\n' ' ')
+# behind the get, and the one that was under way
+[[ $lengths == "100000 100000 50000 "* ]] || fail "blocks came in this order: $lengths"
+check pool_destroy
+check dmsetup remove held
+
 pool_format /dev/flash0 /dev/flash1
 daemon_start
 wait_for 30 logged "listening at $socket"

@@ -122,7 +122,7 @@ _kvblk() {
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
-	prefetch) options='--hex --keys --max-bytes --stop --deadline' ;;
+	prefetch) options='--hex --keys --max-bytes --stop --deadline --priority' ;;
 	stat) options='--watch --count' ;;
 	topo) options='--lines' ;;
 	events) options='--count --seconds' ;;

@@ -660,13 +660,13 @@ class Pool:
         return self.lookup(keys, lease=lease, prefix=True)
 
     def prestage(self, keys: Sequence[bytes], *, lease: float = 0, max_bytes: int = 0, stop_at_miss: bool = False,
-                 timeout: float | None = None, cookie: int = 0) -> Prestaged:
+                 timeout: float | None = None, cookie: int = 0, priority: int = 0) -> Prestaged:
         """Bring blocks that will be wanted soon into the host's memory, in the order asked; ends with the last one.
 
         ``lease``: seconds for which what is in memory at the end stays. ``max_bytes``: from the first block that is too
         much on, none is brought. ``stop_at_miss``: the keys are a prompt's, what is behind the first miss is of no use.
-        ``timeout``: seconds. ``cookie``: for :meth:`cancel`. A :class:`KvblkError` with EOPNOTSUPP: the pool has no such
-        memory. For asyncio: ``asyncio.to_thread(pool.prestage, keys)``.
+        ``timeout``: seconds. ``cookie``: for :meth:`cancel`. ``priority``: 0 to 3; of those that gets hold up, the ones with
+        more go first. A :class:`KvblkError` with EOPNOTSUPP: the pool has no such memory. For asyncio: ``asyncio.to_thread(pool.prestage, keys)``.
         """
         count = len(keys)
         if not 1 <= count <= LOOKUP_MAX:
@@ -675,7 +675,7 @@ class Pool:
         joined = _joined(keys, lens, sum(lens))
         answer = ffi.new("struct kvpy_prefetch *", {
             "max_bytes": max_bytes, "deadline_ns": _deadline(timeout), "cookie": cookie,
-            "lease_ms": _milliseconds(lease), "stop_at_miss": stop_at_miss})
+            "lease_ms": _milliseconds(lease), "stop_at_miss": stop_at_miss, "priority": priority})
         states = ffi.new("uint32_t[]", count)
         check(lib.kvpy_prefetch(self.handle, count, joined, lens, answer, states))
         return Prestaged(ffi.unpack(states, count), answer, Lease(self, answer.lease))

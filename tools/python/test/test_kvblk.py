@@ -180,7 +180,7 @@ class OneBlock(TestPool):
         names = [key() for _ in range(6)]
         self.pool.put_many(names[:3] + names[4:], [b"x" * 100] * 5)
         with mock.patch.dict(os.environ, KVBLK_FAKE_DRAM="1000000", KVBLK_FAKE_LEASE="1"):
-            got = self.pool.prestage(names, max_bytes=250, stop_at_miss=True, timeout=60, cookie=7)
+            got = self.pool.prestage(names, max_bytes=250, stop_at_miss=True, timeout=60, cookie=7, priority=3)
             self.assertEqual(got.states, ["loaded"] * 2 + ["clipped", "missing", "clipped", "clipped"])
             self.assertEqual((got.leading, got.present, got.leased, got.loaded_bytes), (2, 2, 0, 200))
             self.assertFalse(got.lease)
@@ -202,6 +202,7 @@ class OneBlock(TestPool):
                                      (["x"], {}, TypeError), ([key()] * 65537, {}, ValueError),
                                      ([key()], {"lease": -1}, ValueError), ([key()], {"timeout": -1}, ValueError),
                                      ([key()], {"max_bytes": -1}, OverflowError),
+                                     ([key()], {"priority": 4}, kvblk.KvblkError), ([key()], {"priority": -1}, OverflowError),
                                      ([key()], {"lease": 1 << 30}, (OverflowError, kvblk.KvblkError))):
             with self.assertRaises(error, msg=(len(keys), options)):
                 self.pool.prestage(keys, **options)
