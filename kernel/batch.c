@@ -12,8 +12,8 @@
  * - The wait is killable. What is in flight then is detached and ends in a
  *   work; pinned pages stay pinned until their bios are over.
  * - Prefetches are in the order in which they are wanted, so what has landed is finished
- *   while others are submitted. It does not make room for those: all of a batch that
- *   has no other operations, and hence waits for nobody's memory, stays until its end.
+ *   while others are submitted. It does not make room for those: what a batch that has
+ *   no other operations brings in stays until all of them are submitted.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -385,6 +385,7 @@ static void batch_unpark(struct kvblk_batch *batch)
 	for (i = batch->nr_reqs; i-- > 0;) {
 		struct kvblk_req *req = batch->reqs[i];
 
+		req->parks = false;
 		if (!req->parked)
 			continue;
 		req->parked = false;
@@ -435,12 +436,12 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 		if (prefetches)
 			batch_reap(&batch);
 	}
+	if (prefetches)
+		batch_unpark(&batch);
 	while (!err && batch.nr_inflight)
 		err = batch_wait(&batch);
 	if (err)
 		batch_abandon(&batch);
-	if (prefetches)
-		batch_unpark(&batch);
 	kvblk_sigpipe_restore(&sigpipe);
 	spin_lock(&file->lock);
 	for (i = 0; i < nr; i++)

@@ -110,7 +110,7 @@ static void prefetch_enter(struct kvblk_req *req)
 	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
 						 req->op.priority);
 	turn->priority = req->op.priority;
-	turn->bytes = req->mem.bytes;
+	turn->bytes = req->mem.bytes + (req->header_units << KVBLK_UNIT_SHIFT);
 	turn->given_up = &req->canceled;
 	turn->submit = prefetch_submit;
 	kvblk_turn_enter(turn, req->media.member);

@@ -90,7 +90,8 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 		/* never the errno: a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
 
-		if (bio_op(bio) == REQ_OP_WRITE)
+		/* the way to another device's memory says nothing of the cache */
+		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
 			atomic_inc(&member->write_errors);
 		if (!whole->p2p && status != BLK_STS_PROTECTION &&
 		    bio_op(bio) != REQ_OP_DISCARD &&
@@ -360,6 +361,7 @@ void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 {
 	kvblk_io_start(io, whole->member, done);
 	io->whole = whole;
+	io->ioprio = whole->ioprio;
 	atomic_inc(&whole->pending);
 }
 

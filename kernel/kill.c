@@ -198,6 +198,7 @@ static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
 					       kill->unit);
 
 	kill->batch = batch;
+	kill->write_errors = atomic_read(&member->write_errors);
 	kvblk_io_start(&kill->io, member, kill_written);
 	if (kill_needless(kill)) {
 		kill_forget(kill);
@@ -227,7 +228,13 @@ static bool kill_end(struct kvblk_kill *kill)
 	struct kvblk_member *member = kill->member;
 	struct kvblk_pool *pool = member->pool;
 	blk_status_t status = kill->io.status;
-	bool again = status && !kill_needless(kill);
+	bool again;
+
+	/* another write was told that the cache has lost it */
+	if (!status && kill->filler && !kvblk_fua(member) &&
+	    atomic_read(&member->write_errors) != kill->write_errors)
+		status = BLK_STS_IOERR;
+	again = status && !kill_needless(kill);
 
 	/* the member is going: should it be back one day */
 	if (!again && (status || !kill->filler))

@@ -134,7 +134,31 @@ static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity
 	       !bdev_write_cache(member->bdev);
 }
 
+/*
+ * REQ_FUA is one step of the member. Else it is a write and a flush behind it, and what
+ * the cache loses in between may be told to another write.
+ */
+static inline bool kvblk_fua(const struct kvblk_member *member)
+{
+	return !bdev_write_cache(member->bdev) || bdev_fua(member->bdev);
+}
+
 /* ---- segment.c ---- */
+
+/**
+ * enum kvblk_safety - what a crash does to a record that can be got
+ * @KVBLK_SAFE: nothing
+ * @KVBLK_CACHED: nothing, after a flush of the member that succeeds
+ * @KVBLK_BARE: it may have no checksums, and is a miss then, until its segment is sealed
+ * @KVBLK_DOUBTFUL: it may be lost, whatever is flushed: it was, or its segment was open
+ *	when a write failed
+ */
+enum kvblk_safety {
+	KVBLK_SAFE,
+	KVBLK_CACHED,
+	KVBLK_BARE,
+	KVBLK_DOUBTFUL,
+};
 
 static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
 				u32 unit)
@@ -149,37 +173,6 @@ static inline bool kvblk_must_check(const struct kvblk_pool *pool,
 {
 	return READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL ||
 	       READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN;
-}
-
-/* What a crash could lose of the record that is about to be written to @room. */
-static inline void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable)
-{
-	struct kvblk_segment *seg = room->seg;
-
-	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
-		WRITE_ONCE(seg->bare, true);
-	if (!durable && !READ_ONCE(seg->cached))
-		cmpxchg(&seg->cached, 0, atomic_read(&room->member->write_errors));
-}
-
-/* A write-back of the member's cache may have lost some of @seg. */
-static inline bool kvblk_segment_lossy(const struct kvblk_member *member,
-				       const struct kvblk_segment *seg)
-{
-	int cached = READ_ONCE(seg->cached);
-
-	return cached && atomic_read(&member->write_errors) != cached;
-}
-
-/* A crash may lose records of it that can be got now, and no flush helps. */
-static inline bool kvblk_segment_doubtful(const struct kvblk_member *member,
-					  const struct kvblk_segment *seg)
-{
-	/* sealed; pairs with kvblk_segment_seal(): the flags are as the seal left them */
-	bool sealed = !smp_load_acquire(&seg->open);
-
-	return READ_ONCE(seg->flags) & KVBLK_SEGF_UNPROVEN ||
-	       (!sealed && (READ_ONCE(seg->bare) || kvblk_segment_lossy(member, seg)));
 }
 
 static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
@@ -201,6 +194,11 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment);
  */
 int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 		       struct kvblk_room *room);
+/* What a crash could do to the record that is about to be written there. */
+void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable);
+/* Of the record at @unit, which can be got. The segment is held. */
+enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
+				       const struct kvblk_segment *seg, u32 unit);
 /*
  * Gives room back when the record's I/O is over. @rec: what became LIVE there,
  * NULL: nothing, the room is a hole.
@@ -437,6 +435,7 @@ struct kvblk_kill {
 	u64 gen;
 	u32 unit;
 	u32 units;
+	int write_errors;		/* the member's, before it was written */
 	bool held;
 	bool writer;
 	bool settled;

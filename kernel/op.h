@@ -258,7 +258,7 @@ struct kvblk_req {
 	bool looked;			/* a get: its header is the block's */
 	bool device;			/* a device's memory is in it */
 	bool coming;			/* @object is not the pool's yet */
-	bool parks;			/* a prefetch: @object stays while its batch runs: it */
+	bool parks;			/* a prefetch: @object stays while others are begun: it */
 	bool parked;			/* is not queued, and holds pool->users */
 	bool continues;			/* a put: &kvblk_object.continues */
 	u8 flight_phase;		/* that it began in */
@@ -273,7 +273,10 @@ struct kvblk_req {
 	u64 result_addr;		/* cmd: where the result goes, or 0 */
 	void *header;
 	struct kvblk_slot slot;
-	struct kvblk_slot old;
+	struct kvblk_slot old;		/* of a put that replaces: MOVING, in */
+	struct kvblk_segment *old_seg;	/* which is held, with its */
+	struct kvblk_member *old_member;
+	int write_errors;		/* a put: the member's, before its own */
 	struct kvblk_part part;		/* src.parts, when it is one */
 	u64 crcs_addr;			/* where the caller has checksums, or 0 */
 	u32 crcs_room;			/* bytes there */

@@ -272,6 +272,7 @@ static void put_write(struct kvblk_req *req)
 	/* where there is no such cache, the block layer takes the flag off */
 	req->media.fua = put_lasts(req) ||
 			 kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
+	req->write_errors = atomic_read(&room->member->write_errors);
 	kvblk_room_note(room, req->integrity, req->media.fua);
 	/* what may wait at the gate is summed by its own task, not by the gate's work */
 	req->summed = req->integrity == KVBLK_INTEGRITY_CRC32C &&
@@ -387,7 +388,7 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 	struct kvblk_media *media = &req->media;
 	/* one whose write has failed goes on in its task */
 	bool waits = put_inline(req) && !req->tries;
-	bool doubtful, cached;
+	enum kvblk_safety safety;
 
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
@@ -399,10 +400,8 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 		/* its member is going, and may take its time */
 		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -EEXIST;
 	}
-	doubtful = kvblk_segment_doubtful(media->member, media->seg);
-	/* what is sealed has been flushed */
-	cached = READ_ONCE(media->seg->open) && READ_ONCE(media->seg->cached);
-	if (cached && !doubtful && !waits && !kvblk_req_crowded(req)) {
+	safety = kvblk_segment_safety(media->member, media->seg, slot->off);
+	if (safety == KVBLK_CACHED && !waits && !kvblk_req_crowded(req)) {
 		/* it has waited for room */
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
@@ -414,11 +413,14 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 		return -EINPROGRESS;
 	}
 	kvblk_media_end(req);
-	if (doubtful)
-		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : 0;
-	if (!cached)
+	switch (safety) {
+	case KVBLK_SAFE:
 		return put_exists(req, slot);
-	return waits ? -EAGAIN : kvblk_req_over(req, -ENOMEM);
+	case KVBLK_CACHED:
+		return waits ? -EAGAIN : kvblk_req_over(req, -ENOMEM);
+	default:
+		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : 0;
+	}
 }
 
 /* As of put_flush(). One of another length is not the caller's block. */
@@ -441,8 +443,10 @@ static int put_flushed(struct kvblk_req *req, bool told)
 {
 	struct kvblk_media *media = &req->media;
 	struct kvblk_member *member = media->member;
-	/* or another write has, and the target told it that the cache's was lost */
-	bool failed = media->io.status || kvblk_segment_lossy(member, media->seg);
+	/* or another write has, which was told that the cache has lost it */
+	bool failed = media->io.status ||
+		      kvblk_segment_safety(member, media->seg, req->slot.off) ==
+		      KVBLK_DOUBTFUL;
 
 	if (media->io.status)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->segs);
@@ -572,15 +576,32 @@ static int put_fetch(struct kvblk_req *req)
 	return req->wants_fault ? -EAGAIN : err;
 }
 
+/* Gives the older record's segment back. */
+static void put_let_go(struct kvblk_req *req)
+{
+	if (req->old_seg)
+		kvblk_segment_put(req->old_member, req->old_seg);
+	req->old_seg = NULL;
+}
+
 /* Takes the entry @old over. False: it is another one by now. */
 static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 {
-	/* on a member that does not answer: the block would have moved here */
-	if (old->state == KVBLK_SLOT_WRITING)
-		return kvblk_entry_replace(req->pool, req->id, old, &req->slot);
+	u64 gen;
+
 	req->old = *old;
 	req->old.state = KVBLK_SLOT_MOVING;
-	return kvblk_index_replace(&req->pool->index, req->id, old, &req->old);
+	/* held, its place is no other record's until this put is over */
+	if (req->replaces)
+		req->old_seg = kvblk_segment_get(req->pool, old, &req->old_member, &gen);
+	req->replaces = req->old_seg;
+	/* is being written, or on a member that goes: the block would have moved here */
+	if (!req->replaces)
+		return kvblk_entry_replace(req->pool, req->id, old, &req->slot);
+	if (kvblk_index_replace(&req->pool->index, req->id, old, &req->old))
+		return true;
+	put_let_go(req);
+	return false;
 }
 
 /*
@@ -597,7 +618,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 
 	/* its old record could not be killed, and come back one day */
 	if (old && kvblk_slot_kills_full(pool, old))
-		return -ENOSPC;
+		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
 	err = put_reserve(req);
 	/* others may have room: for those that reach it, wait but once */
 	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
@@ -700,15 +721,17 @@ static int put_try(struct kvblk_req *req)
 	for (;;) {
 		req->space_seq = atomic_read(&pool->space_seq);
 		ret = put_look(req, &old, &taken);
-		req->replaces = taken && old.state == KVBLK_SLOT_LIVE &&
+		/* somebody else's by now */
+		if (ret == -EINPROGRESS)
+			return 0;
+		req->replaces = !ret && taken && old.state == KVBLK_SLOT_LIVE &&
 				!put_replaces(req, &old);
 		if (!ret && !taken)
 			ret = put_keep(req);
 		if (ret == -EEXIST)
 			continue;
-		if (ret == -EINPROGRESS)
-			return 0;
-		if (!ret)
+		/* one that is there has been admitted */
+		if (!ret && !req->replaces)
 			ret = put_admit(req);
 		if (ret)
 			return ret;
@@ -837,9 +860,13 @@ static void put_failed(struct kvblk_req *req, bool again)
 static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
 {
 	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot victim;
 
-	return req->replaces ? kvblk_entry_replace(pool, req->id, &req->old, live) :
-			       kvblk_index_replace(&pool->index, req->id, &req->slot, live);
+	if (!req->replaces)
+		return kvblk_index_replace(&pool->index, req->id, &req->slot, live);
+	/* or the older one's segment was reclaimed meanwhile */
+	return kvblk_entry_replace(pool, req->id, &req->old, live) ||
+	       !kvblk_entry_insert(pool, req->id, live, &victim);
 }
 
 /* Its record is not to be found. A delete finds the entry, or waits for the kill. */
@@ -857,6 +884,15 @@ static void put_revert(struct kvblk_req *req)
 	}
 }
 
+/* It was to be past the member's cache, and another write was told that it is lost. */
+static bool put_lossy(const struct kvblk_req *req)
+{
+	const struct kvblk_member *member = req->media.room.member;
+
+	return put_lasts(req) && !kvblk_fua(member) &&
+	       atomic_read(&member->write_errors) != req->write_errors;
+}
+
 /* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */
 static int put_settle(struct kvblk_req *req, bool again)
 {
@@ -866,7 +902,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 	int err = 0;
 
 	live.state = KVBLK_SLOT_LIVE;
-	if (req->media.io.status) {
+	if (req->media.io.status || put_lossy(req)) {
 		put_failed(req, again);
 		err = -EIO;
 	} else if (READ_ONCE(req->canceled)) {
@@ -884,9 +920,13 @@ static int put_settle(struct kvblk_req *req, bool again)
 	}
 	if (err)
 		put_revert(req);
-	if (req->replaces)
+	/* an older one is to come back if this one does not */
+	if (!err || !req->replaces)
+		kvblk_absent_note(pool, req->id);
+	if (req->replaces) {
+		put_let_go(req);
 		wake_up_all(&pool->settle_wait);
-	kvblk_absent_note(pool, req->id);
+	}
 	put_rec(req, &rec);
 	kvblk_room_release(&req->media.room, err ? NULL : &rec);
 	kvblk_media_end(req);

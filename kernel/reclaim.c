@@ -54,6 +54,7 @@ struct victim {
 	struct kvblk_policy_rec *sift;
 	u32 nr;
 	u32 nr_copied;
+	bool cached;			/* copies were written without FUA */
 	struct copy *copies;		/* COPIES of them */
 	atomic_t flying;
 	struct completion landed;
@@ -143,10 +144,15 @@ static int victim_load(struct victim *v)
 				continue;
 			rec->id = entry.id;
 			if (!kvblk_index_find(&pool->index, rec->id, &rec->slot) ||
-			    rec->slot.state != KVBLK_SLOT_LIVE ||
 			    rec->slot.seg != member->seg_base + segment ||
 			    rec->slot.gen != (u16)seg->gen ||
 			    rec->slot.off != unit)
+				continue;
+			/* a put is about to replace it, and it stays if that fails */
+			err = -EAGAIN;
+			if (rec->slot.state == KVBLK_SLOT_MOVING && rec->slot.leased)
+				goto out;
+			if (rec->slot.state != KVBLK_SLOT_LIVE)
 				continue;
 			if (kvblk_expired(rec->slot.expiry, now))
 				continue;
@@ -302,6 +308,7 @@ static void copy_end(struct copy *copy)
 	struct kvblk_pool *pool = v->member->pool;
 
 	if (copy->room.seg) {
+		v->cached |= !copy->rec.durable || !kvblk_fua(v->member);
 		vrec->copy = vrec->slot;
 		vrec->copy.seg = v->member->seg_base + copy->room.segment;
 		vrec->copy.gen = (u16)copy->room.gen;
@@ -420,14 +427,15 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	u32 segment = seg - member->segs, i;
 	int err, errors = atomic_read(&member->write_errors);
 	struct kvblk_open *open = NULL;
-	bool blind;
+	bool blind, taken = false;
+	struct kvblk_slot now;
 
 	/* an unreadable summary: all is dropped, unless something is promised */
 	init_completion(&v.landed);
 	atomic_set(&v.flying, 1);
 	v.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN);
 	err = v.copies ? victim_load(&v) : -ENOMEM;
-	if (err == -ENOMEM || (err && READ_ONCE(pool->leased_bytes))) {
+	if (err == -ENOMEM || err == -EAGAIN || (err && READ_ONCE(pool->leased_bytes))) {
 		err = -EAGAIN;
 		goto out;
 	}
@@ -455,17 +463,22 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 			rec->moving = kvblk_index_replace(&pool->index, rec->id,
 							  &rec->slot, &moving);
 		}
+		/* as of victim_load(), since then */
+		taken |= !rec->moving && kvblk_index_find(&pool->index, rec->id, &now) &&
+			 now.state == KVBLK_SLOT_MOVING && now.leased &&
+			 now.seg == moving.seg && now.gen == moving.gen &&
+			 now.off == moving.off;
 		if (rec->moving)
 			rec->slot.state = KVBLK_SLOT_MOVING;
 	}
-	err = victim_copy(&v);
+	err = taken ? -EAGAIN : victim_copy(&v);
 	if (err)
 		goto revert;
 
 	/* the copies, and then the end of the original, are there for good */
 	err = v.nr_copied ? kvblk_io_flush(member) : 0;
 	/* another write may have been told that the cache lost them */
-	if (err || (v.nr_copied && atomic_read(&member->write_errors) != errors))
+	if (err || (v.cached && atomic_read(&member->write_errors) != errors))
 		goto revert;
 	/* what could not be seen may have been leased meanwhile */
 	if (blind && READ_ONCE(pool->leased_bytes))
@@ -486,14 +499,18 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		spin_unlock(&member->lock);
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
 		/* it may have arrived nevertheless: says that the segment stays */
-		kvblk_table_write(member, segment);
+		err = kvblk_table_write(member, segment);
+		scoped_guard(spinlock, &member->lock)
+			seg->unsaved = err;
 		goto revert;
 	}
 	for (i = 0; i < v.nr; i++)
 		if (v.recs[i].copied &&
 		    !kvblk_index_replace(&pool->index, v.recs[i].id,
-					 &v.recs[i].slot, &v.recs[i].copy))
+					 &v.recs[i].slot, &v.recs[i].copy)) {
 			WARN_ON_ONCE(READ_ONCE(member->state) == KVBLK_MEMBER_UP);
+			kvblk_kill_later(pool, v.recs[i].id, &v.recs[i].copy);
+		}
 
 	if (!(seg->gen & 0x3fff))
 		seg->sweep_mark = READ_ONCE(pool->sweep_pass) + 2;

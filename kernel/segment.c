@@ -88,6 +88,11 @@ struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
 	open = kvzalloc(struct_size(open, pages, nr), GFP_KERNEL);
 	if (!open)
 		return NULL;
+	open->durable = kvcalloc(BITS_TO_LONGS(member->segment_units), sizeof(long), GFP_KERNEL);
+	if (!open->durable) {
+		kvfree(open);
+		return NULL;
+	}
 	spin_lock_init(&open->lock);
 	mutex_init(&open->writing);
 	open->nr_pages = nr;
@@ -102,6 +107,7 @@ void kvblk_open_free(struct kvblk_open *open)
 		return;
 	for (i = 0; i < open->nr_pages; i++)
 		free_page((unsigned long)open->pages[i]);
+	kvfree(open->durable);
 	kvfree(open);
 }
 
@@ -154,6 +160,41 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			     (to - from) * sizeof(*buf));
 }
 
+/* A write-back of the member's cache may have lost some of @seg. */
+static bool segment_lossy(const struct kvblk_member *member,
+			  const struct kvblk_segment *seg)
+{
+	int cached = READ_ONCE(seg->cached);
+
+	return cached && atomic_read(&member->write_errors) != cached;
+}
+
+/* All pages but page 0, and whatever the device has in its cache, are past that. */
+static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
+			 const struct kvblk_sum *sum, struct kvblk_d_summary *buf)
+{
+	u32 tries = 3, from, to;
+	int err = -EIO, errors;
+
+	/* another write may be told that the cache has lost them */
+	while (err && tries--) {
+		errors = atomic_read(&member->write_errors);
+		err = 0;
+		for (to = kvblk_summary_pages(seg->nr_records); to > 1 && !err; to = from) {
+			from = to > SUMMARY_BATCH ? to - SUMMARY_BATCH : 1;
+			err = summary_write(member, seg, from, to, sum, buf, 0);
+		}
+		if (!err)
+			err = kvblk_io_flush(member);
+		if (err)
+			return err;
+		if (bdev_write_cache(member->bdev) &&
+		    atomic_read(&member->write_errors) != errors)
+			err = -EIO;
+	}
+	return err;
+}
+
 /*
  * Makes the summary durable. Room is closed and no writer is left, so entries
  * are final. The page that says "sealed" comes last, behind the flush that
@@ -167,19 +208,12 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	struct kvblk_open *open = seg->open;
 	struct kvblk_d_summary *buf;
 	bool doubtful;
-	u32 from, to;
 	int err;
 
 	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_NOIO | __GFP_NOFAIL);
 	mutex_lock(&open->writing);
-	err = 0;
-	for (to = kvblk_summary_pages(seg->nr_records); to > 1 && !err; to = from) {
-		from = to > SUMMARY_BATCH ? to - SUMMARY_BATCH : 1;
-		err = summary_write(member, seg, from, to, &sum, buf, 0);
-	}
-	if (!err)
-		err = kvblk_io_flush(member);
-	doubtful = err || kvblk_segment_lossy(member, seg);
+	err = summary_flush(member, seg, &sum, buf);
+	doubtful = err || segment_lossy(member, seg);
 	if (doubtful) {
 		/* payloads may be lost */
 		spin_lock(&member->lock);
@@ -202,8 +236,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	/* reclaim may have it from here on */
 	spin_lock(&member->lock);
 	if (!err)
-		/* behind its flags: pairs with kvblk_segment_doubtful() */
-		smp_store_release(&seg->open, NULL);
+		seg->open = NULL;
 	seg->state = KVBLK_SEG_SEALED;
 	list_move_tail(&seg->link, &member->sealed);
 	member->nr_open--;
@@ -254,6 +287,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->class = class;
 		seg->flags = 0;
 		seg->kills_durable = false;
+		seg->unsaved = false;
 		seg->bare = false;
 		seg->cached = 0;
 		seg->nr_records = 0;
@@ -405,6 +439,37 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 			return 0;
 	}
 	return -EAGAIN;
+}
+
+void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable)
+{
+	struct kvblk_segment *seg = room->seg;
+
+	durable &= kvblk_fua(room->member);
+	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
+		WRITE_ONCE(seg->bare, true);
+	if (!durable && !READ_ONCE(seg->cached))
+		cmpxchg(&seg->cached, 0, atomic_read(&room->member->write_errors));
+	if (integrity != KVBLK_INTEGRITY_NONE && durable)
+		set_bit(room->unit, seg->open->durable);
+}
+
+enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
+				       const struct kvblk_segment *seg, u32 unit)
+{
+	guard(spinlock)(&member->lock);
+	/* what is sealed has been flushed */
+	if (!seg->open)
+		return seg->unsaved || seg->flags & KVBLK_SEGF_UNPROVEN ?
+		       KVBLK_DOUBTFUL : KVBLK_SAFE;
+	if (test_bit(unit, seg->open->durable))
+		return KVBLK_SAFE;
+	if (seg->flags & KVBLK_SEGF_UNPROVEN || segment_lossy(member, seg))
+		return KVBLK_DOUBTFUL;
+	/* it may be the one */
+	if (READ_ONCE(seg->bare))
+		return KVBLK_BARE;
+	return READ_ONCE(seg->cached) ? KVBLK_CACHED : KVBLK_SAFE;
 }
 
 void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec)

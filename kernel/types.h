@@ -88,6 +88,7 @@ struct kvblk_open {
 	u32 nr_pages;			/* size of pages[] */
 	u32 settled;			/* full pages' records that are on media */
 	u32 listed;			/* all of so many records are */
+	unsigned long *durable;		/* by unit: no crash loses the record that begins there */
 	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
 };
 
@@ -109,6 +110,7 @@ struct kvblk_open {
  * @nr_records: SEALED: all records
  * @opened: pool-wide order of opening
  * @kills_durable: KVBLK_SEGF_KILLS is on media
+ * @unsaved: the table on media may say that it is free
  * @bare: has records without checksums: until it is sealed, a crash loses them
  * @cached: 0, or it has records that the member's volatile cache may have alone until it
  *	is sealed: member->write_errors before the first of them. Set once, by cmpxchg
@@ -131,6 +133,7 @@ struct kvblk_segment {
 	u64 stamp;
 	atomic_t live_units;
 	bool kills_durable;
+	bool unsaved;
 	bool bare;
 	int cached;
 	u32 nr_records;

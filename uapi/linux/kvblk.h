@@ -292,8 +292,8 @@ enum kvblk_op_flags {
 /**
  * struct kvblk_op - one operation; fits the command area of a 128-byte SQE
  * @opcode: &enum kvblk_opcode
- * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; prefetch: of those that gets
- *	hold up, the ones with more go first, and so does their I/O; else 0
+ * @priority: put: 0 (evicted first) to KVBLK_PRIORITY_MAX; prefetch: those with more go
+ *	before what else gets hold up, and so does their I/O; else 0
  * @key_len: bytes at @key, 1 to KVBLK_KEY_MAX
  * @nr_pieces: put, get: 1 to KVBLK_PIECES_MAX; delete: 0
  * @reserved: must be 0

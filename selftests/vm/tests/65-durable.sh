@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=30 kernels=newest,6.12,debug
+# vm: timeout=200 takes=40 kernels=newest,6.12,debug check=debug
 # What was put durably is there after a crash: blocks of a pool without checksums, and copies of them; blocks that a member's volatile
 # cache may have lost are written again; and a block that is put again while its member is silent has one durable record at any time.
 . "${0%/*}/pool.bash"
