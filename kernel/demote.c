@@ -35,12 +35,23 @@ struct stage {
 	void *header;
 	u32 header_bytes;
 	bool never;			/* turn.given_up */
+	bool landed;
+	bool ended;
 	bool urgent;			/* somebody waits for it to be durable */
 	struct kvblk_mem mem;
 };
 
+/* Those that go together. */
+enum stages_state {
+	STAGES_FLYING,
+	STAGES_LEFT,			/* so do only those of silent members: nobody waits */
+	STAGES_LANDED,
+};
+
 struct stages {
 	struct kvblk_pool *pool;
+	struct delayed_work work;	/* of some that were left */
+	atomic_t state;			/* &enum stages_state */
 	atomic_t flying;
 	struct completion landed;
 	u32 nr;
@@ -52,10 +63,15 @@ struct stages {
 static void stage_landed(struct kvblk_io *io)
 {
 	struct stage *stage = container_of(io, struct stage, io);
+	struct stages *all = stage->all;
 
 	kvblk_turn_leave(&stage->turn);
-	if (atomic_dec_and_test(&stage->all->flying))
-		complete(&stage->all->landed);
+	/* pairs with stages_end() */
+	smp_store_release(&stage->landed, true);
+	/* those that were left are gone behind it */
+	if (atomic_dec_and_test(&all->flying) &&
+	    atomic_xchg(&all->state, STAGES_LANDED) == STAGES_FLYING)
+		complete(&all->landed);
 }
 
 static void stage_submit(struct kvblk_turn *turn)
@@ -132,6 +148,7 @@ static void stage_write(struct stage *stage)
 	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
 	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
 						 get_order(stage->header_bytes));
+	stage->landed = !stage->header;
 	if (!stage->header)
 		return;
 	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
@@ -199,42 +216,125 @@ static void stage_end(struct stage *stage)
 	free_pages((unsigned long)stage->header, get_order(stage->header_bytes));
 }
 
-/* Waits for those under way. */
-static void stages_flush(struct stages *all)
+/* Ends those that have landed. True: that are all, but for silent members'. */
+static bool stages_end(struct stages *all)
 {
+	bool over = true, any = false;
 	u32 i;
+
+	for (i = 0; i < all->nr; i++) {
+		struct stage *stage = &all->stage[i];
+
+		if (stage->ended)
+			continue;
+		/* pairs with stage_landed() */
+		stage->ended = smp_load_acquire(&stage->landed);
+		any |= stage->ended;
+		if (stage->ended)
+			stage_end(stage);
+		else
+			over &= !kvblk_member_ok(stage->room.member);
+	}
+	if (any)
+		wake_up_all(&all->pool->settle_wait);
+	return over;
+}
+
+/* How often it is looked at what has landed. */
+#define LOOK	(HZ / 10)
+
+/* Those that were left land one by one. */
+static void stages_work(struct work_struct *work)
+{
+	struct stages *all = container_of(to_delayed_work(work), struct stages, work);
+	struct kvblk_pool *pool = all->pool;
+	bool over = atomic_read_acquire(&all->state) == STAGES_LANDED;
+
+	stages_end(all);
+	if (!over) {
+		queue_delayed_work(pool->wq, &all->work, LOOK);
+		return;
+	}
+	kvfree(all);
+	/* behind what it gave back: pairs with kvblk_dram_close() */
+	atomic_dec_return_release(&pool->dram.left);
+	wake_up_all(&pool->settle_wait);
+}
+
+static struct stages *stages_new(struct kvblk_pool *pool)
+{
+	struct stages *all = kvzalloc(sizeof(*all), GFP_KERNEL | __GFP_NOWARN);
+
+	if (!all)
+		return NULL;
+	all->pool = pool;
+	INIT_DELAYED_WORK(&all->work, stages_work);
+	atomic_set(&all->flying, 1);
+	init_completion(&all->landed);
+	return all;
+}
+
+/*
+ * They go on by themselves. False: they have landed, or there is no memory for others, or
+ * there are too many such.
+ */
+static bool stages_leave(struct stages *all)
+{
+	struct kvblk_dram *dram = &all->pool->dram;
+	struct stages *next = NULL;
+
+	if (atomic_read(&dram->left) < KVBLK_MEMBERS_MAX)
+		next = stages_new(all->pool);
+	if (!next)
+		return false;
+	next->hopeless = all->hopeless;
+	if (atomic_cmpxchg(&all->state, STAGES_FLYING, STAGES_LEFT) != STAGES_FLYING) {
+		kvfree(next);
+		return false;
+	}
+	dram->stages = next;
+	atomic_inc(&dram->left);
+	queue_delayed_work(all->pool->wq, &all->work, LOOK);
+	return true;
+}
+
+/* Waits for those under way, as long as their members answer; dram->stages are others then. */
+static void stages_flush(struct kvblk_pool *pool)
+{
+	struct stages *all = pool->dram.stages;
 
 	if (!all->nr)
 		return;
 	/* it was 1 before the first one */
 	if (!atomic_dec_and_test(&all->flying))
-		wait_for_completion_state(&all->landed, TASK_IDLE);
-	for (i = 0; i < all->nr; i++)
-		stage_end(&all->stage[i]);
+		while (!wait_for_completion_timeout(&all->landed, LOOK))
+			if (stages_end(all) && stages_leave(all))
+				return;
+	stages_end(all);
 	all->nr = 0;
 	all->bytes = 0;
+	atomic_set(&all->state, STAGES_FLYING);
 	atomic_set(&all->flying, 1);
 	reinit_completion(&all->landed);
-	wake_up_all(&all->pool->settle_wait);
 }
 
 /* As room_find(), with a wait, which is in vain only once. */
-static bool stage_room(struct stages *all, u32 length, struct kvblk_room *room)
+static bool stage_room(struct kvblk_pool *pool, u32 length, struct kvblk_room *room)
 {
-	struct kvblk_pool *pool = all->pool;
+	struct kvblk_dram *dram = &pool->dram;
 	unsigned long end = jiffies + ROOM_WAIT;
 	int seen = atomic_read(&pool->space_seq), err;
 
 	while ((err = room_find(pool, length, room)) == -EAGAIN) {
 		/* nobody waits for what waits, and a segment may wait for its last record */
-		stages_flush(all);
-		if (all->hopeless || time_after(jiffies, end))
+		stages_flush(pool);
+		if (dram->stages->hopeless || time_after(jiffies, end))
 			break;
 		wait_event_idle_timeout(pool->space_wait,
 					atomic_read(&pool->space_seq) != seen, HZ / 10);
 		seen = atomic_read(&pool->space_seq);
 	}
-	all->hopeless |= err;
+	dram->stages->hopeless |= err;
 	return !err;
 }
 
@@ -380,9 +480,9 @@ static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
 static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot, bool urgent)
 {
-	struct stages *all = pool->dram.stages;
 	struct kvblk_slot moving = *slot;
 	struct kvblk_room room = {};
+	struct stages *all;
 	struct stage *stage;
 
 	if (slot->state != KVBLK_SLOT_LIVE ||
@@ -390,7 +490,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
-	if (!stage_room(all, obj->rec.length, &room))
+	if (!stage_room(pool, obj->rec.length, &room))
 		return !urgent && object_forgo(pool, obj, slot);
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!object_claim(pool, obj, slot, &moving,
@@ -399,6 +499,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 		kvblk_room_release(&room, NULL);
 		return false;
 	}
+	all = pool->dram.stages;
 	stage = &all->stage[all->nr++];
 	memset(stage, 0, offsetof(struct stage, mem));
 	stage->all = all;
@@ -409,7 +510,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	all->bytes += obj->rec.length;
 	stage_write(stage);
 	if (all->nr == WRITES || all->bytes >= WRITE_BYTES)
-		stages_flush(all);
+		stages_flush(pool);
 	return true;
 }
 
@@ -454,7 +555,7 @@ static void dram_urgent(struct kvblk_pool *pool)
 		if (!kvblk_object_current(pool, obj, &slot) ||
 		    slot.seg != KVBLK_DRAM_SEG || !object_write(pool, obj, &slot, true))
 			kvblk_object_put(obj);
-	stages_flush(pool->dram.stages);
+	stages_flush(pool);
 }
 
 /* The list with most in it, or another one if those of that must stay. */
@@ -490,7 +591,7 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 		kvblk_object_queue(pool, obj);
 		kvblk_object_put(obj);
 	}
-	stages_flush(pool->dram.stages);
+	stages_flush(pool);
 	return stayed;
 }
 
@@ -515,7 +616,7 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		dram_urgent(pool);
 		cond_resched();
 	}
-	if (atomic64_read(&dram->bytes) > (s64)target)
+	if (atomic64_read(&dram->bytes) > (s64)target && !READ_ONCE(dram->closing))
 		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
 }
 
@@ -615,16 +716,13 @@ int kvblk_dram_init(struct kvblk_pool *pool)
 	struct kvblk_dram *dram = &pool->dram;
 
 	INIT_WORK(&dram->work, dram_work);
-	dram->stages = kvzalloc(sizeof(*dram->stages), GFP_KERNEL);
+	dram->stages = stages_new(pool);
 	dram->run = kvzalloc(sizeof(*dram->run), GFP_KERNEL);
 	dram->shrinker = shrinker_alloc(SHRINKER_NUMA_AWARE, "kvblk-dram:%s", pool->name);
 	if (!dram->stages || !dram->run || !dram->shrinker || kvblk_objects_init(pool)) {
 		demote_free(dram);
 		return -ENOMEM;
 	}
-	dram->stages->pool = pool;
-	atomic_set(&dram->stages->flying, 1);
-	init_completion(&dram->stages->landed);
 	dram->shrinker->count_objects = dram_count;
 	dram->shrinker->scan_objects = dram_scan;
 	dram->shrinker->private_data = pool;
@@ -634,6 +732,8 @@ int kvblk_dram_init(struct kvblk_pool *pool)
 
 void kvblk_dram_close(struct kvblk_pool *pool)
 {
+	int left;
+
 	/* it would list what it has taken */
 	shrinker_free(pool->dram.shrinker);
 	pool->dram.shrinker = NULL;
@@ -645,7 +745,13 @@ void kvblk_dram_close(struct kvblk_pool *pool)
 	pool->dram.stages->hopeless = false;
 	while (!list_empty(&pool->dram.urgent))
 		dram_urgent(pool);
-	dram_shrink_to(pool, 0, true);
+	/* what was left while its member was silent may be given back meanwhile */
+	do {
+		left = atomic_read_acquire(&pool->dram.left);
+		dram_shrink_to(pool, 0, true);
+		wait_event_idle(pool->settle_wait,
+				!atomic_read_acquire(&pool->dram.left));
+	} while (left);
 }
 
 void kvblk_dram_exit(struct kvblk_pool *pool)

@@ -493,6 +493,7 @@ struct kvblk_dram_node {
  * @work: makes room; the next two are its own
  * @run: what it looks at
  * @stages: what it writes
+ * @left: others that it did not wait for, since their members are silent
  * @closing: the pool is going: leases pin nothing
  */
 struct kvblk_dram {
@@ -508,6 +509,7 @@ struct kvblk_dram {
 	struct work_struct work;
 	struct run *run;
 	struct stages *stages;
+	atomic_t left;
 	bool closing;
 };
 

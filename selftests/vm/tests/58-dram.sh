@@ -225,3 +225,49 @@ done
 no_failures
 more_than 100 dram_gets
 dram_end
+
+echo "-- a silent member holds up what is on its way there, and nothing else"
+check pool_destroy
+dm_flakey silent /dev/flash1
+pool_format /dev/flash0 /dev/mapper/silent
+bear_errors
+dram $((16 * MiB)) touched
+blocks put 1 12 $MiB
+blocks get 1 12 $MiB
+expect "gets from memory" "$memory" 12
+check dmsetup suspend --noflush --nolockfs silent
+defer '[ ! -b /dev/mapper/silent ] || dmsetup resume silent'
+put $sysfs/suspect_ms 1500
+# they leave memory, to both by turns
+put $sysfs/dram_bytes $((2 * MiB))
+wait_for 20 member_is silent suspect
+[ "$(cat $sysfs/dram_used)" -ge $MiB ] || fail "nothing is on its way to a silent member"
+put $sysfs/dram_bytes $((24 * MiB))
+written=$(counter dram_writes)
+blocks put 101 8 $MiB
+blocks get 101 8 $MiB
+expect "puts and gets beside a silent member" "$hits" 8
+put $sysfs/dram_bytes $((12 * MiB))
+wait_for 20 counts_more $((written + 3)) dram_writes
+blocks get 101 8 $MiB
+expect "gets of what left memory" "$hits" 8
+put $sysfs/suspect_ms 60000
+check dmsetup resume silent
+wait_for 20 member_is silent up
+dram_end
+blocks get 1 12 $MiB
+expect "gets of what was on its way there" "$hits $memory" "12 0"
+# what was to be durable stays in memory when it can't be written, and goes with its pool
+dram $((24 * MiB)) touched
+blocks put 201 8 $MiB
+check dmsetup suspend --noflush --nolockfs silent
+put $sysfs/suspect_ms 1500
+KV_DURABLE=1 kv_blocks $node put 201 8 $MiB >/dev/null &
+durable=$!
+wait_for 20 member_is silent suspect
+kill -KILL $durable
+wait $durable || true
+check pool_destroy &
+sleep 2
+dm_flakey_set silent /dev/flash1 0 1 error_writes
+wait $! || fail "the pool is not destroyed"
