@@ -16,6 +16,8 @@
 /* Of those that are written, so many at once, and bytes. */
 #define WRITES		16
 #define WRITE_BYTES	SZ_8M
+/* How often it is looked at what has landed, and for room. */
+#define LOOK		(HZ / 10)
 /* How long blocks wait for room on the members, in one go of the work. */
 #define ROOM_WAIT	(5 * HZ)
 /* How long a pool that is going writes: what is left then is dropped. */
@@ -84,38 +86,6 @@ static void stage_submit(struct kvblk_turn *turn)
 				 kvblk_seg_pos(room->member, room->segment, room->unit),
 				 &stage->mem, true);
 	kvblk_io_end(&stage->io);
-}
-
-/* Room on some member: 0; -ENOSPC: none answers, or has any; -EAGAIN: there may be some soon. */
-static int room_find(struct kvblk_pool *pool, u32 length, struct kvblk_room *room)
-{
-	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
-	struct kvblk_member *member;
-	int err = -ENOSPC, ret;
-
-	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
-		rcu_read_lock();
-		member = kvblk_member_nth(pool, first + i);
-		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-			       !kvblk_member_ok(member) ||
-			       !percpu_ref_tryget_live(&member->ref)))
-			member = NULL;
-		rcu_read_unlock();
-		if (!member)
-			continue;
-		units = kvblk_member_units(member, length);
-		ret = -ENOSPC;
-		if (kvblk_kills_full(member))
-			ret = -EAGAIN;
-		else if (units + 1 <= member->segment_units)
-			ret = kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, room);
-		kvblk_member_put(member);
-		if (!ret)
-			return 0;
-		if (ret == -EAGAIN)
-			err = ret;
-	}
-	return err;
 }
 
 static void stage_rec(struct stage *stage)
@@ -240,9 +210,6 @@ static bool stages_end(struct stages *all)
 	return over;
 }
 
-/* How often it is looked at what has landed. */
-#define LOOK	(HZ / 10)
-
 /* Those that were left land one by one. */
 static void stages_work(struct work_struct *work)
 {
@@ -318,20 +285,20 @@ static void stages_flush(struct kvblk_pool *pool)
 	reinit_completion(&all->landed);
 }
 
-/* As room_find(), with a wait, which is in vain only once. */
+/* Room on some member, with a wait, which is in vain only once. */
 static bool stage_room(struct kvblk_pool *pool, u32 length, struct kvblk_room *room)
 {
 	struct kvblk_dram *dram = &pool->dram;
 	unsigned long end = jiffies + ROOM_WAIT;
 	int seen = atomic_read(&pool->space_seq), err;
 
-	while ((err = room_find(pool, length, room)) == -EAGAIN) {
+	while ((err = kvblk_room_find(pool, length, NULL, NULL, room)) == -EAGAIN) {
 		/* nobody waits for what waits, and a segment may wait for its last record */
 		stages_flush(pool);
 		if (dram->stages->hopeless || time_after(jiffies, end))
 			break;
 		wait_event_idle_timeout(pool->space_wait,
-					atomic_read(&pool->space_seq) != seen, HZ / 10);
+					atomic_read(&pool->space_seq) != seen, LOOK);
 		seen = atomic_read(&pool->space_seq);
 	}
 	dram->stages->hopeless |= err;

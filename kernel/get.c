@@ -409,8 +409,7 @@ static bool get_drop(struct kvblk_req *req)
 
 	return !kvblk_kills_full(req->media.member) &&
 	       kvblk_index_find(&pool->index, req->id, &now) &&
-	       now.state == KVBLK_SLOT_LIVE && now.seg == req->slot.seg &&
-	       now.off == req->slot.off && now.gen == req->slot.gen &&
+	       now.state == KVBLK_SLOT_LIVE && kvblk_same_record(&now, &req->slot) &&
 	       kvblk_entry_replace(pool, req->id, &now, NULL);
 }
 

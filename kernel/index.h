@@ -83,6 +83,12 @@ struct kvblk_slot {
 	u64 place;
 };
 
+/* Both are of one record, whatever became of its state meanwhile. */
+static inline bool kvblk_same_record(const struct kvblk_slot *a, const struct kvblk_slot *b)
+{
+	return a->seg == b->seg && a->off == b->off && a->gen == b->gen;
+}
+
 /* Longest TTL, seconds: 34 years. What lives longer does not expire. */
 #define KVBLK_TTL_MAX		0x40000000u
 

@@ -5,6 +5,8 @@
 
 #include "report.h"
 
+struct kvblk_req;
+
 /* ---- io.c ---- */
 
 /*
@@ -143,6 +145,16 @@ static inline bool kvblk_fua(const struct kvblk_member *member)
 	return !bdev_write_cache(member->bdev) || bdev_fua(member->bdev);
 }
 
+/*
+ * Its volatile cache may have lost some of what was written since member->write_errors
+ * was @errors, even if a flush succeeds: another write may have been told.
+ */
+static inline bool kvblk_cache_lossy(const struct kvblk_member *member, int errors)
+{
+	return bdev_write_cache(member->bdev) &&
+	       atomic_read(&member->write_errors) != errors;
+}
+
 /* ---- segment.c ---- */
 
 /**
@@ -194,6 +206,14 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment);
  */
 int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 		       struct kvblk_room *room);
+/*
+ * Room for a block of @length bytes on the next member that answers, has some, and (if
+ * that is not NULL) is one that @suits says suits @req. 0; -ENOSPC: there is none;
+ * -EAGAIN: there may be some soon.
+ */
+int kvblk_room_find(struct kvblk_pool *pool, u32 length,
+		    bool (*suits)(struct kvblk_req *req, struct kvblk_member *member),
+		    struct kvblk_req *req, struct kvblk_room *room);
 /* What a crash could do to the record that is about to be written there. */
 void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable);
 /* Of the record at @unit, which can be got. The segment is held. */
@@ -207,6 +227,8 @@ void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec);
 /* Opens a free segment now; reclaim's way to KVBLK_CLASS_HOT. May sleep. */
 int kvblk_segment_open(struct kvblk_member *member, u8 class);
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);
+/* Its payloads may be lost: from now on they are checked. kvblk_table_write() is due. */
+void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg);
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member);
 void kvblk_open_free(struct kvblk_open *open);
 /* The entry of record @index; allocates its page. May sleep. */

@@ -286,40 +286,11 @@ static void put_write(struct kvblk_req *req)
 	kvblk_turn_enter(turn, room->member);
 }
 
-/*
- * Room on the next member that answers and has some; for a device's memory, one
- * that reaches it.
- */
-static int put_reserve(struct kvblk_req *req)
+/* Not where its write has failed, and for a device's memory, one that reaches it. */
+static bool put_suits(struct kvblk_req *req, struct kvblk_member *member)
 {
-	struct kvblk_pool *pool = req->pool;
-	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
-	struct kvblk_member *member;
-	int err = -ENOSPC;
-
-	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
-		rcu_read_lock();
-		member = kvblk_member_nth(pool, first + i);
-		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-			       !kvblk_member_ok(member) || member->slot == req->avoid ||
-			       !percpu_ref_tryget_live(&member->ref)))
-			member = NULL;
-		rcu_read_unlock();
-		if (!member)
-			continue;
-		units = kvblk_member_units(member, req->bytes);
-		/* any -EAGAIN: it is worth waiting */
-		if (kvblk_kills_full(member))
-			err = -EAGAIN;
-		else if (units + 1 <= member->segment_units &&
-			 !(req->mem.p2p && kvblk_p2p_route(req, member)))
-			err = kvblk_room_reserve(member, KVBLK_CLASS_NEW, units,
-						 &req->media.room);
-		kvblk_member_put(member);
-		if (!err)
-			return 0;
-	}
-	return err;
+	return member->slot != req->avoid &&
+	       !(req->mem.p2p && kvblk_p2p_route(req, member));
 }
 
 static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
@@ -619,7 +590,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	/* its old record could not be killed, and come back one day */
 	if (old && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
-	err = put_reserve(req);
+	err = kvblk_room_find(pool, req->bytes, put_suits, req, room);
 	/* others may have room: for those that reach it, wait but once */
 	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
 		return -EREMOTEIO;
@@ -890,7 +861,7 @@ static bool put_lossy(const struct kvblk_req *req)
 	const struct kvblk_member *member = req->media.room.member;
 
 	return put_lasts(req) && !kvblk_fua(member) &&
-	       atomic_read(&member->write_errors) != req->write_errors;
+	       kvblk_cache_lossy(member, req->write_errors);
 }
 
 /* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */

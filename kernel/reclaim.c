@@ -466,8 +466,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		/* as of victim_load(), since then */
 		taken |= !rec->moving && kvblk_index_find(&pool->index, rec->id, &now) &&
 			 now.state == KVBLK_SLOT_MOVING && now.leased &&
-			 now.seg == moving.seg && now.gen == moving.gen &&
-			 now.off == moving.off;
+			 kvblk_same_record(&now, &moving);
 		if (rec->moving)
 			rec->slot.state = KVBLK_SLOT_MOVING;
 	}

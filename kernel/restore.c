@@ -530,9 +530,7 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg)
 	 * Headers prove that payloads were written, not that they arrived: gets
 	 * check them whatever "integrity" says, until the segment is reclaimed.
 	 */
-	spin_lock(&member->lock);
-	seg->flags |= KVBLK_SEGF_UNPROVEN;
-	spin_unlock(&member->lock);
+	kvblk_segment_doubt(member, seg);
 	err = kvblk_table_write(member, seg - member->segs);
 	if (err) {
 		kvblk_open_free(open);

@@ -188,11 +188,16 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			err = kvblk_io_flush(member);
 		if (err)
 			return err;
-		if (bdev_write_cache(member->bdev) &&
-		    atomic_read(&member->write_errors) != errors)
+		if (kvblk_cache_lossy(member, errors))
 			err = -EIO;
 	}
 	return err;
+}
+
+void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	guard(spinlock)(&member->lock);
+	seg->flags |= KVBLK_SEGF_UNPROVEN;
 }
 
 /*
@@ -214,12 +219,8 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	mutex_lock(&open->writing);
 	err = summary_flush(member, seg, &sum, buf);
 	doubtful = err || segment_lossy(member, seg);
-	if (doubtful) {
-		/* payloads may be lost */
-		spin_lock(&member->lock);
-		seg->flags |= KVBLK_SEGF_UNPROVEN;
-		spin_unlock(&member->lock);
-	}
+	if (doubtful)
+		kvblk_segment_doubt(member, seg);
 	/* a restart believes what it finds sealed */
 	if (!err && doubtful)
 		err = kvblk_table_write(member, seg - member->segs);
@@ -439,6 +440,36 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 			return 0;
 	}
 	return -EAGAIN;
+}
+
+int kvblk_room_find(struct kvblk_pool *pool, u32 length,
+		    bool (*suits)(struct kvblk_req *req, struct kvblk_member *member),
+		    struct kvblk_req *req, struct kvblk_room *room)
+{
+	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
+	struct kvblk_member *member;
+	int err = -ENOSPC;
+
+	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
+		rcu_read_lock();
+		member = kvblk_member_nth(pool, first + i);
+		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+			       !kvblk_member_ok(member) ||
+			       !percpu_ref_tryget_live(&member->ref)))
+			member = NULL;
+		rcu_read_unlock();
+		if (!member)
+			continue;
+		units = kvblk_member_units(member, length);
+		/* any -EAGAIN: it is worth waiting */
+		if (units + 1 <= member->segment_units && (!suits || suits(req, member)))
+			err = kvblk_kills_full(member) ? -EAGAIN :
+			      kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, room);
+		kvblk_member_put(member);
+		if (!err)
+			return 0;
+	}
+	return err;
 }
 
 void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable)
