@@ -296,19 +296,20 @@ static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, 
 	u64 bytes = 0;
 	u32 i, number;
 
-	for (i = 0; i < nr; i++) {
+	for (i = 0; i < nr; i++)
 		bytes += round_up((u64)absent[i]->bytes, PAGE_SIZE);
-		if (absent[i]->op.flags & KVBLK_OPF_DURABLE)
-			return false;
-	}
-	if (READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_THROUGH ||
-	    !kvblk_dram_has_room(pool, bytes))
+	if (!kvblk_dram_has_room(pool, bytes))
 		return false;
+	for (i = 0; i < nr; i++)
+		if (!kvblk_put_stays(absent[i]))
+			return false;
 	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
 	for (i = 0; i < nr; i++) {
 		absent[i]->asked = false;
 		absent[i]->chain = number;
 		absent[i]->continues = chain->parent_present;
+		absent[i]->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
+				    (chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
 		absent[i]->offer_parent = chain->parent;
 	}
 	return true;
@@ -337,14 +338,14 @@ static int batch_admit(struct kvblk_batch *batch)
 		if (req->result.res || !req->type->reads)
 			continue;
 		req->asked = true;
+		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
+		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
 		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
 			if (!nr)
 				before = req;
 			continue;
 		}
 		chain.priority = max(chain.priority, req->op.priority);
-		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
-		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
 		ids[nr] = req->id;
 		absent[nr++] = req;
 	}

@@ -186,6 +186,12 @@ extern const struct kvblk_op_type kvblk_op_get;
 extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
 
+/*
+ * A put that is done when the pool's memory has it, if there is room. May look at its
+ * caller's page tables, but takes no fault.
+ */
+bool kvblk_put_stays(const struct kvblk_req *req);
+
 struct kvblk_batch;
 
 /*

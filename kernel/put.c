@@ -129,7 +129,7 @@ static int put_map(struct kvblk_req *req, struct kvblk_align align)
  * It may be in the pool's memory. Not what is read across a device's bus by the CPU,
  * nor what lists look for on media, nor what a member has had already.
  */
-static bool put_kept(struct kvblk_req *req)
+static bool put_kept(const struct kvblk_req *req)
 {
 	phys_addr_t addr;
 
@@ -144,6 +144,11 @@ static bool put_through(const struct kvblk_req *req)
 {
 	return req->op.flags & KVBLK_OPF_DURABLE ||
 	       READ_ONCE(req->pool->tun.dram_mode) == KVBLK_DRAM_THROUGH;
+}
+
+bool kvblk_put_stays(const struct kvblk_req *req)
+{
+	return !put_through(req) && put_kept(req);
 }
 
 /* The caller's bytes in memory of the pool's. 0, with an object if there is room. */
@@ -648,7 +653,7 @@ static int put_keep(struct kvblk_req *req)
 	int err;
 
 	/* a member's, if the policy has been asked */
-	if (req->asked || put_through(req) || !put_kept(req))
+	if (req->asked || !kvblk_put_stays(req))
 		return 0;
 	err = put_tag(req);
 	if (err)

@@ -9,8 +9,8 @@
  *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
  * With KV_STAY in the environment it stays, with its memory, until a line or
  * the end of stdin comes. Gets have a hard deadline KV_DEADLINE_MS ahead, if
- * that is set. With TAG they must have that one. Puts are chains, 32 blocks each, if KV_CHAIN is set, and durable if
- * KV_DURABLE is. memory= counts what came from the host's memory or went there only.
+ * that is set. With TAG they must have that one. Puts are chains, 32 blocks each, if KV_CHAIN is set, durable if
+ * KV_DURABLE is, and the first of each 32 says that it was a miss before if KV_MISSED is. memory= counts what came from the host's memory or went there only.
  */
 #include <stdarg.h>
 
@@ -110,6 +110,8 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	struct kvblk_result res[BATCH];
 	const char *deadline = getenv("KV_DEADLINE_MS");
 	const char *chain = getenv("KV_CHAIN"), *durable = getenv("KV_DURABLE");
+	const char *missed = getenv("KV_MISSED");
+	struct kvblk_op_ext ext = { .size = sizeof(ext), .hints = KVBLK_HINT_MISSED };
 	uint32_t flags = opcode == KVBLK_OP_PUT && chain && *chain ? KVBLK_SUBMIT_CHAIN : 0;
 	uint64_t start;
 	int err;
@@ -123,6 +125,8 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 			ops[i].caller_tag = tag;
 			if (durable && *durable)
 				ops[i].flags = KVBLK_OPF_DURABLE;
+			if (missed && *missed && !i)
+				ops[i].ext = kv_addr(&ext);
 		} else if (opcode == KVBLK_OP_DELETE || opcode == KVBLK_OP_PREFETCH) {
 			ops[i].pieces = 0;
 			ops[i].nr_pieces = 0;

@@ -105,6 +105,19 @@ echo "-- checked by the kernel: through its memory"
 trips full "${gpus[0]}" bounced none "${data[@]/aligned_is_direct/dedupe}"
 route_is "$gpu" "${members[0]}" "unknown -"
 
+echo "-- from and to the host's memory that holds blocks"
+fresh_pool full
+put $sysfs/dram_bytes $((64 << 20))
+blocks put 700001 8 300000
+expect "puts into memory" "$memory" 8
+KV_MEMORY=${gpus[0]} blocks get 700001 8 300000
+expect "gets from there to the GPU" "$hits $memory" "8 8"
+# the CPU would have to read them across the bus
+for chain in "" 1; do
+	KV_MEMORY=${gpus[0]} KV_CHAIN=$chain blocks put 70001${chain:-0} 1 300000
+	expect "puts from the GPU" "$stored $memory" "1 0"
+done
+
 echo "-- straight"
 trips header "${gpus[0]}" "$way" some "${data[@]}"
 route_is "$gpu" "${members[0]}" "direct -"

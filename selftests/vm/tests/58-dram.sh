@@ -16,10 +16,6 @@ dram() {
 	[ $# = 1 ] || put $sysfs/dram_mode "$2"
 }
 
-dram_is() {
-	[ "$(cat $sysfs/dram_used)" -le "$1" ]
-}
-
 # dram_end: what is there leaves
 dram_end() {
 	dram 0
@@ -58,9 +54,12 @@ blocks delete 1 20 $MiB
 blocks delete 101 40 $MiB
 expect "deleted on the members" "$deleted" 40
 
-# only what was asked for: by gets, by lookups, by puts of the same
+# only what was asked for: by gets, by lookups, by puts of the same; or before, as the put says, for all of its chain
 dram $((64 * MiB)) touched
 blocks put 201 40 $MiB
+KV_MISSED=1 blocks put 241 1 $MiB
+KV_CHAIN=1 KV_MISSED=1 blocks put 251 8 $MiB
+expect "puts of a chain into memory" "$memory" 8
 blocks get 201 4 $MiB
 blocks lookup 205 4 $MiB
 blocks put 209 4 $MiB
@@ -69,6 +68,8 @@ dram_end
 blocks get 201 40 $MiB
 expect "gets of what was asked for" "$hits $misses" "12 28"
 expect "dropped" $(($(counter dram_drops) - drops)) 28
+blocks get 241 20 $MiB
+expect "gets of what was asked for before" "$hits $misses" "9 11"
 
 # a delete of what is in memory is final, and so is a time to live
 dram $((64 * MiB)) evict

@@ -20,10 +20,6 @@ durably() {
 	KV_DURABLE=1 blocks put "$@"
 }
 
-dram_is() {
-	[ "$(cat $sysfs/dram_used)" -le "$1" ]
-}
-
 kv_load
 flash 2 100
 nullb_create after_flash0 100

@@ -108,6 +108,11 @@ set_to() {
 	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
 }
 
+# dram_is BYTES: no more of the pool's memory is in use
+dram_is() {
+	[ "$(cat $sysfs/dram_used)" -le "$1" ]
+}
+
 # counts_more THAN NAME: the counter, which is in $value then, is more; a question, for wait_for
 counts_more() {
 	value=$(counter "$2")

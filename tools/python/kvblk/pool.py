@@ -439,7 +439,7 @@ class Pool:
     def batch(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, *, op_flags: int = 0,
               priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
               caller_tag: int = 0, parent: bytes | None = None, chain: bool = False, continues: bool = False,
-              durable: bool = False, session: int = 0, cookie: int = 0) -> Batch:
+              missed: bool = False, durable: bool = False, session: int = 0, cookie: int = 0) -> Batch:
         """A batch that is filled in, for those who run it themselves: see kvblk.background."""
         handle = self.handle
         parent = parent or b""
@@ -494,7 +494,8 @@ class Pool:
             op_flags |= OPF_DURABLE
         options = {
             "opcode": opcode, "priority": priority, "op_flags": op_flags, "ttl_s": _seconds(ttl), "offset": offset,
-            "submit_flags": SUBMIT_CHAIN if chain else 0, "hints": HINT_CONTINUES if continues else 0,
+            "submit_flags": SUBMIT_CHAIN if chain else 0,
+            "hints": (HINT_CONTINUES if continues else 0) | (HINT_MISSED if missed else 0),
             "cookie": cookie, "layout_tag": layout_tag, "caller_tag": caller_tag, "session": session,
             "deadline_ns": _deadline(timeout),
         }
@@ -545,8 +546,9 @@ class Pool:
 
         ``priority`` (0 to 3), ``ttl`` (seconds), ``timeout`` (seconds), ``layout_tag``, ``caller_tag``, ``session``
         hold for each. ``chain=True``: they are consecutive blocks of one prompt, the first one's predecessor is
-        ``parent``, and with ``continues=True`` the next batch goes on. ``durable=True``: they are not left in the
-        host's memory alone, if the pool keeps blocks there.
+        ``parent``, and with ``continues=True`` the next batch goes on. ``missed=True``: they were asked for before, and
+        misses, so they are worth a write. ``durable=True``: they are not left in the host's memory alone, if the pool
+        keeps blocks there.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
@@ -665,8 +667,9 @@ class Pool:
 
         ``lease``: seconds for which what is in memory at the end stays. ``max_bytes``: from the first block that is too
         much on, none is brought. ``stop_at_miss``: the keys are a prompt's, what is behind the first miss is of no use.
-        ``timeout``: seconds. ``cookie``: for :meth:`cancel`. ``priority``: 0 to 3; of those that gets hold up, the ones with
-        more go first. A :class:`KvblkError` with EOPNOTSUPP: the pool has no such memory. For asyncio: ``asyncio.to_thread(pool.prestage, keys)``.
+        ``timeout``: seconds. ``cookie``: for :meth:`cancel`. ``priority``: 0 to 3; of what gets hold up, puts too,
+        those with more go first. A :class:`KvblkError` with EOPNOTSUPP: the pool has no such memory. For asyncio:
+        ``asyncio.to_thread(pool.prestage, keys)``.
         """
         count = len(keys)
         if not 1 <= count <= LOOKUP_MAX:

@@ -246,7 +246,7 @@ class Batches(TestPool):
     def test_chain(self):
         keys = [key() for _ in range(5)]
         self.assertTrue(all(self.pool.put_many(keys[:3], [b"x"] * 3, chain=True, continues=True)))
-        self.assertTrue(all(self.pool.put_many(keys[3:], [b"x"] * 2, chain=True, parent=keys[2], session=7)))
+        self.assertTrue(all(self.pool.put_many(keys[3:], [b"x"] * 2, chain=True, parent=keys[2], session=7, missed=True)))
 
     def test_scatter(self):
         block = data(100000)
