@@ -29,13 +29,21 @@
 #define KVBLK_SEGMENT_MIN	SZ_8M
 #define KVBLK_SEGMENT_MAX	SZ_1G
 #define KVBLK_SEGMENT_DEFAULT	SZ_256M
+/* Not less for the sake of the policy: of blocks of 32 MiB, which are common, three fit. */
+#define KVBLK_SEGMENT_FEW	SZ_128M
 #define KVBLK_MEMBER_SEGS_MIN	8
 
-/* Of a member of @size bytes: small ones have at least 64 segments, large ones few enough. */
+/*
+ * Of a member of @size bytes: some 1024 segments, which is as good as more (policy.rst),
+ * unless they would be too small for large blocks; small ones have some 64, large ones few
+ * enough.
+ */
 static inline u64 kvblk_default_segment(u64 size)
 {
 	u64 seg = KVBLK_SEGMENT_DEFAULT;
 
+	while (seg > KVBLK_SEGMENT_FEW && size / seg < 1024)
+		seg /= 2;
 	while (seg > KVBLK_SEGMENT_MIN && size / seg < 64)
 		seg /= 2;
 	while (size / seg > KVBLK_SEGS_MAX / 4 && seg < KVBLK_SEGMENT_MAX)

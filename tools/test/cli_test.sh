@@ -457,6 +457,9 @@ expect 0 '^block  *640 KiB: 16 tokens of llama-3.1-70b, 2 bytes an element, one 
 	--capacity 8T --members 4 --write-rate 1G
 grep -qE '^ +puts of 1024.0 MiB/s fill the flash in 2.3 hours and wear it out in 0.5 years$' out
 verdict $? "the wear of a rate is told"
+for member in '2G 63 of 32 MiB' '8G 63 of 128 MiB' '16G 127 of 128 MiB' '200G 1599 of 128 MiB' '256G 1023 of 256 MiB'; do
+	expect 0 "^segments  *${member#* }\$" plan --block-size 1M --capacity "${member%% *}"
+done
 expect 0 '^segments  *32764 of 256 MiB$' plan --model llama-3.1-8b --dtype fp8 --capacity 8T --members 4
 expect 0 'default_blocks' pool plan --block-size 64K --capacity 1T -o json
 has default_slots 4194304

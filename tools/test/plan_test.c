@@ -88,8 +88,8 @@ static void members(void **state)
 	(void)state;
 	assert_int_equal(plan.capacity, 100 * GIB + 512 * MIB);
 	assert_int_equal(plan.segment_min, 8 * MIB);
-	assert_int_equal(plan.segment_max, 256 * MIB);
-	assert_int_equal(plan.nr_segments, 63 + 399);
+	assert_int_equal(plan.segment_max, 128 * MIB);
+	assert_int_equal(plan.nr_segments, 63 + 799);
 }
 
 /* The case that made this verb: a quarter of the flash. */
