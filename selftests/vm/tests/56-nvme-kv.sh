@@ -44,16 +44,52 @@ exec 9>&-
 
 echo "-- a member that answers late"
 modprobe -q dm_delay || true
-dm_create slow /dev/flash1 "0 %s delay /dev/flash1 0 0"
+sectors=$(blockdev --getsz /dev/flash1)
+dm_create slow /dev/flash1 "0 %s linear /dev/flash1 0"
+
+# late_from SECTOR: what lies behind it is not answered in this test's time; the rest is, and what has waited
+late_from() {
+	local table=""
+	[ "$1" = 0 ] || table="0 $1 linear /dev/flash1 0"
+	[ "$1" = "$sectors" ] || table+=$'\n'"$1 $((sectors - $1)) delay /dev/flash1 $1 600000"
+	check dmsetup suspend --nolockfs slow
+	check dmsetup load slow <<<"${table#$'\n'}"
+	check dmsetup resume slow
+}
+
 pool_format /dev/mapper/slow
+# or the pool's end would wait
+defer 'late_from "$sectors"'
 put $sysfs/suspect_ms 3600000
 check kv_nvme "$nvme_node" $node store
-check dmsetup suspend --nolockfs slow
-check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 600000"
-check dmsetup resume slow
+late_from 0
 check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_ring_exit slow_killed slow_pending
-check dmsetup suspend --nolockfs slow
-check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 0"
-check dmsetup resume slow
+late_from "$sectors"
 check kv_nvme "$nvme_node" $node store
+
+echo "-- lists that gave up"
+put $sysfs/queue_bytes $((1 << 20))
+late_from 0
+timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_lists >"$tmp/lists" &
+wait_for 60 grep -q 'given up' "$tmp/lists"
+late_from "$sectors"
+wait $! || fail "lists that gave up: $(cat "$tmp/lists")"
+no_failures
+
+echo "-- a member whose blocks are still looked for"
+check pool_destroy
+# behind its superblocks and its table
+late_from 16384
+defer pool_destroy
+defer 'late_from "$sectors"'
+kvblk pool import $pool /dev/mapper/slow &
+wait_for 60 member_is slow restoring
+check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node import_pending
+late_from "$sectors"
+wait $! || fail "the import failed"
+wait_for 60 pool_is_up
+check kv_nvme "$nvme_node" $node import_over
+check pool_destroy
+pool_import /dev/mapper/slow
+check kv_nvme "$nvme_node" $node import_again
 no_failures
