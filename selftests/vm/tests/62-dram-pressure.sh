@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=30 mem=640M kernels=newest,6.12 check=newest
-# Blocks in memory on a host that is short of it: they count as reclaimable, programs get it back without a kill, no cgroup pays for
-# them, and each byte that is got meanwhile is right.
+# vm: timeout=200 takes=30 mem=640M append=numa=fake=2 kernels=newest,6.12 check=newest
+# Blocks in memory on a host of two nodes that is short of it: they count as reclaimable on each, programs get it back without a kill, no
+# cgroup pays for them, and each byte that is got meanwhile is right.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -21,10 +21,43 @@ hog() {
 	check python3 -c 'import sys; x = bytearray(b"\1") * (int(sys.argv[1]) << 20)' "$1"
 }
 
+# on_node N COMMAND...: with memory of that node only: MPOL_BIND
+on_node() {
+	python3 -c 'import ctypes, os, sys
+node = ctypes.c_ulong(1 << int(sys.argv[1]))
+if ctypes.CDLL(None).syscall(238, 2, ctypes.byref(node), ctypes.c_ulong(64)):
+	sys.exit("set_mempolicy")
+os.execvp(sys.argv[2], sys.argv[2:])' "$@"
+}
+
+# nodes: MiB of reclaimable memory of each
+nodes() {
+	awk '$3 == "KReclaimable:" { print int($4 / 1024) }' /sys/devices/system/node/node[01]/meminfo
+}
+
+# node_has N MIB: no more of it; a question, for wait_for
+node_has() {
+	mapfile -t now < <(nodes)
+	[ "${now[$1]}" -le "$2" ]
+}
+
 reclaimable=$(kib KReclaimable)
 available=$(kib MemAvailable)
-blocks put 1 150 $MiB
-expect "puts" "$stored $memory" "150 150"
+mapfile -t before < <(nodes)
+expect "nodes" "${#before[@]}" 2
+
+# fill_nodes FIRST COUNT: so many blocks on each
+fill_nodes() {
+	for nid in 0 1; do
+		check on_node $nid kv_blocks $node put $(($1 + $2 * nid)) "$2" $MiB >"$tmp/on_node"
+		grep -q "memory=$2 " "$tmp/on_node" || fail "puts on node $nid: $(cat "$tmp/on_node")"
+	done
+	mapfile -t now < <(nodes)
+	for nid in 0 1; do
+		[ $((now[nid] - before[nid])) -gt $(($2 * 4 / 5)) ] || fail "reclaimable on the nodes: ${now[*]} MiB, was ${before[*]}"
+	done
+}
+fill_nodes 1 75
 [ $(($(kib KReclaimable) - reclaimable)) -gt $((130 << 10)) ] || fail "150 MiB of blocks are no reclaimable memory: $(kib KReclaimable) KiB, was $reclaimable"
 [ $((available - $(kib MemAvailable))) -lt $((100 << 10)) ] || fail "150 MiB of blocks count as used: $(kib MemAvailable) KiB available, was $available"
 
@@ -33,6 +66,17 @@ hog $((($(kib MemFree) >> 10) + 100))
 more_than 10 dram_squeezed
 blocks get 1 150 $MiB
 [ "$misses" -gt 10 ] || fail "only $misses of 150 blocks have gone"
+
+# what is too much goes from both
+put $sysfs/dram_bytes 0
+wait_for 30 dram_is 0
+put $sysfs/dram_bytes $((1 << 30))
+fill_nodes 201 40
+put $sysfs/dram_bytes $((8 * MiB))
+for nid in 0 1; do
+	wait_for 30 node_has $nid $((before[nid] + 20))
+done
+put $sysfs/dram_bytes $((1 << 30))
 
 # a caller whose cgroup may have less than it puts
 cgroups=$tmp/cgroup
@@ -47,6 +91,8 @@ bash -c "echo \$\$ >'$cgroups/small/cgroup.procs'; exec kv_blocks $node put 1001
 	fail "puts in a small cgroup: $(cat "$tmp/small")"
 cat "$tmp/small"
 grep -q 'stored=200 ' "$tmp/small" || fail "not all puts in a small cgroup were stored"
+charged=$(cat "$cgroups/small/memory.current")
+[ "$charged" -lt $((16 * MiB)) ] || fail "the cgroup pays for $charged bytes when its program has gone"
 expect "kills in the cgroup" "$(awk '$1 == "oom_kill" { print $2 }' "$cgroups/small/memory.events")" 0
 
 # all at once

@@ -80,6 +80,49 @@ lengths=$(grep -o 'kvblk_get: .*length=[0-9]*' $tracefs/trace | sed 's/.*=//' | 
 check pool_destroy
 check dmsetup remove held
 
+echo "-- the first ones serve while the last ones are under way"
+# what is on the second member comes when that is fast again
+dm_create late /dev/flash1 "0 %s linear /dev/flash1 0"
+second_is() {
+	check dmsetup suspend --nolockfs late
+	check dmsetup load late --table "0 $(blockdev --getsz /dev/flash1) $1"
+	check dmsetup resume late
+}
+modprobe -q dm_delay || true
+pool_format /dev/flash0 /dev/mapper/late
+put $sysfs/suspect_ms 3600000
+# or the pool's end would wait
+defer '[ ! -b /dev/mapper/late ] || second_is "linear /dev/flash1 0"'
+blocks put 1 16 65536
+second_is "delay /dev/flash1 0 600000"
+soon=() behind=()
+for i in {1..16}; do
+	KV_DEADLINE_MS=$((200 * KVBLK_SLOW)) blocks get "$i" 1 65536
+	if [ "$hits" = 1 ]; then
+		soon+=("$i" 1)
+	else
+		behind+=("$i" 1)
+	fi
+done
+[ ${#soon[@]} -ge 8 ] && [ ${#behind[@]} -ge 8 ] || fail "on the members: ${soon[*]}, ${behind[*]}"
+put $sysfs/dram_bytes $((32 * MiB))
+keys "${soon[@]}" "${behind[@]}"
+kvblk prefetch $pool --hex --keys "$tmp/keys" -H -p >"$tmp/came" &
+# in_memory NR: a question, for wait_for
+in_memory() {
+	blocks get "$1" 1 65536
+	[ "$memory" = 1 ]
+}
+for ((i = 0; i < ${#soon[@]}; i += 2)); do
+	wait_for 20 in_memory "${soon[i]}"
+done
+[ ! -s "$tmp/came" ] || fail "the last ones have come: $(cat "$tmp/came")"
+second_is "linear /dev/flash1 0"
+wait $! || fail "the prefetch failed: $(cat "$tmp/came")"
+expect "results" "$(cut -c1 "$tmp/came" | tr -d '\n')" llllllllllllllll
+check pool_destroy
+check dmsetup remove late
+
 pool_format /dev/flash0 /dev/flash1
 daemon_start
 wait_for 30 logged "listening at $socket"
@@ -149,5 +192,24 @@ order 1299 2 'mode="lookup"'
 expect "leased" "$leased" 2
 code 1 'force' kvblk pool destroy $pool
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
+
+echo "-- what was asked for lately stays, what was not makes room"
+put $sysfs/dram_bytes 0
+put $sysfs/dram_mode evict
+wait_for 20 dram_is 0
+put $sysfs/dram_bytes $((16 * MiB))
+blocks put 2001 4 $MiB
+from_memory 2001 4
+blocks put 2011 8 $MiB
+# what finds no room is clipped, and makes some
+ordered() {
+	order 1289 8
+	[[ $results =~ ^[lr]{8}$ ]]
+}
+wait_for 20 ordered
+from_memory 2001 4
+blocks get 2011 8 $MiB
+[ "$memory" -lt 8 ] || fail "nothing went for what was prefetched"
+
 check pool_destroy
 check kill -0 $daemon
