@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 takes=200 kernels=newest check=debug share=pypi:ai-dynamo-runtime==1.6.1
+# vm: timeout=600 takes=90 kernels=debug check=newest share=pypi:ai-dynamo-runtime==1.6.1
 # Dynamo's indexer, registered with kvblkd, answers for each prompt what the pool has of it: after reclaim, when it comes late, and after
 # kvblkd was killed.
-# slow: the indexer is a large program for an emulated CPU, and what reclaim drops is told within half a minute.
+# slow: what reclaim drops is told within half a minute.
 . "${0%/*}/daemon.bash"
 
 publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
