@@ -33,6 +33,10 @@ class Died(Exception):
     """The machine ended or stopped answering."""
 
 
+class Absent(Exception):
+    """What a test needs of the network can't be had."""
+
+
 def host(function):
     """The answer of a function in host.sh, so that names in the cache are made in one place."""
     return subprocess.run(["bash", "-ec", f'. "$1"; {function}', "-", f"{VM_DIR}/host.sh"], check=True, text=True,
