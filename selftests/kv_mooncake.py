@@ -97,6 +97,7 @@ def main():
     if other("loads", *some).wait(PATIENCE):
         sys.exit("another client does not get them")
     print(f"{len(some)} of them in another process", flush=True)
+    counts = {}
     for name in sys.argv[5:]:
         event(name)
         there = 0
@@ -106,6 +107,10 @@ def main():
                 if hashlib.sha256(buf).hexdigest() != digest:
                     sys.exit(f"{name}: {key} came back with other bytes")
         print(f"{name}: {there} objects are there", flush=True)
+        counts[name] = there
+    # what its own memory has is there meanwhile
+    if not counts.get("fail", 0) < counts.get("heal", 1) <= objects:
+        sys.exit(f"drives that fail, and heal: {counts}")
     with other("stores") as killed:
         for _ in range(5):
             killed.stdout.readline()
