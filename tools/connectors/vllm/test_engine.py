@@ -198,8 +198,9 @@ class Engines(unittest.TestCase):
             self.assertEqual(out["tokens"], right["tokens"])
             self.assertEqual(out["finish"], "length")
             for got, wanted in zip(out["logprobs"], right["logprobs"]):
-                # a prefix that is computed in one go or was there rounds otherwise
-                self.assertAlmostEqual(got, wanted, delta=0.05)
+                # a prefix that is computed in one go or was there rounds otherwise, and so do other numbers of threads: logits
+                # are bfloat16, with steps of 1/16 from 8 on
+                self.assertAlmostEqual(got, wanted, delta=0.2)
         return step["counted"]
 
     def pool(self):
