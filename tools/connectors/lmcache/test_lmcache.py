@@ -991,7 +991,8 @@ class EndToEnd(unittest.TestCase):
     def assert_same(self, step: dict[str, Any], right: dict[str, Any]) -> None:
         self.assertEqual(step["tokens"], right["tokens"])
         for one, other in zip(step["logprobs"], right["logprobs"]):
-            self.assertAlmostEqual(one, other, delta=0.05)
+            # logits are bfloat16, with steps of 1/16 from 8 on
+            self.assertAlmostEqual(one, other, delta=0.2)
 
     @in_vm
     def test_vllm_faults(self):
@@ -1055,12 +1056,15 @@ class EndToEnd(unittest.TestCase):
             first, = self.engine(port, http, 1)
             counts = self.counts(http)
         self.assertEqual((first["cached"], counts.get("put"), counts.get("got")), (0, 3, None))
+        gets = 0 if FAKE else carried.counters()["gets"]
         with self.server(salt, **store, KVBLK_FAKE_LOSE="4") as (port, http):
             later = self.engine(port, http, 3)
             counts = self.counts(http)
         # the fourth of all gets is lost, and the eighth: the first chunk of three, and then the second
         self.assertEqual([step["cached"] for step in later], [768, 0, 256] if FAKE else [768] * 3)
         self.assertEqual(counts.get("got"), 7 if FAKE else 9)
+        if not FAKE:
+            self.assertEqual(carried.counters()["gets"] - gets, 9, "gets of the pool")
         for step in later:
             self.assert_same(step, first)
         print(f"# time to the first token of {len(self.PROMPT)} tokens: {first['ttft'] * 1000:.0f} ms computed, "
