@@ -232,7 +232,7 @@ void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity);
  * @p: the policy
  * @permille: 0 to 1000
  *
- * Below 1000 it needs a memory of offers, 8 bytes for each block of the pool. That is
+ * Below 1000 it needs a memory of offers, 12 bytes for each block of the pool. That is
  * allocated the first time, and stays. May sleep; the caller keeps others out.
  *
  * Return: 0, or -ENOMEM, and nothing has changed.

@@ -124,7 +124,8 @@ struct kvblk_put_options {
  * @len: 1 to KVBLK_VALUE_MAX
  * @options: or NULL
  *
- * Allocates nothing; sleeps until the device has the block.
+ * Allocates nothing; sleeps until the device has the block, or the pool's memory
+ * (see its tunable dram_bytes).
  *
  * Context: any thread. Return: 0: stored; -EEXIST: was there already (nothing
  * was written); -ENOBUFS: declined by the admission policy; -EALREADY,
@@ -291,8 +292,8 @@ static inline const char *kvblk_prefetch_state_name(unsigned int state)
  * @lease_ms: lease what is in memory at the end for this long, up to
  *	KVBLK_LEASE_MS_MAX; 0: no lease
  * @stop_at_miss: the keys are a chain: what is behind the first miss is left out
- * @priority: 0 to KVBLK_PRIORITY_MAX: of prefetches that gets hold up, those with more
- *	go first
+ * @priority: 0 to KVBLK_PRIORITY_MAX: of what gets hold up, puts too, those with more go
+ *	first
  */
 struct kvblk_prefetch_options {
 	uint64_t max_bytes;
