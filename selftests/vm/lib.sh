@@ -263,6 +263,13 @@ dm_create() {
 	defer "dm_remove $1"
 }
 
+# dm_set NAME DEVICE TABLE: another table for what dm_create made, its %s too; what the old one held back is answered first
+dm_set() {
+	# shellcheck disable=SC2059 # the caller's table is the format
+	check dmsetup load "$1" <<<"$(printf "$3" "$(blockdev --getsz "$2")")"
+	check dmsetup resume --nolockfs "$1"
+}
+
 # dm_flakey NAME DEVICE: a device that passes all, until
 # dm_flakey_set NAME DEVICE UP DOWN [FEATURE...]: works UP seconds, fails for DOWN seconds, in turn (dm-flakey's features)
 dm_flakey() {
@@ -273,8 +280,7 @@ dm_flakey() {
 dm_flakey_set() {
 	local name=$1 device=$2 up=$3 down=$4
 	shift 4
-	check dmsetup load "$name" --table "0 $(blockdev --getsz "$device") flakey $device 0 $up $down $# $*"
-	check dmsetup resume --nolockfs "$name"
+	dm_set "$name" "$device" "0 %s flakey $device 0 $up $down $# $*"
 }
 
 # dm_logwrites NAME DEVICE LOG: what is written to NAME goes to DEVICE and, in order, to LOG; replay it with vm/replay-log

@@ -21,11 +21,7 @@ put $sysfs/suspect_ms 3600000
 events_start
 check kv_uring $node store
 # answers_after MS: from now on; what it holds back it answers before
-answers_after() {
-	check dmsetup suspend --nolockfs slow
-	check dmsetup load slow --table "0 $(blockdev --getsz /dev/flash1) delay /dev/flash1 0 $1"
-	check dmsetup resume slow
-}
+answers_after() { dm_set slow /dev/flash1 "0 %s delay /dev/flash1 0 $1"; }
 answers_after 600000
 # none of these waits for it
 check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit slow_bystander slow_killed_put slow_drain

@@ -16,10 +16,7 @@ target_up() {
 }
 
 # second_mib TARGET: dm's target for every second MiB of the first member: "error", or the device again
-second_mib() {
-	check dmsetup load half --table "0 $(blockdev --getsz /dev/flash0) $1"
-	check dmsetup resume --nolockfs half
-}
+second_mib() { dm_set half /dev/flash0 "0 %s $1"; }
 
 write_protect() {
 	check nvme set-feature "${disk[0]}" -n 1 -f 0x84 --value="$1" >/dev/null

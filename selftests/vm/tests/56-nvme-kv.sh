@@ -52,9 +52,7 @@ late_from() {
 	local table=""
 	[ "$1" = 0 ] || table="0 $1 linear /dev/flash1 0"
 	[ "$1" = "$sectors" ] || table+=$'\n'"$1 $((sectors - $1)) delay /dev/flash1 $1 600000"
-	check dmsetup suspend --nolockfs slow
-	check dmsetup load slow <<<"${table#$'\n'}"
-	check dmsetup resume slow
+	dm_set slow /dev/flash1 "${table#$'\n'}"
 }
 
 pool_format /dev/mapper/slow

@@ -83,11 +83,7 @@ check dmsetup remove held
 echo "-- the first ones serve while the last ones are under way"
 # what is on the second member comes when that is fast again
 dm_create late /dev/flash1 "0 %s linear /dev/flash1 0"
-second_is() {
-	check dmsetup suspend --nolockfs late
-	check dmsetup load late --table "0 $(blockdev --getsz /dev/flash1) $1"
-	check dmsetup resume late
-}
+second_is() { dm_set late /dev/flash1 "0 %s $1"; }
 modprobe -q dm_delay || true
 pool_format /dev/flash0 /dev/mapper/late
 put $sysfs/suspect_ms 3600000
