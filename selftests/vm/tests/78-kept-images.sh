@@ -36,7 +36,9 @@ detach() {
 
 kv_load
 modprobe -q loop || true
-for dir in "$images"/*/; do
+dirs=("$images"/*/)
+[ ${#dirs[@]} -ge 2 ] || fail "there are no images"
+for dir in "${dirs[@]}"; do
 	image=$(basename "$dir")
 	echo "-- $image"
 	made=$(sed -n 's/^# made=//p' "$dir/blocks")
