@@ -146,13 +146,13 @@ static inline bool kvblk_fua(const struct kvblk_member *member)
 }
 
 /*
- * Its volatile cache may have lost some of what was written since member->write_errors
- * was @errors, even if a flush succeeds: another write may have been told.
+ * Its volatile cache, if it has one, may have lost some of what was written since
+ * member->write_errors was @errors, even if a flush succeeds: another write may have
+ * been told.
  */
 static inline bool kvblk_cache_lossy(const struct kvblk_member *member, int errors)
 {
-	return bdev_write_cache(member->bdev) &&
-	       atomic_read(&member->write_errors) != errors;
+	return atomic_read(&member->write_errors) != errors;
 }
 
 /* ---- segment.c ---- */
