@@ -109,8 +109,8 @@ def main():
         print(f"{name}: {there} objects are there", flush=True)
         counts[name] = there
     # what its own memory has is there meanwhile
-    if not counts.get("fail", 0) < counts.get("heal", 1) <= objects:
-        sys.exit(f"drives that fail, and heal: {counts}")
+    if counts and not (counts["fail"] < counts["heal"] <= objects and counts["evict"] < counts["heal"]):
+        sys.exit(f"what was there after each event: {counts}")
     with other("stores") as killed:
         for _ in range(5):
             killed.stdout.readline()

@@ -1179,6 +1179,7 @@ TEST(slow_killed)
 	struct listed none = { 0 };
 	struct kv_key key = kv_key(SLOW * 8);
 	uint64_t result;
+	int status;
 
 	cmds[1] = data_command(LIST, none.key, 0, room, 4096);
 	/* replaces, so it deletes first */
@@ -1198,7 +1199,9 @@ TEST(slow_killed)
 			}
 			usleep(50000 * kv_slow());
 			kill(child, SIGKILL);
-			waitpid(child, NULL, 0);
+			waitpid(child, &status, 0);
+			EXPECT(WIFSIGNALED(status), "command %u, way %u ended by itself: %#x",
+			       i, way, status);
 			if (i == 2)
 				break;
 		}
@@ -1300,6 +1303,7 @@ TEST(slow_ring_exit)
 {
 	struct nvme_uring_cmd cmd = slow_retrieve();
 	pid_t child = fork();
+	int status;
 
 	if (!child) {
 		struct io_uring ring;
@@ -1311,7 +1315,8 @@ TEST(slow_ring_exit)
 		io_uring_queue_exit(&ring);
 		_exit(0);
 	}
-	waitpid(child, NULL, 0);
+	waitpid(child, &status, 0);
+	EXPECT_EQ(status, 0, "the child's end");
 }
 
 /* ---- identify ---- */

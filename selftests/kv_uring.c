@@ -1001,6 +1001,7 @@ TEST(slow_exit)
 {
 	for (unsigned int way = 0; way < 3; way++) {
 		pid_t child = fork();
+		int status;
 
 		if (!child) {
 			struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
@@ -1021,7 +1022,8 @@ TEST(slow_exit)
 				raise(SIGKILL);
 			_exit(0);
 		}
-		waitpid(child, NULL, 0);
+		waitpid(child, &status, 0);
+		EXPECT(way == 1 ? WIFSIGNALED(status) : !status, "way %u: %#x", way, status);
 	}
 	next_key += 3;
 }

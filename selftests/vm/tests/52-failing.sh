@@ -70,9 +70,11 @@ wait_for 30 gone
 [ $(($(log_lines) - lines)) -le 20 ] || fail "$(($(log_lines) - lines)) lines in the log"
 
 echo "-- writes fail while puts come: no put fails"
+before=$(counter write_errors)
 stress_start -e -t 2 -k 300 -l 50000
 for _ in 1 2 3; do
 	dm_flakey_set flaky /dev/flash1 0 1 error_writes
+	wait_for 10 counts_more "$before" write_errors
 	sleep 1
 	dm_flakey_set flaky /dev/flash1 1 0
 	sleep 1

@@ -125,6 +125,7 @@ scenario() {
 # stale_places: blocks of a member that fails are put anew, then it goes. It can't be told that what it has of them is stale, so that
 # is remembered, and no more: each other block is there when it is back, at the same place of other segments too.
 stale_places() {
+	local old said
 	echo "-- $members members, one goes with stale blocks"
 	blocks put 1000000 $((200 * members)) 50000
 	expect "puts" "$stored" $((200 * members))
@@ -134,12 +135,16 @@ stale_places() {
 	wait_for 30 state_not_up
 	blocks put 1000000 $((75 * members)) 50000 77
 	[ "$stored" -gt 50 ] && [ "$errors" = 0 ] || fail "$stored of 75 blocks are put anew, $errors errors"
+	old=$exists
 	put "$(nvmet_controller m0)/delete_controller" 1
 	comes_back revive_and_reconnect
 	wait_for 120 pool_is_up
 	put $sysfs/suspect_ms 60000
 	blocks get 1000000 $((200 * members)) 50000
 	expect "gets when it is back" "$hits" $((200 * members))
+	# a hit of another tag is a bad one
+	said=$(kv_blocks $node get 1000000 $((75 * members)) 50000 77 2>/dev/null) || true
+	[[ $said == *" bad=$old" ]] || fail "stale blocks are back: $said, should be bad=$old"
 }
 
 revive_and_reconnect() {

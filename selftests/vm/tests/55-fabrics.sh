@@ -146,6 +146,7 @@ where="connect to $secret, tcp 127.0.0.1 port $target_port"
 
 # with HOST-KEY TARGET-KEY: tries so
 with() {
+	cat "$tmp/log" >>"$tmp/logs"
 	: >"$tmp/log"
 	config "subsystems = ( { nqn = \"$secret\"; address = \"127.0.0.1\"; port = $target_port; dhchap_secret_file = \"$tmp/$1.key\"; dhchap_ctrl_secret_file = \"$tmp/$2.key\"; } );"
 	kill -HUP $daemon
@@ -163,7 +164,7 @@ refuse paths $secret 1
 with right target
 wait_for 60 paths $secret 1
 wait_for 10 logged "$where: done"
-refuse grep -q DHHC "$tmp/log"
+refuse grep -q DHHC "$tmp/log" "$tmp/logs"
 all_up 2 || fail "$(member_states)"
 
 echo "-- TLS"
@@ -186,6 +187,7 @@ where="connect to $sealed, tcp 127.0.0.1 port $target_port"
 
 # sealed_with SETTINGS: tries so
 sealed_with() {
+	cat "$tmp/log" >>"$tmp/logs"
 	: >"$tmp/log"
 	config "subsystems = ( { nqn = \"$sealed\"; address = \"127.0.0.1\"; port = $target_port; $1 } );"
 	kill -HUP $daemon
@@ -198,5 +200,6 @@ wait_for 30 logged "$where: failed: $tmp/nonsense.key: it does not hold a key of
 sealed_with "tls = true; tls_key_file = \"$tmp/tls.key\";"
 wait_for 60 paths $sealed 1
 wait_for 10 logged "$where: done"
-refuse grep -q NVMeTLSkey "$tmp/log"
+# but for what a key looks like
+refuse grep -q NVMeTLSkey-1:0 "$tmp/log" "$tmp/logs"
 check grep -q . "$(nvmet_controller $sealed)/tls_key"

@@ -61,7 +61,8 @@ defer 'late_from "$sectors"'
 put $sysfs/suspect_ms 3600000
 check kv_nvme "$nvme_node" $node store
 late_from 0
-check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_ring_exit slow_killed slow_pending
+check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_ring_exit
+check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_killed slow_pending
 late_from "$sectors"
 check kv_nvme "$nvme_node" $node store
 

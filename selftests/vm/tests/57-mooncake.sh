@@ -47,16 +47,19 @@ events() {
 		case $event in
 		fail) put "$configfs/nullb/flash0/badblocks" "+0-$((128 * 2048 - 1))" ;;
 		heal) put "$configfs/nullb/flash0/badblocks" "-0-$((128 * 2048 - 1))" && wait_for 60 pool_is_up ;;
-		evict) blocks put 1000 300 1048576 && blocks put 2000 300 1048576 ;;
+		evict)
+			# no object of 1 MiB is one value of its backend's
+			more_than 150 puts
+			blocks put 1000 300 1048576
+			blocks put 2000 300 1048576
+			;;
 		esac
 		touch "go-$event"
 	done
 }
 events >happened 2>&1 &
 # the wheel has no executor for io_uring: see tools/connectors/mooncake
-mooncake ioctl fail heal evict || { tail -n 40 client-ioctl master-ioctl; fail "Mooncake did not get all that it had stored"; }
-# no object of 1 MiB is one value of its backend's
-more_than 150 puts
+mooncake ioctl fail heal evict || { tail -n 40 happened client-ioctl master-ioctl; fail "Mooncake did not get all that it had stored"; }
 more_than 150 gets
 cat happened
 expect checksum_failures "$(counter checksum_failures)" 0
