@@ -510,13 +510,13 @@ class Transfers(unittest.TestCase):
             t0 = time.monotonic()
             read.release()
             write.release()
-            self.assertLess(time.monotonic() - t0, 0.5)
+            self.assertLess(time.monotonic() - t0, 3)
             # when that is over nobody writes there any more
             self.agent.nixl.deregister_memory(registered)
-            self.assertLess(time.monotonic() - t0, 2)
+            self.assertLess(time.monotonic() - t0, 4)
             self.assertEqual(target.bytes, b"-" * 100)
             del self.agent
-            self.assertLess(time.monotonic() - t0, 3)
+            self.assertLess(time.monotonic() - t0, 4.5)
         self.assertEqual(target.bytes, b"-" * 100)
         self.assertEqual(Agent().present([name, late]), [100, None])
 
@@ -537,7 +537,7 @@ class Transfers(unittest.TestCase):
             # this one waits for none of them
             last = agent.objects([fresh()], 100)
             self.assertEqual(agent.run("WRITE", [(buffer.addr, 100)], [(0, 100, last[0])]), "DONE")
-            self.assertLess(time.monotonic() - t0, 2)
+            self.assertLess(time.monotonic() - t0, 6)
         # but for one a thread that was just beginning when the cancel looked for it
         self.assertGreaterEqual(Agent().present(names).count(None), 48)
 
@@ -553,7 +553,7 @@ class Transfers(unittest.TestCase):
             self.assertEqual(sys.getrefcount(agent), 2)
             t0 = time.monotonic()
             del agent
-            self.assertLess(time.monotonic() - t0, 2)
+            self.assertLess(time.monotonic() - t0, 4)
 
     @fake
     def test_deadline(self):
@@ -564,7 +564,7 @@ class Transfers(unittest.TestCase):
                 t0 = time.monotonic()
                 with self.assertRaises(bindings.nixlCancelledError):
                     agent.run(op, [(buffer.addr, 10)], [(0, 10, ids[0])])
-                self.assertLess(time.monotonic() - t0, 2)
+                self.assertLess(time.monotonic() - t0, 4)
                 self.assertGreater(time.monotonic() - t0, 0.09)
 
     def test_memory_that_went(self):
