@@ -146,12 +146,14 @@ class Machine:
     def qemu(self, shape, append, disks, line, shell, share, accel):
         tcg = f"tcg,thread={'single' if shape['cpus'] == '1' else 'multi'}"
         *switches, cpu = SWITCHES.get(shape["pci"], ("",))
+        # an emulated CPU may get nothing of a busy host's for longer than a kernel believes of a CPU
+        watchdogs = "" if accel == "kvm" else "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120"
         # a fifth less time in emulation; what counts instructions has the whole CPU
         model = "max" if shell else "max,-erms,-fsrm,-la57,-smap"
         cmd = ["qemu-system-x86_64", "-M", "q35", "-accel", "kvm" if accel == "kvm" else tcg, "-cpu", ",".join([model, cpu]).strip(","),
                "-smp", shape["cpus"], "-m", shape["mem"], "-display", "none", "-vga", "none", "-no-reboot", "-nodefaults",
                "-kernel", self.kernel.image, "-initrd", self.kernel.initrd, "-device", "virtio-rng-pci",
-               "-append", f"console=ttyS0 mitigations=off nokaslr audit=0 apparmor=0 no_timer_check tsc=reliable {append}"
+               "-append", f"console=ttyS0 mitigations=off nokaslr audit=0 apparmor=0 no_timer_check tsc=reliable {watchdogs} {append}"
                + (" kvblk.share=1" if share else ""),
                "-serial", "mon:stdio" if shell else f"file:{self.console}",
                "-chardev", f"socket,id=line,fd={line}", "-device", "virtio-serial-pci",
