@@ -37,6 +37,15 @@ WARM = prompt(13, 40)  # less than a page: what the first request of a process t
 UNUSED = [path.stem for path in Path(sglang.__path__[0], "srt", "models").glob("*.py") if path.stem != "llama"]
 
 
+def on_a_cpu(dir, events):
+    """The environment of a process with an engine; watched.py writes to events."""
+    path = [str(HERE / "cpu"), str(HERE), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": ":".join(filter(None, path)), "SGLANG_USE_CPU_ENGINE": "1",
+            "SGLANG_DISABLED_MODEL_ARCHS": ",".join(UNUSED), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+            "KVBLK_FAKE_STORE": str(dir / "store"), "KVBLK_SGLANG_EVENTS": str(events),
+            "KVBLK_SGLANG_BEFORE_LOAD": f"{events}.before_load"}
+
+
 def setUpModule():
     """Two models, and what others look for: pages of an engine that was asked twice."""
     temporary = tempfile.TemporaryDirectory(prefix="kvblk-sglang-")
@@ -60,15 +69,11 @@ class Run:
         self.what, self.steps, self.answers, self.events = arguments, steps, [], []
         self.said_in = self.dir / f"said{Run.count}"
         self.events_in = self.dir / f"events{Run.count}"
-        path = [str(HERE / "cpu"), str(HERE), os.environ.get("PYTHONPATH", "")]
         with self.said_in.open("w") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", str(HERE / "engine.py"), *arguments], cwd=self.dir, stdout=said,
                 stderr=subprocess.STDOUT, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": ":".join(filter(None, path)), "SGLANG_USE_CPU_ENGINE": "1",
-                     "SGLANG_DISABLED_MODEL_ARCHS": ",".join(UNUSED), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
-                     "KVBLK_FAKE_STORE": str(self.dir / "store"), "KVBLK_SGLANG_EVENTS": str(self.events_in),
-                     "KVBLK_SGLANG_BEFORE_LOAD": f"{self.events_in}.before_load", **environment})
+                env={**os.environ, **on_a_cpu(self.dir, self.events_in), **environment})
 
     @classmethod
     def of(cls, steps, model="tiny", extra=None, arguments=None, environment=None):
