@@ -12,18 +12,26 @@ engine=tcp://127.0.0.1:5560
 # what a failure leaves in the journal
 defer '[ $rc = 0 ] || journalctl -q -b -o short-monotonic -u kvblkd -u target -p info | tail -n 60'
 
-# host_install: as README.md says, with what was built
-host_install() {
-	local part to
+# module_install: the module that was built
+module_install() {
+	local to
 	to=/lib/modules/$(uname -r)
 	cp -r "$modules$to"/updates "$modules$to"/modules.{dep,alias,symbols}{,.bin} "$to/"
+}
+
+# host_install: as README.md says, with what was built
+host_install() {
+	local part
+	module_install
 	for part in tools daemon; do
 		make -s -C "/build/user/$part" install >"$tmp/install" 2>&1 || fail "make install: $(cat "$tmp/install")"
 	done
 }
 
-# packages_install: Debian's packages, with the module, which DKMS builds for the kernel that runs
+# packages_install: Debian's packages, but the module's: DKMS would compile it on an emulated CPU, for most of an hour. vm/packages tries
+# that, on the host's
 packages_install() {
+	module_install
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends /share/*.deb >"$tmp/install" 2>&1 ||
 		fail "apt-get install: $(tail -n 50 "$tmp/install")"
 }
