@@ -147,7 +147,8 @@ class Machine:
         tcg = f"tcg,thread={'single' if shape['cpus'] == '1' else 'multi'}"
         *switches, cpu = SWITCHES.get(shape["pci"], ("",))
         # an emulated CPU may get nothing of a busy host's for longer than a kernel believes of a CPU
-        watchdogs = "" if accel == "kvm" else "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120"
+        watchdogs = "" if accel == "kvm" else ("watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 workqueue.watchdog_thresh=120 "
+                                               "sysctl.kernel.hung_task_timeout_secs=120")
         # a fifth less time in emulation; what counts instructions has the whole CPU
         model = "max" if shell else "max,-erms,-fsrm,-la57,-smap"
         cmd = ["qemu-system-x86_64", "-M", "q35", "-accel", "kvm" if accel == "kvm" else tcg, "-cpu", ",".join([model, cpu]).strip(","),
