@@ -135,7 +135,7 @@ stale_places() {
 	wait_for 30 state_not_up
 	blocks put 1000000 $((75 * members)) 50000 77
 	[ "$stored" -gt 50 ] && [ "$errors" = 0 ] || fail "$stored of 75 blocks are put anew, $errors errors"
-	old=$exists
+	old=$((75 * members - stored))
 	put "$(nvmet_controller m0)/delete_controller" 1
 	comes_back revive_and_reconnect
 	wait_for 120 pool_is_up

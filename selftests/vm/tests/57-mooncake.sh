@@ -42,6 +42,7 @@ listens_or_died() {
 # what happens to the pool between the loads; a list of bad blocks takes 128 MiB
 events() {
 	local event
+	trap 'echo "${why-}"' EXIT
 	for event in fail heal evict; do
 		wait_for 200 test -e "at-$event"
 		case $event in

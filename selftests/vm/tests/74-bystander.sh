@@ -8,7 +8,7 @@
 # bystander: puts, gets and deletes until it is told to stop; the rounds so far are in $tmp/rounds, and what went wrong in $tmp/bad
 bystander() (
 	first=1000000
-	trap '[ -e "$tmp/stop" ] || tail -n 1 "$tmp/said" >"$tmp/bad"' EXIT
+	trap '[ -e "$tmp/stop" ] || echo "$(tail -n 1 "$tmp/said") ${why-}" >"$tmp/bad"' EXIT
 	while [ ! -e "$tmp/stop" ]; do
 		blocks put $first 20 50000
 		[ "$stored $errors" = "20 0" ] || break
