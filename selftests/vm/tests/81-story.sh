@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=600 disks=2 phases=3 append=kvblk.boot=disk1 share=packages:--debs takes=600 kernels=newest check=debug
+# vm: timeout=600 disks=2 phases=3 append=kvblk.boot=disk1 share=packages:--debs takes=300 kernels=newest check=debug
 # The life of a host, from bare root to the second power cut: packages, file, boot; its targets come from two discovery
 # controllers; traffic is replayed at full speed; a target is lost and comes back, the daemon is killed, a tunable is changed live, the
 # power is cut, and the pool is warm. At each step "kvblk status", /ready, Prometheus and its alerts tell the same, and a router that
