@@ -29,10 +29,11 @@ def make_model(directory, seed):
                         num_attention_heads=4, num_key_value_heads=2, head_dim=64, max_position_embeddings=4096,
                         bos_token_id=1, eos_token_id=2, tie_word_embeddings=False)
     LlamaForCausalLM(shape).to(torch.bfloat16).save_pretrained(directory)
-    words = {f"w{i}": i for i in range(MODEL_TOKENS)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    words = {f"w{i:03}": i for i in range(MODEL_TOKENS)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w000"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w1", eos_token="w2", unk_token="w0").save_pretrained(directory)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w001", eos_token="w002",
+                            unk_token="w000").save_pretrained(directory)
 
 
 def storage(extra):

@@ -45,7 +45,7 @@ class InPlaceOfFile(ast.NodeTransformer):
 
 
 def launch(start, dir, model, base_url, timeout, other_args, env):
-    """popen_launch_server of sglang.test; what the server says is in a file."""
+    """popen_launch_server of sglang.test, on a CPU."""
     options = engine.arguments(tp_size=1, hicache_size=0)
     forced = ("mem_fraction_static", "tp_size", "hicache_size")
     options["hicache_mem_layout"] = "layer_first"
@@ -56,9 +56,7 @@ def launch(start, dir, model, base_url, timeout, other_args, env):
         if key in forced or option not in other_args:
             other_args = [*other_args, option, *([] if value is True else [str(value)])]
     env = {**env, **on_a_cpu(dir, dir / "events"), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
-    # threads of its own write there until the server ends
-    said = (dir / "said").open("a")
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(sys.stderr):
         return start(model, base_url, timeout, other_args=other_args, env=env, device="cpu",
                      return_stdout_stderr=(Path(os.devnull).open("w"),) * 2)
 
