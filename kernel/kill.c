@@ -232,7 +232,7 @@ static bool kill_end(struct kvblk_kill *kill)
 
 	/* another write was told that the cache has lost it */
 	if (!status && kill->filler && !kvblk_fua(member) &&
-	    kvblk_cache_lossy(member, kill->write_errors))
+	    kvblk_writes_failed(member, kill->write_errors))
 		status = BLK_STS_IOERR;
 	again = status && !kill_needless(kill);
 

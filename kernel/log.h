@@ -146,11 +146,11 @@ static inline bool kvblk_fua(const struct kvblk_member *member)
 }
 
 /*
- * Its volatile cache, if it has one, may have lost some of what was written since
- * member->write_errors was @errors, even if a flush succeeds: another write may have
- * been told.
+ * Whether writes have failed since member->write_errors was @errors. A volatile cache may
+ * then have lost some of what was written, even if a flush succeeds: another write may
+ * have been told.
  */
-static inline bool kvblk_cache_lossy(const struct kvblk_member *member, int errors)
+static inline bool kvblk_writes_failed(const struct kvblk_member *member, int errors)
 {
 	return atomic_read(&member->write_errors) != errors;
 }

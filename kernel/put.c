@@ -866,7 +866,7 @@ static bool put_lossy(const struct kvblk_req *req)
 	const struct kvblk_member *member = req->media.room.member;
 
 	return put_lasts(req) && !kvblk_fua(member) &&
-	       kvblk_cache_lossy(member, req->write_errors);
+	       kvblk_writes_failed(member, req->write_errors);
 }
 
 /* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */

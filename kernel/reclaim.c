@@ -477,7 +477,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	/* the copies, and then the end of the original, are there for good */
 	err = v.nr_copied ? kvblk_io_flush(member) : 0;
 	/* another write may have been told that the cache lost them */
-	if (err || (v.cached && kvblk_cache_lossy(member, errors)))
+	if (err || (v.cached && kvblk_writes_failed(member, errors)))
 		goto revert;
 	/* what could not be seen may have been leased meanwhile */
 	if (blind && READ_ONCE(pool->leased_bytes))

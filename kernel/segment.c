@@ -166,7 +166,7 @@ static bool segment_lossy(const struct kvblk_member *member,
 {
 	int cached = READ_ONCE(seg->cached);
 
-	return cached && kvblk_cache_lossy(member, cached);
+	return cached && kvblk_writes_failed(member, cached);
 }
 
 /* All pages but page 0, and whatever the device has in its cache, are past that. */
@@ -188,7 +188,7 @@ static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			err = kvblk_io_flush(member);
 		if (err)
 			return err;
-		if (bdev_write_cache(member->bdev) && kvblk_cache_lossy(member, errors))
+		if (bdev_write_cache(member->bdev) && kvblk_writes_failed(member, errors))
 			err = -EIO;
 	}
 	return err;
