@@ -6,8 +6,8 @@
 # slow: the data path under each policy, and each way in which a route ends.
 . "${0%/*}/p2p.bash"
 
-# the second one only where a drive reaches the memory
-data=(sizes aligned_is_direct pieces mixed_pieces overlapping_and_reversed_pieces partial too_small dedupe mixed_batch)
+# all but aligned_is_direct, which is for where a drive reaches the memory
+indirect=(sizes pieces mixed_pieces overlapping_and_reversed_pieces partial too_small dedupe mixed_batch)
 engines=(ioctl uring)
 # slow, and what the ioctl does the ring does too
 [ "$KVBLK_KERNEL-$KVBLK_PCI-$KVBLK_DEPTH" = newest-switch-all ] || engines=(uring)
@@ -100,7 +100,7 @@ case $KVBLK_KERNEL:$KVBLK_PCI in
 esac
 # to the second drive there may be none: then either way is right
 way=direct
-indirect=("${data[@]:0:1}" "${data[@]:2}")
+data=(aligned_is_direct "${indirect[@]}")
 [ "$KVBLK_PCI" != unreachable ] || way=any data=("${indirect[@]}")
 
 echo "-- checked by the kernel: through its memory"

@@ -144,12 +144,17 @@ put "$nvmet/hosts/$host/dhchap_key" "$(cat "$tmp/right.key")"
 put "$nvmet/hosts/$host/dhchap_ctrl_key" "$(cat "$tmp/target.key")"
 where="connect to $secret, tcp 127.0.0.1 port $target_port"
 
-# with HOST-KEY TARGET-KEY: tries so
-with() {
+# try_with NQN SETTINGS: the daemon has its configuration anew
+try_with() {
 	cat "$tmp/log" >>"$tmp/logs"
 	: >"$tmp/log"
-	config "subsystems = ( { nqn = \"$secret\"; address = \"127.0.0.1\"; port = $target_port; dhchap_secret_file = \"$tmp/$1.key\"; dhchap_ctrl_secret_file = \"$tmp/$2.key\"; } );"
+	config "subsystems = ( { nqn = \"$1\"; address = \"127.0.0.1\"; port = $target_port; $2 } );"
 	kill -HUP $daemon
+}
+
+# with HOST-KEY TARGET-KEY: tries so
+with() {
+	try_with $secret "dhchap_secret_file = \"$tmp/$1.key\"; dhchap_ctrl_secret_file = \"$tmp/$2.key\";"
 }
 
 cp "$tmp/right.key" "$tmp/open.key"
@@ -185,19 +190,11 @@ echo nonsense >"$tmp/nonsense.key"
 chmod 600 "$tmp/nonsense.key"
 where="connect to $sealed, tcp 127.0.0.1 port $target_port"
 
-# sealed_with SETTINGS: tries so
-sealed_with() {
-	cat "$tmp/log" >>"$tmp/logs"
-	: >"$tmp/log"
-	config "subsystems = ( { nqn = \"$sealed\"; address = \"127.0.0.1\"; port = $target_port; $1 } );"
-	kill -HUP $daemon
-}
-
-sealed_with ""
+try_with $sealed ""
 wait_for 30 logged "$where: failed: "
-sealed_with "tls = true; tls_key_file = \"$tmp/nonsense.key\";"
+try_with $sealed "tls = true; tls_key_file = \"$tmp/nonsense.key\";"
 wait_for 30 logged "$where: failed: $tmp/nonsense.key: it does not hold a key of the form NVMeTLSkey-1:..."
-sealed_with "tls = true; tls_key_file = \"$tmp/tls.key\";"
+try_with $sealed "tls = true; tls_key_file = \"$tmp/tls.key\";"
 wait_for 60 paths $sealed 1
 wait_for 10 logged "$where: done"
 # but for what a key looks like

@@ -28,8 +28,7 @@ host_install() {
 	done
 }
 
-# packages_install: Debian's packages, but the module's: DKMS would compile it on an emulated CPU, for most of an hour. vm/packages tries
-# that, on the host's
+# packages_install: all but the module's, which an emulated CPU would compile for most of an hour: vm/packages does that
 packages_install() {
 	module_install
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends /share/*.deb >"$tmp/install" 2>&1 ||
