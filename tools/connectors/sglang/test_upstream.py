@@ -61,17 +61,15 @@ def launch(start, dir, model, base_url, timeout, other_args, env):
                      return_stdout_stderr=(Path(os.devnull).open("w"),) * 2)
 
 
-def pages_loaded(dir):
-    return loaded(map(json.loads, (dir / "events").read_text().splitlines()))
-
-
 def from_the_pool(test, dir):
     """A test that wants 700 cached tokens."""
     @functools.wraps(test)
     def call(self):
         test(self)
-        self.assertGreaterEqual(pages_loaded(dir), 700 // 64, "pages that came from the pool")
-        (dir / "events").unlink()
+        events = dir / "events"
+        pages = loaded(map(json.loads, events.read_text().splitlines()))
+        self.assertGreaterEqual(pages, 700 // 64, "pages that came from the pool")
+        events.unlink()
     return call
 
 
