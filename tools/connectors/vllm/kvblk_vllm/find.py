@@ -199,11 +199,14 @@ class Finder:
         self._step += 1
 
     def reset(self) -> None:
-        """All leases end, those of loads that are forgotten, too."""
+        """All leases end, those of loads that are forgotten, too; what was announced is gone."""
         for run in self._runs.values():
             run.loads = 0
             self._drop(run)
         self._runs.clear()
+        if self.announced:
+            self._gone += self.announced
+            self.announced.clear()
 
     def leases(self) -> int:
         """For tests: how many are held."""

@@ -175,19 +175,17 @@ class KvblkManager(OffloadingManager):
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
         # the pool may have declined some, so it is asked which there are
-        stored = self._find.announce([self._id(key) for key in keys])
-        if stored:
-            self._event(stored, removed=False)
+        self._event(self._find.gone(), removed=True)
+        self._event(self._find.announce([self._id(key) for key in keys]), removed=False)
 
     def _event(self, blocks: Sequence[bytes], removed: bool) -> None:
-        self._events.append(OffloadingEvent(keys=[self._key(block) for block in blocks], medium=Medium.STORAGE,
-                                            removed=removed, locality=Locality.REMOTE, ownership="kvblk",
-                                            removal_expected=True))
+        if blocks:
+            self._events.append(OffloadingEvent(keys=[self._key(block) for block in blocks], medium=Medium.STORAGE,
+                                                removed=removed, locality=Locality.REMOTE, ownership="kvblk",
+                                                removal_expected=True))
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        gone = self._find.gone()
-        if gone:
-            self._event(gone, removed=True)
+        self._event(self._find.gone(), removed=True)
         events, self._events = self._events, []
         return events
 
@@ -205,10 +203,8 @@ class KvblkManager(OffloadingManager):
         self._find.next_step()
 
     def reset_cache(self) -> None:
-        if self._find.announced:
-            self._event(list(self._find.announced), removed=True)
-            self._find.announced.clear()
         self._find.reset()
+        self._event(self._find.gone(), removed=True)
         self._era = os.urandom(8)
 
     def get_stats(self) -> Any:

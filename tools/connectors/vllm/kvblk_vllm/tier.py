@@ -140,6 +140,7 @@ class KvblkTier(SecondaryTierManager):
         else:
             self._done.append(JobResult(job.number, success=not job.failed, transfer_time=took,
                                         transfer_bytes=job.bytes))
+            self._event(self._find.gone(), removed=True)
             self._event(self._find.announce(job.good), removed=False)
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
