@@ -21,6 +21,7 @@ import kvblk
 import tap
 import torch
 from kvblk import KvblkError
+from vllm.v1.core import kv_cache_utils
 from vllm.v1.kv_offload import base
 from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,
                                        OffloadingModelConfig, OffloadingParallelConfig)
@@ -562,7 +563,7 @@ class OffloadingTest(Offload):
     def test_events(self):
         """KV events tell what the pool has, and what it has lost"""
         self.make(enable_kv_cache_events=True)
-        request = Request("r", self.keys(2))
+        first = request = Request("r", self.keys(2))
         self.store(request, [1, 2])
         event, = self.manager.take_events()
         self.assertEqual((set(event.keys), event.removed, event.ownership), (set(request.keys), False, "kvblk"))
@@ -570,6 +571,15 @@ class OffloadingTest(Offload):
         self.manager.lookup(request.keys[0], Request("s", request.keys).context)
         event, = self.manager.take_events()
         self.assertEqual((event.keys, event.removed), ([request.keys[0]], True))
+        # one that is found missing, and one that is forgotten by a reset
+        request = Request("t", self.keys(2))
+        self.store(request, [1, 2])
+        list(self.manager.take_events())
+        self.pool.delete(self.spec.keys.all([bytes(request.keys[0])])[0])
+        self.manager.lookup(request.keys[0], Request("u", request.keys).context)
+        self.manager.reset_cache()
+        event, = self.manager.take_events()
+        self.assertEqual((set(event.keys), event.removed), ({*request.keys, *first.keys[1:]}, True))
 
     def test_refused(self):
         """vLLM's own connector, a chunk that is too long and canonical_layout are refused at the start"""
@@ -729,11 +739,12 @@ class LayersTest(WithPool):
         names = [f"model.layers.{i}.attn" for i in range(self.LAYERS)]
         self.options = connector.ConnectorOptions(pool=POOL)
         self.shape = types.SimpleNamespace(
-            block_tokens=self.TOKENS, hashes=1, page=PAGE, names=names, parts=[names[:2], names[2:]], world=1, stores=2,
+            block_tokens=self.TOKENS, kind="full_attention", page=PAGE, names=names, parts=[names[:2], names[2:]],
+            world=1, stores=2,
             keys=BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=self.TOKENS, ranks=Ranks(),
                            parts=2))
         self.cache = {name: torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for name in names}
-        self.scheduling = connector.Scheduling(self.shape, self.options)
+        self.scheduling = connector.Scheduling(self.shape, self.options, events=True)
         self.addCleanup(self.scheduling.close)
         self.working = connector.Working(self.shape, self.options, 0, self.cache, self.BLOCKS)
         self.addCleanup(self.working.close)
@@ -741,7 +752,9 @@ class LayersTest(WithPool):
     def request(self, name, hashes, more=1):
         tokens = len(hashes) * self.TOKENS + more
         return types.SimpleNamespace(request_id=name, block_hashes=hashes, num_tokens=tokens, num_prompt_tokens=tokens,
-                                     skip_reading_prefix_cache=False)
+                                     skip_reading_prefix_cache=False, all_token_ids=list(range(tokens)),
+                                     lora_request=None, mm_features=(), cache_salt="salt", prompt_embeds=None,
+                                     session_id=None)
 
     def step(self, new=(), old=(), preempted=(), told=True, scheduling=None):
         """One step: new ones (request, blocks, computed, scheduled), old ones (request, new blocks, computed,
@@ -966,6 +979,36 @@ class LayersTest(WithPool):
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
         self.scheduling.reset()
         self.assertEqual(self.begin(self.request("s", hashes), [])[2], 0)
+
+    def test_events(self):
+        """KV events tell what the pool has, of which tokens, and what it has lost"""
+        hashes = [ident() for _ in range(3)]
+        outside = [kv_cache_utils.maybe_convert_block_hash(block) for block in hashes]
+        request = self.request("r", hashes)
+        with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
+            self.step([self.begin(request, [1, 2, 3, 4])])
+            self.assertEqual(self.scheduling.take_events(), [])
+            # its stores end after it
+            self.assertTrue(self.scheduling.finished(request))
+        self.working._mover.drain()
+        self.pool.delete(self.shape.keys.all(hashes)[4])
+        self.step()
+        events = self.scheduling.take_events()
+        self.assertEqual([(e.block_hashes, e.parent_block_hash, e.token_ids, e.medium, e.ownership) for e in events],
+                         [([outside[i]], outside[i - 1] if i else None, list(range(i * 16, i * 16 + 16)), "STORAGE",
+                           "kvblk") for i in range(2)])
+        self.assertFalse(self.scheduling._finished)
+        self.pool.delete(self.shape.keys.all(hashes)[2])
+        request = self.request("s", hashes[:2])
+        self.step([self.begin(request, [5, 6, 7])])
+        self.step(old=[(request, [], 33, 1)])
+        gone, back = self.scheduling.take_events()
+        self.assertEqual((gone.block_hashes, gone.medium, gone.ownership), (outside[1:2], "STORAGE", "kvblk"))
+        self.assertEqual(back.block_hashes, outside[1:2])
+        self.scheduling.reset()
+        self.assertEqual([e.extra_keys for e in events], [[("salt", )], [None]])
+        gone, = self.scheduling.take_events()
+        self.assertEqual(gone.block_hashes, outside[:2])
 
     def test_order(self):
         """Layers sort by number"""

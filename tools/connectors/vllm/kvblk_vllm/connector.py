@@ -17,18 +17,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from vllm.config import VllmConfig
+from vllm.distributed.kv_events import MEDIUM_STORAGE, BlockRemoved, BlockStored, KVCacheEvent
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole,
                                                                KVConnectorWorkerMetadata)
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
-from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+from vllm.v1.core.kv_cache_utils import (BlockHash, generate_block_hash_extra_keys, maybe_convert_block_hash,
+                                         resolve_kv_cache_block_sizes, to_event_extra_keys)
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheConfig, MLAAttentionSpec, UniformTypeKVCacheSpecs,
-                                        group_kernel_blocks)
+                                        get_kv_cache_spec_kind, group_kernel_blocks)
+from vllm.v1.kv_offload.base import Locality
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.outputs import KVConnectorOutput
 
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.request import Request
 
+#: in KV events
+OWNER = "kvblk"
 #: a value of the pool has at least so many bytes, if the model has, unless the option ``layers`` says otherwise
 VALUE_MIN = 256 << 10
 
@@ -133,8 +139,9 @@ class Shape:
                              f"attention with pages of one size: {other}")
         if parallel.pipeline_parallel_size > 1:
             raise ValueError(f"kvblk: KvblkConnector does not know pipeline stages: {other}")
-        self.block_tokens, hash_tokens = resolve_kv_cache_block_sizes(cache, config)
-        self.hashes = self.block_tokens // hash_tokens
+        # those of its hashes, too, where there is one group
+        self.block_tokens, _ = resolve_kv_cache_block_sizes(cache, config)
+        self.kind = get_kv_cache_spec_kind(spec).value
         self.page = spec.page_size_bytes
         self.names = sorted(groups[0].layer_names, key=layer_order)
         layers = options.layers or -(-VALUE_MIN // self.page)
@@ -167,7 +174,7 @@ def layer_order(name: str) -> list[tuple[int, str]]:
 class _Request:
     """What the scheduler's side knows of one."""
 
-    __slots__ = ("request", "blocks", "computed", "stored", "sent", "load", "barred")
+    __slots__ = ("request", "blocks", "computed", "stored", "sent", "storing", "load", "barred")
 
     def __init__(self, request: Request):
         self.request = request
@@ -176,8 +183,9 @@ class _Request:
         self.computed: list[tuple[int, int]] = []
         #: how many from the first on are stored, or need not be
         self.stored = 0
-        #: stores that the workers have not told to be over
+        #: stores that the workers have not told to be over, and of which blocks: from, to
         self.sent = 0
+        self.storing: list[tuple[int, int]] = []
         #: blocks to load in the step that is being made
         self.load = 0
         #: stores nothing more: its blocks may be wrong
@@ -187,13 +195,18 @@ class _Request:
 class Scheduling:
     """The scheduler's half."""
 
-    def __init__(self, shape: Shape, options: ConnectorOptions):
+    def __init__(self, shape: Shape, options: ConnectorOptions, events: bool = False):
         self.shape = shape
         self.report = Report("connector's scheduler")
         self._decode = options.decode
         self._pool = options.open()
         self.find = Finder(self._pool, shape.keys, options, self.report)
+        if events:
+            self.find.announced = OrderedDict()
+        self._events: list[KVCacheEvent] = []
         self._requests: dict[str, _Request] = {}
+        #: requests that have finished, and whose stores are not over
+        self._finished: dict[str, _Request] = {}
         self._step = 0
         #: steps whose loads are not known to be over: ranks that have not told, and requests
         self._loading: dict[int, tuple[int, list[str]]] = {}
@@ -203,8 +216,7 @@ class Scheduling:
         self._era = b""
 
     def _ids(self, request: Request, start: int, end: int) -> list[bytes]:
-        n = self.shape.hashes
-        return [bytes(request.block_hashes[i]) + self._era for i in range((start + 1) * n - 1, end * n, n)]
+        return [bytes(block) + self._era for block in request.block_hashes[start:end]]
 
     def matched(self, request: Request, computed: int) -> int:
         """Tokens that can be loaded behind those that are computed."""
@@ -215,7 +227,7 @@ class Scheduling:
         state.load = 0
         start = computed // size
         # the last token has to be computed, for the next one
-        end = min((request.num_tokens - 1) // size, len(request.block_hashes) // self.shape.hashes)
+        end = min((request.num_tokens - 1) // size, len(request.block_hashes))
         if computed % size or end <= start or request.skip_reading_prefix_cache:
             return 0
         ids = self._ids(request, start, end)
@@ -290,7 +302,7 @@ class Scheduling:
         if not end:
             return
         tokens = request.num_tokens if self._decode else request.num_prompt_tokens
-        end = min(end, tokens // self.shape.block_tokens, len(request.block_hashes) // self.shape.hashes)
+        end = min(end, tokens // self.shape.block_tokens, len(request.block_hashes))
         start = state.stored
         if state.barred or end <= start:
             return
@@ -309,6 +321,7 @@ class Scheduling:
                 meta.stores.append(Move(request.request_id, ids[i:j], state.blocks[start + i:start + j],
                                         ids[i - 1] if i else parent))
                 state.sent += self.shape.stores
+                state.storing.append((start + i, start + j))
             i = j
 
     def heard(self, meta: KvblkWorkerMetadata) -> None:
@@ -324,9 +337,12 @@ class Scheduling:
             for request in requests:
                 self.find.loaded(request, ())
         for name, number in meta.stored.items():
-            state = self._requests.get(name)
+            state = self._requests.get(name) or self._finished.get(name)
             if state is not None:
                 state.sent -= number
+                if not state.sent:
+                    self._finished.pop(name, None)
+                    self._announce(state)
         if meta.failed:
             self._tainted |= meta.failed
             for state in self._requests.values():
@@ -340,10 +356,51 @@ class Scheduling:
         if state is None or not state.sent:
             return False
         self._awaited.add(request.request_id)
+        self._finished[request.request_id] = state
         return True
+
+    # KV events
+
+    def _announce(self, state: _Request) -> None:
+        """What a request has stored, as far as the pool has it: it may have declined some."""
+        request, size = state.request, self.shape.block_tokens
+        storing, state.storing = state.storing, []
+        if self.find.announced is None:
+            return
+        lora = request.lora_request
+        for first, last in storing:
+            ids = self._ids(request, first, last)
+            self._removed(self.find.gone())
+            new = set(self.find.announce(ids))
+            for i, block in enumerate(ids, first):
+                if block not in new:
+                    continue
+                start, end = i * size, (i + 1) * size
+                extra, _ = generate_block_hash_extra_keys(request, start, end, 0)
+                self._events.append(BlockStored(
+                    block_hashes=[maybe_convert_block_hash(request.block_hashes[i])],
+                    parent_block_hash=maybe_convert_block_hash(request.block_hashes[i - 1]) if i else None,
+                    token_ids=request.all_token_ids[start:end], block_size=size,
+                    lora_id=lora.adapter_id if lora else None, lora_name=lora.name if lora else None,
+                    medium=MEDIUM_STORAGE, extra_keys=to_event_extra_keys([extra]), group_idx=0,
+                    kv_cache_spec_kind=self.shape.kind, locality=Locality.REMOTE.value, ownership=OWNER,
+                    session_id=request.session_id))
+
+    def _removed(self, blocks: Sequence[bytes]) -> None:
+        if blocks:
+            hashes = [BlockHash(block[:len(block) - len(self._era)]) for block in blocks]
+            self._events.append(BlockRemoved(block_hashes=list(map(maybe_convert_block_hash, hashes)),
+                                             medium=MEDIUM_STORAGE, group_idx=0, locality=Locality.REMOTE.value,
+                                             ownership=OWNER))
+
+    def take_events(self) -> list[KVCacheEvent]:
+        self._removed(self.find.gone())
+        events, self._events = self._events, []
+        return events
 
     def reset(self) -> None:
         self.find.reset()
+        self._removed(self.find.gone())
         self._era = os.urandom(8)
 
     def close(self) -> None:
@@ -526,7 +583,9 @@ class KvblkConnector(KVConnectorBase_V1):
         self._working: Working | None = None
         if role == KVConnectorRole.SCHEDULER:
             warn_of_policy(vllm_config)
-            self._scheduling = Scheduling(self._shape, self._options)
+            wanted = vllm_config.kv_events_config
+            self._scheduling = Scheduling(self._shape, self._options,
+                                          wanted is not None and wanted.enable_kv_cache_events)
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -604,6 +663,9 @@ class KvblkConnector(KVConnectorBase_V1):
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         return self._schedule().finished(request), None
+
+    def take_events(self) -> Iterable[KVCacheEvent]:
+        return self._schedule().take_events()
 
     def reset_cache(self) -> bool | None:
         self._schedule().reset()
