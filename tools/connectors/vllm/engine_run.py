@@ -55,8 +55,10 @@ def put_until(self, *args, **kwargs):
 
 def begin(model, transfer, llm, tokens):
     from vllm import LLM, SamplingParams
-    from vllm.config import KVTransferConfig
+    from vllm.config import KVEventsConfig, KVTransferConfig
 
+    if "kv_events_config" in llm:
+        llm["kv_events_config"] = KVEventsConfig(**llm["kv_events_config"])
     options = {"enforce_eager": True, "max_model_len": 1024, "dtype": "bfloat16", "block_size": 32,
                "enable_prefix_caching": True, "disable_log_stats": False, **llm}
     made = LLM(model=model, kv_transfer_config=KVTransferConfig(**transfer) if transfer else None, **options)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import uuid
 
@@ -60,12 +61,13 @@ def transfer(way, **options):
     options = {"pool": POOL, **options}
     if way == "tier":
         extra = {"spec_name": "CpuTieringSpec", "spec_module_path": "cpu_tiering", "cpu_bytes_to_use": 64 << 20,
+                 "self_describing_kv_events": True,
                  "secondary_tiers": [{"type": "KvblkTier", "module_path": "kvblk_vllm.tier", **options}]}
     else:
         if way == "connector":
             # four values a block: the model has four layers
             options.setdefault("layers", 1)
-        extra = {"kvblk": options}
+        extra = {"kvblk": options, "self_describing_kv_events": True}
     return {"kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra,
             **WAYS[way]}
 
@@ -168,6 +170,24 @@ class Engine:
         self.log.close()
 
 
+def replay(endpoint):
+    """KV events since the engine began, as it sends them to a subscriber that has missed some."""
+    import msgspec
+    import zmq
+
+    events = []
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RCVTIMEO, 30000)
+        socket.connect(endpoint)
+        socket.send_multipart([b"", bytes(8)])
+        while True:
+            *_, number, batch = socket.recv_multipart()
+            if number == b"\xff" * 8:
+                return events
+            events += msgspec.msgpack.decode(batch)[1]
+
+
 class Engines(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -246,8 +266,12 @@ class Engines(unittest.TestCase):
                 if not FAKE:
                     self.check_eviction(third, reset)
         before = self.pool()
-        with self.engine(way, llm={"dtype": "float32"}) as fourth:
+        events = f"ipc://{self.scratch.name}/events"
+        with self.engine(way, **({"enable_kv_events": True} if way == "tier" else {}), llm={
+                "dtype": "float32", "kv_events_config": {"enable_kv_cache_events": True, "endpoint": events,
+                                                         "replay_endpoint": f"{events}.replay"}}) as fourth:
             self.check_miss(fourth)
+            self.check_events(fourth, f"{events}.replay")
             fourth.again(**self.begin(way, model=1))
             self.check_miss(fourth)
         # each has stored blocks of its own
@@ -308,6 +332,26 @@ class Engines(unittest.TestCase):
         step = engine.step([COMMON])
         self.assertEqual(step["outs"][0]["cached"], 0)
         self.assertNotIn("lookup_hits", step["counted"])
+
+    def check_events(self, engine, endpoint):
+        """A subscriber hears that the pool has the blocks which are in the KV cache, of the same tokens."""
+        end = time.monotonic() + 60
+        while True:
+            stored = {"GPU": {}, "STORAGE": {}}
+            for event in replay(endpoint):
+                self.assertEqual(event["type"], "BlockStored")
+                parent, size = event["parent_block_hash"], event["block_size"]
+                for i, block in enumerate(event["block_hashes"]):
+                    tokens = event["token_ids"][i * size:(i + 1) * size]
+                    stored.setdefault(event["medium"], {})[block] = parent, tokens
+                    parent = block
+            if len(stored["STORAGE"]) >= BLOCKS or time.monotonic() > end:
+                break
+            # events come with the engine's steps
+            engine.step([[3] * 8])
+        self.assertEqual(stored["STORAGE"], stored["GPU"])
+        self.assertEqual(sorted(tokens for _, tokens in stored["GPU"].values()),
+                         sorted(COMMON[i:i + BLOCK] for i in range(0, BLOCKS * BLOCK, BLOCK)))
 
     def test_offloading(self):
         """KvblkOffloadingConnector loads, and computes what is lost"""
