@@ -209,6 +209,16 @@ class FinderTest(WithPool):
         blocks = self.blocks
         return [self.find.hit(request, blocks[i], lambda i=i: blocks[i:], prefix) for i in wanted]
 
+    def leasing(self, most):
+        """A lookup that leases no more than so many."""
+        lookup = self.pool.lookup
+
+        def few(*args, **kwargs):
+            answer = lookup(*args, **kwargs)
+            answer.leased = most
+            return answer
+        return few
+
     def test_one_lookup(self):
         """All of a prompt's blocks are looked up in one call, and leased until the load is over"""
         self.put(self.KEYS, self.blocks[:4])
@@ -271,15 +281,8 @@ class FinderTest(WithPool):
     def test_unleased(self):
         """A block that could not be leased is no hit"""
         self.put(self.KEYS, self.blocks[:4])
-        lookup = self.pool.lookup
-
-        def few(*args, **kwargs):
-            answer = lookup(*args, **kwargs)
-            answer.leased = 2
-            return answer
-
         for prefix in (True, False):
-            with self.subTest(prefix=prefix), mock.patch.object(self.pool, "lookup", few):
+            with self.subTest(prefix=prefix), mock.patch.object(self.pool, "lookup", self.leasing(2)):
                 self.assertEqual(self.ask(0, 1, 2, request=str(prefix), prefix=prefix), [True, True, False])
 
     def test_holes(self):
@@ -320,6 +323,12 @@ class FinderTest(WithPool):
         self.put(self.KEYS, self.blocks[:2])
         self.assertEqual(self.find.announce(self.blocks), self.blocks[:2])
         self.assertEqual(self.find.announce(self.blocks), [])
+        with mock.patch.object(self.pool, "lookup", side_effect=KvblkError(errno.ENODEV)):
+            self.ask(0, request="q")
+        with mock.patch.object(self.pool, "lookup", self.leasing(0)):
+            for prefix in (True, False):
+                self.ask(0, request=f"q{prefix}", prefix=prefix)
+        self.assertEqual(self.find.gone(), [])
         self.pool.delete(self.KEYS.all(self.blocks)[1])
         self.ask(0, 1)
         self.assertEqual(self.find.gone(), [self.blocks[1]])
@@ -997,6 +1006,7 @@ class LayersTest(WithPool):
         self.assertEqual([(e.block_hashes, e.parent_block_hash, e.token_ids, e.medium, e.ownership) for e in events],
                          [([outside[i]], outside[i - 1] if i else None, list(range(i * 16, i * 16 + 16)), "STORAGE",
                            "kvblk") for i in range(2)])
+        self.assertEqual([e.extra_keys for e in events], [[("salt", )], [None]])
         self.assertFalse(self.scheduling._finished)
         self.pool.delete(self.shape.keys.all(hashes)[2])
         request = self.request("s", hashes[:2])
@@ -1006,7 +1016,6 @@ class LayersTest(WithPool):
         self.assertEqual((gone.block_hashes, gone.medium, gone.ownership), (outside[1:2], "STORAGE", "kvblk"))
         self.assertEqual(back.block_hashes, outside[1:2])
         self.scheduling.reset()
-        self.assertEqual([e.extra_keys for e in events], [[("salt", )], [None]])
         gone, = self.scheduling.take_events()
         self.assertEqual(gone.block_hashes, outside[:2])
 

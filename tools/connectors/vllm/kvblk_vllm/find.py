@@ -87,7 +87,8 @@ class Finder:
             if prefix and not all(found):
                 break
 
-    def _ask(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> list[bool]:
+    def _ask(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> list[bool | None]:
+        """Which are there, and leased; None: one may be there, and is not leased."""
         count = self._report.count
         count("lookup_calls")
         count("lookup_blocks", len(blocks))
@@ -97,7 +98,7 @@ class Finder:
         except (KvblkError, ValueError) as e:
             count("lookup_errors")
             self._report.error("a lookup failed, which is a miss", e)
-            return [False] * len(blocks)
+            return [None] * len(blocks)
         if answer.lease:
             if not run.leases:
                 run.until = began + self._fresh
@@ -105,28 +106,28 @@ class Finder:
         # a block without a lease might be gone when it is loaded: it is none
         values = self._keys.values
         if prefix:
-            leading = min(answer.leading, answer.leased) // values
-            return [i < leading for i in range(len(blocks))]
-        found = []
+            leading, leased = answer.leading // values, answer.leased // values
+            return [i < leased or None if i < leading else False for i in range(len(blocks))]
+        found: list[bool | None] = []
         leased = answer.leased
         for i in range(len(blocks)):
             present = [answer[i * values + j] for j in range(values)]
-            found.append(all(present) and leased >= values)
+            found.append((leased >= values or None) if all(present) else False)
             leased -= sum(present)
         return found
 
-    def _note(self, run: _Run, blocks: Sequence[bytes], found: Sequence[bool], prefix: bool) -> None:
+    def _note(self, run: _Run, blocks: Sequence[bytes], found: Sequence[bool | None], prefix: bool) -> None:
         for block, there in zip(blocks, found):
             if there:
                 run.found.add(block)
                 run.missed.pop(block, None)
             else:
                 run.missed[block] = self._step
-                if self.announced is not None and self.announced.pop(block, self) is None:
+                if there is False and self.announced is not None and self.announced.pop(block, self) is None:
                     self._gone.append(block)
                 if prefix:
                     break
-        self._report.count("lookup_hits", sum(found))
+        self._report.count("lookup_hits", sum(map(bool, found)))
 
     def present(self, blocks: Sequence[bytes]) -> list[bool]:
         """Which blocks the pool has now, without a lease; none where that can't be told."""
