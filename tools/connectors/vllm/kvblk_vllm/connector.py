@@ -569,6 +569,18 @@ class Working:
         log.info("kvblk connector: %s", self.report.summary())
 
 
+def check_recovery(config: VllmConfig) -> None:
+    """Refuse what makes vLLM answer wrongly when a load fails: the runner V2 goes on at the position of before, and with
+    asynchronous scheduling what the next step has computed counts (vLLM's issue 49250)."""
+    transfer = config.kv_transfer_config
+    if transfer is None or transfer.kv_load_failure_policy != "recompute":
+        return
+    if config.use_v2_model_runner or config.scheduler_config.async_scheduling:
+        raise ValueError("kvblk: with its model runner V2, or with asynchronous scheduling, vLLM computes wrong tokens when "
+                         "a load of KvblkConnector fails: run it with VLLM_USE_V2_MODEL_RUNNER=0 in the environment and "
+                         '--no-async-scheduling, or use KvblkOffloadingConnector ("kvblk_vllm.offloading") instead')
+
+
 class KvblkConnector(KVConnectorBase_V1):
     """For kv_connector, with kv_connector_module_path "kvblk_vllm.connector"."""
 
@@ -576,6 +588,7 @@ class KvblkConnector(KVConnectorBase_V1):
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
         super().__init__(vllm_config, role, kv_cache_config)
+        check_recovery(vllm_config)
         transfer = self._kv_transfer_config
         self._options = ConnectorOptions.read(transfer.kv_connector_extra_config.get("kvblk"), WHERE)
         self._shape = Shape(vllm_config, kv_cache_config, self._options)
