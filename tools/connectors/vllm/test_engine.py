@@ -3,8 +3,8 @@
 """vLLM's engine with each of the three ways: tokens have to be those of an engine without kvblk.
 
 The pool is KVBLK_POOL: the fake one, whose blocks pass from one process to the next through a file, or that of
-selftests/runtimes, where drives fail and blocks are evicted. Each engine is a process of its own. KVBLK_TEST_MODELS
-names a directory for the two tiny models, which is kept.
+selftests/runtimes, where drives fail and blocks are evicted. Each engine is a process of its own, on a GPU where vLLM
+finds one. KVBLK_TEST_MODELS names a directory for the two tiny models, which is kept.
 """
 
 import json
@@ -21,11 +21,18 @@ import unittest
 import uuid
 
 import tap
+from vllm.platforms import current_platform
 
 POOL = os.environ.get("KVBLK_POOL", "fake")
 FAKE = POOL == "fake"
 if not FAKE:
     import carried
+
+GPU = current_platform.is_cuda_alike()
+#: of a GPU's memory, for each engine
+DEVICE = {"gpu_memory_utilization": 0.05, "kv_cache_memory_bytes": 1 << 30} if GPU else {}
+#: what KvblkConnector asks for, see its check_recovery()
+RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 
 HERE = pathlib.Path(__file__).resolve().parent
 BLOCK = 32
@@ -60,8 +67,9 @@ WAYS = {
 def transfer(way, **options):
     options = {"pool": POOL, **options}
     if way == "tier":
-        extra = {"spec_name": "CpuTieringSpec", "spec_module_path": "cpu_tiering", "cpu_bytes_to_use": 64 << 20,
-                 "self_describing_kv_events": True,
+        spec = {"spec_name": "TieringOffloadingSpec"} if GPU else {"spec_name": "CpuTieringSpec",
+                                                                    "spec_module_path": "cpu_tiering"}
+        extra = {**spec, "cpu_bytes_to_use": 64 << 20, "self_describing_kv_events": True,
                  "secondary_tiers": [{"type": "KvblkTier", "module_path": "kvblk_vllm.tier", **options}]}
     else:
         if way == "connector":
@@ -100,7 +108,7 @@ class Engine:
     def __init__(self, place, name, begin, env):
         environ = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
                    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "KVBLK_FAKE_STORE": f"{place}/{name}",
-                   "KVBLK_FAKE_MERGE": "1", **env}
+                   "KVBLK_FAKE_MERGE": "1", **(RUNNER if name == "connector" else {}), **env}
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen([sys.executable, str(HERE / "engine_run.py")], env=environ, text=True, cwd=place,
@@ -204,7 +212,8 @@ class Engines(unittest.TestCase):
 
     @classmethod
     def begin(cls, way, model=0, llm=None, **options):
-        return {"model": str(cls.models[model]), "tokens": TOKENS, "llm": llm or {},
+        llm = {**DEVICE, **({"async_scheduling": False} if way == "connector" else {}), **(llm or {})}
+        return {"model": str(cls.models[model]), "tokens": TOKENS, "llm": llm,
                 "transfer": transfer(way, salt=cls.salt, **options) if way else None}
 
     @classmethod
