@@ -318,21 +318,24 @@ class FinderTest(WithPool):
 
     def test_announce(self):
         """What is stored is told of once, what is found missing then too"""
-        from collections import OrderedDict
-        self.find.announced = OrderedDict()
+        self.find = Finder(self.pool, self.KEYS, Options(pool=POOL), report.Report("test"), events=True)
         self.put(self.KEYS, self.blocks[:2])
-        self.assertEqual(self.find.announce(self.blocks), self.blocks[:2])
-        self.assertEqual(self.find.announce(self.blocks), [])
+        self.find.announce(self.blocks)
+        self.assertEqual(self.find.told(), [(block, True) for block in self.blocks[:2]])
+        self.find.announce(self.blocks, "abcd")
         with mock.patch.object(self.pool, "lookup", side_effect=KvblkError(errno.ENODEV)):
             self.ask(0, request="q")
         with mock.patch.object(self.pool, "lookup", self.leasing(0)):
             for prefix in (True, False):
                 self.ask(0, request=f"q{prefix}", prefix=prefix)
-        self.assertEqual(self.find.gone(), [])
+        self.assertEqual(self.find.told(), [])
         self.pool.delete(self.KEYS.all(self.blocks)[1])
         self.ask(0, 1)
-        self.assertEqual(self.find.gone(), [self.blocks[1]])
-        self.assertEqual(self.find.gone(), [])
+        # and when it is there again
+        self.put(self.KEYS, self.blocks[1:2])
+        self.find.announce(self.blocks, "abcd")
+        self.assertEqual(self.find.told(), [(self.blocks[1], None), (self.blocks[1], "b")])
+        self.assertEqual(self.find.told(), [])
 
 
 class Request:

@@ -15,9 +15,9 @@ ranks; and blocks that did not come are ``tainted`` until they are written over,
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,6 +42,7 @@ from .offloading import warn_of_policy
 from .options import WHERE, Options
 from .report import Report, log
 from .slab import Mover, Pages, Transfer
+from .spec import OWNER
 
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 #: in KV events
-OWNER = "kvblk"
+PLACE: dict[str, Any] = {"medium": MEDIUM_STORAGE, "group_idx": 0, "locality": Locality.REMOTE.value, "ownership": OWNER}
 #: a value of the pool has at least so many bytes, if the model has, unless the option ``layers`` says otherwise
 VALUE_MIN = 256 << 10
 
@@ -200,9 +201,8 @@ class Scheduling:
         self.report = Report("connector's scheduler")
         self._decode = options.decode
         self._pool = options.open()
-        self.find = Finder(self._pool, shape.keys, options, self.report)
-        if events:
-            self.find.announced = OrderedDict()
+        self.find = Finder(self._pool, shape.keys, options, self.report, events)
+        #: of before a reset
         self._events: list[KVCacheEvent] = []
         self._requests: dict[str, _Request] = {}
         #: requests that have finished, and whose stores are not over
@@ -363,44 +363,36 @@ class Scheduling:
 
     def _announce(self, state: _Request) -> None:
         """What a request has stored, as far as the pool has it: it may have declined some."""
-        request, size = state.request, self.shape.block_tokens
-        storing, state.storing = state.storing, []
-        if self.find.announced is None:
-            return
-        lora = request.lora_request
-        for first, last in storing:
-            ids = self._ids(request, first, last)
-            self._removed(self.find.gone())
-            new = set(self.find.announce(ids))
-            for i, block in enumerate(ids, first):
-                if block not in new:
-                    continue
-                start, end = i * size, (i + 1) * size
-                extra, _ = generate_block_hash_extra_keys(request, start, end, 0)
-                self._events.append(BlockStored(
-                    block_hashes=[maybe_convert_block_hash(request.block_hashes[i])],
-                    parent_block_hash=maybe_convert_block_hash(request.block_hashes[i - 1]) if i else None,
-                    token_ids=request.all_token_ids[start:end], block_size=size,
-                    lora_id=lora.adapter_id if lora else None, lora_name=lora.name if lora else None,
-                    medium=MEDIUM_STORAGE, extra_keys=to_event_extra_keys([extra]), group_idx=0,
-                    kv_cache_spec_kind=self.shape.kind, locality=Locality.REMOTE.value, ownership=OWNER,
-                    session_id=request.session_id))
+        for first, last in state.storing:
+            self.find.announce(self._ids(state.request, first, last), [(state.request, i) for i in range(first, last)])
+        state.storing = []
 
-    def _removed(self, blocks: Sequence[bytes]) -> None:
-        if blocks:
-            hashes = [BlockHash(block[:len(block) - len(self._era)]) for block in blocks]
-            self._events.append(BlockRemoved(block_hashes=list(map(maybe_convert_block_hash, hashes)),
-                                             medium=MEDIUM_STORAGE, group_idx=0, locality=Locality.REMOTE.value,
-                                             ownership=OWNER))
+    def _stored(self, request: Request, i: int) -> BlockStored:
+        """A request's block is."""
+        start, end = i * self.shape.block_tokens, (i + 1) * self.shape.block_tokens
+        extra, _ = generate_block_hash_extra_keys(request, start, end, 0)
+        lora = request.lora_request
+        return BlockStored(block_hashes=[maybe_convert_block_hash(request.block_hashes[i])],
+                           parent_block_hash=maybe_convert_block_hash(request.block_hashes[i - 1]) if i else None,
+                           token_ids=request.all_token_ids[start:end], block_size=end - start,
+                           lora_id=lora.adapter_id if lora else None, lora_name=lora.name if lora else None,
+                           extra_keys=to_event_extra_keys([extra]), kv_cache_spec_kind=self.shape.kind,
+                           session_id=request.session_id, **PLACE)
 
     def take_events(self) -> list[KVCacheEvent]:
-        self._removed(self.find.gone())
         events, self._events = self._events, []
+        for removed, told in itertools.groupby(self.find.told(), lambda block: block[1] is None):
+            if removed:
+                hashes = [BlockHash(block[:len(block) - len(self._era)]) for block, _ in told]
+                events.append(BlockRemoved(block_hashes=list(map(maybe_convert_block_hash, hashes)), **PLACE))
+            else:
+                events += [self._stored(*note) for _, note in told]
         return events
 
     def reset(self) -> None:
         self.find.reset()
-        self._removed(self.find.gone())
+        # hashes are cut by the era that they are of
+        self._events = self.take_events()
         self._era = os.urandom(8)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import kvblk
 from kvblk import KvblkError
@@ -42,9 +43,9 @@ class _Run:
 
 
 class Finder:
-    """Of one scheduler, by its thread only."""
+    """Of one scheduler, by its thread only. ``events``: there is somebody to tell of what is stored, and what is gone."""
 
-    def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report):
+    def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report, events: bool = False):
         self._pool = pool
         self._keys = keys
         self._lease = options.lease_s
@@ -53,9 +54,10 @@ class Finder:
         self._report = report
         self._runs: dict[str, _Run] = {}
         self._step = 0
-        #: blocks told of as stored, if that is wanted; None: it isn't
-        self.announced: OrderedDict[bytes, None] | None = None
-        self._gone: list[bytes] = []
+        self._events = events
+        #: blocks told of as stored
+        self._announced: OrderedDict[bytes, None] = OrderedDict()
+        self._told: list[tuple[bytes, Any]] = []
 
     # Lookups
 
@@ -123,8 +125,8 @@ class Finder:
                 run.missed.pop(block, None)
             else:
                 run.missed[block] = self._step
-                if there is False and self.announced is not None and self.announced.pop(block, self) is None:
-                    self._gone.append(block)
+                if there is False and self._announced.pop(block, self) is None:
+                    self._told.append((block, None))
                 if prefix:
                     break
         self._report.count("lookup_hits", sum(map(bool, found)))
@@ -205,30 +207,29 @@ class Finder:
             run.loads = 0
             self._drop(run)
         self._runs.clear()
-        if self.announced:
-            self._gone += self.announced
-            self.announced.clear()
+        self._told += [(block, None) for block in self._announced]
+        self._announced.clear()
 
     def leases(self) -> int:
         """For tests: how many are held."""
         return sum(len(run.leases) for run in self._runs.values())
 
-    # Announcements
+    # Events
 
-    def announce(self, blocks: Sequence[bytes]) -> list[bytes]:
-        """Which of these are to be told of as stored: those that the pool has and were not told of."""
-        announced = self.announced
-        if announced is None:
-            return []
-        new = [block for block in blocks if block not in announced]
-        new = [block for block, there in zip(new, self.present(new)) if there]
-        for block in new:
-            announced[block] = None
-        while len(announced) > ANNOUNCED_MAX:
-            self._gone.append(announced.popitem(last=False)[0])
-        return new
+    def announce(self, blocks: Sequence[bytes], notes: Sequence[Any] = ()) -> None:
+        """Tell of those as stored that the pool has, and that were not told of. ``notes``: what goes with each of them."""
+        if not self._events:
+            return
+        new = [(block, note) for block, note in zip(blocks, notes or [True] * len(blocks)) if block not in self._announced]
+        for told, there in zip(new, self.present([block for block, _ in new])):
+            if there:
+                self._announced[told[0]] = None
+                self._told.append(told)
+        while len(self._announced) > ANNOUNCED_MAX:
+            self._told.append((self._announced.popitem(last=False)[0], None))
 
-    def gone(self) -> list[bytes]:
-        """Which of the announced ones were found missing since the last call, or are forgotten here."""
-        gone, self._gone = self._gone, []
-        return gone
+    def told(self) -> list[tuple[bytes, Any]]:
+        """Since the last call, in order: a block that was stored, and its note; or one that was found missing or is
+        forgotten here, and None."""
+        told, self._told = self._told, []
+        return told

@@ -11,10 +11,10 @@ when a load fails.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
@@ -121,16 +121,27 @@ class Walk:
         return backwards
 
 
+#: in KV events
+OWNER = "kvblk"
+
+
+def events_of(find: Finder, key: Callable[[bytes], OffloadKey], locality: Locality, owner: str) -> Iterator[OffloadingEvent]:
+    """What a Finder has to tell. ``key``: vLLM's, of a block."""
+    for removed, told in itertools.groupby(find.told(), lambda block: block[1] is None):
+        yield OffloadingEvent(keys=[key(block) for block, _ in told], medium=Medium.STORAGE, removed=removed,
+                              locality=locality, ownership=owner, removal_expected=True)
+
+
 class KvblkManager(OffloadingManager):
     """In the scheduler: what is there, what is to be stored."""
 
     def __init__(self, spec: KvblkOffloadingSpec):
         self.report = Report("offloading manager")
         self._pool = spec.options.open()
-        self._find = Finder(self._pool, spec.keys, spec.options, self.report)
+        self._find = Finder(self._pool, spec.keys, spec.options, self.report,
+                            spec.kv_events_config.enable_kv_cache_events)
+        #: of before a reset
         self._events: list[OffloadingEvent] = []
-        if spec.kv_events_config.enable_kv_cache_events:
-            self._find.announced = OrderedDict()
         #: behind each id: after a reset nothing is found that was stored before
         self._era = b""
 
@@ -175,18 +186,11 @@ class KvblkManager(OffloadingManager):
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
         # the pool may have declined some, so it is asked which there are
-        self._event(self._find.gone(), removed=True)
-        self._event(self._find.announce([self._id(key) for key in keys]), removed=False)
-
-    def _event(self, blocks: Sequence[bytes], removed: bool) -> None:
-        if blocks:
-            self._events.append(OffloadingEvent(keys=[self._key(block) for block in blocks], medium=Medium.STORAGE,
-                                                removed=removed, locality=Locality.REMOTE, ownership="kvblk",
-                                                removal_expected=True))
+        self._find.announce([self._id(key) for key in keys])
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        self._event(self._find.gone(), removed=True)
         events, self._events = self._events, []
+        events += events_of(self._find, self._key, Locality.REMOTE, OWNER)
         return events
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
@@ -204,7 +208,8 @@ class KvblkManager(OffloadingManager):
 
     def reset_cache(self) -> None:
         self._find.reset()
-        self._event(self._find.gone(), removed=True)
+        # keys are cut by the era that they are of
+        self._events += events_of(self._find, self._key, Locality.REMOTE, OWNER)
         self._era = os.urandom(8)
 
     def get_stats(self) -> Any:

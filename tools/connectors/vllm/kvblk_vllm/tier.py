@@ -8,7 +8,6 @@ of all ranks. The slab is registered once; values go straight between it and the
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from .keys import chains
 from .options import Options
 from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
 from .slab import HostMover, Transfer
-from .spec import Prompt, Walk, keys_of
+from .spec import Prompt, Walk, events_of, keys_of
 
 
 class KvblkTier(SecondaryTierManager):
@@ -65,14 +64,11 @@ class KvblkTier(SecondaryTierManager):
         except BaseException:
             pool.close()
             raise
-        self._find = Finder(pool, keys, opts, self.report)
+        events = offloading_spec.kv_events_config.enable_kv_cache_events
+        if enable_kv_events and not events:
+            log.warning("kvblk: enable_kv_events is set, but KV cache events are off: there will be none")
+        self._find = Finder(pool, keys, opts, self.report, enable_kv_events and events)
         self._done: list[JobResult] = []
-        self._events: list[OffloadingEvent] = []
-        if enable_kv_events:
-            if offloading_spec.kv_events_config.enable_kv_cache_events:
-                self._find.announced = OrderedDict()
-            else:
-                log.warning("kvblk: enable_kv_events is set, but KV cache events are off: there will be none")
         log.info("kvblk tier: chunks of %d bytes, %d in the CPU tier; memory is %s", self._block_size_bytes,
                  self._length // self._block_size_bytes, self._mover.kind or "not registered")
 
@@ -140,8 +136,7 @@ class KvblkTier(SecondaryTierManager):
         else:
             self._done.append(JobResult(job.number, success=not job.failed, transfer_time=took,
                                         transfer_bytes=job.bytes))
-            self._event(self._find.gone(), removed=True)
-            self._event(self._find.announce(job.good), removed=False)
+            self._find.announce(job.good)
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         self._mover.poll()
@@ -153,16 +148,8 @@ class KvblkTier(SecondaryTierManager):
 
     # Events, requests
 
-    def _event(self, blocks: list[bytes], removed: bool) -> None:
-        if blocks:
-            self._events.append(OffloadingEvent(keys=[OffloadKey(block) for block in blocks], medium=Medium.STORAGE,
-                                                removed=removed, locality=self.locality, ownership=self.tier_type,
-                                                removal_expected=True))
-
     def take_events(self) -> Iterable[OffloadingEvent]:
-        self._event(self._find.gone(), removed=True)
-        events, self._events = self._events, []
-        return events
+        return list(events_of(self._find, OffloadKey, self.locality, self.tier_type))
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         return RequestOffloadingContext()
