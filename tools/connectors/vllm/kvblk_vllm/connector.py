@@ -563,14 +563,12 @@ class Working:
 
 def check_recovery(config: VllmConfig) -> None:
     """Refuse what makes vLLM answer wrongly when a load fails: the runner V2 goes on at the position of before, and with
-    asynchronous scheduling what the next step has computed counts (vLLM's issue 49250)."""
-    transfer = config.kv_transfer_config
-    if transfer is None or transfer.kv_load_failure_policy != "recompute":
-        return
+    asynchronous scheduling what the next step has computed counts (vLLM's issue 49250). Whatever the policy on failures is:
+    below a MultiConnector it is not the one that is seen here."""
     if config.use_v2_model_runner or config.scheduler_config.async_scheduling:
         raise ValueError("kvblk: with its model runner V2, or with asynchronous scheduling, vLLM computes wrong tokens when "
-                         "a load of KvblkConnector fails: run it with VLLM_USE_V2_MODEL_RUNNER=0 in the environment and "
-                         '--no-async-scheduling, or use KvblkOffloadingConnector ("kvblk_vllm.offloading") instead')
+                         'a load of KvblkConnector fails: use KvblkOffloadingConnector ("kvblk_vllm.offloading") instead, '
+                         "or run it with VLLM_USE_V2_MODEL_RUNNER=0 in the environment and --no-async-scheduling")
 
 
 class KvblkConnector(KVConnectorBase_V1):
