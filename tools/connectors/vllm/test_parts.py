@@ -903,9 +903,10 @@ class LayersTest(WithPool):
         first = self.begin(self.request("s", hashes[:3]), [4, 5, 6, 7])
         self.assertEqual(first[2], 2 * self.TOKENS)
         self.pool.delete(self.shape.keys.of_rank(0, hashes, 1)[1])
-        # another one takes the blocks over, as vLLM counts them as computed
+        # another one that would take the blocks over, as vLLM counts them as computed, has to wait; as if it had not:
         beside = self.request("t", hashes[:2] + hashes[3:4])
-        self.begin(beside, [4, 5, 8, 9], local=2 * self.TOKENS)
+        self.assertIsNone(self.scheduling.matched(beside, 2 * self.TOKENS))
+        self.scheduling.allocated(beside, 0)
         meta, failed, tell = self.step([first, (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
         self.assertEqual(failed, {5})
         self.assertFalse(meta.stores)
@@ -915,7 +916,13 @@ class LayersTest(WithPool):
         meta, *_ = self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)],
                              [(first[0], [], 49, 1)], told=False)
         self.assertFalse(meta.stores)
-        self.scheduling.heard(tell)
+        # nor is it what vLLM finds for these prefixes: that of one which has ended meanwhile, too
+        self.scheduling.finished(after)
+        self.assertEqual(self.scheduling.heard(tell), {*range(5, 12)})
+        self.assertFalse(self.scheduling._ended)
+        after = self.request("w", hashes[:2] + hashes[4:5])
+        self.begin(after, [4, 5, 10, 11], local=2 * self.TOKENS)
+        self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
         # vLLM computes the block and what follows anew; one more request takes it over meanwhile
         late = self.request("v", hashes[:2] + hashes[5:])
         self.begin(late, [4, 5, 12, 13], local=2 * self.TOKENS)

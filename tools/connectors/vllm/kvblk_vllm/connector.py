@@ -175,7 +175,7 @@ def layer_order(name: str) -> list[tuple[int, str]]:
 class _Request:
     """What the scheduler's side knows of one."""
 
-    __slots__ = ("request", "blocks", "computed", "stored", "sent", "storing", "load", "barred")
+    __slots__ = ("request", "blocks", "computed", "stored", "sent", "storing", "start", "load", "barred")
 
     def __init__(self, request: Request):
         self.request = request
@@ -187,7 +187,8 @@ class _Request:
         #: stores that the workers have not told to be over, and of which blocks: from, to
         self.sent = 0
         self.storing: list[tuple[int, int]] = []
-        #: blocks to load in the step that is being made
+        #: blocks to load in the step that is being made, from which on
+        self.start = 0
         self.load = 0
         #: stores nothing more: its blocks may be wrong
         self.barred = False
@@ -210,6 +211,10 @@ class Scheduling:
         self._step = 0
         #: steps whose loads are not known to be over: ranks that have not told, and requests
         self._loading: dict[int, tuple[int, list[str]]] = {}
+        #: hashes of blocks that are loaded in the step that is being made
+        self._arriving: set[BlockHash] = set()
+        #: requests that ended while loads of theirs, or of blocks that they shared, were not known to be over
+        self._ended: list[_Request] = []
         #: blocks of the KV cache that did not come
         self._tainted: set[int] = set()
         self._awaited: set[str] = set()
@@ -218,14 +223,18 @@ class Scheduling:
     def _ids(self, request: Request, start: int, end: int) -> list[bytes]:
         return [bytes(block) + self._era for block in request.block_hashes[start:end]]
 
-    def matched(self, request: Request, computed: int) -> int:
-        """Tokens that can be loaded behind those that are computed."""
+    def matched(self, request: Request, computed: int) -> int | None:
+        """Tokens that can be loaded behind those that are computed; None: ask in the next step."""
         size = self.shape.block_tokens
+        if self._arriving and not self._arriving.isdisjoint(request.block_hashes[:computed // size]):
+            # vLLM takes what another request loads in this step for computed. If it does not come, that other one computes it
+            # anew, in parts, or not at all if it ends before: this one would go on with what is there by then
+            return None
         state = self._requests.get(request.request_id)
         if state is None:
             state = self._requests[request.request_id] = _Request(request)
         state.load = 0
-        start = computed // size
+        state.start = start = computed // size
         # the last token has to be computed, for the next one
         end = min((request.num_tokens - 1) // size, len(request.block_hashes))
         if computed % size or end <= start or request.skip_reading_prefix_cache:
@@ -244,6 +253,7 @@ class Scheduling:
         if state is None:
             state = self._requests[request.request_id] = _Request(request)
         state.load = external // self.shape.block_tokens
+        self._arriving.update(request.block_hashes[state.start:state.start + state.load])
 
     def plan(self, output: SchedulerOutput) -> KvblkMetadata:
         """What the workers do in this step."""
@@ -291,6 +301,7 @@ class Scheduling:
                 self._store(state, settled, meta)
         # from the next step on: in this one they may be read before they are written
         self._tainted -= fresh
+        self._arriving.clear()
         self.find.next_step()
         return meta
 
@@ -324,8 +335,8 @@ class Scheduling:
                 state.storing.append((start + i, start + j))
             i = j
 
-    def heard(self, meta: KvblkWorkerMetadata) -> None:
-        """What workers tell."""
+    def heard(self, meta: KvblkWorkerMetadata) -> set[int]:
+        """What workers tell; which blocks of the KV cache do not have what vLLM takes them for."""
         for step, ranks in meta.steps.items():
             if step not in self._loading:
                 continue
@@ -343,17 +354,27 @@ class Scheduling:
                 if not state.sent:
                     self._finished.pop(name, None)
                     self._announce(state)
+        wrong: set[int] = set()
         if meta.failed:
             self._tainted |= meta.failed
-            for state in self._requests.values():
-                if not state.barred and not meta.failed.isdisjoint(state.blocks):
+            for state in (*self._requests.values(), *self._ended):
+                at = next((i for i, block in enumerate(state.blocks) if block in meta.failed), None)
+                if at is not None:
                     state.barred = True
+                    wrong.update(state.blocks[at:])
+        if not self._loading:
+            self._ended.clear()
+        return wrong
 
     def finished(self, request: Request) -> bool:
         """Whether the workers may still be reading its blocks."""
         state = self._requests.pop(request.request_id, None)
         self.find.finished(request.request_id)
-        if state is None or not state.sent:
+        if state is None:
+            return False
+        if self._loading:
+            self._ended.append(state)
+        if not state.sent:
             return False
         self._awaited.add(request.request_id)
         self._finished[request.request_id] = state
@@ -662,7 +683,10 @@ class KvblkConnector(KVConnectorBase_V1):
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         meta = connector_output.kv_connector_worker_meta
         if isinstance(meta, KvblkWorkerMetadata):
-            self._schedule().heard(meta)
+            wrong = self._schedule().heard(meta)
+            if wrong and self._kv_cache_manager is not None:
+                # vLLM leaves them to who asks for their prefix next: their request will compute them anew, if it does not end before
+                self._kv_cache_manager.evict_blocks(wrong)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         return self._schedule().finished(request), None
