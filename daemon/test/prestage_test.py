@@ -221,8 +221,8 @@ class Prestage(unittest.TestCase):
         """Of those that wait, the one with the highest priority is next, and of two that are alike the older one."""
         daemon = self.start("parallel = 1; bandwidth = 1;")
         daemon.run(keys=CHAIN[5:6])
-        # it has the only thread until the bandwidth lets it go on
-        daemon.order(keys=CHAIN[6:7])
+        # it has the only thread until the bandwidth lets it go on; none that comes before the thread has looked is before it
+        daemon.order(keys=CHAIN[6:7], priority=3)
         requests = [daemon.order(keys=keys, priority=priority)[1]["request_id"]
                     for keys, priority in ((CHAIN[:2], 0), (CHAIN[:3], 2), (CHAIN[:1], 3), (CHAIN[:4], 2))]
         daemon.configure("parallel = 1;")
