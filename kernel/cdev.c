@@ -36,8 +36,7 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 		return -ENODEV;
 	}
 	refcount_set(&file->refs, 1);
-	file->held_moved = jiffies;
-	init_waitqueue_head(&file->held_wait);
+	kvblk_budget_init(&file->budget);
 	file->pool = pool;
 	file->mode = filp->f_mode & (FMODE_READ | FMODE_WRITE);
 	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);

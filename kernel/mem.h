@@ -1,9 +1,65 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A caller's memory: what was registered, what an operation names. */
+/* A caller's memory: what was registered, what an operation names, what it may hold. */
 #ifndef KVBLK_MEM_H
 #define KVBLK_MEM_H
 
 #include "kvblk.h"
+
+/* ---- budget ---- */
+
+/**
+ * struct kvblk_budget - memory that an open file keeps from others
+ * @held: bytes of all that outlives the bios of operations or does without any
+ * @detached: bytes in @held of operations that were given up while their device goes on
+ * @moved: time of the last return of bytes, jiffies
+ * @wait: queue of operations that wait for room in the budget
+ */
+struct kvblk_budget {
+	atomic64_t held;
+	atomic64_t detached;
+	unsigned long moved;
+	wait_queue_head_t wait;
+};
+
+static inline void kvblk_budget_init(struct kvblk_budget *budget)
+{
+	budget->moved = jiffies;
+	init_waitqueue_head(&budget->wait);
+}
+
+/* Returns whether @bytes more are within @limit; the first ones always are. */
+static inline bool kvblk_budget_fits(const struct kvblk_budget *budget, u64 bytes, u64 limit)
+{
+	u64 held = atomic64_read(&budget->held);
+
+	return !held || held + bytes <= limit;
+}
+
+/* Takes @bytes, whatever the limit is. */
+static inline void kvblk_budget_add(struct kvblk_budget *budget, u64 bytes)
+{
+	atomic64_add(bytes, &budget->held);
+}
+
+/* Takes @bytes. Returns false, with nothing taken, if they are beyond @limit. */
+static inline bool kvblk_budget_take(struct kvblk_budget *budget, u64 bytes, u64 limit)
+{
+	u64 held = atomic64_add_return(bytes, &budget->held);
+
+	if (held == bytes || held <= limit)
+		return true;
+	atomic64_sub(bytes, &budget->held);
+	return false;
+}
+
+/* Returns @bytes to the budget and wakes operations that wait for them. Any context. */
+static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
+{
+	atomic64_sub(bytes, &budget->held);
+	WRITE_ONCE(budget->moved, jiffies);
+	if (wq_has_sleeper(&budget->wait))
+		wake_up_all(&budget->wait);
+}
 
 /* ---- region.c ---- */
 

@@ -14,7 +14,7 @@
  * - A call looks at LIST_KEYS headers at most, and at all of the index if it must. It
  *   ends early when its task is killed or its deadline passes.
  * - The headers of a page are read all at once. Whoever gives up leaves them to their
- *   bios, which free them; till then they count as the file's @detached.
+ *   bios, which free them; till then they count as detached in the file's budget.
  * - What a stripe tells is held before the next one is looked at: a block that moves
  *   meanwhile would be at neither place.
  */
@@ -53,7 +53,7 @@ struct header_read {
  * @landed: none is any more
  * @pool: with a reference to its users
  * @file: with a reference
- * @given_up: bytes in its @detached
+ * @given_up: bytes that are detached in its budget
  * @nr: of the following
  * @slots: that the index told, in order
  * @headers: of @slots; without a page, there is none
@@ -97,7 +97,7 @@ static void page_put(struct key_page *page)
 			__free_pages(page->headers[i].bv.bv_page,
 				     get_order(header_bytes(&page->slots[i])));
 	}
-	atomic64_sub(page->given_up, &file->detached);
+	atomic64_sub(page->given_up, &file->budget.detached);
 	kfree(page);
 	kvblk_file_put(file);
 	percpu_ref_put(&pool->users);
@@ -294,7 +294,7 @@ static int page_read(struct key_page *page, u64 deadline)
 		return 0;
 	/* a header is of two units at most */
 	page->given_up = page->nr * 2 * KVBLK_UNIT;
-	atomic64_add(page->given_up, &page->file->detached);
+	atomic64_add(page->given_up, &page->file->budget.detached);
 	return err;
 }
 
@@ -367,7 +367,7 @@ int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 de
 	int err = 0;
 
 	/* as kvblk_req_crowded() has it of operations */
-	if (atomic64_read(&file->detached) > (s64)READ_ONCE(file->pool->tun.queue_bytes))
+	if (atomic64_read(&file->budget.detached) > (s64)kvblk_file_limit(file))
 		return -ENOMEM;
 	if (from) {
 		walk.stripe = kvblk_index_stripe(idx, *from);

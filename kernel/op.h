@@ -23,24 +23,19 @@
 #include <linux/kvblk.h>
 
 #include "handover.h"
+#include "mem.h"
 #include "p2p.h"
 #include "pool.h"
 
 /*
  * struct kvblk_file - an open node
- * @refs: the file's, and of operations that hold kernel memory
- * @held: bytes of kernel memory that payloads of its operations take
- * @held_moved: when some of them were given back, jiffies
- * @held_wait: for them to become less
- * @detached: those of operations that were given up, and whose device goes on
+ * @refs: the file's, and of operations that hold some of its budget
+ * @budget: memory that it keeps from others, see kvblk_file_limit()
  * @flight: operations under way
  */
 struct kvblk_file {
 	refcount_t refs;
-	atomic64_t held;
-	unsigned long held_moved;
-	wait_queue_head_t held_wait;
-	atomic64_t detached;
+	struct kvblk_budget budget;
 	struct kvblk_pool *pool;
 	fmode_t mode;			/* FMODE_READ, FMODE_WRITE: how it is open */
 	u16 tenant;
@@ -55,6 +50,12 @@ struct kvblk_file {
 	u64 leased_bytes;
 	struct kvblk_opener opener;
 };
+
+/* Returns the most that file->budget may hold: what one batch may have in flight. */
+static inline u64 kvblk_file_limit(const struct kvblk_file *file)
+{
+	return READ_ONCE(file->pool->tun.queue_bytes);
+}
 
 /* Operations that began in each phase, and those of them that are over. */
 struct kvblk_flight_count {
@@ -245,8 +246,8 @@ struct kvblk_req {
 	u32 partly;			/* a get: bytes of the caller's it may have written */
 	u32 expiry;
 	u32 charged;			/* in batch->bytes_inflight */
-	u32 held;			/* in owner->held, with a reference to it */
-	u32 wants_memory;		/* cmd: more than owner->held leaves */
+	u32 held;			/* in owner->budget, with a reference to it */
+	u32 wants_memory;		/* more than owner->budget has room for */
 	struct kvblk_align align;	/* put: pool->align that @mem is for, */
 	bool stable;			/* and pool->stable_writes */
 	u8 integrity;			/* of the record */
@@ -352,7 +353,7 @@ static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 void kvblk_req_landed(struct kvblk_req *req);
 /*
  * It is about to be given up: adds what it holds, which is returned, to its
- * file's @detached until it is over, and lets it outlive its file. Any context.
+ * file's budget.detached until it is over, and lets it outlive its file. Any context.
  */
 u32 kvblk_req_detach(struct kvblk_req *req);
 /* It was not, after all. */
@@ -476,13 +477,18 @@ static inline void kvblk_flight_leave(struct kvblk_flight *flight, u8 phase)
 
 int kvblk_lease_init(struct kvblk_pool *pool);
 void kvblk_lease_exit(struct kvblk_pool *pool);
+/* An entry that was found, by the id of its block. */
+struct kvblk_entry {
+	struct kvblk_id id;
+	struct kvblk_slot slot;
+};
+
 /*
- * Leases the entries in @slots (those with @take set) under a new id, from the
- * first one on until one can't be leased. Returns how many. May sleep.
+ * Leases the @nr @entries under a new id, from the first one on until one can't be
+ * leased. Returns how many. May sleep.
  */
-u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
-		     struct kvblk_slot *slots, const unsigned long *take, u32 nr,
-		     u32 ms, u64 *lease);
+u32 kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
+		     u64 *lease);
 int kvblk_lease_drop(struct kvblk_file *file, u64 lease);
 void kvblk_lease_drop_all(struct kvblk_file *file);
 

@@ -16,14 +16,10 @@ int kvblk_req_expire(struct kvblk_req *req)
 	return kvblk_req_over(req, -ETIME);
 }
 
-static u64 file_limit(const struct kvblk_req *req)
-{
-	return READ_ONCE(req->pool->tun.queue_bytes);
-}
-
 bool kvblk_req_crowded(const struct kvblk_req *req)
 {
-	return atomic64_read(&req->owner->detached) > (s64)file_limit(req);
+	return atomic64_read(&req->owner->budget.detached) >
+	       (s64)kvblk_file_limit(req->owner);
 }
 
 /* ---- entries ---- */
@@ -207,36 +203,47 @@ static noinline void req_object_put(struct kvblk_req *req)
 	req->coming = false;
 }
 
-void kvblk_req_mem_drop(struct kvblk_req *req)
+/* Takes @bytes of the file's budget; if it need not, -EAGAIN with @wants_memory. */
+static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
 {
 	struct kvblk_file *file = req->owner;
 
-	if (req->object)
-		req_object_put(req);
-	kvblk_mem_free(&req->mem);
-	if (!req->held)
-		return;
-	atomic64_sub(req->held, &file->held);
-	req->held = 0;
-	WRITE_ONCE(file->held_moved, jiffies);
-	if (wq_has_sleeper(&file->held_wait))
-		wake_up_all(&file->held_wait);
-	kvblk_file_put(file);
-}
-
-int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
-{
-	struct kvblk_file *file = req->owner;
-	u64 held = atomic64_add_return(bytes, &file->held);
-	int err;
-
-	if (req->cmd && !must && held != bytes && held > file_limit(req)) {
-		atomic64_sub(bytes, &file->held);
+	if (must) {
+		kvblk_budget_add(&file->budget, bytes);
+	} else if (!kvblk_budget_take(&file->budget, bytes, kvblk_file_limit(file))) {
 		req->wants_memory = bytes;
 		return -EAGAIN;
 	}
 	refcount_inc(&file->refs);
 	req->held = bytes;
+	return 0;
+}
+
+static void req_let_go(struct kvblk_req *req)
+{
+	struct kvblk_file *file = req->owner;
+
+	if (!req->held)
+		return;
+	kvblk_budget_give(&file->budget, req->held);
+	req->held = 0;
+	kvblk_file_put(file);
+}
+
+void kvblk_req_mem_drop(struct kvblk_req *req)
+{
+	if (req->object)
+		req_object_put(req);
+	kvblk_mem_free(&req->mem);
+	req_let_go(req);
+}
+
+int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
+{
+	int err = req_hold(req, bytes, must || !req->cmd);
+
+	if (err)
+		return err;
 	err = kvblk_mem_alloc(&req->mem, bytes);
 	if (err)
 		kvblk_req_mem_drop(req);
@@ -249,13 +256,13 @@ u32 kvblk_req_detach(struct kvblk_req *req)
 
 	refcount_inc(&req->flight->refs);
 	if (held)
-		atomic64_add(held, &req->owner->detached);
+		atomic64_add(held, &req->owner->budget.detached);
 	return held;
 }
 
 void kvblk_req_keep(struct kvblk_req *req, u32 held)
 {
-	atomic64_sub(held, &req->owner->detached);
+	atomic64_sub(held, &req->owner->budget.detached);
 	kvblk_flight_put(req->flight);
 }
 
@@ -332,7 +339,7 @@ static void req_work(struct work_struct *work)
 	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) != 1)
 		return;
 	if (req->held)
-		atomic64_sub(req->held, &req->owner->detached);
+		atomic64_sub(req->held, &req->owner->budget.detached);
 	req->gone(req);
 }
 
@@ -435,16 +442,15 @@ int kvblk_req_start(struct kvblk_req *req)
 
 static bool file_has_memory(const struct kvblk_req *req)
 {
-	u64 held = atomic64_read(&req->owner->held);
-
-	return !held || held + req->wants_memory <= file_limit(req);
+	return kvblk_budget_fits(&req->owner->budget, req->wants_memory,
+				 kvblk_file_limit(req->owner));
 }
 
 /* It has waited for long, and so have those that hold the memory of its file. */
 static bool req_stuck(const struct kvblk_req *req)
 {
 	return ktime_ms_delta(ktime_get(), req->waiting) > WAIT_MS &&
-	       time_after(jiffies, READ_ONCE(req->owner->held_moved) +
+	       time_after(jiffies, READ_ONCE(req->owner->budget.moved) +
 				   msecs_to_jiffies(WAIT_MS));
 }
 
@@ -466,7 +472,7 @@ int kvblk_req_wait(struct kvblk_req *req)
 	if (!req->waiting)
 		req->waiting = ktime_get();
 	if (req->wants_memory) {
-		left = wait_event_killable_timeout(req->owner->held_wait,
+		left = wait_event_killable_timeout(req->owner->budget.wait,
 						   file_has_memory(req), step);
 		req->wants_memory = 0;
 		if (left < 0)

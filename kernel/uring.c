@@ -148,7 +148,7 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 		return false;
 	}
 	/* it may have been put in flight anew, with other memory, after that look */
-	atomic64_add((s64)READ_ONCE(req->held) - held, &req->owner->detached);
+	atomic64_add((s64)READ_ONCE(req->held) - held, &req->owner->budget.detached);
 	return true;
 }
 
