@@ -13,7 +13,7 @@
 #include "trace.h"
 
 /* Keys that a lookup takes in one go. */
-#define LOOKUP_STEP	64
+#define LOOKUP_STEP	64u
 /*
  * Keys that are hashed, then prefetched: so that page walks of prefetches
  * overlap, which hashes in between keep apart.
@@ -22,25 +22,69 @@
 
 /* ---- lookups ---- */
 
-/* What a lookup works with, and where it is. */
+/**
+ * struct lookup - a lookup's arrays, and where it is
+ * @file: whose lookup
+ * @arg: the caller's structure
+ * @keys: the next keys
+ * @blob: LOOKUP_STEP keys
+ * @ids: of LOOKUP_STEP keys
+ * @slots: of LOOKUP_STEP keys
+ * @found: a bit for each key
+ * @wanted: entries to lease, @nr_wanted of them; from the file's budget
+ * @room: entries that @wanted has room for
+ * @hole: a key was absent
+ * @full: further entries are not leased, because the file's budget is used up
+ * @unserved: keys whose member does not serve
+ */
 struct lookup {
 	struct kvblk_file *file;
 	struct kvblk_lookup *arg;
 	u8 __user *keys;
-	u8 *blob;			/* LOOKUP_STEP keys */
-	struct kvblk_id *ids;		/* all keys when leasing, else a step */
-	struct kvblk_slot *slots;	/* likewise */
-	unsigned long *found;		/* all keys */
+	u8 *blob;
+	struct kvblk_id *ids;
+	struct kvblk_slot *slots;
+	unsigned long *found;
+	struct kvblk_entry *wanted;
+	u32 nr_wanted;
+	u32 room;
 	bool hole;
-	u32 unserved;			/* keys whose member does not serve */
+	bool full;
+	u32 unserved;
 };
+
+/* Adds an entry to those to be leased. Returns 0 or -ENOMEM. */
+static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot)
+{
+	struct kvblk_budget *budget = &lu->file->budget;
+	struct kvblk_entry *more;
+	u32 add = lu->room ?: LOOKUP_STEP;
+
+	if (lu->full)
+		return 0;
+	if (lu->nr_wanted == lu->room) {
+		lu->full = !kvblk_budget_take(budget, array_size(add, sizeof(*more)),
+					      kvblk_file_limit(lu->file));
+		if (lu->full)
+			return 0;
+		more = kvrealloc(lu->wanted, array_size(lu->room + add, sizeof(*more)),
+				 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+		if (!more) {
+			kvblk_budget_give(budget, array_size(add, sizeof(*more)));
+			return -ENOMEM;
+		}
+		lu->wanted = more;
+		lu->room += add;
+	}
+	lu->wanted[lu->nr_wanted++] = (struct kvblk_entry) { .id = id, .slot = *slot };
+	return 0;
+}
 
 /* Reads and looks up keys @first to @first + @n - 1. */
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
 {
 	struct kvblk_lookup *arg = lu->arg;
 	struct kvblk_pool *pool = lu->file->pool;
-	u32 base = arg->flags & KVBLK_LOOKUP_LEASE ? first : 0;
 	u8 tick = kvblk_policy_tick(&pool->policy);
 	u32 bytes = 0, at = 0, i, j, end;
 	u32 sizes[LOOKUP_STEP] = {};
@@ -70,18 +114,16 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	for (i = 0; i < n; i = end) {
 		end = min(i + LOOKUP_TOGETHER, n);
 		for (j = i; j < end; j++) {
-			lu->ids[base + j] = kvblk_tenant_hash(&lu->file->key,
-							      lu->blob + at,
-							      lens[j]);
+			lu->ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at,
+						       lens[j]);
 			at += lens[j];
 		}
 		for (j = i; j < end; j++)
-			kvblk_index_prefetch(&pool->index, lu->ids[base + j]);
+			kvblk_index_prefetch(&pool->index, lu->ids[j]);
 	}
-	entries = kvblk_index_find_many(&pool->index, &lu->ids[base], n,
-					&lu->slots[base]);
+	entries = kvblk_index_find_many(&pool->index, lu->ids, n, lu->slots);
 	for (i = 0; i < n; i++) {
-		struct kvblk_slot *slot = &lu->slots[base + i];
+		struct kvblk_slot *slot = &lu->slots[i];
 
 		if (!(entries & BIT_ULL(i)) ||
 		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
@@ -96,13 +138,15 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 		sizes[i] = slot->len;
 		tags[i] = slot->caller_tag;
 		if (arg->tiers)
-			tiers[i] = kvblk_dram_holds(pool, lu->ids[base + i], slot) ?
+			tiers[i] = kvblk_dram_holds(pool, lu->ids[i], slot) ?
 				   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
 		arg->nr_present++;
 		if (!lu->hole) {
 			arg->nr_leading++;
 			kvblk_index_touch(&pool->index, slot, tick);
 		}
+		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, lu->ids[i], slot))
+			return -ENOMEM;
 	}
 	if (arg->sizes &&
 	    copy_to_user(u64_to_user_ptr(arg->sizes) + first * 4ul, sizes, n * 4ul))
@@ -138,6 +182,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	struct lookup lu = { .file = file, .arg = arg };
 	ktime_t start = ktime_get();
 	u32 nr = arg->nr_keys, room, i, n;
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
 	int err = -ENOMEM;
 
 	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX))
@@ -151,12 +196,12 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	arg->nr_leased = 0;
 	arg->lease = 0;
 
-	room = lease ? nr : min(nr, LOOKUP_STEP);
+	room = min(nr, LOOKUP_STEP);
 	lu.keys = u64_to_user_ptr(arg->keys);
-	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, GFP_KERNEL | __GFP_NOWARN);
-	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), GFP_KERNEL | __GFP_NOWARN);
-	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), GFP_KERNEL | __GFP_NOWARN);
-	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), GFP_KERNEL | __GFP_NOWARN);
+	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, gfp);
+	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), gfp);
+	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), gfp);
+	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), gfp);
 	if (!lu.blob || !lu.ids || !lu.slots || !lu.found)
 		goto out;
 	err = 0;
@@ -181,9 +226,9 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, nr);
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
 	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
-	if (lease && arg->nr_present)
-		arg->nr_leased = kvblk_lease_take(file, lu.ids, lu.slots, lu.found,
-						  nr, arg->lease_ms, &arg->lease);
+	if (lu.nr_wanted)
+		arg->nr_leased = kvblk_lease_take(file, lu.wanted, lu.nr_wanted,
+						  arg->lease_ms, &arg->lease);
 	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
 	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
 out:
@@ -191,6 +236,9 @@ out:
 	kvfree(lu.ids);
 	kvfree(lu.slots);
 	kvfree(lu.found);
+	kvfree(lu.wanted);
+	if (lu.room)
+		kvblk_budget_give(&file->budget, array_size(lu.room, sizeof(*lu.wanted)));
 	return err;
 }
 

@@ -123,32 +123,27 @@ static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 	kvfree(lease);
 }
 
-/* Leases the next @nr keys in @take, from key *@at on. False: not all of them. */
+/* Leases @nr @entries. False: not all of them. */
 static bool lease_step(struct kvblk_pool *pool, struct lease *lease,
-		       const struct kvblk_id *ids, struct kvblk_slot *slots,
-		       const unsigned long *take, u32 *at, u32 nr,
-		       struct lease_key **fresh)
+		       struct kvblk_entry *entries, u32 nr, struct lease_key **fresh)
 {
 	/* reclaim must always find room that is not leased */
 	u64 pool_max = kvblk_pool_capacity(pool) / 4;
 	struct kvblk_file *file = lease->file;
 	struct lease_key *key;
-	u32 i;
 
 	guard(mutex)(&pool->lease_lock);
-	for (; nr; nr--) {
-		i = find_next_bit(take, U32_MAX, *at);
-		*at = i + 1;
+	for (; nr; nr--, entries++) {
 		if (file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max) ||
 		    pool->leased_bytes > pool_max)
 			return false;
-		key = key_take(pool, ids[i], &slots[i], &fresh[nr - 1]);
+		key = key_take(pool, entries->id, &entries->slot, &fresh[nr - 1]);
 		if (!key)
 			return false;
 		lease->keys[lease->nr++] = key;
-		lease->bytes += slots[i].len;
+		lease->bytes += entries->slot.len;
 		file->nr_leased++;
-		file->leased_bytes += slots[i].len;
+		file->leased_bytes += entries->slot.len;
 	}
 	return true;
 }
@@ -173,22 +168,21 @@ static void lease_hide(struct lease *lease)
 	lease->file = NULL;
 }
 
-u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
-		     struct kvblk_slot *slots, const unsigned long *take, u32 nr,
-		     u32 ms, u64 *lease_id)
+u32 kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
+		     u64 *lease_id)
 {
-	u32 left = bitmap_weight(take, nr), taken, step, at = 0, n;
+	u32 left = nr, taken, step, n;
 	struct lease_key *fresh[LEASE_STEP] = {};
 	struct kvblk_pool *pool = file->pool;
 	struct lease *lease;
 
 	*lease_id = 0;
-	lease = kvzalloc(struct_size(lease, keys, left),
+	lease = kvzalloc(struct_size(lease, keys, nr),
 			 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
 	if (!lease)
 		return 0;
 	lease->file = file;
-	for (; left; left -= step) {
+	for (; left; left -= step, entries += step) {
 		step = min(left, LEASE_STEP);
 		for (n = 0; n < step; n++) {
 			if (!fresh[n])
@@ -197,7 +191,7 @@ u32 kvblk_lease_take(struct kvblk_file *file, const struct kvblk_id *ids,
 				break;
 		}
 		if (n < step ||
-		    !lease_step(pool, lease, ids, slots, take, &at, step, fresh))
+		    !lease_step(pool, lease, entries, step, fresh))
 			break;
 	}
 	for (n = 0; n < LEASE_STEP; n++)
