@@ -18,29 +18,21 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._native import ffi, lib
 from .buffers import Buffer
 from .errors import KvblkError, check
 from .pool import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Pool, Put, get_options, raised
+from .process import OfProcess
 
 #: What the library's threads may be using, by worker: the pool's handle and the batches. The collector finds none of it.
 _running: dict[int, tuple[Any, dict[Any, Batch]]] = {}
 
 
-_cookies = itertools.count()
-
-
-def _restart() -> None:
-    """Cookies that no other process of this open node has."""
-    global _cookies
-    _cookies = itertools.count(secrets.randbits(63) | 1)
-
-
-_restart()
-os.register_at_fork(after_in_child=_restart)
+#: from where no caller of Pool.prestage() would choose its own
+_cookies = itertools.count(secrets.randbits(63) | 1)
 
 
 class Job:
@@ -65,7 +57,7 @@ class Job:
             self.error = e
 
 
-class Worker:
+class Worker(OfProcess):
     """Runs batches of a pool in up to ``threads`` threads of the library. Any thread may use it; not a child of fork().
 
     >>> with Pool(POOL) as pool, Worker(pool) as worker:
@@ -77,11 +69,11 @@ class Worker:
     """
 
     def __init__(self, pool: Pool, threads: int = 8):
+        super().__init__()
         out = ffi.new("struct kvblk_async **")
         handle = pool.handle
         check(lib.kvblk_async_create(handle, threads, out))
         self.pool = pool
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._jobs: dict[Any, Job] = {}
@@ -94,6 +86,7 @@ class Worker:
 
     def fileno(self) -> int:
         """The descriptor; don't read or close it."""
+        self.check_process()
         if self._async is None:
             raise ValueError("the worker is closed")
         return self._event
@@ -101,6 +94,7 @@ class Worker:
     def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None,
                **options: Any) -> Job:
         """Start a batch; its buffers must not be touched until it is over. Options as for Pool.batch()."""
+        self.check_process()
         cookie = next(_cookies) & (1 << 64) - 1 or 1
         batch = self.pool.batch(opcode, keys, bufs, cookie=cookie, **options)
         job = Job(batch, cookie, tag)
@@ -129,6 +123,7 @@ class Worker:
     def cancel(self, job: Job) -> int:
         """Cancel a job: if it has not begun it will not, and ends with KvblkError(ECANCELED) as a whole; of one that
         runs, operations in flight end with it, and how many were found is returned."""
+        self.check_process()
         with self._lock:
             # a batch that was taken may be freed
             if job.batch.native is None or job.batch.native not in self._jobs:
@@ -138,6 +133,7 @@ class Worker:
 
     def completed(self) -> list[Job]:
         """Jobs that are over since the last call."""
+        self.check_process()
         jobs = []
         with self._lock:
             if self._async is not None:
@@ -155,6 +151,7 @@ class Worker:
 
     def wait(self, timeout: float | None = None) -> list[Job]:
         """As :meth:`completed`, but waits for one, or until the worker is closed."""
+        self.check_process()
         end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             if self._async is None:
@@ -182,10 +179,11 @@ class Worker:
 
     def close(self) -> list[Job]:
         """Cancel what is in flight, wait until its memory is quiet, end the threads; the jobs that this ended."""
-        if os.getpid() != self._pid:
+        if self.inherited:
             # a child of fork() has no such threads, and their memory is the parent's
-            self._async = None
+            self._async, self._waiting = None, 0
             self._let_go()
+            _running.pop(id(self), None)
             return []
         over: list[Job] = []
         with self._closing:
@@ -229,7 +227,7 @@ class Worker:
         self.close()
 
 
-class AsyncPool:
+class AsyncPool(OfProcess):
     """A pool for asyncio: coroutines of the loop that it was made in; lookups do no I/O and are plain calls.
 
     >>> async def main():
@@ -245,6 +243,7 @@ class AsyncPool:
     """
 
     def __init__(self, pool: Pool | str, threads: int = 32):
+        super().__init__()
         self._own = isinstance(pool, str)
         self.pool = Pool(pool) if isinstance(pool, str) else pool
         self._loop = asyncio.get_running_loop()
@@ -306,6 +305,10 @@ class AsyncPool:
 
     async def close(self) -> None:
         """Cancel what is in flight and wait for it; closes the pool that it opened."""
+        if self.inherited:
+            # the loop's descriptors are the parent's, too: to remove one here would remove it there
+            _close_inherited(self)
+            return
         if self._closing is None:
             self._loop.remove_reader(self._worker)
             self._closing = self._loop.run_in_executor(None, self._worker.close)
@@ -326,7 +329,27 @@ class AsyncPool:
         await self.close()
 
 
-class FuturePool:
+class _Future(concurrent.futures.Future[list[Any]], OfProcess):
+    """A future that no thread of a child of fork() will resolve."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        OfProcess.__init__(self)
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        self.check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self.check_process()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[list[Any]]], object]) -> None:
+        self.check_process()
+        super().add_done_callback(fn)
+
+
+class FuturePool(OfProcess):
     """A pool for concurrent.futures: each call returns a future of what the same call of :class:`Pool` returns.
 
     >>> with FuturePool(POOL) as pool:
@@ -337,6 +360,7 @@ class FuturePool:
     """
 
     def __init__(self, pool: Pool | str, threads: int = 32):
+        super().__init__()
         self._own = isinstance(pool, str)
         self.pool = Pool(pool) if isinstance(pool, str) else pool
         self._worker = Worker(self.pool, threads)
@@ -348,7 +372,7 @@ class FuturePool:
 
     def _run(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None,
              **options: Any) -> concurrent.futures.Future[list[Any]]:
-        future: concurrent.futures.Future[list[Any]] = concurrent.futures.Future()
+        future = _Future()
         future.set_running_or_notify_cancel()
         self._worker.submit(opcode, keys, bufs, future, **options)
         return future
@@ -375,6 +399,9 @@ class FuturePool:
 
     def close(self) -> None:
         """Cancel what is in flight and wait for it; closes the pool that it opened."""
+        if self.inherited:
+            _close_inherited(self)
+            return
         with self._lock:
             first, self._open = self._open, False
         if not first:
@@ -382,7 +409,7 @@ class FuturePool:
         for job in self._worker.close():
             _resolve(job)
         # it may be a future's callback that closes
-        if threading.current_thread() is not self._thread and os.getpid() == self._worker._pid:
+        if threading.current_thread() is not self._thread:
             self._thread.join()
         if self._own:
             self.pool.close()
@@ -396,6 +423,13 @@ class FuturePool:
 
     def __exit__(self, *what: object) -> None:
         self.close()
+
+
+def _close_inherited(copy: AsyncPool | FuturePool) -> None:
+    """Close what a child of fork() has of one: descriptors."""
+    copy._worker.close()
+    if copy._own:
+        copy.pool.close()
 
 
 def _resolve_all(worker: Worker) -> None:

@@ -21,6 +21,7 @@ from . import buffers
 from ._native import ffi, lib
 from .buffers import Buffer
 from .errors import MISS, KvblkError, check
+from .process import OfProcess
 
 KEY_MAX = 512
 VALUE_MAX = 64 << 20
@@ -98,19 +99,21 @@ class Info(NamedTuple):
     chunk_size: int
 
 
-class Lease:
+class Lease(OfProcess):
     """Found blocks stay readable until ``release()``, the end of the ``with``, or its time's end."""
 
     __slots__ = ("_pool", "_id")
 
     def __init__(self, pool: Pool, lease: int):
+        super().__init__()
         self._pool = pool
         self._id = lease
 
     def release(self) -> None:
-        """End it; again, when its time has ended, or when the pool is closed, it does nothing."""
+        """End it; again, when its time has ended, or when the pool is closed, it does nothing. Nor does it in a child
+        of fork(): the lease is the parent's."""
         lease, self._id = self._id, 0
-        if lease and not self._pool.closed:
+        if lease and not self.inherited and not self._pool.closed:
             answer = lib.kvblk_lease_release(self._pool.handle, lease)
             if answer not in (0, MISS, -errno.ENODEV):
                 raise KvblkError(-answer)
@@ -195,16 +198,16 @@ class Prestaged:
 _alive: dict[int, Any] = {}
 
 
-def _unregister(number: int, pid: int, keep: Any, handle: Any) -> None:
+def _unregister(number: int, process: OfProcess, keep: Any, handle: Any) -> None:
     """When the last that uses it is gone; ``keep`` had to stay until then."""
     pool = _alive.pop(number, None)
     # the memory is the parent's, in a child of fork()
-    if os.getpid() == pid:
+    if not process.inherited:
         lib.kvblk_mem_unregister(handle)
     del pool
 
 
-class Memory:
+class Memory(OfProcess):
     """Memory registered with a pool: pinned once, or a GPU's; ``memory[a:b]`` is a buffer for puts and gets.
 
     A buffer that lies within one registered memory is used through it in any case. ``close()`` unregisters it when
@@ -214,15 +217,17 @@ class Memory:
     KINDS = {1: "registered", 2: "addressed", 3: "staged"}
 
     def __init__(self, pool: Pool, handle: Any, address: int, length: int, keep: Any):
+        super().__init__()
         self._pool = pool
         self._number = int(ffi.cast("uintptr_t", handle))
         _alive[self._number] = pool.handle
-        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, self._number, os.getpid(), keep))
+        self.handle: Any = ffi.gc(handle, functools.partial(_unregister, self._number, OfProcess(), keep))
         self._readable = True
         self.address = address
         self.nbytes = length
 
     def _open(self) -> Any:
+        self.check_process()
         handle = self.handle
         if handle is None:
             raise ValueError("the memory is closed")
@@ -257,7 +262,9 @@ class Memory:
 
     def close(self) -> None:
         """Let go of it; again it does nothing."""
-        self._pool.forget(self)
+        # the pool's lock may be held for ever in a child of fork()
+        if not self.inherited:
+            self._pool.forget(self)
         self.handle = None
 
     def __enter__(self) -> Memory:
@@ -323,8 +330,8 @@ class Batch:
             lib.kvpy_batch_free(native)
 
 
-class Pool:
-    """An open pool. Any number of threads may use it at once.
+class Pool(OfProcess):
+    """An open pool. Any number of threads may use it at once; a child of fork() opens its own.
 
     >>> with Pool(POOL) as pool:
     ...     pool.put(b"greeting", b"hello")
@@ -339,6 +346,7 @@ class Pool:
     """
 
     def __init__(self, name: str | os.PathLike[str]):
+        super().__init__()
         out = ffi.new("struct kvblk **")
         text = os.fsencode(name)
         if b"\0" in text:
@@ -351,6 +359,7 @@ class Pool:
 
     @property
     def handle(self) -> Any:
+        self.check_process()
         handle = self._handle
         if handle is None:
             raise ValueError("the pool is closed")
@@ -507,10 +516,11 @@ class Pool:
 
     def run(self, batch: Batch) -> list[Any]:
         """Run a batch, and wait for its results."""
-        handle = self._handle
-        if handle is None:
+        try:
+            handle = self.handle
+        except ValueError:
             batch.free()
-            raise ValueError("the pool is closed")
+            raise
         lib.kvpy_batch_run(handle, batch.native)
         return batch.results()
 

@@ -17,6 +17,7 @@ import importlib
 import logging
 import os
 import resource
+import signal
 import sys
 import threading
 import time
@@ -493,17 +494,99 @@ class RegisteredMemory(TestPool):
         worker.put([key()], [b"x"])
         worker.wait(60)
         with self.pool.register(slab) as memory:
-            child = os.fork()
-            if not child:
+            def child():
                 memory.close()
                 worker.close()
                 gc.collect()
-                os._exit(0 if worker.completed() == [] else 1)
-            self.assertEqual(os.waitpid(child, 0)[1], 0)
+                return True
+
+            self.in_child(child)
             k = key()
             self.assertIs(self.pool.put(k, memory[:]), kvblk.Put.STORED)
             self.assertEqual(self.pool.get(k), slab)
         worker.close()
+
+    def in_child(self, what):
+        """Run it in a child of fork(), which ends well if it returns true, and badly if it waits."""
+        child = os.fork()
+        if not child:
+            good = False
+            try:
+                signal.alarm(60)
+                good = what()
+            finally:
+                os._exit(0 if good else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def refuses(self, call, *args, **kwargs):
+        try:
+            call(*args, **kwargs)
+        except ValueError as e:
+            return "the parent process'" in str(e)
+        return False
+
+    def test_child_is_refused(self):
+        """In a child each object raises at once, and closing it takes nothing from the parent."""
+        worker, futures = kvblk.Worker(self.pool), kvblk.FuturePool(POOL)
+        memory = self.pool.register(bytearray(8192))
+        k, room = key(), bytearray(5000)
+        future = futures.put_many([k], [b"f" * 5000])
+        future.result(60)
+
+        def child():
+            refused = [self.refuses(*call) for call in (
+                (self.pool.get, k), (self.pool.lookup, [k]), (self.pool.put, k, b"x"), (self.pool.info,),
+                (self.pool.fileno,), (self.pool.register, bytearray(4096)), (kvblk.Worker, self.pool),
+                (worker.put, [k], [b"x"]), (worker.get, [k], [room]), (worker.wait,), (worker.completed,),
+                (worker.fileno,), (futures.get_many, [k], [room]), (future.result,), (future.exception,),
+                (future.add_done_callback, print), (memory.view,), (lambda: memory[:],))]
+            futures.close()
+            worker.close()
+            self.pool.close()
+            with kvblk.FuturePool(POOL) as own:
+                fine = own.pool.get(k) == b"f" * 5000
+            return all(refused) and fine
+
+        self.in_child(child)
+        self.assertEqual(futures.get_many([k], [room]).result(60), [5000])
+        worker.get([k], [memory[:5000]])
+        self.assertEqual(worker.wait(60)[0].results, [5000])
+        worker.close()
+        futures.close()
+
+    def test_child_closes_a_loop(self):
+        """A loop's descriptors are shared: its parent goes on when a child closes its copy of an AsyncPool."""
+        async def main():
+            pool, k = kvblk.AsyncPool(POOL), key()
+            await pool.put(k, b"x" * 4096)
+
+            def child():
+                closing = pool.close()
+                try:
+                    closing.send(None)
+                except StopIteration:
+                    return True
+                return False
+
+            self.in_child(child)
+            self.assertEqual(await asyncio.wait_for(pool.get_into(k, bytearray(4096)), 60), 4096)
+            await pool.close()
+
+        asyncio.run(main())
+
+    def test_child_leaves_a_lease(self):
+        k = key()
+        self.pool.put(k, b"x")
+        with self.pool.lookup([k], lease=60) as found:
+            lease = found.lease._id
+
+            def child():
+                found.__exit__(None, None, None)
+                return not found.lease
+
+            self.in_child(child)
+            # of a lease that has ended it would be ENOENT
+            self.assertEqual(kvblk._native.lib.kvblk_lease_release(self.pool.handle, lease), 0)
 
     def test_fresh(self):
         memory = self.pool.alloc("host", 1 << 16)
