@@ -30,14 +30,18 @@ Results = Callable[[int, list[bool]], None]
 class Pages:
     """Where one layer, or a group of layers that share pages, keeps its blocks."""
 
-    __slots__ = ("address", "stride", "size")
+    __slots__ = ("address", "number", "stride", "size")
 
     def __init__(self, tensor: torch.Tensor, stride: int, size: int):
         self.address = tensor.data_ptr()
+        self.number = tensor.shape[0]
         self.stride = stride
         self.size = size
 
     def piece(self, block: int) -> tuple[int, int]:
+        """Its address and length; ValueError: there is no such block."""
+        if not 0 <= block < self.number:
+            raise ValueError(f"block {block} is none of the KV cache's, which are 0 to {self.number - 1}")
         return self.address + block * self.stride, self.size
 
 

@@ -303,8 +303,9 @@ class KvblkWorker(OffloadingWorker):
         job = _Job(self, job_id)
         try:
             chunks = self._chunks(src_spec, len(dst_spec.ids))
+            pieces = [self._pieces(chunk) for chunk in chunks]
         except ValueError as e:
-            # which block belongs to which chunk is not known
+            # which block belongs to which chunk is not known, or one is none of the KV cache's
             self.report.count("store_errors", len(dst_spec.ids))
             self.report.error("chunks were not stored", e)
             return self._begin(job)
@@ -316,7 +317,7 @@ class KvblkWorker(OffloadingWorker):
             parent = parents[start]
             self._mover.put(
                 job, self._keys.of_rank(self._rank, ids[start:end]),
-                [self._pieces(chunks[i]) for i in whole[start:end]],
+                [pieces[i] for i in whole[start:end]],
                 None if parent is None else self._keys.of_rank(self._rank, [parent])[0])
         return self._begin(job)
 
@@ -325,6 +326,7 @@ class KvblkWorker(OffloadingWorker):
         job = _Job(self, job_id)
         try:
             chunks = self._chunks(dst_spec, len(src_spec.ids))
+            pieces = [self._pieces(chunk) for chunk in chunks]
         except ValueError as e:
             self.report.count("load_errors", len(src_spec.ids))
             self.report.error("chunks were not loaded", e)
@@ -336,8 +338,7 @@ class KvblkWorker(OffloadingWorker):
                 if not ok:
                     job.lost.update(chunks[at + i].blocks)
 
-        self._mover.get(job, self._keys.of_rank(self._rank, src_spec.ids),
-                        [self._pieces(chunk) for chunk in chunks], loaded)
+        self._mover.get(job, self._keys.of_rank(self._rank, src_spec.ids), pieces, loaded)
         return self._begin(job)
 
     def _begin(self, job: _Job) -> bool:

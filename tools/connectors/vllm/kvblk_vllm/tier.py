@@ -85,8 +85,16 @@ class KvblkTier(SecondaryTierManager):
 
     # Transfers
 
-    def _place(self, chunk: Any) -> list[tuple[int, int]]:
-        return [(self._address + int(chunk) * self._block_size_bytes, self._block_size_bytes)]
+    def _places(self, chunks: Iterable[Any]) -> list[list[tuple[int, int]]]:
+        """The memory of each chunk; ValueError: one lies outside of the slab."""
+        size = self._block_size_bytes
+        last = self._length // size - 1
+        places = []
+        for chunk in map(int, chunks):
+            if not 0 <= chunk <= last:
+                raise ValueError(f"chunk {chunk} is none of the CPU tier's, which are 0 to {last}")
+            places.append([(self._address + chunk * size, size)])
+        return places
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         job = _Job(self, job_metadata)
@@ -98,7 +106,14 @@ class KvblkTier(SecondaryTierManager):
         before = prompt.parents(key for key, _ in pairs)
         blocks = [bytes(key) for key, _ in pairs]
         parents = [None if (parent := before.get(key)) is None else bytes(parent) for key, _ in pairs]
-        places = [self._place(chunk) for _, chunk in pairs]
+        try:
+            places = self._places(chunk for _, chunk in pairs)
+        except ValueError as e:
+            self.report.count("store_errors", len(blocks))
+            self.report.error("chunks were not stored", e)
+            job.failed = True
+            self.over(job)
+            return
         for start, end in chains(blocks, parents, len(blocks)):
             parent_id = parents[start]
 
@@ -119,8 +134,15 @@ class KvblkTier(SecondaryTierManager):
             for i, ok in enumerate(there):
                 (job.good if ok else job.lost).append(blocks[at + i])
 
-        self._mover.get(job, self._keys.of_rank(0, blocks), [self._place(chunk) for chunk in job_metadata.chunk_ids],
-                        loaded)
+        try:
+            places = self._places(job_metadata.chunk_ids)
+        except ValueError as e:
+            self.report.count("load_errors", len(blocks))
+            self.report.error("chunks were not loaded", e)
+            job.lost += blocks
+            self.over(job)
+            return
+        self._mover.get(job, self._keys.of_rank(0, blocks), places, loaded)
         if not job.left:
             self.over(job)
 
