@@ -338,6 +338,55 @@ class FinderTest(WithPool):
         self.assertEqual(self.find.told(), [])
 
 
+class AnotherLengthTest(WithPool):
+    """A block of another length under a key of ours is absent, and gone, so that the right one can be stored."""
+    LENGTHS = BlockKeys(way="lengths", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2), parts=2,
+                        lengths=[PAGE, 2 * PAGE])
+
+    def setUp(self):
+        super().setUp()
+        self.find = Finder(self.pool, self.LENGTHS, Options(pool=POOL), report.Report("test"))
+        self.blocks = [ident() for _ in range(3)]
+        for block in self.blocks:
+            for key, size in zip(self.LENGTHS.all([block]), self.LENGTHS.lengths):
+                self.pool.put(key, os.urandom(size))
+        #: a part of the second block's
+        self.key = self.LENGTHS.all(self.blocks[1:2])[3]
+
+    def stored_longer(self):
+        self.pool.delete(self.key)
+        self.assertIs(self.pool.put(self.key, os.urandom(3 * PAGE)), kvblk.Put.STORED)
+
+    def test_lookup(self):
+        """A lookup of any kind asks for lengths"""
+        for ask in (lambda: self.find.hit("prefix", self.blocks[1], lambda: self.blocks[1:]),
+                    lambda: self.find.hit("holes", self.blocks[1], lambda: self.blocks[1:], False),
+                    lambda: self.find.present(self.blocks)[1]):
+            self.stored_longer()
+            with self.assertLogs("vllm.kvblk", "WARNING") if ask() else contextlib.nullcontext():
+                self.assertFalse(ask())
+            self.assertNotIn(self.key, self.pool)
+        self.assertEqual(self.find.present(self.blocks), [True, False, True])
+
+    def test_transfer(self):
+        """A load or a store that meets such a block deletes it, too"""
+        for store in (False, True):
+            self.stored_longer()
+            memory = bytearray(2 * PAGE)
+            with mock.patch.object(slab, "register_slab", return_value=""):
+                mover = slab.HostMover(kvblk.Pool(POOL), Options(pool=POOL), report.Report("test"), [(0, 0)], PAGE)
+            over = []
+            places = [[(kvblk.buffers.piece_of(memory, True)[0], len(memory))]]
+            if store:
+                mover.put(slab.Transfer(over.append), [self.key], places, None)
+            else:
+                mover.get(slab.Transfer(over.append), [self.key], places, lambda at, there: over.append(there))
+            mover.drain()
+            self.assertEqual(over[:-1], [] if store else [[False]])
+            self.assertNotIn(self.key, self.pool)
+            mover.close()
+
+
 class Request:
     """The context that vLLM's scheduler makes for a request."""
 
@@ -697,6 +746,34 @@ class TierTest(WithPool):
         self.pool.delete(ids[1])
         self.pool.put(ids[1], os.urandom(PAGE - 1))
         self.assertEqual(self.job(Request("t", request.keys), request.keys[1:2], [5], True).successful_keys, ())
+
+    def test_another_length(self):
+        """A block of another length is a miss for the first request, and is replaced by the store that follows"""
+        self.make()
+        request = Request("r", self.keys(1))
+        key = self.tier._keys.of_rank(0, [bytes(request.keys[0])])[0]
+        self.pool.put(key, b"x" * 10)
+        self.assertIs(self.tier.lookup(request.keys[0], request.context), base.LookupResult.MISS)
+        self.assertTrue(self.job(request, request.keys, [1], False).success)
+        self.assertEqual(self.pool.size(key), PAGE)
+        self.assertIs(self.tier.lookup(request.keys[0], Request("s", request.keys).context), base.LookupResult.HIT)
+
+    def test_out_of_bounds(self):
+        """A chunk that is none of the slab's is neither stored nor loaded, and what lies beside the slab stays"""
+        beside = torch.randint(-128, 127, (self.CHUNKS + 2, PAGE), dtype=torch.int8)
+        was = beside.clone()
+        self.view = memoryview(beside[1:-1].numpy())
+        self.make()
+        good, bad = Request("r", self.keys(1)), Request("s", self.keys(2))
+        self.assertTrue(self.job(good, good.keys, [0], False).success)
+        for chunk in (-1, self.CHUNKS):
+            with self.subTest(chunk=chunk):
+                self.assertFalse(self.job(bad, bad.keys, [1, chunk], False).success)
+                self.assertFalse(any(self.tier._find.present([bytes(key) for key in bad.keys])))
+                result = self.job(Request("t", good.keys), good.keys, [chunk], True)
+                self.assertFalse(result.success)
+                self.assertEqual(result.successful_keys, ())
+        self.assertTrue(torch.equal(beside, was))
 
     @on_fake
     def test_declined(self):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What adapters for runtimes share: options of a configuration, a slab of memory, warnings once in a while.
+"""What adapters for runtimes share: options of a configuration, the runtime's version, lookups that check lengths, a
+slab of memory, warnings once in a while.
 
 The adapters are in tools/connectors; one of your own may use this, too.
 """
@@ -7,14 +8,16 @@ The adapters are in tools/connectors; one of your own may use this, too.
 from __future__ import annotations
 
 import dataclasses
+import errno
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from .errors import KvblkError
-from .pool import Pool
+from .pool import OPS_MAX, Lease, Pool, Put
 
 _KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _Options = TypeVar("_Options", bound="Options")
@@ -126,6 +129,81 @@ class Warnings:
             self._told[kind] = now, 0
         self.log.warning("%s: %s: %s%s", self.who, doing, what,
                          f" ({more} more of this kind since the last message)" if more else "")
+
+
+class Found(NamedTuple):
+    """The answer to :meth:`Checked.look_up`."""
+
+    #: of each key: whether its block is there, with the right length
+    there: list[bool]
+    #: and whether that is leased
+    leased: list[bool]
+    lease: Lease
+
+    @property
+    def leading(self) -> int:
+        """How many are there from the first one on."""
+        return self.there.index(False) if False in self.there else len(self.there)
+
+
+class Checked:
+    """A pool of whose blocks it is known how long they should be.
+
+    A put changes nothing under a key that is there. So a block of another length, whoever stored it, would be found by
+    each lookup, loaded by none, and replaced by no store. It is deleted, and counts as absent.
+
+    >>> with Pool(POOL) as pool:
+    ...     checked = Checked(pool, lambda doing, what: None)
+    ...     pool.put(b"checked", b"too long")
+    ...     checked.look_up([b"checked"], [4]).there, b"checked" in pool
+    <Put.STORED: 'stored'>
+    ([False], False)
+    """
+
+    def __init__(self, pool: Pool, tell: Callable[[str, object], None]):
+        self._pool = pool
+        #: as of :class:`Warnings`
+        self._tell = tell
+
+    def look_up(self, keys: Sequence[bytes], lengths: Sequence[int], *, lease: float = 0, prefix: bool = False) -> Found:
+        """As Pool.lookup(); ``lengths``: of each key's block, 0 where that is not known."""
+        answer = self._pool.lookup(keys, lease=lease, prefix=prefix, sizes=True)
+        sizes = answer.sizes or []
+        there = [size > 0 for size in sizes]
+        leased = there
+        if answer.leased < answer.present:
+            # the first ones are
+            left = itertools.count(answer.leased, -1)
+            leased = [is_there and next(left) > 0 for is_there in there]
+        if sizes != lengths:
+            wrong = [i for i, (size, length) in enumerate(zip(sizes, lengths)) if size and length and size != length]
+            if wrong:
+                self.refuse([keys[i] for i in wrong], f"it has {sizes[wrong[0]]} bytes, not {lengths[wrong[0]]}")
+                there = there.copy()
+                for i in wrong:
+                    there[i] = False
+        if prefix and False in there:
+            end = there.index(False)
+            there = there[:end] + [False] * (len(there) - end)
+        return Found(there, [a and b for a, b in zip(there, leased)], answer.lease)
+
+    def refuse(self, keys: Sequence[bytes], why: str) -> None:
+        """Delete blocks that are not what their keys say."""
+        self._tell("blocks deleted that others stored under our keys", ValueError(why))
+        for start in range(0, len(keys), OPS_MAX):
+            try:
+                for result in self._pool.delete_many(keys[start:start + OPS_MAX]):
+                    if isinstance(result, KvblkError):
+                        self._tell("a wrong block was not deleted", result)
+            except (KvblkError, ValueError) as e:
+                self._tell("wrong blocks were not deleted", e)
+
+
+def is_wrong(result: object, length: int) -> bool:
+    """Whether the result of a put or get of so many bytes says that the key's block has another length."""
+    if isinstance(result, KvblkError):
+        return result.errno == errno.EMSGSIZE
+    return result is Put.DIFFERS or isinstance(result, int) and result != length
 
 
 #: bytes that are registered as one: the library takes up to 64 GiB

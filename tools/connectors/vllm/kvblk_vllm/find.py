@@ -14,6 +14,7 @@ from typing import Any
 
 import kvblk
 from kvblk import KvblkError
+from kvblk.adapter import Checked
 
 from .keys import BlockKeys
 from .options import Options
@@ -46,7 +47,7 @@ class Finder:
     """Of one scheduler, by its thread only. ``events``: there is somebody to tell of what is stored, and what is gone."""
 
     def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report, events: bool = False):
-        self._pool = pool
+        self._checked = Checked(pool, report.error)
         self._keys = keys
         self._lease = options.lease_s
         #: how long after the lookup a load may begin
@@ -96,7 +97,8 @@ class Finder:
         count("lookup_blocks", len(blocks))
         began = time.monotonic()
         try:
-            answer = self._pool.lookup(self._keys.all(blocks), lease=self._lease, prefix=prefix)
+            answer = self._checked.look_up(self._keys.all(blocks), self._keys.lengths * len(blocks), lease=self._lease,
+                                           prefix=prefix)
         except (KvblkError, ValueError) as e:
             count("lookup_errors")
             self._report.error("a lookup failed, which is a miss", e)
@@ -107,16 +109,8 @@ class Finder:
             run.leases.append(answer.lease)
         # a block without a lease might be gone when it is loaded: it is none
         values = self._keys.values
-        if prefix:
-            leading, leased = answer.leading // values, answer.leased // values
-            return [i < leased or None if i < leading else False for i in range(len(blocks))]
-        found: list[bool | None] = []
-        leased = answer.leased
-        for i in range(len(blocks)):
-            present = [answer[i * values + j] for j in range(values)]
-            found.append((leased >= values or None) if all(present) else False)
-            leased -= sum(present)
-        return found
+        return [(all(answer.leased[at:at + values]) or None) if all(answer.there[at:at + values]) else False
+                for at in range(0, len(answer.there), values)]
 
     def _note(self, run: _Run, blocks: Sequence[bytes], found: Sequence[bool | None], prefix: bool) -> None:
         for block, there in zip(blocks, found):
@@ -139,8 +133,8 @@ class Finder:
         for start in range(0, len(blocks), most):
             part = blocks[start:start + most]
             try:
-                answer = self._pool.lookup(self._keys.all(part))
-                found += [all(answer[i * values + j] for j in range(values)) for i in range(len(part))]
+                there = self._checked.look_up(self._keys.all(part), self._keys.lengths * len(part)).there
+                found += [all(there[at:at + values]) for at in range(0, len(there), values)]
             except (KvblkError, ValueError) as e:
                 self._report.count("lookup_errors")
                 self._report.error("a lookup before a store failed", e)

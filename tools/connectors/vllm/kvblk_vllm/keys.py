@@ -42,8 +42,9 @@ class BlockKeys:
     """
 
     def __init__(self, *, way: str, model: str, dtype: str, layout: str, block_tokens: int, ranks: Ranks,
-                 same: bool = False, parts: int = 1, salt: str = "", tokenizer: str = ""):
-        """``same``: all ranks hold the same bytes, as with MLA. ``parts``: values of a block and rank."""
+                 same: bool = False, parts: int = 1, salt: str = "", tokenizer: str = "", lengths: Sequence[int] = ()):
+        """``same``: all ranks hold the same bytes, as with MLA. ``parts``: values of a block and rank. ``lengths``: of
+        those, if known."""
         self.ranks = Ranks() if same else ranks
         text = f"{way} {layout} dcp={ranks.dcp}"
         self._spaces = [
@@ -55,6 +56,8 @@ class BlockKeys:
         self._heads = [(space.prefix, tail) for space in self._spaces for tail in self._tails]
         #: values of the pool that make a block
         self.values = len(self._heads)
+        #: how long those are, 0: not known
+        self.lengths = [*(lengths or [0] * parts)] * len(self._spaces)
 
     def all(self, blocks: Iterable[bytes]) -> list[bytes]:
         """Keys of blocks, those of a block next to each other."""

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's KV cache as scatter lists, and the threads that move blocks from and to it."""
+"""vLLM's KV cache as scatter lists, and the threads that move blocks from and to it.
+
+Rule: a block that turns out to have another length than its key says is deleted. It would be found, and not replaced,
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import Any
 import kvblk
 import torch
 from kvblk import KvblkError
-from kvblk.adapter import register_slab
+from kvblk.adapter import Checked, is_wrong, register_slab
 
 from .options import Options
 from .report import Report, log
@@ -80,6 +84,7 @@ class HostMover:
         self.report = report
         self._timeout = options.timeout_s
         self._put_options = options.put_options()
+        self._checked = Checked(pool, report.error)
         self._worker = kvblk.Worker(pool, options.threads)
         self._failed: queue.SimpleQueue[_Failed] = queue.SimpleQueue()
         self._flight = 0
@@ -113,7 +118,7 @@ class HostMover:
 
     def _submit(self, transfer: Transfer, call: Any, keys: Sequence[bytes], buffers: Sequence[Any], tag: Any,
                 store: bool, **options: Any) -> None:
-        job_tag = (transfer, tag, [size_of(buffer) for buffer in buffers], store)
+        job_tag = (transfer, tag, keys, [size_of(buffer) for buffer in buffers], store)
         transfer.left += 1
         self._flight += 1
         self._storing += store
@@ -150,7 +155,7 @@ class HostMover:
             self._finish(job)
 
     def _finish(self, job: Any) -> None:
-        transfer, (each, at), sizes, store = job.tag
+        transfer, (each, at), keys, sizes, store = job.tag
         self._flight -= 1
         self._storing -= store
         results = job.results
@@ -158,6 +163,9 @@ class HostMover:
             error = job.error if isinstance(job.error, KvblkError) else KvblkError(22, str(job.error))
             results = [error] * len(sizes)
         there = self.report.stored(results, sizes) if store else self.report.loaded(results, sizes)
+        wrong = [key for key, result, size in zip(keys, results, sizes) if is_wrong(result, size)]
+        if wrong:
+            self._checked.refuse(wrong, "it has another length than the engine's blocks")
         transfer.bytes += sum(size for size, ok in zip(sizes, there) if ok)
         transfer.failed |= any(isinstance(result, Exception) for result in results)
         each(at, there)

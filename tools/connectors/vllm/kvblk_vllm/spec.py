@@ -34,6 +34,8 @@ from .slab import Mover, Pages, Transfer
 
 #: pieces of an operation, KVBLK_PIECES_MAX
 PIECES_MAX = 1024
+#: in kv_connector_extra_config, what the connector says to the spec: bytes of a block in the only KV cache group, or 0
+PAGE_BYTES = "kvblk_page_bytes"
 
 
 class KeySpec(LoadStoreSpec):
@@ -48,8 +50,8 @@ class KeySpec(LoadStoreSpec):
 
 
 def keys_of(config: OffloadingConfig, options: Options, way: str, replicated: bool, whole: bool = False,
-            more: str = "") -> BlockKeys:
-    """The keys of an engine. ``whole``: a chunk is one value with all ranks' bytes."""
+            more: str = "", length: int = 0) -> BlockKeys:
+    """The keys of an engine. ``whole``: a chunk is one value with all ranks' bytes. ``length``: of a value, if known."""
     parallel = config.parallel
     ranks = Ranks(parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size)
     groups = " ".join(f"{group.group_id}:{group.tokens_per_block}" for group in config.groups)
@@ -63,7 +65,7 @@ def keys_of(config: OffloadingConfig, options: Options, way: str, replicated: bo
     layout += more
     return BlockKeys(way=way, model=options.model or config.model.name, dtype=config.model.dtype, layout=layout,
                      block_tokens=config.cache.tokens_per_hash, ranks=Ranks(dcp=ranks.dcp) if whole else ranks,
-                     same=replicated, salt=options.salt, tokenizer=options.tokenizer)
+                     same=replicated, salt=options.salt, tokenizer=options.tokenizer, lengths=[length] if length else ())
 
 
 class Prompt:
@@ -414,7 +416,11 @@ class KvblkOffloadingSpec(OffloadingSpec):
         #: set by the connector that takes failed loads
         self.failures_heard = False
         self.replicated_layout = config.replicated_layout
-        self.keys = keys_of(config, self.options, "offload", self.replicated_layout)
+        page = self.extra_config.get(PAGE_BYTES, 0)
+        # pages with padding, or of other stages, have lengths that only the workers know
+        known = page == config.worker_kv_bytes_per_block and config.parallel.pp_size == 1
+        self.keys = keys_of(config, self.options, "offload", self.replicated_layout,
+                            length=page * self.blocks_per_chunk if known else 0)
         self._manager: KvblkManager | None = None
         self._worker: KvblkWorker | None = None
 
