@@ -8,6 +8,7 @@ The pool is KVBLK_POOL. What needs the faults of the fake pool is skipped on ano
 import contextlib
 import dataclasses
 import errno
+import inspect
 import itertools
 import os
 import pickle
@@ -21,6 +22,7 @@ import kvblk
 import tap
 import torch
 from kvblk import KvblkError
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.kv_offload import base
 from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,
@@ -30,6 +32,7 @@ from vllm.v1.kv_offload.tiering.base import TransferJob
 from kvblk_vllm import connector, counters, report, slab, spec, tier
 from kvblk_vllm.find import Finder
 from kvblk_vllm.keys import BlockKeys, Ranks, chains
+from kvblk_vllm.offloading import KvblkOffloadingConnector, check_sync_loads
 from kvblk_vllm.options import Options
 
 number = itertools.count()
@@ -438,6 +441,19 @@ class Offload(WithPool):
     def keys(self, count, group=0):
         return [base.make_offload_key(os.urandom(32), group) for _ in range(count)]
 
+    def connector(self, theirs, several):
+        """Ours over a worker of vLLM's own."""
+        made = KvblkOffloadingConnector.__new__(KvblkOffloadingConnector)
+        made.connector_worker, made.connector_scheduler, made._by_request = theirs, None, several
+        made._connector_metadata = mock.Mock(spec=base.LoadStoreSpec)
+        return made
+
+
+def transfer_results(made):
+    with mock.patch("vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector.OffloadingConnectorMetadata",
+                    object):
+        return made.get_transfer_results(set())
+
 
 class OffloadingTest(Offload):
     def test_round(self):
@@ -462,6 +478,54 @@ class OffloadingTest(Offload):
         # there already: nothing is to be stored
         out, _ = self.store(Request("t", request.keys), [])
         self.assertEqual(out.keys_to_store, [])
+
+    def test_another_length(self):
+        """A chunk of another length is a miss where its length is known, else a load that fails once"""
+        for known in (True, False):
+            self.make(extra_config={"kvblk": {"pool": POOL}, **({spec.PAGE_BYTES: 2 * PAGE} if known else {})})
+            request = Request("r", self.keys(1))
+            key = self.spec.keys.all([bytes(request.keys[0])])[0]
+            self.pool.put(key, os.urandom(PAGE))
+            if known:
+                self.assertIs(self.manager.lookup(request.keys[0], request.context), base.LookupResult.MISS)
+            else:
+                self.load(request, [1])
+                self.assertEqual(self.worker.failed_blocks, {1})
+            self.store(Request("s", request.keys), [1])
+            self.load(Request("t", request.keys), [2], job=4)
+            self.assertTrue(torch.equal(self.cache[0][1], self.cache[0][2]))
+
+    def test_out_of_bounds(self):
+        """A block that is none of the KV cache's is neither stored nor loaded"""
+        self.make()
+        for block in (-1, self.BLOCKS):
+            request = Request("r", self.keys(1))
+            self.store(request, [block])
+            self.assertIs(self.manager.lookup(request.keys[0], request.context), base.LookupResult.MISS)
+            good = Request("s", self.keys(1))
+            self.store(good, [1])
+            self.load(good, [block])
+            self.assertEqual(self.worker.failed_blocks, {block})
+            self.worker.failed_blocks.clear()
+
+    def test_expedited(self):
+        """A load that vLLM 0.33 waits for in the same step"""
+        self.make()
+        request = Request("r", self.keys(1))
+        self.store(request, [1])
+        theirs = OffloadingConnectorWorker(self.spec, None, None)
+        theirs.worker = self.worker
+        self.pool.delete(self.spec.keys.all([bytes(request.keys[0])])[0])
+        entry = types.SimpleNamespace(sync=True, req_id="r", src_spec=self.manager.prepare_load(request.keys, request.context),
+                                      dst_spec=base.GPULoadStoreSpec([2], [1], [0]))
+        theirs.start_kv_transfers(types.SimpleNamespace(load_jobs={7: entry}, store_jobs={}, jobs_to_flush=None))
+        self.worker.wait({7})
+        results = transfer_results(self.connector(theirs, True))
+        # one whose request runs in this step has no name there
+        waited_for = "sync" in inspect.getsource(OffloadingConnectorWorker.start_kv_transfers)
+        self.assertEqual(results.failed_recving, set() if waited_for else {"r"})
+        loads = self.manager.prepare_load(request.keys, request.context)
+        self.assertTrue(self.worker.submit_load(8, loads, base.GPULoadStoreSpec([2], [1], [0]), expedited=True))
 
     def test_lost(self):
         """A load that fails is a success for vLLM, with the blocks named to the connector, and no hit again"""
@@ -653,7 +717,6 @@ class OffloadingTest(Offload):
 
     def test_connector(self):
         """The connector names failed blocks to the engine, or requests where there are several groups"""
-        from kvblk_vllm.offloading import KvblkOffloadingConnector
         for several in (False, True):
             self.make()
             request = Request("r", self.keys(2))
@@ -663,16 +726,10 @@ class OffloadingTest(Offload):
             out = self.manager.prepare_load(request.keys, request.context)
             self.worker.submit_load(3, out, base.GPULoadStoreSpec([4, 5], [2], [0]))
             self.worker.wait({3})
-            from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
             theirs = OffloadingConnectorWorker(self.spec, None, None)
             theirs.worker, theirs._load_jobs = self.worker, {3: "r"}
-            made = KvblkOffloadingConnector.__new__(KvblkOffloadingConnector)
-            made.connector_worker, made.connector_scheduler, made._by_request = theirs, None, several
-            made._connector_metadata = mock.Mock(spec=base.LoadStoreSpec)
-            with mock.patch.object(type(theirs), "get_finished", type(theirs).get_finished), \
-                    mock.patch("vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector."
-                               "OffloadingConnectorMetadata", object):
-                results = made.get_transfer_results(set())
+            made = self.connector(theirs, several)
+            results = transfer_results(made)
             self.assertEqual(results.finished_recving, {"r"})
             self.assertEqual(results.failed_recving, {"r"} if several else set())
             self.assertEqual(made.get_block_ids_with_load_errors(), set() if several else {5})
@@ -845,7 +902,22 @@ class LayersTest(WithPool):
                                            scheduler_config=types.SimpleNamespace(async_scheduling=ahead))
             with (self.assertRaisesRegex(ValueError, "VLLM_USE_V2_MODEL_RUNNER=0 .* --no-async-scheduling")
                   if v2 or ahead else contextlib.nullcontext()):
-                connector.check_recovery(config)
+                connector.check_recovery(config, "KvblkConnector", "use another")
+
+    def test_sync_loads(self):
+        """Loads of the running step are refused where vLLM would not recover from one that fails"""
+        def config(budget, v2):
+            return types.SimpleNamespace(use_v2_model_runner=v2, scheduler_config=types.SimpleNamespace(async_scheduling=False),
+                                         kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=budget))
+
+        one, two = (types.SimpleNamespace(kv_cache_groups=[None] * groups) for groups in (1, 2))
+        budget = {"sync_load_budget_bytes": 1 << 20}
+        check_sync_loads(config({}, True), two)
+        check_sync_loads(config(budget, False), one)
+        with self.assertRaisesRegex(ValueError, "sync_load_budget_bytes.*: leave that out"):
+            check_sync_loads(config(budget, True), one)
+        with self.assertRaisesRegex(ValueError, 'several KV cache groups .* leave out "sync_load_budget_bytes"'):
+            check_sync_loads(config(budget, False), two)
 
     def request(self, name, hashes, more=1):
         tokens = len(hashes) * self.TOKENS + more

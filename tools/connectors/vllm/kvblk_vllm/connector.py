@@ -38,7 +38,7 @@ from vllm.v1.outputs import KVConnectorOutput
 
 from .find import Finder
 from .keys import BlockKeys, Ranks
-from .offloading import warn_of_policy
+from .offloading import check_recovery, warn_of_policy
 from .options import WHERE, Options
 from .report import Report, log
 from .slab import Mover, Pages, Transfer
@@ -582,16 +582,6 @@ class Working:
         log.info("kvblk connector: %s", self.report.summary())
 
 
-def check_recovery(config: VllmConfig) -> None:
-    """Refuse what makes vLLM answer wrongly when a load fails: the runner V2 goes on at the position of before, and with
-    asynchronous scheduling what the next step has computed counts (vLLM's issue 49250). Whatever the policy on failures is:
-    below a MultiConnector it is not the one that is seen here."""
-    if config.use_v2_model_runner or config.scheduler_config.async_scheduling:
-        raise ValueError("kvblk: with its model runner V2, or with asynchronous scheduling, vLLM computes wrong tokens when "
-                         'a load of KvblkConnector fails: use KvblkOffloadingConnector ("kvblk_vllm.offloading") instead, '
-                         "or run it with VLLM_USE_V2_MODEL_RUNNER=0 in the environment and --no-async-scheduling")
-
-
 class KvblkConnector(KVConnectorBase_V1):
     """For kv_connector, with kv_connector_module_path "kvblk_vllm.connector"."""
 
@@ -599,7 +589,7 @@ class KvblkConnector(KVConnectorBase_V1):
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
         super().__init__(vllm_config, role, kv_cache_config)
-        check_recovery(vllm_config)
+        check_recovery(vllm_config, "KvblkConnector", 'use KvblkOffloadingConnector ("kvblk_vllm.offloading")')
         transfer = self._kv_transfer_config
         self._options = ConnectorOptions.read(transfer.kv_connector_extra_config.get("kvblk"), WHERE)
         self._shape = Shape(vllm_config, kv_cache_config, self._options)

@@ -14,10 +14,10 @@ from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
-from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheConfig, UniformTypeKVCacheSpecs
 
 from .report import log, stats_of
-from .spec import KvblkOffloadingSpec, KvblkWorker
+from .spec import PAGE_BYTES, KvblkOffloadingSpec, KvblkWorker
 
 SPEC = {"spec_name": "KvblkOffloadingSpec", "spec_module_path": "kvblk_vllm.spec"}
 
@@ -39,11 +39,49 @@ def warn_of_policy(vllm_config: VllmConfig) -> None:
                     'ends with an error. With "recompute" vLLM computes the block.', transfer.kv_load_failure_policy)
 
 
+def check_recovery(config: VllmConfig, what: str, otherwise: str) -> None:
+    """Refuse what makes vLLM answer wrongly when a load of the running step fails: the runner V2 goes on at the position of
+    before, and with asynchronous scheduling what the next step has computed counts (vLLM's issue 49250). Whatever the policy
+    on failures is: below a MultiConnector it is not the one that is seen here."""
+    if config.use_v2_model_runner or config.scheduler_config.async_scheduling:
+        raise ValueError("kvblk: with its model runner V2, or with asynchronous scheduling, vLLM computes wrong tokens when "
+                         f"a load of {what} fails: {otherwise} instead, or run it with VLLM_USE_V2_MODEL_RUNNER=0 in the "
+                         "environment and --no-async-scheduling")
+
+
+def check_sync_loads(config: VllmConfig, cache: KVCacheConfig) -> None:
+    """Loads of vLLM's "sync_load_budget_bytes" (from 0.33 on) are of requests that run in the same step."""
+    transfer = config.kv_transfer_config
+    assert transfer is not None
+    if not transfer.kv_connector_extra_config.get("sync_load_budget_bytes"):
+        return
+    if len(cache.kv_cache_groups) > 1:
+        raise ValueError("kvblk: with several KV cache groups vLLM can't be told that a load of the running step failed: "
+                         'leave out "sync_load_budget_bytes"')
+    check_recovery(config, 'the running step ("sync_load_budget_bytes")', "leave that out")
+
+
+def _page_bytes(cache: KVCacheConfig) -> int:
+    """Bytes of a block in the only KV cache group; 0: there are several, or its layers are no attention."""
+    if len(cache.kv_cache_groups) != 1:
+        return 0
+    group = cache.kv_cache_groups[0]
+    spec = group.kv_cache_spec
+    layers = ([*spec.kv_cache_specs.values()] if isinstance(spec, UniformTypeKVCacheSpecs)
+              else [spec] * len(group.layer_names))
+    if not all(isinstance(layer, AttentionSpec) for layer in layers):
+        return 0
+    return sum(layer.unpadded_page_size_bytes for layer in layers)
+
+
 class KvblkOffloadingConnector(OffloadingConnector):
     """For kv_connector, with kv_connector_module_path "kvblk_vllm.offloading"."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
         _name_spec(vllm_config)
+        check_sync_loads(vllm_config, kv_cache_config)
+        assert vllm_config.kv_transfer_config is not None
+        vllm_config.kv_transfer_config.kv_connector_extra_config[PAGE_BYTES] = _page_bytes(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
         if self.connector_worker is not None:
             spec = self.connector_worker.spec
@@ -67,7 +105,7 @@ class KvblkOffloadingConnector(OffloadingConnector):
         if worker is not None and worker.failed_jobs:
             failed, worker.failed_jobs = worker.failed_jobs, set()
             if self._by_request:
-                results.failed_recving |= {requests[job] for job in failed if job in requests}
+                results.failed_recving |= {name for name in map(requests.get, failed) if name is not None}
         return results
 
     def get_block_ids_with_load_errors(self) -> set[int]:
