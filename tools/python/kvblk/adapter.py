@@ -35,7 +35,7 @@ class Options:
     Traceback (most recent call last):
       ...
     ValueError: kvblk: the example has the unknown option 'prio'; there are pool, threads, lease_s, timeout_s, ttl_s, \
-priority, salt
+priority, salt, any_version
     """
 
     #: name of a pool, or path of a node
@@ -52,6 +52,8 @@ priority, salt
     priority: int = 0
     #: blocks of another salt are other blocks
     salt: str = ""
+    #: start with a version of the runtime that the adapter was not tested with
+    any_version: bool = False
 
     #: lowest and highest value of numbers
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
@@ -100,6 +102,23 @@ priority, salt
             pool.close()
             raise ValueError(f"kvblk: the option lease_s is {self.lease_s:g}, the pool allows up to {longest:g}")
         return pool
+
+    def check_version(self, runtime: str, version: str, tested: Sequence[str]) -> None:
+        """Refuse a version of the runtime that is none of the series ``tested``, unless the options say otherwise.
+
+        What an adapter takes from a runtime may have another name or meaning there, and blocks outlive the process.
+        Whatever the options say, name the version in the keys.
+
+        >>> Options("kv0").check_version("example", "1.2.3", ["1.2"])
+        >>> Options("kv0").check_version("example", "1.20", ["1.1", "1.2"])
+        Traceback (most recent call last):
+          ...
+        ValueError: kvblk: this adapter was tested with example 1.1, 1.2, and 1.20 is installed: install one of those, or \
+set the option any_version to true to try it
+        """
+        if not self.any_version and not any(f"{version}.".startswith(f"{series}.") for series in tested):
+            raise ValueError(f"kvblk: this adapter was tested with {runtime} {', '.join(tested)}, and {version} is installed: "
+                             "install one of those, or set the option any_version to true to try it")
 
     def put_options(self) -> dict[str, Any]:
         """For ``Pool.put_many()`` and the like."""

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from kvblk import Keyspace
 
+from .options import SERIES
+
 #: changes when the bytes of a block, or the ids, change though the layout's text does not
-RUNTIME = "vllm/1"
+RUNTIME = f"vllm/{SERIES}/1"
 
 
 @dataclasses.dataclass(frozen=True)
