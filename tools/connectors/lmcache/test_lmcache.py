@@ -34,10 +34,11 @@ except ImportError as e:
 import kvblk
 import tap
 import torch
+from kvblk_lmcache.adapter import form_of
 from kvblk_lmcache.keys import ObjectKeys
 from lmcache.utils import CacheEngineKey
 from lmcache.v1.config import LMCacheEngineConfig
-from lmcache.v1.distributed.api import ObjectKey
+from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from lmcache.v1.distributed.internal_api import L1MemoryDesc
 from lmcache.v1.distributed.l2_adapters import create_l2_adapter
 from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
@@ -151,8 +152,11 @@ class L2:
         return self.result(self.adapter.get_store_event_fd(),
                            lambda: self.adapter.pop_completed_store_tasks().get(task)).is_successful()
 
-    def lookup(self, keys) -> list[bool]:
-        task = self.adapter.submit_lookup_and_lock_task(keys, {})
+    def lookup(self, keys, like=None) -> list[bool]:
+        """``like``: an object of the layout that LMCache tells."""
+        meta = (like or objects([0])[0]).meta
+        layouts = {group: MemoryLayoutDesc([meta.shape], [meta.dtype]) for group in range(2)}
+        task = self.adapter.submit_lookup_and_lock_task(keys, layouts)
         bits = self.result(self.adapter.get_lookup_and_lock_event_fd(),
                            lambda: self.adapter.query_lookup_and_lock_result(task))
         return [bits.test(i) for i in range(len(keys))]
@@ -208,7 +212,7 @@ class L2Cases:
         l2 = self.open()
         keys = self.keys(2500)
         self.assertTrue(l2.store(keys, objects([i % 251 for i in range(2500)], numel=8)))
-        self.assertEqual(l2.lookup(keys), [True] * 2500)
+        self.assertEqual(l2.lookup(keys, objects([0], numel=8)[0]), [True] * 2500)
         objs = objects([255] * 2500, numel=8)
         self.assertEqual(l2.load(keys, objs), [True] * 2500)
         self.assertEqual(values(objs), [{i % 251} for i in range(2500)])
@@ -235,15 +239,29 @@ class L2Cases:
         self.assertEqual(got.count(False), 2)
         self.assertEqual(values(objs), [{i + 1.0} if good else {0} for i, good in enumerate(got)])
 
+    def pool_keys(self, l2: L2, keys) -> list[bytes]:
+        """Those of kvblk."""
+        raise NotImplementedError
+
     def test_another_length(self):
+        """A block of another length is deleted by a lookup that knows the length, by a load or by a store"""
         l2 = self.open()
-        keys = self.keys(2)
-        self.assertTrue(l2.store(keys, objects([1, 2])))
-        # the tags of Adapter tell before the length does
-        with mock.patch.object(l2.client, "_tags", lambda count: [None] * count):
-            self.assertEqual(l2.load(keys, objects([0], numel=512) + objects([0])), [False, True])
-            self.assertEqual(l2.load(keys, objects([0]) + objects([0], numel=2048)), [True, False])
-        self.assertEqual(l2.client.store.report.counts()["gets_of_another_length"], 2)
+        pool = l2.client.store.pool
+        keys = self.keys(3)
+        blocks = self.pool_keys(l2, keys)
+        knows = isinstance(self, Plugin)
+        for length in (10, 2047, 2049, 1 << 20):
+            pool.delete_many(blocks)
+            pool.put_many(blocks, [b"x" * length] * 3)
+            self.assertEqual(l2.lookup(keys[:1]), [not knows], length)
+            self.assertEqual(l2.load(keys[1:2], objects([0])), [False])
+            l2.store(keys[2:], objects([3]))
+            gone = [False, True, True] if not knows else [True] * 3
+            self.assertEqual([block not in pool for block in blocks], gone)
+            self.assertTrue(l2.store(keys[1:], objects([2, 3])))
+            objs = objects([0, 0])
+            self.assertEqual(l2.load(keys[1:], objs), [True, True])
+            self.assertEqual(values(objs), [{2}, {3}])
 
     def test_too_long(self):
         l2 = self.open()
@@ -371,7 +389,7 @@ class L2Cases:
         self.assertEqual(process.returncode, -signal.SIGKILL)
         l2 = self.open()
         keys = [object_key(number) for number in range(first, first + 400)]
-        found = l2.lookup(keys)
+        found = l2.lookup(keys, objects([0], numel=32768)[0])
         self.assertEqual(found[:stored[-1] + 4 - first], [True] * 80)
         print(f"# killed after 80 of 400 objects: {sum(found)} are there")
         objs = objects([300] * 400, numel=32768)
@@ -410,6 +428,9 @@ class NativePlugin(L2Cases, unittest.TestCase):
         return {"type": "native_plugin", "module_path": "kvblk_lmcache", "class_name": "Client",
                 "adapter_params": {"pool": POOL, "layout": "bfloat16", "salt": SALT, **params}}
 
+    def pool_keys(self, l2: L2, keys) -> list[bytes]:
+        return [l2.client.keys.key(f"{key.model_name}@{key.kv_rank:08x}@0@{key.chunk_hash.hex()}") for key in keys]
+
     def test_layout_is_asked_for(self):
         with self.assertRaisesRegex(ValueError, '"layout" is missing'):
             L2(self.spec(layout=""))
@@ -428,14 +449,87 @@ class Plugin(L2Cases, unittest.TestCase):
         return {"type": "plugin", "module_path": "kvblk_lmcache", "class_name": "Adapter",
                 "adapter_params": {"pool": POOL, "salt": SALT, **params}}
 
+    def pool_keys(self, l2: L2, keys) -> list[bytes]:
+        return [l2.client.keys.of_object(key, form_of([torch.Size([1024])], [torch.bfloat16])) for key in keys]
+
     def test_other_layout(self):
-        l2 = self.open()
+        """Deployments that differ in dtype or shape find their own blocks under one name"""
+        l2, other = self.open(), self.open()
         keys = self.keys(1)
         self.assertTrue(l2.store(keys, objects([1])))
         for others in (objects([7], dtype=torch.float16), objects([7], numel=512, dtype=torch.float32)):
             self.assertEqual(l2.load(keys, others), [False])
             self.assertEqual(values(others), [{7}])
+            self.assertEqual(other.lookup(keys, others[0]), [False])
+            self.assertTrue(other.store(keys, others))
+            self.assertEqual(other.lookup(keys, others[0]), [True])
+            # LMCache tells the layout again with each lookup
+            self.assertEqual(l2.lookup(keys), [True])
         self.assertEqual(l2.load(keys, objects([0])), [True])
+        other.adapter.delete(keys)
+        self.assertEqual((other.lookup(keys, others[0]), l2.lookup(keys)), ([False], [True]))
+
+    def test_serde(self):
+        """What a serde makes of LMCache's objects is found, though lookups are told the layout of before"""
+        l2, later = self.open(), self.open()
+        keys = self.keys(2)
+        self.assertEqual(l2.lookup(keys), [False, False])
+        packed = objects([3, 4], numel=700, dtype=torch.uint8)
+        self.assertTrue(l2.store(keys, packed))
+        self.assertEqual(l2.lookup(keys), [True, True])
+        self.assertEqual(later.lookup(keys), [False, False])
+        self.assertTrue(later.store(keys[:1], packed[:1]))
+        self.assertEqual(later.lookup(keys), [True, True])
+
+    def told(self, l2: L2) -> tuple[int, int, dict[str, int]]:
+        usage = l2.adapter.get_usage()
+        return l2.adapter.report_status()["keys_told"], usage.total_bytes_used, dict(usage.bytes_by_cache_salt)
+
+    def test_dropped(self):
+        """What the pool drops by itself leaves LMCache's accounts"""
+        l2 = self.open()
+        events = mock.Mock()
+        l2.adapter.register_listener(events)
+        for i in range(5):
+            keys = self.keys(100, cache_salt=f"user{i}")
+            self.assertTrue(l2.store(keys, objects([1] * 100)))
+            self.assertTrue(l2.store(keys, objects([1] * 100)))
+            self.assertEqual(self.told(l2), (100, 204800, {f"user{i}": 204800}))
+            # stands for an eviction
+            l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
+            self.assertEqual(l2.lookup(keys), [False] * 100)
+            self.assertEqual(self.told(l2), (0, 0, {}))
+            self.assertEqual(events.on_l2_keys_deleted.call_args.args, (keys,))
+
+    def test_dropped_unseen(self):
+        """Nor do they grow if nobody asks again: never beyond what the pool can hold, and what is remembered"""
+        l2 = self.open()
+        keys = self.keys(40)
+        with mock.patch("kvblk_lmcache.adapter.TOLD_MAX", 25):
+            for i in range(0, 40, 10):
+                self.assertTrue(l2.store(keys[i:i + 10], objects([1] * 10)))
+                if i == 10:
+                    # the first ones are used
+                    self.assertEqual(l2.lookup(keys[:10]), [True] * 10)
+        self.assertEqual(self.told(l2), (25, 25 * 2048, {"": 25 * 2048}))
+        self.assertEqual({key for key, _ in l2.adapter._told.values()}, {*keys[5:10], *keys[20:]})
+        with mock.patch.object(l2.adapter, "_capacity", 7 * 2048):
+            self.assertTrue(l2.store(keys[:1], objects([1])))
+        self.assertEqual(self.told(l2), (7, 7 * 2048, {"": 7 * 2048}))
+
+    @on_fake
+    def test_declined_in_part(self):
+        """Of a batch of which the pool declines a part LMCache is told of the rest"""
+        l2 = self.open()
+        keys = self.keys(2)
+        mixed = objects([1]) + objects([2], dtype=torch.float16)
+        # two of the pool's batches, of which the second is declined
+        with fault("KVBLK_FAKE_DECLINE", 2):
+            while l2.store(keys, mixed):
+                l2.adapter.delete(keys)
+                l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
+        self.assertEqual(l2.client.store.report.counts()["puts_declined"], 1)
+        self.assertEqual(self.told(l2), (1, 2048, {"": 2048}))
 
     def test_mixed_layouts(self):
         l2 = self.open()
@@ -599,6 +693,23 @@ class Engine(unittest.TestCase):
         self.assertEqual(manager.remove(keys[0]), 1)
         self.assertEqual(manager.batched_contains(keys), (0, {}))
         self.assertEqual(manager.batched_remove(keys), 2)
+
+    def test_another_length(self):
+        """A block that is no chunk of its tag's length is absent, gone, and replaced by the next store"""
+        manager = self.open()
+        backend = self.backend(manager)
+        keys = self.keys(1)
+        block, = backend._keys(keys)
+        good = MemoryFormat.KV_2LTD.value << 32 | self.TOKENS
+        for tag in (0, good, 99 << 32 | self.TOKENS):
+            for ask in (lambda: manager.batched_contains(keys)[0],
+                        lambda: sum(obj is not None for obj in backend.batched_get_blocking(keys))):
+                backend._store.pool.put_many([block], [b"x" * 100], caller_tag=tag)
+                self.assertIn(block, backend._store.pool)
+                self.assertEqual(ask(), 0)
+                self.assertNotIn(block, backend._store.pool)
+        self.put(manager, keys, self.chunks(manager, [1]))
+        self.assertEqual(values(manager.batched_get(keys, "kvblk")), [{1}])
 
     def test_two_share(self):
         one, other = self.open(), self.open()

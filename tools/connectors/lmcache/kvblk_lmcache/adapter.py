@@ -2,83 +2,291 @@
 """An L2 adapter of LMCache's multi-process server, of type "plugin".
 
 LMCache tells such an adapter more than a "native_plugin": where its memory is, which is registered once; what its
-objects look like, so that those with another dtype or shape are misses; which lookups were given up, whose leases end
-then. For the rest it is LMCache's own adapter of native connectors over :class:`Client`.
+objects look like, which goes into their keys; which lookups were given up, whose leases end then.
+
+Rule: LMCache accounts for the keys that it was told of as stored. So it is told of those that the pool has, whatever
+became of the others of their batch, and of those that the pool has dropped: when a lookup finds one missing, and of the
+ones used longest ago when they are more than the pool can hold. To look for them would make them look used.
 """
 
 from __future__ import annotations
 
-import contextlib
+import collections
 import hashlib
+import select
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lmcache.v1.distributed.l2_adapters.native_connector_l2_adapter import (
-    NativeConnectorL2Adapter,
-    _object_key_to_string,
-)
+import kvblk
+from kvblk.pool import OP_GET, OP_PUT, OPS_MAX
+from lmcache.lmcache_native import Bitmap
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+from lmcache.v1.platform import create_event_notifier
 
-from .client import Client
+from .client import Client, Completion
 from .options import Options
+
+#: keys of which it is remembered that LMCache was told of them as stored
+TOLD_MAX = 1 << 18
 
 
 def layout_tag(obj: Any) -> int:
     """A number for how the bytes of an object of LMCache are to be read."""
-    meta = obj.meta
-    shapes = [tuple(shape) for shape in meta.shapes or (meta.shape,)]
-    text = f"{shapes} {meta.dtypes or (meta.dtype,)} {meta.fmt}"
+    text = f"{form_of(obj.meta.shapes or [obj.meta.shape], obj.meta.dtypes or [obj.meta.dtype])} {obj.meta.fmt}"
     # 0 is for none
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") or 1
 
 
-class TaggedClient(Client):
-    """A client that is told what the buffers hold, and which keys nobody waits for."""
-
-    def __init__(self, **params: Any):
-        self._local = threading.local()
-        self._open(Options.read(params, "adapter_params"), "lmcache-l2-tagged")
-
-    @contextlib.contextmanager
-    def objects(self, objects: Sequence[Any]) -> Iterator[None]:
-        """For what this thread submits meanwhile: LMCache's own adapter hands on the bytes only."""
-        self._local.tags = [layout_tag(obj) for obj in objects]
-        try:
-            yield
-        finally:
-            self._local.tags = None
-
-    def _tags(self, count: int) -> Sequence[int | None]:
-        return getattr(self._local, "tags", None) or super()._tags(count)
-
-    def give_up(self, keys: Sequence[str]) -> None:
-        self.store.leases.give_up(self._known(keys)[1])
+def form_of(shapes: Sequence[Any], dtypes: Sequence[Any]) -> str:
+    """The shapes and types of an object's tensors."""
+    return " ".join(f"{tuple(shape)} {dtype}" for shape, dtype in zip(shapes, dtypes))
 
 
-class Adapter(NativeConnectorL2Adapter):
+def bytes_of(shapes: Sequence[Any], dtypes: Sequence[Any]) -> int:
+    return sum(shape.numel() * dtype.itemsize for shape, dtype in zip(shapes, dtypes))
+
+
+class _Client(Client):
+    """A client that is told what the buffers hold, and so need not be told a layout."""
+
+    def __init__(self, params: dict[str, Any]):
+        self._open(Options.read(params, "adapter_params"))
+
+
+class _Forms:
+    """The form and length of objects, by model, rank and group.
+
+    LMCache tells the layout of its own memory with a lookup. Where a serde is configured, what is stored looks otherwise,
+    and only the objects tell. So the form of an object is remembered beside that of the last lookup.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[Any, tuple[str, int]] = {}
+        self._seen: dict[Any, tuple[str, int]] = {}
+
+    def asked(self, key: Any, layouts: dict[int, Any]) -> tuple[str, int]:
+        """For a lookup with these layouts of groups."""
+        layout = layouts.get(key.object_group_id)
+        if layout is not None:
+            self._asked[self._place(key)] = (form_of(layout.shapes, layout.dtypes), bytes_of(layout.shapes, layout.dtypes))
+        return self.last(key)
+
+    def last(self, key: Any) -> tuple[str, int]:
+        place = self._place(key)
+        asked = self._asked.get(place, ("", 0))
+        return self._seen.get((place, asked), asked)
+
+    def seen(self, key: Any, obj: Any) -> str:
+        """For a store or load of an object."""
+        shapes, dtypes = obj.meta.shapes or [obj.meta.shape], obj.meta.dtypes or [obj.meta.dtype]
+        form = form_of(shapes, dtypes), obj.get_size()
+        place = self._place(key)
+        self._seen[place, self._asked.get(place, ("", 0))] = form
+        return form[0]
+
+    @staticmethod
+    def _place(key: Any) -> tuple[Any, ...]:
+        return key.model_name, key.kv_rank, key.object_group_id
+
+
+class Adapter(L2AdapterInterface):
     """``adapter_params`` are the options of README.md."""
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None):
-        self._kvblk = TaggedClient(**params)
+        super().__init__()
+        self._client = _Client(params)
         if l1_memory_desc is not None:
             # of memory that LMCache allocates as it goes, what there is now
             length = l1_memory_desc.stable_registration_size or l1_memory_desc.size
-            self._kvblk.store.register(l1_memory_desc.ptr, length)
-        super().__init__(self._kvblk, type_name="kvblk")
+            self._client.store.register(l1_memory_desc.ptr, length)
+        self._forms = _Forms()
+        self._stored, self._found, self._loaded = (create_event_notifier() for _ in range(3))
+        #: protects what follows, and is held from a submission until its task is noted
+        self._lock = threading.Lock()
+        #: tasks in flight, by the client's number, which is LMCache's, too: what it does, and for which keys
+        self._tasks: dict[int, tuple[int, list[Any], list[bytes | None], list[int]]] = {}
+        self._store_results: dict[int, L2StoreResult] = {}
+        self._lookup_results: dict[int, Bitmap] = {}
+        self._load_results: dict[int, Bitmap] = {}
+        #: keys that LMCache was told of as stored, and bytes of their blocks; the one used longest ago first
+        self._told: collections.OrderedDict[bytes, tuple[Any, int]] = collections.OrderedDict()
+        self._told_bytes = 0
+        self._capacity = self._client.store.pool.info().capacity
+        self._closed = False
+        self._thread = threading.Thread(target=self._collect, name="kvblk-l2", daemon=True)
+        self._thread.start()
+
+    # Stores
+
+    def get_store_event_fd(self) -> int:
+        return self._stored.fileno()  # type: ignore[no-any-return]
 
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
-        with self._kvblk.objects(objects):
-            return super().submit_store_task(keys, objects)  # type: ignore[no-any-return]
+        return self._submit(OP_PUT, keys, objects)
 
-    def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
-        with self._kvblk.objects(objects):
-            return super().submit_load_task(keys, objects)  # type: ignore[no-any-return]
+    def pop_completed_store_tasks(self) -> dict[int, L2StoreResult]:
+        with self._lock:
+            results, self._store_results = self._store_results, {}
+        return results
+
+    # Lookups
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        return self._found.fileno()  # type: ignore[no-any-return]
+
+    def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
+        asked = [self._forms.asked(key, group_layout_descs) for key in keys]
+        blocks = [self._client.known(self._client.keys.of_object, key, form) for key, (form, _) in zip(keys, asked)]
+        found = self._client.look_up(blocks, [length for _, length in asked])
+        self._used(block for block, there in zip(blocks, found) if there)
+        self._forget(block for block, there in zip(blocks, found) if not there)
+        number = self._client.number()
+        self._result(self._lookup_results, number, _bitmap(found), self._found)
+        return number
+
+    def query_lookup_and_lock_result(self, task_id: int) -> Bitmap | None:
+        with self._lock:
+            return self._lookup_results.pop(task_id, None)
 
     def submit_unlock(self, keys: list[Any]) -> None:
-        super().submit_unlock(keys)
-        self._kvblk.give_up([_object_key_to_string(key) for key in keys])
+        self._client.store.leases.give_up([block for block in self._blocks(keys) if block is not None])
+
+    # Loads
+
+    def get_load_event_fd(self) -> int:
+        return self._loaded.fileno()  # type: ignore[no-any-return]
+
+    def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
+        return self._submit(OP_GET, keys, objects)
+
+    def query_load_result(self, task_id: int) -> Bitmap | None:
+        with self._lock:
+            return self._load_results.pop(task_id, None)
+
+    # Deletes
+
+    def delete(self, keys: list[Any]) -> None:
+        store = self._client.store
+        blocks = [block for block in self._blocks(keys) if block is not None]
+        for start in range(0, len(blocks), OPS_MAX):
+            part = blocks[start:start + OPS_MAX]
+            try:
+                results = store.pool.delete_many(part)
+            except (kvblk.KvblkError, ValueError) as e:
+                store.report.trouble("deletes_failed", e, len(part))
+                continue
+            for result in results:
+                store.deleted(result)
+            self._forget(block for block, result in zip(part, results) if not isinstance(result, kvblk.KvblkError))
+
+    # The rest
 
     def report_status(self) -> dict[str, Any]:
-        """LMCache's, with the pool's name and what was counted."""
-        return {**super().report_status(), "pool": self._kvblk.store.options.pool,
-                "counts": self._kvblk.store.report.counts()}
+        return {"is_healthy": self._thread.is_alive() and not self._closed, "type": "kvblk",
+                "pool": self._client.store.options.pool, "counts": self._client.store.report.counts(),
+                "keys_told": len(self._told)}
+
+    def close(self) -> None:
+        """Cancel what is in flight and wait until the kernel has let go of LMCache's memory."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._client.wake()
+        self._thread.join()
+        self._client.close()
+        for event in (self._stored, self._found, self._loaded):
+            event.close()
+
+    # Tasks
+
+    def _blocks(self, keys: Sequence[Any]) -> list[bytes | None]:
+        """Keys of kvblk, of objects that look as they last did; None: that can't be one."""
+        return [self._client.known(self._client.keys.of_object, key, self._forms.last(key)[0]) for key in keys]
+
+    def _submit(self, opcode: int, keys: list[Any], objects: list[Any]) -> int:
+        blocks = [self._client.known(self._client.keys.of_object, key, self._forms.seen(key, obj))
+                  for key, obj in zip(keys, objects)]
+        bufs = [obj.byte_array for obj in objects]
+        with self._lock:
+            number = self._client.submit(opcode, blocks, bufs, [*map(layout_tag, objects)])
+            self._tasks[number] = opcode, list(keys), blocks, [*map(len, bufs)]
+        return number
+
+    def _collect(self) -> None:
+        """Until the adapter is closed: tell LMCache of tasks that are over."""
+        poll = select.poll()
+        poll.register(self._client.event_fd(), select.POLLIN)
+        while not self._closed:
+            poll.poll()
+            for completion in self._client.drain_completions():
+                self._take(completion)
+
+    def _take(self, completion: Completion) -> None:
+        number, good, _, results = completion
+        with self._lock:
+            opcode, keys, blocks, lengths = self._tasks.pop(number)
+        if opcode == OP_GET:
+            self._notify_keys_accessed([key for key, there in zip(keys, results) if there])
+            self._result(self._load_results, number, _bitmap(results), self._loaded)
+            return
+        there = {block: (key, length) for block, key, length, ok in zip(blocks, keys, lengths, results) if ok and block}
+        with self._lock:
+            # of those that LMCache knows, it is told the use
+            new = [0 if block in self._told else length for block, (_, length) in there.items()]
+        if there:
+            # before they are noted, or else another thread that finds one missing could tell that first
+            self._notify_keys_stored([key for key, _ in there.values()], new)
+        with self._lock:
+            for block, about in there.items():
+                self._told_bytes += about[1] if block not in self._told else 0
+                self._told.setdefault(block, about)
+                self._told.move_to_end(block)
+        self._forget_oldest()
+        # LMCache may drop its own copies of all keys of a task that went well, so one that was declined makes it fail
+        self._result(self._store_results, number, L2StoreResult(good, sum(new)), self._stored)
+
+    def _result(self, results: dict[int, Any], number: int, result: Any, event: Any) -> None:
+        """Show a task's result to LMCache."""
+        with self._lock:
+            results[number] = result
+            if not self._closed:
+                event.notify()
+
+    # What the pool has dropped
+
+    def _used(self, blocks: Iterable[bytes | None]) -> None:
+        with self._lock:
+            for block in blocks:
+                if block and block in self._told:
+                    self._told.move_to_end(block)
+
+    def _forget(self, blocks: Iterable[bytes | None]) -> None:
+        """The pool does not have these: LMCache is told of those that it was told of as stored."""
+        with self._lock:
+            gone = [self._told.pop(block) for block in blocks if block and block in self._told]
+            self._told_bytes -= sum(length for _, length in gone)
+        if gone:
+            self._notify_keys_deleted([key for key, _ in gone], [length for _, length in gone])
+
+    def _forget_oldest(self) -> None:
+        """Until the rest is no more than the pool can hold."""
+        with self._lock:
+            oldest = []
+            more = self._told_bytes - self._capacity
+            for number, (block, (_, length)) in enumerate(self._told.items()):
+                if number >= len(self._told) - TOLD_MAX and more <= 0:
+                    break
+                oldest.append(block)
+                more -= length
+        self._forget(oldest)
+
+
+def _bitmap(bits: Sequence[bool]) -> Bitmap:
+    bitmap = Bitmap(len(bits))
+    for i, bit in enumerate(bits):
+        if bit:
+            bitmap.set(i)
+    return bitmap

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvblk
-from kvblk.pool import OPS_MAX
+from kvblk.pool import LOOKUP_MAX, OPS_MAX
 from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
@@ -140,8 +140,40 @@ class StorageBackend(StoragePluginInterface):
         return self.batched_contains([key], pin) == 1
 
     def batched_contains(self, keys: list[Any], pin: bool = False) -> int:
-        found = self._store.present(self._keys(keys), lease=pin, prefix=True)
-        return found.index(False) if False in found else len(found)
+        blocks = self._keys(keys)
+        store = self._store
+        present = 0
+        try:
+            for start in range(0, len(blocks), LOOKUP_MAX):
+                part = blocks[start:start + LOOKUP_MAX]
+                found = store.pool.lookup(part, lease=store.options.lease_s if pin else 0, prefix=True, sizes=True, tags=True)
+                leading = self._whole(part, found)
+                if found.lease:
+                    store.leases.hold(found.lease, part[:leading], store.options.lease_s)
+                present += leading
+                if leading < len(part):
+                    break
+        except (kvblk.KvblkError, ValueError) as e:
+            store.report.trouble("lookups_failed", e)
+        store.report.count("looked_up", len(blocks))
+        store.report.count("found", present)
+        return present
+
+    def _whole(self, blocks: list[bytes], found: kvblk.Lookup) -> int:
+        """How many leading blocks are chunks; one that is none is deleted, or it would be found for ever."""
+        for i, (size, tag) in enumerate(zip((found.sizes or ())[:found.leading], found.tags or ())):
+            length = self._length(tag)
+            if size != length:
+                self._store.checked.refuse(blocks[i:i + 1], f"it has {size} bytes, a chunk like this {length}")
+                return i
+        return found.leading
+
+    def _length(self, tag: int) -> int:
+        """Bytes of a chunk with this tag."""
+        if tag >> 32 not in FORMATS:
+            return 0
+        return sum(shape.numel() * dtype.itemsize for shape, dtype in zip(self.metadata.get_shapes(tag & 0xffffffff),
+                                                                          self.metadata.get_dtypes()))
 
     async def batched_async_contains(self, lookup_id: str, keys: list[Any], pin: bool = False) -> int:
         # no I/O
@@ -281,7 +313,7 @@ class StorageBackend(StoragePluginInterface):
         results: list[Any] = []
         try:
             with store.pool.lookup(blocks, lease=store.options.lease_s, prefix=True, sizes=True, tags=True) as found:
-                for size, tag in zip((found.sizes or ())[:found.leading], found.tags or ()):
+                for size, tag in zip((found.sizes or ())[:self._whole(blocks, found)], found.tags or ()):
                     obj = self._room(size, tag)
                     if obj is None:
                         break
@@ -299,17 +331,11 @@ class StorageBackend(StoragePluginInterface):
 
     def _room(self, size: int, tag: int) -> Any:
         """Memory of LMCache for a block, None without."""
-        fmt = FORMATS.get(tag >> 32)
-        if fmt is None or self.local_cpu_backend is None:
-            return None
-        shapes = self.metadata.get_shapes(tag & 0xffffffff)
-        dtypes = self.metadata.get_dtypes()
-        length = sum(shape.numel() * dtype.itemsize for shape, dtype in zip(shapes, dtypes))
-        if length != size:
-            self._store.report.trouble("gets_of_another_length", f"a block has {size} bytes, a chunk like this {length}")
+        if self.local_cpu_backend is None:
             return None
         # who waits for memory here may wait for what this load holds itself
-        obj = self.local_cpu_backend.allocate(shapes, dtypes, fmt, busy_loop=False)
+        obj = self.local_cpu_backend.allocate(self.metadata.get_shapes(tag & 0xffffffff), self.metadata.get_dtypes(),
+                                              FORMATS[tag >> 32], busy_loop=False)
         if obj is None:
             self._store.report.trouble("loads_without_memory", f"{size} bytes; LMCache's max_local_cpu_size is used up")
         return obj

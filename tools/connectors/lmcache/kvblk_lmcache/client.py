@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import kvblk
+from kvblk.adapter import is_wrong
 from kvblk.pool import OP_DELETE, OP_GET, OP_PUT, OPS_MAX
 
 from .keys import ObjectKeys
@@ -57,9 +58,9 @@ class Client:
         if not options.layout:
             raise ValueError('kvblk: the option "layout" is missing: LMCache tells a native_plugin neither dtype nor '
                              'shape of its chunks, so name what tells them apart, such as "bfloat16"')
-        self._open(options, "lmcache-l2")
+        self._open(options)
 
-    def _open(self, options: Options, interface: str) -> None:
+    def _open(self, options: Options) -> None:
         self.store = Store(options)
         try:
             self._worker = kvblk.Worker(self.store.pool, options.threads)
@@ -67,7 +68,7 @@ class Client:
             self.store.close()
             raise
         self._fd = self._worker.fileno()
-        self._keys = ObjectKeys(runtime=runtime(interface), layout=options.layout or "tagged", salt=options.salt)
+        self.keys = ObjectKeys(runtime=runtime("lmcache-l2"), layout=options.layout, salt=options.salt)
         self._numbers = itertools.count(1)
         #: protects what follows, and the descriptor against being closed
         self._lock = threading.Lock()
@@ -81,21 +82,19 @@ class Client:
         return self._fd
 
     def submit_batch_get(self, keys: Sequence[str], bufs: Sequence[Any]) -> int:
-        return self._submit(OP_GET, keys, bufs)
+        return self.submit(OP_GET, self._known(keys), bufs)
 
     def submit_batch_set(self, keys: Sequence[str], bufs: Sequence[Any]) -> int:
-        return self._submit(OP_PUT, keys, bufs)
+        return self.submit(OP_PUT, self._known(keys), bufs)
 
     def submit_batch_delete(self, keys: Sequence[str]) -> int:
-        return self._submit(OP_DELETE, keys, None)
+        return self.submit(OP_DELETE, self._known(keys), None)
 
     def submit_batch_exists(self, keys: Sequence[str]) -> int:
         """A lookup does no I/O, so it is over at once. What it finds is leased until it is loaded."""
-        task = _Task(next(self._numbers), 0, len(keys))
-        places, known = self._known(keys)
-        if known and not self._closed:
-            for place, found in zip(places, self.store.present(known, lease=True)):
-                task.results[place] = found
+        task = _Task(self.number(), 0, len(keys))
+        # LMCache tells no length
+        task.results = self.look_up(self._known(keys), [0] * len(keys))
         self._finish(task, wake=True)
         return task.number
 
@@ -117,33 +116,47 @@ class Client:
             self._take(job, wake=False)
         self.store.close()
 
+    def wake(self) -> None:
+        """Make the descriptor readable."""
+        os.eventfd_write(self._fd, 1)  # type: ignore[attr-defined,unused-ignore]
+
     # Batches
 
-    def _known(self, keys: Sequence[str]) -> tuple[list[int], list[bytes]]:
-        """Keys of kvblk, and their places among LMCache's."""
-        places: list[int] = []
-        known: list[bytes] = []
-        for place, text in enumerate(keys):
-            try:
-                known.append(self._keys.key(text))
-            except ValueError as e:
-                self.store.report.trouble("keys_unknown", f"{text!r:.200}: {e}")
-                continue
-            places.append(place)
-        return places, known
+    def _known(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Keys of kvblk; None: that can't be one."""
+        return [self.known(self.keys.key, text) for text in keys]
 
-    def _tags(self, count: int) -> Sequence[int | None]:
-        """What layout each buffer of the batch that is being submitted has."""
-        return [None] * count
+    def known(self, make: Callable[..., bytes], key: Any, *more: Any) -> bytes | None:
+        """The key that ``make`` makes of one of LMCache's, None: it can't."""
+        try:
+            return make(key, *more)
+        except ValueError as e:
+            self.store.report.trouble("keys_unknown", f"{key!r:.200}: {e}")
+            return None
 
-    def _submit(self, opcode: int, keys: Sequence[str], bufs: Sequence[Any] | None) -> int:
-        task = _Task(next(self._numbers), opcode, len(keys))
+    def number(self) -> int:
+        """A new task's."""
+        return next(self._numbers)
+
+    def look_up(self, keys: Sequence[bytes | None], lengths: Sequence[int]) -> list[bool]:
+        """Which are there, leased until they are loaded; no I/O."""
+        found = [False] * len(keys)
+        places = [place for place, key in enumerate(keys) if key is not None]
+        if places and not self._closed:
+            known = [key for key in keys if key is not None]
+            for place, there in zip(places, self.store.present(known, [lengths[i] for i in places], lease=True)):
+                found[place] = there
+        return found
+
+    def submit(self, opcode: int, keys: Sequence[bytes | None], bufs: Sequence[Any] | None,
+               tags: Sequence[int] | None = None) -> int:
+        """Start what drain_completions() tells the end of. ``tags``: the layout of what each buffer has or is to get."""
+        task = _Task(self.number(), opcode, len(keys))
         parts: list[_Part] = []
-        tags = self._tags(len(keys))
-        for place, key in zip(*self._known(keys)):
-            if bufs is not None and not self.store.fits(len(bufs[place])):
+        for place, key in enumerate(keys):
+            if key is None or bufs is not None and not self.store.fits(len(bufs[place])):
                 continue
-            tag = tags[place]
+            tag = tags[place] if tags else None
             if not parts or parts[-1].tag != tag or len(parts[-1].keys) == OPS_MAX:
                 parts.append(_Part(task, tag))
             part = parts[-1]
@@ -181,7 +194,13 @@ class Client:
         task = part.task
         if job.error is not None:
             store.report.trouble("batches_failed", job.error, len(part.keys))
+        wrong = []
+        hidden = []
         for i, result in enumerate(job.results or ()):
+            if part.bufs and is_wrong(result, len(part.bufs[i])):
+                wrong.append(part.keys[i])
+            if result is None and part.tag is not None:
+                hidden.append(part.keys[i])
             if task.opcode == OP_PUT:
                 went_well = store.stored(result)
             elif task.opcode == OP_GET:
@@ -189,6 +208,11 @@ class Client:
             else:
                 went_well = store.deleted(result)
             task.results[part.places[i]] = went_well
+        if not self._closed:
+            # a miss that is there has another tag
+            wrong += [key for key, there in zip(hidden, store.there(hidden)) if there]
+        if wrong and not self._closed:
+            store.checked.refuse(wrong, "it has another length or layout than LMCache's chunks")
         self._finish(task, wake)
 
     def _finish(self, task: _Task, wake: bool) -> None:
@@ -201,6 +225,6 @@ class Client:
             self._over.append((task.number, not bad, f"{bad} of {len(task.results)} keys failed" if bad else "",
                                task.results))
             if wake and not self._closed:
-                os.eventfd_write(self._fd, 1)  # type: ignore[attr-defined,unused-ignore]
+                self.wake()
         if task.keys:
             self.store.leases.loaded(task.keys)

@@ -5,25 +5,24 @@ from __future__ import annotations
 
 import collections
 import errno
-import importlib.metadata
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import kvblk
 from kvblk import adapter
 from kvblk.pool import LOOKUP_MAX
 from lmcache.logging import init_logger
 
-from .options import Options
+from .options import VERSION, Options
 
 log: logging.Logger = init_logger(__name__)
 
 
 def runtime(interface: str) -> str:
     """Name of the layout of blocks: LMCache does not version it, but keeps it within a minor release."""
-    return f"{interface}/{'.'.join(importlib.metadata.version('lmcache').split('.')[:2])}"
+    return f"{interface}/{'.'.join(VERSION.split('.')[:2])}"
 
 
 class Report:
@@ -131,32 +130,38 @@ class Store:
         self.report = Report()
         self.leases = Leases(self.report)
         self.pool = options.open()
+        self.checked = adapter.Checked(self.pool, lambda doing, what: self.report.trouble(doing.replace(" ", "_"), what))
         self.value_max = self.pool.info().value_max
 
     def register(self, address: int, length: int) -> None:
         """Pin LMCache's memory once; without that each operation pins its own."""
         adapter.register_slab(self.pool, address, length, self.value_max, log)
 
-    def present(self, keys: list[bytes], *, lease: bool, prefix: bool = False) -> list[bool]:
-        """Which of the keys are in the pool; what is found stays there for a while."""
+    def present(self, keys: list[bytes], lengths: Sequence[int], *, lease: bool) -> list[bool]:
+        """Which of the keys are in the pool, with these lengths (0: any); what is found stays there for a while."""
         seconds = self.options.lease_s if lease else 0
         found: list[bool] = []
         try:
             for start in range(0, len(keys), LOOKUP_MAX):
                 part = keys[start:start + LOOKUP_MAX]
-                answer = self.pool.lookup(part, lease=seconds, prefix=prefix)
-                bits = [answer[i] for i in range(len(part))]
+                answer = self.checked.look_up(part, lengths[start:start + LOOKUP_MAX], lease=seconds)
                 if answer.lease:
-                    self.leases.hold(answer.lease, (key for key, is_there in zip(part, bits) if is_there), seconds)
-                found += bits
-                if prefix and answer.leading < len(part):
-                    break
+                    self.leases.hold(answer.lease, (key for key, there in zip(part, answer.there) if there), seconds)
+                found += answer.there
         except (kvblk.KvblkError, ValueError) as e:
             self.report.trouble("lookups_failed", e)
         found += [False] * (len(keys) - len(found))
         self.report.count("looked_up", len(keys))
         self.report.count("found", sum(found))
         return found
+
+    def there(self, keys: list[bytes]) -> list[bool]:
+        """Which of up to 1024 keys are in the pool, whatever they are."""
+        try:
+            return self.checked.look_up(keys, [0] * len(keys)).there if keys else []
+        except (kvblk.KvblkError, ValueError) as e:
+            self.report.trouble("lookups_failed", e)
+            return []
 
     def fits(self, length: int) -> bool:
         """Whether the pool takes blocks of this length."""
