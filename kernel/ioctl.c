@@ -227,8 +227,12 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
 	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
 	if (lu.nr_wanted)
-		arg->nr_leased = kvblk_lease_take(file, lu.wanted, lu.nr_wanted,
-						  arg->lease_ms, &arg->lease);
+		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms,
+				       &arg->lease);
+	if (err > 0) {
+		arg->nr_leased = err;
+		err = 0;
+	}
 	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
 	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
 out:

@@ -47,7 +47,7 @@ struct kvblk_file {
 	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
 	u32 nr_leased;
-	u64 leased_bytes;
+	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see lease.c */
 	struct kvblk_opener opener;
 };
 
@@ -485,9 +485,9 @@ struct kvblk_entry {
 
 /*
  * Leases the @nr @entries under a new id, from the first one on until one can't be
- * leased. Returns how many. May sleep.
+ * leased. Returns how many, or -ENOMEM. May sleep.
  */
-u32 kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
+int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
 		     u64 *lease);
 int kvblk_lease_drop(struct kvblk_file *file, u64 lease);
 void kvblk_lease_drop_all(struct kvblk_file *file);

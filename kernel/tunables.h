@@ -41,6 +41,8 @@
 	X(failing_permille, u32, 100, 0, 1000)					\
 	/* segments are discarded before reuse */				\
 	X(discard, u32, 1, 0, 1)						\
+	/* of a member's bytes, and of the memory for blocks, that may be leased */	\
+	X(lease_permille, u32, 250, 0, 1000)					\
 	/* leased keys an open file may hold */					\
 	X(lease_keys_max, u32, 1 << 20, 0, 1 << 24)				\
 	/* segments reclaimed a second, above which an event goes out */	\

@@ -529,6 +529,10 @@ struct kvblk_tunables {
 
 #define KVBLK_KILL_BUCKETS	256
 
+/* Where leased blocks are: KVBLK_LEASE_MEMORY, or 1 + the slot of their member. */
+#define KVBLK_LEASE_MEMORY	0
+#define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 1)
+
 /**
  * struct kvblk_align - what lets every member of a pool transfer directly
  * @addr_mask: bits of addresses that must be 0
@@ -640,10 +644,14 @@ struct kvblk_pool {
 	struct kvblk_bounce *bounces[KVBLK_BOUNCES_MAX];
 
 	struct mutex lease_lock;	/* all leases */
-	struct rhashtable lease_keys;
+	struct rhashtable lease_keys;	/* and */
+	struct rhashtable lease_holds;	/* which files hold them; see lease.c */
 	struct rb_root_cached leases;	/* by their ends */
+	struct list_head leases_memory;	/* keys of blocks in memory, */
+	u32 nr_leases_memory;		/* their number, */
+	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see lease.c, and */
+	u64 leased_bytes;		/* the sum */
 	struct work_struct lease_work;	/* ends them */
-	u64 leased_bytes;
 };
 
 static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)

@@ -5,8 +5,9 @@
  * assignments. The exit code is 1 when a wrong byte or an unexpected error was
  * seen, which is told on stderr.
  *
- * usage: kv_blocks NODE put|get|delete|prefetch|lookup FIRST COUNT LEN [TAG]
+ * usage: kv_blocks NODE put|get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
  *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
+ * A lease is for an hour, of each block alone, and wants KV_STAY.
  * With KV_STAY in the environment it stays, with its memory, until a line or
  * the end of stdin comes. Gets have a hard deadline KV_DEADLINE_MS ahead, if
  * that is set. With TAG they must have that one. Puts are chains, 32 blocks each, if KV_CHAIN is set, durable if
@@ -166,6 +167,24 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	}
 }
 
+static unsigned int lease_one(uint64_t nr)
+{
+	struct kv_key key = kv_key(nr);
+	struct kvblk_lookup io = {
+		.size = sizeof(io),
+		.flags = KVBLK_LOOKUP_LEASE,
+		.nr_keys = 1,
+		.keys = kv_addr(key.bytes),
+		.key_stride = key.len,
+		.lease_ms = KVBLK_LEASE_MS_MAX,
+	};
+	int err = kv_ioctl(fd, KVBLK_IOC_LOOKUP, &io);
+
+	if (err)
+		complain(nr, "lease", err);
+	return io.nr_leased;
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const verbs[] = { "", "put", "get", "delete", "prefetch" };
@@ -197,6 +216,17 @@ int main(int argc, char **argv)
 			present += kv_size(fd, first + i) > 0;
 		printf("present=%u\n", present);
 		return 0;
+	}
+	if (!strcmp(argv[2], "lease")) {
+		unsigned int leased = 0;
+
+		for (unsigned int i = 0; i < count; i++)
+			leased += lease_one(first + i);
+		printf("leased=%u\n", leased);
+		fflush(stdout);
+		if (getenv("KV_STAY"))
+			getchar();
+		return bad != 0;
 	}
 	buf = kv_alloc(BATCH * len);
 	start = kv_now_ms();

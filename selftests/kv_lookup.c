@@ -522,6 +522,43 @@ TEST(limit_of_leases)
 	PASSED("the first ones are leased, each file has its own limit");
 }
 
+/* One open file leases all that it may: what is left is for the others. */
+TEST(shares_of_leases)
+{
+	const unsigned int count = 80, files = 4;
+	uint64_t nr = new_keys(count), all;
+	unsigned int total = 0;
+	int file[4];
+
+	for (unsigned int i = 0; i < count; i++)
+		ASSERT_EQ(kv_put(fd, nr + i, buf, PRESSURE_LEN).res, (int)PRESSURE_LEN,
+			  "put %u", i);
+	for (unsigned int f = 0; f < files; f++) {
+		unsigned int got = 0;
+
+		file[f] = kv_open(node);
+		for (unsigned int i = total; i < count; i++) {
+			struct answer a;
+
+			ASSERT_EQ(lookup_keys(file[f], &a, nr + i, 1, KVBLK_LOOKUP_LEASE,
+					      60000), 0, "lookup with a lease");
+			got += a.io.nr_leased;
+			free_answer(&a);
+			if (!a.io.nr_leased)
+				break;
+		}
+		EXPECT(got, "file %u could lease nothing", f);
+		total += got;
+	}
+	EXPECT(total < count, "all %u blocks could be leased", count);
+	/* what others have leased already costs nothing */
+	all = lease(fd, nr, total, 60000, total);
+	EXPECT_EQ(release(fd, all), 0, "release");
+	for (unsigned int f = 0; f < files; f++)
+		close(file[f]);
+	PASSED("%u blocks by %u files, each at most half of what was left", total, files);
+}
+
 /* The number in the file @name of the pool's directory in sysfs. */
 static unsigned long long pool_value(const char *name)
 {

@@ -25,7 +25,7 @@
  *  -EOPNOTSUPP  an unknown flag or type
  *  -EINVAL      @size too small, a field out of its range, a reserved field not
  *               zero, a count of zero or above the limit of KVBLK_IOC_INFO
- *  -ENOMEM      no memory for the batch
+ *  -ENOMEM      no memory for the batch, or for the lookup and its lease
  *  -EBADF       lookup, lease release: the node is not open for reading
  *  -ENODEV      the pool is being destroyed
  *  -EINTR       a signal. KVBLK_IOC_REG_BUF has registered nothing;
@@ -512,8 +512,8 @@ enum kvblk_tier {
  * @lease: out: the lease's id, 0 when nothing was leased. A lease ends with
  *	KVBLK_IOC_LEASE_RELEASE, after @lease_ms, or when the file is closed
  * @nr_leased: out: keys leased, from the first on. Less than @nr_present when the
- *	file's limit on leases is reached, or when a block is evicted or deleted
- *	during the lookup
+ *	file's limit on leases is reached, in keys or in bytes of a member or of the
+ *	host's memory, or when a block is evicted or deleted during the lookup
  * @reserved2: 0
  * @tiers: user address of a byte for each key: &enum kvblk_tier; or 0. Needs
  *	KVBLK_FEAT_DRAM
