@@ -12,6 +12,9 @@
  *
  * so a copy can be found only when its original can't come back. A delete of a
  * MOVING block waits for the end.
+ *
+ * Each victim gains room: a segment of which leases pin more than LEASED_MOST stays,
+ * or else reclaim would copy such segments for as long as the leases last.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -102,6 +105,21 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 		memset(buf->entries, 0, sizeof(buf->entries));
 	}
 	return err;
+}
+
+/* Permille of a segment that its leased records may take for it to be reclaimed. */
+#define LEASED_MOST	750
+/* How long a segment that has more rests: each look costs a read of its summary. */
+#define LEASED_REST	HZ
+
+static bool victim_leased(const struct victim *v)
+{
+	u64 bytes = (u64)v->member->segment_units << KVBLK_UNIT_SHIFT, leased = 0;
+	u32 i;
+
+	for (i = 0; i < v->nr; i++)
+		leased += v->sift[i].leased ? v->sift[i].bytes : 0;
+	return leased * 1000 > bytes * LEASED_MOST;
 }
 
 /* Finds which of the records in the victim's summary are still live. */
@@ -416,7 +434,8 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 /*
  * Retires @seg: what is worth it is copied, the rest is dropped. 1: it is so
  * hot that the policy wants it left alone, unless @force. -EAGAIN: a leased
- * record can't be copied now, or the device would not. It stays then.
+ * record can't be copied now, too much is leased, or the device would not. It stays
+ * then.
  */
 static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg,
 			   bool force)
@@ -440,6 +459,13 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		goto out;
 	}
 	blind = err;
+	if (victim_leased(&v)) {
+		seg->rests_until = jiffies + LEASED_REST;
+		seg->rests = true;
+		err = -EAGAIN;
+		goto out;
+	}
+	seg->rests = false;
 	if (v.nr && kvblk_policy_sift(&pool->policy, &pseg, v.sift, v.nr,
 				      force) == -EAGAIN) {
 		seg->stamp = pseg.stamp;
@@ -598,7 +624,8 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 	list_for_each_entry(seg, &member->sealed, link) {
 		if (nr == room)
 			break;
-		if (seg->reclaim_run != member->reclaim_run) {
+		if (seg->reclaim_run != member->reclaim_run &&
+		    !(seg->rests && time_before(jiffies, seg->rests_until))) {
 			map[nr] = seg;
 			segs[nr++] = policy_view(member, seg);
 		}

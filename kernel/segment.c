@@ -288,6 +288,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->class = class;
 		seg->flags = 0;
 		seg->kills_durable = false;
+		seg->rests = false;
 		seg->unsaved = false;
 		seg->bare = false;
 		seg->cached = 0;

@@ -117,6 +117,8 @@ struct kvblk_open {
  * @retiring_gen: generation to put into the table while @gen is still the old
  *	one; 0 if none
  * @reclaim_run: the last run of reclaim that could not reclaim it; reclaim's
+ * @rests: leases pin too much of it, and reclaim does not look at it before
+ * @rests_until: jiffies; both are reclaim's
  * @sweep_mark: pool->sweep_pass that must be over before reuse
  * @link: on one list of the member, under member->lock
  */
@@ -140,6 +142,8 @@ struct kvblk_segment {
 	u64 opened;
 	u64 retiring_gen;
 	u32 reclaim_run;
+	bool rests;
+	unsigned long rests_until;
 	u64 sweep_mark;
 	struct list_head link;
 };
