@@ -13,12 +13,13 @@
  *
  * usage: media_fuzz POOL DIRECTORY FIRST COUNT
  *	or: media_fuzz claim|feature|version DEVICE
+ *	or: media_fuzz field DEVICE NAME[=VALUE]...
  *
  * FIRST and COUNT are of the images' numbers, from which all follows that is
  * random. Each run begins with images that have none: no damage, and a flood of
  * holes. "claim" has the superblocks of DEVICE say that all of it is cut into
  * the smallest segments, "feature" that a later version has one, "version" that they
- * are of the next version.
+ * are of the next version. "field" prints or changes fields, see media_field().
  */
 #include <linux/fs.h>
 #include <linux/loop.h>
@@ -642,6 +643,31 @@ static void claim(const char *path, const char *what)
 	}
 }
 
+/* All changes are sealed, in the order given. */
+static void fields(const char *path, char **names)
+{
+	int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+	uint8_t *head = kv_alloc_host(MEDIA_HEAD);
+	uint64_t bytes, value;
+	char *equals;
+
+	if (fd < 0 || ioctl(fd, BLKGETSIZE64, &bytes) ||
+	    pread(fd, head, MEDIA_HEAD, 0) != (ssize_t)MEDIA_HEAD)
+		kv_die("%s", path);
+	for (; *names; names++) {
+		equals = strchr(*names, '=');
+		if (equals)
+			*equals++ = '\0';
+		value = equals ? strtoull(equals, NULL, 0) : 0;
+		if (!media_field(head, bytes, *names, equals, &value))
+			kv_die("%s: no field %s", path, *names);
+		if (!equals)
+			printf("%llu\n", (unsigned long long)value);
+	}
+	if (pwrite(fd, head, MEDIA_HEAD, 0) != (ssize_t)MEDIA_HEAD)
+		kv_die("can't write to %s", path);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t first, count, start;
@@ -650,6 +676,10 @@ int main(int argc, char **argv)
 	if (argc == 3 && (!strcmp(argv[1], "claim") || !strcmp(argv[1], "feature") ||
 			  !strcmp(argv[1], "version"))) {
 		claim(argv[2], argv[1]);
+		return 0;
+	}
+	if (argc > 3 && !strcmp(argv[1], "field")) {
+		fields(argv[2], argv + 3);
 		return 0;
 	}
 	if (argc != 5) {

@@ -64,8 +64,8 @@ struct field {
 	X(t, nr_segments) X(t, record_align) X(t, reserved0)		\
 	X(t, activation) X(t, prev_epoch) X(t, prev_activation)		\
 	X(t, time) X(t, wall) X(t, list_seq) X(t, nr_members)		\
-	X(t, reserved1) Y(t, members, listed) X(t, reserved)		\
-	Y(t, tenants, tenant)
+	X(t, reserved1) Y(t, members, listed) X(t, index_slots)		\
+	X(t, node) X(t, reserved) Y(t, tenants, tenant)
 #define SEGMENT(X, Y, t)						\
 	X(t, generation) X(t, state) X(t, class) X(t, flags)		\
 	X(t, nr_records) X(t, opened) X(t, reserved)
@@ -577,6 +577,68 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
 		sum.nr_records = (page + 1) * KVBLK_SUMMARY_ENTRIES;
 		kvblk_summary_encode(buf, page, &sum, &place, &media->secret);
 	}
+	return true;
+}
+
+/* ---- single fields ---- */
+
+static struct kvblk_d_table *first_page(u8 *head, const struct kvblk_d_super *sb)
+{
+	struct kvblk_d_table *slots = (void *)(head + KVBLK_TABLE_OFFSET), *found = NULL;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		if (kvblk_table_valid(&slots[i], le64_to_cpu(sb->incarnation), 0) &&
+		    (!found || le64_to_cpu(slots[i].seq) > le64_to_cpu(found->seq)))
+			found = &slots[i];
+	return found;
+}
+
+static u8 *field_of(void *base, const struct field *fields, u32 nr, const char *name, u32 *size)
+{
+	for (; nr--; fields++)
+		if (!strcmp(fields->name, name)) {
+			*size = fields->size;
+			return (u8 *)base + fields->at;
+		}
+	return NULL;
+}
+
+/* Where field @name lies in @sb or in @page, which may be of the first segment in use. */
+static u8 *field_at(struct kvblk_d_super *sb, struct kvblk_d_table *page, const char *name,
+		    u32 *size)
+{
+	struct kvblk_d_segment *seg = page->segments;
+
+	if (!strncmp(name, "table.", 6))
+		return field_of(page, table, COUNT(table), name + 6, size);
+	if (strncmp(name, "segment.", 8))
+		return field_of(sb, super, COUNT(super), name, size);
+	while (seg < page->segments + KVBLK_TABLE_ENTRIES - 1 && seg->state == KVBLK_SEG_FREE)
+		seg++;
+	return field_of(seg, segment, COUNT(segment), name + 8, size);
+}
+
+bool media_field(void *head, uint64_t bytes, const char *name, bool set, uint64_t *value)
+{
+	struct kvblk_d_super *sb = (void *)newest(head, bytes);
+	struct kvblk_d_table *page = sb ? first_page(head, sb) : NULL;
+	__le64 raw = cpu_to_le64(*value);
+	u32 size;
+	u8 *at;
+
+	at = page ? field_at(sb, page, name, &size) : NULL;
+	if (!at)
+		return false;
+	if (set) {
+		memset(at, 0, size);
+		memcpy(at, &raw, size < 8 ? size : 8);
+	}
+	raw = 0;
+	memcpy(&raw, at, size < 8 ? size : 8);
+	*value = le64_to_cpu(raw);
+	kvblk_super_seal(sb);
+	kvblk_table_seal(page);
 	return true;
 }
 

@@ -44,6 +44,14 @@ void media_damage(const struct media *media, const void *older, void *live,
  * its place, and behind them a record. False: there is no open segment.
  */
 bool media_flood(const struct media *media, void *live, struct media_change *change);
+/*
+ * A field of the newest superblock on @head, which are the first MEDIA_HEAD bytes of a
+ * member of @bytes; behind "table." one of the first page of the table, behind
+ * "segment." one of the first segment in use. It is set, or read: its first 8 bytes.
+ * False: there is no such field.
+ */
+#define MEDIA_HEAD	(192u << 10)
+bool media_field(void *head, uint64_t bytes, const char *name, bool set, uint64_t *value);
 /* A superblock that cuts all @bytes of a device into the smallest segments. */
 void media_claim(void *sb, uint64_t bytes);
 /* A superblock of the next version, or (@feature) with a feature of a later one. */
