@@ -190,6 +190,7 @@ static int import_pool(struct kvblk_admin *admin, const struct step *step, char 
 	struct kvblk_pool_spec spec = {
 		.name = step->pool,
 		.add_flags = step->degraded ? KVBLK_ADD_FLAG_DEGRADED : 0,
+		.index_slots = step->index_slots,
 		.members = specs,
 		.nr_members = step->paths.nr,
 	};

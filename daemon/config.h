@@ -93,6 +93,7 @@ struct config_reserve {
  * @uuid: its identity, or NULL: that of the one pool of this name
  * @members: uuids, or paths of devices; none: those that the pool knows
  * @degraded_after: seconds that missing members are waited for; -1: as long as it takes
+ * @index_slots: entries of the index at an import, 0: as many as before
  * @block_size: that runtimes put, 0: not known
  * @model: that the blocks are of, or NULL
  * @ready_below: percent of the pool that leases and readers may hold, 0: any
@@ -105,6 +106,7 @@ struct config_pool {
 	char *uuid;
 	struct texts members;
 	int64_t degraded_after;
+	int64_t index_slots;
 	int64_t block_size;
 	char *model;
 	int64_t ready_below;

@@ -120,6 +120,7 @@ enum step_kind {
  * @fabric: belongs to configuration or state
  * @paths: of devices, or of a file
  * @degraded: import without the members that are missing
+ * @index_slots: entries of the index of an import, 0: as many as before
  * @value: to write, or the module
  */
 struct step {
@@ -130,6 +131,7 @@ struct step {
 	const struct config_fabric *fabric;
 	struct texts paths;
 	bool degraded;
+	uint64_t index_slots;
 	char *value;
 };
 

@@ -316,6 +316,7 @@ static void add_import(const struct config_pool *pool, const struct state *state
 	if (!step)
 		return;
 	step->degraded = degraded;
+	step->index_slots = (uint64_t)pool->index_slots;
 	keep_text(steps, &step->pool, pool->name);
 	for_each_of(found, state, pool)
 		keep_path(steps, step, found->path);

@@ -385,7 +385,7 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->name);
 		return -ENODATA;
 	}
-	if (strcmp(sb->pool_name, pool->name) ||
+	if ((!(flags & KVBLK_ADD_RENAME) && strcmp(sb->pool_name, pool->name)) ||
 	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE)) {
 		NL_SET_ERR_MSG_FMT(extack, "%s is a member of another pool, %s",
 				   member->name, sb->pool_name);
@@ -644,17 +644,33 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 	kvblk_secret_derive(&pool->secret, pool->seed);
 }
 
-static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
-		      struct netlink_ext_ack *extack)
+/*
+ * The slots that the pool's index had, 0: not known. The members' largest number,
+ * because fewer would cost blocks; but no more than could be of use, because a lie is
+ * to cost no memory.
+ */
+static u64 import_slots(const struct pool_parts *parts, u64 capacity)
 {
-	u64 capacity = 0;
+	u64 slots = 0;
+	u32 i;
+
+	for (i = 0; parts->newest && i < parts->nr; i++)
+		slots = max(slots, le64_to_cpu(parts->supers[i]->index_slots));
+	return min(slots, max(capacity >> KVBLK_UNIT_SHIFT, KVBLK_SLOTS_MIN));
+}
+
+static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
+		      u32 flags, struct netlink_ext_ack *extack)
+{
+	u64 capacity = 0, told;
 	u32 i;
 
 	for (i = 0; i < parts->nr; i++)
 		capacity += parts->members[i]->size;
+	told = import_slots(parts, capacity);
 	if (!slots)
-		slots = kvblk_default_slots(capacity);
-	if (slots < 64 || slots > 1ull << 36) {
+		slots = told ?: kvblk_default_slots(capacity);
+	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX) {
 		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
 		return -EINVAL;
 	}
@@ -664,6 +680,16 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 				   slots);
 		return -ENOMEM;
 	}
+	slots = min(kvblk_index_slots(&pool->index), KVBLK_SLOTS_MAX);
+	if (slots < told && !(flags & KVBLK_ADD_FORCE)) {
+		NL_SET_ERR_MSG_FMT(extack, "the index had %llu slots: pass as many, or \"force\" to drop blocks",
+				   told);
+		return -ENOSPC;
+	}
+	/* blocks that fitted do so again, but for some that others crowd out */
+	pool->index_evicts = told || flags & KVBLK_ADD_FORCE;
+	if (!parts->newest || pool->index_evicts)
+		pool->index_slots = slots;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	pool->index.told = kvblk_journal_told;
@@ -733,10 +759,12 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 }
 
 /* @import: the pool comes back, else it is a new one. */
-static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 index_slots,
-			 struct kvblk_member_spec *specs, u32 nr_specs, u32 add_flags,
+static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 add_flags,
 			 struct netlink_ext_ack *extack)
 {
+	struct kvblk_member_spec *specs = spec->members;
+	const u32 nr_specs = spec->nr_members;
+	const char *name = spec->name;
 	struct pool_parts *parts;
 	struct kvblk_pool *pool;
 	int err;
@@ -758,6 +786,7 @@ static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 inde
 		kfree(parts);
 		return PTR_ERR(pool);
 	}
+	memcpy(pool->node, spec->node, sizeof(pool->node));
 	err = dev_set_name(&pool->dev, "%s", name);
 	if (!err)
 		err = pool_reserve(pool, extack);
@@ -781,8 +810,8 @@ static int pool_assemble(const char *name, bool import, u32 pool_flags, u64 inde
 			       new_survey(pool, parts, add_flags, extack);
 	if (!err) {
 		pool_identity(pool, parts);
-		pool->flags |= pool_flags;
-		err = pool_index(pool, parts, index_slots, extack);
+		pool->flags |= spec->pool_flags;
+		err = pool_index(pool, parts, spec->index_slots, add_flags, extack);
 	}
 	if (!err)
 		err = parts_setup(pool, parts, specs, extack);
@@ -845,20 +874,16 @@ put:
 	return err;
 }
 
-int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
-		      struct kvblk_member_spec *specs, u32 nr_specs,
-		      u32 add_flags, struct netlink_ext_ack *extack)
+int kvblk_pool_create(const struct kvblk_pool_spec *spec, u32 add_flags,
+		      struct netlink_ext_ack *extack)
 {
-	return pool_assemble(name, false, pool_flags, index_slots, specs, nr_specs,
-			     add_flags, extack);
+	return pool_assemble(spec, false, add_flags, extack);
 }
 
-int kvblk_pool_import(const char *name, u64 index_slots,
-		      struct kvblk_member_spec *specs, u32 nr_specs,
-		      u32 add_flags, struct netlink_ext_ack *extack)
+int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
+		      struct netlink_ext_ack *extack)
 {
-	return pool_assemble(name, true, 0, index_slots, specs, nr_specs, add_flags,
-			     extack);
+	return pool_assemble(spec, true, add_flags, extack);
 }
 
 /* ---- going ---- */

@@ -42,6 +42,10 @@
 
 #define KVBLK_TENANT_IDS	0x4000	/* ids are below this */
 
+/* Entries that an index may have. */
+#define KVBLK_SLOTS_MIN		64ull
+#define KVBLK_SLOTS_MAX		0x1000000000ull	/* 2^36 */
+
 /*
  * Every CRC on media, of payload and of metadata, is CRC32C as iSCSI and nvme
  * have it (RFC 3720): start with all ones, invert at the end, that is

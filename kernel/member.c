@@ -207,6 +207,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	}
 	kvfree(member->segs);
 	kvfree(member->table_seq);
+	vfree(member->super);
 	free_page((unsigned long)member->table_buf);
 	percpu_ref_exit(&member->ref);
 	free_percpu(member->ios);
@@ -249,7 +250,6 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->epoch = le64_to_cpu(sb->epoch);
 		member->activation = le64_to_cpu(sb->activation);
 		member->roster_seq = le64_to_cpu(sb->list_seq);
-		member->compat = le32_to_cpu(sb->compat);
 		member->sb_seq = le64_to_cpu(sb->seq);
 		import_uuid(&member->uuid, sb->member_uuid);
 	} else {
@@ -292,8 +292,12 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	member->segs = kvcalloc(member->nr_segs, sizeof(*member->segs), GFP_KERNEL);
 	member->table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
 	member->table_buf = (void *)get_zeroed_page(GFP_KERNEL);
-	if (!member->segs || !member->table_seq || !member->table_buf)
+	member->super = vzalloc(sizeof(*member->super));
+	if (!member->segs || !member->table_seq || !member->table_buf || !member->super)
 		return -ENOMEM;
+	/* fields of later versions are written as they were read */
+	if (sb)
+		*member->super = *sb;
 	for (i = 0; i < member->nr_segs; i++) {
 		INIT_LIST_HEAD(&member->segs[i].link);
 		member->segs[i].gen = 1;

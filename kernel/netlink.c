@@ -39,6 +39,7 @@ static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
 static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
 static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
 static_assert((int)KVBLK_ADD_FLAG_DEGRADED == KVBLK_ADD_DEGRADED);
+static_assert((int)KVBLK_ADD_FLAG_RENAME == KVBLK_ADD_RENAME);
 static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
 static_assert((int)KVBLK_ROUTE_STATUS_DIRECT == (int)KVBLK_ROUTE_DIRECT);
 static_assert((int)KVBLK_ROUTE_STATUS_BOUNCE == (int)KVBLK_ROUTE_BOUNCE);
@@ -215,6 +216,7 @@ struct nl_job {
 	u32 pool_flags;
 	u32 add_flags;
 	u64 nr_slots;
+	u8 node[16];
 	uuid_t uuid;
 	bool by_uuid;
 	u32 nr_specs;
@@ -309,15 +311,29 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 
 static int nl_pool_create(struct nl_job *job)
 {
-	return kvblk_pool_create(job->name, job->pool_flags, job->nr_slots,
-				 job->specs, job->nr_specs, job->add_flags,
-				 &job->extack);
+	const struct kvblk_pool_spec spec = {
+		.name = job->name,
+		.pool_flags = job->pool_flags,
+		.index_slots = job->nr_slots,
+		.node = job->node,
+		.members = job->specs,
+		.nr_members = job->nr_specs,
+	};
+
+	return kvblk_pool_create(&spec, job->add_flags, &job->extack);
 }
 
 static int nl_pool_import(struct nl_job *job)
 {
-	return kvblk_pool_import(job->name, job->nr_slots, job->specs, job->nr_specs,
-				 job->add_flags, &job->extack);
+	const struct kvblk_pool_spec spec = {
+		.name = job->name,
+		.index_slots = job->nr_slots,
+		.node = job->node,
+		.members = job->specs,
+		.nr_members = job->nr_specs,
+	};
+
+	return kvblk_pool_import(&spec, job->add_flags, &job->extack);
 }
 
 /* Of a pool that is to be made or to come back, by @run. */
@@ -352,6 +368,8 @@ static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
 	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
 	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
 		job->nr_slots = nla_get_uint(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
+	if (info->attrs[KVBLK_A_POOL_NODE])
+		nla_memcpy(job->node, info->attrs[KVBLK_A_POOL_NODE], sizeof(job->node));
 	return nl_job_run(info, job, run);
 }
 
@@ -359,9 +377,9 @@ int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
 {
 	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
 
-	if (flags && nla_get_u32(flags) & KVBLK_ADD_DEGRADED) {
+	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
 		NL_SET_ERR_MSG_ATTR(info->extack, flags,
-				    "a new pool misses no member: \"degraded\" is for import");
+				    "\"degraded\" and \"rename\" are for the import of a pool");
 		return -EINVAL;
 	}
 	return nl_assemble(skb, info, nl_pool_create);
@@ -441,9 +459,10 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	err = nl_refuse_unprivileged(skb, info);
 	if (err)
 		return err;
-	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) & KVBLK_ADD_DEGRADED) {
+	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) &
+	    (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
 		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS],
-				    "\"degraded\" is for the import of a pool");
+				    "\"degraded\" and \"rename\" are for the import of a pool");
 		return -EINVAL;
 	}
 	err = nl_member_spec(info->attrs, &spec, info->extack);
@@ -599,7 +618,9 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX,
 			    kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
-	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT);
+	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS,
+			    atomic64_read(&pool->index_lacks));
 	return kvblk_nl_end(skb, hdr, full);
 }
 

@@ -18,20 +18,22 @@ const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE 
 };
 
 /* KVBLK_CMD_POOL_CREATE - do */
-static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
+static const struct nla_policy kvblk_pool_create_nl_policy[KVBLK_A_POOL_NODE + 1] = {
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_POOL_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x1),
-	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
+	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0xf),
 	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_UINT, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
+	[KVBLK_A_POOL_NODE] = NLA_POLICY_EXACT_LEN(16),
 };
 
 /* KVBLK_CMD_POOL_IMPORT - do */
-static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_MEMBER + 1] = {
+static const struct nla_policy kvblk_pool_import_nl_policy[KVBLK_A_POOL_NODE + 1] = {
 	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
-	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
+	[KVBLK_A_POOL_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0xf),
 	[KVBLK_A_POOL_INDEX_SLOTS] = { .type = NLA_UINT, },
 	[KVBLK_A_POOL_MEMBER] = NLA_POLICY_NESTED(kvblk_member_spec_nl_policy),
+	[KVBLK_A_POOL_NODE] = NLA_POLICY_EXACT_LEN(16),
 };
 
 /* KVBLK_CMD_POOL_DESTROY - do */
@@ -56,7 +58,7 @@ static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_ADD_FLA
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
 	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_UINT, },
-	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0x7),
+	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0xf),
 };
 
 /* KVBLK_CMD_MEMBER_REMOVE - do */
@@ -103,14 +105,14 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_POOL_CREATE,
 		.doit		= kvblk_nl_pool_create_doit,
 		.policy		= kvblk_pool_create_nl_policy,
-		.maxattr	= KVBLK_A_POOL_MEMBER,
+		.maxattr	= KVBLK_A_POOL_NODE,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{
 		.cmd		= KVBLK_CMD_POOL_IMPORT,
 		.doit		= kvblk_nl_pool_import_doit,
 		.policy		= kvblk_pool_import_nl_policy,
-		.maxattr	= KVBLK_A_POOL_MEMBER,
+		.maxattr	= KVBLK_A_POOL_NODE,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{

@@ -57,6 +57,25 @@ struct kvblk_member_spec {
 #define KVBLK_ADD_FORMAT	BIT(0)	/* whatever is on it */
 #define KVBLK_ADD_FORCE		BIT(1)	/* take it from its owner, or though it may be a copy */
 #define KVBLK_ADD_DEGRADED	BIT(2)	/* import without what is missing or out of date */
+#define KVBLK_ADD_RENAME	BIT(3)	/* import under another name */
+
+/**
+ * struct kvblk_pool_spec - a pool that is to be made or to come back
+ * @name: of it
+ * @pool_flags: KVBLK_SBF_*, of a new one
+ * @index_slots: entries of the index; 0: as many as before, or by the capacity
+ * @node: 16 bytes, the identity of this host; all zeroes: not known
+ * @members: its devices
+ * @nr_members: of them
+ */
+struct kvblk_pool_spec {
+	const char *name;
+	u32 pool_flags;
+	u64 index_slots;
+	const u8 *node;
+	struct kvblk_member_spec *members;
+	u32 nr_members;
+};
 
 /*
  * All of these may sleep, take pool->admin where they need it, and put a
@@ -66,7 +85,8 @@ struct kvblk_member_spec {
  * name, and the errors of kvblk_member_add. All members come, or nothing does.
  * kvblk_pool_import: the pool that the devices are members of. Errors as of
  * kvblk_pool_create, and: -ENODATA a device is no member, -EXDEV a device is of
- * another pool, -ENODEV a member is missing, -ESTALE one is out of date.
+ * another pool, -ENODEV a member is missing, -ESTALE one is out of date, -ENOSPC
+ * fewer index slots than before and not @force.
  * kvblk_pool_destroy: -ENOENT; -EBUSY when its node is open and not @force.
  * kvblk_member_add: -EEXIST this member is active, -EBUSY device in use,
  * -EINVAL device unfit, -ENOTEMPTY it holds something else, -EUCLEAN damaged,
@@ -75,12 +95,10 @@ struct kvblk_member_spec {
  * kvblk_member_remove: by name, or (@uuid) by that. -ENOENT; asynchronous, an event
  * tells the end, unless the member is missing.
  */
-int kvblk_pool_create(const char *name, u32 pool_flags, u64 index_slots,
-		      struct kvblk_member_spec *specs, u32 nr_specs,
-		      u32 add_flags, struct netlink_ext_ack *extack);
-int kvblk_pool_import(const char *name, u64 index_slots,
-		      struct kvblk_member_spec *specs, u32 nr_specs,
-		      u32 add_flags, struct netlink_ext_ack *extack);
+int kvblk_pool_create(const struct kvblk_pool_spec *spec, u32 add_flags,
+		      struct netlink_ext_ack *extack);
+int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
+		      struct netlink_ext_ack *extack);
 int kvblk_pool_destroy(const char *name, bool force,
 		       struct netlink_ext_ack *extack);
 /* Takes a reference on the pool's device (put_device(&pool->dev)), or NULL. */

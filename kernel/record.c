@@ -558,6 +558,13 @@ static bool members_valid(const struct kvblk_d_super *sb)
 	return own;
 }
 
+static bool slots_valid(const struct kvblk_d_super *sb)
+{
+	u64 slots = le64_to_cpu(sb->index_slots);
+
+	return !slots || (slots >= KVBLK_SLOTS_MIN && slots <= KVBLK_SLOTS_MAX);
+}
+
 /* A seq begins with the epoch, so that may not overflow. */
 static bool epochs_valid(const struct kvblk_d_super *sb)
 {
@@ -588,7 +595,7 @@ int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
 	    !kvblk_name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
 	    !text_valid(sb->owner, sizeof(sb->owner)) || !epochs_valid(sb) ||
 	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) ||
-	    !tenants_valid(sb))
+	    !slots_valid(sb) || !tenants_valid(sb))
 		return -ERANGE;
 	return 0;
 }

@@ -195,6 +195,26 @@ static void restore_ahead(struct restore *rs, const struct kvblk_d_summary *sum,
 		kvblk_index_prefetch_room(idx, entry_id(&sum->entries[i + RESTORE_AHEAD / 2]));
 }
 
+/*
+ * Inserts @slot. Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Where nobody
+ * knows how many slots the blocks had, nothing is evicted, because that kills on
+ * flash: the block stays there, and deletes are not sure.
+ */
+static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
+			  const struct kvblk_slot *slot, struct kvblk_slot *old)
+{
+	int ret;
+
+	if (pool->index_evicts)
+		return kvblk_entry_insert(pool, id, slot, old);
+	ret = kvblk_index_insert(&pool->index, id, slot, old, false);
+	if (ret == -ENOSPC && atomic64_inc_return(&pool->index_lacks) == 1) {
+		atomic_inc(&pool->unsure);
+		WRITE_ONCE(pool->index_slots, 0);
+	}
+	return ret;
+}
+
 /* Puts a record that was found into the index; 0 or -ENOMEM. */
 static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 			  const struct kvblk_rec *rec, u32 unit)
@@ -225,7 +245,9 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 		return 0;
 	}
 again:
-	ret = kvblk_entry_insert(pool, rec->id, &slot, &old);
+	ret = restore_insert(pool, rec->id, &slot, &old);
+	if (ret == -ENOSPC && !pool->index_evicts)
+		return 0;
 	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
 	    !restore_ended(member) && rs->tries++ < RESTORE_TRIES) {
 		/* copied, dropped or left where it is: then we compare */
@@ -661,6 +683,19 @@ static void restore_settle(struct kvblk_member *member)
 	kvblk_absent_end(pool, &member->uuid);
 }
 
+/* All members have been restored: the index's size may be told, unless it is too small. */
+static void restore_index(struct kvblk_pool *pool)
+{
+	u64 lacks = atomic64_read(&pool->index_lacks), slots = kvblk_index_slots(&pool->index);
+
+	if (!lacks) {
+		WRITE_ONCE(pool->index_slots, min(slots, KVBLK_SLOTS_MAX));
+		return;
+	}
+	dev_err(&pool->dev, "%llu blocks do not fit into %llu index slots: they are misses, and deletes fail, until the pool is destroyed and imported with %llu slots\n",
+		lacks, slots, slots + lacks + (slots + lacks) / 8);
+}
+
 void kvblk_member_restore(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, restore);
@@ -719,7 +754,8 @@ void kvblk_member_restore(struct work_struct *work)
 	if (member->absent) {
 		restore_settle(member);
 	} else {
-		atomic_dec(&pool->restoring);
+		if (atomic_dec_and_test(&pool->restoring))
+			restore_index(pool);
 		wake_up_all(&pool->restore_wait);
 	}
 	percpu_ref_put(&pool->users);

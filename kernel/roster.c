@@ -66,6 +66,8 @@ u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 	sb->nr_members = cpu_to_le32(pool->roster_nr);
 	sb->list_seq = cpu_to_le64(pool->roster_seq);
 	memcpy(sb->members, pool->roster, pool->roster_nr * sizeof(*pool->roster));
+	memset(&sb->members[pool->roster_nr], 0,
+	       (KVBLK_SB_MEMBERS - pool->roster_nr) * sizeof(*pool->roster));
 	return pool->roster_seq;
 }
 

@@ -89,21 +89,15 @@ static void super_owner(char *owner, size_t size)
 	kvblk_text_clean(owner);
 }
 
-int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
+/* Overlays @sb with what this version knows; all other fields keep their values. */
+static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *sb,
+		       u16 state, u64 epoch)
 {
 	struct kvblk_pool *pool = member->pool;
-	struct kvblk_d_super *sb;
-	u32 copies = member->sb_seq ? 1 : 2;
-	u64 roster_seq;
-	int err = 0;
 
-	sb = vzalloc(sizeof(*sb));
-	if (!sb)
-		return -ENOMEM;
 	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
 	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
 	sb->state = cpu_to_le16(state);
-	sb->compat = cpu_to_le32(member->compat);
 	sb->pool_flags = cpu_to_le32(pool->flags);
 	sb->epoch = cpu_to_le64(epoch);
 	sb->incarnation = cpu_to_le64(member->incarnation);
@@ -111,8 +105,10 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	export_uuid(sb->pool_uuid, &pool->uuid);
 	export_uuid(sb->member_uuid, &member->uuid);
 	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
-	strscpy(sb->pool_name, pool->name, sizeof(sb->pool_name));
+	strscpy_pad(sb->pool_name, pool->name);
+	memset(sb->owner, 0, sizeof(sb->owner));
 	super_owner(sb->owner, sizeof(sb->owner));
+	memcpy(sb->node, pool->node, sizeof(sb->node));
 	sb->size = cpu_to_le64(member->size);
 	sb->data_start = cpu_to_le64(member->data_start);
 	sb->segment_units = cpu_to_le32(member->segment_units);
@@ -123,9 +119,21 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 	sb->prev_activation = cpu_to_le64(pool->prev_activation);
 	sb->time = cpu_to_le64(kvblk_clock(pool));
 	sb->wall = cpu_to_le64(ktime_get_real_seconds());
+	sb->index_slots = cpu_to_le64(READ_ONCE(pool->index_slots));
+	sb->tenants[0].flags = cpu_to_le16(KVBLK_TENANTF_USED);
+	strscpy_pad(sb->tenants[0].name, "default");
+}
+
+int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_d_super *sb = member->super;
+	u32 copies = member->sb_seq ? 1 : 2;
+	u64 roster_seq;
+	int err = 0;
+
+	super_fill(member, sb, state, epoch);
 	roster_seq = kvblk_roster_store(pool, sb);
-	sb->tenants[0].flags = cpu_to_le16(1);
-	strscpy(sb->tenants[0].name, "default", sizeof(sb->tenants[0].name));
 	/* a new member gets both copies, so that no former life shines through */
 	for (; copies && !err; copies--) {
 		u64 seq = member->sb_seq + 1;
@@ -150,7 +158,6 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 		WRITE_ONCE(member->roster_seq, roster_seq);
 		WRITE_ONCE(member->time, le64_to_cpu(sb->time));
 	}
-	vfree(sb);
 	return err;
 }
 
@@ -194,13 +201,22 @@ bool kvblk_super_wipe(struct kvblk_member *member)
 	return wiped;
 }
 
-bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
-		       u32 add_flags, struct netlink_ext_ack *extack)
+/* Was the member this node's last? By ids, or by names unless both ids are known. */
+static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	char owner[sizeof(sb->owner)];
 
+	if (memchr_inv(sb->node, 0, sizeof(sb->node)) &&
+	    memchr_inv(pool->node, 0, sizeof(pool->node)))
+		return !memcmp(sb->node, pool->node, sizeof(sb->node));
 	super_owner(owner, sizeof(owner));
-	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || !strcmp(sb->owner, owner) ||
+	return !strcmp(sb->owner, owner);
+}
+
+bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 add_flags, struct netlink_ext_ack *extack)
+{
+	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->pool, sb) ||
 	    (add_flags & KVBLK_ADD_FORCE))
 		return false;
 	NL_SET_ERR_MSG_FMT(extack, "%s was in use by node %.20s: say \"force\" if that one is down",

@@ -347,12 +347,12 @@ struct kvblk_member {
 	u32 seg_base;
 	struct kvblk_segment *segs;
 	u64 incarnation;
+	struct kvblk_d_super *super;	/* as read or written last; the writer's, as is */
 	u64 sb_seq;
 	u64 epoch;			/* that its superblock tells, as are */
 	u64 activation;
 	u64 roster_seq;
 	u64 time;
-	u32 compat;			/* bits that this version does not know */
 	struct kvblk_absent *absent;	/* it is back, and that is not told yet */
 
 	struct bio_set bios;
@@ -579,6 +579,10 @@ struct kvblk_pool {
 	u64 prev_epoch;
 	u64 prev_activation;
 	u8 seed[32];
+	u8 node[16];			/* id of this node, zeroes: not known */
+	u64 index_slots;		/* that superblocks tell, 0: not all blocks fit */
+	bool index_evicts;		/* restore may evict, and kill on flash */
+	atomic64_t index_lacks;		/* blocks that restore found no slot for */
 	struct kvblk_secret secret;
 
 	struct percpu_ref users;

@@ -977,6 +977,13 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->time = cpu_to_le64(KVBLK_COUNT_MAX + 1));
 	ANSWER(0, sb->wall = cpu_to_le64(~0ULL));
 
+	/* the index */
+	ANSWER(0, sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MIN));
+	ANSWER(0, sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MAX));
+	REFUSED(sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MIN - 1));
+	REFUSED(sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MAX + 1));
+	REFUSED(sb->index_slots = cpu_to_le64(~0ULL));
+
 	/* members */
 	REFUSED(sb->nr_members = 0);
 	REFUSED(sb->nr_members = cpu_to_le32(1));

@@ -88,11 +88,26 @@ static void check_member(const struct kvblk_member_state *member,
 			 member->pool, member->pool, member->name);
 }
 
+uint64_t index_needs(const struct kvblk_pool_state *pool)
+{
+	return (pool->index_slots + pool->index_lacks) / 8 * 9;
+}
+
 static void check_index(const struct kvblk_pool_state *pool, struct health_report *report)
 {
 	struct finding *finding;
 	char bytes[32];
 
+	if (pool->index_lacks) {
+		finding = add(report, HEALTH_DEGRADED, "");
+		snprintf(finding->what, sizeof(finding->what),
+			 "%" PRIu64 " blocks do not fit into the index: they are misses, and deletes fail",
+			 pool->index_lacks);
+		snprintf(finding->act, sizeof(finding->act),
+			 "destroy the pool, and import it with --index-slots %" PRIu64,
+			 index_needs(pool));
+		return;
+	}
 	if (!pool->index_slots || !pool->nr_segments ||
 	    pool->index_used < pool->index_slots / 100 * INDEX_FULL ||
 	    pool->free_segments < pool->nr_segments / 100.0 * FLASH_UNUSED)

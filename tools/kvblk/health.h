@@ -53,6 +53,9 @@ struct health_report {
 	struct finding findings[HEALTH_FINDINGS_MAX];
 };
 
+/* Index slots with which all blocks of @pool that were found fit, with room to spare. */
+uint64_t index_needs(const struct kvblk_pool_state *pool);
+
 /* Of @pool; @members and @stats may have others', too. */
 void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_state *members,
 	       const struct kvblk_stats *stats, struct health_report *report);

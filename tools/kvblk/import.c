@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "health.h"
 #include "member.h"
 #include "pool.h"
 
@@ -75,6 +76,22 @@ static void print_members(const char *name, const struct kvblk_member_state *mem
 	printf("\n");
 }
 
+/* Blocks that the index has no room for: nothing is lost yet. */
+static int tell_lack(struct kvblk_admin *admin, const char *name)
+{
+	struct kvblk_pool_state *pool;
+	int ret = CLI_OK, err;
+
+	err = kvblk_pool_get(admin, name, &pool);
+	if (err)
+		return cli_admin_fail(admin, err, name);
+	if (pool->index_lacks)
+		ret = cli_fail("%s: %" PRIu64 " blocks do not fit into %" PRIu64 " index slots: they are misses, and deletes fail; destroy the pool, and import it with --index-slots %" PRIu64,
+			       name, pool->index_lacks, pool->index_slots, index_needs(pool));
+	kvblk_pool_free(pool);
+	return ret;
+}
+
 int pool_report(struct kvblk_admin *admin, const char *name, bool json)
 {
 	struct kvblk_member_state *members;
@@ -95,7 +112,7 @@ int pool_report(struct kvblk_admin *admin, const char *name, bool json)
 		ret = cli_flush();
 	}
 	kvblk_member_free(members);
-	return ret;
+	return ret == CLI_OK ? tell_lack(admin, name) : ret;
 }
 
 /* ---- pools that were found ---- */

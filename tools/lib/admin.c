@@ -6,6 +6,7 @@
  * with the kernel's acknowledgment, its error, or the end of the dump; each of
  * them may carry a sentence, which the handle keeps until the next request.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -25,6 +26,9 @@
 
 /* Room for the longest request: a pool of 64 members with paths of 4095 bytes. */
 #define REQUEST_MAX	(272 << 10)
+
+/* The identity of this host, which owns members; by default that of /etc/machine-id. */
+#define NODE_FILE	"/var/lib/kvblk/node"
 
 #ifndef SOL_NETLINK
 #define SOL_NETLINK	270
@@ -354,13 +358,47 @@ static int put_flags(struct nl_msg *msg, int attr, uint32_t flags)
 	return flags ? nla_put_u32(msg, attr, flags) : 0;
 }
 
-static int assemble(struct kvblk_admin *admin, int command,
-		    const struct kvblk_pool_spec *spec)
+/* 16 bytes of hexadecimal digits in the file, as in a machine-id or a uuid. */
+static bool read_id(const char *path, uint8_t id[16])
+{
+	FILE *in = fopen(path, "re");
+	unsigned int nr = 0;
+	int c = 0;
+
+	memset(id, 0, 16);
+	while (in && nr < 32 && (c = fgetc(in)) != EOF) {
+		if (c == '-')
+			continue;
+		if (!isxdigit(c))
+			break;
+		c = isdigit(c) ? c - '0' : tolower(c) - 'a' + 10;
+		id[nr / 2] |= (uint8_t)(nr % 2 ? c : c << 4);
+		nr++;
+	}
+	if (in)
+		fclose(in);
+	return nr == 32;
+}
+
+/* Without an identity the module compares hosts' names. */
+static int put_node(struct nl_msg *msg)
+{
+	uint8_t id[16];
+
+	if (!read_id(NODE_FILE, id) && !read_id("/etc/machine-id", id))
+		return 0;
+	return nla_put(msg, KVBLK_A_POOL_NODE, sizeof(id), id);
+}
+
+static int assemble_once(struct kvblk_admin *admin, int command,
+			 const struct kvblk_pool_spec *spec, bool node)
 {
 	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
 
 	if (!msg)
 		return -ENOMEM;
+	if (node && put_node(msg))
+		goto too_long;
 	if (nla_put_string(msg, KVBLK_A_POOL_NAME, spec->name) ||
 	    put_flags(msg, KVBLK_A_POOL_FLAGS, spec->flags) ||
 	    put_flags(msg, KVBLK_A_POOL_ADD_FLAGS, spec->add_flags))
@@ -380,6 +418,17 @@ static int assemble(struct kvblk_admin *admin, int command,
 too_long:
 	nlmsg_free(msg);
 	return -EMSGSIZE;
+}
+
+static int assemble(struct kvblk_admin *admin, int command,
+		    const struct kvblk_pool_spec *spec)
+{
+	int err = assemble_once(admin, command, spec, true);
+
+	/* a module that is older than this attribute */
+	if (err == -EINVAL && !strcmp(admin->message, "Unknown attribute type"))
+		err = assemble_once(admin, command, spec, false);
+	return err;
 }
 
 int kvblk_pool_create(struct kvblk_admin *admin,
@@ -591,6 +640,7 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&pool->index_used, tb[KVBLK_A_POOL_INDEX_USED]);
 	kvblk_nl_uint(&pool->index_evicted, tb[KVBLK_A_POOL_INDEX_EVICTED]);
 	kvblk_nl_uint(&pool->index_bytes, tb[KVBLK_A_POOL_INDEX_BYTES]);
+	kvblk_nl_uint(&pool->index_lacks, tb[KVBLK_A_POOL_INDEX_LACKS]);
 	kvblk_nl_uint(&pool->leased_bytes, tb[KVBLK_A_POOL_LEASED_BYTES]);
 	get_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
 	kvblk_nl_string(pool->devnode, sizeof(pool->devnode),

@@ -1093,7 +1093,8 @@ struct kvblk_member_spec {
  *	letter or digit
  * @flags: &enum kvblk_pool_flag
  * @add_flags: &enum kvblk_add_flag, for all members
- * @index_slots: entries of the index, 64 to 2^36; 0: the capacity decides
+ * @index_slots: entries of the index, 64 to 2^36; 0: as many as before, or by the
+ *	capacity if the pool is new
  * @members: the devices
  * @nr_members: how many, 1 to 64
  */
@@ -1132,7 +1133,9 @@ int kvblk_pool_create(struct kvblk_admin *admin,
  *	@flags, @add_flags' format and @segment_size are not for it
  *
  * All members must be there and up to date, unless @add_flags has
- * KVBLK_ADD_FLAG_DEGRADED: then those that are not are left out. Nothing is
+ * KVBLK_ADD_FLAG_DEGRADED: then those that are not are left out. With
+ * KVBLK_ADD_FLAG_RENAME the pool gets the name @spec has. The members get the identity
+ * of this host, of /var/lib/kvblk/node or else of /etc/machine-id. Nothing is
  * formatted. When it returns, the pool takes puts; blocks that its members hold are
  * back when each member's state is KVBLK_MEMBER_STATUS_UP.
  *
@@ -1141,7 +1144,8 @@ int kvblk_pool_create(struct kvblk_admin *admin,
  * it is one of another pool; -EEXIST: the name or a member is in use, or two devices
  * are the same member; -EBUSY: a device is in use otherwise; -EUCLEAN: a member is
  * damaged; -EPROTONOSUPPORT: it is of another version; -EREMOTE: another node owns it
- * (KVBLK_ADD_FLAG_FORCE takes it); others as of kvblk_pool_create().
+ * (KVBLK_ADD_FLAG_FORCE takes it); -ENOSPC: fewer index slots than the pool had
+ * (KVBLK_ADD_FLAG_FORCE drops what does not fit); others as of kvblk_pool_create().
  */
 int kvblk_pool_import(struct kvblk_admin *admin,
 		      const struct kvblk_pool_spec *spec);
@@ -1245,6 +1249,8 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
  * @leased_bytes: bytes of blocks under lease
  * @value_max: bytes in the longest block it takes now, 0: no member is up
  * @devnode: path of the default tenant's node, below /dev
+ * @index_lacks: blocks that an import found and that do not fit into the index: they
+ *	are misses, and deletes are -EIO, until it is imported with more slots
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1267,6 +1273,7 @@ struct kvblk_pool_state {
 	uint64_t leased_bytes;
 	uint32_t value_max;
 	char devnode[64];
+	uint64_t index_lacks;
 };
 
 /**

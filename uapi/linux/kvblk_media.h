@@ -80,7 +80,9 @@ struct kvblk_d_super {
 	__le32 nr_members;
 	__le32 reserved1;
 	struct kvblk_d_member members[KVBLK_SB_MEMBERS];
-	__u8   reserved[200];	/* pads the fixed part to 4096 */
+	__le64 index_slots;	/* of the pool's index; 0: not known */
+	__u8   node[16];	/* id of the owner; zeroes: only its name is known */
+	__u8   reserved[176];	/* pads the fixed part to 4096 */
 	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
 };
 

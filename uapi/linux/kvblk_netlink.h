@@ -33,11 +33,14 @@ enum kvblk_pool_flag {
  *   member.
  * @KVBLK_ADD_FLAG_DEGRADED: Import the pool without those members that are
  *   missing or out of date. For pool-import only.
+ * @KVBLK_ADD_FLAG_RENAME: Bring the pool back under another name than that on
+ *   its members. For pool-import only.
  */
 enum kvblk_add_flag {
 	KVBLK_ADD_FLAG_FORMAT = 1,
 	KVBLK_ADD_FLAG_FORCE = 2,
 	KVBLK_ADD_FLAG_DEGRADED = 4,
+	KVBLK_ADD_FLAG_RENAME = 8,
 };
 
 /**
@@ -157,6 +160,8 @@ enum {
 	KVBLK_A_POOL_VALUE_MAX,
 	KVBLK_A_POOL_DEVNODE,
 	KVBLK_A_POOL_TENANT,
+	KVBLK_A_POOL_NODE,
+	KVBLK_A_POOL_INDEX_LACKS,
 
 	__KVBLK_A_POOL_MAX,
 	KVBLK_A_POOL_MAX = (__KVBLK_A_POOL_MAX - 1)

@@ -36,6 +36,18 @@ refuse_create --format --yes
 expect "the first bytes after the refusal" "$(super)" "$before"
 check nullb_remove big
 
+echo "-- fields of a later version keep what they hold"
+flash 2 200
+pool_format /dev/flash0 /dev/flash1
+check pool_destroy
+field() {
+	check media_fuzz field "$@"
+}
+field /dev/flash0 compat=0x40 reserved=0x1122334455667788
+pool_import /dev/flash0 /dev/flash1
+check pool_destroy
+expect "a compat bit and its field" "$(field /dev/flash0 compat reserved | paste -sd' ')" "64 1234605616436508552"
+
 first=$((RANDOM * 32768 + RANDOM)) count=40
 case $KVBLK_KERNEL/$KVBLK_DEPTH in
 newest/all) first=0 count=3000 ;;

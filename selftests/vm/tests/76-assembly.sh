@@ -146,6 +146,70 @@ pool_import
 hits_are 200 100 50
 check pool_destroy
 
+echo "-- the index comes back as large as it was: an import with a smaller one kills nothing, unless it is forced"
+nullb_create many 200
+pool_format --index-slots 8000 /dev/many
+blocks put 1 6000 4000
+expect "puts" "$stored" 6000
+slots=$(cat $sysfs/index_slots)
+check pool_destroy
+code 1 "the index had $slots slots" kvblk pool import $pool --index-slots 2000 /dev/many
+pool_import /dev/many
+expect "slots" "$(cat $sysfs/index_slots)" "$slots"
+hits_are 1 6000 6000
+check pool_destroy
+# as a version left it that did not write the number
+check media_fuzz field /dev/many index_slots=0
+defer pool_destroy
+code 1 "blocks do not fit into" kvblk pool import $pool --index-slots 2000 /dev/many >"$tmp/said"
+wait_for 30 pool_is_up
+expect "kills, and evictions" "$(counter kills) $(counter evicted)" "0 0"
+blocks get 1 6000 4000
+[ "$hits" -gt 1000 ] && [ "$hits" -lt 3500 ] || fail "with 2000 slots $hits of 6000 blocks are hits"
+{ kvblk status $pool || true; } | grep -q 'do not fit into the index' || fail "status does not tell of blocks that do not fit"
+check pool_destroy
+expect "the number that is told" "$(media_fuzz field /dev/many index_slots)" 0
+pool_import --index-slots 8000 /dev/many
+blocks get 1 6000 4000
+expect "blocks that are back" "$hits" 6000
+check pool_destroy
+expect "the number that is told" "$(media_fuzz field /dev/many index_slots)" "$slots"
+pool_import --force --index-slots 2000 /dev/many
+[ "$(counter evicted)" -gt 2000 ] || fail "nothing was evicted by force"
+check pool_destroy
+nullb_remove many
+
+echo "-- a member is its owner's by an identity, not by a name that two hosts may share"
+mkdir -p /var/lib/kvblk
+own=/var/lib/kvblk/node
+defer "rm -f $own"
+echo 11111111-2222-3333-4444-555555555555 >$own
+pool_format $flash2
+nullb_create copy2 120
+crash_image $flash2 /dev/copy2
+check pool_destroy
+echo 21111111222233334444555555555555 >$own
+code 1 "was in use by node $(hostname)" kvblk pool import $pool /dev/copy2
+echo 11111111222233334444555555555555 >$own
+name=$(hostname)
+defer "hostname $name"
+hostname renamed
+pool_import /dev/copy2
+check pool_destroy
+hostname "$name"
+# as a version left it that knew names only
+pool_import /dev/copy2
+crash_image /dev/copy2 $flash2
+check pool_destroy
+nullb_remove copy2
+check media_fuzz field $flash2 node=0
+hostname renamed
+code 1 "was in use by node $name" kvblk pool import $pool $flash2
+hostname "$name"
+pool_import $flash2
+check pool_destroy
+rm $own
+
 echo "-- to come back costs the smallest pool no block"
 nullb_create small 67
 pool_format /dev/small
