@@ -123,7 +123,8 @@ exports() {
 	verdict $? "HEAD has no body"
 
 	# clients that ask for too much, say nothing, or half of it, or read nothing
-	ask "$port" "/$(head -c 100000 /dev/zero | tr '\0' x)" > "$dir/much" 2>&1
+	# the answer may come, and the connection end, while this is still written
+	(ask "$port" "/$(head -c 100000 /dev/zero | tr '\0' x)") > "$dir/much" 2>&1
 	for ((i = 0; i < 12; i++)); do
 		exec {fd}<> "/dev/tcp/127.0.0.1/$port"
 		slow+=("$fd")

@@ -24,12 +24,14 @@
 #define CONNECTIONS		32u
 #define CONNECTIONS_OF_ONE	16u	/* client, so that others have some */
 #define TIMEOUT_S		10u
+#define ACCURACY_US		1000ull	/* 0 would be sd-event's default, 250 ms */
 #define MEMORY			((size_t)16 << 10)
 #define BACKLOG			16
 
 struct http {
 	struct MHD_Daemon *daemon;
 	sd_event_source *io;
+	sd_event_source *again;		/* the daemon has more to do: in the next turn */
 	sd_event_source *timer;
 	struct http_rules rules;
 };
@@ -38,6 +40,7 @@ struct http {
 struct upload {
 	char *body;
 	size_t len;
+	size_t room;
 	bool too_long;
 };
 
@@ -100,17 +103,26 @@ static enum MHD_Result answer(struct http *http, struct MHD_Connection *connecti
 	return reply(connection, &answer);
 }
 
-/* What is too long is read to its end, so that its sender hears the answer, and not kept. */
+/* Reads a body that is too long to its end, so that the sender reads the answer, and does not keep it. */
 static void take(struct upload *upload, const char *bytes, size_t len, size_t most)
 {
-	char *more = upload->len + len <= most ? realloc(upload->body, upload->len + len + 1) : NULL;
+	size_t room = upload->room;
+	char *more;
 
+	if (upload->too_long || upload->len + len > most) {
+		upload->too_long = true;
+		return;
+	}
+	while (room < upload->len + len + 1)
+		room = room ? 2 * room : 4096;
+	more = room > upload->room ? realloc(upload->body, room) : upload->body;
 	if (!more) {
 		upload->too_long = true;
 		return;
 	}
-	memcpy(more + upload->len, bytes, len);
 	upload->body = more;
+	upload->room = room;
+	memcpy(more + upload->len, bytes, len);
 	upload->len += len;
 	more[upload->len] = '\0';
 }
@@ -167,8 +179,11 @@ static void run(struct http *http)
 	MHD_UNSIGNED_LONG_LONG ms;
 
 	MHD_run(http->daemon);
-	if (MHD_get_timeout(http->daemon, &ms) != MHD_YES) {
-		sd_event_source_set_enabled(http->timer, SD_EVENT_OFF);
+	sd_event_source_set_enabled(http->timer, SD_EVENT_OFF);
+	if (MHD_get_timeout(http->daemon, &ms) != MHD_YES)
+		return;
+	if (!ms) {
+		sd_event_source_set_enabled(http->again, SD_EVENT_ONESHOT);
 		return;
 	}
 	sd_event_source_set_time_relative(http->timer, ms * 1000);
@@ -180,6 +195,13 @@ static int on_io(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	(void)source;
 	(void)fd;
 	(void)revents;
+	run(arg);
+	return 0;
+}
+
+static int on_again(sd_event_source *source, void *arg)
+{
+	(void)source;
 	run(arg);
 	return 0;
 }
@@ -200,7 +222,9 @@ static int add_sources(struct http *http, sd_event *event)
 			 -EIO;
 
 	if (err >= 0)
-		err = sd_event_add_time_relative(event, &http->timer, CLOCK_MONOTONIC, 0, 0,
+		err = sd_event_add_defer(event, &http->again, on_again, http);
+	if (err >= 0)
+		err = sd_event_add_time_relative(event, &http->timer, CLOCK_MONOTONIC, 0, ACCURACY_US,
 						 on_timer, http);
 	return err < 0 ? err : 0;
 }
@@ -316,6 +340,7 @@ void http_close(struct http *http)
 	if (!http)
 		return;
 	sd_event_source_disable_unref(http->io);
+	sd_event_source_disable_unref(http->again);
 	sd_event_source_disable_unref(http->timer);
 	/* closes the socket, too */
 	MHD_stop_daemon(http->daemon);
