@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: MIT
 /*
  * HTTP, see http.h: libmicrohttpd without a thread. Its epoll descriptor and its next
- * timeout are sources of the loop. A client that is slow or says nothing has a
- * connection and its memory, for a while, and nothing else.
+ * timeout are sources of the loop, and so is the listening socket: connections are
+ * accepted here, because libmicrohttpd knows no users.
+ *
+ * Rule: a user who has connections, idle or slow ones, costs no other user a
+ * connection. A user is a uid at a socket in the file system, else an address.
  */
 #include <errno.h>
 #include <grp.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,17 +27,59 @@
 #include "http.h"
 
 #define CONNECTIONS		32u
-#define CONNECTIONS_OF_ONE	16u	/* client, so that others have some */
-#define TIMEOUT_S		10u
+#define ACCEPTS			8u	/* in a turn of the loop, so that what came is answered */
+#define IDLE_S			10u	/* without a byte, in either direction */
+#define HEADER_US		5000000ull
+#define REQUEST_US		60000000ull
 #define ACCURACY_US		1000ull	/* 0 would be sd-event's default, 250 ms */
 #define MEMORY			((size_t)16 << 10)
 #define BACKLOG			16
 
+/**
+ * struct user - whose connection it is
+ * @uid: at a socket in the file system
+ * @address: else; IPv4 as the kernel maps it
+ */
+struct user {
+	uid_t uid;
+	struct in6_addr address;
+};
+
+/**
+ * struct client - a connection
+ * @older: in &struct http.clients, until @fd is -1
+ * @fd: libmicrohttpd's; -1: shut down, to be closed by it
+ * @deadline: of the header, or of the request
+ * @asks: the header of a request has come, and the answer has not been sent
+ */
+struct client {
+	TAILQ_ENTRY(client) older;
+	struct http *http;
+	struct user user;
+	int fd;
+	sd_event_source *deadline;
+	bool asks;
+};
+
+/**
+ * struct http - a listener
+ * @io: of @daemon
+ * @again: runs @daemon in the next turn: it has more to do
+ * @clients: open connections, oldest first
+ * @nr_clients: length of @clients
+ * @adding: libmicrohttpd is being given this one
+ */
 struct http {
+	sd_event *event;
 	struct MHD_Daemon *daemon;
+	int fd;
+	sd_event_source *listener;
 	sd_event_source *io;
-	sd_event_source *again;		/* the daemon has more to do: in the next turn */
+	sd_event_source *again;
 	sd_event_source *timer;
+	TAILQ_HEAD(clients, client) clients;
+	unsigned int nr_clients;
+	struct client *adding;
 	struct http_rules rules;
 };
 
@@ -77,16 +124,9 @@ static enum MHD_Result say(struct MHD_Connection *connection, unsigned int statu
 	return reply(connection, &answer);
 }
 
-static uid_t peer_of(struct MHD_Connection *connection)
+static struct client *client_of(struct MHD_Connection *connection)
 {
-	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct ucred peer = { .uid = (uid_t)-1 };
-
-	if (info)
-		getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer,
-			   &(socklen_t){ sizeof(peer) });
-	return peer.uid;
+	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
 static enum MHD_Result answer(struct http *http, struct MHD_Connection *connection,
@@ -96,7 +136,7 @@ static enum MHD_Result answer(struct http *http, struct MHD_Connection *connecti
 
 	request->accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
 						      MHD_HTTP_HEADER_ACCEPT);
-	request->uid = peer_of(connection);
+	request->uid = client_of(connection)->user.uid;
 	http->rules.answer(http->rules.arg, request, &answer);
 	if (!answer.status)
 		return say(connection, MHD_HTTP_NOT_FOUND, http->rules.pages);
@@ -127,6 +167,16 @@ static void take(struct upload *upload, const char *bytes, size_t len, size_t mo
 	more[upload->len] = '\0';
 }
 
+/* Notes that a header has come, or else that its answer has been sent. */
+static void set_asks(struct client *client, bool asks)
+{
+	client->asks = asks;
+	if (client->fd < 0)
+		return;
+	sd_event_source_set_time_relative(client->deadline, asks ? REQUEST_US : HEADER_US);
+	sd_event_source_set_enabled(client->deadline, SD_EVENT_ONESHOT);
+}
+
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
 				  const char *method, const char *version, const char *bytes,
 				  size_t *len, void **state)
@@ -136,6 +186,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	struct http *http = arg;
 
 	(void)version;
+	if (!upload)
+		set_asks(client_of(connection), true);
 	if (!http->rules.body_max) {
 		/* at once: a body that comes with it is not read */
 		if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
@@ -164,12 +216,12 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	struct upload *upload = *state;
 
 	(void)arg;
-	(void)connection;
 	(void)code;
 	if (upload)
 		free(upload->body);
 	free(upload);
 	*state = NULL;
+	set_asks(client_of(connection), false);
 }
 
 /* ---- the loop ---- */
@@ -214,13 +266,184 @@ static int on_timer(sd_event_source *source, uint64_t us, void *arg)
 	return 0;
 }
 
-static int add_sources(struct http *http, sd_event *event)
+/* ---- connections ---- */
+
+static bool same_user(const struct user *a, const struct user *b)
+{
+	return a->uid == b->uid && !memcmp(&a->address, &b->address, sizeof(a->address));
+}
+
+static unsigned int connections_of(const struct http *http, const struct user *user)
+{
+	const struct client *client;
+	unsigned int nr = 0;
+
+	TAILQ_FOREACH(client, &http->clients, older)
+		nr += same_user(&client->user, user);
+	return nr;
+}
+
+static void forget(struct client *client)
+{
+	TAILQ_REMOVE(&client->http->clients, client, older);
+	client->http->nr_clients--;
+	client->deadline = sd_event_source_disable_unref(client->deadline);
+	client->fd = -1;
+}
+
+/* Ends the connection. libmicrohttpd sees the end of its socket, closes that, and calls on_connection(). */
+static void drop(struct client *client)
+{
+	shutdown(client->fd, SHUT_RDWR);
+	forget(client);
+}
+
+static int on_deadline(sd_event_source *source, uint64_t us, void *arg)
+{
+	(void)source;
+	(void)us;
+	drop(arg);
+	return 0;
+}
+
+/*
+ * Ends a connection for one of @user: of the user who has most of them the oldest that
+ * waits for a request; of another user than @user also one that is being served. Returns
+ * false if there is none.
+ */
+static bool make_room(struct http *http, const struct user *user)
+{
+	struct client *client, *idle = NULL, *oldest = NULL;
+	unsigned int most = connections_of(http, user) + 1;
+	const struct user *who = user;
+
+	TAILQ_FOREACH(client, &http->clients, older) {
+		unsigned int nr = connections_of(http, &client->user);
+
+		if (nr > most) {
+			most = nr;
+			who = &client->user;
+		}
+	}
+	TAILQ_FOREACH_REVERSE(client, &http->clients, clients, older) {
+		if (!same_user(&client->user, who))
+			continue;
+		oldest = client;
+		idle = client->asks ? idle : client;
+	}
+	if (!idle && who != user)
+		idle = oldest;
+	if (idle)
+		drop(idle);
+	return idle;
+}
+
+static struct user user_of(int fd, const struct sockaddr_storage *peer)
+{
+	struct ucred ucred = { .uid = (uid_t)-1 };
+	struct user user = { .uid = (uid_t)-1 };
+
+	if (peer->ss_family == AF_INET6) {
+		user.address = ((const struct sockaddr_in6 *)peer)->sin6_addr;
+	} else if (peer->ss_family == AF_INET) {
+		user.address.s6_addr32[3] = ((const struct sockaddr_in *)peer)->sin_addr.s_addr;
+	} else {
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &(socklen_t){ sizeof(ucred) });
+		user.uid = ucred.uid;
+	}
+	return user;
+}
+
+static struct client *client_new(struct http *http, int fd, const struct user *user)
+{
+	struct client *client = calloc(1, sizeof(*client));
+
+	if (!client)
+		return NULL;
+	client->http = http;
+	client->fd = fd;
+	client->user = *user;
+	if (sd_event_add_time_relative(http->event, &client->deadline, CLOCK_MONOTONIC, HEADER_US,
+				       ACCURACY_US, on_deadline, client) < 0) {
+		free(client);
+		return NULL;
+	}
+	TAILQ_INSERT_TAIL(&http->clients, client, older);
+	http->nr_clients++;
+	return client;
+}
+
+/* Takes over @fd. */
+static void add_client(struct http *http, int fd, const struct sockaddr_storage *peer, socklen_t len)
+{
+	struct user user = user_of(fd, peer);
+
+	if (http->nr_clients >= CONNECTIONS && !make_room(http, &user)) {
+		close(fd);
+		return;
+	}
+	http->adding = client_new(http, fd, &user);
+	if (!http->adding)
+		close(fd);
+	else if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)peer, len) != MHD_YES &&
+		 http->adding) {
+		/* closed, but not told of */
+		forget(http->adding);
+		free(http->adding);
+	}
+	http->adding = NULL;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct http *http = arg;
+	struct client *client = *context;
+
+	(void)connection;
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		*context = http->adding;
+		return;
+	}
+	if (client == http->adding)
+		http->adding = NULL;
+	if (client->fd >= 0)
+		forget(client);
+	free(client);
+}
+
+static int on_listener(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	struct http *http = arg;
+
+	(void)source;
+	(void)revents;
+	for (unsigned int i = 0; i < ACCEPTS; i++) {
+		struct sockaddr_storage peer = { 0 };
+		socklen_t len = sizeof(peer);
+		int client = accept4(fd, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (client < 0)
+			break;
+		add_client(http, client, &peer, len);
+	}
+	run(http);
+	return 0;
+}
+
+static int add_sources(struct http *http)
 {
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->daemon,
 							       MHD_DAEMON_INFO_EPOLL_FD);
+	sd_event *event = http->event;
 	int err = info ? sd_event_add_io(event, &http->io, info->epoll_fd, EPOLLIN, on_io, http) :
 			 -EIO;
 
+	if (err >= 0)
+		err = sd_event_add_io(event, &http->listener, http->fd, EPOLLIN, on_listener, http);
+	/* an accept() that fails for lack of descriptors is tried again, but not at once for ever */
+	if (err >= 0)
+		err = sd_event_source_set_ratelimit(http->listener, 1000000, 1000);
 	if (err >= 0)
 		err = sd_event_add_defer(event, &http->again, on_again, http);
 	if (err >= 0)
@@ -302,27 +525,27 @@ int http_listen_unix(const char *path, const char *group, mode_t mode)
 int http_open(sd_event *event, int fd, const struct http_rules *rules, struct http **handle)
 {
 	struct http *http = calloc(1, sizeof(*http));
-	int err;
+	int err = -EIO;
 
 	if (!http) {
 		close(fd);
 		return -ENOMEM;
 	}
+	http->event = event;
+	http->fd = fd;
 	http->rules = *rules;
-	http->daemon = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http,
-					MHD_OPTION_LISTEN_SOCKET, fd,
-					MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
-					MHD_OPTION_PER_IP_CONNECTION_LIMIT, CONNECTIONS_OF_ONE,
-					MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_S,
+	TAILQ_INIT(&http->clients);
+	/* twice as many: one that was dropped is there until its socket's end is seen */
+	http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+					on_request, http,
+					MHD_OPTION_CONNECTION_LIMIT, 2 * CONNECTIONS,
+					MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
 					MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY,
+					MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
 					MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
 					MHD_OPTION_END);
-	if (!http->daemon) {
-		close(fd);
-		free(http);
-		return -EIO;
-	}
-	err = add_sources(http, event);
+	if (http->daemon)
+		err = add_sources(http);
 	if (err)
 		http_close(http);
 	else
@@ -339,10 +562,12 @@ void http_close(struct http *http)
 {
 	if (!http)
 		return;
+	sd_event_source_disable_unref(http->listener);
 	sd_event_source_disable_unref(http->io);
 	sd_event_source_disable_unref(http->again);
 	sd_event_source_disable_unref(http->timer);
-	/* closes the socket, too */
-	MHD_stop_daemon(http->daemon);
+	close(http->fd);
+	if (http->daemon)
+		MHD_stop_daemon(http->daemon);
 	free(http);
 }

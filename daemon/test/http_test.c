@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * HTTP in its loop: what a long body waits for. Rule: the test runs the loop without letting it wait, so that what needs
+ * HTTP in its loop: what a long body waits for, and what connections of one user cost
+ * another one. Rule: the test runs the loop without letting it wait, so that what needs
  * a timer is seen as a turn in which neither side could do anything.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -24,13 +26,36 @@
 #include "../http.h"
 
 #define BODY_MAX	((size_t)16 << 20)
+#define OTHERS		32	/* connections that there may be */
 
 static sd_event *event;
 static struct http *http;
-static unsigned int answered;
+static unsigned int port, answered;
 static size_t body_len;
 static bool armed;		/* the loop waits */
 static struct sockaddr_un local = { .sun_family = AF_UNIX };
+
+/* ---- time goes a hundred times as fast ---- */
+
+int __real_sd_event_source_set_time_relative(sd_event_source *source, uint64_t us);
+int __wrap_sd_event_source_set_time_relative(sd_event_source *source, uint64_t us);
+int __real_sd_event_add_time_relative(sd_event *e, sd_event_source **source, clockid_t clock, uint64_t us,
+				      uint64_t accuracy, sd_event_time_handler_t fn, void *arg);
+int __wrap_sd_event_add_time_relative(sd_event *e, sd_event_source **source, clockid_t clock, uint64_t us,
+				      uint64_t accuracy, sd_event_time_handler_t fn, void *arg);
+
+static uint64_t hurry = 1;
+
+int __wrap_sd_event_source_set_time_relative(sd_event_source *source, uint64_t us)
+{
+	return __real_sd_event_source_set_time_relative(source, us / hurry);
+}
+
+int __wrap_sd_event_add_time_relative(sd_event *e, sd_event_source **source, clockid_t clock, uint64_t us,
+				      uint64_t accuracy, sd_event_time_handler_t fn, void *arg)
+{
+	return __real_sd_event_add_time_relative(e, source, clock, us / hurry, accuracy, fn, arg);
+}
 
 /* ---- the server ---- */
 
@@ -49,6 +74,7 @@ static void open_at(int fd)
 {
 	const struct http_rules rules = { .answer = on_request, .arg = &answered, .pages = "", .body_max = BODY_MAX };
 
+	hurry = 1;
 	armed = false;
 	answered = 0;
 	assert_true(fd >= 0);
@@ -57,6 +83,19 @@ static void open_at(int fd)
 }
 
 static int begin(void **state)
+{
+	int fd = http_listen_ip("127.0.0.1", 0);
+	struct sockaddr_in at = { 0 };
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &(socklen_t){ sizeof(at) }), 0);
+	port = ntohs(at.sin_port);
+	open_at(fd);
+	return 0;
+}
+
+static int begin_local(void **state)
 {
 	char path[] = "/tmp/http_test-XXXXXX";
 
@@ -112,6 +151,59 @@ static bool turn(void)
 	return turn_after(0);
 }
 
+/* ---- clients ---- */
+
+/* A connection from @address, a user of its own. */
+static int connect_from(const char *address)
+{
+	struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr(address) };
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				  .sin_port = htons((uint16_t)port) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	turn();
+	return fd;
+}
+
+static void tell(int fd, const char *text)
+{
+	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+	turn();
+}
+
+/* Whether the peer has closed @fd, without an answer. */
+static bool is_closed(int fd)
+{
+	char c;
+
+	turn();
+	return recv(fd, &c, 1, MSG_PEEK) == 0 || errno == ECONNRESET;
+}
+
+/* The kernel may take its time between two sockets of IP. */
+static void gets_closed(int fd)
+{
+	for (int i = 0; i < 10000 && !is_closed(fd); i++)
+		turn_after(1);
+	assert_true(is_closed(fd));
+}
+
+/* A request on the connection is answered. */
+static void is_answered(int fd)
+{
+	unsigned int before = answered;
+	char got[512] = "";
+
+	tell(fd, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+	for (int i = 0; i < 10000 && recv(fd, got, sizeof(got) - 1, 0) <= 0; i++)
+		turn_after(1);
+	assert_memory_equal(got, "HTTP/1.1 200", 12);
+	assert_int_equal(answered, before + 1);
+}
+
 /* ---- tests ---- */
 
 /* A body of 9 MB needs no timer: while there is something to read, it is read. */
@@ -129,7 +221,7 @@ static void test_body(void **state)
 	assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
 	memset(part, 'x', sizeof(part));
 	snprintf(head, sizeof(head), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", len);
-	assert_int_equal(send(fd, head, strlen(head), MSG_NOSIGNAL), strlen(head));
+	tell(fd, head);
 	while (!answered && waits < 3) {
 		bool did = false;
 
@@ -146,10 +238,99 @@ static void test_body(void **state)
 	close(fd);
 }
 
+/* Connections that ask for nothing, of two users: each of them, and a third one, is answered. */
+static void test_idle(void **state)
+{
+	static const char *const users[] = { "127.0.0.1", "127.0.0.2", "127.0.0.3" };
+	int idle[2 * OTHERS], fd;
+
+	(void)state;
+	for (int i = 0; i < 2 * OTHERS; i++) {
+		idle[i] = connect_from(users[i % 2]);
+		tell(idle[i], "GET /healthz HT");
+	}
+	gets_closed(idle[0]);
+	assert_false(is_closed(idle[2 * OTHERS - 1]));
+	for (int i = 0; i < 3; i++) {
+		fd = connect_from(users[i]);
+		is_answered(fd);
+		close(fd);
+	}
+	for (int i = 0; i < 2 * OTHERS; i++)
+		close(idle[i]);
+}
+
+/* Requests under way: one more of their user is refused, one of another user is not. */
+static void test_busy(void **state)
+{
+	int busy[OTHERS], fd, other;
+	char got[64];
+
+	(void)state;
+	for (int i = 0; i < OTHERS; i++) {
+		busy[i] = connect_from("127.0.0.1");
+		tell(busy[i], "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n");
+		for (int t = 0; t < 10000 && recv(busy[i], got, sizeof(got), 0) <= 0; t++)
+			turn_after(1);
+	}
+	fd = connect_from("127.0.0.1");
+	gets_closed(fd);
+	close(fd);
+	for (int i = 0; i < OTHERS; i++)
+		assert_false(is_closed(busy[i]));
+	other = connect_from("127.0.0.2");
+	is_answered(other);
+	gets_closed(busy[0]);
+	for (int i = 1; i < OTHERS; i++)
+		assert_false(is_closed(busy[i]));
+	/* its slot has come back */
+	close(other);
+	turn();
+	fd = connect_from("127.0.0.2");
+	is_answered(fd);
+	assert_false(is_closed(busy[1]));
+	close(fd);
+	for (int i = 0; i < OTHERS; i++)
+		close(busy[i]);
+}
+
+/* A header, and a request, has an end of its time, however often a byte comes. */
+static void test_slow(void **state)
+{
+	int slow, fd;
+
+	(void)state;
+	hurry = 100;
+	slow = connect_from("127.0.0.1");
+	for (int i = 0; i < 1000000 && !is_closed(slow); i++) {
+		send(slow, "x", 1, MSG_NOSIGNAL);
+		turn_after(1);
+	}
+	assert_true(is_closed(slow));
+	close(slow);
+	slow = connect_from("127.0.0.1");
+	tell(slow, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+	for (int i = 0; i < 1000000 && !is_closed(slow); i++) {
+		send(slow, "x", 1, MSG_NOSIGNAL);
+		turn_after(1);
+	}
+	assert_true(is_closed(slow));
+	assert_int_equal(answered, 0);
+	close(slow);
+	/* after an answer the time begins anew */
+	fd = connect_from("127.0.0.1");
+	is_answered(fd);
+	is_answered(fd);
+	close(fd);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_body, begin, end),
+		cmocka_unit_test_setup_teardown(test_body, begin_local, end),
+		cmocka_unit_test_setup_teardown(test_idle, begin, end),
+		cmocka_unit_test_setup_teardown(test_busy, begin, end),
+		cmocka_unit_test_setup_teardown(test_slow, begin, end),
 	};
 
 	return cmocka_run_group_tests_name("http", tests, NULL, NULL);
