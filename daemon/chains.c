@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
-/* Chains of keys and the map of sessions, see chains.h: a hash table of lists, and one list by age. */
+/*
+ * Chains of keys and the map of sessions, see chains.h. Each user has a list of sessions
+ * by age, and a tree of them by their ids: callers choose ids, and no choice makes a
+ * balanced tree slow.
+ */
 #include <ctype.h>
 #include <errno.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include <linux/kvblk.h>
 
 #include "chains.h"
-
-#define BUCKETS		4096u
 
 /* ---- chains ---- */
 
@@ -102,27 +104,39 @@ void chain_free(struct chain *chain)
 /* ---- sessions ---- */
 
 /**
- * struct entry - a session in the map
- * @older: named before it, NULL: none was
- * @newer: likewise, after it
- * @by_place: in its bucket
+ * struct mapped - a session in the map
+ * @id: first field, which the tree compares
+ * @older: named before this one, of the same owner
+ * @newer: named after this one, of the same owner
  * @bytes: that count for it
  */
-struct entry {
-	struct entry *older, *newer;
-	LIST_ENTRY(entry) by_place;
-	uid_t uid;
+struct mapped {
+	char id[CHAINS_SESSION_MAX + 1];
+	struct mapped *older, *newer;
 	size_t bytes;
 	struct session session;
-	char id[CHAINS_SESSION_MAX + 1];
+};
+
+/**
+ * struct owner - a user's sessions
+ * @oldest: session that was longest not named
+ * @newest: session that was named last
+ * @by_id: tree of tsearch(3)
+ * @bytes: of all of them
+ */
+struct owner {
+	uid_t uid;
+	struct mapped *oldest, *newest;
+	void *by_id;
+	size_t bytes;
 };
 
 struct sessions {
 	struct sessions_rules rules;
 	size_t nr;
 	size_t bytes;
-	struct entry *oldest, *newest;
-	LIST_HEAD(bucket, entry) buckets[BUCKETS];
+	struct owner **owners;
+	size_t nr_owners;
 };
 
 struct sessions *sessions_new(void)
@@ -130,70 +144,101 @@ struct sessions *sessions_new(void)
 	return calloc(1, sizeof(struct sessions));
 }
 
-static struct bucket *bucket_of(struct sessions *sessions, uid_t uid, const char *id)
+static int compare(const void *a, const void *b)
 {
-	uint32_t hash = 2166136261u ^ (uint32_t)uid;
-
-	for (; *id; id++)
-		hash = (hash ^ (unsigned char)*id) * 16777619u;
-	return &sessions->buckets[hash % BUCKETS];
+	return strcmp(a, b);
 }
 
-static struct entry *find(struct sessions *sessions, uid_t uid, const char *id)
+static struct owner *find_owner(struct sessions *sessions, uid_t uid)
 {
-	struct entry *entry;
-
-	LIST_FOREACH(entry, bucket_of(sessions, uid, id), by_place) {
-		if (entry->uid == uid && !strcmp(entry->id, id))
-			return entry;
+	for (size_t i = 0; i < sessions->nr_owners; i++) {
+		if (sessions->owners[i]->uid == uid)
+			return sessions->owners[i];
 	}
 	return NULL;
 }
 
-static void add_newest(struct sessions *sessions, struct entry *entry)
+/* Forgets a user who has no session. */
+static void put_owner(struct sessions *sessions, struct owner *owner)
 {
-	entry->older = sessions->newest;
-	entry->newer = NULL;
-	if (sessions->newest)
-		sessions->newest->newer = entry;
-	else
-		sessions->oldest = entry;
-	sessions->newest = entry;
+	size_t i = 0;
+
+	if (owner->oldest)
+		return;
+	while (sessions->owners[i] != owner)
+		i++;
+	sessions->owners[i] = sessions->owners[--sessions->nr_owners];
+	free(owner);
 }
 
-static void take_out(struct sessions *sessions, struct entry *entry)
+static struct mapped *find(struct owner *owner, const char *id)
 {
-	if (sessions->oldest == entry)
-		sessions->oldest = entry->newer;
+	void **node = owner ? tfind(id, &owner->by_id, compare) : NULL;
+
+	return node ? *node : NULL;
+}
+
+static void add_newest(struct owner *owner, struct mapped *entry)
+{
+	entry->older = owner->newest;
+	entry->newer = NULL;
+	if (owner->newest)
+		owner->newest->newer = entry;
+	else
+		owner->oldest = entry;
+	owner->newest = entry;
+}
+
+static void take_out(struct owner *owner, struct mapped *entry)
+{
+	if (owner->oldest == entry)
+		owner->oldest = entry->newer;
 	else
 		entry->older->newer = entry->newer;
-	if (sessions->newest == entry)
-		sessions->newest = entry->older;
+	if (owner->newest == entry)
+		owner->newest = entry->older;
 	else
 		entry->newer->older = entry->older;
 }
 
-static void forget(struct sessions *sessions, struct entry *entry)
+static void entry_free(struct mapped *entry)
 {
-	take_out(sessions, entry);
-	LIST_REMOVE(entry, by_place);
-	sessions->nr--;
-	sessions->bytes -= entry->bytes;
 	chain_free(&entry->session.chain);
 	free(entry);
 }
 
+/* Forgets the owner, too, unless he has another session. */
+static void forget(struct sessions *sessions, struct owner *owner, struct mapped *entry)
+{
+	tdelete(entry->id, &owner->by_id, compare);
+	take_out(owner, entry);
+	owner->bytes -= entry->bytes;
+	sessions->bytes -= entry->bytes;
+	sessions->nr--;
+	entry_free(entry);
+	put_owner(sessions, owner);
+}
+
+/* Forgets sessions of the user whose sessions take most, until there is room for @nr more. */
 static void make_room(struct sessions *sessions, size_t nr, size_t bytes)
 {
-	while (sessions->oldest && (sessions->nr + nr > sessions->rules.sessions ||
-				    sessions->bytes + bytes > sessions->rules.bytes))
-		forget(sessions, sessions->oldest);
+	while (sessions->nr && (sessions->nr + nr > sessions->rules.sessions ||
+				sessions->bytes + bytes > sessions->rules.bytes)) {
+		struct owner *most = sessions->owners[0];
+
+		for (size_t i = 1; i < sessions->nr_owners; i++) {
+			if (sessions->owners[i]->bytes > most->bytes)
+				most = sessions->owners[i];
+		}
+		forget(sessions, most, most->oldest);
+	}
 }
 
 void sessions_free(struct sessions *sessions)
 {
-	while (sessions->oldest)
-		forget(sessions, sessions->oldest);
+	sessions->rules = (struct sessions_rules){ 0 };
+	make_room(sessions, 0, 0);
+	free(sessions->owners);
 	free(sessions);
 }
 
@@ -216,11 +261,45 @@ bool sessions_is_id(const char *id)
 	return true;
 }
 
+static struct owner *add_owner(struct sessions *sessions, uid_t uid)
+{
+	struct owner **more = reallocarray(sessions->owners, sessions->nr_owners + 1, sizeof(struct owner *));
+	struct owner *owner = more ? calloc(1, sizeof(*owner)) : NULL;
+
+	if (more)
+		sessions->owners = more;
+	if (!owner)
+		return NULL;
+	owner->uid = uid;
+	more[sessions->nr_owners++] = owner;
+	return owner;
+}
+
+/* Takes over @entry. Returns 0 or -ENOMEM. */
+static int add(struct sessions *sessions, uid_t uid, struct mapped *entry)
+{
+	struct owner *owner = find_owner(sessions, uid);
+
+	if (!owner)
+		owner = add_owner(sessions, uid);
+	if (owner && tsearch(entry, &owner->by_id, compare)) {
+		add_newest(owner, entry);
+		owner->bytes += entry->bytes;
+		sessions->bytes += entry->bytes;
+		sessions->nr++;
+		return 0;
+	}
+	entry_free(entry);
+	if (owner)
+		put_owner(sessions, owner);
+	return -ENOMEM;
+}
+
 int sessions_set(struct sessions *sessions, uid_t uid, const char *id, const char *pool,
 		 const struct chain *chain)
 {
-	size_t bytes = sizeof(struct entry) + chain->bytes + chain->nr * sizeof(*chain->lens);
-	struct entry *entry, *old;
+	size_t bytes = sizeof(struct mapped) + chain->bytes + chain->nr * sizeof(*chain->lens);
+	struct mapped *entry, *old;
 
 	if (!sessions->rules.sessions || bytes > sessions->rules.bytes)
 		return -E2BIG;
@@ -229,29 +308,25 @@ int sessions_set(struct sessions *sessions, uid_t uid, const char *id, const cha
 		free(entry);
 		return -ENOMEM;
 	}
-	old = find(sessions, uid, id);
-	if (old)
-		forget(sessions, old);
-	make_room(sessions, 1, bytes);
-	entry->uid = uid;
 	entry->bytes = bytes;
 	snprintf(entry->id, sizeof(entry->id), "%s", id);
 	snprintf(entry->session.pool, sizeof(entry->session.pool), "%s", pool);
-	add_newest(sessions, entry);
-	LIST_INSERT_HEAD(bucket_of(sessions, uid, id), entry, by_place);
-	sessions->nr++;
-	sessions->bytes += bytes;
-	return 0;
+	old = find(find_owner(sessions, uid), id);
+	if (old)
+		forget(sessions, find_owner(sessions, uid), old);
+	make_room(sessions, 1, bytes);
+	return add(sessions, uid, entry);
 }
 
 const struct session *sessions_get(struct sessions *sessions, uid_t uid, const char *id)
 {
-	struct entry *entry = find(sessions, uid, id);
+	struct owner *owner = find_owner(sessions, uid);
+	struct mapped *entry = find(owner, id);
 
 	if (!entry)
 		return NULL;
-	take_out(sessions, entry);
-	add_newest(sessions, entry);
+	take_out(owner, entry);
+	add_newest(owner, entry);
 	return &entry->session;
 }
 

@@ -162,7 +162,8 @@ struct config_kv_events {
  * @mode: of the socket, octal
  * @pools: that callers may use
  * @parallel: prefetches that run at a time
- * @waiting: that wait for their turn, or hold a lease
+ * @waiting: of a user that wait for their turn, or hold a lease
+ * @waiting_bytes: memory of those, of a user
  * @bandwidth: bytes a second of all together, 0: no limit
  * @request_bytes: that one of them brings in, 0: no limit
  * @body: bytes of a request
@@ -177,6 +178,7 @@ struct config_prestage {
 	struct texts pools;
 	int64_t parallel;
 	int64_t waiting;
+	int64_t waiting_bytes;
 	int64_t bandwidth;
 	int64_t request_bytes;
 	int64_t body;

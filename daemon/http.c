@@ -33,7 +33,7 @@
 #define REQUEST_US		60000000ull
 #define ACCURACY_US		1000ull	/* 0 would be sd-event's default, 250 ms */
 #define MEMORY			((size_t)16 << 10)
-#define BACKLOG			16
+#define BACKLOG			128
 
 /**
  * struct user - whose connection it is

@@ -4,7 +4,8 @@
  * its own: a cancel finds its operations and no others, and closing it ends its leases.
  *
  * Rule: an order is in the list, under the lock, until it is freed; while it runs its
- * thread alone writes what is marked so.
+ * thread alone writes what is marked so. Bounds are those of a user, and threads go to
+ * users in turn: the orders of one user are never in the way of another one's.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,7 +31,27 @@ enum order_phase {
 };
 
 /**
+ * struct user - a user who has orders
+ * @uid: of the user
+ * @nr_held: orders that wait, run or hold a lease
+ * @nr_over: orders that are over and hold none
+ * @nr_running: orders that run
+ * @turn: when an order of this user began last, in orders that began
+ * @bytes: memory of all these orders
+ */
+struct user {
+	LIST_ENTRY(user) next;
+	uid_t uid;
+	unsigned int nr_held;
+	unsigned int nr_over;
+	unsigned int nr_running;
+	uint64_t turn;
+	uint64_t bytes;
+};
+
+/**
  * struct order - blocks to bring in
+ * @memory: that counts for @user
  * @canceled: its thread frees it
  * @kv: NULL: it has not begun, or holds no lease
  * @lease_end: of CLOCK_MONOTONIC
@@ -44,7 +65,8 @@ enum order_phase {
 struct order {
 	TAILQ_ENTRY(order) next;
 	char id[PREFETCHER_ID_LEN];
-	uid_t uid;
+	struct user *user;
+	uint64_t memory;
 	struct want want;
 	enum order_phase phase;
 	bool canceled;
@@ -62,10 +84,10 @@ static struct {
 	pthread_mutex_t lock;		/* protects all of it */
 	pthread_cond_t changed;		/* an order waits, or is canceled */
 	TAILQ_HEAD(, order) orders;	/* oldest first */
+	LIST_HEAD(, user) users;
 	struct prefetcher_rules rules;
 	struct prefetcher_counts counts;
-	unsigned int nr_held;		/* orders that wait, run or hold a lease */
-	unsigned int nr_over;		/* those that are over and hold none */
+	uint64_t turn;			/* orders that began */
 	unsigned int nr_threads, nr_idle;
 	uint64_t next_ns;		/* when the bandwidth lets the next batch begin */
 	bool ready;
@@ -89,15 +111,44 @@ static struct order *find(const char *id, uid_t uid)
 	struct order *order;
 
 	TAILQ_FOREACH(order, &all.orders, next) {
-		if (!strcmp(order->id, id) && order->uid == uid && !order->canceled)
+		if (!strcmp(order->id, id) && order->user->uid == uid && !order->canceled)
 			return order;
 	}
 	return NULL;
 }
 
+/* Of @uid; NULL: no memory. One that is new has no orders, and user_put() is due. */
+static struct user *user_get(uid_t uid)
+{
+	struct user *user;
+
+	LIST_FOREACH(user, &all.users, next) {
+		if (user->uid == uid)
+			return user;
+	}
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->uid = uid;
+	LIST_INSERT_HEAD(&all.users, user, next);
+	return user;
+}
+
+/* Frees a user who has no orders. */
+static void user_put(struct user *user)
+{
+	if (user->nr_held || user->nr_over)
+		return;
+	LIST_REMOVE(user, next);
+	free(user);
+}
+
+/* The order is no longer among those that its user holds, nor among those that are over. */
 static void order_free(struct order *order)
 {
 	TAILQ_REMOVE(&all.orders, order, next);
+	order->user->bytes -= order->memory;
+	user_put(order->user);
 	kvblk_close(order->kv);
 	want_free(&order->want);
 	free(order->got);
@@ -107,43 +158,67 @@ static void order_free(struct order *order)
 static void drop_over(struct order *order)
 {
 	if (order->kv)
-		all.nr_held--;
+		order->user->nr_held--;
 	else
-		all.nr_over--;
+		order->user->nr_over--;
 	order_free(order);
 }
 
-/* Those that were over first go first. */
-static void forget_old(void)
+/* Drops the user's oldest order that is over and holds no lease. Returns false if there is none. */
+static bool forget_oldest(const struct user *user)
 {
-	struct order *order = TAILQ_FIRST(&all.orders), *next;
+	struct order *order;
 
-	for (; order && all.nr_over > all.rules.waiting; order = next) {
-		next = TAILQ_NEXT(order, next);
-		if (order->phase == ORDER_OVER && !order->kv)
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (order->user == user && order->phase == ORDER_OVER && !order->kv) {
 			drop_over(order);
+			return true;
+		}
 	}
+	return false;
 }
 
-/* Handles whose leases have ended are closed. When the next one ends; 0: there is none. */
+static void forget_old(struct user *user)
+{
+	while (user->nr_over > all.rules.waiting && forget_oldest(user))
+		;
+}
+
+/* The order is over and holds nothing: its keys are not needed any more. */
+static void end_order(struct order *order)
+{
+	struct chain *chain = &order->want.chain;
+
+	kvblk_close(order->kv);
+	order->kv = NULL;
+	order->user->nr_held--;
+	order->user->nr_over++;
+	order->user->bytes -= chain->bytes;
+	order->memory -= chain->bytes;
+	chain->bytes = 0;
+	free(chain->keys);
+	chain->keys = NULL;
+}
+
+/* Closes handles whose leases have ended. Returns when the next one ends, or 0 if there is none. */
 static uint64_t end_leases(void)
 {
 	uint64_t now = now_ns(), first = 0;
 	struct order *order;
+	struct user *user, *next;
 
 	TAILQ_FOREACH(order, &all.orders, next) {
 		if (order->phase != ORDER_OVER || !order->kv)
 			continue;
-		if (order->lease_end <= now) {
-			kvblk_close(order->kv);
-			order->kv = NULL;
-			all.nr_held--;
-			all.nr_over++;
-		} else if (!first || order->lease_end < first) {
+		if (order->lease_end <= now)
+			end_order(order);
+		else if (!first || order->lease_end < first)
 			first = order->lease_end;
-		}
 	}
-	forget_old();
+	for (user = LIST_FIRST(&all.users); user; user = next) {
+		next = LIST_NEXT(user, next);
+		forget_old(user);
+	}
 	return first;
 }
 
@@ -157,13 +232,23 @@ static void wait_until(uint64_t ns)
 		pthread_cond_wait(&all.changed, &all.lock);
 }
 
-/* Of those with the highest priority the oldest. */
+/* A priority counts among the orders of a user. */
+static bool goes_before(const struct order *order, const struct order *other)
+{
+	if (order->user == other->user)
+		return order->want.priority > other->want.priority;
+	if (order->user->nr_running != other->user->nr_running)
+		return order->user->nr_running < other->user->nr_running;
+	return order->user->turn < other->user->turn;
+}
+
+/* Of the user whose turn it is the oldest of those with the highest priority; NULL: none waits. */
 static struct order *next_waiting(void)
 {
 	struct order *order, *best = NULL;
 
 	TAILQ_FOREACH(order, &all.orders, next) {
-		if (order->phase == ORDER_WAITING && (!best || order->want.priority > best->want.priority))
+		if (order->phase == ORDER_WAITING && (!best || goes_before(order, best)))
 			best = order;
 	}
 	return best;
@@ -307,12 +392,13 @@ static int run(struct order *order)
 	return err;
 }
 
-/* With the lock held: it holds a lease, or is over. */
+/* With the lock held: the order holds a lease from now on, or is over. */
 static void finish(struct order *order)
 {
 	order->phase = ORDER_OVER;
+	order->user->nr_running--;
 	if (order->canceled) {
-		all.nr_held--;
+		order->user->nr_held--;
 		order_free(order);
 		return;
 	}
@@ -323,11 +409,8 @@ static void finish(struct order *order)
 	order->lease_end = now_ns() + order->want.lease_ms * 1000000ull;
 	if (order->leased && !order->err)
 		return;
-	kvblk_close(order->kv);
-	order->kv = NULL;
-	all.nr_held--;
-	all.nr_over++;
-	forget_old();
+	end_order(order);
+	forget_old(order->user);
 }
 
 static void *work(void *arg)
@@ -347,6 +430,8 @@ static void *work(void *arg)
 			continue;
 		}
 		order->phase = ORDER_RUNNING;
+		order->user->nr_running++;
+		order->user->turn = ++all.turn;
 		all.counts.waiting--;
 		pthread_mutex_unlock(&all.lock);
 		order->err = run(order);
@@ -392,12 +477,19 @@ void prefetcher_configure(const struct prefetcher_rules *rules)
 		all.ready = true;
 	}
 	all.rules = *rules;
-	forget_old();
+	end_leases();
 	pthread_cond_broadcast(&all.changed);
 	pthread_mutex_unlock(&all.lock);
 }
 
-static struct order *order_new(struct want *want, uid_t uid)
+/* Memory that an order of @want takes. */
+static uint64_t memory_of(const struct want *want)
+{
+	return sizeof(struct order) + want->chain.bytes +
+	       want->chain.nr * (sizeof(*want->chain.lens) + sizeof(struct kvblk_prefetched));
+}
+
+static struct order *order_new(struct want *want)
 {
 	struct order *order = calloc(1, sizeof(*order));
 	uint64_t number;
@@ -411,32 +503,61 @@ static struct order *order_new(struct want *want, uid_t uid)
 		return NULL;
 	}
 	snprintf(order->id, sizeof(order->id), "%016" PRIx64, number);
-	order->uid = uid;
+	order->memory = memory_of(want);
 	order->want = *want;
 	want->chain = (struct chain){ 0 };
 	return order;
 }
 
-int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
+/* With the lock held. Makes room for an order of @memory bytes, which is held. Returns 0, -EAGAIN or -E2BIG. */
+static int make_room(const struct user *user, uint64_t memory)
+{
+	if (memory > all.rules.bytes)
+		return -E2BIG;
+	if (user->nr_held > all.rules.waiting)
+		return -EAGAIN;
+	while (user->bytes + memory > all.rules.bytes) {
+		if (!forget_oldest(user))
+			return -EAGAIN;
+	}
+	return 0;
+}
+
+/* With the lock held, and counted for @user already. Returns as prefetcher_order(). */
+static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID_LEN])
 {
 	struct order *order;
-	int err = 0;
+	int err = make_room(user, memory_of(want));
+
+	if (!err)
+		err = add_thread();
+	if (err)
+		return err;
+	order = order_new(want);
+	if (!order)
+		return -ENOMEM;
+	order->user = user;
+	user->bytes += order->memory;
+	memcpy(id, order->id, sizeof(order->id));
+	TAILQ_INSERT_TAIL(&all.orders, order, next);
+	all.counts.waiting++;
+	pthread_cond_broadcast(&all.changed);
+	return 0;
+}
+
+int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
+{
+	struct user *user;
+	int err = -ENOMEM;
 
 	pthread_mutex_lock(&all.lock);
 	end_leases();
-	if (all.nr_held >= all.rules.waiting)
-		err = -EAGAIN;
-	if (!err)
-		err = add_thread();
-	order = err ? NULL : order_new(want, uid);
-	if (order) {
-		memcpy(id, order->id, sizeof(order->id));
-		TAILQ_INSERT_TAIL(&all.orders, order, next);
-		all.nr_held++;
-		all.counts.waiting++;
-		pthread_cond_broadcast(&all.changed);
-	} else if (!err) {
-		err = -ENOMEM;
+	user = user_get(uid);
+	if (user) {
+		user->nr_held++;
+		err = add_order(want, user, id);
+		user->nr_held -= !!err;
+		user_put(user);
 	}
 	pthread_mutex_unlock(&all.lock);
 	return err;
@@ -494,7 +615,7 @@ static void cancel(struct order *order)
 		return;
 	}
 	all.counts.waiting--;
-	all.nr_held--;
+	order->user->nr_held--;
 	order_free(order);
 }
 

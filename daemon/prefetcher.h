@@ -2,7 +2,7 @@
 /*
  * Prefetches in the background: orders wait in a queue for a thread that brings their
  * blocks into memory. Rule: what is under way is bounded, in orders, bytes and bytes a
- * second; nobody who orders waits.
+ * second, and what waits by user, in orders and bytes; nobody who orders waits.
  */
 #ifndef KVBLKD_PREFETCHER_H
 #define KVBLKD_PREFETCHER_H
@@ -16,12 +16,15 @@
 /**
  * struct prefetcher_rules - how much at a time
  * @parallel: orders
- * @waiting: orders that wait or hold a lease; as many that are over are remembered
+ * @waiting: orders of a user that wait or hold a lease; as many that are over are
+ *	remembered
+ * @bytes: memory of a user's orders
  * @bandwidth: bytes a second, 0: any
  */
 struct prefetcher_rules {
 	unsigned int parallel;
 	unsigned int waiting;
+	uint64_t bytes;
 	uint64_t bandwidth;
 };
 
@@ -40,8 +43,9 @@ struct prefetcher_counts {
 void prefetcher_configure(const struct prefetcher_rules *rules);
 
 /*
- * Takes over @want's chain; @uid is whose order it is. 0, and its @id; -EAGAIN: too many
- * wait; -ENOMEM, or that no thread could be made.
+ * Takes over @want's chain; @uid is whose order it is. Returns 0, and its @id; -EAGAIN:
+ * too many of this user wait; -E2BIG: it is more than may wait; -ENOMEM, or that no thread
+ * could be made.
  */
 int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN]);
 

@@ -148,7 +148,9 @@ static bool order(struct want *want, uid_t uid, struct verdict *verdict)
 	verdict->nr = want->chain.nr;
 	err = prefetcher_order(want, uid, verdict->id);
 	if (err == -EAGAIN)
-		return judge(verdict, PRESTAGE_DEFERRED, "too many requests wait; try again later");
+		return judge(verdict, PRESTAGE_DEFERRED, "too many requests of this user wait; try again later");
+	if (err == -E2BIG)
+		return judge(verdict, PRESTAGE_REJECTED, "the request has more keys than waiting_bytes has room for");
 	if (err)
 		return judge(verdict, PRESTAGE_DEFERRED, "%s", strerror(-err));
 	if (clipped)
@@ -287,8 +289,10 @@ static void on_session(const struct http_request *request, const char *rest, str
 	struct verdict verdict = { .outcome = PRESTAGE_ACCEPTED };
 	struct want want;
 
-	if (!json)
+	if (!json) {
+		prestage.requests[PRESTAGE_REJECTED]++;
 		return;
+	}
 	if (!want_read_keys(json, &want, verdict.why))
 		verdict.outcome = PRESTAGE_REJECTED;
 	else if (!sessions_is_id(rest))
@@ -298,6 +302,7 @@ static void on_session(const struct http_request *request, const char *rest, str
 		snprintf(want.session, sizeof(want.session), "%s", rest);
 		remember(&want, request->uid, &verdict);
 	}
+	prestage.requests[verdict.outcome]++;
 	if (verdict.outcome == PRESTAGE_ACCEPTED)
 		answer_json(answer, 200, json_pack("{s:s, s:s, s:I}", "session_id", rest, "pool", want.pool,
 						   "keys", (json_int_t)want.chain.nr));
@@ -414,6 +419,7 @@ int prestage_follow(sd_event *event, const struct config *config)
 	const struct prefetcher_rules rules = {
 		.parallel = (unsigned int)want->parallel,
 		.waiting = (unsigned int)want->waiting,
+		.bytes = (uint64_t)want->waiting_bytes,
 		.bandwidth = (uint64_t)want->bandwidth,
 	};
 

@@ -186,7 +186,7 @@ class Prestage(unittest.TestCase):
         running = daemon.order(keys=CHAIN)[1]["request_id"]
         waiting = daemon.order(keys=CHAIN)[1]["request_id"]
         status, answer = daemon.order(keys=CHAIN)
-        self.assertEqual((status, answer["error"]), (429, "too many requests wait; try again later"))
+        self.assertEqual((status, answer["error"]), (429, "too many requests of this user wait; try again later"))
         self.assertEqual(daemon.hint({"keys": CHAIN})[0]["outcome"], "deferred")
         self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + waiting)[1]["status"], "pending")
         for request in waiting, running:
@@ -349,11 +349,12 @@ class Prestage(unittest.TestCase):
         daemon.order(keys=[])
         daemon.hint({"session_id": "x"})
         daemon.ask("POST", "/v1/sessions/a", {"keys": ["aa"]})
+        daemon.ask("POST", "/v1/sessions/a", {"keys": []})
         metrics = http.client.HTTPConnection("127.0.0.1", number)
         metrics.request("GET", "/metrics")
         text = metrics.getresponse().read().decode().splitlines()
         metrics.close()
-        for line in ('kvblk_prestage_requests_total{outcome="accepted"} 1', 'kvblk_prestage_requests_total{outcome="rejected"} 1',
+        for line in ('kvblk_prestage_requests_total{outcome="accepted"} 2', 'kvblk_prestage_requests_total{outcome="rejected"} 2',
                      'kvblk_prestage_requests_total{outcome="missing"} 1', 'kvblk_prestage_blocks_total{result="loaded"} 7',
                      'kvblk_prestage_blocks_total{result="missing"} 1', f"kvblk_prestage_bytes_total {7 * SIZE}",
                      "kvblk_prestage_waiting 0", "kvblk_prestage_sessions 1"):
@@ -375,6 +376,55 @@ class Prestage(unittest.TestCase):
             os.seteuid(0)
         self.assertEqual(daemon.over(request)["status"], "completed")
         self.assertEqual(daemon.run(session_id="s")["total_keys"], 8)
+
+    @unittest.skipIf(os.geteuid(), "only root can be another user")
+    def test_shares(self):
+        """What a user orders is in no other user's way: neither leases and what waits, nor sessions, priorities and connections."""
+        daemon = self.start("parallel = 1; waiting = 4; sessions = 4; bandwidth = 1;", KVBLK_FAKE_LEASE="1")
+        requests = [daemon.order(keys=CHAIN[:1 + number], mode="lookup", priority=3)[1]["request_id"] for number in range(4)]
+        self.assertEqual(daemon.order(keys=CHAIN)[0], 429)
+        idle = [Connection(daemon.socket) for _ in range(40)]
+        for connection in idle:
+            connection.connect()
+            self.addCleanup(connection.close)
+            connection.sock.sendall(b"POST /l2/prefetch HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        os.seteuid(65534)
+        try:
+            daemon.ask("POST", "/v1/sessions/mine", {"keys": CHAIN[:3]})
+            status, answer = daemon.order(session_id="mine")
+            self.assertEqual(status, 202, answer)
+            mine = answer["request_id"]
+        finally:
+            os.seteuid(0)
+        for connection in idle:
+            connection.close()
+        for number in range(9):
+            daemon.ask("POST", f"/v1/sessions/{number}", {"keys": CHAIN})
+        # the first one is over, the second one has the thread or is to have it; the third one would be next but for the other user's
+        daemon.configure("parallel = 1; waiting = 4; sessions = 4;")
+        daemon.reload()
+        found = [daemon.over(request)["found_keys"] for request in requests]
+        os.seteuid(65534)
+        try:
+            answer = daemon.over(mine)
+            self.assertEqual(answer["status"], "completed")
+            self.assertEqual(daemon.order(session_id="mine")[0], 202)
+        finally:
+            os.seteuid(0)
+        self.assertEqual((found[0], *found[2:]), (1, 0, 1))
+
+    def test_waiting_bytes(self):
+        """What waits is bounded in bytes; what is over makes room, and an order that is too long for all of it is told so."""
+        daemon = self.start('waiting_bytes = "1M";')
+        keys = [f"{key:0512x}" for key in range(1500)]
+        for _ in range(5):
+            self.assertEqual(daemon.run(keys=keys)["total_keys"], 1500)
+        status, answer = daemon.order(keys=keys * 3)
+        self.assertEqual((status, answer["error"]), (400, "the request has more keys than waiting_bytes has room for"))
+        daemon.configure('waiting_bytes = "1M"; bandwidth = 1; parallel = 1;')
+        daemon.reload()
+        # the first one runs into the bandwidth
+        self.assertEqual([daemon.order(keys=CHAIN[:2] + keys)[0] for _ in range(4)], [202, 202, 429, 429])
 
     def test_socket(self):
         """It has its mode, replaces one that is left over, stays when limits change, and goes with its section."""

@@ -82,19 +82,23 @@ static void test_sessions(void **state)
 	assert_string_equal(sessions_get(sessions, OTHER, "s")->pool, "kv1");
 	chain_free(&chain);
 
-	/* the two above are older than all but the first ones */
+	/* the other user's is older, too, but that user has fewer */
 	fill(sessions, 100, 10);
 	assert_int_equal(sessions_nr(sessions), 100);
 	assert_null(sessions_get(sessions, USER, "s"));
-	assert_non_null(sessions_get(sessions, USER, "0"));
+	assert_null(sessions_get(sessions, USER, "0"));
+	assert_non_null(sessions_get(sessions, OTHER, "s"));
 	/* one that is named stays, one that is set again is one */
+	assert_non_null(sessions_get(sessions, USER, "1"));
 	fill(sessions, 1, 20);
 	assert_int_equal(sessions_nr(sessions), 100);
-	rules.sessions = 2;
+	assert_null(sessions_get(sessions, USER, "2"));
+	rules.sessions = 3;
 	sessions_configure(sessions, &rules);
-	assert_int_equal(sessions_nr(sessions), 2);
+	assert_int_equal(sessions_nr(sessions), 3);
 	assert_int_equal(sessions_get(sessions, USER, "0")->chain.bytes, 20);
-	assert_non_null(sessions_get(sessions, USER, "99"));
+	assert_non_null(sessions_get(sessions, USER, "1"));
+	assert_non_null(sessions_get(sessions, OTHER, "s"));
 	sessions_free(sessions);
 }
 
@@ -113,6 +117,27 @@ static void test_bytes(void **state)
 	sessions_configure(sessions, &rules);
 	assert_in_range(sessions_nr(sessions), 2, (nr + 1) / 2);
 	assert_non_null(sessions_get(sessions, USER, "999"));
+	sessions_free(sessions);
+}
+
+/* What one user has, however many, leaves another one his. */
+static void test_users(void **state)
+{
+	struct sessions_rules rules = { .sessions = 100, .bytes = 1 << 20 };
+	struct sessions *sessions = sessions_new();
+	uint16_t len = 1;
+	uint8_t key = 1;
+	const struct chain chain = { .nr = 1, .bytes = 1, .lens = &len, .keys = &key };
+
+	(void)state;
+	sessions_configure(sessions, &rules);
+	assert_int_equal(sessions_set(sessions, OTHER, "theirs", "kv0", &chain), 0);
+	fill(sessions, 1000, 1);
+	assert_int_equal(sessions_nr(sessions), rules.sessions);
+	assert_non_null(sessions_get(sessions, OTHER, "theirs"));
+	assert_null(sessions_get(sessions, USER, "theirs"));
+	assert_non_null(sessions_get(sessions, USER, "999"));
+	assert_null(sessions_get(sessions, USER, "0"));
 	sessions_free(sessions);
 }
 
@@ -202,6 +227,7 @@ int main(void)
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_sessions),
 		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_users),
 		cmocka_unit_test(test_mutated),
 		cmocka_unit_test(test_values),
 	};
