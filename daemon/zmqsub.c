@@ -6,8 +6,12 @@
 
 #include "zmqsub.h"
 
-#define WAITING		10000
-#define BATCH_BYTES	(64ll << 20)
+/*
+ * An engine may have 32 MiB waiting here, and more in its own queue. It is not the place
+ * to make up for a slow reader: a batch that is lost costs tokens.
+ */
+#define WAITING		4
+#define BATCH_BYTES	(8ll << 20)
 
 struct zmqsub {
 	struct zmqloop *loop;
@@ -35,7 +39,7 @@ int zmqsub_open(sd_event *event, void *context, const char *endpoint, zmqsub_fn 
 		return -ENOMEM;
 	sub->fn = fn;
 	sub->arg = arg;
-	err = zmqloop_open(event, context, ZMQ_SUB, WAITING, BATCH_BYTES, on_message, sub, &sub->loop);
+	err = zmqloop_open(event, context, ZMQ_SUB, WAITING, BATCH_BYTES, on_message, NULL, sub, &sub->loop);
 	if (!err && (zmq_setsockopt(zmqloop_socket(sub->loop), ZMQ_SUBSCRIBE, "", 0) ||
 		     zmq_connect(zmqloop_socket(sub->loop), endpoint)))
 		err = -errno;
