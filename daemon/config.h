@@ -135,8 +135,8 @@ struct config_metrics {
  * @sources: endpoints of engines that tell tokens
  * @hash_only: blocks whose tokens are not known are told as stored, too
  * @parts: blocks that a hash has
- * @buffer: batches that are kept
- * @remember: hashes without a block whose tokens are kept
+ * @buffer_bytes: memory of batches that are kept
+ * @token_bytes: memory of tokens
  * @journal: records that wait for kvblkd, a power of two
  * @repeat: seconds, 0: never
  */
@@ -149,8 +149,8 @@ struct config_kv_events {
 	struct texts sources;
 	bool hash_only;
 	int64_t parts;
-	int64_t buffer;
-	int64_t remember;
+	int64_t buffer_bytes;
+	int64_t token_bytes;
 	int64_t journal;
 	int64_t repeat;
 };

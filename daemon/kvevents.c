@@ -14,6 +14,8 @@
 #include "table.h"
 
 #define BATCH_EVENTS	1024
+#define SHARE_BYTES	((size_t)256 << 10)	/* of an answer with all that is stored */
+#define HASH_BYTES	32			/* in an event that has no tokens, about */
 
 /**
  * struct block - that is in a pool
@@ -29,8 +31,18 @@ struct block {
 	uint32_t pass;
 };
 
-/* An event BlockStored as it is published. */
+/**
+ * struct stored - an event BlockStored as it is published
+ * @older: of a hash that has no block: the next one in the order in which hashes are
+ *	forgotten; 0: there is none
+ * @newer: likewise
+ * @sum: of its tokens
+ * @len: of @data
+ */
 struct stored {
+	uint64_t older;
+	uint64_t newer;
+	uint64_t sum;
 	size_t len;
 	char data[];
 };
@@ -40,13 +52,11 @@ struct stored {
  * @hash: the engine's
  * @stored: NULL: the tokens are not known
  * @blocks: that are in the pools
- * @turn: in &struct kvevents.ring, if it has no blocks
  */
 struct hash {
 	uint64_t hash;
 	struct stored *stored;
 	uint32_t blocks;
-	uint32_t turn;
 };
 
 /* Events of a batch; hashes that were removed one after the other are one event. */
@@ -62,8 +72,8 @@ struct pending {
  * @blocks: &struct block
  * @hashes: &struct hash
  * @pass: of each pool's journal
- * @ring: hashes that have no block, in the order in which they are forgotten
- * @turn: next place in it
+ * @oldest: hash that has no block, and is forgotten next; 0: there is none
+ * @newest: likewise, is forgotten last
  * @pending: not published
  */
 struct kvevents {
@@ -73,8 +83,8 @@ struct kvevents {
 	struct table blocks;
 	struct table hashes;
 	uint32_t pass[KVEVENTS_POOLS];
-	uint64_t *ring;
-	size_t turn;
+	uint64_t oldest;
+	uint64_t newest;
 	struct pending pending;
 	struct kvevents_counts counts;
 };
@@ -90,16 +100,14 @@ static void close_removed(struct pending *pending, const struct kvevents_rules *
 	pending->nr_removed = 0;
 }
 
-static int publish(struct pending *pending, const struct kvevents_rules *rules,
-		   kvevents_publish_fn *to, void *arg)
+static int publish_all(struct pending *pending, const struct kvevents_rules *rules,
+		       kvevents_publish_fn *to, void *arg)
 {
 	struct kvwire_bytes batch = { 0 };
 	struct timespec ts;
 	int err = -ENOMEM;
 
 	close_removed(pending, rules);
-	if (!pending->nr)
-		return 0;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	kvwire_batch(&batch, (double)ts.tv_sec + (double)ts.tv_nsec / 1e9, &pending->events, pending->nr);
 	kvwire_reset(&pending->events);
@@ -112,14 +120,19 @@ static int publish(struct pending *pending, const struct kvevents_rules *rules,
 
 int kvevents_flush(struct kvevents *events)
 {
-	return publish(&events->pending, events->rules, events->publish, events->arg);
+	struct pending *pending = &events->pending;
+
+	if (!pending->nr && !pending->nr_removed)
+		return 0;
+	return publish_all(pending, events->rules, events->publish, events->arg);
 }
 
 static int flush_full(struct kvevents *events)
 {
 	const struct pending *pending = &events->pending;
 
-	return pending->nr + pending->nr_removed >= BATCH_EVENTS ? kvevents_flush(events) : 0;
+	return pending->nr + pending->nr_removed >= BATCH_EVENTS || pending->events.len >= KVEVENTS_BATCH_BYTES ?
+		       kvevents_flush(events) : 0;
 }
 
 /* Whether there is an event for it. */
@@ -151,55 +164,111 @@ static int tell_removed(struct kvevents *events, uint64_t hash)
 	return flush_full(events);
 }
 
-int kvevents_dump(const struct kvevents *events, kvevents_publish_fn *to, void *arg)
-{
-	struct pending pending = { .nr = 1 };
-	const struct hash *hash = NULL;
-	int err = 0;
-
-	kvwire_cleared(&pending.events);
-	while (!err && (hash = table_next(&events->hashes, hash))) {
-		if (hash->blocks < events->rules->parts)
-			continue;
-		write_stored(&pending, hash, events->rules);
-		if (pending.nr >= BATCH_EVENTS)
-			err = publish(&pending, events->rules, to, arg);
-	}
-	if (!err)
-		err = publish(&pending, events->rules, to, arg);
-	kvwire_free(&pending.events);
-	return err;
-}
-
-/* ---- hashes ---- */
+/* ---- all that is stored ---- */
 
 static bool is_stored(const struct kvevents *events, const struct hash *hash)
 {
 	return hash->blocks >= events->rules->parts;
 }
 
-static void forget(struct kvevents *events, struct hash *hash)
+size_t kvevents_shares(const struct kvevents *events)
 {
-	free(hash->stored);
-	table_remove(&events->hashes, hash);
+	return 1 + (size_t)(events->counts.token_bytes + events->counts.hashes * HASH_BYTES) / SHARE_BYTES;
 }
 
-/* It has no block: it takes the place of the one that has waited longest. */
+/* A share that is being written. */
+struct share {
+	const struct kvevents *events;
+	struct pending pending;
+};
+
+static void share_hash(void *arg, const void *entry)
+{
+	struct share *share = arg;
+
+	if (is_stored(share->events, entry))
+		write_stored(&share->pending, entry, share->events->rules);
+}
+
+int kvevents_share(const struct kvevents *events, size_t number, size_t shares, kvevents_publish_fn *to, void *arg)
+{
+	struct share share = { .events = events };
+	int err;
+
+	if (!number) {
+		kvwire_cleared(&share.pending.events);
+		share.pending.nr = 1;
+	}
+	table_share(&events->hashes, number, shares, share_hash, &share);
+	err = publish_all(&share.pending, events->rules, to, arg);
+	kvwire_free(&share.pending.events);
+	return err;
+}
+
+/* ---- hashes ---- */
+
+/* What the event of a hash takes in memory. */
+static size_t bytes_of(const struct stored *stored)
+{
+	return sizeof(*stored) + stored->len;
+}
+
+static struct stored *parked(const struct kvevents *events, uint64_t key)
+{
+	return ((struct hash *)table_find(&events->hashes, key))->stored;
+}
+
+static void forget_tokens(struct kvevents *events, struct hash *hash)
+{
+	if (hash->stored)
+		events->counts.token_bytes -= bytes_of(hash->stored);
+	free(hash->stored);
+	hash->stored = NULL;
+}
+
+/* The hash has no block any more: it is the last one to be forgotten. */
 static void park(struct kvevents *events, uint64_t key)
 {
-	struct hash *hash = table_find(&events->hashes, key), *oldest;
-	size_t turn = events->turn;
+	struct hash *hash = table_find(&events->hashes, key);
 
-	if (!events->rules->remember || !hash->stored) {
-		forget(events, hash);
+	if (!hash->stored) {
+		table_remove(&events->hashes, hash);
 		return;
 	}
-	hash->turn = (uint32_t)turn;
-	oldest = events->ring[turn] != key ? table_find(&events->hashes, events->ring[turn]) : NULL;
-	if (oldest && !oldest->blocks && oldest->turn == turn)
-		forget(events, oldest);
-	events->ring[turn] = key;
-	events->turn = (turn + 1) % events->rules->remember;
+	hash->stored->older = events->newest;
+	hash->stored->newer = 0;
+	if (events->newest)
+		parked(events, events->newest)->newer = key;
+	else
+		events->oldest = key;
+	events->newest = key;
+}
+
+/* The hash has a block again, or is to be forgotten. */
+static void unpark(struct kvevents *events, const struct stored *stored)
+{
+	if (stored->older)
+		parked(events, stored->older)->newer = stored->newer;
+	else
+		events->oldest = stored->newer;
+	if (stored->newer)
+		parked(events, stored->newer)->older = stored->older;
+	else
+		events->newest = stored->older;
+}
+
+/* Forgets tokens of hashes that have no block until there is room. Returns false if there is none. */
+static bool make_room(struct kvevents *events, size_t bytes)
+{
+	struct hash *hash;
+
+	while (events->oldest && events->counts.token_bytes + bytes > events->rules->token_bytes) {
+		hash = table_find(&events->hashes, events->oldest);
+		unpark(events, hash->stored);
+		forget_tokens(events, hash);
+		table_remove(&events->hashes, hash);
+	}
+	return events->counts.token_bytes + bytes <= events->rules->token_bytes;
 }
 
 static int add_to_hash(struct kvevents *events, uint64_t key)
@@ -208,6 +277,8 @@ static int add_to_hash(struct kvevents *events, uint64_t key)
 
 	if (!hash)
 		return -ENOMEM;
+	if (!hash->blocks && hash->stored)
+		unpark(events, hash->stored);
 	hash->blocks++;
 	if (hash->blocks != events->rules->parts)
 		return 0;
@@ -228,11 +299,52 @@ static int take_from_hash(struct kvevents *events, uint64_t key)
 	return goes ? tell_removed(events, key) : 0;
 }
 
-int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
+/* A checksum (FNV-1a) of a block's tokens: what else engines send with them may differ. */
+static uint64_t sum_of(const struct kvwire_block *block)
+{
+	uint64_t sum = 0xcbf29ce484222325ull;
+
+	for (size_t i = 0; i < block->tokens.len; i++)
+		sum = (sum ^ (unsigned char)block->tokens.at[i]) * 0x100000001b3ull;
+	return sum;
+}
+
+/* The event of @block as it is published; NULL: no memory. */
+static struct stored *stored_new(const struct kvwire_block *block, const char *medium)
 {
 	struct kvwire_bytes bytes = { 0 };
+	struct stored *stored = NULL;
+
+	kvwire_stored(&bytes, block, medium);
+	if (!bytes.failed)
+		stored = calloc(1, sizeof(*stored) + bytes.len);
+	if (stored) {
+		stored->sum = sum_of(block);
+		stored->len = bytes.len;
+		memcpy(stored->data, bytes.data, bytes.len);
+	}
+	kvwire_free(&bytes);
+	return stored;
+}
+
+/* Either engine may be wrong: with the later tokens the next event of the right one heals it. */
+static int drop_tokens(struct kvevents *events, uint64_t key)
+{
+	struct hash *hash = table_find(&events->hashes, key);
+	bool was_stored = is_stored(events, hash);
+
+	if (!hash->blocks)
+		unpark(events, hash->stored);
+	forget_tokens(events, hash);
+	return was_stored ? tell_removed(events, key) : 0;
+}
+
+int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
+{
 	struct stored *stored;
+	bool changed = false;
 	struct hash *hash;
+	int err = 0;
 
 	/* no caller tag is 0 */
 	if (!block->hash)
@@ -240,21 +352,30 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
 	hash = table_add(&events->hashes, block->hash);
 	if (!hash)
 		return -ENOMEM;
-	if (hash->stored)
+	if (hash->stored && hash->stored->sum == sum_of(block))
 		return 0;
-	kvwire_stored(&bytes, block, events->rules->medium);
-	stored = bytes.failed ? NULL : malloc(sizeof(*stored) + bytes.len);
-	if (stored) {
-		stored->len = bytes.len;
-		memcpy(stored->data, bytes.data, bytes.len);
+	if (hash->stored) {
+		err = drop_tokens(events, block->hash);
+		changed = true;
 	}
-	kvwire_free(&bytes);
+	stored = stored_new(block, events->rules->medium);
+	/* forgets hashes, but not this one, which is not parked */
+	if (stored && !make_room(events, bytes_of(stored))) {
+		events->counts.untold++;
+		free(stored);
+		stored = NULL;
+	} else if (!stored) {
+		err = -ENOMEM;
+	}
+	hash = table_find(&events->hashes, block->hash);
 	hash->stored = stored;
-	if (stored && is_stored(events, hash))
-		return tell_stored(events, hash);
+	if (stored)
+		events->counts.token_bytes += bytes_of(stored);
+	if ((stored || changed) && is_stored(events, hash))
+		return tell_stored(events, hash) ?: err;
 	if (!hash->blocks)
 		park(events, block->hash);
-	return stored ? 0 : -ENOMEM;
+	return err;
 }
 
 /* ---- blocks ---- */
@@ -369,11 +490,6 @@ struct kvevents *kvevents_new(const struct kvevents_rules *rules, kvevents_publi
 	events->arg = arg;
 	events->blocks.size = sizeof(struct block);
 	events->hashes.size = sizeof(struct hash);
-	events->ring = calloc(rules->remember + 1, sizeof(*events->ring));
-	if (!events->ring) {
-		free(events);
-		return NULL;
-	}
 	kvwire_cleared(&events->pending.events);
 	events->pending.nr = 1;
 	return events;
@@ -390,6 +506,5 @@ void kvevents_free(struct kvevents *events)
 	table_free(&events->hashes);
 	table_free(&events->blocks);
 	kvwire_free(&events->pending.events);
-	free(events->ring);
 	free(events);
 }

@@ -16,19 +16,21 @@
 #include "kvwire.h"
 
 #define KVEVENTS_POOLS	64
+#define KVEVENTS_BATCH_BYTES	((size_t)64 << 10)	/* a batch of so many is full */
 
 /**
  * struct kvevents_rules - how it tells
  * @medium: that events name
  * @hash_only: blocks whose tokens are not known are told as stored, too, by their hash
  * @parts: blocks that a hash must have to be stored, as one of each rank of an engine
- * @remember: hashes that have no block in a pool, whose tokens are kept
+ * @token_bytes: memory for tokens; those of hashes that have no block in a pool go first,
+ *	and then no more are taken
  */
 struct kvevents_rules {
 	const char *medium;
 	bool hash_only;
 	uint32_t parts;
-	size_t remember;
+	size_t token_bytes;
 };
 
 /**
@@ -36,18 +38,22 @@ struct kvevents_rules {
  * @stored: hashes that were told as stored
  * @removed: likewise
  * @lost: journals that lost records
+ * @untold: blocks whose tokens found no room
  * @hashes: that are stored now
+ * @token_bytes: memory that tokens take
  */
 struct kvevents_counts {
 	uint64_t stored;
 	uint64_t removed;
 	uint64_t lost;
+	uint64_t untold;
 	uint64_t hashes;
+	uint64_t token_bytes;
 };
 
 struct kvevents;
 
-/* false: it takes no more, and kvevents_dump() ends. */
+/* Returns whether it took the batch. */
 typedef bool kvevents_publish_fn(void *arg, const struct kvwire_bytes *batch);
 
 /*
@@ -69,14 +75,21 @@ int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvb
 /* The pool is gone, and so are its blocks. 0 or -ENOMEM. */
 int kvevents_end(struct kvevents *events, unsigned int pool);
 
-/* An engine told the tokens of a block. 0 or -ENOMEM. */
+/* An engine told the tokens of a block. Of two that differ the later one counts. 0 or -ENOMEM. */
 int kvevents_learn(struct kvevents *events, const struct kvwire_block *block);
 
 /* Publishes what is pending. 0 or -ENOMEM. */
 int kvevents_flush(struct kvevents *events);
 
-/* Calls @publish with batches that make the set from nothing. 0, -ENOMEM or -ECANCELED: it took no more. */
-int kvevents_dump(const struct kvevents *events, kvevents_publish_fn *publish, void *arg);
+/* Into how many batches all that is stored should be divided. */
+size_t kvevents_shares(const struct kvevents *events);
+
+/*
+ * Calls @publish with the batch @number of @shares, from 0 on, which together make the
+ * set from nothing: what does not change meanwhile is in one of them, and changes are
+ * published as ever. 0, -ENOMEM, or -ECANCELED: it was not taken.
+ */
+int kvevents_share(const struct kvevents *events, size_t number, size_t shares, kvevents_publish_fn *publish, void *arg);
 
 const struct kvevents_counts *kvevents_counts(const struct kvevents *events);
 

@@ -130,10 +130,16 @@ static bool publish(void *arg, const struct kvwire_bytes *batch)
 	return true;
 }
 
-static int dump(void *arg, kvevents_publish_fn *to, void *to_arg)
+static size_t shares(void *arg)
 {
 	(void)arg;
-	return kvevents_dump(feed.events, to, to_arg);
+	return kvevents_shares(feed.events);
+}
+
+static int share(void *arg, size_t number, size_t nr, kvevents_publish_fn *to, void *to_arg)
+{
+	(void)arg;
+	return kvevents_share(feed.events, number, nr, to, to_arg);
 }
 
 /* The end of a turn that gave @err. */
@@ -331,14 +337,20 @@ static int open_parts(void)
 	int err;
 
 	feed.rules = (struct kvevents_rules){ config->medium, config->hash_only, (uint32_t)config->parts,
-					      (size_t)config->remember };
-	feed.pub_rules = (struct zmqpub_rules){ config->endpoint, config->replay, config->topic,
-						(size_t)config->buffer };
+					      (size_t)config->token_bytes };
+	feed.pub_rules = (struct zmqpub_rules){
+		.endpoint = config->endpoint,
+		.replay = config->replay,
+		.topic = config->topic,
+		.buffer_bytes = (size_t)config->buffer_bytes,
+		.shares = shares,
+		.share = share,
+	};
 	feed.context = zmq_ctx_new();
 	feed.events = kvevents_new(&feed.rules, publish, NULL);
 	if (!feed.context || !feed.events)
 		return -ENOMEM;
-	err = zmqpub_open(feed.event, feed.context, &feed.pub_rules, dump, NULL, &feed.pub);
+	err = zmqpub_open(feed.event, feed.context, &feed.pub_rules, &feed.pub);
 	return err ? err : open_sources();
 }
 
@@ -468,8 +480,8 @@ static bool same_config(const struct config_kv_events *a, const struct config_kv
 		if (!same_list(list_of(a, i), list_of(b, i)))
 			return false;
 	}
-	return a->hash_only == b->hash_only && a->parts == b->parts && a->buffer == b->buffer &&
-	       a->remember == b->remember && a->journal == b->journal && a->repeat == b->repeat;
+	return a->hash_only == b->hash_only && a->parts == b->parts && a->buffer_bytes == b->buffer_bytes &&
+	       a->token_bytes == b->token_bytes && a->journal == b->journal && a->repeat == b->repeat;
 }
 
 static void take_config(struct config_kv_events *config)

@@ -240,9 +240,14 @@ static const struct field kv_events_fields[] = {
 	{ { "kvblk_kv_events_losses", METRIC_COUNTER,
 	    "Times that a pool changed faster than kvblkd read its journal, and was read anew.", { 0 } },
 	  KV_EVENTS(lost) },
+	{ { "kvblk_kv_events_untold", METRIC_COUNTER,
+	    "Blocks whose tokens found no room in token_bytes.", { 0 } },
+	  KV_EVENTS(untold) },
 	{ { "kvblk_kv_events_hashes", METRIC_GAUGE,
 	    "Hashes whose blocks are in the pools, as subscribers to KV events should have it.", { 0 } },
 	  KV_EVENTS(hashes) },
+	{ { "kvblk_kv_events_token_bytes", METRIC_GAUGE, "Memory that the tokens of blocks take.", { 0 } },
+	  KV_EVENTS(token_bytes) },
 };
 
 static void print_kv_events(struct out *out, const struct metrics *metrics)

@@ -8,18 +8,25 @@
 #include "table.h"
 
 #define ROOM_FIRST	64
+#define SHIFT_FIRST	(64 - 6)
 
 static uint64_t *at(const struct table *table, size_t i)
 {
 	return (uint64_t *)(void *)(table->entries + i * table->size);
 }
 
-/* Where @key would like to be: others choose keys, but don't know the seed. */
-static size_t home(const struct table *table, uint64_t key)
+/* Others choose keys, but don't know the seed. */
+static uint64_t mix(const struct table *table, uint64_t key)
 {
 	key = (key ^ table->seed) * 0x9e3779b97f4a7c15ull;
 	key = (key ^ key >> 32) * 0xd6e8feb86659fd93ull;
-	return (key >> 32) & (table->room - 1);
+	return key ^ key >> 32;
+}
+
+/* Where @key would like to be. */
+static size_t home(const struct table *table, uint64_t key)
+{
+	return mix(table, key) >> table->shift;
 }
 
 /* Its place, or the free one that it would have. */
@@ -46,6 +53,7 @@ static int grow(struct table *table)
 	if (!old.room && getrandom(&table->seed, sizeof(table->seed), 0) != sizeof(table->seed))
 		return -EIO;
 	table->room = old.room ? old.room * 2 : ROOM_FIRST;
+	table->shift = old.room ? old.shift - 1 : SHIFT_FIRST;
 	table->entries = calloc(table->room, table->size);
 	if (!table->entries) {
 		*table = old;
@@ -101,6 +109,29 @@ void *table_next(const struct table *table, const void *entry)
 			return at(table, i);
 	}
 	return NULL;
+}
+
+/* A key's entry lies between its home and the next free place, wherever others have moved it. */
+static void visit_home(const struct table *table, size_t place, uint64_t first, uint64_t last, table_fn *fn,
+		       void *arg)
+{
+	for (size_t i = place; *at(table, i); i = (i + 1) & (table->room - 1)) {
+		uint64_t mixed = mix(table, *at(table, i));
+
+		if (mixed >> table->shift == place && mixed >= first && mixed <= last)
+			fn(arg, at(table, i));
+	}
+}
+
+void table_share(const struct table *table, uint64_t share, uint64_t shares, table_fn *fn, void *arg)
+{
+	uint64_t first = (uint64_t)(((unsigned __int128)share << 64) / shares);
+	uint64_t last = (uint64_t)((((unsigned __int128)share + 1) << 64) / shares - 1);
+
+	if (!table->room)
+		return;
+	for (size_t i = first >> table->shift; i <= last >> table->shift; i++)
+		visit_home(table, i, first, last, fn, arg);
 }
 
 void table_free(struct table *table)

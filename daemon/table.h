@@ -16,6 +16,7 @@
  * @size: bytes of an entry, a multiple of 8
  * @nr: entries in use
  * @room: a power of two, or 0
+ * @shift: of a key's mix, whose highest bits are the place that it would like
  * @seed: of the places of entries: random
  */
 struct table {
@@ -23,6 +24,7 @@ struct table {
 	size_t size;
 	size_t nr;
 	size_t room;
+	unsigned int shift;
 	uint64_t seed;
 };
 
@@ -36,6 +38,14 @@ void table_remove(struct table *table, void *entry);
 
 /* The entry after @entry, or the first one for NULL; NULL: that was the last one. */
 void *table_next(const struct table *table, const void *entry);
+
+typedef void table_fn(void *arg, const void *entry);
+
+/*
+ * Calls @fn for the entries of a share of all keys, the @share th of @shares: each key is
+ * in one of them and stays there, whatever is added or removed meanwhile.
+ */
+void table_share(const struct table *table, uint64_t share, uint64_t shares, table_fn *fn, void *arg);
 
 void table_free(struct table *table);
 

@@ -17,6 +17,7 @@
 struct zmqloop {
 	void *socket;
 	zmqloop_fn *fn;
+	zmqloop_room_fn *room;
 	void *arg;
 	sd_event_source *io;
 	sd_event_source *again;
@@ -63,6 +64,8 @@ static int read_some(struct zmqloop *loop)
 		n++;
 	if (n == TURN_MESSAGES)
 		sd_event_source_set_enabled(loop->again, SD_EVENT_ONESHOT);
+	if (loop->room)
+		loop->room(loop->arg);
 	return 0;
 }
 
@@ -115,7 +118,7 @@ static int add_sources(struct zmqloop *loop, sd_event *event)
 }
 
 int zmqloop_open(sd_event *event, void *context, int type, int hwm, long long most,
-		 zmqloop_fn *fn, void *arg, struct zmqloop **handle)
+		 zmqloop_fn *fn, zmqloop_room_fn *room, void *arg, struct zmqloop **handle)
 {
 	struct zmqloop *loop = calloc(1, sizeof(*loop));
 	int err = -ENOMEM;
@@ -123,6 +126,7 @@ int zmqloop_open(sd_event *event, void *context, int type, int hwm, long long mo
 	if (!loop)
 		return -ENOMEM;
 	loop->fn = fn;
+	loop->room = room;
 	loop->arg = arg;
 	loop->socket = zmq_socket(context, type);
 	if (loop->socket)

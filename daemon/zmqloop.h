@@ -14,6 +14,9 @@
 /* Takes a message: @nr frames, the first ZMQLOOP_FRAMES of which are in @frames, a zmq_msg_t each. */
 typedef void zmqloop_fn(void *arg, void *frames, size_t nr);
 
+/* The socket may take something to send again. */
+typedef void zmqloop_room_fn(void *arg);
+
 struct zmqloop;
 
 /**
@@ -24,13 +27,14 @@ struct zmqloop;
  * @hwm: messages that wait for each peer, in each direction; 0: any number
  * @most: bytes of a frame that is received
  * @fn: takes what is received; NULL: nothing is
- * @arg: for @fn
+ * @room: called after that, or NULL
+ * @arg: for both
  * @handle: set
  *
  * Return: 0 or a negative errno.
  */
 int zmqloop_open(sd_event *event, void *context, int type, int hwm, long long most,
-		 zmqloop_fn *fn, void *arg, struct zmqloop **handle);
+		 zmqloop_fn *fn, zmqloop_room_fn *room, void *arg, struct zmqloop **handle);
 
 void *zmqloop_socket(struct zmqloop *loop);
 

@@ -185,10 +185,15 @@ class Subscriber:
         while True:
             if not self.dealer.poll(60000):
                 sys.exit("no answer to a question for batches")
-            _, number, payload = self.dealer.recv_multipart()
+            # the frames of vLLM 0.32 and SGLang 0.5.23
+            empty, _, number, payload = self.dealer.recv_multipart()
+            assert not empty and len(number) == 8
             number = int.from_bytes(number, "big")
             if number == END:
+                assert not payload
                 break
+            # one after the other, so that no reader takes a part for all
+            assert number == numbers[-1] + 1 if numbers else number >= start
             numbers.append(number)
             self.apply(payload)
         self.counts["dumps"] += len(numbers) > 0 and numbers[0] != start and start != 0

@@ -45,7 +45,7 @@ static const char whole[] =
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
 	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"ipc:///run/kvblkd/r\"; topic = \"kv\";\n"
 	"    medium = \"DISK\"; pools = ( \"kv0\", \"kv1\" ); sources = ( \"tcp://a.example:5557\", \"ipc:///x\" );\n"
-	"    hash_only = true; parts = 8; buffer = 10; remember = 0; journal = 1024; repeat = 0; }; };\n"
+	"    hash_only = true; parts = 8; buffer_bytes = 65536; token_bytes = \"2M\"; journal = 1024; repeat = 0; }; };\n"
 	"prestage: { socket = \"/run/s\"; group = \"kvblk\"; mode = \"600\"; pools = ( \"kv0\", \"kv1\" );\n"
 	"  parallel = 3; waiting = 9; bandwidth = \"1G\"; request_bytes = \"2G\"; body = \"1M\"; sessions = 5;\n"
 	"  session_bytes = 4096; lease = 7; };\n";
@@ -97,8 +97,9 @@ static void test_whole(void **state)
 	assert_string_equal(config.kv_events.sources.text[0], "tcp://a.example:5557");
 	assert_true(config.kv_events.hash_only);
 	assert_int_equal(config.kv_events.parts, 8);
-	assert_int_equal(config.kv_events.buffer, 10);
-	assert_int_equal(config.kv_events.remember + config.kv_events.repeat, 0);
+	assert_int_equal(config.kv_events.buffer_bytes, 65536);
+	assert_int_equal(config.kv_events.token_bytes, 2 << 20);
+	assert_int_equal(config.kv_events.repeat, 0);
 	assert_int_equal(config.kv_events.journal, 1024);
 	assert_string_equal(config.prestage.socket, "/run/s");
 	assert_string_equal(config.prestage.group, "kvblk");
@@ -149,8 +150,8 @@ static void test_exporters(void **state)
 	assert_string_equal(config.kv_events.medium, "STORAGE");
 	assert_false(config.kv_events.hash_only);
 	assert_int_equal(config.kv_events.parts, 1);
-	assert_int_equal(config.kv_events.buffer, 10000);
-	assert_int_equal(config.kv_events.remember, 1000000);
+	assert_int_equal(config.kv_events.buffer_bytes, 64 << 20);
+	assert_int_equal(config.kv_events.token_bytes, 1 << 30);
 	assert_int_equal(config.kv_events.journal, 65536);
 	assert_int_equal(config.kv_events.repeat, 5);
 	assert_null(config.prestage.socket);
@@ -259,8 +260,9 @@ static const struct {
 	{ KV_EVENTS("sources = ( \"tcp://127.0.0.1:5557\" );"), "kv_events: sources: tcp://127.0.0.1:5557 is kvblkd's own endpoint" },
 	{ KV_EVENTS("hash_only = 1;"), "kv_events.hash_only: must be true or false" },
 	{ KV_EVENTS("parts = 0;"), "kv_events.parts: 0 is not allowed, it must be a number from 1 to 4096" },
-	{ KV_EVENTS("buffer = 0;"), "kv_events.buffer: 0 is not allowed, it must be a number from 1 to 1000000" },
-	{ KV_EVENTS("remember = -1;"), "kv_events.remember: -1 is not allowed, it must be a number from 0 to 100000000" },
+	{ KV_EVENTS("buffer_bytes = 65535;"), "kv_events.buffer_bytes: 65535 is not allowed, it must be a number from 65536 to 1099511627776" },
+	{ KV_EVENTS("token_bytes = -1;"), "kv_events.token_bytes: -1 is not allowed, it must be a number from 1048576 to 35184372088832" },
+	{ KV_EVENTS("buffer = 10000;"), "kv_events.buffer: there is no such setting" },
 	{ KV_EVENTS("journal = 512;"), "kv_events.journal: 512 is not allowed, it must be a number from 1024 to 4194304" },
 	{ KV_EVENTS("journal = 1500;"), "exporters.kv_events: journal 1500 must be a power of two" },
 	{ KV_EVENTS("repeat = 3601;"), "kv_events.repeat: 3601 is not allowed, it must be a number from 0 to 3600" },

@@ -114,6 +114,8 @@ static void take_event(struct subscriber *to, struct cursor *cursor)
 	}
 }
 
+static const struct kvwire_bytes *last_event;	/* that a batch is to have; NULL: one had it */
+
 static bool take(void *arg, const struct kvwire_bytes *batch)
 {
 	struct cursor cursor = { batch->data, batch->len };
@@ -123,7 +125,8 @@ static bool take(void *arg, const struct kvwire_bytes *batch)
 	assert_int_equal(next(&cursor).length, 3);
 	assert_int_equal(next(&cursor).type, MPACK_TOKEN_FLOAT);
 	nr = next(&cursor).length;
-	assert_in_range(nr, 1, 1024);
+	if (last_event && memmem(batch->data, batch->len, last_event->data, last_event->len))
+		last_event = NULL;
 	while (nr--)
 		take_event(to, &cursor);
 	assert_int_equal(next(&cursor).type, MPACK_TOKEN_NIL);
@@ -137,10 +140,13 @@ static bool take(void *arg, const struct kvwire_bytes *batch)
 static struct kvevents_rules rules;
 static struct kvevents *events;
 
+static size_t learned;	/* memory that the tokens of learn() take */
+
+/* With memory for the tokens of @remember hashes. */
 static void start(bool hash_only, uint32_t parts, size_t remember)
 {
 	memset(&sub, 0, sizeof(sub));
-	rules = (struct kvevents_rules){ "STORAGE", hash_only, parts, remember };
+	rules = (struct kvevents_rules){ "STORAGE", hash_only, parts, remember * learned };
 	events = kvevents_new(&rules, take, &sub);
 	assert_non_null(events);
 }
@@ -262,7 +268,7 @@ static void test_tokens(void **state)
 static void test_remember(void **state)
 {
 	(void)state;
-	start(false, 1, 3);
+	start(false, 1, 4);
 	stored(1, 100);
 	for (uint64_t i = 1; i <= 6; i++)
 		learn(i);
@@ -273,22 +279,67 @@ static void test_remember(void **state)
 	for (uint64_t i = 1; i <= 6; i++)
 		assert_int_equal(sub.stored[i], i > 3);
 	assert_true(sub.stored[100]);
-	/* 4 goes and comes while others go: the place that it had is not its place */
+	/* 4 goes and comes while others go: it is the last one to be forgotten */
 	removed(5);
 	stored(5, 4);
 	removed(6);
 	removed(7);
 	removed(5);
+	learn(7);
+	assert_int_equal(kvevents_counts(events)->token_bytes, 4 * learned);
 	stored(5, 4);
 	stored(6, 5);
+	stored(7, 6);
 	flush();
-	assert_true(sub.stored[4] && sub.stored[5] && !sub.stored[6]);
+	assert_true(sub.stored[4] && !sub.stored[5] && sub.stored[6]);
+	/* those of blocks that are there stay, and the next ones find no room */
+	stored(8, 7);
+	learn(8);
+	assert_int_equal(kvevents_counts(events)->untold, 1);
+	assert_int_equal(kvevents_counts(events)->token_bytes, 4 * learned);
+	stored(9, 8);
+	flush();
+	assert_true(sub.stored[7] && !sub.stored[8]);
 	stop(NULL);
 	start(false, 1, 0);
 	learn(1);
 	stored(7, 1);
 	flush();
 	assert_false(sub.stored[1]);
+	assert_int_equal(kvevents_counts(events)->token_bytes, 0);
+}
+
+/* One engine was wrong about a hash: the tokens that were told last count, and subscribers have those. */
+static void test_corrected(void **state)
+{
+	struct kvwire_block wrong = { .hash = 1, .tokens = { "\x02", 1 }, .nr_tokens = 1 };
+	struct kvwire_bytes event = { 0 };
+
+	(void)state;
+	for (int hash_only = 0; hash_only < 2; hash_only++) {
+		start(hash_only, 1, 10);
+		assert_int_equal(kvevents_learn(events, &wrong), 0);
+		stored(7, 1);
+		flush();
+		assert_int_equal(sub.removed, 0);
+		learn(1);
+		learn(1);
+		flush();
+		assert_true(sub.stored[1] && sub.tokens[1]);
+		assert_int_equal(sub.removed, 1);
+		assert_int_equal(kvevents_counts(events)->stored, 2);
+		assert_int_equal(kvevents_counts(events)->token_bytes, learned);
+		/* of one that is in no pool */
+		removed(7);
+		assert_int_equal(kvevents_learn(events, &wrong), 0);
+		kvwire_stored(&event, &wrong, "STORAGE");
+		last_event = &event;
+		stored(7, 1);
+		flush();
+		assert_null(last_event);
+		kvwire_free(&event);
+		stop(NULL);
+	}
 }
 
 static void test_parts(void **state)
@@ -355,48 +406,74 @@ static void test_no_memory(void **state)
 	assert_true(sub.stored[1]);
 }
 
-static bool take_any(void *arg, const struct kvwire_bytes *batch)
+/* Returns what all that is stored makes, in @shares batches. */
+static struct subscriber all_of(size_t shares)
 {
-	(void)arg;
-	return batch->len > 0;
+	struct subscriber all = { 0 };
+
+	for (size_t i = 0; i < shares; i++)
+		assert_int_equal(kvevents_share(events, i, shares, take, &all), 0);
+	assert_int_equal(all.batches, shares);
+	assert_int_equal(all.cleared, 1);
+	return all;
 }
 
-static bool take_one(void *arg, const struct kvwire_bytes *batch)
+static bool take_any(void *arg, const struct kvwire_bytes *batch)
 {
+	size_t *longest = arg;
+
+	*longest = batch->len > *longest ? batch->len : *longest;
+	return true;
+}
+
+static bool take_none(void *arg, const struct kvwire_bytes *batch)
+{
+	(void)arg;
 	(void)batch;
-	++*(unsigned int *)arg;
 	return false;
 }
 
-/* A dump of several batches ends when the first one isn't taken. */
-static void test_dump_ends(void **state)
+/* However much is stored: no batch, published or asked for, is long. */
+static void test_bytes(void **state)
 {
-	unsigned int batches = 0;
+	static char tokens[5 * 4096];
+	struct kvwire_block block = { .tokens = { tokens, sizeof(tokens) }, .nr_tokens = sizeof(tokens) / 5 };
+	size_t longest = 0, shares;
 
 	(void)state;
-	rules = (struct kvevents_rules){ "STORAGE", true, 1, 10 };
-	events = kvevents_new(&rules, take_any, &batches);
-	for (uint64_t i = 1; i <= 3000; i++)
-		assert_int_equal(record(0, KVBLK_JOURNAL_STORED, i, i), 0);
-	assert_int_equal(kvevents_dump(events, take_one, &batches), -ECANCELED);
-	assert_int_equal(batches, 1);
+	/* numbers of 32 bits */
+	for (size_t i = 0; i < sizeof(tokens); i += 5)
+		tokens[i] = '\xce';
+	rules = (struct kvevents_rules){ "STORAGE", true, 1, 1 << 30 };
+	events = kvevents_new(&rules, take_any, &longest);
+	for (block.hash = 1; block.hash <= 1000; block.hash++) {
+		assert_int_equal(record(0, KVBLK_JOURNAL_STORED, block.hash, block.hash), 0);
+		assert_int_equal(kvevents_learn(events, &block), 0);
+	}
+	assert_in_range(longest, 64 << 10, 128 << 10);
+	assert_in_range(kvevents_counts(events)->token_bytes, 1000 * sizeof(tokens), 1010 * sizeof(tokens));
+	shares = kvevents_shares(events);
+	assert_in_range(shares, 70, 100);
+	for (size_t i = 0; i < shares; i++)
+		assert_int_equal(kvevents_share(events, i, shares, take_any, &longest), 0);
+	assert_in_range(longest, 128 << 10, 1 << 20);
+	assert_int_equal(kvevents_share(events, 0, shares, take_none, NULL), -ECANCELED);
 }
 
 static void check_model(const uint64_t *hash_of, uint32_t parts)
 {
-	struct subscriber dump = { 0 };
+	struct subscriber dump;
 	uint32_t blocks[HASHES] = { 0 };
 
 	for (int i = 0; i < TOKENS; i++)
 		blocks[hash_of[i]]++;
 	flush();
-	assert_int_equal(kvevents_dump(events, take, &dump), 0);
+	dump = all_of(1 + (size_t)random() % 5);
 	for (int i = 1; i < HASHES; i++) {
 		assert_int_equal(sub.stored[i], blocks[i] >= parts);
 		assert_int_equal(dump.stored[i], sub.stored[i]);
 		assert_int_equal(dump.tokens[i], sub.tokens[i]);
 	}
-	assert_int_equal(dump.cleared, 1);
 }
 
 /* Two pools, losses now and then, and what two subscribers make of it. */
@@ -443,12 +520,18 @@ int main(void)
 		cmocka_unit_test_teardown(test_coming_and_going, stop),
 		cmocka_unit_test_teardown(test_tokens, stop),
 		cmocka_unit_test_teardown(test_remember, stop),
+		cmocka_unit_test_teardown(test_corrected, stop),
 		cmocka_unit_test_teardown(test_parts, stop),
 		cmocka_unit_test_teardown(test_lost, stop),
 		cmocka_unit_test_teardown(test_no_memory, stop),
-		cmocka_unit_test_teardown(test_dump_ends, stop),
+		cmocka_unit_test_teardown(test_bytes, stop),
 		cmocka_unit_test_teardown(test_random, stop),
 	};
 
+	start(false, 1, SIZE_MAX);
+	rules.token_bytes = SIZE_MAX;
+	learn(1);
+	learned = kvevents_counts(events)->token_bytes;
+	stop(NULL);
 	return cmocka_run_group_tests_name("kvevents", tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ static void *connect_to(const char *name, int type)
 	return socket;
 }
 
-/* The next batch that has this event; those that have not are skipped. Its number. */
+/* The next batch that has this event; those that have not are skipped. Its number. @topic is NULL: of an answer. */
 static uint64_t wait_event(void *socket, const char *topic, const struct kvwire_bytes *event)
 {
 	const time_t end = time(NULL) + WAIT_MS / 1000;
@@ -135,7 +135,10 @@ static uint64_t wait_event(void *socket, const char *topic, const struct kvwire_
 	do {
 		/* the last one comes again and again */
 		assert_true(time(NULL) <= end);
-		assert_int_equal(zmq_recv(socket, bytes, sizeof(bytes), 0), strlen(topic));
+		if (!topic)
+			assert_int_equal(zmq_recv(socket, bytes, sizeof(bytes), 0), 0);
+		len = zmq_recv(socket, bytes, sizeof(bytes), 0);
+		assert_in_range(len, topic ? strlen(topic) : 0, 1);
 		assert_int_equal(zmq_recv(socket, &number, sizeof(number), 0), sizeof(number));
 		len = zmq_recv(socket, bytes, sizeof(bytes), 0);
 		assert_in_range(len, 0, sizeof(bytes));
@@ -291,8 +294,8 @@ static void test_all(void **state)
 	asks = connect_to("a-replay", ZMQ_DEALER);
 	zmq_send(asks, "", 0, ZMQ_SNDMORE);
 	zmq_send(asks, "\0\0\0\0\0\0\0\0", 8, 0);
-	wait_cleared(asks, "");
-	while ((same = wait_event(asks, "", NULL)) != UINT64_MAX)
+	wait_cleared(asks, NULL);
+	while ((same = wait_event(asks, NULL, NULL)) != UINT64_MAX)
 		assert_in_range(same, number - 100, number);
 	zmq_close(asks);
 	tell(fd, KVBLK_JOURNAL_REMOVED, 2, HASH + 2);

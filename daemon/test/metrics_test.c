@@ -45,7 +45,7 @@ static struct metrics metrics = {
 	.up = true, .ready = false, .seconds = 0.0625, .smart = drive,
 	.prestage = { .requests = { 5, 4, 3, 2, 1 }, .sessions = 6,
 		      .prefetches = { .blocks = { 0, 9, 8, 7, 6, 5 }, .bytes = 77, .waiting = 2 } },
-	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4 },
+	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4, .untold = 6, .token_bytes = 99 },
 };
 
 static char *text;
@@ -107,6 +107,8 @@ static void test_values(void **state)
 		expect("kvblk_kv_events_stored_total", format == METRICS_TEXT ? "" : "7");
 		expect("kvblk_kv_events_removed_total", format == METRICS_TEXT ? "" : "3");
 		expect("kvblk_kv_events_losses_total", format == METRICS_TEXT ? "" : "1");
+		expect("kvblk_kv_events_untold_total", format == METRICS_TEXT ? "" : "6");
+		expect("kvblk_kv_events_token_bytes", format == METRICS_TEXT ? "" : "99");
 		expect("kvblk_kv_events_hashes", format == METRICS_TEXT ? "" : "4");
 		expect("kvblk_prestage_requests_total{outcome=\"accepted\"}", format == METRICS_TEXT ? "" : "5");
 		expect("kvblk_prestage_requests_total{outcome=\"missing\"}", format == METRICS_TEXT ? "" : "1");

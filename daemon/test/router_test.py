@@ -83,7 +83,7 @@ def main(program):
         pool.open_journal()
         with open(f"{tmp}/conf", "w") as conf:
             conf.write(f'pools = ( {{ name = "kv0"; }} ); exporters: {{ kv_events: {{ endpoint = "{endpoints[0]}"; replay = "{endpoints[1]}"; '
-                       f'sources = ( "tcp://127.0.0.1:{engine_port}" ); repeat = 1; buffer = 20; }}; }};')
+                       f'sources = ( "tcp://127.0.0.1:{engine_port}" ); repeat = 1; buffer_bytes = 65536; }}; }};')
         feed = subprocess.Popen([program, "serve", f"{tmp}/conf"], stdin=subprocess.PIPE, stderr=log)
         processes = [feed]
         try:

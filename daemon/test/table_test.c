@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -74,6 +75,47 @@ static void test_random(void **state)
 	table_free(&table);
 }
 
+static unsigned int visits[KEYS];
+
+static void visit(void *arg, const void *entry)
+{
+	assert_ptr_equal(arg, visits);
+	visits[((const struct entry *)entry)->value]++;
+}
+
+/* Whatever the table becomes between two shares: what was there all the time was seen once. */
+static void test_shares(void **state)
+{
+	struct table moving = { .size = sizeof(struct entry) };
+
+	(void)state;
+	table_share(&moving, 0, 1, visit, visits);
+	for (uint64_t shares = 1; shares < 10000; shares = shares * 3 + 1) {
+		for (size_t i = 0; i < KEYS; i++)
+			((struct entry *)table_add(&moving, key_of(i)))->value = i;
+		memset(visits, 0, sizeof(visits));
+		for (uint64_t share = 0; share < shares; share++) {
+			table_share(&moving, share, shares, visit, visits);
+			/* half of the keys come and go, and the table grows: it has the first half all the time */
+			for (size_t n = 0; n < 3; n++) {
+				size_t i = KEYS / 2 + (size_t)random() % (KEYS / 2);
+				struct entry *entry = table_find(&moving, key_of(i));
+
+				if (entry)
+					table_remove(&moving, entry);
+				else
+					((struct entry *)table_add(&moving, key_of(i)))->value = i;
+			}
+			if (share % 8 == 0 && shares < 200)
+				for (uint64_t i = 0; i < 100; i++)
+					((struct entry *)table_add(&moving, (share * 100 + i + 1) << 20))->value = KEYS - 1;
+		}
+		for (size_t i = 0; i < KEYS / 2; i++)
+			assert_int_equal(visits[i], 1);
+	}
+	table_free(&moving);
+}
+
 #define CHOSEN	2100
 
 /* Entries one after the other, at most, of keys that one multiplication would put in one place. */
@@ -108,6 +150,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_chosen_keys),
 	};
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <cmocka.h>
@@ -18,31 +19,44 @@
 #include "../zmqpub.h"
 #include "../zmqsub.h"
 
-#define BUFFER	4
+#define BUFFER	6	/* batches */
+#define BATCH	(10u << 10)
 #define PUB	"inproc://pub"
 #define REPLAY	"inproc://replay"
 
-static const struct zmqpub_rules rules = { PUB, REPLAY, "kv", BUFFER };
 static sd_event *event;
 static void *context, *sub, *dealer;
 static struct zmqpub *zmqpub;
 static uint64_t last;		/* number */
-static unsigned int dumps, more;
-static bool endless;
+static char *received;		/* a frame, and a 0 behind it */
+static unsigned int made;	/* shares */
+static size_t nr_shares, share_bytes;
+static bool no_memory;
+static bool held;		/* the loop does not run */
 
-static int dump(void *arg, kvevents_publish_fn *publish, void *to)
+static size_t shares(void *arg)
 {
-	assert_ptr_equal(arg, &dumps);
-	dumps++;
-	if (endless) {
-		while (publish(to, &(struct kvwire_bytes){ .data = (char []){ "more" }, .len = 4 }))
-			more++;
-		return -ECANCELED;
-	}
-	publish(to, &(struct kvwire_bytes){ .data = (char []){ "all" }, .len = 3 });
-	publish(to, &(struct kvwire_bytes){ .data = (char []){ "of it" }, .len = 5 });
-	return 0;
+	assert_ptr_equal(arg, &made);
+	return nr_shares;
 }
+
+/* Share 3 of 7 is "3/7", with blanks up to @share_bytes. */
+static int share(void *arg, size_t number, size_t nr, kvevents_publish_fn *publish, void *to)
+{
+	char *text = malloc(share_bytes + 32);
+	int len = sprintf(text, "%zu/%zu", number, nr);
+	bool taken;
+
+	assert_ptr_equal(arg, &made);
+	assert_true(number < nr);
+	made++;
+	memset(text + len, ' ', share_bytes);
+	taken = !no_memory && publish(to, &(struct kvwire_bytes){ .data = text, .len = (size_t)len + share_bytes });
+	free(text);
+	return no_memory ? -ENOMEM : taken ? 0 : -ECANCELED;
+}
+
+static struct zmqpub_rules rules = { PUB, REPLAY, "kv", BUFFER * (BATCH + 256), shares, share, &made };
 
 static void *client(int type, const char *endpoint)
 {
@@ -60,10 +74,13 @@ static int begin(void **state)
 	(void)state;
 	context = zmq_ctx_new();
 	assert_true(sd_event_new(&event) >= 0);
-	assert_int_equal(zmqpub_open(event, context, &rules, dump, &dumps, &zmqpub), 0);
+	assert_int_equal(zmqpub_open(event, context, &rules, &zmqpub), 0);
 	sub = client(ZMQ_SUB, PUB);
 	dealer = client(ZMQ_DEALER, REPLAY);
-	dumps = 0;
+	made = 0;
+	nr_shares = 2;
+	share_bytes = 0;
+	no_memory = false;
 	last = 0;
 	return 0;
 }
@@ -72,6 +89,8 @@ static int end(void **state)
 {
 	(void)state;
 	zmqpub_close(zmqpub);
+	free(received);
+	received = NULL;
 	zmq_close(sub);
 	zmq_close(dealer);
 	zmq_ctx_term(context);
@@ -79,44 +98,76 @@ static int end(void **state)
 	return 0;
 }
 
-/* The next frame of @socket, for which the loop runs; it is @want, unless that is NULL. */
-static size_t frame(void *socket, void *to, size_t room, const char *want)
+/* The next frame of @socket, for which the loop runs, to @received: begins with @want, unless that is NULL. */
+static size_t frame(void *socket, const char *want)
 {
+	size_t got;
 	int len = -1;
+	zmq_msg_t message;
 
-	for (int i = 0; i < 1000 && len < 0; i++) {
-		assert_true(sd_event_run(event, 0) >= 0);
-		len = zmq_recv(socket, to, room, ZMQ_DONTWAIT);
+	zmq_msg_init(&message);
+	for (int i = 0; i < 20000 && len < 0; i++) {
+		assert_true(held || sd_event_run(event, 0) >= 0);
+		len = zmq_msg_recv(&message, socket, ZMQ_DONTWAIT);
 		if (len < 0)
 			zmq_poll(&(zmq_pollitem_t){ socket, 0, ZMQ_POLLIN, 0 }, 1, 1);
 	}
 	assert_true(len >= 0);
+	got = (size_t)len;
+	free(received);
+	received = calloc(1, got + 1);
+	memcpy(received, zmq_msg_data(&message), got);
+	zmq_msg_close(&message);
 	if (want) {
-		assert_int_equal(len, strlen(want));
-		assert_memory_equal(to, want, len);
+		assert_in_range(got, strlen(want), SIZE_MAX);
+		assert_memory_equal(received, want, strlen(want));
+		assert_int_equal(strspn(received + strlen(want), " "), got - strlen(want));
 	}
-	return (size_t)len;
+	return got;
 }
 
-/* A message: @first, a number, which is returned, and @batch. */
-static uint64_t message(void *socket, const char *first, const char *batch)
+static uint64_t number(void *socket)
 {
-	uint64_t number;
-	char bytes[64];
+	uint64_t be;
 
-	frame(socket, bytes, sizeof(bytes), first);
-	assert_int_equal(frame(socket, &number, sizeof(number), NULL), sizeof(number));
-	frame(socket, bytes, sizeof(bytes), batch);
-	return be64toh(number);
+	assert_int_equal(frame(socket, NULL), sizeof(be));
+	memcpy(&be, received, sizeof(be));
+	return be64toh(be);
+}
+
+/* A message that is published: topic, a number, which is returned, and @batch. */
+static uint64_t message(void *socket, const char *batch)
+{
+	uint64_t got;
+
+	frame(socket, "kv");
+	got = number(socket);
+	frame(socket, batch);
+	return got;
+}
+
+/* A message of an answer: nothing, topic, a number, which is returned, and @batch, as vLLM and SGLang send it. */
+static uint64_t answered(void *socket, const char *batch)
+{
+	int more;
+	uint64_t got;
+
+	assert_int_equal(frame(socket, NULL), 0);
+	got = message(socket, batch);
+	zmq_getsockopt(socket, ZMQ_RCVMORE, &more, &(size_t){ sizeof(more) });
+	assert_false(more);
+	return got;
 }
 
 static void publish(int nr)
 {
-	char text[16];
+	char text[BATCH] = "";
+	int len = sprintf(text, "b%d", nr);
 
-	snprintf(text, sizeof(text), "b%d", nr);
-	assert_int_equal(zmqpub_send(zmqpub, &(struct kvwire_bytes){ .data = text, .len = strlen(text) }), 0);
-	last = message(sub, "kv", text);
+	memset(text + len, ' ', sizeof(text) - (size_t)len);
+	assert_int_equal(zmqpub_send(zmqpub, &(struct kvwire_bytes){ .data = text, .len = sizeof(text) }), 0);
+	text[len] = '\0';
+	last = message(sub, text);
 }
 
 static void ask(const void *first, size_t len, const void *second, size_t len2)
@@ -134,7 +185,10 @@ static void ask_from(uint64_t number)
 
 static void is_end(void)
 {
-	assert_int_equal(message(dealer, "", ""), UINT64_MAX);
+	assert_int_equal(frame(dealer, NULL), 0);
+	assert_int_equal(frame(dealer, NULL), 0);
+	assert_int_equal(number(dealer), UINT64_MAX);
+	assert_int_equal(frame(dealer, NULL), 0);
 }
 
 static bool is_quiet(void *socket)
@@ -158,7 +212,7 @@ static void test_numbers(void **state)
 		assert_int_equal(last, first + (uint64_t)i);
 	}
 	zmqpub_repeat(zmqpub);
-	assert_int_equal(message(sub, "kv", "b9"), last);
+	assert_int_equal(message(sub, "b9"), last);
 	publish(10);
 	assert_int_equal(last, first + 10);
 	assert_true(is_quiet(sub));
@@ -177,44 +231,122 @@ static void test_replay(void **state)
 	ask_from(0);
 	for (int i = 0; i < BUFFER; i++) {
 		snprintf(text, sizeof(text), "b%d", i);
-		assert_int_equal(message(dealer, "", text), last - BUFFER + 1 + (uint64_t)i);
+		assert_int_equal(answered(dealer, text), last - BUFFER + 1 + (uint64_t)i);
 	}
 	is_end();
 	ask_from(last);
-	assert_int_equal(message(dealer, "", "b3"), last);
+	assert_int_equal(answered(dealer, "b5"), last);
 	is_end();
 	ask_from(last + 1);
 	is_end();
-	assert_int_equal(dumps, 0);
 	publish(BUFFER);
 	ask_from(last - BUFFER + 1);
-	assert_int_equal(message(dealer, "", "b1"), last - BUFFER + 1);
+	assert_int_equal(answered(dealer, "b1"), last - BUFFER + 1);
 	for (int i = 2; i <= BUFFER; i++)
-		message(dealer, "", (snprintf(text, sizeof(text), "b%d", i), text));
+		answered(dealer, (snprintf(text, sizeof(text), "b%d", i), text));
 	is_end();
-	/* one of them is not kept any more */
-	ask_from(last - BUFFER);
-	assert_int_equal(message(dealer, "", "all"), last);
-	assert_int_equal(message(dealer, "", "of it"), last);
+	assert_int_equal(made, 0);
+	/* they are not kept any more: all that is stored, with numbers that end with the last one */
+	ask_from(0);
+	assert_int_equal(answered(dealer, "0/2"), last - 1);
+	assert_int_equal(answered(dealer, "1/2"), last);
 	is_end();
-	assert_int_equal(dumps, 1);
+	assert_int_equal(made, 2);
+	/* and that begin with the one that was asked for, if that is near */
+	for (nr_shares = 1; nr_shares < 1000; nr_shares += 500) {
+		ask_from(last - BUFFER);
+		for (unsigned int i = 0; i <= BUFFER; i++) {
+			snprintf(text, sizeof(text), "%u/%u", i, BUFFER + 1);
+			assert_int_equal(answered(dealer, text), last - BUFFER + i);
+		}
+		is_end();
+	}
 	assert_true(is_quiet(sub));
+	/* it ends where there is no memory */
+	no_memory = true;
+	ask_from(0);
+	assert_int_equal(frame(dealer, NULL), 0);
+	frame(dealer, "kv");
+	number(dealer);
+	assert_int_equal(frame(dealer, NULL), 0);
+	no_memory = false;
+	ask_from(last);
+	assert_int_equal(answered(dealer, "b6"), last);
+	is_end();
 }
 
-/* One that asks and doesn't read gets so many batches, however often it asks. */
+/* Batches that are published while an answer is sent follow on it, and it is whole if they displace what it was to have. */
+static void test_overtaken(void **state)
+{
+	unsigned int got = 0;
+	uint64_t n;
+
+	(void)state;
+	for (int i = 0; i < BUFFER; i++)
+		publish(i);
+	ask_from(0);
+	assert_int_equal(frame(dealer, NULL), 0);
+	/* some have been sent: so many come meanwhile that the others are not kept any more */
+	held = true;
+	n = message(dealer, "b0");
+	for (int i = 0; i < 2 * BUFFER; i++)
+		publish(BUFFER + i);
+	held = false;
+	while (*received == 'b') {
+		assert_int_equal(answered(dealer, NULL), ++n);
+		got += *received == 'b';
+	}
+	assert_in_range(got, 1, BUFFER - 2);
+	assert_memory_equal(received, "0/", 2);
+	while (n < last)
+		assert_int_equal(answered(dealer, NULL), ++n);
+	is_end();
+}
+
+/*
+ * One that asks and does not read: no more is made than it has room for, however often it
+ * asks, and another one has its answer nevertheless.
+ */
 static void test_unread(void **state)
 {
+	char endpoint[64];
+	void *mute;
+
 	(void)state;
+	end(NULL);
+	snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/zmqpub_test-%d", getpid());
+	rules.replay = endpoint;
+	begin(NULL);
+	zmq_close(dealer);
 	for (int i = 0; i <= BUFFER; i++)
 		publish(i);
-	endless = true;
-	for (int i = 0; i < 3; i++)
+	nr_shares = 1000;
+	share_bytes = 256 << 10;
+	mute = zmq_socket(context, ZMQ_DEALER);
+	zmq_setsockopt(mute, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	zmq_setsockopt(mute, ZMQ_RCVHWM, &(int){ 1 }, sizeof(int));
+	zmq_setsockopt(mute, ZMQ_RCVBUF, &(int){ 4096 }, sizeof(int));
+	assert_int_equal(zmq_connect(mute, endpoint), 0);
+	dealer = mute;
+	for (int i = 0; i < 40; i++)
 		ask_from(0);
-	for (int i = 0; i < 1000 && dumps < 3; i++)
-		sd_event_run(event, 1000);
-	endless = false;
-	assert_int_equal(dumps, 3);
-	assert_in_range(more, 1, 70000);
+	for (int i = 0; i < 2000 && !made; i++)
+		sd_event_run(event, 10000);
+	/* long enough for all of an answer, if it were sent */
+	for (int i = 0; i < 50; i++)
+		sd_event_run(event, 10000);
+	/* what waits here, and what the peer has received */
+	assert_in_range(made, 1, 8);
+	dealer = client(ZMQ_DEALER, endpoint);
+	nr_shares = 2;
+	share_bytes = 0;
+	ask_from(0);
+	assert_int_equal(answered(dealer, "0/2"), last - 1);
+	assert_int_equal(answered(dealer, "1/2"), last);
+	is_end();
+	assert_in_range(made, 1, 12);
+	zmq_close(mute);
+	rules.replay = REPLAY;
 }
 
 static void test_strange(void **state)
@@ -239,7 +371,7 @@ static void test_strange(void **state)
 		zmq_close(other);
 	}
 	ask_from(0);
-	assert_int_equal(message(dealer, "", "b0"), last);
+	assert_int_equal(answered(dealer, "b0"), last);
 	is_end();
 }
 
@@ -249,11 +381,11 @@ static void test_taken(void **state)
 	struct zmqpub *other;
 
 	(void)state;
-	assert_int_equal(zmqpub_open(event, context, &rules, dump, NULL, &other), -EADDRINUSE);
+	assert_int_equal(zmqpub_open(event, context, &rules, &other), -EADDRINUSE);
 	others.endpoint = "inproc://other";
-	assert_int_equal(zmqpub_open(event, context, &others, dump, NULL, &other), -EADDRINUSE);
-	others = (struct zmqpub_rules){ "inproc://third", "inproc://fourth", "", 1 };
-	assert_int_equal(zmqpub_open(event, context, &others, dump, NULL, &other), 0);
+	assert_int_equal(zmqpub_open(event, context, &others, &other), -EADDRINUSE);
+	others = (struct zmqpub_rules){ "inproc://third", "inproc://fourth", "", 1, shares, share, &made };
+	assert_int_equal(zmqpub_open(event, context, &others, &other), 0);
 	zmqpub_close(other);
 }
 
@@ -296,6 +428,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_numbers, begin, end),
 		cmocka_unit_test_setup_teardown(test_replay, begin, end),
+		cmocka_unit_test_setup_teardown(test_overtaken, begin, end),
 		cmocka_unit_test_setup_teardown(test_unread, begin, end),
 		cmocka_unit_test_setup_teardown(test_strange, begin, end),
 		cmocka_unit_test_setup_teardown(test_taken, begin, end),

@@ -38,7 +38,7 @@ load() {
 
 cat >"$conf" <<-END
 	pools = ( { name = "$pool"; } );
-	exporters: { kv_events: { sources = ( "$engine" ); buffer = 50; repeat = 1; }; };
+	exporters: { kv_events: { sources = ( "$engine" ); buffer_bytes = "64K"; repeat = 1; }; };
 END
 kv_load
 flash 2 74
