@@ -21,6 +21,7 @@
 #define DISCOVERY_PORT	8009
 #define POOL_MEMBERS	64
 #define KV_EVENTS_SOURCES	256
+#define KV_EVENTS_JOURNAL	65536
 
 /* ---- the rows ---- */
 
@@ -46,39 +47,39 @@ static const struct setting root_rows[] = {
 };
 
 static const struct setting fabric_rows[] = {
-	{ .name = "nqn", .type = SETTING_TEXT, FABRIC(nqn), .required = true,
+	{ .name = "nqn", .type = SETTING_TEXT, FABRIC(nqn), .vital = true, .required = true,
 	  .valid = is_nqn, .allowed = AN_NQN,
 	  .doc = "The subsystem's name." },
-	{ .name = "transport", .type = SETTING_TEXT, FABRIC(transport),
+	{ .name = "transport", .type = SETTING_TEXT, FABRIC(transport), .vital = true,
 	  .valid = is_transport, .allowed = "tcp, rdma, fc or loop",
 	  .doc = "How it is reached. Default: tcp." },
-	{ .name = "address", .type = SETTING_TEXT, FABRIC(address),
+	{ .name = "address", .type = SETTING_TEXT, FABRIC(address), .vital = true,
 	  .valid = is_address, .allowed = "an address without blanks and commas",
 	  .doc = "The target's address, for tcp and rdma an IPv4 or IPv6 address. Only loop needs none." },
-	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .least = 1, .most = 65535,
+	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .vital = true, .least = 1, .most = 65535,
 	  .standard = 4420,
 	  .doc = "The target's port. Default: 4420; 8009 for a discovery controller." },
-	{ .name = "host_address", .type = SETTING_TEXT, FABRIC(host_address),
+	{ .name = "host_address", .type = SETTING_TEXT, FABRIC(host_address), .vital = true,
 	  .valid = is_address, .allowed = "an address without blanks and commas",
 	  .doc = "The address of this host to connect from." },
-	{ .name = "host_interface", .type = SETTING_TEXT, FABRIC(host_interface),
+	{ .name = "host_interface", .type = SETTING_TEXT, FABRIC(host_interface), .vital = true,
 	  .valid = is_address, .allowed = "the name of a network interface",
 	  .doc = "The network interface to connect from." },
-	{ .name = "host_nqn", .type = SETTING_TEXT, FABRIC(host_nqn),
+	{ .name = "host_nqn", .type = SETTING_TEXT, FABRIC(host_nqn), .vital = true,
 	  .valid = is_nqn, .allowed = AN_NQN,
 	  .doc = "The name of this host for this subsystem." },
-	{ .name = "host_id", .type = SETTING_TEXT, FABRIC(host_id),
+	{ .name = "host_id", .type = SETTING_TEXT, FABRIC(host_id), .vital = true,
 	  .valid = is_uuid, .allowed = A_UUID,
 	  .doc = "The identity of this host for this subsystem." },
-	{ .name = "dhchap_secret_file", .type = SETTING_TEXT, FABRIC(secret_file),
+	{ .name = "dhchap_secret_file", .type = SETTING_TEXT, FABRIC(secret_file), .vital = true,
 	  .valid = is_path, .allowed = A_PATH,
 	  .doc = "A file that holds this host's secret for DH-HMAC-CHAP (DHHC-1:...), and that only its owner can read." },
-	{ .name = "dhchap_ctrl_secret_file", .type = SETTING_TEXT, FABRIC(ctrl_secret_file),
+	{ .name = "dhchap_ctrl_secret_file", .type = SETTING_TEXT, FABRIC(ctrl_secret_file), .vital = true,
 	  .valid = is_path, .allowed = A_PATH,
 	  .doc = "The same for the target's secret: the target must prove that it knows it." },
-	{ .name = "tls", .type = SETTING_BOOL, FABRIC(tls),
+	{ .name = "tls", .type = SETTING_BOOL, FABRIC(tls), .vital = true,
 	  .doc = "Encrypt the connection with TLS; needs tlshd. Default: false." },
-	{ .name = "tls_key_file", .type = SETTING_TEXT, FABRIC(tls_key_file),
+	{ .name = "tls_key_file", .type = SETTING_TEXT, FABRIC(tls_key_file), .vital = true,
 	  .valid = is_path, .allowed = A_PATH,
 	  .doc = "A file that holds a key for TLS (NVMeTLSkey-1:...), and that only its owner can read. Default: the key is in the keyring." },
 	{ .name = "io_queues", .type = SETTING_NUMBER, FABRIC(io_queues), .most = 65535,
@@ -135,14 +136,14 @@ static const struct setting reserve_rows[] = {
 };
 
 static const struct setting pool_rows[] = {
-	{ .name = "name", .type = SETTING_TEXT, POOL(name), .required = true,
+	{ .name = "name", .type = SETTING_TEXT, POOL(name), .vital = true, .required = true,
 	  .valid = is_pool_name,
 	  .allowed = "1 to 31 letters, digits, '.', '-' or '_', the first one a letter or digit",
 	  .doc = "The pool's name. A later file may name a pool again, to say something else of it." },
-	{ .name = "uuid", .type = SETTING_TEXT, POOL(uuid),
+	{ .name = "uuid", .type = SETTING_TEXT, POOL(uuid), .vital = true,
 	  .valid = is_uuid, .allowed = A_UUID,
 	  .doc = "The pool's identity, needed where several pools have this name." },
-	{ .name = "members", .type = SETTING_LIST, POOL(members), .most = POOL_MEMBERS,
+	{ .name = "members", .type = SETTING_LIST, POOL(members), .vital = true, .most = POOL_MEMBERS,
 	  .valid = is_member, .allowed = "a member's uuid, or the path of a device, best one in /dev/disk/by-id",
 	  .doc = "The pool's members. Default: those that are written on the members. A device is never formatted." },
 	{ .name = "degraded_after", .type = SETTING_NUMBER, POOL(degraded_after), .least = -1,
@@ -157,6 +158,9 @@ static const struct setting pool_rows[] = {
 	{ .name = "model", .type = SETTING_TEXT, POOL(model),
 	  .valid = is_any, .allowed = "printable characters",
 	  .doc = "The model that the blocks are of, a hint as well." },
+	{ .name = "ready", .type = SETTING_TEXT, POOL(ready),
+	  .valid = is_share, .allowed = "any, all, or a number of percent from 1% to 100%",
+	  .doc = "The members that serve when /ready says that the pool is ready: any of them, all, or a share. Default: any, for what the others have are misses, which are always allowed." },
 	{ .name = "ready_below", .type = SETTING_NUMBER, POOL(ready_below), .most = 100,
 	  .doc = "Percent of the pool that leases and readers may hold back from reclaim; from there on /ready says that it is not ready. Default: 0, any." },
 	{ .name = "tunables", .type = SETTING_TUNABLES, POOL(tunables),
@@ -254,7 +258,7 @@ static const struct setting kv_events_rows[] = {
 	{ .name = "medium", .type = SETTING_TEXT, KV_EVENTS(medium),
 	  .valid = is_module_name, .allowed = "up to 55 characters, none of them a blank, a comma or a slash",
 	  .doc = "The medium that events name: a router decides by it what a block there is worth. Default: STORAGE." },
-	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .most = KVEVENTS_POOLS,
+	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .vital = true, .most = KVEVENTS_POOLS,
 	  .valid = is_pool_name, .allowed = "the name of a pool",
 	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
 	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,
@@ -272,7 +276,7 @@ static const struct setting kv_events_rows[] = {
 	  .most = 1ll << 45, .standard = 1 << 30,
 	  .doc = "Memory for the tokens of blocks: about 300 bytes for a block of 16 tokens, 1000 for one of 256. When it is full, the tokens of blocks that are in no pool go first; then blocks are told as if their tokens were not known. Default: 1G." },
 	{ .name = "journal", .type = SETTING_NUMBER, KV_EVENTS(journal), .least = 1024,
-	  .most = 4194304, .standard = 65536,
+	  .most = 4194304, .standard = KV_EVENTS_JOURNAL,
 	  .doc = "Changes of a pool that wait for kvblkd, a power of two; when more come, kvblkd reads the whole pool again. Default: 65536." },
 	{ .name = "repeat", .type = SETTING_NUMBER, KV_EVENTS(repeat), .most = 3600, .standard = 5,
 	  .doc = "Seconds without an event after which the last batch is sent again, for subscribers that are new or have lost it. Default: 5; 0: never." },
@@ -298,13 +302,13 @@ static const struct setting prestage_rows[] = {
 	{ .name = "socket", .type = SETTING_TEXT, PRESTAGE(socket),
 	  .valid = is_socket_path, .allowed = "a path that begins with a slash, of at most 107 characters",
 	  .doc = "The socket. Default: /run/kvblkd/prestage.sock." },
-	{ .name = "group", .type = SETTING_TEXT, PRESTAGE(group),
+	{ .name = "group", .type = SETTING_TEXT, PRESTAGE(group), .vital = true,
 	  .valid = is_module_name, .allowed = "the name of a group",
 	  .doc = "The socket's group, for which kvblkd has the right only when it starts. Default: root." },
-	{ .name = "mode", .type = SETTING_TEXT, PRESTAGE(mode),
+	{ .name = "mode", .type = SETTING_TEXT, PRESTAGE(mode), .vital = true,
 	  .valid = is_mode, .allowed = "an octal mode, as 0660",
 	  .doc = "The socket's mode: who may write to it may give hints. Default: 0660." },
-	{ .name = "pools", .type = SETTING_LIST, PRESTAGE(pools), .most = POOL_MEMBERS, .required = true,
+	{ .name = "pools", .type = SETTING_LIST, PRESTAGE(pools), .vital = true, .most = POOL_MEMBERS, .required = true,
 	  .valid = is_pool_name, .allowed = "the name of a pool",
 	  .doc = "The pools that callers may use, and no others." },
 	{ .name = "parallel", .type = SETTING_NUMBER, PRESTAGE(parallel), .least = 1, .most = 16,
@@ -393,6 +397,7 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 	static const char *const others[] = { NULL };
 	const struct setting *rows = discovery ? fabric_rows + 1 : fabric_rows;
 	struct config_fabric *fabric = grow(list, nr, sizeof(*fabric));
+	unsigned int before = errors->vital;
 
 	if (!fabric) {
 		config_error(errors, group, "no memory");
@@ -406,27 +411,31 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 	if (discovery)
 		set_text(&fabric->nqn, CONFIG_DISCOVERY_NQN);
 	if (!fabric->address && !same(fabric->transport, "loop"))
-		config_error(errors, group, "address is missing");
+		config_vital_error(errors, group, "address is missing");
 	if (fabric->address && !is_ip(fabric->address) &&
 	    (same(fabric->transport, "tcp") || same(fabric->transport, "rdma")))
-		config_error(errors, group, "address %s must be an IPv4 or IPv6 address",
+		config_vital_error(errors, group, "address %s must be an IPv4 or IPv6 address",
 			     fabric->address);
 	if (fabric->tls && !same(fabric->transport, "tcp"))
-		config_error(errors, group, "tls is for the transport tcp alone");
+		config_vital_error(errors, group, "tls is for the transport tcp alone");
 	if (fabric->tls_key_file && !fabric->tls)
-		config_error(errors, group, "tls_key_file has no use without tls = true");
+		config_vital_error(errors, group, "tls_key_file has no use without tls = true");
 	if (fabric->ctrl_secret_file && !fabric->secret_file)
-		config_error(errors, group, "dhchap_ctrl_secret_file has no use without dhchap_secret_file");
+		config_vital_error(errors, group, "dhchap_ctrl_secret_file has no use without dhchap_secret_file");
 	if (fabric->fast_io_fail > fabric->ctrl_loss && fabric->ctrl_loss >= 0)
-		config_error(errors, group, "fast_io_fail %" PRId64 " must not be above ctrl_loss %" PRId64,
+		config_vital_error(errors, group, "fast_io_fail %" PRId64 " must not be above ctrl_loss %" PRId64,
 			     fabric->fast_io_fail, fabric->ctrl_loss);
 	for (size_t i = 0; fabric->nqn && i < *nr - 1; i++) {
 		if (same_fabric(&(*list)[i], fabric))
-			config_error(errors, group, "the same subsystem at the same address was described before");
+			config_vital_error(errors, group, "the same subsystem at the same address was described before");
 	}
+	if (errors->vital == before)
+		return;
+	settings_free(fabric_rows, fabric);
+	(*nr)--;
 }
 
-/* The pool that an earlier file named, or a new one. */
+/* The pool that an earlier file named, or a new one. NULL: an error. */
 static struct config_pool *pool_of(struct config *config, size_t nr_before,
 				   const config_setting_t *group,
 				   struct config_errors *errors)
@@ -438,9 +447,10 @@ static struct config_pool *pool_of(struct config *config, size_t nr_before,
 	for (size_t i = 0; text && i < config->nr_pools; i++) {
 		if (!same(config->pools[i].name, text))
 			continue;
-		if (i >= nr_before)
-			config_error(errors, group, "this file described pool %s before", text);
-		return &config->pools[i];
+		if (i < nr_before)
+			return &config->pools[i];
+		config_error(errors, group, "this file described pool %s before", text);
+		return NULL;
 	}
 	pool = grow(&config->pools, &config->nr_pools, sizeof(*pool));
 	if (pool)
@@ -450,15 +460,23 @@ static struct config_pool *pool_of(struct config *config, size_t nr_before,
 	return pool;
 }
 
-static void check_watermarks(const config_setting_t *group, const struct config_pool *pool,
+static void drop_text(char **text)
+{
+	free(*text);
+	*text = NULL;
+}
+
+static void check_watermarks(const config_setting_t *group, struct config_pool *pool,
 			     struct config_errors *errors)
 {
-	const char *low = pool->tunables[tunable_find("low_permille") - tunables];
-	const char *high = pool->tunables[tunable_find("high_permille") - tunables];
+	char **low = &pool->tunables[tunable_find("low_permille") - tunables];
+	char **high = &pool->tunables[tunable_find("high_permille") - tunables];
 
-	if (low && high && strtoul(low, NULL, 10) >= strtoul(high, NULL, 10))
-		config_error(errors, group, "low_permille %s must be below high_permille %s",
-			     low, high);
+	if (!*low || !*high || strtoul(*low, NULL, 10) < strtoul(*high, NULL, 10))
+		return;
+	config_error(errors, group, "low_permille %s must be below high_permille %s", *low, *high);
+	drop_text(low);
+	drop_text(high);
 }
 
 bool config_has_budget(const struct config_pool *pool)
@@ -473,7 +491,7 @@ bool config_is_governed(const struct config_pool *pool, const char *tunable)
 					   !strcmp(tunable, "second_permille"));
 }
 
-static void check_policy(const config_setting_t *group, const struct config_pool *pool,
+static void check_policy(const config_setting_t *group, struct config_pool *pool,
 			 struct config_errors *errors)
 {
 	static const char *const moved[] = { "low_permille", "high_permille" };
@@ -482,30 +500,55 @@ static void check_policy(const config_setting_t *group, const struct config_pool
 	if (budget && config_setting_is_group(budget) && !config_has_budget(pool))
 		config_error(errors, budget, "one of drive_writes, bytes and life_days is needed");
 	for (int i = 0; i < 2; i++) {
-		if (pool->reserve.seconds && pool->tunables[tunable_find(moved[i]) - tunables])
-			config_error(errors, group, "reserve moves %s, which must not be among the tunables then",
-				     moved[i]);
+		char **text = &pool->tunables[tunable_find(moved[i]) - tunables];
+
+		if (!pool->reserve.seconds || !*text)
+			continue;
+		config_error(errors, group, "reserve moves %s, which must not be among the tunables then",
+			     moved[i]);
+		drop_text(text);
 	}
+}
+
+static void check_members(const config_setting_t *group, const struct config_pool *pool,
+			  struct config_errors *errors)
+{
+	for (size_t i = 0; i < pool->members.nr; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (same(pool->members.text[i], pool->members.text[j]))
+				config_vital_error(errors, group, "members: %s is there twice",
+						   pool->members.text[i]);
+		}
+	}
+}
+
+/* Whether the group can be taken, wrong settings apart: they are told here. */
+static bool try_pool(const config_setting_t *group, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	unsigned int before = errors->vital;
+	struct config_pool pool = { 0 };
+
+	settings_read(pool_rows, group, others, &pool, errors);
+	check_members(group, &pool, errors);
+	settings_free(pool_rows, &pool);
+	return errors->vital == before;
 }
 
 static void read_pool(const config_setting_t *group, size_t nr_before,
 		      struct config *config, struct config_errors *errors)
 {
 	static const char *const others[] = { NULL };
-	struct config_pool *pool = pool_of(config, nr_before, group, errors);
+	struct config_errors told = { 0 };
+	struct config_pool *pool;
 
+	/* a group that can't be taken leaves what an earlier file said of the pool */
+	pool = try_pool(group, errors) ? pool_of(config, nr_before, group, errors) : NULL;
 	if (!pool)
 		return;
-	settings_read(pool_rows, group, others, pool, errors);
+	settings_read(pool_rows, group, others, pool, &told);
 	check_watermarks(group, pool, errors);
 	check_policy(group, pool, errors);
-	for (size_t i = 0; i < pool->members.nr; i++) {
-		for (size_t j = 0; j < i; j++) {
-			if (same(pool->members.text[i], pool->members.text[j]))
-				config_error(errors, group, "members: %s is there twice",
-					     pool->members.text[i]);
-		}
-	}
 }
 
 static void read_section(const struct section *section, const config_setting_t *list,
@@ -530,16 +573,22 @@ static void read_section(const struct section *section, const config_setting_t *
 	}
 }
 
-static void check_kv_events(const config_setting_t *group, const struct config_kv_events *kv,
+static void check_kv_events(const config_setting_t *group, struct config_kv_events *kv,
 			    struct config_errors *errors)
 {
 	if (same(kv->endpoint, kv->replay))
-		config_error(errors, group, "endpoint and replay must not be the same");
-	if (kv->journal & (kv->journal - 1))
+		config_vital_error(errors, group, "endpoint and replay must not be the same");
+	if (kv->journal & (kv->journal - 1)) {
 		config_error(errors, group, "journal %" PRId64 " must be a power of two", kv->journal);
-	for (size_t i = 0; i < kv->sources.nr; i++) {
-		if (same(kv->sources.text[i], kv->endpoint))
-			config_error(errors, group, "sources: %s is kvblkd's own endpoint", kv->endpoint);
+		kv->journal = KV_EVENTS_JOURNAL;
+	}
+	for (size_t i = 0; i < kv->sources.nr;) {
+		if (!same(kv->sources.text[i], kv->endpoint)) {
+			i++;
+			continue;
+		}
+		config_error(errors, group, "sources: %s is kvblkd's own endpoint", kv->endpoint);
+		texts_remove(&kv->sources, kv->endpoint);
 	}
 }
 
@@ -570,12 +619,31 @@ static const config_setting_t *read_exporter(const config_setting_t *exporters, 
 }
 
 /* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
+static void read_kv_events(const config_setting_t *exporters, struct config_kv_events *kv,
+			   struct config_errors *errors)
+{
+	unsigned int before = errors->vital;
+	const config_setting_t *group = read_exporter(exporters, "kv_events", kv_events_rows, kv,
+						      &kv->endpoint, "tcp://127.0.0.1:5557", errors);
+
+	if (!group)
+		return;
+	set_text(&kv->replay, "tcp://127.0.0.1:5558");
+	set_text(&kv->topic, "");
+	set_text(&kv->medium, "STORAGE");
+	check_kv_events(group, kv, errors);
+	if (errors->vital == before)
+		return;
+	settings_free(kv_events_rows, kv);
+	*kv = (struct config_kv_events){ 0 };
+}
+
+/* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
 static void read_exporters(const config_setting_t *group, struct config *config,
 			   struct config_errors *errors)
 {
 	static const char *const names[] = { "metrics", "kv_events", NULL };
 	static const struct setting none[] = { { 0 } };
-	struct config_kv_events *kv = &config->kv_events;
 
 	if (!config_setting_is_group(group)) {
 		config_error(errors, group, "must be a group: { ... }");
@@ -584,14 +652,22 @@ static void read_exporters(const config_setting_t *group, struct config *config,
 	settings_read(none, group, names, config, errors);
 	read_exporter(group, "metrics", metrics_rows, &config->metrics, &config->metrics.address,
 		      "127.0.0.1", errors);
-	group = read_exporter(group, "kv_events", kv_events_rows, kv, &kv->endpoint,
-			      "tcp://127.0.0.1:5557", errors);
-	if (!group)
+	read_kv_events(group, &config->kv_events, errors);
+}
+
+static void read_prestage(const config_setting_t *root, struct config_prestage *prestage,
+			  struct config_errors *errors)
+{
+	unsigned int before = errors->vital;
+
+	if (!read_exporter(root, "prestage", prestage_rows, prestage, &prestage->socket,
+			   "/run/kvblkd/prestage.sock", errors))
 		return;
-	set_text(&kv->replay, "tcp://127.0.0.1:5558");
-	set_text(&kv->topic, "");
-	set_text(&kv->medium, "STORAGE");
-	check_kv_events(group, kv, errors);
+	set_text(&prestage->mode, "0660");
+	if (errors->vital == before)
+		return;
+	settings_free(prestage_rows, prestage);
+	*prestage = (struct config_prestage){ 0 };
 }
 
 static void read_root(const config_t *file, struct config *config,
@@ -610,9 +686,7 @@ static void read_root(const config_t *file, struct config *config,
 	list = config_setting_get_member(root, "exporters");
 	if (list)
 		read_exporters(list, config, errors);
-	if (read_exporter(root, "prestage", prestage_rows, &config->prestage,
-			  &config->prestage.socket, "/run/kvblkd/prestage.sock", errors))
-		set_text(&config->prestage.mode, "0660");
+	read_prestage(root, &config->prestage, errors);
 }
 
 static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
@@ -627,22 +701,26 @@ static void syntax_error(const config_t *file, const char *path, struct config_e
 			config_error_line(file), config_error_text(file));
 }
 
-static void read_file(const char *path, struct config *config, struct config_errors *errors)
+/* Returns whether it is a configuration at all. */
+static bool read_file(const char *path, struct config *config, struct config_errors *errors)
 {
 	char *copy = strdup(path);
 	config_t file;
+	bool is;
 
 	config_init(&file);
 	/* @include is relative to the file */
 	if (copy)
 		config_set_include_dir(&file, dirname(copy));
 	errno = 0;
-	if (config_read_file(&file, path))
+	is = config_read_file(&file, path);
+	if (is)
 		read_root(&file, config, errors);
 	else
 		syntax_error(&file, path, errors);
 	config_destroy(&file);
 	free(copy);
+	return is;
 }
 
 /* ---- all of them ---- */
@@ -670,7 +748,7 @@ unsigned int config_load(const char *path, struct config *config, FILE *to)
 	glob_t drop_ins;
 
 	*config = (struct config){ 0 };
-	read_file(path, config, &errors);
+	config->unreadable = !read_file(path, config, &errors);
 	if (asprintf(&pattern, "%s.d/*.conf", path) > 0 && !glob(pattern, 0, NULL, &drop_ins)) {
 		for (size_t i = 0; i < drop_ins.gl_pathc; i++)
 			read_file(drop_ins.gl_pathv[i], config, &errors);

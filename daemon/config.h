@@ -96,6 +96,7 @@ struct config_reserve {
  * @index_slots: entries of the index at an import, 0: as many as before
  * @block_size: that runtimes put, 0: not known
  * @model: that the blocks are of, or NULL
+ * @ready: members that serve when the pool is ready: "any", "all" or "N%"; NULL: any
  * @ready_below: percent of the pool that leases and readers may hold, 0: any
  * @tunables: by row, as sysfs shows them; NULL: left alone
  * @budget: of writes
@@ -109,6 +110,7 @@ struct config_pool {
 	int64_t index_slots;
 	int64_t block_size;
 	char *model;
+	char *ready;
 	int64_t ready_below;
 	char *tunables[TUNABLES_MAX];
 	struct config_budget budget;
@@ -201,6 +203,7 @@ struct config_prestage {
  * @metrics: exporter
  * @kv_events: exporter
  * @prestage: socket for hints
+ * @unreadable: nothing of the file itself could be read, whatever drop-ins say
  */
 struct config {
 	struct texts modules;
@@ -215,12 +218,15 @@ struct config {
 	struct config_metrics metrics;
 	struct config_kv_events kv_events;
 	struct config_prestage prestage;
+	bool unreadable;
 };
 
 /*
  * Reads @path, and after it what is in the directory @path.d and is called *.conf, in
  * the order of the names. Returns how many errors there were, each of which is a line
- * to @errors; config_free() is due in any case.
+ * to @errors; config_free() is due in any case. An error costs the setting that is wrong,
+ * or its group if the group would mean something else without it, or a drop-in that is
+ * no configuration: @config has the rest.
  */
 unsigned int config_load(const char *path, struct config *config, FILE *errors);
 void config_free(struct config *config);

@@ -46,6 +46,7 @@ expect 2 'the formats are json and text' --apply -o xml
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
+export RUNTIME_DIRECTORY=$dir/run
 echo 'pools = ( { name = "kv0"; } );' > "$dir/right"
 printf 'pools = (\n{ name = "kv0"; tunables: { suspect_ms = 1; }; } );\n' > "$dir/wrong"
 expect 0 '' --check "$dir/right"
@@ -55,7 +56,9 @@ expect 1 '/wrong-events:2: exporters\.kv_events\.medium: a b is not allowed, it 
 expect 1 '/wrong-events:2: exporters\.kv_events: journal 1500 must be a power of two$' --check "$dir/wrong-events"
 expect 1 '/none: No such file or directory$' --check "$dir/none"
 expect 0 '' --check "$here/kvblkd.conf"
-expect 78 'suspect_ms: 1 is not allowed' --config "$dir/wrong"
+echo 'pools = (' > "$dir/none-at-all"
+expect 78 '/none-at-all:[0-9]+: syntax error' --config "$dir/none-at-all"
+expect 78 '/none: No such file or directory$' --config "$dir/none"
 expect 1 'nothing was changed' --apply --config "$dir/wrong"
 diff <("$kvblkd" --settings) <(sed -n '/^\.\\" begin: /,/^\.\\" end/{/^\.\\"/d;p;}' "$here/kvblkd.conf.5") >&2
 verdict $? "the man page has the settings that kvblkd --settings prints"
@@ -113,6 +116,7 @@ exports() {
 	answers 200 '^ok$' "$port" /healthz
 	answers 503 '^the module kvblk is not loaded$' "$port" /ready
 	answers 200 '^kvblk_up 0$' "$port" /metrics
+	answers 200 '^kvblkd_config_valid 1$' "$port" /metrics
 	answers 200 '^Content-Type: text/plain; version=0.0.4; charset=utf-8$' "$port" /metrics
 	answers 200 '^# EOF$' "$port" /metrics GET 'Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3'
 	answers 404 'there are /metrics' "$port" /
@@ -142,7 +146,8 @@ exports() {
 	! ask "$port" /healthz > "$dir/old" 2>&1
 	verdict $? "SIGHUP moves the listener"
 	echo "exporters: { metrics: { port = $taken; }; };" > "$dir/holder"
-	"$kvblkd" --config "$dir/holder" 2> "$dir/held" &
+	expect 1 'kvblkd runs already' --config "$dir/holder"
+	RUNTIME_DIRECTORY=$dir/other "$kvblkd" --config "$dir/holder" 2> "$dir/held" &
 	holder=$!
 	until grep -q "listening on" "$dir/held"; do sleep 0.05; done
 	cp "$dir/holder" "$dir/exports"
@@ -158,6 +163,33 @@ exports() {
 	kill -TERM "$pid"
 	says "asked to end" && wait "$pid"
 	verdict $? "without a section nothing listens"
+}
+
+# What is wrong in a file is left out when the daemon starts; a reload keeps what is in force.
+starts_with_errors() {
+	local port other
+	free_port port other
+	mkdir -p "$dir/errors.d"
+	echo "exporters: { metrics: { port = $port; }; }; pools = ( { name = \"kv0\"; } );" > "$dir/errors"
+	echo 'pools = ( { name = "kv0"; tunables: { old_tunable = 1; }; } );' > "$dir/errors.d/90-pool-set-kv0.conf"
+	coproc "$kvblkd" --config "$dir/errors" 2>&1
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	says 'errors.d/90-pool-set-kv0.conf:1: pools\[0\].tunables.old_tunable: there is no such tunable' &&
+		says 'what is wrong is left out, the rest is in force' && says "listening on 127.0.0.1 port $port"
+	verdict $? "it starts in spite of an unknown word, which it tells"
+	answers 200 '^kvblkd_config_valid 0$' "$port" /metrics
+	rm "$dir/errors.d/90-pool-set-kv0.conf"
+	kill -HUP "$pid"
+	says "in force"
+	answers 200 '^kvblkd_config_valid 1$' "$port" /metrics
+	echo "exporters: { metrics: { port = $other; frob = 1; }; };" > "$dir/errors"
+	kill -HUP "$pid"
+	says 'has errors: what was in force stays'
+	answers 200 '^kvblkd_config_valid 0$' "$port" /metrics
+	kill -TERM "$pid"
+	says "asked to end" && wait "$pid"
+	verdict $? "it ends"
 }
 
 # greets PORT: ZeroMQ is there
@@ -189,7 +221,7 @@ publishes() {
 	kill -HUP "$pid"
 	says "no longer publishing" && says "kv_events: publishing at tcp://127.0.0.1:$port" && greets "$other" && ! greets "$replay" 2> "$dir/old"
 	verdict $? "SIGHUP moves what it publishes"
-	exec 4<&3 3< <(exec "$kvblkd" --config "$dir/holder" 2>&1)
+	exec 4<&3 3< <(RUNTIME_DIRECTORY=$dir/other exec "$kvblkd" --config "$dir/holder" 2>&1)
 	holder=$!
 	says "kv_events: can't publish at .*: Address already in use; trying again"
 	verdict $? "endpoints that are taken are told"
@@ -206,6 +238,7 @@ publishes() {
 if [ ! -e /sys/module/kvblk ]; then
 	: > "$dir/empty"
 	exports
+	starts_with_errors
 	publishes
 	unset JOURNAL_STREAM
 	ends TERM 'kvblkd: the module kvblk is not loaded; waiting for it'

@@ -22,6 +22,7 @@
  * struct exporter - it
  * @event: the loop
  * @config: in force
+ * @facts: of the daemon
  * @http: NULL while nothing listens
  * @listens: where it does
  * @retry: tries again to listen
@@ -33,6 +34,7 @@
 struct exporter {
 	sd_event *event;
 	const struct config *config;
+	const struct exporter_facts *facts;
 	struct http *http;
 	struct config_metrics listens;
 	sd_event_source *retry;
@@ -81,6 +83,8 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 	take(exporter);
 	metrics->ready = !ready_reasons(exporter->config, &metrics->snapshot, exporter->err,
 					page ? NULL : to);
+	metrics->config_valid = exporter->facts->config_valid;
+	metrics->steps_failed = exporter->facts->steps_failed;
 	metrics->publishes = kvfeed_counts(&metrics->kv_events);
 	metrics->prestages = prestage_counts(&metrics->prestage);
 	if (page)
@@ -173,7 +177,8 @@ void exporter_follow(struct exporter *exporter)
 	start(exporter);
 }
 
-int exporter_new(sd_event *event, const struct config *config, struct exporter **handle)
+int exporter_new(sd_event *event, const struct config *config, const struct exporter_facts *facts,
+		 struct exporter **handle)
 {
 	struct exporter *exporter = calloc(1, sizeof(*exporter));
 	int err;
@@ -182,6 +187,7 @@ int exporter_new(sd_event *event, const struct config *config, struct exporter *
 		return -ENOMEM;
 	exporter->event = event;
 	exporter->config = config;
+	exporter->facts = facts;
 	exporter->metrics.smart = smart_of;
 	err = sd_event_add_time_relative(event, &exporter->retry, CLOCK_MONOTONIC, 0, 0, on_retry,
 					 exporter);

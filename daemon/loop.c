@@ -41,6 +41,7 @@
 /**
  * struct daemon - all of it
  * @config: in force
+ * @facts: for the exporter
  * @apply: its memory
  * @result: of the last pass
  * @apply_error: of the last pass
@@ -66,6 +67,7 @@ struct daemon {
 	const char *config_path;
 
 	struct config config;
+	struct exporter_facts facts;
 	struct apply apply;
 	struct apply_result result;
 	int apply_error;
@@ -95,37 +97,52 @@ static void arm(sd_event_source *timer, uint64_t us)
 
 /* ---- the configuration ---- */
 
-/* false: it has errors, which were logged, and the one in force stays. */
-static bool read_config(struct daemon *d)
+static void log_errors(char *said)
 {
-	struct config config;
-	char *said = NULL, *rest, *line;
+	char *line;
+
+	while (said && (line = strsep(&said, "\n"))) {
+		if (*line)
+			log_line(LOG_LINE_WARNING, "%s", line);
+	}
+}
+
+/* Reads the file into @config, which config_free() is due for. Returns how many errors it has, which were logged. */
+static unsigned int load_config(struct daemon *d, struct config *config)
+{
+	char *said = NULL;
 	unsigned int errors;
 	size_t len;
 	FILE *to;
 
 	if (!strcmp(d->config_path, CONFIG_PATH) && access(CONFIG_PATH, F_OK)) {
 		log_line(LOG_LINE_INFO, "no " CONFIG_PATH ": pools and subsystems are left alone");
-		config_free(&d->config);
+		*config = (struct config){ 0 };
+		errors = 0;
+	} else {
+		to = open_memstream(&said, &len);
+		errors = config_load(d->config_path, config, to ? to : stderr);
+		if (to)
+			fclose(to);
+		log_errors(said);
+		free(said);
+	}
+	d->facts.config_valid = !errors;
+	return errors;
+}
+
+/*
+ * At the start, nothing is in force yet: a setting that is wrong is left out, because
+ * without a kvblkd there would be no pools either. Returns false if nothing can be read.
+ */
+static bool read_first_config(struct daemon *d)
+{
+	if (!load_config(d, &d->config))
 		return true;
-	}
-	to = open_memstream(&said, &len);
-	if (!to)
+	if (d->config.unreadable)
 		return false;
-	errors = config_load(d->config_path, &config, to);
-	fclose(to);
-	rest = said;
-	while (errors && rest && (line = strsep(&rest, "\n"))) {
-		if (*line)
-			log_line(LOG_LINE_WARNING, "%s", line);
-	}
-	free(said);
-	if (errors) {
-		config_free(&config);
-		return false;
-	}
-	config_free(&d->config);
-	d->config = config;
+	log_line(LOG_LINE_WARNING, "%s has errors: what is wrong is left out, the rest is in force",
+		 d->config_path);
 	return true;
 }
 
@@ -139,8 +156,12 @@ static void follow_prestage(struct daemon *d)
 
 static void reload(struct daemon *d)
 {
+	struct config config;
+
 	d->reload = false;
-	if (read_config(d)) {
+	if (!load_config(d, &config)) {
+		config_free(&d->config);
+		d->config = config;
 		log_line(LOG_LINE_INFO, "%s: in force", d->config_path);
 		policy_configure(&d->config);
 		kvfeed_configure(&d->config);
@@ -148,6 +169,7 @@ static void reload(struct daemon *d)
 		exporter_follow(d->exporter);
 		follow_prestage(d);
 	} else {
+		config_free(&config);
 		log_line(LOG_LINE_WARNING, "%s has errors: what was in force stays",
 			 d->config_path);
 	}
@@ -241,6 +263,7 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	eventfd_read(fd, &n);
 	pthread_join(d->worker, NULL);
 	d->working = false;
+	d->facts.steps_failed = d->result.nr_failed;
 	if (d->apply_error) {
 		log_line(LOG_LINE_WARNING, "the state of this host can't be read: %s",
 			 strerror(-d->apply_error));
@@ -477,7 +500,7 @@ static int open_all(struct daemon *d)
 			 strerror(-d->uevent_fd));
 	err = sd_event_new(&d->event);
 	if (err >= 0)
-		err = exporter_new(d->event, &d->config, &d->exporter);
+		err = exporter_new(d->event, &d->config, &d->facts, &d->exporter);
 	return err < 0 ? err : add_sources(d);
 }
 
@@ -488,8 +511,12 @@ int loop(const char *config_path)
 
 	d.config_path = config_path;
 	block_signals();
-	if (!read_config(&d))
+	if (!read_first_config(&d))
 		return EXIT_CONFIG;
+	if (policy_open() == -EBUSY) {
+		log_line(LOG_LINE_WARNING, "kvblkd runs already; see systemctl status kvblkd");
+		return EXIT_FAILURE;
+	}
 	prestage_listen(&d.config);
 	err = rights_drop();
 	if (err)

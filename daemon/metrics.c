@@ -208,20 +208,27 @@ static void histogram(const struct out *out, const struct kvblk_stats *stats,
 
 /* ---- the daemon ---- */
 
+static void print_gauge(struct out *out, const char *name, const char *help, uint64_t value)
+{
+	begin(out, &(struct metric){ name, METRIC_GAUGE, help, { 0 } });
+	if (out->format != METRICS_TABLE)
+		sample(out, value, VALUES(NULL));
+}
+
 static void print_daemon(struct out *out, const struct metrics *metrics)
 {
 	begin(out, &(struct metric){ "kvblk_build", METRIC_INFO, "1, and kvblkd's version.",
 				     { "version" } });
 	if (out->format != METRICS_TABLE)
 		sample(out, 1, VALUES(KVBLK_VERSION));
-	begin(out, &(struct metric){ "kvblk_up", METRIC_GAUGE,
-				     "1 if the module is loaded and has answered, else 0.", { 0 } });
-	if (out->format != METRICS_TABLE)
-		sample(out, metrics->up, VALUES(NULL));
-	begin(out, &(struct metric){ "kvblk_ready", METRIC_GAUGE,
-				     "1 if /ready answers 200, else 0.", { 0 } });
-	if (out->format != METRICS_TABLE)
-		sample(out, metrics->ready, VALUES(NULL));
+	print_gauge(out, "kvblk_up", "1 if the module is loaded and has answered, else 0.", metrics->up);
+	print_gauge(out, "kvblk_ready", "1 if /ready answers 200, else 0.", metrics->ready);
+	print_gauge(out, "kvblkd_config_valid",
+		    "1 if the configuration that kvblkd read last has no error, else 0: then what is wrong was left out, or after a reload what was in force stays.",
+		    metrics->config_valid);
+	print_gauge(out, "kvblkd_steps_failed",
+		    "Steps to what the configuration describes that failed and are tried again, such as a connection or an import.",
+		    metrics->steps_failed);
 	begin(out, &(struct metric){ "kvblk_scrape_duration_seconds", METRIC_GAUGE,
 				     "What it took to ask the module.", { 0 } });
 	if (out->format != METRICS_TABLE)

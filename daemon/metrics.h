@@ -31,6 +31,8 @@ enum metrics_format {
  * @up: the module is loaded and has answered
  * @ready: as ready.h has it
  * @seconds: that @snapshot took
+ * @config_valid: as &struct exporter_facts has it
+ * @steps_failed: likewise
  * @smart: what a member's drive told of its health last, smart_of()
  * @publishes: KV events
  * @kv_events: which, if it does
@@ -42,6 +44,8 @@ struct metrics {
 	bool up;
 	bool ready;
 	double seconds;
+	bool config_valid;
+	unsigned int steps_failed;
 	struct smart (*smart)(const char *pool, const char *member);
 	bool publishes;
 	struct kvevents_counts kv_events;

@@ -423,25 +423,34 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static bool load(const char *dir)
+static const char *directory(void)
 {
-	int nr = policy_file_open(&run.file, dir);
+	const char *dir = getenv("RUNTIME_DIRECTORY");
 
-	if (nr) {
-		log_line(LOG_LINE_WARNING, "%s: %s: there is no policy", dir, nr == -EBUSY ?
-			 "another kvblkd has it" : strerror(-nr));
-		return false;
-	}
-	nr = policy_file_load(run.file, run.pools, POLICY_POOLS);
+	return dir ? dir : POLICY_DIR;
+}
+
+int policy_open(void)
+{
+	int err = policy_file_open(&run.file, directory());
+
+	if (err && err != -EBUSY)
+		log_line(LOG_LINE_WARNING, "%s: %s: there is no policy", directory(), strerror(-err));
+	return err == -EBUSY ? err : 0;
+}
+
+static void load(void)
+{
+	int nr = policy_file_load(run.file, run.pools, POLICY_POOLS);
+
 	run.lost = nr < 0 && nr != -ENOENT;
 	run.nr_pools = nr > 0 ? (size_t)nr : 0;
 	if (run.lost)
-		log_line(LOG_LINE_WARNING, "%s/" POLICY_MEMORY " is damaged: the policy begins anew", dir);
+		log_line(LOG_LINE_WARNING, "%s/" POLICY_MEMORY " is damaged: the policy begins anew", directory());
 	for (size_t i = 0; i < run.nr_pools; i++)
 		log_line(LOG_LINE_INFO, "pool %s: the policy resumes: at most admit_permille %u, first_permille %u, second_permille %u",
 			 run.pools[i].pool, run.pools[i].bound[POLICY_ADMIT],
 			 run.pools[i].bound[POLICY_FIRST], run.pools[i].bound[POLICY_SECOND]);
-	return true;
 }
 
 static void start_record(const char *path)
@@ -454,7 +463,7 @@ static void start_record(const char *path)
 
 void policy_start(void)
 {
-	const char *dir = getenv("RUNTIME_DIRECTORY"), *path = getenv("KVBLKD_RECORD");
+	const char *path = getenv("KVBLKD_RECORD");
 	pthread_condattr_t clock;
 	pthread_attr_t attr;
 	pthread_t thread;
@@ -463,8 +472,9 @@ void policy_start(void)
 	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
 	pthread_cond_init(&run.wake, &clock);
 	pthread_condattr_destroy(&clock);
-	if (!load(dir ? dir : POLICY_DIR))
+	if (!run.file)
 		return;
+	load();
 	if (path)
 		start_record(path);
 	pthread_attr_init(&attr);

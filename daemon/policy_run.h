@@ -8,7 +8,13 @@
 
 #include "config.h"
 
-/* Starts it. Once; what fails is logged, and then there is no policy. */
+/*
+ * Takes the lock of this host's kvblkd, once. Returns 0, or -EBUSY: another kvblkd runs.
+ * What fails otherwise is logged, and then there is no policy.
+ */
+int policy_open(void);
+
+/* Starts it, once, after policy_open(). */
 void policy_start(void);
 
 /* This is the configuration from now on. */

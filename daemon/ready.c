@@ -2,6 +2,7 @@
 /* Whether the pools of this host are ready, see ready.h. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <linux/kvblk_names.h>
@@ -63,21 +64,43 @@ static unsigned int reason(FILE *to, const char *format, ...)
 	return 1;
 }
 
-static unsigned int check_pool(const struct kvblk_pool_state *pool, int64_t below,
-			       const struct snapshot *snapshot, FILE *to)
+/* Percent of the members that @ready asks for; 0: one is enough. */
+static unsigned long share_of(const char *ready)
 {
-	unsigned int reasons = 0;
-	double held;
+	if (!ready || !strcmp(ready, "any"))
+		return 0;
+	return strcmp(ready, "all") ? strtoul(ready, NULL, 10) : 100;
+}
 
+/* Tells the members that do not serve, if they are too many. */
+static unsigned int check_members(const struct kvblk_pool_state *pool, const char *ready,
+				  const struct snapshot *snapshot, FILE *to)
+{
+	unsigned int nr = 0, serve = 0, reasons = 0;
+
+	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
+		nr += !strcmp(m->pool, pool->name);
+		serve += !strcmp(m->pool, pool->name) && ready_serves(m);
+	}
+	if (serve && 100ul * serve >= share_of(ready) * nr)
+		return 0;
 	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
 		if (!strcmp(m->pool, pool->name) && !ready_serves(m))
 			reasons += reason(to, "pool %s: member %s is %s\n", pool->name, m->name,
 					  ready_condition(m));
 	}
-	held = ready_held(pool, snapshot_stats(snapshot->stats, pool->name, ""));
-	if (below && held >= (double)below)
+	return reasons ? reasons : reason(to, "pool %s: it has no member\n", pool->name);
+}
+
+static unsigned int check_pool(const struct kvblk_pool_state *pool, const struct config_pool *rules,
+			       const struct snapshot *snapshot, FILE *to)
+{
+	unsigned int reasons = check_members(pool, rules->ready, snapshot, to);
+	double held = ready_held(pool, snapshot_stats(snapshot->stats, pool->name, ""));
+
+	if (rules->ready_below && held >= (double)rules->ready_below)
 		reasons += reason(to, "pool %s: leases and readers hold %.1f %% of it, ready_below is %d\n",
-				  pool->name, held, (int)below);
+				  pool->name, held, (int)rules->ready_below);
 	return reasons;
 }
 
@@ -94,6 +117,7 @@ static const struct kvblk_pool_state *find_pool(const struct snapshot *snapshot,
 unsigned int ready_reasons(const struct config *config, const struct snapshot *snapshot,
 			   int err, FILE *to)
 {
+	static const struct config_pool none;
 	const struct kvblk_pool_state *pool;
 	unsigned int reasons = 0;
 
@@ -103,10 +127,10 @@ unsigned int ready_reasons(const struct config *config, const struct snapshot *s
 		return reason(to, "the module kvblk does not answer: %s\n", strerror(-err));
 	for (size_t i = 0; i < config->nr_pools; i++) {
 		pool = find_pool(snapshot, config->pools[i].name);
-		reasons += pool ? check_pool(pool, config->pools[i].ready_below, snapshot, to) :
+		reasons += pool ? check_pool(pool, &config->pools[i], snapshot, to) :
 				  reason(to, "pool %s: it is not up\n", config->pools[i].name);
 	}
 	for (pool = config->nr_pools ? NULL : snapshot->pools; pool; pool = pool->next)
-		reasons += check_pool(pool, 0, snapshot, to);
+		reasons += check_pool(pool, &none, snapshot, to);
 	return reasons;
 }

@@ -30,20 +30,40 @@ static void print_path(FILE *to, const config_setting_t *at)
 		fprintf(to, "[%d]", config_setting_index(at));
 }
 
+__attribute__((format(printf, 3, 0)))
+static void print_error(struct config_errors *errors, const config_setting_t *at,
+			const char *format, va_list args)
+{
+	errors->nr++;
+	if (!errors->to)
+		return;
+	fprintf(errors->to, "%s:%u: ", config_setting_source_file(at),
+		config_setting_source_line(at));
+	print_path(errors->to, at);
+	fputs(config_setting_is_root(at) ? "" : ": ", errors->to);
+	vfprintf(errors->to, format, args);
+	fputc('\n', errors->to);
+}
+
 void config_error(struct config_errors *errors, const config_setting_t *at,
 		  const char *format, ...)
 {
 	va_list args;
 
-	errors->nr++;
-	fprintf(errors->to, "%s:%u: ", config_setting_source_file(at),
-		config_setting_source_line(at));
-	print_path(errors->to, at);
-	fputs(config_setting_is_root(at) ? "" : ": ", errors->to);
 	va_start(args, format);
-	vfprintf(errors->to, format, args);
+	print_error(errors, at, format, args);
 	va_end(args);
-	fputc('\n', errors->to);
+}
+
+void config_vital_error(struct config_errors *errors, const config_setting_t *at,
+			const char *format, ...)
+{
+	va_list args;
+
+	errors->vital++;
+	va_start(args, format);
+	print_error(errors, at, format, args);
+	va_end(args);
 }
 
 char *setting_allowed(const struct setting *row, char *buf, size_t len)
@@ -254,7 +274,7 @@ static void read_tunables(const struct setting *row, const config_setting_t *gro
 			continue;
 		}
 		config_error(errors, setting, "there is no such tunable; there are:");
-		for (size_t t = 0; t < nr_tunables; t++)
+		for (size_t t = 0; t < nr_tunables && errors->to; t++)
 			fprintf(errors->to, "\t%s\n", tunables[t].name);
 	}
 }
@@ -324,9 +344,9 @@ static void tell_unknown(const struct setting *rows, const config_setting_t *set
 			 const char *const *others, struct config_errors *errors)
 {
 	config_error(errors, setting, "there is no such setting; there are:");
-	for (; *others; others++)
+	for (; *others && errors->to; others++)
 		fprintf(errors->to, "\t%s\n", *others);
-	for (; rows->name; rows++)
+	for (; rows->name && errors->to; rows++)
 		fprintf(errors->to, "\t%s\n", rows->name);
 }
 
@@ -339,17 +359,20 @@ void settings_read(const struct setting *rows, const config_setting_t *group,
 
 	for (unsigned int i = 0; (setting = config_setting_get_elem(group, i)); i++) {
 		const char *name = config_setting_name(setting);
+		unsigned int before = errors->nr;
 
 		for (row = rows; row->name && strcmp(row->name, name) != 0;)
 			row++;
-		if (row->name)
+		if (row->name) {
 			read_setting(row, setting, object, errors);
-		else if (!is_among(name, others))
+			errors->vital += row->vital && errors->nr != before;
+		} else if (!is_among(name, others)) {
 			tell_unknown(rows, setting, others, errors);
+		}
 	}
 	for (row = rows; row->name; row++) {
 		if (row->required && !config_setting_get_member(group, row->name))
-			config_error(errors, group, "%s is missing", row->name);
+			config_vital_error(errors, group, "%s is missing", row->name);
 	}
 }
 
@@ -437,6 +460,20 @@ bool is_module_name(const char *text)
 bool is_member(const char *text)
 {
 	return is_uuid(text) || is_path(text);
+}
+
+/* "any", "all", or "1%" to "100%". */
+bool is_share(const char *text)
+{
+	char *rest;
+	unsigned long percent;
+
+	if (!strcmp(text, "any") || !strcmp(text, "all"))
+		return true;
+	if (!isdigit((unsigned char)*text))
+		return false;
+	percent = strtoul(text, &rest, 10);
+	return percent && percent <= 100 && !strcmp(rest, "%");
 }
 
 bool is_any(const char *text)

@@ -50,6 +50,8 @@ void texts_free(struct texts *texts);
  * @name: in the file
  * @type: &enum setting_type
  * @required: it has no default
+ * @vital: a value that is wrong costs the group: without it, the group would mean
+ *	something else
  * @offset: of the value in the struct of its section
  * @least: allowed, of a number or a size; of a REAL, the first that is not allowed
  * @most: likewise; of a list, how many texts it may have
@@ -63,6 +65,7 @@ struct setting {
 	const char *name;
 	enum setting_type type;
 	bool required;
+	bool vital;
 	size_t offset;
 	int64_t least;
 	int64_t most;
@@ -73,15 +76,24 @@ struct setting {
 	const char *doc;
 };
 
-/* Where errors go, and how many there were. */
+/**
+ * struct config_errors - what is wrong
+ * @to: where errors are written, or NULL
+ * @nr: how many there were
+ * @vital: those of them that cost more than one setting
+ */
 struct config_errors {
 	FILE *to;
 	unsigned int nr;
+	unsigned int vital;
 };
 
-/* "FILE:LINE: SETTING: TEXT", counted. */
+/* "FILE:LINE: SETTING: TEXT", counted; the second one as vital, too. */
 void config_error(struct config_errors *errors, const config_setting_t *at,
 		  const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+void config_vital_error(struct config_errors *errors, const config_setting_t *at,
+			const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* What the row allows, in words: to @buf, which is returned. */
@@ -92,7 +104,8 @@ void settings_default(const struct setting *rows, void *object);
 
 /*
  * Puts each setting of @group that has a row into @object. Those that have none are
- * errors, but for those named in @others, which ends with NULL.
+ * errors, but for those named in @others, which ends with NULL. What is wrong leaves
+ * @object as it is.
  */
 void settings_read(const struct setting *rows, const config_setting_t *group,
 		   const char *const *others, void *object,
@@ -110,6 +123,7 @@ bool is_transport(const char *text);
 bool is_address(const char *text);
 bool is_module_name(const char *text);
 bool is_member(const char *text);
+bool is_share(const char *text);
 bool is_any(const char *text);
 
 #endif

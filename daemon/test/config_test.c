@@ -40,7 +40,7 @@ static const char whole[] =
 	"    degraded_after = 60; block_size = \"2M\"; model = \"any 70B\";\n"
 	"    tunables: { suspect_ms = 3000; integrity = \"producer\"; queue_bytes = \"64M\"; };\n"
 	"    budget: { drive_writes = 0.5; bytes = \"2T\"; life_days = 1800; interval = 60; };\n"
-	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; }\n"
+	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; ready = \"75%\"; }\n"
 	");\n"
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
 	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"ipc:///run/kvblkd/r\"; topic = \"kv\";\n"
@@ -331,6 +331,57 @@ static void test_wrong(void **state)
 	}
 }
 
+/* What is wrong costs itself, or its group if that would mean something else then; the rest is there. */
+static void test_left_out(void **state)
+{
+	static const char text[] =
+		"modules = [ \"nvme-tcp\", \"no/name\" ]; host_nqn = \"none\"; colour = 3;\n"
+		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; io_queues = -1; later = true; },\n"
+		"  { nqn = \"nqn.b\"; address = \"192.0.2.2\"; tls = \"yes\"; },\n"
+		"  { nqn = \"nqn.c\"; address = \"192.0.2.3\"; dhchap_secret_file = \"relative\"; },\n"
+		"  { address = \"192.0.2.4\"; },\n"
+		"  { nqn = \"nqn.d\"; address = \"192.0.2.5\"; } );\n"
+		"pools = ( { name = \"kv0\"; frob = 1; degraded_after = 60; ready = \"most\";\n"
+		"    tunables: { suspect_ms = 1; old_tunable = 1; discard = 0; low_permille = 50; high_permille = 40; }; },\n"
+		"  { name = \"kv1\"; uuid = \"x\"; }, { name = \"kv2\"; members = ( \"x\" ); }, { name = \"kv3\"; },\n"
+		"  { name = \"kv3\"; degraded_after = 1; } );\n"
+		"exporters: { metrics: { port = 0; address = \"192.0.2.9\"; }; traces: { };\n"
+		"  kv_events: { journal = 1500; sources = ( \"tcp://127.0.0.1:5557\", \"ipc:///x\" ); parts = 2; }; };\n"
+		"prestage: { waiting = 5; };\n";
+	struct config config;
+	char *said;
+	size_t len;
+	FILE *to = open_memstream(&said, &len);
+
+	(void)state;
+	assert_int_equal(config_parse(text, &config, to), 21);
+	fclose(to);
+	free(said);
+	assert_int_equal(config.modules.nr, 1);
+	assert_null(config.host_nqn);
+	assert_int_equal(config.nr_subsystems, 2);
+	assert_string_equal(config.subsystems[0].nqn, "nqn.a");
+	assert_int_equal(config.subsystems[0].io_queues, 0);
+	assert_string_equal(config.subsystems[1].nqn, "nqn.d");
+	assert_int_equal(config.nr_pools, 2);
+	assert_string_equal(config.pools[0].name, "kv0");
+	assert_int_equal(config.pools[0].degraded_after, 60);
+	assert_null(config.pools[0].ready);
+	assert_null(config.pools[0].tunables[tunable_find("suspect_ms") - tunables]);
+	assert_string_equal(config.pools[0].tunables[tunable_find("discard") - tunables], "0");
+	assert_null(config.pools[0].tunables[tunable_find("low_permille") - tunables]);
+	assert_string_equal(config.pools[1].name, "kv3");
+	assert_int_equal(config.pools[1].degraded_after, -1);
+	assert_string_equal(config.metrics.address, "192.0.2.9");
+	assert_int_equal(config.metrics.port, 9733);
+	assert_int_equal(config.kv_events.journal, 65536);
+	assert_int_equal(config.kv_events.parts, 2);
+	assert_int_equal(config.kv_events.sources.nr, 1);
+	/* for which pools it is nobody has said */
+	assert_null(config.prestage.socket);
+	config_free(&config);
+}
+
 static char dir[] = "/tmp/config_test.XXXXXX";
 
 static void put_file(const char *name, const char *text)
@@ -371,6 +422,7 @@ static void test_files(void **state)
 	mkdir(path, 0700);
 	assert_int_equal(read_there(&config, said), 1);
 	assert_non_null(strstr(said, "/c: No such file or directory"));
+	assert_true(config.unreadable);
 	config_free(&config);
 
 	put_file("c", "@include \"more\"\n" THE_POOL("tunables: { suspect_ms = 1000; };"));
@@ -398,6 +450,17 @@ static void test_files(void **state)
 	put_file("c.d/15.conf", "\n" THE_POOL("\ntunables: { discard = 2; };"));
 	assert_int_equal(read_there(&config, said), 1);
 	assert_non_null(strstr(said, "/c.d/15.conf:3: pools[0].tunables.discard: 2 is not allowed"));
+	assert_string_equal(config.pools[0].tunables[discard], "0");
+	config_free(&config);
+
+	/* a drop-in that is none, and a group in it that can't be taken, change nothing */
+	put_file("c.d/15.conf", "pools = ( {");
+	put_file("c.d/16.conf", THE_POOL("uuid = \"x\"; degraded_after = 7;"));
+	assert_int_equal(read_there(&config, said), 2);
+	assert_false(config.unreadable);
+	assert_int_equal(config.nr_pools, 1);
+	assert_int_equal(config.pools[0].degraded_after, -1);
+	assert_string_equal(config.pools[0].tunables[suspect], "3000");
 	config_free(&config);
 	snprintf(path, sizeof(path), "rm -r %s", dir);
 	assert_int_equal(system(path), 0);
@@ -446,6 +509,7 @@ int main(void)
 		cmocka_unit_test(test_whole),
 		cmocka_unit_test(test_exporters),
 		cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_left_out),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_mutated),
 	};

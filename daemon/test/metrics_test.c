@@ -42,7 +42,7 @@ static struct smart drive(const char *of, const char *member)
 static struct metrics metrics = {
 	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
-	.up = true, .ready = false, .seconds = 0.0625, .smart = drive,
+	.up = true, .ready = false, .config_valid = true, .steps_failed = 3, .seconds = 0.0625, .smart = drive,
 	.prestage = { .requests = { 5, 4, 3, 2, 1 }, .sessions = 6,
 		      .prefetches = { .blocks = { 0, 9, 8, 7, 6, 5 }, .bytes = 77, .waiting = 2 } },
 	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4, .untold = 6, .token_bytes = 99 },
@@ -103,6 +103,8 @@ static void test_values(void **state)
 		expect("kvblk_build_info{version=\"" KVBLK_VERSION "\"}", "1");
 		expect("kvblk_up", "1");
 		expect("kvblk_ready", "0");
+		expect("kvblkd_config_valid", "1");
+		expect("kvblkd_steps_failed", "3");
 		expect("kvblk_scrape_duration_seconds", "0.062500000");
 		expect("kvblk_kv_events_stored_total", format == METRICS_TEXT ? "" : "7");
 		expect("kvblk_kv_events_removed_total", format == METRICS_TEXT ? "" : "3");

@@ -450,12 +450,13 @@ class Prestage(unittest.TestCase):
     def test_taken(self):
         """A socket that answers is left alone, and a group that is not there is told."""
         daemon = self.start()
-        for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "there is no such group")):
-            if conf != daemon.conf:
+        for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "there is no such group"),
+                          (daemon.conf, "kvblkd runs already")):
+            if conf.endswith("group"):
                 with open(conf, "w") as file:
                     file.write(f'prestage: {{ socket = "{self.dir.name}/g"; group = "no-such-group"; pools = ( "fake" ); }};')
             second = subprocess.Popen([KVBLKD, "--config", conf], stderr=subprocess.PIPE, text=True,
-                                      env={"RUNTIME_DIRECTORY": self.dir.name})
+                                      env={"RUNTIME_DIRECTORY": self.dir.name + ("" if "runs" in why else "/second")})
             self.assertIn(why, second.stderr.readline())
             second.terminate()
             second.wait(60)

@@ -12,7 +12,8 @@
 
 #include "../ready.h"
 
-static struct config_pool configured[] = { { .name = "kv0" }, { .name = "kv1", .ready_below = 50 } };
+static char all[] = "all", any[] = "any", half[] = "50%", most[] = "51%";
+static struct config_pool configured[] = { { .name = "kv0", .ready = all }, { .name = "kv1", .ready_below = 50 } };
 static struct config both = { .pools = configured, .nr_pools = 2 };
 static struct config first = { .pools = configured, .nr_pools = 1 };
 static struct config none;
@@ -120,6 +121,31 @@ static void test_members(void **state)
 	expect(&both, 0, "pool kv0: member m0 is failing\npool kv0: member m1 is suspect\n");
 }
 
+/* How many of a pool's members are enough. Without a setting one is: a miss is always allowed. */
+static void test_share(void **state)
+{
+	static char *const enough[] = { NULL, any, half };
+	static char *const not_enough[] = { all, most };
+
+	(void)state;
+	members[1].state = KVBLK_MEMBER_STATUS_MISSING;
+	for (int i = 0; i < 3; i++) {
+		configured[0].ready = enough[i];
+		expect(&both, 0, "");
+	}
+	expect(&none, 0, "");
+	for (int i = 0; i < 2; i++) {
+		configured[0].ready = not_enough[i];
+		expect(&both, 0, "pool kv0: member m1 is missing\n");
+	}
+	configured[0].ready = any;
+	members[0].state = KVBLK_MEMBER_STATUS_RESTORING;
+	expect(&both, 0, "pool kv0: member m0 is restoring\npool kv0: member m1 is missing\n");
+	snapshot.members = &members[2];
+	expect(&both, 0, "pool kv0: it has no member\n");
+	configured[0].ready = all;
+}
+
 static void test_limit(void **state)
 {
 	(void)state;
@@ -146,6 +172,7 @@ int main(void)
 		cmocka_unit_test_setup(test_module, make),
 		cmocka_unit_test_setup(test_pools, make),
 		cmocka_unit_test_setup(test_members, make),
+		cmocka_unit_test_setup(test_share, make),
 		cmocka_unit_test_setup(test_limit, make),
 	};
 

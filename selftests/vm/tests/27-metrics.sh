@@ -8,7 +8,7 @@
 . "${0%/*}/metrics.bash"
 
 cat >"$conf" <<-END
-	pools = ( { name = "$pool"; tunables: { suspect_ms = 60000; }; } );
+	pools = ( { name = "$pool"; ready = "all"; tunables: { suspect_ms = 60000; }; } );
 	exporters: { metrics: { }; };
 END
 daemon_start

@@ -53,7 +53,7 @@ if [ "$phase" = 2 ]; then
 	expect "failing_run" "$(cat $sysfs/failing_run)" 9
 
 	echo "-- the next time one target stays away"
-	host_config "degraded_after = 5;" "failing_run = 9;"
+	host_config 'degraded_after = 5; ready = "all";' "failing_run = 9;"
 	sed -i 's/ left right$/ left/' /etc/systemd/system/target.service
 	power_cut
 fi

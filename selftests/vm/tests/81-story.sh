@@ -51,7 +51,7 @@ if [ "$phase" = 1 ]; then
 	packages_install
 	other_machine left right
 	first_pool
-	host_config "" "failing_run = 7;" "$discovery"
+	host_config 'ready = "all";' "failing_run = 7;" "$discovery"
 	power_cut
 fi
 
