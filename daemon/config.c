@@ -230,7 +230,7 @@ static bool is_own_endpoint(const char *endpoint)
 	bool is = host && (!strcmp(host, "*") || is_host_ip(host));
 
 	free(host);
-	return is || is_ipc(endpoint);
+	return is;
 }
 
 static bool is_other_endpoint(const char *endpoint)
@@ -243,7 +243,8 @@ static bool is_other_endpoint(const char *endpoint)
 }
 
 #define KV_EVENTS(field)	.offset = offsetof(struct config_kv_events, field)
-#define AN_OWN_ENDPOINT	"tcp://ADDRESS:PORT, where ADDRESS is an IPv4 address, an IPv6 address in brackets or *, or ipc:///PATH"
+/* No ipc://: only root could connect to a socket of a daemon with UMask=0077, and anybody without it. */
+#define AN_OWN_ENDPOINT	"tcp://ADDRESS:PORT, where ADDRESS is an IPv4 address, an IPv6 address in brackets or *"
 
 static const struct setting kv_events_rows[] = {
 	{ .name = "endpoint", .type = SETTING_TEXT, KV_EVENTS(endpoint),
@@ -263,7 +264,7 @@ static const struct setting kv_events_rows[] = {
 	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
 	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,
 	  .valid = is_other_endpoint, .allowed = "tcp://HOST:PORT or ipc:///PATH",
-	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. Default: none." },
+	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. kvblkd may connect to a socket at PATH that others than its owner may write to. Default: none." },
 	{ .name = "hash_only", .type = SETTING_BOOL, KV_EVENTS(hash_only),
 	  .doc = "Tell a block whose tokens are not known as stored, too, by its hash alone. Default: false." },
 	{ .name = "parts", .type = SETTING_NUMBER, KV_EVENTS(parts), .least = 1, .most = 4096,

@@ -17,6 +17,7 @@
 
 #define FRESH_NS	1000000000ull
 #define RETRY_US	5000000ull
+#define SOURCES		256
 
 /**
  * struct exporter - it
@@ -29,6 +30,7 @@
  * @told: that it can't listen was logged
  * @metrics: what the module told last
  * @err: or why it did not
+ * @sources: engines whose KV events are read
  * @taken: when, of the monotonic clock; 0: never
  */
 struct exporter {
@@ -41,6 +43,7 @@ struct exporter {
 	bool told;
 	struct metrics metrics;
 	int err;
+	struct kvfeed_source sources[SOURCES];
 	uint64_t taken;
 };
 
@@ -86,6 +89,8 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 	metrics->config_valid = exporter->facts->config_valid;
 	metrics->steps_failed = exporter->facts->steps_failed;
 	metrics->publishes = kvfeed_counts(&metrics->kv_events);
+	metrics->sources = exporter->sources;
+	metrics->nr_sources = kvfeed_sources(exporter->sources, SOURCES);
 	metrics->prestages = prestage_counts(&metrics->prestage);
 	if (page)
 		metrics_print(to, format, metrics);

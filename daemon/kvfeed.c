@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -22,6 +23,7 @@
 #define RETRY_US	5000000ull
 #define SECOND_US	1000000ull
 #define READ_RECORDS	4096
+#define PATIENCE_US	30000000ull	/* until a source that is not connected is told */
 
 /**
  * struct follower - of a pool's journal
@@ -35,7 +37,12 @@ struct follower {
 	int told;
 };
 
-/* An engine. */
+/**
+ * struct source - an engine
+ * @endpoint: of it
+ * @sub: NULL: not open yet
+ * @told: that it sends nonsense was logged
+ */
 struct source {
 	const char *endpoint;
 	struct zmqsub *sub;
@@ -44,16 +51,20 @@ struct source {
 
 /**
  * struct kvfeed - the exporter
- * @lock: protects @next, @has_next, @counts and @runs
+ * @lock: protects @next, @has_next, @counts, @runs, @source_states and @nr_sources
  * @next: the configuration to be taken; its own copy
  * @has_next: there is one
  * @counts: of @events, for others
  * @runs: they are right
+ * @source_states: of @sources, for others, each second
+ * @nr_sources: of them
  * @wake_fd: written when there is a configuration, or a pool; 0: there is no thread
  * @config: in force
  * @event: the thread's loop
  * @retry: opens what is not open
  * @repeat: sends the last batch again, see arm_repeat()
+ * @look: looks whether sources are connected
+ * @patience: number of looks until those that are not are logged; 0: that was done
  * @again: it is to be opened anew: something failed
  * @told: error that was logged last
  * @context: of ZeroMQ; NULL: it is not open
@@ -64,12 +75,16 @@ static struct kvfeed {
 	bool has_next;
 	struct kvevents_counts counts;
 	bool runs;
+	struct kvfeed_source *source_states;
+	size_t nr_sources;
 	int wake_fd;
 
 	struct config_kv_events config;
 	sd_event *event;
 	sd_event_source *retry;
 	sd_event_source *repeat;
+	sd_event_source *look;
+	unsigned int patience;
 	bool again;
 	int told;
 	void *context;
@@ -179,20 +194,56 @@ static void on_batch(void *arg, const void *batch, size_t len)
 	settle(err);
 }
 
+/* A source may be a while later than kvblkd; one that never comes is told once. */
+static int on_look(sd_event_source *source, uint64_t us, void *arg)
+{
+	bool last = feed.patience && !--feed.patience;
+
+	(void)source;
+	(void)us;
+	(void)arg;
+	pthread_mutex_lock(&feed.lock);
+	for (size_t i = 0; i < feed.nr_sources; i++)
+		feed.source_states[i].connected = zmqsub_connected(feed.sources[i].sub);
+	pthread_mutex_unlock(&feed.lock);
+	for (size_t i = 0; last && i < feed.nr_sources; i++) {
+		if (!zmqsub_connected(feed.sources[i].sub))
+			log_line(LOG_LINE_WARNING, "kv_events: nothing answers at the source %s; is its engine up, and may kvblkd connect there?",
+				 feed.sources[i].endpoint);
+	}
+	arm(feed.look, SECOND_US);
+	return 0;
+}
+
 static int open_sources(void)
 {
 	const struct texts *texts = &feed.config.sources;
+	struct kvfeed_source *states;
 	int err = 0;
 
 	feed.sources = calloc(texts->nr + 1, sizeof(*feed.sources));
-	if (!feed.sources)
+	states = calloc(texts->nr + 1, sizeof(*states));
+	if (!feed.sources || !states) {
+		free(states);
 		return -ENOMEM;
+	}
 	for (size_t i = 0; i < texts->nr && !err; i++) {
 		feed.sources[i].endpoint = texts->text[i];
+		snprintf(states[i].endpoint, sizeof(states[i].endpoint), "%s", texts->text[i]);
 		err = zmqsub_open(feed.event, feed.context, texts->text[i], on_batch, &feed.sources[i],
 				  &feed.sources[i].sub);
 	}
-	return err;
+	if (err || !texts->nr) {
+		free(states);
+		return err;
+	}
+	pthread_mutex_lock(&feed.lock);
+	feed.source_states = states;
+	feed.nr_sources = texts->nr;
+	pthread_mutex_unlock(&feed.lock);
+	feed.patience = PATIENCE_US / SECOND_US;
+	arm(feed.look, SECOND_US);
+	return 0;
 }
 
 /* ---- journals ---- */
@@ -311,6 +362,7 @@ static void close_all(void)
 {
 	sd_event_source_set_enabled(feed.repeat, SD_EVENT_OFF);
 	sd_event_source_set_enabled(feed.retry, SD_EVENT_OFF);
+	sd_event_source_set_enabled(feed.look, SD_EVENT_OFF);
 	for (size_t i = 0; i < KVEVENTS_POOLS; i++) {
 		stop_following(&feed.followers[i]);
 		feed.followers[i].told = 0;
@@ -328,6 +380,9 @@ static void close_all(void)
 	feed.context = NULL;
 	pthread_mutex_lock(&feed.lock);
 	feed.runs = false;
+	free(feed.source_states);
+	feed.source_states = NULL;
+	feed.nr_sources = 0;
 	pthread_mutex_unlock(&feed.lock);
 }
 
@@ -536,7 +591,10 @@ static void *work(void *arg)
 		err = sd_event_add_time_relative(feed.event, &feed.retry, CLOCK_MONOTONIC, 0, 0, on_retry, NULL);
 	if (err >= 0)
 		err = sd_event_add_time_relative(feed.event, &feed.repeat, CLOCK_MONOTONIC, 0, 0, on_repeat, NULL);
+	if (err >= 0)
+		err = sd_event_add_time_relative(feed.event, &feed.look, CLOCK_MONOTONIC, 0, 0, on_look, NULL);
 	if (err >= 0) {
+		sd_event_source_set_enabled(feed.look, SD_EVENT_OFF);
 		sd_event_source_set_enabled(feed.retry, SD_EVENT_OFF);
 		sd_event_source_set_enabled(feed.repeat, SD_EVENT_OFF);
 		err = sd_event_loop(feed.event);
@@ -606,4 +664,16 @@ bool kvfeed_counts(struct kvevents_counts *counts)
 	runs = feed.runs;
 	pthread_mutex_unlock(&feed.lock);
 	return runs;
+}
+
+size_t kvfeed_sources(struct kvfeed_source *sources, size_t most)
+{
+	size_t nr;
+
+	pthread_mutex_lock(&feed.lock);
+	nr = feed.nr_sources < most ? feed.nr_sources : most;
+	if (nr)
+		memcpy(sources, feed.source_states, nr * sizeof(*sources));
+	pthread_mutex_unlock(&feed.lock);
+	return nr;
 }

@@ -269,6 +269,15 @@ static void print_kv_events(struct out *out, const struct metrics *metrics)
 	}
 }
 
+static void print_sources(struct out *out, const struct metrics *metrics)
+{
+	begin(out, &(struct metric){ "kvblk_kv_events_source_connected", METRIC_GAUGE,
+				     "1 if kvblkd is connected to the engine whose KV events it reads, else 0.",
+				     { "source" } });
+	for (size_t i = 0; i < metrics->nr_sources && out->format != METRICS_TABLE; i++)
+		sample(out, metrics->sources[i].connected, VALUES(metrics->sources[i].endpoint));
+}
+
 /* ---- hints ---- */
 
 static const char *const outcomes[] = {
@@ -599,6 +608,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 
 	print_daemon(&out, metrics);
 	print_kv_events(&out, metrics);
+	print_sources(&out, metrics);
 	print_prestage(&out, metrics);
 	print_pools(&out, snapshot);
 	print_gauges(&out, &pools);

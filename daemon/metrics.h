@@ -10,6 +10,7 @@
 
 #include "../tools/kvblk/snapshot.h"
 #include "kvevents.h"
+#include "kvfeed.h"
 #include "prestage.h"
 #include "smart.h"
 
@@ -36,6 +37,8 @@ enum metrics_format {
  * @smart: what a member's drive told of its health last, smart_of()
  * @publishes: KV events
  * @kv_events: which, if it does
+ * @sources: engines that KV events come from
+ * @nr_sources: of them
  * @prestages: takes hints
  * @prestage: which, if it does
  */
@@ -49,6 +52,8 @@ struct metrics {
 	struct smart (*smart)(const char *pool, const char *member);
 	bool publishes;
 	struct kvevents_counts kv_events;
+	const struct kvfeed_source *sources;
+	size_t nr_sources;
 	bool prestages;
 	struct prestage_counts prestage;
 };

@@ -43,7 +43,7 @@ static const char whole[] =
 	"    reserve: { seconds = 5; most_permille = 50; }; ready_below = 60; ready = \"75%\"; }\n"
 	");\n"
 	"exporters: { metrics: { address = \"::1\"; port = 9000; };\n"
-	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"ipc:///run/kvblkd/r\"; topic = \"kv\";\n"
+	"  kv_events: { endpoint = \"tcp://[::1]:6000\"; replay = \"tcp://[::1]:6001\"; topic = \"kv\";\n"
 	"    medium = \"DISK\"; pools = ( \"kv0\", \"kv1\" ); sources = ( \"tcp://a.example:5557\", \"ipc:///x\" );\n"
 	"    hash_only = true; parts = 8; buffer_bytes = 65536; token_bytes = \"2M\"; journal = 1024; repeat = 0; }; };\n"
 	"prestage: { socket = \"/run/s\"; group = \"kvblk\"; mode = \"600\"; pools = ( \"kv0\", \"kv1\" );\n"
@@ -90,7 +90,7 @@ static void test_whole(void **state)
 	assert_string_equal(config.metrics.address, "::1");
 	assert_int_equal(config.metrics.port, 9000);
 	assert_string_equal(config.kv_events.endpoint, "tcp://[::1]:6000");
-	assert_string_equal(config.kv_events.replay, "ipc:///run/kvblkd/r");
+	assert_string_equal(config.kv_events.replay, "tcp://[::1]:6001");
 	assert_string_equal(config.kv_events.topic, "kv");
 	assert_string_equal(config.kv_events.medium, "DISK");
 	assert_int_equal(config.kv_events.pools.nr, 2);
@@ -248,6 +248,8 @@ static const struct {
 	{ KV_EVENTS("endpoint = \"tcp://*\";"), "is not allowed" },
 	{ KV_EVENTS("endpoint = \"\";"), "must be a text, tcp://ADDRESS:PORT" },
 	{ KV_EVENTS("endpoint = \"ipc://here\";"), "endpoint: ipc://here is not allowed" },
+	{ KV_EVENTS("endpoint = \"ipc:///run/kvblkd/events\";"), "endpoint: ipc:///run/kvblkd/events is not allowed, it must be a text, tcp://ADDRESS:PORT" },
+	{ KV_EVENTS("replay = \"ipc:///run/kvblkd/replay\";"), "replay: ipc:///run/kvblkd/replay is not allowed" },
 	{ KV_EVENTS("replay = \"udp://*:5558\";"), "kv_events.replay: udp://*:5558 is not allowed" },
 	{ KV_EVENTS("\nreplay = \"tcp://127.0.0.1:5557\";"), ":1: exporters.kv_events: endpoint and replay must not be the same" },
 	{ KV_EVENTS("topic = \"a\\x01\";"), "kv_events.topic: " },

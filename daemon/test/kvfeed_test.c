@@ -8,6 +8,7 @@
  *	Exports with that file until standard input ends. Journals are the FIFOs
  *	POOL.journal in the directory of CONFIG.
  */
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -90,13 +92,33 @@ static char dir[] = "/tmp/kvfeed_test-XXXXXX";
 static void *context, *sub;
 static struct config config;
 
+/* A socket in a directory for the engine, which is a source; a port for kvblkd's own. */
 static const char *endpoint(const char *name)
 {
-	static char text[4][128];
-	static unsigned int n;
+	static struct {
+		char name[16];
+		char text[128];
+	} all[8];
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	size_t n = 0;
+	int fd;
 
-	snprintf(text[++n % 4], sizeof(text[0]), "ipc://%s/%s", dir, name);
-	return text[n % 4];
+	while (*all[n].name && strcmp(all[n].name, name) != 0)
+		n++;
+	if (*all[n].name)
+		return all[n].text;
+	snprintf(all[n].name, sizeof(all[n].name), "%s", name);
+	snprintf(all[n].text, sizeof(all[n].text), "ipc://%s/%s", dir, name);
+	if (!strcmp(name, "engine"))
+		return all[n].text;
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	close(fd);
+	snprintf(all[n].text, sizeof(all[n].text), "tcp://127.0.0.1:%u", ntohs(at.sin_port));
+	return all[n].text;
 }
 
 static void configure(const char *name, const char *replay, const char *more)
@@ -229,6 +251,7 @@ static void engine_tells(void *engine)
 static void test_all(void **state)
 {
 	struct kvwire_bytes event = { 0 };
+	struct kvfeed_source source = { 0 };
 	struct kvevents_counts counts;
 	uint64_t number, same;
 	char byte, taken[64];
@@ -262,6 +285,10 @@ static void test_all(void **state)
 	assert_int_equal(zmq_recv(engine, &byte, 1, 0), 1);
 	engine_tells(engine);
 	wait_stored(&first);
+	for (int i = 0; i < WAIT_MS && !(kvfeed_sources(&source, 1) == 1 && source.connected); i++)
+		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+	assert_true(source.connected);
+	assert_string_equal(source.endpoint, endpoint("engine"));
 	engine_tells(engine);
 	tell(fd, KVBLK_JOURNAL_REMOVED, 1, HASH + 1);
 	wait_removed(HASH + 1);
@@ -333,6 +360,7 @@ static void test_all(void **state)
 	for (int i = 0; kvfeed_counts(&counts) && i < WAIT_MS; i++)
 		nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
 	assert_false(kvfeed_counts(&counts));
+	assert_int_equal(kvfeed_sources(&source, 1), 0);
 
 	/* where another one is */
 	assert_int_equal(zmq_bind(engine, "tcp://127.0.0.1:*"), 0);

@@ -39,7 +39,10 @@ static struct smart drive(const char *of, const char *member)
 	};
 }
 
+static const struct kvfeed_source sources[] = { { "tcp://a:1", true }, { "ipc:///b", false } };
+
 static struct metrics metrics = {
+	.sources = sources, .nr_sources = 2,
 	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
 	.up = true, .ready = false, .config_valid = true, .steps_failed = 3, .seconds = 0.0625, .smart = drive,
@@ -112,6 +115,8 @@ static void test_values(void **state)
 		expect("kvblk_kv_events_untold_total", format == METRICS_TEXT ? "" : "6");
 		expect("kvblk_kv_events_token_bytes", format == METRICS_TEXT ? "" : "99");
 		expect("kvblk_kv_events_hashes", format == METRICS_TEXT ? "" : "4");
+		expect("kvblk_kv_events_source_connected{source=\"tcp://a:1\"}", "1");
+		expect("kvblk_kv_events_source_connected{source=\"ipc:///b\"}", "0");
 		expect("kvblk_prestage_requests_total{outcome=\"accepted\"}", format == METRICS_TEXT ? "" : "5");
 		expect("kvblk_prestage_requests_total{outcome=\"missing\"}", format == METRICS_TEXT ? "" : "1");
 		expect("kvblk_prestage_blocks_total{result=\"loaded\"}", format == METRICS_TEXT ? "" : "9");

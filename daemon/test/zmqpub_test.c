@@ -423,6 +423,35 @@ static void test_subscriber(void **state)
 	zmq_close(engine);
 }
 
+/* ZeroMQ connects in vain for ever: that is told, and so is a connection that goes. */
+static void test_connected(void **state)
+{
+	void *engine = zmq_socket(context, ZMQ_PUB);
+	char endpoint[64];
+	struct zmqsub *source;
+
+	(void)state;
+	snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/zmqpub_test-source-%d", getpid());
+	zmq_setsockopt(engine, ZMQ_LINGER, &(int){ 0 }, sizeof(int));
+	assert_int_equal(zmqsub_open(event, context, endpoint, count, &nr_batches, &source), 0);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 20; i++)
+			sd_event_run(event, 1000);
+		assert_false(zmqsub_connected(source));
+		assert_int_equal(zmq_bind(engine, endpoint), 0);
+		for (int i = 0; i < 10000 && !zmqsub_connected(source); i++)
+			sd_event_run(event, 1000);
+		assert_true(zmqsub_connected(source));
+		assert_int_equal(zmq_unbind(engine, endpoint), 0);
+		zmq_close(engine);
+		engine = zmq_socket(context, ZMQ_PUB);
+		for (int i = 0; i < 10000 && zmqsub_connected(source); i++)
+			sd_event_run(event, 1000);
+	}
+	zmqsub_close(source);
+	zmq_close(engine);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -433,6 +462,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_strange, begin, end),
 		cmocka_unit_test_setup_teardown(test_taken, begin, end),
 		cmocka_unit_test_setup_teardown(test_subscriber, begin, end),
+		cmocka_unit_test_setup_teardown(test_connected, begin, end),
 	};
 
 	return cmocka_run_group_tests_name("zmqpub", tests, NULL, NULL);
