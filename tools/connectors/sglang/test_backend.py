@@ -72,8 +72,18 @@ class Spy:
         return [(args, options) for called, args, options in self.calls if called == name]
 
 
+#: what the keys need of SGLang's arguments
+ARGS = dict.fromkeys(("model_path", "revision", "quantization", "quantization_param_path", "json_model_override_args",
+                      "speculative_algorithm", "speculative_draft_model_path", "speculative_draft_model_revision",
+                      "speculative_draft_model_quantization", "speculative_draft_kv_cache_dtype", "tokenizer_path"))
+ARGS.update(model_path="/model", kv_cache_dtype="auto", dtype="bfloat16")
+
+
 class Case(unittest.TestCase):
     def setUp(self):
+        started = unittest.mock.patch.object(kvblk_sglang.pages, "server_args", lambda: SimpleNamespace(**ARGS))
+        started.start()
+        self.addCleanup(started.stop)
         for name in ("LOSE", "DECLINE", "CORRUPT"):
             os.environ.pop(f"KVBLK_FAKE_{name}", None)
         self.addCleanup(lambda: [os.environ.pop(f"KVBLK_FAKE_{n}", None) for n in ("LOSE", "DECLINE", "CORRUPT")])
@@ -117,7 +127,37 @@ class Configuration(Case):
                 self.refused(f"option \"?{name}", {name: value})
 
     def test_no_model(self):
-        self.refused("set the option 'model'", model_name=None)
+        with unittest.mock.patch.dict(ARGS, model_path=None):
+            self.refused("set the option 'model'", model_name=None)
+
+    def test_part_of_the_key_unknown(self):
+        """What SGLang calls otherwise, or does not tell, ends the start, for keys would lack it"""
+        for name in ARGS:
+            args = SimpleNamespace(**{n: v for n, v in ARGS.items() if n != name})
+            with self.subTest(name), unittest.mock.patch.object(kvblk_sglang.pages, "server_args", lambda: args):
+                self.refused(f"has no {name}, which has to be in the keys")
+        for name, make in (("head_num", mha), ("v_head_dim", mha), ("layout", mha), ("dtype", mha),
+                           ("kv_cache_dim", mla), ("dsa_kv_cache_store_fp8", mla)):
+            pool = make()
+            delattr(pool, name)
+            with self.subTest(name), self.assertRaisesRegex(ValueError, f"has no {name}, which"):
+                origin = kvblk_sglang.pages.Origin(config(), "", "")
+                origin.space("kv", pool, [1])
+        with self.assertRaisesRegex(ValueError, "of the class Other .* is not known"):
+            origin.space("kv", type("Other", (), {"dtype": torch.uint8})(), [1])
+
+    def test_no_arguments(self):
+        """Nor is there a key where SGLang's arguments are not"""
+        unittest.mock.patch.stopall()
+        for answer in ({"return_value": None}, {"side_effect": AttributeError("server_args")}):
+            with unittest.mock.patch("sglang.srt.runtime_context.get_server_args", **answer):
+                self.refused("SGLang's arguments")
+
+    def test_version(self):
+        """A version that was not tested ends the start, unless it is wanted"""
+        with unittest.mock.patch("kvblk_sglang.options.VERSION", "0.5.230"):
+            self.refused("tested with SGLang 0.5.23, and 0.5.230 is installed")
+            self.backend(extra={"any_version": True})
         self.backend(extra={"model": "given"}, model_name=None)
 
     def test_split_heads(self):
@@ -239,7 +279,7 @@ class Layouts(Case):
 class Keys(Case):
     def prefix(self, pool=None, name="kv", extra=None, args=None, **changes):
         backend = self.backend()
-        args = SimpleNamespace(**args) if args else None
+        args = SimpleNamespace(**{**ARGS, **(args or {})})
         with unittest.mock.patch.object(kvblk_sglang.pages, "server_args", return_value=args):
             given = config(extra, **changes)
             origin = kvblk_sglang.pages.Origin(given, given.extra_config.get("model", ""),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ from kvblk import adapter
 OF_SGLANG = frozenset({"backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold",
                        "prefetch_timeout_base", "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys",
                        "tp_lcm_size"})
+
+
+#: of SGLang
+VERSION = importlib.metadata.version("sglang")
+TESTED = ("0.5.23",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,4 +36,6 @@ class Options(adapter.Options):
         given = {name: value for name, value in (extra or {}).items() if name not in OF_SGLANG}
         if "threads" in given:
             raise ValueError("kvblk: the option threads is not for SGLang, which loads and stores in threads of its own")
-        return cls.read(given, "the extra config of SGLang's storage backend")
+        options = cls.read(given, "the extra config of SGLang's storage backend")
+        options.check_version("SGLang", VERSION, TESTED)
+        return options

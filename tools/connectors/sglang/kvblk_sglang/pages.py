@@ -3,7 +3,8 @@
 
 A block is a page: the segments that the host pool's get_page_buffer_meta() lists for it, one behind the other. All that
 their meaning depends on is in the key space, so that a page of another model, dtype, layout, shape, rank or pool is
-never found.
+never found. Rule: a part of the key that can't be known, because SGLang has it under another name or not at all, ends
+the start; without it two models would share pages.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 
 import kvblk
 
-#: To be raised when the bytes of a page with the same key space change their meaning.
-RUNTIME = "sglang-hicache/1"
+from .options import VERSION
+
+#: The number is to be raised when the bytes of a page with the same key space change their meaning.
+RUNTIME = f"sglang-hicache/{VERSION}/1"
 
 # What says of a host pool how the bytes of its pages are arranged; none has all.
 _SHAPE = ("layout", "storage_format_tag", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
@@ -24,6 +27,22 @@ _SHAPE = ("layout", "storage_format_tag", "layer_num", "target_layer_num", "star
           "dsa_kv_cache_store_fp8", "dcp_size", "dcp_rank", "index_head_dim", "indexer_dtype",
           "indexer_page_stride_size", "num_mamba_layers", "temporal_dtype", "temporal_state_elem_size",
           "temporal_state_shape", "conv_dtype", "conv_state_shapes", "item_bytes", "slot_page_size", "pool_name")
+# What of it a pool of such a class has to have. The sizes of the segments are in the key for each.
+_NEEDED = {
+    "MHATokenToKVPoolHost": ("layer_num", "target_layer_num", "start_layer", "end_layer", "head_num", "head_dim",
+                             "v_head_dim"),
+    "MHATokenToKOnlyPoolHost": ("layer_num", "start_layer", "end_layer", "head_num", "head_dim"),
+    "MLATokenToKVPoolHost": ("layer_num", "target_layer_num", "start_layer", "end_layer", "kv_lora_rank",
+                             "qk_rope_head_dim", "kv_cache_dim", "dsa_kv_cache_store_fp8"),
+    "MambaPoolHost": ("num_mamba_layers", "temporal_dtype", "temporal_state_shape", "conv_dtype", "conv_state_shapes"),
+    "DSAIndexerPoolHost": ("layer_num", "target_layer_num", "start_layer", "end_layer", "indexer_dtype",
+                           "indexer_page_stride_size"),
+    "MiniMaxM3Nvfp4IndexKPoolHost": ("layer_num", "target_layer_num", "start_layer", "end_layer"),
+    "DeepSeekV4PagedHostPool": ("layer_num", "pool_name", "item_bytes", "slot_page_size"),
+    "DeepSeekV4StateHostPool": ("layer_num", "pool_name"),
+    "UnifiedPageEnvelopeHostPool": ("start_layer", "end_layer", "item_bytes"),
+    "LogicalHostPool": (),
+}
 
 
 class UnusablePool(ValueError):
@@ -40,12 +59,15 @@ def page_id(key: str) -> bytes:
 
 
 def server_args() -> Any:
-    """What SGLang was started with; None outside of a server."""
+    """What SGLang was started with; ValueError: it can't be known."""
     try:
         from sglang.srt.runtime_context import get_server_args
-        return get_server_args()
-    except Exception:  # not published in this process, or another version of SGLang
-        return None
+        args = get_server_args()
+    except Exception as e:
+        raise ValueError(f"kvblk: SGLang's arguments can't be had, which name model and types in keys: {e!r}") from e
+    if args is None:
+        raise ValueError("kvblk: SGLang's arguments, which name model and types in keys, are not there in this process")
+    return args
 
 
 class Origin:
@@ -55,10 +77,10 @@ class Origin:
         args = server_args()
         self.config = config
         self.salt = salt
-        self.tokenizer = str(getattr(args, "tokenizer_path", None) or "")
+        self.tokenizer = str(_known(args, "tokenizer_path") or "")
         self.model = {
             # the name that is served says little of the weights
-            "model": [model] if model else [config.model_name, *_fields(args, "model_path", "revision")],
+            "model": [model] if model else [_known(config, "model_name"), *_fields(args, "model_path", "revision")],
             "quantization": _fields(args, "quantization", "quantization_param_path", "json_model_override_args"),
         }
         if not any(self.model["model"]):
@@ -71,7 +93,7 @@ class Origin:
     def space(self, name: str, host_pool: Any, form: Any) -> kvblk.Keyspace:
         """The keys of one host pool's pages. ``form`` says how they are stored."""
         config = self.config
-        dtype = str(getattr(host_pool, "dtype", ""))
+        dtype = str(_known(host_pool, "dtype"))
         model: dict[str, Any] = dict(self.model)
         layers = getattr(host_pool, "layer_num", 0)
         # a draft model's layers may lie in the pages of the target model
@@ -81,24 +103,45 @@ class Origin:
         return kvblk.Keyspace(
             runtime=RUNTIME,
             model=_text(model),
-            dtype=_text([dtype, self.numbers if getattr(host_pool.dtype, "itemsize", 1) == 1 else None]),
-            layout=_text([name, type(host_pool).__name__, form,
-                          {key: getattr(host_pool, key) for key in _SHAPE if hasattr(host_pool, key)},
-                          [config.dcp_size, config.dcp_rank]]),
+            dtype=_text([dtype, self.numbers if _known(host_pool.dtype, "itemsize") == 1 else None]),
+            layout=_text([name, type(host_pool).__name__, form, _shape(host_pool), _fields(config, "dcp_size", "dcp_rank")]),
             block_tokens=page_tokens(host_pool),
             tokenizer=self.tokenizer,
             salt=self.salt,
-            tp_rank=0 if alone else config.tp_rank,
-            tp_size=1 if alone else config.tp_size,
-            pp_rank=config.pp_rank,
-            pp_size=config.pp_size,
-            cp_rank=config.attn_cp_rank,
-            cp_size=config.attn_cp_size,
+            tp_rank=0 if alone else _known(config, "tp_rank"),
+            tp_size=1 if alone else _known(config, "tp_size"),
+            pp_rank=_known(config, "pp_rank"),
+            pp_size=_known(config, "pp_size"),
+            cp_rank=_known(config, "attn_cp_rank"),
+            cp_size=_known(config, "attn_cp_size"),
         )
 
 
-def _fields(args: Any, *names: str) -> list[Any]:
-    return [getattr(args, name, None) for name in names]
+_ABSENT = object()
+
+
+def _known(of: Any, name: str) -> Any:
+    """A part of the key; ValueError: there is no such attribute."""
+    value = getattr(of, name, _ABSENT)
+    if value is _ABSENT:
+        raise UnusablePool(f"kvblk: SGLang's {type(of).__name__} has no {name}, which has to be in the keys: this version of "
+                           "SGLang is not supported")
+    return value
+
+
+def _fields(of: Any, *names: str) -> list[Any]:
+    return [_known(of, name) for name in names]
+
+
+def _shape(host_pool: Any) -> dict[str, Any]:
+    """How the bytes of a host pool's pages are arranged; ValueError: that can't be known."""
+    classes = [cls.__name__ for cls in type(host_pool).__mro__]
+    known = [name for name in classes if name in _NEEDED]
+    if not known:
+        raise UnusablePool(f"kvblk: how the pages of a host pool of the class {classes[0]} are arranged is not known here")
+    for name in {"layout", *(part for cls in known for part in _NEEDED[cls])}:
+        _known(host_pool, name)
+    return {name: getattr(host_pool, name) for name in _SHAPE if hasattr(host_pool, name)}
 
 
 def _text(value: Any) -> str:
