@@ -92,7 +92,7 @@ class Case(unittest.TestCase):
         """A backend as SGLang attaches it: by its factory, then with its host pools."""
         made = StorageBackendFactory.create_backend("dynamic", config(extra, **changes), host_pool)
         self.addCleanup(made.close)
-        made._pool = Spy(made._pool)
+        made._pool = made._checked._pool = Spy(made._pool)
         if host_pool is not None:
             made.register_mem_pool_host(host_pool)
             for name, pool in (pools or {}).items():
@@ -386,12 +386,12 @@ class Lookups(Case):
         self.assertEqual(backend.batch_exists(hole), 2)
         self.assertEqual(backend.batch_exists(hashes(1) + keys), 0)
         self.assertEqual(backend.batch_exists([]), 0)
-        self.assertEqual([len(args[0]) for args, _ in backend._pool.of("leading_run")], [5, 5], "one call each")
+        self.assertEqual([len(args[0]) for args, _ in backend._pool.of("lookup")], [5, 5], "one call each")
 
     def test_load_ends_lease(self):
         backend, keys = self.stored(4, extra={"lease_s": 7})
         self.assertEqual(backend.batch_exists(keys + hashes(3)), 4)
-        self.assertEqual(backend._pool.of("leading_run")[0][1], {"lease": 7})
+        self.assertEqual(backend._pool.of("lookup")[0][1], {"lease": 7, "prefix": True, "sizes": True})
         self.assertEqual((len(backend._leases), self.released), (1, []))
         backend.batch_get_v1(keys[:3], indices(1, 2, 3))
         self.assertEqual((len(backend._leases), self.released), (1, []))
@@ -445,7 +445,7 @@ class Lookups(Case):
             self.assertEqual(backend.batch_exists(keys + hashes(3)), 6)
             self.assertEqual(len(backend._leases), 2)
             self.assertEqual(backend.batch_exists(keys[:3] + hashes(4)), 3)
-        self.assertEqual([len(args[0]) for args, _ in backend._pool.of("leading_run")], [4, 4, 1, 4][:2] + [4])
+        self.assertEqual([len(args[0]) for args, _ in backend._pool.of("lookup")], [4, 4, 1, 4][:2] + [4])
 
 
 class Loads(Case):
@@ -475,8 +475,25 @@ class Loads(Case):
             other.put(ids[1], b"x" * (backend._kv.nbytes + 4096))
             other.put(ids[2], b"x" * backend._kv.nbytes)
         self.assertEqual(backend.batch_get_v1(keys, indices(0, 1, 2)), [False, False, True])
-        self.assertEqual(backend.counters["wrong_length_pages"], 1)
-        self.assertEqual(backend.counters["failed_load_pages"], 1)
+        self.assertEqual(backend.counters["wrong_length_pages"], 2)
+        self.assertEqual(backend.counters["failed_load_pages"], 0)
+        self.assertEqual(backend.batch_exists(keys), 0)
+        self.assertEqual(backend.batch_set_v1(keys, indices(0, 1, 2)), [True] * 3)
+
+    def test_other_length_is_replaced(self):
+        """A page of another length is no hit for whoever asks, is gone then, and the right one can be stored"""
+        for ask in (lambda b, keys: b.batch_exists(keys), lambda b, keys: b.exists(keys[0]),
+                    lambda b, keys: b.batch_exists_v2(keys, []).kv_hit_pages,
+                    lambda b, keys: sum(b.batch_set_v1(keys, indices(0)))):
+            backend = self.backend(mha())
+            keys = hashes(1)
+            key, = backend._kv.keys(keys)
+            with kvblk.Pool(POOL) as other:
+                other.put(key, b"x" * 10)
+                self.assertFalse(ask(backend, keys))
+                self.assertNotIn(key, other)
+            self.assertEqual(backend.batch_set_v1(keys, indices(0)), [True])
+            self.assertEqual(backend.batch_exists(keys), 1)
 
     def test_one_fails(self):
         backend = self.backend(mha())
@@ -636,8 +653,7 @@ class SidePools(Case):
             self.b.batch_set_v2([self.transfer(name, 0, 1, 2, 3)])
         result = self.b.batch_exists_v2(self.keys, self.asked())
         self.assertEqual(result.kv_hit_pages, 4)
-        self.assertEqual(len(self.b._pool.of("leading_run")), 1)
-        self.assertEqual([len(args[0]) for args, _ in self.b._pool.of("lookup")], [8], "one call for all side pools")
+        self.assertEqual([len(args[0]) for args, _ in self.b._pool.of("lookup")][1:], [8], "one call for all side pools")
         self.assertEqual(len(self.b._leases), 2)
         self.b.batch_get_v1(self.keys[:4], indices(0, 1, 2, 3))
         self.b.batch_get_v2([self.transfer(PoolName.INDEXER, 0, 1, 2, 3)])
@@ -702,7 +718,7 @@ class Storm(Case):
                 pool = mha()
                 b = self.backend(pool, pools={PoolName.KV: pool})
                 keys = hashes(2)
-                for call in ("leading_run", "lookup", "get_many", "put_many", "delete_many"):
+                for call in ("lookup", "get_many", "put_many", "delete_many"):
                     b._pool.fail[call] = error
                 where = indices(0, 1)
                 for got, want in self.answers(b, keys, where, PoolTransfer(PoolName.KV, where, keys=keys)):

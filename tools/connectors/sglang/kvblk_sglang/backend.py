@@ -67,6 +67,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         self._unusable: dict[str, str] = {}
         self._memory: list[tuple[int, int]] = []
         self._pool = self.options.open()
+        self._checked = adapter.Checked(self._pool, self._warnings.tell)
         self._limits = self._pool.info()
         if not self._zero_copy:
             logger.warning("kvblk: \"interface_v1\": 1 is not in the extra config, so SGLang copies each page")
@@ -136,7 +137,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             pages = self._asked()
             if pages is None or not keys:
                 return 0
-            leading, leases = self._leading(pages.keys(keys))
+            leading, leases = self._leading(pages.keys(keys), pages.nbytes)
             self._hold(leases, pages.keys(keys[:leading]))
             return leading
         except Exception as e:
@@ -146,7 +147,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
     def exists(self, key: str) -> bool:
         try:
             pages = self._asked()
-            return pages is not None and pages.keys([key])[0] in self._pool
+            return pages is not None and self._checked.look_up(pages.keys([key]), [pages.nbytes]).there[0]
         except Exception as e:
             self._trouble("lookup", e, "failed_lookups", 1)
             return False
@@ -166,7 +167,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         anchor = self._asked()
         if not hashes or anchor is None and not self._is_logical():
             return PoolTransferResult(0, {}, [])
-        leading, leases = (len(hashes), []) if anchor is None else self._leading(anchor.keys(hashes))
+        leading, leases = (len(hashes), []) if anchor is None else self._leading(anchor.keys(hashes), anchor.nbytes)
         hits: dict[Any, int] = {PoolName.KV: leading} if leading else {}
         # of groups of blocks a pool may say for itself what it can serve; this one does not
         asked = [t for t in transfers if t.hit_policy != PoolHitPolicy.BLOCK_GROUPS]
@@ -187,12 +188,12 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         self._hold(leases + more, wanted)
         return PoolTransferResult(longest, hits, sorted(lengths))
 
-    def _leading(self, keys: list[bytes]) -> tuple[int, list[tuple[kvblk.Lease, list[bytes]]]]:
+    def _leading(self, keys: list[bytes], length: int) -> tuple[int, list[tuple[kvblk.Lease, list[bytes]]]]:
         """How many are there from the first one on, and leases on them."""
         leading = 0
         leases = []
         for part in _parts(keys, LOOKUP_MAX):
-            found = self._pool.leading_run(part, lease=self.options.lease_s)
+            found = self._checked.look_up(part, [length] * len(part), lease=self.options.lease_s, prefix=True)
             leases.append((found.lease, part))
             leading += found.leading
             if found.leading < len(part):
@@ -205,12 +206,13 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         """Which pages of side pools are there, and leases on them: one call for all pools."""
         pools = [self._pages.get(str(t.name)) for t in transfers]
         keys = [key for pages in pools if pages is not None for key in pages.keys(hashes)]
+        lengths = [pages.nbytes for pages in pools if pages is not None for _ in hashes]
         bits: list[bool] = []
         leases = []
-        for part in _parts(keys, LOOKUP_MAX):
-            found = self._pool.lookup(part, lease=self.options.lease_s)
+        for at, part in zip(range(0, len(keys), LOOKUP_MAX), _parts(keys, LOOKUP_MAX)):
+            found = self._checked.look_up(part, lengths[at:at + LOOKUP_MAX], lease=self.options.lease_s)
             leases.append((found.lease, part))
-            bits.extend(found[i] for i in range(len(part)))
+            bits += found.there
         self._count(looked_up_pages=len(keys), found_pages=sum(bits))
         answers = []
         for pages in pools:
@@ -256,15 +258,15 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                 self._trouble("load", e, "failed_load_pages", len(part))
                 continue
             for i, result in enumerate(results, at):
-                if isinstance(result, kvblk.KvblkError):
+                if isinstance(result, kvblk.KvblkError) and not adapter.is_wrong(result, sizes[i]):
                     self._trouble("load", result, "failed_load_pages", 1)
                 elif result is None:
                     self._count(missed_pages=1)
-                elif result != sizes[i]:
-                    self._trouble("load", ValueError(f"a block of {result} bytes where a page has {sizes[i]}"),
-                                  "wrong_length_pages", 1)
+                elif adapter.is_wrong(result, sizes[i]):
+                    self._count(wrong_length_pages=1)
                 else:
                     good[i] = True
+            self._refuse(part, results, sizes[at:at + OPS_MAX])
         self._know(key for key, is_good in zip(keys, good) if is_good)
         self._count(loaded_pages=sum(good))
         self._measure("prefetch", sum(good), sum(s for s, is_good in zip(sizes, good) if is_good), begin)
@@ -313,6 +315,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                 if result is kvblk.Put.STORED:
                     written += 1
                     written_bytes += sizes[i]
+            self._refuse(part, results, sizes[at:at + OPS_MAX])
         self._know(key for key, is_good in zip(keys, good) if is_good)
         self._measure("backup", written, written_bytes, begin)
         return good
@@ -335,6 +338,12 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
 
     def _is_logical(self) -> bool:
         return getattr(getattr(self, "mem_pool_host", None), "kv_buffer", 0) is None
+
+    def _refuse(self, keys: list[bytes], results: Sequence[Any], sizes: Sequence[int]) -> None:
+        """Delete blocks of which a load or store says that they have another length."""
+        wrong = [key for key, result, size in zip(keys, results, sizes) if adapter.is_wrong(result, size)]
+        if wrong:
+            self._checked.refuse(wrong, "it has another length than SGLang's pages")
 
     # One page that SGLang has copied: without interface_v1
 
@@ -445,7 +454,8 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
 
 
 _PUT_COUNTERS = {kvblk.Put.STORED: "stored_pages", kvblk.Put.EXISTS: "present_pages",
-                 kvblk.Put.PENDING: "present_pages", kvblk.Put.DECLINED: "declined_pages"}
+                 kvblk.Put.PENDING: "present_pages", kvblk.Put.DECLINED: "declined_pages",
+                 kvblk.Put.DIFFERS: "wrong_length_pages"}
 
 
 def _parts(items: list[bytes], most: int) -> list[list[bytes]]:
