@@ -72,7 +72,7 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &ty
 	case VRAM_SEG:
 		return register_memory(desc, type, out);
 	case BLK_SEG:
-		out = new PlaceMD(type, "", 0);
+		out = new PlaceMD(type, "", 0, desc.devId);
 		return NIXL_SUCCESS;
 	case OBJ_SEG:
 		key = keys_.object(desc.metaInfo, desc.devId);
@@ -81,7 +81,13 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &ty
 				   << " bytes is longer than " << keys_.name_max();
 			return NIXL_ERR_INVALID_PARAM;
 		}
-		out = new PlaceMD(type, key, desc.addr ? 0 : desc.len);
+		if (!ids_.add(desc.devId, key)) {
+			NIXL_ERROR << "devId " << desc.devId << " stands for another object already, "
+				   << "and a transfer names its object by devId: give each object "
+				   << "one of its own";
+			return NIXL_ERR_INVALID_PARAM;
+		}
+		out = new PlaceMD(type, key, desc.addr ? 0 : desc.len, desc.devId);
 		return NIXL_SUCCESS;
 	default:
 		return NIXL_ERR_NOT_SUPPORTED;
@@ -123,11 +129,14 @@ nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 nixl_status_t Engine::deregisterMem(nixlBackendMD *md)
 {
 	auto *memory = dynamic_cast<MemoryMD *>(md);
+	auto *place = dynamic_cast<PlaceMD *>(md);
 
 	if (memory) {
 		flights_->retire(memory->memory.get());
 		kvblk_mem_unregister(memory->memory->mem);
 	}
+	if (place && place->type == OBJ_SEG)
+		ids_.remove(place->id);
 	delete md;
 	return NIXL_SUCCESS;
 }

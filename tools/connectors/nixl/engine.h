@@ -100,6 +100,7 @@ private:
 	std::unique_ptr<Context> context_;
 	uint32_t lookup_max_ = 1;
 	mutable std::atomic<uint64_t> next_cookie_{ 1 };
+	Ids ids_;
 	std::atomic<bool> warned_{ false };	/* of memory that can't be pinned */
 };
 

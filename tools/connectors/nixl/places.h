@@ -11,7 +11,9 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include <kvblk.h>
 
@@ -57,10 +59,47 @@ public:
 	const nixl_mem_t type;
 	const std::string key;	/* OBJ_SEG: of its block */
 	const size_t len;	/* OBJ_SEG: its length, if it was registered from its begin on; else 0 */
+	const uint64_t id;	/* devId */
 
-	PlaceMD(nixl_mem_t t, std::string k, size_t l)
-		: nixlBackendMD(true), type(t), key(std::move(k)), len(l)
+	PlaceMD(nixl_mem_t t, std::string k, size_t l, uint64_t i)
+		: nixlBackendMD(true), type(t), key(std::move(k)), len(l), id(i)
 	{
+	}
+};
+
+/*
+ * Which object a devId stands for. NIXL finds a transfer's object by devId, address and
+ * length, and not by name: of two with one devId it takes either one.
+ */
+class Ids {
+	struct Object {
+		std::string key;
+		unsigned int users;	/* registrations */
+	};
+
+	std::mutex lock_;
+	std::unordered_map<uint64_t, Object> objects_;	/* under the lock */
+
+public:
+	/* false: the id stands for another object */
+	bool add(uint64_t id, const std::string &key)
+	{
+		std::lock_guard lock(lock_);
+		auto [at, is_new] = objects_.try_emplace(id, Object{ key, 0 });
+
+		if (!is_new && at->second.key != key)
+			return false;
+		at->second.users++;
+		return true;
+	}
+
+	void remove(uint64_t id)
+	{
+		std::lock_guard lock(lock_);
+		auto at = objects_.find(id);
+
+		if (at != objects_.end() && !--at->second.users)
+			objects_.erase(at);
 	}
 };
 

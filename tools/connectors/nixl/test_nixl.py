@@ -240,6 +240,31 @@ class Objects(unittest.TestCase):
             at = (nr - 1 - i) * length
             self.assertEqual(back.bytes[at:at + length], data[i * length:(i + 1) * length])
 
+    def test_two_names_for_an_id(self):
+        """The second is refused, for a transfer names its object by the id alone; the first one stays what it is"""
+        agent, a, b = self.agent, fresh(), fresh()
+        memory = agent.memory(Buffer(b"a" * 4096))
+        first = agent.nixl.register_memory([(0, 4096, 7, a)], "OBJ")
+        with stderr() as said, self.assertRaises(Exception):
+            agent.nixl.register_memory([(0, 4096, 7, b)], "OBJ")
+        self.assertIn("devId 7 stands for another object", said[0])
+        with self.assertRaises(Exception):
+            # nor is any of a list registered that has such a one
+            agent.nixl.register_memory([(0, 4096, 8, b), (0, 4096, 7, b)], "OBJ")
+        again = agent.nixl.register_memory([(0, 2048, 7, a)], "OBJ")
+        self.assertEqual(agent.run("WRITE", [(memory.addr, 4096)], [(0, 4096, 7)]), "DONE")
+        self.assertEqual(agent.present([a, b]), [4096, None])
+        # an id whose registrations are gone is free
+        agent.nixl.deregister_memory(first)
+        with self.assertRaises(Exception):
+            agent.nixl.register_memory([(0, 4096, 7, b)], "OBJ")
+        agent.nixl.deregister_memory(again)
+        agent.nixl.register_memory([(0, 4096, 7, b)], "OBJ")
+        agent.nixl.register_memory([(0, 4096, 8, a)], "OBJ")
+        memory.bytes[:] = b"b" * 4096
+        self.assertEqual(agent.run("WRITE", [(memory.addr, 4096)], [(0, 4096, 7)]), "DONE")
+        self.assertEqual((self.fetch(a, 4096), self.fetch(b, 4096)), (b"a" * 4096, b"b" * 4096))
+
     def test_scatter(self):
         """One object from pieces all over the memory: one block of the pool."""
         name, piece, nr = fresh(), 300, 40
