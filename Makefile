@@ -46,6 +46,7 @@ python:
 selftests: tools
 	$(if $(wildcard selftests/Makefile),$(MAKE) -C selftests)
 
+host: export WERROR := -Werror
 host:
 	$(if $(traces),KVBLK_TRACES='$(traces)') $(MAKE) -C selftests/host check
 	selftests/abi/grows
