@@ -2,8 +2,8 @@
 """The extension module kvblk._native: native.c over libkvblk, by cffi.
 
 The library is compiled into it from the tree, so that the package needs nothing
-installed but the libraries that libkvblk needs. KVBLK_SYSTEM_LIB=1 links an installed
-libkvblk instead.
+installed but the libraries that libkvblk needs. With KVBLK_SYSTEM_LIB=1, and out of a
+source distribution, which has no tree around it, an installed libkvblk is linked.
 """
 
 import atexit
@@ -17,7 +17,7 @@ import tempfile
 from cffi import FFI
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOP = HERE.parents[1]
+TOP = HERE.parent.parent
 
 
 def built_library():
@@ -33,7 +33,7 @@ source = (HERE / "native.c").read_text()
 # what Python sees of native.c, and of the headers
 ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
-if os.environ.get("KVBLK_SYSTEM_LIB") == "1":
+if os.environ.get("KVBLK_SYSTEM_LIB") == "1" or not (HERE.parent / "lib" / "kvblk.h").exists():
     options = {"libraries": ["kvblk"]}
 else:
     # shown to nobody: another libkvblk may be loaded

@@ -6,6 +6,11 @@ context, for programs that have none of their own. ``kvblk_llamacpp.llama.Llama`
 pool. ``python -m kvblk_llamacpp`` is a command that shows it.
 """
 
+try:
+    from kvblk.adapter import Checked as _  # noqa: F401
+except ImportError as e:
+    raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
+
 from .cache import PrefixCache, Stats
 from .model import Model, model_digest
 from .runtime import Library, Session

@@ -5,6 +5,11 @@
 "native_plugin", for what only takes those. :class:`StorageBackend` is a storage plugin of the in-process engine.
 """
 
+try:
+    from kvblk.adapter import Checked as _  # noqa: F401
+except ImportError as e:
+    raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
+
 from .adapter import Adapter
 from .backend import StorageBackend
 from .client import Client

@@ -5,6 +5,11 @@
 pages until they are loaded, ``options`` reads the configuration.
 """
 
+try:
+    from kvblk.adapter import Checked as _  # noqa: F401
+except ImportError as e:
+    raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
+
 from .backend import HiCacheKvblk
 from .options import Options
 

@@ -9,6 +9,11 @@
 Nothing here imports vLLM: each module does so itself, in the process that needs it.
 """
 
+try:
+    from kvblk.adapter import Checked as _  # noqa: F401
+except ImportError as e:
+    raise ImportError("kvblk for Python is missing, or is older: pip install ./tools/python, of kvblk's tree") from e
+
 from .report import counters
 
 __version__ = "0.1"
