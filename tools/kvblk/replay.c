@@ -427,18 +427,18 @@ static int cut_trace(struct trace *trace, size_t limit)
 static int load(const struct replay_args *args, struct trace *trace)
 {
 	const char *name = "--synthetic";
-	size_t line = 0;
+	struct trace_error bad = { 0 };
 	int err, ret;
 
 	if (args->synthetic) {
 		err = trace_synthetic(&args->traffic, trace);
 	} else {
 		name = strcmp(args->trace, "-") != 0 ? args->trace : "stdin";
-		err = trace_load(args->trace, trace, &line);
+		err = trace_load(args->trace, trace, &bad);
 	}
 	if (err == -EBADMSG)
-		return cli_fail("%s: line %zu is no request; a line looks like {\"timestamp\": 0, \"hash_ids\": [1, 2, 3]}",
-				name, line);
+		return cli_fail("%s: line %zu is no request: %s; a line looks like {\"timestamp\": 0, \"hash_ids\": [1, 2, 3]}",
+				name, bad.line, bad.why);
 	if (err)
 		return cli_fail("%s: %s", name, strerror(-err));
 	ret = args->limit ? cut_trace(trace, args->limit) : CLI_OK;

@@ -118,11 +118,21 @@ struct trace_synthetic_opts {
  */
 int trace_synthetic_preset(const char *name, struct trace_synthetic_opts *o);
 
+/**
+ * struct trace_error - a line that is no request
+ * @line: its number, from 1
+ * @why: what is wrong with it
+ */
+struct trace_error {
+	size_t line;
+	char why[160];
+};
+
 /*
- * Reads @path ("-": stdin) to @t. 0 or a negative errno; on -EBADMSG @line is
+ * Reads @path ("-": stdin) to @t. 0 or a negative errno; on -EBADMSG @e tells
  * the first line that is not a request. Blank lines are skipped.
  */
-int trace_load(const char *path, struct trace *t, size_t *line);
+int trace_load(const char *path, struct trace *t, struct trace_error *e);
 
 /* Makes the trace that @o describes. 0, -EINVAL or -ENOMEM. */
 int trace_synthetic(const struct trace_synthetic_opts *o, struct trace *t);

@@ -575,7 +575,23 @@ has ttft.none.p50_s '0\.2489[0-9]*' # no queue: 4096 tokens at half the speed
 expect 0 'flash, a runtime.s LRU' replay --simulate --capacity 1 --dram 0.5 --trace pair --ttft llama-3.1-70b --gpu a100 --gpus 8 --flash-load 4096 --dram-load 8192
 expect 1 'too small' replay --simulate --capacity 0.1 --trace trace
 { cat trace; echo '{"timestamp": 1'; } > broken
-expect 1 'line 11 is no request' replay --simulate --trace broken
+expect 1 'line 11 is no request: no JSON object: ' replay --simulate --trace broken
+# refused TEXT LINE: as the 11th line of a trace
+refused() {
+	{ cat trace; echo "$2"; } > broken
+	expect 1 "broken: line 11 is no request: $1" replay --simulate --trace broken
+}
+refused 'the id 7 comes twice' '{"timestamp": 1, "hash_ids": [5, 7, 6, 7]}'
+refused 'a number is too large: ids are up to 9223372036854775807' '{"timestamp": 1, "hash_ids": [18446744073709551615]}'
+refused 'the id at place 2 is no whole number' '{"timestamp": 1, "hash_ids": [1, 2.5]}'
+refused 'the id at place 1 is no whole number' '{"timestamp": 1, "hash_ids": ["a1"]}'
+refused 'the timestamp 3.7 is no whole number of milliseconds; seconds' '{"timestamp": 3.7, "hash_ids": [1]}'
+refused 'the timestamp 1.7e.18 is not 0 to 1e.15, in milliseconds' '{"timestamp": 1700000000000000000, "hash_ids": [1]}'
+refused 'the timestamp -1 is not 0' '{"timestamp": -1, "hash_ids": [1]}'
+refused 'there is no timestamp that is a number' '{"timestamp": "1", "hash_ids": [1]}'
+refused 'there is no array hash_ids' '{"timestamp": 1}'
+{ cat trace; echo '{"timestamp": 11000.0, "hash_ids": [9223372036854775807, -1]}'; } > broken
+expect 0 'hit ratio' replay --simulate --capacity 1 --trace broken
 : > empty
 expect 1 'no blocks' replay --simulate --trace empty
 
