@@ -10,7 +10,8 @@
  *   another operation or in a page fault only when nothing of its own is in
  *   flight, for what it waits for could wait for that.
  * - The wait is killable. What is in flight then is detached and ends in a
- *   work; pinned pages stay pinned until their bios are over.
+ *   work; pinned pages stay pinned until their bios are over. But a get into memory
+ *   that others may use then (mem->shared) is waited for, as read(2) does.
  * - Prefetches are in the order in which they are wanted, so what has landed is finished
  *   while others are submitted. It does not make room for those: what a batch that has
  *   no other operations brings in stays until all of them are submitted.
@@ -199,13 +200,14 @@ static void batch_abandon(struct kvblk_batch *batch)
 		for (i = 0; i < batch->nr_reqs; i++) {
 			/* nobody vouches any more for the bytes of a put */
 			WRITE_ONCE(batch->reqs[i]->canceled, true);
-			if (atomic_read(&batch->reqs[i]->hand.state) == KVBLK_REQ_INFLIGHT)
+			if (atomic_read(&batch->reqs[i]->hand.state) == KVBLK_REQ_INFLIGHT &&
+			    !batch->reqs[i]->mem.shared)
 				req_detach(batch, i, -ECANCELED);
 		}
 		if (!batch->nr_inflight)
 			return;
 		if (!batch_reap(batch))
-			wait_event(batch->wq, !list_empty_careful(&batch->done));
+			wait_event_idle(batch->wq, !list_empty_careful(&batch->done));
 	}
 }
 

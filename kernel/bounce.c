@@ -9,7 +9,8 @@
  * - One get has a chunk at a time. A get that finds none takes memory for the
  *   whole block, so no get waits for one. What another tenant left is wiped.
  * - Parts come in their order, each is checked before it is copied. What went
- *   wrong is told when no I/O is left, and what was copied is then zeroed.
+ *   wrong is told when no I/O is left, and what was copied is the caller's to clear:
+ *   page faults may be needed for that, too.
  * - Copies go through the caller's mapping: it has the memory type that the
  *   device's driver chose, mostly write-combining, where string copies stream
  *   (Intel SDM vol. 1, 7.3.9.3), while the kernel's own is uncached.
@@ -293,7 +294,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 	}
 	if (!half_landed(b, &b->half[0]) || !half_landed(b, &b->half[1]))
 		return -EINPROGRESS;
-	if (b->err && b->begun && err != -EINTR)
-		kvblk_src_zero(&req->src, req->want);
+	if (b->err && b->begun)
+		req->partly = max(req->partly, req->want);
 	return b->err;
 }

@@ -294,6 +294,7 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 		u32 here = min(len, (u32)PAGE_SIZE - off);
 
 		mem->p2p |= is_pci_p2pdma_page(pages[i]);
+		mem->shared |= mem->dirty && !folio_test_anon(page_folio(pages[i]));
 		mem_add(mem, pages[i], here, off, left);
 		len -= here;
 	}
@@ -309,6 +310,8 @@ static noinline int mem_add_region(struct kvblk_mem *mem,
 	struct bio_vec bv;
 	struct stretch s;
 
+	mem->shared |= mem->dirty && (part->kind == KVBLK_PART_FIXED || !part->region->private ||
+				      part->region->mm != current->mm);
 	if (part_is_device(part)) {
 		if (!kvblk_region_use(part->region))
 			return -ENXIO;
@@ -342,6 +345,12 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 	return all;
 }
 
+/* Another process has the caller's address space, too: one of vfork() or CLONE_VM. */
+static bool mm_is_shared(void)
+{
+	return current->mm && atomic_read(&current->mm->mm_users) > get_nr_threads(current);
+}
+
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align)
 {
@@ -361,6 +370,7 @@ int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		return err;
 	mem->direct = true;
 	mem->dirty = write;
+	mem->shared = write && mm_is_shared();
 
 	rest = bytes;
 	for (i = 0; i < src->nr && rest; i++) {
@@ -558,8 +568,9 @@ int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes
 	return walk_copy(&w, from, bytes, false);
 }
 
-void kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
+bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
 {
+	bool all = true;
 	struct walk w;
 	u32 i, n, left;
 
@@ -570,10 +581,13 @@ void kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
 		/* what can't be reached keeps none of the others from it */
 		for (; left; left -= n) {
 			n = min_t(u32, left, PAGE_SIZE);
-			if (walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
-				break;
+			if (!walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
+				continue;
+			all = false;
+			break;
 		}
 	}
+	return all;
 }
 
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)

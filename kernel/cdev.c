@@ -43,6 +43,8 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
 	INIT_LIST_HEAD(&file->reqs);
+	spin_lock_init(&file->shared_lock);
+	INIT_LIST_HEAD(&file->sharing);
 	xa_init(&file->leases);
 	get_device(&pool->dev);
 	filp->private_data = file;
@@ -53,6 +55,12 @@ static int kvblk_open_node(struct inode *inode, struct file *filp)
 {
 	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), inode,
 			       filp);
+}
+
+int kvblk_file_flush(struct file *filp, fl_owner_t id)
+{
+	kvblk_file_quiesce(filp->private_data, id);
+	return 0;
 }
 
 int kvblk_file_release(struct inode *inode, struct file *filp)
@@ -75,6 +83,7 @@ int kvblk_file_release(struct inode *inode, struct file *filp)
 const struct file_operations kvblk_fops = {
 	.owner = THIS_MODULE,
 	.open = kvblk_open_node,
+	.flush = kvblk_file_flush,
 	.release = kvblk_file_release,
 	.unlocked_ioctl = kvblk_ioctl,
 	.uring_cmd = kvblk_uring_cmd,

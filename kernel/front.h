@@ -22,8 +22,9 @@ struct kvblk_batch {
 extern const struct file_operations kvblk_fops;
 extern const struct file_operations kvblk_nvme_fops;
 
-/* An open node of the pool, and its end. */
+/* An open node of the pool, a descriptor of it that is closed, and its end. */
 int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp);
+int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
 /* The results are the caller's by then. 0 or an error of the whole ioctl. */

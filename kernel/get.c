@@ -292,6 +292,10 @@ static int get_memory(struct kvblk_req *req)
 		if (err)
 			kvblk_req_mem_drop(req);
 	}
+	if (!err && req->mem.shared && req->revocable) {
+		kvblk_req_mem_drop(req);
+		err = -EREMOTEIO;
+	}
 	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
 		req->device |= kvblk_src_device(&req->src, true, &addr);
 		err = get_bounce(req, req->device);
@@ -606,7 +610,9 @@ static void get_partly(struct kvblk_req *req)
 /*
  * The media half: looks at what has landed. 0: the block is in the caller's memory
  * or, with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: to
- * be read again through kernel memory; or an error, and the caller's memory is zero.
+ * be read again through kernel memory; or an error, and the caller's memory is zero, or
+ * has @partly bytes that the caller is to clear. Without the caller the CPU does not
+ * write to that memory: the task may be dead by now, and the memory another one's.
  */
 static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -631,10 +637,8 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 		err = get_bounce_run(req, by == KVBLK_BY_CALLER ? err : -EINTR);
 		if (err == -EINPROGRESS)
 			return err;
-		if (err == -EINTR && by != KVBLK_BY_NOBODY) {
-			get_partly(req);
+		if (err == -EINTR && by != KVBLK_BY_NOBODY)
 			err = why ?: -EAGAIN;
-		}
 	} else if (!err && req->media.trial) {
 		err = -EAGAIN;
 		if (by == KVBLK_BY_CALLER)
@@ -645,11 +649,11 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	if (!err && req->coming && !get_keep(req) && get_prefetches(req))
 		err = -ENOMEM;
 	if (err) {
-		if (req->mem.direct)
+		if (req->mem.direct && by == KVBLK_BY_CALLER)
 			kvblk_mem_zero(&req->mem);
+		else if (req->mem.direct)
+			get_partly(req);
 	} else if (req->mem.direct || streamed) {
-		if (req->mem.direct)
-			kvblk_mem_tail_out(&req->mem);
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
 	} else {
@@ -667,6 +671,8 @@ static int get_deliver(struct kvblk_req *req)
 {
 	int err = 0;
 
+	if (req->mem.direct)
+		kvblk_mem_tail_out(&req->mem);
 	if (req->phase == KVBLK_GET_COPY) {
 		if (req->object)
 			err = kvblk_vectors_copy(&req->object->bv[1], req->op.offset,
@@ -734,7 +740,8 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	if (req->phase == KVBLK_GET_OVER)
 		return 1;
 	/* the sums may be all that is left, and nobody wants them */
-	if (by == KVBLK_BY_MEMBER && (req->phase != KVBLK_GET_SUMS || req->crcs_addr))
+	if (by == KVBLK_BY_MEMBER && (req->phase != KVBLK_GET_SUMS || req->crcs_addr ||
+				      req->mem.tail_user.bv_len))
 		return -EAGAIN;
 	if (by == KVBLK_BY_NOBODY)
 		return get_over(req, -EINTR);
@@ -749,18 +756,33 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	return get_over(req, err);
 }
 
+/*
+ * Clears what was written to the caller's memory before the get failed. 1, or -EAGAIN:
+ * some of it is not resident.
+ */
+static int get_clear(struct kvblk_req *req)
+{
+	bool cleared = true;
+
+	/* a batch may have others in flight */
+	req->src.fault |= !!req->cmd;
+	if (req->mem.direct)
+		kvblk_mem_zero(&req->mem);
+	else
+		cleared = kvblk_src_zero(&req->src, req->partly);
+	req->wants_fault = !cleared && !req->src.fault;
+	if (req->wants_fault)
+		return -EAGAIN;
+	req->partly = 0;
+	return 1;
+}
+
 static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 {
 	int ret = get_go_on(req, by);
 
-	/* what was copied before it went wrong goes */
-	if (ret == 1 && req->partly && req->result.res < 0 && by == KVBLK_BY_CALLER) {
-		/* a batch may have others in flight */
-		req->src.fault |= !!req->cmd;
-		kvblk_src_zero(&req->src, req->partly);
-		req->partly = 0;
-	}
-	return ret;
+	return ret == 1 && req->partly && req->result.res < 0 && by == KVBLK_BY_CALLER ?
+	       get_clear(req) : ret;
 }
 
 const struct kvblk_op_type kvblk_op_prefetch = {

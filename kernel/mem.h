@@ -70,6 +70,7 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
  * struct kvblk_region - memory that a file has registered; see region.c
  * @refs: the file's, and of operations
  * @device: it is a PCI device's
+ * @private: of the host's: all of it is anonymous memory of @mm
  * @gone: it can't be used any more, for its mapping has gone
  * @closing: it is not used by operations from now on, for somebody is
  * @waiting: until it is used by none, or was; the array's lock
@@ -87,6 +88,7 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 struct kvblk_region {
 	refcount_t refs;
 	bool device;
+	bool private;
 	bool gone;
 	bool closing;
 	bool waiting;
@@ -184,6 +186,8 @@ bool kvblk_fixed_whole(const struct kvblk_src *src);
  * @pages: pinned, to be unpinned
  * @direct: the caller's memory; else kernel pages, one run for each vector
  * @p2p: some of it is a PCI device's: the CPU keeps off it
+ * @shared: the device writes to it, and others may use it when its caller has gone:
+ *	see kvblk_mem_map()
  * @tail: a kernel page for the end that is no multiple of a logical block
  * @tail_user: where the payload bytes in @tail belong
  * @used: those of the first @nr_used parts that are a device's regions are in use
@@ -202,6 +206,7 @@ struct kvblk_mem {
 	bool direct;
 	bool dirty;
 	bool p2p;
+	bool shared;
 	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* room for short ones */
 	struct page *few_pages[KVBLK_FEW_PAGES];
 };
@@ -216,6 +221,14 @@ int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
 /*
  * The first @bytes of the caller's memory, pinned. 0; -EFAULT: it is not there, or
  * not now; -ENXIO: its region is gone; -ENOMEM. Takes no page faults.
+ *
+ * Anonymous pages that were pinned for writing are private to the address space of
+ * the caller: after a fork the child has copies. When the caller has gone, nobody
+ * else can have them before they are unpinned, so an operation that was given up may
+ * leave them to its device. All other memory that is written is @mem->shared: of a
+ * file, of shmem, of a device, of a region that another address space registered, of
+ * a ring, of an address space that processes share. Nobody may believe that such an
+ * operation is over before its bios are.
  */
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
@@ -231,8 +244,8 @@ int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
 /* Writes @bytes from byte @skip of the caller's memory on. 0, -EFAULT, -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
-/* Clears what can be reached of the first @bytes. */
-void kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
+/* Clears what can be reached of the first @bytes. Returns whether that is all of them. */
+bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
 /* The same at a user address; without @fault, no page fault is taken. */
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
 /* A device's memory is in it, as far as the parts' first pages tell: at @addr. */

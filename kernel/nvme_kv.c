@@ -589,6 +589,7 @@ static int nvme_open(struct inode *inode, struct file *filp)
 const struct file_operations kvblk_nvme_fops = {
 	.owner = THIS_MODULE,
 	.open = nvme_open,
+	.flush = kvblk_file_flush,
 	.release = kvblk_file_release,
 	.unlocked_ioctl = nvme_ioctl,
 	.uring_cmd = nvme_uring_cmd,

@@ -32,6 +32,9 @@
  * @refs: the file's, and of operations that hold some of its budget
  * @budget: memory that it keeps from others, see kvblk_file_limit()
  * @flight: operations under way
+ * @sharing: media halves of rings' operations whose device writes to memory that
+ *	others may use when the caller has gone; oldest first
+ * @nr_shared: number of the last one
  */
 struct kvblk_file {
 	refcount_t refs;
@@ -44,6 +47,9 @@ struct kvblk_file {
 	struct kvblk_flight *flight;
 	spinlock_t lock;		/* reqs */
 	struct list_head reqs;		/* under way, with a cookie */
+	spinlock_t shared_lock;		/* sharing, nr_shared; any context */
+	struct list_head sharing;
+	u64 nr_shared;
 	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
 	u32 nr_leased;
@@ -138,6 +144,9 @@ enum kvblk_older {
  * @sums: a get's, as its payload has landed, or NULL
  * @bounce: a get's part by part, or NULL
  * @trial: a get's; p2p.c's
+ * @sharing: file->sharing
+ * @number: there
+ * @files: the submitter's files_struct while it is there, else NULL
  */
 struct kvblk_media {
 	struct kvblk_io io;
@@ -152,6 +161,9 @@ struct kvblk_media {
 	struct kvblk_sums *sums;
 	struct kvblk_bounce *bounce;
 	struct kvblk_trial *trial;
+	struct list_head sharing;
+	u64 number;
+	const void *files;
 };
 
 struct kvblk_req;
@@ -243,7 +255,8 @@ struct kvblk_req {
 	u32 bytes;			/* of all pieces */
 	u32 from;
 	u32 want;
-	u32 partly;			/* a get: bytes of the caller's it may have written */
+	u32 partly;			/* a get: bytes of the caller's it may have written: if */
+					/* it fails, they are cleared in its task, through @src */
 	u32 expiry;
 	u32 charged;			/* in batch->bytes_inflight */
 	u32 held;			/* in owner->budget, with a reference to it */
@@ -264,6 +277,7 @@ struct kvblk_req {
 	u8 miss;			/* a get: why it is one, &enum kvblk_counter */
 	bool looked;			/* a get: its header is the block's */
 	bool device;			/* a device's memory is in it */
+	bool revocable;			/* a get: may be detached: not into shared memory */
 	bool coming;			/* @object is not the pool's yet */
 	bool parks;			/* a prefetch: @object stays while others are begun: it */
 	bool parked;			/* is not queued, and holds pool->users */
@@ -358,6 +372,11 @@ void kvblk_req_landed(struct kvblk_req *req);
 u32 kvblk_req_detach(struct kvblk_req *req);
 /* It was not, after all. */
 void kvblk_req_keep(struct kvblk_req *req, u32 held);
+/*
+ * Waits until no device writes to shared memory for operations that this files_struct's
+ * owner submitted to a ring before the call. As long as the devices like, killed or not.
+ */
+void kvblk_file_quiesce(struct kvblk_file *file, const void *files);
 void kvblk_file_put(struct kvblk_file *file);
 
 /*

@@ -111,7 +111,7 @@ static int region_runs(struct kvblk_region *region)
 }
 
 /* They are all of the host or of one device, and can be pinned once more. */
-static int pages_check(const struct kvblk_region *region, u32 from)
+static int pages_check(struct kvblk_region *region, u32 from)
 {
 	struct page *const *pages = region->pages;
 	u32 i;
@@ -123,6 +123,7 @@ static int pages_check(const struct kvblk_region *region, u32 from)
 			return -EXDEV;
 		if (folio_ref_count(page_folio(pages[i])) > PAGE_REFS_MAX)
 			return -ENOMEM;
+		region->private &= folio_test_anon(page_folio(pages[i]));
 	}
 	return 0;
 }
@@ -298,6 +299,7 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	region->addr = addr;
 	region->length = length;
 	region->device = device;
+	region->private = !device;
 	region->user = get_uid(current_user());
 	region->mm = current->mm;
 	mmgrab(region->mm);

@@ -343,11 +343,62 @@ static void req_work(struct work_struct *work)
 	req->gone(req);
 }
 
+/*
+ * Memory that others may use when the caller has gone (see kvblk_mem_map()). An ioctl
+ * does not return before the device has let go of it, not even to a killed task. A ring
+ * may go with operations in flight, and io_uring lets its process exit meanwhile. So
+ * closing the node, by the exit at the latest, waits for these.
+ */
+static void sharing_begin(struct kvblk_req *req)
+{
+	struct kvblk_media *media = &req->media;
+	struct kvblk_file *file = req->owner;
+
+	guard(spinlock_irqsave)(&file->shared_lock);
+	media->files = current->files;
+	media->number = ++file->nr_shared;
+	list_add_tail(&media->sharing, &file->sharing);
+}
+
+static void sharing_end(struct kvblk_req *req)
+{
+	guard(spinlock_irqsave)(&req->owner->shared_lock);
+	list_del(&req->media.sharing);
+	req->media.files = NULL;
+}
+
+static bool sharing(struct kvblk_file *file, const void *files, u64 until)
+{
+	const struct kvblk_media *media;
+
+	guard(spinlock_irq)(&file->shared_lock);
+	list_for_each_entry(media, &file->sharing, sharing) {
+		if (media->number > until)
+			break;
+		if (media->files == files)
+			return true;
+	}
+	return false;
+}
+
+void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
+{
+	u64 until = READ_ONCE(file->nr_shared);
+	unsigned long step = 1;
+
+	while (sharing(file, files, until)) {
+		schedule_timeout_idle(step);
+		step = min(2 * step, msecs_to_jiffies(20) + 1);
+	}
+}
+
 /* All bios are over; any context. */
 static void media_landed(struct kvblk_io *io)
 {
 	struct kvblk_req *req = container_of(io, struct kvblk_req, media.io);
 
+	if (unlikely(req->media.files))
+		sharing_end(req);
 	kvblk_turn_leave(&req->media.turn);
 	if (!kvblk_handover_done(&req->hand)) {
 		INIT_WORK(&req->work, req_work);
@@ -366,6 +417,8 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
 {
 	kvblk_io_start(&req->media.io, member, media_landed);
 	req->media.io.p2p = req->mem.p2p;
+	if (unlikely(req->mem.shared) && req->cmd)
+		sharing_begin(req);
 	/* a cancel that detaches it sees what memory it has */
 	atomic_set_release(&req->hand.state, KVBLK_REQ_INFLIGHT);
 }

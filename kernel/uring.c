@@ -17,6 +17,10 @@
  *   issue uncompleted must not be.
  * - The caller's memory is touched in its own context only, and not at all when
  *   it is on its way out.
+ * - A device that writes to memory that others may use then (mem->shared) is waited
+ *   for: such an operation is never detached, so it is not on that list either, and
+ *   closing the node waits for it: kvblk_file_quiesce(). A worker's is on the list
+ *   before its memory is known, so it goes through the kernel's.
  */
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -131,15 +135,15 @@ KVBLK_TASK_WORK(uring_late)
 
 /*
  * Takes a request away from its bios. What is left of it ends by itself. False:
- * it is done or not begun, or its memory is the ring's, or (@quiet) the caller's,
- * or part of that has been written.
+ * it is done or not begun, or its memory is the ring's or may be others', or (@quiet)
+ * the caller's, or part of that has been written.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
 	u32 held;
 
 	if (atomic_read_acquire(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
-	    (req->mem.direct && (quiet || req->src.fixed)) ||
+	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
 	    (quiet && req->partly))
 		return false;
 	held = kvblk_req_detach(req);
@@ -165,6 +169,9 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return;
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
+	/* nobody vouches any more for the bytes of a put */
+	if (!user)
+		WRITE_ONCE(req->canceled, true);
 	while ((ret = kvblk_req_finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
 		if (ret == 1) {
 			uring_done(cmd, req, user, issue_flags);
@@ -266,7 +273,8 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 	uring_pdu(cmd)->req = req;
 	/* those on the ring's own memory wait for the device in any case */
 	cancelable = !req->src.fixed;
-	if (cancelable && !(issue_flags & IO_URING_F_NONBLOCK))
+	req->revocable = cancelable && !(issue_flags & IO_URING_F_NONBLOCK);
+	if (req->revocable)
 		io_uring_cmd_mark_cancelable(cmd, issue_flags);
 	if (!req->result.res) {
 		if (op->cookie) {
@@ -284,7 +292,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 	}
 	if (!ret) {
 		/* to complete it takes the ring's lock, which we hold */
-		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK))
+		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK) && !req->mem.shared)
 			io_uring_cmd_mark_cancelable(cmd, issue_flags);
 		return -EIOCBQUEUED;
 	}

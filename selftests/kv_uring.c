@@ -8,7 +8,9 @@
  */
 #include <glob.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -244,11 +246,10 @@ TEST(bad_entries)
 }
 
 /* An operation on the ring's buffer 0. */
-static int run_fixed(struct io_uring *ring, uint8_t opcode, uint64_t nr,
+static void fixed_op(struct io_uring *ring, uint8_t opcode, const struct kv_key *key,
 		     const void *addr, uint32_t len, uint32_t offset)
 {
-	struct kv_key key = kv_key(nr);
-	struct kvblk_op op = kv_op(opcode, &key, addr, 0);
+	struct kvblk_op op = kv_op(opcode, key, addr, 0);
 	struct io_uring_sqe *sqe;
 
 	op.length = len;
@@ -258,6 +259,14 @@ static int run_fixed(struct io_uring *ring, uint8_t opcode, uint64_t nr,
 	sqe = kv_sqe(ring, fd, KVBLK_URING_OP, 0);
 	memcpy((uint8_t *)sqe + offsetof(struct io_uring_sqe, cmd), &op, sizeof(op));
 	sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
+}
+
+static int run_fixed(struct io_uring *ring, uint8_t opcode, uint64_t nr,
+		     const void *addr, uint32_t len, uint32_t offset)
+{
+	struct kv_key key = kv_key(nr);
+
+	fixed_op(ring, opcode, &key, addr, len, offset);
 	io_uring_submit(ring);
 	return kv_cqe(ring, NULL).res;
 }
@@ -1069,6 +1078,112 @@ TEST(slow_drain)
 	alarms(false);
 	close(other);
 	io_uring_queue_exit(&ring);
+}
+
+/*
+ * How a get's memory is shared with others, and how its caller ends. Each is killed, but
+ * who closes his descriptors.
+ */
+static const char *const ghosts[] = {
+	"ioctl, shared memory", "ioctl, the address space of another process",
+	"ring, shared memory", "ring, its worker", "ring, registered memory", "ring, fixed buffer",
+	"ring, closed",
+};
+
+static struct io_uring ghost_ring;
+
+/* Tells that it is about to, gets the block into @memory, and waits to be killed. */
+static int ghost_get(void *arg)
+{
+	unsigned int way = (unsigned int)((uintptr_t)arg & 7);
+	uint8_t *memory = (uint8_t *)((uintptr_t)arg & ~7ul);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece piece = kv_piece(memory, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+	struct iovec iov = { .iov_base = memory, .iov_len = LEN };
+	struct kvblk_result res;
+	uint32_t handle;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* a fork leaves out what is shared: without a page fault a worker would do it */
+	memset(memory, KV_UNTOUCHED, LEN);
+	if (way < 2) {
+		kv_submit(fd, &op, &res, 1, 0);
+		return 0;
+	}
+	ghost_ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	if (way == 4) {
+		if (reg(memory, LEN, &handle))
+			return 1;
+		piece = reg_piece(handle, 0, LEN);
+	}
+	if (way == 5) {
+		if (io_uring_register_buffers(&ghost_ring, &iov, 1))
+			return 1;
+		fixed_op(&ghost_ring, KVBLK_OP_GET, &key, memory, LEN, 0);
+	} else {
+		inline_op(&ghost_ring, &op, 0);
+	}
+	if (way == 3)
+		ghost_ring.sq.sqes->flags |= IOSQE_ASYNC;
+	io_uring_submit(&ghost_ring);
+	if (way == 6) {
+		io_uring_queue_exit(&ghost_ring);
+		close(fd);
+		return 0;
+	}
+	pause();
+	return 0;
+}
+
+/*
+ * When its caller is gone, a get does not write to memory that is somebody else's by
+ * then, neither by its device nor by the CPU. Says "killed" when the device may answer.
+ */
+TEST(slow_ghosts)
+{
+	enum { NR = ARRAY_SIZE(ghosts) };
+	uint8_t *memory[NR], *stack = kv_map(16 * PAGE, 0);
+	unsigned int before = in_flight();
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
+	pid_t child[NR];
+
+	for (unsigned int way = 0; way < NR; way++) {
+		memory[way] = way == 1 ? kv_alloc_host(LEN) :
+			mmap(NULL, LEN, PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		ASSERT(memory[way] != MAP_FAILED, "memory for %s", ghosts[way]);
+	}
+	for (unsigned int way = 0; way < NR; way++) {
+		void *arg = (void *)(memory[way] + way);
+
+		child[way] = way == 1 ? clone(ghost_get, stack + 16 * PAGE, CLONE_VM | SIGCHLD, arg) :
+					fork();
+		if (!child[way])
+			_exit(ghost_get(arg));
+		/* its header comes with it, or by itself */
+		while (in_flight() < before + way + 1)
+			ASSERT(kv_now_ms() < end, "%s: the get is in flight", ghosts[way]);
+	}
+	for (unsigned int way = 0; way < NR; way++)
+		kill(child[way], SIGKILL);
+	puts("# killed");
+	for (unsigned int way = 0; way < NR; way++) {
+		waitpid(child[way], NULL, 0);
+		memset(memory[way], 0x5a, LEN);
+	}
+	while (in_flight())
+		ASSERT(kv_now_ms() < end, "the gets end");
+	/* what the kernel does then is done soon; should that take longer, this shows less */
+	usleep(300000);
+	for (unsigned int way = 0; way < NR; way++) {
+		size_t at = 0;
+
+		while (at < LEN && memory[way][at] == 0x5a)
+			at++;
+		EXPECT(at == LEN, "%s: byte %zu of another one's memory is %#x", ghosts[way], at,
+		       memory[way][at]);
+	}
 }
 
 /* While the member is suspect: it could hold the block, and does not answer now. */

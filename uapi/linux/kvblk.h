@@ -30,7 +30,9 @@
  *  -ENODEV      the pool is being destroyed
  *  -EINTR       a signal. KVBLK_IOC_REG_BUF has registered nothing;
  *               KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only waited. Only a fatal
- *               signal interrupts a batch; its operations end like canceled ones
+ *               signal interrupts a batch; its operations end like canceled ones.
+ *               As with read(2), the task waits until no device writes to memory
+ *               that others may use, see &struct kvblk_drain
  *
  * Errors of a single operation (&struct kvblk_result.res):
  *  -ENOENT      get, delete: a miss: there is no such block, or a check failed
@@ -67,9 +69,11 @@
  *               operations of this open file that were given up or do not end
  *  -ENODEV      the pool is being destroyed
  * When a get fails, the pieces hold zeroes or what was there before, never bytes
- * that failed a check. If the room for checksums can't be written, the result is
- * -EFAULT although the block was delivered. If the result of a ring's operation
- * can't be written, the completion is -EFAULT, whatever the operation did.
+ * that failed a check. If the get's task was killed or exited, or its ring was closed,
+ * the pieces hold anything until the device has let go of them. If the room for
+ * checksums can't be written, the result is -EFAULT although the block was delivered.
+ * If the result of a ring's operation can't be written, the completion is -EFAULT,
+ * whatever the operation did.
  */
 #ifndef _UAPI_LINUX_KVBLK_H
 #define _UAPI_LINUX_KVBLK_H
@@ -590,6 +594,15 @@ struct kvblk_cancel {
  * device. The call does not wait for operations of other files, for later ones, or
  * for those that a ring has not issued yet.
  *
+ * Memory of an operation that was given up is still the device's until then. Only
+ * anonymous memory of the caller's own address space, registered or not, is given up
+ * so: nobody else can get it before the device has let go of it. Other memory that a
+ * get writes to may be somebody else's when the caller has gone: shared mappings, files,
+ * devices, buffers of a ring or registered by another process, an address space that
+ * processes share (CLONE_VM). Such a get is waited for: by the task that is killed in
+ * an ioctl, and for a ring's by close(2) of the node, which an exit implies. So keep a
+ * descriptor of the node open while a ring uses it through a registered file alone.
+ *
  * An operation of a ring is over when the ring's task has run its task work. With
  * IORING_SETUP_DEFER_TASKRUN the task does so when it reaps: a task that drains
  * while its own such ring has operations in flight waits until the deadline.
@@ -718,7 +731,9 @@ struct kvblk_unreg_buf {
  * length is the bytes to put, or the room for the get.
  *
  * When a ring is closed or its task exits, its operations end at once, except those
- * on fixed buffers, which wait for the device.
+ * on fixed buffers and gets into memory that others may use (see &struct kvblk_drain),
+ * which wait for the device. In a worker of the ring, as with IOSQE_ASYNC, such a get
+ * goes through kernel memory.
  */
 struct kvblk_uring_op {
 	__u32 size;
