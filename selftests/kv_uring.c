@@ -1307,6 +1307,56 @@ TEST(slow_unregister)
 	io_uring_queue_exit(&ring);
 }
 
+enum { PARTS_BYTES = 4 << 20, PART_BYTES = 512 << 10 };
+
+static struct kvblk_op part_op;
+
+static void *part_get(void *result)
+{
+	*(struct kvblk_result *)result = kv_one(fd, &part_op);
+	return NULL;
+}
+
+/*
+ * With a device's memory a get comes part by part. The first part is out of reach when
+ * the last one fails, and the block is gone when it is read again: nothing of it stays.
+ */
+TEST(slow_parts)
+{
+	const uint64_t nr = next_key++;
+	struct kv_key key = kv_key(nr);
+	uint8_t *block = kv_alloc_host(PARTS_BYTES), *device, *first;
+	uint64_t end = kv_now_ms() + 60000 * kv_slow();
+	struct kvblk_result res = { .res = 0 };
+	struct kvblk_piece pieces[3];
+	pthread_t thread;
+
+	if (!kv_memory())
+		SKIP("this is for a device's memory");
+	first = mmap(NULL, PART_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	ASSERT(first != MAP_FAILED, "shared memory");
+	device = kv_alloc(PARTS_BYTES - 2 * PART_BYTES);
+	kv_fill(kv_seed(nr, 0), 0, block, PARTS_BYTES);
+	memset(first, KV_UNTOUCHED, PART_BYTES);
+	pieces[0] = kv_piece(first, PART_BYTES);
+	pieces[1] = kv_piece(device, PARTS_BYTES - 2 * PART_BYTES);
+	/* nobody has touched it: no page fault is taken there at first */
+	pieces[2] = kv_piece(kv_map(PART_BYTES, 0), PART_BYTES);
+	ASSERT_EQ(kv_put(fd, nr, block, PARTS_BYTES).res, PARTS_BYTES, "put");
+	part_op = kv_op(KVBLK_OP_GET, &key, pieces, 3);
+	ASSERT_EQ(pthread_create(&thread, NULL, part_get, &res), 0, "a thread");
+	while (*(volatile uint8_t *)first == KV_UNTOUCHED &&
+	       *(volatile uint8_t *)(first + 1) == KV_UNTOUCHED)
+		ASSERT(kv_now_ms() < end, "the first part");
+	/* not mapped any more; the bytes are still there */
+	ASSERT_EQ(madvise(first, PART_BYTES, MADV_DONTNEED), 0, "madvise");
+	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
+	pthread_join(thread, NULL);
+	EXPECT_EQ(res.res, -ENOENT, "the get");
+	EXPECT_EQ(kv_leaked(first, PART_BYTES), -1, "a part of the block");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {

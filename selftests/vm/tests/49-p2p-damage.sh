@@ -143,3 +143,16 @@ fresh_pool full
 lookups 0 "${gpus[0]},host" device_bounced
 library "through the kernel" "0 direct, 100 bounced"
 wait_for 10 p2p_all_free "$gpu"
+
+echo "-- a get that fails in its last part"
+nullb_create parts 100
+modprobe -q dm_delay || true
+dm_create late /dev/parts "0 %s linear /dev/parts 0"
+disks=(/dev/mapper/late)
+fresh_pool full
+warm "${gpus[0]}"
+KV_MEMORY=${gpus[0]} blocks put 1 1 300000
+KV_MEMORY=${gpus[0]} blocks get 1 1 300000
+expect "gets before it" "$hits" 1
+dm_set late /dev/parts "0 %s delay /dev/parts 0 300 /dev/parts 0 0"
+check env "KV_MEMORY=${gpus[0]}" timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_parts
