@@ -69,6 +69,7 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 /**
  * struct kvblk_region - memory that a file has registered; see region.c
  * @refs: the file's, and of operations
+ * @rcu: frees it
  * @device: it is a PCI device's
  * @private: of the host's: all of it is anonymous memory of @mm
  * @gone: it can't be used any more, for its mapping has gone
@@ -87,6 +88,7 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
  */
 struct kvblk_region {
 	refcount_t refs;
+	struct rcu_head rcu;
 	bool device;
 	bool private;
 	bool gone;

@@ -25,6 +25,8 @@
 
 #include "mem.h"
 
+/* Pages that are pinned, unpinned or counted before others may have the CPU. */
+#define PAGES_STEP	32768u
 /* Pins that a page may have of us and others: GUP's own limit is a warning. */
 #define PAGE_REFS_MAX	(INT_MAX / 2)
 
@@ -46,10 +48,21 @@ bool kvblk_region_use(struct kvblk_region *region)
 	return !READ_ONCE(region->gone) && refcount_inc_not_zero(&region->pins);
 }
 
+static void region_unpin(struct kvblk_region *region)
+{
+	u32 at, nr;
+
+	for (at = 0; at < region->nr_pages; at += nr) {
+		nr = min(region->nr_pages - at, PAGES_STEP);
+		unpin_user_pages_dirty_lock(region->pages + at, nr, !region->device);
+		cond_resched();
+	}
+}
+
 void kvblk_region_unuse(struct kvblk_region *region)
 {
 	if (refcount_dec_and_test(&region->pins))
-		unpin_user_pages(region->pages, region->nr_pages);
+		region_unpin(region);
 }
 
 /* 0 or -ENOMEM: more than RLIMIT_MEMLOCK lets the user have pinned. */
@@ -77,22 +90,27 @@ static void region_uncharge(struct kvblk_region *region)
 static void region_free(struct kvblk_region *region)
 {
 	if (!region->device)
-		unpin_user_pages_dirty_lock(region->pages, region->nr_pages, true);
+		region_unpin(region);
 	region_uncharge(region);
 	mmdrop(region->mm);
 	kvfree(region->run);
-	kvfree(region);
+	kvfree_rcu(region, rcu);
 }
-
-/* For operations to let go of a region; all regions', so that none is looked at. */
-static DECLARE_WAIT_QUEUE_HEAD(region_wait);
 
 void kvblk_region_put(struct kvblk_region *region)
 {
-	if (refcount_dec_and_test(&region->refs))
+	bool last;
+
+	/* once it is not the last one any more, only RCU keeps the region */
+	scoped_guard(rcu) {
+		last = refcount_dec_and_test(&region->refs);
+		/* pairs with the barrier of prepare_to_wait_event() in region_quiet() */
+		smp_mb__after_atomic();
+		if (!last && READ_ONCE(region->closing))
+			wake_up_var(&region->refs);
+	}
+	if (last)
 		region_free(region);
-	else if (wq_has_sleeper(&region_wait))
-		wake_up_all(&region_wait);
 }
 
 static int region_runs(struct kvblk_region *region)
@@ -106,6 +124,8 @@ static int region_runs(struct kvblk_region *region)
 	while (i--) {
 		run = run && region->pages[i] + 1 == region->pages[i + 1] ? run + 1 : 1;
 		region->run[i] = run;
+		if (!(i % PAGES_STEP))
+			cond_resched();
 	}
 	return 0;
 }
@@ -134,7 +154,7 @@ static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 	while (region->nr_pages < nr) {
 		long got = pin_user_pages_fast((region->addr & PAGE_MASK) +
 					       ((u64)region->nr_pages << PAGE_SHIFT),
-					       min(nr - region->nr_pages, 1u << 15),
+					       min(nr - region->nr_pages, PAGES_STEP),
 					       FOLL_WRITE | gup,
 					       region->pages + region->nr_pages);
 		int err = 0;
@@ -164,6 +184,8 @@ static u64 region_pages(const struct kvblk_region *region)
 		folio = page_folio(region->pages[i]);
 		if (folio != last)
 			pages += folio_nr_pages(folio);
+		if (!(i % PAGES_STEP))
+			cond_resched();
 	}
 	return pages;
 }
@@ -186,7 +208,7 @@ static bool is_device_memory(u64 addr)
 	return kvblk_user_device(addr, FOLL_WRITE, &at);
 }
 
-/* Once; no sleep. */
+/* Once; may sleep. */
 static void device_gone(struct kvblk_region *region)
 {
 	if (!xchg(&region->gone, true))
@@ -200,6 +222,9 @@ static bool device_changed(struct mmu_interval_notifier *notifier,
 	struct kvblk_region *region = container_of(notifier, struct kvblk_region,
 						   notifier);
 
+	/* to unpin takes its time */
+	if (!mmu_notifier_range_blockable(range))
+		return false;
 	mmu_interval_set_seq(notifier, seq);
 	/* after these it is mapped as before */
 	if (range->event != MMU_NOTIFY_PROTECTION_VMA &&
@@ -332,9 +357,10 @@ static int region_quiet(struct kvblk_region *region)
 	long step = current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT, left;
 
 	do
-		left = wait_event_interruptible_timeout(region_wait,
-							refcount_read(&region->refs) <= 2,
-							step);
+		left = ___wait_var_event(&region->refs,
+					 ___wait_cond_timeout(refcount_read(&region->refs) <= 2),
+					 TASK_INTERRUPTIBLE, 0, step,
+					 __ret = schedule_timeout(__ret));
 	while (!left);
 	return left < 0 ? left : 0;
 }

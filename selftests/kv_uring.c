@@ -824,6 +824,91 @@ TEST(ten_thousand)
 	munmap(buf, (size_t)NR * SIZE);
 }
 
+static void *unreg_waits(void *handle)
+{
+	return (void *)(intptr_t)unreg_by((uint32_t)(uintptr_t)handle, KVBLK_UNREG_WAIT);
+}
+
+/* Many threads that wait for registered memory, which a ring has that is not reaped. */
+static void many_wait(unsigned int nr, int ready)
+{
+	struct io_uring ring = new_ring(1024, IORING_SETUP_SQE128 | IORING_SETUP_CQE32 |
+					IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+	uint8_t *memory = kv_alloc_host(LEN);
+	pthread_attr_t attr;
+
+	fd = kv_open(node);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 1 << 16);
+	for (unsigned int i = 0; i < nr; i++) {
+		struct kv_key key = kv_key(FIRST - 3);
+		struct kvblk_piece piece;
+		struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &piece, 1);
+		pthread_t thread;
+		uint32_t handle;
+
+		if (reg(memory, PAGE, &handle))
+			kv_die("register %u", i);
+		piece = reg_piece(handle, 0, PAGE);
+		inline_op(&ring, &op, i);
+		io_uring_submit(&ring);
+		if (pthread_create(&thread, &attr, unreg_waits, (void *)(uintptr_t)handle))
+			kv_die("thread %u", i);
+	}
+	usleep(200000);
+	if (write(ready, "", 1) != 1)
+		kv_die("write");
+	pause();
+}
+
+/* The least time that 200 gets of registered memory take. */
+static uint64_t gets_take(const struct kvblk_piece *piece)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (unsigned int round = 0; round < 5; round++) {
+		uint64_t start = kv_now_ms();
+
+		for (unsigned int i = 0; i < 200; i++)
+			EXPECT_EQ(run_pieces(KVBLK_OP_GET, FIRST - 3, piece, 1), PAGE, "get");
+		start = kv_now_ms() - start;
+		if (start < least)
+			least = start;
+	}
+	return least;
+}
+
+/* Others that wait for their memory are no business of who uses his own. */
+TEST(waiting_for_memory)
+{
+	uint64_t alone, beside;
+	struct kvblk_piece piece;
+	uint32_t handle;
+	int ready[2];
+	pid_t child;
+	char c;
+
+	ASSERT_EQ(kv_put(fd, FIRST - 3, bytes, PAGE).res, PAGE, "put");
+	ASSERT_EQ(reg(kv_alloc_host(PAGE), PAGE, &handle), 0, "register");
+	piece = reg_piece(handle, 0, PAGE);
+	alone = gets_take(&piece);
+	if (pipe(ready))
+		kv_die("pipe");
+	child = fork();
+	if (!child)
+		many_wait(500, ready[1]);
+	close(ready[1]);
+	ASSERT_EQ(read(ready[0], &c, 1), 1, "they wait");
+	beside = gets_take(&piece);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(ready[0]);
+	EXPECT(beside <= 3 * alone + 10, "200 gets: %llu ms, alone %llu ms",
+	       (unsigned long long)beside, (unsigned long long)alone);
+	EXPECT_EQ(unreg(handle), 0, "unregister");
+	kv_delete(fd, FIRST - 3);
+}
+
 /* ---- on a device that takes ten minutes, which no test here waits for ---- */
 
 TEST(slow_hard_deadline)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=40 kernels=newest,6.12,debug,debug-smp check=debug
 # While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
-# reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations.
+# reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations, many who wait for their memory.
 . "${0%/*}/pool.bash"
 
 # bystander: puts, gets and deletes until it is told to stop; the rounds so far are in $tmp/rounds, and what went wrong in $tmp/bad
@@ -103,3 +103,9 @@ touch "$tmp/stop"
 wait
 [ ! -e "$tmp/bad" ] || fail "another's: $(cat "$tmp/bad")"
 no_failures
+check pool_destroy
+
+echo "-- many who wait for their memory"
+pool_format /dev/flash1
+check timeout $((100 * KVBLK_SLOW)) kv_uring $node waiting_for_memory
+check pool_destroy
