@@ -416,9 +416,8 @@ static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return uring_op_ptr(cmd, addr, issue_flags);
 	if (cmd->flags & IORING_URING_CMD_FIXED)
 		return -EINVAL;
-	/* these may wait */
-	if ((cmd->cmd_op == KVBLK_IOC_SUBMIT || cmd->cmd_op == KVBLK_IOC_REG_BUF ||
-	     cmd->cmd_op == KVBLK_IOC_UNREG_BUF || cmd->cmd_op == KVBLK_IOC_DRAIN) &&
+	/* all others may wait, or take long; a cancel must not wait for workers that do */
+	if (cmd->cmd_op != KVBLK_IOC_INFO && cmd->cmd_op != KVBLK_IOC_CANCEL &&
 	    (issue_flags & IO_URING_F_NONBLOCK))
 		return -EAGAIN;
 	ret = kvblk_call(cmd->file->private_data, cmd->cmd_op, addr);

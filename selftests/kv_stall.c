@@ -381,6 +381,47 @@ TEST(stalled_rings)
 	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "delete");
 }
 
+/* A command of a ring that faults does not stall who submits it, nor those behind it. */
+TEST(stalled_commands)
+{
+	static const unsigned long commands[] = {
+		KVBLK_IOC_LOOKUP, KVBLK_IOC_JOURNAL, KVBLK_IOC_LEASE_RELEASE,
+	};
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(commands); i++) {
+		uint64_t end = kv_now_ms() + 20000 * kv_slow();
+		pid_t child = fork(), done;
+		int status = 0;
+
+		if (!child) {
+			struct kvblk_lookup lookup = {
+				.size = sizeof(lookup), .nr_keys = 1, .key_stride = 16,
+			};
+			struct kvblk_info info = { .size = sizeof(info) };
+			struct io_uring ring;
+
+			fd = kv_open(node);
+			pager_start();
+			lookup.keys = kv_addr(absent);
+			if (io_uring_queue_init(8, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
+				kv_die("a ring");
+			kv_sqe_addr(&ring, fd, commands[i],
+				    i ? absent : (uint8_t *)&lookup, 1);
+			kv_sqe_addr(&ring, fd, KVBLK_IOC_INFO, &info, 2);
+			io_uring_submit(&ring);
+			_exit(kv_cqe(&ring, NULL).user_data != 2);
+		}
+		do
+			usleep(1000);
+		while (!(done = waitpid(child, &status, WNOHANG)) && kv_now_ms() < end);
+		EXPECT(done && !status, "command %u beside one that faults: %#x", i, status);
+		if (!done) {
+			kill(child, SIGKILL);
+			waitpid(child, NULL, 0);
+		}
+	}
+}
+
 /* ---- a caller that holds on ---- */
 
 static void *hold_run(void *arg)
