@@ -384,6 +384,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
  * @least: up to its last field of version 1
  * @out: the structure is written back
  * @mode: how the node must be open
+ * @ends: gives back what the file has: also when the pool is going
  * @run: does it: 0, an error, or a descriptor
  * @undo: takes back what @run did, when that can't be written back; or NULL
  */
@@ -392,38 +393,39 @@ struct ioctl_def {
 	unsigned int least;
 	bool out;
 	fmode_t mode;
+	bool ends;
 	int (*run)(struct kvblk_file *file, void *arg);
 	void (*undo)(struct kvblk_file *file, const void *arg);
 };
 
 static const struct ioctl_def ioctls[] = {
 	[_IOC_NR(KVBLK_IOC_INFO)] = {
-		sizeof(struct kvblk_info), 8, true, 0, ioctl_info },
+		sizeof(struct kvblk_info), 8, true, 0, false, ioctl_info },
 	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
 		sizeof(struct kvblk_submit), sizeof(struct kvblk_submit), false,
-		0, ioctl_submit },
+		0, false, ioctl_submit },
 	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
 		sizeof(struct kvblk_lookup), offsetof(struct kvblk_lookup, tiers), true,
-		FMODE_READ, ioctl_lookup, undo_lookup },
+		FMODE_READ, false, ioctl_lookup, undo_lookup },
 	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
 		sizeof(struct kvblk_lease_release),
 		sizeof(struct kvblk_lease_release), false, FMODE_READ,
-		ioctl_lease_release },
+		true, ioctl_lease_release },
 	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
 		sizeof(struct kvblk_cancel), sizeof(struct kvblk_cancel), true,
-		0, ioctl_cancel },
+		0, false, ioctl_cancel },
 	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
 		sizeof(struct kvblk_reg_buf), sizeof(struct kvblk_reg_buf), true,
-		0, ioctl_reg_buf, undo_reg_buf },
+		0, false, ioctl_reg_buf, undo_reg_buf },
 	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
 		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
-		false, 0, ioctl_unreg_buf },
+		false, 0, true, ioctl_unreg_buf },
 	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
 		sizeof(struct kvblk_drain), sizeof(struct kvblk_drain), false,
-		0, ioctl_drain },
+		0, true, ioctl_drain },
 	[_IOC_NR(KVBLK_IOC_JOURNAL)] = {
 		sizeof(struct kvblk_journal), sizeof(struct kvblk_journal), false,
-		FMODE_READ, ioctl_journal },
+		FMODE_READ, false, ioctl_journal },
 };
 
 /* Room for any of the structures. */
@@ -461,7 +463,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 		return ret;
 	size = min(arg.size, def->size);
 	/* the file keeps the pool's memory; what needs more takes it for itself */
-	if (percpu_ref_is_dying(&file->pool->users))
+	if (percpu_ref_is_dying(&file->pool->users) && !def->ends)
 		return -ENODEV;
 	ret = def->run(file, &arg);
 	arg.size = size;

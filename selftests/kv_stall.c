@@ -3,7 +3,7 @@
  * Callers whose memory is not there: a user-space pager (userfaultfd) takes
  * its time. They hold up nobody but themselves, and a kill ends them.
  *
- * usage: kv_stall NODE [TEST...] | kv_stall NODE hold lookup|results|put|landed
+ * usage: kv_stall NODE [TEST...] | kv_stall NODE hold lookup|results|put|landed|things
  *
  * "hold" is a caller that is stalled so, says "holding", and goes on at SIGUSR1.
  */
@@ -449,6 +449,42 @@ static void *hold_run(void *arg)
 	return NULL;
 }
 
+/* What a file has can be given back when its pool is gone, too. */
+static struct kvblk_unreg_buf held_buf = { .size = sizeof(held_buf), .flags = KVBLK_UNREG_WAIT };
+static struct kvblk_lease_release held_lease = { .size = sizeof(held_lease) };
+
+static void hold_things(void)
+{
+	struct kv_key key = kv_key(FIRST + 10);
+	struct kvblk_reg_buf reg = {
+		.size = sizeof(reg), .addr = kv_addr(bytes), .length = LEN,
+	};
+	struct kvblk_lookup lookup = {
+		.size = sizeof(lookup), .flags = KVBLK_LOOKUP_LEASE, .nr_keys = 1,
+		.keys = kv_addr(key.bytes), .key_stride = key.len, .lease_ms = 3600000,
+	};
+
+	kv_put(fd, FIRST + 10, bytes, LEN);
+	if (ioctl(fd, KVBLK_IOC_REG_BUF, &reg) || ioctl(fd, KVBLK_IOC_LOOKUP, &lookup) ||
+	    !lookup.nr_leased)
+		kv_die("things to hold");
+	held_buf.handle = reg.handle;
+	held_lease.lease = lookup.lease;
+}
+
+static bool give_back_things(void)
+{
+	struct kvblk_drain drain = { .size = sizeof(drain) };
+	struct kvblk_info info = { .size = sizeof(info) };
+	bool right = true;
+
+	right &= EXPECT_EQ(ioctl(fd, KVBLK_IOC_DRAIN, &drain), 0, "drain");
+	right &= EXPECT_EQ(ioctl(fd, KVBLK_IOC_UNREG_BUF, &held_buf), 0, "unregister");
+	right &= EXPECT_EQ(ioctl(fd, KVBLK_IOC_LEASE_RELEASE, &held_lease), 0, "release");
+	right &= EXPECT(ioctl(fd, KVBLK_IOC_INFO, &info) && errno == ENODEV, "the pool is gone");
+	return right;
+}
+
 static int hold(const char *what)
 {
 	struct pollfd faulted;
@@ -462,6 +498,8 @@ static int hold(const char *what)
 	if (!strcmp(what, "landed")) {
 		kv_put(fd, FIRST + 10, bytes, LEN);
 		ring = landed_submit(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+	} else if (!strcmp(what, "things")) {
+		hold_things();
 	} else {
 		pager_start();
 		if (pthread_create(&batch.thread, NULL, hold_run, (void *)(uintptr_t)what))
@@ -475,6 +513,9 @@ static int hold(const char *what)
 	sigwait(&go_on, &nr);
 	if (!strcmp(what, "landed")) {
 		if (!landed_right(&ring))
+			return KSFT_FAIL;
+	} else if (!strcmp(what, "things")) {
+		if (!give_back_things())
 			return KSFT_FAIL;
 	} else {
 		pager_answer();

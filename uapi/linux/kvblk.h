@@ -27,7 +27,9 @@
  *               zero, a count of zero or above the limit of KVBLK_IOC_INFO
  *  -ENOMEM      no memory for the batch, or for the lookup and its lease
  *  -EBADF       lookup, lease release: the node is not open for reading
- *  -ENODEV      the pool is being destroyed
+ *  -ENODEV      the pool is being destroyed. What gives back or waits for what the
+ *               file holds works all the same: KVBLK_IOC_LEASE_RELEASE,
+ *               KVBLK_IOC_UNREG_BUF and KVBLK_IOC_DRAIN
  *  -EINTR       a signal. KVBLK_IOC_REG_BUF has registered nothing;
  *               KVBLK_IOC_DRAIN and KVBLK_UNREG_WAIT have only waited. Only a fatal
  *               signal interrupts a batch; its operations end like canceled ones.

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=30 leaks=1 kernels=newest,6.12,debug,debug-smp
-# A caller that does not come on, be it stopped or in a page fault of its own, keeps no member and no pool.
+# A caller that does not come on, be it stopped or in a page fault of its own, keeps no member and no pool; what it holds it can still
+# give back then.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -22,7 +23,7 @@ go_on() {
 	wait "$holder" || fail "what the caller got was wrong"
 }
 
-for what in lookup results put landed; do
+for what in lookup results put landed things; do
 	echo "-- stalled: $what"
 	pool_format /dev/flash0 /dev/flash1
 	hold $what
