@@ -354,26 +354,42 @@ static int ioctl_journal(struct kvblk_file *file, void *data)
 	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
 }
 
+/* Operations that a cancel looks at before others may have the lock. */
+#define CANCEL_STEP	256
+
 static int ioctl_cancel(struct kvblk_file *file, void *data)
 {
 	struct kvblk_cancel *arg = data;
-	struct kvblk_req *req, *next;
+	struct kvblk_req *req, *next, *here;
+	u32 seen = 0;
 
 	if (arg->flags)
 		return -EOPNOTSUPP;
 	if (arg->reserved || !arg->cookie)
 		return -EINVAL;
 	arg->nr_found = 0;
+	/* keeps the place in the list; has no cookie, so other cancels skip it */
+	here = kvblk_req_alloc(GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
 	spin_lock(&file->lock);
 	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
-		if (req->op.cookie != arg->cookie || req->canceled ||
-		    atomic_read(&req->hand.state) == KVBLK_REQ_DONE)
-			continue;
-		WRITE_ONCE(req->canceled, true);
-		arg->nr_found++;
-		req->cancel(req);
+		bool rest = ++seen % CANCEL_STEP == 0;
+
+		if (rest)
+			list_add(&here->file_link, &req->file_link);
+		if (req->op.cookie == arg->cookie && !req->canceled &&
+		    atomic_read(&req->hand.state) != KVBLK_REQ_DONE) {
+			WRITE_ONCE(req->canceled, true);
+			arg->nr_found++;
+			req->cancel(req);
+		}
+		if (rest) {
+			cond_resched_lock(&file->lock);
+			next = list_next_entry(here, file_link);
+			list_del_init(&here->file_link);
+		}
 	}
 	spin_unlock(&file->lock);
+	kvblk_req_free(here);
 	kvblk_count(file->pool, KVBLK_C_CANCELS, arg->nr_found);
 	return arg->nr_found ? 0 : -ENOENT;
 }

@@ -974,6 +974,45 @@ TEST(slow_cancel)
 	io_uring_queue_exit(&ring);
 }
 
+static void *cancel_all(void *arg)
+{
+	struct kvblk_cancel *cancel = arg;
+
+	return (void *)(intptr_t)ioctl(fd, KVBLK_IOC_CANCEL, cancel);
+}
+
+/* Two at once, of many operations in turn: each finds all of its own. */
+TEST(slow_cancels)
+{
+	enum { NR = 1000 };
+	struct io_uring ring = new_ring(1024, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
+	struct kv_key key = kv_key(FIRST - 1);
+	struct kvblk_piece bounced = kv_piece(room + 1, LEN);
+	struct kvblk_op op = kv_op(KVBLK_OP_GET, &key, &bounced, 1);
+	struct kvblk_cancel cancels[2];
+	pthread_t threads[2];
+
+	for (unsigned int i = 0; i < NR; i++) {
+		op.cookie = 60 + i % 2;
+		inline_op(&ring, &op, i);
+	}
+	io_uring_submit(&ring);
+	for (unsigned int i = 0; i < 2; i++) {
+		cancels[i] = (struct kvblk_cancel){ .size = sizeof(cancels[i]), .cookie = 60 + i };
+		ASSERT_EQ(pthread_create(&threads[i], NULL, cancel_all, &cancels[i]), 0, "a thread");
+	}
+	for (unsigned int i = 0; i < 2; i++) {
+		void *err;
+
+		pthread_join(threads[i], &err);
+		EXPECT_EQ((intptr_t)err, 0, "cancel %u", i);
+		EXPECT_EQ(cancels[i].nr_found, NR / 2, "found by cancel %u", i);
+	}
+	for (unsigned int i = 0; i < NR; i++)
+		EXPECT_EQ(kv_cqe(&ring, NULL).res, -ECANCELED, "a get");
+	io_uring_queue_exit(&ring);
+}
+
 /* What one file has given up is no other one's business. */
 TEST(slow_bystander)
 {

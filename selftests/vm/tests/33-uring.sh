@@ -24,7 +24,7 @@ check kv_uring $node store
 answers_after() { dm_set slow /dev/flash1 "0 %s delay /dev/flash1 0 $1"; }
 answers_after 600000
 # none of these waits for it
-check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_exit slow_bystander slow_killed_put slow_drain
+check timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_hard_deadline slow_result slow_cancel slow_cancels slow_exit slow_bystander slow_killed_put slow_drain
 kv_uring $node slow_ghosts >"$tmp/ghosts" &
 ghosts=$!
 wait_for 60 grep -q killed "$tmp/ghosts"
