@@ -10,6 +10,7 @@
 static int delete_begun(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
+	unsigned long moved;
 	/* the request may be over, and gone, before its object is */
 	const struct kvblk_id id = req->id;
 	int err;
@@ -41,8 +42,8 @@ again:
 	if (!kvblk_slot_served(pool, &req->slot))
 		return kvblk_req_over(req, -EIO);
 	/* an older record of the key first: one that is added later changes the entry */
-	err = kvblk_slot_kills_full(pool, &req->slot) ? 1 :
-						       kvblk_kill_barrier(pool, req->id);
+	err = kvblk_slot_deletes_full(pool, &req->slot, &moved) ? 1 :
+							 kvblk_kill_barrier(pool, req->id);
 	if (err == 1)
 		return -EAGAIN;
 	req->stale = err < 0;
@@ -93,15 +94,33 @@ static bool delete_ready(struct kvblk_req *req)
 	struct kvblk_slot slot;
 
 	if (kvblk_index_find(&pool->index, req->id, &slot) &&
-	    (slot.state == KVBLK_SLOT_MOVING || kvblk_slot_kills_full(pool, &slot)))
+	    slot.state == KVBLK_SLOT_MOVING)
 		return false;
 	return kvblk_kill_barrier(pool, req->id) != 1;
+}
+
+/* Has the member no room for its kill? That is no failure while others' kills end. */
+static bool delete_crowded(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot slot;
+	unsigned long moved;
+
+	if (!kvblk_index_find(&pool->index, req->id, &slot) ||
+	    !kvblk_slot_deletes_full(pool, &slot, &moved))
+		return false;
+	if (time_before(jiffies, moved + HZ))
+		req->waiting = ktime_get();
+	return true;
 }
 
 static long delete_wait(struct kvblk_req *req, long step)
 {
 	struct kvblk_pool *pool = req->pool;
 
+	if (!atomic_read(&pool->restoring) && delete_crowded(req))
+		return wait_event_killable_timeout(pool->delete_wait,
+						   !delete_crowded(req), step);
 	if (!atomic_read(&pool->restoring))
 		return wait_event_killable_timeout(pool->settle_wait,
 						   delete_ready(req), step);

@@ -15,8 +15,11 @@
  * - A kill belongs to its member. Nobody waits for the kills of a member that
  *   does not answer: deletes that do are failed with -EIO, the kills stay
  *   listed until the member answers or leaves the pool.
- * - A member lists at most about KVBLK_KILLS_MAX kills. At that number it gets
- *   no puts, its entries are not evicted, and a put may not supersede them.
+ * - A member lists at most about KVBLK_KILLS_MAX kills, of a member that does not
+ *   answer. At that number it gets no puts, its entries are not evicted, and a put may
+ *   not supersede them. Deletes list no more than half of that: the rest is for puts
+ *   and evictions, so nobody's deletes keep others from storing blocks.
+ * - A delete waits for its turn as long as the member's kills end.
  * - The index tells ids apart by their token only, and so do kills.
  */
 #include <linux/slab.h>
@@ -57,7 +60,7 @@ static u64 id_token(const struct kvblk_pool *pool, struct kvblk_id id)
 	return kvblk_index_token(&pool->index, id);
 }
 
-/* Tells the index whether entries on @member may be evicted. */
+/* Tells the index whether entries on @member may be evicted, and puts if they may. */
 static void kills_full(struct kvblk_member *member, bool full)
 {
 	struct kvblk_pool *pool = member->pool;
@@ -67,6 +70,29 @@ static void kills_full(struct kvblk_member *member, bool full)
 	WRITE_ONCE(member->kills_full, full);
 	for (i = 0; i < DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT); i++)
 		WRITE_ONCE(pool->pinned[first + i], full);
+	if (full)
+		return;
+	atomic_inc(&pool->space_seq);
+	wake_up_all(&pool->space_wait);
+}
+
+/* One more or less is listed: is there room for those of deletes? */
+static void kills_count(struct kvblk_member *member, int more)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->kill_lock);
+	WRITE_ONCE(member->nr_kills, member->nr_kills + more);
+	if (member->nr_kills >= KVBLK_KILLS_MAX && !member->kills_full)
+		kills_full(member, true);
+	else if (member->nr_kills < KVBLK_KILLS_MAX * 3 / 4 && member->kills_full)
+		kills_full(member, false);
+	if (member->nr_kills >= KVBLK_KILLS_DELETES) {
+		WRITE_ONCE(member->deletes_full, true);
+	} else if (member->nr_kills < KVBLK_KILLS_DELETES * 3 / 4 && member->deletes_full) {
+		WRITE_ONCE(member->deletes_full, false);
+		wake_up_all(&pool->delete_wait);
+	}
 }
 
 bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot)
@@ -76,6 +102,19 @@ bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slo
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
 	return member && kvblk_kills_full(member);
+}
+
+bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *slot,
+			     unsigned long *moved)
+{
+	struct kvblk_member *member;
+
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	if (!member || !READ_ONCE(member->deletes_full))
+		return false;
+	*moved = READ_ONCE(member->kills_moved);
+	return true;
 }
 
 static struct kvblk_kill *kill_alloc(gfp_t gfp)
@@ -107,8 +146,7 @@ static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 toke
 	spin_lock(&pool->kill_lock);
 	list_add_tail(&kill->link, &member->kills);
 	hlist_add_head(&kill->node, kill_bucket(pool, token));
-	if (++member->nr_kills >= KVBLK_KILLS_MAX && !member->kills_full)
-		kills_full(member, true);
+	kills_count(member, 1);
 	spin_unlock(&pool->kill_lock);
 	return true;
 
@@ -125,8 +163,8 @@ static void kill_unlist(struct kvblk_kill *kill)
 	scoped_guard(spinlock, &pool->kill_lock) {
 		list_del(&kill->link);
 		hlist_del(&kill->node);
-		if (--member->nr_kills < KVBLK_KILLS_MAX * 3 / 4 && member->kills_full)
-			kills_full(member, false);
+		kills_count(member, -1);
+		WRITE_ONCE(member->kills_moved, jiffies);
 	}
 	wake_up_all(&pool->settle_wait);
 	kvblk_segment_put(member, kill->seg);
@@ -148,13 +186,17 @@ static void kill_tell(struct kvblk_kill *kill, blk_status_t status)
 /* ---- the writes ---- */
 
 /* Kills that a member writes at once. */
-#define KILL_BATCH	32
+#define KILLS_INFLIGHT	32
 /* Between two tries, twice as long after each failure, up to this. */
 #define KILL_GAP_MAX	(64ul * HZ)
 
-struct kill_batch {
-	struct kvblk_kill *kills[KILL_BATCH];
-	atomic_t left;
+/*
+ * struct kill_run - kills that a member writes
+ * @written: those whose write is over
+ * @over: as often as there are some
+ */
+struct kill_run {
+	struct llist_head written;
 	struct completion over;
 };
 
@@ -183,21 +225,21 @@ static void kill_forget(const struct kvblk_kill *kill)
 
 static void kill_written(struct kvblk_io *io)
 {
-	struct kill_batch *batch = container_of(io, struct kvblk_kill, io)->batch;
+	struct kvblk_kill *kill = container_of(io, struct kvblk_kill, io);
+	struct kill_run *run = kill->run;
 
-	if (atomic_dec_and_test(&batch->left))
-		complete(&batch->over);
+	llist_add(&kill->written, &run->written);
+	complete(&run->over);
 }
 
 /* Submits the write of a kill, unless it is needless. */
-static void kill_start(struct kvblk_kill *kill, struct kill_batch *batch)
+static void kill_start(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
 	u32 segment = kill->seg - member->segs;
 	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
 					       kill->unit);
 
-	kill->batch = batch;
 	kill->write_errors = atomic_read(&member->write_errors);
 	kvblk_io_start(&kill->io, member, kill_written);
 	if (kill_needless(kill)) {
@@ -256,46 +298,67 @@ static bool kill_end(struct kvblk_kill *kill)
 	kill_tell(kill, status);
 	if (!again)
 		kill_unlist(kill);
+	else
+		WRITE_ONCE(kill->run, NULL);
 	return !again;
 }
 
-/* Takes up to KILL_BATCH kills that can be written now, or are needless. */
-static u32 kills_take(struct kvblk_member *member, struct kill_batch *batch)
+/* Takes a kill that can be written now, or is needless; or NULL. */
+static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run *run)
 {
 	bool ok = kvblk_member_ok(member);
 	struct kvblk_kill *kill;
-	u32 nr = 0;
 
 	guard(spinlock)(&member->pool->kill_lock);
 	list_for_each_entry(kill, &member->kills, link) {
-		if (kill->held || kill->writer ||
+		if (kill->run || kill->held || kill->writer ||
 		    ((kill->failed || !ok) && !kill_needless(kill)))
 			continue;
-		batch->kills[nr++] = kill;
-		if (nr == KILL_BATCH)
-			break;
+		kill->run = run;
+		/* those that are being written are not in the way of the next one */
+		list_move_tail(&kill->link, &member->kills);
+		return kill;
 	}
-	return nr;
+	return NULL;
+}
+
+/* Waits until the write of one is over. */
+static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **rest)
+{
+	struct llist_node *first;
+
+	wait_for_completion_state(&run->over, TASK_IDLE);
+	if (!*rest)
+		*rest = llist_del_all(&run->written);
+	first = *rest;
+	*rest = first->next;
+	return llist_entry(first, struct kvblk_kill, written);
 }
 
 void kvblk_kill_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
 						   kill_work);
-	struct kill_batch batch;
 	bool tried = false, failed = false;
-	u32 nr, i;
+	struct llist_node *rest = NULL;
+	struct kvblk_kill *kill;
+	struct kill_run run;
+	u32 inflight = 0;
 
-	while ((nr = kills_take(member, &batch))) {
+	init_llist_head(&run.written);
+	init_completion(&run.over);
+	for (;;) {
+		while (inflight < KILLS_INFLIGHT && (kill = kill_take(member, &run))) {
+			inflight++;
+			kill_start(kill);
+		}
+		if (!inflight)
+			break;
 		tried = true;
-		atomic_set(&batch.left, nr);
-		init_completion(&batch.over);
-		for (i = 0; i < nr; i++)
-			kill_start(batch.kills[i], &batch);
-		wait_for_completion_state(&batch.over, TASK_IDLE);
 		/* the last one may give up the last reference to the member */
-		for (i = 0; i < nr; i++)
-			failed |= !kill_end(batch.kills[i]);
+		failed |= !kill_end(kill_wait(&run, &rest));
+		inflight--;
+		cond_resched();
 	}
 	if (!tried)
 		return;

@@ -429,6 +429,8 @@ static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id
 
 /* Kills that a member lists before it is left alone; see kill.c. */
 #define KVBLK_KILLS_MAX		4096
+/* Those listed at which deletes wait: what puts and evictions need is left to them. */
+#define KVBLK_KILLS_DELETES	(KVBLK_KILLS_MAX / 2)
 
 /*
  * struct kvblk_kill - a stale record that must not be found at a restart
@@ -438,6 +440,8 @@ static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id
  * @token: of its block's id; see kvblk_index_token()
  * @waiter: a delete's, ends with the first try or when the member stops
  *	answering; taken by xchg()
+ * @run: its write is under way; set under pool->kill_lock
+ * @written: in @run, when the write is over
  * @held: its entry is about to leave the index, or not
  * @writer: its put is still under way, and lets it go (kvblk_kill_settle())
  * @settled: that put is over
@@ -451,7 +455,8 @@ struct kvblk_kill {
 	struct kvblk_member *member;	/* with its ref */
 	struct kvblk_segment *seg;	/* with its ref */
 	struct kvblk_io *waiter;
-	struct kill_batch *batch;
+	struct kill_run *run;
+	struct llist_node written;
 	void *filler;
 	struct bio_vec bv;		/* of @filler */
 	u64 gen;
@@ -510,5 +515,11 @@ static inline bool kvblk_kills_full(const struct kvblk_member *member)
 
 /* The same of the member that @slot lies on. */
 bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);
+/*
+ * Must a delete of the entry wait until its member lists fewer? @moved: when one of them
+ * ended, jiffies. pool->delete_wait tells.
+ */
+bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *slot,
+			     unsigned long *moved);
 
 #endif

@@ -406,7 +406,9 @@ struct kvblk_member {
 	struct delayed_work gate_work;
 	struct list_head kills;		/* pool->kill_lock, as are */
 	u32 nr_kills;			/* those listed, and */
-	bool kills_full;		/* too many of them */
+	bool kills_full;		/* too many of them; for deletes: */
+	bool deletes_full;
+	unsigned long kills_moved;	/* when the last one ended, jiffies */
 	unsigned long kill_retry;	/* jiffies; kill_work's, as is */
 	unsigned long kill_gap;		/* between two tries */
 	struct work_struct kill_work;
@@ -618,7 +620,8 @@ struct kvblk_pool {
 	atomic_t restoring;		/* members not up yet */
 	wait_queue_head_t restore_wait;
 	wait_queue_head_t space_wait;
-	atomic_t space_seq;		/* segments opened */
+	atomic_t space_seq;		/* moves when puts may find room anew */
+	wait_queue_head_t delete_wait;	/* member->deletes_full is none any more */
 	wait_queue_head_t settle_wait;	/* a MOVING slot was let go */
 	spinlock_t kill_gate;		/* see kill.c */
 	spinlock_t kill_lock;		/* kills, the members' too */

@@ -5,6 +5,7 @@
  *
  * usage: kv_stall NODE [TEST...] | kv_stall NODE hold lookup|results|put|landed|things
  *
+ * KV_STORMS threads delete KV_STORM_BLOCKS times 1024 blocks each in storm_of_deletes.
  * "hold" is a caller that is stalled so, says "holding", and goes on at SIGUSR1.
  */
 #include <linux/userfaultfd.h>
@@ -420,6 +421,137 @@ TEST(stalled_commands)
 			waitpid(child, NULL, 0);
 		}
 	}
+}
+
+/* ---- one who makes work for many ---- */
+
+static unsigned int number(const char *name, unsigned int otherwise)
+{
+	const char *value = getenv(name);
+
+	return value ? (unsigned int)atoi(value) : otherwise;
+}
+
+enum { STORM = 100000, CHUNK = 1024 };	/* key, operations of a batch */
+
+/* A batch of @opcode; how many did not do what they should. */
+static unsigned int storm_batch(uint8_t opcode, uint64_t first, unsigned int nr)
+{
+	struct kv_key *keys = calloc(nr, sizeof(*keys));
+	struct kvblk_op *ops = calloc(nr, sizeof(*ops));
+	struct kvblk_result *res = calloc(nr, sizeof(*res));
+	struct kvblk_piece piece = kv_piece(bytes, 1);
+	unsigned int wrong = 0;
+
+	if (!keys || !ops || !res)
+		kv_die("no memory");
+	for (unsigned int i = 0; i < nr; i++) {
+		keys[i] = kv_key(FIRST + STORM + first + i);
+		ops[i] = kv_op(opcode, &keys[i], opcode == KVBLK_OP_PUT ? &piece : NULL,
+			       opcode == KVBLK_OP_PUT);
+	}
+	if (kv_submit(fd, ops, res, nr, 0))
+		kv_die("submit");
+	/* in a full index one's put evicts another block */
+	for (unsigned int i = 0; i < nr; i++)
+		wrong += opcode == KVBLK_OP_PUT ? res[i].res != 1 :
+						  res[i].res && res[i].res != -ENOENT;
+	free(keys);
+	free(ops);
+	free(res);
+	return wrong;
+}
+
+static struct storm {
+	pthread_t thread;
+	unsigned int first, wrong;
+} *storms;
+
+static unsigned int storm_blocks;	/* of each */
+
+static void *storm_run(void *arg)
+{
+	struct storm *storm = arg;
+
+	for (unsigned int at = 0; at < storm_blocks; at += CHUNK)
+		storm->wrong += storm_batch(KVBLK_OP_DELETE, storm->first + at, CHUNK);
+	return NULL;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* The time that @most puts take, one after the other, or fewer until @over; their p99 in us. */
+static uint64_t puts_p99(uint64_t first, unsigned int most, atomic_uint *left, unsigned int *nr)
+{
+	uint64_t *us = calloc(most, sizeof(*us)), p99;
+
+	for (*nr = 0; *nr < most && (!left || *left); ++*nr) {
+		struct timespec from, to;
+
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		EXPECT_EQ(kv_put(fd, FIRST + first + *nr, bytes, PAGE).res, PAGE,
+			  "put %u of one beside them", *nr);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		us[*nr] = (uint64_t)((to.tv_sec - from.tv_sec) * 1000000 +
+				     (to.tv_nsec - from.tv_nsec) / 1000);
+	}
+	qsort(us, *nr, sizeof(*us), by_number);
+	p99 = us[*nr - 1 - *nr / 100];
+	free(us);
+	return p99;
+}
+
+static atomic_uint storms_left;
+
+static void *storm_thread(void *arg)
+{
+	storm_run(arg);
+	storms_left--;
+	return NULL;
+}
+
+/*
+ * Deletes of many threads on a member whose writes take their time: none fails, and puts
+ * of another one take four times as long as alone, at most.
+ */
+TEST(storm_of_deletes)
+{
+	unsigned int threads = number("KV_STORMS", 8), nr, wrong = 0;
+	uint64_t alone, beside;
+	pthread_attr_t attr;
+
+	if (!getenv("KV_STORMS"))
+		SKIP("this is for a member whose writes take some 10 ms");
+	storm_blocks = number("KV_STORM_BLOCKS", 2) * CHUNK;
+	storms = calloc(threads, sizeof(*storms));
+	for (unsigned int at = 0; at < threads * storm_blocks; at += CHUNK)
+		ASSERT_EQ(storm_batch(KVBLK_OP_PUT, at, CHUNK), 0, "puts at %u", at);
+	alone = puts_p99(1000, 50, NULL, &nr);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, 1 << 18);
+	storms_left = threads;
+	for (unsigned int i = 0; i < threads; i++) {
+		storms[i].first = i * storm_blocks;
+		ASSERT_EQ(pthread_create(&storms[i].thread, &attr, storm_thread, &storms[i]), 0,
+			  "a thread");
+	}
+	beside = puts_p99(2000, 10000, &storms_left, &nr);
+	for (unsigned int i = 0; i < threads; i++) {
+		pthread_join(storms[i].thread, NULL);
+		wrong += storms[i].wrong;
+	}
+	EXPECT_EQ(wrong, 0, "deletes that failed");
+	EXPECT(nr >= 20, "%u puts beside %u deletes", nr, threads * storm_blocks);
+	EXPECT(beside <= 4 * alone, "p99 of a put: %llu us, alone %llu us",
+	       (unsigned long long)beside, (unsigned long long)alone);
+	PASSED("p99 of a put: %llu us of %u, alone %llu us", (unsigned long long)beside, nr,
+	       (unsigned long long)alone);
+	free(storms);
 }
 
 /* ---- a caller that holds on ---- */

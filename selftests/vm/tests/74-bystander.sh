@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=40 kernels=newest,6.12,debug,debug-smp check=debug
 # While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
-# reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations, many who wait for their memory.
+# reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations, many deletes on a slow member,
+# many who wait for their memory.
 . "${0%/*}/pool.bash"
 
 # bystander: puts, gets and deletes until it is told to stop; the rounds so far are in $tmp/rounds, and what went wrong in $tmp/bad
@@ -109,3 +110,14 @@ echo "-- many who wait for their memory"
 pool_format /dev/flash1
 check timeout $((100 * KVBLK_SLOW)) kv_uring $node waiting_for_memory
 check pool_destroy
+
+echo "-- many deletes, on a member whose writes take 10 ms"
+modprobe -q dm_delay || true
+nullb_create roomy 700
+dm_create late /dev/roomy "0 %s delay /dev/roomy 0 0 /dev/roomy 0 10"
+pool_format /dev/mapper/late
+# more than a member lists kills; at depth all so many that the index is full of them
+storms=6 storm_blocks=2
+[ "$KVBLK_DEPTH" != all ] || storms=31 storm_blocks=2
+check env KV_STORMS=$storms KV_STORM_BLOCKS=$storm_blocks timeout $((200 * KVBLK_SLOW)) kv_stall $node storm_of_deletes
+no_failures
