@@ -3,21 +3,28 @@
  * The exporter, see exporter.h: pages are made of one snapshot of what the module tells.
  * Rule: the module is asked at most once a second, however many ask the exporter.
  */
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "../tools/lib/netlink.h"
 #include "exporter.h"
 #include "http.h"
 #include "kvfeed.h"
 #include "log.h"
 #include "metrics.h"
+#include "policy_run.h"
 #include "ready.h"
 
 #define FRESH_NS	1000000000ull
 #define RETRY_US	5000000ull
 #define SOURCES		256
+#define ANSWER_MS	5000
 
 /**
  * struct exporter - it
@@ -60,7 +67,10 @@ static void take(struct exporter *exporter)
 	snapshot_free(&metrics->snapshot);
 	exporter->err = kvblk_admin_open(&admin);
 	if (!exporter->err) {
-		exporter->err = snapshot_get_parts(admin, NULL, &metrics->snapshot);
+		/* of the loop, which a watchdog looks at */
+		exporter->err = kvblk_admin_set_timeout(admin, ANSWER_MS);
+		if (!exporter->err)
+			exporter->err = snapshot_get_parts(admin, NULL, &metrics->snapshot);
 		kvblk_admin_close(admin);
 	}
 	if (exporter->err)
@@ -68,6 +78,50 @@ static void take(struct exporter *exporter)
 	metrics->up = !exporter->err;
 	exporter->taken = snapshot_clock();
 	metrics->seconds = (double)(exporter->taken - now) / 1e9;
+}
+
+/* One that is a word, as integrity is, is no number. */
+static bool tunable_of(const char *pool, const char *name, uint64_t *value)
+{
+	char path[128], text[TUNABLE_LEN] = "", *rest;
+	int fd;
+	bool is;
+
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", pool, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	is = fd >= 0 && read(fd, text, sizeof(text) - 1) > 0;
+	if (fd >= 0)
+		close(fd);
+	*value = strtoull(text, &rest, 10);
+	return is && rest != text && (!*rest || *rest == '\n');
+}
+
+static uint64_t count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint64_t nr = 0;
+
+	while (dir && readdir(dir))
+		nr++;
+	if (dir)
+		closedir(dir);
+	/* ".", ".." and the directory itself */
+	return nr > 3 ? nr - 3 : 0;
+}
+
+static void look_at_process(struct metrics *metrics)
+{
+	FILE *statm = fopen("/proc/self/statm", "re");
+	unsigned long size, resident;
+	struct timespec cpu;
+
+	if (statm && fscanf(statm, "%lu %lu", &size, &resident) == 2)
+		metrics->process_bytes = (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+	if (statm)
+		fclose(statm);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+	metrics->process_cpu_s = (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9;
+	metrics->process_fds = count_fds();
 }
 
 static void print_page(struct exporter *exporter, const char *path, const char *accept,
@@ -88,6 +142,7 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 					page ? NULL : to);
 	metrics->config_valid = exporter->facts->config_valid;
 	metrics->steps_failed = exporter->facts->steps_failed;
+	look_at_process(metrics);
 	metrics->publishes = kvfeed_counts(&metrics->kv_events);
 	metrics->sources = exporter->sources;
 	metrics->nr_sources = kvfeed_sources(exporter->sources, SOURCES);
@@ -194,6 +249,8 @@ int exporter_new(sd_event *event, const struct config *config, const struct expo
 	exporter->config = config;
 	exporter->facts = facts;
 	exporter->metrics.smart = smart_of;
+	exporter->metrics.tunable = tunable_of;
+	exporter->metrics.budget_ratio = policy_budget_ratio;
 	err = sd_event_add_time_relative(event, &exporter->retry, CLOCK_MONOTONIC, 0, 0, on_retry,
 					 exporter);
 	if (err < 0) {

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -205,6 +206,14 @@ static void free_entry(struct config_fabric *entry)
 	free(entry->address);
 }
 
+/* The network may not send this host to its own loop target, nor from IP to Fibre Channel. */
+static bool is_reached(const struct config_fabric *fabric, const struct config_fabric *by)
+{
+	bool ip = !strcmp(fabric->transport, "tcp") || !strcmp(fabric->transport, "rdma");
+
+	return ip ? fabric->port > 0 : !strcmp(fabric->transport, by->transport);
+}
+
 static int keep_entry(const struct nvmf_disc_log_entry *entry, const struct config_fabric *by,
 		      struct config_fabric **list, size_t *nr)
 {
@@ -221,11 +230,11 @@ static int keep_entry(const struct nvmf_disc_log_entry *entry, const struct conf
 	fabric->address = field_text(entry->traddr, sizeof(entry->traddr));
 	fabric->transport = strdup(nvmf_trtype_str(entry->trtype));
 	port = field_text(entry->trsvcid, sizeof(entry->trsvcid));
-	fabric->port = port ? strtol(port, NULL, 10) : 0;
+	fabric->port = port ? port_of(port) : 0;
 	free(port);
 	/* the log is the network's: it gets no other treatment than the file */
 	if (!fabric->nqn || !fabric->address || !fabric->transport || !is_nqn(fabric->nqn) ||
-	    !is_address(fabric->address) || !is_transport(fabric->transport)) {
+	    !is_address(fabric->address) || !is_reached(fabric, by)) {
 		free_entry(fabric);
 		return 0;
 	}
@@ -285,6 +294,7 @@ static void group_smart(int fd, uint32_t nsid, struct smart *smart)
 	    nvme_get_log_endurance_group(fd, le16toh(id.endgid), &log) ||
 	    !(number(log.data_units_written) > 0))
 		return;
+	smart->rated = true;
 	smart->warning |= log.critical_warning;
 	smart->used = log.percent_used;
 	smart->spare = log.avl_spare;
@@ -304,11 +314,14 @@ void fabrics_smart(const char *path, struct smart *smart)
 	if (!nvme_get_nsid(fd, &nsid) && !nvme_get_log_smart(fd, NVME_NSID_ALL, true, &log)) {
 		*smart = (struct smart){
 			.valid = true,
+			/* a drive has spare blocks, or has used them; Linux' target has zeroes */
+			.rated = log.avail_spare || log.spare_thresh || log.percent_used,
 			.warning = log.critical_warning,
 			.used = log.percent_used,
 			.spare = log.avail_spare,
 			.spare_least = log.spare_thresh,
 			.written = number(log.data_units_written) * SMART_UNIT,
+			.time = time(NULL),
 		};
 		group_smart(fd, nsid, smart);
 	}

@@ -10,6 +10,7 @@
 
 #include <linux/kvblk_names.h>
 
+#include "../tools/kvblk/tunables.h"
 #include "metrics.h"
 #include "ready.h"
 
@@ -215,6 +216,17 @@ static void print_gauge(struct out *out, const char *name, const char *help, uin
 		sample(out, value, VALUES(NULL));
 }
 
+/* By the names that Prometheus' own clients have for them. */
+static void print_process(struct out *out, const struct metrics *metrics)
+{
+	print_gauge(out, "process_resident_memory_bytes", "Memory of kvblkd.", metrics->process_bytes);
+	print_gauge(out, "process_open_fds", "Descriptors that kvblkd has open.", metrics->process_fds);
+	begin(out, &(struct metric){ "process_cpu_seconds", METRIC_COUNTER, "Time that kvblkd has run on a CPU.",
+				     { 0 } });
+	if (out->format != METRICS_TABLE)
+		fprintf(out->to, "process_cpu_seconds_total %.6f\n", metrics->process_cpu_s);
+}
+
 static void print_daemon(struct out *out, const struct metrics *metrics)
 {
 	begin(out, &(struct metric){ "kvblk_build", METRIC_INFO, "1, and kvblkd's version.",
@@ -369,6 +381,33 @@ static void print_pools(struct out *out, const struct snapshot *snapshot)
 	}
 }
 
+static void print_rules(struct out *out, const struct metrics *metrics)
+{
+	const struct kvblk_pool_state *p;
+	uint64_t value;
+	double ratio;
+
+	begin(out, &(struct metric){ "kvblk_tunable", METRIC_GAUGE,
+				     "The tunables of the pool that are numbers, as they are set now.",
+				     { "pool", "tunable" } });
+	for (p = metrics->snapshot.pools; p; p = p->next) {
+		for (size_t i = 0; i < nr_tunables; i++) {
+			if (metrics->tunable(p->name, tunables[i].name, &value))
+				sample(out, value, VALUES(p->name, tunables[i].name));
+		}
+	}
+	begin(out, &(struct metric){ "kvblk_budget_ratio", METRIC_GAUGE,
+				     "What is written to the pool, as a share of its budget: the mean of a quarter of a day with the default interval, and the budget itself at the beginning. Nothing for a pool without a budget.",
+				     { "pool" } });
+	for (p = metrics->snapshot.pools; p; p = p->next) {
+		ratio = metrics->budget_ratio(p->name);
+		if (ratio < 0)
+			continue;
+		print_name(out, "", VALUES(p->name), NULL);
+		fprintf(out->to, " %.6g\n", ratio);
+	}
+}
+
 static void print_members(struct out *out, const struct snapshot *snapshot)
 {
 	const struct kvblk_member_state *m;
@@ -415,22 +454,31 @@ static double drive_written(const struct smart *smart)
 	return smart->written;
 }
 
+static double drive_time(const struct smart *smart)
+{
+	return (double)smart->time;
+}
+
 #define OF_MEMBER	{ "pool", "member" }
 
 static const struct {
 	struct metric metric;
 	double (*value)(const struct smart *smart);
+	bool rated;		/* of a drive that tells of its wear */
 } drive_fields[] = {
 	{ { "kvblk_member_drive_used_ratio", METRIC_GAUGE,
-	    "The share of its drive's life that is used, which may pass 1. As all of the drive's: read each ten minutes, and of NVMe drives alone.",
-	    OF_MEMBER }, drive_used },
+	    "The share of its drive's life that is used, which may pass 1. As all of the drive's: read each ten minutes, and of NVMe drives alone. A target of Linux tells neither this nor spare blocks and warnings.",
+	    OF_MEMBER }, drive_used, true },
 	{ { "kvblk_member_drive_spare_ratio", METRIC_GAUGE,
-	    "The share of its drive's spare blocks that is left.", OF_MEMBER }, drive_spare },
+	    "The share of its drive's spare blocks that is left.", OF_MEMBER }, drive_spare, true },
 	{ { "kvblk_member_drive_warnings", METRIC_GAUGE,
 	    "The critical warnings of its drive, bits as in the SMART log; 0: none.",
-	    OF_MEMBER }, drive_warnings },
+	    OF_MEMBER }, drive_warnings, true },
 	{ { "kvblk_member_drive_written_bytes", METRIC_COUNTER,
-	    "Bytes written to its drive in the drive's life.", OF_MEMBER }, drive_written },
+	    "Bytes written to its drive in the drive's life.", OF_MEMBER }, drive_written, false },
+	{ { "kvblk_member_drive_read_timestamp_seconds", METRIC_GAUGE,
+	    "When its drive answered last, in seconds since 1970: what it told then stays until it tells something else.",
+	    OF_MEMBER }, drive_time, false },
 };
 
 static void print_drives(struct out *out, const struct metrics *metrics)
@@ -441,7 +489,7 @@ static void print_drives(struct out *out, const struct metrics *metrics)
 		begin(out, &drive_fields[i].metric);
 		for (const struct kvblk_member_state *m = metrics->snapshot.members; m; m = m->next) {
 			smart = metrics->smart(m->pool, m->name);
-			if (!smart.valid)
+			if (!smart.valid || (drive_fields[i].rated && !smart.rated))
 				continue;
 			print_name(out, types[out->metric.type].suffix, VALUES(m->pool, m->name), NULL);
 			fprintf(out->to, " %.15g\n", drive_fields[i].value(&smart));
@@ -611,6 +659,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 	print_sources(&out, metrics);
 	print_prestage(&out, metrics);
 	print_pools(&out, snapshot);
+	print_rules(&out, metrics);
 	print_gauges(&out, &pools);
 	print_counters(&out, &pools);
 	print_members(&out, snapshot);
@@ -618,6 +667,7 @@ void metrics_print(FILE *to, enum metrics_format format, const struct metrics *m
 	print_gauges(&out, &members);
 	print_counters(&out, &members);
 	print_latencies(&out, snapshot);
+	print_process(&out, metrics);
 	if (format == METRICS_OPENMETRICS)
 		fputs("# EOF\n", to);
 }

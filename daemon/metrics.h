@@ -35,6 +35,11 @@ enum metrics_format {
  * @config_valid: as &struct exporter_facts has it
  * @steps_failed: likewise
  * @smart: what a member's drive told of its health last, smart_of()
+ * @tunable: a tunable of a pool that is a number, to its last argument; false: it is none
+ * @budget_ratio: what is written to a pool, as a share of its budget; negative: it has none
+ * @process_bytes: memory of kvblkd
+ * @process_cpu_s: time that kvblkd has run
+ * @process_fds: descriptors that kvblkd has open
  * @publishes: KV events
  * @kv_events: which, if it does
  * @sources: engines that KV events come from
@@ -50,6 +55,11 @@ struct metrics {
 	bool config_valid;
 	unsigned int steps_failed;
 	struct smart (*smart)(const char *pool, const char *member);
+	bool (*tunable)(const char *pool, const char *name, uint64_t *value);
+	double (*budget_ratio)(const char *pool);
+	uint64_t process_bytes;
+	double process_cpu_s;
+	uint64_t process_fds;
 	bool publishes;
 	struct kvevents_counts kv_events;
 	const struct kvfeed_source *sources;

@@ -150,7 +150,7 @@ static double member_budget(const struct config_budget *budget,
 		all = (double)budget->bytes;
 		*why = "bytes";
 	}
-	if (!budget->life_days || !member->smart.valid)
+	if (!budget->life_days || !member->smart.valid || !member->smart.rated)
 		return all;
 	life = governor_life_budget(member->smart.written, member->smart.used,
 				    (double)budget->life_days);

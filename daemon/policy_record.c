@@ -14,7 +14,7 @@ static json_t *pack_member(const struct policy_member *m)
 		"name", m->name, "up", m->up, "size", m->size, "segment_size", m->segment_size,
 		"nr_segments", (int)m->nr_segments, "free_segments", (int)m->free_segments,
 		"written", m->written, "reclaimed", m->reclaimed,
-		"smart", "asked", smart->asked, "valid", smart->valid,
+		"smart", "asked", smart->asked, "valid", smart->valid && smart->rated,
 		"warning", (int)smart->warning, "used", (int)smart->used,
 		"spare", (int)smart->spare, "spare_least", (int)smart->spare_least,
 		"written", smart->written);

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +22,20 @@
 
 #define STACK_BYTES	(1u << 20)
 
+struct ratio {
+	char pool[POLICY_NAME_LEN];
+	double value;
+};
+
 /**
  * struct policy_run - the thread's
- * @lock: protects @next, @has_next and @woken
+ * @lock: protects @next, @has_next, @woken, @ratios and @nr_ratios
  * @wake: one of them was set
  * @next: the configuration to be taken
  * @has_next: there is one
  * @woken: a look is wanted
+ * @ratios: what is written to pools as a share of their budgets
+ * @nr_ratios: how many
  * @config: in force: its pools alone
  * @file: what is remembered
  * @pools: of those pools that it does something for
@@ -43,6 +51,8 @@ static struct policy_run {
 	struct config next;
 	bool has_next;
 	bool woken;
+	struct ratio ratios[POLICY_POOLS];
+	size_t nr_ratios;
 	struct config config;
 	struct policy_file *file;
 	struct policy_memory pools[POLICY_POOLS];
@@ -296,7 +306,19 @@ static void record(const struct policy_look *look, const struct policy_verdict *
 	run.record = NULL;
 }
 
-static void decide(const struct kvblk_pool_state *pool, const struct snapshot *snapshot)
+/* The governor counts in its own time, and its budget, too. */
+static double ratio_of(const struct policy_memory *m, const struct policy_look *look)
+{
+	char why[POLICY_TEXT_LEN];
+	double budget = policy_budget(m, look, why, sizeof(why));
+
+	return m->governed && m->governor.started && budget > 0 && !isinf(budget) ?
+		       m->governor.rate * GOVERNOR_DAY * m->stretch / budget : -1;
+}
+
+/* Decides, and puts what is written as a share of the budget to @ratio. */
+static void decide(const struct kvblk_pool_state *pool, const struct snapshot *snapshot,
+		   struct ratio *ratio)
 {
 	static struct policy_look look;
 	static struct policy_verdict verdict;
@@ -306,10 +328,33 @@ static void decide(const struct kvblk_pool_state *pool, const struct snapshot *s
 	if (!m || !look_at(pool, snapshot, &look))
 		return;
 	policy_decide(m, &look, &verdict);
+	ratio->value = ratio_of(m, &look);
 	record(&look, &verdict);
 	set_all(m, &look, &verdict);
 	for (size_t i = 0; i < verdict.nr_lines; i++)
 		tell_line(m, &verdict, &verdict.lines[i]);
+}
+
+/* For others, of all pools that were decided about. */
+static void publish_ratios(const struct ratio *ratios, size_t nr)
+{
+	pthread_mutex_lock(&run.lock);
+	memcpy(run.ratios, ratios, nr * sizeof(*ratios));
+	run.nr_ratios = nr;
+	pthread_mutex_unlock(&run.lock);
+}
+
+double policy_budget_ratio(const char *pool)
+{
+	double value = -1;
+
+	pthread_mutex_lock(&run.lock);
+	for (size_t i = 0; i < run.nr_ratios; i++) {
+		if (!strcmp(run.ratios[i].pool, pool))
+			value = run.ratios[i].value;
+	}
+	pthread_mutex_unlock(&run.lock);
+	return value;
 }
 
 /* Of pools that nothing is done for any more nothing is remembered. */
@@ -337,10 +382,12 @@ static bool is_remembered(const char *pool)
 
 static void look_at_all(void)
 {
+	static struct ratio ratios[POLICY_POOLS];
 	const struct kvblk_pool_state *pool;
 	struct snapshot snapshot;
 	struct kvblk_admin *admin;
 	int err = kvblk_admin_open(&admin);
+	size_t nr = 0;
 
 	/* without the module there are no pools */
 	if (err)
@@ -349,9 +396,13 @@ static void look_at_all(void)
 	if (!err)
 		smart_look(snapshot.members, now_s());
 	for (pool = err ? NULL : snapshot.pools; pool; pool = pool->next) {
-		if (has_policy(pool_called(pool->name)) || is_remembered(pool->name))
-			decide(pool, &snapshot);
+		if (nr == POLICY_POOLS || (!has_policy(pool_called(pool->name)) && !is_remembered(pool->name)))
+			continue;
+		ratios[nr].value = -1;
+		snprintf(ratios[nr].pool, sizeof(ratios[nr].pool), "%s", pool->name);
+		decide(pool, &snapshot, &ratios[nr++]);
 	}
+	publish_ratios(ratios, nr);
 	snapshot_free(&snapshot);
 	kvblk_admin_close(admin);
 	run.lost = false;

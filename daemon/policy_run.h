@@ -20,6 +20,9 @@ void policy_start(void);
 /* This is the configuration from now on. */
 void policy_configure(const struct config *config);
 
+/* What is written to the pool as a share of its budget; negative: it has none. */
+double policy_budget_ratio(const char *pool);
+
 /* Pools may have come: it looks at once. */
 void policy_wake(void);
 

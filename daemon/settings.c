@@ -411,6 +411,14 @@ static bool is_word(const char *text, size_t most)
 	return true;
 }
 
+int64_t port_of(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+	long number = digits && digits <= 5 && !text[digits] ? strtol(text, NULL, 10) : 0;
+
+	return number <= 65535 ? number : 0;
+}
+
 bool is_nqn(const char *text)
 {
 	return !strncmp(text, "nqn.", 4) && is_word(text, 223);

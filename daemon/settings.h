@@ -114,6 +114,9 @@ void settings_read(const struct setting *rows, const config_setting_t *group,
 /* Frees what the values have allocated. */
 void settings_free(const struct setting *rows, void *object);
 
+/* The port that @text is; 0: it is none. */
+int64_t port_of(const char *text);
+
 /* For struct setting's @valid. */
 bool is_nqn(const char *text);
 bool is_uuid(const char *text);

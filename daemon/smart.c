@@ -74,7 +74,7 @@ bool smart_worse(const struct smart *was, const struct smart *is, char *buf, siz
 	char text[LINE_LEN / 2];
 
 	*buf = '\0';
-	if (!is->valid)
+	if (!is->valid || !is->rated)
 		return false;
 	for (size_t i = 0; i < sizeof(warnings) / sizeof(warnings[0]); i++) {
 		if ((is->warning & ~before) >> i & 1)
@@ -108,7 +108,7 @@ static void *read_all(void *arg)
 		now = (struct smart){ 0 };
 		fabrics_smart(health->path, &now);
 		now.asked = true;
-		if (now.valid && !health->smart.valid)
+		if (now.valid && now.rated && !health->smart.valid)
 			log_line(LOG_LINE_INFO, "drive: pool %s, member %s, %s: %u %% of its life are used, %.1f MiB were written",
 				 health->pool, health->member, health->path, now.used,
 				 now.written / (1024 * 1024));

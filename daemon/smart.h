@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "kvblk.h"
 
@@ -19,20 +20,25 @@
  * struct smart - what a drive tells of its health
  * @asked: it was asked, or there is no drive to ask
  * @valid: it answered
+ * @rated: it told of wear and spare blocks; a target that stands for a drive may tell
+ *	of neither
  * @warning: critical warnings, a bit each, as in the SMART log
  * @used: percent of its life, may be over 100
  * @spare: percent of its spare blocks that are left
  * @spare_least: percent below which that is too few
  * @written: bytes written to it in its life
+ * @time: when it answered last, seconds since 1970
  */
 struct smart {
 	bool asked;
 	bool valid;
+	bool rated;
 	unsigned int warning;
 	unsigned int used;
 	unsigned int spare;
 	unsigned int spare_least;
 	double written;
+	int64_t time;
 };
 
 /*

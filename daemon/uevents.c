@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* See uevents.h. */
+/*
+ * See uevents.h. sd_device_monitor of libsystemd would not do: it hears what udevd sends,
+ * or what the kernel sends, and a host may have no udevd.
+ */
 #include <errno.h>
 #include <linux/netlink.h>
 #include <string.h>
@@ -42,13 +45,16 @@ static bool is_about(const char *message, size_t len)
 bool uevents_read(int fd)
 {
 	bool found = false;
+	struct sockaddr_nl from = { 0 };
 	char message[8192];
 	ssize_t len;
 
 	for (;;) {
-		len = recv(fd, message, sizeof(message), 0);
+		len = recvfrom(fd, message, sizeof(message), 0, (struct sockaddr *)&from,
+			       &(socklen_t){ sizeof(from) });
+		/* anybody may send to this socket alone, but only root to a group */
 		if (len >= 0)
-			found |= is_about(message, (size_t)len);
+			found |= from.nl_groups && is_about(message, (size_t)len);
 		else if (errno == ENOBUFS)
 			found = true;
 		else if (errno != EINTR)

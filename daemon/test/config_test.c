@@ -384,6 +384,19 @@ static void test_left_out(void **state)
 	config_free(&config);
 }
 
+/* As a discovery controller tells ports. */
+static void test_ports(void **state)
+{
+	static const char *const wrong[] = { "", "0", "-5", "+5", " 5", "5 ", "65536", "99999999", "4420x", "none" };
+
+	(void)state;
+	assert_int_equal(port_of("1"), 1);
+	assert_int_equal(port_of("04420"), 4420);
+	assert_int_equal(port_of("65535"), 65535);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(port_of(wrong[i]), 0);
+}
+
 static char dir[] = "/tmp/config_test.XXXXXX";
 
 static void put_file(const char *name, const char *text)
@@ -512,6 +525,7 @@ int main(void)
 		cmocka_unit_test(test_exporters),
 		cmocka_unit_test(test_wrong),
 		cmocka_unit_test(test_left_out),
+		cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_mutated),
 	};

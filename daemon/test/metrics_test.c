@@ -27,6 +27,8 @@ static struct kvblk_stats of_pool = { .pool = "kv0" };
 static struct kvblk_stats of_member = { .pool = "kv0", .member = "m0" };
 static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
 
+static bool rated = true;
+
 /* m0's is a drive, m1's is none */
 static struct smart drive(const char *of, const char *member)
 {
@@ -34,9 +36,22 @@ static struct smart drive(const char *of, const char *member)
 
 	assert_string_equal(of, "kv0");
 	return strcmp(member, "m0") != 0 ? none : (struct smart){
-		.asked = true, .valid = true, .warning = 5, .used = 107, .spare = 3,
+		.asked = true, .valid = true, .rated = rated, .time = 1795000000, .warning = 5, .used = 107, .spare = 3,
 		.spare_least = 10, .written = 512000.0 * 12345678901,
 	};
+}
+
+static bool tunable(const char *of, const char *name, uint64_t *value)
+{
+	assert_string_equal(of, "kv0");
+	*value = 42;
+	return strcmp(name, "integrity") != 0;
+}
+
+static double budget_ratio(const char *of)
+{
+	assert_string_equal(of, "kv0");
+	return 1.25;
 }
 
 static const struct kvfeed_source sources[] = { { "tcp://a:1", true }, { "ipc:///b", false } };
@@ -46,6 +61,7 @@ static struct metrics metrics = {
 	.snapshot = { .pools = &pool, .members = &well, .stats = &of_pool,
 		      .member_stats = &of_member, .size_stats = &of_size },
 	.up = true, .ready = false, .config_valid = true, .steps_failed = 3, .seconds = 0.0625, .smart = drive,
+	.tunable = tunable, .budget_ratio = budget_ratio, .process_bytes = 4096, .process_cpu_s = 1.5, .process_fds = 9,
 	.prestage = { .requests = { 5, 4, 3, 2, 1 }, .sessions = 6,
 		      .prefetches = { .blocks = { 0, 9, 8, 7, 6, 5 }, .bytes = 77, .waiting = 2 } },
 	.kv_events = { .stored = 7, .removed = 3, .lost = 1, .hashes = 4, .untold = 6, .token_bytes = 99 },
@@ -148,10 +164,30 @@ static void test_values(void **state)
 		expect("kvblk_member_drive_spare_ratio{pool=\"kv0\",member=\"m0\"}", "0.03");
 		expect("kvblk_member_drive_warnings{pool=\"kv0\",member=\"m0\"}", "5");
 		expect("kvblk_member_drive_written_bytes_total{pool=\"kv0\",member=\"m0\"}", "6.320987597312e+15");
+		expect("kvblk_member_drive_read_timestamp_seconds{pool=\"kv0\",member=\"m0\"}", "1795000000");
+		expect("kvblk_tunable{pool=\"kv0\",tunable=\"suspect_ms\"}", "42");
+		expect("kvblk_tunable{pool=\"kv0\",tunable=\"integrity\"}", "");
+		expect("kvblk_budget_ratio{pool=\"kv0\"}", "1.25");
+		expect("process_resident_memory_bytes", "4096");
+		expect("process_open_fds", "9");
+		expect("process_cpu_seconds_total", "1.500000");
 		expect("kvblk_member_puts_total{pool=\"kv0\",member=\"m0\"}", "9");
 		expect("kvblk_member_inflight{pool=\"kv0\",member=\"m0\"}", "0");
 		expect("kvblk_member_segments{pool=\"kv0\",member=\"m0\",state=\"free\"}", "4");
 	}
+}
+
+/* A target that tells neither wear nor spare blocks: zeroes are not exported as facts. */
+static void test_unrated(void **state)
+{
+	(void)state;
+	rated = false;
+	print(METRICS_TEXT);
+	expect("kvblk_member_drive_used_ratio{pool=\"kv0\",member=\"m0\"}", "");
+	expect("kvblk_member_drive_spare_ratio{pool=\"kv0\",member=\"m0\"}", "");
+	expect("kvblk_member_drive_warnings{pool=\"kv0\",member=\"m0\"}", "");
+	expect("kvblk_member_drive_written_bytes_total{pool=\"kv0\",member=\"m0\"}", "6.320987597312e+15");
+	rated = true;
 }
 
 static void test_health(void **state)
@@ -340,6 +376,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_unrated),
 		cmocka_unit_test(test_health),
 		cmocka_unit_test(test_histogram),
 		cmocka_unit_test(test_formats),

@@ -234,7 +234,7 @@ static void test_life(void **state)
 	assert_int_equal(s.lines, 1);
 	/* 10 % used by 100 TiB: 900 TiB in 1000 days */
 	for (int i = 0; i < 2; i++)
-		s.look.members[i].smart = (struct smart){ .asked = true, .valid = true, .used = 10, .written = 100 * TIB };
+		s.look.members[i].smart = (struct smart){ .asked = true, .valid = true, .rated = true, .used = 10, .written = 100 * TIB };
 	s.look.members[1].smart.used = 20;
 	sim_days(0.01);
 	assert_int_equal(s.lines, 2);
@@ -615,6 +615,7 @@ static int recorded_look(json_t *line)
 		m->up = up;
 		m->smart.asked = asked;
 		m->smart.valid = valid;
+		m->smart.rated = valid;
 	}
 	return files;
 }

@@ -44,7 +44,7 @@ static const struct {
 	struct smart is;
 	const char *says;
 } cases[] = {
-#define WELL	.valid = true, .spare = 100, .spare_least = 10
+#define WELL	.valid = true, .rated = true, .spare = 100, .spare_least = 10
 	{ { 0 }, { 0 }, "" },
 	{ { 0 }, { WELL }, "" },
 	{ { WELL }, { 0 }, "" },
@@ -57,13 +57,16 @@ static const struct {
 	{ { WELL, .used = 104 }, { WELL, .used = 120 }, "" },
 	/* seen for the first time */
 	{ { 0 }, { WELL, .used = 95 }, "95 % of its life are used: plan to replace it, or give the pool a smaller budget" },
-	{ { WELL }, { .valid = true, .spare = 9, .spare_least = 10 },
+	{ { WELL }, { .valid = true, .rated = true, .spare = 9, .spare_least = 10 },
 	  "9 % of its spare blocks are left, fewer than 10 %: replace the drive" },
-	{ { .valid = true, .spare = 9, .spare_least = 10 }, { .valid = true, .spare = 8, .spare_least = 10 }, "" },
+	{ { .valid = true, .rated = true, .spare = 9, .spare_least = 10 }, { .valid = true, .rated = true, .spare = 8, .spare_least = 10 }, "" },
 	/* the warning says the same */
-	{ { WELL }, { .valid = true, .spare = 9, .spare_least = 10, .warning = 1 },
+	{ { WELL }, { .valid = true, .rated = true, .spare = 9, .spare_least = 10, .warning = 1 },
 	  "few spare blocks are left: replace the drive" },
 	{ { WELL, .warning = 2 }, { WELL, .warning = 2 }, "" },
+	/* nvmet's log has zeroes there */
+	{ { 0 }, { .valid = true, .spare_least = 0, .written = 5e9 }, "" },
+	{ { WELL }, { .valid = true, .spare = 0, .spare_least = 10 }, "" },
 	{ { WELL, .warning = 2 }, { WELL, .warning = 2 | 4 | 8, .used = 80 },
 	  "it is not reliable any more: replace the drive; it takes no writes any more: replace the drive; 80 % of its life are used: plan to replace it, or give the pool a smaller budget" },
 };
