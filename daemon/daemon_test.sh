@@ -50,7 +50,7 @@ export RUNTIME_DIRECTORY=$dir/run
 echo 'pools = ( { name = "kv0"; } );' > "$dir/right"
 printf 'pools = (\n{ name = "kv0"; tunables: { suspect_ms = 1; }; } );\n' > "$dir/wrong"
 expect 0 '' --check "$dir/right"
-expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000$' --check "$dir/wrong"
+expect 1 '/wrong:2: pools\[0\]\.tunables\.suspect_ms: 1 is not allowed, it must be a number from 100 to 3600000, or with a unit, as 3s$' --check "$dir/wrong"
 printf 'exporters: {\nkv_events: { medium = "a b"; journal = 1500; };\n};\n' > "$dir/wrong-events"
 expect 1 '/wrong-events:2: exporters\.kv_events\.medium: a b is not allowed, it must be a text, up to 55 characters' --check "$dir/wrong-events"
 expect 1 '/wrong-events:2: exporters\.kv_events: journal 1500 must be a power of two$' --check "$dir/wrong-events"

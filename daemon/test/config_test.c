@@ -223,7 +223,7 @@ static const struct {
 	{ THE_POOL("members = \"/a\";"), "members: must be a list of at most 64 texts" },
 	{ THE_POOL("degraded_after = -2;"), "degraded_after: -2 is not allowed" },
 	{ THE_POOL("block_size = \"65M\";"), "block_size: 65M is not allowed" },
-	{ THE_POOL("block_size = \"2MB\";"), "block_size: 2MB is not allowed" },
+	{ THE_POOL("block_size = \"2MBs\";"), "block_size: 2MBs is not allowed" },
 	{ THE_POOL("block_size = \"99999999999T\";"), "block_size: 99999999999T is not allowed" },
 	{ THE_POOL("model = \"a\\nb\";"), "model: a" },
 	{ THE_POOL("ready_below = 101;"), "ready_below: 101 is not allowed, it must be a number from 0 to 100" },
@@ -281,7 +281,7 @@ static const struct {
 	{ PRESTAGE("parallel = 17;"), "prestage.parallel: 17 is not allowed, it must be a number from 1 to 16" },
 	{ PRESTAGE("waiting = 0;"), "prestage.waiting: 0 is not allowed" },
 	{ PRESTAGE("bandwidth = -1;"), "prestage.bandwidth: -1 is not allowed" },
-	{ PRESTAGE("request_bytes = \"2MB\";"), "prestage.request_bytes: 2MB is not allowed" },
+	{ PRESTAGE("request_bytes = \"2MBs\";"), "prestage.request_bytes: 2MBs is not allowed" },
 	{ PRESTAGE("body = 4095;"), "prestage.body: 4095 is not allowed" },
 	{ PRESTAGE("sessions = -1;"), "prestage.sessions: -1 is not allowed" },
 	{ PRESTAGE("session_bytes = -1;"), "prestage.session_bytes: -1 is not allowed" },
@@ -382,6 +382,33 @@ static void test_left_out(void **state)
 	/* for which pools it is nobody has said */
 	assert_null(config.prestage.socket);
 	config_free(&config);
+}
+
+/* Sizes and times as the command takes them, too. */
+static void test_units(void **state)
+{
+	static const struct {
+		const char *tunable;
+		const char *text;
+		const char *value;	/* NULL: it is not allowed */
+	} rows[] = {
+		{ "suspect_ms", "3000", "3000" }, { "suspect_ms", "3s", "3000" }, { "suspect_ms", "500ms", "500" },
+		{ "suspect_ms", "2min", "120000" }, { "suspect_ms", "1h", "3600000" }, { "suspect_ms", "2h", NULL },
+		{ "suspect_ms", "3 s", NULL }, { "suspect_ms", "3S", NULL }, { "suspect_ms", "3K", NULL },
+		{ "suspect_ms", "0500", NULL }, { "suspect_ms", "-3s", NULL }, { "suspect_ms", "99999999999999999999s", NULL },
+		{ "dram_bytes", "16M", "16777216" }, { "dram_bytes", "16MB", "16777216" },
+		{ "dram_bytes", "16MiB", "16777216" }, { "dram_bytes", "16m", "16777216" },
+		{ "dram_bytes", "0x1000000", "16777216" }, { "dram_bytes", "16Mb", NULL }, { "dram_bytes", "16MBs", NULL },
+		{ "dram_bytes", "16s", NULL }, { "dram_bytes", "M", NULL }, { "dram_bytes", "99999999999T", NULL },
+	};
+	char value[TUNABLE_LEN];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		assert_int_equal(tunable_parse(tunable_find(rows[i].tunable), rows[i].text, value), !!rows[i].value);
+		if (rows[i].value)
+			assert_string_equal(value, rows[i].value);
+	}
 }
 
 /* As a discovery controller tells ports. */
@@ -526,6 +553,7 @@ int main(void)
 		cmocka_unit_test(test_wrong),
 		cmocka_unit_test(test_left_out),
 		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_mutated),
 	};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "tunables.h"
 
 #define MODULE_HINT	"is the module loaded? try: modprobe kvblk"
 
@@ -78,11 +79,9 @@ void cli_usage(const struct argp_state *state, const char *format, ...)
 	exit(CLI_USAGE);
 }
 
-static bool parse_number(const char *text, bool suffixes, uint64_t *value)
+static bool parse_number(const char *text, uint64_t *value)
 {
-	static const char letters[] = "KMGT";
 	bool hex = text[0] == '0' && tolower((unsigned char)text[1]) == 'x';
-	const char *letter;
 	char *end;
 
 	/* strtoull() would take a sign and blanks */
@@ -90,21 +89,7 @@ static bool parse_number(const char *text, bool suffixes, uint64_t *value)
 		return false;
 	errno = 0;
 	*value = strtoull(text, &end, hex ? 16 : 10);
-	if (errno)
-		return false;
-	if (suffixes && *end) {
-		letter = strchr(letters, toupper((unsigned char)*end));
-		if (!letter)
-			return false;
-		for (ptrdiff_t i = letter - letters; i >= 0; i--) {
-			if (__builtin_mul_overflow(*value, 1024u, value))
-				return false;
-		}
-		end++;
-		if (!strcmp(end, "iB") || !strcmp(end, "B"))
-			end += strlen(end);
-	}
-	return !*end;
+	return !errno && !*end;
 }
 
 uint64_t cli_number(const struct argp_state *state, const char *what,
@@ -112,7 +97,7 @@ uint64_t cli_number(const struct argp_state *state, const char *what,
 {
 	uint64_t value = 0;
 
-	if (!parse_number(text, false, &value) || value < min || value > max)
+	if (!parse_number(text, &value) || value < min || value > max)
 		cli_usage(state,
 			   "%s %s: must be a number from %llu to %llu", what,
 			   text, (unsigned long long)min,
@@ -126,7 +111,7 @@ uint64_t cli_size(const struct argp_state *state, const char *what,
 	char low[32], high[32];
 	uint64_t value = 0;
 
-	if (!parse_number(text, true, &value) || value < min || value > max)
+	if (!tunable_number(text, &value) || value < min || value > max)
 		cli_usage(state,
 			   "%s %s: must be a size from %s to %s, like 4096, 640K or 2M",
 			   what, text, cli_format_bytes(min, low, sizeof(low)),

@@ -142,10 +142,21 @@ static error_t parse_get(int key, char *arg, struct argp_state *state)
 static const struct argp get_argp = {
 	.parser = parse_get,
 	.args_doc = "POOL [NAME]",
-	.doc = "Print the tunables of POOL, or the value of the one called NAME.\v"
+	.doc = "Print the tunables of POOL, with their defaults and what they may be, or the value of the one called NAME.\v"
 	       "Example:\n  kvblk pool get kv0 suspect_ms",
 	.children = output_children,
 };
+
+/* Its value, its default, and what it may be. */
+static void print_one(const struct tunable *tunable, const char *value)
+{
+	const char *unit = tunable_unit(tunable);
+	char allowed[96], standard[24];
+
+	tunable_show(tunable, tunable->standard, standard);
+	printf("%-20s %-12s default %s%s%s; %s\n", tunable->name, value, standard, *unit ? " " : "", unit,
+	       tunable_allowed(tunable, allowed, sizeof(allowed)));
+}
 
 int tunable_get_main(int argc, char **argv)
 {
@@ -169,7 +180,7 @@ int tunable_get_main(int argc, char **argv)
 		if (!args.json && args.only)
 			printf("%s\n", value);
 		else if (!args.json)
-			printf("%-20s %s\n", tunables[i].name, value);
+			print_one(&tunables[i], value);
 	}
 	if (args.json)
 		return cli_print_json(object);

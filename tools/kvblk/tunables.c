@@ -55,29 +55,68 @@ const struct tunable *tunable_find(const char *name)
 	return NULL;
 }
 
+const char *tunable_unit(const struct tunable *tunable)
+{
+	static const char *const units[] = { "bytes", "ms", "permille" };
+	const char *last = strrchr(tunable->name, '_');
+
+	for (size_t i = 0; last && i < sizeof(units) / sizeof(units[0]); i++) {
+		if (!strcmp(last + 1, units[i]))
+			return units[i];
+	}
+	return "";
+}
+
+/* The number that @text begins with, and what follows it; false: there is none. */
+static bool read_digits(const char *text, uint64_t *value, char **rest)
+{
+	bool hex = text[0] == '0' && tolower((unsigned char)text[1]) == 'x';
+
+	/* strtoull() would take a sign and blanks; 010 would be 8 or 10 */
+	if (!isdigit((unsigned char)*text) || (text[0] == '0' && isdigit((unsigned char)text[1])))
+		return false;
+	errno = 0;
+	*value = strtoull(text, rest, hex ? 16 : 10);
+	return !errno;
+}
+
 bool tunable_number(const char *text, uint64_t *value)
 {
 	static const char letters[] = "KMGT";
 	const char *letter;
-	char *end;
+	char *rest;
 
-	/* strtoull() would take a sign and blanks */
-	if (!isdigit((unsigned char)*text))
+	if (!read_digits(text, value, &rest))
 		return false;
-	errno = 0;
-	*value = strtoull(text, &end, text[0] == '0' && text[1] ? 16 : 10);
-	if (errno || (text[0] == '0' && text[1] && tolower((unsigned char)text[1]) != 'x'))
-		return false;
-	if (!*end)
+	if (!*rest)
 		return true;
-	letter = strchr(letters, toupper((unsigned char)*end));
-	return letter && !end[1] &&
-	       !__builtin_mul_overflow(*value, 1ull << 10 * (letter - letters + 1), value);
+	letter = strchr(letters, toupper((unsigned char)*rest));
+	if (!letter || __builtin_mul_overflow(*value, 1ull << 10 * (letter - letters + 1), value))
+		return false;
+	return !rest[1] || !strcmp(rest + 1, "B") || !strcmp(rest + 1, "iB");
+}
+
+static bool read_ms(const char *text, uint64_t *value)
+{
+	static const struct {
+		const char *suffix;
+		uint64_t ms;
+	} units[] = { { "", 1 }, { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { "h", 3600000 } };
+	char *rest;
+
+	if (!read_digits(text, value, &rest))
+		return false;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		if (!strcmp(rest, units[i].suffix))
+			return !__builtin_mul_overflow(*value, units[i].ms, value);
+	}
+	return false;
 }
 
 bool tunable_parse(const struct tunable *tunable, const char *text,
 		   char value[TUNABLE_LEN])
 {
+	bool (*read)(const char *, uint64_t *) = strcmp(tunable_unit(tunable), "ms") ? tunable_number : read_ms;
 	const char *const *words = words_of(tunable);
 	uint64_t number;
 
@@ -87,21 +126,33 @@ bool tunable_parse(const struct tunable *tunable, const char *text,
 			return true;
 		}
 	}
-	if (words || !tunable_number(text, &number) ||
+	if (words || !read(text, &number) ||
 	    number < tunable->least || number > tunable->most)
 		return false;
 	snprintf(value, TUNABLE_LEN, "%" PRIu64, number);
 	return true;
 }
 
-char *tunable_allowed(const struct tunable *tunable, char *buf, size_t len)
+void tunable_show(const struct tunable *tunable, uint64_t number, char value[TUNABLE_LEN])
 {
 	const char *const *words = words_of(tunable);
 
 	if (words)
+		snprintf(value, TUNABLE_LEN, "%s", words[number]);
+	else
+		snprintf(value, TUNABLE_LEN, "%" PRIu64, number);
+}
+
+char *tunable_allowed(const struct tunable *tunable, char *buf, size_t len)
+{
+	const char *const *words = words_of(tunable), *unit = tunable_unit(tunable);
+
+	if (words)
 		snprintf(buf, len, "%s, %s or %s", words[0], words[1], words[2]);
 	else
-		snprintf(buf, len, "a number from %" PRIu64 " to %" PRIu64,
-			 tunable->least, tunable->most);
+		snprintf(buf, len, "a number from %" PRIu64 " to %" PRIu64 "%s",
+			 tunable->least, tunable->most,
+			 !strcmp(unit, "ms") ? ", or with a unit, as 3s" :
+			 !strcmp(unit, "bytes") ? ", or with a suffix, as 16M" : "");
 	return buf;
 }

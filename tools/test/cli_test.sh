@@ -62,7 +62,8 @@ usage 'too many' pool get kv0 discard discard
 usage 'what to set' pool set kv0
 usage 'give NAME=VALUE' pool set kv0 suspect_ms
 usage 'there is no tunable' pool set kv0 frob=1
-usage 'suspect_ms=99: must be a number from 100 to 3600000' pool set kv0 suspect_ms=99
+usage 'suspect_ms=99: must be a number from 100 to 3600000, or with a unit, as 3s' pool set kv0 suspect_ms=99
+usage 'dram_bytes=1Q: must be a number from 0 to [0-9]*, or with a suffix, as 16M' pool set kv0 dram_bytes=1Q
 usage 'suspect_ms=: must be' pool set kv0 suspect_ms=
 usage 'integrity=half: must be header, full or producer' pool set kv0 integrity=half
 usage 'queue_bytes=128G: must be' pool set kv0 queue_bytes=128G
