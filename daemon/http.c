@@ -50,6 +50,7 @@ struct user {
  * @older: in &struct http.clients, until @fd is -1
  * @fd: libmicrohttpd's; -1: shut down, to be closed by it
  * @deadline: of the header, or of the request
+ * @started: libmicrohttpd's connection refers to this, and on_connection() frees it
  * @asks: the header of a request has come, and the answer has not been sent
  */
 struct client {
@@ -58,6 +59,7 @@ struct client {
 	struct user user;
 	int fd;
 	sd_event_source *deadline;
+	bool started;
 	bool asks;
 };
 
@@ -67,7 +69,6 @@ struct client {
  * @again: runs @daemon in the next turn: it has more to do
  * @clients: open connections, oldest first
  * @nr_clients: length of @clients
- * @adding: libmicrohttpd is being given this one
  */
 struct http {
 	sd_event *event;
@@ -79,7 +80,6 @@ struct http {
 	sd_event_source *timer;
 	TAILQ_HEAD(clients, client) clients;
 	unsigned int nr_clients;
-	struct client *adding;
 	struct http_rules rules;
 };
 
@@ -124,6 +124,7 @@ static enum MHD_Result say(struct MHD_Connection *connection, unsigned int statu
 	return reply(connection, &answer);
 }
 
+/* NULL: it was dropped before libmicrohttpd had begun with it. */
 static struct client *client_of(struct MHD_Connection *connection)
 {
 	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
@@ -132,11 +133,12 @@ static struct client *client_of(struct MHD_Connection *connection)
 static enum MHD_Result answer(struct http *http, struct MHD_Connection *connection,
 			      struct http_request *request)
 {
+	const struct client *client = client_of(connection);
 	struct http_answer answer = { 0 };
 
 	request->accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
 						      MHD_HTTP_HEADER_ACCEPT);
-	request->uid = client_of(connection)->user.uid;
+	request->uid = client ? client->user.uid : (uid_t)-1;
 	http->rules.answer(http->rules.arg, request, &answer);
 	if (!answer.status)
 		return say(connection, MHD_HTTP_NOT_FOUND, http->rules.pages);
@@ -170,9 +172,9 @@ static void take(struct upload *upload, const char *bytes, size_t len, size_t mo
 /* Notes that a header has come, or else that its answer has been sent. */
 static void set_asks(struct client *client, bool asks)
 {
-	client->asks = asks;
-	if (client->fd < 0)
+	if (!client || client->fd < 0)
 		return;
+	client->asks = asks;
 	sd_event_source_set_time_relative(client->deadline, asks ? REQUEST_US : HEADER_US);
 	sd_event_source_set_enabled(client->deadline, SD_EVENT_ONESHOT);
 }
@@ -296,6 +298,8 @@ static void drop(struct client *client)
 {
 	shutdown(client->fd, SHUT_RDWR);
 	forget(client);
+	if (!client->started)
+		free(client);
 }
 
 static int on_deadline(sd_event_source *source, uint64_t us, void *arg)
@@ -377,36 +381,54 @@ static struct client *client_new(struct http *http, int fd, const struct user *u
 static void add_client(struct http *http, int fd, const struct sockaddr_storage *peer, socklen_t len)
 {
 	struct user user = user_of(fd, peer);
+	struct client *client;
 
 	if (http->nr_clients >= CONNECTIONS && !make_room(http, &user)) {
 		close(fd);
 		return;
 	}
-	http->adding = client_new(http, fd, &user);
-	if (!http->adding)
+	if (!client_new(http, fd, &user)) {
 		close(fd);
-	else if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)peer, len) != MHD_YES &&
-		 http->adding) {
-		/* closed, but not told of */
-		forget(http->adding);
-		free(http->adding);
+		return;
 	}
-	http->adding = NULL;
+	if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)peer, len) == MHD_YES)
+		return;
+	/* it has closed @fd, and told of that if it had told of the start */
+	TAILQ_FOREACH(client, &http->clients, older) {
+		if (client->fd == fd)
+			break;
+	}
+	if (client) {
+		forget(client);
+		free(client);
+	}
+}
+
+/* Within MHD_add_connection(), or, since version 1.0, in the next MHD_run(). */
+static void start_client(struct http *http, struct MHD_Connection *connection, void **context)
+{
+	int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+	struct client *client;
+
+	TAILQ_FOREACH(client, &http->clients, older) {
+		if (client->fd != fd)
+			continue;
+		client->started = true;
+		*context = client;
+	}
 }
 
 static void on_connection(void *arg, struct MHD_Connection *connection, void **context,
 			  enum MHD_ConnectionNotificationCode code)
 {
-	struct http *http = arg;
 	struct client *client = *context;
 
-	(void)connection;
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		*context = http->adding;
+		start_client(arg, connection, context);
 		return;
 	}
-	if (client == http->adding)
-		http->adding = NULL;
+	if (!client)
+		return;
 	if (client->fd >= 0)
 		forget(client);
 	free(client);
@@ -560,6 +582,8 @@ void http_set_body_max(struct http *http, size_t body_max)
 
 void http_close(struct http *http)
 {
+	struct client *client, *next;
+
 	if (!http)
 		return;
 	sd_event_source_disable_unref(http->listener);
@@ -569,5 +593,11 @@ void http_close(struct http *http)
 	close(http->fd);
 	if (http->daemon)
 		MHD_stop_daemon(http->daemon);
+	/* those that it has not begun with */
+	for (client = TAILQ_FIRST(&http->clients); client; client = next) {
+		next = TAILQ_NEXT(client, older);
+		forget(client);
+		free(client);
+	}
 	free(http);
 }
