@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=40 kernels=newest,6.12,debug,debug-smp check=debug
+# vm: timeout=300 takes=40 kernels=newest,6.12,debug,debug-smp check=debug
 # While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
 # reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations, many deletes on a slow member,
 # many who wait for their memory.
@@ -117,7 +117,7 @@ nullb_create roomy 700
 dm_create late /dev/roomy "0 %s delay /dev/roomy 0 0 /dev/roomy 0 10"
 pool_format /dev/mapper/late
 # more than a member lists kills; at depth all so many that the index is full of them
-storms=6 storm_blocks=2
+storms=24 storm_blocks=1
 [ "$KVBLK_DEPTH" != all ] || storms=31 storm_blocks=2
 check env KV_STORMS=$storms KV_STORM_BLOCKS=$storm_blocks timeout $((200 * KVBLK_SLOW)) kv_stall $node storm_of_deletes
 no_failures
