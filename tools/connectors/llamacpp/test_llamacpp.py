@@ -69,6 +69,14 @@ def generate(session: Session, restored: int, prompt: list[int] | None = None, c
     return output
 
 
+def kv_of(session: Session) -> bytes:
+    """The state of the context's first sequence."""
+    size = session.c.llama_state_seq_get_size(session.context, 0)
+    room = bytearray(size)
+    got = session.c.llama_state_seq_get_data(session.context, kvblk.buffers.piece_of(room, True)[0], size, 0)
+    return bytes(room[:got])
+
+
 class Case(unittest.TestCase):
     """A pool of its own, which goes with the test, and sessions."""
 
@@ -394,6 +402,41 @@ class Restoring(Case):
         restored = cache.restore(PROMPT)
         self.assertEqual((restored, generate(session, restored)), (WHOLE * BLOCK, output))
         self.assertEqual(cache.save([*PROMPT, *output]), 0)
+
+    def test_bit_by_bit(self) -> None:
+        """Whatever part of a prompt comes from the pool, K, V and the answer are those of a run without it"""
+        session = self.session()
+        cache = self.cache(session)
+        output = generate(session, 0)
+        computed = kv_of(session)
+        cache.save(PROMPT)
+        keys = cache.keys(PROMPT)
+        for blocks in (*range(WHOLE), WHOLE):
+            with self.subTest(blocks=blocks):
+                again = self.session()
+                part = self.cache(again)
+                restored = part.restore(PROMPT[:blocks * BLOCK + 1]) if blocks else 0
+                self.assertEqual(restored, blocks * BLOCK)
+                self.assertEqual(generate(again, restored), output)
+                self.assertTrue(kv_of(again) == computed)
+        self.assertEqual(len(keys), WHOLE)
+
+    def test_cut(self) -> None:
+        """A batch ends at each block's end, and no sooner"""
+        session = self.session(n_batch=100)
+        sizes: list[tuple[int, int]] = []
+
+        def decode(context: int, batch: Any) -> int:
+            sizes.append((batch.pos[0], batch.n_tokens))
+            return 0
+
+        with mock.patch.object(session.library, "c", mock.Mock(wraps=session.c, llama_decode=decode)):
+            for cut, position, want in ((64, 0, [(0, 64), (64, 64), (128, 22)]), (64, 50, [(50, 14), (64, 64), (128, 64), (192, 8)]),
+                                        (0, 50, [(50, 100), (150, 50)]), (128, 0, [(0, 100), (100, 28), (128, 22)])):
+                sizes.clear()
+                session.cut = cut
+                session.decode([5] * 150, position)
+                self.assertEqual(sizes, want)
 
     def test_have(self) -> None:
         """a sequence that has a part of the prompt is completed"""

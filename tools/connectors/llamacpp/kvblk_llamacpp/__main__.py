@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                  verbose=args.verbose, n_ctx=args.context, n_batch=args.batch, type_k=kind, type_v=kind) as session:
         cache = PrefixCache.of(session, pool=args.pool, salt=args.salt, block_tokens=args.block_tokens,
                                timeout_s=args.timeout) if args.pool else None
+        # without kvblk, too: then the answer is the same
+        session.cut = args.block_tokens
         tokens = session.tokenize(prompt)
         if not tokens:
             raise ValueError("the prompt is empty")

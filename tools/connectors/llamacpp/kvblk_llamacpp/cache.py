@@ -144,8 +144,10 @@ class PrefixCache:
 
     @classmethod
     def of(cls, session: Session, **options: Any) -> PrefixCache:
-        """The cache of a session."""
-        return cls(session.library, session.context, session.params, session.path, **options)
+        """The cache of a session, which cuts prompts into blocks from then on: see :class:`Session`."""
+        cache = cls(session.library, session.context, session.params, session.path, **options)
+        session.cut = cache.options.block_tokens
+        return cache
 
     def _probe(self, library: Library) -> Layout:
         """What a state of one token says about all states."""

@@ -134,13 +134,17 @@ class Library:
             raise ValueError("llama.cpp cannot make a context with these parameters")
         return context
 
-    def decode(self, context: int, tokens: Sequence[int], position: int, sequence: int) -> None:
-        """Decode tokens from a position on; the last one has logits. RuntimeError: llama.cpp could not."""
+    def decode(self, context: int, tokens: Sequence[int], position: int, sequence: int, cut: int = 0) -> None:
+        """Decode tokens from a position on; the last one has logits. RuntimeError: llama.cpp could not.
+
+        ``cut``: no batch crosses a multiple of this position.
+        """
         step = self.c.llama_n_batch(context)
         one = (c_int32 * 1)(sequence)
-        for start in range(0, len(tokens), step):
-            part = tokens[start:start + step]
-            n = len(part)
+        start = 0
+        while start < len(tokens):
+            n = min(step, len(tokens) - start, cut - (position + start) % cut if cut else step)
+            part = tokens[start:start + n]
             flags = (c_int8 * n)()
             flags[n - 1] = start + n == len(tokens)
             batch = _Batch(
@@ -149,6 +153,7 @@ class Library:
             answer = self.c.llama_decode(context, batch)
             if answer:
                 raise RuntimeError(f"llama_decode: {answer}" + (": the context is full" if answer == 1 else ""))
+            start += n
 
 
 _silent = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)(lambda level, text, data: None)
@@ -158,6 +163,11 @@ class Session:
     """A model and a context that :class:`PrefixCache` can use: a second sequence, one buffer for both.
 
     ``params`` are fields of llama_context_params: ``n_ctx``, ``n_batch``, ``type_k``, ...
+
+    ``cut``: decode() begins a new batch at each multiple of this position, 0: at none. How llama.cpp rounds depends on
+    how a prompt is cut into batches, so a prompt of which a part was restored would be cut, and answered, otherwise
+    than one that is computed from its beginning. With the length of a block, which PrefixCache.of() sets, both are cut
+    alike.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, library: Library | None = None, threads: int = 1,
@@ -168,6 +178,7 @@ class Session:
             self.c.llama_log_set(_silent, None)
         self.c.llama_backend_init()
         self.path = os.fspath(model)
+        self.cut = 0
         model_params = self.library.model_params()
         model_params.n_gpu_layers = gpu_layers
         #: llama_context_params, which the keys depend on
@@ -203,7 +214,7 @@ class Session:
         return bool(self.c.llama_vocab_is_eog(self.vocab, token))
 
     def decode(self, tokens: Sequence[int], position: int) -> None:
-        self.library.decode(self.context, tokens, position, 0)
+        self.library.decode(self.context, tokens, position, 0, self.cut)
 
     def sample(self) -> int:
         """The likeliest next token."""
