@@ -469,6 +469,17 @@ class Plugin(L2Cases, unittest.TestCase):
         other.adapter.delete(keys)
         self.assertEqual((other.lookup(keys, others[0]), l2.lookup(keys)), ([False], [True]))
 
+    def test_miss_of_a_good_block(self):
+        """A load that misses a block that is there, as when its drive does not answer, does not delete it"""
+        if not FAKE:
+            self.skipTest("needs the fake pool")
+        l2 = self.open()
+        keys = self.keys(4)
+        self.assertTrue(l2.store(keys, objects([1, 2, 3, 4])))
+        with fault("KVBLK_FAKE_LOSE", 1):
+            self.assertEqual(l2.load(keys, objects([0] * 4)), [False] * 4)
+        self.assertEqual(l2.load(keys, objects([0] * 4)), [True] * 4)
+
     def test_serde(self):
         """What a serde makes of LMCache's objects is found, though lookups are told the layout of before"""
         l2, later = self.open(), self.open()

@@ -181,7 +181,8 @@ class Client:
         options = self.store.options
         if opcode == OP_PUT:
             # not as a chain: LMCache mixes prompts in a batch
-            self._worker.put(part.keys, part.bufs, part, layout_tag=part.tag or 0, **options.put_options())
+            self._worker.put(part.keys, part.bufs, part, layout_tag=part.tag or 0, caller_tag=part.tag or 0,
+                             **options.put_options())
         elif opcode == OP_GET:
             self._worker.get(part.keys, part.bufs, part, layout_tag=part.tag, timeout=options.timeout_s)
         else:
@@ -199,7 +200,7 @@ class Client:
         for i, result in enumerate(job.results or ()):
             if part.bufs and is_wrong(result, len(part.bufs[i])):
                 wrong.append(part.keys[i])
-            if result is None and part.tag is not None:
+            if result is None:
                 hidden.append(part.keys[i])
             if task.opcode == OP_PUT:
                 went_well = store.stored(result)
@@ -208,9 +209,9 @@ class Client:
             else:
                 went_well = store.deleted(result)
             task.results[part.places[i]] = went_well
-        if not self._closed:
-            # a miss that is there has another tag
-            wrong += [key for key, there in zip(hidden, store.there(hidden)) if there]
+        if hidden and part.tag is not None and not self._closed:
+            # a miss may be one of a drive, too, so the tag has to be seen
+            wrong += store.of_another_tag(hidden, part.tag)
         if wrong and not self._closed:
             store.checked.refuse(wrong, "it has another length or layout than LMCache's chunks")
         self._finish(task, wake)

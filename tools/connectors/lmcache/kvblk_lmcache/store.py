@@ -155,13 +155,14 @@ class Store:
         self.report.count("found", sum(found))
         return found
 
-    def there(self, keys: list[bytes]) -> list[bool]:
-        """Which of up to 1024 keys are in the pool, whatever they are."""
+    def of_another_tag(self, keys: list[bytes], tag: int) -> list[bytes]:
+        """Which of up to 1024 keys are in the pool with a caller tag that is not this one."""
         try:
-            return self.checked.look_up(keys, [0] * len(keys)).there if keys else []
+            answer = self.pool.lookup(keys, tags=True)
         except (kvblk.KvblkError, ValueError) as e:
             self.report.trouble("lookups_failed", e)
             return []
+        return [key for i, (key, has) in enumerate(zip(keys, answer.tags or ())) if answer[i] and has != tag]
 
     def fits(self, length: int) -> bool:
         """Whether the pool takes blocks of this length."""
