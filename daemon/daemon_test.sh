@@ -60,6 +60,7 @@ echo 'pools = (' > "$dir/none-at-all"
 expect 78 '/none-at-all:[0-9]+: syntax error' --config "$dir/none-at-all"
 expect 78 '/none: No such file or directory$' --config "$dir/none"
 expect 1 'nothing was changed' --apply --config "$dir/wrong"
+expect 1 'nothing was changed: .*/none: No such file or directory; /usr/share/doc/kvblk/kvblkd.conf is an example$' --apply --config "$dir/none"
 diff <("$kvblkd" --settings) <(sed -n '/^\.\\" begin: /,/^\.\\" end/{/^\.\\"/d;p;}' "$here/kvblkd.conf.5") >&2
 verdict $? "the man page has the settings that kvblkd --settings prints"
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 /* kvblkd --apply: the plan is carried out once, and told on stdout. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "apply.h"
 #include "once.h"
+
+#define EXAMPLE	"/usr/share/doc/kvblk/kvblkd.conf"
 
 static const char *const kinds[] = {
 	[STEP_NOTE] = "note",
@@ -57,6 +61,12 @@ int apply_once(const char *path, bool dry_run, bool json)
 	unsigned int errors;
 	int err = 0;
 
+	if (access(path, F_OK)) {
+		fprintf(stderr, "kvblkd: nothing was changed: %s: %s; " EXAMPLE " is an example\n", path,
+			strerror(errno));
+		json_decref(once.json);
+		return EXIT_FAILURE;
+	}
 	errors = config_load(path, &config, stderr);
 	if (errors)
 		fprintf(stderr, "kvblkd: nothing was changed: the configuration has errors\n");

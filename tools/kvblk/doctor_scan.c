@@ -83,7 +83,7 @@ static void look_at_module(const char *root, const char *version, struct doctor 
 	tree_path(path, root, "/sys/module/kvblk");
 	if (access(path, F_OK)) {
 		tell(doctor, HEALTH_DOWN, "module",
-		     "load it (modprobe kvblk); if it is not found, build it (make && make install, or dkms)",
+		     "load it (modprobe kvblk); if it is not found, install it (apt install kvblk-dkms linux-headers-$(uname -r)), or build it (make && make install)",
 		     "kvblk is not loaded");
 		return;
 	}

@@ -33,9 +33,11 @@ static const struct cli_verb commands[] = {
 	{ "create", pool_create_main, NULL },
 	{ "import", import_main, NULL },
 	{ "destroy", pool_destroy_main, NULL },
+	{ "export", pool_destroy_main, NULL },
 	{ "list", pool_list_main, NULL },
 	{ "ls", pool_list_main, NULL },
 	{ "show", pool_show_main, NULL },
+	{ "info", pool_show_main, NULL },
 	{ "plan", pool_plan_main, NULL },
 	{ 0 },
 };

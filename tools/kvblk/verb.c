@@ -145,7 +145,7 @@ int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 	}
 	if (!word) {
 		if (!help)
-			fprintf(stderr, "%s: what to do? Give a verb.\n\n", argv[0]);
+			fprintf(stderr, "%s: a verb is missing\n\n", argv[0]);
 		print_verbs(help ? stdout : stderr, verbs, argv[0], example);
 		return help ? cli_flush() : CLI_USAGE;
 	}

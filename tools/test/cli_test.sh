@@ -36,7 +36,7 @@ has() {
 }
 
 echo "# wrong usage"
-usage 'what to do'
+usage 'a verb is missing'
 usage 'no "frob"; see: kvblk --help' frob
 usage 'no "frob"; see: kvblk pool --help' pool frob
 usage 'did you mean "kvblk import"' imprt
@@ -68,7 +68,7 @@ usage 'suspect_ms=: must be' pool set kv0 suspect_ms=
 usage 'integrity=half: must be header, full or producer' pool set kv0 integrity=half
 usage 'queue_bytes=128G: must be' pool set kv0 queue_bytes=128G
 usage 'nothing to give here' apply kv0
-usage 'what to do' policy
+usage 'a verb is missing' policy
 usage 'did you mean "kvblk policy explain"' policy explian kv0
 usage 'which pool' policy explain
 usage 'too many' policy explain kv0 kv1
