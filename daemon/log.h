@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines for stderr, with the journal's levels where it listens. */
+/* Lines for the log: to stderr, or, with fields, to the journal where that has stderr. */
 #ifndef KVBLKD_LOG_H
 #define KVBLKD_LOG_H
 
@@ -11,5 +11,9 @@ enum log_line_level {
 
 void log_line(int level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* A line about a member of a pool, or about a pool ("" for the member): journalctl KVBLK_POOL=kv0 finds it. */
+void log_of(const char *pool, const char *member, int level, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
 #endif

@@ -226,8 +226,8 @@ static void tell_line(const struct policy_memory *m, const struct policy_verdict
 						policy_tunables[i], verdict->from[i],
 						verdict->to[i]);
 	}
-	log_line(line->warning ? LOG_LINE_WARNING : LOG_LINE_INFO, "pool %s: %s%s",
-		 m->pool, line->text, changes);
+	log_of(m->pool, "", line->warning ? LOG_LINE_WARNING : LOG_LINE_INFO, "pool %s: %s%s",
+	       m->pool, line->text, changes);
 	clock_gettime(CLOCK_REALTIME, &ts);
 	err = policy_file_tell(run.file, (double)ts.tv_sec + (double)ts.tv_nsec / 1e9, m->pool,
 			       line, verdict->from, verdict->to);

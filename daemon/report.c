@@ -85,7 +85,7 @@ void report_event(struct limit *limit, const struct kvblk_notice *notice, int64_
 	snprintf(text, sizeof(text), "%s: %s%s%s", kvblk_event_name(notice->type), event,
 		 what_to_do ? "; " : "", what_to_do ? what_to_do : "");
 	if (limit_take(limit, notice, level, text, now))
-		log_line(level, "%s", text);
+		log_of(notice->pool, notice->member, level, "%s", text);
 }
 
 void report_storms(struct limit *limit, int64_t now)
@@ -94,6 +94,6 @@ void report_storms(struct limit *limit, int64_t now)
 	uint64_t more;
 
 	while ((kind = limit_next(limit, now, &more)))
-		log_line(kind->level, "%s (the last of %" PRIu64 " more in %d s)", kind->text,
+		log_of(kind->pool, kind->member, kind->level, "%s (the last of %" PRIu64 " more in %d s)", kind->text,
 			 more, LIMIT_SECONDS);
 }

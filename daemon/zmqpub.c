@@ -2,7 +2,9 @@
 /*
  * Publishing, see zmqpub.h. The first number is the time in microseconds: after a
  * restart numbers go on above those of the process before, which subscribers see as a
- * gap, and ask.
+ * gap, and ask. If the clock was set back meanwhile they are lower: a subscriber that
+ * takes them for old waits until they have caught up, which is not worth a file of our
+ * own, because systemd keeps the clock from going back over a boot.
  *
  * Questions wait in a queue, and the first one is answered: a message is made when its
  * peer has room for it. So a peer that asks and does not read holds a message or two,
