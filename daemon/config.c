@@ -327,7 +327,7 @@ static const struct setting prestage_rows[] = {
 	  .doc = "The most that one request brings in; one for more is clipped. Default: 0, no limit." },
 	{ .name = "body", .type = SETTING_SIZE, PRESTAGE(body), .least = 4096, .most = 64 << 20,
 	  .standard = 8 << 20,
-	  .doc = "The longest request, in bytes. Default: 8M." },
+	  .doc = "The longest request, in bytes; a user may have four of that length under way. Default: 8M." },
 	{ .name = "sessions", .type = SETTING_NUMBER, PRESTAGE(sessions), .most = 10000000,
 	  .standard = 10000,
 	  .doc = "Sessions whose keys are remembered. Of the user whose sessions take most, the one that was longest not named goes first. Default: 10000." },

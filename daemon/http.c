@@ -34,6 +34,7 @@
 #define ACCURACY_US		1000ull	/* 0 would be sd-event's default, 250 ms */
 #define MEMORY			((size_t)16 << 10)
 #define BACKLOG			128
+#define BODIES			4u	/* as long as may be, of a user at a time */
 
 /**
  * struct user - whose connection it is
@@ -50,6 +51,7 @@ struct user {
  * @older: in &struct http.clients, until @fd is -1
  * @fd: libmicrohttpd's; -1: shut down, to be closed by it
  * @deadline: of the header, or of the request
+ * @bytes: memory of the body of its request
  * @started: libmicrohttpd's connection refers to this, and on_connection() frees it
  * @asks: the header of a request has come, and the answer has not been sent
  */
@@ -59,6 +61,7 @@ struct client {
 	struct user user;
 	int fd;
 	sd_event_source *deadline;
+	size_t bytes;
 	bool started;
 	bool asks;
 };
@@ -89,6 +92,7 @@ struct upload {
 	size_t len;
 	size_t room;
 	bool too_long;
+	bool too_much;
 };
 
 static enum MHD_Result reply(struct MHD_Connection *connection, struct http_answer *answer)
@@ -145,21 +149,47 @@ static enum MHD_Result answer(struct http *http, struct MHD_Connection *connecti
 	return reply(connection, &answer);
 }
 
+static bool same_user(const struct user *a, const struct user *b)
+{
+	return a->uid == b->uid && !memcmp(&a->address, &b->address, sizeof(a->address));
+}
+
+/* Whether the body of a request may take @room: those of a user at a time are bounded, but for the first one. */
+static bool may_grow(struct client *client, size_t room, size_t most)
+{
+	const struct client *other;
+	size_t all = 0;
+
+	if (!client)
+		return false;
+	TAILQ_FOREACH(other, &client->http->clients, older) {
+		if (other != client && same_user(&other->user, &client->user))
+			all += other->bytes;
+	}
+	if (all && all + room > BODIES * most)
+		return false;
+	client->bytes = room;
+	return true;
+}
+
 /* Reads a body that is too long to its end, so that the sender reads the answer, and does not keep it. */
-static void take(struct upload *upload, const char *bytes, size_t len, size_t most)
+static void take(struct upload *upload, struct client *client, const char *bytes, size_t len, size_t most)
 {
 	size_t room = upload->room;
 	char *more;
 
-	if (upload->too_long || upload->len + len > most) {
-		upload->too_long = true;
+	upload->too_long |= upload->len + len > most;
+	if (upload->too_long || upload->too_much)
 		return;
-	}
 	while (room < upload->len + len + 1)
 		room = room ? 2 * room : 4096;
+	if (room > upload->room && !may_grow(client, room, most)) {
+		upload->too_much = true;
+		return;
+	}
 	more = room > upload->room ? realloc(upload->body, room) : upload->body;
 	if (!more) {
-		upload->too_long = true;
+		upload->too_much = true;
 		return;
 	}
 	upload->body = more;
@@ -175,6 +205,7 @@ static void set_asks(struct client *client, bool asks)
 	if (!client || client->fd < 0)
 		return;
 	client->asks = asks;
+	client->bytes = asks ? client->bytes : 0;
 	sd_event_source_set_time_relative(client->deadline, asks ? REQUEST_US : HEADER_US);
 	sd_event_source_set_enabled(client->deadline, SD_EVENT_ONESHOT);
 }
@@ -201,12 +232,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 		return *state ? MHD_YES : MHD_NO;
 	}
 	if (*len) {
-		take(upload, bytes, *len, http->rules.body_max);
+		take(upload, client_of(connection), bytes, *len, http->rules.body_max);
 		*len = 0;
 		return MHD_YES;
 	}
 	if (upload->too_long)
 		return say(connection, MHD_HTTP_CONTENT_TOO_LARGE, "the request is too long\n");
+	if (upload->too_much)
+		return say(connection, MHD_HTTP_TOO_MANY_REQUESTS, "too many long requests at a time\n");
 	request.body = upload->body;
 	request.len = upload->len;
 	return answer(http, connection, &request);
@@ -269,11 +302,6 @@ static int on_timer(sd_event_source *source, uint64_t us, void *arg)
 }
 
 /* ---- connections ---- */
-
-static bool same_user(const struct user *a, const struct user *b)
-{
-	return a->uid == b->uid && !memcmp(&a->address, &b->address, sizeof(a->address));
-}
 
 static unsigned int connections_of(const struct http *http, const struct user *user)
 {

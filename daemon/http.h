@@ -51,7 +51,8 @@ typedef void http_answer_fn(void *arg, const struct http_request *request,
  * struct http_rules - of a listener
  * @answer: called for each request, with @arg
  * @pages: in words, for those who ask for another one
- * @body_max: longest body; 0: other methods than GET and HEAD are refused
+ * @body_max: longest body; of a user, four of them at a time; 0: other methods than GET
+ *	and HEAD are refused
  */
 struct http_rules {
 	http_answer_fn *answer;

@@ -294,6 +294,47 @@ static void test_busy(void **state)
 		close(busy[i]);
 }
 
+/* Long bodies of a user that are not whole: memory for four of them, and another user has as much. */
+static void test_memory(void **state)
+{
+	static char part[1 << 16];
+	size_t len = 12u << 20;
+	int busy[8], other;
+	char head[128], got[512];
+	unsigned int refused = 0;
+
+	(void)state;
+	memset(part, 'x', sizeof(part));
+	snprintf(head, sizeof(head), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %zu\r\n\r\n", len);
+	for (int i = 0; i < 9; i++) {
+		int fd = connect_from(i < 8 ? "127.0.0.1" : "127.0.0.2");
+
+		*(i < 8 ? &busy[i] : &other) = fd;
+		tell(fd, head);
+		/* all but the last byte */
+		for (size_t sent = 0; sent < len - 1;) {
+			size_t want = len - 1 - sent < sizeof(part) ? len - 1 - sent : sizeof(part);
+			ssize_t n = send(fd, part, want, MSG_NOSIGNAL);
+
+			sent += n > 0 ? (size_t)n : 0;
+			turn_after(n > 0 ? 0 : 1);
+		}
+	}
+	for (int i = 0; i < 9; i++) {
+		int fd = i < 8 ? busy[i] : other;
+
+		memset(got, 0, sizeof(got));
+		tell(fd, "x");
+		for (int t = 0; t < 10000 && recv(fd, got, sizeof(got) - 1, 0) <= 0; t++)
+			turn_after(1);
+		refused += !strncmp(got, "HTTP/1.1 429", 12);
+		assert_true(i < 8 || !strncmp(got, "HTTP/1.1 200", 12));
+		close(fd);
+	}
+	assert_int_equal(refused, 4);
+	assert_int_equal(answered, 5);
+}
+
 /* A header, and a request, has an end of its time, however often a byte comes. */
 static void test_slow(void **state)
 {
@@ -330,6 +371,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_body, begin_local, end),
 		cmocka_unit_test_setup_teardown(test_idle, begin, end),
 		cmocka_unit_test_setup_teardown(test_busy, begin, end),
+		cmocka_unit_test_setup_teardown(test_memory, begin, end),
 		cmocka_unit_test_setup_teardown(test_slow, begin, end),
 	};
 
