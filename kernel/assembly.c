@@ -13,7 +13,8 @@
  * - The pool's clock goes on from where it was, by the host's clock as far as that
  *   went forwards, since when no block may come back that had expired.
  * - Destroy kills pool->users and drains it, stops background work, and leaves
- *   superblocks that say "clean". Memory goes with the last open file.
+ *   superblocks that say "clean". Index, policy and objects go then. What an open file
+ *   keeps is struct kvblk_pool and its counters.
  */
 #include <linux/idr.h>
 #include <linux/netlink.h>
@@ -154,19 +155,34 @@ static void users_release(struct percpu_ref *ref)
 	complete(&container_of(ref, struct kvblk_pool, users)->users_done);
 }
 
-/* The last reference is gone: destroyed, and no file is open. */
-static void pool_release(struct device *dev)
+/* Frees what only users of the pool look at, and there are none any more. */
+static void pool_memory_free(struct kvblk_pool *pool)
 {
-	struct kvblk_pool *pool = kvblk_dev_pool(dev);
-
-	ida_free(&pool_minors, MINOR(dev->devt));
-	kvblk_above->pool_exit(pool);
+	if (!pool->seg_gen)
+		return;
+	/* files that are still open have leases */
+	scoped_guard(mutex, &pool->lease_lock)
+		pool->leases_over = true;
 	kvblk_bounce_trim(pool, 0);
 	kvblk_absent_exit(pool);
 	kvblk_dram_exit(pool);
 	kvblk_index_destroy(&pool->index);
 	kvblk_policy_destroy(&pool->policy);
 	vfree(pool->seg_gen);
+	pool->seg_gen = NULL;
+}
+
+/* The last reference is gone: destroyed, and no file is open. */
+static void pool_release(struct device *dev)
+{
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+
+	ida_free(&pool_minors, MINOR(dev->devt));
+	pool_memory_free(pool);
+	/* an operation that was over may have had one */
+	kvblk_bounce_trim(pool, 0);
+	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
+	kvblk_above->pool_exit(pool);
 	free_percpu(pool->landings);
 	kvblk_stats_exit(pool);
 	percpu_ref_exit(&pool->users);
@@ -945,6 +961,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 	}
 	kvblk_above->pool_down(pool);
 	destroy_workqueue(pool->wq);
+	pool_memory_free(pool);
 	/* the name stays taken until now */
 	pool_unlist(pool);
 	put_device(&pool->dev);

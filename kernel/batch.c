@@ -359,8 +359,11 @@ static int batch_admit(struct kvblk_batch *batch)
 		chain.parent_present = before ||
 			(chain.parent && kvblk_block_present(pool, req->parent,
 							     req->tenant, &slot));
-		n = batch_to_dram(batch, absent, nr, &chain) ? nr :
-			kvblk_policy_admit(&pool->policy, &chain);
+		n = nr;
+		if (!batch_to_dram(batch, absent, nr, &chain) && kvblk_pool_enter(pool)) {
+			n = kvblk_policy_admit(&pool->policy, &chain);
+			kvblk_pool_leave(pool);
+		}
 		for (; n < nr; n++)
 			absent[n]->declined = true;
 	}

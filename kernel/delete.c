@@ -48,12 +48,15 @@ again:
 		return -EAGAIN;
 	req->stale = err < 0;
 	/* from here on it is a miss; it is over when it is durable */
+	/* the media half may have ended, and the pool with it, before the object is looked for */
+	percpu_ref_get(&pool->users);
 	kvblk_media_submit(req, NULL);
 	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->media.io);
-	if (!err) {
+	if (!err)
 		kvblk_dram_forget(pool, id);
+	percpu_ref_put(&pool->users);
+	if (!err)
 		return 0;
-	}
 	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
 	    KVBLK_REQ_INFLIGHT) {
 		/* canceled meanwhile, and detached */
@@ -73,16 +76,14 @@ static int delete_start(struct kvblk_req *req)
 
 	if (kvblk_req_late(req))
 		return kvblk_req_expire(req);
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
 	/* for a member that is away, or coming back: before it is looked for */
 	kvblk_absent_note(pool, req->id);
 	/* pairs with restore_record(), which looks at the notes behind its insert */
 	smp_mb();
 	/* what a member still brings back would escape */
-	if (atomic_read(&pool->restoring))
-		return -EAGAIN;
-	if (!kvblk_media_begin(req))
-		return kvblk_req_over(req, -ENODEV);
-	ret = delete_begun(req);
+	ret = atomic_read(&pool->restoring) ? -EAGAIN : delete_begun(req);
 	if (ret)
 		kvblk_media_end(req);
 	return ret;
@@ -92,11 +93,16 @@ static bool delete_ready(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot slot;
+	bool ready;
 
-	if (kvblk_index_find(&pool->index, req->id, &slot) &&
-	    slot.state == KVBLK_SLOT_MOVING)
-		return false;
-	return kvblk_kill_barrier(pool, req->id) != 1;
+	/* the next start sees that the pool is going */
+	if (!kvblk_pool_enter(pool))
+		return true;
+	ready = !(kvblk_index_find(&pool->index, req->id, &slot) &&
+		  slot.state == KVBLK_SLOT_MOVING) &&
+		kvblk_kill_barrier(pool, req->id) != 1;
+	kvblk_pool_leave(pool);
+	return ready;
 }
 
 /* Has the member no room for its kill? That is no failure while others' kills end. */
@@ -105,9 +111,14 @@ static bool delete_crowded(struct kvblk_req *req)
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot slot;
 	unsigned long moved;
+	bool full;
 
-	if (!kvblk_index_find(&pool->index, req->id, &slot) ||
-	    !kvblk_slot_deletes_full(pool, &slot, &moved))
+	if (!kvblk_pool_enter(pool))
+		return false;
+	full = kvblk_index_find(&pool->index, req->id, &slot) &&
+	       kvblk_slot_deletes_full(pool, &slot, &moved);
+	kvblk_pool_leave(pool);
+	if (!full)
 		return false;
 	if (time_before(jiffies, moved + HZ))
 		req->waiting = ktime_get();

@@ -470,7 +470,6 @@ int kvblk_objects_init(struct kvblk_pool *pool)
 
 void kvblk_objects_exit(struct kvblk_pool *pool)
 {
-	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
 	rhashtable_destroy(&pool->dram.objects);
 	kfree(pool->dram.nodes);
 }

@@ -659,6 +659,10 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	} else {
 		req->phase = KVBLK_GET_COPY;
 	}
+	/* here, because the pool's index may go once the media half has ended */
+	if (!err && !get_prefetches(req))
+		kvblk_index_touch(&req->pool->index, &req->slot,
+				  kvblk_policy_tick(&req->pool->policy));
 	/* a trial goes on with what is read again */
 	if (unlikely(req->device) && err != -EAGAIN)
 		kvblk_p2p_trial_end(req);
@@ -706,8 +710,6 @@ static int get_over(struct kvblk_req *req, int err)
 		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
 		err = req->want;
 	} else if (!err) {
-		kvblk_index_touch(&pool->index, &req->slot,
-				  kvblk_policy_tick(&pool->policy));
 		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
 		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
 		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,

@@ -31,7 +31,8 @@
  * @ids: of LOOKUP_STEP keys
  * @slots: of LOOKUP_STEP keys
  * @found: a bit for each key
- * @wanted: entries to lease, @nr_wanted of them; from the file's budget
+ * @wanted: entries to lease; from the file's budget
+ * @nr_wanted: number of entries in @wanted
  * @room: entries that @wanted has room for
  * @hole: a key was absent
  * @full: further entries are not leased, because the file's budget is used up
@@ -80,20 +81,66 @@ static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk
 	return 0;
 }
 
+/* What a lookup tells of each key of a step. */
+struct lookup_answer {
+	u64 tags[LOOKUP_STEP];
+	u32 sizes[LOOKUP_STEP];
+	u8 tiers[LOOKUP_STEP];
+};
+
+/*
+ * Looks up the keys in lu->ids, which are keys @first to @first + @n - 1, while the
+ * pool is entered. Returns 0 or -ENOMEM.
+ */
+static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
+{
+	struct kvblk_lookup *arg = lu->arg;
+	struct kvblk_pool *pool = lu->file->pool;
+	u8 tick = kvblk_policy_tick(&pool->policy);
+	u64 entries;
+	u32 i;
+
+	BUILD_BUG_ON(LOOKUP_STEP > 64);
+
+	entries = kvblk_index_find_many(&pool->index, lu->ids, n, lu->slots);
+	for (i = 0; i < n; i++) {
+		struct kvblk_slot *slot = &lu->slots[i];
+
+		if (!(entries & BIT_ULL(i)) ||
+		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
+			lu->unserved += entries & BIT_ULL(i) &&
+					kvblk_slot_listed(pool, lu->file->tenant, slot);
+			lu->hole = true;
+			if (arg->flags & KVBLK_LOOKUP_PREFIX)
+				break;
+			continue;
+		}
+		__set_bit(first + i, lu->found);
+		answer->sizes[i] = slot->len;
+		answer->tags[i] = slot->caller_tag;
+		if (arg->tiers)
+			answer->tiers[i] = kvblk_dram_holds(pool, lu->ids[i], slot) ?
+					   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
+		arg->nr_present++;
+		if (!lu->hole) {
+			arg->nr_leading++;
+			kvblk_index_touch(&pool->index, slot, tick);
+		}
+		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, lu->ids[i], slot))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 /* Reads and looks up keys @first to @first + @n - 1. */
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
 {
 	struct kvblk_lookup *arg = lu->arg;
 	struct kvblk_pool *pool = lu->file->pool;
-	u8 tick = kvblk_policy_tick(&pool->policy);
+	struct lookup_answer answer = {};
 	u32 bytes = 0, at = 0, i, j, end;
-	u32 sizes[LOOKUP_STEP] = {};
-	u64 tags[LOOKUP_STEP] = {};
-	u8 tiers[LOOKUP_STEP] = {};
 	u16 lens[LOOKUP_STEP];
-	u64 entries;
-
-	BUILD_BUG_ON(LOOKUP_STEP > 64);
+	int err;
 
 	if (arg->key_lens) {
 		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul,
@@ -111,6 +158,9 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	if (copy_from_user(lu->blob, lu->keys, bytes))
 		return -EFAULT;
 	lu->keys += bytes;
+	/* not while keys or answers are copied, which may wait for the caller's pager */
+	if (!kvblk_pool_enter(pool))
+		return -ENODEV;
 	for (i = 0; i < n; i = end) {
 		end = min(i + LOOKUP_TOGETHER, n);
 		for (j = i; j < end; j++) {
@@ -121,41 +171,18 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 		for (j = i; j < end; j++)
 			kvblk_index_prefetch(&pool->index, lu->ids[j]);
 	}
-	entries = kvblk_index_find_many(&pool->index, lu->ids, n, lu->slots);
-	for (i = 0; i < n; i++) {
-		struct kvblk_slot *slot = &lu->slots[i];
-
-		if (!(entries & BIT_ULL(i)) ||
-		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
-			lu->unserved += entries & BIT_ULL(i) &&
-					kvblk_slot_listed(pool, lu->file->tenant, slot);
-			lu->hole = true;
-			if (arg->flags & KVBLK_LOOKUP_PREFIX)
-				break;
-			continue;
-		}
-		__set_bit(first + i, lu->found);
-		sizes[i] = slot->len;
-		tags[i] = slot->caller_tag;
-		if (arg->tiers)
-			tiers[i] = kvblk_dram_holds(pool, lu->ids[i], slot) ?
-				   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
-		arg->nr_present++;
-		if (!lu->hole) {
-			arg->nr_leading++;
-			kvblk_index_touch(&pool->index, slot, tick);
-		}
-		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, lu->ids[i], slot))
-			return -ENOMEM;
-	}
-	if (arg->sizes &&
-	    copy_to_user(u64_to_user_ptr(arg->sizes) + first * 4ul, sizes, n * 4ul))
+	err = lookup_find(lu, first, n, &answer);
+	kvblk_pool_leave(pool);
+	if (err)
+		return err;
+	if (arg->sizes && copy_to_user(u64_to_user_ptr(arg->sizes) + first * 4ul,
+				       answer.sizes, n * 4ul))
 		return -EFAULT;
-	if (arg->caller_tags &&
-	    copy_to_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, tags,
-			 n * 8ul))
+	if (arg->caller_tags && copy_to_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul,
+					     answer.tags, n * 8ul))
 		return -EFAULT;
-	if (arg->tiers && copy_to_user(u64_to_user_ptr(arg->tiers) + first, tiers, n))
+	if (arg->tiers &&
+	    copy_to_user(u64_to_user_ptr(arg->tiers) + first, answer.tiers, n))
 		return -EFAULT;
 	return 0;
 }

@@ -123,7 +123,7 @@ static bool reader_ready(struct reader *reader)
 	       READ_ONCE(reader->lost);
 }
 
-/* Copies up to @nr records of what is there to @to. How many, or an error. */
+/* Copies up to @nr records of what is there to @to. How many, 0: the pool goes, or an error. */
 static ssize_t walk_read(struct reader *reader,
 			 struct kvblk_journal_record __user *to, size_t nr)
 {
@@ -131,17 +131,22 @@ static ssize_t walk_read(struct reader *reader,
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
 	struct kvblk_journal_record *records __free(kfree) = NULL;
 	u32 now = kvblk_now(reader->pool);
-	u64 bucket = reader->bucket;
+	u64 bucket = reader->bucket, nr_buckets;
+	bool going = false;
 	size_t have = 0, i, found;
 
 	nr = min(nr, WALK_RECORDS);
 	records = kmalloc_array(nr, sizeof(*records), GFP_KERNEL);
 	if (!records)
 		return -ENOMEM;
+	/* what is there goes with the pool */
+	if (!kvblk_pool_enter(reader->pool)) {
+		WRITE_ONCE(reader->walking, false);
+		return 0;
+	}
 	/* without room for tags there are none */
-	if (!kvblk_index_keeps_tags(idx))
-		bucket = idx->nr_buckets;
-	while (bucket < idx->nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
+	nr_buckets = kvblk_index_keeps_tags(idx) ? idx->nr_buckets : 0;
+	while (bucket < nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
 		found = kvblk_index_tagged(idx, bucket++, now, slots);
 		for (i = 0; i < found; i++)
 			if (is_told(&slots[i]))
@@ -150,21 +155,24 @@ static ssize_t walk_read(struct reader *reader,
 		if (bucket % 1024)
 			continue;
 		cond_resched();
-		if (have)
+		going = percpu_ref_is_dying(&reader->pool->users);
+		if (have || going || signal_pending(current))
 			break;
-		if (signal_pending(current)) {
-			reader->bucket = bucket;
-			return -ERESTARTSYS;
-		}
 	}
-	if (bucket >= idx->nr_buckets)
+	kvblk_pool_leave(reader->pool);
+	if (!have && bucket < nr_buckets) {
+		reader->bucket = bucket;
+		WRITE_ONCE(reader->walking, !going);
+		return going ? 0 : -ERESTARTSYS;
+	}
+	if (bucket >= nr_buckets)
 		records[have++] = (struct kvblk_journal_record) {
 			.op = KVBLK_JOURNAL_CAUGHT_UP,
 		};
 	if (copy_to_user(to, records, have * sizeof(*records)))
 		return -EFAULT;
 	reader->bucket = bucket;
-	if (bucket >= idx->nr_buckets)
+	if (bucket >= nr_buckets)
 		WRITE_ONCE(reader->walking, false);
 	return have;
 }
@@ -215,8 +223,11 @@ static ssize_t reader_take(struct reader *reader,
 	 * A long walk must not fill the ring. What is read from it in between is in order
 	 * all the same: the last that is told of an entry is how it is.
 	 */
-	if (reader->walking && waiting <= reader->mask / 2)
-		return walk_read(reader, to, nr);
+	if (reader->walking && waiting <= reader->mask / 2) {
+		took = walk_read(reader, to, nr);
+		if (took)
+			return took;
+	}
 	took = ring_read(reader, to, nr);
 	return took ?: lost_read(reader, to);
 }

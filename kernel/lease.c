@@ -189,8 +189,8 @@ static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
 	if (--key->count)
 		return;
 	/* the entry may have gone, or be moved just now */
-	while (kvblk_index_find(&pool->index, key->id, &slot) && slot.leased &&
-	       !kvblk_index_lease(&pool->index, key->id, &slot, false))
+	while (!pool->leases_over && kvblk_index_find(&pool->index, key->id, &slot) &&
+	       slot.leased && !kvblk_index_lease(&pool->index, key->id, &slot, false))
 		cpu_relax();
 	key_uncharge(pool, key);
 	rhashtable_remove_fast(&pool->lease_keys, &key->node, lease_params);
@@ -319,7 +319,8 @@ static bool lease_step(struct kvblk_pool *pool, struct lease *lease,
 
 	guard(mutex)(&pool->lease_lock);
 	for (; nr; nr--, entries++) {
-		if (file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
+		if (pool->leases_over ||
+		    file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
 			return false;
 		hold = hold_take(file, entries->id, &entries->slot, &fresh[nr - 1]);
 		if (!hold)
@@ -350,7 +351,7 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 		     u64 *lease_id)
 {
 	u32 left = nr, taken, step, n;
-	struct lease_fresh fresh[LEASE_STEP] = {};
+	struct lease_fresh *fresh;
 	struct kvblk_pool *pool = file->pool;
 	struct lease *lease;
 	int err = 0;
@@ -358,8 +359,12 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 	*lease_id = 0;
 	lease = kvzalloc(struct_size(lease, holds, nr),
 			 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!lease)
+	fresh = kcalloc(min(nr, LEASE_STEP), sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	if (!lease || !fresh) {
+		kvfree(lease);
+		kfree(fresh);
 		return -ENOMEM;
+	}
 	refcount_inc(&file->refs);
 	lease->file = file;
 	for (; left; left -= step, entries += step) {
@@ -369,8 +374,9 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 		if (err || !lease_step(pool, lease, entries, step, fresh))
 			break;
 	}
-	for (n = 0; n < LEASE_STEP; n++)
+	for (n = 0; n < min(nr, LEASE_STEP); n++)
 		fresh_free(&fresh[n]);
+	kfree(fresh);
 
 	taken = lease->nr;
 	mutex_lock(&pool->lease_lock);

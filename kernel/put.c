@@ -324,15 +324,19 @@ static void put_ask(struct kvblk_req *req)
 	struct kvblk_slot slot;
 
 	req->asked = true;
+	if (!kvblk_pool_enter(req->pool))
+		return;
 	/* the settings that decline none of these */
 	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
 	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
-		return;
+		goto leave;
 	/* or it is being written */
 	single.parent_present = single.parent &&
 				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
 				slot.tenant == req->tenant;
 	req->declined = !kvblk_policy_admit(p, &single);
+leave:
+	kvblk_pool_leave(req->pool);
 }
 
 /* The block is there, but not as durable as the put is to be. */
@@ -426,9 +430,11 @@ static int put_flushed(struct kvblk_req *req, bool told)
 
 	if (media->io.status)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->segs);
+	if (!failed)
+		put_exists(req, &req->slot);
 	kvblk_media_end(req);
 	if (!failed)
-		return put_exists(req, &req->slot);
+		return 1;
 	if (!told)
 		kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
 	return put_over(req, -EIO);
@@ -467,20 +473,23 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 /* What put_older() wanted is so: 0, or -EEXIST: it is to look anew. */
 static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
+	int ret = -EEXIST;
+
 	if (req->older == KVBLK_OLDER_STAYS || req->tries)
 		return 0;
-	if (!old)
-		return kvblk_kill_barrier(req->pool, req->id) ? -EEXIST : 0;
-	if (kvblk_entry_replace(req->pool, req->id, old, NULL))
+	/* to look anew says -ENODEV if the pool is going */
+	if (!kvblk_pool_enter(req->pool))
+		return -EEXIST;
+	if (!old && !kvblk_kill_barrier(req->pool, req->id))
+		ret = 0;
+	else if (old && kvblk_entry_replace(req->pool, req->id, old, NULL))
 		req->cleared = true;
-	return -EEXIST;
+	kvblk_pool_leave(req->pool);
+	return ret;
 }
 
-/*
- * Is it to be written at all? 0, with the entry that it would replace; -EINPROGRESS: its
- * block is there, and is flushed; -EEXIST: look again; or 1 or -EAGAIN as of start.
- */
-static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+/* put_look() while the pool is entered. */
+static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
 	struct kvblk_pool *pool = req->pool;
 	bool served;
@@ -516,6 +525,23 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 	return put_older(req, *taken ? old : NULL);
 }
 
+/*
+ * Is it to be written at all? 0, with the entry that it would replace; -EINPROGRESS: its
+ * block is there, and is flushed; -EEXIST: look again; or 1 or -EAGAIN as of start.
+ */
+static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+{
+	struct kvblk_pool *pool = req->pool;
+	int ret;
+
+	*taken = false;
+	if (!kvblk_pool_enter(pool))
+		return kvblk_req_over(req, -ENODEV);
+	ret = put_look_in(req, old, taken);
+	kvblk_pool_leave(pool);
+	return ret;
+}
+
 /* The policy's word, unless that is asked when the block leaves memory: 0 or 1. */
 static int put_admit(struct kvblk_req *req)
 {
@@ -530,13 +556,19 @@ static int put_admit(struct kvblk_req *req)
 /* Room for its tag. 0, -ENOMEM, or -EAGAIN. */
 static int put_tag(struct kvblk_req *req)
 {
+	int err;
+
 	if (!req->op.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
 		return 0;
 	/* the first one: may take as long as a page fault */
-	if (req->src.fault)
-		return kvblk_index_keep_tags(&req->pool->index);
-	req->wants_fault = true;
-	return -EAGAIN;
+	req->wants_fault = !req->src.fault;
+	if (req->wants_fault)
+		return -EAGAIN;
+	if (!kvblk_pool_enter(req->pool))
+		return -ENODEV;
+	err = kvblk_index_keep_tags(&req->pool->index);
+	kvblk_pool_leave(req->pool);
+	return err;
 }
 
 /* What it takes from its caller. 0, an error, or -EAGAIN. */
@@ -755,12 +787,20 @@ static int put_start(struct kvblk_req *req)
 
 static bool put_ready(struct kvblk_req *req)
 {
+	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot slot;
+	bool ready;
 
-	if (kvblk_index_find(&req->pool->index, req->id, &slot))
-		return slot.state != KVBLK_SLOT_MOVING && !put_undurable(req, &slot);
-	return req->older == KVBLK_OLDER_STAYS ||
-	       kvblk_kill_barrier(req->pool, req->id) != 1;
+	/* the next start sees that the pool is going */
+	if (!kvblk_pool_enter(pool))
+		return true;
+	if (kvblk_index_find(&pool->index, req->id, &slot))
+		ready = slot.state != KVBLK_SLOT_MOVING && !put_undurable(req, &slot);
+	else
+		ready = req->older == KVBLK_OLDER_STAYS ||
+			kvblk_kill_barrier(pool, req->id) != 1;
+	kvblk_pool_leave(pool);
+	return ready;
 }
 
 static long put_wait(struct kvblk_req *req, long step)

@@ -56,8 +56,14 @@ bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot)
 {
-	return kvblk_index_find(&pool->index, id, slot) &&
-	       kvblk_slot_present(pool, tenant, slot);
+	bool there;
+
+	if (!kvblk_pool_enter(pool))
+		return false;
+	there = kvblk_index_find(&pool->index, id, slot) &&
+		kvblk_slot_present(pool, tenant, slot);
+	kvblk_pool_leave(pool);
+	return there;
 }
 
 /* ---- memory ---- */

@@ -658,6 +658,7 @@ struct kvblk_pool {
 	struct rhashtable lease_keys;	/* and */
 	struct rhashtable lease_holds;	/* which files hold them; see lease.c */
 	struct rb_root_cached leases;	/* by their ends */
+	bool leases_over;		/* the index is about to be freed */
 	struct list_head leases_memory;	/* keys of blocks in memory, */
 	u32 nr_leases_memory;		/* their number, */
 	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see lease.c, and */
@@ -691,6 +692,21 @@ static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, in
 /* Under rcu_read_lock() or pool->admin. */
 #define kvblk_for_each_member(pool, member, i)				\
 	for ((i) = 0; ((member) = kvblk_next_member(pool, &(i))); (i)++)
+
+/*
+ * Keeps the pool's index, policy and objects until kvblk_pool_leave(). Returns false if
+ * the pool is going. A caller that waits for user memory must not hold them, or else
+ * "pool destroy" waits with it.
+ */
+static inline bool kvblk_pool_enter(struct kvblk_pool *pool)
+{
+	return percpu_ref_tryget_live(&pool->users);
+}
+
+static inline void kvblk_pool_leave(struct kvblk_pool *pool)
+{
+	percpu_ref_put(&pool->users);
+}
 
 /* Serves gets and lookups, of what it has restored so far. */
 static inline bool kvblk_member_ok(const struct kvblk_member *member)

@@ -7,7 +7,8 @@
  *
  * usage: kv_blocks NODE put|get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
  *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
- * A lease is for an hour, of each block alone, and wants KV_STAY.
+ * A lease is for an hour, of each block alone, and wants KV_STAY: at a line it tells what
+ * a lookup returns then, and stays until the next one.
  * With KV_STAY in the environment it stays, with its memory, until a line or
  * the end of stdin comes. Gets have a hard deadline KV_DEADLINE_MS ahead, if
  * that is set. With TAG they must have that one. Puts are chains, 32 blocks each, if KV_CHAIN is set, durable if
@@ -167,22 +168,22 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	}
 }
 
-static unsigned int lease_one(uint64_t nr)
+/* Looks for a block, and leases it for so long (0: does not). What the ioctl returned. */
+static int look_for(uint64_t nr, uint32_t lease_ms, unsigned int *leased)
 {
 	struct kv_key key = kv_key(nr);
 	struct kvblk_lookup io = {
 		.size = sizeof(io),
-		.flags = KVBLK_LOOKUP_LEASE,
+		.flags = lease_ms ? KVBLK_LOOKUP_LEASE : 0,
 		.nr_keys = 1,
 		.keys = kv_addr(key.bytes),
 		.key_stride = key.len,
-		.lease_ms = KVBLK_LEASE_MS_MAX,
+		.lease_ms = lease_ms,
 	};
 	int err = kv_ioctl(fd, KVBLK_IOC_LOOKUP, &io);
 
-	if (err)
-		complain(nr, "lease", err);
-	return io.nr_leased;
+	*leased += io.nr_leased;
+	return err;
 }
 
 int main(int argc, char **argv)
@@ -221,11 +222,15 @@ int main(int argc, char **argv)
 		unsigned int leased = 0;
 
 		for (unsigned int i = 0; i < count; i++)
-			leased += lease_one(first + i);
+			if (look_for(first + i, KVBLK_LEASE_MS_MAX, &leased))
+				complain(first + i, "lease", -1);
 		printf("leased=%u\n", leased);
 		fflush(stdout);
-		if (getenv("KV_STAY"))
+		if (getenv("KV_STAY") && getchar() != EOF) {
+			printf("lookup=%d\n", look_for(first, 0, &leased));
+			fflush(stdout);
 			getchar();
+		}
 		return bad != 0;
 	}
 	buf = kv_alloc(BATCH * len);

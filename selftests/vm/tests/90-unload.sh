@@ -55,3 +55,35 @@ for round in 1 2 3; do
 	check python3 -c 'import os; [os.close(os.open(d, os.O_RDWR | os.O_EXCL)) for d in ("/dev/flash0", "/dev/flash1")]'
 	echo "round $round: $(memory)"
 done
+
+echo "-- the memory of a destroyed pool goes, whoever has its node open"
+vmalloc() {
+	awk '/^VmallocUsed/ { print $2 }' /proc/meminfo
+}
+check insmod "$modules/kvblk.ko"
+mkfifo "$tmp/told"
+exec 9<>"$tmp/told"
+before=$(vmalloc)
+for round in 1 2 3; do
+	pool_format --index-slots 2000000 /dev/flash0
+	blocks put 1 20 1000
+	[ $(($(vmalloc) - before)) -gt 40000 ] || fail "an index of 2,000,000 slots takes $(($(vmalloc) - before)) KiB"
+	mkfifo "$tmp/stay$round"
+	exec {stay[round]}<>"$tmp/stay$round"
+	KV_STAY=1 kv_blocks $node lease 1 20 1 <&"${stay[round]}" >&9 &
+	holders+=($!)
+	defer "kill $! 2>/dev/null || true"
+	read -r leased <&9
+	expect "round $round" "$leased" leased=20
+	check kvblk pool destroy --force $pool
+	kept=$(($(vmalloc) - before))
+	[ $kept -lt $((10000 * round)) ] || fail "round $round: a destroyed pool keeps $kept KiB"
+done
+for round in 1 2 3; do
+	echo >&"${stay[round]}"
+	read -r answer <&9
+	expect "a lookup in a destroyed pool" "$answer" "lookup=-19"
+done
+kill "${holders[@]}"
+wait "${holders[@]}" || true
+wait_for 5 rmmod kvblk
