@@ -15,8 +15,9 @@
  * - Destroy kills pool->users and drains it, stops background work, and leaves
  *   superblocks that say "clean". Index, policy and objects go then. What an open file
  *   keeps is struct kvblk_pool and its counters.
+ * - A device number is one pool's, known by its uuid, while the module is loaded: a
+ *   node that was copied into a container opens that pool or none.
  */
-#include <linux/idr.h>
 #include <linux/netlink.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -26,10 +27,72 @@
 #include "pool.h"
 
 /* Of the first nodes; those of the second ones follow. */
-#define POOL_MINORS	256
+#define POOL_MINORS	(1u << (MINORBITS - 1))
 
-static DEFINE_IDA(pool_minors);
 static dev_t pools_devt;
+
+/**
+ * struct pool_number - the device number of a pool
+ * @link: in pool_numbers
+ * @uuid: of the pool
+ * @minor: of its node
+ * @used: the pool is there, so another part of it needs another number
+ */
+struct pool_number {
+	struct list_head link;
+	uuid_t uuid;
+	u32 minor;
+	bool used;
+};
+
+static LIST_HEAD(pool_numbers);		/* never less; under kvblk_pools_lock, as is */
+static u32 nr_pool_numbers;
+
+/* Gives the pool its device number. Returns 0, -ENOMEM, or -ENOSPC if none is left. */
+static int number_take(struct kvblk_pool *pool)
+{
+	struct pool_number *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *number;
+
+	if (!fresh)
+		return -ENOMEM;
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(number, &pool_numbers, link)
+		if (!number->used && uuid_equal(&number->uuid, &pool->uuid))
+			break;
+	if (list_entry_is_head(number, &pool_numbers, link)) {
+		number = nr_pool_numbers < POOL_MINORS ? fresh : NULL;
+		if (number) {
+			uuid_copy(&number->uuid, &pool->uuid);
+			number->minor = nr_pool_numbers++;
+			list_add_tail(&number->link, &pool_numbers);
+		}
+	}
+	if (number != fresh)
+		kfree(fresh);
+	if (!number)
+		return -ENOSPC;
+	number->used = true;
+	pool->dev.devt = MKDEV(MAJOR(pools_devt), number->minor);
+	return 0;
+}
+
+static void number_put(const struct kvblk_pool *pool)
+{
+	struct pool_number *number;
+
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(number, &pool_numbers, link)
+		if (number->minor == MINOR(pool->dev.devt))
+			number->used = false;
+}
+
+static void numbers_free(void)
+{
+	struct pool_number *number, *next;
+
+	list_for_each_entry_safe(number, next, &pool_numbers, link)
+		kfree(number);
+}
 
 /* ---- the clock ---- */
 
@@ -125,6 +188,7 @@ static void nodes_del(struct kvblk_pool *pool)
 	device_destroy(&nvme_class, nvme_devt(pool));
 	cdev_del(&pool->nvme_cdev);
 	cdev_device_del(&pool->cdev, &pool->dev);
+	number_put(pool);
 }
 
 static int nodes_add(struct kvblk_pool *pool)
@@ -132,9 +196,12 @@ static int nodes_add(struct kvblk_pool *pool)
 	struct device *dev;
 	int err;
 
-	err = cdev_device_add(&pool->cdev, &pool->dev);
+	err = number_take(pool);
 	if (err)
 		return err;
+	err = cdev_device_add(&pool->cdev, &pool->dev);
+	if (err)
+		goto number;
 	/* whoever has it open keeps the pool's memory */
 	cdev_set_parent(&pool->nvme_cdev, &pool->dev.kobj);
 	err = cdev_add(&pool->nvme_cdev, nvme_devt(pool), 1);
@@ -147,6 +214,8 @@ static int nodes_add(struct kvblk_pool *pool)
 	cdev_del(&pool->nvme_cdev);
 del:
 	cdev_device_del(&pool->cdev, &pool->dev);
+number:
+	number_put(pool);
 	return err;
 }
 
@@ -177,7 +246,6 @@ static void pool_release(struct device *dev)
 {
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 
-	ida_free(&pool_minors, MINOR(dev->devt));
 	pool_memory_free(pool);
 	/* an operation that was over may have had one */
 	kvblk_bounce_trim(pool, 0);
@@ -195,7 +263,7 @@ static void pool_release(struct device *dev)
 static struct kvblk_pool *pool_alloc(const char *name)
 {
 	struct kvblk_pool *pool;
-	int minor, cpu;
+	int cpu;
 
 	pool = kzalloc(sizeof(*pool), GFP_KERNEL);
 	if (!pool)
@@ -228,13 +296,10 @@ static struct kvblk_pool *pool_alloc(const char *name)
 #undef X
 	};
 
-	minor = ida_alloc_max(&pool_minors, POOL_MINORS - 1, GFP_KERNEL);
-	if (minor < 0)
-		goto free;
 	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
 	pool->landings = alloc_percpu(struct kvblk_landing);
 	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->landings)
-		goto minor;
+		goto free;
 	for_each_possible_cpu(cpu) {
 		struct kvblk_landing *landing = per_cpu_ptr(pool->landings, cpu);
 
@@ -242,7 +307,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		INIT_LIST_HEAD(&landing->waiting);
 	}
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
-		goto minor;
+		goto free;
 	if (kvblk_dram_init(pool))
 		goto users;
 	if (kvblk_above->pool_init(pool))
@@ -254,7 +319,6 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	pool->dev.class = &pools_class;
 	pool->dev.groups = kvblk_above->groups;
 	pool->dev.release = pool_release;
-	pool->dev.devt = MKDEV(MAJOR(pools_devt), minor);
 	cdev_init(&pool->cdev, kvblk_above->fops);
 	pool->cdev.owner = THIS_MODULE;
 	cdev_init(&pool->nvme_cdev, kvblk_above->nvme_fops);
@@ -265,12 +329,10 @@ dram:
 	kvblk_dram_exit(pool);
 users:
 	percpu_ref_exit(&pool->users);
-minor:
+free:
 	vfree(pool->seg_gen);
 	free_percpu(pool->landings);
 	kvblk_stats_exit(pool);
-	ida_free(&pool_minors, minor);
-free:
 	kfree(pool);
 	return ERR_PTR(-ENOMEM);
 }
@@ -837,7 +899,9 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 
 	err = nodes_add(pool);
 	if (err) {
-		NL_SET_ERR_MSG(extack, "the pool's device nodes can't be made");
+		NL_SET_ERR_MSG_FMT(extack, "%s", err == -ENOSPC ?
+				   "no device number is left: load the module anew" :
+				   "the pool's device nodes can't be made");
 		goto free;
 	}
 	err = kvblk_above->pool_up(pool);
@@ -1062,4 +1126,5 @@ void kvblk_pools_exit(void)
 	class_unregister(&nvme_class);
 	class_unregister(&pools_class);
 	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
+	numbers_free();
 }

@@ -227,3 +227,41 @@ for round in 1 2 3; do
 done
 blocks put 5000 100 50000
 expect "puts after that" "$stored" 100
+check pool_destroy
+
+echo "-- a device number is one pool's: what has a copy of a node opens that pool or none"
+# copies NAME: of the pool's nodes
+copies() {
+	local kind node
+	for kind in default nvme-kv; do
+		node=/dev/kvblk/$1/$kind
+		check mknod "$tmp/$1-$kind" c "$(stat -Lc %Hr "$node")" "$(stat -Lc %Lr "$node")"
+	done
+}
+pool_format $flash0
+defer "kvblk pool destroy u 2>/dev/null || true"
+check kvblk pool create u --format --yes --segment-size 8M $flash1
+blocks put 1 1 50000
+check kv_blocks /dev/kvblk/u/default put 2 1 50000
+copies $pool
+copies u
+check pool_destroy
+check kvblk pool destroy u
+check kvblk pool import u $flash1
+pool_import $flash0
+for name in $pool u; do
+	expect "blocks 1 and 2 by the copy of $name's node" \
+		"$(kv_blocks "$tmp/$name-default" lookup 1 1 1) $(kv_blocks "$tmp/$name-default" lookup 2 1 1)" \
+		"$([ "$name" = u ] && echo 'present=0 present=1' || echo 'present=1 present=0')"
+	for kind in default nvme-kv; do
+		expect "number of $name's $kind" "$(stat -c %t:%T "/dev/kvblk/$name/$kind")" "$(stat -c %t:%T "$tmp/$name-$kind")"
+	done
+done
+check pool_destroy
+check kvblk pool destroy u
+pool_format $flash2
+for name in $pool u; do
+	for kind in default nvme-kv; do
+		refuse python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR)' "$tmp/$name-$kind"
+	done
+done

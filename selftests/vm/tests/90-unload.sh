@@ -63,14 +63,16 @@ vmalloc() {
 check insmod "$modules/kvblk.ko"
 mkfifo "$tmp/told"
 exec 9<>"$tmp/told"
+stay=() holders=()
 before=$(vmalloc)
 for round in 1 2 3; do
 	pool_format --index-slots 2000000 /dev/flash0
 	blocks put 1 20 1000
 	[ $(($(vmalloc) - before)) -gt 40000 ] || fail "an index of 2,000,000 slots takes $(($(vmalloc) - before)) KiB"
 	mkfifo "$tmp/stay$round"
-	exec {stay[round]}<>"$tmp/stay$round"
-	KV_STAY=1 kv_blocks $node lease 1 20 1 <&"${stay[round]}" >&9 &
+	exec {fd}<>"$tmp/stay$round"
+	stay[round]=$fd
+	KV_STAY=1 kv_blocks $node lease 1 20 1 <&"$fd" >&9 &
 	holders+=($!)
 	defer "kill $! 2>/dev/null || true"
 	read -r leased <&9
