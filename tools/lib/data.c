@@ -327,7 +327,7 @@ static const struct {
 	{ EALREADY,	"another put of this key is under way" },
 	{ EBUSY,	"the block is just being written" },
 	{ ENOBUFS,	"declined by the pool's admission policy" },
-	{ ENOSPC,	"no room in the pool, and none can be made" },
+	{ ENOSPC,	"no room in the pool and none can be made, or its members did not answer in time" },
 	{ EFBIG,	"the block is longer than a segment of the pool holds" },
 	{ EMSGSIZE,	"the block is longer than the buffer" },
 	{ ERANGE,	"the range begins behind the block's end" },

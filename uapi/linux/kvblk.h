@@ -46,7 +46,8 @@
  *  -EBUSY       delete: a put of this key is in flight
  *  -ENOBUFS     put: declined by the admission policy, nothing was written
  *  -ENOSPC      put: no room, and none can be made (all blocks are leased, or
- *               no member is up); or the block's former place is on a member
+ *               no member is up); or a durable put's block is in memory and the
+ *               members did not answer in time; or its former place is on a member
  *               that does not answer and has too many stale blocks already
  *  -EFBIG       put: longer than a segment of this pool can hold
  *  -EMSGSIZE    get: the pieces are too short for the block, or the room for

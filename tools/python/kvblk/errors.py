@@ -14,7 +14,7 @@ class KvblkError(OSError):
     >>> raise KvblkError(errno.ENOSPC)
     Traceback (most recent call last):
       ...
-    kvblk.errors.KvblkError: [Errno 28] no room in the pool, and none can be made
+    kvblk.errors.KvblkError: [Errno 28] no room in the pool and none can be made, or its members did not answer in time
     """
 
     def __init__(self, number: int, what: str | None = None):
