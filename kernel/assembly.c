@@ -772,6 +772,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
 	pool->index.told = kvblk_journal_told;
+	pool->index.expired = kvblk_index_expired;
 	return 0;
 }
 

@@ -35,8 +35,7 @@ again:
 		return kvblk_slot_served(pool, &req->slot) ? -EAGAIN :
 						       kvblk_req_over(req, -EIO);
 	if (kvblk_slot_expired(pool, &req->slot)) {
-		if (kvblk_index_replace(&pool->index, req->id, &req->slot, NULL))
-			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+		kvblk_entry_expire(pool, req->id, &req->slot);
 		goto again;
 	}
 	if (!kvblk_slot_served(pool, &req->slot))

@@ -898,13 +898,20 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 {
 	struct kvblk_stripe *stripe = stripe_of(idx, bucket);
 	struct place at = { .bucket = bucket };
+	struct kvblk_slot slot;
 	unsigned int nr = 0;
+	struct packed p;
 
 	guard(spinlock)(&stripe->lock);
 	for (; at.nr < BUCKET_SLOTS; at.nr++) {
-		if (!slot_over(idx, at, slot_load(idx, at), now))
+		p = slot_load(idx, at);
+		if (!slot_over(idx, at, p, now))
 			continue;
 		slot_tell(idx, at, false);
+		if (idx->expired && !slot_dead(idx, p)) {
+			slot_unpack(idx, at, p, &slot);
+			idx->expired(idx, &slot);
+		}
 		write_seqcount_begin(&stripe->seq);
 		slot_store(idx, at, (struct packed) { .a = 0 });
 		write_seqcount_end(&stripe->seq);

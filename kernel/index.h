@@ -132,6 +132,8 @@ struct kvblk_stripe;
  * @told: set before anybody uses the index: an entry with a caller tag has come, or
  *	has gone, under its stripe's lock: does not sleep, takes no stripe. One that is
  *	moved may come again
+ * @expired: set before anybody uses the index, or NULL: the sweep has freed an expired
+ *	entry; called as @told is
  */
 struct kvblk_index {
 	struct kvblk_bucket *buckets;
@@ -150,6 +152,7 @@ struct kvblk_index {
 	atomic64_t nr_evicted;
 	bool listened;
 	void (*told)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
+	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
 
 /* What kvblk_index_init() makes of @nr_slots, as far as kvblk_index_bytes() needs it. */

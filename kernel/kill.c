@@ -457,6 +457,16 @@ bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 	return true;
 }
 
+bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
+			const struct kvblk_slot *old)
+{
+	if (!kvblk_index_replace(&pool->index, id, old, NULL))
+		return false;
+	kvblk_segment_forget(pool, old);
+	kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+	return true;
+}
+
 int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *old, struct kvblk_io *waiter)
 {

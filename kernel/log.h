@@ -224,6 +224,10 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
  * NULL: nothing, the room is a hole.
  */
 void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec);
+/* Subtracts from its segment's live units a record that no entry points to and no kill counts. */
+void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
+/* &kvblk_index.expired of a pool. */
+void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
 /* Opens a free segment now; reclaim's way to KVBLK_CLASS_HOT. May sleep. */
 int kvblk_segment_open(struct kvblk_member *member, u8 class);
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);
@@ -482,6 +486,9 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
+/* Removes an expired entry. Its record needs no kill. Returns false if it is another one. */
+bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
+			const struct kvblk_slot *old);
 /*
  * Removes the entry; @waiter (kvblk_io_start() was called) ends when its record
  * is killed, or could not be. -EAGAIN: the entry is not @old any more; -ENOMEM.

@@ -506,9 +506,8 @@ static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *take
 			return kvblk_req_over(req, -EALREADY);
 		}
 		if (kvblk_slot_expired(pool, old)) {
-			if (!kvblk_index_replace(&pool->index, req->id, old, NULL))
+			if (!kvblk_entry_expire(pool, req->id, old))
 				return -EEXIST;
-			kvblk_count(pool, KVBLK_C_EXPIRED, 1);
 			*taken = false;
 		} else if (!put_replaces(req, old) && !put_undurable(req, old)) {
 			ret = put_is_there(req, old);

@@ -397,6 +397,13 @@ static int victim_copy(struct victim *v)
 	return err;
 }
 
+/* Kills a copy that was finished, and that no entry points to. */
+static void copy_kill(struct victim *v, const struct victim_rec *rec)
+{
+	kvblk_segment_forget(v->member->pool, &rec->copy);
+	kvblk_kill_later(v->member->pool, rec->id, &rec->copy);
+}
+
 /*
  * Takes back what victim_copy() did for a victim that stays: slots are LIVE
  * again, copies are killed.
@@ -411,7 +418,7 @@ static void victim_revert(struct victim *v)
 		struct kvblk_slot live = rec->slot;
 
 		if (rec->copied)
-			kvblk_kill_later(pool, rec->id, &rec->copy);
+			copy_kill(v, rec);
 		live.state = KVBLK_SLOT_LIVE;
 		if (rec->moving)
 			kvblk_index_replace(&pool->index, rec->id, &rec->slot, &live);
@@ -448,6 +455,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	struct kvblk_open *open = NULL;
 	bool blind, taken = false;
 	struct kvblk_slot now;
+	int units;
 
 	/* an unreadable summary: all is dropped, unless something is promised */
 	init_completion(&v.landed);
@@ -459,6 +467,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		goto out;
 	}
 	blind = err;
+	units = atomic_read(&seg->live_units);
 	if (victim_leased(&v)) {
 		seg->rests_until = jiffies + LEASED_REST;
 		seg->rests = true;
@@ -534,7 +543,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		    !kvblk_index_replace(&pool->index, v.recs[i].id,
 					 &v.recs[i].slot, &v.recs[i].copy)) {
 			WARN_ON_ONCE(READ_ONCE(member->state) == KVBLK_MEMBER_UP);
-			kvblk_kill_later(pool, v.recs[i].id, &v.recs[i].copy);
+			copy_kill(&v, &v.recs[i]);
 		}
 
 	if (!(seg->gen & 0x3fff))
@@ -558,7 +567,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
 	kvblk_count_at(member->stats, KVBLK_C_RECLAIMED_BYTES, pseg.bytes);
 	kvblk_count_at(member->stats, KVBLK_C_DROPPED, v.nr - v.nr_copied);
-	trace_kvblk_reclaim(pool->name, member->slot, segment, seg->gen, v.nr,
+	trace_kvblk_reclaim(pool->name, member->slot, segment, seg->gen, v.nr, units,
 			    v.nr_copied, v.nr - v.nr_copied);
 	err = 0;
 	goto out;

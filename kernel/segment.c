@@ -527,6 +527,25 @@ void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec)
 	kvblk_member_put(member);
 }
 
+void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;
+
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	if (!member)
+		return;
+	seg = &member->segs[slot->seg - member->seg_base];
+	if ((u16)READ_ONCE(seg->gen) == slot->gen)
+		atomic_sub(kvblk_member_units(member, slot->len), &seg->live_units);
+}
+
+void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)
+{
+	kvblk_segment_forget(container_of(idx, struct kvblk_pool, index), slot);
+}
+
 /* ---- background: ready segments, seals, checkpoints ---- */
 
 void kvblk_log_work(struct work_struct *work)

@@ -99,13 +99,14 @@ TRACE_EVENT(kvblk_segment,
 /* A victim was sifted: of @live blocks, some were written again. */
 TRACE_EVENT(kvblk_reclaim,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 live,
-		     u32 reinserted, u32 dropped),
-	    TP_ARGS(pool, member, segment, gen, live, reinserted, dropped),
+		     int units, u32 reinserted, u32 dropped),
+	    TP_ARGS(pool, member, segment, gen, live, units, reinserted, dropped),
 	    TP_STRUCT__entry(__array(char, pool, KVBLK_TRACE_NAME)
 			     __field(u32, member)
 			     __field(u32, segment)
 			     __field(u64, gen)
 			     __field(u32, live)
+			     __field(int, units)
 			     __field(u32, reinserted)
 			     __field(u32, dropped)),
 	    TP_fast_assign(strscpy(__entry->pool, pool, KVBLK_TRACE_NAME);
@@ -113,12 +114,13 @@ TRACE_EVENT(kvblk_reclaim,
 			   __entry->segment = segment;
 			   __entry->gen = gen;
 			   __entry->live = live;
+			   __entry->units = units;
 			   __entry->reinserted = reinserted;
 			   __entry->dropped = dropped;),
-	    TP_printk("%s: member=%u segment=%u gen=%llu live=%u reinserted=%u dropped=%u",
+	    TP_printk("%s: member=%u segment=%u gen=%llu live=%u units=%d reinserted=%u dropped=%u",
 		      __entry->pool, __entry->member, __entry->segment,
-		      __entry->gen, __entry->live, __entry->reinserted,
-		      __entry->dropped)
+		      __entry->gen, __entry->live, __entry->units,
+		      __entry->reinserted, __entry->dropped)
 );
 
 /* A record's header was overwritten on media. */

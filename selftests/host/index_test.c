@@ -705,6 +705,14 @@ static void dead_are_vacant(void **state)
 	kvblk_index_destroy(&idx);
 }
 
+static unsigned int nr_expired;
+
+static void count_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)
+{
+	assert_true(slot->expiry);
+	nr_expired++;
+}
+
 static void sweeps_expired(void **state)
 {
 	struct kvblk_slot slots[6] = {
@@ -719,8 +727,11 @@ static void sweeps_expired(void **state)
 	u64 dropped = 0;
 
 	fill_six(&idx, slots);
+	idx.expired = count_expired;
+	nr_expired = 0;
 	assert_int_equal(sweep_all(&idx, 1, 99), 0);
 	assert_int_equal(sweep_all(&idx, 1, 100), 2);
+	assert_int_equal(nr_expired, 2);
 	for (u64 key = 0; key < 6; key++) {
 		if (key == 0 || key == 2)
 			assert_no_entry(&idx, id_both(key));
@@ -731,6 +742,7 @@ static void sweeps_expired(void **state)
 	assert_int_equal(kvblk_index_sweep(&idx, 1, 1, 9999, &dropped), 0);
 	assert_int_equal(dropped, 1);
 	assert_int_equal(kvblk_index_sweep(&idx, 7, 1, 9999, &dropped), 0);
+	assert_int_equal(nr_expired, 3);
 	kvblk_index_destroy(&idx);
 }
 

@@ -48,3 +48,17 @@ wait_for 5 event low-space
 wait_for 5 event reclaim-rate
 grep -qE ' kvblk_reclaim: t: ' $tracefs/trace || fail "no reclaim in the trace"
 grep -qE ' kvblk_segment: t: ' $tracefs/trace || fail "no segment in the trace"
+
+echo "-- a victim holds what its entries say"
+check pool_destroy
+pool_format /dev/flash0
+echo >$tracefs/trace
+# each takes a unit for its header and 13 for its payload
+blocks put 1 900 50000
+blocks delete 1 300 50000
+blocks delete 500 100 50000
+blocks put 1 100 50000
+blocks put 2000 2000 50000
+awk '/ kvblk_reclaim: / { match($0, / live=[0-9]+ units=-?[0-9]+/); split(substr($0, RSTART), f, "[= ]"); n++; wrong += f[3] * 14 != f[5] }
+	END { print n + 0, "victims,", wrong + 0, "wrong"; exit !n || wrong }' $tracefs/trace ||
+	fail "live units drift: $(grep kvblk_reclaim: $tracefs/trace | tail -n 5)"
