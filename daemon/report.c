@@ -58,6 +58,7 @@ close_admin:
 static const char *const advice[] = {
 	[KVBLK_EVENT_MEMBER_DEAD] = "kvblkd adds it again when its device is back",
 	[KVBLK_EVENT_MEMBER_SUSPECT] = "look at the target and the network",
+	[KVBLK_EVENT_MEMBER_READ_ONLY] = "look whether the device is full or worn out, and at its lines in the kernel's log",
 	[KVBLK_EVENT_MEMBER_FAILING] = "look at the target, and at the device's lines in the kernel's log",
 	[KVBLK_EVENT_CHECKSUM] = "if they go on, replace the device",
 	[KVBLK_EVENT_READ_ERROR] = "look at the device's lines in the kernel's log",

@@ -59,16 +59,23 @@ static void io_account(struct kvblk_member *member)
 }
 
 /* Many operations in a row, or the end of a silence, is more than a bad block. */
-static noinline void io_failed(struct kvblk_member *member, bool first)
+static noinline void io_failed(struct kvblk_member *member, bool write, bool first)
 {
 	u32 limit = READ_ONCE(member->pool->tun.failing_run), run;
 
 	/* a share of those done: each counts */
 	this_cpu_inc(member->ios->failed);
+	if (write)
+		this_cpu_inc(member->ios->writes_failed);
 	if (!first)
 		return;
-	run = atomic_inc_return(&member->error_run);
-	if (limit && (run >= limit || READ_ONCE(member->suspect)))
+	run = atomic_inc_return(&member->error_run[write]);
+	if (!limit || (run < limit && !READ_ONCE(member->suspect)))
+		return;
+	/* a thin volume that is full reads well; at the end of a silence nobody knows */
+	if (write && !READ_ONCE(member->suspect))
+		WRITE_ONCE(member->read_only, true);
+	else
 		WRITE_ONCE(member->failing, true);
 }
 
@@ -83,9 +90,12 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 {
 	struct kvblk_io *whole = io->whole ?: io;
 	struct kvblk_member *member = io->member;
+	bool write = op_is_write(bio_op(bio));
 	blk_status_t status = bio->bi_status;
 
 	this_cpu_inc(member->ios->done);
+	if (write)
+		this_cpu_inc(member->ios->writes);
 	if (unlikely(status)) {
 		/* never the errno: a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
@@ -96,9 +106,9 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 		if (!whole->p2p && status != BLK_STS_PROTECTION &&
 		    bio_op(bio) != REQ_OP_DISCARD &&
 		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
-			io_failed(member, first);
-	} else if (unlikely(atomic_read(&member->error_run))) {
-		atomic_set(&member->error_run, 0);
+			io_failed(member, write, first);
+	} else if (unlikely(atomic_read(&member->error_run[write]))) {
+		atomic_set(&member->error_run[write], 0);
 	}
 	if (unlikely(READ_ONCE(member->suspect)))
 		WRITE_ONCE(member->suspect, false);
@@ -112,6 +122,8 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
 	for_each_possible_cpu(cpu) {
 		sum.done += READ_ONCE(per_cpu_ptr(member->ios, cpu)->done);
 		sum.failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->failed);
+		sum.writes += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes);
+		sum.writes_failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes_failed);
 	}
 	/* what was submitted is no less than what is done */
 	smp_rmb();

@@ -212,7 +212,7 @@ static bool kill_needless(const struct kvblk_kill *kill)
 	return READ_ONCE(kill->seg->gen) != kill->gen ||
 	       READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
 	       (percpu_ref_is_dying(&member->pool->users) &&
-		(kill->failed || !kvblk_member_ok(member)));
+		(kill->failed || !kvblk_member_writable(member)));
 }
 
 /* It is given up with its pool, and the record stays: no delete is sure any more. */
@@ -306,7 +306,7 @@ static bool kill_end(struct kvblk_kill *kill)
 /* Takes a kill that can be written now, or is needless; or NULL. */
 static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run *run)
 {
-	bool ok = kvblk_member_ok(member);
+	bool ok = kvblk_member_writable(member);
 	struct kvblk_kill *kill;
 
 	guard(spinlock)(&member->pool->kill_lock);
@@ -382,7 +382,7 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 	kvblk_for_each_member(pool, member, i) {
 		if (list_empty(&member->kills))
 			continue;
-		ok = kvblk_member_ok(member);
+		ok = kvblk_member_writable(member);
 		due = time_after_eq(jiffies, READ_ONCE(member->kill_retry));
 		list_for_each_entry(kill, &member->kills, link) {
 			if (!ok && (READ_ONCE(member->state) <= KVBLK_MEMBER_UP ||
@@ -534,7 +534,7 @@ static bool kill_stuck(const struct kvblk_kill *kill)
 {
 	return READ_ONCE(kill->failed) ||
 	       (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
-		!kvblk_member_ok(kill->member));
+		!kvblk_member_writable(kill->member));
 }
 
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id)

@@ -647,7 +647,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT,
 			    READ_ONCE(member->suspect)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING,
-			    READ_ONCE(member->failing)) ||
+			    kvblk_member_fails(member)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->size) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
 			    member->segment_units << KVBLK_UNIT_SHIFT) ||

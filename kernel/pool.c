@@ -131,7 +131,7 @@ bool kvblk_member_untold(const struct kvblk_member *member)
 /* It is to be told now. One that does not answer is when it does. */
 static bool member_to_tell(const struct kvblk_member *member)
 {
-	return kvblk_member_untold(member) && kvblk_member_ok(member);
+	return kvblk_member_untold(member) && kvblk_member_writable(member);
 }
 
 void kvblk_pool_tell_epoch(struct kvblk_pool *pool)

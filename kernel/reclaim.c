@@ -683,7 +683,7 @@ void kvblk_reclaim_work(struct work_struct *work)
 	}
 	member->reclaim_run++;
 	while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
-	       kvblk_member_ok(member) &&
+	       kvblk_member_writable(member) &&
 	       kvblk_member_avail(member) + READ_ONCE(member->nr_retiring) < high) {
 		seg = victim_pick(member);
 		if (!seg)

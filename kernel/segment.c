@@ -455,7 +455,7 @@ int kvblk_room_find(struct kvblk_pool *pool, u32 length,
 		rcu_read_lock();
 		member = kvblk_member_nth(pool, first + i);
 		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
-			       !kvblk_member_ok(member) ||
+			       !kvblk_member_writable(member) ||
 			       !percpu_ref_tryget_live(&member->ref)))
 			member = NULL;
 		rcu_read_unlock();

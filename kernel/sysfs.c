@@ -40,7 +40,7 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr,
 		return sysfs_emit(buf, "restoring\n");
 	scoped_guard(rcu)
 		kvblk_for_each_member(pool, member, i)
-			if (!kvblk_member_ok(member))
+			if (!kvblk_member_writable(member))
 				state = "degraded";
 	return sysfs_emit(buf, "%s\n", state);
 }
@@ -311,7 +311,7 @@ static struct member_attr member_attr_##_name = {			\
 
 MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->state)]);
 MEMBER_SHOW(suspect, "%d", READ_ONCE(member->suspect));
-MEMBER_SHOW(failing, "%d", READ_ONCE(member->failing));
+MEMBER_SHOW(failing, "%d", kvblk_member_fails(member));
 MEMBER_SHOW(path, "%s", member->path);
 MEMBER_SHOW(uuid, "%pUb", &member->uuid);
 MEMBER_SHOW(size, "%llu", member->size);

@@ -45,7 +45,7 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 {
 	u64 window = READ_ONCE(member->pool->tun.put_window_bytes);
 
-	return window && kvblk_member_ok(member) &&
+	return window && kvblk_member_writable(member) &&
 	       time_before(jiffies, READ_ONCE(member->last_get) + GATE_TIME) ?
 	       window : U64_MAX;
 }

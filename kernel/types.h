@@ -206,6 +206,8 @@ struct kvblk_ios {
 	u64 submitted;
 	u64 done;
 	u64 failed;			/* of those done */
+	u64 writes;			/* of those done */
+	u64 writes_failed;		/* of those */
 };
 
 /**
@@ -291,9 +293,10 @@ struct kvblk_route {
  * @path: as given
  * @state: &enum kvblk_member_state; changed by cmpxchg, READ_ONCE elsewhere
  * @suspect: silent for too long; set by the watchdog, cleared by completions
- * @failing: answers with errors; set by completions and by the watchdog,
+ * @failing: answers reads with errors; set by completions and by the watchdog,
  *	cleared by the watchdog when probes succeed
- * @error_run: errors since the last I/O that succeeded
+ * @read_only: the same of writes: its blocks are served, puts go elsewhere
+ * @error_run: errors since the last read, or write, that succeeded
  * @write_errors: 1, and writes and flushes that failed. Some targets tell a failed
  *	write-back once: what is in a volatile cache then is past it for no flush that
  *	follows
@@ -330,10 +333,12 @@ struct kvblk_member {
 	u32 state;
 	bool suspect;
 	bool failing;
-	atomic_t error_run;
+	bool read_only;
+	atomic_t error_run[2];		/* of reads, of writes */
 	atomic_t write_errors;
 	bool suspect_told;
-	bool failing_told;		/* likewise */
+	bool failing_told;		/* likewise, as is */
+	bool read_only_told;
 	bool formatted;			/* just made; nothing to restore */
 	u64 restored;			/* blocks found at restart */
 
@@ -364,9 +369,8 @@ struct kvblk_member {
 	struct kvblk_stats __percpu *stats;
 	struct kvblk_stats stats_before;
 	unsigned long last_get;		/* its submission, jiffies; rough */
-	u64 seen_done;			/* the watchdog's own, */
-	u64 seen_inflight;		/* likewise, and */
-	u64 seen_failed;		/* likewise */
+	struct kvblk_ios seen;		/* the watchdog's own, and */
+	u64 seen_inflight;		/* likewise */
 	unsigned long last_done;	/* when it saw progress, jiffies */
 	struct work_struct probe;	/* does it answer well again? Its own are */
 	unsigned long probe_next;	/* jiffies before which it does not ask, */
@@ -713,6 +717,18 @@ static inline bool kvblk_member_ok(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
 	       !READ_ONCE(member->suspect) && !READ_ONCE(member->failing);
+}
+
+/* And takes writes. */
+static inline bool kvblk_member_writable(const struct kvblk_member *member)
+{
+	return kvblk_member_ok(member) && !READ_ONCE(member->read_only);
+}
+
+/* For operators: 0: it fails nothing; 1: reads, too; 2: writes alone. */
+static inline u32 kvblk_member_fails(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->failing) ? 1 : READ_ONCE(member->read_only) ? 2 : 0;
 }
 
 /* The member that a pool-wide segment number belongs to, or NULL. RCU. */

@@ -27,7 +27,7 @@ static void member_probe(struct work_struct *work)
 	/* what reads may still hang at writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, 0);
-	if (!READ_ONCE(member->failing_told)) {
+	if (!READ_ONCE(member->failing_told) && !READ_ONCE(member->read_only_told)) {
 		/* that it has answered is all */
 	} else if (!err) {
 		member->probe_next = jiffies + HZ;
@@ -48,16 +48,20 @@ static void watch_probe(struct kvblk_member *member)
 		kvblk_member_put(member);
 }
 
-/* The member has just become failing, or is to be probed. */
+/* The member has just become failing or read-only, or is to be probed. */
 static void watch_failing(struct kvblk_member *member, u64 failed)
 {
+	bool *told = READ_ONCE(member->failing) ? &member->failing_told : &member->read_only_told;
 	struct kvblk_pool *pool = member->pool;
 
-	if (!member->failing_told) {
-		member->failing_told = true;
-		dev_warn(&pool->dev, "member %s: fails I/O; its blocks are misses until it answers well\n",
-			 member->name);
-		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_FAILING, failed);
+	if (!*told) {
+		*told = true;
+		dev_warn(&pool->dev, "member %s: fails %s until it answers well\n",
+			 member->name, told == &member->failing_told ?
+			 "I/O; its blocks are misses" :
+			 "writes; its blocks are served, and puts go to other members,");
+		kvblk_event(pool, member, told == &member->failing_told ?
+			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
 		/* soon after the last time: more patience */
 		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
@@ -81,46 +85,64 @@ static void watch_well(struct kvblk_member *member)
 	WRITE_ONCE(member->kill_retry, jiffies);
 }
 
-static void watch_errors(struct kvblk_member *member, u64 done, u64 failed)
+/* Returns whether a second's I/O fails at a rate that is too high. */
+static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
 {
 	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
+
+	return limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit;
+}
+
+/* @since: what has been done since the last look. */
+static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *since)
+{
+	u64 failed = since->failed - since->writes_failed;
 	enum kvblk_member_error error;
 
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		if (atomic_read(&member->reports[error].nr))
 			kvblk_member_report(member, error);
-	if (member->failing_told && !work_busy(&member->probe) &&
-	    member->probes_well >= PROBES_WELL) {
+	if ((member->failing_told || member->read_only_told) &&
+	    !work_busy(&member->probe) && member->probes_well >= PROBES_WELL) {
 		member->failing_told = false;
-		atomic_set(&member->error_run, 0);
+		member->read_only_told = false;
+		atomic_set(&member->error_run[0], 0);
+		atomic_set(&member->error_run[1], 0);
 		WRITE_ONCE(member->failing, false);
+		WRITE_ONCE(member->read_only, false);
 		if (!member->suspect_told)
 			watch_well(member);
 		return;
 	}
-	if (limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit)
+	if (watch_rate(member, since->done - since->writes, failed))
 		WRITE_ONCE(member->failing, true);
-	if (READ_ONCE(member->failing))
-		watch_failing(member, failed);
+	if (watch_rate(member, since->writes, since->writes_failed))
+		WRITE_ONCE(member->read_only, true);
+	if (READ_ONCE(member->failing) || READ_ONCE(member->read_only))
+		watch_failing(member, since->failed);
 }
 
 void kvblk_member_watch(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
-	struct kvblk_ios ios;
+	struct kvblk_ios ios, since;
 	u64 inflight = kvblk_member_inflight(member, &ios);
 	unsigned long silent, limit;
 	bool suspect;
 
+	since = (struct kvblk_ios) {
+		.done = ios.done - member->seen.done,
+		.failed = ios.failed - member->seen.failed,
+		.writes = ios.writes - member->seen.writes,
+		.writes_failed = ios.writes_failed - member->seen.writes_failed,
+	};
 	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
-		watch_errors(member, ios.done - member->seen_done,
-			     ios.failed - member->seen_failed);
+		watch_errors(member, &since);
 	/* what was idle at the last look has not been silent since */
-	if (!inflight || !member->seen_inflight || ios.done != member->seen_done)
+	if (!inflight || !member->seen_inflight || since.done)
 		member->last_done = jiffies;
 	member->seen_inflight = inflight;
-	member->seen_done = ios.done;
-	member->seen_failed = ios.failed;
+	member->seen = ios;
 	silent = jiffies - member->last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
@@ -143,7 +165,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
-	} else if (!member->failing_told) {
+	} else if (!member->failing_told && !member->read_only_told) {
 		watch_well(member);
 	}
 }

@@ -75,6 +75,7 @@ static void check_member(const struct kvblk_member_state *member,
 			return;
 		}
 		what = member->suspect ? "does not answer: its blocks are misses until it does" :
+		       member->read_only ? "answers writes with errors: its blocks are served, puts go to other members" :
 					 "answers with errors: its blocks are misses until it answers well";
 		act = "look at its path and its device: dmesg, nvme list-subsys, nvme smart-log";
 	}

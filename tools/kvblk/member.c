@@ -74,7 +74,7 @@ static const char *status_text(const struct kvblk_member_state *member)
 	if (member->state <= KVBLK_MEMBER_STATUS_UP && member->suspect)
 		return "suspect";
 	if (member->state <= KVBLK_MEMBER_STATUS_UP && member->failing)
-		return "failing";
+		return member->read_only ? "read-only" : "failing";
 	return kvblk_member_status_name(member->state);
 }
 
@@ -111,7 +111,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b}",
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
@@ -131,7 +131,8 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"inflight", (json_int_t)member->inflight,
 		"incarnation", incarnation,
 		"restored", (json_int_t)member->restored,
-		"formatted", (int)member->formatted);
+		"formatted", (int)member->formatted,
+		"read_only", (int)member->read_only);
 }
 
 json_t *member_json(const struct kvblk_member_state *member)

@@ -207,7 +207,7 @@ static void draw_members(struct screen *s, const struct snapshot *now, unsigned 
 		}
 		left--;
 		line(s, false, "%-10.10s %-14.14s %-10s %10s %9u %6u %6u %8u", m->pool, m->name,
-		     m->suspect ? "suspect" : m->failing ? "failing" : kvblk_member_status_name(m->state),
+		     m->suspect ? "suspect" : m->read_only ? "read-only" : m->failing ? "failing" : kvblk_member_status_name(m->state),
 		     cli_format_bytes(m->size, size, sizeof(size)), m->nr_segments,
 		     m->free_segments, m->sealed_segments, m->inflight);
 	}

@@ -208,6 +208,9 @@ static const struct {
 	[KVBLK_EVENT_MEMBER_FAILING] = {
 		"%" PRIu64 " I/O errors in a second, its blocks are misses until it answers well",
 		KVBLK_A_EVENT_IO_ERRORS },
+	[KVBLK_EVENT_MEMBER_READ_ONLY] = {
+		"%" PRIu64 " I/O errors in a second, all of writes: its blocks are served, puts go to other members",
+		KVBLK_A_EVENT_IO_ERRORS },
 };
 
 const char *kvblk_event_name(unsigned int type)

@@ -1357,7 +1357,7 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
  * @slot: its place among the members
  * @state: &enum kvblk_member_status
  * @suspect: it does not answer
- * @failing: it answers with errors
+ * @failing: it answers with errors; see @read_only
  * @size: bytes of the device
  * @segment_size: bytes in a segment
  * @nr_segments: segments
@@ -1370,6 +1370,7 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
  * @incarnation: a random number drawn when it was formatted
  * @restored: blocks that it brought back when it came up
  * @formatted: it was new and empty when it came up
+ * @read_only: @failing, but only writes: its blocks are served
  *
  * KVBLK_MEMBER_STATUS_MISSING: of these there are @pool, @name, @uuid and @state.
  * May get more fields at its end: only the library makes these.
@@ -1396,6 +1397,7 @@ struct kvblk_member_state {
 	uint64_t incarnation;
 	uint64_t restored;
 	bool formatted;
+	bool read_only;
 };
 
 /**

@@ -137,7 +137,8 @@
 	X("low-space", LOW_SPACE) \
 	X("restore-failed", RESTORE_FAILED) \
 	X("request-done", REQUEST_DONE) \
-	X("member-failing", MEMBER_FAILING)
+	X("member-failing", MEMBER_FAILING) \
+	X("member-read-only", MEMBER_READ_ONLY)
 
 /* X(name, the end of its KVBLK_A_EVENT_), in the order of their numbers */
 #define KVBLK_EVENT_NUMBER_TABLE(X) \

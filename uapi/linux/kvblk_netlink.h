@@ -101,7 +101,8 @@ enum kvblk_stats_scope {
  * @KVBLK_EVENT_MEMBER_DEAD: A member's device is gone.
  * @KVBLK_EVENT_MEMBER_SUSPECT: A member does not answer; its blocks are misses
  *   until it does. Carries silence-ms.
- * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect or failing member answers well again.
+ * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect, failing or read-only member answers
+ *   well again.
  * @KVBLK_EVENT_CHECKSUM: Blocks failed their checks: the first one, or those
  *   of the last minute. Carries segment.
  * @KVBLK_EVENT_READ_ERROR: A member failed reads: the first one, or those of
@@ -119,6 +120,9 @@ enum kvblk_stats_scope {
  *   kernel's log has the sentence.
  * @KVBLK_EVENT_MEMBER_FAILING: A member answers with errors; its blocks are
  *   misses until it answers well for a while. Carries io-errors.
+ * @KVBLK_EVENT_MEMBER_READ_ONLY: A member answers writes with errors, and
+ *   reads well: its blocks are served, and puts go to other members, until it
+ *   answers well for a while. Carries io-errors.
  */
 enum kvblk_event {
 	KVBLK_EVENT_POOL_UP = 1,
@@ -136,6 +140,7 @@ enum kvblk_event {
 	KVBLK_EVENT_RESTORE_FAILED,
 	KVBLK_EVENT_REQUEST_DONE,
 	KVBLK_EVENT_MEMBER_FAILING,
+	KVBLK_EVENT_MEMBER_READ_ONLY,
 };
 
 enum {

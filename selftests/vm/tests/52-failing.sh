@@ -69,6 +69,28 @@ wait_for 30 gone
 # one for each state change and kind of error, and one a minute
 [ $(($(log_lines) - lines)) -le 20 ] || fail "$(($(log_lines) - lines)) lines in the log"
 
+echo "-- it fails writes and answers reads: its blocks are hits, and puts go elsewhere"
+dm_flakey_set flaky /dev/flash1 0 1 error_writes
+next=20000
+puts_fail() {
+	blocks put $next 40 50000
+	next=$((next + 40))
+	member_is flaky read-only
+}
+wait_for 20 puts_fail
+wait_for 5 event member-read-only
+expect "member's failing" "$(cat $sysfs/members/flaky/failing)" 2
+expect "pool's state" "$(cat $sysfs/state)" degraded
+misses_alike 1000 200 200
+before=$(counter write_errors)
+blocks put 30000 100 50000
+expect "puts while a member is read-only" "$stored" 100
+# it may be probed meanwhile
+[ $(($(counter write_errors) - before)) -le 10 ] || fail "$(($(counter write_errors) - before)) of 100 puts tried the read-only member"
+expect "puts that failed" "$(counter put_errors)" 0
+dm_flakey_set flaky /dev/flash1 1 0
+wait_for 60 member_is flaky up
+
 echo "-- writes fail while puts come: no put fails"
 before=$(counter write_errors)
 stress_start -e -t 2 -k 300 -l 50000
