@@ -174,8 +174,7 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 		if (state->arg_num > 0)
 			cli_usage(state, "too many arguments, from \"%s\" on",
 				  arg);
-		if (!strchr(arg, '/'))
-			cli_check_pool_name(state, arg);
+		cli_check_pool_or_node(state, arg);
 		bench->pool = arg;
 		return 0;
 	case ARGP_KEY_END:

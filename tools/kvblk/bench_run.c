@@ -87,6 +87,10 @@ static void fail(struct bench *bench, const char *what, int err)
 			 what);
 	else if (err == -ENOMEM && bench->opts.engine->registers && geteuid())
 		no_locked_memory(bench);
+	else if ((err == -EPERM || err == -ENOSYS) &&
+		 strcmp(bench->opts.engine->name, "ioctl") != 0)
+		cli_fail("%s: io_uring is forbidden here, by sysctl kernel.io_uring_disabled or by the container's seccomp profile; use --engine ioctl",
+			 what);
 	else
 		cli_fail("%s: %s", what, kvblk_strerror(err));
 }

@@ -90,7 +90,7 @@ static error_t parse_block(int key, char *arg, struct argp_state *state,
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num == 0) {
-			cli_check_pool_name(state, arg);
+			cli_check_pool_or_node(state, arg);
 			args->pool = arg;
 			return 0;
 		}
@@ -226,7 +226,7 @@ static const struct argp put_argp = {
 	.options = put_options,
 	.parser = parse_one_key,
 	.args_doc = "POOL KEY [FILE]",
-	.doc = "Store FILE, or stdin, as the block KEY of POOL.\v"
+	.doc = "Store FILE, or stdin, as the block KEY of POOL, a pool's name or a node's path.\v"
 	       "Example:\n  kvblk put kv0 prefix/42 block.bin\n\n"
 	       "A block that is stored already is left as it is; that is an error only when its length differs.",
 	.children = output_children,
@@ -319,7 +319,7 @@ static const struct argp get_argp = {
 	.options = get_options,
 	.parser = parse_one_key,
 	.args_doc = "POOL KEY [FILE]",
-	.doc = "Fetch the block KEY of POOL to FILE, or stdout.\v"
+	.doc = "Fetch the block KEY of POOL, a pool's name or a node's path, to FILE, or stdout.\v"
 	       "Example:\n  kvblk get kv0 prefix/42 block.bin\n\n"
 	       "Exits with 3 when there is no such block; FILE is then left alone.",
 	.children = output_children,

@@ -198,6 +198,12 @@ void cli_check_pool_name(const struct argp_state *state, const char *name)
 			   name);
 }
 
+void cli_check_pool_or_node(const struct argp_state *state, const char *name)
+{
+	if (!strchr(name, '/'))
+		cli_check_pool_name(state, name);
+}
+
 static int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
@@ -307,7 +313,11 @@ int cli_open_pool(const char *pool, struct kvblk **kv)
 	switch (err) {
 	case 0:
 		return CLI_OK;
+	case -ENOTTY:
+		return cli_fail("%s: is no node of a pool", pool);
 	case -ENODEV:
+		if (strchr(pool, '/'))
+			return cli_fail("%s: there is no such node, or its pool is gone", pool);
 		if (access("/dev/kvblk", F_OK) && access("/sys/module/kvblk", F_OK))
 			return cli_no_module(pool);
 		snprintf(node, sizeof(node), "/dev/kvblk/%s", pool);

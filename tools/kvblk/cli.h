@@ -152,6 +152,8 @@ double cli_next_time(struct argp_state *state, const char *what, double min, dou
 
 /* Ends the process with CLI_USAGE unless @name can be a pool's name. */
 void cli_check_pool_name(const struct argp_state *state, const char *name);
+/* The same, or the path of a node, as kvblk_open() takes it. */
+void cli_check_pool_or_node(const struct argp_state *state, const char *name);
 
 /**
  * struct cli_key - a key as given on the command line

@@ -74,6 +74,16 @@ json 'd == [{"key": "a", "removed": True}]' kvblk rm $pool a
 code 3 'no such block' kvblk rm $pool a
 
 json 'd[0]["counters"]["puts"] == 2 and d[0]["counters"]["deletes"] == 1 and sum(d[0]["latency"]["put"]["log2_buckets"]) > 0' kvblk stat $pool
+# by the node that a container has
+check mknod "$tmp/node" c "$(stat -Lc %Hr $node)" "$(stat -Lc %Lr $node)"
+check kvblk put "$tmp/node" by-path "$tmp/block"
+check cmp "$tmp/block" <(kvblk get "$tmp/node" by-path)
+code 1 "$tmp/none: there is no such node" kvblk get "$tmp/none" by-path
+code 1 "$tmp/block: is no node of a pool" kvblk get "$tmp/block" by-path
+check kvblk rm $pool by-path
+put /proc/sys/kernel/io_uring_disabled 2
+code 1 'io_uring is forbidden here, by sysctl kernel.io_uring_disabled' kvblk bench $pool --op put --size 4K --seconds 0.1
+put /proc/sys/kernel/io_uring_disabled 0
 expect "lines of stat" "$(kvblk stat $pool --watch=0.2 --count 2 | wc -l)" 3
 expect "objects of stat" "$(kvblk stat --watch=0.2 --count 2 -o json | grep -c per_second)" 2
 others=$(listeners) # kvblkd
