@@ -3,6 +3,7 @@
 # vm: timeout=140 takes=42 check=debug
 # Lookups tell what is there; what is leased survives pressure, until release, close or the lease's end. Leases of all that a member has
 # neither stop the pool nor make reclaim copy them again and again.
+# slow: a pool is written several times over, by both interfaces and once more beside leases.
 . "${0%/*}/pool.bash"
 
 kv_load
