@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A get: success only after header and payload have been checked; whatever else
- * it reports, the destination is zero or untouched.
+ * it reports, the destination is zero or untouched. If its caller has gone, the
+ * destination is left as it is, because it may be somebody else's by now.
  */
 #include <linux/ioprio.h>
 #include <linux/slab.h>
@@ -402,6 +403,9 @@ static noinline int get_again(struct kvblk_req *req)
 	kvblk_sigpipe_block(&sigpipe);
 	ret = get_start(req);
 	kvblk_sigpipe_restore(&sigpipe);
+	/* what is left then is to clear the caller's memory */
+	if (ret == 1)
+		req->phase = KVBLK_GET_OVER;
 	return ret;
 }
 

@@ -15,11 +15,11 @@
  * - A kill belongs to its member. Nobody waits for the kills of a member that
  *   does not answer: deletes that do are failed with -EIO, the kills stay
  *   listed until the member answers or leaves the pool.
- * - A member lists at most about KVBLK_KILLS_MAX kills, of a member that does not
- *   answer. At that number it gets no puts, its entries are not evicted, and a put may
- *   not supersede them. Deletes list no more than half of that: the rest is for puts
- *   and evictions, so nobody's deletes keep others from storing blocks.
- * - A delete waits for its turn as long as the member's kills end.
+ * - A member lists at most about KVBLK_KILLS_MAX kills, which is meant for members that
+ *   do not answer. At that number it gets no puts, its entries are not evicted, and a
+ *   put may not supersede them. Deletes list no more than half of that, because nobody's
+ *   deletes may keep others from storing blocks. The rest is for puts and evictions.
+ * - A delete waits until the list has room for it, as long as the member's kills end.
  * - The index tells ids apart by their token only, and so do kills.
  */
 #include <linux/slab.h>
