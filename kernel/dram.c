@@ -320,12 +320,12 @@ void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 	kvblk_object_put(obj);
 }
 
-/* One walk, which may miss what is behind one that it removes: how many it removed. */
-static u32 forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
+/* One walk. Returns whether it may have missed some: those behind one that was removed. */
+static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 {
 	struct rhashtable_iter iter;
 	struct kvblk_object *obj;
-	u32 removed = 0;
+	bool missed = false;
 
 	rhashtable_walk_enter(&pool->dram.objects, &iter);
 	rhashtable_walk_start(&iter);
@@ -333,18 +333,21 @@ static u32 forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 		/* the table has grown: some come again */
 		if (IS_ERR(obj))
 			continue;
-		if (obj->seg - first >= nr || !refcount_inc_not_zero(&obj->refs))
+		if ((obj->seg - first >= nr && !need_resched()) ||
+		    !refcount_inc_not_zero(&obj->refs))
 			continue;
 		rhashtable_walk_stop(&iter);
-		kvblk_object_remove(pool, obj);
-		kvblk_object_put(obj);
-		removed++;
+		if (obj->seg - first < nr)
+			kvblk_object_remove(pool, obj);
 		cond_resched();
 		rhashtable_walk_start(&iter);
+		/* the walk finds its place by an object that is still in the table */
+		missed |= READ_ONCE(obj->dead);
+		kvblk_object_put(obj);
 	}
 	rhashtable_walk_stop(&iter);
 	rhashtable_walk_exit(&iter);
-	return removed;
+	return missed;
 }
 
 void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
