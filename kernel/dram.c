@@ -389,6 +389,18 @@ static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool o
 	}
 }
 
+/* Blocks of a chain are on one list, so that the policy judges them together. */
+static void chain_home(struct kvblk_dram *dram, struct kvblk_object *obj)
+{
+	u64 *home = &dram->homes[obj->chain % ARRAY_SIZE(dram->homes)];
+
+	/* one task puts them, one after the other */
+	if (READ_ONCE(*home) >> 32 == obj->chain)
+		obj->nid = (u32)READ_ONCE(*home);
+	else
+		WRITE_ONCE(*home, (u64)obj->chain << 32 | obj->nid);
+}
+
 int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 {
 	struct kvblk_slot slot = {
@@ -405,6 +417,8 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 	}, live = slot, victim;
 	int err;
 
+	if (obj->chain)
+		chain_home(&pool->dram, obj);
 	live.state = KVBLK_SLOT_LIVE;
 	obj->seg = slot.seg;
 	obj->off = slot.off;

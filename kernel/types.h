@@ -442,6 +442,7 @@ struct kvblk_member {
  * @seg: its entry's place, if it counts, with
  * @off: likewise, and
  * @gen: likewise
+ * @nid: of its list
  * @chain: the batch that it was put by, if that was a chain; 0: none
  * @offer_parent: id.lo of the block before that chain, or before it; 0: not known
  * @continues: that block was there
@@ -504,6 +505,8 @@ struct kvblk_dram_node {
  * @run: what it looks at
  * @stages: what it writes
  * @left: others that it did not wait for, since their members are silent
+ * @report: blocks that were damaged in there
+ * @homes: of the last chains: &kvblk_object.chain, and in the low half its list's node
  * @closing: the pool is going: leases pin nothing
  */
 struct kvblk_dram {
@@ -520,6 +523,8 @@ struct kvblk_dram {
 	struct run *run;
 	struct stages *stages;
 	atomic_t left;
+	struct kvblk_report report;
+	u64 homes[64];
 	bool closing;
 };
 
