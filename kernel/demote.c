@@ -178,7 +178,9 @@ static void stage_end(struct stage *stage)
 	kvblk_room_release(room, written ? &stage->rec : NULL);
 	if (!written && !stays)
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
-	if (!stays) {
+	if (stays) {
+		kvblk_object_queue(pool, obj);
+	} else {
 		kvblk_count(pool, written ? KVBLK_C_DRAM_WRITES : KVBLK_C_DRAM_DROPS, 1);
 		kvblk_object_remove(pool, obj);
 	}
@@ -333,13 +335,14 @@ static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return FATE_STALE;
 	if (object_hot(obj, slot) && !all)
 		return FATE_STAYS;
-	/* a copy: the entry is the member's block's. Who prefetched it may have a lease */
+	/* a copy: the entry is the member's block's, and so is a lease */
 	if (slot->seg != KVBLK_DRAM_SEG)
-		return slot->leased && !all ? FATE_STAYS : FATE_STALE;
+		return FATE_STALE;
 	/* in its last minute: a write would be for nothing */
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
 		return FATE_DROP;
-	if (obj->needed || obj->rec.priority >= 2)
+	/* a lease goes with the entry */
+	if (obj->needed || obj->rec.priority >= 2 || slot->leased)
 		return FATE_WRITE;
 	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
 }
@@ -414,25 +417,25 @@ static void run_ask(struct kvblk_pool *pool, struct run *run)
 }
 
 /*
- * Takes the block out of the index, for @next (NULL: for good). False: somebody has
- * it. @pinned: by leases, too.
+ * Takes the block out of the index, for @next, where leases go with it, or (NULL) for
+ * good, which they prevent. Returns false if somebody else has it.
  */
 static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
-			 const struct kvblk_slot *slot, const struct kvblk_slot *next,
-			 bool pinned)
+			 const struct kvblk_slot *slot, const struct kvblk_slot *next)
 {
 	/* one that was removed since: the number of its place may be another block's */
 	if (slot->state != KVBLK_SLOT_LIVE || READ_ONCE(obj->dead))
 		return false;
-	return pinned ? kvblk_index_claim(&pool->index, obj->rec.id, slot, next) :
-			kvblk_index_replace(&pool->index, obj->rec.id, slot, next);
+	return next || READ_ONCE(pool->dram.closing) ?
+	       kvblk_index_replace(&pool->index, obj->rec.id, slot, next) :
+	       kvblk_index_claim(&pool->index, obj->rec.id, slot, next);
 }
 
 /* It goes for good. False: it stays. */
 static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot)
 {
-	if (!object_claim(pool, obj, slot, NULL, !READ_ONCE(pool->dram.closing)))
+	if (!object_claim(pool, obj, slot, NULL))
 		return false;
 	kvblk_count(pool, KVBLK_C_DRAM_DROPS, 1);
 	kvblk_object_remove(pool, obj);
@@ -442,7 +445,7 @@ static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
 
 /*
  * It goes to a member, where there is room before it is claimed: nobody waits for it
- * longer than for a write. False: it stays. @urgent: leased or not, and durably.
+ * longer than for a write. False: it stays. @urgent: durably.
  */
 static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot, bool urgent)
@@ -452,16 +455,14 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	struct stages *all;
 	struct stage *stage;
 
-	if (slot->state != KVBLK_SLOT_LIVE ||
-	    (slot->leased && !urgent && !READ_ONCE(pool->dram.closing)))
+	if (slot->state != KVBLK_SLOT_LIVE)
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
 	if (!stage_room(pool, obj->rec.length, &room))
 		return !urgent && object_forgo(pool, obj, slot);
 	moving.state = KVBLK_SLOT_MOVING;
-	if (!object_claim(pool, obj, slot, &moving,
-			  !urgent && !READ_ONCE(pool->dram.closing))) {
+	if (!object_claim(pool, obj, slot, &moving)) {
 		/* nothing was written there */
 		kvblk_room_release(&room, NULL);
 		return false;
@@ -510,7 +511,7 @@ static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
 	return obj;
 }
 
-/* What somebody waits for. Leases go with the entry, so they are no hindrance. */
+/* What somebody waits for, and what is leased where memory is short. */
 static void dram_urgent(struct kvblk_pool *pool)
 {
 	struct kvblk_object *obj;
@@ -602,6 +603,9 @@ static void dram_work(struct work_struct *work)
 	dram_urgent(pool);
 	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
 		dram_shrink_to(pool, room_made(limit), !limit);
+	/* what is on that list is held */
+	if (!list_empty(&pool->dram.urgent))
+		queue_work(pool->wq, work);
 }
 
 /* ---- memory pressure ---- */
@@ -626,7 +630,10 @@ static struct kvblk_object *node_coldest(struct kvblk_dram_node *node)
 	return obj;
 }
 
-/* False: it stays, being hot, leased or on its way. No sleep. */
+/*
+ * Drops a block. Returns false if it stays, being hot, on its way, or leased: that is
+ * written and dropped soon, since a promise must not cost others their lives. No sleep.
+ */
 static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
 {
 	struct kvblk_slot slot;
@@ -637,8 +644,11 @@ static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
 	case FATE_STALE:
 		break;
 	default:
-		if (!object_claim(pool, obj, &slot, NULL, true))
+		if (!object_claim(pool, obj, &slot, NULL)) {
+			if (slot.leased && slot.state == KVBLK_SLOT_LIVE)
+				kvblk_object_urge(pool, obj);
 			return false;
+		}
 		kvblk_count(pool, KVBLK_C_DRAM_SQUEEZED, 1);
 	}
 	kvblk_object_remove(pool, obj);
@@ -659,12 +669,14 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 			break;
 		bytes = kvblk_object_bytes(obj->rec.length);
 		seen += bytes;
-		if (object_squeeze(pool, obj))
-			freed += bytes;
-		else
+		if (!object_squeeze(pool, obj))
 			kvblk_object_queue(pool, obj);
-		kvblk_object_put(obj);
+		/* somebody may be copying from it */
+		if (kvblk_object_put(obj))
+			freed += bytes;
 	}
+	if (!list_empty(&pool->dram.urgent))
+		queue_work(pool->wq, &pool->dram.work);
 	sc->nr_scanned = seen >> PAGE_SHIFT;
 	return seen ? freed >> PAGE_SHIFT : SHRINK_STOP;
 }

@@ -13,9 +13,11 @@
  *   does not is stale: no get finds it, and it goes when it is met.
  * - A block that is only here has one way out: its entry, claimed by one task, becomes
  *   none, or MOVING until it is LIVE on a member. What a lease pins can't be claimed.
- * - Who has a reference finds the bytes unchanged, though the block may have gone.
+ * - Who has a reference finds the bytes unchanged, though the block may have gone. A
+ *   reference is held while something is done with the bytes, not while a task or a
+ *   pager is waited for: what is held is lost to others.
  * - Memory pressure drops and never writes: the shrinker does no I/O and takes no
- *   memory. What it drops is a miss.
+ *   memory. What it drops is a miss. What a lease pins it leaves to the work.
  *
  * Who owns the memory: the pool. dram_bytes bounds it, callers' memory cgroups are not
  * charged, for a block outlives the task that put it and serves other cgroups. It is
@@ -132,10 +134,13 @@ static void object_free(struct kvblk_object *obj)
 	kfree_rcu(obj, rcu);
 }
 
-void kvblk_object_put(struct kvblk_object *obj)
+bool kvblk_object_put(struct kvblk_object *obj)
 {
-	if (refcount_dec_and_test(&obj->refs))
+	bool last = refcount_dec_and_test(&obj->refs);
+
+	if (last)
 		object_free(obj);
+	return last;
 }
 
 /* A pool that is going makes no room: kvblk_dram_close() does what is left to do. */
@@ -207,7 +212,7 @@ void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj)
 	struct kvblk_dram_node *node = node_of(pool, obj);
 
 	guard(spinlock)(&node->lock);
-	if (obj->dead)
+	if (obj->dead || !list_empty(&obj->lru))
 		return;
 	list_add_tail(&obj->lru, &node->lru);
 	WRITE_ONCE(node->bytes, node->bytes + kvblk_object_bytes(obj->rec.length));
@@ -272,16 +277,21 @@ void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
 	if (!percpu_ref_tryget_live(&pool->users))
 		return;
 	obj = kvblk_object_get(pool, id, slot);
-	scoped_guard(spinlock, &pool->dram.lock) {
-		if (obj && list_empty(&obj->urgent)) {
-			list_add_tail(&obj->urgent, &pool->dram.urgent);
-			obj = NULL;
-		}
-	}
-	if (obj)
+	if (obj) {
+		kvblk_object_urge(pool, obj);
 		kvblk_object_put(obj);
+	}
 	queue_work(pool->wq, &pool->dram.work);
 	percpu_ref_put(&pool->users);
+}
+
+void kvblk_object_urge(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	guard(spinlock)(&pool->dram.lock);
+	if (!list_empty(&obj->urgent))
+		return;
+	refcount_inc(&obj->refs);
+	list_add_tail(&obj->urgent, &pool->dram.urgent);
 }
 
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,

@@ -125,6 +125,8 @@ static int get_submit(struct kvblk_req *req)
 	unsigned long now = jiffies;
 
 	WARN_ON_ONCE(end > req->slot.len);
+	if (req->phase == KVBLK_GET_HERE)
+		req->phase = KVBLK_GET_LANDED;
 	/* others of its batch are in flight: only when they are not */
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header,
@@ -149,13 +151,19 @@ static int get_submit(struct kvblk_req *req)
 	return 0;
 }
 
+/* Its task has come for it, and does not wait for others of its file. */
+static bool get_comes(const struct kvblk_req *req)
+{
+	return req->phase != KVBLK_GET_LANDED;
+}
+
 /* Kernel memory for it: a chunk, if a device's is behind it, or for all of it. */
 static int get_bounce(struct kvblk_req *req, bool device)
 {
 	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
 		req->media.bounce = kvblk_bounce_get(req, kvblk_req_landed);
 	if (!req->media.bounce)
-		return kvblk_req_mem_alloc(req, get_end(req) - req->from, false);
+		return kvblk_req_mem_alloc(req, get_end(req) - req->from, get_comes(req));
 	req->mem.bv = req->mem.few_bv;
 	req->mem.nr = 1;
 	/* a part may have reached the caller: nobody may think that it is quiet */
@@ -181,7 +189,31 @@ static bool get_known_bounce(struct kvblk_req *req)
 	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
 }
 
-/* The block's entry and its segment, held. 0 or -ENOENT. */
+/*
+ * Is the block in the host's memory? Until its task comes that is all that is to be known,
+ * then @object is it.
+ */
+static bool get_is_here(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!atomic64_read(&pool->dram.bytes))
+		return false;
+	if (!get_comes(req) && !get_prefetches(req)) {
+		if (!kvblk_dram_holds(pool, req->id, &req->slot))
+			return false;
+		req->phase = KVBLK_GET_HERE;
+		return true;
+	}
+	req->object = kvblk_object_get(pool, req->id, &req->slot);
+	/* a copy that nobody has checked is not for who checks */
+	if (req->object && req->object->unproven &&
+	    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
+		kvblk_req_mem_drop(req);
+	return req->object;
+}
+
+/* The block's entry and its segment, held, unless it is here. 0 or -ENOENT. */
 static int get_find(struct kvblk_req *req)
 {
 	struct kvblk_media *media = &req->media;
@@ -196,15 +228,8 @@ static int get_find(struct kvblk_req *req)
 		if (!kvblk_slot_listed(pool, req->tenant, &req->slot))
 			return get_miss(req, kvblk_slot_expired(pool, &req->slot) ?
 					     KVBLK_C_MISS_EXPIRED : KVBLK_C_MISS_ABSENT);
-		if (atomic64_read(&pool->dram.bytes)) {
-			req->object = kvblk_object_get(pool, req->id, &req->slot);
-			/* a copy that nobody has checked is not for who checks */
-			if (req->object && req->object->unproven &&
-			    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
-				kvblk_req_mem_drop(req);
-			if (req->object)
-				return 0;
-		}
+		if (get_is_here(req))
+			return 0;
 		media->seg = kvblk_segment_get(pool, &req->slot, &media->member,
 					       &media->gen);
 	}
@@ -256,7 +281,7 @@ static bool get_promotes(struct kvblk_req *req)
 	phys_addr_t addr;
 
 	if (!READ_ONCE(tun->dram_bytes) || !READ_ONCE(tun->dram_promote) ||
-	    !req->slot.heat || req->want != req->slot.len)
+	    get_comes(req) || !req->slot.heat || req->want != req->slot.len)
 		return false;
 	return !kvblk_src_device(&req->src, true, &addr);
 }
@@ -275,9 +300,10 @@ static int get_memory(struct kvblk_req *req)
 	if (get_prefetches(req) && !READ_ONCE(pool->tun.dram_bytes))
 		return -EOPNOTSUPP;
 	if (get_prefetches(req))
-		return kvblk_req_object(req, req->want) ? 0 : -ENOSPC;
-	if (get_promotes(req) && kvblk_req_object(req, req->want))
+		return kvblk_req_object(req, req->want);
+	if (get_promotes(req) && !kvblk_req_object(req, req->want))
 		return 0;
+	req->wants_memory = 0;
 	if (req->phase == KVBLK_GET_AGAIN)
 		return kvblk_req_mem_alloc(req, get_end(req) - req->from, true);
 	if (!(pool->flags & KVBLK_POOL_STRICT) &&
@@ -304,6 +330,47 @@ static int get_memory(struct kvblk_req *req)
 	return err;
 }
 
+static const __le32 *get_crcs(const struct kvblk_req *req)
+{
+	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
+					   req->object->rec.crcs;
+
+	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
+}
+
+/* So much of the caller's memory may have been written, for nothing. */
+static void get_partly(struct kvblk_req *req)
+{
+	req->partly = max(req->partly, req->want);
+}
+
+static int get_over(struct kvblk_req *req, int err)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!err && get_prefetches(req)) {
+		kvblk_count(pool, KVBLK_C_PREFETCHES, 1);
+		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
+		err = req->want;
+	} else if (!err) {
+		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
+		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
+		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,
+				  req->start);
+		err = req->want;
+	} else {
+		req->result.flags = 0;
+		get_count_failed(req, err);
+	}
+	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
+			req->result.flags, req->start);
+	req->phase = KVBLK_GET_OVER;
+	/* a prefetch's task may not come for it, and others want the memory */
+	if (get_prefetches(req) && !req->parked)
+		kvblk_req_mem_drop(req);
+	return kvblk_req_over(req, err);
+}
+
 /* Is what is in the host's memory the block that is asked for? 0 or -ENOENT. */
 static int get_check_object(struct kvblk_req *req)
 {
@@ -321,13 +388,9 @@ static int get_check_object(struct kvblk_req *req)
 	return 0;
 }
 
-/* It is in the host's memory: nothing is read, so it lands at once. */
-static int get_object(struct kvblk_req *req)
+/* It is in the host's memory: nothing is read, so it lands at once, for its task. */
+static int get_here(struct kvblk_req *req)
 {
-	int err = get_check_object(req);
-
-	if (err)
-		return get_fail(req, err);
 	kvblk_p2p_trial_end(req);
 	req->looked = true;
 	req->src.fault = false;
@@ -336,9 +399,84 @@ static int get_object(struct kvblk_req *req)
 	return 0;
 }
 
+/* What a caller whose pages do not stay gets, in kernel memory: 0 or -ENOMEM. */
+static int get_copy_object(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+	u32 bytes = get_end(req) - req->from, i;
+	struct iov_iter from;
+	int err;
+
+	err = kvblk_req_mem_alloc(req, bytes, true);
+	/* it has dropped the object, too */
+	if (err)
+		return err;
+	iov_iter_bvec(&from, ITER_SOURCE, &obj->bv[1], obj->nr, obj->rec.length);
+	iov_iter_advance(&from, req->from);
+	for (i = 1; i < req->mem.nr; i++)
+		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
+					min(req->mem.bv[i].bv_len, bytes), &from);
+	return 0;
+}
+
+/* From the object to the caller, without a page fault. */
+static int get_copy_out(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+	bool fault = req->src.fault;
+	int err;
+
+	req->src.fault = false;
+	err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->want, &req->src, false);
+	req->src.fault = fault;
+	return err;
+}
+
+/*
+ * The task has come, and has found the object. 1: it is over; -EAGAIN: it is to go on
+ * with what @phase says, and holds no object.
+ */
+static int get_object(struct kvblk_req *req)
+{
+	int err = get_check_object(req);
+
+	if (err)
+		return get_over(req, err);
+	/* or the object would be held until the page for them is there */
+	if (req->crcs_addr && req->integrity != KVBLK_INTEGRITY_NONE && !req->crcs) {
+		req->crcs = kmemdup(get_crcs(req), kvblk_nr_chunks(get_end(req) - req->from) *
+				    sizeof(*req->crcs), GFP_KERNEL_ACCOUNT);
+		if (!req->crcs)
+			return get_over(req, -ENOMEM);
+	}
+	err = get_copy_out(req);
+	if (err)
+		get_partly(req);
+	if (err == -EFAULT && !req->src.fault) {
+		kvblk_req_mem_drop(req);
+		req->wants_fault = true;
+		return -EAGAIN;
+	}
+	req->phase = err ? KVBLK_GET_COPY : KVBLK_GET_SUMS;
+	/* they were brought in, and went out again */
+	if (err == -EFAULT)
+		err = get_copy_object(req);
+	if (err)
+		return get_over(req, err);
+	kvblk_req_object_drop(req);
+	kvblk_index_touch(&req->pool->index, &req->slot,
+			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
+	req->result.flags |= KVBLK_RES_MEMORY;
+	if (req->phase == KVBLK_GET_SUMS)
+		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
+	return -EAGAIN;
+}
+
 /* With the media half begun; it goes on when 0 is returned. */
 static int get_begun(struct kvblk_req *req)
 {
+	bool comes = get_comes(req);
 	struct kvblk_slot was;
 	int err;
 
@@ -357,11 +495,14 @@ static int get_begun(struct kvblk_req *req)
 	if (err)
 		return get_fail(req, err);
 	if (req->object && get_prefetches(req)) {
+		kvblk_req_mem_drop(req);
 		req->result.flags |= KVBLK_RES_MEMORY;
 		return kvblk_req_over(req, 0);
 	}
 	if (req->object)
 		return get_object(req);
+	if (!comes && get_comes(req))
+		return get_here(req);
 	req->header_units = kvblk_header_units(req->slot.len);
 	err = kvblk_req_header_alloc(req);
 	if (!err)
@@ -391,7 +532,10 @@ static int get_start(struct kvblk_req *req)
 	return ret;
 }
 
-/* It is found again, and what it came to be. 0: in flight, or 1. */
+/*
+ * It is found again, and what it came to be. 0: in flight; 1; -EAGAIN: a page fault is
+ * wanted, or @phase says that it has been copied.
+ */
 static noinline int get_again(struct kvblk_req *req)
 {
 	struct kvblk_sigpipe sigpipe;
@@ -399,6 +543,11 @@ static noinline int get_again(struct kvblk_req *req)
 
 	kvblk_req_mem_drop(req);
 	kvblk_req_header_free(req);
+	kfree(req->crcs);
+	req->crcs = NULL;
+	/* while nothing is held: a pager may take its time */
+	if (req->src.fault && kvblk_src_fault_in(&req->src, req->want, true))
+		return get_over(req, -EINTR);
 	req->looked = false;
 	kvblk_sigpipe_block(&sigpipe);
 	ret = get_start(req);
@@ -449,7 +598,9 @@ static bool get_keep(struct kvblk_req *req)
 	WRITE_ONCE(obj->touched, true);
 	if (!kvblk_object_keep(req->pool, obj, &req->slot))
 		return true;
-	req->parked = req->parks;
+	/* what a batch brings in stays, within its file's budget */
+	req->parked = req->parks && kvblk_budget_fits(&req->owner->budget, 0,
+						      kvblk_file_limit(req->owner));
 	if (req->parked)
 		percpu_ref_get(&req->pool->users);
 	else
@@ -503,14 +654,6 @@ static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 	return get_miss(req, KVBLK_C_MISS_UNPROVEN);
 }
 
-static const __le32 *get_crcs(const struct kvblk_req *req)
-{
-	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
-					   req->object->rec.crcs;
-
-	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
-}
-
 /* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
 static int get_check(struct kvblk_req *req)
 {
@@ -544,7 +687,8 @@ static int get_crcs_out(struct kvblk_req *req)
 	if (!req->crcs_addr || req->integrity == KVBLK_INTEGRITY_NONE)
 		return 0;
 	bytes = kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32);
-	if (kvblk_user_write(req->crcs_addr, get_crcs(req), bytes, req->src.fault))
+	if (kvblk_user_write(req->crcs_addr, req->crcs ?: get_crcs(req), bytes,
+			     req->src.fault))
 		return -EFAULT;
 	req->result.flags |= KVBLK_RES_CHECKSUMS;
 	return 0;
@@ -605,12 +749,6 @@ static noinline int get_bounce_run(struct kvblk_req *req, int err)
 	return err == -EFAULT ? -EAGAIN : err;
 }
 
-/* So much of the caller's memory may have been written, for nothing. */
-static void get_partly(struct kvblk_req *req)
-{
-	req->partly = max(req->partly, req->want);
-}
-
 /*
  * The media half: looks at what has landed. 0: the block is in the caller's memory
  * or, with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: to
@@ -660,11 +798,11 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	} else if (req->mem.direct || streamed) {
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
-	} else {
+	} else if (req->phase != KVBLK_GET_HERE) {
 		req->phase = KVBLK_GET_COPY;
 	}
 	/* here, because the pool's index may go once the media half has ended */
-	if (!err && !get_prefetches(req))
+	if (!err && !get_prefetches(req) && req->phase != KVBLK_GET_HERE)
 		kvblk_index_touch(&req->pool->index, &req->slot,
 				  kvblk_policy_tick(&req->pool->policy));
 	/* a trial goes on with what is read again */
@@ -690,43 +828,28 @@ static int get_deliver(struct kvblk_req *req)
 						 req->want, &req->src);
 		if (err)
 			return err;
-		/* its header was not read */
-		if (req->object && !req->header) {
-			kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
-			req->result.flags |= KVBLK_RES_MEMORY;
-		}
 		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
 	}
-	err = get_crcs_out(req);
-	/* nobody waits for a pager with a device's memory pinned */
-	if (err && req->mem.direct)
-		kvblk_req_mem_drop(req);
-	return err;
+	return get_crcs_out(req);
 }
 
-static int get_over(struct kvblk_req *req, int err)
+/*
+ * Its task may take its time, or a pager: what is pinned, and the pool's memory, is not
+ * held meanwhile.
+ */
+static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
-	struct kvblk_pool *pool = req->pool;
-
-	if (!err && get_prefetches(req)) {
-		kvblk_count(pool, KVBLK_C_PREFETCHES, 1);
-		req->result.flags = KVBLK_RES_MEMORY | KVBLK_RES_BOUNCED;
-		err = req->want;
-	} else if (!err) {
-		kvblk_count_at(req->media.stats, KVBLK_C_GETS, 1);
-		kvblk_count_at(req->media.stats, KVBLK_C_GET_BYTES, req->want);
-		kvblk_hist_add_at(pool, req->media.stats, KVBLK_H_GET, req->want,
-				  req->start);
-		err = req->want;
-	} else {
-		req->result.flags = 0;
-		get_count_failed(req, err);
+	if (req->object && req->phase == KVBLK_GET_COPY)
+		req->phase = KVBLK_GET_HERE;
+	/* the tail is the task's to copy, and goes with the pages */
+	if (by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS && req->mem.tail_user.bv_len) {
+		req->phase = KVBLK_GET_AGAIN;
+		req->result.flags &= ~KVBLK_RES_DIRECT;
 	}
-	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
-			req->result.flags, req->start);
-	req->phase = KVBLK_GET_OVER;
-	return kvblk_req_over(req, err);
+	if (req->object || req->mem.direct)
+		kvblk_req_mem_drop(req);
+	return -EAGAIN;
 }
 
 /* As far as it comes. 0, 1 or -EAGAIN, as of kvblk_req_finish(). */
@@ -748,15 +871,19 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	/* the sums may be all that is left, and nobody wants them */
 	if (by == KVBLK_BY_MEMBER && (req->phase != KVBLK_GET_SUMS || req->crcs_addr ||
 				      req->mem.tail_user.bv_len))
-		return -EAGAIN;
+		return get_pause(req, by);
 	if (by == KVBLK_BY_NOBODY)
 		return get_over(req, -EINTR);
-	if (req->phase == KVBLK_GET_AGAIN)
-		return get_again(req);
+	if (req->phase == KVBLK_GET_AGAIN || req->phase == KVBLK_GET_HERE) {
+		err = get_again(req);
+		if (err != -EAGAIN || (req->phase != KVBLK_GET_COPY &&
+				       req->phase != KVBLK_GET_SUMS))
+			return err;
+	}
 	err = get_deliver(req);
 	req->wants_fault = err == -EFAULT && !req->src.fault;
 	if (req->wants_fault)
-		return -EAGAIN;
+		return get_pause(req, by);
 	if (err)
 		get_partly(req);
 	return get_over(req, err);

@@ -309,8 +309,8 @@ void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
 /* Is there one? */
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot);
-/* Any context. */
-void kvblk_object_put(struct kvblk_object *obj);
+/* Returns whether it was the last reference, so that the memory is free. Any context. */
+bool kvblk_object_put(struct kvblk_object *obj);
 /* The entry of @id has gone, or is another one: so does its object. */
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
 /* The numbers of these segments are given away again, and no copy of them comes. May sleep. */

@@ -102,6 +102,8 @@ enum kvblk_by {
 /**
  * enum kvblk_get_phase - where a get is
  * @KVBLK_GET_LANDED: it is to be read, or has been, and is to be looked at
+ * @KVBLK_GET_HERE: its block is in the host's memory, or was: its task looks for it
+ *	there, so that nobody's memory is held until the task comes
  * @KVBLK_GET_AGAIN: it is to be read again, through kernel memory
  * @KVBLK_GET_COPY: it is right, and to be copied to the caller
  * @KVBLK_GET_SUMS: all but the checksums is there
@@ -109,6 +111,7 @@ enum kvblk_by {
  */
 enum kvblk_get_phase {
 	KVBLK_GET_LANDED,
+	KVBLK_GET_HERE,
 	KVBLK_GET_AGAIN,
 	KVBLK_GET_COPY,
 	KVBLK_GET_SUMS,
@@ -306,7 +309,7 @@ struct kvblk_req {
 	u32 chain;			/* a put: &kvblk_object.chain */
 	u64 offer_parent;		/* likewise */
 	struct kvblk_object *object;	/* with a reference, or NULL */
-	__le32 *crcs;			/* a put: what was there */
+	__le32 *crcs;			/* a put: what was there; a get: what is to go there */
 	ktime_t waiting;		/* since, 0: not yet */
 	struct kvblk_mem mem;		/* its few_bv and what follows: not zeroed */
 	u8 key[KVBLK_KEY_MAX];
@@ -415,11 +418,14 @@ void kvblk_req_header_free(struct kvblk_req *req);
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
 /*
- * An object for the operation's block, as its memory and with its key. The operation has
- * it until it is dropped, or taken. NULL: no room.
+ * An object for the operation's block, as its memory and with its key, which is bounded
+ * as by kvblk_req_mem_alloc(). The operation has it until it is dropped, or taken.
+ * Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
  */
-struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length);
+int kvblk_req_object(struct kvblk_req *req, u32 length);
 struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
+/* Drops the object, and no other memory. */
+void kvblk_req_object_drop(struct kvblk_req *req);
 /* What its record tells, with a copy of its checksums. False: there is no memory for them. */
 bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);

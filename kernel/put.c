@@ -151,15 +151,26 @@ bool kvblk_put_stays(const struct kvblk_req *req)
 	return !put_through(req) && put_kept(req);
 }
 
-/* The caller's bytes in memory of the pool's. 0, with an object if there is room. */
+/*
+ * Copies the caller's bytes into memory of the pool's. Returns 0, with an object if there
+ * is room, -EINTR, or -EFAULT if they are not there without a page fault.
+ */
 static int put_object(struct kvblk_req *req)
 {
-	struct kvblk_object *obj = kvblk_req_object(req, req->bytes);
+	bool fault = req->src.fault;
+	struct kvblk_object *obj;
 	struct kvblk_rec rec;
-	int err = 0;
+	int err;
 
-	if (!obj)
+	/* a pager may take its time, and the pool's memory is not the caller's */
+	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
+		return -EINTR;
+	err = kvblk_req_object(req, req->bytes);
+	/* a member's path waits, if it must */
+	req->wants_memory = 0;
+	if (err)
 		return 0;
+	obj = req->object;
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
 	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER : KVBLK_INTEGRITY_NONE;
@@ -168,14 +179,17 @@ static int put_object(struct kvblk_req *req)
 	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
 	obj->needed = req->hints & KVBLK_HINT_MISSED;
 	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
+	req->src.fault = false;
 	/* without memory for its checksums it is a member's */
-	if (kvblk_object_describe(obj, &rec))
-		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	if (!kvblk_object_describe(obj, &rec))
+		err = -ENOMEM;
 	else
-		kvblk_req_mem_drop(req);
+		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	req->src.fault = fault;
 	if (err)
 		kvblk_req_mem_drop(req);
-	return err;
+	/* what went out again in between is copied by a member's path, which waits */
+	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
 }
 
 /* The caller's bytes, and the checksums that it has. */
@@ -964,6 +978,11 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		err = put_done(req);
 	} else if (err == -EIO) {
 		req->failed = by == KVBLK_BY_MEMBER;
+		if (req->failed && (req->mem.direct || req->object)) {
+			/* its task may never come, and can bring them anew */
+			kvblk_req_header_free(req);
+			kvblk_req_mem_drop(req);
+		}
 		if (req->failed)
 			return -EAGAIN;
 		/* one that was given up has been answered, and counted, as such */

@@ -157,59 +157,7 @@ void kvblk_file_put(struct kvblk_file *file)
 		kfree(file);
 }
 
-struct kvblk_object *kvblk_req_object(struct kvblk_req *req, u32 length)
-{
-	struct kvblk_object *obj = kvblk_object_new(req->pool, length, req->op.key_len);
-
-	if (!obj)
-		return NULL;
-	obj->rec.id = req->id;
-	obj->rec.tenant = req->tenant;
-	memcpy(obj->key, req->key, req->op.key_len);
-	req->object = obj;
-	req->coming = true;
-	req->mem.bv = obj->bv;
-	req->mem.nr = obj->nr + 1;
-	req->mem.bytes = length;
-	req->mem.media_bytes = round_up(length, KVBLK_UNIT);
-	return obj;
-}
-
-bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec)
-{
-	obj->rec = *rec;
-	obj->rec.key = obj->key;
-	obj->rec.crcs = NULL;
-	if (rec->integrity == KVBLK_INTEGRITY_NONE)
-		return true;
-	obj->rec.crcs = kmemdup(rec->crcs, kvblk_nr_chunks(rec->length) *
-				sizeof(*rec->crcs), GFP_KERNEL_ACCOUNT);
-	return obj->rec.crcs;
-}
-
-struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)
-{
-	struct kvblk_object *obj = req->object;
-
-	memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
-	req->object = NULL;
-	req->coming = false;
-	return obj;
-}
-
-/* Its payload may be the object's. */
-static noinline void req_object_put(struct kvblk_req *req)
-{
-	struct kvblk_object *obj = req->object;
-
-	if (req->mem.bv == obj->bv)
-		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
-	req->object = NULL;
-	kvblk_object_put(obj);
-	req->coming = false;
-}
-
-/* Takes @bytes of the file's budget; if it need not, -EAGAIN with @wants_memory. */
+/* Takes @bytes of the file's budget; unless it @must, -EAGAIN with @wants_memory. */
 static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
 {
 	struct kvblk_file *file = req->owner;
@@ -236,10 +184,69 @@ static void req_let_go(struct kvblk_req *req)
 	kvblk_file_put(file);
 }
 
+int kvblk_req_object(struct kvblk_req *req, u32 length)
+{
+	struct kvblk_object *obj;
+	int err = req_hold(req, length, !req->cmd);
+
+	if (err)
+		return err;
+	obj = kvblk_object_new(req->pool, length, req->op.key_len);
+	if (!obj) {
+		req_let_go(req);
+		return -ENOSPC;
+	}
+	obj->rec.id = req->id;
+	obj->rec.tenant = req->tenant;
+	memcpy(obj->key, req->key, req->op.key_len);
+	req->object = obj;
+	req->coming = true;
+	req->mem.bv = obj->bv;
+	req->mem.nr = obj->nr + 1;
+	req->mem.bytes = length;
+	req->mem.media_bytes = round_up(length, KVBLK_UNIT);
+	return 0;
+}
+
+bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec)
+{
+	obj->rec = *rec;
+	obj->rec.key = obj->key;
+	obj->rec.crcs = NULL;
+	if (rec->integrity == KVBLK_INTEGRITY_NONE)
+		return true;
+	obj->rec.crcs = kmemdup(rec->crcs, kvblk_nr_chunks(rec->length) *
+				sizeof(*rec->crcs), GFP_KERNEL_ACCOUNT);
+	return obj->rec.crcs;
+}
+
+struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	req->object = NULL;
+	req->coming = false;
+	req_let_go(req);
+	return obj;
+}
+
+/* Its payload may be the object's. */
+noinline void kvblk_req_object_drop(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	if (req->mem.bv == obj->bv)
+		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	req->object = NULL;
+	kvblk_object_put(obj);
+	req->coming = false;
+}
+
 void kvblk_req_mem_drop(struct kvblk_req *req)
 {
 	if (req->object)
-		req_object_put(req);
+		kvblk_req_object_drop(req);
 	kvblk_mem_free(&req->mem);
 	req_let_go(req);
 }
@@ -340,13 +347,20 @@ void kvblk_media_end(struct kvblk_req *req)
 static void req_work(struct work_struct *work)
 {
 	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
+	/* there while it holds some of it, which may end here */
+	struct kvblk_file *file = req->owner;
+	u32 held = req->held;
 
+	if (held)
+		refcount_inc(&file->refs);
 	/* what is in flight still has it come again */
-	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) != 1)
-		return;
-	if (req->held)
-		atomic64_sub(req->held, &req->owner->budget.detached);
-	req->gone(req);
+	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) == 1) {
+		if (held)
+			atomic64_sub(held, &file->budget.detached);
+		req->gone(req);
+	}
+	if (held)
+		kvblk_file_put(file);
 }
 
 /*
@@ -439,15 +453,20 @@ void kvblk_rescue_work(struct work_struct *work)
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, rescue_work);
 	struct kvblk_handover *hand;
 	struct kvblk_req *req;
-	int cpu;
+	int cpu, ret;
 
 	for_each_possible_cpu(cpu)
 		while ((hand = kvblk_handover_take(per_cpu_ptr(pool->landings, cpu),
 						   jiffies - LANDED_PATIENCE))) {
 			req = container_of(hand, struct kvblk_req, hand);
+			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
+			/* its task needs nothing but the result, and may never come */
+			if (ret == 1) {
+				kvblk_req_mem_drop(req);
+				kvblk_req_header_free(req);
+			}
 			/* what is in flight again lands again */
-			if (kvblk_req_finish(req, KVBLK_BY_MEMBER) &&
-			    kvblk_handover_give_back(hand))
+			if (ret && kvblk_handover_give_back(hand))
 				req->ended(req);
 			cond_resched();
 		}
