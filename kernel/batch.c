@@ -255,12 +255,40 @@ static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 	return 0;
 }
 
+/* Bytes that it has in flight: what a prefetch moves is not the caller's memory. */
+static u32 req_moves(const struct kvblk_req *req)
+{
+	struct kvblk_slot slot;
+
+	if (req->type != &kvblk_op_prefetch)
+		return req->bytes;
+	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
+}
+
+/* What was brought in may leave memory from now on, the last ones first. */
+static void batch_unpark(struct kvblk_batch *batch)
+{
+	u32 i;
+
+	for (i = batch->nr_reqs; i-- > 0;) {
+		struct kvblk_req *req = batch->reqs[i];
+
+		req->parks = false;
+		if (!req->parked)
+			continue;
+		req->parked = false;
+		kvblk_object_queue(req->pool, req->object);
+		kvblk_req_trim(req);
+		percpu_ref_put(&req->pool->users);
+	}
+}
+
 static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 {
 	u64 limit = READ_ONCE(batch->file->pool->tun.queue_bytes);
 	int ret;
 
-	req->charged = req->bytes;
+	req->charged = req_moves(req);
 	while (batch->nr_inflight &&
 	       batch->bytes_inflight + req->charged > limit)
 		if (batch_wait(batch))
@@ -282,6 +310,8 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 				return -EINTR;
 		if (req->wants_fault && batch_fault_in(batch, req))
 			return -EINTR;
+		/* others may wait for that memory */
+		batch_unpark(batch);
 		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);
 		if (ret == -EINTR)
 			return ret;
@@ -381,24 +411,6 @@ static bool batch_prefetches(const struct kvblk_batch *batch)
 		if (batch->reqs[i]->type != &kvblk_op_prefetch)
 			return false;
 	return true;
-}
-
-/* What was brought in may leave memory from now on, the last ones first. */
-static void batch_unpark(struct kvblk_batch *batch)
-{
-	u32 i;
-
-	for (i = batch->nr_reqs; i-- > 0;) {
-		struct kvblk_req *req = batch->reqs[i];
-
-		req->parks = false;
-		if (!req->parked)
-			continue;
-		req->parked = false;
-		kvblk_object_queue(req->pool, req->object);
-		kvblk_req_trim(req);
-		percpu_ref_put(&req->pool->users);
-	}
 }
 
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain)

@@ -111,6 +111,7 @@ static void prefetch_enter(struct kvblk_req *req)
 	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
 						 req->op.priority);
 	turn->priority = req->op.priority;
+	turn->prefetch = true;
 	turn->bytes = req->mem.bytes + (req->header_units << KVBLK_UNIT_SHIFT);
 	turn->given_up = &req->canceled;
 	turn->submit = prefetch_submit;
@@ -299,8 +300,10 @@ static int get_memory(struct kvblk_req *req)
 
 	if (get_prefetches(req) && !READ_ONCE(pool->tun.dram_bytes))
 		return -EOPNOTSUPP;
-	if (get_prefetches(req))
-		return kvblk_req_object(req, req->want);
+	if (get_prefetches(req)) {
+		req->gated = kvblk_gate_full(req->media.member);
+		return req->gated ? -EAGAIN : kvblk_req_object(req, req->want);
+	}
 	if (get_promotes(req) && !kvblk_req_object(req, req->want))
 		return 0;
 	req->wants_memory = 0;
@@ -520,6 +523,7 @@ static int get_start(struct kvblk_req *req)
 {
 	int ret;
 
+	req->space_seq = atomic_read(&req->pool->space_seq);
 	if (kvblk_req_late(req))
 		return get_fail(req, -ETIME);
 	if (kvblk_req_crowded(req))
@@ -918,10 +922,18 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 	       get_clear(req) : ret;
 }
 
+/* It has waited at a gate that does not move. */
+static int prefetch_give_up(struct kvblk_req *req)
+{
+	return -ENOSPC;
+}
+
 const struct kvblk_op_type kvblk_op_prefetch = {
 	.flags = KVBLK_OPF_LAYOUT,
 	.mode = FMODE_READ,
 	.start = get_start,
+	.wait = kvblk_req_wait_space,
+	.give_up = prefetch_give_up,
 	.finish = get_finish,
 };
 

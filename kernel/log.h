@@ -325,6 +325,7 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
  * @member: that counts it, or NULL
  * @bytes: of it
  * @priority: of a prefetch, else 0
+ * @prefetch: it is one
  * @since: when it came or, later, was counted, jiffies
  * @given_up: what it points to is true once nobody wants it any more
  * @cgroup: whose I/O it is; not held
@@ -338,6 +339,7 @@ struct kvblk_turn {
 	struct kvblk_member *member;
 	u64 bytes;
 	u8 priority;
+	bool prefetch;
 	unsigned long since;
 	const bool *given_up;
 	const struct cgroup_subsys_state *cgroup;
@@ -351,6 +353,12 @@ void kvblk_gate_exit(void);
 void kvblk_gate_member_init(struct kvblk_member *member);
 /* No put of the member is under way. May sleep. */
 void kvblk_gate_member_exit(struct kvblk_member *member);
+/* So much waits there that new ones are to wait before: pool->space_wait tells. */
+static inline bool kvblk_gate_full(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->gate_full);
+}
+
 /* Submits it, now or later. */
 void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member);
 void kvblk_turn_over(struct kvblk_turn *turn, struct kvblk_member *member);

@@ -305,6 +305,7 @@ struct kvblk_req {
 	u64 crcs_addr;			/* where the caller has checksums, or 0 */
 	u32 crcs_room;			/* bytes there */
 	u32 space_seq;
+	bool gated;			/* a put or prefetch: it waits for a member's gate */
 	u32 hints;			/* a put: &enum kvblk_hints */
 	u32 chain;			/* a put: &kvblk_object.chain */
 	u64 offer_parent;		/* likewise */
@@ -439,6 +440,8 @@ static inline bool kvblk_req_late(const struct kvblk_req *req)
 	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
 }
 
+/* As type->wait: until segments or gates have room. */
+long kvblk_req_wait_space(struct kvblk_req *req, long step);
 /* It was late before it began: 1. */
 int kvblk_req_expire(struct kvblk_req *req);
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);

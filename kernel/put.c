@@ -308,8 +308,13 @@ static void put_write(struct kvblk_req *req)
 /* Not where its write has failed, and for a device's memory, one that reaches it. */
 static bool put_suits(struct kvblk_req *req, struct kvblk_member *member)
 {
-	return member->slot != req->avoid &&
-	       !(req->mem.p2p && kvblk_p2p_route(req, member));
+	if (member->slot == req->avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
+		return false;
+	/* one whose write has failed does not wait again */
+	if (req->tries || !kvblk_gate_full(member))
+		return true;
+	req->gated = true;
+	return false;
 }
 
 static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
@@ -640,7 +645,10 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	/* its old record could not be killed, and come back one day */
 	if (old && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
+	req->gated = false;
 	err = kvblk_room_find(pool, req->bytes, put_suits, req, room);
+	if (err == -ENOSPC && req->gated)
+		err = -EAGAIN;
 	/* others may have room: for those that reach it, wait but once */
 	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
 		return -EREMOTEIO;
@@ -828,9 +836,7 @@ static long put_wait(struct kvblk_req *req, long step)
 	if (!put_ready(req))
 		return wait_event_killable_timeout(pool->settle_wait, put_ready(req),
 						   step);
-	return wait_event_killable_timeout(pool->space_wait,
-					   atomic_read(&pool->space_seq) !=
-					   req->space_seq, step);
+	return kvblk_req_wait_space(req, step);
 }
 
 static int put_give_up(struct kvblk_req *req)

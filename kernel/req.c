@@ -518,6 +518,20 @@ int kvblk_req_start(struct kvblk_req *req)
 	return req->type->start(req);
 }
 
+long kvblk_req_wait_space(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+	long left;
+
+	left = wait_event_killable_timeout(pool->space_wait,
+					   atomic_read(&pool->space_seq) != req->space_seq,
+					   step);
+	/* a gate that moves has room one day */
+	if (left > 0 && req->gated)
+		req->waiting = ktime_get();
+	return left;
+}
+
 static bool file_has_memory(const struct kvblk_req *req)
 {
 	return kvblk_budget_fits(&req->owner->budget, req->wants_memory,

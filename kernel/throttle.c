@@ -6,12 +6,16 @@
  * there is always an I/O whose end lets the next ones in.
  *
  * The rules:
+ * - None passes those that wait. But a put that waits here holds room in a segment,
+ *   and a prefetch memory. So beyond queue_bytes the gate is full, and new ones wait
+ *   before they take any.
  * - A put is counted for a limited time, because its device may not answer, or its
  *   cgroup may be over its budget (io.max). If the device does answer, and puts of
  *   other cgroups wait, those of this cgroup are let through uncounted for a while:
  *   they would otherwise delay the others, one after the other.
- * - Prefetches wait here, too. One with a priority goes before those that have less
- *   and came lately: nobody is overtaken for longer than GATE_LOOK.
+ * - Prefetches wait here, too, and leave room for gets that are yet to come. One with
+ *   a priority goes before those that have less and came lately: nobody is overtaken
+ *   for longer than GATE_LOOK.
  * - Puts that waited are submitted as I/O of their callers' cgroups, in lanes: work
  *   items that have puts of one cgroup each, because io.cost has a submitter sleep
  *   for its cgroup's budget. If there are more cgroups than lanes, some share.
@@ -27,6 +31,7 @@
 #define GATE_RATE_SHIFT	26		/* a second more for each 64 MiB of it */
 #define GATE_POOR	(4 * HZ)	/* a cgroup is taken to be over its budget */
 #define GATE_LOOK	(HZ / 10)	/* between two looks at all puts that wait */
+#define GATE_IDLE	16		/* windows of prefetches while no gets come */
 
 static struct workqueue_struct *gate_wq;
 
@@ -48,6 +53,16 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 	return window && kvblk_member_writable(member) &&
 	       time_before(jiffies, READ_ONCE(member->last_get) + GATE_TIME) ?
 	       window : U64_MAX;
+}
+
+/* @window of puts; a prefetch has one even if that is U64_MAX, as long as there is one. */
+static u64 turn_window(const struct kvblk_member *member, const struct kvblk_turn *turn,
+		       u64 window)
+{
+	u64 put = READ_ONCE(member->pool->tun.put_window_bytes);
+
+	return turn->prefetch && window == U64_MAX && put && kvblk_member_ok(member) ?
+	       GATE_IDLE * put : window;
 }
 
 /* To compare with; it may be gone. */
@@ -157,6 +172,23 @@ static bool gate_pass(struct kvblk_member *member, struct kvblk_turn *turn, u64 
 	return true;
 }
 
+/* Bytes come to wait, or are gone. Full means that new ones wait until a quarter is. */
+static void gate_wait(struct kvblk_member *member, s64 bytes)
+{
+	u64 limit = READ_ONCE(member->pool->tun.queue_bytes);
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&member->gate_lock);
+	member->gate_waiting += bytes;
+	if (member->gate_waiting > limit) {
+		WRITE_ONCE(member->gate_full, true);
+	} else if (member->gate_full && member->gate_waiting <= limit - limit / 4) {
+		WRITE_ONCE(member->gate_full, false);
+		atomic_inc(&pool->space_seq);
+		wake_up_all(&pool->space_wait);
+	}
+}
+
 /* Behind those of its priority, and those that have waited for long. */
 static void gate_queue(struct kvblk_member *member, struct kvblk_turn *turn)
 {
@@ -175,16 +207,11 @@ static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64
 {
 	turn->cgroup = turn_cgroup();
 	guard(spinlock_irqsave)(&member->gate_lock);
-	/*
-	 * Puts that wait hold room, which others need: so only so many wait here,
-	 * the rest waits for the device.
-	 */
-	if (member->gate_waiting > READ_ONCE(member->pool->tun.queue_bytes) ||
-	    (list_empty(&member->gate) && gate_pass(member, turn, window)))
+	if (list_empty(&member->gate) && gate_pass(member, turn, window))
 		return true;
 	turn->css = turn_css();
 	turn->ioprio = get_current_ioprio();
-	member->gate_waiting += turn->bytes;
+	gate_wait(member, turn->bytes);
 	gate_queue(member, turn);
 	queue_delayed_work(member->pool->wq, &member->gate_work, GATE_LOOK);
 	return false;
@@ -192,7 +219,7 @@ static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64
 
 void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member)
 {
-	u64 window = kvblk_put_window(member);
+	u64 window = turn_window(member, turn, kvblk_put_window(member));
 
 	turn->member = NULL;
 	turn->ioprio = 0;
@@ -233,7 +260,7 @@ static void gate_lane_work(struct work_struct *work)
 			turn = list_first_entry_or_null(&lane->turns, struct kvblk_turn,
 							link);
 			if (turn) {
-				member->gate_waiting -= turn->bytes;
+				gate_wait(member, -(s64)turn->bytes);
 				list_del(&turn->link);
 			}
 			lane->busy = !!turn;
@@ -263,7 +290,7 @@ static void gate_drop(struct kvblk_member *member, struct list_head *turns,
 	list_for_each_entry_safe(turn, next, turns, link) {
 		if (!READ_ONCE(*turn->given_up))
 			continue;
-		member->gate_waiting -= turn->bytes;
+		gate_wait(member, -(s64)turn->bytes);
 		list_move_tail(&turn->link, go);
 	}
 }
@@ -290,16 +317,22 @@ static void gate_work(struct work_struct *work)
 						   struct kvblk_member, gate_work);
 	u64 window = kvblk_put_window(member);
 	struct kvblk_turn *turn, *next;
+	bool prefetch_waits = false;
 	LIST_HEAD(go);
 
 	scoped_guard(spinlock_irq, &member->gate_lock) {
 		if (time_after_eq(jiffies, member->gate_looked + GATE_LOOK))
 			gate_look(member, &go);
-		/* nobody overtakes one that has to wait */
+		/* nobody overtakes one that has to wait, but puts prefetches if no gets come */
 		list_for_each_entry_safe(turn, next, &member->gate, link) {
-			if (!gate_pass(member, turn, window))
+			if (prefetch_waits && turn->prefetch)
+				continue;
+			if (gate_pass(member, turn, turn_window(member, turn, window)))
+				lane_enter(member, turn);
+			else if (window == U64_MAX)
+				prefetch_waits = true;
+			else
 				break;
-			lane_enter(member, turn);
 		}
 		if (member->gate_waiting)
 			queue_delayed_work(member->pool->wq, &member->gate_work,

@@ -402,6 +402,7 @@ struct kvblk_member {
 	spinlock_t gate_lock;		/* see throttle.c; any context */
 	struct list_head gate;		/* puts that wait for others; gate_lock, */
 	u64 gate_waiting;		/* bytes of them and of those in lanes, */
+	bool gate_full;			/* there are too many, */
 	struct list_head gate_counted;	/* those let through, the oldest first, */
 	u64 gate_bytes;			/* bytes of them, */
 	unsigned long gate_looked;	/* when all that wait were looked at, jiffies, */
