@@ -12,6 +12,7 @@
  * Vectors may span pages that lie side by side: there is no high memory where
  * this runs, so they are linear in the kernel too.
  */
+#include <linux/crc32c.h>
 #include <linux/io.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
@@ -558,6 +559,70 @@ int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 		skip = 0;
 	}
 	return err;
+}
+
+/*
+ * The same of bytes @skip to @skip + @bytes of a payload of @len, whose chunks are summed
+ * while their bytes are in the cache: into @crcs (@in), or compared with them.
+ */
+static int vectors_copy_sum(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			    const struct kvblk_src *src, bool in, __le32 *crcs)
+{
+	const u32 chunk = 1u << KVBLK_CHUNK_SHIFT;
+	u32 at = round_down(skip, chunk), stop = skip + bytes;
+	u32 end = min_t(u64, round_up((u64)stop, chunk), len);
+	u32 off = at, crc = ~0, n;
+	struct walk w;
+	int err;
+
+	walk_begin(&w, src, 0, 0);
+	crcs += at >> KVBLK_CHUNK_SHIFT;
+	for (; off >= bv->bv_len; bv++)
+		off -= bv->bv_len;
+	for (; at < end; at += n, off += n) {
+		bool copied = at >= skip && at < stop;
+		u32 next = at < skip ? skip : copied ? stop : end;
+		void *here;
+
+		if (off == bv->bv_len) {
+			bv++;
+			off = 0;
+		}
+		here = bvec_virt(bv) + off;
+		n = min3(bv->bv_len - off, chunk - at % chunk, min(next, end) - at);
+		if (copied && in) {
+			err = walk_copy(&w, here, n, true);
+			if (err)
+				return err;
+		}
+		crc = crc32c(crc, here, n);
+		if (copied && !in) {
+			err = walk_copy(&w, here, n, false);
+			if (err)
+				return err;
+		}
+		if ((at + n) % chunk && at + n < end)
+			continue;
+		if (in)
+			*crcs = cpu_to_le32(~crc);
+		else if (*crcs != cpu_to_le32(~crc))
+			return -EBADMSG;
+		crcs++;
+		crc = ~0;
+	}
+	return 0;
+}
+
+int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src,
+			 __le32 *crcs)
+{
+	return vectors_copy_sum(bv, len, 0, len, src, true, crcs);
+}
+
+int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			    const struct kvblk_src *src, const __le32 *crcs)
+{
+	return vectors_copy_sum(bv, len, skip, bytes, src, false, (__le32 *)crcs);
 }
 
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes)

@@ -38,6 +38,7 @@ struct stage {
 	u32 header_bytes;
 	bool never;			/* turn.given_up */
 	bool landed;
+	bool damaged;			/* its bytes are not what was put */
 	bool ended;
 	bool urgent;			/* somebody waits for it to be durable */
 	struct kvblk_mem mem;
@@ -90,23 +91,21 @@ static void stage_submit(struct kvblk_turn *turn)
 
 static void stage_rec(struct stage *stage)
 {
+	u32 policy = READ_ONCE(stage->all->pool->tun.integrity);
 	const struct kvblk_object *obj = stage->obj;
 
 	stage->rec = obj->rec;
 	stage->rec.seq = stage->room.seq;
-	stage->rec.integrity = KVBLK_INTEGRITY_CRC32C;
-	if (obj->rec.crcs)
-		stage->rec.integrity = KVBLK_INTEGRITY_PRODUCER;
 	/* one without checksums is a miss after a crash */
-	else if (!stage->urgent &&
-		 READ_ONCE(stage->all->pool->tun.integrity) == KVBLK_CHECK_HEADER)
-		stage->rec.integrity = KVBLK_INTEGRITY_NONE;
+	if (!obj->rec.crcs)
+		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
+				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 	stage->rec.durable = stage->urgent ||
 			     kvblk_durable(stage->room.member, stage->rec.integrity);
 	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
 }
 
-/* It has room. Without memory it is not written. */
+/* It has room. Without memory it is not written, nor if its bytes are not what was put. */
 static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
@@ -115,17 +114,22 @@ static void stage_write(struct stage *stage)
 	struct kvblk_place place;
 	__le32 *crcs;
 
+	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	stage->mem.bv = obj->bv;
+	stage->mem.nr = obj->nr + 1;
+	stage->mem.bytes = obj->rec.length;
+	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
+	stage->damaged = kvblk_object_checks(pool, obj) &&
+			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
+	stage->landed = stage->damaged;
+	if (stage->damaged)
+		return;
 	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
 	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
 						 get_order(stage->header_bytes));
 	stage->landed = !stage->header;
 	if (!stage->header)
 		return;
-	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
-	stage->mem.bv = obj->bv;
-	stage->mem.nr = obj->nr + 1;
-	stage->mem.bytes = obj->rec.length;
-	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
 	bvec_set_virt(&obj->bv[0], stage->header, stage->header_bytes);
 	stage_rec(stage);
 	crcs = stage->header + KVBLK_HDR_CRCS;
@@ -172,8 +176,10 @@ static void stage_end(struct stage *stage)
 		kvblk_kill_later(pool, obj->rec.id, &live);
 	live = stage->slot;
 	live.state = KVBLK_SLOT_LIVE;
+	if (stage->damaged)
+		kvblk_object_damaged(pool, obj);
 	/* what somebody wants to be durable is no worse than before */
-	stays = !written && stage->urgent &&
+	stays = !written && !stage->damaged && stage->urgent &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	kvblk_room_release(room, written ? &stage->rec : NULL);
 	if (!written && !stays)

@@ -308,6 +308,51 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 	return obj && object_is(obj, slot);
 }
 
+bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj)
+{
+	u32 policy = READ_ONCE(pool->tun.integrity);
+
+	return obj->rec.crcs && (policy == KVBLK_CHECK_FULL ||
+				 (policy == KVBLK_CHECK_PRODUCER &&
+				  obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER));
+}
+
+/* Between two reports. */
+#define REPORT_GAP	(60 * HZ)
+
+void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj)
+{
+	struct kvblk_report *report = &pool->dram.report;
+	unsigned long next = READ_ONCE(report->next);
+	u32 nr;
+
+	/* a producer's may have been wrong from the beginning */
+	if (obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
+		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		return;
+	}
+	kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
+	atomic_inc(&report->nr);
+	if (time_before(jiffies, next) ||
+	    cmpxchg(&report->next, next, jiffies + REPORT_GAP) != next)
+		return;
+	nr = atomic_xchg(&report->nr, 0);
+	dev_err(&pool->dev,
+		"%u damaged block%s in this host's memory: look for memory errors (EDAC)\n",
+		nr, nr == 1 ? "" : "s");
+	kvblk_event(pool, NULL, KVBLK_EVENT_CHECKSUM, KVBLK_DRAM_SEG);
+}
+
+void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	struct kvblk_slot slot;
+
+	if (kvblk_object_current(pool, obj, &slot) && slot.seg == KVBLK_DRAM_SEG &&
+	    slot.state == KVBLK_SLOT_LIVE && !READ_ONCE(obj->dead))
+		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
+	kvblk_object_remove(pool, obj);
+}
+
 /* Whatever object @id has, with a reference, or NULL. */
 static struct kvblk_object *object_find(struct kvblk_pool *pool, struct kvblk_id id)
 {
@@ -480,6 +525,7 @@ int kvblk_objects_init(struct kvblk_pool *pool)
 	spin_lock_init(&dram->lock);
 	INIT_LIST_HEAD(&dram->urgent);
 	dram->rest = jiffies;
+	dram->report.next = jiffies;
 	/* a segment that never goes */
 	pool->seg_gen[KVBLK_DRAM_SEG] = 1;
 	dram->nodes = kcalloc(nr_node_ids, sizeof(*dram->nodes), GFP_KERNEL);

@@ -402,7 +402,7 @@ static int get_here(struct kvblk_req *req)
 	return 0;
 }
 
-/* What a caller whose pages do not stay gets, in kernel memory: 0 or -ENOMEM. */
+/* What a caller whose pages do not stay gets, in kernel memory: 0, -ENOMEM, -EBADMSG. */
 static int get_copy_object(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
@@ -419,7 +419,8 @@ static int get_copy_object(struct kvblk_req *req)
 	for (i = 1; i < req->mem.nr; i++)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
-	return 0;
+	return !kvblk_object_checks(req->pool, obj) ||
+	       kvblk_payload_check(&req->mem, NULL, get_crcs(req)) ? 0 : -EBADMSG;
 }
 
 /* From the object to the caller, without a page fault. */
@@ -430,9 +431,25 @@ static int get_copy_out(struct kvblk_req *req)
 	int err;
 
 	req->src.fault = false;
-	err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->want, &req->src, false);
+	if (kvblk_object_checks(req->pool, obj))
+		err = kvblk_vectors_check_out(&obj->bv[1], obj->rec.length, req->op.offset,
+					      req->want, &req->src, obj->rec.crcs);
+	else
+		err = kvblk_vectors_copy(&obj->bv[1], req->op.offset, req->want, &req->src,
+					 false);
 	req->src.fault = fault;
 	return err;
+}
+
+/* The object's bytes are not the block's. 1, or -EAGAIN: a member has the block. */
+static int get_object_damaged(struct kvblk_req *req)
+{
+	kvblk_object_damaged(req->pool, req->object);
+	kvblk_object_spoil(req->pool, req->object);
+	kvblk_req_mem_drop(req);
+	req->phase = KVBLK_GET_AGAIN;
+	return req->slot.seg != KVBLK_DRAM_SEG ? -EAGAIN :
+	       get_over(req, get_miss(req, KVBLK_C_MISS_DAMAGED));
 }
 
 /*
@@ -464,6 +481,8 @@ static int get_object(struct kvblk_req *req)
 	/* they were brought in, and went out again */
 	if (err == -EFAULT)
 		err = get_copy_object(req);
+	if (err == -EBADMSG)
+		return get_object_damaged(req);
 	if (err)
 		return get_over(req, err);
 	kvblk_req_object_drop(req);

@@ -311,6 +311,12 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot);
 /* Returns whether it was the last reference, so that the memory is free. Any context. */
 bool kvblk_object_put(struct kvblk_object *obj);
+/* Is the object's payload to be compared with its checksums? */
+bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj);
+/* It was, and is not what was put: counts and reports that. Any context. */
+void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj);
+/* No get finds the object any more, nor its block, if that is nowhere else. */
+void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj);
 /* The entry of @id has gone, or is another one: so does its object. */
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
 /* The numbers of these segments are given away again, and no copy of them comes. May sleep. */

@@ -242,7 +242,16 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
  */
 int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in);
-/* The same of bounce pages. */
+/* Copies a payload of @len bytes in, and sums its chunks into @crcs. 0, -EFAULT, -ENXIO. */
+int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src,
+			 __le32 *crcs);
+/*
+ * Copies @bytes from byte @skip of a payload of @len on out, and compares the chunks that
+ * they lie in with @crcs. 0; -EFAULT, -ENXIO, -EBADMSG: some of it has been copied.
+ */
+int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			    const struct kvblk_src *src, const __le32 *crcs);
+/* The same of bounce pages, without sums, as kvblk_vectors_copy(). */
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
 /* Writes @bytes from byte @skip of the caller's memory on. 0, -EFAULT, -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);

@@ -427,7 +427,10 @@ int kvblk_req_object(struct kvblk_req *req, u32 length);
 struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
 /* Drops the object, and no other memory. */
 void kvblk_req_object_drop(struct kvblk_req *req);
-/* What its record tells, with a copy of its checksums. False: there is no memory for them. */
+/*
+ * What its record tells, with memory for its checksums, and those that @rec has. False:
+ * there is none.
+ */
 bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /*

@@ -70,6 +70,13 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 	return put_wants_crcs(req, policy) || req->no_p2p;
 }
 
+/* They have been computed as the payload came into memory. */
+static bool put_carries_crcs(const struct kvblk_req *req)
+{
+	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->object &&
+	       req->object->rec.crcs;
+}
+
 /* Our own are computed as the payload goes. */
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
@@ -79,6 +86,8 @@ static void put_crcs(struct kvblk_req *req, u32 policy)
 	req->integrity = put_integrity(req, policy);
 	if (req->integrity == KVBLK_INTEGRITY_PRODUCER)
 		memcpy(crcs, req->crcs, bytes);
+	else if (put_carries_crcs(req))
+		memcpy(crcs, req->object->rec.crcs, bytes);
 	else if (req->integrity == KVBLK_INTEGRITY_NONE)
 		memset(crcs, 0, bytes);
 }
@@ -157,7 +166,7 @@ bool kvblk_put_stays(const struct kvblk_req *req)
  */
 static int put_object(struct kvblk_req *req)
 {
-	bool fault = req->src.fault;
+	bool fault = req->src.fault, sums;
 	struct kvblk_object *obj;
 	struct kvblk_rec rec;
 	int err;
@@ -173,7 +182,10 @@ static int put_object(struct kvblk_req *req)
 	obj = req->object;
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
-	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER : KVBLK_INTEGRITY_NONE;
+	/* the bytes may be in memory for hours before a member has them */
+	sums = put_wants_crcs(req, put_policy(req));
+	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER :
+			sums ? KVBLK_INTEGRITY_CRC32C : KVBLK_INTEGRITY_NONE;
 	obj->chain = req->chain;
 	obj->continues = req->continues;
 	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
@@ -183,6 +195,9 @@ static int put_object(struct kvblk_req *req)
 	/* without memory for its checksums it is a member's */
 	if (!kvblk_object_describe(obj, &rec))
 		err = -ENOMEM;
+	else if (sums)
+		err = kvblk_vectors_sum_in(&obj->bv[1], req->bytes, &req->src,
+					   (__le32 *)obj->rec.crcs);
 	else
 		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
 	req->src.fault = fault;
@@ -294,9 +309,10 @@ static void put_write(struct kvblk_req *req)
 	req->write_errors = atomic_read(&room->member->write_errors);
 	kvblk_room_note(room, req->integrity, req->media.fua);
 	/* what may wait at the gate is summed by its own task, not by the gate's work */
-	req->summed = req->integrity == KVBLK_INTEGRITY_CRC32C &&
-		      kvblk_put_window(room->member) != U64_MAX;
-	if (req->summed)
+	req->summed = put_carries_crcs(req) ||
+		      (req->integrity == KVBLK_INTEGRITY_CRC32C &&
+		       kvblk_put_window(room->member) != U64_MAX);
+	if (req->summed && !put_carries_crcs(req))
 		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
 	kvblk_media_submit(req, room->member);
 	turn->bytes = (u64)room->units << KVBLK_UNIT_SHIFT;

@@ -210,14 +210,19 @@ int kvblk_req_object(struct kvblk_req *req, u32 length)
 
 bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec)
 {
+	u32 bytes = kvblk_nr_chunks(rec->length) * sizeof(*rec->crcs);
+	__le32 *crcs;
+
 	obj->rec = *rec;
 	obj->rec.key = obj->key;
 	obj->rec.crcs = NULL;
 	if (rec->integrity == KVBLK_INTEGRITY_NONE)
 		return true;
-	obj->rec.crcs = kmemdup(rec->crcs, kvblk_nr_chunks(rec->length) *
-				sizeof(*rec->crcs), GFP_KERNEL_ACCOUNT);
-	return obj->rec.crcs;
+	crcs = kmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (crcs && rec->crcs)
+		memcpy(crcs, rec->crcs, bytes);
+	obj->rec.crcs = crcs;
+	return crcs;
 }
 
 struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)

@@ -104,7 +104,8 @@ enum kvblk_stats_scope {
  * @KVBLK_EVENT_MEMBER_ANSWERS: A suspect, failing or read-only member answers
  *   well again.
  * @KVBLK_EVENT_CHECKSUM: Blocks failed their checks: the first one, or those
- *   of the last minute. Carries segment.
+ *   of the last minute. Carries segment. Without a member, blocks in the
+ *   host's memory did.
  * @KVBLK_EVENT_READ_ERROR: A member failed reads: the first one, or those of
  *   the last minute. Carries segment.
  * @KVBLK_EVENT_WRITE_ERROR: A member failed writes: the first one, or those of
