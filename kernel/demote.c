@@ -16,6 +16,8 @@
 /* Of those that are written, so many at once, and bytes. */
 #define WRITES		16
 #define WRITE_BYTES	SZ_8M
+/* Writes of a block that fail before it is dropped, unless somebody waits for it. */
+#define STAGE_TRIES	3
 /* How often it is looked at what has landed, and for room. */
 #define LOOK		(HZ / 10)
 /* How long blocks wait for room on the members, in one go of the work. */
@@ -160,13 +162,16 @@ static void stage_end(struct stage *stage)
 	struct kvblk_object *obj = stage->obj;
 	struct kvblk_slot live = stage->slot;
 	bool written = stage->header && !stage->io.status, stays;
+	struct kvblk_member *member = room->member;
 
 	live.state = KVBLK_SLOT_LIVE;
-	live.seg = room->member->seg_base + room->segment;
+	live.seg = member->seg_base + room->segment;
 	live.gen = (u16)room->gen;
 	live.off = room->unit;
-	if (stage->header && !written)
-		kvblk_member_error(room->member, KVBLK_ERROR_WRITE, room->segment);
+	if (stage->header && !written) {
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, room->segment);
+		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->slot : 0;
+	}
 	/* for a member that is away, should it be back with an older record */
 	kvblk_absent_note(pool, obj->rec.id);
 	written = written &&
@@ -178,8 +183,9 @@ static void stage_end(struct stage *stage)
 	live.state = KVBLK_SLOT_LIVE;
 	if (stage->damaged)
 		kvblk_object_damaged(pool, obj);
-	/* what somebody wants to be durable is no worse than before */
-	stays = !written && !stage->damaged && stage->urgent &&
+	/* the bytes are whole: another member may take them */
+	stays = !written && !stage->damaged &&
+		(stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	kvblk_room_release(room, written ? &stage->rec : NULL);
 	if (!written && !stays)
@@ -293,14 +299,24 @@ static void stages_flush(struct kvblk_pool *pool)
 	reinit_completion(&all->landed);
 }
 
+/* Not where its write has failed. */
+static bool stage_suits(void *what, struct kvblk_member *member)
+{
+	const struct kvblk_object *obj = what;
+
+	return member->slot != obj->avoid;
+}
+
 /* Room on some member, with a wait, which is in vain only once. */
-static bool stage_room(struct kvblk_pool *pool, u32 length, struct kvblk_room *room)
+static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
+		       struct kvblk_room *room)
 {
 	struct kvblk_dram *dram = &pool->dram;
 	unsigned long end = jiffies + ROOM_WAIT;
 	int seen = atomic_read(&pool->space_seq), err;
 
-	while ((err = kvblk_room_find(pool, length, NULL, NULL, room)) == -EAGAIN) {
+	while ((err = kvblk_room_find(pool, obj->rec.length, stage_suits, obj,
+				      room)) == -EAGAIN) {
 		/* nobody waits for what waits, and a segment may wait for its last record */
 		stages_flush(pool);
 		if (dram->stages->hopeless || time_after(jiffies, end))
@@ -309,7 +325,8 @@ static bool stage_room(struct kvblk_pool *pool, u32 length, struct kvblk_room *r
 					atomic_read(&pool->space_seq) != seen, LOOK);
 		seen = atomic_read(&pool->space_seq);
 	}
-	dram->stages->hopeless |= err;
+	/* -ENOSPC is this block's: it may be too long for what members there are */
+	dram->stages->hopeless |= err == -EAGAIN;
 	return !err;
 }
 
@@ -465,8 +482,13 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
-	if (!stage_room(pool, obj->rec.length, &room))
-		return !urgent && object_forgo(pool, obj, slot);
+	if (!stage_room(pool, obj, &room)) {
+		/* no other member has room: next time it may be that one again */
+		if (!urgent && !obj->avoid)
+			return object_forgo(pool, obj, slot);
+		obj->avoid = 0;
+		return false;
+	}
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!object_claim(pool, obj, slot, &moving)) {
 		/* nothing was written there */

@@ -208,12 +208,12 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 		       struct kvblk_room *room);
 /*
  * Room for a block of @length bytes on the next member that answers, has some, and (if
- * that is not NULL) is one that @suits says suits @req. 0; -ENOSPC: there is none;
+ * that is not NULL) is one that @suits says suits @what. 0; -ENOSPC: there is none;
  * -EAGAIN: there may be some soon.
  */
 int kvblk_room_find(struct kvblk_pool *pool, u32 length,
-		    bool (*suits)(struct kvblk_req *req, struct kvblk_member *member),
-		    struct kvblk_req *req, struct kvblk_room *room);
+		    bool (*suits)(void *what, struct kvblk_member *member), void *what,
+		    struct kvblk_room *room);
 /* What a crash could do to the record that is about to be written there. */
 void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable);
 /* Of the record at @unit, which can be got. The segment is held. */

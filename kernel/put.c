@@ -322,8 +322,10 @@ static void put_write(struct kvblk_req *req)
 }
 
 /* Not where its write has failed, and for a device's memory, one that reaches it. */
-static bool put_suits(struct kvblk_req *req, struct kvblk_member *member)
+static bool put_suits(void *what, struct kvblk_member *member)
 {
+	struct kvblk_req *req = what;
+
 	if (member->slot == req->avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
 		return false;
 	/* one whose write has failed does not wait again */

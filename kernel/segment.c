@@ -444,8 +444,8 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 }
 
 int kvblk_room_find(struct kvblk_pool *pool, u32 length,
-		    bool (*suits)(struct kvblk_req *req, struct kvblk_member *member),
-		    struct kvblk_req *req, struct kvblk_room *room)
+		    bool (*suits)(void *what, struct kvblk_member *member), void *what,
+		    struct kvblk_room *room)
 {
 	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
 	struct kvblk_member *member;
@@ -463,7 +463,7 @@ int kvblk_room_find(struct kvblk_pool *pool, u32 length,
 			continue;
 		units = kvblk_member_units(member, length);
 		/* any -EAGAIN: it is worth waiting */
-		if (units + 1 <= member->segment_units && (!suits || suits(req, member)))
+		if (units + 1 <= member->segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
 			      kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, room);
 		kvblk_member_put(member);

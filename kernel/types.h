@@ -451,6 +451,8 @@ struct kvblk_member {
  * @touched: a get has found it since it was last at the cold end
  * @needed: it was asked for since it was put, or before
  * @heat: its entry's when it was last at the cold end
+ * @tries: writes of it that failed
+ * @avoid: slot of the member that failed the last of them, or 0
  * @unproven: it was read from a member, and nobody has checked it
  * @rec: what its record tells, or will; its @crcs are the object's own, or NULL
  * @nr: folios
@@ -469,6 +471,8 @@ struct kvblk_object {
 	u32 off;
 	u16 gen;
 	u8 heat;
+	u8 tries;
+	u8 avoid;
 	bool unproven;
 	bool continues;
 	bool goes_on;
