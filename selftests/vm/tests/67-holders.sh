@@ -1,0 +1,212 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=400 kernels=debug mem=1G disks=1
+# What one caller holds, by rings that it does not reap, by leases, by keys that never come, costs nobody else: no page stays pinned,
+# others' puts find memory, memory that is told to be reclaimable is, gets go first. And what is in memory is what was put.
+. "${0%/*}/pool.bash"
+
+MiB=$((1 << 20))
+kv_load
+flash 2 240
+dm_flakey bad /dev/flash1
+pool_format /dev/flash0 /dev/mapper/bad
+bear_errors
+
+# hold WHAT FIRST COUNT LEN: kv_pin in the background until release, which tells how many were good
+hold() {
+	: >"$tmp/held"
+	kv_pin $node "$@" >"$tmp/held" &
+	holder=$!
+	defer "kill -KILL $holder 2>/dev/null || true"
+	wait_for 20 grep -q holding "$tmp/held"
+}
+release() {
+	kill -USR1 $holder
+	wait $holder || fail "the holder failed: $(cat "$tmp/held")"
+}
+
+# pinned: pages of everybody
+pinned() { awk '/nr_foll_pin_acquired/ { n += $2 } /nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat; }
+pinned_is() { [ "$(pinned)" -le "$1" ]; }
+
+# by_ones FIRST COUNT: a bystander's puts of 1 MiB; each waits until what went before has left its room
+by_ones() {
+	local i
+	for ((i = 0; i < $2; i++)); do
+		wait_for 10 dram_is $((15 * MiB))
+		blocks put $(($1 + i)) 1 $MiB
+		expect "bystander's put in memory" "$memory" 1
+	done
+}
+
+# empty: all blocks leave memory, whoever holds or has leased them
+empty() {
+	put $sysfs/dram_bytes 0
+	wait_for 20 dram_is 0
+	put $sysfs/dram_bytes $((16 * MiB))
+}
+
+echo "-- direct gets that are over keep no page pinned"
+blocks put 1 40 $MiB
+before=$(pinned)
+KV_UNMAP=1 hold get 1 40 $MiB
+wait_for 20 pinned_is "$before"
+release
+expect "gets" "$(tail -n 1 "$tmp/held")" good=40
+
+echo "-- nor does a ring that is not reaped keep memory of the pool's"
+put $sysfs/dram_mode evict
+put $sysfs/dram_bytes $((16 * MiB))
+hold prefetch 1 15 $MiB
+wait_for 20 counts_more 14 prefetches
+by_ones 101 8
+empty
+release
+expect "prefetches" "$(tail -n 1 "$tmp/held")" good=15
+blocks put 201 15 $MiB
+hold get 201 15 $MiB
+by_ones 301 8
+empty
+release
+expect "gets" "$(tail -n 1 "$tmp/held")" good=15
+
+echo "-- nor a lease: what it is on may be written"
+blocks put 401 15 $MiB
+expect "puts in memory" "$memory" 15
+hold lease 401 15 $MiB
+by_ones 501 8
+empty
+blocks get 401 15 $MiB
+expect "leased blocks" "$hits" 15
+release
+for first in 1 101 201 301 401 501; do
+	blocks delete $first 40 $MiB
+done
+empty
+
+echo "-- keys that never come are paid for by who names them"
+cgroups=$tmp/cgroup
+check mkdir "$cgroups"
+check mount -t cgroup2 none "$cgroups"
+defer 'umount "$cgroups"'
+put "$cgroups/cgroup.subtree_control" +memory
+check mkdir "$cgroups/small"
+defer 'rmdir "$cgroups/small"'
+kib() { awk -v field="$1:" '$1 == field { print $2 }' /proc/meminfo; }
+free=$(kib MemFree)
+: >"$tmp/held"
+bash -c "echo \$\$ >'$cgroups/small/cgroup.procs'; exec kv_pin $node lookup 1 40 0" >"$tmp/held" &
+holder=$!
+defer "kill -KILL $holder 2>/dev/null || true"
+wait_for 20 grep -q holding "$tmp/held"
+taken=$((free - $(kib MemFree))) charged=$(($(cat "$cgroups/small/memory.current") >> 10))
+echo "40 lookups take $taken KiB, of which their cgroup pays $charged"
+[ $taken -lt $((charged + (16 << 10))) ] || fail "40 lookups take $taken KiB, and their cgroup pays $charged"
+kill -KILL $holder
+wait $holder || true
+
+echo "-- a member that fails writes costs no block that is in memory"
+put $sysfs/dram_bytes $((64 * MiB))
+blocks put 2001 20 $MiB
+blocks get 2001 20 $MiB
+expect "gets from memory" "$memory" 20
+drops=$(counter dram_drops)
+dm_flakey_set bad /dev/flash1 0 3600 error_writes
+put $sysfs/dram_bytes 0
+wait_for 20 dram_is 0
+more_than 0 write_errors
+dm_flakey_set bad /dev/flash1 1 0
+expect "dropped" "$(counter dram_drops)" "$drops"
+blocks get 2001 20 $MiB
+expect "gets of what was in memory" "$hits" 20
+
+check pool_destroy
+
+echo "-- nobody is killed for memory that is told to be reclaimable"
+# a drive that is not memory itself
+pool_format "$(vm_disk 0)"
+put $sysfs/dram_bytes $((1 << 30))
+# hog MIB: a program that wants so much more than is free
+hog() {
+	check python3 -c 'import sys; x = bytearray(b"\1") * (int(sys.argv[1]) << 20)' $((($(kib MemFree) >> 10) + $1))
+}
+for what in get lease; do
+	blocks put 1001 320 $MiB
+	expect "puts in memory" "$memory" 320
+	hold $what 1001 320 $MiB
+	hog 150
+	kill -KILL $holder
+	wait $holder || true
+	blocks delete 1001 320 $MiB
+	put $sysfs/dram_bytes 0
+	wait_for 20 dram_is 0
+	put $sysfs/dram_bytes $((1 << 30))
+done
+! dmesg | grep -q 'Out of memory' || fail "somebody was killed: $(dmesg | grep 'Out of memory')"
+
+echo "-- a bit that flips in memory is a miss, or is not written"
+check insmod "$modules/selftests/modules/kvblk_flip/kvblk_flip.ko"
+defer 'rmmod kvblk_flip'
+# flip NR: in block NR, wherever it is
+flip() {
+	put /sys/module/kvblk_flip/parameters/word "$(kv_pin $node word "$1")"
+}
+events_start
+put $sysfs/dram_bytes $((64 * MiB))
+blocks put 3001 4 100000
+expect "puts in memory" "$memory" 4
+flip 3001
+failures=$(counter checksum_failures)
+blocks get 3001 4 100000
+expect "gets when one has flipped" "$hits $misses $memory" "3 1 3"
+expect "failures told" "$(counter checksum_failures)" $((failures + 1))
+wait_for 10 event checksum
+blocks put 3001 1 100000
+expect "put anew" "$memory" 1
+# what was asked for is to be written
+flip 3002
+put $sysfs/dram_bytes 0
+wait_for 20 dram_is 0
+expect "failures told" "$(counter checksum_failures)" $((failures + 2))
+blocks get 3001 4 100000
+expect "gets from the members" "$hits $misses" "3 1"
+# a copy that has flipped: the member's is right
+put $sysfs/dram_bytes $((64 * MiB))
+blocks prefetch 3003 1 100000
+flip 3003
+blocks get 3003 1 100000
+expect "get of a copy that has flipped" "$hits $memory" "1 0"
+check pool_destroy
+
+echo "-- gets go before prefetches, however many these are"
+nullb_create slow 500 mbps=100
+pool_format /dev/slow
+blocks put 1 400 $MiB
+blocks put 901 60 65536
+put $sysfs/dram_bytes $((450 * MiB))
+# moving: the prefetches are under way, or over; a question, for wait_for
+moving() { counts_more 0 inflight || ! kill -0 $batch; }
+# beside COUNT: the slowest of 20 gets beside so many prefetches of 1 MiB, $worst
+beside() {
+	local i
+	worst=0
+	blocks get 960 1 65536
+	kv_pin $node batch 1 "$1" 0 >"$tmp/batch" &
+	batch=$!
+	wait_for 20 moving
+	for i in {1..20}; do
+		blocks get $((900 + i)) 1 65536
+		[ "$slowest" -le $worst ] || worst=$slowest
+		kill -0 $batch 2>/dev/null || break
+	done
+	wait $batch || fail "prefetches: $(cat "$tmp/batch")"
+	expect "prefetches" "$(cat "$tmp/batch")" "good=$1"
+	put $sysfs/dram_bytes 0
+	wait_for 20 dram_is 0
+	put $sysfs/dram_bytes $((450 * MiB))
+}
+beside 100
+few=$worst
+beside 400
+echo "the slowest get: $few ms beside 100 prefetches, $worst ms beside 400"
+[ $worst -le $((2 * few + 400 * KVBLK_SLOW)) ] || fail "a get took $worst ms beside 400 prefetches, $few ms beside 100"
