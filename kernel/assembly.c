@@ -110,6 +110,7 @@ static void pool_tick(struct work_struct *work)
 	kvblk_for_each_member(pool, member, i)
 		kvblk_member_watch(member);
 	rcu_read_unlock();
+	kvblk_pool_seq(pool);
 	kvblk_pool_tell_epoch(pool);
 	kvblk_kill_retry(pool);
 	kvblk_dram_tick(pool);
@@ -342,6 +343,9 @@ free:
 /* The most that a pool takes for the time that it was down: a clock may be wrong. */
 #define CLOCK_DOWN_S	(90 * 24 * 3600)
 
+/* By so much members of one life may differ: all are told the time each day. */
+#define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_TELL_S)
+
 /* Members on their way into a pool. */
 struct pool_parts {
 	u32 nr;
@@ -350,6 +354,7 @@ struct pool_parts {
 	enum kvblk_found found[KVBLK_MEMBERS_MAX];
 	struct kvblk_life life;			/* that the pool had last */
 	const struct kvblk_d_super *newest;	/* of that one, NULL: a new pool */
+	bool anew;				/* which is cut as the old one was */
 };
 
 /* Opens the devices and reads their superblocks. Changes nothing on them. */
@@ -554,10 +559,11 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 		return "may be an old copy (\"force\" takes it)";
 	if (!roster_has(newest, sb))
 		return "is no member any more";
-	/* by these its records are read, and others' expire */
+	/* by these its records are read, others' expire, and epochs are used up */
 	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
 	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags ||
-	    abs_diff(le64_to_cpu(sb->time), le64_to_cpu(newest->time)) > CLOCK_DOWN_S)
+	    abs_diff(le64_to_cpu(sb->time), le64_to_cpu(newest->time)) > CLOCK_SKEW_S ||
+	    le64_to_cpu(sb->epoch) > parts->life.epoch + KVBLK_EPOCH_LEAD)
 		return "contradicts the others";
 	return NULL;
 }
@@ -624,6 +630,25 @@ static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 	return 0;
 }
 
+/*
+ * Is an epoch left for another life? If none is, no block can come back, and the
+ * members become those of a new pool by the word "force".
+ */
+static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+			struct netlink_ext_ack *extack)
+{
+	if (parts->life.epoch < KVBLK_EPOCH_UP_MAX)
+		return 0;
+	if (!(flags & KVBLK_ADD_FORCE)) {
+		NL_SET_ERR_MSG(extack, "no epoch is left: \"force\" drops all blocks, and begins anew");
+		return -EOVERFLOW;
+	}
+	pool->flags = le32_to_cpu(parts->newest->pool_flags);
+	parts->anew = true;
+	parts->newest = NULL;
+	return 0;
+}
+
 /* What the pool was, and who belongs to it. */
 static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			 struct netlink_ext_ack *extack)
@@ -639,7 +664,8 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 	import_life(parts);
 	import_newest(parts, flags);
 	err = import_current(pool, parts, flags, extack);
-	return err ?: import_whole(pool, parts, flags, extack);
+	return err ?: import_whole(pool, parts, flags, extack) ?:
+	       import_epoch(pool, parts, flags, extack);
 }
 
 /* Those that are away may come while the pool is up. */
@@ -657,11 +683,12 @@ static void import_absent(struct kvblk_pool *pool, const struct pool_parts *part
 
 /*
  * The pool's clock goes on: from the latest time that was told, by as much as the
- * host's clock went on since, which may be too little, and is bounded.
+ * host's clock went on since, which may be too little, and is bounded. The latest of
+ * the host's times counts, so that one member's lie ends no block of another.
  */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
-	u64 time = 0, wall = 0, told;
+	u64 time = 0, wall = 0, told, now = ktime_get_real_seconds();
 	bool clean = true;
 	u32 low, i;
 	s64 down;
@@ -670,17 +697,15 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 		const struct kvblk_d_super *sb = parts->supers[i];
 
 		clean &= le16_to_cpu(sb->state) == KVBLK_SB_CLEAN;
-		if (le64_to_cpu(sb->time) < time)
-			continue;
-		time = le64_to_cpu(sb->time);
-		wall = le64_to_cpu(sb->wall);
+		time = max(time, le64_to_cpu(sb->time));
+		wall = max(wall, min(le64_to_cpu(sb->wall), now));
 	}
 	told = time;
 	for (i = 0; i < parts->nr; i++)
 		if (!kvblk_table_time(parts->members[i], &low) &&
 		    low - (u32)told <= 2 * KVBLK_CLOCK_TELL_S)
 			told += low - (u32)told;
-	down = ktime_get_real_seconds() - (s64)(wall + told - time);
+	down = now - (wall + told - time);
 	pool->clock = told + clamp(down, 0, CLOCK_DOWN_S);
 	if (!clean)
 		pool->clock = max(pool->clock, told + CLOCK_LAG_S);
@@ -689,16 +714,14 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	const struct kvblk_d_super *sb = parts->newest;
-	u32 i;
 
 	pool->activation = get_random_u64();
 	if (sb) {
 		import_uuid(&pool->uuid, sb->pool_uuid);
 		memcpy(pool->seed, sb->seed, sizeof(pool->seed));
 		pool->birth = le64_to_cpu(sb->birth);
-		for (i = 0; i < parts->nr; i++)
-			pool->epoch = max(pool->epoch,
-					  le64_to_cpu(parts->supers[i]->epoch) + 1);
+		/* seqs of this life begin with it, and none was given in an activation */
+		pool->epoch = parts->life.epoch + 1;
 		pool->prev_epoch = parts->life.epoch;
 		pool->prev_activation = parts->life.activation;
 		pool->flags = le32_to_cpu(sb->pool_flags);
@@ -824,8 +847,9 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 	for (i = 0; i < parts->nr; i++) {
 		err = parts->newest ?
 			kvblk_member_setup(parts->members[i], parts->supers[i], 0, extack) :
-			kvblk_member_setup(parts->members[i], NULL,
-					   specs[i].segment_size, extack);
+			kvblk_member_setup(parts->members[i], NULL, parts->anew ?
+					   le32_to_cpu(parts->supers[i]->segment_units) <<
+					   KVBLK_UNIT_SHIFT : specs[i].segment_size, extack);
 		if (err)
 			return err;
 		/* whatever its name is now; new ones are no more than there may be */

@@ -28,8 +28,11 @@
 #define KVBLK_FILLER_MAGIC	0x4c4c494656564bULL	/* "KVVFILL" */
 #define KVBLK_SUMMARY_MAGIC	0x4d4d555356564bULL	/* "KVVSUMM" */
 
-/* Epochs that a pool may be found in; those above are for what moves them while it is up. */
+/* Epochs that a superblock may tell, and those in which a pool may come up. */
 #define KVBLK_EPOCH_MAX		((1u << 24) - (1u << 16))
+#define KVBLK_EPOCH_UP_MAX	(KVBLK_EPOCH_MAX - (1u << 16))
+/* By so much an activation that came to nothing may be ahead of the pool's life. */
+#define KVBLK_EPOCH_LEAD	0x10000u
 #define KVBLK_TABLE_OFFSET	(2ULL * KVBLK_SB_BYTES)
 #define KVBLK_DATA_ALIGN	0x100000	/* of data_start, bytes */
 
@@ -59,6 +62,8 @@
  * than this. So the next one is larger, always.
  */
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
+/* Larger ones are not believed when they are read, so those in use never reach the limit. */
+#define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)
 
 /* bits of compat / ro / incompat: none is defined yet. Unknown compat bits are kept. */
 #define KVBLK_SBF_STRICT	0x01 /* pool_flags: all transfers go through kernel memory */
@@ -86,7 +91,7 @@ struct kvblk_d_segment {
 	__u8   class;
 	__le16 flags;		/* KVBLK_SEGF_* */
 	__le32 nr_records;	/* SEALED */
-	__le64 opened;		/* pool-wide order of opening */
+	__le64 opened;		/* order of opening, the member's own */
 	__le64 reserved;
 } __packed;			/* 32 bytes */
 

@@ -189,6 +189,28 @@ void kvblk_pool_settle(struct kvblk_pool *pool)
 	pool->nr_lost = 0;
 }
 
+void kvblk_pool_seq(struct kvblk_pool *pool)
+{
+	u64 seq = atomic64_read(&pool->seq), next = kvblk_seq_epoch(seq);
+	struct kvblk_member *member;
+	bool told = true;
+	int i;
+
+	if (next == seq >> KVBLK_SEQ_EPOCH_SHIFT || next > KVBLK_EPOCH_MAX ||
+	    !mutex_trylock(&pool->admin))
+		return;
+	/* a removal or death may have moved it already */
+	if (pool->epoch < next)
+		WRITE_ONCE(pool->epoch, next);
+	/* or else the next life could give the seqs that follow once more */
+	kvblk_for_each_member(pool, member, i)
+		told &= !kvblk_member_stays(member) || READ_ONCE(member->absent) ||
+			!member_behind(member);
+	if (told)
+		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
+	mutex_unlock(&pool->admin);
+}
+
 bool kvblk_member_active(const u8 uuid[16])
 {
 	struct kvblk_member *member;

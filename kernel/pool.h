@@ -183,6 +183,11 @@ void kvblk_super_work(struct work_struct *work);
  * No sleep.
  */
 void kvblk_pool_tell_epoch(struct kvblk_pool *pool);
+/*
+ * Begins the seqs of the next epoch once half of this one's are used up and all members
+ * know that epoch. Each second; no sleep.
+ */
+void kvblk_pool_seq(struct kvblk_pool *pool);
 /* They all know it. */
 bool kvblk_pool_told(struct kvblk_pool *pool);
 /*

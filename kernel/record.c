@@ -390,8 +390,9 @@ void kvblk_table_seal(struct kvblk_d_table *table)
 	table->crc = cpu_to_le32(table_crc(table));
 }
 
-bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
-		       u32 page)
+/* @most: of the numbers that grow with each write. Any order of opening is one. */
+static bool table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page,
+			u64 most)
 {
 	const struct kvblk_d_segment *seg = table->segments;
 	const struct kvblk_d_segment *end = seg + KVBLK_TABLE_ENTRIES;
@@ -400,18 +401,28 @@ bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
 	    le32_to_cpu(table->crc) != table_crc(table) ||
 	    le64_to_cpu(table->incarnation) != incarnation ||
 	    le32_to_cpu(table->page) != page ||
-	    le64_to_cpu(table->seq) > KVBLK_COUNT_MAX)
+	    le64_to_cpu(table->seq) > most)
 		return false;
 
 	for (; seg < end; seg++)
 		if (seg->state > KVBLK_SEG_SEALED ||
-		    le64_to_cpu(seg->generation) > KVBLK_COUNT_MAX ||
+		    le64_to_cpu(seg->generation) > most ||
 		    le64_to_cpu(seg->opened) > KVBLK_COUNT_MAX ||
 		    le16_to_cpu(seg->flags) & ~KVBLK_SEGF_ALL ||
 		    le32_to_cpu(seg->nr_records) > KVBLK_SEGMENT_RECORDS_MAX ||
 		    seg->reserved)
 			return false;
 	return true;
+}
+
+bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page)
+{
+	return table_valid(table, incarnation, page, KVBLK_COUNT_FOUND_MAX);
+}
+
+bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation, u32 page)
+{
+	return table_valid(table, incarnation, page, KVBLK_COUNT_MAX);
 }
 
 static u32 super_crc(const struct kvblk_d_super *sb)
@@ -574,7 +585,7 @@ static bool epochs_valid(const struct kvblk_d_super *sb)
 	       le64_to_cpu(sb->prev_epoch) <= epoch;
 }
 
-int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
+static int super_check(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
 {
 	u16 state;
 
@@ -589,13 +600,23 @@ int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
 
 	state = le16_to_cpu(sb->state);
 	if (state < KVBLK_SB_CLEAN || state > KVBLK_SB_ACTIVATING ||
-	    le64_to_cpu(sb->seq) > KVBLK_COUNT_MAX ||
-	    le64_to_cpu(sb->list_seq) > KVBLK_COUNT_MAX ||
-	    le64_to_cpu(sb->time) > KVBLK_COUNT_MAX ||
+	    le64_to_cpu(sb->seq) > most ||
+	    le64_to_cpu(sb->list_seq) > most ||
+	    le64_to_cpu(sb->time) > most ||
 	    !kvblk_name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
 	    !text_valid(sb->owner, sizeof(sb->owner)) || !epochs_valid(sb) ||
 	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) ||
 	    !slots_valid(sb) || !tenants_valid(sb))
 		return -ERANGE;
 	return 0;
+}
+
+int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
+{
+	return super_check(sb, dev_bytes, KVBLK_COUNT_FOUND_MAX);
+}
+
+int kvblk_super_writable(const struct kvblk_d_super *sb, u64 dev_bytes)
+{
+	return super_check(sb, dev_bytes, KVBLK_COUNT_MAX);
 }

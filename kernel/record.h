@@ -136,6 +136,15 @@ bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
 			  const struct kvblk_place *place,
 			  const struct kvblk_secret *secret,
 			  struct kvblk_sum *sum);
+/* Epochs in the upper bits of a record's seq, records in the lower. */
+#define KVBLK_SEQ_EPOCH_SHIFT	40
+
+/* The epoch of the seqs that follow @seq: the next one if half of its count is given. */
+static inline u64 kvblk_seq_epoch(u64 seq)
+{
+	return (seq >> KVBLK_SEQ_EPOCH_SHIFT) + (seq >> (KVBLK_SEQ_EPOCH_SHIFT - 1) & 1);
+}
+
 /* Fills an entry for @rec at @unit. */
 void kvblk_entry_encode(struct kvblk_d_entry *entry,
 			const struct kvblk_rec *rec, u32 unit);
@@ -152,6 +161,9 @@ void kvblk_table_seal(struct kvblk_d_table *table);
 /* True: @table is valid for this member and page, and every entry is in range. */
 bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
 		       u32 page);
+/* The same of a page that is to be written, whose numbers have grown since. */
+bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation,
+			  u32 page);
 
 /*
  * A name of a pool or tenant in @size bytes: letters, digits, '_', '-', '.', the
@@ -179,5 +191,7 @@ void kvblk_super_seal(struct kvblk_d_super *sb);
  * read-only here), or a flag of the pool is not known; -ERANGE: a field makes no sense.
  */
 int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes);
+/* The same of one that is to be written, whose numbers have grown since it was read. */
+int kvblk_super_writable(const struct kvblk_d_super *sb, u64 dev_bytes);
 
 #endif

@@ -30,7 +30,6 @@ struct restore {
 	struct kvblk_d_summary *sums;	/* of one segment, from the last page to page 0 */
 	void *walk;			/* WALK_BYTES */
 	struct bio_vec bv[KVBLK_SUMMARY_ENTRIES];
-	u64 max_opened;
 	u64 blocks;
 	u32 tries;			/* see RESTORE_TRIES */
 };
@@ -102,7 +101,8 @@ static int table_read(struct kvblk_member *member)
 			seg->class = d->class < KVBLK_NR_CLASSES ? d->class : 0;
 			seg->flags = le16_to_cpu(d->flags);
 			seg->kills_durable = seg->flags & KVBLK_SEGF_KILLS;
-			seg->opened = le64_to_cpu(d->opened);
+			/* what is free gets a new number */
+			seg->opened = d->state == KVBLK_SEG_FREE ? 0 : le64_to_cpu(d->opened);
 			WRITE_ONCE(pool->seg_gen[member->seg_base + n], (u16)seg->gen);
 		}
 	}
@@ -590,7 +590,6 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 
 	seg->stamp = kvblk_policy_open(&pool->policy, seg->class,
 				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
-	rs->max_opened = max(rs->max_opened, seg->opened);
 	err = sums_read(rs, seg, 0, 1);
 	if (err)
 		return err;
@@ -616,12 +615,19 @@ static int by_opened(const void *a, const void *b)
 	return (*l)->opened < (*r)->opened ? -1 : (*l)->opened > (*r)->opened;
 }
 
-static void raise_to(atomic64_t *v, u64 floor)
+/*
+ * The member's order of opening goes on from the last segment of @order. Numbers that
+ * leave no room to grow are replaced, because only their order counts.
+ */
+static void restore_order(struct kvblk_member *member, struct kvblk_segment **order, u32 nr)
 {
-	s64 old = atomic64_read(v);
+	u32 i;
 
-	while ((u64)old < floor && !atomic64_try_cmpxchg(v, &old, floor))
-		;
+	sort(order, nr, sizeof(*order), by_opened, NULL);
+	if (nr && order[nr - 1]->opened > KVBLK_COUNT_FOUND_MAX)
+		for (i = 0; i < nr; i++)
+			order[i]->opened = i + 1;
+	member->opened = nr ? order[nr - 1]->opened : 0;
 }
 
 static int restore_all(struct restore *rs)
@@ -641,7 +647,7 @@ static int restore_all(struct restore *rs)
 		if (member->segs[i].state != KVBLK_SEG_FREE)
 			order[nr++] = &member->segs[i];
 	/* oldest first, as the policy's clock and reclaim want it */
-	sort(order, nr, sizeof(*order), by_opened, NULL);
+	restore_order(member, order, nr);
 	for (i = 0; i < nr; i++) {
 		if (restore_ended(member)) {
 			err = -ENODEV;
@@ -716,7 +722,6 @@ void kvblk_member_restore(struct work_struct *work)
 		}
 		vfree(sums);
 		vfree(rs.walk);
-		raise_to(&pool->opened, rs.max_opened);
 	}
 	member->restored = rs.blocks;
 	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);

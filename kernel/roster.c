@@ -56,7 +56,8 @@ void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	guard(spinlock)(&pool->roster_lock);
 	pool->roster_nr = le32_to_cpu(sb->nr_members);
-	pool->roster_seq = le64_to_cpu(sb->list_seq);
+	/* numbers of a life that is over are compared with none of this one */
+	pool->roster_seq = 1;
 	memcpy(pool->roster, sb->members, sizeof(pool->roster));
 }
 

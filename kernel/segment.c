@@ -63,7 +63,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	}
 	kvblk_table_seal(table);
 	/* what would be refused is not written */
-	if (!kvblk_table_valid(table, member->incarnation, page))
+	if (!kvblk_table_writable(table, member->incarnation, page))
 		return -ERANGE;
 	err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
 			    KVBLK_TABLE_OFFSET +
@@ -293,7 +293,7 @@ int kvblk_segment_open(struct kvblk_member *member, u8 class)
 		seg->bare = false;
 		seg->cached = 0;
 		seg->nr_records = 0;
-		seg->opened = atomic64_inc_return(&pool->opened);
+		seg->opened = ++member->opened;
 	}
 	spin_unlock(&member->lock);
 	if (!seg) {

@@ -141,7 +141,7 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 		sb->seq = cpu_to_le64(seq);
 		kvblk_super_seal(sb);
 		/* what would be refused is not written: it would cost the member */
-		err = kvblk_super_check(sb, member->size);
+		err = kvblk_super_writable(sb, member->size);
 		if (err)
 			break;
 		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,

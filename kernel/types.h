@@ -108,7 +108,7 @@ struct kvblk_open {
  * @retired: waits for @refs to drain
  * @live_units: units of records whose entries point here, an estimate
  * @nr_records: SEALED: all records
- * @opened: pool-wide order of opening
+ * @opened: the member's order of opening
  * @kills_durable: KVBLK_SEGF_KILLS is on media
  * @unsaved: the table on media may say that it is free
  * @bare: has records without checksums: until it is sealed, a crash loses them
@@ -390,6 +390,7 @@ struct kvblk_member {
 	u32 nr_sealed;
 	u32 nr_retiring;
 	u32 nr_open;			/* current, ready and not yet sealed ones */
+	u64 opened;			/* of the one that was opened last */
 	struct list_head closing;	/* full, last writer gone: to be sealed */
 
 	struct mutex table_lock;	/* table_seq, table_buf, page order */
@@ -540,9 +541,6 @@ struct kvblk_tunables {
 #undef X
 };
 
-/* Activations in the upper bits of a record's seq, records in the lower. */
-#define KVBLK_SEQ_EPOCH_SHIFT	40
-
 /* ---- pools ---- */
 
 #define KVBLK_BOUNCE_BYTES	SZ_1M
@@ -630,7 +628,6 @@ struct kvblk_pool {
 	struct kvblk_stats __percpu *slots[KVBLK_MEMBERS_MAX];
 
 	atomic64_t seq;			/* of records */
-	atomic64_t opened;		/* of segments */
 	atomic_t restoring;		/* members not up yet */
 	wait_queue_head_t restore_wait;
 	wait_queue_head_t space_wait;

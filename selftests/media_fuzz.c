@@ -553,6 +553,8 @@ static void check_lives(void)
 			continue;
 		if (!media_life(m->live, MEMBER_BYTES, &epoch, &incarnation))
 			wrong("member %u, which is sound, has no superblock any more", i);
+		if (!media_modest(m->live, MEMBER_BYTES))
+			wrong("member %u, which is sound, has numbers that another one made up", i);
 		if (incarnation != m->base[base].incarnation)
 			wrong("member %u, which is sound, was emptied", i);
 		if (epoch < m->base[base].epoch || epoch > m->base[base].epoch + 100)

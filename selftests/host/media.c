@@ -299,7 +299,8 @@ static u64 limit(const struct media *media)
 		KVBLK_SEGMENT_UNITS_MIN, KVBLK_SEGMENT_UNITS_MAX,
 		KVBLK_SUMMARY_ENTRIES, KVBLK_TABLE_ENTRIES, KVBLK_VALUE_MAX,
 		KVBLK_KEY_MAX, KVBLK_TENANT_IDS, KVBLK_PRIORITY_MAX,
-		KVBLK_COUNT_MAX, KVBLK_RECORD_ALIGN_MAX, 2, 1 << 16, 1 << 24,
+		KVBLK_COUNT_MAX, KVBLK_COUNT_FOUND_MAX, KVBLK_EPOCH_MAX,
+		KVBLK_EPOCH_UP_MAX, KVBLK_RECORD_ALIGN_MAX, 2, 1 << 16, 1 << 24,
 		1ULL << 31, 1ULL << 32, 1ULL << 40, 1ULL << 63,
 	};
 
@@ -639,6 +640,23 @@ bool media_field(void *head, uint64_t bytes, const char *name, bool set, uint64_
 	*value = le64_to_cpu(raw);
 	kvblk_super_seal(sb);
 	kvblk_table_seal(page);
+	return true;
+}
+
+bool media_modest(const void *image, uint64_t bytes)
+{
+	const struct kvblk_d_super *sb = newest(image, bytes);
+	const struct kvblk_d_table *page = sb ? first_page((u8 *)image, sb) : NULL;
+	const u64 most = 1u << 31;
+	u32 i;
+
+	if (!page || le64_to_cpu(sb->seq) > most || le64_to_cpu(sb->list_seq) > most ||
+	    le64_to_cpu(page->seq) > most)
+		return false;
+	for (i = 0; i < KVBLK_TABLE_ENTRIES; i++)
+		if (le64_to_cpu(page->segments[i].generation) > most ||
+		    le64_to_cpu(page->segments[i].opened) > most)
+			return false;
 	return true;
 }
 

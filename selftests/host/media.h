@@ -52,6 +52,8 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
  */
 #define MEDIA_HEAD	(192u << 10)
 bool media_field(void *head, uint64_t bytes, const char *name, bool set, uint64_t *value);
+/* The numbers that only grow are such as a pool of some lives has. */
+bool media_modest(const void *image, uint64_t bytes);
 /* A superblock that cuts all @bytes of a device into the smallest segments. */
 void media_claim(void *sb, uint64_t bytes);
 /* A superblock of the next version, or (@feature) with a feature of a later one. */

@@ -773,8 +773,8 @@ static void table_is_checked(void **state)
 	REFUSED(table->magic = 0);
 	REFUSED(table->segments[0].state = 3);
 	REFUSED(table->segments[126].state = 255);
-	REFUSED(table->seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
-	REFUSED(table->segments[0].generation = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	REFUSED(table->seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
+	REFUSED(table->segments[0].generation = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 	REFUSED(table->segments[126].opened = cpu_to_le64(~0ULL));
 	REFUSED(table->segments[126].flags = cpu_to_le16(KVBLK_SEGF_ALL + 1));
 	REFUSED(table->segments[126].reserved = cpu_to_le64(1));
@@ -911,7 +911,7 @@ static void hostile_superblocks_are_refused(void **state)
 	ANSWER(-EPROTONOSUPPORT, sb->pool_flags = cpu_to_le32(KVBLK_SBF_STRICT << 1));
 	REFUSED(sb->state = 0);
 	REFUSED(sb->state = cpu_to_le16(4));
-	REFUSED(sb->seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	REFUSED(sb->seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 
 	/* sizes */
 	REFUSED(sb->size = cpu_to_le64(DEV_BYTES + 1));
@@ -972,9 +972,13 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->prev_epoch = cpu_to_le64(4));
 	ANSWER(0, sb->prev_epoch = sb->epoch);
 
-	REFUSED(sb->list_seq = cpu_to_le64(KVBLK_COUNT_MAX + 1));
-	ANSWER(0, sb->list_seq = cpu_to_le64(KVBLK_COUNT_MAX));
-	REFUSED(sb->time = cpu_to_le64(KVBLK_COUNT_MAX + 1));
+	REFUSED(sb->list_seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
+	ANSWER(0, sb->list_seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX));
+	assert_int_equal(kvblk_super_writable(sb, DEV_BYTES), 0);
+	sb->list_seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1);
+	kvblk_super_seal(sb);
+	assert_int_equal(kvblk_super_writable(sb, DEV_BYTES), 0);
+	REFUSED(sb->time = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 	ANSWER(0, sb->wall = cpu_to_le64(~0ULL));
 
 	/* the index */
@@ -1052,6 +1056,18 @@ static void table_must_end_before_the_data(void **state)
 
 /* ---- what may never change -------------------------------------------- */
 
+/* No epoch runs out of seqs: the next one's begin when half of them are given. */
+static void seqs_move_on(void **state)
+{
+	const u64 first = 7ull << KVBLK_SEQ_EPOCH_SHIFT, half = 1ull << (KVBLK_SEQ_EPOCH_SHIFT - 1);
+
+	assert_int_equal(kvblk_seq_epoch(first), 7);
+	assert_int_equal(kvblk_seq_epoch(first + half - 1), 7);
+	assert_int_equal(kvblk_seq_epoch(first + half), 8);
+	assert_int_equal(kvblk_seq_epoch(first + 2 * half - 1), 8);
+	assert_int_equal(kvblk_seq_epoch(first + 2 * half), 8);
+}
+
 /*
  * Checksum and MAC of one structure of each kind, made by a second
  * implementation, in Python, from Documentation/format.rst. They cover every
@@ -1104,6 +1120,7 @@ int main(void)
 		cmocka_unit_test(entry_round_trip),
 		cmocka_unit_test(entries_out_of_range_are_refused),
 		cmocka_unit_test(table_is_checked),
+		cmocka_unit_test(seqs_move_on),
 		cmocka_unit_test(super_is_accepted),
 		cmocka_unit_test(flipped_bits_of_a_superblock_are_seen),
 		cmocka_unit_test(hostile_superblocks_are_refused),
