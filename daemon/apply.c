@@ -10,6 +10,7 @@
 #include "apply.h"
 #include "fabrics.h"
 #include "modules.h"
+#include "signature.h"
 #include "state.h"
 
 #define WHY_LEN		512
@@ -184,6 +185,29 @@ static int admin_result(struct kvblk_admin *admin, int err, char *why)
 	return err;
 }
 
+/* None of the devices holds what somebody else has put there: 0. */
+static int check_signatures(const struct step *step, char *why)
+{
+	struct kvblk_found *found;
+	char what[64];
+	int err = 0;
+
+	for (size_t i = 0; i < step->paths.nr && !err; i++) {
+		const char *path = step->paths.text[i];
+
+		found = NULL;
+		/* other errors the module tells */
+		if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
+		    signature_find(found, what, sizeof(what))) {
+			snprintf(why, WHY_LEN, "%s holds %s, too: if that is left over, remove it with wipefs",
+				 path, what);
+			err = -ENOTEMPTY;
+		}
+		kvblk_scan_free(found);
+	}
+	return err;
+}
+
 static int import_pool(struct kvblk_admin *admin, const struct step *step, char *why)
 {
 	struct kvblk_member_spec *specs = calloc(step->paths.nr, sizeof(*specs));
@@ -211,8 +235,11 @@ static int change_pool(const struct step *step, char *why)
 {
 	struct kvblk_member_spec spec = { .path = step->paths.text[0] };
 	struct kvblk_admin *admin;
-	int err = kvblk_admin_open(&admin);
+	int err = check_signatures(step, why);
 
+	if (err)
+		return err;
+	err = kvblk_admin_open(&admin);
 	if (err) {
 		snprintf(why, WHY_LEN, "the module kvblk can't be talked to: %s", strerror(-err));
 		return err;

@@ -141,7 +141,7 @@ static const struct kvblk_found *device_with(const struct state *state,
 
 	*twice = false;
 	for (found = state->found; found; found = found->next) {
-		if (found->silent || found->other_version ||
+		if (found->silent || found->other_version || found->former ||
 		    !same_uuid(found->pool_uuid, pool->uuid) || !same_uuid(found->uuid, uuid))
 			continue;
 		*twice = first;
@@ -212,10 +212,23 @@ static void plan_members(const struct config_pool *wanted, const struct kvblk_po
 
 static bool is_of(const struct kvblk_found *found, const struct config_pool *pool)
 {
-	if (found->silent || found->other_version)
+	if (found->silent || found->other_version || found->former)
 		return false;
 	return pool->uuid ? is_uuid_of(found->pool_uuid, pool->uuid) :
 			    !strcmp(found->pool, pool->name);
+}
+
+/* Devices that were members of @pool, and are not touched. */
+static void note_former(const struct config_pool *pool, const struct state *state,
+			struct steps *steps)
+{
+	const struct kvblk_found *found;
+
+	for (found = state->found; found; found = found->next) {
+		if (found->former && !strcmp(found->pool, pool->name))
+			add_step(steps, STEP_NOTE, "pool %s: %s was a member, and holds something else now: left alone",
+				 pool->name, found->path);
+	}
 }
 
 static const struct kvblk_found *next_of(const struct kvblk_found *found,
@@ -328,6 +341,7 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 	const struct kvblk_found *best = newest(pool, state, steps);
 	struct words missing;
 
+	note_former(pool, state, steps);
 	if (!best)
 		return;
 	if (strcmp(best->pool, pool->name) != 0) {

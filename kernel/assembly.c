@@ -430,7 +430,8 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 	for (i = 0; i < parts->nr; i++) {
 		struct kvblk_member *member = parts->members[i];
 
-		err = kvblk_found_unfit(member, parts->found[i], flags, extack);
+		err = kvblk_found_unfit(member, parts->supers[i], parts->found[i], flags,
+					extack);
 		if (err)
 			return err;
 		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
@@ -465,6 +466,9 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 		NL_SET_ERR_MSG_FMT(extack, "%s was written by another version of kvblk",
 				   member->name);
 		return -EPROTONOSUPPORT;
+	case KVBLK_FOUND_FORMER:
+	case KVBLK_FOUND_SHRUNK:
+		return kvblk_found_unfit(member, sb, parts->found[i], flags, extack);
 	default:
 		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->name);
 		return -ENODATA;

@@ -217,11 +217,29 @@ void kvblk_member_free(struct kvblk_member *member)
 
 /* ---- format and superblocks ---- */
 
-int kvblk_found_unfit(struct kvblk_member *member, enum kvblk_found found,
-		      u32 add_flags, struct netlink_ext_ack *extack)
+int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		      enum kvblk_found found, u32 add_flags,
+		      struct netlink_ext_ack *extack)
 {
+	if ((found == KVBLK_FOUND_MEMBER || found == KVBLK_FOUND_FORMER) &&
+	    kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is another path to a member in use, or a copy of it",
+				   member->name);
+		return -EEXIST;
+	}
 	if (add_flags & KVBLK_ADD_FORMAT)
 		return 0;
+	if (found == KVBLK_FOUND_FORMER) {
+		NL_SET_ERR_MSG_FMT(extack, "%s was a member, and holds something else now",
+				   member->name);
+		return -ENOTEMPTY;
+	}
+	if (found == KVBLK_FOUND_SHRUNK) {
+		NL_SET_ERR_MSG_FMT(extack, "%s has %llu MiB, but had %llu MiB as a member",
+				   member->name, member->size >> 20,
+				   le64_to_cpu(sb->size) >> 20);
+		return -ENOSPC;
+	}
 	if (found == KVBLK_FOUND_DAMAGED) {
 		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: say \"format\" to overwrite it",
 				   member->name);
@@ -346,7 +364,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 
 	if (member->formatted) {
 		/* first of all: what is there belongs to nobody */
-		err = kvblk_super_wipe(member) ? 0 : -EIO;
+		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
 		if (err)
 			goto unwritable;
 		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->nr_segs; page++) {
@@ -846,14 +864,8 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		strscpy(coming->name, member->name);
 		err = add_name(pool, coming, extack);
 	}
-	if (!err && !(add_flags & KVBLK_ADD_FORMAT) && found == KVBLK_FOUND_MEMBER &&
-	    kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member: say \"format\" to make it a new one",
-				   member->name);
-		err = -EEXIST;
-	}
 	if (!err)
-		err = kvblk_found_unfit(member, found, add_flags, extack);
+		err = kvblk_found_unfit(member, sb, found, add_flags, extack);
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
 		err = kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE :
 			add_back(member, sb, add_flags, extack);

@@ -126,6 +126,8 @@ enum kvblk_found {
 	KVBLK_FOUND_OTHER,
 	KVBLK_FOUND_DAMAGED,
 	KVBLK_FOUND_NEWER,
+	KVBLK_FOUND_FORMER,		/* a member once: something else was written there since */
+	KVBLK_FOUND_SHRUNK,		/* a member of more bytes */
 };
 
 /*
@@ -151,9 +153,10 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 				       enum kvblk_found *found,
 				       struct netlink_ext_ack *extack);
 void kvblk_member_free(struct kvblk_member *member);
-/* What was found there is not to be overwritten or used: with a sentence. */
-int kvblk_found_unfit(struct kvblk_member *member, enum kvblk_found found,
-		      u32 add_flags, struct netlink_ext_ack *extack);
+/* What was found there, @sb, is not to be overwritten or used: with a sentence. */
+int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		      enum kvblk_found found, u32 add_flags,
+		      struct netlink_ext_ack *extack);
 /* Geometry from @sb, or (NULL) a new one: memory only. */
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack);
@@ -169,13 +172,15 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Stops background work; seals what is open, if the device takes it. */
 void kvblk_member_stop(struct kvblk_member *member);
-/* Reads both superblocks; the newest valid one ends in @sb. */
+/* Reads both superblocks; the newest valid one ends in @sb, of a former member too. */
 int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		     enum kvblk_found *found);
 /* @epoch: of the pool. Nothing else may write the member's superblocks meanwhile. */
 int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch);
 /* A removed member is nobody's: its superblocks are zeroed. */
 bool kvblk_super_wipe(struct kvblk_member *member);
+/* The same of all where others may look for what is theirs, for a new member. */
+bool kvblk_super_wipe_all(struct kvblk_member *member);
 /* member->super_work: the pool's epoch into its superblock. */
 void kvblk_super_work(struct work_struct *work);
 /*

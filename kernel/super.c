@@ -37,19 +37,63 @@ static bool super_has_tenants(const struct kvblk_d_super *sb)
 	return false;
 }
 
+/* Bytes at a device's ends where RAIDs, partition tables and others have what is theirs. */
+#define EDGE_BYTES	((size_t)SZ_1M)
+
+static u64 super_tail(const struct kvblk_member *member)
+{
+	u64 bytes = bdev_nr_bytes(member->bdev);
+
+	return bytes > EDGE_BYTES ? bytes - EDGE_BYTES : 0;
+}
+
+/* Reads the edge at @pos into @edge; unless it is all zeroes, @found is OTHER. */
+static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
+		       enum kvblk_found *found)
+{
+	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->bdev));
+	int err = kvblk_io_sync(member, REQ_OP_READ, pos, edge, len);
+
+	if (err || memchr_inv(edge, 0, len))
+		*found = KVBLK_FOUND_OTHER;
+	return err;
+}
+
+/*
+ * Was something else written where the first superblock was? @place: what is there;
+ * @sb: the second one. Zeroes in front of what a superblock ends with are damage: a
+ * file system or swap area that begins with zeroes has more behind them.
+ */
+static bool super_given_away(const struct kvblk_d_super *place,
+			     const struct kvblk_d_super *sb)
+{
+	static const size_t damage[] = { SECTOR_SIZE, KVBLK_UNIT, sizeof(*sb) };
+	u32 i;
+
+	if (le64_to_cpu(place->magic) == KVBLK_SB_MAGIC)
+		return false;
+	for (i = 0; i < ARRAY_SIZE(damage); i++)
+		if (!memchr_inv(place, 0, damage[i]) &&
+		    !memcmp((const void *)place + damage[i], (const void *)sb + damage[i],
+			    sizeof(*sb) - damage[i]))
+			return false;
+	return true;
+}
+
 int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		     enum kvblk_found *found)
 {
-	const size_t blank = 1u << 20;
-	bool damaged = false, newer = false;
-	struct kvblk_d_super *copy;
+	bool damaged = false, newer = false, second = false;
+	struct kvblk_d_super *copies, *copy, *shrunk = NULL;
 	int err, i;
 
-	copy = vmalloc(blank);
-	if (!copy)
+	/* both lie in the edge, which is looked at when neither is valid */
+	copies = vzalloc(EDGE_BYTES);
+	if (!copies)
 		return -ENOMEM;
 	*found = KVBLK_FOUND_OTHER;
 	for (i = 0; i < 2; i++) {
+		copy = &copies[i];
 		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
 				    KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
 		if (err)
@@ -57,9 +101,13 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		err = kvblk_super_check(copy, member->size);
 		newer |= err == -EPROTONOSUPPORT;
 		damaged |= err && err != -ENODATA;
+		if (err == -ERANGE && !kvblk_super_check(copy, U64_MAX))
+			shrunk = copy;
 		if (err || (*found == KVBLK_FOUND_MEMBER &&
 			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
 			continue;
+		/* alone */
+		second = *found != KVBLK_FOUND_MEMBER && i;
 		*found = KVBLK_FOUND_MEMBER;
 		memcpy(sb, copy, sizeof(*sb));
 	}
@@ -67,19 +115,21 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	/* what this version does not understand it must not write over */
 	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
 		*found = KVBLK_FOUND_NEWER;
-		goto out;
-	}
-	if (*found == KVBLK_FOUND_MEMBER)
-		goto out;
-	if (damaged) {
+	} else if (*found == KVBLK_FOUND_MEMBER) {
+		if (second && super_given_away(&copies[0], sb))
+			*found = KVBLK_FOUND_FORMER;
+	} else if (shrunk) {
+		*found = KVBLK_FOUND_SHRUNK;
+		memcpy(sb, shrunk, sizeof(*sb));
+	} else if (damaged) {
 		*found = KVBLK_FOUND_DAMAGED;
-		goto out;
-	}
-	err = kvblk_io_sync(member, REQ_OP_READ, 0, copy, blank);
-	if (!err && !memchr_inv(copy, 0, blank))
+	} else {
 		*found = KVBLK_FOUND_BLANK;
+		err = super_blank(member, copies, 0, found) ?:
+		      super_blank(member, copies, super_tail(member), found);
+	}
 out:
-	vfree(copy);
+	vfree(copies);
 	return err;
 }
 
@@ -189,16 +239,30 @@ void kvblk_super_work(struct work_struct *work)
 	kvblk_member_put(member);
 }
 
+static bool super_zero(struct kvblk_member *member, u64 pos, u64 end)
+{
+	void *zero = vzalloc(EDGE_BYTES);
+	int err = zero ? 0 : -ENOMEM;
+	size_t len;
+
+	for (; !err && pos < end; pos += len) {
+		len = min_t(u64, end - pos, EDGE_BYTES);
+		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META, pos, zero, len);
+	}
+	vfree(zero);
+	return !err;
+}
+
 bool kvblk_super_wipe(struct kvblk_member *member)
 {
-	void *zero = vzalloc(2 * KVBLK_SB_BYTES);
-	bool wiped;
+	return super_zero(member, 0, 2 * KVBLK_SB_BYTES) && !kvblk_io_flush(member);
+}
 
-	wiped = zero && !kvblk_io_sync(member, REQ_OP_WRITE | REQ_META, 0, zero,
-				       2 * KVBLK_SB_BYTES) &&
-		!kvblk_io_flush(member);
-	vfree(zero);
-	return wiped;
+bool kvblk_super_wipe_all(struct kvblk_member *member)
+{
+	return super_zero(member, 0, member->data_start) &&
+	       super_zero(member, super_tail(member), bdev_nr_bytes(member->bdev)) &&
+	       !kvblk_io_flush(member);
 }
 
 /* Was the member this node's last? By ids, or by names unless both ids are known. */

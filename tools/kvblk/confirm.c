@@ -14,7 +14,7 @@
 #include "cli.h"
 #include "confirm.h"
 
-/* The module takes a device for blank when its first MiB is all zeroes. */
+/* The module takes a device for blank when its first and last MiB are all zeroes. */
 #define BLANK_BYTES	(1u << 20)
 
 int confirm(bool yes, const char *subject, const char *lost)
@@ -33,12 +33,20 @@ int confirm(bool yes, const char *subject, const char *lost)
 	return cli_fail("%s: nothing was done", subject);
 }
 
+static bool all_zero(int fd, char *bytes, off_t at)
+{
+	ssize_t len = pread(fd, bytes, BLANK_BYTES, at), i = 0;
+
+	while (i < len && !bytes[i])
+		i++;
+	return i >= len;
+}
+
 /* Whether @path holds anything, and its size: false when that can't be told. */
 static bool holds_data(const char *path, uint64_t *size)
 {
 	char *bytes = NULL;
 	bool data = false;
-	ssize_t len = 0;
 	off_t end;
 	int fd;
 
@@ -49,9 +57,8 @@ static bool holds_data(const char *path, uint64_t *size)
 	*size = end > 0 ? (uint64_t)end : 0;
 	bytes = malloc(BLANK_BYTES);
 	if (bytes)
-		len = pread(fd, bytes, BLANK_BYTES, 0);
-	for (ssize_t i = 0; i < len && !data; i++)
-		data = bytes[i];
+		data = !all_zero(fd, bytes, 0) ||
+		       !all_zero(fd, bytes, end > (off_t)BLANK_BYTES ? end - BLANK_BYTES : 0);
 	free(bytes);
 	close(fd);
 	return data;

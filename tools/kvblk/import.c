@@ -10,12 +10,14 @@
 #include "health.h"
 #include "member.h"
 #include "pool.h"
+#include "../../daemon/signature.h"
 
 enum {
 	OPT_ALL = CLI_OPT_FIRST,
 	OPT_SCAN,
 	OPT_DEGRADED,
 	OPT_INDEX_SLOTS,
+	OPT_NAME,
 };
 
 struct import_args {
@@ -23,6 +25,7 @@ struct import_args {
 	bool all;
 	bool scan;
 	const char *name;
+	const char *new_name;
 	uint32_t add_flags;
 	uint64_t index_slots;
 	struct pool_devices devices;
@@ -119,12 +122,19 @@ int pool_report(struct kvblk_admin *admin, const char *name, bool json)
 
 static bool same_pool(const struct kvblk_found *a, const struct kvblk_found *b)
 {
-	return !memcmp(a->pool_uuid, b->pool_uuid, sizeof(a->pool_uuid));
+	return !a->former && !b->former &&
+	       !memcmp(a->pool_uuid, b->pool_uuid, sizeof(a->pool_uuid));
 }
 
 static bool same_member(const struct kvblk_found *a, const struct kvblk_found *b)
 {
 	return same_pool(a, b) && !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+}
+
+/* The device is a member now, and this version can tell whose. */
+static bool is_member(const struct kvblk_found *found)
+{
+	return !found->other_version && !found->silent && !found->former;
 }
 
 /* The first one of each pool comes first in @list; NULL: there is no further pool. */
@@ -134,7 +144,7 @@ static const struct kvblk_found *next_pool(const struct kvblk_found *list,
 	const struct kvblk_found *other;
 
 	for (pool = pool ? pool->next : list; pool; pool = pool->next) {
-		if (pool->other_version || pool->silent)
+		if (!is_member(pool))
 			continue;
 		for (other = list; !same_pool(other, pool);)
 			other = other->next;
@@ -152,6 +162,9 @@ static void tell_others(const struct kvblk_found *list)
 			cli_fail("%s does not answer", list->path);
 		else if (list->other_version)
 			cli_fail("%s is of another version of kvblk", list->path);
+		else if (list->former)
+			cli_fail("%s was a member of pool %s, and holds something else now: left alone",
+				 list->path, list->pool);
 	}
 }
 
@@ -254,15 +267,21 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 {
 	struct kvblk_member_spec specs[POOL_MEMBERS_MAX] = { 0 };
 	struct kvblk_pool_spec spec = {
-		.name = pool->pool,
+		.name = args->new_name ? args->new_name : pool->pool,
 		.add_flags = args->add_flags,
 		.index_slots = args->index_slots,
 		.members = args->devices.nr ? args->devices.specs : specs,
 		.nr_members = args->devices.nr,
 	};
 	const struct kvblk_found *found, *copy;
+	char what[64];
 	int err;
 
+	for (found = pool; found; found = found->next) {
+		if (same_pool(found, pool) && signature_find(found, what, sizeof(what)))
+			return cli_fail("%s: %s holds %s, too: if that is left over, remove it with wipefs",
+					pool->pool, found->path, what);
+	}
 	for (found = pool; found && !args->devices.nr; found = found->next) {
 		if (!same_pool(found, pool))
 			continue;
@@ -312,18 +331,31 @@ static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
 	if (!pool)
 		return cli_fail("%s: no member of this pool was found; see: kvblk pool import --scan",
 				args->name);
-	if (twice && !args->devices.nr)
+	if (twice)
 		return cli_fail("%s: there are two pools of this name, give a uuid; see: kvblk pool import --scan",
 				args->name);
 	ret = import_pool(admin, pool, args);
 	tell_others(list);
-	return ret == CLI_OK ? pool_report(admin, pool->pool, args->json) : ret;
+	return ret == CLI_OK ? pool_report(admin, args->new_name ? args->new_name : pool->pool,
+					   args->json) : ret;
 }
 
 static bool is_up(const struct kvblk_pool_state *up, const struct kvblk_found *pool)
 {
 	for (; up; up = up->next) {
 		if (!memcmp(up->uuid, pool->pool_uuid, sizeof(up->uuid)))
+			return true;
+	}
+	return false;
+}
+
+/* Another pool has this name. */
+static bool has_twin(const struct kvblk_found *list, const struct kvblk_found *pool)
+{
+	const struct kvblk_found *other = NULL;
+
+	while ((other = next_pool(list, other))) {
+		if (other != pool && !strcmp(other->pool, pool->pool))
 			return true;
 	}
 	return false;
@@ -342,7 +374,12 @@ static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
 	if (err)
 		return cli_admin_fail(admin, err, "pool import");
 	while ((pool = next_pool(list, pool))) {
-		if (!is_up(before, pool) && import_pool(admin, pool, args) != CLI_OK)
+		if (is_up(before, pool))
+			continue;
+		if (has_twin(list, pool))
+			ret = cli_fail("%s: there are two pools of this name, neither is imported; see: kvblk pool import --scan; import UUID --name NEW renames one",
+				       pool->pool);
+		else if (import_pool(admin, pool, args) != CLI_OK)
 			ret = CLI_ERROR;
 	}
 	err = kvblk_pool_get(admin, NULL, &after);
@@ -384,6 +421,11 @@ static error_t parse_import(int key, char *arg, struct argp_state *state)
 	case OPT_INDEX_SLOTS:
 		args->index_slots = pool_index_slots(state, arg);
 		return 0;
+	case OPT_NAME:
+		cli_check_pool_name(state, arg);
+		args->new_name = arg;
+		args->add_flags |= KVBLK_ADD_FLAG_RENAME;
+		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num) {
 			pool_take_device(state, &args->devices, arg);
@@ -396,6 +438,8 @@ static error_t parse_import(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!!args->name + args->all + args->scan != 1)
 			cli_usage(state, "which pool? Give its NAME, or --all or --scan");
+		if (args->new_name && !args->name)
+			cli_usage(state, "--name is for one pool: give its name or uuid");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -410,7 +454,8 @@ static const struct argp_option import_options[] = {
 	{ "force", 'f', NULL, 0,
 	  "Take members that another node owns and did not let go of in good order, or that may be old copies", 0 },
 	{ "index-slots", OPT_INDEX_SLOTS, "N", 0,
-	  "Most blocks the pool can hold (default: by its capacity)", 0 },
+	  "Most blocks the pool can hold (default: as many as before)", 0 },
+	{ "name", OPT_NAME, "NEW", 0, "Give the pool this name from now on", 0 },
 	{ 0 },
 };
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 /* kvblk member: devices in and out of pools. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "confirm.h"
 #include "member.h"
+#include "../../daemon/signature.h"
 
 enum {
 	OPT_FORMAT = CLI_OPT_FIRST,
@@ -235,6 +238,22 @@ static const struct argp add_argp = {
 	.children = output_children,
 };
 
+/* What else is on a device that is to be a member again. */
+static int check_signature(const char *path)
+{
+	struct kvblk_found *found = NULL;
+	char what[64];
+	int ret = CLI_OK;
+
+	/* other errors the module tells */
+	if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
+	    signature_find(found, what, sizeof(what)))
+		ret = cli_fail("%s holds %s, too: if that is left over, remove it with wipefs",
+			       path, what);
+	kvblk_scan_free(found);
+	return ret;
+}
+
 static int add_main(int argc, char **argv)
 {
 	struct member_args args = { 0 };
@@ -252,6 +271,8 @@ static int add_main(int argc, char **argv)
 	};
 	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
 		ret = confirm_format(args.yes, args.pool, &spec, 1);
+	else
+		ret = check_signature(args.member);
 	if (ret)
 		goto close_admin;
 	err = kvblk_member_add(admin, args.pool, &spec, args.add_flags);
@@ -262,6 +283,116 @@ static int add_main(int argc, char **argv)
 			"pool", args.pool, "path", args.member, "added", 1));
 close_admin:
 	kvblk_admin_close(admin);
+	return ret;
+}
+
+/* Bytes at a device's end that are zeroed with its metadata, as the module does. */
+#define TAIL_BYTES	(1u << 20)
+
+static error_t parse_wipe(int key, char *arg, struct argp_state *state)
+{
+	struct member_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->list.json;
+		return 0;
+	case 'y':
+		args->yes = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num)
+			cli_usage(state, "too many arguments, from \"%s\" on", arg);
+		member_check_device(state, arg);
+		args->member = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!args->member)
+			cli_usage(state, "which device? Give DEVICE");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option wipe_options[] = {
+	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
+	{ 0 },
+};
+
+static const struct argp wipe_argp = {
+	.options = wipe_options,
+	.parser = parse_wipe,
+	.args_doc = "DEVICE",
+	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks can't be found. That is asked about.\v"
+	       "Example:\n  kvblk member wipe /dev/nvme3n1",
+	.children = output_children,
+};
+
+/* Zeroes from @from to @to of what @fd is open on. */
+static int zero_range(int fd, uint64_t from, uint64_t to)
+{
+	static const char zeroes[1 << 16];
+
+	while (from < to) {
+		size_t most = to - from < sizeof(zeroes) ? to - from : sizeof(zeroes);
+		ssize_t len = pwrite(fd, zeroes, most, (off_t)from);
+
+		if (len < 0)
+			return -errno;
+		from += (size_t)len;
+	}
+	return 0;
+}
+
+static int wipe_found(const struct kvblk_found *found)
+{
+	/* exclusively: nobody has it mounted, and it is no member of a pool that is up */
+	int fd = open(found->path, O_RDWR | O_EXCL | O_CLOEXEC), err = 0;
+	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+
+	if (end < 0)
+		err = -errno;
+	if (!err && (uint64_t)end < found->data_start)
+		err = -ENOSPC;
+	if (!err)
+		err = zero_range(fd, (uint64_t)end - TAIL_BYTES, (uint64_t)end);
+	if (!err)
+		err = zero_range(fd, 0, found->data_start);
+	if (!err && fsync(fd))
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	return err ? cli_fail("%s can't be wiped: %s", found->path, strerror(-err)) : CLI_OK;
+}
+
+static int wipe_main(int argc, char **argv)
+{
+	struct kvblk_found *found = NULL;
+	struct member_args args = { 0 };
+	char lost[128];
+	int err, ret;
+
+	cli_parse(&wipe_argp, argc, argv, &args);
+	err = kvblk_scan(&args.member, 1, &found);
+	if (err)
+		return cli_fail("%s can't be read: %s", args.member, strerror(-err));
+	if (!found || !found->data_end) {
+		ret = cli_fail("%s is no member of a pool, or of another version: nothing was done",
+			       args.member);
+	} else if (found->former) {
+		ret = cli_fail("%s was a member of pool %s, and holds something else now: nothing was done",
+			       args.member, found->pool);
+	} else {
+		snprintf(lost, sizeof(lost), "  the blocks of a member of pool %s\n", found->pool);
+		ret = confirm(args.yes, args.member, lost);
+		if (ret == CLI_OK)
+			ret = wipe_found(found);
+		if (ret == CLI_OK && args.list.json)
+			ret = cli_print_json(json_pack("{s:s, s:b}", "path", args.member,
+						       "wiped", 1));
+	}
+	kvblk_scan_free(found);
 	return ret;
 }
 
@@ -385,6 +516,7 @@ int member_main(int argc, char **argv)
 		{ "remove", remove_main, "remove a member from a pool" },
 		{ "rm", remove_main, NULL },
 		{ "delete", remove_main, NULL },
+		{ "wipe", wipe_main, "retire a device that was a member" },
 		{ "list", list_main, "list members" },
 		{ "ls", list_main, NULL },
 		{ 0 },

@@ -1165,6 +1165,9 @@ int kvblk_pool_import(struct kvblk_admin *admin,
  * @members: their identities and last names
  * @other_version: of another version of kvblk; nothing else is known but @path
  * @silent: the device did not answer; nothing else is known but @path
+ * @former: it was a member: something else was written where its first superblock was
+ * @data_start: where its segments begin, bytes
+ * @data_end: where they end
  *
  * May get more fields at its end: only the library makes these. What is told here is
  * what is written there; the kernel alone decides what it believes.
@@ -1186,6 +1189,9 @@ struct kvblk_found {
 	} members[64];
 	bool other_version;
 	bool silent;
+	bool former;
+	uint64_t data_start;
+	uint64_t data_end;
 };
 
 /**

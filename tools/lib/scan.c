@@ -84,6 +84,26 @@ static struct kvblk_found *found_silent(const char *path)
 	return found;
 }
 
+/* As the module sees it: was something else written to @place, where the first copy was? */
+static bool given_away(const struct kvblk_d_super *place, const struct kvblk_d_super *second)
+{
+	static const size_t damage[] = { 512, 4096, sizeof(*second) };
+	const char *bytes = (const char *)place, *own = (const char *)second;
+
+	if (le64toh(place->magic) == KVBLK_SB_MAGIC)
+		return false;
+	for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+		size_t zeroes = 0;
+
+		while (zeroes < damage[i] && !bytes[zeroes])
+			zeroes++;
+		if (zeroes == damage[i] &&
+		    !memcmp(bytes + zeroes, own + zeroes, sizeof(*second) - zeroes))
+			return false;
+	}
+	return true;
+}
+
 static struct kvblk_found *found_new(const char *path, const struct kvblk_d_super *sb)
 {
 	struct kvblk_found *found = found_at(path);
@@ -101,6 +121,9 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 	found->roster_seq = le64toh(sb->list_seq);
 	found->clean = le16toh(sb->state) == KVBLK_SB_CLEAN;
 	found->nr_members = le32toh(sb->nr_members);
+	found->data_start = le64toh(sb->data_start);
+	found->data_end = found->data_start +
+			  (uint64_t)le32toh(sb->nr_segments) * le32toh(sb->segment_units) * 4096;
 	for (uint32_t i = 0; i < found->nr_members; i++) {
 		memcpy(found->members[i].uuid, sb->members[i].uuid,
 		       sizeof(found->members[i].uuid));
@@ -134,6 +157,9 @@ static struct kvblk_found *look(const char *path, const struct kvblk_d_super *co
 	found = found_new(path, sb);
 	if (!found)
 		*err = -ENOMEM;
+	else
+		found->former = sb == &copies[1] && !super_valid(&copies[0]) &&
+				given_away(&copies[0], sb);
 	return found;
 }
 

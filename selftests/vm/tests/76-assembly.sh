@@ -210,6 +210,107 @@ pool_import $flash2
 check pool_destroy
 rm $own
 
+echo "-- the first sector is damaged: the second superblock counts; something else was written there: the device is left alone"
+for flash in $flash0 $flash1 $flash2; do
+	check kvblk member wipe --yes "$flash"
+done
+nullb_create q1 120
+scratch() {
+	check dd if=/dev/zero of=/dev/q1 bs=1M oflag=direct conv=notrunc status=none count=120
+	pool_format /dev/q1
+	blocks put 1 40 50000
+	check pool_destroy
+}
+# left_alone WHAT: nothing takes the device, or changes it
+left_alone() {
+	local before
+	before=$(blkid -p -o export /dev/q1 | grep -E 'TYPE=' || true)
+	kvblk pool import --all || true
+	[ ! -d $sysfs ] || fail "$1: the pool came up on a drive that blkid calls $before"
+	code 1 "q1 was a member\|q1 holds\|no member of this pool" kvblk pool import $pool /dev/q1
+	pool_format $flash0
+	code 1 "q1 was a member\|q1 holds" kvblk member add $pool /dev/q1
+	check pool_destroy
+	check kvblk member wipe --yes $flash0
+	expect "what blkid says of it" "$(blkid -p -o export /dev/q1 | grep -E 'TYPE=' || true)" "$before"
+}
+for zeroes in 512 4096 65536; do
+	scratch
+	check dd if=/dev/zero of=/dev/q1 bs=$zeroes count=1 oflag=direct conv=notrunc status=none
+	pool_import
+	hits_are 1 40 40
+	check pool_destroy
+done
+scratch
+check mkswap -q /dev/q1
+left_alone swap
+code 1 "holds something else now" kvblk member wipe --yes /dev/q1
+scratch
+check mkfs.ext4 -q -F -E nodiscard /dev/q1
+left_alone ext4
+scratch
+python3 - <<'END'
+import fcntl, os, struct
+f = os.open("/dev/q1", os.O_RDWR)
+table = bytearray(4096)
+table[446:462] = struct.pack("<8B2I", 0, 0, 2, 0, 0x83, 0, 0, 0, 2048, 180000)
+table[510:512] = b"\x55\xaa"
+os.pwrite(f, bytes(table), 0)
+os.fsync(f)
+END
+left_alone "a partition table"
+echo "-- what lies at a device's end is somebody's, too; --format and wipe leave nothing"
+raid() {
+	printf 'Intel Raid ISM Cfg Sig. 1.3.00' | dd of=/dev/q1 bs=1 seek=$((120 * 1048576 - 1024)) conv=notrunc,fsync status=none
+}
+scratch
+raid
+left_alone "the metadata of a RAID at its end"
+check dd if=/dev/zero of=/dev/q1 bs=1M count=1 oflag=direct conv=notrunc status=none
+code 1 "q1 holds other data" kvblk pool create $pool /dev/q1
+pool_format /dev/q1
+expect "what wipefs finds" "$(wipefs -n /dev/q1 | tail -n +2)" ""
+code 1 "can't be wiped" kvblk member wipe --yes /dev/q1
+check pool_destroy
+check kvblk member wipe --yes /dev/q1
+code 1 "no member of this pool was found" kvblk pool import $pool /dev/q1
+code 1 "is no member" kvblk member wipe --yes /dev/q1
+pool_create --segment-size 8M /dev/q1
+
+echo "-- a second path to a member in use"
+modprobe -q loop || true
+loop=$(losetup -f --show /dev/q1)
+for format in "" --format; do
+	code 1 "is another path to a member in use" kvblk member add --yes $format $pool "$loop"
+	# shellcheck disable=SC2086 # an option or none
+	code 1 "is another path to a member in use" kvblk pool create other --yes $format "$loop"
+done
+losetup -d "$loop"
+blocks put 1 40 50000
+check pool_destroy
+
+echo "-- a device that shrank, and two pools of one name"
+dd if=/dev/q1 of="$tmp/head" bs=1M count=1 iflag=direct status=none
+nullb_create q2 100
+check dd if="$tmp/head" of=/dev/q2 bs=1M oflag=direct status=none
+code 1 "q2 has 100 MiB, but had 120 MiB as a member" kvblk pool import $pool /dev/q2
+nullb_remove q2
+pool_format $flash2
+check pool_destroy
+code 1 "there are two pools of this name" kvblk pool import --all
+[ ! -d $sysfs ] || fail "one of two pools of a name was taken"
+code 1 "there are two pools of this name" kvblk pool import $pool
+uuid=$(kvblk pool import --scan | awk '/^pool t,/ { u = $4 } $1 == "/dev/q1" { sub(",", "", u); print u }')
+check kvblk pool import "$uuid" --name other
+defer "kvblk pool destroy other || true"
+pool_import
+kvblk pool list | grep -q '^other' || fail "it has no new name"
+check kvblk pool destroy other
+check pool_destroy
+check kvblk pool import other
+check kvblk pool destroy other
+nullb_remove q1
+
 echo "-- to come back costs the smallest pool no block"
 nullb_create small 67
 pool_format /dev/small

@@ -28,7 +28,7 @@ _kvblk() {
 	pool | member | policy)
 		if [ "$COMP_CWORD" = 2 ]; then
 			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan get set --help' "$cur"
-			[ "$command" = member ] && _kvblk_words 'add remove list --help' "$cur"
+			[ "$command" = member ] && _kvblk_words 'add remove wipe list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
 		fi
@@ -111,14 +111,14 @@ _kvblk() {
 
 	case $command in
 	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --member' ;;
-	'pool import') options='--all --scan --degraded --force --index-slots' ;;
+	'pool import') options='--all --scan --degraded --force --index-slots --name' ;;
 	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;
 	'pool set') options='--save' ;;
 	apply) options='--config --dry-run' ;;
 	'policy explain') options='--count' ;;
 	'member add') options='--format --yes --force --segment-size' ;;
-	'member remove') options='--yes' ;;
+	'member remove' | 'member wipe') options='--yes' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
