@@ -314,8 +314,9 @@ void fabrics_smart(const char *path, struct smart *smart)
 	if (!nvme_get_nsid(fd, &nsid) && !nvme_get_log_smart(fd, NVME_NSID_ALL, true, &log)) {
 		*smart = (struct smart){
 			.valid = true,
-			/* a drive has spare blocks, or has used them; Linux' target has zeroes */
-			.rated = log.avail_spare || log.spare_thresh || log.percent_used,
+			/* Linux' target has zeroes; a drive is never at 0 K */
+			.rated = log.avail_spare || log.spare_thresh || log.percent_used ||
+				 log.temperature[0] || log.temperature[1],
 			.warning = log.critical_warning,
 			.used = log.percent_used,
 			.spare = log.avail_spare,
