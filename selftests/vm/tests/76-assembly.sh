@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=150 takes=40 leaks=1
+# vm: timeout=500 takes=40 leaks=1
 # Pools come whole, or by the word "degraded" without those members that are missing or out of date; nothing is formatted that was not
 # to be. A member that was away while its pool was up keeps its blocks, but for those that were put or deleted meanwhile.
 . "${0%/*}/pool.bash"
