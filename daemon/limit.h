@@ -23,7 +23,7 @@ struct limit {
 		int64_t told;		/* seconds */
 		uint64_t more;
 		int level;
-		char text[512];		/* of the last one */
+		char text[768];		/* of the last one */
 	} kinds[LIMIT_KINDS];
 };
 

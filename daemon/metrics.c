@@ -11,6 +11,7 @@
 #include <linux/kvblk_names.h>
 
 #include "../tools/kvblk/tunables.h"
+#include "../tools/kvblk/uuid.h"
 #include "metrics.h"
 #include "ready.h"
 
@@ -20,7 +21,7 @@
  */
 #define LE_FIRST	9
 #define LE_LAST		35
-#define LABELS		4
+#define LABELS		6
 #define NAME_LEN	80
 #define TABLE_COLUMNS	72
 
@@ -411,12 +412,14 @@ static void print_rules(struct out *out, const struct metrics *metrics)
 static void print_members(struct out *out, const struct snapshot *snapshot)
 {
 	const struct kvblk_member_state *m;
+	char uuid[40];
 
 	begin(out, &(struct metric){ "kvblk_member", METRIC_INFO,
-				     "1, and the path of the member's device.",
-				     { "pool", "member", "path" } });
+				     "1, and which drive the member is: path, as it was added; device, the kernel's name now; uuid of the member; place, NQN and namespace or serial number, of a missing one where it was last.",
+				     { "pool", "member", "path", "device", "uuid", "place" } });
 	for (m = snapshot->members; m; m = m->next)
-		sample(out, 1, VALUES(m->pool, m->name, m->path));
+		sample(out, 1, VALUES(m->pool, m->name, m->path, m->device,
+				      uuid_format(m->uuid, uuid), m->place));
 	begin(out, &(struct metric){ "kvblk_member_state", METRIC_GAUGE,
 				     "1 for the state that the member has, else 0: up, or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing.",
 				     { "pool", "member", "state" } });

@@ -10,20 +10,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "../tools/kvblk/uuid.h"
 #include "plan_list.h"
 
 #define UUID_LEN	16
 
 char *plan_uuid(const uint8_t uuid[16], char buf[40])
 {
-	char *to = buf;
-
-	for (int i = 0; i < UUID_LEN; i++) {
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*to++ = '-';
-		to += sprintf(to, "%02x", uuid[i]);
-	}
-	return buf;
+	return uuid_format(uuid, buf);
 }
 
 static bool is_uuid_of(const uint8_t uuid[16], const char *text)
@@ -167,8 +161,9 @@ static void plan_return(const struct kvblk_pool_state *pool, const struct state 
 	found = device_with(state, pool, member->uuid, &twice);
 	plan_uuid(member->uuid, uuid);
 	if (!found) {
-		add_step(steps, STEP_NOTE, "pool %s: waiting for the device of member %s (%s)",
-			 pool->name, member->name, uuid);
+		add_step(steps, STEP_NOTE, "pool %s: waiting for the device of member %s (%s)%s%s",
+			 pool->name, member->name, uuid, *member->place ? ", which was at: " : "",
+			 member->place);
 		return;
 	}
 	if (twice) {

@@ -14,11 +14,11 @@ static void log_members(struct kvblk_admin *admin, const char *pool)
 	if (kvblk_member_get(admin, pool, &members))
 		return;
 	for (struct kvblk_member_state *m = members; m; m = m->next)
-		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s, %u of %u segments free",
+		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s, %u of %u segments free%s%s",
 			 pool, m->name, kvblk_member_status_name(m->state),
 			 m->suspect ? ", suspect" : m->failing ? ", failing" : "",
-			 m->free_segments,
-			 m->nr_segments);
+			 m->free_segments, m->nr_segments, *m->place ? "; its device: " : "",
+			 m->place);
 	kvblk_member_free(members);
 }
 
@@ -80,11 +80,13 @@ void report_event(struct limit *limit, const struct kvblk_notice *notice, int64_
 {
 	const char *what_to_do = advice_for(notice);
 	int level = what_to_do ? LOG_LINE_WARNING : LOG_LINE_INFO;
-	char event[256], text[480];
+	const char *place = what_to_do ? notice->place : "";
+	char event[256], text[sizeof(((struct limit_kind *)0)->text)];
 
 	kvblk_event_text(notice, event, sizeof(event));
-	snprintf(text, sizeof(text), "%s: %s%s%s", kvblk_event_name(notice->type), event,
-		 what_to_do ? "; " : "", what_to_do ? what_to_do : "");
+	snprintf(text, sizeof(text), "%s: %s%s%s%s%s", kvblk_event_name(notice->type), event,
+		 what_to_do ? "; " : "", what_to_do ? what_to_do : "",
+		 *place ? "; its device: " : "", place);
 	if (limit_take(limit, notice, level, text, now))
 		log_of(notice->pool, notice->member, level, "%s", text);
 }

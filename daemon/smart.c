@@ -16,12 +16,14 @@
  * struct health - of one member
  * @pool: its pool
  * @member: its name
- * @path: of its device
+ * @uuid: its identity: another one may get its name, once it was removed
+ * @path: of its device now
  * @smart: what it told last
  */
 struct health {
 	char pool[KVBLK_NAME_LEN_MAX + 1];
 	char member[KVBLK_NAME_LEN_MAX + 1];
+	uint8_t uuid[16];
 	char path[KVBLK_PATH_LEN_MAX + 1];
 	struct smart smart;
 };
@@ -127,11 +129,11 @@ static void *read_all(void *arg)
 	return NULL;
 }
 
-static struct health *find(struct health *all, size_t nr, const char *pool, const char *member)
+static const struct health *find(const char *pool, const char *member)
 {
-	for (size_t i = 0; i < nr; i++) {
-		if (!strcmp(all[i].pool, pool) && !strcmp(all[i].member, member))
-			return &all[i];
+	for (size_t i = 0; i < drives.nr; i++) {
+		if (!strcmp(drives.all[i].pool, pool) && !strcmp(drives.all[i].member, member))
+			return &drives.all[i];
 	}
 	return NULL;
 }
@@ -150,9 +152,14 @@ static bool list(const struct kvblk_member_state *members)
 		next[nr] = (struct health){ 0 };
 		snprintf(next[nr].pool, sizeof(next[nr].pool), "%s", members->pool);
 		snprintf(next[nr].member, sizeof(next[nr].member), "%s", members->name);
-		snprintf(next[nr].path, sizeof(next[nr].path), "%s", members->path);
-		old = find(drives.all, drives.nr, members->pool, members->name);
-		if (old && !strcmp(old->path, members->path))
+		memcpy(next[nr].uuid, members->uuid, sizeof(next[nr].uuid));
+		/* the path may lead to another device by now */
+		if (*members->device)
+			snprintf(next[nr].path, sizeof(next[nr].path), "/dev/%s", members->device);
+		else
+			snprintf(next[nr].path, sizeof(next[nr].path), "%s", members->path);
+		old = find(members->pool, members->name);
+		if (old && !memcmp(old->uuid, members->uuid, sizeof(old->uuid)))
 			next[nr].smart = old->smart;
 		new |= !next[nr++].smart.asked;
 	}
@@ -184,7 +191,7 @@ struct smart smart_of(const char *pool, const char *member)
 	struct smart smart = { 0 };
 
 	pthread_mutex_lock(&drives.lock);
-	health = find(drives.all, drives.nr, pool, member);
+	health = find(pool, member);
 	if (health)
 		smart = health->smart;
 	pthread_mutex_unlock(&drives.lock);

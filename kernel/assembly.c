@@ -252,6 +252,7 @@ static void pool_release(struct device *dev)
 	kvblk_bounce_trim(pool, 0);
 	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
 	kvblk_above->pool_exit(pool);
+	kvfree(pool->places);
 	free_percpu(pool->landings);
 	kvblk_stats_exit(pool);
 	percpu_ref_exit(&pool->users);
@@ -298,8 +299,9 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	};
 
 	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
+	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
 	pool->landings = alloc_percpu(struct kvblk_landing);
-	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->landings)
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places || !pool->landings)
 		goto free;
 	for_each_possible_cpu(cpu) {
 		struct kvblk_landing *landing = per_cpu_ptr(pool->landings, cpu);
@@ -332,6 +334,7 @@ users:
 	percpu_ref_exit(&pool->users);
 free:
 	vfree(pool->seg_gen);
+	kvfree(pool->places);
 	free_percpu(pool->landings);
 	kvblk_stats_exit(pool);
 	kfree(pool);
@@ -385,13 +388,6 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 			return PTR_ERR(member);
 		}
 		parts->members[parts->nr] = member;
-		for (i = 0; i < parts->nr; i++)
-			if (!strcmp(parts->members[i]->name, member->name)) {
-				NL_SET_ERR_MSG_FMT(extack, "two devices are called %s",
-						   member->name);
-				parts->nr++;
-				return -EEXIST;
-			}
 	}
 	return 0;
 }
@@ -856,8 +852,10 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 					   KVBLK_UNIT_SHIFT : specs[i].segment_size, extack);
 		if (err)
 			return err;
-		/* whatever its name is now; new ones are no more than there may be */
-		kvblk_roster_add(pool, parts->members[i]);
+		err = kvblk_member_list(parts->members[i], parts->newest ? NULL : &specs[i],
+					extack);
+		if (err)
+			return err;
 	}
 	if (parts->newest) {
 		import_clock(pool, parts);
@@ -886,6 +884,11 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 		NL_SET_ERR_MSG(extack, "a pool needs 1 to 64 members");
 		return -EINVAL;
 	}
+	for (i = 0; import && i < nr_specs; i++)
+		if (specs[i].name[0]) {
+			NL_SET_ERR_MSG(extack, "members that come back keep their names: give none");
+			return -EINVAL;
+		}
 	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
 	if (!parts)
 		return -ENOMEM;

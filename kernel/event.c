@@ -41,7 +41,9 @@ struct event {
 	u64 request;			/* or 0 */
 	u64 time;
 	char pool[KVBLK_NAME_MAX];
-	char member[sizeof_field(struct kvblk_member, name)];
+	char member[KVBLK_NAME_MAX];
+	char place[KVBLK_PLACE_MAX];
+	uuid_t uuid;
 };
 
 static void events_send(struct work_struct *work);
@@ -65,6 +67,10 @@ static void event_send(const struct event *event)
 	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
 	    (event->member[0] &&
 	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
+	    (!uuid_is_null(&event->uuid) &&
+	     nla_put(skb, KVBLK_A_EVENT_UUID, UUID_SIZE, &event->uuid)) ||
+	    (event->place[0] &&
+	     nla_put_string(skb, KVBLK_A_EVENT_PLACE, event->place)) ||
 	    nla_put_uint(skb, KVBLK_A_EVENT_TIME, event->time) ||
 	    (attr && nla_put_uint(skb, attr, event->value)) ||
 	    (event->request &&
@@ -100,8 +106,9 @@ static void events_send(struct work_struct *work)
  * Netlink must not be entered from interrupts, where most I/O completes, so a
  * worker sends. It needs neither pool nor member any more.
  */
-static void event_add(const char *pool, const char *member,
-		      enum kvblk_event type, u64 value, u64 request)
+static void event_add(const char *pool, const char *name,
+		      const struct kvblk_member *member, enum kvblk_event type, u64 value,
+		      u64 request)
 {
 	struct event *event;
 
@@ -118,7 +125,11 @@ static void event_add(const char *pool, const char *member,
 	event->request = request;
 	event->time = ktime_get_real_ns();
 	strscpy(event->pool, pool);
-	strscpy(event->member, member);
+	strscpy(event->member, name);
+	if (member) {
+		strscpy(event->place, member->place);
+		uuid_copy(&event->uuid, &member->uuid);
+	}
 	if (llist_add(&event->node, &events))
 		schedule_work(&events_work);
 	return;
@@ -131,12 +142,12 @@ drop:
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 		 enum kvblk_event type, u64 value)
 {
-	event_add(pool->name, member ? member->name : "", type, value, 0);
+	event_add(pool->name, member ? member->name : "", member, type, value, 0);
 }
 
 void kvblk_event_request(const char *pool, const char *member, u64 request, int err)
 {
-	event_add(pool, member, KVBLK_EVENT_REQUEST_DONE, -err, request);
+	event_add(pool, member, NULL, KVBLK_EVENT_REQUEST_DONE, -err, request);
 }
 
 void kvblk_events_begin(struct genl_family *family)

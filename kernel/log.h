@@ -411,12 +411,20 @@ struct kvblk_absent {
 /* The roster out of @sb, and into it: its number. */
 void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
 u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
-/* Lists a member, or what is new of it: -ENOSPC. */
-int kvblk_roster_add(struct kvblk_pool *pool, const struct kvblk_member *member);
+/*
+ * Lists a member and sets its name: the listed one, or for a new member
+ * member->name, which unless it is @given gets a number if another member has it.
+ * Returns 0, -EEXIST if another member has the @given name, or -ENOSPC.
+ */
+int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);
 /* False: it is not there. */
 bool kvblk_roster_del(struct kvblk_pool *pool, const uuid_t *uuid);
-/* Entry @i, if that one is away. Context: any that does not hold RCU. */
-bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry);
+/*
+ * Copies entry @i and its place (unless that is NULL) if that member is away. Returns
+ * whether it is. Context: any that does not hold RCU.
+ */
+bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
+			  char place[KVBLK_PLACE_MAX]);
 
 /* Before it is seen that @member is dead. May sleep, does no I/O. */
 void kvblk_absent_dies(struct kvblk_member *member);

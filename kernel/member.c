@@ -13,6 +13,7 @@
  *   taken, unless the pool knows what has become of its blocks since (roster.c).
  * - No member waits for another: background work is each member's own.
  */
+#include <linux/ctype.h>
 #include <linux/netlink.h>
 #include <linux/slab.h>
 #include <linux/utsname.h>
@@ -64,6 +65,30 @@ static void member_ref_release(struct percpu_ref *ref)
 	complete(&container_of(ref, struct kvblk_member, ref)->ref_done);
 }
 
+/*
+ * The name that the member gets if it is a new one: @given, or the last part of its
+ * path, or what remains of the kernel's name of the device.
+ */
+static void member_name(struct kvblk_member *member, const char *given)
+{
+	const char *last = kbasename(member->path);
+	char *c = member->name;
+
+	if (given[0]) {
+		strscpy(member->name, given);
+	} else if (strlen(last) < sizeof(member->name) &&
+		   kvblk_name_valid((const u8 *)last, sizeof(member->name))) {
+		strscpy(member->name, last);
+	} else {
+		strscpy(member->name, member->device);
+		for (; *c; c++)
+			if (!isascii(*c) || (!isalnum(*c) && *c != '-' && *c != '.'))
+				*c = '_';
+		if (!isalnum(member->name[0]))
+			member->name[0] = 'd';
+	}
+}
+
 struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 				       struct kvblk_member_spec *spec,
 				       struct kvblk_d_super *sb,
@@ -81,7 +106,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 		return ERR_PTR(-ENOMEM);
 	member->pool = pool;
 	member->path = no_free_ptr(spec->path);
-	strscpy(member->name, spec->name);
+	strscpy(member->place, spec->place);
 	init_completion(&member->ref_done);
 	spin_lock_init(&member->lock);
 	atomic_set(&member->write_errors, 1);
@@ -130,9 +155,8 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	member->bdev_file = file;
 	bdev = file_bdev(file);
 	member->bdev = bdev;
-	/* /dev/disk/by-id/ has longer ones */
-	if (!member->name[0])
-		snprintf(member->name, sizeof(member->name), "%pg", bdev);
+	snprintf(member->device, sizeof(member->device), "%pg", bdev);
+	member_name(member, spec->name);
 	member->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
 	err = -EACCES;
 	if (bdev_read_only(bdev)) {
@@ -325,6 +349,19 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 
 /* ---- coming ---- */
 
+int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
+		      struct netlink_ext_ack *extack)
+{
+	int err = kvblk_roster_add(member->pool, member, spec && spec->name[0]);
+
+	if (err == -EEXIST)
+		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s, there or missing: give another name",
+				   member->name);
+	else if (err)
+		NL_SET_ERR_MSG(extack, "the pool has 64 members, missing ones included: it takes no more");
+	return err;
+}
+
 /* A run of granules for the member's segment numbers. */
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
@@ -413,6 +450,9 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		active = true;
 		mutex_lock(&pool->admin);
 	}
+	/* which drive it is: messages have the name alone */
+	dev_info(&pool->dev, "member %s: on %s, %s, uuid %pUb\n", member->name, member->device,
+		 member->place[0] ? member->place : member->path, &member->uuid);
 	pool->nr_members++;
 	/* deletes don't wait for one that is back: see restore_record() */
 	if (!member->absent)
@@ -566,19 +606,20 @@ static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *na
 	return NULL;
 }
 
-/* A member that is being added: its name is taken. In pool->coming, pool->admin. */
+/* A device that is being added. In pool->coming, pool->admin. */
 struct coming {
 	struct list_head link;
-	char name[KVBLK_NAME_MAX];
+	dev_t dev;
+	uuid_t uuid;			/* of the member, once it has one */
 };
 
-static bool name_is_coming(struct kvblk_pool *pool, const char *name)
+static bool is_coming(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	struct coming *coming;
 
 	lockdep_assert_held(&pool->admin);
 	list_for_each_entry(coming, &pool->coming, link)
-		if (!strcmp(coming->name, name))
+		if (uuid_equal(&coming->uuid, uuid))
 			return true;
 	return false;
 }
@@ -593,13 +634,13 @@ static int remove_missing(struct kvblk_pool *pool, const char *name,
 	u32 i;
 
 	for (i = 0; i < KVBLK_SB_MEMBERS; i++) {
-		if (!kvblk_roster_missing(pool, i, &entry))
+		if (!kvblk_roster_missing(pool, i, &entry, NULL))
 			continue;
 		import_uuid(&own, entry.uuid);
 		if (uuid ? !uuid_equal(&own, uuid) : strcmp(entry.name, name))
 			continue;
 		absent = kvblk_absent_get(pool, &own);
-		if ((absent && absent->taken) || name_is_coming(pool, entry.name)) {
+		if ((absent && absent->taken) || is_coming(pool, &own)) {
 			NL_SET_ERR_MSG_FMT(extack, "%s is being added", entry.name);
 			return -EALREADY;
 		}
@@ -652,41 +693,28 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 
 /* ---- coming while the pool is up ---- */
 
-static int add_name(struct kvblk_pool *pool, struct coming *coming,
-		    struct netlink_ext_ack *extack)
+/* Then pool->users is held. */
+static int add_begin(struct kvblk_pool *pool, struct coming *coming,
+		     struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
 	struct coming *other;
 	int i;
 
-	lockdep_assert_held(&pool->admin);
-	/* a dead one may be back */
+	guard(mutex)(&pool->admin);
+	/* before the device is opened, which its driver may hold up */
 	kvblk_for_each_member(pool, member, i)
-		if (!strcmp(member->name, coming->name) &&
+		if (member->bdev_file && member->bdev->bd_dev == coming->dev &&
 		    READ_ONCE(member->state) != KVBLK_MEMBER_DEAD) {
-			NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already",
-					   coming->name);
+			NL_SET_ERR_MSG_FMT(extack, "the device is member %s of the pool already",
+					   member->name);
 			return -EEXIST;
 		}
 	list_for_each_entry(other, &pool->coming, link)
-		if (other != coming && !strcmp(other->name, coming->name)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is being added already",
-					   coming->name);
+		if (other->dev == coming->dev) {
+			NL_SET_ERR_MSG(extack, "the device is being added already");
 			return -EALREADY;
 		}
-	return 0;
-}
-
-/* Then pool->users is held. */
-static int add_begin(struct kvblk_pool *pool, struct coming *coming,
-		     struct netlink_ext_ack *extack)
-{
-	int err;
-
-	guard(mutex)(&pool->admin);
-	err = coming->name[0] ? add_name(pool, coming, extack) : 0;
-	if (err)
-		return err;
 	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users)) {
 		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
 		return -ENODEV;
@@ -695,28 +723,25 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	return 0;
 }
 
-/* The dead member that this one was, if its name or uuid tells so; RCU or pool->admin. */
+/* The dead member that the device of @sb was, or NULL; RCU or pool->admin. */
 static struct kvblk_member *add_former(struct kvblk_pool *pool,
-				       const struct kvblk_member *member,
 				       const struct kvblk_d_super *sb)
 {
 	struct kvblk_member *former;
 	int i;
 
 	kvblk_for_each_member(pool, former, i)
-		if (!strcmp(former->name, member->name) ||
-		    (sb && !memcmp(&former->uuid, sb->member_uuid, UUID_SIZE)))
+		if (!memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
 			return former;
 	return NULL;
 }
 
-static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_member *member,
-			    const struct kvblk_d_super *sb)
+static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	const struct kvblk_member *former;
 
 	guard(rcu)();
-	former = add_former(pool, member, sb);
+	former = add_former(pool, sb);
 	/* or another copy of it was quicker */
 	return !former || !READ_ONCE(former->removing);
 }
@@ -754,14 +779,6 @@ static void add_release(struct kvblk_member *member)
 	member->absent = NULL;
 }
 
-static int add_name_taken(const struct kvblk_member *member,
-			  struct netlink_ext_ack *extack)
-{
-	NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s already: it is dead, remove it",
-			   member->name);
-	return -EEXIST;
-}
-
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: say \"format\" to make it a new, empty member",
@@ -779,9 +796,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	int err = 0;
 
 	scoped_guard(mutex, &pool->admin) {
-		former = add_former(pool, member, sb);
-		if (former && memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
-			return add_name_taken(member, extack);
+		former = add_former(pool, sb);
 		absent = add_known(pool, sb, former);
 		if (!absent)
 			return add_stale(member, extack);
@@ -797,7 +812,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	if (err)
 		return err;
 	/* it gives back its name */
-	wait_event_idle(pool->settle_wait, add_former_gone(pool, member, sb));
+	wait_event_idle(pool->settle_wait, add_former_gone(pool, sb));
 	guard(mutex)(&pool->admin);
 	/* it was taken off meanwhile, or a copy of it was quicker */
 	member->absent = add_known(pool, sb, NULL);
@@ -811,16 +826,11 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_flags,
 		   struct netlink_ext_ack *extack)
 {
-	struct kvblk_pool *pool = member->pool;
-
 	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
 		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
 				   member->name);
 		return -ENOTEMPTY;
 	}
-	guard(mutex)(&pool->admin);
-	if (add_former(pool, member, NULL))
-		return add_name_taken(member, extack);
 	return 0;
 }
 
@@ -860,12 +870,13 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	member = kvblk_member_open(pool, spec, sb, &found, extack);
 	if (IS_ERR(member))
 		return PTR_ERR(member);
-	scoped_guard(mutex, &pool->admin) {
-		strscpy(coming->name, member->name);
-		err = add_name(pool, coming, extack);
+	err = kvblk_found_unfit(member, sb, found, add_flags, extack);
+	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT) &&
+	    spec->name[0]) {
+		NL_SET_ERR_MSG_FMT(extack, "%.30s is a member that comes back: it keeps its name",
+				   kbasename(member->path));
+		err = -EINVAL;
 	}
-	if (!err)
-		err = kvblk_found_unfit(member, sb, found, add_flags, extack);
 	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
 		err = kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE :
 			add_back(member, sb, add_flags, extack);
@@ -876,10 +887,10 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 					 spec->segment_size, extack);
 	if (!err)
 		err = kvblk_member_place(member, extack);
-	if (!err && kvblk_roster_add(pool, member)) {
-		NL_SET_ERR_MSG(extack, "the pool has 64 members, missing ones included: remove one");
-		err = -ENOSPC;
-	}
+	scoped_guard(mutex, &pool->admin)
+		uuid_copy(&coming->uuid, &member->uuid);
+	if (!err)
+		err = kvblk_member_list(member, spec, extack);
 	if (!err)
 		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
 	/* from its start on it may be removed, and freed */
@@ -905,7 +916,7 @@ int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	struct coming coming;
 	int err;
 
-	strscpy(coming.name, spec->name);
+	coming = (struct coming) { .dev = spec->dev };
 	sb = vmalloc(sizeof(*sb));
 	if (!sb)
 		return -ENOMEM;

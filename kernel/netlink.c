@@ -33,6 +33,7 @@
 
 static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
 static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
+static_assert(sizeof_field(struct kvblk_member, place) == KVBLK_PLACE_LEN_MAX + 1);
 static_assert(KVBLK_DEVNODE_LEN_MAX ==
 	      sizeof("kvblk//default") - 1 + KVBLK_NAME_LEN_MAX);
 static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
@@ -105,13 +106,35 @@ static u32 nl_u32(struct genl_info *info, int type)
 	return info->attrs[type] ? nla_get_u32(info->attrs[type]) : 0;
 }
 
-/* Takes path and segment size of a member out of @attrs, checked. */
+/* Takes name and place of a member out of @attrs, checked. */
+static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec,
+			   struct netlink_ext_ack *extack)
+{
+	const struct nlattr *name = attrs[KVBLK_A_MEMBER_NAME];
+	const struct nlattr *place = attrs[KVBLK_A_MEMBER_PLACE];
+
+	if (name && !kvblk_name_valid(nla_data(name), KVBLK_NAME_MAX)) {
+		NL_SET_ERR_MSG_ATTR(extack, name,
+				    "member names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
+		return -EINVAL;
+	}
+	if (place && !kvblk_text_printable(nla_data(place))) {
+		NL_SET_ERR_MSG_ATTR(extack, place, "a place is printable ASCII characters");
+		return -EINVAL;
+	}
+	if (name)
+		strscpy(spec->name, nla_data(name));
+	if (place)
+		strscpy(spec->place, nla_data(place));
+	return 0;
+}
+
+/* Takes what is to become a member out of @attrs, checked. */
 static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 			  struct netlink_ext_ack *extack)
 {
 	const struct nlattr *path = attrs[KVBLK_A_MEMBER_PATH];
 	const struct nlattr *size = attrs[KVBLK_A_MEMBER_SEGMENT_SIZE];
-	size_t len;
 	u64 bytes;
 	int err;
 
@@ -126,14 +149,20 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 				    "a path has 1 to 4095 characters");
 		return -EINVAL;
 	}
-	len = strlen(kbasename(nla_data(path)));
-	if (!len) {
+	if (!*kbasename(nla_data(path))) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
-				    "the last part of a path is the member's name: it is missing");
+				    "a path ends with the name of a device, not with a slash");
 		return -EINVAL;
 	}
-	if (len < KVBLK_NAME_MAX)
-		strscpy(spec->name, kbasename(nla_data(path)));
+	/* it ends up in terminals, logs and metrics */
+	if (!kvblk_text_printable(nla_data(path))) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "a path is printable ASCII characters: use another name of the device");
+		return -EINVAL;
+	}
+	err = nl_member_texts(attrs, spec, extack);
+	if (err)
+		return err;
 	spec->path = nla_strdup(path, GFP_KERNEL_ACCOUNT);
 	if (!spec->path)
 		return -ENOMEM;
@@ -160,7 +189,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 static int nl_member_specs(struct genl_info *info,
 			   struct kvblk_member_spec *specs)
 {
-	struct nlattr *tb[KVBLK_A_MEMBER_SEGMENT_SIZE + 1];
+	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1];
 	struct nlattr *attr;
 	int err, rem, nr = 0;
 
@@ -470,7 +499,7 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 		kfree(spec.path);
 		return err;
 	}
-	job = nl_member_job(info, kbasename(spec.path));
+	job = nl_member_job(info, spec.name[0] ? spec.name : kbasename(spec.path));
 	if (IS_ERR(job)) {
 		kfree(spec.path);
 		return PTR_ERR(job);
@@ -668,14 +697,19 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 			    member->incarnation) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
 			    READ_ONCE(member->restored)) ||
-	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted);
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted) ||
+	       (member->place[0] &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->place)) ||
+	       /* the device of a dead one is gone, and another may have its name */
+	       (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->device));
 	return kvblk_nl_end(skb, hdr, full);
 }
 
 /* A member that is listed and not there. */
 static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 			   int flags, const struct kvblk_pool *pool,
-			   const struct kvblk_d_member *entry)
+			   const struct kvblk_d_member *entry, const char *place)
 {
 	void *hdr = kvblk_nl_begin(skb, info, flags);
 
@@ -686,7 +720,8 @@ static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 		      nla_put_string(skb, KVBLK_A_MEMBER_NAME, entry->name) ||
 		      nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, entry->uuid) ||
 		      nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
-				  KVBLK_MEMBER_STATUS_MISSING));
+				  KVBLK_MEMBER_STATUS_MISSING) ||
+		      (place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, place)));
 }
 
 int kvblk_nl_reply(struct genl_info *info, int type, kvblk_nl_fill_fn *fill)
@@ -814,13 +849,14 @@ static void nl_put_pool(struct kvblk_pool *pool)
 static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 			   struct kvblk_pool *pool, u32 *part)
 {
+	char place[KVBLK_PLACE_MAX];
 	struct kvblk_d_member entry;
 	int err;
 
 	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
-		if (!kvblk_roster_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry))
+		if (!kvblk_roster_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
 			continue;
-		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry);
+		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry, place);
 		if (err)
 			return err;
 	}

@@ -12,9 +12,11 @@
 #include <linux/kvblk_netlink.h>
 
 /* Common nested types */
-const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE + 1] = {
+const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_PLACE + 1] = {
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
 	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_UINT, },
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_PLACE] = { .type = NLA_NUL_STRING, .len = KVBLK_PLACE_LEN_MAX, },
 };
 
 /* KVBLK_CMD_POOL_CREATE - do */
@@ -54,11 +56,13 @@ static const struct nla_policy kvblk_pool_get_dump_nl_policy[KVBLK_A_POOL_TENANT
 };
 
 /* KVBLK_CMD_MEMBER_ADD - do */
-static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_ADD_FLAGS + 1] = {
+static const struct nla_policy kvblk_member_add_nl_policy[KVBLK_A_MEMBER_PLACE + 1] = {
 	[KVBLK_A_MEMBER_POOL] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 	[KVBLK_A_MEMBER_PATH] = { .type = NLA_NUL_STRING, .len = KVBLK_PATH_LEN_MAX, },
 	[KVBLK_A_MEMBER_SEGMENT_SIZE] = { .type = NLA_UINT, },
 	[KVBLK_A_MEMBER_ADD_FLAGS] = NLA_POLICY_MASK(NLA_U32, 0xf),
+	[KVBLK_A_MEMBER_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+	[KVBLK_A_MEMBER_PLACE] = { .type = NLA_NUL_STRING, .len = KVBLK_PLACE_LEN_MAX, },
 };
 
 /* KVBLK_CMD_MEMBER_REMOVE - do */
@@ -140,7 +144,7 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.cmd		= KVBLK_CMD_MEMBER_ADD,
 		.doit		= kvblk_nl_member_add_doit,
 		.policy		= kvblk_member_add_nl_policy,
-		.maxattr	= KVBLK_A_MEMBER_ADD_FLAGS,
+		.maxattr	= KVBLK_A_MEMBER_PLACE,
 		.flags		= GENL_CMD_CAP_DO,
 	},
 	{

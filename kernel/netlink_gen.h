@@ -13,7 +13,7 @@
 #include <linux/kvblk_netlink.h>
 
 /* Common nested types */
-extern const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_SEGMENT_SIZE + 1];
+extern const struct nla_policy kvblk_member_spec_nl_policy[KVBLK_A_MEMBER_PLACE + 1];
 
 int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info);
 int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info);

@@ -49,7 +49,8 @@ struct netlink_ext_ack;
 /* What an administrator asks for; filled by netlink. */
 struct kvblk_member_spec {
 	char *path;			/* kvblk_member_open() takes it, and leaves NULL */
-	char name[KVBLK_NAME_MAX];	/* the last part of @path, or "" where that is too long */
+	char name[KVBLK_NAME_MAX];	/* that a new member is to have, or "" */
+	char place[KVBLK_PLACE_MAX];	/* where the device is, or "" */
 	dev_t dev;			/* what @path means to the administrator */
 	u32 segment_size;		/* bytes; 0: chosen */
 };
@@ -160,6 +161,12 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 /* Geometry from @sb, or (NULL) a new one: memory only. */
 int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 segment_size, struct netlink_ext_ack *extack);
+/*
+ * Lists the member in the roster, under its name there or (@spec, or NULL: one that
+ * comes back) that of a new one. Returns 0, -EEXIST or -ENOSPC, with a sentence.
+ */
+int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
+		      struct netlink_ext_ack *extack);
 /* Gives it segment numbers: -ENOSPC. */
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack);
 /* Formats it, writes its superblocks. */

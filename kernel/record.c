@@ -19,6 +19,7 @@
 #include <linux/build_bug.h>
 #include <linux/crc32c.h>
 #include <linux/errno.h>
+#include <linux/minmax.h>
 #include <linux/siphash.h>
 #include <linux/stddef.h>
 #include <linux/string.h>
@@ -32,6 +33,7 @@
 static_assert(sizeof(struct kvblk_d_tenant) == 64);
 static_assert(sizeof(struct kvblk_d_super) == KVBLK_SB_BYTES);
 static_assert(sizeof(struct kvblk_d_member) == 56);
+static_assert(sizeof(struct kvblk_d_place) == KVBLK_SB_PLACE_PARTS * sizeof(struct kvblk_d_tenant));
 static_assert(offsetof(struct kvblk_d_super, tenants) == KVBLK_UNIT);
 static_assert(sizeof(struct kvblk_d_segment) == 32);
 static_assert(sizeof(struct kvblk_d_table) == KVBLK_UNIT);
@@ -453,15 +455,18 @@ static bool is_printable(u8 c)
 	return c >= ' ' && c <= '~';
 }
 
-/* What lies on media ends up in terminals: printable ASCII, with an end. */
-static bool text_valid(const u8 *text, size_t size)
+bool kvblk_text_printable(const u8 *text)
 {
-	if (!terminated(text, size))
-		return false;
 	for (; *text; text++)
 		if (!is_printable(*text))
 			return false;
 	return true;
+}
+
+/* What lies on media ends up in terminals: printable ASCII, with an end. */
+static bool text_valid(const u8 *text, size_t size)
+{
+	return terminated(text, size) && kvblk_text_printable(text);
 }
 
 void kvblk_text_clean(u8 *text)
@@ -479,6 +484,41 @@ bool kvblk_name_valid(const u8 *name, size_t size)
 		if (!is_alnum(*name) && *name != '_' && *name != '-' && *name != '.')
 			return false;
 	return true;
+}
+
+void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MAX])
+{
+	int i;
+
+	for (i = 0; i < KVBLK_SB_PLACE_PARTS; i++)
+		memcpy(text + i * KVBLK_SB_PLACE_PART, place->parts[i].text,
+		       KVBLK_SB_PLACE_PART);
+	text[KVBLK_PLACE_MAX - 1] = '\0';
+}
+
+void kvblk_place_set(struct kvblk_d_place *place, const char *text)
+{
+	size_t len = strnlen(text, KVBLK_PLACE_MAX - 1), part;
+	int i;
+
+	memset(place, 0, sizeof(*place));
+	for (i = 0; i < KVBLK_SB_PLACE_PARTS; i++, text += part, len -= part) {
+		part = min_t(size_t, len, KVBLK_SB_PLACE_PART);
+		memcpy(place->parts[i].text, text, part);
+	}
+}
+
+static bool place_valid(const struct kvblk_d_place *place)
+{
+	u8 text[KVBLK_PLACE_MAX];
+	int i;
+
+	kvblk_place_get(place, (char *)text);
+	for (i = 0; i < KVBLK_SB_PLACE_PARTS; i++)
+		if (place->parts[i].zero)
+			return false;
+	return !place->parts[KVBLK_SB_PLACE_PARTS - 1].text[KVBLK_SB_PLACE_PART - 1] &&
+	       text_valid(text, sizeof(text));
 }
 
 static bool same_name(const struct kvblk_d_tenant *a,
@@ -558,7 +598,8 @@ static bool members_valid(const struct kvblk_d_super *sb)
 	for (; member < sb->members + nr; member++) {
 		if (!memcmp(member->uuid, zeroes, sizeof(member->uuid)) ||
 		    !member->name[0] ||
-		    !text_valid(member->name, sizeof(member->name)))
+		    !text_valid(member->name, sizeof(member->name)) ||
+		    !place_valid(&sb->places[member - sb->members]))
 			return false;
 		for (other = sb->members; other < member; other++)
 			if (!memcmp(other->uuid, member->uuid, sizeof(member->uuid)))

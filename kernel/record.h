@@ -170,8 +170,17 @@ bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation,
  * first one a letter or digit, and a NUL.
  */
 bool kvblk_name_valid(const u8 *name, size_t size);
-/* Makes names of hosts and devices, which may be any bytes, texts for a superblock. */
+/* Replaces what is not printable ASCII, as a superblock has names of hosts. */
 void kvblk_text_clean(u8 *text);
+/* Returns whether all of @text is printable ASCII. */
+bool kvblk_text_printable(const u8 *text);
+
+/* Bytes of a member's place, its NUL included. */
+#define KVBLK_PLACE_MAX		(KVBLK_SB_PLACE_PARTS * KVBLK_SB_PLACE_PART)
+
+/* Copies a place out of a superblock, and into one. */
+void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MAX]);
+void kvblk_place_set(struct kvblk_d_place *place, const char *text);
 /* Sets the checksum of a superblock; all else is filled in by the caller. */
 void kvblk_super_seal(struct kvblk_d_super *sb);
 /**

@@ -7,6 +7,9 @@
  * - Superblocks carry the roster, so that a pool is put together as a whole or by
  *   an administrator's word. A member leaves it when it is removed, not when it is
  *   away.
+ * - A member has one name from its format to its removal, and no two have the same:
+ *   an operator who reads a name must mean one drive. The kernel's name of the device
+ *   may be another one's after the next boot.
  * - A member that comes back while its pool is up keeps the blocks that were
  *   neither put again nor deleted meanwhile. Their ids are in a Bloom filter (Bloom
  *   1970): what it has not seen is as it was, and what it takes for seen by chance
@@ -44,21 +47,61 @@ static struct kvblk_d_member *roster_find(struct kvblk_pool *pool, const uuid_t 
 	return NULL;
 }
 
-static void roster_entry(struct kvblk_d_member *entry, const struct kvblk_member *member)
+/* Returns whether another member than that of @uuid has @name. */
+static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid)
 {
-	export_uuid(entry->uuid, &member->uuid);
-	strscpy_pad(entry->name, member->name);
-	kvblk_text_clean(entry->name);
-	entry->incarnation = cpu_to_le64(member->incarnation);
+	struct kvblk_member *member;
+	u32 i;
+	int m;
+
+	lockdep_assert_held(&pool->roster_lock);
+	for (i = 0; i < pool->roster_nr; i++)
+		if (!strcmp(pool->roster[i].name, name) &&
+		    memcmp(pool->roster[i].uuid, uuid, UUID_SIZE))
+			return true;
+	/* one that is on its way out is listed no more, and still has its name */
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, m)
+		if (!strcmp(member->name, name) &&
+		    memcmp(&member->uuid, uuid, UUID_SIZE))
+			return true;
+	return false;
+}
+
+/* Appends a number to @name if another member than that of @uuid has it. */
+static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX],
+			const u8 *uuid)
+{
+	char base[KVBLK_NAME_MAX], number[12];
+	u32 n;
+
+	strscpy(base, name, KVBLK_NAME_MAX);
+	for (n = 2; name_taken(pool, name, uuid); n++) {
+		int len = scnprintf(number, sizeof(number), "-%u", n);
+
+		snprintf(name, KVBLK_NAME_MAX, "%.*s%s", KVBLK_NAME_MAX - 1 - len, base,
+			 number);
+	}
 }
 
 void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
+	struct kvblk_d_member *entry;
+
 	guard(spinlock)(&pool->roster_lock);
-	pool->roster_nr = le32_to_cpu(sb->nr_members);
 	/* numbers of a life that is over are compared with none of this one */
 	pool->roster_seq = 1;
-	memcpy(pool->roster, sb->members, sizeof(pool->roster));
+	memcpy(pool->places, sb->places, sizeof(sb->places));
+	/* earlier versions listed what the devices were called, which two may share */
+	for (entry = pool->roster; pool->roster_nr < le32_to_cpu(sb->nr_members); entry++) {
+		*entry = sb->members[pool->roster_nr];
+		/* a directory in sysfs has this name */
+		strreplace(entry->name, '/', '_');
+		if (entry->name[0] == '.')
+			entry->name[0] = '_';
+		name_unique(pool, entry->name, entry->uuid);
+		pool->roster_nr++;
+	}
 }
 
 u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
@@ -69,24 +112,43 @@ u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 	memcpy(sb->members, pool->roster, pool->roster_nr * sizeof(*pool->roster));
 	memset(&sb->members[pool->roster_nr], 0,
 	       (KVBLK_SB_MEMBERS - pool->roster_nr) * sizeof(*pool->roster));
+	memcpy(sb->places, pool->places, pool->roster_nr * sizeof(*pool->places));
+	memset(&sb->places[pool->roster_nr], 0,
+	       (KVBLK_SB_MEMBERS - pool->roster_nr) * sizeof(*pool->places));
 	return pool->roster_seq;
 }
 
-int kvblk_roster_add(struct kvblk_pool *pool, const struct kvblk_member *member)
+int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given)
 {
-	struct kvblk_d_member *entry, was;
+	struct kvblk_d_member *entry;
+	struct kvblk_d_place place, *was;
+	bool news = false;
 
+	kvblk_place_set(&place, member->place);
 	guard(spinlock)(&pool->roster_lock);
 	entry = roster_find(pool, &member->uuid);
 	if (!entry) {
 		if (pool->roster_nr == KVBLK_SB_MEMBERS)
 			return -ENOSPC;
+		if (given && name_taken(pool, member->name, (const u8 *)&member->uuid))
+			return -EEXIST;
+		name_unique(pool, member->name, (const u8 *)&member->uuid);
 		entry = &pool->roster[pool->roster_nr++];
 		memset(entry, 0, sizeof(*entry));
+		memset(&pool->places[entry - pool->roster], 0, sizeof(place));
+		export_uuid(entry->uuid, &member->uuid);
+		strscpy(entry->name, member->name);
+		news = true;
 	}
-	was = *entry;
-	roster_entry(entry, member);
-	if (memcmp(&was, entry, sizeof(was)))
+	strscpy(member->name, entry->name);
+	news |= entry->incarnation != cpu_to_le64(member->incarnation);
+	entry->incarnation = cpu_to_le64(member->incarnation);
+	was = &pool->places[entry - pool->roster];
+	if (member->place[0] && memcmp(was, &place, sizeof(place))) {
+		*was = place;
+		news = true;
+	}
+	if (news)
 		WRITE_ONCE(pool->roster_seq, pool->roster_seq + 1);
 	return 0;
 }
@@ -132,7 +194,8 @@ bool kvblk_roster_del(struct kvblk_pool *pool, const uuid_t *uuid)
 	entry = roster_find(pool, uuid);
 	if (!entry)
 		return false;
-	*entry = pool->roster[--pool->roster_nr];
+	pool->places[entry - pool->roster] = pool->places[--pool->roster_nr];
+	*entry = pool->roster[pool->roster_nr];
 	WRITE_ONCE(pool->roster_seq, pool->roster_seq + 1);
 	return true;
 }
@@ -149,12 +212,15 @@ static bool member_there(struct kvblk_pool *pool, const struct kvblk_d_member *e
 	return false;
 }
 
-bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry)
+bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
+			  char place[KVBLK_PLACE_MAX])
 {
 	scoped_guard(spinlock, &pool->roster_lock) {
 		if (i >= pool->roster_nr)
 			return false;
 		*entry = pool->roster[i];
+		if (place)
+			kvblk_place_get(&pool->places[i], place);
 	}
 	return !member_there(pool, entry);
 }

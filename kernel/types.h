@@ -327,7 +327,9 @@ struct kvblk_member {
 	struct completion ref_done;
 	struct kobject *kobj;
 	u32 slot;
-	char name[32];
+	char name[KVBLK_NAME_MAX];	/* the roster's */
+	char device[KVBLK_NAME_MAX];	/* the kernel's name of the device, for this boot */
+	char place[KVBLK_PLACE_MAX];	/* as an administrator's program told it, or "" */
 	char *path;
 	uuid_t uuid;
 	u32 state;
@@ -642,6 +644,7 @@ struct kvblk_pool {
 	u32 nr_lost;			/* gone, but counted there; under admin */
 	spinlock_t roster_lock;		/* the roster, absents */
 	struct kvblk_d_member roster[KVBLK_SB_MEMBERS];
+	struct kvblk_d_place *places;	/* as roster */
 	u32 roster_nr;
 	u64 roster_seq;			/* moves with each change of it */
 	struct list_head absents;	/* members of the roster that are away; RCU */

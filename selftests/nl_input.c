@@ -664,6 +664,58 @@ TEST(paths)
 	bad_path(repeat('y', 4095), ENAMETOOLONG, "last part of 4095 characters");
 	bad_path(repeat('y', 4096), EINVAL, "path of 4096 characters");
 	bad_path(repeat('y', 8000), EINVAL, "path of 8000 characters");
+	bad_path("/dev/a\nb", EINVAL, "path with a new line");
+	bad_path("/dev/\033[2J", EINVAL, "path with an escape sequence");
+	bad_path("/dev/\xe9", EINVAL, "path that is no ASCII");
+}
+
+/* A new member's name, and where its device is: texts that terminals and scrapes take. */
+TEST(texts_of_members)
+{
+	static const struct {
+		int attr;
+		const char *text;
+	} bad[] = {
+		{ KVBLK_A_MEMBER_NAME, "" },
+		{ KVBLK_A_MEMBER_NAME, ".a" },
+		{ KVBLK_A_MEMBER_NAME, "a/b" },
+		{ KVBLK_A_MEMBER_NAME, "a b" },
+		{ KVBLK_A_MEMBER_NAME, "a\"b" },
+		{ KVBLK_A_MEMBER_NAME, "a\nb" },
+		{ KVBLK_A_MEMBER_NAME, "\xc3\xa4" },
+		{ KVBLK_A_MEMBER_NAME, "mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm" },
+		{ KVBLK_A_MEMBER_PLACE, "a\nb" },
+		{ KVBLK_A_MEMBER_PLACE, "\xe9" },
+		{ KVBLK_A_MEMBER_PLACE, NULL },		/* 240 characters */
+	};
+	static struct req req;
+	struct nlattr *attr;
+
+	settle();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		const char *text = bad[i].text ?: repeat('p', 240);
+
+		create(&req, "newpool");
+		attr = nest(&req, KVBLK_A_POOL_MEMBER);
+		put_str(&req, KVBLK_A_MEMBER_PATH, spare);
+		put_str(&req, bad[i].attr, text);
+		nest_end(&req, attr);
+		refused(&req, EINVAL, "create, text %zu", i);
+		add(&req, pool, spare);
+		put_str(&req, bad[i].attr, text);
+		refused(&req, EINVAL, "add, text %zu", i);
+	}
+	add(&req, pool, spare);
+	put_str(&req, KVBLK_A_MEMBER_NAME, member);
+	put_u32(&req, KVBLK_A_MEMBER_ADD_FLAGS, KVBLK_ADD_FLAG_FORMAT);
+	refused(&req, EEXIST, "add, another member's name");
+	begin(&req, KVBLK_CMD_POOL_IMPORT, 0);
+	put_str(&req, KVBLK_A_POOL_NAME, "newpool");
+	attr = nest(&req, KVBLK_A_POOL_MEMBER);
+	put_str(&req, KVBLK_A_MEMBER_PATH, spare);
+	put_str(&req, KVBLK_A_MEMBER_NAME, "name");
+	nest_end(&req, attr);
+	refused(&req, EINVAL, "import, a name");
 }
 
 TEST(segment_sizes)
@@ -968,7 +1020,7 @@ TEST(nesting)
 	create(&req, "newpool");
 	attr = nest(&req, KVBLK_A_POOL_MEMBER);
 	put_str(&req, KVBLK_A_MEMBER_PATH, spare);
-	put_str(&req, KVBLK_A_MEMBER_NAME, "name");
+	put_u32(&req, KVBLK_A_MEMBER_SLOT, 1);
 	nest_end(&req, attr);
 	refused(&req, EINVAL, "member with an attribute that is not for it");
 
@@ -1071,7 +1123,7 @@ static void try_as(void (*lower)(void), bool old_socket, const char *who)
 		lower();
 		if (!old_socket)
 			sock = open_socket();
-		for (int i = 0; i < 4; i++) {
+		for (int i = 0; i < 5; i++) {
 			privileged(&req, i);
 			talk(&req, &answer);
 			if (answer.err != EPERM || !answer.text[0]) {

@@ -22,7 +22,8 @@ static struct kvblk_member_state broken = { .pool = "kv0", .name = "m1", .size =
 					    .state = KVBLK_MEMBER_STATUS_UP, .failing = true };
 static struct kvblk_member_state well = { .next = &broken, .pool = "kv0", .name = "m0",
 					  .path = "/dev/m0", .size = 600,
-					  .state = KVBLK_MEMBER_STATUS_UP };
+					  .state = KVBLK_MEMBER_STATUS_UP, .uuid = { 0xa0 },
+					  .device = "nvme1n1", .place = "nqn.a nsid 1" };
 static struct kvblk_stats of_pool = { .pool = "kv0" };
 static struct kvblk_stats of_member = { .pool = "kv0", .member = "m0" };
 static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
@@ -153,7 +154,7 @@ static void test_values(void **state)
 		expect("kvblk_segments{pool=\"kv0\",state=\"sealed\"}", "3");
 		expect("kvblk_segments{pool=\"kv0\",state=\"\"}", "");
 		expect("kvblk_index_used{pool=\"kv0\"}", "0");
-		expect("kvblk_member_info{pool=\"kv0\",member=\"m0\",path=\"/dev/m0\"}", "1");
+		expect("kvblk_member_info{pool=\"kv0\",member=\"m0\",path=\"/dev/m0\",device=\"nvme1n1\",uuid=\"a0000000-0000-0000-0000-000000000000\",place=\"nqn.a nsid 1\"}", "1");
 		expect("kvblk_member_size_bytes{pool=\"kv0\",member=\"m1\"}", "500");
 		expect("kvblk_member_state{pool=\"kv0\",member=\"m0\",state=\"up\"}", "1");
 		expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"up\"}", "0");
@@ -271,6 +272,38 @@ static void test_formats(void **state)
 	assert_in_range(nr, 80, 200);
 }
 
+/*
+ * No two samples have the same name and labels. The missing member has the name that the
+ * other one's device has now.
+ */
+static void test_no_twins(void **state)
+{
+	struct kvblk_member_state missing = { .pool = "kv0", .name = "nvme1n1",
+					      .state = KVBLK_MEMBER_STATUS_MISSING,
+					      .uuid = { 0xb0 }, .place = "nqn.b nsid 1" };
+	char *line, *other, *end;
+
+	(void)state;
+	broken.next = &missing;
+	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
+		print(format);
+		expect("kvblk_member_state{pool=\"kv0\",member=\"nvme1n1\",state=\"missing\"}", "1");
+		expect("kvblk_member_info{pool=\"kv0\",member=\"nvme1n1\",path=\"\",device=\"\",uuid=\"b0000000-0000-0000-0000-000000000000\",place=\"nqn.b nsid 1\"}", "1");
+		for (line = text; *line; line = end + 1) {
+			end = strchr(line, '\n');
+			if (*line == '#')
+				continue;
+			/* up to the value */
+			while (*end != ' ')
+				end--;
+			for (other = strchr(end, '\n') + 1; *other; other = strchr(other, '\n') + 1)
+				assert_int_not_equal(strncmp(other, line, (size_t)(end + 1 - line)), 0);
+			end = strchr(end, '\n');
+		}
+	}
+	broken.next = NULL;
+}
+
 /* Each counter and gauge of the module has a row with its meaning. */
 static void test_table(void **state)
 {
@@ -311,7 +344,7 @@ static void test_escapes(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		snprintf(well.path, sizeof(well.path), "%s", rows[i].path);
 		print(METRICS_OPENMETRICS);
-		snprintf(name, sizeof(name), "kvblk_member_info{pool=\"kv0\",member=\"m0\",path=\"%s\"}",
+		snprintf(name, sizeof(name), "kvblk_member_info{pool=\"kv0\",member=\"m0\",path=\"%s\",device=\"nvme1n1\",uuid=\"a0000000-0000-0000-0000-000000000000\",place=\"nqn.a nsid 1\"}",
 			 rows[i].label);
 		expect(name, "1");
 	}
@@ -336,7 +369,7 @@ static void test_escapes(void **state)
 		/* the label's end is the first quote that no backslash escapes */
 		for (c = strstr(text, label) + strlen(label); *c != '"'; c++)
 			c += *c == '\\';
-		assert_memory_equal(c, "\"} 1\n", 5);
+		assert_memory_equal(c, "\",device=", 9);
 	}
 }
 
@@ -382,6 +415,7 @@ int main(void)
 		cmocka_unit_test(test_formats),
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_escapes),
+		cmocka_unit_test(test_no_twins),
 		cmocka_unit_test(test_accept),
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);

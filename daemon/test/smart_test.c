@@ -84,9 +84,10 @@ static void test_worse(void **state)
 }
 
 static struct kvblk_member_state members[] = {
-	{ .next = &members[1], .pool = "kv0", .name = "a", .path = "/dev/nvme0n1",
+	{ .next = &members[1], .pool = "kv0", .name = "a", .path = "/dev/disk/by-id/x", .uuid = { 1 },
+	  .device = "nvme0n1", .state = KVBLK_MEMBER_STATUS_UP },
+	{ .pool = "kv0", .name = "b", .path = "/dev/nullb0", .uuid = { 2 },
 	  .state = KVBLK_MEMBER_STATUS_UP },
-	{ .pool = "kv0", .name = "b", .path = "/dev/nullb0", .state = KVBLK_MEMBER_STATUS_UP },
 };
 
 /* Two devices answer; then the reading ends, sooner or later. */
@@ -95,6 +96,17 @@ static void let_both_answer(void)
 	sem_post(&answer);
 	sem_wait(&asked);
 	sem_post(&answer);
+}
+
+/* The next reading is over; both are silent. */
+static void look_again(void)
+{
+	static double now = 100 + 20 * SMART_SECONDS;
+
+	do
+		smart_look(members, now += SMART_SECONDS);
+	while (sem_trywait(&asked));
+	let_both_answer();
 }
 
 static void test_silent(void **state)
@@ -132,6 +144,13 @@ static void test_silent(void **state)
 	let_both_answer();
 	assert_true(smart_of("kv0", "a").valid);
 	assert_string_equal(logged, "");
+	/* the same drive under another device name, then another drive under the member's name */
+	snprintf(members[0].device, sizeof(members[0].device), "nvme7n1");
+	look_again();
+	assert_true(smart_of("kv0", "a").valid);
+	members[0].uuid[0] = 3;
+	look_again();
+	assert_false(smart_of("kv0", "a").valid);
 }
 
 int main(void)

@@ -1014,16 +1014,50 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->tenants[1].id = 0);
 	REFUSED(sb->tenants[1].id = cpu_to_le16(0x4000));
 	REFUSED(sb->tenants[1].flags = cpu_to_le16(3));
-	REFUSED(sb->tenants[959] = sb->tenants[1]);
-	REFUSED(sb->tenants[959] = sb->tenants[1];
-		sb->tenants[959].id = cpu_to_le16(13));
-	REFUSED(sb->tenants[959] = sb->tenants[1];
-		sb->tenants[959].name[0] = 'B');
-	ANSWER(0, sb->tenants[959] = sb->tenants[1];
-	       sb->tenants[959].name[0] = 'B';
-	       sb->tenants[959].id = cpu_to_le16(0x3fff));
+	REFUSED(sb->tenants[703] = sb->tenants[1]);
+	REFUSED(sb->tenants[703] = sb->tenants[1];
+		sb->tenants[703].id = cpu_to_le16(13));
+	REFUSED(sb->tenants[703] = sb->tenants[1];
+		sb->tenants[703].name[0] = 'B');
+	ANSWER(0, sb->tenants[703] = sb->tenants[1];
+	       sb->tenants[703].name[0] = 'B';
+	       sb->tenants[703].id = cpu_to_le16(0x3fff));
+
+	/* places of listed members: printable ASCII, and its end */
+	REFUSED(memcpy(sb->places[0].parts[0].text, "ab\n", 3));
+	REFUSED(sb->places[1].parts[0].text[0] = 0xc4);
+	REFUSED(sb->places[1].parts[3].zero = cpu_to_le32(1));
+	REFUSED(for (int i = 0; i < 4; i++)
+			memset(sb->places[0].parts[i].text, 'x', 60));
+	ANSWER(0, memset(&sb->places[2], 0xff, sizeof(sb->places[2])));
 #undef REFUSED
 #undef ANSWER
+	free(sb);
+}
+
+/*
+ * A place is what was written, cut at its end; a module without places takes it for
+ * free tenant slots.
+ */
+static void places_are_kept(void **state)
+{
+	struct kvblk_d_super *sb = new_super();
+	char long_one[300], text[KVBLK_PLACE_MAX];
+	const struct kvblk_d_tenant *slots = (const void *)&sb->places[1];
+
+	memset(long_one, '~', sizeof(long_one));
+	for (size_t len = 0; len < sizeof(long_one); len++) {
+		long_one[len] = '\0';
+		kvblk_place_set(&sb->places[1], long_one);
+		kvblk_place_get(&sb->places[1], text);
+		assert_int_equal(strlen(text), len < 239 ? len : 239);
+		assert_memory_equal(text, long_one, strlen(text));
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(slots[i].flags, 0);
+		kvblk_super_seal(sb);
+		assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
+		long_one[len] = '~';
+	}
 	free(sb);
 }
 
@@ -1125,6 +1159,7 @@ int main(void)
 		cmocka_unit_test(flipped_bits_of_a_superblock_are_seen),
 		cmocka_unit_test(hostile_superblocks_are_refused),
 		cmocka_unit_test(table_must_end_before_the_data),
+		cmocka_unit_test(places_are_kept),
 		cmocka_unit_test(format_never_changes),
 	};
 	u8 seed[32];

@@ -11,6 +11,7 @@
 
 #include "cli.h"
 #include "tunables.h"
+#include "uuid.h"
 
 #define MODULE_HINT	"is the module loaded? try: modprobe kvblk"
 
@@ -185,7 +186,7 @@ double cli_next_time(struct argp_state *state, const char *what, double min, dou
 	return cli_time(state, what, text, min, max);
 }
 
-void cli_check_pool_name(const struct argp_state *state, const char *name)
+void cli_check_name(const struct argp_state *state, const char *whose, const char *name)
 {
 	size_t len = strlen(name);
 	size_t plain = strspn(name, "abcdefghijklmnopqrstuvwxyz"
@@ -194,8 +195,31 @@ void cli_check_pool_name(const struct argp_state *state, const char *name)
 	if (!len || len >= sizeof(((struct kvblk_info *)0)->pool_name) ||
 	    plain != len || name[0] == '.' || name[0] == '-')
 		cli_usage(state,
-			   "pool name \"%s\": must be 1 to 31 letters, digits, '-', '_' or '.', and begin with none of '-' and '.'",
-			   name);
+			   "%s name \"%s\": must be 1 to 31 letters, digits, '-', '_' or '.', and begin with none of '-' and '.'",
+			   whose, name);
+}
+
+void cli_check_pool_name(const struct argp_state *state, const char *name)
+{
+	cli_check_name(state, "pool", name);
+}
+
+char *cli_format_uuid(const uint8_t uuid[16], char buf[40])
+{
+	return uuid_format(uuid, buf);
+}
+
+bool cli_parse_uuid(const char *text, uint8_t uuid[16])
+{
+	const char *at = text;
+	char usual[40];
+
+	for (int i = 0; i < 16; i++, at += 2) {
+		at += *at == '-';
+		if (sscanf(at, "%2hhx", &uuid[i]) != 1)
+			return false;
+	}
+	return !strcasecmp(cli_format_uuid(uuid, usual), text);
 }
 
 void cli_check_pool_or_node(const struct argp_state *state, const char *name)

@@ -150,10 +150,16 @@ double cli_time(const struct argp_state *state, const char *what,
 /* The same, of the next word, which is taken, if that is a time; else 0. */
 double cli_next_time(struct argp_state *state, const char *what, double min, double max);
 
-/* Ends the process with CLI_USAGE unless @name can be a pool's name. */
+/* Ends the process with CLI_USAGE unless @name can be a name, @whose: "pool" or "member". */
+void cli_check_name(const struct argp_state *state, const char *whose, const char *name);
 void cli_check_pool_name(const struct argp_state *state, const char *name);
 /* The same, or the path of a node, as kvblk_open() takes it. */
 void cli_check_pool_or_node(const struct argp_state *state, const char *name);
+
+/* Reads @text, a uuid in its usual form. Returns whether it is one. */
+bool cli_parse_uuid(const char *text, uint8_t uuid[16]);
+/* Writes @uuid in its usual form to @buf. Returns @buf. */
+char *cli_format_uuid(const uint8_t uuid[16], char buf[40]);
 
 /**
  * struct cli_key - a key as given on the command line

@@ -112,9 +112,13 @@ int confirm_format(bool yes, const char *subject, const struct kvblk_member_spec
 int confirm_remove(bool yes, const struct kvblk_member_state *member)
 {
 	uint32_t segments = member->sealed_segments + member->open_segments;
-	char subject[80], lost[256] = "", text[32];
+	char subject[512], lost[256] = "", text[32], uuid[40];
 
-	snprintf(subject, sizeof(subject), "member %s of pool %s", member->name, member->pool);
+	/* a name alone may be taken for that of a device */
+	snprintf(subject, sizeof(subject), "member %s of pool %s (uuid %s; device now: %s; place: %s)",
+		 member->name, member->pool, cli_format_uuid(member->uuid, uuid),
+		 *member->device ? member->device : "none",
+		 *member->place ? member->place : "not known");
 	if (member->state <= KVBLK_MEMBER_STATUS_UP && segments)
 		snprintf(lost, sizeof(lost), "  up to %s of blocks, in %" PRIu32 " of %" PRIu32 " segments\n",
 			 cli_format_bytes((uint64_t)segments * member->segment_size,

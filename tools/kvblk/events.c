@@ -70,6 +70,8 @@ static const struct argp events_argp = {
 
 static json_t *event_json(const struct kvblk_notice *notice, const char *text)
 {
+	static const uint8_t none[16];
+	char uuid[40];
 	json_t *json = json_pack("{s:I, s:s, s:s, s:s, s:s}",
 		"time_ns", (json_int_t)notice->time_ns,
 		"event", kvblk_event_name(notice->type),
@@ -77,6 +79,10 @@ static json_t *event_json(const struct kvblk_notice *notice, const char *text)
 		"member", notice->member,
 		"text", text);
 
+	if (json && memcmp(notice->uuid, none, sizeof(none)) != 0)
+		json_object_set_new(json, "uuid", json_string(cli_format_uuid(notice->uuid, uuid)));
+	if (json && *notice->place)
+		json_object_set_new(json, "place", json_string(notice->place));
 	for (unsigned int i = 0; json && i < KVBLK_NOTICE_NUMBERS; i++)
 		if (notice->has & 1U << i)
 			json_object_set_new(json, kvblk_event_number_name(i),
@@ -96,8 +102,8 @@ static int print_event(const struct kvblk_notice *notice, bool json)
 		return cli_print_json_line(event_json(notice, text));
 	if (localtime_r(&second, &tm))
 		strftime(when, sizeof(when), "%F %T", &tm);
-	printf("%s.%03u %-15s %s\n", when, ms, kvblk_event_name(notice->type),
-	       text);
+	printf("%s.%03u %-15s %s%s%s\n", when, ms, kvblk_event_name(notice->type),
+	       text, *notice->place ? "; its device: " : "", notice->place);
 	return cli_flush();
 }
 

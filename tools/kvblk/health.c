@@ -53,7 +53,9 @@ static void check_member(const struct kvblk_member_state *member,
 {
 	struct finding *finding;
 	const char *what, *act = NULL;
+	char uuid[40];
 
+	report->nr_members++;
 	switch (member->state) {
 	case KVBLK_MEMBER_STATUS_MISSING:
 		what = "is missing: its blocks are misses";
@@ -85,8 +87,9 @@ static void check_member(const struct kvblk_member_state *member,
 		snprintf(finding->act, sizeof(finding->act), "%s", act);
 	else
 		snprintf(finding->act, sizeof(finding->act),
-			 "bring its device back and add it (kvblk member add %s DEVICE), or give it up (kvblk member remove %s %s)",
-			 member->pool, member->pool, member->name);
+			 "to get them back bring its device back, which was at: %s; kvblkd or \"kvblk member add %s DEVICE\" then adds it. Only if that drive is lost for good: kvblk member remove %s %s",
+			 *member->place ? member->place : "a place that is not known",
+			 member->pool, member->pool, cli_format_uuid(member->uuid, uuid));
 }
 
 uint64_t index_needs(const struct kvblk_pool_state *pool)
@@ -153,6 +156,7 @@ void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_st
 	       const struct kvblk_stats *stats, struct health_report *report)
 {
 	report->health = HEALTH_OK;
+	report->nr_members = 0;
 	report->nr_up = 0;
 	report->nr_findings = 0;
 	for (; members; members = members->next) {

@@ -33,7 +33,7 @@ struct finding {
 	enum health health;
 	char member[KVBLK_NAME_LEN_MAX + 1];
 	char what[192];
-	char act[256];
+	char act[768];
 };
 
 /* a few for each member, a few for the pool */
@@ -42,12 +42,14 @@ struct finding {
 /**
  * struct health_report - of a pool
  * @health: the worst of its findings
- * @nr_up: members that serve
+ * @nr_members: members of the pool, those that are missing too
+ * @nr_up: those that serve
  * @nr_findings: in @findings
  * @findings: what is wrong
  */
 struct health_report {
 	enum health health;
+	unsigned int nr_members;
 	unsigned int nr_up;
 	size_t nr_findings;
 	struct finding findings[HEALTH_FINDINGS_MAX];

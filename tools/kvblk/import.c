@@ -194,6 +194,21 @@ static const struct kvblk_found *find_member(const struct kvblk_found *pool,
 	return NULL;
 }
 
+/* The members that were not found, and what to bring. */
+static void tell_missing(const struct kvblk_found *pool)
+{
+	const struct kvblk_found *best = newest(pool);
+	char uuid[40];
+
+	for (uint32_t i = 0; i < best->nr_members; i++) {
+		if (!find_member(pool, best->members[i].uuid))
+			cli_fail("%s: member %s (%s) was not found%s%s", pool->pool,
+				 best->members[i].name,
+				 cli_format_uuid(best->members[i].uuid, uuid),
+				 *best->places[i] ? "; it was at: " : "", best->places[i]);
+	}
+}
+
 static json_t *json_pool(const struct kvblk_found *pool)
 {
 	const struct kvblk_found *best = newest(pool), *found;
@@ -204,18 +219,19 @@ static json_t *json_pool(const struct kvblk_found *pool)
 		if (same_pool(found, pool))
 			json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:b, s:s}",
 				"path", found->path,
-				"uuid", member_format_uuid(found->uuid, uuid),
+				"uuid", cli_format_uuid(found->uuid, uuid),
 				"epoch", (json_int_t)found->epoch,
 				"clean", (int)found->clean, "owner", found->owner));
 	}
 	for (uint32_t i = 0; i < best->nr_members; i++) {
 		if (!find_member(pool, best->members[i].uuid))
-			json_array_append_new(missing, json_pack("{s:s, s:s}",
+			json_array_append_new(missing, json_pack("{s:s, s:s, s:s}",
 				"name", best->members[i].name, "uuid",
-				member_format_uuid(best->members[i].uuid, uuid)));
+				cli_format_uuid(best->members[i].uuid, uuid),
+				"place", best->places[i]));
 	}
 	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", pool->pool,
-			 "uuid", member_format_uuid(pool->pool_uuid, uuid),
+			 "uuid", cli_format_uuid(pool->pool_uuid, uuid),
 			 "nr_members", (int)best->nr_members,
 			 "devices", devices, "missing", missing);
 }
@@ -226,19 +242,20 @@ static void print_found(const struct kvblk_found *pool)
 	char uuid[40];
 
 	printf("pool %s, uuid %s, %u member%s\n", pool->pool,
-	       member_format_uuid(pool->pool_uuid, uuid), best->nr_members,
+	       cli_format_uuid(pool->pool_uuid, uuid), best->nr_members,
 	       best->nr_members == 1 ? "" : "s");
 	for (found = pool; found; found = found->next) {
 		if (same_pool(found, pool))
 			printf("  %-24s %s, epoch %" PRIu64 ", %s, by %s\n", found->path,
-			       member_format_uuid(found->uuid, uuid), found->epoch,
+			       cli_format_uuid(found->uuid, uuid), found->epoch,
 			       found->clean ? "clean" : "in use, or stopped by a crash",
 			       found->owner);
 	}
 	for (uint32_t i = 0; i < best->nr_members; i++) {
 		if (!find_member(pool, best->members[i].uuid))
-			printf("  %-24s %s, missing\n", best->members[i].name,
-			       member_format_uuid(best->members[i].uuid, uuid));
+			printf("  %-24s %s, missing%s%s\n", best->members[i].name,
+			       cli_format_uuid(best->members[i].uuid, uuid),
+			       *best->places[i] ? "; it was at: " : "", best->places[i]);
 	}
 }
 
@@ -296,7 +313,11 @@ static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool
 		specs[spec.nr_members++].path = found->path;
 	}
 	err = kvblk_pool_import(admin, &spec);
-	return err ? cli_admin_fail(admin, err, pool->pool) : CLI_OK;
+	if (!err)
+		return CLI_OK;
+	if (err == -ENODEV)
+		tell_missing(pool);
+	return cli_admin_fail(admin, err, pool->pool);
 }
 
 /* The pool that is meant by a name or uuid. */
@@ -308,7 +329,7 @@ static const struct kvblk_found *pool_named(const struct kvblk_found *list, cons
 
 	*twice = false;
 	while ((pool = next_pool(list, pool))) {
-		if (!strcmp(member_format_uuid(pool->pool_uuid, uuid), name))
+		if (!strcmp(cli_format_uuid(pool->pool_uuid, uuid), name))
 			return pool;
 		if (strcmp(pool->pool, name) != 0)
 			continue;
@@ -431,7 +452,7 @@ static error_t parse_import(int key, char *arg, struct argp_state *state)
 			pool_take_device(state, &args->devices, arg);
 			return 0;
 		}
-		if (!member_parse_uuid(arg, uuid))
+		if (!cli_parse_uuid(arg, uuid))
 			cli_check_pool_name(state, arg);
 		args->name = arg;
 		return 0;

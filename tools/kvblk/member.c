@@ -16,6 +16,7 @@
 enum {
 	OPT_FORMAT = CLI_OPT_FIRST,
 	OPT_SEGMENT_SIZE,
+	OPT_NAME,
 };
 
 static const struct argp_child output_children[] = {
@@ -46,31 +47,6 @@ uint32_t member_segment_size(const struct argp_state *state, const char *text)
 	return (uint32_t)size;
 }
 
-char *member_format_uuid(const uint8_t uuid[16], char buf[40])
-{
-	char *to = buf;
-
-	for (int i = 0; i < 16; i++) {
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*to++ = '-';
-		to += sprintf(to, "%02x", uuid[i]);
-	}
-	return buf;
-}
-
-bool member_parse_uuid(const char *text, uint8_t uuid[16])
-{
-	const char *at = text;
-	char usual[40];
-
-	for (int i = 0; i < 16; i++, at += 2) {
-		at += *at == '-';
-		if (sscanf(at, "%2hhx", &uuid[i]) != 1)
-			return false;
-	}
-	return !strcasecmp(member_format_uuid(uuid, usual), text);
-}
-
 static const char *status_text(const struct kvblk_member_state *member)
 {
 	/* one that is dead or on its way out may have failed before */
@@ -86,15 +62,19 @@ void member_print(const struct cli_list *list, const struct kvblk_member_state *
 	static const struct cli_column columns[] = {
 		{ "POOL", -12 }, { "MEMBER", -12 }, { "STATE", -10 }, { "SIZE", 10 },
 		{ "SEGMENT", 10 }, { "SEGMENTS", 9 }, { "FREE", 7 }, { "SEALED", 7 },
-		{ "PATH", -1 }, { 0 },
+		{ "PATH", -16 }, { "DEVICE", -10 }, { "UUID", -36 }, { "PLACE", -1 }, { 0 },
 	};
-	char size[32], segment[32], nr[3][16];
+	const char *none = list->bare ? "" : "-";
+	char size[32], segment[32], nr[3][16], uuid[40];
 
 	cli_print_head(list, columns);
 	for (; member; member = member->next) {
 		const char *cells[] = {
 			member->pool, member->name, status_text(member), size, segment,
-			nr[0], nr[1], nr[2], member->path,
+			nr[0], nr[1], nr[2], *member->path ? member->path : none,
+			*member->device ? member->device : none,
+			cli_format_uuid(member->uuid, uuid),
+			*member->place ? member->place : none,
 		};
 
 		cli_list_bytes(list, member->size, size, sizeof(size));
@@ -114,11 +94,11 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b}",
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b, s:s, s:s}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
-		"uuid", member_format_uuid(member->uuid, uuid),
+		"uuid", cli_format_uuid(member->uuid, uuid),
 		"slot", (json_int_t)member->slot,
 		"state", kvblk_member_status_name(member->state),
 		"suspect", (int)member->suspect,
@@ -135,7 +115,9 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"incarnation", incarnation,
 		"restored", (json_int_t)member->restored,
 		"formatted", (int)member->formatted,
-		"read_only", (int)member->read_only);
+		"read_only", (int)member->read_only,
+		"device", member->device,
+		"place", member->place);
 }
 
 json_t *member_json(const struct kvblk_member_state *member)
@@ -153,6 +135,7 @@ struct member_args {
 	bool yes;
 	const char *pool;
 	const char *member;
+	const char *name;
 	uint32_t segment_size;
 	uint32_t add_flags;
 };
@@ -177,6 +160,10 @@ static error_t parse_member(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_SEGMENT_SIZE:
 		args->segment_size = member_segment_size(state, arg);
+		return 0;
+	case OPT_NAME:
+		cli_check_name(state, "member", arg);
+		args->name = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num == 0) {
@@ -226,6 +213,8 @@ static const struct argp_option add_options[] = {
 	  "Take a device that another node owns and did not let go of in good order", 0 },
 	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
 	  "Its segments: 8M to 1G, a power of two (default: by the device's size)", 0 },
+	{ "name", OPT_NAME, "NAME", 0,
+	  "Name of the new member, for as long as it is one (default: the last part of DEVICE)", 0 },
 	{ 0 },
 };
 
@@ -268,6 +257,7 @@ static int add_main(int argc, char **argv)
 	spec = (struct kvblk_member_spec){
 		.path = args.member,
 		.segment_size = args.segment_size,
+		.name = args.name,
 	};
 	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
 		ret = confirm_format(args.yes, args.pool, &spec, 1);
@@ -405,47 +395,62 @@ static const struct argp remove_argp = {
 	.options = remove_options,
 	.parser = parse_remove,
 	.args_doc = "POOL MEMBER",
-	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer.\v"
+	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer. What is one member's name and another one's device is refused: give a uuid.\v"
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
 	.children = output_children,
 };
 
-/* The one that is meant by a name, a uuid or a path; NULL if there is none. */
-static const struct kvblk_member_state *find_member(const struct kvblk_member_state *members,
-						    const char *text)
+/* Whether @text is the member's uuid, name, path, or the name or path of its device now. */
+static bool is_meant(const struct kvblk_member_state *member, const char *text)
 {
+	static const char dev[] = "/dev/";
+	const char *device = strncmp(text, dev, strlen(dev)) ? text : text + strlen(dev);
 	uint8_t uuid[16];
-	bool is_uuid = member_parse_uuid(text, uuid);
+
+	if (cli_parse_uuid(text, uuid))
+		return !memcmp(member->uuid, uuid, sizeof(uuid));
+	return !strcmp(member->name, text) || !strcmp(member->path, text) ||
+	       (*member->device && !strcmp(member->device, device));
+}
+
+/* The only one that is meant by a name, a uuid or a path; NULL after a sentence. */
+static const struct kvblk_member_state *find_member(const struct kvblk_member_state *members,
+						    const struct member_args *args)
+{
+	const struct kvblk_member_state *found = NULL;
+	char uuid[2][40];
 
 	for (; members; members = members->next) {
-		if (is_uuid ? !memcmp(members->uuid, uuid, sizeof(uuid)) :
-			      !strcmp(strchr(text, '/') ? members->path : members->name, text))
-			return members;
+		if (!is_meant(members, args->member))
+			continue;
+		if (found) {
+			cli_fail("%s: this is member %s (%s), and member %s (%s): give a uuid",
+				 args->member, found->name, cli_format_uuid(found->uuid, uuid[0]),
+				 members->name, cli_format_uuid(members->uuid, uuid[1]));
+			return NULL;
+		}
+		found = members;
 	}
-	return NULL;
+	if (!found)
+		cli_fail("%s: not a member of pool %s; see: kvblk member list %s", args->member,
+			 args->pool, args->pool);
+	return found;
 }
 
 static int remove_found(struct kvblk_admin *admin, const struct member_args *args,
 			const struct kvblk_member_state *found)
 {
-	const char *name = found ? found->name : args->member;
-	uint8_t uuid[16];
 	int err;
 
-	if (!found && strchr(args->member, '/'))
-		return cli_fail("%s: not a member of pool %s; see: kvblk member list %s",
-				args->member, args->pool, args->pool);
-	if (found && confirm_remove(args->yes, found) != CLI_OK)
+	if (!found || confirm_remove(args->yes, found) != CLI_OK)
 		return CLI_ERROR;
-	err = member_parse_uuid(args->member, uuid) ?
-		kvblk_member_remove_uuid(admin, args->pool, uuid) :
-		kvblk_member_remove(admin, args->pool, name);
+	err = kvblk_member_remove_uuid(admin, args->pool, found->uuid);
 	if (err)
 		return cli_admin_fail(admin, err, args->member);
 	if (!args->list.json)
 		return CLI_OK;
 	return cli_print_json(json_pack("{s:s, s:s, s:b}", "pool", args->pool,
-					"name", name, "removed", 1));
+					"name", found->name, "removed", 1));
 }
 
 static int remove_main(int argc, char **argv)
@@ -463,7 +468,7 @@ static int remove_main(int argc, char **argv)
 	if (err)
 		ret = cli_admin_fail(admin, err, args.pool);
 	else
-		ret = remove_found(admin, &args, find_member(members, args.member));
+		ret = remove_found(admin, &args, find_member(members, &args));
 	kvblk_member_free(members);
 	kvblk_admin_close(admin);
 	return ret;
@@ -477,7 +482,7 @@ static const struct argp_child list_children[] = {
 static const struct argp list_argp = {
 	.parser = parse_member,
 	.args_doc = "[POOL]",
-	.doc = "List the members of POOL, or of all pools.\v"
+	.doc = "List the members of POOL, or of all pools. MEMBER is the name that a member has for as long as it is one, DEVICE what the kernel calls its device now, PLACE where that is, or was last: by its NQN and namespace, or its serial number.\v"
 	       "Example:\n  kvblk member list kv0 -H | awk -F '\\t' '$3 != \"up\"'",
 	.children = list_children,
 };

@@ -13,9 +13,4 @@ uint32_t member_segment_size(const struct argp_state *state, const char *text);
 void member_print(const struct cli_list *list, const struct kvblk_member_state *members);
 json_t *member_json(const struct kvblk_member_state *members);
 
-/* @text is a uuid in its usual form. */
-bool member_parse_uuid(const char *text, uint8_t uuid[16]);
-/* Writes @uuid in its usual form to @buf, which is returned. */
-char *member_format_uuid(const uint8_t uuid[16], char buf[40]);
-
 #endif

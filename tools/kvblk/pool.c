@@ -22,6 +22,7 @@ enum {
 	OPT_INDEX_SLOTS,
 	OPT_BLOCK_SIZE,
 	OPT_MEMBER,
+	OPT_NAME,
 };
 
 static const struct argp_child output_children[] = {
@@ -61,6 +62,15 @@ void pool_take_device(const struct argp_state *state, struct pool_devices *devic
 	devices->specs[devices->nr++] = (struct kvblk_member_spec){ .path = device };
 }
 
+static void take_name(const struct argp_state *state, struct pool_devices *devices,
+		      const char *name)
+{
+	cli_check_name(state, "member", name);
+	if (devices->nr_names == POOL_MEMBERS_MAX)
+		cli_usage(state, "name %s: a pool has at most %d members", name, POOL_MEMBERS_MAX);
+	devices->names[devices->nr_names++] = name;
+}
+
 uint64_t pool_index_slots(const struct argp_state *state, const char *text)
 {
 	return cli_number(state, "--index-slots", text, 1, 1ull << 36);
@@ -86,6 +96,9 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 	case OPT_MEMBER:
 		pool_take_device(state, &args->devices, arg);
 		return 0;
+	case OPT_NAME:
+		take_name(state, &args->devices, arg);
+		return 0;
 	case OPT_SEGMENT_SIZE:
 		args->segment_size = member_segment_size(state, arg);
 		return 0;
@@ -109,6 +122,9 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 			cli_usage(state, "which name? Give NAME and DEVICEs");
 		if (!args->devices.nr)
 			cli_usage(state, "which devices? Give at least one");
+		if (args->devices.nr_names > args->devices.nr)
+			cli_usage(state, "%zu names for %zu devices", args->devices.nr_names,
+				  args->devices.nr);
 		if (args->index_slots && args->block_size)
 			cli_usage(state, "give --index-slots or --block-size, not both");
 		return 0;
@@ -119,6 +135,8 @@ static error_t parse_create(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option create_options[] = {
 	{ "member", OPT_MEMBER, "DEVICE", 0, "The same as an argument DEVICE", 0 },
+	{ "name", OPT_NAME, "NAME", 0,
+	  "Name of a member, for as long as it is one; once for each DEVICE, in their order (default: the last part of DEVICE)", 0 },
 	{ "format", OPT_FORMAT, NULL, 0,
 	  "Make new, empty members: what the devices hold is lost, which is asked about", 0 },
 	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
@@ -187,6 +205,8 @@ int pool_create_main(int argc, char **argv)
 	cli_parse(&create_argp, argc, argv, &args);
 	for (size_t i = 0; i < args.devices.nr; i++)
 		args.devices.specs[i].segment_size = args.segment_size;
+	for (size_t i = 0; i < args.devices.nr_names; i++)
+		args.devices.specs[i].name = args.devices.names[i];
 	if (args.block_size)
 		args.index_slots = slots_for(&args);
 	spec = (struct kvblk_pool_spec){
@@ -292,7 +312,7 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
 			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s+}",
 		"name", pool->name,
-		"uuid", member_format_uuid(pool->uuid, uuid),
+		"uuid", cli_format_uuid(pool->uuid, uuid),
 		"strict", !!(pool->flags & KVBLK_POOL_FLAG_STRICT),
 		"birth", (json_int_t)pool->birth,
 		"epoch", (json_int_t)pool->epoch,
@@ -401,7 +421,7 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	printf("pool       %s%s\n", pool->name,
 	       pool->flags & KVBLK_POOL_FLAG_STRICT ? " (strict)" : "");
 	printf("node       /dev/%s\n", pool->devnode);
-	printf("uuid       %s\n", member_format_uuid(pool->uuid, uuid));
+	printf("uuid       %s\n", cli_format_uuid(pool->uuid, uuid));
 	printf("formatted  %s, epoch %" PRIu64 "\n", birth, pool->epoch);
 	printf("capacity   %s, %s free (%u of %u segments)\n",
 	       cli_format_bytes(pool->capacity, bytes, sizeof(bytes)),

@@ -20,6 +20,8 @@ int tunable_set_main(int argc, char **argv);
 struct pool_devices {
 	struct kvblk_member_spec *specs;
 	size_t nr;
+	const char *names[POOL_MEMBERS_MAX];	/* of the first members */
+	size_t nr_names;
 };
 
 void pool_take_device(const struct argp_state *state, struct pool_devices *devices,

@@ -59,10 +59,10 @@ static json_t *json_report(const struct kvblk_pool_state *pool,
 			"health", health_name(f->health), "member", f->member,
 			"what", f->what, "do", f->act));
 	}
-	return json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o}",
+	return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:o}",
 		"pool", pool->name, "health", health_name(report->health),
 		"members_up", (int)report->nr_up,
-		"nr_members", (json_int_t)pool->nr_members,
+		"nr_members", (int)report->nr_members,
 		"capacity", (json_int_t)pool->capacity,
 		"free", (json_int_t)pool->free,
 		"index_used", (json_int_t)pool->index_used,
@@ -78,7 +78,7 @@ static void print_row(const struct cli_list *list, const struct cli_column *colu
 		pool->name, health_name(report->health), members, capacity, unused, used, index,
 	};
 
-	snprintf(members, sizeof(members), "%u of %u", report->nr_up, pool->nr_members);
+	snprintf(members, sizeof(members), "%u of %u", report->nr_up, report->nr_members);
 	cli_list_bytes(list, pool->capacity, capacity, sizeof(capacity));
 	cli_list_bytes(list, pool->free, unused, sizeof(unused));
 	snprintf(used, sizeof(used), "%" PRIu64, pool->index_used);

@@ -25,7 +25,7 @@
 #include "netlink.h"
 
 /* Room for the longest request: a pool of 64 members with paths of 4095 bytes. */
-#define REQUEST_MAX	(272 << 10)
+#define REQUEST_MAX	(292 << 10)
 
 /* The identity of this host, which owns members; by default that of /etc/machine-id. */
 #define NODE_FILE	"/var/lib/kvblk/node"
@@ -350,11 +350,24 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
 	return err;
 }
 
-static int put_member_spec(struct nl_msg *msg,
-			   const struct kvblk_member_spec *spec)
+/* A module that is older than an attribute refuses the request. */
+static bool is_older(const struct kvblk_admin *admin, int err)
+{
+	return err == -EINVAL && !strcmp(admin->message, "Unknown attribute type");
+}
+
+static int put_member_spec(struct nl_msg *msg, const struct kvblk_member_spec *spec,
+			   bool places)
 {
 	int err = nla_put_string(msg, KVBLK_A_MEMBER_PATH, spec->path);
+	char place[KVBLK_PLACE_LEN_MAX + 1] = "";
 
+	if (places)
+		kvblk_place_of(spec->path, place);
+	if (!err && *place)
+		err = nla_put_string(msg, KVBLK_A_MEMBER_PLACE, place);
+	if (!err && spec->name)
+		err = nla_put_string(msg, KVBLK_A_MEMBER_NAME, spec->name);
 	if (!err && spec->segment_size)
 		err = nla_put_u32(msg, KVBLK_A_MEMBER_SEGMENT_SIZE,
 				  spec->segment_size);
@@ -399,13 +412,13 @@ static int put_node(struct nl_msg *msg)
 }
 
 static int assemble_once(struct kvblk_admin *admin, int command,
-			 const struct kvblk_pool_spec *spec, bool node)
+			 const struct kvblk_pool_spec *spec, bool news)
 {
 	struct nl_msg *msg = new_request(admin, command, NLM_F_ACK);
 
 	if (!msg)
 		return -ENOMEM;
-	if (node && put_node(msg))
+	if (news && put_node(msg))
 		goto too_long;
 	if (nla_put_string(msg, KVBLK_A_POOL_NAME, spec->name) ||
 	    put_flags(msg, KVBLK_A_POOL_FLAGS, spec->flags) ||
@@ -417,7 +430,7 @@ static int assemble_once(struct kvblk_admin *admin, int command,
 	for (size_t i = 0; i < spec->nr_members; i++) {
 		struct nlattr *nest = nla_nest_start(msg, KVBLK_A_POOL_MEMBER);
 
-		if (!nest || put_member_spec(msg, &spec->members[i]))
+		if (!nest || put_member_spec(msg, &spec->members[i], news))
 			goto too_long;
 		nla_nest_end(msg, nest);
 	}
@@ -433,8 +446,7 @@ static int assemble(struct kvblk_admin *admin, int command,
 {
 	int err = assemble_once(admin, command, spec, true);
 
-	/* a module that is older than this attribute */
-	if (err == -EINVAL && !strcmp(admin->message, "Unknown attribute type"))
+	if (is_older(admin, err))
 		err = assemble_once(admin, command, spec, false);
 	return err;
 }
@@ -466,21 +478,30 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 	return run_long_request(admin, msg);
 }
 
-int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
-		     const struct kvblk_member_spec *spec, uint32_t add_flags)
+static int add_member(struct kvblk_admin *admin, const char *pool,
+		      const struct kvblk_member_spec *spec, uint32_t add_flags, bool places)
 {
 	struct nl_msg *msg = new_request(admin, KVBLK_CMD_MEMBER_ADD,
 					 NLM_F_ACK);
+	int err;
 
 	if (!msg)
 		return -ENOMEM;
 	if (nla_put_string(msg, KVBLK_A_MEMBER_POOL, pool) ||
-	    put_member_spec(msg, spec) ||
+	    put_member_spec(msg, spec, places) ||
 	    put_flags(msg, KVBLK_A_MEMBER_ADD_FLAGS, add_flags)) {
 		nlmsg_free(msg);
 		return -EMSGSIZE;
 	}
-	return run_long_request(admin, msg);
+	err = run_long_request(admin, msg);
+	return places && is_older(admin, err) ?
+	       add_member(admin, pool, spec, add_flags, false) : err;
+}
+
+int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
+		     const struct kvblk_member_spec *spec, uint32_t add_flags)
+{
+	return add_member(admin, pool, spec, add_flags, true);
 }
 
 /* By its name, or (NULL) its uuid. */
@@ -714,7 +735,33 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	kvblk_nl_uint(&member->restored, tb[KVBLK_A_MEMBER_RESTORED]);
 	get_u32(&formatted, tb[KVBLK_A_MEMBER_FORMATTED]);
 	member->formatted = formatted != 0;
+	kvblk_nl_string(member->place, sizeof(member->place), tb[KVBLK_A_MEMBER_PLACE]);
+	kvblk_nl_string(member->device, sizeof(member->device), tb[KVBLK_A_MEMBER_DEVICE]);
 	return 0;
+}
+
+/* Drops one of two: a member that comes back while the list is told is in it twice. */
+static void drop_twins(struct kvblk_member_state **list)
+{
+	struct kvblk_member_state **at, *one, *later;
+
+	for (at = list; (one = *at);) {
+		for (later = one->next; later; later = later->next)
+			if (!strcmp(later->pool, one->pool) && !strcmp(later->name, one->name))
+				break;
+		/* the missing ones come last, and may be here by now */
+		if (later && later->state == KVBLK_MEMBER_STATUS_MISSING) {
+			while (one->next != later)
+				one = one->next;
+			one->next = later->next;
+			free(later);
+		} else if (later) {
+			*at = one->next;
+			free(one);
+		} else {
+			at = &one->next;
+		}
+	}
 }
 
 int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
@@ -729,6 +776,7 @@ int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
 	int err;
 
 	*list = get_list(admin, &question, &err);
+	drop_twins(list);
 	return err;
 }
 
@@ -744,6 +792,24 @@ static int parse_stats(struct nlmsghdr *hdr, void *arg)
 	return stats ? kvblk_stats_parse(hdr, stats) : -ENOMEM;
 }
 
+/* The same of statistics: the later ones are of the member that is back. */
+static void drop_former(struct kvblk_stats **list)
+{
+	struct kvblk_stats *one, *later;
+
+	while ((one = *list)) {
+		for (later = one->next; later; later = later->next)
+			if (!strcmp(later->pool, one->pool) && !strcmp(later->member, one->member))
+				break;
+		if (!later) {
+			list = &one->next;
+			continue;
+		}
+		*list = one->next;
+		free(one);
+	}
+}
+
 int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
 		     const char *pool, struct kvblk_stats **list)
 {
@@ -757,6 +823,8 @@ int kvblk_stats_list(struct kvblk_admin *admin, enum kvblk_stats_scope scope,
 	int err;
 
 	*list = get_list(admin, &question, &err);
+	if (scope == KVBLK_STATS_SCOPE_MEMBER)
+		drop_former(list);
 	return err;
 }
 

@@ -48,6 +48,9 @@ static int on_valid(struct nl_msg *msg, void *arg)
 			tb[KVBLK_A_EVENT_POOL]);
 	kvblk_nl_string(notice->member, sizeof(notice->member),
 			tb[KVBLK_A_EVENT_MEMBER]);
+	if (tb[KVBLK_A_EVENT_UUID] && nla_len(tb[KVBLK_A_EVENT_UUID]) >= 16)
+		memcpy(notice->uuid, nla_data(tb[KVBLK_A_EVENT_UUID]), 16);
+	kvblk_nl_string(notice->place, sizeof(notice->place), tb[KVBLK_A_EVENT_PLACE]);
 	kvblk_nl_uint(&notice->time_ns, tb[KVBLK_A_EVENT_TIME]);
 	for (unsigned int i = 0; i <= KVBLK_A_EVENT_MAX; i++)
 		if (kvblk_event_number_name(i) &&

@@ -1076,15 +1076,17 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms);
 
 /**
  * struct kvblk_member_spec - a device to become a member
- * @path: of the block device, up to KVBLK_PATH_LEN_MAX bytes; its last part is the
- *	member's name, unless it has more than KVBLK_NAME_LEN_MAX bytes: then the
- *	kernel's name of the device is
+ * @path: of the block device, up to KVBLK_PATH_LEN_MAX printable ASCII characters
  * @segment_size: bytes in its segments, a power of two from 8 MiB to 1 GiB;
  *	0: the device's size decides
+ * @name: that a new member gets, as a pool's and no other member's, for as long as it
+ *	is one; NULL: made of the last part of @path, or of the kernel's name of the
+ *	device. One that comes back has its name already
  */
 struct kvblk_member_spec {
 	const char *path;
 	uint32_t segment_size;
+	const char *name;
 };
 
 /**
@@ -1162,12 +1164,13 @@ int kvblk_pool_import(struct kvblk_admin *admin,
  * @roster_seq: the higher, the newer is @members
  * @clean: its pool was stopped in good order
  * @nr_members: members that the pool has, as far as it knows
- * @members: their identities and last names
+ * @members: their identities and names
  * @other_version: of another version of kvblk; nothing else is known but @path
  * @silent: the device did not answer; nothing else is known but @path
  * @former: it was a member: something else was written where its first superblock was
  * @data_start: where its segments begin, bytes
  * @data_end: where they end
+ * @places: as @members: where each was last, "" if nobody told
  *
  * May get more fields at its end: only the library makes these. What is told here is
  * what is written there; the kernel alone decides what it believes.
@@ -1192,6 +1195,7 @@ struct kvblk_found {
 	bool former;
 	uint64_t data_start;
 	uint64_t data_end;
+	char places[64][KVBLK_PLACE_LEN_MAX + 1];
 };
 
 /**
@@ -1357,8 +1361,8 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
  * struct kvblk_member_state - a member as it is
  * @next: the next one of the list, or NULL
  * @pool: the pool's name
- * @name: its name in the pool
- * @path: of its device
+ * @name: its name in the pool, the same for as long as it is a member
+ * @path: of its device, as it was added
  * @uuid: its identity
  * @slot: its place among the members
  * @state: &enum kvblk_member_status
@@ -1377,8 +1381,12 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
  * @restored: blocks that it brought back when it came up
  * @formatted: it was new and empty when it came up
  * @read_only: @failing, but only writes: its blocks are served
+ * @place: where its device is, or was last: "NQN nsid N", or by its serial number; ""
+ *	if nobody told
+ * @device: the kernel's name of its device; "": that is gone
  *
- * KVBLK_MEMBER_STATUS_MISSING: of these there are @pool, @name, @uuid and @state.
+ * KVBLK_MEMBER_STATUS_MISSING: of these there are @pool, @name, @uuid, @state and
+ * @place. No two of a list have the same @pool and @name.
  * May get more fields at its end: only the library makes these.
  */
 struct kvblk_member_state {
@@ -1404,6 +1412,8 @@ struct kvblk_member_state {
 	uint64_t restored;
 	bool formatted;
 	bool read_only;
+	char place[KVBLK_PLACE_LEN_MAX + 1];
+	char device[KVBLK_NAME_LEN_MAX + 1];
 };
 
 /**
@@ -1650,6 +1660,8 @@ struct kvblk_events;
  * @time_ns: when, nanoseconds since 1970
  * @has: bit KVBLK_A_EVENT_BLOCKS and the like: it carries this number
  * @number: by KVBLK_A_EVENT_BLOCKS and the like; 0 where it carries none
+ * @uuid: the member's identity, zeroes when it is not told
+ * @place: where the member's device is, or was last; "" if nobody told
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1660,6 +1672,8 @@ struct kvblk_notice {
 	uint64_t time_ns;
 	uint32_t has;
 	uint64_t number[KVBLK_NOTICE_NUMBERS];
+	uint8_t uuid[16];
+	char place[KVBLK_PLACE_LEN_MAX + 1];
 };
 
 /**

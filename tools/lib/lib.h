@@ -16,6 +16,13 @@ static inline int64_t now_ms(void)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/*
+ * Writes where the block device at @path is, as "NQN nsid N" or by its serial number;
+ * "" if that can't be told. kvblk_place_read(): the one with this directory of sysfs.
+ */
+void kvblk_place_of(const char *path, char place[KVBLK_PLACE_LEN_MAX + 1]);
+void kvblk_place_read(const char *directory, char place[KVBLK_PLACE_LEN_MAX + 1]);
+
 /* A buffer of the kernel's, KVBLK_IOC_REG_BUF. */
 int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);
 int kvblk_region_unregister(struct kvblk *kv, uint32_t region);

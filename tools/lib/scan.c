@@ -50,15 +50,20 @@ static bool super_valid(const struct kvblk_d_super *sb)
 	return le32toh(sb->crc) == (uint32_t)~crc32c(crc, bytes + hole, sizeof(*sb) - hole);
 }
 
-/* A name on media as one to print. */
+/* Makes what was read from media a text to print. */
+static void clean_text(char *text, size_t size)
+{
+	text[size - 1] = '\0';
+	for (; *text; text++) {
+		if (*text < ' ' || *text > '~')
+			*text = '?';
+	}
+}
+
 static void take_name(char *to, const uint8_t *from, size_t size)
 {
 	memcpy(to, from, size);
-	to[size - 1] = '\0';
-	for (; *to; to++) {
-		if (*to < ' ' || *to > '~')
-			*to = '?';
-	}
+	clean_text(to, size);
 }
 
 static struct kvblk_found *found_at(const char *path)
@@ -129,6 +134,10 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 		       sizeof(found->members[i].uuid));
 		take_name(found->members[i].name, sb->members[i].name,
 			  sizeof(found->members[i].name));
+		for (int part = 0; part < KVBLK_SB_PLACE_PARTS; part++)
+			memcpy(found->places[i] + (size_t)part * KVBLK_SB_PLACE_PART,
+			       sb->places[i].parts[part].text, KVBLK_SB_PLACE_PART);
+		clean_text(found->places[i], sizeof(found->places[i]));
 	}
 	return found;
 }

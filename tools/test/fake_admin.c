@@ -153,6 +153,9 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	member->inflight = (uint32_t)number(json, "inflight");
 	member->restored = number(json, "restored");
 	member->formatted = json_is_true(json_object_get(json, "formatted"));
+	member->uuid[0] = (uint8_t)number(json, "uuid0");
+	text(json, "device", member->device, sizeof(member->device));
+	text(json, "place", member->place, sizeof(member->place));
 }
 
 int kvblk_member_get(struct kvblk_admin *admin, const char *pool,
@@ -242,7 +245,14 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 		     const struct kvblk_member_spec *spec, uint32_t add_flags)
 {
-	return changed(admin, "add %s %s %x", pool, spec->path, add_flags);
+	return changed(admin, "add %s %s %x%s%s", pool, spec->path, add_flags,
+		       spec->name ? " name=" : "", spec->name ? spec->name : "");
+}
+
+int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
+			     const uint8_t uuid[16])
+{
+	return changed(admin, "remove %s uuid0=%u", pool, uuid[0]);
 }
 
 int kvblk_member_remove(struct kvblk_admin *admin, const char *pool, const char *member)

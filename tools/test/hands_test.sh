@@ -54,10 +54,11 @@ cat > state << 'END'
    "index_slots": 65536, "index_used": 1000, "index_bytes": 2097152, "value_max": 8372224, "birth": 1790000000, "epoch": 3}],
  "members": [
   {"pool": "kv0", "name": "nvme0n1", "path": "/dev/nvme0n1", "state": "up", "size": 537919488, "segment_size": 8388608,
-   "nr_segments": 64, "free_segments": 32, "open_segments": 2, "sealed_segments": 28},
+   "nr_segments": 64, "free_segments": 32, "open_segments": 2, "sealed_segments": 28, "uuid0": 1, "device": "nvme3n1",
+   "place": "nqn.a nsid 1"},
   {"pool": "kv0", "name": "nvme0n2", "path": "/dev/nvme0n2", "state": "up", "size": 537919488, "segment_size": 8388608,
-   "nr_segments": 64, "free_segments": 62, "ready_segments": 2},
-  {"pool": "kv0", "name": "nvme7n1", "state": "missing"}],
+   "nr_segments": 64, "free_segments": 62, "ready_segments": 2, "uuid0": 2, "device": "nvme7n1"},
+  {"pool": "kv0", "name": "nvme7n1", "state": "missing", "uuid0": 7, "place": "nqn.b nsid 2"}],
  "stats": [
   {"pool": "kv0", "counters": {"puts": 5}, "latency": {}}]}
 END
@@ -70,8 +71,9 @@ expect 0 $'^kv0\t2\t1 GiB\t' -H pool ls
 [ "$(wc -l < out)" = 1 ]
 verdict $? "-H leaves the headings out"
 expect 0 '^kv0  *2  *1073741824 ' pool list -p
-expect 0 $'^kv0\tnvme0n1\tup\t537919488\t8388608\t64\t32\t28\t/dev/nvme0n1$' member list -Hp kv0
-expect 0 $'^kv0\tnvme7n1\tmissing\t0\t0\t0\t0\t0\t$' member list -Hp kv0
+expect 0 $'^kv0\tnvme0n1\tup\t537919488\t8388608\t64\t32\t28\t/dev/nvme0n1\tnvme3n1\t01000000-0000-0000-0000-000000000000\tnqn.a nsid 1$' member list -Hp kv0
+expect 0 $'^kv0\tnvme7n1\tmissing\t0\t0\t0\t0\t0\t\t\t07000000-0000-0000-0000-000000000000\tnqn.b nsid 2$' member list -Hp kv0
+expect 0 '^kv0 .* 0  *-  *-  *07000000-0000-0000-0000-000000000000 nqn.b nsid 2$' member list kv0
 expect 0 '"capacity": 1073741824' pool list -o json -H
 
 echo "# questions before a loss"
@@ -89,16 +91,19 @@ expect 0 '' pool create kv0 --format --yes "$flash/data"
 expect 0 '' member add kv0 -y --format "$flash/data"
 # the module refuses it
 expect 0 '' member add kv0 "$flash/data"
-expect 1 'member nvme0n1 of pool kv0: this would be lost' member remove kv0 nvme0n1
+expect 1 'member nvme0n1 of pool kv0 .uuid 01000000-0000-0000-0000-000000000000; device now: nvme3n1; place: nqn.a nsid 1.: this would be lost' member remove kv0 nvme0n1
 grep -q '^  up to 240 MiB of blocks, in 30 of 64 segments$' err
 verdict $? "what would be lost is told in numbers"
 expect 1 'up to 240 MiB' member rm kv0 /dev/nvme0n1
-expect 1 'would have if its device came back' member remove kv0 nvme7n1
+expect 1 'would have if its device came back' member remove kv0 07000000-0000-0000-0000-000000000000
+expect 1 'up to 240 MiB' member remove kv0 /dev/nvme3n1
+# the name of the missing one is the device of another one today
+expect 1 'nvme7n1: this is member nvme0n2 .02000000-.*, and member nvme7n1 .07000000-.*: give a uuid$' member remove -y kv0 nvme7n1
 expect 0 '' member remove kv0 nvme0n2
 expect 0 '' member remove -y kv0 /dev/nvme0n1
 expect 0 '' destroy kv0
 expect 1 'not a member of pool kv0' member remove kv0 /dev/frob
-logged 'create kv0 slots=0' 'create kv0 slots=0' "add kv0 $flash/data 1" "add kv0 $flash/data 0" 'remove kv0 nvme0n2' 'remove kv0 nvme0n1' \
+logged 'create kv0 slots=0' 'create kv0 slots=0' "add kv0 $flash/data 1" "add kv0 $flash/data 0" 'remove kv0 uuid0=2' 'remove kv0 uuid0=1' \
 	'destroy kv0'
 for answer in n '' yep; do
 	! terminal "$answer" member remove kv0 nvme0n1 && grep -q 'nothing was done' out
@@ -134,16 +139,16 @@ KVBLK_FAKE_REFUSE='x may be old: say "force", or say "format"' expect 1 'old: sa
 KVBLK_FAKE_REFUSE='say "' expect 1 'kv0: say "$' destroy kv0
 
 echo "# status"
-expect 4 '^kv0  *degraded  *2 of 2  *1 GiB  *512 MiB  *1000  *2 %$' status
-grep -qxE 'kv0: member nvme7n1 is missing: its blocks are misses; bring .* \(kvblk member add kv0 DEVICE\), or .* \(kvblk member remove kv0 nvme7n1\)' out &&
+expect 4 '^kv0  *degraded  *2 of 3  *1 GiB  *512 MiB  *1000  *2 %$' status
+grep -qxE 'kv0: member nvme7n1 is missing: its blocks are misses; to get them back bring .* at: nqn.b nsid 2; .*"kvblk member add kv0 DEVICE".* Only if .* lost for good: kvblk member remove kv0 07000000-0000-0000-0000-000000000000' out &&
 	[ "$(wc -l < out)" = 3 ]
 verdict $? "what is missing is told, and what to do"
-expect 4 $'^kv0\tdegraded\t2 of 2\t1073741824\t536870912\t1000\t2$' status -Hp kv0
+expect 4 $'^kv0\tdegraded\t2 of 3\t1073741824\t536870912\t1000\t2$' status -Hp kv0
 [ "$(wc -l < out)" = 1 ]
 verdict $? "-H prints the lines of pools alone"
-expect 4 '"do": "bring its device back' pool status -o json
+expect 4 '"do": "to get them back bring its device back' pool status -o json
 python3 -c 'import json; d = json.load(open("out")); p = d["pools"][0]; f = p["findings"]
-assert d["health"] == p["health"] == f[0]["health"] == "degraded" and f[0]["member"] == "nvme7n1" and len(f) == 1 and p["members_up"] == 2' 2> err
+assert d["health"] == p["health"] == f[0]["health"] == "degraded" and f[0]["member"] == "nvme7n1" and len(f) == 1 and p["members_up"] == 2 and p["nr_members"] == 3' 2> err
 verdict $? "JSON has the same"
 state 'd["members"].pop()'
 expect 0 '^kv0  *ok ' status
@@ -171,7 +176,7 @@ expect 0 '^kv0: 3 checksum failures, each of them a miss, since the pool was ass
 [ "$(grep -c '^kv0: ' out)" = 4 ]
 verdict $? "each counter of failures is told"
 state 'd["stats"] = [{"pool": "kv0"}]' 'd["pools"].append(dict(d["pools"][0], name="kv1"))'
-expect 5 '^kv1  *down  *0 of 2' status
+expect 5 '^kv1  *down  *0 of 0' status
 expect 0 '^kv0  *ok ' status kv0
 expect 1 'kv7: there is no pool kv7' status kv7
 state 'd["pools"] = []'

@@ -15,7 +15,7 @@
 #define KVBLK_FORMAT_VERSION	1
 #define KVBLK_SB_BYTES		65536
 #define KVBLK_SB_OFFSET(copy)	((__u64)(copy) * KVBLK_SB_BYTES)
-#define KVBLK_SB_TENANTS	960
+#define KVBLK_SB_TENANTS	704
 #define KVBLK_SB_MEMBERS	64
 
 /**
@@ -43,9 +43,24 @@ struct kvblk_d_tenant {
 
 struct kvblk_d_member {
 	__u8   uuid[16];	/* none of zeroes */
-	__u8   name[32];	/* what it was called last */
+	__u8   name[32];	/* from format to removal; no other member's */
 	__le64 incarnation;
 };	/* 56 bytes */
+
+/*
+ * Where a member's device was last: a text in four parts, which end with a NUL.
+ * A module that has no places takes each part for a free tenant slot, because of
+ * @zero.
+ */
+#define KVBLK_SB_PLACE_PARTS	4
+#define KVBLK_SB_PLACE_PART	60
+
+struct kvblk_d_place {
+	struct {
+		__le32 zero;
+		__u8   text[KVBLK_SB_PLACE_PART];
+	} parts[KVBLK_SB_PLACE_PARTS];
+};	/* 256 bytes */
 
 struct kvblk_d_super {
 	__le64 magic;
@@ -84,6 +99,7 @@ struct kvblk_d_super {
 	__u8   node[16];	/* id of the owner; zeroes: only its name is known */
 	__u8   reserved[176];	/* pads the fixed part to 4096 */
 	struct kvblk_d_tenant tenants[KVBLK_SB_TENANTS];
+	struct kvblk_d_place places[KVBLK_SB_MEMBERS];	/* as members */
 };
 
 #endif /* _UAPI_LINUX_KVBLK_MEDIA_H */

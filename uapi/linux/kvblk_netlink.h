@@ -12,6 +12,7 @@
 
 #define KVBLK_NAME_LEN_MAX	31
 #define KVBLK_PATH_LEN_MAX	4095
+#define KVBLK_PLACE_LEN_MAX	239
 #define KVBLK_DEVNODE_LEN_MAX	45
 #define KVBLK_LATENCY_LEN_MAX	512
 
@@ -51,7 +52,7 @@ enum kvblk_add_flag {
  * @KVBLK_MEMBER_STATUS_DEAD: Its device is gone. Nothing of it is served.
  * @KVBLK_MEMBER_STATUS_REMOVING: It is on its way out.
  * @KVBLK_MEMBER_STATUS_MISSING: It belongs to the pool, but its device is not
- *   there. Of its attributes there are pool, name, uuid and state.
+ *   there. Of its attributes there are pool, name, uuid, state and place.
  */
 enum kvblk_member_status {
 	KVBLK_MEMBER_STATUS_RESTORING,
@@ -112,8 +113,9 @@ enum kvblk_stats_scope {
  *   the last minute. Carries segment.
  * @KVBLK_EVENT_RECLAIM_RATE: More segments are reclaimed than the tunable
  *   reclaim_event_rate says. Carries segments-reclaimed.
- * @KVBLK_EVENT_LOW_SPACE: A member fell below its low watermark. Carries
- *   free-segments.
+ * @KVBLK_EVENT_LOW_SPACE: A member fell below its low watermark for the first
+ *   time since it came: from now on reclaim makes room. Normal once a pool is
+ *   full. Carries free-segments.
  * @KVBLK_EVENT_RESTORE_FAILED: A member's blocks could not be found again.
  *   Carries error.
  * @KVBLK_EVENT_REQUEST_DONE: A request that was answered with -EINPROGRESS has
@@ -195,6 +197,8 @@ enum {
 	KVBLK_A_MEMBER_INCARNATION,
 	KVBLK_A_MEMBER_RESTORED,
 	KVBLK_A_MEMBER_FORMATTED,
+	KVBLK_A_MEMBER_PLACE,
+	KVBLK_A_MEMBER_DEVICE,
 
 	__KVBLK_A_MEMBER_MAX,
 	KVBLK_A_MEMBER_MAX = (__KVBLK_A_MEMBER_MAX - 1)
@@ -340,6 +344,8 @@ enum {
 	KVBLK_A_EVENT_IO_ERRORS,
 	KVBLK_A_EVENT_ERROR,
 	KVBLK_A_EVENT_REQUEST,
+	KVBLK_A_EVENT_UUID,
+	KVBLK_A_EVENT_PLACE,
 
 	__KVBLK_A_EVENT_MAX,
 	KVBLK_A_EVENT_MAX = (__KVBLK_A_EVENT_MAX - 1)

@@ -24,12 +24,12 @@ write_protect() {
 
 # state_not_up: the first member's
 state_not_up() {
-	! member_is "${disk[0]#/dev/}" up
+	! member_is "$name" up
 }
 
 # comes_back: the member lost its device; added anew, whatever the device is called, it has its blocks
 comes_back() {
-	wait_for 30 member_is "${disk[0]#/dev/}" dead
+	wait_for 30 member_is "$name" dead
 	"$@"
 	check kvblk member add $pool "${disk[0]}"
 	expect "members" "$(member_states | wc -l)" "$members"
@@ -160,6 +160,8 @@ all_scenarios() {
 		[ $i = 0 ] || dm_create "back$i" "/dev/flash$i" "0 %s linear /dev/flash$i 0"
 		target_up "$i"
 	done
+	# which it keeps, whatever its device is called later
+	name=${disk[0]#/dev/}
 	pool_format "${disk[@]}"
 	stale_places
 	for s in killed waiting flapping erring silent protected disabled deleted; do

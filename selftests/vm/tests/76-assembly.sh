@@ -58,7 +58,7 @@ long=/dev/disk/by-id/$(printf 'x%.0s' {1..100})/nvme-uuid.$(printf 'y%.0s' {1..1
 ln -s $flash1 "$long"
 kvblk pool import $pool $flash0 "$long" >"$tmp/made"
 grep -q 'flash1 restored' "$tmp/made" || fail "a device by a long name: $(cat "$tmp/made")"
-kvblk member list $pool | grep -q " $long\$" || fail "the path is not told"
+kvblk member list $pool | grep -q " $long " || fail "the path is not told"
 check pool_destroy
 
 echo "-- a member is missing"
@@ -67,7 +67,7 @@ hidden=$tmp/flash1
 super $flash1 "$hidden"
 check dd if=/dev/zero of=$flash1 bs=64K count=2 oflag=direct status=none
 code 1 "member flash1 is missing" kvblk pool import $pool
-kvblk pool import --scan | grep -q '^  flash1 .* missing$' || fail "scan does not tell what is missing"
+kvblk pool import --scan | grep -q '^  flash1 .* missing; it was at: device flash1$' || fail "scan does not tell what is missing"
 super_back $flash1 "$hidden"
 pool_import --degraded $flash0
 kvblk member list $pool | grep -q '^t *flash1 *missing' || fail "the missing member is not listed: $(kvblk member list $pool)"
@@ -118,8 +118,8 @@ check pool_destroy
 
 echo "-- one that will never come back"
 pool_import --degraded $flash0
-code 1 "the pool has no member flash7" kvblk member remove --yes $pool flash7
-code 1 "no member of this uuid" kvblk member remove --yes $pool "$uuid"
+code 1 "flash7: not a member of pool $pool" kvblk member remove --yes $pool flash7
+code 1 "$uuid: not a member of pool $pool" kvblk member remove --yes $pool "$uuid"
 check kvblk member remove --yes $pool "$(kvblk member list $pool -o json | sed -n 's/.*"uuid": "\([^"]*\)".*/\1/p' | tail -n 1)"
 kvblk member list $pool | grep -q missing && fail "a missing member can't be removed"
 code 1 "flash1 is out of date" kvblk member add $pool $flash1

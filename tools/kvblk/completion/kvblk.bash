@@ -104,20 +104,20 @@ _kvblk() {
 	--segment-size | --index-slots | --parent | --priority | --ttl | --caller-tag | --layout-tag | --offset | --length | --count | \
 		--seconds | --requests | --seed | --limit | --block-size | --speed | --threads | --buffer | --capacity | --dram | --dram-promote | --flash-load | --dram-load | --gpus | --servers | --mfu | --segments | --batch | \
 		--tokens | --ranks | --members | --dwpd | --write-rate | --admit-permille | --first-permille | --reinsert-permille | --budget | --salt | --title | \
-		--size | --depth | --blocks | --max-bytes | --deadline)
+		--size | --depth | --blocks | --max-bytes | --deadline | --name)
 		return
 		;;
 	esac
 
 	case $command in
-	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --member' ;;
+	'pool create') options='--format --yes --strict --segment-size --index-slots --block-size --member --name' ;;
 	'pool import') options='--all --scan --degraded --force --index-slots --name' ;;
 	'pool plan') options='--model --tokens --dtype --ranks --block-size --capacity --members --segment-size --index-slots --dwpd --write-rate' ;;
 	'pool destroy') options='--force' ;;
 	'pool set') options='--save' ;;
 	apply) options='--config --dry-run' ;;
 	'policy explain') options='--count' ;;
-	'member add') options='--format --yes --force --segment-size' ;;
+	'member add') options='--format --yes --force --segment-size --name' ;;
 	'member remove' | 'member wipe') options='--yes' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
