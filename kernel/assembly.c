@@ -96,6 +96,21 @@ static void numbers_free(void)
 
 /* ---- the clock ---- */
 
+/* Between two events about puts that found no room. */
+#define NOSPACE_GAP	(60 * HZ)
+
+static void tell_nospace(struct kvblk_pool *pool)
+{
+	u64 nr = kvblk_stats_counter(pool, KVBLK_C_PUT_NOSPACE);
+
+	if (nr == pool->nospace_told ||
+	    (pool->nospace_told && time_before(jiffies, pool->nospace_next)))
+		return;
+	kvblk_event(pool, NULL, KVBLK_EVENT_NO_SPACE, nr - pool->nospace_told);
+	pool->nospace_told = nr;
+	pool->nospace_next = jiffies + NOSPACE_GAP;
+}
+
 static void pool_tick(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(to_delayed_work(work),
@@ -120,6 +135,7 @@ static void pool_tick(struct work_struct *work)
 		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
 			    reclaimed - pool->reclaimed_last);
 	pool->reclaimed_last = reclaimed;
+	tell_nospace(pool);
 	period = READ_ONCE(pool->tun.stats_seconds);
 	if (++pool->stats_age >= period && period) {
 		pool->stats_age = 0;

@@ -31,6 +31,7 @@ static const u8 event_attrs[] = {
 	[KVBLK_EVENT_REQUEST_DONE] = KVBLK_A_EVENT_ERROR,
 	[KVBLK_EVENT_MEMBER_FAILING] = KVBLK_A_EVENT_IO_ERRORS,
 	[KVBLK_EVENT_MEMBER_READ_ONLY] = KVBLK_A_EVENT_IO_ERRORS,
+	[KVBLK_EVENT_NO_SPACE] = KVBLK_A_EVENT_PUTS,
 };
 
 /* An event on its way from any context to the worker that sends it. */

@@ -96,7 +96,7 @@ void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error er
 		member->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
 		segment);
 	kvblk_event(member->pool, member, member_errors[error].event,
-		    member->seg_base + segment);
+		    segment);
 }
 
 void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
@@ -104,6 +104,9 @@ void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error err
 {
 	struct kvblk_report *report = &member->reports[error];
 
+	/* its death was told; the drive may come back in good health */
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_DEAD)
+		return;
 	kvblk_count_at(member->stats, member_errors[error].counter, 1);
 	WRITE_ONCE(report->segment, segment);
 	atomic_inc(&report->nr);

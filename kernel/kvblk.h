@@ -93,6 +93,7 @@
 
 #define KVBLK_NAME_MAX		32	/* pool names, NUL included */
 #define KVBLK_MEMBERS_MAX	64
+#define KVBLK_CLEARABLE		4	/* counters that an administrator may clear */
 
 #include "types.h"
 

@@ -42,6 +42,7 @@ static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
 static_assert((int)KVBLK_ADD_FLAG_DEGRADED == KVBLK_ADD_DEGRADED);
 static_assert((int)KVBLK_ADD_FLAG_RENAME == KVBLK_ADD_RENAME);
 static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
+static_assert(KVBLK_A_POOL_PUT_NOSPACE - KVBLK_A_POOL_CHECKSUM_FAILURES == KVBLK_CLEARABLE - 1);
 static_assert((int)KVBLK_ROUTE_STATUS_DIRECT == (int)KVBLK_ROUTE_DIRECT);
 static_assert((int)KVBLK_ROUTE_STATUS_BOUNCE == (int)KVBLK_ROUTE_BOUNCE);
 static_assert((int)KVBLK_ROUTE_STATUS_TRIAL == (int)KVBLK_ROUTE_TRIAL);
@@ -455,6 +456,21 @@ int kvblk_nl_pool_destroy_doit(struct sk_buff *skb, struct genl_info *info)
 	return nl_job_run(info, job, nl_pool_destroy);
 }
 
+int kvblk_nl_pool_clear_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	int err = nl_refuse_unprivileged(skb, info);
+	struct kvblk_pool *pool;
+
+	if (err)
+		return err;
+	pool = nl_pool(info, KVBLK_A_POOL_NAME);
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	kvblk_stats_clear(pool);
+	put_device(&pool->dev);
+	return 0;
+}
+
 /* A job for a member @name of the pool that attribute KVBLK_A_MEMBER_POOL names. */
 static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
 {
@@ -612,7 +628,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 			int flags, struct kvblk_pool *pool)
 {
 	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
-	u32 nr_segs, nr_free;
+	u32 nr_segs, nr_free, i;
 	bool full;
 	void *hdr;
 
@@ -649,7 +665,11 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS,
-			    atomic64_read(&pool->index_lacks));
+			    atomic64_read(&pool->index_lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at));
+	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
+		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
+				    kvblk_stats_errors(pool, i));
 	return kvblk_nl_end(skb, hdr, full);
 }
 

@@ -103,6 +103,11 @@ static const struct nla_policy kvblk_route_get_nl_policy[KVBLK_A_ROUTE_MEMBER + 
 	[KVBLK_A_ROUTE_MEMBER] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
 };
 
+/* KVBLK_CMD_POOL_CLEAR - do */
+static const struct nla_policy kvblk_pool_clear_nl_policy[KVBLK_A_POOL_NAME + 1] = {
+	[KVBLK_A_POOL_NAME] = { .type = NLA_NUL_STRING, .len = KVBLK_NAME_LEN_MAX, },
+};
+
 /* Ops table for kvblk */
 static const struct genl_split_ops kvblk_nl_ops[] = {
 	{
@@ -188,6 +193,13 @@ static const struct genl_split_ops kvblk_nl_ops[] = {
 		.policy		= kvblk_route_get_nl_policy,
 		.maxattr	= KVBLK_A_ROUTE_MEMBER,
 		.flags		= GENL_CMD_CAP_DUMP,
+	},
+	{
+		.cmd		= KVBLK_CMD_POOL_CLEAR,
+		.doit		= kvblk_nl_pool_clear_doit,
+		.policy		= kvblk_pool_clear_nl_policy,
+		.maxattr	= KVBLK_A_POOL_NAME,
+		.flags		= GENL_CMD_CAP_DO,
 	},
 };
 

@@ -672,10 +672,8 @@ void kvblk_reclaim_work(struct work_struct *work)
 	int ret;
 
 	retired_free(member);
-	if (kvblk_member_avail(member) > low) {
-		member->low_told = false;
+	if (kvblk_member_avail(member) > low)
 		return;
-	}
 	if (!member->low_told) {
 		member->low_told = true;
 		kvblk_event(pool, member, KVBLK_EVENT_LOW_SPACE,

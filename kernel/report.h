@@ -40,6 +40,10 @@ void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
 		      struct kvblk_size_stats *sum);
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter);
+/* Counts what kvblk_stats_errors() returns from now on. May sleep. */
+void kvblk_stats_clear(struct kvblk_pool *pool);
+/* Returns the counter since the pool was assembled or cleared. */
+u64 kvblk_stats_errors(const struct kvblk_pool *pool, u32 clearable);
 /* Sums of all CPUs since it came. */
 void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum);
 

@@ -124,6 +124,30 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 		to[i] -= before[i];
 }
 
+/* In the order of their attributes, from KVBLK_A_POOL_CHECKSUM_FAILURES on. */
+static const enum kvblk_counter clearable[KVBLK_CLEARABLE] = {
+	KVBLK_C_CHECKSUM_FAILURES,
+	KVBLK_C_READ_ERRORS,
+	KVBLK_C_WRITE_ERRORS,
+	KVBLK_C_PUT_NOSPACE,
+};
+
+void kvblk_stats_clear(struct kvblk_pool *pool)
+{
+	int i;
+
+	for (i = 0; i < KVBLK_CLEARABLE; i++)
+		WRITE_ONCE(pool->cleared[i], kvblk_stats_counter(pool, clearable[i]));
+	WRITE_ONCE(pool->cleared_at, ktime_get_real_seconds());
+}
+
+u64 kvblk_stats_errors(const struct kvblk_pool *pool, u32 i)
+{
+	u64 seen = READ_ONCE(pool->cleared[i]);
+
+	return kvblk_stats_counter(pool, clearable[i]) - seen;
+}
+
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
 		      struct kvblk_size_stats *sum)
 {

@@ -430,7 +430,7 @@ struct kvblk_member {
 	bool delisted;			/* likewise: it is no member any more */
 	bool unsure;			/* counted in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has moved on since; likewise */
-	bool low_told;			/* the low watermark was crossed; reclaim_work's own */
+	bool low_told;			/* it fell below its low watermark once; reclaim's own */
 };
 
 /* ---- the host's memory ---- */
@@ -628,6 +628,8 @@ struct kvblk_pool {
 	struct kvblk_pool_stats __percpu *stats;
 	/* by slot, of all members that have had it; made once, under admin */
 	struct kvblk_stats __percpu *slots[KVBLK_MEMBERS_MAX];
+	u64 cleared[KVBLK_CLEARABLE];	/* what an administrator has seen of those counters, */
+	u64 cleared_at;			/* seconds since 1970, or 0 */
 
 	atomic64_t seq;			/* of records */
 	atomic_t restoring;		/* members not up yet */
@@ -662,6 +664,8 @@ struct kvblk_pool {
 	u64 sweep_at;			/* its own */
 	u64 sweep_pass;
 	u64 reclaimed_last;
+	u64 nospace_told;		/* puts without room, as an event told them; the tick's, */
+	unsigned long nospace_next;	/* and the next one not before, jiffies */
 	struct kvblk_landing __percpu *landings;
 	struct work_struct rescue_work;	/* ends media halves of tasks that don't come */
 

@@ -409,6 +409,7 @@ static const struct {
 } on_pools[] = {
 	{ KVBLK_CMD_POOL_DESTROY, KVBLK_A_POOL_NAME, 0, "destroy" },
 	{ KVBLK_CMD_POOL_GET, KVBLK_A_POOL_NAME, 0, "pool-get" },
+	{ KVBLK_CMD_POOL_CLEAR, KVBLK_A_POOL_NAME, 0, "clear" },
 	{ KVBLK_CMD_MEMBER_ADD, KVBLK_A_MEMBER_POOL, 0, "add" },
 	{ KVBLK_CMD_MEMBER_REMOVE, KVBLK_A_MEMBER_POOL, 0, "remove" },
 	{ KVBLK_CMD_MEMBER_GET, KVBLK_A_MEMBER_POOL, 0, "member-get" },
@@ -1072,6 +1073,10 @@ static void privileged(struct req *req, int i)
 		begin(req, KVBLK_CMD_MEMBER_REMOVE, 0);
 		put_str(req, KVBLK_A_MEMBER_POOL, pool);
 		put_str(req, KVBLK_A_MEMBER_NAME, member);
+		return;
+	case 4:
+		begin(req, KVBLK_CMD_POOL_CLEAR, 0);
+		put_str(req, KVBLK_A_POOL_NAME, pool);
 		return;
 	}
 }

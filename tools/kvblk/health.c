@@ -125,30 +125,39 @@ static void check_index(const struct kvblk_pool_state *pool, struct health_repor
 		 "import it with more --index-slots; kvblk pool plan tells how many");
 }
 
-/* A counter that is 0 where all is well. */
-static void check_counter(const struct kvblk_stats *stats, unsigned int counter,
-			  const char *what, const char *act, struct health_report *report)
+/* A counter that is 0 where all is well; @what: one or (with "s") more of them. */
+static void check_counter(const struct kvblk_pool_state *pool, uint64_t count, const char *what,
+			  const char *more, const char *act, struct health_report *report)
 {
 	struct finding *finding;
 
-	if (!stats->counter[counter])
+	if (!count)
 		return;
 	finding = add(report, HEALTH_NOTE, "");
-	snprintf(finding->what, sizeof(finding->what), "%" PRIu64 " %s since the pool was assembled",
-		 stats->counter[counter], what);
-	snprintf(finding->act, sizeof(finding->act), "%s", act);
+	snprintf(finding->what, sizeof(finding->what), "%" PRIu64 " %s%s%s since the pool was %s",
+		 count, what, count == 1 ? "" : "s", more,
+		 pool->cleared ? "cleared" : "assembled");
+	snprintf(finding->act, sizeof(finding->act), "%s; then: kvblk pool clear %s", act,
+		 pool->name);
 }
 
-static void check_counters(const struct kvblk_stats *stats, struct health_report *report)
+static void check_counters(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats,
+			   struct health_report *report)
 {
 	static const char device[] = "dmesg and kvblk events tell the member; look at nvme smart-log";
+	const uint64_t *counter = stats->counter;
+	/* an earlier module has no others */
+	const uint64_t count[] = {
+		pool->has_errors ? pool->checksum_failures : counter[KVBLK_A_COUNTER_CHECKSUM_FAILURES],
+		pool->has_errors ? pool->read_errors : counter[KVBLK_A_COUNTER_READ_ERRORS],
+		pool->has_errors ? pool->write_errors : counter[KVBLK_A_COUNTER_WRITE_ERRORS],
+		pool->has_errors ? pool->put_nospace : counter[KVBLK_A_COUNTER_PUT_NOSPACE],
+	};
 
-	check_counter(stats, KVBLK_A_COUNTER_CHECKSUM_FAILURES, "checksum failures, each of them a miss,",
-		      device, report);
-	check_counter(stats, KVBLK_A_COUNTER_READ_ERRORS, "failed reads, each of them a miss,",
-		      device, report);
-	check_counter(stats, KVBLK_A_COUNTER_WRITE_ERRORS, "failed writes", device, report);
-	check_counter(stats, KVBLK_A_COUNTER_PUT_NOSPACE, "puts without room",
+	check_counter(pool, count[0], "checksum failure", ", each a miss,", device, report);
+	check_counter(pool, count[1], "failed read", ", each a miss,", device, report);
+	check_counter(pool, count[2], "failed write", "", device, report);
+	check_counter(pool, count[3], "put", " without room",
 		      "members are slower than the puts: add members, or put less", report);
 }
 
@@ -168,6 +177,6 @@ void health_of(const struct kvblk_pool_state *pool, const struct kvblk_member_st
 	check_index(pool, report);
 	for (; stats; stats = stats->next) {
 		if (!strcmp(stats->pool, pool->name))
-			check_counters(stats, report);
+			check_counters(pool, stats, report);
 	}
 }

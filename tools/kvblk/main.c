@@ -34,6 +34,7 @@ static const struct cli_verb commands[] = {
 	{ "import", import_main, NULL },
 	{ "destroy", pool_destroy_main, NULL },
 	{ "export", pool_destroy_main, NULL },
+	{ "clear", pool_clear_main, NULL },
 	{ "list", pool_list_main, NULL },
 	{ "ls", pool_list_main, NULL },
 	{ "show", pool_show_main, NULL },

@@ -305,6 +305,33 @@ int pool_destroy_main(int argc, char **argv)
 	return ret;
 }
 
+static const struct argp clear_argp = {
+	.parser = parse_name,
+	.args_doc = "NAME",
+	.doc = "Count the errors of the pool NAME anew, in what \"kvblk status\" shows: those so far were looked at. The counters of \"kvblk stat\" go on.\v"
+	       "Example:\n  kvblk pool clear kv0",
+	.children = output_children,
+};
+
+int pool_clear_main(int argc, char **argv)
+{
+	struct name_args args = { 0 };
+	struct kvblk_admin *admin;
+	int err, ret;
+
+	cli_parse(&clear_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	err = kvblk_pool_clear(admin, args.name);
+	if (err)
+		ret = cli_admin_fail(admin, err, args.name);
+	else if (args.json)
+		ret = cli_print_json(json_pack("{s:s, s:b}", "name", args.name, "cleared", 1));
+	kvblk_admin_close(admin);
+	return ret;
+}
+
 static json_t *json_pool(const struct kvblk_pool_state *pool)
 {
 	char uuid[40];
@@ -496,6 +523,7 @@ int pool_main(int argc, char **argv)
 		{ "show", pool_show_main, "show a pool and its members" },
 		{ "info", pool_show_main, NULL },
 		{ "status", status_main, NULL },
+		{ "clear", pool_clear_main, "count a pool's errors anew, in what status shows" },
 		{ "get", tunable_get_main, "print tunables of a pool" },
 		{ "set", tunable_set_main, "set tunables of a pool" },
 		{ 0 },

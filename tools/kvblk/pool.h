@@ -10,6 +10,7 @@
 int pool_create_main(int argc, char **argv);
 int import_main(int argc, char **argv);
 int pool_destroy_main(int argc, char **argv);
+int pool_clear_main(int argc, char **argv);
 int pool_list_main(int argc, char **argv);
 int pool_show_main(int argc, char **argv);
 int pool_plan_main(int argc, char **argv);

@@ -504,6 +504,19 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
 	return add_member(admin, pool, spec, add_flags, true);
 }
 
+int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
+{
+	struct nl_msg *msg = new_request(admin, KVBLK_CMD_POOL_CLEAR, NLM_F_ACK);
+
+	if (!msg)
+		return -ENOMEM;
+	if (nla_put_string(msg, KVBLK_A_POOL_NAME, name)) {
+		nlmsg_free(msg);
+		return -EMSGSIZE;
+	}
+	return run_request(admin, msg);
+}
+
 /* By its name, or (NULL) its uuid. */
 static int remove_member(struct kvblk_admin *admin, const char *pool,
 			 const char *member, const uint8_t uuid[16])
@@ -674,6 +687,12 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 	get_u32(&pool->value_max, tb[KVBLK_A_POOL_VALUE_MAX]);
 	kvblk_nl_string(pool->devnode, sizeof(pool->devnode),
 			tb[KVBLK_A_POOL_DEVNODE]);
+	pool->has_errors = kvblk_nl_uint(&pool->checksum_failures,
+					 tb[KVBLK_A_POOL_CHECKSUM_FAILURES]) &&
+			   kvblk_nl_uint(&pool->read_errors, tb[KVBLK_A_POOL_READ_ERRORS]) &&
+			   kvblk_nl_uint(&pool->write_errors, tb[KVBLK_A_POOL_WRITE_ERRORS]) &&
+			   kvblk_nl_uint(&pool->put_nospace, tb[KVBLK_A_POOL_PUT_NOSPACE]);
+	kvblk_nl_uint(&pool->cleared, tb[KVBLK_A_POOL_CLEARED]);
 	return 0;
 }
 

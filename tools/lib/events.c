@@ -214,6 +214,7 @@ static const struct {
 	[KVBLK_EVENT_MEMBER_READ_ONLY] = {
 		"%" PRIu64 " I/O errors in a second, all of writes: its blocks are served, puts go to other members",
 		KVBLK_A_EVENT_IO_ERRORS },
+	[KVBLK_EVENT_NO_SPACE] = { "puts that found no room: %" PRIu64, KVBLK_A_EVENT_PUTS },
 };
 
 const char *kvblk_event_name(unsigned int type)

@@ -1240,6 +1240,18 @@ void kvblk_scan_free(struct kvblk_found *list);
 int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
 
 /**
+ * kvblk_pool_clear() - begin to count a pool's errors anew
+ * @admin: the handle
+ * @name: the pool's name
+ *
+ * Those of struct kvblk_pool_state; the counters of kvblk_stats_get() go on.
+ *
+ * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EPERM: no
+ * CAP_SYS_ADMIN; -ENOMEM, -EMSGSIZE; -EOPNOTSUPP: the module can't.
+ */
+int kvblk_pool_clear(struct kvblk_admin *admin, const char *name);
+
+/**
  * struct kvblk_pool_state - a pool as it is
  * @next: the next one of the list, or NULL
  * @name: its name
@@ -1261,6 +1273,12 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
  * @devnode: path of the default tenant's node, below /dev
  * @index_lacks: blocks that an import found and that do not fit into the index: they
  *	are misses, and deletes are -EIO, until it is imported with more slots
+ * @has_errors: the module tells the next ones
+ * @checksum_failures: checksum failures since the pool was assembled or cleared
+ * @read_errors: failed reads, likewise
+ * @write_errors: failed writes, likewise
+ * @put_nospace: puts that found no room, likewise
+ * @cleared: when it was cleared, seconds since 1970; 0: never
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1284,6 +1302,12 @@ struct kvblk_pool_state {
 	uint32_t value_max;
 	char devnode[64];
 	uint64_t index_lacks;
+	bool has_errors;
+	uint64_t checksum_failures;
+	uint64_t read_errors;
+	uint64_t write_errors;
+	uint64_t put_nospace;
+	uint64_t cleared;
 };
 
 /**

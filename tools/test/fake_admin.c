@@ -237,6 +237,11 @@ int kvblk_pool_create(struct kvblk_admin *admin, const struct kvblk_pool_spec *s
 	return changed(admin, "create %s slots=%" PRIu64, spec->name, spec->index_slots);
 }
 
+int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
+{
+	return changed(admin, "clear %s", name);
+}
+
 int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force)
 {
 	return changed(admin, "destroy %s%s", name, force ? " force" : "");

@@ -114,7 +114,12 @@ for answer in y Y yes; do
 	terminal "$answer" member remove kv0 nvme0n1 && grep -q 'Go on' out
 	verdict $? "\"$answer\" is yes"
 done
-logged 'remove kv0 nvme0n1' 'remove kv0 nvme0n1' 'remove kv0 nvme0n1'
+logged 'remove kv0 uuid0=1' 'remove kv0 uuid0=1' 'remove kv0 uuid0=1'
+expect 0 '' member add --name left kv0 /dev/null
+expect 2 'member name "a/b": must be' member add --name a/b kv0 /dev/null
+expect 0 '' pool clear kv0
+expect 0 '"cleared": true' clear kv0 -o json
+logged 'add kv0 /dev/null 0 name=left' 'clear kv0' 'clear kv0'
 
 echo "# an index that is too small"
 truncate -s 4G "$flash/big"
@@ -172,7 +177,8 @@ verdict $? "an index that is too small is told"
 state 'd["pools"][0]["free_segments"] = 10'
 expect 0 '^kv0  *ok ' status
 state 'd["stats"][0]["counters"].update({"checksum_failures": 3, "read_errors": 1, "write_errors": 2, "put_nospace": 4})'
-expect 0 '^kv0: 3 checksum failures, each of them a miss, since the pool was assembled; dmesg' status
+expect 0 '^kv0: 3 checksum failures, each a miss, since the pool was assembled; dmesg.*; then: kvblk pool clear kv0$' status
+expect 0 '^kv0: 1 failed read, each a miss, since' status
 [ "$(grep -c '^kv0: ' out)" = 4 ]
 verdict $? "each counter of failures is told"
 state 'd["stats"] = [{"pool": "kv0"}]' 'd["pools"].append(dict(d["pools"][0], name="kv1"))'

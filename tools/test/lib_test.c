@@ -253,7 +253,7 @@ static void names(void)
 	CHECK(!strcmp(kvblk_member_status_name(99), "unknown"));
 	CHECK(!strcmp(kvblk_route_status_name(KVBLK_ROUTE_STATUS_TRIAL), "trial"));
 	CHECK(!kvblk_route_status_name(99));
-	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_MEMBER_READ_ONLY; i++) {
+	for (unsigned int i = KVBLK_EVENT_POOL_UP; i <= KVBLK_EVENT_NO_SPACE; i++) {
 		notice.type = i;
 		kvblk_event_text(&notice, text, sizeof(text));
 		CHECK(strcmp(kvblk_event_name(i), "unknown"));
@@ -280,7 +280,7 @@ static void names(void)
 	CHECK(!kvblk_prefetch_state_name(0) && !kvblk_prefetch_state_name(KVBLK_PREFETCH_EXPIRED + 1));
 	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_TYPE));
 	CHECK(!kvblk_event_number_name(KVBLK_A_EVENT_MAX + 1));
-	notice.type = KVBLK_EVENT_MEMBER_READ_ONLY + 1;
+	notice.type = KVBLK_EVENT_NO_SPACE + 1;
 	kvblk_event_text(&notice, text, sizeof(text));
 	CHECK(strstr(text, "unknown") && !strcmp(kvblk_event_name(notice.type), "unknown"));
 	kvblk_event_text(&notice, text, 8);

@@ -138,7 +138,8 @@
 	X("restore-failed", RESTORE_FAILED) \
 	X("request-done", REQUEST_DONE) \
 	X("member-failing", MEMBER_FAILING) \
-	X("member-read-only", MEMBER_READ_ONLY)
+	X("member-read-only", MEMBER_READ_ONLY) \
+	X("no-space", NO_SPACE)
 
 /* X(name, the end of its KVBLK_A_EVENT_), in the order of their numbers */
 #define KVBLK_EVENT_NUMBER_TABLE(X) \
@@ -149,7 +150,8 @@
 	X("free_segments", FREE_SEGMENTS) \
 	X("io_errors", IO_ERRORS) \
 	X("error", ERROR) \
-	X("request", REQUEST)
+	X("request", REQUEST) \
+	X("puts", PUTS)
 
 /* X(name, the end of its KVBLK_MEMBER_STATUS_), in the order of their numbers */
 #define KVBLK_MEMBER_STATUS_TABLE(X) \

@@ -126,6 +126,8 @@ enum kvblk_stats_scope {
  * @KVBLK_EVENT_MEMBER_READ_ONLY: A member answers writes with errors, and
  *   reads well: its blocks are served, and puts go to other members, until it
  *   answers well for a while. Carries io-errors.
+ * @KVBLK_EVENT_NO_SPACE: Puts found no room: the first ones, or those of the
+ *   last minute. Carries puts.
  */
 enum kvblk_event {
 	KVBLK_EVENT_POOL_UP = 1,
@@ -144,6 +146,7 @@ enum kvblk_event {
 	KVBLK_EVENT_REQUEST_DONE,
 	KVBLK_EVENT_MEMBER_FAILING,
 	KVBLK_EVENT_MEMBER_READ_ONLY,
+	KVBLK_EVENT_NO_SPACE,
 };
 
 enum {
@@ -170,6 +173,11 @@ enum {
 	KVBLK_A_POOL_TENANT,
 	KVBLK_A_POOL_NODE,
 	KVBLK_A_POOL_INDEX_LACKS,
+	KVBLK_A_POOL_CLEARED,
+	KVBLK_A_POOL_CHECKSUM_FAILURES,
+	KVBLK_A_POOL_READ_ERRORS,
+	KVBLK_A_POOL_WRITE_ERRORS,
+	KVBLK_A_POOL_PUT_NOSPACE,
 
 	__KVBLK_A_POOL_MAX,
 	KVBLK_A_POOL_MAX = (__KVBLK_A_POOL_MAX - 1)
@@ -346,6 +354,7 @@ enum {
 	KVBLK_A_EVENT_REQUEST,
 	KVBLK_A_EVENT_UUID,
 	KVBLK_A_EVENT_PLACE,
+	KVBLK_A_EVENT_PUTS,
 
 	__KVBLK_A_EVENT_MAX,
 	KVBLK_A_EVENT_MAX = (__KVBLK_A_EVENT_MAX - 1)
@@ -363,6 +372,7 @@ enum {
 	KVBLK_CMD_ROUTE_GET,
 	KVBLK_CMD_EVENT_NTF,
 	KVBLK_CMD_STATS_NTF,
+	KVBLK_CMD_POOL_CLEAR,
 
 	__KVBLK_CMD_MAX,
 	KVBLK_CMD_MAX = (__KVBLK_CMD_MAX - 1)

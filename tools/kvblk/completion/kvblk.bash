@@ -27,7 +27,7 @@ _kvblk() {
 	case $command in
 	pool | member | policy)
 		if [ "$COMP_CWORD" = 2 ]; then
-			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan get set --help' "$cur"
+			[ "$command" = pool ] && _kvblk_words 'create import destroy list show plan clear get set --help' "$cur"
 			[ "$command" = member ] && _kvblk_words 'add remove wipe list --help' "$cur"
 			[ "$command" = policy ] && _kvblk_words 'explain --help' "$cur"
 			return
