@@ -449,10 +449,10 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
 			continue;
 		if (parts->found[i] == KVBLK_FOUND_MEMBER)
-			NL_SET_ERR_MSG_FMT(extack, "%s is of pool %s: import that, or say \"format\" to overwrite it",
+			NL_SET_ERR_MSG_FMT(extack, "%s is of pool %s: import that; \"format\" loses its blocks",
 					   member->name, parts->supers[i]->pool_name);
 		else
-			NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
+			NL_SET_ERR_MSG_FMT(extack, "%s holds other data: take another device, or lose that by \"format\"",
 					   member->name);
 		return -ENOTEMPTY;
 	}

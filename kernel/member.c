@@ -48,8 +48,8 @@ static void member_dead_work(struct work_struct *work)
 		queue_delayed_work(pool->wq, &member->dead, HZ / 10);
 		return;
 	}
-	dev_warn(&pool->dev, "member %s: device gone; its blocks are misses, remove it\n",
-		 member->name);
+	dev_warn(&pool->dev, "member %s: device %s gone, its blocks are misses; to get them back bring it back (%s) and add it\n",
+		 member->name, member->device, member->place[0] ? member->place : member->path);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
 	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
@@ -265,12 +265,12 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 		return -ENOSPC;
 	}
 	if (found == KVBLK_FOUND_DAMAGED) {
-		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: say \"format\" to overwrite it",
+		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: check the drive; \"format\" empties it",
 				   member->name);
 		return -EUCLEAN;
 	}
 	if (found == KVBLK_FOUND_NEWER) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is of another version of kvblk: say \"format\" to overwrite it",
+		NL_SET_ERR_MSG_FMT(extack, "%s is of another version of kvblk: import its pool with that one",
 				   member->name);
 		return -EPROTONOSUPPORT;
 	}
@@ -781,7 +781,7 @@ static void add_release(struct kvblk_member *member)
 
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
-	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: say \"format\" to make it a new, empty member",
+	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: its blocks are stale, \"format\" makes it new",
 			   member->name);
 	return -ESTALE;
 }
@@ -802,7 +802,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 			return add_stale(member, extack);
 		if (absent->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
 		    !(add_flags & KVBLK_ADD_FORCE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s may be an old copy: say \"force\", or \"format\"",
+			NL_SET_ERR_MSG_FMT(extack, "%s may be an old copy: bring the newer one, or say \"force\"",
 					   member->name);
 			return -ESTALE;
 		}
@@ -827,7 +827,7 @@ static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_
 		   struct netlink_ext_ack *extack)
 {
 	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: say \"format\" to overwrite it",
+		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: take another device, or lose that by \"format\"",
 				   member->name);
 		return -ENOTEMPTY;
 	}

@@ -730,7 +730,7 @@ void kvblk_member_restore(struct work_struct *work)
 			dev_err(&pool->dev, "member %s: no memory to restore it: make the pool anew with fewer index slots\n",
 				member->name);
 		else
-			dev_err(&pool->dev, "member %s: can't be restored (%d); remove it, or add it with \"format\"\n",
+			dev_err(&pool->dev, "member %s: can't be restored (%d); its blocks stay on it: look at its device, then destroy and import the pool\n",
 				member->name, err);
 		kvblk_member_dies(member);
 		kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);

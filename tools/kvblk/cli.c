@@ -277,17 +277,27 @@ int cli_fail(const char *format, ...)
 	return CLI_ERROR;
 }
 
-/* What the module calls say "force" is an option here: say --force. */
+/* Copies @message. What the module quotes, as "force", is an option here: --force. */
 static void say_option(const char *message, char *to, size_t size)
 {
-	const char *say = strstr(message, "say \""), *end = say ? strchr(say + 5, '"') : NULL;
+	static const char *const options[] = { "\"format\"", "\"force\"", "\"degraded\"" };
+	size_t n = 0, len, i;
 
-	snprintf(to, size, "%s", message);
-	if (!end)
-		return;
-	snprintf(to, size, "%.*ssay --%.*s", (int)(say - message), message,
-		 (int)(end - say - 5), say + 5);
-	say_option(end + 1, to + strlen(to), size - strlen(to));
+	while (*message && n + 1 < size) {
+		for (i = 0; i < ARRAY_SIZE(options); i++) {
+			len = strlen(options[i]);
+			if (!strncmp(message, options[i], len))
+				break;
+		}
+		if (i < ARRAY_SIZE(options)) {
+			snprintf(to + n, size - n, "--%.*s", (int)len - 2, message + 1);
+			n += strlen(to + n);
+			message += len;
+		} else {
+			to[n++] = *message++;
+		}
+	}
+	to[n] = '\0';
 }
 
 int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject)

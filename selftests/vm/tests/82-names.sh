@@ -141,7 +141,7 @@ echo "-- a second path to a member: nothing says to format it"
 modprobe -q loop || true
 loop=$(losetup -f --show "/dev/$a")
 defer "losetup -d $loop"
-code 1 "${loop#/dev/} is an active member" kvblk member add $pool "$loop"
+code 1 "${loop#/dev/} is another path to a member in use" kvblk member add $pool "$loop"
 ! grep -q format "$tmp/out" || fail "the advice costs a member: $(cat "$tmp/out")"
 check pool_destroy
 for target in a b c; do nvmet_down "$nqn-$target"; done
