@@ -313,6 +313,8 @@ MEMBER_SHOW(state, "%s", kvblk_member_state_names[READ_ONCE(member->state)]);
 MEMBER_SHOW(suspect, "%d", READ_ONCE(member->suspect));
 MEMBER_SHOW(failing, "%d", kvblk_member_fails(member));
 MEMBER_SHOW(path, "%s", member->path);
+MEMBER_SHOW(device, "%s", READ_ONCE(member->state) == KVBLK_MEMBER_DEAD ? "" : member->device);
+MEMBER_SHOW(place, "%s", member->place);
 MEMBER_SHOW(uuid, "%pUb", &member->uuid);
 MEMBER_SHOW(size, "%llu", member->size);
 MEMBER_SHOW(segment_size, "%u", member->segment_units << KVBLK_UNIT_SHIFT);
@@ -329,6 +331,8 @@ static struct attribute *member_attrs[] = {
 	&member_attr_suspect.attr,
 	&member_attr_failing.attr,
 	&member_attr_path.attr,
+	&member_attr_device.attr,
+	&member_attr_place.attr,
 	&member_attr_uuid.attr,
 	&member_attr_size.attr,
 	&member_attr_segment_size.attr,

@@ -286,17 +286,13 @@ static void look_at_controller(const char *dir, const char *member, struct docto
 static void look_at_member(const char *root, const char *pool, const char *member,
 			   struct doctor *doctor)
 {
-	char path[PATH_MAX], device[PATH_MAX], real[PATH_MAX], dir[PATH_MAX];
-	const char *name;
+	char path[PATH_MAX], block[TREE_NAME], dir[PATH_MAX];
 	char **names;
 
-	tree_path(path, root, "/sys/class/kvblk/%s/members/%s/path", pool, member);
-	tree_text(path, device, sizeof(device));
-	name = realpath(device, real) ? real : device;
-	name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-	if (!*name)
+	tree_member_block(root, pool, member, block);
+	if (!*block)
 		return;
-	tree_path(dir, root, "/sys/class/block/%s/device", name);
+	tree_path(dir, root, "/sys/class/block/%s/device", block);
 	look_at_controller(dir, member, doctor);
 	/* of a multipath head that is the subsystem, with its controllers */
 	names = tree_names(dir);

@@ -160,15 +160,9 @@ static void read_transport(const char *root, const char *pool,
 			   struct topo_member *member)
 {
 	static const char *const stacked[] = { "md", "dm" };
-	char path[PATH_MAX], device[PATH_MAX], real[PATH_MAX], block[TOPO_NAME];
-	const char *name;
+	char path[PATH_MAX], block[TREE_NAME];
 
-	tree_path(path, root, "/sys/class/kvblk/%s/members/%s/path", pool,
-		member->name);
-	tree_text(path, device, sizeof(device));
-	name = realpath(device, real) ? real : device;
-	name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-	copy_name(block, name);
+	tree_member_block(root, pool, member->name, block);
 	if (!*block)
 		return;
 	tree_path(path, root, "/sys/class/block/%s/device/transport", block);

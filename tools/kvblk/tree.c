@@ -35,6 +35,23 @@ void tree_text(const char *path, char *text, size_t len)
 	text[strcspn(text, "\n")] = '\0';
 }
 
+void tree_member_block(const char *root, const char *pool, const char *member,
+		       char block[TREE_NAME])
+{
+	char path[PATH_MAX], device[PATH_MAX], real[PATH_MAX];
+	const char *name;
+
+	tree_path(path, root, "/sys/class/kvblk/%s/members/%s/device", pool, member);
+	tree_text(path, block, TREE_NAME);
+	/* an earlier module has no such file */
+	tree_path(path, root, "/sys/class/kvblk/%s/members/%s/path", pool, member);
+	tree_text(path, device, sizeof(device));
+	name = realpath(device, real) ? real : device;
+	name = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+	if (!*block)
+		snprintf(block, TREE_NAME, "%.*s", TREE_NAME - 1, name);
+}
+
 uint64_t tree_number(const char *path, int base)
 {
 	char text[TREE_NAME];

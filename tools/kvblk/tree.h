@@ -25,6 +25,13 @@ void tree_text(const char *path, char *text, size_t len);
 uint64_t tree_number(const char *path, int base);
 int tree_int(const char *path, int otherwise);
 
+/*
+ * Writes the kernel's name of the member's device, "" when it is not known. It may not be
+ * what its path leads to by now.
+ */
+void tree_member_block(const char *root, const char *pool, const char *member,
+		       char block[TREE_NAME]);
+
 /* The names in a directory, in the order that people expect, and NULL; NULL: none. */
 char **tree_names(const char *path);
 void tree_free_names(char **names);

@@ -61,7 +61,9 @@ static int setup(void **state)
 	make("/etc/group", group);
 	make("/dev/kvblk/kv0/default", "");
 	chmod(path_of("/dev/kvblk/kv0/default"), 0660);
-	make("/sys/class/kvblk/kv0/members/nvme1n1/path", "/dev/nvme1n1\n");
+	/* which another device has by now */
+	make("/sys/class/kvblk/kv0/members/nvme1n1/path", "/dev/nvme7n7\n");
+	make("/sys/class/kvblk/kv0/members/nvme1n1/device", "nvme1n1\n");
 	make("/sys/class/kvblk/kv0/integrity", "full\n");
 	make("/sys/module/nvme_core/parameters/io_timeout", "30\n");
 	make("/sys/devices/nvme1/transport", "tcp\n");

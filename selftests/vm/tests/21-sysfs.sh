@@ -113,6 +113,8 @@ expect epoch "$(cat $sysfs/epoch)" 1
 [ "$(cat $sysfs/free)" -le "$(cat $sysfs/capacity)" ] || fail "free is more than capacity"
 expect "members" "$(find $sysfs/members -mindepth 1 -maxdepth 1 -printf "%f\n" | sort | xargs)" "flash0 flash1"
 expect "member's path" "$(cat $sysfs/members/flash1/path)" /dev/flash1
+expect "member's device" "$(cat $sysfs/members/flash1/device)" flash1
+expect "member's place" "$(cat $sysfs/members/flash1/place)" "device flash1"
 expect "member's state" "$(cat $sysfs/members/flash1/state)" up
 expect "member's suspect" "$(cat $sysfs/members/flash1/suspect)" 0
 expect "member's size" "$(cat $sysfs/members/flash1/size)" $((100 << 20))
