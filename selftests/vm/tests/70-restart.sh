@@ -92,8 +92,8 @@ expect "gets of what has none" "$hits" 0
 no_failures
 
 echo "-- a copy of a member that is active is refused"
-code 1 'is a copy of an active member' kvblk member add $pool $flash0
-code 1 'is of pool t' kvblk pool create other $flash0 $flash1
+code 1 'is another path to a member in use' kvblk member add $pool $flash0
+code 1 'is another path to a member in use' kvblk pool create other $flash0 $flash1
 blocks get 3000 6 50000
 expect "gets after the refusals" "$hits" 6
 
