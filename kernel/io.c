@@ -392,12 +392,34 @@ static void io_wake(struct kvblk_io *io)
 	complete(&container_of(io, struct io_waiter, io)->over);
 }
 
+/* Returns 0, -EIO if the place on the device is to blame, or why it was not reached. */
+static int io_errno(blk_status_t status)
+{
+	switch (status) {
+	case BLK_STS_OK:
+		return 0;
+	case BLK_STS_TRANSPORT:
+		return -ENOLINK;
+	case BLK_STS_TIMEOUT:
+		return -ETIMEDOUT;
+	case BLK_STS_OFFLINE:
+		return -ENODEV;
+	case BLK_STS_AGAIN:
+		return -EAGAIN;
+	case BLK_STS_RESOURCE:
+	case BLK_STS_DEV_RESOURCE:
+		return -ENOMEM;
+	default:
+		return -EIO;
+	}
+}
+
 /* Background work may wait as long as the device likes; nobody hangs on it. */
 static int io_wait(struct io_waiter *waiter)
 {
 	kvblk_io_end(&waiter->io);
 	wait_for_completion_state(&waiter->over, TASK_IDLE);
-	return waiter->io.status ? -EIO : 0;
+	return io_errno(waiter->io.status);
 }
 
 static int io_sync_vectors(struct kvblk_member *member, blk_opf_t opf, u64 pos,
@@ -438,6 +460,34 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		bytes = 0;
 	}
 	return err;
+}
+
+/* Reads of a place that fails, and of a device that can't be reached, a second apart. */
+#define READ_TRIES	3
+#define READ_WAITS	10
+
+/* Nobody waits for what is read. */
+static bool io_needless(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
+	       percpu_ref_is_dying(&member->pool->users);
+}
+
+int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
+{
+	u32 tries = 0, waits = 0;
+	int err;
+
+	for (;;) {
+		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, pos, buf, len);
+		if (!err || io_needless(member))
+			return err;
+		if (err == -EIO ? ++tries == READ_TRIES : waits++ == READ_WAITS)
+			return err;
+		if (err != -EIO)
+			wait_event_timeout(member->pool->settle_wait,
+					   io_needless(member), HZ);
+	}
 }
 
 /* A bio that moves no data. */

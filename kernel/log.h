@@ -11,10 +11,16 @@ struct kvblk_req;
 
 /*
  * Reads or writes @len bytes at @pos from or to @buf (page-aligned, kmalloc
- * or vmalloc) and waits. @opf: REQ_OP_* and flags.
+ * or vmalloc) and waits. @opf: REQ_OP_* and flags. Returns 0; -EIO if the place is to
+ * blame; another errno if the device could not be reached.
  */
 int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		  void *buf, size_t len);
+/*
+ * Reads as kvblk_io_sync() does, and again if that fails. Returns 0; -EIO if the place
+ * can't be read; another errno if the device could not be reached, or memory was short.
+ */
+int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len);
 int kvblk_io_flush(struct kvblk_member *member);
 /* Discards what the device can, and waits. An error means nothing. */
 void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes);

@@ -29,19 +29,50 @@
 /* Data after which a checkpoint is due before its second is over: 16 MiB. */
 #define CHECKPOINT_UNIT_SHIFT	12
 
+/*
+ * Writes both slots, one after the other, so that either is enough to read. Returns 0
+ * if one is written. A slot that can't be reached may be torn: the next try hits that
+ * one again, and the other is left alone.
+ */
+static int table_write_slots(struct kvblk_member *member, u32 page)
+{
+	struct kvblk_d_table *table = member->table_buf;
+	u64 seq = member->table_seq[page];
+	bool written = false;
+	u32 slot;
+	int err;
+
+	lockdep_assert_held(&member->table_lock);
+	for (slot = 0; slot < 2; slot++) {
+		table->seq = cpu_to_le64(++seq);
+		kvblk_table_seal(table);
+		/* a restart would refuse it */
+		if (!kvblk_table_writable(table, member->incarnation, page))
+			return -ERANGE;
+		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
+				    KVBLK_TABLE_OFFSET +
+				    (((u64)page * 2 + (seq & 1)) << KVBLK_UNIT_SHIFT),
+				    table, sizeof(*table));
+		if (err && err != -EIO)
+			break;
+		/* whatever has arrived of two failures, the next two are newer */
+		if (!err || (slot && !written))
+			member->table_seq[page] = seq;
+		written |= !err;
+	}
+	return written ? 0 : err;
+}
+
 int kvblk_table_write(struct kvblk_member *member, u32 segment)
 {
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_d_table *table = member->table_buf;
 	u32 page = segment / KVBLK_TABLE_ENTRIES, i;
-	u64 seq;
 	int err;
 
 	guard(mutex)(&member->table_lock);
-	seq = member->table_seq[page] + 1;
 	memset(table, 0, sizeof(*table));
 	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
-	table->seq = cpu_to_le64(seq);
 	table->incarnation = cpu_to_le64(member->incarnation);
 	table->page = cpu_to_le32(page);
 	table->time = cpu_to_le32(kvblk_now(pool));
@@ -61,17 +92,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 			d->opened = cpu_to_le64(seg->opened);
 		}
 	}
-	kvblk_table_seal(table);
-	/* what would be refused is not written */
-	if (!kvblk_table_writable(table, member->incarnation, page))
-		return -ERANGE;
-	err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
-			    KVBLK_TABLE_OFFSET +
-			    (((u64)page * 2 + (seq & 1)) << KVBLK_UNIT_SHIFT),
-			    table, sizeof(*table));
-	/* what failed may be torn: the next try hits the same slot */
-	if (!err)
-		member->table_seq[page] = seq;
+	err = table_write_slots(member, page);
 	if (!err && !page)
 		member->time_saved = jiffies;
 	return err;

@@ -85,7 +85,7 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 {
 	bool damaged = false, newer = false, second = false;
 	struct kvblk_d_super *copies, *copy, *shrunk = NULL;
-	int err, i;
+	int err, unread = 0, i;
 
 	/* both lie in the edge, which is looked at when neither is valid */
 	copies = vzalloc(EDGE_BYTES);
@@ -94,10 +94,13 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	*found = KVBLK_FOUND_OTHER;
 	for (i = 0; i < 2; i++) {
 		copy = &copies[i];
-		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-				    KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
-		if (err)
-			goto out;
+		err = kvblk_io_read(member, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
+		if (err) {
+			dev_warn(&member->pool->dev, "member %s: superblock %c can't be read (%d)\n",
+				 member->name, 'A' + i, err);
+			unread = err;
+			continue;
+		}
 		err = kvblk_super_check(copy, member->size);
 		newer |= err == -EPROTONOSUPPORT;
 		damaged |= err && err != -ENODATA;
@@ -115,9 +118,13 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	/* what this version does not understand it must not write over */
 	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
 		*found = KVBLK_FOUND_NEWER;
+	/* either copy is enough: both are written each time */
 	} else if (*found == KVBLK_FOUND_MEMBER) {
-		if (second && super_given_away(&copies[0], sb))
+		/* a first place that can't be read holds nothing that was seen */
+		if (second && !unread && super_given_away(&copies[0], sb))
 			*found = KVBLK_FOUND_FORMER;
+	} else if (unread) {
+		err = unread;
 	} else if (shrunk) {
 		*found = KVBLK_FOUND_SHRUNK;
 		memcpy(sb, shrunk, sizeof(*sb));
@@ -128,7 +135,6 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		err = super_blank(member, copies, 0, found) ?:
 		      super_blank(member, copies, super_tail(member), found);
 	}
-out:
 	vfree(copies);
 	return err;
 }
@@ -137,6 +143,40 @@ static void super_owner(char *owner, size_t size)
 {
 	strscpy(owner, init_utsname()->nodename, size);
 	kvblk_text_clean(owner);
+}
+
+/*
+ * Writes both copies, one after the other, so that either is enough to read, and no
+ * former life shines through. Returns 0 if one is written. A copy that can't be reached
+ * may be torn: the next try hits that one again, and the other is left alone.
+ */
+static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
+{
+	u64 seq = member->sb_seq;
+	bool written = false;
+	int err, i;
+
+	for (i = 0; i < 2; i++) {
+		sb->seq = cpu_to_le64(++seq);
+		kvblk_super_seal(sb);
+		/* an import that refuses both copies would cost the member */
+		err = kvblk_super_writable(sb, member->size);
+		if (!err)
+			err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
+					    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
+		if (!err)
+			err = kvblk_io_flush(member);
+		if (err && err != -EIO)
+			break;
+		/* whatever has arrived of two failures, the next two are newer */
+		if (!err || (i && !written))
+			member->sb_seq = seq;
+		written |= !err;
+	}
+	if (written && err)
+		dev_warn_ratelimited(&member->pool->dev, "member %s: one of two superblocks can't be written (%d)\n",
+				     member->name, err);
+	return written ? 0 : err;
 }
 
 /* Overlays @sb with what this version knows; all other fields keep their values. */
@@ -178,30 +218,12 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 {
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_d_super *sb = member->super;
-	u32 copies = member->sb_seq ? 1 : 2;
 	u64 roster_seq;
-	int err = 0;
+	int err;
 
 	super_fill(member, sb, state, epoch);
 	roster_seq = kvblk_roster_store(pool, sb);
-	/* a new member gets both copies, so that no former life shines through */
-	for (; copies && !err; copies--) {
-		u64 seq = member->sb_seq + 1;
-
-		sb->seq = cpu_to_le64(seq);
-		kvblk_super_seal(sb);
-		/* what would be refused is not written: it would cost the member */
-		err = kvblk_super_writable(sb, member->size);
-		if (err)
-			break;
-		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
-				    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
-		if (!err)
-			err = kvblk_io_flush(member);
-		/* what failed may be torn: the next try hits the same copy */
-		if (!err)
-			member->sb_seq = seq;
-	}
+	err = super_write_copies(member, sb);
 	if (!err) {
 		WRITE_ONCE(member->epoch, epoch);
 		WRITE_ONCE(member->activation, pool->activation);

@@ -21,9 +21,12 @@ static void member_probe(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
 	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
-	int err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(0),
-				page, KVBLK_UNIT);
+	int err = 0, i;
 
+	/* either superblock may be on a bad sector */
+	for (i = 0; i < 2 && (!i || err); i++)
+		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
+				    page, KVBLK_UNIT);
 	/* what reads may still hang at writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, 0);
