@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Superblocks on this host's block devices. All are read at once, so that one that
- * does not answer costs seconds, not its driver's patience, which may be minutes.
+ * does not answer costs seconds, not its driver's patience, which may be minutes. The
+ * two copies of a device are read one after the other, and either is enough.
  *
  * Read past the page cache, which does not see what the module writes. The check
  * sum is computed bit by bit: that takes a millisecond a device, and no library
@@ -142,15 +143,18 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 	return found;
 }
 
-/* What the superblock of @bytes at @path tells; NULL: there is none, or *@err. */
+/*
+ * Tells of the superblock at @path, of whose copies so many @bytes were read. Returns
+ * NULL if there is none, or with *@err.
+ */
 static struct kvblk_found *look(const char *path, const struct kvblk_d_super *copies,
-				int bytes, int *err)
+				const int bytes[2], int *err)
 {
 	const struct kvblk_d_super *sb = NULL;
 	struct kvblk_found *found;
 
 	for (int i = 0; i < 2; i++) {
-		if (bytes < (int)((i + 1) * sizeof(*copies)) || !super_valid(&copies[i]))
+		if (bytes[i] != (int)sizeof(*copies) || !super_valid(&copies[i]))
 			continue;
 		/* as the module sees it: one such copy makes the member so */
 		if (le16toh(copies[i].version) != KVBLK_FORMAT_VERSION) {
@@ -184,27 +188,43 @@ static struct kvblk_found *look(const char *path, const struct kvblk_d_super *co
 /* Of the first read, which asks whether the device answers. */
 #define PROBE_BYTES	4096
 
+/* Tries of a read that fails. */
+#define READ_TRIES	3
+
+/* The reads of a candidate, in their order. */
+enum step {
+	STEP_PROBE,
+	STEP_COPY_A,
+	STEP_COPY_B,
+	STEP_DONE,
+};
+
 /**
  * struct candidate - a device that may be a member
  * @path: of it
  * @copies: of its superblock, as they were read, or will be if it is late
+ * @bytes: of each copy that were read, or a negative errno
  * @fd: open on it, or negative
- * @res: the bytes that were read, or a negative errno
- * @probed: the first read has been answered
+ * @res: 0 or a negative errno
+ * @step: what it is asked for now
+ * @tries: that failed of it
  * @ask: it is to be asked
  * @late: it was asked and has not answered
  */
 struct candidate {
 	char *path;
 	struct kvblk_d_super *copies;
+	int bytes[2];
 	int fd;
 	int res;
-	bool probed;
+	enum step step;
+	unsigned int tries;
 	bool ask;
 	bool late;
 };
 
-#define COPIES_BYTES	(2 * sizeof(struct kvblk_d_super))
+#define COPY_BYTES	sizeof(struct kvblk_d_super)
+#define COPIES_BYTES	(2 * COPY_BYTES)
 
 /*
  * The first read does not wait for room in the device's queue: what waits there
@@ -215,10 +235,12 @@ static void ask(struct io_uring *ring, struct candidate *one)
 {
 	/* one at a time of each of them: there is room */
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+	unsigned int copy = one->step == STEP_COPY_B;
 
-	io_uring_prep_read(sqe, one->fd, one->copies,
-			   one->probed ? COPIES_BYTES : PROBE_BYTES, 0);
-	sqe->rw_flags = one->probed ? 0 : RWF_NOWAIT;
+	io_uring_prep_read(sqe, one->fd, one->copies + copy,
+			   one->step == STEP_PROBE ? PROBE_BYTES : COPY_BYTES,
+			   copy * COPY_BYTES);
+	sqe->rw_flags = one->step == STEP_PROBE ? RWF_NOWAIT : 0;
 	io_uring_sqe_set_data(sqe, one);
 	one->ask = false;
 	one->late = true;
@@ -226,14 +248,21 @@ static void ask(struct io_uring *ring, struct candidate *one)
 
 static void take_answer(struct candidate *one, int res)
 {
-	bool again = !one->probed && res == -EAGAIN;
-	/* it answers, or the driver always waits */
-	bool probed = !one->probed && (res == PROBE_BYTES || res == -EOPNOTSUPP);
-
-	one->ask = again || probed;
 	one->late = false;
-	one->probed |= probed;
-	one->res = res;
+	one->ask = true;
+	if (res == -ETIMEDOUT) {
+		one->res = res;
+		one->ask = false;
+	} else if (one->step == STEP_PROBE) {
+		/* an error is an answer, too, and some drivers always wait */
+		if (res != -EAGAIN)
+			one->step = STEP_COPY_A;
+	} else if (res >= 0 || ++one->tries == READ_TRIES) {
+		one->bytes[one->step - STEP_COPY_A] = res;
+		one->tries = 0;
+		one->step++;
+		one->ask = one->step != STEP_DONE;
+	}
 }
 
 static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned int nr)
@@ -266,13 +295,18 @@ static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned
 static void read_plainly(struct candidate *from, unsigned int nr)
 {
 	for (unsigned int i = 0; i < nr; i++) {
-		ssize_t len;
+		struct candidate *one = &from[i];
 
-		if (from[i].fd < 0)
+		if (one->fd < 0)
 			continue;
-		len = pread(from[i].fd, from[i].copies, COPIES_BYTES, 0);
-		from[i].res = len < 0 ? -errno : (int)len;
-		from[i].ask = false;
+		one->step = STEP_COPY_A;
+		while (one->ask) {
+			unsigned int copy = one->step - STEP_COPY_A;
+			ssize_t len = pread(one->fd, one->copies + copy, COPY_BYTES,
+					    (off_t)(copy * COPY_BYTES));
+
+			take_answer(one, len < 0 ? -errno : (int)len);
+		}
 	}
 }
 
@@ -311,8 +345,13 @@ static int candidate_close(struct candidate *one, struct kvblk_found ***last)
 		found = found_silent(one->path);
 		if (!found)
 			err = -ENOMEM;
-	} else if (one->res > 0) {
-		found = look(one->path, one->copies, one->res, &err);
+	} else {
+		found = look(one->path, one->copies, one->bytes, &err);
+		/* the copy that can't be read may be valid */
+		for (int i = 0; i < 2 && !found; i++) {
+			if (one->bytes[i] < 0)
+				one->res = one->bytes[i];
+		}
 	}
 	/* what is late may still land there */
 	if (!one->late)
