@@ -421,7 +421,7 @@ static void print_members(struct out *out, const struct snapshot *snapshot)
 		sample(out, 1, VALUES(m->pool, m->name, m->path, m->device,
 				      uuid_format(m->uuid, uuid), m->place));
 	begin(out, &(struct metric){ "kvblk_member_state", METRIC_GAUGE,
-				     "1 for the state that the member has, else 0: up, or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing.",
+				     "1 for the state that the member has, else 0: up, or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing, unrestored (they could not be read).",
 				     { "pool", "member", "state" } });
 	for (m = snapshot->members; m; m = m->next) {
 		for (const char *const *c = ready_conditions; *c; c++)

@@ -126,6 +126,7 @@ static void pool_tick(struct work_struct *work)
 		kvblk_member_watch(member);
 	rcu_read_unlock();
 	kvblk_pool_seq(pool);
+	kvblk_pool_give_up(pool);
 	kvblk_pool_tell_epoch(pool);
 	kvblk_kill_retry(pool);
 	kvblk_dram_tick(pool);

@@ -6,6 +6,18 @@
 #include "op.h"
 #include "trace.h"
 
+/*
+ * Returns whether a record may come back: of a lost member, or because it could not be
+ * read. kvblk_pool_give_up() ends the latter, so that the caller's next try succeeds.
+ */
+static bool delete_unsure(struct kvblk_pool *pool)
+{
+	if (!atomic_read(&pool->unsure))
+		return false;
+	WRITE_ONCE(pool->refused, true);
+	return true;
+}
+
 /* With the media half begun; it goes on when 0 is returned. */
 static int delete_begun(struct kvblk_req *req)
 {
@@ -13,8 +25,12 @@ static int delete_begun(struct kvblk_req *req)
 	unsigned long moved;
 	/* the request may be over, and gone, before its object is */
 	const struct kvblk_id id = req->id;
+	/* before the look: what was unread may be found behind it */
+	bool unsure = delete_unsure(pool);
 	int err;
 
+	/* pairs with restore_use() */
+	smp_rmb();
 again:
 	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
 	    req->slot.tenant != req->tenant) {
@@ -22,7 +38,7 @@ again:
 		err = kvblk_kill_barrier(pool, req->id);
 		if (err == 1)
 			return -EAGAIN;
-		if (!err && atomic_read(&pool->unsure))
+		if (!err && (unsure || delete_unsure(pool)))
 			err = -EIO;
 		/* and for one that has gone since */
 		kvblk_absent_note(pool, req->id);
@@ -156,7 +172,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	kvblk_absent_note(pool, req->id);
 	/* an older record that can't be killed now, or that nobody knows of */
 	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
-		     atomic_read(&pool->unsure)))
+		     delete_unsure(pool)))
 		err = -EIO;
 	if (!err) {
 		kvblk_count(pool, KVBLK_C_DELETES, 1);

@@ -62,6 +62,10 @@ void kvblk_member_dies(struct kvblk_member *member)
 		queue_delayed_work(pool->wq, &member->dead, 0);
 	} else {
 		atomic_dec(&pool->unsure);
+		/* counted already */
+		if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_DEAD) ==
+		    KVBLK_MEMBER_UNRESTORED)
+			queue_delayed_work(pool->wq, &member->dead, 0);
 	}
 }
 

@@ -10,7 +10,7 @@
  *   ops     table, put, get, delete, lease, flight; req: what they have in common
  *   pool    assembly, member, watch, super, pool: how pools come, serve and go
  *   p2p     p2p, bounce: ways into devices' memory
- *   log     segment, reclaim, restore, kill, throttle, payload, io: records on
+ *   log     segment, reclaim, restore, walk, kill, throttle, payload, io: records on
  *           members; dram: blocks that are in the host's memory
  *   mem     buf, region: a caller's memory
  *   report  event, health, stats, journal: counters, events, what comes and goes

@@ -269,6 +269,40 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
 
+/* ---- walk.c ---- */
+
+/**
+ * struct kvblk_walk - headers of a segment, one after the other
+ * @member: whose
+ * @seg: of it
+ * @unit: where the next header may be
+ * @have_from: unit of the first byte in @buf
+ * @have_to: unit behind the last one
+ * @nr_unread: units that can't be read: what begins there is missed
+ * @buf: what was read last
+ */
+struct kvblk_walk {
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;
+	u32 unit;
+	u32 have_from;
+	u32 have_to;
+	u32 nr_unread;
+	void *buf;
+};
+
+/* Memory for walks of @member's segments. Returns 0 or -ENOMEM. */
+int kvblk_walk_begin(struct kvblk_walk *walk, struct kvblk_member *member, gfp_t gfp);
+void kvblk_walk_end(struct kvblk_walk *walk);
+/* Goes to @unit of @seg. */
+void kvblk_walk_segment(struct kvblk_walk *walk, struct kvblk_segment *seg, u32 unit);
+/*
+ * Finds the next record. Returns 1 with @rec, which points into the walk, and @unit; 0
+ * at the segment's end; -EIO if most of the segment can't be read; another errno if the
+ * device can't be reached. May sleep.
+ */
+int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit);
+
 /* ---- reclaim.c ---- */
 
 void kvblk_reclaim_work(struct work_struct *work);

@@ -4,6 +4,7 @@
  *
  *   RESTORING -> UP -> REMOVING -> gone
  *           \     \-> DEAD (device gone) -> REMOVING
+ *            \-> UNRESTORED (can't be read now) -> REMOVING, DEAD
  *
  * The rules:
  * - A device holds a member from open to free, exclusively; what is on it is
@@ -11,6 +12,8 @@
  * - A member that has missed an activation of its pool, or a removal or death
  *   of a sibling, has an older epoch: deletes may have passed it by. It is not
  *   taken, unless the pool knows what has become of its blocks since (roster.c).
+ *   One that could not be read has missed nothing until a delete would have to know
+ *   what is on it.
  * - No member waits for another: background work is each member's own.
  */
 #include <linux/ctype.h>
@@ -155,6 +158,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	member->bdev_file = file;
 	bdev = file_bdev(file);
 	member->bdev = bdev;
+	member->dev = bdev->bd_dev;
 	snprintf(member->device, sizeof(member->device), "%pg", bdev);
 	member_name(member, spec->name);
 	member->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
@@ -498,7 +502,8 @@ static void member_remove_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
 	struct kvblk_pool *pool = member->pool;
-	bool dead = member->state == KVBLK_MEMBER_DEAD, wiped;
+	/* a member that is to come back at once keeps its superblocks */
+	bool keep = member->state == KVBLK_MEMBER_DEAD || !member->delisted, wiped;
 	u64 at = 0, dropped = 0;
 	struct file *file;
 	u32 i, pass = 0;
@@ -524,7 +529,7 @@ static void member_remove_work(struct work_struct *work)
 	} while (at || ++pass < 2);
 	kvblk_dram_forget_segments(pool, member->seg_base, member->nr_segs);
 	/* nobody's: it can't come back */
-	wiped = !dead && kvblk_super_wipe(member);
+	wiped = !keep && kvblk_super_wipe(member);
 
 	kvblk_above->member_down(member);
 	scoped_guard(mutex, &pool->admin) {
@@ -540,10 +545,10 @@ static void member_remove_work(struct work_struct *work)
 	mutex_lock(&pool->admin);
 	if (member->delisted)
 		kvblk_absent_end(pool, &member->uuid);
-	if (wiped && member->unsure)
-		atomic_dec(&pool->unsure);
-	else if (member->unsure)
-		pool->nr_lost++;
+	if (wiped)
+		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
+	else
+		pool->nr_lost += kvblk_member_unsure_end(member);
 	if (!member->delisted && member->absent)
 		member->absent->taken = false;
 	member->absent = NULL;
@@ -909,6 +914,53 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	return err;
 }
 
+/* The member that holds device @dev; RCU or pool->admin. */
+static struct kvblk_member *member_on(struct kvblk_pool *pool, dev_t dev)
+{
+	struct kvblk_member *member;
+	int i;
+
+	kvblk_for_each_member(pool, member, i)
+		if (member->dev == dev)
+			return member;
+	return NULL;
+}
+
+static bool dev_is_free(struct kvblk_pool *pool, dev_t dev)
+{
+	guard(rcu)();
+	return !member_on(pool, dev);
+}
+
+/*
+ * Has a member read again that could not be. Returns 1 then; 0 if there is none on @dev,
+ * or none any more because deletes have passed it by, and the caller is to add it as one
+ * that was away; an error.
+ */
+static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	int err = 0;
+
+	scoped_guard(mutex, &pool->admin) {
+		member = member_on(pool, dev);
+		if (member && READ_ONCE(member->nr_unread) &&
+		    READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+			kvblk_member_reread(member, false);
+			return 1;
+		}
+		if (!member || READ_ONCE(member->state) != KVBLK_MEMBER_UNRESTORED)
+			return 0;
+		if (kvblk_member_retry(member))
+			return 1;
+		if (!member->removing)
+			err = leave_begin(member, false, extack);
+	}
+	if (!err)
+		wait_event_idle(pool->settle_wait, dev_is_free(pool, dev));
+	return err;
+}
+
 int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		     u32 add_flags, struct netlink_ext_ack *extack)
 {
@@ -916,6 +968,9 @@ int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	struct coming coming;
 	int err;
 
+	err = add_flags & KVBLK_ADD_FORMAT ? 0 : add_again(pool, spec->dev, extack);
+	if (err)
+		return min(err, 0);
 	coming = (struct coming) { .dev = spec->dev };
 	sb = vmalloc(sizeof(*sb));
 	if (!sb)

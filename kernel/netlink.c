@@ -666,7 +666,8 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS,
 			    atomic64_read(&pool->index_lacks)) ||
-	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at));
+	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure));
 	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
 		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
 				    kvblk_stats_errors(pool, i));
@@ -722,7 +723,9 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->place)) ||
 	       /* the device of a dead one is gone, and another may have its name */
 	       (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
-		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->device));
+		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->device)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
+			    READ_ONCE(member->nr_unread));
 	return kvblk_nl_end(skb, hdr, full);
 }
 

@@ -158,6 +158,78 @@ bool kvblk_pool_told(struct kvblk_pool *pool)
 	return told;
 }
 
+u32 kvblk_member_unsure_end(struct kvblk_member *member)
+{
+	u32 nr = READ_ONCE(member->unsure) + member->unread_unsure;
+
+	lockdep_assert_held(&member->pool->admin);
+	member->unsure = false;
+	member->unread_unsure = false;
+	return nr;
+}
+
+bool kvblk_member_retry(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->admin);
+	/* a member that has come back with a filter goes through that again */
+	if (member->outdated || member->removing || member->absent ||
+	    !percpu_ref_tryget_live(&pool->users))
+		return false;
+	atomic_inc(&pool->restoring);
+	if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) !=
+	    KVBLK_MEMBER_UNRESTORED) {
+		if (atomic_dec_and_test(&pool->restoring))
+			wake_up_all(&pool->restore_wait);
+		percpu_ref_put(&pool->users);
+		return false;
+	}
+	/* counted for what is unread from now on, for the member may die */
+	member->unsure = false;
+	member->unread_unsure = true;
+	member->retry = true;
+	queue_work(pool->wq, &member->restore);
+	return true;
+}
+
+void kvblk_member_reread(struct kvblk_member *member, bool forfeit)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->admin);
+	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP || !READ_ONCE(member->nr_unread) ||
+	    !percpu_ref_tryget_live(&pool->users))
+		return;
+	WRITE_ONCE(member->forfeit, forfeit);
+	if (!queue_work(pool->wq, &member->restore))
+		percpu_ref_put(&pool->users);
+}
+
+void kvblk_pool_give_up(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	bool outdated = false;
+	int i;
+
+	/* once a second: the next time, if somebody adds or removes members now */
+	if (!READ_ONCE(pool->refused) || !mutex_trylock(&pool->admin))
+		return;
+	WRITE_ONCE(pool->refused, false);
+	kvblk_for_each_member(pool, member, i) {
+		if (READ_ONCE(member->state) == KVBLK_MEMBER_UNRESTORED &&
+		    !member->outdated) {
+			member->outdated = true;
+			outdated = true;
+		}
+		kvblk_member_reread(member, true);
+	}
+	/* of the past is what does not know this one */
+	if (outdated)
+		WRITE_ONCE(pool->epoch, pool->epoch + 1);
+	mutex_unlock(&pool->admin);
+}
+
 void kvblk_pool_settle(struct kvblk_pool *pool)
 {
 	u32 current_nr = 0, behind = 0;
@@ -182,8 +254,7 @@ void kvblk_pool_settle(struct kvblk_pool *pool)
 		if (kvblk_member_stays(member) || !READ_ONCE(member->unsure) ||
 		    !member->outdated)
 			continue;
-		member->unsure = false;
-		atomic_dec(&pool->unsure);
+		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	}
 	atomic_sub(pool->nr_lost, &pool->unsure);
 	pool->nr_lost = 0;

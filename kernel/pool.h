@@ -207,6 +207,23 @@ bool kvblk_pool_told(struct kvblk_pool *pool);
  * back: pool->unsure. pool->admin held.
  */
 void kvblk_pool_settle(struct kvblk_pool *pool);
+/*
+ * Ends that @member is counted in pool->unsure; pool->admin held. Returns how many times
+ * it was.
+ */
+u32 kvblk_member_unsure_end(struct kvblk_member *member);
+/*
+ * An unrestored member that no delete has passed by is tried again. Returns false if it
+ * is none. pool->admin held.
+ */
+bool kvblk_member_retry(struct kvblk_member *member);
+/* Has the segments read again that could not be, or given up; pool->admin held. */
+void kvblk_member_reread(struct kvblk_member *member, bool forfeit);
+/*
+ * Each second: if a delete was refused for what nobody has read, that is given up, so
+ * that the next ones are not. No sleep.
+ */
+void kvblk_pool_give_up(struct kvblk_pool *pool);
 /* Another node has it, and it is not to be taken all the same: with a sentence. */
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack);

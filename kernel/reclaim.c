@@ -65,10 +65,9 @@ struct victim {
 
 /*
  * The pages of the victim's summary, the last one first: as read from media, or
- * where the seal could not be written, as kept in memory. @bad: some are damaged.
+ * where the seal could not be written, as kept in memory. -EBADMSG: some are damaged.
  */
-static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages,
-			bool *bad)
+static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages)
 {
 	struct kvblk_member *member = v->member;
 	struct kvblk_segment *seg = v->seg;
@@ -77,7 +76,6 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 	struct kvblk_sum sum;
 	int err;
 
-	*bad = false;
 	if (seg->open) {
 		for (page = 0; page < pages; page++)
 			if (seg->open->pages[page])
@@ -87,24 +85,71 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 				memset(&sums[pages - 1 - page], 0, sizeof(*sums));
 		return 0;
 	}
-	err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-			    kvblk_seg_pos(member, segment,
-					  member->segment_units - pages),
+	err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
+						  member->segment_units - pages),
 			    sums, pages * sizeof(*sums));
-	for (page = 0; page < pages && !err; page++) {
-		struct kvblk_d_summary *buf = &sums[pages - 1 - page];
-
-		if (kvblk_summary_decode(buf, page, &place, &member->pool->secret,
-					 &sum)) {
-			/* a checkpoint's is not all of it */
-			*bad |= !page && !sum.sealed;
-			continue;
-		}
-		*bad = true;
-		/* no entry of it counts */
-		memset(buf->entries, 0, sizeof(buf->entries));
-	}
+	for (page = 0; page < pages && !err; page++)
+		/* a checkpoint's is not all of it */
+		if (!kvblk_summary_decode(&sums[pages - 1 - page], page, &place,
+					  &member->pool->secret, &sum) ||
+		    (!page && !sum.sealed))
+			err = -EBADMSG;
 	return err;
+}
+
+/* A record of the victim is still live: it is noted. -EAGAIN: not now. */
+static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
+{
+	struct kvblk_member *member = v->member;
+	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	struct victim_rec *rec = &v->recs[v->nr];
+	struct kvblk_policy_rec *sift = &v->sift[v->nr];
+	struct kvblk_segment *seg = v->seg;
+	u32 now = kvblk_now(member->pool);
+
+	if (v->nr == seg->nr_records)
+		return 0;
+	rec->id = entry->id;
+	if (!kvblk_index_find(&member->pool->index, rec->id, &rec->slot) ||
+	    rec->slot.seg != member->seg_base + (seg - member->segs) ||
+	    rec->slot.gen != (u16)seg->gen || rec->slot.off != unit)
+		return 0;
+	/* a put is about to replace it, and it stays if that fails */
+	if (rec->slot.state == KVBLK_SLOT_MOVING && rec->slot.leased)
+		return -EAGAIN;
+	if (rec->slot.state != KVBLK_SLOT_LIVE || kvblk_expired(rec->slot.expiry, now))
+		return 0;
+	sift->id = rec->id;
+	sift->parent = entry->parent;
+	sift->bytes = kvblk_record_units(rec->slot.len, align) << KVBLK_UNIT_SHIFT;
+	sift->heat = rec->slot.heat;
+	sift->priority = rec->slot.prio;
+	sift->leased = rec->slot.leased;
+	/* in its last minute: a copy would be for nothing */
+	sift->expires = kvblk_expired(rec->slot.expiry, now + 60);
+	v->nr++;
+	return 0;
+}
+
+/* By the headers, for want of a summary. A header that can't be read loses its block. */
+static int victim_walk(struct victim *v)
+{
+	struct kvblk_walk walk;
+	struct kvblk_rec rec;
+	u32 unit;
+	int ret;
+
+	if (kvblk_walk_begin(&walk, v->member, GFP_KERNEL | __GFP_NOWARN))
+		return -ENOMEM;
+	kvblk_walk_segment(&walk, v->seg, 0);
+	while ((ret = kvblk_walk_next(&walk, &rec, &unit)) > 0) {
+		ret = victim_note(v, &rec, unit);
+		if (ret)
+			break;
+	}
+	kvblk_walk_end(&walk);
+	/* most of it can't be got either, but what is promised is waited for */
+	return ret == -EIO && !READ_ONCE(v->member->pool->leased_bytes) ? 0 : ret;
 }
 
 /* Permille of a segment that its leased records may take for it to be reclaimed. */
@@ -122,19 +167,18 @@ static bool victim_leased(const struct victim *v)
 	return leased * 1000 > bytes * LEASED_MOST;
 }
 
-/* Finds which of the records in the victim's summary are still live. */
+/*
+ * Finds which of the records in the victim's summary are still live. An error: it is not
+ * known, and the victim stays.
+ */
 static int victim_load(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
-	struct kvblk_pool *pool = member->pool;
 	struct kvblk_segment *seg = v->seg;
-	u32 segment = seg - member->segs;
-	u32 pages = kvblk_summary_pages(seg->nr_records);
-	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	u32 pages = kvblk_summary_pages(seg->nr_records), page, i, unit;
 	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* it is tried again */
-	u32 now = kvblk_now(pool), page, i;
-	struct kvblk_d_summary *sums, *buf;
-	bool bad;
+	struct kvblk_d_summary *sums;
+	struct kvblk_rec entry;
 	int err;
 
 	if (!seg->nr_records)
@@ -145,48 +189,16 @@ static int victim_load(struct victim *v)
 	err = -ENOMEM;
 	if (!sums || !v->recs || !v->sift)
 		goto out;
-	err = summary_read(v, sums, pages, &bad);
-	if (err)
-		goto out;
-	for (page = 0; page < pages; page++) {
-		buf = &sums[pages - 1 - page];
-		for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-			struct victim_rec *rec = &v->recs[v->nr];
-			struct kvblk_policy_rec *sift = &v->sift[v->nr];
-			struct kvblk_rec entry;
-			u32 unit;
-
-			if (!kvblk_entry_decode(&buf->entries[i],
-						member->segment_units, &entry, &unit) ||
-			    v->nr == seg->nr_records)
-				continue;
-			rec->id = entry.id;
-			if (!kvblk_index_find(&pool->index, rec->id, &rec->slot) ||
-			    rec->slot.seg != member->seg_base + segment ||
-			    rec->slot.gen != (u16)seg->gen ||
-			    rec->slot.off != unit)
-				continue;
-			/* a put is about to replace it, and it stays if that fails */
-			err = -EAGAIN;
-			if (rec->slot.state == KVBLK_SLOT_MOVING && rec->slot.leased)
-				goto out;
-			if (rec->slot.state != KVBLK_SLOT_LIVE)
-				continue;
-			if (kvblk_expired(rec->slot.expiry, now))
-				continue;
-			sift->id = rec->id;
-			sift->parent = entry.parent;
-			sift->bytes = kvblk_record_units(rec->slot.len, align) <<
-				KVBLK_UNIT_SHIFT;
-			sift->heat = rec->slot.heat;
-			sift->priority = rec->slot.prio;
-			sift->leased = rec->slot.leased;
-			/* in its last minute: a copy would be for nothing */
-			sift->expires = kvblk_expired(rec->slot.expiry, now + 60);
-			v->nr++;
-		}
-	}
-	err = bad ? -EBADMSG : 0;
+	err = summary_read(v, sums, pages);
+	if (err == -EBADMSG || err == -EIO)
+		err = victim_walk(v);
+	else
+		for (page = 0; page < pages && !err; page++)
+			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
+				if (kvblk_entry_decode(&sums[pages - 1 - page].entries[i],
+						       member->segment_units, &entry,
+						       &unit))
+					err = victim_note(v, &entry, unit);
 out:
 	vfree(sums);
 	return err;
@@ -453,20 +465,17 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	u32 segment = seg - member->segs, i;
 	int err, errors = atomic_read(&member->write_errors);
 	struct kvblk_open *open = NULL;
-	bool blind, taken = false;
+	bool taken = false;
 	struct kvblk_slot now;
 	int units;
 
-	/* an unreadable summary: all is dropped, unless something is promised */
 	init_completion(&v.landed);
 	atomic_set(&v.flying, 1);
 	v.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN);
-	err = v.copies ? victim_load(&v) : -ENOMEM;
-	if (err == -ENOMEM || err == -EAGAIN || (err && READ_ONCE(pool->leased_bytes))) {
+	if (!v.copies || victim_load(&v)) {
 		err = -EAGAIN;
 		goto out;
 	}
-	blind = err;
 	units = atomic_read(&seg->live_units);
 	if (victim_leased(&v)) {
 		seg->rests_until = jiffies + LEASED_REST;
@@ -513,9 +522,6 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	err = v.nr_copied ? kvblk_io_flush(member) : 0;
 	/* another write may have been told that the cache lost them */
 	if (err || (v.cached && kvblk_writes_failed(member, errors)))
-		goto revert;
-	/* what could not be seen may have been leased meanwhile */
-	if (blind && READ_ONCE(pool->leased_bytes))
 		goto revert;
 	spin_lock(&member->lock);
 	list_del_init(&seg->link);

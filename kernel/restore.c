@@ -11,27 +11,38 @@
  *   place prove it) is a record, and a hole ends nothing. Then it is sealed.
  * - Of two records of a key the one with the higher seq stays, the other is
  *   killed.
+ * - A read that fails is tried again. Then it costs no more than could not be read, and
+ *   only for now: a summary is replaced by the headers, a slot of the table by the
+ *   other one. A segment of which even that fails is "unread", a member that can't be
+ *   reached "unrestored": both stay on media as they are, for another try.
+ * - A delete can't know what is unread. The first one that is refused for that gives
+ *   up what is unread, durably, so that others succeed.
  */
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
 #include <linux/vmalloc.h>
 
 #include "log.h"
 
-/* Bytes that a walk reads at once. */
-#define WALK_BYTES	1048576u
 /* Tenths of a second that a restore waits for what another member has to do. */
 #define RESTORE_TRIES	600
+/* Seconds that a restore waits for memory. */
+#define RESTORE_WAITS	10
+/* Segments that can't be read, before the member can't. */
+#define RESTORE_UNREAD	16u
 /* Entries of a summary that the index's lines are prefetched ahead. */
 #define RESTORE_AHEAD	16u
 
 struct restore {
 	struct kvblk_member *member;
 	struct kvblk_d_summary *sums;	/* of one segment, from the last page to page 0 */
-	void *walk;			/* WALK_BYTES */
+	void *headers;			/* of a page of it */
+	struct kvblk_walk walk;
 	struct bio_vec bv[KVBLK_SUMMARY_ENTRIES];
 	u64 blocks;
 	u32 tries;			/* see RESTORE_TRIES */
+	u32 waits;			/* see RESTORE_WAITS */
 };
 
 /* Pages of summary that a segment has at most: a record takes a unit and more. */
@@ -40,74 +51,126 @@ static u32 summary_room(const struct kvblk_member *member)
 	return DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
 }
 
+/*
+ * Reads page @page of the table, each of the two @slots for itself. Returns the newer
+ * valid one; NULL if there is none. @unread: 0, or why a slot could not be read.
+ */
+static struct kvblk_d_table *page_read(struct kvblk_member *member, u32 page,
+				       struct kvblk_d_table *slots, int *unread)
+{
+	struct kvblk_d_table *table = NULL;
+	int err, i;
+
+	*unread = 0;
+	for (i = 0; i < 2; i++) {
+		err = kvblk_io_read(member, KVBLK_TABLE_OFFSET +
+				    (((u64)page * 2 + i) << KVBLK_UNIT_SHIFT),
+				    &slots[i], sizeof(*slots));
+		if (err) {
+			*unread = err;
+			kvblk_member_error(member, KVBLK_ERROR_READ,
+					   page * KVBLK_TABLE_ENTRIES);
+			continue;
+		}
+		if (kvblk_table_valid(&slots[i], member->incarnation, page) &&
+		    (!table || le64_to_cpu(slots[i].seq) > le64_to_cpu(table->seq)))
+			table = &slots[i];
+	}
+	return table;
+}
+
 int kvblk_table_time(struct kvblk_member *member, u32 *time)
 {
-	struct kvblk_d_table *slots = vmalloc(2 * sizeof(*slots));
-	u64 seq = 0;
-	int err, i;
+	struct kvblk_d_table *slots = vmalloc(2 * sizeof(*slots)), *table;
+	int unread;
 
 	if (!slots)
 		return -ENOMEM;
-	err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_TABLE_OFFSET, slots,
-			    2 * sizeof(*slots));
-	for (i = 0; !err && i < 2; i++) {
-		if (!kvblk_table_valid(&slots[i], member->incarnation, 0) ||
-		    le64_to_cpu(slots[i].seq) < seq)
-			continue;
-		seq = le64_to_cpu(slots[i].seq);
-		*time = le32_to_cpu(slots[i].time);
-	}
+	table = page_read(member, 0, slots, &unread);
+	if (table)
+		*time = le32_to_cpu(table->time);
 	vfree(slots);
-	return err;
+	return table ? 0 : -ENODATA;
 }
 
+/*
+ * @alone: the other slot can't be read. Earlier versions wrote one slot at a time, so that
+ * one may be newer by a change: a kill, or a segment that has been opened.
+ */
+static void page_load(struct kvblk_member *member, u32 page,
+		      const struct kvblk_d_table *table, bool alone)
+{
+	u32 first = page * KVBLK_TABLE_ENTRIES, i;
+
+	/* others write the page once it is known */
+	guard(mutex)(&member->table_lock);
+	member->table_seq[page] = le64_to_cpu(table->seq);
+	for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
+		const struct kvblk_d_segment *d = &table->segments[i];
+		struct kvblk_segment *seg = &member->segs[first + i];
+
+		seg->gen = le64_to_cpu(d->generation);
+		seg->state = d->state;
+		seg->class = d->class < KVBLK_NR_CLASSES ? d->class : 0;
+		seg->flags = le16_to_cpu(d->flags);
+		seg->kills_durable = seg->flags & KVBLK_SEGF_KILLS;
+		/* what is free gets a new number */
+		seg->opened = d->state == KVBLK_SEG_FREE ? 0 : le64_to_cpu(d->opened);
+		seg->unknown = false;
+		if (alone && seg->state == KVBLK_SEG_FREE)
+			seg->gen++;
+		else if (alone)
+			seg->flags |= KVBLK_SEGF_KILLS;
+		WRITE_ONCE(member->pool->seg_gen[member->seg_base + first + i],
+			   (u16)seg->gen);
+	}
+}
+
+/* Both slots say the same, but for what tells which one was written last. */
+static bool slots_alike(const struct kvblk_d_table *slots)
+{
+	size_t from = offsetof(struct kvblk_d_table, incarnation);
+
+	return !memcmp((void *)&slots[0] + from, (void *)&slots[1] + from,
+		       sizeof(*slots) - from);
+}
+
+/*
+ * Reads what is not known of the table yet. Returns 0, though pages may be missing; the
+ * error if none can be had.
+ */
 static int table_read(struct kvblk_member *member)
 {
-	u32 pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES), page, i;
-	struct kvblk_pool *pool = member->pool;
+	u32 pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES), page, known = 0;
 	struct kvblk_d_table *slots, *table;
-	int err = 0;
+	int err = 0, unread;
 
 	slots = vmalloc(2 * sizeof(*slots));
 	if (!slots)
 		return -ENOMEM;
 	for (page = 0; page < pages; page++) {
-		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-				    KVBLK_TABLE_OFFSET +
-				    ((u64)page * 2 << KVBLK_UNIT_SHIFT),
-				    slots, 2 * sizeof(*slots));
-		if (err)
+		if (!member->segs[page * KVBLK_TABLE_ENTRIES].unknown) {
+			known++;
+			continue;
+		}
+		table = page_read(member, page, slots, &unread);
+		if (!table && unread && unread != -EIO) {
+			err = unread;
+			known = 0;
 			break;
-		table = NULL;
-		for (i = 0; i < 2; i++)
-			if (kvblk_table_valid(&slots[i], member->incarnation, page) &&
-			    (!table || le64_to_cpu(slots[i].seq) >
-			     le64_to_cpu(table->seq)))
-				table = &slots[i];
+		}
 		if (!table) {
-			err = -EUCLEAN;
-			break;
+			err = unread ?: -EUCLEAN;
+			continue;
 		}
-		member->table_seq[page] = le64_to_cpu(table->seq);
-		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
-			u32 n = page * KVBLK_TABLE_ENTRIES + i;
-			struct kvblk_d_segment *d = &table->segments[i];
-			struct kvblk_segment *seg = &member->segs[n];
-
-			if (n >= member->nr_segs)
-				break;
-			seg->gen = le64_to_cpu(d->generation);
-			seg->state = d->state;
-			seg->class = d->class < KVBLK_NR_CLASSES ? d->class : 0;
-			seg->flags = le16_to_cpu(d->flags);
-			seg->kills_durable = seg->flags & KVBLK_SEGF_KILLS;
-			/* what is free gets a new number */
-			seg->opened = d->state == KVBLK_SEG_FREE ? 0 : le64_to_cpu(d->opened);
-			WRITE_ONCE(pool->seg_gen[member->seg_base + n], (u16)seg->gen);
-		}
+		page_load(member, page, table, unread);
+		known++;
+		/* an error is told, and tried again by the next change */
+		if (unread || !slots_alike(slots))
+			kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
 	}
 	vfree(slots);
-	return err;
+	return known ? 0 : err;
 }
 
 static struct kvblk_slot slot_of(struct kvblk_member *member,
@@ -155,10 +218,9 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 		return 0;
 	bytes = kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
 	if (kvblk_member_ok(member))
-		buf = (void *)__get_free_pages(GFP_KERNEL, get_order(bytes));
+		buf = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOFAIL, get_order(bytes));
 	place = kvblk_place(member, seg - member->segs, gen, slot->off);
-	if (buf && !kvblk_io_sync(member, REQ_OP_READ,
-				  kvblk_seg_pos(member, place.segment, place.unit),
+	if (buf && !kvblk_io_read(member, kvblk_seg_pos(member, place.segment, place.unit),
 				  buf, bytes))
 		seq = kvblk_record_decode(buf, bytes, &place, &pool->secret,
 					  &rec) == KVBLK_DEC_RECORD &&
@@ -171,7 +233,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 /* The member or its pool is going: nothing need be restored any more. */
 static bool restore_ended(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->state) != KVBLK_MEMBER_RESTORING ||
+	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
 	       percpu_ref_is_dying(&member->pool->users);
 }
 
@@ -248,6 +310,11 @@ again:
 	ret = restore_insert(pool, rec->id, &slot, &old);
 	if (ret == -ENOSPC && !pool->index_evicts)
 		return 0;
+	if (ret == -EEXIST && kvblk_same_record(&old, &slot)) {
+		/* a former try has brought it in */
+		atomic_add(units, &seg->live_units);
+		return 0;
+	}
 	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
 	    !restore_ended(member) && rs->tries++ < RESTORE_TRIES) {
 		/* copied, dropped or left where it is: then we compare */
@@ -295,7 +362,35 @@ static void verify_wake(struct kvblk_io *io)
 	complete(&container_of(io, struct verify_io, io)->over);
 }
 
-/* Clears the entries of @sum whose headers don't say the same. */
+/* Reads one by one what verify_page() could not read together; @unread: those that fail. */
+static int verify_read(struct restore *rs, struct kvblk_segment *seg,
+		       const struct kvblk_d_summary *sum, u64 *unread)
+{
+	struct kvblk_member *member = rs->member;
+	u32 segment = seg - member->segs, i, unit;
+	struct kvblk_rec rec;
+	int err;
+
+	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
+		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
+					&rec, &unit))
+			continue;
+		err = kvblk_io_read(member, kvblk_seg_pos(member, segment, unit),
+				    rs->headers + i * KVBLK_UNIT, KVBLK_UNIT);
+		if (!err)
+			continue;
+		kvblk_member_error(member, KVBLK_ERROR_READ, segment);
+		if (err != -EIO)
+			return err;
+		*unread |= BIT_ULL(i);
+	}
+	return 0;
+}
+
+/*
+ * Clears the entries of @sum whose headers don't say the same. An entry whose header
+ * can't be read stays: a get of it finds out, and a delete kills it.
+ */
 static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 		       struct kvblk_d_summary *sum)
 {
@@ -305,15 +400,18 @@ static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 	struct verify_io verify;
 	struct kvblk_place place;
 	enum kvblk_decoded dec;
+	u64 unread = 0;
 	void *buf;
+	int err;
 
+	static_assert(KVBLK_SUMMARY_ENTRIES <= 64);
 	init_completion(&verify.over);
 	kvblk_io_start(&verify.io, member, verify_wake);
 	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
 		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
 					&rec, &unit))
 			continue;
-		buf = rs->walk + i * KVBLK_UNIT;
+		buf = rs->headers + i * KVBLK_UNIT;
 		bvec_set_page(&rs->bv[i], vmalloc_to_page(buf), KVBLK_UNIT,
 			      offset_in_page(buf));
 		kvblk_io_submit(&verify.io, REQ_OP_READ | REQ_META,
@@ -321,11 +419,15 @@ static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 	}
 	kvblk_io_end(&verify.io);
 	wait_for_completion_state(&verify.over, TASK_IDLE);
-	if (verify.io.status)
-		return -EIO;
+	if (verify.io.status) {
+		err = verify_read(rs, seg, sum, &unread);
+		if (err)
+			return err;
+	}
 	for (i = 0; i < KVBLK_SUMMARY_ENTRIES; i++) {
-		buf = rs->walk + i * KVBLK_UNIT;
-		if (!kvblk_entry_decode(&sum->entries[i], member->segment_units,
+		buf = rs->headers + i * KVBLK_UNIT;
+		if (unread & BIT_ULL(i) ||
+		    !kvblk_entry_decode(&sum->entries[i], member->segment_units,
 					&rec, &unit))
 			continue;
 		place = kvblk_place(member, segment, seg->gen, unit);
@@ -344,22 +446,38 @@ static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 
 /* ---- segments ---- */
 
-/* Reads summary pages @from to @to (excluded) to their places in rs->sums. */
-static int sums_read(struct restore *rs, struct kvblk_segment *seg, u32 from, u32 to)
-{
-	struct kvblk_member *member = rs->member;
-
-	if (from == to)
-		return 0;
-	return kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-			     kvblk_seg_pos(member, seg - member->segs,
-					   member->segment_units - to),
-			     rs->sums - (to - 1), (to - from) * sizeof(*rs->sums));
-}
-
 static struct kvblk_d_summary *sums_page(struct restore *rs, u32 page)
 {
 	return rs->sums - page;
+}
+
+/*
+ * Reads summary pages @from to @to (excluded) to their places in rs->sums. A page that
+ * can't be read is zeroed, and so is none.
+ */
+static int sums_read(struct restore *rs, struct kvblk_segment *seg, u32 from, u32 to)
+{
+	struct kvblk_member *member = rs->member;
+	u32 segment = seg - member->segs, page;
+	int err;
+
+	if (from == to)
+		return 0;
+	err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
+						  member->segment_units - to),
+			    sums_page(rs, to - 1), (to - from) * sizeof(*rs->sums));
+	for (page = from; err == -EIO && page < to; page++) {
+		err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
+							  member->segment_units - 1 - page),
+				    sums_page(rs, page), sizeof(*rs->sums));
+		if (err)
+			kvblk_member_error(member, KVBLK_ERROR_READ, segment);
+		if (err == -EIO)
+			memset(sums_page(rs, page), 0, sizeof(*rs->sums));
+		else if (!err)
+			err = -EIO;
+	}
+	return err == -EIO ? 0 : err;
 }
 
 /*
@@ -386,23 +504,34 @@ static u32 entry_end(const struct kvblk_member *member,
 	return *unit >= from && end <= limit ? end : 0;
 }
 
-static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
+/* All pages of the summary are there and valid: -EBADMSG. */
+static int sums_load(struct restore *rs, struct kvblk_segment *seg, u32 pages)
 {
 	struct kvblk_member *member = rs->member;
-	struct kvblk_pool *pool = member->pool;
-	u32 pages = kvblk_summary_pages(nr), from = 0, end, page, i, unit;
 	struct kvblk_place place = kvblk_place(member, seg - member->segs,
 					       seg->gen, 0);
 	struct kvblk_sum sum;
-	struct kvblk_rec rec;
-	int err;
+	int err = sums_read(rs, seg, 1, pages);
+	u32 page;
 
-	err = sums_read(rs, seg, 1, pages);
+	for (page = 1; page < pages && !err; page++)
+		if (!kvblk_summary_decode(sums_page(rs, page), page, &place,
+					  &member->pool->secret, &sum))
+			err = -EBADMSG;
+	return err;
+}
+
+/* With the whole summary in rs->sums. */
+static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
+{
+	struct kvblk_member *member = rs->member;
+	u32 pages = kvblk_summary_pages(nr), from = 0, end, page, i, unit;
+	struct kvblk_rec rec;
+	int err = 0;
+
 	for (page = 0; page < pages && !err; page++) {
 		struct kvblk_d_summary *buf = sums_page(rs, page);
 
-		if (!kvblk_summary_decode(buf, page, &place, &pool->secret, &sum))
-			continue;
 		if (seg->flags & KVBLK_SEGF_KILLS)
 			err = verify_page(rs, seg, buf);
 		for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++) {
@@ -475,53 +604,23 @@ static int restore_walk(struct restore *rs, struct kvblk_segment *seg,
 			struct kvblk_open *open, u32 *nr, u32 unit)
 {
 	struct kvblk_member *member = rs->member;
-	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
-	u32 segment = seg - member->segs, have_from = 0, have_to = 0, units;
-	struct kvblk_place place;
 	struct kvblk_rec rec;
-	enum kvblk_decoded dec;
-	int err;
+	u32 units;
+	int ret;
 
-	while (unit < member->segment_units) {
-		/* two units ahead, for the longest header */
-		if (unit < have_from || min(unit + 2, member->segment_units) > have_to) {
-			have_from = unit;
-			have_to = min(unit + (WALK_BYTES >> KVBLK_UNIT_SHIFT),
-				      member->segment_units);
-			err = kvblk_io_sync(member, REQ_OP_READ | REQ_META,
-					    kvblk_seg_pos(member, segment, have_from),
-					    rs->walk,
-					    (have_to - have_from) << KVBLK_UNIT_SHIFT);
-			if (err)
-				return err;
-			cond_resched();
-		}
-		place = kvblk_place(member, segment, seg->gen, unit);
-		dec = kvblk_record_decode(rs->walk +
-					  ((unit - have_from) << KVBLK_UNIT_SHIFT),
-					  (have_to - unit) << KVBLK_UNIT_SHIFT,
-					  &place, &member->pool->secret, &rec);
-		if (dec == KVBLK_DEC_FILLER) {
-			/* what it covers is on media for good: a record was there */
-			unit += max(rec.length, 1u);
-			continue;
-		}
-		if (dec != KVBLK_DEC_RECORD) {
-			unit += align;
-			continue;
-		}
-		units = kvblk_record_units(rec.length, align);
+	kvblk_walk_segment(&rs->walk, seg, unit);
+	while ((ret = kvblk_walk_next(&rs->walk, &rec, &unit)) > 0) {
+		units = kvblk_member_units(member, rec.length);
 		if (units + unit > member->segment_units ||
 		    kvblk_summary_pages(*nr + 1) + unit + units > member->segment_units)
 			return 0;
-		err = restore_record(rs, seg, &rec, unit);
-		if (err)
-			return err;
+		ret = restore_record(rs, seg, &rec, unit);
+		if (ret)
+			return ret;
 		kvblk_entry_encode(kvblk_open_entry(open, *nr), &rec, unit);
 		*nr += 1;
-		unit += units;
 	}
-	return 0;
+	return ret;
 }
 
 /* A fresh life, when the gets and kills of the former one are over. */
@@ -539,7 +638,22 @@ static void segment_restart(struct kvblk_member *member, struct kvblk_segment *s
 	member->nr_retiring++;
 }
 
-static int restore_open(struct restore *rs, struct kvblk_segment *seg)
+/* The segment is on the list of sealed ones. With @open its summary is in memory only. */
+static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
+			   struct kvblk_open *open)
+{
+	guard(spinlock)(&member->lock);
+	seg->open = open;
+	seg->state = KVBLK_SEG_SEALED;
+	list_add_tail(&seg->link, &member->sealed);
+	member->nr_sealed++;
+}
+
+/*
+ * Finds the records without a whole summary. @sealed: that there was one, so the
+ * payloads have arrived, and what is unreadable may be readable at the next restart.
+ */
+static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool sealed)
 {
 	struct kvblk_member *member = rs->member;
 	struct kvblk_open *open = kvblk_open_alloc(member);
@@ -548,28 +662,34 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg)
 
 	if (!open)
 		return -ENOMEM;
+	err = restore_listed(rs, seg, open, &nr, &unit);
+	if (!err)
+		err = restore_walk(rs, seg, open, &nr, unit);
+	if (err)
+		goto free;
+	if (!nr && rs->walk.nr_unread) {
+		err = -EIO;
+		goto free;
+	}
+	if (!nr) {
+		kvblk_open_free(open);
+		/* never used, or nothing in it survived; told when it is opened */
+		segment_restart(member, seg);
+		return 0;
+	}
+	seg->nr_records = nr;
+	if (sealed && !rs->walk.nr_unread) {
+		segment_sealed(member, seg, open);
+		return 0;
+	}
 	/*
 	 * Headers prove that payloads were written, not that they arrived: gets
 	 * check them whatever "integrity" says, until the segment is reclaimed.
 	 */
 	kvblk_segment_doubt(member, seg);
 	err = kvblk_table_write(member, seg - member->segs);
-	if (err) {
-		kvblk_open_free(open);
-		return err;
-	}
-	err = restore_listed(rs, seg, open, &nr, &unit);
-	if (!err)
-		err = restore_walk(rs, seg, open, &nr, unit);
-	if (err || !nr) {
-		kvblk_open_free(open);
-		if (err)
-			return err;
-		/* never used, or nothing in it survived; told when it is opened */
-		segment_restart(member, seg);
-		return 0;
-	}
-	seg->nr_records = nr;
+	if (err)
+		goto free;
 	seg->open = open;
 	spin_lock(&member->lock);
 	member->nr_open++;
@@ -577,6 +697,9 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg)
 	/* a failed seal is told there; the next restart walks again */
 	kvblk_segment_seal(member, seg);
 	return 0;
+free:
+	kvblk_open_free(open);
+	return err;
 }
 
 static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
@@ -585,26 +708,27 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_place place = kvblk_place(member, seg - member->segs,
 					       seg->gen, 0);
+	/* the summary knows better than the table whether it is sealed */
+	bool sealed = seg->state == KVBLK_SEG_SEALED;
 	struct kvblk_sum sum = {};
 	int err;
 
 	seg->stamp = kvblk_policy_open(&pool->policy, seg->class,
 				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
+	atomic_set(&seg->live_units, 0);
 	err = sums_read(rs, seg, 0, 1);
 	if (err)
 		return err;
-	/* the summary knows better than the table whether it is sealed */
 	if (!kvblk_summary_decode(sums_page(rs, 0), 0, &place, &pool->secret, &sum) ||
 	    !sum.sealed || kvblk_summary_pages(sum.nr_records) > summary_room(member))
-		return restore_open(rs, seg);
-	err = restore_sealed(rs, seg, sum.nr_records);
-	if (err)
-		return err;
-	seg->state = KVBLK_SEG_SEALED;
-	spin_lock(&member->lock);
-	list_add_tail(&seg->link, &member->sealed);
-	member->nr_sealed++;
-	spin_unlock(&member->lock);
+		return restore_open(rs, seg, sealed);
+	err = sums_load(rs, seg, kvblk_summary_pages(sum.nr_records));
+	if (err == -EBADMSG)
+		return restore_open(rs, seg, true);
+	if (!err)
+		err = restore_sealed(rs, seg, sum.nr_records);
+	if (!err)
+		segment_sealed(member, seg, NULL);
 	return err;
 }
 
@@ -616,8 +740,9 @@ static int by_opened(const void *a, const void *b)
 }
 
 /*
- * The member's order of opening goes on from the last segment of @order. Numbers that
- * leave no room to grow are replaced, because only their order counts.
+ * The member's order of opening goes on from the last segment of @order, or from where an
+ * earlier try has left it. Numbers that leave no room to grow are replaced, because only
+ * their order counts.
  */
 static void restore_order(struct kvblk_member *member, struct kvblk_segment **order, u32 nr)
 {
@@ -627,45 +752,190 @@ static void restore_order(struct kvblk_member *member, struct kvblk_segment **or
 	if (nr && order[nr - 1]->opened > KVBLK_COUNT_FOUND_MAX)
 		for (i = 0; i < nr; i++)
 			order[i]->opened = i + 1;
-	member->opened = nr ? order[nr - 1]->opened : 0;
+	if (nr)
+		member->opened = max(member->opened, order[nr - 1]->opened);
 }
 
-static int restore_all(struct restore *rs)
+/* Waits a second for memory, a few times. */
+static bool restore_patience(struct restore *rs)
+{
+	if (rs->waits++ == RESTORE_WAITS || restore_ended(rs->member))
+		return false;
+	wait_event_timeout(rs->member->pool->settle_wait, restore_ended(rs->member), HZ);
+	return true;
+}
+
+/* All segments that are unread and not unknown, but for those that can't be read. */
+static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 {
 	struct kvblk_member *member = rs->member;
-	struct kvblk_segment **order;
-	u32 i, nr = 0;
+	u32 i, nr = 0, unread = 0;
 	int err;
 
-	err = table_read(member);
-	if (err)
-		return err;
-	order = kvmalloc_array(member->nr_segs, sizeof(*order), GFP_KERNEL);
-	if (!order)
-		return -ENOMEM;
 	for (i = 0; i < member->nr_segs; i++)
-		if (member->segs[i].state != KVBLK_SEG_FREE)
+		if (member->segs[i].unread && !member->segs[i].unknown &&
+		    member->segs[i].state != KVBLK_SEG_FREE)
 			order[nr++] = &member->segs[i];
 	/* oldest first, as the policy's clock and reclaim want it */
 	restore_order(member, order, nr);
 	for (i = 0; i < nr; i++) {
-		if (restore_ended(member)) {
-			err = -ENODEV;
-			break;
-		}
-		err = restore_segment(rs, order[i]);
-		if (err == -EIO) {
-			/* one unreadable segment costs its blocks, not the member */
-			segment_restart(member, order[i]);
-			err = kvblk_table_write(member, order[i] - member->segs);
-			kvblk_member_error(member, KVBLK_ERROR_READ,
-					   order[i] - member->segs);
-		}
-		if (err)
-			break;
+		if (restore_ended(member))
+			return -ENODEV;
+		do {
+			err = restore_segment(rs, order[i]);
+		} while (err == -ENOMEM && restore_patience(rs));
+		if (err && (err != -EIO || ++unread > RESTORE_UNREAD))
+			return err;
+		order[i]->unread = err;
 	}
+	return 0;
+}
+
+/* Tries to find all that is not found yet. An error: the member can't be restored now. */
+static int restore_all(struct restore *rs)
+{
+	struct kvblk_member *member = rs->member;
+	u32 pages = summary_room(member);
+	struct kvblk_segment **order;
+	void *sums;
+	int err;
+
+	order = kvmalloc_array(member->nr_segs, sizeof(*order), GFP_KERNEL);
+	sums = vmalloc(array_size(pages, sizeof(*rs->sums)));
+	rs->headers = vmalloc(array_size(KVBLK_SUMMARY_ENTRIES, KVBLK_UNIT));
+	err = kvblk_walk_begin(&rs->walk, member, GFP_KERNEL);
+	if (order && sums && rs->headers && !err) {
+		/* page 0 is the last one in memory, as on media */
+		rs->sums = sums + (pages - 1) * sizeof(*rs->sums);
+		err = table_read(member);
+		if (!err)
+			err = restore_unread(rs, order);
+	} else {
+		err = -ENOMEM;
+	}
+	kvblk_walk_end(&rs->walk);
+	vfree(rs->headers);
+	vfree(sums);
 	kvfree(order);
 	return err;
+}
+
+/* ---- what can't be read ---- */
+
+/*
+ * A page of the table that nobody can read: its segments begin anew. In generations that
+ * none of them has reached, for none has been retired 2^40 times.
+ */
+static void page_forfeit(struct kvblk_member *member, u32 page)
+{
+	u32 first = page * KVBLK_TABLE_ENTRIES, i;
+	int err;
+
+	scoped_guard(mutex, &member->table_lock) {
+		/* newer than what may be in a slot that takes no writes either */
+		member->table_seq[page] = ktime_get_real_seconds() << 15;
+		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
+			struct kvblk_segment *seg = &member->segs[first + i];
+
+			seg->gen = BIT_ULL(40) + (get_random_u64() >> 18);
+			seg->state = KVBLK_SEG_FREE;
+			seg->unknown = false;
+			WRITE_ONCE(member->pool->seg_gen[member->seg_base + first + i],
+				   (u16)seg->gen);
+		}
+	}
+	err = kvblk_table_write(member, first);
+	scoped_guard(mutex, &member->table_lock)
+		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++)
+			member->segs[first + i].unknown = err;
+}
+
+/* A segment that can't be read: the next generation, durably. */
+static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	u8 state = seg->state;
+	int err;
+
+	scoped_guard(spinlock, &member->lock) {
+		seg->retiring_gen = seg->gen + 1;
+		seg->state = KVBLK_SEG_FREE;
+	}
+	err = kvblk_table_write(member, seg - member->segs);
+	scoped_guard(spinlock, &member->lock) {
+		seg->retiring_gen = 0;
+		seg->state = state;
+	}
+	if (err)
+		return;
+	segment_restart(member, seg);
+	seg->unread = false;
+}
+
+/* Gives up what is unread, durably. */
+static void unread_forfeit(struct kvblk_member *member)
+{
+	struct kvblk_segment *seg = member->segs, *end = seg + member->nr_segs;
+
+	for (; seg < end; seg++) {
+		if (seg->unknown && (seg - member->segs) % KVBLK_TABLE_ENTRIES == 0)
+			page_forfeit(member, (seg - member->segs) / KVBLK_TABLE_ENTRIES);
+		if (seg->unread && !seg->unknown && seg->state != KVBLK_SEG_FREE)
+			segment_forfeit(member, seg);
+	}
+}
+
+/* Puts what was read to use. Deletes know of all blocks again if nothing is unread. */
+static void restore_use(struct kvblk_member *member)
+{
+	u32 i, unread = 0, nr_free = 0;
+	struct kvblk_pool *pool = member->pool;
+
+	spin_lock(&member->lock);
+	for (i = 0; i < member->nr_segs; i++) {
+		struct kvblk_segment *seg = &member->segs[i];
+
+		if (!seg->unread)
+			continue;
+		if (seg->unknown || seg->state != KVBLK_SEG_FREE) {
+			unread++;
+			continue;
+		}
+		seg->unread = false;
+		list_add_tail(&seg->link, &member->free);
+		nr_free++;
+	}
+	member->nr_free += nr_free;
+	spin_unlock(&member->lock);
+	WRITE_ONCE(member->nr_unread, unread);
+	/* pairs with delete_begun(): entries first */
+	smp_wmb();
+	guard(mutex)(&pool->admin);
+	if (unread && !member->unread_unsure)
+		atomic_inc(&pool->unsure);
+	else if (!unread && member->unread_unsure)
+		atomic_dec(&pool->unsure);
+	member->unread_unsure = unread;
+}
+
+/* A member that is up: what it has unread is tried again, or given up. */
+static void restore_rest(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct restore rs = { .member = member };
+	bool forfeit = READ_ONCE(member->forfeit);
+	u32 before = READ_ONCE(member->nr_unread);
+
+	if (forfeit)
+		unread_forfeit(member);
+	else
+		restore_all(&rs);
+	restore_use(member);
+	WRITE_ONCE(member->restored, member->restored + rs.blocks);
+	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
+	dev_info(&pool->dev, "member %s: of %u unread segments %u are %s, %llu blocks\n",
+		 member->name, before, before - READ_ONCE(member->nr_unread),
+		 forfeit ? "given up, for a delete" : "restored", rs.blocks);
+	kvblk_log_kick(member);
 }
 
 /*
@@ -694,6 +964,9 @@ static void restore_index(struct kvblk_pool *pool)
 {
 	u64 lacks = atomic64_read(&pool->index_lacks), slots = kvblk_index_slots(&pool->index);
 
+	/* nobody knows how many blocks there are in what could not be read */
+	if (!lacks && atomic_read(&pool->unsure))
+		return;
 	if (!lacks) {
 		WRITE_ONCE(pool->index_slots, min(slots, KVBLK_SLOTS_MAX));
 		return;
@@ -702,51 +975,70 @@ static void restore_index(struct kvblk_pool *pool)
 		lacks, slots, slots + lacks + (slots + lacks) / 8);
 }
 
+/* The member stays as it is on media, for another try. */
+static void restore_failed(struct kvblk_member *member, int err)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	if (restore_ended(member))
+		return;
+	if (err == -ENOMEM)
+		dev_err(&pool->dev, "member %s: no memory to restore it; its blocks are misses until it is added again (kvblk member add)\n",
+			member->name);
+	else
+		dev_err(&pool->dev, "member %s: can't be restored now (%d); its blocks are misses until it is added again (kvblk member add), or the pool imported\n",
+			member->name, err);
+	/* before anybody sees it: from now on puts and deletes pass it by */
+	if (!member->absent)
+		kvblk_absent_dies(member);
+	scoped_guard(mutex, &pool->admin) {
+		/* after a second try it is counted already */
+		if (!member->unread_unsure)
+			atomic_inc(&pool->unsure);
+		if (cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+			    KVBLK_MEMBER_UNRESTORED) == KVBLK_MEMBER_RESTORING) {
+			member->unsure = true;
+			member->unread_unsure = false;
+		} else if (!member->unread_unsure) {
+			atomic_dec(&pool->unsure);
+		}
+	}
+	wake_up_all(&pool->space_wait);
+	kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);
+}
+
 void kvblk_member_restore(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, restore);
 	struct kvblk_pool *pool = member->pool;
-	u32 pages = summary_room(member), i;
 	struct restore rs = { .member = member };
-	void *sums = NULL;
 	int err = 0;
+	u32 i;
 
-	if (!member->formatted) {
-		err = -ENOMEM;
-		sums = vmalloc(array_size(pages, sizeof(*rs.sums)));
-		rs.walk = vmalloc(WALK_BYTES);
-		if (sums && rs.walk) {
-			/* page 0 is the last one in memory, as on media */
-			rs.sums = sums + (pages - 1) * sizeof(*rs.sums);
-			err = restore_all(&rs);
-		}
-		vfree(sums);
-		vfree(rs.walk);
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+		restore_rest(member);
+		goto out;
 	}
-	member->restored = rs.blocks;
+	/* a second try goes on where the first one ended */
+	for (i = 0; i < member->nr_segs && !member->retry; i++) {
+		member->segs[i].unknown = !member->formatted;
+		member->segs[i].unread = true;
+	}
+	if (!member->formatted)
+		err = restore_all(&rs);
+	WRITE_ONCE(member->restored, member->restored + rs.blocks);
 	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
 	if (err) {
-		if (err == -ENOMEM)
-			dev_err(&pool->dev, "member %s: no memory to restore it: make the pool anew with fewer index slots\n",
-				member->name);
-		else
-			dev_err(&pool->dev, "member %s: can't be restored (%d); its blocks stay on it: look at its device, then destroy and import the pool\n",
-				member->name, err);
-		kvblk_member_dies(member);
-		kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);
+		restore_failed(member, err);
 	} else {
-		spin_lock(&member->lock);
-		for (i = 0; i < member->nr_segs; i++) {
-			/* those that had to restart are retiring, or free again */
-			if (member->segs[i].state != KVBLK_SEG_FREE ||
-			    !list_empty(&member->segs[i].link))
-				continue;
-			list_add_tail(&member->segs[i].link, &member->free);
-			member->nr_free++;
-		}
-		spin_unlock(&member->lock);
+		restore_use(member);
 		if (cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
 			    KVBLK_MEMBER_UP) == KVBLK_MEMBER_RESTORING) {
+			if (member->nr_unread) {
+				dev_err(&pool->dev, "member %s: %u segments can't be read; add it again to try once more (kvblk member add)\n",
+					member->name, member->nr_unread);
+				kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, EIO);
+			}
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
 				 member->name, rs.blocks);
 			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
@@ -756,6 +1048,9 @@ void kvblk_member_restore(struct work_struct *work)
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}
 	}
+	/* nothing has passed the member by between two tries */
+	if (!err && member->retry)
+		kvblk_absent_end(pool, &member->uuid);
 	if (member->absent) {
 		restore_settle(member);
 	} else {
@@ -763,5 +1058,6 @@ void kvblk_member_restore(struct work_struct *work)
 			restore_index(pool);
 		wake_up_all(&pool->restore_wait);
 	}
+out:
 	percpu_ref_put(&pool->users);
 }

@@ -71,6 +71,9 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	int err;
 
 	guard(mutex)(&member->table_lock);
+	/* none of its segments changes, and what could not be read is not written over */
+	if (member->segs[page * KVBLK_TABLE_ENTRIES].unknown)
+		return 0;
 	memset(table, 0, sizeof(*table));
 	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
 	table->incarnation = cpu_to_le64(member->incarnation);

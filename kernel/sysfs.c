@@ -62,6 +62,7 @@ POOL_VALUE(birth, pool->birth);
 POOL_VALUE(epoch, READ_ONCE(pool->epoch));
 POOL_VALUE(capacity, kvblk_pool_capacity(pool));
 POOL_VALUE(free, kvblk_pool_free_bytes(pool));
+POOL_VALUE(unsure, atomic_read(&pool->unsure));
 POOL_VALUE(leased_bytes, READ_ONCE(pool->leased_bytes));
 POOL_VALUE(dram_used, atomic64_read(&pool->dram.bytes));
 POOL_VALUE(value_max, kvblk_pool_value_max(pool));
@@ -77,6 +78,7 @@ static struct attribute *pool_attrs[] = {
 	&dev_attr_epoch.attr,
 	&dev_attr_capacity.attr,
 	&dev_attr_free.attr,
+	&dev_attr_unsure.attr,
 	&dev_attr_leased_bytes.attr,
 	&dev_attr_dram_used.attr,
 	&dev_attr_value_max.attr,
@@ -325,6 +327,7 @@ MEMBER_SHOW(inflight, "%llu", kvblk_member_inflight(member, NULL));
 MEMBER_SHOW(record_align, "%u", member->record_align);
 MEMBER_SHOW(incarnation, "%#018llx", member->incarnation);
 MEMBER_SHOW(restored, "%llu", READ_ONCE(member->restored));
+MEMBER_SHOW(unread_segments, "%u", READ_ONCE(member->nr_unread));
 
 static struct attribute *member_attrs[] = {
 	&member_attr_state.attr,
@@ -343,6 +346,7 @@ static struct attribute *member_attrs[] = {
 	&member_attr_record_align.attr,
 	&member_attr_incarnation.attr,
 	&member_attr_restored.attr,
+	&member_attr_unread_segments.attr,
 	NULL
 };
 ATTRIBUTE_GROUPS(member);

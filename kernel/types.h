@@ -120,6 +120,9 @@ struct kvblk_open {
  * @rests: leases pin too much of it, and reclaim does not look at it before
  * @rests_until: jiffies; both are reclaim's
  * @sweep_mark: pool->sweep_pass that must be over before reuse
+ * @unread: restore has not read it, or could not: it stays as it is on media; restore's
+ * @unknown: nor could its entry of the table be read; all of a page are, or none;
+ *	member->table_lock
  * @link: on one list of the member, under member->lock
  */
 struct kvblk_segment {
@@ -145,6 +148,8 @@ struct kvblk_segment {
 	bool rests;
 	unsigned long rests_until;
 	u64 sweep_mark;
+	bool unread;
+	bool unknown;
 	struct list_head link;
 };
 
@@ -172,7 +177,7 @@ struct kvblk_room {
 
 /*
  * RESTORING: reads summaries; no I/O for users. DEAD: the device is gone, nothing
- * is served.
+ * is served. UNRESTORED: nothing is served either, but all is there for another try.
  */
 enum kvblk_member_state {
 #define X(name, NAME)	KVBLK_MEMBER_##NAME,
@@ -343,9 +348,14 @@ struct kvblk_member {
 	bool read_only_told;
 	bool formatted;			/* just made; nothing to restore */
 	u64 restored;			/* blocks found at restart */
+	u32 nr_unread;			/* segments, see there; restore's */
+	bool unread_unsure;		/* counted for these in pool->unsure; pool->admin */
+	bool forfeit;			/* they are to be given up, not read; pool->admin */
+	bool retry;			/* it was UNRESTORED before; pool->admin */
 
 	struct file *bdev_file;
 	struct block_device *bdev;
+	dev_t dev;			/* of it */
 	u64 size;
 	u64 data_start;
 	u32 segment_units;
@@ -643,6 +653,7 @@ struct kvblk_pool {
 	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token, kill_lock */
 	bool pinned[KVBLK_GRANULES + 1];	/* nothing there is evicted; kill_lock */
 	atomic_t unsure;		/* what a lost member holds may come back */
+	bool refused;			/* a delete failed for that; any context */
 	u32 nr_lost;			/* gone, but counted there; under admin */
 	spinlock_t roster_lock;		/* the roster, absents */
 	struct kvblk_d_member roster[KVBLK_SB_MEMBERS];

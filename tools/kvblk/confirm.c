@@ -124,6 +124,8 @@ int confirm_remove(bool yes, const struct kvblk_member_state *member)
 			 cli_format_bytes((uint64_t)segments * member->segment_size,
 					  text, sizeof(text)),
 			 segments, member->nr_segments);
+	else if (member->state == KVBLK_MEMBER_STATUS_UNRESTORED)
+		snprintf(lost, sizeof(lost), "  all its blocks, which are there once its device reads well\n");
 	else if (member->state == KVBLK_MEMBER_STATUS_DEAD ||
 		 member->state == KVBLK_MEMBER_STATUS_MISSING)
 		snprintf(lost, sizeof(lost), "  the blocks that it would have if its device came back\n");

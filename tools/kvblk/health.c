@@ -71,7 +71,15 @@ static void check_member(const struct kvblk_member_state *member,
 		what = "is finding its blocks again";
 		act = "wait; they are misses until then";
 		break;
+	case KVBLK_MEMBER_STATUS_UNRESTORED:
+		what = "is unrestored, it could not be read: its blocks are misses, and still there";
+		break;
 	default:
+		if (!member->suspect && !member->failing && member->unread_segments) {
+			report->nr_up++;
+			what = "has segments that could not be read: their blocks are misses, and still there";
+			break;
+		}
 		if (!member->suspect && !member->failing) {
 			report->nr_up++;
 			return;
@@ -85,6 +93,11 @@ static void check_member(const struct kvblk_member_state *member,
 	snprintf(finding->what, sizeof(finding->what), "member %s %s", member->name, what);
 	if (act)
 		snprintf(finding->act, sizeof(finding->act), "%s", act);
+	else if (member->state == KVBLK_MEMBER_STATUS_UNRESTORED ||
+		 member->state == KVBLK_MEMBER_STATUS_UP)
+		snprintf(finding->act, sizeof(finding->act),
+			 "see dmesg, and once its device reads well add it again (kvblk member add %s %.64s)",
+			 member->pool, member->path);
 	else
 		snprintf(finding->act, sizeof(finding->act),
 			 "to get them back bring its device back, which was at: %s; kvblkd or \"kvblk member add %s DEVICE\" then adds it. Only if that drive is lost for good: kvblk member remove %s %s",

@@ -94,7 +94,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
 		 member->incarnation);
 	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b, s:s, s:s}",
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b, s:s, s:s, s:I}",
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
@@ -117,7 +117,8 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"formatted", (int)member->formatted,
 		"read_only", (int)member->read_only,
 		"device", member->device,
-		"place", member->place);
+		"place", member->place,
+		"unread_segments", (json_int_t)member->unread_segments);
 }
 
 json_t *member_json(const struct kvblk_member_state *member)

@@ -337,7 +337,7 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 	char uuid[40];
 
 	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s+}",
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s+}",
 		"name", pool->name,
 		"uuid", cli_format_uuid(pool->uuid, uuid),
 		"strict", !!(pool->flags & KVBLK_POOL_FLAG_STRICT),
@@ -354,6 +354,7 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 		"index_bytes", (json_int_t)pool->index_bytes,
 		"leased_bytes", (json_int_t)pool->leased_bytes,
 		"value_max", (json_int_t)pool->value_max,
+		"unsure", (json_int_t)pool->unsure,
 		"node", "/dev/", pool->devnode);
 }
 
@@ -460,8 +461,12 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	       pool->index_evicted);
 	printf("leased     %s\n",
 	       cli_format_bytes(pool->leased_bytes, bytes, sizeof(bytes)));
-	printf("blocks     up to %s each\n\n",
+	printf("blocks     up to %s each\n",
 	       cli_format_bytes(pool->value_max, bytes, sizeof(bytes)));
+	if (pool->unsure)
+		printf("deletes    fail: %u member%s may still hold the blocks\n", pool->unsure,
+		       pool->unsure == 1 ? "" : "s");
+	printf("\n");
 	member_print(&(struct cli_list){ 0 }, members);
 }
 

@@ -693,6 +693,7 @@ static int parse_pool(struct nlmsghdr *hdr, void *arg)
 			   kvblk_nl_uint(&pool->write_errors, tb[KVBLK_A_POOL_WRITE_ERRORS]) &&
 			   kvblk_nl_uint(&pool->put_nospace, tb[KVBLK_A_POOL_PUT_NOSPACE]);
 	kvblk_nl_uint(&pool->cleared, tb[KVBLK_A_POOL_CLEARED]);
+	get_u32(&pool->unsure, tb[KVBLK_A_POOL_UNSURE]);
 	return 0;
 }
 
@@ -756,6 +757,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	member->formatted = formatted != 0;
 	kvblk_nl_string(member->place, sizeof(member->place), tb[KVBLK_A_MEMBER_PLACE]);
 	kvblk_nl_string(member->device, sizeof(member->device), tb[KVBLK_A_MEMBER_DEVICE]);
+	get_u32(&member->unread_segments, tb[KVBLK_A_MEMBER_UNREAD_SEGMENTS]);
 	return 0;
 }
 

@@ -1279,6 +1279,7 @@ int kvblk_pool_clear(struct kvblk_admin *admin, const char *name);
  * @write_errors: failed writes, likewise
  * @put_nospace: puts that found no room, likewise
  * @cleared: when it was cleared, seconds since 1970; 0: never
+ * @unsure: members that may still hold what is deleted now: deletes fail unless it is 0
  *
  * May get more fields at its end: only the library makes these.
  */
@@ -1308,6 +1309,7 @@ struct kvblk_pool_state {
 	uint64_t write_errors;
 	uint64_t put_nospace;
 	uint64_t cleared;
+	uint32_t unsure;
 };
 
 /**
@@ -1408,6 +1410,7 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
  * @place: where its device is, or was last: "NQN nsid N", or by its serial number; ""
  *	if nobody told
  * @device: the kernel's name of its device; "": that is gone
+ * @unread_segments: segments that could not be read then; their blocks are misses
  *
  * KVBLK_MEMBER_STATUS_MISSING: of these there are @pool, @name, @uuid, @state and
  * @place. No two of a list have the same @pool and @name.
@@ -1438,6 +1441,7 @@ struct kvblk_member_state {
 	bool read_only;
 	char place[KVBLK_PLACE_LEN_MAX + 1];
 	char device[KVBLK_NAME_LEN_MAX + 1];
+	uint32_t unread_segments;
 };
 
 /**

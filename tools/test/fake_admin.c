@@ -102,6 +102,7 @@ static void fill_pool(struct kvblk_pool_state *pool, const json_t *json)
 	pool->index_bytes = number(json, "index_bytes");
 	pool->leased_bytes = number(json, "leased_bytes");
 	pool->value_max = (uint32_t)number(json, "value_max");
+	pool->unsure = (uint32_t)number(json, "unsure");
 }
 
 int kvblk_pool_get(struct kvblk_admin *admin, const char *name,
@@ -156,6 +157,7 @@ static void fill_member(struct kvblk_member_state *member, const json_t *json)
 	member->uuid[0] = (uint8_t)number(json, "uuid0");
 	text(json, "device", member->device, sizeof(member->device));
 	text(json, "place", member->place, sizeof(member->place));
+	member->unread_segments = (uint32_t)number(json, "unread_segments");
 }
 
 int kvblk_member_get(struct kvblk_admin *admin, const char *pool,

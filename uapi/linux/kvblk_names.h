@@ -159,7 +159,8 @@
 	X("up", UP) \
 	X("dead", DEAD) \
 	X("removing", REMOVING) \
-	X("missing", MISSING)
+	X("missing", MISSING) \
+	X("unrestored", UNRESTORED)
 
 /* X(name, the end of its KVBLK_ROUTE_STATUS_), in the order of their numbers */
 #define KVBLK_ROUTE_STATUS_TABLE(X) \

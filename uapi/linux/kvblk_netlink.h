@@ -53,6 +53,9 @@ enum kvblk_add_flag {
  * @KVBLK_MEMBER_STATUS_REMOVING: It is on its way out.
  * @KVBLK_MEMBER_STATUS_MISSING: It belongs to the pool, but its device is not
  *   there. Of its attributes there are pool, name, uuid, state and place.
+ * @KVBLK_MEMBER_STATUS_UNRESTORED: Its blocks could not be read, and are all
+ *   there: member-add of its device tries again, as does the next import of
+ *   the pool. Nothing of it is served.
  */
 enum kvblk_member_status {
 	KVBLK_MEMBER_STATUS_RESTORING,
@@ -60,6 +63,7 @@ enum kvblk_member_status {
 	KVBLK_MEMBER_STATUS_DEAD,
 	KVBLK_MEMBER_STATUS_REMOVING,
 	KVBLK_MEMBER_STATUS_MISSING,
+	KVBLK_MEMBER_STATUS_UNRESTORED,
 };
 
 /**
@@ -178,6 +182,7 @@ enum {
 	KVBLK_A_POOL_READ_ERRORS,
 	KVBLK_A_POOL_WRITE_ERRORS,
 	KVBLK_A_POOL_PUT_NOSPACE,
+	KVBLK_A_POOL_UNSURE,
 
 	__KVBLK_A_POOL_MAX,
 	KVBLK_A_POOL_MAX = (__KVBLK_A_POOL_MAX - 1)
@@ -207,6 +212,7 @@ enum {
 	KVBLK_A_MEMBER_FORMATTED,
 	KVBLK_A_MEMBER_PLACE,
 	KVBLK_A_MEMBER_DEVICE,
+	KVBLK_A_MEMBER_UNREAD_SEGMENTS,
 
 	__KVBLK_A_MEMBER_MAX,
 	KVBLK_A_MEMBER_MAX = (__KVBLK_A_MEMBER_MAX - 1)

@@ -1,0 +1,199 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# vm: timeout=200 takes=40 kernels=newest,debug check=debug
+# Metadata that can't be read, for good or once: one bad 4 KiB costs no block, two cost those they tell of, as long as they are bad. A
+# delete that can't know what is there fails, and gives it up for the next ones.
+. "${0%/*}/pool.bash"
+
+kv_load
+nullb_create bad 100
+nullb_create once 100 badblocks_once=1
+# units of 4 KiB: superblocks, the table's one page, data from 1 MiB on in segments of 8 MiB
+slot0=32 slot1=33
+
+# sectors_bad DEVICE UNIT...: these can be neither read nor written; of "once" the first try alone fails
+sectors_bad() {
+	local unit
+	for unit in "${@:2}"; do
+		put "$configfs/nullb/$1/badblocks" "+$((unit * 8))-$((unit * 8 + 7))"
+	done
+}
+
+sectors_well() {
+	local unit
+	for unit in "${@:2}"; do
+		put "$configfs/nullb/$1/badblocks" "-$((unit * 8))-$((unit * 8 + 7))"
+	done
+}
+
+# summary SEGMENT PAGE: its unit
+summary() {
+	echo $((256 + ($1 + 1) * 2048 - 1 - $2))
+}
+
+# all_there: nothing is lost
+all_there() {
+	blocks get 1 200 70000
+	expect "gets, $1" "$hits" 200
+}
+
+# each_bad: one of the units after the other, of "bad" for good and of "once" once: the pool comes back with all its blocks
+each_bad() {
+	local unit
+	for unit in "${units[@]}"; do
+		sectors_bad bad "$unit"
+		sectors_bad once "$unit"
+		pool_import /dev/bad /dev/once
+		all_there "unit $unit is bad"
+		expect "members that are up" "$(member_states | grep -c ' up$')" 2
+		expect "deletes that are unsure" "$(cat $sysfs/unsure)" 0
+		check pool_destroy
+		sectors_well bad "$unit"
+		# what was not written while it was bad is written now
+		pool_import /dev/bad /dev/once
+		all_there "unit $unit is well"
+		check pool_destroy
+	done
+}
+
+pool_format /dev/bad /dev/once
+blocks put 1 200 70000
+expect "puts" "$stored" 200
+blocks delete 1000 1 1
+check pool_destroy
+units=(0 15 16 31 "$slot0" "$slot1" "$(summary 0 0)" "$(summary 0 1)")
+[ "$KVBLK_DEPTH" != all ] || units=({0..33} "$(summary 0 0)" "$(summary 0 1)" "$(summary 1 0)" "$(summary 1 1)")
+
+echo "-- one bad 4 KiB: ${units[*]}"
+each_bad
+
+echo "-- the only page of the table: the member is unrestored, and nothing of it is lost"
+sectors_bad bad $slot0 $slot1
+events_start
+check kvblk pool import $pool /dev/bad /dev/once
+defer pool_destroy
+wait_for 30 member_is bad unrestored
+wait_for 5 event restore-failed
+epoch=$(cat $sysfs/epoch)
+blocks get 1 200 70000
+[ "$hits" -gt 20 ] && [ "$misses" -gt 20 ] || fail "with one of two members $hits of 200 blocks are hits"
+here=$hits
+code 4 "member bad is unrestored" kvblk status
+check kvblk member add $pool /dev/bad
+wait_for 30 member_is bad unrestored
+expect "the epoch after a second try" "$(cat $sysfs/epoch)" "$epoch"
+blocks put 5000 10 70000
+expect "puts" "$stored" 10
+check pool_destroy
+sectors_well bad $slot0 $slot1
+pool_import /dev/bad /dev/once
+all_there "the next import"
+blocks get 5000 10 70000
+expect "gets of what was put meanwhile" "$hits" 10
+check pool_destroy
+
+echo "-- it is well again while the pool is up"
+sectors_bad bad $slot0 $slot1
+check kvblk pool import $pool /dev/bad /dev/once
+wait_for 30 member_is bad unrestored
+epoch=$(cat $sysfs/epoch)
+sectors_well bad $slot0 $slot1
+blocks get 1 200 70000
+expect "gets while nobody tries again" "$hits" "$here"
+expect "the epoch" "$(cat $sysfs/epoch)" "$epoch"
+check kvblk member add $pool /dev/bad
+wait_for 30 pool_is_up
+all_there "it was added again"
+check pool_destroy
+
+echo "-- deletes pass it by"
+sectors_bad bad $slot0 $slot1
+check kvblk pool import $pool /dev/bad /dev/once
+wait_for 30 member_is bad unrestored
+expect "members that deletes can't know of" "$(cat $sysfs/unsure)" 1
+kvblk pool show $pool | grep -q 'deletes  *fail' || fail "not told: $(kvblk pool show $pool)"
+blocks delete 1000000 1 1
+expect "a delete that can't know" "$errors" 1
+sure() { [ "$(cat $sysfs/unsure)" = 0 ]; }
+wait_for 20 sure
+blocks delete 1 50 70000
+gone=$((deleted + absent)) failed=$errors
+[ $gone -gt 10 ] || fail "$gone of 50 deletes succeeded"
+sectors_well bad $slot0 $slot1
+check kvblk member add $pool /dev/bad
+wait_for 30 pool_is_up
+blocks get 1 50 70000
+[ "$hits" -le "$failed" ] || fail "$hits of 50 are back, $failed deletes failed"
+blocks get 51 150 70000
+expect "gets of the others" "$hits" 150
+blocks delete 1 50 70000
+expect "the rest of the deletes" $((deleted + absent)) 50
+check pool_destroy
+pool_import /dev/bad /dev/once
+blocks get 1 50 70000
+expect "gets of what was deleted" "$hits" 0
+check pool_destroy
+
+echo "-- one page of the table of two"
+nullb_create large 1100
+pool_format /dev/large /dev/once
+blocks put 1 200 70000
+check pool_destroy
+unread_is() { [ "$(cat $sysfs/members/large/unread_segments)" = "$1" ]; }
+sectors_bad large $slot0 $slot1
+pool_import /dev/large /dev/once
+expect "segments that are unread" "$(cat $sysfs/members/large/unread_segments)" 127
+blocks get 1 200 70000
+expect "hits with half of the blocks unread" "$hits" 100
+blocks put 5000 100 70000
+expect "puts, to the other segments too" "$stored" 100
+sectors_well large $slot0 $slot1
+check kvblk member add $pool /dev/large
+wait_for 20 unread_is 0
+all_there "it is read again"
+expect "deletes that are unsure" "$(cat $sysfs/unsure)" 0
+check pool_destroy
+sectors_bad large $slot0 $slot1
+pool_import /dev/large /dev/once
+sectors_well large $slot0 $slot1
+blocks delete 1 1 70000
+expect "a delete that can't know" "$errors" 1
+wait_for 20 sure
+expect "segments that are unread" "$(cat $sysfs/members/large/unread_segments)" 0
+blocks delete 1 200 70000
+expect "deletes" $((deleted + absent)) 200
+blocks put 6000 1000 70000
+expect "puts, to what was given up too" "$stored" 1000
+check pool_destroy
+pool_import /dev/large /dev/once
+blocks get 1 200 70000
+expect "gets of what was deleted" "$hits" 0
+blocks get 6000 1000 70000
+expect "gets of the others" "$hits" 1000
+check pool_destroy
+nullb_remove large
+
+echo "-- a lease, and summaries that can't be read: their segments are reclaimed"
+pool_format /dev/bad
+blocks put 1 800 70000
+expect "puts" "$stored" 800
+mkfifo "$tmp/stay"
+KV_STAY=1 kv_blocks $node lease 400 1 1 <>"$tmp/stay" >"$tmp/leased" &
+lease=$!
+defer "kill $lease 2>/dev/null; wait $lease 2>/dev/null || true"
+wait_for 10 grep -q 'leased=1' "$tmp/leased"
+pages=()
+for ((i = 0; i < 12; i++)); do
+	pages+=("$(summary $i 1)")
+done
+sectors_bad bad "${pages[@]}"
+bear_errors
+blocks put 10000 800 70000
+[ "$stored" -gt 700 ] || fail "$stored of 800 are stored: $full found no room"
+more_than 5 segments_reclaimed
+blocks get 400 1 70000
+expect "gets of the leased block" "$hits" 1
+kill $lease
+wait $lease || true
+check pool_destroy
+sectors_well bad "${pages[@]}"
