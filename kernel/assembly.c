@@ -519,16 +519,27 @@ static void import_life(struct pool_parts *parts)
 	}
 }
 
-/* Was the pool stopped in good order, as some member says? */
+/*
+ * Was the pool stopped in good order, as some member says? Those which have a newer list
+ * know that it was not, after all: see members_stop().
+ */
 static bool import_clean(const struct pool_parts *parts)
 {
+	const struct kvblk_d_super *sb;
+	u64 newest = 0, list;
+	bool clean = false;
 	u32 i;
 
-	for (i = 0; i < parts->nr; i++)
-		if (le16_to_cpu(parts->supers[i]->state) == KVBLK_SB_CLEAN &&
-		    kvblk_super_lived(parts->supers[i], &parts->life))
-			return true;
-	return false;
+	for (i = 0; i < parts->nr; i++) {
+		sb = parts->supers[i];
+		list = le64_to_cpu(sb->list_seq);
+		if (!kvblk_super_lived(sb, &parts->life) || list < newest)
+			continue;
+		clean = le16_to_cpu(sb->state) == KVBLK_SB_CLEAN ||
+			(clean && list == newest);
+		newest = list;
+	}
+	return clean;
 }
 
 /* Perhaps an older copy, for others say that the pool was stopped since. */
@@ -1018,7 +1029,57 @@ int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
 
 /* ---- going ---- */
 
-static void pool_teardown(struct kvblk_pool *pool)
+/* Times that a superblock is written before it can't be, and the gap between them. */
+#define STOP_TRIES	3
+#define STOP_GAP	(HZ / 2)
+
+/* Has the superblocks say @state. Returns the first member that can't be told, or NULL. */
+static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
+					 const struct kvblk_member *but)
+{
+	struct kvblk_member *member, *failed = NULL;
+	u32 tries;
+	int i, err;
+
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		/* a member that is back and not settled stays out of date */
+		if (!member || member == but || member->state == KVBLK_MEMBER_DEAD ||
+		    member->outdated || member->absent)
+			continue;
+		err = -ETIMEDOUT;
+		for (tries = 0; tries < STOP_TRIES && err && !member->suspect; tries++) {
+			if (tries)
+				schedule_timeout_uninterruptible(STOP_GAP);
+			err = kvblk_super_write(member, state, pool->epoch);
+		}
+		if (!err)
+			continue;
+		dev_err(&pool->dev, "member %s: superblock can't be written (%d)\n",
+			member->name, err);
+		failed = failed ?: member;
+	}
+	return failed;
+}
+
+/*
+ * The pool is stopped in good order, or none of its members says so: one that could not
+ * be told would be taken for an old copy. Those which say that it was not have the newer
+ * list, for what could not be written may have arrived.
+ */
+static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *failed = members_tell(pool, KVBLK_SB_CLEAN, NULL);
+
+	if (!failed)
+		return;
+	kvblk_roster_renew(pool);
+	members_tell(pool, KVBLK_SB_ACTIVE, failed);
+	NL_SET_ERR_MSG_FMT(extack, "it is down, as after a crash: %s can't be written",
+			   failed->name);
+}
+
+static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
 	struct kvblk_member *member;
 	int i;
@@ -1049,17 +1110,7 @@ static void pool_teardown(struct kvblk_pool *pool)
 		kvblk_member_stop(member);
 		cancel_delayed_work_sync(&member->dead);
 	}
-	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
-		member = rcu_dereference_protected(pool->members[i], true);
-		if (!member)
-			continue;
-		/* one that is back and not settled stays out of date */
-		if (member->state != KVBLK_MEMBER_DEAD && !member->suspect &&
-		    !member->absent &&
-		    kvblk_super_write(member, KVBLK_SB_CLEAN, pool->epoch))
-			dev_err(&pool->dev, "member %s: superblock can't be written\n",
-				member->name);
-	}
+	members_stop(pool, extack);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
@@ -1142,7 +1193,7 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 		if (err)
 			return err;
 	}
-	pool_teardown(pool);
+	pool_teardown(pool, extack);
 	return 0;
 }
 

@@ -451,6 +451,8 @@ struct kvblk_absent {
 /* The roster out of @sb, and into it: its number. */
 void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
 u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
+/* Gives the roster a newer number, though no member has changed. */
+void kvblk_roster_renew(struct kvblk_pool *pool);
 /*
  * Lists a member and sets its name: the listed one, or for a new member
  * member->name, which unless it is @given gets a number if another member has it.

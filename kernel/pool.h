@@ -88,7 +88,8 @@ struct kvblk_pool_spec {
  * kvblk_pool_create, and: -ENODATA a device is no member, -EXDEV a device is of
  * another pool, -ENODEV a member is missing, -ESTALE one is out of date, -ENOSPC
  * fewer index slots than before and not @force.
- * kvblk_pool_destroy: -ENOENT; -EBUSY when its node is open and not @force.
+ * kvblk_pool_destroy: -ENOENT; -EBUSY when its node is open and not @force. 0 with a
+ * sentence: it is down, but a member's superblock could not be written.
  * kvblk_member_add: -EEXIST this member is active, -EBUSY device in use,
  * -EINVAL device unfit, -ENOTEMPTY it holds something else, -EUCLEAN damaged,
  * -EPROTONOSUPPORT of a newer version, -EREMOTE owned by another node, -ESTALE a

@@ -153,6 +153,12 @@ int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool 
 	return 0;
 }
 
+void kvblk_roster_renew(struct kvblk_pool *pool)
+{
+	guard(spinlock)(&pool->roster_lock);
+	WRITE_ONCE(pool->roster_seq, pool->roster_seq + 1);
+}
+
 static void absent_free(struct kvblk_absent *absent)
 {
 	if (!absent)

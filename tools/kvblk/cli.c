@@ -314,6 +314,16 @@ int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject)
 	return cli_fail("%s: %s", subject, strerror(-err));
 }
 
+int cli_admin_warn(struct kvblk_admin *admin, const char *subject)
+{
+	const char *message = kvblk_admin_message(admin);
+
+	if (!*message)
+		return CLI_OK;
+	cli_fail("%s: %s", subject, message);
+	return CLI_DEGRADED;
+}
+
 int cli_no_module(const char *pool)
 {
 	if (pool)

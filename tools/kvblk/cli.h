@@ -25,7 +25,8 @@
  * @CLI_ERROR: refused or failed; the reason is on stderr
  * @CLI_USAGE: wrong option or argument; nothing was tried
  * @CLI_MISS: get, exists, rm, prefetch: no such block
- * @CLI_DEGRADED: status, doctor: a part of a pool does not serve; something is to be changed
+ * @CLI_DEGRADED: status, doctor: a part of a pool does not serve; something is to be changed;
+ *	pool destroy: done, with a warning
  * @CLI_DOWN: status, doctor: nothing of a pool serves; kvblk can't work
  */
 enum cli_exit {
@@ -182,6 +183,9 @@ int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same for what the module answered to an admin call about @subject. */
 int cli_admin_fail(struct kvblk_admin *admin, int err, const char *subject);
+
+/* After success: says what the kernel warns of, and returns CLI_DEGRADED; else CLI_OK. */
+int cli_admin_warn(struct kvblk_admin *admin, const char *subject);
 
 /* Open a handle, or say why not and what to do: 0 or CLI_ERROR. */
 int cli_open_pool(const char *pool, struct kvblk **kv);

@@ -296,11 +296,10 @@ int pool_destroy_main(int argc, char **argv)
 	if (ret)
 		return ret;
 	err = kvblk_pool_destroy(admin, args.name, args.force);
-	if (err)
-		ret = cli_admin_fail(admin, err, args.name);
-	else if (args.json)
-		ret = cli_print_json(json_pack("{s:s, s:b}", "name", args.name,
-					       "destroyed", 1));
+	ret = err ? cli_admin_fail(admin, err, args.name) : cli_admin_warn(admin, args.name);
+	if (!err && args.json && cli_print_json(json_pack("{s:s, s:b}", "name", args.name,
+							  "destroyed", 1)))
+		ret = CLI_ERROR;
 	kvblk_admin_close(admin);
 	return ret;
 }

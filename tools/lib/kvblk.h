@@ -1041,7 +1041,7 @@ void kvblk_admin_close(struct kvblk_admin *admin);
  * kvblk_admin_message() - why the last call on the handle was refused
  * @admin: the handle
  *
- * A sentence by the kernel that says what to change.
+ * A sentence by the kernel that says what to change; after success, what it warns of.
  *
  * Context: one thread at a time. Return: the sentence, "" if there is none. It
  * is the handle's and is good until the next call on it.
@@ -1230,7 +1230,9 @@ void kvblk_scan_free(struct kvblk_found *list);
  * @name: the pool
  * @force: although its nodes are open
  *
- * Its blocks stay on the members and come back with kvblk_pool_import().
+ * Its blocks stay on the members and come back with kvblk_pool_import(). If a member
+ * could not be told that the pool is down, kvblk_admin_message() says so; then the next
+ * import is as after a crash.
  *
  * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EBUSY:
  * its nodes are open; -EALREADY: it is being destroyed; -EPERM: no

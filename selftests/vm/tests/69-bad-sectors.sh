@@ -197,3 +197,13 @@ kill $lease
 wait $lease || true
 check pool_destroy
 sectors_well bad "${pages[@]}"
+
+echo "-- superblocks that can't be written when the pool goes"
+pool_format /dev/bad /dev/once
+blocks put 1 200 70000
+sectors_bad bad 0 16
+code 4 "as after a crash: bad can't be written" kvblk pool destroy $pool
+sectors_well bad 0 16
+pool_import /dev/bad /dev/once
+all_there "the next import, which needs no force"
+check pool_destroy
