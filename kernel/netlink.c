@@ -1057,7 +1057,8 @@ int kvblk_netlink_init(struct genl_family *family)
 {
 	int err;
 
-	nl_jobs = alloc_workqueue("kvblk-admin", WQ_UNBOUND, 0);
+	/* freezable, as pool->wq is: jobs write superblocks and tables */
+	nl_jobs = alloc_workqueue("kvblk-admin", WQ_UNBOUND | WQ_FREEZABLE, 0);
 	if (!nl_jobs)
 		return -ENOMEM;
 	/* Devices have no network namespace: their administration has one. */
