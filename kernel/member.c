@@ -905,8 +905,11 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (!err && overwrote)
 		add_overwrote(pool, sb);
 	if (err) {
-		if (member->formatted)
+		if (member->formatted) {
 			kvblk_roster_del(pool, &member->uuid);
+			/* the device may have died since the member was listed */
+			kvblk_absent_end(pool, &member->uuid);
+		}
 		scoped_guard(mutex, &pool->admin)
 			add_release(member);
 		kvblk_member_free(member);

@@ -206,4 +206,18 @@ code 4 "as after a crash: bad can't be written" kvblk pool destroy $pool
 sectors_well bad 0 16
 pool_import /dev/bad /dev/once
 all_there "the next import, which needs no force"
+
+echo "-- a device that dies while it is made a member leaves nothing behind"
+filters() { grep -c absent_alloc /proc/vmallocinfo || true; }
+if grep -q kvblk /proc/vmallocinfo; then
+	nullb_create third 100 irqmode=2 completion_nsec=100000000
+	expect "filters before" "$(filters)" 0
+	kvblk member add $pool --format --yes --segment-size 8M /dev/third 2>"$tmp/added" &
+	adding=$!
+	wait_for 20 member_is third missing
+	nullb_remove third
+	! wait $adding || fail "it was added"
+	wait_for 20 member_is third gone
+	expect "filters after" "$(filters)" 0
+fi
 check pool_destroy
