@@ -692,7 +692,8 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	kvblk_pool_tell_epoch(pool);
 	wait_event_timeout(pool->settle_wait, kvblk_pool_told(pool), TELL_TIME);
 	guard(mutex)(&pool->admin);
-	kvblk_pool_settle(pool);
+	if (kvblk_pool_settle(pool) && atomic_read(&pool->unsure))
+		NL_SET_ERR_MSG(extack, "it is removed, but deletes fail until the other members can be written");
 	return 0;
 }
 

@@ -230,7 +230,7 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 	mutex_unlock(&pool->admin);
 }
 
-void kvblk_pool_settle(struct kvblk_pool *pool)
+u32 kvblk_pool_settle(struct kvblk_pool *pool)
 {
 	u32 current_nr = 0, behind = 0;
 	struct kvblk_member *member;
@@ -248,7 +248,7 @@ void kvblk_pool_settle(struct kvblk_pool *pool)
 	}
 	/* all that can come back knows that what the others hold is of the past */
 	if (!current_nr || behind)
-		return;
+		return behind;
 	kvblk_for_each_member(pool, member, i) {
 		/* one that died just now may know this very epoch */
 		if (kvblk_member_stays(member) || !READ_ONCE(member->unsure) ||
@@ -258,6 +258,7 @@ void kvblk_pool_settle(struct kvblk_pool *pool)
 	}
 	atomic_sub(pool->nr_lost, &pool->unsure);
 	pool->nr_lost = 0;
+	return 0;
 }
 
 void kvblk_pool_seq(struct kvblk_pool *pool)

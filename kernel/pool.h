@@ -95,7 +95,8 @@ struct kvblk_pool_spec {
  * -EPROTONOSUPPORT of a newer version, -EREMOTE owned by another node, -ESTALE a
  * member of this pool whose blocks are out of date.
  * kvblk_member_remove: by name, or (@uuid) by that. -ENOENT; asynchronous, an event
- * tells the end, unless the member is missing.
+ * tells the end, unless the member is missing. 0 with a sentence: others do not know yet,
+ * and deletes fail.
  */
 int kvblk_pool_create(const struct kvblk_pool_spec *spec, u32 add_flags,
 		      struct netlink_ext_ack *extack);
@@ -205,9 +206,9 @@ void kvblk_pool_seq(struct kvblk_pool *pool);
 bool kvblk_pool_told(struct kvblk_pool *pool);
 /*
  * When all that stay know the pool's epoch, what lost members hold can't come
- * back: pool->unsure. pool->admin held.
+ * back: pool->unsure. pool->admin held. Returns how many do not know it.
  */
-void kvblk_pool_settle(struct kvblk_pool *pool);
+u32 kvblk_pool_settle(struct kvblk_pool *pool);
 /*
  * Ends that @member is counted in pool->unsure; pool->admin held. Returns how many times
  * it was.

@@ -26,7 +26,7 @@
  * @CLI_USAGE: wrong option or argument; nothing was tried
  * @CLI_MISS: get, exists, rm, prefetch: no such block
  * @CLI_DEGRADED: status, doctor: a part of a pool does not serve; something is to be changed;
- *	pool destroy: done, with a warning
+ *	pool destroy, member remove: done, with a warning
  * @CLI_DOWN: status, doctor: nothing of a pool serves; kvblk can't work
  */
 enum cli_exit {

@@ -448,10 +448,11 @@ static int remove_found(struct kvblk_admin *admin, const struct member_args *arg
 	err = kvblk_member_remove_uuid(admin, args->pool, found->uuid);
 	if (err)
 		return cli_admin_fail(admin, err, args->member);
-	if (!args->list.json)
-		return CLI_OK;
-	return cli_print_json(json_pack("{s:s, s:s, s:b}", "pool", args->pool,
-					"name", found->name, "removed", 1));
+	err = cli_admin_warn(admin, args->member);
+	if (args->list.json && cli_print_json(json_pack("{s:s, s:s, s:b}", "pool", args->pool,
+							"name", found->name, "removed", 1)))
+		return CLI_ERROR;
+	return err;
 }
 
 static int remove_main(int argc, char **argv)

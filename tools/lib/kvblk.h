@@ -1361,7 +1361,8 @@ int kvblk_member_add(struct kvblk_admin *admin, const char *pool,
  * @member: the member's name
  *
  * Its blocks are misses at once. The event KVBLK_EVENT_MEMBER_DOWN tells when
- * the device is free.
+ * the device is free. If another member could not be told, kvblk_admin_message() says
+ * so, and deletes fail until it is: see @unsure of &struct kvblk_pool_state.
  *
  * Context: one thread at a time. Return: 0; -ENOENT: no such pool or member;
  * -EALREADY: it is being removed; -ENODEV: the pool is being destroyed; -EPERM:

@@ -36,7 +36,7 @@ missed_epoch() {
 	device_silent slow
 	kv_blocks $node get 1 20 50000 &
 	wait_for 10 event member-suspect
-	check kvblk member remove --yes $pool flash0
+	code 4 'deletes fail until' kvblk member remove --yes $pool flash0
 	wait_for 10 member_is flash0 gone
 	device_answers slow
 	wait_for 10 event member-answers
@@ -99,6 +99,8 @@ check kvblk member add $pool --format --yes /dev/flash0
 wait_for 20 pool_is_up
 missed_epoch
 
+# a copy of a member that is there is not taken, whatever is said
+check dd if=/dev/zero of=/dev/flash2 bs=1M count=1 oflag=direct status=none
 dm_create late /dev/flash2 "0 %s linear /dev/flash2 0"
 defer 'device_answers late'
 device_silent late

@@ -207,6 +207,23 @@ sectors_well bad 0 16
 pool_import /dev/bad /dev/once
 all_there "the next import, which needs no force"
 
+echo "-- and when a member is removed"
+nullb_create third 100
+check kvblk member add $pool --format --yes --segment-size 8M /dev/third
+wait_for 20 pool_is_up
+sectors_bad bad 0 16
+sectors_bad third 0 16
+code 4 "deletes fail until the other members can be written" kvblk member remove --yes $pool third
+expect "deletes that are unsure" "$(cat $sysfs/unsure)" 1
+blocks delete 100000 1 1
+expect "a delete that is not sure" "$errors" 1
+sectors_well bad 0 16
+wait_for 20 sure
+blocks delete 100000 1 1
+expect "the delete then" "$absent" 1
+wait_for 20 member_is third gone
+nullb_remove third
+
 echo "-- a device that dies while it is made a member leaves nothing behind"
 filters() { grep -c absent_alloc /proc/vmallocinfo || true; }
 if grep -q kvblk /proc/vmallocinfo; then
