@@ -309,7 +309,8 @@ static int get_memory(struct kvblk_req *req)
 	req->wants_memory = 0;
 	if (req->phase == KVBLK_GET_AGAIN)
 		return kvblk_req_mem_alloc(req, get_end(req) - req->from, true);
-	if (!(pool->flags & KVBLK_POOL_STRICT) &&
+	/* a cancel that saw a ring's get without memory must not meet the caller's after all */
+	if (!(pool->flags & KVBLK_POOL_STRICT) && !(req->cmd && get_comes(req)) &&
 	    !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
 	    req->from == req->op.offset && get_end(req) == req->op.offset + req->want &&
 	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
@@ -869,6 +870,7 @@ static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 	if (by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS && req->mem.tail_user.bv_len) {
 		req->phase = KVBLK_GET_AGAIN;
 		req->result.flags &= ~KVBLK_RES_DIRECT;
+		get_partly(req);
 	}
 	if (req->object || req->mem.direct)
 		kvblk_req_mem_drop(req);
