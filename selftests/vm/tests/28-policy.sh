@@ -54,10 +54,10 @@ code 1 'kvblkd, which decides, does not run' command kvblk policy explain $pool
 echo "-- free segments ahead of the writes; the health of the one drive"
 config 'reserve: { seconds = 3600; most_permille = 150; };'
 daemon_start
-wait_for 30 logged "drive: pool $pool, member nvme.*: 0 % of its life are used, [0-9.]* MiB were written"
-refuse logged 'drive: .*flash0'
 fresh 800
 wait_for 30 watermarks 150 170
+# Linux' target answers with zeroes here, which are no drive's health
+refuse logged 'drive: '
 check explains "^[0-9-]+ [0-9:]+ reserve .* low_permille 20 -> 150, high_permille 40 -> 170 +reserve for 3600 s: member .* reclaim begins earlier$"
 
 echo "-- a budget of next to nothing: admission falls"

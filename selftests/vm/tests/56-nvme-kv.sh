@@ -47,11 +47,12 @@ modprobe -q dm_delay || true
 sectors=$(blockdev --getsz /dev/flash1)
 dm_create slow /dev/flash1 "0 %s linear /dev/flash1 0"
 
-# late_from SECTOR: what lies behind it is not answered in this test's time; the rest is, and what has waited
+# late_from SECTOR [END]: what lies between them is not answered in this test's time; the rest is, and what has waited
 late_from() {
-	local table=""
+	local table="" end=${2-$sectors}
 	[ "$1" = 0 ] || table="0 $1 linear /dev/flash1 0"
-	[ "$1" = "$sectors" ] || table+=$'\n'"$1 $((sectors - $1)) delay /dev/flash1 $1 600000"
+	[ "$1" = "$sectors" ] || table+=$'\n'"$1 $((end - $1)) delay /dev/flash1 $1 600000"
+	[ "$end" = "$sectors" ] || table+=$'\n'"$end $((sectors - end)) linear /dev/flash1 $end"
 	dm_set slow /dev/flash1 "${table#$'\n'}"
 }
 
@@ -77,8 +78,8 @@ no_failures
 
 echo "-- a member whose blocks are still looked for"
 check pool_destroy
-# behind its superblocks and its table
-late_from 16384
+# behind its superblocks and its table, and before the end, where an import looks for what others have there
+late_from 16384 $((sectors - 8192))
 defer pool_destroy
 defer 'late_from "$sectors"'
 kvblk pool import $pool /dev/mapper/slow &
