@@ -62,8 +62,10 @@ again:
 	if (err == 1)
 		return -EAGAIN;
 	req->stale = err < 0;
-	/* from here on it is a miss; it is over when it is durable */
-	/* the media half may have ended, and the pool with it, before the object is looked for */
+	/*
+	 * From here on the block is a miss, and the delete is over when that is durable. The
+	 * media half may have ended, and the pool with it, before the object is looked for.
+	 */
 	percpu_ref_get(&pool->users);
 	kvblk_media_submit(req, NULL);
 	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->media.io);

@@ -118,9 +118,8 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	/* what this version does not understand it must not write over */
 	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
 		*found = KVBLK_FOUND_NEWER;
-	/* either copy is enough: both are written each time */
 	} else if (*found == KVBLK_FOUND_MEMBER) {
-		/* a first place that can't be read holds nothing that was seen */
+		/* either copy is enough; a first place that can't be read proves no stranger */
 		if (second && !unread && super_given_away(&copies[0], sb))
 			*found = KVBLK_FOUND_FORMER;
 	} else if (unread) {
