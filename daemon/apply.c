@@ -18,6 +18,7 @@
 #define LONGEST_SHIFT	6
 #define ROUNDS		16	/* modules, discovery, subsystems, pools, tunables */
 #define ADMIN_WAIT_MS	60000
+#define POLL_US		100000
 
 /**
  * struct apply_known - a note that was told, a step that failed or was done
@@ -324,20 +325,29 @@ static bool take(struct apply *apply, const struct step *step, bool dry_run)
 		return false;
 	}
 	apply->told(apply->arg, step, APPLY_DONE, "");
+	if (step->kind == STEP_CONNECT)
+		apply->connected = now();
 	known = known ? known : remember(apply, step->text);
 	if (known)
 		known->done = true;
 	return true;
 }
 
-static int take_round(struct apply *apply, const struct config *config, bool dry_run,
-		      bool *again)
+static bool is_patient(const struct apply *apply)
 {
+	return apply->connected && now() < apply->connected + apply->patience;
+}
+
+static int take_round(struct apply *apply, const struct config *config, bool dry_run,
+		      bool *again, bool *waits)
+{
+	bool patient = is_patient(apply);
 	struct state state = { 0 };
 	struct step *steps = NULL;
 	int err = state_read(config, &state);
 
 	*again = false;
+	*waits = false;
 	for (struct apply_known *known = apply->known; known; known = known->next_known)
 		known->seen = false;
 	state.settled = apply->settled;
@@ -346,8 +356,10 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 		err = plan(config, &state, &steps);
 	for (const struct step *step = steps; step; step = step->next) {
 		/* a wait that may end with this round is no news yet */
-		if (step->kind == STEP_NOTE && *again)
+		if (step->kind == STEP_NOTE && (*again || patient)) {
+			*waits = true;
 			continue;
+		}
 		*again |= take(apply, step, dry_run);
 	}
 	if (!err && !*again && !dry_run)
@@ -376,12 +388,17 @@ static void wait_for_pools(const struct apply *apply, const struct config *confi
 int apply(struct apply *apply, const struct config *config, bool dry_run,
 	  struct apply_result *result)
 {
-	bool again = true;
-	int err = 0;
+	bool again = true, waits = false;
+	int err = 0, rounds = 0;
 
 	*result = (struct apply_result){ .next = -1 };
-	for (int i = 0; !err && again && i < ROUNDS; i++)
-		err = take_round(apply, config, dry_run, &again);
+	while (!err && (again || waits) && rounds < ROUNDS) {
+		err = take_round(apply, config, dry_run, &again, &waits);
+		if (again)
+			rounds++;
+		else if (waits)
+			usleep(POLL_US);
+	}
 	if (err)
 		return err;
 	for (const struct apply_known *known = apply->known; known; known = known->next_known) {

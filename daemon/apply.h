@@ -23,6 +23,9 @@ enum apply_outcome {
  * struct apply - what is remembered from one time to the next
  * @told: is called for each step that there is something new about
  * @arg: for it
+ * @patience: for so many seconds after a connection no note is told, for the kernel
+ *	looks for namespaces after it has answered; 0: the caller hears of them
+ * @connected: when the last connection was made, seconds
  * @settled: pools and controllers that are set as the file has it
  * @since: when each pool of the configuration was waited for first, seconds
  * @nr_since: of them
@@ -32,6 +35,8 @@ struct apply {
 	void (*told)(void *arg, const struct step *step, enum apply_outcome outcome,
 		     const char *why);
 	void *arg;
+	int64_t patience;
+	int64_t connected;
 	struct texts settled;
 	int64_t *since;
 	size_t nr_since;

@@ -10,6 +10,7 @@
 #include "apply.h"
 #include "once.h"
 
+#define PATIENCE	5	/* seconds */
 #define EXAMPLE	"/usr/share/doc/kvblk/kvblkd.conf"
 
 static const char *const kinds[] = {
@@ -55,7 +56,7 @@ static void tell(void *arg, const struct step *step, enum apply_outcome outcome,
 int apply_once(const char *path, bool dry_run, bool json)
 {
 	struct once once = { .json = json ? json_array() : NULL };
-	struct apply all = { .told = tell, .arg = &once };
+	struct apply all = { .told = tell, .arg = &once, .patience = PATIENCE };
 	struct apply_result result = { 0 };
 	struct config config;
 	unsigned int errors;

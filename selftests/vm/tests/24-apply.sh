@@ -67,6 +67,13 @@ config 'failing_run = 7;'
 code 0 '^load module nvme-tcp$' kvblk apply --config "$conf" --dry-run
 code 0 '^connect to nqn.2026-11.org.kvblk:left, tcp 127.0.0.1 port' kvblk apply --config "$conf" --dry-run
 expect "module nvme-tcp" "$(find /sys/module -maxdepth 1 -name nvme_tcp)" ""
+# the kernel finds this one's namespace after the connection was made
+enable=$configfs/nvmet/subsystems/nqn.2026-11.org.kvblk:right/namespaces/1/enable
+put "$enable" 0
+(
+	until [ "$(connections)" = 2 ]; do sleep .1; done
+	put "$enable" 1
+) &
 applied 'load module nvme-tcp: done' "connect to *:left*: done" "connect to *:right*: done" \
 	"import pool $pool from /dev/nvme?n1, /dev/nvme?n1: done" \
 	"set suspect_ms of pool $pool from 5000 to 60000: done" "set failing_run of pool $pool from 32 to 7: done"
