@@ -47,6 +47,7 @@ enum kvblk_req_state {
 struct kvblk_landing {
 	spinlock_t lock;		/* all below and in their handovers */
 	struct list_head waiting;
+	unsigned long pages;		/* that those in it keep pinned */
 };
 
 /**
@@ -55,6 +56,7 @@ struct kvblk_landing {
  * @landing: where it waits for its task; a batch's need none
  * @state: &enum kvblk_req_state
  * @since: when it landed there
+ * @pages: pinned pages counted in landing->pages
  * @coming: its task's work is queued
  * @rescued: its media half was ended for its task
  */
@@ -63,6 +65,7 @@ struct kvblk_handover {
 	struct kvblk_landing *landing;
 	atomic_t state;
 	unsigned long since;
+	unsigned long pages;
 	bool coming;
 	bool rescued;
 };
@@ -74,18 +77,28 @@ static inline bool kvblk_handover_done(struct kvblk_handover *hand)
 	       KVBLK_REQ_INFLIGHT;
 }
 
-/* It waits for its task from @now on. True: that is to be told. */
-static inline bool kvblk_handover_land(struct kvblk_handover *hand, unsigned long now)
+/* It waits for its task from @now on, with @pages pinned. True: that is to be told. */
+static inline bool kvblk_handover_land(struct kvblk_handover *hand, unsigned long now,
+				       unsigned long pages)
 {
 	bool tell;
 
 	guard(spinlock_irqsave)(&hand->landing->lock);
 	hand->since = now;
 	hand->rescued = false;
+	hand->pages = pages;
+	hand->landing->pages += pages;
 	list_add_tail(&hand->link, &hand->landing->waiting);
 	tell = !hand->coming;
 	hand->coming = true;
 	return tell;
+}
+
+/* Under the landing's lock. */
+static inline void handover_take_off(struct kvblk_handover *hand)
+{
+	list_del_init(&hand->link);
+	hand->landing->pages -= hand->pages;
 }
 
 /* The task comes. True: it is its own. False: it will be told again. */
@@ -95,7 +108,7 @@ static inline bool kvblk_handover_claim(struct kvblk_handover *hand)
 	hand->coming = false;
 	if (list_empty(&hand->link))
 		return hand->rescued;
-	list_del_init(&hand->link);
+	handover_take_off(hand);
 	return true;
 }
 
@@ -108,17 +121,21 @@ static inline bool kvblk_handover_detach(struct kvblk_handover *hand)
 			      KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT;
 }
 
-/* The first one that has waited since @then at the latest is the work's; or NULL. */
+/*
+ * The first one is the work's if it has waited since @then at the latest, or if more
+ * than @limit pages are pinned there; else NULL.
+ */
 static inline struct kvblk_handover *kvblk_handover_take(struct kvblk_landing *landing,
-							 unsigned long then)
+							 unsigned long then,
+							 unsigned long limit)
 {
 	struct kvblk_handover *hand;
 
 	guard(spinlock_irqsave)(&landing->lock);
 	hand = list_first_entry_or_null(&landing->waiting, struct kvblk_handover, link);
-	if (!hand || (long)(then - hand->since) < 0)
+	if (!hand || ((long)(then - hand->since) < 0 && landing->pages <= limit))
 		return NULL;
-	list_del_init(&hand->link);
+	handover_take_off(hand);
 	return hand;
 }
 

@@ -385,9 +385,11 @@ void kvblk_file_put(struct kvblk_file *file);
 
 /*
  * Ends the media halves of what rings have landed, and whose tasks do not come,
- * being stopped, frozen or busy.
+ * being stopped, frozen or busy: a second later, or at once when they keep much pinned.
  */
 void kvblk_rescue_work(struct work_struct *work);
+/* A ring's operation waits for its task from now on. True: that is to be told. */
+bool kvblk_req_land(struct kvblk_req *req);
 
 /* The block is in the index, and a get would find it. Process context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,

@@ -450,8 +450,18 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
 
 /* ---- operations of rings whose task does not come ---- */
 
-/* Time that a task has before its operation's media half is ended for it. */
+/* Time that a task has before its operation's media half is ended for it, */
 #define LANDED_PATIENCE		HZ
+/* and what such operations of one CPU may keep pinned meanwhile. */
+#define LANDED_PAGES		((64u << 20) >> PAGE_SHIFT)
+
+bool kvblk_req_land(struct kvblk_req *req)
+{
+	/* asked before it lands: its task may free it from then on */
+	if (READ_ONCE(req->hand.landing->pages) > LANDED_PAGES)
+		queue_work(req->pool->wq, &req->pool->rescue_work);
+	return kvblk_handover_land(&req->hand, jiffies, req->mem.nr_pages);
+}
 
 void kvblk_rescue_work(struct work_struct *work)
 {
@@ -462,7 +472,8 @@ void kvblk_rescue_work(struct work_struct *work)
 
 	for_each_possible_cpu(cpu)
 		while ((hand = kvblk_handover_take(per_cpu_ptr(pool->landings, cpu),
-						   jiffies - LANDED_PATIENCE))) {
+						   jiffies - LANDED_PATIENCE,
+						   LANDED_PAGES))) {
 			req = container_of(hand, struct kvblk_req, hand);
 			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
 			/* its task needs nothing but the result, and may never come */

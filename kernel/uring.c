@@ -185,7 +185,7 @@ KVBLK_TASK_WORK(uring_finish)
 
 static void uring_landed(struct kvblk_req *req)
 {
-	if (kvblk_handover_land(&req->hand, jiffies))
+	if (kvblk_req_land(req))
 		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
 }
 

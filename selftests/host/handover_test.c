@@ -125,7 +125,7 @@ static void take_step(enum step step)
 		m.flying = false;
 		if (!kvblk_handover_done(&m.hand))
 			m.working = true;
-		else if (kvblk_handover_land(&m.hand, 0))
+		else if (kvblk_handover_land(&m.hand, 0, 3))
 			tell();
 		break;
 	case TASK_COMES:
@@ -146,7 +146,7 @@ static void take_step(enum step step)
 		fly(&m.task);
 		break;
 	case RESCUE_TAKES:
-		assert_ptr_equal(kvblk_handover_take(&m.landing, 0), &m.hand);
+		assert_ptr_equal(kvblk_handover_take(&m.landing, 0, 8), &m.hand);
 		finish_begin(&m.rescue);
 		break;
 	case RESCUE_ENDS:
@@ -211,6 +211,7 @@ static unsigned long all_orders(bool task_comes, bool cancels)
 		assert_false(m.busy || m.flying || m.working);
 		assert_false(m.media);
 		assert_true(list_empty(&m.landing.waiting));
+		assert_int_equal(m.landing.pages, 0);
 		if (task_comes) {
 			assert_false(m.told);
 			assert_int_equal(m.completed, 1);
@@ -252,11 +253,35 @@ static void a_task_that_never_comes_holds_no_media(void **state)
 	assert_true(all_orders(false, true) > 1);
 }
 
+/* Patience has an end: a time, and pages. */
+static void the_work_takes_what_is_late_or_too_much(void **state)
+{
+	struct kvblk_landing landing = {};
+	struct kvblk_handover hands[3] = {};
+
+	spin_lock_init(&landing.lock);
+	INIT_LIST_HEAD(&landing.waiting);
+	for (int i = 0; i < 3; i++) {
+		INIT_LIST_HEAD(&hands[i].link);
+		hands[i].landing = &landing;
+		kvblk_handover_land(&hands[i], 10 + i, 4);
+	}
+	/* late */
+	assert_null(kvblk_handover_take(&landing, 9, 12));
+	assert_ptr_equal(kvblk_handover_take(&landing, 10, 12), &hands[0]);
+	/* too much, which the next one's going ends */
+	assert_ptr_equal(kvblk_handover_take(&landing, 9, 7), &hands[1]);
+	assert_null(kvblk_handover_take(&landing, 9, 7));
+	assert_true(kvblk_handover_claim(&hands[2]));
+	assert_int_equal(landing.pages, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_order_ends_it_once),
 		cmocka_unit_test(a_task_that_never_comes_holds_no_media),
+		cmocka_unit_test(the_work_takes_what_is_late_or_too_much),
 	};
 
 	return RUN_TESTS("handover", tests);
