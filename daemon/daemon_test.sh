@@ -166,7 +166,7 @@ exports() {
 	verdict $? "without a section nothing listens"
 }
 
-# What is wrong in a file is left out when the daemon starts; a reload keeps what is in force.
+# Wrong settings are left out when the daemon starts; a reload keeps the settings in force.
 starts_with_errors() {
 	local port other
 	free_port port other

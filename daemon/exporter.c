@@ -80,7 +80,7 @@ static void take(struct exporter *exporter)
 	metrics->seconds = (double)(exporter->taken - now) / 1e9;
 }
 
-/* One that is a word, as integrity is, is no number. */
+/* A tunable that is a word, such as integrity, is no number. */
 static bool tunable_of(const char *pool, const char *name, uint64_t *value)
 {
 	char path[128], text[TUNABLE_LEN] = "", *rest;

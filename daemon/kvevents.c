@@ -207,7 +207,7 @@ int kvevents_share(const struct kvevents *events, size_t number, size_t shares, 
 
 /* ---- hashes ---- */
 
-/* What the event of a hash takes in memory. */
+/* Bytes of memory that the event of a hash takes. */
 static size_t bytes_of(const struct stored *stored)
 {
 	return sizeof(*stored) + stored->len;

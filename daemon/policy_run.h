@@ -10,7 +10,7 @@
 
 /*
  * Takes the lock of this host's kvblkd, once. Returns 0, or -EBUSY: another kvblkd runs.
- * What fails otherwise is logged, and then there is no policy.
+ * Other failures are logged, and then there is no policy.
  */
 int policy_open(void);
 
@@ -20,7 +20,7 @@ void policy_start(void);
 /* This is the configuration from now on. */
 void policy_configure(const struct config *config);
 
-/* What is written to the pool as a share of its budget; negative: it has none. */
+/* Bytes written to the pool as a share of its budget; negative: it has none. */
 double policy_budget_ratio(const char *pool);
 
 /* Pools may have come: it looks at once. */

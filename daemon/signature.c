@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What libblkid finds on a device, see signature.h. */
+/* Signatures that libblkid finds on a device, see signature.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "signature.h"
 
-/* What the last probe found: where, and as @what. */
+/* The signature of the last probe, as @what; false: none outside the data area. */
 static bool take(blkid_probe probe, const char *at, const char *type, const char *kind,
 		 const struct kvblk_found *found, char *what, size_t len)
 {

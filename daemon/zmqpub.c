@@ -30,7 +30,7 @@
 /* Messages that wait for a peer of ROUTER, and what its socket holds. */
 #define ANSWER_HWM	1
 #define ANSWER_SNDBUF	(128 << 10)
-/* What a kept batch takes beside its bytes. */
+/* Overhead of a kept batch beside its bytes. */
 #define KEPT_BYTES	256u
 /* As many batches as this wait for a subscriber at least. */
 #define PUB_HWM_LEAST	64
@@ -318,7 +318,7 @@ static bool is_answered(const struct zmqpub *pub, const void *identity, size_t l
 	return false;
 }
 
-/* One question of a peer at a time: who asks again meanwhile has the answer to the first one. */
+/* Answers one question of a peer at a time: a second one meanwhile gets the first one's answer. */
 static void ask(struct zmqpub *pub, const void *identity, size_t len, uint64_t from)
 {
 	uint64_t oldest = pub->next - pub->nr;

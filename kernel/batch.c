@@ -265,7 +265,7 @@ static u32 req_moves(const struct kvblk_req *req)
 	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
 }
 
-/* What was brought in may leave memory from now on, the last ones first. */
+/* Blocks brought in may be evicted from now on, the last ones first. */
 static void batch_unpark(struct kvblk_batch *batch)
 {
 	u32 i;

@@ -107,7 +107,7 @@ static void stage_rec(struct stage *stage)
 	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
 }
 
-/* It has room. Without memory it is not written, nor if its bytes are not what was put. */
+/* Writes an object that has room on flash; not without memory, nor if its bytes are damaged. */
 static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
@@ -539,7 +539,7 @@ static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
 	return obj;
 }
 
-/* What somebody waits for, and what is leased where memory is short. */
+/* Demotes objects that somebody waits for, and leased ones where memory is short. */
 static void dram_urgent(struct kvblk_pool *pool)
 {
 	struct kvblk_object *obj;

@@ -375,7 +375,7 @@ void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 	kvblk_object_put(obj);
 }
 
-/* One walk. Returns whether it may have missed some: those behind one that was removed. */
+/* Returns whether the walk may have missed objects: those behind one that was removed. */
 static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 {
 	struct rhashtable_iter iter;

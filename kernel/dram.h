@@ -23,9 +23,9 @@ bool kvblk_object_current(struct kvblk_pool *pool, const struct kvblk_object *ob
 			  struct kvblk_slot *slot);
 /* Off it; the node's lock is held. */
 void kvblk_object_unqueue(struct kvblk_dram_node *node, struct kvblk_object *obj);
-/* It is to go to a member now; dram.work is to be queued. The caller has a reference. */
+/* Has @obj demoted now; the caller queues dram.work, and has a reference. */
 void kvblk_object_urge(struct kvblk_pool *pool, struct kvblk_object *obj);
-/* No get finds it any more. The caller has a reference. */
+/* Gets find @obj no more. The caller has a reference. */
 void kvblk_object_remove(struct kvblk_pool *pool, struct kvblk_object *obj);
 
 /* 0 or -ENOMEM; then kvblk_objects_exit() at the end. Both may sleep. */

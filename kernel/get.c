@@ -152,7 +152,7 @@ static int get_submit(struct kvblk_req *req)
 	return 0;
 }
 
-/* Its task has come for it, and does not wait for others of its file. */
+/* The task has come for the get, and does not wait for others of its file. */
 static bool get_comes(const struct kvblk_req *req)
 {
 	return req->phase != KVBLK_GET_LANDED;
@@ -392,7 +392,7 @@ static int get_check_object(struct kvblk_req *req)
 	return 0;
 }
 
-/* It is in the host's memory: nothing is read, so it lands at once, for its task. */
+/* A block in the host's memory is not read: the get lands at once, for its task. */
 static int get_here(struct kvblk_req *req)
 {
 	kvblk_p2p_trial_end(req);
@@ -403,7 +403,7 @@ static int get_here(struct kvblk_req *req)
 	return 0;
 }
 
-/* What a caller whose pages do not stay gets, in kernel memory: 0, -ENOMEM, -EBADMSG. */
+/* Copies a block in memory for a caller whose pages do not stay: 0, -ENOMEM, -EBADMSG. */
 static int get_copy_object(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
@@ -557,8 +557,8 @@ static int get_start(struct kvblk_req *req)
 }
 
 /*
- * It is found again, and what it came to be. 0: in flight; 1; -EAGAIN: a page fault is
- * wanted, or @phase says that it has been copied.
+ * Looks the block up again and begins anew. 0: in flight; 1: over; -EAGAIN: a page fault
+ * is wanted, or @phase says that the block has been copied.
  */
 static noinline int get_again(struct kvblk_req *req)
 {
@@ -859,8 +859,8 @@ static int get_deliver(struct kvblk_req *req)
 }
 
 /*
- * Its task may take its time, or a pager: what is pinned, and the pool's memory, is not
- * held meanwhile.
+ * Lets go of pinned pages and of the pool's memory while the task, or a pager, takes its
+ * time.
  */
 static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -943,7 +943,7 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 	       get_clear(req) : ret;
 }
 
-/* It has waited at a gate that does not move. */
+/* The gate has not moved for as long as a prefetch waits. */
 static int prefetch_give_up(struct kvblk_req *req)
 {
 	return -ENOSPC;

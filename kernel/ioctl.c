@@ -81,7 +81,7 @@ static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk
 	return 0;
 }
 
-/* What a lookup tells of each key of a step. */
+/* A lookup's results for the keys of a step. */
 struct lookup_answer {
 	u64 tags[LOOKUP_STEP];
 	u32 sizes[LOOKUP_STEP];

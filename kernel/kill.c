@@ -76,7 +76,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 	wake_up_all(&pool->space_wait);
 }
 
-/* One more or less is listed: is there room for those of deletes? */
+/* Counts a kill that is listed (1) or no more (-1), and opens or shuts deletes. */
 static void kills_count(struct kvblk_member *member, int more)
 {
 	struct kvblk_pool *pool = member->pool;

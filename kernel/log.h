@@ -353,7 +353,7 @@ bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 bool kvblk_object_put(struct kvblk_object *obj);
 /* Is the object's payload to be compared with its checksums? */
 bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj);
-/* It was, and is not what was put: counts and reports that. Any context. */
+/* Counts and reports that @obj no longer holds the bytes that were put. Any context. */
 void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj);
 /* No get finds the object any more, nor its block, if that is nowhere else. */
 void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj);
@@ -497,7 +497,7 @@ static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id
 
 /* Kills that a member lists before it is left alone; see kill.c. */
 #define KVBLK_KILLS_MAX		4096
-/* Those listed at which deletes wait: what puts and evictions need is left to them. */
+/* Deletes wait at so many: the rest is for puts and evictions. */
 #define KVBLK_KILLS_DELETES	(KVBLK_KILLS_MAX / 2)
 
 /*

@@ -430,8 +430,8 @@ struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
 /* Drops the object, and no other memory. */
 void kvblk_req_object_drop(struct kvblk_req *req);
 /*
- * What its record tells, with memory for its checksums, and those that @rec has. False:
- * there is none.
+ * Fills the object's record from @rec, with memory for checksums and those of @rec.
+ * Returns false if there is no memory.
  */
 bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);

@@ -156,7 +156,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 				       enum kvblk_found *found,
 				       struct netlink_ext_ack *extack);
 void kvblk_member_free(struct kvblk_member *member);
-/* What was found there, @sb, is not to be overwritten or used: with a sentence. */
+/* Refuses, with a sentence, to overwrite or use @sb, which was found there. */
 int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		      enum kvblk_found found, u32 add_flags,
 		      struct netlink_ext_ack *extack);

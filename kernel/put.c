@@ -70,7 +70,7 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 	return put_wants_crcs(req, policy) || req->no_p2p;
 }
 
-/* They have been computed as the payload came into memory. */
+/* The checksums were computed as the payload came into memory. */
 static bool put_carries_crcs(const struct kvblk_req *req)
 {
 	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->object &&

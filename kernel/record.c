@@ -463,7 +463,7 @@ bool kvblk_text_printable(const u8 *text)
 	return true;
 }
 
-/* What lies on media ends up in terminals: printable ASCII, with an end. */
+/* Texts on media end up in terminals: printable ASCII, with an end. */
 static bool text_valid(const u8 *text, size_t size)
 {
 	return terminated(text, size) && kvblk_text_printable(text);

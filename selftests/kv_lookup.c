@@ -522,7 +522,7 @@ TEST(limit_of_leases)
 	PASSED("the first ones are leased, each file has its own limit");
 }
 
-/* One open file leases all that it may: what is left is for the others. */
+/* An open file that leases all that it may leaves the rest to others. */
 TEST(shares_of_leases)
 {
 	const unsigned int count = 80, files = 4;

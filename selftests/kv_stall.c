@@ -584,7 +584,7 @@ static void *hold_run(void *arg)
 	return NULL;
 }
 
-/* What a file has can be given back when its pool is gone, too. */
+/* A file's things can be given back when its pool is gone, too. */
 static struct kvblk_unreg_buf held_buf = { .size = sizeof(held_buf), .flags = KVBLK_UNREG_WAIT };
 static struct kvblk_lease_release held_lease = { .size = sizeof(held_lease) };
 

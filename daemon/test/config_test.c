@@ -333,7 +333,7 @@ static void test_wrong(void **state)
 	}
 }
 
-/* What is wrong costs itself, or its group if that would mean something else then; the rest is there. */
+/* A wrong setting costs itself, or its group if that would mean something else without it. */
 static void test_left_out(void **state)
 {
 	static const char text[] =

@@ -309,7 +309,7 @@ static void test_remember(void **state)
 	assert_int_equal(kvevents_counts(events)->token_bytes, 0);
 }
 
-/* One engine was wrong about a hash: the tokens that were told last count, and subscribers have those. */
+/* After an engine was wrong about a hash, subscribers have the tokens that were told last. */
 static void test_corrected(void **state)
 {
 	struct kvwire_block wrong = { .hash = 1, .tokens = { "\x02", 1 }, .nr_tokens = 1 };

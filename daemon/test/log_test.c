@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What the journal is told, by fields; without a journal, the same line on stderr. */
+/* The journal gets fields; without a journal, stderr gets the same line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

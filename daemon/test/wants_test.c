@@ -120,7 +120,7 @@ static void test_bytes(void **state)
 	sessions_free(sessions);
 }
 
-/* What one user has, however many, leaves another one his. */
+/* However many one user has, another one keeps his share. */
 static void test_users(void **state)
 {
 	struct sessions_rules rules = { .sessions = 100, .bytes = 1 << 20 };

@@ -304,7 +304,7 @@ static void test_overtaken(void **state)
 }
 
 /*
- * One that asks and does not read: no more is made than it has room for, however often it
+ * A peer that asks and does not read: no more is made than it has room for, however often it
  * asks, and another one has its answer nevertheless.
  */
 static void test_unread(void **state)

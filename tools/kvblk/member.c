@@ -228,7 +228,7 @@ static const struct argp add_argp = {
 	.children = output_children,
 };
 
-/* What else is on a device that is to be a member again. */
+/* Foreign signatures on a device that is to be a member again. */
 static int check_signature(const char *path)
 {
 	struct kvblk_found *found = NULL;

@@ -147,7 +147,7 @@ static const struct argp get_argp = {
 	.children = output_children,
 };
 
-/* Its value, its default, and what it may be. */
+/* The value, the default, and the range. */
 static void print_one(const struct tunable *tunable, const char *value)
 {
 	const char *unit = tunable_unit(tunable);

@@ -1230,7 +1230,7 @@ void kvblk_scan_free(struct kvblk_found *list);
  * @name: the pool
  * @force: although its nodes are open
  *
- * Its blocks stay on the members and come back with kvblk_pool_import(). If a member
+ * The pool's blocks stay on the members and come back with kvblk_pool_import(). If a member
  * could not be told that the pool is down, kvblk_admin_message() says so; then the next
  * import is as after a crash.
  *
@@ -1246,7 +1246,7 @@ int kvblk_pool_destroy(struct kvblk_admin *admin, const char *name, bool force);
  * @admin: the handle
  * @name: the pool's name
  *
- * Those of struct kvblk_pool_state; the counters of kvblk_stats_get() go on.
+ * The ones of struct kvblk_pool_state; the counters of kvblk_stats_get() go on.
  *
  * Context: one thread at a time. Return: 0; -ENOENT: no such pool; -EPERM: no
  * CAP_SYS_ADMIN; -ENOMEM, -EMSGSIZE; -EOPNOTSUPP: the module can't.

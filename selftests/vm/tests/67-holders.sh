@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=400 kernels=debug mem=1G disks=1
-# What one caller holds, by rings that it does not reap, by leases, by keys that never come, costs nobody else: no page stays pinned,
+# A caller that holds memory, by rings that it does not reap, by leases, by keys that never come, costs nobody else: no page stays pinned,
 # others' puts find memory, memory that is told to be reclaimable is, gets go first. And what is in memory is what was put.
 . "${0%/*}/pool.bash"
 

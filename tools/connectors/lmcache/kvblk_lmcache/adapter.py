@@ -255,7 +255,7 @@ class Adapter(L2AdapterInterface):
             if not self._closed:
                 event.notify()
 
-    # What the pool has dropped
+    # Blocks that the pool has dropped
 
     def _used(self, blocks: Iterable[bytes | None]) -> None:
         with self._lock:

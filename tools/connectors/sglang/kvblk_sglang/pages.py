@@ -27,7 +27,7 @@ _SHAPE = ("layout", "storage_format_tag", "layer_num", "target_layer_num", "star
           "dsa_kv_cache_store_fp8", "dcp_size", "dcp_rank", "index_head_dim", "indexer_dtype",
           "indexer_page_stride_size", "num_mamba_layers", "temporal_dtype", "temporal_state_elem_size",
           "temporal_state_shape", "conv_dtype", "conv_state_shapes", "item_bytes", "slot_page_size", "pool_name")
-# What of it a pool of such a class has to have. The sizes of the segments are in the key for each.
+# Attributes that a pool of such a class must have. The sizes of the segments are in the key for each.
 _NEEDED = {
     "MHATokenToKVPoolHost": ("layer_num", "target_layer_num", "start_layer", "end_layer", "head_num", "head_dim",
                              "v_head_dim"),
