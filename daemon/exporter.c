@@ -124,6 +124,12 @@ static void look_at_process(struct metrics *metrics)
 	metrics->process_fds = count_fds();
 }
 
+static void print_ready(const struct exporter *exporter, FILE *to)
+{
+	fputs("ready\n", to);
+	ready_notes(exporter->config, &exporter->metrics.snapshot, to);
+}
+
 static void print_page(struct exporter *exporter, const char *path, const char *accept,
 		       struct http_answer *answer, FILE *to)
 {
@@ -150,7 +156,7 @@ static void print_page(struct exporter *exporter, const char *path, const char *
 	if (page)
 		metrics_print(to, format, metrics);
 	else if (metrics->ready)
-		fputs("ready\n", to);
+		print_ready(exporter, to);
 	else
 		answer->status = 503;
 }

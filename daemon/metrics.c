@@ -350,18 +350,19 @@ static const struct field pool_fields[] = {
 	  POOL_FIELD(index_bytes) },
 };
 
-/* 0: none of its members serves, 1: some of them, 2: all */
+/* 0: none of its members serves, 1: some of them, or one takes no puts, 2: all */
 static int health_of(const struct kvblk_pool_state *pool, const struct snapshot *snapshot)
 {
-	unsigned int nr = 0, serve = 0;
+	unsigned int serve = 0;
+	bool all = true;
 
 	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
 		if (strcmp(m->pool, pool->name) != 0)
 			continue;
-		nr++;
 		serve += ready_serves(m);
+		all = all && ready_serves(m) && !m->read_only;
 	}
-	return serve ? 1 + (serve == nr) : 0;
+	return serve ? 1 + all : 0;
 }
 
 static void print_pools(struct out *out, const struct snapshot *snapshot)
@@ -369,7 +370,7 @@ static void print_pools(struct out *out, const struct snapshot *snapshot)
 	static const char *const healths[] = { "down", "degraded", "ok" };
 
 	begin(out, &(struct metric){ "kvblk_pool_health", METRIC_GAUGE,
-				     "1 for the health that the pool has, else 0: ok, degraded (some members do not serve) or down (no member serves).",
+				     "1 for the health that the pool has, else 0: ok, degraded (some members do not serve, or take no puts) or down (no member serves).",
 				     { "pool", "health" } });
 	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
 		for (int i = 0; i < 3; i++)
@@ -421,7 +422,7 @@ static void print_members(struct out *out, const struct snapshot *snapshot)
 		sample(out, 1, VALUES(m->pool, m->name, m->path, m->device,
 				      uuid_format(m->uuid, uuid), m->place));
 	begin(out, &(struct metric){ "kvblk_member_state", METRIC_GAUGE,
-				     "1 for the state that the member has, else 0: up, or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing, unrestored (they could not be read).",
+				     "1 for the state that the member has, else 0: up, read-only (it answers writes with errors: its blocks are served, puts go elsewhere), or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing, unrestored (they could not be read).",
 				     { "pool", "member", "state" } });
 	for (m = snapshot->members; m; m = m->next) {
 		for (const char *const *c = ready_conditions; *c; c++)

@@ -19,22 +19,23 @@ const char *const ready_conditions[] = {
 #define X(name, NAME)	name,
 	KVBLK_MEMBER_STATUS_TABLE(X)
 #undef X
-	"suspect", "failing", NULL
+	"suspect", "failing", "read-only", NULL
 };
 
 const char *ready_condition(const struct kvblk_member_state *member)
 {
-	if (member->state == KVBLK_MEMBER_STATUS_UP && member->suspect)
-		return "suspect";
-	if (member->state == KVBLK_MEMBER_STATUS_UP && member->failing)
-		return "failing";
+	const char *trouble = snapshot_trouble(member);
+
+	if (trouble)
+		return trouble;
 	return member->state < sizeof(states) / sizeof(states[0]) ? states[member->state] :
 								    "unknown";
 }
 
 bool ready_serves(const struct kvblk_member_state *member)
 {
-	return member->state == KVBLK_MEMBER_STATUS_UP && !member->suspect && !member->failing;
+	return member->state == KVBLK_MEMBER_STATUS_UP && !member->suspect &&
+	       (!member->failing || member->read_only);
 }
 
 /*
@@ -64,6 +65,21 @@ static unsigned int reason(FILE *to, const char *format, ...)
 	return 1;
 }
 
+/* Tells each member of @pool that is not up, or is read-only. Returns how many. */
+static unsigned int tell_members(const struct kvblk_pool_state *pool,
+				 const struct snapshot *snapshot, FILE *to)
+{
+	unsigned int nr = 0;
+
+	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
+		if (!strcmp(m->pool, pool->name) && (!ready_serves(m) || m->read_only))
+			nr += reason(to, "pool %s: member %s is %s%s\n", pool->name, m->name,
+				     ready_condition(m),
+				     ready_serves(m) ? ": it serves its blocks, and takes no puts" : "");
+	}
+	return nr;
+}
+
 /* Percent of the members that @ready asks for; 0: one is enough. */
 static unsigned long share_of(const char *ready)
 {
@@ -72,11 +88,11 @@ static unsigned long share_of(const char *ready)
 	return strcmp(ready, "all") ? strtoul(ready, NULL, 10) : 100;
 }
 
-/* Tells the members that do not serve, if they are too many. */
+/* Tells the members that are not up, if too few serve. */
 static unsigned int check_members(const struct kvblk_pool_state *pool, const char *ready,
 				  const struct snapshot *snapshot, FILE *to)
 {
-	unsigned int nr = 0, serve = 0, reasons = 0;
+	unsigned int nr = 0, serve = 0, reasons;
 
 	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
 		nr += !strcmp(m->pool, pool->name);
@@ -84,11 +100,7 @@ static unsigned int check_members(const struct kvblk_pool_state *pool, const cha
 	}
 	if (serve && 100ul * serve >= share_of(ready) * nr)
 		return 0;
-	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
-		if (!strcmp(m->pool, pool->name) && !ready_serves(m))
-			reasons += reason(to, "pool %s: member %s is %s\n", pool->name, m->name,
-					  ready_condition(m));
-	}
+	reasons = tell_members(pool, snapshot, to);
 	return reasons ? reasons : reason(to, "pool %s: it has no member\n", pool->name);
 }
 
@@ -133,4 +145,17 @@ unsigned int ready_reasons(const struct config *config, const struct snapshot *s
 	for (pool = config->nr_pools ? NULL : snapshot->pools; pool; pool = pool->next)
 		reasons += check_pool(pool, &none, snapshot, to);
 	return reasons;
+}
+
+void ready_notes(const struct config *config, const struct snapshot *snapshot, FILE *to)
+{
+	const struct kvblk_pool_state *pool;
+
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		pool = find_pool(snapshot, config->pools[i].name);
+		if (pool)
+			tell_members(pool, snapshot, to);
+	}
+	for (pool = config->nr_pools ? NULL : snapshot->pools; pool; pool = pool->next)
+		tell_members(pool, snapshot, to);
 }

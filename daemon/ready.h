@@ -9,13 +9,13 @@
 #include "../tools/kvblk/snapshot.h"
 #include "config.h"
 
-/* What a member does: "suspect", "failing", or a &enum kvblk_member_status. */
+/* What a member does: as snapshot_trouble(), or a &enum kvblk_member_status. */
 const char *ready_condition(const struct kvblk_member_state *member);
 
 /* All conditions, and NULL at the end. */
 extern const char *const ready_conditions[];
 
-/* It serves: it is up, and neither suspect nor failing. */
+/* The member's blocks are hits: it is up, and neither suspect nor failing, but for writes. */
 bool ready_serves(const struct kvblk_member_state *member);
 
 /* Percent of the pool's room that reclaim can't have now; 0 without @stats. */
@@ -29,5 +29,8 @@ double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats 
  */
 unsigned int ready_reasons(const struct config *config, const struct snapshot *snapshot,
 			   int err, FILE *to);
+
+/* A line to @to for each member of the pools that count which is not up, or is read-only. */
+void ready_notes(const struct config *config, const struct snapshot *snapshot, FILE *to);
 
 #endif

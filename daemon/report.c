@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../tools/kvblk/snapshot.h"
 #include "log.h"
 #include "report.h"
 
@@ -13,12 +14,15 @@ static void log_members(struct kvblk_admin *admin, const char *pool)
 
 	if (kvblk_member_get(admin, pool, &members))
 		return;
-	for (struct kvblk_member_state *m = members; m; m = m->next)
-		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s, %u of %u segments free%s%s",
+	for (struct kvblk_member_state *m = members; m; m = m->next) {
+		const char *trouble = snapshot_trouble(m);
+
+		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s%s, %u of %u segments free%s%s",
 			 pool, m->name, kvblk_member_status_name(m->state),
-			 m->suspect ? ", suspect" : m->failing ? ", failing" : "",
+			 trouble ? ", " : "", trouble ? trouble : "",
 			 m->free_segments, m->nr_segments, *m->place ? "; its device: " : "",
 			 m->place);
+	}
 	kvblk_member_free(members);
 }
 

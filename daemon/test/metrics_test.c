@@ -194,7 +194,17 @@ static void test_unrated(void **state)
 static void test_health(void **state)
 {
 	(void)state;
+	broken.read_only = true;
+	print(METRICS_TEXT);
+	expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
+	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"read-only\"}", "1");
+	expect("kvblk_member_state{pool=\"kv0\",member=\"m1\",state=\"failing\"}", "0");
+	well.state = KVBLK_MEMBER_STATUS_DEAD;
+	print(METRICS_TEXT);
+	expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
+	well.state = KVBLK_MEMBER_STATUS_UP;
 	broken.failing = false;
+	broken.read_only = false;
 	print(METRICS_TEXT);
 	expect("kvblk_pool_health{pool=\"kv0\",health=\"ok\"}", "1");
 	broken.suspect = true;

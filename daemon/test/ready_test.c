@@ -121,6 +121,34 @@ static void test_members(void **state)
 	expect(&both, 0, "pool kv0: member m0 is failing\npool kv0: member m1 is suspect\n");
 }
 
+/* A member that fails writes serves: no balancer may take its host out. The answer tells it. */
+static void test_read_only(void **state)
+{
+	char *said;
+	size_t len;
+	FILE *to;
+
+	(void)state;
+	members[0].failing = true;
+	members[0].read_only = true;
+	expect(&both, 0, "");
+	assert_string_equal(ready_condition(&members[0]), "read-only");
+	to = open_memstream(&said, &len);
+	ready_notes(&both, &snapshot, to);
+	members[2].state = KVBLK_MEMBER_STATUS_RESTORING;
+	ready_notes(&first, &snapshot, to);
+	ready_notes(&none, &snapshot, to);
+	fclose(to);
+	assert_string_equal(said, "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
+				  "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
+				  "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
+				  "pool kv1: member m2 is restoring\n");
+	free(said);
+	/* what it did before it died is no matter */
+	members[0].state = KVBLK_MEMBER_STATUS_DEAD;
+	expect(&first, 0, "pool kv0: member m0 is dead\n");
+}
+
 /* How many of a pool's members are enough. Without a setting one is: a miss is always allowed. */
 static void test_share(void **state)
 {
@@ -172,6 +200,7 @@ int main(void)
 		cmocka_unit_test_setup(test_module, make),
 		cmocka_unit_test_setup(test_pools, make),
 		cmocka_unit_test_setup(test_members, make),
+		cmocka_unit_test_setup(test_read_only, make),
 		cmocka_unit_test_setup(test_share, make),
 		cmocka_unit_test_setup(test_limit, make),
 	};

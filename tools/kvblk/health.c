@@ -84,6 +84,7 @@ static void check_member(const struct kvblk_member_state *member,
 			report->nr_up++;
 			return;
 		}
+		report->nr_up += member->read_only;
 		what = member->suspect ? "does not answer: its blocks are misses until it does" :
 		       member->read_only ? "answers writes with errors: its blocks are served, puts go to other members" :
 					 "answers with errors: its blocks are misses until it answers well";

@@ -11,6 +11,7 @@
 #include "cli.h"
 #include "confirm.h"
 #include "member.h"
+#include "snapshot.h"
 #include "../../daemon/signature.h"
 
 enum {
@@ -47,14 +48,11 @@ uint32_t member_segment_size(const struct argp_state *state, const char *text)
 	return (uint32_t)size;
 }
 
-static const char *status_text(const struct kvblk_member_state *member)
+const char *member_condition(const struct kvblk_member_state *member)
 {
-	/* one that is dead or on its way out may have failed before */
-	if (member->state <= KVBLK_MEMBER_STATUS_UP && member->suspect)
-		return "suspect";
-	if (member->state <= KVBLK_MEMBER_STATUS_UP && member->failing)
-		return member->read_only ? "read-only" : "failing";
-	return kvblk_member_status_name(member->state);
+	const char *trouble = snapshot_trouble(member);
+
+	return trouble ? trouble : kvblk_member_status_name(member->state);
 }
 
 void member_print(const struct cli_list *list, const struct kvblk_member_state *member)
@@ -70,7 +68,7 @@ void member_print(const struct cli_list *list, const struct kvblk_member_state *
 	cli_print_head(list, columns);
 	for (; member; member = member->next) {
 		const char *cells[] = {
-			member->pool, member->name, status_text(member), size, segment,
+			member->pool, member->name, member_condition(member), size, segment,
 			nr[0], nr[1], nr[2], *member->path ? member->path : none,
 			*member->device ? member->device : none,
 			cli_format_uuid(member->uuid, uuid),

@@ -42,6 +42,19 @@ static inline const struct kvblk_stats *snapshot_stats(const struct kvblk_stats 
 	return stats;
 }
 
+/*
+ * What @member does wrong: "suspect", "failing" or "read-only"; NULL: nothing, or its state
+ * says all: one that is dead or on its way out may have failed before.
+ */
+static inline const char *snapshot_trouble(const struct kvblk_member_state *member)
+{
+	if (member->state > KVBLK_MEMBER_STATUS_UP)
+		return NULL;
+	if (member->suspect)
+		return "suspect";
+	return member->read_only ? "read-only" : member->failing ? "failing" : NULL;
+}
+
 /* Nanoseconds of the clock that @ns is of. */
 uint64_t snapshot_clock(void);
 

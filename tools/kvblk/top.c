@@ -24,6 +24,7 @@
 
 #include "cli.h"
 #include "health.h"
+#include "member.h"
 #include "snapshot.h"
 
 #define ESC		"\033"
@@ -207,7 +208,7 @@ static void draw_members(struct screen *s, const struct snapshot *now, unsigned 
 		}
 		left--;
 		line(s, false, "%-10.10s %-14.14s %-10s %10s %9u %6u %6u %8u", m->pool, m->name,
-		     m->suspect ? "suspect" : m->read_only ? "read-only" : m->failing ? "failing" : kvblk_member_status_name(m->state),
+		     member_condition(m),
 		     cli_format_bytes(m->size, size, sizeof(size)), m->nr_segments,
 		     m->free_segments, m->sealed_segments, m->inflight);
 	}
