@@ -16,6 +16,7 @@
 #define WHY_LEN		512
 #define LONGEST_GAP	60	/* seconds */
 #define LONGEST_SHIFT	6
+#define KEPT		600	/* seconds; longer than a member takes to be read in vain */
 #define ROUNDS		16	/* modules, discovery, subsystems, pools, tunables */
 #define ADMIN_WAIT_MS	60000
 #define POLL_US		100000
@@ -28,7 +29,8 @@
  * @failures: in a row
  * @next: not before, seconds
  * @seen: it is in the last plan, too
- * @done: just now: if it is in the plan again, it was in vain, and is let be
+ * @done: in this pass: if it is in the plan again, it was in vain, and is let be
+ * @may_fail: the step's; it is remembered when it is done, too
  */
 struct apply_known {
 	struct apply_known *next_known;
@@ -38,6 +40,7 @@ struct apply_known {
 	int64_t next;
 	bool seen;
 	bool done;
+	bool may_fail;
 };
 
 static int64_t now(void)
@@ -75,13 +78,18 @@ static struct apply_known *remember(struct apply *apply, const char *text)
 	return known;
 }
 
-/* Those that were done, or are not in the plan any more; all: whatever they are. */
+/*
+ * Forgets those that were done, or are not in the plan any more; all: whatever they are.
+ * A step that may fail is not in the plan while nobody knows whether it helped.
+ */
 static void forget(struct apply *apply, bool all)
 {
 	struct apply_known **at = &apply->known, *known;
 
 	while ((known = *at)) {
-		if (known->seen && !known->done && !all) {
+		if (!all && (known->may_fail ? now() < known->next + KEPT :
+					       known->seen && !known->done)) {
+			known->done = false;
 			at = &known->next_known;
 			continue;
 		}
@@ -280,6 +288,15 @@ static int carry_out(const struct step *step, char *why)
 
 /* ---- rounds ---- */
 
+static void put_off(struct apply_known *known)
+{
+	known->next = now() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
+							LONGEST_SHIFT));
+	if (known->next > now() + LONGEST_GAP)
+		known->next = now() + LONGEST_GAP;
+	known->failures++;
+}
+
 static void failed(struct apply *apply, const struct step *step, struct apply_known *known,
 		   const char *why)
 {
@@ -291,11 +308,8 @@ static void failed(struct apply *apply, const struct step *step, struct apply_kn
 		return;
 	snprintf(known->why, sizeof(known->why), "%s", why);
 	known->seen = true;
-	known->next = now() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
-							LONGEST_SHIFT));
-	if (known->next > now() + LONGEST_GAP)
-		known->next = now() + LONGEST_GAP;
-	known->failures++;
+	known->may_fail = step->may_fail;
+	put_off(known);
 }
 
 /* true: it was done, and the state is another one now */
@@ -320,16 +334,25 @@ static bool take(struct apply *apply, const struct step *step, bool dry_run)
 	}
 	if (known && (known->done || known->next > now()))
 		return false;
+	if (known && known->may_fail && !*known->why) {
+		snprintf(known->why, sizeof(known->why), "it did not help");
+		apply->told(apply->arg, step, APPLY_FAILED, known->why);
+	}
 	if (carry_out(step, why)) {
 		failed(apply, step, known, why);
 		return false;
 	}
-	apply->told(apply->arg, step, APPLY_DONE, "");
+	if (!known || !known->may_fail)
+		apply->told(apply->arg, step, APPLY_DONE, "");
 	if (step->kind == STEP_CONNECT)
 		apply->connected = now();
 	known = known ? known : remember(apply, step->text);
-	if (known)
-		known->done = true;
+	if (!known)
+		return true;
+	known->done = true;
+	known->may_fail = step->may_fail;
+	if (known->may_fail)
+		put_off(known);
 	return true;
 }
 
@@ -404,11 +427,11 @@ int apply(struct apply *apply, const struct config *config, bool dry_run,
 	for (const struct apply_known *known = apply->known; known; known = known->next_known) {
 		int64_t left = known->next > now() ? known->next - now() : 0;
 
-		if (!known->seen || known->done)
+		if (!known->seen || (known->done && !known->may_fail))
 			continue;
 		result->nr_failed += !!*known->why;
-		result->nr_notes += !*known->why;
-		if (*known->why && (result->next < 0 || left < result->next))
+		result->nr_notes += !*known->why && !known->may_fail;
+		if ((*known->why || known->may_fail) && (result->next < 0 || left < result->next))
 			result->next = left;
 	}
 	wait_for_pools(apply, config, result);

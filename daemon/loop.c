@@ -301,6 +301,7 @@ static void take_event(struct daemon *d, const struct kvblk_notice *notice)
 	case KVBLK_EVENT_POOL_DOWN:
 	case KVBLK_EVENT_MEMBER_DEAD:
 	case KVBLK_EVENT_MEMBER_DOWN:
+	case KVBLK_EVENT_RESTORE_FAILED:
 		want_pass(d);
 		break;
 	default:

@@ -120,6 +120,7 @@ enum step_kind {
  * @fabric: belongs to configuration or state
  * @paths: of devices, or of a file
  * @degraded: import without the members that are missing
+ * @may_fail: done does not mean that it helped: the plan shows it
  * @index_slots: entries of the index of an import, 0: as many as before
  * @value: to write, or the module
  */
@@ -131,6 +132,7 @@ struct step {
 	const struct config_fabric *fabric;
 	struct texts paths;
 	bool degraded;
+	bool may_fail;
 	uint64_t index_slots;
 	char *value;
 };

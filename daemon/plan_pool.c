@@ -150,6 +150,13 @@ static bool is_lost(const struct kvblk_member_state *member)
 	       member->state == KVBLK_MEMBER_STATUS_DEAD;
 }
 
+/* All of @member, or a part of it, could not be read: the module reads that again if asked. */
+static bool is_unread(const struct kvblk_member_state *member)
+{
+	return member->state == KVBLK_MEMBER_STATUS_UNRESTORED ||
+	       (member->state == KVBLK_MEMBER_STATUS_UP && member->unread_segments);
+}
+
 static void plan_return(const struct kvblk_pool_state *pool, const struct state *state,
 			const struct kvblk_member_state *member, struct steps *steps)
 {
@@ -171,9 +178,12 @@ static void plan_return(const struct kvblk_pool_state *pool, const struct state 
 			 pool->name, member->name, uuid);
 		return;
 	}
-	step = add_step(steps, STEP_ADD, "add %s to pool %s: it is the lost member %s (%s)",
+	step = add_step(steps, STEP_ADD, is_lost(member) ?
+			"add %s to pool %s: it is the lost member %s (%s)" :
+			"add %s to pool %s: not all of member %s (%s) could be read",
 			found->path, pool->name, member->name, uuid);
 	if (step) {
+		step->may_fail = !is_lost(member);
 		keep_text(steps, &step->pool, pool->name);
 		keep_path(steps, step, found->path);
 	}
@@ -186,7 +196,7 @@ static void plan_members(const struct config_pool *wanted, const struct kvblk_po
 	size_t i;
 
 	for (member = state->members; member; member = member->next) {
-		if (!strcmp(member->pool, pool->name) && is_lost(member))
+		if (!strcmp(member->pool, pool->name) && (is_lost(member) || is_unread(member)))
 			plan_return(pool, state, member, steps);
 	}
 	for (i = 0; i < wanted->members.nr; i++) {
@@ -381,7 +391,7 @@ bool plan_needs_scan(const struct config *config, const struct state *state)
 			return true;
 	}
 	for (member = state->members; member; member = member->next) {
-		if (is_lost(member) && wanted(config, member->pool))
+		if ((is_lost(member) || is_unread(member)) && wanted(config, member->pool))
 			return true;
 	}
 	return false;

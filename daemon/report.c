@@ -67,7 +67,7 @@ static const char *const advice[] = {
 	[KVBLK_EVENT_CHECKSUM] = "if they go on, replace the device",
 	[KVBLK_EVENT_READ_ERROR] = "look at the device's lines in the kernel's log",
 	[KVBLK_EVENT_WRITE_ERROR] = "look at the device's lines in the kernel's log",
-	[KVBLK_EVENT_RESTORE_FAILED] = "they stay on it: look at the device's lines in the kernel's log, then destroy and import the pool",
+	[KVBLK_EVENT_RESTORE_FAILED] = "they stay on it, and kvblkd has them read again: look at the device's lines in the kernel's log",
 	[KVBLK_EVENT_NO_SPACE] = "reclaim is slower than they come: add members, or put less",
 	[KVBLK_EVENT_REQUEST_DONE] = "see the kernel's log",
 };

@@ -150,6 +150,11 @@ static void test_import(void **unused)
 	second.other_version = true;
 	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
 	second.other_version = false;
+	second.former = true;
+	expect(file, &state,
+	       "note: pool kv0: /dev/nvme1n1 was a member, and holds something else now: left alone\n"
+	       "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
+	second.former = false;
 	strcpy(second.pool, "kv1");
 	second.pool_uuid[0] = 9;
 	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
@@ -233,6 +238,19 @@ static void test_lost_member(void **unused)
 	first.uuid[0] = 1;
 	first.uuid[15] = 1;
 	second.path = "/dev/nvme1n1";
+	/* one that could not be read, all of it or a part, is read again */
+	for (int part = 0; part < 2; part++) {
+		up[1].state = part ? KVBLK_MEMBER_STATUS_UP : KVBLK_MEMBER_STATUS_UNRESTORED;
+		up[1].unread_segments = part;
+		expect(file, &state, "add /dev/nvme1n1 to pool kv0: not all of member nvme1n1 (02000000-0000-0000-0000-000000000002) could be read\n");
+	}
+	up[1].unread_segments = 0;
+	up[1].state = KVBLK_MEMBER_STATUS_DEAD;
+	second.former = true;
+	expect(file, &state, "note: pool kv0: waiting for the device of member nvme1n1 (02000000-0000-0000-0000-000000000002)\n");
+	second.former = false;
+	up[1].state = KVBLK_MEMBER_STATUS_RESTORING;
+	expect(file, &state, "");
 	/* not in the file: not kept up */
 	expect("", &state, "");
 }

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=40 kernels=newest,debug check=debug
 # Metadata that can't be read, for good or once: one bad 4 KiB costs no block, two cost those they tell of, as long as they are bad. A
-# delete that can't know what is there fails, and gives it up for the next ones.
-. "${0%/*}/pool.bash"
+# delete that can't know what is there fails, and gives it up for the next ones. kvblkd reads again what could not be read.
+. "${0%/*}/daemon.bash"
 
 kv_load
 nullb_create bad 100
@@ -104,6 +104,22 @@ expect "the epoch" "$(cat $sysfs/epoch)" "$epoch"
 check kvblk member add $pool /dev/bad
 wait_for 30 pool_is_up
 all_there "it was added again"
+check pool_destroy
+
+echo "-- the same with kvblkd, which tries again by itself, with growing gaps"
+sectors_bad bad $slot0 $slot1
+echo "pools = ( { name = \"$pool\"; } );" >"$conf"
+tries() { dmesg | grep -c 'member bad: can.t be restored now' || true; }
+before=$(tries)
+daemon_start
+wait_for 40 logged 'add /dev/bad to pool .*: failed: it did not help; trying again$'
+wait_for 30 member_is bad unrestored
+[ $(($(tries) - before)) -le 4 ] || fail "it was read $(($(tries) - before)) times in vain"
+sectors_well bad $slot0 $slot1
+wait_for 30 pool_is_up
+all_there "kvblkd added it again"
+kill "$daemon"
+wait "$daemon" || true
 check pool_destroy
 
 echo "-- deletes pass it by"

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What apply() does with a plan: the host, the module and the clock are the test's own.
+ * Rule: what reaches the module is counted, and what is told is compared word for word.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "../apply.h"
+#include "../fabrics.h"
+#include "../modules.h"
+#include "../signature.h"
+#include "../state.h"
+
+#define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
+#define MEMBER		{ 2, [15] = 2 }
+#define STEP_AGAIN	"add /dev/bad to pool kv0: not all of member bad (02000000-0000-0000-0000-000000000002) could be read"
+#define STEP_IN		"import pool kv0 from /dev/bad"
+
+static struct kvblk_found found = {
+	.path = "/dev/bad", .pool = "kv0", .pool_uuid = POOL_UUID, .uuid = MEMBER,
+	.nr_members = 1, .members = { { MEMBER, "bad" } }, .data_end = 1000,
+};
+static struct kvblk_member_state member = {
+	.pool = "kv0", .name = "bad", .path = "/dev/bad", .uuid = MEMBER,
+};
+static struct kvblk_pool_state pool = { .name = "kv0", .uuid = POOL_UUID };
+
+/* ---- the host and the module ---- */
+
+static bool pool_up;
+static int64_t seconds;
+static const char *signature;	/* that the device has, or NULL */
+static int admin_err;
+static unsigned int nr_adds, nr_imports;
+static uint64_t slots;
+static char *said;
+static size_t said_len;
+static FILE *to;
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+	(void)id;
+	*ts = (struct timespec){ .tv_sec = seconds };
+	return 0;
+}
+
+int state_read(const struct config *config, struct state *state)
+{
+	static char *loaded[] = { "kvblk" };
+
+	(void)config;
+	*state = (struct state){
+		.modules = { loaded, 1 }, .pools = pool_up ? &pool : NULL,
+		.members = pool_up ? &member : NULL, .found = &found,
+	};
+	return 0;
+}
+
+void state_free(struct state *state)
+{
+	(void)state;
+}
+
+int fabrics_connect(const struct config_fabric *fabric, char *why, size_t len)
+{
+	(void)fabric;
+	(void)why;
+	(void)len;
+	return -1;
+}
+
+int modules_load(const char *name)
+{
+	(void)name;
+	return -ENOENT;
+}
+
+bool signature_find(const struct kvblk_found *on, char *what, size_t len)
+{
+	assert_ptr_equal(on, &found);
+	snprintf(what, len, "%s", signature ? signature : "");
+	return signature;
+}
+
+int kvblk_scan(const char *const *paths, size_t nr_paths, struct kvblk_found **list)
+{
+	assert_int_equal(nr_paths, 1);
+	assert_string_equal(paths[0], "/dev/bad");
+	*list = &found;
+	return 0;
+}
+
+void kvblk_scan_free(struct kvblk_found *list)
+{
+	(void)list;
+}
+
+int kvblk_admin_open(struct kvblk_admin **admin)
+{
+	*admin = NULL;
+	return 0;
+}
+
+void kvblk_admin_close(struct kvblk_admin *admin)
+{
+	(void)admin;
+}
+
+const char *kvblk_admin_message(const struct kvblk_admin *admin)
+{
+	(void)admin;
+	return "no";
+}
+
+int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
+{
+	(void)admin;
+	(void)timeout_ms;
+	return 0;
+}
+
+int kvblk_member_add(struct kvblk_admin *admin, const char *name,
+		     const struct kvblk_member_spec *spec, uint32_t add_flags)
+{
+	(void)admin;
+	assert_string_equal(name, "kv0");
+	assert_string_equal(spec->path, "/dev/bad");
+	assert_int_equal(add_flags, 0);
+	nr_adds++;
+	if (!admin_err && member.state == KVBLK_MEMBER_STATUS_UNRESTORED)
+		member.state = KVBLK_MEMBER_STATUS_RESTORING;
+	return admin_err;
+}
+
+int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *spec)
+{
+	(void)admin;
+	assert_string_equal(spec->name, "kv0");
+	nr_imports++;
+	slots = spec->index_slots;
+	pool_up = !admin_err;
+	return admin_err;
+}
+
+/* ---- the test ---- */
+
+static void tell(void *arg, const struct step *step, enum apply_outcome outcome, const char *why)
+{
+	static const char *const outcomes[] = { "note", "planned", "done", "failed" };
+
+	(void)arg;
+	fprintf(to, "%s: %s%s%s\n", step->text, outcomes[outcome], *why ? ": " : "", why);
+}
+
+static struct apply all = { .told = tell };
+static struct config config;
+
+static int begin(void **state)
+{
+	(void)state;
+	pool_up = true;
+	member.state = KVBLK_MEMBER_STATUS_UP;
+	member.unread_segments = 0;
+	seconds = 1000;
+	signature = NULL;
+	admin_err = 0;
+	nr_adds = 0;
+	nr_imports = 0;
+	to = open_memstream(&said, &said_len);
+	return config_parse("pools = ( { name = \"kv0\"; index_slots = 123456; } );", &config, stderr);
+}
+
+static int end(void **state)
+{
+	(void)state;
+	apply_forget(&all);
+	config_free(&config);
+	fclose(to);
+	free(said);
+	return 0;
+}
+
+/* One pass, what it tells, and when the next one is due. */
+static void pass(const char *tells, int64_t next)
+{
+	struct apply_result result;
+
+	rewind(to);
+	assert_int_equal(apply(&all, &config, false, &result), 0);
+	fputc('\0', to);
+	fflush(to);
+	assert_string_equal(said, tells);
+	assert_int_equal(result.next, next);
+}
+
+/* A step that fails is tried again later and later, and told once. */
+static void test_failures(void **state)
+{
+	(void)state;
+	pool_up = false;
+	admin_err = -EBUSY;
+	pass(STEP_IN ": failed: Device or resource busy: no\n", 1);
+	pass("", 1);
+	assert_int_equal(nr_imports, 1);
+	for (unsigned int gap = 2, i = 2; i < 12; i++, gap = gap > 30 ? 60 : gap * 2) {
+		seconds += gap / 2;
+		if (gap == 60)
+			seconds += 30;
+		pass("", gap);
+		assert_int_equal(nr_imports, i);
+	}
+	admin_err = 0;
+	seconds += 60;
+	pass(STEP_IN ": done\n", -1);
+	assert_int_equal(nr_imports, 12);
+}
+
+static void test_index_slots(void **state)
+{
+	(void)state;
+	pool_up = false;
+	pass(STEP_IN ": done\n", -1);
+	assert_int_equal(slots, 123456);
+}
+
+/* A member that holds what somebody else put there is not touched, until that is removed. */
+static void test_signatures(void **state)
+{
+	(void)state;
+	signature = "ext4";
+	pool_up = false;
+	pass(STEP_IN ": failed: /dev/bad holds ext4, too: if that is left over, remove it with wipefs\n", 1);
+	apply_forget(&all);
+	pool_up = true;
+	member.state = KVBLK_MEMBER_STATUS_DEAD;
+	pass("add /dev/bad to pool kv0: it is the lost member bad (02000000-0000-0000-0000-000000000002): failed: /dev/bad holds ext4, too: if that is left over, remove it with wipefs\n", 1);
+	assert_int_equal(nr_imports + nr_adds, 0);
+	signature = NULL;
+	seconds++;
+	pass("add /dev/bad to pool kv0: it is the lost member bad (02000000-0000-0000-0000-000000000002): done\n", -1);
+	assert_int_equal(nr_adds, 1);
+}
+
+/* The module is asked to read a member again, whose end comes later. */
+static void test_unrestored(void **state)
+{
+	unsigned int gap = 1;
+
+	(void)state;
+	member.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+	pass(STEP_AGAIN ": done\n", -1);
+	assert_int_equal(nr_adds, 1);
+	/* in vain, and again and again: at most one try in a minute, told once */
+	for (unsigned int i = 1; i < 12; i++) {
+		/* while it is read nothing is known */
+		pass("", -1);
+		member.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+		pass("", gap);
+		assert_int_equal(nr_adds, i);
+		seconds += gap - 1;
+		pass("", 1);
+		assert_int_equal(nr_adds, i);
+		seconds++;
+		pass(i == 1 ? STEP_AGAIN ": failed: it did not help\n" : "", -1);
+		assert_int_equal(nr_adds, i + 1);
+		gap = gap > 30 ? 60 : gap * 2;
+	}
+	/* well at last; long after that it is all new */
+	member.state = KVBLK_MEMBER_STATUS_UP;
+	pass("", -1);
+	seconds += 1000;
+	pass("", -1);
+	member.state = KVBLK_MEMBER_STATUS_UNRESTORED;
+	pass(STEP_AGAIN ": done\n", -1);
+	assert_int_equal(nr_adds, 13);
+}
+
+/* The same of a member of which a part could be read: its state tells nothing. */
+static void test_unread(void **state)
+{
+	(void)state;
+	member.unread_segments = 7;
+	pass(STEP_AGAIN ": done\n", 1);
+	pass("", 1);
+	assert_int_equal(nr_adds, 1);
+	seconds++;
+	pass(STEP_AGAIN ": failed: it did not help\n", 2);
+	seconds++;
+	pass("", 1);
+	assert_int_equal(nr_adds, 2);
+	member.unread_segments = 0;
+	pass("", -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_failures, begin, end),
+		cmocka_unit_test_setup_teardown(test_index_slots, begin, end),
+		cmocka_unit_test_setup_teardown(test_signatures, begin, end),
+		cmocka_unit_test_setup_teardown(test_unrestored, begin, end),
+		cmocka_unit_test_setup_teardown(test_unread, begin, end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
