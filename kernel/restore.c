@@ -662,6 +662,12 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 
 	if (!open)
 		return -ENOMEM;
+	/*
+	 * Headers prove that payloads were written, not that they arrived: gets check them
+	 * whatever "integrity" says, from the first entry on until the segment is reclaimed.
+	 */
+	if (!sealed)
+		kvblk_segment_doubt(member, seg);
 	err = restore_listed(rs, seg, open, &nr, &unit);
 	if (!err)
 		err = restore_walk(rs, seg, open, &nr, unit);
@@ -682,11 +688,6 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 		segment_sealed(member, seg, open);
 		return 0;
 	}
-	/*
-	 * Headers prove that payloads were written, not that they arrived: gets
-	 * check them whatever "integrity" says, until the segment is reclaimed.
-	 */
-	kvblk_segment_doubt(member, seg);
 	err = kvblk_table_write(member, seg - member->segs);
 	if (err)
 		goto free;
