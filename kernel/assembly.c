@@ -817,8 +817,8 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 		return -ENOSPC;
 	}
 	/* blocks that fitted do so again, but for some that others crowd out */
-	pool->index_evicts = told || flags & KVBLK_ADD_FORCE;
-	if (!parts->newest || pool->index_evicts)
+	pool->index_evicts = told || !parts->newest || flags & KVBLK_ADD_FORCE;
+	if (pool->index_evicts)
 		pool->index_slots = slots;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
