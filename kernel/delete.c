@@ -6,11 +6,7 @@
 #include "op.h"
 #include "trace.h"
 
-/*
- * Returns whether a record may come back: of a lost member, or because it could not be
- * read. kvblk_pool_give_up() ends the latter, so that the caller's next try succeeds.
- */
-static bool delete_unsure(struct kvblk_pool *pool)
+bool kvblk_pool_unsure(struct kvblk_pool *pool)
 {
 	if (!atomic_read(&pool->unsure))
 		return false;
@@ -26,7 +22,7 @@ static int delete_begun(struct kvblk_req *req)
 	/* the request may be over, and gone, before its object is */
 	const struct kvblk_id id = req->id;
 	/* before the look: what was unread may be found behind it */
-	bool unsure = delete_unsure(pool);
+	bool unsure = kvblk_pool_unsure(pool);
 	int err;
 
 	/* pairs with restore_use() */
@@ -38,7 +34,7 @@ again:
 		err = kvblk_kill_barrier(pool, req->id);
 		if (err == 1)
 			return -EAGAIN;
-		if (!err && (unsure || delete_unsure(pool)))
+		if (!err && (unsure || kvblk_pool_unsure(pool)))
 			err = -EIO;
 		/* and for one that has gone since */
 		kvblk_absent_note(pool, req->id);
@@ -61,7 +57,7 @@ again:
 							 kvblk_kill_barrier(pool, req->id);
 	if (err == 1)
 		return -EAGAIN;
-	req->stale = err < 0;
+	req->stale = unsure || err < 0;
 	/*
 	 * From here on the block is a miss, and the delete is over when that is durable. The
 	 * media half may have ended, and the pool with it, before the object is looked for.
@@ -174,7 +170,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	kvblk_absent_note(pool, req->id);
 	/* an older record that can't be killed now, or that nobody knows of */
 	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
-		     delete_unsure(pool)))
+		     kvblk_pool_unsure(pool)))
 		err = -EIO;
 	if (!err) {
 		kvblk_count(pool, KVBLK_C_DELETES, 1);

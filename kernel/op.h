@@ -391,6 +391,11 @@ void kvblk_rescue_work(struct work_struct *work);
 /* A ring's operation waits for its task from now on. True: that is to be told. */
 bool kvblk_req_land(struct kvblk_req *req);
 
+/*
+ * Returns whether a record may come back: of a lost member, or because it could not be
+ * read. kvblk_pool_give_up() ends the latter, so that the caller's next try succeeds.
+ */
+bool kvblk_pool_unsure(struct kvblk_pool *pool);
 /* The block is in the index, and a get would find it. Process context. */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);

@@ -498,6 +498,8 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 	/* what a member still brings back would escape */
 	if (atomic_read(&pool->restoring))
 		return -EAGAIN;
+	if (kvblk_pool_unsure(pool))
+		return kvblk_req_over(req, -EIO);
 	if (old)
 		return old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
 		       kvblk_slot_kills_full(pool, old) ? -EAGAIN : 0;
