@@ -52,7 +52,7 @@ static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
 		       enum kvblk_found *found)
 {
 	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->bdev));
-	int err = kvblk_io_sync(member, REQ_OP_READ, pos, edge, len);
+	int err = kvblk_io_read(member, pos, edge, len);
 
 	if (err || memchr_inv(edge, 0, len))
 		*found = KVBLK_FOUND_OTHER;
@@ -70,8 +70,10 @@ static bool super_given_away(const struct kvblk_d_super *place,
 	static const size_t damage[] = { SECTOR_SIZE, KVBLK_UNIT, sizeof(*sb) };
 	u32 i;
 
+	/* md's metadata 1.2 begins at 4 KiB and leaves alone what is in front */
 	if (le64_to_cpu(place->magic) == KVBLK_SB_MAGIC)
-		return false;
+		return memchr_inv(place->tenants, 0, sizeof(*place->tenants)) &&
+		       memcmp(place->tenants, sb->tenants, sizeof(*sb->tenants));
 	for (i = 0; i < ARRAY_SIZE(damage); i++)
 		if (!memchr_inv(place, 0, damage[i]) &&
 		    !memcmp((const void *)place + damage[i], (const void *)sb + damage[i],
@@ -152,8 +154,8 @@ static void super_owner(char *owner, size_t size)
 static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
 {
 	u64 seq = member->sb_seq;
+	int err = 0, failed = 0, i;
 	bool written = false;
-	int err, i;
 
 	for (i = 0; i < 2; i++) {
 		sb->seq = cpu_to_le64(++seq);
@@ -165,6 +167,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 					    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
 		if (!err)
 			err = kvblk_io_flush(member);
+		failed = failed ?: err;
 		if (err && err != -EIO)
 			break;
 		/* whatever has arrived of two failures, the next two are newer */
@@ -172,10 +175,10 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 			member->sb_seq = seq;
 		written |= !err;
 	}
-	if (written && err)
+	if (written && failed)
 		dev_warn_ratelimited(&member->pool->dev, "member %s: one of two superblocks can't be written (%d)\n",
-				     member->name, err);
-	return written ? 0 : err;
+				     member->name, failed);
+	return written ? 0 : failed;
 }
 
 /* Overlays @sb with what this version knows; all other fields keep their values. */
