@@ -283,6 +283,8 @@ static void nl_job_work(struct work_struct *work)
 		if (err)
 			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
 			       err, job->extack._msg ?: "");
+		else if (job->extack._msg)
+			pr_warn("kvblk %s: %s\n", job->name, job->extack._msg);
 		kvblk_event_request(job->name, job->member, job->request, err);
 		nl_job_free(job);
 	}
