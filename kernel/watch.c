@@ -21,15 +21,19 @@ static void member_probe(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
 	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
+	u32 known = 0;
 	int err = 0, i;
 
 	/* either superblock may be on a bad sector */
 	for (i = 0; i < 2 && (!i || err); i++)
 		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
+	/* a page that is not known would not be written */
+	while (known < member->nr_segs && member->segs[known].unknown)
+		known += KVBLK_TABLE_ENTRIES;
 	/* what reads may still hang at writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
-		err = kvblk_table_write(member, 0);
+		err = kvblk_table_write(member, known);
 	if (!READ_ONCE(member->failing_told) && !READ_ONCE(member->read_only_told)) {
 		/* that it has answered is all */
 	} else if (!err) {
