@@ -271,6 +271,9 @@ void kvblk_member_restore(struct work_struct *work);
 
 /* ---- walk.c ---- */
 
+/* Units that are read at once. */
+#define KVBLK_WALK_UNITS	256u
+
 /**
  * struct kvblk_walk - headers of a segment, one after the other
  * @member: whose
@@ -278,7 +281,9 @@ void kvblk_member_restore(struct work_struct *work);
  * @unit: where the next header may be
  * @have_from: unit of the first byte in @buf
  * @have_to: unit behind the last one
- * @nr_unread: units that can't be read: what begins there is missed
+ * @nr_unread: units that can't be read
+ * @missed: the first of them where a header may be; U32_MAX: there is none
+ * @bad: of the units in @buf, those that can't be read
  * @buf: what was read last
  */
 struct kvblk_walk {
@@ -288,6 +293,8 @@ struct kvblk_walk {
 	u32 have_from;
 	u32 have_to;
 	u32 nr_unread;
+	u32 missed;
+	DECLARE_BITMAP(bad, KVBLK_WALK_UNITS);
 	void *buf;
 };
 

@@ -658,6 +658,7 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 	struct kvblk_member *member = rs->member;
 	struct kvblk_open *open = kvblk_open_alloc(member);
 	u32 nr = 0, unit = 0;
+	bool missed;
 	int err;
 
 	if (!open)
@@ -673,7 +674,9 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 		err = restore_walk(rs, seg, open, &nr, unit);
 	if (err)
 		goto free;
-	if (!nr && rs->walk.nr_unread) {
+	/* in the room of records, and not of the pages that list them */
+	missed = rs->walk.missed < member->segment_units - kvblk_summary_pages(max(nr, 1u));
+	if (!nr && missed) {
 		err = -EIO;
 		goto free;
 	}
@@ -684,7 +687,7 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 		return 0;
 	}
 	seg->nr_records = nr;
-	if (sealed && !rs->walk.nr_unread) {
+	if (sealed && !missed) {
 		segment_sealed(member, seg, open);
 		return 0;
 	}
@@ -695,8 +698,12 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 	spin_lock(&member->lock);
 	member->nr_open++;
 	spin_unlock(&member->lock);
-	/* a failed seal is told there; the next restart walks again */
-	kvblk_segment_seal(member, seg);
+	/*
+	 * A failed seal is reported there, and the next restart walks again: it may find a
+	 * record that can't be read now and that no delete knows of.
+	 */
+	if (kvblk_segment_seal(member, seg) && missed)
+		atomic_inc(&member->pool->unsure);
 	return 0;
 free:
 	kvblk_open_free(open);

@@ -9,15 +9,13 @@
 
 #include "log.h"
 
-/* Bytes that are read at once. */
-#define WALK_BYTES	1048576u
 /* Places of a segment that may be unreadable, before the segment is. */
 #define WALK_UNREAD	64u
 
 int kvblk_walk_begin(struct kvblk_walk *walk, struct kvblk_member *member, gfp_t gfp)
 {
 	*walk = (struct kvblk_walk) { .member = member };
-	walk->buf = __vmalloc(WALK_BYTES, gfp);
+	walk->buf = __vmalloc(KVBLK_WALK_UNITS << KVBLK_UNIT_SHIFT, gfp);
 	return walk->buf ? 0 : -ENOMEM;
 }
 
@@ -34,6 +32,7 @@ void kvblk_walk_segment(struct kvblk_walk *walk, struct kvblk_segment *seg, u32 
 	walk->have_from = 0;
 	walk->have_to = 0;
 	walk->nr_unread = 0;
+	walk->missed = U32_MAX;
 }
 
 /* Reads unit by unit. A unit that can't be read is zeroed, so that no header is there. */
@@ -53,6 +52,7 @@ static int walk_read_units(struct kvblk_walk *walk)
 		if (err != -EIO || ++walk->nr_unread > WALK_UNREAD)
 			return err;
 		memset(buf, 0, KVBLK_UNIT);
+		__set_bit(unit - walk->have_from, walk->bad);
 	}
 	return 0;
 }
@@ -63,8 +63,8 @@ static int walk_read(struct kvblk_walk *walk)
 	int err;
 
 	walk->have_from = walk->unit;
-	walk->have_to = min(walk->unit + (WALK_BYTES >> KVBLK_UNIT_SHIFT),
-			    member->segment_units);
+	walk->have_to = min(walk->unit + KVBLK_WALK_UNITS, member->segment_units);
+	bitmap_zero(walk->bad, KVBLK_WALK_UNITS);
 	err = kvblk_io_read(member, kvblk_seg_pos(member, walk->seg - member->segs,
 						  walk->have_from),
 			    walk->buf,
@@ -79,6 +79,7 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
 	struct kvblk_place place;
 	enum kvblk_decoded dec;
+	u32 bad;
 	int err;
 
 	while (walk->unit < member->segment_units) {
@@ -100,6 +101,11 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 			walk->unit += kvblk_record_units(rec->length, align);
 			return 1;
 		}
+		bad = walk->have_from + find_next_bit(walk->bad, KVBLK_WALK_UNITS,
+						      walk->unit - walk->have_from);
+		/* a header takes two units at most */
+		if (dec != KVBLK_DEC_FILLER && bad <= walk->unit + 1)
+			walk->missed = min(walk->missed, bad);
 		/* a filler covers all of the record that it has replaced */
 		walk->unit += dec == KVBLK_DEC_FILLER ? max(rec->length, 1u) : align;
 	}
