@@ -222,7 +222,9 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 			member->outdated = true;
 			outdated = true;
 		}
-		kvblk_member_reread(member, true);
+		/* to give up is a write */
+		if (kvblk_member_writable(member))
+			kvblk_member_reread(member, true);
 	}
 	/* of the past is what does not know this one */
 	if (outdated)

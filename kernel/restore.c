@@ -29,6 +29,8 @@
 #define RESTORE_TRIES	600
 /* Seconds that a restore waits for memory. */
 #define RESTORE_WAITS	10
+/* Seconds since 1970, in 2026; no clock that is set is behind. */
+#define NOT_BEFORE	1790000000ll
 /* Segments that can't be read, before the member can't. */
 #define RESTORE_UNREAD	16u
 /* Entries of a summary that the index's lines are prefetched ahead. */
@@ -840,8 +842,8 @@ static void page_forfeit(struct kvblk_member *member, u32 page)
 	int err;
 
 	scoped_guard(mutex, &member->table_lock) {
-		/* newer than what may be in a slot that takes no writes either */
-		member->table_seq[page] = ktime_get_real_seconds() << 15;
+		/* newer than a slot that takes no writes either, with a clock that is not set, too */
+		member->table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
 		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
 			struct kvblk_segment *seg = &member->segs[first + i];
 
@@ -933,10 +935,10 @@ static void restore_rest(struct kvblk_member *member)
 	bool forfeit = READ_ONCE(member->forfeit);
 	u32 before = READ_ONCE(member->nr_unread);
 
+	/* a path that was away for a moment may be back */
+	restore_all(&rs);
 	if (forfeit)
 		unread_forfeit(member);
-	else
-		restore_all(&rs);
 	restore_use(member);
 	WRITE_ONCE(member->restored, member->restored + rs.blocks);
 	kvblk_count_at(member->stats, KVBLK_C_RESTORED, rs.blocks);
