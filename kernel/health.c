@@ -50,23 +50,18 @@ struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
 void kvblk_member_dies(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
-	u32 state;
+	u32 state = READ_ONCE(member->state);
 
 	/* before anybody sees that it is dead: its blocks may come back */
 	atomic_inc(&pool->unsure);
-	for (state = KVBLK_MEMBER_RESTORING; state <= KVBLK_MEMBER_UP; state++)
-		if (cmpxchg(&member->state, state, KVBLK_MEMBER_DEAD) == state)
-			break;
-	if (state <= KVBLK_MEMBER_UP) {
-		WRITE_ONCE(member->unsure, true);
-		queue_delayed_work(pool->wq, &member->dead, 0);
-	} else {
-		atomic_dec(&pool->unsure);
-		/* counted already */
-		if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_DEAD) ==
-		    KVBLK_MEMBER_UNRESTORED)
-			queue_delayed_work(pool->wq, &member->dead, 0);
-	}
+	do {
+		if (state == KVBLK_MEMBER_DEAD || state == KVBLK_MEMBER_REMOVING) {
+			atomic_dec(&pool->unsure);
+			return;
+		}
+	} while (!try_cmpxchg(&member->state, &state, KVBLK_MEMBER_DEAD));
+	WRITE_ONCE(member->unsure, true);
+	queue_delayed_work(pool->wq, &member->dead, 0);
 }
 
 /* ---- errors ---- */

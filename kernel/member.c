@@ -549,6 +549,7 @@ static void member_remove_work(struct work_struct *work)
 		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	else
 		pool->nr_lost += kvblk_member_unsure_end(member);
+	kvblk_pool_settle(pool);
 	if (!member->delisted && member->absent)
 		member->absent->taken = false;
 	member->absent = NULL;
@@ -938,8 +939,8 @@ static bool dev_is_free(struct kvblk_pool *pool, dev_t dev)
 
 /*
  * Has a member read again that could not be. Returns 1 then; 0 if there is none on @dev,
- * or none any more because deletes have passed it by, and the caller is to add it as one
- * that was away; an error.
+ * or none any more because it has left, and the caller is to add it as one that was away;
+ * an error.
  */
 static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack *extack)
 {
@@ -957,6 +958,10 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 			return 0;
 		if (kvblk_member_retry(member))
 			return 1;
+		if (!member->outdated && !kvblk_absent_get(pool, &member->uuid)) {
+			NL_SET_ERR_MSG(extack, "no memory to tell what has passed it by: destroy and import the pool");
+			return -ENOMEM;
+		}
 		if (!member->removing)
 			err = leave_begin(member, false, extack);
 	}

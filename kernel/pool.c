@@ -106,12 +106,6 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 	kvblk_policy_resize(&pool->policy, kvblk_pool_capacity(pool));
 }
 
-bool kvblk_member_stays(const struct kvblk_member *member)
-{
-	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
-	       !READ_ONCE(member->removing);
-}
-
 static bool member_behind(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
@@ -173,24 +167,21 @@ bool kvblk_member_retry(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 
 	lockdep_assert_held(&pool->admin);
-	/* a member that has come back with a filter goes through that again */
-	if (member->outdated || member->removing || member->absent ||
+	/* what a first try has read was passed by since, and is not read again */
+	if (member->outdated || member->removing || member->absent || member->restored ||
+	    READ_ONCE(member->nr_sealed) || READ_ONCE(member->nr_open) ||
+	    READ_ONCE(member->nr_retiring) || READ_ONCE(member->nr_free) ||
 	    !percpu_ref_tryget_live(&pool->users))
 		return false;
-	atomic_inc(&pool->restoring);
-	if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) !=
-	    KVBLK_MEMBER_UNRESTORED) {
-		if (atomic_dec_and_test(&pool->restoring))
-			wake_up_all(&pool->restore_wait);
-		percpu_ref_put(&pool->users);
-		return false;
-	}
-	/* counted for what is unread from now on, for the member may die */
-	member->unsure = false;
-	member->unread_unsure = true;
 	member->retry = true;
-	queue_work(pool->wq, &member->restore);
-	return true;
+	atomic_inc(&pool->restoring);
+	if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) ==
+	    KVBLK_MEMBER_UNRESTORED)
+		return queue_work(pool->wq, &member->restore);
+	if (atomic_dec_and_test(&pool->restoring))
+		wake_up_all(&pool->restore_wait);
+	percpu_ref_put(&pool->users);
+	return false;
 }
 
 void kvblk_member_reread(struct kvblk_member *member, bool forfeit)
@@ -253,8 +244,7 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 		return behind;
 	kvblk_for_each_member(pool, member, i) {
 		/* one that died just now may know this very epoch */
-		if (kvblk_member_stays(member) || !READ_ONCE(member->unsure) ||
-		    !member->outdated)
+		if (kvblk_member_stays(member) || !member->outdated)
 			continue;
 		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	}

@@ -215,8 +215,8 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool);
  */
 u32 kvblk_member_unsure_end(struct kvblk_member *member);
 /*
- * An unrestored member that no delete has passed by is tried again. Returns false if it
- * is none. pool->admin held.
+ * Restores an unrestored member of which nothing has been read yet. Returns false if it
+ * has to leave and come back instead, through its filter. pool->admin held.
  */
 bool kvblk_member_retry(struct kvblk_member *member);
 /* Has the segments read again that could not be, or given up; pool->admin held. */
@@ -231,8 +231,6 @@ bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *
 		       u32 add_flags, struct netlink_ext_ack *extack);
 /* Its superblock has an old epoch, roster or time, and is to have the new one. */
 bool kvblk_member_untold(const struct kvblk_member *member);
-/* It is one of those whose epoch says what the pool is. */
-bool kvblk_member_stays(const struct kvblk_member *member);
 /* What members can take directly; pool->admin held. */
 void kvblk_pool_limits(struct kvblk_pool *pool);
 /* A member of this uuid, and not dead, is in use on this node; takes kvblk_pools_lock. */

@@ -652,8 +652,8 @@ static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *se
 }
 
 /*
- * Finds the records without a whole summary. @sealed: that there was one, so the
- * payloads have arrived, and what is unreadable may be readable at the next restart.
+ * Finds the records without a whole summary. @sealed: there was one, so the payloads
+ * have arrived.
  */
 static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool sealed)
 {
@@ -894,13 +894,26 @@ static void unread_forfeit(struct kvblk_member *member)
 	}
 }
 
-/* Puts what was read to use. Deletes know of all blocks again if nothing is unread. */
+/* Counts the member in pool->unsure as long as a delete can't know all of its blocks. */
+static void restore_count(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	bool unsure;
+
+	guard(mutex)(&pool->admin);
+	/* it has died or leaves, which ends its counts */
+	if (!kvblk_member_stays(member))
+		return;
+	unsure = READ_ONCE(member->nr_unread);
+	atomic_add(unsure - member->unread_unsure, &pool->unsure);
+	member->unread_unsure = unsure;
+}
+
+/* Puts segments that were read to use. */
 static void restore_use(struct kvblk_member *member)
 {
-	u32 i, unread = 0, nr_free = 0;
-	struct kvblk_pool *pool = member->pool;
+	u32 i, unread = 0;
 
-	spin_lock(&member->lock);
 	for (i = 0; i < member->nr_segs; i++) {
 		struct kvblk_segment *seg = &member->segs[i];
 
@@ -911,20 +924,14 @@ static void restore_use(struct kvblk_member *member)
 			continue;
 		}
 		seg->unread = false;
+		guard(spinlock)(&member->lock);
 		list_add_tail(&seg->link, &member->free);
-		nr_free++;
+		member->nr_free++;
 	}
-	member->nr_free += nr_free;
-	spin_unlock(&member->lock);
 	WRITE_ONCE(member->nr_unread, unread);
 	/* pairs with delete_begun(): entries first */
 	smp_wmb();
-	guard(mutex)(&pool->admin);
-	if (unread && !member->unread_unsure)
-		atomic_inc(&pool->unsure);
-	else if (!unread && member->unread_unsure)
-		atomic_dec(&pool->unsure);
-	member->unread_unsure = unread;
+	restore_count(member);
 }
 
 /* A member that is up: what it has unread is tried again, or given up. */
@@ -1002,16 +1009,12 @@ static void restore_failed(struct kvblk_member *member, int err)
 	if (!member->absent)
 		kvblk_absent_dies(member);
 	scoped_guard(mutex, &pool->admin) {
-		/* after a second try it is counted already */
-		if (!member->unread_unsure)
+		/* one that has died or leaves is counted for that; after a second try it was */
+		if (kvblk_member_stays(member) && !member->unread_unsure) {
 			atomic_inc(&pool->unsure);
-		if (cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
-			    KVBLK_MEMBER_UNRESTORED) == KVBLK_MEMBER_RESTORING) {
-			member->unsure = true;
-			member->unread_unsure = false;
-		} else if (!member->unread_unsure) {
-			atomic_dec(&pool->unsure);
+			member->unread_unsure = true;
 		}
+		cmpxchg(&member->state, KVBLK_MEMBER_RESTORING, KVBLK_MEMBER_UNRESTORED);
 	}
 	wake_up_all(&pool->space_wait);
 	kvblk_event(pool, member, KVBLK_EVENT_RESTORE_FAILED, -err);
@@ -1029,8 +1032,7 @@ void kvblk_member_restore(struct work_struct *work)
 		restore_rest(member);
 		goto out;
 	}
-	/* a second try goes on where the first one ended */
-	for (i = 0; i < member->nr_segs && !member->retry; i++) {
+	for (i = 0; i < member->nr_segs; i++) {
 		member->segs[i].unknown = !member->formatted;
 		member->segs[i].unread = true;
 	}
@@ -1058,7 +1060,7 @@ void kvblk_member_restore(struct work_struct *work)
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}
 	}
-	/* nothing has passed the member by between two tries */
+	/* all is compared with what was put since; deletes and replacing puts were refused */
 	if (!err && member->retry)
 		kvblk_absent_end(pool, &member->uuid);
 	if (member->absent) {

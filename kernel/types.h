@@ -349,8 +349,8 @@ struct kvblk_member {
 	bool formatted;			/* just made; nothing to restore */
 	u64 restored;			/* blocks found at restart */
 	u32 nr_unread;			/* segments, see there; restore's */
-	bool unread_unsure;		/* counted for these in pool->unsure; pool->admin */
-	bool forfeit;			/* they are to be given up, not read; pool->admin */
+	bool unread_unsure;		/* counted in pool->unsure, see restore_count(); pool->admin */
+	bool forfeit;			/* segments still unread are given up; pool->admin */
 	bool retry;			/* it was UNRESTORED before; pool->admin */
 
 	struct file *bdev_file;
@@ -438,7 +438,7 @@ struct kvblk_member {
 	struct delayed_work dead;
 	bool removing;			/* under pool->admin */
 	bool delisted;			/* likewise: it is no member any more */
-	bool unsure;			/* counted in pool->unsure; pool->admin */
+	bool unsure;			/* died or left, and counted in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has moved on since; likewise */
 	bool low_told;			/* it fell below its low watermark once; reclaim's own */
 };
@@ -748,6 +748,13 @@ static inline bool kvblk_member_ok(const struct kvblk_member *member)
 static inline bool kvblk_member_writable(const struct kvblk_member *member)
 {
 	return kvblk_member_ok(member) && !READ_ONCE(member->read_only);
+}
+
+/* Is one of those whose epoch says what the pool is. */
+static inline bool kvblk_member_stays(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
+	       !READ_ONCE(member->removing);
 }
 
 /* For operators: 0: it fails nothing; 1: reads, too; 2: writes alone. */

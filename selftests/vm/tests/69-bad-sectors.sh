@@ -150,6 +150,42 @@ blocks get 1 50 70000
 expect "gets of what was deleted" "$hits" 0
 check pool_destroy
 
+echo "-- some of a member was restored before it could not be: what passes it by stays away"
+MiB=$((1 << 20))
+nullb_create many 260
+pool_format /dev/many
+blocks put 1 170 $MiB
+expect "puts" "$stored" 170
+check pool_destroy
+# the headers of the blocks and the summaries, from the third segment on
+headers=()
+for segment in {2..31}; do
+	for block in {0..6}; do headers+=($((256 + segment * 2048 + block * 257))); done
+	headers+=("$(summary "$segment" 0)")
+done
+sectors_bad many "${headers[@]}"
+check kvblk pool import $pool /dev/many
+wait_for 60 member_is many unrestored
+[ "$(cat $sysfs/members/many/restored)" -gt 0 ] || fail "nothing was restored before"
+nullb_create third 400
+check kvblk member add $pool --format --yes --segment-size 8M /dev/third
+wait_for 20 member_is third up
+blocks put 1 170 $MiB
+expect "puts of what is a miss" "$stored" 170
+sectors_well many "${headers[@]}"
+check kvblk member add $pool /dev/many
+wait_for 60 pool_is_up
+wait_for 20 sure
+blocks delete 1 170 $MiB
+expect "deletes" "$deleted" 170
+check pool_destroy
+pool_import /dev/many /dev/third
+blocks get 1 170 $MiB
+expect "gets of what was deleted" "$hits" 0
+check pool_destroy
+nullb_remove many
+nullb_remove third
+
 echo "-- one page of the table of two"
 nullb_create large 1100
 pool_format /dev/large /dev/once
