@@ -55,7 +55,7 @@ static const struct setting fabric_rows[] = {
 	  .doc = "How it is reached. Default: tcp." },
 	{ .name = "address", .type = SETTING_TEXT, FABRIC(address), .vital = true,
 	  .valid = is_address, .allowed = "an address without blanks and commas",
-	  .doc = "The target's address, for tcp and rdma an IPv4 or IPv6 address. Only loop needs none." },
+	  .doc = "The target's address, for tcp and rdma an IPv4 or IPv6 address or a host name. A name stands for one connection, to the first of its addresses that answers. It is resolved for each try; a connection that is up stays where it is, whatever the name leads to by then. Only loop needs none." },
 	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .vital = true, .least = 1, .most = 65535,
 	  .standard = 4420,
 	  .doc = "The target's port. Default: 4420; 8009 for a discovery controller." },
@@ -172,7 +172,6 @@ static const struct setting pool_rows[] = {
 	{ 0 },
 };
 
-/* Names would have to be compared with what the driver shows, which are addresses. */
 static bool is_ip(const char *address)
 {
 	unsigned char bytes[16];
@@ -180,6 +179,20 @@ static bool is_ip(const char *address)
 
 	snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address);
 	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, bare, bytes) == 1;
+}
+
+/* Labels of letters, digits and hyphens; the last one is no number, or it may be an address. */
+static bool is_host_name(const char *name)
+{
+	const char *last = name;
+
+	for (const char *c = name; *c; c++) {
+		if (!isalnum((unsigned char)*c) && (c == last || (*c != '-' && *c != '.')))
+			return false;
+		if (*c == '.')
+			last = c + 1;
+	}
+	return *last && strlen(name) <= 253 && last[strspn(last, "0123456789")];
 }
 
 static const struct setting metrics_rows[] = {
@@ -414,9 +427,12 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 	if (!fabric->address && !same(fabric->transport, "loop"))
 		config_vital_error(errors, group, "address is missing");
 	if (fabric->address && !is_ip(fabric->address) &&
-	    (same(fabric->transport, "tcp") || same(fabric->transport, "rdma")))
-		config_vital_error(errors, group, "address %s must be an IPv4 or IPv6 address",
-			     fabric->address);
+	    (same(fabric->transport, "tcp") || same(fabric->transport, "rdma"))) {
+		fabric->named = is_host_name(fabric->address);
+		if (!fabric->named)
+			config_vital_error(errors, group, "address %s must be an IPv4 or IPv6 address or a host name",
+					   fabric->address);
+	}
 	if (fabric->tls && !same(fabric->transport, "tcp"))
 		config_vital_error(errors, group, "tls is for the transport tcp alone");
 	if (fabric->tls_key_file && !fabric->tls)

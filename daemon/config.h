@@ -12,6 +12,7 @@
 
 #define CONFIG_PATH	"/etc/kvblk/kvblkd.conf"
 #define CONFIG_DISCOVERY_NQN	"nqn.2014-08.org.nvmexpress.discovery"
+#define CONFIG_IP_LEN	64		/* of an address with the interface that it is of */
 
 /**
  * struct config_fabric - a subsystem, or a discovery controller, by one address
@@ -37,6 +38,10 @@
  * @keep_alive: seconds
  * @header_digest: of the transport
  * @data_digest: likewise
+ * @named: @address is a host name
+ * @ip: where the name led to when the connection was made or found; "": not known;
+ *	written by apply() alone
+ * @looked: the name was looked up once, to find a connection that was there before; as @ip
  */
 struct config_fabric {
 	char *nqn;
@@ -61,6 +66,9 @@ struct config_fabric {
 	int64_t keep_alive;
 	bool header_digest;
 	bool data_digest;
+	bool named;
+	char ip[CONFIG_IP_LEN];
+	bool looked;
 };
 
 /**

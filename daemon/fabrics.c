@@ -7,11 +7,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <libnvme.h>
+#include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -133,7 +135,8 @@ static void set_options(const struct config_fabric *fabric, struct nvme_fabrics_
 }
 
 static int connect_as(nvme_root_t root, const struct config_fabric *fabric,
-		      const char *host_nqn, const char *host_id, char *why, size_t len)
+		      const char *address, const char *host_nqn, const char *host_id,
+		      char *why, size_t len)
 {
 	bool discovery = !strcmp(fabric->nqn, CONFIG_DISCOVERY_NQN);
 	nvme_host_t host = nvme_lookup_host(root, host_nqn, host_id);
@@ -143,7 +146,7 @@ static int connect_as(nvme_root_t root, const struct config_fabric *fabric,
 	int err;
 
 	snprintf(port, sizeof(port), "%" PRId64, fabric->port);
-	ctrl = nvme_create_ctrl(root, fabric->nqn, fabric->transport, fabric->address,
+	ctrl = nvme_create_ctrl(root, fabric->nqn, fabric->transport, address,
 				fabric->host_address, fabric->host_interface,
 				strcmp(fabric->transport, "loop") ? port : NULL);
 	if (!host || !ctrl)
@@ -166,7 +169,46 @@ static int connect_as(nvme_root_t root, const struct config_fabric *fabric,
 	return err ? -1 : 0;
 }
 
-int fabrics_connect(const struct config_fabric *fabric, char *why, size_t len)
+size_t fabrics_resolve(const char *name, char ips[FABRICS_IPS][CONFIG_IP_LEN], char *why,
+		       size_t len)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
+	struct addrinfo *list, *one;
+	size_t nr = 0;
+	int err = getaddrinfo(name, NULL, &hints, &list);
+
+	if (err) {
+		refuse(why, len, "the name %s can't be resolved: %s", name,
+		       err == EAI_SYSTEM ? strerror(errno) : gai_strerror(err));
+		return 0;
+	}
+	for (one = list; one && nr < FABRICS_IPS; one = one->ai_next)
+		nr += !getnameinfo(one->ai_addr, one->ai_addrlen, ips[nr], CONFIG_IP_LEN, NULL, 0,
+				   NI_NUMERICHOST);
+	freeaddrinfo(list);
+	if (!nr)
+		refuse(why, len, "the name %s leads to no address", name);
+	return nr;
+}
+
+/* Connects to the first of the addresses that answers; @why is the last one's. */
+static int connect_by_name(nvme_root_t root, struct config_fabric *fabric,
+			   const char *host_nqn, const char *host_id, char *why, size_t len)
+{
+	char ips[FABRICS_IPS][CONFIG_IP_LEN], reason[256];
+	size_t nr = fabrics_resolve(fabric->address, ips, why, len);
+
+	for (size_t i = 0; i < nr; i++) {
+		if (!connect_as(root, fabric, ips[i], host_nqn, host_id, reason, sizeof(reason))) {
+			memcpy(fabric->ip, ips[i], sizeof(fabric->ip));
+			return 0;
+		}
+		refuse(why, len, "%s: %s", ips[i], reason);
+	}
+	return -1;
+}
+
+int fabrics_connect(struct config_fabric *fabric, char *why, size_t len)
 {
 	nvme_root_t root = nvme_create_root(stderr, LOG_EMERG);
 	char *host_nqn, *host_id;
@@ -178,8 +220,10 @@ int fabrics_connect(const struct config_fabric *fabric, char *why, size_t len)
 		refuse(why, len, "no memory");
 	else if (!host_nqn)
 		refuse(why, len, "this host has no name: give host_nqn, or make /etc/nvme/hostnqn with nvme gen-hostnqn");
+	else if (fabric->named)
+		ret = connect_by_name(root, fabric, host_nqn, host_id, why, len);
 	else
-		ret = connect_as(root, fabric, host_nqn, host_id, why, len);
+		ret = connect_as(root, fabric, fabric->address, host_nqn, host_id, why, len);
 	free(host_nqn);
 	free(host_id);
 	if (root)
@@ -226,6 +270,7 @@ static int keep_entry(const struct nvmf_disc_log_entry *entry, const struct conf
 	*list = more;
 	fabric = &more[*nr];
 	*fabric = *by;
+	fabric->named = false;
 	fabric->nqn = field_text(entry->subnqn, sizeof(entry->subnqn));
 	fabric->address = field_text(entry->traddr, sizeof(entry->traddr));
 	fabric->transport = strdup(nvmf_trtype_str(entry->trtype));

@@ -12,7 +12,13 @@
  * Connects, which takes as long as the driver likes: 0, also if somebody else has;
  * else -1, and the reason is in @why.
  */
-int fabrics_connect(const struct config_fabric *fabric, char *why, size_t len);
+int fabrics_connect(struct config_fabric *fabric, char *why, size_t len);
+
+#define FABRICS_IPS	8
+
+/* The first addresses that @name leads to now. Returns how many; 0: none, and @why. */
+size_t fabrics_resolve(const char *name, char ips[FABRICS_IPS][CONFIG_IP_LEN], char *why,
+		       size_t len);
 
 /*
  * What the discovery controller @name, which is live and was connected to as @by says,

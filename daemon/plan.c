@@ -182,6 +182,12 @@ static bool same_address(const char *a, const char *b)
 	return !strcmp(a, b);
 }
 
+/* As the driver shows it: what a host name led to; "": nobody knows. */
+static const char *address_of(const struct config_fabric *fabric)
+{
+	return fabric->named ? fabric->ip : fabric->address;
+}
+
 static bool is_connection(const struct state_controller *controller,
 			  const struct config_fabric *fabric)
 {
@@ -191,7 +197,7 @@ static bool is_connection(const struct state_controller *controller,
 	if (strcmp(controller->nqn, fabric->nqn) != 0 ||
 	    strcmp(controller->transport, fabric->transport) != 0)
 		return false;
-	if (fabric->address && !same_address(controller->address, fabric->address))
+	if (fabric->address && !same_address(controller->address, address_of(fabric)))
 		return false;
 	if (*controller->port && strcmp(controller->port, port) != 0)
 		return false;
@@ -245,7 +251,7 @@ static void plan_timeouts(const struct state_controller *controller,
 			    fabric->fast_io_fail < 0 ? "-1" : value, directory, "fast_io_fail_tmo");
 }
 
-static void plan_connection(const struct state *state, const struct config_fabric *fabric,
+static void plan_connection(const struct state *state, struct config_fabric *fabric,
 			    struct steps *steps)
 {
 	const struct state_controller *controller = plan_controller(state, fabric);
@@ -267,7 +273,7 @@ static void plan_connection(const struct state *state, const struct config_fabri
 static bool same_target(const struct config_fabric *a, const struct config_fabric *b)
 {
 	return !strcmp(a->nqn, b->nqn) && !strcmp(a->transport, b->transport) &&
-	       a->address && b->address && same_address(a->address, b->address) &&
+	       a->address && b->address && same_address(address_of(a), address_of(b)) &&
 	       a->port == b->port;
 }
 

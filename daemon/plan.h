@@ -129,7 +129,7 @@ struct step {
 	enum step_kind kind;
 	char *text;
 	char *pool;
-	const struct config_fabric *fabric;
+	struct config_fabric *fabric;
 	struct texts paths;
 	bool degraded;
 	bool may_fail;

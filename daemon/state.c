@@ -82,6 +82,40 @@ static int read_controllers(struct state *state)
 	return state->controllers ? 0 : -ENOMEM;
 }
 
+/*
+ * Where @fabric is named, and connected to by an earlier kvblkd or by hand, finds out by
+ * which address. Once: a resolver that does not answer would hold up each pass.
+ */
+static void look_up(const struct state *state, struct config_fabric *fabric)
+{
+	char ips[FABRICS_IPS][CONFIG_IP_LEN], why[256];
+	size_t i, nr = 0;
+
+	if (!fabric->named || *fabric->ip || fabric->looked)
+		return;
+	for (i = 0; i < state->nr_controllers; i++) {
+		if (!strcmp(state->controllers[i].nqn, fabric->nqn))
+			break;
+	}
+	fabric->looked = i < state->nr_controllers;
+	if (fabric->looked)
+		nr = fabrics_resolve(fabric->address, ips, why, sizeof(why));
+	for (i = 0; i < nr; i++) {
+		memcpy(fabric->ip, ips[i], sizeof(fabric->ip));
+		if (plan_controller(state, fabric))
+			return;
+	}
+	*fabric->ip = '\0';
+}
+
+static void look_up_names(const struct config *config, const struct state *state)
+{
+	for (size_t i = 0; i < config->nr_discovery; i++)
+		look_up(state, &config->discovery[i]);
+	for (size_t i = 0; i < config->nr_subsystems; i++)
+		look_up(state, &config->subsystems[i]);
+}
+
 /* Of the discovery controllers that are connected; one that fails tells of nothing. */
 static void read_discovered(const struct config *config, struct state *state)
 {
@@ -189,6 +223,7 @@ int state_read(const struct config *config, struct state *state)
 		err = read_controllers(state);
 	if (err)
 		return err;
+	look_up_names(config, state);
 	read_discovered(config, state);
 	err = read_pools(state);
 	if (!err)

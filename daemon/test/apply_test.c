@@ -71,7 +71,7 @@ void state_free(struct state *state)
 	(void)state;
 }
 
-int fabrics_connect(const struct config_fabric *fabric, char *why, size_t len)
+int fabrics_connect(struct config_fabric *fabric, char *why, size_t len)
 {
 	(void)fabric;
 	(void)why;

@@ -365,6 +365,48 @@ static void test_discovered(void **unused)
 	       "connect to nqn.c, tcp 192.0.2.3 port 4420\n");
 }
 
+/* A host name is what it led to when the connection was made, and nothing before that. */
+static void test_names(void **unused)
+{
+	static const char names[] =
+		"subsystems = ( { nqn = \"nqn.a\"; address = \"flash0.example\"; },\n"
+		"               { nqn = \"nqn.b\"; address = \"flash1\"; port = 4421; } );\n"
+		"discovery = ( { address = \"192.0.2.9\"; } );\n";
+	struct config_fabric told = { .nqn = "nqn.a", .transport = "tcp", .address = "192.0.2.1", .port = 4420 };
+	struct state_controller here[] = {
+		connected[0], connected[1],
+		{ "nvme5", CONFIG_DISCOVERY_NQN, "tcp", "192.0.2.9", "8009", "", "", "off", "off", "10" },
+	};
+	struct state state = whole();
+	struct config config;
+	struct step *list;
+
+	(void)unused;
+	state.controllers = here;
+	state.nr_controllers = COUNT(here);
+	state.pools = NULL;
+	assert_int_equal(config_parse(names, &config, stderr), 0);
+	assert_true(config.subsystems[0].named && config.subsystems[1].named && !config.discovery[0].named);
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_string_equal(list->text, "connect to nqn.a, tcp flash0.example port 4420");
+	assert_ptr_equal(list->fabric, &config.subsystems[0]);
+	assert_string_equal(list->next->text, "connect to nqn.b, tcp flash1 port 4421");
+	steps_free(list);
+	strcpy(config.subsystems[0].ip, "192.0.2.1");
+	strcpy(config.subsystems[1].ip, "fd00::1");
+	/* told of by a discovery controller, too: the same target */
+	state.discovered = &told;
+	state.nr_discovered = 1;
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_null(list);
+	here[0].address[0] = '\0';
+	assert_int_equal(plan(&config, &state, &list), 0);
+	assert_string_equal(list->text, "connect to nqn.a, tcp flash0.example port 4420");
+	assert_null(list->next);
+	steps_free(list);
+	config_free(&config);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -379,6 +421,7 @@ int main(void)
 		cmocka_unit_test(test_taken_down),
 		cmocka_unit_test(test_timeouts),
 		cmocka_unit_test(test_discovered),
+		cmocka_unit_test(test_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

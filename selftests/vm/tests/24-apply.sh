@@ -11,8 +11,8 @@ conf=$tmp/kvblkd.conf
 config() {
 	cat >"$conf" <<-END
 		subsystems = (
-		  { nqn = "left"; address = "127.0.0.1"; port = ${port[0]}; keep_alive = 600; ${2-} },
-		  { nqn = "right"; address = "127.0.0.1"; port = ${port[1]}; keep_alive = 600; ${2-} }
+		  { nqn = "left"; address = "flash.test"; port = ${port[0]}; keep_alive = 600; ${2-} },
+		  { nqn = "right"; address = "flash.test"; port = ${port[1]}; keep_alive = 600; ${2-} }
 		);
 		pools = ( { name = "$pool"; tunables: { suspect_ms = 60000; $1 }; } );
 	END
@@ -62,10 +62,13 @@ code 1 ':5: pools\[0\].tunables.integrity: half is not allowed, it must be heade
 code 1 'nothing was changed' kvblk apply --config "$conf"
 expect "module nvme-tcp" "$(find /sys/module -maxdepth 1 -name nvme_tcp)" ""
 
-echo "-- from nothing to all"
+echo "-- from nothing to all, by a name of two addresses, of which one does not answer"
+cp /etc/hosts "$tmp/hosts"
+defer 'cat "$tmp/hosts" >/etc/hosts'
+printf '::1 flash.test\n127.0.0.1 flash.test\n' >>/etc/hosts
 config 'failing_run = 7;'
 code 0 '^load module nvme-tcp$' kvblk apply --config "$conf" --dry-run
-code 0 '^connect to nqn.2026-11.org.kvblk:left, tcp 127.0.0.1 port' kvblk apply --config "$conf" --dry-run
+code 0 '^connect to nqn.2026-11.org.kvblk:left, tcp flash.test port' kvblk apply --config "$conf" --dry-run
 expect "module nvme-tcp" "$(find /sys/module -maxdepth 1 -name nvme_tcp)" ""
 # the kernel finds this one's namespace after the connection was made
 enable=$configfs/nvmet/subsystems/nqn.2026-11.org.kvblk:right/namespaces/1/enable
@@ -78,6 +81,7 @@ applied 'load module nvme-tcp: done' "connect to *:left*: done" "connect to *:ri
 	"import pool $pool from /dev/nvme?n1, /dev/nvme?n1: done" \
 	"set suspect_ms of pool $pool from 5000 to 60000: done" "set failing_run of pool $pool from 32 to 7: done"
 expect failing_run "$(cat $sysfs/failing_run)" 7
+expect "targets" "$(grep -lx 'traddr=127.0.0.1,.*' /sys/class/nvme/*/address | wc -l)" 2
 expect fast_io_fail_tmo "$(cat "$(nvmet_controller nqn.2026-11.org.kvblk:left)/fast_io_fail_tmo")" 8
 wait_for 30 pool_is_up
 blocks get 1 100 50000
@@ -131,11 +135,13 @@ chmod 644 "$tmp/secret"
 cat >"$conf" <<-END
 	subsystems = (
 	  { nqn = "nqn.2026-11.org.kvblk:left"; address = "127.0.0.1"; port = 4999; },
+	  { nqn = "nqn.2026-11.org.kvblk:left"; address = "nowhere.test"; },
 	  { nqn = "nqn.2026-11.org.kvblk:right"; address = "127.0.0.1"; port = 4998; dhchap_secret_file = "$tmp/secret"; }
 	);
 	pools = ( { name = "other"; } );
 END
 code 1 '^connect to .*:left, tcp 127.0.0.1 port 4999: failed: ' kvblk apply --config "$conf"
+code 1 '^connect to .*:left, tcp nowhere.test port 4420: failed: the name nowhere.test can.t be resolved: ' kvblk apply --config "$conf"
 code 1 "failed: $tmp/secret holds a secret and others may read it: chmod 600 $tmp/secret" kvblk apply --config "$conf"
 code 1 '^note: pool other: waiting for its members, none is here' kvblk apply --config "$conf"
 code 1 "^note: pool $pool is up and not in the file: it is left as it is" kvblk apply --config "$conf"
