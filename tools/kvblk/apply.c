@@ -50,17 +50,12 @@ static const struct argp_option apply_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp apply_argp = {
 	.options = apply_options,
 	.parser = parse_apply,
 	.doc = "Bring this host to what kvblkd.conf describes, with the least change: load modules, connect to subsystems, import pools, add lost members, set tunables. Nothing is formatted, taken down or disconnected.\v"
 	       "Example:\n  kvblk apply --dry-run",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 int apply_main(int argc, char **argv)

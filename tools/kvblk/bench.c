@@ -60,11 +60,6 @@ static const struct argp_option bench_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static void parse_op(const struct argp_state *state, const char *name,
 		     struct bench_args *args)
 {
@@ -171,9 +166,7 @@ static error_t parse_bench(int key, char *arg, struct argp_state *state)
 		parse_mem(state, arg, bench);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num > 0)
-			cli_usage(state, "too many arguments, from \"%s\" on",
-				  arg);
+		cli_at_most(state, 1, arg);
 		cli_check_pool_or_node(state, arg);
 		bench->pool = arg;
 		return 0;
@@ -201,7 +194,7 @@ static const struct argp bench_argp = {
 	       "Example:\n  kvblk bench kv0 --op get --size 2M --depth 32\n\n"
 	       "Blocks that it puts stay until they are dropped like others: other blocks may have to go for them. "
 	       "Exits with 1 when an operation fails or a get misses.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 static json_t *result_json(const struct bench_opts *bench,

@@ -41,11 +41,6 @@ struct block_args {
 	uint64_t layout_tag;
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static error_t parse_block(int key, char *arg, struct argp_state *state,
 			   bool many_keys)
 {
@@ -100,9 +95,7 @@ static error_t parse_block(int key, char *arg, struct argp_state *state,
 			args->nr_keys++;
 			return 0;
 		}
-		if (state->arg_num > 2)
-			cli_usage(state, "too many arguments, from \"%s\" on",
-				   arg);
+		cli_at_most(state, 3, arg);
 		args->file = arg;
 		return 0;
 	case ARGP_KEY_END:
@@ -229,7 +222,7 @@ static const struct argp put_argp = {
 	.doc = "Store FILE, or stdin, as the block KEY of POOL, a pool's name or a node's path.\v"
 	       "Example:\n  kvblk put kv0 prefix/42 block.bin\n\n"
 	       "A block that is stored already is left as it is; that is an error only when its length differs.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 static int put_report(const struct block_args *args,
@@ -322,7 +315,7 @@ static const struct argp get_argp = {
 	.doc = "Fetch the block KEY of POOL, a pool's name or a node's path, to FILE, or stdout.\v"
 	       "Example:\n  kvblk get kv0 prefix/42 block.bin\n\n"
 	       "Exits with 3 when there is no such block; FILE is then left alone.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /*
@@ -417,7 +410,7 @@ static const struct argp exists_argp = {
 	.doc = "Tell which of the blocks KEY are in POOL, and their lengths. Does no I/O.\v"
 	       "Example:\n  kvblk exists kv0 prefix/42 && echo here\n\n"
 	       "Exits with 3 when one of them is absent.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 static const struct argp rm_argp = {
@@ -427,7 +420,7 @@ static const struct argp rm_argp = {
 	.doc = "Remove the blocks KEY from POOL, durably.\v"
 	       "Example:\n  kvblk rm kv0 prefix/42\n\n"
 	       "Exits with 3 when one of them was absent.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /*

@@ -55,6 +55,31 @@ const struct argp cli_output_argp = {
 	.parser = parse_output,
 };
 
+const struct argp_child cli_output_children[] = {
+	{ &cli_output_argp, 0, NULL, 0 },
+	{ 0 },
+};
+
+void cli_at_most(const struct argp_state *state, unsigned int most, const char *arg)
+{
+	if (state->arg_num >= most)
+		cli_usage(state, "too many arguments, from \"%s\" on", arg);
+}
+
+error_t cli_parse_nothing(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = state->input;
+		return 0;
+	case ARGP_KEY_ARG:
+		cli_usage(state, "\"%s\": there is nothing to give here", arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
 	error_t err;

@@ -86,6 +86,8 @@ int cli_run_verb(const struct cli_verb *verbs, const char *example, int argc,
 
 /* Child parser for "-o FORMAT" and "-h"; its input is a bool: JSON is wanted. */
 extern const struct argp cli_output_argp;
+/* The parser above as the only child. */
+extern const struct argp_child cli_output_children[];
 
 #define CLI_COLUMNS_MAX		16
 
@@ -103,6 +105,13 @@ struct cli_list {
 
 /* Child parser for -o, -h, -H and -p; its input is a struct cli_list. */
 extern const struct argp cli_list_argp;
+extern const struct argp_child cli_list_children[];
+
+/* Parser of a verb without arguments; its input is its only child's. */
+error_t cli_parse_nothing(int key, char *arg, struct argp_state *state);
+
+/* Ends the process with CLI_USAGE if @arg is not one of the first @most arguments. */
+void cli_at_most(const struct argp_state *state, unsigned int most, const char *arg);
 
 /**
  * struct cli_column - of a list; an empty one ends an array of up to %CLI_COLUMNS_MAX

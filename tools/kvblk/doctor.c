@@ -5,31 +5,12 @@
 
 #include "doctor.h"
 
-static error_t parse_doctor(int key, char *arg, struct argp_state *state)
-{
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = state->input;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_usage(state, "\"%s\": there is nothing to give here", arg);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_child list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp doctor_argp = {
-	.parser = parse_doctor,
+	.parser = cli_parse_nothing,
 	.doc = "Look at what makes kvblk slow, or fail, on this host: kernel, module, locked memory, io_uring, P2P memory, group and nodes, timeouts of NVMe controllers, pools. Tell what to change. Nothing is changed.\v"
 	       "Example:\n  kvblk doctor || kvblk doctor -o json\n\n"
 	       "Exits with 4 if something should be changed, with 5 if kvblk can't work.",
-	.children = list_children,
+	.children = cli_list_children,
 };
 
 static json_t *json_doctor(const struct doctor *doctor)

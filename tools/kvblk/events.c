@@ -36,9 +36,7 @@ static error_t parse_events(int key, char *arg, struct argp_state *state)
 		args->seconds = cli_time(state, "--seconds", arg, 0.001, 1e7);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num)
-			cli_usage(state, "too many arguments, from \"%s\" on",
-				   arg);
+		cli_at_most(state, 1, arg);
 		cli_check_pool_name(state, arg);
 		args->pool = arg;
 		return 0;
@@ -53,11 +51,6 @@ static const struct argp_option events_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp events_argp = {
 	.options = events_options,
 	.parser = parse_events,
@@ -65,7 +58,7 @@ static const struct argp events_argp = {
 	.doc = "Print what happens to POOL, or to all pools, a line for each event.\v"
 	       "Example:\n  kvblk events kv0 --count 1\n\n"
 	       "With -o json each line is a JSON object.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 static json_t *event_json(const struct kvblk_notice *notice, const char *text)

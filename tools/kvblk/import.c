@@ -480,18 +480,13 @@ static const struct argp_option import_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp import_argp = {
 	.options = import_options,
 	.parser = parse_import,
 	.args_doc = "NAME [DEVICE...]\n--all\n--scan",
 	.doc = "Bring the pool NAME, a name or uuid, back with its blocks. Its members are found by what is written on them, whatever the devices are called now, or looked for on DEVICEs alone. Nothing is formatted. A member that is missing or out of date is an error without --degraded.\v"
 	       "Example:\n  kvblk pool import kv0",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 int import_main(int argc, char **argv)

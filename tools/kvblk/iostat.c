@@ -56,18 +56,13 @@ static error_t parse_iostat(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const struct argp_child list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp iostat_argp = {
 	.parser = parse_iostat,
 	.args_doc = "[POOL] [INTERVAL [COUNT]]",
 	.doc = "Print what POOL, or each pool, did in each INTERVAL, a time like 5 or 500ms, until COUNT of them are over. Without INTERVAL, once, of a second.\v"
 	       "Example:\n  kvblk iostat kv0 5 -o json >> kv0.jsonl; kvblk report kv0.jsonl > kv0.html\n\n"
 	       "With -o json each line is a JSON object.",
-	.children = list_children,
+	.children = cli_list_children,
 };
 
 static const struct cli_column columns[] = {

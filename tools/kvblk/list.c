@@ -34,15 +34,15 @@ static const struct argp_option list_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child list_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 const struct argp cli_list_argp = {
 	.options = list_options,
 	.parser = parse_list,
-	.children = list_children,
+	.children = cli_output_children,
+};
+
+const struct argp_child cli_list_children[] = {
+	{ &cli_list_argp, 0, NULL, 0 },
+	{ 0 },
 };
 
 void cli_print_row(const struct cli_list *list, const struct cli_column *columns,

@@ -20,11 +20,6 @@ enum {
 	OPT_NAME,
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 void member_check_device(const struct argp_state *state, const char *device)
 {
 	size_t len = strlen(device);
@@ -223,7 +218,7 @@ static const struct argp add_argp = {
 	.args_doc = "POOL DEVICE",
 	.doc = "Add DEVICE to POOL, while it works. A blank device becomes a new, empty member. A member that was away while POOL was up keeps its blocks, but for those that were put or deleted meanwhile. Any other device is refused without --format.\v"
 	       "Example:\n  kvblk member add kv0 --format /dev/nvme3n1",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* Foreign signatures on a device that is to be a member again. */
@@ -290,8 +285,7 @@ static error_t parse_wipe(int key, char *arg, struct argp_state *state)
 		args->yes = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num)
-			cli_usage(state, "too many arguments, from \"%s\" on", arg);
+		cli_at_most(state, 1, arg);
 		member_check_device(state, arg);
 		args->member = arg;
 		return 0;
@@ -315,7 +309,7 @@ static const struct argp wipe_argp = {
 	.args_doc = "DEVICE",
 	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks can't be found. That is asked about.\v"
 	       "Example:\n  kvblk member wipe /dev/nvme3n1",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* Zeroes from @from to @to of what @fd is open on. */
@@ -396,7 +390,7 @@ static const struct argp remove_argp = {
 	.args_doc = "POOL MEMBER",
 	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer. What is one member's name and another one's device is refused: give a uuid.\v"
 	       "Example:\n  kvblk member remove kv0 nvme3n1",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* Whether @text is the member's uuid, name, path, or the name or path of its device now. */
@@ -474,17 +468,12 @@ static int remove_main(int argc, char **argv)
 	return ret;
 }
 
-static const struct argp_child list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp list_argp = {
 	.parser = parse_member,
 	.args_doc = "[POOL]",
 	.doc = "List the members of POOL, or of all pools. MEMBER is the name that a member has for as long as it is one, DEVICE what the kernel calls its device now, PLACE where that is, or was last: by its NQN and namespace, or its serial number.\v"
 	       "Example:\n  kvblk member list kv0 -H | awk -F '\\t' '$3 != \"up\"'",
-	.children = list_children,
+	.children = cli_list_children,
 };
 
 static int list_main(int argc, char **argv)

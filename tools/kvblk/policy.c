@@ -46,8 +46,7 @@ static error_t parse_explain(int key, char *arg, struct argp_state *state)
 		args->dir = arg;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (args->pool)
-			cli_usage(state, "too many arguments, from \"%s\" on", arg);
+		cli_at_most(state, 1, arg);
 		cli_check_pool_name(state, arg);
 		args->pool = arg;
 		return 0;
@@ -67,18 +66,13 @@ static const struct argp_option explain_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp explain_argp = {
 	.options = explain_options,
 	.parser = parse_explain,
 	.args_doc = "POOL",
 	.doc = "Tell what kvblkd decided for POOL last, oldest first, and why: what was written a day, what its budget allows, which tunables were moved. See budget and reserve in kvblkd.conf(5).\v"
 	       "Example:\n  kvblk policy explain kv0 --count 3",
-	.children = list_children,
+	.children = cli_list_children,
 };
 
 /* ---- what the daemon has left ---- */

@@ -25,11 +25,6 @@ enum {
 	OPT_NAME,
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 struct create_args {
 	bool json;
 	bool yes;
@@ -157,7 +152,7 @@ static const struct argp create_argp = {
 	.args_doc = "NAME DEVICE...",
 	.doc = "Make the new pool NAME out of DEVICEs. Blank devices become members; a device that holds anything, be it another pool's blocks, is refused without --format. A pool that was there comes back with \"kvblk pool import\".\v"
 	       "Example:\n  kvblk pool create kv0 --format /dev/nvme1n1 /dev/nvme2n1",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* Slots for blocks of @args->block_size; 0, the default, if the devices can't be looked at. */
@@ -256,9 +251,7 @@ static error_t parse_name(int key, char *arg, struct argp_state *state)
 		args->force = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num)
-			cli_usage(state, "too many arguments, from \"%s\" on",
-				   arg);
+		cli_at_most(state, 1, arg);
 		cli_check_pool_name(state, arg);
 		args->name = arg;
 		return 0;
@@ -282,7 +275,7 @@ static const struct argp destroy_argp = {
 	.args_doc = "NAME",
 	.doc = "Take the pool NAME down in good order. Its blocks stay on its members and come back with \"kvblk pool import\".\v"
 	       "Example:\n  kvblk pool destroy kv0",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 int pool_destroy_main(int argc, char **argv)
@@ -309,7 +302,7 @@ static const struct argp clear_argp = {
 	.args_doc = "NAME",
 	.doc = "Count the errors of the pool NAME anew, in what \"kvblk status\" shows: those so far were looked at. The counters of \"kvblk stat\" go on.\v"
 	       "Example:\n  kvblk pool clear kv0",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 int pool_clear_main(int argc, char **argv)
@@ -378,30 +371,11 @@ static void print_pools(const struct cli_list *list, const struct kvblk_pool_sta
 	}
 }
 
-static error_t parse_no_argument(int key, char *arg, struct argp_state *state)
-{
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = state->input;
-		return 0;
-	case ARGP_KEY_ARG:
-		cli_usage(state, "\"%s\": there is nothing to give here", arg);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_child list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp list_argp = {
-	.parser = parse_no_argument,
+	.parser = cli_parse_nothing,
 	.doc = "List the pools of this host.\v"
 	       "Example:\n  kvblk pool list -Hp | cut -f 1,4",
-	.children = list_children,
+	.children = cli_list_children,
 };
 
 int pool_list_main(int argc, char **argv)
@@ -474,7 +448,7 @@ static const struct argp show_argp = {
 	.args_doc = "NAME",
 	.doc = "Show the pool NAME and its members.\v"
 	       "Example:\n  kvblk pool show kv0",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 int pool_show_main(int argc, char **argv)

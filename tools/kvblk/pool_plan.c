@@ -151,18 +151,13 @@ static const struct argp_option plan_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp plan_argp = {
 	.options = plan_options,
 	.parser = parse_plan,
 	.args_doc = "{--model NAME | --block-size BYTES} {--capacity BYTES | DEVICE...}",
 	.doc = "Tell how a pool should be made for these blocks: entries of the index, segments, memory, wear. Nothing is changed, and no module is needed.\v"
 	       "Example:\n  kvblk pool plan --model llama-3.1-70b --ranks 8 --capacity 14T --members 4",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 bool pool_device_size(const char *path, uint64_t *size)

@@ -56,18 +56,13 @@ static const struct argp_option report_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp report_argp = {
 	.options = report_options,
 	.parser = parse_report,
 	.args_doc = "[FILE...]",
 	.doc = "Write one HTML page to stdout, with plots of what \"kvblk iostat -o json\" and \"kvblk replay -o json\" printed to FILEs, or to stdin: throughput, hit ratio, latencies, how full the pool is. The page needs nothing else.\v"
 	       "Example:\n  kvblk iostat kv0 5 720 -o json > kv0.jsonl; kvblk report kv0.jsonl > kv0.html",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* ---- what was printed ---- */

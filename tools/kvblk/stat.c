@@ -43,9 +43,7 @@ static error_t parse_stat(int key, char *arg, struct argp_state *state)
 		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num > 1)
-			cli_usage(state, "too many arguments, from \"%s\" on",
-				   arg);
+		cli_at_most(state, 2, arg);
 		if (state->arg_num) {
 			args->member = arg;
 			return 0;
@@ -71,11 +69,6 @@ static const struct argp_option stat_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp stat_argp = {
 	.options = stat_options,
 	.parser = parse_stat,
@@ -84,7 +77,7 @@ static const struct argp stat_argp = {
 	       "MEMBER since it came, and how that is now.\v"
 	       "Example:\n  kvblk stat kv0 --watch 5\n  kvblk stat kv0 nvme1n1\n\n"
 	       "With --watch and -o json each line is a JSON object.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /*

@@ -23,8 +23,7 @@ static error_t parse_status(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &args->list;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num)
-			cli_usage(state, "too many arguments, from \"%s\" on", arg);
+		cli_at_most(state, 1, arg);
 		cli_check_pool_name(state, arg);
 		args->pool = arg;
 		return 0;
@@ -33,18 +32,13 @@ static error_t parse_status(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const struct argp_child list_children[] = {
-	{ &cli_list_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp status_argp = {
 	.parser = parse_status,
 	.args_doc = "[POOL]",
 	.doc = "Show how POOL, or each pool, is; what is wrong, and what to do, one line each.\v"
 	       "Example:\n  kvblk status -H || kvblk status | mail -s kvblk root\n\n"
 	       "Exits with 4 if a part of a pool does not serve, with 5 if nothing of it does.",
-	.children = list_children,
+	.children = cli_list_children,
 };
 
 static json_t *json_report(const struct kvblk_pool_state *pool,

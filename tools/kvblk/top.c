@@ -73,17 +73,12 @@ static error_t parse_top(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp top_argp = {
 	.parser = parse_top,
 	.args_doc = "[POOL] [INTERVAL]",
 	.doc = "Show what POOL, or each pool, does, live; its members; and what is wrong. The screen is drawn each second, or INTERVAL. q quits.\v"
 	       "Example:\n  kvblk top kv0 5",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* ---- the screen ---- */

@@ -67,11 +67,6 @@ static const struct argp_option topo_options[] = {
 	{ 0 },
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 static const struct argp topo_argp = {
 	.options = topo_options,
 	.parser = parse_topo,
@@ -79,7 +74,7 @@ static const struct argp topo_argp = {
 	.doc = "Show which GPUs and other PCI devices have memory that members can reach directly, which members do, and why others don't: of POOL, or of all pools.\v"
 	       "Example:\n  kvblk topo kv0\n\n"
 	       "Nothing is tried out: a route is unknown until something was put from or got to the device's memory.",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 static bool is_wanted(const struct topo_args *args, const char *pool)

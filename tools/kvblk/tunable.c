@@ -36,11 +36,6 @@ struct tunable_args {
 	size_t nr;
 };
 
-static const struct argp_child output_children[] = {
-	{ &cli_output_argp, 0, NULL, 0 },
-	{ 0 },
-};
-
 /* ---- sysfs ---- */
 
 static int open_tunable(const char *pool, const struct tunable *tunable, int flags)
@@ -121,8 +116,7 @@ static error_t parse_get(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &args->json;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num > 1)
-			cli_usage(state, "too many arguments, from \"%s\" on", arg);
+		cli_at_most(state, 2, arg);
 		if (state->arg_num) {
 			args->only = take_name(state, arg);
 			return 0;
@@ -144,7 +138,7 @@ static const struct argp get_argp = {
 	.args_doc = "POOL [NAME]",
 	.doc = "Print the tunables of POOL, with their defaults and what they may be, or the value of the one called NAME.\v"
 	       "Example:\n  kvblk pool get kv0 suspect_ms",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* The value, the default, and the range. */
@@ -337,7 +331,7 @@ static const struct argp set_argp = {
 	.args_doc = "POOL NAME=VALUE...",
 	.doc = "Set tunables of POOL, while it works. A number may have a suffix: K, M, G or T, powers of 1024.\v"
 	       "Example:\n  kvblk pool set kv0 suspect_ms=3000 --save",
-	.children = output_children,
+	.children = cli_output_children,
 };
 
 /* What @name will be: as given, or as it is. */
