@@ -277,7 +277,7 @@ static const struct setting kv_events_rows[] = {
 	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
 	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,
 	  .valid = is_other_endpoint, .allowed = "tcp://HOST:PORT or ipc:///PATH",
-	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. kvblkd may connect to a socket at PATH that others than its owner may write to. Default: none." },
+	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. kvblkd may connect to a socket at PATH that others than its owner may write to. What answers there is trusted: it can make kvblkd take any memory. Default: none." },
 	{ .name = "hash_only", .type = SETTING_BOOL, KV_EVENTS(hash_only),
 	  .doc = "Tell a block whose tokens are not known as stored, too, by its hash alone. Default: false." },
 	{ .name = "parts", .type = SETTING_NUMBER, KV_EVENTS(parts), .least = 1, .most = 4096,

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <zmq.h>
 
+#include "zmqpeers.h"
 #include "zmqpub.h"
 
 #define END_NUMBER	UINT64_MAX
@@ -58,6 +59,8 @@ struct answer {
  * struct zmqpub - it
  * @pub: socket
  * @router: socket
+ * @pub_peers: of @pub, whose topics ZeroMQ keeps
+ * @router_peers: of @router, whose messages without an end ZeroMQ keeps
  * @kept: the last @nr batches, that of number N in kept[N % room]
  * @nr: how many
  * @room: of @kept, a power of two
@@ -73,6 +76,8 @@ struct zmqpub {
 	const struct zmqpub_rules *rules;
 	struct zmqloop *pub;
 	struct zmqloop *router;
+	struct zmqpeers *pub_peers;
+	struct zmqpeers *router_peers;
 	zmq_msg_t *kept;
 	size_t nr;
 	size_t room;
@@ -375,6 +380,15 @@ static int open_sockets(struct zmqpub *pub, sd_event *event, void *context)
 		err = set_option(pub->router, ZMQ_ROUTER_MANDATORY, 1);
 	if (!err)
 		err = set_option(pub->router, ZMQ_SNDBUF, ANSWER_SNDBUF);
+	/* a peer whose host is gone is one less, some day */
+	if (!err)
+		err = set_option(pub->pub, ZMQ_TCP_KEEPALIVE, 1);
+	if (!err)
+		err = set_option(pub->router, ZMQ_TCP_KEEPALIVE, 1);
+	if (!err)
+		err = zmqpeers_open(event, context, pub->pub, rules->endpoint, &pub->pub_peers);
+	if (!err)
+		err = zmqpeers_open(event, context, pub->router, rules->replay, &pub->router_peers);
 	if (!err)
 		err = bind_to(pub->pub, rules->endpoint);
 	return err ? err : bind_to(pub->router, rules->replay);
@@ -422,6 +436,8 @@ void zmqpub_close(struct zmqpub *pub)
 		return;
 	zmqloop_close(pub->pub);
 	zmqloop_close(pub->router);
+	zmqpeers_close(pub->pub_peers);
+	zmqpeers_close(pub->router_peers);
 	sd_event_source_disable_unref(pub->again);
 	sd_event_source_disable_unref(pub->stalled);
 	while (pub->nr)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* Publishing and subscribing: numbers, what is sent again and to whom, strange requests. */
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -452,6 +455,118 @@ static void test_connected(void **state)
 	zmq_close(engine);
 }
 
+/* A port that nobody listens on. */
+static unsigned int free_port(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &(socklen_t){ sizeof(at) }), 0);
+	close(fd);
+	return ntohs(at.sin_port);
+}
+
+/* A connection that has shaken hands as a socket of @type. */
+static int raw_client(unsigned int port, const char *type)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				  .sin_port = htons((uint16_t)port) };
+	char hello[256] = "\xff\0\0\0\0\0\0\0\0\x7f\3\0NULL";
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	size_t len = 64 + 2 + 6 + 12 + 4 + strlen(type);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	snprintf(hello + 64, sizeof(hello) - 64, "\4%c\5READY\vSocket-Type", (char)(len - 66));
+	hello[len - strlen(type) - 1] = (char)strlen(type);
+	snprintf(hello + len - strlen(type), sizeof(hello) - len, "%s", type);
+	assert_int_equal(send(fd, hello, len, MSG_NOSIGNAL), len);
+	/* a greeting, and a command of more than a byte */
+	assert_int_equal(recv(fd, hello, 64 + 3, MSG_WAITALL), 64 + 3);
+	assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	return fd;
+}
+
+/* Whether the peer has closed @fd. */
+static bool is_closed(int fd)
+{
+	static char bytes[4096];
+	ssize_t n;
+
+	sd_event_run(event, 1000);
+	while ((n = recv(fd, bytes, sizeof(bytes), 0)) > 0)
+		;
+	return !n || errno == ECONNRESET;
+}
+
+/* A peer that sends @part without an end is closed before ZeroMQ keeps much of it. */
+static void flood(unsigned int port, const char *type, const char *part, size_t len)
+{
+	int fd = raw_client(port, type);
+	size_t sent = 0, most = 12u << 20;
+	ssize_t n = 0;
+
+	while (sent < most && !is_closed(fd)) {
+		n = send(fd, part + sent % len, len - sent % len, MSG_NOSIGNAL);
+		sent += n > 0 ? (size_t)n : 0;
+	}
+	assert_in_range(sent, 32 << 10, most - 1);
+	close(fd);
+}
+
+/* ZeroMQ bounds neither the topics nor the frames of a peer: one that sends too much, or is too many, is disconnected. */
+static void test_floods(void **state)
+{
+	unsigned int ports[2] = { free_port(), free_port() };
+	static char part[252 * 400];
+	char endpoints[2][64];
+	int fds[300], closed = 0;
+
+	(void)state;
+	end(NULL);
+	for (int i = 0; i < 2; i++)
+		snprintf(endpoints[i], sizeof(endpoints[i]), "tcp://127.0.0.1:%u", ports[i]);
+	rules.endpoint = endpoints[0];
+	rules.replay = endpoints[1];
+	sub = NULL;
+	dealer = NULL;
+	context = zmq_ctx_new();
+	assert_true(sd_event_new(&event) >= 0);
+	assert_int_equal(zmqpub_open(event, context, &rules, &zmqpub), 0);
+	/* empty frames after which more come */
+	for (size_t i = 0; i < sizeof(part); i++)
+		part[i] = !(i % 2);
+	flood(ports[1], "DEALER", part, sizeof(part));
+	/* subscriptions to topics that nobody else has */
+	for (size_t i = 0; i < sizeof(part); i++)
+		part[i] = i % 252 ? i % 252 == 1 ? (char)250 : i % 252 == 2 ? 1 : (char)random() : 0;
+	flood(ports[0], "SUB", part, sizeof(part));
+	for (int i = 0; i < 300; i++)
+		fds[i] = raw_client(ports[0], "SUB");
+	for (int t = 0; t < 1000 && closed < 300 - 256; t++) {
+		closed = 0;
+		for (int i = 0; i < 300; i++)
+			closed += is_closed(fds[i]);
+	}
+	assert_int_equal(closed, 300 - 256);
+	for (int i = 0; i < 300; i++)
+		close(fds[i]);
+	/* others are served, and those that are gone are no peers any more */
+	for (int i = 0; i < 300; i++)
+		sd_event_run(event, 1000);
+	sub = client(ZMQ_SUB, endpoints[0]);
+	dealer = client(ZMQ_DEALER, endpoints[1]);
+	assert_int_equal(zmqpub_send(zmqpub, &(struct kvwire_bytes){ .data = (char[]){ "b" }, .len = 1 }), 0);
+	ask_from(0);
+	answered(dealer, "b");
+	is_end();
+	for (int i = 0; i < 1000 && is_quiet(sub); i++)
+		zmqpub_repeat(zmqpub);
+	message(sub, "b");
+	rules.endpoint = PUB;
+	rules.replay = REPLAY;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -460,6 +575,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_overtaken, begin, end),
 		cmocka_unit_test_setup_teardown(test_unread, begin, end),
 		cmocka_unit_test_setup_teardown(test_strange, begin, end),
+		cmocka_unit_test_setup_teardown(test_floods, begin, end),
 		cmocka_unit_test_setup_teardown(test_taken, begin, end),
 		cmocka_unit_test_setup_teardown(test_subscriber, begin, end),
 		cmocka_unit_test_setup_teardown(test_connected, begin, end),
