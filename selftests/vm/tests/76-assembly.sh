@@ -259,6 +259,10 @@ os.pwrite(f, bytes(table), 0)
 os.fsync(f)
 END
 left_alone "a partition table"
+scratch
+# as mdadm does by default, with the first 4 KiB as they were; libblkid does not know this one
+printf 'something else begins here' | dd of=/dev/q1 bs=1 seek=4096 conv=notrunc,fsync status=none
+left_alone "what begins at 4 KiB"
 echo "-- what lies at a device's end is somebody's, too; --format and wipe leave nothing"
 raid() {
 	printf 'Intel Raid ISM Cfg Sig. 1.3.00' | dd of=/dev/q1 bs=1 seek=$((120 * 1048576 - 1024)) conv=notrunc,fsync status=none
