@@ -482,11 +482,11 @@ void prefetcher_configure(const struct prefetcher_rules *rules)
 	pthread_mutex_unlock(&all.lock);
 }
 
-/* Memory that an order of @want takes. */
-static uint64_t memory_of(const struct want *want)
+/* Memory that an order of @chain takes. */
+static uint64_t memory_of(const struct chain *chain)
 {
-	return sizeof(struct order) + want->chain.bytes +
-	       want->chain.nr * (sizeof(*want->chain.lens) + sizeof(struct kvblk_prefetched));
+	return sizeof(struct order) + chain->bytes +
+	       chain->nr * (sizeof(*chain->lens) + sizeof(struct kvblk_prefetched));
 }
 
 static struct order *order_new(struct want *want)
@@ -503,7 +503,7 @@ static struct order *order_new(struct want *want)
 		return NULL;
 	}
 	snprintf(order->id, sizeof(order->id), "%016" PRIx64, number);
-	order->memory = memory_of(want);
+	order->memory = memory_of(&want->chain);
 	order->want = *want;
 	want->chain = (struct chain){ 0 };
 	return order;
@@ -527,7 +527,7 @@ static int make_room(const struct user *user, uint64_t memory)
 static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID_LEN])
 {
 	struct order *order;
-	int err = make_room(user, memory_of(want));
+	int err = make_room(user, memory_of(&want->chain));
 
 	if (!err)
 		err = add_thread();
@@ -543,6 +543,24 @@ static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID
 	all.counts.waiting++;
 	pthread_cond_broadcast(&all.changed);
 	return 0;
+}
+
+int prefetcher_room(const struct chain *chain, uid_t uid)
+{
+	struct user *user;
+	int err = -ENOMEM;
+
+	pthread_mutex_lock(&all.lock);
+	end_leases();
+	user = user_get(uid);
+	if (user) {
+		user->nr_held++;
+		err = make_room(user, memory_of(chain));
+		user->nr_held--;
+		user_put(user);
+	}
+	pthread_mutex_unlock(&all.lock);
+	return err;
 }
 
 int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])

@@ -42,6 +42,9 @@ struct prefetcher_counts {
 
 void prefetcher_configure(const struct prefetcher_rules *rules);
 
+/* Makes room for an order of @chain, which the caller has not copied yet. Returns 0 or an error of prefetcher_order(). */
+int prefetcher_room(const struct chain *chain, uid_t uid);
+
 /*
  * Takes over @want's chain; @uid is whose order it is. Returns 0, and its @id; -EAGAIN:
  * too many of this user wait; -E2BIG: it is more than may wait; -ENOMEM, or that no thread

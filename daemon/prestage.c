@@ -18,6 +18,9 @@
 #include "prestage.h"
 
 #define ORDERS	"/l2/prefetch"
+/* Of a request: an envelope has 1024 actions of three groups each, whose keys may be four times those of a lookup. */
+#define GROUPS_MAX	4096u
+#define VALUES_MAX	(4u * KVBLK_LOOKUP_MAX)
 
 static const char *const outcomes[] = {
 #define X(NAME, name)	[PRESTAGE_##NAME] = name,
@@ -67,14 +70,32 @@ static void answer_error(struct http_answer *answer, unsigned int status, const 
 	answer_json(answer, status, json ? json : json_pack("{s:s}", "error", "the request is wrong"));
 }
 
+/* Whether the text has few enough values, each of which takes memory and time: 3 bytes make an object of 200. */
+static bool is_modest(const char *text, size_t len)
+{
+	size_t groups = 0, values = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		groups += text[i] == '{' || text[i] == '[';
+		values += text[i] == ',';
+	}
+	return groups <= GROUPS_MAX && values <= VALUES_MAX;
+}
+
 /* NULL: it was answered. */
 static json_t *body_of(const struct http_request *request, struct http_answer *answer)
 {
 	char why[WANTS_WHY_LEN + JSON_ERROR_TEXT_LENGTH];
 	json_error_t error;
-	json_t *json = json_loadb(request->body ? request->body : "", request->len,
-				  JSON_REJECT_DUPLICATES, &error);
+	json_t *json;
 
+	if (!is_modest(request->body, request->len)) {
+		snprintf(why, sizeof(why), "the request has more than %u lists and objects, or %u values",
+			 GROUPS_MAX, VALUES_MAX);
+		answer_error(answer, 413, why);
+		return NULL;
+	}
+	json = json_loadb(request->body ? request->body : "", request->len, JSON_REJECT_DUPLICATES, &error);
 	if (json)
 		return json;
 	snprintf(why, sizeof(why), "the request is no JSON: line %d: %s", error.line, error.text);
@@ -111,7 +132,17 @@ static bool check_pool(struct want *want, struct verdict *verdict)
 	return judge(verdict, PRESTAGE_REJECTED, "pool %s is not for this socket", want->pool);
 }
 
-/* A session that is named without keys has those that it was given before. */
+/* Judges an error of the prefetcher, which may be 0. */
+static bool judge_order(struct verdict *verdict, int err)
+{
+	if (err == -EAGAIN)
+		return judge(verdict, PRESTAGE_DEFERRED, "too many requests of this user wait; try again later");
+	if (err == -E2BIG)
+		return judge(verdict, PRESTAGE_REJECTED, "the request has more keys than waiting_bytes has room for");
+	return !err || judge(verdict, PRESTAGE_DEFERRED, "%s", strerror(-err));
+}
+
+/* A session that is named without keys has those that it was given before: they are copied if the order can be taken. */
 static bool find_chain(struct want *want, uid_t uid, struct verdict *verdict)
 {
 	const struct session *session;
@@ -124,8 +155,9 @@ static bool find_chain(struct want *want, uid_t uid, struct verdict *verdict)
 	if (*want->pool && strcmp(want->pool, session->pool) != 0)
 		return judge(verdict, PRESTAGE_REJECTED, "session %s is of pool %s", want->session, session->pool);
 	snprintf(want->pool, sizeof(want->pool), "%s", session->pool);
-	return chain_copy(&session->chain, &want->chain) ||
-	       judge(verdict, PRESTAGE_DEFERRED, "there is no memory");
+	return judge_order(verdict, prefetcher_room(&session->chain, uid)) &&
+	       (chain_copy(&session->chain, &want->chain) ||
+		judge(verdict, PRESTAGE_DEFERRED, "there is no memory"));
 }
 
 static bool remember(const struct want *want, uid_t uid, struct verdict *verdict)
@@ -147,12 +179,8 @@ static bool order(struct want *want, uid_t uid, struct verdict *verdict)
 		want->max_bytes = most;
 	verdict->nr = want->chain.nr;
 	err = prefetcher_order(want, uid, verdict->id);
-	if (err == -EAGAIN)
-		return judge(verdict, PRESTAGE_DEFERRED, "too many requests of this user wait; try again later");
-	if (err == -E2BIG)
-		return judge(verdict, PRESTAGE_REJECTED, "the request has more keys than waiting_bytes has room for");
-	if (err)
-		return judge(verdict, PRESTAGE_DEFERRED, "%s", strerror(-err));
+	if (!judge_order(verdict, err))
+		return false;
 	if (clipped)
 		judge(verdict, PRESTAGE_CLIPPED, "at most %" PRIu64 " bytes are brought in", most);
 	return true;

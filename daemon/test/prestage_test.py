@@ -413,6 +413,38 @@ class Prestage(unittest.TestCase):
             os.seteuid(0)
         self.assertEqual((found[0], *found[2:]), (1, 0, 1))
 
+    def test_modest(self):
+        """Values of which a request needs no more are not made: 8 MB of empty objects would take 80 times as much."""
+        daemon = self.start("request_bytes = 1;")
+        for value in "{}", "[]", '{"a":1}', "1", "[[]]":
+            status, answer = daemon.ask("POST", "/l2/prefetch", "[" + (value + ",") * (8000000 // (len(value) + 1)) + "1]")
+            self.assertEqual((status, answer["error"]), (413, "the request has more than 4096 lists and objects, or 262144 values"))
+        with open(f"/proc/{daemon.process.pid}/status") as file:
+            most = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+        self.assertLess(most, 100000)
+        # the longest ones that may be
+        self.assertEqual(daemon.order(keys=[f"{key:0110x}" for key in range(65536)])[0], 202)
+        outcomes = daemon.hint(*[{"keys": CHAIN * 16} for _ in range(1024)])
+        self.assertEqual({outcome["outcome"] for outcome in outcomes}, {"accepted", "deferred"})
+
+    def test_copies(self):
+        """The keys of a session are copied for no order that is deferred."""
+        daemon = self.start('body = "64M"; session_bytes = "64M"; waiting = 1; parallel = 1; bandwidth = 1;')
+        daemon.run(keys=CHAIN[:1])
+        self.assertEqual(daemon.ask("POST", "/v1/sessions/s", {"keys": [f"{key:0512x}" for key in range(65536)]})[0], 200)
+        daemon.order(session_id="s")
+        begin = self.seconds(daemon)
+        outcomes = daemon.hint(*[{"session_id": "s"} for _ in range(1024)])
+        self.assertEqual({outcome["outcome"] for outcome in outcomes}, {"deferred"})
+        self.assertLess(self.seconds(daemon) - begin, 0.5)
+
+    @staticmethod
+    def seconds(daemon):
+        """Of a CPU, that the daemon has used."""
+        with open(f"/proc/{daemon.process.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def test_waiting_bytes(self):
         """What waits is bounded in bytes; what is over makes room, and an order that is too long for all of it is told so."""
         daemon = self.start('waiting_bytes = "1M";')
