@@ -166,6 +166,19 @@ exports() {
 	verdict $? "without a section nothing listens"
 }
 
+# Leases hold descriptors: more of them than the soft limit that a shell or systemd gives.
+has_files() {
+	local pid limit
+	coproc { ulimit -Sn 64 && exec "$kvblkd" --config "$dir/empty" 2>&1; }
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	says "waiting for it"
+	limit=$(awk '/^Max open files/ { print ($4 == $5) }' "/proc/$pid/limits")
+	kill -TERM "$pid"
+	says "asked to end" && wait "$pid" && [ "$limit" = 1 ]
+	verdict $? "it may have as many open files as the hard limit allows"
+}
+
 # Wrong settings are left out when the daemon starts; a reload keeps the settings in force.
 starts_with_errors() {
 	local port other
@@ -238,6 +251,7 @@ publishes() {
 
 if [ ! -e /sys/module/kvblk ]; then
 	: > "$dir/empty"
+	has_files
 	exports
 	starts_with_errors
 	publishes

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 #include <time.h>
@@ -486,6 +487,17 @@ static void block_signals(void)
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 }
 
+/* Each order that holds a lease has a descriptor, and nothing here uses select(2), for which the soft limit is low. */
+static void raise_files(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int open_all(struct daemon *d)
 {
 	int err = families_open(&d->families);
@@ -512,6 +524,7 @@ int loop(const char *config_path)
 
 	d.config_path = config_path;
 	block_signals();
+	raise_files();
 	if (!read_first_config(&d))
 		return EXIT_CONFIG;
 	if (policy_open() == -EBUSY) {
