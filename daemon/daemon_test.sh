@@ -179,6 +179,40 @@ has_files() {
 	verdict $? "it may have as many open files as the hard limit allows"
 }
 
+# A pass that can't read the state is a step that failed, and nobody is told that kvblkd is ready.
+unreadable() {
+	local port
+	free_port port
+	echo "exporters: { metrics: { port = $port; }; };" > "$dir/exports"
+	: > "$dir/blind"
+	# GLOB_NOSPACE, GLOB_NOMATCH
+	cc -shared -fPIC -o "$dir/glob.so" -include unistd.h -xc - <<< "int glob(void) { return access(\"$dir/blind\", F_OK) ? 3 : 1; }"
+	python3 -c '
+import socket, sys
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.bind(sys.argv[1])
+print("bound", flush=True)
+while "STOPPING=1" not in (said := notify.recv(4096).decode()):
+    print(said, flush=True)' "$dir/notify" > "$dir/notified" &
+	until [ -s "$dir/notified" ]; do sleep 0.05; done
+	coproc LD_PRELOAD=$dir/glob.so NOTIFY_SOCKET=$dir/notify "$kvblkd" --config "$dir/exports" 2>&1
+	pid=$COPROC_PID
+	exec 3<&"${COPROC[0]}"
+	says "the state of this host can't be read"
+	answers 200 '^kvblkd_steps_failed 1$' "$port" /metrics
+	until grep -q ^STATUS= "$dir/notified"; do sleep 0.05; done
+	grep -q "^STATUS=.* can't be read" "$dir/notified" && ! grep -q READY "$dir/notified"
+	verdict $? "a host that can't be read is not ready"
+	rm "$dir/blind"
+	kill -HUP "$pid"
+	says "in force"
+	until grep -q READY=1 "$dir/notified"; do sleep 0.05; done
+	answers 200 '^kvblkd_steps_failed 0$' "$port" /metrics
+	kill -TERM "$pid"
+	says "asked to end" && wait
+	verdict $? "and is when it can"
+}
+
 # Wrong settings are left out when the daemon starts; a reload keeps the settings in force.
 starts_with_errors() {
 	local port other
@@ -252,6 +286,7 @@ publishes() {
 if [ ! -e /sys/module/kvblk ]; then
 	: > "$dir/empty"
 	has_files
+	unreadable
 	exports
 	starts_with_errors
 	publishes

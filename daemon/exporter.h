@@ -10,7 +10,7 @@
 /**
  * struct exporter_facts - what kvblkd has to say of itself
  * @config_valid: the configuration that was read last had no error
- * @steps_failed: steps to what it describes that failed, and are tried again
+ * @steps_failed: steps to what it describes, reading the state among them, that failed and are tried again
  */
 struct exporter_facts {
 	bool config_valid;

@@ -241,13 +241,15 @@ static void want_pass(struct daemon *d)
 
 static void tell_manager(struct daemon *d)
 {
-	if (d->result.nr_failed || d->result.nr_notes)
+	if (d->apply_error)
+		sd_notify(0, "STATUS=the state of this host can't be read; trying again");
+	else if (d->result.nr_failed || d->result.nr_notes)
 		sd_notifyf(0, "STATUS=%u steps failed and are tried again, %u notes; see the log",
 			   d->result.nr_failed, d->result.nr_notes);
 	else
 		sd_notify(0, "STATUS=as the configuration has it");
-	/* what has just been done was asked for before a file that is still to be read */
-	if (d->reload)
+	/* nothing was done, or what was asked for before a file that is still to be read */
+	if (d->apply_error || d->reload)
 		return;
 	if (!d->ready)
 		sd_notify(0, "READY=1");
@@ -264,7 +266,8 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	eventfd_read(fd, &n);
 	pthread_join(d->worker, NULL);
 	d->working = false;
-	d->facts.steps_failed = d->result.nr_failed;
+	/* to read the state is the first step */
+	d->facts.steps_failed = d->result.nr_failed + !!d->apply_error;
 	if (d->apply_error) {
 		log_line(LOG_LINE_WARNING, "the state of this host can't be read: %s",
 			 strerror(-d->apply_error));
