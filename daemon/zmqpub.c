@@ -195,20 +195,11 @@ static int send_head(struct zmqpub *pub, const struct answer *answer, const char
 	return err ? err : send_bytes(socket, &be, sizeof(be), ZMQ_SNDMORE);
 }
 
-/* To whom a batch of all that is stored goes, and what became of it. */
-struct sending {
-	struct zmqpub *pub;
-	const struct answer *answer;
-	int err;
-};
-
 static bool send_share(void *arg, const struct kvwire_bytes *bytes)
 {
-	struct sending *sending = arg;
-	struct zmqpub *pub = sending->pub;
+	const struct zmqpub *pub = arg;
 
-	sending->err = send_bytes(zmqloop_socket(pub->router), bytes->data, bytes->len, 0);
-	return !sending->err;
+	return !send_bytes(zmqloop_socket(pub->router), bytes->data, bytes->len, 0);
 }
 
 /*
@@ -231,7 +222,6 @@ static void begin_shares(struct zmqpub *pub, struct answer *answer)
 /* Sends the next message. Returns 0, -EAGAIN: the peer takes none now, or another negative errno: the answer is over. */
 static int send_next(struct zmqpub *pub, struct answer *answer)
 {
-	struct sending sending = { .pub = pub, .answer = answer };
 	uint64_t oldest = pub->next - pub->nr;
 	int err;
 
@@ -245,14 +235,13 @@ static int send_next(struct zmqpub *pub, struct answer *answer)
 	err = send_head(pub, answer, pub->rules->topic, answer->next);
 	if (err)
 		return err;
-	if (answer->shares) {
-		err = pub->rules->share(pub->rules->arg, answer->share++, answer->shares, send_share, &sending);
-		/* the message must have an end, which is the answer's, too */
-		if (err && !sending.err)
-			send_bytes(zmqloop_socket(pub->router), "", 0, 0);
-	} else {
+	if (answer->shares)
+		err = pub->rules->share(pub->rules->arg, answer->share++, answer->shares, send_share, pub);
+	else
 		err = send_copy(zmqloop_socket(pub->router), batch(pub, answer->next), 0);
-	}
+	/* the message must have an end, which is the answer's, too */
+	if (err)
+		send_bytes(zmqloop_socket(pub->router), "", 0, 0);
 	answer->next++;
 	return err;
 }
