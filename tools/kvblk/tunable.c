@@ -27,7 +27,7 @@ enum {
 };
 
 struct tunable_args {
-	bool json;
+	struct cli_list list;			/* set: its json alone */
 	bool save;
 	const char *dir;
 	const char *pool;
@@ -113,7 +113,7 @@ static error_t parse_get(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
+		state->child_inputs[0] = &args->list;
 		return 0;
 	case ARGP_KEY_ARG:
 		cli_at_most(state, 2, arg);
@@ -138,18 +138,37 @@ static const struct argp get_argp = {
 	.args_doc = "POOL [NAME]",
 	.doc = "Print the tunables of POOL, with their defaults and what they may be, or the value of the one called NAME.\v"
 	       "Example:\n  kvblk pool get kv0 suspect_ms",
-	.children = cli_output_children,
+	.children = cli_list_children,
 };
 
-/* The value, the default, and the range. */
-static void print_one(const struct tunable *tunable, const char *value)
+static const struct cli_column columns[] = {
+	{ "NAME", -18 }, { "VALUE", -12 }, { "SOURCE", -7 }, { "DEFAULT", -12 }, { "UNIT", -8 },
+	{ "ALLOWED", -1 }, { 0 },
+};
+
+static void print_one(const struct cli_list *list, const struct tunable *tunable,
+		      const char *value)
 {
 	const char *unit = tunable_unit(tunable);
-	char allowed[96], standard[24];
+	char allowed[96], standard[TUNABLE_LEN];
+	const char *cells[] = {
+		tunable->name, value, "set", standard, *unit || list->bare ? unit : "-",
+		tunable_allowed(tunable, allowed, sizeof(allowed)),
+	};
 
 	tunable_show(tunable, tunable->standard, standard);
-	printf("%-20s %-12s default %s%s%s; %s\n", tunable->name, value, standard, *unit ? " " : "", unit,
-	       tunable_allowed(tunable, allowed, sizeof(allowed)));
+	if (!strcmp(value, standard))
+		cells[2] = "default";
+	cli_print_row(list, columns, cells);
+}
+
+/* A number, or a word. */
+static json_t *json_value(const char *value)
+{
+	uint64_t number;
+
+	return tunable_number(value, &number) ? json_integer((json_int_t)number) :
+						json_string(value);
 }
 
 int tunable_get_main(int argc, char **argv)
@@ -169,14 +188,17 @@ int tunable_get_main(int argc, char **argv)
 			json_decref(object);
 			return no_tunable(args.pool, &tunables[i], err);
 		}
-		/* text, as sysfs has it: some are words */
-		json_object_set_new(object, tunables[i].name, json_string(value));
-		if (!args.json && args.only)
+		json_object_set_new(object, tunables[i].name, json_value(value));
+		if (args.list.json)
+			continue;
+		if (!args.only && !i)
+			cli_print_head(&args.list, columns);
+		if (args.only)
 			printf("%s\n", value);
-		else if (!args.json)
-			print_one(&tunables[i], value);
+		else
+			print_one(&args.list, &tunables[i], value);
 	}
-	if (args.json)
+	if (args.list.json)
 		return cli_print_json(object);
 	json_decref(object);
 	return cli_flush();
@@ -293,7 +315,7 @@ static error_t parse_set(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &args->json;
+		state->child_inputs[0] = &args->list.json;
 		return 0;
 	case OPT_SAVE:
 		args->save = true;
@@ -389,12 +411,12 @@ int tunable_set_main(int argc, char **argv)
 	ret = set_all(&args);
 	if (ret == CLI_OK && args.save)
 		ret = save(&args);
-	if (ret != CLI_OK || !args.json)
+	if (ret != CLI_OK || !args.list.json)
 		return ret;
 	object = json_object();
 	for (size_t i = 0; i < nr_tunables; i++) {
 		if (*args.value[i])
-			json_object_set_new(object, tunables[i].name, json_string(args.value[i]));
+			json_object_set_new(object, tunables[i].name, json_value(args.value[i]));
 	}
 	return cli_print_json(object);
 }

@@ -113,7 +113,11 @@ expect "what the blank device holds" "$(head -c 1M /dev/blank | tr -d '\0' | wc 
 
 echo "-- tunables by hand"
 expect "get" "$(kvblk pool get $pool failing_run)" 8
-expect "get of all" "$(kvblk pool get $pool | wc -l)" "$(kvblk pool get $pool -o json | grep -c :)"
+expect "get of all" "$(kvblk pool get -H $pool | wc -l)" "$(kvblk pool get $pool -o json | grep -c :)"
+code 0 '^failing_run  *8  *set  *32  *-  *a number from 0 to 1000000$' kvblk pool get $pool
+code 0 '^suspect_ms  *60000  *set  *5000  *ms  *a number from 100 to 3600000, or' kvblk pool get $pool
+code 0 $'^integrity\tfull\tdefault\tfull\t\theader, full or producer$' kvblk pool get $pool -H
+expect "numbers and words" "$(kvblk pool get $pool -o json | grep -E 'integrity|failing_run' | xargs)" "integrity: full, failing_run: 8,"
 code 1 'low_permille, 60, must be below high_permille, 60; nothing was changed' kvblk pool set $pool low_permille=60 failing_run=1
 expect failing_run "$(cat $sysfs/failing_run)" 8
 check kvblk pool set $pool low_permille=100 high_permille=200 queue_bytes=64M

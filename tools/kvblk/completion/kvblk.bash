@@ -170,7 +170,7 @@ _kvblk() {
 	topo) words=$(_kvblk_pools) ;;
 	'pool get' | 'pool set')
 		words=$(_kvblk_pools)
-		[ "$arguments" = 0 ] || words=$(kvblk pool get "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $1 }')
+		[ "$arguments" = 0 ] || words=$(kvblk pool get -H "${COMP_WORDS[3]}" 2> /dev/null | awk '{ print $1 }')
 		;;
 	apply | replay | doctor) ;;
 	*) [ "$arguments" != 0 ] || words=$(_kvblk_pools) ;;
