@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../tools/lib/netlink.h"
 #include "exporter.h"
 #include "http.h"
 #include "kvfeed.h"
@@ -24,7 +23,6 @@
 #define FRESH_NS	1000000000ull
 #define RETRY_US	5000000ull
 #define SOURCES		256
-#define ANSWER_MS	5000
 
 /**
  * struct exporter - it
@@ -67,10 +65,7 @@ static void take(struct exporter *exporter)
 	snapshot_free(&metrics->snapshot);
 	exporter->err = kvblk_admin_open(&admin);
 	if (!exporter->err) {
-		/* of the loop, which a watchdog looks at */
-		exporter->err = kvblk_admin_set_timeout(admin, ANSWER_MS);
-		if (!exporter->err)
-			exporter->err = snapshot_get_parts(admin, NULL, &metrics->snapshot);
+		exporter->err = snapshot_get_parts(admin, NULL, &metrics->snapshot);
 		kvblk_admin_close(admin);
 	}
 	if (exporter->err)

@@ -88,14 +88,6 @@ int kvblk_nl_errno(int nlerr)
 	}
 }
 
-int kvblk_admin_set_timeout(struct kvblk_admin *admin, unsigned int ms)
-{
-	const struct timeval most = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
-
-	return setsockopt(nl_socket_get_fd(admin->sock), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most)) ?
-		       -errno : 0;
-}
-
 void kvblk_nl_string(char *to, size_t len, struct nlattr *attr)
 {
 	if (!attr)

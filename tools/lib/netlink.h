@@ -11,9 +11,6 @@
 /* libnl's error, of either sign, as a negative errno */
 int kvblk_nl_errno(int nlerr);
 
-/* An answer that takes longer than @ms is -EAGAIN from now on; the handle is good for nothing but its end then. */
-int kvblk_admin_set_timeout(struct kvblk_admin *admin, unsigned int ms);
-
 /* Copies a string attribute, cut to @len; leaves @to alone without one. */
 void kvblk_nl_string(char *to, size_t len, struct nlattr *attr);
 
