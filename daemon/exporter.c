@@ -52,6 +52,60 @@ struct exporter {
 	uint64_t taken;
 };
 
+/* ---- tunables ---- */
+
+/* Texts of sysfs, read with the snapshot, for each pool and row. */
+static struct pool_tunables {
+	char pool[KVBLK_NAME_LEN_MAX + 1];
+	char text[TUNABLES_MAX][TUNABLE_LEN];
+} *tunables_read;
+static size_t nr_tunables_read;
+
+static void read_tunable(const char *pool, const char *name, char text[TUNABLE_LEN])
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", pool, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (read(fd, text, TUNABLE_LEN - 1) < 0)
+		*text = '\0';
+	close(fd);
+}
+
+/* What there is no memory for is not told. */
+static void read_tunables(const struct kvblk_pool_state *pools)
+{
+	size_t nr = 0;
+
+	for (const struct kvblk_pool_state *pool = pools; pool; pool = pool->next)
+		nr++;
+	free(tunables_read);
+	tunables_read = calloc(nr + 1, sizeof(*tunables_read));
+	nr_tunables_read = tunables_read ? nr : 0;
+	for (size_t i = 0; i < nr_tunables_read; i++, pools = pools->next) {
+		snprintf(tunables_read[i].pool, sizeof(tunables_read[i].pool), "%s", pools->name);
+		for (size_t t = 0; t < nr_tunables; t++)
+			read_tunable(pools->name, tunables[t].name, tunables_read[i].text[t]);
+	}
+}
+
+/* A tunable that is a word, such as integrity, is no number. */
+static bool tunable_of(const char *pool, const char *name, uint64_t *value)
+{
+	const char *text = "";
+	char *rest;
+
+	for (size_t i = 0; i < nr_tunables_read; i++) {
+		if (!strcmp(tunables_read[i].pool, pool))
+			text = tunables_read[i].text[tunable_find(name) - tunables];
+	}
+	*value = strtoull(text, &rest, 10);
+	return rest != text && (!*rest || *rest == '\n');
+}
+
 /* ---- pages ---- */
 
 static void take(struct exporter *exporter)
@@ -70,25 +124,10 @@ static void take(struct exporter *exporter)
 	}
 	if (exporter->err)
 		snapshot_free(&metrics->snapshot);
+	read_tunables(metrics->snapshot.pools);
 	metrics->up = !exporter->err;
 	exporter->taken = snapshot_clock();
 	metrics->seconds = (double)(exporter->taken - now) / 1e9;
-}
-
-/* A tunable that is a word, such as integrity, is no number. */
-static bool tunable_of(const char *pool, const char *name, uint64_t *value)
-{
-	char path[128], text[TUNABLE_LEN] = "", *rest;
-	int fd;
-	bool is;
-
-	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", pool, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	is = fd >= 0 && read(fd, text, sizeof(text) - 1) > 0;
-	if (fd >= 0)
-		close(fd);
-	*value = strtoull(text, &rest, 10);
-	return is && rest != text && (!*rest || *rest == '\n');
 }
 
 static uint64_t count_fds(void)
