@@ -407,18 +407,23 @@ static bool same(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-static void stop(void)
+static void remove_socket(void)
 {
 	struct config_prestage *made = &prestage.made;
 
-	http_close(prestage.http);
-	prestage.http = NULL;
 	unlink(made->socket);
-	log_line(LOG_LINE_INFO, "prestage: no longer listening at %s", made->socket);
 	free(made->socket);
 	free(made->group);
 	free(made->mode);
 	*made = (struct config_prestage){ 0 };
+}
+
+static void stop(void)
+{
+	http_close(prestage.http);
+	prestage.http = NULL;
+	log_line(LOG_LINE_INFO, "prestage: no longer listening at %s", prestage.made.socket);
+	remove_socket();
 }
 
 static int start(sd_event *event)
@@ -436,7 +441,9 @@ static int start(sd_event *event)
 		return 0;
 	err = http_open(event, prestage.fd, &rules, &prestage.http);
 	prestage.fd = 0;
-	if (!err)
+	if (err)
+		remove_socket();
+	else
 		log_line(LOG_LINE_INFO, "prestage: listening at %s", prestage.made.socket);
 	return err;
 }

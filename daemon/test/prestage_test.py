@@ -479,6 +479,21 @@ class Prestage(unittest.TestCase):
         daemon.says("prestage: no longer listening at")
         self.assertFalse(os.path.exists(daemon.socket))
 
+    def test_no_http(self):
+        """A socket at which nobody would answer does not stay."""
+        broken = self.dir.name + "/mhd.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", broken, "-xc", "-"], input=b"void *MHD_start_daemon(void) { return 0; }", check=True)
+        with open(self.dir.name + "/conf", "w") as file:
+            file.write(f'prestage: {{ socket = "{self.dir.name}/s"; pools = ( "fake" ); }};')
+        daemon = subprocess.Popen([KVBLKD, "--config", file.name], stderr=subprocess.PIPE, text=True,
+                                  env={"LD_PRELOAD": broken, "RUNTIME_DIRECTORY": self.dir.name})
+        self.addCleanup(daemon.stderr.close)
+        self.addCleanup(daemon.wait, 60)
+        self.addCleanup(daemon.terminate)
+        while "prestage: no hints are taken: Input/output error" not in daemon.stderr.readline():
+            self.assertIsNone(daemon.poll())
+        self.assertFalse(os.path.exists(self.dir.name + "/s"))
+
     def test_taken(self):
         """A socket that answers is left alone, and a group that is not there is told."""
         daemon = self.start()
