@@ -607,6 +607,16 @@ static void check_kv_events(const config_setting_t *group, struct config_kv_even
 		config_error(errors, group, "sources: %s is kvblkd's own endpoint", kv->endpoint);
 		texts_remove(&kv->sources, kv->endpoint);
 	}
+	for (size_t i = 0; i < kv->sources.nr; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (!same(kv->sources.text[i], kv->sources.text[j]))
+				continue;
+			config_error(errors, group, "sources: %s is there twice", kv->sources.text[i]);
+			free(kv->sources.text[i]);
+			kv->sources.text[i--] = kv->sources.text[--kv->sources.nr];
+			break;
+		}
+	}
 }
 
 /*
@@ -635,24 +645,33 @@ static const config_setting_t *read_exporter(const config_setting_t *exporters, 
 	return group;
 }
 
-/* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
+/*
+ * Takes @next, whose group was read into it, for *@now, unless that cost the group: then what
+ * an earlier file said stays.
+ */
+static void take_group(const struct setting *rows, void *now, void *next, size_t size, bool taken)
+{
+	settings_free(rows, taken ? now : next);
+	if (taken)
+		memcpy(now, next, size);
+}
+
 static void read_kv_events(const config_setting_t *exporters, struct config_kv_events *kv,
 			   struct config_errors *errors)
 {
 	unsigned int before = errors->vital;
-	const config_setting_t *group = read_exporter(exporters, "kv_events", kv_events_rows, kv,
-						      &kv->endpoint, "tcp://127.0.0.1:5557", errors);
+	struct config_kv_events next = *kv;
+	bool whole = settings_own(kv_events_rows, &next);
+	const config_setting_t *group = read_exporter(exporters, "kv_events", kv_events_rows, &next,
+						      &next.endpoint, "tcp://127.0.0.1:5557", errors);
 
-	if (!group)
-		return;
-	set_text(&kv->replay, "tcp://127.0.0.1:5558");
-	set_text(&kv->topic, "");
-	set_text(&kv->medium, "STORAGE");
-	check_kv_events(group, kv, errors);
-	if (errors->vital == before)
-		return;
-	settings_free(kv_events_rows, kv);
-	*kv = (struct config_kv_events){ 0 };
+	if (group) {
+		set_text(&next.replay, "tcp://127.0.0.1:5558");
+		set_text(&next.topic, "");
+		set_text(&next.medium, "STORAGE");
+		check_kv_events(group, &next, errors);
+	}
+	take_group(kv_events_rows, kv, &next, sizeof(next), group && whole && errors->vital == before);
 }
 
 /* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
@@ -676,15 +695,14 @@ static void read_prestage(const config_setting_t *root, struct config_prestage *
 			  struct config_errors *errors)
 {
 	unsigned int before = errors->vital;
+	struct config_prestage next = *prestage;
+	bool whole = settings_own(prestage_rows, &next);
+	bool named = read_exporter(root, "prestage", prestage_rows, &next, &next.socket,
+				   "/run/kvblkd/prestage.sock", errors);
 
-	if (!read_exporter(root, "prestage", prestage_rows, prestage, &prestage->socket,
-			   "/run/kvblkd/prestage.sock", errors))
-		return;
-	set_text(&prestage->mode, "0660");
-	if (errors->vital == before)
-		return;
-	settings_free(prestage_rows, prestage);
-	*prestage = (struct config_prestage){ 0 };
+	if (named)
+		set_text(&next.mode, "0660");
+	take_group(prestage_rows, prestage, &next, sizeof(next), named && whole && errors->vital == before);
 }
 
 static void read_root(const config_t *file, struct config *config,
@@ -695,6 +713,8 @@ static void read_root(const config_t *file, struct config *config,
 	const config_setting_t *root = config_root_setting(file), *list;
 
 	settings_read(root_rows, root, names, config, errors);
+	config->wrong_host_nqn = !config->host_nqn && (config->wrong_host_nqn || config_setting_get_member(root, "host_nqn"));
+	config->wrong_host_id = !config->host_id && (config->wrong_host_id || config_setting_get_member(root, "host_id"));
 	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
 		list = config_setting_get_member(root, sections[i].name);
 		if (list)
@@ -749,12 +769,25 @@ static void inherit(const struct config *config, struct config_fabric *fabric)
 	set_text(&fabric->host_id, config->host_id);
 }
 
+/* A fabric for which the host's name or identity is wrong is left out: this host would be another one there. */
+static void inherit_all(const struct config *config, struct config_fabric *list, size_t *nr)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < *nr; i++) {
+		inherit(config, &list[i]);
+		if ((config->wrong_host_nqn && !list[i].host_nqn) || (config->wrong_host_id && !list[i].host_id))
+			settings_free(fabric_rows, &list[i]);
+		else
+			list[kept++] = list[i];
+	}
+	*nr = kept;
+}
+
 static unsigned int finish(struct config *config, const struct config_errors *errors)
 {
-	for (size_t i = 0; i < config->nr_subsystems; i++)
-		inherit(config, &config->subsystems[i]);
-	for (size_t i = 0; i < config->nr_discovery; i++)
-		inherit(config, &config->discovery[i]);
+	inherit_all(config, config->subsystems, &config->nr_subsystems);
+	inherit_all(config, config->discovery, &config->nr_discovery);
 	return errors->nr;
 }
 

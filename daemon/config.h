@@ -202,6 +202,8 @@ struct config_prestage {
  * @modules: beside those that are needed anyway
  * @host_nqn: for all that have none, or NULL
  * @host_id: likewise
+ * @wrong_host_nqn: @host_nqn is NULL because what the file has is wrong
+ * @wrong_host_id: likewise
  * @subsystems: to connect to
  * @nr_subsystems: how many
  * @discovery: controllers whose subsystems are to be connected to
@@ -217,6 +219,8 @@ struct config {
 	struct texts modules;
 	char *host_nqn;
 	char *host_id;
+	bool wrong_host_nqn;
+	bool wrong_host_id;
 	struct config_fabric *subsystems;
 	size_t nr_subsystems;
 	struct config_fabric *discovery;

@@ -49,7 +49,7 @@ void texts_free(struct texts *texts);
  * struct setting - a row
  * @name: in the file
  * @type: &enum setting_type
- * @required: it has no default
+ * @required: it has no default, and must be in the group unless an earlier file had it
  * @vital: a value that is wrong costs the group: without it, the group would mean
  *	something else
  * @offset: of the value in the struct of its section
@@ -113,6 +113,12 @@ void settings_read(const struct setting *rows, const config_setting_t *group,
 
 /* Frees what the values have allocated. */
 void settings_free(const struct setting *rows, void *object);
+
+/*
+ * Makes the texts and lists of @object, which is the copy of another one, its own. Returns
+ * false if there is no memory; settings_free() is due in any case. Not for TUNABLES.
+ */
+bool settings_own(const struct setting *rows, void *object);
 
 /* The port that @text is; 0: it is none. */
 int64_t port_of(const char *text);

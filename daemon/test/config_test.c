@@ -264,6 +264,7 @@ static const struct {
 	{ KV_EVENTS("sources = ( \"tcp://*:5557\" );"), "kv_events.sources[0]: tcp://*:5557 is not allowed" },
 	{ KV_EVENTS("sources = ( \"tcp://a:b:1\" );"), "kv_events.sources[0]: tcp://a:b:1 is not allowed" },
 	{ KV_EVENTS("sources = ( \"tcp://127.0.0.1:5557\" );"), "kv_events: sources: tcp://127.0.0.1:5557 is kvblkd's own endpoint" },
+	{ KV_EVENTS("sources = ( \"tcp://a:1\", \"tcp://b:1\", \"tcp://a:1\" );"), "kv_events: sources: tcp://a:1 is there twice" },
 	{ KV_EVENTS("hash_only = 1;"), "kv_events.hash_only: must be true or false" },
 	{ KV_EVENTS("parts = 0;"), "kv_events.parts: 0 is not allowed, it must be a number from 1 to 4096" },
 	{ KV_EVENTS("buffer_bytes = 65535;"), "kv_events.buffer_bytes: 65535 is not allowed, it must be a number from 65536 to 1099511627776" },
@@ -341,7 +342,7 @@ static void test_wrong(void **state)
 static void test_left_out(void **state)
 {
 	static const char text[] =
-		"modules = [ \"nvme-tcp\", \"no/name\" ]; host_nqn = \"none\"; colour = 3;\n"
+		"modules = [ \"nvme-tcp\", \"no/name\" ]; host_nqn = \"nqn.host\"; colour = 3;\n"
 		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; io_queues = -1; later = true; },\n"
 		"  { nqn = \"nqn.b\"; address = \"192.0.2.2\"; tls = \"yes\"; },\n"
 		"  { nqn = \"nqn.c\"; address = \"192.0.2.3\"; dhchap_secret_file = \"relative\"; },\n"
@@ -360,11 +361,10 @@ static void test_left_out(void **state)
 	FILE *to = open_memstream(&said, &len);
 
 	(void)state;
-	assert_int_equal(config_parse(text, &config, to), 21);
+	assert_int_equal(config_parse(text, &config, to), 20);
 	fclose(to);
 	free(said);
 	assert_int_equal(config.modules.nr, 1);
-	assert_null(config.host_nqn);
 	assert_int_equal(config.nr_subsystems, 2);
 	assert_string_equal(config.subsystems[0].nqn, "nqn.a");
 	assert_int_equal(config.subsystems[0].io_queues, 0);
@@ -386,6 +386,34 @@ static void test_left_out(void **state)
 	/* for which pools it is nobody has said */
 	assert_null(config.prestage.socket);
 	config_free(&config);
+}
+
+/* Without its name, or its identity, the host would be another one to the target; with another word, blocks would be checked less. */
+static void test_never_less(void **state)
+{
+	static const char text[] =
+		"%s = \"none\";\n"
+		"subsystems = ( { nqn = \"nqn.a\"; address = \"192.0.2.1\"; host_nqn = \"nqn.h\"; },\n"
+		"  { nqn = \"nqn.b\"; address = \"192.0.2.1\"; host_id = \"8ade7992-b201-49f6-9e07-387c3d214fe4\"; } );\n"
+		"discovery = ( { address = \"192.0.2.2\"; } );\n"
+		"pools = ( { name = \"kv0\"; tunables: { integrity = \"fulll\"; }; } );\n"
+		"exporters: { kv_events: { sources = ( \"tcp://a:1\", \"tcp://b:1\", \"tcp://a:1\", \"tcp://b:1\", \"tcp://a:1\" ); }; };\n";
+	struct config config;
+	char whole_text[1024];
+	FILE *to = fopen("/dev/null", "w");
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		snprintf(whole_text, sizeof(whole_text), text, i ? "host_id" : "host_nqn");
+		assert_int_equal(config_parse(whole_text, &config, to), 5);
+		assert_int_equal(config.nr_subsystems, 1);
+		assert_string_equal(config.subsystems[0].nqn, i ? "nqn.b" : "nqn.a");
+		assert_int_equal(config.nr_discovery, 0);
+		assert_string_equal(config.pools[0].tunables[tunable_find("integrity") - tunables], "full");
+		assert_int_equal(config.kv_events.sources.nr, 2);
+		config_free(&config);
+	}
+	fclose(to);
 }
 
 /* Sizes and times as the command takes them, too. */
@@ -508,6 +536,20 @@ static void test_files(void **state)
 	assert_int_equal(config.pools[0].degraded_after, -1);
 	assert_string_equal(config.pools[0].tunables[suspect], "3000");
 	config_free(&config);
+
+	/* nor does a group that is one of a kind cost what an earlier file said of it */
+	put_file("c", KV_EVENTS("parts = 3; endpoint = \"tcp://127.0.0.1:1\"; sources = ( \"tcp://a:1\" );") PRESTAGE("waiting = 3;"));
+	put_file("c.d/15.conf", "prestage: { lease = 10; };");
+	put_file("c.d/16.conf", KV_EVENTS("parts = 4; replay = \"tcp://127.0.0.1:1\";") "prestage: { waiting = 4; mode = \"9\"; };");
+	assert_int_equal(read_there(&config, said), 2);
+	assert_string_equal(config.kv_events.endpoint, "tcp://127.0.0.1:1");
+	assert_string_equal(config.kv_events.replay, "tcp://127.0.0.1:5558");
+	assert_string_equal(config.kv_events.sources.text[0], "tcp://a:1");
+	assert_int_equal(config.kv_events.parts, 3);
+	assert_string_equal(config.prestage.pools.text[0], "kv0");
+	assert_int_equal(config.prestage.lease, 10);
+	assert_int_equal(config.prestage.waiting, 3);
+	config_free(&config);
 	snprintf(path, sizeof(path), "rm -r %s", dir);
 	assert_int_equal(system(path), 0);
 }
@@ -556,6 +598,7 @@ int main(void)
 		cmocka_unit_test(test_exporters),
 		cmocka_unit_test(test_wrong),
 		cmocka_unit_test(test_left_out),
+		cmocka_unit_test(test_never_less),
 		cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_files),
