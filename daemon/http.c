@@ -5,7 +5,8 @@
  * accepted here, because libmicrohttpd knows no users.
  *
  * Rule: a user who has connections, idle or slow ones, costs no other user a
- * connection. A user is a uid at a socket in the file system, else an address.
+ * connection, and users who have one each cost nobody for long: the oldest goes. A user
+ * is a uid at a socket in the file system, else an address, or a network of IPv6.
  */
 #include <errno.h>
 #include <grp.h>
@@ -39,7 +40,7 @@
 /**
  * struct user - whose connection it is
  * @uid: at a socket in the file system
- * @address: else; IPv4 as the kernel maps it
+ * @address: else: the first 64 bits of IPv6, the last 32 for IPv4
  */
 struct user {
 	uid_t uid;
@@ -339,35 +340,48 @@ static int on_deadline(sd_event_source *source, uint64_t us, void *arg)
 }
 
 /*
- * Ends a connection for one of @user: of the user who has most of them the oldest that
- * waits for a request; of another user than @user also one that is being served. Returns
- * false if there is none.
+ * Ends a connection for one of @user: of the other users who have most of them, two more than
+ * @user or any if @user has none, the oldest that waits for a request, or else the oldest;
+ * if there are none, one of @user that waits. Returns false if none does.
  */
 static bool make_room(struct http *http, const struct user *user)
 {
 	struct client *client, *idle = NULL, *oldest = NULL;
-	unsigned int most = connections_of(http, user) + 1;
-	const struct user *who = user;
+	unsigned int own = connections_of(http, user), most = 0;
+	bool others;
 
 	TAILQ_FOREACH(client, &http->clients, older) {
 		unsigned int nr = connections_of(http, &client->user);
 
-		if (nr > most) {
+		if (nr > most && !same_user(&client->user, user))
 			most = nr;
-			who = &client->user;
-		}
 	}
+	others = own ? most > own + 1 : most > 0;
 	TAILQ_FOREACH_REVERSE(client, &http->clients, clients, older) {
-		if (!same_user(&client->user, who))
+		bool is_own = same_user(&client->user, user);
+
+		if (is_own == others || (others && connections_of(http, &client->user) != most))
 			continue;
 		oldest = client;
 		idle = client->asks ? idle : client;
 	}
-	if (!idle && who != user)
+	if (!idle && others)
 		idle = oldest;
 	if (idle)
 		drop(idle);
 	return idle;
+}
+
+/* A host may take any address of its network: the first 64 bits are the user. */
+static struct in6_addr network_of(const struct in6_addr *address)
+{
+	struct in6_addr network = { 0 };
+
+	if (IN6_IS_ADDR_V4MAPPED(address))
+		network.s6_addr32[3] = address->s6_addr32[3];
+	else
+		memcpy(&network, address, 8);
+	return network;
 }
 
 static struct user user_of(int fd, const struct sockaddr_storage *peer)
@@ -376,7 +390,7 @@ static struct user user_of(int fd, const struct sockaddr_storage *peer)
 	struct user user = { .uid = (uid_t)-1 };
 
 	if (peer->ss_family == AF_INET6) {
-		user.address = ((const struct sockaddr_in6 *)peer)->sin6_addr;
+		user.address = network_of(&((const struct sockaddr_in6 *)peer)->sin6_addr);
 	} else if (peer->ss_family == AF_INET) {
 		user.address.s6_addr32[3] = ((const struct sockaddr_in *)peer)->sin_addr.s_addr;
 	} else {

@@ -57,6 +57,26 @@ int __wrap_sd_event_add_time_relative(sd_event *e, sd_event_source **source, clo
 	return __real_sd_event_add_time_relative(e, source, clock, us / hurry, accuracy, fn, arg);
 }
 
+/* ---- peers come from anywhere ---- */
+
+int __real_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags);
+int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags);
+
+static const char *peer_at;	/* the next one's, or NULL */
+
+int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags)
+{
+	struct sockaddr_in6 at = { .sin6_family = AF_INET6 };
+	int got = __real_accept4(fd, peer, len, flags);
+
+	if (got < 0 || !peer_at)
+		return got;
+	assert_int_equal(inet_pton(AF_INET6, peer_at, &at.sin6_addr), 1);
+	memcpy(peer, &at, sizeof(at));
+	*len = sizeof(at);
+	return got;
+}
+
 /* ---- the server ---- */
 
 static void on_request(void *arg, const struct http_request *request, struct http_answer *answer)
@@ -294,6 +314,63 @@ static void test_busy(void **state)
 		close(busy[i]);
 }
 
+/* As many users as there may be connections, idle or busy ones: one user more is answered. */
+static void test_crowd(void **state)
+{
+	int crowd[OTHERS], fd;
+	char address[32];
+
+	(void)state;
+	for (int busy = 0; busy < 2; busy++) {
+		for (int i = 0; i < OTHERS; i++) {
+			snprintf(address, sizeof(address), "127.0.1.%d", i);
+			crowd[i] = connect_from(address);
+			tell(crowd[i], "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n");
+			if (busy)
+				tell(crowd[i], "\r\n");
+		}
+		fd = connect_from("127.0.0.1");
+		is_answered(fd);
+		gets_closed(crowd[0]);
+		assert_false(is_closed(crowd[1]));
+		for (int i = 0; i < OTHERS; i++)
+			close(crowd[i]);
+		close(fd);
+		for (int i = 0; i < 10; i++)
+			turn_after(1);
+	}
+}
+
+/* All addresses of an IPv6 network are one user, and those of IPv4 are not, whose connections cost a third one none. */
+static void test_networks(void **state)
+{
+	int many[OTHERS - 2], other, mapped, fd;
+	char address[64];
+
+	(void)state;
+	peer_at = "2001:db8:0:2::1";
+	other = connect_from("127.0.0.1");
+	peer_at = "::ffff:192.0.2.1";
+	mapped = connect_from("127.0.0.1");
+	peer_at = address;
+	for (int i = 0; i < OTHERS - 2; i++) {
+		snprintf(address, sizeof(address), "2001:db8:0:1::%x", i + 1);
+		many[i] = connect_from("127.0.0.1");
+	}
+	peer_at = "::ffff:192.0.2.2";
+	fd = connect_from("127.0.0.1");
+	peer_at = NULL;
+	is_answered(fd);
+	gets_closed(many[0]);
+	assert_false(is_closed(other));
+	assert_false(is_closed(mapped));
+	for (int i = 0; i < OTHERS - 2; i++)
+		close(many[i]);
+	close(other);
+	close(mapped);
+	close(fd);
+}
+
 /* Long bodies of a user that are not whole: memory for four of them, and another user has as much. */
 static void test_memory(void **state)
 {
@@ -371,6 +448,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_body, begin_local, end),
 		cmocka_unit_test_setup_teardown(test_idle, begin, end),
 		cmocka_unit_test_setup_teardown(test_busy, begin, end),
+		cmocka_unit_test_setup_teardown(test_crowd, begin, end),
+		cmocka_unit_test_setup_teardown(test_networks, begin, end),
 		cmocka_unit_test_setup_teardown(test_memory, begin, end),
 		cmocka_unit_test_setup_teardown(test_slow, begin, end),
 	};
