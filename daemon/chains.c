@@ -122,12 +122,14 @@ struct mapped {
  * @oldest: session that was longest not named
  * @newest: session that was named last
  * @by_id: tree of tsearch(3)
+ * @nr: how many
  * @bytes: of all of them
  */
 struct owner {
 	uid_t uid;
 	struct mapped *oldest, *newest;
 	void *by_id;
+	size_t nr;
 	size_t bytes;
 };
 
@@ -212,6 +214,7 @@ static void forget(struct sessions *sessions, struct owner *owner, struct mapped
 {
 	tdelete(entry->id, &owner->by_id, compare);
 	take_out(owner, entry);
+	owner->nr--;
 	owner->bytes -= entry->bytes;
 	sessions->bytes -= entry->bytes;
 	sessions->nr--;
@@ -219,16 +222,20 @@ static void forget(struct sessions *sessions, struct owner *owner, struct mapped
 	put_owner(sessions, owner);
 }
 
-/* Forgets sessions of the user whose sessions take most, until there is room for @nr more. */
+/* Forgets sessions until there is room for @nr more: of the user who has most of what is short, sessions or bytes. */
 static void make_room(struct sessions *sessions, size_t nr, size_t bytes)
 {
-	while (sessions->nr && (sessions->nr + nr > sessions->rules.sessions ||
-				sessions->bytes + bytes > sessions->rules.bytes)) {
-		struct owner *most = sessions->owners[0];
+	for (;;) {
+		bool too_many = sessions->nr + nr > sessions->rules.sessions;
+		struct owner *most = NULL;
 
-		for (size_t i = 1; i < sessions->nr_owners; i++) {
-			if (sessions->owners[i]->bytes > most->bytes)
-				most = sessions->owners[i];
+		if (!sessions->nr || (!too_many && sessions->bytes + bytes <= sessions->rules.bytes))
+			return;
+		for (size_t i = 0; i < sessions->nr_owners; i++) {
+			struct owner *owner = sessions->owners[i];
+
+			if (!most || (too_many ? owner->nr > most->nr : owner->bytes > most->bytes))
+				most = owner;
 		}
 		forget(sessions, most, most->oldest);
 	}
@@ -284,6 +291,7 @@ static int add(struct sessions *sessions, uid_t uid, struct mapped *entry)
 		owner = add_owner(sessions, uid);
 	if (owner && tsearch(entry, &owner->by_id, compare)) {
 		add_newest(owner, entry);
+		owner->nr++;
 		owner->bytes += entry->bytes;
 		sessions->bytes += entry->bytes;
 		sessions->nr++;

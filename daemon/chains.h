@@ -2,8 +2,8 @@
 /*
  * Chains of keys, and which session has which: a chain is a prompt's run of blocks, each
  * named by its prefix. Rule: the map has no more sessions, and no more bytes of keys,
- * than it may; of the user whose sessions take most, the one that was longest not named
- * goes first.
+ * than it may; of the user who has most of what is short, the session that was longest
+ * not named goes first.
  */
 #ifndef KVBLKD_CHAINS_H
 #define KVBLKD_CHAINS_H

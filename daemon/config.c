@@ -343,7 +343,7 @@ static const struct setting prestage_rows[] = {
 	  .doc = "The longest request, in bytes; a user may have four of that length under way. Default: 8M." },
 	{ .name = "sessions", .type = SETTING_NUMBER, PRESTAGE(sessions), .most = 10000000,
 	  .standard = 10000,
-	  .doc = "Sessions whose keys are remembered. Of the user whose sessions take most, the one that was longest not named goes first. Default: 10000." },
+	  .doc = "Sessions whose keys are remembered. Of the user who has most of them, or of session_bytes if those are short, the one that was longest not named goes first. Default: 10000." },
 	{ .name = "session_bytes", .type = SETTING_SIZE, PRESTAGE(session_bytes), .most = 1ll << 40,
 	  .standard = 64 << 20,
 	  .doc = "Memory for the keys of sessions. Default: 64M." },

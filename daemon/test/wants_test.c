@@ -141,6 +141,29 @@ static void test_users(void **state)
 	sessions_free(sessions);
 }
 
+/* Of whom there are too many sessions goes, not one user's who has few long ones; and the other way round. */
+static void test_most(void **state)
+{
+	struct sessions_rules rules = { .sessions = 10, .bytes = 1 << 20 };
+	struct sessions *sessions = sessions_new();
+	uint8_t *key = calloc(1, 10000);
+	uint16_t len = 10000;
+	const struct chain chain = { .nr = 1, .bytes = len, .lens = &len, .keys = key };
+
+	(void)state;
+	sessions_configure(sessions, &rules);
+	assert_int_equal(sessions_set(sessions, OTHER, "long", "kv0", &chain), 0);
+	fill(sessions, 20, 1);
+	assert_non_null(sessions_get(sessions, OTHER, "long"));
+	assert_int_equal(sessions_nr(sessions), 10);
+	rules.bytes = 10000;
+	sessions_configure(sessions, &rules);
+	assert_null(sessions_get(sessions, OTHER, "long"));
+	assert_int_equal(sessions_nr(sessions), 9);
+	sessions_free(sessions);
+	free(key);
+}
+
 static const char *const requests[] = {
 	"{\"pool\": \"kv0\", \"keys\": [\"00ff\", \"abcdef\"], \"session_id\": \"s-1\", \"mode\": \"lookup\","
 	" \"lease_ms\": 500, \"max_bytes\": 1000000, \"deadline\": 1795000000.5, \"priority\": 2,"
@@ -228,6 +251,7 @@ int main(void)
 		cmocka_unit_test(test_sessions),
 		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_users),
+		cmocka_unit_test(test_most),
 		cmocka_unit_test(test_mutated),
 		cmocka_unit_test(test_values),
 	};
