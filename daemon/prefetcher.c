@@ -5,7 +5,8 @@
  *
  * Rule: an order is in the list, under the lock, until it is freed; while it runs its
  * thread alone writes what is marked so. Bounds are those of a user, and threads go to
- * users in turn: the orders of one user are never in the way of another one's.
+ * users in turn, batch by batch: the orders of one user are never in the way of another
+ * one's.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -36,7 +37,7 @@ enum order_phase {
  * @nr_held: orders that wait, run or hold a lease
  * @nr_over: orders that are over and hold none
  * @nr_running: orders that run
- * @turn: when an order of this user began last, in orders that began
+ * @turn: when a batch of this user began last, in batches that began
  * @bytes: memory of all these orders
  */
 struct user {
@@ -56,6 +57,9 @@ struct user {
  * @kv: NULL: it has not begun, or holds no lease
  * @lease_end: of CLOCK_MONOTONIC
  * @err: why it failed; its thread's while it runs, as all that follows
+ * @sizes: of each key; NULL: it has not begun
+ * @at: key that the next batch begins with
+ * @key: where that is in @want's keys
  * @got: what became of each key
  * @done: how many are over, from the first on; written under the lock, as what follows
  * @leading: from the first on, how many are in memory
@@ -73,6 +77,9 @@ struct order {
 	struct kvblk *kv;
 	uint64_t lease_end;
 	int err;
+	uint32_t *sizes;
+	unsigned int at;
+	size_t key;
 	struct kvblk_prefetched *got;
 	unsigned int done;
 	unsigned int leading;
@@ -87,7 +94,7 @@ static struct {
 	LIST_HEAD(, user) users;
 	struct prefetcher_rules rules;
 	struct prefetcher_counts counts;
-	uint64_t turn;			/* orders that began */
+	uint64_t turn;			/* batches that began */
 	unsigned int nr_threads, nr_idle;
 	uint64_t next_ns;		/* when the bandwidth lets the next batch begin */
 	bool ready;
@@ -151,6 +158,7 @@ static void order_free(struct order *order)
 	user_put(order->user);
 	kvblk_close(order->kv);
 	want_free(&order->want);
+	free(order->sizes);
 	free(order->got);
 	free(order);
 }
@@ -288,14 +296,14 @@ static void account(struct order *order, unsigned int nr, const struct kvblk_pre
 	pthread_mutex_unlock(&all.lock);
 }
 
-/* How many keys from @at on are a batch. */
-static unsigned int batch_of(const struct order *order, const uint32_t *sizes, unsigned int at)
+/* How many keys the next batch has. */
+static unsigned int batch_of(const struct order *order)
 {
 	uint64_t bytes = 0;
 	unsigned int nr = 0;
 
-	for (; at + nr < order->want.chain.nr && nr < KVBLK_OPS_MAX; nr++) {
-		bytes += sizes[at + nr];
+	for (; order->at + nr < order->want.chain.nr && nr < KVBLK_OPS_MAX; nr++) {
+		bytes += order->sizes[order->at + nr];
 		if (nr && bytes > BATCH_BYTES)
 			break;
 	}
@@ -337,59 +345,59 @@ static int run_batch(struct order *order, const uint8_t *key, unsigned int at, u
 	return err;
 }
 
-static int run_batches(struct order *order, const uint32_t *sizes)
+/* What no batch is for. */
+static void leave_out_rest(struct order *order, uint32_t state)
 {
-	const struct chain *chain = &order->want.chain;
-	const uint8_t *key = chain->keys;
-	uint32_t rest = 0;
-	unsigned int at = 0;
-	int err = 0;
-
-	while (at < chain->nr && !err && !rest) {
-		unsigned int nr = batch_of(order, sizes, at), end = at + nr;
-
-		if (order->want.max_bytes && order->bytes >= order->want.max_bytes)
-			rest = KVBLK_PREFETCH_CLIPPED;
-		if (rest || !may_go_on(order))
-			break;
-		err = run_batch(order, key, at, nr);
-		if (!err)
-			rest = state_of_rest(order, at, nr);
-		while (at < end && !err)
-			key += chain->lens[at++];
-	}
-	for (; at < chain->nr; at++)
-		order->got[at] = (struct kvblk_prefetched){ .state = rest ? rest : KVBLK_PREFETCH_CLIPPED,
-							    .length = sizes[at] };
-	return err;
+	for (; order->at < order->want.chain.nr; order->at++)
+		order->got[order->at] = (struct kvblk_prefetched){ .state = state, .length = order->sizes[order->at] };
 }
 
-static int run(struct order *order)
+/* Runs the next batch. Returns 1 if another one is to follow, 0 if that was the last one, or a negative errno. */
+static int run_next(struct order *order)
 {
 	const struct chain *chain = &order->want.chain;
-	uint32_t *sizes = calloc(chain->nr, sizeof(*sizes));
+	unsigned int nr = batch_of(order), end = order->at + nr;
+	uint32_t rest;
+	int err;
+
+	if ((order->want.max_bytes && order->bytes >= order->want.max_bytes) || !may_go_on(order)) {
+		leave_out_rest(order, KVBLK_PREFETCH_CLIPPED);
+		return 0;
+	}
+	err = run_batch(order, chain->keys + order->key, order->at, nr);
+	if (err)
+		return err;
+	rest = state_of_rest(order, order->at, nr);
+	while (order->at < end)
+		order->key += chain->lens[order->at++];
+	if (!rest)
+		return order->at < chain->nr;
+	leave_out_rest(order, rest);
+	return 0;
+}
+
+static int begin(struct order *order)
+{
+	const struct chain *chain = &order->want.chain;
 	struct kvblk_lookup lookup = {
 		.nr_keys = chain->nr,
 		.keys = (uintptr_t)chain->keys,
 		.key_lens = (uintptr_t)chain->lens,
-		.sizes = (uintptr_t)sizes,
 	};
 	struct kvblk *kv = NULL;
 	int err;
 
-	if (!sizes)
+	order->sizes = calloc(chain->nr, sizeof(*order->sizes));
+	if (!order->sizes)
 		return -ENOMEM;
+	lookup.sizes = (uintptr_t)order->sizes;
 	err = kvblk_open(order->want.pool, &kv);
-	if (!err) {
-		pthread_mutex_lock(&all.lock);
-		order->kv = kv;
-		pthread_mutex_unlock(&all.lock);
-		err = kvblk_lookup(kv, &lookup);
-	}
-	if (!err)
-		err = run_batches(order, sizes);
-	free(sizes);
-	return err;
+	if (err)
+		return err;
+	pthread_mutex_lock(&all.lock);
+	order->kv = kv;
+	pthread_mutex_unlock(&all.lock);
+	return kvblk_lookup(kv, &lookup);
 }
 
 /* With the lock held: the order holds a lease from now on, or is over. */
@@ -413,10 +421,19 @@ static void finish(struct order *order)
 	forget_old(order->user);
 }
 
+/* With the lock held: the order waits for its next turn, which may be at once. */
+static void set_aside(struct order *order)
+{
+	order->phase = ORDER_WAITING;
+	order->user->nr_running--;
+	all.counts.waiting++;
+}
+
 static void *work(void *arg)
 {
 	struct order *order;
 	uint64_t lease;
+	int more;
 
 	(void)arg;
 	pthread_mutex_lock(&all.lock);
@@ -434,24 +451,30 @@ static void *work(void *arg)
 		order->user->turn = ++all.turn;
 		all.counts.waiting--;
 		pthread_mutex_unlock(&all.lock);
-		order->err = run(order);
+		more = order->sizes ? 0 : begin(order);
+		if (!more)
+			more = run_next(order);
+		order->err = more < 0 ? more : 0;
 		if (order->err)
 			log_line(LOG_LINE_WARNING, "prestage: pool %s: a prefetch failed: %s",
 				 order->want.pool, kvblk_strerror(order->err));
 		pthread_mutex_lock(&all.lock);
-		finish(order);
+		if (more > 0 && !order->canceled)
+			set_aside(order);
+		else
+			finish(order);
 	}
 	return NULL;
 }
 
-/* With the lock held: for an order more. There is one already: 0. */
+/* With the lock held: for an order more, unless enough threads are idle. */
 static int add_thread(void)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
 	int err;
 
-	if (all.nr_idle || all.nr_threads >= all.rules.parallel)
+	if (all.nr_idle > all.counts.waiting || all.nr_threads >= all.rules.parallel)
 		return 0;
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_BYTES);
@@ -486,7 +509,7 @@ void prefetcher_configure(const struct prefetcher_rules *rules)
 static uint64_t memory_of(const struct chain *chain)
 {
 	return sizeof(struct order) + chain->bytes +
-	       chain->nr * (sizeof(*chain->lens) + sizeof(struct kvblk_prefetched));
+	       chain->nr * (sizeof(*chain->lens) + sizeof(uint32_t) + sizeof(struct kvblk_prefetched));
 }
 
 static struct order *order_new(struct want *want)

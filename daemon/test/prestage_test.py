@@ -445,6 +445,50 @@ class Prestage(unittest.TestCase):
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    @unittest.skipIf(os.geteuid(), "only root can be another user")
+    def test_turns(self):
+        """A long order lets another user's go first between two batches."""
+        daemon = self.start("parallel = 1; bandwidth = 1;")
+        request = daemon.order(keys=CHAIN[:1] + [f"ff{number:04x}" for number in range(2047)] + CHAIN[1:2])[1]["request_id"]
+        end = time.monotonic() + 60
+        while not daemon.ask("GET", "/l2/prefetch/" + request)[1]["results"]:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        # the thread has the second of three batches, and waits for the bandwidth
+        os.seteuid(65534)
+        try:
+            other = daemon.order(keys=CHAIN[1:2])[1]["request_id"]
+        finally:
+            os.seteuid(0)
+        daemon.configure("parallel = 1;")
+        daemon.reload()
+        answer = daemon.over(request)
+        self.assertEqual((answer["results"][0], answer["results"][-1], answer["missing_keys"]), ("loaded", "resident", 2047))
+        os.seteuid(65534)
+        try:
+            self.assertEqual(daemon.over(other)["results"], ["loaded"])
+        finally:
+            os.seteuid(0)
+
+    def test_threads(self):
+        """Orders that come while one thread is idle run at a time, too."""
+        port = socket.create_server(("127.0.0.1", 0))
+        number = port.getsockname()[1]
+        port.close()
+        daemon = self.start(f"parallel = 4; bandwidth = 1; }}; exporters: {{ metrics: {{ port = {number}; }};")
+        daemon.run(keys=CHAIN[:1])
+        self.assertEqual({o["outcome"] for o in daemon.hint(*[{"keys": CHAIN[1:2]}] * 4)}, {"accepted"})
+        end = time.monotonic() + 10
+        while True:
+            metrics = http.client.HTTPConnection("127.0.0.1", number)
+            metrics.request("GET", "/metrics")
+            text = metrics.getresponse().read().decode().splitlines()
+            metrics.close()
+            if "kvblk_prestage_waiting 0" in text:
+                return
+            self.assertLess(time.monotonic(), end, "orders wait beside idle threads")
+            time.sleep(0.05)
+
     def test_waiting_bytes(self):
         """What waits is bounded in bytes; what is over makes room, and an order that is too long for all of it is told so."""
         daemon = self.start('waiting_bytes = "1M";')
