@@ -81,6 +81,7 @@ wait_for 20 puts_fail
 wait_for 5 event member-read-only
 expect "member's failing" "$(cat $sysfs/members/flaky/failing)" 2
 expect "pool's state" "$(cat $sysfs/state)" degraded
+code 4 "^$pool  *degraded  *2 of 2 " kvblk status
 misses_alike 1000 200 200
 before=$(counter write_errors)
 blocks put 30000 100 50000
