@@ -407,11 +407,10 @@ static bool same(const char *a, const char *b)
 	return a && b ? !strcmp(a, b) : a == b;
 }
 
-static void remove_socket(void)
+static void forget_socket(void)
 {
 	struct config_prestage *made = &prestage.made;
 
-	unlink(made->socket);
 	free(made->socket);
 	free(made->group);
 	free(made->mode);
@@ -422,8 +421,9 @@ static void stop(void)
 {
 	http_close(prestage.http);
 	prestage.http = NULL;
+	unlink(prestage.made.socket);
 	log_line(LOG_LINE_INFO, "prestage: no longer listening at %s", prestage.made.socket);
-	remove_socket();
+	forget_socket();
 }
 
 static int start(sd_event *event)
@@ -441,10 +441,12 @@ static int start(sd_event *event)
 		return 0;
 	err = http_open(event, prestage.fd, &rules, &prestage.http);
 	prestage.fd = 0;
-	if (err)
-		remove_socket();
-	else
+	if (!err) {
 		log_line(LOG_LINE_INFO, "prestage: listening at %s", prestage.made.socket);
+		return 0;
+	}
+	unlink(prestage.made.socket);
+	forget_socket();
 	return err;
 }
 
