@@ -227,14 +227,15 @@ static void make_room(struct sessions *sessions, size_t nr, size_t bytes)
 {
 	for (;;) {
 		bool too_many = sessions->nr + nr > sessions->rules.sessions;
-		struct owner *most = NULL;
+		struct owner *most;
 
 		if (!sessions->nr || (!too_many && sessions->bytes + bytes <= sessions->rules.bytes))
 			return;
-		for (size_t i = 0; i < sessions->nr_owners; i++) {
+		most = sessions->owners[0];
+		for (size_t i = 1; i < sessions->nr_owners; i++) {
 			struct owner *owner = sessions->owners[i];
 
-			if (!most || (too_many ? owner->nr > most->nr : owner->bytes > most->bytes))
+			if (too_many ? owner->nr > most->nr : owner->bytes > most->bytes)
 				most = owner;
 		}
 		forget(sessions, most, most->oldest);
