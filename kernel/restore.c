@@ -842,7 +842,7 @@ static void page_forfeit(struct kvblk_member *member, u32 page)
 	int err;
 
 	scoped_guard(mutex, &member->table_lock) {
-		/* newer than a slot that takes no writes either, with a clock that is not set, too */
+		/* newer than a slot that takes no writes either, even if no clock is set */
 		member->table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
 		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
 			struct kvblk_segment *seg = &member->segs[first + i];

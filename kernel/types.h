@@ -349,7 +349,7 @@ struct kvblk_member {
 	bool formatted;			/* just made; nothing to restore */
 	u64 restored;			/* blocks found at restart */
 	u32 nr_unread;			/* segments, see there; restore's */
-	bool unread_unsure;		/* counted in pool->unsure, see restore_count(); pool->admin */
+	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
 	bool forfeit;			/* segments still unread are given up; pool->admin */
 	bool retry;			/* it was UNRESTORED before; pool->admin */
 
