@@ -333,7 +333,7 @@ static const struct setting prestage_rows[] = {
 	  .doc = "Requests of a user that wait for their turn or hold a lease; more are deferred. As many that are over are remembered. Default: 256." },
 	{ .name = "waiting_bytes", .type = SETTING_SIZE, PRESTAGE(waiting_bytes), .least = 1 << 20, .most = 1ll << 40,
 	  .standard = 64 << 20,
-	  .doc = "Memory for the requests of a user; more are deferred. Default: 64M." },
+	  .doc = "Memory for the requests of a user; more are deferred. More than 8 users share eight times as much. Default: 64M." },
 	{ .name = "bandwidth", .type = SETTING_SIZE, PRESTAGE(bandwidth), .most = 1ll << 50,
 	  .doc = "Bytes a second that all requests together bring in. Default: 0, no limit: but gets go first." },
 	{ .name = "request_bytes", .type = SETTING_SIZE, PRESTAGE(request_bytes), .most = 1ll << 50,

@@ -23,6 +23,7 @@
 #define BATCH_BYTES	(64ull << 20)	/* of an order under way; no block is longer */
 #define COOKIE		1
 #define STACK_BYTES	(256u << 10)
+#define USERS		8	/* that may have all that a user may; more share that */
 #define SECOND_NS	1000000000ull
 
 enum order_phase {
@@ -92,6 +93,7 @@ static struct {
 	pthread_cond_t changed;		/* an order waits, or is canceled */
 	TAILQ_HEAD(, order) orders;	/* oldest first */
 	LIST_HEAD(, user) users;
+	unsigned int nr_users;
 	struct prefetcher_rules rules;
 	struct prefetcher_counts counts;
 	uint64_t turn;			/* batches that began */
@@ -138,6 +140,7 @@ static struct user *user_get(uid_t uid)
 		return NULL;
 	user->uid = uid;
 	LIST_INSERT_HEAD(&all.users, user, next);
+	all.nr_users++;
 	return user;
 }
 
@@ -147,6 +150,7 @@ static void user_put(struct user *user)
 	if (user->nr_held || user->nr_over)
 		return;
 	LIST_REMOVE(user, next);
+	all.nr_users--;
 	free(user);
 }
 
@@ -535,11 +539,13 @@ static struct order *order_new(struct want *want)
 /* With the lock held. Makes room for an order of @memory bytes, which is held. Returns 0, -EAGAIN or -E2BIG. */
 static int make_room(const struct user *user, uint64_t memory)
 {
+	uint64_t most = all.nr_users > USERS ? all.rules.bytes / all.nr_users * USERS : all.rules.bytes;
+
 	if (memory > all.rules.bytes)
 		return -E2BIG;
 	if (user->nr_held > all.rules.waiting)
 		return -EAGAIN;
-	while (user->bytes + memory > all.rules.bytes) {
+	while (user->bytes + memory > most) {
 		if (!forget_oldest(user))
 			return -EAGAIN;
 	}

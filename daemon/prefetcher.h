@@ -18,7 +18,7 @@
  * @parallel: orders
  * @waiting: orders of a user that wait or hold a lease; as many that are over are
  *	remembered
- * @bytes: memory of a user's orders
+ * @bytes: memory of a user's orders; more than 8 users share eight times that
  * @bandwidth: bytes a second, 0: any
  */
 struct prefetcher_rules {

@@ -502,6 +502,20 @@ class Prestage(unittest.TestCase):
         # the first one runs into the bandwidth
         self.assertEqual([daemon.order(keys=CHAIN[:2] + keys)[0] for _ in range(4)], [202, 202, 429, 429])
 
+    @unittest.skipIf(os.geteuid(), "only root can be another user")
+    def test_many_users(self):
+        """What waits is bounded for all users together, too: each has its share."""
+        daemon = self.start('waiting_bytes = "1M"; bandwidth = 1; parallel = 1;')
+        keys = [f"{key:0512x}" for key in range(1500)]
+        statuses = []
+        for uid in [*range(60000, 60016), 60000]:
+            os.seteuid(uid)
+            try:
+                statuses.append(daemon.order(keys=CHAIN[:2] + keys)[0])
+            finally:
+                os.seteuid(0)
+        self.assertEqual(statuses, [202] * 16 + [429])
+
     def test_socket(self):
         """It has its mode, replaces one that is left over, stays when limits change, and goes with its section."""
         daemon = Daemon(self.dir.name)
