@@ -34,7 +34,7 @@ except ImportError as e:
 import kvblk
 import tap
 import torch
-from kvblk_lmcache.adapter import form_of
+from kvblk_lmcache.adapter import form_of, layout_tag
 from kvblk_lmcache.keys import ObjectKeys
 from lmcache.utils import CacheEngineKey
 from lmcache.v1.config import LMCacheEngineConfig
@@ -491,6 +491,35 @@ class Plugin(L2Cases, unittest.TestCase):
         self.assertEqual(later.lookup(keys), [False, False])
         self.assertTrue(later.store(keys[:1], packed[:1]))
         self.assertEqual(later.lookup(keys), [True, True])
+
+    def packed(self, lengths: list[int], value: int = 3) -> list[TensorMemoryObj]:
+        """What a serde makes of objects: in buffers of 700 bytes, of which it used so many."""
+        objs = objects([value] * len(lengths), numel=700, dtype=torch.uint8)
+        for obj, length in zip(objs, lengths):
+            obj.set_used_size(length)
+        return objs
+
+    def test_serde_of_any_length(self):
+        """What a serde makes may have another length each time: it stays in the pool, and is loaded with its length"""
+        l2, other = self.open(), self.open()
+        keys = self.keys(4)
+        for one in (l2, other):
+            self.assertEqual(one.lookup(keys), [False] * 4)
+        self.assertTrue(l2.store(keys, self.packed([700, 500, 300, 100])))
+        self.assertTrue(other.store(keys[:2], self.packed([400, 600])), "what is there is stored")
+        for one in (l2, other):
+            self.assertEqual(one.lookup(keys), [True] * 4)
+            objs = objects([9] * 4, numel=700, dtype=torch.uint8)
+            self.assertEqual(one.load(keys, objs), [True] * 4)
+            self.assertEqual([bytes(obj.byte_array) for obj in objs], [b"\3" * n for n in (700, 500, 300, 100)])
+        self.assertEqual(l2.lookup(keys), [True] * 4)
+        # one that is longer than its buffer is none of the serde's
+        block = l2.client.keys.of_object(keys[0], form_of([torch.Size([700])], [torch.uint8]))
+        pool = l2.client.store.pool
+        pool.delete(block)
+        pool.put(block, b"x" * 701, layout_tag=layout_tag(objs[0]))
+        self.assertEqual(l2.load(keys[:1], objects([9], numel=700, dtype=torch.uint8)), [False])
+        self.assertNotIn(block, pool)
 
     def told(self, l2: L2) -> tuple[int, int, dict[str, int]]:
         usage = l2.adapter.get_usage()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import re
 import select
 import threading
 from collections.abc import Iterable, Sequence
@@ -30,6 +31,8 @@ from .options import Options
 
 #: keys of which it is remembered that LMCache was told of them as stored
 TOLD_MAX = 1 << 18
+#: the form of what any serde makes
+_SERDE = re.compile(r"\(\d+,\) torch\.uint8")
 
 
 def layout_tag(obj: Any) -> int:
@@ -59,7 +62,8 @@ class _Forms:
     """The form and length of objects, by model, rank and group.
 
     LMCache tells the layout of its own memory with a lookup. Where a serde is configured, what is stored looks otherwise,
-    and only the objects tell. So the form of an object is remembered beside that of the last lookup.
+    and only the objects tell. So the form of an object is remembered beside that of the last lookup. What a serde makes
+    is as long as its form at most, so its length is 0, for not known.
     """
 
     def __init__(self) -> None:
@@ -81,10 +85,14 @@ class _Forms:
     def seen(self, key: Any, obj: Any) -> str:
         """For a store or load of an object."""
         shapes, dtypes = obj.meta.shapes or [obj.meta.shape], obj.meta.dtypes or [obj.meta.dtype]
-        form = form_of(shapes, dtypes), obj.get_size()
+        form = form_of(shapes, dtypes)
         place = self._place(key)
-        self._seen[place, self._asked.get(place, ("", 0))] = form
-        return form[0]
+        self._seen[place, self._asked.get(place, ("", 0))] = form, 0 if self.varies(key, form) else obj.get_size()
+        return form
+
+    def varies(self, key: Any, form: str) -> bool:
+        """Whether objects of this form may be shorter than it: they are what a serde makes, so not LMCache's own layout."""
+        return _SERDE.fullmatch(form) is not None and form != self._asked.get(self._place(key), ("", 0))[0]
 
     @staticmethod
     def _place(key: Any) -> tuple[Any, ...]:
@@ -207,11 +215,13 @@ class Adapter(L2AdapterInterface):
         return [self._client.known(self._client.keys.of_object, key, self._forms.last(key)[0]) for key in keys]
 
     def _submit(self, opcode: int, keys: list[Any], objects: list[Any]) -> int:
-        blocks = [self._client.known(self._client.keys.of_object, key, self._forms.seen(key, obj))
-                  for key, obj in zip(keys, objects)]
+        forms = [self._forms.seen(key, obj) for key, obj in zip(keys, objects)]
+        blocks = [self._client.known(self._client.keys.of_object, key, form) for key, form in zip(keys, forms)]
         bufs = [obj.byte_array for obj in objects]
         with self._lock:
-            number = self._client.submit(opcode, blocks, bufs, [*map(layout_tag, objects)])
+            number = self._client.submit(opcode, blocks, bufs, [*map(layout_tag, objects)],
+                                         [obj if self._forms.varies(key, form) else None
+                                          for key, form, obj in zip(keys, forms, objects)])
             self._tasks[number] = opcode, list(keys), blocks, [*map(len, bufs)]
         return number
 

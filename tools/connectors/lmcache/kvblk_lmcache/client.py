@@ -40,7 +40,7 @@ class _Task:
 class _Part:
     """What one of kvblk's batches does of a task."""
 
-    __slots__ = ("task", "tag", "places", "keys", "bufs")
+    __slots__ = ("task", "tag", "places", "keys", "bufs", "varying")
 
     def __init__(self, task: _Task, tag: int | None):
         self.task = task
@@ -48,6 +48,7 @@ class _Part:
         self.places: list[int] = []
         self.keys: list[bytes] = []
         self.bufs: list[Any] = []
+        self.varying: list[Any] = []
 
 
 class Client:
@@ -149,8 +150,9 @@ class Client:
         return found
 
     def submit(self, opcode: int, keys: Sequence[bytes | None], bufs: Sequence[Any] | None,
-               tags: Sequence[int] | None = None) -> int:
-        """Start what drain_completions() tells the end of. ``tags``: the layout of what each buffer has or is to get."""
+               tags: Sequence[int] | None = None, varying: Sequence[Any] | None = None) -> int:
+        """Start what drain_completions() tells the end of. ``tags``: the layout of what each buffer has or is to get.
+        ``varying``: LMCache's objects whose blocks may be shorter than their buffers, and None for the others."""
         task = _Task(self.number(), opcode, len(keys))
         parts: list[_Part] = []
         for place, key in enumerate(keys):
@@ -164,6 +166,7 @@ class Client:
             part.keys.append(key)
             if bufs is not None:
                 part.bufs.append(bufs[place])
+                part.varying.append(varying[place] if varying else None)
         task.left = len(parts)
         if opcode == OP_GET:
             task.keys = [key for part in parts for key in part.keys]
@@ -198,6 +201,8 @@ class Client:
         wrong = []
         hidden = []
         for i, result in enumerate(job.results or ()):
+            if part.bufs and part.varying[i] is not None:
+                result = _fitted(result, part.varying[i], len(part.bufs[i]))
             if part.bufs and is_wrong(result, len(part.bufs[i])):
                 wrong.append(part.keys[i])
             if result is None:
@@ -229,3 +234,14 @@ class Client:
                 self.wake()
         if task.keys:
             self.store.leases.loaded(task.keys)
+
+
+def _fitted(result: Any, obj: Any, length: int) -> Any:
+    """The result of a put or get of an object whose block may be shorter than its buffer. The object is told its length:
+    or else a deserializer would read what the buffer had before."""
+    if result is kvblk.Put.DIFFERS:
+        return kvblk.Put.EXISTS
+    if isinstance(result, int) and 0 < result < length:
+        obj.set_used_size(result)
+        return length
+    return result
