@@ -492,6 +492,20 @@ class Plugin(L2Cases, unittest.TestCase):
         self.assertTrue(later.store(keys[:1], packed[:1]))
         self.assertEqual(later.lookup(keys), [True, True])
 
+    def test_listener_fails(self):
+        """A listener of LMCache that raises is logged, and tasks end all the same"""
+        l2 = self.open()
+        l2.adapter.register_listener(mock.Mock(**{f"on_l2_keys_{what}.side_effect": RuntimeError(what)
+                                                  for what in ("stored", "accessed", "deleted")}))
+        keys = self.keys(2)
+        with self.assertLogs("kvblk_lmcache.store") as caught:
+            self.assertTrue(l2.store(keys, objects([1, 2])))
+            self.assertEqual(l2.load(keys, objects([0, 0])), [True, True])
+            l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
+            self.assertEqual(l2.lookup(keys), [False, False])
+        self.assertEqual([what in line for what, line in zip(("stored", "accessed", "deleted"), caught.output)], [True] * 3)
+        self.assertTrue(l2.adapter.report_status()["is_healthy"])
+
     def packed(self, lengths: list[int], value: int = 3) -> list[TensorMemoryObj]:
         """What a serde makes of objects: in buffers of 700 bytes, of which it used so many."""
         objs = objects([value] * len(lengths), numel=700, dtype=torch.uint8)

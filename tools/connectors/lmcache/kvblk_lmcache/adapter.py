@@ -16,7 +16,7 @@ import hashlib
 import re
 import select
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import kvblk
@@ -28,6 +28,7 @@ from lmcache.v1.platform import create_event_notifier
 
 from .client import Client, Completion
 from .options import Options
+from .store import log
 
 #: keys of which it is remembered that LMCache was told of them as stored
 TOLD_MAX = 1 << 18
@@ -239,7 +240,7 @@ class Adapter(L2AdapterInterface):
         with self._lock:
             opcode, keys, blocks, lengths = self._tasks.pop(number)
         if opcode == OP_GET:
-            self._notify_keys_accessed([key for key, there in zip(keys, results) if there])
+            self._tell(self._notify_keys_accessed, [key for key, there in zip(keys, results) if there])
             self._result(self._load_results, number, _bitmap(results), self._loaded)
             return
         there = {block: (key, length) for block, key, length, ok in zip(blocks, keys, lengths, results) if ok and block}
@@ -248,7 +249,7 @@ class Adapter(L2AdapterInterface):
             new = [0 if block in self._told else length for block, (_, length) in there.items()]
         if there:
             # before they are noted, or else another thread that finds one missing could tell that first
-            self._notify_keys_stored([key for key, _ in there.values()], new)
+            self._tell(self._notify_keys_stored, [key for key, _ in there.values()], new)
         with self._lock:
             for block, about in there.items():
                 self._told_bytes += about[1] if block not in self._told else 0
@@ -257,6 +258,14 @@ class Adapter(L2AdapterInterface):
         self._forget_oldest()
         # LMCache may drop its own copies of all keys of a task that went well, so one that was declined makes it fail
         self._result(self._store_results, number, L2StoreResult(good, sum(new)), self._stored)
+
+    @staticmethod
+    def _tell(notify: Callable[..., None], *about: Any) -> None:
+        """Call LMCache's listeners. One that raises must not end the thread that completes all tasks."""
+        try:
+            notify(*about)
+        except Exception:
+            log.exception("kvblk: a listener of LMCache failed")
 
     def _result(self, results: dict[int, Any], number: int, result: Any, event: Any) -> None:
         """Show a task's result to LMCache."""
@@ -279,7 +288,7 @@ class Adapter(L2AdapterInterface):
             gone = [self._told.pop(block) for block in blocks if block and block in self._told]
             self._told_bytes -= sum(length for _, length in gone)
         if gone:
-            self._notify_keys_deleted([key for key, _ in gone], [length for _, length in gone])
+            self._tell(self._notify_keys_deleted, [key for key, _ in gone], [length for _, length in gone])
 
     def _forget_oldest(self) -> None:
         """Until the rest is no more than the pool can hold."""
