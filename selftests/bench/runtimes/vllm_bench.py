@@ -107,7 +107,7 @@ def main() -> None:
     args = turns.arguments(["fs"])
     for size in args.sizes:
         slab = turns.Slab(size)
-        ours = Tier(slab, KvblkTier, pool=args.pool, threads=turns.THREADS)
+        ours = Tier(slab, KvblkTier, pool=args.pool, model="org/model-8b", threads=turns.THREADS)
         theirs = Tier(slab, FileSystemTierManager, args.directory, root_dir=args.directory, n_read_threads=turns.THREADS,
                       n_write_threads=turns.THREADS)
         # it takes O_DIRECT where there is such a thing

@@ -57,6 +57,9 @@ SLOW = {"KVBLK_FAKE_DELAY_MS": "1000"}
 LONG = {"lease_s": 600}
 SHORT = {"lease_s": 10, "timeout_s": 5}
 
+#: the same weights with another RoPE, so other bytes in the same layout
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+
 WAYS = {
     "offloading": {"kv_connector": "KvblkOffloadingConnector", "kv_connector_module_path": "kvblk_vllm.offloading"},
     "tier": {"kv_connector": "OffloadingConnector"},
@@ -212,6 +215,9 @@ class Engines(unittest.TestCase):
 
     @classmethod
     def begin(cls, way, model=0, llm=None, **options):
+        if way == "tier":
+            # as an operator has to
+            options["model"] = cls.models[model].name
         llm = {**DEVICE, **({"async_scheduling": False} if way == "connector" else {}), **(llm or {})}
         return {"model": str(cls.models[model]), "tokens": TOKENS, "llm": llm,
                 "transfer": transfer(way, salt=cls.salt, **options) if way else None}
@@ -283,8 +289,11 @@ class Engines(unittest.TestCase):
             self.check_events(fourth, f"{events}.replay")
             fourth.again(**self.begin(way, model=1))
             self.check_miss(fourth)
+            if way != "tier":
+                fourth.again(**self.begin(way, llm={"hf_overrides": ROPE}))
+                self.check_miss(fourth)
         # each has stored blocks of its own
-        self.check_pool(before, gets=0, puts=2 * values)
+        self.check_pool(before, gets=0, puts=(2 if way == "tier" else 3) * values)
 
     def check_losses(self, engine, values, reset):
         """Blocks are gone between lookup and load."""

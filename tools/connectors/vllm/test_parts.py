@@ -10,9 +10,12 @@ import dataclasses
 import errno
 import inspect
 import itertools
+import json
 import os
+import pathlib
 import pickle
 import sys
+import tempfile
 import threading
 import types
 import unittest
@@ -21,8 +24,13 @@ from unittest import mock
 import kvblk
 import tap
 import torch
+from huggingface_hub import ResolvedRevision
 from kvblk import KvblkError
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1 import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.kv_offload import base
 from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig,
@@ -31,13 +39,15 @@ from vllm.v1.kv_offload.tiering.base import TransferJob
 
 from kvblk_vllm import connector, counters, report, slab, spec, tier
 from kvblk_vllm.find import Finder
-from kvblk_vllm.keys import BlockKeys, Ranks, chains
+from kvblk_vllm.keys import BlockKeys, Ranks, chains, model_of
 from kvblk_vllm.offloading import KvblkOffloadingConnector, check_sync_loads
 from kvblk_vllm.options import Options
 
 number = itertools.count()
 PAGE = 4096
 POOL = os.environ.get("KVBLK_POOL", "fake")
+#: what a configuration and KvblkOffloadingConnector tell the spec
+EXTRA = {"kvblk": {"pool": POOL}, spec.MODEL: "model"}
 on_fake = unittest.skipUnless(POOL == "fake", "needs a fault of the fake pool")
 
 
@@ -63,7 +73,7 @@ def config(**changes):
                                         is_parallelism_agnostic=False)
     parallel = dataclasses.replace(parallel, **changes.pop("parallel", {}))
     known = dict(groups=groups, worker_kv_bytes_per_block=2 * PAGE, enable_kv_cache_events=False,
-                 extra_config={"kvblk": {"pool": POOL}}, engine_id="test", kv_cache_layout="LBHNC",
+                 extra_config=EXTRA, engine_id="test", kv_cache_layout="LBHNC",
                  model=OffloadingModelConfig("model", "bfloat16"), cache=OffloadingCacheConfig(16, 1),
                  parallel=parallel)
     known.update(changes)
@@ -109,13 +119,13 @@ class KeysTest(unittest.TestCase):
         plain = Options(pool=POOL)
         block = ident()
 
-        def keys(conf, opts=plain, way="offload", same=False, **more):
-            return spec.keys_of(conf, opts, way, same, **more).all([block])
+        def keys(conf, opts=plain, way="offload", model="model", **more):
+            return spec.keys_of(conf, opts, way, model, False, **more).all([block])
 
         two = OffloadingGroupConfig(16, ("a", "b"), 1)
         made = [
             keys(config()),
-            keys(config(model=OffloadingModelConfig("other", "bfloat16"))),
+            keys(config(), model="other"),
             keys(config(model=OffloadingModelConfig("model", "float16"))),
             keys(config(kv_cache_layout="BLHNC")),
             keys(config(worker_kv_bytes_per_block=PAGE)),
@@ -130,7 +140,6 @@ class KeysTest(unittest.TestCase):
             keys(config(parallel=dict(pcp_size=2, world_size=2))),
             keys(config(parallel=dict(tp_size=4, world_size=4))),
             keys(config(), Options(pool=POOL, salt="x")),
-            keys(config(), Options(pool=POOL, model="x")),
             keys(config(), Options(pool=POOL, tokenizer="x")),
             keys(config(), way="tier"),
             keys(config(), way="tier", whole=True),
@@ -143,18 +152,85 @@ class KeysTest(unittest.TestCase):
         # what a node or a replica is called changes nothing
         self.assertEqual(made[0], keys(config(engine_id="x", parallel=dict(data_parallel_index=1))))
 
+    def engine(self, **args):
+        """What vLLM makes of an engine's arguments."""
+        return EngineArgs(**{"model": self.model, "skip_tokenizer_init": True, **args}).create_engine_config()
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.model = scratch.name
+        (pathlib.Path(self.model) / "config.json").write_text(json.dumps({
+            "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 256,
+            "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "max_position_embeddings": 4096, "dtype": "bfloat16"}))
+
+    def test_model(self):
+        """Engines whose weights, or what is made of them, differ, never share a key; others do"""
+        plain = Options(pool=POOL)
+        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
+        ngram = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}
+        differ = [{}, {"revision": "v2"}, {"code_revision": "v2"}, {"hf_config_path": f"{self.model}/"},
+                  {"load_format": "dummy"}, {"quantization": "fp8"},
+                  {"quantization_config": {"linear": {"weight": "fp8_per_block_static"}}}, {"hf_overrides": rope},
+                  {"max_model_len": 1024}, {"max_model_len": -1}, {"model_impl": "transformers"}, {"dtype": "float32"},
+                  {"kv_cache_dtype_skip_layers": ["0"]}, {"mamba_cache_dtype": "float32"},
+                  {"speculative_config": ngram}, {"attention_backend": "CPU_ATTN"},
+                  {"cp_kv_cache_interleave_size": 16}]
+        made = [model_of(self.engine(**args), plain) for args in differ]
+        self.assertEqual(len(set(made)), len(made), made)
+        # a process of the same engine, and another engine
+        self.assertEqual(model_of(pickle.loads(pickle.dumps(self.engine())), plain), made[0])
+        self.assertEqual(model_of(self.engine(max_num_seqs=7, seed=3, gpu_memory_utilization=0.5), plain), made[0])
+
+    def test_commit(self):
+        """A branch is the commit that it stands for"""
+        plain = Options(pool=POOL)
+        config = self.engine()
+        made = []
+        for commit, branch in (("a" * 40, None), ("b" * 40, None), ("b" * 40, "main"), ("b" * 40, "b" * 40)):
+            config.model_config.revision = ResolvedRevision(commit, branch)
+            made.append(model_of(config, plain))
+        self.assertEqual([text == made[1] for text in made], [False, True, True, True])
+
+    def test_named(self):
+        """The option model stands for paths and revisions, and for nothing else but a function"""
+        named = Options(pool=POOL, model="x")
+        here = model_of(self.engine(), named)
+        self.assertNotIn(self.model, here)
+        self.assertEqual(model_of(self.engine(revision="v2"), named), here)
+        self.assertNotEqual(model_of(self.engine(), Options(pool=POOL, model="y")), here)
+        self.assertNotEqual(model_of(self.engine(quantization="fp8"), named), here)
+        function = self.engine(hf_overrides=lambda config: config)
+        self.assertEqual(model_of(function, named), here)
+        with self.assertRaisesRegex(ValueError, "hf_overrides is a function.*: set the option model"):
+            model_of(function, Options(pool=POOL))
+
+    def test_told(self):
+        """KvblkOffloadingConnector tells its spec the model; KvblkTier, which is told none, asks for a name"""
+        config = self.engine(quantization="fp8", kv_transfer_config=KVTransferConfig(
+            kv_connector="KvblkOffloadingConnector", kv_connector_module_path="kvblk_vllm.offloading", kv_role="kv_both",
+            kv_connector_extra_config={"kvblk": {"pool": POOL}}))
+        with mock.patch.object(OffloadingConnector, "__init__", side_effect=StopIteration):
+            with self.assertRaises(StopIteration):
+                KvblkOffloadingConnector(config, KVConnectorRole.SCHEDULER, mock.Mock(kv_cache_groups=[]))
+        self.assertEqual(config.kv_transfer_config.kv_connector_extra_config[spec.MODEL],
+                         model_of(config, Options(pool=POOL)))
+        with self.assertRaisesRegex(ValueError, 'tier needs the option "model"'):
+            tier.KvblkTier(mock.Mock(), memoryview(bytearray(PAGE)).cast("B", (1, PAGE)), "KvblkTier", pool=POOL)
+
     def test_ranks(self):
         """A worker's keys are among the scheduler's, each rank has its own"""
         conf = config(parallel=dict(tp_size=2, pp_size=2, world_size=4))
         blocks = [ident(), ident()]
-        scheduler = spec.keys_of(conf, Options(pool=POOL), "offload", False)
+        scheduler = spec.keys_of(conf, Options(pool=POOL), "offload", "model", False)
         self.assertEqual(scheduler.values, 4)
         theirs = []
         for rank in range(4):
             # the second stage has other layers and sizes
             own = dataclasses.replace(conf, worker_kv_bytes_per_block=PAGE * (1 + rank // 2),
                                       parallel=dataclasses.replace(conf.parallel, rank=rank))
-            theirs.append(spec.keys_of(own, Options(pool=POOL), "offload", False).of_rank(rank, blocks))
+            theirs.append(spec.keys_of(own, Options(pool=POOL), "offload", "model", False).of_rank(rank, blocks))
         self.assertEqual(scheduler.all(blocks), [keys[i] for i in range(2) for keys in theirs])
         self.assertEqual(Ranks(2, 2, 2).of(5), {"tp_rank": 1, "tp_size": 2, "cp_rank": 0, "cp_size": 2, "pp_rank": 1,
                                                 "pp_size": 2})
@@ -162,10 +238,11 @@ class KeysTest(unittest.TestCase):
     def test_same(self):
         """Where all ranks hold the same bytes (MLA) there is one value, of rank 0 of 1"""
         conf = config(parallel=dict(tp_size=8, world_size=8))
-        keys = spec.keys_of(conf, Options(pool=POOL), "offload", True)
+        keys = spec.keys_of(conf, Options(pool=POOL), "offload", "model", True)
         block = ident()
         self.assertEqual(keys.all([block]), keys.of_rank(5, [block]))
-        self.assertEqual(keys.all([block]), spec.keys_of(config(), Options(pool=POOL), "offload", False).all([block]))
+        one = spec.keys_of(config(), Options(pool=POOL), "offload", "model", False)
+        self.assertEqual(keys.all([block]), one.all([block]))
 
     def test_parts(self):
         """Parts of a block have keys of their own"""
@@ -405,9 +482,8 @@ class Offload(WithPool):
 
     BLOCKS = 16
 
-    def make(self, heard=True, **changes):
+    def make(self, **changes):
         self.spec = spec.KvblkOffloadingSpec(config(**changes))
-        self.spec.failures_heard = heard
         self.cache = [torch.randint(-128, 127, (self.BLOCKS, PAGE), dtype=torch.int8) for _ in range(2)]
         tensors = [base.CanonicalKVCacheTensor(t, PAGE) for t in self.cache]
         refs = [base.CanonicalKVCacheRef(i, PAGE) for i in range(2)]
@@ -482,7 +558,7 @@ class OffloadingTest(Offload):
     def test_another_length(self):
         """A chunk of another length is a miss where its length is known, else a load that fails once"""
         for known in (True, False):
-            self.make(extra_config={"kvblk": {"pool": POOL}, **({spec.PAGE_BYTES: 2 * PAGE} if known else {})})
+            self.make(extra_config={**EXTRA, **({spec.PAGE_BYTES: 2 * PAGE} if known else {})})
             request = Request("r", self.keys(1))
             key = self.spec.keys.all([bytes(request.keys[0])])[0]
             self.pool.put(key, os.urandom(PAGE))
@@ -604,7 +680,7 @@ class OffloadingTest(Offload):
 
         from kvblk_vllm.offloading import KvblkOffloadingConnector
         for timeout, there in ((10, True), (0.1, False)):
-            self.make(extra_config={"kvblk": {"pool": POOL, "timeout_s": timeout}})
+            self.make(extra_config={**EXTRA, "kvblk": {"pool": POOL, "timeout_s": timeout}})
             theirs = OffloadingConnectorWorker(self.spec, None, None)
             theirs.worker = self.worker
             made = KvblkOffloadingConnector.__new__(KvblkOffloadingConnector)
@@ -709,7 +785,7 @@ class OffloadingTest(Offload):
     def test_refused(self):
         """vLLM's own connector, a chunk that is too long and canonical_layout are refused at the start"""
         with self.assertRaisesRegex(ValueError, "KvblkOffloadingConnector"):
-            self.make(heard=False)
+            self.make(extra_config={"kvblk": {"pool": POOL}})
         with self.assertRaisesRegex(ValueError, "lower blocks_per_chunk"):
             self.make(cache=OffloadingCacheConfig(16, 1024))
         with self.assertRaisesRegex(ValueError, "canonical_layout"):
@@ -747,7 +823,7 @@ class TierTest(WithPool):
     def make(self, **given):
         owner = types.SimpleNamespace(config=given.pop("config", config()), replicated_layout=False,
                                       kv_events_config=types.SimpleNamespace(enable_kv_cache_events=True))
-        given = {"pool": POOL, **given}
+        given = {"pool": POOL, "model": "m", **given}
         self.tier = tier.KvblkTier(offloading_spec=owner, primary_kv_view=self.view, tier_type="KvblkTier", **given)
         self.addCleanup(self.tier.shutdown)
 

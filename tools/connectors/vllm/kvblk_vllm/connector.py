@@ -37,7 +37,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.outputs import KVConnectorOutput
 
 from .find import Finder
-from .keys import BlockKeys, Ranks
+from .keys import BlockKeys, Ranks, model_of
 from .offloading import check_recovery, warn_of_policy
 from .options import WHERE, Options
 from .report import Report, log
@@ -155,7 +155,7 @@ class Shape:
         # with MLA each rank has the same bytes, unless they share out the tokens
         same = isinstance(spec, MLAAttentionSpec) and ranks.dcp == 1 and ranks.pcp == 1
         self.keys = BlockKeys(
-            way="connector", model=options.model or model.model,
+            way="connector", model=model_of(config, options),
             dtype=str(model.dtype if dtype == "auto" else dtype).removeprefix("torch."),
             layout=f"{config.cache_config.kv_cache_layout} layers={len(self.names)}/{layers} page={self.page} "
                    f"heads={getattr(spec, 'num_kv_heads', 0)}x{getattr(spec, 'head_size', 0)} "

@@ -3,19 +3,72 @@
 
 vLLM's hash names the block's tokens and all before them, and what else the block depends on and vLLM knows: LoRA,
 images, cache_salt. The key space names what vLLM's hash does not: model, type, layout, ranks.
+
+Rule: engines whose blocks have the same bytes have the same key space, whatever their processes are called; what makes
+other bytes is in it, or ends the start.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Sequence
 
 from kvblk import Keyspace
+from vllm.config import ModelConfig, VllmConfig
+from vllm.config.utils import normalize_value
+from vllm.platforms import current_platform
 
-from .options import SERIES
+from .options import SERIES, Options
 
 #: changes when the bytes of a block, or the ids, change though the layout's text does not
-RUNTIME = f"vllm/{SERIES}/1"
+RUNTIME = f"vllm/{SERIES}/2"
+
+
+def _weights(model: ModelConfig) -> list[str | None]:
+    # a branch moves on: with its name vLLM keeps the commit that it stood for at the start
+    revision = getattr(model.revision, "resolved", model.revision)
+    return [model.model_weights or model.model, revision, model.code_revision, model.hf_config_path]
+
+
+def model_of(config: VllmConfig, options: Options) -> str:
+    """Describe all that the bytes of a block depend on besides tokens, layout and rank: the weights, which the option
+    ``model`` names in place of names and revisions, and how they are used. Raises ValueError if it can't be described.
+
+    vLLM's own compute_hash() is not used, because it takes in what some models write into their configuration when they
+    load, which only the workers see; and it leaves hf_overrides out.
+    """
+    model, cache, parallel, attention = (config.model_config, config.cache_config, config.parallel_config,
+                                         config.attention_config)
+    draft = config.speculative_config.draft_model_config if config.speculative_config else None
+    images = model.multimodal_config
+    overrides = model.hf_overrides
+    if callable(overrides):
+        if not options.model:
+            raise ValueError("kvblk: vLLM's hf_overrides is a function, which can't be in keys: set the option model to a "
+                             "name that stands for weights and overrides")
+        overrides = {}
+    interleave = parallel.cp_kv_cache_interleave_size
+    # each worker puts the old setting in the new one's place, the scheduler does not
+    if parallel.decode_context_parallel_size > 1 and parallel.dcp_kv_cache_interleave_size > 1:
+        interleave = parallel.dcp_kv_cache_interleave_size
+    return json.dumps(normalize_value({
+        "weights": options.model or [_weights(model), draft and _weights(draft)],
+        "random": config.load_config.load_format == "dummy",
+        "quantization": [model.quantization, model.quantization_config],
+        "overrides": [overrides, model.model_class_overrides, model.model_impl, model.disable_sliding_window],
+        "images": images and [images.mm_processor_kwargs, images.media_io_kwargs, images.video_pruning_rate,
+                              images.video_pruning_method, images.mm_encoder_attn_dtype],
+        # RoPE of some models, attention of others; a length that vLLM chooses comes after these are made
+        "length": -1 if model.original_max_model_len == -1 else model.max_model_len,
+        "draft": draft and [config.speculative_config.method, draft.quantization, draft.dtype,
+                            config.speculative_config.kv_cache_dtype],
+        "types": [model.dtype, cache.kv_cache_dtype_skip_layers, cache.mamba_cache_dtype, cache.mamba_ssm_cache_dtype,
+                  attention.indexer_kv_dtype],
+        # a CPU's blocks are arranged otherwise than a GPU's of the same layout
+        "kernels": [current_platform.device_type, attention.backend, attention.backend_per_kind],
+        "interleave": interleave,
+    }))
 
 
 @dataclasses.dataclass(frozen=True)

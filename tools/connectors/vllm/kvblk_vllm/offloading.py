@@ -16,8 +16,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import Offl
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheConfig, UniformTypeKVCacheSpecs
 
+from .keys import model_of
+from .options import WHERE, Options
 from .report import log, stats_of
-from .spec import PAGE_BYTES, KvblkOffloadingSpec, KvblkWorker
+from .spec import MODEL, PAGE_BYTES, KvblkWorker
 
 SPEC = {"spec_name": "KvblkOffloadingSpec", "spec_module_path": "kvblk_vllm.spec"}
 
@@ -81,13 +83,11 @@ class KvblkOffloadingConnector(OffloadingConnector):
         _name_spec(vllm_config)
         check_sync_loads(vllm_config, kv_cache_config)
         assert vllm_config.kv_transfer_config is not None
-        vllm_config.kv_transfer_config.kv_connector_extra_config[PAGE_BYTES] = _page_bytes(kv_cache_config)
+        extra = vllm_config.kv_transfer_config.kv_connector_extra_config
+        extra[PAGE_BYTES] = _page_bytes(kv_cache_config)
+        extra[MODEL] = model_of(vllm_config, Options.read(extra.get("kvblk"), WHERE))
         super().__init__(vllm_config, role, kv_cache_config)
-        if self.connector_worker is not None:
-            spec = self.connector_worker.spec
-            assert isinstance(spec, KvblkOffloadingSpec)
-            spec.failures_heard = True
-        else:
+        if self.connector_worker is None:
             warn_of_policy(vllm_config)
         #: blocks of several groups can't be named to the engine, requests can
         self._by_request = len(kv_cache_config.kv_cache_groups) > 1

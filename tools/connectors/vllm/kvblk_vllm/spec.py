@@ -34,8 +34,10 @@ from .slab import Mover, Pages, Transfer
 
 #: pieces of an operation, KVBLK_PIECES_MAX
 PIECES_MAX = 1024
-#: in kv_connector_extra_config, what the connector says to the spec: bytes of a block in the only KV cache group, or 0
+#: in kv_connector_extra_config, what the connector says to the spec: bytes of a block in the only KV cache group, or 0;
+#: the model, see model_of()
 PAGE_BYTES = "kvblk_page_bytes"
+MODEL = "kvblk_model"
 
 
 class KeySpec(LoadStoreSpec):
@@ -49,9 +51,10 @@ class KeySpec(LoadStoreSpec):
         return f"KeySpec({len(self.ids)} chunks)"
 
 
-def keys_of(config: OffloadingConfig, options: Options, way: str, replicated: bool, whole: bool = False,
+def keys_of(config: OffloadingConfig, options: Options, way: str, model: str, replicated: bool, whole: bool = False,
             more: str = "", length: int = 0) -> BlockKeys:
-    """The keys of an engine. ``whole``: a chunk is one value with all ranks' bytes. ``length``: of a value, if known."""
+    """The keys of an engine. ``model``: all that config.model lacks. ``whole``: a chunk is one value with all ranks'
+    bytes. ``length``: of a value, if known."""
     parallel = config.parallel
     ranks = Ranks(parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size)
     groups = " ".join(f"{group.group_id}:{group.tokens_per_block}" for group in config.groups)
@@ -63,7 +66,7 @@ def keys_of(config: OffloadingConfig, options: Options, way: str, replicated: bo
     if whole:
         layout += f" tp={ranks.tp} pp={ranks.pp} pcp={ranks.pcp}"
     layout += more
-    return BlockKeys(way=way, model=options.model or config.model.name, dtype=config.model.dtype, layout=layout,
+    return BlockKeys(way=way, model=model, dtype=config.model.dtype, layout=layout,
                      block_tokens=config.cache.tokens_per_hash, ranks=Ranks(dcp=ranks.dcp) if whole else ranks,
                      same=replicated, salt=options.salt, tokenizer=options.tokenizer, lengths=[length] if length else ())
 
@@ -415,13 +418,16 @@ class KvblkOffloadingSpec(OffloadingSpec):
         if config.canonical_layout:
             raise ValueError("kvblk: canonical_layout is for TieringOffloadingSpec; KvblkOffloadingSpec stores blocks "
                              "as they lie in the KV cache")
-        #: set by the connector that takes failed loads
-        self.failures_heard = False
+        if MODEL not in self.extra_config:
+            raise ValueError("kvblk: the connector OffloadingConnector ends the engine when a load fails, which may "
+                             "happen when a member of the pool does, and does not tell the model's revision; configure "
+                             '"kv_connector": "KvblkOffloadingConnector", "kv_connector_module_path": '
+                             '"kvblk_vllm.offloading" instead')
         self.replicated_layout = config.replicated_layout
         page = self.extra_config.get(PAGE_BYTES, 0)
         # pages with padding, or of other stages, have lengths that only the workers know
         known = page == config.worker_kv_bytes_per_block and config.parallel.pp_size == 1
-        self.keys = keys_of(config, self.options, "offload", self.replicated_layout,
+        self.keys = keys_of(config, self.options, "offload", self.extra_config[MODEL], self.replicated_layout,
                             length=page * self.blocks_per_chunk if known else 0)
         self._manager: KvblkManager | None = None
         self._worker: KvblkWorker | None = None
@@ -432,10 +438,6 @@ class KvblkOffloadingSpec(OffloadingSpec):
         return self._manager
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> KvblkWorker:
-        if not self.failures_heard:
-            raise ValueError("kvblk: the connector OffloadingConnector ends the engine when a load fails, which may "
-                             'happen when a member of the pool does; configure "kv_connector": '
-                             '"KvblkOffloadingConnector", "kv_connector_module_path": "kvblk_vllm.offloading" instead')
         if self._worker is None:
             self._worker = KvblkWorker(self, kv_caches)
         return self._worker

@@ -43,8 +43,12 @@ class KvblkTier(SecondaryTierManager):
         self.report = Report("tier")
         self.locality = Locality(locality) if locality is not None else Locality.REMOTE
         opts = Options.read(options, f"the secondary tier {tier_type}")
+        if not opts.model:
+            raise ValueError('kvblk: the secondary tier needs the option "model": vLLM tells a tier neither revision nor '
+                             "quantization nor overrides, so it takes a name that stands for all of them (README.md, Keys)")
         # the CPU tier has the ranks' bytes one behind the other, or once if all are the same
-        keys = keys_of(offloading_spec.config, opts, "tier", replicated=False, whole=True, length=self._block_size_bytes,
+        keys = keys_of(offloading_spec.config, opts, "tier", opts.model, replicated=False, whole=True,
+                       length=self._block_size_bytes,
                        more=f" row={self._block_size_bytes} copies={'1' if offloading_spec.replicated_layout else 'n'}"
                             f" canonical={int(offloading_spec.config.canonical_layout)}")
         self._keys = keys
