@@ -75,7 +75,8 @@ class Spy:
 #: what the keys need of SGLang's arguments
 ARGS = dict.fromkeys(("model_path", "revision", "quantization", "quantization_param_path", "json_model_override_args",
                       "speculative_algorithm", "speculative_draft_model_path", "speculative_draft_model_revision",
-                      "speculative_draft_model_quantization", "speculative_draft_kv_cache_dtype", "tokenizer_path"))
+                      "speculative_draft_model_quantization", "speculative_draft_kv_cache_dtype", "tokenizer_path",
+                      "context_length", "load_format"))
 ARGS.update(model_path="/model", kv_cache_dtype="auto", dtype="bfloat16")
 
 
@@ -316,6 +317,9 @@ class Keys(Case):
             "path": self.prefix(args={**args, "model_path": "/n"}),
             "revision": self.prefix(args={**args, "revision": "2"}),
             "quantization": self.prefix(args={**args, "quantization": "awq"}),
+            "overrides": self.prefix(args={**args, "json_model_override_args": '{"rope_theta": 5e5}'}),
+            "length": self.prefix(args={**args, "context_length": 1024}),
+            "random": self.prefix(args={**args, "load_format": "dummy"}),
             "uint8": self.prefix(fp8, args=args),
             "e4m3": self.prefix(fp8, args={**args, "kv_cache_dtype": "fp8_e4m3"}),
             "e5m2": self.prefix(fp8, args={**args, "kv_cache_dtype": "fp8_e5m2"}),

@@ -82,6 +82,9 @@ class Origin:
             # the name that is served says little of the weights
             "model": [model] if model else [_known(config, "model_name"), *_fields(args, "model_path", "revision")],
             "quantization": _fields(args, "quantization", "quantization_param_path", "json_model_override_args"),
+            # RoPE may depend on the length
+            "length": _known(args, "context_length"),
+            "random": _known(args, "load_format") == "dummy",
         }
         if not any(self.model["model"]):
             raise ValueError("kvblk: SGLang names no model: set the option 'model'")
