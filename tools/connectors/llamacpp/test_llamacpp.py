@@ -299,13 +299,23 @@ class Restoring(Case):
             cache.save(PROMPT)
 
     def test_layout_tag(self) -> None:
-        """a block with another layout tag is a miss"""
-        cache, output = self.stored()
+        """a block with another layout tag is refused"""
+        cache, self.output = self.stored()
         key = cache.keys(PROMPT)[2]
         data = self.pool.get(key)
         self.pool.delete(key)
         self.pool.put(key, data, layout_tag=cache._tag ^ 1)
-        self.assertEqual(self.again()[1:], (2 * BLOCK, output))
+        self.refused(2)
+
+    def test_good_block_missed(self) -> None:
+        """a block that a get missed though it is there, as when its drive does not answer, stays there"""
+        self.stored()
+        for lose in (1, 2, 3):
+            self.env(LOSE=lose)
+            cache = self.again()[0]
+            self.assertEqual((cache.stats.lost, cache.stats.refused), (1, 0))
+            self.env(LOSE=0)
+            self.assertEqual(self.again()[1], WHOLE * BLOCK)
 
     def test_errors(self) -> None:
         """operations that fail are misses, counted, and logged once"""

@@ -605,6 +605,16 @@ class Pool(OfProcess):
         """Fetch a block into a buffer; its length, None: a miss. Options as for :meth:`get_many`."""
         return raised(self.get_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
 
+    def layout_tag(self, key: bytes, buf: Buffer, *, timeout: float | None = None) -> int | None:
+        """Fetch a block into a buffer, whatever its layout tag; returns that tag, None: a miss.
+
+        Tells a block that each get with another ``layout_tag`` misses from one that can't be read.
+        """
+        batch = self.batch(OP_GET, (key,), (buf,), timeout=timeout)
+        lib.kvpy_batch_run(self.handle, batch.native)
+        tag = int(batch.native.layout_tags[0])
+        return None if raised(batch.results()[0]) is None else tag
+
     def get(self, key: bytes) -> bytearray | None:
         """Fetch a block into fresh memory; None: a miss."""
         while size := self.size(key):

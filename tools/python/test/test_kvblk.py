@@ -321,6 +321,8 @@ class Lookups(TestPool):
         k = key()
         self.pool.put(k, b"x", layout_tag=5)
         self.assertEqual(self.pool.get_into(k, bytearray(1), layout_tag=5), 1)
+        self.assertEqual(self.pool.layout_tag(k, bytearray(1)), 5)
+        self.assertIsNone(self.pool.layout_tag(key(), bytearray(1)))
         if not FAKE:
             self.assertIsNone(self.pool.get_into(k, bytearray(1), layout_tag=6))
 

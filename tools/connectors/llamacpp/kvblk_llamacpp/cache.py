@@ -266,12 +266,24 @@ class PrefixCache:
                 self._failed("get", got)
             if not isinstance(got, int):
                 self.stats.lost += 1
+                if got is None and self._other_tag(keys[i], i):
+                    self._refuse(keys[i], "it has another layout tag")
                 return i - done
             if got != self.block_bytes or not self._insert(i, (first + i) * self._tokens, sequence):
                 self._refuse(keys[i], "it is not the state that belongs there")
                 return i - done
             self.stats.restored += 1
         return len(results)
+
+    def _other_tag(self, key: bytes, slot: int) -> bool:
+        """Whether a block that a get missed is there with another layout tag: each lookup would find it, each get miss it,
+        and no put replace it."""
+        try:
+            tag = self._pool.layout_tag(key, self._slots(slot, 1)[0], timeout=self.options.timeout_s)
+            return tag not in (None, self._tag)
+        except kvblk.KvblkError as e:
+            self._failed("get", e)
+            return False
 
     def _insert(self, block: int, position: int, sequence: int) -> bool:
         """Put one block into the sequence, if it is the one."""
