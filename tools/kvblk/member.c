@@ -284,6 +284,9 @@ static error_t parse_wipe(int key, char *arg, struct argp_state *state)
 	case 'y':
 		args->yes = true;
 		return 0;
+	case 'f':
+		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
+		return 0;
 	case ARGP_KEY_ARG:
 		cli_at_most(state, 1, arg);
 		member_check_device(state, arg);
@@ -300,6 +303,8 @@ static error_t parse_wipe(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option wipe_options[] = {
 	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
+	{ "force", 'f', NULL, 0,
+	  "Although its pool was not stopped in good order, and so may be up on another node", 0 },
 	{ 0 },
 };
 
@@ -330,7 +335,7 @@ static int zero_range(int fd, uint64_t from, uint64_t to)
 
 static int wipe_found(const struct kvblk_found *found)
 {
-	/* exclusively: nobody has it mounted, and it is no member of a pool that is up */
+	/* exclusively: nobody has it mounted, and it is no member of a pool that is up here */
 	int fd = open(found->path, O_RDWR | O_EXCL | O_CLOEXEC), err = 0;
 	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
 
@@ -353,7 +358,7 @@ static int wipe_main(int argc, char **argv)
 {
 	struct kvblk_found *found = NULL;
 	struct member_args args = { 0 };
-	char lost[128];
+	char lost[256];
 	int err, ret;
 
 	cli_parse(&wipe_argp, argc, argv, &args);
@@ -363,11 +368,17 @@ static int wipe_main(int argc, char **argv)
 	if (!found || !found->data_end) {
 		ret = cli_fail("%s is no member of a pool, or of another version: nothing was done",
 			       args.member);
+	} else if (!found->clean && !(args.add_flags & KVBLK_ADD_FLAG_FORCE)) {
+		/* only the kernel that has it knows of a member: not this one, if that is another node's */
+		ret = cli_fail("%s is a member of pool %s, in use, or left in a crash, by node %s: nothing was done; destroy the pool there, or pass --force if it is not up on any node",
+			       args.member, found->pool, found->owner);
 	} else if (found->former) {
 		ret = cli_fail("%s was a member of pool %s, and holds something else now: nothing was done",
 			       args.member, found->pool);
 	} else {
-		snprintf(lost, sizeof(lost), "  the blocks of a member of pool %s\n", found->pool);
+		snprintf(lost, sizeof(lost), "  the blocks of a member of pool %s, %s by node %s\n",
+			 found->pool, found->clean ? "last used" : "in use, or left in a crash,",
+			 found->owner);
 		ret = confirm(args.yes, args.member, lost);
 		if (ret == CLI_OK)
 			ret = wipe_found(found);

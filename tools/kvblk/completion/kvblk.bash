@@ -118,7 +118,8 @@ _kvblk() {
 	apply) options='--config --dry-run' ;;
 	'policy explain') options='--count' ;;
 	'member add') options='--format --yes --force --segment-size --name' ;;
-	'member remove' | 'member wipe') options='--yes' ;;
+	'member remove') options='--yes' ;;
+	'member wipe') options='--yes --force' ;;
 	put) options='--hex --parent --priority --ttl --caller-tag --layout-tag' ;;
 	get) options='--hex --offset --length' ;;
 	exists | rm) options='--hex' ;;
