@@ -97,8 +97,8 @@ static void check_member(const struct kvblk_member_state *member,
 	else if (member->state == KVBLK_MEMBER_STATUS_UNRESTORED ||
 		 member->state == KVBLK_MEMBER_STATUS_UP)
 		snprintf(finding->act, sizeof(finding->act),
-			 "see dmesg, and once its device reads well add it again (kvblk member add %s %.64s)",
-			 member->pool, member->path);
+			 "see dmesg, and once its device reads well add it again (kvblk member add %s %.600s)",
+			 member->pool, strlen(member->path) <= 600 ? member->path : "DEVICE");
 	else
 		snprintf(finding->act, sizeof(finding->act),
 			 "to get them back bring its device back, which was at: %s; kvblkd or \"kvblk member add %s DEVICE\" then adds it. Only if that drive is lost for good: kvblk member remove %s %s",

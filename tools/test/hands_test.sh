@@ -169,6 +169,12 @@ for case in 'dead is dead, ' 'removing is being removed; wait' 'restoring is fin
 	state "d['members'][1]['state'] = '${case%% *}'"
 	expect 4 "^kv0: member nvme0n2 ${case#* }" status
 done
+# as the links of udev are; of a path that does not fit no part is given
+for length in 100 4000; do
+	state "d['members'][0].update(unread_segments=1, path='/dev/disk/by-id/nvme-' + $length * 'x')"
+	expect 4 "^kv0: member nvme0n1 has segments .*\(kvblk member add kv0 $([ $length = 100 ] && echo '/dev/disk/by-id/nvme-x{100}' || echo DEVICE)\)$" status
+done
+state 'd["members"][0].update(unread_segments=0, path="/dev/nvme0n1")'
 state 'd["members"][0]["suspect"] = True'
 expect 5 '^kv0  *down  *0 of ' status
 state 'd["members"][0].update(suspect=False, failing=True, read_only=True)'
