@@ -281,13 +281,14 @@ usage 'too many' bench kv0 kv1 --op put
 usage '1 to 31 letters' bench 'a b' --op put
 
 echo "# help and version"
+verbs=('pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member wipe' 'member list' put get exists rm prefetch status stat iostat top
+	topo doctor events replay report bench)
 expect 0 '^kvblk [0-9]' --version
 for noun in '' pool member policy; do
 	# shellcheck disable=SC2086 # no noun is no argument
 	expect 0 'Example' $noun --help
 done
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm prefetch status stat iostat top \
-		topo doctor events replay report bench; do
+for verb in "${verbs[@]}"; do
 	# shellcheck disable=SC2086 # two words
 	expect 0 'Example' $verb --help
 	# shellcheck disable=SC2086
@@ -361,8 +362,7 @@ echo "# man page and completion know every option, and no others"
 options() {
 	grep -oE -- '--[a-z][a-z-]+' | sort -u
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm prefetch status stat iostat top \
-		topo doctor events replay report bench; do
+for verb in "${verbs[@]}"; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
 done | options > known
@@ -371,6 +371,20 @@ echo --usage >> told
 echo --version >> known
 diff <(sort -u known) <(sort -u told) > err
 verdict $? "the man page tells the options"
+# synopsis VERB: its lines, each with those that it goes on in
+synopsis() {
+	sed -n '/^\.SH SYNOPSIS/,/^\.fi/p' "$docs/kvblk.8" | sed -E 's/\\f[BRI]//g; s/\\-/-/g' | sed -e ':a' -e 'N;s/\n        / /;ta' -e 'P;D' |
+		grep -E "^kvblk $1( |\$)"
+}
+for verb in "${verbs[@]}"; do
+	synopsis "$verb" > told
+	if grep -q ' \.\.\.$' told; then
+		continue
+	fi
+	# shellcheck disable=SC2086 # two words
+	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+' | options | grep -vxE -- '--(output|help|usage)' | diff - <(options < told) > err && [ -s told ]
+	verdict $? "the synopsis has kvblk $verb with its options"
+done
 sed -n '/^enum kvblk_event {/,/}/s/^\tKVBLK_EVENT_\([A-Z_]*\).*/\1/p' "$docs/../../uapi/linux/kvblk_netlink.h" | tr A-Z_ a-z- | sort > known
 grep -oE '^\.BR [a-z]+-[a-z-]+|^\.BR checksum' "$docs/kvblk.8" | cut -d ' ' -f 2 | sort | diff known - > err
 verdict $? "the man page tells the events"
@@ -384,8 +398,7 @@ completions() {
 	_kvblk
 	printf '%s\n' "${COMPREPLY[@]}" | sort
 }
-for verb in 'pool create' 'pool import' 'pool destroy' 'pool list' 'pool show' 'pool plan' 'pool clear' 'pool get' 'pool set' apply 'policy explain' 'member add' 'member remove' 'member list' put get exists rm prefetch status stat iostat top \
-		topo doctor events replay report bench; do
+for verb in "${verbs[@]}"; do
 	# shellcheck disable=SC2086 # two words
 	completions $verb -- | diff - <({ "$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'; echo --usage; } | options) > err
 	verdict $? "the completion knows the options of $verb"

@@ -57,7 +57,7 @@ mentioned() {
 }
 
 structures() {
-	bare ./*.3 | grep -oE 'structkvblk_[a-z_]+\{[^}]*\};' | while IFS= read -r s; do
+	bare ./*.3 | grep -oE 'structkvblk_[a-z_]+\{([^{}]|\{[^{}]*\})*\};' | while IFS= read -r s; do
 		bare ../kvblk.h ../../../uapi/linux/kvblk.h | grep -qF -- "$s" || echo "$s"
 	done
 }
