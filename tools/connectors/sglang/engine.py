@@ -94,7 +94,8 @@ def run(job):
             answer = engine.loop.run_until_complete(getattr(engine.tokenizer_manager, call)(**options))
             message = getattr(answer, "message", "")
             # the last request's end may not have reached the scheduler yet
-            if "not idle" not in message or time.monotonic() > until:
+            busy = "not idle" in message or call == "flush_cache" and not answer.success
+            if not busy or time.monotonic() > until:
                 return {"success": answer.success, "message": message}
             time.sleep(0.05)
 
@@ -114,7 +115,7 @@ def run(job):
             if before is not None:
                 answer["gets"] = gets() - before
         elif step == "flush":
-            answer = {"success": engine.flush_cache().success}
+            answer = control("flush_cache")
         elif step == "stored":
             while stored() - stored_before < with_[0] and time.monotonic() - begin < (with_[1:] or [60])[0]:
                 time.sleep(0.05)
