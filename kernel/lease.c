@@ -231,7 +231,10 @@ static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
 	kfree(hold);
 }
 
-/* The file's hold on @id, perhaps of @fresh. NULL: the file may not, or no memory. */
+/*
+ * Takes the file's hold on @id, perhaps of @fresh. Returns NULL if the file may lease no
+ * more, ERR_PTR(-ENOMEM) without memory.
+ */
 static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 				   const struct kvblk_slot *slot, struct lease_fresh *fresh)
 {
@@ -252,10 +255,10 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 		return NULL;
 	hold->key = key_join(pool, id, slot, fresh);
 	if (!hold->key)
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	if (rhashtable_insert_fast(&pool->lease_holds, &hold->node, hold_params)) {
 		key_drop(pool, hold->key);
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	}
 	fresh->hold = NULL;
 	file->leased[hold->place] += hold->key->len;
@@ -263,8 +266,8 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 }
 
 /*
- * Leases an entry if it is still there. Returns NULL if the entry has gone, if @file
- * may lease no more, or without memory.
+ * Leases an entry if it is still there. Returns NULL if the entry has gone or if @file
+ * may lease no more, ERR_PTR(-ENOMEM) without memory.
  */
 static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 				    struct kvblk_slot *slot, struct lease_fresh *fresh)
@@ -275,8 +278,8 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 
 	lockdep_assert_held(&pool->lease_lock);
 	hold = hold_get(file, id, slot, fresh);
-	if (!hold)
-		return NULL;
+	if (IS_ERR_OR_NULL(hold))
+		return hold;
 	/*
 	 * Not while it moves: it may be on its way out. A new entry of an old
 	 * id wants the bit too.
@@ -310,9 +313,9 @@ static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 	kvfree(lease);
 }
 
-/* Leases @nr @entries. False: not all of them. */
-static bool lease_step(struct kvblk_pool *pool, struct lease *lease,
-		       struct kvblk_entry *entries, u32 nr, struct lease_fresh *fresh)
+/* Leases @nr @entries. Returns 1 for all, 0 for less, or -ENOMEM. */
+static int lease_step(struct kvblk_pool *pool, struct lease *lease,
+		      struct kvblk_entry *entries, u32 nr, struct lease_fresh *fresh)
 {
 	struct kvblk_file *file = lease->file;
 	struct lease_hold *hold;
@@ -321,14 +324,14 @@ static bool lease_step(struct kvblk_pool *pool, struct lease *lease,
 	for (; nr; nr--, entries++) {
 		if (pool->leases_over ||
 		    file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
-			return false;
+			return 0;
 		hold = hold_take(file, entries->id, &entries->slot, &fresh[nr - 1]);
-		if (!hold)
-			return false;
+		if (IS_ERR_OR_NULL(hold))
+			return PTR_ERR(hold);
 		lease->holds[lease->nr++] = hold;
 		file->nr_leased++;
 	}
-	return true;
+	return 1;
 }
 
 static bool lease_before(struct rb_node *a, const struct rb_node *b)
@@ -371,8 +374,10 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 		step = min(left, LEASE_STEP);
 		for (n = 0; n < step && !err; n++)
 			err = fresh_fill(&fresh[n]) ? 0 : -ENOMEM;
-		if (err || !lease_step(pool, lease, entries, step, fresh))
+		err = err ?: lease_step(pool, lease, entries, step, fresh);
+		if (err <= 0)
 			break;
+		err = 0;
 	}
 	for (n = 0; n < min(nr, LEASE_STEP); n++)
 		fresh_free(&fresh[n]);

@@ -7,7 +7,7 @@
  *
  * The tests of leases write the pool several times over, and set the pool's
  * lease_keys_max through sysfs. With KV_DRAM in the environment puts land in the
- * host's memory.
+ * host's memory. With KV_STARVE fault injection is quiet and looks at the module alone.
  */
 #include "kv_test.h"
 #include "kv_io.h"
@@ -652,6 +652,50 @@ TEST(many_leases)
 	}
 	EXPECT_EQ(release(fd, ids[0]), -ENOENT, "release of one that ended");
 	PASSED("%u leases over, none is left", NR);
+}
+
+/* Has the task's @nth allocation or copy fail. Returns how many were still to come. */
+static unsigned int fail_nth(unsigned int nth)
+{
+	int file = open("/proc/thread-self/fail-nth", O_RDWR);
+	char text[16] = "";
+
+	if (file < 0 || pread(file, text, sizeof(text) - 1, 0) <= 0 ||
+	    dprintf(file, "%u", nth) < 0)
+		kv_die("can't have allocation %u fail", nth);
+	close(file);
+	return (unsigned int)atoi(text);
+}
+
+/* All is leased, or the error tells why nothing is. */
+TEST(lease_without_memory)
+{
+	const unsigned int count = 150;	/* in several steps */
+	const char *depth = getenv("KVBLK_DEPTH");
+	bool each = depth && !strcmp(depth, "all");
+	unsigned int nth = 0, enomem = 0;
+	uint64_t nr = new_keys(count);
+	struct answer a;
+	int err;
+
+	if (!getenv("KV_STARVE"))
+		SKIP("fault injection is not set up");
+	put_many(nr, count);
+	do {
+		nth += each ? 1 : 1 + nth / 16;
+		fail_nth(nth);
+		err = lookup_keys(fd, &a, nr, count, KVBLK_LOOKUP_LEASE, 60000);
+		if (!err) {
+			EXPECT_EQ(a.io.nr_leased, count, "leased, failure %u", nth);
+			EXPECT_EQ(release(fd, a.io.lease), 0, "release, failure %u", nth);
+		}
+		free_answer(&a);
+		enomem += err == -ENOMEM;
+		EXPECT(!err || err == -ENOMEM || err == -EFAULT, "failure %u: %d", nth, err);
+		EXPECT_EQ(pool_value("leased_bytes"), 0, "left behind, failure %u", nth);
+	} while (!fail_nth(0));
+	EXPECT(enomem > 16, "only %u times was there no memory", enomem);
+	PASSED("up to failure %u, %u times -ENOMEM", nth, enomem);
 }
 
 int main(int argc, char **argv)

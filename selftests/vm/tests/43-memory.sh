@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 kernels=debug,debug-smp leaks=1
 # The module's allocations fail at random while threads mix all operations: -ENOMEM, never a wrong byte; and nothing leaks. Who listens
-# for events is told that one is lost.
+# for events is told that one is lost, and a lookup that gets no lease for lack of memory says so.
 . "${0%/*}/pool.bash"
 
 # starve FAULT START END PERCENT: with one of fault injection's kinds, for whoever is called by the code from START to END
 starve() {
 	local dir=/sys/kernel/debug/$1
 	put "$dir/task-filter" N
-	put "$dir/ignore-gfp-wait" N
+	[ ! -e "$dir/ignore-gfp-wait" ] || put "$dir/ignore-gfp-wait" N
 	[ ! -e "$dir/min-order" ] || put "$dir/min-order" 0
 	put "$dir/verbose" 0
 	put "$dir/interval" 1
@@ -21,11 +21,17 @@ starve() {
 	put "$dir/probability" "$4"
 }
 
-# stress_starving FAULT: whoever is called by the module
-stress_starving() {
-	local dir=/sys/kernel/debug/$1 start
+# module_starves FAULT PERCENT: whoever is called by the module
+module_starves() {
+	local start
 	start=$(cat /sys/module/kvblk/sections/.text)
-	starve "$1" "$start" "$(printf '%#x' $((start + $(cat /sys/module/kvblk/coresize))))" 5
+	starve "$1" "$start" "$(printf '%#x' $((start + $(cat /sys/module/kvblk/coresize))))" "$2"
+}
+
+# stress_starving FAULT
+stress_starving() {
+	local dir=/sys/kernel/debug/$1
+	module_starves "$1" 5
 	check kv_stress -e -n -o -t 3 -k 500 -l 60000 -s 10 "$node"
 	put "$dir/probability" 0
 	echo "$1, $KV_ENGINE: $((1000000 - $(cat "$dir/times"))) allocations failed"
@@ -55,6 +61,11 @@ for i in 0 1; do
 done
 pool_format /dev/flash0 /dev/flash1
 lost_event
+# a task has one of them fail by its number, at no percentage
+for fault in failslab fail_page_alloc fail_usercopy; do
+	module_starves $fault 0
+done
+check env KV_STARVE=1 kv_lookup $node lease_without_memory
 for KV_ENGINE in ioctl uring; do
 	export KV_ENGINE
 	stress_starving failslab
