@@ -97,6 +97,47 @@ lie "the last page of the table" table.seq=$limit
 lie "the smallest index" index_slots=64
 lie "the largest index" index_slots=$((1 << 36))
 
+# epoch_is NUMBER: both members say so
+epoch_is() {
+	expect "epochs" "$(field /dev/flash0 epoch) $(field /dev/flash1 epoch)" "$1 $1"
+}
+
+echo "-- the last life there can be"
+last=$(((1 << 24) - (2 << 16)))
+pool_format /dev/flash0 /dev/flash1
+blocks put 1 40 100000
+check pool_destroy
+for device in /dev/flash0 /dev/flash1; do
+	field $device epoch=$((last - 1))
+done
+pool_import /dev/flash0 /dev/flash1
+blocks get 1 40 100000
+expect "gets in the last life" "$hits" 40
+works 1000 40
+# what a removal needs is left
+check kvblk member remove --yes $pool flash1
+wait_for 20 member_is flash1 gone
+works 2000 20
+check kvblk member add --format --yes --segment-size 8M $pool /dev/flash1
+wait_for 30 pool_is_up
+works 3000 20
+check pool_destroy
+epoch_is $((last + 1))
+code 1 'no epoch is left' kvblk pool import $pool /dev/flash0 /dev/flash1
+epoch_is $((last + 1))
+pool_import --force /dev/flash0 /dev/flash1
+for first in 1 1000 2000 3000; do
+	blocks get $first 40 100000
+	expect "blocks of former lives" "$hits" 0
+done
+works 4000 40
+check pool_destroy
+epoch_is 1
+pool_import /dev/flash0 /dev/flash1
+blocks get 4000 40 100000
+expect "gets in the second life" "$hits" 30
+check pool_destroy
+
 first=$((RANDOM * 32768 + RANDOM)) count=40
 case $KVBLK_KERNEL/$KVBLK_DEPTH in
 newest/all) first=0 count=3000 ;;
