@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=90 check=6.12,debug takes=15
 # Pools that earlier versions wrote (selftests/images), stopped or cut off, come back with every block and byte, without what was
-# deleted or has expired, whatever the host's clock says, and go on from there. A later version's members are refused as they are.
+# deleted or has expired, whatever the host's clock says, and go on from there. A later version's members are refused as they are. In
+# make check: one that was cut off, and one that was stopped later.
 . "${0%/*}/pool.bash"
 images=/kvblk/selftests/images
 
@@ -34,9 +35,12 @@ detach() {
 	[ ! -b "$1" ] || [ ! -d "/sys/block/${1#/dev/}/loop" ] || busybox losetup -d "$1"
 }
 
+check install -D "$images/node" /var/lib/kvblk/node
+defer 'rm /var/lib/kvblk/node'
 kv_load
 modprobe -q loop || true
 dirs=("$images"/*/)
+[ "$KVBLK_DEPTH" = all ] || dirs=("$images"/1-crashed/ "$images"/1-places-stopped/)
 [ ${#dirs[@]} -ge 2 ] || fail "there are no images"
 for dir in "${dirs[@]}"; do
 	image=$(basename "$dir")
