@@ -374,6 +374,21 @@ p2p_witness() {
 	return $rc
 }
 
+# cgroup_up CONTROLLER: a cgroup, its directory is in $cgroup; cgroup_enter: who calls it, a subshell, is there from then on
+cgroup_up() {
+	check mkdir "$tmp/cgroups"
+	check mount -t cgroup2 none "$tmp/cgroups"
+	defer 'umount "$tmp/cgroups"'
+	put "$tmp/cgroups/cgroup.subtree_control" "+$1"
+	cgroup=$tmp/cgroups/own
+	check mkdir "$cgroup"
+	defer 'rmdir "$cgroup"'
+}
+
+cgroup_enter() {
+	echo "$BASHPID" >"$cgroup/cgroup.procs"
+}
+
 # vm_power_cut: from now on, within about a second, the VM is killed and the next phase booted (header phases=); goes on at once
 vm_power_cut() {
 	echo power-cut >&200

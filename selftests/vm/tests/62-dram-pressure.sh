@@ -79,21 +79,15 @@ done
 put $sysfs/dram_bytes $((1 << 30))
 
 # a caller whose cgroup may have less than it puts
-cgroups=$tmp/cgroup
-check mkdir "$cgroups"
-check mount -t cgroup2 none "$cgroups"
-defer 'umount "$cgroups"'
-put "$cgroups/cgroup.subtree_control" +memory
-check mkdir "$cgroups/small"
-defer 'rmdir "$cgroups/small"'
-put "$cgroups/small/memory.max" $((96 * MiB))
-bash -c "echo \$\$ >'$cgroups/small/cgroup.procs'; exec kv_blocks $node put 1001 200 $MiB" >"$tmp/small" ||
+cgroup_up memory
+put "$cgroup/memory.max" $((96 * MiB))
+(cgroup_enter && exec kv_blocks $node put 1001 200 $MiB) >"$tmp/small" ||
 	fail "puts in a small cgroup: $(cat "$tmp/small")"
 cat "$tmp/small"
 grep -q 'stored=200 ' "$tmp/small" || fail "not all puts in a small cgroup were stored"
-charged=$(cat "$cgroups/small/memory.current")
+charged=$(cat "$cgroup/memory.current")
 [ "$charged" -lt $((16 * MiB)) ] || fail "the cgroup pays for $charged bytes when its program has gone"
-expect "kills in the cgroup" "$(awk '$1 == "oom_kill" { print $2 }' "$cgroups/small/memory.events")" 0
+expect "kills in the cgroup" "$(awk '$1 == "oom_kill" { print $2 }' "$cgroup/memory.events")" 0
 
 # all at once
 stress_start -t 3 -n -k 2000 -l 200000

@@ -85,21 +85,15 @@ done
 empty
 
 echo "-- keys that never come are paid for by who names them"
-cgroups=$tmp/cgroup
-check mkdir "$cgroups"
-check mount -t cgroup2 none "$cgroups"
-defer 'umount "$cgroups"'
-put "$cgroups/cgroup.subtree_control" +memory
-check mkdir "$cgroups/small"
-defer 'rmdir "$cgroups/small"'
+cgroup_up memory
 kib() { awk -v field="$1:" '$1 == field { print $2 }' /proc/meminfo; }
 free=$(kib MemFree)
 : >"$tmp/held"
-bash -c "echo \$\$ >'$cgroups/small/cgroup.procs'; exec kv_pin $node lookup 1 40 0" >"$tmp/held" &
+(cgroup_enter && exec kv_pin $node lookup 1 40 0) >"$tmp/held" &
 holder=$!
 defer "kill -KILL $holder 2>/dev/null || true"
 wait_for 20 grep -q holding "$tmp/held"
-taken=$((free - $(kib MemFree))) charged=$(($(cat "$cgroups/small/memory.current") >> 10))
+taken=$((free - $(kib MemFree))) charged=$(($(cat "$cgroup/memory.current") >> 10))
 echo "40 lookups take $taken KiB, of which their cgroup pays $charged"
 [ $taken -lt $((charged + (16 << 10))) ] || fail "40 lookups take $taken KiB, and their cgroup pays $charged"
 kill -KILL $holder

@@ -41,23 +41,19 @@ for worst in "kv_stall $node stalled_rings" "kv_stall $node stopped_ring killed"
 	echo "rounds of the other one: $(($(cat "$tmp/rounds") - before))"
 done
 echo "-- a cgroup with next to no budget"
-check mkdir "$tmp/cgroup"
-check mount -t cgroup2 none "$tmp/cgroup"
-defer 'umount "$tmp/cgroup"'
-put "$tmp/cgroup/cgroup.subtree_control" +io
-check mkdir "$tmp/cgroup/poor"
+cgroup_up io
 # budget WHAT: its bytes a second
 budget() {
 	local i
 	for i in 0 1; do
-		put "$tmp/cgroup/poor/io.max" "$(stat -Lc '%Hr:%Lr' /dev/flash$i) rbps=$1 wbps=$1"
+		put "$cgroup/io.max" "$(stat -Lc '%Hr:%Lr' /dev/flash$i) rbps=$1 wbps=$1"
 	done
 }
 budget 4096
 blocks put 1 20 50000
 # what is in flight there is over only when the budget says so: that is no silence of the members
 put $sysfs/suspect_ms 1000
-bash -c "echo \$\$ >'$tmp/cgroup/poor/cgroup.procs'; exec kv_blocks $node get 1 20 50000" >"$tmp/poor" &
+(cgroup_enter && exec kv_blocks $node get 1 20 50000) >"$tmp/poor" &
 before=$(cat "$tmp/rounds")
 sleep 5
 wait_for 10 moved
@@ -78,13 +74,13 @@ getter=$!
 defer 'touch "$tmp/stop_gets"; wait $getter 2>/dev/null || true'
 # written: the bytes of the poor one's writes
 written() {
-	awk '{ sub(/.*wbytes=/, ""); bytes += $1 } END { print bytes + 0 }' "$tmp/cgroup/poor/io.stat"
+	awk '{ sub(/.*wbytes=/, ""); bytes += $1 } END { print bytes + 0 }' "$cgroup/io.stat"
 }
 # a new one has saved nothing; one block takes 50 s or more, and nobody waits for it
-check rmdir "$tmp/cgroup/poor"
-check mkdir "$tmp/cgroup/poor"
+check rmdir "$cgroup"
+check mkdir "$cgroup"
 budget $((1000 / KVBLK_SLOW))
-bash -c "echo \$\$ >'$tmp/cgroup/poor/cgroup.procs'; exec kv_blocks $node put 6000 32 50000" >"$tmp/poor" &
+(cgroup_enter && exec kv_blocks $node put 6000 32 50000) >"$tmp/poor" &
 poor=$!
 sleep 2
 check timeout $((30 * KVBLK_SLOW)) kvblk bench $pool --op put --size 4K --depth 1 --count 60 --engine ioctl
@@ -95,7 +91,6 @@ grep -q 'stored=32 .* bad=0' "$tmp/poor" || fail "who was over its budget put: $
 [ "$(written)" -ge $((16 * 50000)) ] || fail "$(written) bytes of 32 puts are their cgroup's"
 touch "$tmp/stop_gets"
 wait $getter
-rmdir "$tmp/cgroup/poor"
 
 # it goes on to the end
 before=$(cat "$tmp/rounds")
