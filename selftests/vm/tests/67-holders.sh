@@ -204,3 +204,35 @@ few=$worst
 beside 400
 echo "the slowest get: $few ms beside 100 prefetches, $worst ms beside 400"
 [ $worst -le $((2 * few + 400 * KVBLK_SLOW)) ] || fail "a get took $worst ms beside 400 prefetches, $few ms beside 100"
+check pool_destroy
+
+echo "-- puts beyond queue_bytes wait before they take room: neither device nor gate gets them"
+dm_create still /dev/slow "0 %s linear /dev/slow 0"
+pool_format /dev/mapper/still
+put $sysfs/queue_bytes $((2 * MiB))
+put $sysfs/put_window_bytes $((256 << 10))
+blocks put 901 1 65536
+check dmsetup suspend --noflush --nolockfs still
+defer '[ ! -b /dev/mapper/still ] || dmsetup resume still'
+# gets come, though none gets an answer
+comes() { KV_DEADLINE_MS=20 blocks get 901 1 65536; }
+putters=()
+for i in {1..12}; do
+	comes
+	kv_blocks $node put $((1000 * i)) 32 65536 >"$tmp/put$i" &
+	putters+=($!)
+done
+# gate_is_full: a question, for wait_for
+gate_is_full() { comes && counts_more $((2 * MiB)) waiting_bytes; }
+wait_for 20 gate_is_full
+for i in {1..10}; do
+	comes
+	sleep 0.05
+done
+waiting=$(counter waiting_bytes) inflight=$(counter inflight)
+echo "of $((12 * 32)) puts $inflight are in flight, $waiting bytes wait at the gate"
+[ "$waiting" -le $((2 * MiB + 65536)) ] || fail "$waiting bytes wait at the gate"
+[ "$inflight" -lt 150 ] || fail "$inflight of $((12 * 32)) puts are in flight"
+check dmsetup resume still
+wait "${putters[@]}" || fail "puts: $(cat "$tmp"/put*)"
+expect "puts stored" "$(cat "$tmp"/put* | grep -c 'stored=32 .* bad=0')" 12
