@@ -89,3 +89,47 @@ done
 kill "${holders[@]}"
 wait "${holders[@]}" || true
 wait_for 5 rmmod kvblk
+
+[[ $KVBLK_DEPTH == all || $KVBLK_KERNEL == debug* ]] || exit 0
+echo "-- loads and unloads, a pool that is made and destroyed, opens and operations, all at once"
+# churn WHAT: again and again; whether it succeeds is a matter of luck, and each success is a line in $tmp/WHAT
+churn() {
+	until [ -e "$tmp/over" ]; do
+		"$1" && echo good >>"$tmp/$1"
+	done >"$tmp/said.$1" 2>>"$tmp/wrong" || true
+}
+loads() {
+	insmod "$modules/kvblk.ko"
+	sleep 0.05
+	rmmod kvblk
+}
+makes() {
+	command kvblk pool create $pool --format --yes --segment-size 8M /dev/flash0 /dev/flash1
+	sleep "0.$((RANDOM % 4))"
+	command kvblk pool destroy --force $pool
+	sleep "0.$((RANDOM % 4))"
+}
+uses() {
+	kv_blocks $node put $RANDOM 30 5000 && kv_blocks $node lease 1 5 1 && kv_blocks $node get 1 1000 5000
+}
+# each of them has been good so often; a question, for wait_for
+often() {
+	wc -l "$tmp/loads" "$tmp/makes" "$tmp/uses" | awk -v times=$times '$1 < times { exit 1 }'
+}
+times=2
+[ "$KVBLK_DEPTH" != all ] || times=20
+for what in loads makes uses; do
+	: >"$tmp/$what"
+	churn $what &
+done
+defer 'touch "$tmp/over"'
+wait_for $((20 + 5 * times)) often
+touch "$tmp/over"
+wait
+! grep -E 'WRONG|LEFT|FORMER' "$tmp/wrong" || fail "a wrong byte"
+if [ -d /sys/module/kvblk ]; then
+	[ ! -d $sysfs ] || check kvblk pool destroy --force $pool
+	wait_for 5 rmmod kvblk
+fi
+state >"$tmp/after"
+[ ! -s "$tmp/after" ] || fail "left behind: $(cat "$tmp/after")"
