@@ -149,3 +149,32 @@ put_each 7000
 blocks get 6000 10 50000
 blocks get 7000 10 50000
 expect "gets" "$hits" 10
+
+if [ "$KVBLK_DEPTH" = all ] && [ -e /sys/power/pm_test ]; then
+	echo "-- a request that is under way writes nothing behind a hibernation image: the host does not freeze beside it"
+	# freezes: tasks and work queues, and goes on at once
+	freezes() {
+		echo freeze 2>/dev/null >/sys/power/state
+	}
+	for value in pm_test=freezer sync_on_suspend=0 pm_freeze_timeout=500; do
+		# of the one in brackets, if there are several
+		before=$(sed 's/.*\[\(.*\)\].*/\1/' "/sys/power/${value%=*}")
+		defer "put /sys/power/${value%=*} $before"
+		put "/sys/power/${value%=*}" "${value#*=}"
+	done
+	delay=/sys/module/suspend/parameters/pm_test_delay
+	defer "put $delay $(cat $delay)"
+	put $delay 0
+	check freezes
+	modprobe -q dm_delay || true
+	# it reads at once, and writes 0.7 s later: more than ten times
+	dm_create late $flash1 "0 %s delay $flash1 0 0 $flash1 0 700"
+	code 1 'the request goes on' command kvblk member add --format --yes --segment-size 8M $pool /dev/mapper/late
+	refuse member_is late up
+	refuse freezes
+	wait_for 60 member_is late up
+	wait_for 20 freezes
+	blocks get 6000 10 50000
+	expect "gets after it" "$hits" 10
+	check pool_destroy
+fi
