@@ -316,16 +316,17 @@ static int get_memory(struct kvblk_req *req)
 	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
 		/* no fault: a segment is held */
 		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
-	if (!err && req->mem.p2p) {
+	if (!err && req->mem.p2p)
 		kvblk_req_saw_device(req);
+	if (!err && req->mem.shared && req->revocable) {
+		/* before a trial of the route begins: nothing will go there */
+		kvblk_req_mem_drop(req);
+		err = -EREMOTEIO;
+	} else if (!err && req->mem.p2p) {
 		err = kvblk_must_check(pool, req->media.seg) && !get_caller_checks(req) ?
 		      -EREMOTEIO : kvblk_p2p_route(req, req->media.member);
 		if (err)
 			kvblk_req_mem_drop(req);
-	}
-	if (!err && req->mem.shared && req->revocable) {
-		kvblk_req_mem_drop(req);
-		err = -EREMOTEIO;
 	}
 	if (err == -EREMOTEIO || (err == -EFAULT && req->src.fault)) {
 		req->device |= kvblk_src_device(&req->src, true, &addr);
@@ -395,7 +396,6 @@ static int get_check_object(struct kvblk_req *req)
 /* A block in the host's memory is not read: the get lands at once, for its task. */
 static int get_here(struct kvblk_req *req)
 {
-	kvblk_p2p_trial_end(req);
 	req->looked = true;
 	req->src.fault = false;
 	kvblk_media_submit(req, NULL);

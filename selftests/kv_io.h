@@ -356,7 +356,8 @@ static inline int kv_open(const char *path)
 
 /*
  * With KV_ENGINE=uring in the environment everything goes through a ring, one
- * for each thread: operations of a batch as commands of their own.
+ * for each thread: operations of a batch as commands of their own; with KV_ASYNC, too,
+ * the ring's workers issue them.
  */
 #define KV_RING_ENTRIES	1024u
 
@@ -425,6 +426,8 @@ static __attribute__((noinline)) struct io_uring_sqe *kv_sqe(struct io_uring *ri
 	sqe->fd = fd;
 	sqe->cmd_op = (uint32_t)command;
 	sqe->user_data = user_data;
+	if (getenv("KV_ASYNC"))
+		sqe->flags = IOSQE_ASYNC;
 	return sqe;
 }
 

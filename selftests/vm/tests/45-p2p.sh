@@ -50,28 +50,35 @@ given_back() {
 	rm "$tmp/wake"
 }
 
+# put_tried KEY MEMBER LOOKS: a put, until the member's route is known, or it is looked at so often
+put_tried() {
+	local look
+	mkfifo "$tmp/leave"
+	# it keeps its memory, so that none is left for what that begins in the background
+	env "KV_MEMORY=${gpus[0]}" KV_STAY=1 kv_blocks $node put "$1" 1 300000 <>"$tmp/leave" >"$tmp/put" &
+	wait_for 20 [ -s "$tmp/put" ]
+	# which takes its time, unless the put went to the other member
+	for ((look = 0; look < $3; look++)); do
+		case "$(routes "$gpu" "$2")" in
+		unknown*) sleep 0.1 ;;
+		trial*) on_trial=1; break ;;
+		*) break ;;
+		esac
+	done
+	echo >"$tmp/leave"
+	check wait $!
+	rm "$tmp/leave"
+}
+
 # tried MEMBER ROUTE: puts and gets go there until its route is no longer on trial
 tried() {
-	local i look
-	mkfifo "$tmp/leave"
+	local i
 	for ((i = 0; i < 40; i++)); do
-		# it keeps its memory, so that none is left for what that begins in the background
-		env "KV_MEMORY=${gpus[0]}" KV_STAY=1 kv_blocks $node put $((800000 + i)) 1 300000 <>"$tmp/leave" >"$tmp/put" &
-		wait_for 20 [ -s "$tmp/put" ]
-		# which takes its time, unless the put went to the other member
-		for ((look = 0; look < (i + 1) * 3; look++)); do
-			case "$(routes "$gpu" "$1")" in
-			unknown*) sleep 0.1 ;;
-			trial*) on_trial=1; break ;;
-			*) break ;;
-			esac
-		done
-		echo >"$tmp/leave"
-		check wait $!
+		put_tried $((800000 + i)) "$1" $(((i + 1) * 3))
 		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get $((800000 + i)) 1 300000 >/dev/null
 		# shellcheck disable=SC2254 # a pattern
 		case "$(routes "$gpu" "$1")" in
-		$2) rm "$tmp/leave" && return ;;
+		$2) return ;;
 		unknown* | trial*) ;;
 		*) break ;;
 		esac
@@ -170,6 +177,15 @@ fresh_pool header
 again "$gpu"
 exhaust "${gpus[0]}" $((32 * 300000 / 4096 * 4096 + 4096))
 on_trial=
+# without chunks, such a get takes as much of the kernel's memory as one that is read again
+put $sysfs/bounce_chunks 0
+for ((i = 0; i < 12; i++)); do
+	put_tried $((810000 + i)) "${members[0]}" $(((i + 1) * 3))
+	KV_ENGINE=uring KV_ASYNC=1 KV_MEMORY=${gpus[0]} blocks get $((810000 + i)) 1 300000
+	expect "gets by a ring's worker" "$hits" 1
+done
+put $sysfs/bounce_chunks 8
+case "$(routes "$gpu")" in *direct*) fail "gets that go through the kernel's memory have proven a route: $(routes "$gpu")" ;; esac
 tried "${members[0]}" "direct -"
 if [ "$KVBLK_PCI" = switch ]; then
 	tried "${members[1]}" "direct -"
