@@ -906,11 +906,11 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 			return err;
 	}
 	err = get_deliver(req);
+	if (err)
+		get_partly(req);
 	req->wants_fault = err == -EFAULT && !req->src.fault;
 	if (req->wants_fault)
 		return get_pause(req, by);
-	if (err)
-		get_partly(req);
 	return get_over(req, err);
 }
 

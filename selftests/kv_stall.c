@@ -194,6 +194,47 @@ TEST(stalled_get)
 	kv_delete(fd, FIRST);
 }
 
+/*
+ * A copy that ends within a page that is absent, of a block that is deleted before it is
+ * looked up again: a miss leaves none of its bytes. With KV_DRAM in the environment, the
+ * copy is out of the pool's memory, so it is looked up again.
+ */
+TEST(stalled_copy)
+{
+	uint8_t *block = kv_alloc_host(LEN);
+	struct uffdio_copy first = { .src = kv_addr(block), .len = PAGE };
+	struct uffdio_zeropage rest = { .range.len = 4 * LEN - PAGE };
+	struct pollfd fault = { .events = POLLIN };
+	struct uffd_msg msg;
+	int res;
+
+	kv_fill(kv_seed(FIRST + 10, 0), 0, block, LEN);
+	if (!kv_size(fd, FIRST + 10))
+		ASSERT_EQ(kv_put(fd, FIRST + 10, block, LEN).res, LEN, "put");
+	pager_start();
+	memset(block, KV_UNTOUCHED, PAGE);
+	first.dst = kv_addr(absent);
+	ASSERT(!ioctl(pager, UFFDIO_COPY, &first), "a first page");
+	batch_op(KVBLK_OP_GET, 10, absent, LEN);
+	batch_start();
+	fault.fd = pager;
+	ASSERT_EQ(poll(&fault, 1, (int)(60000 * kv_slow())), 1, "a fault");
+	ASSERT_EQ(read(pager, &msg, sizeof(msg)), sizeof(msg), "its message");
+	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "delete of what is copied");
+	rest.range.start = kv_addr(absent + PAGE);
+	ASSERT(!ioctl(pager, UFFDIO_ZEROPAGE, &rest), "the other pages");
+	pthread_join(batch.thread, NULL);
+	batch.nr = 0;
+	res = batch.res[0].res;
+	EXPECT(res == -ENOENT || (res == (int)LEN && !getenv("KV_DRAM")), "the get: %d", res);
+	if (res == (int)LEN)
+		EXPECT_EQ(kv_wrong(kv_seed(FIRST + 10, 0), 0, absent, LEN), -1, "its bytes");
+	else
+		EXPECT_EQ(kv_leaked(absent, LEN), -1, "bytes of a miss");
+	pager_stop();
+	munmap(block, LEN);
+}
+
 TEST(killed)
 {
 	static const unsigned int old[] = { 10 };

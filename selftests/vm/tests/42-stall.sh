@@ -11,6 +11,16 @@ flash 3 80
 pool_format /dev/flash0
 check kv_stall $node
 check env KV_ENGINE=uring kv_stall $node
+# a block that was asked for before comes through the pool's memory
+for engine in ioctl uring; do
+	blocks put 6000010 1 65536
+	blocks get 6000010 1 65536
+	put $sysfs/dram_bytes $((16 << 20))
+	put $sysfs/dram_promote 1
+	check env KV_DRAM=1 KV_ENGINE=$engine kv_stall $node stalled_copy
+	put $sysfs/dram_bytes 0
+	wait_for 20 dram_is 0
+done
 no_failures
 check kvblk pool destroy $pool
 
