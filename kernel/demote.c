@@ -759,6 +759,9 @@ void kvblk_dram_close(struct kvblk_pool *pool)
 		wait_event_idle(pool->settle_wait,
 				!atomic_read_acquire(&pool->dram.left));
 	} while (left);
+	/* blocks that no member took are dropped, or else their memory would leak */
+	WRITE_ONCE(pool->dram.rest, jiffies - 1);
+	dram_shrink_to(pool, 0, true);
 }
 
 void kvblk_dram_exit(struct kvblk_pool *pool)

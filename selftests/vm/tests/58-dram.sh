@@ -276,3 +276,23 @@ dm_flakey_set silent /dev/flash1 0 1 error_writes
 rc=0
 wait $! || rc=$?
 expect "exit code of the pool's destroy" $rc 4
+
+echo "-- a pool that goes while no member takes a write drops what it has in memory"
+for i in 0 1; do
+	check dd if=/dev/zero of=/dev/flash$i bs=1M count=1 oflag=direct status=none
+	dm_flakey bad$i /dev/flash$i
+done
+pool_format /dev/mapper/bad0 /dev/mapper/bad1
+# so that each has failed once, and waits for another member, when both have failed for good
+put $sysfs/failing_permille 0
+put $sysfs/failing_run 40
+dram $((64 * MiB)) touched
+blocks put 1 28 $MiB
+blocks get 1 28 $MiB
+expect "gets from memory" "$memory" 28
+for i in 0 1; do
+	dm_flakey_set bad$i /dev/flash$i 0 3600 error_writes
+done
+rc=0
+pool_destroy || rc=$?
+expect "exit code of the pool's destroy" $rc 4
