@@ -17,6 +17,8 @@
  *   leased: reclaim of a member always finds blocks there that it may drop. Each new
  *   key may take a file to half of what the other files leave of that, so one file's
  *   leases make no other file's fail. A key that is leased already costs nothing more.
+ * - A block leaves memory with its lease, for any member. So a lease of a block in memory
+ *   must also fit, with all others, into lease_permille of the members' bytes.
  * - A file is charged once for each key, at the place where the block was then. The
  *   pool is charged at the place where the block is: one that leaves memory is counted
  *   at its member within a second.
@@ -135,6 +137,12 @@ static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slo
 	       KVBLK_UNIT_SHIFT;
 }
 
+/* Bytes of all those that may be leased. */
+static u64 share_of(struct kvblk_pool *pool, u64 bytes)
+{
+	return div_u64(bytes, 1000) * READ_ONCE(pool->tun.lease_permille);
+}
+
 /* Bytes that may be leased at @place. */
 static u64 place_most(struct kvblk_pool *pool, u8 place)
 {
@@ -147,18 +155,24 @@ static u64 place_most(struct kvblk_pool *pool, u8 place)
 		bytes = member ? (u64)member->nr_segs * member->segment_units <<
 				 KVBLK_UNIT_SHIFT : 0;
 	}
-	return div_u64(bytes, 1000) * READ_ONCE(pool->tun.lease_permille);
+	return share_of(pool, bytes);
 }
 
-/* A block that is leased already takes nothing from others. */
 static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id id,
 		       const struct kvblk_slot *slot)
 {
 	struct kvblk_pool *pool = file->pool;
+	u64 bytes = key_bytes(pool, slot);
 
-	return file->leased[place] + pool->leased[place] + key_bytes(pool, slot) <=
-		       place_most(pool, place) ||
-	       rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params);
+	/* a block that is leased already takes nothing from others */
+	if (rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params))
+		return true;
+	if (file->leased[place] + pool->leased[place] + bytes > place_most(pool, place))
+		return false;
+	/* a block leaves memory for a member, whose share may be used up by then */
+	return place != KVBLK_LEASE_MEMORY ||
+	       file->leased_bytes + pool->leased_bytes + bytes <=
+		       share_of(pool, kvblk_pool_capacity(pool));
 }
 
 static void key_charge(struct kvblk_pool *pool, struct lease_key *key, u8 at)
@@ -226,6 +240,7 @@ static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
 	if (--hold->count)
 		return;
 	file->leased[hold->place] -= hold->key->len;
+	file->leased_bytes -= hold->key->len;
 	key_drop(pool, hold->key);
 	rhashtable_remove_fast(&pool->lease_holds, &hold->node, hold_params);
 	kfree(hold);
@@ -262,6 +277,7 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 	}
 	fresh->hold = NULL;
 	file->leased[hold->place] += hold->key->len;
+	file->leased_bytes += hold->key->len;
 	return hold;
 }
 

@@ -53,7 +53,8 @@ struct kvblk_file {
 	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
 	u32 nr_leased;
-	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see lease.c */
+	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see lease.c, and */
+	u64 leased_bytes;		/* the sum */
 	struct kvblk_opener opener;
 };
 

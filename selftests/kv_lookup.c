@@ -483,16 +483,21 @@ TEST(leased_blocks_survive_pressure)
 	PASSED("%u blocks, with the pool written several times", LEASED);
 }
 
-static void set_limit(const char *value)
+/* Sets the file @name of the pool's directory in sysfs. */
+static void set_value(const char *name, unsigned long long value)
 {
 	char path[128];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/lease_keys_max",
-		 info.pool_name);
+	snprintf(path, sizeof(path), "/sys/class/kvblk/%s/%s", info.pool_name, name);
 	file = fopen(path, "r+");
-	if (!file || fputs(value, file) < 0 || fclose(file))
-		kv_die("can't write %s to %s", value, path);
+	if (!file || fprintf(file, "%llu", value) < 0 || fclose(file))
+		kv_die("can't write %llu to %s", value, path);
+}
+
+static void set_limit(unsigned int keys)
+{
+	set_value("lease_keys_max", keys);
 }
 
 TEST(limit_of_leases)
@@ -502,7 +507,7 @@ TEST(limit_of_leases)
 	struct answer a;
 
 	put_many(nr, 20);
-	set_limit("12");
+	set_limit(12);
 	id = lease(fd, nr, 20, 60000, 12);
 	ASSERT_EQ(lookup_keys(fd, &a, nr, 20, KVBLK_LOOKUP_LEASE, 60000), 0,
 		  "lookup above the limit");
@@ -517,7 +522,7 @@ TEST(limit_of_leases)
 	more = lease(fd, nr + 8, 12, 60000, 4);
 	EXPECT_EQ(release(fd, id), 0, "release");
 	EXPECT_EQ(release(fd, more), 0, "release");
-	set_limit("65536");
+	set_limit(65536);
 	close(other);
 	PASSED("the first ones are leased, each file has its own limit");
 }
@@ -578,6 +583,42 @@ static unsigned long long pool_value(const char *name)
 		kv_die("can't read %s", path);
 	fclose(file);
 	return value;
+}
+
+/* What leaves memory under a lease finds members of which no more is leased than may be. */
+TEST(leases_in_large_memory)
+{
+	const unsigned int count = 60, permille = 50;
+	unsigned long long dram = pool_value("dram_bytes"), most, leased;
+	uint64_t nr = new_keys(count), id;
+	int other = kv_open(node);
+	struct answer a;
+
+	if (!in_memory)
+		SKIP("this is for blocks in memory");
+	set_value("dram_bytes", 512ull << 20);
+	set_value("lease_permille", permille);
+	for (unsigned int i = 0; i < count; i++)
+		ASSERT_EQ(kv_put(fd, nr + i, buf, PRESSURE_LEN).res, (int)PRESSURE_LEN,
+			  "put %u", i);
+	most = pool_value("capacity") / 1000 * permille;
+	ASSERT_EQ(lookup_keys(fd, &a, nr, count, KVBLK_LOOKUP_LEASE, 60000), 0, "lookup");
+	free_answer(&a);
+	EXPECT(a.io.nr_leased, "nothing could be leased");
+	EXPECT_EQ(release(fd, a.io.lease), 0, "release");
+	id = lease(fd, nr, count, 60000, a.io.nr_leased);
+	ASSERT_EQ(lookup_keys(other, &a, nr + a.io.nr_leased, count - a.io.nr_leased,
+			      KVBLK_LOOKUP_LEASE, 60000), 0, "another's lookup");
+	free_answer(&a);
+	EXPECT(a.io.nr_leased, "another file could lease nothing");
+	leased = pool_value("leased_bytes");
+	EXPECT(leased <= most, "%llu bytes are leased, of which members may have %llu", leased,
+	       most);
+	close(other);
+	EXPECT_EQ(release(fd, id), 0, "release");
+	set_value("lease_permille", 250);
+	set_value("dram_bytes", dram);
+	PASSED("%llu bytes", leased);
 }
 
 /* Bytes of pinned or locked memory. */
