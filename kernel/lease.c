@@ -89,6 +89,8 @@ struct lease {
 
 /* Keys taken or dropped in one go. */
 #define LEASE_STEP	64u
+/* Leased blocks in memory that are looked at each second: the others come later. */
+#define LEASE_LOOK	65536u
 
 static const struct rhashtable_params lease_params = {
 	.key_len = sizeof(struct kvblk_id),
@@ -490,7 +492,7 @@ static void lease_expire_work(struct work_struct *work)
 
 	while ((lease = lease_expired(pool)))
 		lease_free(pool, lease);
-	left = READ_ONCE(pool->nr_leases_memory);
+	left = min(READ_ONCE(pool->nr_leases_memory), LEASE_LOOK);
 	for (; left; left -= min(left, LEASE_STEP)) {
 		memory_step(pool);
 		cond_resched();
