@@ -112,10 +112,13 @@ static inline bool kvblk_handover_claim(struct kvblk_handover *hand)
 	return true;
 }
 
-/* Somebody gives it up. True: the command is theirs, the rest its bios'. */
+/*
+ * Somebody gives it up, under landing->lock: an operation in flight is not put in flight
+ * anew meanwhile. True: the command is theirs, the rest its bios'.
+ */
 static inline bool kvblk_handover_detach(struct kvblk_handover *hand)
 {
-	guard(spinlock_irqsave)(&hand->landing->lock);
+	lockdep_assert_held(&hand->landing->lock);
 	return !hand->coming &&
 	       atomic_cmpxchg(&hand->state, KVBLK_REQ_INFLIGHT,
 			      KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT;

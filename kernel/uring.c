@@ -142,18 +142,17 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
 	u32 held;
 
+	/* or what it holds, and whose memory that is, would be of an earlier flight */
+	guard(spinlock_irqsave)(&req->hand.landing->lock);
 	if (atomic_read_acquire(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
 	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
 	    (quiet && req->partly))
 		return false;
 	held = kvblk_req_detach(req);
-	if (!kvblk_handover_detach(&req->hand)) {
-		kvblk_req_keep(req, held);
-		return false;
-	}
-	/* it may have been put in flight anew, with other memory, after that look */
-	atomic64_add((s64)READ_ONCE(req->held) - held, &req->owner->budget.detached);
-	return true;
+	if (kvblk_handover_detach(&req->hand))
+		return true;
+	kvblk_req_keep(req, held);
+	return false;
 }
 
 /* ---- completion ---- */

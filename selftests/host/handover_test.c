@@ -120,6 +120,8 @@ static void complete_command(void)
 
 static void take_step(enum step step)
 {
+	bool detached;
+
 	switch (step) {
 	case BIOS_OVER:
 		m.flying = false;
@@ -167,7 +169,10 @@ static void take_step(enum step step)
 		break;
 	case CANCEL:
 		m.canceled = true;
-		if (kvblk_handover_detach(&m.hand))
+		spin_lock(&m.landing.lock);
+		detached = kvblk_handover_detach(&m.hand);
+		spin_unlock(&m.landing.lock);
+		if (detached)
 			complete_command();
 		break;
 	case WORK_OVER:
