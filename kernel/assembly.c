@@ -325,6 +325,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 
 		spin_lock_init(&landing->lock);
 		INIT_LIST_HEAD(&landing->waiting);
+		INIT_LIST_HEAD(&landing->sharing);
 	}
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
 		goto free;

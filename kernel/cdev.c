@@ -43,8 +43,6 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	spin_lock_init(&file->lock);
 	INIT_LIST_HEAD(&file->reqs);
-	spin_lock_init(&file->shared_lock);
-	INIT_LIST_HEAD(&file->sharing);
 	xa_init(&file->leases);
 	get_device(&pool->dev);
 	filp->private_data = file;

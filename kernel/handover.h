@@ -43,11 +43,13 @@ enum kvblk_req_state {
 	KVBLK_REQ_DETACHED,
 };
 
-/* Operations of rings that have landed, oldest first. */
+/* Operations of rings that one CPU has submitted. */
 struct kvblk_landing {
-	spinlock_t lock;		/* all below and in their handovers */
-	struct list_head waiting;
-	unsigned long pages;		/* that those in it keep pinned */
+	spinlock_t lock;		/* all below and in their handovers; any context */
+	struct list_head waiting;	/* those that have landed, oldest first, */
+	unsigned long pages;		/* and what they keep pinned */
+	struct list_head sharing;	/* &kvblk_media.sharing, oldest first, */
+	u64 nr_shared;			/* and the last one's number */
 };
 
 /**

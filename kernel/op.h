@@ -32,9 +32,6 @@
  * @refs: the file's, and of operations that hold some of its budget
  * @budget: memory that it keeps from others, see kvblk_file_limit()
  * @flight: operations under way
- * @sharing: media halves of rings' operations whose device writes to memory that
- *	others may use when the caller has gone; oldest first
- * @nr_shared: number of the last one
  */
 struct kvblk_file {
 	refcount_t refs;
@@ -47,9 +44,6 @@ struct kvblk_file {
 	struct kvblk_flight *flight;
 	spinlock_t lock;		/* reqs */
 	struct list_head reqs;		/* under way, with a cookie */
-	spinlock_t shared_lock;		/* sharing, nr_shared; any context */
-	struct list_head sharing;
-	u64 nr_shared;
 	struct xarray leases;		/* by id; pool->lease_lock, as are */
 	u64 next_lease;
 	u32 nr_leased;
@@ -148,7 +142,7 @@ enum kvblk_older {
  * @sums: a get's, as its payload has landed, or NULL
  * @bounce: a get's part by part, or NULL
  * @trial: a get's; p2p.c's
- * @sharing: file->sharing
+ * @sharing: landing->sharing
  * @number: there
  * @files: the submitter's files_struct while it is there, else NULL
  */

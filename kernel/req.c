@@ -376,45 +376,55 @@ static void req_work(struct work_struct *work)
  */
 static void sharing_begin(struct kvblk_req *req)
 {
+	struct kvblk_landing *landing = req->hand.landing;
 	struct kvblk_media *media = &req->media;
-	struct kvblk_file *file = req->owner;
 
-	guard(spinlock_irqsave)(&file->shared_lock);
+	guard(spinlock_irqsave)(&landing->lock);
 	media->files = current->files;
-	media->number = ++file->nr_shared;
-	list_add_tail(&media->sharing, &file->sharing);
+	media->number = ++landing->nr_shared;
+	list_add_tail(&media->sharing, &landing->sharing);
 }
 
 static void sharing_end(struct kvblk_req *req)
 {
-	guard(spinlock_irqsave)(&req->owner->shared_lock);
+	guard(spinlock_irqsave)(&req->hand.landing->lock);
 	list_del(&req->media.sharing);
 	req->media.files = NULL;
 }
 
-static bool sharing(struct kvblk_file *file, const void *files, u64 until)
+static bool sharing(struct kvblk_landing *landing, const struct kvblk_file *file,
+		    const void *files, u64 until)
 {
-	const struct kvblk_media *media;
+	const struct kvblk_req *req;
 
-	guard(spinlock_irq)(&file->shared_lock);
-	list_for_each_entry(media, &file->sharing, sharing) {
-		if (media->number > until)
+	guard(spinlock_irq)(&landing->lock);
+	list_for_each_entry(req, &landing->sharing, media.sharing) {
+		if (req->media.number > until)
 			break;
-		if (media->files == files)
+		if (req->owner == file && req->media.files == files)
 			return true;
 	}
 	return false;
 }
 
-void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
+static void landing_quiesce(struct kvblk_landing *landing, const struct kvblk_file *file,
+			    const void *files)
 {
-	u64 until = READ_ONCE(file->nr_shared);
+	u64 until = READ_ONCE(landing->nr_shared);
 	unsigned long step = 1;
 
-	while (sharing(file, files, until)) {
+	while (sharing(landing, file, files, until)) {
 		schedule_timeout_idle(step);
 		step = min(2 * step, msecs_to_jiffies(20) + 1);
 	}
+}
+
+void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		landing_quiesce(per_cpu_ptr(file->pool->landings, cpu), file, files);
 }
 
 /* All bios are over; any context. */
