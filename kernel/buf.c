@@ -346,10 +346,14 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 	return all;
 }
 
-/* Another process has the caller's address space, too: one of vfork() or CLONE_VM. */
+/*
+ * Another process has the caller's address space, too: one of vfork() or CLONE_VM. Threads
+ * that have exited do not count: a leader that waits for them has no address space, either.
+ */
 static bool mm_is_shared(void)
 {
-	return current->mm && atomic_read(&current->mm->mm_users) > get_nr_threads(current);
+	return current->mm && atomic_read(&current->mm->mm_users) >
+			      atomic_read(&current->signal->live);
 }
 
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
