@@ -273,13 +273,25 @@ static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 		page_copy(page_address(mem->tail), &mem->tail_user, in);
 }
 
+/* How many of @pages, from the first one on, lie side by side in one folio. */
+static u32 pages_run(struct page **pages, u32 nr)
+{
+	const struct folio *folio = page_folio(*pages);
+	u32 most = min_t(unsigned long, nr,
+			 folio_nr_pages(folio) - folio_page_idx(folio, *pages)), i = 1;
+
+	while (i < most && pages[i] == *pages + i)
+		i++;
+	return i;
+}
+
 /* Pins and adds the first @len bytes at @addr. Its caller has no registers left. */
 static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 				 unsigned int gup, u32 *left)
 {
 	u32 off = offset_in_page(addr), n = DIV_ROUND_UP(off + len, PAGE_SIZE);
 	struct page **pages = mem->pages + mem->nr_pages;
-	u32 i, done = 0;
+	u32 i, run, done = 0;
 
 	while (done < n) {
 		int got = pin_user_pages_fast((addr & PAGE_MASK) +
@@ -291,9 +303,11 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 		done += got;
 		mem->nr_pages += got;
 	}
-	for (i = 0; i < n; i++, off = 0) {
-		u32 here = min(len, (u32)PAGE_SIZE - off);
+	for (i = 0; i < n; i += run, off = 0) {
+		u32 here;
 
+		run = pages_run(pages + i, n - i);
+		here = min(len, run * (u32)PAGE_SIZE - off);
 		mem->p2p |= is_pci_p2pdma_page(pages[i]);
 		mem->shared |= mem->dirty && !folio_test_anon(page_folio(pages[i]));
 		mem_add(mem, pages[i], here, off, left);
