@@ -10,7 +10,7 @@
  * The rules:
  * - The index decides. An object counts only while the entry of its id says the same
  *   place (segment KVBLK_DRAM_SEG, and a number that is new with each put); one that
- *   does not is stale: no get finds it, and it goes when it is met.
+ *   does not is stale: no get that begins then finds it, and it goes when it is met.
  * - A block that is only here has one way out: its entry, claimed by one task, becomes
  *   none, or MOVING until it is LIVE on a member. What a lease pins can't be claimed.
  * - Who has a reference finds the bytes unchanged, though the block may have gone. A

@@ -222,6 +222,10 @@ static int get_find(struct kvblk_req *req)
 	u32 tries;
 
 	media->stats = &pool->stats->own;
+	/* it was looked up before its task came: the object is of that entry, or there is none */
+	if (req->phase == KVBLK_GET_HERE && !kvblk_slot_expired(pool, &req->slot) &&
+	    get_is_here(req))
+		return 0;
 	/* a block that moves is found at its new place the next time */
 	for (tries = 0; tries < 4 && !media->seg; tries++) {
 		if (!kvblk_index_find(&pool->index, req->id, &req->slot))
