@@ -378,8 +378,8 @@ void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 /* Returns whether the walk may have missed objects: those behind one that was removed. */
 static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 {
+	struct kvblk_object *obj, *held = NULL;
 	struct rhashtable_iter iter;
-	struct kvblk_object *obj;
 	bool missed = false;
 
 	rhashtable_walk_enter(&pool->dram.objects, &iter);
@@ -392,16 +392,21 @@ static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 		    !refcount_inc_not_zero(&obj->refs))
 			continue;
 		rhashtable_walk_stop(&iter);
+		/* not within the walk: the last one may have a list to vfree() */
+		if (held)
+			kvblk_object_put(held);
+		held = obj;
 		if (obj->seg - first < nr)
 			kvblk_object_remove(pool, obj);
 		cond_resched();
 		rhashtable_walk_start(&iter);
 		/* the walk finds its place by an object that is still in the table */
 		missed |= READ_ONCE(obj->dead);
-		kvblk_object_put(obj);
 	}
 	rhashtable_walk_stop(&iter);
 	rhashtable_walk_exit(&iter);
+	if (held)
+		kvblk_object_put(held);
 	return missed;
 }
 
