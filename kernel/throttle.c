@@ -200,6 +200,7 @@ static void gate_queue(struct kvblk_member *member, struct kvblk_turn *turn)
 		    time_after(jiffies, other->since + GATE_LOOK))
 			break;
 	list_add(&turn->link, &other->link);
+	member->gate_puts += !turn->prefetch;
 }
 
 /* False: it waits. */
@@ -276,6 +277,7 @@ static void lane_enter(struct kvblk_member *member, struct kvblk_turn *turn)
 {
 	struct kvblk_lane *lane = lane_of(member, turn->cgroup, true) ?: member->lanes;
 
+	member->gate_puts -= !turn->prefetch;
 	list_move_tail(&turn->link, &lane->turns);
 	lane->busy = true;
 	queue_work(gate_wq, &lane->work);
@@ -291,6 +293,8 @@ static void gate_drop(struct kvblk_member *member, struct list_head *turns,
 		if (!READ_ONCE(*turn->given_up))
 			continue;
 		gate_wait(member, -(s64)turn->bytes);
+		if (turns == &member->gate)
+			member->gate_puts -= !turn->prefetch;
 		list_move_tail(&turn->link, go);
 	}
 }
@@ -325,6 +329,9 @@ static void gate_work(struct work_struct *work)
 			gate_look(member, &go);
 		/* nobody overtakes one that has to wait, but puts prefetches if no gets come */
 		list_for_each_entry_safe(turn, next, &member->gate, link) {
+			/* or each completion would walk over all prefetches, under the lock */
+			if (prefetch_waits && !member->gate_puts)
+				break;
 			if (prefetch_waits && turn->prefetch)
 				continue;
 			if (gate_pass(member, turn, turn_window(member, turn, window)))

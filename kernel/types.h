@@ -414,7 +414,8 @@ struct kvblk_member {
 	u32 reclaim_run;		/* its own */
 	spinlock_t gate_lock;		/* see throttle.c; any context */
 	struct list_head gate;		/* puts that wait for others; gate_lock, */
-	u64 gate_waiting;		/* bytes of them and of those in lanes, */
+	u32 gate_puts;			/* puts among them that are no prefetches, */
+	u64 gate_waiting;		/* bytes of all that wait, and of those in lanes, */
 	bool gate_full;			/* there are too many, */
 	struct list_head gate_counted;	/* those let through, the oldest first, */
 	u64 gate_bytes;			/* bytes of them, */
