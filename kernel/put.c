@@ -665,7 +665,6 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	/* its old record could not be killed, and come back one day */
 	if (old && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
-	req->gated = false;
 	err = kvblk_room_find(pool, req->bytes, put_suits, req, room);
 	if (err == -ENOSPC && req->gated)
 		err = -EAGAIN;
@@ -768,6 +767,7 @@ static int put_try(struct kvblk_req *req)
 	int ret;
 
 	for (;;) {
+		req->gated = false;
 		req->space_seq = atomic_read(&pool->space_seq);
 		ret = put_look(req, &old, &taken);
 		/* somebody else's by now */
