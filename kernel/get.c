@@ -777,6 +777,13 @@ static noinline int get_bounce_run(struct kvblk_req *req, int err)
 	return err == -EFAULT ? -EAGAIN : err;
 }
 
+/* Returns whether the pages go before the task has copied the tail that belongs to them. */
+static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
+{
+	return by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS &&
+	       req->mem.tail_user.bv_len;
+}
+
 /*
  * The media half: looks at what has landed. 0: the block is in the caller's memory
  * or, with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: to
@@ -824,8 +831,10 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 		else if (req->mem.direct)
 			get_partly(req);
 	} else if (req->mem.direct || streamed) {
-		kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 		req->phase = KVBLK_GET_SUMS;
+		/* or a get that is read again would count twice */
+		if (!get_loses_tail(req, by))
+			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 	} else if (req->phase != KVBLK_GET_HERE) {
 		req->phase = KVBLK_GET_COPY;
 	}
@@ -870,10 +879,8 @@ static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
 	if (req->object && req->phase == KVBLK_GET_COPY)
 		req->phase = KVBLK_GET_HERE;
-	/* the tail is the task's to copy, and goes with the pages */
-	if (by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS && req->mem.tail_user.bv_len) {
+	if (get_loses_tail(req, by)) {
 		req->phase = KVBLK_GET_AGAIN;
-		req->result.flags &= ~KVBLK_RES_DIRECT;
 		get_partly(req);
 	}
 	if (req->object || req->mem.direct)
