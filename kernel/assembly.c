@@ -451,10 +451,10 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
 			continue;
 		if (parts->found[i] == KVBLK_FOUND_MEMBER)
-			NL_SET_ERR_MSG_FMT(extack, "%s is of pool %s: import that; \"format\" loses its blocks",
+			NL_SET_ERR_MSG_FMT(extack, "%.17s is of pool %.18s: import it; \"format\" empties it",
 					   member->name, parts->supers[i]->pool_name);
 		else
-			NL_SET_ERR_MSG_FMT(extack, "%s holds other data: take another device, or lose that by \"format\"",
+			NL_SET_ERR_MSG_FMT(extack, "%.20s holds other data: take another device, or say \"format\"",
 					   member->name);
 		return -ENOTEMPTY;
 	}
@@ -489,7 +489,7 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	}
 	if ((!(flags & KVBLK_ADD_RENAME) && strcmp(sb->pool_name, pool->name)) ||
 	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is a member of another pool, %s",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s is a member of another pool, %.24s",
 				   member->name, sb->pool_name);
 		return -EXDEV;
 	}
@@ -499,7 +499,7 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	}
 	for (j = 0; j < i; j++)
 		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s is a copy of %s: take one of them",
+			NL_SET_ERR_MSG_FMT(extack, "%.24s is a copy of %.23s: take one of them",
 					   member->name, parts->members[j]->name);
 			return -EEXIST;
 		}
@@ -611,7 +611,7 @@ static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32
 		if (!why)
 			continue;
 		if (!(flags & KVBLK_ADD_DEGRADED)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s %s: say \"degraded\" to leave it out",
+			NL_SET_ERR_MSG_FMT(extack, "%.15s %s: say \"degraded\" to leave it out",
 					   parts->members[i]->name, why);
 			return -ESTALE;
 		}
@@ -1161,7 +1161,7 @@ static int destroy_begin(struct kvblk_pool *pool, bool force,
 	guard(spinlock)(&pool->openers_lock);
 	if (!list_empty(&pool->openers) && !force) {
 		opener = list_first_entry(&pool->openers, struct kvblk_opener, link);
-		NL_SET_ERR_MSG_FMT(extack, "%s (%d)%s has the node open: close it, or say \"force\"",
+		NL_SET_ERR_MSG_FMT(extack, "%.15s (%d)%.8s has the node open: close it, or say \"force\"",
 				   opener->comm, pid_nr(opener->pid),
 				   list_is_singular(&pool->openers) ? "" : ", as others,");
 		return -EBUSY;

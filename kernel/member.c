@@ -148,7 +148,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	if (IS_ERR(file)) {
 		err = PTR_ERR(file);
 		if (err == -EBUSY)
-			NL_SET_ERR_MSG_FMT(extack, "%.40s is in use (mounted, or held by another driver)",
+			NL_SET_ERR_MSG_FMT(extack, "%.32s is in use (mounted, or held by another driver)",
 					   kbasename(member->path));
 		else
 			NL_SET_ERR_MSG_FMT(extack, "%.40s can't be opened for writing",
@@ -169,7 +169,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	}
 	err = -EINVAL;
 	if (bdev_logical_block_size(bdev) > KVBLK_UNIT) {
-		NL_SET_ERR_MSG_FMT(extack, "%s has logical blocks above 4 KiB: format it with 4 KiB or less",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s has logical blocks above 4 KiB: format it with fewer",
 				   member->name);
 		goto close;
 	}
@@ -251,7 +251,7 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 {
 	if ((found == KVBLK_FOUND_MEMBER || found == KVBLK_FOUND_FORMER) &&
 	    kvblk_member_active(sb->member_uuid)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is another path to a member in use, or a copy of it",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s is another path to a member in use, or a copy of it",
 				   member->name);
 		return -EEXIST;
 	}
@@ -263,18 +263,18 @@ int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *s
 		return -ENOTEMPTY;
 	}
 	if (found == KVBLK_FOUND_SHRUNK) {
-		NL_SET_ERR_MSG_FMT(extack, "%s has %llu MiB, but had %llu MiB as a member",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s has %llu MiB, but had %llu MiB as a member",
 				   member->name, member->size >> 20,
 				   le64_to_cpu(sb->size) >> 20);
 		return -ENOSPC;
 	}
 	if (found == KVBLK_FOUND_DAMAGED) {
-		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: check the drive; \"format\" empties it",
+		NL_SET_ERR_MSG_FMT(extack, "%.20s has damaged superblocks: check it; \"format\" empties it",
 				   member->name);
 		return -EUCLEAN;
 	}
 	if (found == KVBLK_FOUND_NEWER) {
-		NL_SET_ERR_MSG_FMT(extack, "%s is of another version of kvblk: import its pool with that one",
+		NL_SET_ERR_MSG_FMT(extack, "%.20s is of another version of kvblk: import its pool with it",
 				   member->name);
 		return -EPROTONOSUPPORT;
 	}
@@ -310,13 +310,13 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		nr = kvblk_nr_segments(member->size, seg);
 		if (nr < KVBLK_MEMBER_SEGS_MIN) {
 			least = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
-			NL_SET_ERR_MSG_FMT(extack, "%s is too small: %llu MiB; %u segments of %llu MiB take %llu MiB",
+			NL_SET_ERR_MSG_FMT(extack, "%.18s is too small: %llu MiB; %u segments take %llu MiB",
 					   member->name, member->size >> 20,
-					   KVBLK_MEMBER_SEGS_MIN, seg >> 20, least >> 20);
+					   KVBLK_MEMBER_SEGS_MIN, least >> 20);
 			return -EINVAL;
 		}
 		if (nr > KVBLK_SEGS_MAX) {
-			NL_SET_ERR_MSG_FMT(extack, "%s would have over 2^20 segments: choose larger ones",
+			NL_SET_ERR_MSG_FMT(extack, "%.24s would have over 2^20 segments: choose larger ones",
 					   member->name);
 			return -EINVAL;
 		}
@@ -328,7 +328,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		uuid_gen(&member->uuid);
 	}
 	if (member->nr_segs > KVBLK_SEGS_MAX) {
-		NL_SET_ERR_MSG_FMT(extack, "%s has over 2^20 segments: format it with larger ones",
+		NL_SET_ERR_MSG_FMT(extack, "%.24s has over 2^20 segments: format it with larger ones",
 				   member->name);
 		return -EINVAL;
 	}
@@ -359,7 +359,7 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 	int err = kvblk_roster_add(member->pool, member, spec && spec->name[0]);
 
 	if (err == -EEXIST)
-		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %s, there or missing: give another name",
+		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.20s, there or missing: give another name",
 				   member->name);
 	else if (err)
 		NL_SET_ERR_MSG(extack, "the pool has 64 members, missing ones included: it takes no more");
@@ -788,7 +788,7 @@ static void add_release(struct kvblk_member *member)
 
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
-	NL_SET_ERR_MSG_FMT(extack, "%s is out of date: its blocks are stale, \"format\" makes it new",
+	NL_SET_ERR_MSG_FMT(extack, "%.18s is out of date: its blocks are stale, \"format\" makes it new",
 			   member->name);
 	return -ESTALE;
 }
@@ -809,7 +809,7 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 			return add_stale(member, extack);
 		if (absent->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
 		    !(add_flags & KVBLK_ADD_FORCE)) {
-			NL_SET_ERR_MSG_FMT(extack, "%s may be an old copy: bring the newer one, or say \"force\"",
+			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: bring the newer one, or say \"force\"",
 					   member->name);
 			return -ESTALE;
 		}
@@ -834,7 +834,7 @@ static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_
 		   struct netlink_ext_ack *extack)
 {
 	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
-		NL_SET_ERR_MSG_FMT(extack, "%s holds other data: take another device, or lose that by \"format\"",
+		NL_SET_ERR_MSG_FMT(extack, "%.20s holds other data: take another device, or say \"format\"",
 				   member->name);
 		return -ENOTEMPTY;
 	}
