@@ -141,7 +141,7 @@ logged 'create kv0 slots=0' 'create kv0 slots=0' 'create kv0 slots=5' "create kv
 echo "# refusals of the module"
 KVBLK_FAKE_REFUSE='sh (12) has the node open: close it, or say "force"' expect 1 'kv0: sh .12. has .*, or say --force$' destroy kv0
 KVBLK_FAKE_REFUSE='x may be old: say "force", or say "format"' expect 1 'old: say --force, or say --format$' member add kv0 /dev/null
-KVBLK_FAKE_REFUSE='x is of pool y: import that; "format" loses its blocks' expect 1 'import that; --format loses its blocks$' member add kv0 /dev/null
+KVBLK_FAKE_REFUSE='x is of pool y: import it; "format" empties it' expect 1 'import it; --format empties it$' member add kv0 /dev/null
 KVBLK_FAKE_REFUSE='say "' expect 1 'kv0: say "$' destroy kv0
 
 echo "# status"

@@ -31,7 +31,7 @@ expect "what create tells" "$(cat "$tmp/made")" "t: 2 members: flash0 formatted 
 blocks put 1 100 50000
 check pool_destroy
 for other in $pool other; do
-	code 1 "flash0 is of pool t: import that" kvblk pool create "$other" $flash0 $flash1
+	code 1 "flash0 is of pool t: import it" kvblk pool create "$other" $flash0 $flash1
 done
 code 1 "is not a member of a pool" kvblk pool import $pool $flash0 $flash1 $flash2
 code 1 "no member of this pool was found" kvblk pool import other
