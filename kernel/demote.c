@@ -350,17 +350,26 @@ static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
 	return hot;
 }
 
-/* @slot: as found; @all: none stays for being hot. */
+/*
+ * @slot: as found; @all: none stays for being hot; @spare: bytes of leased copies that may
+ * still stay, or NULL for none.
+ */
 static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
-			     struct kvblk_slot *slot, bool all)
+			     struct kvblk_slot *slot, bool all, u64 *spare)
 {
+	u64 bytes = kvblk_object_bytes(obj->rec.length);
+
 	if (!kvblk_object_current(pool, obj, slot))
 		return FATE_STALE;
 	if (object_hot(obj, slot) && !all)
 		return FATE_STAYS;
-	/* a copy: the entry is the member's block's, and so is a lease */
-	if (slot->seg != KVBLK_DRAM_SEG)
-		return FATE_STALE;
+	/* a copy: the entry is the member's block's, and so is a lease. It goes last */
+	if (slot->seg != KVBLK_DRAM_SEG) {
+		if (!slot->leased || !spare || *spare < bytes)
+			return FATE_STALE;
+		*spare -= bytes;
+		return FATE_STAYS;
+	}
 	/* in its last minute: a write would be for nothing */
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
 		return FATE_DROP;
@@ -568,7 +577,8 @@ static struct kvblk_dram_node *node_pick(struct kvblk_dram *dram, unsigned long 
 }
 
 /* A run of @node's coldest. Bytes that stay. */
-static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node, bool all)
+static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node, bool all,
+			  u64 *spare)
 {
 	struct run *run = pool->dram.run;
 	u64 stayed = 0;
@@ -576,7 +586,7 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 
 	run_take(node, run);
 	for (i = 0; i < run->nr; i++)
-		run->fates[i] = object_fate(pool, run->objs[i], &run->slots[i], all);
+		run->fates[i] = object_fate(pool, run->objs[i], &run->slots[i], all, spare);
 	run_ask(pool, run);
 	for (i = 0; i < run->nr; i++) {
 		struct kvblk_object *obj = run->objs[i];
@@ -594,6 +604,8 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 /* Goes on until no more than @target bytes are left, or what is left must stay. */
 static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 {
+	/* met twice, as all others, and no more: what is leased pins no memory */
+	u64 spare = all ? 0 : READ_ONCE(pool->tun.dram_bytes) / 2;
 	struct kvblk_dram *dram = &pool->dram;
 	struct kvblk_dram_node *node;
 	DECLARE_BITMAP(stay, MAX_NUMNODES) = {};
@@ -606,7 +618,7 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		if (!node)
 			break;
 		/* each one may be met twice: as a hot one, and as one that is not any more */
-		node->stayed += dram_evict_run(pool, node, all);
+		node->stayed += dram_evict_run(pool, node, all, &spare);
 		if (node->stayed > 2 * READ_ONCE(node->bytes))
 			__set_bit(node - dram->nodes, stay);
 		dram_urgent(pool);
@@ -666,7 +678,7 @@ static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
 {
 	struct kvblk_slot slot;
 
-	switch (object_fate(pool, obj, &slot, false)) {
+	switch (object_fate(pool, obj, &slot, false, NULL)) {
 	case FATE_STAYS:
 		return false;
 	case FATE_STALE:
