@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=40 leaks=1 kernels=newest,6.12,debug,debug-smp check=debug
+# vm: timeout=300 takes=90 leaks=1 kernels=newest,6.12,debug,debug-smp check=debug
 # Memory of the host's that holds blocks: what is put there is done, what is needed goes to a member when it is wanted for others, the
 # rest is dropped; deleted and expired ones do not come back, leased ones stay; memory pressure takes it away; every byte is right.
+# slow: memory is filled and emptied in each mode, and with members that do not answer.
 . "${0%/*}/pool.bash"
 
 kv_load

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=180 takes=30 kernels=newest,6.12,debug check=debug
+# vm: timeout=180 takes=50 kernels=newest,6.12,debug check=debug
 # Blocks are in memory before they are asked for: by the command, and by hints at kvblkd's socket; in order, as far as they are wanted
 # and there is room; what came is got from memory, and a lease keeps it there.
+# slow: memory is filled several times over.
 . "${0%/*}/daemon.bash"
 
 socket=$tmp/prestage.sock

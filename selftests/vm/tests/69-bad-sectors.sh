@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=200 takes=40 kernels=newest,debug check=debug
+# vm: timeout=400 takes=150 kernels=newest,debug check=debug
 # Metadata that can't be read, for good or once: one bad 4 KiB costs no block, two cost those they tell of, as long as they are bad. A
 # delete that can't know what is there fails, and gives it up for the next ones. kvblkd reads again what could not be read.
+# slow: a pool is imported twice for each unit of metadata.
 . "${0%/*}/daemon.bash"
 
 kv_load

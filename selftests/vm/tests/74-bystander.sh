@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=300 takes=40 kernels=newest,6.12,debug,debug-smp check=debug
+# vm: timeout=300 takes=78 kernels=newest,6.12,debug,debug-smp check=debug
 # While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
 # reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations, many deletes on a slow member,
 # many who wait for their memory.
+# slow: each kind of caller needs its time to be in the way.
 . "${0%/*}/pool.bash"
 
 # bystander: puts, gets and deletes until it is told to stop; the rounds so far are in $tmp/rounds, and what went wrong in $tmp/bad

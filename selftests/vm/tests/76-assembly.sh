@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# vm: timeout=500 takes=40 leaks=1
+# vm: timeout=500 takes=100 leaks=1
 # Pools come whole, or by the word "degraded" without those members that are missing or out of date; nothing is formatted that was not
 # to be. A member that was away while its pool was up keeps its blocks, but for those that were put or deleted meanwhile.
+# slow: some thirty imports, each with its writes.
 . "${0%/*}/pool.bash"
 
 kv_load
