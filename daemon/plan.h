@@ -154,9 +154,6 @@ bool plan_needs_scan(const struct config *config, const struct state *state);
 int plan(const struct config *config, const struct state *state, struct step **steps);
 void steps_free(struct step *steps);
 
-/* Writes @uuid in its usual form to @buf, which is returned. */
-char *plan_uuid(const uint8_t uuid[16], char buf[40]);
-
 /* The connection to @fabric, or NULL. */
 const struct state_controller *plan_controller(const struct state *state,
 					       const struct config_fabric *fabric);

@@ -15,16 +15,11 @@
 
 #define UUID_LEN	16
 
-char *plan_uuid(const uint8_t uuid[16], char buf[40])
-{
-	return uuid_format(uuid, buf);
-}
-
 static bool is_uuid_of(const uint8_t uuid[16], const char *text)
 {
 	char usual[40];
 
-	return !strcasecmp(plan_uuid(uuid, usual), text);
+	return !strcasecmp(uuid_format(uuid, usual), text);
 }
 
 static bool same_uuid(const uint8_t a[16], const uint8_t b[16])
@@ -166,7 +161,7 @@ static void plan_return(const struct kvblk_pool_state *pool, const struct state 
 	bool twice;
 
 	found = device_with(state, pool, member->uuid, &twice);
-	plan_uuid(member->uuid, uuid);
+	uuid_format(member->uuid, uuid);
 	if (!found) {
 		add_step(steps, STEP_NOTE, "pool %s: waiting for the device of member %s (%s)%s%s",
 			 pool->name, member->name, uuid, *member->place ? ", which was at: " : "",

@@ -229,11 +229,6 @@ void cli_check_pool_name(const struct argp_state *state, const char *name)
 	cli_check_name(state, "pool", name);
 }
 
-char *cli_format_uuid(const uint8_t uuid[16], char buf[40])
-{
-	return uuid_format(uuid, buf);
-}
-
 bool cli_parse_uuid(const char *text, uint8_t uuid[16])
 {
 	const char *at = text;
@@ -244,7 +239,7 @@ bool cli_parse_uuid(const char *text, uint8_t uuid[16])
 		if (sscanf(at, "%2hhx", &uuid[i]) != 1)
 			return false;
 	}
-	return !strcasecmp(cli_format_uuid(uuid, usual), text);
+	return !strcasecmp(uuid_format(uuid, usual), text);
 }
 
 void cli_check_pool_or_node(const struct argp_state *state, const char *name)

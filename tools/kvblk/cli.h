@@ -168,8 +168,6 @@ void cli_check_pool_or_node(const struct argp_state *state, const char *name);
 
 /* Reads @text, a uuid in its usual form. Returns whether it is one. */
 bool cli_parse_uuid(const char *text, uint8_t uuid[16]);
-/* Writes @uuid in its usual form to @buf. Returns @buf. */
-char *cli_format_uuid(const uint8_t uuid[16], char buf[40]);
 
 /**
  * struct cli_key - a key as given on the command line

@@ -13,6 +13,7 @@
 
 #include "cli.h"
 #include "confirm.h"
+#include "uuid.h"
 
 /* The module takes a device for blank when its first and last MiB are all zeroes. */
 #define BLANK_BYTES	(1u << 20)
@@ -116,7 +117,7 @@ int confirm_remove(bool yes, const struct kvblk_member_state *member)
 
 	/* a name alone may be taken for that of a device */
 	snprintf(subject, sizeof(subject), "member %s of pool %s (uuid %s; device now: %s; place: %s)",
-		 member->name, member->pool, cli_format_uuid(member->uuid, uuid),
+		 member->name, member->pool, uuid_format(member->uuid, uuid),
 		 *member->device ? member->device : "none",
 		 *member->place ? member->place : "not known");
 	if (member->state <= KVBLK_MEMBER_STATUS_UP && segments)

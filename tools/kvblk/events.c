@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli.h"
+#include "uuid.h"
 
 enum {
 	OPT_COUNT = CLI_OPT_FIRST,
@@ -73,7 +74,7 @@ static json_t *event_json(const struct kvblk_notice *notice, const char *text)
 		"text", text);
 
 	if (json && memcmp(notice->uuid, none, sizeof(none)) != 0)
-		json_object_set_new(json, "uuid", json_string(cli_format_uuid(notice->uuid, uuid)));
+		json_object_set_new(json, "uuid", json_string(uuid_format(notice->uuid, uuid)));
 	if (json && *notice->place)
 		json_object_set_new(json, "place", json_string(notice->place));
 	for (unsigned int i = 0; json && i < KVBLK_NOTICE_NUMBERS; i++)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "health.h"
+#include "uuid.h"
 
 /* Above this share of its slots the index drops blocks to take others, in percent. */
 #define INDEX_FULL	85
@@ -103,7 +104,7 @@ static void check_member(const struct kvblk_member_state *member,
 		snprintf(finding->act, sizeof(finding->act),
 			 "to get them back bring its device back, which was at: %s; kvblkd or \"kvblk member add %s DEVICE\" then adds it. Only if that drive is lost for good: kvblk member remove %s %s",
 			 *member->place ? member->place : "a place that is not known",
-			 member->pool, member->pool, cli_format_uuid(member->uuid, uuid));
+			 member->pool, member->pool, uuid_format(member->uuid, uuid));
 }
 
 uint64_t index_needs(const struct kvblk_pool_state *pool)

@@ -11,6 +11,7 @@
 #include "member.h"
 #include "pool.h"
 #include "../../daemon/signature.h"
+#include "uuid.h"
 
 enum {
 	OPT_ALL = CLI_OPT_FIRST,
@@ -204,7 +205,7 @@ static void tell_missing(const struct kvblk_found *pool)
 		if (!find_member(pool, best->members[i].uuid))
 			cli_fail("%s: member %s (%s) was not found%s%s", pool->pool,
 				 best->members[i].name,
-				 cli_format_uuid(best->members[i].uuid, uuid),
+				 uuid_format(best->members[i].uuid, uuid),
 				 *best->places[i] ? "; it was at: " : "", best->places[i]);
 	}
 }
@@ -219,7 +220,7 @@ static json_t *json_pool(const struct kvblk_found *pool)
 		if (same_pool(found, pool))
 			json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:b, s:s}",
 				"path", found->path,
-				"uuid", cli_format_uuid(found->uuid, uuid),
+				"uuid", uuid_format(found->uuid, uuid),
 				"epoch", (json_int_t)found->epoch,
 				"clean", (int)found->clean, "owner", found->owner));
 	}
@@ -227,11 +228,11 @@ static json_t *json_pool(const struct kvblk_found *pool)
 		if (!find_member(pool, best->members[i].uuid))
 			json_array_append_new(missing, json_pack("{s:s, s:s, s:s}",
 				"name", best->members[i].name, "uuid",
-				cli_format_uuid(best->members[i].uuid, uuid),
+				uuid_format(best->members[i].uuid, uuid),
 				"place", best->places[i]));
 	}
 	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", pool->pool,
-			 "uuid", cli_format_uuid(pool->pool_uuid, uuid),
+			 "uuid", uuid_format(pool->pool_uuid, uuid),
 			 "nr_members", (int)best->nr_members,
 			 "devices", devices, "missing", missing);
 }
@@ -242,19 +243,19 @@ static void print_found(const struct kvblk_found *pool)
 	char uuid[40];
 
 	printf("pool %s, uuid %s, %u member%s\n", pool->pool,
-	       cli_format_uuid(pool->pool_uuid, uuid), best->nr_members,
+	       uuid_format(pool->pool_uuid, uuid), best->nr_members,
 	       best->nr_members == 1 ? "" : "s");
 	for (found = pool; found; found = found->next) {
 		if (same_pool(found, pool))
 			printf("  %-24s %s, epoch %" PRIu64 ", %s, by %s\n", found->path,
-			       cli_format_uuid(found->uuid, uuid), found->epoch,
+			       uuid_format(found->uuid, uuid), found->epoch,
 			       found->clean ? "clean" : "in use, or stopped by a crash",
 			       found->owner);
 	}
 	for (uint32_t i = 0; i < best->nr_members; i++) {
 		if (!find_member(pool, best->members[i].uuid))
 			printf("  %-24s %s, missing%s%s\n", best->members[i].name,
-			       cli_format_uuid(best->members[i].uuid, uuid),
+			       uuid_format(best->members[i].uuid, uuid),
 			       *best->places[i] ? "; it was at: " : "", best->places[i]);
 	}
 }
@@ -329,7 +330,7 @@ static const struct kvblk_found *pool_named(const struct kvblk_found *list, cons
 
 	*twice = false;
 	while ((pool = next_pool(list, pool))) {
-		if (!strcmp(cli_format_uuid(pool->pool_uuid, uuid), name))
+		if (!strcmp(uuid_format(pool->pool_uuid, uuid), name))
 			return pool;
 		if (strcmp(pool->pool, name) != 0)
 			continue;

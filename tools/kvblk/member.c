@@ -13,6 +13,7 @@
 #include "member.h"
 #include "snapshot.h"
 #include "../../daemon/signature.h"
+#include "uuid.h"
 
 enum {
 	OPT_FORMAT = CLI_OPT_FIRST,
@@ -66,7 +67,7 @@ void member_print(const struct cli_list *list, const struct kvblk_member_state *
 			member->pool, member->name, member_condition(member), size, segment,
 			nr[0], nr[1], nr[2], *member->path ? member->path : none,
 			*member->device ? member->device : none,
-			cli_format_uuid(member->uuid, uuid),
+			uuid_format(member->uuid, uuid),
 			*member->place ? member->place : none,
 		};
 
@@ -91,7 +92,7 @@ static json_t *json_member(const struct kvblk_member_state *member)
 		"pool", member->pool,
 		"name", member->name,
 		"path", member->path,
-		"uuid", cli_format_uuid(member->uuid, uuid),
+		"uuid", uuid_format(member->uuid, uuid),
 		"slot", (json_int_t)member->slot,
 		"state", kvblk_member_status_name(member->state),
 		"suspect", (int)member->suspect,
@@ -429,8 +430,8 @@ static const struct kvblk_member_state *find_member(const struct kvblk_member_st
 			continue;
 		if (found) {
 			cli_fail("%s: this is member %s (%s), and member %s (%s): give a uuid",
-				 args->member, found->name, cli_format_uuid(found->uuid, uuid[0]),
-				 members->name, cli_format_uuid(members->uuid, uuid[1]));
+				 args->member, found->name, uuid_format(found->uuid, uuid[0]),
+				 members->name, uuid_format(members->uuid, uuid[1]));
 			return NULL;
 		}
 		found = members;

@@ -11,6 +11,7 @@
 #include "member.h"
 #include "plan.h"
 #include "pool.h"
+#include "uuid.h"
 
 /* Smaller blocks are rare, so an index that is too small for them is not told. */
 #define BLOCK_SIZE_ASSUMED	(64u << 10)
@@ -331,7 +332,7 @@ static json_t *json_pool(const struct kvblk_pool_state *pool)
 	return json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
 			 " s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s+}",
 		"name", pool->name,
-		"uuid", cli_format_uuid(pool->uuid, uuid),
+		"uuid", uuid_format(pool->uuid, uuid),
 		"strict", !!(pool->flags & KVBLK_POOL_FLAG_STRICT),
 		"birth", (json_int_t)pool->birth,
 		"epoch", (json_int_t)pool->epoch,
@@ -422,7 +423,7 @@ static void print_pool(const struct kvblk_pool_state *pool,
 	printf("pool       %s%s\n", pool->name,
 	       pool->flags & KVBLK_POOL_FLAG_STRICT ? " (strict)" : "");
 	printf("node       /dev/%s\n", pool->devnode);
-	printf("uuid       %s\n", cli_format_uuid(pool->uuid, uuid));
+	printf("uuid       %s\n", uuid_format(pool->uuid, uuid));
 	printf("formatted  %s, epoch %" PRIu64 "\n", birth, pool->epoch);
 	printf("capacity   %s, %s free (%u of %u segments)\n",
 	       cli_format_bytes(pool->capacity, bytes, sizeof(bytes)),
