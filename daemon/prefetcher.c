@@ -574,39 +574,44 @@ static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID
 	return 0;
 }
 
-int prefetcher_room(const struct chain *chain, uid_t uid)
+/* Takes the lock. Returns the user of @uid with one order more, or NULL without memory. */
+static struct user *user_begin(uid_t uid)
 {
 	struct user *user;
-	int err = -ENOMEM;
 
 	pthread_mutex_lock(&all.lock);
 	end_leases();
 	user = user_get(uid);
-	if (user) {
+	if (user)
 		user->nr_held++;
-		err = make_room(user, memory_of(chain));
-		user->nr_held--;
+	return user;
+}
+
+/* Releases the lock. @stays: the order was added. */
+static void user_end(struct user *user, bool stays)
+{
+	if (user) {
+		user->nr_held -= !stays;
 		user_put(user);
 	}
 	pthread_mutex_unlock(&all.lock);
+}
+
+int prefetcher_room(const struct chain *chain, uid_t uid)
+{
+	struct user *user = user_begin(uid);
+	int err = user ? make_room(user, memory_of(chain)) : -ENOMEM;
+
+	user_end(user, false);
 	return err;
 }
 
 int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
 {
-	struct user *user;
-	int err = -ENOMEM;
+	struct user *user = user_begin(uid);
+	int err = user ? add_order(want, user, id) : -ENOMEM;
 
-	pthread_mutex_lock(&all.lock);
-	end_leases();
-	user = user_get(uid);
-	if (user) {
-		user->nr_held++;
-		err = add_order(want, user, id);
-		user->nr_held -= !!err;
-		user_put(user);
-	}
-	pthread_mutex_unlock(&all.lock);
+	user_end(user, !err);
 	return err;
 }
 
