@@ -205,7 +205,7 @@ static int check_signatures(const struct step *step, char *why)
 		const char *path = step->paths.text[i];
 
 		found = NULL;
-		/* other errors the module tells */
+		/* the module reports all other errors */
 		if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
 		    signature_find(found, what, sizeof(what))) {
 			snprintf(why, WHY_LEN, "%s holds %s, too: if that is left over, remove it with wipefs",

@@ -75,7 +75,7 @@ static void read_tunable(const char *pool, const char *name, char text[TUNABLE_L
 	close(fd);
 }
 
-/* What there is no memory for is not told. */
+/* Without memory no tunable is exported. */
 static void read_tunables(const struct kvblk_pool_state *pools)
 {
 	size_t nr = 0;

@@ -435,7 +435,7 @@ static void add_client(struct http *http, int fd, const struct sockaddr_storage 
 	}
 	if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)peer, len) == MHD_YES)
 		return;
-	/* it has closed @fd, and told of that if it had told of the start */
+	/* MHD has closed @fd, and reported the connection's end if it had reported the start */
 	TAILQ_FOREACH(client, &http->clients, older) {
 		if (client->fd == fd)
 			break;
@@ -635,7 +635,7 @@ void http_close(struct http *http)
 	close(http->fd);
 	if (http->daemon)
 		MHD_stop_daemon(http->daemon);
-	/* those that it has not begun with */
+	/* connections that MHD has not begun with */
 	for (client = TAILQ_FIRST(&http->clients); client; client = next) {
 		next = TAILQ_NEXT(client, older);
 		forget(client);

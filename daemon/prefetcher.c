@@ -349,7 +349,7 @@ static int run_batch(struct order *order, const uint8_t *key, unsigned int at, u
 	return err;
 }
 
-/* What no batch is for. */
+/* Gives @state to all keys that are in no batch. */
 static void leave_out_rest(struct order *order, uint32_t state)
 {
 	for (; order->at < order->want.chain.nr; order->at++)

@@ -9,7 +9,7 @@
 #include "../tools/kvblk/snapshot.h"
 #include "config.h"
 
-/* What a member does: as snapshot_trouble(), or a &enum kvblk_member_status. */
+/* The condition of a member: as snapshot_trouble(), or a &enum kvblk_member_status. */
 const char *ready_condition(const struct kvblk_member_state *member);
 
 /* All conditions, and NULL at the end. */

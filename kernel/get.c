@@ -222,7 +222,7 @@ static int get_find(struct kvblk_req *req)
 	u32 tries;
 
 	media->stats = &pool->stats->own;
-	/* it was looked up before its task came: the object is of that entry, or there is none */
+	/* looked up before the task came: the object is of that entry, or there is none */
 	if (req->phase == KVBLK_GET_HERE && !kvblk_slot_expired(pool, &req->slot) &&
 	    get_is_here(req))
 		return 0;

@@ -79,7 +79,10 @@ static inline bool kvblk_handover_done(struct kvblk_handover *hand)
 	       KVBLK_REQ_INFLIGHT;
 }
 
-/* It waits for its task from @now on, with @pages pinned. True: that is to be told. */
+/*
+ * The operation waits for its task from @now on, with @pages pinned. Returns whether the
+ * task is to be told.
+ */
 static inline bool kvblk_handover_land(struct kvblk_handover *hand, unsigned long now,
 				       unsigned long pages)
 {

@@ -167,7 +167,7 @@ bool kvblk_member_retry(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 
 	lockdep_assert_held(&pool->admin);
-	/* what a first try has read was passed by since, and is not read again */
+	/* puts and deletes have passed by segments that a first try has read */
 	if (member->outdated || member->removing || member->absent || member->restored ||
 	    READ_ONCE(member->nr_sealed) || READ_ONCE(member->nr_open) ||
 	    READ_ONCE(member->nr_retiring) || READ_ONCE(member->nr_free) ||

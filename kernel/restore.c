@@ -901,7 +901,7 @@ static void restore_count(struct kvblk_member *member)
 	bool unsure;
 
 	guard(mutex)(&pool->admin);
-	/* it has died or leaves, which ends its counts */
+	/* a member that has died or leaves ends its counts */
 	if (!kvblk_member_stays(member))
 		return;
 	unsure = READ_ONCE(member->nr_unread);
@@ -1009,7 +1009,7 @@ static void restore_failed(struct kvblk_member *member, int err)
 	if (!member->absent)
 		kvblk_absent_dies(member);
 	scoped_guard(mutex, &pool->admin) {
-		/* one that has died or leaves is counted for that; after a second try it was */
+		/* a member that has died or leaves is counted; a second try counts no more */
 		if (kvblk_member_stays(member) && !member->unread_unsure) {
 			atomic_inc(&pool->unsure);
 			member->unread_unsure = true;

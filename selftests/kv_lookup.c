@@ -596,7 +596,7 @@ static unsigned long long pool_value(const char *name)
 	return value;
 }
 
-/* What leaves memory under a lease finds members of which no more is leased than may be. */
+/* Leased blocks that leave memory find members of which no more is leased than may be. */
 TEST(leases_in_large_memory)
 {
 	const unsigned int count = 60, permille = 50;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * What apply() does with a plan: the host, the module and the clock are the test's own.
+ * apply() carries out plans: the host, the module and the clock are the test's own.
  * Rule: what reaches the module is counted, and what is told is compared word for word.
  */
 #include <errno.h>
@@ -38,7 +38,7 @@ static struct kvblk_pool_state pool = { .name = "kv0", .uuid = POOL_UUID };
 
 static bool pool_up;
 static int64_t seconds;
-static const char *signature;	/* that the device has, or NULL */
+static const char *signature;	/* on the device, or NULL */
 static int admin_err;
 static unsigned int nr_adds, nr_imports;
 static uint64_t slots;
@@ -190,7 +190,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* One pass, what it tells, and when the next one is due. */
+/* Runs a pass; checks the steps reported, and when the next pass is due. */
 static void pass(const char *tells, int64_t next)
 {
 	struct apply_result result;

@@ -229,7 +229,7 @@ static int check_signature(const char *path)
 	char what[64];
 	int ret = CLI_OK;
 
-	/* other errors the module tells */
+	/* the module reports all other errors */
 	if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
 	    signature_find(found, what, sizeof(what)))
 		ret = cli_fail("%s holds %s, too: if that is left over, remove it with wipefs",
