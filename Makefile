@@ -99,7 +99,7 @@ dkms_source := $(DESTDIR)/usr/src/kvblk-$(dkms_version)
 dkms-source:
 	rm -rf '$(dkms_source)'
 	mkdir -p '$(dkms_source)'
-	cp --parents Kbuild kernel/*.[ch] uapi/linux/*.h '$(dkms_source)'
+	cp --parents Kbuild kernel/*.[ch] kernel/*/*.[ch] uapi/linux/*.h '$(dkms_source)'
 	sed 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION="$(dkms_version)"/' dkms.conf >'$(dkms_source)/dkms.conf'
 
 dkms:

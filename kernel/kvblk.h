@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * kvblk: the map of the module. A house of rooms, one above the other:
+ * kvblk: the map of the module. A folder is a layer, one above the other:
  *
- *   main    the module comes and goes
- *   admin   netlink, netlink_stats, sysfs: what operators use
- *   front   cdev, ioctl, batch, uring, parse: the interface of runtimes; nvme_kv,
- *           nvme_identify, nvme_list: that of those which know NVMe's key-value
- *           commands
- *   ops     table, put, get, delete, lease, flight; req: what they have in common
- *   pool    assembly, member, watch, super, pool: how pools come, serve and go
- *   p2p     p2p, bounce: ways into devices' memory
- *   log     segment, reclaim, restore, walk, kill, throttle, payload, io: records on
- *           members; dram: blocks that are in the host's memory
- *   mem     buf, region: a caller's memory
- *   report  event, health, stats, journal: counters, events, what comes and goes
- *   pure    index, policy, record, hash: no pool, no I/O; also for user space
+ *   main      loads and unloads the module
+ *   admin     netlink, netlink_stats, sysfs: what operators use
+ *   nvme_kv   command, identify, list: the interface of NVMe's key-value commands
+ *   chardev   cdev, ioctl, batch, uring, parse: the interface of runtimes
+ *   ops       table, put, get, delete, lease, drain; request: what they have in common
+ *   pool      assemble, member, watchdog, superblock, pool: how pools come, serve
+ *             and go
+ *   p2p       route, bounce: ways into devices' memory
+ *   dram      dram, demote: blocks that are in the host's memory
+ *   log       segment, reclaim, restore, walk, invalidate, missing, write_throttle,
+ *             payload, bio: records on members
+ *   memory    pin, region: a caller's memory
+ *   report    event, member_errors, stats, changelog: counters, events, errors
+ *   policy    admission and reclaim       (these three: no pool, no I/O;
+ *   index     where each block is          compiled for user space, too)
+ *   format    record, hash: what is on media
  *
- * A room calls itself and rooms below, and is called back through pointers:
+ * A layer calls itself and the layers below, and is called back through pointers:
  * struct kvblk_above, struct kvblk_op_type, and what is in struct kvblk_req, _io,
- * _turn and _bounce. selftests/rooms holds it to that. Each room has a header of
- * its name; front's, ops', log's and mem's are front.h, op.h, log.h and mem.h. What
- * they share is in types.h.
+ * _turn and _bounce. selftests/layers checks that. A file is included by its path
+ * from here: "log/log.h". The header of a layer has the layer's name; for ops that
+ * is request.h, which p2p and dram may know. What all layers share is in types.h.
  *
  * Data flows one way:
  *
@@ -40,7 +43,7 @@
  *   pool->dram.lock   spinlock: objects that are to be written now; a leaf
  *   pool->kill_gate   spinlock: an entry makes room for another one, and its
  *                     record gets on the list of kills, as one step
- *   index stripes     spinlocks, see index.h
+ *   index stripes     spinlocks, see index/index.h
  *   pool->journal_lock spinlock: journals and the heads of their rings; a leaf
  *   pool->kill_lock   spinlock: the lists of kills
  *   file->lock        spinlock: operations in flight of an open file
@@ -83,12 +86,12 @@
 #include <linux/kvblk_netlink.h>
 
 #include "compat.h"
-#include "geometry.h"
-#include "hash.h"
-#include "index.h"
-#include "policy.h"
-#include "record.h"
-#include "room.h"
+#include "format/geometry.h"
+#include "format/hash.h"
+#include "format/record.h"
+#include "index/index.h"
+#include "log/cursor.h"
+#include "policy/policy.h"
 #include "tunables.h"
 
 #define KVBLK_NAME_MAX		32	/* pool names, NUL included */

@@ -7,9 +7,9 @@
 #include <linux/module.h>
 #include <net/genetlink.h>
 
-#include "admin.h"
-#include "front.h"
-#include "netlink_gen.h"
+#include "admin/admin.h"
+#include "admin/netlink_gen.h"
+#include "chardev/chardev.h"
 
 static const struct kvblk_above above = {
 	.fops = &kvblk_fops,

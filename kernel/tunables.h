@@ -9,7 +9,7 @@
 
 #include <linux/kvblk.h>
 
-#include "policy.h"
+#include "policy/policy.h"
 
 #define KVBLK_BOUNCES_MAX	64
 #define KVBLK_BOUNCES		8
@@ -22,7 +22,7 @@
 	/* bytes written again, of bytes put */					\
 	X(reinsert_permille, u32, KVBLK_POLICY_REINSERT, 0,			\
 	  KVBLK_POLICY_REINSERT_MAX)						\
-	/* first-touch chains admitted; see policy.h */				\
+	/* first-touch chains admitted; see policy/policy.h */			\
 	X(admit_permille, u32, KVBLK_POLICY_ADMIT, 0, KVBLK_POLICY_ADMIT_MAX)	\
 	/* of first offers, those admitted; of the others, those remembered */	\
 	X(first_permille, u32, KVBLK_POLICY_FIRST, 0, KVBLK_POLICY_FIRST)	\
@@ -55,7 +55,7 @@
 	X(dram_mode, u32, KVBLK_DRAM_EVICT, 0, KVBLK_DRAM_TOUCHED)		\
 	/* a get of a block that was asked for before leaves it there */	\
 	X(dram_promote, u32, 0, 0, 1)						\
-	/* see bounce.c */							\
+	/* see p2p/bounce.c */							\
 	X(bounce_chunks, u32, KVBLK_BOUNCES, 0, KVBLK_BOUNCES_MAX)
 
 #endif

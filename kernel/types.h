@@ -27,7 +27,7 @@ enum kvblk_hist {
 
 /*
  * Of a member, or what is a pool's and no member's. One for each CPU; written by its
- * CPU alone, summed by readers: u64 and nothing else, see stats.c.
+ * CPU alone, summed by readers: u64 and nothing else, see report/stats.c.
  */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
@@ -98,7 +98,7 @@ struct kvblk_open {
  *	Written by reclaim when a segment is retired
  * @refs: gets, deletes and copies that rely on the segment's bytes
  * @writers: puts with room in it, plus one while it is open
- * @cursor: see room.h
+ * @cursor: see log/cursor.h
  * @open: while OPEN and until sealed, else NULL; if the seal could not be
  *	written, until the segment is retired
  * @state: &enum kvblk_segment_state; under member->lock
@@ -230,7 +230,7 @@ struct kvblk_queue {
 };
 
 /**
- * struct kvblk_lane - puts of one cgroup that leave the gate; see throttle.c
+ * struct kvblk_lane - puts of one cgroup that leave the gate; see log/write_throttle.c
  * @member: whose gate
  * @cgroup: whose puts; to compare with, it may be gone
  * @poor_until: it is taken to be over its budget, jiffies
@@ -322,7 +322,7 @@ struct kvblk_route {
  */
 struct kvblk_member {
 	struct kvblk_pool *pool;
-	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p.c's, as are */
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p/route.c's, as are */
 	struct work_struct p2p_work;	/* tries one out, */
 	atomic_t p2p_busy;		/* while it does, */
 	struct page *p2p_page;		/* that to this one, with its ref, */
@@ -373,7 +373,7 @@ struct kvblk_member {
 	struct kvblk_absent *absent;	/* it is back, and that is not told yet */
 
 	struct bio_set bios;
-	blk_opf_t nowait;		/* REQ_NOWAIT, if it works; io.c's, as are */
+	blk_opf_t nowait;		/* REQ_NOWAIT, if it works; log/bio.c's, as are */
 	u32 fits_bytes;			/* a bio that the device takes as it is, */
 	u32 fits_segments;		/* with so many vectors, and */
 	struct kvblk_queue queues[2];	/* of reads, of writes */
@@ -412,7 +412,7 @@ struct kvblk_member {
 	struct work_struct log_work;	/* open, seal */
 	struct work_struct reclaim_work;
 	u32 reclaim_run;		/* its own */
-	spinlock_t gate_lock;		/* see throttle.c; any context */
+	spinlock_t gate_lock;		/* see log/write_throttle.c; any context */
 	struct list_head gate;		/* puts that wait for others; gate_lock, */
 	u32 gate_puts;			/* puts among them that are no prefetches, */
 	u64 gate_waiting;		/* bytes of all that wait, and of those in lanes, */
@@ -447,7 +447,7 @@ struct kvblk_member {
 /* ---- the host's memory ---- */
 
 /*
- * struct kvblk_object - a block in the host's memory; see dram.c
+ * struct kvblk_object - a block in the host's memory; see dram/dram.c
  * @node: dram->objects, by @rec.id
  * @lru: of its node, under the node's lock, as is
  * @dead: it was removed
@@ -602,7 +602,7 @@ struct kvblk_pool {
 	u32 flags;
 	u64 birth;			/* seconds since 1970 */
 	u64 epoch;
-	u64 activation;			/* random; see format.h */
+	u64 activation;			/* random; see format/format.h */
 	u64 prev_epoch;
 	u64 prev_activation;
 	u8 seed[32];
@@ -617,14 +617,14 @@ struct kvblk_pool {
 	bool dying;
 	spinlock_t openers_lock;	/* openers; dying is set under it */
 	struct list_head openers;	/* of the node */
-	spinlock_t journal_lock;	/* the next two, and their rings; see journal.c */
+	spinlock_t journal_lock;	/* the next two, and their rings; see report/changelog.c */
 	struct list_head journals;	/* that are open */
 	bool journals_over;		/* none may be opened */
 
 	struct mutex admin;		/* members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];
 	u32 nr_members;
-	struct list_head coming;	/* members on their way: see member.c */
+	struct list_head coming;	/* members on their way: see pool/member.c */
 	struct kvblk_align align;	/* read and written at once */
 	u32 align_units;		/* largest record_align, in units */
 	bool stable_writes;		/* puts must not change under way */
@@ -649,7 +649,7 @@ struct kvblk_pool {
 	atomic_t space_seq;		/* moves when puts may find room anew */
 	wait_queue_head_t delete_wait;	/* member->deletes_full is none any more */
 	wait_queue_head_t settle_wait;	/* a MOVING slot was let go */
-	spinlock_t kill_gate;		/* see kill.c */
+	spinlock_t kill_gate;		/* see log/invalidate.c */
 	spinlock_t kill_lock;		/* kills, the members' too */
 	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token, kill_lock */
 	bool pinned[KVBLK_GRANULES + 1];	/* nothing there is evicted; kill_lock */
@@ -686,12 +686,12 @@ struct kvblk_pool {
 
 	struct mutex lease_lock;	/* all leases */
 	struct rhashtable lease_keys;	/* and */
-	struct rhashtable lease_holds;	/* which files hold them; see lease.c */
+	struct rhashtable lease_holds;	/* which files hold them; see ops/lease.c */
 	struct rb_root_cached leases;	/* by their ends */
 	bool leases_over;		/* the index is about to be freed */
 	struct list_head leases_memory;	/* keys of blocks in memory, */
 	u32 nr_leases_memory;		/* their number, */
-	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see lease.c, and */
+	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c, and */
 	u64 leased_bytes;		/* the sum */
 	struct work_struct lease_work;	/* ends them */
 };

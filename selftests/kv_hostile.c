@@ -28,7 +28,7 @@
 
 #define __packed __attribute__((packed))
 typedef uint64_t u64;
-#include "../kernel/format.h"
+#include "../kernel/format/format.h"
 
 static int fd, member;
 static const char *node;

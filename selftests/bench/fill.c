@@ -17,7 +17,7 @@
 #include <asm/byteorder.h>
 #include <linux/kernel.h>
 
-#include "record.h"
+#include "format/record.h"
 
 #define BLKGETSIZE64	_IOR(0x12, 114, size_t)
 #define UNITS		2	/* of a record with up to 4 KiB */

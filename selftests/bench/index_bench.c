@@ -22,8 +22,8 @@
 #include <linux/minmax.h>
 #include <linux/prefetch.h>
 
-#include "hash.h"
-#include "index.h"
+#include "format/hash.h"
+#include "index/index.h"
 
 #define BATCH_MAX	256
 #define THREADS_MAX	64
@@ -33,7 +33,7 @@
 #define UNUSED		15	/* byte of a line */
 #define TOGETHER	8
 
-/* What a lookup of the module is measured with: see LOOKUP_STEP in ioctl.c. */
+/* What a lookup of the module is measured with: see LOOKUP_STEP in chardev/ioctl.c. */
 #define KEYS		1000
 #define KEY_LEN		36
 #define KEY_STEP	64
@@ -188,7 +188,7 @@ static u64 index_insert(struct bench *b)
 	return evicted;
 }
 
-/* The two lines of @id, as index.c finds them. */
+/* The two lines of @id, as index/index.c finds them. */
 static void lines_of(const struct bench *b, struct kvblk_id id, u8 *line[2])
 {
 	u64 one = mul_u64_u64_shr(id.hi, b->idx.nr_buckets, 64);

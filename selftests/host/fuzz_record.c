@@ -13,7 +13,8 @@
  * secret, no field out of range.
  *
  * With libFuzzer: clang -fsanitize=fuzzer,address,undefined, together with
- * kernel/record.c, kernel/hash.c and shim/shim.c. Without: fuzz_record_test.c.
+ * kernel/format/record.c, kernel/format/hash.c and shim/shim.c. Without:
+ * fuzz_record_test.c.
  */
 #include <linux/kvblk.h>
 #include <linux/unaligned.h>
@@ -23,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record.h"
+#include "format/record.h"
 #include "reseal.h"
 
 enum target {

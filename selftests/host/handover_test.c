@@ -7,8 +7,8 @@
  */
 #include <stdio.h>
 
-#include "handover.h"
 #include "kvblk_test.h"
+#include "ops/ownership.h"
 
 #define FLIGHTS		5u	/* a get is read again, or comes part by part */
 #define STEPS_MAX	128u

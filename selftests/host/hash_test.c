@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Ids and derived keys. The vectors were made by a second implementation, in
- * Python, with OpenSSL's SipHash, from the comment in kernel/hash.c: they lie on
- * media in every pool, so when one differs it is the code that is wrong.
+ * Python, with OpenSSL's SipHash, from the comment in kernel/format/hash.c: they
+ * lie on media in every pool, so when one differs it is the code that is wrong.
  */
 #include <linux/array_size.h>
 #include <linux/kvblk.h>
 #include <linux/siphash.h>
 
-#include "format.h"
-#include "hash.h"
+#include "format/format.h"
+#include "format/hash.h"
 #include "kvblk_test.h"
 
 static struct kvblk_secret secret;

@@ -15,7 +15,7 @@
 #include <linux/math64.h>
 #include <linux/seqlock.h>
 
-#include "index.h"
+#include "index/index.h"
 #include "kvblk_test.h"
 #include "shim.h"
 

@@ -5,7 +5,7 @@
  * pool's own secret.
  *
  * The fields are listed below, and an assertion counts their bytes: one that is new
- * in format.h can't be forgotten.
+ * in format/format.h can't be forgotten.
  */
 #include <asm/byteorder.h>
 #include <linux/build_bug.h>
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/record.h"
 #include "media.h"
-#include "record.h"
 #include "reseal.h"
 
 /* ---- fields ---- */
@@ -32,7 +32,7 @@ struct header {
 
 /**
  * struct field - of a structure
- * @name: as in format.h
+ * @name: as in format/format.h
  * @at: offset
  * @size: bytes, of one of them
  * @nr: elements of an array that has fields of its own, else 1

@@ -15,7 +15,7 @@
 
 #include <linux/array_size.h>
 
-#include "policy.h"
+#include "policy/policy.h"
 #include "shim.h"
 
 /* The simulator and the made-up traffic of `kvblk replay --simulate` */

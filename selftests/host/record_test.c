@@ -12,7 +12,7 @@
 #include <linux/string.h>
 #include <asm/byteorder.h>
 
-#include "record.h"
+#include "format/record.h"
 #include "kvblk_test.h"
 
 #define MIB			0x100000u

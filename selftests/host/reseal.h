@@ -6,7 +6,7 @@
 #include <linux/crc32c.h>
 #include <linux/siphash.h>
 
-#include "record.h"
+#include "format/record.h"
 
 /* With @secret NULL the MAC stays as it is: a tenant can't make one. */
 static inline void reseal_summary(struct kvblk_d_summary *page,

@@ -2,9 +2,9 @@
 /* Room in a segment: no two puts meet, and the summary of all of them still fits. */
 #include <pthread.h>
 
-#include "format.h"
+#include "format/format.h"
 #include "kvblk_test.h"
-#include "room.h"
+#include "log/cursor.h"
 
 #define UNITS	2048u	/* 8 MiB */
 #define THREADS	4

@@ -8,9 +8,9 @@
 #include <linux/atomic.h>
 #include <linux/kvblk.h>
 
-#include "geometry.h"
-#include "index.h"
-#include "room.h"
+#include "format/geometry.h"
+#include "index/index.h"
+#include "log/cursor.h"
 
 #include "plan.h"
 

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "../../daemon/governor.h"
-#include "index.h"
-#include "policy.h"
+#include "index/index.h"
+#include "policy/policy.h"
 #include "simulate.h"
 
 #define BLOCK_BYTES	4096ULL
@@ -23,7 +23,7 @@
 #define FREE_SEGMENTS	2	/* what reclaim keeps ready */
 #define SLOTS_PER_BLOCK	2	/* room in the index: load is not its concern here */
 #define NOWHERE		UINT32_MAX
-/* as kernel/demote.c: looked at together, of one chain or of none */
+/* as kernel/dram/demote.c: looked at together, of one chain or of none */
 #define RUN		1024
 #define RUN_SINGLE	16
 

@@ -7,8 +7,8 @@
  * are present, then puts the others as one chain, as a runtime does. A block of
  * these that is present, behind a hole, is touched by its put.
  *
- * The host's memory in front of the log is kernel/demote.c without its leases, nodes
- * and memory pressure, and with a writer that is always done in time.
+ * The host's memory in front of the log is kernel/dram/demote.c without its leases,
+ * nodes and memory pressure, and with a writer that is always done in time.
  */
 #ifndef KVBLK_SIMULATE_H
 #define KVBLK_SIMULATE_H

@@ -11,7 +11,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 
-#include "op.h"
+#include "request.h"
 
 static int path_set(const char *text, const struct kernel_param *param)
 {

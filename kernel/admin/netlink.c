@@ -1,0 +1,1082 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Generic netlink: requests of administrators, and what they can read.
+ * The contract is uapi/netlink/kvblk.yaml; policies and the table of operations
+ * in netlink_gen.c come from it.
+ *
+ * The rule: each refusal carries a sentence and has changed nothing. Types of
+ * attributes and lengths of strings are refused by the generated policies, values
+ * here or in pool/pool.c and pool/member.c.
+ *
+ * Operations run in parallel. Replies take no lock of a pool: a member that
+ * hangs must not hang the command that shows it. pool->users keeps a pool's parts
+ * while they are shown, RCU its members. A dump goes through pools by name, so
+ * that it goes on where it was, whatever comes and goes meanwhile. Statistics are
+ * netlink_stats.c's.
+ */
+#include <linux/blkdev.h>
+#include <linux/build_bug.h>
+#include <linux/cleanup.h>
+#include <linux/llist.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/overflow.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <net/genetlink.h>
+
+#include "admin/admin.h"
+#include "admin/netlink.h"
+#include "admin/netlink_gen.h"
+#include "p2p/p2p.h"
+
+static_assert(sizeof_field(struct kvblk_pool, name) == KVBLK_NAME_LEN_MAX + 1);
+static_assert(KVBLK_PATH_LEN_MAX < PATH_MAX);
+static_assert(sizeof_field(struct kvblk_member, place) == KVBLK_PLACE_LEN_MAX + 1);
+static_assert(KVBLK_DEVNODE_LEN_MAX ==
+	      sizeof("kvblk//default") - 1 + KVBLK_NAME_LEN_MAX);
+static_assert((int)KVBLK_POOL_FLAG_STRICT == KVBLK_POOL_STRICT);
+static_assert((int)KVBLK_ADD_FLAG_FORMAT == KVBLK_ADD_FORMAT);
+static_assert((int)KVBLK_ADD_FLAG_FORCE == KVBLK_ADD_FORCE);
+static_assert((int)KVBLK_ADD_FLAG_DEGRADED == KVBLK_ADD_DEGRADED);
+static_assert((int)KVBLK_ADD_FLAG_RENAME == KVBLK_ADD_RENAME);
+static_assert((int)KVBLK_MEMBER_STATUS_REMOVING == (int)KVBLK_MEMBER_REMOVING);
+static_assert(KVBLK_A_POOL_PUT_NOSPACE - KVBLK_A_POOL_CHECKSUM_FAILURES == KVBLK_CLEARABLE - 1);
+static_assert((int)KVBLK_ROUTE_STATUS_DIRECT == (int)KVBLK_ROUTE_DIRECT);
+static_assert((int)KVBLK_ROUTE_STATUS_BOUNCE == (int)KVBLK_ROUTE_BOUNCE);
+static_assert((int)KVBLK_ROUTE_STATUS_TRIAL == (int)KVBLK_ROUTE_TRIAL);
+
+/* ---- requests ---- */
+
+static int nl_refuse_unprivileged(struct sk_buff *skb, struct genl_info *info)
+{
+	if (netlink_capable(skb, CAP_SYS_ADMIN))
+		return 0;
+	NL_SET_ERR_MSG(info->extack,
+		       "this takes CAP_SYS_ADMIN in the initial user namespace; run it as root");
+	return -EPERM;
+}
+
+const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *extack)
+{
+	const char *name = nla_data(attr);
+
+	if (*name)
+		return name;
+	NL_SET_ERR_MSG_ATTR(extack, attr, "a name has 1 to 31 characters");
+	return NULL;
+}
+
+/*
+ * The pool that attribute @type names, with a reference on its device. When
+ * there is none, an ERR_PTR() and a sentence.
+ */
+static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
+{
+	struct kvblk_pool *pool;
+	const char *name;
+
+	if (GENL_REQ_ATTR_CHECK(info, type)) {
+		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
+		return ERR_PTR(-EINVAL);
+	}
+	name = kvblk_nl_name(info->attrs[type], info->extack);
+	if (!name)
+		return ERR_PTR(-EINVAL);
+	pool = kvblk_pool_find(name);
+	if (!pool) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type],
+				    "there is no pool of this name; look at the list of pools");
+		return ERR_PTR(-ENOENT);
+	}
+	return pool;
+}
+
+int kvblk_nl_tenant(const struct nlattr *attr, struct netlink_ext_ack *extack)
+{
+	if (!attr || !nla_strcmp(attr, KVBLK_NL_TENANT))
+		return 0;
+	NL_SET_ERR_MSG_ATTR_FMT(extack, attr, "tenant \"%s\": there is none but \"%s\" yet",
+				(const char *)nla_data(attr), KVBLK_NL_TENANT);
+	return -EOPNOTSUPP;
+}
+
+static u32 nl_u32(struct genl_info *info, int type)
+{
+	return info->attrs[type] ? nla_get_u32(info->attrs[type]) : 0;
+}
+
+/* Takes name and place of a member out of @attrs, checked. */
+static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec,
+			   struct netlink_ext_ack *extack)
+{
+	const struct nlattr *name = attrs[KVBLK_A_MEMBER_NAME];
+	const struct nlattr *place = attrs[KVBLK_A_MEMBER_PLACE];
+
+	if (name && !kvblk_name_valid(nla_data(name), KVBLK_NAME_MAX)) {
+		NL_SET_ERR_MSG_ATTR(extack, name,
+				    "member names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
+		return -EINVAL;
+	}
+	if (place && !kvblk_text_printable(nla_data(place))) {
+		NL_SET_ERR_MSG_ATTR(extack, place, "a place is printable ASCII characters");
+		return -EINVAL;
+	}
+	if (name)
+		strscpy(spec->name, nla_data(name));
+	if (place)
+		strscpy(spec->place, nla_data(place));
+	return 0;
+}
+
+/* Takes what is to become a member out of @attrs, checked. */
+static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
+			  struct netlink_ext_ack *extack)
+{
+	const struct nlattr *path = attrs[KVBLK_A_MEMBER_PATH];
+	const struct nlattr *size = attrs[KVBLK_A_MEMBER_SEGMENT_SIZE];
+	u64 bytes;
+	int err;
+
+	if (!path) {
+		NL_SET_ERR_ATTR_MISS(extack, NULL, KVBLK_A_MEMBER_PATH);
+		NL_SET_ERR_MSG(extack,
+			       "a member needs the path of its block device");
+		return -EINVAL;
+	}
+	if (!nla_strcmp(path, "")) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "a path has 1 to 4095 characters");
+		return -EINVAL;
+	}
+	if (!*kbasename(nla_data(path))) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "a path ends with the name of a device, not with a slash");
+		return -EINVAL;
+	}
+	/* it ends up in terminals, logs and metrics */
+	if (!kvblk_text_printable(nla_data(path))) {
+		NL_SET_ERR_MSG_ATTR(extack, path,
+				    "a path is printable ASCII characters: use another name of the device");
+		return -EINVAL;
+	}
+	err = nl_member_texts(attrs, spec, extack);
+	if (err)
+		return err;
+	spec->path = nla_strdup(path, GFP_KERNEL_ACCOUNT);
+	if (!spec->path)
+		return -ENOMEM;
+	err = lookup_bdev(spec->path, &spec->dev);
+	if (err) {
+		NL_SET_ERR_MSG_ATTR_FMT(extack, path, "%.54s %s",
+					(const char *)nla_data(path),
+					err == -ENOENT ? "does not exist" :
+							 "is not a block device");
+		return err;
+	}
+	bytes = size ? nla_get_uint(size) : 0;
+	if (bytes && (!is_power_of_2(bytes) || bytes < KVBLK_SEGMENT_MIN ||
+		      bytes > KVBLK_SEGMENT_MAX)) {
+		NL_SET_ERR_MSG_ATTR(extack, size,
+				    "a segment's size is a power of two from 8 MiB to 1 GiB, or 0 to let the kernel choose");
+		return -EINVAL;
+	}
+	spec->segment_size = bytes;
+	return 0;
+}
+
+/* Fills @specs, KVBLK_MEMBERS_MAX of them; their number or an error. */
+static int nl_member_specs(struct genl_info *info,
+			   struct kvblk_member_spec *specs)
+{
+	struct nlattr *tb[KVBLK_A_MEMBER_PLACE + 1];
+	struct nlattr *attr;
+	int err, rem, nr = 0;
+
+	nlmsg_for_each_attr(attr, info->nlhdr, GENL_HDRLEN, rem) {
+		if (nla_type(attr) != KVBLK_A_POOL_MEMBER)
+			continue;
+		if (nr == KVBLK_MEMBERS_MAX) {
+			NL_SET_ERR_MSG_ATTR(info->extack, attr,
+					    "a pool has at most 64 members");
+			return -EINVAL;
+		}
+		err = nla_parse_nested(tb, ARRAY_SIZE(tb) - 1, attr,
+				       kvblk_member_spec_nl_policy,
+				       info->extack);
+		if (!err)
+			err = nl_member_spec(tb, &specs[nr], info->extack);
+		if (err)
+			return err;
+		nr++;
+	}
+	if (!nr) {
+		NL_SET_ERR_ATTR_MISS(info->extack, NULL, KVBLK_A_POOL_MEMBER);
+		NL_SET_ERR_MSG(info->extack, "a pool needs at least one member");
+		return -EINVAL;
+	}
+	return nr;
+}
+
+/* ---- requests that read and write devices ---- */
+
+/* How long such a request is waited for. */
+#define JOB_WAIT_MS		5000
+
+enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
+
+/*
+ * A doit() holds a lock that all of generic netlink needs, and a device may
+ * answer in ten minutes. So a worker does it, and the request waits a while.
+ * The one that ends last frees the job.
+ */
+struct nl_job {
+	struct work_struct work;
+	struct completion over;
+	int (*run)(struct nl_job *job);
+	int err;
+	atomic_t state;			/* &enum nl_job_state */
+	u64 request;			/* its number */
+	struct netlink_ext_ack extack;
+	struct kvblk_pool *pool;	/* with a reference on its device, or NULL */
+	char name[KVBLK_NAME_MAX];	/* of the pool */
+	char member[KVBLK_NAME_MAX];
+	bool force;
+	u32 pool_flags;
+	u32 add_flags;
+	u64 nr_slots;
+	u8 node[16];
+	uuid_t uuid;
+	bool by_uuid;
+	u32 nr_specs;
+	u32 max_specs;			/* that there is room for */
+	struct kvblk_member_spec specs[];
+};
+
+static struct workqueue_struct *nl_jobs;
+static atomic64_t nl_last_request;
+
+static void nl_job_free(struct nl_job *job)
+{
+	u32 i;
+
+	if (job->pool)
+		put_device(&job->pool->dev);
+	for (i = 0; i < job->max_specs; i++)
+		kfree(job->specs[i].path);
+	kvfree(job);
+}
+
+static void nl_job_work(struct work_struct *work)
+{
+	struct nl_job *job = container_of(work, struct nl_job, work);
+	int err = job->run(job);
+
+	if (err == -ENOMEM && !job->extack._msg)
+		NL_SET_ERR_MSG(&job->extack, "no memory for the request");
+	job->err = err;
+	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_DONE) ==
+	    NL_JOB_WAITED_FOR) {
+		complete_all(&job->over);
+	} else {
+		if (err)
+			pr_err("kvblk %s: a request failed (%d): %s\n", job->name,
+			       err, job->extack._msg ?: "");
+		else if (job->extack._msg)
+			pr_warn("kvblk %s: %s\n", job->name, job->extack._msg);
+		kvblk_event_request(job->name, job->member, job->request, err);
+		nl_job_free(job);
+	}
+	/* unloading flushes the workqueue */
+	module_put(THIS_MODULE);
+}
+
+static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
+{
+	struct nl_job *job = kvzalloc(struct_size(job, specs, nr_specs), GFP_KERNEL);
+
+	if (job)
+		job->max_specs = nr_specs;
+	else
+		NL_SET_ERR_MSG(info->extack, "no memory for the request");
+	return job;
+}
+
+/* Does it, and frees it. */
+static int nl_job_run(struct genl_info *info, struct nl_job *job,
+		      int (*run)(struct nl_job *job))
+{
+	const u64 request = atomic64_inc_return(&nl_last_request);
+	int err;
+
+	if (!try_module_get(THIS_MODULE)) {
+		NL_SET_ERR_MSG(info->extack, "the module is being unloaded");
+		nl_job_free(job);
+		return -ENODEV;
+	}
+	job->run = run;
+	job->request = request;
+	init_completion(&job->over);
+	INIT_WORK(&job->work, nl_job_work);
+	queue_work(nl_jobs, &job->work);
+	wait_for_completion_killable_timeout(&job->over,
+					     msecs_to_jiffies(JOB_WAIT_MS));
+	if (atomic_cmpxchg(&job->state, NL_JOB_WAITED_FOR, NL_JOB_LEFT) ==
+	    NL_JOB_WAITED_FOR) {
+		NL_SET_ERR_MSG(info->extack,
+			       "a device takes its time: the request goes on, an event tells its end");
+		nl_set_extack_cookie_u64(info->extack, request);
+		return -EINPROGRESS;
+	}
+	/* the worker may be about to say so */
+	wait_for_completion(&job->over);
+	err = job->err;
+	/* constant, or in a buffer of the job's */
+	if (job->extack._msg == job->extack._msg_buf)
+		NL_SET_ERR_MSG_FMT(info->extack, "%s", job->extack._msg_buf);
+	else
+		info->extack->_msg = job->extack._msg;
+	nl_job_free(job);
+	return err;
+}
+
+static int nl_pool_create(struct nl_job *job)
+{
+	const struct kvblk_pool_spec spec = {
+		.name = job->name,
+		.pool_flags = job->pool_flags,
+		.index_slots = job->nr_slots,
+		.node = job->node,
+		.members = job->specs,
+		.nr_members = job->nr_specs,
+	};
+
+	return kvblk_pool_create(&spec, job->add_flags, &job->extack);
+}
+
+static int nl_pool_import(struct nl_job *job)
+{
+	const struct kvblk_pool_spec spec = {
+		.name = job->name,
+		.index_slots = job->nr_slots,
+		.node = job->node,
+		.members = job->specs,
+		.nr_members = job->nr_specs,
+	};
+
+	return kvblk_pool_import(&spec, job->add_flags, &job->extack);
+}
+
+/* Of a pool that is to be made or to come back, by @run. */
+static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
+		       int (*run)(struct nl_job *job))
+{
+	struct nl_job *job;
+	const char *name;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_POOL_NAME)) {
+		NL_SET_ERR_MSG(info->extack, "a pool needs a name");
+		return -EINVAL;
+	}
+	name = kvblk_nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
+	if (!name)
+		return -EINVAL;
+	job = nl_job_alloc(info, KVBLK_MEMBERS_MAX);
+	if (!job)
+		return -ENOMEM;
+	err = nl_member_specs(info, job->specs);
+	if (err < 0) {
+		nl_job_free(job);
+		return err;
+	}
+	job->nr_specs = err;
+	strscpy(job->name, name);
+	job->pool_flags = nl_u32(info, KVBLK_A_POOL_FLAGS);
+	job->add_flags = nl_u32(info, KVBLK_A_POOL_ADD_FLAGS);
+	if (info->attrs[KVBLK_A_POOL_INDEX_SLOTS])
+		job->nr_slots = nla_get_uint(info->attrs[KVBLK_A_POOL_INDEX_SLOTS]);
+	if (info->attrs[KVBLK_A_POOL_NODE])
+		nla_memcpy(job->node, info->attrs[KVBLK_A_POOL_NODE], sizeof(job->node));
+	return nl_job_run(info, job, run);
+}
+
+int kvblk_nl_pool_create_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
+
+	if (flags && nla_get_u32(flags) & (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, flags,
+				    "\"degraded\" and \"rename\" are for the import of a pool");
+		return -EINVAL;
+	}
+	return nl_assemble(skb, info, nl_pool_create);
+}
+
+int kvblk_nl_pool_import_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *flags = info->attrs[KVBLK_A_POOL_ADD_FLAGS];
+
+	if (flags && nla_get_u32(flags) & KVBLK_ADD_FORMAT) {
+		NL_SET_ERR_MSG_ATTR(info->extack, flags,
+				    "import formats nothing: \"format\" is for create and for adding members");
+		return -EINVAL;
+	}
+	return nl_assemble(skb, info, nl_pool_import);
+}
+
+static int nl_pool_destroy(struct nl_job *job)
+{
+	return kvblk_pool_destroy(job->name, job->force, &job->extack);
+}
+
+int kvblk_nl_pool_destroy_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct nl_job *job;
+	const char *name;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_POOL_NAME)) {
+		NL_SET_ERR_MSG(info->extack, "say which pool: its name is missing");
+		return -EINVAL;
+	}
+	name = kvblk_nl_name(info->attrs[KVBLK_A_POOL_NAME], info->extack);
+	if (!name)
+		return -EINVAL;
+	job = nl_job_alloc(info, 0);
+	if (!job)
+		return -ENOMEM;
+	strscpy(job->name, name);
+	job->force = info->attrs[KVBLK_A_POOL_FORCE];
+	return nl_job_run(info, job, nl_pool_destroy);
+}
+
+int kvblk_nl_pool_clear_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	int err = nl_refuse_unprivileged(skb, info);
+	struct kvblk_pool *pool;
+
+	if (err)
+		return err;
+	pool = nl_pool(info, KVBLK_A_POOL_NAME);
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	kvblk_stats_clear(pool);
+	put_device(&pool->dev);
+	return 0;
+}
+
+/* A job for a member @name of the pool that attribute KVBLK_A_MEMBER_POOL names. */
+static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
+{
+	struct kvblk_pool *pool = nl_pool(info, KVBLK_A_MEMBER_POOL);
+	struct nl_job *job;
+
+	if (IS_ERR(pool))
+		return ERR_CAST(pool);
+	job = nl_job_alloc(info, 1);
+	if (!job) {
+		put_device(&pool->dev);
+		return ERR_PTR(-ENOMEM);
+	}
+	job->pool = pool;
+	strscpy(job->name, pool->name);
+	strscpy(job->member, name);
+	return job;
+}
+
+static int nl_member_add(struct nl_job *job)
+{
+	return kvblk_member_add(job->pool, job->specs, job->add_flags, &job->extack);
+}
+
+int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	struct kvblk_member_spec spec = {};
+	struct nl_job *job;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	if (nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS) &
+	    (KVBLK_ADD_DEGRADED | KVBLK_ADD_RENAME)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[KVBLK_A_MEMBER_ADD_FLAGS],
+				    "\"degraded\" and \"rename\" are for the import of a pool");
+		return -EINVAL;
+	}
+	err = nl_member_spec(info->attrs, &spec, info->extack);
+	if (err) {
+		kfree(spec.path);
+		return err;
+	}
+	job = nl_member_job(info, spec.name[0] ? spec.name : kbasename(spec.path));
+	if (IS_ERR(job)) {
+		kfree(spec.path);
+		return PTR_ERR(job);
+	}
+	job->specs[0] = spec;
+	job->add_flags = nl_u32(info, KVBLK_A_MEMBER_ADD_FLAGS);
+	return nl_job_run(info, job, nl_member_add);
+}
+
+/* The name of a member in a request; NULL with a sentence. */
+static const char *nl_member_name(struct genl_info *info)
+{
+	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_MEMBER_NAME)) {
+		NL_SET_ERR_MSG(info->extack,
+			       "say which member: its name is missing");
+		return NULL;
+	}
+	return kvblk_nl_name(info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
+}
+
+static int nl_member_remove(struct nl_job *job)
+{
+	return kvblk_member_remove(job->pool, job->member,
+				   job->by_uuid ? &job->uuid : NULL, &job->extack);
+}
+
+int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *uuid = info->attrs[KVBLK_A_MEMBER_UUID];
+	const char *name = "";
+	struct nl_job *job;
+	int err;
+
+	err = nl_refuse_unprivileged(skb, info);
+	if (err)
+		return err;
+	if (uuid && info->attrs[KVBLK_A_MEMBER_NAME]) {
+		NL_SET_ERR_MSG_ATTR(info->extack, uuid, "a member's name or its uuid, not both");
+		return -EINVAL;
+	}
+	if (!uuid)
+		name = nl_member_name(info);
+	if (!name)
+		return -EINVAL;
+	job = nl_member_job(info, name);
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	if (uuid)
+		import_uuid(&job->uuid, nla_data(uuid));
+	job->by_uuid = uuid;
+	return nl_job_run(info, job, nl_member_remove);
+}
+
+/* ---- replies ---- */
+
+/* netlink_gen.c's; that calls us, not we it. */
+static struct genl_family *nl_family;
+
+void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags)
+{
+	return genlmsg_put(skb, info->snd_portid, info->snd_seq,
+			   nl_family, flags, info->genlhdr->cmd);
+}
+
+void *kvblk_nl_begin_notice(struct sk_buff *skb, u8 cmd)
+{
+	return genlmsg_put(skb, 0, 0, nl_family, 0, cmd);
+}
+
+void kvblk_nl_multicast(struct sk_buff *skb, unsigned int group)
+{
+	genlmsg_multicast(nl_family, skb, 0, group, GFP_KERNEL);
+}
+
+bool kvblk_nl_heard(unsigned int group)
+{
+	return genl_has_listeners(nl_family, &init_net, group);
+}
+
+int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
+{
+	if (full) {
+		genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+	return 0;
+}
+
+/* What kvblk_pool_capacity() and kvblk_pool_free_bytes() tell, in segments. */
+static void nl_count_segments(struct kvblk_pool *pool, u32 *nr, u32 *nr_free)
+{
+	struct kvblk_member *member;
+	int i;
+
+	*nr = 0;
+	*nr_free = 0;
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i) {
+		u32 state = READ_ONCE(member->state);
+
+		if (state <= KVBLK_MEMBER_UP)
+			*nr += member->nr_segs;
+		if (state == KVBLK_MEMBER_UP)
+			*nr_free += kvblk_member_avail(member);
+	}
+}
+
+static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
+			int flags, struct kvblk_pool *pool)
+{
+	char node[KVBLK_NAME_MAX + sizeof("kvblk//default")];
+	u32 nr_segs, nr_free, i;
+	bool full;
+	void *hdr;
+
+	hdr = kvblk_nl_begin(skb, info, flags);
+	if (!hdr)
+		return -EMSGSIZE;
+	nl_count_segments(pool, &nr_segs, &nr_free);
+	snprintf(node, sizeof(node), "kvblk/%s/default", pool->name);
+	full = nla_put_string(skb, KVBLK_A_POOL_NAME, pool->name) ||
+	       nla_put(skb, KVBLK_A_POOL_UUID, UUID_SIZE, &pool->uuid) ||
+	       nla_put_u32(skb, KVBLK_A_POOL_FLAGS, pool->flags) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_BIRTH, pool->birth) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_EPOCH, READ_ONCE(pool->epoch)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_NR_MEMBERS,
+			    READ_ONCE(pool->nr_members)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CAPACITY,
+			    kvblk_pool_capacity(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE,
+			    kvblk_pool_free_bytes(pool)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_NR_SEGMENTS, nr_segs) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_FREE_SEGMENTS, nr_free) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_SLOTS,
+			    kvblk_index_slots(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_USED,
+			    kvblk_index_used(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_EVICTED,
+			    atomic64_read(&pool->index.nr_evicted)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES,
+			    kvblk_index_bytes(&pool->index)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES,
+			    READ_ONCE(pool->leased_bytes)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX,
+			    kvblk_pool_value_max(pool)) ||
+	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||
+	       nla_put_string(skb, KVBLK_A_POOL_TENANT, KVBLK_NL_TENANT) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_LACKS,
+			    atomic64_read(&pool->index_lacks)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_CLEARED, READ_ONCE(pool->cleared_at)) ||
+	       nla_put_uint(skb, KVBLK_A_POOL_UNSURE, atomic_read(&pool->unsure));
+	for (i = 0; i < KVBLK_CLEARABLE && !full; i++)
+		full = nla_put_uint(skb, KVBLK_A_POOL_CHECKSUM_FAILURES + i,
+				    kvblk_stats_errors(pool, i));
+	return kvblk_nl_end(skb, hdr, full);
+}
+
+/* What always fits into a message, with the rest of a member. */
+#define PATH_TOLD_MAX	1023
+
+static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
+			  int flags, const struct kvblk_member *member)
+{
+	bool full;
+	void *hdr;
+
+	hdr = kvblk_nl_begin(skb, info, flags);
+	if (!hdr)
+		return -EMSGSIZE;
+	full = nla_put_string(skb, KVBLK_A_MEMBER_POOL, member->pool->name) ||
+	       nla_put_string(skb, KVBLK_A_MEMBER_NAME, member->name) ||
+	       (strlen(member->path) <= PATH_TOLD_MAX &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PATH, member->path)) ||
+	       nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, &member->uuid) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SLOT, member->slot) ||
+	       nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
+			   READ_ONCE(member->state)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SUSPECT,
+			    READ_ONCE(member->suspect)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FAILING,
+			    kvblk_member_fails(member)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SIZE, member->size) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEGMENT_SIZE,
+			    member->segment_units << KVBLK_UNIT_SHIFT) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_NR_SEGMENTS, member->nr_segs) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FREE_SEGMENTS,
+			    kvblk_member_avail(member)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_READY_SEGMENTS,
+			    READ_ONCE(member->nr_ready)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_OPEN_SEGMENTS,
+			    READ_ONCE(member->nr_open)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_SEALED_SEGMENTS,
+			    READ_ONCE(member->nr_sealed)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RECORD_ALIGN,
+			    member->record_align) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INFLIGHT,
+			    kvblk_member_inflight(member, NULL)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_INCARNATION,
+			    member->incarnation) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_RESTORED,
+			    READ_ONCE(member->restored)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted) ||
+	       (member->place[0] &&
+		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->place)) ||
+	       /* the device of a dead one is gone, and another may have its name */
+	       (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->device)) ||
+	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
+			    READ_ONCE(member->nr_unread));
+	return kvblk_nl_end(skb, hdr, full);
+}
+
+/* A member that is listed and not there. */
+static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
+			   int flags, const struct kvblk_pool *pool,
+			   const struct kvblk_d_member *entry, const char *place)
+{
+	void *hdr = kvblk_nl_begin(skb, info, flags);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	return kvblk_nl_end(skb, hdr,
+		      nla_put_string(skb, KVBLK_A_MEMBER_POOL, pool->name) ||
+		      nla_put_string(skb, KVBLK_A_MEMBER_NAME, entry->name) ||
+		      nla_put(skb, KVBLK_A_MEMBER_UUID, UUID_SIZE, entry->uuid) ||
+		      nla_put_u32(skb, KVBLK_A_MEMBER_STATE,
+				  KVBLK_MEMBER_STATUS_MISSING) ||
+		      (place[0] && nla_put_string(skb, KVBLK_A_MEMBER_PLACE, place)));
+}
+
+int kvblk_nl_reply(struct genl_info *info, int type, kvblk_nl_fill_fn *fill)
+{
+	struct kvblk_pool *pool = nl_pool(info, type);
+	struct sk_buff *reply = NULL;
+	int err;
+
+	if (IS_ERR(pool))
+		return PTR_ERR(pool);
+	if (!percpu_ref_tryget_live(&pool->users)) {
+		NL_SET_ERR_MSG_ATTR(info->extack, info->attrs[type],
+				    "the pool is being destroyed");
+		err = -ENOENT;
+		goto out;
+	}
+	reply = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	err = reply ? fill(reply, info, 0, pool) : -ENOMEM;
+	percpu_ref_put(&pool->users);
+	if (!err) {
+		err = genlmsg_reply(reply, info);
+		reply = NULL;
+	}
+	if (err == -ENOMEM)
+		NL_SET_ERR_MSG(info->extack, "no memory for the reply");
+out:
+	nlmsg_free(reply);
+	put_device(&pool->dev);
+	return err;
+}
+
+int kvblk_nl_pool_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	return kvblk_nl_tenant(info->attrs[KVBLK_A_POOL_TENANT], info->extack) ?:
+	       kvblk_nl_reply(info, KVBLK_A_POOL_NAME, nl_fill_pool);
+}
+
+struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlattr *name,
+				     struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	int i;
+
+	kvblk_for_each_member(pool, member, i)
+		if (!nla_strcmp(name, member->name))
+			return member;
+	NL_SET_ERR_MSG_ATTR(extack, name,
+			    "the pool has no member of this name; look at the list of its members");
+	return NULL;
+}
+
+/* kvblk_nl_fill_fn: the member that the request names. */
+static int nl_fill_named_member(struct sk_buff *skb,
+				const struct genl_info *info, int flags,
+				struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+
+	guard(rcu)();
+	member = kvblk_nl_member(pool, info->attrs[KVBLK_A_MEMBER_NAME], info->extack);
+	return member ? nl_fill_member(skb, info, flags, member) : -ENOENT;
+}
+
+int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	if (!nl_member_name(info))
+		return -EINVAL;
+	return kvblk_nl_reply(info, KVBLK_A_MEMBER_POOL, nl_fill_named_member);
+}
+
+/* ---- dumps ---- */
+
+/*
+ * Where a dump is: pools up to @pool are done; when @within is set, @pool itself
+ * is not, but its parts below @part are. @begun: this is not the first message.
+ */
+struct nl_cursor {
+	char pool[KVBLK_NAME_MAX];
+	u32 part;
+	bool within;
+	bool begun;
+};
+
+static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
+{
+	static_assert(sizeof(struct nl_cursor) <=
+		      sizeof_field(struct netlink_callback, ctx));
+	return (struct nl_cursor *)cb->ctx;
+}
+
+/*
+ * The first pool by name behind @name (or from it on), with pool->users and a
+ * reference on its device; NULL when there is none.
+ */
+static struct kvblk_pool *nl_next_pool(const char *name, bool from)
+{
+	struct kvblk_pool *pool, *next = NULL;
+
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(pool, &kvblk_pools, link) {
+		int order = strcmp(pool->name, name);
+
+		if (order < 0 || (order == 0 && !from))
+			continue;
+		if (next && strcmp(pool->name, next->name) > 0)
+			continue;
+		if (!percpu_ref_tryget_live(&pool->users))
+			continue;
+		if (next)
+			percpu_ref_put(&next->users);
+		next = pool;
+	}
+	if (next)
+		get_device(&next->dev);
+	return next;
+}
+
+static void nl_put_pool(struct kvblk_pool *pool)
+{
+	percpu_ref_put(&pool->users);
+	put_device(&pool->dev);
+}
+
+/* The missing ones come behind the members: *@part goes on for them. */
+static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, u32 *part)
+{
+	char place[KVBLK_PLACE_MAX];
+	struct kvblk_d_member entry;
+	int err;
+
+	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
+		if (!kvblk_roster_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
+			continue;
+		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry, place);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* kvblk_nl_parts_fn: members by slot. */
+static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
+			   struct kvblk_pool *pool, u32 *part)
+{
+	struct kvblk_member *member;
+	int err;
+
+	scoped_guard(rcu) {
+		for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {
+			member = rcu_dereference(pool->members[*part]);
+			if (!member)
+				continue;
+			err = nl_fill_member(skb, info, NLM_F_MULTI, member);
+			if (err)
+				return err;
+		}
+	}
+	return nl_dump_missing(skb, info, pool, part);
+}
+
+/* Begins a dump at the pool that the request names, if it does. */
+static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
+{
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_pool *pool;
+	const char *name;
+
+	if (cursor->begun)
+		return 0;
+	cursor->begun = true;
+	if (!attr)
+		return 0;
+	name = kvblk_nl_name(attr, cb->extack);
+	if (!name)
+		return -EINVAL;
+	pool = kvblk_pool_find(name);
+	if (!pool) {
+		NL_SET_ERR_MSG_ATTR(cb->extack, attr,
+				    "there is no pool of this name; look at the list of pools");
+		return -ENOENT;
+	}
+	put_device(&pool->dev);
+	strscpy(cursor->pool, name);
+	cursor->within = true;
+	return 0;
+}
+
+int kvblk_nl_dump(struct sk_buff *skb, struct netlink_callback *cb,
+		  const struct nlattr *only, kvblk_nl_parts_fn *fill)
+{
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_pool *pool;
+	int err;
+
+	err = nl_begin_dump(cb, only);
+	while (!err) {
+		pool = nl_next_pool(cursor->pool, cursor->within);
+		if (!pool)
+			break;
+		if (only && nla_strcmp(only, pool->name)) {
+			nl_put_pool(pool);
+			break;
+		}
+		if (strcmp(pool->name, cursor->pool)) {
+			strscpy(cursor->pool, pool->name);
+			cursor->part = 0;
+		}
+		err = fill(skb, genl_info_dump(cb), pool, &cursor->part);
+		nl_put_pool(pool);
+		cursor->within = err;
+		if (!err)
+			cursor->part = 0;
+	}
+	return skb->len ?: err;
+}
+
+static int nl_dump_pool(struct sk_buff *skb, const struct genl_info *info,
+			struct kvblk_pool *pool, u32 *part)
+{
+	return nl_fill_pool(skb, info, NLM_F_MULTI, pool);
+}
+
+int kvblk_nl_pool_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return kvblk_nl_tenant(genl_info_dump(cb)->attrs[KVBLK_A_POOL_TENANT],
+			       cb->extack) ?:
+	       kvblk_nl_dump(skb, cb, NULL, nl_dump_pool);
+}
+
+int kvblk_nl_member_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	return kvblk_nl_dump(skb, cb, genl_info_dump(cb)->attrs[KVBLK_A_MEMBER_POOL],
+			     nl_dump_members);
+}
+
+struct nl_routes {
+	struct sk_buff *skb;
+	const struct genl_info *info;
+	const struct kvblk_member *member;
+};
+
+static int nl_fill_route(const struct kvblk_way *way, void *arg)
+{
+	struct nl_routes *routes = arg;
+	struct sk_buff *skb = routes->skb;
+	void *hdr = kvblk_nl_begin(skb, routes->info, NLM_F_MULTI);
+
+	if (!hdr)
+		return -EMSGSIZE;
+	return kvblk_nl_end(skb, hdr,
+		      nla_put_string(skb, KVBLK_A_ROUTE_POOL, routes->member->pool->name) ||
+		      nla_put_string(skb, KVBLK_A_ROUTE_MEMBER, routes->member->name) ||
+		      nla_put_string(skb, KVBLK_A_ROUTE_DEVICE, way->device) ||
+		      (way->distance >= 0 &&
+		       nla_put_uint(skb, KVBLK_A_ROUTE_DISTANCE, way->distance)) ||
+		      nla_put_u32(skb, KVBLK_A_ROUTE_STATE, way->state) ||
+		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
+}
+
+/* The member of @pool with this name, with its ref; NULL, too, when it is dead. */
+static struct kvblk_member *nl_member_get(struct kvblk_pool *pool,
+					  const struct nlattr *name)
+{
+	struct kvblk_member *member;
+
+	guard(rcu)();
+	member = kvblk_nl_member(pool, name, NULL);
+	return member && READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+	       percpu_ref_tryget_live_rcu(&member->ref) ? member : NULL;
+}
+
+int kvblk_nl_route_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct nl_routes routes = { .skb = skb, .info = genl_info_dump(cb) };
+	const struct nlattr *name = routes.info->attrs[KVBLK_A_ROUTE_MEMBER];
+	const struct nlattr *of = routes.info->attrs[KVBLK_A_ROUTE_POOL];
+	struct nl_cursor *cursor = nl_cursor(cb);
+	struct kvblk_member *member = NULL;
+	struct kvblk_pool *pool;
+	int err;
+
+	if (!of || !name) {
+		NL_SET_ERR_MSG(cb->extack, "say which pool and which member");
+		return -EINVAL;
+	}
+	err = nl_begin_dump(cb, of);
+	if (err)
+		return err;
+	if (!kvblk_nl_name(name, cb->extack))
+		return -EINVAL;
+	pool = nl_next_pool(cursor->pool, true);
+	if (pool && !strcmp(pool->name, cursor->pool))
+		member = nl_member_get(pool, name);
+	if (member) {
+		routes.member = member;
+		err = kvblk_p2p_ways(member, &cursor->part, nl_fill_route, &routes);
+		kvblk_member_put(member);
+	} else {
+		NL_SET_ERR_MSG_ATTR(cb->extack, name,
+				    "the pool has no member of this name, or it is dead or being removed; look at the list of its members");
+		err = -ENOENT;
+	}
+	if (pool)
+		nl_put_pool(pool);
+	return skb->len ?: err;
+}
+
+int kvblk_netlink_init(struct genl_family *family)
+{
+	int err;
+
+	/* freezable, as pool->wq is: jobs write superblocks and tables */
+	nl_jobs = alloc_workqueue("kvblk-admin", WQ_UNBOUND | WQ_FREEZABLE, 0);
+	if (!nl_jobs)
+		return -ENOMEM;
+	/* Devices have no network namespace: their administration has one. */
+	family->netnsok = false;
+	nl_family = family;
+	kvblk_events_begin(family);
+	err = genl_register_family(family);
+	if (err)
+		destroy_workqueue(nl_jobs);
+	return err;
+}
+
+/* All pools are gone, no request is under way: no event comes any more. */
+void kvblk_netlink_exit(void)
+{
+	destroy_workqueue(nl_jobs);
+	kvblk_events_end();
+	genl_unregister_family(nl_family);
+}

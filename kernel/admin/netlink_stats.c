@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Statistics by netlink, of pools and of members. The rule: what there is to tell is
+ * a row in uapi/netlink/kvblk.yaml, and each message fits into a page. Notifications
+ * are made only while somebody listens.
+ */
+#include <linux/build_bug.h>
+#include <linux/cleanup.h>
+#include <linux/ktime.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "admin/netlink.h"
+#include "admin/netlink_gen.h"
+
+static_assert(KVBLK_A_COUNTER_MAX == (int)KVBLK_COUNTERS);
+static_assert(KVBLK_A_LATENCY_LOOKUP == (int)KVBLK_HISTS);
+static_assert(KVBLK_A_LATENCY_GET_NS - KVBLK_A_LATENCY_PUT_NS == 1);
+static_assert(sizeof_field(struct kvblk_stats, hists[0]) <= KVBLK_LATENCY_LEN_MAX);
+
+enum stats_gauge {
+#define X(name, NAME)	GAUGE_##NAME,
+	KVBLK_GAUGE_TABLE(X)
+#undef X
+	GAUGES,
+	/* of members, too */
+	MEMBER_GAUGES = GAUGE_SEGMENTS_RETIRING + 1,
+};
+
+/* What is longest: a pool, with numbers of 8 bytes. */
+static_assert((KVBLK_COUNTERS + GAUGES) * (NLA_HDRLEN + sizeof(u64)) +
+	      KVBLK_HISTS * (NLA_HDRLEN + sizeof_field(struct kvblk_stats, hists[0])) +
+	      256 <= GENLMSG_DEFAULT_SIZE);
+
+static const bool member_counters[KVBLK_COUNTERS] = {
+#define X(name, NAME)	\
+	[KVBLK_C_##NAME] = true,
+	KVBLK_MEMBER_COUNTER_TABLE(X)
+#undef X
+};
+
+static const bool member_hists[KVBLK_HISTS] = {
+	[KVBLK_H_PUT] = true,
+	[KVBLK_H_GET] = true,
+};
+
+/* Adds what is so with the member now. */
+static void gauges_add(const struct kvblk_member *member, u64 *gauges)
+{
+	u32 ready = READ_ONCE(member->nr_ready), open = READ_ONCE(member->nr_open);
+
+	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
+	gauges[GAUGE_QUEUED] += READ_ONCE(member->queues[0].nr) +
+				READ_ONCE(member->queues[1].nr);
+	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->gate_waiting);
+	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->nr_kills);
+	gauges[GAUGE_SEGMENTS] += member->nr_segs;
+	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->nr_free);
+	gauges[GAUGE_SEGMENTS_READY] += ready;
+	gauges[GAUGE_SEGMENTS_OPEN] += open - min(open, ready);
+	gauges[GAUGE_SEGMENTS_SEALED] += READ_ONCE(member->nr_sealed);
+	gauges[GAUGE_SEGMENTS_RETIRING] += READ_ONCE(member->nr_retiring);
+}
+
+static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
+{
+	struct kvblk_member *member;
+	int i;
+
+	scoped_guard(rcu)
+		kvblk_for_each_member(pool, member, i)
+			gauges_add(member, gauges);
+	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->leased_bytes);
+	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);
+	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
+}
+
+/* Whether they have not fit. @member: those of one. */
+static bool put_numbers(struct sk_buff *skb, const struct kvblk_stats *sum,
+			const u64 *gauges, bool member)
+{
+	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_COUNTERS);
+	int i, nr = member ? MEMBER_GAUGES : GAUGES;
+	bool full = !nest;
+
+	for (i = 0; i < KVBLK_COUNTERS && !full; i++)
+		if (!member || member_counters[i])
+			full = nla_put_uint(skb, KVBLK_A_COUNTER_PUTS + i,
+					    sum->counters[i]);
+	if (full)
+		return true;
+	nla_nest_end(skb, nest);
+	nest = nla_nest_start(skb, KVBLK_A_STATS_GAUGES);
+	full = !nest;
+	for (i = 0; i < nr && !full; i++)
+		full = nla_put_uint(skb, KVBLK_A_GAUGE_INFLIGHT + i, gauges[i]);
+	if (full)
+		return true;
+	nla_nest_end(skb, nest);
+	nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	full = !nest;
+	for (i = 0; i < KVBLK_HISTS && !full; i++)
+		if (!member || member_hists[i])
+			full = nla_put(skb, KVBLK_A_LATENCY_PUT + i,
+				       sizeof(sum->hists[i]), sum->hists[i]);
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
+/* The latencies of a class of sizes: whether they have not fit. */
+static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
+{
+	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
+	struct kvblk_size_stats sum;
+	bool full = !nest;
+	int hist;
+
+	for (hist = 0; hist < KVBLK_SIZED_HISTS && !full; hist++) {
+		kvblk_stats_size(pool, hist, size, &sum);
+		full = nla_put(skb, KVBLK_A_LATENCY_PUT + hist, sizeof(sum.hist),
+			       sum.hist) ||
+		       nla_put_uint(skb, KVBLK_A_LATENCY_PUT_NS + hist, sum.ns);
+	}
+	if (!full)
+		nla_nest_end(skb, nest);
+	return full;
+}
+
+/* The same of all that is told of a class of sizes. */
+static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
+{
+	return nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+	       nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT) ||
+	       nla_put_uint(skb, KVBLK_A_STATS_SIZE_MAX, KVBLK_SIZE_MAX(size)) ||
+	       put_size(skb, pool, size);
+}
+
+/* The same of the pool or of its @member; @sum: room for it. */
+static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
+		      const struct kvblk_member *member, struct kvblk_stats *sum)
+{
+	u64 gauges[GAUGES] = {};
+
+	if (nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
+	    (member ? nla_put_string(skb, KVBLK_A_STATS_MEMBER, member->name) :
+		      nla_put_string(skb, KVBLK_A_STATS_TENANT, KVBLK_NL_TENANT)))
+		return true;
+	if (member) {
+		kvblk_stats_member(member, sum);
+		gauges_add(member, gauges);
+	} else {
+		kvblk_stats_pool(pool, sum);
+		gauges_of_pool(pool, gauges);
+	}
+	return put_numbers(skb, sum, gauges, member);
+}
+
+/* ---- answers ---- */
+
+static int fill_size(struct sk_buff *skb, const struct genl_info *info,
+		     struct kvblk_pool *pool, u32 size)
+{
+	void *hdr = kvblk_nl_begin(skb, info, NLM_F_MULTI);
+
+	return hdr ? kvblk_nl_end(skb, hdr, put_size_stats(skb, pool, size)) : -EMSGSIZE;
+}
+
+static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int flags,
+		      struct kvblk_pool *pool, const struct kvblk_member *member,
+		      struct kvblk_stats *sum)
+{
+	void *hdr = kvblk_nl_begin(skb, info, flags);
+
+	return hdr ? kvblk_nl_end(skb, hdr, put_stats(skb, pool, member, sum)) : -EMSGSIZE;
+}
+
+/* kvblk_nl_fill_fn: the pool, or the member that the request names. */
+static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int flags,
+		      struct kvblk_pool *pool)
+{
+	const struct nlattr *name = info->attrs[KVBLK_A_STATS_MEMBER];
+	struct kvblk_stats *sum __free(kfree) = kmalloc(sizeof(*sum), GFP_KERNEL);
+	const struct kvblk_member *member;
+
+	if (!sum)
+		return -ENOMEM;
+	if (!name)
+		return fill_stats(skb, info, flags, pool, NULL, sum);
+	guard(rcu)();
+	member = kvblk_nl_member(pool, name, info->extack);
+	return member ? fill_stats(skb, info, flags, pool, member, sum) : -ENOENT;
+}
+
+int kvblk_nl_stats_get_doit(struct sk_buff *skb, struct genl_info *info)
+{
+	const struct nlattr *member = info->attrs[KVBLK_A_STATS_MEMBER];
+
+	if (member && !kvblk_nl_name(member, info->extack))
+		return -EINVAL;
+	return kvblk_nl_tenant(info->attrs[KVBLK_A_STATS_TENANT], info->extack) ?:
+	       kvblk_nl_reply(info, KVBLK_A_STATS_POOL, fill_asked);
+}
+
+static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
+		      struct kvblk_pool *pool, u32 *part)
+{
+	int err;
+
+	for (; *part < KVBLK_SIZES; (*part)++) {
+		err = fill_size(skb, info, pool, *part);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* kvblk_nl_parts_fn: the pool, its members by slot, or its classes of sizes. */
+static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
+		      struct kvblk_pool *pool, u32 *part)
+{
+	const struct nlattr *attr = info->attrs[KVBLK_A_STATS_SCOPE];
+	u32 scope = attr ? nla_get_u32(attr) : KVBLK_STATS_SCOPE_POOL;
+	struct kvblk_stats *sum __free(kfree) = NULL;
+	const struct kvblk_member *member;
+	int err;
+
+	if (scope == KVBLK_STATS_SCOPE_SIZE)
+		return dump_sizes(skb, info, pool, part);
+	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
+	if (!sum)
+		return -ENOMEM;
+	if (scope == KVBLK_STATS_SCOPE_POOL)
+		return fill_stats(skb, info, NLM_F_MULTI, pool, NULL, sum);
+	guard(rcu)();
+	for (; *part < KVBLK_MEMBERS_MAX; (*part)++) {
+		member = rcu_dereference(pool->members[*part]);
+		if (!member)
+			continue;
+		err = fill_stats(skb, info, NLM_F_MULTI, pool, member, sum);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct nlattr **attrs = genl_info_dump(cb)->attrs;
+
+	return kvblk_nl_tenant(attrs[KVBLK_A_STATS_TENANT], cb->extack) ?:
+	       kvblk_nl_dump(skb, cb, attrs[KVBLK_A_STATS_POOL], dump_stats);
+}
+
+/* ---- notifications ---- */
+
+/* Ends one and sends it; @full: it is too long. What is not sent leaves a gap. */
+static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
+			bool full, u64 time)
+{
+	if (full || nla_put_uint(skb, KVBLK_A_STATS_SEQ, pool->stats_seq) ||
+	    nla_put_uint(skb, KVBLK_A_STATS_TIME, time)) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, hdr);
+	kvblk_nl_multicast(skb, KVBLK_NLGRP_STATS);
+}
+
+/* One, NULL: no memory for it. */
+static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
+{
+	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+
+	pool->stats_seq++;
+	if (skb)
+		/* there is room for it */
+		*hdr = kvblk_nl_begin_notice(skb, KVBLK_CMD_STATS_NTF);
+	return skb;
+}
+
+static void tell_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *sum,
+			u64 time)
+{
+	const struct kvblk_member *member;
+	struct sk_buff *skb;
+	bool full;
+	void *hdr;
+
+	if (!rcu_access_pointer(pool->members[slot]))
+		return;
+	skb = notice_new(pool, &hdr);
+	if (!skb)
+		return;
+	scoped_guard(rcu) {
+		member = rcu_dereference(pool->members[slot]);
+		full = member && put_stats(skb, pool, member, sum);
+	}
+	if (member) {
+		notice_send(pool, skb, hdr, full, time);
+	} else {
+		/* it has just gone: no message, and none is missing */
+		pool->stats_seq--;
+		nlmsg_free(skb);
+	}
+}
+
+void kvblk_nl_stats_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, stats_work);
+	struct kvblk_stats *sum __free(kfree) = NULL;
+	u64 time = ktime_get_real_ns();
+	struct sk_buff *skb;
+	void *hdr;
+	u32 i;
+
+	if (!kvblk_nl_heard(KVBLK_NLGRP_STATS))
+		return;
+	sum = kmalloc(sizeof(*sum), GFP_KERNEL);
+	skb = notice_new(pool, &hdr);
+	if (!sum || !skb) {
+		nlmsg_free(skb);
+		return;
+	}
+	notice_send(pool, skb, hdr, put_stats(skb, pool, NULL, sum), time);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++)
+		tell_member(pool, i, sum, time);
+	for (i = 0; i < KVBLK_SIZES; i++) {
+		skb = notice_new(pool, &hdr);
+		if (skb)
+			notice_send(pool, skb, hdr, put_size_stats(skb, pool, i), time);
+	}
+}

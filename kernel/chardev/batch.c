@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Batches of operations: what is in flight, and what waits for what.
+ *
+ * The rules:
+ * - Nothing of a bad batch is started: the structures and results are checked
+ *   first.
+ * - All operations of a batch are in flight at once, up to queue_bytes. The
+ *   submitter finishes them, in its own context. It blocks for room, for
+ *   another operation or in a page fault only when nothing of its own is in
+ *   flight, for what it waits for could wait for that.
+ * - The wait is killable. What is in flight then is detached and ends in a
+ *   work; pinned pages stay pinned until their bios are over. But a get into memory
+ *   that others may use then (mem->shared) is waited for, as read(2) does.
+ * - Prefetches are in the order in which they are wanted, so what has landed is finished
+ *   while others are submitted. It does not make room for those: what a batch that has
+ *   no other operations brings in stays until all of them are submitted.
+ */
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "chardev/chardev.h"
+
+static bool batch_ready(struct kvblk_batch *batch)
+{
+	return !list_empty_careful(&batch->done) || READ_ONCE(batch->kicked);
+}
+
+/* Its bios are over; any context. */
+static void batch_landed(struct kvblk_req *req)
+{
+	struct kvblk_batch *batch = req->batch;
+	unsigned long flags;
+
+	/* the batch can't end before it has taken @req, under this lock */
+	spin_lock_irqsave(&batch->wq.lock, flags);
+	list_add_tail(&req->link, &batch->done);
+	wake_up_locked(&batch->wq);
+	spin_unlock_irqrestore(&batch->wq.lock, flags);
+}
+
+/* Canceled: has it looked at. Under file->lock, so the batch can't end. */
+static void batch_kick(struct kvblk_req *req)
+{
+	struct kvblk_batch *batch = req->batch;
+
+	spin_lock_irq(&batch->wq.lock);
+	WRITE_ONCE(batch->kicked, true);
+	wake_up_locked(&batch->wq);
+	spin_unlock_irq(&batch->wq.lock);
+}
+
+static void req_settle(struct kvblk_batch *batch, struct kvblk_req *req)
+{
+	batch->nr_inflight--;
+	batch->bytes_inflight -= req->charged;
+}
+
+/*
+ * Takes an operation away from its bios: its result is told now, what is left
+ * of it ends in a work. False: it is done already.
+ */
+static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
+{
+	struct kvblk_req *req = batch->reqs[i];
+	struct kvblk_req *ghost;
+	u32 held;
+
+	ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
+	ghost->op = req->op;
+	/* whoever tells of its result looks at these */
+	ghost->type = req->type;
+	ghost->said = req->said;
+	ghost->result.cookie = req->op.cookie;
+	ghost->result.res = res;
+	held = kvblk_req_detach(req);
+	spin_lock(&batch->file->lock);
+	list_del_init(&req->file_link);
+	spin_unlock(&batch->file->lock);
+	req_settle(batch, req);
+	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT,
+			   KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT) {
+		/* @req belongs to its bios now */
+		batch->reqs[i] = ghost;
+		return true;
+	}
+	batch->nr_inflight++;
+	batch->bytes_inflight += req->charged;
+	kvblk_req_keep(req, held);
+	kvblk_req_free(ghost);
+	return false;
+}
+
+/* When it must be answered even if the device does not. */
+static u64 req_deadline(const struct kvblk_req *req)
+{
+	if (!(req->op.flags & KVBLK_OPF_HARD_DEADLINE) || !req->op.deadline_ns)
+		return U64_MAX;
+	return req->op.deadline_ns;
+}
+
+/* Detaches what was canceled or is late, where memory allows it. */
+static void batch_expire(struct kvblk_batch *batch)
+{
+	u64 now = ktime_get_ns();
+	u32 i;
+
+	WRITE_ONCE(batch->kicked, false);
+	for (i = 0; i < batch->nr_reqs; i++) {
+		struct kvblk_req *req = batch->reqs[i];
+		bool late = req_deadline(req) <= now;
+
+		if (atomic_read(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
+		    req->mem.direct)
+			continue;
+		if (READ_ONCE(req->canceled))
+			req_detach(batch, i, -ECANCELED);
+		else if (late && req_detach(batch, i, -ETIME))
+			kvblk_count(batch->file->pool, KVBLK_C_DEADLINES, 1);
+	}
+}
+
+static long batch_timeout(struct kvblk_batch *batch)
+{
+	u64 first = U64_MAX, now = ktime_get_ns();
+	u32 i;
+
+	for (i = 0; i < batch->nr_reqs; i++) {
+		struct kvblk_req *req = batch->reqs[i];
+
+		if (atomic_read(&req->hand.state) == KVBLK_REQ_INFLIGHT)
+			first = min(first, req_deadline(req));
+	}
+	/* a ring's worker is told to give up in a way that wakes nobody */
+	if (first == U64_MAX)
+		return current->flags & PF_IO_WORKER ? HZ / 10 :
+						       MAX_SCHEDULE_TIMEOUT;
+	return first <= now ? 0 : nsecs_to_jiffies(first - now) + 1;
+}
+
+/* Finishes what is done; true if there was something. */
+static bool batch_reap(struct kvblk_batch *batch)
+{
+	struct kvblk_req *req, *next;
+	LIST_HEAD(done);
+
+	spin_lock_irq(&batch->wq.lock);
+	list_splice_init(&batch->done, &done);
+	spin_unlock_irq(&batch->wq.lock);
+	/* nothing else is held: a pager that they wait for does not wait for us */
+	if (list_empty(&done) && batch->nr_faulting == batch->nr_inflight) {
+		list_splice_init(&batch->faulting, &done);
+		batch->nr_faulting = 0;
+		list_for_each_entry(req, &done, link)
+			req->src.fault = true;
+	}
+	if (list_empty(&done))
+		return false;
+	list_for_each_entry_safe(req, next, &done, link) {
+		list_del(&req->link);
+		switch (kvblk_req_finish(req, fatal_signal_pending(current) ?
+					      KVBLK_BY_NOBODY : KVBLK_BY_CALLER)) {
+		case 1:
+			req_settle(batch, req);
+			if (!req->parked)
+				kvblk_req_trim(req);
+			break;
+		case -EAGAIN:
+			list_add_tail(&req->link, &batch->faulting);
+			batch->nr_faulting++;
+		}
+		cond_resched();
+	}
+	return true;
+}
+
+/* Waits until something is done, and finishes it. 0 or -EINTR. */
+static int batch_wait(struct kvblk_batch *batch)
+{
+	while (!batch_reap(batch)) {
+		if (!batch->nr_inflight)
+			return 0;
+		if (wait_event_killable_timeout(batch->wq, batch_ready(batch),
+						batch_timeout(batch)) < 0 ||
+		    kvblk_interrupted())
+			return -EINTR;
+		batch_expire(batch);
+	}
+	return 0;
+}
+
+/* After a fatal signal: nothing of this task may be needed any more. */
+static void batch_abandon(struct kvblk_batch *batch)
+{
+	u32 i;
+
+	for (;;) {
+		/* a get that is read again is in flight again */
+		for (i = 0; i < batch->nr_reqs; i++) {
+			/* nobody vouches any more for the bytes of a put */
+			WRITE_ONCE(batch->reqs[i]->canceled, true);
+			if (atomic_read(&batch->reqs[i]->hand.state) == KVBLK_REQ_INFLIGHT &&
+			    !batch->reqs[i]->mem.shared)
+				req_detach(batch, i, -ECANCELED);
+		}
+		if (!batch->nr_inflight)
+			return;
+		if (!batch_reap(batch))
+			wait_event_idle(batch->wq, !list_empty_careful(&batch->done));
+	}
+}
+
+/*
+ * Bytes of its memory that an operation needs: a get may offer far more room than
+ * its block takes.
+ */
+static u32 req_needs(const struct kvblk_req *req)
+{
+	struct kvblk_slot slot;
+	u32 bytes = req->bytes;
+
+	if (!req->type->writes)
+		return bytes;
+	if (!kvblk_block_present(req->pool, req->id, req->tenant, &slot))
+		return 0;
+	if (req->op.length)
+		bytes = min(bytes, req->op.length);
+	return min(bytes, slot.len - min(slot.len, req->op.offset));
+}
+
+/*
+ * Brings in the memory of @req and of what comes behind it, so that these need
+ * not drain the batch too. 0 or -EINTR.
+ */
+static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
+{
+	u64 left = READ_ONCE(batch->file->pool->tun.queue_bytes);
+	u32 i;
+
+	for (i = 0; i < batch->nr_reqs; i++) {
+		struct kvblk_req *each = batch->reqs[i];
+		u32 bytes;
+
+		if (atomic_read(&each->hand.state) != KVBLK_REQ_NEW || !each->src.parts ||
+		    each->result.res)
+			continue;
+		bytes = req_needs(each);
+		if (each != req && bytes > left)
+			continue;
+		left -= min_t(u64, left, bytes);
+		if (kvblk_src_fault_in(&each->src, bytes, each->type->writes))
+			return -EINTR;
+	}
+	return 0;
+}
+
+/* Bytes that it has in flight: what a prefetch moves is not the caller's memory. */
+static u32 req_moves(const struct kvblk_req *req)
+{
+	struct kvblk_slot slot;
+
+	if (req->type != &kvblk_op_prefetch)
+		return req->bytes;
+	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
+}
+
+/* Blocks brought in may be evicted from now on, the last ones first. */
+static void batch_unpark(struct kvblk_batch *batch)
+{
+	u32 i;
+
+	for (i = batch->nr_reqs; i-- > 0;) {
+		struct kvblk_req *req = batch->reqs[i];
+
+		req->parks = false;
+		if (!req->parked)
+			continue;
+		req->parked = false;
+		kvblk_object_queue(req->pool, req->object);
+		kvblk_req_trim(req);
+		percpu_ref_put(&req->pool->users);
+	}
+}
+
+static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
+{
+	u64 limit = READ_ONCE(batch->file->pool->tun.queue_bytes);
+	int ret;
+
+	req->charged = req_moves(req);
+	while (batch->nr_inflight &&
+	       batch->bytes_inflight + req->charged > limit)
+		if (batch_wait(batch))
+			return -EINTR;
+	for (;;) {
+		ret = kvblk_req_start(req);
+		if (!ret) {
+			batch->nr_inflight++;
+			batch->bytes_inflight += req->charged;
+			return 0;
+		}
+		if (ret == 1) {
+			kvblk_req_trim(req);
+			return 0;
+		}
+		/* first what is our own, then what is others' */
+		while (batch->nr_inflight)
+			if (batch_wait(batch))
+				return -EINTR;
+		if (req->wants_fault && batch_fault_in(batch, req))
+			return -EINTR;
+		/* others may wait for that memory */
+		batch_unpark(batch);
+		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);
+		if (ret == -EINTR)
+			return ret;
+		if (ret)
+			return kvblk_req_over(req, ret) != 1;
+	}
+}
+
+/* Those of a chain that go to the host's memory: the policy is asked when they leave it. */
+static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, u32 nr,
+			  const struct kvblk_policy_chain *chain)
+{
+	struct kvblk_pool *pool = batch->file->pool;
+	u64 bytes = 0;
+	u32 i, number;
+
+	for (i = 0; i < nr; i++)
+		bytes += round_up((u64)absent[i]->bytes, PAGE_SIZE);
+	if (!kvblk_dram_has_room(pool, bytes))
+		return false;
+	for (i = 0; i < nr; i++)
+		if (!kvblk_put_stays(absent[i]))
+			return false;
+	number = (u32)atomic_inc_return(&pool->dram.chains) ?: 1;
+	for (i = 0; i < nr; i++) {
+		absent[i]->asked = false;
+		absent[i]->chain = number;
+		absent[i]->continues = chain->parent_present;
+		absent[i]->hints |= (chain->wanted ? KVBLK_HINT_MISSED : 0) |
+				    (chain->goes_on ? KVBLK_HINT_CONTINUES : 0);
+		absent[i]->offer_parent = chain->parent;
+	}
+	return true;
+}
+
+/* Asks the policy how much of a chain to write, and marks the puts behind it. */
+static int batch_admit(struct kvblk_batch *batch)
+{
+	struct kvblk_pool *pool = batch->file->pool;
+	struct kvblk_policy_chain chain = { .chain = true };
+	struct kvblk_req **absent, *before = NULL, *req;
+	struct kvblk_id *ids;
+	struct kvblk_slot slot;
+	u32 i, nr = 0, n;
+
+	ids = kvmalloc_array(batch->nr_reqs, sizeof(*ids), GFP_KERNEL | __GFP_NOWARN);
+	absent = kvmalloc_array(batch->nr_reqs, sizeof(struct kvblk_req *),
+				GFP_KERNEL | __GFP_NOWARN);
+	if (!ids || !absent) {
+		kvfree(ids);
+		kvfree(absent);
+		return -ENOMEM;
+	}
+	for (i = 0; i < batch->nr_reqs; i++) {
+		req = batch->reqs[i];
+		if (req->result.res || !req->type->reads)
+			continue;
+		req->asked = true;
+		chain.goes_on |= !!(req->hints & KVBLK_HINT_CONTINUES);
+		chain.wanted |= !!(req->hints & KVBLK_HINT_MISSED);
+		if (kvblk_block_present(pool, req->id, req->tenant, &slot)) {
+			if (!nr)
+				before = req;
+			continue;
+		}
+		chain.priority = max(chain.priority, req->op.priority);
+		ids[nr] = req->id;
+		absent[nr++] = req;
+	}
+	if (nr) {
+		req = absent[0];
+		chain.ids = ids;
+		chain.nr = nr;
+		chain.parent = before ? before->id.lo : req->parent.lo;
+		chain.parent_present = before ||
+			(chain.parent && kvblk_block_present(pool, req->parent,
+							     req->tenant, &slot));
+		n = nr;
+		if (!batch_to_dram(batch, absent, nr, &chain) && kvblk_pool_enter(pool)) {
+			n = kvblk_policy_admit(&pool->policy, &chain);
+			kvblk_pool_leave(pool);
+		}
+		for (; n < nr; n++)
+			absent[n]->declined = true;
+	}
+	kvfree(ids);
+	kvfree(absent);
+	return 0;
+}
+
+/* Has it nothing but prefetches? */
+static bool batch_prefetches(const struct kvblk_batch *batch)
+{
+	u32 i;
+
+	for (i = 0; i < batch->nr_reqs; i++)
+		if (batch->reqs[i]->type != &kvblk_op_prefetch)
+			return false;
+	return true;
+}
+
+int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain)
+{
+	struct kvblk_batch batch = {
+		.file = file,
+		.done = LIST_HEAD_INIT(batch.done),
+		.faulting = LIST_HEAD_INIT(batch.faulting),
+		.nr_reqs = nr,
+		.reqs = reqs,
+	};
+	bool prefetches = batch_prefetches(&batch);
+	struct kvblk_sigpipe sigpipe;
+	int err;
+	u32 i;
+
+	init_waitqueue_head(&batch.wq);
+	for (i = 0; i < nr; i++) {
+		reqs[i]->parks = prefetches;
+		reqs[i]->batch = &batch;
+		reqs[i]->landed = batch_landed;
+		reqs[i]->gone = kvblk_req_free;
+		reqs[i]->cancel = batch_kick;
+	}
+	err = chain ? batch_admit(&batch) : 0;
+	if (err)
+		return err;
+
+	spin_lock(&file->lock);
+	for (i = 0; i < nr; i++)
+		if (reqs[i]->op.cookie)
+			list_add_tail(&reqs[i]->file_link, &file->reqs);
+	spin_unlock(&file->lock);
+	kvblk_sigpipe_block(&sigpipe);
+	/* a chain is written last block first: its prefix outlives the rest */
+	for (i = 0; i < nr && !err; i++) {
+		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
+
+		if (!req->result.res)
+			err = batch_run_one(&batch, req);
+		if (prefetches)
+			batch_reap(&batch);
+	}
+	if (prefetches)
+		batch_unpark(&batch);
+	while (!err && batch.nr_inflight)
+		err = batch_wait(&batch);
+	if (err)
+		batch_abandon(&batch);
+	kvblk_sigpipe_restore(&sigpipe);
+	spin_lock(&file->lock);
+	for (i = 0; i < nr; i++)
+		list_del_init(&reqs[i]->file_link);
+	spin_unlock(&file->lock);
+	return err;
+}
+
+int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
+{
+	void __user *ops = u64_to_user_ptr(sub->ops);
+	void __user *results = u64_to_user_ptr(sub->results);
+	struct kvblk_req **reqs;
+	struct kvblk_op op;
+	int err = 0;
+	u32 i;
+
+	if (sub->flags & ~KVBLK_SUBMIT_CHAIN)
+		return -EOPNOTSUPP;
+	if (sub->reserved || !sub->nr_ops ||
+	    sub->nr_ops > KVBLK_OPS_MAX || sub->op_size < sizeof(op) ||
+	    sub->op_size > PAGE_SIZE || sub->result_size > PAGE_SIZE ||
+	    sub->result_size < sizeof(struct kvblk_result))
+		return -EINVAL;
+	/* results can be written, before anything happens */
+	if (clear_user(results, (size_t)sub->nr_ops * sub->result_size))
+		return -EFAULT;
+	reqs = kvcalloc(sub->nr_ops, sizeof(*reqs), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!reqs)
+		return -ENOMEM;
+	for (i = 0; i < sub->nr_ops; i++) {
+		err = copy_struct_from_user(&op, sizeof(op),
+					    ops + (size_t)i * sub->op_size,
+					    sub->op_size);
+		if (err)
+			goto free;
+		reqs[i] = kvblk_req_new(file, &op, NULL, 0);
+		if (!reqs[i]) {
+			err = -ENOMEM;
+			goto free;
+		}
+		cond_resched();
+	}
+	err = kvblk_batch_run(file, reqs, sub->nr_ops, sub->flags & KVBLK_SUBMIT_CHAIN);
+	for (i = 0; i < sub->nr_ops && !err; i++)
+		if (copy_to_user(results + (size_t)i * sub->result_size,
+				 &reqs[i]->result, sizeof(struct kvblk_result)))
+			err = -EFAULT;
+free:
+	for (i = 0; i < sub->nr_ops && reqs[i]; i++)
+		kvblk_req_free(reqs[i]);
+	kvfree(reqs);
+	return err;
+}

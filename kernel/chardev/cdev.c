@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The character device: open, release, ioctl. */
+#include <linux/slab.h>
+
+#include "chardev/chardev.h"
+
+static long kvblk_ioctl(struct file *filp, unsigned int cmd, unsigned long param)
+{
+	return kvblk_call(filp->private_data, cmd, (void __user *)param);
+}
+
+int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp)
+{
+	struct kvblk_file *file;
+	bool dying = false;
+
+	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	if (!file)
+		return -ENOMEM;
+	file->flight = kvblk_flight_new();
+	if (!file->flight) {
+		kfree(file);
+		return -ENOMEM;
+	}
+	scoped_guard(spinlock, &pool->openers_lock) {
+		dying = pool->dying;
+		if (dying)
+			break;
+		list_add_tail(&file->opener.link, &pool->openers);
+		file->opener.pid = get_pid(task_tgid(current));
+		get_task_comm(file->opener.comm, current->group_leader);
+	}
+	if (dying) {
+		kvblk_flight_put(file->flight);
+		kfree(file);
+		return -ENODEV;
+	}
+	refcount_set(&file->refs, 1);
+	kvblk_budget_init(&file->budget);
+	file->pool = pool;
+	file->mode = filp->f_mode & (FMODE_READ | FMODE_WRITE);
+	kvblk_tenant_key_derive(&file->key, &pool->secret, file->tenant);
+	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
+	spin_lock_init(&file->lock);
+	INIT_LIST_HEAD(&file->reqs);
+	xa_init(&file->leases);
+	get_device(&pool->dev);
+	filp->private_data = file;
+	return nonseekable_open(inode, filp);
+}
+
+static int kvblk_open_node(struct inode *inode, struct file *filp)
+{
+	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, cdev), inode,
+			       filp);
+}
+
+int kvblk_file_flush(struct file *filp, fl_owner_t id)
+{
+	kvblk_file_quiesce(filp->private_data, id);
+	return 0;
+}
+
+int kvblk_file_release(struct inode *inode, struct file *filp)
+{
+	struct kvblk_file *file = filp->private_data;
+	struct kvblk_pool *pool = file->pool;
+
+	kvblk_lease_drop_all(file);
+	kvblk_region_remove_all(&file->regions);
+	scoped_guard(spinlock, &pool->openers_lock)
+		list_del(&file->opener.link);
+	put_pid(file->opener.pid);
+	kvblk_flight_put(file->flight);
+	kvblk_file_put(file);
+	wake_up_all(&pool->settle_wait);
+	put_device(&pool->dev);
+	return 0;
+}
+
+const struct file_operations kvblk_fops = {
+	.owner = THIS_MODULE,
+	.open = kvblk_open_node,
+	.flush = kvblk_file_flush,
+	.release = kvblk_file_release,
+	.unlocked_ioctl = kvblk_ioctl,
+	.uring_cmd = kvblk_uring_cmd,
+	.compat_ioctl = compat_ptr_ioctl,
+};

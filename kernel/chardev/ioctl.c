@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The ioctls. The rule: nothing of a bad one is done: its structure and pointers
+ * to arrays are checked first.
+ */
+#include <linux/capability.h>
+#include <linux/log2.h>
+#include <linux/nospec.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "chardev/chardev.h"
+#include "trace.h"
+
+/* Keys that a lookup takes in one go. */
+#define LOOKUP_STEP	64u
+/*
+ * Keys that are hashed, then prefetched: so that page walks of prefetches
+ * overlap, which hashes in between keep apart.
+ */
+#define LOOKUP_TOGETHER	8
+
+/* ---- lookups ---- */
+
+/**
+ * struct lookup - a lookup's arrays, and where it is
+ * @file: whose lookup
+ * @arg: the caller's structure
+ * @keys: the next keys
+ * @blob: LOOKUP_STEP keys
+ * @ids: of LOOKUP_STEP keys
+ * @slots: of LOOKUP_STEP keys
+ * @found: a bit for each key
+ * @wanted: entries to lease; from the file's budget
+ * @nr_wanted: number of entries in @wanted
+ * @room: entries that @wanted has room for
+ * @hole: a key was absent
+ * @full: further entries are not leased, because the file's budget is used up
+ * @unserved: keys whose member does not serve
+ */
+struct lookup {
+	struct kvblk_file *file;
+	struct kvblk_lookup *arg;
+	u8 __user *keys;
+	u8 *blob;
+	struct kvblk_id *ids;
+	struct kvblk_slot *slots;
+	unsigned long *found;
+	struct kvblk_entry *wanted;
+	u32 nr_wanted;
+	u32 room;
+	bool hole;
+	bool full;
+	u32 unserved;
+};
+
+/* Adds an entry to those to be leased. Returns 0 or -ENOMEM. */
+static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot)
+{
+	struct kvblk_budget *budget = &lu->file->budget;
+	struct kvblk_entry *more;
+	u32 add = lu->room ?: LOOKUP_STEP;
+
+	if (lu->full)
+		return 0;
+	if (lu->nr_wanted == lu->room) {
+		lu->full = !kvblk_budget_take(budget, array_size(add, sizeof(*more)),
+					      kvblk_file_limit(lu->file));
+		if (lu->full)
+			return 0;
+		more = kvrealloc(lu->wanted, array_size(lu->room + add, sizeof(*more)),
+				 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+		if (!more) {
+			kvblk_budget_give(budget, array_size(add, sizeof(*more)));
+			return -ENOMEM;
+		}
+		lu->wanted = more;
+		lu->room += add;
+	}
+	lu->wanted[lu->nr_wanted++] = (struct kvblk_entry) { .id = id, .slot = *slot };
+	return 0;
+}
+
+/* A lookup's results for the keys of a step. */
+struct lookup_answer {
+	u64 tags[LOOKUP_STEP];
+	u32 sizes[LOOKUP_STEP];
+	u8 tiers[LOOKUP_STEP];
+};
+
+/*
+ * Looks up the keys in lu->ids, which are keys @first to @first + @n - 1, while the
+ * pool is entered. Returns 0 or -ENOMEM.
+ */
+static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
+{
+	struct kvblk_lookup *arg = lu->arg;
+	struct kvblk_pool *pool = lu->file->pool;
+	u8 tick = kvblk_policy_tick(&pool->policy);
+	u64 entries;
+	u32 i;
+
+	BUILD_BUG_ON(LOOKUP_STEP > 64);
+
+	entries = kvblk_index_find_many(&pool->index, lu->ids, n, lu->slots);
+	for (i = 0; i < n; i++) {
+		struct kvblk_slot *slot = &lu->slots[i];
+
+		if (!(entries & BIT_ULL(i)) ||
+		    !kvblk_slot_present(pool, lu->file->tenant, slot)) {
+			lu->unserved += entries & BIT_ULL(i) &&
+					kvblk_slot_listed(pool, lu->file->tenant, slot);
+			lu->hole = true;
+			if (arg->flags & KVBLK_LOOKUP_PREFIX)
+				break;
+			continue;
+		}
+		__set_bit(first + i, lu->found);
+		answer->sizes[i] = slot->len;
+		answer->tags[i] = slot->caller_tag;
+		if (arg->tiers)
+			answer->tiers[i] = kvblk_dram_holds(pool, lu->ids[i], slot) ?
+					   KVBLK_TIER_MEMORY : KVBLK_TIER_MEMBER;
+		arg->nr_present++;
+		if (!lu->hole) {
+			arg->nr_leading++;
+			kvblk_index_touch(&pool->index, slot, tick);
+		}
+		if (arg->flags & KVBLK_LOOKUP_LEASE && lookup_want(lu, lu->ids[i], slot))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* Reads and looks up keys @first to @first + @n - 1. */
+static int lookup_step(struct lookup *lu, u32 first, u32 n)
+{
+	struct kvblk_lookup *arg = lu->arg;
+	struct kvblk_pool *pool = lu->file->pool;
+	struct lookup_answer answer = {};
+	u32 bytes = 0, at = 0, i, j, end;
+	u16 lens[LOOKUP_STEP];
+	int err;
+
+	if (arg->key_lens) {
+		if (copy_from_user(lens, u64_to_user_ptr(arg->key_lens) + first * 2ul,
+				   n * 2ul))
+			return -EFAULT;
+	} else {
+		for (i = 0; i < n; i++)
+			lens[i] = arg->key_stride;
+	}
+	for (i = 0; i < n; i++) {
+		if (!lens[i] || lens[i] > KVBLK_KEY_MAX)
+			return -EINVAL;
+		bytes += lens[i];
+	}
+	if (copy_from_user(lu->blob, lu->keys, bytes))
+		return -EFAULT;
+	lu->keys += bytes;
+	/* not while keys or answers are copied, which may wait for the caller's pager */
+	if (!kvblk_pool_enter(pool))
+		return -ENODEV;
+	for (i = 0; i < n; i = end) {
+		end = min(i + LOOKUP_TOGETHER, n);
+		for (j = i; j < end; j++) {
+			lu->ids[j] = kvblk_tenant_hash(&lu->file->key, lu->blob + at,
+						       lens[j]);
+			at += lens[j];
+		}
+		for (j = i; j < end; j++)
+			kvblk_index_prefetch(&pool->index, lu->ids[j]);
+	}
+	err = lookup_find(lu, first, n, &answer);
+	kvblk_pool_leave(pool);
+	if (err)
+		return err;
+	if (arg->sizes && copy_to_user(u64_to_user_ptr(arg->sizes) + first * 4ul,
+				       answer.sizes, n * 4ul))
+		return -EFAULT;
+	if (arg->caller_tags && copy_to_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul,
+					     answer.tags, n * 8ul))
+		return -EFAULT;
+	if (arg->tiers &&
+	    copy_to_user(u64_to_user_ptr(arg->tiers) + first, answer.tiers, n))
+		return -EFAULT;
+	return 0;
+}
+
+/* Zeroes what the steps behind a hole would have filled. */
+static int lookup_rest(struct kvblk_lookup *arg, u32 first)
+{
+	u32 n = arg->nr_keys - first;
+
+	if ((arg->sizes &&
+	     clear_user(u64_to_user_ptr(arg->sizes) + first * 4ul, n * 4ul)) ||
+	    (arg->caller_tags &&
+	     clear_user(u64_to_user_ptr(arg->caller_tags) + first * 8ul, n * 8ul)) ||
+	    (arg->tiers && clear_user(u64_to_user_ptr(arg->tiers) + first, n)))
+		return -EFAULT;
+	return 0;
+}
+
+static int ioctl_lookup(struct kvblk_file *file, void *data)
+{
+	struct kvblk_lookup *arg = data;
+	struct kvblk_pool *pool = file->pool;
+	bool lease = arg->flags & KVBLK_LOOKUP_LEASE;
+	struct lookup lu = { .file = file, .arg = arg };
+	ktime_t start = ktime_get();
+	u32 nr = arg->nr_keys, room, i, n;
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
+	int err = -ENOMEM;
+
+	if (arg->flags & ~(KVBLK_LOOKUP_LEASE | KVBLK_LOOKUP_PREFIX))
+		return -EOPNOTSUPP;
+	if (arg->reserved || arg->reserved2 || !nr || nr > KVBLK_LOOKUP_MAX ||
+	    !arg->key_lens == !arg->key_stride || arg->key_stride > KVBLK_KEY_MAX ||
+	    !arg->lease_ms == lease || arg->lease_ms > KVBLK_LEASE_MS_MAX)
+		return -EINVAL;
+	arg->nr_leading = 0;
+	arg->nr_present = 0;
+	arg->nr_leased = 0;
+	arg->lease = 0;
+
+	room = min(nr, LOOKUP_STEP);
+	lu.keys = u64_to_user_ptr(arg->keys);
+	lu.blob = kvmalloc_array(LOOKUP_STEP, KVBLK_KEY_MAX, gfp);
+	lu.ids = kvmalloc_array(room, sizeof(*lu.ids), gfp);
+	lu.slots = kvmalloc_array(room, sizeof(*lu.slots), gfp);
+	lu.found = kvcalloc(BITS_TO_LONGS(nr), sizeof(long), gfp);
+	if (!lu.blob || !lu.ids || !lu.slots || !lu.found)
+		goto out;
+	err = 0;
+	for (i = 0; i < nr && !err; i += n) {
+		n = min(nr - i, LOOKUP_STEP);
+		err = lookup_step(&lu, i, n);
+		cond_resched();
+		if (lu.hole && (arg->flags & KVBLK_LOOKUP_PREFIX)) {
+			if (!err && i + n < nr)
+				err = lookup_rest(arg, i + n);
+			break;
+		}
+	}
+	/* little endian by bytes, as the ABI says */
+	for (i = 0; arg->bitmap && i < DIV_ROUND_UP(nr, 8) && !err; i++)
+		if (put_user((u8)bitmap_get_value8(lu.found, i * 8),
+			     (u8 __user *)u64_to_user_ptr(arg->bitmap) + i))
+			err = -EFAULT;
+	if (err)
+		goto out;
+	kvblk_count(pool, KVBLK_C_LOOKUPS, 1);
+	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, nr);
+	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, arg->nr_present);
+	kvblk_count(pool, KVBLK_C_LOOKUP_UNSERVED, lu.unserved);
+	if (lu.nr_wanted)
+		err = kvblk_lease_take(file, lu.wanted, lu.nr_wanted, arg->lease_ms,
+				       &arg->lease);
+	if (err > 0) {
+		arg->nr_leased = err;
+		err = 0;
+	}
+	kvblk_hist_add(pool, KVBLK_H_LOOKUP, start);
+	trace_kvblk_lookup(pool->name, nr, arg->nr_leading);
+out:
+	kvfree(lu.blob);
+	kvfree(lu.ids);
+	kvfree(lu.slots);
+	kvfree(lu.found);
+	kvfree(lu.wanted);
+	if (lu.room)
+		kvblk_budget_give(&file->budget, array_size(lu.room, sizeof(*lu.wanted)));
+	return err;
+}
+
+static void undo_lookup(struct kvblk_file *file, const void *data)
+{
+	const struct kvblk_lookup *arg = data;
+
+	if (arg->lease)
+		kvblk_lease_drop(file, arg->lease);
+}
+
+/* ---- the rest ---- */
+
+static int ioctl_submit(struct kvblk_file *file, void *arg)
+{
+	return kvblk_batch_submit(file, arg);
+}
+
+static int ioctl_info(struct kvblk_file *file, void *data)
+{
+	struct kvblk_info *info = data;
+	struct kvblk_pool *pool = file->pool;
+	struct kvblk_align align = kvblk_pool_align(pool);
+
+	if (info->flags)
+		return -EOPNOTSUPP;
+	*info = (struct kvblk_info) {
+		.tenant = file->tenant,
+		.pool_flags = pool->flags & KVBLK_POOL_STRICT,
+		.features = KVBLK_FEAT_LEASE | KVBLK_FEAT_CALLER_TAGS |
+			    KVBLK_FEAT_REGISTERED | KVBLK_FEAT_URING |
+			    KVBLK_FEAT_CHECKSUMS | KVBLK_FEAT_JOURNAL |
+			    KVBLK_FEAT_DRAM | KVBLK_FEAT_PREFETCH |
+			    (IS_ENABLED(CONFIG_PCI_P2PDMA) ? KVBLK_FEAT_P2P : 0),
+		.value_max = kvblk_pool_value_max(pool),
+		.key_max = KVBLK_KEY_MAX,
+		.pieces_max = KVBLK_PIECES_MAX,
+		.ops_max = KVBLK_OPS_MAX,
+		.lookup_max = KVBLK_LOOKUP_MAX,
+		.dma_align = (align.addr_mask | align.len_mask) + 1,
+		.chunk_size = 1u << KVBLK_CHUNK_SHIFT,
+		.lease_ms_max = KVBLK_LEASE_MS_MAX,
+		.capacity = kvblk_pool_capacity(pool),
+		.checksum = KVBLK_CHECKSUM_CRC32C,
+		.integrity = READ_ONCE(pool->tun.integrity),
+	};
+	memcpy(info->pool_uuid, &pool->uuid, sizeof(info->pool_uuid));
+	strscpy(info->pool_name, pool->name, sizeof(info->pool_name));
+	return 0;
+}
+
+static int ioctl_lease_release(struct kvblk_file *file, void *data)
+{
+	struct kvblk_lease_release *arg = data;
+
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	return kvblk_lease_drop(file, arg->lease);
+}
+
+static int ioctl_reg_buf(struct kvblk_file *file, void *data)
+{
+	struct kvblk_reg_buf *arg = data;
+
+	if (arg->flags || arg->type != KVBLK_BUF_USER)
+		return -EOPNOTSUPP;
+	if (arg->fd || arg->reserved || arg->handle)
+		return -EINVAL;
+	return kvblk_region_add(&file->regions, arg->addr, arg->length, &arg->handle);
+}
+
+static void undo_reg_buf(struct kvblk_file *file, const void *data)
+{
+	const struct kvblk_reg_buf *arg = data;
+
+	kvblk_region_remove(&file->regions, arg->handle);
+}
+
+static int ioctl_unreg_buf(struct kvblk_file *file, void *data)
+{
+	struct kvblk_unreg_buf *arg = data;
+
+	if (arg->flags & ~KVBLK_UNREG_WAIT)
+		return -EOPNOTSUPP;
+	if (arg->reserved)
+		return -EINVAL;
+	return arg->flags & KVBLK_UNREG_WAIT ?
+	       kvblk_region_wait(&file->regions, arg->handle) :
+	       kvblk_region_remove(&file->regions, arg->handle);
+}
+
+static int ioctl_drain(struct kvblk_file *file, void *data)
+{
+	const struct kvblk_drain *arg = data;
+	u64 deadline = arg->deadline_ns ? kvblk_deadline(arg->deadline_ns) : 0;
+
+	return arg->flags ? -EOPNOTSUPP : kvblk_flight_drain(file->flight, deadline);
+}
+
+static int ioctl_journal(struct kvblk_file *file, void *data)
+{
+	const struct kvblk_journal *arg = data;
+
+	if (arg->flags & ~(KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK))
+		return -EOPNOTSUPP;
+	if (arg->reserved || !is_power_of_2(arg->nr_records) ||
+	    arg->nr_records < KVBLK_JOURNAL_MIN || arg->nr_records > KVBLK_JOURNAL_MAX)
+		return -EINVAL;
+	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
+}
+
+/* Operations that a cancel looks at before others may have the lock. */
+#define CANCEL_STEP	256
+
+static int ioctl_cancel(struct kvblk_file *file, void *data)
+{
+	struct kvblk_cancel *arg = data;
+	struct kvblk_req *req, *next, *here;
+	u32 seen = 0;
+
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	if (arg->reserved || !arg->cookie)
+		return -EINVAL;
+	arg->nr_found = 0;
+	/* keeps the place in the list; has no cookie, so other cancels skip it */
+	here = kvblk_req_alloc(GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
+	spin_lock(&file->lock);
+	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
+		bool rest = ++seen % CANCEL_STEP == 0;
+
+		if (rest)
+			list_add(&here->file_link, &req->file_link);
+		if (req->op.cookie == arg->cookie && !req->canceled &&
+		    atomic_read(&req->hand.state) != KVBLK_REQ_DONE) {
+			WRITE_ONCE(req->canceled, true);
+			arg->nr_found++;
+			req->cancel(req);
+		}
+		if (rest) {
+			cond_resched_lock(&file->lock);
+			next = list_next_entry(here, file_link);
+			list_del_init(&here->file_link);
+		}
+	}
+	spin_unlock(&file->lock);
+	kvblk_req_free(here);
+	kvblk_count(file->pool, KVBLK_C_CANCELS, arg->nr_found);
+	return arg->nr_found ? 0 : -ENOENT;
+}
+
+/*
+ * struct ioctl_def - a row of the dispatch table
+ * @size: of the structure
+ * @least: up to its last field of version 1
+ * @out: the structure is written back
+ * @mode: how the node must be open
+ * @ends: gives back what the file has: also when the pool is going
+ * @run: does it: 0, an error, or a descriptor
+ * @undo: takes back what @run did, when that can't be written back; or NULL
+ */
+struct ioctl_def {
+	unsigned int size;
+	unsigned int least;
+	bool out;
+	fmode_t mode;
+	bool ends;
+	int (*run)(struct kvblk_file *file, void *arg);
+	void (*undo)(struct kvblk_file *file, const void *arg);
+};
+
+static const struct ioctl_def ioctls[] = {
+	[_IOC_NR(KVBLK_IOC_INFO)] = {
+		sizeof(struct kvblk_info), 8, true, 0, false, ioctl_info },
+	[_IOC_NR(KVBLK_IOC_SUBMIT)] = {
+		sizeof(struct kvblk_submit), sizeof(struct kvblk_submit), false,
+		0, false, ioctl_submit },
+	[_IOC_NR(KVBLK_IOC_LOOKUP)] = {
+		sizeof(struct kvblk_lookup), offsetof(struct kvblk_lookup, tiers), true,
+		FMODE_READ, false, ioctl_lookup, undo_lookup },
+	[_IOC_NR(KVBLK_IOC_LEASE_RELEASE)] = {
+		sizeof(struct kvblk_lease_release),
+		sizeof(struct kvblk_lease_release), false, FMODE_READ,
+		true, ioctl_lease_release },
+	[_IOC_NR(KVBLK_IOC_CANCEL)] = {
+		sizeof(struct kvblk_cancel), sizeof(struct kvblk_cancel), true,
+		0, false, ioctl_cancel },
+	[_IOC_NR(KVBLK_IOC_REG_BUF)] = {
+		sizeof(struct kvblk_reg_buf), sizeof(struct kvblk_reg_buf), true,
+		0, false, ioctl_reg_buf, undo_reg_buf },
+	[_IOC_NR(KVBLK_IOC_UNREG_BUF)] = {
+		sizeof(struct kvblk_unreg_buf), sizeof(struct kvblk_unreg_buf),
+		false, 0, true, ioctl_unreg_buf },
+	[_IOC_NR(KVBLK_IOC_DRAIN)] = {
+		sizeof(struct kvblk_drain), sizeof(struct kvblk_drain), false,
+		0, true, ioctl_drain },
+	[_IOC_NR(KVBLK_IOC_JOURNAL)] = {
+		sizeof(struct kvblk_journal), sizeof(struct kvblk_journal), false,
+		FMODE_READ, false, ioctl_journal },
+};
+
+/* Room for any of the structures. */
+union ioctl_arg {
+	u32 size;
+	struct kvblk_info info;
+	struct kvblk_submit submit;
+	struct kvblk_lookup lookup;
+	struct kvblk_lease_release lease_release;
+	struct kvblk_cancel cancel;
+	struct kvblk_reg_buf reg_buf;
+	struct kvblk_unreg_buf unreg_buf;
+	struct kvblk_drain drain;
+	struct kvblk_journal journal;
+};
+
+long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
+{
+	unsigned int nr = _IOC_NR(cmd);
+	const struct ioctl_def *def;
+	union ioctl_arg arg = {};
+	u32 size;
+	long ret;
+
+	if (_IOC_TYPE(cmd) != KVBLK_IOC_TYPE || nr >= ARRAY_SIZE(ioctls))
+		return -ENOTTY;
+	nr = array_index_nospec(nr, ARRAY_SIZE(ioctls));
+	def = &ioctls[nr];
+	if (cmd != _IO(KVBLK_IOC_TYPE, nr))
+		return -ENOTTY;
+	if (def->mode & ~file->mode)
+		return -EBADF;
+	ret = kvblk_struct_read(&arg, def->size, def->least, uarg);
+	if (ret)
+		return ret;
+	size = min(arg.size, def->size);
+	/* the file keeps the pool's memory; what needs more takes it for itself */
+	if (percpu_ref_is_dying(&file->pool->users) && !def->ends)
+		return -ENODEV;
+	ret = def->run(file, &arg);
+	arg.size = size;
+	if (!ret && def->out && copy_to_user(uarg, &arg, size)) {
+		if (def->undo)
+			def->undo(file, &arg);
+		ret = -EFAULT;
+	}
+	return ret;
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * From what a caller wrote to an operation. Field by field, since each may mean
+ * something one day.
+ */
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+#include <linux/time_namespace.h>
+#include <linux/uaccess.h>
+
+#include "request.h"
+
+int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from)
+{
+	u32 theirs;
+	int err;
+
+	if (get_user(theirs, (const u32 __user *)from))
+		return -EFAULT;
+	if (theirs > PAGE_SIZE)
+		return -E2BIG;
+	if (theirs < least)
+		return -EINVAL;
+	err = copy_struct_from_user(to, size, from, theirs);
+	/* one look */
+	*(u32 *)to = theirs;
+	return err;
+}
+
+u64 kvblk_deadline(u64 theirs)
+{
+	struct timespec64 offset = {};
+	s64 ns;
+
+	timens_add_monotonic(&offset);
+	ns = timespec64_to_ns(&offset);
+	if (ns <= 0)
+		return theirs > U64_MAX + ns ? U64_MAX : theirs - ns;
+	return theirs > (u64)ns ? theirs - ns : 1;
+}
+
+static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
+{
+	u64 sum = 0;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_piece *p = &pieces[i];
+		bool user = p->type == KVBLK_PIECE_USER;
+
+		if (p->type > KVBLK_PIECE_REGISTERED || p->flags)
+			return -EOPNOTSUPP;
+		if (!user != !!p->handle || !p->length || p->reserved)
+			return -EINVAL;
+		if (user && !access_ok(u64_to_user_ptr(p->addr), p->length))
+			return -EFAULT;
+		sum += p->length;
+	}
+	*bytes = sum;
+	/* a get may offer more room than any block needs */
+	return sum > U32_MAX ? -EINVAL : 0;
+}
+
+#define OP_FLAGS	(KVBLK_OPF_PARTIAL | KVBLK_OPF_LAYOUT | \
+			 KVBLK_OPF_HARD_DEADLINE | KVBLK_OPF_DURABLE)
+
+static int op_check(const struct kvblk_op_type *type, const struct kvblk_op *op,
+		    fmode_t mode, bool fixed)
+{
+	bool payload = type && (type->reads || type->writes);
+	bool partial = op->flags & KVBLK_OPF_PARTIAL;
+
+	if (!type || op->flags & ~OP_FLAGS)
+		return -EOPNOTSUPP;
+	if (type->mode & ~mode)
+		return -EBADF;
+	if (!op->key_len || op->key_len > KVBLK_KEY_MAX || op->flags & ~type->flags)
+		return -EINVAL;
+	if (!type->reads &&
+	    ((op->priority && type != &kvblk_op_prefetch) || op->ttl_s || op->caller_tag ||
+	     (op->layout_tag && !(op->flags & KVBLK_OPF_LAYOUT))))
+		return -EINVAL;
+	if (op->priority > KVBLK_PRIORITY_MAX || op->reserved)
+		return -EINVAL;
+	if (!partial && (op->offset || (op->length && !fixed)))
+		return -EINVAL;
+	if ((op->flags & KVBLK_OPF_HARD_DEADLINE) && !op->deadline_ns)
+		return -EINVAL;
+	if (fixed)
+		return payload && !op->nr_pieces && op->length ? 0 : -EINVAL;
+	if (payload ? !op->nr_pieces || op->nr_pieces > KVBLK_PIECES_MAX :
+			 op->nr_pieces || op->pieces)
+		return -EINVAL;
+	return 0;
+}
+
+static int req_key(struct kvblk_req *req, const siphash_key_t *key)
+{
+	struct kvblk_op *op = &req->op;
+
+	/* op_check() saw the length; hardened usercopy would look for the slab */
+	if (_copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
+		return -EFAULT;
+	req->id = kvblk_tenant_hash(key, req->key, op->key_len);
+	return 0;
+}
+
+static_assert(KVBLK_VALUE_MAX >> KVBLK_CHUNK_SHIFT == KVBLK_CHECKSUMS_MAX);
+
+static int ext_check(const struct kvblk_op_type *type, const struct kvblk_op_ext *ext)
+{
+	if (ext->flags || ext->hints & ~(KVBLK_HINT_CONTINUES | KVBLK_HINT_MISSED))
+		return -EOPNOTSUPP;
+	if (!type->reads && (ext->parent || ext->parent_len || ext->hints))
+		return -EINVAL;
+	if (!type->reads && !type->writes && (ext->checksums || ext->nr_checksums))
+		return -EINVAL;
+	if (ext->parent_len > KVBLK_KEY_MAX || (ext->parent && !ext->parent_len) ||
+	    ext->nr_checksums > KVBLK_CHECKSUMS_MAX ||
+	    (ext->checksums && !ext->nr_checksums) || ext->reserved)
+		return -EINVAL;
+	return 0;
+}
+
+/* What the operation's extension says. */
+static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
+{
+	struct kvblk_op_ext ext;
+	u8 *parent;
+	int err;
+
+	err = kvblk_struct_read(&ext, sizeof(ext), sizeof(ext),
+				u64_to_user_ptr(req->op.ext));
+	if (!err)
+		err = ext_check(req->type, &ext);
+	if (err)
+		return err;
+	if (ext.parent_len) {
+		parent = memdup_user(u64_to_user_ptr(ext.parent), ext.parent_len);
+		if (IS_ERR(parent))
+			return PTR_ERR(parent);
+		req->parent = kvblk_tenant_hash(key, parent, ext.parent_len);
+		kfree(parent);
+	}
+	req->hints = ext.hints;
+	req->crcs_addr = ext.checksums;
+	req->crcs_room = ext.nr_checksums * sizeof(__le32);
+	if (req->crcs_room && (!req->crcs_addr ||
+			       !access_ok(u64_to_user_ptr(req->crcs_addr), req->crcs_room)))
+		return -EFAULT;
+	return 0;
+}
+
+/* The checksums that the producer gives for its block. */
+static int req_crcs_read(struct kvblk_req *req)
+{
+	if (req->crcs_room != kvblk_nr_chunks(req->bytes) * sizeof(__le32))
+		return -EINVAL;
+	req->crcs = kmalloc(req->crcs_room, GFP_KERNEL_ACCOUNT);
+	if (!req->crcs)
+		return -ENOMEM;
+	return copy_from_user(req->crcs, u64_to_user_ptr(req->crcs_addr),
+			      req->crcs_room) ? -EFAULT : 0;
+}
+
+/* A get writes them last: what can't be written is told before it begins. */
+static int req_crcs_there(const struct kvblk_req *req)
+{
+	return fault_in_safe_writeable(u64_to_user_ptr(req->crcs_addr),
+				       req->crcs_room) ? -EFAULT : 0;
+}
+
+/* Checks pieces, and makes parts of them. */
+static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
+		     const struct kvblk_piece *pieces, u32 nr)
+{
+	int err = pieces_check(pieces, nr, &req->bytes);
+
+	if (err)
+		return err;
+	req->src.parts = &req->part;
+	if (nr > 1)
+		req->src.parts = kvcalloc(nr, sizeof(struct kvblk_part),
+					  GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!req->src.parts)
+		return -ENOMEM;
+	req->src.nr = nr;
+	return kvblk_parts_resolve(&file->regions, pieces, req->src.parts, nr);
+}
+
+static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
+{
+	const void __user *user = u64_to_user_ptr(req->op.pieces);
+	u32 nr = req->op.nr_pieces;
+	struct kvblk_piece one, *pieces;
+	int err = -EFAULT;
+
+	if (nr == 1)
+		return copy_from_user(&one, user, sizeof(one)) ? -EFAULT :
+		       req_parts(req, file, &one, 1);
+	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!pieces)
+		return -ENOMEM;
+	if (!copy_from_user(pieces, user, nr * sizeof(*pieces)))
+		err = req_parts(req, file, pieces, nr);
+	kvfree(pieces);
+	return err;
+}
+
+/* One part, which is the ring's buffer. */
+static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
+		     unsigned int issue_flags)
+{
+	struct kvblk_op *op = &req->op;
+	int err;
+
+	err = io_uring_cmd_import_fixed(op->pieces, op->length,
+					req->type->writes ? ITER_DEST : ITER_SOURCE,
+					&req->fixed, cmd, issue_flags);
+	if (err)
+		return err;
+	req->part.kind = KVBLK_PART_FIXED;
+	req->part.length = op->length;
+	req->src.parts = &req->part;
+	req->src.nr = 1;
+	req->src.fixed = &req->fixed;
+	req->bytes = op->length;
+	return kvblk_fixed_whole(&req->src) ? 0 : -EOPNOTSUPP;
+}
+
+/*
+ * What all operations have; @mode: how the node would have to be open. What is wrong
+ * with it is in req->result.res.
+ */
+static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
+				   fmode_t mode, struct io_uring_cmd *cmd)
+{
+	bool fixed = cmd && (cmd->flags & IORING_URING_CMD_FIXED);
+	struct kvblk_req *req;
+
+	req = kvblk_req_alloc(GFP_KERNEL);
+	if (!req)
+		return NULL;
+	req->op = *op;
+	/* one look: a ring is shared with its owner */
+	barrier();
+	op = &req->op;
+	req->type = kvblk_op_type(op->opcode);
+	req->result.res = op_check(req->type, op, mode, fixed);
+	req->pool = file->pool;
+	req->owner = file;
+	kvblk_flight_enter(req);
+	req->cmd = cmd;
+	req->tenant = file->tenant;
+	req->start = ktime_get();
+	req->result.cookie = op->cookie;
+	return req;
+}
+
+struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
+				struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = req_begin(file, op, file->mode, cmd);
+	int err;
+
+	if (!req)
+		return NULL;
+	op = &req->op;
+	err = req->result.res;
+	if (op->deadline_ns)
+		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
+	if (!err)
+		err = req_key(req, &file->key);
+	/* lists of that key space read the header of all that has its tag */
+	if (!err && op->caller_tag == KVBLK_NVME_TAG &&
+	    !kvblk_nvme_key(req->key, op->key_len))
+		err = -EINVAL;
+	if (!err && unlikely(op->ext))
+		err = req_ext(req, &file->key);
+	if (!err && op->ttl_s && op->ttl_s <= KVBLK_TTL_MAX) {
+		/* never early: the running second does not count */
+		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
+		WRITE_ONCE(req->pool->expires, true);
+	}
+	if (!err && cmd && (cmd->flags & IORING_URING_CMD_FIXED))
+		err = req_fixed(req, cmd, issue_flags);
+	else if (!err && op->nr_pieces)
+		err = req_pieces(req, file);
+	if (!err && req->type->reads && req->bytes > KVBLK_VALUE_MAX)
+		err = -EINVAL;
+	if (!err && req->crcs_addr)
+		err = req->type->reads ? req_crcs_read(req) : req_crcs_there(req);
+	req->result.res = err;
+	return req;
+}
+
+struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
+				const void *key, const struct kvblk_piece *pieces,
+				struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = req_begin(file, op, FMODE_READ | FMODE_WRITE, cmd);
+	int err;
+
+	if (!req)
+		return NULL;
+	err = req->result.res;
+	if (!err) {
+		memcpy(req->key, key, op->key_len);
+		req->id = kvblk_tenant_hash(&file->key, req->key, op->key_len);
+	}
+	if (!err && cmd && (cmd->flags & IORING_URING_CMD_FIXED))
+		err = req_fixed(req, cmd, issue_flags);
+	else if (!err && op->nr_pieces)
+		err = req_parts(req, file, pieces, op->nr_pieces);
+	if (!err && req->type->reads && req->bytes > KVBLK_VALUE_MAX)
+		err = -EINVAL;
+	req->result.res = err;
+	return req;
+}

@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Operations of io_uring. Each is a request of its own: started where it is
+ * issued, finished in task work, detached when its ring goes.
+ *
+ * The rules:
+ * - Issue does not wait for room, for others or for a pager: -EAGAIN, and
+ *   io_uring issues it again from a worker, which may.
+ * - Task work does wait for pagers, as io_uring's own reads do: then the media
+ *   half is over, and only users of the same ring wait with it.
+ * - Bios, cancel or deadline: the one that takes a request from INFLIGHT by
+ *   cmpxchg completes its command; the others don't touch that.
+ * - The command holds its request until it is done: until then it may be on the
+ *   ring's list of what can be canceled, and a cancel looks at the request. What
+ *   was detached is held by its bios as well.
+ * - Only what is in flight, or a worker's, is on that list: a command that leaves
+ *   issue uncompleted must not be.
+ * - The caller's memory is touched in its own context only, and not at all when
+ *   it is on its way out.
+ * - A device that writes to memory that others may use then (mem->shared) is waited
+ *   for: such an operation is never detached, so it is not on that list either, and
+ *   closing the node waits for it: kvblk_file_quiesce(). A worker's is on the list
+ *   before its memory is known, so it goes through the kernel's.
+ */
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+
+#include "chardev/chardev.h"
+
+struct uring_pdu {
+	struct kvblk_req *req;		/* NULL: none, or no longer the command's */
+};
+
+static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
+{
+	return io_uring_cmd_to_pdu(cmd, struct uring_pdu);
+}
+
+/* Takes it from the operations that a cookie finds. */
+static void uring_unlist(struct kvblk_req *req)
+{
+	if (!req->file)
+		return;
+	spin_lock(&req->file->lock);
+	list_del_init(&req->file_link);
+	spin_unlock(&req->file->lock);
+}
+
+/* The first extra word of a 32-byte completion. */
+static u64 uring_extra(const struct kvblk_result *result)
+{
+	return (u16)result->flags |
+	       (result->res < 0 ? result->value_len : result->layout_tag) << 16;
+}
+
+/* What the command completes with, when its result is also to be at @addr. */
+static int result_write(u64 addr, const struct kvblk_result *result)
+{
+	return addr && copy_to_user(u64_to_user_ptr(addr), result, sizeof(*result)) ?
+	       -EFAULT : result->res;
+}
+
+static s32 uring_said(const struct kvblk_req *req, const struct kvblk_result *result,
+		      bool user, u64 *extra)
+{
+	struct kvblk_result told = *result;
+
+	if (user)
+		told.res = result_write(req->result_addr, result);
+	*extra = uring_extra(&told);
+	return told.res;
+}
+
+/* Completes the command. @user: its memory may be touched. */
+static void uring_tell(struct io_uring_cmd *cmd, const struct kvblk_req *req,
+		       const struct kvblk_result *result, bool user,
+		       unsigned int issue_flags)
+{
+	u64 extra;
+	s32 res = req->said(req, result, user, &extra);
+
+	io_uring_cmd_done32(cmd, res, extra, issue_flags);
+}
+
+/* The same, and frees its request. */
+static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,
+		       unsigned int issue_flags)
+{
+	uring_unlist(req);
+	uring_tell(cmd, req, &req->result, user, issue_flags);
+	kvblk_req_free(req);
+}
+
+/* The command gives it up, or what it was detached from. */
+static void uring_put(struct kvblk_req *req)
+{
+	if (refcount_dec_and_test(&req->refs))
+		kvblk_req_free(req);
+}
+
+/* The task of the ring, and not on its way out. */
+static bool uring_user(void)
+{
+	return !(current->flags & (PF_EXITING | PF_KTHREAD)) &&
+	       !(current->signal->flags & SIGNAL_GROUP_EXIT);
+}
+
+/* It was detached: what is left of the request ends by itself. @user: as above. */
+static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
+			   unsigned int issue_flags)
+{
+	struct kvblk_req *req = uring_pdu(cmd)->req;
+	struct kvblk_result result = { .cookie = req->op.cookie, .res = res };
+
+	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+		cancel_delayed_work_sync(&req->deadline);
+	uring_unlist(req);
+	uring_tell(cmd, req, &result, user, issue_flags);
+	uring_put(req);
+}
+
+static void uring_canceled_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	uring_detached(cmd, -ECANCELED, uring_user(), issue_flags);
+}
+
+KVBLK_TASK_WORK(uring_canceled)
+
+static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	uring_detached(cmd, -ETIME, uring_user(), issue_flags);
+}
+
+KVBLK_TASK_WORK(uring_late)
+
+/*
+ * Takes a request away from its bios. What is left of it ends by itself. False:
+ * it is done or not begun, or its memory is the ring's or may be others', or (@quiet)
+ * the caller's, or part of that has been written.
+ */
+static bool uring_detach(struct kvblk_req *req, bool quiet)
+{
+	u32 held;
+
+	/* or what it holds, and whose memory that is, would be of an earlier flight */
+	guard(spinlock_irqsave)(&req->hand.landing->lock);
+	if (atomic_read_acquire(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
+	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
+	    (quiet && req->partly))
+		return false;
+	held = kvblk_req_detach(req);
+	if (kvblk_handover_detach(&req->hand))
+		return true;
+	kvblk_req_keep(req, held);
+	return false;
+}
+
+/* ---- completion ---- */
+
+static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = uring_pdu(cmd)->req;
+	bool user = uring_user();
+	int ret;
+
+	/* else it is in flight again, or a work ends its media half: it comes back */
+	if (!kvblk_handover_claim(&req->hand))
+		return;
+	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
+		cancel_delayed_work_sync(&req->deadline);
+	/* nobody vouches any more for the bytes of a put */
+	if (!user)
+		WRITE_ONCE(req->canceled, true);
+	while ((ret = kvblk_req_finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
+		if (ret == 1) {
+			uring_done(cmd, req, user, issue_flags);
+			return;
+		}
+		req->src.fault = true;
+	}
+}
+
+KVBLK_TASK_WORK(uring_finish)
+
+static void uring_landed(struct kvblk_req *req)
+{
+	if (kvblk_req_land(req))
+		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
+}
+
+/* Its media half was ended for its task. */
+static void uring_ended(struct kvblk_req *req)
+{
+	io_uring_cmd_complete_in_task(req->cmd, uring_finish);
+}
+
+/* Under file->lock. */
+static void uring_cancel_one(struct kvblk_req *req)
+{
+	struct io_uring_cmd *cmd = req->cmd;
+
+	lockdep_assert_held(&req->file->lock);
+	/* the command holds it until it is done, in task work */
+	if (uring_detach(req, true))
+		io_uring_cmd_complete_in_task(cmd, uring_canceled);
+}
+
+static void uring_deadline(struct work_struct *work)
+{
+	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req,
+					     deadline);
+
+	if (atomic_read(&req->hand.state) == KVBLK_REQ_NEW) {
+		/* not begun: it sees for itself, or is late at once */
+		schedule_delayed_work(&req->deadline, 1);
+	} else if (uring_detach(req, true)) {
+		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
+		io_uring_cmd_complete_in_task(req->cmd, uring_late);
+	}
+}
+
+/* ---- issue ---- */
+
+int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct kvblk_req *req = uring_pdu(cmd)->req;
+
+	if (!req)
+		return 0;
+	WRITE_ONCE(req->canceled, true);
+	if (uring_detach(req, false))
+		uring_detached(cmd, -ECANCELED, false, issue_flags);
+	return 0;
+}
+
+/* Until it is in flight or over; only a worker waits. */
+static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
+{
+	struct kvblk_sigpipe sigpipe;
+	int ret;
+
+	if (!(issue_flags & IO_URING_F_NONBLOCK))
+		req->src.fault = true;
+	for (;;) {
+		kvblk_sigpipe_block(&sigpipe);
+		ret = kvblk_req_start(req);
+		kvblk_sigpipe_restore(&sigpipe);
+		if (ret != -EAGAIN || (issue_flags & IO_URING_F_NONBLOCK))
+			return ret;
+		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);
+		if (ret)
+			return kvblk_req_over(req, ret == -EINTR ? -ECANCELED : ret);
+	}
+}
+
+int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
+		    unsigned int issue_flags)
+{
+	const struct kvblk_op *op = &req->op;
+	struct kvblk_file *file = req->owner;
+	bool cancelable;
+	int ret = 1;
+
+	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
+		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
+	refcount_set(&req->refs, 2);
+	req->landed = uring_landed;
+	req->ended = uring_ended;
+	req->gone = uring_put;
+	req->cancel = uring_cancel_one;
+	req->hand.landing = raw_cpu_ptr(file->pool->landings);
+	uring_pdu(cmd)->req = req;
+	/* those on the ring's own memory wait for the device in any case */
+	cancelable = !req->src.fixed;
+	req->revocable = cancelable && !(issue_flags & IO_URING_F_NONBLOCK);
+	if (req->revocable)
+		io_uring_cmd_mark_cancelable(cmd, issue_flags);
+	if (!req->result.res) {
+		if (op->cookie) {
+			req->file = file;
+			spin_lock(&file->lock);
+			list_add_tail(&req->file_link, &file->reqs);
+			spin_unlock(&file->lock);
+		}
+		if (op->flags & KVBLK_OPF_HARD_DEADLINE)
+			schedule_delayed_work(&req->deadline, 1 +
+					      nsecs_to_jiffies(op->deadline_ns -
+							       min(op->deadline_ns,
+								   ktime_get_ns())));
+		ret = uring_start(req, issue_flags);
+	}
+	if (!ret) {
+		/* to complete it takes the ring's lock, which we hold */
+		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK) && !req->mem.shared)
+			io_uring_cmd_mark_cancelable(cmd, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
+		cancel_delayed_work_sync(&req->deadline);
+	if (ret == 1) {
+		uring_done(cmd, req, true, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	uring_unlist(req);
+	if (READ_ONCE(req->canceled)) {
+		/* the cancel was reported as done */
+		kvblk_req_over(req, -ECANCELED);
+		uring_done(cmd, req, true, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	uring_pdu(cmd)->req = NULL;
+	kvblk_req_free(req);
+	return ret;
+}
+
+static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
+		    u64 result_addr, unsigned int issue_flags)
+{
+	struct kvblk_file *file = cmd->file->private_data;
+	struct kvblk_req *req;
+
+	if (percpu_ref_is_dying(&file->pool->users))
+		return -ENODEV;
+	/* @op may lie in the ring */
+	req = kvblk_req_new(file, op, cmd, issue_flags);
+	if (!req)
+		return -ENOMEM;
+	req->result_addr = result_addr;
+	req->said = uring_said;
+	return kvblk_uring_run(cmd, req, issue_flags);
+}
+
+static int ptr_check(const struct kvblk_uring_op *ptr)
+{
+	if (ptr->flags)
+		return -EOPNOTSUPP;
+	if (ptr->op_size < sizeof(struct kvblk_op) || ptr->op_size > PAGE_SIZE ||
+	    ptr->result_size > PAGE_SIZE)
+		return -EINVAL;
+	if (ptr->result ? ptr->result_size < sizeof(struct kvblk_result) :
+			  ptr->result_size)
+		return -EINVAL;
+	return 0;
+}
+
+static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
+			unsigned int issue_flags)
+{
+	struct kvblk_result result = {};
+	struct kvblk_uring_op ptr;
+	struct kvblk_op op;
+	int ret;
+
+	ret = kvblk_struct_read(&ptr, sizeof(ptr), sizeof(ptr), addr);
+	if (!ret)
+		ret = ptr_check(&ptr);
+	if (!ret)
+		ret = copy_struct_from_user(&op, sizeof(op), u64_to_user_ptr(ptr.op),
+					    ptr.op_size);
+	if (ret)
+		return ret;
+	if (ptr.result_size > sizeof(result) &&
+	    clear_user(u64_to_user_ptr(ptr.result + sizeof(result)),
+		       ptr.result_size - sizeof(result)))
+		return -EFAULT;
+	result.cookie = op.cookie;
+	ret = uring_op(cmd, &op, ptr.result, issue_flags);
+	if (ret == -EIOCBQUEUED || ret == -EAGAIN)
+		return ret;
+	/* not begun */
+	result.res = ret;
+	return result_write(ptr.result, &result);
+}
+
+/*
+ * What no command uses is zero, as far as io_uring has not looked itself (at ioprio
+ * and what lies above cmd_op).
+ */
+static bool sqe_is_clear(const struct io_uring_cmd *cmd)
+{
+	const struct io_uring_sqe *sqe = cmd->sqe;
+	u32 flags = cmd->flags & IORING_URING_CMD_MASK;
+
+	if (READ_ONCE(sqe->addr) | READ_ONCE(sqe->len) | READ_ONCE(sqe->file_index))
+		return false;
+	return !flags ? !READ_ONCE(sqe->buf_index) : flags == IORING_URING_CMD_FIXED;
+}
+
+/* Nothing but an address is in the command area. */
+static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	const size_t head = offsetof(struct io_uring_sqe, cmd) + sizeof(u64);
+	size_t size = sizeof(*cmd->sqe) << !!(issue_flags & IO_URING_F_SQE128);
+
+	return !memchr_inv((const u8 *)cmd->sqe + head, 0, size - head);
+}
+
+static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	void __user *addr;
+	long ret;
+
+	if (!kvblk_sqe_own(cmd) || !sqe_is_clear(cmd))
+		return -EINVAL;
+	if (cmd->cmd_op == KVBLK_URING_OP) {
+		if (!(issue_flags & IO_URING_F_SQE128))
+			return -EINVAL;
+		return uring_op(cmd, (const void *)cmd->sqe->cmd, 0, issue_flags);
+	}
+	if (!area_is_clear(cmd, issue_flags))
+		return -EINVAL;
+	/* one look: the ring is shared with its owner */
+	addr = u64_to_user_ptr(READ_ONCE(*(const u64 *)cmd->sqe->cmd));
+	if (cmd->cmd_op == KVBLK_URING_OP_PTR)
+		return uring_op_ptr(cmd, addr, issue_flags);
+	if (cmd->flags & IORING_URING_CMD_FIXED)
+		return -EINVAL;
+	/* all others may wait, or take long; a cancel must not wait for workers that do */
+	if (cmd->cmd_op != KVBLK_IOC_INFO && cmd->cmd_op != KVBLK_IOC_CANCEL &&
+	    (issue_flags & IO_URING_F_NONBLOCK))
+		return -EAGAIN;
+	ret = kvblk_call(cmd->file->private_data, cmd->cmd_op, addr);
+	return ret == -ERESTARTSYS ? -EINTR : ret;
+}
+
+int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	int ret;
+
+	if (issue_flags & IO_URING_F_CANCEL)
+		return kvblk_uring_cancel(cmd, issue_flags);
+	ret = uring_issue(cmd, issue_flags);
+	if (ret == -EAGAIN)
+		kvblk_sqe_keep(cmd);
+	return ret;
+}

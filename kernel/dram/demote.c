@@ -1,0 +1,783 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * How blocks leave the host's memory: to a member, or for good; see dram.c.
+ */
+#include <linux/shrinker.h>
+#include <linux/slab.h>
+
+#include "log/log.h"
+#include "memory/memory.h"
+#include "dram/dram.h"
+
+/* Objects looked at together: a chain is put by one batch. */
+#define RUN		KVBLK_OPS_MAX
+/* Of those of no chain: no more than have to go. */
+#define RUN_SINGLE	16
+/* Of those that are written, so many at once, and bytes. */
+#define WRITES		16
+#define WRITE_BYTES	SZ_8M
+/* Writes of a block that fail before it is dropped, unless somebody waits for it. */
+#define STAGE_TRIES	3
+/* How often it is looked at what has landed, and for room. */
+#define LOOK		(HZ / 10)
+/* How long blocks wait for room on the members, in one go of the work. */
+#define ROOM_WAIT	(5 * HZ)
+/* How long a pool that is going writes: what is left then is dropped. */
+#define CLOSE_TIME	(10 * HZ)
+
+/* ---- going ---- */
+
+/* One that is written to a member. */
+struct stage {
+	struct kvblk_io io;
+	struct kvblk_turn turn;
+	struct stages *all;
+	struct kvblk_object *obj;
+	struct kvblk_slot slot;		/* MOVING */
+	struct kvblk_room room;
+	struct kvblk_rec rec;
+	void *header;
+	u32 header_bytes;
+	bool never;			/* turn.given_up */
+	bool landed;
+	bool damaged;			/* its bytes are not what was put */
+	bool ended;
+	bool urgent;			/* somebody waits for it to be durable */
+	struct kvblk_mem mem;
+};
+
+/* Those that go together. */
+enum stages_state {
+	STAGES_FLYING,
+	STAGES_LEFT,			/* so do only those of silent members: nobody waits */
+	STAGES_LANDED,
+};
+
+struct stages {
+	struct kvblk_pool *pool;
+	struct delayed_work work;	/* of some that were left */
+	atomic_t state;			/* &enum stages_state */
+	atomic_t flying;
+	struct completion landed;
+	u32 nr;
+	u64 bytes;
+	bool hopeless;			/* there is no room, and there will be none */
+	struct stage stage[WRITES];
+};
+
+static void stage_landed(struct kvblk_io *io)
+{
+	struct stage *stage = container_of(io, struct stage, io);
+	struct stages *all = stage->all;
+
+	kvblk_turn_leave(&stage->turn);
+	/* pairs with stages_end() */
+	smp_store_release(&stage->landed, true);
+	/* those that were left are gone behind it */
+	if (atomic_dec_and_test(&all->flying) &&
+	    atomic_xchg(&all->state, STAGES_LANDED) == STAGES_FLYING)
+		complete(&all->landed);
+}
+
+static void stage_submit(struct kvblk_turn *turn)
+{
+	struct stage *stage = container_of(turn, struct stage, turn);
+	const struct kvblk_room *room = &stage->room;
+	blk_opf_t opf = REQ_OP_WRITE | REQ_IDLE | (stage->rec.durable ? REQ_FUA : 0);
+
+	kvblk_payload_write_head(&stage->io, opf,
+				 kvblk_seg_pos(room->member, room->segment, room->unit),
+				 &stage->mem, true);
+	kvblk_io_end(&stage->io);
+}
+
+static void stage_rec(struct stage *stage)
+{
+	u32 policy = READ_ONCE(stage->all->pool->tun.integrity);
+	const struct kvblk_object *obj = stage->obj;
+
+	stage->rec = obj->rec;
+	stage->rec.seq = stage->room.seq;
+	/* one without checksums is a miss after a crash */
+	if (!obj->rec.crcs)
+		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
+				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+	stage->rec.durable = stage->urgent ||
+			     kvblk_durable(stage->room.member, stage->rec.integrity);
+	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
+}
+
+/* Writes an object that has room on flash; not without memory, nor if its bytes are damaged. */
+static void stage_write(struct stage *stage)
+{
+	struct kvblk_pool *pool = stage->all->pool;
+	struct kvblk_object *obj = stage->obj;
+	u32 sums = kvblk_nr_chunks(obj->rec.length) * sizeof(__le32);
+	struct kvblk_place place;
+	__le32 *crcs;
+
+	memset(&stage->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	stage->mem.bv = obj->bv;
+	stage->mem.nr = obj->nr + 1;
+	stage->mem.bytes = obj->rec.length;
+	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
+	stage->damaged = kvblk_object_checks(pool, obj) &&
+			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
+	stage->landed = stage->damaged;
+	if (stage->damaged)
+		return;
+	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
+	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
+						 get_order(stage->header_bytes));
+	stage->landed = !stage->header;
+	if (!stage->header)
+		return;
+	bvec_set_virt(&obj->bv[0], stage->header, stage->header_bytes);
+	stage_rec(stage);
+	crcs = stage->header + KVBLK_HDR_CRCS;
+	if (obj->rec.crcs)
+		memcpy(crcs, obj->rec.crcs, sums);
+	else if (stage->rec.integrity == KVBLK_INTEGRITY_NONE)
+		memset(crcs, 0, sums);
+	else
+		kvblk_payload_sum(&stage->mem, crcs);
+	place = kvblk_place(stage->room.member, stage->room.segment, stage->room.gen,
+			    stage->room.unit);
+	kvblk_record_encode(stage->header, &stage->rec, &place, &pool->secret);
+	atomic_inc(&stage->all->flying);
+	kvblk_io_start(&stage->io, stage->room.member, stage_landed);
+	stage->turn = (struct kvblk_turn) {
+		.bytes = (u64)stage->room.units << KVBLK_UNIT_SHIFT,
+		.given_up = &stage->never,
+		.submit = stage_submit,
+	};
+	kvblk_turn_enter(&stage->turn, stage->room.member);
+}
+
+/* The write is over, or never began. */
+static void stage_end(struct stage *stage)
+{
+	struct kvblk_pool *pool = stage->all->pool;
+	struct kvblk_room *room = &stage->room;
+	struct kvblk_object *obj = stage->obj;
+	struct kvblk_slot live = stage->slot;
+	bool written = stage->header && !stage->io.status, stays;
+	struct kvblk_member *member = room->member;
+
+	live.state = KVBLK_SLOT_LIVE;
+	live.seg = member->seg_base + room->segment;
+	live.gen = (u16)room->gen;
+	live.off = room->unit;
+	if (stage->header && !written) {
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, room->segment);
+		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->slot : 0;
+	}
+	/* for a member that is away, should it be back with an older record */
+	kvblk_absent_note(pool, obj->rec.id);
+	written = written &&
+		  kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
+	/* before a delete can find the entry */
+	if (stage->header && !written)
+		kvblk_kill_later(pool, obj->rec.id, &live);
+	live = stage->slot;
+	live.state = KVBLK_SLOT_LIVE;
+	if (stage->damaged)
+		kvblk_object_damaged(pool, obj);
+	/* the bytes are whole: another member may take them */
+	stays = !written && !stage->damaged &&
+		(stage->urgent || ++obj->tries < STAGE_TRIES) &&
+		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
+	kvblk_room_release(room, written ? &stage->rec : NULL);
+	if (!written && !stays)
+		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
+	if (stays) {
+		kvblk_object_queue(pool, obj);
+	} else {
+		kvblk_count(pool, written ? KVBLK_C_DRAM_WRITES : KVBLK_C_DRAM_DROPS, 1);
+		kvblk_object_remove(pool, obj);
+	}
+	kvblk_object_put(obj);
+	free_pages((unsigned long)stage->header, get_order(stage->header_bytes));
+}
+
+/* Ends those that have landed. True: that are all, but for silent members'. */
+static bool stages_end(struct stages *all)
+{
+	bool over = true, any = false;
+	u32 i;
+
+	for (i = 0; i < all->nr; i++) {
+		struct stage *stage = &all->stage[i];
+
+		if (stage->ended)
+			continue;
+		/* pairs with stage_landed() */
+		stage->ended = smp_load_acquire(&stage->landed);
+		any |= stage->ended;
+		if (stage->ended)
+			stage_end(stage);
+		else
+			over &= !kvblk_member_ok(stage->room.member);
+	}
+	if (any)
+		wake_up_all(&all->pool->settle_wait);
+	return over;
+}
+
+/* Those that were left land one by one. */
+static void stages_work(struct work_struct *work)
+{
+	struct stages *all = container_of(to_delayed_work(work), struct stages, work);
+	struct kvblk_pool *pool = all->pool;
+	bool over = atomic_read_acquire(&all->state) == STAGES_LANDED;
+
+	stages_end(all);
+	if (!over) {
+		queue_delayed_work(pool->wq, &all->work, LOOK);
+		return;
+	}
+	kvfree(all);
+	/* behind what it gave back: pairs with kvblk_dram_close() */
+	atomic_dec_return_release(&pool->dram.left);
+	wake_up_all(&pool->settle_wait);
+}
+
+static struct stages *stages_new(struct kvblk_pool *pool)
+{
+	struct stages *all = kvzalloc(sizeof(*all), GFP_KERNEL | __GFP_NOWARN);
+
+	if (!all)
+		return NULL;
+	all->pool = pool;
+	INIT_DELAYED_WORK(&all->work, stages_work);
+	atomic_set(&all->flying, 1);
+	init_completion(&all->landed);
+	return all;
+}
+
+/*
+ * They go on by themselves. False: they have landed, or there is no memory for others, or
+ * there are too many such.
+ */
+static bool stages_leave(struct stages *all)
+{
+	struct kvblk_dram *dram = &all->pool->dram;
+	struct stages *next = NULL;
+
+	if (atomic_read(&dram->left) < KVBLK_MEMBERS_MAX)
+		next = stages_new(all->pool);
+	if (!next)
+		return false;
+	next->hopeless = all->hopeless;
+	if (atomic_cmpxchg(&all->state, STAGES_FLYING, STAGES_LEFT) != STAGES_FLYING) {
+		kvfree(next);
+		return false;
+	}
+	dram->stages = next;
+	atomic_inc(&dram->left);
+	queue_delayed_work(all->pool->wq, &all->work, LOOK);
+	return true;
+}
+
+/* Waits for those under way, as long as their members answer; dram->stages are others then. */
+static void stages_flush(struct kvblk_pool *pool)
+{
+	struct stages *all = pool->dram.stages;
+
+	if (!all->nr)
+		return;
+	/* it was 1 before the first one */
+	if (!atomic_dec_and_test(&all->flying))
+		while (!wait_for_completion_timeout(&all->landed, LOOK))
+			if (stages_end(all) && stages_leave(all))
+				return;
+	stages_end(all);
+	all->nr = 0;
+	all->bytes = 0;
+	atomic_set(&all->state, STAGES_FLYING);
+	atomic_set(&all->flying, 1);
+	reinit_completion(&all->landed);
+}
+
+/* Not where its write has failed. */
+static bool stage_suits(void *what, struct kvblk_member *member)
+{
+	const struct kvblk_object *obj = what;
+
+	return member->slot != obj->avoid;
+}
+
+/* Room on some member, with a wait, which is in vain only once. */
+static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
+		       struct kvblk_room *room)
+{
+	struct kvblk_dram *dram = &pool->dram;
+	unsigned long end = jiffies + ROOM_WAIT;
+	int seen = atomic_read(&pool->space_seq), err;
+
+	while ((err = kvblk_room_find(pool, obj->rec.length, stage_suits, obj,
+				      room)) == -EAGAIN) {
+		/* nobody waits for what waits, and a segment may wait for its last record */
+		stages_flush(pool);
+		if (dram->stages->hopeless || time_after(jiffies, end))
+			break;
+		wait_event_idle_timeout(pool->space_wait,
+					atomic_read(&pool->space_seq) != seen, LOOK);
+		seen = atomic_read(&pool->space_seq);
+	}
+	/* -ENOSPC is this block's: it may be too long for what members there are */
+	dram->stages->hopeless |= err == -EAGAIN;
+	return !err;
+}
+
+/* What becomes of an object that is met at the cold end of its list. */
+enum fate {
+	FATE_STAYS,			/* at the other end */
+	FATE_STALE,			/* or a copy: it is nobody's block */
+	FATE_DROP,
+	FATE_WRITE,
+	FATE_ASK,			/* the policy */
+};
+
+/* Has it been asked for since it was met last? */
+static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
+{
+	bool hot = READ_ONCE(obj->touched) || slot->heat != obj->heat;
+
+	WRITE_ONCE(obj->touched, false);
+	obj->heat = slot->heat;
+	obj->needed |= hot;
+	return hot;
+}
+
+/*
+ * @slot: as found; @all: none stays for being hot; @spare: bytes of leased copies that may
+ * still stay, or NULL for none.
+ */
+static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
+			     struct kvblk_slot *slot, bool all, u64 *spare)
+{
+	u64 bytes = kvblk_object_bytes(obj->rec.length);
+
+	if (!kvblk_object_current(pool, obj, slot))
+		return FATE_STALE;
+	if (object_hot(obj, slot) && !all)
+		return FATE_STAYS;
+	/* a copy: the entry is the member's block's, and so is a lease. It goes last */
+	if (slot->seg != KVBLK_DRAM_SEG) {
+		if (!slot->leased || !spare || *spare < bytes)
+			return FATE_STALE;
+		*spare -= bytes;
+		return FATE_STAYS;
+	}
+	/* in its last minute: a write would be for nothing */
+	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
+		return FATE_DROP;
+	/* a lease goes with the entry */
+	if (obj->needed || obj->rec.priority >= 2 || slot->leased)
+		return FATE_WRITE;
+	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
+}
+
+/* Objects of one list that go, or not, together. */
+struct run {
+	u32 nr;
+	struct kvblk_object *objs[RUN];	/* the coldest first: a chain's last */
+	struct kvblk_slot slots[RUN];
+	enum fate fates[RUN];
+	struct kvblk_id ids[RUN];
+	u32 ask[RUN];
+};
+
+/* Takes the coldest ones: of one chain, or of none. */
+static void run_take(struct kvblk_dram_node *node, struct run *run)
+{
+	struct kvblk_object *obj, *next;
+	u32 most = 1;
+
+	run->nr = 0;
+	guard(spinlock)(&node->lock);
+	list_for_each_entry_safe(obj, next, &node->lru, lru) {
+		if (!run->nr)
+			most = obj->chain ? RUN : RUN_SINGLE;
+		if (run->nr == most || (run->nr && obj->chain != run->objs[0]->chain))
+			return;
+		kvblk_object_unqueue(node, obj);
+		refcount_inc(&obj->refs);
+		run->objs[run->nr++] = obj;
+	}
+}
+
+/* What the policy says of those at @ask, which are @nr of a chain in its order. */
+static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *ask, u32 nr)
+{
+	const struct kvblk_object *first = run->objs[ask[0]];
+	struct kvblk_policy_chain chain = {
+		.ids = run->ids,
+		.nr = nr,
+		.parent = first->offer_parent,
+		.parent_present = first->continues,
+		.chain = first->chain,
+	};
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		run->ids[i] = run->objs[ask[i]]->rec.id;
+		chain.priority = max(chain.priority, run->objs[ask[i]]->rec.priority);
+		chain.goes_on |= run->objs[ask[i]]->goes_on;
+	}
+	nr = kvblk_policy_admit(&pool->policy, &chain);
+	for (i = 0; i < chain.nr; i++)
+		run->fates[ask[i]] = i < nr ? FATE_WRITE : FATE_DROP;
+}
+
+static void run_ask(struct kvblk_pool *pool, struct run *run)
+{
+	u32 i, nr = 0;
+
+	for (i = run->nr; i-- > 0;) {
+		if (run->fates[i] != FATE_ASK)
+			continue;
+		run->ask[nr++] = i;
+		if (run->objs[i]->chain)
+			continue;
+		run_ask_chain(pool, run, run->ask, 1);
+		nr = 0;
+	}
+	if (nr)
+		run_ask_chain(pool, run, run->ask, nr);
+}
+
+/*
+ * Takes the block out of the index, for @next, where leases go with it, or (NULL) for
+ * good, which they prevent. Returns false if somebody else has it.
+ */
+static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
+			 const struct kvblk_slot *slot, const struct kvblk_slot *next)
+{
+	/* one that was removed since: the number of its place may be another block's */
+	if (slot->state != KVBLK_SLOT_LIVE || READ_ONCE(obj->dead))
+		return false;
+	return next || READ_ONCE(pool->dram.closing) ?
+	       kvblk_index_replace(&pool->index, obj->rec.id, slot, next) :
+	       kvblk_index_claim(&pool->index, obj->rec.id, slot, next);
+}
+
+/* It goes for good. False: it stays. */
+static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
+			 const struct kvblk_slot *slot)
+{
+	if (!object_claim(pool, obj, slot, NULL))
+		return false;
+	kvblk_count(pool, KVBLK_C_DRAM_DROPS, 1);
+	kvblk_object_remove(pool, obj);
+	kvblk_object_put(obj);
+	return true;
+}
+
+/*
+ * It goes to a member, where there is room before it is claimed: nobody waits for it
+ * longer than for a write. False: it stays. @urgent: durably.
+ */
+static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
+			 const struct kvblk_slot *slot, bool urgent)
+{
+	struct kvblk_slot moving = *slot;
+	struct kvblk_room room = {};
+	struct stages *all;
+	struct stage *stage;
+
+	if (slot->state != KVBLK_SLOT_LIVE)
+		return false;
+	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
+		return object_forgo(pool, obj, slot);
+	if (!stage_room(pool, obj, &room)) {
+		/* no other member has room: next time it may be that one again */
+		if (!urgent && !obj->avoid)
+			return object_forgo(pool, obj, slot);
+		obj->avoid = 0;
+		return false;
+	}
+	moving.state = KVBLK_SLOT_MOVING;
+	if (!object_claim(pool, obj, slot, &moving)) {
+		/* nothing was written there */
+		kvblk_room_release(&room, NULL);
+		return false;
+	}
+	all = pool->dram.stages;
+	stage = &all->stage[all->nr++];
+	memset(stage, 0, offsetof(struct stage, mem));
+	stage->all = all;
+	stage->obj = obj;
+	stage->slot = moving;
+	stage->room = room;
+	stage->urgent = urgent;
+	all->bytes += obj->rec.length;
+	stage_write(stage);
+	if (all->nr == WRITES || all->bytes >= WRITE_BYTES)
+		stages_flush(pool);
+	return true;
+}
+
+/* False: it stays, at the other end of its list. Else the reference is given back. */
+static bool object_go(struct kvblk_pool *pool, struct kvblk_object *obj,
+		      const struct kvblk_slot *slot, enum fate fate)
+{
+	switch (fate) {
+	case FATE_STAYS:
+		return false;
+	case FATE_WRITE:
+		return object_write(pool, obj, slot, false);
+	case FATE_DROP:
+		return object_forgo(pool, obj, slot);
+	default:
+		kvblk_object_remove(pool, obj);
+		kvblk_object_put(obj);
+		return true;
+	}
+}
+
+static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
+{
+	struct kvblk_object *obj;
+
+	guard(spinlock)(&dram->lock);
+	obj = list_first_entry_or_null(&dram->urgent, struct kvblk_object, urgent);
+	if (obj)
+		list_del_init(&obj->urgent);
+	return obj;
+}
+
+/* Demotes objects that somebody waits for, and leased ones where memory is short. */
+static void dram_urgent(struct kvblk_pool *pool)
+{
+	struct kvblk_object *obj;
+	struct kvblk_slot slot;
+	u32 most = RUN;
+
+	/* others have their turn, too: who waits comes again */
+	while (most-- && (obj = urgent_take(&pool->dram)))
+		if (!kvblk_object_current(pool, obj, &slot) ||
+		    slot.seg != KVBLK_DRAM_SEG || !object_write(pool, obj, &slot, true))
+			kvblk_object_put(obj);
+	stages_flush(pool);
+}
+
+/* The list with most in it, or another one if those of that must stay. */
+static struct kvblk_dram_node *node_pick(struct kvblk_dram *dram, unsigned long *stay)
+{
+	struct kvblk_dram_node *most = NULL;
+	int nid;
+
+	for (nid = 0; nid < nr_node_ids; nid++)
+		if (!test_bit(nid, stay) && READ_ONCE(dram->nodes[nid].bytes) &&
+		    (!most || READ_ONCE(dram->nodes[nid].bytes) > READ_ONCE(most->bytes)))
+			most = &dram->nodes[nid];
+	return most;
+}
+
+/* A run of @node's coldest. Bytes that stay. */
+static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node, bool all,
+			  u64 *spare)
+{
+	struct run *run = pool->dram.run;
+	u64 stayed = 0;
+	u32 i;
+
+	run_take(node, run);
+	for (i = 0; i < run->nr; i++)
+		run->fates[i] = object_fate(pool, run->objs[i], &run->slots[i], all, spare);
+	run_ask(pool, run);
+	for (i = 0; i < run->nr; i++) {
+		struct kvblk_object *obj = run->objs[i];
+
+		if (object_go(pool, obj, &run->slots[i], run->fates[i]))
+			continue;
+		stayed += kvblk_object_bytes(obj->rec.length);
+		kvblk_object_queue(pool, obj);
+		kvblk_object_put(obj);
+	}
+	stages_flush(pool);
+	return stayed;
+}
+
+/* Goes on until no more than @target bytes are left, or what is left must stay. */
+static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
+{
+	/* met twice, as all others, and no more: what is leased pins no memory */
+	u64 spare = all ? 0 : READ_ONCE(pool->tun.dram_bytes) / 2;
+	struct kvblk_dram *dram = &pool->dram;
+	struct kvblk_dram_node *node;
+	DECLARE_BITMAP(stay, MAX_NUMNODES) = {};
+	int nid;
+
+	for (nid = 0; nid < nr_node_ids; nid++)
+		dram->nodes[nid].stayed = 0;
+	while (atomic64_read(&dram->bytes) > (s64)target) {
+		node = node_pick(dram, stay);
+		if (!node)
+			break;
+		/* each one may be met twice: as a hot one, and as one that is not any more */
+		node->stayed += dram_evict_run(pool, node, all, &spare);
+		if (node->stayed > 2 * READ_ONCE(node->bytes))
+			__set_bit(node - dram->nodes, stay);
+		dram_urgent(pool);
+		cond_resched();
+	}
+	if (atomic64_read(&dram->bytes) > (s64)target && !READ_ONCE(dram->closing))
+		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
+}
+
+/* With so much it has made room. */
+static u64 room_made(u64 limit)
+{
+	return limit - limit / 8;
+}
+
+static void dram_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, dram.work);
+	u64 limit = READ_ONCE(pool->tun.dram_bytes);
+
+	pool->dram.stages->hopeless = false;
+	dram_urgent(pool);
+	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
+		dram_shrink_to(pool, room_made(limit), !limit);
+	/* what is on that list is held */
+	if (!list_empty(&pool->dram.urgent))
+		queue_work(pool->wq, work);
+}
+
+/* ---- memory pressure ---- */
+
+static unsigned long dram_count(struct shrinker *shrinker, struct shrink_control *sc)
+{
+	struct kvblk_pool *pool = shrinker->private_data;
+
+	return READ_ONCE(pool->dram.nodes[sc->nid].bytes) >> PAGE_SHIFT ?: SHRINK_EMPTY;
+}
+
+static struct kvblk_object *node_coldest(struct kvblk_dram_node *node)
+{
+	struct kvblk_object *obj;
+
+	guard(spinlock)(&node->lock);
+	obj = list_first_entry_or_null(&node->lru, struct kvblk_object, lru);
+	if (!obj)
+		return NULL;
+	kvblk_object_unqueue(node, obj);
+	refcount_inc(&obj->refs);
+	return obj;
+}
+
+/*
+ * Drops a block. Returns false if it stays, being hot, on its way, or leased: that is
+ * written and dropped soon, since a promise must not cost others their lives. No sleep.
+ */
+static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	struct kvblk_slot slot;
+
+	switch (object_fate(pool, obj, &slot, false, NULL)) {
+	case FATE_STAYS:
+		return false;
+	case FATE_STALE:
+		break;
+	default:
+		if (!object_claim(pool, obj, &slot, NULL)) {
+			if (slot.leased && slot.state == KVBLK_SLOT_LIVE)
+				kvblk_object_urge(pool, obj);
+			return false;
+		}
+		kvblk_count(pool, KVBLK_C_DRAM_SQUEEZED, 1);
+	}
+	kvblk_object_remove(pool, obj);
+	return true;
+}
+
+static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control *sc)
+{
+	struct kvblk_pool *pool = shrinker->private_data;
+	u64 want = (u64)sc->nr_to_scan << PAGE_SHIFT, seen = 0, freed = 0;
+	struct kvblk_object *obj;
+
+	while (seen < want) {
+		u64 bytes;
+
+		obj = node_coldest(&pool->dram.nodes[sc->nid]);
+		if (!obj)
+			break;
+		bytes = kvblk_object_bytes(obj->rec.length);
+		seen += bytes;
+		if (!object_squeeze(pool, obj))
+			kvblk_object_queue(pool, obj);
+		/* somebody may be copying from it */
+		if (kvblk_object_put(obj))
+			freed += bytes;
+	}
+	if (!list_empty(&pool->dram.urgent))
+		queue_work(pool->wq, &pool->dram.work);
+	sc->nr_scanned = seen >> PAGE_SHIFT;
+	return seen ? freed >> PAGE_SHIFT : SHRINK_STOP;
+}
+
+/* ---- with its pool ---- */
+
+static void demote_free(struct kvblk_dram *dram)
+{
+	shrinker_free(dram->shrinker);
+	kvfree(dram->stages);
+	kvfree(dram->run);
+}
+
+int kvblk_dram_init(struct kvblk_pool *pool)
+{
+	struct kvblk_dram *dram = &pool->dram;
+
+	INIT_WORK(&dram->work, dram_work);
+	dram->stages = stages_new(pool);
+	dram->run = kvzalloc(sizeof(*dram->run), GFP_KERNEL);
+	dram->shrinker = shrinker_alloc(SHRINKER_NUMA_AWARE, "kvblk-dram:%s", pool->name);
+	if (!dram->stages || !dram->run || !dram->shrinker || kvblk_objects_init(pool)) {
+		demote_free(dram);
+		return -ENOMEM;
+	}
+	dram->shrinker->count_objects = dram_count;
+	dram->shrinker->scan_objects = dram_scan;
+	dram->shrinker->private_data = pool;
+	shrinker_register(dram->shrinker);
+	return 0;
+}
+
+void kvblk_dram_close(struct kvblk_pool *pool)
+{
+	int left;
+
+	/* it would list what it has taken */
+	shrinker_free(pool->dram.shrinker);
+	pool->dram.shrinker = NULL;
+	WRITE_ONCE(pool->dram.rest, jiffies + CLOSE_TIME);
+	/* behind it; the work sees it, too */
+	smp_store_release(&pool->dram.closing, true);
+	cancel_work_sync(&pool->dram.work);
+	WRITE_ONCE(pool->dram.rest, jiffies + CLOSE_TIME);
+	pool->dram.stages->hopeless = false;
+	while (!list_empty(&pool->dram.urgent))
+		dram_urgent(pool);
+	/* what was left while its member was silent may be given back meanwhile */
+	do {
+		left = atomic_read_acquire(&pool->dram.left);
+		dram_shrink_to(pool, 0, true);
+		wait_event_idle(pool->settle_wait,
+				!atomic_read_acquire(&pool->dram.left));
+	} while (left);
+	/* blocks that no member took are dropped, or else their memory would leak */
+	WRITE_ONCE(pool->dram.rest, jiffies - 1);
+	dram_shrink_to(pool, 0, true);
+}
+
+void kvblk_dram_exit(struct kvblk_pool *pool)
+{
+	demote_free(&pool->dram);
+	kvblk_objects_exit(pool);
+}

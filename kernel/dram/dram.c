@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Blocks in the host's memory, before they are on a member or instead of that: how they
+ * come and are found. demote.c is how they leave.
+ *
+ * A put lands here and is done. What is needed again is written to a member when it
+ * is the coldest one and memory is wanted for another; what nobody came back for goes
+ * by the policy's admission, chain by chain, and most of it is never written.
+ *
+ * The rules:
+ * - The index decides. An object counts only while the entry of its id says the same
+ *   place (segment KVBLK_DRAM_SEG, and a number that is new with each put); one that
+ *   does not is stale: no get that begins then finds it, and it goes when it is met.
+ * - A block that is only here has one way out: its entry, claimed by one task, becomes
+ *   none, or MOVING until it is LIVE on a member. What a lease pins can't be claimed.
+ * - Who has a reference finds the bytes unchanged, though the block may have gone. A
+ *   reference is held while something is done with the bytes, not while a task or a
+ *   pager is waited for: what is held is lost to others.
+ * - Memory pressure drops and never writes: the shrinker does no I/O and takes no
+ *   memory. What it drops is a miss. What a lease pins it leaves to the work.
+ *
+ * Who owns the memory: the pool. dram_bytes bounds it, callers' memory cgroups are not
+ * charged, for a block outlives the task that put it and serves other cgroups. It is
+ * reported as reclaimable (KReclaimable).
+ */
+#include <linux/log2.h>
+#include <linux/slab.h>
+
+#include "log/log.h"
+#include "memory/memory.h"
+#include "dram/dram.h"
+
+/* A folio is at most what a huge page is on most machines. */
+#define FOLIO_BYTES	SZ_2M
+
+static const struct rhashtable_params object_params = {
+	.key_len = sizeof(struct kvblk_id),
+	.key_offset = offsetof(struct kvblk_object, rec.id),
+	.head_offset = offsetof(struct kvblk_object, node),
+	.automatic_shrinking = true,
+};
+
+/* ---- memory ---- */
+
+static void folio_count(struct folio *folio, long sign)
+{
+	mod_node_page_state(folio_pgdat(folio), NR_KERNEL_MISC_RECLAIMABLE,
+			    sign * folio_nr_pages(folio));
+}
+
+static void folios_free(struct list_head *folios)
+{
+	struct folio *folio, *next;
+
+	list_for_each_entry_safe(folio, next, folios, lru) {
+		list_del(&folio->lru);
+		folio_put(folio);
+	}
+}
+
+/* As large ones as there are: large ones are not worth a wait. Their number, or 0. */
+static u32 folios_alloc(struct list_head *folios, u32 bytes)
+{
+	u32 left = DIV_ROUND_UP(bytes, PAGE_SIZE), nr = 0;
+	u32 order = min_t(u32, get_order(FOLIO_BYTES), MAX_PAGE_ORDER);
+	struct folio *folio;
+
+	while (left) {
+		gfp_t gfp = GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY;
+
+		order = min_t(u32, order, ilog2(left));
+		if (order)
+			gfp &= ~__GFP_DIRECT_RECLAIM;
+		folio = folio_alloc(gfp, order);
+		if (!folio && order) {
+			order--;
+			continue;
+		}
+		if (!folio) {
+			folios_free(folios);
+			return 0;
+		}
+		list_add_tail(&folio->lru, folios);
+		left -= 1u << order;
+		nr++;
+	}
+	return nr;
+}
+
+/* False: no memory. What is behind @bytes in the last unit is zero. */
+static bool object_fill(struct kvblk_object *obj, u32 bytes)
+{
+	u32 left = round_up(bytes, KVBLK_UNIT);
+	struct folio *folio, *next;
+	struct bio_vec *bv;
+	LIST_HEAD(folios);
+
+	obj->nr = folios_alloc(&folios, bytes);
+	if (!obj->nr)
+		return false;
+	obj->bv = kvmalloc_array(obj->nr + 1, sizeof(*bv), GFP_KERNEL | __GFP_NOWARN);
+	if (!obj->bv) {
+		folios_free(&folios);
+		return false;
+	}
+	bv = obj->bv;
+	list_for_each_entry_safe(folio, next, &folios, lru) {
+		u32 part = min_t(size_t, left, folio_size(folio));
+
+		list_del(&folio->lru);
+		folio_count(folio, 1);
+		bvec_set_folio(++bv, folio, part, 0);
+		left -= part;
+	}
+	memset(bvec_virt(bv) + bv->bv_len - (round_up(bytes, KVBLK_UNIT) - bytes), 0,
+	       round_up(bytes, KVBLK_UNIT) - bytes);
+	return true;
+}
+
+/* Its pool is there: whoever may hold an object holds the pool, or runs on its queue. */
+static void object_free(struct kvblk_object *obj)
+{
+	u32 i;
+
+	atomic64_sub(kvblk_object_bytes(obj->rec.length), &obj->pool->dram.bytes);
+	for (i = 1; obj->bv && i <= obj->nr; i++) {
+		struct folio *folio = page_folio(obj->bv[i].bv_page);
+
+		folio_count(folio, -1);
+		folio_put(folio);
+	}
+	kvfree(obj->bv);
+	kfree(obj->rec.crcs);
+	kfree_rcu(obj, rcu);
+}
+
+bool kvblk_object_put(struct kvblk_object *obj)
+{
+	bool last = refcount_dec_and_test(&obj->refs);
+
+	if (last)
+		object_free(obj);
+	return last;
+}
+
+/* A pool that is going makes no room: kvblk_dram_close() does what is left to do. */
+static void dram_kick(struct kvblk_pool *pool)
+{
+	if (!percpu_ref_tryget_live(&pool->users))
+		return;
+	queue_work(pool->wq, &pool->dram.work);
+	percpu_ref_put(&pool->users);
+}
+
+/* There is too much, and it is worth a look. */
+static void dram_crowded(struct kvblk_pool *pool)
+{
+	if (time_after_eq(jiffies, READ_ONCE(pool->dram.rest)))
+		dram_kick(pool);
+}
+
+void kvblk_dram_tick(struct kvblk_pool *pool)
+{
+	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(READ_ONCE(pool->tun.dram_bytes)))
+		dram_crowded(pool);
+}
+
+bool kvblk_dram_has_room(struct kvblk_pool *pool, u64 bytes)
+{
+	return atomic64_read(&pool->dram.bytes) + bytes <= READ_ONCE(pool->tun.dram_bytes);
+}
+
+struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 key_len)
+{
+	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_object_bytes(length);
+	s64 now = atomic64_add_return(bytes, &pool->dram.bytes);
+	struct kvblk_object *obj = NULL;
+
+	if (now > (s64)kvblk_dram_low(limit))
+		dram_crowded(pool);
+	if (now <= (s64)limit)
+		obj = kzalloc(struct_size(obj, key, key_len), GFP_KERNEL | __GFP_NOWARN);
+	if (obj && !object_fill(obj, length)) {
+		kfree(obj);
+		obj = NULL;
+	}
+	if (!obj) {
+		atomic64_sub(bytes, &pool->dram.bytes);
+		return NULL;
+	}
+	refcount_set(&obj->refs, 1);
+	INIT_LIST_HEAD(&obj->lru);
+	INIT_LIST_HEAD(&obj->urgent);
+	obj->pool = pool;
+	obj->rec.length = length;
+	obj->rec.key_len = key_len;
+	obj->rec.key = obj->key;
+	obj->nid = page_to_nid(obj->bv[1].bv_page);
+	return obj;
+}
+
+/* ---- lists: the coldest first ---- */
+
+static struct kvblk_dram_node *node_of(struct kvblk_pool *pool,
+				       const struct kvblk_object *obj)
+{
+	return &pool->dram.nodes[obj->nid];
+}
+
+void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	struct kvblk_dram_node *node = node_of(pool, obj);
+
+	guard(spinlock)(&node->lock);
+	if (obj->dead || !list_empty(&obj->lru))
+		return;
+	list_add_tail(&obj->lru, &node->lru);
+	WRITE_ONCE(node->bytes, node->bytes + kvblk_object_bytes(obj->rec.length));
+}
+
+void kvblk_object_unqueue(struct kvblk_dram_node *node, struct kvblk_object *obj)
+{
+	lockdep_assert_held(&node->lock);
+	if (list_empty(&obj->lru))
+		return;
+	list_del_init(&obj->lru);
+	WRITE_ONCE(node->bytes, node->bytes - kvblk_object_bytes(obj->rec.length));
+}
+
+void kvblk_object_remove(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	struct kvblk_dram_node *node = node_of(pool, obj);
+
+	scoped_guard(spinlock, &node->lock) {
+		if (obj->dead)
+			return;
+		WRITE_ONCE(obj->dead, true);
+		kvblk_object_unqueue(node, obj);
+		/* at once: object_list() waits for it */
+		rhashtable_remove_fast(&pool->dram.objects, &obj->node, object_params);
+	}
+	kvblk_object_put(obj);
+}
+
+static bool object_is(const struct kvblk_object *obj, const struct kvblk_slot *slot)
+{
+	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen &&
+	       obj->rec.length == slot->len;
+}
+
+bool kvblk_object_current(struct kvblk_pool *pool, const struct kvblk_object *obj,
+			  struct kvblk_slot *slot)
+{
+	return kvblk_index_find(&pool->index, obj->rec.id, slot) && object_is(obj, slot);
+}
+
+struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
+				      const struct kvblk_slot *slot)
+{
+	struct kvblk_object *obj;
+
+	guard(rcu)();
+	obj = rhashtable_lookup(&pool->dram.objects, &id, object_params);
+	if (!obj || !object_is(obj, slot) || !refcount_inc_not_zero(&obj->refs))
+		return NULL;
+	if (!READ_ONCE(obj->touched))
+		WRITE_ONCE(obj->touched, true);
+	return obj;
+}
+
+void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
+		     const struct kvblk_slot *slot)
+{
+	struct kvblk_object *obj;
+
+	/* once the pool is going nobody looks at the list any more */
+	if (!percpu_ref_tryget_live(&pool->users))
+		return;
+	obj = kvblk_object_get(pool, id, slot);
+	if (obj) {
+		kvblk_object_urge(pool, obj);
+		kvblk_object_put(obj);
+	}
+	queue_work(pool->wq, &pool->dram.work);
+	percpu_ref_put(&pool->users);
+}
+
+void kvblk_object_urge(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	guard(spinlock)(&pool->dram.lock);
+	if (!list_empty(&obj->urgent))
+		return;
+	refcount_inc(&obj->refs);
+	list_add_tail(&obj->urgent, &pool->dram.urgent);
+}
+
+bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot)
+{
+	const struct kvblk_object *obj;
+
+	if (slot->seg == KVBLK_DRAM_SEG)
+		return true;
+	if (!atomic64_read(&pool->dram.bytes))
+		return false;
+	guard(rcu)();
+	obj = rhashtable_lookup(&pool->dram.objects, &id, object_params);
+	return obj && object_is(obj, slot);
+}
+
+bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj)
+{
+	u32 policy = READ_ONCE(pool->tun.integrity);
+
+	return obj->rec.crcs && (policy == KVBLK_CHECK_FULL ||
+				 (policy == KVBLK_CHECK_PRODUCER &&
+				  obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER));
+}
+
+/* Between two reports. */
+#define REPORT_GAP	(60 * HZ)
+
+void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj)
+{
+	struct kvblk_report *report = &pool->dram.report;
+	unsigned long next = READ_ONCE(report->next);
+	u32 nr;
+
+	/* a producer's may have been wrong from the beginning */
+	if (obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
+		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		return;
+	}
+	kvblk_count(pool, KVBLK_C_CHECKSUM_FAILURES, 1);
+	atomic_inc(&report->nr);
+	if (time_before(jiffies, next) ||
+	    cmpxchg(&report->next, next, jiffies + REPORT_GAP) != next)
+		return;
+	nr = atomic_xchg(&report->nr, 0);
+	dev_err(&pool->dev,
+		"%u damaged block%s in this host's memory: look for memory errors (EDAC)\n",
+		nr, nr == 1 ? "" : "s");
+	kvblk_event(pool, NULL, KVBLK_EVENT_CHECKSUM, KVBLK_DRAM_SEG);
+}
+
+void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	struct kvblk_slot slot;
+
+	if (kvblk_object_current(pool, obj, &slot) && slot.seg == KVBLK_DRAM_SEG &&
+	    slot.state == KVBLK_SLOT_LIVE && !READ_ONCE(obj->dead))
+		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
+	kvblk_object_remove(pool, obj);
+}
+
+/* Whatever object @id has, with a reference, or NULL. */
+static struct kvblk_object *object_find(struct kvblk_pool *pool, struct kvblk_id id)
+{
+	struct kvblk_object *obj;
+
+	guard(rcu)();
+	obj = rhashtable_lookup(&pool->dram.objects, &id, object_params);
+	return obj && refcount_inc_not_zero(&obj->refs) ? obj : NULL;
+}
+
+void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
+{
+	struct kvblk_object *obj = object_find(pool, id);
+	struct kvblk_slot slot;
+
+	if (!obj)
+		return;
+	if (!kvblk_object_current(pool, obj, &slot))
+		kvblk_object_remove(pool, obj);
+	kvblk_object_put(obj);
+}
+
+/* Returns whether the walk may have missed objects: those behind one that was removed. */
+static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
+{
+	struct kvblk_object *obj, *held = NULL;
+	struct rhashtable_iter iter;
+	bool missed = false;
+
+	rhashtable_walk_enter(&pool->dram.objects, &iter);
+	rhashtable_walk_start(&iter);
+	while ((obj = rhashtable_walk_next(&iter))) {
+		/* the table has grown: some come again */
+		if (IS_ERR(obj))
+			continue;
+		if ((obj->seg - first >= nr && !need_resched()) ||
+		    !refcount_inc_not_zero(&obj->refs))
+			continue;
+		rhashtable_walk_stop(&iter);
+		/* not within the walk: the last one may have a list to vfree() */
+		if (held)
+			kvblk_object_put(held);
+		held = obj;
+		if (obj->seg - first < nr)
+			kvblk_object_remove(pool, obj);
+		cond_resched();
+		rhashtable_walk_start(&iter);
+		/* the walk finds its place by an object that is still in the table */
+		missed |= READ_ONCE(obj->dead);
+	}
+	rhashtable_walk_stop(&iter);
+	rhashtable_walk_exit(&iter);
+	if (held)
+		kvblk_object_put(held);
+	return missed;
+}
+
+void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
+{
+	while (forget_segments(pool, first, nr))
+		;
+}
+
+/* ---- coming ---- */
+
+/*
+ * In place of a stale one; of one that counts, too, if the entry is the caller's
+ * (@owner), else -EEXIST. 0 or an error.
+ */
+static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool owner)
+{
+	struct kvblk_object *old;
+	struct kvblk_slot slot;
+	bool stays;
+
+	for (;;) {
+		scoped_guard(rcu) {
+			old = rhashtable_lookup_get_insert_fast(&pool->dram.objects,
+								&obj->node, object_params);
+			if (IS_ERR_OR_NULL(old))
+				return PTR_ERR_OR_ZERO(old);
+			if (!refcount_inc_not_zero(&old->refs))
+				old = NULL;
+		}
+		if (!old)
+			continue;
+		/* a stale one never counts again */
+		stays = !owner && kvblk_object_current(pool, old, &slot);
+		if (!stays)
+			kvblk_object_remove(pool, old);
+		kvblk_object_put(old);
+		if (stays)
+			return -EEXIST;
+	}
+}
+
+/* Blocks of a chain are on one list, so that the policy judges them together. */
+static void chain_home(struct kvblk_dram *dram, struct kvblk_object *obj)
+{
+	u64 *home = &dram->homes[obj->chain % ARRAY_SIZE(dram->homes)];
+
+	/* one task puts them, one after the other */
+	if (READ_ONCE(*home) >> 32 == obj->chain)
+		obj->nid = (u32)READ_ONCE(*home);
+	else
+		WRITE_ONCE(*home, (u64)obj->chain << 32 | obj->nid);
+}
+
+int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
+{
+	struct kvblk_slot slot = {
+		.seg = KVBLK_DRAM_SEG,
+		.off = (u32)atomic_inc_return(&pool->dram.serial) &
+		       (BIT(KVBLK_INDEX_OFF_BITS) - 1),
+		.len = obj->rec.length,
+		.gen = pool->seg_gen[KVBLK_DRAM_SEG],
+		.tenant = obj->rec.tenant,
+		.state = KVBLK_SLOT_WRITING,
+		.prio = obj->rec.priority,
+		.expiry = obj->rec.expiry,
+		.caller_tag = obj->rec.caller_tag,
+	}, live = slot, victim;
+	int err;
+
+	if (obj->chain)
+		chain_home(&pool->dram, obj);
+	live.state = KVBLK_SLOT_LIVE;
+	obj->seg = slot.seg;
+	obj->off = slot.off;
+	obj->gen = slot.gen;
+	/* the entry first: it is the right to the id's object */
+	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
+	if (err)
+		goto drop;
+	err = object_list(pool, obj, true);
+	if (err) {
+		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
+		goto drop;
+	}
+	refcount_inc(&obj->refs);
+	kvblk_index_replace(&pool->index, obj->rec.id, &slot, &live);
+	kvblk_absent_note(pool, obj->rec.id);
+	kvblk_object_queue(pool, obj);
+	kvblk_object_put(obj);
+	return 0;
+drop:
+	kvblk_object_put(obj);
+	return err;
+}
+
+bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
+		       const struct kvblk_slot *slot)
+{
+	obj->seg = slot->seg;
+	obj->off = slot->off;
+	obj->gen = slot->gen;
+	/* the table's */
+	refcount_inc(&obj->refs);
+	if (object_list(pool, obj, false)) {
+		kvblk_object_put(obj);
+		return false;
+	}
+	/* it was deleted meanwhile */
+	kvblk_dram_forget(pool, obj->rec.id);
+	return true;
+}
+
+/* ---- with its pool ---- */
+
+int kvblk_objects_init(struct kvblk_pool *pool)
+{
+	struct kvblk_dram *dram = &pool->dram;
+	int nid;
+
+	spin_lock_init(&dram->lock);
+	INIT_LIST_HEAD(&dram->urgent);
+	dram->rest = jiffies;
+	dram->report.next = jiffies;
+	/* a segment that never goes */
+	pool->seg_gen[KVBLK_DRAM_SEG] = 1;
+	dram->nodes = kcalloc(nr_node_ids, sizeof(*dram->nodes), GFP_KERNEL);
+	if (!dram->nodes)
+		return -ENOMEM;
+	for (nid = 0; nid < nr_node_ids; nid++) {
+		spin_lock_init(&dram->nodes[nid].lock);
+		INIT_LIST_HEAD(&dram->nodes[nid].lru);
+	}
+	if (!rhashtable_init(&dram->objects, &object_params))
+		return 0;
+	kfree(dram->nodes);
+	return -ENOMEM;
+}
+
+void kvblk_objects_exit(struct kvblk_pool *pool)
+{
+	rhashtable_destroy(&pool->dram.objects);
+	kfree(pool->dram.nodes);
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Names of blocks.
+ *
+ * Rule: everything here is part of the on-media format. Ids lie in records and
+ * summaries, MACs are checked on every get; another label, word order or key
+ * makes every pool come back empty. selftests/host/hash_test.c holds vectors.
+ *
+ * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). A word of
+ * a derived key is SipHash_A(label, i) ^ SipHash_B(label, i): a label for each
+ * key, i for its two words. It looks random as long as one half of the seed is
+ * unknown, and no two words come from the same message.
+ *
+ * An id comes from a cascade. First the tenant picks a key,
+ *
+ *	K = SipHash_id0(tenant), SipHash_id1(tenant)
+ *
+ * then the id is SipHash-2-4-128_K(key). id[0] and id[1] see nothing but one
+ * 8-byte message a tenant, K nothing but keys of one tenant. So no pair of
+ * tenant and key can be spelled like another one, whatever the lengths, and
+ * neither a copy of the key nor a prefix to it is needed. Every id may occur,
+ * all zeroes included.
+ */
+#include <linux/siphash.h>
+#include <linux/types.h>
+#include <linux/unaligned.h>
+
+#include "format/hash.h"
+
+/* ASCII, so that a dump of the messages shows what they are for */
+#define KVBLK_LABEL_ID0		0x3064692d6b6c6276ULL	/* "vblk-id0" */
+#define KVBLK_LABEL_ID1		0x3164692d6b6c6276ULL	/* "vblk-id1" */
+#define KVBLK_LABEL_MAC		0x63616d2d6b6c6276ULL	/* "vblk-mac" */
+
+#define SIPROUND	SIPHASH_PERMUTATION(v0, v1, v2, v3)
+
+static void siphash_key_read(siphash_key_t *key, const u8 bytes[16])
+{
+	key->key[0] = get_unaligned_le64(bytes);
+	key->key[1] = get_unaligned_le64(bytes + 8);
+}
+
+static void siphash_key_derive(siphash_key_t *key, u64 label,
+			       const siphash_key_t *a, const siphash_key_t *b)
+{
+	unsigned int i;
+
+	for (i = 0; i < 2; i++)
+		key->key[i] = siphash_2u64(label, i, a) ^
+			      siphash_2u64(label, i, b);
+}
+
+void kvblk_secret_derive(struct kvblk_secret *secret, const u8 seed[32])
+{
+	siphash_key_t a, b;
+
+	siphash_key_read(&a, seed);
+	siphash_key_read(&b, seed + 16);
+	siphash_key_derive(&secret->id[0], KVBLK_LABEL_ID0, &a, &b);
+	siphash_key_derive(&secret->id[1], KVBLK_LABEL_ID1, &a, &b);
+	siphash_key_derive(&secret->mac, KVBLK_LABEL_MAC, &a, &b);
+}
+
+void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secret,
+			     u16 tenant)
+{
+	key->key[0] = siphash_1u64(tenant, &secret->id[0]);
+	key->key[1] = siphash_1u64(tenant, &secret->id[1]);
+}
+
+/*
+ * SipHash-2-4 with 128 bits, as its authors' reference has it: the kernel's has
+ * 64, and two of those cost nearly twice as much.
+ */
+struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name,
+				  unsigned int len)
+{
+	u64 v0 = SIPHASH_CONST_0 ^ key->key[0];
+	u64 v1 = SIPHASH_CONST_1 ^ key->key[1] ^ 0xee;
+	u64 v2 = SIPHASH_CONST_2 ^ key->key[0];
+	u64 v3 = SIPHASH_CONST_3 ^ key->key[1];
+	u64 last = (u64)len << 56, word;
+	const u8 *at = name;
+	struct kvblk_id id;
+	unsigned int i;
+
+	for (; len >= 8; at += 8, len -= 8) {
+		word = get_unaligned_le64(at);
+		v3 ^= word;
+		SIPROUND;
+		SIPROUND;
+		v0 ^= word;
+	}
+	for (i = 0; i < len; i++)
+		last |= (u64)at[i] << 8 * i;
+	v3 ^= last;
+	SIPROUND;
+	SIPROUND;
+	v0 ^= last;
+
+	v2 ^= 0xee;
+	for (i = 0; i < 4; i++)
+		SIPROUND;
+	id.hi = v0 ^ v1 ^ v2 ^ v3;
+	v1 ^= 0xdd;
+	for (i = 0; i < 4; i++)
+		SIPROUND;
+	id.lo = v0 ^ v1 ^ v2 ^ v3;
+	return id;
+}
+
+struct kvblk_id kvblk_hash_key(const struct kvblk_secret *secret, u16 tenant,
+			       const void *key, unsigned int len)
+{
+	siphash_key_t tenant_key;
+
+	kvblk_tenant_key_derive(&tenant_key, secret, tenant);
+	return kvblk_tenant_hash(&tenant_key, key, len);
+}

@@ -1,0 +1,663 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Codecs of what lies on media.
+ *
+ * Rule: a buffer says nothing until its checksum (and, where a tenant's payload
+ * could lie, its MAC) has been found good; then its place is checked, then each
+ * field. What a decoder hands out is in range, whatever the device returned.
+ * The one thing told earlier is KVBLK_DEC_MORE, which costs its reader 4 KiB.
+ *
+ * A MAC covers the bytes before it, hence the CRC, hence the rest. A CRC can be
+ * forged, but not in a way that helps: the MACed bytes name the place, and what
+ * lies at that place is what the module wrote there. This is no protection from
+ * changes of the media itself, which hold the superblock with the secret too.
+ *
+ * MACs are compared with ==. How long that takes tells an attacker nothing: the
+ * tag is one 64-bit word, compared in one instruction; and a guess costs a put,
+ * and the attacker never learns whether the module looked at its forgery.
+ */
+#include <linux/build_bug.h>
+#include <linux/crc32c.h>
+#include <linux/errno.h>
+#include <linux/minmax.h>
+#include <linux/siphash.h>
+#include <linux/stddef.h>
+#include <linux/string.h>
+#include <linux/types.h>
+#include <asm/byteorder.h>
+
+#include <linux/kvblk.h>
+
+#include "format/record.h"
+
+static_assert(sizeof(struct kvblk_d_tenant) == 64);
+static_assert(sizeof(struct kvblk_d_super) == KVBLK_SB_BYTES);
+static_assert(sizeof(struct kvblk_d_member) == 56);
+static_assert(sizeof(struct kvblk_d_place) == KVBLK_SB_PLACE_PARTS * sizeof(struct kvblk_d_tenant));
+static_assert(offsetof(struct kvblk_d_super, tenants) == KVBLK_UNIT);
+static_assert(sizeof(struct kvblk_d_segment) == 32);
+static_assert(sizeof(struct kvblk_d_table) == KVBLK_UNIT);
+static_assert(sizeof(struct kvblk_d_record) == KVBLK_HDR_KEY);
+static_assert(offsetof(struct kvblk_d_record, mac) == 112);
+static_assert(KVBLK_HDR_KEY + KVBLK_KEY_MAX == KVBLK_HDR_CRCS);
+static_assert(sizeof(struct kvblk_d_entry) == 64);
+static_assert(sizeof(struct kvblk_d_summary) == KVBLK_UNIT);
+static_assert(offsetof(struct kvblk_d_summary, mac) == 48);
+
+static const u8 zeroes[16];
+
+/* CRC32C of @size bytes, @hole_size (at most 16) at @hole taken as zeroes. */
+static u32 crc_with_hole(const void *buf, size_t size, size_t hole,
+			 size_t hole_size)
+{
+	size_t rest = hole + hole_size;
+	u32 crc;
+
+	crc = crc32c(KVBLK_CRC_INIT, buf, hole);
+	crc = crc32c(crc, zeroes, hole_size);
+	return ~crc32c(crc, buf + rest, size - rest);
+}
+
+/*
+ * In headers and summary pages crc and mac are neighbours, and the MAC is that
+ * of all bytes before it.
+ */
+static u32 header_crc(const void *buf, size_t size)
+{
+	size_t hole = offsetof(struct kvblk_d_record, crc);
+
+	return crc_with_hole(buf, size, hole,
+			     offsetofend(struct kvblk_d_record, mac) - hole);
+}
+
+static u64 header_mac(const void *buf, const struct kvblk_secret *secret)
+{
+	return siphash(buf, offsetof(struct kvblk_d_record, mac), &secret->mac);
+}
+
+static u32 summary_crc(const struct kvblk_d_summary *sum)
+{
+	size_t hole = offsetof(struct kvblk_d_summary, crc);
+
+	return crc_with_hole(sum, sizeof(*sum), hole,
+			     offsetofend(struct kvblk_d_summary, mac) - hole);
+}
+
+static u64 summary_mac(const struct kvblk_d_summary *sum,
+		       const struct kvblk_secret *secret)
+{
+	return siphash(sum, offsetof(struct kvblk_d_summary, mac),
+		       &secret->mac);
+}
+
+u32 kvblk_nr_chunks(u32 length)
+{
+	return (length >> KVBLK_CHUNK_SHIFT) +
+	       !!(length & ((1u << KVBLK_CHUNK_SHIFT) - 1));
+}
+
+static u32 bytes_to_units(u32 bytes)
+{
+	return (bytes >> KVBLK_UNIT_SHIFT) + !!(bytes & (KVBLK_UNIT - 1));
+}
+
+/* The longest payload whose checksums fit into a header of one unit. */
+#define HDR_ONE_UNIT	((u32)((KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32)) << \
+			 KVBLK_CHUNK_SHIFT)
+
+unsigned int kvblk_header_units(u32 length)
+{
+	return length <= HDR_ONE_UNIT ? 1 : 2;
+}
+
+u32 kvblk_record_units(u32 length, u32 align_units)
+{
+	u32 units = kvblk_header_units(length) + bytes_to_units(length);
+
+	return (units + align_units - 1) & ~(align_units - 1);
+}
+
+/* Completes a header whose fields are set: place, checksum, MAC. */
+static void header_seal(void *buf, size_t size, const struct kvblk_place *place,
+			const struct kvblk_secret *secret)
+{
+	struct kvblk_d_record *hdr = buf;
+
+	hdr->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
+	hdr->header_units = size >> KVBLK_UNIT_SHIFT;
+	hdr->incarnation = cpu_to_le64(place->incarnation);
+	hdr->segment = cpu_to_le32(place->segment);
+	hdr->unit = cpu_to_le32(place->unit);
+	hdr->generation = cpu_to_le64(place->generation);
+	hdr->crc = cpu_to_le32(header_crc(buf, size));
+	hdr->mac = cpu_to_le64(header_mac(buf, secret));
+}
+
+void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
+			 const struct kvblk_place *place,
+			 const struct kvblk_secret *secret)
+{
+	size_t size = (size_t)kvblk_header_units(rec->length) * KVBLK_UNIT;
+	size_t crcs = sizeof(__le32) * kvblk_nr_chunks(rec->length);
+	struct kvblk_d_record *hdr = buf;
+	u8 *key = buf + KVBLK_HDR_KEY;
+	u8 *tail = buf + KVBLK_HDR_CRCS + crcs;
+
+	/* a reinserted record's key comes from this very buffer */
+	memmove(key, rec->key, rec->key_len);
+	memset(key + rec->key_len, 0, KVBLK_KEY_MAX - rec->key_len);
+	memset(tail, 0, size - KVBLK_HDR_CRCS - crcs);
+	memset(hdr, 0, sizeof(*hdr));
+
+	hdr->magic = cpu_to_le64(KVBLK_RECORD_MAGIC);
+	hdr->integrity = rec->integrity;
+	hdr->chunk_shift = KVBLK_CHUNK_SHIFT;
+	hdr->priority = rec->priority;
+	hdr->tenant = cpu_to_le16(rec->tenant);
+	hdr->seq = cpu_to_le64(rec->seq);
+	hdr->flags = cpu_to_le32(rec->durable ? KVBLK_RECF_DURABLE : 0);
+	hdr->length = cpu_to_le32(rec->length);
+	hdr->layout_tag = cpu_to_le64(rec->layout_tag);
+	hdr->caller_tag = cpu_to_le64(rec->caller_tag);
+	hdr->id_hi = cpu_to_le64(rec->id.hi);
+	hdr->id_lo = cpu_to_le64(rec->id.lo);
+	hdr->parent = cpu_to_le64(rec->parent);
+	hdr->expiry = cpu_to_le32(rec->expiry);
+	hdr->key_len = cpu_to_le16(rec->key_len);
+	header_seal(buf, size, place, secret);
+}
+
+void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
+			 const struct kvblk_secret *secret)
+{
+	struct kvblk_d_record *hdr = buf;
+
+	memset(buf, 0, KVBLK_UNIT);
+	hdr->magic = cpu_to_le64(KVBLK_FILLER_MAGIC);
+	hdr->chunk_shift = KVBLK_CHUNK_SHIFT;
+	hdr->length = cpu_to_le32(units);
+	header_seal(buf, KVBLK_UNIT, place, secret);
+}
+
+static bool place_matches(const struct kvblk_d_record *hdr,
+			  const struct kvblk_place *place)
+{
+	return le64_to_cpu(hdr->incarnation) == place->incarnation &&
+	       le64_to_cpu(hdr->generation) == place->generation &&
+	       le32_to_cpu(hdr->segment) == place->segment &&
+	       le32_to_cpu(hdr->unit) == place->unit;
+}
+
+/*
+ * Fields that this version writes as zero would change what the payload means
+ * (encrypted, without checksums): a record that sets one is not for us.
+ */
+static bool version_known(const struct kvblk_d_record *hdr)
+{
+	return le16_to_cpu(hdr->version) == KVBLK_FORMAT_VERSION &&
+	       !(le32_to_cpu(hdr->flags) & ~KVBLK_RECF_ALL) &&
+	       !hdr->key_epoch && !hdr->reserved &&
+	       hdr->chunk_shift == KVBLK_CHUNK_SHIFT;
+}
+
+static bool value_in_range(u32 length, u16 tenant, u8 priority)
+{
+	return length && length <= KVBLK_VALUE_MAX &&
+	       tenant < KVBLK_TENANT_IDS && priority <= KVBLK_PRIORITY_MAX;
+}
+
+static enum kvblk_decoded filler_decode(const struct kvblk_d_record *hdr,
+					struct kvblk_rec *rec)
+{
+	u32 units = le32_to_cpu(hdr->length);
+
+	if (hdr->header_units != 1 || hdr->flags || !units ||
+	    units > KVBLK_SEGMENT_UNITS_MAX)
+		return KVBLK_DEC_NONE;
+
+	*rec = (struct kvblk_rec) { .length = units };
+	return KVBLK_DEC_FILLER;
+}
+
+static enum kvblk_decoded record_decode(const struct kvblk_d_record *hdr,
+					struct kvblk_rec *rec)
+{
+	u16 tenant = le16_to_cpu(hdr->tenant);
+	u16 key_len = le16_to_cpu(hdr->key_len);
+	u32 length = le32_to_cpu(hdr->length);
+
+	if (!value_in_range(length, tenant, hdr->priority) ||
+	    !key_len || key_len > KVBLK_KEY_MAX ||
+	    hdr->integrity > KVBLK_INTEGRITY_PRODUCER ||
+	    hdr->header_units != kvblk_header_units(length))
+		return KVBLK_DEC_NONE;
+
+	*rec = (struct kvblk_rec) {
+		.id.hi = le64_to_cpu(hdr->id_hi),
+		.id.lo = le64_to_cpu(hdr->id_lo),
+		.seq = le64_to_cpu(hdr->seq),
+		.layout_tag = le64_to_cpu(hdr->layout_tag),
+		.caller_tag = le64_to_cpu(hdr->caller_tag),
+		.parent = le64_to_cpu(hdr->parent),
+		.length = length,
+		.expiry = le32_to_cpu(hdr->expiry),
+		.tenant = tenant,
+		.key_len = key_len,
+		.priority = hdr->priority,
+		.integrity = hdr->integrity,
+		.durable = le32_to_cpu(hdr->flags) & KVBLK_RECF_DURABLE,
+		.key = (const u8 *)hdr + KVBLK_HDR_KEY,
+		.crcs = (const void *)hdr + KVBLK_HDR_CRCS,
+	};
+	return KVBLK_DEC_RECORD;
+}
+
+enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
+				       const struct kvblk_place *place,
+				       const struct kvblk_secret *secret,
+				       struct kvblk_rec *rec)
+{
+	const struct kvblk_d_record *hdr = buf;
+	size_t header_size;
+	u64 magic;
+
+	if (size < KVBLK_UNIT)
+		return KVBLK_DEC_NONE;
+
+	magic = le64_to_cpu(hdr->magic);
+	if (magic != KVBLK_RECORD_MAGIC && magic != KVBLK_FILLER_MAGIC)
+		return KVBLK_DEC_NONE;
+
+	if (!hdr->header_units || hdr->header_units > KVBLK_HDR_UNITS_MAX)
+		return KVBLK_DEC_NONE;
+	header_size = (size_t)hdr->header_units * KVBLK_UNIT;
+	if (header_size > size)
+		return magic == KVBLK_RECORD_MAGIC ? KVBLK_DEC_MORE :
+						     KVBLK_DEC_NONE;
+
+	if (le32_to_cpu(hdr->crc) != header_crc(buf, header_size) ||
+	    (secret && le64_to_cpu(hdr->mac) != header_mac(buf, secret)) ||
+	    !place_matches(hdr, place) || !version_known(hdr))
+		return KVBLK_DEC_NONE;
+
+	return magic == KVBLK_RECORD_MAGIC ? record_decode(hdr, rec) :
+					     filler_decode(hdr, rec);
+}
+
+u32 kvblk_summary_pages(u32 nr)
+{
+	return nr ? (nr - 1) / KVBLK_SUMMARY_ENTRIES + 1 : 1;
+}
+
+void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,
+			  const struct kvblk_sum *sum,
+			  const struct kvblk_place *place,
+			  const struct kvblk_secret *secret)
+{
+	memset(buf, 0, offsetof(struct kvblk_d_summary, entries));
+	buf->magic = cpu_to_le64(KVBLK_SUMMARY_MAGIC);
+	buf->incarnation = cpu_to_le64(place->incarnation);
+	buf->generation = cpu_to_le64(place->generation);
+	buf->segment = cpu_to_le32(place->segment);
+	buf->page = cpu_to_le32(page);
+	buf->nr_records = cpu_to_le32(sum->nr_records);
+	buf->sealed = cpu_to_le32(sum->sealed);
+	buf->crc = cpu_to_le32(summary_crc(buf));
+	buf->mac = cpu_to_le64(summary_mac(buf, secret));
+}
+
+bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
+			  const struct kvblk_place *place,
+			  const struct kvblk_secret *secret,
+			  struct kvblk_sum *sum)
+{
+	u32 nr_records, sealed;
+
+	if (le64_to_cpu(buf->magic) != KVBLK_SUMMARY_MAGIC ||
+	    le32_to_cpu(buf->crc) != summary_crc(buf) ||
+	    le64_to_cpu(buf->mac) != summary_mac(buf, secret))
+		return false;
+
+	if (le64_to_cpu(buf->incarnation) != place->incarnation ||
+	    le64_to_cpu(buf->generation) != place->generation ||
+	    le32_to_cpu(buf->segment) != place->segment ||
+	    le32_to_cpu(buf->page) != page)
+		return false;
+
+	nr_records = le32_to_cpu(buf->nr_records);
+	sealed = le32_to_cpu(buf->sealed);
+	if (nr_records > KVBLK_SEGMENT_RECORDS_MAX || sealed > 1 ||
+	    buf->reserved)
+		return false;
+
+	sum->nr_records = nr_records;
+	sum->sealed = sealed;
+	return true;
+}
+
+void kvblk_entry_encode(struct kvblk_d_entry *entry,
+			const struct kvblk_rec *rec, u32 unit)
+{
+	*entry = (struct kvblk_d_entry) {
+		.id_hi = cpu_to_le64(rec->id.hi),
+		.id_lo = cpu_to_le64(rec->id.lo),
+		.seq = cpu_to_le64(rec->seq),
+		.caller_tag = cpu_to_le64(rec->caller_tag),
+		.parent = cpu_to_le64(rec->parent),
+		.unit = cpu_to_le32(unit),
+		.length = cpu_to_le32(rec->length),
+		.expiry = cpu_to_le32(rec->expiry),
+		.tenant = cpu_to_le16(rec->tenant),
+		.priority = rec->priority,
+		.flags = KVBLK_ENTF_VALID,
+	};
+}
+
+bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,
+			struct kvblk_rec *rec, u32 *unit)
+{
+	u32 at = le32_to_cpu(entry->unit);
+	u32 length = le32_to_cpu(entry->length);
+	u16 tenant = le16_to_cpu(entry->tenant);
+
+	if (entry->flags != KVBLK_ENTF_VALID || entry->reserved ||
+	    !value_in_range(length, tenant, entry->priority) ||
+	    (u64)at + kvblk_record_units(length, 1) > segment_units)
+		return false;
+
+	*rec = (struct kvblk_rec) {
+		.id.hi = le64_to_cpu(entry->id_hi),
+		.id.lo = le64_to_cpu(entry->id_lo),
+		.seq = le64_to_cpu(entry->seq),
+		.caller_tag = le64_to_cpu(entry->caller_tag),
+		.parent = le64_to_cpu(entry->parent),
+		.length = length,
+		.expiry = le32_to_cpu(entry->expiry),
+		.tenant = tenant,
+		.priority = entry->priority,
+	};
+	*unit = at;
+	return true;
+}
+
+static u32 table_crc(const struct kvblk_d_table *table)
+{
+	return crc_with_hole(table, sizeof(*table),
+			     offsetof(struct kvblk_d_table, crc),
+			     sizeof(table->crc));
+}
+
+void kvblk_table_seal(struct kvblk_d_table *table)
+{
+	table->crc = cpu_to_le32(table_crc(table));
+}
+
+/* @most: of the numbers that grow with each write. Any order of opening is one. */
+static bool table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page,
+			u64 most)
+{
+	const struct kvblk_d_segment *seg = table->segments;
+	const struct kvblk_d_segment *end = seg + KVBLK_TABLE_ENTRIES;
+
+	if (le32_to_cpu(table->magic) != KVBLK_TABLE_MAGIC ||
+	    le32_to_cpu(table->crc) != table_crc(table) ||
+	    le64_to_cpu(table->incarnation) != incarnation ||
+	    le32_to_cpu(table->page) != page ||
+	    le64_to_cpu(table->seq) > most)
+		return false;
+
+	for (; seg < end; seg++)
+		if (seg->state > KVBLK_SEG_SEALED ||
+		    le64_to_cpu(seg->generation) > most ||
+		    le64_to_cpu(seg->opened) > KVBLK_COUNT_MAX ||
+		    le16_to_cpu(seg->flags) & ~KVBLK_SEGF_ALL ||
+		    le32_to_cpu(seg->nr_records) > KVBLK_SEGMENT_RECORDS_MAX ||
+		    seg->reserved)
+			return false;
+	return true;
+}
+
+bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page)
+{
+	return table_valid(table, incarnation, page, KVBLK_COUNT_FOUND_MAX);
+}
+
+bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation, u32 page)
+{
+	return table_valid(table, incarnation, page, KVBLK_COUNT_MAX);
+}
+
+static u32 super_crc(const struct kvblk_d_super *sb)
+{
+	return crc_with_hole(sb, sizeof(*sb),
+			     offsetof(struct kvblk_d_super, crc),
+			     sizeof(sb->crc));
+}
+
+void kvblk_super_seal(struct kvblk_d_super *sb)
+{
+	sb->crc = cpu_to_le32(super_crc(sb));
+}
+
+static bool terminated(const u8 *text, size_t size)
+{
+	return memchr(text, '\0', size);
+}
+
+static bool is_alnum(u8 c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+	       (c >= 'a' && c <= 'z');
+}
+
+static bool is_printable(u8 c)
+{
+	return c >= ' ' && c <= '~';
+}
+
+bool kvblk_text_printable(const u8 *text)
+{
+	for (; *text; text++)
+		if (!is_printable(*text))
+			return false;
+	return true;
+}
+
+/* Texts on media end up in terminals: printable ASCII, with an end. */
+static bool text_valid(const u8 *text, size_t size)
+{
+	return terminated(text, size) && kvblk_text_printable(text);
+}
+
+void kvblk_text_clean(u8 *text)
+{
+	for (; *text; text++)
+		if (!is_printable(*text))
+			*text = '?';
+}
+
+bool kvblk_name_valid(const u8 *name, size_t size)
+{
+	if (!is_alnum(name[0]) || !terminated(name, size))
+		return false;
+	for (; *name; name++)
+		if (!is_alnum(*name) && *name != '_' && *name != '-' && *name != '.')
+			return false;
+	return true;
+}
+
+void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MAX])
+{
+	int i;
+
+	for (i = 0; i < KVBLK_SB_PLACE_PARTS; i++)
+		memcpy(text + i * KVBLK_SB_PLACE_PART, place->parts[i].text,
+		       KVBLK_SB_PLACE_PART);
+	text[KVBLK_PLACE_MAX - 1] = '\0';
+}
+
+void kvblk_place_set(struct kvblk_d_place *place, const char *text)
+{
+	size_t len = strnlen(text, KVBLK_PLACE_MAX - 1), part;
+	int i;
+
+	memset(place, 0, sizeof(*place));
+	for (i = 0; i < KVBLK_SB_PLACE_PARTS; i++, text += part, len -= part) {
+		part = min_t(size_t, len, KVBLK_SB_PLACE_PART);
+		memcpy(place->parts[i].text, text, part);
+	}
+}
+
+static bool place_valid(const struct kvblk_d_place *place)
+{
+	u8 text[KVBLK_PLACE_MAX];
+	int i;
+
+	kvblk_place_get(place, (char *)text);
+	for (i = 0; i < KVBLK_SB_PLACE_PARTS; i++)
+		if (place->parts[i].zero)
+			return false;
+	return !place->parts[KVBLK_SB_PLACE_PARTS - 1].text[KVBLK_SB_PLACE_PART - 1] &&
+	       text_valid(text, sizeof(text));
+}
+
+static bool same_name(const struct kvblk_d_tenant *a,
+		      const struct kvblk_d_tenant *b)
+{
+	return !strcmp((const char *)a->name, (const char *)b->name);
+}
+
+static bool power_of_two_within(u32 n, u32 min, u32 max)
+{
+	return n >= min && n <= max && !(n & (n - 1));
+}
+
+static bool geometry_valid(const struct kvblk_d_super *sb, u64 dev_bytes)
+{
+	u64 size = le64_to_cpu(sb->size);
+	u64 data_start = le64_to_cpu(sb->data_start);
+	u32 segment_units = le32_to_cpu(sb->segment_units);
+	u32 nr_segments = le32_to_cpu(sb->nr_segments);
+	u64 table_pages, table_end, data_bytes;
+
+	if (!power_of_two_within(segment_units, KVBLK_SEGMENT_UNITS_MIN,
+				 KVBLK_SEGMENT_UNITS_MAX) ||
+	    !power_of_two_within(le32_to_cpu(sb->record_align),
+				 KVBLK_RECORD_ALIGN_MIN,
+				 KVBLK_RECORD_ALIGN_MAX) ||
+	    !nr_segments)
+		return false;
+
+	/* at most 2^32 segments of 2^30 bytes: no overflow */
+	table_pages = (nr_segments - 1) / KVBLK_TABLE_ENTRIES + 1;
+	table_end = KVBLK_TABLE_OFFSET + table_pages * 2 * KVBLK_UNIT;
+	data_bytes = (u64)nr_segments * segment_units << KVBLK_UNIT_SHIFT;
+
+	return data_start >= table_end &&
+	       !(data_start & (KVBLK_DATA_ALIGN - 1)) &&
+	       size <= dev_bytes && data_start <= size &&
+	       data_bytes <= size - data_start;
+}
+
+/* A tenant that is in use: its own fields, and none of @before is its twin. */
+static bool tenant_valid(const struct kvblk_d_tenant *tenant,
+			 const struct kvblk_d_tenant *before)
+{
+	if (le16_to_cpu(tenant->flags) != KVBLK_TENANTF_USED ||
+	    le16_to_cpu(tenant->id) >= KVBLK_TENANT_IDS ||
+	    !kvblk_name_valid(tenant->name, sizeof(tenant->name)))
+		return false;
+
+	for (; before < tenant; before++)
+		if (before->flags &&
+		    (before->id == tenant->id || same_name(before, tenant)))
+			return false;
+	return true;
+}
+
+static bool tenants_valid(const struct kvblk_d_super *sb)
+{
+	unsigned int i;
+
+	for (i = 0; i < KVBLK_SB_TENANTS; i++)
+		if (sb->tenants[i].flags &&
+		    !tenant_valid(&sb->tenants[i], sb->tenants))
+			return false;
+	return true;
+}
+
+/* Each member once, this one among them. */
+static bool members_valid(const struct kvblk_d_super *sb)
+{
+	const struct kvblk_d_member *member = sb->members, *other;
+	u32 nr = le32_to_cpu(sb->nr_members);
+	bool own = false;
+
+	if (!nr || nr > KVBLK_SB_MEMBERS || sb->reserved1)
+		return false;
+	for (; member < sb->members + nr; member++) {
+		if (!memcmp(member->uuid, zeroes, sizeof(member->uuid)) ||
+		    !member->name[0] ||
+		    !text_valid(member->name, sizeof(member->name)) ||
+		    !place_valid(&sb->places[member - sb->members]))
+			return false;
+		for (other = sb->members; other < member; other++)
+			if (!memcmp(other->uuid, member->uuid, sizeof(member->uuid)))
+				return false;
+		own |= !memcmp(member->uuid, sb->member_uuid, sizeof(member->uuid)) &&
+		       member->incarnation == sb->incarnation;
+	}
+	return own;
+}
+
+static bool slots_valid(const struct kvblk_d_super *sb)
+{
+	u64 slots = le64_to_cpu(sb->index_slots);
+
+	return !slots || (slots >= KVBLK_SLOTS_MIN && slots <= KVBLK_SLOTS_MAX);
+}
+
+/* A seq begins with the epoch, so that may not overflow. */
+static bool epochs_valid(const struct kvblk_d_super *sb)
+{
+	u64 epoch = le64_to_cpu(sb->epoch);
+
+	return epoch && epoch <= KVBLK_EPOCH_MAX &&
+	       le64_to_cpu(sb->prev_epoch) <= epoch;
+}
+
+static int super_check(const struct kvblk_d_super *sb, u64 dev_bytes, u64 most)
+{
+	u16 state;
+
+	if (le64_to_cpu(sb->magic) != KVBLK_SB_MAGIC)
+		return -ENODATA;
+	if (le32_to_cpu(sb->crc) != super_crc(sb))
+		return -EBADMSG;
+	if (le16_to_cpu(sb->version) != KVBLK_FORMAT_VERSION ||
+	    sb->ro_compat || sb->incompat ||
+	    le32_to_cpu(sb->pool_flags) & ~KVBLK_SBF_ALL)
+		return -EPROTONOSUPPORT;
+
+	state = le16_to_cpu(sb->state);
+	if (state < KVBLK_SB_CLEAN || state > KVBLK_SB_ACTIVATING ||
+	    le64_to_cpu(sb->seq) > most ||
+	    le64_to_cpu(sb->list_seq) > most ||
+	    le64_to_cpu(sb->time) > most ||
+	    !kvblk_name_valid(sb->pool_name, sizeof(sb->pool_name)) ||
+	    !text_valid(sb->owner, sizeof(sb->owner)) || !epochs_valid(sb) ||
+	    !geometry_valid(sb, dev_bytes) || !members_valid(sb) ||
+	    !slots_valid(sb) || !tenants_valid(sb))
+		return -ERANGE;
+	return 0;
+}
+
+int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes)
+{
+	return super_check(sb, dev_bytes, KVBLK_COUNT_FOUND_MAX);
+}
+
+int kvblk_super_writable(const struct kvblk_d_super *sb, u64 dev_bytes)
+{
+	return super_check(sb, dev_bytes, KVBLK_COUNT_MAX);
+}

@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Bios. Everything goes through submit_bio() on the member's block device:
+ * queues, multipath, reconnects and TLS stay its driver's.
+ *
+ * The rules:
+ * - Each bio is counted in member->ios before its submission and at its
+ *   completion, so that the watchdog sees a silent device whatever it has been
+ *   asked for.
+ * - Only the member's own works wait for a tag or for a frozen queue, because
+ *   deadlines, cancel and SIGKILL don't reach a submitter that waits there. So bios
+ *   are REQ_NOWAIT, and a work submits those that would have to wait, in their
+ *   order. It does so in the root cgroup: a budget that is used up must not stop the
+ *   bios of others.
+ */
+#include <linux/major.h>
+#include <linux/memremap.h>
+#include <linux/sched/signal.h>
+
+#include "log/log.h"
+#include "trace.h"
+
+/* The watchdog sees what is done by the bio: not too long ones. */
+#define BIO_BYTES	(4u << 20)
+
+/*
+ * struct kvblk_bio - a bio, and how to submit it anew
+ * @iter: what it is for; drivers change the bio's own, as they do with
+ * @opf: its flags
+ */
+struct kvblk_bio {
+	struct bvec_iter iter;
+	blk_opf_t opf;
+	struct bio bio;
+};
+
+static struct kvblk_bio *io_own(struct bio *bio)
+{
+	return container_of(bio, struct kvblk_bio, bio);
+}
+
+/* Not freezable: it only goes on with what others have begun. */
+static struct workqueue_struct *io_wq;
+
+int kvblk_io_init(void)
+{
+	io_wq = alloc_workqueue("kvblk-io", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_MAX_ACTIVE);
+	return io_wq ? 0 : -ENOMEM;
+}
+
+void kvblk_io_exit(void)
+{
+	destroy_workqueue(io_wq);
+}
+
+static void io_account(struct kvblk_member *member)
+{
+	this_cpu_inc(member->ios->submitted);
+}
+
+/* Many operations in a row, or the end of a silence, is more than a bad block. */
+static noinline void io_failed(struct kvblk_member *member, bool write, bool first)
+{
+	u32 limit = READ_ONCE(member->pool->tun.failing_run), run;
+
+	/* a share of those done: each counts */
+	this_cpu_inc(member->ios->failed);
+	if (write)
+		this_cpu_inc(member->ios->writes_failed);
+	if (!first)
+		return;
+	run = atomic_inc_return(&member->error_run[write]);
+	if (!limit || (run < limit && !READ_ONCE(member->suspect)))
+		return;
+	/* a thin volume that is full reads well; at the end of a silence nobody knows */
+	if (write && !READ_ONCE(member->suspect))
+		WRITE_ONCE(member->read_only, true);
+	else
+		WRITE_ONCE(member->failing, true);
+}
+
+/*
+ * The watchdog reports; this may be an interrupt. One place that can't be read is
+ * no failure of the member, nor is what a caller writes to its pages during a get
+ * with protection information, nor what the member can't do with another device's
+ * memory (p2p), nor a discard. A place that can't be written is: the drive has no
+ * others left.
+ */
+static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
+{
+	struct kvblk_io *whole = io->whole ?: io;
+	struct kvblk_member *member = io->member;
+	bool write = op_is_write(bio_op(bio));
+	blk_status_t status = bio->bi_status;
+
+	this_cpu_inc(member->ios->done);
+	if (write)
+		this_cpu_inc(member->ios->writes);
+	if (unlikely(status)) {
+		/* never the errno: a status unknown to this kernel maps to 0 */
+		bool first = !cmpxchg(&whole->status, 0, status);
+
+		/* the way to another device's memory says nothing of the cache */
+		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
+			atomic_inc(&member->write_errors);
+		if (!whole->p2p && status != BLK_STS_PROTECTION &&
+		    bio_op(bio) != REQ_OP_DISCARD &&
+		    (status != BLK_STS_MEDIUM || bio_op(bio) != REQ_OP_READ))
+			io_failed(member, write, first);
+	} else if (unlikely(atomic_read(&member->error_run[write]))) {
+		atomic_set(&member->error_run[write], 0);
+	}
+	if (unlikely(READ_ONCE(member->suspect)))
+		WRITE_ONCE(member->suspect, false);
+}
+
+u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios)
+{
+	struct kvblk_ios sum = {};
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		sum.done += READ_ONCE(per_cpu_ptr(member->ios, cpu)->done);
+		sum.failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->failed);
+		sum.writes += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes);
+		sum.writes_failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes_failed);
+	}
+	/* what was submitted is no less than what is done */
+	smp_rmb();
+	for_each_possible_cpu(cpu)
+		sum.submitted += READ_ONCE(per_cpu_ptr(member->ios, cpu)->submitted);
+	if (ios)
+		*ios = sum;
+	return sum.submitted - sum.done;
+}
+
+static void io_drop(struct kvblk_io *io)
+{
+	if (atomic_dec_and_test(&io->pending))
+		io->done(io);
+}
+
+/* The device has no room for it now, or other bios wait for that already. */
+static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
+{
+	struct kvblk_queue *queue = &member->queues[op_is_write(bio_op(bio))];
+
+	guard(spinlock_irqsave)(&queue->lock);
+	bio_list_add(&queue->bios, bio);
+	WRITE_ONCE(queue->nr, queue->nr + 1);
+	/* while nobody can take it: without bios the member may go */
+	queue_work(io_wq, &queue->work);
+}
+
+/* The device takes it, but not as REQ_NOWAIT. */
+static bool io_would_wait(struct bio *bio)
+{
+	return io_own(bio)->opf & REQ_NOWAIT &&
+	       (bio->bi_status == BLK_STS_AGAIN || bio->bi_status == BLK_STS_NOTSUPP);
+}
+
+static void io_end_bio(struct bio *bio)
+{
+	struct kvblk_io *io = bio->bi_private;
+
+	if (unlikely(bio->bi_status) && io_would_wait(bio)) {
+		io_postpone(io->member, bio);
+		return;
+	}
+	io_unaccount(io, bio);
+	bio_put(bio);
+	io_drop(io);
+}
+
+void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
+		    void (*done)(struct kvblk_io *io))
+{
+	io->member = member;
+	io->whole = NULL;
+	io->status = 0;
+	io->ioprio = 0;
+	io->p2p = false;
+	io->done = done;
+	atomic_set(&io->pending, 1);
+}
+
+/* Pages of which memory may be in one bio: see p2p/route.c. */
+static bool io_same_owner(const struct page *page, const struct page *first)
+{
+	return (!is_pci_p2pdma_page(page) && !is_pci_p2pdma_page(first)) ||
+	       zone_device_pages_have_same_pgmap(page, first);
+}
+
+/*
+ * Bytes of @iter that go into one bio. The block layer does not split REQ_NOWAIT
+ * bios, so this function does, by the device's limits. It ignores rare limits, such
+ * as boundaries in memory: then the bio goes to a work and is split there.
+ */
+static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
+			    struct bvec_iter iter)
+{
+	struct block_device *bdev = io->member->bdev;
+	struct request_queue *queue = bdev_get_queue(bdev);
+	u32 longest = queue_max_segment_size(queue), segments = 0, bytes = 0;
+	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
+	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
+	sector_t start = iter.bi_sector + get_start_sect(bdev);
+	const struct page *first = bv[iter.bi_idx].bv_page;
+
+	if (queue->limits.chunk_sectors)
+		most = min(most, blk_boundary_sectors_left(start,
+							   queue->limits.chunk_sectors));
+	/* as get_max_io_size() does it: not in the middle of a physical block */
+	start &= physical - 1;
+	if (round_down(start + most, physical) > start)
+		most = round_down(start + most, physical) - start;
+	iter.bi_size = min(iter.bi_size, max(most << SECTOR_SHIFT, KVBLK_UNIT));
+	while (iter.bi_size) {
+		u32 part = mp_bvec_iter_len(bv, iter);
+
+		segments += 1 + (part - 1) / longest;
+		if (bytes && (segments > queue_max_segments(queue) ||
+			      !io_same_owner(bv[iter.bi_idx].bv_page, first)))
+			break;
+		bytes += part;
+		bvec_iter_advance(bv, &iter, part);
+	}
+	return bytes;
+}
+
+static void io_fill(struct bio *bio, struct kvblk_io *io, const struct bio_vec *bv)
+{
+	/* as bio_iov_bvec_set() does it: the vectors are not the bio's */
+	bio_set_flag(bio, BIO_CLONED);
+	bio->bi_io_vec = (struct bio_vec *)bv;
+	bio->bi_iter = io_own(bio)->iter;
+	bio->bi_private = io;
+	bio->bi_end_io = io_end_bio;
+}
+
+/* Bios that had to wait, as they were. */
+static void io_work(struct work_struct *work)
+{
+	struct kvblk_queue *queue = container_of(work, struct kvblk_queue, work);
+	const struct bio_vec *bv;
+	struct kvblk_io *io;
+	struct bio *bio;
+	u16 ioprio;
+
+	for (;;) {
+		scoped_guard(spinlock_irq, &queue->lock)
+			bio = bio_list_pop(&queue->bios);
+		if (!bio)
+			return;
+		io = bio->bi_private;
+		bv = bio->bi_io_vec;
+		ioprio = bio->bi_ioprio;
+		io_own(bio)->opf &= ~REQ_NOWAIT;
+		bio_reset(bio, io->member->bdev, io_own(bio)->opf);
+		bio->bi_ioprio = ioprio;
+		io_fill(bio, io, bv);
+		submit_bio(bio);
+		/* bios from now on need not wait behind it */
+		scoped_guard(spinlock_irq, &queue->lock)
+			WRITE_ONCE(queue->nr, queue->nr - 1);
+		cond_resched();
+	}
+}
+
+int kvblk_io_member_init(struct kvblk_member *member)
+{
+	struct kvblk_queue *queue;
+
+	for (queue = member->queues; queue < member->queues + 2; queue++) {
+		spin_lock_init(&queue->lock);
+		bio_list_init(&queue->bios);
+		INIT_WORK(&queue->work, io_work);
+	}
+	return bioset_init(&member->bios, 128, offsetof(struct kvblk_bio, bio),
+			   BIOSET_PERCPU_CACHE);
+}
+
+void kvblk_io_member_exit(struct kvblk_member *member)
+{
+	cancel_work_sync(&member->queues[0].work);
+	cancel_work_sync(&member->queues[1].work);
+	bioset_exit(&member->bios);
+}
+
+void kvblk_io_limits(struct kvblk_member *member)
+{
+	struct request_queue *queue = bdev_get_queue(member->bdev);
+	u32 physical = queue_physical_block_size(queue) >> SECTOR_SHIFT;
+	u32 most = min(BIO_BYTES >> SECTOR_SHIFT, queue_max_sectors(queue));
+	u32 segments;
+	bool nowait;
+
+	/* some releases of md take a leg's BLK_STS_AGAIN for its failure */
+	nowait = bdev_nowait(member->bdev) &&
+		 member->bdev->bd_disk->major != MD_MAJOR;
+	WRITE_ONCE(member->nowait, nowait ? REQ_NOWAIT : 0);
+	most = most > physical && !queue->limits.chunk_sectors ?
+	       (most - physical) << SECTOR_SHIFT : 0;
+	segments = most / queue_max_segment_size(queue) + 1;
+	WRITE_ONCE(member->fits_bytes, most);
+	WRITE_ONCE(member->fits_segments,
+		   queue_max_segments(queue) - min(queue_max_segments(queue), segments));
+}
+
+/* One bio, of what @iter says. */
+static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
+			  struct bvec_iter iter)
+{
+	struct kvblk_member *member = io->member;
+	struct bio *bio;
+
+	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
+	io_own(bio)->iter = iter;
+	io_own(bio)->opf = opf;
+	bio->bi_ioprio = io->ioprio;
+	io_fill(bio, io, bv);
+	atomic_inc(&io->pending);
+	io_account(member);
+	kvblk_count_at(member->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
+						       KVBLK_C_READ_BYTES, iter.bi_size);
+	/* other bios came first */
+	if (unlikely(READ_ONCE(member->queues[op_is_write(opf)].nr)))
+		io_postpone(member, bio);
+	else
+		submit_bio(bio);
+}
+
+void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr)
+{
+	struct kvblk_member *member = io->member;
+	u32 left = iter.bi_size, part;
+
+	opf |= REQ_ALLOC_CACHE | READ_ONCE(member->nowait);
+	iter.bi_sector = pos >> SECTOR_SHIFT;
+	if (likely(left <= READ_ONCE(member->fits_bytes) && !io->p2p &&
+		   nr <= READ_ONCE(member->fits_segments))) {
+		io_submit_bio(io, opf, bv, iter);
+		return;
+	}
+	if (io->p2p)
+		opf |= REQ_NOMERGE;
+	for (; left; left -= part) {
+		iter.bi_size = left;
+		part = io_fits(io, bv, iter);
+		iter.bi_size = part;
+		io_submit_bio(io, opf, bv, iter);
+		if (left > part) {
+			bvec_iter_advance(bv, &iter, part);
+			iter.bi_sector += part >> SECTOR_SHIFT;
+		}
+	}
+}
+
+void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+		     const struct bio_vec *bv, u32 nr)
+{
+	struct bvec_iter iter = {};
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		iter.bi_size += bv[i].bv_len;
+	kvblk_io_submit_iter(io, opf, pos, bv, iter, nr);
+}
+
+void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
+			 void (*done)(struct kvblk_io *io))
+{
+	kvblk_io_start(io, whole->member, done);
+	io->whole = whole;
+	io->ioprio = whole->ioprio;
+	atomic_inc(&whole->pending);
+}
+
+void kvblk_io_end(struct kvblk_io *io)
+{
+	io_drop(io);
+}
+
+struct io_waiter {
+	struct kvblk_io io;
+	struct completion over;
+};
+
+static void io_wake(struct kvblk_io *io)
+{
+	complete(&container_of(io, struct io_waiter, io)->over);
+}
+
+/* Returns 0, -EIO if the place on the device is to blame, or why it was not reached. */
+static int io_errno(blk_status_t status)
+{
+	switch (status) {
+	case BLK_STS_OK:
+		return 0;
+	case BLK_STS_TRANSPORT:
+		return -ENOLINK;
+	case BLK_STS_TIMEOUT:
+		return -ETIMEDOUT;
+	case BLK_STS_OFFLINE:
+		return -ENODEV;
+	case BLK_STS_AGAIN:
+		return -EAGAIN;
+	case BLK_STS_RESOURCE:
+	case BLK_STS_DEV_RESOURCE:
+		return -ENOMEM;
+	default:
+		return -EIO;
+	}
+}
+
+/* Background work may wait as long as the device likes; nobody hangs on it. */
+static int io_wait(struct io_waiter *waiter)
+{
+	kvblk_io_end(&waiter->io);
+	wait_for_completion_state(&waiter->over, TASK_IDLE);
+	return io_errno(waiter->io.status);
+}
+
+static int io_sync_vectors(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+			   const struct bio_vec *bv, u32 nr)
+{
+	struct io_waiter waiter;
+
+	init_completion(&waiter.over);
+	kvblk_io_start(&waiter.io, member, io_wake);
+	kvblk_io_submit(&waiter.io, opf, pos, bv, nr);
+	return io_wait(&waiter);
+}
+
+int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
+		  void *buf, size_t len)
+{
+	struct bio_vec bv[64];
+	u32 nr = 0, bytes = 0;
+	int err = 0;
+
+	if (!is_vmalloc_addr(buf)) {
+		bvec_set_virt(&bv[0], buf, len);
+		return io_sync_vectors(member, opf, pos, bv, 1);
+	}
+	while (len && !err) {
+		u32 part = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
+
+		bvec_set_page(&bv[nr++], vmalloc_to_page(buf), part,
+			      offset_in_page(buf));
+		buf += part;
+		bytes += part;
+		len -= part;
+		if (len && nr < ARRAY_SIZE(bv))
+			continue;
+		err = io_sync_vectors(member, opf, pos, bv, nr);
+		pos += bytes;
+		nr = 0;
+		bytes = 0;
+	}
+	return err;
+}
+
+/* Reads of a place that fails, and of a device that can't be reached, a second apart. */
+#define READ_TRIES	3
+#define READ_WAITS	10
+
+/* Nobody waits for what is read. */
+static bool io_needless(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
+	       percpu_ref_is_dying(&member->pool->users);
+}
+
+int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
+{
+	u32 tries = 0, waits = 0;
+	int err;
+
+	for (;;) {
+		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, pos, buf, len);
+		if (!err || io_needless(member))
+			return err;
+		if (err == -EIO ? ++tries == READ_TRIES : waits++ == READ_WAITS)
+			return err;
+		if (err != -EIO)
+			wait_event_timeout(member->pool->settle_wait,
+					   io_needless(member), HZ);
+	}
+}
+
+/* A bio that moves no data. */
+static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32 bytes)
+{
+	struct io_waiter waiter;
+	struct bio *bio;
+
+	init_completion(&waiter.over);
+	kvblk_io_start(&waiter.io, member, io_wake);
+	bio = bio_alloc_bioset(member->bdev, 0, opf, GFP_NOIO, &member->bios);
+	io_own(bio)->opf = 0;
+	bio->bi_iter.bi_sector = pos >> SECTOR_SHIFT;
+	bio->bi_iter.bi_size = bytes;
+	bio->bi_private = &waiter.io;
+	bio->bi_end_io = io_end_bio;
+	atomic_inc(&waiter.io.pending);
+	io_account(member);
+	submit_bio(bio);
+	return io_wait(&waiter);
+}
+
+int kvblk_io_flush(struct kvblk_member *member)
+{
+	return bdev_write_cache(member->bdev) ?
+	       io_sync_bare(member, REQ_OP_WRITE | REQ_PREFLUSH, 0, 0) : 0;
+}
+
+void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes)
+{
+	if (bdev_max_discard_sectors(member->bdev))
+		io_sync_bare(member, REQ_OP_DISCARD, pos, bytes);
+}
+
+static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)
+{
+	sigset_t sigpipe;
+
+	siginitset(&sigpipe, sigmask(SIGPIPE));
+	sigprocmask(SIG_BLOCK, &sigpipe, &shield->saved);
+}
+
+/*
+ * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
+ * that dies would kill the runtime by SIGPIPE. The signal is blocked, and removed
+ * if it was not pending before; the task's plug is flushed before that. A task
+ * that ignores SIGPIPE, as Python does, or blocks it takes no lock and keeps its
+ * plug. It must go on ignoring it until its operations end.
+ */
+void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
+{
+	const struct sighand_struct *sighand =
+		rcu_dereference_protected(current->sighand, true);
+
+	shield->was_pending = sigismember(&current->pending.signal, SIGPIPE);
+	shield->masked = !sigismember(&current->blocked, SIGPIPE) &&
+			 READ_ONCE(sighand->action[SIGPIPE - 1].sa.sa_handler) !=
+			 SIG_IGN;
+	if (shield->masked)
+		sigpipe_mask(shield);
+}
+
+void kvblk_sigpipe_out(struct kvblk_sigpipe *shield)
+{
+	struct sighand_struct *sighand =
+		rcu_dereference_protected(current->sighand, true);
+	struct blk_plug *plug = current->plug;
+	kernel_siginfo_t info;
+	enum pid_type type;
+	sigset_t others;
+
+	if (shield->masked && plug) {
+		blk_finish_plug(plug);
+		/* empty, and its owner's still */
+		current->plug = plug;
+	}
+	if (!shield->was_pending &&
+	    sigismember(&current->pending.signal, SIGPIPE)) {
+		siginitsetinv(&others, sigmask(SIGPIPE));
+		spin_lock_irq(&sighand->siglock);
+		dequeue_signal(&others, &info, &type);
+		spin_unlock_irq(&sighand->siglock);
+	}
+	if (shield->masked)
+		sigprocmask(SIG_SETMASK, &shield->saved, NULL);
+}

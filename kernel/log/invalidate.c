@@ -1,0 +1,558 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Kills of stale records.
+ *
+ * A record that leaves the index while its segment lives (deleted, evicted from
+ * a full index, superseded, not acknowledged) could be found by a restart. Its
+ * header is therefore overwritten, durably. The segment's summary may list it,
+ * so the segment is marked first (KVBLK_SEGF_KILLS), and a restart reads the
+ * headers of a marked segment.
+ *
+ * The rules:
+ * - A kill is listed before its entry leaves the index, so that a delete finds
+ *   one of the two. An eviction learns only afterwards which entry had to go;
+ *   pool->kill_gate keeps deletes from looking in between.
+ * - A kill belongs to its member. Nobody waits for the kills of a member that
+ *   does not answer: deletes that do are failed with -EIO, the kills stay
+ *   listed until the member answers or leaves the pool.
+ * - A member lists at most about KVBLK_KILLS_MAX kills, which is meant for members that
+ *   do not answer. At that number it gets no puts, its entries are not evicted, and a
+ *   put may not supersede them. Deletes list no more than half of that, because nobody's
+ *   deletes may keep others from storing blocks. The rest is for puts and evictions.
+ * - A delete waits until the list has room for it, as long as the member's kills end.
+ * - The index tells ids apart by their token only, and so do kills.
+ */
+#include <linux/slab.h>
+
+#include "log/log.h"
+#include "trace.h"
+
+/* From now on a kill of a record that may be in @seg's summary is safe. */
+int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
+		    u64 gen)
+{
+	int err;
+
+	scoped_guard(spinlock, &member->lock) {
+		/* durable, not only set: another kill may be writing the table */
+		if (seg->kills_durable || seg->gen != gen)
+			return 0;
+		seg->flags |= KVBLK_SEGF_KILLS;
+	}
+	err = kvblk_table_write(member, seg - member->segs);
+	if (err)
+		return err;
+	guard(spinlock)(&member->lock);
+	if (seg->gen == gen)
+		seg->kills_durable = true;
+	return 0;
+}
+
+/* ---- the lists ---- */
+
+static struct hlist_head *kill_bucket(struct kvblk_pool *pool, u64 token)
+{
+	return &pool->kills[token % KVBLK_KILL_BUCKETS];
+}
+
+static u64 id_token(const struct kvblk_pool *pool, struct kvblk_id id)
+{
+	return kvblk_index_token(&pool->index, id);
+}
+
+/* Tells the index whether entries on @member may be evicted, and puts if they may. */
+static void kills_full(struct kvblk_member *member, bool full)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 first = member->seg_base >> KVBLK_GRANULE_SHIFT, i;
+
+	lockdep_assert_held(&pool->kill_lock);
+	WRITE_ONCE(member->kills_full, full);
+	for (i = 0; i < DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT); i++)
+		WRITE_ONCE(pool->pinned[first + i], full);
+	if (full)
+		return;
+	atomic_inc(&pool->space_seq);
+	wake_up_all(&pool->space_wait);
+}
+
+/* Counts a kill that is listed (1) or no more (-1), and opens or shuts deletes. */
+static void kills_count(struct kvblk_member *member, int more)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->kill_lock);
+	WRITE_ONCE(member->nr_kills, member->nr_kills + more);
+	if (member->nr_kills >= KVBLK_KILLS_MAX && !member->kills_full)
+		kills_full(member, true);
+	else if (member->nr_kills < KVBLK_KILLS_MAX * 3 / 4 && member->kills_full)
+		kills_full(member, false);
+	if (member->nr_kills >= KVBLK_KILLS_DELETES) {
+		WRITE_ONCE(member->deletes_full, true);
+	} else if (member->nr_kills < KVBLK_KILLS_DELETES * 3 / 4 && member->deletes_full) {
+		WRITE_ONCE(member->deletes_full, false);
+		wake_up_all(&pool->delete_wait);
+	}
+}
+
+bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	return member && kvblk_kills_full(member);
+}
+
+bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *slot,
+			     unsigned long *moved)
+{
+	struct kvblk_member *member;
+
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	if (!member || !READ_ONCE(member->deletes_full))
+		return false;
+	*moved = READ_ONCE(member->kills_moved);
+	return true;
+}
+
+static struct kvblk_kill *kill_alloc(gfp_t gfp)
+{
+	return kzalloc(sizeof(struct kvblk_kill), gfp | __GFP_NOWARN);
+}
+
+/*
+ * Lists @kill, held back until kill_go(). False, and @kill is freed: nothing has
+ * to be killed, since the segment has moved on, or its member or pool is gone.
+ */
+static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 token,
+		      const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+
+	kill->seg = kvblk_segment_get(pool, slot, &member, &kill->gen);
+	if (!kill->seg)
+		goto none;
+	if (!percpu_ref_tryget(&pool->users)) {
+		kvblk_segment_put(member, kill->seg);
+		goto none;
+	}
+	kill->token = token;
+	kill->member = member;
+	kill->unit = slot->off;
+	kill->units = kvblk_member_units(member, slot->len);
+	kill->held = true;
+	spin_lock(&pool->kill_lock);
+	list_add_tail(&kill->link, &member->kills);
+	hlist_add_head(&kill->node, kill_bucket(pool, token));
+	kills_count(member, 1);
+	spin_unlock(&pool->kill_lock);
+	return true;
+
+none:
+	kfree(kill);
+	return false;
+}
+
+static void kill_unlist(struct kvblk_kill *kill)
+{
+	struct kvblk_member *member = kill->member;
+	struct kvblk_pool *pool = member->pool;
+
+	scoped_guard(spinlock, &pool->kill_lock) {
+		list_del(&kill->link);
+		hlist_del(&kill->node);
+		kills_count(member, -1);
+		WRITE_ONCE(member->kills_moved, jiffies);
+	}
+	wake_up_all(&pool->settle_wait);
+	kvblk_segment_put(member, kill->seg);
+	kfree(kill);
+	percpu_ref_put(&pool->users);
+}
+
+/* Ends the delete that waits for @kill, if one still does. */
+static void kill_tell(struct kvblk_kill *kill, blk_status_t status)
+{
+	struct kvblk_io *waiter = xchg(&kill->waiter, NULL);
+
+	if (!waiter)
+		return;
+	waiter->status = status;
+	kvblk_io_end(waiter);
+}
+
+/* ---- the writes ---- */
+
+/* Kills that a member writes at once. */
+#define KILLS_INFLIGHT	32
+/* Between two tries, twice as long after each failure, up to this. */
+#define KILL_GAP_MAX	(64ul * HZ)
+
+/*
+ * struct kill_run - kills that a member writes
+ * @written: those whose write is over
+ * @over: as often as there are some
+ */
+struct kill_run {
+	struct llist_head written;
+	struct completion over;
+};
+
+/*
+ * The segment has been retired durably, or the member is leaving, so its epoch
+ * falls behind the others': the record can't come back. Or the pool is leaving,
+ * and the member does not take the write.
+ */
+static bool kill_needless(const struct kvblk_kill *kill)
+{
+	const struct kvblk_member *member = kill->member;
+
+	return READ_ONCE(kill->seg->gen) != kill->gen ||
+	       READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
+	       (percpu_ref_is_dying(&member->pool->users) &&
+		(kill->failed || !kvblk_member_writable(member)));
+}
+
+/* It is given up with its pool, and the record stays: no delete is sure any more. */
+static void kill_forget(const struct kvblk_kill *kill)
+{
+	if (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
+	    READ_ONCE(kill->seg->gen) == kill->gen)
+		atomic_inc(&kill->member->pool->unsure);
+}
+
+static void kill_written(struct kvblk_io *io)
+{
+	struct kvblk_kill *kill = container_of(io, struct kvblk_kill, io);
+	struct kill_run *run = kill->run;
+
+	llist_add(&kill->written, &run->written);
+	complete(&run->over);
+}
+
+/* Submits the write of a kill, unless it is needless. */
+static void kill_start(struct kvblk_kill *kill)
+{
+	struct kvblk_member *member = kill->member;
+	u32 segment = kill->seg - member->segs;
+	struct kvblk_place place = kvblk_place(member, segment, kill->gen,
+					       kill->unit);
+
+	kill->write_errors = atomic_read(&member->write_errors);
+	kvblk_io_start(&kill->io, member, kill_written);
+	if (kill_needless(kill)) {
+		kill_forget(kill);
+		/* until the others have the new epoch, a delete can't be sure */
+		if (atomic_read(&member->pool->unsure))
+			kill->io.status = BLK_STS_OFFLINE;
+	} else if (kvblk_kill_mark(member, kill->seg, kill->gen)) {
+		kill->io.status = BLK_STS_IOERR;
+	} else {
+		kill->filler = (void *)__get_free_page(GFP_NOIO | __GFP_NOFAIL);
+		kvblk_filler_encode(kill->filler, kill->units, &place,
+				    &member->pool->secret);
+		bvec_set_virt(&kill->bv, kill->filler, KVBLK_UNIT);
+		kvblk_io_submit(&kill->io, REQ_OP_WRITE | REQ_META | REQ_FUA,
+				kvblk_seg_pos(member, segment, kill->unit),
+				&kill->bv, 1);
+	}
+	kvblk_io_end(&kill->io);
+}
+
+/*
+ * The write is over: the record is dead, or can't come back, or (false) the
+ * kill stays listed for another try.
+ */
+static bool kill_end(struct kvblk_kill *kill)
+{
+	struct kvblk_member *member = kill->member;
+	struct kvblk_pool *pool = member->pool;
+	blk_status_t status = kill->io.status;
+	bool again;
+
+	/* another write was told that the cache has lost it */
+	if (!status && kill->filler && !kvblk_fua(member) &&
+	    kvblk_writes_failed(member, kill->write_errors))
+		status = BLK_STS_IOERR;
+	again = status && !kill_needless(kill);
+
+	/* the member is going: should it be back one day */
+	if (!again && (status || !kill->filler))
+		kvblk_absent_note_place(member, kill->seg - member->segs, kill->unit);
+	free_page((unsigned long)kill->filler);
+	if (kill->filler && !status) {
+		kvblk_count_at(member->stats, KVBLK_C_KILLS, 1);
+		trace_kvblk_kill(pool->name, member->slot, kill->seg - member->segs,
+				 kill->gen, kill->unit);
+	}
+	kill->filler = NULL;
+	if (again) {
+		kvblk_member_error(member, KVBLK_ERROR_WRITE,
+				   kill->seg - member->segs);
+		WRITE_ONCE(kill->failed, true);
+	} else if (status) {
+		kill_forget(kill);
+	}
+	kill_tell(kill, status);
+	if (!again)
+		kill_unlist(kill);
+	else
+		WRITE_ONCE(kill->run, NULL);
+	return !again;
+}
+
+/* Takes a kill that can be written now, or is needless; or NULL. */
+static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run *run)
+{
+	bool ok = kvblk_member_writable(member);
+	struct kvblk_kill *kill;
+
+	guard(spinlock)(&member->pool->kill_lock);
+	list_for_each_entry(kill, &member->kills, link) {
+		if (kill->run || kill->held || kill->writer ||
+		    ((kill->failed || !ok) && !kill_needless(kill)))
+			continue;
+		kill->run = run;
+		/* those that are being written are not in the way of the next one */
+		list_move_tail(&kill->link, &member->kills);
+		return kill;
+	}
+	return NULL;
+}
+
+/* Waits until the write of one is over. */
+static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **rest)
+{
+	struct llist_node *first;
+
+	wait_for_completion_state(&run->over, TASK_IDLE);
+	if (!*rest)
+		*rest = llist_del_all(&run->written);
+	first = *rest;
+	*rest = first->next;
+	return llist_entry(first, struct kvblk_kill, written);
+}
+
+void kvblk_kill_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   kill_work);
+	bool tried = false, failed = false;
+	struct llist_node *rest = NULL;
+	struct kvblk_kill *kill;
+	struct kill_run run;
+	u32 inflight = 0;
+
+	init_llist_head(&run.written);
+	init_completion(&run.over);
+	for (;;) {
+		while (inflight < KILLS_INFLIGHT && (kill = kill_take(member, &run))) {
+			inflight++;
+			kill_start(kill);
+		}
+		if (!inflight)
+			break;
+		tried = true;
+		/* the last one may give up the last reference to the member */
+		failed |= !kill_end(kill_wait(&run, &rest));
+		inflight--;
+		cond_resched();
+	}
+	if (!tried)
+		return;
+	member->kill_gap = failed ? clamp(2 * member->kill_gap, (unsigned long)HZ,
+					  KILL_GAP_MAX) : 0;
+	if (!failed)
+		return;
+	WRITE_ONCE(member->kill_retry, jiffies + member->kill_gap);
+	wake_up_all(&member->pool->settle_wait);
+}
+
+void kvblk_kill_retry(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	struct kvblk_kill *kill;
+	bool ok, due;
+	int i;
+
+	guard(rcu)();
+	guard(spinlock)(&pool->kill_lock);
+	kvblk_for_each_member(pool, member, i) {
+		if (list_empty(&member->kills))
+			continue;
+		ok = kvblk_member_writable(member);
+		due = time_after_eq(jiffies, READ_ONCE(member->kill_retry));
+		list_for_each_entry(kill, &member->kills, link) {
+			if (!ok && (READ_ONCE(member->state) <= KVBLK_MEMBER_UP ||
+				    READ_ONCE(member->suspect)))
+				kill_tell(kill, BLK_STS_IOERR);
+			if (ok && due)
+				WRITE_ONCE(kill->failed, false);
+		}
+		queue_work(pool->wq, &member->kill_work);
+	}
+}
+
+/* ---- changes of the index ---- */
+
+/* The entry is gone: the kill may begin, unless a @writer is not done. */
+static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
+		    const struct kvblk_slot *old, bool writer,
+		    struct kvblk_io *waiter)
+{
+	/* what is being written gives its room back itself */
+	if (old->state != KVBLK_SLOT_WRITING)
+		atomic_sub(kill->units, &kill->seg->live_units);
+	guard(spinlock)(&pool->kill_lock);
+	kill->waiter = waiter;
+	kill->held = false;
+	kill->writer = writer && !kill->settled;
+	if (!kill->writer)
+		queue_work(pool->wq, &kill->member->kill_work);
+}
+
+int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
+		       const struct kvblk_slot *slot, struct kvblk_slot *old)
+{
+	struct kvblk_kill *kill;
+	int ret;
+
+	ret = kvblk_index_insert(&pool->index, id, slot, old, false);
+	if (ret != -ENOSPC)
+		return ret;
+	/* before the eviction, which can't be taken back */
+	kill = kill_alloc(GFP_NOIO);
+	if (!kill)
+		return -ENOSPC;
+	guard(spinlock)(&pool->kill_gate);
+	ret = kvblk_index_insert(&pool->index, id, slot, old, true);
+	if (ret != 1) {
+		kfree(kill);
+		return ret;
+	}
+	kvblk_count(pool, KVBLK_C_EVICTED, 1);
+	if (kill_list(pool, kill, old->place, old))
+		kill_go(pool, kill, old, false, NULL);
+	return 0;
+}
+
+bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
+			 const struct kvblk_slot *old,
+			 const struct kvblk_slot *new)
+{
+	struct kvblk_kill *kill = kill_alloc(GFP_NOIO | __GFP_NOFAIL);
+	bool listed = kill_list(pool, kill, id_token(pool, id), old);
+
+	if (!kvblk_index_replace(&pool->index, id, old, new)) {
+		if (listed)
+			kill_unlist(kill);
+		return false;
+	}
+	/* a put that is still writing must be over before its record is killed */
+	if (listed)
+		kill_go(pool, kill, old, new && old->state == KVBLK_SLOT_WRITING,
+			NULL);
+	return true;
+}
+
+bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
+			const struct kvblk_slot *old)
+{
+	if (!kvblk_index_replace(&pool->index, id, old, NULL))
+		return false;
+	kvblk_segment_forget(pool, old);
+	kvblk_count(pool, KVBLK_C_EXPIRED, 1);
+	return true;
+}
+
+int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
+		       const struct kvblk_slot *old, struct kvblk_io *waiter)
+{
+	struct kvblk_kill *kill = kill_alloc(GFP_KERNEL_ACCOUNT);
+	bool listed;
+
+	if (!kill)
+		return -ENOMEM;
+	listed = kill_list(pool, kill, id_token(pool, id), old);
+	if (!kvblk_index_replace(&pool->index, id, old, NULL)) {
+		if (listed)
+			kill_unlist(kill);
+		return -EAGAIN;
+	}
+	if (listed) {
+		kill_go(pool, kill, old, false, waiter);
+		return 0;
+	}
+	waiter->status = atomic_read(&pool->unsure) ? BLK_STS_OFFLINE : BLK_STS_OK;
+	kvblk_io_end(waiter);
+	return 0;
+}
+
+void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot)
+{
+	struct kvblk_kill *kill = kill_alloc(GFP_NOIO | __GFP_NOFAIL);
+	struct kvblk_slot stale = *slot;
+
+	/* never an entry, so never counted */
+	stale.state = KVBLK_SLOT_WRITING;
+	if (kill_list(pool, kill, id_token(pool, id), &stale))
+		kill_go(pool, kill, &stale, false, NULL);
+}
+
+void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
+		       const struct kvblk_slot *slot)
+{
+	struct kvblk_kill *kill;
+	bool found = false;
+
+	scoped_guard(spinlock, &pool->kill_lock) {
+		hlist_for_each_entry(kill, kill_bucket(pool, id_token(pool, id)), node) {
+			if (!(kill->held || kill->writer) ||
+			    kill->unit != slot->off ||
+			    (u16)kill->gen != slot->gen ||
+			    kill->member->seg_base +
+			    (kill->seg - kill->member->segs) != slot->seg)
+				continue;
+			/* held: the task that took the slot over is about to go on */
+			kill->settled = true;
+			kill->writer = false;
+			found = true;
+			queue_work(pool->wq, &kill->member->kill_work);
+		}
+	}
+	if (!found)
+		kvblk_kill_later(pool, id, slot);
+}
+
+/* ---- deletes ---- */
+
+/* It was tried and failed, or can't be tried now. */
+static bool kill_stuck(const struct kvblk_kill *kill)
+{
+	return READ_ONCE(kill->failed) ||
+	       (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
+		!kvblk_member_writable(kill->member));
+}
+
+int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id)
+{
+	u64 token = id_token(pool, id);
+	struct kvblk_kill *kill;
+	int ret = 0;
+
+	/* an eviction has listed its kill by now */
+	spin_lock(&pool->kill_gate);
+	spin_unlock(&pool->kill_gate);
+	guard(spinlock)(&pool->kill_lock);
+	hlist_for_each_entry(kill, kill_bucket(pool, token), node) {
+		if (kill->token != token)
+			continue;
+		if (kill_stuck(kill))
+			return -EIO;
+		ret = 1;
+	}
+	return ret;
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Payloads between memory and members, and the checksums of their chunks. What else
+ * is to be done to each byte on its way, such as encryption, belongs here.
+ *
+ * The rules:
+ * - A byte that comes from memory twice costs more than its checksum. So a large
+ *   payload goes in parts that a CPU's cache can hold: a put's part is summed just
+ *   before it is submitted, a get's part when it has landed, while the others are
+ *   in flight.
+ * - A put's header has the sums of all parts. It goes last, in one bio with the
+ *   first part, which lies behind it.
+ * - A part that lands in a task, mostly a worker of its transport's, is summed there
+ *   and then, for that CPU has just copied it. In an interrupt it would keep others
+ *   waiting: a work does it, on any CPU that shares the cache and is idle.
+ */
+#include <linux/crc32c.h>
+#include <linux/slab.h>
+
+#include "log/log.h"
+#include "memory/memory.h"
+
+/* With as many bytes where they are copied to, a part of an L2 cache. */
+#define PART_BYTES	(256u << 10)
+/* Of a payload: more requests would cost others more than it gains. */
+#define PARTS_MAX	16
+
+/* Of a payload that is being read; @iter: its bytes. */
+struct part {
+	struct kvblk_io io;
+	struct kvblk_sums *sums;
+	struct work_struct work;
+	struct bvec_iter iter;
+};
+
+/*
+ * struct kvblk_sums - checksums of a payload that is being read
+ * @io: what its parts are of
+ * @bv: where they land
+ * @size: of a part
+ * @crcs: of each chunk
+ */
+struct kvblk_sums {
+	struct kvblk_io *io;
+	const struct bio_vec *bv;
+	u32 size;
+	__le32 *crcs;
+	struct part parts[];
+};
+
+static struct workqueue_struct *sum_wq;
+
+int kvblk_payload_init(void)
+{
+	/* more at once would only throw each other's bytes out of the caches */
+	sum_wq = alloc_workqueue("kvblk-sum", WQ_UNBOUND, num_online_cpus());
+	return sum_wq ? 0 : -ENOMEM;
+}
+
+void kvblk_payload_exit(void)
+{
+	destroy_workqueue(sum_wq);
+}
+
+/* ---- checksums ---- */
+
+/*
+ * Each chunk of a part or less; a chunk may span vectors and a vector chunks. Sets
+ * @set, or compares with @check.
+ */
+static bool part_crcs(const struct bio_vec *bv, struct bvec_iter part, __le32 *set,
+		      const __le32 *check)
+{
+	u32 room = 1u << KVBLK_CHUNK_SHIFT, crc = ~0;
+
+	while (part.bi_size) {
+		struct bio_vec here = mp_bvec_iter_bvec(bv, part);
+		u32 len = min(here.bv_len, room);
+
+		crc = crc32c(crc, bvec_virt(&here), len);
+		bvec_iter_advance_single(bv, &part, len);
+		room -= len;
+		if (room && part.bi_size)
+			continue;
+		if (set)
+			*set++ = cpu_to_le32(~crc);
+		else if (*check++ != cpu_to_le32(~crc))
+			return false;
+		crc = ~0;
+		room = 1u << KVBLK_CHUNK_SHIFT;
+	}
+	return true;
+}
+
+/* The payload's bytes, behind the header's vector. */
+static struct bvec_iter payload_iter(const struct kvblk_mem *mem)
+{
+	return (struct bvec_iter) { .bi_idx = 1, .bi_size = mem->bytes };
+}
+
+/* Whole chunks. */
+static u32 part_size(const struct kvblk_mem *mem)
+{
+	return max(PART_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
+}
+
+/* Takes a part off @rest. */
+static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest,
+				  u32 size)
+{
+	struct bvec_iter part = *rest;
+
+	part.bi_size = min(rest->bi_size, size);
+	bvec_iter_advance(bv, rest, part.bi_size);
+	return part;
+}
+
+/* @bv is not const for 6.12's bvec_virt(). */
+static bool check_all(struct bio_vec *bv, struct bvec_iter rest, const __le32 *crcs)
+{
+	u32 bytes = rest.bi_size;
+
+	/* what most small blocks are */
+	if (bytes <= bv[rest.bi_idx].bv_len && bytes <= 1u << KVBLK_CHUNK_SHIFT)
+		return *crcs == cpu_to_le32(~crc32c(~0, bvec_virt(&bv[rest.bi_idx]), bytes));
+	for (; rest.bi_size > PART_BYTES; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
+		if (!part_crcs(bv, part_next(bv, &rest, PART_BYTES), NULL, crcs))
+			return false;
+		cond_resched();
+	}
+	return part_crcs(bv, rest, NULL, crcs);
+}
+
+bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
+			 const __le32 *crcs)
+{
+	if (sums)
+		return !memcmp(sums->crcs, crcs, kvblk_nr_chunks(mem->bytes) * sizeof(*crcs));
+	return check_all(mem->bv, payload_iter(mem), crcs);
+}
+
+bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs)
+{
+	struct bio_vec bv;
+
+	bvec_set_virt(&bv, (void *)data, bytes);
+	return check_all(&bv, (struct bvec_iter) { .bi_size = bytes }, crcs);
+}
+
+/* ---- I/O ---- */
+
+/* What is at @pos: a part, and if no vectors are behind it, its padding. */
+static void part_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			const struct bio_vec *bv, struct bvec_iter part,
+			const struct bvec_iter *rest)
+{
+	part.bi_size = round_up(part.bi_size, KVBLK_UNIT);
+	/* else a plug joins them: they would land at once */
+	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, pos, bv, part,
+			     rest->bi_idx - part.bi_idx + 1);
+}
+
+/* The header, and @payload bytes behind it, in @nr vectors. */
+static void head_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			const struct kvblk_mem *mem, u32 payload, u32 nr)
+{
+	struct bvec_iter head = {
+		.bi_size = mem->bv[0].bv_len + round_up(payload, KVBLK_UNIT),
+	};
+
+	kvblk_io_submit_iter(io, opf, pos, mem->bv, head, nr);
+}
+
+void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs)
+{
+	struct bvec_iter rest = payload_iter(mem);
+
+	for (; rest.bi_size; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
+		part_crcs(mem->bv, part_next(mem->bv, &rest, PART_BYTES), crcs, NULL);
+		cond_resched();
+	}
+}
+
+void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			 const struct kvblk_mem *mem, __le32 *crcs)
+{
+	struct bvec_iter rest = payload_iter(mem), part, first;
+	u32 at, size = part_size(mem);
+
+	first = part_next(mem->bv, &rest, size);
+	for (at = size; rest.bi_size; at += size) {
+		part = part_next(mem->bv, &rest, size);
+		part_crcs(mem->bv, part, crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
+		part_submit(io, opf, pos + at, mem->bv, part, &rest);
+		cond_resched();
+	}
+	part_crcs(mem->bv, first, crcs, NULL);
+}
+
+void kvblk_payload_write_head(struct kvblk_io *io, blk_opf_t opf, u64 pos,
+			      const struct kvblk_mem *mem, bool all)
+{
+	struct bvec_iter rest = payload_iter(mem), first;
+
+	if (all || mem->bytes <= PART_BYTES) {
+		head_submit(io, opf, pos, mem, mem->bytes, mem->nr);
+		return;
+	}
+	first = part_next(mem->bv, &rest, part_size(mem));
+	head_submit(io, opf, pos, mem, first.bi_size, rest.bi_idx + 1);
+}
+
+static void part_sum(struct part *part)
+{
+	struct kvblk_sums *sums = part->sums;
+	u32 at = (part - sums->parts) * sums->size;
+
+	part_crcs(sums->bv, part->iter, sums->crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
+	/* from here on it may be gone */
+	kvblk_io_end(sums->io);
+}
+
+static void part_work(struct work_struct *work)
+{
+	part_sum(container_of(work, struct part, work));
+}
+
+static void part_landed(struct kvblk_io *io)
+{
+	struct part *part = container_of(io, struct part, io);
+
+	/* of any part: then nobody looks at the sums */
+	if (part->sums->io->status) {
+		kvblk_io_end(part->sums->io);
+	} else if (in_task() && !irqs_disabled()) {
+		part_sum(part);
+	} else {
+		INIT_WORK(&part->work, part_work);
+		queue_work(sum_wq, &part->work);
+	}
+}
+
+/* NULL: no memory. */
+static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem *mem)
+{
+	u32 size = part_size(mem), parts = DIV_ROUND_UP(mem->bytes, size);
+	struct kvblk_sums *sums;
+
+	sums = kvmalloc(struct_size(sums, parts, parts) +
+			kvblk_nr_chunks(mem->bytes) * sizeof(*sums->crcs),
+			GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!sums)
+		return NULL;
+	sums->io = io;
+	sums->bv = mem->bv;
+	sums->size = size;
+	sums->crcs = (__le32 *)(sums->parts + parts);
+	return sums;
+}
+
+/* Header, if it is in @sums->io's first part, and payload, which is at @data. */
+static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64 data,
+		       bool header)
+{
+	struct bvec_iter rest = payload_iter(mem);
+	struct part *part;
+
+	for (part = sums->parts; rest.bi_size; part++, data += sums->size) {
+		part->sums = sums;
+		part->iter = part_next(mem->bv, &rest, sums->size);
+		kvblk_io_start_part(&part->io, sums->io, part_landed);
+		if (header && part == sums->parts)
+			head_submit(&part->io, REQ_OP_READ, data - mem->bv[0].bv_len, mem,
+				    part->iter.bi_size, rest.bi_idx + 1);
+		else
+			part_submit(&part->io, REQ_OP_READ, data, mem->bv, part->iter,
+				    &rest);
+		kvblk_io_end(&part->io);
+		cond_resched();
+	}
+}
+
+struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
+				      const struct kvblk_mem *mem, u32 from, bool sum)
+{
+	struct kvblk_sums *sums = sum ? sums_alloc(io, mem) : NULL;
+	u64 data = pos + mem->bv[0].bv_len + from;
+
+	/* nothing in between */
+	if (!from && !sums) {
+		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, mem->nr);
+		return NULL;
+	}
+	if (from)
+		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, 1);
+	if (sums)
+		parts_read(sums, mem, data, !from);
+	else
+		kvblk_io_submit(io, REQ_OP_READ, data, mem->bv + 1, mem->nr - 1);
+	return sums;
+}
+
+void kvblk_sums_free(struct kvblk_sums *sums)
+{
+	kvfree(sums);
+}

@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Reclaim of whole segments.
+ *
+ * A victim's live records are dropped, but for those that the policy or a
+ * lease keeps: they are copied into a segment of class HOT first. The order
+ * is the whole point:
+ *
+ *   slots MOVING -> copies written -> next generation of the victim durable
+ *   -> slots LIVE at the copies -> generation moves on in memory: what was
+ *   dropped is dead at once -> last reader gone -> discard -> FREE
+ *
+ * so a copy can be found only when its original can't come back. A delete of a
+ * MOVING block waits for the end.
+ *
+ * Each victim gains room: a segment of which leases pin more than LEASED_MOST stays,
+ * or else reclaim would copy such segments for as long as the leases last.
+ */
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "log/log.h"
+#include "memory/memory.h"
+#include "trace.h"
+
+/* A live record of the victim. */
+struct victim_rec {
+	struct kvblk_slot slot;		/* as found; LIVE, or MOVING by us */
+	struct kvblk_slot copy;
+	struct kvblk_id id;
+	bool moving;
+	bool copied;
+};
+
+/* Records copied at once, and bytes. */
+#define COPIES		16
+#define COPY_BYTES	SZ_8M
+
+/* A record on its way: read, checked, written. */
+struct copy {
+	struct kvblk_io io;
+	struct victim *victim;
+	struct victim_rec *vrec;
+	struct kvblk_mem mem;
+	struct kvblk_rec rec;
+	struct kvblk_room room;
+	void *buf;			/* header */
+	u32 header;			/* its bytes */
+	int err;
+};
+
+/* What one reclaim of a segment works with. */
+struct victim {
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;
+	struct victim_rec *recs;
+	struct kvblk_policy_rec *sift;
+	u32 nr;
+	u32 nr_copied;
+	bool cached;			/* copies were written without FUA */
+	struct copy *copies;		/* COPIES of them */
+	atomic_t flying;
+	struct completion landed;
+};
+
+/*
+ * The pages of the victim's summary, the last one first: as read from media, or
+ * where the seal could not be written, as kept in memory. -EBADMSG: some are damaged.
+ */
+static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages)
+{
+	struct kvblk_member *member = v->member;
+	struct kvblk_segment *seg = v->seg;
+	u32 segment = seg - member->segs, page;
+	struct kvblk_place place = kvblk_place(member, segment, seg->gen, 0);
+	struct kvblk_sum sum;
+	int err;
+
+	if (seg->open) {
+		for (page = 0; page < pages; page++)
+			if (seg->open->pages[page])
+				memcpy(&sums[pages - 1 - page],
+				       seg->open->pages[page], sizeof(*sums));
+			else
+				memset(&sums[pages - 1 - page], 0, sizeof(*sums));
+		return 0;
+	}
+	err = kvblk_io_read(member, kvblk_seg_pos(member, segment,
+						  member->segment_units - pages),
+			    sums, pages * sizeof(*sums));
+	for (page = 0; page < pages && !err; page++)
+		/* a checkpoint's is not all of it */
+		if (!kvblk_summary_decode(&sums[pages - 1 - page], page, &place,
+					  &member->pool->secret, &sum) ||
+		    (!page && !sum.sealed))
+			err = -EBADMSG;
+	return err;
+}
+
+/* A record of the victim is still live: it is noted. -EAGAIN: not now. */
+static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
+{
+	struct kvblk_member *member = v->member;
+	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	struct victim_rec *rec = &v->recs[v->nr];
+	struct kvblk_policy_rec *sift = &v->sift[v->nr];
+	struct kvblk_segment *seg = v->seg;
+	u32 now = kvblk_now(member->pool);
+
+	if (v->nr == seg->nr_records)
+		return 0;
+	rec->id = entry->id;
+	if (!kvblk_index_find(&member->pool->index, rec->id, &rec->slot) ||
+	    rec->slot.seg != member->seg_base + (seg - member->segs) ||
+	    rec->slot.gen != (u16)seg->gen || rec->slot.off != unit)
+		return 0;
+	/* a put is about to replace it, and it stays if that fails */
+	if (rec->slot.state == KVBLK_SLOT_MOVING && rec->slot.leased)
+		return -EAGAIN;
+	if (rec->slot.state != KVBLK_SLOT_LIVE || kvblk_expired(rec->slot.expiry, now))
+		return 0;
+	sift->id = rec->id;
+	sift->parent = entry->parent;
+	sift->bytes = kvblk_record_units(rec->slot.len, align) << KVBLK_UNIT_SHIFT;
+	sift->heat = rec->slot.heat;
+	sift->priority = rec->slot.prio;
+	sift->leased = rec->slot.leased;
+	/* in its last minute: a copy would be for nothing */
+	sift->expires = kvblk_expired(rec->slot.expiry, now + 60);
+	v->nr++;
+	return 0;
+}
+
+/* By the headers, for want of a summary. A header that can't be read loses its block. */
+static int victim_walk(struct victim *v)
+{
+	struct kvblk_walk walk;
+	struct kvblk_rec rec;
+	u32 unit;
+	int ret;
+
+	if (kvblk_walk_begin(&walk, v->member, GFP_KERNEL | __GFP_NOWARN))
+		return -ENOMEM;
+	kvblk_walk_segment(&walk, v->seg, 0);
+	while ((ret = kvblk_walk_next(&walk, &rec, &unit)) > 0) {
+		ret = victim_note(v, &rec, unit);
+		if (ret)
+			break;
+	}
+	kvblk_walk_end(&walk);
+	/* most of it can't be got either, but what is promised is waited for */
+	return ret == -EIO && !READ_ONCE(v->member->pool->leased_bytes) ? 0 : ret;
+}
+
+/* Permille of a segment that its leased records may take for it to be reclaimed. */
+#define LEASED_MOST	750
+/* How long a segment that has more rests: each look costs a read of its summary. */
+#define LEASED_REST	HZ
+
+static bool victim_leased(const struct victim *v)
+{
+	u64 bytes = (u64)v->member->segment_units << KVBLK_UNIT_SHIFT, leased = 0;
+	u32 i;
+
+	for (i = 0; i < v->nr; i++)
+		leased += v->sift[i].leased ? v->sift[i].bytes : 0;
+	return leased * 1000 > bytes * LEASED_MOST;
+}
+
+/*
+ * Finds which of the records in the victim's summary are still live. An error: it is not
+ * known, and the victim stays.
+ */
+static int victim_load(struct victim *v)
+{
+	struct kvblk_member *member = v->member;
+	struct kvblk_segment *seg = v->seg;
+	u32 pages = kvblk_summary_pages(seg->nr_records), page, i, unit;
+	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* it is tried again */
+	struct kvblk_d_summary *sums;
+	struct kvblk_rec entry;
+	int err;
+
+	if (!seg->nr_records)
+		return 0;
+	sums = __vmalloc(array_size(pages, sizeof(*sums)), gfp);
+	v->recs = kvcalloc(seg->nr_records, sizeof(*v->recs), gfp);
+	v->sift = kvcalloc(seg->nr_records, sizeof(*v->sift), gfp);
+	err = -ENOMEM;
+	if (!sums || !v->recs || !v->sift)
+		goto out;
+	err = summary_read(v, sums, pages);
+	if (err == -EBADMSG || err == -EIO)
+		err = victim_walk(v);
+	else
+		for (page = 0; page < pages && !err; page++)
+			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && !err; i++)
+				if (kvblk_entry_decode(&sums[pages - 1 - page].entries[i],
+						       member->segment_units, &entry,
+						       &unit))
+					err = victim_note(v, &entry, unit);
+out:
+	vfree(sums);
+	return err;
+}
+
+/* Room for a copy; opens segments of class HOT as needed. */
+static int copy_room(struct kvblk_member *member, u32 units,
+		     struct kvblk_room *room)
+{
+	int err;
+
+	while ((err = kvblk_room_reserve(member, KVBLK_CLASS_HOT, units, room))) {
+		err = kvblk_segment_open(member, KVBLK_CLASS_HOT);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static void copy_landed(struct kvblk_io *io)
+{
+	struct victim *v = container_of(io, struct copy, io)->victim;
+
+	if (atomic_dec_and_test(&v->flying))
+		complete(&v->landed);
+}
+
+static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
+{
+	struct kvblk_member *member = copy->victim->member;
+
+	atomic_inc(&copy->victim->flying);
+	kvblk_io_start(&copy->io, member, copy_landed);
+	kvblk_io_submit(&copy->io, opf | REQ_IDLE,
+			kvblk_seg_pos(member, segment, unit), copy->mem.bv,
+			copy->mem.nr);
+	kvblk_io_end(&copy->io);
+}
+
+/* @flying was 1 when the first one took off. */
+static void copies_wait(struct victim *v)
+{
+	copy_landed(&v->copies[0].io);
+	wait_for_completion_state(&v->landed, TASK_IDLE);
+	reinit_completion(&v->landed);
+	atomic_set(&v->flying, 1);
+}
+
+static void copy_read(struct copy *copy)
+{
+	struct victim *v = copy->victim;
+	const struct kvblk_slot *slot = &copy->vrec->slot;
+
+	copy->header = kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
+	copy->err = -ENOMEM;
+	copy->buf = (void *)__get_free_pages(GFP_KERNEL, get_order(copy->header));
+	if (!copy->buf || kvblk_mem_alloc(&copy->mem, slot->len))
+		return;
+	bvec_set_virt(&copy->mem.bv[0], copy->buf, copy->header);
+	copy->err = 0;
+	copy_fly(copy, REQ_OP_READ, v->seg - v->member->segs, slot->off);
+}
+
+static void copy_damaged(struct copy *copy)
+{
+	struct victim *v = copy->victim;
+
+	kvblk_member_error(v->member, KVBLK_ERROR_CHECKSUM,
+			   v->seg - v->member->segs);
+	copy->err = -EBADMSG;
+}
+
+/* Was read: checks it, and writes it to its new place. */
+static void copy_write(struct copy *copy)
+{
+	struct victim *v = copy->victim;
+	struct victim_rec *vrec = copy->vrec;
+	struct kvblk_member *member = v->member;
+	struct kvblk_pool *pool = member->pool;
+	u32 segment = v->seg - member->segs;
+	struct kvblk_place place = kvblk_place(member, segment, v->seg->gen,
+					       vrec->slot.off);
+
+	if (copy->err)
+		return;
+	if (copy->io.status) {
+		kvblk_member_error(member, KVBLK_ERROR_READ, segment);
+		copy->err = -EIO;
+		return;
+	}
+	/* damage must not spread */
+	if (kvblk_record_decode(copy->buf, copy->header, &place, &pool->secret,
+				&copy->rec) != KVBLK_DEC_RECORD ||
+	    copy->rec.length != vrec->slot.len) {
+		copy_damaged(copy);
+		return;
+	}
+	if (copy->rec.integrity != KVBLK_INTEGRITY_NONE &&
+	    !kvblk_payload_check(&copy->mem, NULL, copy->rec.crcs)) {
+		if (copy->rec.integrity != KVBLK_INTEGRITY_PRODUCER) {
+			copy_damaged(copy);
+			return;
+		}
+		/* what somebody put wrong is no fault of the flash */
+		kvblk_count_at(member->stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
+		copy->err = -EBADMSG;
+		return;
+	}
+	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE &&
+	    kvblk_must_check(pool, v->seg)) {
+		/* no get would believe it, as things are */
+		copy->err = -ENODATA;
+		return;
+	}
+	copy->err = copy_room(member, kvblk_member_units(member, vrec->slot.len),
+			      &copy->room);
+	if (copy->err)
+		return;
+	/* its seal has proven it; where it goes, a crash would not find that */
+	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE) {
+		kvblk_payload_sum(&copy->mem, copy->buf + KVBLK_HDR_CRCS);
+		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
+	}
+	/* it keeps its seq: a copy is no newer than its original */
+	place = kvblk_place(member, copy->room.segment, copy->room.gen,
+			    copy->room.unit);
+	copy->rec.durable = kvblk_durable(member, copy->rec.integrity);
+	kvblk_record_encode(copy->buf, &copy->rec, &place, &pool->secret);
+	copy_fly(copy, REQ_OP_WRITE | (copy->rec.durable ? REQ_FUA : 0),
+		 place.segment, place.unit);
+}
+
+static void copy_end(struct copy *copy)
+{
+	struct victim *v = copy->victim;
+	struct victim_rec *vrec = copy->vrec;
+	struct kvblk_pool *pool = v->member->pool;
+
+	if (copy->room.seg) {
+		v->cached |= !copy->rec.durable || !kvblk_fua(v->member);
+		vrec->copy = vrec->slot;
+		vrec->copy.seg = v->member->seg_base + copy->room.segment;
+		vrec->copy.gen = (u16)copy->room.gen;
+		vrec->copy.off = copy->room.unit;
+		vrec->copy.state = KVBLK_SLOT_LIVE;
+	}
+	if (copy->room.seg && copy->io.status) {
+		copy->err = -EIO;
+		kvblk_member_error(v->member, KVBLK_ERROR_WRITE,
+				   copy->room.segment);
+		kvblk_kill_later(pool, vrec->id, &vrec->copy);
+		kvblk_room_release(&copy->room, NULL);
+	} else if (copy->room.seg) {
+		vrec->copied = true;
+		v->nr_copied++;
+		kvblk_count_at(v->member->stats, KVBLK_C_REINSERTS, 1);
+		kvblk_count_at(v->member->stats, KVBLK_C_REINSERT_BYTES,
+			       (u64)copy->room.units << KVBLK_UNIT_SHIFT);
+		kvblk_room_release(&copy->room, &copy->rec);
+	}
+	kvblk_mem_free(&copy->mem);
+	free_pages((unsigned long)copy->buf, get_order(copy->header));
+}
+
+/*
+ * Copies what is kept; the slots are MOVING. -EAGAIN: something leased could
+ * not be copied now. What can't be read, or is damaged, is dropped.
+ */
+static int victim_copy(struct victim *v)
+{
+	u32 i, n, nr, bytes;
+	int err = 0;
+
+	for (i = 0; i < v->nr && !err;) {
+		u64 most = min_t(u64, COPY_BYTES, kvblk_put_window(v->member));
+
+		bytes = 0;
+		for (nr = 0; nr < COPIES && i < v->nr; i++) {
+			struct copy *copy = &v->copies[nr];
+
+			if (!v->recs[i].moving || !v->sift[i].keep)
+				continue;
+			if (nr && bytes + v->recs[i].slot.len > most)
+				break;
+			bytes += v->recs[i].slot.len;
+			memset(copy, 0, sizeof(*copy));
+			copy->victim = v;
+			copy->vrec = &v->recs[i];
+			copy_read(copy);
+			nr++;
+		}
+		if (!nr)
+			break;
+		copies_wait(v);
+		for (n = 0; n < nr; n++)
+			copy_write(&v->copies[n]);
+		copies_wait(v);
+		for (n = 0; n < nr; n++) {
+			struct copy *copy = &v->copies[n];
+
+			copy_end(copy);
+			if (copy->err && copy->err != -EBADMSG &&
+			    v->sift[copy->vrec - v->recs].leased)
+				err = -EAGAIN;
+		}
+		cond_resched();
+	}
+	return err;
+}
+
+/* Kills a copy that was finished, and that no entry points to. */
+static void copy_kill(struct victim *v, const struct victim_rec *rec)
+{
+	kvblk_segment_forget(v->member->pool, &rec->copy);
+	kvblk_kill_later(v->member->pool, rec->id, &rec->copy);
+}
+
+/*
+ * Takes back what victim_copy() did for a victim that stays: slots are LIVE
+ * again, copies are killed.
+ */
+static void victim_revert(struct victim *v)
+{
+	struct kvblk_pool *pool = v->member->pool;
+	u32 i;
+
+	for (i = 0; i < v->nr; i++) {
+		struct victim_rec *rec = &v->recs[i];
+		struct kvblk_slot live = rec->slot;
+
+		if (rec->copied)
+			copy_kill(v, rec);
+		live.state = KVBLK_SLOT_LIVE;
+		if (rec->moving)
+			kvblk_index_replace(&pool->index, rec->id, &rec->slot, &live);
+	}
+	wake_up_all(&pool->settle_wait);
+}
+
+static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
+					   const struct kvblk_segment *seg)
+{
+	return (struct kvblk_policy_seg) {
+		.stamp = seg->stamp,
+		.bytes = (u64)member->segment_units << KVBLK_UNIT_SHIFT,
+		.live_bytes = (u64)max(atomic_read(&seg->live_units), 0) <<
+			KVBLK_UNIT_SHIFT,
+		.class = seg->class,
+	};
+}
+
+/*
+ * Retires @seg: what is worth it is copied, the rest is dropped. 1: it is so
+ * hot that the policy wants it left alone, unless @force. -EAGAIN: a leased
+ * record can't be copied now, too much is leased, or the device would not. It stays
+ * then.
+ */
+static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg,
+			   bool force)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_policy_seg pseg = policy_view(member, seg);
+	struct victim v = { .member = member, .seg = seg };
+	u32 segment = seg - member->segs, i;
+	int err, errors = atomic_read(&member->write_errors);
+	struct kvblk_open *open = NULL;
+	bool taken = false;
+	struct kvblk_slot now;
+	int units;
+
+	init_completion(&v.landed);
+	atomic_set(&v.flying, 1);
+	v.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN);
+	if (!v.copies || victim_load(&v)) {
+		err = -EAGAIN;
+		goto out;
+	}
+	units = atomic_read(&seg->live_units);
+	if (victim_leased(&v)) {
+		seg->rests_until = jiffies + LEASED_REST;
+		seg->rests = true;
+		err = -EAGAIN;
+		goto out;
+	}
+	seg->rests = false;
+	if (v.nr && kvblk_policy_sift(&pool->policy, &pseg, v.sift, v.nr,
+				      force) == -EAGAIN) {
+		seg->stamp = pseg.stamp;
+		err = 1;
+		goto out;
+	}
+	for (i = 0; i < v.nr; i++) {
+		struct victim_rec *rec = &v.recs[i];
+		struct kvblk_slot moving = rec->slot;
+
+		v.sift[i].keep |= v.sift[i].leased;
+		/* MOVING, the doomed too: nobody leases or deletes them now */
+		moving.state = KVBLK_SLOT_MOVING;
+		rec->moving = !v.sift[i].leased &&
+			      kvblk_index_claim(&pool->index, rec->id, &rec->slot,
+						&moving);
+		if (!rec->moving) {
+			/* leased, since we looked too, or gone */
+			v.sift[i].leased = true;
+			v.sift[i].keep = true;
+			rec->moving = kvblk_index_replace(&pool->index, rec->id,
+							  &rec->slot, &moving);
+		}
+		/* as of victim_load(), since then */
+		taken |= !rec->moving && kvblk_index_find(&pool->index, rec->id, &now) &&
+			 now.state == KVBLK_SLOT_MOVING && now.leased &&
+			 kvblk_same_record(&now, &moving);
+		if (rec->moving)
+			rec->slot.state = KVBLK_SLOT_MOVING;
+	}
+	err = taken ? -EAGAIN : victim_copy(&v);
+	if (err)
+		goto revert;
+
+	/* the copies, and then the end of the original, are there for good */
+	err = v.nr_copied ? kvblk_io_flush(member) : 0;
+	/* another write may have been told that the cache lost them */
+	if (err || (v.cached && kvblk_writes_failed(member, errors)))
+		goto revert;
+	spin_lock(&member->lock);
+	list_del_init(&seg->link);
+	member->nr_sealed--;
+	seg->retiring_gen = seg->gen + 1;
+	seg->state = KVBLK_SEG_FREE;
+	spin_unlock(&member->lock);
+	err = kvblk_table_write(member, segment);
+	if (err) {
+		spin_lock(&member->lock);
+		seg->state = KVBLK_SEG_SEALED;
+		seg->retiring_gen = 0;
+		list_add(&seg->link, &member->sealed);
+		member->nr_sealed++;
+		spin_unlock(&member->lock);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
+		/* it may have arrived nevertheless: says that the segment stays */
+		err = kvblk_table_write(member, segment);
+		scoped_guard(spinlock, &member->lock)
+			seg->unsaved = err;
+		goto revert;
+	}
+	for (i = 0; i < v.nr; i++)
+		if (v.recs[i].copied &&
+		    !kvblk_index_replace(&pool->index, v.recs[i].id,
+					 &v.recs[i].slot, &v.recs[i].copy)) {
+			WARN_ON_ONCE(READ_ONCE(member->state) == KVBLK_MEMBER_UP);
+			copy_kill(&v, &v.recs[i]);
+		}
+
+	if (!(seg->gen & 0x3fff))
+		seg->sweep_mark = READ_ONCE(pool->sweep_pass) + 2;
+	spin_lock(&member->lock);
+	WRITE_ONCE(seg->retired, true);
+	WRITE_ONCE(seg->gen, seg->gen + 1);
+	/* after the entries that moved: pairs with find_again() of the index */
+	smp_store_release(&pool->seg_gen[member->seg_base + segment], (u16)seg->gen);
+	/* pairs with kvblk_segment_get(): a later reference sees the generation */
+	smp_mb();
+	seg->retiring_gen = 0;
+	swap(open, seg->open);
+	/* readers of its former life go on: kvblk_segment_open() resets the rest */
+	list_add_tail(&seg->link, &member->retiring);
+	member->nr_retiring++;
+	spin_unlock(&member->lock);
+	kvblk_open_free(open);
+	wake_up_all(&pool->settle_wait);
+
+	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
+	kvblk_count_at(member->stats, KVBLK_C_RECLAIMED_BYTES, pseg.bytes);
+	kvblk_count_at(member->stats, KVBLK_C_DROPPED, v.nr - v.nr_copied);
+	trace_kvblk_reclaim(pool->name, member->slot, segment, seg->gen, v.nr, units,
+			    v.nr_copied, v.nr - v.nr_copied);
+	err = 0;
+	goto out;
+
+revert:
+	victim_revert(&v);
+	err = -EAGAIN;
+out:
+	kvfree(v.recs);
+	kvfree(v.sift);
+	kvfree(v.copies);
+	return err;
+}
+
+/* Retired segments that nobody reads any more become free. */
+static void retired_free(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_segment *seg, *next;
+	bool freed = false;
+	LIST_HEAD(over);
+
+	spin_lock(&member->lock);
+	list_for_each_entry_safe(seg, next, &member->retiring, link)
+		if (!atomic_read_acquire(&seg->refs) &&
+		    READ_ONCE(pool->sweep_pass) >= seg->sweep_mark)
+			list_move_tail(&seg->link, &over);
+	spin_unlock(&member->lock);
+	list_for_each_entry_safe(seg, next, &over, link) {
+		if (READ_ONCE(pool->tun.discard))
+			kvblk_io_discard(member, kvblk_seg_pos(member, seg - member->segs, 0),
+					 member->segment_units << KVBLK_UNIT_SHIFT);
+		spin_lock(&member->lock);
+		WRITE_ONCE(seg->retired, false);
+		list_move_tail(&seg->link, &member->free);
+		member->nr_retiring--;
+		member->nr_free++;
+		spin_unlock(&member->lock);
+		freed = true;
+	}
+	if (freed)
+		kvblk_log_kick(member);
+}
+
+/* Segments looked at before the lock is released for others. */
+#define PICK_STEP	256
+
+/* The next victim that this run has not failed to reclaim, or NULL. */
+static struct kvblk_segment *victim_pick(struct kvblk_member *member)
+{
+	struct kvblk_segment *seg, *victim = NULL, **map;
+	struct kvblk_policy_seg *segs;
+	u32 nr = 0, looked = 0, room;
+	int pick;
+
+	room = READ_ONCE(member->nr_sealed);
+	segs = kvmalloc_array(room + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
+	map = kvmalloc_array(room + 1, sizeof(struct kvblk_segment *),
+			     GFP_KERNEL | __GFP_NOWARN);
+	if (!segs || !map)
+		goto out;
+	spin_lock(&member->lock);
+	list_for_each_entry(seg, &member->sealed, link) {
+		if (nr == room)
+			break;
+		if (seg->reclaim_run != member->reclaim_run &&
+		    !(seg->rests && time_before(jiffies, seg->rests_until))) {
+			map[nr] = seg;
+			segs[nr++] = policy_view(member, seg);
+		}
+		if (++looked % PICK_STEP)
+			continue;
+		/* others add to the list, and only this work takes from it */
+		spin_unlock(&member->lock);
+		cond_resched();
+		spin_lock(&member->lock);
+	}
+	spin_unlock(&member->lock);
+	pick = kvblk_policy_pick(&member->pool->policy, segs, nr);
+	if (pick >= 0)
+		victim = map[pick];
+out:
+	kvfree(segs);
+	kvfree(map);
+	return victim;
+}
+
+static u32 watermark(const struct kvblk_member *member, u32 permille, u32 least)
+{
+	return max_t(u32, least, (u64)member->nr_segs * permille / 1000);
+}
+
+void kvblk_reclaim_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   reclaim_work);
+	struct kvblk_pool *pool = member->pool;
+	u32 low = watermark(member, READ_ONCE(pool->tun.low_permille), 2);
+	u32 high = watermark(member, READ_ONCE(pool->tun.high_permille), 3);
+	struct kvblk_segment *seg;
+	u32 tries = 0;
+	int ret;
+
+	retired_free(member);
+	if (kvblk_member_avail(member) > low)
+		return;
+	if (!member->low_told) {
+		member->low_told = true;
+		kvblk_event(pool, member, KVBLK_EVENT_LOW_SPACE,
+			    kvblk_member_avail(member));
+	}
+	member->reclaim_run++;
+	while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+	       kvblk_member_writable(member) &&
+	       kvblk_member_avail(member) + READ_ONCE(member->nr_retiring) < high) {
+		seg = victim_pick(member);
+		if (!seg)
+			break;
+		ret = segment_reclaim(member, seg, tries >=
+				      kvblk_policy_tries(READ_ONCE(member->nr_sealed)));
+		tries = ret > 0 ? tries + 1 : 0;
+		if (ret < 0)
+			seg->reclaim_run = member->reclaim_run;
+		retired_free(member);
+		cond_resched();
+	}
+	wake_up_all(&pool->space_wait);
+}

@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The log: room in open segments, the table that says what a segment is, and
+ * sealing.
+ *
+ *   FREE -> OPEN (table durable) -> takes records -> closed -> last writer
+ *   gone -> SEALED (flush, summary with FUA) -> retired (table durable with
+ *   the next generation) -> last reader gone -> discarded -> FREE
+ *
+ * The rules:
+ * - A record belongs to (segment, generation). What the table says of the
+ *   generation is durable before the first record of it is acknowledged and
+ *   before a byte of the former one is overwritten.
+ * - Room is given out by one atomic over offset and record count; the summary's
+ *   room is part of the check, so that sealing never lacks it.
+ * - seg->writers counts puts with room in the segment, plus one while it is
+ *   open: when it becomes zero, the segment is sealed.
+ */
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "log/log.h"
+#include "trace.h"
+
+/* Puts leave this many free segments to reclaim, which needs room to copy. */
+#define RESERVED_SEGMENTS	1
+/* Summary pages that are written at once. */
+#define SUMMARY_BATCH		16u
+/* Data after which a checkpoint is due before its second is over: 16 MiB. */
+#define CHECKPOINT_UNIT_SHIFT	12
+
+/*
+ * Writes both slots, one after the other, so that either is enough to read. Returns 0
+ * if one is written. A slot that can't be reached may be torn: the next try hits that
+ * one again, and the other is left alone.
+ */
+static int table_write_slots(struct kvblk_member *member, u32 page)
+{
+	struct kvblk_d_table *table = member->table_buf;
+	u64 seq = member->table_seq[page];
+	bool written = false;
+	u32 slot;
+	int err;
+
+	lockdep_assert_held(&member->table_lock);
+	for (slot = 0; slot < 2; slot++) {
+		table->seq = cpu_to_le64(++seq);
+		kvblk_table_seal(table);
+		/* a restart would refuse it */
+		if (!kvblk_table_writable(table, member->incarnation, page))
+			return -ERANGE;
+		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
+				    KVBLK_TABLE_OFFSET +
+				    (((u64)page * 2 + (seq & 1)) << KVBLK_UNIT_SHIFT),
+				    table, sizeof(*table));
+		if (err && err != -EIO)
+			break;
+		/* whatever has arrived of two failures, the next two are newer */
+		if (!err || (slot && !written))
+			member->table_seq[page] = seq;
+		written |= !err;
+	}
+	return written ? 0 : err;
+}
+
+int kvblk_table_write(struct kvblk_member *member, u32 segment)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_d_table *table = member->table_buf;
+	u32 page = segment / KVBLK_TABLE_ENTRIES, i;
+	int err;
+
+	guard(mutex)(&member->table_lock);
+	/* none of its segments changes, and what could not be read is not written over */
+	if (member->segs[page * KVBLK_TABLE_ENTRIES].unknown)
+		return 0;
+	memset(table, 0, sizeof(*table));
+	table->magic = cpu_to_le32(KVBLK_TABLE_MAGIC);
+	table->incarnation = cpu_to_le64(member->incarnation);
+	table->page = cpu_to_le32(page);
+	table->time = cpu_to_le32(kvblk_now(pool));
+	scoped_guard(spinlock, &member->lock) {
+		for (i = 0; i < KVBLK_TABLE_ENTRIES; i++) {
+			u32 n = page * KVBLK_TABLE_ENTRIES + i;
+			struct kvblk_segment *seg = &member->segs[n];
+			struct kvblk_d_segment *d = &table->segments[i];
+
+			if (n >= member->nr_segs)
+				break;
+			d->generation = cpu_to_le64(seg->retiring_gen ?: seg->gen);
+			d->state = seg->state;
+			d->class = seg->class;
+			d->flags = cpu_to_le16(seg->flags);
+			d->nr_records = cpu_to_le32(seg->nr_records);
+			d->opened = cpu_to_le64(seg->opened);
+		}
+	}
+	err = table_write_slots(member, page);
+	if (!err && !page)
+		member->time_saved = jiffies;
+	return err;
+}
+
+/* ---- summaries of open segments ---- */
+
+struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
+{
+	/* no more records than units */
+	u32 nr = DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
+	struct kvblk_open *open;
+
+	open = kvzalloc(struct_size(open, pages, nr), GFP_KERNEL);
+	if (!open)
+		return NULL;
+	open->durable = kvcalloc(BITS_TO_LONGS(member->segment_units), sizeof(long), GFP_KERNEL);
+	if (!open->durable) {
+		kvfree(open);
+		return NULL;
+	}
+	spin_lock_init(&open->lock);
+	mutex_init(&open->writing);
+	open->nr_pages = nr;
+	return open;
+}
+
+void kvblk_open_free(struct kvblk_open *open)
+{
+	u32 i;
+
+	if (!open)
+		return;
+	for (i = 0; i < open->nr_pages; i++)
+		free_page((unsigned long)open->pages[i]);
+	kvfree(open->durable);
+	kvfree(open);
+}
+
+struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index)
+{
+	u32 page = index / KVBLK_SUMMARY_ENTRIES;
+	struct kvblk_d_summary *sum;
+
+	if (WARN_ON_ONCE(page >= open->nr_pages))
+		return NULL;
+	sum = READ_ONCE(open->pages[page]);
+	if (!sum) {
+		sum = (void *)get_zeroed_page(GFP_NOIO | __GFP_NOFAIL);
+		if (cmpxchg(&open->pages[page], NULL, sum)) {
+			free_page((unsigned long)sum);
+			sum = open->pages[page];
+		}
+	}
+	return &sum->entries[index % KVBLK_SUMMARY_ENTRIES];
+}
+
+static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
+		       u32 page)
+{
+	return kvblk_seg_pos(member, seg - member->segs,
+			     member->segment_units - 1 - page);
+}
+
+/* Pages @from to @to (excluded), SUMMARY_BATCH at most; the last is @buf's first. */
+static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
+			 u32 from, u32 to, const struct kvblk_sum *sum,
+			 struct kvblk_d_summary *buf, blk_opf_t opf)
+{
+	struct kvblk_place place = kvblk_place(member, seg - member->segs,
+					       seg->gen, 0);
+	u32 page;
+
+	for (page = from; page < to; page++) {
+		struct kvblk_d_summary *copy = &buf[to - 1 - page];
+
+		/* a copy: entries are filled in while it is on its way */
+		kvblk_open_entry(seg->open, page * KVBLK_SUMMARY_ENTRIES);
+		scoped_guard(spinlock, &seg->open->lock)
+			memcpy(copy, seg->open->pages[page], sizeof(*copy));
+		kvblk_summary_encode(copy, page, sum, &place,
+				     &member->pool->secret);
+	}
+	return kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | opf,
+			     summary_pos(member, seg, to - 1), buf,
+			     (to - from) * sizeof(*buf));
+}
+
+/* A write-back of the member's cache may have lost some of @seg. */
+static bool segment_lossy(const struct kvblk_member *member,
+			  const struct kvblk_segment *seg)
+{
+	int cached = READ_ONCE(seg->cached);
+
+	return cached && kvblk_writes_failed(member, cached);
+}
+
+/* All pages but page 0, and whatever the device has in its cache, are past that. */
+static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
+			 const struct kvblk_sum *sum, struct kvblk_d_summary *buf)
+{
+	u32 tries = 3, from, to;
+	int err = -EIO, errors;
+
+	/* another write may be told that the cache has lost them */
+	while (err && tries--) {
+		errors = atomic_read(&member->write_errors);
+		err = 0;
+		for (to = kvblk_summary_pages(seg->nr_records); to > 1 && !err; to = from) {
+			from = to > SUMMARY_BATCH ? to - SUMMARY_BATCH : 1;
+			err = summary_write(member, seg, from, to, sum, buf, 0);
+		}
+		if (!err)
+			err = kvblk_io_flush(member);
+		if (err)
+			return err;
+		if (bdev_write_cache(member->bdev) && kvblk_writes_failed(member, errors))
+			err = -EIO;
+	}
+	return err;
+}
+
+void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	guard(spinlock)(&member->lock);
+	seg->flags |= KVBLK_SEGF_UNPROVEN;
+}
+
+/*
+ * Makes the summary durable. Room is closed and no writer is left, so entries
+ * are final. The page that says "sealed" comes last, behind the flush that
+ * makes the payloads and the other pages durable.
+ */
+int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_sum sum = { .nr_records = seg->nr_records, .sealed = true };
+	u64 gen = seg->gen;
+	struct kvblk_open *open = seg->open;
+	struct kvblk_d_summary *buf;
+	bool doubtful;
+	int err;
+
+	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_NOIO | __GFP_NOFAIL);
+	mutex_lock(&open->writing);
+	err = summary_flush(member, seg, &sum, buf);
+	doubtful = err || segment_lossy(member, seg);
+	if (doubtful)
+		kvblk_segment_doubt(member, seg);
+	/* a restart believes what it finds sealed */
+	if (!err && doubtful)
+		err = kvblk_table_write(member, seg - member->segs);
+	if (!err)
+		err = summary_write(member, seg, 0, 1, &sum, buf, REQ_FUA);
+	mutex_unlock(&open->writing);
+	kvfree(buf);
+	if (err) {
+		/* a restart walks its headers; until then reclaim reads @open */
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
+	}
+
+	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_SEALED, 1);
+	/* reclaim may have it from here on */
+	spin_lock(&member->lock);
+	if (!err)
+		seg->open = NULL;
+	seg->state = KVBLK_SEG_SEALED;
+	list_move_tail(&seg->link, &member->sealed);
+	member->nr_open--;
+	member->nr_sealed++;
+	spin_unlock(&member->lock);
+	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
+			    gen, KVBLK_SEG_SEALED);
+	if (!err)
+		kvblk_open_free(open);
+	return err;
+}
+
+/* ---- opening ---- */
+
+/* The empty place for a segment of @class to take records in, or NULL. */
+static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
+{
+	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT : 0;
+	u32 end = class == KVBLK_CLASS_HOT ? KVBLK_LOGS : member->nr_logs;
+
+	for (; log < end; log++)
+		if (!READ_ONCE(member->current_seg[log]))
+			return &member->current_seg[log];
+	return NULL;
+}
+
+int kvblk_segment_open(struct kvblk_member *member, u8 class)
+{
+	struct kvblk_segment *seg, **place;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_open *open;
+	int err;
+
+	open = kvblk_open_alloc(member);
+	if (!open)
+		return -ENOMEM;
+	spin_lock(&member->lock);
+	if (class == KVBLK_CLASS_NEW && member->nr_free <= RESERVED_SEGMENTS)
+		seg = NULL;
+	else
+		seg = list_first_entry_or_null(&member->free,
+					       struct kvblk_segment, link);
+	if (seg) {
+		list_del_init(&seg->link);
+		member->nr_free--;
+		member->nr_open++;
+		seg->state = KVBLK_SEG_OPEN;
+		seg->class = class;
+		seg->flags = 0;
+		seg->kills_durable = false;
+		seg->rests = false;
+		seg->unsaved = false;
+		seg->bare = false;
+		seg->cached = 0;
+		seg->nr_records = 0;
+		seg->opened = ++member->opened;
+	}
+	spin_unlock(&member->lock);
+	if (!seg) {
+		kvblk_open_free(open);
+		return -ENOSPC;
+	}
+
+	seg->open = open;
+	seg->stamp = kvblk_policy_open(&pool->policy, class,
+				       (u64)member->segment_units << KVBLK_UNIT_SHIFT);
+	atomic_set(&seg->live_units, 0);
+	atomic64_set(&seg->cursor, 0);
+	err = kvblk_table_write(member, seg - member->segs);
+	if (err) {
+		seg->open = NULL;
+		spin_lock(&member->lock);
+		seg->state = KVBLK_SEG_FREE;
+		list_add_tail(&seg->link, &member->free);
+		member->nr_free++;
+		member->nr_open--;
+		spin_unlock(&member->lock);
+		kvblk_open_free(open);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
+		return err;
+	}
+
+	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_OPENED, 1);
+	trace_kvblk_segment(pool->name, member->slot, seg - member->segs,
+			    seg->gen, KVBLK_SEG_OPEN);
+	spin_lock(&member->lock);
+	atomic_set_release(&seg->writers, 1);
+	place = log_empty(member, class);
+	if (place) {
+		WRITE_ONCE(*place, seg);
+	} else {
+		list_add_tail(&seg->link, &member->ready);
+		member->nr_ready++;
+	}
+	spin_unlock(&member->lock);
+	atomic_inc(&pool->space_seq);
+	wake_up_all(&pool->space_wait);
+	return 0;
+}
+
+void kvblk_log_kick(struct kvblk_member *member)
+{
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		queue_work(member->pool->wq, &member->log_work);
+}
+
+/* The last writer of a closed segment hands it to be sealed. */
+static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	if (!atomic_dec_and_test(&seg->writers))
+		return;
+	spin_lock(&member->lock);
+	list_add_tail(&seg->link, &member->closing);
+	spin_unlock(&member->lock);
+	queue_work(member->pool->wq, &member->log_work);
+}
+
+/* Closes @old if it is current, and puts a ready one in its place. */
+static void segment_rotate(struct kvblk_member *member,
+			   struct kvblk_segment *old, u32 log)
+{
+	struct kvblk_segment *next;
+	bool closed = false;
+	s64 cursor;
+
+	spin_lock(&member->lock);
+	if (old && member->current_seg[log] == old) {
+		cursor = atomic64_xchg(&old->cursor, KVBLK_CURSOR_CLOSED);
+		old->nr_records = kvblk_cursor_nr(cursor);
+		WRITE_ONCE(member->current_seg[log], NULL);
+		closed = true;
+	}
+	if (!member->current_seg[log] && log != KVBLK_LOG_HOT &&
+	    READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+		next = list_first_entry_or_null(&member->ready,
+						struct kvblk_segment, link);
+		if (next) {
+			list_del_init(&next->link);
+			member->nr_ready--;
+			WRITE_ONCE(member->current_seg[log], next);
+		}
+	}
+	spin_unlock(&member->lock);
+	if (closed)
+		writer_drop(member, old);
+}
+
+void kvblk_log_close(struct kvblk_member *member)
+{
+	u32 log;
+
+	for (log = 0; log < KVBLK_LOGS; log++)
+		segment_rotate(member, READ_ONCE(member->current_seg[log]), log);
+}
+
+static bool segment_reserve(struct kvblk_member *member,
+			    struct kvblk_segment *seg, u32 units,
+			    struct kvblk_room *room)
+{
+	/* zero: closed and drained since we looked */
+	if (!atomic_inc_not_zero(&seg->writers))
+		return false;
+	if (!kvblk_cursor_take(&seg->cursor, units, member->segment_units,
+			       &room->unit, &room->index)) {
+		writer_drop(member, seg);
+		return false;
+	}
+	room->seg = seg;
+	room->gen = seg->gen;
+	room->segment = seg - member->segs;
+	room->units = units;
+	room->member = member;
+	room->seq = atomic64_inc_return(&member->pool->seq);
+	percpu_ref_get(&member->ref);
+	kvblk_open_entry(seg->open, room->index);
+	atomic_add(units, &seg->live_units);
+	if (((room->unit + units) ^ room->unit) >> CHECKPOINT_UNIT_SHIFT)
+		mod_delayed_work(member->pool->wq, &member->checkpoint, 0);
+	return true;
+}
+
+int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
+		       struct kvblk_room *room)
+{
+	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
+		raw_smp_processor_id() % member->nr_logs;
+	struct kvblk_segment *seg;
+	u32 tries;
+
+	for (tries = 0; tries < 3; tries++) {
+		seg = READ_ONCE(member->current_seg[log]);
+		if (seg && segment_reserve(member, seg, units, room))
+			return 0;
+		segment_rotate(member, seg, log);
+		kvblk_log_kick(member);
+	}
+	/* what is left in the others, before it waits */
+	for (log = 0; class == KVBLK_CLASS_NEW && log < member->nr_logs; log++) {
+		seg = READ_ONCE(member->current_seg[log]);
+		if (seg && segment_reserve(member, seg, units, room))
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+int kvblk_room_find(struct kvblk_pool *pool, u32 length,
+		    bool (*suits)(void *what, struct kvblk_member *member), void *what,
+		    struct kvblk_room *room)
+{
+	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
+	struct kvblk_member *member;
+	int err = -ENOSPC;
+
+	for (i = 0; i < READ_ONCE(pool->nr_members); i++) {
+		rcu_read_lock();
+		member = kvblk_member_nth(pool, first + i);
+		if (member && (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
+			       !kvblk_member_writable(member) ||
+			       !percpu_ref_tryget_live(&member->ref)))
+			member = NULL;
+		rcu_read_unlock();
+		if (!member)
+			continue;
+		units = kvblk_member_units(member, length);
+		/* any -EAGAIN: it is worth waiting */
+		if (units + 1 <= member->segment_units && (!suits || suits(what, member)))
+			err = kvblk_kills_full(member) ? -EAGAIN :
+			      kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, room);
+		kvblk_member_put(member);
+		if (!err)
+			return 0;
+	}
+	return err;
+}
+
+void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable)
+{
+	struct kvblk_segment *seg = room->seg;
+
+	durable &= kvblk_fua(room->member);
+	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
+		WRITE_ONCE(seg->bare, true);
+	if (!durable && !READ_ONCE(seg->cached))
+		cmpxchg(&seg->cached, 0, atomic_read(&room->member->write_errors));
+	if (integrity != KVBLK_INTEGRITY_NONE && durable)
+		set_bit(room->unit, seg->open->durable);
+}
+
+enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
+				       const struct kvblk_segment *seg, u32 unit)
+{
+	guard(spinlock)(&member->lock);
+	/* what is sealed has been flushed */
+	if (!seg->open)
+		return seg->unsaved || seg->flags & KVBLK_SEGF_UNPROVEN ?
+		       KVBLK_DOUBTFUL : KVBLK_SAFE;
+	if (test_bit(unit, seg->open->durable))
+		return KVBLK_SAFE;
+	if (seg->flags & KVBLK_SEGF_UNPROVEN || segment_lossy(member, seg))
+		return KVBLK_DOUBTFUL;
+	/* it may be the one */
+	if (READ_ONCE(seg->bare))
+		return KVBLK_BARE;
+	return READ_ONCE(seg->cached) ? KVBLK_CACHED : KVBLK_SAFE;
+}
+
+void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec)
+{
+	struct kvblk_member *member = room->member;
+	struct kvblk_segment *seg = room->seg;
+	struct kvblk_d_entry *entry = kvblk_open_entry(seg->open, room->index);
+
+	spin_lock(&seg->open->lock);
+	if (rec) {
+		kvblk_entry_encode(entry, rec, room->unit);
+	} else {
+		memset(entry, 0, sizeof(*entry));
+		entry->unit = cpu_to_le32(room->unit);
+		entry->length = cpu_to_le32(room->units);
+		entry->flags = KVBLK_ENTF_HOLE;
+	}
+	spin_unlock(&seg->open->lock);
+	if (!rec)
+		atomic_sub(room->units, &seg->live_units);
+	room->seg = NULL;
+	writer_drop(member, seg);
+	kvblk_member_put(member);
+}
+
+void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;
+
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	if (!member)
+		return;
+	seg = &member->segs[slot->seg - member->seg_base];
+	if ((u16)READ_ONCE(seg->gen) == slot->gen)
+		atomic_sub(kvblk_member_units(member, slot->len), &seg->live_units);
+}
+
+void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot)
+{
+	kvblk_segment_forget(container_of(idx, struct kvblk_pool, index), slot);
+}
+
+/* ---- background: ready segments, seals, checkpoints ---- */
+
+void kvblk_log_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   log_work);
+	u32 stock = member->nr_segs >= 32 ? member->nr_logs + 1 : 1;
+	struct kvblk_segment *seg;
+
+	for (;;) {
+		spin_lock(&member->lock);
+		seg = list_first_entry_or_null(&member->closing,
+					       struct kvblk_segment, link);
+		if (seg)
+			list_del_init(&seg->link);
+		spin_unlock(&member->lock);
+		/* room first: puts may wait for it, nobody waits for a seal */
+		while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		       (log_empty(member, KVBLK_CLASS_NEW) ||
+			READ_ONCE(member->nr_ready) < stock))
+			if (kvblk_segment_open(member, KVBLK_CLASS_NEW))
+				break;
+		if (!seg)
+			break;
+		kvblk_segment_seal(member, seg);
+	}
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		queue_work(member->pool->wq, &member->reclaim_work);
+}
+
+/*
+ * Writes the summary pages that have changed of one open segment. What they
+ * list need not be walked by a restart.
+ */
+static void checkpoint_segment(struct kvblk_member *member,
+			       struct kvblk_segment *seg,
+			       struct kvblk_d_summary *buf)
+{
+	struct kvblk_open *open = seg->open;
+	struct kvblk_sum sum = {};
+	bool complete = true;
+	s64 cursor;
+	u32 page, i, from, to;
+
+	guard(mutex)(&open->writing);
+	cursor = atomic64_read(&seg->cursor);
+	if (cursor == KVBLK_CURSOR_CLOSED || kvblk_cursor_nr(cursor) == open->listed)
+		return;
+	sum.nr_records = kvblk_cursor_nr(cursor);
+	for (from = open->settled / KVBLK_SUMMARY_ENTRIES;
+	     from < kvblk_summary_pages(sum.nr_records); from = to) {
+		to = min(from + SUMMARY_BATCH, kvblk_summary_pages(sum.nr_records));
+		if (summary_write(member, seg, from, to, &sum, buf, 0))
+			return;
+		for (page = from; page < to; page++) {
+			const struct kvblk_d_entry *entries =
+				buf[to - 1 - page].entries;
+
+			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && entries[i].flags; i++)
+				;
+			/* one with a record under way is written again next time */
+			if (page * KVBLK_SUMMARY_ENTRIES + i < sum.nr_records &&
+			    i < KVBLK_SUMMARY_ENTRIES)
+				complete = false;
+			else if (complete && i == KVBLK_SUMMARY_ENTRIES)
+				open->settled += i;
+		}
+	}
+	if (complete)
+		open->listed = sum.nr_records;
+}
+
+void kvblk_checkpoint_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(to_delayed_work(work),
+						   struct kvblk_member, checkpoint);
+	struct kvblk_d_summary *buf;
+	struct kvblk_segment *seg;
+	u32 log;
+
+	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP)
+		return;
+	buf = kvmalloc_array(SUMMARY_BATCH, sizeof(*buf), GFP_KERNEL);
+	for (log = 0; buf && log < KVBLK_LOGS; log++) {
+		seg = READ_ONCE(member->current_seg[log]);
+		if (!seg || !atomic_inc_not_zero(&seg->writers))
+			continue;
+		/* as a writer: it can't be sealed meanwhile */
+		if (atomic64_read(&seg->cursor) != KVBLK_CURSOR_CLOSED)
+			checkpoint_segment(member, seg, buf);
+		writer_drop(member, seg);
+	}
+	kvfree(buf);
+	/* after a crash, with a clock that is behind, nothing that had expired is back */
+	if (READ_ONCE(member->pool->expires) &&
+	    time_after_eq(jiffies, member->time_saved + KVBLK_CLOCK_SAVE_S * HZ))
+		kvblk_table_write(member, 0);
+	queue_delayed_work(member->pool->wq, &member->checkpoint, HZ);
+}
+
+/* ---- readers ---- */
+
+struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
+					const struct kvblk_slot *slot,
+					struct kvblk_member **memberp, u64 *gen)
+{
+	struct kvblk_member *member = kvblk_member_get(pool, slot->seg);
+	struct kvblk_segment *seg;
+
+	if (!member)
+		return NULL;
+	seg = &member->segs[slot->seg - member->seg_base];
+	atomic_inc(&seg->refs);
+	/* pairs with retirement: generation first, then refs */
+	smp_mb__after_atomic();
+	*gen = READ_ONCE(seg->gen);
+	if ((u16)*gen == slot->gen) {
+		*memberp = member;
+		return seg;
+	}
+	kvblk_segment_put(member, seg);
+	return NULL;
+}
+
+void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg)
+{
+	/* the last reader of a retired segment frees it */
+	if (atomic_dec_return(&seg->refs) == 0 &&
+	    READ_ONCE(seg->retired))
+		queue_work(member->pool->wq, &member->reclaim_work);
+	kvblk_member_put(member);
+}

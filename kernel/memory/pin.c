@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A caller's memory as a device sees it: pinned user pages, regions that were
+ * registered, fixed buffers of a ring, where the device can take them; kernel
+ * pages where it can't.
+ *
+ * The rule: vector 0 belongs to the record's header, what follows is one
+ * stretch of media, a multiple of 4 KiB. The end of a payload that fills no
+ * logical block goes through a kernel page of its own, so that no byte behind
+ * the caller's memory is ever read or written.
+ *
+ * Vectors may span pages that lie side by side: there is no high memory where
+ * this runs, so they are linear in the kernel too.
+ */
+#include <linux/crc32c.h>
+#include <linux/io.h>
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+
+#include "memory/memory.h"
+
+#ifdef CONFIG_HIGHMEM
+#error kvblk needs a kernel without high memory
+#endif
+
+/* Copied between two looks whether somebody else wants the CPU. */
+#define COPY_BYTES	(512ull << 10)
+
+/* Bounce pages come in runs of a checksum's chunk, if they can be had. */
+#define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
+
+/* ---- what an operation names ---- */
+
+/* The bytes of a part that is no user memory, stretch by stretch. */
+struct stretch {
+	const struct kvblk_src *src;
+	const struct kvblk_part *part;
+	struct bvec_iter fixed;
+	u64 at;				/* of the part */
+};
+
+static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
+			  const struct kvblk_part *part)
+{
+	*s = (struct stretch) { .src = src, .part = part, .at = part->addr };
+	if (part->kind != KVBLK_PART_FIXED)
+		return;
+	s->fixed.bi_size = iov_iter_count(src->fixed) + src->fixed->iov_offset;
+	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
+}
+
+/* Passes over @bytes. */
+static void stretch_skip(struct stretch *s, u32 bytes)
+{
+	s->at += bytes;
+	if (s->part->kind == KVBLK_PART_FIXED)
+		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bytes);
+}
+
+/* Up to @most bytes that lie side by side; goes on behind them. */
+static struct bio_vec stretch_next(struct stretch *s, u32 most)
+{
+	const struct kvblk_region *region = s->part->region;
+	struct bio_vec bv;
+	u64 at;
+
+	if (s->part->kind == KVBLK_PART_FIXED) {
+		bv = mp_bvec_iter_bvec(s->src->fixed->bvec, s->fixed);
+		bv.bv_len = min(bv.bv_len, most);
+		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bv.bv_len);
+		return bv;
+	}
+	at = offset_in_page(region->addr) + s->at;
+	bvec_set_page(&bv, region->pages[at >> PAGE_SHIFT],
+		      min_t(u64, ((u64)region->run[at >> PAGE_SHIFT] << PAGE_SHIFT) -
+				 offset_in_page(at), most),
+		      offset_in_page(at));
+	s->at += bv.bv_len;
+	return bv;
+}
+
+bool kvblk_fixed_whole(const struct kvblk_src *src)
+{
+	u64 len = src->parts[0].length;
+	struct bio_vec bv;
+	struct stretch s;
+	bool first = true;
+
+	stretch_begin(&s, src, &src->parts[0]);
+	for (; len; len -= bv.bv_len, first = false) {
+		bv = stretch_next(&s, min_t(u64, len, U32_MAX));
+		if ((!first && offset_in_page(bv.bv_offset)) ||
+		    (len != bv.bv_len &&
+		     offset_in_page(bv.bv_offset + bv.bv_len)))
+			return false;
+	}
+	return true;
+}
+
+static noinline u64 region_offset(const struct kvblk_src *src,
+				  const struct kvblk_part *part)
+{
+	struct stretch s;
+
+	if (part->kind != KVBLK_PART_FIXED)
+		return part->region->addr + part->addr;
+	stretch_begin(&s, src, part);
+	return stretch_next(&s, 1).bv_offset;
+}
+
+/* Where in its first page a part begins. */
+static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
+{
+	return part->kind == KVBLK_PART_USER ? part->addr : region_offset(src, part);
+}
+
+bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align)
+{
+	u32 i;
+
+	for (i = 0; i < src->nr && bytes; i++) {
+		u32 len = min_t(u64, src->parts[i].length, bytes);
+
+		if (part_offset(src, &src->parts[i]) & align.addr_mask)
+			return false;
+		bytes -= len;
+		/* only what ends the payload may be odd: what follows begins somewhere */
+		if (bytes && (len & (align.len_mask | align.addr_mask)))
+			return false;
+	}
+	return true;
+}
+
+static bool part_is_device(const struct kvblk_part *part)
+{
+	return part->kind == KVBLK_PART_REGION && part->region->device;
+}
+
+static bool part_gone(const struct kvblk_part *part)
+{
+	return part_is_device(part) && READ_ONCE(part->region->gone);
+}
+
+/*
+ * What the CPU copies goes through the caller's own mapping, if it has one: for a
+ * device's memory, that has the type which the driver chose. See p2p/bounce.c.
+ */
+static bool part_user(const struct kvblk_part *part, u64 *addr)
+{
+	*addr = part->addr;
+	if (part->kind == KVBLK_PART_USER)
+		return true;
+	if (!part_is_device(part) || part->region->mm != current->mm)
+		return false;
+	*addr += part->region->addr;
+	return true;
+}
+
+static bool part_device(const struct kvblk_part *part, bool write, phys_addr_t *addr)
+{
+	struct stretch s;
+
+	if (part_is_device(part)) {
+		stretch_begin(&s, NULL, part);
+		*addr = page_to_phys(stretch_next(&s, 1).bv_page);
+		return true;
+	}
+	return part->kind == KVBLK_PART_USER &&
+	       kvblk_user_device(part->addr, (write ? FOLL_WRITE : 0) | FOLL_NOFAULT,
+				 addr);
+}
+
+bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr)
+{
+	u32 i;
+
+	for (i = 0; IS_ENABLED(CONFIG_PCI_P2PDMA) && i < src->nr; i++)
+		if (part_device(&src->parts[i], write, addr))
+			return true;
+	return false;
+}
+
+int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write)
+{
+	size_t left = 0;
+	u32 i;
+
+	for (i = 0; i < src->nr && bytes && !left; i++) {
+		u64 addr, len = min_t(u64, src->parts[i].length, bytes);
+
+		bytes -= len;
+		if (!part_user(&src->parts[i], &addr))
+			continue;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		left = write ? fault_in_safe_writeable(u64_to_user_ptr(addr), len) :
+			       fault_in_readable(u64_to_user_ptr(addr), len);
+		cond_resched();
+	}
+	return 0;
+}
+
+/* ---- vectors ---- */
+
+static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
+		       u32 max_pages)
+{
+	mem->bytes = bytes;
+	mem->media_bytes = round_up(bytes, KVBLK_UNIT);
+	if (max_vecs + 2 <= ARRAY_SIZE(mem->few_bv))
+		mem->bv = mem->few_bv;
+	else
+		mem->bv = kvmalloc_array(max_vecs + 2, sizeof(*mem->bv),
+					 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (max_pages && max_pages <= ARRAY_SIZE(mem->few_pages))
+		mem->pages = mem->few_pages;
+	else if (max_pages)
+		mem->pages = kvmalloc_array(max_pages, sizeof(*mem->pages),
+					    GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	mem->nr = 1;
+	if (mem->bv && (mem->pages || !max_pages))
+		return 0;
+	kvblk_mem_free(mem);
+	return -ENOMEM;
+}
+
+/* Adds a stretch; what comes behind @left payload bytes is the tail's. */
+static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
+		    u32 *left)
+{
+	struct bio_vec *last = &mem->bv[mem->nr - 1];
+	u32 part = min(len, *left);
+
+	*left -= part;
+	if (part && mem->nr > 1 && !off &&
+	    zone_device_pages_have_same_pgmap(last->bv_page, page) &&
+	    !offset_in_page(last->bv_offset + last->bv_len) &&
+	    last->bv_page + ((last->bv_offset + last->bv_len) >> PAGE_SHIFT) == page)
+		last->bv_len += part;
+	else if (part)
+		bvec_set_page(&mem->bv[mem->nr++], page, part, off);
+	if (part < len) {
+		bvec_set_page(&mem->tail_user, page + ((off + part) >> PAGE_SHIFT),
+			      len - part, offset_in_page(off + part));
+	}
+}
+
+/* Between the kernel's memory and a caller's page. */
+static void page_copy(void *kernel, struct bio_vec *bv, bool in)
+{
+	void *there = bvec_virt(bv);
+
+	if (is_pci_p2pdma_page(bv->bv_page) && in)
+		memcpy_fromio(kernel, (void __force __iomem *)there, bv->bv_len);
+	else if (is_pci_p2pdma_page(bv->bv_page))
+		memcpy_toio((void __force __iomem *)there, kernel, bv->bv_len);
+	else if (in)
+		memcpy(kernel, there, bv->bv_len);
+	else
+		memcpy(there, kernel, bv->bv_len);
+}
+
+/*
+ * The tail is shorter than a logical block and starts at a multiple of one, so
+ * it lies in a single page of the caller.
+ */
+static void mem_tail_copy(struct kvblk_mem *mem, bool in)
+{
+	if (mem->tail_user.bv_len)
+		page_copy(page_address(mem->tail), &mem->tail_user, in);
+}
+
+/* How many of @pages, from the first one on, lie side by side in one folio. */
+static u32 pages_run(struct page **pages, u32 nr)
+{
+	const struct folio *folio = page_folio(*pages);
+	u32 most = min_t(unsigned long, nr,
+			 folio_nr_pages(folio) - folio_page_idx(folio, *pages)), i = 1;
+
+	while (i < most && pages[i] == *pages + i)
+		i++;
+	return i;
+}
+
+/* Pins and adds the first @len bytes at @addr. Its caller has no registers left. */
+static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
+				 unsigned int gup, u32 *left)
+{
+	u32 off = offset_in_page(addr), n = DIV_ROUND_UP(off + len, PAGE_SIZE);
+	struct page **pages = mem->pages + mem->nr_pages;
+	u32 i, run, done = 0;
+
+	while (done < n) {
+		int got = pin_user_pages_fast((addr & PAGE_MASK) +
+					      ((u64)done << PAGE_SHIFT),
+					      n - done, gup, pages + done);
+
+		if (got <= 0)
+			return got == -ENOMEM ? -ENOMEM : -EFAULT;
+		done += got;
+		mem->nr_pages += got;
+	}
+	for (i = 0; i < n; i += run, off = 0) {
+		u32 here;
+
+		run = pages_run(pages + i, n - i);
+		here = min(len, run * (u32)PAGE_SIZE - off);
+		mem->p2p |= is_pci_p2pdma_page(pages[i]);
+		mem->shared |= mem->dirty && !folio_test_anon(page_folio(pages[i]));
+		mem_add(mem, pages[i], here, off, left);
+		len -= here;
+	}
+	return 0;
+}
+
+/* Adds the first @len bytes of a part that is no user memory. */
+static noinline int mem_add_region(struct kvblk_mem *mem,
+				   const struct kvblk_src *src,
+				   const struct kvblk_part *part, u32 len,
+				   u32 *left)
+{
+	struct bio_vec bv;
+	struct stretch s;
+
+	mem->shared |= mem->dirty && (part->kind == KVBLK_PART_FIXED || !part->region->private ||
+				      part->region->mm != current->mm);
+	if (part_is_device(part)) {
+		if (!kvblk_region_use(part->region))
+			return -ENXIO;
+		mem->used = src;
+		mem->nr_used = part - src->parts + 1;
+		mem->p2p = true;
+	}
+	stretch_begin(&s, src, part);
+	for (; len; len -= bv.bv_len) {
+		bv = stretch_next(&s, len);
+		mem_add(mem, bv.bv_page, bv.bv_len, bv.bv_offset, left);
+	}
+	return 0;
+}
+
+/* Pages that the first @bytes of @src lie in; @pinned: those to be pinned. */
+static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinned)
+{
+	u32 i, len, pages, all = 0;
+
+	*pinned = 0;
+	for (i = 0; i < src->nr && bytes; i++, bytes -= len) {
+		const struct kvblk_part *part = &src->parts[i];
+
+		len = min_t(u64, part->length, bytes);
+		pages = DIV_ROUND_UP(offset_in_page(part_offset(src, part)) + len,
+				     PAGE_SIZE);
+		all += pages;
+		*pinned += part->kind == KVBLK_PART_USER ? pages : 0;
+	}
+	return all;
+}
+
+/*
+ * Another process has the caller's address space, too: one of vfork() or CLONE_VM. Threads
+ * that have exited do not count: a leader that waits for them has no address space, either.
+ */
+static bool mm_is_shared(void)
+{
+	return current->mm && atomic_read(&current->mm->mm_users) >
+			      atomic_read(&current->signal->live);
+}
+
+int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
+		  bool write, struct kvblk_align align)
+{
+	unsigned int gup = (write ? FOLL_WRITE : 0) | FOLL_NOFAULT |
+			   (IS_ENABLED(CONFIG_PCI_P2PDMA) ? FOLL_PCI_P2PDMA : 0);
+	u32 tail = bytes & align.len_mask, left = bytes - tail;
+	u32 i, rest, max_vecs, max_pages;
+	int err;
+
+	/* each part may begin and end within a page */
+	max_vecs = (bytes + src->nr * 2 * (PAGE_SIZE - 1)) >> PAGE_SHIFT;
+	max_pages = max_vecs;
+	if (max_vecs > KVBLK_FEW_PAGES)
+		max_vecs = mem_count(src, bytes, &max_pages);
+	err = mem_vectors(mem, bytes, max_vecs, max_pages);
+	if (err)
+		return err;
+	mem->direct = true;
+	mem->dirty = write;
+	mem->shared = write && mm_is_shared();
+
+	rest = bytes;
+	for (i = 0; i < src->nr && rest; i++) {
+		const struct kvblk_part *part = &src->parts[i];
+		u32 len = min_t(u64, part->length, rest);
+
+		rest -= len;
+		if (part->kind != KVBLK_PART_USER)
+			err = mem_add_region(mem, src, part, len, &left);
+		else
+			err = mem_add_user(mem, part->addr, len, gup, &left);
+		if (err)
+			goto fail;
+	}
+	rest = mem->media_bytes - (bytes - tail);
+	if (rest) {
+		/* zeroed: the padding goes to media */
+		mem->tail = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		err = -ENOMEM;
+		if (!mem->tail)
+			goto fail;
+		bvec_set_page(&mem->bv[mem->nr++], mem->tail, rest, 0);
+	}
+	if (!write)
+		mem_tail_copy(mem, true);
+	return 0;
+fail:
+	kvblk_mem_free(mem);
+	return err;
+}
+
+int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
+{
+	u32 left = round_up(bytes, KVBLK_UNIT);
+	int err;
+
+	err = mem_vectors(mem, bytes, DIV_ROUND_UP(left, PAGE_SIZE), 0);
+	if (err)
+		return err;
+	while (left) {
+		u32 order = min_t(u32, get_order(left), BOUNCE_ORDER);
+		struct page *page = NULL;
+		u32 part;
+
+		if (order)
+			page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO |
+					   __GFP_NOWARN | __GFP_NORETRY, order);
+		/* zeroed, for the padding goes to media */
+		if (!page) {
+			order = 0;
+			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		}
+		if (!page) {
+			kvblk_mem_free(mem);
+			return -ENOMEM;
+		}
+		part = min_t(u32, left, PAGE_SIZE << order);
+		bvec_set_page(&mem->bv[mem->nr++], page, part, 0);
+		left -= part;
+	}
+	return 0;
+}
+
+void kvblk_mem_free(struct kvblk_mem *mem)
+{
+	u32 i;
+
+	if (mem->nr_pages)
+		unpin_user_pages_dirty_lock(mem->pages, mem->nr_pages, mem->dirty);
+	for (i = 0; i < mem->nr_used; i++)
+		if (part_is_device(&mem->used->parts[i]))
+			kvblk_region_unuse(mem->used->parts[i].region);
+	for (i = 1; !mem->direct && i < mem->nr; i++)
+		__free_pages(mem->bv[i].bv_page, get_order(mem->bv[i].bv_len));
+	if (mem->tail)
+		__free_page(mem->tail);
+	if (mem->pages != mem->few_pages)
+		kvfree(mem->pages);
+	if (mem->bv != mem->few_bv)
+		kvfree(mem->bv);
+	memset(mem, 0, offsetof(struct kvblk_mem, few_bv));
+}
+
+/* ---- copies ---- */
+
+/* As copy_from_user() and copy_to_user(); without @fault, none is taken. */
+static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in,
+			       bool fault)
+{
+	unsigned long left;
+
+	if (!fault)
+		pagefault_disable();
+	left = in ? copy_from_user(kernel, user, len) :
+		    copy_to_user(user, kernel, len);
+	if (!fault)
+		pagefault_enable();
+	return left;
+}
+
+/* Goes through the caller's bytes, once, from byte @skip behind walk_begin()'s @part on. */
+struct walk {
+	const struct kvblk_src *src;
+	u32 part;
+	u64 at;				/* of that part */
+	struct stretch s;		/* there, if it is no user memory */
+};
+
+static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,
+		       u32 skip)
+{
+	w->src = src;
+	w->part = part;
+	w->at = skip;
+	while (w->at >= src->parts[w->part].length)
+		w->at -= src->parts[w->part++].length;
+	if (src->parts[w->part].kind != KVBLK_PART_USER && w->at) {
+		stretch_begin(&w->s, src, &src->parts[w->part]);
+		stretch_skip(&w->s, w->at);
+	}
+}
+
+/* Between @kernel and the next @bytes of the caller's, which are there. */
+static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
+{
+	struct bio_vec bv;
+	u64 addr;
+	u32 n;
+
+	for (; bytes; bytes -= n, kernel += n, w->at += n) {
+		const struct kvblk_part *part = &w->src->parts[w->part];
+
+		if (w->at == part->length) {
+			part = &w->src->parts[++w->part];
+			w->at = 0;
+		}
+		n = min3(part->length - w->at, (u64)bytes, COPY_BYTES);
+		if (part_user(part, &addr)) {
+			unsigned long left;
+
+			/* a worker has somebody else's memory, or none */
+			if (WARN_ON_ONCE(!current->mm))
+				return -EFAULT;
+			if (part_gone(part))
+				return -ENXIO;
+			left = user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
+					 in, w->src->fault);
+			/* was it there? */
+			if (part_gone(part))
+				return -ENXIO;
+			if (left)
+				return -EFAULT;
+		} else {
+			if (!w->at)
+				stretch_begin(&w->s, w->src, part);
+			bv = stretch_next(&w->s, n);
+			n = bv.bv_len;
+			if (part_is_device(part) && !kvblk_region_use(part->region))
+				return -ENXIO;
+			page_copy(kernel, &bv, in);
+			if (part_is_device(part))
+				kvblk_region_unuse(part->region);
+		}
+		cond_resched();
+	}
+	return 0;
+}
+
+int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
+		       const struct kvblk_src *src, bool in)
+{
+	struct walk w;
+	int err = 0;
+	u32 n;
+
+	walk_begin(&w, src, 0, 0);
+	for (; bytes && !err; bv++) {
+		if (skip >= bv->bv_len) {
+			skip -= bv->bv_len;
+			continue;
+		}
+		n = min(bv->bv_len - skip, bytes);
+		err = walk_copy(&w, bvec_virt(bv) + skip, n, in);
+		bytes -= n;
+		skip = 0;
+	}
+	return err;
+}
+
+/*
+ * The same of bytes @skip to @skip + @bytes of a payload of @len, whose chunks are summed
+ * while their bytes are in the cache: into @crcs (@in), or compared with them.
+ */
+static int vectors_copy_sum(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			    const struct kvblk_src *src, bool in, __le32 *crcs)
+{
+	const u32 chunk = 1u << KVBLK_CHUNK_SHIFT;
+	u32 at = round_down(skip, chunk), stop = skip + bytes;
+	u32 end = min_t(u64, round_up((u64)stop, chunk), len);
+	u32 off = at, crc = ~0, n;
+	struct walk w;
+	int err;
+
+	walk_begin(&w, src, 0, 0);
+	crcs += at >> KVBLK_CHUNK_SHIFT;
+	for (; off >= bv->bv_len; bv++)
+		off -= bv->bv_len;
+	for (; at < end; at += n, off += n) {
+		bool copied = at >= skip && at < stop;
+		u32 next = at < skip ? skip : copied ? stop : end;
+		void *here;
+
+		if (off == bv->bv_len) {
+			bv++;
+			off = 0;
+		}
+		here = bvec_virt(bv) + off;
+		n = min3(bv->bv_len - off, chunk - at % chunk, min(next, end) - at);
+		if (copied && in) {
+			err = walk_copy(&w, here, n, true);
+			if (err)
+				return err;
+		}
+		crc = crc32c(crc, here, n);
+		if (copied && !in) {
+			err = walk_copy(&w, here, n, false);
+			if (err)
+				return err;
+		}
+		if ((at + n) % chunk && at + n < end)
+			continue;
+		if (in)
+			*crcs = cpu_to_le32(~crc);
+		else if (*crcs != cpu_to_le32(~crc))
+			return -EBADMSG;
+		crcs++;
+		crc = ~0;
+	}
+	return 0;
+}
+
+int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src,
+			 __le32 *crcs)
+{
+	return vectors_copy_sum(bv, len, 0, len, src, true, crcs);
+}
+
+int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
+			    const struct kvblk_src *src, const __le32 *crcs)
+{
+	return vectors_copy_sum(bv, len, skip, bytes, src, false, (__le32 *)crcs);
+}
+
+int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes)
+{
+	struct walk w;
+
+	walk_begin(&w, src, 0, skip);
+	return walk_copy(&w, from, bytes, false);
+}
+
+bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
+{
+	bool all = true;
+	struct walk w;
+	u32 i, n, left;
+
+	for (i = 0; i < src->nr && bytes; i++) {
+		left = min_t(u64, src->parts[i].length, bytes);
+		bytes -= left;
+		walk_begin(&w, src, i, 0);
+		/* what can't be reached keeps none of the others from it */
+		for (; left; left -= n) {
+			n = min_t(u32, left, PAGE_SIZE);
+			if (!walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
+				continue;
+			all = false;
+			break;
+		}
+	}
+	return all;
+}
+
+int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
+{
+	u8 part[256];
+	u32 n;
+
+	/* it may lie in a slab that hardened usercopy would not let out */
+	for (; bytes; bytes -= n, from += n, addr += n) {
+		n = min_t(u32, bytes, sizeof(part));
+		memcpy(part, from, n);
+		if (user_copy(part, u64_to_user_ptr(addr), n, false, fault))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src)
+{
+	return kvblk_vectors_copy(&mem->bv[1], 0, mem->bytes, src, true);
+}
+
+int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
+		       const struct kvblk_src *src)
+{
+	return kvblk_vectors_copy(&mem->bv[1], skip, bytes, src, false);
+}
+
+void kvblk_mem_tail_out(struct kvblk_mem *mem)
+{
+	mem_tail_copy(mem, false);
+}
+
+void kvblk_mem_zero(struct kvblk_mem *mem)
+{
+	u32 i;
+
+	for (i = 1; i < mem->nr; i++) {
+		struct bio_vec *bv = &mem->bv[i];
+
+		if (is_pci_p2pdma_page(bv->bv_page))
+			memset_io((void __force __iomem *)bvec_virt(bv), 0, bv->bv_len);
+		else
+			memset(bvec_virt(bv), 0, bv->bv_len);
+	}
+	/* the tail's kernel page is zero now */
+	mem_tail_copy(mem, false);
+}

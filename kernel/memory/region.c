@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory that a file has registered: pinned once, for many operations.
+ *
+ * The rules:
+ * - The host's is pinned until its region ends, and is locked memory of the user
+ *   that registered it, as io_uring's buffers are: the file, and so the region,
+ *   may outlive any mm.
+ * - A PCI device's is no locked memory, and its driver may want it back at any
+ *   time: to be unbound, or because it was freed. It can't have it while pages are
+ *   pinned, and so GUP pins none of it for long (mm/gup.c: is_valid_gup_args()).
+ *   But before it gets it, it takes it out of the caller's address space. So these
+ *   pins end with the mapping, and so does the use of such a region, for good.
+ * - An operation that moves bytes there, directly or by the CPU, keeps the pins
+ *   meanwhile: kvblk_region_use(). It waits neither for a page fault nor for room
+ *   with them; a ring's operation has them until its result is taken.
+ */
+#include <linux/io.h>
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/user.h>
+
+#include "memory/memory.h"
+
+/* Pages that are pinned, unpinned or counted before others may have the CPU. */
+#define PAGES_STEP	32768u
+/* Pins that a page may have of us and others: GUP's own limit is a warning. */
+#define PAGE_REFS_MAX	(INT_MAX / 2)
+
+bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr)
+{
+	struct page *page;
+	bool device;
+
+	if (pin_user_pages_fast(user & PAGE_MASK, 1, gup | FOLL_PCI_P2PDMA, &page) != 1)
+		return false;
+	device = is_pci_p2pdma_page(page);
+	*addr = page_to_phys(page);
+	unpin_user_page(page);
+	return device;
+}
+
+bool kvblk_region_use(struct kvblk_region *region)
+{
+	return !READ_ONCE(region->gone) && refcount_inc_not_zero(&region->pins);
+}
+
+static void region_unpin(struct kvblk_region *region)
+{
+	u32 at, nr;
+
+	for (at = 0; at < region->nr_pages; at += nr) {
+		nr = min(region->nr_pages - at, PAGES_STEP);
+		unpin_user_pages_dirty_lock(region->pages + at, nr, !region->device);
+		cond_resched();
+	}
+}
+
+void kvblk_region_unuse(struct kvblk_region *region)
+{
+	if (refcount_dec_and_test(&region->pins))
+		region_unpin(region);
+}
+
+/* 0 or -ENOMEM: more than RLIMIT_MEMLOCK lets the user have pinned. */
+static int region_charge(struct kvblk_region *region, u64 pages)
+{
+	long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	long old = atomic_long_read(&region->user->locked_vm);
+
+	do {
+		if (old + (long)pages > limit && !capable(CAP_IPC_LOCK))
+			return -ENOMEM;
+	} while (!atomic_long_try_cmpxchg(&region->user->locked_vm, &old, old + pages));
+	atomic64_add(pages, &region->mm->pinned_vm);
+	region->charged += pages;
+	return 0;
+}
+
+static void region_uncharge(struct kvblk_region *region)
+{
+	atomic64_sub(region->charged, &region->mm->pinned_vm);
+	atomic_long_sub(region->charged, &region->user->locked_vm);
+	free_uid(region->user);
+}
+
+static void region_free(struct kvblk_region *region)
+{
+	if (!region->device)
+		region_unpin(region);
+	region_uncharge(region);
+	mmdrop(region->mm);
+	kvfree(region->run);
+	kvfree_rcu(region, rcu);
+}
+
+void kvblk_region_put(struct kvblk_region *region)
+{
+	bool last;
+
+	/* once it is not the last one any more, only RCU keeps the region */
+	scoped_guard(rcu) {
+		last = refcount_dec_and_test(&region->refs);
+		/* pairs with the barrier of prepare_to_wait_event() in region_quiet() */
+		smp_mb__after_atomic();
+		if (!last && READ_ONCE(region->closing))
+			wake_up_var(&region->refs);
+	}
+	if (last)
+		region_free(region);
+}
+
+static int region_runs(struct kvblk_region *region)
+{
+	u32 i = region->nr_pages, run = 0;
+
+	region->run = kvmalloc_array(i, sizeof(*region->run),
+				     GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!region->run)
+		return -ENOMEM;
+	while (i--) {
+		run = run && region->pages[i] + 1 == region->pages[i + 1] ? run + 1 : 1;
+		region->run[i] = run;
+		if (!(i % PAGES_STEP))
+			cond_resched();
+	}
+	return 0;
+}
+
+/* They are all of the host or of one device, and can be pinned once more. */
+static int pages_check(struct kvblk_region *region, u32 from)
+{
+	struct page *const *pages = region->pages;
+	u32 i;
+
+	for (i = from; i < region->nr_pages; i++) {
+		if (region->device &&
+		    (!is_pci_p2pdma_page(pages[i]) ||
+		     !zone_device_pages_have_same_pgmap(pages[0], pages[i])))
+			return -EXDEV;
+		if (folio_ref_count(page_folio(pages[i])) > PAGE_REFS_MAX)
+			return -ENOMEM;
+		region->private &= folio_test_anon(page_folio(pages[i]));
+	}
+	return 0;
+}
+
+/* Pins @nr pages. */
+static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
+{
+	while (region->nr_pages < nr) {
+		long got = pin_user_pages_fast((region->addr & PAGE_MASK) +
+					       ((u64)region->nr_pages << PAGE_SHIFT),
+					       min(nr - region->nr_pages, PAGES_STEP),
+					       FOLL_WRITE | gup,
+					       region->pages + region->nr_pages);
+		int err = 0;
+
+		if (got <= 0)
+			return got == -ENOMEM ? -ENOMEM :
+			       got == -EREMOTEIO ? -EXDEV : -EFAULT;
+		region->nr_pages += got;
+		err = pages_check(region, region->nr_pages - got);
+		if (err)
+			return err;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	return 0;
+}
+
+/* Pages that can't be moved or freed: with a part of a huge one, all of it. */
+static u64 region_pages(const struct kvblk_region *region)
+{
+	const struct folio *last = NULL, *folio;
+	u64 pages = 0;
+	u32 i;
+
+	for (i = 0; i < region->nr_pages; i++, last = folio) {
+		folio = page_folio(region->pages[i]);
+		if (folio != last)
+			pages += folio_nr_pages(folio);
+		if (!(i % PAGES_STEP))
+			cond_resched();
+	}
+	return pages;
+}
+
+static int host_begin(struct kvblk_region *region, u32 nr)
+{
+	int err = region_pin(region, nr, FOLL_LONGTERM);
+
+	if (!err)
+		/* a page that is there more than once is pinned as often */
+		err = region_charge(region, max(region_pages(region), nr) - nr);
+	return err ?: region_runs(region);
+}
+
+#if defined(CONFIG_PCI_P2PDMA) && defined(CONFIG_MMU_NOTIFIER)
+static bool is_device_memory(u64 addr)
+{
+	phys_addr_t at;
+
+	return kvblk_user_device(addr, FOLL_WRITE, &at);
+}
+
+/* Once; may sleep. */
+static void device_gone(struct kvblk_region *region)
+{
+	if (!xchg(&region->gone, true))
+		kvblk_region_unuse(region);
+}
+
+static bool device_changed(struct mmu_interval_notifier *notifier,
+			   const struct mmu_notifier_range *range,
+			   unsigned long seq)
+{
+	struct kvblk_region *region = container_of(notifier, struct kvblk_region,
+						   notifier);
+
+	/* to unpin takes its time */
+	if (!mmu_notifier_range_blockable(range))
+		return false;
+	mmu_interval_set_seq(notifier, seq);
+	/* after these it is mapped as before */
+	if (range->event != MMU_NOTIFY_PROTECTION_VMA &&
+	    range->event != MMU_NOTIFY_PROTECTION_PAGE &&
+	    range->event != MMU_NOTIFY_SOFT_DIRTY)
+		device_gone(region);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops device_ops = {
+	.invalidate = device_changed,
+};
+
+static void device_end(struct kvblk_region *region)
+{
+	mmu_interval_notifier_remove(&region->notifier);
+	device_gone(region);
+}
+
+/* Has it mapped, while nothing is pinned yet: that may take as long as a pager likes. */
+static int device_fault_in(const struct kvblk_region *region)
+{
+	u64 at, n;
+
+	for (at = 0; at < region->length; at += n) {
+		n = min(region->length - at, (u64)SZ_128M);
+		if (fault_in_safe_writeable(u64_to_user_ptr(region->addr + at), n))
+			return -EFAULT;
+		cond_resched();
+	}
+	return 0;
+}
+
+static int device_begin(struct kvblk_region *region, u32 nr)
+{
+	u64 addr = region->addr & PAGE_MASK;
+	int err;
+
+	/* GUP takes tags off an address, the notifier would not */
+	if (region->addr + region->length > current->mm->task_size)
+		return -EFAULT;
+	err = device_fault_in(region);
+	if (err)
+		return err;
+	/* one of them is for what is done here */
+	refcount_set(&region->pins, 2);
+	err = mmu_interval_notifier_insert(&region->notifier, current->mm, addr,
+					   (u64)nr << PAGE_SHIFT, &device_ops);
+	if (err)
+		return err;
+	/* from here on it is told of all that happens to the mapping */
+	mmu_interval_read_begin(&region->notifier);
+	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT);
+	if (!err)
+		err = region_runs(region);
+	kvblk_region_unuse(region);
+	if (!err && READ_ONCE(region->gone))
+		err = -EFAULT;
+	if (err)
+		device_end(region);
+	return err;
+}
+#else
+static bool is_device_memory(u64 addr)
+{
+	return false;
+}
+
+static void device_end(struct kvblk_region *region)
+{
+}
+
+static int device_begin(struct kvblk_region *region, u32 nr)
+{
+	return -EFAULT;
+}
+#endif
+
+int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
+{
+	struct kvblk_region *region;
+	bool device;
+	int err;
+	u32 nr;
+
+	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
+		return -EINVAL;
+	nr = DIV_ROUND_UP_ULL(offset_in_page(addr) + length, PAGE_SIZE);
+	/* what is more than the user may have pinned is not even tried */
+	device = is_device_memory(addr);
+	if (!device && nr > rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT && !capable(CAP_IPC_LOCK))
+		return -ENOMEM;
+	region = kvzalloc(struct_size(region, pages, nr), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!region)
+		return -ENOMEM;
+	refcount_set(&region->refs, 1);
+	region->addr = addr;
+	region->length = length;
+	region->device = device;
+	region->private = !device;
+	region->user = get_uid(current_user());
+	region->mm = current->mm;
+	mmgrab(region->mm);
+	err = device ? 0 : region_charge(region, nr);
+	if (!err)
+		err = device ? device_begin(region, nr) : host_begin(region, nr);
+	if (!err) {
+		err = xa_alloc(regions, handle, region,
+			       XA_LIMIT(1, KVBLK_REGIONS_MAX), GFP_KERNEL_ACCOUNT);
+		if (err && region->device)
+			device_end(region);
+	}
+	if (err)
+		kvblk_region_put(region);
+	return err == -EBUSY ? -ENOSPC : err;
+}
+
+/* It has no handle any more. */
+static void region_end(struct kvblk_region *region)
+{
+	if (region->device)
+		device_end(region);
+	kvblk_region_put(region);
+}
+
+/* Until only its file has the region, and we do. 0 or -ERESTARTSYS. */
+static int region_quiet(struct kvblk_region *region)
+{
+	/* a ring's worker is told to give up in a way that wakes nobody */
+	long step = current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT, left;
+
+	do
+		left = ___wait_var_event(&region->refs,
+					 ___wait_cond_timeout(refcount_read(&region->refs) <= 2),
+					 TASK_INTERRUPTIBLE, 0, step,
+					 __ret = schedule_timeout(__ret));
+	while (!left);
+	return left < 0 ? left : 0;
+}
+
+int kvblk_region_wait(struct xarray *regions, u32 handle)
+{
+	struct kvblk_region *region;
+	bool busy = false;
+	int err;
+
+	xa_lock(regions);
+	region = xa_load(regions, handle);
+	if (region)
+		busy = region->waiting;
+	if (region && !busy) {
+		refcount_inc(&region->refs);
+		region->waiting = true;
+		WRITE_ONCE(region->closing, true);
+	}
+	xa_unlock(regions);
+	if (!region || busy)
+		return busy ? -EBUSY : -ENOENT;
+	err = region_quiet(region);
+	xa_lock(regions);
+	region->waiting = false;
+	/* who unregistered it meanwhile may have given its handle away */
+	if (!err && xa_load(regions, handle) == region)
+		__xa_erase(regions, handle);
+	else
+		err = err ?: -ENOENT;
+	xa_unlock(regions);
+	if (!err)
+		region_end(region);
+	kvblk_region_put(region);
+	return err;
+}
+
+int kvblk_region_remove(struct xarray *regions, u32 handle)
+{
+	struct kvblk_region *region = xa_erase(regions, handle);
+
+	if (!region)
+		return -ENOENT;
+	region_end(region);
+	return 0;
+}
+
+void kvblk_region_remove_all(struct xarray *regions)
+{
+	struct kvblk_region *region;
+	unsigned long handle;
+
+	xa_for_each(regions, handle, region)
+		kvblk_region_remove(regions, handle);
+	xa_destroy(regions);
+}
+
+int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
+			struct kvblk_part *parts, u32 nr)
+{
+	struct kvblk_region *last = NULL;
+	u32 i, last_handle = 0;
+
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_piece *piece = &pieces[i];
+
+		parts[i].addr = piece->addr;
+		parts[i].length = piece->length;
+		if (piece->type != KVBLK_PIECE_REGISTERED)
+			continue;
+		if (!last || piece->handle != last_handle) {
+			xa_lock(regions);
+			last = xa_load(regions, piece->handle);
+			if (last)
+				refcount_inc(&last->refs);
+			xa_unlock(regions);
+			last_handle = piece->handle;
+		} else {
+			refcount_inc(&last->refs);
+		}
+		parts[i].kind = KVBLK_PART_REGION;
+		parts[i].region = last;
+		if (!last || READ_ONCE(last->gone) || READ_ONCE(last->closing))
+			return -ENXIO;
+		if (piece->addr > last->length ||
+		    piece->length > last->length - piece->addr)
+			return -EFAULT;
+	}
+	return 0;
+}
+
+void kvblk_parts_put(struct kvblk_part *parts, u32 nr)
+{
+	u32 i;
+
+	for (i = 0; parts && i < nr; i++)
+		if (parts[i].region)
+			kvblk_region_put(parts[i].region);
+}

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The node that takes NVMe's key-value commands, by the ioctls and ring commands of
+ * the nvme driver. A command becomes an operation, or a question to the index.
+ *
+ * The rules:
+ * - A command is copied once and checked field by field, but for what the nvme driver
+ *   does not look at either. Nothing of a bad one is done.
+ * - It ends as in that driver: with a status of NVMe above 0, or an errno below 0.
+ * - Its keys are a key space of their own: each follows a prefix in the block's key.
+ * - A block is not changed in place. A store whose key is taken removes that block,
+ *   durably, before it writes its own: gets may miss meanwhile, and none finds the old
+ *   block behind the new one. See &enum kvblk_older.
+ */
+#include <linux/capability.h>
+#include <linux/compat.h>
+#include <linux/nospec.h>
+#include <linux/nvme.h>
+#include <linux/ptrace.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "nvme_kv/nvme_kv.h"
+
+/* Key Value Command Set Specification, 1.0c: statuses, opcodes, options of a store. */
+enum {
+	SC_VALUE_SIZE		= 0x85,
+	SC_KEY_SIZE		= 0x86,
+	SC_NO_KEY		= 0x87,
+	SC_KEY_EXISTS		= 0x89,
+
+	OPC_STORE		= 0x01,
+	OPC_RETRIEVE		= 0x02,
+	OPC_LIST		= 0x06,
+	OPC_DELETE		= 0x10,
+	OPC_EXIST		= 0x14,
+
+	STORE_MUST_EXIST	= BIT(0),
+	STORE_MUST_NOT_EXIST	= BIT(1),
+	STORE_UNCOMPRESSED	= BIT(2),
+	RETRIEVE_RAW		= BIT(0),
+};
+
+struct call_type;
+
+/* A command, and what becomes of it. */
+struct call {
+	const struct call_type *type;
+	struct kvblk_file *file;
+	struct io_uring_cmd *ring;	/* or NULL */
+	unsigned int issue_flags;	/* of @ring */
+	bool vec;			/* its data is an array of struct iovec */
+	bool goes_on;			/* an operation is to follow */
+	u8 options;
+	u16 key_len;			/* of @key */
+	u8 key[KVBLK_NVME_PREFIX_LEN + KVBLK_NVME_KEY_MAX];
+	struct kvblk_id id;
+	u64 deadline;			/* as of ktime_get_ns(), or 0 */
+	u64 result;			/* that its completion carries */
+	struct nvme_uring_cmd cmd;
+};
+
+/**
+ * struct call_type - what an opcode does
+ * @mode: how the node must be open
+ * @options: that it knows
+ * @data: it transfers some
+ * @keyless: it does without a key, too
+ * @op: &enum kvblk_opcode that it becomes
+ * @begin: what comes before that, or (@goes_on stays false) does without. 0, a
+ *	status, an error; -EAGAIN: a worker of the ring is to do it
+ */
+struct call_type {
+	fmode_t mode;
+	u8 options;
+	bool data;
+	bool keyless;
+	u8 op;
+	int (*begin)(struct call *call);
+};
+
+/* ---- operations ---- */
+
+static int status_of(int res)
+{
+	switch (res) {
+	case -ENOENT:
+		return SC_NO_KEY;
+	case -EEXIST:
+	case -EALREADY:
+	case -EBUSY:
+		/* another store of the key was faster: may be tried again */
+		return NVME_SC_CMD_INTERRUPTED;
+	case -ENOBUFS:
+	case -ENOSPC:
+		return NVME_SC_CAP_EXCEEDED;
+	case -EFBIG:
+		return SC_VALUE_SIZE;
+	case -EMSGSIZE:
+		return NVME_SC_SGL_INVALID_DATA;
+	case -EIO:
+		return NVME_SC_WRITE_FAULT;
+	case -ETIME:
+		return NVME_SC_ABORT_REQ;
+	default:
+		return min(res, 0);
+	}
+}
+
+static s32 call_said(const struct kvblk_req *req, const struct kvblk_result *result,
+		     bool user, u64 *extra)
+{
+	*extra = req->type->writes && result->res >= 0 ? result->value_len : 0;
+	return status_of(result->res);
+}
+
+/* Of a store whose key must not exist. */
+static s32 call_said_new(const struct kvblk_req *req, const struct kvblk_result *result,
+			 bool user, u64 *extra)
+{
+	*extra = 0;
+	return result->res == -EEXIST ? SC_KEY_EXISTS : status_of(result->res);
+}
+
+/* The caller's vectors, as far as the command wants them, as @pieces: how many. */
+static int vec_pieces(const struct call *call, const struct iovec *vec,
+		      struct kvblk_piece *pieces)
+{
+	u32 left = call->cmd.cdw10, i, nr = 0;
+
+	for (i = 0; i < call->cmd.data_len && left; i++) {
+		u32 n = min_t(size_t, vec[i].iov_len, left);
+
+		if (!n)
+			continue;
+		pieces[nr++] = (struct kvblk_piece) {
+			.addr = (u64)(unsigned long)vec[i].iov_base,
+			.length = n,
+		};
+		left -= n;
+	}
+	return left ? -EMSGSIZE : nr;
+}
+
+static struct kvblk_req *req_vec(const struct call *call, struct kvblk_op *op)
+{
+	struct kvblk_piece *pieces = NULL;
+	struct kvblk_req *req = NULL;
+	u32 nr = call->cmd.data_len;
+	struct iovec *vec;
+	int ret;
+
+	vec = memdup_array_user(u64_to_user_ptr(call->cmd.addr), nr, sizeof(*vec));
+	if (IS_ERR(vec))
+		return ERR_CAST(vec);
+	pieces = kvmalloc_array(nr, sizeof(*pieces), GFP_KERNEL_ACCOUNT);
+	ret = pieces ? vec_pieces(call, vec, pieces) : -ENOMEM;
+	if (ret >= 0) {
+		op->nr_pieces = ret;
+		req = kvblk_req_own(call->file, op, call->key, pieces, call->ring,
+				    call->issue_flags);
+	}
+	kvfree(pieces);
+	kfree(vec);
+	return ret < 0 ? ERR_PTR(ret) : req;
+}
+
+static void req_store(struct kvblk_req *req, u8 options)
+{
+	req->older = KVBLK_OLDER_GOES;
+	if (options & STORE_MUST_EXIST)
+		req->older = KVBLK_OLDER_MUST;
+	if (!(options & STORE_MUST_NOT_EXIST))
+		return;
+	req->older = KVBLK_OLDER_NONE;
+	req->said = call_said_new;
+}
+
+/* The operation that it becomes, or an error. */
+static struct kvblk_req *call_req(const struct call *call)
+{
+	struct kvblk_op op = {
+		.opcode = call->type->op,
+		.key_len = call->key_len,
+		.deadline_ns = call->deadline,
+	};
+	struct kvblk_piece piece = {
+		.addr = call->cmd.addr,
+		.length = call->cmd.cdw10,
+	};
+	struct io_uring_cmd *ring = call->ring;
+	u8 opcode = call->type->op;
+	bool data = opcode != KVBLK_OP_DELETE;
+	struct kvblk_req *req;
+
+	if (opcode == KVBLK_OP_PUT)
+		op.caller_tag = KVBLK_NVME_TAG;
+	else if (opcode == KVBLK_OP_GET)
+		op.flags = KVBLK_OPF_PARTIAL;
+	if (data && ring && ring->flags & IORING_URING_CMD_FIXED) {
+		op.pieces = call->cmd.addr;
+		op.length = call->cmd.cdw10;
+	} else if (data) {
+		op.nr_pieces = 1;
+	}
+	req = call->vec && op.nr_pieces ? req_vec(call, &op) :
+	      kvblk_req_own(call->file, &op, call->key, &piece, ring, call->issue_flags);
+	if (!req)
+		return ERR_PTR(-ENOMEM);
+	if (IS_ERR(req))
+		return req;
+	req->said = call_said;
+	if (opcode == KVBLK_OP_PUT)
+		req_store(req, call->options);
+	return req;
+}
+
+/* Without a ring: 0, a status or an error. */
+static int call_wait(struct call *call)
+{
+	struct kvblk_req *req = call_req(call);
+	int err;
+
+	if (IS_ERR(req))
+		return status_of(PTR_ERR(req));
+	err = kvblk_batch_run(call->file, &req, 1, false);
+	if (!err)
+		err = req->said(req, &req->result, true, &call->result);
+	kvblk_req_free(req);
+	return err;
+}
+
+/* ---- commands ---- */
+
+/* The data is to be in the ring's buffer. */
+static bool call_fixed(const struct call *call)
+{
+	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;
+}
+
+/* The memory at cmd.addr is as long as cdw10 says. */
+static bool data_fits(const struct call *call)
+{
+	const struct nvme_uring_cmd *cmd = &call->cmd;
+
+	if (call->vec)
+		return cmd->data_len && cmd->data_len <= KVBLK_PIECES_MAX;
+	return cmd->cdw10 <= cmd->data_len;
+}
+
+static int store_begin(struct call *call)
+{
+	const u8 both = STORE_MUST_EXIST | STORE_MUST_NOT_EXIST;
+
+	if ((call->options & both) == both)
+		return NVME_SC_INVALID_FIELD;
+	/* a block has a byte at least */
+	if (!call->cmd.cdw10 || call->cmd.cdw10 > KVBLK_VALUE_MAX)
+		return SC_VALUE_SIZE;
+	if (!data_fits(call))
+		return NVME_SC_SGL_INVALID_DATA;
+	call->goes_on = true;
+	return 0;
+}
+
+/* Is the block there? */
+static int call_look(struct call *call, struct kvblk_slot *slot)
+{
+	struct kvblk_pool *pool = call->file->pool;
+	bool there = kvblk_block_present(pool, call->id, call->file->tenant, slot);
+
+	kvblk_count(pool, KVBLK_C_LOOKUPS, 1);
+	kvblk_count(pool, KVBLK_C_LOOKUP_KEYS, 1);
+	kvblk_count(pool, KVBLK_C_LOOKUP_HITS, there ? 1 : 0);
+	if (!there || !kvblk_pool_enter(pool))
+		return SC_NO_KEY;
+	kvblk_index_touch(&pool->index, slot, kvblk_policy_tick(&pool->policy));
+	kvblk_pool_leave(pool);
+	return 0;
+}
+
+static int retrieve_begin(struct call *call)
+{
+	struct kvblk_slot slot;
+	int status;
+
+	if (!call->cmd.cdw10) {
+		if (call_fixed(call))
+			return -EOPNOTSUPP;
+		status = call_look(call, &slot);
+		if (!status)
+			call->result = slot.len;
+		return status;
+	}
+	call->goes_on = true;
+	return data_fits(call) ? 0 : NVME_SC_SGL_INVALID_DATA;
+}
+
+static int delete_begin(struct call *call)
+{
+	call->goes_on = true;
+	return 0;
+}
+
+static int exist_begin(struct call *call)
+{
+	struct kvblk_slot slot;
+
+	return call_look(call, &slot);
+}
+
+/* The @len bytes at @from to the caller: 0, a status or -EFAULT. */
+static int call_answer(const struct call *call, const void *from, size_t len)
+{
+	struct iovec fast[UIO_FASTIOV], *vec = fast;
+	void __user *user = u64_to_user_ptr(call->cmd.addr);
+	struct iov_iter iter;
+	ssize_t room;
+	int status = 0;
+
+	if (!call->vec)
+		return copy_to_user(user, from, len) ? -EFAULT : 0;
+	room = import_iovec(ITER_DEST, user, call->cmd.data_len, ARRAY_SIZE(fast), &vec, &iter);
+	if (room < 0)
+		return room;
+	if (room < call->cmd.cdw10)
+		status = NVME_SC_SGL_INVALID_DATA;
+	else if (copy_to_iter(from, len, &iter) != len)
+		status = -EFAULT;
+	kfree(vec);
+	return status;
+}
+
+static int list_begin(struct call *call)
+{
+	u32 size = min(call->cmd.cdw10, KVBLK_NVME_LIST_MAX);
+	void *keys;
+	int ret;
+
+	if (size < KVBLK_NVME_LIST_MIN)
+		return NVME_SC_INVALID_FIELD;
+	if (!data_fits(call))
+		return NVME_SC_SGL_INVALID_DATA;
+	if (call->ring && call->issue_flags & IO_URING_F_NONBLOCK)
+		return -EAGAIN;
+	keys = kvzalloc(size, GFP_KERNEL_ACCOUNT);
+	if (!keys)
+		return -ENOMEM;
+	ret = kvblk_nvme_list(call->file,
+			      call->key_len > KVBLK_NVME_PREFIX_LEN ? &call->id : NULL,
+			      call->deadline, keys, size);
+	ret = ret < 0 ? status_of(ret) : call_answer(call, keys, ret);
+	kvfree(keys);
+	return ret;
+}
+
+static const struct call_type call_types[] = {
+	[OPC_STORE] = {
+		.mode = FMODE_WRITE,
+		.options = STORE_MUST_EXIST | STORE_MUST_NOT_EXIST | STORE_UNCOMPRESSED,
+		.data = true,
+		.op = KVBLK_OP_PUT,
+		.begin = store_begin,
+	},
+	[OPC_RETRIEVE] = {
+		.mode = FMODE_READ,
+		.options = RETRIEVE_RAW,
+		.data = true,
+		.op = KVBLK_OP_GET,
+		.begin = retrieve_begin,
+	},
+	[OPC_LIST] = {
+		.mode = FMODE_READ,
+		.data = true,
+		.keyless = true,
+		.begin = list_begin,
+	},
+	[OPC_DELETE] = {
+		.mode = FMODE_WRITE,
+		.op = KVBLK_OP_DELETE,
+		.begin = delete_begin,
+	},
+	[OPC_EXIST] = {
+		.mode = FMODE_READ,
+		.begin = exist_begin,
+	},
+};
+
+static const struct call_type *call_type(u8 opcode)
+{
+	if (opcode >= ARRAY_SIZE(call_types))
+		return NULL;
+	opcode = array_index_nospec(opcode, ARRAY_SIZE(call_types));
+	return call_types[opcode].begin ? &call_types[opcode] : NULL;
+}
+
+/* The key, as the block has it. */
+static void call_key(struct call *call, u8 len)
+{
+	const __le32 words[] = {
+		cpu_to_le32(call->cmd.cdw2), cpu_to_le32(call->cmd.cdw3),
+		cpu_to_le32(call->cmd.cdw14), cpu_to_le32(call->cmd.cdw15),
+	};
+
+	BUILD_BUG_ON(sizeof(words) != KVBLK_NVME_KEY_MAX);
+	memcpy(call->key, KVBLK_NVME_PREFIX, KVBLK_NVME_PREFIX_LEN);
+	memcpy(call->key + KVBLK_NVME_PREFIX_LEN, words, len);
+	call->key_len = KVBLK_NVME_PREFIX_LEN + len;
+	call->id = kvblk_tenant_hash(&call->file->key, call->key, call->key_len);
+}
+
+/* It is a 32-bit program's. A ring's worker is no system call of it. */
+static bool call_compat(const struct call *call)
+{
+	return call->ring ? call->issue_flags & IO_URING_F_COMPAT : in_compat_syscall();
+}
+
+/* Its upper bits may be anything, as in the driver. */
+static void call_compat_addr(struct call *call)
+{
+	if (call_compat(call))
+		call->cmd.addr = (compat_uptr_t)call->cmd.addr;
+}
+
+/* Checks it, and does what can be done without an operation. As call_type.begin. */
+static int call_begin(struct call *call)
+{
+	const struct nvme_uring_cmd *cmd = &call->cmd;
+	const struct call_type *type;
+	u8 len = cmd->cdw11;
+
+	call->options = cmd->cdw11 >> 8;
+	if (cmd->flags || cmd->nsid != KVBLK_NVME_NSID)
+		return -EINVAL;
+	type = call_type(cmd->opcode);
+	call->type = type;
+	if (!type)
+		return NVME_SC_INVALID_OPCODE;
+	/* as in the driver, whose tools open for reading and store all the same */
+	if (type->mode & ~call->file->mode && !capable(CAP_SYS_ADMIN))
+		return -EACCES;
+	/* cdw10 may be anything without data; cdw12 and cdw13 are reserved, and used */
+	if (cmd->metadata || cmd->metadata_len || cmd->cdw11 >> 16 ||
+	    call->options & ~type->options ||
+	    (!type->data && (cmd->addr || cmd->data_len)))
+		return NVME_SC_INVALID_FIELD;
+	if ((!len && !type->keyless) || len > KVBLK_NVME_KEY_MAX)
+		return SC_KEY_SIZE;
+	/* of 32-bit callers they look otherwise */
+	if (call->vec && call_compat(call))
+		return -EOPNOTSUPP;
+	/* the ring's buffer is for what an operation moves */
+	if (call_fixed(call) && !(type->data && type->op))
+		return -EOPNOTSUPP;
+	if (percpu_ref_is_dying(&call->file->pool->users))
+		return -ENODEV;
+	call_key(call, len);
+	if (cmd->timeout_ms)
+		call->deadline = ktime_get_ns() + (u64)cmd->timeout_ms * NSEC_PER_MSEC;
+	return type->begin(call);
+}
+
+/* ---- ioctls ---- */
+
+/* All forms of a command begin alike. */
+#define CALL_HEAD	offsetofend(struct nvme_uring_cmd, timeout_ms)
+
+static_assert(offsetofend(struct nvme_passthru_cmd, timeout_ms) == CALL_HEAD);
+static_assert(offsetofend(struct nvme_passthru_cmd64, timeout_ms) == CALL_HEAD);
+static_assert(offsetof(struct nvme_uring_cmd, data_len) ==
+	      offsetof(struct nvme_passthru_cmd64, vec_cnt));
+
+static int call_sync(struct call *call)
+{
+	int status = call_begin(call);
+
+	return status || !call->goes_on ? status : call_wait(call);
+}
+
+static int ioctl_cmd(struct kvblk_file *file, void __user *user, unsigned int ioctl)
+{
+	struct call call = {
+		.file = file,
+		.vec = ioctl == NVME_IOCTL_IO64_CMD_VEC,
+	};
+	bool admin = ioctl == NVME_IOCTL_ADMIN_CMD || ioctl == NVME_IOCTL_ADMIN64_CMD;
+	struct nvme_passthru_cmd __user *short_form = user;
+	struct nvme_passthru_cmd64 __user *form = user;
+	int status;
+
+	if (copy_from_user(&call.cmd, user, CALL_HEAD))
+		return -EFAULT;
+	call_compat_addr(&call);
+	status = admin ? kvblk_nvme_admin(file, &call.cmd) : call_sync(&call);
+	if (status < 0)
+		return status;
+	if (ioctl == NVME_IOCTL_IO_CMD || ioctl == NVME_IOCTL_ADMIN_CMD ?
+	    put_user(call.result, &short_form->result) :
+	    put_user(call.result, &form->result))
+		return -EFAULT;
+	return status;
+}
+
+static long nvme_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	switch (cmd) {
+	case NVME_IOCTL_ID:
+		force_successful_syscall_return();
+		return KVBLK_NVME_NSID;
+	case NVME_IOCTL_ADMIN_CMD:
+	case NVME_IOCTL_ADMIN64_CMD:
+	case NVME_IOCTL_IO_CMD:
+	case NVME_IOCTL_IO64_CMD:
+	case NVME_IOCTL_IO64_CMD_VEC:
+		return ioctl_cmd(filp->private_data, (void __user *)arg, cmd);
+	default:
+		return -ENOTTY;
+	}
+}
+
+/* ---- rings ---- */
+
+static int ring_admin(struct call *call)
+{
+	if (call_fixed(call))
+		return -EOPNOTSUPP;
+	/* it touches the caller's memory */
+	if (call->issue_flags & IO_URING_F_NONBLOCK)
+		return -EAGAIN;
+	return kvblk_nvme_admin(call->file, &call->cmd);
+}
+
+static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	struct call call = {
+		.file = cmd->file->private_data,
+		.ring = cmd,
+		.issue_flags = issue_flags,
+		.vec = cmd->cmd_op == NVME_URING_CMD_IO_VEC,
+	};
+	struct kvblk_req *req;
+	int status;
+
+	if (!kvblk_sqe_own(cmd))
+		return -EINVAL;
+	if (!(issue_flags & IO_URING_F_SQE128) ||
+	    (cmd->flags & IORING_URING_CMD_MASK & ~IORING_URING_CMD_FIXED) ||
+	    (call.vec && cmd->flags & IORING_URING_CMD_FIXED))
+		return -EOPNOTSUPP;
+	if (cmd->cmd_op != NVME_URING_CMD_IO && cmd->cmd_op != NVME_URING_CMD_IO_VEC &&
+	    cmd->cmd_op != NVME_URING_CMD_ADMIN)
+		return -ENOTTY;
+	memcpy(&call.cmd, cmd->sqe->cmd, sizeof(call.cmd));
+	/* one look: the ring is shared with its owner */
+	barrier();
+	call_compat_addr(&call);
+	status = cmd->cmd_op == NVME_URING_CMD_ADMIN ? ring_admin(&call) :
+						       call_begin(&call);
+	if (status < 0)
+		return status;
+	if (status || !call.goes_on) {
+		io_uring_cmd_done32(cmd, status, call.result, issue_flags);
+		return -EIOCBQUEUED;
+	}
+	req = call_req(&call);
+	return IS_ERR(req) ? status_of(PTR_ERR(req)) :
+			     kvblk_uring_run(cmd, req, issue_flags);
+}
+
+static int nvme_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
+{
+	int ret;
+
+	if (issue_flags & IO_URING_F_CANCEL)
+		return kvblk_uring_cancel(cmd, issue_flags);
+	ret = ring_issue(cmd, issue_flags);
+	if (ret == -EAGAIN)
+		kvblk_sqe_keep(cmd);
+	return ret;
+}
+
+/* ---- the node ---- */
+
+static int nvme_open(struct inode *inode, struct file *filp)
+{
+	return kvblk_file_open(container_of(inode->i_cdev, struct kvblk_pool, nvme_cdev),
+			       inode, filp);
+}
+
+const struct file_operations kvblk_nvme_fops = {
+	.owner = THIS_MODULE,
+	.open = nvme_open,
+	.flush = kvblk_file_flush,
+	.release = kvblk_file_release,
+	.unlocked_ioctl = nvme_ioctl,
+	.uring_cmd = nvme_uring_cmd,
+	.compat_ioctl = compat_ptr_ioctl,
+};

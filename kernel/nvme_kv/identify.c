@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What the node that takes NVMe commands says it is: a controller with one namespace
+ * of the key-value command set. The rule: what tools ask for to know how to use it is
+ * answered, and no other admin command is.
+ */
+#include <linux/nvme.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/unaligned.h>
+
+#include "nvme_kv/nvme_kv.h"
+
+/* Base Specification 2.0; not in every <linux/nvme.h> */
+enum {
+	CNS_NS_ACTIVE_LIST_CS	= 0x07,
+	CNS_COMMAND_SETS	= 0x1c,
+};
+
+#define NS_READY		BIT(0)
+
+/* Key Value Command Set Specification 1.0c, figures 39 and 40. */
+struct kv_format {
+	__le16 key_max;
+	__u8 rsvd2;
+	__u8 options;
+	__le32 value_max;
+	__le32 keys_max;
+	__u8 rsvd12[4];
+};
+
+struct id_ns_kv {
+	__le64 size;
+	__u8 rsvd8[8];
+	__le64 used;
+	__u8 nsfeat;
+	__u8 nr_formats;		/* less one */
+	__u8 nmic;
+	__u8 rescap;
+	__u8 fpi;
+	__u8 rsvd29[3];
+	__le32 granularity;
+	__le32 anagrpid;
+	__u8 rsvd40[3];
+	__u8 nsattr;
+	__le16 nvmsetid;
+	__le16 endgid;
+	__u8 nguid[16];
+	__u8 eui64[8];
+	struct kv_format formats[16];
+	__u8 rsvd328[3768];
+};
+
+static_assert(sizeof(struct id_ns_kv) == NVME_IDENTIFY_DATA_SIZE);
+
+static u64 used_bytes(struct kvblk_pool *pool)
+{
+	u64 free = kvblk_pool_free_bytes(pool), all = kvblk_pool_capacity(pool);
+
+	return all - min(all, free);
+}
+
+static void text_pad(char *to, size_t size, const char *text)
+{
+	memset(to, ' ', size);
+	memcpy(to, text, min(size, strlen(text)));
+}
+
+static void id_ctrl(struct kvblk_pool *pool, struct nvme_id_ctrl *id)
+{
+	char text[48];
+
+	snprintf(text, sizeof(text), "%*phN", UUID_SIZE, &pool->uuid);
+	text_pad(id->sn, sizeof(id->sn), text);
+	snprintf(text, sizeof(text), "kvblk %s", pool->name);
+	text_pad(id->mn, sizeof(id->mn), text);
+	text_pad(id->fr, sizeof(id->fr), "1");
+	id->cntrltype = NVME_CTRL_IO;
+	id->ver = cpu_to_le32(NVME_VS(2, 0, 0));
+	put_unaligned_le64(kvblk_pool_capacity(pool), id->tnvmcap);
+	/* of 64 and of 16 bytes */
+	id->sqes = 0x66;
+	id->cqes = 0x44;
+	id->nn = cpu_to_le32(KVBLK_NVME_NSID);
+	id->mnan = cpu_to_le32(KVBLK_NVME_NSID);
+	snprintf(id->subnqn, sizeof(id->subnqn), "nqn.2014-08.org.nvmexpress:uuid:%pUb",
+		 &pool->uuid);
+}
+
+/* Of a namespace of blocks, for tools that ask each namespace for it. */
+static void id_ns(struct kvblk_pool *pool, struct nvme_id_ns *id)
+{
+	u64 size = kvblk_pool_capacity(pool) >> KVBLK_UNIT_SHIFT;
+
+	id->nsze = cpu_to_le64(size);
+	id->ncap = cpu_to_le64(size);
+	id->nuse = cpu_to_le64(used_bytes(pool) >> KVBLK_UNIT_SHIFT);
+	id->lbaf[0].ds = KVBLK_UNIT_SHIFT;
+	memcpy(id->nguid, &pool->uuid, sizeof(id->nguid));
+}
+
+static void id_ns_kv(struct kvblk_pool *pool, struct id_ns_kv *id)
+{
+	id->size = cpu_to_le64(kvblk_pool_capacity(pool));
+	id->used = cpu_to_le64(used_bytes(pool));
+	id->granularity = cpu_to_le32(KVBLK_UNIT);
+	memcpy(id->nguid, &pool->uuid, sizeof(id->nguid));
+	id->formats[0].key_max = cpu_to_le16(KVBLK_NVME_KEY_MAX);
+	id->formats[0].value_max = cpu_to_le32(kvblk_pool_value_max(pool));
+}
+
+static void *desc_add(void *at, u8 type, const void *value, u8 len)
+{
+	struct nvme_ns_id_desc *desc = at;
+
+	desc->nidt = type;
+	desc->nidl = len;
+	memcpy(desc + 1, value, len);
+	return at + sizeof(*desc) + len;
+}
+
+static void id_descs(struct kvblk_pool *pool, void *at)
+{
+	const u8 csi = KVBLK_NVME_CSI;
+
+	at = desc_add(at, NVME_NIDT_UUID, &pool->uuid, NVME_NIDT_UUID_LEN);
+	desc_add(at, NVME_NIDT_CSI, &csi, NVME_NIDT_CSI_LEN);
+}
+
+/* 0 or a status. @data is all zero, as most of it stays. */
+static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, void *data)
+{
+	bool kv = cmd->cdw11 >> 24 == KVBLK_NVME_CSI;
+
+	/* first those that are not of one namespace */
+	switch (cmd->cdw10 & 0xff) {
+	case NVME_ID_CNS_CTRL:
+		id_ctrl(pool, data);
+		return 0;
+	case NVME_ID_CNS_CS_CTRL:
+		return kv ? 0 : NVME_SC_INVALID_FIELD;
+	case NVME_ID_CNS_NS_ACTIVE_LIST:
+		kv = true;
+		fallthrough;
+	case CNS_NS_ACTIVE_LIST_CS:
+		/* of those behind nsid */
+		if (kv && cmd->nsid < KVBLK_NVME_NSID)
+			*(__le32 *)data = cpu_to_le32(KVBLK_NVME_NSID);
+		return 0;
+	case CNS_COMMAND_SETS:
+		/* one combination */
+		*(__le64 *)data = cpu_to_le64(BIT(KVBLK_NVME_CSI));
+		return 0;
+	case NVME_ID_CNS_NS:
+	case NVME_ID_CNS_NS_DESC_LIST:
+	case NVME_ID_CNS_CS_NS:
+	case NVME_ID_CNS_NS_CS_INDEP:
+		break;
+	default:
+		return NVME_SC_INVALID_FIELD;
+	}
+	if (cmd->nsid != KVBLK_NVME_NSID)
+		return NVME_SC_INVALID_NS;
+	switch (cmd->cdw10 & 0xff) {
+	case NVME_ID_CNS_NS:
+		id_ns(pool, data);
+		break;
+	case NVME_ID_CNS_NS_DESC_LIST:
+		id_descs(pool, data);
+		break;
+	case NVME_ID_CNS_CS_NS:
+		if (!kv)
+			return NVME_SC_INVALID_FIELD;
+		id_ns_kv(pool, data);
+		break;
+	case NVME_ID_CNS_NS_CS_INDEP:
+		((struct nvme_id_ns_cs_indep *)data)->nstat = NS_READY;
+		break;
+	}
+	return 0;
+}
+
+int kvblk_nvme_admin(struct kvblk_file *file, const struct nvme_uring_cmd *cmd)
+{
+	void *data __free(kfree) = NULL;
+	int status;
+
+	if (cmd->flags)
+		return -EINVAL;
+	if (cmd->opcode != nvme_admin_identify)
+		return NVME_SC_INVALID_OPCODE;
+	if (cmd->metadata || cmd->metadata_len)
+		return NVME_SC_INVALID_FIELD;
+	if (cmd->data_len < NVME_IDENTIFY_DATA_SIZE)
+		return NVME_SC_SGL_INVALID_DATA;
+	if (percpu_ref_is_dying(&file->pool->users))
+		return -ENODEV;
+	data = kzalloc(NVME_IDENTIFY_DATA_SIZE, GFP_KERNEL);
+	if (!data)
+		return -ENOMEM;
+	status = identify(file->pool, cmd, data);
+	if (!status && copy_to_user(u64_to_user_ptr(cmd->addr), data, NVME_IDENTIFY_DATA_SIZE))
+		return -EFAULT;
+	return status;
+}

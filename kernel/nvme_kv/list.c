@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The keys of the node that takes NVMe commands, as its List command wants them.
+ *
+ * The index does not have keys, but it has the caller tag that all blocks of this key
+ * space carry, and no others: the ordinary node takes the tag for its keys alone. The
+ * key is in the block's header.
+ *
+ * The order is that of stripes of the index, and in each one that of tokens: neither
+ * changes as long as the pool is up. So a list goes on from any key, which need not be
+ * there any more.
+ *
+ * The rules:
+ * - A call looks at LIST_KEYS headers at most, and at all of the index if it must. It
+ *   ends early when its task is killed or its deadline passes.
+ * - The headers of a page are read all at once. Whoever gives up leaves them to their
+ *   bios, which free them; till then they count as detached in the file's budget.
+ * - What a stripe tells is held before the next one is looked at: a block that moves
+ *   meanwhile would be at neither place.
+ */
+#include <linux/slab.h>
+#include <linux/unaligned.h>
+
+#include "nvme_kv/nvme_kv.h"
+
+/* Headers that are read at once, and in a call. */
+#define PAGE_KEYS	64
+#define LIST_KEYS	1024
+
+/* Where a walk goes on: in @stripe, with what has @token or comes behind it. */
+struct walk {
+	u32 stripe;
+	u64 token;
+};
+
+struct key_page;
+
+/* A header on its way. */
+struct header_read {
+	struct key_page *page;
+	struct kvblk_io io;
+	struct kvblk_member *member;
+	struct kvblk_segment *seg;	/* with its ref, or NULL: none, or read */
+	u64 gen;
+	struct kvblk_place place;
+	struct bio_vec bv;
+};
+
+/**
+ * struct key_page - headers on their way
+ * @refs: the walk's, and of each header that is
+ * @pending: such headers, and one while they are being submitted
+ * @landed: none is any more
+ * @pool: with a reference to its users
+ * @file: with a reference
+ * @given_up: bytes that are detached in its budget
+ * @nr: of the following
+ * @slots: that the index told, in order
+ * @headers: of @slots; without a page, there is none
+ */
+struct key_page {
+	refcount_t refs;
+	atomic_t pending;
+	struct completion landed;
+	struct kvblk_pool *pool;
+	struct kvblk_file *file;
+	u32 given_up;
+	u32 nr;
+	struct kvblk_slot slots[PAGE_KEYS];
+	struct header_read headers[PAGE_KEYS];
+};
+
+static u32 header_bytes(const struct kvblk_slot *slot)
+{
+	return kvblk_header_units(slot->len) << KVBLK_UNIT_SHIFT;
+}
+
+static void header_unpin(struct header_read *header)
+{
+	if (header->seg)
+		kvblk_segment_put(header->member, header->seg);
+	header->seg = NULL;
+}
+
+/* Any context. */
+static void page_put(struct key_page *page)
+{
+	struct kvblk_file *file = page->file;
+	struct kvblk_pool *pool = page->pool;
+	u32 i;
+
+	if (!refcount_dec_and_test(&page->refs))
+		return;
+	for (i = 0; i < page->nr; i++) {
+		header_unpin(&page->headers[i]);
+		if (page->headers[i].bv.bv_page)
+			__free_pages(page->headers[i].bv.bv_page,
+				     get_order(header_bytes(&page->slots[i])));
+	}
+	atomic64_sub(page->given_up, &file->budget.detached);
+	kfree(page);
+	kvblk_file_put(file);
+	percpu_ref_put(&pool->users);
+}
+
+static void page_landed(struct key_page *page)
+{
+	if (atomic_dec_and_test(&page->pending))
+		complete(&page->landed);
+	page_put(page);
+}
+
+static void header_landed(struct kvblk_io *io)
+{
+	struct header_read *header = container_of(io, struct header_read, io);
+
+	header_unpin(header);
+	page_landed(header->page);
+}
+
+/* Takes it in among those from @base on, unless it is behind the last one of a full page. */
+static void page_take(struct key_page *page, u32 base, const struct kvblk_slot *slot)
+{
+	u32 i = page->nr;
+
+	if (i == PAGE_KEYS && slot->place >= page->slots[i - 1].place)
+		return;
+	while (i > base && slot->place <= page->slots[i - 1].place)
+		i--;
+	/* it has moved, and is seen twice: the later place is the newer one */
+	if (i < page->nr && slot->place == page->slots[i].place) {
+		page->slots[i] = *slot;
+		return;
+	}
+	page->nr = min(page->nr + 1, PAGE_KEYS);
+	memmove(&page->slots[i + 1], &page->slots[i],
+		(page->nr - i - 1) * sizeof(*slot));
+	page->slots[i] = *slot;
+}
+
+static void stripe_take(struct key_page *page, struct kvblk_file *file,
+			const struct walk *walk)
+{
+	struct kvblk_index *idx = &file->pool->index;
+	u64 bucket = (u64)walk->stripe * idx->stripe_buckets;
+	u64 end = bucket + idx->stripe_buckets;
+	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
+	u32 now = kvblk_now(file->pool), base = page->nr;
+	unsigned int i, nr;
+
+	for (; bucket < end; bucket++) {
+		nr = kvblk_index_tagged(idx, bucket, now, slots);
+		for (i = 0; i < nr; i++)
+			if (slots[i].caller_tag == KVBLK_NVME_TAG &&
+			    slots[i].tenant == file->tenant &&
+			    slots[i].place >= walk->token)
+				page_take(page, base, &slots[i]);
+	}
+}
+
+/* Holds the segments of those from @base on. False: one has moved, and none is held. */
+static bool page_pin(struct key_page *page, u32 base)
+{
+	u32 i;
+
+	for (i = base; i < page->nr; i++) {
+		struct header_read *header = &page->headers[i];
+
+		header->seg = kvblk_segment_get(page->pool, &page->slots[i],
+						&header->member, &header->gen);
+		if (header->seg)
+			continue;
+		while (i-- > base)
+			header_unpin(&page->headers[i]);
+		return false;
+	}
+	return true;
+}
+
+/* The entries of the walk's stripe, held, as far as there is room. */
+static void page_stripe(struct key_page *page, struct kvblk_file *file,
+			const struct walk *walk)
+{
+	u32 base = page->nr, tries;
+
+	/* as gets do: a block that moves is found at its new place the next time */
+	for (tries = 0; tries < 4; tries++) {
+		page->nr = base;
+		stripe_take(page, file, walk);
+		if (page_pin(page, base))
+			return;
+	}
+	/* a member that goes: what is left of the stripe */
+	for (; base < page->nr; base++) {
+		struct header_read *header = &page->headers[base];
+
+		header->seg = kvblk_segment_get(page->pool, &page->slots[base],
+						&header->member, &header->gen);
+	}
+}
+
+/* The next entries, and @walk behind them. 0, -EINTR, -ETIME, -ENODEV. */
+static int page_find(struct key_page *page, struct kvblk_file *file, struct walk *walk,
+		     u64 deadline)
+{
+	bool full;
+
+	while (walk->stripe < file->pool->index.nr_stripes) {
+		page_stripe(page, file, walk);
+		full = page->nr == PAGE_KEYS;
+		walk->token = full ? page->slots[PAGE_KEYS - 1].place + 1 : 0;
+		if (!walk->token)
+			walk->stripe++;
+		if (full)
+			return 0;
+		cond_resched();
+		if (percpu_ref_is_dying(&page->pool->users))
+			return -ENODEV;
+		if (kvblk_interrupted())
+			return -EINTR;
+		if (deadline && ktime_get_ns() >= deadline)
+			return -ETIME;
+	}
+	return 0;
+}
+
+/* 0; it may be that there is nothing to read; -ENOMEM. */
+static int header_submit(struct key_page *page, u32 i)
+{
+	struct header_read *header = &page->headers[i];
+	u32 bytes = header_bytes(&page->slots[i]);
+	struct kvblk_member *member = header->member;
+
+	if (!header->seg || !kvblk_member_ok(member))
+		return 0;
+	header->bv.bv_page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO,
+					 get_order(bytes));
+	if (!header->bv.bv_page)
+		return -ENOMEM;
+	header->bv.bv_len = bytes;
+	header->page = page;
+	header->place = kvblk_place(member, header->seg - member->segs, header->gen,
+				    page->slots[i].off);
+	refcount_inc(&page->refs);
+	atomic_inc(&page->pending);
+	kvblk_io_start(&header->io, member, header_landed);
+	kvblk_io_submit(&header->io, REQ_OP_READ,
+			kvblk_seg_pos(member, header->place.segment, header->place.unit),
+			&header->bv, 1);
+	kvblk_io_end(&header->io);
+	return 0;
+}
+
+/* All of them at once: 0, or -ENOMEM with some of them in flight. */
+static int page_submit(struct key_page *page)
+{
+	struct kvblk_sigpipe sigpipe;
+	int err = 0;
+	u32 i;
+
+	atomic_set(&page->pending, 1);
+	kvblk_sigpipe_block(&sigpipe);
+	for (i = 0; i < page->nr && !err; i++)
+		err = header_submit(page, i);
+	kvblk_sigpipe_restore(&sigpipe);
+	refcount_inc(&page->refs);
+	page_landed(page);
+	return err;
+}
+
+/* Until all are there: 0, -EINTR, -ETIME. */
+static int page_wait(struct key_page *page, u64 deadline)
+{
+	long left;
+
+	/* in steps: a ring's worker is told to give up in a way that wakes nobody */
+	do {
+		left = wait_for_completion_killable_timeout(&page->landed, HZ / 10);
+		if (left < 0 || kvblk_interrupted())
+			return -EINTR;
+		if (!left && deadline && ktime_get_ns() >= deadline)
+			return -ETIME;
+	} while (!left);
+	return 0;
+}
+
+static int page_read(struct key_page *page, u64 deadline)
+{
+	int err = page_submit(page);
+
+	if (!err)
+		err = page_wait(page, deadline);
+	if (!err)
+		return 0;
+	/* a header is of two units at most */
+	page->given_up = page->nr * 2 * KVBLK_UNIT;
+	atomic64_add(page->given_up, &page->file->budget.detached);
+	return err;
+}
+
+/* The key that the header has, without what all of them begin with; its length, or 0. */
+static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
+		      const struct header_read *header, const u8 **key)
+{
+	struct kvblk_pool *pool = file->pool;
+	struct kvblk_rec rec;
+
+	if (!header->bv.bv_page || header->io.status ||
+	    kvblk_record_decode(page_address(header->bv.bv_page), header->bv.bv_len,
+				&header->place, &pool->secret, &rec) != KVBLK_DEC_RECORD)
+		return 0;
+	if (rec.tenant != file->tenant || !kvblk_nvme_key(rec.key, rec.key_len) ||
+	    kvblk_index_token(&pool->index, rec.id) != slot->place)
+		return 0;
+	*key = rec.key + KVBLK_NVME_PREFIX_LEN;
+	return rec.key_len - KVBLK_NVME_PREFIX_LEN;
+}
+
+/* Adds the keys of a page behind the @used bytes at @to. True: one has no room. */
+static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u32 size,
+		      u32 *used)
+{
+	const u8 *key;
+	u32 i, len, need;
+
+	for (i = 0; i < page->nr; i++) {
+		len = header_key(file, &page->slots[i], &page->headers[i], &key);
+		if (!len)
+			continue;
+		need = round_up(sizeof(__le16) + len, sizeof(__le32));
+		if (*used + need > size)
+			return true;
+		put_unaligned_le16(len, to + *used);
+		memcpy(to + *used + sizeof(__le16), key, len);
+		*used += need;
+		le32_add_cpu((__le32 *)to, 1);
+	}
+	return false;
+}
+
+static struct key_page *page_new(struct kvblk_file *file)
+{
+	struct kvblk_pool *pool = file->pool;
+	struct key_page *page = kzalloc(sizeof(*page), GFP_KERNEL_ACCOUNT);
+
+	if (!page)
+		return ERR_PTR(-ENOMEM);
+	if (!percpu_ref_tryget_live(&pool->users)) {
+		kfree(page);
+		return ERR_PTR(-ENODEV);
+	}
+	refcount_set(&page->refs, 1);
+	init_completion(&page->landed);
+	page->pool = pool;
+	page->file = file;
+	refcount_inc(&file->refs);
+	return page;
+}
+
+int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 deadline,
+		    void *to, u32 size)
+{
+	struct kvblk_index *idx = &file->pool->index;
+	u32 looked, used = sizeof(__le32);
+	struct walk walk = {};
+	bool full = false;
+	int err = 0;
+
+	/* as kvblk_req_crowded() has it of operations */
+	if (atomic64_read(&file->budget.detached) > (s64)kvblk_file_limit(file))
+		return -ENOMEM;
+	if (from) {
+		walk.stripe = kvblk_index_stripe(idx, *from);
+		walk.token = kvblk_index_token(idx, *from);
+	}
+	/* without tags there are no keys */
+	if (!kvblk_index_keeps_tags(idx))
+		walk.stripe = idx->nr_stripes;
+	for (looked = 0; !err && !full && walk.stripe < idx->nr_stripes; looked += PAGE_KEYS) {
+		struct key_page *page;
+
+		/* a list that ends with the start, or before it, says that all is told */
+		if (looked >= LIST_KEYS && le32_to_cpu(*(__le32 *)to) > 1)
+			break;
+		page = page_new(file);
+		if (IS_ERR(page))
+			return PTR_ERR(page);
+		err = page_find(page, file, &walk, deadline);
+		if (!err)
+			err = page_read(page, deadline);
+		if (!err)
+			full = page_list(page, file, to, size, &used);
+		page_put(page);
+	}
+	return err ?: used;
+}

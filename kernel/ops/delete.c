@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A delete: the entry goes first, and it is over when the record's header is
+ * overwritten durably.
+ */
+#include "request.h"
+#include "trace.h"
+
+bool kvblk_pool_unsure(struct kvblk_pool *pool)
+{
+	if (!atomic_read(&pool->unsure))
+		return false;
+	WRITE_ONCE(pool->refused, true);
+	return true;
+}
+
+/* With the media half begun; it goes on when 0 is returned. */
+static int delete_begun(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	unsigned long moved;
+	/* the request may be over, and gone, before its object is */
+	const struct kvblk_id id = req->id;
+	/* before the look: what was unread may be found behind it */
+	bool unsure = kvblk_pool_unsure(pool);
+	int err;
+
+	/* pairs with restore_use() */
+	smp_rmb();
+again:
+	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
+	    req->slot.tenant != req->tenant) {
+		/* thrown out lately, or lost with its member: can it come back? */
+		err = kvblk_kill_barrier(pool, req->id);
+		if (err == 1)
+			return -EAGAIN;
+		if (!err && (unsure || kvblk_pool_unsure(pool)))
+			err = -EIO;
+		/* and for one that has gone since */
+		kvblk_absent_note(pool, req->id);
+		kvblk_dram_forget(pool, req->id);
+		return kvblk_req_over(req, err ?: -ENOENT);
+	}
+	if (req->slot.state == KVBLK_SLOT_WRITING)
+		return kvblk_req_over(req, -EBUSY);
+	if (req->slot.state == KVBLK_SLOT_MOVING)
+		return kvblk_slot_served(pool, &req->slot) ? -EAGAIN :
+						       kvblk_req_over(req, -EIO);
+	if (kvblk_slot_expired(pool, &req->slot)) {
+		kvblk_entry_expire(pool, req->id, &req->slot);
+		goto again;
+	}
+	if (!kvblk_slot_served(pool, &req->slot))
+		return kvblk_req_over(req, -EIO);
+	/* an older record of the key first: one that is added later changes the entry */
+	err = kvblk_slot_deletes_full(pool, &req->slot, &moved) ? 1 :
+							 kvblk_kill_barrier(pool, req->id);
+	if (err == 1)
+		return -EAGAIN;
+	req->stale = unsure || err < 0;
+	/*
+	 * From here on the block is a miss, and the delete is over when that is durable. The
+	 * media half may have ended, and the pool with it, before the object is looked for.
+	 */
+	percpu_ref_get(&pool->users);
+	kvblk_media_submit(req, NULL);
+	err = kvblk_entry_delete(pool, req->id, &req->slot, &req->media.io);
+	if (!err)
+		kvblk_dram_forget(pool, id);
+	percpu_ref_put(&pool->users);
+	if (!err)
+		return 0;
+	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
+	    KVBLK_REQ_INFLIGHT) {
+		/* canceled meanwhile, and detached */
+		req->media.io.status = BLK_STS_IOERR;
+		kvblk_io_end(&req->media.io);
+		return 0;
+	}
+	if (err == -EAGAIN)
+		goto again;
+	return kvblk_req_over(req, err);
+}
+
+static int delete_start(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	int ret;
+
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	/* for a member that is away, or coming back: before it is looked for */
+	kvblk_absent_note(pool, req->id);
+	/* pairs with restore_record(), which looks at the notes behind its insert */
+	smp_mb();
+	/* what a member still brings back would escape */
+	ret = atomic_read(&pool->restoring) ? -EAGAIN : delete_begun(req);
+	if (ret)
+		kvblk_media_end(req);
+	return ret;
+}
+
+static bool delete_ready(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot slot;
+	bool ready;
+
+	/* the next start sees that the pool is going */
+	if (!kvblk_pool_enter(pool))
+		return true;
+	ready = !(kvblk_index_find(&pool->index, req->id, &slot) &&
+		  slot.state == KVBLK_SLOT_MOVING) &&
+		kvblk_kill_barrier(pool, req->id) != 1;
+	kvblk_pool_leave(pool);
+	return ready;
+}
+
+/* Has the member no room for its kill? That is no failure while others' kills end. */
+static bool delete_crowded(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot slot;
+	unsigned long moved;
+	bool full;
+
+	if (!kvblk_pool_enter(pool))
+		return false;
+	full = kvblk_index_find(&pool->index, req->id, &slot) &&
+	       kvblk_slot_deletes_full(pool, &slot, &moved);
+	kvblk_pool_leave(pool);
+	if (!full)
+		return false;
+	if (time_before(jiffies, moved + HZ))
+		req->waiting = ktime_get();
+	return true;
+}
+
+static long delete_wait(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (!atomic_read(&pool->restoring) && delete_crowded(req))
+		return wait_event_killable_timeout(pool->delete_wait,
+						   !delete_crowded(req), step);
+	if (!atomic_read(&pool->restoring))
+		return wait_event_killable_timeout(pool->settle_wait,
+						   delete_ready(req), step);
+	req->waiting = ktime_get();
+	return wait_event_killable_timeout(pool->restore_wait,
+					   !atomic_read(&pool->restoring), step);
+}
+
+static int delete_give_up(struct kvblk_req *req)
+{
+	return -EIO;
+}
+
+static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err = req->media.io.status ? -EIO : 0;
+
+	/* it was done for its task */
+	if (!req->media.begun)
+		return 1;
+	/* for a member that has gone since: its kill may have come too late */
+	kvblk_absent_note(pool, req->id);
+	/* an older record that can't be killed now, or that nobody knows of */
+	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
+		     kvblk_pool_unsure(pool)))
+		err = -EIO;
+	if (!err) {
+		kvblk_count(pool, KVBLK_C_DELETES, 1);
+		kvblk_hist_add(pool, KVBLK_H_DELETE, req->start);
+	}
+	trace_kvblk_delete(pool->name, req->id.lo, req->slot.len, err, 0,
+			   req->start);
+	kvblk_media_end(req);
+	return kvblk_req_over(req, err);
+}
+
+const struct kvblk_op_type kvblk_op_delete = {
+	.mode = FMODE_WRITE,
+	.start = delete_start,
+	.wait = delete_wait,
+	.give_up = delete_give_up,
+	.finish = delete_finish,
+};

@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Leases: a promise that found blocks stay readable for a while.
+ *
+ * A lease pins index entries, not segments: reclaim copies a leased block
+ * forward. Many files may hold one entry, each by many leases, so the pool counts
+ * files by id, and the entry's leased bit is set while the count is not zero. A lease
+ * belongs to an open file and ends with it, by its deadline, or when released.
+ *
+ * The rules:
+ * - The count of an id is the number of files that hold it, the count of a hold the
+ *   number of the file's leases that list it. Both may outlive the entry, never the
+ *   other way round. All under pool->lease_lock.
+ * - The lock is held for LEASE_STEP keys at most, and memory for keys is
+ *   allocated outside, so that no caller's lease delays another's for long.
+ * - Of each member's bytes, and of the host's memory for blocks, lease_permille may be
+ *   leased: reclaim of a member always finds blocks there that it may drop. Each new
+ *   key may take a file to half of what the other files leave of that, so one file's
+ *   leases make no other file's fail. A key that is leased already costs nothing more.
+ * - A block leaves memory with its lease, for any member. So a lease of a block in memory
+ *   must also fit, with all others, into lease_permille of the members' bytes.
+ * - A file is charged once for each key, at the place where the block was then. The
+ *   pool is charged at the place where the block is: one that leaves memory is counted
+ *   at its member within a second.
+ */
+#include <linux/slab.h>
+
+#include "request.h"
+
+/**
+ * struct lease_key - a leased id
+ * @node: in pool->lease_keys, by @id
+ * @memory: in pool->leases_memory while @at is KVBLK_LEASE_MEMORY
+ * @id: of the block
+ * @count: files that hold it
+ * @len: bytes that it counts for
+ * @at: the place where the pool is charged, see place_of()
+ */
+struct lease_key {
+	struct rhash_head node;
+	struct list_head memory;
+	struct kvblk_id id;
+	u32 count;
+	u32 len;
+	u8 at;
+};
+
+/* A file has leased an id. */
+struct hold_name {
+	struct kvblk_id id;
+	const struct kvblk_file *file;
+};
+
+/**
+ * struct lease_hold - what an open file holds
+ * @node: in pool->lease_holds, by @name
+ * @name: of the hold
+ * @key: leased
+ * @count: leases of the file that list it
+ * @place: where the file is charged, see place_of()
+ */
+struct lease_hold {
+	struct rhash_head node;
+	struct hold_name name;
+	struct lease_key *key;
+	u32 count;
+	u8 place;
+};
+
+static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void *));
+
+/**
+ * struct lease - keys leased together
+ * @node: in pool->leases, by @expires
+ * @file: charged for @holds, with a reference
+ * @id: its index in file->leases
+ * @expires: jiffies
+ * @nr: of @holds
+ * @holds: what is leased
+ */
+struct lease {
+	struct rb_node node;
+	struct kvblk_file *file;
+	u64 id;
+	unsigned long expires;
+	u32 nr;
+	struct lease_hold *holds[];
+};
+
+/* Keys taken or dropped in one go. */
+#define LEASE_STEP	64u
+/* Leased blocks in memory that are looked at each second: the others come later. */
+#define LEASE_LOOK	65536u
+
+static const struct rhashtable_params lease_params = {
+	.key_len = sizeof(struct kvblk_id),
+	.key_offset = offsetof(struct lease_key, id),
+	.head_offset = offsetof(struct lease_key, node),
+	.automatic_shrinking = true,
+};
+
+static const struct rhashtable_params hold_params = {
+	.key_len = sizeof(struct hold_name),
+	.key_offset = offsetof(struct lease_hold, name),
+	.head_offset = offsetof(struct lease_hold, node),
+	.automatic_shrinking = true,
+};
+
+/* Memory for a key that nobody has leased yet, and for one that the file has not. */
+struct lease_fresh {
+	struct lease_key *key;
+	struct lease_hold *hold;
+};
+
+static bool fresh_fill(struct lease_fresh *fresh)
+{
+	if (!fresh->key)
+		fresh->key = kzalloc(sizeof(*fresh->key), GFP_KERNEL_ACCOUNT);
+	if (!fresh->hold)
+		fresh->hold = kzalloc(sizeof(*fresh->hold), GFP_KERNEL_ACCOUNT);
+	return fresh->key && fresh->hold;
+}
+
+static void fresh_free(struct lease_fresh *fresh)
+{
+	kfree(fresh->key);
+	kfree(fresh->hold);
+}
+
+/* Where a block is: the slot of its member in pool->members + 1, or KVBLK_LEASE_MEMORY. */
+static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	return READ_ONCE(pool->granule[slot->seg >> KVBLK_GRANULE_SHIFT]);
+}
+
+static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	return kvblk_record_units(slot->len, READ_ONCE(pool->align_units)) <<
+	       KVBLK_UNIT_SHIFT;
+}
+
+/* Bytes of all those that may be leased. */
+static u64 share_of(struct kvblk_pool *pool, u64 bytes)
+{
+	return div_u64(bytes, 1000) * READ_ONCE(pool->tun.lease_permille);
+}
+
+/* Bytes that may be leased at @place. */
+static u64 place_most(struct kvblk_pool *pool, u8 place)
+{
+	u64 bytes = READ_ONCE(pool->tun.dram_bytes);
+	struct kvblk_member *member;
+
+	if (place != KVBLK_LEASE_MEMORY) {
+		guard(rcu)();
+		member = rcu_dereference(pool->members[place - 1]);
+		bytes = member ? (u64)member->nr_segs * member->segment_units <<
+				 KVBLK_UNIT_SHIFT : 0;
+	}
+	return share_of(pool, bytes);
+}
+
+static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id id,
+		       const struct kvblk_slot *slot)
+{
+	struct kvblk_pool *pool = file->pool;
+	u64 bytes = key_bytes(pool, slot);
+
+	/* a block that is leased already takes nothing from others */
+	if (rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params))
+		return true;
+	if (file->leased[place] + pool->leased[place] + bytes > place_most(pool, place))
+		return false;
+	/* a block leaves memory for a member, whose share may be used up by then */
+	return place != KVBLK_LEASE_MEMORY ||
+	       file->leased_bytes + pool->leased_bytes + bytes <=
+		       share_of(pool, kvblk_pool_capacity(pool));
+}
+
+static void key_charge(struct kvblk_pool *pool, struct lease_key *key, u8 at)
+{
+	key->at = at;
+	pool->leased[at] += key->len;
+	pool->leased_bytes += key->len;
+	if (at != KVBLK_LEASE_MEMORY)
+		return;
+	list_add_tail(&key->memory, &pool->leases_memory);
+	pool->nr_leases_memory++;
+}
+
+static void key_uncharge(struct kvblk_pool *pool, struct lease_key *key)
+{
+	pool->leased[key->at] -= key->len;
+	pool->leased_bytes -= key->len;
+	if (key->at != KVBLK_LEASE_MEMORY)
+		return;
+	list_del(&key->memory);
+	pool->nr_leases_memory--;
+}
+
+static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
+{
+	struct kvblk_slot slot;
+
+	if (--key->count)
+		return;
+	/* the entry may have gone, or be moved just now */
+	while (!pool->leases_over && kvblk_index_find(&pool->index, key->id, &slot) &&
+	       slot.leased && !kvblk_index_lease(&pool->index, key->id, &slot, false))
+		cpu_relax();
+	key_uncharge(pool, key);
+	rhashtable_remove_fast(&pool->lease_keys, &key->node, lease_params);
+	kfree(key);
+}
+
+/* The key of @id, perhaps of @fresh, which is used up then. NULL: no memory. */
+static struct lease_key *key_join(struct kvblk_pool *pool, struct kvblk_id id,
+				  const struct kvblk_slot *slot, struct lease_fresh *fresh)
+{
+	struct lease_key *key;
+
+	key = rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params);
+	if (key) {
+		key->count++;
+		return key;
+	}
+	key = fresh->key;
+	key->id = id;
+	key->count = 1;
+	key->len = key_bytes(pool, slot);
+	if (rhashtable_insert_fast(&pool->lease_keys, &key->node, lease_params))
+		return NULL;
+	fresh->key = NULL;
+	key_charge(pool, key, place_of(pool, slot));
+	return key;
+}
+
+static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
+{
+	struct kvblk_pool *pool = file->pool;
+
+	if (--hold->count)
+		return;
+	file->leased[hold->place] -= hold->key->len;
+	file->leased_bytes -= hold->key->len;
+	key_drop(pool, hold->key);
+	rhashtable_remove_fast(&pool->lease_holds, &hold->node, hold_params);
+	kfree(hold);
+}
+
+/*
+ * Takes the file's hold on @id, perhaps of @fresh. Returns NULL if the file may lease no
+ * more, ERR_PTR(-ENOMEM) without memory.
+ */
+static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
+				   const struct kvblk_slot *slot, struct lease_fresh *fresh)
+{
+	struct kvblk_pool *pool = file->pool;
+	const struct hold_name name = { .id = id, .file = file };
+	struct lease_hold *hold;
+
+	hold = rhashtable_lookup_fast(&pool->lease_holds, &name, hold_params);
+	if (hold) {
+		hold->count++;
+		return hold;
+	}
+	hold = fresh->hold;
+	hold->name = name;
+	hold->count = 1;
+	hold->place = place_of(pool, slot);
+	if (!place_fits(file, hold->place, id, slot))
+		return NULL;
+	hold->key = key_join(pool, id, slot, fresh);
+	if (!hold->key)
+		return ERR_PTR(-ENOMEM);
+	if (rhashtable_insert_fast(&pool->lease_holds, &hold->node, hold_params)) {
+		key_drop(pool, hold->key);
+		return ERR_PTR(-ENOMEM);
+	}
+	fresh->hold = NULL;
+	file->leased[hold->place] += hold->key->len;
+	file->leased_bytes += hold->key->len;
+	return hold;
+}
+
+/*
+ * Leases an entry if it is still there. Returns NULL if the entry has gone or if @file
+ * may lease no more, ERR_PTR(-ENOMEM) without memory.
+ */
+static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
+				    struct kvblk_slot *slot, struct lease_fresh *fresh)
+{
+	struct kvblk_pool *pool = file->pool;
+	struct lease_hold *hold;
+	int tries;
+
+	lockdep_assert_held(&pool->lease_lock);
+	hold = hold_get(file, id, slot, fresh);
+	if (IS_ERR_OR_NULL(hold))
+		return hold;
+	/*
+	 * Not while it moves: it may be on its way out. A new entry of an old
+	 * id wants the bit too.
+	 */
+	for (tries = 0; tries < 8; tries++) {
+		if (!kvblk_block_present(pool, id, slot->tenant, slot))
+			break;
+		if (kvblk_index_lease(&pool->index, id, slot, true))
+			return hold;
+	}
+	hold_drop(file, hold);
+	return NULL;
+}
+
+/* Drops what a lease that is in no list holds, and frees it. */
+static void lease_free(struct kvblk_pool *pool, struct lease *lease)
+{
+	struct kvblk_file *file = lease->file;
+	u32 end;
+
+	while (lease->nr) {
+		end = lease->nr - min(lease->nr, LEASE_STEP);
+		scoped_guard(mutex, &pool->lease_lock) {
+			file->nr_leased -= lease->nr - end;
+			while (lease->nr > end)
+				hold_drop(file, lease->holds[--lease->nr]);
+		}
+		cond_resched();
+	}
+	kvblk_file_put(file);
+	kvfree(lease);
+}
+
+/* Leases @nr @entries. Returns 1 for all, 0 for less, or -ENOMEM. */
+static int lease_step(struct kvblk_pool *pool, struct lease *lease,
+		      struct kvblk_entry *entries, u32 nr, struct lease_fresh *fresh)
+{
+	struct kvblk_file *file = lease->file;
+	struct lease_hold *hold;
+
+	guard(mutex)(&pool->lease_lock);
+	for (; nr; nr--, entries++) {
+		if (pool->leases_over ||
+		    file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
+			return 0;
+		hold = hold_take(file, entries->id, &entries->slot, &fresh[nr - 1]);
+		if (IS_ERR_OR_NULL(hold))
+			return PTR_ERR(hold);
+		lease->holds[lease->nr++] = hold;
+		file->nr_leased++;
+	}
+	return 1;
+}
+
+static bool lease_before(struct rb_node *a, const struct rb_node *b)
+{
+	return time_before(rb_entry(a, struct lease, node)->expires,
+			   rb_entry(b, struct lease, node)->expires);
+}
+
+/* Takes a lease from its file; under the lock. */
+static void lease_hide(struct lease *lease)
+{
+	struct kvblk_file *file = lease->file;
+
+	lockdep_assert_held(&file->pool->lease_lock);
+	xa_erase(&file->leases, lease->id);
+	rb_erase_cached(&lease->node, &file->pool->leases);
+}
+
+int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
+		     u64 *lease_id)
+{
+	u32 left = nr, taken, step, n;
+	struct lease_fresh *fresh;
+	struct kvblk_pool *pool = file->pool;
+	struct lease *lease;
+	int err = 0;
+
+	*lease_id = 0;
+	lease = kvzalloc(struct_size(lease, holds, nr),
+			 GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	fresh = kcalloc(min(nr, LEASE_STEP), sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	if (!lease || !fresh) {
+		kvfree(lease);
+		kfree(fresh);
+		return -ENOMEM;
+	}
+	refcount_inc(&file->refs);
+	lease->file = file;
+	for (; left; left -= step, entries += step) {
+		step = min(left, LEASE_STEP);
+		for (n = 0; n < step && !err; n++)
+			err = fresh_fill(&fresh[n]) ? 0 : -ENOMEM;
+		err = err ?: lease_step(pool, lease, entries, step, fresh);
+		if (err <= 0)
+			break;
+		err = 0;
+	}
+	for (n = 0; n < min(nr, LEASE_STEP); n++)
+		fresh_free(&fresh[n]);
+	kfree(fresh);
+
+	taken = lease->nr;
+	mutex_lock(&pool->lease_lock);
+	lease->expires = jiffies + msecs_to_jiffies(ms);
+	lease->id = ++file->next_lease;
+	if (taken && !err)
+		err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));
+	if (taken && !err) {
+		rb_add_cached(&lease->node, &pool->leases, lease_before);
+		*lease_id = lease->id;
+		kvblk_count(pool, KVBLK_C_LEASES, 1);
+		mutex_unlock(&pool->lease_lock);
+		return taken;
+	}
+	mutex_unlock(&pool->lease_lock);
+	lease_free(pool, lease);
+	return err;
+}
+
+int kvblk_lease_drop(struct kvblk_file *file, u64 id)
+{
+	struct lease *lease;
+
+	scoped_guard(mutex, &file->pool->lease_lock) {
+		lease = id <= ULONG_MAX ? xa_load(&file->leases, id) : NULL;
+		if (!lease)
+			return -ENOENT;
+		lease_hide(lease);
+	}
+	lease_free(file->pool, lease);
+	return 0;
+}
+
+void kvblk_lease_drop_all(struct kvblk_file *file)
+{
+	struct lease *lease;
+	unsigned long id;
+
+	xa_for_each(&file->leases, id, lease)
+		kvblk_lease_drop(file, id);
+	/* a holder of the lock that took the last lease away is done with the file */
+	mutex_lock(&file->pool->lease_lock);
+	mutex_unlock(&file->pool->lease_lock);
+	xa_destroy(&file->leases);
+}
+
+static struct lease *lease_expired(struct kvblk_pool *pool)
+{
+	struct rb_node *node;
+	struct lease *lease;
+
+	guard(mutex)(&pool->lease_lock);
+	node = rb_first_cached(&pool->leases);
+	if (!node)
+		return NULL;
+	lease = rb_entry(node, struct lease, node);
+	if (time_before(jiffies, lease->expires))
+		return NULL;
+	lease_hide(lease);
+	return lease;
+}
+
+/* Charges up to LEASE_STEP blocks that have left memory to their members. */
+static void memory_step(struct kvblk_pool *pool)
+{
+	struct lease_key *key, *next;
+	struct kvblk_slot slot;
+	LIST_HEAD(seen);
+	u32 left = LEASE_STEP;
+
+	guard(mutex)(&pool->lease_lock);
+	list_for_each_entry_safe(key, next, &pool->leases_memory, memory) {
+		if (!left--)
+			break;
+		list_move_tail(&key->memory, &seen);
+		if (!kvblk_index_find(&pool->index, key->id, &slot) ||
+		    place_of(pool, &slot) == KVBLK_LEASE_MEMORY)
+			continue;
+		key_uncharge(pool, key);
+		key_charge(pool, key, place_of(pool, &slot));
+	}
+	list_splice_tail(&seen, &pool->leases_memory);
+}
+
+static void lease_expire_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, lease_work);
+	struct lease *lease;
+	u32 left;
+
+	while ((lease = lease_expired(pool)))
+		lease_free(pool, lease);
+	left = min(READ_ONCE(pool->nr_leases_memory), LEASE_LOOK);
+	for (; left; left -= min(left, LEASE_STEP)) {
+		memory_step(pool);
+		cond_resched();
+	}
+}
+
+int kvblk_lease_init(struct kvblk_pool *pool)
+{
+	mutex_init(&pool->lease_lock);
+	pool->leases = RB_ROOT_CACHED;
+	INIT_LIST_HEAD(&pool->leases_memory);
+	INIT_WORK(&pool->lease_work, lease_expire_work);
+	if (rhashtable_init(&pool->lease_keys, &lease_params))
+		return -ENOMEM;
+	if (!rhashtable_init(&pool->lease_holds, &hold_params))
+		return 0;
+	rhashtable_destroy(&pool->lease_keys);
+	return -ENOMEM;
+}
+
+void kvblk_lease_exit(struct kvblk_pool *pool)
+{
+	WARN_ON_ONCE(!RB_EMPTY_ROOT(&pool->leases.rb_root));
+	rhashtable_destroy(&pool->lease_holds);
+	rhashtable_destroy(&pool->lease_keys);
+}

@@ -1,0 +1,1036 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A put.
+ *
+ * The rules:
+ * - It is found by nobody before its record is written, and owns its WRITING
+ *   slot meanwhile: the slot carries the record's place, so a put whose slot was
+ *   taken over (its member fell silent) notices.
+ * - A record that was written but is not to be found is killed.
+ * - The caller's memory is at hand before the media half begins: pinned, or copied.
+ * - One that replaces an older block (&enum kvblk_older) removes that when nothing but
+ *   the members can make it fail any more, and waits for its kill. What looks for kills
+ *   looks for the entry first: a kill is listed before its entry goes.
+ * - One that takes the same block's entry over, since its member does not answer or a
+ *   crash may lose it, leaves the older record in place, MOVING, until its own is there
+ *   and past the caches: the older one may be a durable put's.
+ */
+#include "request.h"
+#include "trace.h"
+
+static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
+{
+	*rec = (struct kvblk_rec) {
+		.id = req->id,
+		.seq = req->media.room.seq,
+		.layout_tag = req->op.layout_tag,
+		.caller_tag = req->op.caller_tag,
+		.parent = req->parent.lo,
+		.length = req->bytes,
+		.expiry = req->expiry,
+		.tenant = req->tenant,
+		.key_len = req->op.key_len,
+		.priority = req->op.priority,
+		.integrity = req->integrity,
+		.durable = req->media.fua,
+		.key = req->key,
+	};
+}
+
+/* A crash must not lose it: so it is wanted, or it is in the place of one of which it is. */
+static bool put_lasts(const struct kvblk_req *req)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE || req->replaces;
+}
+
+/* A record without checksums is a miss after a crash. */
+static u32 put_policy(const struct kvblk_req *req)
+{
+	return put_lasts(req) ? KVBLK_CHECK_FULL : READ_ONCE(req->pool->tun.integrity);
+}
+
+/* What the record of the caller's memory at hand gets. */
+static u8 put_integrity(const struct kvblk_req *req, u32 policy)
+{
+	if (req->crcs)
+		return KVBLK_INTEGRITY_PRODUCER;
+	return policy == KVBLK_CHECK_HEADER ||
+	       (policy == KVBLK_CHECK_PRODUCER && req->mem.p2p) ?
+	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
+}
+
+/* Full checking forces a bounce unless the caller supplied checksums. */
+static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
+{
+	return policy == KVBLK_CHECK_FULL && !req->crcs;
+}
+
+static bool put_bounces(const struct kvblk_req *req, u32 policy)
+{
+	return put_wants_crcs(req, policy) || req->no_p2p;
+}
+
+/* The checksums were computed as the payload came into memory. */
+static bool put_carries_crcs(const struct kvblk_req *req)
+{
+	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->object &&
+	       req->object->rec.crcs;
+}
+
+/* Our own are computed as the payload goes. */
+static void put_crcs(struct kvblk_req *req, u32 policy)
+{
+	u32 bytes = kvblk_nr_chunks(req->bytes) * sizeof(__le32);
+	void *crcs = req->header + KVBLK_HDR_CRCS;
+
+	req->integrity = put_integrity(req, policy);
+	if (req->integrity == KVBLK_INTEGRITY_PRODUCER)
+		memcpy(crcs, req->crcs, bytes);
+	else if (put_carries_crcs(req))
+		memcpy(crcs, req->object->rec.crcs, bytes);
+	else if (req->integrity == KVBLK_INTEGRITY_NONE)
+		memset(crcs, 0, bytes);
+}
+
+/* Some member that may get it reaches the caller's memory. */
+static bool put_reachable(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_member *member;
+	bool any = false;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		any |= READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
+		       !kvblk_p2p_route(req, member);
+	return any;
+}
+
+/* What the CPU does to a device's memory is told. */
+static int put_copy_in(struct kvblk_req *req)
+{
+	/* once begun it does not wait for others of its file */
+	int err = kvblk_req_mem_alloc(req, req->bytes, req->tries);
+
+	if (!err)
+		err = kvblk_mem_copy_in(&req->mem, &req->src);
+	if (!err && req->device)
+		kvblk_count(req->pool, KVBLK_C_DEVICE_READ_BYTES, req->bytes);
+	return err;
+}
+
+/* Nobody waits for a pager with a device's memory pinned: faults come before. */
+static int put_map(struct kvblk_req *req, struct kvblk_align align)
+{
+	int err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+
+	if (err != -EFAULT || !req->src.fault)
+		return err;
+	err = kvblk_src_fault_in(&req->src, req->bytes, false);
+	if (!err)
+		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
+	/* what can be copied will be */
+	return err == -EFAULT ? 0 : err;
+}
+
+/*
+ * It may be in the pool's memory. Not what is read across a device's bus by the CPU,
+ * nor what lists look for on media, nor what a member has had already.
+ */
+static bool put_kept(const struct kvblk_req *req)
+{
+	phys_addr_t addr;
+
+	if (!READ_ONCE(req->pool->tun.dram_bytes) || req->tries ||
+	    req->older != KVBLK_OLDER_STAYS || req->op.caller_tag == KVBLK_NVME_TAG)
+		return false;
+	return !kvblk_src_device(&req->src, false, &addr);
+}
+
+/* It is done when a member has it; memory may have a copy. */
+static bool put_through(const struct kvblk_req *req)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE ||
+	       READ_ONCE(req->pool->tun.dram_mode) == KVBLK_DRAM_THROUGH;
+}
+
+bool kvblk_put_stays(const struct kvblk_req *req)
+{
+	return !put_through(req) && put_kept(req);
+}
+
+/*
+ * Copies the caller's bytes into memory of the pool's. Returns 0, with an object if there
+ * is room, -EINTR, or -EFAULT if they are not there without a page fault.
+ */
+static int put_object(struct kvblk_req *req)
+{
+	bool fault = req->src.fault, sums;
+	struct kvblk_object *obj;
+	struct kvblk_rec rec;
+	int err;
+
+	/* a pager may take its time, and the pool's memory is not the caller's */
+	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
+		return -EINTR;
+	err = kvblk_req_object(req, req->bytes);
+	/* a member's path waits, if it must */
+	req->wants_memory = 0;
+	if (err)
+		return 0;
+	obj = req->object;
+	put_rec(req, &rec);
+	rec.crcs = req->crcs;
+	/* the bytes may be in memory for hours before a member has them */
+	sums = put_wants_crcs(req, put_policy(req));
+	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER :
+			sums ? KVBLK_INTEGRITY_CRC32C : KVBLK_INTEGRITY_NONE;
+	obj->chain = req->chain;
+	obj->continues = req->continues;
+	obj->goes_on = req->hints & KVBLK_HINT_CONTINUES;
+	obj->needed = req->hints & KVBLK_HINT_MISSED;
+	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
+	req->src.fault = false;
+	/* without memory for its checksums it is a member's */
+	if (!kvblk_object_describe(obj, &rec))
+		err = -ENOMEM;
+	else if (sums)
+		err = kvblk_vectors_sum_in(&obj->bv[1], req->bytes, &req->src,
+					   (__le32 *)obj->rec.crcs);
+	else
+		err = kvblk_vectors_copy(&obj->bv[1], 0, req->bytes, &req->src, true);
+	req->src.fault = fault;
+	if (err)
+		kvblk_req_mem_drop(req);
+	/* what went out again in between is copied by a member's path, which waits */
+	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
+}
+
+/* The caller's bytes, and the checksums that it has. */
+static int put_memory(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	u32 policy = put_policy(req);
+	struct kvblk_align align = kvblk_pool_align(pool);
+	phys_addr_t addr;
+	int err;
+
+	/* it waited for room: is it still as the members want it? */
+	if (req->header && req->align.both == align.both &&
+	    req->stable == READ_ONCE(pool->stable_writes) &&
+	    req->integrity == put_integrity(req, policy) &&
+	    !(req->mem.p2p && put_bounces(req, policy)))
+		return 0;
+	kvblk_req_header_free(req);
+	kvblk_req_mem_drop(req);
+	req->align = align;
+	req->stable = READ_ONCE(pool->stable_writes);
+	if (put_through(req) && put_kept(req)) {
+		err = put_object(req);
+		if (err)
+			return err;
+	}
+	/* a cancel that saw kernel memory must not meet the ring's own after all */
+	if (!req->object && !(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
+	    !(req->tries && req->cmd) &&
+	    kvblk_src_fits(&req->src, req->bytes, align) &&
+	    !(put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
+		err = put_map(req, align);
+		if (err)
+			return err;
+		if (req->mem.p2p) {
+			kvblk_req_saw_device(req);
+			if (!put_bounces(req, policy) && !put_reachable(req))
+				req->no_p2p = true;
+			if (put_bounces(req, policy))
+				kvblk_req_mem_drop(req);
+		}
+	} else if (!req->object) {
+		req->device = kvblk_src_device(&req->src, false, &addr);
+	}
+	if (!req->mem.direct && !req->object) {
+		err = put_copy_in(req);
+		if (err)
+			return err;
+	}
+	req->header_units = kvblk_header_units(req->bytes);
+	err = kvblk_req_header_alloc(req);
+	if (err)
+		return err;
+	put_crcs(req, policy);
+	return 0;
+}
+
+static void put_seal(struct kvblk_req *req)
+{
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_place place = kvblk_place(room->member, room->segment, room->gen,
+					       room->unit);
+	struct kvblk_rec rec;
+
+	put_rec(req, &rec);
+	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
+}
+
+/* Writes payload and header to the room, at the gate's pleasure. */
+static void put_submit(struct kvblk_turn *turn)
+{
+	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
+	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->summed;
+	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
+	/* O_DIRECT's flags: writeback throttling is for background writes */
+	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_io *io = &req->media.io;
+	u64 pos = kvblk_seg_pos(room->member, room->segment, room->unit);
+
+	io->ioprio = turn->ioprio;
+	if (!READ_ONCE(req->canceled)) {
+		bvec_set_virt(&req->mem.bv[0], req->header, header);
+		if (sum)
+			kvblk_payload_write(io, opf, pos + header, &req->mem,
+					    req->header + KVBLK_HDR_CRCS);
+		put_seal(req);
+		kvblk_payload_write_head(io, opf, pos, &req->mem, !sum);
+	}
+	kvblk_io_end(io);
+}
+
+/* It is in flight from now on. */
+static void put_write(struct kvblk_req *req)
+{
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_turn *turn = &req->media.turn;
+
+	/* where there is no such cache, the block layer takes the flag off */
+	req->media.fua = put_lasts(req) ||
+			 kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
+	req->write_errors = atomic_read(&room->member->write_errors);
+	kvblk_room_note(room, req->integrity, req->media.fua);
+	/* what may wait at the gate is summed by its own task, not by the gate's work */
+	req->summed = put_carries_crcs(req) ||
+		      (req->integrity == KVBLK_INTEGRITY_CRC32C &&
+		       kvblk_put_window(room->member) != U64_MAX);
+	if (req->summed && !put_carries_crcs(req))
+		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
+	kvblk_media_submit(req, room->member);
+	turn->bytes = (u64)room->units << KVBLK_UNIT_SHIFT;
+	turn->given_up = &req->canceled;
+	turn->submit = put_submit;
+	kvblk_turn_enter(turn, room->member);
+}
+
+/* Not where its write has failed, and for a device's memory, one that reaches it. */
+static bool put_suits(void *what, struct kvblk_member *member)
+{
+	struct kvblk_req *req = what;
+
+	if (member->slot == req->avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
+		return false;
+	/* one whose write has failed does not wait again */
+	if (req->tries || !kvblk_gate_full(member))
+		return true;
+	req->gated = true;
+	return false;
+}
+
+static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	req->result.value_len = slot->len;
+	if (slot->len != req->bytes)
+		req->result.flags |= KVBLK_RES_LEN_DIFFERS;
+	kvblk_index_touch(&req->pool->index, slot,
+			  kvblk_policy_tick(&req->pool->policy));
+	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS, 1);
+	kvblk_count(req->pool, KVBLK_C_PUT_EXISTS_BYTES, req->bytes);
+	return kvblk_req_over(req, -EEXIST);
+}
+
+/* The policy's word on a put that is no chain's. */
+static void put_ask(struct kvblk_req *req)
+{
+	struct kvblk_policy *p = &req->pool->policy;
+	struct kvblk_policy_chain single = {
+		.ids = &req->id,
+		.nr = 1,
+		.parent = req->parent.lo,
+		.priority = req->op.priority,
+		.wanted = req->hints & KVBLK_HINT_MISSED,
+	};
+	struct kvblk_slot slot;
+
+	req->asked = true;
+	if (!kvblk_pool_enter(req->pool))
+		return;
+	/* the settings that decline none of these */
+	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
+	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
+		goto leave;
+	/* or it is being written */
+	single.parent_present = single.parent &&
+				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
+				slot.tenant == req->tenant;
+	req->declined = !kvblk_policy_admit(p, &single);
+leave:
+	kvblk_pool_leave(req->pool);
+}
+
+/* The block is there, but not as durable as the put is to be. */
+static bool put_undurable(const struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE && old->seg == KVBLK_DRAM_SEG &&
+	       old->tenant == req->tenant;
+}
+
+/* May the older block in @old go for it? One that was found anew may not. */
+static bool put_replaces(const struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	return req->older >= KVBLK_OLDER_GOES && !req->tries && old->tenant == req->tenant;
+}
+
+/* It is done where it is issued, and must not wait. */
+static bool put_inline(const struct kvblk_req *req)
+{
+	return req->cmd && !req->src.fault;
+}
+
+/*
+ * The block is on a member, whose volatile cache may have it alone: it is past that
+ * before a durable put is told so. 0: no flush does it, it is to be written anew;
+ * -EINPROGRESS: its flush is in flight; 1 or -EAGAIN as of start; -EEXIST: look again.
+ */
+static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	struct kvblk_media *media = &req->media;
+	/* one whose write has failed goes on in its task */
+	bool waits = put_inline(req) && !req->tries;
+	enum kvblk_safety safety;
+
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
+	if (!media->seg) {
+		kvblk_media_end(req);
+		/* its member is going, and may take its time */
+		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -EEXIST;
+	}
+	safety = kvblk_segment_safety(media->member, media->seg, slot->off);
+	if (safety == KVBLK_CACHED && !waits && !kvblk_req_crowded(req)) {
+		/* it has waited for room */
+		kvblk_req_header_free(req);
+		kvblk_req_mem_drop(req);
+		req->slot = *slot;
+		kvblk_media_submit(req, media->member);
+		kvblk_io_submit(&media->io, REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | REQ_PREFLUSH,
+				0, NULL, 0);
+		kvblk_io_end(&media->io);
+		return -EINPROGRESS;
+	}
+	kvblk_media_end(req);
+	switch (safety) {
+	case KVBLK_SAFE:
+		return put_exists(req, slot);
+	case KVBLK_CACHED:
+		return waits ? -EAGAIN : kvblk_req_over(req, -ENOMEM);
+	default:
+		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : 0;
+	}
+}
+
+/* As of put_flush(). One of another length is not the caller's block. */
+static int put_is_there(struct kvblk_req *req, const struct kvblk_slot *slot)
+{
+	return req->op.flags & KVBLK_OPF_DURABLE && slot->seg != KVBLK_DRAM_SEG &&
+	       slot->len == req->bytes ? put_flush(req, slot) : put_exists(req, slot);
+}
+
+/* Its answer. */
+static int put_over(struct kvblk_req *req, int res)
+{
+	trace_kvblk_put(req->pool->name, req->id.lo, req->bytes, res, req->result.flags,
+			req->start);
+	return kvblk_req_over(req, res);
+}
+
+/* Its flush is over. @told: it has been answered as given up. */
+static int put_flushed(struct kvblk_req *req, bool told)
+{
+	struct kvblk_media *media = &req->media;
+	struct kvblk_member *member = media->member;
+	/* or another write has, which was told that the cache has lost it */
+	bool failed = media->io.status ||
+		      kvblk_segment_safety(member, media->seg, req->slot.off) ==
+		      KVBLK_DOUBTFUL;
+
+	if (media->io.status)
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, media->seg - member->segs);
+	if (!failed)
+		put_exists(req, &req->slot);
+	kvblk_media_end(req);
+	if (!failed)
+		return 1;
+	if (!told)
+		kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
+	return put_over(req, -EIO);
+}
+
+/*
+ * Would an older block come back behind it? 0: no, or (with @old) one is to be removed
+ * first; 1 or -EAGAIN as of start.
+ */
+static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	struct kvblk_pool *pool = req->pool;
+	int err;
+
+	if (old && put_undurable(req, old)) {
+		kvblk_dram_urge(pool, req->id, old);
+		return -EAGAIN;
+	}
+	/* the kill that it would find is that of its own failed write */
+	if (req->older == KVBLK_OLDER_STAYS || req->tries)
+		return 0;
+	if (old && !kvblk_slot_served(pool, old))
+		return kvblk_req_over(req, -EIO);
+	/* what a member still brings back would escape */
+	if (atomic_read(&pool->restoring))
+		return -EAGAIN;
+	if (kvblk_pool_unsure(pool))
+		return kvblk_req_over(req, -EIO);
+	if (old)
+		return old->state == KVBLK_SLOT_MOVING || put_inline(req) ||
+		       kvblk_slot_kills_full(pool, old) ? -EAGAIN : 0;
+	if (req->older == KVBLK_OLDER_MUST && !req->cleared)
+		return kvblk_req_over(req, -ENOENT);
+	err = kvblk_kill_barrier(pool, req->id);
+	return err == 1 ? -EAGAIN : err ? kvblk_req_over(req, -EIO) : 0;
+}
+
+/* What put_older() wanted is so: 0, or -EEXIST: it is to look anew. */
+static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	int ret = -EEXIST;
+
+	if (req->older == KVBLK_OLDER_STAYS || req->tries)
+		return 0;
+	/* to look anew says -ENODEV if the pool is going */
+	if (!kvblk_pool_enter(req->pool))
+		return -EEXIST;
+	if (!old && !kvblk_kill_barrier(req->pool, req->id))
+		ret = 0;
+	else if (old && kvblk_entry_replace(req->pool, req->id, old, NULL))
+		req->cleared = true;
+	kvblk_pool_leave(req->pool);
+	return ret;
+}
+
+/* put_look() while the pool is entered. */
+static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+{
+	struct kvblk_pool *pool = req->pool;
+	bool served;
+	int ret;
+
+	*taken = kvblk_index_find(&pool->index, req->id, old);
+	if (*taken && old->state == KVBLK_SLOT_MOVING && kvblk_slot_expired(pool, old))
+		return -EAGAIN;
+	served = *taken && kvblk_slot_served(pool, old);
+	if (served || (*taken && old->state == KVBLK_SLOT_MOVING)) {
+		/* or in the place of one that can't be got */
+		if (old->state == KVBLK_SLOT_WRITING || !served) {
+			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+			return kvblk_req_over(req, -EALREADY);
+		}
+		if (kvblk_slot_expired(pool, old)) {
+			if (!kvblk_entry_expire(pool, req->id, old))
+				return -EEXIST;
+			*taken = false;
+		} else if (!put_replaces(req, old) && !put_undurable(req, old)) {
+			ret = put_is_there(req, old);
+			if (ret)
+				return ret;
+		}
+	}
+	if (kvblk_pool_too_long(pool, req->bytes))
+		return kvblk_req_over(req, -EFBIG);
+	if (kvblk_req_late(req))
+		return kvblk_req_expire(req);
+	if (kvblk_req_crowded(req))
+		return kvblk_req_over(req, -ENOMEM);
+	return put_older(req, *taken ? old : NULL);
+}
+
+/*
+ * Is it to be written at all? 0, with the entry that it would replace; -EINPROGRESS: its
+ * block is there, and is flushed; -EEXIST: look again; or 1 or -EAGAIN as of start.
+ */
+static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
+{
+	struct kvblk_pool *pool = req->pool;
+	int ret;
+
+	*taken = false;
+	if (!kvblk_pool_enter(pool))
+		return kvblk_req_over(req, -ENODEV);
+	ret = put_look_in(req, old, taken);
+	kvblk_pool_leave(pool);
+	return ret;
+}
+
+/* The policy's word, unless that is asked when the block leaves memory: 0 or 1. */
+static int put_admit(struct kvblk_req *req)
+{
+	if (!req->asked)
+		put_ask(req);
+	if (!req->declined)
+		return 0;
+	kvblk_count(req->pool, KVBLK_C_PUT_DECLINED, 1);
+	return kvblk_req_over(req, -ENOBUFS);
+}
+
+/* Room for its tag. 0, -ENOMEM, or -EAGAIN. */
+static int put_tag(struct kvblk_req *req)
+{
+	int err;
+
+	if (!req->op.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
+		return 0;
+	/* the first one: may take as long as a page fault */
+	req->wants_fault = !req->src.fault;
+	if (req->wants_fault)
+		return -EAGAIN;
+	if (!kvblk_pool_enter(req->pool))
+		return -ENODEV;
+	err = kvblk_index_keep_tags(&req->pool->index);
+	kvblk_pool_leave(req->pool);
+	return err;
+}
+
+/* What it takes from its caller. 0, an error, or -EAGAIN. */
+static int put_fetch(struct kvblk_req *req)
+{
+	int err = put_tag(req);
+
+	if (err == -EAGAIN)
+		return err;
+	if (!err)
+		err = put_memory(req);
+	req->wants_fault = err == -EFAULT && !req->src.fault;
+	return req->wants_fault ? -EAGAIN : err;
+}
+
+/* Gives the older record's segment back. */
+static void put_let_go(struct kvblk_req *req)
+{
+	if (req->old_seg)
+		kvblk_segment_put(req->old_member, req->old_seg);
+	req->old_seg = NULL;
+}
+
+/* Takes the entry @old over. False: it is another one by now. */
+static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
+{
+	u64 gen;
+
+	req->old = *old;
+	req->old.state = KVBLK_SLOT_MOVING;
+	/* held, its place is no other record's until this put is over */
+	if (req->replaces)
+		req->old_seg = kvblk_segment_get(req->pool, old, &req->old_member, &gen);
+	req->replaces = req->old_seg;
+	/* is being written, or on a member that goes: the block would have moved here */
+	if (!req->replaces)
+		return kvblk_entry_replace(req->pool, req->id, old, &req->slot);
+	if (kvblk_index_replace(&req->pool->index, req->id, old, &req->old))
+		return true;
+	put_let_go(req);
+	return false;
+}
+
+/*
+ * Room and an entry, in place of @old or (NULL) as a new one. 0; -EAGAIN: there
+ * is no room yet; -ENOSPC; -EEXIST: the entry is another one by now; -EREMOTEIO:
+ * no member with room reaches the caller's memory.
+ */
+static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
+{
+	struct kvblk_room *room = &req->media.room;
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot victim;
+	int err;
+
+	/* its old record could not be killed, and come back one day */
+	if (old && kvblk_slot_kills_full(pool, old))
+		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
+	err = kvblk_room_find(pool, req->bytes, put_suits, req, room);
+	if (err == -ENOSPC && req->gated)
+		err = -EAGAIN;
+	/* others may have room: for those that reach it, wait but once */
+	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
+		return -EREMOTEIO;
+	if (err)
+		return err;
+	if (req->mem.p2p && kvblk_p2p_route(req, room->member)) {
+		err = -EREMOTEIO;
+		goto hole;
+	}
+	req->media.stats = room->member->stats;
+	req->slot = (struct kvblk_slot) {
+		.seg = room->member->seg_base + room->segment,
+		.off = room->unit,
+		.len = req->bytes,
+		.gen = (u16)room->gen,
+		.tenant = req->tenant,
+		.state = KVBLK_SLOT_WRITING,
+		.prio = req->op.priority,
+		.expiry = req->expiry,
+		.caller_tag = req->op.caller_tag,
+	};
+	if (!old)
+		err = kvblk_entry_insert(pool, req->id, &req->slot, &victim);
+	else if (!put_take(req, old))
+		err = -EEXIST;
+	if (!err)
+		return 0;
+	if (err != -EEXIST)
+		err = -ENOSPC;
+hole:
+	/* nothing was written there */
+	kvblk_room_release(room, NULL);
+	return err;
+}
+
+/* It is done: its result, which is counted. */
+static int put_done(struct kvblk_req *req)
+{
+	req->result.value_len = req->bytes;
+	kvblk_count_at(req->media.stats, KVBLK_C_PUTS, 1);
+	kvblk_count_at(req->media.stats, KVBLK_C_PUT_BYTES, req->bytes);
+	kvblk_req_count_way(req, KVBLK_C_PUT_DIRECT);
+	kvblk_hist_add_at(req->pool, req->media.stats, KVBLK_H_PUT, req->bytes, req->start);
+	return req->bytes;
+}
+
+/*
+ * Into memory, if there is room. 0: it is a member's; -EEXIST: there is an entry by now;
+ * 1 or -EAGAIN as of start.
+ */
+static int put_keep(struct kvblk_req *req)
+{
+	struct kvblk_object *obj;
+	struct kvblk_slot slot;
+	int err;
+
+	/* a member's, if the policy has been asked */
+	if (req->asked || !kvblk_put_stays(req))
+		return 0;
+	err = put_tag(req);
+	if (err)
+		return err == -EAGAIN ? err : kvblk_req_over(req, err);
+	/* it has waited for room on a member */
+	kvblk_req_header_free(req);
+	kvblk_req_mem_drop(req);
+	if (!req->chain)
+		req->continues = req->parent.lo &&
+				 kvblk_block_present(req->pool, req->parent, req->tenant,
+						     &slot);
+	err = put_object(req);
+	req->wants_fault = err == -EFAULT && !req->src.fault;
+	if (err)
+		return req->wants_fault ? -EAGAIN : kvblk_req_over(req, err);
+	if (!req->object)
+		return 0;
+	if (!kvblk_media_begin(req))
+		return kvblk_req_over(req, -ENODEV);
+	obj = kvblk_req_object_take(req);
+	err = kvblk_object_enter(req->pool, obj);
+	kvblk_media_end(req);
+	if (err == -EEXIST)
+		return err;
+	/* what else is wrong a member's path comes upon, too */
+	if (err)
+		return 0;
+	req->media.stats = &req->pool->stats->own;
+	req->result.flags |= KVBLK_RES_MEMORY;
+	kvblk_count(req->pool, KVBLK_C_DRAM_PUTS, 1);
+	return put_over(req, put_done(req));
+}
+
+static int put_try(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot old;
+	bool taken;
+	int ret;
+
+	for (;;) {
+		req->gated = false;
+		req->space_seq = atomic_read(&pool->space_seq);
+		ret = put_look(req, &old, &taken);
+		/* somebody else's by now */
+		if (ret == -EINPROGRESS)
+			return 0;
+		req->replaces = !ret && taken && old.state == KVBLK_SLOT_LIVE &&
+				!put_replaces(req, &old);
+		if (!ret && !taken)
+			ret = put_keep(req);
+		if (ret == -EEXIST)
+			continue;
+		/* one that is there has been admitted */
+		if (!ret && !req->replaces)
+			ret = put_admit(req);
+		if (ret)
+			return ret;
+		ret = put_fetch(req);
+		if (ret)
+			return ret == -EAGAIN ? ret : kvblk_req_over(req, ret);
+		if (put_clear(req, taken ? &old : NULL))
+			continue;
+		if (!kvblk_media_begin(req))
+			return kvblk_req_over(req, -ENODEV);
+		ret = put_enter(req, taken ? &old : NULL);
+		if (!ret) {
+			put_write(req);
+			return 0;
+		}
+		kvblk_media_end(req);
+		if (ret == -EAGAIN)
+			return ret;
+		if (ret == -EREMOTEIO)
+			req->no_p2p = true;
+		else if (ret != -EEXIST)
+			break;
+	}
+	/* put_elsewhere() counts an error */
+	if (!req->tries)
+		kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
+	return kvblk_req_over(req, -ENOSPC);
+}
+
+static int put_start(struct kvblk_req *req)
+{
+	int ret = put_try(req);
+
+	/*
+	 * While it waits no device's memory is pinned, and none of the kernel's is
+	 * held that others of its file wait for, unless an older block has gone for it.
+	 */
+	if (ret == -EAGAIN &&
+	    (req->mem.p2p || (req->cmd && req->held && !req->cleared))) {
+		kvblk_req_header_free(req);
+		kvblk_req_mem_drop(req);
+	}
+	return ret;
+}
+
+static bool put_ready(struct kvblk_req *req)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot slot;
+	bool ready;
+
+	/* the next start sees that the pool is going */
+	if (!kvblk_pool_enter(pool))
+		return true;
+	if (kvblk_index_find(&pool->index, req->id, &slot))
+		ready = slot.state != KVBLK_SLOT_MOVING && !put_undurable(req, &slot);
+	else
+		ready = req->older == KVBLK_OLDER_STAYS ||
+			kvblk_kill_barrier(pool, req->id) != 1;
+	kvblk_pool_leave(pool);
+	return ready;
+}
+
+static long put_wait(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+
+	if (req->older != KVBLK_OLDER_STAYS && atomic_read(&pool->restoring)) {
+		req->waiting = ktime_get();
+		return wait_event_killable_timeout(pool->restore_wait,
+						   !atomic_read(&pool->restoring), step);
+	}
+	if (!put_ready(req))
+		return wait_event_killable_timeout(pool->settle_wait, put_ready(req),
+						   step);
+	return kvblk_req_wait_space(req, step);
+}
+
+static int put_give_up(struct kvblk_req *req)
+{
+	/* an older block can't be killed, or does not come to rest */
+	if (req->older != KVBLK_OLDER_STAYS && !put_ready(req))
+		return -EIO;
+	kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
+	return -ENOSPC;
+}
+
+/* Times that a put begins anew after its write has failed. */
+#define PUT_TRIES	3
+
+/*
+ * The write has failed, and its room has been given back: once more, through
+ * kernel memory if the way there is to blame, else on another member. 0: in
+ * flight; 1: over; or -EIO.
+ */
+static int put_elsewhere(struct kvblk_req *req)
+{
+	struct kvblk_sigpipe sigpipe;
+	int ret;
+
+	if (req->tries++ == PUT_TRIES ||
+	    (req->avoid && READ_ONCE(req->pool->nr_members) < 2))
+		return -EIO;
+	req->src.fault = false;
+	kvblk_sigpipe_block(&sigpipe);
+	ret = put_try(req);
+	kvblk_sigpipe_restore(&sigpipe);
+	if (!ret)
+		return 0;
+	req->wants_fault = false;
+	req->wants_memory = 0;
+	return ret == 1 && req->result.res != -ENOSPC ? 1 : -EIO;
+}
+
+/* Is the way or the member to blame for the failed write? */
+static void put_failed(struct kvblk_req *req, bool again)
+{
+	struct kvblk_room *room = &req->media.room;
+
+	if (req->mem.p2p && again) {
+		kvblk_p2p_failed(req, room->member);
+		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
+		req->no_p2p = true;
+		req->avoid = 0;
+		return;
+	}
+	kvblk_member_error(room->member, KVBLK_ERROR_WRITE, room->segment);
+	req->avoid = room->member->slot;
+}
+
+/* Its record is to be found, and no older one. False: the key is another put's. */
+static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot victim;
+
+	if (!req->replaces)
+		return kvblk_index_replace(&pool->index, req->id, &req->slot, live);
+	/* or the older one's segment was reclaimed meanwhile */
+	return kvblk_entry_replace(pool, req->id, &req->old, live) ||
+	       !kvblk_entry_insert(pool, req->id, live, &victim);
+}
+
+/* Its record is not to be found. A delete finds the entry, or waits for the kill. */
+static void put_revert(struct kvblk_req *req)
+{
+	struct kvblk_slot live = req->old;
+	struct kvblk_pool *pool = req->pool;
+
+	live.state = KVBLK_SLOT_LIVE;
+	if (req->replaces) {
+		kvblk_kill_later(pool, req->id, &req->slot);
+		kvblk_index_replace(&pool->index, req->id, &req->old, &live);
+	} else if (!kvblk_entry_replace(pool, req->id, &req->slot, NULL)) {
+		kvblk_kill_settle(pool, req->id, &req->slot);
+	}
+}
+
+/* It was to be past the member's cache, and another write was told that it is lost. */
+static bool put_lossy(const struct kvblk_req *req)
+{
+	const struct kvblk_member *member = req->media.room.member;
+
+	return put_lasts(req) && !kvblk_fua(member) &&
+	       kvblk_writes_failed(member, req->write_errors);
+}
+
+/* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */
+static int put_settle(struct kvblk_req *req, bool again)
+{
+	struct kvblk_pool *pool = req->pool;
+	struct kvblk_slot live = req->slot;
+	struct kvblk_rec rec;
+	int err = 0;
+
+	live.state = KVBLK_SLOT_LIVE;
+	if (req->media.io.status || put_lossy(req)) {
+		put_failed(req, again);
+		err = -EIO;
+	} else if (READ_ONCE(req->canceled)) {
+		err = -ECANCELED;
+	} else if (!put_show(req, &live)) {
+		/* another put took the key while this member was silent, or going */
+		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
+		err = -EALREADY;
+	}
+	/* what fails may be tried again with it */
+	if (req->coming && !err) {
+		req->coming = false;
+		if (kvblk_object_keep(pool, req->object, &live))
+			kvblk_object_queue(pool, req->object);
+	}
+	if (err)
+		put_revert(req);
+	/* an older one is to come back if this one does not */
+	if (!err || !req->replaces)
+		kvblk_absent_note(pool, req->id);
+	if (req->replaces) {
+		put_let_go(req);
+		wake_up_all(&pool->settle_wait);
+	}
+	put_rec(req, &rec);
+	kvblk_room_release(&req->media.room, err ? NULL : &rec);
+	kvblk_media_end(req);
+	return err;
+}
+
+static int put_finish(struct kvblk_req *req, enum kvblk_by by)
+{
+	int err = -EIO;
+
+	/* it was done for its task */
+	if (!req->media.begun && !req->failed)
+		return 1;
+	req->failed = false;
+	if (req->media.seg)
+		return put_flushed(req, by == KVBLK_BY_NOBODY);
+	if (req->media.begun)
+		err = put_settle(req, by != KVBLK_BY_NOBODY);
+	if (!err) {
+		err = put_done(req);
+	} else if (err == -EIO) {
+		req->failed = by == KVBLK_BY_MEMBER;
+		if (req->failed && (req->mem.direct || req->object)) {
+			/* its task may never come, and can bring them anew */
+			kvblk_req_header_free(req);
+			kvblk_req_mem_drop(req);
+		}
+		if (req->failed)
+			return -EAGAIN;
+		/* one that was given up has been answered, and counted, as such */
+		if (by == KVBLK_BY_CALLER) {
+			err = put_elsewhere(req);
+			if (!err)
+				return 0;
+			if (err == 1)
+				err = req->result.res;
+			else
+				kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
+		}
+	}
+	return put_over(req, err);
+}
+
+const struct kvblk_op_type kvblk_op_put = {
+	.flags = KVBLK_OPF_DURABLE,
+	.mode = FMODE_WRITE,
+	.reads = true,
+	.start = put_start,
+	.wait = put_wait,
+	.give_up = put_give_up,
+	.finish = put_finish,
+};

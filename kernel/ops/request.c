@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What all operations have in common: memory, the two halves, how each ends, what
+ * they wait for. See request.h.
+ */
+#include <linux/slab.h>
+
+#include "request.h"
+
+/* How long a put waits for room, a delete for kills, a ring's operation for memory. */
+#define WAIT_MS		10000
+
+int kvblk_req_expire(struct kvblk_req *req)
+{
+	kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
+	return kvblk_req_over(req, -ETIME);
+}
+
+bool kvblk_req_crowded(const struct kvblk_req *req)
+{
+	return atomic64_read(&req->owner->budget.detached) >
+	       (s64)kvblk_file_limit(req->owner);
+}
+
+/* ---- entries ---- */
+
+bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	return slot->expiry && kvblk_expired(slot->expiry, kvblk_now(pool));
+}
+
+bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot)
+{
+	struct kvblk_member *member;
+
+	if (slot->seg == KVBLK_DRAM_SEG)
+		return true;
+	guard(rcu)();
+	member = kvblk_member_of(pool, slot->seg);
+	return member && kvblk_member_ok(member);
+}
+
+bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
+		       const struct kvblk_slot *slot)
+{
+	return slot->state != KVBLK_SLOT_WRITING && slot->tenant == tenant &&
+	       !kvblk_slot_expired(pool, slot);
+}
+
+bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
+			const struct kvblk_slot *slot)
+{
+	return kvblk_slot_listed(pool, tenant, slot) && kvblk_slot_served(pool, slot);
+}
+
+bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
+			 struct kvblk_slot *slot)
+{
+	bool there;
+
+	if (!kvblk_pool_enter(pool))
+		return false;
+	there = kvblk_index_find(&pool->index, id, slot) &&
+		kvblk_slot_present(pool, tenant, slot);
+	kvblk_pool_leave(pool);
+	return there;
+}
+
+/* ---- memory ---- */
+
+/*
+ * A request and a header of 4 KiB, page-aligned, as devices with such a boundary
+ * want it. Lists are constructed once, and empty whenever a request is freed. What
+ * else must be zero is made so here, and not all 8 KiB by init_on_alloc, which
+ * leaves alone what has a constructor. The free pointer lies behind the object, in
+ * what is left of the second page.
+ */
+struct req_object {
+	u8 header[KVBLK_UNIT];
+	struct kvblk_req req;
+};
+
+static_assert(sizeof(struct req_object) <= 2 * KVBLK_UNIT - sizeof(void *));
+
+static struct kmem_cache *req_objects;
+
+static void req_construct(void *object)
+{
+	struct kvblk_req *req = &((struct req_object *)object)->req;
+
+	INIT_LIST_HEAD(&req->file_link);
+	INIT_LIST_HEAD(&req->hand.link);
+}
+
+int kvblk_req_init(void)
+{
+	struct kmem_cache_args args = {
+		.align = KVBLK_UNIT,
+		.ctor = req_construct,
+	};
+
+	req_objects = kmem_cache_create("kvblk_req", sizeof(struct req_object),
+					&args, SLAB_ACCOUNT);
+	return req_objects ? 0 : -ENOMEM;
+}
+
+void kvblk_req_exit(void)
+{
+	kmem_cache_destroy(req_objects);
+}
+
+struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
+{
+	struct req_object *object = kmem_cache_alloc(req_objects, gfp);
+	const size_t lists = offsetofend(struct kvblk_req, hand.link);
+
+	if (!object)
+		return NULL;
+	/* room for short ones is written before it is read, and so is the key */
+	memset((void *)&object->req + lists, 0,
+	       offsetof(struct kvblk_req, mem.few_bv) - lists);
+	return &object->req;
+}
+
+static struct req_object *req_object(struct kvblk_req *req)
+{
+	return container_of(req, struct req_object, req);
+}
+
+/* What is in it is old: a put writes all of it, a get must not take it for read. */
+int kvblk_req_header_alloc(struct kvblk_req *req)
+{
+	u64 *header = (u64 *)req_object(req)->header;
+
+	if (req->header_units > 1)
+		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT,
+						 get_order(req->header_units <<
+							   KVBLK_UNIT_SHIFT));
+	if (!header)
+		return -ENOMEM;
+	*header = 0;
+	req->header = header;
+	return 0;
+}
+
+void kvblk_req_header_free(struct kvblk_req *req)
+{
+	if (req->header && req->header_units > 1)
+		free_pages((unsigned long)req->header,
+			   get_order(req->header_units << KVBLK_UNIT_SHIFT));
+	req->header = NULL;
+}
+
+void kvblk_file_put(struct kvblk_file *file)
+{
+	if (refcount_dec_and_test(&file->refs))
+		kfree(file);
+}
+
+/* Takes @bytes of the file's budget; unless it @must, -EAGAIN with @wants_memory. */
+static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
+{
+	struct kvblk_file *file = req->owner;
+
+	if (must) {
+		kvblk_budget_add(&file->budget, bytes);
+	} else if (!kvblk_budget_take(&file->budget, bytes, kvblk_file_limit(file))) {
+		req->wants_memory = bytes;
+		return -EAGAIN;
+	}
+	refcount_inc(&file->refs);
+	req->held = bytes;
+	return 0;
+}
+
+static void req_let_go(struct kvblk_req *req)
+{
+	struct kvblk_file *file = req->owner;
+
+	if (!req->held)
+		return;
+	kvblk_budget_give(&file->budget, req->held);
+	req->held = 0;
+	kvblk_file_put(file);
+}
+
+int kvblk_req_object(struct kvblk_req *req, u32 length)
+{
+	struct kvblk_object *obj;
+	int err = req_hold(req, length, !req->cmd);
+
+	if (err)
+		return err;
+	obj = kvblk_object_new(req->pool, length, req->op.key_len);
+	if (!obj) {
+		req_let_go(req);
+		return -ENOSPC;
+	}
+	obj->rec.id = req->id;
+	obj->rec.tenant = req->tenant;
+	memcpy(obj->key, req->key, req->op.key_len);
+	req->object = obj;
+	req->coming = true;
+	req->mem.bv = obj->bv;
+	req->mem.nr = obj->nr + 1;
+	req->mem.bytes = length;
+	req->mem.media_bytes = round_up(length, KVBLK_UNIT);
+	return 0;
+}
+
+bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec)
+{
+	u32 bytes = kvblk_nr_chunks(rec->length) * sizeof(*rec->crcs);
+	__le32 *crcs;
+
+	obj->rec = *rec;
+	obj->rec.key = obj->key;
+	obj->rec.crcs = NULL;
+	if (rec->integrity == KVBLK_INTEGRITY_NONE)
+		return true;
+	crcs = kmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (crcs && rec->crcs)
+		memcpy(crcs, rec->crcs, bytes);
+	obj->rec.crcs = crcs;
+	return crcs;
+}
+
+struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	req->object = NULL;
+	req->coming = false;
+	req_let_go(req);
+	return obj;
+}
+
+/* Its payload may be the object's. */
+noinline void kvblk_req_object_drop(struct kvblk_req *req)
+{
+	struct kvblk_object *obj = req->object;
+
+	if (req->mem.bv == obj->bv)
+		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
+	req->object = NULL;
+	kvblk_object_put(obj);
+	req->coming = false;
+}
+
+void kvblk_req_mem_drop(struct kvblk_req *req)
+{
+	if (req->object)
+		kvblk_req_object_drop(req);
+	kvblk_mem_free(&req->mem);
+	req_let_go(req);
+}
+
+int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must)
+{
+	int err = req_hold(req, bytes, must || !req->cmd);
+
+	if (err)
+		return err;
+	err = kvblk_mem_alloc(&req->mem, bytes);
+	if (err)
+		kvblk_req_mem_drop(req);
+	return err;
+}
+
+u32 kvblk_req_detach(struct kvblk_req *req)
+{
+	u32 held = READ_ONCE(req->held);
+
+	refcount_inc(&req->flight->refs);
+	if (held)
+		atomic64_add(held, &req->owner->budget.detached);
+	return held;
+}
+
+void kvblk_req_keep(struct kvblk_req *req, u32 held)
+{
+	atomic64_sub(held, &req->owner->budget.detached);
+	kvblk_flight_put(req->flight);
+}
+
+void kvblk_req_bounce_end(struct kvblk_req *req)
+{
+	if (!req->media.bounce)
+		return;
+	kvblk_bounce_put(req->pool, req->media.bounce);
+	req->media.bounce = NULL;
+	/* it was only to say that the caller's memory is being written */
+	req->mem.direct = false;
+}
+
+/* What few have. */
+static noinline void req_trim_more(struct kvblk_req *req)
+{
+	kvblk_req_bounce_end(req);
+	kvblk_p2p_trial_end(req);
+	kfree(req->crcs);
+	req->crcs = NULL;
+}
+
+void kvblk_req_trim(struct kvblk_req *req)
+{
+	if (unlikely(req->device || req->crcs))
+		req_trim_more(req);
+	kvblk_req_mem_drop(req);
+	kvblk_req_header_free(req);
+	kvblk_parts_put(req->src.parts, req->src.nr);
+	if (req->src.parts != &req->part)
+		kvfree(req->src.parts);
+	req->src.parts = NULL;
+}
+
+void kvblk_req_free(struct kvblk_req *req)
+{
+	bool detached = atomic_read(&req->hand.state) == KVBLK_REQ_DETACHED;
+	struct kvblk_flight *flight = req->flight;
+	u8 phase = req->flight_phase;
+
+	kvblk_req_trim(req);
+	kmem_cache_free(req_objects, req_object(req));
+	if (!flight)
+		return;
+	kvblk_flight_leave(flight, phase);
+	if (unlikely(detached))
+		kvblk_flight_put(flight);
+}
+
+/* ---- the media half ---- */
+
+void kvblk_media_end(struct kvblk_req *req)
+{
+	struct kvblk_media *media = &req->media;
+
+	if (media->seg)
+		kvblk_segment_put(media->member, media->seg);
+	media->seg = NULL;
+	if (media->sums)
+		kvblk_sums_free(media->sums);
+	media->sums = NULL;
+	if (!media->begun)
+		return;
+	media->begun = false;
+	percpu_ref_put(&req->pool->users);
+}
+
+/* An operation that nobody waits for any more. */
+static void req_work(struct work_struct *work)
+{
+	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
+	/* there while it holds some of it, which may end here */
+	struct kvblk_file *file = req->owner;
+	u32 held = req->held;
+
+	if (held)
+		refcount_inc(&file->refs);
+	/* what is in flight still has it come again */
+	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) == 1) {
+		if (held)
+			atomic64_sub(held, &file->budget.detached);
+		req->gone(req);
+	}
+	if (held)
+		kvblk_file_put(file);
+}
+
+/*
+ * Memory that others may use when the caller has gone (see kvblk_mem_map()). An ioctl
+ * does not return before the device has let go of it, not even to a killed task. A ring
+ * may go with operations in flight, and io_uring lets its process exit meanwhile. So
+ * closing the node, by the exit at the latest, waits for these.
+ */
+static void sharing_begin(struct kvblk_req *req)
+{
+	struct kvblk_landing *landing = req->hand.landing;
+	struct kvblk_media *media = &req->media;
+
+	guard(spinlock_irqsave)(&landing->lock);
+	media->files = current->files;
+	media->number = ++landing->nr_shared;
+	list_add_tail(&media->sharing, &landing->sharing);
+}
+
+static void sharing_end(struct kvblk_req *req)
+{
+	guard(spinlock_irqsave)(&req->hand.landing->lock);
+	list_del(&req->media.sharing);
+	req->media.files = NULL;
+}
+
+static bool sharing(struct kvblk_landing *landing, const struct kvblk_file *file,
+		    const void *files, u64 until)
+{
+	const struct kvblk_req *req;
+
+	guard(spinlock_irq)(&landing->lock);
+	list_for_each_entry(req, &landing->sharing, media.sharing) {
+		if (req->media.number > until)
+			break;
+		if (req->owner == file && req->media.files == files)
+			return true;
+	}
+	return false;
+}
+
+static void landing_quiesce(struct kvblk_landing *landing, const struct kvblk_file *file,
+			    const void *files)
+{
+	u64 until = READ_ONCE(landing->nr_shared);
+	unsigned long step = 1;
+
+	while (sharing(landing, file, files, until)) {
+		schedule_timeout_idle(step);
+		step = min(2 * step, msecs_to_jiffies(20) + 1);
+	}
+}
+
+void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		landing_quiesce(per_cpu_ptr(file->pool->landings, cpu), file, files);
+}
+
+/* All bios are over; any context. */
+static void media_landed(struct kvblk_io *io)
+{
+	struct kvblk_req *req = container_of(io, struct kvblk_req, media.io);
+
+	if (unlikely(req->media.files))
+		sharing_end(req);
+	kvblk_turn_leave(&req->media.turn);
+	if (!kvblk_handover_done(&req->hand)) {
+		INIT_WORK(&req->work, req_work);
+		queue_work(req->pool->wq, &req->work);
+		return;
+	}
+	req->landed(req);
+}
+
+void kvblk_req_landed(struct kvblk_req *req)
+{
+	media_landed(&req->media.io);
+}
+
+void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
+{
+	kvblk_io_start(&req->media.io, member, media_landed);
+	req->media.io.p2p = req->mem.p2p;
+	if (unlikely(req->mem.shared) && req->cmd)
+		sharing_begin(req);
+	/* a cancel that detaches it sees what memory it has */
+	atomic_set_release(&req->hand.state, KVBLK_REQ_INFLIGHT);
+}
+
+/* ---- operations of rings whose task does not come ---- */
+
+/* Time that a task has before its operation's media half is ended for it, */
+#define LANDED_PATIENCE		HZ
+/* and what such operations of one CPU may keep pinned meanwhile. */
+#define LANDED_PAGES		((64u << 20) >> PAGE_SHIFT)
+
+bool kvblk_req_land(struct kvblk_req *req)
+{
+	/* asked before it lands: its task may free it from then on */
+	if (READ_ONCE(req->hand.landing->pages) > LANDED_PAGES)
+		queue_work(req->pool->wq, &req->pool->rescue_work);
+	return kvblk_handover_land(&req->hand, jiffies, req->mem.nr_pages);
+}
+
+void kvblk_rescue_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, rescue_work);
+	struct kvblk_handover *hand;
+	struct kvblk_req *req;
+	int cpu, ret;
+
+	for_each_possible_cpu(cpu)
+		while ((hand = kvblk_handover_take(per_cpu_ptr(pool->landings, cpu),
+						   jiffies - LANDED_PATIENCE,
+						   LANDED_PAGES))) {
+			req = container_of(hand, struct kvblk_req, hand);
+			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
+			/* its task needs nothing but the result, and may never come */
+			if (ret == 1) {
+				kvblk_req_mem_drop(req);
+				kvblk_req_header_free(req);
+			}
+			/* what is in flight again lands again */
+			if (ret && kvblk_handover_give_back(hand))
+				req->ended(req);
+			cond_resched();
+		}
+}
+
+static_assert(KVBLK_C_GET_BOUNCED - KVBLK_C_GET_DIRECT == 1);
+static_assert(KVBLK_C_PUT_BOUNCED - KVBLK_C_PUT_DIRECT == 1);
+
+void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
+{
+	bool direct = req->mem.direct;
+
+	kvblk_count_at(req->media.stats, to + !direct, 1);
+	req->result.flags |= direct ? KVBLK_RES_DIRECT : KVBLK_RES_BOUNCED;
+	if (!req->device)
+		return;
+	kvblk_count(req->pool, direct ? KVBLK_C_DEVICE_DIRECT :
+					KVBLK_C_DEVICE_BOUNCED, 1);
+	if (req->type->reads && !direct)
+		req->result.flags |= KVBLK_RES_DEVICE_READ;
+}
+
+/*
+ * A device's memory is behind it; @addr: where. Asked before all of it is pinned,
+ * which takes longer than the instructions of a copy that comes of it.
+ */
+bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr)
+{
+	return READ_ONCE(req->pool->device_seen) &&
+	       kvblk_src_device(&req->src, req->type->writes, addr);
+}
+
+/* It is mapped, and a device's: from now on it is worth asking. */
+void kvblk_req_saw_device(struct kvblk_req *req)
+{
+	req->device = true;
+	if (!READ_ONCE(req->pool->device_seen))
+		WRITE_ONCE(req->pool->device_seen, true);
+}
+
+/* ---- starting and waiting ---- */
+
+int kvblk_req_start(struct kvblk_req *req)
+{
+	if (READ_ONCE(req->canceled))
+		return kvblk_req_over(req, -ECANCELED);
+	if (percpu_ref_is_dying(&req->pool->users))
+		return kvblk_req_over(req, -ENODEV);
+	return req->type->start(req);
+}
+
+long kvblk_req_wait_space(struct kvblk_req *req, long step)
+{
+	struct kvblk_pool *pool = req->pool;
+	long left;
+
+	left = wait_event_killable_timeout(pool->space_wait,
+					   atomic_read(&pool->space_seq) != req->space_seq,
+					   step);
+	/* a gate that moves has room one day */
+	if (left > 0 && req->gated)
+		req->waiting = ktime_get();
+	return left;
+}
+
+static bool file_has_memory(const struct kvblk_req *req)
+{
+	return kvblk_budget_fits(&req->owner->budget, req->wants_memory,
+				 kvblk_file_limit(req->owner));
+}
+
+/* It has waited for long, and so have those that hold the memory of its file. */
+static bool req_stuck(const struct kvblk_req *req)
+{
+	return ktime_ms_delta(ktime_get(), req->waiting) > WAIT_MS &&
+	       time_after(jiffies, READ_ONCE(req->owner->budget.moved) +
+				   msecs_to_jiffies(WAIT_MS));
+}
+
+/*
+ * In steps, so that deadlines, CANCEL and a member that turns suspect are seen
+ * by the next kvblk_req_start().
+ */
+int kvblk_req_wait(struct kvblk_req *req)
+{
+	const long step = msecs_to_jiffies(100);
+	long left;
+
+	if (req->wants_fault) {
+		/* whatever happens in it, the next try says so */
+		req->wants_fault = false;
+		req->src.fault = true;
+		return 0;
+	}
+	if (!req->waiting)
+		req->waiting = ktime_get();
+	if (req->wants_memory) {
+		left = wait_event_killable_timeout(req->owner->budget.wait,
+						   file_has_memory(req), step);
+		req->wants_memory = 0;
+		if (left < 0)
+			return -EINTR;
+		return req_stuck(req) ? -ENOMEM : 0;
+	}
+
+	left = req->type->wait(req, step);
+	if (left < 0)
+		return -EINTR;
+	return ktime_ms_delta(ktime_get(), req->waiting) <= WAIT_MS ? 0 :
+	       req->type->give_up(req);
+}

@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory of PCI devices (a GPU's BAR, a drive's CMB), and which members reach it
+ * without the host's memory.
+ *
+ * The rules:
+ * - A page says that it is such memory, its physical address whose: a provider
+ *   is known from its first transfer until its driver lets it go. Pinned pages
+ *   keep that from happening under an I/O.
+ * - A route is a provider and a member. It is direct when the member's queue
+ *   takes such pages, PCI can route between the two, and what was written and
+ *   read back that way once was right. That is tried out in the background, and
+ *   again after an I/O error that the way may have caused; until then, and after
+ *   a second one, it is a bounce.
+ * - Where the provider gives away no memory to try it with (its driver keeps it,
+ *   or others have it all), callers' is looked at: a get goes there straight and
+ *   then through kernel memory, and both are compared; of what is to be put, a
+ *   page is written to the media and read back. Each proves its direction. The
+ *   caller can write there meanwhile, so one failure condemns nothing, and a
+ *   caller that fakes a proof harms only users of its own device.
+ * - A bio has pages of one provider, or of none: see zone_device_pages_compatible()
+ *   in block/blk.h.
+ * - Nobody waits for I/O under providers_lock.
+ */
+#include <linux/blkdev.h>
+#include <linux/io.h>
+#include <linux/memremap.h>
+#include <linux/pci.h>
+#include <linux/pci-p2pdma.h>
+#include <linux/random.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+
+#include "request.h"
+
+#ifdef CONFIG_PCI_P2PDMA
+
+#define PROBE_BYTES	KVBLK_UNIT
+#define TRIAL_FAILURES	4
+#define TRIAL_PAUSE	(60 * HZ)	/* after the first one, then longer */
+
+/*
+ * struct provider - a device with memory that others can be let at
+ * @serial: never used twice; what routes know it by
+ * @nr: its place in kvblk_member.routes
+ */
+struct provider {
+	struct list_head link;
+	struct pci_dev *pdev;		/* with its ref */
+	u32 serial;
+	u32 nr;
+	struct rcu_head rcu;
+};
+
+static LIST_HEAD(providers);		/* readers: RCU */
+static DEFINE_MUTEX(providers_lock);	/* providers, all routes */
+static u32 provider_serial;
+
+static bool pci_has_memory(struct pci_dev *pdev, phys_addr_t addr)
+{
+	struct resource *res;
+	int i;
+
+	pci_dev_for_each_resource(pdev, res, i)
+		if (resource_type(res) == IORESOURCE_MEM && addr >= res->start &&
+		    addr <= res->end && i < PCI_STD_NUM_BARS)
+			return true;
+	return false;
+}
+
+static bool pci_is_provider(struct pci_dev *pdev)
+{
+	return rcu_access_pointer(pdev->p2pdma);
+}
+
+/* Notes @pdev, if there is room for it. */
+static struct provider *provider_add(struct pci_dev *pdev)
+{
+	struct provider *p;
+	u32 taken = 0;
+
+	lockdep_assert_held(&providers_lock);
+	list_for_each_entry(p, &providers, link) {
+		if (p->pdev == pdev)
+			return p;
+		taken |= BIT(p->nr);
+	}
+	if (taken == BIT(KVBLK_PROVIDERS_MAX) - 1)
+		return NULL;
+	p = kzalloc(sizeof(*p), GFP_KERNEL);
+	if (!p)
+		return NULL;
+	p->pdev = pci_dev_get(pdev);
+	p->serial = ++provider_serial;
+	p->nr = ffz(taken);
+	list_add_rcu(&p->link, &providers);
+	return p;
+}
+
+static struct provider *provider_find(phys_addr_t addr)
+{
+	struct provider *p;
+
+	list_for_each_entry_rcu(p, &providers, link,
+				lockdep_is_held(&providers_lock))
+		if (pci_has_memory(p->pdev, addr))
+			return p;
+	return NULL;
+}
+
+/* The driver lets its device go: with the next one everything may differ. */
+static int pci_changed(struct notifier_block *nb, unsigned long action, void *data)
+{
+	struct pci_dev *pdev = to_pci_dev(data);
+	struct provider *p, *gone = NULL;
+
+	/* the latter two: in between it may have been found again */
+	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
+	    action != BUS_NOTIFY_UNBOUND_DRIVER &&
+	    action != BUS_NOTIFY_REMOVED_DEVICE)
+		return NOTIFY_DONE;
+	mutex_lock(&providers_lock);
+	list_for_each_entry(p, &providers, link)
+		if (p->pdev == pdev)
+			gone = p;
+	if (gone)
+		list_del_rcu(&gone->link);
+	mutex_unlock(&providers_lock);
+	if (gone) {
+		synchronize_rcu();
+		pci_dev_put(gone->pdev);
+		kfree(gone);
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
+
+/* ---- routes ---- */
+
+/* The PCI device that a member hangs on, or NULL. */
+static struct device *member_device(struct kvblk_member *member)
+{
+	struct device *dev = disk_to_dev(member->bdev->bd_disk);
+
+	while (dev && !dev_is_pci(dev))
+		dev = dev->parent;
+	return dev;
+}
+
+/*
+ * NVMe multipath has the disk hang on the subsystem, whose paths lead to one and
+ * the same drive: what a probe tells is true of all of it. It would not be of
+ * the legs of a RAID.
+ */
+static bool member_is_multipath(struct kvblk_member *member)
+{
+	struct device *parent = disk_to_dev(member->bdev->bd_disk)->parent;
+
+	return parent && parent->class && !strcmp(parent->class->name, "nvme-subsystem");
+}
+
+/* Writes or reads one unit at @pos; 0 or a negative errno. */
+static int probe_io(struct kvblk_member *member, blk_opf_t opf, u64 pos, void *buf)
+{
+	return kvblk_io_sync(member, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
+}
+
+/*
+ * Moves bytes both ways between the media and @there, and looks at them through
+ * host memory. The only place where the CPU reads more than the odd end of a
+ * transfer from such memory.
+ */
+static bool probe_at(struct kvblk_member *member, u64 pos, void __force *there)
+{
+	u8 *host = kmalloc(2 * PROBE_BYTES, GFP_KERNEL);
+	u8 *back = host + PROBE_BYTES;
+	bool right = false;
+
+	if (!host)
+		return false;
+	get_random_bytes(host, PROBE_BYTES);
+	memcpy_toio((void __iomem *)there, host, PROBE_BYTES);
+	/* posted writes are there when a read has come back */
+	readb((void __iomem *)there);
+	if (probe_io(member, REQ_OP_WRITE, pos, there) ||
+	    probe_io(member, REQ_OP_READ, pos, back) ||
+	    memcmp(host, back, PROBE_BYTES))
+		goto out;
+	get_random_bytes(host, PROBE_BYTES);
+	if (probe_io(member, REQ_OP_WRITE, pos, host) ||
+	    probe_io(member, REQ_OP_READ, pos, there))
+		goto out;
+	memcpy_fromio(back, (void __iomem *)there, PROBE_BYTES);
+	right = !memcmp(host, back, PROBE_BYTES);
+out:
+	kfree(host);
+	return right;
+}
+
+/*
+ * The way from somebody's page to the media, and that alone. 1: right, -EINVAL:
+ * wrong; -EIO: it can't be; -EAGAIN: can't be told with this page, or now.
+ */
+static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
+{
+	u8 *before = kmalloc(3 * PROBE_BYTES, GFP_KERNEL);
+	u8 *after = before + PROBE_BYTES, *back = after + PROBE_BYTES;
+	int ret = -EAGAIN;
+
+	if (!before)
+		return -EAGAIN;
+	/* so that what lies there can't be right by chance */
+	get_random_bytes(back, PROBE_BYTES);
+	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
+	/* all ones is what comes from nowhere, all zeroes from a fresh page */
+	if (!memchr_inv(before, before[0], PROBE_BYTES) ||
+	    probe_io(member, REQ_OP_WRITE, pos, back))
+		goto out;
+	ret = probe_io(member, REQ_OP_WRITE, pos, there);
+	if (ret)
+		goto out;
+	ret = -EAGAIN;
+	if (probe_io(member, REQ_OP_READ, pos, back))
+		goto out;
+	memcpy_fromio(after, (void __iomem *)there, PROBE_BYTES);
+	if (!memcmp(before, back, PROBE_BYTES))
+		ret = 1;
+	else if (!memcmp(before, after, PROBE_BYTES))
+		ret = -EINVAL;
+out:
+	kfree(before);
+	return ret;
+}
+
+/*
+ * What is to become of the route; UNKNOWN: can't be told now. @page: somebody's,
+ * or NULL; @from: what probe_from() says of it. @pdev's driver can't go: the caller
+ * has a page of its memory.
+ */
+static enum kvblk_route_state route_probe(struct pci_dev *pdev,
+					  struct kvblk_member *member,
+					  struct page *page, int *from)
+{
+	u32 units = member->record_align >> KVBLK_UNIT_SHIFT;
+	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
+	struct kvblk_room room;
+	void *there;
+	u64 pos;
+
+	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
+	if (!there && !page)
+		return KVBLK_ROUTE_TRIAL;
+	if (!kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, &room)) {
+		pos = kvblk_seg_pos(member, room.segment, room.unit);
+		if (there) {
+			state = probe_at(member, pos, there) ? KVBLK_ROUTE_DIRECT :
+							       KVBLK_ROUTE_BOUNCE;
+		} else {
+			*from = probe_from(member, pos, page_address(page));
+			state = *from == -EIO ? KVBLK_ROUTE_BOUNCE :
+						KVBLK_ROUTE_TRIAL;
+		}
+		kvblk_room_release(&room, NULL);
+	}
+	if (there)
+		pci_free_p2pmem(pdev, there, PROBE_BYTES);
+	return state;
+}
+
+static struct kvblk_route *route_of(const struct provider *p,
+				    struct kvblk_member *member)
+{
+	struct kvblk_route *route = &member->routes[p->nr];
+
+	lockdep_assert_held(&providers_lock);
+	if (route->serial != p->serial) {
+		WRITE_ONCE(route->state, KVBLK_ROUTE_UNKNOWN);
+		WRITE_ONCE(route->proven, 0);
+		route->failures = 0;
+		route->errors = 0;
+		WRITE_ONCE(route->next, jiffies);
+		route->why = NULL;
+		/* pairs with route_state() */
+		smp_store_release(&route->serial, p->serial);
+	}
+	return route;
+}
+
+/* What can be told without a transfer: why not, or NULL. */
+static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
+			      int *distance)
+{
+	struct device *dev;
+
+	*distance = -1;
+	if (!blk_queue_pci_p2pdma(bdev_get_queue(member->bdev)))
+		return "queue";
+	dev = member_device(member);
+	if (!dev)
+		return member_is_multipath(member) ? NULL : "unreachable";
+	*distance = pci_p2pdma_distance(pdev, dev, false);
+	return *distance < 0 ? "unreachable" : NULL;
+}
+
+/* A trial was not right: another one later, but not for ever. */
+static void route_doubt(struct kvblk_route *route)
+{
+	if (++route->failures < TRIAL_FAILURES) {
+		WRITE_ONCE(route->next, jiffies + TRIAL_PAUSE * route->failures);
+		return;
+	}
+	route->why = "probe";
+	WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
+}
+
+/* A trial was right: when both ways are, it is over. */
+static void route_prove(struct kvblk_route *route, u32 proven)
+{
+	WRITE_ONCE(route->proven, route->proven | proven);
+	if (route->proven == (KVBLK_PROVEN_GET | KVBLK_PROVEN_PUT))
+		WRITE_ONCE(route->state, KVBLK_ROUTE_DIRECT);
+}
+
+/* TRIAL: with the route's way to tell what comes of it. */
+static enum kvblk_route_state route_state(phys_addr_t addr,
+					  struct kvblk_member *member,
+					  u32 *proven, u32 *serial)
+{
+	struct kvblk_route *route;
+	struct provider *p;
+
+	guard(rcu)();
+	p = provider_find(addr);
+	if (!p)
+		return KVBLK_ROUTE_UNKNOWN;
+	route = &member->routes[p->nr];
+	/* pairs with route_of() */
+	if (smp_load_acquire(&route->serial) != p->serial)
+		return KVBLK_ROUTE_UNKNOWN;
+	*proven = READ_ONCE(route->proven);
+	*serial = p->serial;
+	if (READ_ONCE(route->state) == KVBLK_ROUTE_TRIAL &&
+	    time_before(jiffies, READ_ONCE(route->next)))
+		return KVBLK_ROUTE_BOUNCE;
+	return READ_ONCE(route->state);
+}
+
+/* Finds the provider of @addr. */
+static struct provider *provider_discover(phys_addr_t addr)
+{
+	struct pci_dev *pdev = NULL;
+	struct provider *p = provider_find(addr);
+
+	if (p)
+		return p;
+	for_each_pci_dev(pdev) {
+		if (!pci_is_provider(pdev) || !pci_has_memory(pdev, addr))
+			continue;
+		p = provider_add(pdev);
+		pci_dev_put(pdev);
+		break;
+	}
+	return p;
+}
+
+void kvblk_p2p_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, p2p_work);
+	enum kvblk_route_state state;
+	struct pci_dev *pdev = NULL;
+	struct kvblk_route *route;
+	struct provider *p;
+	const char *why;
+	int distance, from = 0;
+	u32 serial;
+
+	mutex_lock(&providers_lock);
+	p = provider_discover(page_to_phys(member->p2p_page));
+	if (p) {
+		serial = p->serial;
+		pdev = pci_dev_get(p->pdev);
+	}
+	mutex_unlock(&providers_lock);
+	if (!pdev)
+		goto out;
+
+	why = route_look(pdev, member, &distance);
+	state = why ? KVBLK_ROUTE_BOUNCE :
+		      route_probe(pdev, member,
+				  member->p2p_whole ? member->p2p_page : NULL, &from);
+	if (!why && state == KVBLK_ROUTE_BOUNCE)
+		why = "probe";
+
+	mutex_lock(&providers_lock);
+	list_for_each_entry(p, &providers, link) {
+		if (p->serial != serial)
+			continue;
+		route = route_of(p, member);
+		if (route->state != KVBLK_ROUTE_UNKNOWN &&
+		    route->state != KVBLK_ROUTE_TRIAL)
+			continue;
+		/* what a trial has found out stays */
+		if (state != KVBLK_ROUTE_UNKNOWN) {
+			route->why = why;
+			WRITE_ONCE(route->state, state);
+		}
+		if (from > 0)
+			route_prove(route, KVBLK_PROVEN_PUT);
+		else if (from == -EINVAL)
+			route_doubt(route);
+	}
+	mutex_unlock(&providers_lock);
+	pci_dev_put(pdev);
+out:
+	put_page(member->p2p_page);
+	/* not at once again, if it could not be told */
+	WRITE_ONCE(member->p2p_next, jiffies + HZ);
+	/* the next one begins with p2p_page */
+	atomic_set_release(&member->p2p_busy, 0);
+	kvblk_member_put(member);
+}
+
+/*
+ * Has the way to @page tried out, one at a time; with this page, if there is no
+ * other and it is the caller's as a @whole. The page keeps its provider's driver
+ * bound until then: of the next driver's device there may be no memory to allocate,
+ * and pci_alloc_p2pmem() does not look.
+ */
+static void route_discover(struct page *page, bool whole, struct kvblk_member *member)
+{
+	if (time_before(jiffies, READ_ONCE(member->p2p_next)) ||
+	    atomic_cmpxchg(&member->p2p_busy, 0, 1))
+		return;
+	if (!percpu_ref_tryget_live(&member->ref)) {
+		atomic_set(&member->p2p_busy, 0);
+		return;
+	}
+	get_page(page);
+	member->p2p_page = page;
+	member->p2p_whole = whole;
+	queue_work(member->pool->wq, &member->p2p_work);
+}
+
+/* Calls for the first vector of each run of the same owner's, until one fails. */
+static int mem_each_provider(struct kvblk_req *req, struct kvblk_member *member,
+			     int (*look)(struct kvblk_req *req,
+					 struct bio_vec *bv,
+					 struct kvblk_member *member))
+{
+	const struct kvblk_mem *mem = &req->mem;
+	struct page *last = NULL;
+	int err = 0;
+	u32 i;
+
+	for (i = 1; i < mem->nr && !err; i++) {
+		struct page *page = mem->bv[i].bv_page;
+
+		if (!is_pci_p2pdma_page(page) ||
+		    (last && zone_device_pages_have_same_pgmap(last, page)))
+			continue;
+		last = page;
+		err = look(req, &mem->bv[i], member);
+	}
+	return err;
+}
+
+static phys_addr_t bv_addr(const struct bio_vec *bv)
+{
+	return page_to_phys(bv->bv_page) + bv->bv_offset;
+}
+
+/*
+ * struct kvblk_trial - a get that goes both ways
+ * @data: what was there after the first one
+ * @there: in whose memory,
+ * @addr: which is at this address
+ * @serial: of its provider
+ * @at: which byte of the payload, behind req->from
+ * @taken: @data is
+ */
+struct kvblk_trial {
+	void __iomem *there;
+	phys_addr_t addr;
+	u32 serial;
+	u32 at;
+	u32 bytes;
+	bool taken;
+	u8 data[PROBE_BYTES];
+};
+
+/* Leaves a mark that the member is to overwrite. */
+static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
+{
+	const struct bio_vec *before;
+	struct kvblk_trial *trial;
+
+	if (req->media.trial)
+		return 0;
+	trial = kmalloc(sizeof(*trial), GFP_KERNEL | __GFP_NOWARN);
+	if (!trial)
+		return -EREMOTEIO;
+	trial->there = (void __force __iomem *)bvec_virt(bv);
+	trial->addr = bv_addr(bv);
+	trial->serial = serial;
+	trial->at = 0;
+	for (before = &req->mem.bv[1]; before < bv; before++)
+		trial->at += before->bv_len;
+	trial->bytes = min(bv->bv_len, PROBE_BYTES);
+	trial->taken = false;
+	get_random_bytes(trial->data, trial->bytes);
+	memcpy_toio(trial->there, trial->data, trial->bytes);
+	/* posted writes are there when a read has come back */
+	readb(trial->there);
+	req->media.trial = trial;
+	return 0;
+}
+
+static int look_known(struct kvblk_req *req, struct bio_vec *bv,
+		      struct kvblk_member *member)
+{
+	struct page *page = bv->bv_page + (bv->bv_offset >> PAGE_SHIFT);
+	bool put = req->type->reads, whole = false;
+	u32 proven = 0, serial = 0;
+
+	switch (route_state(bv_addr(bv), member, &proven, &serial)) {
+	case KVBLK_ROUTE_DIRECT:
+		return 0;
+	case KVBLK_ROUTE_BOUNCE:
+		return -EREMOTEIO;
+	case KVBLK_ROUTE_TRIAL:
+		if (proven & (put ? KVBLK_PROVEN_PUT : KVBLK_PROVEN_GET))
+			return 0;
+		if (!put)
+			return trial_begin(req, bv, serial);
+		whole = !offset_in_page(bv->bv_offset) && bv->bv_len >= PAGE_SIZE;
+		if (!whole)
+			return -EREMOTEIO;
+		fallthrough;
+	default:
+		route_discover(page, whole, member);
+		return -EREMOTEIO;
+	}
+}
+
+static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
+		       struct kvblk_member *member)
+{
+	struct kvblk_route *route;
+	struct provider *p;
+
+	guard(mutex)(&providers_lock);
+	p = provider_find(bv_addr(bv));
+	if (!p)
+		return 0;
+	route = route_of(p, member);
+	/* of those that were under way together, the first one counts */
+	if (route->state != KVBLK_ROUTE_DIRECT && route->state != KVBLK_ROUTE_TRIAL)
+		return 0;
+	route->why = "error";
+	WRITE_ONCE(route->proven, 0);
+	WRITE_ONCE(route->state, route->errors++ ? KVBLK_ROUTE_BOUNCE :
+						   KVBLK_ROUTE_UNKNOWN);
+	return 0;
+}
+
+int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member)
+{
+	int err = mem_each_provider(req, member, look_known);
+
+	if (err && req->media.trial) {
+		memset_io(req->media.trial->there, 0, req->media.trial->bytes);
+		kvblk_p2p_trial_end(req);
+	}
+	return err;
+}
+
+bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member)
+{
+	u32 proven, serial;
+
+	return route_state(addr, member, &proven, &serial) == KVBLK_ROUTE_BOUNCE;
+}
+
+void kvblk_p2p_trial_end(struct kvblk_req *req)
+{
+	kfree(req->media.trial);
+	req->media.trial = NULL;
+}
+
+/* @right: the member wrote there what it has. */
+static void trial_tell(const struct kvblk_trial *trial, struct kvblk_member *member,
+		       bool right)
+{
+	struct kvblk_route *route;
+	struct provider *p;
+
+	guard(mutex)(&providers_lock);
+	p = provider_find(trial->addr);
+	if (!p || p->serial != trial->serial)
+		return;
+	route = route_of(p, member);
+	if (route->state != KVBLK_ROUTE_TRIAL)
+		return;
+	if (right)
+		route_prove(route, KVBLK_PROVEN_GET);
+	else
+		route_doubt(route);
+}
+
+int kvblk_p2p_trial(struct kvblk_req *req)
+{
+	struct kvblk_trial *trial = req->media.trial;
+	struct bio_vec *bv = &req->mem.bv[1];
+	u32 at = trial->at, bytes = trial->bytes, part, done = 0;
+	bool right = true;
+
+	/* the payload's, in either memory, vector by vector */
+	for (; done < bytes; bv++) {
+		if (at >= bv->bv_len) {
+			at -= bv->bv_len;
+			continue;
+		}
+		part = min(bv->bv_len - at, bytes - done);
+		if (trial->taken)
+			right &= !memcmp(trial->data + done, bvec_virt(bv) + at, part);
+		else
+			memcpy_fromio(trial->data + done,
+				      (void __force __iomem *)(bvec_virt(bv) + at),
+				      part);
+		done += part;
+		at = 0;
+	}
+	if (!trial->taken) {
+		trial->taken = true;
+		return -EAGAIN;
+	}
+	trial_tell(trial, req->media.member, right);
+	kvblk_p2p_trial_end(req);
+	return 0;
+}
+
+void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
+{
+	kvblk_p2p_trial_end(req);
+	switch (req->media.io.status) {
+	case BLK_STS_TIMEOUT:
+	case BLK_STS_NOSPC:
+	case BLK_STS_TRANSPORT:
+	case BLK_STS_RESV_CONFLICT:
+	case BLK_STS_MEDIUM:
+	case BLK_STS_PROTECTION:
+	case BLK_STS_RESOURCE:
+	case BLK_STS_AGAIN:
+	case BLK_STS_OFFLINE:
+		/* that has nothing to do with whose memory it is */
+		return;
+	default:
+		mem_each_provider(req, member, look_failed);
+	}
+}
+
+static void provider_way(struct pci_dev *pdev, struct kvblk_member *member,
+			 const struct provider *p, struct kvblk_way *way)
+{
+	struct kvblk_route *route = p ? route_of(p, member) : NULL;
+
+	way->device = pci_name(pdev);
+	way->state = route ? route->state : KVBLK_ROUTE_UNKNOWN;
+	way->why = route_look(pdev, member, &way->distance);
+	if (way->why)
+		way->state = KVBLK_ROUTE_BOUNCE;
+	else if (route)
+		way->why = route->why;
+}
+
+int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
+		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg)
+{
+	struct pci_dev *pdev = NULL;
+	struct provider *p, *known;
+	struct kvblk_way way;
+	u32 nr = 0;
+	int err;
+
+	guard(mutex)(&providers_lock);
+	for_each_pci_dev(pdev) {
+		if (!pci_is_provider(pdev))
+			continue;
+		known = NULL;
+		list_for_each_entry(p, &providers, link)
+			if (p->pdev == pdev)
+				known = p;
+		/*
+		 * Nothing is allocated to see whether there is memory: a driver (mlx5,
+		 * vfio) may have the structure without it, and that would be an oops.
+		 */
+		if (nr++ < *at)
+			continue;
+		provider_way(pdev, member, known, &way);
+		err = tell(&way, arg);
+		if (err) {
+			pci_dev_put(pdev);
+			return err;
+		}
+		(*at)++;
+	}
+	return 0;
+}
+
+int kvblk_p2p_init(void)
+{
+	return bus_register_notifier(&pci_bus_type, &pci_notifier);
+}
+
+void kvblk_p2p_exit(void)
+{
+	struct provider *p, *next;
+
+	bus_unregister_notifier(&pci_bus_type, &pci_notifier);
+	list_for_each_entry_safe(p, next, &providers, link) {
+		pci_dev_put(p->pdev);
+		kfree(p);
+	}
+}
+#endif

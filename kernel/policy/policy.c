@@ -1,0 +1,687 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The policy of policy.h: CLOCK over segments, admission by chain.
+ *
+ * Admission learns how often the chains of each kind come again. It watches
+ * one block of each chain put, by a ghost that is found again by a later put
+ * (the chain had been declined) or by reclaim (it had been written). A kind
+ * that comes again less than is usual is not worth a write, until it is
+ * offered a second time. Nothing is known, so nothing declined, until reclaim
+ * has begun.
+ *
+ * Reclaim takes the segments in order of age. A block is written again when it
+ * was touched in the later part of its segment's stay and the budget allows
+ * it. A segment that is hot for the most part is left where it is, and is as old
+ * as the touches of its youngest part from then on: that costs some room and no
+ * writes, and where a segment is hot or cold as a whole, it is LRU.
+ *
+ * Ghosts, rates and forks are shared without a lock. They are hints: a store
+ * that gets lost costs a decision, never correctness.
+ */
+#include <linux/bitfield.h>
+#include <linux/bitops.h>
+#include <linux/errno.h>
+#include <linux/lockdep.h>
+#include <linux/log2.h>
+#include <linux/math64.h>
+#include <linux/minmax.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "policy/policy.h"
+
+#define GHOST_WAYS	16	/* one line of memory */
+#define GHOST_MIN	1024
+#define GHOST_MAX	BIT(30)
+#define BLOCKS_PER_GHOST	2
+/* One line of memory: prints, and in front of them the place of the oldest one. */
+#define OFFER_LINE	32
+#define OFFER_WAYS	(OFFER_LINE - 1)
+/*
+ * Offers to remember for each block that the pool holds. Where few offers are
+ * admitted, so many come while the log turns over.
+ */
+#define OFFERS_PER_BLOCK	6
+/* Of a segment's stay, the part in which a touch earns no copy. */
+#define STALE_PERMILLE	150
+/* A segment with more than this in hot blocks is left alone, */
+#define RENEW_PERMILLE	500
+/* and is as old as the last touch of so much of it: at most RENEW_PERMILLE. */
+#define YOUNG_PERMILLE	250
+/* The budget saves up at most this part of the pool. */
+#define BUDGET_SHIFT	4
+/* Children of a parent from which on it is a shared prompt. */
+#define FORKS_SHARED	3
+/* A fork: of the parent the upper bits, and its first children, each 0 for none. */
+#define FORK_CHILD_BITS	13
+#define FORK_CHILD	GENMASK_ULL(FORK_CHILD_BITS - 1, 0)
+#define FORK_PARENT	GENMASK_ULL(63, FORKS_SHARED * FORK_CHILD_BITS)
+/* Verdicts that a kind's rate remembers; the rate of all counts blocks. */
+#define RATE_MEMORY	4096
+#define ALL_MEMORY	(32 * RATE_MEMORY)
+/* Verdicts before a kind is judged. */
+#define LEARN_SEEN	20
+/* Poor is what comes again less than 1000 + this - admit_permille of usual, */
+#define POOR_PERMILLE	485
+/* and this more when all that is dropped is asked for again. */
+#define CROWDED_PERMILLE	300
+/* Of chance_of(). */
+#define SALT_ADMIT	0x9e3779b9U
+#define SALT_FIRST	0x7f4a7c15U
+/* Of the poor, so many are written all the same. */
+#define PROBE_PERMILLE	20
+
+/*
+ * Kinds of chains, by what can be told of one before it is written: its length
+ * (by powers of two), and whether it goes on where another one ended. The last
+ * block of a chain is a kind of its own: where runtimes put blocks that are
+ * not full, nobody asks for it again. What reclaim drops is one, too.
+ */
+#define KIND_LENGTHS	8
+#define KIND_LAST	(2 * KIND_LENGTHS)
+#define KIND_DROPPED	(KIND_LAST + 1)
+
+/*
+ * A ghost is a fingerprint of a block; 0 is none. A watched one tells how
+ * often chains of its kind come again. A declined one gets its block admitted
+ * the next time.
+ */
+#define GHOST_PRINT	GENMASK(31, 15)
+#define GHOST_DECLINED	BIT(14)
+#define GHOST_WATCHED	BIT(13)
+#define GHOST_KIND	GENMASK(12, 8)
+#define GHOST_TICK	GENMASK(7, 0)
+
+int kvblk_policy_init(struct kvblk_policy *p, u64 capacity, u64 nr_blocks)
+{
+	u64 ghosts = clamp_t(u64, nr_blocks / BLOCKS_PER_GHOST, GHOST_MIN,
+			     GHOST_MAX);
+
+	memset(p, 0, sizeof(*p));
+	p->admit_permille = KVBLK_POLICY_ADMIT;
+	p->first_permille = KVBLK_POLICY_FIRST;
+	p->second_permille = KVBLK_POLICY_SECOND;
+	p->reinsert_permille = KVBLK_POLICY_REINSERT;
+	spin_lock_init(&p->lock);
+	p->capacity = capacity;
+	p->now = 1;
+	p->nr_ghosts = roundup_pow_of_two((unsigned long)ghosts);
+	p->nr_offers = round_up(max(nr_blocks, GHOST_MIN) * OFFERS_PER_BLOCK, OFFER_LINE);
+	p->ghost = kvcalloc(p->nr_ghosts, sizeof(*p->ghost), GFP_KERNEL);
+	p->forks = kvcalloc(KVBLK_POLICY_FORKS, sizeof(*p->forks), GFP_KERNEL);
+	if (p->ghost && p->forks)
+		return 0;
+	kvblk_policy_destroy(p);
+	return -ENOMEM;
+}
+
+void kvblk_policy_destroy(struct kvblk_policy *p)
+{
+	kvfree(p->offers);
+	kvfree(p->ghost);
+	kvfree(p->forks);
+	p->ghost = NULL;
+	p->forks = NULL;
+}
+
+int kvblk_policy_set_first(struct kvblk_policy *p, u32 permille)
+{
+	u16 *offers;
+
+	if (permille < KVBLK_POLICY_FIRST && !p->offers) {
+		offers = kvcalloc(p->nr_offers, sizeof(*offers), GFP_KERNEL);
+		if (!offers)
+			return -ENOMEM;
+		/* pairs with admit_first() */
+		smp_store_release(&p->offers, offers);
+	}
+	WRITE_ONCE(p->first_permille, permille);
+	return 0;
+}
+
+void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
+{
+	spin_lock_bh(&p->lock);
+	p->capacity = capacity;
+	spin_unlock_bh(&p->lock);
+}
+
+/* Unique, ordered by time; the high half is the tick, @age of them ago. */
+static u64 next_stamp(struct kvblk_policy *p, u32 age)
+{
+	lockdep_assert_held(&p->lock);
+	return ((u64)(p->now - age) << 32) | ++p->seq;
+}
+
+static u32 stamp_tick(u64 stamp)
+{
+	return stamp >> 32;
+}
+
+u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
+		      u64 bytes)
+{
+	u64 step, ticks, stamp;
+
+	spin_lock_bh(&p->lock);
+	step = max_t(u64, div_u64(p->capacity, KVBLK_POLICY_TURN), 1);
+	p->opened_bytes += bytes;
+	ticks = div64_u64(p->opened_bytes, step);
+	p->opened_bytes -= ticks * step;
+	WRITE_ONCE(p->now, p->now + (u32)ticks);
+	if (class == KVBLK_CLASS_NEW) {
+		s64 most = p->capacity >> BUDGET_SHIFT;
+
+		p->budget += div_u64(bytes * READ_ONCE(p->reinsert_permille),
+				     1000);
+		p->budget = min(p->budget, most);
+	}
+	stamp = next_stamp(p, 0);
+	spin_unlock_bh(&p->lock);
+	return stamp;
+}
+
+/* Ticks since @heat was given; wraps with the heat. */
+static u32 heat_age(const struct kvblk_policy *p, u8 heat)
+{
+	u8 now = kvblk_policy_tick(p);
+
+	return now >= heat ? now - heat : now + 255 - heat;
+}
+
+static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again,
+		     u32 memory)
+{
+	u32 s = READ_ONCE(rate->seen) + seen, a = READ_ONCE(rate->again) + again;
+
+	if (s > memory) {
+		s /= 2;
+		a /= 2;
+	}
+	WRITE_ONCE(rate->seen, s);
+	WRITE_ONCE(rate->again, a);
+}
+
+/* The watch over a block ends: was it asked for again while it mattered? */
+static void ghost_verdict(struct kvblk_policy *p, u32 ghost, bool again)
+{
+	u32 kind = FIELD_GET(GHOST_KIND, ghost);
+	u32 blocks = 1 << (kind % KIND_LENGTHS);
+
+	if (!(ghost & GHOST_WATCHED) || kind > KIND_DROPPED)
+		return;
+	/* A drop was counted when it happened: most verdicts on it are late. */
+	rate_add(&p->kinds[kind], kind != KIND_DROPPED, again, RATE_MEMORY);
+	if (kind < KIND_LAST)
+		rate_add(&p->all, blocks, again * blocks, ALL_MEMORY);
+}
+
+static u32 *ghost_line(const struct kvblk_policy *p, u64 lo)
+{
+	return p->ghost + ((u32)lo & (p->nr_ghosts - 1) & ~(GHOST_WAYS - 1));
+}
+
+static u32 ghost_print(u64 lo)
+{
+	return (u32)(lo >> 32) & GHOST_PRINT;
+}
+
+/* Takes the ghost of @lo out; 0 when there is none. */
+static u32 ghost_take(struct kvblk_policy *p, u64 lo)
+{
+	u32 *line = ghost_line(p, lo);
+	int i;
+
+	for (i = 0; i < GHOST_WAYS; i++) {
+		u32 ghost = READ_ONCE(line[i]);
+
+		if (!ghost || (ghost & GHOST_PRINT) != ghost_print(lo))
+			continue;
+		WRITE_ONCE(line[i], 0);
+		return ghost;
+	}
+	return 0;
+}
+
+/*
+ * Puts a ghost of @lo, in place of the oldest in its line if need be. Declined
+ * ones there that nobody asked for in a turn of the log get their verdict.
+ */
+static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
+{
+	u32 *line = ghost_line(p, lo), now = kvblk_policy_tick(p);
+	u32 best = 0, victim = 0, ghost, i;
+
+	for (i = 0; i < GHOST_WAYS; i++) {
+		u32 age, rank;
+
+		ghost = READ_ONCE(line[i]);
+		age = (now - ghost) & GHOST_TICK;
+		if ((ghost & GHOST_DECLINED) && age > KVBLK_POLICY_TURN) {
+			ghost_verdict(p, ghost, false);
+			WRITE_ONCE(line[i], ghost & ~GHOST_WATCHED);
+		}
+		if ((ghost & GHOST_PRINT) == ghost_print(lo))
+			rank = 1000;
+		else
+			rank = ghost ? 1 + age : 999;
+		if (rank > best) {
+			best = rank;
+			victim = i;
+		}
+	}
+	ghost = READ_ONCE(line[victim]);
+	if (ghost & GHOST_DECLINED)
+		ghost_verdict(p, ghost, false);
+	WRITE_ONCE(line[victim], ghost_print(lo) | flags |
+		   FIELD_PREP(GHOST_KIND, kind) | now);
+}
+
+/*
+ * How many children @parent had before @child, FORKS_SHARED at most. A child that is
+ * offered again, because it was declined or reclaimed, is no other one.
+ */
+static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
+{
+	u64 *slot = &p->forks[(u32)parent % KVBLK_POLICY_FORKS];
+	u64 parent_print = parent & FORK_PARENT, fork = READ_ONCE(*slot);
+	u64 child_print = (child >> (64 - FORK_CHILD_BITS)) ?: 1;
+	u32 i;
+
+	if ((fork & FORK_PARENT) != parent_print)
+		fork = parent_print;
+	for (i = 0; i < FORKS_SHARED; i++) {
+		u64 known = fork >> (i * FORK_CHILD_BITS) & FORK_CHILD;
+
+		if (known == child_print)
+			return i;
+		if (!known) {
+			WRITE_ONCE(*slot, fork | child_print << (i * FORK_CHILD_BITS));
+			break;
+		}
+	}
+	return i;
+}
+
+static u32 chain_kind(struct kvblk_policy *p,
+		      const struct kvblk_policy_chain *chain)
+{
+	u32 kind = min(fls(chain->nr) - 1, KIND_LENGTHS - 1);
+
+	/* A parent of many is a shared prompt: what follows it begins anew. */
+	if (chain->parent && chain->parent_present &&
+	    fork_count(p, chain->parent, chain->ids[0].lo) < FORKS_SHARED)
+		kind += KIND_LENGTHS;
+	return kind;
+}
+
+/*
+ * How many permille of what is usual make a kind poor. The more of what was
+ * dropped is asked for again, the more a longer stay of the rest would bring,
+ * and the choosier admission is.
+ */
+static u32 poor_permille(const struct kvblk_policy *p)
+{
+	const struct kvblk_policy_rate *dropped = &p->kinds[KIND_DROPPED];
+	u64 lost = (u64)READ_ONCE(dropped->again) * READ_ONCE(p->all.seen);
+	u64 used = (u64)READ_ONCE(dropped->seen) * READ_ONCE(p->all.again);
+	u64 crowded = used ? div64_u64(lost * CROWDED_PERMILLE, used) : 0;
+
+	return 1000 + POOR_PERMILLE - READ_ONCE(p->admit_permille) +
+	       min_t(u64, crowded, CROWDED_PERMILLE);
+}
+
+/*
+ * Chains of @kind come again less than they would have to, and that by more
+ * than chance: a count strays by about its square root.
+ */
+static bool kind_poor(const struct kvblk_policy *p, u32 kind)
+{
+	u32 seen = READ_ONCE(p->kinds[kind].seen);
+	u64 again = READ_ONCE(p->kinds[kind].again);
+	u64 all = max(READ_ONCE(p->all.seen), 1U);
+	u64 need = (u64)seen * READ_ONCE(p->all.again) * poor_permille(p);
+
+	need = div64_u64(need, 1000 * all);
+	return seen >= LEARN_SEEN && again < need &&
+	       (need - again) * (need - again) > need;
+}
+
+/* A number below @permille in so many of a thousand cases. */
+static bool below(u32 x, u32 permille)
+{
+	x *= 0x61c88647U;
+	x = (x ^ (x >> 15)) * 0x2c1b3c6dU;
+	x ^= x >> 13;
+	return ((u64)x * 1000) >> 32 < permille;
+}
+
+/* True @permille times in a thousand, and always the same times. */
+static bool chance(struct kvblk_policy *p, u32 permille)
+{
+	return below(atomic_inc_return(&p->dice), permille);
+}
+
+/*
+ * The same for the single put of @lo, the same each time that it is asked for: a
+ * ring's put that has to wait is begun anew. @salt: another one is another number.
+ */
+static bool chance_of(u64 lo, u32 salt, u32 permille)
+{
+	return below((u32)(lo >> 32) ^ (u32)lo ^ salt, permille);
+}
+
+/* 0 is none. */
+static u16 offer_print(u64 lo)
+{
+	return (u16)(lo >> 48) ?: 1;
+}
+
+static u16 *offer_line(const struct kvblk_policy *p, u16 *offers, u64 lo)
+{
+	return offers + ((u32)lo * (p->nr_offers / OFFER_LINE) >> 32) * OFFER_LINE;
+}
+
+/* Where @lo is in its line, which means that it was offered before; or NULL. */
+static u16 *offer_find(u16 *line, u64 lo)
+{
+	int i;
+
+	for (i = 1; i <= OFFER_WAYS; i++)
+		if (READ_ONCE(line[i]) == offer_print(lo))
+			return &line[i];
+	return NULL;
+}
+
+static void offer_note(u16 *line, u64 lo)
+{
+	u16 oldest = READ_ONCE(line[0]) % OFFER_WAYS;
+
+	WRITE_ONCE(line[0], oldest + 1);
+	WRITE_ONCE(line[1 + oldest], offer_print(lo));
+}
+
+/* How many leading blocks of @chain were offered before; the others are noted. */
+static u32 second_offers(struct kvblk_policy *p, u16 *offers,
+			 const struct kvblk_policy_chain *chain)
+{
+	bool note = chance(p, READ_ONCE(p->second_permille));
+	u32 i, lead = 0;
+
+	for (i = 0; i < chain->nr; i++) {
+		u64 lo = chain->ids[i].lo;
+		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
+
+		if (before && lead == i) {
+			/* a single put may be asked for again at once */
+			if (chain->chain)
+				WRITE_ONCE(*before, 0);
+			lead++;
+		} else if (!before && note) {
+			offer_note(line, lo);
+		}
+	}
+	return lead;
+}
+
+static bool decline(struct kvblk_policy *p, u32 kind)
+{
+	return READ_ONCE(p->admit_permille) < KVBLK_POLICY_ADMIT_MAX &&
+	       kind_poor(p, kind) && !chance(p, PROBE_PERMILLE);
+}
+
+/* The blocks of a chain but the last stand or fall together; one that goes on has no last. */
+static u32 admit_chain(struct kvblk_policy *p,
+		       const struct kvblk_policy_chain *chain)
+{
+	u32 nr = chain->nr, last = nr - 1, kind = chain_kind(p, chain), i;
+	bool known = chain->priority || chain->wanted, known_last = known;
+	u32 declined = 0;
+
+	for (i = 0; i < chain->nr; i++) {
+		u32 ghost = ghost_take(p, chain->ids[i].lo);
+
+		if (!(ghost & GHOST_DECLINED))
+			continue;
+		ghost_verdict(p, ghost, true);
+		atomic64_add(!known, &p->stats.ghost_hits);
+		known = true;
+		known_last |= i == last;
+	}
+	/* What was declined as the last block of a chain was not the last. */
+	if (chain->parent && !chain->parent_present)
+		ghost_verdict(p, ghost_take(p, chain->parent), true);
+
+	if (!known && decline(p, kind)) {
+		nr = 0;
+		declined = GHOST_DECLINED;
+		ghost_put(p, chain->ids[0].lo, declined, 0);
+	}
+	if (last)
+		ghost_put(p, chain->ids[(last - 1) / 2].lo,
+			  GHOST_WATCHED | declined, kind);
+	if (chain->goes_on)
+		return nr;
+	if (nr && !known_last && decline(p, KIND_LAST)) {
+		nr--;
+		declined = GHOST_DECLINED;
+	}
+	ghost_put(p, chain->ids[last].lo, GHOST_WATCHED | declined, KIND_LAST);
+	return nr;
+}
+
+/* A put that tells of no chain: a share of them, evenly. */
+static u32 admit_single(struct kvblk_policy *p,
+			const struct kvblk_policy_chain *chain)
+{
+	u64 lo = chain->ids[0].lo;
+	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
+
+	if (ghost_take(p, lo) & GHOST_DECLINED) {
+		/* it stays, should it be asked for again at once */
+		ghost_put(p, lo, GHOST_DECLINED, 0);
+		atomic64_inc(&p->stats.ghost_hits);
+		return chain->nr;
+	}
+	if (chain->parent_present || chain->priority || chain->wanted ||
+	    !READ_ONCE(p->reclaims) || chance_of(lo, SALT_ADMIT, share))
+		return chain->nr;
+	ghost_put(p, lo, GHOST_DECLINED, 0);
+	return 0;
+}
+
+/* Blocks of @chain that may get in, by the memory of offers. */
+static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
+{
+	u32 first = READ_ONCE(p->first_permille);
+	u64 lo = chain->ids[0].lo;
+	/* pairs with kvblk_policy_set_first() */
+	u16 *offers = smp_load_acquire(&p->offers);
+
+	/* nothing is declined until reclaim has begun */
+	if (first == KVBLK_POLICY_FIRST || !offers || chain->priority ||
+	    chain->wanted || !READ_ONCE(p->reclaims) ||
+	    (chain->chain ? chance(p, first) : chance_of(lo, SALT_FIRST, first)))
+		return chain->nr;
+	return second_offers(p, offers, chain);
+}
+
+u32 kvblk_policy_admit(struct kvblk_policy *p,
+		       const struct kvblk_policy_chain *chain)
+{
+	u32 first = admit_first(p, chain), nr;
+
+	if (first < chain->nr)
+		nr = first;
+	else
+		nr = chain->chain ? admit_chain(p, chain) : admit_single(p, chain);
+
+	atomic64_add(nr, &p->stats.admitted);
+	atomic64_add(chain->nr - nr, &p->stats.declined);
+	return nr;
+}
+
+/* @a is to be reclaimed rather than @b. */
+static bool seg_before(const struct kvblk_policy_seg *a,
+		       const struct kvblk_policy_seg *b)
+{
+	if (!a->live_bytes != !b->live_bytes)
+		return !a->live_bytes;
+	return a->stamp < b->stamp;
+}
+
+int kvblk_policy_pick(const struct kvblk_policy *p,
+		      const struct kvblk_policy_seg *segs, u32 nr)
+{
+	int best = -1;
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		if (best < 0 || seg_before(&segs[i], &segs[best]))
+			best = i;
+	return best;
+}
+
+/* @r is worth a copy, as far as the budget goes. */
+static bool rec_hot(const struct kvblk_policy *p,
+		    const struct kvblk_policy_seg *seg,
+		    const struct kvblk_policy_rec *r)
+{
+	u32 stay = READ_ONCE(p->now) - stamp_tick(seg->stamp);
+	u32 limit = max(stay * (1000 - STALE_PERMILLE) / 1000, 1U);
+
+	if (r->expires)
+		return false;
+	if (r->priority >= 3 || (r->priority == 2 && seg->class == KVBLK_CLASS_NEW))
+		return true;
+	if (r->priority)
+		limit = stay + 1;
+	return r->heat && heat_age(p, r->heat) < limit;
+}
+
+/* Cuts what is to be kept down to the budget, the lowest priorities first. */
+static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
+			  u32 nr)
+{
+	s64 left = 0;
+	int priority;
+	u32 i;
+
+	for (i = 0; i < nr; i++)
+		if (recs[i].keep && !recs[i].leased)
+			left += recs[i].bytes;
+	/* for the whole segment, so that nobody waits for what follows */
+	spin_lock_bh(&p->lock);
+	/* at 0 what was saved up is not used either */
+	left = READ_ONCE(p->reinsert_permille) ? min(left, max(p->budget, 0)) : 0;
+	p->budget -= left;
+	spin_unlock_bh(&p->lock);
+
+	for (priority = 3; priority >= 0; priority--) {
+		/* What lies later is nearer to the root of its chain. */
+		for (i = nr; i--; ) {
+			struct kvblk_policy_rec *r = &recs[i];
+
+			if (!r->keep || r->leased || r->priority != priority)
+				continue;
+			r->keep = left >= r->bytes;
+			if (r->keep)
+				left -= r->bytes;
+			else
+				atomic64_inc(&p->stats.over_budget);
+		}
+	}
+	if (!left)
+		return;
+	spin_lock_bh(&p->lock);
+	p->budget = min(p->budget + left, (s64)(p->capacity >> BUDGET_SHIFT));
+	spin_unlock_bh(&p->lock);
+}
+
+/* What becomes of @r tells how often its kind comes again. */
+static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r)
+{
+	u32 ghost = ghost_take(p, r->id.lo);
+
+	ghost_verdict(p, ghost, r->heat);
+	if (r->keep || !(ghost & GHOST_WATCHED) ||
+	    FIELD_GET(GHOST_KIND, ghost) >= KIND_LAST)
+		return;
+	rate_add(&p->kinds[KIND_DROPPED], 1, 0, RATE_MEMORY);
+	ghost_put(p, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);
+}
+
+/* Bytes of the records that are kept and are no older than @age. */
+static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_rec *recs,
+		       u32 nr, u32 age)
+{
+	u64 bytes = 0;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_policy_rec *r = &recs[i];
+
+		/* whatever the touches of a promised one are, it stays */
+		if (r->keep && (r->leased || r->priority || heat_age(p, r->heat) <= age))
+			bytes += r->bytes;
+	}
+	return bytes;
+}
+
+/*
+ * Leaves a segment alone that is hot for the most part, and dates it back to when its
+ * YOUNG_PERMILLE were touched. A later date would keep it, and what is cold in it, for
+ * longer than what is written now. What is hot is younger than its segment, so each
+ * time puts the segment off.
+ */
+static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
+		      const struct kvblk_policy_rec *recs, u32 nr)
+{
+	u32 low = 0, high = 255;	/* no heat is older */
+
+	while (low < high) {
+		u32 age = (low + high) / 2;
+
+		if (young_bytes(p, recs, nr, age) * 1000 > seg->bytes * YOUNG_PERMILLE)
+			high = age;
+		else
+			low = age + 1;
+	}
+	spin_lock_bh(&p->lock);
+	seg->stamp = next_stamp(p, min(low, p->now - stamp_tick(seg->stamp)));
+	spin_unlock_bh(&p->lock);
+	atomic64_inc(&p->stats.renewed);
+}
+
+int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
+		      struct kvblk_policy_rec *recs, u32 nr, bool force)
+{
+	u32 kept = 0, i;
+	u64 hot = 0;
+
+	if (!READ_ONCE(p->reclaims))
+		WRITE_ONCE(p->reclaims, true);
+	for (i = 0; i < nr; i++) {
+		recs[i].keep = recs[i].leased || rec_hot(p, seg, &recs[i]);
+		hot += recs[i].keep ? recs[i].bytes : 0;
+	}
+	if (!force && hot * 1000 > seg->bytes * RENEW_PERMILLE) {
+		seg_renew(p, seg, recs, nr);
+		return -EAGAIN;
+	}
+
+	budget_charge(p, recs, nr);
+	for (i = 0; i < nr; i++) {
+		const struct kvblk_policy_rec *r = &recs[i];
+
+		rec_verdict(p, r);
+		kept += r->keep;
+		if (!r->keep) {
+			atomic64_inc(&p->stats.dropped);
+		} else if (!r->leased) {
+			atomic64_inc(&p->stats.kept);
+			atomic64_add(r->bytes, &p->stats.kept_bytes);
+		}
+	}
+	return kept;
+}

@@ -1,0 +1,1231 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Pools: made of members, found by name, gone without a trace.
+ *
+ * The rules:
+ * - A pool is made, or comes back warm, as a whole or not at all. A new pool takes
+ *   blank devices, and others only by the word "format"; one that comes back
+ *   formats nothing.
+ * - The member with the highest epoch says what the pool is, of those the newest
+ *   roster who its members are. One that has an older epoch is out of date; one that
+ *   is listed and not there is missing. Both are left out by the word "degraded"
+ *   only. So what a superblock says can cost its own member's blocks, no other's.
+ * - The pool's clock goes on from where it was, by the host's clock as far as that
+ *   went forwards, since when no block may come back that had expired.
+ * - Destroy kills pool->users and drains it, stops background work, and leaves
+ *   superblocks that say "clean". Index, policy and objects go then. What an open file
+ *   keeps is struct kvblk_pool and its counters.
+ * - A device number is one pool's, known by its uuid, while the module is loaded: a
+ *   node that was copied into a container opens that pool or none.
+ */
+#include <linux/netlink.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "ops/ownership.h"
+#include "p2p/p2p.h"
+#include "pool/pool.h"
+
+/* Of the first nodes; those of the second ones follow. */
+#define POOL_MINORS	(1u << (MINORBITS - 1))
+
+static dev_t pools_devt;
+
+/**
+ * struct pool_number - the device number of a pool
+ * @link: in pool_numbers
+ * @uuid: of the pool
+ * @minor: of its node
+ * @used: the pool is there, so another part of it needs another number
+ */
+struct pool_number {
+	struct list_head link;
+	uuid_t uuid;
+	u32 minor;
+	bool used;
+};
+
+static LIST_HEAD(pool_numbers);		/* never less; under kvblk_pools_lock, as is */
+static u32 nr_pool_numbers;
+
+/* Gives the pool its device number. Returns 0, -ENOMEM, or -ENOSPC if none is left. */
+static int number_take(struct kvblk_pool *pool)
+{
+	struct pool_number *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *number;
+
+	if (!fresh)
+		return -ENOMEM;
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(number, &pool_numbers, link)
+		if (!number->used && uuid_equal(&number->uuid, &pool->uuid))
+			break;
+	if (list_entry_is_head(number, &pool_numbers, link)) {
+		number = nr_pool_numbers < POOL_MINORS ? fresh : NULL;
+		if (number) {
+			uuid_copy(&number->uuid, &pool->uuid);
+			number->minor = nr_pool_numbers++;
+			list_add_tail(&number->link, &pool_numbers);
+		}
+	}
+	if (number != fresh)
+		kfree(fresh);
+	if (!number)
+		return -ENOSPC;
+	number->used = true;
+	pool->dev.devt = MKDEV(MAJOR(pools_devt), number->minor);
+	return 0;
+}
+
+static void number_put(const struct kvblk_pool *pool)
+{
+	struct pool_number *number;
+
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(number, &pool_numbers, link)
+		if (number->minor == MINOR(pool->dev.devt))
+			number->used = false;
+}
+
+static void numbers_free(void)
+{
+	struct pool_number *number, *next;
+
+	list_for_each_entry_safe(number, next, &pool_numbers, link)
+		kfree(number);
+}
+
+/* ---- the clock ---- */
+
+/* Between two events about puts that found no room. */
+#define NOSPACE_GAP	(60 * HZ)
+
+static void tell_nospace(struct kvblk_pool *pool)
+{
+	u64 nr = kvblk_stats_counter(pool, KVBLK_C_PUT_NOSPACE);
+
+	if (nr == pool->nospace_told ||
+	    (pool->nospace_told && time_before(jiffies, pool->nospace_next)))
+		return;
+	kvblk_event(pool, NULL, KVBLK_EVENT_NO_SPACE, nr - pool->nospace_told);
+	pool->nospace_told = nr;
+	pool->nospace_next = jiffies + NOSPACE_GAP;
+}
+
+static void pool_tick(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(to_delayed_work(work),
+					       struct kvblk_pool, tick);
+	struct kvblk_member *member;
+	u64 reclaimed;
+	u32 period;
+	int i;
+
+	/* no lock that is held across I/O: this is the watchdog */
+	rcu_read_lock();
+	kvblk_for_each_member(pool, member, i)
+		kvblk_member_watch(member);
+	rcu_read_unlock();
+	kvblk_pool_seq(pool);
+	kvblk_pool_give_up(pool);
+	kvblk_pool_tell_epoch(pool);
+	kvblk_kill_retry(pool);
+	kvblk_dram_tick(pool);
+
+	reclaimed = kvblk_stats_counter(pool, KVBLK_C_SEGMENTS_RECLAIMED);
+	if (reclaimed - pool->reclaimed_last > READ_ONCE(pool->tun.reclaim_event_rate))
+		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
+			    reclaimed - pool->reclaimed_last);
+	pool->reclaimed_last = reclaimed;
+	tell_nospace(pool);
+	period = READ_ONCE(pool->tun.stats_seconds);
+	if (++pool->stats_age >= period && period) {
+		pool->stats_age = 0;
+		queue_work(pool->wq, &pool->stats_work);
+	}
+	queue_work(pool->wq, &pool->lease_work);
+	queue_work(pool->wq, &pool->sweep_work);
+	queue_work(pool->wq, &pool->rescue_work);
+	queue_delayed_work(pool->wq, &pool->tick, HZ);
+}
+
+/* Buckets swept between two looks whether somebody else wants the CPU. */
+#define SWEEP_STEP	4096ull
+
+/* Frees dead and expired entries; half a minute a pass. */
+static void pool_sweep_work(struct work_struct *work)
+{
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, sweep_work);
+	u64 left = pool->index.nr_buckets / 32 + 1, dropped = 0, step;
+
+	for (; left; left -= step) {
+		step = min(left, SWEEP_STEP);
+		pool->sweep_at = kvblk_index_sweep(&pool->index, pool->sweep_at,
+						   step, kvblk_now(pool), &dropped);
+		if (!pool->sweep_at)
+			break;
+		cond_resched();
+	}
+	if (!pool->sweep_at)
+		WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
+}
+
+/* ---- coming ---- */
+
+static char *pool_devnode(const struct device *dev, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/default", dev_name(dev));
+}
+
+static struct class pools_class = {
+	.name = "kvblk",
+	.devnode = pool_devnode,
+};
+
+static char *nvme_devnode(const struct device *dev, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return kasprintf(GFP_KERNEL, "kvblk/%s/nvme-kv", dev_name(dev));
+}
+
+/* Of its own, for what is in the other one is a pool. */
+static struct class nvme_class = {
+	.name = "kvblk-nvme",
+	.devnode = nvme_devnode,
+};
+
+static dev_t nvme_devt(const struct kvblk_pool *pool)
+{
+	return pool->dev.devt + POOL_MINORS;
+}
+
+static void nodes_del(struct kvblk_pool *pool)
+{
+	device_destroy(&nvme_class, nvme_devt(pool));
+	cdev_del(&pool->nvme_cdev);
+	cdev_device_del(&pool->cdev, &pool->dev);
+	number_put(pool);
+}
+
+static int nodes_add(struct kvblk_pool *pool)
+{
+	struct device *dev;
+	int err;
+
+	err = number_take(pool);
+	if (err)
+		return err;
+	err = cdev_device_add(&pool->cdev, &pool->dev);
+	if (err)
+		goto number;
+	/* whoever has it open keeps the pool's memory */
+	cdev_set_parent(&pool->nvme_cdev, &pool->dev.kobj);
+	err = cdev_add(&pool->nvme_cdev, nvme_devt(pool), 1);
+	if (err)
+		goto del;
+	dev = device_create(&nvme_class, NULL, nvme_devt(pool), NULL, "%s", pool->name);
+	if (!IS_ERR(dev))
+		return 0;
+	err = PTR_ERR(dev);
+	cdev_del(&pool->nvme_cdev);
+del:
+	cdev_device_del(&pool->cdev, &pool->dev);
+number:
+	number_put(pool);
+	return err;
+}
+
+static void users_release(struct percpu_ref *ref)
+{
+	complete(&container_of(ref, struct kvblk_pool, users)->users_done);
+}
+
+/* Frees what only users of the pool look at, and there are none any more. */
+static void pool_memory_free(struct kvblk_pool *pool)
+{
+	if (!pool->seg_gen)
+		return;
+	/* files that are still open have leases */
+	scoped_guard(mutex, &pool->lease_lock)
+		pool->leases_over = true;
+	kvblk_bounce_trim(pool, 0);
+	kvblk_absent_exit(pool);
+	kvblk_dram_exit(pool);
+	kvblk_index_destroy(&pool->index);
+	kvblk_policy_destroy(&pool->policy);
+	vfree(pool->seg_gen);
+	pool->seg_gen = NULL;
+}
+
+/* The last reference is gone: destroyed, and no file is open. */
+static void pool_release(struct device *dev)
+{
+	struct kvblk_pool *pool = kvblk_dev_pool(dev);
+
+	pool_memory_free(pool);
+	/* an operation that was over may have had one */
+	kvblk_bounce_trim(pool, 0);
+	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
+	kvblk_above->pool_exit(pool);
+	kvfree(pool->places);
+	free_percpu(pool->landings);
+	kvblk_stats_exit(pool);
+	percpu_ref_exit(&pool->users);
+	memzero_explicit(&pool->secret, sizeof(pool->secret));
+	memzero_explicit(pool->seed, sizeof(pool->seed));
+	kfree(pool);
+	module_put(THIS_MODULE);
+}
+
+static struct kvblk_pool *pool_alloc(const char *name)
+{
+	struct kvblk_pool *pool;
+	int cpu;
+
+	pool = kzalloc(sizeof(*pool), GFP_KERNEL);
+	if (!pool)
+		return ERR_PTR(-ENOMEM);
+	strscpy(pool->name, name, sizeof(pool->name));
+	init_completion(&pool->users_done);
+	mutex_init(&pool->admin);
+	init_waitqueue_head(&pool->restore_wait);
+	init_waitqueue_head(&pool->space_wait);
+	init_waitqueue_head(&pool->settle_wait);
+	init_waitqueue_head(&pool->delete_wait);
+	spin_lock_init(&pool->bounce_lock);
+	spin_lock_init(&pool->kill_gate);
+	spin_lock_init(&pool->kill_lock);
+	spin_lock_init(&pool->roster_lock);
+	spin_lock_init(&pool->openers_lock);
+	spin_lock_init(&pool->journal_lock);
+	INIT_LIST_HEAD(&pool->openers);
+	INIT_LIST_HEAD(&pool->journals);
+	INIT_LIST_HEAD(&pool->absents);
+	INIT_LIST_HEAD(&pool->link);
+	INIT_LIST_HEAD(&pool->coming);
+	INIT_DELAYED_WORK(&pool->tick, pool_tick);
+	INIT_WORK(&pool->sweep_work, pool_sweep_work);
+	INIT_WORK(&pool->rescue_work, kvblk_above->rescue);
+	INIT_WORK(&pool->stats_work, kvblk_above->tell_stats);
+	pool->tun = (struct kvblk_tunables) {
+#define X(name, type, standard, least, most)	.name = (standard),
+		KVBLK_TUNABLES(X)
+#undef X
+	};
+
+	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
+	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
+	pool->landings = alloc_percpu(struct kvblk_landing);
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places || !pool->landings)
+		goto free;
+	for_each_possible_cpu(cpu) {
+		struct kvblk_landing *landing = per_cpu_ptr(pool->landings, cpu);
+
+		spin_lock_init(&landing->lock);
+		INIT_LIST_HEAD(&landing->waiting);
+		INIT_LIST_HEAD(&landing->sharing);
+	}
+	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
+		goto free;
+	if (kvblk_dram_init(pool))
+		goto users;
+	if (kvblk_above->pool_init(pool))
+		goto dram;
+	/* until all members are there */
+	pool->dying = true;
+	__module_get(THIS_MODULE);
+	device_initialize(&pool->dev);
+	pool->dev.class = &pools_class;
+	pool->dev.groups = kvblk_above->groups;
+	pool->dev.release = pool_release;
+	cdev_init(&pool->cdev, kvblk_above->fops);
+	pool->cdev.owner = THIS_MODULE;
+	cdev_init(&pool->nvme_cdev, kvblk_above->nvme_fops);
+	pool->nvme_cdev.owner = THIS_MODULE;
+	return pool;
+
+dram:
+	kvblk_dram_exit(pool);
+users:
+	percpu_ref_exit(&pool->users);
+free:
+	vfree(pool->seg_gen);
+	kvfree(pool->places);
+	free_percpu(pool->landings);
+	kvblk_stats_exit(pool);
+	kfree(pool);
+	return ERR_PTR(-ENOMEM);
+}
+
+/* Seconds by which a table may lag behind the clock when its host crashes. */
+#define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
+/* The most that a pool takes for the time that it was down: a clock may be wrong. */
+#define CLOCK_DOWN_S	(90 * 24 * 3600)
+
+/* By so much members of one life may differ: all are told the time each day. */
+#define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_TELL_S)
+
+/* Members on their way into a pool. */
+struct pool_parts {
+	u32 nr;
+	struct kvblk_member *members[KVBLK_MEMBERS_MAX];
+	struct kvblk_d_super *supers[KVBLK_MEMBERS_MAX];
+	enum kvblk_found found[KVBLK_MEMBERS_MAX];
+	struct kvblk_life life;			/* that the pool had last */
+	const struct kvblk_d_super *newest;	/* of that one, NULL: a new pool */
+	bool anew;				/* which is cut as the old one was */
+};
+
+/* Opens the devices and reads their superblocks. Changes nothing on them. */
+static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
+		      struct kvblk_member_spec *specs, u32 nr,
+		      struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	u32 i;
+
+	for (; parts->nr < nr; parts->nr++) {
+		struct kvblk_d_super *sb;
+
+		for (i = 0; i < parts->nr; i++)
+			if (specs[i].dev == specs[parts->nr].dev) {
+				NL_SET_ERR_MSG_FMT(extack, "%s is named twice",
+						   parts->members[i]->name);
+				return -EEXIST;
+			}
+		sb = vmalloc(sizeof(*sb));
+		if (!sb)
+			return -ENOMEM;
+		parts->supers[parts->nr] = sb;
+		member = kvblk_member_open(pool, &specs[parts->nr], sb,
+					   &parts->found[parts->nr], extack);
+		if (IS_ERR(member)) {
+			vfree(sb);
+			return PTR_ERR(member);
+		}
+		parts->members[parts->nr] = member;
+	}
+	return 0;
+}
+
+/* Removes what kvblk_member_start() made visible, and frees the member. */
+static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
+{
+	if (member->slot &&
+	    rcu_access_pointer(pool->members[member->slot - 1]) == member) {
+		kvblk_member_stop(member);
+		kvblk_above->member_down(member);
+		RCU_INIT_POINTER(pool->members[member->slot - 1], NULL);
+		synchronize_rcu();
+	}
+	kvblk_member_free(member);
+}
+
+static void parts_free(struct kvblk_pool *pool, struct pool_parts *parts, bool failed)
+{
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		vfree(parts->supers[i]);
+		if (failed)
+			part_free(pool, parts->members[i]);
+	}
+	kfree(parts);
+}
+
+static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+		      struct netlink_ext_ack *extack)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < parts->nr; i++) {
+		struct kvblk_member *member = parts->members[i];
+
+		err = kvblk_found_unfit(member, parts->supers[i], parts->found[i], flags,
+					extack);
+		if (err)
+			return err;
+		if (flags & KVBLK_ADD_FORMAT || parts->found[i] == KVBLK_FOUND_BLANK)
+			continue;
+		if (parts->found[i] == KVBLK_FOUND_MEMBER)
+			NL_SET_ERR_MSG_FMT(extack, "%.17s is of pool %.18s: import it; \"format\" empties it",
+					   member->name, parts->supers[i]->pool_name);
+		else
+			NL_SET_ERR_MSG_FMT(extack, "%.20s holds other data: take another device, or say \"format\"",
+					   member->name);
+		return -ENOTEMPTY;
+	}
+	return 0;
+}
+
+/* Is the device a member of the pool that is to come back, and of no other? */
+static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, u32 i,
+		       u32 flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member = parts->members[i];
+	const struct kvblk_d_super *sb = parts->supers[i];
+	u32 j;
+
+	switch (parts->found[i]) {
+	case KVBLK_FOUND_MEMBER:
+		break;
+	case KVBLK_FOUND_DAMAGED:
+		NL_SET_ERR_MSG_FMT(extack, "%s has damaged superblocks: leave it out",
+				   member->name);
+		return -EUCLEAN;
+	case KVBLK_FOUND_NEWER:
+		NL_SET_ERR_MSG_FMT(extack, "%s was written by another version of kvblk",
+				   member->name);
+		return -EPROTONOSUPPORT;
+	case KVBLK_FOUND_FORMER:
+	case KVBLK_FOUND_SHRUNK:
+		return kvblk_found_unfit(member, sb, parts->found[i], flags, extack);
+	default:
+		NL_SET_ERR_MSG_FMT(extack, "%s is not a member of a pool", member->name);
+		return -ENODATA;
+	}
+	if ((!(flags & KVBLK_ADD_RENAME) && strcmp(sb->pool_name, pool->name)) ||
+	    memcmp(sb->pool_uuid, parts->supers[0]->pool_uuid, UUID_SIZE)) {
+		NL_SET_ERR_MSG_FMT(extack, "%.24s is a member of another pool, %.24s",
+				   member->name, sb->pool_name);
+		return -EXDEV;
+	}
+	if (kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is a copy of an active member", member->name);
+		return -EEXIST;
+	}
+	for (j = 0; j < i; j++)
+		if (!memcmp(parts->supers[j]->member_uuid, sb->member_uuid, UUID_SIZE)) {
+			NL_SET_ERR_MSG_FMT(extack, "%.24s is a copy of %.23s: take one of them",
+					   member->name, parts->members[j]->name);
+			return -EEXIST;
+		}
+	return kvblk_super_owned(member, sb, flags, extack) ? -EREMOTE : 0;
+}
+
+/* The newest life. */
+static void import_life(struct pool_parts *parts)
+{
+	struct kvblk_life life;
+	u32 i;
+
+	parts->life = kvblk_super_life(parts->supers[0]);
+	for (i = 1; i < parts->nr; i++) {
+		life = kvblk_super_life(parts->supers[i]);
+		if (life.epoch > parts->life.epoch)
+			parts->life = life;
+	}
+}
+
+/*
+ * Was the pool stopped in good order, as some member says? Those which have a newer list
+ * know that it was not, after all: see members_stop().
+ */
+static bool import_clean(const struct pool_parts *parts)
+{
+	const struct kvblk_d_super *sb;
+	u64 newest = 0, list;
+	bool clean = false;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		sb = parts->supers[i];
+		list = le64_to_cpu(sb->list_seq);
+		if (!kvblk_super_lived(sb, &parts->life) || list < newest)
+			continue;
+		clean = le16_to_cpu(sb->state) == KVBLK_SB_CLEAN ||
+			(clean && list == newest);
+		newest = list;
+	}
+	return clean;
+}
+
+/* Perhaps an older copy, for others say that the pool was stopped since. */
+static bool import_doubtful(const struct pool_parts *parts, u32 i, u32 flags)
+{
+	return le16_to_cpu(parts->supers[i]->state) == KVBLK_SB_ACTIVE &&
+	       !(flags & KVBLK_ADD_FORCE) && import_clean(parts);
+}
+
+/* The newest roster of those that were there last: there is one that is not in doubt. */
+static void import_newest(struct pool_parts *parts, u32 flags)
+{
+	const struct kvblk_d_super *sb;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		sb = parts->supers[i];
+		if (kvblk_super_lived(sb, &parts->life) &&
+		    !import_doubtful(parts, i, flags) &&
+		    (!parts->newest || le64_to_cpu(sb->list_seq) >
+				       le64_to_cpu(parts->newest->list_seq)))
+			parts->newest = sb;
+	}
+}
+
+static bool roster_has(const struct kvblk_d_super *roster, const struct kvblk_d_super *sb)
+{
+	u32 i;
+
+	for (i = 0; i < le32_to_cpu(roster->nr_members); i++)
+		if (!memcmp(roster->members[i].uuid, sb->member_uuid, UUID_SIZE) &&
+		    roster->members[i].incarnation == sb->incarnation)
+			return true;
+	return false;
+}
+
+/* Why the member can't be one of the pool's, or NULL. Never of the newest one. */
+static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags)
+{
+	const struct kvblk_d_super *sb = parts->supers[i], *newest = parts->newest;
+
+	if (!kvblk_super_lived(sb, &parts->life))
+		return "is out of date";
+	if (import_doubtful(parts, i, flags))
+		return "may be an old copy (\"force\" takes it)";
+	if (!roster_has(newest, sb))
+		return "is no member any more";
+	/* by these its records are read, others' expire, and epochs are used up */
+	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
+	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags ||
+	    abs_diff(le64_to_cpu(sb->time), le64_to_cpu(newest->time)) > CLOCK_SKEW_S ||
+	    le64_to_cpu(sb->epoch) > parts->life.epoch + KVBLK_EPOCH_LEAD)
+		return "contradicts the others";
+	return NULL;
+}
+
+/* Leaves out what is out of date, if it may: 0. */
+static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+			  struct netlink_ext_ack *extack)
+{
+	bool stale[KVBLK_MEMBERS_MAX];
+	u32 i, nr = 0;
+
+	for (i = 0; i < parts->nr; i++) {
+		const char *why = import_stale(parts, i, flags);
+
+		stale[i] = why;
+		if (!why)
+			continue;
+		if (!(flags & KVBLK_ADD_DEGRADED)) {
+			NL_SET_ERR_MSG_FMT(extack, "%.15s %s: say \"degraded\" to leave it out",
+					   parts->members[i]->name, why);
+			return -ESTALE;
+		}
+		dev_warn(&pool->dev, "member %s: left out, it %s\n",
+			 parts->members[i]->name, why);
+	}
+	for (i = 0; i < parts->nr; i++) {
+		if (stale[i]) {
+			part_free(pool, parts->members[i]);
+			vfree(parts->supers[i]);
+			continue;
+		}
+		parts->members[nr] = parts->members[i];
+		parts->supers[nr] = parts->supers[i];
+		parts->found[nr++] = parts->found[i];
+	}
+	parts->nr = nr;
+	return 0;
+}
+
+static bool parts_have(const struct pool_parts *parts, const struct kvblk_d_member *entry)
+{
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++)
+		if (!memcmp(parts->supers[i]->member_uuid, entry->uuid, UUID_SIZE))
+			return true;
+	return false;
+}
+
+/* Are all there, or may they be missing? */
+static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
+			u32 flags, struct netlink_ext_ack *extack)
+{
+	const struct kvblk_d_member *entry = parts->newest->members;
+	u32 nr = le32_to_cpu(parts->newest->nr_members);
+
+	for (; nr--; entry++) {
+		if (flags & KVBLK_ADD_DEGRADED || parts_have(parts, entry))
+			continue;
+		NL_SET_ERR_MSG_FMT(extack, "member %s is missing: bring it, or say \"degraded\"",
+				   entry->name);
+		return -ENODEV;
+	}
+	return 0;
+}
+
+/*
+ * Is an epoch left for another life? If none is, no block can come back, and the
+ * members become those of a new pool by the word "force".
+ */
+static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+			struct netlink_ext_ack *extack)
+{
+	if (parts->life.epoch < KVBLK_EPOCH_UP_MAX)
+		return 0;
+	if (!(flags & KVBLK_ADD_FORCE)) {
+		NL_SET_ERR_MSG(extack, "no epoch is left: \"force\" drops all blocks, and begins anew");
+		return -EOVERFLOW;
+	}
+	pool->flags = le32_to_cpu(parts->newest->pool_flags);
+	parts->anew = true;
+	parts->newest = NULL;
+	return 0;
+}
+
+/* What the pool was, and who belongs to it. */
+static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
+			 struct netlink_ext_ack *extack)
+{
+	int err;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++) {
+		err = import_fits(pool, parts, i, flags, extack);
+		if (err)
+			return err;
+	}
+	import_life(parts);
+	import_newest(parts, flags);
+	err = import_current(pool, parts, flags, extack);
+	return err ?: import_whole(pool, parts, flags, extack) ?:
+	       import_epoch(pool, parts, flags, extack);
+}
+
+/* Those that are away may come while the pool is up. */
+static void import_absent(struct kvblk_pool *pool, const struct pool_parts *parts)
+{
+	const struct kvblk_d_member *entry = parts->newest->members;
+	u32 nr = le32_to_cpu(parts->newest->nr_members);
+
+	for (; nr--; entry++)
+		if (!parts_have(parts, entry))
+			kvblk_absent_left_out(pool, entry, parts->life.epoch,
+					      parts->life.activation,
+					      import_clean(parts));
+}
+
+/*
+ * The pool's clock goes on: from the latest time that was told, by as much as the
+ * host's clock went on since, which may be too little, and is bounded. The latest of
+ * the host's times counts, so that one member's lie ends no block of another.
+ */
+static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
+{
+	u64 time = 0, wall = 0, told, now = ktime_get_real_seconds();
+	bool clean = true;
+	u32 low, i;
+	s64 down;
+
+	for (i = 0; i < parts->nr; i++) {
+		const struct kvblk_d_super *sb = parts->supers[i];
+
+		clean &= le16_to_cpu(sb->state) == KVBLK_SB_CLEAN;
+		time = max(time, le64_to_cpu(sb->time));
+		wall = max(wall, min(le64_to_cpu(sb->wall), now));
+	}
+	told = time;
+	for (i = 0; i < parts->nr; i++)
+		if (!kvblk_table_time(parts->members[i], &low) &&
+		    low - (u32)told <= 2 * KVBLK_CLOCK_TELL_S)
+			told += low - (u32)told;
+	down = now - (wall + told - time);
+	pool->clock = told + clamp(down, 0, CLOCK_DOWN_S);
+	if (!clean)
+		pool->clock = max(pool->clock, told + CLOCK_LAG_S);
+}
+
+static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *parts)
+{
+	const struct kvblk_d_super *sb = parts->newest;
+
+	pool->activation = get_random_u64();
+	if (sb) {
+		import_uuid(&pool->uuid, sb->pool_uuid);
+		memcpy(pool->seed, sb->seed, sizeof(pool->seed));
+		pool->birth = le64_to_cpu(sb->birth);
+		/* seqs of this life begin with it, and none was given in an activation */
+		pool->epoch = parts->life.epoch + 1;
+		pool->prev_epoch = parts->life.epoch;
+		pool->prev_activation = parts->life.activation;
+		pool->flags = le32_to_cpu(sb->pool_flags);
+		kvblk_roster_load(pool, sb);
+	} else {
+		uuid_gen(&pool->uuid);
+		get_random_bytes(pool->seed, sizeof(pool->seed));
+		pool->birth = ktime_get_real_seconds();
+		pool->epoch = 1;
+	}
+	/*
+	 * Its seconds change when the host's do, so that a restart loses no part of
+	 * one. By the same coarse clock as it is read: it must not be ahead of that.
+	 */
+	pool->clock_boot = ktime_get_coarse_boottime_ns() -
+			   ktime_get_coarse_real_ns() % NSEC_PER_SEC;
+	/*
+	 * Newer than all that any member holds, without having looked: seqs of an
+	 * activation begin with its epoch.
+	 */
+	atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
+	kvblk_secret_derive(&pool->secret, pool->seed);
+}
+
+/*
+ * The slots that the pool's index had, 0: not known. The members' largest number,
+ * because fewer would cost blocks; but no more than could be of use, because a lie is
+ * to cost no memory.
+ */
+static u64 import_slots(const struct pool_parts *parts, u64 capacity)
+{
+	u64 slots = 0;
+	u32 i;
+
+	for (i = 0; parts->newest && i < parts->nr; i++)
+		slots = max(slots, le64_to_cpu(parts->supers[i]->index_slots));
+	return min(slots, max(capacity >> KVBLK_UNIT_SHIFT, KVBLK_SLOTS_MIN));
+}
+
+static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
+		      u32 flags, struct netlink_ext_ack *extack)
+{
+	u64 capacity = 0, told;
+	u32 i;
+
+	for (i = 0; i < parts->nr; i++)
+		capacity += parts->members[i]->size;
+	told = import_slots(parts, capacity);
+	if (!slots)
+		slots = told ?: kvblk_default_slots(capacity);
+	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX) {
+		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
+		return -EINVAL;
+	}
+	if (kvblk_index_init(&pool->index, slots, pool->seg_gen, KVBLK_DRAM_SEG + 1) ||
+	    kvblk_policy_init(&pool->policy, capacity, slots)) {
+		NL_SET_ERR_MSG_FMT(extack, "no memory for an index of %llu slots: ask for fewer",
+				   slots);
+		return -ENOMEM;
+	}
+	slots = min(kvblk_index_slots(&pool->index), KVBLK_SLOTS_MAX);
+	if (slots < told && !(flags & KVBLK_ADD_FORCE)) {
+		NL_SET_ERR_MSG_FMT(extack, "the index had %llu slots: pass as many, or \"force\" to drop blocks",
+				   told);
+		return -ENOSPC;
+	}
+	/* blocks that fitted do so again, but for some that others crowd out */
+	pool->index_evicts = told || !parts->newest || flags & KVBLK_ADD_FORCE;
+	if (pool->index_evicts)
+		pool->index_slots = slots;
+	pool->index.pinned = pool->pinned;
+	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
+	pool->index.told = kvblk_journal_told;
+	pool->index.expired = kvblk_index_expired;
+	return 0;
+}
+
+/* Pools being made, whose names are taken. Under kvblk_pools_lock. */
+static LIST_HEAD(pools_coming);
+
+static bool pool_listed(const struct list_head *list, const char *name)
+{
+	struct kvblk_pool *pool;
+
+	lockdep_assert_held(&kvblk_pools_lock);
+	list_for_each_entry(pool, list, link)
+		if (!strcmp(pool->name, name))
+			return true;
+	return false;
+}
+
+/* 0: the name is the pool's. */
+static int pool_reserve(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	guard(mutex)(&kvblk_pools_lock);
+	if (pool_listed(&pools_coming, pool->name)) {
+		NL_SET_ERR_MSG_FMT(extack, "a pool %s is being created already",
+				   pool->name);
+		return -EEXIST;
+	}
+	if (pool_listed(&kvblk_pools, pool->name)) {
+		NL_SET_ERR_MSG_FMT(extack, "there is a pool %s already", pool->name);
+		return -EEXIST;
+	}
+	list_add_tail(&pool->link, &pools_coming);
+	return 0;
+}
+
+static void pool_unlist(struct kvblk_pool *pool)
+{
+	guard(mutex)(&kvblk_pools_lock);
+	list_del(&pool->link);
+}
+
+/* Each device gets its segment table and place in memory; nothing is written. */
+static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
+		       const struct kvblk_member_spec *specs,
+		       struct netlink_ext_ack *extack)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < parts->nr; i++) {
+		err = parts->newest ?
+			kvblk_member_setup(parts->members[i], parts->supers[i], 0, extack) :
+			kvblk_member_setup(parts->members[i], NULL, parts->anew ?
+					   le32_to_cpu(parts->supers[i]->segment_units) <<
+					   KVBLK_UNIT_SHIFT : specs[i].segment_size, extack);
+		if (err)
+			return err;
+		err = kvblk_member_list(parts->members[i], parts->newest ? NULL : &specs[i],
+					extack);
+		if (err)
+			return err;
+	}
+	if (parts->newest) {
+		import_clock(pool, parts);
+		import_absent(pool, parts);
+	}
+	return 0;
+}
+
+/* @import: the pool comes back, else it is a new one. */
+static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 add_flags,
+			 struct netlink_ext_ack *extack)
+{
+	struct kvblk_member_spec *specs = spec->members;
+	const u32 nr_specs = spec->nr_members;
+	const char *name = spec->name;
+	struct pool_parts *parts;
+	struct kvblk_pool *pool;
+	int err;
+	u32 i;
+
+	if (!kvblk_name_valid((const u8 *)name, KVBLK_NAME_MAX)) {
+		NL_SET_ERR_MSG(extack, "pool names are 1 to 31 of A-Z a-z 0-9 _ - . and begin with a letter or digit");
+		return -EINVAL;
+	}
+	if (!nr_specs || nr_specs > KVBLK_MEMBERS_MAX) {
+		NL_SET_ERR_MSG(extack, "a pool needs 1 to 64 members");
+		return -EINVAL;
+	}
+	for (i = 0; import && i < nr_specs; i++)
+		if (specs[i].name[0]) {
+			NL_SET_ERR_MSG(extack, "members that come back keep their names: give none");
+			return -EINVAL;
+		}
+	parts = kzalloc(sizeof(*parts), GFP_KERNEL);
+	if (!parts)
+		return -ENOMEM;
+	pool = pool_alloc(name);
+	if (IS_ERR(pool)) {
+		kfree(parts);
+		return PTR_ERR(pool);
+	}
+	memcpy(pool->node, spec->node, sizeof(pool->node));
+	err = dev_set_name(&pool->dev, "%s", name);
+	if (!err)
+		err = pool_reserve(pool, extack);
+	if (err)
+		goto put;
+	/*
+	 * A few works for each member, none of which may wait for another one.
+	 * Freezable: what is written behind a hibernation image would contradict
+	 * the image.
+	 */
+	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
+				   8 * KVBLK_MEMBERS_MAX, name);
+	if (!pool->wq) {
+		err = -ENOMEM;
+		goto unlist;
+	}
+
+	err = parts_open(pool, parts, specs, nr_specs, extack);
+	if (!err)
+		err = import ? import_survey(pool, parts, add_flags, extack) :
+			       new_survey(pool, parts, add_flags, extack);
+	if (!err) {
+		pool_identity(pool, parts);
+		pool->flags |= spec->pool_flags;
+		err = pool_index(pool, parts, spec->index_slots, add_flags, extack);
+	}
+	if (!err)
+		err = parts_setup(pool, parts, specs, extack);
+	if (err)
+		goto free;
+
+	err = nodes_add(pool);
+	if (err) {
+		NL_SET_ERR_MSG_FMT(extack, "%s", err == -ENOSPC ?
+				   "no device number is left: load the module anew" :
+				   "the pool's device nodes can't be made");
+		goto free;
+	}
+	err = kvblk_above->pool_up(pool);
+	if (err)
+		goto del;
+	for (i = 0; i < parts->nr && !err; i++)
+		err = kvblk_member_place(parts->members[i], extack);
+	/* a crash between the two passes leaves no member of the past behind */
+	for (i = 0; i < parts->nr && !err; i++)
+		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING,
+					   extack);
+	for (i = 0; i < parts->nr && !err; i++)
+		err = kvblk_member_start(parts->members[i], extack);
+	if (err)
+		goto sysfs;
+	queue_delayed_work(pool->wq, &pool->tick, HZ);
+	/* from now on it may be destroyed */
+	get_device(&pool->dev);
+	mutex_lock(&kvblk_pools_lock);
+	list_move_tail(&pool->link, &kvblk_pools);
+	scoped_guard(spinlock, &pool->openers_lock)
+		WRITE_ONCE(pool->dying, false);
+	mutex_unlock(&kvblk_pools_lock);
+	parts_free(pool, parts, false);
+	dev_info(&pool->dev, "up, %u members, epoch %llu\n", pool->nr_members,
+		 pool->epoch);
+	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_UP, 0);
+	put_device(&pool->dev);
+	return 0;
+
+sysfs:
+	percpu_ref_kill(&pool->users);
+	/* those that have failed are needless now */
+	kvblk_kill_retry(pool);
+	wait_for_completion_state(&pool->users_done, TASK_IDLE);
+	parts_free(pool, parts, true);
+	parts = NULL;
+	kvblk_above->pool_down(pool);
+del:
+	nodes_del(pool);
+free:
+	if (parts)
+		parts_free(pool, parts, true);
+	parts = NULL;
+	destroy_workqueue(pool->wq);
+unlist:
+	pool_unlist(pool);
+put:
+	kfree(parts);
+	put_device(&pool->dev);
+	return err;
+}
+
+int kvblk_pool_create(const struct kvblk_pool_spec *spec, u32 add_flags,
+		      struct netlink_ext_ack *extack)
+{
+	return pool_assemble(spec, false, add_flags, extack);
+}
+
+int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
+		      struct netlink_ext_ack *extack)
+{
+	return pool_assemble(spec, true, add_flags, extack);
+}
+
+/* ---- going ---- */
+
+/* Times that a superblock is written before it can't be, and the gap between them. */
+#define STOP_TRIES	3
+#define STOP_GAP	(HZ / 2)
+
+/* Has the superblocks say @state. Returns the first member that can't be told, or NULL. */
+static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
+					 const struct kvblk_member *but)
+{
+	struct kvblk_member *member, *failed = NULL;
+	u32 tries;
+	int i, err;
+
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		/* a member that is back and not settled stays out of date */
+		if (!member || member == but || member->state == KVBLK_MEMBER_DEAD ||
+		    member->outdated || member->absent)
+			continue;
+		err = -ETIMEDOUT;
+		for (tries = 0; tries < STOP_TRIES && err && !member->suspect; tries++) {
+			if (tries)
+				schedule_timeout_uninterruptible(STOP_GAP);
+			err = kvblk_super_write(member, state, pool->epoch);
+		}
+		if (!err)
+			continue;
+		dev_err(&pool->dev, "member %s: superblock can't be written (%d)\n",
+			member->name, err);
+		failed = failed ?: member;
+	}
+	return failed;
+}
+
+/*
+ * The pool is stopped in good order, or none of its members says so: one that could not
+ * be told would be taken for an old copy. Those which say that it was not have the newer
+ * list, for what could not be written may have arrived.
+ */
+static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *failed = members_tell(pool, KVBLK_SB_CLEAN, NULL);
+
+	if (!failed)
+		return;
+	kvblk_roster_renew(pool);
+	members_tell(pool, KVBLK_SB_ACTIVE, failed);
+	NL_SET_ERR_MSG_FMT(extack, "it is down, as after a crash: %s can't be written",
+			   failed->name);
+}
+
+static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	int i;
+
+	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_DOWN, 0);
+	/* every holder of the lock that has not seen pool->dying is done after this */
+	mutex_lock(&pool->admin);
+	mutex_unlock(&pool->admin);
+	percpu_ref_kill(&pool->users);
+	/* operations, detached ones too, kills and member removals */
+	wait_for_completion_state(&pool->users_done, TASK_IDLE);
+	cancel_delayed_work_sync(&pool->tick);
+	cancel_work_sync(&pool->stats_work);
+	cancel_work_sync(&pool->lease_work);
+	cancel_work_sync(&pool->sweep_work);
+	nodes_del(pool);
+	kvblk_dram_close(pool);
+	kvblk_journals_end(pool);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		if (!member)
+			continue;
+		/* callers that are still there may look for a way to their memory */
+		cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING);
+		cancel_work_sync(&member->reclaim_work);
+		percpu_ref_kill(&member->ref);
+		wait_for_completion_state(&member->ref_done, TASK_IDLE);
+		kvblk_member_stop(member);
+		cancel_delayed_work_sync(&member->dead);
+	}
+	members_stop(pool, extack);
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference_protected(pool->members[i], true);
+		if (!member)
+			continue;
+		kvblk_above->member_down(member);
+		/* a removal may still look at which members know the epoch */
+		mutex_lock(&pool->admin);
+		RCU_INIT_POINTER(pool->members[i], NULL);
+		mutex_unlock(&pool->admin);
+		synchronize_rcu();
+		kvblk_member_free(member);
+	}
+	kvblk_above->pool_down(pool);
+	destroy_workqueue(pool->wq);
+	pool_memory_free(pool);
+	/* the name stays taken until now */
+	pool_unlist(pool);
+	put_device(&pool->dev);
+}
+
+/* For those that are closing the node: io_uring does so after its process has gone. */
+#define CLOSE_TIME	(3 * HZ)
+
+/* With kvblk_pools_lock. */
+static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool;
+
+	list_for_each_entry(pool, &kvblk_pools, link) {
+		if (strcmp(pool->name, name))
+			continue;
+		if (!pool->dying)
+			return pool;
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed already");
+		return ERR_PTR(-EALREADY);
+	}
+	NL_SET_ERR_MSG_FMT(extack, "there is no pool %s", name);
+	return ERR_PTR(-ENOENT);
+}
+
+/* Nobody opens it any more: 0, or somebody has it open. */
+static int destroy_begin(struct kvblk_pool *pool, bool force,
+			 struct netlink_ext_ack *extack)
+{
+	const struct kvblk_opener *opener;
+
+	guard(spinlock)(&pool->openers_lock);
+	if (!list_empty(&pool->openers) && !force) {
+		opener = list_first_entry(&pool->openers, struct kvblk_opener, link);
+		NL_SET_ERR_MSG_FMT(extack, "%.15s (%d)%.8s has the node open: close it, or say \"force\"",
+				   opener->comm, pid_nr(opener->pid),
+				   list_is_singular(&pool->openers) ? "" : ", as others,");
+		return -EBUSY;
+	}
+	WRITE_ONCE(pool->dying, true);
+	return 0;
+}
+
+int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool;
+	int err;
+
+	scoped_guard(mutex, &kvblk_pools_lock) {
+		pool = destroy_find(name, extack);
+		if (IS_ERR(pool))
+			return PTR_ERR(pool);
+		get_device(&pool->dev);
+	}
+	if (!force)
+		wait_event_timeout(pool->settle_wait, list_empty_careful(&pool->openers),
+				   CLOSE_TIME);
+	put_device(&pool->dev);
+	scoped_guard(mutex, &kvblk_pools_lock) {
+		/* another one of this name, perhaps */
+		pool = destroy_find(name, extack);
+		if (IS_ERR(pool))
+			return PTR_ERR(pool);
+		err = destroy_begin(pool, force, extack);
+		if (err)
+			return err;
+	}
+	pool_teardown(pool, extack);
+	return 0;
+}
+
+/* ---- the module's ---- */
+
+int kvblk_pools_init(const struct kvblk_above *above)
+{
+	int err = alloc_chrdev_region(&pools_devt, 0, 2 * POOL_MINORS, "kvblk");
+
+	if (err)
+		return err;
+	kvblk_above = above;
+	err = class_register(&pools_class);
+	if (err)
+		goto region;
+	err = class_register(&nvme_class);
+	if (err)
+		goto class;
+	return 0;
+
+class:
+	class_unregister(&pools_class);
+region:
+	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
+	return err;
+}
+
+void kvblk_pools_exit(void)
+{
+	class_unregister(&nvme_class);
+	class_unregister(&pools_class);
+	unregister_chrdev_region(pools_devt, 2 * POOL_MINORS);
+	numbers_free();
+}

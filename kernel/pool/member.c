@@ -1,0 +1,998 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Members: block devices that come, serve, fall silent, die and go.
+ *
+ *   RESTORING -> UP -> REMOVING -> gone
+ *           \     \-> DEAD (device gone) -> REMOVING
+ *            \-> UNRESTORED (can't be read now) -> REMOVING, DEAD
+ *
+ * The rules:
+ * - A device holds a member from open to free, exclusively; what is on it is
+ *   overwritten only when it is blank, or the administrator said "format".
+ * - A member that has missed an activation of its pool, or a removal or death
+ *   of a sibling, has an older epoch: deletes may have passed it by. It is not
+ *   taken, unless the pool knows what has become of its blocks since (log/missing.c).
+ *   One that could not be read has missed nothing until a delete would have to know
+ *   what is on it.
+ * - No member waits for another: background work is each member's own.
+ */
+#include <linux/ctype.h>
+#include <linux/netlink.h>
+#include <linux/slab.h>
+#include <linux/utsname.h>
+#include <linux/vmalloc.h>
+
+#include "pool/pool.h"
+#include "p2p/p2p.h"
+
+/* ---- the device ---- */
+
+static void member_mark_dead(struct block_device *bdev, bool surprise)
+{
+	lockdep_assert_held(&bdev->bd_holder_lock);
+	/* the member is freed after its file is put, and that takes the lock */
+	kvblk_absent_dies(bdev->bd_holder);
+	kvblk_member_dies(bdev->bd_holder);
+	mutex_unlock(&bdev->bd_holder_lock);
+}
+
+static const struct blk_holder_ops member_holder_ops = {
+	.mark_dead = member_mark_dead,
+};
+
+static void member_dead_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(to_delayed_work(work),
+						   struct kvblk_member, dead);
+	struct kvblk_pool *pool = member->pool;
+
+	/* kvblk_member_free() waits for this work */
+	if (READ_ONCE(pool->dying) || !mutex_trylock(&pool->admin)) {
+		queue_delayed_work(pool->wq, &member->dead, HZ / 10);
+		return;
+	}
+	dev_warn(&pool->dev, "member %s: device %s gone, its blocks are misses; to get them back bring it back (%s) and add it\n",
+		 member->name, member->device, member->place[0] ? member->place : member->path);
+	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
+	wake_up_all(&pool->space_wait);
+	kvblk_kill_retry(pool);
+	/* deletes pass it by from now on */
+	WRITE_ONCE(pool->epoch, pool->epoch + 1);
+	member->outdated = true;
+	kvblk_pool_tell_epoch(pool);
+	mutex_unlock(&pool->admin);
+}
+
+static void member_ref_release(struct percpu_ref *ref)
+{
+	complete(&container_of(ref, struct kvblk_member, ref)->ref_done);
+}
+
+/*
+ * The name that the member gets if it is a new one: @given, or the last part of its
+ * path, or what remains of the kernel's name of the device.
+ */
+static void member_name(struct kvblk_member *member, const char *given)
+{
+	const char *last = kbasename(member->path);
+	char *c = member->name;
+
+	if (given[0]) {
+		strscpy(member->name, given);
+	} else if (strlen(last) < sizeof(member->name) &&
+		   kvblk_name_valid((const u8 *)last, sizeof(member->name))) {
+		strscpy(member->name, last);
+	} else {
+		strscpy(member->name, member->device);
+		for (; *c; c++)
+			if (!isascii(*c) || (!isalnum(*c) && *c != '-' && *c != '.'))
+				*c = '_';
+		if (!isalnum(member->name[0]))
+			member->name[0] = 'd';
+	}
+}
+
+struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
+				       struct kvblk_member_spec *spec,
+				       struct kvblk_d_super *sb,
+				       enum kvblk_found *found,
+				       struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	struct block_device *bdev;
+	struct file *file;
+	u32 align;
+	int err;
+
+	member = kzalloc(sizeof(*member), GFP_KERNEL);
+	if (!member)
+		return ERR_PTR(-ENOMEM);
+	member->pool = pool;
+	member->path = no_free_ptr(spec->path);
+	strscpy(member->place, spec->place);
+	init_completion(&member->ref_done);
+	spin_lock_init(&member->lock);
+	atomic_set(&member->write_errors, 1);
+	mutex_init(&member->table_lock);
+	INIT_LIST_HEAD(&member->ready);
+	INIT_LIST_HEAD(&member->free);
+	INIT_LIST_HEAD(&member->sealed);
+	INIT_LIST_HEAD(&member->retiring);
+	INIT_LIST_HEAD(&member->closing);
+	INIT_LIST_HEAD(&member->kills);
+	kvblk_gate_member_init(member);
+	INIT_WORK(&member->p2p_work, kvblk_p2p_work);
+	member->p2p_next = jiffies;
+	INIT_WORK(&member->log_work, kvblk_log_work);
+	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
+	INIT_WORK(&member->restore, kvblk_member_restore);
+	INIT_WORK(&member->kill_work, kvblk_kill_work);
+	INIT_WORK(&member->super_work, kvblk_super_work);
+	INIT_DELAYED_WORK(&member->dead, member_dead_work);
+	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
+	member->kill_retry = jiffies;
+	kvblk_watch_init(member);
+	member->last_get = jiffies - HZ;
+	member->stats = &pool->stats->own;
+	member->ios = alloc_percpu(struct kvblk_ios);
+	err = member->ios ? percpu_ref_init(&member->ref, member_ref_release, 0,
+					    GFP_KERNEL) : -ENOMEM;
+	if (err)
+		goto free;
+	err = kvblk_io_member_init(member);
+	if (err)
+		goto ref;
+
+	file = bdev_file_open_by_dev(spec->dev, BLK_OPEN_READ | BLK_OPEN_WRITE,
+				     member, &member_holder_ops);
+	if (IS_ERR(file)) {
+		err = PTR_ERR(file);
+		if (err == -EBUSY)
+			NL_SET_ERR_MSG_FMT(extack, "%.32s is in use (mounted, or held by another driver)",
+					   kbasename(member->path));
+		else
+			NL_SET_ERR_MSG_FMT(extack, "%.40s can't be opened for writing",
+					   kbasename(member->path));
+		goto bios;
+	}
+	member->bdev_file = file;
+	bdev = file_bdev(file);
+	member->bdev = bdev;
+	member->dev = bdev->bd_dev;
+	snprintf(member->device, sizeof(member->device), "%pg", bdev);
+	member_name(member, spec->name);
+	member->size = round_down(bdev_nr_bytes(bdev), KVBLK_UNIT);
+	err = -EACCES;
+	if (bdev_read_only(bdev)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is read-only", member->name);
+		goto close;
+	}
+	err = -EINVAL;
+	if (bdev_logical_block_size(bdev) > KVBLK_UNIT) {
+		NL_SET_ERR_MSG_FMT(extack, "%.24s has logical blocks above 4 KiB: format it with fewer",
+				   member->name);
+		goto close;
+	}
+	if (bdev_is_zoned(bdev)) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is zoned, which is not supported",
+				   member->name);
+		goto close;
+	}
+	align = max3(KVBLK_UNIT, bdev_physical_block_size(bdev),
+		     (u32)bdev_io_min(bdev));
+	/* a stripe of a RAID is a wish, not a need */
+	if (!is_power_of_2(align) || align > 65536)
+		align = KVBLK_UNIT;
+	member->record_align = align;
+
+	err = kvblk_super_read(member, sb, found);
+	if (err) {
+		NL_SET_ERR_MSG_FMT(extack, "%s can't be read", member->name);
+		goto close;
+	}
+	return member;
+close:
+	bdev_fput(member->bdev_file);
+	cancel_delayed_work_sync(&member->dead);
+	/* it died meanwhile, and held nothing of the pool */
+	if (member->unsure)
+		atomic_dec(&pool->unsure);
+bios:
+	kvblk_io_member_exit(member);
+ref:
+	percpu_ref_exit(&member->ref);
+free:
+	free_percpu(member->ios);
+	kfree(member->path);
+	kfree(member);
+	return ERR_PTR(err);
+}
+
+void kvblk_member_free(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 i, granules;
+
+	/* mark_dead can't come any more once this returns */
+	if (member->bdev_file)
+		bdev_fput(member->bdev_file);
+	cancel_delayed_work_sync(&member->dead);
+	/* it died before it became one of the pool's */
+	if (member->unsure && !member->removing)
+		atomic_dec(&pool->unsure);
+	cancel_work_sync(&member->log_work);
+	cancel_work_sync(&member->reclaim_work);
+	cancel_work_sync(&member->kill_work);
+	kvblk_gate_member_exit(member);
+	kvblk_io_member_exit(member);
+	for (i = 0; member->segs && i < member->nr_segs; i++)
+		kvblk_open_free(member->segs[i].open);
+	if (member->slot) {
+		guard(mutex)(&pool->admin);
+		granules = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+		for (i = 0; i < granules; i++)
+			pool->granule[(member->seg_base >> KVBLK_GRANULE_SHIFT) + i] = 0;
+	}
+	kvfree(member->segs);
+	kvfree(member->table_seq);
+	vfree(member->super);
+	free_page((unsigned long)member->table_buf);
+	percpu_ref_exit(&member->ref);
+	free_percpu(member->ios);
+	kfree(member->path);
+	kfree(member);
+}
+
+/* ---- format and superblocks ---- */
+
+int kvblk_found_unfit(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		      enum kvblk_found found, u32 add_flags,
+		      struct netlink_ext_ack *extack)
+{
+	if ((found == KVBLK_FOUND_MEMBER || found == KVBLK_FOUND_FORMER) &&
+	    kvblk_member_active(sb->member_uuid)) {
+		NL_SET_ERR_MSG_FMT(extack, "%.24s is another path to a member in use, or a copy of it",
+				   member->name);
+		return -EEXIST;
+	}
+	if (add_flags & KVBLK_ADD_FORMAT)
+		return 0;
+	if (found == KVBLK_FOUND_FORMER) {
+		NL_SET_ERR_MSG_FMT(extack, "%s was a member, and holds something else now",
+				   member->name);
+		return -ENOTEMPTY;
+	}
+	if (found == KVBLK_FOUND_SHRUNK) {
+		NL_SET_ERR_MSG_FMT(extack, "%.24s has %llu MiB, but had %llu MiB as a member",
+				   member->name, member->size >> 20,
+				   le64_to_cpu(sb->size) >> 20);
+		return -ENOSPC;
+	}
+	if (found == KVBLK_FOUND_DAMAGED) {
+		NL_SET_ERR_MSG_FMT(extack, "%.20s has damaged superblocks: check it; \"format\" empties it",
+				   member->name);
+		return -EUCLEAN;
+	}
+	if (found == KVBLK_FOUND_NEWER) {
+		NL_SET_ERR_MSG_FMT(extack, "%.20s is of another version of kvblk: import its pool with it",
+				   member->name);
+		return -EPROTONOSUPPORT;
+	}
+	return 0;
+}
+
+int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 segment_size, struct netlink_ext_ack *extack)
+{
+	u64 seg = segment_size, nr, least;
+	u32 pages, i;
+
+	if (sb) {
+		member->segment_units = le32_to_cpu(sb->segment_units);
+		member->nr_segs = le32_to_cpu(sb->nr_segments);
+		member->data_start = le64_to_cpu(sb->data_start);
+		member->record_align = le32_to_cpu(sb->record_align);
+		member->incarnation = le64_to_cpu(sb->incarnation);
+		member->epoch = le64_to_cpu(sb->epoch);
+		member->activation = le64_to_cpu(sb->activation);
+		member->roster_seq = le64_to_cpu(sb->list_seq);
+		member->sb_seq = le64_to_cpu(sb->seq);
+		import_uuid(&member->uuid, sb->member_uuid);
+	} else {
+		if (seg && (!is_power_of_2(seg) || seg < KVBLK_SEGMENT_MIN ||
+			    seg > KVBLK_SEGMENT_MAX)) {
+			NL_SET_ERR_MSG(extack, "segment size must be a power of two from 8 MiB to 1 GiB");
+			return -EINVAL;
+		}
+		if (!seg)
+			seg = kvblk_default_segment(member->size);
+		member->data_start = kvblk_data_start(member->size, seg);
+		nr = kvblk_nr_segments(member->size, seg);
+		if (nr < KVBLK_MEMBER_SEGS_MIN) {
+			least = KVBLK_MEMBER_SEGS_MIN * seg + member->data_start;
+			NL_SET_ERR_MSG_FMT(extack, "%.18s is too small: %llu MiB; %u segments take %llu MiB",
+					   member->name, member->size >> 20,
+					   KVBLK_MEMBER_SEGS_MIN, least >> 20);
+			return -EINVAL;
+		}
+		if (nr > KVBLK_SEGS_MAX) {
+			NL_SET_ERR_MSG_FMT(extack, "%.24s would have over 2^20 segments: choose larger ones",
+					   member->name);
+			return -EINVAL;
+		}
+		member->nr_segs = nr;
+		member->segment_units = seg >> KVBLK_UNIT_SHIFT;
+		member->incarnation = get_random_u64();
+		member->sb_seq = 0;
+		member->formatted = true;
+		uuid_gen(&member->uuid);
+	}
+	if (member->nr_segs > KVBLK_SEGS_MAX) {
+		NL_SET_ERR_MSG_FMT(extack, "%.24s has over 2^20 segments: format it with larger ones",
+				   member->name);
+		return -EINVAL;
+	}
+	member->nr_logs = clamp(min(member->nr_segs / 32, num_possible_cpus()), 1u,
+				(u32)KVBLK_LOGS_NEW);
+	pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES);
+	member->segs = kvcalloc(member->nr_segs, sizeof(*member->segs), GFP_KERNEL);
+	member->table_seq = kvcalloc(pages, sizeof(u64), GFP_KERNEL);
+	member->table_buf = (void *)get_zeroed_page(GFP_KERNEL);
+	member->super = vzalloc(sizeof(*member->super));
+	if (!member->segs || !member->table_seq || !member->table_buf || !member->super)
+		return -ENOMEM;
+	/* fields of later versions are written as they were read */
+	if (sb)
+		*member->super = *sb;
+	for (i = 0; i < member->nr_segs; i++) {
+		INIT_LIST_HEAD(&member->segs[i].link);
+		member->segs[i].gen = 1;
+	}
+	return 0;
+}
+
+/* ---- coming ---- */
+
+int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
+		      struct netlink_ext_ack *extack)
+{
+	int err = kvblk_roster_add(member->pool, member, spec && spec->name[0]);
+
+	if (err == -EEXIST)
+		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.20s, there or missing: give another name",
+				   member->name);
+	else if (err)
+		NL_SET_ERR_MSG(extack, "the pool has 64 members, missing ones included: it takes no more");
+	return err;
+}
+
+/* A run of granules for the member's segment numbers. */
+int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	struct kvblk_stats __percpu *stats = alloc_percpu(struct kvblk_stats);
+	struct kvblk_pool *pool = member->pool;
+	u32 want = DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT);
+	u32 slot, at, run = 0;
+
+	if (!stats) {
+		NL_SET_ERR_MSG(extack, "no memory for the member's counters");
+		return -ENOMEM;
+	}
+	guard(mutex)(&pool->admin);
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		if (!memchr(pool->granule, slot + 1, KVBLK_GRANULES))
+			break;
+	for (at = 0; at < KVBLK_GRANULES && run < want; at++)
+		run = pool->granule[at] ? 0 : run + 1;
+	if (slot == KVBLK_MEMBERS_MAX || run < want) {
+		NL_SET_ERR_MSG(extack, "the pool has 64 members, or too many segments");
+		free_percpu(stats);
+		return -ENOSPC;
+	}
+	member->slot = slot + 1;
+	member->seg_base = (at - want) << KVBLK_GRANULE_SHIFT;
+	kvblk_stats_join(member, stats);
+	memset(&pool->granule[at - want], member->slot, want);
+	return 0;
+}
+
+int kvblk_member_prepare(struct kvblk_member *member, u16 state,
+			 struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 page, i;
+	int err;
+
+	if (member->formatted) {
+		/* first of all: what is there belongs to nobody */
+		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
+		if (err)
+			goto unwritable;
+		for (page = 0; page * KVBLK_TABLE_ENTRIES < member->nr_segs; page++) {
+			err = kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
+			if (err)
+				goto unwritable;
+		}
+		for (i = 0; i < member->nr_segs; i++)
+			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
+				   (u16)member->segs[i].gen);
+	}
+	/* of a member that is back it may not say yet that it is up to date */
+	if (member->absent)
+		return 0;
+	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
+	if (!err)
+		return 0;
+unwritable:
+	NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+	return err;
+}
+
+int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	bool active = false;
+	u64 epoch;
+	int err;
+
+	err = kvblk_above->member_up(member);
+	if (err) {
+		NL_SET_ERR_MSG(extack, "no memory for the member's sysfs entry");
+		return err;
+	}
+	mutex_lock(&pool->admin);
+	/* the epoch may move meanwhile, and a member comes with the current one only */
+	while (!member->absent && (member->epoch != pool->epoch || !active)) {
+		epoch = pool->epoch;
+		mutex_unlock(&pool->admin);
+		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
+		if (err) {
+			kvblk_above->member_down(member);
+			NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
+			return err;
+		}
+		active = true;
+		mutex_lock(&pool->admin);
+	}
+	/* which drive it is: messages have the name alone */
+	dev_info(&pool->dev, "member %s: on %s, %s, uuid %pUb\n", member->name, member->device,
+		 member->place[0] ? member->place : member->path, &member->uuid);
+	pool->nr_members++;
+	/* deletes don't wait for one that is back: see restore_record() */
+	if (!member->absent)
+		atomic_inc(&pool->restoring);
+	percpu_ref_get(&pool->users);
+	rcu_assign_pointer(pool->members[member->slot - 1], member);
+	kvblk_pool_limits(pool);
+	queue_work(pool->wq, &member->restore);
+	/* it may be the first one that knows the epoch */
+	kvblk_pool_settle(pool);
+	mutex_unlock(&pool->admin);
+	return 0;
+}
+
+/* ---- going ---- */
+
+void kvblk_member_stop(struct kvblk_member *member)
+{
+	struct kvblk_segment *seg, *next;
+
+	WRITE_ONCE(member->state, member->state == KVBLK_MEMBER_DEAD ?
+		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
+	flush_work(&member->restore);
+	/* both hold member->ref */
+	flush_work(&member->p2p_work);
+	flush_work(&member->probe);
+	flush_work(&member->log_work);
+	cancel_work_sync(&member->reclaim_work);
+	cancel_delayed_work_sync(&member->checkpoint);
+	kvblk_log_close(member);
+	flush_work(&member->log_work);
+	cancel_work_sync(&member->reclaim_work);
+	cancel_delayed_work_sync(&member->checkpoint);
+	list_for_each_entry_safe(seg, next, &member->ready, link) {
+		seg->state = KVBLK_SEG_FREE;
+		list_del_init(&seg->link);
+		if (member->state != KVBLK_MEMBER_DEAD)
+			kvblk_table_write(member, seg - member->segs);
+	}
+}
+
+static void member_remove_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
+	struct kvblk_pool *pool = member->pool;
+	/* a member that is to come back at once keeps its superblocks */
+	bool keep = member->state == KVBLK_MEMBER_DEAD || !member->delisted, wiped;
+	u64 at = 0, dropped = 0;
+	struct file *file;
+	u32 i, pass = 0;
+
+	/* restore leaves; kills are needless now; reclaim takes references itself */
+	flush_work(&member->restore);
+	kvblk_kill_retry(pool);
+	cancel_work_sync(&member->reclaim_work);
+	percpu_ref_kill(&member->ref);
+	wait_for_completion_state(&member->ref_done, TASK_IDLE);
+	kvblk_member_stop(member);
+	for (i = 0; i < member->nr_segs; i++)
+		WRITE_ONCE(pool->seg_gen[member->seg_base + i],
+			   (u16)(member->segs[i].gen + 1));
+	/*
+	 * Its segment numbers are given away again: nothing may know them. Twice,
+	 * for an insert may have moved one behind the first pass's back.
+	 */
+	do {
+		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool),
+				       &dropped);
+		cond_resched();
+	} while (at || ++pass < 2);
+	kvblk_dram_forget_segments(pool, member->seg_base, member->nr_segs);
+	/* nobody's: it can't come back */
+	wiped = !keep && kvblk_super_wipe(member);
+
+	kvblk_above->member_down(member);
+	scoped_guard(mutex, &pool->admin) {
+		file = member->bdev_file;
+		member->bdev_file = NULL;
+	}
+	synchronize_rcu();
+	/*
+	 * While it is listed: a device can be added again once its member is not. And
+	 * without the lock, for a task that opens the disk may hold this up.
+	 */
+	bdev_fput(file);
+	mutex_lock(&pool->admin);
+	if (member->delisted)
+		kvblk_absent_end(pool, &member->uuid);
+	if (wiped)
+		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
+	else
+		pool->nr_lost += kvblk_member_unsure_end(member);
+	kvblk_pool_settle(pool);
+	if (!member->delisted && member->absent)
+		member->absent->taken = false;
+	member->absent = NULL;
+	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
+	pool->nr_members--;
+	kvblk_pool_limits(pool);
+	mutex_unlock(&pool->admin);
+	wake_up_all(&pool->settle_wait);
+	synchronize_rcu();
+	dev_info(&pool->dev, "member %s: removed\n", member->name);
+	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DOWN, 0);
+	kvblk_member_free(member);
+	percpu_ref_put(&pool->users);
+}
+
+/* With pool->admin. @delist: for good, else a member that is back takes its place. */
+static int leave_begin(struct kvblk_member *member, bool delist,
+		       struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->admin);
+	if (!percpu_ref_tryget_live(&pool->users)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	member->removing = true;
+	member->delisted = delist && kvblk_roster_del(pool, &member->uuid);
+	/* from the moment that its blocks can't be found; a dead one's are counted */
+	atomic_inc(&pool->unsure);
+	if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
+	    KVBLK_MEMBER_UP ||
+	    cmpxchg(&member->state, KVBLK_MEMBER_RESTORING,
+		    KVBLK_MEMBER_REMOVING) == KVBLK_MEMBER_RESTORING)
+		member->unsure = true;
+	else
+		atomic_dec(&pool->unsure);
+	/* deletes pass it by from now on */
+	WRITE_ONCE(pool->epoch, pool->epoch + 1);
+	member->outdated = true;
+	INIT_WORK(&member->remove, member_remove_work);
+	queue_work(pool->wq, &member->remove);
+	return 0;
+}
+
+/* For the others to write the new epoch: deletes are sure once they have. */
+#define TELL_TIME	(4 * HZ)
+
+/* The member that is meant, by @uuid or (NULL) by @name; pool->admin. */
+static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
+					 const uuid_t *uuid)
+{
+	struct kvblk_member *member;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, member, i)
+		if (uuid ? uuid_equal(&member->uuid, uuid) : !strcmp(member->name, name))
+			return member;
+	return NULL;
+}
+
+/* A device that is being added. In pool->coming, pool->admin. */
+struct coming {
+	struct list_head link;
+	dev_t dev;
+	uuid_t uuid;			/* of the member, once it has one */
+};
+
+static bool is_coming(struct kvblk_pool *pool, const uuid_t *uuid)
+{
+	struct coming *coming;
+
+	lockdep_assert_held(&pool->admin);
+	list_for_each_entry(coming, &pool->coming, link)
+		if (uuid_equal(&coming->uuid, uuid))
+			return true;
+	return false;
+}
+
+/* One that is away: it is none any more. With pool->admin. */
+static int remove_missing(struct kvblk_pool *pool, const char *name,
+			  const uuid_t *uuid, struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_member entry;
+	struct kvblk_absent *absent;
+	uuid_t own;
+	u32 i;
+
+	for (i = 0; i < KVBLK_SB_MEMBERS; i++) {
+		if (!kvblk_roster_missing(pool, i, &entry, NULL))
+			continue;
+		import_uuid(&own, entry.uuid);
+		if (uuid ? !uuid_equal(&own, uuid) : strcmp(entry.name, name))
+			continue;
+		absent = kvblk_absent_get(pool, &own);
+		if ((absent && absent->taken) || is_coming(pool, &own)) {
+			NL_SET_ERR_MSG_FMT(extack, "%s is being added", entry.name);
+			return -EALREADY;
+		}
+		kvblk_roster_del(pool, &own);
+		kvblk_absent_end(pool, &own);
+		return 0;
+	}
+	if (uuid)
+		NL_SET_ERR_MSG(extack, "the pool has no member of this uuid");
+	else
+		NL_SET_ERR_MSG_FMT(extack, "the pool has no member %s", name);
+	return -ENOENT;
+}
+
+static int remove_begin(struct kvblk_pool *pool, const char *name,
+			const uuid_t *uuid, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+
+	if (READ_ONCE(pool->dying)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	member = member_named(pool, name, uuid);
+	if (!member)
+		return remove_missing(pool, name, uuid, extack);
+	if (member->removing) {
+		NL_SET_ERR_MSG_FMT(extack, "%s is being removed already", member->name);
+		return -EALREADY;
+	}
+	return leave_begin(member, true, extack);
+}
+
+int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
+			const uuid_t *uuid, struct netlink_ext_ack *extack)
+{
+	int err;
+
+	mutex_lock(&pool->admin);
+	err = remove_begin(pool, name, uuid, extack);
+	mutex_unlock(&pool->admin);
+	if (err)
+		return err;
+	kvblk_pool_tell_epoch(pool);
+	wait_event_timeout(pool->settle_wait, kvblk_pool_told(pool), TELL_TIME);
+	guard(mutex)(&pool->admin);
+	if (kvblk_pool_settle(pool) && atomic_read(&pool->unsure))
+		NL_SET_ERR_MSG(extack, "it is removed, but deletes fail until the other members can be written");
+	return 0;
+}
+
+/* ---- coming while the pool is up ---- */
+
+/* Then pool->users is held. */
+static int add_begin(struct kvblk_pool *pool, struct coming *coming,
+		     struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	struct coming *other;
+	int i;
+
+	guard(mutex)(&pool->admin);
+	/* before the device is opened, which its driver may hold up */
+	kvblk_for_each_member(pool, member, i)
+		if (member->bdev_file && member->bdev->bd_dev == coming->dev &&
+		    READ_ONCE(member->state) != KVBLK_MEMBER_DEAD) {
+			NL_SET_ERR_MSG_FMT(extack, "the device is member %s of the pool already",
+					   member->name);
+			return -EEXIST;
+		}
+	list_for_each_entry(other, &pool->coming, link)
+		if (other->dev == coming->dev) {
+			NL_SET_ERR_MSG(extack, "the device is being added already");
+			return -EALREADY;
+		}
+	if (READ_ONCE(pool->dying) || !percpu_ref_tryget_live(&pool->users)) {
+		NL_SET_ERR_MSG(extack, "the pool is being destroyed");
+		return -ENODEV;
+	}
+	list_add(&coming->link, &pool->coming);
+	return 0;
+}
+
+/* The dead member that the device of @sb was, or NULL; RCU or pool->admin. */
+static struct kvblk_member *add_former(struct kvblk_pool *pool,
+				       const struct kvblk_d_super *sb)
+{
+	struct kvblk_member *former;
+	int i;
+
+	kvblk_for_each_member(pool, former, i)
+		if (!memcmp(&former->uuid, sb->member_uuid, UUID_SIZE))
+			return former;
+	return NULL;
+}
+
+static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+{
+	const struct kvblk_member *former;
+
+	guard(rcu)();
+	former = add_former(pool, sb);
+	/* or another copy of it was quicker */
+	return !former || !READ_ONCE(former->removing);
+}
+
+/*
+ * What the pool knows of a member that was away; NULL: it is out of date. @former: the
+ * dead member that it was, or NULL.
+ */
+static struct kvblk_absent *add_known(struct kvblk_pool *pool,
+				      const struct kvblk_d_super *sb,
+				      const struct kvblk_member *former)
+{
+	struct kvblk_absent *absent;
+	struct kvblk_life life;
+	uuid_t uuid;
+
+	lockdep_assert_held(&pool->admin);
+	/* restore may end it, if it is another one's */
+	guard(rcu)();
+	import_uuid(&uuid, sb->member_uuid);
+	absent = kvblk_absent_get(pool, &uuid);
+	if (!absent || (absent->taken && !former) ||
+	    absent->incarnation != le64_to_cpu(sb->incarnation))
+		return NULL;
+	life = (struct kvblk_life) { absent->epoch, absent->activation };
+	return kvblk_super_lived(sb, &life) ? absent : NULL;
+}
+
+/* It is not back after all; pool->admin. */
+static void add_release(struct kvblk_member *member)
+{
+	lockdep_assert_held(&member->pool->admin);
+	if (member->absent)
+		member->absent->taken = false;
+	member->absent = NULL;
+}
+
+static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
+{
+	NL_SET_ERR_MSG_FMT(extack, "%.18s is out of date: its blocks are stale, \"format\" makes it new",
+			   member->name);
+	return -ESTALE;
+}
+
+/* A member that was away is back, with what the pool knows of it: or an error. */
+static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		    u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_absent *absent;
+	struct kvblk_member *former;
+	int err = 0;
+
+	scoped_guard(mutex, &pool->admin) {
+		former = add_former(pool, sb);
+		absent = add_known(pool, sb, former);
+		if (!absent)
+			return add_stale(member, extack);
+		if (absent->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
+		    !(add_flags & KVBLK_ADD_FORCE)) {
+			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: bring the newer one, or say \"force\"",
+					   member->name);
+			return -ESTALE;
+		}
+		if (former && !former->removing)
+			err = leave_begin(former, false, extack);
+	}
+	if (err)
+		return err;
+	/* it gives back its name */
+	wait_event_idle(pool->settle_wait, add_former_gone(pool, sb));
+	guard(mutex)(&pool->admin);
+	/* it was taken off meanwhile, or a copy of it was quicker */
+	member->absent = add_known(pool, sb, NULL);
+	if (!member->absent)
+		return add_stale(member, extack);
+	member->absent->taken = true;
+	return 0;
+}
+
+/* A new member, whatever is there: 0, or why not. */
+static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_flags,
+		   struct netlink_ext_ack *extack)
+{
+	if (found != KVBLK_FOUND_BLANK && !(add_flags & KVBLK_ADD_FORMAT)) {
+		NL_SET_ERR_MSG_FMT(extack, "%.20s holds other data: take another device, or say \"format\"",
+				   member->name);
+		return -ENOTEMPTY;
+	}
+	return 0;
+}
+
+/* A missing member that was overwritten is none any more. */
+static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+{
+	const struct kvblk_absent *absent;
+	uuid_t uuid;
+
+	guard(mutex)(&pool->admin);
+	import_uuid(&uuid, sb->member_uuid);
+	absent = kvblk_absent_get(pool, &uuid);
+	/* it is there, or coming back: what was overwritten is a copy */
+	if (member_named(pool, NULL, &uuid) || (absent && absent->taken))
+		return;
+	if (kvblk_roster_del(pool, &uuid))
+		kvblk_absent_end(pool, &uuid);
+}
+
+static bool add_of_pool(const struct kvblk_member *member,
+			const struct kvblk_d_super *sb, enum kvblk_found found)
+{
+	return found == KVBLK_FOUND_MEMBER &&
+	       !memcmp(sb->pool_uuid, &member->pool->uuid, sizeof(sb->pool_uuid));
+}
+
+/* No lock: the device may take as long as it likes. */
+static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
+		      struct coming *coming, struct kvblk_d_super *sb,
+		      u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	enum kvblk_found found;
+	bool overwrote;
+	int err = 0;
+
+	member = kvblk_member_open(pool, spec, sb, &found, extack);
+	if (IS_ERR(member))
+		return PTR_ERR(member);
+	err = kvblk_found_unfit(member, sb, found, add_flags, extack);
+	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT) &&
+	    spec->name[0]) {
+		NL_SET_ERR_MSG_FMT(extack, "%.30s is a member that comes back: it keeps its name",
+				   kbasename(member->path));
+		err = -EINVAL;
+	}
+	if (!err && add_of_pool(member, sb, found) && !(add_flags & KVBLK_ADD_FORMAT))
+		err = kvblk_super_owned(member, sb, add_flags, extack) ? -EREMOTE :
+			add_back(member, sb, add_flags, extack);
+	else if (!err)
+		err = add_new(member, found, add_flags, extack);
+	if (!err)
+		err = kvblk_member_setup(member, member->absent ? sb : NULL,
+					 spec->segment_size, extack);
+	if (!err)
+		err = kvblk_member_place(member, extack);
+	scoped_guard(mutex, &pool->admin)
+		uuid_copy(&coming->uuid, &member->uuid);
+	if (!err)
+		err = kvblk_member_list(member, spec, extack);
+	if (!err)
+		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
+	/* from its start on it may be removed, and freed */
+	overwrote = member->formatted && found == KVBLK_FOUND_MEMBER;
+	if (!err)
+		err = kvblk_member_start(member, extack);
+	if (!err && overwrote)
+		add_overwrote(pool, sb);
+	if (err) {
+		if (member->formatted) {
+			kvblk_roster_del(pool, &member->uuid);
+			/* the device may have died since the member was listed */
+			kvblk_absent_end(pool, &member->uuid);
+		}
+		scoped_guard(mutex, &pool->admin)
+			add_release(member);
+		kvblk_member_free(member);
+	}
+	return err;
+}
+
+/* The member that holds device @dev; RCU or pool->admin. */
+static struct kvblk_member *member_on(struct kvblk_pool *pool, dev_t dev)
+{
+	struct kvblk_member *member;
+	int i;
+
+	kvblk_for_each_member(pool, member, i)
+		if (member->dev == dev)
+			return member;
+	return NULL;
+}
+
+static bool dev_is_free(struct kvblk_pool *pool, dev_t dev)
+{
+	guard(rcu)();
+	return !member_on(pool, dev);
+}
+
+/*
+ * Has a member read again that could not be. Returns 1 then; 0 if there is none on @dev,
+ * or none any more because it has left, and the caller is to add it as one that was away;
+ * an error.
+ */
+static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack *extack)
+{
+	struct kvblk_member *member;
+	int err = 0;
+
+	scoped_guard(mutex, &pool->admin) {
+		member = member_on(pool, dev);
+		if (member && READ_ONCE(member->nr_unread) &&
+		    READ_ONCE(member->state) == KVBLK_MEMBER_UP) {
+			kvblk_member_reread(member, false);
+			return 1;
+		}
+		if (!member || READ_ONCE(member->state) != KVBLK_MEMBER_UNRESTORED)
+			return 0;
+		if (kvblk_member_retry(member))
+			return 1;
+		if (!member->outdated && !kvblk_absent_get(pool, &member->uuid)) {
+			NL_SET_ERR_MSG(extack, "no memory to tell what has passed it by: destroy and import the pool");
+			return -ENOMEM;
+		}
+		if (!member->removing)
+			err = leave_begin(member, false, extack);
+	}
+	if (!err)
+		wait_event_idle(pool->settle_wait, dev_is_free(pool, dev));
+	return err;
+}
+
+int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
+		     u32 add_flags, struct netlink_ext_ack *extack)
+{
+	struct kvblk_d_super *sb;
+	struct coming coming;
+	int err;
+
+	err = add_flags & KVBLK_ADD_FORMAT ? 0 : add_again(pool, spec->dev, extack);
+	if (err)
+		return min(err, 0);
+	coming = (struct coming) { .dev = spec->dev };
+	sb = vmalloc(sizeof(*sb));
+	if (!sb)
+		return -ENOMEM;
+	err = add_begin(pool, &coming, extack);
+	if (!err) {
+		err = add_device(pool, spec, &coming, sb, add_flags, extack);
+		mutex_lock(&pool->admin);
+		list_del(&coming.link);
+		mutex_unlock(&pool->admin);
+		percpu_ref_put(&pool->users);
+		kvblk_pool_tell_epoch(pool);
+	}
+	vfree(sb);
+	return err;
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Pools: what their members make of them, and where they are found. */
+#include "pool/pool.h"
+
+const struct kvblk_above *kvblk_above;
+LIST_HEAD(kvblk_pools);
+DEFINE_MUTEX(kvblk_pools_lock);		/* kvblk_pools */
+
+/* The longest block that leaves room for a header and a page of summary. */
+static u32 member_value_max(const struct kvblk_member *member)
+{
+	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
+	u32 units = round_down(member->segment_units - 1, align);
+
+	if (units >= kvblk_record_units(KVBLK_VALUE_MAX, align))
+		return KVBLK_VALUE_MAX;
+	return (units - kvblk_header_units(units << KVBLK_UNIT_SHIFT)) <<
+		KVBLK_UNIT_SHIFT;
+}
+
+static u32 value_max(struct kvblk_pool *pool, bool any)
+{
+	struct kvblk_member *member;
+	u32 most = 0;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (any || kvblk_member_ok(member))
+			most = max(most, member_value_max(member));
+	return most;
+}
+
+u32 kvblk_pool_value_max(struct kvblk_pool *pool)
+{
+	return value_max(pool, false);
+}
+
+bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes)
+{
+	u32 most;
+
+	/* a short one fits into every segment */
+	if (bytes <= SZ_4M)
+		return false;
+	most = value_max(pool, true);
+	return most && bytes > most;
+}
+
+u64 kvblk_pool_capacity(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	u64 bytes = 0;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+			bytes += (u64)member->nr_segs * member->segment_units;
+	return bytes << KVBLK_UNIT_SHIFT;
+}
+
+u64 kvblk_pool_free_bytes(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	u64 bytes = 0;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+			bytes += (u64)kvblk_member_avail(member) *
+				 member->segment_units;
+	return bytes << KVBLK_UNIT_SHIFT;
+}
+
+void kvblk_pool_limits(struct kvblk_pool *pool)
+{
+	u32 addr = 0, len = 0, units = 1;
+	struct kvblk_member *member;
+	struct kvblk_align align;
+	bool stable = false;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, member, i) {
+		struct block_device *bdev = member->bdev;
+
+		/* it is being closed */
+		if (!member->bdev_file)
+			continue;
+		kvblk_io_limits(member);
+		units = max(units, member->record_align >> KVBLK_UNIT_SHIFT);
+		len |= bdev_logical_block_size(bdev) - 1;
+		addr |= bdev_dma_alignment(bdev);
+		stable |= bdev_stable_writes(bdev);
+		/* a gap inside a page would split bios anywhere */
+		if (queue_virt_boundary(bdev_get_queue(bdev)))
+			len |= PAGE_SIZE - 1;
+	}
+	align.addr_mask = addr | len;
+	align.len_mask = len;
+	WRITE_ONCE(pool->align.both, align.both);
+	WRITE_ONCE(pool->align_units, units);
+	WRITE_ONCE(pool->stable_writes, stable);
+	kvblk_policy_resize(&pool->policy, kvblk_pool_capacity(pool));
+}
+
+static bool member_behind(const struct kvblk_member *member)
+{
+	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
+}
+
+bool kvblk_member_untold(const struct kvblk_member *member)
+{
+	const struct kvblk_pool *pool = member->pool;
+
+	return (member_behind(member) ||
+		READ_ONCE(member->roster_seq) != READ_ONCE(pool->roster_seq) ||
+		(READ_ONCE(pool->expires) &&
+		 kvblk_clock(pool) > READ_ONCE(member->time) + KVBLK_CLOCK_TELL_S)) &&
+	       kvblk_member_stays(member) && !READ_ONCE(member->absent);
+}
+
+/* It is to be told now. One that does not answer is when it does. */
+static bool member_to_tell(const struct kvblk_member *member)
+{
+	return kvblk_member_untold(member) && kvblk_member_writable(member);
+}
+
+void kvblk_pool_tell_epoch(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		if (member_to_tell(member) && percpu_ref_tryget_live(&member->ref) &&
+		    !queue_work(pool->wq, &member->super_work))
+			kvblk_member_put(member);
+}
+
+bool kvblk_pool_told(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	bool told = true;
+	int i;
+
+	guard(rcu)();
+	kvblk_for_each_member(pool, member, i)
+		told &= !member_to_tell(member);
+	return told;
+}
+
+u32 kvblk_member_unsure_end(struct kvblk_member *member)
+{
+	u32 nr = READ_ONCE(member->unsure) + member->unread_unsure;
+
+	lockdep_assert_held(&member->pool->admin);
+	member->unsure = false;
+	member->unread_unsure = false;
+	return nr;
+}
+
+bool kvblk_member_retry(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->admin);
+	/* puts and deletes have passed by segments that a first try has read */
+	if (member->outdated || member->removing || member->absent || member->restored ||
+	    READ_ONCE(member->nr_sealed) || READ_ONCE(member->nr_open) ||
+	    READ_ONCE(member->nr_retiring) || READ_ONCE(member->nr_free) ||
+	    !percpu_ref_tryget_live(&pool->users))
+		return false;
+	member->retry = true;
+	atomic_inc(&pool->restoring);
+	if (cmpxchg(&member->state, KVBLK_MEMBER_UNRESTORED, KVBLK_MEMBER_RESTORING) ==
+	    KVBLK_MEMBER_UNRESTORED)
+		return queue_work(pool->wq, &member->restore);
+	if (atomic_dec_and_test(&pool->restoring))
+		wake_up_all(&pool->restore_wait);
+	percpu_ref_put(&pool->users);
+	return false;
+}
+
+void kvblk_member_reread(struct kvblk_member *member, bool forfeit)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	lockdep_assert_held(&pool->admin);
+	if (READ_ONCE(member->state) != KVBLK_MEMBER_UP || !READ_ONCE(member->nr_unread) ||
+	    !percpu_ref_tryget_live(&pool->users))
+		return;
+	WRITE_ONCE(member->forfeit, forfeit);
+	if (!queue_work(pool->wq, &member->restore))
+		percpu_ref_put(&pool->users);
+}
+
+void kvblk_pool_give_up(struct kvblk_pool *pool)
+{
+	struct kvblk_member *member;
+	bool outdated = false;
+	int i;
+
+	/* once a second: the next time, if somebody adds or removes members now */
+	if (!READ_ONCE(pool->refused) || !mutex_trylock(&pool->admin))
+		return;
+	WRITE_ONCE(pool->refused, false);
+	kvblk_for_each_member(pool, member, i) {
+		if (READ_ONCE(member->state) == KVBLK_MEMBER_UNRESTORED &&
+		    !member->outdated) {
+			member->outdated = true;
+			outdated = true;
+		}
+		/* to give up is a write */
+		if (kvblk_member_writable(member))
+			kvblk_member_reread(member, true);
+	}
+	/* of the past is what does not know this one */
+	if (outdated)
+		WRITE_ONCE(pool->epoch, pool->epoch + 1);
+	mutex_unlock(&pool->admin);
+}
+
+u32 kvblk_pool_settle(struct kvblk_pool *pool)
+{
+	u32 current_nr = 0, behind = 0;
+	struct kvblk_member *member;
+	int i;
+
+	lockdep_assert_held(&pool->admin);
+	kvblk_for_each_member(pool, member, i) {
+		/* one that is coming back is out of date itself */
+		if (!kvblk_member_stays(member) || READ_ONCE(member->absent))
+			continue;
+		if (!member_behind(member))
+			current_nr++;
+		else
+			behind++;
+	}
+	/* all that can come back knows that what the others hold is of the past */
+	if (!current_nr || behind)
+		return behind;
+	kvblk_for_each_member(pool, member, i) {
+		/* one that died just now may know this very epoch */
+		if (kvblk_member_stays(member) || !member->outdated)
+			continue;
+		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
+	}
+	atomic_sub(pool->nr_lost, &pool->unsure);
+	pool->nr_lost = 0;
+	return 0;
+}
+
+void kvblk_pool_seq(struct kvblk_pool *pool)
+{
+	u64 seq = atomic64_read(&pool->seq), next = kvblk_seq_epoch(seq);
+	struct kvblk_member *member;
+	bool told = true;
+	int i;
+
+	if (next == seq >> KVBLK_SEQ_EPOCH_SHIFT || next > KVBLK_EPOCH_MAX ||
+	    !mutex_trylock(&pool->admin))
+		return;
+	/* a removal or death may have moved it already */
+	if (pool->epoch < next)
+		WRITE_ONCE(pool->epoch, next);
+	/* or else the next life could give the seqs that follow once more */
+	kvblk_for_each_member(pool, member, i)
+		told &= !kvblk_member_stays(member) || READ_ONCE(member->absent) ||
+			!member_behind(member);
+	if (told)
+		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
+	mutex_unlock(&pool->admin);
+}
+
+bool kvblk_member_active(const u8 uuid[16])
+{
+	struct kvblk_member *member;
+	struct kvblk_pool *pool;
+	int i;
+
+	guard(mutex)(&kvblk_pools_lock);
+	guard(rcu)();
+	list_for_each_entry(pool, &kvblk_pools, link)
+		kvblk_for_each_member(pool, member, i)
+			if (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
+			    !memcmp(&member->uuid, uuid, sizeof(member->uuid)))
+				return true;
+	return false;
+}
+
+struct kvblk_pool *kvblk_pool_find(const char *name)
+{
+	struct kvblk_pool *pool;
+
+	guard(mutex)(&kvblk_pools_lock);
+	list_for_each_entry(pool, &kvblk_pools, link)
+		if (!strcmp(pool->name, name)) {
+			get_device(&pool->dev);
+			return pool;
+		}
+	return NULL;
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A member's superblocks. */
+#include <linux/netlink.h>
+#include <linux/utsname.h>
+#include <linux/vmalloc.h>
+
+#include "pool/pool.h"
+
+struct kvblk_life kvblk_super_life(const struct kvblk_d_super *sb)
+{
+	bool prev = le16_to_cpu(sb->state) == KVBLK_SB_ACTIVATING;
+
+	return (struct kvblk_life) {
+		.epoch = le64_to_cpu(prev ? sb->prev_epoch : sb->epoch),
+		.activation = le64_to_cpu(prev ? sb->prev_activation :
+						 sb->activation),
+	};
+}
+
+bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *life)
+{
+	struct kvblk_life own = kvblk_super_life(sb);
+
+	return (own.epoch == life->epoch && own.activation == life->activation) ||
+	       (le64_to_cpu(sb->epoch) == life->epoch &&
+		le64_to_cpu(sb->activation) == life->activation);
+}
+
+/* This version knows the default tenant only, and keeps nothing of the others. */
+static bool super_has_tenants(const struct kvblk_d_super *sb)
+{
+	u32 i;
+
+	for (i = 0; i < KVBLK_SB_TENANTS; i++)
+		if (sb->tenants[i].flags && (sb->tenants[i].id || sb->tenants[i].min_seq))
+			return true;
+	return false;
+}
+
+/* Bytes at a device's ends where RAIDs, partition tables and others have what is theirs. */
+#define EDGE_BYTES	((size_t)SZ_1M)
+
+static u64 super_tail(const struct kvblk_member *member)
+{
+	u64 bytes = bdev_nr_bytes(member->bdev);
+
+	return bytes > EDGE_BYTES ? bytes - EDGE_BYTES : 0;
+}
+
+/* Reads the edge at @pos into @edge; unless it is all zeroes, @found is OTHER. */
+static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
+		       enum kvblk_found *found)
+{
+	size_t len = min_t(u64, EDGE_BYTES, bdev_nr_bytes(member->bdev));
+	int err = kvblk_io_read(member, pos, edge, len);
+
+	if (err || memchr_inv(edge, 0, len))
+		*found = KVBLK_FOUND_OTHER;
+	return err;
+}
+
+/*
+ * Was something else written where the first superblock was? @place: what is there;
+ * @sb: the second one. Zeroes in front of what a superblock ends with are damage: a
+ * file system or swap area that begins with zeroes has more behind them.
+ */
+static bool super_given_away(const struct kvblk_d_super *place,
+			     const struct kvblk_d_super *sb)
+{
+	static const size_t damage[] = { SECTOR_SIZE, KVBLK_UNIT, sizeof(*sb) };
+	u32 i;
+
+	/* md's metadata 1.2 begins at 4 KiB and leaves alone what is in front */
+	if (le64_to_cpu(place->magic) == KVBLK_SB_MAGIC)
+		return memchr_inv(place->tenants, 0, sizeof(*place->tenants)) &&
+		       memcmp(place->tenants, sb->tenants, sizeof(*sb->tenants));
+	for (i = 0; i < ARRAY_SIZE(damage); i++)
+		if (!memchr_inv(place, 0, damage[i]) &&
+		    !memcmp((const void *)place + damage[i], (const void *)sb + damage[i],
+			    sizeof(*sb) - damage[i]))
+			return false;
+	return true;
+}
+
+int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
+		     enum kvblk_found *found)
+{
+	bool damaged = false, newer = false, second = false;
+	struct kvblk_d_super *copies, *copy, *shrunk = NULL;
+	int err, unread = 0, i;
+
+	/* both lie in the edge, which is looked at when neither is valid */
+	copies = vzalloc(EDGE_BYTES);
+	if (!copies)
+		return -ENOMEM;
+	*found = KVBLK_FOUND_OTHER;
+	for (i = 0; i < 2; i++) {
+		copy = &copies[i];
+		err = kvblk_io_read(member, KVBLK_SB_OFFSET(i), copy, sizeof(*copy));
+		if (err) {
+			dev_warn(&member->pool->dev, "member %s: superblock %c can't be read (%d)\n",
+				 member->name, 'A' + i, err);
+			unread = err;
+			continue;
+		}
+		err = kvblk_super_check(copy, member->size);
+		newer |= err == -EPROTONOSUPPORT;
+		damaged |= err && err != -ENODATA;
+		if (err == -ERANGE && !kvblk_super_check(copy, U64_MAX))
+			shrunk = copy;
+		if (err || (*found == KVBLK_FOUND_MEMBER &&
+			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
+			continue;
+		/* alone */
+		second = *found != KVBLK_FOUND_MEMBER && i;
+		*found = KVBLK_FOUND_MEMBER;
+		memcpy(sb, copy, sizeof(*sb));
+	}
+	err = 0;
+	/* what this version does not understand it must not write over */
+	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
+		*found = KVBLK_FOUND_NEWER;
+	} else if (*found == KVBLK_FOUND_MEMBER) {
+		/* either copy is enough; a first place that can't be read proves no stranger */
+		if (second && !unread && super_given_away(&copies[0], sb))
+			*found = KVBLK_FOUND_FORMER;
+	} else if (unread) {
+		err = unread;
+	} else if (shrunk) {
+		*found = KVBLK_FOUND_SHRUNK;
+		memcpy(sb, shrunk, sizeof(*sb));
+	} else if (damaged) {
+		*found = KVBLK_FOUND_DAMAGED;
+	} else {
+		*found = KVBLK_FOUND_BLANK;
+		err = super_blank(member, copies, 0, found) ?:
+		      super_blank(member, copies, super_tail(member), found);
+	}
+	vfree(copies);
+	return err;
+}
+
+static void super_owner(char *owner, size_t size)
+{
+	strscpy(owner, init_utsname()->nodename, size);
+	kvblk_text_clean(owner);
+}
+
+/*
+ * Writes both copies, one after the other, so that either is enough to read, and no
+ * former life shines through. Returns 0 if one is written. A copy that can't be reached
+ * may be torn: the next try hits that one again, and the other is left alone.
+ */
+static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
+{
+	u64 seq = member->sb_seq;
+	int err = 0, failed = 0, i;
+	bool written = false;
+
+	for (i = 0; i < 2; i++) {
+		sb->seq = cpu_to_le64(++seq);
+		kvblk_super_seal(sb);
+		/* an import that refuses both copies would cost the member */
+		err = kvblk_super_writable(sb, member->size);
+		if (!err)
+			err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
+					    KVBLK_SB_OFFSET(seq & 1), sb, sizeof(*sb));
+		if (!err)
+			err = kvblk_io_flush(member);
+		failed = failed ?: err;
+		if (err && err != -EIO)
+			break;
+		/* whatever has arrived of two failures, the next two are newer */
+		if (!err || (i && !written))
+			member->sb_seq = seq;
+		written |= !err;
+	}
+	if (written && failed)
+		dev_warn_ratelimited(&member->pool->dev, "member %s: one of two superblocks can't be written (%d)\n",
+				     member->name, failed);
+	return written ? 0 : failed;
+}
+
+/* Overlays @sb with what this version knows; all other fields keep their values. */
+static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *sb,
+		       u16 state, u64 epoch)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	sb->magic = cpu_to_le64(KVBLK_SB_MAGIC);
+	sb->version = cpu_to_le16(KVBLK_FORMAT_VERSION);
+	sb->state = cpu_to_le16(state);
+	sb->pool_flags = cpu_to_le32(pool->flags);
+	sb->epoch = cpu_to_le64(epoch);
+	sb->incarnation = cpu_to_le64(member->incarnation);
+	sb->birth = cpu_to_le64(pool->birth);
+	export_uuid(sb->pool_uuid, &pool->uuid);
+	export_uuid(sb->member_uuid, &member->uuid);
+	memcpy(sb->seed, pool->seed, sizeof(sb->seed));
+	strscpy_pad(sb->pool_name, pool->name);
+	memset(sb->owner, 0, sizeof(sb->owner));
+	super_owner(sb->owner, sizeof(sb->owner));
+	memcpy(sb->node, pool->node, sizeof(sb->node));
+	sb->size = cpu_to_le64(member->size);
+	sb->data_start = cpu_to_le64(member->data_start);
+	sb->segment_units = cpu_to_le32(member->segment_units);
+	sb->nr_segments = cpu_to_le32(member->nr_segs);
+	sb->record_align = cpu_to_le32(member->record_align);
+	sb->activation = cpu_to_le64(pool->activation);
+	sb->prev_epoch = cpu_to_le64(pool->prev_epoch);
+	sb->prev_activation = cpu_to_le64(pool->prev_activation);
+	sb->time = cpu_to_le64(kvblk_clock(pool));
+	sb->wall = cpu_to_le64(ktime_get_real_seconds());
+	sb->index_slots = cpu_to_le64(READ_ONCE(pool->index_slots));
+	sb->tenants[0].flags = cpu_to_le16(KVBLK_TENANTF_USED);
+	strscpy_pad(sb->tenants[0].name, "default");
+}
+
+int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_d_super *sb = member->super;
+	u64 roster_seq;
+	int err;
+
+	super_fill(member, sb, state, epoch);
+	roster_seq = kvblk_roster_store(pool, sb);
+	err = super_write_copies(member, sb);
+	if (!err) {
+		WRITE_ONCE(member->epoch, epoch);
+		WRITE_ONCE(member->activation, pool->activation);
+		WRITE_ONCE(member->roster_seq, roster_seq);
+		WRITE_ONCE(member->time, le64_to_cpu(sb->time));
+	}
+	return err;
+}
+
+/*
+ * With member->ref. Nothing else writes superblocks while the member is there. The
+ * epoch is one in which the member stays: with the epoch of its own leaving, it
+ * could come back with blocks that were deleted since.
+ */
+void kvblk_super_work(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member,
+						   super_work);
+	struct kvblk_pool *pool = member->pool;
+
+	bool behind;
+	u64 epoch;
+
+	mutex_lock(&pool->admin);
+	epoch = pool->epoch;
+	behind = kvblk_member_untold(member);
+	mutex_unlock(&pool->admin);
+	if (behind && kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch))
+		dev_err_ratelimited(&pool->dev, "member %s: superblock can't be written\n",
+				    member->name);
+	mutex_lock(&pool->admin);
+	kvblk_pool_settle(pool);
+	mutex_unlock(&pool->admin);
+	wake_up_all(&pool->settle_wait);
+	kvblk_member_put(member);
+}
+
+static bool super_zero(struct kvblk_member *member, u64 pos, u64 end)
+{
+	void *zero = vzalloc(EDGE_BYTES);
+	int err = zero ? 0 : -ENOMEM;
+	size_t len;
+
+	for (; !err && pos < end; pos += len) {
+		len = min_t(u64, end - pos, EDGE_BYTES);
+		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META, pos, zero, len);
+	}
+	vfree(zero);
+	return !err;
+}
+
+bool kvblk_super_wipe(struct kvblk_member *member)
+{
+	return super_zero(member, 0, 2 * KVBLK_SB_BYTES) && !kvblk_io_flush(member);
+}
+
+bool kvblk_super_wipe_all(struct kvblk_member *member)
+{
+	return super_zero(member, 0, member->data_start) &&
+	       super_zero(member, super_tail(member), bdev_nr_bytes(member->bdev)) &&
+	       !kvblk_io_flush(member);
+}
+
+/* Was the member this node's last? By ids, or by names unless both ids are known. */
+static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+{
+	char owner[sizeof(sb->owner)];
+
+	if (memchr_inv(sb->node, 0, sizeof(sb->node)) &&
+	    memchr_inv(pool->node, 0, sizeof(pool->node)))
+		return !memcmp(sb->node, pool->node, sizeof(sb->node));
+	super_owner(owner, sizeof(owner));
+	return !strcmp(sb->owner, owner);
+}
+
+bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
+		       u32 add_flags, struct netlink_ext_ack *extack)
+{
+	if (le16_to_cpu(sb->state) == KVBLK_SB_CLEAN || super_own(member->pool, sb) ||
+	    (add_flags & KVBLK_ADD_FORCE))
+		return false;
+	NL_SET_ERR_MSG_FMT(extack, "%.12s was in use by node %.18s: say \"force\" if that is down",
+			   member->name, sb->owner);
+	return true;
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The watchdog: members that are silent (suspect) or fail (failing), and those
+ * that answer again. Once a second, and no lock that is held across I/O.
+ */
+#include "pool/pool.h"
+
+/* Errors in a second that are too few to tell a rate. */
+#define FAILING_LEAST	16
+/* Probes that must succeed in a row, a second apart. */
+#define PROBES_WELL	3
+/* Between probes that fail, and between a recovery and another fall. */
+#define PROBE_GAP_MAX	(32ul * HZ)
+
+/*
+ * Does the device read and write again? Asked with what may be read and written
+ * at any time: a superblock, and a page of the segment table, once that has been
+ * read. The watchdog draws the conclusion.
+ */
+static void member_probe(struct work_struct *work)
+{
+	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
+	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
+	u32 known = 0;
+	int err = 0, i;
+
+	/* either superblock may be on a bad sector */
+	for (i = 0; i < 2 && (!i || err); i++)
+		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
+				    page, KVBLK_UNIT);
+	/* a page that is not known would not be written */
+	while (known < member->nr_segs && member->segs[known].unknown)
+		known += KVBLK_TABLE_ENTRIES;
+	/* what reads may still hang at writes */
+	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
+		err = kvblk_table_write(member, known);
+	if (!READ_ONCE(member->failing_told) && !READ_ONCE(member->read_only_told)) {
+		/* that it has answered is all */
+	} else if (!err) {
+		member->probe_next = jiffies + HZ;
+		member->probes_well++;
+	} else {
+		member->probes_well = 0;
+		member->probe_gap = min(2 * member->probe_gap, PROBE_GAP_MAX);
+		member->probe_next = jiffies + member->probe_gap;
+	}
+	free_page((unsigned long)page);
+	kvblk_member_put(member);
+}
+
+static void watch_probe(struct kvblk_member *member)
+{
+	if (!work_busy(&member->probe) && percpu_ref_tryget_live(&member->ref) &&
+	    !queue_work(member->pool->wq, &member->probe))
+		kvblk_member_put(member);
+}
+
+/* The member has just become failing or read-only, or is to be probed. */
+static void watch_failing(struct kvblk_member *member, u64 failed)
+{
+	bool *told = READ_ONCE(member->failing) ? &member->failing_told : &member->read_only_told;
+	struct kvblk_pool *pool = member->pool;
+
+	if (!*told) {
+		*told = true;
+		dev_warn(&pool->dev, "member %s: fails %s until it answers well\n",
+			 member->name, told == &member->failing_told ?
+			 "I/O; its blocks are misses" :
+			 "writes; its blocks are served, and puts go to other members,");
+		kvblk_event(pool, member, told == &member->failing_told ?
+			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
+		wake_up_all(&pool->settle_wait);
+		/* soon after the last time: more patience */
+		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
+				    min(2 * member->probe_gap, PROBE_GAP_MAX) : HZ;
+		member->probe_next = jiffies + member->probe_gap;
+		member->probes_well = 0;
+		return;
+	}
+	if (!time_before(jiffies, member->probe_next))
+		watch_probe(member);
+}
+
+static void watch_well(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+
+	dev_info(&pool->dev, "member %s: answers again\n", member->name);
+	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
+	kvblk_log_kick(member);
+	/* by the watchdog, right after this */
+	WRITE_ONCE(member->kill_retry, jiffies);
+}
+
+/* Returns whether a second's I/O fails at a rate that is too high. */
+static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
+{
+	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
+
+	return limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit;
+}
+
+/* @since: what has been done since the last look. */
+static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *since)
+{
+	u64 failed = since->failed - since->writes_failed;
+	enum kvblk_member_error error;
+
+	for (error = 0; error < KVBLK_ERRORS; error++)
+		if (atomic_read(&member->reports[error].nr))
+			kvblk_member_report(member, error);
+	if ((member->failing_told || member->read_only_told) &&
+	    !work_busy(&member->probe) && member->probes_well >= PROBES_WELL) {
+		member->failing_told = false;
+		member->read_only_told = false;
+		atomic_set(&member->error_run[0], 0);
+		atomic_set(&member->error_run[1], 0);
+		WRITE_ONCE(member->failing, false);
+		WRITE_ONCE(member->read_only, false);
+		if (!member->suspect_told)
+			watch_well(member);
+		return;
+	}
+	if (watch_rate(member, since->done - since->writes, failed))
+		WRITE_ONCE(member->failing, true);
+	if (watch_rate(member, since->writes, since->writes_failed))
+		WRITE_ONCE(member->read_only, true);
+	if (READ_ONCE(member->failing) || READ_ONCE(member->read_only))
+		watch_failing(member, since->failed);
+}
+
+void kvblk_member_watch(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_ios ios, since;
+	u64 inflight = kvblk_member_inflight(member, &ios);
+	unsigned long silent, limit;
+	bool suspect;
+
+	since = (struct kvblk_ios) {
+		.done = ios.done - member->seen.done,
+		.failed = ios.failed - member->seen.failed,
+		.writes = ios.writes - member->seen.writes,
+		.writes_failed = ios.writes_failed - member->seen.writes_failed,
+	};
+	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
+		watch_errors(member, &since);
+	/* what was idle at the last look has not been silent since */
+	if (!inflight || !member->seen_inflight || since.done)
+		member->last_done = jiffies;
+	member->seen_inflight = inflight;
+	member->seen = ios;
+	silent = jiffies - member->last_done;
+	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
+	/*
+	 * I/O of a cgroup that is over its budget is no silence, so the member must
+	 * have left a probe of the module's own unanswered as well. A member that is
+	 * being removed is not probed. Each time anew: a completion may pass between
+	 * look and store.
+	 */
+	suspect = inflight && silent > limit &&
+		  (work_busy(&member->probe) || percpu_ref_is_dying(&member->ref));
+	if (inflight && silent > limit / 2)
+		watch_probe(member);
+	WRITE_ONCE(member->suspect, suspect);
+	if (suspect == member->suspect_told)
+		return;
+	member->suspect_told = suspect;
+	if (suspect) {
+		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
+			 member->name, jiffies_to_msecs(silent));
+		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
+			    jiffies_to_msecs(silent));
+		wake_up_all(&pool->settle_wait);
+	} else if (!member->failing_told && !member->read_only_told) {
+		watch_well(member);
+	}
+}
+
+void kvblk_watch_init(struct kvblk_member *member)
+{
+	enum kvblk_member_error error;
+
+	INIT_WORK(&member->probe, member_probe);
+	member->last_done = jiffies;
+	member->probe_gap = HZ;
+	member->probe_next = jiffies - 2 * PROBE_GAP_MAX;
+	for (error = 0; error < KVBLK_ERRORS; error++)
+		member->reports[error].next = jiffies;
+}

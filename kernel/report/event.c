@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Events, which netlink's multicast reports to operators at once. The rule: an
+ * event is reported from any context, and its caller never waits. Listeners are
+ * told of one that is lost.
+ */
+#include <linux/llist.h>
+#include <linux/slab.h>
+#include <net/genetlink.h>
+
+#include <linux/kvblk_netlink.h>
+
+#include "admin/netlink_gen.h"
+#include "report/report.h"
+
+/* More of them in the queue: new ones are lost. */
+#define EVENTS_MAX		4096
+
+static struct genl_family *event_family;
+
+/* The attribute that tells of the event's value, if it has one. */
+static const u8 event_attrs[] = {
+	[KVBLK_EVENT_MEMBER_UP] = KVBLK_A_EVENT_BLOCKS,
+	[KVBLK_EVENT_MEMBER_SUSPECT] = KVBLK_A_EVENT_SILENCE_MS,
+	[KVBLK_EVENT_CHECKSUM] = KVBLK_A_EVENT_SEGMENT,
+	[KVBLK_EVENT_READ_ERROR] = KVBLK_A_EVENT_SEGMENT,
+	[KVBLK_EVENT_WRITE_ERROR] = KVBLK_A_EVENT_SEGMENT,
+	[KVBLK_EVENT_RECLAIM_RATE] = KVBLK_A_EVENT_SEGMENTS_RECLAIMED,
+	[KVBLK_EVENT_LOW_SPACE] = KVBLK_A_EVENT_FREE_SEGMENTS,
+	[KVBLK_EVENT_RESTORE_FAILED] = KVBLK_A_EVENT_ERROR,
+	[KVBLK_EVENT_REQUEST_DONE] = KVBLK_A_EVENT_ERROR,
+	[KVBLK_EVENT_MEMBER_FAILING] = KVBLK_A_EVENT_IO_ERRORS,
+	[KVBLK_EVENT_MEMBER_READ_ONLY] = KVBLK_A_EVENT_IO_ERRORS,
+	[KVBLK_EVENT_NO_SPACE] = KVBLK_A_EVENT_PUTS,
+};
+
+/* An event on its way from any context to the worker that sends it. */
+struct event {
+	struct llist_node node;
+	enum kvblk_event type;
+	u64 value;
+	u64 request;			/* or 0 */
+	u64 time;
+	char pool[KVBLK_NAME_MAX];
+	char member[KVBLK_NAME_MAX];
+	char place[KVBLK_PLACE_MAX];
+	uuid_t uuid;
+};
+
+static void events_send(struct work_struct *work);
+static DECLARE_WORK(events_work, events_send);
+static LLIST_HEAD(events);
+static atomic_t nr_events;
+static atomic_t event_lost;
+
+static void event_send(const struct event *event)
+{
+	const int attr = event_attrs[event->type];
+	struct sk_buff *skb;
+	void *hdr;
+
+	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	if (!skb)
+		goto lost;
+	hdr = genlmsg_put(skb, 0, 0, event_family, 0, KVBLK_CMD_EVENT_NTF);
+	if (!hdr ||
+	    nla_put_u32(skb, KVBLK_A_EVENT_TYPE, event->type) ||
+	    nla_put_string(skb, KVBLK_A_EVENT_POOL, event->pool) ||
+	    (event->member[0] &&
+	     nla_put_string(skb, KVBLK_A_EVENT_MEMBER, event->member)) ||
+	    (!uuid_is_null(&event->uuid) &&
+	     nla_put(skb, KVBLK_A_EVENT_UUID, UUID_SIZE, &event->uuid)) ||
+	    (event->place[0] &&
+	     nla_put_string(skb, KVBLK_A_EVENT_PLACE, event->place)) ||
+	    nla_put_uint(skb, KVBLK_A_EVENT_TIME, event->time) ||
+	    (attr && nla_put_uint(skb, attr, event->value)) ||
+	    (event->request &&
+	     nla_put_uint(skb, KVBLK_A_EVENT_REQUEST, event->request))) {
+		nlmsg_free(skb);
+		goto lost;
+	}
+	genlmsg_end(skb, hdr);
+	genlmsg_multicast(event_family, skb, 0, KVBLK_NLGRP_EVENTS,
+			  GFP_KERNEL);
+	return;
+lost:
+	atomic_set(&event_lost, 1);
+}
+
+static void events_send(struct work_struct *work)
+{
+	struct llist_node *list = llist_del_all(&events);
+	struct event *event, *next;
+
+	list = llist_reverse_order(list);
+	llist_for_each_entry_safe(event, next, list, node) {
+		event_send(event);
+		kfree(event);
+		atomic_dec(&nr_events);
+	}
+	/* as a socket does whose buffer is full: some wait for one event */
+	if (atomic_xchg(&event_lost, 0))
+		genl_set_err(event_family, &init_net, 0, KVBLK_NLGRP_EVENTS, -ENOBUFS);
+}
+
+/*
+ * Netlink must not be entered from interrupts, where most I/O completes, so a
+ * worker sends. It needs neither pool nor member any more.
+ */
+static void event_add(const char *pool, const char *name,
+		      const struct kvblk_member *member, enum kvblk_event type, u64 value,
+		      u64 request)
+{
+	struct event *event;
+
+	if (!genl_has_listeners(event_family, &init_net,
+				KVBLK_NLGRP_EVENTS))
+		return;
+	if (atomic_inc_return(&nr_events) > EVENTS_MAX)
+		goto drop;
+	event = kzalloc(sizeof(*event), GFP_ATOMIC | __GFP_NOWARN);
+	if (!event)
+		goto drop;
+	event->type = type;
+	event->value = value;
+	event->request = request;
+	event->time = ktime_get_real_ns();
+	strscpy(event->pool, pool);
+	strscpy(event->member, name);
+	if (member) {
+		strscpy(event->place, member->place);
+		uuid_copy(&event->uuid, &member->uuid);
+	}
+	if (llist_add(&event->node, &events))
+		schedule_work(&events_work);
+	return;
+drop:
+	atomic_dec(&nr_events);
+	atomic_set(&event_lost, 1);
+	schedule_work(&events_work);
+}
+
+void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
+		 enum kvblk_event type, u64 value)
+{
+	event_add(pool->name, member ? member->name : "", member, type, value, 0);
+}
+
+void kvblk_event_request(const char *pool, const char *member, u64 request, int err)
+{
+	event_add(pool, member, NULL, KVBLK_EVENT_REQUEST_DONE, -err, request);
+}
+
+void kvblk_events_begin(struct genl_family *family)
+{
+	event_family = family;
+}
+
+void kvblk_events_end(void)
+{
+	flush_work(&events_work);
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What all rooms ask of members, and tell of them: which one, errors, death; and
+ * the pool's clock.
+ */
+#include "report/report.h"
+
+const char *const kvblk_member_state_names[] = {
+#define X(name, NAME)	\
+	[KVBLK_MEMBER_##NAME] = name,
+	KVBLK_MEMBER_STATUS_TABLE(X)
+#undef X
+};
+
+u64 kvblk_clock(const struct kvblk_pool *pool)
+{
+	return pool->clock + div_u64(ktime_get_coarse_boottime_ns() - pool->clock_boot,
+				     NSEC_PER_SEC);
+}
+
+struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n)
+{
+	u32 nr = READ_ONCE(pool->nr_members), i;
+	struct kvblk_member *member;
+
+	if (!nr)
+		return NULL;
+	n %= nr;
+	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
+		member = rcu_dereference(pool->members[i]);
+		if (member && !n--)
+			return member;
+	}
+	return NULL;
+}
+
+struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg)
+{
+	struct kvblk_member *member;
+
+	rcu_read_lock();
+	member = kvblk_member_of(pool, seg);
+	if (member && (READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
+		       !percpu_ref_tryget_live_rcu(&member->ref)))
+		member = NULL;
+	rcu_read_unlock();
+	return member;
+}
+
+void kvblk_member_dies(struct kvblk_member *member)
+{
+	struct kvblk_pool *pool = member->pool;
+	u32 state = READ_ONCE(member->state);
+
+	/* before anybody sees that it is dead: its blocks may come back */
+	atomic_inc(&pool->unsure);
+	do {
+		if (state == KVBLK_MEMBER_DEAD || state == KVBLK_MEMBER_REMOVING) {
+			atomic_dec(&pool->unsure);
+			return;
+		}
+	} while (!try_cmpxchg(&member->state, &state, KVBLK_MEMBER_DEAD));
+	WRITE_ONCE(member->unsure, true);
+	queue_delayed_work(pool->wq, &member->dead, 0);
+}
+
+/* ---- errors ---- */
+
+#define REPORT_GAP	(60 * HZ)
+
+static const struct {
+	enum kvblk_counter counter;
+	enum kvblk_event event;
+	const char *what;
+} member_errors[] = {
+	[KVBLK_ERROR_READ] = { KVBLK_C_READ_ERRORS, KVBLK_EVENT_READ_ERROR, "read error" },
+	[KVBLK_ERROR_WRITE] = { KVBLK_C_WRITE_ERRORS, KVBLK_EVENT_WRITE_ERROR, "write error" },
+	[KVBLK_ERROR_CHECKSUM] = {
+		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EVENT_CHECKSUM, "damaged block" },
+};
+
+/* Reports what has come together, if its time has come. */
+void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error)
+{
+	struct kvblk_report *report = &member->reports[error];
+	unsigned long next = READ_ONCE(report->next);
+	u32 segment, nr;
+
+	if (time_before(jiffies, next) ||
+	    cmpxchg(&report->next, next, jiffies + REPORT_GAP) != next)
+		return;
+	nr = atomic_xchg(&report->nr, 0);
+	segment = READ_ONCE(report->segment);
+	dev_err(&member->pool->dev, "member %s: %u %s%s, the last in segment %u\n",
+		member->name, nr, member_errors[error].what, nr == 1 ? "" : "s",
+		segment);
+	kvblk_event(member->pool, member, member_errors[error].event,
+		    segment);
+}
+
+void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
+			u32 segment)
+{
+	struct kvblk_report *report = &member->reports[error];
+
+	/* its death was told; the drive may come back in good health */
+	if (READ_ONCE(member->state) == KVBLK_MEMBER_DEAD)
+		return;
+	kvblk_count_at(member->stats, member_errors[error].counter, 1);
+	WRITE_ONCE(report->segment, segment);
+	atomic_inc(&report->nr);
+	kvblk_member_report(member, error);
+}

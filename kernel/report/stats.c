@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Counters and latencies, for each CPU. The rules:
+ * - A CPU writes its own copy only. A reader adds the copies up and may miss what
+ *   happens meanwhile, but no number ever goes back.
+ * - A pool's numbers are its own and those of its members' slots. So what a member
+ *   has counted stays the pool's when the member leaves; the next one in its slot
+ *   tells what has come since.
+ */
+#include <linux/bitops.h>
+#include <linux/log2.h>
+#include <linux/minmax.h>
+#include <linux/percpu.h>
+#include <linux/string.h>
+
+#include "report/report.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+#define NR_NUMBERS	(sizeof(struct kvblk_stats) / sizeof(u64))
+
+static u64 ns_since(ktime_t start)
+{
+	return ktime_to_ns(ktime_sub(ktime_get(), start));
+}
+
+static u32 hist_bucket(u64 ns)
+{
+	return min(ilog2(ns | 1), KVBLK_HIST_BUCKETS - 1);
+}
+
+/* The first class that has room for so many, which are not 0. */
+static u32 size_of(u32 bytes)
+{
+	return (ilog2((bytes - 1) | (KVBLK_UNIT - 1)) + 2 - KVBLK_UNIT_SHIFT) / 2;
+}
+
+void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start)
+{
+	this_cpu_inc(pool->stats->own.hists[hist][hist_bucket(ns_since(start))]);
+}
+
+void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
+		       enum kvblk_hist hist, u32 bytes, ktime_t start)
+{
+	struct kvblk_size_stats __percpu *size = &pool->stats->sizes[hist][size_of(bytes)];
+	u64 ns = ns_since(start);
+	u32 bucket = hist_bucket(ns);
+
+	this_cpu_inc(stats->hists[hist][bucket]);
+	this_cpu_inc(size->hist[bucket]);
+	this_cpu_add(size->ns, ns);
+}
+
+int kvblk_stats_init(struct kvblk_pool *pool)
+{
+	pool->stats = alloc_percpu(struct kvblk_pool_stats);
+	return pool->stats ? 0 : -ENOMEM;
+}
+
+void kvblk_stats_exit(struct kvblk_pool *pool)
+{
+	int slot;
+
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		free_percpu(pool->slots[slot]);
+	free_percpu(pool->stats);
+}
+
+/* Adds the copies of all CPUs to @sum; of @stats or (NULL) nothing. */
+static void stats_add(const struct kvblk_stats __percpu *stats, struct kvblk_stats *sum)
+{
+	u64 *to = (u64 *)sum;
+	int cpu, i;
+
+	if (!stats)
+		return;
+	for_each_possible_cpu(cpu) {
+		const u64 *from = (const u64 *)per_cpu_ptr(stats, cpu);
+
+		for (i = 0; i < NR_NUMBERS; i++)
+			to[i] += READ_ONCE(from[i]);
+	}
+}
+
+void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh)
+{
+	struct kvblk_pool *pool = member->pool;
+	int slot = member->slot - 1;
+
+	lockdep_assert_held(&pool->admin);
+	if (pool->slots[slot])
+		free_percpu(fresh);
+	else
+		/* zero before it is there to be read */
+		smp_store_release(&pool->slots[slot], fresh);
+	member->stats = pool->slots[slot];
+	stats_add(member->stats, &member->stats_before);
+}
+
+void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum)
+{
+	int slot;
+
+	memset(sum, 0, sizeof(*sum));
+	stats_add(&pool->stats->own, sum);
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++) {
+		stats_add(READ_ONCE(pool->slots[slot]), sum);
+		/* many members, on many CPUs */
+		cond_resched();
+	}
+}
+
+void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum)
+{
+	const u64 *before = (const u64 *)&member->stats_before;
+	u64 *to = (u64 *)sum;
+	int i;
+
+	memset(sum, 0, sizeof(*sum));
+	stats_add(member->stats, sum);
+	for (i = 0; i < NR_NUMBERS; i++)
+		to[i] -= before[i];
+}
+
+/* In the order of their attributes, from KVBLK_A_POOL_CHECKSUM_FAILURES on. */
+static const enum kvblk_counter clearable[KVBLK_CLEARABLE] = {
+	KVBLK_C_CHECKSUM_FAILURES,
+	KVBLK_C_READ_ERRORS,
+	KVBLK_C_WRITE_ERRORS,
+	KVBLK_C_PUT_NOSPACE,
+};
+
+void kvblk_stats_clear(struct kvblk_pool *pool)
+{
+	int i;
+
+	for (i = 0; i < KVBLK_CLEARABLE; i++)
+		WRITE_ONCE(pool->cleared[i], kvblk_stats_counter(pool, clearable[i]));
+	WRITE_ONCE(pool->cleared_at, ktime_get_real_seconds());
+}
+
+u64 kvblk_stats_errors(const struct kvblk_pool *pool, u32 i)
+{
+	u64 seen = READ_ONCE(pool->cleared[i]);
+
+	return kvblk_stats_counter(pool, clearable[i]) - seen;
+}
+
+void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
+		      struct kvblk_size_stats *sum)
+{
+	int cpu, i;
+
+	memset(sum, 0, sizeof(*sum));
+	for_each_possible_cpu(cpu) {
+		const struct kvblk_size_stats *s =
+			&per_cpu_ptr(pool->stats, cpu)->sizes[hist][size];
+
+		sum->ns += READ_ONCE(s->ns);
+		for (i = 0; i < KVBLK_HIST_BUCKETS; i++)
+			sum->hist[i] += READ_ONCE(s->hist[i]);
+	}
+}
+
+static u64 stats_counter(const struct kvblk_stats __percpu *stats,
+			 enum kvblk_counter counter)
+{
+	u64 sum = 0;
+	int cpu;
+
+	if (stats)
+		for_each_possible_cpu(cpu)
+			sum += READ_ONCE(per_cpu_ptr(stats, cpu)->counters[counter]);
+	return sum;
+}
+
+u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter)
+{
+	u64 sum = stats_counter(&pool->stats->own, counter);
+	int slot;
+
+	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++)
+		sum += stats_counter(READ_ONCE(pool->slots[slot]), counter);
+	return sum;
+}
