@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "apply.h"
+#include "common/signature.h"
 #include "fabrics.h"
 #include "modules.h"
-#include "signature.h"
 #include "state.h"
 
 #define WHY_LEN		512

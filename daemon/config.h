@@ -7,7 +7,7 @@
 #ifndef KVBLKD_CONFIG_H
 #define KVBLKD_CONFIG_H
 
-#include "../tools/kvblk/tunables.h"
+#include "common/tunables.h"
 #include "settings.h"
 
 #define CONFIG_PATH	"/etc/kvblk/kvblkd.conf"

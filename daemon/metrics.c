@@ -10,8 +10,8 @@
 
 #include <linux/kvblk_names.h>
 
-#include "../tools/kvblk/tunables.h"
-#include "../tools/kvblk/uuid.h"
+#include "common/tunables.h"
+#include "common/uuid.h"
 #include "metrics.h"
 #include "ready.h"
 

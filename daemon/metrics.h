@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "../tools/kvblk/snapshot.h"
+#include "common/snapshot.h"
 #include "kvevents.h"
 #include "kvfeed.h"
 #include "prestage.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "../tools/kvblk/uuid.h"
+#include "common/uuid.h"
 #include "plan_list.h"
 
 #define UUID_LEN	16

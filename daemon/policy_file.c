@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../tools/kvblk/json_lines.h"
+#include "common/jsonl.h"
 #include "policy_file.h"
 
 #define VERSION	1

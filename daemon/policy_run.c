@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../tools/kvblk/snapshot.h"
+#include "common/snapshot.h"
 #include "log.h"
 #include "policy_file.h"
 #include "policy_record.h"

@@ -6,7 +6,7 @@
 #ifndef KVBLKD_READY_H
 #define KVBLKD_READY_H
 
-#include "../tools/kvblk/snapshot.h"
+#include "common/snapshot.h"
 #include "config.h"
 
 /* The condition of a member: as snapshot_trouble(), or a &enum kvblk_member_status. */

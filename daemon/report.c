@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../tools/kvblk/snapshot.h"
+#include "common/snapshot.h"
 #include "log.h"
 #include "report.h"
 

@@ -8,7 +8,7 @@
 
 #include <linux/kvblk_netlink.h>
 
-#include "../tools/kvblk/tunables.h"
+#include "common/tunables.h"
 #include "settings.h"
 
 #define MAX_UUID	36

@@ -17,8 +17,8 @@
 #include "../apply.h"
 #include "../fabrics.h"
 #include "../modules.h"
-#include "../signature.h"
 #include "../state.h"
+#include "common/signature.h"
 
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
 #define MEMBER		{ 2, [15] = 2 }

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "tunables.h"
-#include "uuid.h"
+#include "common/tunables.h"
+#include "common/uuid.h"
 
 #define MODULE_HINT	"is the module loaded? try: modprobe kvblk"
 

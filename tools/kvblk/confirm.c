@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "common/uuid.h"
 #include "confirm.h"
-#include "uuid.h"
 
 /* The module takes a device for blank when its first and last MiB are all zeroes. */
 #define BLANK_BYTES	(1u << 20)

@@ -8,8 +8,8 @@
 #ifndef KVBLK_DOCTOR_H
 #define KVBLK_DOCTOR_H
 
+#include "common/snapshot.h"
 #include "health.h"
-#include "snapshot.h"
 
 /**
  * struct doctor_line - what came of one look

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "cli.h"
-#include "uuid.h"
+#include "common/uuid.h"
 
 enum {
 	OPT_COUNT = CLI_OPT_FIRST,

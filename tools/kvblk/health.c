@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/uuid.h"
 #include "health.h"
-#include "uuid.h"
 
 /* Above this share of its slots the index drops blocks to take others, in percent. */
 #define INDEX_FULL	85

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/signature.h"
+#include "common/uuid.h"
 #include "health.h"
 #include "member.h"
 #include "pool.h"
-#include "../../daemon/signature.h"
-#include "uuid.h"
 
 enum {
 	OPT_ALL = CLI_OPT_FIRST,

@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "cli.h"
+#include "common/snapshot.h"
 #include "health.h"
-#include "snapshot.h"
 
 #define NS_PER_S	1000000000ull
 

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "common/signature.h"
+#include "common/snapshot.h"
+#include "common/uuid.h"
 #include "confirm.h"
 #include "member.h"
-#include "snapshot.h"
-#include "../../daemon/signature.h"
-#include "uuid.h"
 
 enum {
 	OPT_FORMAT = CLI_OPT_FIRST,

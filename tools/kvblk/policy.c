@@ -15,7 +15,7 @@
 
 #include "../../daemon/policy_place.h"
 #include "cli.h"
-#include "json_lines.h"
+#include "common/jsonl.h"
 
 #define COUNT	20
 

@@ -7,11 +7,11 @@
 #include <time.h>
 
 #include "cli.h"
+#include "common/uuid.h"
 #include "confirm.h"
 #include "member.h"
 #include "plan.h"
 #include "pool.h"
-#include "uuid.h"
 
 /* Smaller blocks are rare, so an index that is too small for them is not told. */
 #define BLOCK_SIZE_ASSUMED	(64u << 10)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli.h"
-#include "snapshot.h"
+#include "common/snapshot.h"
 
 int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot)
 {

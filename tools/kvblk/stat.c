@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "cli.h"
-#include "snapshot.h"
+#include "common/snapshot.h"
 
 #define NS_PER_S	1000000000ull
 

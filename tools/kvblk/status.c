@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "common/snapshot.h"
 #include "health.h"
-#include "snapshot.h"
 
 struct status_args {
 	struct cli_list list;

@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "common/snapshot.h"
 #include "health.h"
 #include "member.h"
-#include "snapshot.h"
 
 #define ESC		"\033"
 /* the other screen, without a cursor; and back */

@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/tunables.h"
 #include "pool.h"
-#include "tunables.h"
 
 #define DROP_IN_DIR	"/etc/kvblk/kvblkd.conf.d"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/* Files of JSON, an object a line, see json_lines.h. */
+/* Files of JSON, an object a line, see jsonl.h. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "json_lines.h"
+#include "common/jsonl.h"
 
 json_t *json_lines_load(int dir, const char *name)
 {

@@ -5,7 +5,7 @@
  */
 #include <time.h>
 
-#include "snapshot.h"
+#include "common/snapshot.h"
 
 uint64_t snapshot_clock(void)
 {

@@ -6,9 +6,8 @@
 
 #include <blkid/blkid.h>
 
-#include <kvblk.h>
-
-#include "signature.h"
+#include "common/signature.h"
+#include "lib/kvblk.h"
 
 /* The signature of the last probe, as @what; false: none outside the data area. */
 static bool take(blkid_probe probe, const char *at, const char *type, const char *kind,

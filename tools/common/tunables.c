@@ -10,7 +10,7 @@
 #include <linux/kvblk.h>
 /* the module's, seen through the host tests' shim */
 #include "../../kernel/tunables.h"
-#include "tunables.h"
+#include "common/tunables.h"
 
 const struct tunable tunables[] = {
 #define X(_name, _type, _standard, _least, _most) {			\

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "../lib/kvblk.h"
+#include "lib/kvblk.h"
 
 /**
  * struct snapshot - what the module told
