@@ -21,18 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "apply.h"
-#include "exporter.h"
-#include "families.h"
-#include "kvfeed.h"
-#include "log.h"
+#include "apply/apply.h"
+#include "apply/host_state.h"
+#include "host/capabilities.h"
+#include "host/genl_families.h"
+#include "host/uevents.h"
+#include "kv_events/publisher.h"
+#include "log/event_log.h"
+#include "log/log.h"
 #include "loop.h"
-#include "policy_run.h"
-#include "prestage.h"
-#include "report.h"
-#include "rights.h"
-#include "state.h"
-#include "uevents.h"
+#include "metrics/exporter.h"
+#include "policy/policy_thread.h"
+#include "prestage/hint_socket.h"
 
 #define SETTLE_US	200000ull	/* devices come in crowds */
 #define SECOND_US	1000000ull

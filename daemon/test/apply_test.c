@@ -14,11 +14,11 @@
 
 #include <cmocka.h>
 
-#include "../apply.h"
-#include "../fabrics.h"
-#include "../modules.h"
-#include "../state.h"
+#include "apply/apply.h"
+#include "apply/host_state.h"
+#include "apply/kmod.h"
 #include "common/signature.h"
+#include "host/fabrics.h"
 
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
 #define MEMBER		{ 2, [15] = 2 }

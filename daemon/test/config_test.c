@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "../config.h"
+#include "config/config.h"
 
 static const char whole[] =
 	"modules = [ \"nvme-rdma\" ];\n"

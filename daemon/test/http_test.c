@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-#include "../http.h"
+#include "http/http.h"
 
 #define BODY_MAX	((size_t)16 << 20)
 #define OTHERS		32	/* connections that there may be */

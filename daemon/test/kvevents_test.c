@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <mpack.h>
 
-#include "../kvevents.h"
+#include "kv_events/block_set.h"
 
 #define HASHES	200
 #define TOKENS	400

@@ -26,7 +26,7 @@
 
 #include <cmocka.h>
 
-#include "../kvfeed.h"
+#include "kv_events/publisher.h"
 #include "kvblk.h"
 
 #define WAIT_MS	30000

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../kvwire.h"
+#include "kv_events/msgpack.h"
 
 #define TEXT(s)		s, sizeof(s) - 1
 

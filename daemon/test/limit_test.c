@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "../limit.h"
+#include "log/ratelimit.h"
 
 static struct limit limit;
 

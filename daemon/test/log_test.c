@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "../log.h"
+#include "log/log.h"
 
 static bool journal;		/* it is there */
 static char entry[4096];	/* fields that it was sent, a line each */

@@ -14,7 +14,7 @@
 
 #include <linux/kvblk_names.h>
 
-#include "../metrics.h"
+#include "metrics/metrics.h"
 
 static struct kvblk_pool_state pool = { .name = "kv0", .capacity = 1000, .free = 250,
 					.index_slots = 77, .index_bytes = 4096 };

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "../plan.h"
+#include "apply/plan.h"
 
 #define COUNT(array)	(sizeof(array) / sizeof((array)[0]))
 

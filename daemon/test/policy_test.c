@@ -20,8 +20,8 @@
 
 #include <cmocka.h>
 
-#include "../policy_file.h"
-#include "../policy_record.h"
+#include "policy/policy_file.h"
+#include "policy/policy_record.h"
 
 #define GIB		(1024.0 * 1024 * 1024)
 #define TIB		(1024 * GIB)

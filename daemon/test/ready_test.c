@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../ready.h"
+#include "metrics/readiness.h"
 
 static char all[] = "all", any[] = "any", half[] = "50%", most[] = "51%";
 static struct config_pool configured[] = { { .name = "kv0", .ready = all }, { .name = "kv1", .ready_below = 50 } };

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "../fabrics.h"
-#include "../log.h"
+#include "host/fabrics.h"
+#include "log/log.h"
 
 static sem_t answer, asked;
 static struct smart drive;

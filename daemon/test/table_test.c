@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "../table.h"
+#include "kv_events/hash_table.h"
 
 #define KEYS	300
 

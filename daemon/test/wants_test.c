@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "../wants.h"
+#include "prestage/hint_json.h"
 
 #define USER	1000
 #define OTHER	1001

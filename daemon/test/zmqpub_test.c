@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-#include "../zmqpub.h"
-#include "../zmqsub.h"
+#include "kv_events/zmq_pub.h"
+#include "kv_events/zmq_sub.h"
 
 #define BUFFER	6	/* batches */
 #define BATCH	(10u << 10)

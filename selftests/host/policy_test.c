@@ -22,7 +22,7 @@
 #include "../../tools/kvblk/simulate.c"
 #include "../../tools/kvblk/trace.c"
 /* and what moves the policy in the daemon */
-#include "../../daemon/governor.c"
+#include "../../daemon/policy/governor.c"
 
 #define BLOCK		4096ULL
 #define SEG_BLOCKS	64

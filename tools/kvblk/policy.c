@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../daemon/policy_place.h"
+#include "../../daemon/policy/policy_paths.h"
 #include "cli.h"
 #include "common/jsonl.h"
 

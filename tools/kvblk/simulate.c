@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../daemon/governor.h"
+#include "../../daemon/policy/governor.h"
 #include "index/index.h"
 #include "policy/policy.h"
 #include "simulate.h"

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: MIT
+/* From the file to the host, see apply.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "apply/apply.h"
+#include "apply/host_state.h"
+#include "apply/kmod.h"
+#include "common/signature.h"
+#include "host/fabrics.h"
+
+#define WHY_LEN		512
+#define LONGEST_GAP	60	/* seconds */
+#define LONGEST_SHIFT	6
+#define KEPT		600	/* seconds; longer than a member takes to be read in vain */
+#define ROUNDS		16	/* modules, discovery, subsystems, pools, tunables */
+#define ADMIN_WAIT_MS	60000
+#define POLL_US		100000
+
+/**
+ * struct apply_known - a note that was told, a step that failed or was done
+ * @next_known: the next one, or NULL
+ * @text: of the step
+ * @why: it failed, "" for others
+ * @failures: in a row
+ * @next: not before, seconds
+ * @seen: it is in the last plan, too
+ * @done: in this pass: if it is in the plan again, it was in vain, and is let be
+ * @may_fail: the step's; it is remembered when it is done, too
+ */
+struct apply_known {
+	struct apply_known *next_known;
+	char *text;
+	char why[WHY_LEN];
+	unsigned int failures;
+	int64_t next;
+	bool seen;
+	bool done;
+	bool may_fail;
+};
+
+static int64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec;
+}
+
+/* ---- what is remembered ---- */
+
+static struct apply_known *known_as(struct apply *apply, const char *text)
+{
+	struct apply_known *known = apply->known;
+
+	while (known && strcmp(known->text, text) != 0)
+		known = known->next_known;
+	return known;
+}
+
+/* NULL: no memory; then it is told once more. */
+static struct apply_known *remember(struct apply *apply, const char *text)
+{
+	struct apply_known *known = calloc(1, sizeof(*known));
+
+	if (known)
+		known->text = strdup(text);
+	if (!known || !known->text) {
+		free(known);
+		return NULL;
+	}
+	known->next_known = apply->known;
+	apply->known = known;
+	return known;
+}
+
+/*
+ * Forgets those that were done, or are not in the plan any more; all: whatever they are.
+ * A step that may fail is not in the plan while nobody knows whether it helped.
+ */
+static void forget(struct apply *apply, bool all)
+{
+	struct apply_known **at = &apply->known, *known;
+
+	while ((known = *at)) {
+		if (!all && (known->may_fail ? now() < known->next + KEPT :
+					       known->seen && !known->done)) {
+			known->done = false;
+			at = &known->next_known;
+			continue;
+		}
+		*at = known->next_known;
+		free(known->text);
+		free(known);
+	}
+}
+
+void apply_forget(struct apply *apply)
+{
+	forget(apply, true);
+	texts_free(&apply->settled);
+	free(apply->since);
+	apply->since = NULL;
+	apply->nr_since = 0;
+}
+
+void apply_unsettle(struct apply *apply, const char *pool)
+{
+	texts_remove(&apply->settled, pool);
+}
+
+static void settle_one(struct apply *apply, const char *name)
+{
+	texts_remove(&apply->settled, name);
+	texts_add(&apply->settled, name);
+}
+
+static void settle(struct apply *apply, const struct state *state)
+{
+	char name[PLAN_MODULE_LEN];
+
+	for (const struct kvblk_pool_state *pool = state->pools; pool; pool = pool->next)
+		settle_one(apply, pool->name);
+	for (size_t i = 0; i < state->nr_controllers; i++)
+		settle_one(apply, state->controllers[i].name);
+	for (size_t i = 0; i < state->modules.nr; i++)
+		settle_one(apply, plan_module(state->modules.text[i], name));
+}
+
+/* How long each pool has been waited for. */
+static int64_t *waited(struct apply *apply, const struct config *config,
+		       const struct state *state)
+{
+	const struct kvblk_pool_state *pool;
+	int64_t *seconds;
+
+	if (!config->nr_pools)
+		return NULL;
+	if (apply->nr_since != config->nr_pools) {
+		free(apply->since);
+		apply->since = calloc(config->nr_pools, sizeof(*apply->since));
+		apply->nr_since = apply->since ? config->nr_pools : 0;
+	}
+	seconds = calloc(config->nr_pools, sizeof(*seconds));
+	for (size_t i = 0; seconds && i < apply->nr_since; i++) {
+		for (pool = state->pools; pool; pool = pool->next) {
+			if (!strcmp(pool->name, config->pools[i].name))
+				break;
+		}
+		if (pool)
+			apply->since[i] = 0;
+		else if (!apply->since[i])
+			apply->since[i] = now();
+		if (!pool)
+			seconds[i] = now() - apply->since[i];
+	}
+	return seconds;
+}
+
+/* ---- steps ---- */
+
+static int set_value(const struct step *step, char *why)
+{
+	const char *path = step->paths.text[0];
+	int fd = open(path, O_WRONLY | O_CLOEXEC), err = 0;
+
+	if (fd < 0 || write(fd, step->value, strlen(step->value)) < 0)
+		err = errno;
+	if (fd >= 0)
+		close(fd);
+	if (err)
+		snprintf(why, WHY_LEN, "%s does not take %s: %s", path, step->value,
+			 strerror(err));
+	return -err;
+}
+
+/* What the module says of it; a request that goes on is waited for. */
+static int admin_result(struct kvblk_admin *admin, int err, char *why)
+{
+	const char *message = kvblk_admin_message(admin);
+
+	if (err == -EINPROGRESS) {
+		err = kvblk_admin_wait(admin, ADMIN_WAIT_MS);
+		message = "see the kernel's log";
+	}
+	if (err == -EEXIST)
+		snprintf(why, WHY_LEN, "%s", message);
+	else if (err)
+		snprintf(why, WHY_LEN, "%s%s%s", strerror(-err), *message ? ": " : "", message);
+	return err;
+}
+
+/* None of the devices holds what somebody else has put there: 0. */
+static int check_signatures(const struct step *step, char *why)
+{
+	struct kvblk_found *found;
+	char what[64];
+	int err = 0;
+
+	for (size_t i = 0; i < step->paths.nr && !err; i++) {
+		const char *path = step->paths.text[i];
+
+		found = NULL;
+		/* the module reports all other errors */
+		if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
+		    signature_find(found, what, sizeof(what))) {
+			snprintf(why, WHY_LEN, "%s holds %s, too: if that is left over, remove it with wipefs",
+				 path, what);
+			err = -ENOTEMPTY;
+		}
+		kvblk_scan_free(found);
+	}
+	return err;
+}
+
+static int import_pool(struct kvblk_admin *admin, const struct step *step, char *why)
+{
+	struct kvblk_member_spec *specs = calloc(step->paths.nr, sizeof(*specs));
+	struct kvblk_pool_spec spec = {
+		.name = step->pool,
+		.add_flags = step->degraded ? KVBLK_ADD_FLAG_DEGRADED : 0,
+		.index_slots = step->index_slots,
+		.members = specs,
+		.nr_members = step->paths.nr,
+	};
+	int err;
+
+	if (!specs) {
+		snprintf(why, WHY_LEN, "no memory");
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < step->paths.nr; i++)
+		specs[i].path = step->paths.text[i];
+	err = admin_result(admin, kvblk_pool_import(admin, &spec), why);
+	free(specs);
+	return err;
+}
+
+static int change_pool(const struct step *step, char *why)
+{
+	struct kvblk_member_spec spec = { .path = step->paths.text[0] };
+	struct kvblk_admin *admin;
+	int err = check_signatures(step, why);
+
+	if (err)
+		return err;
+	err = kvblk_admin_open(&admin);
+	if (err) {
+		snprintf(why, WHY_LEN, "the module kvblk can't be talked to: %s", strerror(-err));
+		return err;
+	}
+	if (step->kind == STEP_IMPORT)
+		err = import_pool(admin, step, why);
+	else
+		err = admin_result(admin, kvblk_member_add(admin, step->pool, &spec, 0), why);
+	kvblk_admin_close(admin);
+	return err;
+}
+
+static int carry_out(const struct step *step, char *why)
+{
+	int err;
+
+	*why = '\0';
+	switch (step->kind) {
+	case STEP_LOAD:
+		err = modules_load(step->value);
+		if (err)
+			snprintf(why, WHY_LEN, "%s", err == -ENOENT ?
+				 "this kernel has no such module" : strerror(-err));
+		return err;
+	case STEP_CONNECT:
+		return fabrics_connect(step->fabric, why, WHY_LEN);
+	case STEP_IMPORT:
+	case STEP_ADD:
+		return change_pool(step, why);
+	case STEP_SET:
+		return set_value(step, why);
+	case STEP_NOTE:
+		break;
+	}
+	return 0;
+}
+
+/* ---- rounds ---- */
+
+static void put_off(struct apply_known *known)
+{
+	known->next = now() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
+							LONGEST_SHIFT));
+	if (known->next > now() + LONGEST_GAP)
+		known->next = now() + LONGEST_GAP;
+	known->failures++;
+}
+
+static void failed(struct apply *apply, const struct step *step, struct apply_known *known,
+		   const char *why)
+{
+	if (!known || strcmp(known->why, why) != 0)
+		apply->told(apply->arg, step, APPLY_FAILED, why);
+	if (!known)
+		known = remember(apply, step->text);
+	if (!known)
+		return;
+	snprintf(known->why, sizeof(known->why), "%s", why);
+	known->seen = true;
+	known->may_fail = step->may_fail;
+	put_off(known);
+}
+
+/* true: it was done, and the state is another one now */
+static bool take(struct apply *apply, const struct step *step, bool dry_run)
+{
+	struct apply_known *known = known_as(apply, step->text);
+	char why[WHY_LEN];
+
+	if (known)
+		known->seen = true;
+	if (step->kind == STEP_NOTE) {
+		if (!known)
+			apply->told(apply->arg, step, APPLY_NOTE, "");
+		known = known ? known : remember(apply, step->text);
+		if (known)
+			known->seen = true;
+		return false;
+	}
+	if (dry_run) {
+		apply->told(apply->arg, step, APPLY_PLANNED, "");
+		return false;
+	}
+	if (known && (known->done || known->next > now()))
+		return false;
+	if (known && known->may_fail && !*known->why) {
+		snprintf(known->why, sizeof(known->why), "it did not help");
+		apply->told(apply->arg, step, APPLY_FAILED, known->why);
+	}
+	if (carry_out(step, why)) {
+		failed(apply, step, known, why);
+		return false;
+	}
+	if (!known || !known->may_fail)
+		apply->told(apply->arg, step, APPLY_DONE, "");
+	if (step->kind == STEP_CONNECT)
+		apply->connected = now();
+	known = known ? known : remember(apply, step->text);
+	if (!known)
+		return true;
+	known->done = true;
+	known->may_fail = step->may_fail;
+	if (known->may_fail)
+		put_off(known);
+	return true;
+}
+
+static bool is_patient(const struct apply *apply)
+{
+	return apply->connected && now() < apply->connected + apply->patience;
+}
+
+static int take_round(struct apply *apply, const struct config *config, bool dry_run,
+		      bool *again, bool *waits)
+{
+	bool patient = is_patient(apply);
+	struct state state = { 0 };
+	struct step *steps = NULL;
+	int err = state_read(config, &state);
+
+	*again = false;
+	*waits = false;
+	for (struct apply_known *known = apply->known; known; known = known->next_known)
+		known->seen = false;
+	state.settled = apply->settled;
+	state.waited = waited(apply, config, &state);
+	if (!err)
+		err = plan(config, &state, &steps);
+	for (const struct step *step = steps; step; step = step->next) {
+		/* a wait that may end with this round is no news yet */
+		if (step->kind == STEP_NOTE && (*again || patient)) {
+			*waits = true;
+			continue;
+		}
+		*again |= take(apply, step, dry_run);
+	}
+	if (!err && !*again && !dry_run)
+		settle(apply, &state);
+	steps_free(steps);
+	free(state.waited);
+	state_free(&state);
+	return err;
+}
+
+/* A pool that is to be imported degraded in time. */
+static void wait_for_pools(const struct apply *apply, const struct config *config,
+			   struct apply_result *result)
+{
+	int64_t left;
+
+	for (size_t i = 0; i < apply->nr_since && i < config->nr_pools; i++) {
+		if (!apply->since[i] || config->pools[i].degraded_after < 0)
+			continue;
+		left = apply->since[i] + config->pools[i].degraded_after - now();
+		if (left >= 0 && (result->next < 0 || left < result->next))
+			result->next = left;
+	}
+}
+
+int apply(struct apply *apply, const struct config *config, bool dry_run,
+	  struct apply_result *result)
+{
+	bool again = true, waits = false;
+	int err = 0, rounds = 0;
+
+	*result = (struct apply_result){ .next = -1 };
+	while (!err && (again || waits) && rounds < ROUNDS) {
+		err = take_round(apply, config, dry_run, &again, &waits);
+		if (again)
+			rounds++;
+		else if (waits)
+			usleep(POLL_US);
+	}
+	if (err)
+		return err;
+	for (const struct apply_known *known = apply->known; known; known = known->next_known) {
+		int64_t left = known->next > now() ? known->next - now() : 0;
+
+		if (!known->seen || (known->done && !known->may_fail))
+			continue;
+		result->nr_failed += !!*known->why;
+		result->nr_notes += !*known->why && !known->may_fail;
+		if ((*known->why || known->may_fail) && (result->next < 0 || left < result->next))
+			result->next = left;
+	}
+	wait_for_pools(apply, config, result);
+	forget(apply, false);
+	return 0;
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The plan: pools, their members and tunables. See plan.h.
+ *
+ * The rule: a device is touched only if it says itself that it is a member of the
+ * pool, since the module makes a new member of a blank one.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "apply/plan_list.h"
+#include "common/uuid.h"
+
+#define UUID_LEN	16
+
+static bool is_uuid_of(const uint8_t uuid[16], const char *text)
+{
+	char usual[40];
+
+	return !strcasecmp(uuid_format(uuid, usual), text);
+}
+
+static bool same_uuid(const uint8_t a[16], const uint8_t b[16])
+{
+	return !memcmp(a, b, UUID_LEN);
+}
+
+/* The device that @path leads to; NULL: to none. */
+static const char *device_of(const struct state *state, const char *path)
+{
+	for (size_t i = 0; i < state->nr_links; i++) {
+		if (!strcmp(state->links[i].path, path))
+			return state->links[i].device;
+	}
+	return path;
+}
+
+/* @member, as the file has it, is the one of this identity or on this device. */
+static bool means(const struct state *state, const char *member, const uint8_t uuid[16],
+		  const char *path)
+{
+	const char *device;
+
+	if (*member != '/')
+		return is_uuid_of(uuid, member);
+	device = device_of(state, member);
+	return device && path && !strcmp(device, path);
+}
+
+/* ---- lists of names, for texts ---- */
+
+struct words {
+	char *text;
+	size_t len;
+	FILE *to;
+	size_t nr;
+};
+
+static bool words_begin(struct words *words, struct steps *steps)
+{
+	*words = (struct words){ 0 };
+	words->to = open_memstream(&words->text, &words->len);
+	steps->no_memory |= !words->to;
+	return words->to;
+}
+
+static void words_add(struct words *words, const char *word)
+{
+	fprintf(words->to, "%s%s", words->nr++ ? ", " : "", word);
+}
+
+/* ---- pools that are up ---- */
+
+static const struct kvblk_pool_state *running(const struct state *state, const char *name)
+{
+	const struct kvblk_pool_state *pool = state->pools;
+
+	while (pool && strcmp(pool->name, name) != 0)
+		pool = pool->next;
+	return pool;
+}
+
+static void plan_tunable(const struct config_pool *pool, const struct state_tunables *now,
+			 const struct tunable *tunable, struct steps *steps)
+{
+	const char *value = pool->tunables[tunable - tunables];
+	const char *was = now->value[tunable - tunables];
+	char directory[64], whose[64];
+
+	if (!value || !strcmp(value, was) || config_is_governed(pool, tunable->name))
+		return;
+	snprintf(directory, sizeof(directory), "/sys/class/kvblk/%s", pool->name);
+	snprintf(whose, sizeof(whose), "pool %s", pool->name);
+	add_setting(steps, tunable->name, whose, was, value, directory, tunable->name);
+}
+
+static void plan_tunables(const struct config_pool *pool, const struct state *state,
+			  struct steps *steps)
+{
+	const struct tunable *low = tunable_find("low_permille");
+	const struct tunable *high = tunable_find("high_permille");
+	const struct state_tunables *now = state->tunables;
+	const char *new_low = pool->tunables[low - tunables];
+	bool high_first;
+	size_t i;
+
+	for (i = 0; i < state->nr_tunables && strcmp(now->pool, pool->name) != 0; i++)
+		now++;
+	if (i == state->nr_tunables || is_settled(state, pool->name))
+		return;
+	/* low must be below high at each moment */
+	high_first = new_low && strtoul(new_low, NULL, 10) >=
+				strtoul(now->value[high - tunables], NULL, 10);
+	if (high_first)
+		plan_tunable(pool, now, high, steps);
+	for (i = 0; i < nr_tunables; i++) {
+		if (!high_first || &tunables[i] != high)
+			plan_tunable(pool, now, &tunables[i], steps);
+	}
+}
+
+/* The device that holds the member; *twice: several do. */
+static const struct kvblk_found *device_with(const struct state *state,
+					     const struct kvblk_pool_state *pool,
+					     const uint8_t uuid[16], bool *twice)
+{
+	const struct kvblk_found *found, *first = NULL;
+
+	*twice = false;
+	for (found = state->found; found; found = found->next) {
+		if (found->silent || found->other_version || found->former ||
+		    !same_uuid(found->pool_uuid, pool->uuid) || !same_uuid(found->uuid, uuid))
+			continue;
+		*twice = first;
+		first = first ? first : found;
+	}
+	return first;
+}
+
+static bool is_lost(const struct kvblk_member_state *member)
+{
+	return member->state == KVBLK_MEMBER_STATUS_MISSING ||
+	       member->state == KVBLK_MEMBER_STATUS_DEAD;
+}
+
+/* All of @member, or a part of it, could not be read: the module reads that again if asked. */
+static bool is_unread(const struct kvblk_member_state *member)
+{
+	return member->state == KVBLK_MEMBER_STATUS_UNRESTORED ||
+	       (member->state == KVBLK_MEMBER_STATUS_UP && member->unread_segments);
+}
+
+static void plan_return(const struct kvblk_pool_state *pool, const struct state *state,
+			const struct kvblk_member_state *member, struct steps *steps)
+{
+	const struct kvblk_found *found;
+	struct step *step;
+	char uuid[40];
+	bool twice;
+
+	found = device_with(state, pool, member->uuid, &twice);
+	uuid_format(member->uuid, uuid);
+	if (!found) {
+		add_step(steps, STEP_NOTE, "pool %s: waiting for the device of member %s (%s)%s%s",
+			 pool->name, member->name, uuid, *member->place ? ", which was at: " : "",
+			 member->place);
+		return;
+	}
+	if (twice) {
+		add_step(steps, STEP_NOTE, "pool %s: several devices are copies of member %s (%s): take all but one away",
+			 pool->name, member->name, uuid);
+		return;
+	}
+	step = add_step(steps, STEP_ADD, is_lost(member) ?
+			"add %s to pool %s: it is the lost member %s (%s)" :
+			"add %s to pool %s: not all of member %s (%s) could be read",
+			found->path, pool->name, member->name, uuid);
+	if (step) {
+		step->may_fail = !is_lost(member);
+		keep_text(steps, &step->pool, pool->name);
+		keep_path(steps, step, found->path);
+	}
+}
+
+static void plan_members(const struct config_pool *wanted, const struct kvblk_pool_state *pool,
+			 const struct state *state, struct steps *steps)
+{
+	const struct kvblk_member_state *member;
+	size_t i;
+
+	for (member = state->members; member; member = member->next) {
+		if (!strcmp(member->pool, pool->name) && (is_lost(member) || is_unread(member)))
+			plan_return(pool, state, member, steps);
+	}
+	for (i = 0; i < wanted->members.nr; i++) {
+		for (member = state->members; member; member = member->next) {
+			if (!strcmp(member->pool, pool->name) &&
+			    means(state, wanted->members.text[i], member->uuid,
+				  is_lost(member) ? NULL : device_of(state, member->path)))
+				break;
+		}
+		if (!member && (*wanted->members.text[i] != '/' ||
+				device_of(state, wanted->members.text[i])))
+			add_step(steps, STEP_NOTE, "pool %s: %s is not a member; to add it: kvblk member add",
+				 pool->name, wanted->members.text[i]);
+	}
+}
+
+/* ---- pools that are not up ---- */
+
+static bool is_of(const struct kvblk_found *found, const struct config_pool *pool)
+{
+	if (found->silent || found->other_version || found->former)
+		return false;
+	return pool->uuid ? is_uuid_of(found->pool_uuid, pool->uuid) :
+			    !strcmp(found->pool, pool->name);
+}
+
+/* Devices that were members of @pool, and are not touched. */
+static void note_former(const struct config_pool *pool, const struct state *state,
+			struct steps *steps)
+{
+	const struct kvblk_found *found;
+
+	for (found = state->found; found; found = found->next) {
+		if (found->former && !strcmp(found->pool, pool->name))
+			add_step(steps, STEP_NOTE, "pool %s: %s was a member, and holds something else now: left alone",
+				 pool->name, found->path);
+	}
+}
+
+static const struct kvblk_found *next_of(const struct kvblk_found *found,
+					 const struct config_pool *pool)
+{
+	while (found && !is_of(found, pool))
+		found = found->next;
+	return found;
+}
+
+/* For each member of @pool that was found. */
+#define for_each_of(found, state, pool)						\
+	for ((found) = next_of((state)->found, pool); found;			\
+	     (found) = next_of((found)->next, pool))
+
+/* The member that knows most of the pool; NULL, and a note: it can't be imported now. */
+static const struct kvblk_found *newest(const struct config_pool *pool,
+					const struct state *state, struct steps *steps)
+{
+	const struct kvblk_found *found, *other, *best = NULL;
+
+	for_each_of(found, state, pool) {
+		if (best && !same_uuid(best->pool_uuid, found->pool_uuid)) {
+			add_step(steps, STEP_NOTE, "pool %s: there are two pools of this name: the setting uuid must tell which one",
+				 pool->name);
+			return NULL;
+		}
+		for (other = next_of(found->next, pool); other; other = next_of(other->next, pool)) {
+			if (!same_uuid(other->uuid, found->uuid))
+				continue;
+			add_step(steps, STEP_NOTE, "pool %s: %s and %s are copies of one member: take one away",
+				 pool->name, found->path, other->path);
+			return NULL;
+		}
+		if (!best || found->epoch > best->epoch ||
+		    (found->epoch == best->epoch && found->roster_seq > best->roster_seq))
+			best = found;
+	}
+	if (!best)
+		add_step(steps, STEP_NOTE, "pool %s: waiting for its members, none is here; a new pool is made with: kvblk pool create",
+			 pool->name);
+	return best;
+}
+
+static bool is_found(const struct config_pool *pool, const struct state *state,
+		     const uint8_t uuid[16])
+{
+	const struct kvblk_found *found;
+
+	for_each_of(found, state, pool) {
+		if (same_uuid(found->uuid, uuid))
+			return true;
+	}
+	return false;
+}
+
+/* What the pool knows of, or the file names, and is not here. */
+static void list_missing(const struct config_pool *pool, const struct state *state,
+			 const struct kvblk_found *best, struct words *missing)
+{
+	const struct kvblk_found *found;
+	const char *member;
+
+	for (uint32_t i = 0; i < best->nr_members; i++) {
+		if (!is_found(pool, state, best->members[i].uuid))
+			words_add(missing, best->members[i].name);
+	}
+	for (size_t i = 0; i < pool->members.nr; i++) {
+		bool known = false;
+
+		member = pool->members.text[i];
+		for (uint32_t j = 0; j < best->nr_members; j++)
+			known |= means(state, member, best->members[j].uuid, NULL);
+		for_each_of(found, state, pool)
+			known |= means(state, member, found->uuid, device_of(state, found->path));
+		if (!known)
+			words_add(missing, member);
+	}
+}
+
+static void add_import(const struct config_pool *pool, const struct state *state,
+		       bool degraded, const char *missing, struct steps *steps)
+{
+	const struct kvblk_found *found;
+	struct words paths;
+	struct step *step;
+
+	if (!words_begin(&paths, steps))
+		return;
+	for_each_of(found, state, pool)
+		words_add(&paths, found->path);
+	fclose(paths.to);
+	step = degraded ?
+		add_step(steps, STEP_IMPORT, "import pool %s from %s, degraded: %s did not come within %" PRId64 " s",
+			 pool->name, paths.text, missing, pool->degraded_after) :
+		add_step(steps, STEP_IMPORT, "import pool %s from %s", pool->name, paths.text);
+	free(paths.text);
+	if (!step)
+		return;
+	step->degraded = degraded;
+	step->index_slots = (uint64_t)pool->index_slots;
+	keep_text(steps, &step->pool, pool->name);
+	for_each_of(found, state, pool)
+		keep_path(steps, step, found->path);
+}
+
+static void plan_import(const struct config_pool *pool, const struct state *state,
+			int64_t waited, struct steps *steps)
+{
+	const struct kvblk_found *best = newest(pool, state, steps);
+	struct words missing;
+
+	note_former(pool, state, steps);
+	if (!best)
+		return;
+	if (strcmp(best->pool, pool->name) != 0) {
+		add_step(steps, STEP_NOTE, "pool %s: the pool of this uuid is called %s",
+			 pool->name, best->pool);
+		return;
+	}
+	if (!words_begin(&missing, steps))
+		return;
+	list_missing(pool, state, best, &missing);
+	fclose(missing.to);
+	if (!missing.nr)
+		add_import(pool, state, false, "", steps);
+	else if (pool->degraded_after >= 0 && waited >= pool->degraded_after)
+		add_import(pool, state, true, missing.text, steps);
+	else if (pool->degraded_after >= 0)
+		add_step(steps, STEP_NOTE, "pool %s: waiting for %s, for %" PRId64 " s, then it is imported degraded",
+			 pool->name, missing.text, pool->degraded_after);
+	else
+		add_step(steps, STEP_NOTE, "pool %s: waiting for %s; without: kvblk pool import %s --degraded",
+			 pool->name, missing.text, pool->name);
+	free(missing.text);
+}
+
+/* ---- all of them ---- */
+
+static const struct config_pool *wanted(const struct config *config, const char *name)
+{
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		if (!strcmp(config->pools[i].name, name))
+			return &config->pools[i];
+	}
+	return NULL;
+}
+
+bool plan_needs_scan(const struct config *config, const struct state *state)
+{
+	const struct kvblk_member_state *member;
+
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		if (!running(state, config->pools[i].name))
+			return true;
+	}
+	for (member = state->members; member; member = member->next) {
+		if ((is_lost(member) || is_unread(member)) && wanted(config, member->pool))
+			return true;
+	}
+	return false;
+}
+
+void plan_pools(const struct config *config, const struct state *state, struct steps *steps)
+{
+	const struct kvblk_pool_state *pool;
+
+	for (size_t i = 0; i < config->nr_pools; i++) {
+		const struct config_pool *want = &config->pools[i];
+
+		pool = running(state, want->name);
+		if (!pool && is_settled(state, want->name)) {
+			add_step(steps, STEP_NOTE, "pool %s was taken down: it stays down until kvblkd is reloaded, or: kvblk apply",
+				 want->name);
+		} else if (!pool) {
+			plan_import(want, state, state->waited ? state->waited[i] : 0, steps);
+		} else if (want->uuid && !is_uuid_of(pool->uuid, want->uuid)) {
+			add_step(steps, STEP_NOTE, "pool %s: another pool of this name is up; take it down with: kvblk pool destroy %s",
+				 want->name, want->name);
+		} else {
+			plan_members(want, pool, state, steps);
+			plan_tunables(want, state, steps);
+		}
+	}
+	for (pool = state->pools; pool; pool = pool->next) {
+		if (config->nr_pools && !wanted(config, pool->name))
+			add_step(steps, STEP_NOTE, "pool %s is up and not in the file: it is left as it is",
+				 pool->name);
+	}
+}

@@ -1,0 +1,881 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The configuration file: its sections, the rows of their settings, and what two
+ * settings demand of each other. See config.h.
+ */
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "kv_events/block_set.h"
+
+#define DISCOVERY_PORT	8009
+#define POOL_MEMBERS	64
+#define KV_EVENTS_SOURCES	256
+#define KV_EVENTS_JOURNAL	65536
+
+/* ---- the rows ---- */
+
+#define ROOT(field)	.offset = offsetof(struct config, field)
+#define FABRIC(field)	.offset = offsetof(struct config_fabric, field)
+#define POOL(field)	.offset = offsetof(struct config_pool, field)
+
+#define AN_NQN		"an NQN: nqn. and up to 219 characters, none of them a blank or a comma"
+#define A_UUID		"a uuid"
+#define A_PATH		"a path that begins with a slash"
+
+static const struct setting root_rows[] = {
+	{ .name = "modules", .type = SETTING_LIST, ROOT(modules), .most = 64,
+	  .valid = is_module_name, .allowed = "the name of a kernel module",
+	  .doc = "Kernel modules to load. Those that subsystems and pools need are loaded anyway." },
+	{ .name = "host_nqn", .type = SETTING_TEXT, ROOT(host_nqn),
+	  .valid = is_nqn, .allowed = AN_NQN,
+	  .doc = "The name of this host for subsystems that have no host_nqn. Default: that in /etc/nvme/hostnqn." },
+	{ .name = "host_id", .type = SETTING_TEXT, ROOT(host_id),
+	  .valid = is_uuid, .allowed = A_UUID,
+	  .doc = "The identity of this host for subsystems that have no host_id. Default: that in /etc/nvme/hostid." },
+	{ 0 },
+};
+
+static const struct setting fabric_rows[] = {
+	{ .name = "nqn", .type = SETTING_TEXT, FABRIC(nqn), .vital = true, .required = true,
+	  .valid = is_nqn, .allowed = AN_NQN,
+	  .doc = "The subsystem's name." },
+	{ .name = "transport", .type = SETTING_TEXT, FABRIC(transport), .vital = true,
+	  .valid = is_transport, .allowed = "tcp, rdma, fc or loop",
+	  .doc = "How it is reached. Default: tcp." },
+	{ .name = "address", .type = SETTING_TEXT, FABRIC(address), .vital = true,
+	  .valid = is_address, .allowed = "an address without blanks and commas",
+	  .doc = "The target's address, for tcp and rdma an IPv4 or IPv6 address or a host name. A name stands for one connection, to the first of its addresses that answers. It is resolved for each try; a connection that is up stays where it is, whatever the name leads to by then. Only loop needs none." },
+	{ .name = "port", .type = SETTING_NUMBER, FABRIC(port), .vital = true, .least = 1, .most = 65535,
+	  .standard = 4420,
+	  .doc = "The target's port. Default: 4420; 8009 for a discovery controller." },
+	{ .name = "host_address", .type = SETTING_TEXT, FABRIC(host_address), .vital = true,
+	  .valid = is_address, .allowed = "an address without blanks and commas",
+	  .doc = "The address of this host to connect from." },
+	{ .name = "host_interface", .type = SETTING_TEXT, FABRIC(host_interface), .vital = true,
+	  .valid = is_address, .allowed = "the name of a network interface",
+	  .doc = "The network interface to connect from." },
+	{ .name = "host_nqn", .type = SETTING_TEXT, FABRIC(host_nqn), .vital = true,
+	  .valid = is_nqn, .allowed = AN_NQN,
+	  .doc = "The name of this host for this subsystem." },
+	{ .name = "host_id", .type = SETTING_TEXT, FABRIC(host_id), .vital = true,
+	  .valid = is_uuid, .allowed = A_UUID,
+	  .doc = "The identity of this host for this subsystem." },
+	{ .name = "dhchap_secret_file", .type = SETTING_TEXT, FABRIC(secret_file), .vital = true,
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "A file that holds this host's secret for DH-HMAC-CHAP (DHHC-1:...), and that only its owner can read." },
+	{ .name = "dhchap_ctrl_secret_file", .type = SETTING_TEXT, FABRIC(ctrl_secret_file), .vital = true,
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "The same for the target's secret: the target must prove that it knows it." },
+	{ .name = "tls", .type = SETTING_BOOL, FABRIC(tls), .vital = true,
+	  .doc = "Encrypt the connection with TLS; needs tlshd. Default: false." },
+	{ .name = "tls_key_file", .type = SETTING_TEXT, FABRIC(tls_key_file), .vital = true,
+	  .valid = is_path, .allowed = A_PATH,
+	  .doc = "A file that holds a key for TLS (NVMeTLSkey-1:...), and that only its owner can read. Default: the key is in the keyring." },
+	{ .name = "io_queues", .type = SETTING_NUMBER, FABRIC(io_queues), .most = 65535,
+	  .doc = "Queues for I/O. Default: 0, as many as the driver likes." },
+	{ .name = "write_queues", .type = SETTING_NUMBER, FABRIC(write_queues), .most = 65535,
+	  .doc = "Queues for writes alone, beside io_queues. Default: 0, none." },
+	{ .name = "poll_queues", .type = SETTING_NUMBER, FABRIC(poll_queues), .most = 65535,
+	  .doc = "Queues that are polled. Default: 0, none." },
+	{ .name = "queue_size", .type = SETTING_NUMBER, FABRIC(queue_size), .least = 16,
+	  .most = 1024, .standard = 128, .doc = "Entries of a queue. Default: 128." },
+	{ .name = "fast_io_fail", .type = SETTING_NUMBER, FABRIC(fast_io_fail), .least = -1,
+	  .most = 86400, .standard = 8,
+	  .doc = "Seconds after which I/O to a lost target fails: a bit more than the tunable suspect_ms. Default: 8; -1: not before ctrl_loss." },
+	{ .name = "ctrl_loss", .type = SETTING_NUMBER, FABRIC(ctrl_loss), .least = -1,
+	  .most = 86400, .standard = 600,
+	  .doc = "Seconds after which the driver gives a lost target up. kvblkd goes on trying then. Default: 600; -1: never." },
+	{ .name = "reconnect_delay", .type = SETTING_NUMBER, FABRIC(reconnect_delay),
+	  .least = 1, .most = 3600, .standard = 2,
+	  .doc = "Seconds between two tries of the driver. Default: 2." },
+	{ .name = "keep_alive", .type = SETTING_NUMBER, FABRIC(keep_alive), .least = 1,
+	  .most = 86400, .standard = 5,
+	  .doc = "Seconds after which a silent connection is lost. Default: 5." },
+	{ .name = "header_digest", .type = SETTING_BOOL, FABRIC(header_digest),
+	  .doc = "The transport's checksums of headers. Default: false." },
+	{ .name = "data_digest", .type = SETTING_BOOL, FABRIC(data_digest),
+	  .doc = "The transport's checksums of data; puts are copied then. Default: false." },
+	{ 0 },
+};
+
+#define BUDGET(field)	.offset = offsetof(struct config_budget, field)
+#define RESERVE(field)	.offset = offsetof(struct config_reserve, field)
+
+static const struct setting budget_rows[] = {
+	{ .name = "drive_writes", .type = SETTING_REAL, BUDGET(drive_writes), .most = 1000,
+	  .doc = "Times that a member may be written in full, a day: the DWPD of its data sheet." },
+	{ .name = "bytes", .type = SETTING_SIZE, BUDGET(bytes), .least = 1 << 20,
+	  .most = 1ll << 50, .doc = "Bytes that may be written to a member, a day." },
+	{ .name = "life_days", .type = SETTING_NUMBER, BUDGET(life_days), .least = 1,
+	  .most = 36500,
+	  .doc = "Days that each drive is to last, from any day on. What it may write a day follows from its SMART log, percentage used and data units written. A drive that has no such log, or has used no percent yet, is not limited by this." },
+	{ .name = "interval", .type = SETTING_NUMBER, BUDGET(interval), .least = 1,
+	  .most = 3600, .standard = 300,
+	  .doc = "Seconds between two looks. What was not written, or was too much, is remembered for 288 of them, a day with the default of 300. A shorter interval keeps the budget in shorter times, and costs hits." },
+	{ 0 },
+};
+
+static const struct setting reserve_rows[] = {
+	{ .name = "seconds", .type = SETTING_NUMBER, RESERVE(seconds), .most = 3600,
+	  .doc = "Seconds that the free segments are to last for, when as much is written as at the peak of the last hour and reclaim frees as much as it was seen to. Default: 0, low_permille and high_permille are left alone." },
+	{ .name = "most_permille", .type = SETTING_NUMBER, RESERVE(most_permille), .least = 2,
+	  .most = 500, .standard = 100,
+	  .doc = "The most that low_permille may become. Default: 100." },
+	{ 0 },
+};
+
+static const struct setting pool_rows[] = {
+	{ .name = "name", .type = SETTING_TEXT, POOL(name), .vital = true, .required = true,
+	  .valid = is_pool_name,
+	  .allowed = "1 to 31 letters, digits, '.', '-' or '_', the first one a letter or digit",
+	  .doc = "The pool's name. A later file may name a pool again, to say something else of it." },
+	{ .name = "uuid", .type = SETTING_TEXT, POOL(uuid), .vital = true,
+	  .valid = is_uuid, .allowed = A_UUID,
+	  .doc = "The pool's identity, needed where several pools have this name." },
+	{ .name = "members", .type = SETTING_LIST, POOL(members), .vital = true, .most = POOL_MEMBERS,
+	  .valid = is_member, .allowed = "a member's uuid, or the path of a device, best one in /dev/disk/by-id",
+	  .doc = "The pool's members. Default: those that are written on the members. A device is never formatted." },
+	{ .name = "degraded_after", .type = SETTING_NUMBER, POOL(degraded_after), .least = -1,
+	  .most = 86400, .standard = -1,
+	  .doc = "Seconds after which the pool is imported without the members that are still missing. Default: -1, never." },
+	{ .name = "index_slots", .type = SETTING_NUMBER, POOL(index_slots), .least = 64,
+	  .most = 1ll << 36, .standard = 0,
+	  .doc = "Entries of the pool's index, the most blocks that it can hold, from its next import on; not fewer than it had. Default: as many as it had." },
+	{ .name = "block_size", .type = SETTING_SIZE, POOL(block_size), .least = 1,
+	  .most = 64 << 20, .standard = 0,
+	  .doc = "Bytes in the blocks that runtimes put, a hint for who sizes pools." },
+	{ .name = "model", .type = SETTING_TEXT, POOL(model),
+	  .valid = is_any, .allowed = "printable characters",
+	  .doc = "The model that the blocks are of, a hint as well." },
+	{ .name = "ready", .type = SETTING_TEXT, POOL(ready),
+	  .valid = is_share, .allowed = "any, all, or a number of percent from 1% to 100%",
+	  .doc = "The members that serve when /ready says that the pool is ready: any of them, all, or a share. Default: any, for what the others have are misses, which are always allowed." },
+	{ .name = "ready_below", .type = SETTING_NUMBER, POOL(ready_below), .most = 100,
+	  .doc = "Percent of the pool that leases and readers may hold back from reclaim; from there on /ready says that it is not ready. Default: 0, any." },
+	{ .name = "tunables", .type = SETTING_TUNABLES, POOL(tunables),
+	  .doc = "Tunables, by the names that they have in sysfs. Those that are not named are left alone." },
+	{ .name = "budget", .type = SETTING_GROUP, POOL(budget), .rows = budget_rows,
+	  .doc = "What may be written to each member, at least one of drive_writes, bytes and life_days; the least counts. kvblkd keeps to it by what it admits: it moves admit_permille, first_permille and second_permille, at most up to what the pool's tunables here, or an operator, have set." },
+	{ .name = "reserve", .type = SETTING_GROUP, POOL(reserve), .rows = reserve_rows,
+	  .doc = "Free segments ahead of the write rate: kvblkd moves low_permille and high_permille, never below what they were." },
+	{ 0 },
+};
+
+static bool is_ip(const char *address)
+{
+	unsigned char bytes[16];
+	char bare[64];
+
+	snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(address, "%"), address);
+	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, bare, bytes) == 1;
+}
+
+/* Labels of letters, digits and hyphens; the last one is no number, or it may be an address. */
+static bool is_host_name(const char *name)
+{
+	const char *last = name;
+
+	for (const char *c = name; *c; c++) {
+		if (!isalnum((unsigned char)*c) && (c == last || (*c != '-' && *c != '.')))
+			return false;
+		if (*c == '.')
+			last = c + 1;
+	}
+	return *last && strlen(name) <= 253 && last[strspn(last, "0123456789")];
+}
+
+static const struct setting metrics_rows[] = {
+	{ .name = "address", .type = SETTING_TEXT, .offset = offsetof(struct config_metrics, address),
+	  .valid = is_ip, .allowed = "an IPv4 or IPv6 address",
+	  .doc = "Address to listen on. Default: 127.0.0.1." },
+	{ .name = "port", .type = SETTING_NUMBER, .offset = offsetof(struct config_metrics, port),
+	  .least = 1, .most = 65535, .standard = 9733,
+	  .doc = "Port to listen on. kvblkd has no right to take one below 1024. Default: 9733." },
+	{ 0 },
+};
+
+/* "tcp://HOST:PORT" or "ipc://PATH": HOST, which is allocated, or NULL. */
+static char *endpoint_host(const char *endpoint)
+{
+	const char *port = strrchr(endpoint, ':');
+	unsigned long number;
+	char *rest;
+
+	if (strncmp(endpoint, "tcp://", 6) != 0 || !is_address(endpoint) || port < endpoint + 7 ||
+	    !isdigit((unsigned char)port[1]))
+		return NULL;
+	number = strtoul(port + 1, &rest, 10);
+	if (*rest || !number || number > 65535)
+		return NULL;
+	return strndup(endpoint + 6, (size_t)(port - endpoint) - 6);
+}
+
+static bool is_ipc(const char *endpoint)
+{
+	return !strncmp(endpoint, "ipc://", 6) && is_path(endpoint + 6);
+}
+
+/* IPv6 in brackets. */
+static bool is_host_ip(char *host)
+{
+	size_t len = strlen(host);
+
+	if (*host != '[' || host[len - 1] != ']')
+		return is_ip(host) && !strchr(host, ':');
+	host[len - 1] = '\0';
+	return is_ip(host + 1) && strchr(host + 1, ':');
+}
+
+static bool is_own_endpoint(const char *endpoint)
+{
+	char *host = endpoint_host(endpoint);
+	bool is = host && (!strcmp(host, "*") || is_host_ip(host));
+
+	free(host);
+	return is;
+}
+
+static bool is_other_endpoint(const char *endpoint)
+{
+	char *host = endpoint_host(endpoint);
+	bool is = host && (is_host_ip(host) || !strpbrk(host, ":/[]*;"));
+
+	free(host);
+	return is || is_ipc(endpoint);
+}
+
+#define KV_EVENTS(field)	.offset = offsetof(struct config_kv_events, field)
+/* No ipc://: only root could connect to a socket of a daemon with UMask=0077, and anybody without it. */
+#define AN_OWN_ENDPOINT	"tcp://ADDRESS:PORT, where ADDRESS is an IPv4 address, an IPv6 address in brackets or *"
+
+static const struct setting kv_events_rows[] = {
+	{ .name = "endpoint", .type = SETTING_TEXT, KV_EVENTS(endpoint),
+	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
+	  .doc = "Where batches of events are published. Default: tcp://127.0.0.1:5557." },
+	{ .name = "replay", .type = SETTING_TEXT, KV_EVENTS(replay),
+	  .valid = is_own_endpoint, .allowed = AN_OWN_ENDPOINT,
+	  .doc = "Where subscribers ask for batches that they have missed. Default: tcp://127.0.0.1:5558." },
+	{ .name = "topic", .type = SETTING_TEXT, KV_EVENTS(topic),
+	  .valid = is_any, .allowed = "printable characters",
+	  .doc = "The topic of all messages. Default: none." },
+	{ .name = "medium", .type = SETTING_TEXT, KV_EVENTS(medium),
+	  .valid = is_module_name, .allowed = "up to 55 characters, none of them a blank, a comma or a slash",
+	  .doc = "The medium that events name: a router decides by it what a block there is worth. Default: STORAGE." },
+	{ .name = "pools", .type = SETTING_LIST, KV_EVENTS(pools), .vital = true, .most = KVEVENTS_POOLS,
+	  .valid = is_pool_name, .allowed = "the name of a pool",
+	  .doc = "The pools whose blocks the events are about. Default: all that the configuration describes." },
+	{ .name = "sources", .type = SETTING_LIST, KV_EVENTS(sources), .most = KV_EVENTS_SOURCES,
+	  .valid = is_other_endpoint, .allowed = "tcp://HOST:PORT or ipc:///PATH",
+	  .doc = "Where the engines that use the pools publish their own KV events, from which kvblkd learns the tokens of blocks. kvblkd may connect to a socket at PATH that others than its owner may write to. What answers there is trusted: it can make kvblkd take any memory. Default: none." },
+	{ .name = "hash_only", .type = SETTING_BOOL, KV_EVENTS(hash_only),
+	  .doc = "Tell a block whose tokens are not known as stored, too, by its hash alone. Default: false." },
+	{ .name = "parts", .type = SETTING_NUMBER, KV_EVENTS(parts), .least = 1, .most = 4096,
+	  .standard = 1,
+	  .doc = "Blocks that a hash must have in the pools to be stored, as one of each rank of an engine with tensor parallelism. Default: 1." },
+	{ .name = "buffer_bytes", .type = SETTING_SIZE, KV_EVENTS(buffer_bytes), .least = 64 << 10,
+	  .most = 1ll << 40, .standard = 64 << 20,
+	  .doc = "Memory for batches that are kept for subscribers that ask; one that asks for more gets all that is stored. About as much may wait for each subscriber. Default: 64M." },
+	{ .name = "token_bytes", .type = SETTING_SIZE, KV_EVENTS(token_bytes), .least = 1 << 20,
+	  .most = 1ll << 45, .standard = 1 << 30,
+	  .doc = "Memory for the tokens of blocks: about 300 bytes for a block of 16 tokens, 1000 for one of 256. When it is full, the tokens of blocks that are in no pool go first; then blocks are told as if their tokens were not known. Default: 1G." },
+	{ .name = "journal", .type = SETTING_NUMBER, KV_EVENTS(journal), .least = 1024,
+	  .most = 4194304, .standard = KV_EVENTS_JOURNAL,
+	  .doc = "Changes of a pool that wait for kvblkd, a power of two; when more come, kvblkd reads the whole pool again. Default: 65536." },
+	{ .name = "repeat", .type = SETTING_NUMBER, KV_EVENTS(repeat), .most = 3600, .standard = 5,
+	  .doc = "Seconds without an event after which the last batch is sent again, for subscribers that are new or have lost it. Default: 5; 0: never." },
+	{ 0 },
+};
+
+/* As a socket's address holds it. */
+static bool is_socket_path(const char *path)
+{
+	return is_path(path) && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path);
+}
+
+static bool is_mode(const char *text)
+{
+	size_t len = strlen(text);
+
+	return (len == 3 || (len == 4 && *text == '0')) && strspn(text, "01234567") == len;
+}
+
+#define PRESTAGE(field)	.offset = offsetof(struct config_prestage, field)
+
+static const struct setting prestage_rows[] = {
+	{ .name = "socket", .type = SETTING_TEXT, PRESTAGE(socket),
+	  .valid = is_socket_path, .allowed = "a path that begins with a slash, of at most 107 characters",
+	  .doc = "The socket. Default: /run/kvblkd/prestage.sock." },
+	{ .name = "group", .type = SETTING_TEXT, PRESTAGE(group), .vital = true,
+	  .valid = is_module_name, .allowed = "the name of a group",
+	  .doc = "The socket's group, for which kvblkd has the right only when it starts. Default: root." },
+	{ .name = "mode", .type = SETTING_TEXT, PRESTAGE(mode), .vital = true,
+	  .valid = is_mode, .allowed = "an octal mode, as 0660",
+	  .doc = "The socket's mode: who may write to it may give hints. Default: 0660." },
+	{ .name = "pools", .type = SETTING_LIST, PRESTAGE(pools), .vital = true, .most = POOL_MEMBERS, .required = true,
+	  .valid = is_pool_name, .allowed = "the name of a pool",
+	  .doc = "The pools that callers may use, and no others." },
+	{ .name = "parallel", .type = SETTING_NUMBER, PRESTAGE(parallel), .least = 1, .most = 16,
+	  .standard = 2,
+	  .doc = "Requests that bring blocks in at a time, up to 64 MiB under way for each. Default: 2." },
+	{ .name = "waiting", .type = SETTING_NUMBER, PRESTAGE(waiting), .least = 1, .most = 10000,
+	  .standard = 256,
+	  .doc = "Requests of a user that wait for their turn or hold a lease; more are deferred. As many that are over are remembered. Default: 256." },
+	{ .name = "waiting_bytes", .type = SETTING_SIZE, PRESTAGE(waiting_bytes), .least = 1 << 20, .most = 1ll << 40,
+	  .standard = 64 << 20,
+	  .doc = "Memory for the requests of a user; more are deferred. More than 8 users share eight times as much. Default: 64M." },
+	{ .name = "bandwidth", .type = SETTING_SIZE, PRESTAGE(bandwidth), .most = 1ll << 50,
+	  .doc = "Bytes a second that all requests together bring in. Default: 0, no limit: but gets go first." },
+	{ .name = "request_bytes", .type = SETTING_SIZE, PRESTAGE(request_bytes), .most = 1ll << 50,
+	  .doc = "The most that one request brings in; one for more is clipped. Default: 0, no limit." },
+	{ .name = "body", .type = SETTING_SIZE, PRESTAGE(body), .least = 4096, .most = 64 << 20,
+	  .standard = 8 << 20,
+	  .doc = "The longest request, in bytes; a user may have four of that length under way. Default: 8M." },
+	{ .name = "sessions", .type = SETTING_NUMBER, PRESTAGE(sessions), .most = 10000000,
+	  .standard = 10000,
+	  .doc = "Sessions whose keys are remembered. Of the user who has most of them, or of session_bytes if those are short, the one that was longest not named goes first. Default: 10000." },
+	{ .name = "session_bytes", .type = SETTING_SIZE, PRESTAGE(session_bytes), .most = 1ll << 40,
+	  .standard = 64 << 20,
+	  .doc = "Memory for the keys of sessions. Default: 64M." },
+	{ .name = "lease", .type = SETTING_NUMBER, PRESTAGE(lease), .least = 1, .most = 3600,
+	  .standard = 60,
+	  .doc = "The longest lease that a caller may have, in seconds. Default: 60." },
+	{ 0 },
+};
+
+/**
+ * struct section - a list of groups
+ * @name: in the file
+ * @rows: of each group
+ * @doc: what a group is
+ */
+struct section {
+	const char *name;
+	const struct setting *rows;
+	const char *doc;
+};
+
+static const struct section sections[] = {
+	{ "subsystems", fabric_rows, "NVMe-oF subsystems to connect to, one group for each address of each." },
+	{ "discovery", fabric_rows, "Discovery controllers. What they tell of is connected to, with the settings of the group." },
+	{ "pools", pool_rows, "Pools to have up." },
+};
+
+/* ---- one file ---- */
+
+/* One more at the end of *array, zeroed; NULL: no memory. */
+static void *grow(void *array, size_t *nr, size_t size)
+{
+	char **where = array;
+	char *more = reallocarray(*where, *nr + 1, size);
+
+	if (!more)
+		return NULL;
+	*where = more;
+	more += (*nr)++ * size;
+	return memset(more, 0, size);
+}
+
+static bool same(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_fabric(const struct config_fabric *a, const struct config_fabric *b)
+{
+	return same(a->nqn, b->nqn) && same(a->transport, b->transport) &&
+	       same(a->address, b->address) && a->port == b->port &&
+	       same(a->host_address, b->host_address) &&
+	       same(a->host_interface, b->host_interface);
+}
+
+static void set_text(char **text, const char *standard)
+{
+	if (!*text)
+		*text = standard ? strdup(standard) : NULL;
+}
+
+static void read_fabric(const config_setting_t *group, bool discovery,
+			struct config_fabric **list, size_t *nr, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	const struct setting *rows = discovery ? fabric_rows + 1 : fabric_rows;
+	struct config_fabric *fabric = grow(list, nr, sizeof(*fabric));
+	unsigned int before = errors->vital;
+
+	if (!fabric) {
+		config_error(errors, group, "no memory");
+		return;
+	}
+	settings_default(rows, fabric);
+	if (discovery)
+		fabric->port = DISCOVERY_PORT;
+	settings_read(rows, group, others, fabric, errors);
+	set_text(&fabric->transport, "tcp");
+	if (discovery)
+		set_text(&fabric->nqn, CONFIG_DISCOVERY_NQN);
+	if (!fabric->address && !same(fabric->transport, "loop"))
+		config_vital_error(errors, group, "address is missing");
+	if (fabric->address && !is_ip(fabric->address) &&
+	    (same(fabric->transport, "tcp") || same(fabric->transport, "rdma"))) {
+		fabric->named = is_host_name(fabric->address);
+		if (!fabric->named)
+			config_vital_error(errors, group, "address %s must be an IPv4 or IPv6 address or a host name",
+					   fabric->address);
+	}
+	if (fabric->tls && !same(fabric->transport, "tcp"))
+		config_vital_error(errors, group, "tls is for the transport tcp alone");
+	if (fabric->tls_key_file && !fabric->tls)
+		config_vital_error(errors, group, "tls_key_file has no use without tls = true");
+	if (fabric->ctrl_secret_file && !fabric->secret_file)
+		config_vital_error(errors, group, "dhchap_ctrl_secret_file has no use without dhchap_secret_file");
+	if (fabric->fast_io_fail > fabric->ctrl_loss && fabric->ctrl_loss >= 0)
+		config_vital_error(errors, group, "fast_io_fail %" PRId64 " must not be above ctrl_loss %" PRId64,
+			     fabric->fast_io_fail, fabric->ctrl_loss);
+	for (size_t i = 0; fabric->nqn && i < *nr - 1; i++) {
+		if (same_fabric(&(*list)[i], fabric))
+			config_vital_error(errors, group, "the same subsystem at the same address was described before");
+	}
+	if (errors->vital == before)
+		return;
+	settings_free(fabric_rows, fabric);
+	(*nr)--;
+}
+
+/* The pool that an earlier file named, or a new one. NULL: an error. */
+static struct config_pool *pool_of(struct config *config, size_t nr_before,
+				   const config_setting_t *group,
+				   struct config_errors *errors)
+{
+	const config_setting_t *name = config_setting_get_member(group, "name");
+	const char *text = name ? config_setting_get_string(name) : NULL;
+	struct config_pool *pool;
+
+	for (size_t i = 0; text && i < config->nr_pools; i++) {
+		if (!same(config->pools[i].name, text))
+			continue;
+		if (i < nr_before)
+			return &config->pools[i];
+		config_error(errors, group, "this file described pool %s before", text);
+		return NULL;
+	}
+	pool = grow(&config->pools, &config->nr_pools, sizeof(*pool));
+	if (pool)
+		settings_default(pool_rows, pool);
+	else
+		config_error(errors, group, "no memory");
+	return pool;
+}
+
+static void drop_text(char **text)
+{
+	free(*text);
+	*text = NULL;
+}
+
+static void check_watermarks(const config_setting_t *group, struct config_pool *pool,
+			     struct config_errors *errors)
+{
+	char **low = &pool->tunables[tunable_find("low_permille") - tunables];
+	char **high = &pool->tunables[tunable_find("high_permille") - tunables];
+
+	if (!*low || !*high || strtoul(*low, NULL, 10) < strtoul(*high, NULL, 10))
+		return;
+	config_error(errors, group, "low_permille %s must be below high_permille %s", *low, *high);
+	drop_text(low);
+	drop_text(high);
+}
+
+bool config_has_budget(const struct config_pool *pool)
+{
+	return pool->budget.drive_writes > 0 || pool->budget.bytes || pool->budget.life_days;
+}
+
+bool config_is_governed(const struct config_pool *pool, const char *tunable)
+{
+	return config_has_budget(pool) && (!strcmp(tunable, "admit_permille") ||
+					   !strcmp(tunable, "first_permille") ||
+					   !strcmp(tunable, "second_permille"));
+}
+
+static void check_policy(const config_setting_t *group, struct config_pool *pool,
+			 struct config_errors *errors)
+{
+	static const char *const moved[] = { "low_permille", "high_permille" };
+	const config_setting_t *budget = config_setting_get_member(group, "budget");
+
+	if (budget && config_setting_is_group(budget) && !config_has_budget(pool))
+		config_error(errors, budget, "one of drive_writes, bytes and life_days is needed");
+	for (int i = 0; i < 2; i++) {
+		char **text = &pool->tunables[tunable_find(moved[i]) - tunables];
+
+		if (!pool->reserve.seconds || !*text)
+			continue;
+		config_error(errors, group, "reserve moves %s, which must not be among the tunables then",
+			     moved[i]);
+		drop_text(text);
+	}
+}
+
+static void check_members(const config_setting_t *group, const struct config_pool *pool,
+			  struct config_errors *errors)
+{
+	for (size_t i = 0; i < pool->members.nr; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (same(pool->members.text[i], pool->members.text[j]))
+				config_vital_error(errors, group, "members: %s is there twice",
+						   pool->members.text[i]);
+		}
+	}
+}
+
+/* Whether the group can be taken, wrong settings apart: they are told here. */
+static bool try_pool(const config_setting_t *group, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	unsigned int before = errors->vital;
+	struct config_pool pool = { 0 };
+
+	settings_read(pool_rows, group, others, &pool, errors);
+	check_members(group, &pool, errors);
+	settings_free(pool_rows, &pool);
+	return errors->vital == before;
+}
+
+static void read_pool(const config_setting_t *group, size_t nr_before,
+		      struct config *config, struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	struct config_errors told = { 0 };
+	struct config_pool *pool;
+
+	/* a group that can't be taken leaves what an earlier file said of the pool */
+	pool = try_pool(group, errors) ? pool_of(config, nr_before, group, errors) : NULL;
+	if (!pool)
+		return;
+	settings_read(pool_rows, group, others, pool, &told);
+	check_watermarks(group, pool, errors);
+	check_policy(group, pool, errors);
+}
+
+static void read_section(const struct section *section, const config_setting_t *list,
+			 struct config *config, struct config_errors *errors)
+{
+	size_t nr_pools = config->nr_pools;
+	const config_setting_t *group;
+
+	if (!config_setting_is_list(list)) {
+		config_error(errors, list, "must be a list of groups: ( { ... }, { ... } )");
+		return;
+	}
+	for (unsigned int i = 0; (group = config_setting_get_elem(list, i)); i++) {
+		if (!config_setting_is_group(group))
+			config_error(errors, group, "must be a group: { ... }");
+		else if (section->rows == pool_rows)
+			read_pool(group, nr_pools, config, errors);
+		else if (!strcmp(section->name, "discovery"))
+			read_fabric(group, true, &config->discovery, &config->nr_discovery, errors);
+		else
+			read_fabric(group, false, &config->subsystems, &config->nr_subsystems, errors);
+	}
+}
+
+static void check_kv_events(const config_setting_t *group, struct config_kv_events *kv,
+			    struct config_errors *errors)
+{
+	if (same(kv->endpoint, kv->replay))
+		config_vital_error(errors, group, "endpoint and replay must not be the same");
+	if (kv->journal & (kv->journal - 1)) {
+		config_error(errors, group, "journal %" PRId64 " must be a power of two", kv->journal);
+		kv->journal = KV_EVENTS_JOURNAL;
+	}
+	for (size_t i = 0; i < kv->sources.nr;) {
+		if (!same(kv->sources.text[i], kv->endpoint)) {
+			i++;
+			continue;
+		}
+		config_error(errors, group, "sources: %s is kvblkd's own endpoint", kv->endpoint);
+		texts_remove(&kv->sources, kv->endpoint);
+	}
+	for (size_t i = 0; i < kv->sources.nr; i++) {
+		for (size_t j = 0; j < i; j++) {
+			if (!same(kv->sources.text[i], kv->sources.text[j]))
+				continue;
+			config_error(errors, group, "sources: %s is there twice", kv->sources.text[i]);
+			free(kv->sources.text[i]);
+			kv->sources.text[i--] = kv->sources.text[--kv->sources.nr];
+			break;
+		}
+	}
+}
+
+/*
+ * A group of @exporters, or of the file, that runs if it is named: its settings are read
+ * into @object, whose text @first it always has from then on. NULL: it is not named, or
+ * no group.
+ */
+static const config_setting_t *read_exporter(const config_setting_t *exporters, const char *name,
+					     const struct setting *rows, void *object,
+					     char **first, const char *standard,
+					     struct config_errors *errors)
+{
+	static const char *const others[] = { NULL };
+	const config_setting_t *group = config_setting_get_member(exporters, name);
+
+	if (!group)
+		return NULL;
+	if (!config_setting_is_group(group)) {
+		config_error(errors, group, "must be a group: { ... }");
+		return NULL;
+	}
+	if (!*first)
+		settings_default(rows, object);
+	settings_read(rows, group, others, object, errors);
+	set_text(first, standard);
+	return group;
+}
+
+/*
+ * Takes @next, whose group was read into it, for *@now, unless that cost the group: then what
+ * an earlier file said stays.
+ */
+static void take_group(const struct setting *rows, void *now, void *next, size_t size, bool taken)
+{
+	settings_free(rows, taken ? now : next);
+	if (taken)
+		memcpy(now, next, size);
+}
+
+static void read_kv_events(const config_setting_t *exporters, struct config_kv_events *kv,
+			   struct config_errors *errors)
+{
+	unsigned int before = errors->vital;
+	struct config_kv_events next = *kv;
+	bool whole = settings_own(kv_events_rows, &next);
+	const config_setting_t *group = read_exporter(exporters, "kv_events", kv_events_rows, &next,
+						      &next.endpoint, "tcp://127.0.0.1:5557", errors);
+
+	if (group) {
+		set_text(&next.replay, "tcp://127.0.0.1:5558");
+		set_text(&next.topic, "");
+		set_text(&next.medium, "STORAGE");
+		check_kv_events(group, &next, errors);
+	}
+	take_group(kv_events_rows, kv, &next, sizeof(next), group && whole && errors->vital == before);
+}
+
+/* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
+static void read_exporters(const config_setting_t *group, struct config *config,
+			   struct config_errors *errors)
+{
+	static const char *const names[] = { "metrics", "kv_events", NULL };
+	static const struct setting none[] = { { 0 } };
+
+	if (!config_setting_is_group(group)) {
+		config_error(errors, group, "must be a group: { ... }");
+		return;
+	}
+	settings_read(none, group, names, config, errors);
+	read_exporter(group, "metrics", metrics_rows, &config->metrics, &config->metrics.address,
+		      "127.0.0.1", errors);
+	read_kv_events(group, &config->kv_events, errors);
+}
+
+static void read_prestage(const config_setting_t *root, struct config_prestage *prestage,
+			  struct config_errors *errors)
+{
+	unsigned int before = errors->vital;
+	struct config_prestage next = *prestage;
+	bool whole = settings_own(prestage_rows, &next);
+	bool named = read_exporter(root, "prestage", prestage_rows, &next, &next.socket,
+				   "/run/kvblkd/prestage.sock", errors);
+
+	if (named)
+		set_text(&next.mode, "0660");
+	take_group(prestage_rows, prestage, &next, sizeof(next), named && whole && errors->vital == before);
+}
+
+static void read_root(const config_t *file, struct config *config,
+		      struct config_errors *errors)
+{
+	static const char *const names[] = { "subsystems", "discovery", "pools", "exporters",
+					     "prestage", NULL };
+	const config_setting_t *root = config_root_setting(file), *list;
+
+	settings_read(root_rows, root, names, config, errors);
+	config->wrong_host_nqn = !config->host_nqn && (config->wrong_host_nqn || config_setting_get_member(root, "host_nqn"));
+	config->wrong_host_id = !config->host_id && (config->wrong_host_id || config_setting_get_member(root, "host_id"));
+	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+		list = config_setting_get_member(root, sections[i].name);
+		if (list)
+			read_section(&sections[i], list, config, errors);
+	}
+	list = config_setting_get_member(root, "exporters");
+	if (list)
+		read_exporters(list, config, errors);
+	read_prestage(root, &config->prestage, errors);
+}
+
+static void syntax_error(const config_t *file, const char *path, struct config_errors *errors)
+{
+	errors->nr++;
+	if (config_error_type(file) == CONFIG_ERR_FILE_IO)
+		fprintf(errors->to, "%s: %s\n", path, errno ? strerror(errno) :
+			"it, or a file that it includes, can't be read");
+	else
+		fprintf(errors->to, "%s:%d: %s\n",
+			config_error_file(file) ? config_error_file(file) : path,
+			config_error_line(file), config_error_text(file));
+}
+
+/* Returns whether it is a configuration at all. */
+static bool read_file(const char *path, struct config *config, struct config_errors *errors)
+{
+	char *copy = strdup(path);
+	config_t file;
+	bool is;
+
+	config_init(&file);
+	/* @include is relative to the file */
+	if (copy)
+		config_set_include_dir(&file, dirname(copy));
+	errno = 0;
+	is = config_read_file(&file, path);
+	if (is)
+		read_root(&file, config, errors);
+	else
+		syntax_error(&file, path, errors);
+	config_destroy(&file);
+	free(copy);
+	return is;
+}
+
+/* ---- all of them ---- */
+
+/* What is said of the host counts for all that have nothing of their own. */
+static void inherit(const struct config *config, struct config_fabric *fabric)
+{
+	set_text(&fabric->host_nqn, config->host_nqn);
+	set_text(&fabric->host_id, config->host_id);
+}
+
+/* A fabric for which the host's name or identity is wrong is left out: this host would be another one there. */
+static void inherit_all(const struct config *config, struct config_fabric *list, size_t *nr)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < *nr; i++) {
+		inherit(config, &list[i]);
+		if ((config->wrong_host_nqn && !list[i].host_nqn) || (config->wrong_host_id && !list[i].host_id))
+			settings_free(fabric_rows, &list[i]);
+		else
+			list[kept++] = list[i];
+	}
+	*nr = kept;
+}
+
+static unsigned int finish(struct config *config, const struct config_errors *errors)
+{
+	inherit_all(config, config->subsystems, &config->nr_subsystems);
+	inherit_all(config, config->discovery, &config->nr_discovery);
+	return errors->nr;
+}
+
+unsigned int config_load(const char *path, struct config *config, FILE *to)
+{
+	struct config_errors errors = { .to = to };
+	char *pattern = NULL;
+	glob_t drop_ins;
+
+	*config = (struct config){ 0 };
+	config->unreadable = !read_file(path, config, &errors);
+	if (asprintf(&pattern, "%s.d/*.conf", path) > 0 && !glob(pattern, 0, NULL, &drop_ins)) {
+		for (size_t i = 0; i < drop_ins.gl_pathc; i++)
+			read_file(drop_ins.gl_pathv[i], config, &errors);
+		globfree(&drop_ins);
+	}
+	free(pattern);
+	return finish(config, &errors);
+}
+
+unsigned int config_parse(const char *text, struct config *config, FILE *to)
+{
+	struct config_errors errors = { .to = to };
+	config_t file;
+
+	*config = (struct config){ 0 };
+	config_init(&file);
+	if (config_read_string(&file, text))
+		read_root(&file, config, &errors);
+	else
+		syntax_error(&file, "text", &errors);
+	config_destroy(&file);
+	return finish(config, &errors);
+}
+
+void config_free(struct config *config)
+{
+	settings_free(root_rows, config);
+	settings_free(metrics_rows, &config->metrics);
+	settings_free(kv_events_rows, &config->kv_events);
+	settings_free(prestage_rows, &config->prestage);
+	for (size_t i = 0; i < config->nr_subsystems; i++)
+		settings_free(fabric_rows, &config->subsystems[i]);
+	for (size_t i = 0; i < config->nr_discovery; i++)
+		settings_free(fabric_rows, &config->discovery[i]);
+	for (size_t i = 0; i < config->nr_pools; i++)
+		settings_free(pool_rows, &config->pools[i]);
+	free(config->subsystems);
+	free(config->discovery);
+	free(config->pools);
+	*config = (struct config){ 0 };
+}
+
+/* ---- the man page ---- */
+
+static void print_rows(FILE *to, const struct setting *rows)
+{
+	char allowed[256];
+
+	for (; rows->name; rows++) {
+		fprintf(to, ".TP\n.BR %s \" (%s)\"%s\n%s\n", rows->name,
+			setting_allowed(rows, allowed, sizeof(allowed)),
+			rows->required ? " \" \\- required\"" : "", rows->doc);
+		if (rows->type != SETTING_GROUP)
+			continue;
+		fputs(".RS\n", to);
+		print_rows(to, rows->rows);
+		fputs(".RE\n", to);
+	}
+}
+
+void config_print_settings(FILE *to)
+{
+	print_rows(to, root_rows);
+	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+		fprintf(to, ".SS %s\n%s\n", sections[i].name, sections[i].doc);
+		if (!strcmp(sections[i].name, "discovery"))
+			fputs("The settings are those of subsystems, but for nqn.\n", to);
+		else
+			print_rows(to, sections[i].rows);
+	}
+	fputs(".SS exporters.metrics\nWhat Prometheus scrapes, and whether the host is ready: /metrics, /ready and /healthz by HTTP. "
+	      "exporters is a group, and so is metrics. Without it nothing listens.\n", to);
+	print_rows(to, metrics_rows);
+	fputs(".SS exporters.kv_events\nKV events for routers, by ZeroMQ, in the format of vLLM and SGLang. "
+	      "kv_events is a group. Without it nothing is published.\n", to);
+	print_rows(to, kv_events_rows);
+	fputs(".SS prestage\nA socket that takes hints of what will be wanted, and brings it into the pools' memory; see kvblkd(8). "
+	      "prestage is a group. Without it there is no socket.\n", to);
+	print_rows(to, prestage_rows);
+}

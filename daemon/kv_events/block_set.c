@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: MIT
+/*
+ * KV events of pools, see block_set.h. Two tables: the blocks that are in the pools, by
+ * token, and the hashes that these blocks have, or whose tokens engines told. A journal
+ * that lost records is opened again, and what the new one does not have is removed: so
+ * no subscriber needs to know.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kv_events/block_set.h"
+#include "kv_events/hash_table.h"
+
+#define BATCH_EVENTS	1024
+#define SHARE_BYTES	((size_t)256 << 10)	/* of an answer with all that is stored */
+#define HASH_BYTES	32			/* in an event that has no tokens, about */
+
+/**
+ * struct block - that is in a pool
+ * @token: of the journal, mixed with @pool
+ * @hash: the caller's tag
+ * @pool: which one
+ * @pass: of its journal: the number of the one that told of the block last
+ */
+struct block {
+	uint64_t token;
+	uint64_t hash;
+	uint32_t pool;
+	uint32_t pass;
+};
+
+/**
+ * struct stored - an event BlockStored as it is published
+ * @older: of a hash that has no block: the next one in the order in which hashes are
+ *	forgotten; 0: there is none
+ * @newer: likewise
+ * @sum: of its tokens
+ * @len: of @data
+ */
+struct stored {
+	uint64_t older;
+	uint64_t newer;
+	uint64_t sum;
+	size_t len;
+	char data[];
+};
+
+/**
+ * struct hash - that has blocks, or whose tokens are known
+ * @hash: the engine's
+ * @stored: NULL: the tokens are not known
+ * @blocks: that are in the pools
+ */
+struct hash {
+	uint64_t hash;
+	struct stored *stored;
+	uint32_t blocks;
+};
+
+/* Events of a batch; hashes that were removed one after the other are one event. */
+struct pending {
+	struct kvwire_bytes events;
+	size_t nr;
+	uint64_t removed[BATCH_EVENTS];
+	size_t nr_removed;
+};
+
+/**
+ * struct kvevents - all of it
+ * @blocks: &struct block
+ * @hashes: &struct hash
+ * @pass: of each pool's journal
+ * @oldest: hash that has no block, and is forgotten next; 0: there is none
+ * @newest: likewise, is forgotten last
+ * @pending: not published
+ */
+struct kvevents {
+	const struct kvevents_rules *rules;
+	kvevents_publish_fn *publish;
+	void *arg;
+	struct table blocks;
+	struct table hashes;
+	uint32_t pass[KVEVENTS_POOLS];
+	uint64_t oldest;
+	uint64_t newest;
+	struct pending pending;
+	struct kvevents_counts counts;
+};
+
+/* ---- batches ---- */
+
+static void close_removed(struct pending *pending, const struct kvevents_rules *rules)
+{
+	if (!pending->nr_removed)
+		return;
+	kvwire_removed(&pending->events, pending->removed, pending->nr_removed, rules->medium);
+	pending->nr++;
+	pending->nr_removed = 0;
+}
+
+static int publish_all(struct pending *pending, const struct kvevents_rules *rules,
+		       kvevents_publish_fn *to, void *arg)
+{
+	struct kvwire_bytes batch = { 0 };
+	struct timespec ts;
+	int err = -ENOMEM;
+
+	close_removed(pending, rules);
+	clock_gettime(CLOCK_REALTIME, &ts);
+	kvwire_batch(&batch, (double)ts.tv_sec + (double)ts.tv_nsec / 1e9, &pending->events, pending->nr);
+	kvwire_reset(&pending->events);
+	pending->nr = 0;
+	if (!batch.failed)
+		err = to(arg, &batch) ? 0 : -ECANCELED;
+	kvwire_free(&batch);
+	return err;
+}
+
+int kvevents_flush(struct kvevents *events)
+{
+	struct pending *pending = &events->pending;
+
+	if (!pending->nr && !pending->nr_removed)
+		return 0;
+	return publish_all(pending, events->rules, events->publish, events->arg);
+}
+
+static int flush_full(struct kvevents *events)
+{
+	const struct pending *pending = &events->pending;
+
+	return pending->nr + pending->nr_removed >= BATCH_EVENTS || pending->events.len >= KVEVENTS_BATCH_BYTES ?
+		       kvevents_flush(events) : 0;
+}
+
+/* Whether there is an event for it. */
+static bool write_stored(struct pending *pending, const struct hash *hash,
+			 const struct kvevents_rules *rules)
+{
+	if (!hash->stored && !rules->hash_only)
+		return false;
+	close_removed(pending, rules);
+	pending->nr++;
+	if (hash->stored)
+		kvwire_append(&pending->events, hash->stored->data, hash->stored->len);
+	else
+		kvwire_stored(&pending->events, &(struct kvwire_block){ .hash = hash->hash },
+			      rules->medium);
+	return true;
+}
+
+static int tell_stored(struct kvevents *events, const struct hash *hash)
+{
+	events->counts.stored += write_stored(&events->pending, hash, events->rules);
+	return flush_full(events);
+}
+
+static int tell_removed(struct kvevents *events, uint64_t hash)
+{
+	events->pending.removed[events->pending.nr_removed++] = hash;
+	events->counts.removed++;
+	return flush_full(events);
+}
+
+/* ---- all that is stored ---- */
+
+static bool is_stored(const struct kvevents *events, const struct hash *hash)
+{
+	return hash->blocks >= events->rules->parts;
+}
+
+size_t kvevents_shares(const struct kvevents *events)
+{
+	return 1 + (size_t)(events->counts.token_bytes + events->counts.hashes * HASH_BYTES) / SHARE_BYTES;
+}
+
+/* A share that is being written. */
+struct share {
+	const struct kvevents *events;
+	struct pending pending;
+};
+
+static void share_hash(void *arg, const void *entry)
+{
+	struct share *share = arg;
+
+	if (is_stored(share->events, entry))
+		write_stored(&share->pending, entry, share->events->rules);
+}
+
+int kvevents_share(const struct kvevents *events, size_t number, size_t shares, kvevents_publish_fn *to, void *arg)
+{
+	struct share share = { .events = events };
+	int err;
+
+	if (!number) {
+		kvwire_cleared(&share.pending.events);
+		share.pending.nr = 1;
+	}
+	table_share(&events->hashes, number, shares, share_hash, &share);
+	err = publish_all(&share.pending, events->rules, to, arg);
+	kvwire_free(&share.pending.events);
+	return err;
+}
+
+/* ---- hashes ---- */
+
+/* Bytes of memory that the event of a hash takes. */
+static size_t bytes_of(const struct stored *stored)
+{
+	return sizeof(*stored) + stored->len;
+}
+
+static struct stored *parked(const struct kvevents *events, uint64_t key)
+{
+	return ((struct hash *)table_find(&events->hashes, key))->stored;
+}
+
+static void forget_tokens(struct kvevents *events, struct hash *hash)
+{
+	if (hash->stored)
+		events->counts.token_bytes -= bytes_of(hash->stored);
+	free(hash->stored);
+	hash->stored = NULL;
+}
+
+/* The hash has no block any more: it is the last one to be forgotten. */
+static void park(struct kvevents *events, uint64_t key)
+{
+	struct hash *hash = table_find(&events->hashes, key);
+
+	if (!hash->stored) {
+		table_remove(&events->hashes, hash);
+		return;
+	}
+	hash->stored->older = events->newest;
+	hash->stored->newer = 0;
+	if (events->newest)
+		parked(events, events->newest)->newer = key;
+	else
+		events->oldest = key;
+	events->newest = key;
+}
+
+/* The hash has a block again, or is to be forgotten. */
+static void unpark(struct kvevents *events, const struct stored *stored)
+{
+	if (stored->older)
+		parked(events, stored->older)->newer = stored->newer;
+	else
+		events->oldest = stored->newer;
+	if (stored->newer)
+		parked(events, stored->newer)->older = stored->older;
+	else
+		events->newest = stored->older;
+}
+
+/* Forgets tokens of hashes that have no block until there is room. Returns false if there is none. */
+static bool make_room(struct kvevents *events, size_t bytes)
+{
+	struct hash *hash;
+
+	while (events->oldest && events->counts.token_bytes + bytes > events->rules->token_bytes) {
+		hash = table_find(&events->hashes, events->oldest);
+		unpark(events, hash->stored);
+		forget_tokens(events, hash);
+		table_remove(&events->hashes, hash);
+	}
+	return events->counts.token_bytes + bytes <= events->rules->token_bytes;
+}
+
+static int add_to_hash(struct kvevents *events, uint64_t key)
+{
+	struct hash *hash = table_add(&events->hashes, key);
+
+	if (!hash)
+		return -ENOMEM;
+	if (!hash->blocks && hash->stored)
+		unpark(events, hash->stored);
+	hash->blocks++;
+	if (hash->blocks != events->rules->parts)
+		return 0;
+	events->counts.hashes++;
+	return tell_stored(events, hash);
+}
+
+static int take_from_hash(struct kvevents *events, uint64_t key)
+{
+	struct hash *hash = table_find(&events->hashes, key);
+	bool was_stored = is_stored(events, hash), goes;
+
+	hash->blocks--;
+	goes = was_stored && !is_stored(events, hash);
+	events->counts.hashes -= goes;
+	if (!hash->blocks)
+		park(events, key);
+	return goes ? tell_removed(events, key) : 0;
+}
+
+/* A checksum (FNV-1a) of a block's tokens: what else engines send with them may differ. */
+static uint64_t sum_of(const struct kvwire_block *block)
+{
+	uint64_t sum = 0xcbf29ce484222325ull;
+
+	for (size_t i = 0; i < block->tokens.len; i++)
+		sum = (sum ^ (unsigned char)block->tokens.at[i]) * 0x100000001b3ull;
+	return sum;
+}
+
+/* The event of @block as it is published; NULL: no memory. */
+static struct stored *stored_new(const struct kvwire_block *block, const char *medium)
+{
+	struct kvwire_bytes bytes = { 0 };
+	struct stored *stored = NULL;
+
+	kvwire_stored(&bytes, block, medium);
+	if (!bytes.failed)
+		stored = calloc(1, sizeof(*stored) + bytes.len);
+	if (stored) {
+		stored->sum = sum_of(block);
+		stored->len = bytes.len;
+		memcpy(stored->data, bytes.data, bytes.len);
+	}
+	kvwire_free(&bytes);
+	return stored;
+}
+
+/* Either engine may be wrong: with the later tokens the next event of the right one heals it. */
+static int drop_tokens(struct kvevents *events, uint64_t key)
+{
+	struct hash *hash = table_find(&events->hashes, key);
+	bool was_stored = is_stored(events, hash);
+
+	if (!hash->blocks)
+		unpark(events, hash->stored);
+	forget_tokens(events, hash);
+	return was_stored ? tell_removed(events, key) : 0;
+}
+
+int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
+{
+	struct stored *stored;
+	bool changed = false;
+	struct hash *hash;
+	int err = 0;
+
+	/* no caller tag is 0 */
+	if (!block->hash)
+		return 0;
+	hash = table_add(&events->hashes, block->hash);
+	if (!hash)
+		return -ENOMEM;
+	if (hash->stored && hash->stored->sum == sum_of(block))
+		return 0;
+	if (hash->stored) {
+		err = drop_tokens(events, block->hash);
+		changed = true;
+	}
+	stored = stored_new(block, events->rules->medium);
+	/* forgets hashes, but not this one, which is not parked */
+	if (stored && !make_room(events, bytes_of(stored))) {
+		events->counts.untold++;
+		free(stored);
+		stored = NULL;
+	} else if (!stored) {
+		err = -ENOMEM;
+	}
+	hash = table_find(&events->hashes, block->hash);
+	hash->stored = stored;
+	if (stored)
+		events->counts.token_bytes += bytes_of(stored);
+	if ((stored || changed) && is_stored(events, hash))
+		return tell_stored(events, hash) ?: err;
+	if (!hash->blocks)
+		park(events, block->hash);
+	return err;
+}
+
+/* ---- blocks ---- */
+
+static uint64_t token_of(unsigned int pool, uint64_t token)
+{
+	uint64_t mixed = token ^ (pool + 1) * 0x9e3779b97f4a7c15ull;
+
+	return mixed ? mixed : 1;
+}
+
+static int remove_block(struct kvevents *events, struct block *block)
+{
+	uint64_t hash = block->hash;
+
+	table_remove(&events->blocks, block);
+	return take_from_hash(events, hash);
+}
+
+static int store(struct kvevents *events, unsigned int pool, uint64_t token, uint64_t hash)
+{
+	struct block *block = table_find(&events->blocks, token);
+	int err = 0;
+
+	/* its removal, and another block under its key, may both be untold yet */
+	if (block && block->hash != hash) {
+		err = remove_block(events, block);
+		block = NULL;
+	}
+	if (block) {
+		block->pass = events->pass[pool];
+		return err;
+	}
+	block = table_add(&events->blocks, token);
+	if (!block)
+		return -ENOMEM;
+	*block = (struct block){ token, hash, pool, events->pass[pool] };
+	if (add_to_hash(events, hash))
+		err = -ENOMEM;
+	/* a block has a hash: one for which there was no room is not there */
+	if (!table_find(&events->hashes, hash))
+		table_remove(&events->blocks, block);
+	return err;
+}
+
+/* Those of the pool that no journal told of since kvevents_begin(); @all: or did. */
+static int sweep(struct kvevents *events, unsigned int pool, bool all)
+{
+	uint64_t *tokens = malloc((events->blocks.nr + 1) * sizeof(*tokens));
+	const struct block *block = NULL;
+	size_t nr = 0;
+	int err = 0;
+
+	if (!tokens)
+		return -ENOMEM;
+	while ((block = table_next(&events->blocks, block))) {
+		if (block->pool == pool && (all || block->pass != events->pass[pool]))
+			tokens[nr++] = block->token;
+	}
+	for (size_t i = 0; i < nr && !err; i++)
+		err = remove_block(events, table_find(&events->blocks, tokens[i]));
+	free(tokens);
+	return err;
+}
+
+void kvevents_begin(struct kvevents *events, unsigned int pool)
+{
+	events->pass[pool]++;
+}
+
+int kvevents_end(struct kvevents *events, unsigned int pool)
+{
+	return sweep(events, pool, true);
+}
+
+int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvblk_journal_record *record)
+{
+	uint64_t token = token_of(pool, record->token);
+	struct block *block;
+
+	switch (record->op) {
+	case KVBLK_JOURNAL_STORED:
+		return record->caller_tag ? store(events, pool, token, record->caller_tag) : 0;
+	case KVBLK_JOURNAL_REMOVED:
+		block = table_find(&events->blocks, token);
+		return block ? remove_block(events, block) : 0;
+	case KVBLK_JOURNAL_CAUGHT_UP:
+		return sweep(events, pool, false);
+	case KVBLK_JOURNAL_LOST:
+		events->counts.lost++;
+		return -ENOBUFS;
+	default:
+		return 0;
+	}
+}
+
+/* ---- all of it ---- */
+
+const struct kvevents_counts *kvevents_counts(const struct kvevents *events)
+{
+	return &events->counts;
+}
+
+struct kvevents *kvevents_new(const struct kvevents_rules *rules, kvevents_publish_fn *publish_fn, void *arg)
+{
+	struct kvevents *events = calloc(1, sizeof(*events));
+
+	if (!events)
+		return NULL;
+	events->rules = rules;
+	events->publish = publish_fn;
+	events->arg = arg;
+	events->blocks.size = sizeof(struct block);
+	events->hashes.size = sizeof(struct hash);
+	kvwire_cleared(&events->pending.events);
+	events->pending.nr = 1;
+	return events;
+}
+
+void kvevents_free(struct kvevents *events)
+{
+	const struct hash *hash = NULL;
+
+	if (!events)
+		return;
+	while ((hash = table_next(&events->hashes, hash)))
+		free(hash->stored);
+	table_free(&events->hashes);
+	table_free(&events->blocks);
+	kvwire_free(&events->pending.events);
+	free(events);
+}

@@ -1,0 +1,679 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The exporter of KV events, see publisher.h. What is wrong costs nothing but a new
+ * beginning: all is closed, and opened again a little later.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <systemd/sd-event.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "kv_events/publisher.h"
+#include "kv_events/zmq_pub.h"
+#include "kv_events/zmq_sub.h"
+#include "kvblk.h"
+#include "log/log.h"
+
+#define STACK_BYTES	(1u << 20)
+#define RETRY_US	5000000ull
+#define SECOND_US	1000000ull
+#define READ_RECORDS	4096
+#define PATIENCE_US	30000000ull	/* until a source that is not connected is told */
+
+/**
+ * struct follower - of a pool's journal
+ * @name: of the pool
+ * @source: its journal, whose descriptor it owns; NULL: there is none
+ * @told: error that was logged last
+ */
+struct follower {
+	const char *name;
+	sd_event_source *source;
+	int told;
+};
+
+/**
+ * struct source - an engine
+ * @endpoint: of it
+ * @sub: NULL: not open yet
+ * @told: that it sends nonsense was logged
+ */
+struct source {
+	const char *endpoint;
+	struct zmqsub *sub;
+	bool told;
+};
+
+/**
+ * struct kvfeed - the exporter
+ * @lock: protects @next, @has_next, @counts, @runs, @source_states and @nr_sources
+ * @next: the configuration to be taken; its own copy
+ * @has_next: there is one
+ * @counts: of @events, for others
+ * @runs: they are right
+ * @source_states: of @sources, for others, each second
+ * @nr_sources: of them
+ * @wake_fd: written when there is a configuration, or a pool; 0: there is no thread
+ * @config: in force
+ * @event: the thread's loop
+ * @retry: opens what is not open
+ * @repeat: sends the last batch again, see arm_repeat()
+ * @look: looks whether sources are connected
+ * @patience: number of looks until those that are not are logged; 0: that was done
+ * @again: it is to be opened anew: something failed
+ * @told: error that was logged last
+ * @context: of ZeroMQ; NULL: it is not open
+ */
+static struct kvfeed {
+	pthread_mutex_t lock;
+	struct config_kv_events next;
+	bool has_next;
+	struct kvevents_counts counts;
+	bool runs;
+	struct kvfeed_source *source_states;
+	size_t nr_sources;
+	int wake_fd;
+
+	struct config_kv_events config;
+	sd_event *event;
+	sd_event_source *retry;
+	sd_event_source *repeat;
+	sd_event_source *look;
+	unsigned int patience;
+	bool again;
+	int told;
+	void *context;
+	struct kvevents_rules rules;
+	struct kvevents *events;
+	struct zmqpub_rules pub_rules;
+	struct zmqpub *pub;
+	struct follower followers[KVEVENTS_POOLS];
+	struct source *sources;
+} feed = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void arm(sd_event_source *timer, uint64_t us)
+{
+	sd_event_source_set_time_relative(timer, us);
+	sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
+}
+
+/* ---- what is published ---- */
+
+/* All is void, and begins again soon. */
+static void fail(int err)
+{
+	if (err != feed.told)
+		log_line(LOG_LINE_WARNING, "kv_events: %s; beginning anew", strerror(-err));
+	feed.told = err;
+	/* what fails meanwhile does not put it off */
+	if (!feed.again)
+		arm(feed.retry, RETRY_US);
+	feed.again = true;
+}
+
+/* Nothing was published for a while: the time begins now. */
+static void arm_repeat(void)
+{
+	if (feed.config.repeat)
+		arm(feed.repeat, (uint64_t)feed.config.repeat * SECOND_US);
+}
+
+static int on_repeat(sd_event_source *source, uint64_t us, void *arg)
+{
+	(void)source;
+	(void)us;
+	(void)arg;
+	zmqpub_repeat(feed.pub);
+	arm_repeat();
+	return 0;
+}
+
+/* What fails here begins anew on its own. */
+static bool publish(void *arg, const struct kvwire_bytes *batch)
+{
+	int err = zmqpub_send(feed.pub, batch);
+
+	(void)arg;
+	arm_repeat();
+	if (err)
+		fail(err);
+	return true;
+}
+
+static size_t shares(void *arg)
+{
+	(void)arg;
+	return kvevents_shares(feed.events);
+}
+
+static int share(void *arg, size_t number, size_t nr, kvevents_publish_fn *to, void *to_arg)
+{
+	(void)arg;
+	return kvevents_share(feed.events, number, nr, to, to_arg);
+}
+
+/* The end of a turn that gave @err. */
+static void settle(int err)
+{
+	pthread_mutex_lock(&feed.lock);
+	feed.counts = *kvevents_counts(feed.events);
+	pthread_mutex_unlock(&feed.lock);
+	if (!err)
+		err = kvevents_flush(feed.events);
+	if (err)
+		fail(err);
+}
+
+/* ---- engines ---- */
+
+static void learn(void *arg, const struct kvwire_block *block)
+{
+	int *err = arg;
+
+	if (!*err)
+		*err = kvevents_learn(feed.events, block);
+}
+
+static void on_batch(void *arg, const void *batch, size_t len)
+{
+	struct source *source = arg;
+	int err = 0;
+
+	if (feed.again)
+		return;
+	if (kvwire_read(batch, len, learn, &err) && !source->told) {
+		log_line(LOG_LINE_WARNING, "kv_events: %s sends what is no batch of event maps, which is ignored",
+			 source->endpoint);
+		source->told = true;
+	}
+	settle(err);
+}
+
+/* A source may be a while later than kvblkd; one that never comes is told once. */
+static int on_look(sd_event_source *source, uint64_t us, void *arg)
+{
+	bool last = feed.patience && !--feed.patience;
+
+	(void)source;
+	(void)us;
+	(void)arg;
+	pthread_mutex_lock(&feed.lock);
+	for (size_t i = 0; i < feed.nr_sources; i++)
+		feed.source_states[i].connected = zmqsub_connected(feed.sources[i].sub);
+	pthread_mutex_unlock(&feed.lock);
+	for (size_t i = 0; last && i < feed.nr_sources; i++) {
+		if (!zmqsub_connected(feed.sources[i].sub))
+			log_line(LOG_LINE_WARNING, "kv_events: nothing answers at the source %s; is its engine up, and may kvblkd connect there?",
+				 feed.sources[i].endpoint);
+	}
+	arm(feed.look, SECOND_US);
+	return 0;
+}
+
+static int open_sources(void)
+{
+	const struct texts *texts = &feed.config.sources;
+	struct kvfeed_source *states;
+	int err = 0;
+
+	feed.sources = calloc(texts->nr + 1, sizeof(*feed.sources));
+	states = calloc(texts->nr + 1, sizeof(*states));
+	if (!feed.sources || !states) {
+		free(states);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < texts->nr && !err; i++) {
+		feed.sources[i].endpoint = texts->text[i];
+		snprintf(states[i].endpoint, sizeof(states[i].endpoint), "%s", texts->text[i]);
+		err = zmqsub_open(feed.event, feed.context, texts->text[i], on_batch, &feed.sources[i],
+				  &feed.sources[i].sub);
+	}
+	if (err || !texts->nr) {
+		free(states);
+		return err;
+	}
+	pthread_mutex_lock(&feed.lock);
+	feed.source_states = states;
+	feed.nr_sources = texts->nr;
+	pthread_mutex_unlock(&feed.lock);
+	feed.patience = PATIENCE_US / SECOND_US;
+	arm(feed.look, SECOND_US);
+	return 0;
+}
+
+/* ---- journals ---- */
+
+static void stop_following(struct follower *follower)
+{
+	follower->source = sd_event_source_disable_unref(follower->source);
+}
+
+static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *arg);
+
+static int open_journal(const char *pool)
+{
+	struct kvblk *kv;
+	int fd = kvblk_open(pool, &kv);
+
+	if (fd)
+		return fd;
+	fd = kvblk_journal_open(kv, (uint32_t)feed.config.journal,
+				KVBLK_JOURNAL_PRESENT | KVBLK_JOURNAL_NONBLOCK);
+	kvblk_close(kv);
+	return fd;
+}
+
+static void start_following(struct follower *follower)
+{
+	int fd = open_journal(follower->name), err = fd;
+
+	if (fd >= 0) {
+		err = sd_event_add_io(feed.event, &follower->source, fd, EPOLLIN, on_journal, follower);
+		if (err < 0)
+			close(fd);
+		else
+			sd_event_source_set_io_fd_own(follower->source, true);
+	}
+	if (err >= 0) {
+		kvevents_begin(feed.events, (unsigned int)(follower - feed.followers));
+		log_line(LOG_LINE_INFO, "kv_events: following pool %s", follower->name);
+	} else if (err != -ENODEV && err != follower->told) {
+		log_line(LOG_LINE_WARNING, "kv_events: pool %s can't be followed: %s; trying again",
+			 follower->name, strerror(-err));
+	}
+	follower->told = err < 0 ? err : 0;
+}
+
+/* Opens what is not open; as long as something is missing it is tried again. */
+static void look_for_pools(void)
+{
+	bool missing = false;
+
+	/* the timer is the restart's */
+	if (feed.again)
+		return;
+	for (size_t i = 0; i < feed.config.pools.nr; i++) {
+		struct follower *follower = &feed.followers[i];
+
+		follower->name = feed.config.pools.text[i];
+		if (!follower->source)
+			start_following(follower);
+		missing |= !follower->source;
+	}
+	if (missing)
+		arm(feed.retry, RETRY_US);
+}
+
+/* Returns as kvevents_record(). */
+static int take_records(struct follower *follower, const struct kvblk_journal_record *records, size_t nr)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < nr && !err; i++)
+		err = kvevents_record(feed.events, (unsigned int)(follower - feed.followers), &records[i]);
+	return err;
+}
+
+static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	static struct kvblk_journal_record records[READ_RECORDS];
+	struct follower *follower = arg;
+	ssize_t len;
+	int err;
+
+	(void)source;
+	(void)revents;
+	if (feed.again) {
+		stop_following(follower);
+		return 0;
+	}
+	len = read(fd, records, sizeof(records));
+	if (len < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (len <= 0) {
+		/* what is over is no error, and an error is no reason to read on */
+		log_line(LOG_LINE_INFO, "kv_events: pool %s is gone", follower->name);
+		stop_following(follower);
+		settle(kvevents_end(feed.events, (unsigned int)(follower - feed.followers)));
+		look_for_pools();
+		return 0;
+	}
+	err = take_records(follower, records, (size_t)len / sizeof(*records));
+	if (err == -ENOBUFS) {
+		log_line(LOG_LINE_WARNING, "kv_events: pool %s changes faster than it is read: reading all of it",
+			 follower->name);
+		stop_following(follower);
+		look_for_pools();
+		/* gone meanwhile: no next journal tells what is removed */
+		err = follower->source ? 0 : kvevents_end(feed.events, (unsigned int)(follower - feed.followers));
+	}
+	settle(err);
+	return 0;
+}
+
+/* ---- the exporter ---- */
+
+static void close_all(void)
+{
+	sd_event_source_set_enabled(feed.repeat, SD_EVENT_OFF);
+	sd_event_source_set_enabled(feed.retry, SD_EVENT_OFF);
+	sd_event_source_set_enabled(feed.look, SD_EVENT_OFF);
+	for (size_t i = 0; i < KVEVENTS_POOLS; i++) {
+		stop_following(&feed.followers[i]);
+		feed.followers[i].told = 0;
+	}
+	for (size_t i = 0; feed.sources && i < feed.config.sources.nr; i++)
+		zmqsub_close(feed.sources[i].sub);
+	free(feed.sources);
+	feed.sources = NULL;
+	zmqpub_close(feed.pub);
+	feed.pub = NULL;
+	kvevents_free(feed.events);
+	feed.events = NULL;
+	if (feed.context)
+		zmq_ctx_term(feed.context);
+	feed.context = NULL;
+	pthread_mutex_lock(&feed.lock);
+	feed.runs = false;
+	free(feed.source_states);
+	feed.source_states = NULL;
+	feed.nr_sources = 0;
+	pthread_mutex_unlock(&feed.lock);
+}
+
+static int open_parts(void)
+{
+	const struct config_kv_events *config = &feed.config;
+	int err;
+
+	feed.rules = (struct kvevents_rules){ config->medium, config->hash_only, (uint32_t)config->parts,
+					      (size_t)config->token_bytes };
+	feed.pub_rules = (struct zmqpub_rules){
+		.endpoint = config->endpoint,
+		.replay = config->replay,
+		.topic = config->topic,
+		.buffer_bytes = (size_t)config->buffer_bytes,
+		.shares = shares,
+		.share = share,
+	};
+	feed.context = zmq_ctx_new();
+	feed.events = kvevents_new(&feed.rules, publish, NULL);
+	if (!feed.context || !feed.events)
+		return -ENOMEM;
+	err = zmqpub_open(feed.event, feed.context, &feed.pub_rules, &feed.pub);
+	return err ? err : open_sources();
+}
+
+static void open_all(void)
+{
+	const struct config_kv_events *config = &feed.config;
+	int err;
+
+	feed.again = false;
+	if (!config->endpoint)
+		return;
+	err = open_parts();
+	if (err) {
+		if (err != feed.told)
+			log_line(LOG_LINE_WARNING, "kv_events: can't publish at %s and %s: %s; trying again",
+				 config->endpoint, config->replay, zmq_strerror(-err));
+		feed.told = err;
+		close_all();
+		feed.again = true;
+		arm(feed.retry, RETRY_US);
+		return;
+	}
+	feed.told = 0;
+	log_line(LOG_LINE_INFO, "kv_events: publishing at %s", config->endpoint);
+	if (!config->pools.nr)
+		log_line(LOG_LINE_WARNING, "kv_events: neither pools of its own nor those of the file: there is nothing to tell");
+	pthread_mutex_lock(&feed.lock);
+	feed.runs = true;
+	pthread_mutex_unlock(&feed.lock);
+	/* that what was told before is void */
+	settle(0);
+	look_for_pools();
+}
+
+static int on_retry(sd_event_source *source, uint64_t us, void *arg)
+{
+	(void)source;
+	(void)us;
+	(void)arg;
+	if (feed.again) {
+		close_all();
+		open_all();
+	} else {
+		look_for_pools();
+	}
+	return 0;
+}
+
+/* ---- the configuration ---- */
+
+#define TEXT(field)	offsetof(struct config_kv_events, field)
+
+static const size_t own_texts[] = { TEXT(endpoint), TEXT(replay), TEXT(topic), TEXT(medium) };
+static const size_t own_lists[] = { TEXT(pools), TEXT(sources) };
+
+#define OWN_TEXTS	(sizeof(own_texts) / sizeof(own_texts[0]))
+#define OWN_LISTS	(sizeof(own_lists) / sizeof(own_lists[0]))
+
+static char **text_of(const struct config_kv_events *config, size_t i)
+{
+	return (char **)((uintptr_t)config + own_texts[i]);
+}
+
+static struct texts *list_of(const struct config_kv_events *config, size_t i)
+{
+	return (struct texts *)((uintptr_t)config + own_lists[i]);
+}
+
+static void free_config(struct config_kv_events *config)
+{
+	for (size_t i = 0; i < OWN_TEXTS; i++)
+		free(*text_of(config, i));
+	for (size_t i = 0; i < OWN_LISTS; i++)
+		texts_free(list_of(config, i));
+	*config = (struct config_kv_events){ 0 };
+}
+
+static bool copy_list(struct texts *to, const struct texts *from)
+{
+	*to = (struct texts){ 0 };
+	for (size_t i = 0; i < from->nr; i++) {
+		if (!texts_add(to, from->text[i]))
+			return false;
+	}
+	return true;
+}
+
+/* With the pools of the file, if it has none of its own. */
+static bool copy_config(struct config_kv_events *to, const struct config *config)
+{
+	const struct config_kv_events *from = &config->kv_events;
+	bool whole = true;
+
+	*to = *from;
+	for (size_t i = 0; i < OWN_TEXTS; i++) {
+		*text_of(to, i) = *text_of(from, i) ? strdup(*text_of(from, i)) : NULL;
+		whole &= !*text_of(from, i) || *text_of(to, i);
+	}
+	for (size_t i = 0; i < OWN_LISTS; i++)
+		whole &= copy_list(list_of(to, i), list_of(from, i));
+	for (size_t i = 0; from->endpoint && !from->pools.nr && i < config->nr_pools && i < KVEVENTS_POOLS; i++)
+		whole &= texts_add(&to->pools, config->pools[i].name);
+	return whole;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool same_list(const struct texts *a, const struct texts *b)
+{
+	for (size_t i = 0; i < a->nr && a->nr == b->nr; i++) {
+		if (strcmp(a->text[i], b->text[i]) != 0)
+			return false;
+	}
+	return a->nr == b->nr;
+}
+
+static bool same_config(const struct config_kv_events *a, const struct config_kv_events *b)
+{
+	for (size_t i = 0; i < OWN_TEXTS; i++) {
+		if (!same_text(*text_of(a, i), *text_of(b, i)))
+			return false;
+	}
+	for (size_t i = 0; i < OWN_LISTS; i++) {
+		if (!same_list(list_of(a, i), list_of(b, i)))
+			return false;
+	}
+	return a->hash_only == b->hash_only && a->parts == b->parts && a->buffer_bytes == b->buffer_bytes &&
+	       a->token_bytes == b->token_bytes && a->journal == b->journal && a->repeat == b->repeat;
+}
+
+static void take_config(struct config_kv_events *config)
+{
+	if (same_config(&feed.config, config)) {
+		free_config(config);
+		return;
+	}
+	if (feed.pub)
+		log_line(LOG_LINE_INFO, "kv_events: no longer publishing at %s", feed.config.endpoint);
+	close_all();
+	free_config(&feed.config);
+	feed.config = *config;
+	feed.told = 0;
+	open_all();
+}
+
+static int on_wake(sd_event_source *source, int fd, uint32_t revents, void *arg)
+{
+	struct config_kv_events config = { 0 };
+	bool taken;
+	eventfd_t n;
+
+	(void)source;
+	(void)revents;
+	(void)arg;
+	eventfd_read(fd, &n);
+	pthread_mutex_lock(&feed.lock);
+	taken = feed.has_next;
+	if (taken)
+		config = feed.next;
+	feed.next = (struct config_kv_events){ 0 };
+	feed.has_next = false;
+	pthread_mutex_unlock(&feed.lock);
+	if (taken)
+		take_config(&config);
+	if (feed.pub)
+		look_for_pools();
+	return 0;
+}
+
+/* ---- the thread ---- */
+
+static void *work(void *arg)
+{
+	int err = sd_event_new(&feed.event);
+
+	(void)arg;
+	if (err >= 0)
+		err = sd_event_add_io(feed.event, NULL, feed.wake_fd, EPOLLIN, on_wake, NULL);
+	if (err >= 0)
+		err = sd_event_add_time_relative(feed.event, &feed.retry, CLOCK_MONOTONIC, 0, 0, on_retry, NULL);
+	if (err >= 0)
+		err = sd_event_add_time_relative(feed.event, &feed.repeat, CLOCK_MONOTONIC, 0, 0, on_repeat, NULL);
+	if (err >= 0)
+		err = sd_event_add_time_relative(feed.event, &feed.look, CLOCK_MONOTONIC, 0, 0, on_look, NULL);
+	if (err >= 0) {
+		sd_event_source_set_enabled(feed.look, SD_EVENT_OFF);
+		sd_event_source_set_enabled(feed.retry, SD_EVENT_OFF);
+		sd_event_source_set_enabled(feed.repeat, SD_EVENT_OFF);
+		err = sd_event_loop(feed.event);
+	}
+	log_line(LOG_LINE_WARNING, "kv_events: there are none: %s", strerror(-err));
+	return NULL;
+}
+
+static int start(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), err;
+
+	if (fd < 0)
+		return -errno;
+	feed.wake_fd = fd;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	err = pthread_create(&thread, &attr, work, NULL);
+	pthread_attr_destroy(&attr);
+	if (err) {
+		close(fd);
+		feed.wake_fd = 0;
+	}
+	return -err;
+}
+
+void kvfeed_wake(void)
+{
+	if (feed.wake_fd)
+		eventfd_write(feed.wake_fd, 1);
+}
+
+void kvfeed_configure(const struct config *config)
+{
+	struct config_kv_events copy;
+	int err = 0;
+
+	/* the thread of one that was never wanted is not there */
+	if (!config->kv_events.endpoint && !feed.wake_fd)
+		return;
+	if (!copy_config(&copy, config))
+		err = -ENOMEM;
+	else if (!feed.wake_fd)
+		err = start();
+	if (err) {
+		log_line(LOG_LINE_WARNING, "kv_events: the configuration does not count: %s", strerror(-err));
+		free_config(&copy);
+		return;
+	}
+	pthread_mutex_lock(&feed.lock);
+	free_config(&feed.next);
+	feed.next = copy;
+	feed.has_next = true;
+	pthread_mutex_unlock(&feed.lock);
+	kvfeed_wake();
+}
+
+bool kvfeed_counts(struct kvevents_counts *counts)
+{
+	bool runs;
+
+	pthread_mutex_lock(&feed.lock);
+	*counts = feed.counts;
+	runs = feed.runs;
+	pthread_mutex_unlock(&feed.lock);
+	return runs;
+}
+
+size_t kvfeed_sources(struct kvfeed_source *sources, size_t most)
+{
+	size_t nr;
+
+	pthread_mutex_lock(&feed.lock);
+	nr = feed.nr_sources < most ? feed.nr_sources : most;
+	if (nr)
+		memcpy(sources, feed.source_states, nr * sizeof(*sources));
+	pthread_mutex_unlock(&feed.lock);
+	return nr;
+}

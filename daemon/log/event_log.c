@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+/* Lines of the log, see event_log.h. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/snapshot.h"
+#include "log/event_log.h"
+#include "log/log.h"
+
+static void log_members(struct kvblk_admin *admin, const char *pool)
+{
+	struct kvblk_member_state *members;
+
+	if (kvblk_member_get(admin, pool, &members))
+		return;
+	for (struct kvblk_member_state *m = members; m; m = m->next) {
+		const char *trouble = snapshot_trouble(m);
+
+		log_line(LOG_LINE_INFO, "pool %s, member %s: %s%s%s, %u of %u segments free%s%s",
+			 pool, m->name, kvblk_member_status_name(m->state),
+			 trouble ? ", " : "", trouble ? trouble : "",
+			 m->free_segments, m->nr_segments, *m->place ? "; its device: " : "",
+			 m->place);
+	}
+	kvblk_member_free(members);
+}
+
+void report_pools(void)
+{
+	struct kvblk_pool_state *pools;
+	struct kvblk_admin *admin;
+	int err;
+
+	err = kvblk_admin_open(&admin);
+	if (err) {
+		log_line(LOG_LINE_WARNING, "can't ask for the pools: %s",
+			 strerror(-err));
+		return;
+	}
+	err = kvblk_pool_get(admin, NULL, &pools);
+	if (err) {
+		log_line(LOG_LINE_WARNING, "can't list the pools: %s",
+			 *kvblk_admin_message(admin) ?
+			 kvblk_admin_message(admin) : strerror(-err));
+		goto close_admin;
+	}
+	if (!pools)
+		log_line(LOG_LINE_INFO, "no pools yet");
+	for (struct kvblk_pool_state *p = pools; p; p = p->next) {
+		log_line(LOG_LINE_INFO, "pool %s: %u members, %u of %u segments free",
+			 p->name, p->nr_members, p->free_segments,
+			 p->nr_segments);
+		log_members(admin, p->name);
+	}
+	kvblk_pool_free(pools);
+close_admin:
+	kvblk_admin_close(admin);
+}
+
+/* By event: what to do about it. An event that has a row is a warning. */
+static const char *const advice[] = {
+	[KVBLK_EVENT_MEMBER_DEAD] = "kvblkd adds it again when its device is back",
+	[KVBLK_EVENT_MEMBER_SUSPECT] = "look at the target and the network",
+	[KVBLK_EVENT_MEMBER_READ_ONLY] = "look whether the device is full or worn out, and at its lines in the kernel's log",
+	[KVBLK_EVENT_MEMBER_FAILING] = "look at the target, and at the device's lines in the kernel's log",
+	[KVBLK_EVENT_CHECKSUM] = "if they go on, replace the device",
+	[KVBLK_EVENT_READ_ERROR] = "look at the device's lines in the kernel's log",
+	[KVBLK_EVENT_WRITE_ERROR] = "look at the device's lines in the kernel's log",
+	[KVBLK_EVENT_RESTORE_FAILED] = "they stay on it, and kvblkd has them read again: look at the device's lines in the kernel's log",
+	[KVBLK_EVENT_NO_SPACE] = "reclaim is slower than they come: add members, or put less",
+	[KVBLK_EVENT_REQUEST_DONE] = "see the kernel's log",
+};
+
+static const char *advice_for(const struct kvblk_notice *notice)
+{
+	if (notice->type == KVBLK_EVENT_REQUEST_DONE &&
+	    !notice->number[KVBLK_A_EVENT_ERROR])
+		return NULL;
+	return notice->type < sizeof(advice) / sizeof(advice[0]) ? advice[notice->type] : NULL;
+}
+
+void report_event(struct limit *limit, const struct kvblk_notice *notice, int64_t now)
+{
+	const char *what_to_do = advice_for(notice);
+	int level = what_to_do ? LOG_LINE_WARNING : LOG_LINE_INFO;
+	const char *place = what_to_do ? notice->place : "";
+	char event[256], text[sizeof(((struct limit_kind *)0)->text)];
+
+	kvblk_event_text(notice, event, sizeof(event));
+	snprintf(text, sizeof(text), "%s: %s%s%s%s%s", kvblk_event_name(notice->type), event,
+		 what_to_do ? "; " : "", what_to_do ? what_to_do : "",
+		 *place ? "; its device: " : "", place);
+	if (limit_take(limit, notice, level, text, now))
+		log_of(notice->pool, notice->member, level, "%s", text);
+}
+
+void report_storms(struct limit *limit, int64_t now)
+{
+	const struct limit_kind *kind;
+	uint64_t more;
+
+	while ((kind = limit_next(limit, now, &more)))
+		log_of(kind->pool, kind->member, kind->level, "%s (the last of %" PRIu64 " more in %d s)", kind->text,
+			 more, LIMIT_SECONDS);
+}

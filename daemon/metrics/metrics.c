@@ -1,0 +1,725 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What kvblkd exports, see metrics.h. Counters and gauges come from the module's tables
+ * of names: a new one is exported without a line here. Those of members have names of
+ * their own, so that a sum over a name counts nothing twice.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/kvblk_names.h>
+
+#include "common/tunables.h"
+#include "common/uuid.h"
+#include "metrics/metrics.h"
+#include "metrics/readiness.h"
+
+/*
+ * Histograms go from 2^(LE_FIRST + 1) ns, 1 us, to 2^(LE_LAST + 1) ns, 69 s. What was
+ * faster is in the first bucket.
+ */
+#define LE_FIRST	9
+#define LE_LAST		35
+#define LABELS		6
+#define NAME_LEN	80
+#define TABLE_COLUMNS	72
+
+enum metric_type {
+	METRIC_GAUGE,
+	METRIC_COUNTER,
+	METRIC_INFO,
+	METRIC_HISTOGRAM,
+};
+
+/**
+ * struct metric - a family of samples
+ * @name: without the suffix of its type
+ * @type: &enum metric_type
+ * @help: what it is
+ * @labels: names of the labels
+ */
+struct metric {
+	const char *name;
+	enum metric_type type;
+	const char *help;
+	const char *labels[LABELS];
+};
+
+static const struct {
+	const char *text;		/* of 0.0.4 */
+	const char *openmetrics;
+	const char *suffix;		/* of a sample */
+} types[] = {
+	[METRIC_GAUGE] = { "gauge", "gauge", "" },
+	[METRIC_COUNTER] = { "counter", "counter", "_total" },
+	[METRIC_INFO] = { "gauge", "info", "_info" },
+	[METRIC_HISTOGRAM] = { "histogram", "histogram", "_bucket" },
+};
+
+/* Where metrics go, and the one that goes there now. */
+struct out {
+	FILE *to;
+	enum metrics_format format;
+	struct metric metric;
+	char name[NAME_LEN];
+};
+
+/* ---- formats ---- */
+
+static const char *unit_of(const struct metric *metric)
+{
+	static const char *const units[] = { "bytes", "seconds" };
+	const char *last = strrchr(metric->name, '_');
+
+	for (size_t i = 0; last && i < sizeof(units) / sizeof(units[0]); i++) {
+		if (!strcmp(last + 1, units[i]))
+			return units[i];
+	}
+	return NULL;
+}
+
+/* The columns of a row of the table, the last one folded. */
+static void print_row(const struct out *out)
+{
+	const struct metric *metric = &out->metric;
+	const char *unit = unit_of(metric), *word = metric->help;
+	size_t column = 0, len;
+
+	fprintf(out->to, "   * - ``%s%s``\n     - %s\n     -%s%s\n     -", metric->name,
+		metric->type == METRIC_HISTOGRAM ? "" : types[metric->type].suffix,
+		types[metric->type].openmetrics, unit ? " " : "", unit ? unit : "");
+	for (size_t i = 0; i < LABELS && metric->labels[i]; i++)
+		fprintf(out->to, "%s%s", i ? ", " : " ", metric->labels[i]);
+	fputs("\n     -", out->to);
+	for (; *word; word += len + strspn(word + len, " ")) {
+		len = strcspn(word, " ");
+		if (column && column + 1 + len > TABLE_COLUMNS) {
+			fputs("\n      ", out->to);
+			column = 0;
+		}
+		column += 1 + len;
+		fprintf(out->to, " %.*s", (int)len, word);
+	}
+	fputc('\n', out->to);
+}
+
+/* Anything but printable ASCII is escaped: no name of a device breaks a scrape. */
+static void print_escaped(const struct out *out, const char *text, bool quotes)
+{
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '\\' || (c == '"' && quotes))
+			fprintf(out->to, "\\%c", c);
+		else if (c < ' ' || c > '~')
+			fprintf(out->to, "\\\\x%02x", c);
+		else
+			fputc(c, out->to);
+	}
+}
+
+/* What follows are samples of @metric. */
+static void begin(struct out *out, const struct metric *metric)
+{
+	bool open = out->format == METRICS_OPENMETRICS;
+	const char *suffix = open || metric->type == METRIC_HISTOGRAM ? "" :
+			     types[metric->type].suffix;
+
+	snprintf(out->name, sizeof(out->name), "%s", metric->name);
+	out->metric = *metric;
+	out->metric.name = out->name;
+	if (out->format == METRICS_TABLE) {
+		print_row(out);
+		return;
+	}
+	fprintf(out->to, "# HELP %s%s ", metric->name, suffix);
+	print_escaped(out, metric->help, open);
+	fprintf(out->to, "\n# TYPE %s%s %s\n", metric->name, suffix,
+		open ? types[metric->type].openmetrics : types[metric->type].text);
+	if (open && unit_of(metric))
+		fprintf(out->to, "# UNIT %s %s\n", metric->name, unit_of(metric));
+}
+
+/* A sample but for its value; @le: of a bucket. */
+static void print_name(const struct out *out, const char *suffix, const char *const *values,
+		       const char *le)
+{
+	const char *separator = "{";
+
+	fprintf(out->to, "%s%s", out->metric.name, suffix);
+	for (size_t i = 0; i < LABELS && out->metric.labels[i]; i++) {
+		fprintf(out->to, "%s%s=\"", separator, out->metric.labels[i]);
+		print_escaped(out, values[i], true);
+		fputc('"', out->to);
+		separator = ",";
+	}
+	if (le)
+		fprintf(out->to, "%sle=\"%s\"", separator, le);
+	if (le || out->metric.labels[0])
+		fputc('}', out->to);
+}
+
+#define VALUES(...)	((const char *const[LABELS]){ __VA_ARGS__ })
+
+/* A metric whose value is a uint64_t at @offset in what it is about. */
+struct field {
+	struct metric metric;
+	size_t offset;
+};
+
+static uint64_t value_of(const void *object, const struct field *field)
+{
+	return *(const uint64_t *)((const char *)object + field->offset);
+}
+
+static void sample(const struct out *out, uint64_t number, const char *const *values)
+{
+	print_name(out, types[out->metric.type].suffix, values, NULL);
+	fprintf(out->to, " %" PRIu64 "\n", number);
+}
+
+/* @sum: it is known, @stats->latency_ns has it. OpenMetrics has no count without a sum. */
+static void histogram(const struct out *out, const struct kvblk_stats *stats,
+		      unsigned int latency, bool sum, const char *const *values)
+{
+	uint64_t seen = 0;
+	char le[32];
+
+	if (!stats->nr_buckets[latency])
+		return;
+	for (unsigned int i = 0; i < stats->nr_buckets[latency]; i++) {
+		seen += stats->latency[latency][i];
+		if (i < LE_FIRST || i > LE_LAST)
+			continue;
+		/* the bucket's last nanosecond */
+		snprintf(le, sizeof(le), "%.12g", (double)((2ull << i) - 1) / 1e9);
+		print_name(out, "_bucket", values, le);
+		fprintf(out->to, " %" PRIu64 "\n", seen);
+	}
+	print_name(out, "_bucket", values, "+Inf");
+	fprintf(out->to, " %" PRIu64 "\n", seen);
+	if (!sum)
+		return;
+	print_name(out, "_count", values, NULL);
+	fprintf(out->to, " %" PRIu64 "\n", seen);
+	print_name(out, "_sum", values, NULL);
+	fprintf(out->to, " %" PRIu64 ".%09" PRIu64 "\n", stats->latency_ns[latency] / 1000000000,
+		stats->latency_ns[latency] % 1000000000);
+}
+
+/* ---- the daemon ---- */
+
+static void print_gauge(struct out *out, const char *name, const char *help, uint64_t value)
+{
+	begin(out, &(struct metric){ name, METRIC_GAUGE, help, { 0 } });
+	if (out->format != METRICS_TABLE)
+		sample(out, value, VALUES(NULL));
+}
+
+/* By the names that Prometheus' own clients have for them. */
+static void print_process(struct out *out, const struct metrics *metrics)
+{
+	print_gauge(out, "process_resident_memory_bytes", "Memory of kvblkd.", metrics->process_bytes);
+	print_gauge(out, "process_open_fds", "Descriptors that kvblkd has open.", metrics->process_fds);
+	begin(out, &(struct metric){ "process_cpu_seconds", METRIC_COUNTER, "Time that kvblkd has run on a CPU.",
+				     { 0 } });
+	if (out->format != METRICS_TABLE)
+		fprintf(out->to, "process_cpu_seconds_total %.6f\n", metrics->process_cpu_s);
+}
+
+static void print_daemon(struct out *out, const struct metrics *metrics)
+{
+	begin(out, &(struct metric){ "kvblk_build", METRIC_INFO, "1, and kvblkd's version.",
+				     { "version" } });
+	if (out->format != METRICS_TABLE)
+		sample(out, 1, VALUES(KVBLK_VERSION));
+	print_gauge(out, "kvblk_up", "1 if the module is loaded and has answered, else 0.", metrics->up);
+	print_gauge(out, "kvblk_ready", "1 if /ready answers 200, else 0.", metrics->ready);
+	print_gauge(out, "kvblkd_config_valid",
+		    "1 if the configuration that kvblkd read last has no error, else 0: then what is wrong was left out, or after a reload what was in force stays.",
+		    metrics->config_valid);
+	print_gauge(out, "kvblkd_steps_failed",
+		    "Steps to what the configuration describes that failed and are tried again, such as a connection or an import.",
+		    metrics->steps_failed);
+	begin(out, &(struct metric){ "kvblk_scrape_duration_seconds", METRIC_GAUGE,
+				     "What it took to ask the module.", { 0 } });
+	if (out->format != METRICS_TABLE)
+		fprintf(out->to, "kvblk_scrape_duration_seconds %.9f\n", metrics->seconds);
+}
+
+/* ---- KV events ---- */
+
+#define KV_EVENTS(field)	offsetof(struct kvevents_counts, field)
+
+static const struct field kv_events_fields[] = {
+	{ { "kvblk_kv_events_stored", METRIC_COUNTER, "Hashes that KV events told as stored.", { 0 } },
+	  KV_EVENTS(stored) },
+	{ { "kvblk_kv_events_removed", METRIC_COUNTER, "Hashes that KV events told as removed.", { 0 } },
+	  KV_EVENTS(removed) },
+	{ { "kvblk_kv_events_losses", METRIC_COUNTER,
+	    "Times that a pool changed faster than kvblkd read its journal, and was read anew.", { 0 } },
+	  KV_EVENTS(lost) },
+	{ { "kvblk_kv_events_untold", METRIC_COUNTER,
+	    "Blocks whose tokens found no room in token_bytes.", { 0 } },
+	  KV_EVENTS(untold) },
+	{ { "kvblk_kv_events_hashes", METRIC_GAUGE,
+	    "Hashes whose blocks are in the pools, as subscribers to KV events should have it.", { 0 } },
+	  KV_EVENTS(hashes) },
+	{ { "kvblk_kv_events_token_bytes", METRIC_GAUGE, "Memory that the tokens of blocks take.", { 0 } },
+	  KV_EVENTS(token_bytes) },
+};
+
+static void print_kv_events(struct out *out, const struct metrics *metrics)
+{
+	for (size_t i = 0; i < sizeof(kv_events_fields) / sizeof(kv_events_fields[0]); i++) {
+		const struct metric *metric = &kv_events_fields[i].metric;
+
+		begin(out, metric);
+		if (metrics->publishes && out->format != METRICS_TABLE)
+			fprintf(out->to, "%s%s %" PRIu64 "\n", metric->name, types[metric->type].suffix,
+				value_of(&metrics->kv_events, &kv_events_fields[i]));
+	}
+}
+
+static void print_sources(struct out *out, const struct metrics *metrics)
+{
+	begin(out, &(struct metric){ "kvblk_kv_events_source_connected", METRIC_GAUGE,
+				     "1 if kvblkd is connected to the engine whose KV events it reads, else 0.",
+				     { "source" } });
+	for (size_t i = 0; i < metrics->nr_sources && out->format != METRICS_TABLE; i++)
+		sample(out, metrics->sources[i].connected, VALUES(metrics->sources[i].endpoint));
+}
+
+/* ---- hints ---- */
+
+static const char *const outcomes[] = {
+#define X(NAME, name)	[PRESTAGE_##NAME] = name,
+	PRESTAGE_OUTCOME_TABLE(X)
+#undef X
+};
+
+#define PRESTAGE(field)	offsetof(struct prestage_counts, field)
+
+static const struct field prestage_fields[] = {
+	{ { "kvblk_prestage_bytes", METRIC_COUNTER, "Bytes that hints brought into memory.", { 0 } },
+	  PRESTAGE(prefetches.bytes) },
+	{ { "kvblk_prestage_waiting", METRIC_GAUGE, "Hints that wait for their turn.", { 0 } },
+	  PRESTAGE(prefetches.waiting) },
+	{ { "kvblk_prestage_sessions", METRIC_GAUGE, "Sessions whose keys are remembered.", { 0 } },
+	  PRESTAGE(sessions) },
+};
+
+static void print_prestage(struct out *out, const struct metrics *metrics)
+{
+	const struct prestage_counts *counts = &metrics->prestage;
+	bool values = metrics->prestages && out->format != METRICS_TABLE;
+
+	begin(out, &(struct metric){ "kvblk_prestage_requests", METRIC_COUNTER,
+				     "Requests and hints at the socket prestage, by what they were told: accepted, clipped (in part), deferred (too many wait), rejected (wrong), missing (a session that is not known).",
+				     { "outcome" } });
+	for (int i = 0; i < PRESTAGE_OUTCOMES && values; i++)
+		sample(out, counts->requests[i], VALUES(outcomes[i]));
+	begin(out, &(struct metric){ "kvblk_prestage_blocks", METRIC_COUNTER,
+				     "Blocks that hints named, by what became of them: loaded, resident (were in memory), missing, clipped (left out), expired (the deadline passed).",
+				     { "result" } });
+	for (unsigned int i = 1; i < PREFETCHER_STATES && values; i++)
+		sample(out, counts->prefetches.blocks[i], VALUES(kvblk_prefetch_state_name(i)));
+	for (size_t i = 0; i < sizeof(prestage_fields) / sizeof(prestage_fields[0]); i++) {
+		begin(out, &prestage_fields[i].metric);
+		if (values)
+			sample(out, value_of(counts, &prestage_fields[i]), VALUES(NULL));
+	}
+}
+
+/* ---- what pools and members are ---- */
+
+#define POOL_FIELD(field)	offsetof(struct kvblk_pool_state, field)
+
+static const struct field pool_fields[] = {
+	{ { "kvblk_capacity_bytes", METRIC_GAUGE,
+	    "Bytes in the segments of all members that are up or restoring.", { "pool" } },
+	  POOL_FIELD(capacity) },
+	{ { "kvblk_free_bytes", METRIC_GAUGE,
+	    "Bytes in segments that hold nothing, of members that are up.", { "pool" } },
+	  POOL_FIELD(free) },
+	{ { "kvblk_index_entries", METRIC_GAUGE,
+	    "Entries of the index, the most blocks that the pool can hold.", { "pool" } },
+	  POOL_FIELD(index_slots) },
+	{ { "kvblk_index_bytes", METRIC_GAUGE, "Memory that the index takes.", { "pool" } },
+	  POOL_FIELD(index_bytes) },
+};
+
+/* 0: none of its members serves, 1: some of them, or one takes no puts, 2: all */
+static int health_of(const struct kvblk_pool_state *pool, const struct snapshot *snapshot)
+{
+	unsigned int serve = 0;
+	bool all = true;
+
+	for (const struct kvblk_member_state *m = snapshot->members; m; m = m->next) {
+		if (strcmp(m->pool, pool->name) != 0)
+			continue;
+		serve += ready_serves(m);
+		all = all && ready_serves(m) && !m->read_only;
+	}
+	return serve ? 1 + all : 0;
+}
+
+static void print_pools(struct out *out, const struct snapshot *snapshot)
+{
+	static const char *const healths[] = { "down", "degraded", "ok" };
+
+	begin(out, &(struct metric){ "kvblk_pool_health", METRIC_GAUGE,
+				     "1 for the health that the pool has, else 0: ok, degraded (some members do not serve, or take no puts) or down (no member serves).",
+				     { "pool", "health" } });
+	for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next) {
+		for (int i = 0; i < 3; i++)
+			sample(out, health_of(p, snapshot) == i, VALUES(p->name, healths[i]));
+	}
+	for (size_t i = 0; i < sizeof(pool_fields) / sizeof(pool_fields[0]); i++) {
+		begin(out, &pool_fields[i].metric);
+		for (const struct kvblk_pool_state *p = snapshot->pools; p; p = p->next)
+			sample(out, value_of(p, &pool_fields[i]), VALUES(p->name));
+	}
+}
+
+static void print_rules(struct out *out, const struct metrics *metrics)
+{
+	const struct kvblk_pool_state *p;
+	uint64_t value;
+	double ratio;
+
+	begin(out, &(struct metric){ "kvblk_tunable", METRIC_GAUGE,
+				     "The tunables of the pool that are numbers, as they are set now.",
+				     { "pool", "tunable" } });
+	for (p = metrics->snapshot.pools; p; p = p->next) {
+		for (size_t i = 0; i < nr_tunables; i++) {
+			if (metrics->tunable(p->name, tunables[i].name, &value))
+				sample(out, value, VALUES(p->name, tunables[i].name));
+		}
+	}
+	begin(out, &(struct metric){ "kvblk_budget_ratio", METRIC_GAUGE,
+				     "What is written to the pool, as a share of its budget: the mean of a quarter of a day with the default interval, and the budget itself at the beginning. Nothing for a pool without a budget.",
+				     { "pool" } });
+	for (p = metrics->snapshot.pools; p; p = p->next) {
+		ratio = metrics->budget_ratio(p->name);
+		if (ratio < 0)
+			continue;
+		print_name(out, "", VALUES(p->name), NULL);
+		fprintf(out->to, " %.6g\n", ratio);
+	}
+}
+
+static void print_members(struct out *out, const struct snapshot *snapshot)
+{
+	const struct kvblk_member_state *m;
+	char uuid[40];
+
+	begin(out, &(struct metric){ "kvblk_member", METRIC_INFO,
+				     "1, and which drive the member is: path, as it was added; device, the kernel's name now; uuid of the member; place, NQN and namespace or serial number, of a missing one where it was last.",
+				     { "pool", "member", "path", "device", "uuid", "place" } });
+	for (m = snapshot->members; m; m = m->next)
+		sample(out, 1, VALUES(m->pool, m->name, m->path, m->device,
+				      uuid_format(m->uuid, uuid), m->place));
+	begin(out, &(struct metric){ "kvblk_member_state", METRIC_GAUGE,
+				     "1 for the state that the member has, else 0: up, read-only (it answers writes with errors: its blocks are served, puts go elsewhere), or one of those in which its blocks are misses: restoring, suspect (it does not answer), failing (it answers with errors), dead, removing, missing, unrestored (they could not be read).",
+				     { "pool", "member", "state" } });
+	for (m = snapshot->members; m; m = m->next) {
+		for (const char *const *c = ready_conditions; *c; c++)
+			sample(out, !strcmp(ready_condition(m), *c), VALUES(m->pool, m->name, *c));
+	}
+	begin(out, &(struct metric){ "kvblk_member_size_bytes", METRIC_GAUGE,
+				     "Bytes of the member's device.", { "pool", "member" } });
+	for (m = snapshot->members; m; m = m->next) {
+		if (m->state != KVBLK_MEMBER_STATUS_MISSING)
+			sample(out, m->size, VALUES(m->pool, m->name));
+	}
+}
+
+/* ---- what their drives tell of their health ---- */
+
+static double drive_used(const struct smart *smart)
+{
+	return smart->used / 100.0;
+}
+
+static double drive_spare(const struct smart *smart)
+{
+	return smart->spare / 100.0;
+}
+
+static double drive_warnings(const struct smart *smart)
+{
+	return smart->warning;
+}
+
+static double drive_written(const struct smart *smart)
+{
+	return smart->written;
+}
+
+static double drive_time(const struct smart *smart)
+{
+	return (double)smart->time;
+}
+
+#define OF_MEMBER	{ "pool", "member" }
+
+static const struct {
+	struct metric metric;
+	double (*value)(const struct smart *smart);
+	bool rated;		/* of a drive that tells of its wear */
+} drive_fields[] = {
+	{ { "kvblk_member_drive_used_ratio", METRIC_GAUGE,
+	    "The share of its drive's life that is used, which may pass 1. As all of the drive's: read each ten minutes, and of NVMe drives alone. A target of Linux tells neither this nor spare blocks and warnings.",
+	    OF_MEMBER }, drive_used, true },
+	{ { "kvblk_member_drive_spare_ratio", METRIC_GAUGE,
+	    "The share of its drive's spare blocks that is left.", OF_MEMBER }, drive_spare, true },
+	{ { "kvblk_member_drive_warnings", METRIC_GAUGE,
+	    "The critical warnings of its drive, bits as in the SMART log; 0: none.",
+	    OF_MEMBER }, drive_warnings, true },
+	{ { "kvblk_member_drive_written_bytes", METRIC_COUNTER,
+	    "Bytes written to its drive in the drive's life.", OF_MEMBER }, drive_written, false },
+	{ { "kvblk_member_drive_read_timestamp_seconds", METRIC_GAUGE,
+	    "When its drive answered last, in seconds since 1970: what it told then stays until it tells something else.",
+	    OF_MEMBER }, drive_time, false },
+};
+
+static void print_drives(struct out *out, const struct metrics *metrics)
+{
+	struct smart smart;
+
+	for (size_t i = 0; i < sizeof(drive_fields) / sizeof(drive_fields[0]); i++) {
+		begin(out, &drive_fields[i].metric);
+		for (const struct kvblk_member_state *m = metrics->snapshot.members; m; m = m->next) {
+			smart = metrics->smart(m->pool, m->name);
+			if (!smart.valid || (drive_fields[i].rated && !smart.rated))
+				continue;
+			print_name(out, types[out->metric.type].suffix, VALUES(m->pool, m->name), NULL);
+			fprintf(out->to, " %.15g\n", drive_fields[i].value(&smart));
+		}
+	}
+}
+
+/* ---- what they count ---- */
+
+#define COUNTERS	(KVBLK_A_COUNTER_MAX + 1)
+#define GAUGES		(KVBLK_A_GAUGE_MAX + 1)
+
+#define COUNTER(text, NAME)	[KVBLK_A_COUNTER_##NAME] = text,
+#define GAUGE(text, NAME)	[KVBLK_A_GAUGE_##NAME] = text,
+static const char *const counter_names[COUNTERS] = { KVBLK_COUNTER_TABLE(COUNTER) };
+static const char *const member_counter_names[COUNTERS] = { KVBLK_MEMBER_COUNTER_TABLE(COUNTER) };
+static const char *const counter_docs[COUNTERS] = { KVBLK_COUNTER_DOC_TABLE(COUNTER) };
+static const char *const gauge_names[GAUGES] = { KVBLK_GAUGE_TABLE(GAUGE) };
+static const char *const gauge_docs[GAUGES] = { KVBLK_GAUGE_DOC_TABLE(GAUGE) };
+
+/* What a number is about: a pool, or a member and its pool. */
+static const char *const *values_of(const struct kvblk_stats *stats, const char *values[LABELS],
+				    const char *third)
+{
+	values[0] = stats->pool;
+	values[1] = *stats->member ? stats->member : third;
+	values[2] = third;
+	return values;
+}
+
+/* Of pools, or of members: then @prefix says so. */
+struct numbers {
+	const char *prefix;
+	const struct kvblk_stats *stats;
+	bool members;
+};
+
+/* Numbers whose names begin with @group are one metric, the rest is its label @label. */
+static void print_group(struct out *out, const struct numbers *numbers, bool counters,
+			const char *const *names, const char *group, struct metric metric)
+{
+	const char *values[LABELS];
+	unsigned int nr = counters ? COUNTERS : GAUGES;
+
+	begin(out, &metric);
+	for (const struct kvblk_stats *s = numbers->stats; s; s = s->next) {
+		for (unsigned int i = 0; i < nr; i++) {
+			if (names[i] && !strncmp(names[i], group, strlen(group)) &&
+			    (counters ? s->has_counter[i] : s->has_gauge[i]))
+				sample(out, counters ? s->counter[i] : s->gauge[i],
+				       values_of(s, values, names[i] + strlen(group)));
+		}
+	}
+}
+
+static void print_number(struct out *out, const struct numbers *numbers, const char *name,
+			 enum metric_type type, const char *help, unsigned int i)
+{
+	const char *values[LABELS];
+	char full[NAME_LEN];
+	struct metric metric = { full, type, help, { "pool", numbers->members ? "member" : NULL } };
+
+	snprintf(full, sizeof(full), "%s%s", numbers->prefix, name);
+	begin(out, &metric);
+	for (const struct kvblk_stats *s = numbers->stats; s; s = s->next) {
+		if (type == METRIC_COUNTER ? s->has_counter[i] : s->has_gauge[i])
+			sample(out, type == METRIC_COUNTER ? s->counter[i] : s->gauge[i],
+			       values_of(s, values, ""));
+	}
+}
+
+static void print_counters(struct out *out, const struct numbers *numbers)
+{
+	const char *const *names = numbers->members ? member_counter_names : counter_names;
+
+	for (unsigned int i = 0; i < COUNTERS; i++) {
+		if (names[i] && strncmp(names[i], "miss_", 5) != 0)
+			print_number(out, numbers, names[i], METRIC_COUNTER, counter_docs[i], i);
+	}
+	if (!numbers->members)
+		print_group(out, numbers, true, names, "miss_", (struct metric){
+			"kvblk_misses", METRIC_COUNTER,
+			"Gets of blocks that are not here, by reason: absent, expired, member (it does not serve), moved, layout, read_error, damaged, unproven.",
+			{ "pool", "reason" } });
+}
+
+/* Leases, the index and memory are the pool's alone. */
+static bool is_members(unsigned int gauge)
+{
+	return gauge != KVBLK_A_GAUGE_LEASED_BYTES && gauge != KVBLK_A_GAUGE_INDEX_USED &&
+	       gauge != KVBLK_A_GAUGE_DRAM_BYTES;
+}
+
+static void print_gauges(struct out *out, const struct numbers *numbers)
+{
+	char full[NAME_LEN];
+	struct metric segments = { full, METRIC_GAUGE,
+		"Segments by state: free, ready (to take records), open, sealed (full), retiring (reclaimed, with readers).",
+		{ "pool", numbers->members ? "member" : "state", numbers->members ? "state" : NULL } };
+
+	for (unsigned int i = 0; i < GAUGES; i++) {
+		if (gauge_names[i] && strncmp(gauge_names[i], "segments", 8) != 0 &&
+		    (!numbers->members || is_members(i)))
+			print_number(out, numbers, gauge_names[i], METRIC_GAUGE, gauge_docs[i], i);
+	}
+	snprintf(full, sizeof(full), "%ssegments", numbers->prefix);
+	print_group(out, numbers, false, gauge_names, "segments_", segments);
+}
+
+/* ---- latencies ---- */
+
+#define LATENCY(text, NAME)	[KVBLK_A_LATENCY_##NAME] = text,
+static const char *const latency_names[] = { KVBLK_LATENCY_TABLE(LATENCY) };
+#define LATENCIES	(sizeof(latency_names) / sizeof(latency_names[0]))
+
+static bool is_by_size(unsigned int latency)
+{
+	return latency == KVBLK_A_LATENCY_PUT || latency == KVBLK_A_LATENCY_GET;
+}
+
+static void print_latencies(struct out *out, const struct snapshot *snapshot)
+{
+	char size[24];
+
+	begin(out, &(struct metric){ "kvblk_transfer_seconds", METRIC_HISTOGRAM,
+				     "Puts and gets by the bytes they moved: at most size_max, and more than the class before.",
+				     { "pool", "op", "size_max" } });
+	for (const struct kvblk_stats *s = snapshot->size_stats; s; s = s->next) {
+		snprintf(size, sizeof(size), "%" PRIu64, s->size_max);
+		for (unsigned int i = 0; i < LATENCIES; i++) {
+			if (latency_names[i])
+				histogram(out, s, i, true, VALUES(s->pool, latency_names[i], size));
+		}
+	}
+	begin(out, &(struct metric){ "kvblk_request_seconds", METRIC_HISTOGRAM,
+				     "Deletes and lookup calls. The module has no sum of them: buckets only.",
+				     { "pool", "op" } });
+	for (const struct kvblk_stats *s = snapshot->stats; s; s = s->next) {
+		for (unsigned int i = 0; i < LATENCIES; i++) {
+			if (latency_names[i] && !is_by_size(i))
+				histogram(out, s, i, false, VALUES(s->pool, latency_names[i]));
+		}
+	}
+	begin(out, &(struct metric){ "kvblk_member_transfer_seconds", METRIC_HISTOGRAM,
+				     "Puts and gets of a member. The module has no sum of them: buckets only.",
+				     { "pool", "member", "op" } });
+	for (const struct kvblk_stats *s = snapshot->member_stats; s; s = s->next) {
+		for (unsigned int i = 0; i < LATENCIES; i++) {
+			if (latency_names[i])
+				histogram(out, s, i, false,
+					  VALUES(s->pool, s->member, latency_names[i]));
+		}
+	}
+}
+
+/* ---- all of it ---- */
+
+void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics)
+{
+	const struct snapshot *snapshot = &metrics->snapshot;
+	const struct numbers pools = { "kvblk_", snapshot->stats, false };
+	const struct numbers members = { "kvblk_member_", snapshot->member_stats, true };
+	struct out out = { .to = to, .format = format };
+
+	print_daemon(&out, metrics);
+	print_kv_events(&out, metrics);
+	print_sources(&out, metrics);
+	print_prestage(&out, metrics);
+	print_pools(&out, snapshot);
+	print_rules(&out, metrics);
+	print_gauges(&out, &pools);
+	print_counters(&out, &pools);
+	print_members(&out, snapshot);
+	print_drives(&out, metrics);
+	print_gauges(&out, &members);
+	print_counters(&out, &members);
+	print_latencies(&out, snapshot);
+	print_process(&out, metrics);
+	if (format == METRICS_OPENMETRICS)
+		fputs("# EOF\n", to);
+}
+
+const char *metrics_type(enum metrics_format format)
+{
+	return format == METRICS_OPENMETRICS ?
+	       "application/openmetrics-text; version=1.0.0; charset=utf-8" :
+	       "text/plain; version=0.0.4; charset=utf-8";
+}
+
+/*
+ * One range of Accept, as "text/plain;version=0.0.4;q=0.3": how much it likes
+ * OpenMetrics 1.0, or text.
+ */
+static void weigh(char *range, double *open, double *text)
+{
+	char *rest = range, *type = strsep(&rest, ";"), *parameter;
+	bool other = false;
+	double q = 1, *best;
+
+	while ((parameter = strsep(&rest, ";"))) {
+		parameter += strspn(parameter, " \t");
+		if (!strncasecmp(parameter, "q=", 2))
+			q = strtod(parameter + 2, NULL);
+		if (!strncasecmp(parameter, "version=", 8))
+			other = strncmp(parameter + 8 + (parameter[8] == '"'), "1.0.0", 5) != 0;
+	}
+	type += strspn(type, " \t");
+	type[strcspn(type, " \t")] = '\0';
+	if (!strcasecmp(type, "application/openmetrics-text"))
+		best = other ? NULL : open;
+	else if (!strcasecmp(type, "text/plain") || !strcasecmp(type, "text/*") ||
+		 !strcmp(type, "*/*"))
+		best = text;
+	else
+		best = NULL;
+	if (best && q > *best && q <= 1)
+		*best = q;
+}
+
+enum metrics_format metrics_accepted(const char *accept)
+{
+	char copy[1024], *rest = copy, *range;
+	double open = 0, text = 0;
+
+	snprintf(copy, sizeof(copy), "%s", accept ? accept : "");
+	while ((range = strsep(&rest, ",")))
+		weigh(range, &open, &text);
+	return open > 0 && open >= text ? METRICS_OPENMETRICS : METRICS_TEXT;
+}

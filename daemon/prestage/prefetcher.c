@@ -1,0 +1,697 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Prefetches in the background, see prefetcher.h. An order has a handle of the pool of
+ * its own: a cancel finds its operations and no others, and closing it ends its leases.
+ *
+ * Rule: an order is in the list, under the lock, until it is freed; while it runs its
+ * thread alone writes what is marked so. Bounds are those of a user, and threads go to
+ * users in turn, batch by batch: the orders of one user are never in the way of another
+ * one's.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "log/log.h"
+#include "prestage/prefetcher.h"
+
+#define BATCH_BYTES	(64ull << 20)	/* of an order under way; no block is longer */
+#define COOKIE		1
+#define STACK_BYTES	(256u << 10)
+#define USERS		8	/* that may have all that a user may; more share that */
+#define SECOND_NS	1000000000ull
+
+enum order_phase {
+	ORDER_WAITING,
+	ORDER_RUNNING,
+	ORDER_OVER,
+};
+
+/**
+ * struct user - a user who has orders
+ * @uid: of the user
+ * @nr_held: orders that wait, run or hold a lease
+ * @nr_over: orders that are over and hold none
+ * @nr_running: orders that run
+ * @turn: when a batch of this user began last, in batches that began
+ * @bytes: memory of all these orders
+ */
+struct user {
+	LIST_ENTRY(user) next;
+	uid_t uid;
+	unsigned int nr_held;
+	unsigned int nr_over;
+	unsigned int nr_running;
+	uint64_t turn;
+	uint64_t bytes;
+};
+
+/**
+ * struct order - blocks to bring in
+ * @memory: that counts for @user
+ * @canceled: its thread frees it
+ * @kv: NULL: it has not begun, or holds no lease
+ * @lease_end: of CLOCK_MONOTONIC
+ * @err: why it failed; its thread's while it runs, as all that follows
+ * @sizes: of each key; NULL: it has not begun
+ * @at: key that the next batch begins with
+ * @key: where that is in @want's keys
+ * @got: what became of each key
+ * @done: how many are over, from the first on; written under the lock, as what follows
+ * @leading: from the first on, how many are in memory
+ * @leased: how many are leased
+ * @bytes: brought in
+ */
+struct order {
+	TAILQ_ENTRY(order) next;
+	char id[PREFETCHER_ID_LEN];
+	struct user *user;
+	uint64_t memory;
+	struct want want;
+	enum order_phase phase;
+	bool canceled;
+	struct kvblk *kv;
+	uint64_t lease_end;
+	int err;
+	uint32_t *sizes;
+	unsigned int at;
+	size_t key;
+	struct kvblk_prefetched *got;
+	unsigned int done;
+	unsigned int leading;
+	unsigned int leased;
+	uint64_t bytes;
+};
+
+static struct {
+	pthread_mutex_t lock;		/* protects all of it */
+	pthread_cond_t changed;		/* an order waits, or is canceled */
+	TAILQ_HEAD(, order) orders;	/* oldest first */
+	LIST_HEAD(, user) users;
+	unsigned int nr_users;
+	struct prefetcher_rules rules;
+	struct prefetcher_counts counts;
+	uint64_t turn;			/* batches that began */
+	unsigned int nr_threads, nr_idle;
+	uint64_t next_ns;		/* when the bandwidth lets the next batch begin */
+	bool ready;
+} all = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.orders = TAILQ_HEAD_INITIALIZER(all.orders),
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+/* ---- with the lock held ---- */
+
+static struct order *find(const char *id, uid_t uid)
+{
+	struct order *order;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (!strcmp(order->id, id) && order->user->uid == uid && !order->canceled)
+			return order;
+	}
+	return NULL;
+}
+
+/* Of @uid; NULL: no memory. One that is new has no orders, and user_put() is due. */
+static struct user *user_get(uid_t uid)
+{
+	struct user *user;
+
+	LIST_FOREACH(user, &all.users, next) {
+		if (user->uid == uid)
+			return user;
+	}
+	user = calloc(1, sizeof(*user));
+	if (!user)
+		return NULL;
+	user->uid = uid;
+	LIST_INSERT_HEAD(&all.users, user, next);
+	all.nr_users++;
+	return user;
+}
+
+/* Frees a user who has no orders. */
+static void user_put(struct user *user)
+{
+	if (user->nr_held || user->nr_over)
+		return;
+	LIST_REMOVE(user, next);
+	all.nr_users--;
+	free(user);
+}
+
+/* The order is no longer among those that its user holds, nor among those that are over. */
+static void order_free(struct order *order)
+{
+	TAILQ_REMOVE(&all.orders, order, next);
+	order->user->bytes -= order->memory;
+	user_put(order->user);
+	kvblk_close(order->kv);
+	want_free(&order->want);
+	free(order->sizes);
+	free(order->got);
+	free(order);
+}
+
+static void drop_over(struct order *order)
+{
+	if (order->kv)
+		order->user->nr_held--;
+	else
+		order->user->nr_over--;
+	order_free(order);
+}
+
+/* Drops the user's oldest order that is over and holds no lease. Returns false if there is none. */
+static bool forget_oldest(const struct user *user)
+{
+	struct order *order;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (order->user == user && order->phase == ORDER_OVER && !order->kv) {
+			drop_over(order);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void forget_old(struct user *user)
+{
+	while (user->nr_over > all.rules.waiting && forget_oldest(user))
+		;
+}
+
+/* The order is over and holds nothing: its keys are not needed any more. */
+static void end_order(struct order *order)
+{
+	struct chain *chain = &order->want.chain;
+
+	kvblk_close(order->kv);
+	order->kv = NULL;
+	order->user->nr_held--;
+	order->user->nr_over++;
+	order->user->bytes -= chain->bytes;
+	order->memory -= chain->bytes;
+	chain->bytes = 0;
+	free(chain->keys);
+	chain->keys = NULL;
+}
+
+/* Closes handles whose leases have ended. Returns when the next one ends, or 0 if there is none. */
+static uint64_t end_leases(void)
+{
+	uint64_t now = now_ns(), first = 0;
+	struct order *order;
+	struct user *user, *next;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (order->phase != ORDER_OVER || !order->kv)
+			continue;
+		if (order->lease_end <= now)
+			end_order(order);
+		else if (!first || order->lease_end < first)
+			first = order->lease_end;
+	}
+	for (user = LIST_FIRST(&all.users); user; user = next) {
+		next = LIST_NEXT(user, next);
+		forget_old(user);
+	}
+	return first;
+}
+
+static void wait_until(uint64_t ns)
+{
+	struct timespec at = { (time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS) };
+
+	if (ns)
+		pthread_cond_timedwait(&all.changed, &all.lock, &at);
+	else
+		pthread_cond_wait(&all.changed, &all.lock);
+}
+
+/* A priority counts among the orders of a user. */
+static bool goes_before(const struct order *order, const struct order *other)
+{
+	if (order->user == other->user)
+		return order->want.priority > other->want.priority;
+	if (order->user->nr_running != other->user->nr_running)
+		return order->user->nr_running < other->user->nr_running;
+	return order->user->turn < other->user->turn;
+}
+
+/* Of the user whose turn it is the oldest of those with the highest priority; NULL: none waits. */
+static struct order *next_waiting(void)
+{
+	struct order *order, *best = NULL;
+
+	TAILQ_FOREACH(order, &all.orders, next) {
+		if (order->phase == ORDER_WAITING && (!best || goes_before(order, best)))
+			best = order;
+	}
+	return best;
+}
+
+/* ---- an order, in its thread ---- */
+
+/* Until the bandwidth lets it go on; false: it was canceled. */
+static bool may_go_on(const struct order *order)
+{
+	bool canceled;
+
+	pthread_mutex_lock(&all.lock);
+	while (!order->canceled && all.rules.bandwidth && all.next_ns > now_ns())
+		wait_until(all.next_ns);
+	canceled = order->canceled;
+	pthread_mutex_unlock(&all.lock);
+	return !canceled;
+}
+
+/* A batch of @nr keys is over. */
+static void account(struct order *order, unsigned int nr, const struct kvblk_prefetch_sum *sum)
+{
+	uint64_t now = now_ns(), bytes = sum->loaded_bytes;
+
+	pthread_mutex_lock(&all.lock);
+	if (order->leading == order->done)
+		order->leading += sum->nr_leading;
+	order->done += nr;
+	order->leased += sum->nr_leased;
+	order->bytes += bytes;
+	all.counts.bytes += bytes;
+	if (all.next_ns < now)
+		all.next_ns = now;
+	if (all.rules.bandwidth)
+		all.next_ns += (uint64_t)((double)bytes / (double)all.rules.bandwidth * 1e9);
+	pthread_mutex_unlock(&all.lock);
+}
+
+/* How many keys the next batch has. */
+static unsigned int batch_of(const struct order *order)
+{
+	uint64_t bytes = 0;
+	unsigned int nr = 0;
+
+	for (; order->at + nr < order->want.chain.nr && nr < KVBLK_OPS_MAX; nr++) {
+		bytes += order->sizes[order->at + nr];
+		if (nr && bytes > BATCH_BYTES)
+			break;
+	}
+	return nr;
+}
+
+/* What the keys that are left out become; 0: none are. */
+static uint32_t state_of_rest(const struct order *order, unsigned int at, unsigned int nr)
+{
+	uint32_t rest = 0;
+
+	for (unsigned int i = at; i < at + nr; i++) {
+		uint32_t state = order->got[i].state;
+
+		if (state == KVBLK_PREFETCH_EXPIRED || state == KVBLK_PREFETCH_CLIPPED)
+			return state;
+		if (state == KVBLK_PREFETCH_MISSING && order->want.stop_at_miss)
+			rest = KVBLK_PREFETCH_CLIPPED;
+	}
+	return rest;
+}
+
+static int run_batch(struct order *order, const uint8_t *key, unsigned int at, unsigned int nr)
+{
+	const struct kvblk_prefetch_options options = {
+		.max_bytes = order->want.max_bytes ? order->want.max_bytes - order->bytes : 0,
+		.deadline_ns = order->want.deadline_ns,
+		.cookie = COOKIE,
+		.lease_ms = order->want.lease_ms,
+		.stop_at_miss = order->want.stop_at_miss,
+		.priority = (uint8_t)order->want.priority,
+	};
+	struct kvblk_prefetch_sum sum = { 0 };
+	int err = kvblk_prefetch(order->kv, key, order->want.chain.lens + at, nr, &options,
+				 order->got + at, &sum);
+
+	if (!err)
+		account(order, nr, &sum);
+	return err;
+}
+
+/* Gives @state to all keys that are in no batch. */
+static void leave_out_rest(struct order *order, uint32_t state)
+{
+	for (; order->at < order->want.chain.nr; order->at++)
+		order->got[order->at] = (struct kvblk_prefetched){ .state = state, .length = order->sizes[order->at] };
+}
+
+/* Runs the next batch. Returns 1 if another one is to follow, 0 if that was the last one, or a negative errno. */
+static int run_next(struct order *order)
+{
+	const struct chain *chain = &order->want.chain;
+	unsigned int nr = batch_of(order), end = order->at + nr;
+	uint32_t rest;
+	int err;
+
+	if ((order->want.max_bytes && order->bytes >= order->want.max_bytes) || !may_go_on(order)) {
+		leave_out_rest(order, KVBLK_PREFETCH_CLIPPED);
+		return 0;
+	}
+	err = run_batch(order, chain->keys + order->key, order->at, nr);
+	if (err)
+		return err;
+	rest = state_of_rest(order, order->at, nr);
+	while (order->at < end)
+		order->key += chain->lens[order->at++];
+	if (!rest)
+		return order->at < chain->nr;
+	leave_out_rest(order, rest);
+	return 0;
+}
+
+static int begin(struct order *order)
+{
+	const struct chain *chain = &order->want.chain;
+	struct kvblk_lookup lookup = {
+		.nr_keys = chain->nr,
+		.keys = (uintptr_t)chain->keys,
+		.key_lens = (uintptr_t)chain->lens,
+	};
+	struct kvblk *kv = NULL;
+	int err;
+
+	order->sizes = calloc(chain->nr, sizeof(*order->sizes));
+	if (!order->sizes)
+		return -ENOMEM;
+	lookup.sizes = (uintptr_t)order->sizes;
+	err = kvblk_open(order->want.pool, &kv);
+	if (err)
+		return err;
+	pthread_mutex_lock(&all.lock);
+	order->kv = kv;
+	pthread_mutex_unlock(&all.lock);
+	return kvblk_lookup(kv, &lookup);
+}
+
+/* With the lock held: the order holds a lease from now on, or is over. */
+static void finish(struct order *order)
+{
+	order->phase = ORDER_OVER;
+	order->user->nr_running--;
+	if (order->canceled) {
+		order->user->nr_held--;
+		order_free(order);
+		return;
+	}
+	if (!order->err)
+		order->done = order->want.chain.nr;
+	for (unsigned int i = 0; i < order->want.chain.nr && !order->err; i++)
+		all.counts.blocks[order->got[i].state]++;
+	order->lease_end = now_ns() + order->want.lease_ms * 1000000ull;
+	if (order->leased && !order->err)
+		return;
+	end_order(order);
+	forget_old(order->user);
+}
+
+/* With the lock held: the order waits for its next turn, which may be at once. */
+static void set_aside(struct order *order)
+{
+	order->phase = ORDER_WAITING;
+	order->user->nr_running--;
+	all.counts.waiting++;
+}
+
+static void *work(void *arg)
+{
+	struct order *order;
+	uint64_t lease;
+	int more;
+
+	(void)arg;
+	pthread_mutex_lock(&all.lock);
+	for (;;) {
+		lease = end_leases();
+		order = all.nr_threads - all.nr_idle <= all.rules.parallel ? next_waiting() : NULL;
+		if (!order) {
+			all.nr_idle++;
+			wait_until(lease);
+			all.nr_idle--;
+			continue;
+		}
+		order->phase = ORDER_RUNNING;
+		order->user->nr_running++;
+		order->user->turn = ++all.turn;
+		all.counts.waiting--;
+		pthread_mutex_unlock(&all.lock);
+		more = order->sizes ? 0 : begin(order);
+		if (!more)
+			more = run_next(order);
+		order->err = more < 0 ? more : 0;
+		if (order->err)
+			log_line(LOG_LINE_WARNING, "prestage: pool %s: a prefetch failed: %s",
+				 order->want.pool, kvblk_strerror(order->err));
+		pthread_mutex_lock(&all.lock);
+		if (more > 0 && !order->canceled)
+			set_aside(order);
+		else
+			finish(order);
+	}
+	return NULL;
+}
+
+/* With the lock held: for an order more, unless enough threads are idle. */
+static int add_thread(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	if (all.nr_idle > all.counts.waiting || all.nr_threads >= all.rules.parallel)
+		return 0;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	err = pthread_create(&thread, &attr, work, NULL);
+	pthread_attr_destroy(&attr);
+	all.nr_threads += !err;
+	return all.nr_threads ? 0 : -err;
+}
+
+/* ---- for the loop ---- */
+
+void prefetcher_configure(const struct prefetcher_rules *rules)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_lock(&all.lock);
+	if (!all.ready) {
+		pthread_condattr_init(&attr);
+		pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+		pthread_cond_init(&all.changed, &attr);
+		pthread_condattr_destroy(&attr);
+		all.ready = true;
+	}
+	all.rules = *rules;
+	end_leases();
+	pthread_cond_broadcast(&all.changed);
+	pthread_mutex_unlock(&all.lock);
+}
+
+/* Memory that an order of @chain takes. */
+static uint64_t memory_of(const struct chain *chain)
+{
+	return sizeof(struct order) + chain->bytes +
+	       chain->nr * (sizeof(*chain->lens) + sizeof(uint32_t) + sizeof(struct kvblk_prefetched));
+}
+
+static struct order *order_new(struct want *want)
+{
+	struct order *order = calloc(1, sizeof(*order));
+	uint64_t number;
+
+	if (!order)
+		return NULL;
+	order->got = calloc(want->chain.nr, sizeof(*order->got));
+	if (!order->got || getrandom(&number, sizeof(number), 0) != sizeof(number)) {
+		free(order->got);
+		free(order);
+		return NULL;
+	}
+	snprintf(order->id, sizeof(order->id), "%016" PRIx64, number);
+	order->memory = memory_of(&want->chain);
+	order->want = *want;
+	want->chain = (struct chain){ 0 };
+	return order;
+}
+
+/* With the lock held. Makes room for an order of @memory bytes, which is held. Returns 0, -EAGAIN or -E2BIG. */
+static int make_room(const struct user *user, uint64_t memory)
+{
+	uint64_t most = all.nr_users > USERS ? all.rules.bytes / all.nr_users * USERS : all.rules.bytes;
+
+	if (memory > all.rules.bytes)
+		return -E2BIG;
+	if (user->nr_held > all.rules.waiting)
+		return -EAGAIN;
+	while (user->bytes + memory > most) {
+		if (!forget_oldest(user))
+			return -EAGAIN;
+	}
+	return 0;
+}
+
+/* With the lock held, and counted for @user already. Returns as prefetcher_order(). */
+static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID_LEN])
+{
+	struct order *order;
+	int err = make_room(user, memory_of(&want->chain));
+
+	if (!err)
+		err = add_thread();
+	if (err)
+		return err;
+	order = order_new(want);
+	if (!order)
+		return -ENOMEM;
+	order->user = user;
+	user->bytes += order->memory;
+	memcpy(id, order->id, sizeof(order->id));
+	TAILQ_INSERT_TAIL(&all.orders, order, next);
+	all.counts.waiting++;
+	pthread_cond_broadcast(&all.changed);
+	return 0;
+}
+
+/* Takes the lock. Returns the user of @uid with one order more, or NULL without memory. */
+static struct user *user_begin(uid_t uid)
+{
+	struct user *user;
+
+	pthread_mutex_lock(&all.lock);
+	end_leases();
+	user = user_get(uid);
+	if (user)
+		user->nr_held++;
+	return user;
+}
+
+/* Releases the lock. @stays: the order was added. */
+static void user_end(struct user *user, bool stays)
+{
+	if (user) {
+		user->nr_held -= !stays;
+		user_put(user);
+	}
+	pthread_mutex_unlock(&all.lock);
+}
+
+int prefetcher_room(const struct chain *chain, uid_t uid)
+{
+	struct user *user = user_begin(uid);
+	int err = user ? make_room(user, memory_of(chain)) : -ENOMEM;
+
+	user_end(user, false);
+	return err;
+}
+
+int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
+{
+	struct user *user = user_begin(uid);
+	int err = user ? add_order(want, user, id) : -ENOMEM;
+
+	user_end(user, !err);
+	return err;
+}
+
+/* What became of the keys that are over: how many by state, and each one's. */
+static void tell_keys(const struct order *order, json_t *json)
+{
+	static const char *const fields[] = { "", "found_keys", "resident_keys", "missing_keys",
+					      "clipped_keys", "expired_keys" };
+	json_int_t nr[PREFETCHER_STATES] = { 0 };
+	json_t *results = json_array();
+
+	for (unsigned int i = 0; i < order->done; i++) {
+		nr[order->got[i].state]++;
+		json_array_append_new(results, json_string(kvblk_prefetch_state_name(order->got[i].state)));
+	}
+	for (int i = 1; i < PREFETCHER_STATES; i++)
+		json_object_set_new(json, fields[i], json_integer(nr[i]));
+	json_object_set_new(json, "leading_keys", json_integer(order->leading));
+	json_object_set_new(json, "leased_keys", json_integer(order->kv ? order->leased : 0));
+	json_object_set_new(json, "loaded_bytes", json_integer((json_int_t)order->bytes));
+	json_object_set_new(json, "results", results);
+}
+
+json_t *prefetcher_tell(const char *id, uid_t uid)
+{
+	const struct order *order;
+	json_t *json = NULL;
+
+	pthread_mutex_lock(&all.lock);
+	end_leases();
+	order = find(id, uid);
+	if (order)
+		json = json_pack("{s:s, s:s, s:s, s:I}", "request_id", id, "pool", order->want.pool,
+				 "status", order->phase != ORDER_OVER ? "pending" :
+					   order->err ? "failed" : "completed",
+				 "total_keys", (json_int_t)order->want.chain.nr);
+	if (json && order->phase == ORDER_OVER && order->err)
+		json_object_set_new(json, "error", json_string(kvblk_strerror(order->err)));
+	else if (json)
+		tell_keys(order, json);
+	pthread_mutex_unlock(&all.lock);
+	return json;
+}
+
+/* With the lock held. One that runs goes when its thread has seen it. */
+static void cancel(struct order *order)
+{
+	order->canceled = true;
+	if (order->phase == ORDER_RUNNING) {
+		if (order->kv)
+			kvblk_cancel(order->kv, COOKIE, NULL);
+		pthread_cond_broadcast(&all.changed);
+		return;
+	}
+	all.counts.waiting--;
+	order->user->nr_held--;
+	order_free(order);
+}
+
+const char *prefetcher_drop(const char *id, uid_t uid)
+{
+	const char *done = NULL;
+	struct order *order;
+
+	pthread_mutex_lock(&all.lock);
+	order = find(id, uid);
+	if (order && order->phase == ORDER_OVER) {
+		drop_over(order);
+		done = "released";
+	} else if (order) {
+		cancel(order);
+		done = "canceled";
+	}
+	pthread_mutex_unlock(&all.lock);
+	return done;
+}
+
+void prefetcher_counts(struct prefetcher_counts *counts)
+{
+	pthread_mutex_lock(&all.lock);
+	*counts = all.counts;
+	pthread_mutex_unlock(&all.lock);
+}
