@@ -35,8 +35,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../tools/kvblk/hist.h"
-#include "../../tools/kvblk/pattern.h"
+#include "../../tools/kvblk/bench/histogram.h"
+#include "../../tools/kvblk/bench/pattern.h"
 #include "sums.h"
 
 #define KEY_LEN		36

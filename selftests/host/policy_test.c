@@ -19,8 +19,8 @@
 #include "shim.h"
 
 /* The simulator and the made-up traffic of `kvblk replay --simulate` */
-#include "../../tools/kvblk/simulate.c"
-#include "../../tools/kvblk/trace.c"
+#include "../../tools/kvblk/replay/simulate.c"
+#include "../../tools/kvblk/replay/trace_synth.c"
 /* and what moves the policy in the daemon */
 #include "../../daemon/policy/governor.c"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pool.h"
+#include "pool/pool.h"
 
 static const struct cli_verb commands[] = {
 	{ "pool", pool_main, "create, destroy, list and show pools" },

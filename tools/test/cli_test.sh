@@ -366,14 +366,14 @@ for verb in "${verbs[@]}"; do
 	# shellcheck disable=SC2086 # two words
 	"$kvblk" $verb --help | grep -oE '^ +(-., )?--[a-z-]+'
 done | options > known
-sed 's/\\-/-/g' "$docs/kvblk.8" | options > told
+sed 's/\\-/-/g' "$docs/../man/kvblk.8" | options > told
 echo --usage >> told
 echo --version >> known
 diff <(sort -u known) <(sort -u told) > err
 verdict $? "the man page tells the options"
 # synopsis VERB: its lines, each with those that it goes on in
 synopsis() {
-	sed -n '/^\.SH SYNOPSIS/,/^\.fi/p' "$docs/kvblk.8" | sed -E 's/\\f[BRI]//g; s/\\-/-/g' | sed -e ':a' -e 'N;s/\n        / /;ta' -e 'P;D' |
+	sed -n '/^\.SH SYNOPSIS/,/^\.fi/p' "$docs/../man/kvblk.8" | sed -E 's/\\f[BRI]//g; s/\\-/-/g' | sed -e ':a' -e 'N;s/\n        / /;ta' -e 'P;D' |
 		grep -E "^kvblk $1( |\$)"
 }
 for verb in "${verbs[@]}"; do
@@ -386,7 +386,7 @@ for verb in "${verbs[@]}"; do
 	verdict $? "the synopsis has kvblk $verb with its options"
 done
 sed -n '/^enum kvblk_event {/,/}/s/^\tKVBLK_EVENT_\([A-Z_]*\).*/\1/p' "$docs/../../uapi/linux/kvblk_netlink.h" | tr A-Z_ a-z- | sort > known
-grep -oE '^\.BR [a-z]+-[a-z-]+|^\.BR checksum' "$docs/kvblk.8" | cut -d ' ' -f 2 | sort | diff known - > err
+grep -oE '^\.BR [a-z]+-[a-z-]+|^\.BR checksum' "$docs/../man/kvblk.8" | cut -d ' ' -f 2 | sort | diff known - > err
 verdict $? "the man page tells the events"
 sed -n '/^Events$/,/^Kernel messages$/s/^``\([a-z-]*\)``  .*/\1/p' "$docs/../../Documentation/admin-guide.rst" | sort | diff known - > err
 verdict $? "the administrator's guide tells the events"

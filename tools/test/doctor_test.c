@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "../kvblk/doctor.h"
+#include "host/doctor.h"
 
 #define MEMLOCK	"Max locked memory         "
 

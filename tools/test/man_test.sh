@@ -69,7 +69,7 @@ example() {
 
 warnings() {
 	local page
-	for page in ./*.3 ../../kvblk/*.8 ../../../daemon/doc/*.8; do
+	for page in ./*.3 ../../man/*.8 ../../../daemon/doc/*.8; do
 		groff -man -Tutf8 -ww -Z "$page" > /dev/null
 	done
 }

@@ -16,7 +16,7 @@
 #include "index/index.h"
 #include "log/cursor.h"
 
-#include "plan.h"
+#include "pool/sizing.h"
 
 #define KIB	1024ull
 #define MIB	(1024 * KIB)

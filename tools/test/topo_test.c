@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "../kvblk/topo.h"
+#include "host/topo.h"
 
 #define DEVICES	"/sys/bus/pci/devices/"
 #define POOL	"/sys/class/kvblk/kv0/"

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+/* kvblk prefetch: blocks that will be wanted soon come into the host's memory, in the order given. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+
+#define NR_STATES	(KVBLK_PREFETCH_EXPIRED + 1)
+
+enum {
+	OPT_HEX = CLI_OPT_FIRST,
+	OPT_KEYS,
+	OPT_MAX_BYTES,
+	OPT_STOP,
+	OPT_DEADLINE,
+	OPT_PRIORITY,
+};
+
+struct prefetch_args {
+	struct cli_list list;
+	bool hex;
+	const char *pool;
+	const char *file;
+	double deadline;
+	struct kvblk_prefetch_options options;
+	/* the keys, as typed */
+	char **texts;
+	size_t nr;
+	/* parsed: one behind the other */
+	unsigned char *keys;
+	uint16_t *lens;
+	struct kvblk_prefetched *got;
+};
+
+/* ---- the keys ---- */
+
+static void no_memory(void)
+{
+	cli_fail("no memory for the keys");
+	exit(CLI_ERROR);
+}
+
+static void add_text(struct prefetch_args *args, const struct argp_state *state, const char *text)
+{
+	if (args->nr == KVBLK_LOOKUP_MAX)
+		cli_usage(state, "at most %d keys", KVBLK_LOOKUP_MAX);
+	args->texts[args->nr] = strdup(text);
+	if (!args->texts[args->nr++])
+		no_memory();
+}
+
+/* A key a line. */
+static void read_keys(struct prefetch_args *args, const struct argp_state *state)
+{
+	FILE *in = strcmp(args->file, "-") != 0 ? fopen(args->file, "r") : stdin;
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t len;
+
+	if (!in) {
+		cli_fail("%s: %s", args->file, strerror(errno));
+		exit(CLI_ERROR);
+	}
+	while ((len = getline(&line, &room, in)) >= 0) {
+		if (len && line[len - 1] == '\n')
+			line[len - 1] = '\0';
+		add_text(args, state, line);
+	}
+	if (ferror(in)) {
+		cli_fail("%s: %s", args->file, strerror(errno));
+		exit(CLI_ERROR);
+	}
+	free(line);
+	if (in != stdin)
+		fclose(in);
+}
+
+static void parse_keys(struct prefetch_args *args, const struct argp_state *state)
+{
+	struct cli_key key;
+	size_t used = 0;
+
+	if (args->file)
+		read_keys(args, state);
+	if (!args->nr)
+		cli_usage(state, "which blocks? Give KEYs, or --keys=FILE");
+	args->keys = malloc(args->nr * KVBLK_KEY_MAX);
+	args->lens = calloc(args->nr, sizeof(*args->lens));
+	args->got = calloc(args->nr, sizeof(*args->got));
+	if (!args->keys || !args->lens || !args->got)
+		no_memory();
+	for (size_t i = 0; i < args->nr; i++) {
+		cli_key(state, args->texts[i], args->hex, &key);
+		memcpy(args->keys + used, key.bytes, key.len);
+		args->lens[i] = (uint16_t)key.len;
+		used += key.len;
+	}
+}
+
+/* ---- the options ---- */
+
+static error_t parse_arg(struct prefetch_args *args, const char *arg, const struct argp_state *state)
+{
+	if (state->arg_num) {
+		add_text(args, state, arg);
+		return 0;
+	}
+	cli_check_pool_name(state, arg);
+	args->pool = arg;
+	return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct prefetch_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->list;
+		return 0;
+	case OPT_HEX:
+		args->hex = true;
+		return 0;
+	case OPT_KEYS:
+		args->file = arg;
+		return 0;
+	case OPT_MAX_BYTES:
+		args->options.max_bytes = cli_size(state, "--max-bytes", arg, 1, 1ull << 50);
+		return 0;
+	case OPT_STOP:
+		args->options.stop_at_miss = true;
+		return 0;
+	case OPT_DEADLINE:
+		args->deadline = cli_time(state, "--deadline", arg, 0.001, 86400);
+		return 0;
+	case OPT_PRIORITY:
+		args->options.priority = (uint8_t)cli_number(state, "--priority", arg, 0,
+							     KVBLK_PRIORITY_MAX);
+		return 0;
+	case ARGP_KEY_ARG:
+		return parse_arg(args, arg, state);
+	case ARGP_KEY_END:
+		if (!args->pool)
+			cli_usage(state, "which pool? Give POOL and KEY");
+		parse_keys(args, state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option options[] = {
+	{ "hex", OPT_HEX, NULL, 0, "KEYs are hex digits", 0 },
+	{ "keys", OPT_KEYS, "FILE", 0, "KEYs come from FILE, too, one a line; - is stdin", 0 },
+	{ "max-bytes", OPT_MAX_BYTES, "BYTES", 0, "bring no more into memory", 0 },
+	{ "stop", OPT_STOP, NULL, 0, "stop at the first block that is missing", 0 },
+	{ "deadline", OPT_DEADLINE, "TIME", 0, "give up after this time", 0 },
+	{ "priority", OPT_PRIORITY, "N", 0, "0 (the default) to 3: goes before those with less", 0 },
+	{ 0 },
+};
+
+static const struct argp_child children[] = {
+	{ &cli_list_argp, 0, NULL, 0 },
+	{ 0 },
+};
+
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "POOL KEY...",
+	.doc = "Bring the blocks KEY of POOL into the host's memory, in this order, before they are wanted.\v"
+	       "Example:\n  kvblk prefetch kv0 prefix/1 prefix/2 --stop\n\n"
+	       "Exits with 3 when one of them is missing.",
+	.children = children,
+};
+
+/* ---- the report ---- */
+
+static int print_json(const struct prefetch_args *args, const struct kvblk_prefetch_sum *sum,
+		      const unsigned int *count)
+{
+	json_t *keys = json_array(), *json;
+
+	for (size_t i = 0; i < args->nr; i++) {
+		json_t *key = json_string(args->texts[i]);
+
+		json_array_append_new(keys, json_pack("{s:o, s:s, s:I}",
+			"key", key ? key : json_string("(not UTF-8)"),
+			"result", kvblk_prefetch_state_name(args->got[i].state),
+			"length", (json_int_t)args->got[i].length));
+	}
+	json = json_pack("{s:s, s:o, s:I, s:I}", "pool", args->pool, "keys", keys,
+			 "leading", (json_int_t)sum->nr_leading,
+			 "loaded_bytes", (json_int_t)sum->loaded_bytes);
+	for (unsigned int i = 1; i < NR_STATES; i++)
+		json_object_set_new(json, kvblk_prefetch_state_name(i), json_integer(count[i]));
+	return cli_print_json(json);
+}
+
+static int print_text(const struct prefetch_args *args, const struct kvblk_prefetch_sum *sum,
+		      const unsigned int *count)
+{
+	static const struct cli_column columns[] = {
+		{ "RESULT", -8 }, { "LENGTH", 10 }, { "KEY", -1 }, { 0 },
+	};
+	char bytes[32];
+
+	cli_print_head(&args->list, columns);
+	for (size_t i = 0; i < args->nr; i++) {
+		const struct kvblk_prefetched *got = &args->got[i];
+		const char *const cells[] = {
+			kvblk_prefetch_state_name(got->state),
+			cli_list_bytes(&args->list, got->length, bytes, sizeof(bytes)),
+			args->texts[i],
+		};
+
+		cli_print_row(&args->list, columns, cells);
+	}
+	if (!args->list.bare) {
+		for (unsigned int i = 1; i < NR_STATES; i++)
+			printf("%u %s, ", count[i], kvblk_prefetch_state_name(i));
+		printf("the first %u in memory; %s brought there\n", sum->nr_leading,
+		       cli_format_bytes(sum->loaded_bytes, bytes, sizeof(bytes)));
+	}
+	return cli_flush();
+}
+
+static uint64_t deadline_of(double seconds)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + (uint64_t)(seconds * 1e9);
+}
+
+int prefetch_main(int argc, char **argv)
+{
+	struct prefetch_args args = { .texts = calloc(KVBLK_LOOKUP_MAX, sizeof(*args.texts)) };
+	unsigned int count[NR_STATES] = { 0 };
+	struct kvblk_prefetch_sum sum;
+	struct kvblk *kv;
+	int err, ret;
+
+	if (!args.texts)
+		no_memory();
+	cli_parse(&argp, argc, argv, &args);
+	ret = cli_open_pool(args.pool, &kv);
+	if (ret)
+		return ret;
+	if (args.deadline > 0)
+		args.options.deadline_ns = deadline_of(args.deadline);
+	err = kvblk_prefetch(kv, args.keys, args.lens, (unsigned int)args.nr, &args.options, args.got,
+			     &sum);
+	kvblk_close(kv);
+	if (err == -EOPNOTSUPP)
+		return cli_fail("pool %s keeps no blocks in the host's memory; see: kvblk pool get %s dram_bytes",
+				args.pool, args.pool);
+	if (err)
+		return cli_fail("pool %s: %s", args.pool, kvblk_strerror(err));
+	for (size_t i = 0; i < args.nr; i++)
+		count[args.got[i].state]++;
+	ret = args.list.json ? print_json(&args, &sum, count) : print_text(&args, &sum, count);
+	return ret == CLI_OK && count[KVBLK_PREFETCH_MISSING] ? CLI_MISS : ret;
+}

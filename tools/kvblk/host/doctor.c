@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+/* kvblk doctor: whether this host is fit for kvblk, see doctor.h. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "host/doctor.h"
+
+static const struct argp doctor_argp = {
+	.parser = cli_parse_nothing,
+	.doc = "Look at what makes kvblk slow, or fail, on this host: kernel, module, locked memory, io_uring, P2P memory, group and nodes, timeouts of NVMe controllers, pools. Tell what to change. Nothing is changed.\v"
+	       "Example:\n  kvblk doctor || kvblk doctor -o json\n\n"
+	       "Exits with 4 if something should be changed, with 5 if kvblk can't work.",
+	.children = cli_list_children,
+};
+
+static json_t *json_doctor(const struct doctor *doctor)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < doctor->nr; i++) {
+		const struct doctor_line *line = &doctor->lines[i];
+
+		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s}",
+			"check", line->check, "verdict", doctor_verdict(line->health),
+			"what", line->what, "do", line->act));
+	}
+	return json_pack("{s:s, s:o}", "verdict", doctor_verdict(doctor->health), "checks", array);
+}
+
+static void print_doctor(const struct cli_list *list, const struct doctor *doctor)
+{
+	static const struct cli_column columns[] = {
+		{ "VERDICT", -8 }, { "CHECK", -9 }, { "WHAT", -1 }, { 0 },
+	};
+	/* scripts get all in one line */
+	static const struct cli_column bare[] = {
+		{ "VERDICT", 0 }, { "CHECK", 0 }, { "WHAT", 0 }, { "DO", 0 }, { 0 },
+	};
+
+	cli_print_head(list, columns);
+	for (size_t i = 0; i < doctor->nr; i++) {
+		const struct doctor_line *line = &doctor->lines[i];
+		const char *cells[] = {
+			doctor_verdict(line->health), line->check, line->what, line->act,
+		};
+
+		cli_print_row(list, list->bare ? bare : columns, cells);
+		if (*line->act && !list->bare)
+			printf("%*s-> %s\n", 19, "", line->act);
+	}
+}
+
+int doctor_main(int argc, char **argv)
+{
+	/* a few hundred lines of text: too much for the stack of some */
+	static struct doctor doctor;
+	struct cli_list list = { 0 };
+	struct kvblk_admin *admin = NULL;
+	struct snapshot snapshot = { 0 };
+	bool told;
+	int ret;
+
+	cli_parse(&doctor_argp, argc, argv, &list);
+	/* without the module, or out of its network namespace, the rest is looked at */
+	told = !kvblk_admin_open(&admin) && !snapshot_get(admin, NULL, &snapshot);
+	doctor_look("", kvblk_version(), told ? &snapshot : NULL, &doctor);
+	snapshot_free(&snapshot);
+	kvblk_admin_close(admin);
+	if (list.json) {
+		ret = cli_print_json(json_doctor(&doctor));
+	} else {
+		print_doctor(&list, &doctor);
+		ret = cli_flush();
+	}
+	return ret ? ret : (int)health_exit(doctor.health);
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: MIT
+/* kvblk pool import: pools come back, from whatever their members are called now. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/signature.h"
+#include "common/uuid.h"
+#include "pool/health.h"
+#include "pool/member.h"
+#include "pool/pool.h"
+
+enum {
+	OPT_ALL = CLI_OPT_FIRST,
+	OPT_SCAN,
+	OPT_DEGRADED,
+	OPT_INDEX_SLOTS,
+	OPT_NAME,
+};
+
+struct import_args {
+	bool json;
+	bool all;
+	bool scan;
+	const char *name;
+	const char *new_name;
+	uint32_t add_flags;
+	uint64_t index_slots;
+	struct pool_devices devices;
+};
+
+/* ---- what became of the members ---- */
+
+/* How long between two looks. */
+#define LOOK_US	20000
+
+/* The members, once none looks for its blocks any more. */
+static int get_settled(struct kvblk_admin *admin, const char *name,
+		       struct kvblk_member_state **members)
+{
+	const struct kvblk_member_state *member;
+	int err;
+
+	for (;;) {
+		err = kvblk_member_get(admin, name, members);
+		if (err)
+			return err;
+		for (member = *members; member; member = member->next) {
+			if (member->state == KVBLK_MEMBER_STATUS_RESTORING)
+				break;
+		}
+		if (!member)
+			return 0;
+		kvblk_member_free(*members);
+		usleep(LOOK_US);
+	}
+}
+
+static void print_members(const char *name, const struct kvblk_member_state *members)
+{
+	const struct kvblk_member_state *member;
+	unsigned int nr = 0;
+
+	for (member = members; member; member = member->next)
+		nr++;
+	printf("%s: %u member%s:", name, nr, nr == 1 ? "" : "s");
+	for (member = members; member; member = member->next) {
+		printf("%s %s ", member == members ? "" : ",", member->name);
+		if (member->state != KVBLK_MEMBER_STATUS_UP)
+			printf("%s", kvblk_member_status_name(member->state));
+		else if (member->formatted)
+			printf("formatted (new)");
+		else
+			printf("restored (%" PRIu64 " block%s)", member->restored,
+			       member->restored == 1 ? "" : "s");
+	}
+	printf("\n");
+}
+
+/* Blocks that the index has no room for: nothing is lost yet. */
+static int tell_lack(struct kvblk_admin *admin, const char *name)
+{
+	struct kvblk_pool_state *pool;
+	int ret = CLI_OK, err;
+
+	err = kvblk_pool_get(admin, name, &pool);
+	if (err)
+		return cli_admin_fail(admin, err, name);
+	if (pool->index_lacks)
+		ret = cli_fail("%s: %" PRIu64 " blocks do not fit into %" PRIu64 " index slots: they are misses, and deletes fail; destroy the pool, and import it with --index-slots %" PRIu64,
+			       name, pool->index_lacks, pool->index_slots, index_needs(pool));
+	kvblk_pool_free(pool);
+	return ret;
+}
+
+int pool_report(struct kvblk_admin *admin, const char *name, bool json)
+{
+	struct kvblk_member_state *members;
+	int ret, err;
+
+	err = get_settled(admin, name, &members);
+	if (err)
+		return cli_admin_fail(admin, err, name);
+	if (json) {
+		json_t *array = member_json(members);
+
+		ret = cli_print_json(json_pack("{s:s, s:i, s:s++, s:o}",
+			"name", name, "nr_members", (int)json_array_size(array),
+			"node", "/dev/kvblk/", name, "/default",
+			"members", array));
+	} else {
+		print_members(name, members);
+		ret = cli_flush();
+	}
+	kvblk_member_free(members);
+	return ret == CLI_OK ? tell_lack(admin, name) : ret;
+}
+
+/* ---- pools that were found ---- */
+
+static bool same_pool(const struct kvblk_found *a, const struct kvblk_found *b)
+{
+	return !a->former && !b->former &&
+	       !memcmp(a->pool_uuid, b->pool_uuid, sizeof(a->pool_uuid));
+}
+
+static bool same_member(const struct kvblk_found *a, const struct kvblk_found *b)
+{
+	return same_pool(a, b) && !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+}
+
+/* The device is a member now, and this version can tell whose. */
+static bool is_member(const struct kvblk_found *found)
+{
+	return !found->other_version && !found->silent && !found->former;
+}
+
+/* The first one of each pool comes first in @list; NULL: there is no further pool. */
+static const struct kvblk_found *next_pool(const struct kvblk_found *list,
+					   const struct kvblk_found *pool)
+{
+	const struct kvblk_found *other;
+
+	for (pool = pool ? pool->next : list; pool; pool = pool->next) {
+		if (!is_member(pool))
+			continue;
+		for (other = list; !same_pool(other, pool);)
+			other = other->next;
+		if (other == pool)
+			return pool;
+	}
+	return NULL;
+}
+
+/* Devices that can't be told to be a member, and members that only another version can import. */
+static void tell_others(const struct kvblk_found *list)
+{
+	for (; list; list = list->next) {
+		if (list->silent)
+			cli_fail("%s does not answer", list->path);
+		else if (list->other_version)
+			cli_fail("%s is of another version of kvblk", list->path);
+		else if (list->former)
+			cli_fail("%s was a member of pool %s, and holds something else now: left alone",
+				 list->path, list->pool);
+	}
+}
+
+/* The member of the pool that knows most of it. */
+static const struct kvblk_found *newest(const struct kvblk_found *pool)
+{
+	const struct kvblk_found *best = pool, *found;
+
+	for (found = pool; found; found = found->next) {
+		if (same_pool(found, pool) &&
+		    (found->epoch > best->epoch ||
+		     (found->epoch == best->epoch && found->roster_seq > best->roster_seq)))
+			best = found;
+	}
+	return best;
+}
+
+static const struct kvblk_found *find_member(const struct kvblk_found *pool,
+					     const uint8_t uuid[16])
+{
+	const struct kvblk_found *found;
+
+	for (found = pool; found; found = found->next) {
+		if (same_pool(found, pool) && !memcmp(found->uuid, uuid, 16))
+			return found;
+	}
+	return NULL;
+}
+
+/* The members that were not found, and what to bring. */
+static void tell_missing(const struct kvblk_found *pool)
+{
+	const struct kvblk_found *best = newest(pool);
+	char uuid[40];
+
+	for (uint32_t i = 0; i < best->nr_members; i++) {
+		if (!find_member(pool, best->members[i].uuid))
+			cli_fail("%s: member %s (%s) was not found%s%s", pool->pool,
+				 best->members[i].name,
+				 uuid_format(best->members[i].uuid, uuid),
+				 *best->places[i] ? "; it was at: " : "", best->places[i]);
+	}
+}
+
+static json_t *json_pool(const struct kvblk_found *pool)
+{
+	const struct kvblk_found *best = newest(pool), *found;
+	json_t *devices = json_array(), *missing = json_array();
+	char uuid[40];
+
+	for (found = pool; found; found = found->next) {
+		if (same_pool(found, pool))
+			json_array_append_new(devices, json_pack("{s:s, s:s, s:I, s:b, s:s}",
+				"path", found->path,
+				"uuid", uuid_format(found->uuid, uuid),
+				"epoch", (json_int_t)found->epoch,
+				"clean", (int)found->clean, "owner", found->owner));
+	}
+	for (uint32_t i = 0; i < best->nr_members; i++) {
+		if (!find_member(pool, best->members[i].uuid))
+			json_array_append_new(missing, json_pack("{s:s, s:s, s:s}",
+				"name", best->members[i].name, "uuid",
+				uuid_format(best->members[i].uuid, uuid),
+				"place", best->places[i]));
+	}
+	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", pool->pool,
+			 "uuid", uuid_format(pool->pool_uuid, uuid),
+			 "nr_members", (int)best->nr_members,
+			 "devices", devices, "missing", missing);
+}
+
+static void print_found(const struct kvblk_found *pool)
+{
+	const struct kvblk_found *best = newest(pool), *found;
+	char uuid[40];
+
+	printf("pool %s, uuid %s, %u member%s\n", pool->pool,
+	       uuid_format(pool->pool_uuid, uuid), best->nr_members,
+	       best->nr_members == 1 ? "" : "s");
+	for (found = pool; found; found = found->next) {
+		if (same_pool(found, pool))
+			printf("  %-24s %s, epoch %" PRIu64 ", %s, by %s\n", found->path,
+			       uuid_format(found->uuid, uuid), found->epoch,
+			       found->clean ? "clean" : "in use, or stopped by a crash",
+			       found->owner);
+	}
+	for (uint32_t i = 0; i < best->nr_members; i++) {
+		if (!find_member(pool, best->members[i].uuid))
+			printf("  %-24s %s, missing%s%s\n", best->members[i].name,
+			       uuid_format(best->members[i].uuid, uuid),
+			       *best->places[i] ? "; it was at: " : "", best->places[i]);
+	}
+}
+
+static int scan_main(const struct kvblk_found *list, bool json)
+{
+	const struct kvblk_found *pool = NULL;
+	json_t *array;
+
+	tell_others(list);
+	if (!json) {
+		while ((pool = next_pool(list, pool)))
+			print_found(pool);
+		return cli_flush();
+	}
+	array = json_array();
+	while ((pool = next_pool(list, pool)))
+		json_array_append_new(array, json_pool(pool));
+	return cli_print_json(array);
+}
+
+/* ---- import ---- */
+
+/* @pool, from the devices where it was found or that were given: an enum cli_exit. */
+static int import_pool(struct kvblk_admin *admin, const struct kvblk_found *pool,
+		       const struct import_args *args)
+{
+	struct kvblk_member_spec specs[POOL_MEMBERS_MAX] = { 0 };
+	struct kvblk_pool_spec spec = {
+		.name = args->new_name ? args->new_name : pool->pool,
+		.add_flags = args->add_flags,
+		.index_slots = args->index_slots,
+		.members = args->devices.nr ? args->devices.specs : specs,
+		.nr_members = args->devices.nr,
+	};
+	const struct kvblk_found *found, *copy;
+	char what[64];
+	int err;
+
+	for (found = pool; found; found = found->next) {
+		if (same_pool(found, pool) && signature_find(found, what, sizeof(what)))
+			return cli_fail("%s: %s holds %s, too: if that is left over, remove it with wipefs",
+					pool->pool, found->path, what);
+	}
+	for (found = pool; found && !args->devices.nr; found = found->next) {
+		if (!same_pool(found, pool))
+			continue;
+		for (copy = pool; copy != found; copy = copy->next) {
+			if (same_member(copy, found))
+				return cli_fail("%s: %s and %s are copies of one member: give the devices to take",
+						pool->pool, copy->path, found->path);
+		}
+		if (spec.nr_members == POOL_MEMBERS_MAX)
+			return cli_fail("%s: more than %d members were found: give the devices to take",
+					pool->pool, POOL_MEMBERS_MAX);
+		specs[spec.nr_members++].path = found->path;
+	}
+	err = kvblk_pool_import(admin, &spec);
+	if (!err)
+		return CLI_OK;
+	if (err == -ENODEV)
+		tell_missing(pool);
+	return cli_admin_fail(admin, err, pool->pool);
+}
+
+/* The pool that is meant by a name or uuid. */
+static const struct kvblk_found *pool_named(const struct kvblk_found *list, const char *name,
+					    bool *twice)
+{
+	const struct kvblk_found *pool = NULL, *match = NULL;
+	char uuid[40];
+
+	*twice = false;
+	while ((pool = next_pool(list, pool))) {
+		if (!strcmp(uuid_format(pool->pool_uuid, uuid), name))
+			return pool;
+		if (strcmp(pool->pool, name) != 0)
+			continue;
+		*twice = match;
+		match = pool;
+	}
+	return match;
+}
+
+static int import_one(struct kvblk_admin *admin, const struct kvblk_found *list,
+		      const struct import_args *args)
+{
+	const struct kvblk_found *pool;
+	bool twice;
+	int ret;
+
+	pool = pool_named(list, args->name, &twice);
+	if (!pool)
+		tell_others(list);
+	if (!pool)
+		return cli_fail("%s: no member of this pool was found; see: kvblk pool import --scan",
+				args->name);
+	if (twice)
+		return cli_fail("%s: there are two pools of this name, give a uuid; see: kvblk pool import --scan",
+				args->name);
+	ret = import_pool(admin, pool, args);
+	tell_others(list);
+	return ret == CLI_OK ? pool_report(admin, args->new_name ? args->new_name : pool->pool,
+					   args->json) : ret;
+}
+
+static bool is_up(const struct kvblk_pool_state *up, const struct kvblk_found *pool)
+{
+	for (; up; up = up->next) {
+		if (!memcmp(up->uuid, pool->pool_uuid, sizeof(up->uuid)))
+			return true;
+	}
+	return false;
+}
+
+/* Another pool has this name. */
+static bool has_twin(const struct kvblk_found *list, const struct kvblk_found *pool)
+{
+	const struct kvblk_found *other = NULL;
+
+	while ((other = next_pool(list, other))) {
+		if (other != pool && !strcmp(other->pool, pool->pool))
+			return true;
+	}
+	return false;
+}
+
+/* All that are not up. One that takes long to find its blocks keeps none waiting. */
+static int import_all(struct kvblk_admin *admin, const struct kvblk_found *list,
+		      const struct import_args *args)
+{
+	struct kvblk_pool_state *before, *after;
+	const struct kvblk_found *pool = NULL;
+	int ret = CLI_OK, err;
+
+	tell_others(list);
+	err = kvblk_pool_get(admin, NULL, &before);
+	if (err)
+		return cli_admin_fail(admin, err, "pool import");
+	while ((pool = next_pool(list, pool))) {
+		if (is_up(before, pool))
+			continue;
+		if (has_twin(list, pool))
+			ret = cli_fail("%s: there are two pools of this name, neither is imported; see: kvblk pool import --scan; import UUID --name NEW renames one",
+				       pool->pool);
+		else if (import_pool(admin, pool, args) != CLI_OK)
+			ret = CLI_ERROR;
+	}
+	err = kvblk_pool_get(admin, NULL, &after);
+	if (err) {
+		kvblk_pool_free(before);
+		return cli_admin_fail(admin, err, "pool import");
+	}
+	while ((pool = next_pool(list, pool))) {
+		if (!is_up(before, pool) && is_up(after, pool) &&
+		    pool_report(admin, pool->pool, args->json) != CLI_OK)
+			ret = CLI_ERROR;
+	}
+	kvblk_pool_free(before);
+	kvblk_pool_free(after);
+	return ret;
+}
+
+static error_t parse_import(int key, char *arg, struct argp_state *state)
+{
+	struct import_args *args = state->input;
+	uint8_t uuid[16];
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->json;
+		return 0;
+	case OPT_ALL:
+		args->all = true;
+		return 0;
+	case OPT_SCAN:
+		args->scan = true;
+		return 0;
+	case OPT_DEGRADED:
+		args->add_flags |= KVBLK_ADD_FLAG_DEGRADED;
+		return 0;
+	case 'f':
+		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
+		return 0;
+	case OPT_INDEX_SLOTS:
+		args->index_slots = pool_index_slots(state, arg);
+		return 0;
+	case OPT_NAME:
+		cli_check_pool_name(state, arg);
+		args->new_name = arg;
+		args->add_flags |= KVBLK_ADD_FLAG_RENAME;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num) {
+			pool_take_device(state, &args->devices, arg);
+			return 0;
+		}
+		if (!cli_parse_uuid(arg, uuid))
+			cli_check_pool_name(state, arg);
+		args->name = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!!args->name + args->all + args->scan != 1)
+			cli_usage(state, "which pool? Give its NAME, or --all or --scan");
+		if (args->new_name && !args->name)
+			cli_usage(state, "--name is for one pool: give its name or uuid");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option import_options[] = {
+	{ "all", OPT_ALL, NULL, 0, "All pools that are found and not up", 0 },
+	{ "scan", OPT_SCAN, NULL, 0, "Show what is found, import nothing", 0 },
+	{ "degraded", OPT_DEGRADED, NULL, 0,
+	  "Without the members that are missing or out of date", 0 },
+	{ "force", 'f', NULL, 0,
+	  "Take members that another node owns and did not let go of in good order, or that may be old copies", 0 },
+	{ "index-slots", OPT_INDEX_SLOTS, "N", 0,
+	  "Most blocks the pool can hold (default: as many as before)", 0 },
+	{ "name", OPT_NAME, "NEW", 0, "Give the pool this name from now on", 0 },
+	{ 0 },
+};
+
+static const struct argp import_argp = {
+	.options = import_options,
+	.parser = parse_import,
+	.args_doc = "NAME [DEVICE...]\n--all\n--scan",
+	.doc = "Bring the pool NAME, a name or uuid, back with its blocks. Its members are found by what is written on them, whatever the devices are called now, or looked for on DEVICEs alone. Nothing is formatted. A member that is missing or out of date is an error without --degraded.\v"
+	       "Example:\n  kvblk pool import kv0",
+	.children = cli_output_children,
+};
+
+int import_main(int argc, char **argv)
+{
+	const char *paths[POOL_MEMBERS_MAX];
+	struct import_args args = { 0 };
+	struct kvblk_found *list = NULL;
+	struct kvblk_admin *admin;
+	int err, ret = CLI_ERROR;
+
+	cli_parse(&import_argp, argc, argv, &args);
+	for (size_t i = 0; i < args.devices.nr; i++)
+		paths[i] = args.devices.specs[i].path;
+	err = kvblk_scan(args.devices.nr ? paths : NULL, args.devices.nr, &list);
+	if (err) {
+		cli_fail("the devices can't be read: %s", strerror(-err));
+		goto out;
+	}
+	if (args.scan) {
+		ret = scan_main(list, args.json);
+		goto out;
+	}
+	ret = cli_open_admin(&admin);
+	if (ret)
+		goto out;
+	ret = args.all ? import_all(admin, list, &args) : import_one(admin, list, &args);
+	kvblk_admin_close(admin);
+out:
+	kvblk_scan_free(list);
+	free(args.devices.specs);
+	return ret;
+}

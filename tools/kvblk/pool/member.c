@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: MIT
+/* kvblk member: devices in and out of pools. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/confirm.h"
+#include "common/signature.h"
+#include "common/snapshot.h"
+#include "common/uuid.h"
+#include "pool/member.h"
+
+enum {
+	OPT_FORMAT = CLI_OPT_FIRST,
+	OPT_SEGMENT_SIZE,
+	OPT_NAME,
+};
+
+void member_check_device(const struct argp_state *state, const char *device)
+{
+	size_t len = strlen(device);
+
+	if (device[0] != '/')
+		cli_usage(state, "device \"%s\": must be a path like /dev/nvme1n1",
+			   device);
+	if (len > KVBLK_PATH_LEN_MAX)
+		cli_usage(state, "device %.40s...: a path has at most %d bytes",
+			   device, KVBLK_PATH_LEN_MAX);
+}
+
+uint32_t member_segment_size(const struct argp_state *state, const char *text)
+{
+	uint64_t size = cli_size(state, "--segment-size", text, 8u << 20,
+				 1u << 30);
+
+	if (size & (size - 1))
+		cli_usage(state, "--segment-size %s: must be a power of two",
+			   text);
+	return (uint32_t)size;
+}
+
+const char *member_condition(const struct kvblk_member_state *member)
+{
+	const char *trouble = snapshot_trouble(member);
+
+	return trouble ? trouble : kvblk_member_status_name(member->state);
+}
+
+void member_print(const struct cli_list *list, const struct kvblk_member_state *member)
+{
+	static const struct cli_column columns[] = {
+		{ "POOL", -12 }, { "MEMBER", -12 }, { "STATE", -10 }, { "SIZE", 10 },
+		{ "SEGMENT", 10 }, { "SEGMENTS", 9 }, { "FREE", 7 }, { "SEALED", 7 },
+		{ "PATH", -16 }, { "DEVICE", -10 }, { "UUID", -36 }, { "PLACE", -1 }, { 0 },
+	};
+	const char *none = list->bare ? "" : "-";
+	char size[32], segment[32], nr[3][16], uuid[40];
+
+	cli_print_head(list, columns);
+	for (; member; member = member->next) {
+		const char *cells[] = {
+			member->pool, member->name, member_condition(member), size, segment,
+			nr[0], nr[1], nr[2], *member->path ? member->path : none,
+			*member->device ? member->device : none,
+			uuid_format(member->uuid, uuid),
+			*member->place ? member->place : none,
+		};
+
+		cli_list_bytes(list, member->size, size, sizeof(size));
+		cli_list_bytes(list, member->segment_size, segment, sizeof(segment));
+		snprintf(nr[0], sizeof(nr[0]), "%u", member->nr_segments);
+		snprintf(nr[1], sizeof(nr[1]), "%u", member->free_segments);
+		snprintf(nr[2], sizeof(nr[2]), "%u", member->sealed_segments);
+		cli_print_row(list, columns, cells);
+	}
+}
+
+static json_t *json_member(const struct kvblk_member_state *member)
+{
+	char uuid[40], incarnation[20];
+
+	/* as text: JSON readers take numbers above 2^53 for doubles */
+	snprintf(incarnation, sizeof(incarnation), "%016" PRIx64,
+		 member->incarnation);
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:s, s:b, s:b, s:I, s:I, s:I,"
+			 " s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:b, s:b, s:s, s:s, s:I}",
+		"pool", member->pool,
+		"name", member->name,
+		"path", member->path,
+		"uuid", uuid_format(member->uuid, uuid),
+		"slot", (json_int_t)member->slot,
+		"state", kvblk_member_status_name(member->state),
+		"suspect", (int)member->suspect,
+		"failing", (int)member->failing,
+		"size", (json_int_t)member->size,
+		"segment_size", (json_int_t)member->segment_size,
+		"nr_segments", (json_int_t)member->nr_segments,
+		"free_segments", (json_int_t)member->free_segments,
+		"ready_segments", (json_int_t)member->ready_segments,
+		"open_segments", (json_int_t)member->open_segments,
+		"sealed_segments", (json_int_t)member->sealed_segments,
+		"record_align", (json_int_t)member->record_align,
+		"inflight", (json_int_t)member->inflight,
+		"incarnation", incarnation,
+		"restored", (json_int_t)member->restored,
+		"formatted", (int)member->formatted,
+		"read_only", (int)member->read_only,
+		"device", member->device,
+		"place", member->place,
+		"unread_segments", (json_int_t)member->unread_segments);
+}
+
+json_t *member_json(const struct kvblk_member_state *member)
+{
+	json_t *array = json_array();
+
+	for (; member; member = member->next)
+		json_array_append_new(array, json_member(member));
+	return array;
+}
+
+struct member_args {
+	struct cli_list list;
+	bool pool_only;
+	bool yes;
+	const char *pool;
+	const char *member;
+	const char *name;
+	uint32_t segment_size;
+	uint32_t add_flags;
+};
+
+static error_t parse_member(int key, char *arg, struct argp_state *state)
+{
+	struct member_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = args->pool_only ? (void *)&args->list :
+							    &args->list.json;
+		return 0;
+	case OPT_FORMAT:
+		args->add_flags |= KVBLK_ADD_FLAG_FORMAT;
+		return 0;
+	case 'y':
+		args->yes = true;
+		return 0;
+	case 'f':
+		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
+		return 0;
+	case OPT_SEGMENT_SIZE:
+		args->segment_size = member_segment_size(state, arg);
+		return 0;
+	case OPT_NAME:
+		cli_check_name(state, "member", arg);
+		args->name = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num == 0) {
+			cli_check_pool_name(state, arg);
+			args->pool = arg;
+			return 0;
+		}
+		if (state->arg_num > 1 || args->pool_only)
+			cli_usage(state, "too many arguments, from \"%s\" on",
+				   arg);
+		args->member = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (args->pool_only)
+			return 0;
+		if (!args->pool)
+			cli_usage(state, "which pool? Give POOL and DEVICE");
+		if (!args->member)
+			cli_usage(state, "which device? Give POOL and DEVICE");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse_remove(int key, char *arg, struct argp_state *state)
+{
+	const struct member_args *args = state->input;
+
+	if (key == ARGP_KEY_END && args->pool && !args->member)
+		cli_usage(state, "which member? Give POOL and MEMBER: its name, its uuid or its device's path");
+	return parse_member(key, arg, state);
+}
+
+static error_t parse_add(int key, char *arg, struct argp_state *state)
+{
+	if (key == ARGP_KEY_ARG && state->arg_num == 1)
+		member_check_device(state, arg);
+	return parse_member(key, arg, state);
+}
+
+static const struct argp_option add_options[] = {
+	{ "format", OPT_FORMAT, NULL, 0,
+	  "Make a new, empty member: what the device holds is lost, which is asked about", 0 },
+	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
+	{ "force", 'f', NULL, 0,
+	  "Take a device that another node owns and did not let go of in good order", 0 },
+	{ "segment-size", OPT_SEGMENT_SIZE, "BYTES", 0,
+	  "Its segments: 8M to 1G, a power of two (default: by the device's size)", 0 },
+	{ "name", OPT_NAME, "NAME", 0,
+	  "Name of the new member, for as long as it is one (default: the last part of DEVICE)", 0 },
+	{ 0 },
+};
+
+static const struct argp add_argp = {
+	.options = add_options,
+	.parser = parse_add,
+	.args_doc = "POOL DEVICE",
+	.doc = "Add DEVICE to POOL, while it works. A blank device becomes a new, empty member. A member that was away while POOL was up keeps its blocks, but for those that were put or deleted meanwhile. Any other device is refused without --format.\v"
+	       "Example:\n  kvblk member add kv0 --format /dev/nvme3n1",
+	.children = cli_output_children,
+};
+
+/* Foreign signatures on a device that is to be a member again. */
+static int check_signature(const char *path)
+{
+	struct kvblk_found *found = NULL;
+	char what[64];
+	int ret = CLI_OK;
+
+	/* the module reports all other errors */
+	if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
+	    signature_find(found, what, sizeof(what)))
+		ret = cli_fail("%s holds %s, too: if that is left over, remove it with wipefs",
+			       path, what);
+	kvblk_scan_free(found);
+	return ret;
+}
+
+static int add_main(int argc, char **argv)
+{
+	struct member_args args = { 0 };
+	struct kvblk_member_spec spec;
+	struct kvblk_admin *admin;
+	int err, ret;
+
+	cli_parse(&add_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	spec = (struct kvblk_member_spec){
+		.path = args.member,
+		.segment_size = args.segment_size,
+		.name = args.name,
+	};
+	if (args.add_flags & KVBLK_ADD_FLAG_FORMAT)
+		ret = confirm_format(args.yes, args.pool, &spec, 1);
+	else
+		ret = check_signature(args.member);
+	if (ret)
+		goto close_admin;
+	err = kvblk_member_add(admin, args.pool, &spec, args.add_flags);
+	if (err)
+		ret = cli_admin_fail(admin, err, args.member);
+	else if (args.list.json)
+		ret = cli_print_json(json_pack("{s:s, s:s, s:b}",
+			"pool", args.pool, "path", args.member, "added", 1));
+close_admin:
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+/* Bytes at a device's end that are zeroed with its metadata, as the module does. */
+#define TAIL_BYTES	(1u << 20)
+
+static error_t parse_wipe(int key, char *arg, struct argp_state *state)
+{
+	struct member_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->list.json;
+		return 0;
+	case 'y':
+		args->yes = true;
+		return 0;
+	case 'f':
+		args->add_flags |= KVBLK_ADD_FLAG_FORCE;
+		return 0;
+	case ARGP_KEY_ARG:
+		cli_at_most(state, 1, arg);
+		member_check_device(state, arg);
+		args->member = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!args->member)
+			cli_usage(state, "which device? Give DEVICE");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option wipe_options[] = {
+	{ "yes", 'y', NULL, 0, "Don't ask", 0 },
+	{ "force", 'f', NULL, 0,
+	  "Although its pool was not stopped in good order, and so may be up on another node", 0 },
+	{ 0 },
+};
+
+static const struct argp wipe_argp = {
+	.options = wipe_options,
+	.parser = parse_wipe,
+	.args_doc = "DEVICE",
+	.doc = "Retire DEVICE, which is a member of no pool that is up: both superblocks and the segment table are overwritten, and with them the secret without which its blocks can't be found. That is asked about.\v"
+	       "Example:\n  kvblk member wipe /dev/nvme3n1",
+	.children = cli_output_children,
+};
+
+/* Zeroes from @from to @to of what @fd is open on. */
+static int zero_range(int fd, uint64_t from, uint64_t to)
+{
+	static const char zeroes[1 << 16];
+
+	while (from < to) {
+		size_t most = to - from < sizeof(zeroes) ? to - from : sizeof(zeroes);
+		ssize_t len = pwrite(fd, zeroes, most, (off_t)from);
+
+		if (len < 0)
+			return -errno;
+		from += (size_t)len;
+	}
+	return 0;
+}
+
+static int wipe_found(const struct kvblk_found *found)
+{
+	/* exclusively: nobody has it mounted, and it is no member of a pool that is up here */
+	int fd = open(found->path, O_RDWR | O_EXCL | O_CLOEXEC), err = 0;
+	off_t end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+
+	if (end < 0)
+		err = -errno;
+	if (!err && (uint64_t)end < found->data_start)
+		err = -ENOSPC;
+	if (!err)
+		err = zero_range(fd, (uint64_t)end - TAIL_BYTES, (uint64_t)end);
+	if (!err)
+		err = zero_range(fd, 0, found->data_start);
+	if (!err && fsync(fd))
+		err = -errno;
+	if (fd >= 0)
+		close(fd);
+	return err ? cli_fail("%s can't be wiped: %s", found->path, strerror(-err)) : CLI_OK;
+}
+
+static int wipe_main(int argc, char **argv)
+{
+	struct kvblk_found *found = NULL;
+	struct member_args args = { 0 };
+	char lost[256];
+	int err, ret;
+
+	cli_parse(&wipe_argp, argc, argv, &args);
+	err = kvblk_scan(&args.member, 1, &found);
+	if (err)
+		return cli_fail("%s can't be read: %s", args.member, strerror(-err));
+	if (!found || !found->data_end) {
+		ret = cli_fail("%s is no member of a pool, or of another version: nothing was done",
+			       args.member);
+	} else if (!found->clean && !(args.add_flags & KVBLK_ADD_FLAG_FORCE)) {
+		/* only the kernel that has it knows of a member: not this one, if that is another node's */
+		ret = cli_fail("%s is a member of pool %s, in use, or left in a crash, by node %s: nothing was done; destroy the pool there, or pass --force if it is not up on any node",
+			       args.member, found->pool, found->owner);
+	} else if (found->former) {
+		ret = cli_fail("%s was a member of pool %s, and holds something else now: nothing was done",
+			       args.member, found->pool);
+	} else {
+		snprintf(lost, sizeof(lost), "  the blocks of a member of pool %s, %s by node %s\n",
+			 found->pool, found->clean ? "last used" : "in use, or left in a crash,",
+			 found->owner);
+		ret = confirm(args.yes, args.member, lost);
+		if (ret == CLI_OK)
+			ret = wipe_found(found);
+		if (ret == CLI_OK && args.list.json)
+			ret = cli_print_json(json_pack("{s:s, s:b}", "path", args.member,
+						       "wiped", 1));
+	}
+	kvblk_scan_free(found);
+	return ret;
+}
+
+static const struct argp_option remove_options[] = {
+	{ "yes", 'y', NULL, 0, "Don't ask whether its blocks may be lost", 0 },
+	{ 0 },
+};
+
+static const struct argp remove_argp = {
+	.options = remove_options,
+	.parser = parse_remove,
+	.args_doc = "POOL MEMBER",
+	.doc = "Remove MEMBER, a name, a uuid or a device's path, from POOL, while it works. Its blocks are lost, which is asked about, and misses at once; the event member-down tells when the device is free. A member that is missing belongs to POOL no longer. What is one member's name and another one's device is refused: give a uuid.\v"
+	       "Example:\n  kvblk member remove kv0 nvme3n1",
+	.children = cli_output_children,
+};
+
+/* Whether @text is the member's uuid, name, path, or the name or path of its device now. */
+static bool is_meant(const struct kvblk_member_state *member, const char *text)
+{
+	static const char dev[] = "/dev/";
+	const char *device = strncmp(text, dev, strlen(dev)) ? text : text + strlen(dev);
+	uint8_t uuid[16];
+
+	if (cli_parse_uuid(text, uuid))
+		return !memcmp(member->uuid, uuid, sizeof(uuid));
+	return !strcmp(member->name, text) || !strcmp(member->path, text) ||
+	       (*member->device && !strcmp(member->device, device));
+}
+
+/* The only one that is meant by a name, a uuid or a path; NULL after a sentence. */
+static const struct kvblk_member_state *find_member(const struct kvblk_member_state *members,
+						    const struct member_args *args)
+{
+	const struct kvblk_member_state *found = NULL;
+	char uuid[2][40];
+
+	for (; members; members = members->next) {
+		if (!is_meant(members, args->member))
+			continue;
+		if (found) {
+			cli_fail("%s: this is member %s (%s), and member %s (%s): give a uuid",
+				 args->member, found->name, uuid_format(found->uuid, uuid[0]),
+				 members->name, uuid_format(members->uuid, uuid[1]));
+			return NULL;
+		}
+		found = members;
+	}
+	if (!found)
+		cli_fail("%s: not a member of pool %s; see: kvblk member list %s", args->member,
+			 args->pool, args->pool);
+	return found;
+}
+
+static int remove_found(struct kvblk_admin *admin, const struct member_args *args,
+			const struct kvblk_member_state *found)
+{
+	int err;
+
+	if (!found || confirm_remove(args->yes, found) != CLI_OK)
+		return CLI_ERROR;
+	err = kvblk_member_remove_uuid(admin, args->pool, found->uuid);
+	if (err)
+		return cli_admin_fail(admin, err, args->member);
+	err = cli_admin_warn(admin, args->member);
+	if (args->list.json && cli_print_json(json_pack("{s:s, s:s, s:b}", "pool", args->pool,
+							"name", found->name, "removed", 1)))
+		return CLI_ERROR;
+	return err;
+}
+
+static int remove_main(int argc, char **argv)
+{
+	struct kvblk_member_state *members = NULL;
+	struct member_args args = { 0 };
+	struct kvblk_admin *admin;
+	int err, ret;
+
+	cli_parse(&remove_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	err = kvblk_member_get(admin, args.pool, &members);
+	if (err)
+		ret = cli_admin_fail(admin, err, args.pool);
+	else
+		ret = remove_found(admin, &args, find_member(members, &args));
+	kvblk_member_free(members);
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+static const struct argp list_argp = {
+	.parser = parse_member,
+	.args_doc = "[POOL]",
+	.doc = "List the members of POOL, or of all pools. MEMBER is the name that a member has for as long as it is one, DEVICE what the kernel calls its device now, PLACE where that is, or was last: by its NQN and namespace, or its serial number.\v"
+	       "Example:\n  kvblk member list kv0 -H | awk -F '\\t' '$3 != \"up\"'",
+	.children = cli_list_children,
+};
+
+static int list_main(int argc, char **argv)
+{
+	struct member_args args = { .pool_only = true };
+	struct kvblk_member_state *members;
+	struct kvblk_admin *admin;
+	int err, ret;
+
+	cli_parse(&list_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	err = kvblk_member_get(admin, args.pool, &members);
+	if (err) {
+		ret = cli_admin_fail(admin, err,
+				     args.pool ? args.pool : "member list");
+	} else if (args.list.json) {
+		ret = cli_print_json(member_json(members));
+		kvblk_member_free(members);
+	} else {
+		member_print(&args.list, members);
+		ret = cli_flush();
+		kvblk_member_free(members);
+	}
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+int member_main(int argc, char **argv)
+{
+	static const struct cli_verb verbs[] = {
+		{ "add", add_main, "add a device to a pool" },
+		{ "remove", remove_main, "remove a member from a pool" },
+		{ "rm", remove_main, NULL },
+		{ "delete", remove_main, NULL },
+		{ "wipe", wipe_main, "retire a device that was a member" },
+		{ "list", list_main, "list members" },
+		{ "ls", list_main, NULL },
+		{ 0 },
+	};
+
+	return cli_run_verb(verbs,
+		"Example:\n  kvblk member add kv0 --format /dev/nvme3n1\n",
+		argc, argv);
+}

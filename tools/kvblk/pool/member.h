@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* What kvblk member shares with kvblk pool. */
+#ifndef KVBLK_MEMBER_H
+#define KVBLK_MEMBER_H
+
+#include "cli/cli.h"
+
+/* A device's path, a segment's size; a wrong one ends with CLI_USAGE. */
+void member_check_device(const struct argp_state *state, const char *device);
+uint32_t member_segment_size(const struct argp_state *state, const char *text);
+
+/* The state of @member, or what it does wrong while it is up. */
+const char *member_condition(const struct kvblk_member_state *member);
+
+/* @members as @list says, or as a JSON array. */
+void member_print(const struct cli_list *list, const struct kvblk_member_state *members);
+json_t *member_json(const struct kvblk_member_state *members);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* kvblk pool: what its files share. */
+#ifndef KVBLK_POOL_H
+#define KVBLK_POOL_H
+
+#include "cli/cli.h"
+
+#define POOL_MEMBERS_MAX	64
+
+int pool_create_main(int argc, char **argv);
+int import_main(int argc, char **argv);
+int pool_destroy_main(int argc, char **argv);
+int pool_clear_main(int argc, char **argv);
+int pool_list_main(int argc, char **argv);
+int pool_show_main(int argc, char **argv);
+int pool_plan_main(int argc, char **argv);
+int tunable_get_main(int argc, char **argv);
+int tunable_set_main(int argc, char **argv);
+
+/* A list of devices that grows; a wrong one ends with CLI_USAGE. */
+struct pool_devices {
+	struct kvblk_member_spec *specs;
+	size_t nr;
+	const char *names[POOL_MEMBERS_MAX];	/* of the first members */
+	size_t nr_names;
+};
+
+void pool_take_device(const struct argp_state *state, struct pool_devices *devices,
+		      const char *device);
+
+/* Sets *@size to that of a device or file; false, and errno: it can't be told. */
+bool pool_device_size(const char *path, uint64_t *size);
+
+/* Entries of an index; a wrong number ends with CLI_USAGE. */
+uint64_t pool_index_slots(const struct argp_state *state, const char *text);
+
+/*
+ * Waits for the members' blocks, and tells what became of each member: CLI_OK or
+ * CLI_ERROR.
+ */
+int pool_report(struct kvblk_admin *admin, const char *name, bool json);
+
+#endif

@@ -1,0 +1,1094 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The simulated log under the module's own policy and index, and the caches
+ * that they are compared with.
+ *
+ * All are given a trace whose ids have been renamed 0, 1, 2 ... in order of
+ * first use, so that what is known of a block lies in an array. A request's
+ * hits are its leading blocks that are present. These are touched, and so are
+ * those behind a hole: the runtime offers them again, and a put of a block that
+ * exists touches it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../../daemon/policy/governor.h"
+#include "index/index.h"
+#include "policy/policy.h"
+#include "replay/simulate.h"
+
+#define BLOCK_BYTES	4096ULL
+#define NR_SEGMENTS	256
+#define FREE_SEGMENTS	2	/* what reclaim keeps ready */
+#define SLOTS_PER_BLOCK	2	/* room in the index: load is not its concern here */
+#define NOWHERE		UINT32_MAX
+/* as kernel/dram/demote.c: looked at together, of one chain or of none */
+#define RUN		1024
+#define RUN_SINGLE	16
+
+/**
+ * struct renamed - a trace with dense names
+ * @names: the blocks of all requests
+ * @hashes: a spread id for each name
+ * @nr: names
+ */
+struct renamed {
+	uint32_t *names;
+	uint64_t *hashes;
+	uint32_t nr;
+};
+
+static uint64_t spread(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15ULL;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+	return x ^ (x >> 31);
+}
+
+static int rename_ids(const struct trace *t, uint64_t salt, struct renamed *n)
+{
+	size_t slots = 16, s;
+	uint32_t *table;
+
+	if (t->nr_refs >= NOWHERE / 2)
+		return -EINVAL;
+	while (slots < 2 * t->nr_refs)
+		slots *= 2;
+	n->names = calloc(t->nr_refs + 1, sizeof(*n->names));
+	n->hashes = calloc(t->nr_refs + 1, sizeof(*n->hashes));
+	table = calloc(slots, sizeof(*table));
+	if (!n->names || !n->hashes || !table) {
+		free(table);
+		return -ENOMEM;
+	}
+	for (uint64_t i = 0; i < t->nr_refs; i++) {
+		/* one to one, whatever the salt */
+		uint64_t hash = spread(t->ids[i] ^ (salt ? spread(salt) : 0));
+
+		for (s = hash & (slots - 1);
+		     table[s] && n->hashes[table[s] - 1] != hash;
+		     s = (s + 1) & (slots - 1))
+			;
+		if (!table[s]) {
+			n->hashes[n->nr++] = hash;
+			table[s] = n->nr;
+		}
+		n->names[i] = table[s] - 1;
+	}
+	free(table);
+	return 0;
+}
+
+/**
+ * struct ring - names in order, linked by number; the head is no name
+ * @prev: of each name, NOWHERE for those that are not in it
+ * @next: of each name
+ * @head: before the first and behind the last one
+ */
+struct ring {
+	uint32_t *prev;
+	uint32_t *next;
+	uint32_t head;
+};
+
+static int ring_init(struct ring *ring, uint32_t nr)
+{
+	ring->prev = malloc((nr + 1) * sizeof(*ring->prev));
+	ring->next = malloc((nr + 1) * sizeof(*ring->next));
+	if (!ring->prev || !ring->next)
+		return -ENOMEM;
+	memset(ring->prev, 0xff, nr * sizeof(*ring->prev));
+	ring->head = nr;
+	ring->prev[nr] = nr;
+	ring->next[nr] = nr;
+	return 0;
+}
+
+static void ring_free(struct ring *ring)
+{
+	free(ring->prev);
+	free(ring->next);
+}
+
+static bool ring_has(const struct ring *ring, uint32_t name)
+{
+	return ring->prev[name] != NOWHERE;
+}
+
+static void ring_add(struct ring *ring, uint32_t name)
+{
+	ring->prev[name] = ring->prev[ring->head];
+	ring->next[name] = ring->head;
+	ring->next[ring->prev[name]] = name;
+	ring->prev[ring->head] = name;
+}
+
+static void ring_remove(struct ring *ring, uint32_t name)
+{
+	ring->next[ring->prev[name]] = ring->next[name];
+	ring->prev[ring->next[name]] = ring->prev[name];
+	ring->prev[name] = NOWHERE;
+}
+
+/**
+ * struct seg - a segment of the simulated log
+ * @blocks: names of what was written to it, in order
+ * @nr: entries of @blocks
+ * @stamp: the policy's, 0 for free
+ * @class: &enum kvblk_policy_class
+ */
+struct seg {
+	uint32_t *blocks;
+	uint32_t nr;
+	uint64_t stamp;
+	uint8_t class;
+};
+
+/**
+ * struct object - a block in the host's memory; struct kvblk_object
+ * @parent: of its chain
+ * @seg: where its entry is, if it counts
+ * @off: likewise
+ * @gen: likewise
+ * @chain: the request that put it; 0: none, it is a copy
+ * @heat: its entry's when it was last at the cold end
+ * @continues: @parent was there
+ * @goes_on: the chain's next blocks came in another batch
+ * @touched: a get has found it since
+ * @needed: it was asked for since it was put
+ */
+struct object {
+	uint64_t parent;
+	uint32_t seg;
+	uint32_t off;
+	uint32_t chain;
+	uint16_t gen;
+	uint8_t heat;
+	bool continues;
+	bool goes_on;
+	bool touched;
+	bool needed;
+};
+
+/* What becomes of an object at the cold end. */
+enum fate {
+	FATE_STAYS,
+	FATE_STALE,
+	FATE_DROP,
+	FATE_WRITE,
+	FATE_ASK,
+};
+
+/**
+ * struct run - objects that go, or not, together
+ * @nr: how many
+ * @names: theirs, the coldest first: a chain's last
+ * @slots: their entries
+ * @fates: &enum fate
+ * @ask: those of FATE_ASK, in prefix order
+ * @ids: theirs
+ */
+struct run {
+	uint32_t nr;
+	uint32_t names[RUN];
+	struct kvblk_slot slots[RUN];
+	enum fate fates[RUN];
+	uint32_t ask[RUN];
+	struct kvblk_id ids[RUN];
+};
+
+/**
+ * struct dram - the host's memory in front of the log
+ * @limit: blocks that it holds, 0: there is none
+ * @used: blocks in it
+ * @mode: &enum sim_dram_mode
+ * @promote: of what is read from flash a copy stays
+ * @lru: their names, the coldest first
+ * @objects: of each name
+ * @chains: number of the last one
+ * @run: what is being looked at
+ */
+struct dram {
+	uint64_t limit;
+	uint64_t used;
+	enum sim_dram_mode mode;
+	bool promote;
+	struct ring lru;
+	struct object *objects;
+	uint32_t chains;
+	struct run run;
+};
+
+/**
+ * struct sim - a run
+ * @policy: the module's
+ * @index: the module's
+ * @gens: generation of each segment, for @index
+ * @n: the trace's names
+ * @segs: the log
+ * @nr_segs: entries of @segs
+ * @seg_blocks: blocks in each
+ * @nr_free: free ones
+ * @open: the open segment of each class, NOWHERE for none
+ * @parent: of each name: the name before it, NOWHERE for none
+ * @recs: room for a segment's records
+ * @slots: their index entries
+ * @names: their names
+ * @cand: room for reclaim's candidates
+ * @cand_seg: their segments
+ * @missing: room for a request's absent names
+ * @ids: their ids
+ * @dram: the host's memory
+ * @batch: puts of a request offered together, 0: all
+ * @r: what comes of it
+ */
+struct sim {
+	struct kvblk_policy policy;
+	struct kvblk_index index;
+	uint16_t *gens;
+	const struct renamed *n;
+	struct seg *segs;
+	uint32_t nr_segs;
+	uint32_t seg_blocks;
+	uint32_t nr_free;
+	uint32_t open[KVBLK_NR_CLASSES];
+	uint32_t *parent;
+	struct kvblk_policy_rec *recs;
+	struct kvblk_slot *slots;
+	uint32_t *names;
+	struct kvblk_policy_seg *cand;
+	uint32_t *cand_seg;
+	uint32_t *missing;
+	struct kvblk_id *ids;
+	struct dram dram;
+	uint32_t batch;
+	struct sim_result *r;
+};
+
+static struct kvblk_id id_of(const struct sim *s, uint32_t name)
+{
+	uint64_t lo = s->n->hashes[name];
+
+	return (struct kvblk_id){ .hi = spread(lo), .lo = lo };
+}
+
+static bool present(const struct sim *s, uint32_t name, struct kvblk_slot *slot)
+{
+	return kvblk_index_find(&s->index, id_of(s, name), slot);
+}
+
+static void open_segment(struct sim *s, enum kvblk_policy_class class)
+{
+	uint32_t i = 0;
+
+	while (s->segs[i].stamp)
+		i++;
+	s->nr_free--;
+	s->segs[i].nr = 0;
+	s->segs[i].class = class;
+	s->segs[i].stamp = kvblk_policy_open(&s->policy, class,
+					     s->seg_blocks * BLOCK_BYTES);
+	s->open[class] = i;
+}
+
+/* Gives @name the entry @slot in place of @old, or of none (NULL). */
+static int enter(struct sim *s, uint32_t name, const struct kvblk_slot *old,
+		 const struct kvblk_slot *slot)
+{
+	struct kvblk_slot victim;
+	int ret;
+
+	if (old) {
+		kvblk_index_replace(&s->index, id_of(s, name), old, slot);
+		return 0;
+	}
+	ret = kvblk_index_insert(&s->index, id_of(s, name), slot, &victim, true);
+	return ret < 0 ? ret : 0;
+}
+
+/* Writes @name to the log; @old is where it was, or NULL. */
+static int append(struct sim *s, uint32_t name, enum kvblk_policy_class class,
+		  const struct kvblk_slot *old)
+{
+	struct kvblk_slot slot = { .len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE };
+	struct seg *seg;
+
+	if (s->open[class] == NOWHERE)
+		open_segment(s, class);
+	seg = &s->segs[s->open[class]];
+	slot.seg = s->open[class];
+	slot.gen = s->gens[slot.seg];
+	slot.off = seg->nr;
+	seg->blocks[seg->nr++] = name;
+	s->r->writes++;
+	if (seg->nr == s->seg_blocks)
+		s->open[class] = NOWHERE;
+	return enter(s, name, old, &slot);
+}
+
+/* Lists the sealed segments to @s->cand. */
+static uint32_t list_sealed(struct sim *s)
+{
+	uint32_t nr = 0;
+
+	for (uint32_t i = 0; i < s->nr_segs; i++) {
+		const struct seg *seg = &s->segs[i];
+
+		if (!seg->stamp || seg->nr < s->seg_blocks)
+			continue;
+		s->cand_seg[nr] = i;
+		s->cand[nr++] = (struct kvblk_policy_seg){
+			.stamp = seg->stamp,
+			.bytes = s->seg_blocks * BLOCK_BYTES,
+			.live_bytes = s->seg_blocks * BLOCK_BYTES,
+			.class = seg->class,
+		};
+	}
+	return nr;
+}
+
+/* Lists what is still found in segment @index to @s->recs. */
+static uint32_t list_live(struct sim *s, uint32_t index)
+{
+	const struct seg *seg = &s->segs[index];
+	uint32_t nr = 0;
+
+	for (uint32_t i = 0; i < seg->nr; i++) {
+		uint32_t name = seg->blocks[i], parent = s->parent[name];
+		struct kvblk_slot *slot = &s->slots[nr];
+
+		if (!kvblk_index_find(&s->index, id_of(s, name), slot) ||
+		    slot->seg != index || slot->off != i)
+			continue;
+		s->names[nr] = name;
+		s->recs[nr++] = (struct kvblk_policy_rec){
+			.id = id_of(s, name),
+			.parent = parent == NOWHERE ? 0 : s->n->hashes[parent],
+			.bytes = BLOCK_BYTES,
+			.heat = slot->heat,
+		};
+	}
+	return nr;
+}
+
+static int reclaim(struct sim *s)
+{
+	uint32_t nr, index, sealed, tries = 0;
+	struct kvblk_policy_seg *cand;
+	int pick, ret;
+
+	do {
+		sealed = list_sealed(s);
+		pick = kvblk_policy_pick(&s->policy, s->cand, sealed);
+		if (pick < 0)
+			return -EINVAL;
+		cand = &s->cand[pick];
+		index = s->cand_seg[pick];
+		nr = list_live(s, index);
+		ret = kvblk_policy_sift(&s->policy, cand, s->recs, nr,
+					tries++ >= kvblk_policy_tries(sealed));
+		s->segs[index].stamp = cand->stamp;
+	} while (ret == -EAGAIN);
+	for (uint32_t i = 0; i < nr; i++) {
+		if (!s->recs[i].keep)
+			continue;
+		append(s, s->names[i], KVBLK_CLASS_HOT, &s->slots[i]);
+		s->r->copies++;
+	}
+	s->gens[index]++;	/* what was not copied is no longer found */
+	s->segs[index].stamp = 0;
+	s->nr_free++;
+	return 0;
+}
+
+/* Writes a put, or (@old: its entry) what leaves memory, to the log. */
+static int put(struct sim *s, uint32_t name, const struct kvblk_slot *old)
+{
+	s->r->admitted++;
+	while (s->open[KVBLK_CLASS_NEW] == NOWHERE &&
+	       s->nr_free <= FREE_SEGMENTS) {
+		int ret = reclaim(s);
+
+		if (ret)
+			return ret;
+	}
+	return append(s, name, KVBLK_CLASS_NEW, old);
+}
+
+static void touch(struct sim *s, const struct kvblk_slot *slot)
+{
+	kvblk_index_touch(&s->index, slot, kvblk_policy_tick(&s->policy));
+}
+
+static bool user_has(const struct dram *d, uint32_t name)
+{
+	return d->limit && d->mode == SIM_DRAM_USER && ring_has(&d->lru, name);
+}
+
+/* A runtime's own memory keeps a request's blocks, of these the first for longest. */
+static void user_keep(struct dram *d, const uint32_t *names, uint32_t nr)
+{
+	while (nr-- > 0) {
+		if (ring_has(&d->lru, names[nr]))
+			ring_remove(&d->lru, names[nr]);
+		else if (d->used == d->limit)
+			ring_remove(&d->lru, d->lru.next[d->lru.head]);
+		else
+			d->used++;
+		ring_add(&d->lru, names[nr]);
+	}
+}
+
+/* Touches the leading blocks of @names that are present; returns how many. */
+static uint32_t lookup(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	struct kvblk_slot slot;
+	uint32_t lead;
+
+	for (lead = 0; lead < nr; lead++) {
+		if (user_has(&s->dram, names[lead]))
+			s->r->dram_hits++;
+		else if (present(s, names[lead], &slot))
+			touch(s, &slot);
+		else
+			break;
+	}
+	return lead;
+}
+
+static bool object_is(const struct object *obj, const struct kvblk_slot *slot)
+{
+	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen;
+}
+
+/* A block of which no other tier has a copy. */
+static bool in_memory_only(const struct sim *s, const struct kvblk_slot *slot)
+{
+	return slot->seg == s->nr_segs;
+}
+
+/* Is the block of @slot in memory, or a copy of it? */
+static bool in_memory(const struct sim *s, uint32_t name, const struct kvblk_slot *slot)
+{
+	return s->dram.limit && ring_has(&s->dram.lru, name) &&
+	       object_is(&s->dram.objects[name], slot);
+}
+
+static void dram_remove(struct sim *s, uint32_t name)
+{
+	ring_remove(&s->dram.lru, name);
+	s->dram.used--;
+}
+
+/* Has it been asked for since it was met last? */
+static bool object_hot(struct object *obj, const struct kvblk_slot *slot)
+{
+	bool hot = obj->touched || slot->heat != obj->heat;
+
+	obj->touched = false;
+	obj->heat = slot->heat;
+	obj->needed |= hot;
+	return hot;
+}
+
+static enum fate object_fate(const struct sim *s, uint32_t name, struct kvblk_slot *slot)
+{
+	struct object *obj = &s->dram.objects[name];
+
+	if (!present(s, name, slot) || !object_is(obj, slot))
+		return FATE_STALE;
+	if (object_hot(obj, slot))
+		return FATE_STAYS;
+	if (!in_memory_only(s, slot))
+		return FATE_STALE;
+	if (obj->needed)
+		return FATE_WRITE;
+	return s->dram.mode == SIM_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
+}
+
+/* Takes the coldest ones: of one chain, or of none. */
+static void run_take(struct dram *d)
+{
+	const struct ring *lru = &d->lru;
+	uint32_t chain = d->objects[lru->next[lru->head]].chain, name;
+	struct run *run = &d->run;
+
+	for (run->nr = 0; run->nr < (chain ? RUN : RUN_SINGLE); run->nr++) {
+		name = lru->next[lru->head];
+		if (name == lru->head || d->objects[name].chain != chain)
+			break;
+		ring_remove(&d->lru, name);
+		run->names[run->nr] = name;
+	}
+}
+
+/* What the policy says of those that it is to be asked about. */
+static void run_ask(struct sim *s)
+{
+	struct run *run = &s->dram.run;
+	struct kvblk_policy_chain chain = { .ids = run->ids, .chain = true };
+	const struct object *first;
+	uint32_t admitted, i;
+
+	for (i = run->nr; i-- > 0;) {
+		if (run->fates[i] != FATE_ASK)
+			continue;
+		run->ids[chain.nr] = id_of(s, run->names[i]);
+		run->ask[chain.nr++] = i;
+	}
+	if (!chain.nr)
+		return;
+	first = &s->dram.objects[run->names[run->ask[0]]];
+	chain.parent = first->parent;
+	chain.parent_present = first->continues;
+	chain.goes_on = first->goes_on;
+	admitted = kvblk_policy_admit(&s->policy, &chain);
+	for (i = 0; i < chain.nr; i++)
+		run->fates[run->ask[i]] = i < admitted ? FATE_WRITE : FATE_DROP;
+}
+
+/* It goes as @fate says. */
+static int object_go(struct sim *s, uint32_t name, const struct kvblk_slot *slot,
+		     enum fate fate)
+{
+	if (fate == FATE_STAYS) {
+		ring_add(&s->dram.lru, name);
+		return 0;
+	}
+	s->dram.used--;
+	if (fate == FATE_WRITE) {
+		s->r->dram_writes++;
+		return put(s, name, slot);
+	}
+	if (fate == FATE_DROP) {
+		s->r->dram_drops++;
+		s->r->declined++;
+		return enter(s, name, slot, NULL);
+	}
+	return 0;
+}
+
+/* Makes room once memory is 15/16 full, down to 7/8. */
+static int dram_shrink(struct sim *s)
+{
+	struct dram *d = &s->dram;
+	struct run *run = &d->run;
+	int ret = 0;
+	uint32_t i;
+
+	if (d->used * 16 <= d->limit * 15)
+		return 0;
+	while (!ret && d->used * 8 > d->limit * 7) {
+		run_take(d);
+		for (i = 0; i < run->nr; i++)
+			run->fates[i] = object_fate(s, run->names[i], &run->slots[i]);
+		run_ask(s);
+		for (i = 0; !ret && i < run->nr; i++)
+			ret = object_go(s, run->names[i], &run->slots[i], run->fates[i]);
+	}
+	return ret;
+}
+
+/* The block of @slot is in memory from now on, in place of a stale one. */
+static void dram_add(struct sim *s, uint32_t name, const struct kvblk_slot *slot,
+		     const struct object *as)
+{
+	struct object *obj = &s->dram.objects[name];
+
+	if (ring_has(&s->dram.lru, name))
+		dram_remove(s, name);
+	*obj = *as;
+	obj->seg = slot->seg;
+	obj->off = slot->off;
+	obj->gen = slot->gen;
+	ring_add(&s->dram.lru, name);
+	s->dram.used++;
+}
+
+/* Gets blocks that are present. The lookup has touched them: all may stay in memory. */
+static int get(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	const struct object copy = { .touched = true };
+	struct kvblk_slot slot;
+	int ret = 0;
+	uint32_t i;
+
+	/* before any of these can be evicted: the runtime has a lease */
+	for (i = 0; i < nr; i++) {
+		if (!present(s, names[i], &slot) || !in_memory(s, names[i], &slot))
+			continue;
+		s->dram.objects[names[i]].touched = true;
+		s->r->dram_hits++;
+	}
+	for (i = 0; s->dram.promote && !ret && i < nr; i++) {
+		if (s->dram.used >= s->dram.limit || !present(s, names[i], &slot) ||
+		    in_memory(s, names[i], &slot))
+			continue;
+		s->r->dram_copies++;
+		dram_add(s, names[i], &slot, &copy);
+		ret = dram_shrink(s);
+	}
+	return ret;
+}
+
+/* Puts a chain into memory: the policy is asked when it leaves. */
+static int put_to_memory(struct sim *s, const struct kvblk_policy_chain *chain)
+{
+	const struct object as = {
+		.chain = ++s->dram.chains,
+		.parent = chain->parent,
+		.continues = chain->parent_present,
+		.goes_on = chain->goes_on,
+	};
+	struct kvblk_slot slot = {
+		.seg = s->nr_segs, .gen = s->gens[s->nr_segs],
+		.len = BLOCK_BYTES, .state = KVBLK_SLOT_LIVE,
+	};
+	int ret = 0;
+
+	for (uint32_t i = chain->nr; !ret && i-- > 0;) {
+		slot.off = i;
+		ret = enter(s, s->missing[i], NULL, &slot);
+		dram_add(s, s->missing[i], &slot, &as);
+	}
+	return ret ?: dram_shrink(s);
+}
+
+/* Puts a chain to the log, as much of it as the policy admits. As put_chain(). */
+static int put_to_flash(struct sim *s, const struct kvblk_policy_chain *chain)
+{
+	uint32_t admitted = kvblk_policy_admit(&s->policy, chain);
+	bool declined = admitted < chain->nr;
+	const struct object copy = { 0 };
+	struct kvblk_slot slot;
+	int ret = 0;
+
+	s->r->declined += chain->nr - admitted;
+	/* Last first: what depends on a block is reclaimed before it. */
+	while (!ret && admitted--) {
+		uint32_t name = s->missing[admitted];
+
+		ret = put(s, name, NULL);
+		if (ret || s->dram.mode != SIM_DRAM_THROUGH ||
+		    s->dram.used >= s->dram.limit || !present(s, name, &slot))
+			continue;
+		dram_add(s, name, &slot, &copy);
+		ret = dram_shrink(s);
+	}
+	return ret ?: declined;
+}
+
+/*
+ * A batch of puts: blocks [@from, @from + @nr) of a request, and others of it follow
+ * (@goes_on) or not.
+ */
+struct offer {
+	const uint32_t *names;
+	uint32_t from;
+	uint32_t nr;
+	bool goes_on;
+};
+
+/* 1: some were declined, so that what is behind them is not offered; 0; or an error. */
+static int put_chain(struct sim *s, const struct offer *o)
+{
+	struct kvblk_policy_chain chain = {
+		.ids = s->ids, .chain = true, .goes_on = o->goes_on,
+	};
+	uint32_t before = o->from, i;
+	struct kvblk_slot slot;
+
+	for (i = o->from; i < o->from + o->nr; i++) {
+		s->parent[o->names[i]] = i ? o->names[i - 1] : NOWHERE;
+		if (present(s, o->names[i], &slot)) {
+			/* it exists, behind a hole that this request fills */
+			touch(s, &slot);
+			continue;
+		}
+		if (user_has(&s->dram, o->names[i]))
+			continue;
+		if (!chain.nr)
+			before = i;
+		s->missing[chain.nr] = o->names[i];
+		s->ids[chain.nr++] = id_of(s, o->names[i]);
+	}
+	if (!chain.nr)
+		return 0;
+	chain.parent_present = before && present(s, o->names[before - 1], &slot);
+	chain.parent = before ? s->n->hashes[o->names[before - 1]] : 0;
+	s->r->puts += chain.nr;
+	if ((s->dram.mode == SIM_DRAM_EVICT || s->dram.mode == SIM_DRAM_TOUCHED) &&
+	    s->dram.used + chain.nr <= s->dram.limit)
+		return put_to_memory(s, &chain);
+	return put_to_flash(s, &chain);
+}
+
+static int request(struct sim *s, const uint32_t *names, uint32_t nr)
+{
+	uint32_t lead = lookup(s, names, nr);
+	struct offer o = { .names = names, .from = lead };
+	bool user = s->dram.limit && s->dram.mode == SIM_DRAM_USER;
+	int ret = 0;
+
+	s->r->hits += lead;
+	if (s->dram.limit && !user)
+		ret = get(s, names, lead);
+	for (; !ret && o.from < nr; o.from += o.nr) {
+		o.nr = s->batch && s->batch < nr - o.from ? s->batch : nr - o.from;
+		o.goes_on = o.from + o.nr < nr;
+		ret = put_chain(s, &o);
+	}
+	/* what is not offered any more is declined, too */
+	s->r->puts += nr - o.from;
+	s->r->declined += nr - o.from;
+	if (user)
+		user_keep(&s->dram, names, nr);
+	return ret < 0 ? ret : 0;
+}
+
+static int dram_init(struct sim *s, const struct sim_opts *o)
+{
+	struct dram *d = &s->dram;
+
+	d->limit = s->r->dram_blocks;
+	d->mode = o->dram_mode;
+	d->promote = o->dram_promote;
+	if (!d->limit)
+		return 0;
+	d->objects = calloc(s->n->nr + 1, sizeof(*d->objects));
+	return d->objects ? ring_init(&d->lru, s->n->nr) : -ENOMEM;
+}
+
+static int sim_init(struct sim *s, const struct sim_opts *o)
+{
+	uint64_t cap = s->r->capacity_blocks;
+	uint32_t most = o->nr_segments ? o->nr_segments : NR_SEGMENTS;
+	uint32_t i;
+
+	s->batch = o->batch;
+	if (most <= FREE_SEGMENTS + KVBLK_NR_CLASSES ||
+	    cap < FREE_SEGMENTS + KVBLK_NR_CLASSES + 1)
+		return -EINVAL;
+	s->seg_blocks = cap > most ? cap / most : 1;
+	s->nr_segs = cap / s->seg_blocks;
+	s->nr_free = s->nr_segs;
+	s->open[KVBLK_CLASS_NEW] = NOWHERE;
+	s->open[KVBLK_CLASS_HOT] = NOWHERE;
+	s->segs = calloc(s->nr_segs, sizeof(*s->segs));
+	/* one more for what is in memory only */
+	s->gens = calloc(s->nr_segs + 1, sizeof(*s->gens));
+	s->parent = malloc((s->n->nr + 1) * sizeof(*s->parent));
+	s->recs = calloc(s->seg_blocks, sizeof(*s->recs));
+	s->slots = calloc(s->seg_blocks, sizeof(*s->slots));
+	s->names = calloc(s->seg_blocks, sizeof(*s->names));
+	s->cand = calloc(s->nr_segs, sizeof(*s->cand));
+	s->cand_seg = calloc(s->nr_segs, sizeof(*s->cand_seg));
+	s->missing = calloc(s->n->nr + 1, sizeof(*s->missing));
+	s->ids = calloc(s->n->nr + 1, sizeof(*s->ids));
+	if (!s->segs || !s->gens || !s->parent || !s->recs || !s->slots ||
+	    !s->names || !s->cand || !s->cand_seg || !s->missing || !s->ids)
+		return -ENOMEM;
+	for (i = 0; i < s->nr_segs; i++) {
+		s->segs[i].blocks = calloc(s->seg_blocks,
+					   sizeof(*s->segs[i].blocks));
+		if (!s->segs[i].blocks)
+			return -ENOMEM;
+	}
+	if (kvblk_index_init(&s->index, SLOTS_PER_BLOCK * (cap + s->r->dram_blocks),
+			     s->gens, s->nr_segs + 1))
+		return -ENOMEM;
+	if (dram_init(s, o))
+		return -ENOMEM;
+	if (kvblk_policy_init(&s->policy,
+			      s->nr_segs * s->seg_blocks * BLOCK_BYTES, cap))
+		return -ENOMEM;
+	if (o->admit_permille >= 0)
+		s->policy.admit_permille = o->admit_permille;
+	if (o->first_permille >= 0 &&
+	    kvblk_policy_set_first(&s->policy, o->first_permille))
+		return -ENOMEM;
+	if (o->reinsert_permille >= 0)
+		s->policy.reinsert_permille = o->reinsert_permille;
+	return 0;
+}
+
+/* Frees what sim_init() allocated, also when it failed. */
+static void sim_destroy(struct sim *s)
+{
+	kvblk_policy_destroy(&s->policy);
+	kvblk_index_destroy(&s->index);
+	for (uint32_t i = 0; s->segs && i < s->nr_segs; i++)
+		free(s->segs[i].blocks);
+	free(s->segs);
+	free(s->gens);
+	free(s->parent);
+	free(s->recs);
+	free(s->slots);
+	free(s->names);
+	free(s->cand);
+	free(s->cand_seg);
+	free(s->missing);
+	free(s->ids);
+	free(s->dram.objects);
+	ring_free(&s->dram.lru);
+}
+
+/* The governor's looks that were due by @now_s. */
+static int govern(struct sim *s, struct governor *g, double budget,
+		  unsigned int most, double *next_s, double now_s)
+{
+	struct governor_look look = {
+		.bytes = s->r->writes * BLOCK_BYTES,
+		.budget = budget * s->r->capacity_blocks * BLOCK_BYTES,
+		.admit_most = most,
+	};
+	struct governor_setting set;
+	int ret = 0;
+
+	for (; !ret && *next_s <= now_s; *next_s += GOVERNOR_STEP) {
+		look.now_s = *next_s;
+		look.now = (struct governor_setting){
+			s->policy.admit_permille, s->policy.first_permille,
+			s->policy.second_permille,
+		};
+		set = governor_decide(g, &look).set;
+		s->policy.admit_permille = set.admit;
+		s->policy.second_permille = set.second;
+		ret = kvblk_policy_set_first(&s->policy, set.first);
+	}
+	return ret;
+}
+
+/* Counts a request of @refs blocks for its day; there were @hits and @writes. */
+static void count_day(const struct sim *s, double now_s, uint32_t refs,
+		      uint64_t hits, uint64_t writes)
+{
+	uint32_t day = now_s / GOVERNOR_DAY;
+	struct sim_day *d = &s->r->days[day];
+
+	if (day >= SIM_DAYS_MAX)
+		return;
+	s->r->nr_days = day + 1;
+	d->refs += refs;
+	d->hits += s->r->hits - hits;
+	d->writes += s->r->writes - writes;
+	d->admit_permille = s->policy.admit_permille;
+	d->first_permille = s->policy.first_permille;
+	d->second_permille = s->policy.second_permille;
+}
+
+static int simulate_policy(const struct trace *t, const struct renamed *n,
+			   const struct sim_opts *o, struct sim_result *r)
+{
+	struct sim s = { .n = n, .r = r };
+	const uint32_t *names = n->names;
+	struct governor governor = { 0 };
+	double next_s = 0;
+	unsigned int most;
+	int ret;
+
+	ret = sim_init(&s, o);
+	most = s.policy.admit_permille;
+	for (size_t i = 0; !ret && i < t->nr_reqs; i++) {
+		double now_s = t->reqs[i].timestamp_ms / 1000.0;
+		uint64_t hits = r->hits, dram_hits = r->dram_hits, writes = r->writes;
+
+		if (o->budget)
+			ret = govern(&s, &governor, o->budget, most, &next_s, now_s);
+		ret = ret ?: request(&s, names, t->reqs[i].nr);
+		names += t->reqs[i].nr;
+		if (o->found)
+			o->found[i] = (struct sim_found){ r->hits - hits, r->dram_hits - dram_hits };
+		if (o->budget)
+			count_day(&s, now_s, t->reqs[i].nr, hits, writes);
+	}
+	r->copies = r->writes - r->admitted;
+	sim_destroy(&s);
+	return ret;
+}
+
+/* FIFO and LRU: the oldest first. */
+static int simulate_queue(const struct trace *t, const struct renamed *n,
+			  bool lru, struct sim_result *r)
+{
+	const uint32_t *names = n->names;
+	struct ring ring = { 0 };
+	uint64_t used = 0;
+	int ret;
+
+	ret = ring_init(&ring, n->nr);
+	for (size_t i = 0; !ret && i < t->nr_reqs; names += t->reqs[i++].nr) {
+		bool lead = true;
+
+		for (uint32_t j = 0; j < t->reqs[i].nr; j++) {
+			bool hit = ring_has(&ring, names[j]);
+
+			lead &= hit;
+			r->hits += lead;
+			if (hit && !lru)
+				continue;
+			if (hit)
+				ring_remove(&ring, names[j]);
+			ring_add(&ring, names[j]);
+			if (hit)
+				continue;
+			r->puts++;
+			if (used == r->capacity_blocks)
+				ring_remove(&ring, ring.next[ring.head]);
+			else
+				used++;
+		}
+	}
+	r->admitted = r->puts;
+	r->writes = r->puts;
+	ring_free(&ring);
+	return ret;
+}
+
+/**
+ * struct farthest - a heap of (name, its next use), the farthest use first
+ * @key: next use; stale when it differs from the name's own
+ * @name: the name
+ * @nr: entries
+ */
+struct farthest {
+	uint32_t *key;
+	uint32_t *name;
+	uint64_t nr;
+};
+
+static void farthest_push(struct farthest *f, uint32_t key, uint32_t name)
+{
+	uint64_t i = f->nr++;
+
+	for (; i && f->key[(i - 1) / 2] < key; i = (i - 1) / 2) {
+		f->key[i] = f->key[(i - 1) / 2];
+		f->name[i] = f->name[(i - 1) / 2];
+	}
+	f->key[i] = key;
+	f->name[i] = name;
+}
+
+static void farthest_pop(struct farthest *f)
+{
+	uint32_t key = f->key[--f->nr], name = f->name[f->nr];
+	uint64_t i = 0, kid;
+
+	while ((kid = 2 * i + 1) < f->nr) {
+		if (kid + 1 < f->nr && f->key[kid + 1] > f->key[kid])
+			kid++;
+		if (f->key[kid] <= key)
+			break;
+		f->key[i] = f->key[kid];
+		f->name[i] = f->name[kid];
+		i = kid;
+	}
+	f->key[i] = key;
+	f->name[i] = name;
+}
+
+/* Knows the future: keeps what is used again soonest, writes nothing else. */
+static int simulate_optimum(const struct trace *t, const struct renamed *n,
+			    struct sim_result *r)
+{
+	uint32_t *next = malloc((t->nr_refs + 1) * sizeof(*next));
+	uint32_t *last = malloc((n->nr + 1) * sizeof(*last));
+	uint32_t *cached = malloc((n->nr + 1) * sizeof(*cached));
+	struct farthest f = {
+		.key = malloc((t->nr_refs + 1) * sizeof(*f.key)),
+		.name = malloc((t->nr_refs + 1) * sizeof(*f.name)),
+	};
+	uint64_t used = 0, i, j, k = 0;
+	int ret = -ENOMEM;
+
+	if (!next || !last || !cached || !f.key || !f.name)
+		goto out;
+	for (i = 0; i < n->nr; i++) {
+		last[i] = NOWHERE;
+		cached[i] = NOWHERE;
+	}
+	for (i = t->nr_refs; i--; last[n->names[i]] = i)
+		next[i] = last[n->names[i]];
+	for (i = 0; i < t->nr_reqs; i++) {
+		bool lead = true;
+
+		for (j = 0; j < t->reqs[i].nr; j++, k++) {
+			uint32_t b = n->names[k];
+			bool hit = cached[b] != NOWHERE;
+
+			lead &= hit;
+			r->hits += lead;
+			r->puts += !hit;
+			used += !hit;
+			cached[b] = next[k];
+			if (next[k] == NOWHERE) {
+				used--;
+				continue;
+			}
+			r->writes += !hit;
+			farthest_push(&f, next[k], b);
+			while (used > r->capacity_blocks) {
+				b = f.name[0];
+				if (cached[b] == f.key[0]) {
+					cached[b] = NOWHERE;
+					used--;
+				}
+				farthest_pop(&f);
+			}
+		}
+	}
+	r->admitted = r->writes;
+	ret = 0;
+out:
+	free(next);
+	free(last);
+	free(cached);
+	free(f.key);
+	free(f.name);
+	return ret;
+}
+
+int simulate(const struct trace *t, const struct sim_opts *o,
+	     struct sim_result *r)
+{
+	struct renamed n = { 0 };
+	int ret;
+
+	*r = (struct sim_result){
+		.requests = t->nr_reqs,
+		.refs = t->nr_refs,
+		.capacity_blocks = o->capacity_blocks,
+	};
+	if (!r->capacity_blocks)
+		r->capacity_blocks = o->capacity * t->nr_distinct;
+	r->dram_blocks = o->dram * t->nr_distinct;
+	if (!r->capacity_blocks || o->capacity < 0 || !t->nr_refs)
+		return -EINVAL;
+	ret = rename_ids(t, o->salt, &n);
+	if (!ret) {
+		switch (o->cache) {
+		case SIM_POLICY:
+			ret = simulate_policy(t, &n, o, r);
+			break;
+		case SIM_FIFO:
+		case SIM_LRU:
+			ret = simulate_queue(t, &n, o->cache == SIM_LRU, r);
+			break;
+		case SIM_OPTIMUM:
+			ret = simulate_optimum(t, &n, r);
+			break;
+		default:
+			ret = -EINVAL;
+		}
+	}
+	free(n.names);
+	free(n.hashes);
+	if (o->cache != SIM_POLICY)
+		r->declined = r->puts - r->admitted;
+	r->hit_ratio = (double)r->hits / r->refs;
+	r->writes_per_hit = r->writes / (double)(r->hits ? r->hits : 1);
+	r->writes_per_block = (double)r->writes / r->refs;
+	return ret;
+}

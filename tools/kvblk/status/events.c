@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+/* kvblk events: prints what happens, as it happens. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "common/uuid.h"
+
+enum {
+	OPT_COUNT = CLI_OPT_FIRST,
+	OPT_SECONDS,
+};
+
+struct events_args {
+	bool json;
+	const char *pool;
+	uint64_t count;		/* 0: no end */
+	double seconds;		/* 0: no end */
+};
+
+static error_t parse_events(int key, char *arg, struct argp_state *state)
+{
+	struct events_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->json;
+		return 0;
+	case OPT_COUNT:
+		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
+		return 0;
+	case OPT_SECONDS:
+		args->seconds = cli_time(state, "--seconds", arg, 0.001, 1e7);
+		return 0;
+	case ARGP_KEY_ARG:
+		cli_at_most(state, 1, arg);
+		cli_check_pool_name(state, arg);
+		args->pool = arg;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option events_options[] = {
+	{ "count", OPT_COUNT, "N", 0, "End after N events", 0 },
+	{ "seconds", OPT_SECONDS, "TIME", 0, "End after this time", 0 },
+	{ 0 },
+};
+
+static const struct argp events_argp = {
+	.options = events_options,
+	.parser = parse_events,
+	.args_doc = "[POOL]",
+	.doc = "Print what happens to POOL, or to all pools, a line for each event.\v"
+	       "Example:\n  kvblk events kv0 --count 1\n\n"
+	       "With -o json each line is a JSON object.",
+	.children = cli_output_children,
+};
+
+static json_t *event_json(const struct kvblk_notice *notice, const char *text)
+{
+	static const uint8_t none[16];
+	char uuid[40];
+	json_t *json = json_pack("{s:I, s:s, s:s, s:s, s:s}",
+		"time_ns", (json_int_t)notice->time_ns,
+		"event", kvblk_event_name(notice->type),
+		"pool", notice->pool,
+		"member", notice->member,
+		"text", text);
+
+	if (json && memcmp(notice->uuid, none, sizeof(none)) != 0)
+		json_object_set_new(json, "uuid", json_string(uuid_format(notice->uuid, uuid)));
+	if (json && *notice->place)
+		json_object_set_new(json, "place", json_string(notice->place));
+	for (unsigned int i = 0; json && i < KVBLK_NOTICE_NUMBERS; i++)
+		if (notice->has & 1U << i)
+			json_object_set_new(json, kvblk_event_number_name(i),
+					    json_integer((json_int_t)notice->number[i]));
+	return json;
+}
+
+static int print_event(const struct kvblk_notice *notice, bool json)
+{
+	time_t second = (time_t)(notice->time_ns / 1000000000);
+	unsigned int ms = (unsigned int)(notice->time_ns / 1000000 % 1000);
+	char text[256], when[32] = "";
+	struct tm tm;
+
+	kvblk_event_text(notice, text, sizeof(text));
+	if (json)
+		return cli_print_json_line(event_json(notice, text));
+	if (localtime_r(&second, &tm))
+		strftime(when, sizeof(when), "%F %T", &tm);
+	printf("%s.%03u %-15s %s%s%s\n", when, ms, kvblk_event_name(notice->type),
+	       text, *notice->place ? "; its device: " : "", notice->place);
+	return cli_flush();
+}
+
+/* Milliseconds until @end, for poll(); -1 without one. */
+static int time_left(const struct timespec *end)
+{
+	struct timespec now;
+	double left;
+
+	if (!end)
+		return -1;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	left = (double)(end->tv_sec - now.tv_sec) * 1e3 +
+	       (double)(end->tv_nsec - now.tv_nsec) / 1e6;
+	if (left <= 0)
+		return 0;
+	return left > 1e9 ? 1000000000 : (int)left + 1;
+}
+
+static int listen_to(struct kvblk_events *events,
+		     const struct events_args *args)
+{
+	struct pollfd pollfd = {
+		.fd = kvblk_events_fd(events),
+		.events = POLLIN,
+	};
+	const struct kvblk_notice *notice;
+	struct timespec end;
+	uint64_t seen = 0;
+	int err, ret;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += (time_t)args->seconds;
+	end.tv_nsec += (long)((args->seconds - (double)(time_t)args->seconds) *
+			      1e9);
+	while (!args->count || seen < args->count) {
+		err = kvblk_events_read(events, &notice);
+		if (err == -EAGAIN) {
+			ret = poll(&pollfd, 1,
+				   time_left(args->seconds > 0 ? &end : NULL));
+			if (ret == 0)
+				break;
+			if (ret < 0 && errno != EINTR)
+				return cli_fail("poll: %s", strerror(errno));
+			continue;
+		}
+		if (err == -ENOBUFS) {
+			cli_fail("events were lost: they came faster than they were read");
+			continue;
+		}
+		if (err)
+			return cli_fail("events: %s", strerror(-err));
+		if (args->pool && strcmp(args->pool, notice->pool) != 0)
+			continue;
+		ret = print_event(notice, args->json);
+		if (ret)
+			return ret;
+		seen++;
+	}
+	return CLI_OK;
+}
+
+int events_main(int argc, char **argv)
+{
+	struct events_args args = { 0 };
+	struct kvblk_events *events;
+	int err, ret;
+
+	cli_parse(&events_argp, argc, argv, &args);
+	err = kvblk_events_open(&events);
+	if (err == -ENOENT)
+		return cli_no_family();
+	if (err)
+		return cli_fail("can't listen to events: %s", strerror(-err));
+	ret = listen_to(events, &args);
+	kvblk_events_close(events);
+	return ret;
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: MIT
+/*
+ * kvblk stat: what pools and their members have counted, once since their assembly,
+ * or as rates for each interval.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "common/snapshot.h"
+
+#define NS_PER_S	1000000000ull
+
+enum {
+	OPT_COUNT = CLI_OPT_FIRST,
+};
+
+struct stat_args {
+	bool json;
+	const char *pool;
+	const char *member;
+	double interval_s;	/* 0: once */
+	uint64_t count;		/* 0: no end */
+};
+
+static error_t parse_stat(int key, char *arg, struct argp_state *state)
+{
+	struct stat_args *args = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &args->json;
+		return 0;
+	case 'w':
+		args->interval_s = arg ? cli_time(state, "--watch", arg, 0.1, 86400) :
+				   cli_next_time(state, "--watch", 0.1, 86400) ?: 1;
+		return 0;
+	case OPT_COUNT:
+		args->count = cli_number(state, "--count", arg, 1, UINT64_MAX);
+		return 0;
+	case ARGP_KEY_ARG:
+		cli_at_most(state, 2, arg);
+		if (state->arg_num) {
+			args->member = arg;
+			return 0;
+		}
+		cli_check_pool_name(state, arg);
+		args->pool = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (args->member && args->interval_s > 0)
+			cli_usage(state, "--watch shows pools, not a member");
+		if (args->count && args->interval_s == 0)
+			cli_usage(state, "--count is for --watch");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_option stat_options[] = {
+	{ "watch", 'w', "TIME", OPTION_ARG_OPTIONAL,
+	  "Show rates, a line every second or TIME, like 5 or 500ms", 0 },
+	{ "count", OPT_COUNT, "N", 0, "With --watch: end after N lines", 0 },
+	{ 0 },
+};
+
+static const struct argp stat_argp = {
+	.options = stat_options,
+	.parser = parse_stat,
+	.args_doc = "[POOL [MEMBER]]",
+	.doc = "Show what POOL, or each pool, has done since it was assembled, or "
+	       "MEMBER since it came, and how that is now.\v"
+	       "Example:\n  kvblk stat kv0 --watch 5\n  kvblk stat kv0 nvme1n1\n\n"
+	       "With --watch and -o json each line is a JSON object.",
+	.children = cli_output_children,
+};
+
+/*
+ * Upper bound in ns of a quantile of what @now has more than @then (NULL: of
+ * all); the histogram has powers of two, so it is at most twice too high.
+ */
+static uint64_t quantile(const struct kvblk_stats *now,
+			 const struct kvblk_stats *then, unsigned int latency,
+			 double q)
+{
+	uint64_t total = 0, seen = 0, rank, n[KVBLK_STATS_BUCKETS] = { 0 };
+
+	for (uint32_t i = 0; i < now->nr_buckets[latency]; i++) {
+		n[i] = now->latency[latency][i];
+		if (then)
+			n[i] -= then->latency[latency][i];
+		total += n[i];
+	}
+	if (!total)
+		return 0;
+	rank = (uint64_t)(q * (double)total);
+	if (rank >= total)
+		rank = total - 1;
+	for (uint32_t i = 0; i < KVBLK_STATS_BUCKETS; i++) {
+		seen += n[i];
+		if (seen > rank)
+			return i < 63 ? 2ull << i : UINT64_MAX;
+	}
+	return 0;
+}
+
+static json_t *json_latency(const struct kvblk_stats *stats,
+			    unsigned int latency)
+{
+	json_t *buckets = json_array();
+
+	for (uint32_t i = 0; i < stats->nr_buckets[latency]; i++)
+		json_array_append_new(buckets,
+			json_integer((json_int_t)stats->latency[latency][i]));
+	return json_pack("{s:I, s:I, s:I, s:o}",
+		"p50_ns", (json_int_t)quantile(stats, NULL, latency, 0.5),
+		"p90_ns", (json_int_t)quantile(stats, NULL, latency, 0.9),
+		"p99_ns", (json_int_t)quantile(stats, NULL, latency, 0.99),
+		"log2_buckets", buckets);
+}
+
+/* Those of @nr numbers that are there. */
+static json_t *json_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
+			    const char *(*name)(unsigned int i))
+{
+	json_t *json = json_object();
+
+	for (unsigned int i = 0; i < nr; i++) {
+		if (has[i] && name(i))
+			json_object_set_new(json, name(i),
+					    json_integer((json_int_t)numbers[i]));
+	}
+	return json;
+}
+
+static json_t *json_stats(const struct kvblk_stats *stats)
+{
+	json_t *latency = json_object(), *json;
+
+	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
+		if (stats->nr_buckets[i] && kvblk_latency_name(i))
+			json_object_set_new(latency, kvblk_latency_name(i),
+					    json_latency(stats, i));
+	}
+	json = json_pack("{s:s}", "pool", stats->pool);
+	if (stats->member[0])
+		json_object_set_new(json, "member", json_string(stats->member));
+	json_object_set_new(json, "counters",
+			    json_numbers(stats->counter, stats->has_counter,
+					 KVBLK_STATS_COUNTERS, kvblk_counter_name));
+	json_object_set_new(json, "gauges",
+			    json_numbers(stats->gauge, stats->has_gauge,
+					 KVBLK_STATS_GAUGES, kvblk_gauge_name));
+	json_object_set_new(json, "latency", latency);
+	return json;
+}
+
+static json_t *json_size(const struct kvblk_stats *size)
+{
+	json_t *json = json_pack("{s:I}", "size_max", (json_int_t)size->size_max);
+	json_t *latency;
+
+	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
+		if (!size->nr_buckets[i] || !kvblk_latency_name(i))
+			continue;
+		latency = json_latency(size, i);
+		json_object_set_new(latency, "total_ns",
+				    json_integer((json_int_t)size->latency_ns[i]));
+		json_object_set_new(json, kvblk_latency_name(i), latency);
+	}
+	return json;
+}
+
+/* What "kvblk stat" shows. */
+struct shown {
+	struct kvblk_stats *pools;
+	struct kvblk_stats *members;	/* of all pools, as are */
+	struct kvblk_stats *sizes;
+};
+
+static json_t *json_pool(const struct kvblk_stats *pool, const struct shown *shown)
+{
+	json_t *json = json_stats(pool), *sizes = json_array(), *members = json_array();
+
+	for (const struct kvblk_stats *s = shown->sizes; s; s = s->next) {
+		if (!strcmp(s->pool, pool->pool))
+			json_array_append_new(sizes, json_size(s));
+	}
+	for (const struct kvblk_stats *s = shown->members; s; s = s->next) {
+		if (!strcmp(s->pool, pool->pool))
+			json_array_append_new(members, json_stats(s));
+	}
+	json_object_set_new(json, "latency_by_size", sizes);
+	json_object_set_new(json, "members", members);
+	return json;
+}
+
+static void print_numbers(const uint64_t *numbers, const bool *has, unsigned int nr,
+			  const char *(*name)(unsigned int i))
+{
+	char text[32];
+
+	for (unsigned int i = 0; i < nr; i++) {
+		if (!has[i] || !name(i))
+			continue;
+		printf("  %-22s %20" PRIu64, name(i), numbers[i]);
+		if (strstr(name(i), "bytes"))
+			printf("  %s", cli_format_bytes(numbers[i], text, sizeof(text)));
+		putchar('\n');
+	}
+}
+
+/* Those that there are, and if @used have happened; @size: of what sizes. */
+static void print_latencies(const struct kvblk_stats *stats, const char *size, bool used)
+{
+	static const double quantiles[] = { 0.5, 0.9, 0.99, 0.999 };
+	char text[32], name[64];
+
+	for (unsigned int i = 0; i < KVBLK_STATS_LATENCIES; i++) {
+		if (!stats->nr_buckets[i] || !kvblk_latency_name(i) ||
+		    (used && !quantile(stats, NULL, i, 1)))
+			continue;
+		snprintf(name, sizeof(name), "%s%s", kvblk_latency_name(i), size);
+		printf("  %-22s", name);
+		for (size_t q = 0; q < ARRAY_SIZE(quantiles); q++)
+			printf(" %10s",
+			       cli_format_ns(quantile(stats, NULL, i, quantiles[q]),
+					     text, sizeof(text)));
+		putchar('\n');
+	}
+}
+
+static void print_sizes(const char *pool, const struct kvblk_stats *sizes)
+{
+	char size[40], text[32];
+
+	for (; sizes; sizes = sizes->next) {
+		if (strcmp(sizes->pool, pool) != 0)
+			continue;
+		snprintf(size, sizeof(size), ", up to %s",
+			 cli_format_bytes(sizes->size_max, text, sizeof(text)));
+		print_latencies(sizes, size, true);
+	}
+}
+
+static void print_stats(const struct kvblk_stats *stats)
+{
+	if (stats->member[0])
+		printf("pool %s, member %s\n", stats->pool, stats->member);
+	else
+		printf("pool %s\n", stats->pool);
+	print_numbers(stats->counter, stats->has_counter, KVBLK_STATS_COUNTERS,
+		      kvblk_counter_name);
+	puts("  now");
+	print_numbers(stats->gauge, stats->has_gauge, KVBLK_STATS_GAUGES,
+		      kvblk_gauge_name);
+	printf("  %-22s %10s %10s %10s %10s\n", "latency below", "p50", "p90",
+	       "p99", "p99.9");
+	print_latencies(stats, "", false);
+}
+
+static int show_member(const struct kvblk_stats *members, const struct stat_args *args)
+{
+	while (members && strcmp(members->member, args->member) != 0)
+		members = members->next;
+	if (!members)
+		return cli_fail("pool %s has no member %s: see \"kvblk member list %s\"",
+				args->pool, args->member, args->pool);
+	if (args->json)
+		return cli_print_json(json_stats(members));
+	print_stats(members);
+	return cli_flush();
+}
+
+static int show_pools(const struct shown *shown, bool json)
+{
+	json_t *array = json_array();
+
+	for (const struct kvblk_stats *pool = shown->pools; pool; pool = pool->next) {
+		if (json) {
+			json_array_append_new(array, json_pool(pool, shown));
+			continue;
+		}
+		print_stats(pool);
+		print_sizes(pool->pool, shown->sizes);
+	}
+	if (json)
+		return cli_print_json(array);
+	json_decref(array);
+	return cli_flush();
+}
+
+static int show_once(struct kvblk_admin *admin, const struct stat_args *args)
+{
+	struct shown shown = { 0 };
+	int err, ret;
+
+	err = kvblk_stats_get(admin, args->pool, &shown.pools);
+	if (!err)
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_MEMBER, args->pool,
+				       &shown.members);
+	if (!err)
+		err = kvblk_stats_list(admin, KVBLK_STATS_SCOPE_SIZE, args->pool,
+				       &shown.sizes);
+	if (err)
+		ret = cli_admin_fail(admin, err, args->pool ? args->pool : "stat");
+	else
+		ret = args->member ? show_member(shown.members, args) :
+				     show_pools(&shown, args->json);
+	kvblk_stats_free(shown.pools);
+	kvblk_stats_free(shown.members);
+	kvblk_stats_free(shown.sizes);
+	return ret;
+}
+
+struct interval {
+	const struct kvblk_stats *now;
+	const struct kvblk_stats *then;
+	double seconds;
+};
+
+static double rate(const struct interval *in, unsigned int counter)
+{
+	return (double)(in->now->counter[counter] -
+			in->then->counter[counter]) / in->seconds;
+}
+
+static int print_interval(const struct interval *in)
+{
+	char p50[32], p99[32];
+
+	printf("%-12s %9.1f %10.1f %9.1f %10.1f %9.1f %9.1f %9.1f %9s %9s\n",
+	       in->now->pool, rate(in, KVBLK_A_COUNTER_PUTS),
+	       cli_mib(rate(in, KVBLK_A_COUNTER_PUT_BYTES)),
+	       rate(in, KVBLK_A_COUNTER_GETS),
+	       cli_mib(rate(in, KVBLK_A_COUNTER_GET_BYTES)),
+	       rate(in, KVBLK_A_COUNTER_GET_MISSES),
+	       rate(in, KVBLK_A_COUNTER_PUT_DECLINED),
+	       rate(in, KVBLK_A_COUNTER_SEGMENTS_RECLAIMED),
+	       cli_format_ns(quantile(in->now, in->then, KVBLK_A_LATENCY_GET,
+				      0.5), p50, sizeof(p50)),
+	       cli_format_ns(quantile(in->now, in->then, KVBLK_A_LATENCY_GET,
+				      0.99), p99, sizeof(p99)));
+	return cli_flush();
+}
+
+static int print_interval_json(const struct interval *in)
+{
+	struct timespec now;
+	json_t *rates = json_object();
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
+		if (kvblk_counter_name(i))
+			json_object_set_new(rates, kvblk_counter_name(i),
+					    json_real(rate(in, i)));
+	}
+	return cli_print_json_line(json_pack("{s:f, s:s, s:f, s:o, s:I, s:I, s:I, s:I}",
+		"time", (double)now.tv_sec + (double)now.tv_nsec / 1e9,
+		"pool", in->now->pool, "seconds", in->seconds,
+		"per_second", rates,
+		"get_p50_ns", (json_int_t)quantile(in->now, in->then,
+						   KVBLK_A_LATENCY_GET, 0.5),
+		"get_p99_ns", (json_int_t)quantile(in->now, in->then,
+						   KVBLK_A_LATENCY_GET, 0.99),
+		"put_p50_ns", (json_int_t)quantile(in->now, in->then,
+						   KVBLK_A_LATENCY_PUT, 0.5),
+		"put_p99_ns", (json_int_t)quantile(in->now, in->then,
+						   KVBLK_A_LATENCY_PUT, 0.99)));
+}
+
+/* The pool was destroyed and made anew in between. */
+static bool begun_anew(const struct kvblk_stats *now,
+		       const struct kvblk_stats *then)
+{
+	for (unsigned int i = 0; i < KVBLK_STATS_COUNTERS; i++) {
+		if (now->counter[i] < then->counter[i])
+			return true;
+	}
+	return false;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static int watch(struct kvblk_admin *admin, const struct stat_args *args)
+{
+	struct kvblk_stats *then = NULL, *list;
+	uint64_t then_ns = now_ns(), next_ns = then_ns, read_ns;
+	uint64_t step_ns = (uint64_t)(args->interval_s * (double)NS_PER_S);
+	struct timespec next;
+	int err, ret = CLI_OK;
+
+	err = kvblk_stats_get(admin, args->pool, &then);
+	for (uint64_t line = 0; !err && !ret; line++) {
+		if (args->count && line == args->count)
+			break;
+		if (!args->json && line % 20 == 0)
+			printf("%-12s %9s %10s %9s %10s %9s %9s %9s %9s %9s\n",
+			       "POOL", "PUT/s", "PUT MiB/s", "GET/s", "GET MiB/s",
+			       "MISS/s", "DECL/s", "RECL/s", "GET p50", "GET p99");
+		next_ns += step_ns;
+		next.tv_sec = (time_t)(next_ns / NS_PER_S);
+		next.tv_nsec = (long)(next_ns % NS_PER_S);
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next,
+				       NULL) == EINTR)
+			;
+		err = kvblk_stats_get(admin, args->pool, &list);
+		if (err)
+			break;
+		read_ns = now_ns();
+		for (struct kvblk_stats *s = list; s && !ret; s = s->next) {
+			struct interval in = {
+				.now = s,
+				.then = snapshot_stats(then, s->pool, ""),
+				.seconds = (double)(read_ns - then_ns) /
+					   (double)NS_PER_S,
+			};
+
+			/* a pool that came meanwhile has no rates yet */
+			if (!in.then || begun_anew(s, in.then))
+				continue;
+			ret = args->json ? print_interval_json(&in) :
+					   print_interval(&in);
+		}
+		kvblk_stats_free(then);
+		then = list;
+		then_ns = read_ns;
+	}
+	kvblk_stats_free(then);
+	if (err)
+		ret = cli_admin_fail(admin, err,
+				     args->pool ? args->pool : "stat");
+	return ret;
+}
+
+int stat_main(int argc, char **argv)
+{
+	struct stat_args args = { 0 };
+	struct kvblk_admin *admin;
+	int ret;
+
+	cli_parse(&stat_argp, argc, argv, &args);
+	ret = cli_open_admin(&admin);
+	if (ret)
+		return ret;
+	if (args.interval_s > 0)
+		ret = watch(admin, &args);
+	else
+		ret = show_once(admin, &args);
+	kvblk_admin_close(admin);
+	return ret;
+}
+
+uint64_t stat_quantile(const struct kvblk_stats *now, const struct kvblk_stats *then,
+		       unsigned int latency, double q)
+{
+	return quantile(now, then, latency, q);
+}
