@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../selftests"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../selftests/runtimes"))
 from kv_events import CAUGHT_UP, RECORD, REMOVED, STORED, Engine, Indexer, compare_with, prompts  # noqa: E402
 
 LOST = 4

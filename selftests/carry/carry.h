@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A pool in a VM, for programs of the host: what goes over the wire between preload.c,
- * which takes their system calls, and kv_carry.c, which makes these in the VM.
+ * which takes their system calls, and server.c, which makes these in the VM.
  *
  * Rule: a request and its reply are alone on their connection. The connection that
  * opened a node owns the open file; when it ends, however it does, the file is closed.

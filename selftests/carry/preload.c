@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * Preloaded, it takes a program's system calls on /dev/kvblk/POOL/... to the VM where
- * KVBLK_CARRY=ADDRESS:PORT is kv_carry. The module that answers is the real one; what the
+ * KVBLK_CARRY=ADDRESS:PORT is carry_server. The module that answers is the real one; what the
  * program may not do is io_uring, and its registered memory is registered here only.
  * KVBLK_CARRY_BEFORE_GET=COMMAND is run there once, before the program's first get.
  *

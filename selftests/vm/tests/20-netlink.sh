@@ -27,7 +27,7 @@ kv_load
 flash 20 68
 events_start
 pool_format /dev/flash0
-check nl_input $pool flash0 /dev/flash1
+check guest_netlink_input $pool flash0 /dev/flash1
 
 small_pool a /dev/flash2
 small_pool z /dev/flash3
@@ -36,14 +36,14 @@ expect "members of the pool many" "$(kvblk member list many | grep -c flash)" 16
 churn &
 churn=$!
 defer "touch $tmp/stop; wait $churn || true"
-check nl_input $pool flash0 /dev/flash1 dumps
+check guest_netlink_input $pool flash0 /dev/flash1 dumps
 touch "$tmp/stop"
 check wait $churn
 
 # a member whose device is gone
 put "$configfs/nullb/flash3/power" 0
 wait_for 30 dead_member
-check nl_input z flash3 /dev/flash1 routes
+check guest_netlink_input z flash3 /dev/flash1 routes
 
 # a request that is all right after so many that were not
 check kvblk member add $pool --format --yes /dev/flash1

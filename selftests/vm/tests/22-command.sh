@@ -107,7 +107,7 @@ json 'd["health"] == "ok" and d["pools"][0]["members_up"] == 2' kvblk status
 code 0 "^$pool  *ok  *2 of 2" kvblk status
 json 'd["pool"] == "t" and d["seconds"] > 0.1 and d["health"] == "ok"' kvblk iostat $pool 200ms 1
 
-coproc holder { exec kv_blocks $node hold; }
+coproc holder { exec guest_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"
 code 1 'has the node open: close it, or say --force' kvblk pool destroy $pool

@@ -43,7 +43,7 @@ echo "-- a full pool"
 put $sysfs/reclaim_event_rate 0
 put $tracefs/events/kvblk/kvblk_reclaim/enable 1
 put $tracefs/events/kvblk/kvblk_segment/enable 1
-check kv_stress -m write -t 2 -k 4000 -l 400000 -b $((2 * 68 * 2 << 20)) $node
+check guest_stress -m write -t 2 -k 4000 -l 400000 -b $((2 * 68 * 2 << 20)) $node
 wait_for 5 event low-space
 wait_for 5 event reclaim-rate
 grep -qE ' kvblk_reclaim: t: ' $tracefs/trace || fail "no reclaim in the trace"

@@ -93,10 +93,10 @@ is_well() {
 	[ "$(cat $sysfs/members/flaky/failing)" = 0 ]
 }
 
-# data TEST: of kv_data, whose keys are the same each time
+# data TEST: of guest_put_get, whose keys are the same each time
 data() {
 	blocks delete 1000000 10 1
-	check kv_data $node "$1"
+	check guest_put_get $node "$1"
 }
 
 # expired_seen: a block was asked for when its time was over, and before the sweeper came by
@@ -174,7 +174,7 @@ echo "-- statistics come by themselves, when they are wanted, as often as they a
 check kvblk pool create other --format --yes --segment-size 8M /dev/flash1 /dev/flash2 >/dev/null
 defer '[ ! -d /sys/class/kvblk/other ] || kvblk pool destroy other'
 was=$(listeners)
-lib_stats >"$tmp/feed" &
+library_stats >"$tmp/feed" &
 defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true"
 wait_for 10 more_listeners "$was"
 put /sys/class/kvblk/other/stats_seconds 1

@@ -19,7 +19,7 @@ followed() {
 
 follow() {
 	rm -f "$tmp/followed"
-	kv_follow $node follow "$tmp/followed" >"$tmp/follow" &
+	guest_journal_follow $node follow "$tmp/followed" >"$tmp/follow" &
 	follower=$!
 	defer "kill $follower 2>/dev/null; wait $follower 2>/dev/null || true"
 	wait_for 30 grep -q '^following' "$tmp/follow"
@@ -34,8 +34,8 @@ flash 2 74
 pool_format --index-slots 3000 /dev/flash0 /dev/flash1
 
 echo "-- bad input; a reader who is late"
-check kv_follow $node input
-check kv_follow $node late
+check guest_journal_follow $node input
+check guest_journal_follow $node late
 
 echo "-- under load, with reclaim and a full index"
 blocks put 1 50 5000 7
@@ -58,7 +58,7 @@ blocks put 2000 30 5000 7
 followed 30
 
 echo "-- a pool that goes is held up by nobody"
-kv_follow $node end >"$tmp/end" &
+guest_journal_follow $node end >"$tmp/end" &
 ender=$!
 defer "kill $ender 2>/dev/null || true"
 wait_for 20 grep -q open "$tmp/end"

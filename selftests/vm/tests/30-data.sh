@@ -13,7 +13,7 @@ engines=(ioctl uring)
 for engine in "${engines[@]}"; do
 	echo "-- $engine"
 	pool_format /dev/flash0 /dev/flash1
-	check env "KV_ENGINE=$engine" kv_data $node
+	check env "KV_ENGINE=$engine" guest_put_get $node
 	no_failures
 	more_than 100 get_direct
 	more_than 100 get_bounced
@@ -21,7 +21,7 @@ for engine in "${engines[@]}"; do
 done
 
 pool_create --format --yes --strict --segment-size 8M /dev/flash0 /dev/flash1
-check kv_data $node sizes aligned_is_direct pieces mixed_pieces partial too_small
+check guest_put_get $node sizes aligned_is_direct pieces mixed_pieces partial too_small
 no_failures
 expect get_direct "$(counter get_direct)" 0
 expect put_direct "$(counter put_direct)" 0
@@ -29,5 +29,5 @@ check pool_destroy
 
 nullb_create large 1160
 pool_create --format --yes --segment-size 128M /dev/large
-check kv_data $node info largest
+check guest_put_get $node info largest
 no_failures

@@ -13,7 +13,7 @@ engines=(ioctl uring)
 [ "$KVBLK_KERNEL" != debug-smp ] || engines=(uring)
 for engine in "${engines[@]}"; do
 	pool_format /dev/flash0
-	check env "KV_ENGINE=$engine" kv_lookup $node
+	check env "KV_ENGINE=$engine" guest_lookup_lease $node
 	no_failures
 	more_than 0 segments_reclaimed
 	check pool_destroy
@@ -28,7 +28,7 @@ exec 8<>"$tmp/hold"
 holds() {
 	local i
 	for ((i = 0; i < $1; i++)); do
-		KV_STAY=1 kv_blocks $node lease $((1 + i * 80 / $1)) $((80 / $1)) 1 <&8 >"$tmp/leased" &
+		KV_STAY=1 guest_blocks $node lease $((1 + i * 80 / $1)) $((80 / $1)) 1 <&8 >"$tmp/leased" &
 		holders+=($!)
 		defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true"
 		wait_for 20 grep -q leased= "$tmp/leased"

@@ -7,7 +7,7 @@
 . "${0%/*}/daemon.bash"
 
 publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
-events=/kvblk/selftests/kv_events.py
+events=/kvblk/selftests/runtimes/kv_events.py
 
 # follower_start: kvblkd, which follows the pool
 follower_start() {

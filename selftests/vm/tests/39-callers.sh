@@ -10,7 +10,7 @@ flash 2 80
 
 # hold WHAT: a caller that is stalled so, in $holder
 hold() {
-	coproc holding { exec kv_stall $node hold "$1"; }
+	coproc holding { exec guest_pager_stall $node hold "$1"; }
 	# shellcheck disable=SC2154 # by coproc
 	holder=$holding_PID
 	defer "kill -KILL $holder 2>/dev/null || true"

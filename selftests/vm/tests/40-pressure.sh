@@ -10,7 +10,7 @@ times=3
 kv_load
 flash 2 68
 pool_format /dev/flash0 /dev/flash1
-check kv_stress -m write -t 3 -k 4000 -l 400000 -b $((2 * 68 * times << 20)) $node
+check guest_stress -m write -t 3 -k 4000 -l 400000 -b $((2 * 68 * times << 20)) $node
 no_failures
 # all that was put but for two fillings, at least, was thrown out again: 16 segments each
 more_than $((16 * (times - 2))) segments_reclaimed

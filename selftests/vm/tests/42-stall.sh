@@ -9,15 +9,15 @@
 kv_load
 flash 3 80
 pool_format /dev/flash0
-check kv_stall $node
-check env KV_ENGINE=uring kv_stall $node
+check guest_pager_stall $node
+check env KV_ENGINE=uring guest_pager_stall $node
 # a block that was asked for before comes through the pool's memory
 for engine in ioctl uring; do
 	blocks put 6000010 1 65536
 	blocks get 6000010 1 65536
 	put $sysfs/dram_bytes $((16 << 20))
 	put $sysfs/dram_promote 1
-	check env KV_DRAM=1 KV_ENGINE=$engine kv_stall $node stalled_copy
+	check env KV_DRAM=1 KV_ENGINE=$engine guest_pager_stall $node stalled_copy
 	put $sysfs/dram_bytes 0
 	wait_for 20 dram_is 0
 done
@@ -44,7 +44,7 @@ missed_epoch() {
 	put $sysfs/suspect_ms 500
 	blocks put 1 20 50000
 	device_silent slow
-	kv_blocks $node get 1 20 50000 &
+	guest_blocks $node get 1 20 50000 &
 	wait_for 10 event member-suspect
 	code 4 'deletes fail until' kvblk member remove --yes $pool flash0
 	wait_for 10 member_is flash0 gone
@@ -100,7 +100,7 @@ wait_for 20 pool_is_up
 
 echo "-- a member that does not answer keeps no other one"
 device_silent slow
-kv_blocks $node put 1 20 50000 >"$tmp/puts" &
+guest_blocks $node put 1 20 50000 >"$tmp/puts" &
 check "${soon[@]}" kvblk member remove --yes $pool flash0
 wait_for 20 member_is flash0 gone
 device_answers slow
@@ -142,7 +142,7 @@ grep -a 'request-done.*failed' "$tmp/events" || fail "no event of a failure"
 echo "-- who asked waits for the end"
 check kvblk pool create $pool --format --yes --segment-size 8M /dev/flash0
 device_silent slow
-lib_wait $pool /dev/mapper/slow >"$tmp/wait" &
+library_wait $pool /dev/mapper/slow >"$tmp/wait" &
 wait_for 60 [ -s "$tmp/wait" ]
 expect "what the wait says at first" "$(cat "$tmp/wait")" waits
 device_answers slow

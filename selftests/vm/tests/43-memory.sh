@@ -32,7 +32,7 @@ module_starves() {
 stress_starving() {
 	local dir=/sys/kernel/debug/$1
 	module_starves "$1" 5
-	check kv_stress -e -n -o -t 3 -k 500 -l 60000 -s 10 "$node"
+	check guest_stress -e -n -o -t 3 -k 500 -l 60000 -s 10 "$node"
 	put "$dir/probability" 0
 	echo "$1, $KV_ENGINE: $((1000000 - $(cat "$dir/times"))) allocations failed"
 	[ "$(cat "$dir/times")" -lt 999950 ] || fail "$1 has hardly made anything fail"
@@ -65,7 +65,7 @@ lost_event
 for fault in failslab fail_page_alloc fail_usercopy; do
 	module_starves $fault 0
 done
-check env KV_STARVE=1 kv_lookup $node lease_without_memory
+check env KV_STARVE=1 guest_lookup_lease $node lease_without_memory
 for KV_ENGINE in ioctl uring; do
 	export KV_ENGINE
 	stress_starving failslab

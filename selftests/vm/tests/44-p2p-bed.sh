@@ -33,16 +33,16 @@ refused() {
 
 # round_trip MEMORY DRIVE BRIDGE: both ways directly; what is on the drive is then compared through the host's memory
 round_trip() {
-	moved 512 $(($3 * 512)) 256 kv_p2p trip "$1" "$2" $MiB
-	moved 256 $(($3 * 256)) 0 kv_p2p read "$1" "$2" $MiB
-	moved 1 "$3" 0 kv_p2p write "$1" "$2" 4096
+	moved 512 $(($3 * 512)) 256 guest_p2p_plain trip "$1" "$2" $MiB
+	moved 256 $(($3 * 256)) 0 guest_p2p_plain read "$1" "$2" $MiB
+	moved 1 "$3" 0 guest_p2p_plain write "$1" "$2" 4096
 }
 
 # holder MEMORY: a process that has 1 MiB of it mapped, its output in $tmp/holder; holder_ends CODE: it looks at the memory once
 # more and ends with this exit code
 holder() {
 	mkfifo "$tmp/wake"
-	kv_p2p hold "$1" $MiB <>"$tmp/wake" >"$tmp/holder" &
+	guest_p2p_plain hold "$1" $MiB <>"$tmp/wake" >"$tmp/holder" &
 	holder=$!
 	wait_for 5 grep -qs ready "$tmp/holder"
 }
@@ -71,8 +71,8 @@ memory+=("$(p2p_memory "$cmb")")
 [ "$(cat "/sys/bus/pci/devices/$gpu/p2pmem/size")" = $((64 * MiB)) ] || fail "it is not P2P memory"
 
 echo "-- the witness, on transfers that do not need it"
-moved 0 0 768 kv_p2p trip host "$(vm_disk 0)" $MiB
-moved 0 0 1 kv_p2p read host "$(vm_disk 1)" 4096
+moved 0 0 768 guest_p2p_plain trip host "$(vm_disk 0)" $MiB
+moved 0 0 1 guest_p2p_plain read host "$(vm_disk 1)" 4096
 
 echo "-- drives that can be reached, or not"
 case $KVBLK_PCI in
@@ -86,9 +86,9 @@ for m in "${memory[@]}"; do
 	if [ -n "$bridge" ]; then
 		round_trip "$m" "$(vm_disk 1)" "$bridge"
 	else
-		refused $unreachable kv_p2p read "$m" "$(vm_disk 1)" 4096
+		refused $unreachable guest_p2p_plain read "$m" "$(vm_disk 1)" 4096
 		[ "$p2p_refused" = $tries ] || fail "$p2p_refused requests were refused, not $tries"
-		refused $unreachable kv_p2p write "$m" "$(vm_disk 1)" $MiB
+		refused $unreachable guest_p2p_plain write "$m" "$(vm_disk 1)" $MiB
 	fi
 done
 [ "$KVBLK_PCI" = switch ] || exit 0
@@ -99,16 +99,16 @@ dm_create over "$(vm_disk 1)" "0 %s linear $(vm_disk 1) 0"
 nullb_create p2p 64
 for device in "${namespaces[0]}" /dev/mapper/over /dev/p2p; do
 	for m in "${gpus[0]}" "$(p2p_memory "$cmb")"; do
-		refused EREMOTEIO kv_p2p read "$m" "$device" $MiB
-		refused EREMOTEIO kv_p2p write "$m" "$device" 4096
+		refused EREMOTEIO guest_p2p_plain read "$m" "$device" $MiB
+		refused EREMOTEIO guest_p2p_plain write "$m" "$device" 4096
 	done
-	moved 0 0 0 kv_p2p read host /dev/p2p $MiB
+	moved 0 0 0 guest_p2p_plain read host /dev/p2p $MiB
 done
 
 echo "-- memory comes back, and ends"
 wait_for 5 p2p_all_free "$gpu"
 [ "$(p2p_used "$cmb")" = "$cmb_used" ] || fail "memory of the CMB was not given back"
-kv_p2p hold "${gpus[0]}" $((65 * MiB)) </dev/null >"$tmp/full" && fail "more than the GPU has"
+guest_p2p_plain hold "${gpus[0]}" $((65 * MiB)) </dev/null >"$tmp/full" && fail "more than the GPU has"
 grep -q ENOMEM "$tmp/full" || fail "not ENOMEM: $(cat "$tmp/full")"
 holder "${gpus[0]}"
 [ "$(p2p_used "$gpu")" = $MiB ] || fail "the holder has $(p2p_used "$gpu") bytes, not 1 MiB"
@@ -130,7 +130,7 @@ echo "-- the GPU goes in the middle of I/O"
 for m in "${gpus[0]}" "$(p2p_memory "$gpu")"; do
 	for i in 0 1; do
 		rm -f "$tmp/loop$i" # the last round's says "ready", too
-		kv_p2p loop "$m" "$(vm_disk "$i")" $MiB >"$tmp/loop$i" &
+		guest_p2p_plain loop "$m" "$(vm_disk "$i")" $MiB >"$tmp/loop$i" &
 	done
 	for i in 0 1; do wait_for 5 grep -qs ready "$tmp/loop$i"; done
 	sleep 0.3 # so that I/O is under way

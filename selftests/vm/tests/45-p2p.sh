@@ -12,15 +12,15 @@ engines=(ioctl uring)
 # slow, and what the ioctl does the ring does too
 [ "$KVBLK_KERNEL-$KVBLK_PCI-$KVBLK_DEPTH" = newest-switch-all ] || engines=(uring)
 
-# trips POLICY MEMORY WAY PAGES TEST...: kv_data's, by all engines, each in a new pool; WAY: see kv_data; PAGES: some or none that
-# went peer to peer
+# trips POLICY MEMORY WAY PAGES TEST...: guest_put_get's, by all engines, each in a new pool; WAY: see guest_put_get; PAGES: some or none
+# that went peer to peer
 trips() {
 	local policy=$1 memory=$2 way=$3 pages=$4 engine
 	shift 4
 	for engine in "${engines[@]}"; do
 		fresh_pool "$policy"
 		[ "$pages" = none ] || warm "$memory"
-		check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=$memory" "KV_WAY=$way" kv_data $node "$@"
+		check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=$memory" "KV_WAY=$way" guest_put_get $node "$@"
 		case $pages in
 		some) [ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer" ;;
 		none) [ "$p2p_pages" = 0 ] || fail "$p2p_pages pages went peer to peer, should be none" ;;
@@ -38,7 +38,7 @@ again() {
 # exhaust MEMORY BYTES: somebody has all of a GPU's but so many; given_back: he has not any more
 exhaust() {
 	mkfifo "$tmp/wake"
-	kv_p2p hold "$1" $(($(cat "/sys/bus/pci/devices/$gpu/p2pmem/available") - $2)) <>"$tmp/wake" >"$tmp/holder" &
+	guest_p2p_plain hold "$1" $(($(cat "/sys/bus/pci/devices/$gpu/p2pmem/available") - $2)) <>"$tmp/wake" >"$tmp/holder" &
 	holder=$!
 	defer "kill $holder 2>/dev/null || true"
 	wait_for 10 grep -qs ready "$tmp/holder"
@@ -55,7 +55,7 @@ put_tried() {
 	local look
 	mkfifo "$tmp/leave"
 	# it keeps its memory, so that none is left for what that begins in the background
-	env "KV_MEMORY=${gpus[0]}" KV_STAY=1 kv_blocks $node put "$1" 1 300000 <>"$tmp/leave" >"$tmp/put" &
+	env "KV_MEMORY=${gpus[0]}" KV_STAY=1 guest_blocks $node put "$1" 1 300000 <>"$tmp/leave" >"$tmp/put" &
 	wait_for 20 [ -s "$tmp/put" ]
 	# which takes its time, unless the put went to the other member
 	for ((look = 0; look < $3; look++)); do
@@ -75,7 +75,7 @@ tried() {
 	local i
 	for ((i = 0; i < 40; i++)); do
 		put_tried $((800000 + i)) "$1" $(((i + 1) * 3))
-		check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get $((800000 + i)) 1 300000 >/dev/null
+		check env "KV_MEMORY=${gpus[0]}" guest_blocks $node get $((800000 + i)) 1 300000 >/dev/null
 		# shellcheck disable=SC2254 # a pattern
 		case "$(routes "$gpu" "$1")" in
 		$2) return ;;
@@ -155,7 +155,7 @@ unset KV_REGISTER
 echo "-- checked where the CPU is in the way anyhow"
 trips producer "${gpus[0]}" "$way" some "${data[@]}"
 blocks put 1 40 300000
-check env "KV_MEMORY=${gpus[0]}" kv_blocks $node get 1 40 300000
+check env "KV_MEMORY=${gpus[0]}" guest_blocks $node get 1 40 300000
 blocks get 1 40 300000
 expect "blocks in the host's memory" "$hits" 40
 no_failures
@@ -165,7 +165,7 @@ for engine in "${engines[@]}"; do
 	fresh_pool producer
 	warm "${gpus[0]}"
 	put $sysfs/integrity full
-	check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=${gpus[0]}" kv_data $node checksums
+	check p2p_witness env "KV_ENGINE=$engine" "KV_MEMORY=${gpus[0]}" guest_put_get $node checksums
 	[ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer"
 	expect "checksum failures" "$(counter checksum_failures)" 0
 	more_than 5 device_direct
@@ -227,7 +227,7 @@ echo "-- a process dies with transfers under way"
 for i in 1 2 3 4; do
 	# straight, and part by part
 	[ $((i % 2)) = 1 ] && fresh_pool producer || fresh_pool full
-	env KV_ENGINE=uring "KV_MEMORY=${gpus[0]}" kv_data $node sizes mixed_batch >/dev/null &
+	env KV_ENGINE=uring "KV_MEMORY=${gpus[0]}" guest_put_get $node sizes mixed_batch >/dev/null &
 	sleep 0.$((i * 3))
 	kill -9 $! 2>/dev/null || true
 	wait $! 2>/dev/null || true
@@ -237,14 +237,14 @@ done
 echo "-- the device goes meanwhile, and comes back as another one"
 fresh_pool producer
 for way in KV_REGISTER=1 KV_NOTHING=; do
-	env "$way" "KV_MEMORY=${gpus[0]}" kv_data $node "${data[@]}" >/dev/null 2>&1 &
+	env "$way" "KV_MEMORY=${gpus[0]}" guest_put_get $node "${data[@]}" >/dev/null 2>&1 &
 	sleep 0.5
 	put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
 	wait $! 2>/dev/null || true
 	[ -z "$(routes "$gpu" "${members[0]}")" ] || fail "the route outlived its device: $(routes "$gpu" "${members[0]}")"
 	put /sys/bus/pci/drivers/kvblk_testgpu/bind "$gpu"
 done
-check env "KV_UNBIND=$gpu" "KV_MEMORY=${gpus[0]}" kv_uring $node registered_device_goes
+check env "KV_UNBIND=$gpu" "KV_MEMORY=${gpus[0]}" guest_uring $node registered_device_goes
 wait_for 5 route_becomes "$gpu" "${members[0]}" "unknown -"
 trips producer "${gpus[0]}" direct some sizes
 route_is "$gpu" "${members[0]}" "direct -"
@@ -268,7 +268,7 @@ if [ ${#faults[@]} = 2 ]; then
 				put "$f/probability" 100
 				put "$f/times" 1
 			done
-			check env "KV_MEMORY=${gpus[0]}" kv_blocks $node $op $key 1 2000000
+			check env "KV_MEMORY=${gpus[0]}" guest_blocks $node $op $key 1 2000000
 			for f in "${faults[@]}"; do
 				put "$f/probability" 0
 			done

@@ -8,7 +8,7 @@
 
 # memory FROM KIND WAY [PAGES]: PAGES: some or none that went peer to peer
 memory() {
-	check p2p_witness lib_memory $node "$1" "$2" "$3"
+	check p2p_witness library_memory $node "$1" "$2" "$3"
 	case ${4-none} in
 	some) [ "$p2p_pages" -gt 100 ] || fail "$p2p_pages pages went peer to peer" ;;
 	none) [ "$p2p_pages" = 0 ] || fail "$p2p_pages pages went peer to peer, should be none" ;;
@@ -19,7 +19,7 @@ memory() {
 # no_memory FROM: there is none, and nothing else is wrong
 no_memory() {
 	local rc=0
-	lib_memory $node "$1" any any || rc=$?
+	library_memory $node "$1" any any || rc=$?
 	expect "exit code without memory $1" "$rc" 2
 }
 
@@ -27,7 +27,7 @@ no_memory() {
 cuda() {
 	local kind=$1
 	shift
-	check env LD_LIBRARY_PATH=/build/user/selftests/.bin/cuda "$@" lib_memory $node cuda:0 "$kind" any
+	check env LD_LIBRARY_PATH=/build/user/selftests/.bin/cuda "$@" library_memory $node cuda:0 "$kind" any
 }
 
 kv_load
@@ -48,7 +48,7 @@ memory "$gpu" registered direct some
 memory "$(p2p_memory "$gpu")" registered direct some
 wait_for 10 p2p_all_free "$gpu"
 # a drive need not take a list of its own memory and others'; what the CPU copies there is slow under emulation
-check lib_memory $node "$cmb" registered any 65537
+check library_memory $node "$cmb" registered any 65537
 memory host registered any
 
 echo "-- CUDA"

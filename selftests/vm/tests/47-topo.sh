@@ -102,7 +102,7 @@ code 1 'no memory of a PCI device' bench --op put --mem gpu:/dev/zero
 code 2 'must be host, gpu' bench --op put --mem cpu
 code 2 'no blocks' kvblk bench $pool --op exists --mem gpu
 mkfifo "$tmp/wake"
-kv_p2p hold "${gpus[0]}" $((64 << 20)) <>"$tmp/wake" >"$tmp/holder" &
+guest_p2p_plain hold "${gpus[0]}" $((64 << 20)) <>"$tmp/wake" >"$tmp/holder" &
 holder=$!
 wait_for 5 grep -qs ready "$tmp/holder"
 code 1 'no room' bench --op put --mem "gpu:${gpus[0]}"

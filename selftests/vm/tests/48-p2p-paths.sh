@@ -38,19 +38,19 @@ moves() {
 # operations: all of them, in all their forms
 operations() {
 	on "${drives[@]}"
-	moves env KV_ENGINE=uring kv_data "$node" "${data[@]}"
-	moves kv_uring "$node" "${uring[@]}"
-	moves kv_stall "$node"
-	moves env KV_ENGINE=uring kv_stall "$node"
+	moves env KV_ENGINE=uring guest_put_get "$node" "${data[@]}"
+	moves guest_uring "$node" "${uring[@]}"
+	moves guest_pager_stall "$node"
+	moves env KV_ENGINE=uring guest_pager_stall "$node"
 	no_failures
 }
 
 # stress: the pool is full long before the end, and all is read and compared, too
 stress() {
 	on "${small[@]}"
-	moves kv_stress -m write -t 3 -k 2000 -l 600000 -b $((2 * 144 << 20)) "$node"
+	moves guest_stress -m write -t 3 -k 2000 -l 600000 -b $((2 * 144 << 20)) "$node"
 	more_than 10 segments_reclaimed
-	moves env KV_ENGINE=uring kv_stress -t 3 -s 5 -k 1000 -l 600000 "$node"
+	moves env KV_ENGINE=uring guest_stress -t 3 -s 5 -k 1000 -l 600000 "$node"
 	no_failures
 }
 
@@ -69,10 +69,10 @@ more_than 100 get_bounced
 [ "$KVBLK_DEPTH" = check ] || stress
 section "${gpus[0]},host" header some
 operations
-check kv_input "$node"
+check guest_ioctl_input "$node"
 [ "$KVBLK_DEPTH" = check ] || stress
 section "host,${gpus[0]}" full none
 on "${drives[@]}"
-check kv_input "$node"
+check guest_ioctl_input "$node"
 [ "$KVBLK_DEPTH" = check ] || stress
 wait_for 10 p2p_all_free "$gpu"

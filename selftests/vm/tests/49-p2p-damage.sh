@@ -82,7 +82,7 @@ damage() {
 
 # lookups PAGES MEMORY COUNTER: and leases, in a new pool; the counter is that of the way
 lookups() {
-	peers "$1" env "KV_MEMORY=$2" KV_ENGINE=uring kv_lookup $node
+	peers "$1" env "KV_MEMORY=$2" KV_ENGINE=uring guest_lookup_lease $node
 	more_than 100 "$3"
 	more_than 0 segments_reclaimed
 	no_failures
@@ -155,4 +155,4 @@ KV_MEMORY=${gpus[0]} blocks put 1 1 300000
 KV_MEMORY=${gpus[0]} blocks get 1 1 300000
 expect "gets before it" "$hits" 1
 dm_set late /dev/parts "0 %s delay /dev/parts 0 300 /dev/parts 0 0"
-check env "KV_MEMORY=${gpus[0]}" timeout $((60 * KVBLK_SLOW)) kv_uring $node slow_parts
+check env "KV_MEMORY=${gpus[0]}" timeout $((60 * KVBLK_SLOW)) guest_uring $node slow_parts

@@ -111,7 +111,7 @@ echo "-- puts of a caller that is gone, and fail then: nobody was told so"
 check dmsetup suspend --noflush --nolockfs flaky
 defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
 before=$(counter write_errors)
-kv_blocks "$node" put 5000 40 50000 &
+guest_blocks "$node" put 5000 40 50000 &
 # on both members by turns
 wait_for 10 counts_more 9 inflight
 kill -KILL $!

@@ -38,9 +38,9 @@ for engine in ioctl uring; do
 	KV_DEADLINE_MS=1000 blocks get 1 32 200000
 	expect "gets that were late" "$late" 32
 	# into its own memory, and from there
-	kv_blocks $node get 1 32 200000 >"$tmp/killed" 2>&1 &
+	guest_blocks $node get 1 32 200000 >"$tmp/killed" 2>&1 &
 	killed=$!
-	kv_blocks $node put 100 32 200000 >"$tmp/puts" 2>&1 &
+	guest_blocks $node put 100 32 200000 >"$tmp/puts" 2>&1 &
 	puts=$!
 	full() { [ "$(awk '{ print $1 + $2 }' "/sys/block/${namespaces[0]#/dev/}/inflight")" -ge 12 ]; }
 	wait_for 10 full

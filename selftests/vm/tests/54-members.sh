@@ -143,7 +143,7 @@ stale_places() {
 	blocks get 1000000 $((200 * members)) 50000
 	expect "gets when it is back" "$hits" $((200 * members))
 	# a hit of another tag is a bad one
-	said=$(kv_blocks $node get 1000000 $((75 * members)) 50000 77 2>/dev/null) || true
+	said=$(guest_blocks $node get 1000000 $((75 * members)) 50000 77 2>/dev/null) || true
 	[[ $said == *" bad=$old" ]] || fail "stale blocks are back: $said, should be bad=$old"
 }
 

@@ -9,10 +9,10 @@ flash 2 300
 pool_format /dev/flash0
 nvme_node=/dev/kvblk/$pool/nvme-kv
 expect "mode of the node" "$(stat -c %a "$nvme_node")" "$(stat -c %a $node)"
-check kv_nvme "$nvme_node" $node each_opcode short_buffers replace store_options key_lengths key_space bad_fields bad_memory bad_vectors \
+check guest_nvme_kv "$nvme_node" $node each_opcode short_buffers replace store_options key_lengths key_space bad_fields bad_memory bad_vectors \
 	failed_stores store_meets_delete other_ioctls callers_of_32_bits bad_ring_commands many_in_flight threads open_modes list_keys journal identify_data bad_admin_commands
 expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_used": \([0-9]*\).*/\1/p')" 0
-check kv_nvme "$nvme_node" $node list_meets_reclaim
+check guest_nvme_kv "$nvme_node" $node list_meets_reclaim
 
 echo "-- nvme-cli"
 # kv OPCODE ARGUMENT...: a command about the key "abcd", as nvme-cli sends it
@@ -60,17 +60,17 @@ pool_format /dev/mapper/slow
 # or the pool's end would wait
 defer 'late_from "$sectors"'
 put $sysfs/suspect_ms 3600000
-check kv_nvme "$nvme_node" $node store
+check guest_nvme_kv "$nvme_node" $node store
 late_from 0
-check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_ring_exit
-check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_list slow_killed slow_pending
+check timeout $((120 * KVBLK_SLOW)) guest_nvme_kv "$nvme_node" $node slow_ring_exit
+check timeout $((120 * KVBLK_SLOW)) guest_nvme_kv "$nvme_node" $node slow_list slow_killed slow_pending
 late_from "$sectors"
-check kv_nvme "$nvme_node" $node store
+check guest_nvme_kv "$nvme_node" $node store
 
 echo "-- lists that gave up"
 put $sysfs/queue_bytes $((1 << 20))
 late_from 0
-timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node slow_lists >"$tmp/lists" &
+timeout $((120 * KVBLK_SLOW)) guest_nvme_kv "$nvme_node" $node slow_lists >"$tmp/lists" &
 wait_for 60 grep -q 'given up' "$tmp/lists"
 late_from "$sectors"
 wait $! || fail "lists that gave up: $(cat "$tmp/lists")"
@@ -84,12 +84,12 @@ defer pool_destroy
 defer 'late_from "$sectors"'
 kvblk pool import $pool /dev/mapper/slow &
 wait_for 60 member_is slow restoring
-check timeout $((120 * KVBLK_SLOW)) kv_nvme "$nvme_node" $node import_pending
+check timeout $((120 * KVBLK_SLOW)) guest_nvme_kv "$nvme_node" $node import_pending
 late_from "$sectors"
 wait $! || fail "the import failed"
 wait_for 60 pool_is_up
-check kv_nvme "$nvme_node" $node import_over
+check guest_nvme_kv "$nvme_node" $node import_over
 check pool_destroy
 pool_import /dev/mapper/slow
-check kv_nvme "$nvme_node" $node import_again
+check guest_nvme_kv "$nvme_node" $node import_again
 no_failures

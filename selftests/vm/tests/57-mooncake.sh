@@ -29,7 +29,7 @@ mooncake() {
 	MOONCAKE_OFFLOAD_STORAGE_BACKEND_DESCRIPTOR=nvme_kv_storage_backend MOONCAKE_NVME_KV_DEVICE_PATH=/dev/kvblk/$pool/nvme-kv \
 		MOONCAKE_NVME_KV_TRANSPORT="$transport" MOONCAKE_NVME_KV_NSID=1 MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS=1 \
 		MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES=67108864 \
-		timeout $((200 * KVBLK_SLOW)) python3 /kvblk/selftests/kv_mooncake.py 50551 18081 150 64 "${@:2}" >"client-$transport" 2>&1 || rc=$?
+		timeout $((200 * KVBLK_SLOW)) python3 /kvblk/selftests/runtimes/mooncake_store.py 50551 18081 150 64 "${@:2}" >"client-$transport" 2>&1 || rc=$?
 	grep -v '^[IWE][0-9]' "client-$transport" || true
 	return "$rc"
 }

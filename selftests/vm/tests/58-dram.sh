@@ -127,7 +127,7 @@ expect "gets of what was prefetched" "$hits $memory" "5 5"
 [ $(($(counter read_bytes) - reads)) -lt $MiB ] || fail "gets of what was prefetched read from the members"
 expect "counted" "$(counter prefetches)" 5
 dram_end
-code 1 'Operation not supported' kv_blocks $node prefetch 401 1 $MiB
+code 1 'Operation not supported' guest_blocks $node prefetch 401 1 $MiB
 dram $((16 * MiB))
 put $sysfs/dram_promote 0
 blocks get 401 5 $MiB
@@ -169,7 +169,7 @@ expect "blocks that were in memory only, after a crash" "$misses" 3
 
 # leases hold in memory, too
 dram $((16 * MiB)) evict
-check env KV_DRAM=1 kv_lookup $node
+check env KV_DRAM=1 guest_lookup_lease $node
 
 # copies go with their member: what comes to the same place of a new one is not taken for them
 dram $((64 * MiB)) evict
@@ -265,7 +265,7 @@ dram $((24 * MiB)) touched
 blocks put 201 8 $MiB
 check dmsetup suspend --noflush --nolockfs silent
 put $sysfs/suspect_ms 1500
-KV_DURABLE=1 kv_blocks $node put 201 8 $MiB >/dev/null &
+KV_DURABLE=1 guest_blocks $node put 201 8 $MiB >/dev/null &
 durable=$!
 wait_for 20 member_is silent suspect
 kill -KILL $durable

@@ -49,7 +49,7 @@ expect "nodes" "${#before[@]}" 2
 # fill_nodes FIRST COUNT: so many blocks on each
 fill_nodes() {
 	for nid in 0 1; do
-		check on_node $nid kv_blocks $node put $(($1 + $2 * nid)) "$2" $MiB >"$tmp/on_node"
+		check on_node $nid guest_blocks $node put $(($1 + $2 * nid)) "$2" $MiB >"$tmp/on_node"
 		grep -q "memory=$2 " "$tmp/on_node" || fail "puts on node $nid: $(cat "$tmp/on_node")"
 	done
 	mapfile -t now < <(nodes)
@@ -81,7 +81,7 @@ put $sysfs/dram_bytes $((1 << 30))
 # a caller whose cgroup may have less than it puts
 cgroup_up memory
 put "$cgroup/memory.max" $((96 * MiB))
-(cgroup_enter && exec kv_blocks $node put 1001 200 $MiB) >"$tmp/small" ||
+(cgroup_enter && exec guest_blocks $node put 1001 200 $MiB) >"$tmp/small" ||
 	fail "puts in a small cgroup: $(cat "$tmp/small")"
 cat "$tmp/small"
 grep -q 'stored=200 ' "$tmp/small" || fail "not all puts in a small cgroup were stored"

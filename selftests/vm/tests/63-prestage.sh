@@ -9,7 +9,7 @@
 socket=$tmp/prestage.sock
 MiB=$((1 << 20))
 prestage() {
-	python3 /kvblk/selftests/kv_prestage.py "$@"
+	python3 /kvblk/selftests/runtimes/prestage.py "$@"
 }
 
 # keys FIRST COUNT [FIRST COUNT]...: to the file keys
@@ -63,14 +63,14 @@ tracefs=/sys/kernel/tracing
 [ -e $tracefs/trace ] || mount -t tracefs tracefs $tracefs
 dm_flakey held /dev/flash0
 pool_format /dev/mapper/held
-check kv_order $node put
+check guest_prefetch_order $node put
 put $sysfs/dram_bytes $((32 * MiB))
 put $sysfs/put_window_bytes 65536
 put $tracefs/events/kvblk/kvblk_get/enable 1
 defer "put $tracefs/events/kvblk/kvblk_get/enable 0; echo >$tracefs/trace"
 check dmsetup suspend --noflush --nolockfs held
 defer '[ ! -b /dev/mapper/held ] || dmsetup resume held'
-kv_order $node run &
+guest_prefetch_order $node run &
 wait_for 20 counts_more 1 inflight
 check dmsetup resume held
 wait $! || fail "a block was not there"

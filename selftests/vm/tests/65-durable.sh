@@ -106,7 +106,7 @@ put $sysfs/dram_bytes 0
 wait_for 20 dram_is 0
 check dmsetup suspend --noflush --nolockfs flaky1
 defer '[ ! -b /dev/mapper/flaky1 ] || dmsetup resume flaky1'
-kv_blocks $node get 1 40 10000 >/dev/null &
+guest_blocks $node get 1 40 10000 >/dev/null &
 wait_for 20 member_is flaky1 suspect
 blocks get 1 40 10000
 here=$hits

@@ -12,10 +12,10 @@ dm_flakey bad /dev/flash1
 pool_format /dev/flash0 /dev/mapper/bad
 bear_errors
 
-# hold WHAT FIRST COUNT LEN: kv_pin in the background until release, which tells how many were good
+# hold WHAT FIRST COUNT LEN: guest_pin in the background until release, which tells how many were good
 hold() {
 	: >"$tmp/held"
-	kv_pin $node "$@" >"$tmp/held" &
+	guest_pin $node "$@" >"$tmp/held" &
 	holder=$!
 	defer "kill -KILL $holder 2>/dev/null || true"
 	wait_for 20 grep -q holding "$tmp/held"
@@ -89,7 +89,7 @@ cgroup_up memory
 kib() { awk -v field="$1:" '$1 == field { print $2 }' /proc/meminfo; }
 free=$(kib MemFree)
 : >"$tmp/held"
-(cgroup_enter && exec kv_pin $node lookup 1 40 0) >"$tmp/held" &
+(cgroup_enter && exec guest_pin $node lookup 1 40 0) >"$tmp/held" &
 holder=$!
 defer "kill -KILL $holder 2>/dev/null || true"
 wait_for 20 grep -q holding "$tmp/held"
@@ -143,7 +143,7 @@ check insmod "$modules/selftests/modules/kvblk_flip/kvblk_flip.ko"
 defer 'rmmod kvblk_flip'
 # flip NR: in block NR, wherever it is
 flip() {
-	put /sys/module/kvblk_flip/parameters/word "$(kv_pin $node word "$1")"
+	put /sys/module/kvblk_flip/parameters/word "$(guest_pin $node word "$1")"
 }
 events_start
 put $sysfs/dram_bytes $((64 * MiB))
@@ -185,7 +185,7 @@ beside() {
 	local i
 	worst=0
 	blocks get 960 1 65536
-	kv_pin $node batch 1 "$1" 0 >"$tmp/batch" &
+	guest_pin $node batch 1 "$1" 0 >"$tmp/batch" &
 	batch=$!
 	wait_for 20 moving
 	for i in {1..20}; do
@@ -219,7 +219,7 @@ comes() { KV_DEADLINE_MS=20 blocks get 901 1 65536; }
 putters=()
 for i in {1..12}; do
 	comes
-	kv_blocks $node put $((1000 * i)) 32 65536 >"$tmp/put$i" &
+	guest_blocks $node put $((1000 * i)) 32 65536 >"$tmp/put$i" &
 	putters+=($!)
 done
 # gate_is_full: a question, for wait_for

@@ -231,7 +231,7 @@ pool_format /dev/bad
 blocks put 1 800 70000
 expect "puts" "$stored" 800
 mkfifo "$tmp/stay"
-KV_STAY=1 kv_blocks $node lease 400 1 1 <>"$tmp/stay" >"$tmp/leased" &
+KV_STAY=1 guest_blocks $node lease 400 1 1 <>"$tmp/stay" >"$tmp/leased" &
 lease=$!
 defer "kill $lease 2>/dev/null; wait $lease 2>/dev/null || true"
 wait_for 10 grep -q 'leased=1' "$tmp/leased"

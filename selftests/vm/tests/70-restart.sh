@@ -9,7 +9,7 @@ kv_load
 flash 2 120
 flash0=/dev/flash0 flash1=/dev/flash1
 pool_format $flash0 $flash1
-check kv_journal run -t 3 -n 12 -l 60000 $node "$tmp/journal"
+check crash_acked run -t 3 -n 12 -l 60000 $node "$tmp/journal"
 uuid=$(cat $sysfs/uuid 2>/dev/null || kvblk pool show $pool | awk '/^uuid/ { print $2 }')
 
 echo "-- a clean stop"
@@ -17,7 +17,7 @@ for round in 1 2; do
 	check pool_destroy
 	[ ! -e $node ] || fail "the node is still there"
 	pool_import $flash1 $flash0
-	check kv_journal check -t 3 -p 100 $node "$tmp/journal"
+	check crash_acked check -t 3 -p 100 $node "$tmp/journal"
 	no_failures
 done
 [ "$(kvblk pool show $pool | awk '/^uuid/ { print $2 }')" = "$uuid" ] || fail "the pool has another uuid"
@@ -98,11 +98,11 @@ blocks get 3000 6 50000
 expect "gets after the refusals" "$hits" 6
 
 echo "-- destroyed while its node is open"
-coproc holder { exec kv_blocks $node hold; }
+coproc holder { exec guest_blocks $node hold; }
 holder_pid=$!
 defer "kill $holder_pid 2>/dev/null; wait $holder_pid 2>/dev/null || true"
 read -r _ <&"${holder[0]}"
-code 1 "kv_blocks ($holder_pid) has the node open: close it" kvblk pool destroy $pool
+code 1 "guest_blocks ($holder_pid) has the node open: close it" kvblk pool destroy $pool
 blocks get 3000 6 50000
 expect "gets after a refused destroy" "$hits" 6
 check kvblk pool destroy $pool --force
@@ -117,7 +117,7 @@ for round in 1 2 3 4 5; do
 	check kvblk pool destroy $pool
 done
 pool_import /dev/copy0 /dev/copy1
-coproc holder { exec kv_blocks $node hold; }
+coproc holder { exec guest_blocks $node hold; }
 holder_pid=$!
 read -r _ <&"${holder[0]}"
 (sleep 1 && kill $holder_pid) &

@@ -10,7 +10,7 @@ disks=("$(vm_disk 0)" "$(vm_disk 1)")
 journal=$(vm_disk 2)
 if [ "$phase" = 1 ]; then
 	pool_format "${disks[@]}"
-	exec 10< <(kv_journal run -t 3 -n 0 -k 100 -l 100000 $node "$journal")
+	exec 10< <(crash_acked run -t 3 -n 0 -k 100 -l 100000 $node "$journal")
 	read -r -t $((100 * KVBLK_SLOW)) line <&10 || fail "no batch was finished"
 	echo "$line"
 	vm_power_cut
@@ -19,7 +19,7 @@ if [ "$phase" = 1 ]; then
 	fail "no power cut came"
 fi
 pool_import --force "${disks[@]}"
-check kv_journal check -t 3 -p 95 $node "$journal"
+check crash_acked check -t 3 -p 95 $node "$journal"
 # a put that the power cut tore was never acknowledged: its checksum may be wrong
 for name in read_errors write_errors put_errors; do
 	expect $name "$(counter $name)" 0
@@ -32,4 +32,4 @@ expect "gets of them" "$hits" 50
 # and once more, from a clean stop
 check pool_destroy
 pool_import "${disks[@]}"
-check kv_journal check -t 3 -p 95 $node "$journal"
+check crash_acked check -t 3 -p 95 $node "$journal"

@@ -27,7 +27,7 @@ begin() {
 
 # journal [OPTION]...: what is recorded
 journal() {
-	check kv_journal run "$@" -m logged $node "$tmp/journal"
+	check crash_acked run "$@" -m logged $node "$tmp/journal"
 }
 
 # check_boundary ENTRY ACKED KIND
@@ -39,7 +39,7 @@ check_boundary() {
 		fail "entry $1 ($3, $2 batches acknowledged): the pool cannot be made"
 	}
 	wait_for 20 grep -qx up "$sysfs/members/logged/state"
-	kv_journal check -a "$2" $node "$tmp/journal" >"$tmp/check" 2>&1 || {
+	crash_acked check -a "$2" $node "$tmp/journal" >"$tmp/check" 2>&1 || {
 		cat "$tmp/check"
 		fail "entry $1 ($3, $2 batches acknowledged) leads to wrong blocks"
 	}
@@ -48,7 +48,7 @@ check_boundary() {
 	imported=$((imported + 1))
 }
 
-# crashes [OPTIONS]...: of log_replay, a run for each
+# crashes [OPTIONS]...: of crash_log_replay, a run for each
 crashes() {
 	local run imported tried trace entry acked kind
 	check pool_destroy
@@ -56,7 +56,7 @@ crashes() {
 	for run; do
 		imported=0 tried=0 trace=
 		# shellcheck disable=SC2086 # several words
-		coproc replay { exec log_replay $run /dev/log /dev/data; }
+		coproc replay { exec crash_log_replay $run /dev/log /dev/data; }
 		replay_pid=$!
 		exec {from}<&"${replay[0]}" {to}>&"${replay[1]}"
 		while read -r entry acked kind <&"$from"; do

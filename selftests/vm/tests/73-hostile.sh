@@ -12,11 +12,11 @@ nullb_create copy2 100
 events_start
 pool_format /dev/flash0
 
-check kv_hostile scribble $node
+check guest_hostile scribble $node
 no_failures
 echo "rereads: $(counter rereads)"
 
-check kv_hostile forge $node /dev/flash0
+check guest_hostile forge $node /dev/flash0
 no_failures
 crash_image /dev/flash0 /dev/copy
 crash_image /dev/flash0 /dev/copy2
@@ -24,21 +24,21 @@ check pool_destroy
 
 echo "-- after a crash"
 pool_import --force /dev/copy
-check kv_hostile verify $node
+check guest_hostile verify $node
 no_failures
 ! event checksum || fail "a false alarm"
 check pool_destroy
 
 echo "-- after a clean stop"
 pool_import /dev/copy
-check kv_hostile verify $node
+check guest_hostile verify $node
 no_failures
 check pool_destroy
 
 echo "-- after a crash that took the real headers"
-check kv_hostile wipe /dev/copy2
+check guest_hostile wipe /dev/copy2
 pool_import --force /dev/copy2
-check kv_hostile verify $node wiped
+check guest_hostile verify $node wiped
 check pool_destroy
 pool_import --force /dev/copy2
-check kv_hostile verify $node wiped
+check guest_hostile verify $node wiped

@@ -32,8 +32,8 @@ pool_format /dev/flash0 /dev/flash1
 echo 0 >"$tmp/rounds"
 bystander &
 defer 'touch "$tmp/stop"'
-for worst in "kv_stall $node stalled_rings" "kv_stall $node stopped_ring killed" "kv_lookup $node many_leases limit_of_leases" \
-	"kv_uring $node canceled_puts ten_thousand bad_registrations"; do
+for worst in "guest_pager_stall $node stalled_rings" "guest_pager_stall $node stopped_ring killed" "guest_lookup_lease $node many_leases limit_of_leases" \
+	"guest_uring $node canceled_puts ten_thousand bad_registrations"; do
 	echo "-- $worst"
 	before=$(cat "$tmp/rounds")
 	# shellcheck disable=SC2086 # several words
@@ -54,7 +54,7 @@ budget 4096
 blocks put 1 20 50000
 # what is in flight there is over only when the budget says so: that is no silence of the members
 put $sysfs/suspect_ms 1000
-(cgroup_enter && exec kv_blocks $node get 1 20 50000) >"$tmp/poor" &
+(cgroup_enter && exec guest_blocks $node get 1 20 50000) >"$tmp/poor" &
 before=$(cat "$tmp/rounds")
 sleep 5
 wait_for 10 moved
@@ -69,7 +69,7 @@ grep -q 'hits=20 .* bad=0' "$tmp/poor" || fail "who was over its budget got: $(c
 echo "-- puts that wait at the gate, while gets come"
 put $sysfs/put_window_bytes 4096
 while [ ! -e "$tmp/stop_gets" ]; do
-	kv_blocks $node get 1 20 50000
+	guest_blocks $node get 1 20 50000
 done >/dev/null &
 getter=$!
 defer 'touch "$tmp/stop_gets"; wait $getter 2>/dev/null || true'
@@ -81,7 +81,7 @@ written() {
 check rmdir "$cgroup"
 check mkdir "$cgroup"
 budget $((1000 / KVBLK_SLOW))
-(cgroup_enter && exec kv_blocks $node put 6000 32 50000) >"$tmp/poor" &
+(cgroup_enter && exec guest_blocks $node put 6000 32 50000) >"$tmp/poor" &
 poor=$!
 sleep 2
 check timeout $((30 * KVBLK_SLOW)) kvblk bench $pool --op put --size 4K --depth 1 --count 60 --engine ioctl
@@ -104,7 +104,7 @@ check pool_destroy
 
 echo "-- many who wait for their memory"
 pool_format /dev/flash1
-check timeout $((100 * KVBLK_SLOW)) kv_uring $node waiting_for_memory
+check timeout $((100 * KVBLK_SLOW)) guest_uring $node waiting_for_memory
 check pool_destroy
 
 echo "-- many deletes, on a member whose writes take 10 ms"
@@ -115,5 +115,5 @@ pool_format /dev/mapper/late
 # more than a member lists kills; at depth all so many that the index is full of them
 storms=24 storm_blocks=1
 [ "$KVBLK_DEPTH" != all ] || storms=31 storm_blocks=2
-check env KV_STORMS=$storms KV_STORM_BLOCKS=$storm_blocks timeout $((200 * KVBLK_SLOW)) kv_stall $node storm_of_deletes
+check env KV_STORMS=$storms KV_STORM_BLOCKS=$storm_blocks timeout $((200 * KVBLK_SLOW)) guest_pager_stall $node storm_of_deletes
 no_failures

@@ -23,7 +23,7 @@ super() {
 refuse_create --format --yes --segment-size 8M
 pool_create --index-slots 4096 --format --yes /dev/big
 check pool_destroy
-check media_fuzz claim /dev/big
+check crash_media_fuzz claim /dev/big
 before=$(super)
 code 1 "over 2^20 segments" kvblk pool import $pool --index-slots 4096 /dev/big
 expect "superblocks after the refusal" "$(super)" "$before"
@@ -41,7 +41,7 @@ flash 2 200
 pool_format /dev/flash0 /dev/flash1
 check pool_destroy
 field() {
-	check media_fuzz field "$@"
+	check crash_media_fuzz field "$@"
 }
 field /dev/flash0 compat=0x40 reserved=0x1122334455667788
 pool_import /dev/flash0 /dev/flash1
@@ -189,4 +189,4 @@ limit=$(</proc/sys/kernel/printk_devkmsg)
 defer "put /proc/sys/kernel/printk_devkmsg $limit"
 put /proc/sys/kernel/printk_devkmsg on
 defer pool_destroy
-check media_fuzz $pool "$tmp" "$first" "$count"
+check crash_media_fuzz $pool "$tmp" "$first" "$count"

@@ -160,7 +160,7 @@ expect "slots" "$(cat $sysfs/index_slots)" "$slots"
 hits_are 1 6000 6000
 check pool_destroy
 # as a version left it that did not write the number
-check media_fuzz field /dev/many index_slots=0
+check crash_media_fuzz field /dev/many index_slots=0
 defer pool_destroy
 code 1 "blocks do not fit into" kvblk pool import $pool --index-slots 2000 /dev/many >"$tmp/said"
 wait_for 30 pool_is_up
@@ -169,12 +169,12 @@ blocks get 1 6000 4000
 [ "$hits" -gt 1000 ] && [ "$hits" -lt 3500 ] || fail "with 2000 slots $hits of 6000 blocks are hits"
 { kvblk status $pool || true; } | grep -q 'do not fit into the index' || fail "status does not tell of blocks that do not fit"
 check pool_destroy
-expect "the number that is told" "$(media_fuzz field /dev/many index_slots)" 0
+expect "the number that is told" "$(crash_media_fuzz field /dev/many index_slots)" 0
 pool_import --index-slots 8000 /dev/many
 blocks get 1 6000 4000
 expect "blocks that are back" "$hits" 6000
 check pool_destroy
-expect "the number that is told" "$(media_fuzz field /dev/many index_slots)" "$slots"
+expect "the number that is told" "$(crash_media_fuzz field /dev/many index_slots)" "$slots"
 pool_import --force --index-slots 2000 /dev/many
 [ "$(counter evicted)" -gt 2000 ] || fail "nothing was evicted by force"
 check pool_destroy
@@ -203,7 +203,7 @@ pool_import /dev/copy2
 crash_image /dev/copy2 $flash2
 check pool_destroy
 nullb_remove copy2
-check media_fuzz field $flash2 node=0
+check crash_media_fuzz field $flash2 node=0
 hostname renamed
 code 1 "was in use by node $name" kvblk pool import $pool $flash2
 hostname "$name"
@@ -356,7 +356,7 @@ pool_format $flash0
 defer "kvblk pool destroy u 2>/dev/null || true"
 check kvblk pool create u --format --yes --segment-size 8M $flash1
 blocks put 1 1 50000
-check kv_blocks /dev/kvblk/u/default put 2 1 50000
+check guest_blocks /dev/kvblk/u/default put 2 1 50000
 copies $pool
 copies u
 check pool_destroy
@@ -365,7 +365,7 @@ check kvblk pool import u $flash1
 pool_import $flash0
 for name in $pool u; do
 	expect "blocks 1 and 2 by the copy of $name's node" \
-		"$(kv_blocks "$tmp/$name-default" lookup 1 1 1) $(kv_blocks "$tmp/$name-default" lookup 2 1 1)" \
+		"$(guest_blocks "$tmp/$name-default" lookup 1 1 1) $(guest_blocks "$tmp/$name-default" lookup 2 1 1)" \
 		"$([ "$name" = u ] && echo 'present=0 present=1' || echo 'present=1 present=0')"
 	for kind in default nvme-kv; do
 		expect "number of $name's $kind" "$(stat -c %t:%T "/dev/kvblk/$name/$kind")" "$(stat -c %t:%T "$tmp/$name-$kind")"

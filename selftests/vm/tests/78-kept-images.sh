@@ -20,7 +20,7 @@ defer 'date -s "@$(($(date +%s) - offset))" >/dev/null'
 # holds: what is there is what the list says
 holds() {
 	local said
-	said=$(kv_kept $node get <"$tmp/list") || fail "$image: $said"
+	said=$(guest_kept_images $node get <"$tmp/list") || fail "$image: $said"
 	expect "$image: blocks" "$said" "here=$(grep -vcE '^#| gone$' "$tmp/list") gone=$(grep -c ' gone$' "$tmp/list")"
 }
 
@@ -69,7 +69,7 @@ for dir in "${dirs[@]}"; do
 	blocks put 9000 20 70001
 	expect "puts" "$stored" 20
 	sed -n '/ here$/{s/here$/gone/;p}' "$tmp/list" | head -n 5 >"$tmp/deleted"
-	check kv_kept $node delete <"$tmp/deleted"
+	check guest_kept_images $node delete <"$tmp/deleted"
 
 	# ten years later: the time that a pool takes for the time it was down is bounded
 	check pool_destroy
@@ -93,7 +93,7 @@ for dir in "${dirs[@]}"; do
 	said="$name was written by another version"
 	for what in feature version; do
 		for device in "${members[@]}"; do
-			check media_fuzz $what "$device"
+			check crash_media_fuzz $what "$device"
 		done
 		before=$(supers)
 		code 1 "$said of kvblk" kvblk pool import $pool "${members[@]}"

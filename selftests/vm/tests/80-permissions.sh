@@ -13,7 +13,7 @@ expect "mode of the node" "$(stat -c %a $node)" 660
 expect "owner of the node" "$(stat -c %u:%g $node)" 0:0
 [ -c $node ] || fail "$node is no character device"
 expect "mode of the directory" "$(stat -c %a /dev/kvblk)" 755
-refuse "${nobody[@]}" kv_blocks $node put 1 1 1000
+refuse "${nobody[@]}" guest_blocks $node put 1 1 1000
 
 # what the udev rule does
 grep -q 'GROUP="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule names no group kvblk"
@@ -23,15 +23,15 @@ grep -q 'SUBSYSTEM=="kvblk-nvme", GROUP="kvblk", MODE="0660"' /kvblk/tools/udev/
 expect "subsystem that the rule matches" "$(basename "$(readlink -f $sysfs/subsystem)")" kvblk
 check chgrp 4242 $node
 
-check "${member[@]}" kv_data $node sizes pieces batch_of_1024 dedupe
-refuse "${nobody[@]}" kv_blocks $node put 1 1 1000
+check "${member[@]}" guest_put_get $node sizes pieces batch_of_1024 dedupe
+refuse "${nobody[@]}" guest_blocks $node put 1 1 1000
 chmod 440 $node
-refuse "${nobody[@]}" kv_blocks $node get 1 1 1000
+refuse "${nobody[@]}" guest_blocks $node get 1 1 1000
 chmod 660 $node
 
 refuse "${member[@]}" kvblk pool destroy $pool
 refuse "${member[@]}" kvblk member remove --yes $pool flash0
 refuse "${member[@]}" sh -c "echo 5 >$sysfs/suspect_ms"
 check "${member[@]}" kvblk pool list
-check "${member[@]}" kv_blocks $node put 1 5 1000
+check "${member[@]}" guest_blocks $node put 1 5 1000
 no_failures

@@ -9,7 +9,7 @@
 . "${0%/*}/boot.bash"
 . "${0%/*}/metrics.bash"
 
-events=/kvblk/selftests/kv_events.py
+events=/kvblk/selftests/runtimes/kv_events.py
 discovery='discovery = (
   { address = "127.0.0.1"; port = 4420; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; },
   { address = "127.0.0.1"; port = 4421; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; }

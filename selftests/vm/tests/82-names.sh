@@ -261,7 +261,7 @@ expect "times that it is told" "$(grep -c ' low-space ' "$tmp/events")" 1
 ! logged "warning: low-space" || fail "a normal state is a warning"
 put $sysfs/suspect_ms 500
 check dmsetup suspend --noflush --nolockfs slow
-kv_blocks $node get 3900 20 50000 >"$tmp/gets" &
+guest_blocks $node get 3900 20 50000 >"$tmp/gets" &
 wait_for 10 event member-suspect
 blocks put 9000 1 50000
 expect "puts without room" "$full" 1

@@ -29,15 +29,15 @@ state >"$tmp/before"
 for round in 1 2 3; do
 	check insmod "$modules/kvblk.ko"
 	pool_format /dev/flash0 /dev/flash1
-	check kv_stress -n -s 2 -t 3 $node
+	check guest_stress -n -s 2 -t 3 $node
 	[ "$(state | wc -l)" -gt 2 ] || fail "a module in use is not seen: this test looks at the wrong places"
 	if [ $round = 1 ]; then
-		coproc holder { exec kv_blocks $node hold; }
+		coproc holder { exec guest_blocks $node hold; }
 		holder_pid=$!
 		read -r _ <&"${holder[0]}"
 		refuse rmmod kvblk
 		[ -c $node ] || fail "a refused unload took the node away"
-		check kv_blocks $node put 1 10 1000
+		check guest_blocks $node put 1 10 1000
 		kill "$holder_pid"
 		wait "$holder_pid" 2>/dev/null || true
 	fi
@@ -72,7 +72,7 @@ for round in 1 2 3; do
 	mkfifo "$tmp/stay$round"
 	exec {fd}<>"$tmp/stay$round"
 	stay[round]=$fd
-	KV_STAY=1 kv_blocks $node lease 1 20 1 <&"$fd" >&9 &
+	KV_STAY=1 guest_blocks $node lease 1 20 1 <&"$fd" >&9 &
 	holders+=($!)
 	defer "kill $! 2>/dev/null || true"
 	read -r leased <&9
@@ -110,7 +110,7 @@ makes() {
 	sleep "0.$((RANDOM % 4))"
 }
 uses() {
-	kv_blocks $node put $RANDOM 30 5000 && kv_blocks $node lease 1 5 1 && kv_blocks $node get 1 1000 5000
+	guest_blocks $node put $RANDOM 30 5000 && guest_blocks $node lease 1 5 1 && guest_blocks $node get 1 1000 5000
 }
 # each of them has been good so often; a question, for wait_for
 often() {

@@ -19,7 +19,7 @@ outage() {
 	kvblk doctor >"$tmp/doctor" || true
 	grep -q "^change  *nvme  *nvme[0-9]* of member ${right#/dev/}: fast_io_fail_tmo is off: .* ctrl_loss_tmo, 600 s\$" "$tmp/doctor" ||
 		fail "the doctor does not see the timeouts: $(cat "$tmp/doctor")"
-	check kv_data "$node" sizes pieces partial too_small mixed_batch dedupe
+	check guest_put_get "$node" sizes pieces partial too_small mixed_batch dedupe
 	no_failures
 
 	blocks put 1 100 60000

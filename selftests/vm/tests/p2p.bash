@@ -40,7 +40,7 @@ warm() {
 		esac
 		for ((i = 0; i < 60; i++)); do
 			routes "$bdf" | grep -q '^unknown' || continue 2
-			check env "KV_MEMORY=$kind" kv_blocks "$node" put $((900000 + i)) 1 300000 >/dev/null
+			check env "KV_MEMORY=$kind" guest_blocks "$node" put $((900000 + i)) 1 300000 >/dev/null
 			sleep 0.2
 		done
 		fail "the routes of $bdf are still unknown: $(kvblk topo --lines "$pool")"

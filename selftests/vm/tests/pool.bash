@@ -6,7 +6,7 @@ PATH=/build/user/selftests/.bin:$PATH
 pool=t
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
-# what kv_blocks tells, see blocks()
+# what guest_blocks tells, see blocks()
 stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
 # flash COUNT MB: memory-backed devices /dev/flash0, ...
@@ -138,11 +138,11 @@ code() {
 	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
 }
 
-# blocks VERB FIRST COUNT LEN [TAG]: kv_blocks, which ends soon; its findings become variables: $stored, $hits, $misses, $slowest, ...
+# blocks VERB FIRST COUNT LEN [TAG]: guest_blocks, which ends soon; its findings become variables: $stored, $hits, $misses, $slowest, ...
 blocks() {
 	local verb=$1 line
 	shift
-	line=$(timeout $((60 * KVBLK_SLOW)) kv_blocks "$node" "$verb" "$@") || fail "kv_blocks $verb $*: $line"
+	line=$(timeout $((60 * KVBLK_SLOW)) guest_blocks "$node" "$verb" "$@") || fail "guest_blocks $verb $*: $line"
 	echo "$verb $*: $line"
 	eval "$line"
 }
@@ -185,14 +185,14 @@ event() {
 	grep -qw -- "$1" "$tmp/events"
 }
 
-# stress_start [OPTION...]: kv_stress in the background until stress_stop
+# stress_start [OPTION...]: guest_stress in the background until stress_stop
 stress_start() {
 	rm -f "$tmp/stop"
 	local nice=15
 	# the commands of the test itself must not starve beside it; on the debug kernel nvme-tcp's worker, which is at nice -20 and
 	# always busy there, would starve it
 	[ "$KVBLK_KERNEL" != debug-smp ] || nice=0
-	nice -n $nice kv_stress -f "$tmp/stop" -s 1000 "$@" "$node" >"$tmp/stress" &
+	nice -n $nice guest_stress -f "$tmp/stop" -s 1000 "$@" "$node" >"$tmp/stress" &
 	stress=$!
 	defer "kill $stress 2>/dev/null; wait $stress 2>/dev/null || true"
 }
@@ -203,7 +203,7 @@ stress_stop() {
 	touch "$tmp/stop"
 	wait "$stress" || rc=$?
 	cat "$tmp/stress"
-	[ $rc = 0 ] || fail "kv_stress found errors (exit code $rc)"
+	[ $rc = 0 ] || fail "guest_stress found errors (exit code $rc)"
 }
 
 # crash_image DEVICE COPY: what a power cut would leave at this moment, while the pool goes on

@@ -4,7 +4,7 @@
  * counts and sums that overflow get the errno that the top of <linux/kvblk.h>
  * promises, and nothing else happens.
  *
- * usage: kv_input NODE [TEST...]
+ * usage: guest_ioctl_input NODE [TEST...]
  */
 #include <sys/syscall.h>
 

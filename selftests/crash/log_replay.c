@@ -15,13 +15,13 @@
  * a write that came before a FUA write of the same place comes after it in the
  * log. The rule that mends it: between two flushes FUA writes win.
  *
- * usage: log_replay [-e NTH] [-h HARD] [-x SEED] [-f FIRST] LOG TARGET
+ * usage: crash_log_replay [-e NTH] [-h HARD] [-x SEED] [-f FIRST] LOG TARGET
  */
 #include <endian.h>
 #include <linux/fs.h>
 #include <stdarg.h>
 
-#include "kv_io.h"
+#include "../guest/kv_io.h"
 
 #define LOG_MAGIC	0x6a736677736872ull
 #define LOG_FLUSH	1u

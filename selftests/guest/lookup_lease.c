@@ -3,7 +3,7 @@
  * Lookups tell exactly what is there, and what is leased stays, however much
  * is written, until the lease ends.
  *
- * usage: kv_lookup NODE [TEST...]
+ * usage: guest_lookup_lease NODE [TEST...]
  *
  * The tests of leases write the pool several times over, and set the pool's
  * lease_keys_max through sysfs. With KV_DRAM in the environment puts land in the

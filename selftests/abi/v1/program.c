@@ -3,7 +3,7 @@
  * A program of version 1: compiled with the header as it was released then
  * (abi/v1), it calls all that the header has, by the ioctls and by rings, and gets
  * what that header says, whatever the module's version is. Rule: it is not touched
- * when the ABI grows, and uses nothing of kv_io.h, which is.
+ * when the ABI grows, and uses nothing of guest/kv_io.h, which is.
  *
  * usage: abi_v1 NODE [TEST...]
  */
@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "kv_test.h"
+#include "../../guest/kv_test.h"
 
 #define LEN	100000u
 #define CHUNKS	2u

@@ -2,11 +2,11 @@
 /*
  * Journals: who follows one knows which tagged blocks a pool has.
  *
- * usage: kv_follow NODE follow STOP-FILE
+ * usage: guest_journal_follow NODE follow STOP-FILE
  *	Follows, says so, and when the file is there waits until what it has is what a
  *	new journal tells, for a pass of the index' sweep at most. Prints
  *	"same=1 blocks=N stored=N removed=N".
- *	or: kv_follow NODE input|late|end
+ *	or: guest_journal_follow NODE input|late|end
  *	The interface: bad input; a reader who is late; a pool that goes.
  */
 #include <poll.h>
@@ -322,6 +322,6 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "end") && argc == 3)
 		end();
 	else
-		kv_die("usage: kv_follow NODE follow STOP-FILE | input | late | end");
+		kv_die("usage: guest_journal_follow NODE follow STOP-FILE | input | late | end");
 	return wrong ? 1 : 0;
 }

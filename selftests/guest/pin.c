@@ -2,11 +2,11 @@
 /*
  * A caller that holds what it can: others are to be none the worse.
  *
- * usage: kv_pin NODE prefetch|get FIRST COUNT LEN   a ring that is not reaped
- *	or: kv_pin NODE lease FIRST COUNT LEN	     for an hour
- *	or: kv_pin NODE lookup FIRST COUNT LEN	     COUNT threads, their keys never come
- *	or: kv_pin NODE batch FIRST COUNT LEN	     COUNT prefetches by one call
- *	or: kv_pin NODE word NR			     prints the first word of a block
+ * usage: guest_pin NODE prefetch|get FIRST COUNT LEN   a ring that is not reaped
+ *	or: guest_pin NODE lease FIRST COUNT LEN        for an hour
+ *	or: guest_pin NODE lookup FIRST COUNT LEN       COUNT threads, their keys never come
+ *	or: guest_pin NODE batch FIRST COUNT LEN        COUNT prefetches by one call
+ *	or: guest_pin NODE word NR                      prints the first word of a block
  *
  * The first four say "holding" and go on at SIGUSR1. With KV_UNMAP in the environment
  * the ring's buffers are unmapped then: only who pinned them keeps them.

@@ -14,9 +14,9 @@
  *    there: a run with -d must have room for all its blocks.
  * How many of the acknowledged blocks must come back is the caller's choice.
  *
- * usage: kv_journal run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
+ * usage: crash_acked run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
  *		[-l BYTES] [-w BYTES] [-d PERCENT] [-m DM_DEVICE]
- *	or: kv_journal check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
+ *	or: crash_acked check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
  * -n 0 goes on until the power is cut, and tells its progress; -w goes on
  * after BATCHES until each thread has stored so many bytes. -d makes so many puts
  * durable, and of what is there so many gets durable puts of the same; deletes, which
@@ -30,7 +30,7 @@
 #include <stdarg.h>
 #include <sys/stat.h>
 
-#include "kv_io.h"
+#include "../guest/kv_io.h"
 
 #define MAGIC		0x6c616e72756f6aull	/* "journal" */
 #define PAGES		4096u	/* of a thread */

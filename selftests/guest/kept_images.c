@@ -10,7 +10,7 @@
  * checksums. A block whose STATE is "gone" must be a miss, any other must come
  * with its bytes, length and tags. '#' begins a line that says nothing.
  *
- * usage: kv_kept NODE put|get|delete <LIST
+ * usage: guest_kept_images NODE put|get|delete <LIST
  *
  * Tells how many blocks were done as "here=N gone=N"; the exit code is 1 when one
  * was not as it should be, each of which is told.

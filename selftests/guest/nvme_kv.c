@@ -3,7 +3,7 @@
  * NVMe's key-value commands on the node that takes them, by each way that the nvme
  * driver has: two forms of an ioctl, vectors, commands of io_uring.
  *
- * usage: kv_nvme NVME_NODE NODE [TEST...]
+ * usage: guest_nvme_kv NVME_NODE NODE [TEST...]
  */
 #include <signal.h>
 #include <stdatomic.h>

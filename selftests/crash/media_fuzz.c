@@ -11,9 +11,9 @@
  * The members are loop devices over files in memory, which are mapped here: so
  * an image is damaged, looked at and made good again without any I/O.
  *
- * usage: media_fuzz POOL DIRECTORY FIRST COUNT
- *	or: media_fuzz claim|feature|version DEVICE
- *	or: media_fuzz field DEVICE NAME[=VALUE]...
+ * usage: crash_media_fuzz POOL DIRECTORY FIRST COUNT
+ *	or: crash_media_fuzz claim|feature|version DEVICE
+ *	or: crash_media_fuzz field DEVICE NAME[=VALUE]...
  *
  * FIRST and COUNT are of the images' numbers, from which all follows that is
  * random. Each run begins with images that have none: no damage, and a flood of
@@ -28,11 +28,11 @@
 #include <stdarg.h>
 #include <sys/stat.h>
 
-#include "kv_io.h"
+#include "../guest/kv_io.h"
 
 #include <kvblk.h>
 
-#include "host/media.h"
+#include "../host/media.h"
 
 #define MEMBERS		2u
 #define MEMBER_BYTES	(98ul << 20)	/* twelve segments: none is reclaimed */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * usage: kv_carry PORT
+ * usage: carry_server PORT
  * The VM's side of selftests/carry: makes the system calls of programs of the host on
  * this VM's pools, in a thread for each connection. Ends never.
  */
@@ -19,7 +19,7 @@
 
 #include <linux/kvblk.h>
 
-#include "carry/carry.h"
+#include "carry.h"
 
 #define MAX_SESSIONS	4096
 
@@ -323,7 +323,7 @@ int main(int argc, char **argv)
 	pthread_t thread;
 
 	if (argc != 2) {
-		fputs("usage: kv_carry PORT\n", stderr);
+		fputs("usage: carry_server PORT\n", stderr);
 		return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);

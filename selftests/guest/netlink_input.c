@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * nl_input POOL MEMBER SPARE [TEST...]: bad input of the netlink family.
+ * guest_netlink_input POOL MEMBER SPARE [TEST...]: bad input of the netlink family.
  *
  * POOL is up and idle, MEMBER its one member's name (for the test routes it may be
  * dead), SPARE the path of a blank device of 100 MiB or more. Each request here is refused: with the errno that
@@ -1370,7 +1370,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	if (argc < 4) {
-		fprintf(stderr, "usage: nl_input POOL MEMBER SPARE [TEST...]\n");
+		fprintf(stderr, "usage: guest_netlink_input POOL MEMBER SPARE [TEST...]\n");
 		return KSFT_FAIL;
 	}
 	pool = argv[1];

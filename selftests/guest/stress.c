@@ -4,7 +4,7 @@
  * by the key and tag it came with; a get that fails must leave zeroes or the
  * buffer as it was.
  *
- * usage: kv_stress NODE [OPTION...]
+ * usage: guest_stress NODE [OPTION...]
  *  -t N	threads (4)
  *  -s N	seconds (10); a file at -f ends it sooner
  *  -f FILE	stop when this file is there

@@ -3,7 +3,7 @@
  * Callers whose memory is not there: a user-space pager (userfaultfd) takes
  * its time. They hold up nobody but themselves, and a kill ends them.
  *
- * usage: kv_stall NODE [TEST...] | kv_stall NODE hold lookup|results|put|landed|things
+ * usage: guest_pager_stall NODE [TEST...] | guest_pager_stall NODE hold lookup|results|put|landed|things
  *
  * KV_STORMS threads delete KV_STORM_BLOCKS times 1024 blocks each in storm_of_deletes.
  * "hold" is a caller that is stalled so, says "holding", and goes on at SIGUSR1.

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Keys of numbered blocks, and requests to kvblkd's socket for hints.
 
-usage: kv_prestage.py keys FIRST COUNT          in hex, a line each, as kv_blocks has them
-       kv_prestage.py ask SOCKET METHOD PATH [FIRST COUNT [FIELD=JSON...]]
+usage: prestage.py keys FIRST COUNT          in hex, a line each, as guest_blocks has them
+       prestage.py ask SOCKET METHOD PATH [FIRST COUNT [FIELD=JSON...]]
                                                 prints the answer; with FIRST and COUNT a body of these keys and fields
-       kv_prestage.py order SOCKET FIRST COUNT [FIELD=JSON...]
+       prestage.py order SOCKET FIRST COUNT [FIELD=JSON...]
                                                 prints what came of it as shell assignments when it is over; results has a letter
                                                 a key: l(oaded), r(esident), m(issing), c(lipped), e(xpired). COUNT 0: no keys
 """

@@ -5,8 +5,8 @@
  * assignments. The exit code is 1 when a wrong byte or an unexpected error was
  * seen, which is told on stderr.
  *
- * usage: kv_blocks NODE put|get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
- *	or: kv_blocks NODE hold	 (keeps the node open until stdin ends)
+ * usage: guest_blocks NODE put|get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
+ *	or: guest_blocks NODE hold  (keeps the node open until stdin ends)
  * A lease is for an hour, of each block alone, and wants KV_STAY: at a line it tells what
  * a lookup returns then, and stays until the next one.
  * With KV_STAY in the environment it stays, with its memory, until a line or

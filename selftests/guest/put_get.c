@@ -4,7 +4,7 @@
  * length, alignment and scatter, and each operation of a batch has the result
  * that it would have had alone.
  *
- * usage: kv_data NODE [TEST...]
+ * usage: guest_put_get NODE [TEST...]
  */
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * Blocks in and out of memory of one kind, as a program with libkvblk alone does
  * it: what comes back is compared in memory of the host.
  *
- * usage: lib_memory NODE FROM KIND WAY [MOST]
+ * usage: library_memory NODE FROM KIND WAY [MOST]
  *
  * FROM is as for kvblk_mem_alloc(); KIND what it has to be: registered, addressed,
  * staged; WAY: direct: whole pages have to go straight from some time on; bounced:
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
 	int err;
 
 	if (argc != 5 && argc != 6)
-		die("usage: see the top of lib_memory.c");
+		die("usage: see the top of memory.c");
 	may_be_direct = strcmp(argv[4], "bounced") != 0;
 	if (argc > 5)
 		most = strtoull(argv[5], NULL, 10);

@@ -3,7 +3,7 @@
  * Prefetches that a get holds up: one batch of a get, of eight prefetches, and of one with
  * more priority, which is shorter.
  *
- * usage: kv_order NODE put|run
+ * usage: guest_prefetch_order NODE put|run
  *
  * put: the blocks, SHORT bytes the last one, the others LONG. run: the batch. The exit code
  * is 1 when something was not there.
@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	int fd;
 
 	if (argc != 3 || (strcmp(argv[2], "put") && strcmp(argv[2], "run"))) {
-		fprintf(stderr, "usage: kv_order NODE put|run\n");
+		fprintf(stderr, "usage: guest_prefetch_order NODE put|run\n");
 		return 2;
 	}
 	put = !strcmp(argv[2], "put");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""usage: kv_mooncake.py RPC_PORT HTTP_PORT OBJECTS SEGMENT_MIB [EVENT...]
+"""usage: mooncake_store.py RPC_PORT HTTP_PORT OBJECTS SEGMENT_MIB [EVENT...]
 
 A client of Mooncake Store, whose master listens at these ports: stores that many objects of 1 MiB, far more than its segment holds, and
 loads each of them again. Then so does another client, with a tenth of them, from this one; and one that is killed while it stores.

@@ -2,7 +2,7 @@
 /*
  * A request that goes on is waited for, as a program with libkvblk alone does it.
  *
- * usage: lib_wait POOL PATH
+ * usage: library_wait POOL PATH
  *
  * Adds the device PATH, which does not answer, to POOL. Prints "waits" when the
  * request goes on and was waited for once in vain; then the device has to answer.
@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	int err;
 
 	if (argc != 3)
-		return wrong("usage: lib_wait POOL PATH", 0);
+		return wrong("usage: library_wait POOL PATH", 0);
 	spec.path = argv[2];
 	err = kvblk_admin_open(&admin);
 	if (err)

@@ -2,7 +2,7 @@
 /*
  * Statistics as they come, for scripts: a line for each message, until it is killed.
  *
- * usage: lib_stats
+ * usage: library_stats
  *
  * Prints "SEQ TIME POOL pool|member|size NAME PUTS": NAME is the pool's, the member's,
  * or the bytes that blocks of this class have at most; PUTS is the counter, or of a

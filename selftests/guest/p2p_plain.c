@@ -4,14 +4,14 @@
  * mapped from a node that gives such memory (a test GPU's, or p2pmem/allocate
  * in sysfs). It speaks no ABI of kvblk: it proves what the kernel can do alone.
  *
- * usage: kv_p2p trip MEMORY DEVICE BYTES [OFFSET]
+ * usage: guest_p2p_plain trip MEMORY DEVICE BYTES [OFFSET]
  *		random bytes, from memory to device and back, and what is on
  *		the device compared through memory of the host
- *	  kv_p2p write|read MEMORY DEVICE BYTES [OFFSET]
+ *	  guest_p2p_plain write|read MEMORY DEVICE BYTES [OFFSET]
  *		one way, no check
- *	  kv_p2p loop MEMORY DEVICE BYTES
+ *	  guest_p2p_plain loop MEMORY DEVICE BYTES
  *		reads until an error ends it, which it expects
- *	  kv_p2p hold MEMORY BYTES
+ *	  guest_p2p_plain hold MEMORY BYTES
  *		maps and writes, says "ready", waits for a line on stdin, then
  *		reads: exit code 0 when the memory is still there, 3 when it
  *		was revoked
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc < 5)
-		end(WRONG, "usage: see the top of kv_p2p.c");
+		end(WRONG, "usage: see the top of p2p_plain.c");
 	size = strtoull(argv[4], NULL, 0);
 	offset = argc > 5 ? strtoll(argv[5], NULL, 0) : 0;
 	fd = open(argv[3], O_RDWR | O_DIRECT);

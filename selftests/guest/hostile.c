@@ -2,18 +2,18 @@
 /*
  * Callers who want more than they are given.
  *
- * usage: kv_hostile scribble NODE
+ * usage: guest_hostile scribble NODE
  *	a reader writes to his buffers while gets fill them: each get succeeds,
  *	and no block is lost
- *	or: kv_hostile forge NODE MEMBER
+ *	or: guest_hostile forge NODE MEMBER
  *	a writer who can read the raw MEMBER puts blocks made of records,
  *	summaries and superblocks: copies of real ones, of deleted ones, and
  *	new ones for the very place where they will lie
- *	or: kv_hostile wipe MEMBER
+ *	or: guest_hostile wipe MEMBER
  *	the headers of half the blocks that "forge" put become zeroes, and so
  *	do the summaries of open segments, as a crash may lose both: whoever
  *	looks for records now walks into the payloads
- *	or: kv_hostile verify NODE [wiped]
+ *	or: guest_hostile verify NODE [wiped]
  *	after a restart: the honest blocks and the hostile ones are as they
  *	were put, the deleted and forged ones are not there
  */
@@ -28,7 +28,7 @@
 
 #define __packed __attribute__((packed))
 typedef uint64_t u64;
-#include "../kernel/format/format.h"
+#include "../../kernel/format/format.h"
 
 static int fd, member;
 static const char *node;

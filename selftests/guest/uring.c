@@ -4,7 +4,7 @@
  * buffers, deep queues, cancel and exit with operations in flight; and memory
  * that is registered once, the host's and a device's (KV_MEMORY).
  *
- * usage: kv_uring NODE [TEST...]
+ * usage: guest_uring NODE [TEST...]
  */
 #include <glob.h>
 #include <pthread.h>
