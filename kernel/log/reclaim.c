@@ -2,19 +2,18 @@
 /*
  * Reclaim of whole segments.
  *
- * A victim's live records are dropped, but for those that the policy or a
- * lease keeps: they are copied into a segment of class HOT first. The order
- * is the whole point:
+ * Live records that the policy or a lease keeps are copied into a segment of class HOT;
+ * the victim's other records are dropped. The rule is the order:
  *
- *   slots MOVING -> copies written -> next generation of the victim durable
- *   -> slots LIVE at the copies -> generation moves on in memory: what was
- *   dropped is dead at once -> last reader gone -> discard -> FREE
+ *   slots MOVING -> copies durable -> next generation of the victim durable
+ *   -> slots LIVE at the copies -> next generation in memory, which ends the dropped
+ *   records at once -> last reader gone -> discard -> FREE
  *
- * so a copy can be found only when its original can't come back. A delete of a
- * MOVING block waits for the end.
+ * A get finds a copy only when a crash can't bring the original back. A delete of a
+ * MOVING block waits until reclaim has published or reverted.
  *
- * Each victim gains room: a segment of which leases pin more than LEASED_MOST stays,
- * or else reclaim would copy such segments for as long as the leases last.
+ * Each victim frees space: a segment stays if leases pin more than LEASED_MOST of it,
+ * or else reclaim would copy such segments until the leases end.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -25,18 +24,17 @@
 
 /* A live record of the victim. */
 struct victim_rec {
-	struct kvblk_slot slot;		/* as found; LIVE, or MOVING by us */
-	struct kvblk_slot copy;
+	struct kvblk_slot slot;		/* the index entry: LIVE, or MOVING once claimed */
+	struct kvblk_slot copy;		/* the entry for the copy */
 	struct kvblk_id id;
-	bool moving;
-	bool copied;
+	bool moving;			/* claimed */
+	bool copied;			/* @copy is written */
 };
 
-/* Records copied at once, and bytes. */
-#define COPIES		16
-#define COPY_BYTES	SZ_8M
+#define COPIES		16		/* records copied at once */
+#define COPY_BYTES	SZ_8M		/* payload bytes copied at once */
 
-/* A record on its way: read, checked, written. */
+/* A record that is read, checked and written elsewhere. */
 struct copy {
 	struct kvblk_io io;
 	struct victim *victim;
@@ -44,28 +42,30 @@ struct copy {
 	struct kvblk_mem mem;
 	struct kvblk_rec rec;
 	struct kvblk_room room;
-	void *buf;			/* header */
-	u32 header;			/* its bytes */
+	void *buf;			/* the record's header */
+	u32 header;			/* bytes of the header */
 	int err;
 };
 
-/* What one reclaim of a segment works with. */
+/* State of one reclaim of a segment. */
 struct victim {
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
 	struct victim_rec *recs;
 	struct kvblk_policy_rec *sift;
-	u32 nr;
+	u32 nr;				/* live records in @recs */
 	u32 nr_copied;
+	u32 live_units;			/* of the segment, when it was judged */
+	int write_errors;		/* of the member, before the first copy was written */
 	bool cached;			/* copies were written without FUA */
-	struct copy *copies;		/* COPIES of them */
-	atomic_t flying;
+	struct copy *copies;		/* array of COPIES */
+	atomic_t flying;		/* I/Os in flight, plus one until copies_wait() */
 	struct completion landed;
 };
 
 /*
- * The pages of the victim's summary, the last one first: as read from media, or
- * where the seal could not be written, as kept in memory. -EBADMSG: some are damaged.
+ * Load the pages of the victim's summary, the last one first, from media, or from memory
+ * if the seal could not be written. Returns 0, -EBADMSG if some are damaged, or -EIO.
  */
 static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 pages)
 {
@@ -89,7 +89,7 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 						  member->segment_units - pages),
 			    sums, pages * sizeof(*sums));
 	for (page = 0; page < pages && !err; page++)
-		/* a checkpoint's is not all of it */
+		/* a checkpoint's summary lacks the later records */
 		if (!kvblk_summary_decode(&sums[pages - 1 - page], page, &place,
 					  &member->pool->secret, &sum) ||
 		    (!page && !sum.sealed))
@@ -97,7 +97,7 @@ static int summary_read(struct victim *v, struct kvblk_d_summary *sums, u32 page
 	return err;
 }
 
-/* A record of the victim is still live: it is noted. -EAGAIN: not now. */
+/* Note a record of the victim if it is live. Returns 0, or -EAGAIN if that is not known now. */
 static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit)
 {
 	struct kvblk_member *member = v->member;
@@ -114,7 +114,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 	    rec->slot.seg != member->seg_base + (seg - member->segs) ||
 	    rec->slot.gen != (u16)seg->gen || rec->slot.off != unit)
 		return 0;
-	/* a put is about to replace it, and it stays if that fails */
+	/* a put is about to replace the record, which must stay if the put fails */
 	if (rec->slot.state == KVBLK_SLOT_MOVING && rec->slot.leased)
 		return -EAGAIN;
 	if (rec->slot.state != KVBLK_SLOT_LIVE || kvblk_expired(rec->slot.expiry, now))
@@ -125,13 +125,13 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 	sift->heat = rec->slot.heat;
 	sift->priority = rec->slot.prio;
 	sift->leased = rec->slot.leased;
-	/* in its last minute: a copy would be for nothing */
+	/* the copy of a record in its last minute would expire at once */
 	sift->expires = kvblk_expired(rec->slot.expiry, now + 60);
 	v->nr++;
 	return 0;
 }
 
-/* By the headers, for want of a summary. A header that can't be read loses its block. */
+/* Load the live records from their headers. An unreadable header drops its block. */
 static int victim_walk(struct victim *v)
 {
 	struct kvblk_walk walk;
@@ -148,13 +148,13 @@ static int victim_walk(struct victim *v)
 			break;
 	}
 	kvblk_walk_end(&walk);
-	/* most of it can't be got either, but what is promised is waited for */
+	/* gets of the unreadable records would fail, too; leased ones are tried again */
 	return ret == -EIO && !READ_ONCE(v->member->pool->leased_bytes) ? 0 : ret;
 }
 
-/* Permille of a segment that its leased records may take for it to be reclaimed. */
+/* Permille of a segment: one with more leased records is not reclaimed. */
 #define LEASED_MOST	750
-/* How long a segment that has more rests: each look costs a read of its summary. */
+/* Before such a segment is judged again, because that costs a read of its summary. */
 #define LEASED_REST	HZ
 
 static bool victim_leased(const struct victim *v)
@@ -168,15 +168,15 @@ static bool victim_leased(const struct victim *v)
 }
 
 /*
- * Finds which of the records in the victim's summary are still live. An error: it is not
- * known, and the victim stays.
+ * Find which of the records in the victim's summary are still live. Returns 0, or an
+ * error if that is not known: the victim must stay.
  */
 static int victim_load(struct victim *v)
 {
 	struct kvblk_member *member = v->member;
 	struct kvblk_segment *seg = v->seg;
 	u32 pages = kvblk_summary_pages(seg->nr_records), page, i, unit;
-	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* it is tried again */
+	const gfp_t gfp = GFP_KERNEL | __GFP_NOWARN;	/* reclaim tries again */
 	struct kvblk_d_summary *sums;
 	struct kvblk_rec entry;
 	int err;
@@ -204,7 +204,7 @@ out:
 	return err;
 }
 
-/* Room for a copy; opens segments of class HOT as needed. */
+/* Reserve space for a copy; opens segments of class HOT as needed. */
 static int copy_room(struct kvblk_member *member, u32 units,
 		     struct kvblk_room *room)
 {
@@ -238,7 +238,7 @@ static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
 	kvblk_io_end(&copy->io);
 }
 
-/* @flying was 1 when the first one took off. */
+/* Drop the count that @flying began with and wait for the I/O in flight. */
 static void copies_wait(struct victim *v)
 {
 	copy_landed(&v->copies[0].io);
@@ -271,7 +271,7 @@ static void copy_damaged(struct copy *copy)
 	copy->err = -EBADMSG;
 }
 
-/* Was read: checks it, and writes it to its new place. */
+/* Check the record that was read and write it to its new place. */
 static void copy_write(struct copy *copy)
 {
 	struct victim *v = copy->victim;
@@ -289,7 +289,7 @@ static void copy_write(struct copy *copy)
 		copy->err = -EIO;
 		return;
 	}
-	/* damage must not spread */
+	/* or else a damaged record would get a valid new header */
 	if (kvblk_record_decode(copy->buf, copy->header, &place, &pool->secret,
 				&copy->rec) != KVBLK_DEC_RECORD ||
 	    copy->rec.length != vrec->slot.len) {
@@ -302,14 +302,14 @@ static void copy_write(struct copy *copy)
 			copy_damaged(copy);
 			return;
 		}
-		/* what somebody put wrong is no fault of the flash */
+		/* the caller put other bytes than its checksums say: not the member's error */
 		kvblk_count_at(member->stats, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		copy->err = -EBADMSG;
 		return;
 	}
 	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE &&
 	    kvblk_must_check(pool, v->seg)) {
-		/* no get would believe it, as things are */
+		/* a get would not trust the copy: nothing proves its payload */
 		copy->err = -ENODATA;
 		return;
 	}
@@ -317,12 +317,12 @@ static void copy_write(struct copy *copy)
 			      &copy->room);
 	if (copy->err)
 		return;
-	/* its seal has proven it; where it goes, a crash would not find that */
+	/* the victim's seal proves the payload; the new segment's may be lost in a crash */
 	if (copy->rec.integrity == KVBLK_INTEGRITY_NONE) {
 		kvblk_payload_sum(&copy->mem, copy->buf + KVBLK_HDR_CRCS);
 		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
 	}
-	/* it keeps its seq: a copy is no newer than its original */
+	/* the copy keeps its seq: a copy is no newer than its original */
 	place = kvblk_place(member, copy->room.segment, copy->room.gen,
 			    copy->room.unit);
 	copy->rec.durable = kvblk_durable(member, copy->rec.integrity);
@@ -364,8 +364,8 @@ static void copy_end(struct copy *copy)
 }
 
 /*
- * Copies what is kept; the slots are MOVING. -EAGAIN: something leased could
- * not be copied now. What can't be read, or is damaged, is dropped.
+ * Copy the records to keep; their slots are MOVING. Records that are damaged or can't be
+ * read are dropped. Returns 0, or -EAGAIN if a leased one could not be copied now.
  */
 static int victim_copy(struct victim *v)
 {
@@ -409,17 +409,14 @@ static int victim_copy(struct victim *v)
 	return err;
 }
 
-/* Kills a copy that was finished, and that no entry points to. */
+/* Invalidate a copy that was written and that no index entry points to. */
 static void copy_kill(struct victim *v, const struct victim_rec *rec)
 {
 	kvblk_segment_forget(v->member->pool, &rec->copy);
 	kvblk_kill_later(v->member->pool, rec->id, &rec->copy);
 }
 
-/*
- * Takes back what victim_copy() did for a victim that stays: slots are LIVE
- * again, copies are killed.
- */
+/* Undo victim_claim() and victim_copy(): slots are LIVE again, copies invalidated. */
 static void victim_revert(struct victim *v)
 {
 	struct kvblk_pool *pool = v->member->pool;
@@ -451,144 +448,196 @@ static struct kvblk_policy_seg policy_view(const struct kvblk_member *member,
 }
 
 /*
- * Retires @seg: what is worth it is copied, the rest is dropped. 1: it is so
- * hot that the policy wants it left alone, unless @force. -EAGAIN: a leased
- * record can't be copied now, too much is leased, or the device would not. It stays
- * then.
+ * Find the victim's live records and what the policy keeps of them. Returns 0; 1 if
+ * the policy wants the segment left alone, which @force overrides; -EAGAIN if its
+ * records are not known now or leases pin too much of it.
  */
-static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg,
-			   bool force)
+static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool force)
 {
-	struct kvblk_pool *pool = member->pool;
-	struct kvblk_policy_seg pseg = policy_view(member, seg);
-	struct victim v = { .member = member, .seg = seg };
-	u32 segment = seg - member->segs, i;
-	int err, errors = atomic_read(&member->write_errors);
-	struct kvblk_open *open = NULL;
-	bool taken = false;
-	struct kvblk_slot now;
-	int units;
+	struct kvblk_segment *seg = v->seg;
+	u32 i;
 
-	init_completion(&v.landed);
-	atomic_set(&v.flying, 1);
-	v.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN);
-	if (!v.copies || victim_load(&v)) {
-		err = -EAGAIN;
-		goto out;
-	}
-	units = atomic_read(&seg->live_units);
-	if (victim_leased(&v)) {
+	if (victim_load(v))
+		return -EAGAIN;
+	v->live_units = atomic_read(&seg->live_units);
+	seg->rests = victim_leased(v);
+	if (seg->rests) {
 		seg->rests_until = jiffies + LEASED_REST;
-		seg->rests = true;
-		err = -EAGAIN;
-		goto out;
+		return -EAGAIN;
 	}
-	seg->rests = false;
-	if (v.nr && kvblk_policy_sift(&pool->policy, &pseg, v.sift, v.nr,
-				      force) == -EAGAIN) {
-		seg->stamp = pseg.stamp;
-		err = 1;
-		goto out;
+	if (v->nr && kvblk_policy_sift(&v->member->pool->policy, pseg, v->sift, v->nr,
+				       force) == -EAGAIN) {
+		seg->stamp = pseg->stamp;
+		return 1;
 	}
-	for (i = 0; i < v.nr; i++) {
-		struct victim_rec *rec = &v.recs[i];
-		struct kvblk_slot moving = rec->slot;
+	for (i = 0; i < v->nr; i++)
+		v->sift[i].keep |= v->sift[i].leased;
+	return 0;
+}
 
-		v.sift[i].keep |= v.sift[i].leased;
-		/* MOVING, the doomed too: nobody leases or deletes them now */
+/*
+ * Make the slots of all live records MOVING, of those to be dropped too, or else they
+ * could be leased or deleted meanwhile. Returns 0, or -EAGAIN if a put is about to
+ * replace a leased record, which must stay in case the put fails.
+ */
+static int victim_claim(struct victim *v)
+{
+	struct kvblk_index *idx = &v->member->pool->index;
+	struct kvblk_slot moving, now;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < v->nr; i++) {
+		struct victim_rec *rec = &v->recs[i];
+
+		moving = rec->slot;
 		moving.state = KVBLK_SLOT_MOVING;
-		rec->moving = !v.sift[i].leased &&
-			      kvblk_index_claim(&pool->index, rec->id, &rec->slot,
-						&moving);
+		rec->moving = !v->sift[i].leased &&
+			      kvblk_index_claim(idx, rec->id, &rec->slot, &moving);
 		if (!rec->moving) {
-			/* leased, since we looked too, or gone */
-			v.sift[i].leased = true;
-			v.sift[i].keep = true;
-			rec->moving = kvblk_index_replace(&pool->index, rec->id,
-							  &rec->slot, &moving);
+			/* leased, maybe since victim_note(), or gone */
+			v->sift[i].leased = true;
+			v->sift[i].keep = true;
+			rec->moving = kvblk_index_replace(idx, rec->id, &rec->slot, &moving);
 		}
-		/* as of victim_load(), since then */
-		taken |= !rec->moving && kvblk_index_find(&pool->index, rec->id, &now) &&
-			 now.state == KVBLK_SLOT_MOVING && now.leased &&
-			 kvblk_same_record(&now, &moving);
 		if (rec->moving)
 			rec->slot.state = KVBLK_SLOT_MOVING;
+		else if (kvblk_index_find(idx, rec->id, &now) &&
+			 now.state == KVBLK_SLOT_MOVING && now.leased &&
+			 kvblk_same_record(&now, &moving))
+			err = -EAGAIN;
 	}
-	err = taken ? -EAGAIN : victim_copy(&v);
-	if (err)
-		goto revert;
+	return err;
+}
 
-	/* the copies, and then the end of the original, are there for good */
-	err = v.nr_copied ? kvblk_io_flush(member) : 0;
-	/* another write may have been told that the cache lost them */
-	if (err || (v.cached && kvblk_writes_failed(member, errors)))
-		goto revert;
-	spin_lock(&member->lock);
-	list_del_init(&seg->link);
-	member->nr_sealed--;
-	seg->retiring_gen = seg->gen + 1;
-	seg->state = KVBLK_SEG_FREE;
-	spin_unlock(&member->lock);
-	err = kvblk_table_write(member, segment);
-	if (err) {
-		spin_lock(&member->lock);
+/* Make the copies durable. Returns 0, or -EAGAIN if some may be lost. */
+static int victim_flush(struct victim *v)
+{
+	if (v->nr_copied && kvblk_io_flush(v->member))
+		return -EAGAIN;
+	/* the device may have reported to another write that its cache lost the copies */
+	return v->cached && kvblk_writes_failed(v->member, v->write_errors) ? -EAGAIN : 0;
+}
+
+/*
+ * End the victim's generation on media. Returns 0; -EAGAIN if the device failed: the
+ * segment is sealed again.
+ */
+static int victim_retire(struct victim *v)
+{
+	struct kvblk_member *member = v->member;
+	struct kvblk_segment *seg = v->seg;
+	u32 segment = seg - member->segs;
+	int err;
+
+	scoped_guard(spinlock, &member->lock) {
+		list_del_init(&seg->link);
+		member->nr_sealed--;
+		seg->retiring_gen = seg->gen + 1;
+		seg->state = KVBLK_SEG_FREE;
+	}
+	if (!kvblk_table_write(member, segment))
+		return 0;
+	scoped_guard(spinlock, &member->lock) {
 		seg->state = KVBLK_SEG_SEALED;
 		seg->retiring_gen = 0;
 		list_add(&seg->link, &member->sealed);
 		member->nr_sealed++;
-		spin_unlock(&member->lock);
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
-		/* it may have arrived nevertheless: says that the segment stays */
-		err = kvblk_table_write(member, segment);
-		scoped_guard(spinlock, &member->lock)
-			seg->unsaved = err;
-		goto revert;
 	}
-	for (i = 0; i < v.nr; i++)
-		if (v.recs[i].copied &&
-		    !kvblk_index_replace(&pool->index, v.recs[i].id,
-					 &v.recs[i].slot, &v.recs[i].copy)) {
+	kvblk_member_error(member, KVBLK_ERROR_WRITE, segment);
+	/* the failed write may have reached the media: overwrite it with the old generation */
+	err = kvblk_table_write(member, segment);
+	scoped_guard(spinlock, &member->lock)
+		seg->unsaved = err;
+	return -EAGAIN;
+}
+
+/* Point the index at the copies, then end the victim's generation in memory. */
+static void victim_publish(struct victim *v)
+{
+	struct kvblk_member *member = v->member;
+	struct kvblk_pool *pool = member->pool;
+	struct kvblk_segment *seg = v->seg;
+	struct kvblk_open *open = NULL;
+	u32 i;
+
+	for (i = 0; i < v->nr; i++)
+		if (v->recs[i].copied &&
+		    !kvblk_index_replace(&pool->index, v->recs[i].id, &v->recs[i].slot,
+					 &v->recs[i].copy)) {
 			WARN_ON_ONCE(READ_ONCE(member->state) == KVBLK_MEMBER_UP);
-			copy_kill(&v, &v.recs[i]);
+			copy_kill(v, &v->recs[i]);
 		}
 
 	if (!(seg->gen & 0x3fff))
 		seg->sweep_mark = READ_ONCE(pool->sweep_pass) + 2;
-	spin_lock(&member->lock);
-	WRITE_ONCE(seg->retired, true);
-	WRITE_ONCE(seg->gen, seg->gen + 1);
-	/* after the entries that moved: pairs with find_again() of the index */
-	smp_store_release(&pool->seg_gen[member->seg_base + segment], (u16)seg->gen);
-	/* pairs with kvblk_segment_get(): a later reference sees the generation */
-	smp_mb();
-	seg->retiring_gen = 0;
-	swap(open, seg->open);
-	/* readers of its former life go on: kvblk_segment_open() resets the rest */
-	list_add_tail(&seg->link, &member->retiring);
-	member->nr_retiring++;
-	spin_unlock(&member->lock);
+	scoped_guard(spinlock, &member->lock) {
+		WRITE_ONCE(seg->retired, true);
+		WRITE_ONCE(seg->gen, seg->gen + 1);
+		/* after the entries that moved: pairs with find_again() of the index */
+		smp_store_release(&pool->seg_gen[member->seg_base + (seg - member->segs)],
+				  (u16)seg->gen);
+		/* pairs with kvblk_segment_get(): a later reference sees the generation */
+		smp_mb();
+		seg->retiring_gen = 0;
+		swap(open, seg->open);
+		/* kvblk_segment_open() resets the rest, because readers still use it */
+		list_add_tail(&seg->link, &member->retiring);
+		member->nr_retiring++;
+	}
 	kvblk_open_free(open);
 	wake_up_all(&pool->settle_wait);
+}
+
+static void victim_count(const struct victim *v, u64 bytes)
+{
+	struct kvblk_member *member = v->member;
 
 	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_RECLAIMED, 1);
-	kvblk_count_at(member->stats, KVBLK_C_RECLAIMED_BYTES, pseg.bytes);
-	kvblk_count_at(member->stats, KVBLK_C_DROPPED, v.nr - v.nr_copied);
-	trace_kvblk_reclaim(pool->name, member->slot, segment, seg->gen, v.nr, units,
-			    v.nr_copied, v.nr - v.nr_copied);
-	err = 0;
-	goto out;
+	kvblk_count_at(member->stats, KVBLK_C_RECLAIMED_BYTES, bytes);
+	kvblk_count_at(member->stats, KVBLK_C_DROPPED, v->nr - v->nr_copied);
+	trace_kvblk_reclaim(member->pool->name, member->slot, v->seg - member->segs,
+			    v->seg->gen, v->nr, v->live_units, v->nr_copied,
+			    v->nr - v->nr_copied);
+}
 
-revert:
-	victim_revert(&v);
-	err = -EAGAIN;
-out:
+/*
+ * Retire @seg: copy what is worth it, drop the rest. Returns 0; 1 if the policy wants
+ * the segment left alone, unless @force; -EAGAIN if it must stay for now.
+ */
+static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *seg,
+			   bool force)
+{
+	struct kvblk_policy_seg pseg = policy_view(member, seg);
+	struct victim v = {
+		.member = member,
+		.seg = seg,
+		.write_errors = atomic_read(&member->write_errors),
+		.copies = kvcalloc(COPIES, sizeof(*v.copies), GFP_KERNEL | __GFP_NOWARN),
+	};
+	int err;
+
+	init_completion(&v.landed);
+	atomic_set(&v.flying, 1);
+	err = v.copies ? victim_judge(&v, &pseg, force) : -EAGAIN;
+	if (!err) {
+		/* this order is the rule that the file opens with */
+		err = victim_claim(&v) ?: victim_copy(&v) ?: victim_flush(&v) ?:
+		      victim_retire(&v);
+		if (err) {
+			victim_revert(&v);
+		} else {
+			victim_publish(&v);
+			victim_count(&v, pseg.bytes);
+		}
+	}
 	kvfree(v.recs);
 	kvfree(v.sift);
 	kvfree(v.copies);
 	return err;
 }
 
-/* Retired segments that nobody reads any more become free. */
+/* Free the retired segments that no reader holds. */
 static void retired_free(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
@@ -618,26 +667,26 @@ static void retired_free(struct kvblk_member *member)
 		kvblk_log_kick(member);
 }
 
-/* Segments looked at before the lock is released for others. */
+/* Segments examined before the lock is released, or else puts would wait for all. */
 #define PICK_STEP	256
 
-/* The next victim that this run has not failed to reclaim, or NULL. */
+/* Returns the next victim that this run has not failed to reclaim, or NULL. */
 static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 {
 	struct kvblk_segment *seg, *victim = NULL, **map;
 	struct kvblk_policy_seg *segs;
-	u32 nr = 0, looked = 0, room;
+	u32 nr = 0, looked = 0, max;
 	int pick;
 
-	room = READ_ONCE(member->nr_sealed);
-	segs = kvmalloc_array(room + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
-	map = kvmalloc_array(room + 1, sizeof(struct kvblk_segment *),
+	max = READ_ONCE(member->nr_sealed);
+	segs = kvmalloc_array(max + 1, sizeof(*segs), GFP_KERNEL | __GFP_NOWARN);
+	map = kvmalloc_array(max + 1, sizeof(struct kvblk_segment *),
 			     GFP_KERNEL | __GFP_NOWARN);
 	if (!segs || !map)
 		goto out;
 	spin_lock(&member->lock);
 	list_for_each_entry(seg, &member->sealed, link) {
-		if (nr == room)
+		if (nr == max)
 			break;
 		if (seg->reclaim_run != member->reclaim_run &&
 		    !(seg->rests && time_before(jiffies, seg->rests_until))) {
@@ -646,7 +695,7 @@ static struct kvblk_segment *victim_pick(struct kvblk_member *member)
 		}
 		if (++looked % PICK_STEP)
 			continue;
-		/* others add to the list, and only this work takes from it */
+		/* @seg stays listed: only this work removes segments */
 		spin_unlock(&member->lock);
 		cond_resched();
 		spin_lock(&member->lock);
