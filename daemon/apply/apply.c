@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* From the file to the host, see apply.h. */
+/* Apply the configuration to the host, see apply.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,23 +14,25 @@
 #include "host/fabrics.h"
 
 #define WHY_LEN		512
-#define LONGEST_GAP	60	/* seconds */
+#define LONGEST_GAP	60	/* longest delay between retries, seconds */
 #define LONGEST_SHIFT	6
-#define KEPT		600	/* seconds; longer than a member takes to be read in vain */
-#define ROUNDS		16	/* modules, discovery, subsystems, pools, tunables */
+/* seconds; longer than the module takes to read a member again and fail */
+#define KEPT		600
+/* limit of rounds; the usual order: modules, discovery, subsystems, pools, tunables */
+#define ROUNDS		16
 #define ADMIN_WAIT_MS	60000
 #define POLL_US		100000
 
 /**
- * struct apply_known - a note that was told, a step that failed or was done
- * @next_known: the next one, or NULL
- * @text: of the step
- * @why: it failed, "" for others
- * @failures: in a row
- * @next: not before, seconds
- * @seen: it is in the last plan, too
- * @done: in this pass: if it is in the plan again, it was in vain, and is let be
- * @may_fail: the step's; it is remembered when it is done, too
+ * struct apply_known - a reported note, or a step that failed or was done
+ * @next_known: next in the list, or NULL
+ * @text: text of the step
+ * @why: why the step failed, else ""
+ * @failures: consecutive failures
+ * @next: earliest time of the next try, seconds
+ * @seen: the last plan contains the step
+ * @done: done in this pass; if a later plan of the pass repeats the step, skip it
+ * @may_fail: step->may_fail; such a record is kept after the step is done
  */
 struct apply_known {
 	struct apply_known *next_known;
@@ -51,8 +53,6 @@ static int64_t now(void)
 	return ts.tv_sec;
 }
 
-/* ---- what is remembered ---- */
-
 static struct apply_known *known_as(struct apply *apply, const char *text)
 {
 	struct apply_known *known = apply->known;
@@ -62,7 +62,7 @@ static struct apply_known *known_as(struct apply *apply, const char *text)
 	return known;
 }
 
-/* NULL: no memory; then it is told once more. */
+/* Add a record of @text. Returns NULL without memory: the step will be reported again. */
 static struct apply_known *remember(struct apply *apply, const char *text)
 {
 	struct apply_known *known = calloc(1, sizeof(*known));
@@ -79,8 +79,9 @@ static struct apply_known *remember(struct apply *apply, const char *text)
 }
 
 /*
- * Forgets those that were done, or are not in the plan any more; all: whatever they are.
- * A step that may fail is not in the plan while nobody knows whether it helped.
+ * Free the records of steps that were done or have left the plan; with @all, every record.
+ * A record with @may_fail stays for KEPT seconds, because the step leaves the plan until
+ * the module has finished and only then shows whether it helped.
  */
 static void forget(struct apply *apply, bool all)
 {
@@ -131,7 +132,7 @@ static void settle(struct apply *apply, const struct state *state)
 		settle_one(apply, plan_module(state->modules.text[i], name));
 }
 
-/* How long each pool has been waited for. */
+/* Returns how long each pool of @config has been missing, in seconds; NULL without memory. */
 static int64_t *waited(struct apply *apply, const struct config *config,
 		       const struct state *state)
 {
@@ -161,8 +162,6 @@ static int64_t *waited(struct apply *apply, const struct config *config,
 	return seconds;
 }
 
-/* ---- steps ---- */
-
 static int set_value(const struct step *step, char *why)
 {
 	const char *path = step->paths.text[0];
@@ -178,7 +177,7 @@ static int set_value(const struct step *step, char *why)
 	return -err;
 }
 
-/* What the module says of it; a request that goes on is waited for. */
+/* Wait for a request still in progress and describe its error in @why. Returns the error. */
 static int admin_result(struct kvblk_admin *admin, int err, char *why)
 {
 	const char *message = kvblk_admin_message(admin);
@@ -194,7 +193,7 @@ static int admin_result(struct kvblk_admin *admin, int err, char *why)
 	return err;
 }
 
-/* None of the devices holds what somebody else has put there: 0. */
+/* Returns 0 if no device of @step holds another signature, -ENOTEMPTY otherwise. */
 static int check_signatures(const struct step *step, char *why)
 {
 	struct kvblk_found *found;
@@ -205,7 +204,7 @@ static int check_signatures(const struct step *step, char *why)
 		const char *path = step->paths.text[i];
 
 		found = NULL;
-		/* the module reports all other errors */
+		/* ignore scan errors: the module reports them */
 		if (!kvblk_scan(&path, 1, &found) && found && found->data_end &&
 		    signature_find(found, what, sizeof(what))) {
 			snprintf(why, WHY_LEN, "%s holds %s, too: if that is left over, remove it with wipefs",
@@ -286,8 +285,6 @@ static int carry_out(const struct step *step, char *why)
 	return 0;
 }
 
-/* ---- rounds ---- */
-
 static void put_off(struct apply_known *known)
 {
 	known->next = now() + (1 << (known->failures < LONGEST_SHIFT ? known->failures :
@@ -312,7 +309,7 @@ static void failed(struct apply *apply, const struct step *step, struct apply_kn
 	put_off(known);
 }
 
-/* true: it was done, and the state is another one now */
+/* Carry out @step if it is due. Returns true if it succeeded: the host state has changed. */
 static bool take(struct apply *apply, const struct step *step, bool dry_run)
 {
 	struct apply_known *known = known_as(apply, step->text);
@@ -378,7 +375,7 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 	if (!err)
 		err = plan(config, &state, &steps);
 	for (const struct step *step = steps; step; step = step->next) {
-		/* a wait that may end with this round is no news yet */
+		/* hold the note back: its cause may end with this round */
 		if (step->kind == STEP_NOTE && (*again || patient)) {
 			*waits = true;
 			continue;
@@ -393,7 +390,7 @@ static int take_round(struct apply *apply, const struct config *config, bool dry
 	return err;
 }
 
-/* A pool that is to be imported degraded in time. */
+/* Limit result->next to the earliest time at which a pool may be imported degraded. */
 static void wait_for_pools(const struct apply *apply, const struct config *config,
 			   struct apply_result *result)
 {

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Brings the host to what the configuration describes: reads the state, makes the plan,
- * carries its steps out, and again until nothing more can be done now. The rules: a
- * step that failed is tried again later and later; it is told once, and again when it
- * fails otherwise. What is remembered may be forgotten at any time: then things are
- * told and tried once more.
+ * Apply the configuration to the host: read the state, plan, carry out the steps, and
+ * repeat until no step is left to do now. A failed step is retried with growing delays. Its
+ * failure is reported once, and again if the reason changes. All memory of earlier passes
+ * may be dropped at any time: steps are then reported and tried once more.
  */
 #ifndef KVBLKD_APPLY_H
 #define KVBLKD_APPLY_H
 
 #include "apply/plan.h"
 
-/* What became of a step. */
+/* Outcome of a step. */
 enum apply_outcome {
-	APPLY_NOTE,	/* it is a note */
-	APPLY_PLANNED,	/* it was not to be carried out */
+	APPLY_NOTE,	/* a note, nothing to carry out */
+	APPLY_PLANNED,	/* not carried out: dry run */
 	APPLY_DONE,
-	APPLY_FAILED,	/* and it says why */
+	APPLY_FAILED,	/* failed; why is passed along */
 };
 
 /**
- * struct apply - what is remembered from one time to the next
- * @told: is called for each step that there is something new about
- * @arg: for it
- * @patience: for so many seconds after a connection no note is told, for the kernel
- *	looks for namespaces after it has answered; 0: the caller hears of them
- * @connected: when the last connection was made, seconds
- * @settled: pools and controllers that are set as the file has it
- * @since: when each pool of the configuration was waited for first, seconds
- * @nr_since: of them
- * @known: steps that failed, and notes
+ * struct apply - state kept between passes
+ * @told: callback for each step with news
+ * @arg: argument of @told
+ * @patience: seconds after a connection during which notes are held back, because the
+ *	kernel looks for namespaces only after connecting; 0: the caller is notified of new
+ *	devices
+ * @connected: time of the last connection, seconds
+ * @settled: pools, controllers and modules whose settings have been applied
+ * @since: for each pool of the configuration, when it was first found missing, seconds; or
+ *	0
+ * @nr_since: entries of @since
+ * @known: notes that were reported, and steps that failed
  */
 struct apply {
 	void (*told)(void *arg, const struct step *step, enum apply_outcome outcome,
@@ -44,10 +45,10 @@ struct apply {
 };
 
 /**
- * struct apply_result - how far it came
- * @nr_failed: steps that failed, or wait for their next turn
- * @nr_notes: what is left to others
- * @next: seconds until something is to be tried again; -1: nothing is
+ * struct apply_result - result of a pass
+ * @nr_failed: steps that failed or wait for a retry
+ * @nr_notes: notes in the plan
+ * @next: seconds until the next retry; -1: none
  */
 struct apply_result {
 	unsigned int nr_failed;
@@ -55,14 +56,14 @@ struct apply_result {
 	int64_t next;
 };
 
-/* Takes some time. 0 or a negative errno: the state can't be read. */
+/* Run one pass; may block. Returns 0, or a negative errno if the host state cannot be read. */
 int apply(struct apply *apply, const struct config *config, bool dry_run,
 	  struct apply_result *result);
 
-/* Forgets it all: what the file has is set again. */
+/* Drop all state, so that the next pass applies every setting again. */
 void apply_forget(struct apply *apply);
 
-/* Forgets that this pool is set. */
+/* Make the next pass apply the settings of @pool again. */
 void apply_unsettle(struct apply *apply, const char *pool);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblkd --apply: the plan is carried out once, and told on stdout. */
+/* kvblkd --apply: run one pass and print its steps on stdout. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "apply/apply.h"
 #include "apply/apply_once.h"
 
-#define PATIENCE	5	/* seconds */
+#define PATIENCE	5	/* seconds to wait for namespaces after connecting */
 #define EXAMPLE	"/usr/share/doc/kvblk/kvblkd.conf"
 
 static const char *const kinds[] = {

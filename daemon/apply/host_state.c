@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The state that a host has, see host_state.h. It only reads. */
+/* Read the state of the host, see host_state.h. Changes nothing. */
 #include <errno.h>
 #include <glob.h>
 #include <stdlib.h>
@@ -9,9 +9,7 @@
 #include "apply/kmod.h"
 #include "host/fabrics.h"
 
-/* ---- sysfs ---- */
-
-/* The first line of a file; "" where there is none. */
+/* Read the first line of a file into @line; "" if there is no such file. */
 static void read_line(const char *directory, const char *name, char *line, size_t len)
 {
 	char path[512];
@@ -31,7 +29,7 @@ static void read_line(const char *directory, const char *name, char *line, size_
 
 #define READ_LINE(directory, name, line) read_line(directory, name, line, sizeof(line))
 
-/* "traddr=192.0.2.1,trsvcid=4420,src_addr=192.0.2.9": the value of @key */
+/* Copy the value of @key from an address such as "traddr=192.0.2.1,trsvcid=4420". */
 static void address_part(const char *address, const char *key, char *part, size_t len)
 {
 	size_t key_len = strlen(key);
@@ -83,8 +81,8 @@ static int read_controllers(struct state *state)
 }
 
 /*
- * Where @fabric is named, and connected to by an earlier kvblkd or by hand, finds out by
- * which address. Once: a resolver that does not answer would hold up each pass.
+ * Find the IP address of @fabric's host name if a connection made earlier or by hand may
+ * exist. Tried once only, because a resolver that does not respond would delay every pass.
  */
 static void look_up(const struct state *state, struct config_fabric *fabric)
 {
@@ -116,7 +114,7 @@ static void look_up_names(const struct config *config, const struct state *state
 		look_up(state, &config->subsystems[i]);
 }
 
-/* Of the discovery controllers that are connected; one that fails tells of nothing. */
+/* Read the log pages of the live discovery controllers. A controller that fails adds no entries. */
 static void read_discovered(const struct config *config, struct state *state)
 {
 	const struct state_controller *controller;
@@ -146,8 +144,6 @@ static int read_modules(const struct config *config, struct state *state)
 	return 0;
 }
 
-/* ---- pools ---- */
-
 static int read_tunables(struct state *state)
 {
 	struct state_tunables *now;
@@ -176,7 +172,7 @@ static int read_pools(struct state *state)
 	struct kvblk_admin *admin;
 	int err = kvblk_admin_open(&admin);
 
-	/* no module, no pools */
+	/* -ENOENT: the module is not loaded, so there are no pools */
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	err = kvblk_pool_get(admin, NULL, &state->pools);
@@ -212,8 +208,6 @@ static int read_links(const struct config *config, struct state *state)
 		err = add_link(state, member->path);
 	return err;
 }
-
-/* ---- all of it ---- */
 
 int state_read(const struct config *config, struct state *state)
 {

@@ -31,7 +31,7 @@ int modules_load(const char *name)
 	ctx = kmod_new(NULL, NULL);
 	if (!ctx)
 		return -ENOMEM;
-	/* modprobe's way: aliases, dependencies, what modprobe.d says */
+	/* look up as modprobe does: aliases, dependencies, modprobe.d */
 	err = kmod_module_new_from_lookup(ctx, name, &list);
 	if (!err && !list)
 		err = -ENOENT;

@@ -5,10 +5,10 @@
 
 #include <stdbool.h>
 
-/* Whether it is loaded, or built into the kernel. */
+/* Returns true if the module is loaded or built in. */
 bool modules_loaded(const char *name);
 
-/* Loads it and what it needs: 0 or a negative errno. */
+/* Load the module and its dependencies. Returns 0 or a negative errno. */
 int modules_load(const char *name);
 
 #endif

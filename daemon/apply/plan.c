@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The plan: modules, connections. Its pools are in plan_pool.c. See plan.h. */
+/* The plan: modules and connections, see plan.h. plan_pool.c plans the pools. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "apply/plan_list.h"
-
-/* ---- lists of steps ---- */
 
 struct step *add_step(struct steps *steps, enum step_kind kind, const char *format, ...)
 {
@@ -93,8 +91,6 @@ bool is_settled(const struct state *state, const char *name)
 	return false;
 }
 
-/* ---- modules ---- */
-
 static const struct {
 	const char *transport;
 	const char *module;
@@ -140,7 +136,7 @@ size_t plan_modules(const struct config *config, const char *names[PLAN_MODULES]
 
 char *plan_module(const char *name, char buf[PLAN_MODULE_LEN])
 {
-	/* no pool has a blank in its name */
+	/* the space keeps module names apart from pool names, which never contain one */
 	snprintf(buf, PLAN_MODULE_LEN, "module %s", name);
 	return buf;
 }
@@ -171,8 +167,6 @@ static void plan_loads(const struct config *config, const struct state *state,
 	}
 }
 
-/* ---- connections ---- */
-
 static bool same_address(const char *a, const char *b)
 {
 	struct in6_addr six[2];
@@ -182,7 +176,7 @@ static bool same_address(const char *a, const char *b)
 	return !strcmp(a, b);
 }
 
-/* As the driver shows it: what a host name led to; "": nobody knows. */
+/* Returns the address as sysfs shows it: a host name resolved, "" if that failed. */
 static const char *address_of(const struct config_fabric *fabric)
 {
 	return fabric->named ? fabric->ip : fabric->address;
@@ -217,7 +211,7 @@ const struct state_controller *plan_controller(const struct state *state,
 	return NULL;
 }
 
-/* A number of seconds as the driver shows it. */
+/* Format a number of seconds as sysfs shows it. */
 static const char *seconds(int64_t value, char buf[24])
 {
 	if (value < 0)
@@ -227,8 +221,8 @@ static const char *seconds(int64_t value, char buf[24])
 }
 
 /*
- * The driver counts tries, not seconds, until it gives up: it shows a multiple of the
- * delay, and a new delay changes it.
+ * Plan the timeouts of a connection. The driver stores ctrl_loss_tmo as a number of tries:
+ * it shows a multiple of reconnect_delay, and a new reconnect_delay changes the value.
  */
 static void plan_timeouts(const struct state_controller *controller,
 			  const struct config_fabric *fabric, struct steps *steps)
@@ -277,7 +271,7 @@ static bool same_target(const struct config_fabric *a, const struct config_fabri
 	       a->port == b->port;
 }
 
-/* Said in the file, or by two discovery controllers. */
+/* Returns true if the configuration or an earlier discovery entry has the same target. */
 static bool is_known(const struct config *config, const struct state *state, size_t discovered)
 {
 	const struct config_fabric *fabric = &state->discovered[discovered];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * From the state that a host is to have and the one that it has to a list of steps, as
- * few as can be. The rules: it asks nobody and changes nothing, so that it is tested on
- * states that were written down. No step formats a device, takes a pool down or
- * disconnects anything: where that would be needed, a note says so.
+ * The plan: the fewest steps from the host's present state to the configured one. The
+ * planner does no I/O and changes nothing, so that tests can run it on recorded states. No
+ * step formats a device, destroys a pool or disconnects a controller: a note asks the
+ * operator instead.
  */
 #ifndef KVBLKD_PLAN_H
 #define KVBLKD_PLAN_H
@@ -13,16 +13,16 @@
 
 /**
  * struct state_controller - a connection to an NVMe-oF subsystem, as sysfs shows it
- * @name: of the controller, as "nvme0"
- * @nqn: of the subsystem
- * @transport: "tcp" and the like
- * @address: of the target
- * @port: of the target
- * @host_address: that it is reached from, or ""
- * @host_interface: likewise
- * @fast_io_fail: seconds, or "off"
- * @ctrl_loss: likewise
- * @reconnect_delay: likewise
+ * @name: name of the controller, such as "nvme0"
+ * @nqn: NQN of the subsystem
+ * @transport: transport, such as "tcp"
+ * @address: address of the target
+ * @port: port of the target
+ * @host_address: source address, or ""
+ * @host_interface: source interface, or ""
+ * @fast_io_fail: fast_io_fail_tmo: seconds, or "off"
+ * @ctrl_loss: ctrl_loss_tmo: seconds, or "off"
+ * @reconnect_delay: reconnect_delay: seconds, or "off"
  */
 struct state_controller {
 	char name[32];
@@ -38,9 +38,9 @@ struct state_controller {
 };
 
 /**
- * struct state_tunables - those of a pool that is up
- * @pool: its name
- * @value: by row
+ * struct state_tunables - tunables of a running pool
+ * @pool: name of the pool
+ * @value: values, by row of tunables[]
  */
 struct state_tunables {
 	char pool[KVBLK_NAME_LEN_MAX + 1];
@@ -48,9 +48,9 @@ struct state_tunables {
 };
 
 /**
- * struct state_link - a path that the configuration names
+ * struct state_link - a path named by the configuration or by a member
  * @path: the path
- * @device: what it leads to; NULL: to nothing
+ * @device: resolved path; NULL: dangling
  */
 struct state_link {
 	const char *path;
@@ -58,23 +58,23 @@ struct state_link {
 };
 
 /**
- * struct state - the state that a host has
- * @modules: those of plan_modules() that are loaded
- * @controllers: the connections
- * @nr_controllers: how many
- * @discovered: what the discovery controllers tell of
- * @nr_discovered: how many
- * @pools: that are up
- * @members: of all of them
- * @tunables: of all of them
- * @nr_tunables: how many
- * @found: members on devices; NULL: none, or nobody had to look
- * @links: paths of the configuration
- * @nr_links: how many
- * @settled: names of pools and controllers that keep what they are set to, and of modules
- *	(plan_module()); a pool or a module that is among them and not there was taken away
- *	by somebody
- * @waited: seconds that each pool of the configuration has been waited for; NULL: none
+ * struct state - state of the host
+ * @modules: loaded modules, of those that plan_modules() lists
+ * @controllers: NVMe-oF connections
+ * @nr_controllers: entries of @controllers
+ * @discovered: subsystems that the discovery controllers report
+ * @nr_discovered: entries of @discovered
+ * @pools: running pools
+ * @members: members of all running pools
+ * @tunables: tunables of all running pools
+ * @nr_tunables: entries of @tunables
+ * @found: members found on devices; NULL: none, or no scan was needed
+ * @links: resolved paths
+ * @nr_links: entries of @links
+ * @settled: pools, controllers and modules (by plan_module()) whose settings were applied
+ *	and are now left alone; a pool or module listed here but missing was removed by the
+ *	operator
+ * @waited: seconds that each pool of the configuration has been awaited; NULL: none
  */
 struct state {
 	struct texts modules;
@@ -94,13 +94,13 @@ struct state {
 };
 
 /**
- * enum step_kind - what a step does
- * @STEP_NOTE: nothing: it tells what an operator has to do, or what is waited for
+ * enum step_kind - kinds of steps
+ * @STEP_NOTE: no action; reports what is awaited or what the operator has to do
  * @STEP_LOAD: load the module @value
  * @STEP_CONNECT: connect to @fabric
  * @STEP_IMPORT: import @pool from @paths
- * @STEP_ADD: add the one of @paths to @pool
- * @STEP_SET: write @value to the one of @paths
+ * @STEP_ADD: add the only entry of @paths to @pool
+ * @STEP_SET: write @value to the only entry of @paths
  */
 enum step_kind {
 	STEP_NOTE,
@@ -112,17 +112,17 @@ enum step_kind {
 };
 
 /**
- * struct step - one of a list
- * @next: the next one, or NULL
+ * struct step - a step of the plan
+ * @next: next step, or NULL
  * @kind: &enum step_kind
- * @text: the step in words; no two steps have the same ones
- * @pool: its name
- * @fabric: belongs to configuration or state
- * @paths: of devices, or of a file
- * @degraded: import without the members that are missing
- * @may_fail: done does not mean that it helped: the plan shows it
- * @index_slots: entries of the index of an import, 0: as many as before
- * @value: to write, or the module
+ * @text: description; unique within the plan
+ * @pool: name of the pool
+ * @fabric: target of the connection; owned by configuration or state
+ * @paths: devices, or a file
+ * @degraded: import without the missing members
+ * @may_fail: success of the step does not prove that it helped: a later plan shows that
+ * @index_slots: index entries of an import, 0: unchanged
+ * @value: value to write, or module to load
  */
 struct step {
 	struct step *next;
@@ -139,22 +139,22 @@ struct step {
 
 #define PLAN_MODULES	80
 
-/* The modules that @config needs, at most PLAN_MODULES; returns how many. */
+/* List the modules that @config needs, at most PLAN_MODULES. Returns their number. */
 size_t plan_modules(const struct config *config, const char *names[PLAN_MODULES]);
 
 #define PLAN_MODULE_LEN	72
 
-/* What the module is called among what is settled: to @buf, which is returned. */
+/* Format the name of a module as state->settled lists it. Returns @buf. */
 char *plan_module(const char *name, char buf[PLAN_MODULE_LEN]);
 
-/* Whether some pool of @config is not up or not whole: devices must be looked at. */
+/* Returns true if a pool of @config is down or incomplete, so that devices must be scanned. */
 bool plan_needs_scan(const struct config *config, const struct state *state);
 
-/* The steps from @state to @config: 0, or -ENOMEM; steps_free() frees them. */
+/* Plan the steps from @state to @config. Returns 0 or -ENOMEM; free with steps_free(). */
 int plan(const struct config *config, const struct state *state, struct step **steps);
 void steps_free(struct step *steps);
 
-/* The connection to @fabric, or NULL. */
+/* Returns the connection to @fabric, or NULL. */
 const struct state_controller *plan_controller(const struct state *state,
 					       const struct config_fabric *fabric);
 

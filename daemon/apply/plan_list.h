@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What plan.c and plan_pool.c share: the list of steps in the making. */
+/* List of steps under construction, shared by plan.c and plan_pool.c. */
 #ifndef KVBLKD_PLAN_LIST_H
 #define KVBLKD_PLAN_LIST_H
 
@@ -11,14 +11,14 @@ struct steps {
 	bool no_memory;
 };
 
-/* A step at the end; NULL: no memory. */
+/* Append a step. Returns NULL without memory. */
 struct step *add_step(struct steps *steps, enum step_kind kind, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 void keep_text(struct steps *steps, char **text, const char *value);
 void keep_path(struct steps *steps, struct step *step, const char *path);
 
-/* A STEP_SET of @file in @directory. */
+/* Append a STEP_SET of @file in @directory. */
 void add_setting(struct steps *steps, const char *what, const char *whose,
 		 const char *was, const char *value, const char *directory, const char *file);
 

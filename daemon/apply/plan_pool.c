@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The plan: pools, their members and tunables. See plan.h.
+ * The plan: pools, members and tunables, see plan.h.
  *
- * The rule: a device is touched only if it says itself that it is a member of the
- * pool, since the module makes a new member of a blank one.
+ * A device is used only if its superblock names it a member of the pool, because the module
+ * formats a blank device that is added.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static bool same_uuid(const uint8_t a[16], const uint8_t b[16])
 	return !memcmp(a, b, UUID_LEN);
 }
 
-/* The device that @path leads to; NULL: to none. */
+/* Returns the device that @path resolves to, NULL if the link is dangling. */
 static const char *device_of(const struct state *state, const char *path)
 {
 	for (size_t i = 0; i < state->nr_links; i++) {
@@ -37,7 +37,7 @@ static const char *device_of(const struct state *state, const char *path)
 	return path;
 }
 
-/* @member, as the file has it, is the one of this identity or on this device. */
+/* Returns true if @member of the file, a UUID or a path, means the member @uuid on @path. */
 static bool means(const struct state *state, const char *member, const uint8_t uuid[16],
 		  const char *path)
 {
@@ -48,8 +48,6 @@ static bool means(const struct state *state, const char *member, const uint8_t u
 	device = device_of(state, member);
 	return device && path && !strcmp(device, path);
 }
-
-/* ---- lists of names, for texts ---- */
 
 struct words {
 	char *text;
@@ -70,8 +68,6 @@ static void words_add(struct words *words, const char *word)
 {
 	fprintf(words->to, "%s%s", words->nr++ ? ", " : "", word);
 }
-
-/* ---- pools that are up ---- */
 
 static const struct kvblk_pool_state *running(const struct state *state, const char *name)
 {
@@ -110,7 +106,7 @@ static void plan_tunables(const struct config_pool *pool, const struct state *st
 		now++;
 	if (i == state->nr_tunables || is_settled(state, pool->name))
 		return;
-	/* low must be below high at each moment */
+	/* low must stay below high at each step */
 	high_first = new_low && strtoul(new_low, NULL, 10) >=
 				strtoul(now->value[high - tunables], NULL, 10);
 	if (high_first)
@@ -121,7 +117,7 @@ static void plan_tunables(const struct config_pool *pool, const struct state *st
 	}
 }
 
-/* The device that holds the member; *twice: several do. */
+/* Returns the device that holds member @uuid, or NULL. Sets *twice if several devices do. */
 static const struct kvblk_found *device_with(const struct state *state,
 					     const struct kvblk_pool_state *pool,
 					     const uint8_t uuid[16], bool *twice)
@@ -145,7 +141,7 @@ static bool is_lost(const struct kvblk_member_state *member)
 	       member->state == KVBLK_MEMBER_STATUS_DEAD;
 }
 
-/* All of @member, or a part of it, could not be read: the module reads that again if asked. */
+/* Returns true if parts of @member were not restored: adding its device again retries that. */
 static bool is_unread(const struct kvblk_member_state *member)
 {
 	return member->state == KVBLK_MEMBER_STATUS_UNRESTORED ||
@@ -208,8 +204,6 @@ static void plan_members(const struct config_pool *wanted, const struct kvblk_po
 	}
 }
 
-/* ---- pools that are not up ---- */
-
 static bool is_of(const struct kvblk_found *found, const struct config_pool *pool)
 {
 	if (found->silent || found->other_version || found->former)
@@ -218,7 +212,7 @@ static bool is_of(const struct kvblk_found *found, const struct config_pool *poo
 			    !strcmp(found->pool, pool->name);
 }
 
-/* Devices that were members of @pool, and are not touched. */
+/* Add a note for each device that is a former member of @pool and must not be used. */
 static void note_former(const struct config_pool *pool, const struct state *state,
 			struct steps *steps)
 {
@@ -239,12 +233,12 @@ static const struct kvblk_found *next_of(const struct kvblk_found *found,
 	return found;
 }
 
-/* For each member of @pool that was found. */
+/* Iterate over the found members of @pool. */
 #define for_each_of(found, state, pool)						\
 	for ((found) = next_of((state)->found, pool); found;			\
 	     (found) = next_of((found)->next, pool))
 
-/* The member that knows most of the pool; NULL, and a note: it can't be imported now. */
+/* Returns the member with the newest metadata; NULL and a note if no import is possible. */
 static const struct kvblk_found *newest(const struct config_pool *pool,
 					const struct state *state, struct steps *steps)
 {
@@ -285,7 +279,7 @@ static bool is_found(const struct config_pool *pool, const struct state *state,
 	return false;
 }
 
-/* What the pool knows of, or the file names, and is not here. */
+/* List members that the superblock or the file names but no device holds. */
 static void list_missing(const struct config_pool *pool, const struct state *state,
 			 const struct kvblk_found *best, struct words *missing)
 {
@@ -365,8 +359,6 @@ static void plan_import(const struct config_pool *pool, const struct state *stat
 			 pool->name, missing.text, pool->name);
 	free(missing.text);
 }
-
-/* ---- all of them ---- */
 
 static const struct config_pool *wanted(const struct config *config, const char *name)
 {
