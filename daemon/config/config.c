@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The configuration file: its sections, the rows of their settings, and what two
- * settings demand of each other. See config.h.
- */
+/* The configuration file: sections, rows of settings, and rules between settings. See config.h. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -22,8 +19,6 @@
 #define POOL_MEMBERS	64
 #define KV_EVENTS_SOURCES	256
 #define KV_EVENTS_JOURNAL	65536
-
-/* ---- the rows ---- */
 
 #define ROOT(field)	.offset = offsetof(struct config, field)
 #define FABRIC(field)	.offset = offsetof(struct config_fabric, field)
@@ -181,7 +176,7 @@ static bool is_ip(const char *address)
 	return inet_pton(AF_INET, address, bytes) == 1 || inet_pton(AF_INET6, bare, bytes) == 1;
 }
 
-/* Labels of letters, digits and hyphens; the last one is no number, or it may be an address. */
+/* Accept letters, digits, hyphens and dots; an all-digit last label may be an IP address. */
 static bool is_host_name(const char *name)
 {
 	const char *last = name;
@@ -205,7 +200,7 @@ static const struct setting metrics_rows[] = {
 	{ 0 },
 };
 
-/* "tcp://HOST:PORT" or "ipc://PATH": HOST, which is allocated, or NULL. */
+/* Returns HOST of "tcp://HOST:PORT", allocated; NULL if @endpoint has another form. */
 static char *endpoint_host(const char *endpoint)
 {
 	const char *port = strrchr(endpoint, ':');
@@ -226,7 +221,7 @@ static bool is_ipc(const char *endpoint)
 	return !strncmp(endpoint, "ipc://", 6) && is_path(endpoint + 6);
 }
 
-/* IPv6 in brackets. */
+/* Accept an IPv4 address, or an IPv6 address in brackets. */
 static bool is_host_ip(char *host)
 {
 	size_t len = strlen(host);
@@ -256,7 +251,7 @@ static bool is_other_endpoint(const char *endpoint)
 }
 
 #define KV_EVENTS(field)	.offset = offsetof(struct config_kv_events, field)
-/* No ipc://: only root could connect to a socket of a daemon with UMask=0077, and anybody without it. */
+/* No ipc://: with UMask=0077 only root could connect to such a socket, without it every user. */
 #define AN_OWN_ENDPOINT	"tcp://ADDRESS:PORT, where ADDRESS is an IPv4 address, an IPv6 address in brackets or *"
 
 static const struct setting kv_events_rows[] = {
@@ -297,7 +292,7 @@ static const struct setting kv_events_rows[] = {
 	{ 0 },
 };
 
-/* As a socket's address holds it. */
+/* Accept a path that fits into sun_path. */
 static bool is_socket_path(const char *path)
 {
 	return is_path(path) && strlen(path) < sizeof(((struct sockaddr_un *)0)->sun_path);
@@ -354,10 +349,10 @@ static const struct setting prestage_rows[] = {
 };
 
 /**
- * struct section - a list of groups
- * @name: in the file
- * @rows: of each group
- * @doc: what a group is
+ * struct section - a list of groups in the file
+ * @name: name of the list
+ * @rows: settings of each group
+ * @doc: text of the man page
  */
 struct section {
 	const char *name;
@@ -371,9 +366,7 @@ static const struct section sections[] = {
 	{ "pools", pool_rows, "Pools to have up." },
 };
 
-/* ---- one file ---- */
-
-/* One more at the end of *array, zeroed; NULL: no memory. */
+/* Append a zeroed entry to *array. Returns the entry, NULL without memory. */
 static void *grow(void *array, size_t *nr, size_t size)
 {
 	char **where = array;
@@ -452,7 +445,7 @@ static void read_fabric(const config_setting_t *group, bool discovery,
 	(*nr)--;
 }
 
-/* The pool that an earlier file named, or a new one. NULL: an error. */
+/* Returns the pool that an earlier file named, or a new one; NULL after reporting an error. */
 static struct config_pool *pool_of(struct config *config, size_t nr_before,
 				   const config_setting_t *group,
 				   struct config_errors *errors)
@@ -539,7 +532,7 @@ static void check_members(const config_setting_t *group, const struct config_poo
 	}
 }
 
-/* Whether the group can be taken, wrong settings apart: they are told here. */
+/* Report the group's errors. Returns false if one of them invalidates the whole group. */
 static bool try_pool(const config_setting_t *group, struct config_errors *errors)
 {
 	static const char *const others[] = { NULL };
@@ -559,7 +552,7 @@ static void read_pool(const config_setting_t *group, size_t nr_before,
 	struct config_errors told = { 0 };
 	struct config_pool *pool;
 
-	/* a group that can't be taken leaves what an earlier file said of the pool */
+	/* an invalid group must not change what an earlier file set for the pool */
 	pool = try_pool(group, errors) ? pool_of(config, nr_before, group, errors) : NULL;
 	if (!pool)
 		return;
@@ -620,9 +613,8 @@ static void check_kv_events(const config_setting_t *group, struct config_kv_even
 }
 
 /*
- * A group of @exporters, or of the file, that runs if it is named: its settings are read
- * into @object, whose text @first it always has from then on. NULL: it is not named, or
- * no group.
+ * Read the group @name of @exporters into @object and set the text @first if the group leaves it
+ * unset. Returns the group, NULL if there is none. An exporter runs if its group exists.
  */
 static const config_setting_t *read_exporter(const config_setting_t *exporters, const char *name,
 					     const struct setting *rows, void *object,
@@ -645,10 +637,7 @@ static const config_setting_t *read_exporter(const config_setting_t *exporters, 
 	return group;
 }
 
-/*
- * Takes @next, whose group was read into it, for *@now, unless that cost the group: then what
- * an earlier file said stays.
- */
+/* Replace *@now by @next if @taken; otherwise drop @next and keep an earlier file's settings. */
 static void take_group(const struct setting *rows, void *now, void *next, size_t size, bool taken)
 {
 	settings_free(rows, taken ? now : next);
@@ -674,7 +663,7 @@ static void read_kv_events(const config_setting_t *exporters, struct config_kv_e
 	take_group(kv_events_rows, kv, &next, sizeof(next), group && whole && errors->vital == before);
 }
 
-/* "exporters: { metrics: { ... }; }": an exporter that is not named does not run. */
+/* Read "exporters: { metrics: { ... }; }". Exporters without a group do not run. */
 static void read_exporters(const config_setting_t *group, struct config *config,
 			   struct config_errors *errors)
 {
@@ -738,7 +727,7 @@ static void syntax_error(const config_t *file, const char *path, struct config_e
 			config_error_line(file), config_error_text(file));
 }
 
-/* Returns whether it is a configuration at all. */
+/* Returns false if the file cannot be read or parsed. */
 static bool read_file(const char *path, struct config *config, struct config_errors *errors)
 {
 	char *copy = strdup(path);
@@ -760,16 +749,17 @@ static bool read_file(const char *path, struct config *config, struct config_err
 	return is;
 }
 
-/* ---- all of them ---- */
-
-/* What is said of the host counts for all that have nothing of their own. */
+/* Use the host's NQN and id for a fabric that has none. */
 static void inherit(const struct config *config, struct config_fabric *fabric)
 {
 	set_text(&fabric->host_nqn, config->host_nqn);
 	set_text(&fabric->host_id, config->host_id);
 }
 
-/* A fabric for which the host's name or identity is wrong is left out: this host would be another one there. */
+/*
+ * Complete the fabrics of @list. Drop those whose inherited NQN or id was rejected, or else they
+ * would connect under the identity in /etc/nvme.
+ */
 static void inherit_all(const struct config *config, struct config_fabric *list, size_t *nr)
 {
 	size_t kept = 0;
@@ -840,8 +830,6 @@ void config_free(struct config *config)
 	free(config->pools);
 	*config = (struct config){ 0 };
 }
-
-/* ---- the man page ---- */
 
 static void print_rows(FILE *to, const struct setting *rows)
 {

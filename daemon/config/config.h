@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What /etc/kvblk/kvblkd.conf describes: the state that a host is to have. Rule: a
- * plain struct that holds values that are allowed, and nothing of the file but where
- * a thing is said.
- */
+/* The wanted state of the host: validated values, independent of the file's syntax. */
 #ifndef KVBLKD_CONFIG_H
 #define KVBLKD_CONFIG_H
 
@@ -12,36 +8,36 @@
 
 #define CONFIG_PATH	"/etc/kvblk/kvblkd.conf"
 #define CONFIG_DISCOVERY_NQN	"nqn.2014-08.org.nvmexpress.discovery"
-#define CONFIG_IP_LEN	64		/* of an address with the interface that it is of */
+#define CONFIG_IP_LEN	64		/* an IP address with its interface ("%eth0") */
 
 /**
- * struct config_fabric - a subsystem, or a discovery controller, by one address
- * @nqn: of the subsystem
+ * struct config_fabric - an address of a subsystem or a discovery controller
+ * @nqn: NQN of the subsystem
  * @transport: tcp, rdma, fc or loop
- * @address: of the target, NULL for loop
- * @port: of the target
- * @host_address: that it is reached from, or NULL
- * @host_interface: likewise
- * @host_nqn: this host's, or NULL: the one in /etc/nvme
- * @host_id: likewise
- * @secret_file: of DH-HMAC-CHAP, the host's, or NULL
- * @ctrl_secret_file: the target's, or NULL
- * @tls: on the connection
- * @tls_key_file: a key for it, or NULL: the keyring has one
- * @io_queues: 0: the driver decides, as for the next three
- * @write_queues: of their own, beside @io_queues
- * @poll_queues: likewise
- * @queue_size: entries
+ * @address: address of the target, NULL for loop
+ * @port: port of the target
+ * @host_address: source address, or NULL
+ * @host_interface: source interface, or NULL
+ * @host_nqn: NQN of this host, or NULL: from /etc/nvme/hostnqn
+ * @host_id: id of this host, or NULL: from /etc/nvme/hostid
+ * @secret_file: DH-HMAC-CHAP secret of the host, or NULL
+ * @ctrl_secret_file: DH-HMAC-CHAP secret of the target, or NULL
+ * @tls: encrypt the connection
+ * @tls_key_file: TLS key, or NULL: from the keyring
+ * @io_queues: queues for I/O, 0: driver's default
+ * @write_queues: extra queues for writes, 0: none
+ * @poll_queues: polled queues, 0: none
+ * @queue_size: entries of a queue
  * @fast_io_fail: seconds; -1: off
  * @ctrl_loss: seconds; -1: never
  * @reconnect_delay: seconds
  * @keep_alive: seconds
- * @header_digest: of the transport
- * @data_digest: likewise
+ * @header_digest: header checksums of the transport
+ * @data_digest: data checksums of the transport
  * @named: @address is a host name
- * @ip: where the name led to when the connection was made or found; "": not known;
- *	written by apply() alone
- * @looked: the name was looked up once, to find a connection that was there before; as @ip
+ * @ip: address that the name resolved to when the connection was made or found; "": unknown;
+ *	written by apply() only
+ * @looked: the name was resolved once to find an earlier connection; written by apply() only
  */
 struct config_fabric {
 	char *nqn;
@@ -72,11 +68,11 @@ struct config_fabric {
 };
 
 /**
- * struct config_budget - what may be written to each member of a pool; the least counts
- * @drive_writes: its size so many times a day; 0: not said
- * @bytes: bytes a day; 0: not said
- * @life_days: that the drive is to last from now on; 0: not said
- * @interval: seconds between two looks of the governor
+ * struct config_budget - write budget of each member of a pool; the lowest limit applies
+ * @drive_writes: full drive writes a day; 0: no limit
+ * @bytes: bytes a day; 0: no limit
+ * @life_days: days that the drive is to last from now on; 0: no limit
+ * @interval: seconds between two runs of the governor
  */
 struct config_budget {
 	double drive_writes;
@@ -86,9 +82,10 @@ struct config_budget {
 };
 
 /**
- * struct config_reserve - free segments that are kept
- * @seconds: that they are to last for, 0: low_permille and high_permille are left alone
- * @most_permille: of all segments, however short that is
+ * struct config_reserve - reserve of free segments
+ * @seconds: time that the free segments are to last, 0: low_permille and high_permille stay as
+ *	set
+ * @most_permille: upper limit of the reserve, permille of all segments
  */
 struct config_reserve {
 	int64_t seconds;
@@ -97,18 +94,18 @@ struct config_reserve {
 
 /**
  * struct config_pool - a pool
- * @name: its name
- * @uuid: its identity, or NULL: that of the one pool of this name
- * @members: uuids, or paths of devices; none: those that the pool knows
- * @degraded_after: seconds that missing members are waited for; -1: as long as it takes
- * @index_slots: entries of the index at an import, 0: as many as before
- * @block_size: that runtimes put, 0: not known
- * @model: that the blocks are of, or NULL
- * @ready: members that serve when the pool is ready: "any", "all" or "N%"; NULL: any
- * @ready_below: percent of the pool that leases and readers may hold, 0: any
- * @tunables: by row, as sysfs shows them; NULL: left alone
- * @budget: of writes
- * @reserve: of free segments
+ * @name: name
+ * @uuid: UUID, or NULL: the only pool of this name
+ * @members: UUIDs or device paths; none: the member list of the superblock
+ * @degraded_after: seconds to wait for missing members; -1: no limit
+ * @index_slots: index entries at an import, 0: unchanged
+ * @block_size: typical block size in bytes, 0: unknown
+ * @model: model of the blocks, or NULL
+ * @ready: members that must serve before the pool is ready: "any", "all" or "N%"; NULL: any
+ * @ready_below: percent of the pool that leases and readers may pin while it is ready, 0: any
+ * @tunables: values in sysfs format, by row; NULL: unchanged
+ * @budget: write budget
+ * @reserve: reserve of free segments
  */
 struct config_pool {
 	char *name;
@@ -126,9 +123,9 @@ struct config_pool {
 };
 
 /**
- * struct config_metrics - the exporter of metrics
- * @address: that it listens on, or NULL: there is none
- * @port: likewise
+ * struct config_metrics - metrics exporter
+ * @address: address to listen on, or NULL: disabled
+ * @port: port to listen on
  */
 struct config_metrics {
 	char *address;
@@ -136,19 +133,19 @@ struct config_metrics {
 };
 
 /**
- * struct config_kv_events - the exporter of KV events
- * @endpoint: that batches are published at, or NULL: there is none
- * @replay: that batches are asked for at
- * @topic: of the messages
- * @medium: that events name
- * @pools: whose blocks they are about; none: @config's pools
- * @sources: endpoints of engines that tell tokens
- * @hash_only: blocks whose tokens are not known are told as stored, too
- * @parts: blocks that a hash has
- * @buffer_bytes: memory of batches that are kept
- * @token_bytes: memory of tokens
- * @journal: records that wait for kvblkd, a power of two
- * @repeat: seconds, 0: never
+ * struct config_kv_events - KV event exporter
+ * @endpoint: endpoint of the published batches, or NULL: disabled
+ * @replay: endpoint of the replay socket
+ * @topic: topic of the messages
+ * @medium: medium that the events name
+ * @pools: pools to report; none: all configured pools
+ * @sources: endpoints of engines that publish tokens
+ * @hash_only: report blocks without known tokens, too
+ * @parts: blocks of a hash
+ * @buffer_bytes: memory for batches kept for replay
+ * @token_bytes: memory for tokens
+ * @journal: records that the change feed holds for kvblkd, a power of two
+ * @repeat: seconds of silence before the last batch is sent again, 0: never
  */
 struct config_kv_events {
 	char *endpoint;
@@ -166,20 +163,20 @@ struct config_kv_events {
 };
 
 /**
- * struct config_prestage - the socket that takes hints of what will be wanted
- * @socket: its path, or NULL: there is none
- * @group: that may connect, or NULL: root's
- * @mode: of the socket, octal
- * @pools: that callers may use
+ * struct config_prestage - socket for prefetch hints
+ * @socket: path, or NULL: disabled
+ * @group: group of the socket, or NULL: root
+ * @mode: mode of the socket, octal
+ * @pools: pools that clients may use
  * @parallel: prefetches that run at a time
- * @waiting: of a user that wait for their turn, or hold a lease
- * @waiting_bytes: memory of those, of a user
- * @bandwidth: bytes a second of all together, 0: no limit
- * @request_bytes: that one of them brings in, 0: no limit
- * @body: bytes of a request
- * @sessions: whose chains are remembered
- * @session_bytes: memory of those
- * @lease: longest one, seconds
+ * @waiting: requests of a user that may wait or hold a lease
+ * @waiting_bytes: memory of a user's requests
+ * @bandwidth: bytes a second of all requests, 0: no limit
+ * @request_bytes: bytes that a request may prefetch, 0: no limit
+ * @body: longest request, bytes
+ * @sessions: sessions whose chains are kept
+ * @session_bytes: memory of the chains
+ * @lease: longest lease, seconds
  */
 struct config_prestage {
 	char *socket;
@@ -198,22 +195,22 @@ struct config_prestage {
 };
 
 /**
- * struct config - the state that a host is to have
- * @modules: beside those that are needed anyway
- * @host_nqn: for all that have none, or NULL
- * @host_id: likewise
- * @wrong_host_nqn: @host_nqn is NULL because what the file has is wrong
- * @wrong_host_id: likewise
- * @subsystems: to connect to
- * @nr_subsystems: how many
- * @discovery: controllers whose subsystems are to be connected to
- * @nr_discovery: how many
- * @pools: to have up
- * @nr_pools: how many
- * @metrics: exporter
- * @kv_events: exporter
- * @prestage: socket for hints
- * @unreadable: nothing of the file itself could be read, whatever drop-ins say
+ * struct config - wanted state of a host
+ * @modules: modules to load in addition to those needed anyway
+ * @host_nqn: default of the fabrics' host_nqn, or NULL
+ * @host_id: default of the fabrics' host_id, or NULL
+ * @wrong_host_nqn: @host_nqn is NULL because the file's value is invalid
+ * @wrong_host_id: @host_id is NULL because the file's value is invalid
+ * @subsystems: subsystems to connect to
+ * @nr_subsystems: entries of @subsystems
+ * @discovery: discovery controllers whose subsystems to connect to
+ * @nr_discovery: entries of @discovery
+ * @pools: pools to import
+ * @nr_pools: entries of @pools
+ * @metrics: metrics exporter
+ * @kv_events: KV event exporter
+ * @prestage: socket for prefetch hints
+ * @unreadable: the main file could not be read; drop-ins may have been
  */
 struct config {
 	struct texts modules;
@@ -234,25 +231,24 @@ struct config {
 };
 
 /*
- * Reads @path, and after it what is in the directory @path.d and is called *.conf, in
- * the order of the names. Returns how many errors there were, each of which is a line
- * to @errors; config_free() is due in any case. An error costs the setting that is wrong,
- * or its group if the group would mean something else without it, or a drop-in that is
- * no configuration: @config has the rest.
+ * Load @path, then the drop-ins @path.d/*.conf in alphabetical order. Each error is a line to
+ * @errors. An invalid setting is skipped; its group is skipped, too, if the group would mean
+ * something else without it. A drop-in with a syntax error is skipped as a whole. Returns the
+ * number of errors; config_free() is needed in any case.
  */
 unsigned int config_load(const char *path, struct config *config, FILE *errors);
 void config_free(struct config *config);
 
-/* Whether @pool has a budget of writes. */
+/* Returns true if @pool has a write budget. */
 bool config_has_budget(const struct config_pool *pool);
 
-/* Whether this tunable of @pool is moved to keep to its budget: it is not set then. */
+/* Returns true if the governor moves @tunable of @pool; the plan must not set it then. */
 bool config_is_governed(const struct config_pool *pool, const char *tunable);
 
-/* A text that is no file, for tests. */
+/* Parse a configuration from a string, for tests. */
 unsigned int config_parse(const char *text, struct config *config, FILE *errors);
 
-/* All settings, as the man page has them. */
+/* Print all settings in the form of kvblkd.conf(5). */
 void config_print_settings(FILE *to);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Values of a configuration file, see settings.h. */
+/* Read and check settings, see settings.h. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,9 +13,7 @@
 
 #define MAX_UUID	36
 
-/* ---- errors ---- */
-
-/* "pools[1].tunables.suspect_ms" */
+/* Print the path of a setting, as "pools[1].tunables.suspect_ms". */
 static void print_path(FILE *to, const config_setting_t *at)
 {
 	const config_setting_t *parent = config_setting_parent(at);
@@ -110,8 +108,6 @@ static void not_allowed(struct config_errors *errors, const config_setting_t *at
 		     setting_allowed(row, allowed, sizeof(allowed)));
 }
 
-/* ---- lists of texts ---- */
-
 bool texts_add(struct texts *texts, const char *text)
 {
 	char **more = reallocarray(texts->text, texts->nr + 1, sizeof(*more));
@@ -144,8 +140,6 @@ void texts_free(struct texts *texts)
 	free(texts->text);
 	*texts = (struct texts){ 0 };
 }
-
-/* ---- values ---- */
 
 static bool is_number(const config_setting_t *setting)
 {
@@ -211,7 +205,7 @@ static void read_text(const struct setting *row, const config_setting_t *setting
 		config_error(errors, setting, "no memory");
 }
 
-/* The list of a later file stands for that of an earlier one. */
+/* Read a list. A list in a later file replaces the one of an earlier file. */
 static void read_list(const struct setting *row, const config_setting_t *setting,
 		      struct texts *value, struct config_errors *errors)
 {
@@ -249,7 +243,7 @@ static void read_tunable(const struct tunable *tunable, const config_setting_t *
 		config_error(errors, setting, "%s%smust be %s", text ? text : "",
 			     text ? " is not allowed, it " : "",
 			     tunable_allowed(tunable, allowed, sizeof(allowed)));
-		/* or else blocks are checked less than was asked for */
+		/* fall back to full, or else blocks would be verified less than requested */
 		if (strcmp(tunable->name, "integrity") != 0)
 			return;
 		snprintf(found, sizeof(found), "full");
@@ -281,8 +275,6 @@ static void read_tunables(const struct setting *row, const config_setting_t *gro
 			fprintf(errors->to, "\t%s\n", tunables[t].name);
 	}
 }
-
-/* ---- groups ---- */
 
 void settings_default(const struct setting *rows, void *object)
 {
@@ -353,7 +345,7 @@ static void tell_unknown(const struct setting *rows, const config_setting_t *set
 		fprintf(errors->to, "\t%s\n", rows->name);
 }
 
-/* Whether an earlier file had it: a text, or a list. */
+/* Returns true if an earlier file set a text or a list. */
 static bool is_set(const struct setting *row, void *object)
 {
 	return row->type == SETTING_LIST ? ((struct texts *)field(row, object))->nr > 0 :
@@ -424,11 +416,9 @@ bool settings_own(const struct setting *rows, void *object)
 	return whole;
 }
 
-/* ---- texts ---- */
-
 /*
- * No comma: the driver's options are separated by commas. No blanks, nothing that a
- * terminal would obey.
+ * Accept printable words without commas, which separate the driver's options. Blanks and
+ * terminal control characters are rejected, too.
  */
 static bool is_word(const char *text, size_t most)
 {
@@ -502,7 +492,7 @@ bool is_member(const char *text)
 	return is_uuid(text) || is_path(text);
 }
 
-/* "any", "all", or "1%" to "100%". */
+/* Accept "any", "all", or "1%" to "100%". */
 bool is_share(const char *text)
 {
 	char *rest;

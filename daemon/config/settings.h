@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Settings of a configuration file: a row says what a setting is called, what it
- * may be and where its value goes. The rule: what is checked, what an error says is
- * allowed and what the man page tells are made from the row.
+ * Settings of a configuration file. A row defines a setting's name, type, allowed values and
+ * destination. Checks, error messages and the man page are made from the row.
  */
 #ifndef KVBLKD_SETTINGS_H
 #define KVBLKD_SETTINGS_H
@@ -14,15 +13,15 @@
 #include <stdio.h>
 
 /**
- * enum setting_type - what a setting is, and what it becomes
+ * enum setting_type - type of a setting in the file, and of its value
  * @SETTING_BOOL: true or false: bool
- * @SETTING_NUMBER: int64_t
- * @SETTING_SIZE: a number, or a text such as "256M": int64_t
- * @SETTING_TEXT: char *, allocated
+ * @SETTING_NUMBER: an integer: int64_t
+ * @SETTING_SIZE: an integer, or a text such as "256M": int64_t
+ * @SETTING_TEXT: a text: char *, allocated
  * @SETTING_LIST: a list of texts: struct texts
  * @SETTING_TUNABLES: a group of a pool's tunables: char *[TUNABLES_MAX], allocated
- * @SETTING_REAL: a number, with a fraction or without: double, 0 if it is not given
- * @SETTING_GROUP: a group with rows of its own: a struct
+ * @SETTING_REAL: a number, with or without a fraction: double, 0 if not set
+ * @SETTING_GROUP: a group with its own rows: a struct
  */
 enum setting_type {
 	SETTING_BOOL,
@@ -40,26 +39,25 @@ struct texts {
 	size_t nr;
 };
 
-/* Adds a copy of @text; false: no memory. */
+/* Add a copy of @text. Returns false without memory. */
 bool texts_add(struct texts *texts, const char *text);
 void texts_remove(struct texts *texts, const char *text);
 void texts_free(struct texts *texts);
 
 /**
  * struct setting - a row
- * @name: in the file
+ * @name: name in the file
  * @type: &enum setting_type
- * @required: it has no default, and must be in the group unless an earlier file had it
- * @vital: a value that is wrong costs the group: without it, the group would mean
- *	something else
- * @offset: of the value in the struct of its section
- * @least: allowed, of a number or a size; of a REAL, the first that is not allowed
- * @most: likewise; of a list, how many texts it may have
- * @valid: TEXT, LIST: what each text must be
- * @allowed: TEXT, LIST: the same in words
+ * @required: must be set in the group, unless an earlier file set it; there is no default
+ * @vital: an invalid value invalidates the group, which would mean something else without it
+ * @offset: offset of the value in the struct of its section
+ * @least: NUMBER, SIZE: lowest allowed value; REAL: exclusive lower limit
+ * @most: highest allowed value; LIST: most texts
+ * @valid: TEXT, LIST: check of each text
+ * @allowed: TEXT, LIST: description of @valid
  * @standard: NUMBER, SIZE, BOOL: default
- * @rows: GROUP: its settings
- * @doc: what it does
+ * @rows: GROUP: rows of the group
+ * @doc: text of the man page
  */
 struct setting {
 	const char *name;
@@ -77,10 +75,10 @@ struct setting {
 };
 
 /**
- * struct config_errors - what is wrong
- * @to: where errors are written, or NULL
- * @nr: how many there were
- * @vital: those of them that cost more than one setting
+ * struct config_errors - errors of a configuration
+ * @to: destination of the messages, or NULL
+ * @nr: number of errors
+ * @vital: number of errors that invalidate a group
  */
 struct config_errors {
 	FILE *to;
@@ -88,7 +86,7 @@ struct config_errors {
 	unsigned int vital;
 };
 
-/* "FILE:LINE: SETTING: TEXT", counted; the second one as vital, too. */
+/* Report and count "FILE:LINE: SETTING: TEXT"; config_vital_error() counts it as vital, too. */
 void config_error(struct config_errors *errors, const config_setting_t *at,
 		  const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -96,34 +94,33 @@ void config_vital_error(struct config_errors *errors, const config_setting_t *at
 			const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* What the row allows, in words: to @buf, which is returned. */
+/* Describe in @buf what the row allows. Returns @buf. */
 char *setting_allowed(const struct setting *row, char *buf, size_t len);
 
-/* Puts the defaults of all @rows, which end with an empty one, into @object. */
+/* Store the defaults of all @rows, which end with an empty row, in @object. */
 void settings_default(const struct setting *rows, void *object);
 
 /*
- * Puts each setting of @group that has a row into @object. Those that have none are
- * errors, but for those named in @others, which ends with NULL. What is wrong leaves
- * @object as it is.
+ * Read the settings of @group that have a row into @object. A setting without a row is an error
+ * unless @others, which ends with NULL, names it. An invalid setting leaves @object unchanged.
  */
 void settings_read(const struct setting *rows, const config_setting_t *group,
 		   const char *const *others, void *object,
 		   struct config_errors *errors);
 
-/* Frees what the values have allocated. */
+/* Free the values' allocations. */
 void settings_free(const struct setting *rows, void *object);
 
 /*
- * Makes the texts and lists of @object, which is the copy of another one, its own. Returns
- * false if there is no memory; settings_free() is due in any case. Not for TUNABLES.
+ * Duplicate the texts and lists of @object, a copy of another struct; TUNABLES are not
+ * supported. Returns false without memory; settings_free() is needed in any case.
  */
 bool settings_own(const struct setting *rows, void *object);
 
-/* The port that @text is; 0: it is none. */
+/* Returns the port number in @text, 0 if it is none. */
 int64_t port_of(const char *text);
 
-/* For struct setting's @valid. */
+/* checks for @valid of struct setting */
 bool is_nqn(const char *text);
 bool is_uuid(const char *text);
 bool is_path(const char *text);
