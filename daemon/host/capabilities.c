@@ -17,7 +17,7 @@ int rights_drop(void)
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
-	/* those that can't be dropped are not there, or not allowed to be dropped */
+	/* ignore errors: the kernel has no such capability, or kvblkd may not drop it */
 	for (int cap = 0; cap <= CAP_LAST_CAP; cap++) {
 		if (!(kept >> cap & 1))
 			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);

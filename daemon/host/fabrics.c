@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * NVMe-oF, see fabrics.h. The connections themselves are found in sysfs, by apply/host_state.c:
- * libnvme asks each namespace who it is, and one whose target is away does not answer.
+ * NVMe-oF, see fabrics.h. apply/host_state.c reads the connections from sysfs instead: libnvme
+ * identifies each namespace, which blocks while its target is unreachable.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static int refuse(char *why, size_t len, const char *format, ...)
 	return -1;
 }
 
-/* The first line of a file that only its owner can read. */
+/* Read the first line of a file, which only the file's owner may be able to read. */
 static int read_secret(const char *path, char secret[SECRET_LEN], char *why, size_t len)
 {
 	FILE *file = fopen(path, "re");
@@ -191,7 +191,7 @@ size_t fabrics_resolve(const char *name, char ips[FABRICS_IPS][CONFIG_IP_LEN], c
 	return nr;
 }
 
-/* Connects to the first of the addresses that answers; @why is the last one's. */
+/* Connect to the first address of the name that responds. @why describes the last failure. */
 static int connect_by_name(nvme_root_t root, struct config_fabric *fabric,
 			   const char *host_nqn, const char *host_id, char *why, size_t len)
 {
@@ -231,9 +231,7 @@ int fabrics_connect(struct config_fabric *fabric, char *why, size_t len)
 	return ret;
 }
 
-/* ---- discovery ---- */
-
-/* A field of a log page: padded with blanks, or zeroes. */
+/* Copy a field of a log page, without its padding of blanks or zeroes. */
 static char *field_text(const char *field, size_t size)
 {
 	size_t len = strnlen(field, size);
@@ -250,7 +248,10 @@ static void free_entry(struct config_fabric *entry)
 	free(entry->address);
 }
 
-/* The network may not send this host to its own loop target, nor from IP to Fibre Channel. */
+/*
+ * Accept an IP transport with a port, and any other transport only if @by uses it: a log page
+ * must not send this host to its own loop target, nor from IP to Fibre Channel.
+ */
 static bool is_reached(const struct config_fabric *fabric, const struct config_fabric *by)
 {
 	bool ip = !strcmp(fabric->transport, "tcp") || !strcmp(fabric->transport, "rdma");
@@ -277,7 +278,7 @@ static int keep_entry(const struct nvmf_disc_log_entry *entry, const struct conf
 	port = field_text(entry->trsvcid, sizeof(entry->trsvcid));
 	fabric->port = port ? port_of(port) : 0;
 	free(port);
-	/* the log is the network's: it gets no other treatment than the file */
+	/* the log page comes from the network: check it as strictly as the file */
 	if (!fabric->nqn || !fabric->address || !fabric->transport || !is_nqn(fabric->nqn) ||
 	    !is_address(fabric->address) || !is_reached(fabric, by)) {
 		free_entry(fabric);
@@ -314,12 +315,11 @@ void fabrics_free(struct config_fabric *list, size_t nr)
 	free(list);
 }
 
-/* ---- health ---- */
+/* bytes; data unit of the SMART log: 1000 blocks of 512 bytes */
+#define SMART_UNIT	512000.0
+#define GROUP_UNIT	1e9		/* bytes; data unit of the endurance group log */
 
-#define SMART_UNIT	512000.0	/* of the SMART log's data units, bytes */
-#define GROUP_UNIT	1e9		/* of an endurance group's */
-
-/* A number of 128 bits, little endian. */
+/* Convert a little-endian number of 128 bits. */
 static double number(const uint8_t bytes[16])
 {
 	double value = 0;
@@ -329,7 +329,7 @@ static double number(const uint8_t bytes[16])
 	return value;
 }
 
-/* The flash of a namespace is its endurance group's, where the drive has some. */
+/* Prefer the wear of the endurance group: the namespace's flash belongs to the group. */
 static void group_smart(int fd, uint32_t nsid, struct smart *smart)
 {
 	struct nvme_endurance_group_log log;
@@ -355,11 +355,11 @@ void fabrics_smart(const char *path, struct smart *smart)
 
 	if (fd < 0)
 		return;
-	/* other devices don't know this call */
+	/* fails for devices that are not NVMe */
 	if (!nvme_get_nsid(fd, &nsid) && !nvme_get_log_smart(fd, NVME_NSID_ALL, true, &log)) {
 		*smart = (struct smart){
 			.valid = true,
-			/* Linux' target has zeroes; a drive is never at 0 K */
+			/* Linux's target reports zeroes; the temperature of a drive is never 0 K */
 			.rated = log.avail_spare || log.spare_thresh || log.percent_used ||
 				 log.temperature[0] || log.temperature[1],
 			.warning = log.critical_warning,

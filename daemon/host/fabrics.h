@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* NVMe and NVMe-oF, through libnvme 1.x: fabrics.c alone knows that library. */
+/* NVMe and NVMe-oF, through libnvme 1.x. Only fabrics.c uses that library. */
 #ifndef KVBLKD_FABRICS_H
 #define KVBLKD_FABRICS_H
 
@@ -8,33 +8,26 @@
 #include "config/config.h"
 #include "host/smart.h"
 
-/*
- * Connects, which takes as long as the driver likes: 0, also if somebody else has;
- * else -1, and the reason is in @why.
- */
+/* Connect to @fabric; may block. Returns 0, even if connected already; or -1 with @why. */
 int fabrics_connect(struct config_fabric *fabric, char *why, size_t len);
 
 #define FABRICS_IPS	8
 
-/* The first addresses that @name leads to now. Returns how many; 0: none, and @why. */
+/* Resolve @name to at most FABRICS_IPS addresses. Returns their number; 0 on failure, with @why. */
 size_t fabrics_resolve(const char *name, char ips[FABRICS_IPS][CONFIG_IP_LEN], char *why,
 		       size_t len);
 
 /*
- * What the discovery controller @name, which is live and was connected to as @by says,
- * tells of: copies of @by with other names and addresses are appended to *@list.
- * 0 or -1.
+ * Read the log page of the live discovery controller @name, which was connected as @by. Append a
+ * copy of @by with NQN and address of each entry to *@list. Returns 0 or -1.
  */
 int fabrics_discover(const char *name, const struct config_fabric *by,
 		     struct config_fabric **list, size_t *nr);
 
-/*
- * What the drive at @path tells of its health, which takes as long as it likes: @smart
- * is left alone if it is no NVMe drive, or does not tell.
- */
+/* Read the health of the NVMe drive at @path; may block. Leaves @smart unchanged on failure. */
 void fabrics_smart(const char *path, struct smart *smart);
 
-/* Frees what fabrics_discover() has made. */
+/* Free a list from fabrics_discover(). */
 void fabrics_free(struct config_fabric *list, size_t nr);
 
 #endif

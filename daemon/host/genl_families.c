@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The controller's multicast group "notify", see genl_families.h. */
+/* The genl controller's multicast group "notify", see genl_families.h. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 struct families {
 	struct nl_sock *sock;
-	/* what families_read() looks for, and found */
+	/* argument and result of families_read(), for on_valid() */
 	const char *name;
 	bool found;
 	enum family_change change;
@@ -90,7 +90,7 @@ int families_read(struct families *families, const char *name,
 		errno = 0;
 		err = nl_recvmsgs_default(families->sock);
 		if (err < 0 && errno == ENOBUFS) {
-			/* notices were lost: let the caller look for himself */
+			/* notifications were lost: report a change, so that the caller checks */
 			*change = FAMILY_CAME;
 			return 0;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Generic netlink families that come and go: modules loaded and unloaded. */
+/* Notifications about generic netlink families, which appear and vanish with their modules. */
 #ifndef KVBLKD_FAMILIES_H
 #define KVBLKD_FAMILIES_H
 
@@ -10,14 +10,14 @@ enum family_change {
 	FAMILY_GONE,
 };
 
-/* 0 or a negative errno. */
+/* Returns 0 or a negative errno. */
 int families_open(struct families **handle);
 void families_close(struct families *families);
 
-/* Readable when there is a notice; it stays the handle's. */
+/* Returns a descriptor that is readable if there are notifications; the handle owns it. */
 int families_fd(const struct families *families);
 
-/* The next change of family @name: 0; -EAGAIN when there is none now. */
+/* Read the next change of family @name. Returns 0, or -EAGAIN if there is none. */
 int families_read(struct families *families, const char *name,
 		  enum family_change *change);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The health of drives, see smart.h. */
+/* Health of drives, see smart.h. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 #define LINE_LEN	400
 
 /**
- * struct health - of one member
- * @pool: its pool
- * @member: its name
- * @uuid: its identity: another one may get its name, once it was removed
- * @path: of its device now
- * @smart: what it told last
+ * struct health - health of a member's drive
+ * @pool: name of the pool
+ * @member: name of the member
+ * @uuid: UUID of the member, because a new member may reuse a removed one's name
+ * @path: path of the present device
+ * @smart: last reading
  */
 struct health {
 	char pool[KVBLK_NAME_LEN_MAX + 1];
@@ -29,12 +29,12 @@ struct health {
 };
 
 /**
- * struct drives - all of them
- * @lock: protects all of this, but for names and paths while @reading
- * @reading: the thread is at it: the list stays as it is
- * @next_s: when the next reading is due
+ * struct drives - drives of all members
+ * @lock: protects the struct, but not @nr, names and paths while @reading
+ * @reading: the thread is running; the list must not change
+ * @next_s: time of the next reading
  * @all: the members
- * @nr: how many
+ * @nr: entries of @all
  */
 static struct drives {
 	pthread_mutex_t lock;
@@ -44,9 +44,7 @@ static struct drives {
 	size_t nr;
 } drives = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* ---- what got worse ---- */
-
-/* By bit of the critical warnings. */
+/* Advice by bit of the critical warnings. */
 static const char *const warnings[] = {
 	"few spare blocks are left: replace the drive",
 	"it is too hot or too cold: look at its cooling",
@@ -56,7 +54,7 @@ static const char *const warnings[] = {
 	"its persistent memory is not reliable: replace the drive",
 };
 
-/* The highest of the marks that @used has reached; 0: none. */
+/* Returns the highest wear threshold that @used has reached, or 0. */
 static unsigned int mark(unsigned int used)
 {
 	return used >= 100 ? 100 : used >= 90 ? 90 : used >= 80 ? 80 : 0;
@@ -96,8 +94,6 @@ bool smart_worse(const struct smart *was, const struct smart *is, char *buf, siz
 	return *buf;
 }
 
-/* ---- reading ---- */
-
 static void *read_all(void *arg)
 {
 	char text[LINE_LEN];
@@ -118,7 +114,7 @@ static void *read_all(void *arg)
 			log_line(LOG_LINE_WARNING, "drive: pool %s, member %s, %s: %s", health->pool,
 				 health->member, health->path, text);
 		pthread_mutex_lock(&drives.lock);
-		/* one that does not answer for once is not news when it does again */
+		/* keep the last valid reading, or else a drive that failed once is logged as new */
 		if (now.valid || !health->smart.valid)
 			health->smart = now;
 		pthread_mutex_unlock(&drives.lock);
@@ -138,7 +134,7 @@ static const struct health *find(const char *pool, const char *member)
 	return NULL;
 }
 
-/* The members as they are now, with what is known of them; true: one is new. */
+/* Rebuild the list from @members and keep known readings. Returns true if a member is new. */
 static bool list(const struct kvblk_member_state *members)
 {
 	static struct health next[MEMBERS_MAX];
@@ -153,7 +149,7 @@ static bool list(const struct kvblk_member_state *members)
 		snprintf(next[nr].pool, sizeof(next[nr].pool), "%s", members->pool);
 		snprintf(next[nr].member, sizeof(next[nr].member), "%s", members->name);
 		memcpy(next[nr].uuid, members->uuid, sizeof(next[nr].uuid));
-		/* the path may lead to another device by now */
+		/* prefer the device's name: the path may have moved to another device */
 		if (*members->device)
 			snprintf(next[nr].path, sizeof(next[nr].path), "/dev/%s", members->device);
 		else

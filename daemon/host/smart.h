@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The health of drives: SMART and endurance group logs of members, read now and then by
- * a thread of their own, because a device may be silent for minutes. Rules: a device
- * that is no NVMe drive has no such log, which is no error; what gets worse is one line
- * in the log, with what to do.
+ * Health of drives, from the members' SMART and endurance group logs. A separate thread reads
+ * the logs, because a device may be silent for minutes. A device that is not an NVMe drive has
+ * no such log, without an error. Each deterioration is one log line with advice.
  */
 #ifndef KVBLKD_SMART_H
 #define KVBLKD_SMART_H
@@ -17,17 +16,16 @@
 #define SMART_SECONDS	600	/* between two readings */
 
 /**
- * struct smart - what a drive tells of its health
- * @asked: it was asked, or there is no drive to ask
- * @valid: it answered
- * @rated: it told of wear and spare blocks; a target that stands for a drive may tell
- *	of neither
- * @warning: critical warnings, a bit each, as in the SMART log
- * @used: percent of its life, may be over 100
- * @spare: percent of its spare blocks that are left
- * @spare_least: percent below which that is too few
- * @written: bytes written to it in its life
- * @time: when it answered last, seconds since 1970
+ * struct smart - health of a drive
+ * @asked: a reading was tried, or there is no drive to read
+ * @valid: the drive responded
+ * @rated: the drive reports wear and spare blocks; a target may report neither
+ * @warning: critical warnings, bits of the SMART log
+ * @used: percentage used of the drive's life, may exceed 100
+ * @spare: percent of the spare blocks that are left
+ * @spare_least: threshold of @spare, percent
+ * @written: bytes written in the drive's life
+ * @time: time of the last response, seconds since 1970
  */
 struct smart {
 	bool asked;
@@ -41,16 +39,13 @@ struct smart {
 	int64_t time;
 };
 
-/*
- * Has the logs of these members read, if it is time or one of them is new. Never waits:
- * nothing is begun while a device of the last time has not answered.
- */
+/* Start reading the members' logs if due or if a member is new. Never blocks, never overlaps. */
 void smart_look(const struct kvblk_member_state *members, double now_s);
 
-/* What the member's drive told last; zeroes: it was not asked yet. */
+/* Returns the last reading of the member's drive, zeroes if there was none. */
 struct smart smart_of(const char *pool, const char *member);
 
-/* What got worse since @was, and what to do, to @buf; false: nothing did. */
+/* Describe in @buf what deteriorated since @was, with advice. Returns false if nothing did. */
 bool smart_worse(const struct smart *was, const struct smart *is, char *buf, size_t len);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * See uevents.h. sd_device_monitor of libsystemd would not do: it hears what udevd sends,
- * or what the kernel sends, and a host may have no udevd.
+ * Uevents, see uevents.h. sd_device_monitor of libsystemd receives udevd's messages or the
+ * kernel's, not both, and a host may run without udevd.
  */
 #include <errno.h>
 #include <linux/netlink.h>
@@ -33,7 +33,7 @@ int uevents_open(void)
 	return fd;
 }
 
-/* Either sender has the subsystem as one of its texts, which end with zeroes. */
+/* Returns true if a zero-terminated text of the message names the subsystem block or nvme. */
 static bool is_about(const char *message, size_t len)
 {
 	static const char block[] = "SUBSYSTEM=block", nvme[] = "SUBSYSTEM=nvme";
@@ -52,7 +52,7 @@ bool uevents_read(int fd)
 	for (;;) {
 		len = recvfrom(fd, message, sizeof(message), 0, (struct sockaddr *)&from,
 			       &(socklen_t){ sizeof(from) });
-		/* anybody may send to this socket alone, but only root to a group */
+		/* multicast only: any user may send to the socket, only root to a group */
 		if (len >= 0)
 			found |= from.nl_groups && is_about(message, (size_t)len);
 		else if (errno == ENOBUFS)

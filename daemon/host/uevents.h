@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Block devices and NVMe controllers that come, go and change: the kernel's own
- * messages, so that no udev is needed, and udev's, for the links in /dev/disk.
+ * Uevents of block devices and NVMe controllers: the kernel's messages, so that udev is not
+ * needed, and udevd's, for the links in /dev/disk.
  */
 #ifndef KVBLKD_UEVENTS_H
 #define KVBLKD_UEVENTS_H
 
 #include <stdbool.h>
 
-/* A descriptor that is readable when there are messages, or a negative errno. */
+/* Returns a descriptor that is readable if there are messages, or a negative errno. */
 int uevents_open(void);
 
-/* Reads all that there are now: whether one was about such a device, or some were lost. */
+/* Read all pending messages. Returns true if one is about such a device, or if some were lost. */
 bool uevents_read(int fd);
 
 #endif
