@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * The loop, see loop.h. One sd_event loop hears signals, the module's events, uevents
- * and timers, and never waits for a device: what may take its time - a pass of apply() -
- * is done by a thread, one pass at a time.
+ * The loop, see loop.h. One sd_event loop handles signals, the module's events, uevents and
+ * timers, and never waits for a device. A thread runs apply(), one pass at a time, because
+ * a pass may block.
  *
- * The rules: nothing is kept but in memory, so that the daemon may be killed at any
- * time. Configuration and memory of apply() are the thread's while a pass is under way
- * (d->working), and the loop's between passes.
+ * All state is in memory only, so the daemon may be killed at any time. The configuration
+ * and struct apply belong to the thread during a pass (d->working), to the loop between
+ * passes.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -34,26 +34,26 @@
 #include "policy/policy_thread.h"
 #include "prestage/hint_socket.h"
 
-#define SETTLE_US	200000ull	/* devices come in crowds */
+#define SETTLE_US	200000ull	/* collect uevents: devices appear in bursts */
 #define SECOND_US	1000000ull
 #define STACK_BYTES	(1u << 20)
 #define EXIT_CONFIG	78		/* EX_CONFIG of sysexits.h */
 
 /**
- * struct daemon - all of it
- * @config: in force
- * @facts: for the exporter
- * @apply: its memory
- * @result: of the last pass
- * @apply_error: of the last pass
+ * struct daemon - state of the loop
+ * @config: configuration in force
+ * @facts: inputs of the exporter
+ * @apply: state that apply() keeps between passes
+ * @result: result of the last pass
+ * @apply_error: error of the last pass
  * @working: a pass is under way
- * @worker: its thread
- * @done_fd: written by it at its end
- * @again: another one is to follow
- * @reload: SIGHUP came while a pass was under way
- * @restart: all that the file has is to be set again
- * @came_up: pools that came up while a pass was under way
- * @ready: the service manager knows that the daemon is ready
+ * @worker: thread of the pass
+ * @done_fd: eventfd, written by the thread at the end of a pass
+ * @again: another pass is needed
+ * @reload: SIGHUP arrived; the next pass loads the file first
+ * @restart: the next pass applies every setting again
+ * @came_up: pools that appeared since the last pass began
+ * @ready: READY=1 has been sent to the service manager
  */
 struct daemon {
 	sd_event *event;
@@ -96,8 +96,6 @@ static void arm(sd_event_source *timer, uint64_t us)
 	sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
 }
 
-/* ---- the configuration ---- */
-
 static void log_errors(char *said)
 {
 	char *line;
@@ -108,7 +106,7 @@ static void log_errors(char *said)
 	}
 }
 
-/* Reads the file into @config, which config_free() is due for. Returns how many errors it has, which were logged. */
+/* Load the file into @config, which the caller frees. Returns the number of errors logged. */
 static unsigned int load_config(struct daemon *d, struct config *config)
 {
 	char *said = NULL;
@@ -133,8 +131,8 @@ static unsigned int load_config(struct daemon *d, struct config *config)
 }
 
 /*
- * At the start, nothing is in force yet: a setting that is wrong is left out, because
- * without a kvblkd there would be no pools either. Returns false if nothing can be read.
+ * Load the first configuration. Invalid settings are skipped: without kvblkd the host would have
+ * no pools at all. Returns false if no file can be read.
  */
 static bool read_first_config(struct daemon *d)
 {
@@ -176,8 +174,6 @@ static void reload(struct daemon *d)
 	}
 }
 
-/* ---- passes ---- */
-
 static void tell_step(void *arg, const struct step *step, enum apply_outcome outcome,
 		      const char *why)
 {
@@ -197,7 +193,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Between passes: what came up while one was under way. */
+/* Handle what arrived during the last pass. Called between passes only. */
 static void catch_up(struct daemon *d)
 {
 	if (d->reload)
@@ -248,7 +244,7 @@ static void tell_manager(struct daemon *d)
 			   d->result.nr_failed, d->result.nr_notes);
 	else
 		sd_notify(0, "STATUS=as the configuration has it");
-	/* nothing was done, or what was asked for before a file that is still to be read */
+	/* not ready if the pass failed, or if it used a file that is to be loaded again */
 	if (d->apply_error || d->reload)
 		return;
 	if (!d->ready)
@@ -266,7 +262,7 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	eventfd_read(fd, &n);
 	pthread_join(d->worker, NULL);
 	d->working = false;
-	/* to read the state is the first step */
+	/* reading the host state counts as a step */
 	d->facts.steps_failed = d->result.nr_failed + !!d->apply_error;
 	if (d->apply_error) {
 		log_line(LOG_LINE_WARNING, "the state of this host can't be read: %s",
@@ -281,8 +277,6 @@ static int on_done(sd_event_source *source, int fd, uint32_t revents, void *arg)
 		arm(d->pass_timer, (uint64_t)(d->result.next > 0 ? d->result.next : 1) * SECOND_US);
 	return 0;
 }
-
-/* ---- the module ---- */
 
 static void stop_listening(struct daemon *d)
 {
@@ -397,7 +391,7 @@ static int on_families(sd_event_source *source, int fd, uint32_t revents, void *
 	(void)fd;
 	(void)revents;
 	while (!families_read(d->families, KVBLK_FAMILY_NAME, &change)) {
-		/* events from before it went may still be there */
+		/* read the queued events first, because stop_listening() drops them */
 		if (d->events)
 			read_events(d);
 		stop_listening(d);
@@ -406,14 +400,12 @@ static int on_families(sd_event_source *source, int fd, uint32_t revents, void *
 			continue;
 		}
 		start_listening(d);
-		/* its pools went with it: nobody took them down */
+		/* the old module's pools ended without an event: apply every setting again */
 		d->restart = true;
 		want_pass(d);
 	}
 	return 0;
 }
-
-/* ---- devices, signals ---- */
 
 static int on_uevents(sd_event_source *source, int fd, uint32_t revents, void *arg)
 {
@@ -450,8 +442,6 @@ static int on_end(sd_event_source *source, const struct signalfd_siginfo *si, vo
 	sd_notify(0, "STOPPING=1");
 	return sd_event_exit(d->event, 0);
 }
-
-/* ---- all of it ---- */
 
 static int add_sources(struct daemon *d)
 {
@@ -490,7 +480,10 @@ static void block_signals(void)
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 }
 
-/* Each order that holds a lease has a descriptor, and nothing here uses select(2), for which the soft limit is low. */
+/*
+ * Raise the limit of open files, because each prefetch order that holds a lease uses a
+ * descriptor. The soft limit is low only for select(2), which kvblkd does not use.
+ */
 static void raise_files(void)
 {
 	struct rlimit limit;
@@ -538,7 +531,7 @@ int loop(const char *config_path)
 	err = rights_drop();
 	if (err)
 		log_line(LOG_LINE_WARNING, "can't give up privileges: %s", strerror(-err));
-	/* before the first try to listen, so that no module is overlooked */
+	/* watch for the module first, or else a module loaded before start_listening() is missed */
 	err = open_all(&d);
 	if (err < 0) {
 		log_line(LOG_LINE_WARNING, "can't begin: %s", strerror(-err));
@@ -550,6 +543,6 @@ int loop(const char *config_path)
 	kvfeed_configure(&d.config);
 	follow_prestage(&d);
 	err = sd_event_loop(d.event);
-	/* a pass that is under way ends with the process: the kernel has its state */
+	/* do not wait for a pass under way: the kernel has its state, and the next start resumes */
 	return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* kvblkd's loop: events are logged, and the host is kept as the configuration has it. */
+/* Main loop of kvblkd: log events and apply the configuration to the host. */
 #ifndef KVBLKD_LOOP_H
 #define KVBLKD_LOOP_H
 
-/* Returns when a signal asks for it: an exit code. */
+/* Run until SIGTERM or SIGINT. Returns an exit code. */
 int loop(const char *config_path);
 
 #endif

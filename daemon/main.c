@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * kvblkd: keeps this host as its configuration has it, and logs what happens to its
- * pools. Here is the command line; loop.c has the daemon.
- */
+/* kvblkd: the command line. loop.c runs the daemon, apply/apply_once.c runs --apply. */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +84,7 @@ static const struct argp_option options[] = {
 	{ "output", 'o', "FORMAT", 0, "With --apply: json, or text (the default)", 0 },
 	{ "check", OPT_CHECK, "FILE", 0,
 	  "Check the configuration in FILE and FILE.d/*.conf, print what is wrong, and end", 0 },
-	/* what the man page and Documentation/metrics.rst are compared with */
+	/* hidden: tests compare the man page and Documentation/metrics.rst with their output */
 	{ "settings", OPT_SETTINGS, NULL, OPTION_HIDDEN, NULL, 0 },
 	{ "metrics", OPT_METRICS, NULL, OPTION_HIDDEN, NULL, 0 },
 	{ 0 },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Lines of the log, see event_log.h. */
+/* Log lines of pools and events, see event_log.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +58,7 @@ close_admin:
 	kvblk_admin_close(admin);
 }
 
-/* By event: what to do about it. An event that has a row is a warning. */
+/* Advice by event type. An event with a row is logged as a warning, any other as information. */
 static const char *const advice[] = {
 	[KVBLK_EVENT_MEMBER_DEAD] = "kvblkd adds it again when its device is back",
 	[KVBLK_EVENT_MEMBER_SUSPECT] = "look at the target and the network",

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Pools and events in the log: a change is one line that tells what to do about it. */
+/* Log pools and events: one line for each event, with advice if the operator has to act. */
 #ifndef KVBLKD_REPORT_H
 #define KVBLKD_REPORT_H
 
 #include "log/ratelimit.h"
 
-/* What there is now: at the start, and after events were lost. */
+/* Log the present state of all pools: at the start, and after events were lost. */
 void report_pools(void);
 
-/* An event, unless it is one of a storm. */
+/* Log @notice, unless the rate limit holds it back. */
 void report_event(struct limit *limit, const struct kvblk_notice *notice, int64_t now);
 
-/* Storms whose minute is over. */
+/* Log a summary of each held-back kind of event whose interval has ended. */
 void report_storms(struct limit *limit, int64_t now);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/* Lines for the log, see log.h. */
+/* Log lines, see log.h. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/uio.h>
-/* the caller's place is not here */
+/* no location fields: they would name this file, not the caller */
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 static void print_line(int level, const char *line)
 {
-	/* the journal says so in the environment and takes the level off */
+	/* systemd sets JOURNAL_STREAM if stderr is the journal, which strips the level prefix */
 	if (getenv("JOURNAL_STREAM"))
 		fprintf(stderr, "<%d>%s\n", level, line);
 	else
@@ -37,7 +37,7 @@ void log_line(int level, const char *format, ...)
 	print_line(level, line);
 }
 
-/* A field of an entry. */
+/* Format one "NAME=value" field, cut at FIELD_LEN. */
 static struct iovec field(char text[FIELD_LEN], const char *name, const char *value)
 {
 	int len = snprintf(text, FIELD_LEN, "%s=%s", name, value);
@@ -45,14 +45,14 @@ static struct iovec field(char text[FIELD_LEN], const char *name, const char *va
 	return (struct iovec){ text, len < FIELD_LEN ? (size_t)len : FIELD_LEN - 1 };
 }
 
-/* Returns whether the journal has it. */
+/* Send an entry to the journal. Returns false if the journal did not accept it. */
 static bool send_entry(const char *pool, const char *member, int level, const char *line)
 {
 	char texts[5][FIELD_LEN], priority[8];
 	struct iovec fields[5];
 	int nr = 0;
 
-	/* libsystemd takes a journal that is not there for one that has it */
+	/* sd_journal_sendv() reports success even if no journal is running */
 	if (!getenv("JOURNAL_STREAM") || access(JOURNAL, W_OK))
 		return false;
 	snprintf(priority, sizeof(priority), "%d", level);

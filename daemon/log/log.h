@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lines for the log: to stderr, or, with fields, to the journal where that has stderr. */
+/* Log lines: to stderr, or with fields to the journal if stderr is the journal. */
 #ifndef KVBLKD_LOG_H
 #define KVBLKD_LOG_H
 
@@ -12,7 +12,7 @@ enum log_line_level {
 void log_line(int level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* A line about a member of a pool, or about a pool ("" for the member): journalctl KVBLK_POOL=kv0 finds it. */
+/* Log a line about @member of @pool ("" for the pool), for journalctl KVBLK_POOL=kv0. */
 void log_of(const char *pool, const char *member, int level, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Storms are counted, see ratelimit.h. */
+/* Rate limit of log lines, see ratelimit.h. */
 #include <stdio.h>
 #include <string.h>
 

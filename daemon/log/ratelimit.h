@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Storms are counted. An event of one type, pool and member is told when it comes, and
- * not again for a minute; what came meanwhile is told as its last one and a number.
+ * Rate limit of events, by type, pool and member. The first event is logged at once. Events
+ * of the next LIMIT_SECONDS are counted, then reported as the last one and a number.
  */
 #ifndef KVBLKD_LIMIT_H
 #define KVBLKD_LIMIT_H
@@ -20,24 +20,21 @@ struct limit {
 		char pool[KVBLK_NAME_LEN_MAX + 1];
 		char member[KVBLK_NAME_LEN_MAX + 1];
 		bool used;
-		int64_t told;		/* seconds */
+		int64_t told;		/* time of the last log line, seconds */
 		uint64_t more;
 		int level;
-		char text[768];		/* of the last one */
+		char text[768];		/* text of the last event */
 	} kinds[LIMIT_KINDS];
 };
 
-/*
- * Whether the event, which is @text at @level, is to be told @now. If not, it is
- * counted, and limit_next() is due when a minute is over.
- */
+/* Returns true if the event is to be logged @now; otherwise counts it for limit_next(). */
 bool limit_take(struct limit *limit, const struct kvblk_notice *notice, int level,
 		const char *text, int64_t now);
 
-/* The next one that was counted and whose minute is over; NULL: none now. */
+/* Returns the next kind whose held-back events are due, and their number in @more; or NULL. */
 const struct limit_kind *limit_next(struct limit *limit, int64_t now, uint64_t *more);
 
-/* Seconds until limit_next() has one; -1: nothing was counted. */
+/* Returns the seconds until limit_next() has a kind to report, -1 if no event is held back. */
 int64_t limit_due(const struct limit *limit, int64_t now);
 
 #endif
