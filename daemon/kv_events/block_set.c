@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * KV events of pools, see block_set.h. Two tables: the blocks that are in the pools, by
- * token, and the hashes that these blocks have, or whose tokens engines told. A journal
- * that lost records is opened again, and what the new one does not have is removed: so
- * no subscriber needs to know.
+ * KV events of pools, see block_set.h. One table has the blocks in the pools, by token. Another
+ * has the hashes of these blocks, and hashes whose tokens engines published. After lost records
+ * the change feed is opened again, and blocks that it no longer reports are removed. Subscribers
+ * therefore never see a loss.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,15 +14,16 @@
 #include "kv_events/hash_table.h"
 
 #define BATCH_EVENTS	1024
-#define SHARE_BYTES	((size_t)256 << 10)	/* of an answer with all that is stored */
-#define HASH_BYTES	32			/* in an event that has no tokens, about */
+/* of a batch that answers a replay request with all stored hashes */
+#define SHARE_BYTES	((size_t)256 << 10)
+#define HASH_BYTES	32			/* approximate size of an event without tokens */
 
 /**
- * struct block - that is in a pool
- * @token: of the journal, mixed with @pool
- * @hash: the caller's tag
- * @pool: which one
- * @pass: of its journal: the number of the one that told of the block last
+ * struct block - a block in a pool
+ * @token: token of the change feed, mixed with @pool
+ * @hash: caller tag of the block
+ * @pool: number of the pool
+ * @pass: number of the last change feed that reported the block
  */
 struct block {
 	uint64_t token;
@@ -32,12 +33,11 @@ struct block {
 };
 
 /**
- * struct stored - an event BlockStored as it is published
- * @older: of a hash that has no block: the next one in the order in which hashes are
- *	forgotten; 0: there is none
- * @newer: likewise
- * @sum: of its tokens
- * @len: of @data
+ * struct stored - an encoded BlockStored event
+ * @older: next older hash in the eviction list, if the hash has no block; 0: none
+ * @newer: next newer hash in the eviction list; 0: none
+ * @sum: checksum of the tokens
+ * @len: bytes of @data
  */
 struct stored {
 	uint64_t older;
@@ -48,10 +48,10 @@ struct stored {
 };
 
 /**
- * struct hash - that has blocks, or whose tokens are known
- * @hash: the engine's
- * @stored: NULL: the tokens are not known
- * @blocks: that are in the pools
+ * struct hash - a hash that has blocks or known tokens
+ * @hash: the engine's hash
+ * @stored: encoded event, NULL: tokens unknown
+ * @blocks: number of blocks in the pools
  */
 struct hash {
 	uint64_t hash;
@@ -59,7 +59,7 @@ struct hash {
 	uint32_t blocks;
 };
 
-/* Events of a batch; hashes that were removed one after the other are one event. */
+/* Events of a batch. Consecutive removed hashes are collected for a single event. */
 struct pending {
 	struct kvwire_bytes events;
 	size_t nr;
@@ -68,13 +68,13 @@ struct pending {
 };
 
 /**
- * struct kvevents - all of it
- * @blocks: &struct block
- * @hashes: &struct hash
- * @pass: of each pool's journal
- * @oldest: hash that has no block, and is forgotten next; 0: there is none
- * @newest: likewise, is forgotten last
- * @pending: not published
+ * struct kvevents - KV events of all pools
+ * @blocks: table of &struct block
+ * @hashes: table of &struct hash
+ * @pass: number of each pool's present change feed
+ * @oldest: hash without a block that is evicted next; 0: none
+ * @newest: hash without a block that is evicted last; 0: none
+ * @pending: events not yet published
  */
 struct kvevents {
 	const struct kvevents_rules *rules;
@@ -88,8 +88,6 @@ struct kvevents {
 	struct pending pending;
 	struct kvevents_counts counts;
 };
-
-/* ---- batches ---- */
 
 static void close_removed(struct pending *pending, const struct kvevents_rules *rules)
 {
@@ -135,7 +133,7 @@ static int flush_full(struct kvevents *events)
 		       kvevents_flush(events) : 0;
 }
 
-/* Whether there is an event for it. */
+/* Returns false if no event is written: the tokens are unknown, and hash_only is off. */
 static bool write_stored(struct pending *pending, const struct hash *hash,
 			 const struct kvevents_rules *rules)
 {
@@ -164,8 +162,6 @@ static int tell_removed(struct kvevents *events, uint64_t hash)
 	return flush_full(events);
 }
 
-/* ---- all that is stored ---- */
-
 static bool is_stored(const struct kvevents *events, const struct hash *hash)
 {
 	return hash->blocks >= events->rules->parts;
@@ -176,7 +172,7 @@ size_t kvevents_shares(const struct kvevents *events)
 	return 1 + (size_t)(events->counts.token_bytes + events->counts.hashes * HASH_BYTES) / SHARE_BYTES;
 }
 
-/* A share that is being written. */
+/* A replay batch under construction. */
 struct share {
 	const struct kvevents *events;
 	struct pending pending;
@@ -205,9 +201,6 @@ int kvevents_share(const struct kvevents *events, size_t number, size_t shares, 
 	return err;
 }
 
-/* ---- hashes ---- */
-
-/* Bytes of memory that the event of a hash takes. */
 static size_t bytes_of(const struct stored *stored)
 {
 	return sizeof(*stored) + stored->len;
@@ -226,7 +219,7 @@ static void forget_tokens(struct kvevents *events, struct hash *hash)
 	hash->stored = NULL;
 }
 
-/* The hash has no block any more: it is the last one to be forgotten. */
+/* Append a hash without blocks to the eviction list; drop it if its tokens are unknown. */
 static void park(struct kvevents *events, uint64_t key)
 {
 	struct hash *hash = table_find(&events->hashes, key);
@@ -244,7 +237,7 @@ static void park(struct kvevents *events, uint64_t key)
 	events->newest = key;
 }
 
-/* The hash has a block again, or is to be forgotten. */
+/* Remove a hash from the eviction list. */
 static void unpark(struct kvevents *events, const struct stored *stored)
 {
 	if (stored->older)
@@ -257,7 +250,7 @@ static void unpark(struct kvevents *events, const struct stored *stored)
 		events->newest = stored->older;
 }
 
-/* Forgets tokens of hashes that have no block until there is room. Returns false if there is none. */
+/* Evict hashes without blocks until @bytes fit. Returns false if they do not fit. */
 static bool make_room(struct kvevents *events, size_t bytes)
 {
 	struct hash *hash;
@@ -299,7 +292,7 @@ static int take_from_hash(struct kvevents *events, uint64_t key)
 	return goes ? tell_removed(events, key) : 0;
 }
 
-/* A checksum (FNV-1a) of a block's tokens: what else engines send with them may differ. */
+/* Returns the FNV-1a checksum of the tokens only: engines may differ in other values. */
 static uint64_t sum_of(const struct kvwire_block *block)
 {
 	uint64_t sum = 0xcbf29ce484222325ull;
@@ -309,7 +302,7 @@ static uint64_t sum_of(const struct kvwire_block *block)
 	return sum;
 }
 
-/* The event of @block as it is published; NULL: no memory. */
+/* Encode the event of @block. Returns NULL without memory. */
 static struct stored *stored_new(const struct kvwire_block *block, const char *medium)
 {
 	struct kvwire_bytes bytes = { 0 };
@@ -327,7 +320,10 @@ static struct stored *stored_new(const struct kvwire_block *block, const char *m
 	return stored;
 }
 
-/* Either engine may be wrong: with the later tokens the next event of the right one heals it. */
+/*
+ * Drop the tokens of @key because an engine published others. Either engine may be wrong: the
+ * next event of the right one corrects the tokens. Returns 0 or -ENOMEM.
+ */
 static int drop_tokens(struct kvevents *events, uint64_t key)
 {
 	struct hash *hash = table_find(&events->hashes, key);
@@ -359,7 +355,7 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
 		changed = true;
 	}
 	stored = stored_new(block, events->rules->medium);
-	/* forgets hashes, but not this one, which is not parked */
+	/* may evict hashes, but not this one, which is not in the eviction list */
 	if (stored && !make_room(events, bytes_of(stored))) {
 		events->counts.untold++;
 		free(stored);
@@ -377,8 +373,6 @@ int kvevents_learn(struct kvevents *events, const struct kvwire_block *block)
 		park(events, block->hash);
 	return err;
 }
-
-/* ---- blocks ---- */
 
 static uint64_t token_of(unsigned int pool, uint64_t token)
 {
@@ -400,7 +394,7 @@ static int store(struct kvevents *events, unsigned int pool, uint64_t token, uin
 	struct block *block = table_find(&events->blocks, token);
 	int err = 0;
 
-	/* its removal, and another block under its key, may both be untold yet */
+	/* the initial scan may report the new block while the old one's REMOVED is still queued */
 	if (block && block->hash != hash) {
 		err = remove_block(events, block);
 		block = NULL;
@@ -415,13 +409,16 @@ static int store(struct kvevents *events, unsigned int pool, uint64_t token, uin
 	*block = (struct block){ token, hash, pool, events->pass[pool] };
 	if (add_to_hash(events, hash))
 		err = -ENOMEM;
-	/* a block has a hash: one for which there was no room is not there */
+	/* drop the block if its hash could not be added, because take_from_hash() needs the hash */
 	if (!table_find(&events->hashes, hash))
 		table_remove(&events->blocks, block);
 	return err;
 }
 
-/* Those of the pool that no journal told of since kvevents_begin(); @all: or did. */
+/*
+ * Remove the pool's blocks that the change feed has not reported since kvevents_begin(), or with
+ * @all every block. Returns 0 or -ENOMEM.
+ */
 static int sweep(struct kvevents *events, unsigned int pool, bool all)
 {
 	uint64_t *tokens = malloc((events->blocks.nr + 1) * sizeof(*tokens));
@@ -471,8 +468,6 @@ int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvb
 		return 0;
 	}
 }
-
-/* ---- all of it ---- */
 
 const struct kvevents_counts *kvevents_counts(const struct kvevents *events)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What subscribers to KV events are told: journals of pools in, batches out. Rule: a
- * function of what it is given, but for the time in a batch; applied in order, the
- * batches make the set of hashes whose blocks are in the pools.
+ * KV events for subscribers: change feeds of pools in, batches out. Applied in order, the
+ * batches yield the set of hashes whose blocks are in the pools. Except for the time in a batch,
+ * the output depends on the input only.
  */
 #ifndef KVBLKD_KVEVENTS_H
 #define KVBLKD_KVEVENTS_H
@@ -16,15 +16,15 @@
 #include "kv_events/msgpack.h"
 
 #define KVEVENTS_POOLS	64
-#define KVEVENTS_BATCH_BYTES	((size_t)64 << 10)	/* a batch of so many is full */
+#define KVEVENTS_BATCH_BYTES	((size_t)64 << 10)	/* size at which a batch is published */
 
 /**
- * struct kvevents_rules - how it tells
- * @medium: that events name
- * @hash_only: blocks whose tokens are not known are told as stored, too, by their hash
- * @parts: blocks that a hash must have to be stored, as one of each rank of an engine
- * @token_bytes: memory for tokens; those of hashes that have no block in a pool go first,
- *	and then no more are taken
+ * struct kvevents_rules - settings
+ * @medium: medium that the events name
+ * @hash_only: report blocks without known tokens, too, by their hash
+ * @parts: blocks that a hash needs to count as stored, such as one for each rank of an engine
+ * @token_bytes: memory for tokens; if it is full, hashes without blocks are evicted first, then
+ *	new tokens are rejected
  */
 struct kvevents_rules {
 	const char *medium;
@@ -34,13 +34,13 @@ struct kvevents_rules {
 };
 
 /**
- * struct kvevents_counts - what it has done
- * @stored: hashes that were told as stored
- * @removed: likewise
- * @lost: journals that lost records
- * @untold: blocks whose tokens found no room
- * @hashes: that are stored now
- * @token_bytes: memory that tokens take
+ * struct kvevents_counts - counters
+ * @stored: hashes reported as stored
+ * @removed: hashes reported as removed
+ * @lost: change feeds that lost records
+ * @untold: blocks whose tokens did not fit into memory
+ * @hashes: hashes stored now
+ * @token_bytes: memory of the tokens, bytes
  */
 struct kvevents_counts {
 	uint64_t stored;
@@ -53,41 +53,41 @@ struct kvevents_counts {
 
 struct kvevents;
 
-/* Returns whether it took the batch. */
+/* Publish @batch. Returns false if it was not accepted. */
 typedef bool kvevents_publish_fn(void *arg, const struct kvwire_bytes *batch);
 
 /*
- * @rules, and what it points to, must stay. The first batch begins with the event that
- * all is cleared: what an earlier one told is void. NULL: no memory.
+ * Allocate the state. @rules and its strings must outlive it. The first batch begins with
+ * AllBlocksCleared, because earlier batches are void. Returns NULL without memory.
  */
 struct kvevents *kvevents_new(const struct kvevents_rules *rules, kvevents_publish_fn *publish, void *arg);
 void kvevents_free(struct kvevents *events);
 
-/* A journal of @pool, 0 to KVEVENTS_POOLS - 1, begins, with all that is there. */
+/* Start a new change feed of @pool (0 to KVEVENTS_POOLS - 1), which reports all blocks again. */
 void kvevents_begin(struct kvevents *events, unsigned int pool);
 
 /*
- * The journal's next record. 0; -ENOBUFS: records are lost, a new journal is due;
- * -ENOMEM: nothing is right any more.
+ * Handle the next record of the change feed. Returns 0; -ENOBUFS if records were lost and the
+ * feed must be opened again; -ENOMEM if the state is no longer correct.
  */
 int kvevents_record(struct kvevents *events, unsigned int pool, const struct kvblk_journal_record *record);
 
-/* The pool is gone, and so are its blocks. 0 or -ENOMEM. */
+/* Remove all blocks of a destroyed pool. Returns 0 or -ENOMEM. */
 int kvevents_end(struct kvevents *events, unsigned int pool);
 
-/* An engine told the tokens of a block. Of two that differ the later one counts. 0 or -ENOMEM. */
+/* Store tokens that an engine published; they replace differing ones. Returns 0 or -ENOMEM. */
 int kvevents_learn(struct kvevents *events, const struct kvwire_block *block);
 
-/* Publishes what is pending. 0 or -ENOMEM. */
+/* Publish the pending events. Returns 0 or -ENOMEM. */
 int kvevents_flush(struct kvevents *events);
 
-/* Into how many batches all that is stored should be divided. */
+/* Returns the number of batches into which a replay of all stored hashes should be divided. */
 size_t kvevents_shares(const struct kvevents *events);
 
 /*
- * Calls @publish with the batch @number of @shares, from 0 on, which together make the
- * set from nothing: what does not change meanwhile is in one of them, and changes are
- * published as ever. 0, -ENOMEM, or -ECANCELED: it was not taken.
+ * Publish batch @number (from 0) of a replay in @shares batches. Together they yield the set
+ * from nothing: each hash that does not change meanwhile is in exactly one, and changes are
+ * published as usual. Returns 0, -ENOMEM, or -ECANCELED if @publish did not accept the batch.
  */
 int kvevents_share(const struct kvevents *events, size_t number, size_t shares, kvevents_publish_fn *publish, void *arg);
 

@@ -15,7 +15,7 @@ static uint64_t *at(const struct table *table, size_t i)
 	return (uint64_t *)(void *)(table->entries + i * table->size);
 }
 
-/* Others choose keys, but don't know the seed. */
+/* Hash a key with the seed, because clients choose keys. */
 static uint64_t mix(const struct table *table, uint64_t key)
 {
 	key = (key ^ table->seed) * 0x9e3779b97f4a7c15ull;
@@ -23,13 +23,13 @@ static uint64_t mix(const struct table *table, uint64_t key)
 	return key ^ key >> 32;
 }
 
-/* Where @key would like to be. */
+/* Returns the preferred slot of @key. */
 static size_t home(const struct table *table, uint64_t key)
 {
 	return mix(table, key) >> table->shift;
 }
 
-/* Its place, or the free one that it would have. */
+/* Returns the slot of @key, or the free slot where to add it. */
 static size_t place(const struct table *table, uint64_t key)
 {
 	size_t i = home(table, key);
@@ -81,7 +81,7 @@ void *table_add(struct table *table, uint64_t key)
 	return entry;
 }
 
-/* Those behind it move up, unless they are nearer to home where they are. */
+/* Remove an entry. Later entries move up, unless they would move ahead of their home. */
 void table_remove(struct table *table, void *entry)
 {
 	size_t hole = (size_t)((char *)entry - table->entries) / table->size;
@@ -111,7 +111,7 @@ void *table_next(const struct table *table, const void *entry)
 	return NULL;
 }
 
-/* A key's entry lies between its home and the next free place, wherever others have moved it. */
+/* Visit the entries whose home is @place: they lie between it and the next free slot. */
 static void visit_home(const struct table *table, size_t place, uint64_t first, uint64_t last, table_fn *fn,
 		       void *arg)
 {

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * KV events, see msgpack.h. A hash is a number here; engines may send it as bytes, whose
- * last 8 are that number.
- */
+/* KV events, see msgpack.h. If an engine sends a hash as bytes, the last 8 are the number. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -13,11 +10,9 @@
 #include "kv_events/msgpack.h"
 
 #define TOKEN_LEN	MPACK_MAX_TOKEN_LEN
-/* Of a block that is read: what it has beside its tokens may be the same for many blocks. */
+/* Limits of a block's values and tokens. Values are limited because many blocks may share them. */
 #define VALUES_BYTES	4096
 #define TOKENS_BYTES	65536
-
-/* ---- writing ---- */
 
 void kvwire_append(struct kvwire_bytes *to, const void *data, size_t len)
 {
@@ -132,7 +127,7 @@ void kvwire_batch(struct kvwire_bytes *to, double seconds, const struct kvwire_b
 	put(to, mpack_pack_array((uint32_t)nr));
 	if (nr)
 		kvwire_append(to, events->data, events->len);
-	/* the rank is the one that the subscriber gave us */
+	/* no rank: subscribers know it from their configuration */
 	put(to, mpack_pack_nil());
 	to->failed |= events->failed;
 }
@@ -149,25 +144,20 @@ void kvwire_free(struct kvwire_bytes *bytes)
 	*bytes = (struct kvwire_bytes){ 0 };
 }
 
-/* ---- reading ---- */
-
-/*
- * What is left to read. The first error stays, and nothing is read after it: callers
- * look at @bad when they are about to use what they have read.
- */
+/* Reader of a batch. An error sticks, so callers test @bad once, before using the results. */
 struct reader {
 	const char *at;
 	size_t left;
 	bool bad;
 };
 
-/* The next token, of a text or bytes without them: see take_bytes(). */
+/* Read the next token. For a text or bytes the content follows, see take_bytes(). */
 static mpack_token_t next(struct reader *reader)
 {
 	mpack_tokbuf_t buf = MPACK_TOKBUF_INITIAL_VALUE;
 	mpack_token_t token = { .type = MPACK_TOKEN_NIL };
 
-	/* mpack_read() takes a byte before it looks whether there is one */
+	/* mpack_read() reads a byte before it checks the length */
 	reader->bad |= !reader->left;
 	if (!reader->bad)
 		reader->bad = mpack_read(&buf, &reader->at, &reader->left, &token) != MPACK_OK;
@@ -203,7 +193,7 @@ static struct kvwire_value take_value(struct reader *reader)
 			values += 2ull * token.length;
 		else if (token.type >= MPACK_TOKEN_BIN)
 			take_bytes(reader, token.length);
-		/* each of them takes a byte at least */
+		/* a value takes at least one byte: reject impossible counts */
 		reader->bad |= values > reader->left;
 	}
 	value.len = (size_t)(reader->at - value.at);
@@ -222,7 +212,7 @@ static bool is_nil(const struct kvwire_value *value)
 	return next(&reader).type == MPACK_TOKEN_NIL;
 }
 
-/* How many values the array has that comes next. */
+/* Read the start of an array. Returns its length, 0 on error. */
 static uint32_t take_array(struct reader *reader)
 {
 	mpack_token_t token = next(reader);
@@ -311,7 +301,7 @@ static const char *const field_names[FIELDS] = {
 	[FIELD_EXTRA_KEYS] = "extra_keys",
 };
 
-/* @nr values of the array that comes next: tokens of one block. */
+/* Read @nr elements of an array: the tokens of one block. */
 static struct kvwire_value take_tokens(struct reader *reader, uint32_t nr)
 {
 	struct kvwire_value tokens = { .at = reader->at };
@@ -329,8 +319,8 @@ static bool is_small(const struct kvwire_block *block)
 }
 
 /*
- * A BlockStored has the tokens of all its blocks one after another. One that has more or
- * fewer, as of blocks that overlap or of hashes alone, tells the tokens of none.
+ * Read a BlockStored, which has the tokens of all its blocks in sequence. If their number does
+ * not match, as with overlapping blocks or with hashes only, the event is skipped.
  */
 static bool read_stored(const struct kvwire_value *fields, kvwire_block_fn *fn, void *arg)
 {

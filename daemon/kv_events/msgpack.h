@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * KV events as vLLM and SGLang send them: a batch is the msgpack array [time, [event,
- * ...], rank], an event is a map whose "type" says what it is. Rule: bytes in, bytes
- * out; what is read comes from the network and may be anything.
+ * KV events in the format of vLLM and SGLang. A batch is the msgpack array [time, [event, ...],
+ * rank], an event is a map with a "type". Input is from the network and is not trusted.
  */
 #ifndef KVBLKD_KVWIRE_H
 #define KVBLKD_KVWIRE_H
@@ -12,11 +11,11 @@
 #include <stdint.h>
 
 /**
- * struct kvwire_bytes - bytes that are written
- * @data: allocated
- * @len: of them
- * @room: allocated
- * @failed: no memory: something is missing
+ * struct kvwire_bytes - output buffer
+ * @data: allocated buffer
+ * @len: bytes written
+ * @room: bytes allocated
+ * @failed: an allocation failed, so the output is incomplete
  */
 struct kvwire_bytes {
 	char *data;
@@ -25,23 +24,23 @@ struct kvwire_bytes {
 	bool failed;
 };
 
-/* A value of msgpack as it stands in a batch. @at is NULL: there is none. */
+/* An encoded msgpack value within a batch. @at is NULL if there is none. */
 struct kvwire_value {
 	const char *at;
 	size_t len;
 };
 
 /**
- * struct kvwire_block - a block whose tokens are known
- * @hash: that the engine gives it
- * @parent: likewise, of the block before it
- * @has_parent: it is not the first of its prompt
- * @nr_tokens: how many it has
- * @tokens: so many values of an array
- * @lora_id: as the engine sent it, or none
- * @lora_name: likewise
- * @cache_salt: likewise
- * @extra_keys: likewise, the one of this block
+ * struct kvwire_block - a block with known tokens
+ * @hash: the engine's hash of the block
+ * @parent: the engine's hash of the preceding block
+ * @has_parent: false for the first block of a prompt
+ * @nr_tokens: number of tokens
+ * @tokens: @nr_tokens encoded elements of an array
+ * @lora_id: value from the engine, or none
+ * @lora_name: value from the engine, or none
+ * @cache_salt: value from the engine, or none
+ * @extra_keys: value from the engine for this block, or none
  */
 struct kvwire_block {
 	uint64_t hash;
@@ -55,28 +54,27 @@ struct kvwire_block {
 	struct kvwire_value extra_keys;
 };
 
-/* Events, at the end of @to. One whose @block has no tokens tells its hash alone. */
+/* Append an event. A @block without tokens is reported by its hash only. */
 void kvwire_stored(struct kvwire_bytes *to, const struct kvwire_block *block, const char *medium);
 void kvwire_removed(struct kvwire_bytes *to, const uint64_t *hashes, size_t nr, const char *medium);
 void kvwire_cleared(struct kvwire_bytes *to);
-/* One that was written before. */
+/* Append an encoded event. */
 void kvwire_append(struct kvwire_bytes *to, const void *data, size_t len);
 
-/* A batch of @nr events, which are the bytes in @events. */
+/* Append a batch of the @nr encoded events in @events. */
 void kvwire_batch(struct kvwire_bytes *to, double seconds, const struct kvwire_bytes *events, size_t nr);
 
-/* Forgets what was written, and keeps the memory. */
+/* Empty the buffer, keep its memory. */
 void kvwire_reset(struct kvwire_bytes *bytes);
 void kvwire_free(struct kvwire_bytes *bytes);
 
 typedef void kvwire_block_fn(void *arg, const struct kvwire_block *block);
 
 /*
- * Calls @fn for each block that a batch tells with its tokens; what @block points to is
- * in @data. Blocks without tokens and other events are skipped, and so are blocks with
- * more than 64 KiB of tokens or 4 KiB of other values, an @lora_id that is no number or
- * an @lora_name or @cache_salt that is no text. 0; -EBADMSG: what comes from there on is
- * no batch.
+ * Call @fn for each block with tokens in a batch; @block points into @data. Skipped are: other
+ * events, blocks without tokens, with more than 64 KiB of tokens or more than 4 KiB of other
+ * values, and blocks whose lora_id is no number or whose lora_name or cache_salt is no text.
+ * Returns 0, or -EBADMSG if the rest of @data is not a batch.
  */
 int kvwire_read(const void *data, size_t len, kvwire_block_fn *fn, void *arg);
 

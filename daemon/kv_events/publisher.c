@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The exporter of KV events, see publisher.h. What is wrong costs nothing but a new
- * beginning: all is closed, and opened again a little later.
- */
+/* The exporter of KV events, see publisher.h. An error closes all; RETRY_US later it reopens. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,13 +20,13 @@
 #define RETRY_US	5000000ull
 #define SECOND_US	1000000ull
 #define READ_RECORDS	4096
-#define PATIENCE_US	30000000ull	/* until a source that is not connected is told */
+#define PATIENCE_US	30000000ull	/* until a source without connection is logged */
 
 /**
- * struct follower - of a pool's journal
- * @name: of the pool
- * @source: its journal, whose descriptor it owns; NULL: there is none
- * @told: error that was logged last
+ * struct follower - reader of a pool's change feed
+ * @name: name of the pool
+ * @source: event source, owns the feed's descriptor; NULL: not open
+ * @told: last error that was logged
  */
 struct follower {
 	const char *name;
@@ -39,9 +36,9 @@ struct follower {
 
 /**
  * struct source - an engine
- * @endpoint: of it
- * @sub: NULL: not open yet
- * @told: that it sends nonsense was logged
+ * @endpoint: endpoint of the engine
+ * @sub: subscription, NULL: not open yet
+ * @told: invalid batches of this engine were logged
  */
 struct source {
 	const char *endpoint;
@@ -52,22 +49,22 @@ struct source {
 /**
  * struct kvfeed - the exporter
  * @lock: protects @next, @has_next, @counts, @runs, @source_states and @nr_sources
- * @next: the configuration to be taken; its own copy
- * @has_next: there is one
- * @counts: of @events, for others
- * @runs: they are right
- * @source_states: of @sources, for others, each second
- * @nr_sources: of them
- * @wake_fd: written when there is a configuration, or a pool; 0: there is no thread
- * @config: in force
- * @event: the thread's loop
- * @retry: opens what is not open
- * @repeat: sends the last batch again, see arm_repeat()
- * @look: looks whether sources are connected
- * @patience: number of looks until those that are not are logged; 0: that was done
- * @again: it is to be opened anew: something failed
- * @told: error that was logged last
- * @context: of ZeroMQ; NULL: it is not open
+ * @next: copy of the next configuration
+ * @has_next: @next is valid
+ * @counts: copy of @events' counters for other threads
+ * @runs: @counts is valid
+ * @source_states: states of @sources for other threads, updated each second
+ * @nr_sources: entries of @source_states
+ * @wake_fd: eventfd, written for a new configuration or pool; 0: there is no thread
+ * @config: configuration in force
+ * @event: loop of the thread
+ * @retry: timer, opens what is not open
+ * @repeat: timer, sends the last batch again
+ * @look: timer, updates @source_states
+ * @patience: runs of @look until missing sources are logged; 0: logged
+ * @again: closing and opening again is scheduled
+ * @told: last error that was logged
+ * @context: context of ZeroMQ; NULL: not open
  */
 static struct kvfeed {
 	pthread_mutex_t lock;
@@ -102,21 +99,19 @@ static void arm(sd_event_source *timer, uint64_t us)
 	sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
 }
 
-/* ---- what is published ---- */
-
-/* All is void, and begins again soon. */
+/* Log an error and schedule a restart of the exporter. */
 static void fail(int err)
 {
 	if (err != feed.told)
 		log_line(LOG_LINE_WARNING, "kv_events: %s; beginning anew", strerror(-err));
 	feed.told = err;
-	/* what fails meanwhile does not put it off */
+	/* a later error must not postpone the restart */
 	if (!feed.again)
 		arm(feed.retry, RETRY_US);
 	feed.again = true;
 }
 
-/* Nothing was published for a while: the time begins now. */
+/* Restart the timer that repeats the last batch. */
 static void arm_repeat(void)
 {
 	if (feed.config.repeat)
@@ -133,7 +128,7 @@ static int on_repeat(sd_event_source *source, uint64_t us, void *arg)
 	return 0;
 }
 
-/* What fails here begins anew on its own. */
+/* Publish a batch. Always returns true: fail() handles errors. */
 static bool publish(void *arg, const struct kvwire_bytes *batch)
 {
 	int err = zmqpub_send(feed.pub, batch);
@@ -157,7 +152,7 @@ static int share(void *arg, size_t number, size_t nr, kvevents_publish_fn *to, v
 	return kvevents_share(feed.events, number, nr, to, to_arg);
 }
 
-/* The end of a turn that gave @err. */
+/* Complete a turn of the loop, whose result is @err: copy the counters, publish pending events. */
 static void settle(int err)
 {
 	pthread_mutex_lock(&feed.lock);
@@ -168,8 +163,6 @@ static void settle(int err)
 	if (err)
 		fail(err);
 }
-
-/* ---- engines ---- */
 
 static void learn(void *arg, const struct kvwire_block *block)
 {
@@ -194,7 +187,7 @@ static void on_batch(void *arg, const void *batch, size_t len)
 	settle(err);
 }
 
-/* A source may be a while later than kvblkd; one that never comes is told once. */
+/* Update the sources' states. Log missing ones late, because engines may start after kvblkd. */
 static int on_look(sd_event_source *source, uint64_t us, void *arg)
 {
 	bool last = feed.patience && !--feed.patience;
@@ -246,8 +239,6 @@ static int open_sources(void)
 	return 0;
 }
 
-/* ---- journals ---- */
-
 static void stop_following(struct follower *follower)
 {
 	follower->source = sd_event_source_disable_unref(follower->source);
@@ -289,12 +280,12 @@ static void start_following(struct follower *follower)
 	follower->told = err < 0 ? err : 0;
 }
 
-/* Opens what is not open; as long as something is missing it is tried again. */
+/* Open the change feeds that are not open. Retry while one is missing. */
 static void look_for_pools(void)
 {
 	bool missing = false;
 
-	/* the timer is the restart's */
+	/* the retry timer belongs to the restart */
 	if (feed.again)
 		return;
 	for (size_t i = 0; i < feed.config.pools.nr; i++) {
@@ -336,7 +327,7 @@ static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *a
 	if (len < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	if (len <= 0) {
-		/* what is over is no error, and an error is no reason to read on */
+		/* treat the end and any error alike: the pool was destroyed, or its feed is unusable */
 		log_line(LOG_LINE_INFO, "kv_events: pool %s is gone", follower->name);
 		stop_following(follower);
 		settle(kvevents_end(feed.events, (unsigned int)(follower - feed.followers)));
@@ -349,14 +340,12 @@ static int on_journal(sd_event_source *source, int fd, uint32_t revents, void *a
 			 follower->name);
 		stop_following(follower);
 		look_for_pools();
-		/* gone meanwhile: no next journal tells what is removed */
+		/* pool destroyed: no new feed will report what was removed */
 		err = follower->source ? 0 : kvevents_end(feed.events, (unsigned int)(follower - feed.followers));
 	}
 	settle(err);
 	return 0;
 }
-
-/* ---- the exporter ---- */
 
 static void close_all(void)
 {
@@ -435,7 +424,7 @@ static void open_all(void)
 	pthread_mutex_lock(&feed.lock);
 	feed.runs = true;
 	pthread_mutex_unlock(&feed.lock);
-	/* that what was told before is void */
+	/* publishes AllBlocksCleared: events of an earlier run are void */
 	settle(0);
 	look_for_pools();
 }
@@ -453,8 +442,6 @@ static int on_retry(sd_event_source *source, uint64_t us, void *arg)
 	}
 	return 0;
 }
-
-/* ---- the configuration ---- */
 
 #define TEXT(field)	offsetof(struct config_kv_events, field)
 
@@ -493,7 +480,7 @@ static bool copy_list(struct texts *to, const struct texts *from)
 	return true;
 }
 
-/* With the pools of the file, if it has none of its own. */
+/* Copy the configuration. Without pools of its own, the exporter gets all configured pools. */
 static bool copy_config(struct config_kv_events *to, const struct config *config)
 {
 	const struct config_kv_events *from = &config->kv_events;
@@ -578,8 +565,6 @@ static int on_wake(sd_event_source *source, int fd, uint32_t revents, void *arg)
 	return 0;
 }
 
-/* ---- the thread ---- */
-
 static void *work(void *arg)
 {
 	int err = sd_event_new(&feed.event);
@@ -635,7 +620,7 @@ void kvfeed_configure(const struct config *config)
 	struct config_kv_events copy;
 	int err = 0;
 
-	/* the thread of one that was never wanted is not there */
+	/* no thread yet, and none is needed */
 	if (!config->kv_events.endpoint && !feed.wake_fd)
 		return;
 	if (!copy_config(&copy, config))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exporter of KV events: follows the journals of pools and publishes, in a thread of
- * its own. Rule: the daemon's loop never waits for it, and it keeps its own copy of the
- * configuration.
+ * The exporter of KV events: reads the change feeds of pools and publishes events, in a thread
+ * with its own copy of the configuration. The daemon's main loop never waits for the thread.
  */
 #ifndef KVBLKD_KVFEED_H
 #define KVBLKD_KVFEED_H
@@ -14,26 +13,26 @@
 
 #define KVFEED_ENDPOINT_LEN	272
 
-/* This is the configuration from now on. What fails is logged, and tried again. */
+/* Set the configuration. Errors are logged, and the failed action is retried. */
 void kvfeed_configure(const struct config *config);
 
-/* Pools may have come: it looks at once. */
+/* Look for pools at once, because some may have appeared. */
 void kvfeed_wake(void);
 
-/* What it has done since it began, or false: it does not run. */
+/* Read the counters. Returns false if the exporter does not run. */
 bool kvfeed_counts(struct kvevents_counts *counts);
 
 /**
- * struct kvfeed_source - an engine that tells its KV events
- * @endpoint: of the configuration
- * @connected: it is connected now
+ * struct kvfeed_source - state of an engine that publishes KV events
+ * @endpoint: endpoint from the configuration
+ * @connected: connected at present
  */
 struct kvfeed_source {
 	char endpoint[KVFEED_ENDPOINT_LEN];
 	bool connected;
 };
 
-/* The sources as they are now, to @sources, of which there are @most. Returns how many there are. */
+/* Copy the states of at most @most sources to @sources. Returns the number copied. */
 size_t kvfeed_sources(struct kvfeed_source *sources, size_t most);
 
 #endif

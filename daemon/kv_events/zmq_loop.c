@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * ZeroMQ on sd_event, see zmq_loop.h. The descriptor of a socket tells that something
- * happened, not that there is something to read: ZMQ_EVENTS says that, and is asked
- * until it says no.
+ * ZeroMQ on sd_event, see zmq_loop.h. ZMQ_FD is edge-triggered and signals any change of state,
+ * so ZMQ_EVENTS is queried until the socket is no longer readable.
  */
 #include <errno.h>
 #include <stdbool.h>

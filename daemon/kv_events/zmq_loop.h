@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Sockets of ZeroMQ on an sd_event loop. Rule: one socket does not hold up the loop: it
- * is read a little at a time.
- */
+/* ZeroMQ sockets on an sd_event loop. A turn reads few messages, so as not to stall the loop. */
 #ifndef KVBLKD_ZMQLOOP_H
 #define KVBLKD_ZMQLOOP_H
 
@@ -11,25 +8,25 @@
 
 #define ZMQLOOP_FRAMES	3
 
-/* Takes a message: @nr frames, the first ZMQLOOP_FRAMES of which are in @frames, a zmq_msg_t each. */
+/* Handle a message of @nr frames. @frames has the first ZMQLOOP_FRAMES, each a zmq_msg_t. */
 typedef void zmqloop_fn(void *arg, void *frames, size_t nr);
 
-/* The socket may take something to send again. */
+/* Called when the socket may accept messages to send. */
 typedef void zmqloop_room_fn(void *arg);
 
 struct zmqloop;
 
 /**
- * zmqloop_open() - a socket
+ * zmqloop_open() - open a socket
  * @event: the loop
- * @context: of ZeroMQ
+ * @context: context of ZeroMQ
  * @type: ZMQ_PUB, ZMQ_SUB, ...
- * @hwm: messages that wait for each peer, in each direction; 0: any number
- * @most: bytes of a frame that is received
- * @fn: takes what is received; NULL: nothing is
- * @room: called after that, or NULL
- * @arg: for both
- * @handle: set
+ * @hwm: queued messages for each peer and direction; 0: no limit
+ * @most: longest frame to receive, bytes
+ * @fn: callback for messages; NULL: do not receive
+ * @room: callback after receiving, or NULL
+ * @arg: argument of both callbacks
+ * @handle: set on success
  *
  * Return: 0 or a negative errno.
  */
@@ -38,7 +35,7 @@ int zmqloop_open(sd_event *event, void *context, int type, int hwm, long long mo
 
 void *zmqloop_socket(struct zmqloop *loop);
 
-/* What was not sent is dropped. NULL is no error. */
+/* Close the socket and drop unsent messages. NULL is ignored. */
 void zmqloop_close(struct zmqloop *loop);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Peers, see zmq_peers.h. A monitor tells of each connection, and the kernel counts the
- * bytes that it brought. A connection is watched by a descriptor of our own: ZeroMQ's
- * thread may close its own at any time, and the number would be another file's.
+ * Peers, see zmq_peers.h. A monitor socket reports connections, and TCP_INFO counts their bytes.
+ * Each connection is watched through a duplicate of its descriptor, because ZeroMQ's thread may
+ * close the original at any time and the number may be reused.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,13 +19,13 @@
 
 #include "kv_events/zmq_peers.h"
 
-#define LOOK_US		100000ull	/* what one thread of ZeroMQ takes meanwhile is some MiB */
+#define LOOK_US		100000ull	/* ZeroMQ's thread receives at most some MiB in this time */
 #define ACCURACY_US	10000ull
 
 /**
  * struct peer - a connection
- * @fd: our own descriptor
- * @theirs: ZeroMQ's, by which the monitor names the connection
+ * @fd: our duplicate of the descriptor
+ * @theirs: ZeroMQ's descriptor, by which the monitor names the connection
  */
 struct peer {
 	int fd;
@@ -34,10 +34,10 @@ struct peer {
 
 /**
  * struct zmqpeers - connections to a socket
- * @monitor: tells of those that come and go
- * @look: timer, on while there are any
- * @port: that the socket listens on
- * @nr: of @peers
+ * @monitor: monitor socket, reports connects and disconnects
+ * @look: timer, enabled while there are connections
+ * @port: port that the socket listens on
+ * @nr: entries of @peers in use
  */
 struct zmqpeers {
 	struct zmqloop *monitor;
@@ -63,7 +63,7 @@ static void gone(struct zmqpeers *peers, int theirs)
 	}
 }
 
-/* Whether @fd is a connection to the socket: the event may be older than what has this number now. */
+/* Check that @fd is a connection to the socket: the number may have been reused meanwhile. */
 static bool is_peer(const struct zmqpeers *peers, int fd)
 {
 	struct sockaddr_storage at = { 0 };
@@ -97,7 +97,7 @@ static void come(struct zmqpeers *peers, int theirs)
 	sd_event_source_set_enabled(peers->look, SD_EVENT_ONESHOT);
 }
 
-/* A number of 16 bits for what happened, and one of 32, ZeroMQ's descriptor; the endpoint. */
+/* Handle a monitor event: 16 bits of event, 32 bits of descriptor; a frame with the endpoint. */
 static void on_monitor(void *arg, void *frames, size_t nr)
 {
 	zmq_msg_t *frame = frames;
@@ -114,7 +114,7 @@ static void on_monitor(void *arg, void *frames, size_t nr)
 		gone(arg, fd);
 }
 
-/* Whether the connection has not sent too much. */
+/* Returns false if the connection has sent too much. */
 static bool may_stay(const struct peer *peer)
 {
 	struct tcp_info info = { 0 };
@@ -133,7 +133,7 @@ static int on_look(sd_event_source *source, uint64_t us, void *arg)
 
 		if (may_stay(peer))
 			continue;
-		/* ZeroMQ sees that, and frees what it has of the peer */
+		/* ZeroMQ notices and frees the peer's memory */
 		shutdown(peer->fd, SHUT_RDWR);
 		forget(peers, peer);
 	}

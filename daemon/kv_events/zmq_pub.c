@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * Publishing, see zmq_pub.h. The first number is the time in microseconds: after a
- * restart numbers go on above those of the process before, which subscribers see as a
- * gap, and ask. If the clock was set back meanwhile they are lower: a subscriber that
- * takes them for old waits until they have caught up, which is not worth a file of our
- * own, because systemd keeps the clock from going back over a boot.
+ * Publishing, see zmq_pub.h. Batch numbers start at the time in microseconds, so that they
+ * continue above those of the previous process; subscribers see a gap and request a replay. If
+ * the clock was set back, numbers restart lower, and a subscriber that drops old numbers waits
+ * until they catch up. A file to prevent that is not worth it, because systemd keeps the clock
+ * from going back over a boot.
  *
- * Questions wait in a queue, and the first one is answered: a message is made when its
- * peer has room for it. So a peer that asks and does not read holds a message or two,
- * and for a moment the queue.
+ * Replay requests are queued and answered one after another. A message is built only when its
+ * peer can accept it. A peer that requests and does not read therefore holds a message or two,
+ * and the queue for at most STALLED_US.
  */
 #include <endian.h>
 #include <errno.h>
@@ -28,22 +28,22 @@
 #define STALLED_US	2000000ull
 #define MISSING_FEW	1024u
 #define ACCURACY_US	10000ull
-/* Messages that wait for a peer of ROUTER, and what its socket holds. */
+/* Limits for a replay: queued messages for each peer, and bytes in the socket. */
 #define ANSWER_HWM	1
 #define ANSWER_SNDBUF	(128 << 10)
-/* Overhead of a kept batch beside its bytes. */
+/* Overhead of a kept batch in addition to its bytes. */
 #define KEPT_BYTES	256u
-/* As many batches as this wait for a subscriber at least. */
+/* Least number of batches that are queued for a subscriber. */
 #define PUB_HWM_LEAST	64
 #define ROOM_FIRST	64u
 
 /**
- * struct answer - to one that asked
+ * struct answer - answer to a replay request
  * @next: number of the next batch
- * @last: number of the last one
- * @share: of all that is stored, that is next
- * @shares: into which all that is stored is divided; 0: the answer has batches that are
- *	kept
+ * @last: number of the last batch
+ * @share: next share, if @shares
+ * @shares: number of shares that replay all stored hashes; 0: the answer consists of kept
+ *	batches
  * @identity_len: bytes of @identity
  */
 struct answer {
@@ -56,21 +56,21 @@ struct answer {
 };
 
 /**
- * struct zmqpub - it
- * @pub: socket
- * @router: socket
- * @pub_peers: of @pub, whose topics ZeroMQ keeps
- * @router_peers: of @router, whose messages without an end ZeroMQ keeps
- * @kept: the last @nr batches, that of number N in kept[N % room]
- * @nr: how many
- * @room: of @kept, a power of two
- * @bytes: memory of them
- * @first: number of the first batch of all
+ * struct zmqpub - the publisher
+ * @pub: PUB socket
+ * @router: ROUTER socket
+ * @pub_peers: limits @pub's peers, whose topics ZeroMQ stores
+ * @router_peers: limits @router's peers, whose unfinished messages ZeroMQ stores
+ * @kept: ring of the last @nr batches; batch N is at kept[N % room]
+ * @nr: batches in @kept
+ * @room: size of @kept, a power of two
+ * @bytes: memory of the kept batches
+ * @first: number of the first batch of this process
  * @next: number of the next batch
- * @answers: the first one is being sent
- * @nr_answers: of @answers, that there are
- * @again: goes on sending
- * @stalled: drops the first answer, whose peer takes nothing
+ * @answers: queue of answers; the first is being sent
+ * @nr_answers: entries of @answers in use
+ * @again: deferred source, continues sending
+ * @stalled: timer, drops the first answer if its peer accepts no message
  */
 struct zmqpub {
 	const struct zmqpub_rules *rules;
@@ -90,15 +90,13 @@ struct zmqpub {
 	sd_event_source *stalled;
 };
 
-/* ---- messages ---- */
-
 /* Returns 0 or a negative errno. */
 static int send_bytes(void *socket, const void *data, size_t len, int more)
 {
 	return zmq_send(socket, data, len, ZMQ_DONTWAIT | more) < 0 ? -errno : 0;
 }
 
-/* The bytes of @message are shared, not copied. Returns 0 or a negative errno. */
+/* Send @message by reference, without copying its bytes. Returns 0 or a negative errno. */
 static int send_copy(void *socket, zmq_msg_t *message, int more)
 {
 	zmq_msg_t copy;
@@ -154,7 +152,7 @@ static bool grow(struct zmqpub *pub)
 	return true;
 }
 
-/* The last batch is kept in any case, to be repeated. */
+/* The last batch is always kept, for zmqpub_repeat(). */
 int zmqpub_send(struct zmqpub *pub, const struct kvwire_bytes *bytes)
 {
 	zmq_msg_t *message;
@@ -179,9 +177,7 @@ void zmqpub_repeat(struct zmqpub *pub)
 		publish(pub, pub->next - 1);
 }
 
-/* ---- replay ---- */
-
-/* The frames of a message to a peer, as vLLM sends them, up to the batch. Returns 0 or a negative errno. */
+/* Send the frames before the batch, in vLLM's order. Returns 0 or a negative errno. */
 static int send_head(struct zmqpub *pub, const struct answer *answer, const char *topic, uint64_t number)
 {
 	void *socket = zmqloop_socket(pub->router);
@@ -203,9 +199,9 @@ static bool send_share(void *arg, const struct kvwire_bytes *bytes)
 }
 
 /*
- * The answer has all that is stored from now on. Its numbers rise by 1 to the last one
- * that was published, so that the next one that is follows on them. None is below the one
- * that was asked for; they begin with that one, unless a long time has passed.
+ * Switch the answer to a replay of all stored hashes. The batches get consecutive numbers that
+ * end at the last published one, so that the next published batch follows. None is below the
+ * requested number; the first equals it unless more than MISSING_FEW batches are missing.
  */
 static void begin_shares(struct zmqpub *pub, struct answer *answer)
 {
@@ -219,7 +215,7 @@ static void begin_shares(struct zmqpub *pub, struct answer *answer)
 	answer->next = pub->next - answer->shares;
 }
 
-/* Sends the next message. Returns 0, -EAGAIN: the peer takes none now, or another negative errno: the answer is over. */
+/* Send the next message. Returns 0; -EAGAIN: retry later; other errno: drop the answer. */
 static int send_next(struct zmqpub *pub, struct answer *answer)
 {
 	uint64_t oldest = pub->next - pub->nr;
@@ -229,7 +225,7 @@ static int send_next(struct zmqpub *pub, struct answer *answer)
 		err = send_head(pub, answer, "", END_NUMBER);
 		return err ? err : send_bytes(zmqloop_socket(pub->router), "", 0, 0) ?: -ENODATA;
 	}
-	/* what was kept when the question came may be gone by now */
+	/* the requested batches may have been dropped since */
 	if (!answer->shares && answer->next < oldest)
 		begin_shares(pub, answer);
 	err = send_head(pub, answer, pub->rules->topic, answer->next);
@@ -239,14 +235,14 @@ static int send_next(struct zmqpub *pub, struct answer *answer)
 		err = pub->rules->share(pub->rules->arg, answer->share++, answer->shares, send_share, pub);
 	else
 		err = send_copy(zmqloop_socket(pub->router), batch(pub, answer->next), 0);
-	/* the message must have an end, which is the answer's, too */
+	/* terminate the multipart message, and with it the answer */
 	if (err)
 		send_bytes(zmqloop_socket(pub->router), "", 0, 0);
 	answer->next++;
 	return err;
 }
 
-/* The first answer is over. */
+/* Remove the first answer. */
 static void end_answer(struct zmqpub *pub)
 {
 	pub->nr_answers--;
@@ -259,7 +255,7 @@ static void rearm(sd_event_source *timer, uint64_t us)
 	sd_event_source_set_enabled(timer, SD_EVENT_ONESHOT);
 }
 
-/* Sends until the first peer takes no more, a few batches in a turn of the loop. */
+/* Send to the first peer until it accepts no more, at most TURN_BATCHES in a turn of the loop. */
 static void go_on(void *arg)
 {
 	struct zmqpub *pub = arg;
@@ -312,7 +308,7 @@ static bool is_answered(const struct zmqpub *pub, const void *identity, size_t l
 	return false;
 }
 
-/* Answers one question of a peer at a time: a second one meanwhile gets the first one's answer. */
+/* Queue an answer. While a peer has one in the queue, further requests of that peer are dropped. */
 static void ask(struct zmqpub *pub, const void *identity, size_t len, uint64_t from)
 {
 	uint64_t oldest = pub->next - pub->nr;
@@ -323,14 +319,14 @@ static void ask(struct zmqpub *pub, const void *identity, size_t len, uint64_t f
 	answer = &pub->answers[pub->nr_answers];
 	*answer = (struct answer){ .next = from, .last = pub->next - 1, .identity_len = len };
 	memcpy(answer->identity, identity, len);
-	/* nothing is missing: from whenever, all that there was */
+	/* every batch since the start is still kept: send all of them, even for a lower number */
 	if (oldest == pub->first && from < oldest)
 		answer->next = oldest;
 	if (!pub->nr_answers++)
 		rearm(pub->stalled, STALLED_US);
 }
 
-/* Who asks, nothing, and from which number on. What is something else is no question. */
+/* Handle a request: identity, empty frame, first number. Other messages are ignored. */
 static void on_request(void *arg, void *frames, size_t nr)
 {
 	zmq_msg_t *frame = frames;
@@ -341,8 +337,6 @@ static void on_request(void *arg, void *frames, size_t nr)
 	memcpy(&be, zmq_msg_data(&frame[2]), sizeof(be));
 	ask(arg, zmq_msg_data(&frame[0]), zmq_msg_size(&frame[0]), be64toh(be));
 }
-
-/* ---- opening and closing ---- */
 
 static int bind_to(struct zmqloop *loop, const char *endpoint)
 {
@@ -364,12 +358,12 @@ static int open_sockets(struct zmqpub *pub, sd_event *event, void *context)
 	if (!err)
 		err = zmqloop_open(event, context, ZMQ_ROUTER, ANSWER_HWM, REQUEST_BYTES, on_request, go_on,
 				   pub, &pub->router);
-	/* a peer that is gone, or takes nothing, is an error */
+	/* report an unreachable or full peer as an error, instead of dropping the message */
 	if (!err)
 		err = set_option(pub->router, ZMQ_ROUTER_MANDATORY, 1);
 	if (!err)
 		err = set_option(pub->router, ZMQ_SNDBUF, ANSWER_SNDBUF);
-	/* a peer whose host is gone is one less, some day */
+	/* detect peers whose host has died */
 	if (!err)
 		err = set_option(pub->pub, ZMQ_TCP_KEEPALIVE, 1);
 	if (!err)

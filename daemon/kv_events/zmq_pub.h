@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Batches of KV events to subscribers, as vLLM's publisher sends them: PUB sends topic,
- * number and batch; ROUTER takes the number from which a subscriber wants them again, and
- * sends nothing, topic, number and batch.
- * Rule: no subscriber holds anything up, or more than a few messages; one that is too slow
- * loses batches, sees that by the numbers, and asks.
+ * Publisher of KV events, compatible with vLLM's. PUB sends topic, number and batch. ROUTER
+ * receives the number from which a subscriber needs a replay, and sends an empty frame, topic,
+ * number and batch. No subscriber can stall the publisher or hold more than a few messages: a
+ * slow one loses batches, detects that by the numbers, and requests a replay.
  */
 #ifndef KVBLKD_ZMQPUB_H
 #define KVBLKD_ZMQPUB_H
@@ -15,15 +14,15 @@
 struct zmqpub;
 
 /**
- * struct zmqpub_rules - how it publishes
- * @endpoint: that PUB listens on
- * @replay: that ROUTER listens on
- * @topic: of all messages
- * @buffer_bytes: memory of the batches that are kept for those that ask; about as much
- *	may wait for each subscriber
- * @shares: as kvevents_shares(), of @arg
- * @share: as kvevents_share(), of @arg, for one that asks for more than is kept
- * @arg: for both
+ * struct zmqpub_rules - settings
+ * @endpoint: endpoint of PUB
+ * @replay: endpoint of ROUTER
+ * @topic: topic of all messages
+ * @buffer_bytes: memory of the batches kept for replay; about as much may be queued for each
+ *	subscriber
+ * @shares: kvevents_shares()
+ * @share: kvevents_share(), for a request of more than is kept
+ * @arg: argument of both callbacks
  */
 struct zmqpub_rules {
 	const char *endpoint;
@@ -36,25 +35,25 @@ struct zmqpub_rules {
 };
 
 /**
- * zmqpub_open() - listens
+ * zmqpub_open() - bind the sockets
  * @event: the loop
- * @context: of ZeroMQ
- * @rules: and what it points to, must stay
- * @handle: set
+ * @context: context of ZeroMQ
+ * @rules: settings; must outlive the handle, with all that they point to
+ * @handle: set on success
  *
- * Return: 0 or a negative errno: an endpoint is taken, or can't be.
+ * Return: 0 or a negative errno, if an endpoint is in use or invalid.
  */
 int zmqpub_open(sd_event *event, void *context, const struct zmqpub_rules *rules, struct zmqpub **handle);
 
-/* NULL is no error. */
+/* Close the publisher. NULL is ignored. */
 void zmqpub_close(struct zmqpub *pub);
 
-/* Sends @batch and keeps it. 0 or a negative errno. */
+/* Publish and keep @batch. Returns 0 or a negative errno. */
 int zmqpub_send(struct zmqpub *pub, const struct kvwire_bytes *batch);
 
 /*
- * Sends the last batch again, with its number: so a subscriber that is new, or lost that
- * batch, need not wait for the next one. To apply it twice changes nothing.
+ * Send the last batch again under its number, so that a subscriber that is new or lost the batch
+ * notices without waiting for the next. Applying a batch twice changes nothing.
  */
 void zmqpub_repeat(struct zmqpub *pub);
 

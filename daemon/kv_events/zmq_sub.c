@@ -9,18 +9,15 @@
 
 #include "kv_events/zmq_sub.h"
 
-/*
- * An engine may have 32 MiB waiting here, and more in its own queue. It is not the place
- * to make up for a slow reader: a batch that is lost costs tokens.
- */
+/* 32 MiB an engine, which has a queue of its own; a batch lost by a slow reader costs tokens. */
 #define WAITING		4
 #define BATCH_BYTES	(8ll << 20)
 
 /**
- * struct zmqsub - it
- * @loop: the socket
- * @monitor: what becomes of its connection; ZeroMQ tells nothing of one that it tries in vain
- * @connected: there is one
+ * struct zmqsub - a subscription
+ * @loop: SUB socket
+ * @monitor: monitor socket of the connection; reports nothing while ZeroMQ tries to connect
+ * @connected: the connection is established
  */
 struct zmqsub {
 	struct zmqloop *loop;
@@ -30,7 +27,7 @@ struct zmqsub {
 	bool connected;
 };
 
-/* Topic, number, batch. */
+/* Handle a message: topic, number, batch. */
 static void on_message(void *arg, void *frames, size_t nr)
 {
 	zmq_msg_t *batch = (zmq_msg_t *)frames + 2;
@@ -40,7 +37,7 @@ static void on_message(void *arg, void *frames, size_t nr)
 		sub->fn(sub->arg, zmq_msg_data(batch), zmq_msg_size(batch));
 }
 
-/* A number of 16 bits for what happened, and one of 32; the endpoint. */
+/* Handle a monitor event: 16 bits of event, 32 bits of value, then a frame with the endpoint. */
 static void on_monitor(void *arg, void *frames, size_t nr)
 {
 	zmq_msg_t *frame = frames;
@@ -98,7 +95,7 @@ void zmqsub_close(struct zmqsub *sub)
 {
 	if (!sub)
 		return;
-	/* ends the monitor, too */
+	/* also ends the monitor */
 	zmqloop_close(sub->loop);
 	zmqloop_close(sub->monitor);
 	free(sub);

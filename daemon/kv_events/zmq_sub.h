@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What engines publish: their batches of KV events, from which kvblkd learns the tokens
- * of blocks. Rule: a batch that is lost costs tokens, nothing else, so none is asked for
- * again.
- */
+/* Subscription to an engine's KV events. A lost batch costs tokens only: no replay is needed. */
 #ifndef KVBLKD_ZMQSUB_H
 #define KVBLKD_ZMQSUB_H
 
@@ -15,14 +11,14 @@ struct zmqsub;
 
 typedef void zmqsub_fn(void *arg, const void *batch, size_t len);
 
-/* Connects to @endpoint, whenever that is there, again and again. 0 or a negative errno. */
+/* Subscribe to @endpoint and keep reconnecting. Returns 0 or a negative errno. */
 int zmqsub_open(sd_event *event, void *context, const char *endpoint, zmqsub_fn *fn, void *arg,
 		struct zmqsub **handle);
 
-/* Whether it is connected now. */
+/* Returns true if the connection is established. */
 bool zmqsub_connected(const struct zmqsub *sub);
 
-/* NULL is no error. */
+/* Close the subscription. NULL is ignored. */
 void zmqsub_close(struct zmqsub *sub);
 
 #endif
