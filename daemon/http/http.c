@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * HTTP, see http.h: libmicrohttpd without a thread. Its epoll descriptor and its next
- * timeout are sources of the loop, and so is the listening socket: connections are
- * accepted here, because libmicrohttpd knows no users.
+ * HTTP, see http.h: libmicrohttpd without a thread. The loop polls its epoll descriptor, its
+ * timeout and the listening socket. Connections are accepted here, because libmicrohttpd cannot
+ * tell users apart.
  *
- * Rule: a user who has connections, idle or slow ones, costs no other user a
- * connection, and users who have one each cost nobody for long: the oldest goes. A user
- * is a uid at a socket in the file system, else an address, or a network of IPv6.
+ * A user with many idle or slow connections must not cost other users theirs. Users with one
+ * connection each cannot occupy the listener for long: the oldest is dropped. A user is a uid
+ * (Unix socket), an IPv4 address or an IPv6 network.
  */
 #include <errno.h>
 #include <grp.h>
@@ -28,19 +28,20 @@
 #include "http/http.h"
 
 #define CONNECTIONS		32u
-#define ACCEPTS			8u	/* in a turn of the loop, so that what came is answered */
-#define IDLE_S			10u	/* without a byte, in either direction */
+/* per turn of the loop, so that requests already received are answered */
+#define ACCEPTS			8u
+#define IDLE_S			10u	/* seconds without traffic in either direction */
 #define HEADER_US		5000000ull
 #define REQUEST_US		60000000ull
-#define ACCURACY_US		1000ull	/* 0 would be sd-event's default, 250 ms */
+#define ACCURACY_US		1000ull	/* 0 means sd-event's default, 250 ms */
 #define MEMORY			((size_t)16 << 10)
 #define BACKLOG			128
-#define BODIES			4u	/* as long as may be, of a user at a time */
+#define BODIES			4u	/* bodies of full length that a user may send at a time */
 
 /**
- * struct user - whose connection it is
- * @uid: at a socket in the file system
- * @address: else: the first 64 bits of IPv6, the last 32 for IPv4
+ * struct user - owner of a connection
+ * @uid: peer of a Unix socket, else -1
+ * @address: peer of a TCP connection: first 64 bits of IPv6, or IPv4 in the last 32
  */
 struct user {
 	uid_t uid;
@@ -49,12 +50,12 @@ struct user {
 
 /**
  * struct client - a connection
- * @older: in &struct http.clients, until @fd is -1
- * @fd: libmicrohttpd's; -1: shut down, to be closed by it
- * @deadline: of the header, or of the request
- * @bytes: memory of the body of its request
- * @started: libmicrohttpd's connection refers to this, and on_connection() frees it
- * @asks: the header of a request has come, and the answer has not been sent
+ * @older: entry of &struct http.clients, until @fd is -1
+ * @fd: libmicrohttpd's socket; -1: shut down, libmicrohttpd will close it
+ * @deadline: timer of the header, then of the request
+ * @bytes: memory of the request's body
+ * @started: libmicrohttpd's connection refers to the struct, and on_connection() frees it
+ * @asks: a header was received, and its answer was not sent yet
  */
 struct client {
 	TAILQ_ENTRY(client) older;
@@ -69,8 +70,8 @@ struct client {
 
 /**
  * struct http - a listener
- * @io: of @daemon
- * @again: runs @daemon in the next turn: it has more to do
+ * @io: event source of @daemon's epoll descriptor
+ * @again: deferred source, runs @daemon in the next turn
  * @clients: open connections, oldest first
  * @nr_clients: length of @clients
  */
@@ -87,7 +88,7 @@ struct http {
 	struct http_rules rules;
 };
 
-/* A request whose body comes in. */
+/* A request whose body is being received. */
 struct upload {
 	char *body;
 	size_t len;
@@ -129,7 +130,7 @@ static enum MHD_Result say(struct MHD_Connection *connection, unsigned int statu
 	return reply(connection, &answer);
 }
 
-/* NULL: it was dropped before libmicrohttpd had begun with it. */
+/* Returns the client, NULL if it was dropped before libmicrohttpd started the connection. */
 static struct client *client_of(struct MHD_Connection *connection)
 {
 	return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
@@ -155,7 +156,7 @@ static bool same_user(const struct user *a, const struct user *b)
 	return a->uid == b->uid && !memcmp(&a->address, &b->address, sizeof(a->address));
 }
 
-/* Whether the body of a request may take @room: those of a user at a time are bounded, but for the first one. */
+/* Reserve @room for a body. Returns false if the user's bodies would exceed BODIES * @most. */
 static bool may_grow(struct client *client, size_t room, size_t most)
 {
 	const struct client *other;
@@ -173,7 +174,7 @@ static bool may_grow(struct client *client, size_t room, size_t most)
 	return true;
 }
 
-/* Reads a body that is too long to its end, so that the sender reads the answer, and does not keep it. */
+/* Receive a part of the body. Drop a body that is too long, but read it to its end. */
 static void take(struct upload *upload, struct client *client, const char *bytes, size_t len, size_t most)
 {
 	size_t room = upload->room;
@@ -200,7 +201,7 @@ static void take(struct upload *upload, struct client *client, const char *bytes
 	more[upload->len] = '\0';
 }
 
-/* Notes that a header has come, or else that its answer has been sent. */
+/* Record that a header was received, or that its answer was sent, and restart the deadline. */
 static void set_asks(struct client *client, bool asks)
 {
 	if (!client || client->fd < 0)
@@ -223,7 +224,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	if (!upload)
 		set_asks(client_of(connection), true);
 	if (!http->rules.body_max) {
-		/* at once: a body that comes with it is not read */
+		/* answer at once, without reading a body */
 		if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 			return say(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
 		return answer(http, connection, &request);
@@ -259,8 +260,6 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	*state = NULL;
 	set_asks(client_of(connection), false);
 }
-
-/* ---- the loop ---- */
 
 static void run(struct http *http)
 {
@@ -302,8 +301,6 @@ static int on_timer(sd_event_source *source, uint64_t us, void *arg)
 	return 0;
 }
 
-/* ---- connections ---- */
-
 static unsigned int connections_of(const struct http *http, const struct user *user)
 {
 	const struct client *client;
@@ -322,7 +319,7 @@ static void forget(struct client *client)
 	client->fd = -1;
 }
 
-/* Ends the connection. libmicrohttpd sees the end of its socket, closes that, and calls on_connection(). */
+/* Shut the connection down. libmicrohttpd then closes the socket and calls on_connection(). */
 static void drop(struct client *client)
 {
 	shutdown(client->fd, SHUT_RDWR);
@@ -340,9 +337,10 @@ static int on_deadline(sd_event_source *source, uint64_t us, void *arg)
 }
 
 /*
- * Ends a connection for one of @user: of the other users who have most of them, two more than
- * @user or any if @user has none, the oldest that waits for a request, or else the oldest;
- * if there are none, one of @user that waits. Returns false if none does.
+ * Drop a connection in favour of @user. If another user has at least two more connections than
+ * @user, or any while @user has none, drop one of the user with the most: the oldest idle one,
+ * or else the oldest. Otherwise drop @user's own oldest idle connection. Returns false if none
+ * was dropped.
  */
 static bool make_room(struct http *http, const struct user *user)
 {
@@ -372,7 +370,7 @@ static bool make_room(struct http *http, const struct user *user)
 	return idle;
 }
 
-/* A host may take any address of its network: the first 64 bits are the user. */
+/* Returns the user's part of an address: 64 bits of IPv6, as a host may use all the rest. */
 static struct in6_addr network_of(const struct in6_addr *address)
 {
 	struct in6_addr network = { 0 };
@@ -419,7 +417,7 @@ static struct client *client_new(struct http *http, int fd, const struct user *u
 	return client;
 }
 
-/* Takes over @fd. */
+/* Add a connection. Takes ownership of @fd. */
 static void add_client(struct http *http, int fd, const struct sockaddr_storage *peer, socklen_t len)
 {
 	struct user user = user_of(fd, peer);
@@ -435,7 +433,7 @@ static void add_client(struct http *http, int fd, const struct sockaddr_storage 
 	}
 	if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)peer, len) == MHD_YES)
 		return;
-	/* MHD has closed @fd, and reported the connection's end if it had reported the start */
+	/* MHD has closed @fd, and called on_connection() only if the connection had started */
 	TAILQ_FOREACH(client, &http->clients, older) {
 		if (client->fd == fd)
 			break;
@@ -446,7 +444,7 @@ static void add_client(struct http *http, int fd, const struct sockaddr_storage 
 	}
 }
 
-/* Within MHD_add_connection(), or, since version 1.0, in the next MHD_run(). */
+/* Find the client by its socket. Called in MHD_add_connection(), since 1.0 in MHD_run(). */
 static void start_client(struct http *http, struct MHD_Connection *connection, void **context)
 {
 	int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
@@ -505,7 +503,7 @@ static int add_sources(struct http *http)
 
 	if (err >= 0)
 		err = sd_event_add_io(event, &http->listener, http->fd, EPOLLIN, on_listener, http);
-	/* an accept() that fails for lack of descriptors is tried again, but not at once for ever */
+	/* limit the rate, or else accept() busy-loops while descriptors are short */
 	if (err >= 0)
 		err = sd_event_source_set_ratelimit(http->listener, 1000000, 1000);
 	if (err >= 0)
@@ -515,8 +513,6 @@ static int add_sources(struct http *http)
 						 on_timer, http);
 	return err < 0 ? err : 0;
 }
-
-/* ---- opening and closing ---- */
 
 int http_listen_ip(const char *address, unsigned int port)
 {
@@ -538,7 +534,7 @@ int http_listen_ip(const char *address, unsigned int port)
 	return err ? err : fd;
 }
 
-/* What is there and answers no more is in the way. */
+/* Unlink a socket that no process listens on, or else bind() fails. */
 static void remove_stale(int fd, const struct sockaddr_un *at)
 {
 	struct stat st;
@@ -563,7 +559,7 @@ static int group_of(const char *name, gid_t *gid)
 	return 0;
 }
 
-/* Nobody can connect before it listens: then its owner and mode are right. */
+/* Owner and mode are set before listen(), so that no client can connect too early. */
 int http_listen_unix(const char *path, const char *group, mode_t mode)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -599,7 +595,7 @@ int http_open(sd_event *event, int fd, const struct http_rules *rules, struct ht
 	http->fd = fd;
 	http->rules = *rules;
 	TAILQ_INIT(&http->clients);
-	/* twice as many: one that was dropped is there until its socket's end is seen */
+	/* twice the limit: a dropped connection counts until MHD has noticed its end */
 	http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
 					on_request, http,
 					MHD_OPTION_CONNECTION_LIMIT, 2 * CONNECTIONS,
@@ -635,7 +631,7 @@ void http_close(struct http *http)
 	close(http->fd);
 	if (http->daemon)
 		MHD_stop_daemon(http->daemon);
-	/* connections that MHD has not begun with */
+	/* connections that MHD has not started */
 	for (client = TAILQ_FIRST(&http->clients); client; client = next) {
 		next = TAILQ_NEXT(client, older);
 		forget(client);

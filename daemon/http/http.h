@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * HTTP: listeners in an sd_event loop, without a thread. Rule: it never waits for a
- * client.
- */
+/* HTTP listeners in an sd_event loop, without a thread. The loop never waits for a client. */
 #ifndef KVBLKD_HTTP_H
 #define KVBLKD_HTTP_H
 
@@ -11,12 +8,13 @@
 #include <systemd/sd-event.h>
 
 /**
- * struct http_request - what is asked
- * @method: GET, HEAD, or another one that struct http_rules allows
- * @path: without what follows a ?
- * @accept: the header, or NULL
- * @body: @len bytes, and a 0 behind them; NULL: none
- * @uid: whose process it is, of a socket in the file system
+ * struct http_request - a request
+ * @method: GET, HEAD, or another method if &struct http_rules.body_max allows it
+ * @path: path of the URL, without the query
+ * @accept: header Accept, or NULL
+ * @body: body of @len bytes, terminated by a 0; NULL: none
+ * @len: bytes of @body
+ * @uid: uid of the peer process, for a Unix socket
  */
 struct http_request {
 	const char *method;
@@ -28,12 +26,12 @@ struct http_request {
 };
 
 /**
- * struct http_answer - what a request is answered with
- * @status: of HTTP; 0 when there is nothing at this path
- * @type: of @body, a constant string
- * @body: allocated, http.c frees it
- * @len: bytes there
- * @allow: with status 405: what is
+ * struct http_answer - an answer
+ * @status: HTTP status; 0 if there is no page at this path
+ * @type: content type of @body, a constant string
+ * @body: allocated body; http.c frees it
+ * @len: bytes of @body
+ * @allow: allowed methods, for status 405
  */
 struct http_answer {
 	unsigned int status;
@@ -43,16 +41,16 @@ struct http_answer {
 	const char *allow;
 };
 
-/* @answer is empty before. */
+/* Answer @request. @answer is zeroed. */
 typedef void http_answer_fn(void *arg, const struct http_request *request,
 			    struct http_answer *answer);
 
 /**
- * struct http_rules - of a listener
- * @answer: called for each request, with @arg
- * @pages: in words, for those who ask for another one
- * @body_max: longest body; of a user, four of them at a time; 0: other methods than GET
- *	and HEAD are refused
+ * struct http_rules - settings of a listener
+ * @answer: callback for each request
+ * @arg: argument of @answer
+ * @pages: list of the pages, sent with status 404
+ * @body_max: longest body, of which a user may send four at a time; 0: GET and HEAD only
  */
 struct http_rules {
 	http_answer_fn *answer;
@@ -64,18 +62,17 @@ struct http_rules {
 struct http;
 
 /*
- * A socket that is bound and listens, or a negative errno: of socket(2), bind(2) and so
- * on. @address is one of IPv4 or IPv6. One at @path is replaced if nobody listens there;
- * @group may be NULL.
+ * Bind a socket and listen. @address is an IPv4 or IPv6 address. A socket at @path that no
+ * process listens on is replaced; @group may be NULL. Returns a descriptor or a negative errno.
  */
 int http_listen_ip(const char *address, unsigned int port);
 int http_listen_unix(const char *path, const char *group, mode_t mode);
 
-/* Answers at the socket @fd, which is the handle's from then on: 0, or a negative errno. */
+/* Answer requests at @fd, which the handle owns from now on. Returns 0 or a negative errno. */
 int http_open(sd_event *event, int fd, const struct http_rules *rules, struct http **handle);
-/* From the next request on. */
+/* Change body_max, from the next request on. */
 void http_set_body_max(struct http *http, size_t body_max);
-/* NULL is allowed. Connections are closed. */
+/* Close the listener and its connections. NULL is ignored. */
 void http_close(struct http *http);
 
 #endif

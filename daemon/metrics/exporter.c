@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The exporter, see exporter.h: pages are made of one snapshot of what the module tells.
- * Rule: the module is asked at most once a second, however many ask the exporter.
- */
+/* The exporter, see exporter.h. Pages use a snapshot taken at most once a second. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,18 +22,18 @@
 #define SOURCES		256
 
 /**
- * struct exporter - it
+ * struct exporter - the exporter
  * @event: the loop
- * @config: in force
- * @facts: of the daemon
- * @http: NULL while nothing listens
- * @listens: where it does
- * @retry: tries again to listen
- * @told: that it can't listen was logged
- * @metrics: what the module told last
- * @err: or why it did not
+ * @config: configuration in force
+ * @facts: facts about the daemon
+ * @http: listener, NULL: none
+ * @listens: address and port of @http, or of the last try
+ * @retry: timer, retries to listen
+ * @told: the failure to listen was logged
+ * @metrics: last snapshot and its metrics
+ * @err: error of the last snapshot, or 0
  * @sources: engines whose KV events are read
- * @taken: when, of the monotonic clock; 0: never
+ * @taken: time of the snapshot, monotonic ns; 0: never
  */
 struct exporter {
 	sd_event *event;
@@ -52,9 +49,7 @@ struct exporter {
 	uint64_t taken;
 };
 
-/* ---- tunables ---- */
-
-/* Texts of sysfs, read with the snapshot, for each pool and row. */
+/* Values of the tunables by pool and row, read with the snapshot. */
 static struct pool_tunables {
 	char pool[KVBLK_NAME_LEN_MAX + 1];
 	char text[TUNABLES_MAX][TUNABLE_LEN];
@@ -75,7 +70,7 @@ static void read_tunable(const char *pool, const char *name, char text[TUNABLE_L
 	close(fd);
 }
 
-/* Without memory no tunable is exported. */
+/* Read the tunables of all pools. Without memory none is exported. */
 static void read_tunables(const struct kvblk_pool_state *pools)
 {
 	size_t nr = 0;
@@ -92,7 +87,7 @@ static void read_tunables(const struct kvblk_pool_state *pools)
 	}
 }
 
-/* A tunable that is a word, such as integrity, is no number. */
+/* Find the value of a numeric tunable. Returns false for one that is a word, such as integrity. */
 static bool tunable_of(const char *pool, const char *name, uint64_t *value)
 {
 	const char *text = "";
@@ -105,8 +100,6 @@ static bool tunable_of(const char *pool, const char *name, uint64_t *value)
 	*value = strtoull(text, &rest, 10);
 	return rest != text && (!*rest || *rest == '\n');
 }
-
-/* ---- pages ---- */
 
 static void take(struct exporter *exporter)
 {
@@ -210,8 +203,6 @@ static void on_get(void *arg, const struct http_request *request, struct http_an
 		fclose(to);
 	}
 }
-
-/* ---- listening ---- */
 
 static int listen_there(struct exporter *exporter)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The exporter: metrics and readiness by HTTP, where the configuration has it. */
+/* Exporter of metrics and readiness by HTTP, if configured. */
 #ifndef KVBLKD_EXPORTER_H
 #define KVBLKD_EXPORTER_H
 
@@ -8,9 +8,9 @@
 #include "config/config.h"
 
 /**
- * struct exporter_facts - what kvblkd has to say of itself
- * @config_valid: the configuration that was read last had no error
- * @steps_failed: steps to what it describes, reading the state among them, that failed and are tried again
+ * struct exporter_facts - state of kvblkd
+ * @config_valid: the last configuration read had no error
+ * @steps_failed: failed steps of the last pass that are retried, reading the state included
  */
 struct exporter_facts {
 	bool config_valid;
@@ -19,11 +19,11 @@ struct exporter_facts {
 
 struct exporter;
 
-/* @config may change; exporter_follow() is due then. @facts may, too. 0 or a negative errno. */
+/* Create the exporter. After a change of @config call exporter_follow(). Returns 0 or -errno. */
 int exporter_new(sd_event *event, const struct config *config, const struct exporter_facts *facts,
 		 struct exporter **handle);
 
-/* Listens as the configuration has it now. */
+/* Apply the present configuration: start, move or stop the listener. */
 void exporter_follow(struct exporter *exporter);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * What kvblkd exports, see metrics.h. Counters and gauges come from the module's tables
- * of names: a new one is exported without a line here. Those of members have names of
- * their own, so that a sum over a name counts nothing twice.
+ * Exported metrics, see metrics.h. Counters and gauges are generated from the module's tables of
+ * names, so a new one is exported without a change here. Metrics of members have names of their
+ * own, or else a sum over a name would count twice.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,10 +15,7 @@
 #include "metrics/metrics.h"
 #include "metrics/readiness.h"
 
-/*
- * Histograms go from 2^(LE_FIRST + 1) ns, 1 us, to 2^(LE_LAST + 1) ns, 69 s. What was
- * faster is in the first bucket.
- */
+/* Histogram buckets: 2^(LE_FIRST + 1) ns (1 us), with all below, to 2^(LE_LAST + 1) ns (69 s). */
 #define LE_FIRST	9
 #define LE_LAST		35
 #define LABELS		6
@@ -33,10 +30,10 @@ enum metric_type {
 };
 
 /**
- * struct metric - a family of samples
- * @name: without the suffix of its type
+ * struct metric - a metric family
+ * @name: name, without the suffix of its type
  * @type: &enum metric_type
- * @help: what it is
+ * @help: help text
  * @labels: names of the labels
  */
 struct metric {
@@ -47,9 +44,9 @@ struct metric {
 };
 
 static const struct {
-	const char *text;		/* of 0.0.4 */
+	const char *text;		/* type in format 0.0.4 */
 	const char *openmetrics;
-	const char *suffix;		/* of a sample */
+	const char *suffix;		/* suffix of a sample */
 } types[] = {
 	[METRIC_GAUGE] = { "gauge", "gauge", "" },
 	[METRIC_COUNTER] = { "counter", "counter", "_total" },
@@ -57,15 +54,13 @@ static const struct {
 	[METRIC_HISTOGRAM] = { "histogram", "histogram", "_bucket" },
 };
 
-/* Where metrics go, and the one that goes there now. */
+/* Output stream, with the metric family being written. */
 struct out {
 	FILE *to;
 	enum metrics_format format;
 	struct metric metric;
 	char name[NAME_LEN];
 };
-
-/* ---- formats ---- */
 
 static const char *unit_of(const struct metric *metric)
 {
@@ -79,7 +74,7 @@ static const char *unit_of(const struct metric *metric)
 	return NULL;
 }
 
-/* The columns of a row of the table, the last one folded. */
+/* Print a row of the table of Documentation/metrics.rst, with the last column folded. */
 static void print_row(const struct out *out)
 {
 	const struct metric *metric = &out->metric;
@@ -104,7 +99,7 @@ static void print_row(const struct out *out)
 	fputc('\n', out->to);
 }
 
-/* Anything but printable ASCII is escaped: no name of a device breaks a scrape. */
+/* Print @text and escape all but printable ASCII, so that no device name breaks a scrape. */
 static void print_escaped(const struct out *out, const char *text, bool quotes)
 {
 	for (; *text; text++) {
@@ -119,7 +114,7 @@ static void print_escaped(const struct out *out, const char *text, bool quotes)
 	}
 }
 
-/* What follows are samples of @metric. */
+/* Start the family @metric. */
 static void begin(struct out *out, const struct metric *metric)
 {
 	bool open = out->format == METRICS_OPENMETRICS;
@@ -141,7 +136,7 @@ static void begin(struct out *out, const struct metric *metric)
 		fprintf(out->to, "# UNIT %s %s\n", metric->name, unit_of(metric));
 }
 
-/* A sample but for its value; @le: of a bucket. */
+/* Print name and labels of a sample; @le is the limit of a bucket, or NULL. */
 static void print_name(const struct out *out, const char *suffix, const char *const *values,
 		       const char *le)
 {
@@ -162,7 +157,7 @@ static void print_name(const struct out *out, const char *suffix, const char *co
 
 #define VALUES(...)	((const char *const[LABELS]){ __VA_ARGS__ })
 
-/* A metric whose value is a uint64_t at @offset in what it is about. */
+/* A metric whose value is the uint64_t at @offset of an object. */
 struct field {
 	struct metric metric;
 	size_t offset;
@@ -179,7 +174,7 @@ static void sample(const struct out *out, uint64_t number, const char *const *va
 	fprintf(out->to, " %" PRIu64 "\n", number);
 }
 
-/* @sum: it is known, @stats->latency_ns has it. OpenMetrics has no count without a sum. */
+/* Print a histogram. Without a known @sum the count is left out, too, as OpenMetrics requires. */
 static void histogram(const struct out *out, const struct kvblk_stats *stats,
 		      unsigned int latency, bool sum, const char *const *values)
 {
@@ -192,7 +187,7 @@ static void histogram(const struct out *out, const struct kvblk_stats *stats,
 		seen += stats->latency[latency][i];
 		if (i < LE_FIRST || i > LE_LAST)
 			continue;
-		/* the bucket's last nanosecond */
+		/* inclusive limit: the last nanosecond of the bucket */
 		snprintf(le, sizeof(le), "%.12g", (double)((2ull << i) - 1) / 1e9);
 		print_name(out, "_bucket", values, le);
 		fprintf(out->to, " %" PRIu64 "\n", seen);
@@ -208,8 +203,6 @@ static void histogram(const struct out *out, const struct kvblk_stats *stats,
 		stats->latency_ns[latency] % 1000000000);
 }
 
-/* ---- the daemon ---- */
-
 static void print_gauge(struct out *out, const char *name, const char *help, uint64_t value)
 {
 	begin(out, &(struct metric){ name, METRIC_GAUGE, help, { 0 } });
@@ -217,7 +210,7 @@ static void print_gauge(struct out *out, const char *name, const char *help, uin
 		sample(out, value, VALUES(NULL));
 }
 
-/* By the names that Prometheus' own clients have for them. */
+/* Print the process metrics, named as in Prometheus' client libraries. */
 static void print_process(struct out *out, const struct metrics *metrics)
 {
 	print_gauge(out, "process_resident_memory_bytes", "Memory of kvblkd.", metrics->process_bytes);
@@ -247,8 +240,6 @@ static void print_daemon(struct out *out, const struct metrics *metrics)
 	if (out->format != METRICS_TABLE)
 		fprintf(out->to, "kvblk_scrape_duration_seconds %.9f\n", metrics->seconds);
 }
-
-/* ---- KV events ---- */
 
 #define KV_EVENTS(field)	offsetof(struct kvevents_counts, field)
 
@@ -291,8 +282,6 @@ static void print_sources(struct out *out, const struct metrics *metrics)
 		sample(out, metrics->sources[i].connected, VALUES(metrics->sources[i].endpoint));
 }
 
-/* ---- hints ---- */
-
 static const char *const outcomes[] = {
 #define X(NAME, name)	[PRESTAGE_##NAME] = name,
 	PRESTAGE_OUTCOME_TABLE(X)
@@ -332,8 +321,6 @@ static void print_prestage(struct out *out, const struct metrics *metrics)
 	}
 }
 
-/* ---- what pools and members are ---- */
-
 #define POOL_FIELD(field)	offsetof(struct kvblk_pool_state, field)
 
 static const struct field pool_fields[] = {
@@ -350,7 +337,7 @@ static const struct field pool_fields[] = {
 	  POOL_FIELD(index_bytes) },
 };
 
-/* 0: none of its members serves, 1: some of them, or one takes no puts, 2: all */
+/* Returns 0 if no member serves, 2 if all serve and take puts, otherwise 1. */
 static int health_of(const struct kvblk_pool_state *pool, const struct snapshot *snapshot)
 {
 	unsigned int serve = 0;
@@ -436,8 +423,6 @@ static void print_members(struct out *out, const struct snapshot *snapshot)
 	}
 }
 
-/* ---- what their drives tell of their health ---- */
-
 static double drive_used(const struct smart *smart)
 {
 	return smart->used / 100.0;
@@ -468,7 +453,7 @@ static double drive_time(const struct smart *smart)
 static const struct {
 	struct metric metric;
 	double (*value)(const struct smart *smart);
-	bool rated;		/* of a drive that tells of its wear */
+	bool rated;		/* only for a drive that reports wear */
 } drive_fields[] = {
 	{ { "kvblk_member_drive_used_ratio", METRIC_GAUGE,
 	    "The share of its drive's life that is used, which may pass 1. As all of the drive's: read each ten minutes, and of NVMe drives alone. A target of Linux tells neither this nor spare blocks and warnings.",
@@ -501,8 +486,6 @@ static void print_drives(struct out *out, const struct metrics *metrics)
 	}
 }
 
-/* ---- what they count ---- */
-
 #define COUNTERS	(KVBLK_A_COUNTER_MAX + 1)
 #define GAUGES		(KVBLK_A_GAUGE_MAX + 1)
 
@@ -514,7 +497,7 @@ static const char *const counter_docs[COUNTERS] = { KVBLK_COUNTER_DOC_TABLE(COUN
 static const char *const gauge_names[GAUGES] = { KVBLK_GAUGE_TABLE(GAUGE) };
 static const char *const gauge_docs[GAUGES] = { KVBLK_GAUGE_DOC_TABLE(GAUGE) };
 
-/* What a number is about: a pool, or a member and its pool. */
+/* Fill in the labels: pool, then the member if there is one, then @third. */
 static const char *const *values_of(const struct kvblk_stats *stats, const char *values[LABELS],
 				    const char *third)
 {
@@ -524,14 +507,14 @@ static const char *const *values_of(const struct kvblk_stats *stats, const char 
 	return values;
 }
 
-/* Of pools, or of members: then @prefix says so. */
+/* Counters and gauges of pools, or with @members of members; @prefix starts their names. */
 struct numbers {
 	const char *prefix;
 	const struct kvblk_stats *stats;
 	bool members;
 };
 
-/* Numbers whose names begin with @group are one metric, the rest is its label @label. */
+/* Print the numbers named @group* as one metric, the rest of the name as the last label. */
 static void print_group(struct out *out, const struct numbers *numbers, bool counters,
 			const char *const *names, const char *group, struct metric metric)
 {
@@ -580,7 +563,7 @@ static void print_counters(struct out *out, const struct numbers *numbers)
 			{ "pool", "reason" } });
 }
 
-/* Leases, the index and memory are the pool's alone. */
+/* Returns true for gauges of members. Leases, index and memory exist for pools only. */
 static bool is_members(unsigned int gauge)
 {
 	return gauge != KVBLK_A_GAUGE_LEASED_BYTES && gauge != KVBLK_A_GAUGE_INDEX_USED &&
@@ -602,8 +585,6 @@ static void print_gauges(struct out *out, const struct numbers *numbers)
 	snprintf(full, sizeof(full), "%ssegments", numbers->prefix);
 	print_group(out, numbers, false, gauge_names, "segments_", segments);
 }
-
-/* ---- latencies ---- */
 
 #define LATENCY(text, NAME)	[KVBLK_A_LATENCY_##NAME] = text,
 static const char *const latency_names[] = { KVBLK_LATENCY_TABLE(LATENCY) };
@@ -649,8 +630,6 @@ static void print_latencies(struct out *out, const struct snapshot *snapshot)
 	}
 }
 
-/* ---- all of it ---- */
-
 void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics)
 {
 	const struct snapshot *snapshot = &metrics->snapshot;
@@ -683,10 +662,7 @@ const char *metrics_type(enum metrics_format format)
 	       "text/plain; version=0.0.4; charset=utf-8";
 }
 
-/*
- * One range of Accept, as "text/plain;version=0.0.4;q=0.3": how much it likes
- * OpenMetrics 1.0, or text.
- */
+/* Weigh a range of Accept, such as "text/plain;version=0.0.4;q=0.3". */
 static void weigh(char *range, double *open, double *text)
 {
 	char *rest = range, *type = strsep(&rest, ";"), *parameter;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What kvblkd exports: the text of a scrape, a function of what the module tells. Rule:
- * a metric is said once, in metrics.c; its documentation is made by the same code.
- */
+/* Metrics of kvblkd. metrics.c defines each metric and generates its documentation. */
 #ifndef KVBLKD_METRICS_H
 #define KVBLKD_METRICS_H
 
@@ -15,10 +12,10 @@
 #include "prestage/hint_socket.h"
 
 /**
- * enum metrics_format - how metrics are written
+ * enum metrics_format - output formats
  * @METRICS_TEXT: Prometheus' text format 0.0.4
  * @METRICS_OPENMETRICS: OpenMetrics 1.0
- * @METRICS_TABLE: no values, but the rows of the table in Documentation/metrics.rst
+ * @METRICS_TABLE: rows of the table in Documentation/metrics.rst, without values
  */
 enum metrics_format {
 	METRICS_TEXT,
@@ -27,25 +24,26 @@ enum metrics_format {
 };
 
 /**
- * struct metrics - what a scrape tells
- * @snapshot: empty unless @up
- * @up: the module is loaded and has answered
- * @ready: as readiness.h has it
- * @seconds: that @snapshot took
- * @config_valid: as &struct exporter_facts has it
- * @steps_failed: likewise
- * @smart: what a member's drive told of its health last, smart_of()
- * @tunable: a tunable of a pool that is a number, to its last argument; false: it is none
- * @budget_ratio: what is written to a pool, as a share of its budget; negative: it has none
- * @process_bytes: memory of kvblkd
- * @process_cpu_s: time that kvblkd has run
- * @process_fds: descriptors that kvblkd has open
- * @publishes: KV events
- * @kv_events: which, if it does
- * @sources: engines that KV events come from
- * @nr_sources: of them
- * @prestages: takes hints
- * @prestage: which, if it does
+ * struct metrics - inputs of a scrape
+ * @snapshot: snapshot of the module, empty unless @up
+ * @up: the module is loaded and responded
+ * @ready: the pools are ready, see readiness.h
+ * @seconds: duration of the snapshot
+ * @config_valid: see &struct exporter_facts
+ * @steps_failed: see &struct exporter_facts
+ * @smart: returns the health of a member's drive: smart_of()
+ * @tunable: reads a tunable of a pool; returns false if it is not a number
+ * @budget_ratio: returns the bytes written to a pool as a share of its budget; negative: no
+ *	budget
+ * @process_bytes: resident memory of kvblkd
+ * @process_cpu_s: CPU time of kvblkd
+ * @process_fds: open descriptors of kvblkd
+ * @publishes: KV events are published
+ * @kv_events: counters of KV events, if @publishes
+ * @sources: engines whose KV events are read
+ * @nr_sources: entries of @sources
+ * @prestages: prefetch hints are accepted
+ * @prestage: counters of hints, if @prestages
  */
 struct metrics {
 	struct snapshot snapshot;
@@ -70,7 +68,7 @@ struct metrics {
 
 void metrics_print(FILE *to, enum metrics_format format, const struct metrics *metrics);
 
-/* The format that a header Accept prefers; NULL: there is none. */
+/* Returns the format that the header @accept prefers; NULL: no header. */
 enum metrics_format metrics_accepted(const char *accept);
 
 const char *metrics_type(enum metrics_format format);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Whether the pools of this host are ready, see readiness.h. */
+/* Readiness of the host's pools, see readiness.h. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -38,10 +38,7 @@ bool ready_serves(const struct kvblk_member_state *member)
 	       (!member->failing || member->read_only);
 }
 
-/*
- * A cache is full of blocks as a rule, and reclaim has them go for new ones. It can't
- * have leased blocks go, nor use a segment that is still read.
- */
+/* A full pool is normal: only leased blocks and segments with readers cannot be reclaimed. */
 double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats)
 {
 	double held = 0;
@@ -65,7 +62,7 @@ static unsigned int reason(FILE *to, const char *format, ...)
 	return 1;
 }
 
-/* Tells each member of @pool that is not up, or is read-only. Returns how many. */
+/* Report each member of @pool that does not serve or is read-only. Returns their number. */
 static unsigned int tell_members(const struct kvblk_pool_state *pool,
 				 const struct snapshot *snapshot, FILE *to)
 {
@@ -80,7 +77,7 @@ static unsigned int tell_members(const struct kvblk_pool_state *pool,
 	return nr;
 }
 
-/* Percent of the members that @ready asks for; 0: one is enough. */
+/* Returns the percentage of members that @ready requires; 0: one member is enough. */
 static unsigned long share_of(const char *ready)
 {
 	if (!ready || !strcmp(ready, "any"))
@@ -88,7 +85,7 @@ static unsigned long share_of(const char *ready)
 	return strcmp(ready, "all") ? strtoul(ready, NULL, 10) : 100;
 }
 
-/* Tells the members that are not up, if too few serve. */
+/* Report the members that do not serve, if too few serve. Returns the number of reasons. */
 static unsigned int check_members(const struct kvblk_pool_state *pool, const char *ready,
 				  const struct snapshot *snapshot, FILE *to)
 {

@@ -1,36 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Whether the pools of this host are ready: a function of what the module tells and of
- * the configuration, without I/O.
- */
+/* Readiness of the host's pools, computed from a snapshot and the configuration, without I/O. */
 #ifndef KVBLKD_READY_H
 #define KVBLKD_READY_H
 
 #include "common/snapshot.h"
 #include "config/config.h"
 
-/* The condition of a member: as snapshot_trouble(), or a &enum kvblk_member_status. */
+/* Returns the condition of a member: snapshot_trouble(), or the name of its status. */
 const char *ready_condition(const struct kvblk_member_state *member);
 
-/* All conditions, and NULL at the end. */
+/* All conditions, with a NULL at the end. */
 extern const char *const ready_conditions[];
 
-/* The member's blocks are hits: it is up, and neither suspect nor failing, but for writes. */
+/* Returns true if gets of the member's blocks hit: up, not suspect, failing for writes at most. */
 bool ready_serves(const struct kvblk_member_state *member);
 
-/* Percent of the pool's room that reclaim can't have now; 0 without @stats. */
+/* Returns the percentage of the pool that cannot be reclaimed; without @stats leases only. */
 double ready_held(const struct kvblk_pool_state *pool, const struct kvblk_stats *stats);
 
 /*
- * Why the host is not ready: so many reasons, each a line to @to, which
- * may be NULL. Pools that count are
- * those of @config; if it has none, all that there are. @err: @snapshot could not be
- * taken.
+ * Write each reason why the host is not ready as a line to @to, which may be NULL. All pools
+ * count, or those of @config if it has any. @err: error of the snapshot, or 0. Returns the
+ * number of reasons.
  */
 unsigned int ready_reasons(const struct config *config, const struct snapshot *snapshot,
 			   int err, FILE *to);
 
-/* A line to @to for each member of the pools that count which is not up, or is read-only. */
+/* Write a line for each member of the counted pools that does not serve or is read-only. */
 void ready_notes(const struct config *config, const struct snapshot *snapshot, FILE *to);
 
 #endif
