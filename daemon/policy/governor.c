@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT
 /*
- * An integral controller in logarithms: how far the rate is from what is allowed,
- * in doublings, moves admission by so many steps. What admission does to the rate
- * differs from one traffic to the next, but more of it never writes less.
+ * An integral controller on a logarithmic scale: the number of doublings between the write rate
+ * and the allowed rate moves admission by a proportional step. How admission changes the rate
+ * depends on the traffic, but admitting more never writes less.
  *
- * A budget is a day's. What a quiet night leaves may be written by day, and what was
- * written too much is saved on the next day: the account holds a day's budget at most.
- * Slow on purpose: a setting that follows day and night costs hits.
+ * The budget is per day. What a quiet night leaves may be written by day, and an excess is saved
+ * on the next day: the account holds at most the budget of a day. The controller is slow on
+ * purpose, because a setting that follows day and night costs hits.
  */
 #include <math.h>
 #include <stdio.h>
 
 #include "policy/governor.h"
 
-#define RATE_SECONDS	21600.0		/* that the rate is a mean of */
+#define RATE_SECONDS	21600.0		/* time constant of the mean rate */
 #define BALANCE_SECONDS	GOVERNOR_DAY
-#define ALLOWED_LEAST	0.25		/* of the budget, however much is owed */
+/* least allowed rate, as a share of the budget, whatever the debt */
+#define ALLOWED_LEAST	0.25
 /*
- * How generous admission is, in one number: up to SECOND by second_permille, up to
- * FIRST by first_permille, above it by admit_permille, which is no less than SPARING:
- * from there on it costs more hits than not to admit first offers.
+ * Generosity of admission as a single number. Up to SECOND it moves second_permille, up to FIRST
+ * first_permille, above FIRST admit_permille. admit_permille stays at SPARING or more: below, it
+ * costs more hits than rejecting first offers does.
  */
 #define PERMILLE	1000.0
 #define SECOND		1000.0
 #define FIRST		2000.0
 #define MOST		3000.0
 #define SPARING		400.0
-#define DOUBLING	20.0		/* moved for each doubling, in a look */
-#define STEP		200.0		/* moved at most, in a look */
-#define CLOSE		0.1		/* doublings that are not worth a step */
+#define DOUBLING	20.0		/* step per doubling */
+#define STEP		200.0		/* largest step of a decision */
+#define CLOSE		0.1		/* deviation in doublings that causes no step */
 
 static double within(double value, double least, double most)
 {
 	return value < least ? least : value > most ? most : value;
 }
 
-/* Brings rate and account up to date. */
 static void governor_account(struct governor *g, const struct governor_look *look)
 {
 	double seconds = look->now_s - g->last_s, bytes = look->bytes - g->last_bytes;
@@ -71,7 +71,7 @@ static struct governor_setting setting(const struct governor_look *look, double 
 	};
 }
 
-/* @doublings: of the rate above what is allowed; @moved: by how much, up or down */
+/* Returns the reason for a step @moved, when the rate is @doublings above the allowed one. */
 static enum governor_reason reason(double doublings, double moved)
 {
 	if (moved < 0)

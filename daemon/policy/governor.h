@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The endurance governor: keeps what is written to a pool's flash within a
- * budget, by how generous admission is and by nothing else. Puts are never
- * held back for it; a chain that is not admitted is a miss later. At first it
- * declines more kinds of chains (admit_permille), then what is offered for the
- * first time (first_permille), then some of what is offered again
- * (second_permille).
+ * The endurance governor: keeps the bytes written to a pool's flash within a budget, only by
+ * moving admission. Puts are never delayed; a chain that is not admitted misses later. The
+ * governor first rejects more kinds of chains (admit_permille), then first offers
+ * (first_permille), then a part of repeated offers (second_permille).
  *
- * Rule: a pure function of what it is given. Time, bytes written and the setting
- * that is in force come in, the setting to have comes out, with its reason. So it
- * runs in the daemon and in "kvblk replay --simulate" alike.
+ * The governor is a pure function: time, bytes written and present setting in; new setting and
+ * reason out. kvblkd and "kvblk replay --simulate" therefore share it.
  */
 #ifndef KVBLKD_GOVERNOR_H
 #define KVBLKD_GOVERNOR_H
@@ -19,16 +16,16 @@
 #include <stdint.h>
 
 #define GOVERNOR_DAY	86400.0
-/* seconds between two looks: several of a pool's, so that a rate is one */
+/* seconds between decisions; long enough for a meaningful write rate */
 #define GOVERNOR_STEP	300.0
 
 /**
- * struct governor - one for each pool; begins zeroed
- * @last_s: time of the last look, seconds of any clock that does not jump
- * @last_bytes: written by then
- * @rate: bytes a second, the mean of about the last six hours
- * @saved: bytes of the budget that were not used, negative for a debt
- * @started: there was a look
+ * struct governor - state of a pool; zero-initialised
+ * @last_s: time of the last decision, seconds of any clock that does not jump
+ * @last_bytes: bytes written up to then
+ * @rate: bytes a second, mean of about six hours
+ * @saved: unused bytes of the budget, negative: debt
+ * @started: there was a decision
  */
 struct governor {
 	double last_s;
@@ -39,7 +36,7 @@ struct governor {
 };
 
 /**
- * struct governor_setting - a pool's tunables that it moves
+ * struct governor_setting - tunables of a pool that the governor moves
  * @admit: admit_permille
  * @first: first_permille
  * @second: second_permille
@@ -51,13 +48,13 @@ struct governor_setting {
 };
 
 /**
- * struct governor_look - what the governor is given
+ * struct governor_look - inputs of a decision
  * @now_s: time, see &governor.last_s
- * @bytes: written to the members so far, reclaim's copies included. When it goes
- *	back, as after the module was loaded anew, the look begins a new count
+ * @bytes: bytes written to the members so far, reclaim's copies included. A lower value than
+ *	before, as after the module was loaded again, restarts the count
  * @budget: bytes a day, more than 0
- * @now: what is set
- * @admit_most: the most that admit_permille may be: what the operator set
+ * @now: present setting
+ * @admit_most: upper limit of admit_permille, set by the operator
  */
 struct governor_look {
 	double now_s;
@@ -68,14 +65,13 @@ struct governor_look {
 };
 
 /**
- * enum governor_reason - why the setting is what it is
- * @GOVERNOR_WAITS: it is too soon to tell
- * @GOVERNOR_KEEPS: the rate is what the budget allows
- * @GOVERNOR_LOWERS: more is written than the budget allows
- * @GOVERNOR_RAISES: less is written, and more could be admitted
- * @GOVERNOR_OPEN: less is written, and all is admitted that the operator allows
- * @GOVERNOR_AT_FLOOR: more is written than the budget allows, and nothing is
- *	admitted any more but what has a priority
+ * enum governor_reason - reason for the setting
+ * @GOVERNOR_WAITS: there is no rate yet
+ * @GOVERNOR_KEEPS: the rate matches the budget
+ * @GOVERNOR_LOWERS: the rate is above the budget
+ * @GOVERNOR_RAISES: the rate is below the budget, and more can be admitted
+ * @GOVERNOR_OPEN: the rate is below the budget, and admission is at the operator's limit
+ * @GOVERNOR_AT_FLOOR: the rate is above the budget, and only blocks with a priority are admitted
  */
 enum governor_reason {
 	GOVERNOR_WAITS,
@@ -87,12 +83,11 @@ enum governor_reason {
 };
 
 /**
- * struct governor_verdict - what the governor decides
- * @set: what is to be set
- * @reason: why
- * @rate: bytes a day that are being written
- * @allowed: bytes a day that are allowed now: the budget, and a share of what was
- *	saved or is owed
+ * struct governor_verdict - decision
+ * @set: new setting
+ * @reason: reason for it
+ * @rate: bytes a day being written
+ * @allowed: bytes a day allowed now: the budget, plus or minus a share of &governor.saved
  */
 struct governor_verdict {
 	struct governor_setting set;
@@ -102,26 +97,26 @@ struct governor_verdict {
 };
 
 /**
- * governor_decide - looks, and decides
- * @g: what it remembers
- * @look: what there is now, not more often than each GOVERNOR_STEP seconds
+ * governor_decide - decide on the setting
+ * @g: state of the pool
+ * @look: inputs; not more often than each GOVERNOR_STEP seconds
  *
- * Return: the verdict.
+ * Return: the decision.
  */
 struct governor_verdict governor_decide(struct governor *g,
 					const struct governor_look *look);
 
 /**
- * governor_life_budget - bytes a day with which a drive lasts as long as it is to
- * @written: bytes written to it in its life, of its SMART log
- * @used_percent: of its life, of the same log ("percentage used"); may be over 100
- * @days: that it is to last from now on, more than 0
+ * governor_life_budget - daily budget for a drive to last a number of days
+ * @written: bytes written in the drive's life, from its SMART log
+ * @used_percent: "percentage used" of the same log; may exceed 100
+ * @days: days to last from now on, more than 0
  *
- * Return: bytes a day; 0 when its life is over; infinity when none of it is used.
+ * Return: bytes a day; 0 if the drive is worn out; infinity if no percent is used.
  */
 double governor_life_budget(double written, unsigned int used_percent, double days);
 
-/* A sentence for a log: "writes 1.2 of 1.0 GiB a day: admits less (...)". */
+/* Format a sentence for the log, such as "writes 1.2 of 1.0 GiB a day: admits less (...)". */
 char *governor_words(const struct governor_verdict *verdict, char *buf, size_t len);
 
 #endif

@@ -2,13 +2,13 @@
 /*
  * Decisions, see policy.h.
  *
- * The governor's constants are those of a look each 300 s. With another interval its
- * time is stretched: it is given intervals of 300 s, and a budget for 288 intervals as
- * that of a day. What it answers is brought back to days.
+ * The governor's constants assume a decision each 300 s. With another interval its time is
+ * stretched: the governor sees intervals of 300 s and a budget of 288 intervals as a daily one.
+ * Its results are converted back to days.
  *
- * Admission can't steer writes to one member. So the pool's budget is that of the
- * tightest member, divided by this member's share of what is written; with members that
- * are alike it is the sum.
+ * Admission cannot direct writes to a member. The pool's budget is therefore the budget of the
+ * tightest member, divided by this member's share of the writes; with equal members it is the
+ * sum.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -20,9 +20,9 @@
 
 #define HOUR		3600.0
 #define MEAN_LOOKS	72.0
-#define WORTH_PERMILLE	5u	/* the least step of low_permille */
-#define WORTH_A_LINE	200	/* moved, of a thousand, since the last one */
-#define ROOM_SECONDS	60.0	/* that puts still find room, when it is an alert */
+#define WORTH_PERMILLE	5u	/* smallest step of low_permille */
+#define WORTH_A_LINE	200	/* change since the last log line that is logged, permille */
+#define ROOM_SECONDS	60.0	/* alert if puts run out of free segments within this time */
 #define MIB		(1024.0 * 1024)
 #define GIB		(1024.0 * MIB)
 
@@ -56,8 +56,6 @@ static unsigned int least(unsigned int a, unsigned int b)
 	return a < b ? a : b;
 }
 
-/* ---- members ---- */
-
 static struct policy_flow *flow_of(struct policy_memory *m, const char *name)
 {
 	for (size_t i = 0; i < m->nr_flows; i++) {
@@ -67,7 +65,7 @@ static struct policy_flow *flow_of(struct policy_memory *m, const char *name)
 	return NULL;
 }
 
-/* Flows of members that are gone go; new ones begin with what was counted. */
+/* Drop the flows of removed members, and start new ones at the present counters. */
 static void match_flows(struct policy_memory *m, const struct policy_look *look)
 {
 	struct policy_flow flows[POLICY_MEMBERS], *old;
@@ -98,7 +96,7 @@ static void alert_room(struct policy_flow *flow, const struct policy_member *mem
 
 	if (member->free_segments >= low)
 		flow->short_of_room = false;
-	/* reclaim, which began at the low watermark, comes in bursts: half is far behind */
+	/* reclaim starts at the low watermark, in bursts: below half of it, reclaim is behind */
 	if (!member->up || member->free_segments * 2 >= low || drain <= 0 ||
 	    left / drain > ROOM_SECONDS || flow->short_of_room)
 		return;
@@ -108,7 +106,7 @@ static void alert_room(struct policy_flow *flow, const struct policy_member *mem
 	     member->name, left / drain, write_rate / MIB, reclaim_rate / MIB);
 }
 
-/* Rates and peaks, which need a time that passed. */
+/* Update rates and peaks. Skipped if no time has passed since the last look. */
 static void account_flows(struct policy_memory *m, const struct policy_look *look,
 			  struct policy_verdict *v)
 {
@@ -133,8 +131,6 @@ static void account_flows(struct policy_memory *m, const struct policy_look *loo
 		alert_room(flow, member, write_rate, reclaim_rate, look, v);
 	}
 }
-
-/* ---- the budget ---- */
 
 static double member_budget(const struct config_budget *budget,
 			    const struct policy_member *member, const char **why)
@@ -175,7 +171,7 @@ double policy_budget(const struct policy_memory *m, const struct policy_look *lo
 	for (size_t i = 0; i < look->nr_members; i++) {
 		const struct policy_member *member = &look->members[i];
 
-		/* before something was written: puts go to one member after the other */
+		/* nothing written yet: assume equal shares, because puts go round the members */
 		share = rates > 0 ? m->flows[i].rate / rates : member->up / fmax(nr_up, 1);
 		budget = member_budget(&look->pool->budget, member, &from);
 		if (share <= 0 || isinf(budget) || budget / share >= pool)
@@ -186,8 +182,6 @@ double policy_budget(const struct policy_memory *m, const struct policy_look *lo
 	}
 	return pool;
 }
-
-/* ---- what operators set ---- */
 
 static bool from_file(const struct config_pool *pool, int i, unsigned int *value)
 {
@@ -205,11 +199,11 @@ void policy_reread(struct policy_memory *m, const struct config_pool *pool)
 	m->hands = false;
 	m->budget_told = POLICY_NOT_TOLD;
 	m->reserve_told = false;
-	/* at once: the interval may have been a long one */
+	/* decide at once: the previous interval may have been long */
 	m->next_s = 0;
 }
 
-/* The first look at this pool since it was assembled: as the file has it, or as it is. */
+/* Start with a newly assembled pool: the bounds are the file's values, or else the present ones. */
 static void begin(struct policy_memory *m, const struct policy_look *look)
 {
 	memcpy(m->bound, look->now, sizeof(m->bound));
@@ -224,7 +218,7 @@ static void begin(struct policy_memory *m, const struct policy_look *look)
 	m->reserved = false;
 }
 
-/* What somebody else set since the last look is the new bound. */
+/* Take a value that was set by hand since the last look as the new bound. */
 static void notice(struct policy_memory *m, const struct policy_look *look,
 		   struct policy_verdict *v)
 {
@@ -240,7 +234,7 @@ static void notice(struct policy_memory *m, const struct policy_look *look,
 		m->next_s = 0;
 		if (!watermark)
 			m->told_set[i] = is;
-		/* a pool that was assembled anew has lost what the file says */
+		/* assembling the pool reset its tunables: the file's value is the bound */
 		if (look->assembly != m->assembly)
 			from_file(look->pool, i, &is);
 		m->bound[i] = is;
@@ -255,8 +249,6 @@ static void notice(struct policy_memory *m, const struct policy_look *look,
 	}
 }
 
-/* ---- admission ---- */
-
 static void clamp(const struct policy_memory *m, struct policy_verdict *v)
 {
 	for (int i = POLICY_ADMIT; i <= POLICY_SECOND; i++)
@@ -268,7 +260,7 @@ static bool admission_moves(const struct policy_verdict *v, const struct policy_
 	return memcmp(v->to, look->now, POLICY_LOW * sizeof(v->to[0])) != 0;
 }
 
-/* Whether a step is news: the other way, or far from what was told last. */
+/* Returns true if a step is worth a log line: a new reason, or far from the last logged values. */
 static bool is_news(const struct policy_memory *m, enum governor_reason reason,
 		    const struct policy_verdict *v, const struct policy_look *look)
 {
@@ -318,7 +310,7 @@ static void tell_budget(struct policy_memory *m, const struct policy_look *look,
 	line->budget = g->allowed;
 }
 
-/* Another interval is another time of the governor's: what it remembers goes along. */
+/* Convert the governor's state to another interval. */
 static void stretch_time(struct policy_memory *m, double stretch)
 {
 	if (m->stretch > 0) {
@@ -328,7 +320,7 @@ static void stretch_time(struct policy_memory *m, double stretch)
 	m->stretch = stretch;
 }
 
-/* A look of the governor, in its time. */
+/* Run a decision of the governor, in its stretched time. */
 static void govern(struct policy_memory *m, const struct policy_look *look, double budget,
 		   const char *why, struct policy_verdict *v)
 {
@@ -336,7 +328,7 @@ static void govern(struct policy_memory *m, const struct policy_look *look, doub
 	struct governor_look g = {
 		.now_s = look->now_s * stretch,
 		.bytes = look->written,
-		/* a drive whose life is over has none */
+		/* the budget of a worn-out drive is 0, but the governor needs more than 0 */
 		.budget = fmax(budget, 1) / stretch,
 		.now = { v->to[POLICY_ADMIT], v->to[POLICY_FIRST], v->to[POLICY_SECOND] },
 		.admit_most = m->bound[POLICY_ADMIT],
@@ -354,7 +346,7 @@ static void govern(struct policy_memory *m, const struct policy_look *look, doub
 	tell_budget(m, look, &said, said.reason == GOVERNOR_AT_FLOOR ? why : "", v);
 }
 
-/* Until drives that serve have told how worn they are, things stay as they are. */
+/* Returns false while a serving drive's wear is unknown, because the budget depends on it. */
 static bool all_were_asked(const struct policy_look *look)
 {
 	for (size_t i = 0; i < look->nr_members; i++) {
@@ -402,9 +394,7 @@ static void keep_budget(struct policy_memory *m, const struct policy_look *look,
 		govern(m, look, budget, why, v);
 }
 
-/* ---- free segments ---- */
-
-/* In thousandths of the segments of the member that needs most; *@worst: which one. */
+/* Returns the reserve of the member that needs most, permille of its segments; sets *@worst. */
 static unsigned int reserve_needed(const struct policy_memory *m, const struct policy_look *look,
 				   size_t *worst)
 {
@@ -463,8 +453,6 @@ static void keep_reserve(struct policy_memory *m, const struct policy_look *look
 	line->moves = POLICY_LOW;
 	line->nr_moves = 2;
 }
-
-/* ---- all of it ---- */
 
 void policy_decide(struct policy_memory *m, const struct policy_look *look,
 		   struct policy_verdict *v)

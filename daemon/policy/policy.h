@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What kvblkd decides for a pool: how much it admits, so that its flash is written no
- * more than the budget says (governor.h), and how many segments it keeps free, so that
- * puts find room at the peak of what is written.
+ * Policy of a pool: how much is admitted, so that writes stay within the budget (governor.h),
+ * and how many segments are kept free, so that puts find space at the peak write rate.
  *
- * Rule: a pure function. A look at the pool comes in, settings and lines for the log
- * come out. What it remembers is one struct for each pool, which may be saved and
- * brought back.
+ * The policy is a pure function: a look at the pool in; settings and log lines out. Its state is
+ * a struct per pool, which can be saved and restored.
  *
- * What an operator set counts: admit_permille, first_permille and second_permille never
- * go above what the file or an operator has set, low_permille and high_permille never
- * below.
+ * Operators set the bounds: admit_permille, first_permille and second_permille never rise above
+ * the value of the file or operator, low_permille and high_permille never fall below it.
  */
 #ifndef KVBLKD_POLICY_H
 #define KVBLKD_POLICY_H
@@ -23,10 +20,10 @@
 #define POLICY_MEMBERS	64
 #define POLICY_LINES	12
 #define POLICY_TEXT_LEN	320
-/* seconds between two looks, or less if the budget's interval is */
+/* seconds between looks; fewer if the budget's interval is shorter */
 #define POLICY_TICK	10
 
-/* The tunables that it moves. */
+/* Tunables that the policy moves. */
 enum policy_tunable {
 	POLICY_ADMIT,
 	POLICY_FIRST,
@@ -39,16 +36,16 @@ enum policy_tunable {
 extern const char *const policy_tunables[POLICY_TUNABLES];
 
 /**
- * struct policy_member - a member, as it is
- * @name: in the pool
- * @up: it takes puts
- * @size: bytes of its device
- * @segment_size: bytes
- * @nr_segments: of it
- * @free_segments: that can be written to
- * @written: bytes written to it since it came
- * @reclaimed: bytes of segments reclaimed since
- * @smart: what its drive tells
+ * struct policy_member - state of a member
+ * @name: name in the pool
+ * @up: the member takes puts
+ * @size: bytes of the device
+ * @segment_size: bytes of a segment
+ * @nr_segments: number of segments
+ * @free_segments: segments that can be written to
+ * @written: bytes written since the member was added
+ * @reclaimed: bytes of reclaimed segments since then
+ * @smart: health of the drive
  */
 struct policy_member {
 	char name[POLICY_NAME_LEN];
@@ -63,14 +60,14 @@ struct policy_member {
 };
 
 /**
- * struct policy_look - what a decision is made from
- * @now_s: seconds of a clock that does not jump and outlives the daemon
- * @pool: what the file says of the pool
- * @assembly: a number that is another one when the pool is assembled anew
- * @written: bytes written to all members since its assembly
- * @now: what is set
- * @members: of the pool
- * @nr_members: how many
+ * struct policy_look - inputs of a decision
+ * @now_s: seconds of a clock that does not jump and survives a restart of the daemon
+ * @pool: configuration of the pool
+ * @assembly: number that changes whenever the pool is assembled
+ * @written: bytes written to all members since the assembly
+ * @now: present settings
+ * @members: the members
+ * @nr_members: entries of @members
  */
 struct policy_look {
 	double now_s;
@@ -83,14 +80,14 @@ struct policy_look {
 };
 
 /**
- * struct policy_flow - what flows through a member
- * @name: of the member
- * @written: at the last look
- * @reclaimed: at the last look
- * @rate: bytes written a second, the mean of 72 of the budget's intervals
- * @write_peak: bytes written a second at the most; fades within an hour
- * @reclaim_peak: bytes that reclaim freed a second, likewise
- * @short_of_room: an alert was told
+ * struct policy_flow - traffic of a member
+ * @name: name of the member
+ * @written: bytes written up to the last look
+ * @reclaimed: bytes reclaimed up to the last look
+ * @rate: bytes written a second, mean of 72 of the budget's intervals
+ * @write_peak: peak of bytes written a second; decays over an hour
+ * @reclaim_peak: peak of bytes reclaimed a second; decays over an hour
+ * @short_of_room: the alert was reported
  */
 struct policy_flow {
 	char name[POLICY_NAME_LEN];
@@ -102,36 +99,36 @@ struct policy_flow {
 	bool short_of_room;
 };
 
-/* What is to be told of a budget when it changes. */
+/* Last report about a budget. */
 enum policy_budget_told {
 	POLICY_NOT_TOLD,
-	POLICY_UNKNOWN,	/* life_days alone, and no drive tells how worn it is */
+	POLICY_UNKNOWN,	/* only life_days is set, and no drive reports its wear */
 	POLICY_KNOWN,
 };
 
 /**
- * struct policy_memory - what is remembered of a pool; begins zeroed
- * @pool: its name
- * @lost: what was remembered is lost: what is set may be the daemon's own, so that the
- *	file's values count, and where it has none the module's
+ * struct policy_memory - state of a pool; zero-initialised
+ * @pool: name of the pool
+ * @lost: the saved state was unusable. The present settings may be the daemon's own, so the
+ *	bounds are the file's values, or else the module's defaults
  * @seen: there was a look
- * @governed: it had a budget then
- * @reserved: it had a reserve then
- * @assembly: of that look
- * @last_s: of that look
- * @written: of that look
- * @next_s: when the governor looks again
- * @governor: what it remembers, in its own time: see policy.c
- * @stretch: seconds of that time in one
- * @set: what was set after that look
- * @bound: that the file or an operator has set
- * @hands: low_permille or high_permille were set by hand, and are left alone
- * @told: the governor's reason that was logged last
- * @told_set: and what was set then
- * @budget_told: what was logged of the budget
- * @reserve_told: that the reserve can't be kept was logged
- * @flows: of the members
- * @nr_flows: how many
+ * @governed: the pool had a budget at the last look
+ * @reserved: the pool had a reserve at the last look
+ * @assembly: assembly number at the last look
+ * @last_s: time of the last look
+ * @written: bytes written up to the last look
+ * @next_s: time of the governor's next decision
+ * @governor: state of the governor in stretched time, see policy.c
+ * @stretch: stretched seconds per second
+ * @set: settings after the last look
+ * @bound: settings of the file or the operator
+ * @hands: low_permille or high_permille was set by hand; both are left alone
+ * @told: governor's reason in the last log line
+ * @told_set: settings in the last log line
+ * @budget_told: last report about the budget
+ * @reserve_told: the alert that the reserve is out of reach was reported
+ * @flows: traffic of the members
+ * @nr_flows: entries of @flows
  */
 struct policy_memory {
 	char pool[POLICY_NAME_LEN];
@@ -157,13 +154,13 @@ struct policy_memory {
 };
 
 /**
- * struct policy_line - a decision, or an alert
+ * struct policy_line - a log line about a decision, or an alert
  * @kind: "budget", "reserve", "operator", "alert"
- * @warning: something is to be done about it
- * @measured: bytes a day that are written, 0: it is not about that
- * @budget: bytes a day that are allowed
- * @moves: the first of the tunables that it is about
- * @nr_moves: how many of them
+ * @warning: the operator has to act
+ * @measured: bytes a day being written, 0: not applicable
+ * @budget: bytes a day allowed
+ * @moves: first tunable of the line
+ * @nr_moves: number of tunables of the line
  * @text: a sentence
  */
 struct policy_line {
@@ -177,11 +174,11 @@ struct policy_line {
 };
 
 /**
- * struct policy_verdict - what comes of a look
- * @from: what was set when a line was last told of it
- * @to: what is to be set
- * @lines: to be told
- * @nr_lines: how many
+ * struct policy_verdict - result of a decision
+ * @from: settings at the last log line
+ * @to: new settings
+ * @lines: lines to log
+ * @nr_lines: entries of @lines
  */
 struct policy_verdict {
 	unsigned int from[POLICY_TUNABLES];
@@ -191,30 +188,27 @@ struct policy_verdict {
 };
 
 /**
- * policy_decide - looks at a pool, and decides
- * @memory: of this pool
- * @look: how it is now
- * @verdict: what is to be done
+ * policy_decide - decide on a pool's settings
+ * @memory: state of the pool
+ * @look: inputs
+ * @verdict: result
  *
- * When a tunable could not be set, the caller puts what it is into @memory->set.
+ * If the caller cannot set a tunable, the caller stores its actual value in @memory->set.
  */
 void policy_decide(struct policy_memory *memory, const struct policy_look *look,
 		   struct policy_verdict *verdict);
 
-/*
- * The file was read again: what it says of @pool counts from now on, and not what was
- * set by hand.
- */
+/* Use the values of the file as bounds after a reload, instead of those set by hand. */
 void policy_reread(struct policy_memory *memory, const struct config_pool *pool);
 
 /**
- * policy_budget - bytes a day that may be written to the pool
- * @memory: what each member's share of the writes was
- * @look: how the pool is
- * @why: which member's budget it comes from, in words
- * @len: of @why
+ * policy_budget - daily budget of a pool
+ * @memory: state, with each member's share of the writes
+ * @look: inputs
+ * @why: description of the member that determines the budget
+ * @len: size of @why
  *
- * Return: bytes a day; infinity: none is known.
+ * Return: bytes a day; infinity if the budget is unknown.
  */
 double policy_budget(const struct policy_memory *memory, const struct policy_look *look,
 		     char *why, size_t len);

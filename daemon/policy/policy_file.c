@@ -15,18 +15,16 @@
 #define VERSION	1
 
 /**
- * struct policy_file - the directory
- * @dir: its descriptor
- * @lock: of the file that is locked
- * @decisions: an array of them, the last ones
+ * struct policy_file - the directory of the files
+ * @dir: descriptor of the directory
+ * @lock: descriptor of the lock file
+ * @decisions: array of the last decisions
  */
 struct policy_file {
 	int dir;
 	int lock;
 	json_t *decisions;
 };
-
-/* ---- files that are whole ---- */
 
 static int finish(int dir, const char *name, const char *next, FILE *to, bool whole)
 {
@@ -98,8 +96,6 @@ void policy_file_close(struct policy_file *file)
 	json_decref(file->decisions);
 	free(file);
 }
-
-/* ---- memory ---- */
 
 json_t *policy_pack_numbers(const unsigned int *numbers, size_t nr)
 {
@@ -258,9 +254,6 @@ int policy_file_load(struct policy_file *file, struct policy_memory *pools, size
 	return nr;
 }
 
-/* ---- decisions ---- */
-
-/* Those of the tunables that change. */
 static json_t *pack_changes(const struct policy_line *line, const unsigned int *of,
 			    const unsigned int *other)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Files of the policy in kvblkd's runtime directory: what it remembers, and its last
- * decisions, a line of JSON each. Rule: a file appears under its name only when it is
- * whole; one that is damaged is told of and ignored.
+ * Files of the policy in kvblkd's runtime directory: its state, and its last decisions as lines
+ * of JSON. A file is renamed into place when it is complete. A damaged file is reported and
+ * ignored.
  */
 #ifndef KVBLKD_POLICY_FILE_H
 #define KVBLKD_POLICY_FILE_H
@@ -13,35 +13,29 @@
 #include "policy/policy_paths.h"
 
 #define POLICY_POOLS	64
-#define POLICY_KEPT	256	/* decisions, of all pools */
+#define POLICY_KEPT	256	/* decisions kept, of all pools */
 
 struct policy_file;
 
-/*
- * Opens what is in @dir, and makes it if need be. 0, or a negative errno: -EBUSY:
- * another daemon has it.
- */
+/* Lock and open @dir, creating it. Returns 0 or -errno; -EBUSY: another kvblkd has the lock. */
 int policy_file_open(struct policy_file **file, const char *dir);
 void policy_file_close(struct policy_file *file);
 
-/*
- * Brings back what was remembered: how many pools, or -EBADMSG: it is damaged; -ENOENT:
- * there is nothing.
- */
+/* Returns the number of pools loaded, -EBADMSG if the file is damaged, -ENOENT if missing. */
 int policy_file_load(struct policy_file *file, struct policy_memory *pools, size_t most);
 
-/* 0 or a negative errno. */
+/* Returns 0 or a negative errno. */
 int policy_file_save(struct policy_file *file, const struct policy_memory *pools, size_t nr);
 
 /*
- * Appends a decision: when, in seconds since 1970, and what was set and is set. The
- * oldest one goes when there are too many. 0 or a negative errno.
+ * Append a decision of @time, seconds since 1970, and drop the oldest beyond POLICY_KEPT.
+ * Returns 0 or a negative errno.
  */
 int policy_file_tell(struct policy_file *file, double time, const char *pool,
 		     const struct policy_line *line, const unsigned int *from,
 		     const unsigned int *to);
 
-/* An array of @numbers, as the record has them, too. */
+/* Returns @numbers as a JSON array. */
 json_t *policy_pack_numbers(const unsigned int *numbers, size_t nr);
 
 #endif

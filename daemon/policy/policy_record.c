@@ -20,7 +20,6 @@ static json_t *pack_member(const struct policy_member *m)
 		"written", smart->written);
 }
 
-/* What the file says that decisions depend on. */
 static json_t *pack_pool(const struct config_pool *pool)
 {
 	json_t *set = json_object();

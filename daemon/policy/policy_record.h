@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A record of what the policy looked at and what it decided: a line of JSON for each
- * look at a pool. Rule: it has all that a decision is made from, so that policy_test
- * decides the same again from the lines alone.
+ * Record of the policy's inputs and decisions: a line of JSON for each look at a pool. The
+ * record has all inputs, so that policy_test can repeat each decision from the lines.
  */
 #ifndef KVBLKD_POLICY_RECORD_H
 #define KVBLKD_POLICY_RECORD_H
@@ -12,8 +11,8 @@
 #include "policy/policy.h"
 
 /*
- * Appends a line to @to. @files: how often the file was read by now. 0, or a negative
- * errno: the line may be there in part.
+ * Append a line to @to. @files: number of configurations read so far. Returns 0, or a negative
+ * errno, possibly after a partial line.
  */
 int policy_record(FILE *to, unsigned int files, const struct policy_look *look,
 		  const struct policy_verdict *verdict);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The policy's thread, see policy_thread.h. It has drives asked for their health, too.
- * What it remembers is saved after each look, so that the daemon may be killed at any
- * time: the time that it was away counts as any other.
+ * The policy's thread, see policy_thread.h. The thread also triggers the reading of drive
+ * health. Its state is saved after each look, so that the daemon may be killed at any time: time
+ * without a daemon counts like any other.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,22 +28,22 @@ struct ratio {
 };
 
 /**
- * struct policy_run - the thread's
+ * struct policy_run - state of the thread
  * @lock: protects @next, @has_next, @woken, @ratios and @nr_ratios
- * @wake: one of them was set
- * @next: the configuration to be taken
- * @has_next: there is one
- * @woken: a look is wanted
- * @ratios: what is written to pools as a share of their budgets
- * @nr_ratios: how many
- * @config: in force: its pools alone
- * @file: what is remembered
- * @pools: of those pools that it does something for
- * @nr_pools: how many
- * @lost: what was remembered is damaged
- * @told: error of the files that was logged last
- * @record: looks and decisions are written to it, or NULL
- * @files: how often a configuration was taken
+ * @wake: signalled when @has_next or @woken is set
+ * @next: next configuration
+ * @has_next: @next is valid
+ * @woken: a look is requested
+ * @ratios: bytes written to pools, as a share of their budgets
+ * @nr_ratios: entries of @ratios
+ * @config: configuration in force; pools only
+ * @file: saved state
+ * @pools: state of the pools that have a policy
+ * @nr_pools: entries of @pools
+ * @lost: the saved state was damaged
+ * @told: last file error that was logged
+ * @record: stream to record looks and decisions, or NULL
+ * @files: number of configurations taken
  */
 static struct policy_run {
 	pthread_mutex_t lock;
@@ -63,7 +63,7 @@ static struct policy_run {
 	unsigned int files;
 } run = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Goes on while the daemon is away, and while the host sleeps. */
+/* Returns a time that advances while the daemon does not run and while the host is suspended. */
 static double now_s(void)
 {
 	struct timespec ts;
@@ -71,8 +71,6 @@ static double now_s(void)
 	clock_gettime(CLOCK_BOOTTIME, &ts);
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
-
-/* ---- the configuration ---- */
 
 static void free_pools(struct config *config)
 {
@@ -85,7 +83,7 @@ static void free_pools(struct config *config)
 	*config = (struct config){ 0 };
 }
 
-/* Names, tunables, budget and reserve. */
+/* Copy names, tunables, budgets and reserves. */
 static bool copy_pools(struct config *to, const struct config *from)
 {
 	bool whole = true;
@@ -132,7 +130,7 @@ void policy_wake(void)
 	pthread_mutex_unlock(&run.lock);
 }
 
-/* What the file says of the pool; one that it does not name has neither budget nor reserve. */
+/* Returns the configuration of the pool; by default one without budget and reserve. */
 static const struct config_pool *pool_called(const char *name)
 {
 	static struct config_pool none = { .budget = { .interval = (int64_t)GOVERNOR_STEP } };
@@ -149,8 +147,6 @@ static bool has_policy(const struct config_pool *pool)
 {
 	return config_has_budget(pool) || pool->reserve.seconds;
 }
-
-/* ---- tunables ---- */
 
 static int open_tunable(const char *pool, int i, int flags)
 {
@@ -197,7 +193,7 @@ static void set_one(struct policy_memory *m, const struct policy_look *look,
 		 policy_tunables[i], verdict->to[i], strerror(-err));
 }
 
-/* low_permille must be below high_permille at each moment. */
+/* Set all tunables, in an order that keeps low_permille below high_permille at each step. */
 static void set_all(struct policy_memory *m, const struct policy_look *look,
 		    const struct policy_verdict *verdict)
 {
@@ -208,8 +204,6 @@ static void set_all(struct policy_memory *m, const struct policy_look *look,
 	set_one(m, look, verdict, rises ? POLICY_HIGH : POLICY_LOW);
 	set_one(m, look, verdict, rises ? POLICY_LOW : POLICY_HIGH);
 }
-
-/* ---- what is told ---- */
 
 static void tell_line(const struct policy_memory *m, const struct policy_verdict *verdict,
 		      const struct policy_line *line)
@@ -236,8 +230,6 @@ static void tell_line(const struct policy_memory *m, const struct policy_verdict
 			 strerror(-err));
 	run.told = err;
 }
-
-/* ---- a look ---- */
 
 static void look_at_member(const struct kvblk_member_state *state,
 			   const struct kvblk_stats *stats, struct policy_member *member)
@@ -306,7 +298,7 @@ static void record(const struct policy_look *look, const struct policy_verdict *
 	run.record = NULL;
 }
 
-/* The governor counts in its own time, and its budget, too. */
+/* Returns the bytes written as a share of the budget, -1 if the budget is unknown. */
 static double ratio_of(const struct policy_memory *m, const struct policy_look *look)
 {
 	char why[POLICY_TEXT_LEN];
@@ -316,7 +308,7 @@ static double ratio_of(const struct policy_memory *m, const struct policy_look *
 		       m->governor.rate * GOVERNOR_DAY * m->stretch / budget : -1;
 }
 
-/* Decides, and puts what is written as a share of the budget to @ratio. */
+/* Decide on a pool, apply the result, and set @ratio to the share of the budget written. */
 static void decide(const struct kvblk_pool_state *pool, const struct snapshot *snapshot,
 		   struct ratio *ratio)
 {
@@ -324,7 +316,7 @@ static void decide(const struct kvblk_pool_state *pool, const struct snapshot *s
 	static struct policy_verdict verdict;
 	struct policy_memory *m = memory_of(pool->name);
 
-	/* one that goes away meanwhile has no look */
+	/* look_at() fails if the pool vanishes meanwhile */
 	if (!m || !look_at(pool, snapshot, &look))
 		return;
 	policy_decide(m, &look, &verdict);
@@ -335,7 +327,7 @@ static void decide(const struct kvblk_pool_state *pool, const struct snapshot *s
 		tell_line(m, &verdict, &verdict.lines[i]);
 }
 
-/* For others, of all pools that were decided about. */
+/* Publish the ratios of all pools for other threads. */
 static void publish_ratios(const struct ratio *ratios, size_t nr)
 {
 	pthread_mutex_lock(&run.lock);
@@ -357,7 +349,7 @@ double policy_budget_ratio(const char *pool)
 	return value;
 }
 
-/* Of pools that nothing is done for any more nothing is remembered. */
+/* Drop the state of pools that have no policy any more. */
 static void forget(void)
 {
 	size_t kept = 0;
@@ -389,7 +381,7 @@ static void look_at_all(void)
 	int err = kvblk_admin_open(&admin);
 	size_t nr = 0;
 
-	/* without the module there are no pools */
+	/* no module, no pools */
 	if (err)
 		return;
 	err = snapshot_get_parts(admin, NULL, &snapshot);
@@ -414,9 +406,7 @@ static void look_at_all(void)
 	run.told = err;
 }
 
-/* ---- the thread ---- */
-
-/* Seconds to the next look: without a policy there is the drives' health alone. */
+/* Returns the seconds until the next look. Without a policy only the drives' health is read. */
 static int64_t tick(void)
 {
 	int64_t next = run.nr_pools ? POLICY_TICK : SMART_SECONDS;

@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The policy of all pools, in a thread of its own: looks, decides, sets tunables, logs.
- * Rule: the loop never waits for it, and it keeps its own copy of the configuration.
+ * The policy of all pools, in a thread with its own copy of the configuration: looks, decides,
+ * sets tunables, logs. The main loop never waits for the thread.
  */
 #ifndef KVBLKD_POLICY_RUN_H
 #define KVBLKD_POLICY_RUN_H
 
 #include "config/config.h"
 
-/*
- * Takes the lock of this host's kvblkd, once. Returns 0, or -EBUSY: another kvblkd runs.
- * Other failures are logged, and then there is no policy.
- */
+/* Lock this host for kvblkd. Returns -EBUSY if another runs, otherwise 0; logs other errors. */
 int policy_open(void);
 
-/* Starts it, once, after policy_open(). */
+/* Start the thread, once, after policy_open(). */
 void policy_start(void);
 
-/* This is the configuration from now on. */
+/* Set the configuration. */
 void policy_configure(const struct config *config);
 
-/* Bytes written to the pool as a share of its budget; negative: it has none. */
+/* Returns the bytes written to the pool as a share of its budget; negative: no budget. */
 double policy_budget_ratio(const char *pool);
 
-/* Pools may have come: it looks at once. */
+/* Look at the pools at once, because some may have appeared. */
 void policy_wake(void);
 
 #endif
