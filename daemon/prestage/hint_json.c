@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Requests as JSON has them, see hint_json.h. */
+/* Requests in JSON, see hint_json.h. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static bool wrong(char why[WANTS_WHY_LEN], const char *format, ...)
 	return false;
 }
 
-/* ---- fields: each false with a sentence if it is wrong ---- */
+/* Readers of a field. If the value is invalid, they return false and write a sentence to @why. */
 
 static bool read_pool(const json_t *json, struct want *want, char *why)
 {
@@ -55,7 +55,7 @@ static bool read_session(const json_t *json, struct want *want, char *why)
 	return true;
 }
 
-/* LMCache's words: LOOKUP takes a lock, here a lease, WARM none. */
+/* Read LMCache's mode: LOOKUP locks the blocks, which is a lease here; WARM does not. */
 static bool read_mode(const json_t *json, struct want *want, char *why)
 {
 	const char *mode = json_string_value(json);
@@ -84,7 +84,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-/* What is past is 1, for 0 is none. */
+/* Convert the deadline to CLOCK_MONOTONIC. A past one becomes 1, because 0 means none. */
 static bool read_deadline(const json_t *json, struct want *want, char *why)
 {
 	double seconds = json_number_value(json);
@@ -104,8 +104,6 @@ static bool read_stop(const json_t *json, struct want *want, char *why)
 	want->stop_at_miss = json_is_true(json);
 	return true;
 }
-
-/* ---- all of it ---- */
 
 static bool read_rule(const char *name, const json_t *json, uint64_t lease_ms, struct want *want,
 		      char *why)
@@ -144,7 +142,7 @@ bool want_read(const json_t *json, uint32_t lease_ms, struct want *want, char wh
 	*want = (struct want){ 0 };
 	if (!json_is_object(json))
 		return wrong(why, "the request must be a JSON object");
-	/* before what depends on it */
+	/* set first: lease_ms depends on the mode */
 	want->lease_ms = mode ? lease_ms : 0;
 	if (mode && !read_mode(mode, want, why))
 		return false;
@@ -180,8 +178,6 @@ void want_free(struct want *want)
 {
 	chain_free(&want->chain);
 }
-
-/* ---- the envelope ---- */
 
 static bool has_text(const json_t *json, const char *name)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Requests to bring blocks into memory, as JSON has them: the body of POST /l2/prefetch,
- * the payload of a hint, a session's keys. Rule: what is not known is refused, never
- * passed over.
+ * Prefetch requests in JSON: the body of POST /l2/prefetch, the payload of a hint, the keys of a
+ * session. Unknown fields are rejected.
  */
 #ifndef KVBLKD_WANTS_H
 #define KVBLKD_WANTS_H
@@ -13,14 +12,14 @@
 
 /**
  * struct want - a request
- * @pool: "": not named
- * @session: "": not named
- * @chain: @nr 0: not given
- * @lease_ms: 0: no lease
- * @max_bytes: 0: no limit
- * @deadline_ns: of CLOCK_MONOTONIC, 0: none
- * @priority: 0 to KVBLK_PRIORITY_MAX; more goes before less
- * @stop_at_miss: what is behind the first miss is of no use
+ * @pool: pool, "": not given
+ * @session: session id, "": not given
+ * @chain: keys; @nr 0: not given
+ * @lease_ms: duration of the lease, 0: no lease
+ * @max_bytes: limit of bytes to load, 0: none
+ * @deadline_ns: deadline in CLOCK_MONOTONIC, 0: none
+ * @priority: 0 to KVBLK_PRIORITY_MAX; higher ones go first
+ * @stop_at_miss: skip all keys after the first miss
  */
 struct want {
 	char pool[CHAINS_POOL_LEN];
@@ -34,15 +33,15 @@ struct want {
 };
 
 /*
- * Reads @json; a lease may take @lease_ms. false: @why has a sentence. want_free() is due
- * in any case.
+ * Read @json; a lease may last @lease_ms. Returns false with a sentence in @why if @json is
+ * invalid. want_free() is needed in any case.
  */
 bool want_read(const json_t *json, uint32_t lease_ms, struct want *want, char why[WANTS_WHY_LEN]);
-/* The same of {"pool", "keys"} alone. */
+/* Read an object of pool and keys only; otherwise as want_read(). */
 bool want_read_keys(const json_t *json, struct want *want, char why[WANTS_WHY_LEN]);
 void want_free(struct want *want);
 
-/* Whether @json is a KvHints envelope, all of it; false: @why has a sentence. */
+/* Check that @json is a complete KvHints envelope. Returns false with a sentence in @why if not. */
 bool hints_check(const json_t *json, char why[WANTS_WHY_LEN]);
 
 #endif

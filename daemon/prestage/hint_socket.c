@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * The socket for hints, see hint_socket.h: requests in, orders for the prefetcher out. All of
- * it is the loop's, and none of it waits.
+ * The socket for hints, see hint_socket.h: requests in, orders for the prefetcher out.
+ * Everything runs in the main loop and never blocks.
  *
- * Rule: a request that is refused has changed nothing; a caller sees its own user's orders
- * and sessions, and uses the pools that the configuration lists.
+ * A rejected request changes nothing. A client sees the orders and sessions of its own user, and
+ * may use the pools that the configuration lists.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #include "prestage/hint_socket.h"
 
 #define ORDERS	"/l2/prefetch"
-/* Of a request: an envelope has 1024 actions of three groups each, whose keys may be four times those of a lookup. */
+/* Limits of a request: 1024 actions of three groups each, four times the keys of a lookup. */
 #define GROUPS_MAX	4096u
 #define VALUES_MAX	(4u * KVBLK_LOOKUP_MAX)
 
@@ -29,19 +29,20 @@ static const char *const outcomes[] = {
 };
 
 static struct {
-	int fd;				/* listens, and is not answered yet; 0: none */
-	struct http *http;		/* NULL: there is no socket */
-	struct config_prestage made;	/* the socket's path, group and mode; path NULL: none */
+	int fd;				/* listening socket not served yet; 0: none */
+	struct http *http;		/* NULL: not serving */
+	/* path, group and mode of the existing socket; path NULL: none */
+	struct config_prestage made;
 	const struct config_prestage *config;
 	struct sessions *sessions;
 	uint64_t requests[PRESTAGE_OUTCOMES];
 } prestage;
 
 /**
- * struct verdict - on a request for blocks
+ * struct verdict - result of a request for blocks
  * @outcome: &enum prestage_outcome
- * @why: it is not PRESTAGE_ACCEPTED
- * @id: of the order, if there is one
+ * @why: reason, unless PRESTAGE_ACCEPTED
+ * @id: id of the order, "": none
  * @nr: keys of the order
  */
 struct verdict {
@@ -50,8 +51,6 @@ struct verdict {
 	char id[PREFETCHER_ID_LEN];
 	unsigned int nr;
 };
-
-/* ---- answers ---- */
 
 static void answer_json(struct http_answer *answer, unsigned int status, json_t *json)
 {
@@ -66,11 +65,11 @@ static void answer_error(struct http_answer *answer, unsigned int status, const 
 {
 	json_t *json = json_pack("{s:s}", "error", why);
 
-	/* a word of the request may have been cut within a letter */
+	/* @why is invalid UTF-8: a word of the request was cut within a character */
 	answer_json(answer, status, json ? json : json_pack("{s:s}", "error", "the request is wrong"));
 }
 
-/* Whether the text has few enough values, each of which takes memory and time: 3 bytes make an object of 200. */
+/* Limit the number of values: 3 bytes of text may take 200 bytes of memory. */
 static bool is_modest(const char *text, size_t len)
 {
 	size_t groups = 0, values = 0;
@@ -82,7 +81,7 @@ static bool is_modest(const char *text, size_t len)
 	return groups <= GROUPS_MAX && values <= VALUES_MAX;
 }
 
-/* NULL: it was answered. */
+/* Parse the body. Returns NULL after answering with an error. */
 static json_t *body_of(const struct http_request *request, struct http_answer *answer)
 {
 	char why[WANTS_WHY_LEN + JSON_ERROR_TEXT_LENGTH];
@@ -102,8 +101,6 @@ static json_t *body_of(const struct http_request *request, struct http_answer *a
 	answer_error(answer, 400, why);
 	return NULL;
 }
-
-/* ---- requests for blocks ---- */
 
 __attribute__((format(printf, 3, 4)))
 static bool judge(struct verdict *verdict, enum prestage_outcome outcome, const char *format, ...)
@@ -132,7 +129,7 @@ static bool check_pool(struct want *want, struct verdict *verdict)
 	return judge(verdict, PRESTAGE_REJECTED, "pool %s is not for this socket", want->pool);
 }
 
-/* Judges an error of the prefetcher, which may be 0. */
+/* Translate an error of the prefetcher to a verdict. Returns true for 0. */
 static bool judge_order(struct verdict *verdict, int err)
 {
 	if (err == -EAGAIN)
@@ -142,7 +139,10 @@ static bool judge_order(struct verdict *verdict, int err)
 	return !err || judge(verdict, PRESTAGE_DEFERRED, "%s", strerror(-err));
 }
 
-/* A session that is named without keys has those that it was given before: they are copied if the order can be taken. */
+/*
+ * Find the keys of a request that names only a session. They are copied only if the prefetcher
+ * has space for the order.
+ */
 static bool find_chain(struct want *want, uid_t uid, struct verdict *verdict)
 {
 	const struct session *session;
@@ -186,7 +186,7 @@ static bool order(struct want *want, uid_t uid, struct verdict *verdict)
 	return true;
 }
 
-/* Nothing was changed unless it is PRESTAGE_ACCEPTED or PRESTAGE_CLIPPED, but that a session is remembered. */
+/* Handle a request for blocks. A rejected or deferred one may still store its session. */
 static void take(const json_t *json, uid_t uid, struct verdict *verdict)
 {
 	bool given;
@@ -204,8 +204,6 @@ static void take(const json_t *json, uid_t uid, struct verdict *verdict)
 	want_free(&want);
 	prestage.requests[verdict->outcome]++;
 }
-
-/* ---- the requests ---- */
 
 static void on_order(const struct http_request *request, const char *rest, struct http_answer *answer)
 {
@@ -342,8 +340,8 @@ static void on_session(const struct http_request *request, const char *rest, str
 
 /**
  * struct route - a method of a path
- * @path: with a / at its end what follows is its argument
- * @allow: the methods of the path
+ * @path: path; the text after a trailing / is the argument
+ * @allow: methods of the path
  */
 static const struct route {
 	const char *method;
@@ -378,8 +376,6 @@ static void on_request(void *arg, const struct http_request *request, struct htt
 	else
 		answer_error(answer, 404, "there are /l2/prefetch, /l2/prefetch/ID, /v1/hints and /v1/sessions/ID");
 }
-
-/* ---- the socket ---- */
 
 void prestage_listen(const struct config *config)
 {

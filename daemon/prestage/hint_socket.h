@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The socket that takes hints of what will be wanted, where the configuration has it. */
+/* The socket for prefetch hints, if configured. */
 #ifndef KVBLKD_PRESTAGE_H
 #define KVBLKD_PRESTAGE_H
 
@@ -8,7 +8,7 @@
 #include "config/config.h"
 #include "prestage/prefetcher.h"
 
-/* What a request is told: in KvHints' words. */
+/* Outcomes of a request, in KvHints' words. */
 #define PRESTAGE_OUTCOME_TABLE(X)	\
 	X(ACCEPTED, "accepted")		\
 	X(CLIPPED, "clipped")		\
@@ -24,10 +24,10 @@ enum prestage_outcome {
 };
 
 /**
- * struct prestage_counts - what callers were told, and what came of it
- * @requests: by &enum prestage_outcome
- * @sessions: that are remembered
- * @prefetches: what was brought in
+ * struct prestage_counts - counters of requests and prefetches
+ * @requests: requests by &enum prestage_outcome
+ * @sessions: sessions stored
+ * @prefetches: counters of the prefetcher
  */
 struct prestage_counts {
 	uint64_t requests[PRESTAGE_OUTCOMES];
@@ -35,13 +35,13 @@ struct prestage_counts {
 	struct prefetcher_counts prefetches;
 };
 
-/* Makes the socket, while there is the right to set its group. What is wrong is logged. */
+/* Create the socket while the capability to set its group is held. Errors are logged. */
 void prestage_listen(const struct config *config);
 
-/* Answers at the socket, as @config has it now; it must stay. 0 or a negative errno. */
+/* Serve the socket according to @config, which must stay valid. Returns 0 or a negative errno. */
 int prestage_follow(sd_event *event, const struct config *config);
 
-/* false: there is no socket. */
+/* Read the counters. Returns false if there is no socket. */
 bool prestage_counts(struct prestage_counts *counts);
 
 #endif

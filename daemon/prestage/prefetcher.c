@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Prefetches in the background, see prefetcher.h. An order has a handle of the pool of
- * its own: a cancel finds its operations and no others, and closing it ends its leases.
+ * Background prefetches, see prefetcher.h. Each order opens a handle of the pool: cancel then
+ * finds only its operations, and closing the handle ends its leases.
  *
- * Rule: an order is in the list, under the lock, until it is freed; while it runs its
- * thread alone writes what is marked so. Bounds are those of a user, and threads go to
- * users in turn, batch by batch: the orders of one user are never in the way of another
- * one's.
+ * Limits apply per user, and threads serve users in turn, batch by batch, so that the orders of
+ * a user do not delay another user's. An order is in the list, under the lock, until it is
+ * freed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,10 +19,10 @@
 #include "log/log.h"
 #include "prestage/prefetcher.h"
 
-#define BATCH_BYTES	(64ull << 20)	/* of an order under way; no block is longer */
+#define BATCH_BYTES	(64ull << 20)	/* limit of a batch; no block is longer */
 #define COOKIE		1
 #define STACK_BYTES	(256u << 10)
-#define USERS		8	/* that may have all that a user may; more share that */
+#define USERS		8	/* users that may each use the full limits; more users share them */
 #define SECOND_NS	1000000000ull
 
 enum order_phase {
@@ -33,12 +32,12 @@ enum order_phase {
 };
 
 /**
- * struct user - a user who has orders
- * @uid: of the user
+ * struct user - a user with orders
+ * @uid: uid
  * @nr_held: orders that wait, run or hold a lease
- * @nr_over: orders that are over and hold none
- * @nr_running: orders that run
- * @turn: when a batch of this user began last, in batches that began
+ * @nr_over: complete orders without a lease
+ * @nr_running: running orders
+ * @turn: value of all.turn when a batch of this user last started
  * @bytes: memory of all these orders
  */
 struct user {
@@ -52,20 +51,26 @@ struct user {
 };
 
 /**
- * struct order - blocks to bring in
- * @memory: that counts for @user
- * @canceled: its thread frees it
- * @kv: NULL: it has not begun, or holds no lease
- * @lease_end: of CLOCK_MONOTONIC
- * @err: why it failed; its thread's while it runs, as all that follows
- * @sizes: of each key; NULL: it has not begun
- * @at: key that the next batch begins with
- * @key: where that is in @want's keys
- * @got: what became of each key
- * @done: how many are over, from the first on; written under the lock, as what follows
- * @leading: from the first on, how many are in memory
- * @leased: how many are leased
- * @bytes: brought in
+ * struct order - a list of blocks to prefetch
+ *
+ * all.lock protects the struct. While ORDER_RUNNING, only the order's thread accesses @err,
+ * @sizes,
+ * @at, @key and @got, without the lock. Only this thread writes @done, @leading, @leased and
+ *	@bytes, under the lock.
+ *
+ * @memory: bytes charged to @user
+ * @canceled: the thread of the order frees it
+ * @kv: handle of the pool; NULL: not started, or no lease held
+ * @lease_end: end of the lease in CLOCK_MONOTONIC
+ * @err: error, or 0
+ * @sizes: size of each key's block; NULL: not started
+ * @at: first key of the next batch
+ * @key: offset of that key in @want's keys
+ * @got: result of each key
+ * @done: number of keys completed, from the first
+ * @leading: number of keys in memory without a gap, from the first
+ * @leased: number of keys leased
+ * @bytes: bytes loaded
  */
 struct order {
 	TAILQ_ENTRY(order) next;
@@ -89,16 +94,17 @@ struct order {
 };
 
 static struct {
-	pthread_mutex_t lock;		/* protects all of it */
-	pthread_cond_t changed;		/* an order waits, or is canceled */
+	pthread_mutex_t lock;		/* protects the struct */
+	pthread_cond_t changed;		/* signalled when an order waits or is canceled */
 	TAILQ_HEAD(, order) orders;	/* oldest first */
 	LIST_HEAD(, user) users;
 	unsigned int nr_users;
 	struct prefetcher_rules rules;
 	struct prefetcher_counts counts;
-	uint64_t turn;			/* batches that began */
+	uint64_t turn;			/* number of batches started */
 	unsigned int nr_threads, nr_idle;
-	uint64_t next_ns;		/* when the bandwidth lets the next batch begin */
+	/* earliest start of the next batch under the bandwidth limit */
+	uint64_t next_ns;
 	bool ready;
 } all = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -113,7 +119,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
 }
 
-/* ---- with the lock held ---- */
+/* Functions up to next_waiting() need all.lock. */
 
 static struct order *find(const char *id, uid_t uid)
 {
@@ -126,7 +132,7 @@ static struct order *find(const char *id, uid_t uid)
 	return NULL;
 }
 
-/* Of @uid; NULL: no memory. One that is new has no orders, and user_put() is due. */
+/* Find or allocate the user @uid; call user_put() in the end. Returns NULL without memory. */
 static struct user *user_get(uid_t uid)
 {
 	struct user *user;
@@ -144,7 +150,7 @@ static struct user *user_get(uid_t uid)
 	return user;
 }
 
-/* Frees a user who has no orders. */
+/* Free a user without orders. */
 static void user_put(struct user *user)
 {
 	if (user->nr_held || user->nr_over)
@@ -154,7 +160,7 @@ static void user_put(struct user *user)
 	free(user);
 }
 
-/* The order is no longer among those that its user holds, nor among those that are over. */
+/* Free an order that its user's nr_held or nr_over no longer includes. */
 static void order_free(struct order *order)
 {
 	TAILQ_REMOVE(&all.orders, order, next);
@@ -176,7 +182,7 @@ static void drop_over(struct order *order)
 	order_free(order);
 }
 
-/* Drops the user's oldest order that is over and holds no lease. Returns false if there is none. */
+/* Drop the user's oldest complete order without a lease. Returns false if there is none. */
 static bool forget_oldest(const struct user *user)
 {
 	struct order *order;
@@ -196,7 +202,7 @@ static void forget_old(struct user *user)
 		;
 }
 
-/* The order is over and holds nothing: its keys are not needed any more. */
+/* Complete an order that holds no lease (any more): close the handle and free the keys. */
 static void end_order(struct order *order)
 {
 	struct chain *chain = &order->want.chain;
@@ -212,7 +218,7 @@ static void end_order(struct order *order)
 	chain->keys = NULL;
 }
 
-/* Closes handles whose leases have ended. Returns when the next one ends, or 0 if there is none. */
+/* Complete orders whose leases have ended. Returns the end of the next lease, 0 if none. */
 static uint64_t end_leases(void)
 {
 	uint64_t now = now_ns(), first = 0;
@@ -244,7 +250,7 @@ static void wait_until(uint64_t ns)
 		pthread_cond_wait(&all.changed, &all.lock);
 }
 
-/* A priority counts among the orders of a user. */
+/* Compare two waiting orders. Priority counts only between orders of the same user. */
 static bool goes_before(const struct order *order, const struct order *other)
 {
 	if (order->user == other->user)
@@ -254,7 +260,7 @@ static bool goes_before(const struct order *order, const struct order *other)
 	return order->user->turn < other->user->turn;
 }
 
-/* Of the user whose turn it is the oldest of those with the highest priority; NULL: none waits. */
+/* Returns the next order to run, NULL if none waits. */
 static struct order *next_waiting(void)
 {
 	struct order *order, *best = NULL;
@@ -266,9 +272,7 @@ static struct order *next_waiting(void)
 	return best;
 }
 
-/* ---- an order, in its thread ---- */
-
-/* Until the bandwidth lets it go on; false: it was canceled. */
+/* Wait for the bandwidth limit. Returns false if the order was canceled. */
 static bool may_go_on(const struct order *order)
 {
 	bool canceled;
@@ -281,7 +285,7 @@ static bool may_go_on(const struct order *order)
 	return !canceled;
 }
 
-/* A batch of @nr keys is over. */
+/* Account for a completed batch of @nr keys. */
 static void account(struct order *order, unsigned int nr, const struct kvblk_prefetch_sum *sum)
 {
 	uint64_t now = now_ns(), bytes = sum->loaded_bytes;
@@ -300,7 +304,6 @@ static void account(struct order *order, unsigned int nr, const struct kvblk_pre
 	pthread_mutex_unlock(&all.lock);
 }
 
-/* How many keys the next batch has. */
 static unsigned int batch_of(const struct order *order)
 {
 	uint64_t bytes = 0;
@@ -314,7 +317,7 @@ static unsigned int batch_of(const struct order *order)
 	return nr;
 }
 
-/* What the keys that are left out become; 0: none are. */
+/* Returns the state of the keys left out after this batch; 0 if the order continues. */
 static uint32_t state_of_rest(const struct order *order, unsigned int at, unsigned int nr)
 {
 	uint32_t rest = 0;
@@ -349,14 +352,14 @@ static int run_batch(struct order *order, const uint8_t *key, unsigned int at, u
 	return err;
 }
 
-/* Gives @state to all keys that are in no batch. */
+/* Set the state of all keys that no batch covered. */
 static void leave_out_rest(struct order *order, uint32_t state)
 {
 	for (; order->at < order->want.chain.nr; order->at++)
 		order->got[order->at] = (struct kvblk_prefetched){ .state = state, .length = order->sizes[order->at] };
 }
 
-/* Runs the next batch. Returns 1 if another one is to follow, 0 if that was the last one, or a negative errno. */
+/* Run the next batch. Returns 1 if another follows, 0 if the order is complete, or -errno. */
 static int run_next(struct order *order)
 {
 	const struct chain *chain = &order->want.chain;
@@ -404,7 +407,7 @@ static int begin(struct order *order)
 	return kvblk_lookup(kv, &lookup);
 }
 
-/* With the lock held: the order holds a lease from now on, or is over. */
+/* Complete a run with all.lock held: the order now holds a lease, or is complete. */
 static void finish(struct order *order)
 {
 	order->phase = ORDER_OVER;
@@ -425,7 +428,7 @@ static void finish(struct order *order)
 	forget_old(order->user);
 }
 
-/* With the lock held: the order waits for its next turn, which may be at once. */
+/* Queue the order again, with all.lock held, so that other users get a turn. */
 static void set_aside(struct order *order)
 {
 	order->phase = ORDER_WAITING;
@@ -471,7 +474,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* With the lock held: for an order more, unless enough threads are idle. */
+/* Start a thread unless enough are idle; needs all.lock. Returns 0 if there is any thread. */
 static int add_thread(void)
 {
 	pthread_attr_t attr;
@@ -488,8 +491,6 @@ static int add_thread(void)
 	all.nr_threads += !err;
 	return all.nr_threads ? 0 : -err;
 }
-
-/* ---- for the loop ---- */
 
 void prefetcher_configure(const struct prefetcher_rules *rules)
 {
@@ -509,7 +510,6 @@ void prefetcher_configure(const struct prefetcher_rules *rules)
 	pthread_mutex_unlock(&all.lock);
 }
 
-/* Memory that an order of @chain takes. */
 static uint64_t memory_of(const struct chain *chain)
 {
 	return sizeof(struct order) + chain->bytes +
@@ -536,7 +536,7 @@ static struct order *order_new(struct want *want)
 	return order;
 }
 
-/* With the lock held. Makes room for an order of @memory bytes, which is held. Returns 0, -EAGAIN or -E2BIG. */
+/* Make space for an order of @memory bytes; needs all.lock. Returns 0, -EAGAIN or -E2BIG. */
 static int make_room(const struct user *user, uint64_t memory)
 {
 	uint64_t most = all.nr_users > USERS ? all.rules.bytes / all.nr_users * USERS : all.rules.bytes;
@@ -552,7 +552,7 @@ static int make_room(const struct user *user, uint64_t memory)
 	return 0;
 }
 
-/* With the lock held, and counted for @user already. Returns as prefetcher_order(). */
+/* Add an order that nr_held already includes; needs all.lock. Returns as prefetcher_order(). */
 static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID_LEN])
 {
 	struct order *order;
@@ -574,7 +574,7 @@ static int add_order(struct want *want, struct user *user, char id[PREFETCHER_ID
 	return 0;
 }
 
-/* Takes the lock. Returns the user of @uid with one order more, or NULL without memory. */
+/* Take all.lock. Returns the user with nr_held incremented, NULL without memory. */
 static struct user *user_begin(uid_t uid)
 {
 	struct user *user;
@@ -587,7 +587,7 @@ static struct user *user_begin(uid_t uid)
 	return user;
 }
 
-/* Releases the lock. @stays: the order was added. */
+/* Release all.lock. @stays: the order was added. */
 static void user_end(struct user *user, bool stays)
 {
 	if (user) {
@@ -615,7 +615,7 @@ int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN])
 	return err;
 }
 
-/* What became of the keys that are over: how many by state, and each one's. */
+/* Report the completed keys: their number by state, and the state of each. */
 static void tell_keys(const struct order *order, json_t *json)
 {
 	static const char *const fields[] = { "", "found_keys", "resident_keys", "missing_keys",
@@ -656,7 +656,7 @@ json_t *prefetcher_tell(const char *id, uid_t uid)
 	return json;
 }
 
-/* With the lock held. One that runs goes when its thread has seen it. */
+/* Cancel an order, with all.lock held. A running order is freed by its thread. */
 static void cancel(struct order *order)
 {
 	order->canceled = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Prefetches in the background: orders wait in a queue for a thread that brings their
- * blocks into memory. Rule: what is under way is bounded, in orders, bytes and bytes a
- * second, and what waits by user, in orders and bytes; nobody who orders waits.
+ * Background prefetches: orders queue for a thread that loads their blocks into memory. Limited
+ * are the running orders, their bytes and bandwidth, and for each user the number and memory of
+ * queued orders. Callers never block.
  */
 #ifndef KVBLKD_PREFETCHER_H
 #define KVBLKD_PREFETCHER_H
@@ -10,16 +10,15 @@
 #include "lib/kvblk.h"
 #include "prestage/hint_json.h"
 
-#define PREFETCHER_ID_LEN	17	/* 16 hex digits and a 0 */
+#define PREFETCHER_ID_LEN	17	/* 16 hex digits and a terminating 0 */
 #define PREFETCHER_STATES	(KVBLK_PREFETCH_EXPIRED + 1)
 
 /**
- * struct prefetcher_rules - how much at a time
- * @parallel: orders
- * @waiting: orders of a user that wait or hold a lease; as many that are over are
- *	remembered
- * @bytes: memory of a user's orders; more than 8 users share eight times that
- * @bandwidth: bytes a second, 0: any
+ * struct prefetcher_rules - limits
+ * @parallel: running orders
+ * @waiting: orders of a user that wait or hold a lease; as many complete ones are kept
+ * @bytes: memory of a user's orders; more than 8 users share eight times as much
+ * @bandwidth: bytes a second, 0: no limit
  */
 struct prefetcher_rules {
 	unsigned int parallel;
@@ -29,10 +28,10 @@ struct prefetcher_rules {
 };
 
 /**
- * struct prefetcher_counts - what it has done
- * @blocks: by &enum kvblk_prefetch_state
- * @bytes: brought into memory
- * @waiting: orders that wait now
+ * struct prefetcher_counts - counters
+ * @blocks: blocks by &enum kvblk_prefetch_state
+ * @bytes: bytes loaded
+ * @waiting: orders waiting now
  */
 struct prefetcher_counts {
 	uint64_t blocks[PREFETCHER_STATES];
@@ -42,23 +41,20 @@ struct prefetcher_counts {
 
 void prefetcher_configure(const struct prefetcher_rules *rules);
 
-/* Makes room for an order of @chain, which the caller has not copied yet. Returns 0 or an error of prefetcher_order(). */
+/* Make space for an order of @chain. Returns 0 or an error of prefetcher_order(). */
 int prefetcher_room(const struct chain *chain, uid_t uid);
 
 /*
- * Takes over @want's chain; @uid is whose order it is. Returns 0, and its @id; -EAGAIN:
- * too many of this user wait; -E2BIG: it is more than may wait; -ENOMEM, or that no thread
- * could be made.
+ * Queue an order of user @uid. Takes ownership of @want's chain. Returns 0 and the order's @id;
+ * -EAGAIN if too many orders of the user wait; -E2BIG if the order exceeds the user's memory;
+ * -ENOMEM; or the error of creating a thread.
  */
 int prefetcher_order(struct want *want, uid_t uid, char id[PREFETCHER_ID_LEN]);
 
-/* How the order is, for its user alone; NULL: there is none (any more). */
+/* Returns the state of an order of user @uid, NULL if there is none (any more). */
 json_t *prefetcher_tell(const char *id, uid_t uid);
 
-/*
- * Cancels an order, or ends its lease and forgets it if it is over. NULL: there is none;
- * else what was done, "canceled" or "released".
- */
+/* Cancel an order, or forget a complete one. Returns "canceled", "released", or NULL: not found. */
 const char *prefetcher_drop(const char *id, uid_t uid);
 
 void prefetcher_counts(struct prefetcher_counts *counts);

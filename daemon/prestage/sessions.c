@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Chains of keys and the map of sessions, see sessions.h. Each user has a list of sessions
- * by age, and a tree of them by their ids: callers choose ids, and no choice makes a
- * balanced tree slow.
+ * Chains of keys and the map of sessions, see sessions.h. Each user has a list of sessions by
+ * age and a tree by id. The tree is balanced, because clients choose the ids.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -15,8 +14,6 @@
 
 #include "prestage/sessions.h"
 
-/* ---- chains ---- */
-
 static int hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
@@ -25,7 +22,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* false: @text is not @len bytes in hex digits. */
+/* Decode @len bytes of hex digits. Returns false if @text has another character. */
 static bool read_hex(const char *text, uint8_t *to, size_t len)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -101,14 +98,12 @@ void chain_free(struct chain *chain)
 	*chain = (struct chain){ 0 };
 }
 
-/* ---- sessions ---- */
-
 /**
  * struct mapped - a session in the map
- * @id: first field, which the tree compares
- * @older: named before this one, of the same owner
- * @newer: named after this one, of the same owner
- * @bytes: that count for it
+ * @id: id; first field, because the tree compares it
+ * @older: next older session of the owner
+ * @newer: next newer session of the owner
+ * @bytes: memory of the session
  */
 struct mapped {
 	char id[CHAINS_SESSION_MAX + 1];
@@ -118,12 +113,12 @@ struct mapped {
 };
 
 /**
- * struct owner - a user's sessions
- * @oldest: session that was longest not named
- * @newest: session that was named last
+ * struct owner - sessions of a user
+ * @oldest: session used longest ago
+ * @newest: session used last
  * @by_id: tree of tsearch(3)
- * @nr: how many
- * @bytes: of all of them
+ * @nr: number of sessions
+ * @bytes: memory of all sessions
  */
 struct owner {
 	uid_t uid;
@@ -160,7 +155,7 @@ static struct owner *find_owner(struct sessions *sessions, uid_t uid)
 	return NULL;
 }
 
-/* Forgets a user who has no session. */
+/* Free an owner without sessions. */
 static void put_owner(struct sessions *sessions, struct owner *owner)
 {
 	size_t i = 0;
@@ -209,7 +204,7 @@ static void entry_free(struct mapped *entry)
 	free(entry);
 }
 
-/* Forgets the owner, too, unless he has another session. */
+/* Drop a session, and its owner if it was the last. */
 static void forget(struct sessions *sessions, struct owner *owner, struct mapped *entry)
 {
 	tdelete(entry->id, &owner->by_id, compare);
@@ -222,7 +217,10 @@ static void forget(struct sessions *sessions, struct owner *owner, struct mapped
 	put_owner(sessions, owner);
 }
 
-/* Forgets sessions until there is room for @nr more: of the user who has most of what is short, sessions or bytes. */
+/*
+ * Drop sessions until @nr sessions and @bytes fit. The victim is the oldest session of the user
+ * with the most sessions, or the most bytes if bytes are short.
+ */
 static void make_room(struct sessions *sessions, size_t nr, size_t bytes)
 {
 	for (;;) {
@@ -283,7 +281,7 @@ static struct owner *add_owner(struct sessions *sessions, uid_t uid)
 	return owner;
 }
 
-/* Takes over @entry. Returns 0 or -ENOMEM. */
+/* Add @entry. Takes ownership of @entry. Returns 0 or -ENOMEM. */
 static int add(struct sessions *sessions, uid_t uid, struct mapped *entry)
 {
 	struct owner *owner = find_owner(sessions, uid);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Chains of keys, and which session has which: a chain is a prompt's run of blocks, each
- * named by its prefix. Rule: the map has no more sessions, and no more bytes of keys,
- * than it may; of the user who has most of what is short, the session that was longest
- * not named goes first.
+ * Chains of keys, and the map from sessions to chains. A chain is the sequence of a prompt's
+ * blocks, each named by its prefix. The numbers of sessions and bytes are limited. If a limit is
+ * reached, the user with the most sessions or bytes loses the session used longest ago.
  */
 #ifndef KVBLKD_CHAINS_H
 #define KVBLKD_CHAINS_H
@@ -16,15 +15,15 @@
 
 #include <linux/kvblk_netlink.h>
 
-#define CHAINS_SESSION_MAX	128	/* letters of a session's id */
+#define CHAINS_SESSION_MAX	128	/* longest session id */
 #define CHAINS_POOL_LEN		(KVBLK_NAME_LEN_MAX + 1)
 
 /**
- * struct chain - keys in the order in which they will be wanted
- * @nr: how many, 0: there is no chain
- * @bytes: of all keys
- * @lens: of each
- * @keys: one behind the other
+ * struct chain - keys in the order of use
+ * @nr: number of keys, 0: no chain
+ * @bytes: bytes of all keys
+ * @lens: length of each key
+ * @keys: the keys, concatenated
  */
 struct chain {
 	unsigned int nr;
@@ -33,16 +32,16 @@ struct chain {
 	uint8_t *keys;
 };
 
-/* Of a list of keys in hex digits; NULL, or what is wrong with it: a constant sentence. */
+/* Parse a list of keys in hex digits. Returns NULL, or a sentence about the error. */
 const char *chain_read(const json_t *list, struct chain *chain);
-/* false: no memory. */
+/* Returns false without memory. */
 bool chain_copy(const struct chain *chain, struct chain *copy);
 void chain_free(struct chain *chain);
 
 /**
  * struct session - a session
- * @pool: where its blocks are
- * @chain: their keys
+ * @pool: pool of the blocks
+ * @chain: keys of the blocks
  */
 struct session {
 	char pool[CHAINS_POOL_LEN];
@@ -50,9 +49,9 @@ struct session {
 };
 
 /**
- * struct sessions_rules - of the map
- * @sessions: most there may be
- * @bytes: of all their keys together
+ * struct sessions_rules - limits of the map
+ * @sessions: most sessions
+ * @bytes: memory of all keys
  */
 struct sessions_rules {
 	size_t sessions;
@@ -61,24 +60,24 @@ struct sessions_rules {
 
 struct sessions;
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 struct sessions *sessions_new(void);
 void sessions_free(struct sessions *sessions);
 
-/* What is too much under new rules goes at once. */
+/* Set the limits and drop what exceeds them. */
 void sessions_configure(struct sessions *sessions, const struct sessions_rules *rules);
 
-/* Up to CHAINS_SESSION_MAX letters that can be seen, none of them a slash. */
+/* Accept up to CHAINS_SESSION_MAX printable characters without blanks and slashes. */
 bool sessions_is_id(const char *id);
 
 /*
- * Session @id of user @uid has a copy of @chain from now on: 0; -E2BIG: it alone is more
- * than the map may have, and what the session had stays; -ENOMEM.
+ * Store a copy of @chain as session @id of user @uid. Returns 0, -ENOMEM, or -E2BIG if the chain
+ * alone exceeds the map's limit; with -E2BIG the session's previous chain stays.
  */
 int sessions_set(struct sessions *sessions, uid_t uid, const char *id, const char *pool,
 		 const struct chain *chain);
 
-/* NULL: not known (any more). Good until the next call. */
+/* Returns the session, valid until the next call; NULL if it is unknown. */
 const struct session *sessions_get(struct sessions *sessions, uid_t uid, const char *id);
 
 size_t sessions_nr(const struct sessions *sessions);
