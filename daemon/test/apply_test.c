@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * apply() carries out plans: the host, the module and the clock are the test's own.
- * Rule: what reaches the module is counted, and what is told is compared word for word.
+ * apply() with a host, a module and a clock played by the test. Calls of the module are counted,
+ * and reports are compared word for word.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -34,11 +34,9 @@ static struct kvblk_member_state member = {
 };
 static struct kvblk_pool_state pool = { .name = "kv0", .uuid = POOL_UUID };
 
-/* ---- the host and the module ---- */
-
 static bool pool_up;
 static int64_t seconds;
-static const char *signature;	/* on the device, or NULL */
+static const char *signature;	/* signature on the device, or NULL */
 static int admin_err;
 static unsigned int nr_adds, nr_imports;
 static uint64_t slots;
@@ -152,8 +150,6 @@ int kvblk_pool_import(struct kvblk_admin *admin, const struct kvblk_pool_spec *s
 	return admin_err;
 }
 
-/* ---- the test ---- */
-
 static void tell(void *arg, const struct step *step, enum apply_outcome outcome, const char *why)
 {
 	static const char *const outcomes[] = { "note", "planned", "done", "failed" };
@@ -190,7 +186,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* Runs a pass; checks the steps reported, and when the next pass is due. */
+/* Run a pass and check the reported steps and the time of the next pass. */
 static void pass(const char *tells, int64_t next)
 {
 	struct apply_result result;
@@ -203,7 +199,7 @@ static void pass(const char *tells, int64_t next)
 	assert_int_equal(result.next, next);
 }
 
-/* A step that fails is tried again later and later, and told once. */
+/* A failed step is retried with growing delays and reported once. */
 static void test_failures(void **state)
 {
 	(void)state;
@@ -233,7 +229,7 @@ static void test_index_slots(void **state)
 	assert_int_equal(slots, 123456);
 }
 
-/* A member that holds what somebody else put there is not touched, until that is removed. */
+/* A device with a foreign signature is not added until the signature is removed. */
 static void test_signatures(void **state)
 {
 	(void)state;
@@ -251,7 +247,7 @@ static void test_signatures(void **state)
 	assert_int_equal(nr_adds, 1);
 }
 
-/* The module is asked to read a member again, whose end comes later. */
+/* A member that was not restored is read again, which completes later. */
 static void test_unrestored(void **state)
 {
 	unsigned int gap = 1;
@@ -260,9 +256,9 @@ static void test_unrestored(void **state)
 	member.state = KVBLK_MEMBER_STATUS_UNRESTORED;
 	pass(STEP_AGAIN ": done\n", -1);
 	assert_int_equal(nr_adds, 1);
-	/* in vain, and again and again: at most one try in a minute, told once */
+	/* fails again and again: at most one try a minute, reported once */
 	for (unsigned int i = 1; i < 12; i++) {
-		/* while it is read nothing is known */
+		/* the result is unknown while the member is read */
 		pass("", -1);
 		member.state = KVBLK_MEMBER_STATUS_UNRESTORED;
 		pass("", gap);
@@ -275,7 +271,7 @@ static void test_unrestored(void **state)
 		assert_int_equal(nr_adds, i + 1);
 		gap = gap > 30 ? 60 : gap * 2;
 	}
-	/* well at last; long after that it is all new */
+	/* success; a failure long after counts as the first */
 	member.state = KVBLK_MEMBER_STATUS_UP;
 	pass("", -1);
 	seconds += 1000;
@@ -285,7 +281,7 @@ static void test_unrestored(void **state)
 	assert_int_equal(nr_adds, 13);
 }
 
-/* The same of a member of which a part could be read: its state tells nothing. */
+/* A member that is partly unread is read again, although its state does not show that. */
 static void test_unread(void **state)
 {
 	(void)state;

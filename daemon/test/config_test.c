@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The configuration file: what is right is in the struct; each kind of error names its
- * line, its setting and what is allowed; and no garbage, of which files are mutated,
- * does more than cause an error. Rule: a case is one row.
+ * The configuration file: valid values reach the struct, each kind of error names line, setting
+ * and allowed values, and mutated files cause errors only. A case is a row.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -128,7 +127,7 @@ static void test_whole(void **state)
 #define PRESTAGE(text)	"prestage: { pools = ( \"kv0\" ); " text " };"
 #define THE_POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
-/* Without a section nothing listens; an empty one has defaults. */
+/* Without a section nothing listens; an empty section has defaults. */
 static void test_exporters(void **state)
 {
 	struct config config;
@@ -338,7 +337,7 @@ static void test_wrong(void **state)
 	}
 }
 
-/* A wrong setting costs itself, or its group if that would mean something else without it. */
+/* An invalid setting is skipped, or its group if that would mean something else without it. */
 static void test_left_out(void **state)
 {
 	static const char text[] =
@@ -383,12 +382,15 @@ static void test_left_out(void **state)
 	assert_int_equal(config.kv_events.journal, 65536);
 	assert_int_equal(config.kv_events.parts, 2);
 	assert_int_equal(config.kv_events.sources.nr, 1);
-	/* for which pools it is nobody has said */
+	/* pools is required */
 	assert_null(config.prestage.socket);
 	config_free(&config);
 }
 
-/* Without its name, or its identity, the host would be another one to the target; with another word, blocks would be checked less. */
+/*
+ * A host whose NQN or id is invalid must not connect under another identity, and an invalid
+ * integrity must not verify less.
+ */
 static void test_never_less(void **state)
 {
 	static const char text[] =
@@ -416,13 +418,13 @@ static void test_never_less(void **state)
 	fclose(to);
 }
 
-/* Sizes and times as the command takes them, too. */
+/* Sizes and times with the command's units. */
 static void test_units(void **state)
 {
 	static const struct {
 		const char *tunable;
 		const char *text;
-		const char *value;	/* NULL: it is not allowed */
+		const char *value;	/* NULL: not allowed */
 	} rows[] = {
 		{ "suspect_ms", "3000", "3000" }, { "suspect_ms", "3s", "3000" }, { "suspect_ms", "500ms", "500" },
 		{ "suspect_ms", "2min", "120000" }, { "suspect_ms", "1h", "3600000" }, { "suspect_ms", "2h", NULL },
@@ -443,7 +445,7 @@ static void test_units(void **state)
 	}
 }
 
-/* As a discovery controller tells ports. */
+/* Ports as a discovery log page has them. */
 static void test_ports(void **state)
 {
 	static const char *const wrong[] = { "", "0", "-5", "+5", " 5", "5 ", "65536", "99999999", "4420x", "none" };
@@ -470,7 +472,7 @@ static void put_file(const char *name, const char *text)
 	fclose(file);
 }
 
-/* config_load() of the file "c" there, and what it says. */
+/* Load the file "c" of the directory, with its messages in @said. */
 static unsigned int read_there(struct config *config, char said[4096])
 {
 	FILE *to = fmemopen(said, 4096, "w");
@@ -509,7 +511,7 @@ static void test_files(void **state)
 	assert_non_null(strstr(said, "more:3: frob: there is no such setting"));
 	config_free(&config);
 
-	/* a later file wins, in the order of names; others are not read */
+	/* later files override earlier ones, in alphabetical order; other names are ignored */
 	put_file("more", "modules = [ \"a\" ];\n");
 	put_file("c.d/20.conf", THE_POOL("tunables: { suspect_ms = 3000; };"));
 	put_file("c.d/10.conf", THE_POOL("tunables: { suspect_ms = 2000; discard = 0; };"));
@@ -527,7 +529,7 @@ static void test_files(void **state)
 	assert_string_equal(config.pools[0].tunables[discard], "0");
 	config_free(&config);
 
-	/* a drop-in that is none, and a group in it that can't be taken, change nothing */
+	/* a drop-in with a syntax error, or an invalid group in one, changes nothing */
 	put_file("c.d/15.conf", "pools = ( {");
 	put_file("c.d/16.conf", THE_POOL("uuid = \"x\"; degraded_after = 7;"));
 	assert_int_equal(read_there(&config, said), 2);
@@ -537,7 +539,7 @@ static void test_files(void **state)
 	assert_string_equal(config.pools[0].tunables[suspect], "3000");
 	config_free(&config);
 
-	/* nor does a group that is one of a kind cost what an earlier file said of it */
+	/* an invalid singleton group keeps the settings of an earlier file */
 	put_file("c", KV_EVENTS("parts = 3; endpoint = \"tcp://127.0.0.1:1\"; sources = ( \"tcp://a:1\" );") PRESTAGE("waiting = 3;"));
 	put_file("c.d/15.conf", "prestage: { lease = 10; };");
 	put_file("c.d/16.conf", KV_EVENTS("parts = 4; replay = \"tcp://127.0.0.1:1\";") "prestage: { waiting = 4; mode = \"9\"; };");
@@ -554,7 +556,7 @@ static void test_files(void **state)
 	assert_int_equal(system(path), 0);
 }
 
-/* Files that are nearly right; the sanitizers watch. KVBLK_FUZZ=N: N of them. */
+/* Mutated files, under sanitizers. KVBLK_FUZZ=N: N files. */
 static void test_mutated(void **state)
 {
 	static const char bits[] = "{}()[];:=,\"\\ \n0-9aL.@#/*";
@@ -584,7 +586,7 @@ static void test_mutated(void **state)
 	fclose(to);
 }
 
-/* libconfig 1.5 loses memory of texts that end in an error. */
+/* libconfig 1.5 leaks texts that end in an error. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {

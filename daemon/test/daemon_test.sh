@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: daemon_test.sh KVBLKD
-# The daemon without the module: it refuses wrong arguments, waits, and ends when it is asked to.
+# kvblkd without the module: rejects invalid arguments, waits for the module, and ends on a signal.
 set -u
 kvblkd=$(readlink -f "${1:?usage: daemon_test.sh KVBLKD}")
 here=$(dirname "$(readlink -f "$0")")
@@ -24,7 +24,7 @@ expect() {
 	verdict $? "$*: code $code, got $got, and \"$pattern\""
 }
 
-# ends SIGNAL FIRST-LINE: it says that it waits, and SIGNAL ends it in good order
+# ends SIGNAL FIRST-LINE: kvblkd logs FIRST-LINE, and SIGNAL ends it cleanly
 ends() {
 	local pid line rest
 	coproc "$kvblkd" --config "$dir/empty" 2>&1
@@ -67,7 +67,7 @@ verdict $? "the man page has the settings that kvblkd --settings prints"
 diff <("$kvblkd" --metrics) <(sed -n '/^     - meaning$/,/^$/{/^     - meaning$/d;/^$/d;p;}' "$here/../../Documentation/metrics.rst") >&2
 verdict $? "Documentation/metrics.rst has the metrics that kvblkd --metrics prints"
 
-# free_port VARIABLE...: ports that nobody listens on
+# free_port VARIABLE...: set to ports without a listener
 free_port() {
 	local at=$((20000 + $$ % 10000)) name
 	for name; do
@@ -79,7 +79,7 @@ free_port() {
 	done
 }
 
-# ask PORT PATH [METHOD [HEADER]]: the whole answer
+# ask PORT PATH [METHOD [HEADER]]: print the complete answer
 ask() {
 	local fd
 	exec {fd}<>"/dev/tcp/127.0.0.1/$1" || return
@@ -96,7 +96,7 @@ answers() {
 	verdict $? "${*:4} answers $1 and \"$2\""
 }
 
-# says PATTERN: the daemon's log, read up to this line
+# says PATTERN: read the daemon's log up to a matching line
 says() {
 	local line
 	while read -r -t 60 line <&3; do
@@ -127,8 +127,8 @@ exports() {
 	[ "$(ask "$port" /metrics HEAD | sed -n '/^$/,$p' | wc -c)" -le 1 ]
 	verdict $? "HEAD has no body"
 
-	# clients that ask for too much, say nothing, or half of it, or read nothing
-	# the answer may come, and the connection end, while this is still written
+	# too long a request, and clients that send nothing, half a request, or read nothing
+	# in a subshell, because the connection may end while the request is written
 	(ask "$port" "/$(head -c 100000 /dev/zero | tr '\0' x)") > "$dir/much" 2>&1
 	for ((i = 0; i < 12; i++)); do
 		exec {fd}<> "/dev/tcp/127.0.0.1/$port"
@@ -139,7 +139,7 @@ exports() {
 	answers 200 '^ok$' "$port" /healthz
 	for fd in "${slow[@]}"; do exec {fd}>&-; done
 
-	# another port; one that is taken, which comes free; none
+	# another port; a port in use that becomes free; none
 	echo "exporters: { metrics: { port = $other; address = \"127.0.0.1\"; }; };" > "$dir/exports"
 	kill -HUP "$pid"
 	says "listening on 127.0.0.1 port $other"
@@ -166,7 +166,7 @@ exports() {
 	verdict $? "without a section nothing listens"
 }
 
-# Leases hold descriptors: more of them than the soft limit that a shell or systemd gives.
+# Leases need more descriptors than the soft limit of a shell or systemd.
 has_files() {
 	local pid limit
 	coproc { ulimit -Sn 64 && exec "$kvblkd" --config "$dir/empty" 2>&1; }
@@ -179,7 +179,7 @@ has_files() {
 	verdict $? "it may have as many open files as the hard limit allows"
 }
 
-# A pass that can't read the state is a step that failed, and nobody is told that kvblkd is ready.
+# A pass that cannot read the state counts as a failed step, and READY=1 is not sent.
 unreadable() {
 	local port
 	free_port port
@@ -213,7 +213,7 @@ while "STOPPING=1" not in (said := notify.recv(4096).decode()):
 	verdict $? "and is when it can"
 }
 
-# Wrong settings are left out when the daemon starts; a reload keeps the settings in force.
+# Invalid settings are skipped at the start; a reload with errors keeps the settings in force.
 starts_with_errors() {
 	local port other
 	free_port port other
@@ -240,7 +240,7 @@ starts_with_errors() {
 	verdict $? "it ends"
 }
 
-# greets PORT: ZeroMQ is there
+# greets PORT: ZeroMQ answers with its greeting
 greets() {
 	local fd
 	exec {fd}<>"/dev/tcp/127.0.0.1/$1" || return
@@ -250,7 +250,7 @@ greets() {
 	return $rc
 }
 
-# events PORT REPLAY: into the file that publishes() runs with
+# events PORT REPLAY: write the configuration of publishes()
 events() {
 	echo "exporters: { kv_events: { endpoint = \"tcp://127.0.0.1:$1\"; replay = \"tcp://127.0.0.1:$2\"; pools = ( \"kv0\" ); }; };" > "$dir/publishes"
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * HTTP in its loop: what a long body waits for, and what connections of one user cost
- * another one. Rule: the test runs the loop without letting it wait, so that what needs
- * a timer is seen as a turn in which neither side could do anything.
+ * HTTP in the loop: a long body, and the effect of a user's connections on other users. The test
+ * runs the loop without letting it wait, so that waiting for a timer shows as a turn without
+ * progress.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include "http/http.h"
 
 #define BODY_MAX	((size_t)16 << 20)
-#define OTHERS		32	/* connections that there may be */
+#define OTHERS		32	/* connection limit */
 
 static sd_event *event;
 static struct http *http;
@@ -35,7 +35,7 @@ static size_t body_len;
 static bool armed;		/* the loop waits */
 static struct sockaddr_un local = { .sun_family = AF_UNIX };
 
-/* ---- time goes a hundred times as fast ---- */
+/* time runs a hundred times as fast */
 
 int __real_sd_event_source_set_time_relative(sd_event_source *source, uint64_t us);
 int __wrap_sd_event_source_set_time_relative(sd_event_source *source, uint64_t us);
@@ -57,12 +57,12 @@ int __wrap_sd_event_add_time_relative(sd_event *e, sd_event_source **source, clo
 	return __real_sd_event_add_time_relative(e, source, clock, us / hurry, accuracy, fn, arg);
 }
 
-/* ---- peers come from anywhere ---- */
+/* accept4() with forged peer addresses */
 
 int __real_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags);
 int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags);
 
-static const char *peer_at;	/* the next one's, or NULL */
+static const char *peer_at;	/* address of the next peer, or NULL */
 
 int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags)
 {
@@ -76,8 +76,6 @@ int __wrap_accept4(int fd, struct sockaddr *peer, socklen_t *len, int flags)
 	*len = sizeof(at);
 	return got;
 }
-
-/* ---- the server ---- */
 
 static void on_request(void *arg, const struct http_request *request, struct http_answer *answer)
 {
@@ -140,9 +138,9 @@ static int end(void **state)
 }
 
 /*
- * Runs the loop as long as it has something to do, and lets it wait for @ms before.
- * Returns whether it had. sd_event_run(event, 0) would not do: it runs timers whose time
- * has come, for which the loop would have slept on.
+ * Run the loop while it has work, after waiting @ms. Returns true if it had work.
+ * sd_event_run(event, 0) would not do: it also runs timers that expired while the loop would
+ * have slept.
  */
 static bool turn_after(int ms)
 {
@@ -171,9 +169,7 @@ static bool turn(void)
 	return turn_after(0);
 }
 
-/* ---- clients ---- */
-
-/* A connection from @address, a user of its own. */
+/* Connect from @address, a user of its own. */
 static int connect_from(const char *address)
 {
 	struct sockaddr_in from = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr(address) };
@@ -194,7 +190,7 @@ static void tell(int fd, const char *text)
 	turn();
 }
 
-/* Whether the peer has closed @fd, without an answer. */
+/* Returns true if the peer has closed @fd without an answer. */
 static bool is_closed(int fd)
 {
 	char c;
@@ -203,7 +199,7 @@ static bool is_closed(int fd)
 	return recv(fd, &c, 1, MSG_PEEK) == 0 || errno == ECONNRESET;
 }
 
-/* The kernel may take its time between two sockets of IP. */
+/* Wait until @fd is closed: the kernel may delay events between IP sockets. */
 static void gets_closed(int fd)
 {
 	for (int i = 0; i < 10000 && !is_closed(fd); i++)
@@ -211,7 +207,7 @@ static void gets_closed(int fd)
 	assert_true(is_closed(fd));
 }
 
-/* A request on the connection is answered. */
+/* Send a request and expect an answer. */
 static void is_answered(int fd)
 {
 	unsigned int before = answered;
@@ -224,9 +220,7 @@ static void is_answered(int fd)
 	assert_int_equal(answered, before + 1);
 }
 
-/* ---- tests ---- */
-
-/* A body of 9 MB needs no timer: while there is something to read, it is read. */
+/* A body of 9 MB needs no timer: data that is available is read. */
 static void test_body(void **state)
 {
 	static char part[1 << 16];
@@ -250,7 +244,7 @@ static void test_body(void **state)
 			sent += (size_t)n;
 			did = true;
 		}
-		/* the peer has what was sent: if nothing can be sent, nor read, a timer is waited for */
+		/* nothing could be sent or read: a timer would be needed */
 		waits += !turn() && !did;
 	}
 	assert_int_equal(waits, 0);
@@ -258,7 +252,7 @@ static void test_body(void **state)
 	close(fd);
 }
 
-/* Connections that ask for nothing, of two users: each of them, and a third one, is answered. */
+/* Idle connections of two users: these users and a third one are answered. */
 static void test_idle(void **state)
 {
 	static const char *const users[] = { "127.0.0.1", "127.0.0.2", "127.0.0.3" };
@@ -280,7 +274,7 @@ static void test_idle(void **state)
 		close(idle[i]);
 }
 
-/* Requests under way: one more of their user is refused, one of another user is not. */
+/* Requests under way: another one of their user is refused, another user's is not. */
 static void test_busy(void **state)
 {
 	int busy[OTHERS], fd, other;
@@ -303,7 +297,7 @@ static void test_busy(void **state)
 	gets_closed(busy[0]);
 	for (int i = 1; i < OTHERS; i++)
 		assert_false(is_closed(busy[i]));
-	/* its slot has come back */
+	/* the slot is free again */
 	close(other);
 	turn();
 	fd = connect_from("127.0.0.2");
@@ -314,7 +308,7 @@ static void test_busy(void **state)
 		close(busy[i]);
 }
 
-/* As many users as there may be connections, idle or busy ones: one user more is answered. */
+/* As many users as connections, idle or busy: one more user is answered. */
 static void test_crowd(void **state)
 {
 	int crowd[OTHERS], fd;
@@ -341,7 +335,7 @@ static void test_crowd(void **state)
 	}
 }
 
-/* All addresses of an IPv6 network are one user, and those of IPv4 are not, whose connections cost a third one none. */
+/* An IPv6 network is a user, an IPv4 network is not; a third user's connections stay. */
 static void test_networks(void **state)
 {
 	int many[OTHERS - 2], other, mapped, fd;
@@ -371,7 +365,7 @@ static void test_networks(void **state)
 	close(fd);
 }
 
-/* Long bodies of a user that are not whole: memory for four of them, and another user has as much. */
+/* Incomplete long bodies: a user gets memory for four, and so does another user. */
 static void test_memory(void **state)
 {
 	static char part[1 << 16];
@@ -412,7 +406,7 @@ static void test_memory(void **state)
 	assert_int_equal(answered, 5);
 }
 
-/* A header, and a request, has an end of its time, however often a byte comes. */
+/* Header and request have a deadline, however often a byte arrives. */
 static void test_slow(void **state)
 {
 	int slow, fd;
@@ -435,7 +429,7 @@ static void test_slow(void **state)
 	assert_true(is_closed(slow));
 	assert_int_equal(answered, 0);
 	close(slow);
-	/* after an answer the time begins anew */
+	/* an answer restarts the deadline */
 	fd = connect_from("127.0.0.1");
 	is_answered(fd);
 	is_answered(fd);

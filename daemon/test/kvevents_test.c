@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* KV events: a subscriber that applies the batches has what the journals' reader has. */
+/* KV events: applying the batches yields the set of blocks that the change feed reports. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #define HASHES	200
 #define TOKENS	400
 
-/* ---- a subscriber: hashes 1 to HASHES - 1 ---- */
+/* a subscriber of hashes 1 to HASHES - 1 */
 
 struct subscriber {
 	bool stored[HASHES];
@@ -76,7 +76,7 @@ static void take_hashes(struct subscriber *to, struct cursor *cursor, bool store
 	while (nr--) {
 		hash = mpack_unpack_uint(next(cursor));
 		assert_in_range(hash, 1, HASHES - 1);
-		/* what is removed was stored, as this subscriber is told of all */
+		/* only stored hashes are removed, because this subscriber misses no event */
 		assert_true(stored || to->stored[hash]);
 		to->stored[hash] = stored;
 		to->tokens[hash] = false;
@@ -114,7 +114,7 @@ static void take_event(struct subscriber *to, struct cursor *cursor)
 	}
 }
 
-static const struct kvwire_bytes *last_event;	/* that a batch is to have; NULL: one had it */
+static const struct kvwire_bytes *last_event;	/* event expected in a batch; NULL: found */
 
 static bool take(void *arg, const struct kvwire_bytes *batch)
 {
@@ -135,14 +135,12 @@ static bool take(void *arg, const struct kvwire_bytes *batch)
 	return true;
 }
 
-/* ---- journals ---- */
-
 static struct kvevents_rules rules;
 static struct kvevents *events;
 
-static size_t learned;	/* memory that the tokens of learn() take */
+static size_t learned;	/* memory of the tokens of a learn() */
 
-/* With memory for the tokens of @remember hashes. */
+/* Start with memory for the tokens of @remember hashes. */
 static void start(bool hash_only, uint32_t parts, size_t remember)
 {
 	memset(&sub, 0, sizeof(sub));
@@ -173,7 +171,7 @@ static void stored(uint64_t token, uint64_t hash)
 
 static void removed(uint64_t token)
 {
-	/* that of the record does not count: the block's own does */
+	/* the record's hash is ignored: the block's own counts */
 	assert_int_equal(record(0, KVBLK_JOURNAL_REMOVED, token, 12345), 0);
 }
 
@@ -189,9 +187,7 @@ static void flush(void)
 	assert_int_equal(kvevents_flush(events), 0);
 }
 
-/* ---- memory ---- */
-
-static unsigned int callocs = UINT_MAX;	/* that succeed */
+static unsigned int callocs = UINT_MAX;	/* number of calls before failure */
 
 void *__real_calloc(size_t nr, size_t size);
 void *__wrap_calloc(size_t nr, size_t size);
@@ -200,8 +196,6 @@ void *__wrap_calloc(size_t nr, size_t size)
 {
 	return callocs && callocs-- ? __real_calloc(nr, size) : NULL;
 }
-
-/* ---- tests ---- */
 
 static void test_coming_and_going(void **state)
 {
@@ -223,7 +217,7 @@ static void test_coming_and_going(void **state)
 	flush();
 	assert_true(!sub.stored[1] && sub.stored[2]);
 	assert_int_equal(sub.removed, 1);
-	/* in one batch, in order; then the key has another block */
+	/* within a batch, in order; then the key gets another block */
 	stored(7, 1);
 	removed(7);
 	stored(7, 3);
@@ -236,7 +230,7 @@ static void test_coming_and_going(void **state)
 	assert_int_equal(sub.cleared, 1);
 }
 
-/* Tokens that are known before the block comes, and after; blocks that have none. */
+/* Tokens known before the block, after it, or never. */
 static void test_tokens(void **state)
 {
 	(void)state;
@@ -253,7 +247,7 @@ static void test_tokens(void **state)
 	flush();
 	assert_true(sub.stored[2] && sub.tokens[2]);
 	assert_int_equal(kvevents_counts(events)->stored, 2);
-	/* one that was never told as stored is told as removed: an engine may have told it */
+	/* report a removal even if the store was never reported: an engine may have */
 	sub.stored[3] = true;
 	removed(9);
 	removed(7);
@@ -264,7 +258,7 @@ static void test_tokens(void **state)
 	assert_true(sub.stored[1] && sub.tokens[1]);
 }
 
-/* The tokens of the latest are kept, and those of blocks that are there. */
+/* The tokens of present blocks and of the latest others are kept. */
 static void test_remember(void **state)
 {
 	(void)state;
@@ -279,7 +273,7 @@ static void test_remember(void **state)
 	for (uint64_t i = 1; i <= 6; i++)
 		assert_int_equal(sub.stored[i], i > 3);
 	assert_true(sub.stored[100]);
-	/* 4 goes and comes while others go: it is the last one to be forgotten */
+	/* 4 returned and left meanwhile: it is the last to be evicted */
 	removed(5);
 	stored(5, 4);
 	removed(6);
@@ -292,7 +286,7 @@ static void test_remember(void **state)
 	stored(7, 6);
 	flush();
 	assert_true(sub.stored[4] && !sub.stored[5] && sub.stored[6]);
-	/* those of blocks that are there stay, and the next ones find no room */
+	/* tokens of present blocks stay, and new ones do not fit */
 	stored(8, 7);
 	learn(8);
 	assert_int_equal(kvevents_counts(events)->untold, 1);
@@ -309,7 +303,7 @@ static void test_remember(void **state)
 	assert_int_equal(kvevents_counts(events)->token_bytes, 0);
 }
 
-/* After an engine was wrong about a hash, subscribers have the tokens that were told last. */
+/* After an engine was wrong about a hash, subscribers get the latest tokens. */
 static void test_corrected(void **state)
 {
 	struct kvwire_block wrong = { .hash = 1, .tokens = { "\x02", 1 }, .nr_tokens = 1 };
@@ -329,7 +323,7 @@ static void test_corrected(void **state)
 		assert_int_equal(sub.removed, 1);
 		assert_int_equal(kvevents_counts(events)->stored, 2);
 		assert_int_equal(kvevents_counts(events)->token_bytes, learned);
-		/* of one that is in no pool */
+		/* the hash is in no pool */
 		removed(7);
 		assert_int_equal(kvevents_learn(events, &wrong), 0);
 		kvwire_stored(&event, &wrong, "STORAGE");
@@ -391,7 +385,7 @@ static void test_lost(void **state)
 	assert_int_equal(sub.cleared, 1);
 }
 
-/* A block for whose hash there is no room is not there. */
+/* A block whose hash cannot be added is dropped. */
 static void test_no_memory(void **state)
 {
 	(void)state;
@@ -406,7 +400,7 @@ static void test_no_memory(void **state)
 	assert_true(sub.stored[1]);
 }
 
-/* Returns what all that is stored makes, in @shares batches. */
+/* Returns the result of a replay in @shares batches. */
 static struct subscriber all_of(size_t shares)
 {
 	struct subscriber all = { 0 };
@@ -433,7 +427,7 @@ static bool take_none(void *arg, const struct kvwire_bytes *batch)
 	return false;
 }
 
-/* However much is stored: no batch, published or asked for, is long. */
+/* No batch is long, published or replayed, however much is stored. */
 static void test_bytes(void **state)
 {
 	static char tokens[5 * 4096];
@@ -476,7 +470,7 @@ static void check_model(const uint64_t *hash_of, uint32_t parts)
 	}
 }
 
-/* Two pools, losses now and then, and what two subscribers make of it. */
+/* Two pools, occasional losses, and two subscribers. */
 static void test_random(void **state)
 {
 	uint64_t hash_of[TOKENS] = { 0 };
@@ -498,7 +492,7 @@ static void test_random(void **state)
 			learn(1 + (uint64_t)random() % (HASHES - 1));
 		if (i % 5000 != 0)
 			continue;
-		/* pool 0 loses some, and is read anew */
+		/* pool 0 loses records, and its change feed starts again */
 		for (int lost = 0; lost < TOKENS; lost += 14)
 			hash_of[lost] = 1 + (uint64_t)random() % (HASHES - 1);
 		for (int lost = 2; lost < TOKENS; lost += 14)

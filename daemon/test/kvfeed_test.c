@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * The exporter of KV events as subscribers see it. Journals are pipes: what they tell,
- * when they lose records and when their pool is gone is up to the test.
+ * The exporter of KV events as subscribers see it. Change feeds are pipes: the test controls their
+ * records, losses and ends.
  *
  * usage: kvfeed_test
  *	or: kvfeed_test serve CONFIG
- *	Exports with that file until standard input ends. Journals are the FIFOs
+ *	Export with that file until standard input ends. Change feeds are the FIFOs
  *	POOL.journal in the directory of CONFIG.
  */
 #include <arpa/inet.h>
@@ -32,9 +32,9 @@
 #define WAIT_MS	30000
 #define HASH	0xfedcba9800000000
 
-/* ---- what the library would do ---- */
+/* replacements of libkvblk's functions */
 
-static int next_journal = -ENODEV;	/* of pool kv0 */
+static int next_journal = -ENODEV;	/* next change feed of pool kv0 */
 static const char *fifos;
 
 int kvblk_open(const char *pool, struct kvblk **handle)
@@ -76,7 +76,7 @@ void log_line(int level, const char *format, ...)
 	fputc('\n', stderr);
 }
 
-static atomic_bool no_memory;	/* once */
+static atomic_bool no_memory;	/* fail once */
 
 void *__real_calloc(size_t nr, size_t size);
 void *__wrap_calloc(size_t nr, size_t size);
@@ -86,13 +86,11 @@ void *__wrap_calloc(size_t nr, size_t size)
 	return atomic_exchange(&no_memory, false) ? NULL : __real_calloc(nr, size);
 }
 
-/* ---- subscribers ---- */
-
 static char dir[] = "/tmp/kvfeed_test-XXXXXX";
 static void *context, *sub;
 static struct config config;
 
-/* A socket in a directory for the engine, which is a source; a port for kvblkd's own. */
+/* Returns a Unix socket for the engine, which is a source; a port for kvblkd's sockets. */
 static const char *endpoint(const char *name)
 {
 	static struct {
@@ -146,7 +144,7 @@ static void *connect_to(const char *name, int type)
 	return socket;
 }
 
-/* The next batch that has this event; those that have not are skipped. Its number. @topic is NULL: of an answer. */
+/* Wait for a batch with this event and return its number. @topic is NULL for a replay. */
 static uint64_t wait_event(void *socket, const char *topic, const struct kvwire_bytes *event)
 {
 	const time_t end = time(NULL) + WAIT_MS / 1000;
@@ -155,7 +153,7 @@ static uint64_t wait_event(void *socket, const char *topic, const struct kvwire_
 	int len;
 
 	do {
-		/* the last one comes again and again */
+		/* skip repeats of the last batch */
 		assert_true(time(NULL) <= end);
 		if (!topic)
 			assert_int_equal(zmq_recv(socket, bytes, sizeof(bytes), 0), 0);
@@ -188,21 +186,19 @@ static void wait_stored(const struct kvwire_block *block)
 	kvwire_free(&event);
 }
 
-/* It may be one of several that one event tells of. */
+/* Wait for the removal of @hash, which may be part of an event for several hashes. */
 static uint64_t wait_removed(uint64_t hash)
 {
 	const uint64_t number = hash;
 	struct kvwire_bytes event = { 0 };
 
-	/* the end of an event with this hash alone, up to its medium */
+	/* the end of an event for this hash only, up to its medium */
 	kvwire_removed(&event, &number, 1, "");
 	event.len -= sizeof("\xa6medium\xa0") - 1;
 	hash = wait_event(sub, "t", &(struct kvwire_bytes){ .data = event.data + event.len - 9, .len = 9 });
 	kvwire_free(&event);
 	return hash;
 }
-
-/* ---- journals ---- */
 
 static int begin_journal(void)
 {
@@ -233,7 +229,7 @@ static void send_batch(void *engine, const struct kvwire_bytes *batch)
 	zmq_send(engine, batch->data, batch->len, 0);
 }
 
-/* Until the exporter has heard of it: it may not have subscribed yet. */
+/* Publish until the exporter has received it: its subscription may take a while. */
 static void engine_tells(void *engine)
 {
 	struct kvwire_bytes events = { 0 }, batch = { 0 };
@@ -269,13 +265,13 @@ static void test_all(void **state)
 	kvfeed_configure(&config);
 	assert_false(kvfeed_counts(&counts));
 
-	/* one that comes late hears of the last batch */
+	/* a late subscriber receives the last batch */
 	configure("a", endpoint("a-replay"), "");
 	sub = connect_to("a", ZMQ_SUB);
 	wait_cleared(sub, "t");
 	assert_true(kvfeed_counts(&counts));
 
-	/* a pool that comes; tokens that are known after its blocks; sources that send anything */
+	/* a new pool; tokens published after its blocks; sources that send garbage */
 	fd = begin_journal();
 	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
 	tell(fd, KVBLK_JOURNAL_STORED, 2, HASH + 2);
@@ -295,7 +291,10 @@ static void test_all(void **state)
 	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
 	wait_stored(&first);
 
-	/* the pool goes and comes; its journal loses records: what the next one does not have is removed */
+	/*
+	 * the pool is destroyed and imported; its feed loses records: what the next one lacks is
+	 * removed
+	 */
 	tell(fd, KVBLK_JOURNAL_STORED, 4, HASH + 4);
 	old = fd;
 	fd = begin_journal();
@@ -316,7 +315,7 @@ static void test_all(void **state)
 	assert_int_equal(counts.lost, 1);
 	assert_int_equal(counts.hashes, 1);
 
-	/* one that asks; the same configuration is no news */
+	/* a replay; the same configuration changes nothing */
 	configure("a", endpoint("a-replay"), "");
 	asks = connect_to("a-replay", ZMQ_DEALER);
 	zmq_send(asks, "", 0, ZMQ_SNDMORE);
@@ -328,7 +327,7 @@ static void test_all(void **state)
 	tell(fd, KVBLK_JOURNAL_REMOVED, 2, HASH + 2);
 	assert_int_equal(wait_removed(HASH + 2), number + 1);
 
-	/* it loses records, and is gone before the next one is open */
+	/* the feed loses records, and the pool is destroyed before the next feed is open */
 	tell(fd, KVBLK_JOURNAL_STORED, 5, HASH + 1);
 	wait_stored(&first);
 	tell(fd, KVBLK_JOURNAL_LOST, 7, 0);
@@ -336,7 +335,7 @@ static void test_all(void **state)
 	wait_event(sub, "t", &event);
 	kvwire_free(&event);
 
-	/* elsewhere, and nowhere */
+	/* another endpoint, then none */
 	close(fd);
 	configure("b", endpoint("b-replay"), "hash_only = true; medium = \"DISK\";");
 	zmq_close(sub);
@@ -344,7 +343,7 @@ static void test_all(void **state)
 	same = wait_cleared(sub, "t");
 	assert_true(same > number + 1);
 
-	/* an error: all begins anew 5 seconds later, whatever happens until then */
+	/* an error: everything restarts 5 s later, whatever happens meanwhile */
 	fd = begin_journal();
 	no_memory = true;
 	tell(fd, KVBLK_JOURNAL_STORED, 1, HASH + 1);
@@ -362,7 +361,7 @@ static void test_all(void **state)
 	assert_false(kvfeed_counts(&counts));
 	assert_int_equal(kvfeed_sources(&source, 1), 0);
 
-	/* where another one is */
+	/* an endpoint in use */
 	assert_int_equal(zmq_bind(engine, "tcp://127.0.0.1:*"), 0);
 	zmq_getsockopt(engine, ZMQ_LAST_ENDPOINT, taken, &len);
 	configure("b", taken, "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* KV events on the wire: the bytes that others expect, and what may come from them. */
+/* KV events on the wire: the bytes that subscribers expect, and hostile input. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +41,7 @@ static void see(void *arg, const struct kvwire_block *block)
 	seen[nr_seen++ % 8] = *block;
 }
 
-/* In memory of its own, so that a byte too far is noticed. */
+/* Read from an exact allocation, so that sanitizers detect an overrun. */
 static int read_it(const void *data, size_t len)
 {
 	void *copy = malloc(len ? len : 1);
@@ -61,7 +61,7 @@ static void expect_bytes(const struct kvwire_bytes *bytes, const char *want, siz
 	assert_memory_equal(bytes->data, want, len);
 }
 
-/* What msgspec makes of the same events in Python. */
+/* The same bytes as Python's msgspec. */
 static void test_bytes(void **state)
 {
 	const uint64_t hashes[] = { 1, 0xffffffffffffffff };
@@ -125,7 +125,7 @@ static void write_again(void *arg, const struct kvwire_block *block)
 	kvwire_stored(arg, block, "GPU");
 }
 
-/* What was read and is written reads the same. */
+/* Events read and written again read the same. */
 static void test_round(void **state)
 {
 	struct kvwire_bytes again = { 0 }, batch = { 0 };
@@ -140,7 +140,7 @@ static void test_round(void **state)
 	kvwire_free(&batch);
 }
 
-/* A batch that was cut, or whose bytes are others, is refused or read, and nothing else. */
+/* A truncated or modified batch is rejected or read, without any other effect. */
 static void test_damage(void **state)
 {
 	char bytes[sizeof(STORED_AND_MORE) - 1];
@@ -159,16 +159,16 @@ static void test_damage(void **state)
 static void test_strange(void **state)
 {
 	(void)state;
-	/* no batch; no array of events; an event that is an array, as before the maps */
+	/* no batch; no array of events; an event as an array, the format before maps */
 	assert_int_equal(read_it(TEXT("\x01")), -EBADMSG);
 	assert_int_equal(read_it(TEXT("\x92\x01\xc0")), -EBADMSG);
 	assert_int_equal(read_it(TEXT("\x92\x01\x91\x92\xac" "BlockRemoved\x91\x01")), -EBADMSG);
-	/* a type nobody knows, or none; no events */
+	/* an unknown type, or none; no events */
 	assert_int_equal(read_it(TEXT("\x92\x01\x92\x81\xa4type\xa3new\x80")), 0);
 	assert_int_equal(read_it(TEXT("\x92\x01\x90")), 0);
-	/* arrays that say that they are as long as can be, in each other */
+	/* nested arrays that claim the greatest length */
 	assert_int_equal(read_it(TEXT("\x92\xdd\xff\xff\xff\xff\xdd\xff\xff\xff\xff\x90")), -EBADMSG);
-	/* a hash alone; more tokens than blocks take; a hash of few bytes; a token that is a text */
+	/* a hash only; too many tokens; too short a hash; a token that is a text */
 	assert_int_equal(read_it(TEXT("\x92\x01\x91\x84\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x90\xaa" "block_size\x00")), 0);
 	assert_int_equal(nr_seen, 0);
 	assert_int_equal(read_it(TEXT("\x92\x01\x91\x84\xa4type\xab" "BlockStored\xac" "block_hashes\x91\x01\xa9token_ids\x93\x01\x02\x03\xaa" "block_size\x02")), 0);
@@ -178,7 +178,7 @@ static void test_strange(void **state)
 	assert_int_equal(nr_seen, 0);
 }
 
-/* One block of an event: with @nr tokens, @len bytes of @name, 4 of extra_keys and a nil. */
+/* An event with one block: @nr tokens, @len bytes of @name, 4 of extra_keys and a nil. */
 static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
 {
 	char *text = calloc(1, len), *tokens = calloc(nr, 9);
@@ -188,7 +188,7 @@ static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
 	};
 
 	memcpy(text, name, 3);
-	/* each a number of 64 bits */
+	/* numbers of 64 bits */
 	for (uint32_t i = 0; i < nr; i++) {
 		tokens[i * 9ul] = '\xcf';
 		tokens[i * 9ul + 8] = 1;
@@ -202,7 +202,7 @@ static size_t blocks_of(uint32_t nr, uint32_t len, const char *name)
 	return nr_seen;
 }
 
-/* What is kept of a block, and may be the same for all blocks of an event, is small. */
+/* Values kept for each block are limited, because an event's blocks may share them. */
 static void test_large(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Storms: what is told of how much, and that nothing is told of the wrong member. */
+/* Rate limit: what is logged of a storm, and never for another member. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static bool take(unsigned int type, unsigned int member, int64_t now)
 	return limit_take(&limit, &notice, 4, text, now);
 }
 
-/* 40 s of two members that flap, four events a millisecond. */
+/* 40 s of two flapping members, four events a millisecond. */
 static void test_storm(void **state)
 {
 	const struct limit_kind *kind;
@@ -46,7 +46,7 @@ static void test_storm(void **state)
 	}
 	assert_int_equal(lines, 8);
 	assert_int_equal(sum, 160000 - 4);
-	/* the storm is over: the next one is told at once, a minute later */
+	/* after the storm the next event is logged at once, a minute later */
 	assert_false(take(1, 0, 1119));
 	assert_int_equal(limit_due(&limit, 1119), 1);
 	assert_non_null(limit_next(&limit, 1120, &more));
@@ -54,7 +54,7 @@ static void test_storm(void **state)
 	assert_true(take(1, 0, 1180));
 }
 
-/* More kinds than there is room for: the oldest goes, and all are told. */
+/* More kinds than fit: the oldest is replaced, and all are logged. */
 static void test_many(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The journal gets fields; without a journal, stderr gets the same line. */
+/* The journal receives fields; without a journal stderr receives the same line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,8 +15,8 @@
 
 #include "log/log.h"
 
-static bool journal;		/* it is there */
-static char entry[4096];	/* fields that it was sent, a line each */
+static bool journal;		/* the journal exists */
+static char entry[4096];	/* fields that were sent, one per line */
 
 int __wrap_access(const char *path, int mode);
 int __wrap_sd_journal_sendv(const struct iovec *fields, int nr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * What is exported: each line is parsed again, in both formats. Rule: a value is looked
- * up by name and labels, as Prometheus does, not by its place.
+ * Exported metrics: each line is parsed again, in both formats. Values are looked up by name and
+ * labels, as Prometheus does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static struct kvblk_stats of_size = { .pool = "kv0", .size_max = 4096 };
 
 static bool rated = true;
 
-/* m0's is a drive, m1's is none */
+/* m0 is a drive, m1 is not */
 static struct smart drive(const char *of, const char *member)
 {
 	struct smart none = { .asked = true };
@@ -81,7 +81,7 @@ static void print(enum metrics_format format)
 	fclose(to);
 }
 
-/* The value of the sample @name, labels included; "": there is none. */
+/* Returns the value of the sample @name with its labels, "" if there is none. */
 static const char *value(const char *name)
 {
 	static char found[64];
@@ -116,7 +116,7 @@ static void test_values(void **state)
 	of_member.has_gauge[KVBLK_A_GAUGE_SEGMENTS_FREE] = true;
 	of_member.gauge[KVBLK_A_GAUGE_SEGMENTS_FREE] = 4;
 	for (int format = METRICS_TEXT; format <= METRICS_OPENMETRICS; format++) {
-		/* of an exporter that does not run there is nothing */
+		/* an exporter that does not run has no metrics */
 		metrics.publishes = format != METRICS_TEXT;
 		metrics.prestages = format != METRICS_TEXT;
 		print(format);
@@ -148,7 +148,7 @@ static void test_values(void **state)
 		expect("kvblk_pool_health{pool=\"kv0\",health=\"degraded\"}", "1");
 		expect("kvblk_pool_health{pool=\"kv0\",health=\"down\"}", "0");
 		expect("kvblk_put_bytes_total{pool=\"kv0\"}", "18446744073709551615");
-		/* what the module does not tell is not there */
+		/* the module did not report these */
 		expect("kvblk_puts_total{pool=\"kv0\"}", "");
 		expect("kvblk_misses_total{pool=\"kv0\",reason=\"read_error\"}", "5");
 		expect("kvblk_segments{pool=\"kv0\",state=\"sealed\"}", "3");
@@ -178,7 +178,7 @@ static void test_values(void **state)
 	}
 }
 
-/* A target that tells neither wear nor spare blocks: zeroes are not exported as facts. */
+/* A target without wear and spare blocks: its zeroes are not exported. */
 static void test_unrated(void **state)
 {
 	(void)state;
@@ -216,7 +216,7 @@ static void test_health(void **state)
 	well.state = KVBLK_MEMBER_STATUS_UP;
 }
 
-/* Buckets add up, have their last nanosecond as bound, and what is beyond is in +Inf. */
+/* Buckets accumulate, end with their last nanosecond, and the rest is in +Inf. */
 static void test_histogram(void **state)
 {
 	(void)state;
@@ -245,13 +245,13 @@ static void test_histogram(void **state)
 	expect("kvblk_transfer_seconds_count{pool=\"kv0\",op=\"put\",size_max=\"4096\"}", "");
 	expect("kvblk_request_seconds_bucket{pool=\"kv0\",op=\"delete\",le=\"+Inf\"}", "0");
 	expect("kvblk_request_seconds_bucket{pool=\"kv0\",op=\"get\",le=\"+Inf\"}", "");
-	/* no sum, so no count */
+	/* no sum, hence no count */
 	assert_null(strstr(text, "kvblk_request_seconds_count"));
 	assert_null(strstr(text, "kvblk_member_transfer_seconds_count"));
 	expect("kvblk_member_transfer_seconds_bucket{pool=\"kv0\",member=\"m0\",op=\"put\",le=\"+Inf\"}", "1");
 }
 
-/* What differs between the formats, and that a name is said once. */
+/* The differences between the formats; each family appears once. */
 static void test_formats(void **state)
 {
 	const char *end = "# EOF\n";
@@ -283,8 +283,8 @@ static void test_formats(void **state)
 }
 
 /*
- * No two samples have the same name and labels. The missing member has the name that the
- * other one's device has now.
+ * No two samples have the same name and labels. The missing member is named like the other's
+ * device.
  */
 static void test_no_twins(void **state)
 {
@@ -314,7 +314,7 @@ static void test_no_twins(void **state)
 	broken.next = NULL;
 }
 
-/* Each counter and gauge of the module has a row with its meaning. */
+/* Each counter and gauge of the module has a documented row. */
 static void test_table(void **state)
 {
 	(void)state;
@@ -334,7 +334,7 @@ static void test_table(void **state)
 	assert_null(strstr(text, "EOF"));
 }
 
-/* A member's path of any bytes is one label of one line, and is what it was. */
+/* A path of any bytes is a label in a line, and is restored by unescaping. */
 static void test_escapes(void **state)
 {
 	static const struct {
@@ -376,7 +376,7 @@ static void test_escapes(void **state)
 			assert_true(*c == '\n' || (*c >= ' ' && *c <= '~'));
 		}
 		assert_int_equal(again, lines[round % 2]);
-		/* the label's end is the first quote that no backslash escapes */
+		/* the label ends with the first quote that is not escaped */
 		for (c = strstr(text, label) + strlen(label); *c != '"'; c++)
 			c += *c == '\\';
 		assert_memory_equal(c, "\",device=", 9);
@@ -402,7 +402,7 @@ static void test_accept(void **state)
 		{ "application/openmetrics-text, text/plain", METRICS_OPENMETRICS },
 		{ "application/openmetrics-text;q=0.4, text/plain;q=0.5", METRICS_TEXT },
 		{ "text/plain;version=0.0.4;q=0.3,application/openmetrics-text;q=0.5,*/*;q=0.2", METRICS_OPENMETRICS },
-		/* what Prometheus 2.53 sends */
+		/* sent by Prometheus 2.53 */
 		{ "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
 		  METRICS_OPENMETRICS },
 		{ ",;,=;q=;q", METRICS_TEXT },

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * The plan: states that were written down, and the steps that must come of them. Rule:
- * what a step says is compared, word for word, and so is what there is no step for.
- */
+/* The plan: recorded states and the resulting steps, whose texts are compared word for word. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +20,7 @@ static const char file[] =
 	"pools = ( { name = \"kv0\"; degraded_after = 60;\n"
 	"            tunables: { low_permille = 50; high_permille = 90; suspect_ms = 3000; }; } );\n";
 
-/* A pool of two members, and how its devices look. */
+/* A pool of two members, and their superblocks. */
 #define POOL_UUID	{ 0x8a, 0xde, [15] = 1 }
 #define MEMBER(n)	{ [0] = (n), [15] = (n) }
 #define ROSTER		.epoch = 3, .nr_members = 2, .members = {			\
@@ -54,7 +51,7 @@ static struct kvblk_member_state up[] = {
 static struct kvblk_pool_state kv0 = { .name = "kv0", .uuid = POOL_UUID };
 static struct state_tunables tuned;
 
-/* All is as the file has it. */
+/* Returns a state that matches the file. */
 static struct state whole(void)
 {
 	first.next = &second;
@@ -74,7 +71,7 @@ static struct state whole(void)
 	};
 }
 
-/* The same before the pool is up. */
+/* Returns the same state before the pool is imported. */
 static struct state down(void)
 {
 	struct state state = whole();
@@ -86,7 +83,7 @@ static struct state down(void)
 	return state;
 }
 
-/* The plan's texts, a line each. */
+/* Compare the texts of the plan, one per line. */
 static void expect(const char *text, const struct state *state, const char *steps)
 {
 	struct config config;
@@ -143,7 +140,7 @@ static void test_import(void **unused)
 	config_parse(file, &config, stderr);
 	assert_true(plan_needs_scan(&config, &state));
 	config_free(&config);
-	/* what another pool or version has is not touched, nor is what is silent */
+	/* members of another pool or version, and silent devices, are not used */
 	second.silent = true;
 	expect(file, &state, "note: pool kv0: waiting for nvme1n1, for 60 s, then it is imported degraded\n");
 	second.silent = false;
@@ -208,7 +205,7 @@ static void test_members_of_file(void **unused)
 	expect(by_uuid, &state,
 	       "note: pool kv0: waiting for 03000000-0000-0000-0000-000000000003; without: kvblk pool import kv0 --degraded\n");
 
-	/* once it is up: what the file has and the pool has not, is told, not added */
+	/* pool up: members that only the file has are reported, not added */
 	state = whole();
 	state.links = links;
 	state.nr_links = COUNT(links);
@@ -238,7 +235,7 @@ static void test_lost_member(void **unused)
 	first.uuid[0] = 1;
 	first.uuid[15] = 1;
 	second.path = "/dev/nvme1n1";
-	/* one that could not be read, all of it or a part, is read again */
+	/* an unrestored or partly unread member is read again */
 	for (int part = 0; part < 2; part++) {
 		up[1].state = part ? KVBLK_MEMBER_STATUS_UP : KVBLK_MEMBER_STATUS_UNRESTORED;
 		up[1].unread_segments = part;
@@ -251,7 +248,7 @@ static void test_lost_member(void **unused)
 	second.former = false;
 	up[1].state = KVBLK_MEMBER_STATUS_RESTORING;
 	expect(file, &state, "");
-	/* not in the file: not kept up */
+	/* a pool that the file does not name is not maintained */
 	expect("", &state, "");
 }
 
@@ -286,7 +283,7 @@ static void test_tunables(void **unused)
 	       "set suspect_ms of pool kv0 from 5000 to 3000\n");
 	state.settled = (struct texts){ names, 1 };
 	expect(file, &state, "");
-	/* with a budget the policy moves it, and the file says how far */
+	/* with a budget the policy moves the tunable, and the file sets its limit */
 	state.settled = (struct texts){ 0 };
 	strcpy(tuned.value[tunable_find("admit_permille") - tunables], "450");
 	expect("pools = ( { name = \"kv0\"; tunables: { admit_permille = 600; }; } );", &state,
@@ -365,7 +362,7 @@ static void test_discovered(void **unused)
 	       "connect to nqn.c, tcp 192.0.2.3 port 4420\n");
 }
 
-/* A host name is what it led to when the connection was made, and nothing before that. */
+/* A host name means the address resolved when connecting, before that none. */
 static void test_names(void **unused)
 {
 	static const char names[] =
@@ -394,7 +391,7 @@ static void test_names(void **unused)
 	steps_free(list);
 	strcpy(config.subsystems[0].ip, "192.0.2.1");
 	strcpy(config.subsystems[1].ip, "fd00::1");
-	/* told of by a discovery controller, too: the same target */
+	/* a discovery controller reports the same target */
 	state.discovered = &told;
 	state.nr_discovered = 1;
 	assert_int_equal(plan(&config, &state, &list), 0);

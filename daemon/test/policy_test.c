@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * The policy over telemetry of whole weeks. What is written follows from what is set, by
- * what "kvblk replay --simulate" measured on the conversation trace at 5 % capacity
- * (Documentation/policy.rst): .649, .40, .184 and nearly no writes for each block that
- * is asked for. Days are busy and nights are quiet.
+ * The policy over weeks of simulated telemetry. Writes follow from the setting as "kvblk replay
+ * --simulate" measured them on the conversation trace at 5 % capacity
+ * (Documentation/policy.rst): .649, .40, .184 and nearly 0 writes for each block requested. Days
+ * are busy, nights are quiet.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,13 +30,13 @@
 
 #define POOL(text) "pools = ( { name = \"kv0\"; " text " } );"
 
-/* A pool whose puts go to one member after the other, as the module's do. */
+/* A pool whose puts go round the members, as in the module. */
 static struct sim {
 	struct config config;
 	struct policy_memory memory;
 	struct policy_look look;
 	struct policy_verdict verdict;
-	double asked;		/* bytes a second, the mean of a day */
+	double asked;		/* bytes a second, daily mean */
 	unsigned int lines;
 	char last[POLICY_TEXT_LEN];
 } s;
@@ -88,7 +88,7 @@ static void sim_decide(void)
 	memcpy(s.look.now, s.verdict.to, sizeof(s.look.now));
 }
 
-/* @seconds go by, of a day that has @day of them. */
+/* Advance by @seconds of a day of @day seconds. */
 static void sim_flow(double seconds, double day)
 {
 	double busy = 1 - 0.8 * cos(2 * M_PI * s.look.now_s / day);
@@ -108,7 +108,7 @@ static void sim_days(double days)
 	}
 }
 
-/* Whether a line of the last look has this text. */
+/* Returns true if a line of the last decision contains @text. */
 static bool said(const char *text)
 {
 	for (size_t i = 0; i < s.verdict.nr_lines; i++) {
@@ -118,14 +118,12 @@ static bool said(const char *text)
 	return false;
 }
 
-/* ---- the budget ---- */
-
 static void test_week(void **state)
 {
 	double before;
 
 	(void)state;
-	/* two members: 500 GiB a day; 1,095 GiB would be written */
+	/* two members: 500 GiB a day allowed, 1,095 GiB offered */
 	sim_start(POOL("budget: { bytes = \"250G\"; };"), 2, TIB);
 	sim_decide();
 	assert_true(said("budget of 500.00 GiB a day: member nvme0n1 may be written 250.00 GiB a day (bytes) and has 50 % of the writes"));
@@ -135,7 +133,7 @@ static void test_week(void **state)
 		sim_days(1);
 		assert_in_range((s.look.written - before) / GIB, 430, 570);
 	}
-	/* a line for what moved far or the other way, not for each step */
+	/* a line for a far move or a change of direction, not for each step */
 	assert_in_range(s.lines, 10, 7 * 24);
 	assert_true(s.look.now[POLICY_ADMIT] == 400 && s.look.now[POLICY_FIRST] < 1000);
 }
@@ -149,7 +147,7 @@ static void test_enough(void **state)
 	assert_int_equal(s.look.now[POLICY_ADMIT], 700);
 }
 
-/* Members of 1 and 2 TiB get as much each: the small one may have 0.2 TiB a day. */
+/* Members of 1 and 2 TiB get equal writes: the small one may take 0.2 TiB a day. */
 static void test_unlike_members(void **state)
 {
 	double before[2];
@@ -166,7 +164,7 @@ static void test_unlike_members(void **state)
 		assert_in_range((s.look.members[0].written - before[0]) / GIB, 160, 240);
 		assert_true(s.look.members[1].written - before[1] < 0.4 * TIB);
 	}
-	/* one that is gone takes no share, and the other one has all writes */
+	/* a removed member has no share, and the other gets all writes */
 	s.look.members[1].up = false;
 	s.look.nr_members = 1;
 	sim_days(3);
@@ -175,7 +173,7 @@ static void test_unlike_members(void **state)
 	assert_in_range((s.look.members[0].written - before[0]) / GIB, 160, 240);
 }
 
-/* With an interval of 1 s a day's decisions are made in 288 s, and are the same. */
+/* With an interval of 1 s a day's decisions take 288 s and are the same. */
 static void test_compressed(void **state)
 {
 	unsigned int want[7][POLICY_TUNABLES];
@@ -196,7 +194,7 @@ static void test_compressed(void **state)
 	}
 }
 
-/* Another interval changes how fast the governor moves, not what it knows. */
+/* Another interval changes the governor's speed, not its state. */
 static void test_other_interval(void **state)
 {
 	static const char *const other[] = {
@@ -239,7 +237,7 @@ static void test_life(void **state)
 	sim_days(0.01);
 	assert_int_equal(s.lines, 2);
 	assert_non_null(strstr(s.last, "budget of 819.20 GiB a day: member nvme1n1 may be written 409.60 GiB a day (life_days)"));
-	/* its life is over: as little as can be, and one alert of it */
+	/* worn out: the least admission, and an alert */
 	s.look.members[0].smart.used = 120;
 	sim_days(3);
 	assert_int_equal(s.look.now[POLICY_SECOND], 0);
@@ -249,8 +247,6 @@ static void test_life(void **state)
 	sim_days(1);
 	assert_int_equal(s.lines, 0);
 }
-
-/* ---- operators ---- */
 
 static void test_bounds(void **state)
 {
@@ -262,7 +258,7 @@ static void test_bounds(void **state)
 	sim_days(1);
 	assert_int_equal(s.look.now[POLICY_FIRST], 300);
 
-	/* by hand, told once; what the file says counts when it is read again */
+	/* set by hand, reported once; after a reload the file's value counts */
 	s.lines = 0;
 	s.look.now[POLICY_FIRST] = 600;
 	sim_days(1);
@@ -273,7 +269,7 @@ static void test_bounds(void **state)
 	sim_days(0.01);
 	assert_int_equal(s.look.now[POLICY_FIRST], 300);
 
-	/* less by hand, and no budget any more: it stays */
+	/* lowered by hand, then the budget is removed: the value stays */
 	s.look.now[POLICY_ADMIT] = 450;
 	sim_decide();
 	sim_config(POOL(""));
@@ -308,7 +304,7 @@ static void test_opens_again(void **state)
 	assert_int_equal(s.look.now[POLICY_ADMIT], 700);
 }
 
-/* Its counters begin at 0 and its tunables are new: the file's count, the debt stays. */
+/* After assembly counters and tunables restart: the file's values count, the debt stays. */
 static void test_assembled_anew(void **state)
 {
 	double saved;
@@ -326,7 +322,7 @@ static void test_assembled_anew(void **state)
 	assert_int_equal(s.look.now[POLICY_ADMIT], 600);
 	assert_true(s.memory.governor.saved == saved);
 	assert_false(said("by hand"));
-	/* nobody looked, and meanwhile more was written than before */
+	/* assembled and written to more than before, without a look in between */
 	memcpy(s.look.now, (unsigned int[]){ 700, 1000, 1000, 20, 40 }, sizeof(s.look.now));
 	s.look.assembly++;
 	s.look.written += GIB;
@@ -334,9 +330,7 @@ static void test_assembled_anew(void **state)
 	assert_int_equal(s.memory.bound[POLICY_ADMIT], 600);
 }
 
-/* ---- free segments ---- */
-
-/* A second of it, at @written and @reclaimed MiB/s. */
+/* Advance a second at @written and @reclaimed MiB/s. */
 static void flow_second(double written, double reclaimed)
 {
 	s.look.now_s++;
@@ -353,14 +347,14 @@ static void test_reserve(void **state)
 	s.look.members[0].free_segments = 1000;
 	sim_decide();
 	flow_second(100, 0);
-	/* 3,000 MiB are 12 of 4,096 segments: less than there is */
+	/* 3,000 MiB are 12 of 4,096 segments: below the present reserve */
 	assert_int_equal(s.look.now[POLICY_LOW], 20);
 	flow_second(1200, 0);
-	/* 36,000 MiB are 141 segments, 35 in a thousand */
+	/* 36,000 MiB are 141 segments, 35 permille */
 	assert_int_equal(s.look.now[POLICY_LOW], 35);
 	assert_int_equal(s.look.now[POLICY_HIGH], 55);
 	assert_true(said("reserve for 30 s: member nvme0n1 is written 1200.0 MiB/s and reclaim frees 0.0 MiB/s at the peak: reclaim begins earlier"));
-	/* reclaim that keeps up needs none */
+	/* no reserve is needed while reclaim keeps up */
 	flow_second(1200, 1100);
 	assert_int_equal(s.look.now[POLICY_LOW], 20);
 	assert_int_equal(s.look.now[POLICY_HIGH], 40);
@@ -369,11 +363,11 @@ static void test_reserve(void **state)
 	assert_true(said("would need 227 permille free for 30 s at 9000.0 MiB/s, and most_permille allows 60"));
 	flow_second(9000, 0);
 	assert_int_equal(s.verdict.nr_lines, 0);
-	/* the peak is forgotten */
+	/* the peak has decayed */
 	s.look.now_s += 3 * 3600;
 	sim_decide();
 	assert_in_range(s.look.now[POLICY_LOW], 20, 25);
-	/* set by hand: left alone, until the file is read again; then no less than that */
+	/* set by hand: unchanged until a reload, then the lower bound */
 	s.look.now[POLICY_LOW] = 30;
 	flow_second(9000, 0);
 	assert_true(said("low_permille was set to 30 by hand: it is left alone"));
@@ -407,8 +401,6 @@ static void test_short_of_room(void **state)
 	assert_int_equal(s.verdict.nr_lines, 1);
 }
 
-/* ---- files ---- */
-
 static char dir[] = "/tmp/policy_test.XXXXXX";
 
 static int make_dir(void **state)
@@ -436,7 +428,7 @@ static struct policy_file *open_there(void)
 	return file;
 }
 
-/* A week with a restart in the middle of each day is one without. */
+/* A week with a restart in the middle of each day equals one without. */
 static void test_restart(void **state)
 {
 	unsigned int want[POLICY_TUNABLES];
@@ -465,7 +457,7 @@ static void test_restart(void **state)
 	assert_memory_equal(s.look.now, want, sizeof(want));
 	assert_true(fabs(s.look.written / written - 1) < 1e-9);
 
-	/* what was written while the daemon was away counts */
+	/* writes while the daemon was away count */
 	sim_days(0.5);
 	for (int i = 0; i < 1000; i++)
 		sim_flow(POLICY_TICK, DAY);
@@ -507,7 +499,7 @@ static void test_damaged(void **state)
 		damage(text, cut);
 		assert_int_equal(policy_file_load(file, pools, 2), -EBADMSG);
 	}
-	/* the sanitizers watch */
+	/* run under sanitizers */
 	srandom(1);
 	for (int i = 0; i < 3000; i++) {
 		size_t at = (size_t)random() % (size_t)len;
@@ -522,7 +514,7 @@ static void test_damaged(void **state)
 	assert_int_equal(policy_file_load(file, pools, 2), -ENOENT);
 	policy_file_close(file);
 
-	/* then nobody's setting is taken for an operator's: the pool must open again */
+	/* state lost: no setting counts as an operator's, so the pool must open again */
 	s.memory = (struct policy_memory){ .lost = true };
 	sim_config(POOL("budget: { drive_writes = 100; }; tunables: { first_permille = 800; };"));
 	sim_decide();
@@ -552,7 +544,7 @@ static void test_decisions(void **state)
 		assert_int_equal(policy_file_tell(file, i, "kv0", &line, from, to), 0);
 	}
 	policy_file_close(file);
-	/* others may read it, whatever the umask */
+	/* readable by others, whatever the umask */
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0644);
 	in = fopen(path, "r");
@@ -565,9 +557,7 @@ static void test_decisions(void **state)
 	assert_non_null(strstr(first, "\"from\":{\"admit_permille\":700},\"to\":{\"admit_permille\":650},\"reason\":\"number 10\""));
 }
 
-/* ---- recorded telemetry ---- */
-
-/* The line's look, in s.look, and what the file said then, in s.config; how often it was read. */
+/* Restore the look and configuration of a line to s. Returns the number of files read. */
 static int recorded_look(json_t *line)
 {
 	json_t *members, *now, *set, *value;
@@ -621,8 +611,8 @@ static int recorded_look(json_t *line)
 }
 
 /*
- * What 28-policy recorded on a real pool in its full length (Documentation/testing.rst):
- * the same is decided, and the record of it is the same.
+ * Decisions recorded on a real pool by 28-policy (Documentation/testing.rst): repeating them
+ * gives the same decisions and the same record.
  */
 static void test_recorded(void **state)
 {

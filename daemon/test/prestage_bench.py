@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: prestage_bench.py KVBLKD KVBLK FAKE-POOL
 
-How long kvblkd takes to answer a hint, from the connection to the 202, on the pool that fake_pool.so plays: the median of 21 hints for
-each number of keys. Rule: exits with 1 if one is above its limit; run it on a host that has nothing else to do.
+Measure the time from connecting to kvblkd's answer 202 to a hint, with the pool simulated by fake_pool.so: the median of 21 hints for
+each number of keys. Exits with 1 if a median exceeds its limit. Run it on an idle host.
 """
 import json
 import statistics
@@ -13,7 +13,7 @@ import time
 
 from prestage_test import Daemon
 
-# keys of 32 bytes, milliseconds: a prompt of 32 K tokens in blocks of 16, and the most that a request may have
+# keys of 32 bytes: milliseconds; 2048 keys are a prompt of 32 K tokens in blocks of 16, 65536 are the most of a request
 LIMITS = {1: None, 128: None, 2048: 20, 65536: 200}
 TIMES = 21
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: prestage_test.py KVBLKD KVBLK FAKE-POOL
 
-kvblkd's socket for hints, on the pool that fake_pool.so plays: what callers are told, each wrong request, each limit. Rule: a test
-starts a kvblkd of its own and asks it as a caller does.
+kvblkd's socket for hints, with the pool simulated by fake_pool.so: answers, each kind of invalid request, each limit. Each test
+starts a kvblkd and sends requests as a client does.
 """
 import contextlib
 import http.client
@@ -38,7 +38,7 @@ class Connection(http.client.HTTPConnection):
 
 
 class Daemon:
-    """A kvblkd with @settings in its group prestage."""
+    """A running kvblkd with @settings in its group prestage."""
 
     def __init__(self, where, settings="", dram="100000000", **env):
         self.where, self.socket = where, where + "/s"
@@ -64,7 +64,7 @@ class Daemon:
         self.log = ""
 
     def reload(self):
-        """What is asked after that line is answered by the new rules."""
+        """Reload, and wait for the log line after which the new rules apply."""
         os.kill(self.process.pid, signal.SIGHUP)
         self.says("in force")
 
@@ -74,7 +74,7 @@ class Daemon:
         self.process.stderr.close()
 
     def ask(self, method, path, body=None):
-        """Status and answer; @body is sent as JSON, or as it is; an iterator in pieces whose number is not told."""
+        """Returns status and answer. @body is sent as JSON, as text, or from an iterator as chunks."""
         with contextlib.closing(Connection(self.socket)) as connection:
             if isinstance(body, (dict, list)):
                 body = json.dumps(body)
@@ -91,7 +91,7 @@ class Daemon:
         return self.ask("POST", "/l2/prefetch", body)
 
     def over(self, request):
-        """The answer when it is over."""
+        """Wait until the request is complete. Returns the answer."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
             status, answer = self.ask("GET", "/l2/prefetch/" + request)
@@ -140,7 +140,7 @@ class Prestage(unittest.TestCase):
         self.assertEqual((answer["found_keys"], answer["total_keys"], answer["resident_keys"]), (7, 8, 0))
         self.assertEqual((answer["leading_keys"], answer["loaded_bytes"], answer["leased_keys"]), (4, 7 * SIZE, 0))
         self.assertEqual(answer["results"], ["loaded"] * 4 + ["missing"] + ["loaded"] * 3)
-        # what is there was not loaded
+        # blocks in memory are not loaded again
         answer = daemon.run(keys=CHAIN[:3], mode="WARM")
         self.assertEqual((answer["found_keys"], answer["resident_keys"], answer["leased_keys"]), (0, 3, 0))
 
@@ -161,7 +161,7 @@ class Prestage(unittest.TestCase):
         status, answer = daemon.order(keys=CHAIN, mode="lookup", lease_ms=60000)
         request = answer["request_id"]
         self.assertEqual(daemon.over(request)["leased_keys"], 7)
-        # it holds the only place until it is released
+        # the request occupies the only slot until its release
         self.assertEqual(daemon.order(keys=CHAIN)[0], 429)
         self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[1]["status"], "released")
         self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + request)[0], 404)
@@ -193,7 +193,7 @@ class Prestage(unittest.TestCase):
             self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[1]["status"], "canceled")
             self.assertEqual(daemon.ask("GET", "/l2/prefetch/" + request)[0], 404)
             self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[0], 404)
-        # the one thread is free again, but its operation may not have been there yet
+        # the only thread is free again, although its operation may not have started
         status, answer = daemon.order(keys=CHAIN)
         self.assertEqual(status, 202, answer)
 
@@ -205,7 +205,7 @@ class Prestage(unittest.TestCase):
         self.assertGreater(time.monotonic() - begin, 0.4)
 
     def test_progress(self):
-        """What became of the first keys is told before the last ones have come."""
+        """Results of the first keys are reported before the last keys are loaded."""
         daemon = self.start("bandwidth = 1;")
         request = daemon.order(keys=CHAIN + [f"ff{number:04x}" for number in range(1100)])[1]["request_id"]
         end = time.monotonic() + 60
@@ -218,10 +218,10 @@ class Prestage(unittest.TestCase):
         self.assertEqual(daemon.ask("DELETE", "/l2/prefetch/" + request)[1]["status"], "canceled")
 
     def test_priority(self):
-        """Of those that wait, the one with the highest priority is next, and of two that are alike the older one."""
+        """The waiting request with the highest priority runs next; with equal priorities the oldest."""
         daemon = self.start("parallel = 1; bandwidth = 1;")
         daemon.run(keys=CHAIN[5:6])
-        # it has the only thread until the bandwidth lets it go on; none that comes before the thread has looked is before it
+        # occupies the only thread until the bandwidth limit allows more; highest priority, so that it is first
         daemon.order(keys=CHAIN[6:7], priority=3)
         requests = [daemon.order(keys=keys, priority=priority)[1]["request_id"]
                     for keys, priority in ((CHAIN[:2], 0), (CHAIN[:3], 2), (CHAIN[:1], 3), (CHAIN[:4], 2))]
@@ -230,7 +230,7 @@ class Prestage(unittest.TestCase):
         self.assertEqual([daemon.over(request)["found_keys"] for request in requests], [0, 2, 1, 1])
 
     def test_forgotten(self):
-        """As many that are over are remembered as may wait."""
+        """As many complete requests are kept as may wait."""
         daemon = self.start("waiting = 2;")
         requests = []
         for _ in range(3):
@@ -262,14 +262,14 @@ class Prestage(unittest.TestCase):
         self.assertEqual(daemon.ask("POST", "/v1/sessions/one", {"keys": CHAIN[:2]})[1],
                          {"session_id": "one", "pool": "fake", "keys": 2})
         self.assertEqual(daemon.run(session_id="one")["results"], ["loaded"] * 2)
-        # it grows, and is named again before another one comes
+        # session one grows, and is used again before a third session is added
         daemon.ask("POST", "/v1/sessions/two", {"keys": CHAIN[:1], "pool": "fake"})
         daemon.ask("POST", "/v1/sessions/one", {"keys": CHAIN[:3]})
         self.assertEqual(daemon.ask("POST", "/v1/sessions/three", {"keys": CHAIN[:1]})[0], 200)
         self.assertEqual(daemon.run(session_id="one")["results"], ["resident"] * 2 + ["loaded"])
         status, answer = daemon.order(session_id="two")
         self.assertEqual((status, answer["error"]), (404, "session two is not known"))
-        # one that is too long changes nothing
+        # a session that is too long changes nothing
         daemon.configure("session_bytes = 400;")
         daemon.reload()
         self.assertEqual(daemon.order(session_id="three")[0], 404)
@@ -279,7 +279,7 @@ class Prestage(unittest.TestCase):
         self.assertEqual(daemon.run(session_id="one")["total_keys"], 1)
 
     def test_wrong(self):
-        """Each is refused with a sentence, and nothing is ordered."""
+        """Each invalid request is rejected with a sentence, and nothing is ordered."""
         daemon = self.start("body = 4096;")
         for body, why in (
                 ("", "the request is no JSON"), ("{", "the request is no JSON"), ("[]", "must be a JSON object"),
@@ -306,7 +306,7 @@ class Prestage(unittest.TestCase):
                 ({"session_id": ""}, "session_id must be a text of 1 to 128 letters"), ({"session_id": "a b"}, "session_id must"),
                 ({"session_id": "a/b"}, "session_id must"), ({"session_id": "x" * 129}, "session_id must"), ({"session_id": 7}, "session_id must"),
                 ({"token_ids": [1]}, '"token_ids" is not known; there are pool, keys'),
-                # the sentence would end within a letter
+                # the sentence would be cut within a character
                 ({"x" * 39 + "\u00e9": 1}, "the request is wrong")):
             status, answer = daemon.ask("POST", "/l2/prefetch", body)
             self.assertEqual(status, 400, (body, answer))
@@ -335,7 +335,7 @@ class Prestage(unittest.TestCase):
                                             ("GET", "/v1/hints", 405, "POST"), ("GET", "/", 404, None), ("POST", "/metrics", 404, None),
                                             ("GET", "/l2/prefetch/", 404, None), ("DELETE", "/l2/prefetch/0123456789abcdef", 404, None)):
             self.assertEqual((daemon.ask(method, path)[0], daemon.allow), (status, allow), path)
-        # told and untold lengths
+        # with and without Content-Length
         self.assertEqual(daemon.ask("POST", "/l2/prefetch", "x" * 4097)[0], 413)
         self.assertEqual(daemon.ask("POST", "/l2/prefetch", iter([b"x" * 3000] * 3))[0], 413)
         self.assertEqual(daemon.ask("POST", "/v1/sessions/a", '{"keys": ["aa"]}' + " " * 4080)[0], 200)
@@ -362,7 +362,7 @@ class Prestage(unittest.TestCase):
 
     @unittest.skipIf(os.geteuid(), "only root can be another user")
     def test_users(self):
-        """A user sees neither orders nor sessions of another one."""
+        """A user sees no orders or sessions of other users."""
         daemon = self.start()
         request = daemon.order(keys=CHAIN)[1]["request_id"]
         daemon.ask("POST", "/v1/sessions/s", {"keys": CHAIN})
@@ -379,7 +379,7 @@ class Prestage(unittest.TestCase):
 
     @unittest.skipIf(os.geteuid(), "only root can be another user")
     def test_shares(self):
-        """What a user orders is in no other user's way: neither leases and what waits, nor sessions, priorities and connections."""
+        """A user's leases, waiting orders, sessions, priorities and connections do not delay other users."""
         daemon = self.start("parallel = 1; waiting = 4; sessions = 4; bandwidth = 1;", KVBLK_FAKE_LEASE="1")
         requests = [daemon.order(keys=CHAIN[:1 + number], mode="lookup", priority=3)[1]["request_id"] for number in range(4)]
         self.assertEqual(daemon.order(keys=CHAIN)[0], 429)
@@ -400,7 +400,7 @@ class Prestage(unittest.TestCase):
             connection.close()
         for number in range(9):
             daemon.ask("POST", f"/v1/sessions/{number}", {"keys": CHAIN})
-        # the first one is over, the second one has the thread or is to have it; the third one would be next but for the other user's
+        # the first order is complete, the second has the thread or is next; the other user's order goes before the third
         daemon.configure("parallel = 1; waiting = 4; sessions = 4;")
         daemon.reload()
         found = [daemon.over(request)["found_keys"] for request in requests]
@@ -414,7 +414,7 @@ class Prestage(unittest.TestCase):
         self.assertEqual((found[0], *found[2:]), (1, 0, 1))
 
     def test_modest(self):
-        """Values of which a request needs no more are not made: 8 MB of empty objects would take 80 times as much."""
+        """A request with too many values is rejected before parsing: 8 MB of empty objects would take 80 times as much memory."""
         daemon = self.start("request_bytes = 1;")
         for value in "{}", "[]", '{"a":1}', "1", "[[]]":
             status, answer = daemon.ask("POST", "/l2/prefetch", "[" + (value + ",") * (8000000 // (len(value) + 1)) + "1]")
@@ -422,13 +422,13 @@ class Prestage(unittest.TestCase):
         with open(f"/proc/{daemon.process.pid}/status") as file:
             most = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
         self.assertLess(most, 100000)
-        # the longest ones that may be
+        # the longest allowed requests
         self.assertEqual(daemon.order(keys=[f"{key:0110x}" for key in range(65536)])[0], 202)
         outcomes = daemon.hint(*[{"keys": CHAIN * 16} for _ in range(1024)])
         self.assertEqual({outcome["outcome"] for outcome in outcomes}, {"accepted", "deferred"})
 
     def test_copies(self):
-        """The keys of a session are copied for no order that is deferred."""
+        """The keys of a session are not copied for a deferred order."""
         daemon = self.start('body = "64M"; session_bytes = "64M"; waiting = 1; parallel = 1; bandwidth = 1;')
         daemon.run(keys=CHAIN[:1])
         self.assertEqual(daemon.ask("POST", "/v1/sessions/s", {"keys": [f"{key:0512x}" for key in range(65536)]})[0], 200)
@@ -440,21 +440,21 @@ class Prestage(unittest.TestCase):
 
     @staticmethod
     def seconds(daemon):
-        """Of a CPU, that the daemon has used."""
+        """Returns the CPU seconds that the daemon has used."""
         with open(f"/proc/{daemon.process.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @unittest.skipIf(os.geteuid(), "only root can be another user")
     def test_turns(self):
-        """A long order lets another user's go first between two batches."""
+        """Another user's order runs between two batches of a long order."""
         daemon = self.start("parallel = 1; bandwidth = 1;")
         request = daemon.order(keys=CHAIN[:1] + [f"ff{number:04x}" for number in range(2047)] + CHAIN[1:2])[1]["request_id"]
         end = time.monotonic() + 60
         while not daemon.ask("GET", "/l2/prefetch/" + request)[1]["results"]:
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
-        # the thread has the second of three batches, and waits for the bandwidth
+        # the thread is at the second of three batches, and waits for the bandwidth limit
         os.seteuid(65534)
         try:
             other = daemon.order(keys=CHAIN[1:2])[1]["request_id"]
@@ -471,7 +471,7 @@ class Prestage(unittest.TestCase):
             os.seteuid(0)
 
     def test_threads(self):
-        """Orders that come while one thread is idle run at a time, too."""
+        """Orders that arrive while a thread is idle run concurrently, too."""
         port = socket.create_server(("127.0.0.1", 0))
         number = port.getsockname()[1]
         port.close()
@@ -490,7 +490,7 @@ class Prestage(unittest.TestCase):
             time.sleep(0.05)
 
     def test_waiting_bytes(self):
-        """What waits is bounded in bytes; what is over makes room, and an order that is too long for all of it is told so."""
+        """Waiting orders are limited in bytes; complete ones make space, and an order above the limit is rejected."""
         daemon = self.start('waiting_bytes = "1M";')
         keys = [f"{key:0512x}" for key in range(1500)]
         for _ in range(5):
@@ -499,12 +499,12 @@ class Prestage(unittest.TestCase):
         self.assertEqual((status, answer["error"]), (400, "the request has more keys than waiting_bytes has room for"))
         daemon.configure('waiting_bytes = "1M"; bandwidth = 1; parallel = 1;')
         daemon.reload()
-        # the first one runs into the bandwidth
+        # the first order runs into the bandwidth limit
         self.assertEqual([daemon.order(keys=CHAIN[:2] + keys)[0] for _ in range(4)], [202, 202, 429, 429])
 
     @unittest.skipIf(os.geteuid(), "only root can be another user")
     def test_many_users(self):
-        """What waits is bounded for all users together, too: each has its share."""
+        """Waiting orders of all users are limited, too, and each user has a share."""
         daemon = self.start('waiting_bytes = "1M"; bandwidth = 1; parallel = 1;')
         keys = [f"{key:0512x}" for key in range(1500)]
         statuses = []
@@ -517,7 +517,7 @@ class Prestage(unittest.TestCase):
         self.assertEqual(statuses, [202] * 16 + [429])
 
     def test_socket(self):
-        """It has its mode, replaces one that is left over, stays when limits change, and goes with its section."""
+        """The socket has its mode, replaces a stale one, stays when limits change, and is removed with its section."""
         daemon = Daemon(self.dir.name)
         daemon.process.kill()
         daemon.process.wait()
@@ -538,7 +538,7 @@ class Prestage(unittest.TestCase):
         self.assertFalse(os.path.exists(daemon.socket))
 
     def test_no_http(self):
-        """A socket at which nobody would answer does not stay."""
+        """A socket that cannot be served is removed."""
         broken = self.dir.name + "/mhd.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", broken, "-xc", "-"], input=b"void *MHD_start_daemon(void) { return 0; }", check=True)
         with open(self.dir.name + "/conf", "w") as file:
@@ -553,7 +553,7 @@ class Prestage(unittest.TestCase):
         self.assertFalse(os.path.exists(self.dir.name + "/s"))
 
     def test_taken(self):
-        """A socket that answers is left alone, and a group that is not there is told."""
+        """A socket in use is not replaced, and a missing group is reported."""
         daemon = self.start()
         for conf, why in ((daemon.conf, "Address already in use"), (self.dir.name + "/group", "there is no such group"),
                           (daemon.conf, "kvblkd runs already")):

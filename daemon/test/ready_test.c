@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Readiness: what makes a host not ready, what does not, and that each reason is told. */
+/* Readiness: each condition that counts, those that do not, and the reported reasons. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static struct kvblk_member_state members[3];
 static struct kvblk_pool_state pools[2];
 static struct snapshot snapshot;
 
-/* Two pools, the first with two members, all well. */
+/* Two healthy pools, the first with two members. */
 static int make(void **state)
 {
 	(void)state;
@@ -70,7 +70,7 @@ static void test_well(void **state)
 	(void)state;
 	expect(&both, 0, "");
 	expect(&none, 0, "");
-	/* there is no pool that could be missed */
+	/* no pool is configured */
 	snapshot = (struct snapshot){ 0 };
 	expect(&none, 0, "");
 }
@@ -87,7 +87,7 @@ static void test_pools(void **state)
 	(void)state;
 	snapshot.pools = &pools[1];
 	expect(&both, 0, "pool kv0: it is not up\n");
-	/* one that is not configured does not count, unless none is */
+	/* pools that are not configured count only if none is */
 	snapshot.pools = pools;
 	members[2].state = KVBLK_MEMBER_STATUS_DEAD;
 	expect(&first, 0, "");
@@ -121,7 +121,7 @@ static void test_members(void **state)
 	expect(&both, 0, "pool kv0: member m0 is failing\npool kv0: member m1 is suspect\n");
 }
 
-/* A member that fails writes serves: no balancer may take its host out. The answer tells it. */
+/* A member that fails writes serves, so the host stays ready. The answer reports the member. */
 static void test_read_only(void **state)
 {
 	char *said;
@@ -144,12 +144,12 @@ static void test_read_only(void **state)
 				  "pool kv0: member m0 is read-only: it serves its blocks, and takes no puts\n"
 				  "pool kv1: member m2 is restoring\n");
 	free(said);
-	/* what it did before it died is no matter */
+	/* its state before it died does not matter */
 	members[0].state = KVBLK_MEMBER_STATUS_DEAD;
 	expect(&first, 0, "pool kv0: member m0 is dead\n");
 }
 
-/* How many of a pool's members are enough. Without a setting one is: a miss is always allowed. */
+/* How many members must serve. By default one is enough, because misses are always allowed. */
 static void test_share(void **state)
 {
 	static char *const enough[] = { NULL, any, half };
@@ -182,7 +182,7 @@ static void test_limit(void **state)
 	expect(&both, 0, "");
 	pools[1].leased_bytes = 300;
 	expect(&both, 0, "pool kv1: leases and readers hold 50.0 % of it, ready_below is 50\n");
-	/* the other pool has no limit, and what is full of blocks is no trouble */
+	/* the other pool has no limit, and a full pool is normal */
 	pools[1].leased_bytes = 0;
 	pools[0].leased_bytes = 1000;
 	stats[1].gauge[KVBLK_A_GAUGE_SEGMENTS_SEALED] = 10;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""kvblkd's KV events have the frames of the publisher in a wheel of vLLM or SGLang, and its decoder reads them.
+"""kvblkd's KV events have the frames of vLLM's or SGLang's publisher, and the decoder of their wheel reads them.
 
 usage: replay_test.py vllm|sglang KVFEED_TEST
-Both publishers are asked for what they have published, from 0 on, by one subscriber. Rule: that reads vLLM's answer first, so that it
-is known to read what the wheel sends.
+One subscriber requests a replay from 0 from both publishers. It reads the wheel's answer first, which proves that it can read the
+wheel's format.
 """
 import importlib
 import os
@@ -30,7 +30,7 @@ def free_endpoints(number):
 
 
 def answer(endpoint, decoder):
-    """What a subscriber gets that asks from 0 on: numbers and batches."""
+    """Returns the numbers and batches of a replay from 0."""
     dealer = zmq.Context.instance().socket(zmq.DEALER)
     dealer.connect(endpoint)
     got = []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Dynamo's indexer hears kvblkd's KV events of a pool that is made up: its answers are what the pool has.
+"""Dynamo's indexer, subscribed to kvblkd's KV events of a simulated pool, knows exactly the pool's blocks.
 
 usage: router_test.py KVFEED_TEST
-Needs the packages ai-dynamo-runtime, pyzmq and msgpack. Blocks come, are reclaimed and deleted, records are lost, an indexer comes late.
+Needs the packages ai-dynamo-runtime, pyzmq and msgpack. Blocks are put, reclaimed and deleted, records are lost, an indexer subscribes late.
 """
 import fcntl
 import os
@@ -20,7 +20,7 @@ LOST = 4
 
 
 class MadeUp:
-    """A pool; whoever opens its journal is told what is there."""
+    """A simulated pool, whose change feed begins with the present blocks."""
 
     def __init__(self, path):
         self.there, self.path, self.journal, self.seq = set(), path, None, 0
@@ -30,7 +30,7 @@ class MadeUp:
         os.write(self.journal, RECORD.pack(self.seq if seq is None else seq, number ^ 0x5555, number, 20000, 0, op, 0))
 
     def open_journal(self):
-        """A new one. Returns the one before, whose reader may still be there."""
+        """Open a new change feed. Returns the previous one, which may still have a reader."""
         before = self.journal
         os.mkfifo(self.path + ".new")
         self.journal = os.open(self.path + ".new", os.O_RDWR)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Drives that get worse, one line each; and one that is silent, which nobody waits for.
- * Here fabrics_smart() and log_line() are the test's.
+ * Deteriorating drives get a line each, and nothing waits for a silent one. The test replaces
+ * fabrics_smart() and log_line().
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -55,16 +55,16 @@ static const struct {
 	{ { WELL, .used = 80 }, { WELL, .used = 90 }, "90 % of its life are used: plan to replace it, or give the pool a smaller budget" },
 	{ { WELL, .used = 90 }, { WELL, .used = 104 }, "104 % of its life are used: replace the drive" },
 	{ { WELL, .used = 104 }, { WELL, .used = 120 }, "" },
-	/* seen for the first time */
+	/* first reading */
 	{ { 0 }, { WELL, .used = 95 }, "95 % of its life are used: plan to replace it, or give the pool a smaller budget" },
 	{ { WELL }, { .valid = true, .rated = true, .spare = 9, .spare_least = 10 },
 	  "9 % of its spare blocks are left, fewer than 10 %: replace the drive" },
 	{ { .valid = true, .rated = true, .spare = 9, .spare_least = 10 }, { .valid = true, .rated = true, .spare = 8, .spare_least = 10 }, "" },
-	/* the warning says the same */
+	/* the critical warning reports the same */
 	{ { WELL }, { .valid = true, .rated = true, .spare = 9, .spare_least = 10, .warning = 1 },
 	  "few spare blocks are left: replace the drive" },
 	{ { WELL, .warning = 2 }, { WELL, .warning = 2 }, "" },
-	/* nvmet's log has zeroes there */
+	/* nvmet's log has zeroes */
 	{ { 0 }, { .valid = true, .spare_least = 0, .written = 5e9 }, "" },
 	{ { WELL }, { .valid = true, .spare = 0, .spare_least = 10 }, "" },
 	{ { WELL, .warning = 2 }, { WELL, .warning = 2 | 4 | 8, .used = 80 },
@@ -90,7 +90,7 @@ static struct kvblk_member_state members[] = {
 	  .state = KVBLK_MEMBER_STATUS_UP },
 };
 
-/* Two devices answer; then the reading ends, sooner or later. */
+/* Let two devices respond; the reading then ends asynchronously. */
 static void let_both_answer(void)
 {
 	sem_post(&answer);
@@ -98,7 +98,7 @@ static void let_both_answer(void)
 	sem_post(&answer);
 }
 
-/* The next reading is over; both are silent. */
+/* Start another reading and let both devices fail. */
 static void look_again(void)
 {
 	static double now = 100 + 20 * SMART_SECONDS;
@@ -119,7 +119,7 @@ static void test_silent(void **state)
 	drive = (struct smart){ WELL, .used = 85, .written = 5e12 };
 	smart_look(members, 100);
 	sem_wait(&asked);
-	/* it is silent, and nobody waits; nor is it asked again */
+	/* the device is silent: nothing waits, and no second reading starts */
 	assert_false(smart_of("kv0", "a").asked);
 	smart_look(members, 100 + 10 * SMART_SECONDS);
 	assert_false(smart_of("kv0", "b").asked);
@@ -131,7 +131,7 @@ static void test_silent(void **state)
 	assert_false(smart_of("kv0", "b").valid);
 	assert_string_equal(first, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of its life are used, 4768371.6 MiB were written");
 	assert_string_equal(logged, "drive: pool kv0, member a, /dev/nvme0n1: 85 % of its life are used: plan to replace it, or give the pool a smaller budget");
-	/* the next time is later: no one asks before, and nothing is told twice */
+	/* no reading before the interval ends, and no repeated line */
 	logged[0] = '\0';
 	smart_look(members, 100 + SMART_SECONDS - 1);
 	sem_getvalue(&asked, &value);
@@ -139,7 +139,7 @@ static void test_silent(void **state)
 	do
 		smart_look(members, 100 + SMART_SECONDS);
 	while (sem_trywait(&asked));
-	/* it went silent: what it told last stays */
+	/* silent now: the last reading stays */
 	drive = (struct smart){ 0 };
 	let_both_answer();
 	assert_true(smart_of("kv0", "a").valid);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The hash table: against a plain array, with keys that crowd. */
+/* The hash table compared with a plain array, with colliding keys. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,9 +20,9 @@ struct entry {
 };
 
 static struct table table = { .size = sizeof(struct entry) };
-static uint64_t values[KEYS];	/* 0: not there */
+static uint64_t values[KEYS];	/* 0: not in the table */
 
-/* Some of them want the same place, the last one's neighbours wrap around. */
+/* Returns keys that collide; the last ones' neighbours wrap around. */
 static uint64_t key_of(size_t i)
 {
 	return i % 3 ? i + 1 : (i + 1) << 40;
@@ -83,7 +83,10 @@ static void visit(void *arg, const void *entry)
 	visits[((const struct entry *)entry)->value]++;
 }
 
-/* Whatever the table becomes between two shares: what was there all the time was seen once. */
+/*
+ * Entries present all the time are visited exactly once, however the table changes between
+ * shares.
+ */
 static void test_shares(void **state)
 {
 	struct table moving = { .size = sizeof(struct entry) };
@@ -96,7 +99,7 @@ static void test_shares(void **state)
 		memset(visits, 0, sizeof(visits));
 		for (uint64_t share = 0; share < shares; share++) {
 			table_share(&moving, share, shares, visit, visits);
-			/* half of the keys come and go, and the table grows: it has the first half all the time */
+			/* half of the keys change and the table grows, the first half stays */
 			for (size_t n = 0; n < 3; n++) {
 				size_t i = KEYS / 2 + (size_t)random() % (KEYS / 2);
 				struct entry *entry = table_find(&moving, key_of(i));
@@ -118,7 +121,7 @@ static void test_shares(void **state)
 
 #define CHOSEN	2100
 
-/* Entries one after the other, at most, of keys that one multiplication would put in one place. */
+/* Longest run of occupied slots, with keys that collide under a plain multiplication. */
 static size_t longest_run(struct table *chosen)
 {
 	size_t run = 0, longest = 0;
@@ -132,7 +135,7 @@ static size_t longest_run(struct table *chosen)
 	return longest;
 }
 
-/* Who chooses keys can't choose their places: these differ from table to table. */
+/* Clients cannot choose slots by choosing keys: each table has its own seed. */
 static void test_chosen_keys(void **state)
 {
 	struct table a = { .size = sizeof(struct entry) }, b = a;

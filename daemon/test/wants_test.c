@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Keys in hex, the map of sessions, and requests of which bits are changed: none does more
- * than be refused; the sanitizers watch. What each refusal says is in prestage_test.py.
+ * Keys in hex, the map of sessions, and requests with flipped bits, which are at most rejected;
+ * run under sanitizers. prestage_test.py checks the texts of rejections.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void test_keys(void **state)
 	chain_free(&copy);
 }
 
-/* @nr sessions, "0" and so on, of @bytes bytes of keys each. */
+/* Add @nr sessions "0", "1", ... with @bytes bytes of keys each. */
 static void fill(struct sessions *sessions, int nr, size_t bytes)
 {
 	struct chain chain = {
@@ -69,7 +69,7 @@ static void test_sessions(void **state)
 
 	(void)state;
 	chain_of("[\"616263\"]", &chain);
-	/* before there are rules there is room for none */
+	/* no sessions are allowed before rules are set */
 	assert_int_equal(sessions_set(sessions, USER, "s", "kv0", &chain), -E2BIG);
 	sessions_configure(sessions, &rules);
 	assert_null(sessions_get(sessions, USER, "s"));
@@ -82,13 +82,13 @@ static void test_sessions(void **state)
 	assert_string_equal(sessions_get(sessions, OTHER, "s")->pool, "kv1");
 	chain_free(&chain);
 
-	/* the other user's is older, too, but that user has fewer */
+	/* the other user's session is older, but that user has fewer */
 	fill(sessions, 100, 10);
 	assert_int_equal(sessions_nr(sessions), 100);
 	assert_null(sessions_get(sessions, USER, "s"));
 	assert_null(sessions_get(sessions, USER, "0"));
 	assert_non_null(sessions_get(sessions, OTHER, "s"));
-	/* one that is named stays, one that is set again is one */
+	/* using a session keeps it; setting it again does not add one */
 	assert_non_null(sessions_get(sessions, USER, "1"));
 	fill(sessions, 1, 20);
 	assert_int_equal(sessions_nr(sessions), 100);
@@ -120,7 +120,7 @@ static void test_bytes(void **state)
 	sessions_free(sessions);
 }
 
-/* However many one user has, another one keeps his share. */
+/* However many sessions a user has, other users keep theirs. */
 static void test_users(void **state)
 {
 	struct sessions_rules rules = { .sessions = 100, .bytes = 1 << 20 };
@@ -141,7 +141,10 @@ static void test_users(void **state)
 	sessions_free(sessions);
 }
 
-/* Of whom there are too many sessions goes, not one user's who has few long ones; and the other way round. */
+/*
+ * The victim is the user with the most sessions if sessions are short, with the most bytes if
+ * bytes are short.
+ */
 static void test_most(void **state)
 {
 	struct sessions_rules rules = { .sessions = 10, .bytes = 1 << 20 };
@@ -173,7 +176,7 @@ static const char *const requests[] = {
 	" \"kv_hint.prefetch.v1\", \"action_version\": \"1\", \"payload\": {\"keys\": [\"aa\"]}}]}",
 };
 
-/* Whether any of the readers takes it. */
+/* Returns true if any reader accepts @json. */
 static bool taken(const json_t *json)
 {
 	char why[WANTS_WHY_LEN] = "";
@@ -232,7 +235,7 @@ static void test_values(void **state)
 	assert_true(want.deadline_ns && want.stop_at_miss);
 	assert_int_equal(want.priority, 2);
 	want_free(&want);
-	/* the longest lease, where none is named; none without LOOKUP */
+	/* default: the longest lease; no lease without LOOKUP */
 	json_object_del(json, "lease_ms");
 	assert_true(want_read(json, 60000, &want, why));
 	assert_int_equal(want.lease_ms, 60000);

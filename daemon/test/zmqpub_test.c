@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Publishing and subscribing: numbers, what is sent again and to whom, strange requests. */
+/* Publisher and subscriber: numbers, replay and its recipients, invalid requests. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -30,9 +30,9 @@
 static sd_event *event;
 static void *context, *sub, *dealer;
 static struct zmqpub *zmqpub;
-static uint64_t last;		/* number */
-static char *received;		/* a frame, and a 0 behind it */
-static unsigned int made;	/* shares */
+static uint64_t last;		/* last number */
+static char *received;		/* a frame, with a terminating 0 */
+static unsigned int made;	/* shares made */
 static size_t nr_shares, share_bytes;
 static bool no_memory;
 static bool held;		/* the loop does not run */
@@ -42,7 +42,7 @@ int __wrap_zmq_send(void *socket, const void *data, size_t len, int flags);
 
 static bool no_memory_to_send;
 
-/* Fails for the batch of a message. */
+/* Fail for the batch of a message. */
 int __wrap_zmq_send(void *socket, const void *data, size_t len, int flags)
 {
 	if (!no_memory_to_send || !len || (flags & ZMQ_SNDMORE))
@@ -57,7 +57,7 @@ static size_t shares(void *arg)
 	return nr_shares;
 }
 
-/* Share 3 of 7 is "3/7", with blanks up to @share_bytes. */
+/* Share 3 of 7 is "3/7", padded with blanks to @share_bytes. */
 static int share(void *arg, size_t number, size_t nr, kvevents_publish_fn *publish, void *to)
 {
 	char *text = malloc(share_bytes + 32);
@@ -115,7 +115,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* The next frame of @socket, for which the loop runs, to @received: begins with @want, unless that is NULL. */
+/* Run the loop until @socket receives a frame, which must begin with @want unless NULL. */
 static size_t frame(void *socket, const char *want)
 {
 	size_t got;
@@ -152,7 +152,7 @@ static uint64_t number(void *socket)
 	return be64toh(be);
 }
 
-/* A message that is published: topic, a number, which is returned, and @batch. */
+/* Receive a published message: topic, number, @batch. Returns the number. */
 static uint64_t message(void *socket, const char *batch)
 {
 	uint64_t got;
@@ -163,7 +163,7 @@ static uint64_t message(void *socket, const char *batch)
 	return got;
 }
 
-/* A message of an answer: nothing, topic, a number, which is returned, and @batch, as vLLM and SGLang send it. */
+/* Receive a replayed message as vLLM and SGLang send it: empty frame, topic, number, @batch. */
 static uint64_t answered(void *socket, const char *batch)
 {
 	int more;
@@ -244,7 +244,7 @@ static void test_replay(void **state)
 	is_end();
 	for (int i = 0; i < BUFFER; i++)
 		publish(i);
-	/* nothing is missing: from whenever, all that there was */
+	/* all batches are still kept: any low number gets all of them */
 	ask_from(0);
 	for (int i = 0; i < BUFFER; i++) {
 		snprintf(text, sizeof(text), "b%d", i);
@@ -263,13 +263,13 @@ static void test_replay(void **state)
 		answered(dealer, (snprintf(text, sizeof(text), "b%d", i), text));
 	is_end();
 	assert_int_equal(made, 0);
-	/* they are not kept any more: all that is stored, with numbers that end with the last one */
+	/* dropped meanwhile: all stored hashes, with numbers that end at the last one */
 	ask_from(0);
 	assert_int_equal(answered(dealer, "0/2"), last - 1);
 	assert_int_equal(answered(dealer, "1/2"), last);
 	is_end();
 	assert_int_equal(made, 2);
-	/* and that begin with the one that was asked for, if that is near */
+	/* the numbers begin at the requested one if it is close */
 	for (nr_shares = 1; nr_shares < 1000; nr_shares += 500) {
 		ask_from(last - BUFFER);
 		for (unsigned int i = 0; i <= BUFFER; i++) {
@@ -279,7 +279,7 @@ static void test_replay(void **state)
 		is_end();
 	}
 	assert_true(is_quiet(sub));
-	/* it ends where there is no memory, to make a batch or to send it */
+	/* without memory to make or send a batch the answer ends */
 	for (int i = 0; i < 2; i++) {
 		ask_from(0);
 		no_memory = !i;
@@ -296,7 +296,10 @@ static void test_replay(void **state)
 	is_end();
 }
 
-/* Batches that are published while an answer is sent follow on it, and it is whole if they displace what it was to have. */
+/*
+ * Batches published during an answer follow it, and the answer is complete even if they displace
+ * the batches it was to contain.
+ */
 static void test_overtaken(void **state)
 {
 	unsigned int got = 0;
@@ -307,7 +310,7 @@ static void test_overtaken(void **state)
 		publish(i);
 	ask_from(0);
 	assert_int_equal(frame(dealer, NULL), 0);
-	/* some have been sent: so many come meanwhile that the others are not kept any more */
+	/* after the first messages, new batches displace the rest */
 	held = true;
 	n = message(dealer, "b0");
 	for (int i = 0; i < 2 * BUFFER; i++)
@@ -325,8 +328,8 @@ static void test_overtaken(void **state)
 }
 
 /*
- * A peer that asks and does not read: no more is made than it has room for, however often it
- * asks, and another one has its answer nevertheless.
+ * A peer that requests and does not read gets only the messages it can accept, however often it
+ * requests, and another peer is answered.
  */
 static void test_unread(void **state)
 {
@@ -353,10 +356,10 @@ static void test_unread(void **state)
 		ask_from(0);
 	for (int i = 0; i < 2000 && !made; i++)
 		sd_event_run(event, 10000);
-	/* long enough for all of an answer, if it were sent */
+	/* long enough for a complete answer */
 	for (int i = 0; i < 50; i++)
 		sd_event_run(event, 10000);
-	/* what waits here, and what the peer has received */
+	/* messages queued here, and those the peer has received */
 	assert_in_range(made, 1, 8);
 	dealer = client(ZMQ_DEALER, endpoint);
 	nr_shares = 2;
@@ -381,7 +384,7 @@ static void test_strange(void **state)
 	zmq_send(dealer, "", 0, ZMQ_SNDMORE);
 	ask("12345678", 8, "12345678", 8);
 	assert_true(is_quiet(dealer));
-	/* a crowd, some of whom are gone before they are answered */
+	/* many peers, some closed before they are answered */
 	for (int i = 0; i < 1000; i++) {
 		void *other = client(ZMQ_DEALER, REPLAY);
 
@@ -420,7 +423,7 @@ static void count(void *arg, const void *bytes, size_t len)
 	nr_batches++;
 }
 
-/* More than the loop takes in one turn; messages that are none. */
+/* More messages than a turn of the loop takes; invalid messages. */
 static void test_subscriber(void **state)
 {
 	void *engine = zmq_socket(context, ZMQ_PUB);
@@ -444,7 +447,7 @@ static void test_subscriber(void **state)
 	zmq_close(engine);
 }
 
-/* ZeroMQ connects in vain for ever: that is told, and so is a connection that goes. */
+/* ZeroMQ retries forever: a missing connection is reported, and a lost one. */
 static void test_connected(void **state)
 {
 	void *engine = zmq_socket(context, ZMQ_PUB);
@@ -473,7 +476,7 @@ static void test_connected(void **state)
 	zmq_close(engine);
 }
 
-/* A port that nobody listens on. */
+/* Returns a port without a listener. */
 static unsigned int free_port(void)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -485,7 +488,7 @@ static unsigned int free_port(void)
 	return ntohs(at.sin_port);
 }
 
-/* A connection that has shaken hands as a socket of @type. */
+/* Returns a connection after the handshake of a socket of @type. */
 static int raw_client(unsigned int port, const char *type)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -505,7 +508,7 @@ static int raw_client(unsigned int port, const char *type)
 	return fd;
 }
 
-/* Whether the peer has closed @fd. */
+/* Returns true if the peer has closed @fd. */
 static bool is_closed(int fd)
 {
 	static char bytes[4096];
@@ -517,7 +520,7 @@ static bool is_closed(int fd)
 	return !n || errno == ECONNRESET;
 }
 
-/* A peer that sends @part without an end is closed before ZeroMQ keeps much of it. */
+/* Send @part without an end: the connection is closed before ZeroMQ stores much of it. */
 static void flood(unsigned int port, const char *type, const char *part, size_t len)
 {
 	int fd = raw_client(port, type);
@@ -532,7 +535,10 @@ static void flood(unsigned int port, const char *type, const char *part, size_t 
 	close(fd);
 }
 
-/* ZeroMQ bounds neither the topics nor the frames of a peer: one that sends too much, or is too many, is disconnected. */
+/*
+ * Peers that send too much or are too many are disconnected: ZeroMQ limits neither topics nor
+ * frames.
+ */
 static void test_floods(void **state)
 {
 	unsigned int ports[2] = { free_port(), free_port() };
@@ -551,11 +557,11 @@ static void test_floods(void **state)
 	context = zmq_ctx_new();
 	assert_true(sd_event_new(&event) >= 0);
 	assert_int_equal(zmqpub_open(event, context, &rules, &zmqpub), 0);
-	/* empty frames after which more come */
+	/* empty frames, more to follow */
 	for (size_t i = 0; i < sizeof(part); i++)
 		part[i] = !(i % 2);
 	flood(ports[1], "DEALER", part, sizeof(part));
-	/* subscriptions to topics that nobody else has */
+	/* subscriptions to unique topics */
 	for (size_t i = 0; i < sizeof(part); i++)
 		part[i] = i % 252 ? i % 252 == 1 ? (char)250 : i % 252 == 2 ? 1 : (char)random() : 0;
 	flood(ports[0], "SUB", part, sizeof(part));
@@ -569,7 +575,7 @@ static void test_floods(void **state)
 	assert_int_equal(closed, 300 - 256);
 	for (int i = 0; i < 300; i++)
 		close(fds[i]);
-	/* others are served, and those that are gone are no peers any more */
+	/* other peers are served, and closed ones are forgotten */
 	for (int i = 0; i < 300; i++)
 		sd_event_run(event, 1000);
 	sub = client(ZMQ_SUB, endpoints[0]);
