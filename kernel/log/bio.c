@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bios. Everything goes through submit_bio() on the member's block device:
- * queues, multipath, reconnects and TLS stay its driver's.
+ * Bios. All I/O uses submit_bio() on the member's block device: queues, multipath, reconnects and
+ * TLS are up to its driver.
  *
  * The rules:
- * - Each bio is counted in member->ios before its submission and at its
- *   completion, so that the watchdog sees a silent device whatever it has been
- *   asked for.
- * - Only the member's own works wait for a tag or for a frozen queue, because
- *   deadlines, cancel and SIGKILL don't reach a submitter that waits there. So bios
- *   are REQ_NOWAIT, and a work submits those that would have to wait, in their
- *   order. It does so in the root cgroup: a budget that is used up must not stop the
- *   bios of others.
+ * - Each bio is counted in member->ios before submission and at completion, so that the watchdog
+ *   sees a silent device whatever the request was.
+ * - Only the member's own works wait for a tag or a frozen queue, because deadlines, cancel and
+ *   SIGKILL do not reach a submitter there. So bios are REQ_NOWAIT, and a work submits bios that
+ *   would wait, in order. The work runs in the root cgroup, or else an exhausted budget stops all.
  */
 #include <linux/major.h>
 #include <linux/memremap.h>
@@ -20,13 +17,13 @@
 #include "log/log.h"
 #include "trace.h"
 
-/* The watchdog sees what is done by the bio: not too long ones. */
+/* Limit of a bio, because the watchdog sees progress by completed bios only. */
 #define BIO_BYTES	(4u << 20)
 
 /*
- * struct kvblk_bio - a bio, and how to submit it anew
- * @iter: what it is for; drivers change the bio's own, as they do with
- * @opf: its flags
+ * struct kvblk_bio - a bio, and the means to submit it again
+ * @iter: range of the bio; saved because drivers change bio.bi_iter
+ * @opf: flags of the bio; saved because drivers change bio.bi_opf
  */
 struct kvblk_bio {
 	struct bvec_iter iter;
@@ -39,7 +36,7 @@ static struct kvblk_bio *io_own(struct bio *bio)
 	return container_of(bio, struct kvblk_bio, bio);
 }
 
-/* Not freezable: it only goes on with what others have begun. */
+/* Not freezable, because the work only continues what tasks have submitted. */
 static struct workqueue_struct *io_wq;
 
 int kvblk_io_init(void)
@@ -58,12 +55,15 @@ static void io_account(struct kvblk_member *member)
 	this_cpu_inc(member->ios->submitted);
 }
 
-/* Many operations in a row, or the end of a silence, is more than a bad block. */
+/*
+ * Marks the member failing or read-only after tun.failing_run failures in a row, or after a
+ * failure at the end of a silence: more than a bad block.
+ */
 static noinline void io_failed(struct kvblk_member *member, bool write, bool first)
 {
 	u32 limit = READ_ONCE(member->pool->tun.failing_run), run;
 
-	/* a share of those done: each counts */
+	/* a count of bios, to be compared with @done; @error_run below counts operations */
 	this_cpu_inc(member->ios->failed);
 	if (write)
 		this_cpu_inc(member->ios->writes_failed);
@@ -72,7 +72,7 @@ static noinline void io_failed(struct kvblk_member *member, bool write, bool fir
 	run = atomic_inc_return(&member->error_run[write]);
 	if (!limit || (run < limit && !READ_ONCE(member->suspect)))
 		return;
-	/* a thin volume that is full reads well; at the end of a silence nobody knows */
+	/* a full thin volume still reads; after a silence reads are unknown, too */
 	if (write && !READ_ONCE(member->suspect))
 		WRITE_ONCE(member->read_only, true);
 	else
@@ -80,11 +80,9 @@ static noinline void io_failed(struct kvblk_member *member, bool write, bool fir
 }
 
 /*
- * The watchdog reports; this may be an interrupt. One place that can't be read is
- * no failure of the member, nor is what a caller writes to its pages during a get
- * with protection information, nor what the member can't do with another device's
- * memory (p2p), nor a discard. A place that can't be written is: the drive has no
- * others left.
+ * Counts a completed bio. May run in an interrupt: the watchdog reports. Not a failure of the
+ * member: one unreadable place, pages changed during a get with protection information, another
+ * device's memory (p2p), a discard. But an unwritable place is: no spare blocks are left.
  */
 static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 {
@@ -97,10 +95,10 @@ static void io_unaccount(struct kvblk_io *io, const struct bio *bio)
 	if (write)
 		this_cpu_inc(member->ios->writes);
 	if (unlikely(status)) {
-		/* never the errno: a status unknown to this kernel maps to 0 */
+		/* not the errno, because a status unknown to this kernel maps to 0 */
 		bool first = !cmpxchg(&whole->status, 0, status);
 
-		/* the way to another device's memory says nothing of the cache */
+		/* an error of another device's memory proves nothing about the cache */
 		if (bio_op(bio) == REQ_OP_WRITE && !whole->p2p)
 			atomic_inc(&member->write_errors);
 		if (!whole->p2p && status != BLK_STS_PROTECTION &&
@@ -125,7 +123,7 @@ u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *i
 		sum.writes += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes);
 		sum.writes_failed += READ_ONCE(per_cpu_ptr(member->ios, cpu)->writes_failed);
 	}
-	/* what was submitted is no less than what is done */
+	/* read @done first, so that the difference is never negative */
 	smp_rmb();
 	for_each_possible_cpu(cpu)
 		sum.submitted += READ_ONCE(per_cpu_ptr(member->ios, cpu)->submitted);
@@ -140,7 +138,7 @@ static void io_drop(struct kvblk_io *io)
 		io->done(io);
 }
 
-/* The device has no room for it now, or other bios wait for that already. */
+/* Queues a bio that would wait for a tag, or behind other bios in the queue. */
 static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
 {
 	struct kvblk_queue *queue = &member->queues[op_is_write(bio_op(bio))];
@@ -148,11 +146,11 @@ static noinline void io_postpone(struct kvblk_member *member, struct bio *bio)
 	guard(spinlock_irqsave)(&queue->lock);
 	bio_list_add(&queue->bios, bio);
 	WRITE_ONCE(queue->nr, queue->nr + 1);
-	/* while nobody can take it: without bios the member may go */
+	/* under the lock, because the member may be freed once its queue is empty */
 	queue_work(io_wq, &queue->work);
 }
 
-/* The device takes it, but not as REQ_NOWAIT. */
+/* Returns whether the bio failed only because of REQ_NOWAIT. */
 static bool io_would_wait(struct bio *bio)
 {
 	return io_own(bio)->opf & REQ_NOWAIT &&
@@ -184,7 +182,7 @@ void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 	atomic_set(&io->pending, 1);
 }
 
-/* Pages of which memory may be in one bio: see p2p/route.c. */
+/* Returns whether the pages may share a bio; see p2p/route.c. */
 static bool io_same_owner(const struct page *page, const struct page *first)
 {
 	return (!is_pci_p2pdma_page(page) && !is_pci_p2pdma_page(first)) ||
@@ -192,9 +190,8 @@ static bool io_same_owner(const struct page *page, const struct page *first)
 }
 
 /*
- * Bytes of @iter that go into one bio. The block layer does not split REQ_NOWAIT
- * bios, so this function does, by the device's limits. It ignores rare limits, such
- * as boundaries in memory: then the bio goes to a work and is split there.
+ * Returns the bytes of @iter that fit one bio, because the block layer does not split REQ_NOWAIT
+ * bios. Ignores rare limits, such as memory boundaries: a work splits such bios.
  */
 static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 			    struct bvec_iter iter)
@@ -210,7 +207,7 @@ static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 	if (queue->limits.chunk_sectors)
 		most = min(most, blk_boundary_sectors_left(start,
 							   queue->limits.chunk_sectors));
-	/* as get_max_io_size() does it: not in the middle of a physical block */
+	/* as get_max_io_size(): never split a physical block */
 	start &= physical - 1;
 	if (round_down(start + most, physical) > start)
 		most = round_down(start + most, physical) - start;
@@ -230,7 +227,7 @@ static noinline u32 io_fits(const struct kvblk_io *io, const struct bio_vec *bv,
 
 static void io_fill(struct bio *bio, struct kvblk_io *io, const struct bio_vec *bv)
 {
-	/* as bio_iov_bvec_set() does it: the vectors are not the bio's */
+	/* as bio_iov_bvec_set(): the bio does not own the vectors */
 	bio_set_flag(bio, BIO_CLONED);
 	bio->bi_io_vec = (struct bio_vec *)bv;
 	bio->bi_iter = io_own(bio)->iter;
@@ -238,7 +235,6 @@ static void io_fill(struct bio *bio, struct kvblk_io *io, const struct bio_vec *
 	bio->bi_end_io = io_end_bio;
 }
 
-/* Bios that had to wait, as they were. */
 static void io_work(struct work_struct *work)
 {
 	struct kvblk_queue *queue = container_of(work, struct kvblk_queue, work);
@@ -260,7 +256,6 @@ static void io_work(struct work_struct *work)
 		bio->bi_ioprio = ioprio;
 		io_fill(bio, io, bv);
 		submit_bio(bio);
-		/* bios from now on need not wait behind it */
 		scoped_guard(spinlock_irq, &queue->lock)
 			WRITE_ONCE(queue->nr, queue->nr - 1);
 		cond_resched();
@@ -295,7 +290,7 @@ void kvblk_io_limits(struct kvblk_member *member)
 	u32 segments;
 	bool nowait;
 
-	/* some releases of md take a leg's BLK_STS_AGAIN for its failure */
+	/* some releases of md take BLK_STS_AGAIN of a leg for a failure */
 	nowait = bdev_nowait(member->bdev) &&
 		 member->bdev->bd_disk->major != MD_MAJOR;
 	WRITE_ONCE(member->nowait, nowait ? REQ_NOWAIT : 0);
@@ -307,7 +302,6 @@ void kvblk_io_limits(struct kvblk_member *member)
 		   queue_max_segments(queue) - min(queue_max_segments(queue), segments));
 }
 
-/* One bio, of what @iter says. */
 static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_vec *bv,
 			  struct bvec_iter iter)
 {
@@ -323,7 +317,6 @@ static void io_submit_bio(struct kvblk_io *io, blk_opf_t opf, const struct bio_v
 	io_account(member);
 	kvblk_count_at(member->stats, op_is_write(opf) ? KVBLK_C_WRITE_BYTES :
 						       KVBLK_C_READ_BYTES, iter.bi_size);
-	/* other bios came first */
 	if (unlikely(READ_ONCE(member->queues[op_is_write(opf)].nr)))
 		io_postpone(member, bio);
 	else
@@ -392,7 +385,7 @@ static void io_wake(struct kvblk_io *io)
 	complete(&container_of(io, struct io_waiter, io)->over);
 }
 
-/* Returns 0, -EIO if the place on the device is to blame, or why it was not reached. */
+/* Returns 0, -EIO if the place on the device is bad, or why the device was not reached. */
 static int io_errno(blk_status_t status)
 {
 	switch (status) {
@@ -414,7 +407,7 @@ static int io_errno(blk_status_t status)
 	}
 }
 
-/* Background work may wait as long as the device likes; nobody hangs on it. */
+/* Waits in TASK_IDLE, because background work may wait long without a hung-task report. */
 static int io_wait(struct io_waiter *waiter)
 {
 	kvblk_io_end(&waiter->io);
@@ -462,11 +455,10 @@ int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 	return err;
 }
 
-/* Reads of a place that fails, and of a device that can't be reached, a second apart. */
+/* Tries at a bad place, and waits of a second for a device out of reach. */
 #define READ_TRIES	3
 #define READ_WAITS	10
 
-/* Nobody waits for what is read. */
 static bool io_needless(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
@@ -490,7 +482,6 @@ int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len)
 	}
 }
 
-/* A bio that moves no data. */
 static int io_sync_bare(struct kvblk_member *member, blk_opf_t opf, u64 pos, u32 bytes)
 {
 	struct io_waiter waiter;
@@ -531,11 +522,10 @@ static noinline void sigpipe_mask(struct kvblk_sigpipe *shield)
 }
 
 /*
- * nvme-tcp sends from the submitter's context, without MSG_NOSIGNAL: a target
- * that dies would kill the runtime by SIGPIPE. The signal is blocked, and removed
- * if it was not pending before; the task's plug is flushed before that. A task
- * that ignores SIGPIPE, as Python does, or blocks it takes no lock and keeps its
- * plug. It must go on ignoring it until its operations end.
+ * Blocks SIGPIPE for the task: nvme-tcp sends from the submitter's context without MSG_NOSIGNAL,
+ * and a dying target would kill the runtime. A SIGPIPE that was not pending before is removed at
+ * the end, after a flush of the task's plug. A task that blocks or ignores SIGPIPE, as Python
+ * does, takes no lock and keeps its plug: it must ignore SIGPIPE until its operations complete.
  */
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield)
 {
@@ -561,7 +551,7 @@ void kvblk_sigpipe_out(struct kvblk_sigpipe *shield)
 
 	if (shield->masked && plug) {
 		blk_finish_plug(plug);
-		/* empty, and its owner's still */
+		/* the plug is empty, and still on its owner's stack */
 		current->plug = plug;
 	}
 	if (!shield->was_pending &&

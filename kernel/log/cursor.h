@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Room in an open segment: one atomic holds the next free unit (upper half) and
- * the number of records so far (lower half), -1 once it is closed.
- *
- * The rule: the summary's room is part of each check, so that sealing never
- * lacks it.
+ * Cursor of an open segment: one atomic has the next free unit (upper half) and the number of
+ * records (lower half), or -1 once the segment is closed. Each reservation leaves space for the
+ * summary, so that sealing never lacks it.
  *
  * Pure logic: compiled for user space by selftests/host.
  */
@@ -29,8 +27,8 @@ static inline u32 kvblk_cursor_nr(s64 cursor)
 }
 
 /*
- * Takes @units of a segment of @segment_units: the record's place in @unit, its
- * number in @index. False: closed, or too little is left. Any context.
+ * Reserves @units of a segment of @segment_units, at @unit, as record number @index. Returns
+ * false if the segment is closed or has too little space. Any context.
  */
 static inline bool kvblk_cursor_take(atomic64_t *cursor, u32 units,
 				     u32 segment_units, u32 *unit, u32 *index)

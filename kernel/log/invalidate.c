@@ -1,40 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Kills of stale records.
+ * Invalidation of stale records ("kills" in symbols).
  *
- * A record that leaves the index while its segment lives (deleted, evicted from
- * a full index, superseded, not acknowledged) could be found by a restart. Its
- * header is therefore overwritten, durably. The segment's summary may list it,
- * so the segment is marked first (KVBLK_SEGF_KILLS), and a restart reads the
+ * A restart could find a record that has left the index while its segment lives: deleted,
+ * evicted, superseded, or not acknowledged. So the header is overwritten, durably. The segment is
+ * marked before (KVBLK_SEGF_KILLS), because its summary may list the record: a restart reads the
  * headers of a marked segment.
  *
  * The rules:
- * - A kill is listed before its entry leaves the index, so that a delete finds
- *   one of the two. An eviction learns only afterwards which entry had to go;
- *   pool->kill_gate keeps deletes from looking in between.
- * - A kill belongs to its member. Nobody waits for the kills of a member that
- *   does not answer: deletes that do are failed with -EIO, the kills stay
- *   listed until the member answers or leaves the pool.
- * - A member lists at most about KVBLK_KILLS_MAX kills, which is meant for members that
- *   do not answer. At that number it gets no puts, its entries are not evicted, and a
- *   put may not supersede them. Deletes list no more than half of that, because nobody's
- *   deletes may keep others from storing blocks. The rest is for puts and evictions.
- * - A delete waits until the list has room for it, as long as the member's kills end.
- * - The index tells ids apart by their token only, and so do kills.
+ * - An invalidation is queued before the entry leaves the index, so that a delete finds either.
+ *   An eviction knows its victim only afterwards: pool->kill_gate makes deletes wait meanwhile.
+ * - Invalidations belong to a member. If the member does not respond, waiting deletes fail with
+ *   -EIO, and invalidations stay queued until the member responds or leaves the pool.
+ * - A member queues about KVBLK_KILLS_MAX invalidations, a limit meant for members that do not
+ *   respond. At the limit puts skip the member and may not supersede its entries, and none is
+ *   evicted. Deletes may use half of the limit: the rest is for puts and evictions.
+ * - A delete waits for space in the queue as long as invalidations of the member complete.
+ * - The index distinguishes ids by token only, and so do invalidations.
  */
 #include <linux/slab.h>
 
 #include "log/log.h"
 #include "trace.h"
 
-/* From now on a kill of a record that may be in @seg's summary is safe. */
 int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
 		    u64 gen)
 {
 	int err;
 
 	scoped_guard(spinlock, &member->lock) {
-		/* durable, not only set: another kill may be writing the table */
+		/* check kills_durable, because another task may still be writing the flag */
 		if (seg->kills_durable || seg->gen != gen)
 			return 0;
 		seg->flags |= KVBLK_SEGF_KILLS;
@@ -48,7 +43,7 @@ int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
 	return 0;
 }
 
-/* ---- the lists ---- */
+/* ---- queues ---- */
 
 static struct hlist_head *kill_bucket(struct kvblk_pool *pool, u64 token)
 {
@@ -60,7 +55,10 @@ static u64 id_token(const struct kvblk_pool *pool, struct kvblk_id id)
 	return kvblk_index_token(&pool->index, id);
 }
 
-/* Tells the index whether entries on @member may be evicted, and puts if they may. */
+/*
+ * Records whether the queue is full. If so, the index evicts no entry of @member; else wakes
+ * puts.
+ */
 static void kills_full(struct kvblk_member *member, bool full)
 {
 	struct kvblk_pool *pool = member->pool;
@@ -76,7 +74,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 	wake_up_all(&pool->space_wait);
 }
 
-/* Counts a kill that is listed (1) or no more (-1), and opens or shuts deletes. */
+/* Adds @more to the number of queued invalidations, and stops or resumes deletes and puts. */
 static void kills_count(struct kvblk_member *member, int more)
 {
 	struct kvblk_pool *pool = member->pool;
@@ -123,8 +121,8 @@ static struct kvblk_kill *kill_alloc(gfp_t gfp)
 }
 
 /*
- * Lists @kill, held back until kill_go(). False, and @kill is freed: nothing has
- * to be killed, since the segment has moved on, or its member or pool is gone.
+ * Queues @kill, held until kill_go(). Returns false and frees @kill if the segment has another
+ * generation, or if member or pool is gone.
  */
 static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 token,
 		      const struct kvblk_slot *slot)
@@ -172,7 +170,6 @@ static void kill_unlist(struct kvblk_kill *kill)
 	percpu_ref_put(&pool->users);
 }
 
-/* Ends the delete that waits for @kill, if one still does. */
 static void kill_tell(struct kvblk_kill *kill, blk_status_t status)
 {
 	struct kvblk_io *waiter = xchg(&kill->waiter, NULL);
@@ -183,17 +180,16 @@ static void kill_tell(struct kvblk_kill *kill, blk_status_t status)
 	kvblk_io_end(waiter);
 }
 
-/* ---- the writes ---- */
+/* ---- writes ---- */
 
-/* Kills that a member writes at once. */
 #define KILLS_INFLIGHT	32
-/* Between two tries, twice as long after each failure, up to this. */
+/* Limit of the time between two tries, which doubles after each failure. */
 #define KILL_GAP_MAX	(64ul * HZ)
 
 /*
- * struct kill_run - kills that a member writes
- * @written: those whose write is over
- * @over: as often as there are some
+ * struct kill_run - invalidations in flight on a member
+ * @written: invalidations with a complete write
+ * @over: completed once for each entry of @written
  */
 struct kill_run {
 	struct llist_head written;
@@ -201,9 +197,8 @@ struct kill_run {
 };
 
 /*
- * The segment has been retired durably, or the member is leaving, so its epoch
- * falls behind the others': the record can't come back. Or the pool is leaving,
- * and the member does not take the write.
+ * Returns whether the record cannot come back: the segment is retired durably, or the member
+ * leaves with an outdated epoch. Also if the pool is destroyed and the write is impossible.
  */
 static bool kill_needless(const struct kvblk_kill *kill)
 {
@@ -215,7 +210,7 @@ static bool kill_needless(const struct kvblk_kill *kill)
 		(kill->failed || !kvblk_member_writable(member)));
 }
 
-/* It is given up with its pool, and the record stays: no delete is sure any more. */
+/* Counts an invalidation given up with the pool, since deletes must fail while the record stays. */
 static void kill_forget(const struct kvblk_kill *kill)
 {
 	if (READ_ONCE(kill->member->state) <= KVBLK_MEMBER_UP &&
@@ -232,7 +227,6 @@ static void kill_written(struct kvblk_io *io)
 	complete(&run->over);
 }
 
-/* Submits the write of a kill, unless it is needless. */
 static void kill_start(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
@@ -244,7 +238,7 @@ static void kill_start(struct kvblk_kill *kill)
 	kvblk_io_start(&kill->io, member, kill_written);
 	if (kill_needless(kill)) {
 		kill_forget(kill);
-		/* until the others have the new epoch, a delete can't be sure */
+		/* deletes must fail until the other members have the new epoch */
 		if (atomic_read(&member->pool->unsure))
 			kill->io.status = BLK_STS_OFFLINE;
 	} else if (kvblk_kill_mark(member, kill->seg, kill->gen)) {
@@ -261,10 +255,7 @@ static void kill_start(struct kvblk_kill *kill)
 	kvblk_io_end(&kill->io);
 }
 
-/*
- * The write is over: the record is dead, or can't come back, or (false) the
- * kill stays listed for another try.
- */
+/* Ends a try. Returns false if the invalidation stays queued for another try. */
 static bool kill_end(struct kvblk_kill *kill)
 {
 	struct kvblk_member *member = kill->member;
@@ -272,13 +263,13 @@ static bool kill_end(struct kvblk_kill *kill)
 	blk_status_t status = kill->io.status;
 	bool again;
 
-	/* another write was told that the cache has lost it */
+	/* the cache has lost the filler, as reported to another write */
 	if (!status && kill->filler && !kvblk_fua(member) &&
 	    kvblk_writes_failed(member, kill->write_errors))
 		status = BLK_STS_IOERR;
 	again = status && !kill_needless(kill);
 
-	/* the member is going: should it be back one day */
+	/* note the record of a leaving member, in case the member returns */
 	if (!again && (status || !kill->filler))
 		kvblk_absent_note_place(member, kill->seg - member->segs, kill->unit);
 	free_page((unsigned long)kill->filler);
@@ -303,7 +294,7 @@ static bool kill_end(struct kvblk_kill *kill)
 	return !again;
 }
 
-/* Takes a kill that can be written now, or is needless; or NULL. */
+/* Takes an invalidation to write now, or a needless one. Returns NULL if there is none. */
 static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run *run)
 {
 	bool ok = kvblk_member_writable(member);
@@ -315,14 +306,13 @@ static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run
 		    ((kill->failed || !ok) && !kill_needless(kill)))
 			continue;
 		kill->run = run;
-		/* those that are being written are not in the way of the next one */
+		/* move invalidations in flight out of the way of the next search */
 		list_move_tail(&kill->link, &member->kills);
 		return kill;
 	}
 	return NULL;
 }
 
-/* Waits until the write of one is over. */
 static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **rest)
 {
 	struct llist_node *first;
@@ -355,7 +345,7 @@ void kvblk_kill_work(struct work_struct *work)
 		if (!inflight)
 			break;
 		tried = true;
-		/* the last one may give up the last reference to the member */
+		/* may drop the last member reference; kvblk_member_free() waits for the work */
 		failed |= !kill_end(kill_wait(&run, &rest));
 		inflight--;
 		cond_resched();
@@ -397,12 +387,12 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 
 /* ---- changes of the index ---- */
 
-/* The entry is gone: the kill may begin, unless a @writer is not done. */
+/* Starts an invalidation after the entry was removed, unless the @writer is in flight. */
 static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 		    const struct kvblk_slot *old, bool writer,
 		    struct kvblk_io *waiter)
 {
-	/* what is being written gives its room back itself */
+	/* kvblk_room_release() subtracts the units of a put in flight */
 	if (old->state != KVBLK_SLOT_WRITING)
 		atomic_sub(kill->units, &kill->seg->live_units);
 	guard(spinlock)(&pool->kill_lock);
@@ -422,7 +412,7 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	ret = kvblk_index_insert(&pool->index, id, slot, old, false);
 	if (ret != -ENOSPC)
 		return ret;
-	/* before the eviction, which can't be taken back */
+	/* allocate before the eviction, which cannot be undone */
 	kill = kill_alloc(GFP_NOIO);
 	if (!kill)
 		return -ENOSPC;
@@ -450,7 +440,7 @@ bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			kill_unlist(kill);
 		return false;
 	}
-	/* a put that is still writing must be over before its record is killed */
+	/* a put in flight must complete before its record is invalidated */
 	if (listed)
 		kill_go(pool, kill, old, new && old->state == KVBLK_SLOT_WRITING,
 			NULL);
@@ -496,7 +486,7 @@ void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
 	struct kvblk_kill *kill = kill_alloc(GFP_NOIO | __GFP_NOFAIL);
 	struct kvblk_slot stale = *slot;
 
-	/* never an entry, so never counted */
+	/* live_units does not count a record that never was an entry */
 	stale.state = KVBLK_SLOT_WRITING;
 	if (kill_list(pool, kill, id_token(pool, id), &stale))
 		kill_go(pool, kill, &stale, false, NULL);
@@ -516,7 +506,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 			    kill->member->seg_base +
 			    (kill->seg - kill->member->segs) != slot->seg)
 				continue;
-			/* held: the task that took the slot over is about to go on */
+			/* if @held is set, the task that took over the slot will call kill_go() */
 			kill->settled = true;
 			kill->writer = false;
 			found = true;
@@ -529,7 +519,6 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 
 /* ---- deletes ---- */
 
-/* It was tried and failed, or can't be tried now. */
 static bool kill_stuck(const struct kvblk_kill *kill)
 {
 	return READ_ONCE(kill->failed) ||
@@ -543,7 +532,7 @@ int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id)
 	struct kvblk_kill *kill;
 	int ret = 0;
 
-	/* an eviction has listed its kill by now */
+	/* wait for an eviction that has removed an entry but not queued its invalidation */
 	spin_lock(&pool->kill_gate);
 	spin_unlock(&pool->kill_gate);
 	guard(spinlock)(&pool->kill_lock);

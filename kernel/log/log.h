@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The log: segments, records' I/O, what makes room, what must not come back. */
+/* The log: I/O, segments, restore, reclaim, invalidation, write throttle, DRAM blocks. */
 #ifndef KVBLK_LOG_H
 #define KVBLK_LOG_H
 
@@ -10,29 +10,22 @@ struct kvblk_req;
 /* ---- bio.c ---- */
 
 /*
- * Reads or writes @len bytes at @pos from or to @buf (page-aligned, kmalloc
- * or vmalloc) and waits. @opf: REQ_OP_* and flags. Returns 0; -EIO if the place is to
- * blame; another errno if the device could not be reached.
+ * Reads or writes @len bytes at @pos and waits. @buf: page-aligned, from kmalloc or vmalloc.
+ * Returns 0, -EIO if the place is bad, or another errno if the device was not reached.
  */
 int kvblk_io_sync(struct kvblk_member *member, blk_opf_t opf, u64 pos,
 		  void *buf, size_t len);
-/*
- * Reads as kvblk_io_sync() does, and again if that fails. Returns 0; -EIO if the place
- * can't be read; another errno if the device could not be reached, or memory was short.
- */
+/* Reads and returns as kvblk_io_sync(), with retries. */
 int kvblk_io_read(struct kvblk_member *member, u64 pos, void *buf, size_t len);
 int kvblk_io_flush(struct kvblk_member *member);
-/* Discards what the device can, and waits. An error means nothing. */
+/* Discards @bytes at @pos if the device supports it, and waits. Errors are ignored. */
 void kvblk_io_discard(struct kvblk_member *member, u64 pos, u32 bytes);
 
-/*
- * Around submissions in a task's own context: a target that dies must not kill
- * it by SIGPIPE.
- */
+/* Signal state of a task that submits: a dying target must not kill it by SIGPIPE. */
 struct kvblk_sigpipe {
 	sigset_t saved;
 	bool was_pending;
-	bool masked;			/* by us; @saved is what it was */
+	bool masked;			/* we blocked SIGPIPE; @saved: the old mask */
 };
 
 void kvblk_sigpipe_block(struct kvblk_sigpipe *shield);
@@ -46,25 +39,23 @@ static inline void kvblk_sigpipe_restore(struct kvblk_sigpipe *shield)
 
 int kvblk_io_init(void);
 void kvblk_io_exit(void);
-/* What it keeps in a new member: 0 or -ENOMEM. */
 int kvblk_io_member_init(struct kvblk_member *member);
-/* The device's limits, as they are now. */
 void kvblk_io_limits(struct kvblk_member *member);
-/* No bio is under way. */
+/* Frees the bio part of a member that has no bio in flight. */
 void kvblk_io_member_exit(struct kvblk_member *member);
 
-/* Bios submitted and not completed, of all CPUs; in @ios (or NULL) the sums. */
+/* Returns the number of bios in flight. Stores the sums of all CPUs in @ios unless NULL. */
 u64 kvblk_member_inflight(const struct kvblk_member *member, struct kvblk_ios *ios);
 
 /**
  * struct kvblk_io - bios in flight for one purpose
- * @member: their device
- * @whole: what they are a part of, or NULL
- * @pending: bios, plus one while they are being submitted
- * @status: the first error
- * @ioprio: of its bios; 0: that of the task which submits them
- * @p2p: there are pages of PCI devices in it
- * @done: called when all are over, in any context
+ * @member: member of the bios
+ * @whole: larger I/O with @io as a part, or NULL
+ * @pending: bios in flight, plus one while bios are being submitted
+ * @status: first error of a bio
+ * @ioprio: priority of the bios; 0: priority of the submitting task
+ * @p2p: pages of PCI devices are among the vectors
+ * @done: called when all bios are complete, in any context
  */
 struct kvblk_io {
 	struct kvblk_member *member;
@@ -79,22 +70,21 @@ struct kvblk_io {
 void kvblk_io_start(struct kvblk_io *io, struct kvblk_member *member,
 		    void (*done)(struct kvblk_io *io));
 /*
- * Submits bios over @nr vectors, one stretch of media from @pos on. @bv stays as
- * it is until @done. Waits for memory and for the budget of the caller's cgroup
- * (io.cost), and for no device.
+ * Submits bios over @nr vectors, contiguous on media from @pos on. @bv must not change before
+ * @done. Sleeps for memory or the io.cost budget of the caller's cgroup, never for a device.
  */
 void kvblk_io_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 		     const struct bio_vec *bv, u32 nr);
-/* The same over what @iter says, which is in no more than @nr vectors. */
+/* Submits the range @iter of @bv, at most @nr vectors, as kvblk_io_submit() does. */
 void kvblk_io_submit_iter(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			  const struct bio_vec *bv, struct bvec_iter iter, u32 nr);
 /*
- * A part of @whole, which @done, in any context, lets go on by kvblk_io_end(). Errors
- * are those of @whole.
+ * Starts @io as a part of @whole, which collects its errors and stays in flight until @done, in
+ * any context, calls kvblk_io_end(@whole).
  */
 void kvblk_io_start_part(struct kvblk_io *io, struct kvblk_io *whole,
 			 void (*done)(struct kvblk_io *io));
-/* No more bios come. @done is called from here when all are over. */
+/* Ends the submission of bios, or a part of @io. Calls @done if everything is complete. */
 void kvblk_io_end(struct kvblk_io *io);
 
 /* ---- payload.c ---- */
@@ -104,36 +94,34 @@ struct kvblk_sums;
 
 int kvblk_payload_init(void);
 void kvblk_payload_exit(void);
-/* Sums the chunks of @mem into @crcs. May sleep. */
 void kvblk_payload_sum(const struct kvblk_mem *mem, __le32 *crcs);
 /*
- * Sums the chunks of @mem into @crcs, and submits what kvblk_payload_write_head()
- * leaves. @pos: of the payload. May sleep, as kvblk_io_submit() does.
+ * Computes all checksums into @crcs and submits the payload, at @pos, without the part that
+ * kvblk_payload_write_head() submits. May sleep as kvblk_io_submit().
  */
 void kvblk_payload_write(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			 const struct kvblk_mem *mem, __le32 *crcs);
-/* The header, at @pos, and what follows it: @all of it, or the first part. */
+/* Submits the header, at @pos, and behind it the payload: @all of it, or its first part. */
 void kvblk_payload_write_head(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			      const struct kvblk_mem *mem, bool all);
 /*
- * The header, at @pos, and the payload's bytes from @from on; @sum: they are likely
- * to be checked. Returns what kvblk_payload_check() takes and kvblk_sums_free() frees
- * when @io is over, or NULL. Submits before the caller's kvblk_io_end(). May sleep.
+ * Submits reads of the header, at @pos, and of the payload from byte @from on, before the
+ * caller's kvblk_io_end(). @sum: compute checksums on arrival. Returns these or NULL; free them
+ * with kvblk_sums_free() when @io is complete. May sleep.
  */
 struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
 				      const struct kvblk_mem *mem, u32 from, bool sum);
 void kvblk_sums_free(struct kvblk_sums *sums);
-/* All chunks agree with @crcs. @sums: as they have landed, or NULL. */
+/* Returns whether all chunks match @crcs. @sums: checksums computed on arrival, or NULL. */
 bool kvblk_payload_check(const struct kvblk_mem *mem, const struct kvblk_sums *sums,
 			 const __le32 *crcs);
-/* The same of @bytes in the kernel. */
+/* Returns whether the chunks of @bytes at @data, in kernel memory, match @crcs. */
 bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs);
 
 /*
- * Is a record of this integrity to be written past the member's volatile cache? What
- * gets are to believe unseen must not be lost by that cache, while its header is
- * not: a host that goes on is not told of that. Gets trust rec->durable, which says
- * how it was, and not the policy, which may change.
+ * Returns whether a record must be written past the member's volatile cache, which may lose a
+ * payload but keep its header. A running host is not notified of the loss, and a get without
+ * verification would return garbage. Gets rely on rec->durable: the policy may change.
  */
 static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity)
 {
@@ -143,8 +131,8 @@ static inline bool kvblk_durable(const struct kvblk_member *member, u8 integrity
 }
 
 /*
- * REQ_FUA is one step of the member. Else it is a write and a flush behind it, and what
- * the cache loses in between may be told to another write.
+ * Returns whether REQ_FUA is one step of the member. Otherwise it is a write and a flush, and a
+ * loss in between may be reported to another write.
  */
 static inline bool kvblk_fua(const struct kvblk_member *member)
 {
@@ -152,9 +140,8 @@ static inline bool kvblk_fua(const struct kvblk_member *member)
 }
 
 /*
- * Whether writes have failed since member->write_errors was @errors. A volatile cache may
- * then have lost some of what was written, even if a flush succeeds: another write may
- * have been told.
+ * Returns whether a write has failed since member->write_errors was @errors. The cache may then
+ * have lost other writes, although a flush succeeds.
  */
 static inline bool kvblk_writes_failed(const struct kvblk_member *member, int errors)
 {
@@ -164,12 +151,12 @@ static inline bool kvblk_writes_failed(const struct kvblk_member *member, int er
 /* ---- segment.c ---- */
 
 /**
- * enum kvblk_safety - what a crash does to a record that can be got
- * @KVBLK_SAFE: nothing
- * @KVBLK_CACHED: nothing, after a flush of the member that succeeds
- * @KVBLK_BARE: it may have no checksums, and is a miss then, until its segment is sealed
- * @KVBLK_DOUBTFUL: it may be lost, whatever is flushed: it was, or its segment was open
- *	when a write failed
+ * enum kvblk_safety - what a crash does to a record that gets can find
+ * @KVBLK_SAFE: the record survives
+ * @KVBLK_CACHED: the record survives if a flush of the member succeeds first
+ * @KVBLK_BARE: the record is lost until its segment is sealed, if without checksums
+ * @KVBLK_DOUBTFUL: the record may be lost even after a flush, because a write of its
+ *	segment, or of the segment's table entry, has failed
  */
 enum kvblk_safety {
 	KVBLK_SAFE,
@@ -185,7 +172,7 @@ static inline u64 kvblk_seg_pos(const struct kvblk_member *member, u32 segment,
 	       (((u64)segment * member->segment_units + unit) << KVBLK_UNIT_SHIFT);
 }
 
-/* A payload in @seg is checked, or not served. */
+/* Returns whether a payload in @seg must be verified before it is served. */
 static inline bool kvblk_must_check(const struct kvblk_pool *pool,
 				    const struct kvblk_segment *seg)
 {
@@ -204,59 +191,50 @@ static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
 	};
 }
 
-/* Persists the table page of @segment with what is in memory. May sleep. */
+/* Writes the table page of @segment from memory to media. Returns 0 or an errno. May sleep. */
 int kvblk_table_write(struct kvblk_member *member, u32 segment);
-/*
- * Takes room for @units in the current segment of @class. 0, or -EAGAIN: the
- * segment is full and the next is not ready; kvblk_log_kick() was called.
- */
+/* Reserves @units in an open segment of @class. Returns 0 or, after kvblk_log_kick(), -EAGAIN. */
 int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 		       struct kvblk_room *room);
 /*
- * Room for a block of @length bytes on the next member that answers, has some, and (if
- * that is not NULL) is one that @suits says suits @what. 0; -ENOSPC: there is none;
- * -EAGAIN: there may be some soon.
+ * Reserves space for a block of @length bytes on the next responding member that passes @suits,
+ * unless NULL. Returns 0, -ENOSPC if no member is suitable, or -EAGAIN if space may appear soon.
  */
 int kvblk_room_find(struct kvblk_pool *pool, u32 length,
 		    bool (*suits)(void *what, struct kvblk_member *member), void *what,
 		    struct kvblk_room *room);
-/* What a crash could do to the record that is about to be written there. */
+/* Notes in the segment how a crash could harm the record at @room. @durable: written by FUA. */
 void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable);
-/* Of the record at @unit, which can be got. The segment is held. */
+/* Returns the safety of the live record at @unit. The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
-/*
- * Gives room back when the record's I/O is over. @rec: what became LIVE there,
- * NULL: nothing, the room is a hole.
- */
+/* Ends a reservation whose I/O is complete. @rec: the record LIVE there now, or NULL for a hole. */
 void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec);
-/* Subtracts from its segment's live units a record that no entry points to and no kill counts. */
+/* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
-/* &kvblk_index.expired of a pool. */
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
-/* Opens a free segment now; reclaim's way to KVBLK_CLASS_HOT. May sleep. */
+/* Opens a free segment now. Returns 0, -ENOMEM, -ENOSPC, or a write error. May sleep. */
 int kvblk_segment_open(struct kvblk_member *member, u8 class);
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg);
-/* Its payloads may be lost: from now on they are checked. kvblk_table_write() is due. */
+/* Marks @seg as unproven, so that gets verify its payloads. Call kvblk_table_write() next. */
 void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg);
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member);
 void kvblk_open_free(struct kvblk_open *open);
-/* The entry of record @index; allocates its page. May sleep. */
+/* Returns the summary entry of record @index; allocates its page. May sleep. */
 struct kvblk_d_entry *kvblk_open_entry(struct kvblk_open *open, u32 index);
 void kvblk_log_kick(struct kvblk_member *member);
 void kvblk_log_work(struct work_struct *work);
 void kvblk_checkpoint_work(struct work_struct *work);
-/* Closes all that take records; they are sealed when their writers are gone. */
+/* Closes all segments that take records. The last writer of each has it sealed. */
 void kvblk_log_close(struct kvblk_member *member);
-/* Free segments, ready ones included. */
 static inline u32 kvblk_member_avail(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->nr_free) + READ_ONCE(member->nr_ready);
 }
 
 /*
- * Takes seg->refs of the segment that @slot lies in, if it is still of the
- * slot's generation and its member is up; @member gets its ref too.
+ * References the segment of @slot and its @member. Returns NULL if the segment has another
+ * generation or the member is not up.
  */
 struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 					const struct kvblk_slot *slot,
@@ -265,26 +243,25 @@ void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg);
 
 /* ---- restore.c ---- */
 
-/* The low bits of the pool's clock when the member's table was written last. */
+/* Reads the low bits of the clock saved in table page 0. Returns 0, -ENOMEM, or -ENODATA. */
 int kvblk_table_time(struct kvblk_member *member, u32 *time);
 void kvblk_member_restore(struct work_struct *work);
 
 /* ---- walk.c ---- */
 
-/* Units that are read at once. */
 #define KVBLK_WALK_UNITS	256u
 
 /**
- * struct kvblk_walk - headers of a segment, one after the other
- * @member: whose
- * @seg: of it
- * @unit: where the next header may be
+ * struct kvblk_walk - reads the headers of a segment one after the other
+ * @member: member of the segment
+ * @seg: segment
+ * @unit: unit where the next header may begin
  * @have_from: unit of the first byte in @buf
- * @have_to: unit behind the last one
- * @nr_unread: units that can't be read
- * @missed: the first of them where a header may be; U32_MAX: there is none
- * @bad: of the units in @buf, those that can't be read
- * @buf: what was read last
+ * @have_to: unit behind the last byte in @buf
+ * @nr_unread: number of units that cannot be read
+ * @missed: first unreadable unit where a header may be, or U32_MAX
+ * @bad: bitmap of the unreadable units in @buf
+ * @buf: units read last
  */
 struct kvblk_walk {
 	struct kvblk_member *member;
@@ -298,15 +275,13 @@ struct kvblk_walk {
 	void *buf;
 };
 
-/* Memory for walks of @member's segments. Returns 0 or -ENOMEM. */
+/* Allocates a walk over @member's segments. Returns 0 or -ENOMEM. */
 int kvblk_walk_begin(struct kvblk_walk *walk, struct kvblk_member *member, gfp_t gfp);
 void kvblk_walk_end(struct kvblk_walk *walk);
-/* Goes to @unit of @seg. */
 void kvblk_walk_segment(struct kvblk_walk *walk, struct kvblk_segment *seg, u32 unit);
 /*
- * Finds the next record. Returns 1 with @rec, which points into the walk, and @unit; 0
- * at the segment's end; -EIO if most of the segment can't be read; another errno if the
- * device can't be reached. May sleep.
+ * Finds the next record: @rec, which points into the walk, at @unit. Returns 1; 0 at the end;
+ * -EIO after too many unreadable units; or an errno of kvblk_io_read(). May sleep.
  */
 int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit);
 
@@ -316,75 +291,73 @@ void kvblk_reclaim_work(struct work_struct *work);
 
 /* ---- dram/demote.c ---- */
 
-/* 0 or -ENOMEM. */
 int kvblk_dram_init(struct kvblk_pool *pool);
-/* No operation is under way: what is needed is written, the rest is dropped. May sleep. */
+/* Writes needed blocks to members, drops the rest. No operation is in flight. May sleep. */
 void kvblk_dram_close(struct kvblk_pool *pool);
 void kvblk_dram_exit(struct kvblk_pool *pool);
 
 /* ---- dram/dram.c ---- */
 
-/* Each second: makes room, if the limit is another one now. No sleep. */
+/* Evicts DRAM blocks if dram_bytes was lowered. Called each second. Does not sleep. */
 void kvblk_dram_tick(struct kvblk_pool *pool);
-/* So many bytes more would not be too many, now. */
 bool kvblk_dram_has_room(struct kvblk_pool *pool, u64 bytes);
 /*
- * Memory for a block of @length bytes; the caller fills in what is in the record, and
- * the payload from @bv[1] on. NULL: there is no room, or no memory. May sleep.
+ * Allocates a DRAM block. The caller fills in @rec, and the payload from @bv[1] on. Returns NULL
+ * if dram_bytes is reached or memory is short. May sleep.
  */
 struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 key_len);
 /*
- * Makes @obj its id's block. Takes it in any case. 0; -EEXIST: there is one; -ENOSPC;
- * -ENOMEM. May sleep.
+ * Inserts @obj as the block of its id, and consumes @obj. Returns 0, -EEXIST if the id has a
+ * block, -ENOSPC or -ENOMEM. May sleep.
  */
 int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj);
 /*
- * The block at @slot, which a member has, stays in @obj too, unless (false) there is one
- * that counts. Takes a reference of its own. kvblk_object_queue() is to follow, until
- * when nobody takes the memory away. May sleep.
+ * Keeps @obj as a copy of a member's block at @slot, and takes a reference. Eviction skips @obj
+ * until kvblk_object_queue(). Returns false if a valid copy exists or memory is short. May sleep.
  */
 bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 		       const struct kvblk_slot *slot);
-/* To the hot end of its list, unless it was removed. No sleep. */
+/* Appends @obj at the hot end of its LRU list unless it was removed. Does not sleep. */
 void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj);
-/* The object with the block that @slot is the entry of, with a reference, or NULL. */
+/* Returns the DRAM block of index entry @slot with a reference, or NULL. */
 struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
 				      const struct kvblk_slot *slot);
-/* The block, which is in memory only, is to go to a member now, and durably. */
+/* Queues a block found only in DRAM for a durable write to a member now. */
 void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
 		     const struct kvblk_slot *slot);
-/* Is there one? */
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot);
-/* Returns whether it was the last reference, so that the memory is free. Any context. */
+/* Drops a reference. Returns whether it was the last, which frees the memory. Any context. */
 bool kvblk_object_put(struct kvblk_object *obj);
-/* Is the object's payload to be compared with its checksums? */
 bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj);
 /* Counts and reports that @obj no longer holds the bytes that were put. Any context. */
 void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj);
-/* No get finds the object any more, nor its block, if that is nowhere else. */
+/* Removes a damaged DRAM block, and its index entry if no member has the block. */
 void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj);
-/* The entry of @id has gone, or is another one: so does its object. */
+/* Removes the DRAM block of @id unless the index entry refers to it. */
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
-/* The numbers of these segments are given away again, and no copy of them comes. May sleep. */
+/*
+ * Removes the blocks in @nr segments from @first on, before the numbers are reused. No copy of
+ * such a block may be added meanwhile. May sleep.
+ */
 void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
 
-/* ---- write_throttle.c: reads go before writes ---- */
+/* ---- write_throttle.c: reads before writes ---- */
 
 /**
- * struct kvblk_turn - a put's or a prefetch's at its member's gate
- * @link: member->gate, or a lane's
- * @counted: member->gate_counted
- * @member: that counts it, or NULL
- * @bytes: of it
- * @priority: of a prefetch, else 0
- * @prefetch: it is one
- * @since: when it came or, later, was counted, jiffies
- * @given_up: what it points to is true once nobody wants it any more
- * @cgroup: whose I/O it is; not held
- * @ioprio: of its task if it waits, else 0
- * @css: @cgroup with a reference, if it waits
- * @submit: it is its turn, or it was given up; any context that may sleep
+ * struct kvblk_turn - a queued write: a put or prefetch at its member's write throttle
+ * @link: entry in member->gate or in a cgroup's queue; member->gate_lock
+ * @counted: entry in member->gate_counted; member->gate_lock
+ * @member: member whose window counts @bytes, or NULL
+ * @bytes: size of the write
+ * @priority: priority of a prefetch, else 0
+ * @prefetch: true for a prefetch
+ * @since: time of queueing, then of counting, jiffies
+ * @given_up: pointer to a flag that is true once the operation was canceled
+ * @cgroup: cgroup of the I/O; only compared, since no reference is held
+ * @ioprio: priority of the submitting task if queued, else 0
+ * @css: @cgroup with a reference, if queued
+ * @submit: submits the write, or completes it if canceled; called where it may sleep
  */
 struct kvblk_turn {
 	struct list_head link;
@@ -404,44 +377,43 @@ struct kvblk_turn {
 int kvblk_gate_init(void);
 void kvblk_gate_exit(void);
 void kvblk_gate_member_init(struct kvblk_member *member);
-/* No put of the member is under way. May sleep. */
+/* Frees the throttle of a member that has no put in flight. May sleep. */
 void kvblk_gate_member_exit(struct kvblk_member *member);
-/* So much waits there that new ones are to wait before: pool->space_wait tells. */
+/* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
 static inline bool kvblk_gate_full(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->gate_full);
 }
 
-/* Submits it, now or later. */
+/* Submits @turn now, or queues it. */
 void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member);
 void kvblk_turn_over(struct kvblk_turn *turn, struct kvblk_member *member);
-/* What was submitted is over; any context. One that never entered is all zero. */
+/* Notifies the throttle of completed I/O, unless @turn was never entered (zero). Any context. */
 static inline void kvblk_turn_leave(struct kvblk_turn *turn)
 {
-	/* pairs with gate_uncount(): once it is NULL, the gate has let go of the turn */
+	/* pairs with gate_uncount(): the throttle no longer uses the turn once @member is NULL */
 	struct kvblk_member *member = smp_load_acquire(&turn->member);
 
 	if (member)
 		kvblk_turn_over(turn, member);
 }
 
-/* Bytes of puts that @member may have in flight now; U64_MAX: any. */
+/* Returns the bytes of puts that @member may have in flight now; U64_MAX: unlimited. */
 u64 kvblk_put_window(const struct kvblk_member *member);
 
 /* ---- missing.c ---- */
 
 /**
- * struct kvblk_absent - a member that is away while its pool goes on
- * @link: pool->absents; RCU, changed under pool->roster_lock
- * @uuid: of the member
- * @incarnation: of the member, as are
- * @epoch: what its superblock says, and
- * @activation: likewise
- * @clean: the others of that activation were stopped in good order
- * @taken: a member is coming back with it; under pool->admin
- * @mask: bits of @bits, less one
- * @bits: a Bloom filter of ids that were put or deleted, and of places whose
- *	records were to be killed
+ * struct kvblk_absent - a member that is missing while its pool is up
+ * @link: entry in pool->absents; RCU, changed under pool->roster_lock
+ * @uuid: uuid of the member
+ * @incarnation: incarnation of the member's format
+ * @epoch: epoch in the member's superblock
+ * @activation: activation in the member's superblock
+ * @clean: the other members of the activation were stopped cleanly
+ * @taken: a member is returning with this entry; under pool->admin
+ * @mask: number of bits in @bits, less one
+ * @bits: Bloom filter of changed ids, and of places whose records were to be invalidated
  */
 struct kvblk_absent {
 	struct list_head link;
@@ -455,45 +427,43 @@ struct kvblk_absent {
 	unsigned long *bits;
 };
 
-/* The roster out of @sb, and into it: its number. */
+/* Load the member list from @sb, or store it in @sb. Storing returns the number of the list. */
 void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
 u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
-/* Gives the roster a newer number, though no member has changed. */
+/* Gives the member list a newer number, though no member has changed. */
 void kvblk_roster_renew(struct kvblk_pool *pool);
 /*
- * Lists a member and sets its name: the listed one, or for a new member
- * member->name, which unless it is @given gets a number if another member has it.
- * Returns 0, -EEXIST if another member has the @given name, or -ENOSPC.
+ * Lists @member and sets its name: a listed member gets the listed name. Another member's name
+ * gets a number appended or, if @given, is rejected. Returns 0, -EEXIST (@given name taken) or
+ * -ENOSPC.
  */
 int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);
-/* False: it is not there. */
 bool kvblk_roster_del(struct kvblk_pool *pool, const uuid_t *uuid);
 /*
- * Copies entry @i and its place (unless that is NULL) if that member is away. Returns
- * whether it is. Context: any that does not hold RCU.
+ * Returns whether the member at entry @i is missing, with copies of its entry and (unless NULL)
+ * its place. Context: any that does not hold RCU.
  */
 bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
 			  char place[KVBLK_PLACE_MAX]);
 
-/* Before it is seen that @member is dead. May sleep, does no I/O. */
+/* Starts the filter of a dying member, before its death is visible. May sleep, does no I/O. */
 void kvblk_absent_dies(struct kvblk_member *member);
-/* The pool comes up without that one, which was there in this epoch and activation. */
+/* Starts at assembly the filter of a missing member, last active in @epoch and @activation. */
 void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
 			   u64 epoch, u64 activation, bool clean);
-/* It is back, or will never be. May sleep. */
+/* Frees the filter of a member that is back or was removed. May sleep. */
 void kvblk_absent_end(struct kvblk_pool *pool, const uuid_t *uuid);
-/* All of them, with the pool. */
 void kvblk_absent_exit(struct kvblk_pool *pool);
-/* It is there until kvblk_absent_end(), which is the returning member's. */
+/* Returns the entry of a missing member or NULL; valid until restore calls kvblk_absent_end(). */
 struct kvblk_absent *kvblk_absent_get(struct kvblk_pool *pool, const uuid_t *uuid);
 void kvblk_absent_note_id(struct kvblk_pool *pool, struct kvblk_id id);
-/* What is at this place of a dead member was to be killed. */
+/* Notes that the record at this place of a dead member was to be invalidated. */
 void kvblk_absent_note_place(struct kvblk_member *member, u32 segment, u32 unit);
-/* Such a record of a member that is back may be out of date. */
+/* Returns whether this record of a returning member may be out of date. */
 bool kvblk_absent_stale(const struct kvblk_absent *absent, struct kvblk_id id,
 			u32 segment, u32 unit);
 
-/* A block of this id was put or deleted; any context. */
+/* Notes a put or delete of block @id for all missing members. Any context. */
 static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id)
 {
 	if (unlikely(!list_empty(&pool->absents)))
@@ -502,100 +472,95 @@ static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id
 
 /* ---- invalidate.c ---- */
 
-/* Kills that a member lists before it is left alone; see invalidate.c. */
+/* Limit of queued invalidations of a member; see invalidate.c. */
 #define KVBLK_KILLS_MAX		4096
-/* Deletes wait at so many: the rest is for puts and evictions. */
+/* Limit at which deletes wait: the rest is for puts and evictions. */
 #define KVBLK_KILLS_DELETES	(KVBLK_KILLS_MAX / 2)
 
 /*
- * struct kvblk_kill - a stale record that must not be found at a restart
- * @link: in member->kills until the header is overwritten
- * @node: in pool->kills, by @token, as long
- * @io: its write
- * @token: of its block's id; see kvblk_index_token()
- * @waiter: a delete's, ends with the first try or when the member stops
- *	answering; taken by xchg()
- * @run: its write is under way; set under pool->kill_lock
- * @written: in @run, when the write is over
- * @held: its entry is about to leave the index, or not
- * @writer: its put is still under way, and lets it go (kvblk_kill_settle())
- * @settled: that put is over
- * @failed: the last try failed; the clock tries again
+ * struct kvblk_kill - invalidation of a stale record that no restart may find
+ * @link: entry in member->kills until the header is overwritten
+ * @node: entry in pool->kills, by @token, for as long
+ * @io: write of @filler
+ * @token: token of the block's id; see kvblk_index_token()
+ * @waiter: I/O of a waiting delete, completed after the first try or when the member stops
+ *	responding; taken by xchg()
+ * @run: run that writes the filler, or NULL; set under pool->kill_lock
+ * @written: entry in @run's list once the write is complete
+ * @held: the entry is still being removed: not to be written yet
+ * @writer: the record's put is in flight: not to be written before kvblk_kill_settle()
+ * @settled: that put is complete
+ * @failed: the last try failed; cleared by kvblk_kill_retry()
  */
 struct kvblk_kill {
 	struct list_head link;
 	struct hlist_node node;
 	struct kvblk_io io;
 	u64 token;
-	struct kvblk_member *member;	/* with its ref */
-	struct kvblk_segment *seg;	/* with its ref */
+	struct kvblk_member *member;	/* reference held */
+	struct kvblk_segment *seg;	/* reference held */
 	struct kvblk_io *waiter;
 	struct kill_run *run;
 	struct llist_node written;
 	void *filler;
-	struct bio_vec bv;		/* of @filler */
+	struct bio_vec bv;
 	u64 gen;
 	u32 unit;
 	u32 units;
-	int write_errors;		/* the member's, before it was written */
+	int write_errors;		/* member->write_errors before the write */
 	bool held;
 	bool writer;
 	bool settled;
 	bool failed;
 };
 
-/* The durable mark that comes before a kill of what a summary may list. */
+/* Marks @seg durably before a record in its summary is invalidated. Returns 0 or an errno. */
 int kvblk_kill_mark(struct kvblk_member *member, struct kvblk_segment *seg,
 		    u64 gen);
 /*
- * Changes to the index that leave a stale record behind, and have it killed in
- * the background. Deletes of its id wait for that. Return as the functions of
- * index/index.h do. May sleep for memory.
+ * Change an entry, and queue the invalidation of the record that becomes stale; deletes of its id
+ * wait. Return as the functions of index/index.h do. May sleep for memory.
  */
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot, struct kvblk_slot *old);
 bool kvblk_entry_replace(struct kvblk_pool *pool, struct kvblk_id id,
 			 const struct kvblk_slot *old,
 			 const struct kvblk_slot *new);
-/* Removes an expired entry. Its record needs no kill. Returns false if it is another one. */
+/* Removes an expired entry, without invalidation. Returns false if @old is outdated. */
 bool kvblk_entry_expire(struct kvblk_pool *pool, struct kvblk_id id,
 			const struct kvblk_slot *old);
 /*
- * Removes the entry; @waiter (kvblk_io_start() was called) ends when its record
- * is killed, or could not be. -EAGAIN: the entry is not @old any more; -ENOMEM.
- * May sleep.
+ * Removes an entry. Completes @waiter, which the caller has started, when the record is
+ * invalidated or cannot be. Returns 0, -EAGAIN if @old is outdated, or -ENOMEM. May sleep.
  */
 int kvblk_entry_delete(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *old, struct kvblk_io *waiter);
-/* A record that never was an entry, or is none any more. */
+/* Queues the invalidation of a record that no entry points to. */
 void kvblk_kill_later(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot);
-/* The put whose slot was taken over is done, and its record is to be killed. */
+/* Permits the invalidation of a record whose put is complete and whose slot was taken over. */
 void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 		       const struct kvblk_slot *slot);
 /*
- * 0: no stale record of @id is left; 1: one waits for its kill
- * (pool->settle_wait tells); -EIO: it can't be killed now.
+ * Returns 0 if no stale record of @id is left, 1 if an invalidation is pending (it wakes
+ * pool->settle_wait), or -EIO if a record cannot be invalidated now.
  */
 int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id);
 void kvblk_kill_work(struct work_struct *work);
 /*
- * Each second, and when members leave: retries failed kills whose time has
- * come, gives up needless ones, and fails deletes that wait for a member that
- * does not answer. No sleep.
+ * Each second, and when members leave: retries failed invalidations that are due, drops needless
+ * ones, and fails deletes that wait for a member that does not respond. Does not sleep.
  */
 void kvblk_kill_retry(struct kvblk_pool *pool);
-/* The member lists as many kills as it may. */
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->kills_full);
 }
 
-/* The same of the member that @slot lies on. */
 bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /*
- * Must a delete of the entry wait until its member lists fewer? @moved: when one of them
- * ended, jiffies. pool->delete_wait tells.
+ * Returns whether a delete must wait for space in its member's queue of invalidations, on
+ * pool->delete_wait. @moved: jiffies of the last completion.
  */
 bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *slot,
 			     unsigned long *moved);

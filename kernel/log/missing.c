@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The roster: which members a pool has, those that are away too, and what
- * becomes of the blocks of those meanwhile.
+ * The member list of a pool, and the blocks of missing members.
  *
  * The rules:
- * - Superblocks carry the roster, so that a pool is put together as a whole or by
- *   an administrator's word. A member leaves it when it is removed, not when it is
- *   away.
- * - A member has one name from its format to its removal, and no two have the same:
- *   an operator who reads a name must mean one drive. The kernel's name of the device
- *   may be another one's after the next boot.
- * - A member that comes back while its pool is up keeps the blocks that were
- *   neither put again nor deleted meanwhile. Their ids are in a Bloom filter (Bloom
- *   1970): what it has not seen is as it was, and what it takes for seen by chance
- *   is a miss. A filter is there before anybody can see that its member is away.
- * - The filter is memory: a member that comes back after its pool was down is out of
- *   date.
+ * - Superblocks carry the member list, so that a pool is assembled as a whole, or degraded if an
+ *   administrator asks. A member leaves the list by removal, not by being missing.
+ * - A member keeps its name from format to removal, and no two members share a name: to operators
+ *   a name must mean one drive. Kernel names of devices may change with each boot.
+ * - A member that returns while the pool is up keeps the blocks neither put nor deleted
+ *   meanwhile. A Bloom filter (Bloom 1970) has the ids of the other blocks: a false positive is a
+ *   miss. The filter exists before anybody can see that the member is missing.
+ * - The filter is in memory only: a member that returns after the pool was down is out of date.
  */
 #include <linux/jhash.h>
 #include <linux/log2.h>
@@ -25,10 +20,7 @@
 
 #include "log/log.h"
 
-/*
- * Bits of a filter for each slot of the index, and those that an id sets: 2.4 % by
- * chance once as many ids were seen as there are slots.
- */
+/* Bits of a filter for each index slot, and for an id: at most 2.4 % false positives if full. */
 #define FILTER_BITS	8
 #define FILTER_HASHES	4
 #define FILTER_MIN	BIT_ULL(19)
@@ -47,7 +39,6 @@ static struct kvblk_d_member *roster_find(struct kvblk_pool *pool, const uuid_t 
 	return NULL;
 }
 
-/* Returns whether another member than that of @uuid has @name. */
 static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid)
 {
 	struct kvblk_member *member;
@@ -59,7 +50,7 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 		if (!strcmp(pool->roster[i].name, name) &&
 		    memcmp(pool->roster[i].uuid, uuid, UUID_SIZE))
 			return true;
-	/* one that is on its way out is listed no more, and still has its name */
+	/* a leaving member is no longer listed, but still has the name */
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, m)
 		if (!strcmp(member->name, name) &&
@@ -68,7 +59,7 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 	return false;
 }
 
-/* Appends a number to @name if another member than that of @uuid has it. */
+/* Appends a number to @name if another member than @uuid has that name. */
 static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX],
 			const u8 *uuid)
 {
@@ -89,13 +80,13 @@ void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 	struct kvblk_d_member *entry;
 
 	guard(spinlock)(&pool->roster_lock);
-	/* numbers of a life that is over are compared with none of this one */
+	/* numbers of different activations are never compared */
 	pool->roster_seq = 1;
 	memcpy(pool->places, sb->places, sizeof(sb->places));
-	/* earlier versions listed what the devices were called, which two may share */
+	/* earlier versions listed names of devices, which two members may share */
 	for (entry = pool->roster; pool->roster_nr < le32_to_cpu(sb->nr_members); entry++) {
 		*entry = sb->members[pool->roster_nr];
-		/* a directory in sysfs has this name */
+		/* the name becomes a directory in sysfs */
 		strreplace(entry->name, '/', '_');
 		if (entry->name[0] == '.')
 			entry->name[0] = '_';
@@ -231,20 +222,20 @@ bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member 
 	return !member_there(pool, entry);
 }
 
-/* ---- those that are away ---- */
+/* ---- missing members ---- */
 
 static struct kvblk_absent *absent_alloc(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	u64 bits = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) * FILTER_BITS,
 					    FILTER_MIN, FILTER_MAX));
-	/* a device that dies while memory is written back to it can't be waited for */
+	/* memory reclaim must not wait for the dying device */
 	unsigned int flags = memalloc_noio_save();
 	struct kvblk_absent *absent = kzalloc(sizeof(*absent), GFP_KERNEL);
 
 	if (absent) {
 		uuid_copy(&absent->uuid, uuid);
 		absent->mask = bits - 1;
-		/* without memory it will be out of date */
+		/* without a filter the member will be out of date */
 		absent->bits = __vmalloc(bits / 8, GFP_KERNEL | __GFP_ZERO |
 					 __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
 		if (!absent->bits) {
@@ -256,7 +247,10 @@ static struct kvblk_absent *absent_alloc(struct kvblk_pool *pool, const uuid_t *
 	return absent;
 }
 
-/* If it is on the roster: true. One that is listed already has seen more. */
+/*
+ * Lists @absent. Frees @absent and returns false if the member is not listed, or if an older
+ * filter exists, which has more ids.
+ */
 static bool absent_list(struct kvblk_pool *pool, struct kvblk_absent *absent)
 {
 	scoped_guard(spinlock, &pool->roster_lock) {
@@ -280,7 +274,7 @@ void kvblk_absent_dies(struct kvblk_member *member)
 	absent->activation = READ_ONCE(member->activation);
 	if (!absent_list(member->pool, absent))
 		return;
-	/* pairs with kvblk_member_dies(): it was dead before, when nobody took notes */
+	/* pairs with kvblk_member_dies(): notes were missed if the member was dead before */
 	smp_mb();
 	if (READ_ONCE(member->state) > KVBLK_MEMBER_UP)
 		kvblk_absent_end(member->pool, &member->uuid);
@@ -317,7 +311,7 @@ struct kvblk_absent *kvblk_absent_get(struct kvblk_pool *pool, const uuid_t *uui
 	return absent_find(pool, uuid);
 }
 
-/* Bit @i of what hashes to @a and @b (Kirsch and Mitzenmacher 2006). */
+/* Returns bit @i for hashes @a and @b (Kirsch and Mitzenmacher 2006). */
 static u64 filter_bit(const struct kvblk_absent *absent, u64 a, u64 b, u32 i)
 {
 	return (a + i * (b | 1)) & absent->mask;

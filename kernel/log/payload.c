@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Payloads between memory and members, and the checksums of their chunks. What else
- * is to be done to each byte on its way, such as encryption, belongs here.
+ * Payloads between memory and members, and checksums of their chunks. Other work on each byte of
+ * a payload, such as encryption, belongs here.
  *
  * The rules:
- * - A byte that comes from memory twice costs more than its checksum. So a large
- *   payload goes in parts that a CPU's cache can hold: a put's part is summed just
- *   before it is submitted, a get's part when it has landed, while the others are
- *   in flight.
- * - A put's header has the sums of all parts. It goes last, in one bio with the
- *   first part, which lies behind it.
- * - A part that lands in a task, mostly a worker of its transport's, is summed there
- *   and then, for that CPU has just copied it. In an interrupt it would keep others
- *   waiting: a work does it, on any CPU that shares the cache and is idle.
+ * - Reading a byte from memory twice costs more than the checksum. So a large payload is split
+ *   into parts that fit a CPU's cache. The checksum of a put's part is computed just before
+ *   submission, of a get's part on completion, while other parts are in flight.
+ * - The header of a put has the checksums of all parts. So the header is written last, in one bio
+ *   with the first part behind it.
+ * - A part completed in task context, mostly by a worker of the transport, is summed there,
+ *   because that CPU has just copied the data. In an interrupt this would delay others: a work
+ *   does it, on any idle CPU that shares the cache.
  */
 #include <linux/crc32c.h>
 #include <linux/slab.h>
@@ -20,12 +19,12 @@
 #include "log/log.h"
 #include "memory/memory.h"
 
-/* With as many bytes where they are copied to, a part of an L2 cache. */
+/* Fits an L2 cache together with the destination of a copy. */
 #define PART_BYTES	(256u << 10)
-/* Of a payload: more requests would cost others more than it gains. */
+/* Limit for a payload: more requests would cost other operations more than they gain. */
 #define PARTS_MAX	16
 
-/* Of a payload that is being read; @iter: its bytes. */
+/* A part of a payload being read; @iter: range of the part. */
 struct part {
 	struct kvblk_io io;
 	struct kvblk_sums *sums;
@@ -34,11 +33,11 @@ struct part {
 };
 
 /*
- * struct kvblk_sums - checksums of a payload that is being read
- * @io: what its parts are of
- * @bv: where they land
- * @size: of a part
- * @crcs: of each chunk
+ * struct kvblk_sums - checksums of a payload being read
+ * @io: I/O that the parts belong to
+ * @bv: destination of the parts
+ * @size: bytes of a part
+ * @crcs: checksum of each chunk
  */
 struct kvblk_sums {
 	struct kvblk_io *io;
@@ -52,7 +51,7 @@ static struct workqueue_struct *sum_wq;
 
 int kvblk_payload_init(void)
 {
-	/* more at once would only throw each other's bytes out of the caches */
+	/* more works at once would only evict each other's data from the caches */
 	sum_wq = alloc_workqueue("kvblk-sum", WQ_UNBOUND, num_online_cpus());
 	return sum_wq ? 0 : -ENOMEM;
 }
@@ -64,10 +63,7 @@ void kvblk_payload_exit(void)
 
 /* ---- checksums ---- */
 
-/*
- * Each chunk of a part or less; a chunk may span vectors and a vector chunks. Sets
- * @set, or compares with @check.
- */
+/* Sets the chunk checksums of a part in @set, or returns whether they match @check. */
 static bool part_crcs(const struct bio_vec *bv, struct bvec_iter part, __le32 *set,
 		      const __le32 *check)
 {
@@ -92,19 +88,16 @@ static bool part_crcs(const struct bio_vec *bv, struct bvec_iter part, __le32 *s
 	return true;
 }
 
-/* The payload's bytes, behind the header's vector. */
 static struct bvec_iter payload_iter(const struct kvblk_mem *mem)
 {
 	return (struct bvec_iter) { .bi_idx = 1, .bi_size = mem->bytes };
 }
 
-/* Whole chunks. */
 static u32 part_size(const struct kvblk_mem *mem)
 {
 	return max(PART_BYTES, round_up(mem->bytes / PARTS_MAX, 1u << KVBLK_CHUNK_SHIFT));
 }
 
-/* Takes a part off @rest. */
 static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *rest,
 				  u32 size)
 {
@@ -115,12 +108,11 @@ static struct bvec_iter part_next(const struct bio_vec *bv, struct bvec_iter *re
 	return part;
 }
 
-/* @bv is not const for 6.12's bvec_virt(). */
+/* Returns whether the chunks match @crcs. @bv is not const because of bvec_virt() in 6.12. */
 static bool check_all(struct bio_vec *bv, struct bvec_iter rest, const __le32 *crcs)
 {
 	u32 bytes = rest.bi_size;
 
-	/* what most small blocks are */
 	if (bytes <= bv[rest.bi_idx].bv_len && bytes <= 1u << KVBLK_CHUNK_SHIFT)
 		return *crcs == cpu_to_le32(~crc32c(~0, bvec_virt(&bv[rest.bi_idx]), bytes));
 	for (; rest.bi_size > PART_BYTES; crcs += PART_BYTES >> KVBLK_CHUNK_SHIFT) {
@@ -149,18 +141,17 @@ bool kvblk_data_check(const void *data, u32 bytes, const __le32 *crcs)
 
 /* ---- I/O ---- */
 
-/* What is at @pos: a part, and if no vectors are behind it, its padding. */
+/* Submits a part at @pos, padded to whole units; the last vector has space for the padding. */
 static void part_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			const struct bio_vec *bv, struct bvec_iter part,
 			const struct bvec_iter *rest)
 {
 	part.bi_size = round_up(part.bi_size, KVBLK_UNIT);
-	/* else a plug joins them: they would land at once */
+	/* or else a plug merges the parts, which would then complete together */
 	kvblk_io_submit_iter(io, opf | REQ_NOMERGE, pos, bv, part,
 			     rest->bi_idx - part.bi_idx + 1);
 }
 
-/* The header, and @payload bytes behind it, in @nr vectors. */
 static void head_submit(struct kvblk_io *io, blk_opf_t opf, u64 pos,
 			const struct kvblk_mem *mem, u32 payload, u32 nr)
 {
@@ -216,7 +207,7 @@ static void part_sum(struct part *part)
 	u32 at = (part - sums->parts) * sums->size;
 
 	part_crcs(sums->bv, part->iter, sums->crcs + (at >> KVBLK_CHUNK_SHIFT), NULL);
-	/* from here on it may be gone */
+	/* @part may be freed from here on */
 	kvblk_io_end(sums->io);
 }
 
@@ -229,7 +220,7 @@ static void part_landed(struct kvblk_io *io)
 {
 	struct part *part = container_of(io, struct part, io);
 
-	/* of any part: then nobody looks at the sums */
+	/* after an error of any part the checksums are not used */
 	if (part->sums->io->status) {
 		kvblk_io_end(part->sums->io);
 	} else if (in_task() && !irqs_disabled()) {
@@ -240,7 +231,6 @@ static void part_landed(struct kvblk_io *io)
 	}
 }
 
-/* NULL: no memory. */
 static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem *mem)
 {
 	u32 size = part_size(mem), parts = DIV_ROUND_UP(mem->bytes, size);
@@ -258,7 +248,7 @@ static struct kvblk_sums *sums_alloc(struct kvblk_io *io, const struct kvblk_mem
 	return sums;
 }
 
-/* Header, if it is in @sums->io's first part, and payload, which is at @data. */
+/* Submits reads of the payload, at @data, in parts. @header: the first part has the header, too. */
 static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64 data,
 		       bool header)
 {
@@ -286,7 +276,6 @@ struct kvblk_sums *kvblk_payload_read(struct kvblk_io *io, u64 pos,
 	struct kvblk_sums *sums = sum ? sums_alloc(io, mem) : NULL;
 	u64 data = pos + mem->bv[0].bv_len + from;
 
-	/* nothing in between */
 	if (!from && !sums) {
 		kvblk_io_submit(io, REQ_OP_READ, pos, mem->bv, mem->nr);
 		return NULL;

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Warm restart of a member: segment table, summaries, and the headers of what
- * was open.
+ * Warm restart of a member: segment table, summaries, and headers of segments that were open.
  *
  * The rules:
- * - A sealed segment's summary is the truth, unless the table says that
- *   records were killed since: then each header is looked at.
- * - In a segment that was open, what the checkpoints list without a gap is
- *   taken; from there on each 4 KiB unit is tried, a valid header (its MAC and
- *   place prove it) is a record, and a hole ends nothing. Then it is sealed.
- * - Of two records of a key the one with the higher seq stays, the other is
- *   killed.
- * - A read that fails is tried again. Then it costs no more than could not be read, and
- *   only for now: a summary is replaced by the headers, a slot of the table by the
- *   other one. A segment of which even that fails is "unread", a member that can't be
- *   reached "unrestored": both stay on media as they are, for another try.
- * - A delete can't know what is unread. The first one that is refused for that gives
- *   up what is unread, durably, so that others succeed.
+ * - The summary of a sealed segment is trusted, unless the table states later invalidations of
+ *   records: then each header is read.
+ * - In a segment that was open, entries listed without a gap by checkpoints are taken. Behind
+ *   them each unit is tried: a header with valid MAC and place is a record, and a hole does not
+ *   end the walk. Then the segment is sealed.
+ * - Of two records of a key the newer one, by seq, stays; the older is invalidated.
+ * - A failed read is retried. Then only the unreadable part is lost, and only for now: headers
+ *   replace a summary, one slot of the table the other. If both fail, the segment is "unread"; a
+ *   member out of reach is "unrestored". Both stay unchanged on media for another try.
+ * - A delete cannot know the records of unread segments. The first delete refused for this reason
+ *   has unread segments given up, durably, so that later deletes succeed.
  */
 #include <linux/random.h>
 #include <linux/slab.h>
@@ -25,38 +22,35 @@
 
 #include "log/log.h"
 
-/* Tenths of a second that a restore waits for what another member has to do. */
+/* Limit of waits for other members, in tenths of a second. */
 #define RESTORE_TRIES	600
-/* Seconds that a restore waits for memory. */
+/* Limit of waits for memory, in seconds. */
 #define RESTORE_WAITS	10
-/* Seconds since 1970, in 2026; no clock that is set is behind. */
+/* Seconds since 1970, in 2026: earlier than any clock that is set. */
 #define NOT_BEFORE	1790000000ll
-/* Segments that can't be read, before the member can't. */
+/* Unreadable segments before the restore of the member fails. */
 #define RESTORE_UNREAD	16u
-/* Entries of a summary that the index's lines are prefetched ahead. */
+/* Distance, in summary entries, of the prefetch of index lines. */
 #define RESTORE_AHEAD	16u
 
 struct restore {
 	struct kvblk_member *member;
-	struct kvblk_d_summary *sums;	/* of one segment, from the last page to page 0 */
-	void *headers;			/* of a page of it */
+	struct kvblk_d_summary *sums;	/* pages of a segment, from the last to page 0 */
+	void *headers;			/* header units of a page's entries */
 	struct kvblk_walk walk;
 	struct bio_vec bv[KVBLK_SUMMARY_ENTRIES];
 	u64 blocks;
-	u32 tries;			/* see RESTORE_TRIES */
-	u32 waits;			/* see RESTORE_WAITS */
+	u32 tries;
+	u32 waits;
 };
 
-/* Pages of summary that a segment has at most: a record takes a unit and more. */
+/* Returns the largest summary of a segment, in pages: a record takes at least two units. */
 static u32 summary_room(const struct kvblk_member *member)
 {
 	return DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
 }
 
-/*
- * Reads page @page of the table, each of the two @slots for itself. Returns the newer
- * valid one; NULL if there is none. @unread: 0, or why a slot could not be read.
- */
+/* Returns the newer valid slot of table page @page, or NULL. @unread: 0, or a slot's read error. */
 static struct kvblk_d_table *page_read(struct kvblk_member *member, u32 page,
 				       struct kvblk_d_table *slots, int *unread)
 {
@@ -96,15 +90,15 @@ int kvblk_table_time(struct kvblk_member *member, u32 *time)
 }
 
 /*
- * @alone: the other slot can't be read. Earlier versions wrote one slot at a time, so that
- * one may be newer by a change: a kill, or a segment that has been opened.
+ * Loads a table page. @alone: the other slot is unreadable. Earlier versions wrote one slot at a
+ * time, so the other may be newer by an invalidation or the opening of a segment.
  */
 static void page_load(struct kvblk_member *member, u32 page,
 		      const struct kvblk_d_table *table, bool alone)
 {
 	u32 first = page * KVBLK_TABLE_ENTRIES, i;
 
-	/* others write the page once it is known */
+	/* once a page is known, other tasks may write it */
 	guard(mutex)(&member->table_lock);
 	member->table_seq[page] = le64_to_cpu(table->seq);
 	for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
@@ -116,7 +110,6 @@ static void page_load(struct kvblk_member *member, u32 page,
 		seg->class = d->class < KVBLK_NR_CLASSES ? d->class : 0;
 		seg->flags = le16_to_cpu(d->flags);
 		seg->kills_durable = seg->flags & KVBLK_SEGF_KILLS;
-		/* what is free gets a new number */
 		seg->opened = d->state == KVBLK_SEG_FREE ? 0 : le64_to_cpu(d->opened);
 		seg->unknown = false;
 		if (alone && seg->state == KVBLK_SEG_FREE)
@@ -128,7 +121,6 @@ static void page_load(struct kvblk_member *member, u32 page,
 	}
 }
 
-/* Both slots say the same, but for what tells which one was written last. */
 static bool slots_alike(const struct kvblk_d_table *slots)
 {
 	size_t from = offsetof(struct kvblk_d_table, incarnation);
@@ -137,10 +129,7 @@ static bool slots_alike(const struct kvblk_d_table *slots)
 		       sizeof(*slots) - from);
 }
 
-/*
- * Reads what is not known of the table yet. Returns 0, though pages may be missing; the
- * error if none can be had.
- */
+/* Reads the unknown pages of the table. Returns 0 if any page is known, else the error. */
 static int table_read(struct kvblk_member *member)
 {
 	u32 pages = DIV_ROUND_UP(member->nr_segs, KVBLK_TABLE_ENTRIES), page, known = 0;
@@ -167,7 +156,7 @@ static int table_read(struct kvblk_member *member)
 		}
 		page_load(member, page, table, unread);
 		known++;
-		/* an error is told, and tried again by the next change */
+		/* repair the other slot; if this fails the next change of the page does */
 		if (unread || !slots_alike(slots))
 			kvblk_table_write(member, page * KVBLK_TABLE_ENTRIES);
 	}
@@ -192,16 +181,13 @@ static struct kvblk_slot slot_of(struct kvblk_member *member,
 	};
 }
 
-/* The pool has given it to a put: a record that claims a later one is none. */
+/* Returns whether the pool has issued @seq; a record with a later seq is not valid. */
 static bool seq_given(struct kvblk_pool *pool, u64 seq)
 {
 	return seq <= (u64)atomic64_read(&pool->seq);
 }
 
-/*
- * The seq of the record that @slot points to. 0: it is dead; U64_MAX: it can't
- * be read.
- */
+/* Returns the seq of the record of @slot; 0: stale, U64_MAX: unreadable. */
 static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	struct kvblk_member *member;
@@ -212,7 +198,7 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	void *buf = NULL;
 	u32 bytes;
 
-	/* in memory: it was put in this activation */
+	/* a block in DRAM was put in the current activation, hence later */
 	if (slot->seg == KVBLK_DRAM_SEG)
 		return atomic64_read(&pool->seq);
 	seg = kvblk_segment_get(pool, slot, &member, &gen);
@@ -232,7 +218,6 @@ static u64 slot_seq(struct kvblk_pool *pool, const struct kvblk_slot *slot)
 	return seq;
 }
 
-/* The member or its pool is going: nothing need be restored any more. */
 static bool restore_ended(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) > KVBLK_MEMBER_UP ||
@@ -247,7 +232,7 @@ static struct kvblk_id entry_id(const struct kvblk_d_entry *entry)
 	};
 }
 
-/* Brings in what restore_record() of entries behind @i of a summary looks at. */
+/* Prefetches the index lines that restore_record() needs for entries behind @i. */
 static void restore_ahead(struct restore *rs, const struct kvblk_d_summary *sum,
 			  u32 i)
 {
@@ -260,9 +245,9 @@ static void restore_ahead(struct restore *rs, const struct kvblk_d_summary *sum,
 }
 
 /*
- * Inserts @slot. Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Where nobody
- * knows how many slots the blocks had, nothing is evicted, because that kills on
- * flash: the block stays there, and deletes are not sure.
+ * Inserts @slot. Returns 0, -EEXIST with the entry in @old, or -ENOSPC. Nothing is evicted unless
+ * the former number of slots is known, because evictions invalidate blocks on flash. A block
+ * without a slot stays on flash, and deletes fail, because they cannot find the block.
  */
 static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
 			  const struct kvblk_slot *slot, struct kvblk_slot *old)
@@ -279,7 +264,6 @@ static int restore_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	return ret;
 }
 
-/* Puts a record that was found into the index; 0 or -ENOMEM. */
 static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 			  const struct kvblk_rec *rec, u32 unit)
 {
@@ -290,7 +274,7 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 	int ret;
 	u64 seq;
 
-	/* no tenant is in use but the default one */
+	/* only the default tenant is in use */
 	if (rec->tenant || !seq_given(pool, rec->seq) ||
 	    kvblk_expired(rec->expiry, kvblk_now(pool)))
 		return 0;
@@ -298,7 +282,7 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 		WRITE_ONCE(pool->expires, true);
 	if (rec->caller_tag && kvblk_index_keep_tags(&pool->index))
 		return -ENOMEM;
-	/* a smaller index than before may take a kill for each insert */
+	/* with a smaller index than before each insert may queue an invalidation */
 	while (kvblk_kills_full(member) && !restore_ended(member) &&
 	       (member->absent || rs->tries++ < RESTORE_TRIES))
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
@@ -313,20 +297,20 @@ again:
 	if (ret == -ENOSPC && !pool->index_evicts)
 		return 0;
 	if (ret == -EEXIST && kvblk_same_record(&old, &slot)) {
-		/* a former try has brought it in */
+		/* an earlier try inserted this record */
 		atomic_add(units, &seg->live_units);
 		return 0;
 	}
 	if (ret == -EEXIST && old.state == KVBLK_SLOT_MOVING &&
 	    !restore_ended(member) && rs->tries++ < RESTORE_TRIES) {
-		/* copied, dropped or left where it is: then we compare */
+		/* compare once reclaim has copied, dropped or kept the other record */
 		wait_event_timeout(pool->settle_wait,
 				   !kvblk_index_find(&pool->index, rec->id, &old) ||
 				   old.state != KVBLK_SLOT_MOVING, HZ / 10);
 		goto again;
 	}
 	if (ret == -EEXIST) {
-		/* two lives of a key; one that is being written is the newest */
+		/* two records of the key: a WRITING entry is the newest */
 		seq = old.state == KVBLK_SLOT_LIVE ? slot_seq(pool, &old) : U64_MAX;
 		if (seq < rec->seq) {
 			if (!kvblk_entry_replace(pool, rec->id, &old, &slot))
@@ -334,7 +318,7 @@ again:
 			ret = 0;
 		} else if (seq == U64_MAX && old.state == KVBLK_SLOT_LIVE &&
 			   !kvblk_entry_replace(pool, rec->id, &old, NULL)) {
-			/* nobody can tell which is the newer one: neither */
+			/* neither is known to be newer: drop both */
 			goto again;
 		}
 	}
@@ -344,7 +328,7 @@ again:
 	}
 	atomic_add(units, &seg->live_units);
 	rs->blocks++;
-	/* pairs with delete_start(): it was deleted meanwhile, and not found */
+	/* pairs with delete_start(): a delete may have noted the id and found no entry */
 	smp_mb();
 	if (member->absent && kvblk_absent_stale(member->absent, rec->id,
 						 seg - member->segs, unit))
@@ -352,7 +336,7 @@ again:
 	return 0;
 }
 
-/* ---- headers behind a summary that is no longer the truth ---- */
+/* ---- verification of headers, for a summary with invalidated records ---- */
 
 struct verify_io {
 	struct kvblk_io io;
@@ -364,7 +348,7 @@ static void verify_wake(struct kvblk_io *io)
 	complete(&container_of(io, struct verify_io, io)->over);
 }
 
-/* Reads one by one what verify_page() could not read together; @unread: those that fail. */
+/* Reads the headers of verify_page() singly. @unread: bitmap of unreadable headers. */
 static int verify_read(struct restore *rs, struct kvblk_segment *seg,
 		       const struct kvblk_d_summary *sum, u64 *unread)
 {
@@ -390,8 +374,8 @@ static int verify_read(struct restore *rs, struct kvblk_segment *seg,
 }
 
 /*
- * Clears the entries of @sum whose headers don't say the same. An entry whose header
- * can't be read stays: a get of it finds out, and a delete kills it.
+ * Turns entries of @sum with a different header into holes. An entry with an unreadable header
+ * stays: gets of the block fail, and a delete invalidates the record.
  */
 static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 		       struct kvblk_d_summary *sum)
@@ -435,7 +419,7 @@ static int verify_page(struct restore *rs, struct kvblk_segment *seg,
 		place = kvblk_place(member, segment, seg->gen, unit);
 		dec = kvblk_record_decode(buf, KVBLK_UNIT, &place,
 					  &member->pool->secret, &header);
-		/* a filler is one unit long, so a longer header is no filler */
+		/* fillers have a single unit, so a longer header is a record */
 		if (dec == KVBLK_DEC_MORE ||
 		    (dec == KVBLK_DEC_RECORD && header.seq == rec.seq))
 			continue;
@@ -453,10 +437,7 @@ static struct kvblk_d_summary *sums_page(struct restore *rs, u32 page)
 	return rs->sums - page;
 }
 
-/*
- * Reads summary pages @from to @to (excluded) to their places in rs->sums. A page that
- * can't be read is zeroed, and so is none.
- */
+/* Reads summary pages @from to @to - 1 into rs->sums. Zeroes, and so voids, unreadable pages. */
 static int sums_read(struct restore *rs, struct kvblk_segment *seg, u32 from, u32 to)
 {
 	struct kvblk_member *member = rs->member;
@@ -483,10 +464,9 @@ static int sums_read(struct restore *rs, struct kvblk_segment *seg, u32 from, u3
 }
 
 /*
- * The end of the room that @entry tells of: of a record, which @rec and @unit tell, or
- * of none (@rec->length is 0). 0: the entry can't be believed. Room was given out in
- * the order of the entries and in front of the summary, so each entry's room begins at
- * @from or behind, where that of the one before ends, and ends at @limit at most.
+ * Returns the end of the reservation of @entry, or 0 if the entry is implausible. @rec->length is
+ * 0 for a hole. Reservations are in the order of the entries: @entry begins at or after @from,
+ * the former end, and ends at or before @limit.
  */
 static u32 entry_end(const struct kvblk_member *member,
 		     const struct kvblk_d_entry *entry, u32 from, u32 limit,
@@ -506,7 +486,7 @@ static u32 entry_end(const struct kvblk_member *member,
 	return *unit >= from && end <= limit ? end : 0;
 }
 
-/* All pages of the summary are there and valid: -EBADMSG. */
+/* Reads all pages of the summary. Returns 0, -EBADMSG if a page is invalid, or a read error. */
 static int sums_load(struct restore *rs, struct kvblk_segment *seg, u32 pages)
 {
 	struct kvblk_member *member = rs->member;
@@ -523,7 +503,7 @@ static int sums_load(struct restore *rs, struct kvblk_segment *seg, u32 pages)
 	return err;
 }
 
-/* With the whole summary in rs->sums. */
+/* Restores the records of a sealed segment. rs->sums has the whole summary. */
 static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 {
 	struct kvblk_member *member = rs->member;
@@ -553,9 +533,8 @@ static int restore_sealed(struct restore *rs, struct kvblk_segment *seg, u32 nr)
 }
 
 /*
- * What the checkpoints list without a gap: copies it to @open, and tells where
- * the walk is to begin. No more is taken than @open has room for: as for puts, what
- * is listed leaves room for the pages that list it.
+ * Restores the entries listed without a gap by checkpoints, copies them to @open, and sets
+ * @walk_from. Leaves space for the summary pages, as puts do.
  */
 static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
 			  struct kvblk_open *open, u32 *nr, u32 *walk_from)
@@ -601,7 +580,6 @@ static int restore_listed(struct restore *rs, struct kvblk_segment *seg,
 	return 0;
 }
 
-/* Tries each unit from @unit on for a header. */
 static int restore_walk(struct restore *rs, struct kvblk_segment *seg,
 			struct kvblk_open *open, u32 *nr, u32 unit)
 {
@@ -625,7 +603,7 @@ static int restore_walk(struct restore *rs, struct kvblk_segment *seg,
 	return ret;
 }
 
-/* A fresh life, when the gets and kills of the former one are over. */
+/* Retires the segment: reused once gets and invalidations of the generation are complete. */
 static void segment_restart(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	guard(spinlock)(&member->lock);
@@ -640,7 +618,7 @@ static void segment_restart(struct kvblk_member *member, struct kvblk_segment *s
 	member->nr_retiring++;
 }
 
-/* The segment is on the list of sealed ones. With @open its summary is in memory only. */
+/* Lists the segment as sealed. @open: the summary, if only in memory. */
 static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *seg,
 			   struct kvblk_open *open)
 {
@@ -651,10 +629,7 @@ static void segment_sealed(struct kvblk_member *member, struct kvblk_segment *se
 	member->nr_sealed++;
 }
 
-/*
- * Finds the records without a whole summary. @sealed: there was one, so the payloads
- * have arrived.
- */
+/* Restores a segment without a whole summary. @sealed: sealed before, so payloads are durable. */
 static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool sealed)
 {
 	struct kvblk_member *member = rs->member;
@@ -666,8 +641,8 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 	if (!open)
 		return -ENOMEM;
 	/*
-	 * Headers prove that payloads were written, not that they arrived: gets check them
-	 * whatever "integrity" says, from the first entry on until the segment is reclaimed.
+	 * Headers prove that payloads were written, not that they arrived. So gets must verify
+	 * payloads, whatever the policy, until the segment is reclaimed.
 	 */
 	if (!sealed)
 		kvblk_segment_doubt(member, seg);
@@ -676,7 +651,7 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 		err = restore_walk(rs, seg, open, &nr, unit);
 	if (err)
 		goto free;
-	/* in the room of records, and not of the pages that list them */
+	/* unreadable among the records, not in the summary */
 	missed = rs->walk.missed < member->segment_units - kvblk_summary_pages(max(nr, 1u));
 	if (!nr && missed) {
 		err = -EIO;
@@ -684,7 +659,7 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 	}
 	if (!nr) {
 		kvblk_open_free(open);
-		/* never used, or nothing in it survived; told when it is opened */
+		/* empty: the table is written when the segment is opened */
 		segment_restart(member, seg);
 		return 0;
 	}
@@ -701,8 +676,8 @@ static int restore_open(struct restore *rs, struct kvblk_segment *seg, bool seal
 	member->nr_open++;
 	spin_unlock(&member->lock);
 	/*
-	 * A failed seal is reported there, and the next restart walks again: it may find a
-	 * record that can't be read now and that no delete knows of.
+	 * After a failed seal, which was reported, the next restart walks again. The walk may
+	 * then find a record unreadable now and unknown to deletes.
 	 */
 	if (kvblk_segment_seal(member, seg) && missed)
 		atomic_inc(&member->pool->unsure);
@@ -718,7 +693,7 @@ static int restore_segment(struct restore *rs, struct kvblk_segment *seg)
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_place place = kvblk_place(member, seg - member->segs,
 					       seg->gen, 0);
-	/* the summary knows better than the table whether it is sealed */
+	/* as the table states; the summary decides */
 	bool sealed = seg->state == KVBLK_SEG_SEALED;
 	struct kvblk_sum sum = {};
 	int err;
@@ -750,9 +725,8 @@ static int by_opened(const void *a, const void *b)
 }
 
 /*
- * The member's order of opening goes on from the last segment of @order, or from where an
- * earlier try has left it. Numbers that leave no room to grow are replaced, because only
- * their order counts.
+ * Sorts @order by the order of opening, which continues behind the last segment. Numbers too
+ * large to grow are replaced, because only their order counts.
  */
 static void restore_order(struct kvblk_member *member, struct kvblk_segment **order, u32 nr)
 {
@@ -766,7 +740,6 @@ static void restore_order(struct kvblk_member *member, struct kvblk_segment **or
 		member->opened = max(member->opened, order[nr - 1]->opened);
 }
 
-/* Waits a second for memory, a few times. */
 static bool restore_patience(struct restore *rs)
 {
 	if (rs->waits++ == RESTORE_WAITS || restore_ended(rs->member))
@@ -775,7 +748,6 @@ static bool restore_patience(struct restore *rs)
 	return true;
 }
 
-/* All segments that are unread and not unknown, but for those that can't be read. */
 static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 {
 	struct kvblk_member *member = rs->member;
@@ -786,7 +758,7 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 		if (member->segs[i].unread && !member->segs[i].unknown &&
 		    member->segs[i].state != KVBLK_SEG_FREE)
 			order[nr++] = &member->segs[i];
-	/* oldest first, as the policy's clock and reclaim want it */
+	/* oldest first, as the policy's clock and reclaim expect */
 	restore_order(member, order, nr);
 	for (i = 0; i < nr; i++) {
 		if (restore_ended(member))
@@ -801,7 +773,7 @@ static int restore_unread(struct restore *rs, struct kvblk_segment **order)
 	return 0;
 }
 
-/* Tries to find all that is not found yet. An error: the member can't be restored now. */
+/* Restores what is not restored yet. Returns an errno if the member cannot be restored now. */
 static int restore_all(struct restore *rs)
 {
 	struct kvblk_member *member = rs->member;
@@ -815,7 +787,7 @@ static int restore_all(struct restore *rs)
 	rs->headers = vmalloc(array_size(KVBLK_SUMMARY_ENTRIES, KVBLK_UNIT));
 	err = kvblk_walk_begin(&rs->walk, member, GFP_KERNEL);
 	if (order && sums && rs->headers && !err) {
-		/* page 0 is the last one in memory, as on media */
+		/* page 0 is last in memory, as on media */
 		rs->sums = sums + (pages - 1) * sizeof(*rs->sums);
 		err = table_read(member);
 		if (!err)
@@ -830,19 +802,16 @@ static int restore_all(struct restore *rs)
 	return err;
 }
 
-/* ---- what can't be read ---- */
+/* ---- unreadable parts ---- */
 
-/*
- * A page of the table that nobody can read: its segments begin anew. In generations that
- * none of them has reached, for none has been retired 2^40 times.
- */
+/* Restarts the segments of an unreadable page in generations never reached: 2^40 and above. */
 static void page_forfeit(struct kvblk_member *member, u32 page)
 {
 	u32 first = page * KVBLK_TABLE_ENTRIES, i;
 	int err;
 
 	scoped_guard(mutex, &member->table_lock) {
-		/* newer than a slot that takes no writes either, even if no clock is set */
+		/* newer than an unreadable slot that also rejects writes, even without a clock */
 		member->table_seq[page] = max(ktime_get_real_seconds(), NOT_BEFORE) << 15;
 		for (i = 0; i < KVBLK_TABLE_ENTRIES && first + i < member->nr_segs; i++) {
 			struct kvblk_segment *seg = &member->segs[first + i];
@@ -860,7 +829,6 @@ static void page_forfeit(struct kvblk_member *member, u32 page)
 			member->segs[first + i].unknown = err;
 }
 
-/* A segment that can't be read: the next generation, durably. */
 static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	u8 state = seg->state;
@@ -881,7 +849,6 @@ static void segment_forfeit(struct kvblk_member *member, struct kvblk_segment *s
 	seg->unread = false;
 }
 
-/* Gives up what is unread, durably. */
 static void unread_forfeit(struct kvblk_member *member)
 {
 	struct kvblk_segment *seg = member->segs, *end = seg + member->nr_segs;
@@ -894,14 +861,14 @@ static void unread_forfeit(struct kvblk_member *member)
 	}
 }
 
-/* Counts the member in pool->unsure as long as a delete can't know all of its blocks. */
+/* Counts the member in pool->unsure while deletes cannot know all blocks of the member. */
 static void restore_count(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
 	bool unsure;
 
 	guard(mutex)(&pool->admin);
-	/* a member that has died or leaves ends its counts */
+	/* death and removal of a member have counts of their own */
 	if (!kvblk_member_stays(member))
 		return;
 	unsure = READ_ONCE(member->nr_unread);
@@ -909,7 +876,6 @@ static void restore_count(struct kvblk_member *member)
 	member->unread_unsure = unsure;
 }
 
-/* Puts segments that were read to use. */
 static void restore_use(struct kvblk_member *member)
 {
 	u32 i, unread = 0;
@@ -929,12 +895,12 @@ static void restore_use(struct kvblk_member *member)
 		member->nr_free++;
 	}
 	WRITE_ONCE(member->nr_unread, unread);
-	/* pairs with delete_begun(): entries first */
+	/* pairs with delete_begun(): index entries before nr_unread and pool->unsure */
 	smp_wmb();
 	restore_count(member);
 }
 
-/* A member that is up: what it has unread is tried again, or given up. */
+/* Retries the unread segments of an active member, or gives them up. */
 static void restore_rest(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
@@ -942,7 +908,6 @@ static void restore_rest(struct kvblk_member *member)
 	bool forfeit = READ_ONCE(member->forfeit);
 	u32 before = READ_ONCE(member->nr_unread);
 
-	/* a path that was away for a moment may be back */
 	restore_all(&rs);
 	if (forfeit)
 		unread_forfeit(member);
@@ -956,15 +921,15 @@ static void restore_rest(struct kvblk_member *member)
 }
 
 /*
- * The member is back. What is out of date on it is killed durably before its
- * superblock may say that nothing is.
+ * Waits until all outdated records of a returning member are invalidated durably. Only then may
+ * the superblock state that the member is current.
  */
 static void restore_settle(struct kvblk_member *member)
 {
 	struct kvblk_pool *pool = member->pool;
 
 	for (;;) {
-		/* it goes, or the pool: it stays out of date */
+		/* the member or its pool leaves: the member stays outdated */
 		if (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
 		    percpu_ref_is_dying(&pool->users))
 			return;
@@ -976,12 +941,12 @@ static void restore_settle(struct kvblk_member *member)
 	kvblk_absent_end(pool, &member->uuid);
 }
 
-/* All members have been restored: the index's size may be told, unless it is too small. */
+/* Publishes the index size once all members are restored, unless blocks did not fit. */
 static void restore_index(struct kvblk_pool *pool)
 {
 	u64 lacks = atomic64_read(&pool->index_lacks), slots = kvblk_index_slots(&pool->index);
 
-	/* nobody knows how many blocks there are in what could not be read */
+	/* the number of blocks in unread segments is unknown */
 	if (!lacks && atomic_read(&pool->unsure))
 		return;
 	if (!lacks) {
@@ -992,7 +957,7 @@ static void restore_index(struct kvblk_pool *pool)
 		lacks, slots, slots + lacks + (slots + lacks) / 8);
 }
 
-/* The member stays as it is on media, for another try. */
+/* Marks the member unrestored. Media stay unchanged for another try. */
 static void restore_failed(struct kvblk_member *member, int err)
 {
 	struct kvblk_pool *pool = member->pool;
@@ -1005,11 +970,11 @@ static void restore_failed(struct kvblk_member *member, int err)
 	else
 		dev_err(&pool->dev, "member %s: can't be restored now (%d); its blocks are misses until it is added again (kvblk member add), or the pool imported\n",
 			member->name, err);
-	/* before anybody sees it: from now on puts and deletes pass it by */
+	/* before the state is visible, because puts and deletes then bypass the member */
 	if (!member->absent)
 		kvblk_absent_dies(member);
 	scoped_guard(mutex, &pool->admin) {
-		/* a member that has died or leaves is counted; a second try counts no more */
+		/* a second try, a death and a removal are counted already */
 		if (kvblk_member_stays(member) && !member->unread_unsure) {
 			atomic_inc(&pool->unsure);
 			member->unread_unsure = true;
@@ -1054,13 +1019,13 @@ void kvblk_member_restore(struct work_struct *work)
 			dev_info(&pool->dev, "member %s: up, %llu blocks\n",
 				 member->name, rs.blocks);
 			kvblk_event(pool, member, KVBLK_EVENT_MEMBER_UP, rs.blocks);
-			/* where room is short puts do it: to come back costs no block */
+			/* otherwise puts kick the log, because a restart must not evict blocks */
 			if (member->nr_free > member->nr_segs / 2)
 				kvblk_log_kick(member);
 			queue_delayed_work(pool->wq, &member->checkpoint, HZ);
 		}
 	}
-	/* all is compared with what was put since; deletes and replacing puts were refused */
+	/* all records were compared with later puts; deletes and replacing puts were refused */
 	if (!err && member->retry)
 		kvblk_absent_end(pool, &member->uuid);
 	if (member->absent) {

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The log: room in open segments, the table that says what a segment is, and
- * sealing.
+ * Segments of the log: reservations, the segment table, sealing and checkpoints.
  *
- *   FREE -> OPEN (table durable) -> takes records -> closed -> last writer
- *   gone -> SEALED (flush, summary with FUA) -> retired (table durable with
- *   the next generation) -> last reader gone -> discarded -> FREE
+ *   FREE -> OPEN (table durable) -> takes records -> closed -> last writer done
+ *   -> SEALED (flush, summary with FUA) -> retired (table durable with the next
+ *   generation) -> last reader done -> discarded -> FREE
  *
  * The rules:
- * - A record belongs to (segment, generation). What the table says of the
- *   generation is durable before the first record of it is acknowledged and
- *   before a byte of the former one is overwritten.
- * - Room is given out by one atomic over offset and record count; the summary's
- *   room is part of the check, so that sealing never lacks it.
- * - seg->writers counts puts with room in the segment, plus one while it is
- *   open: when it becomes zero, the segment is sealed.
+ * - A record belongs to (segment, generation). The table's generation is durable before the first
+ *   record is acknowledged and before a byte of the former generation is overwritten.
+ * - A reservation is one atomic step over offset and record count. It leaves space for the
+ *   summary, so that sealing never lacks it.
+ * - seg->writers counts puts with a reservation, plus one while the segment is open. The segment
+ *   is sealed when the count drops to zero.
  */
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
@@ -22,17 +20,15 @@
 #include "log/log.h"
 #include "trace.h"
 
-/* Puts leave this many free segments to reclaim, which needs room to copy. */
+/* Free segments that puts leave to reclaim, which must copy records. */
 #define RESERVED_SEGMENTS	1
-/* Summary pages that are written at once. */
 #define SUMMARY_BATCH		16u
-/* Data after which a checkpoint is due before its second is over: 16 MiB. */
+/* Data after which a checkpoint is due at once: 16 MiB. */
 #define CHECKPOINT_UNIT_SHIFT	12
 
 /*
- * Writes both slots, one after the other, so that either is enough to read. Returns 0
- * if one is written. A slot that can't be reached may be torn: the next try hits that
- * one again, and the other is left alone.
+ * Writes both slots in turn, so that either is enough to read. Returns 0 if one is written. If
+ * the device is not reached the slot may be torn: the next try begins with the torn slot.
  */
 static int table_write_slots(struct kvblk_member *member, u32 page)
 {
@@ -46,7 +42,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 	for (slot = 0; slot < 2; slot++) {
 		table->seq = cpu_to_le64(++seq);
 		kvblk_table_seal(table);
-		/* a restart would refuse it */
+		/* a restart would reject this page */
 		if (!kvblk_table_writable(table, member->incarnation, page))
 			return -ERANGE;
 		err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META | REQ_FUA,
@@ -55,7 +51,7 @@ static int table_write_slots(struct kvblk_member *member, u32 page)
 				    table, sizeof(*table));
 		if (err && err != -EIO)
 			break;
-		/* whatever has arrived of two failures, the next two are newer */
+		/* after two failures either slot may have arrived: make the next two newer */
 		if (!err || (slot && !written))
 			member->table_seq[page] = seq;
 		written |= !err;
@@ -71,7 +67,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 	int err;
 
 	guard(mutex)(&member->table_lock);
-	/* none of its segments changes, and what could not be read is not written over */
+	/* segments of an unread page do not change, and a write would lose its contents */
 	if (member->segs[page * KVBLK_TABLE_ENTRIES].unknown)
 		return 0;
 	memset(table, 0, sizeof(*table));
@@ -105,7 +101,7 @@ int kvblk_table_write(struct kvblk_member *member, u32 segment)
 
 struct kvblk_open *kvblk_open_alloc(struct kvblk_member *member)
 {
-	/* no more records than units */
+	/* a segment has no more records than units */
 	u32 nr = DIV_ROUND_UP(member->segment_units, KVBLK_SUMMARY_ENTRIES + 1);
 	struct kvblk_open *open;
 
@@ -160,7 +156,7 @@ static u64 summary_pos(struct kvblk_member *member, struct kvblk_segment *seg,
 			     member->segment_units - 1 - page);
 }
 
-/* Pages @from to @to (excluded), SUMMARY_BATCH at most; the last is @buf's first. */
+/* Writes summary pages @from to @to - 1, at most SUMMARY_BATCH. @buf has the last page first. */
 static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			 u32 from, u32 to, const struct kvblk_sum *sum,
 			 struct kvblk_d_summary *buf, blk_opf_t opf)
@@ -172,7 +168,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 	for (page = from; page < to; page++) {
 		struct kvblk_d_summary *copy = &buf[to - 1 - page];
 
-		/* a copy: entries are filled in while it is on its way */
+		/* write a copy, because puts fill in entries meanwhile */
 		kvblk_open_entry(seg->open, page * KVBLK_SUMMARY_ENTRIES);
 		scoped_guard(spinlock, &seg->open->lock)
 			memcpy(copy, seg->open->pages[page], sizeof(*copy));
@@ -184,7 +180,7 @@ static int summary_write(struct kvblk_member *member, struct kvblk_segment *seg,
 			     (to - from) * sizeof(*buf));
 }
 
-/* A write-back of the member's cache may have lost some of @seg. */
+/* Returns whether a write-back of the member's cache may have lost records of @seg. */
 static bool segment_lossy(const struct kvblk_member *member,
 			  const struct kvblk_segment *seg)
 {
@@ -193,14 +189,14 @@ static bool segment_lossy(const struct kvblk_member *member,
 	return cached && kvblk_writes_failed(member, cached);
 }
 
-/* All pages but page 0, and whatever the device has in its cache, are past that. */
+/* Makes all summary pages but page 0 durable, and all that the member has cached. */
 static int summary_flush(struct kvblk_member *member, struct kvblk_segment *seg,
 			 const struct kvblk_sum *sum, struct kvblk_d_summary *buf)
 {
 	u32 tries = 3, from, to;
 	int err = -EIO, errors;
 
-	/* another write may be told that the cache has lost them */
+	/* retry, because the loss of cached pages may be reported to another write */
 	while (err && tries--) {
 		errors = atomic_read(&member->write_errors);
 		err = 0;
@@ -225,9 +221,8 @@ void kvblk_segment_doubt(struct kvblk_member *member, struct kvblk_segment *seg)
 }
 
 /*
- * Makes the summary durable. Room is closed and no writer is left, so entries
- * are final. The page that says "sealed" comes last, behind the flush that
- * makes the payloads and the other pages durable.
+ * Makes the summary of a closed segment without writers durable. Page 0, which states "sealed",
+ * is written last, after the flush that makes payloads and other pages durable.
  */
 int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 {
@@ -245,7 +240,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	doubtful = err || segment_lossy(member, seg);
 	if (doubtful)
 		kvblk_segment_doubt(member, seg);
-	/* a restart believes what it finds sealed */
+	/* a restart trusts a sealed segment unless the table marks it unproven */
 	if (!err && doubtful)
 		err = kvblk_table_write(member, seg - member->segs);
 	if (!err)
@@ -253,12 +248,11 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 	mutex_unlock(&open->writing);
 	kvfree(buf);
 	if (err) {
-		/* a restart walks its headers; until then reclaim reads @open */
+		/* a restart walks the headers; until then reclaim reads @open */
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, seg - member->segs);
 	}
 
 	kvblk_count_at(member->stats, KVBLK_C_SEGMENTS_SEALED, 1);
-	/* reclaim may have it from here on */
 	spin_lock(&member->lock);
 	if (!err)
 		seg->open = NULL;
@@ -276,7 +270,7 @@ int kvblk_segment_seal(struct kvblk_member *member, struct kvblk_segment *seg)
 
 /* ---- opening ---- */
 
-/* The empty place for a segment of @class to take records in, or NULL. */
+/* Returns an empty slot for an open segment of @class, or NULL. */
 static struct kvblk_segment **log_empty(struct kvblk_member *member, u8 class)
 {
 	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT : 0;
@@ -368,7 +362,7 @@ void kvblk_log_kick(struct kvblk_member *member)
 		queue_work(member->pool->wq, &member->log_work);
 }
 
-/* The last writer of a closed segment hands it to be sealed. */
+/* Drops a writer. The last writer of a closed segment queues it for sealing. */
 static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 {
 	if (!atomic_dec_and_test(&seg->writers))
@@ -379,7 +373,7 @@ static void writer_drop(struct kvblk_member *member, struct kvblk_segment *seg)
 	queue_work(member->pool->wq, &member->log_work);
 }
 
-/* Closes @old if it is current, and puts a ready one in its place. */
+/* Closes @old if it is current, and opens a ready segment in its place. */
 static void segment_rotate(struct kvblk_member *member,
 			   struct kvblk_segment *old, u32 log)
 {
@@ -421,7 +415,7 @@ static bool segment_reserve(struct kvblk_member *member,
 			    struct kvblk_segment *seg, u32 units,
 			    struct kvblk_room *room)
 {
-	/* zero: closed and drained since we looked */
+	/* closed and drained since it was read */
 	if (!atomic_inc_not_zero(&seg->writers))
 		return false;
 	if (!kvblk_cursor_take(&seg->cursor, units, member->segment_units,
@@ -458,7 +452,7 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 		segment_rotate(member, seg, log);
 		kvblk_log_kick(member);
 	}
-	/* what is left in the others, before it waits */
+	/* use space left in the other open segments before the put has to wait */
 	for (log = 0; class == KVBLK_CLASS_NEW && log < member->nr_logs; log++) {
 		seg = READ_ONCE(member->current_seg[log]);
 		if (seg && segment_reserve(member, seg, units, room))
@@ -486,7 +480,6 @@ int kvblk_room_find(struct kvblk_pool *pool, u32 length,
 		if (!member)
 			continue;
 		units = kvblk_member_units(member, length);
-		/* any -EAGAIN: it is worth waiting */
 		if (units + 1 <= member->segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
 			      kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, room);
@@ -514,7 +507,7 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit)
 {
 	guard(spinlock)(&member->lock);
-	/* what is sealed has been flushed */
+	/* the seal flushed all records */
 	if (!seg->open)
 		return seg->unsaved || seg->flags & KVBLK_SEGF_UNPROVEN ?
 		       KVBLK_DOUBTFUL : KVBLK_SAFE;
@@ -522,7 +515,7 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 		return KVBLK_SAFE;
 	if (seg->flags & KVBLK_SEGF_UNPROVEN || segment_lossy(member, seg))
 		return KVBLK_DOUBTFUL;
-	/* it may be the one */
+	/* the record at @unit may be the one without checksums */
 	if (READ_ONCE(seg->bare))
 		return KVBLK_BARE;
 	return READ_ONCE(seg->cached) ? KVBLK_CACHED : KVBLK_SAFE;
@@ -586,7 +579,7 @@ void kvblk_log_work(struct work_struct *work)
 		if (seg)
 			list_del_init(&seg->link);
 		spin_unlock(&member->lock);
-		/* room first: puts may wait for it, nobody waits for a seal */
+		/* open before sealing: puts may wait for space, but nothing waits for a seal */
 		while (READ_ONCE(member->state) == KVBLK_MEMBER_UP &&
 		       (log_empty(member, KVBLK_CLASS_NEW) ||
 			READ_ONCE(member->nr_ready) < stock))
@@ -600,10 +593,7 @@ void kvblk_log_work(struct work_struct *work)
 		queue_work(member->pool->wq, &member->reclaim_work);
 }
 
-/*
- * Writes the summary pages that have changed of one open segment. What they
- * list need not be walked by a restart.
- */
+/* Writes the changed summary pages of an open segment, so that a restart need not walk it. */
 static void checkpoint_segment(struct kvblk_member *member,
 			       struct kvblk_segment *seg,
 			       struct kvblk_d_summary *buf)
@@ -630,7 +620,7 @@ static void checkpoint_segment(struct kvblk_member *member,
 
 			for (i = 0; i < KVBLK_SUMMARY_ENTRIES && entries[i].flags; i++)
 				;
-			/* one with a record under way is written again next time */
+			/* the next checkpoint repeats a page with a record in flight */
 			if (page * KVBLK_SUMMARY_ENTRIES + i < sum.nr_records &&
 			    i < KVBLK_SUMMARY_ENTRIES)
 				complete = false;
@@ -657,13 +647,13 @@ void kvblk_checkpoint_work(struct work_struct *work)
 		seg = READ_ONCE(member->current_seg[log]);
 		if (!seg || !atomic_inc_not_zero(&seg->writers))
 			continue;
-		/* as a writer: it can't be sealed meanwhile */
+		/* the reference as a writer prevents a seal meanwhile */
 		if (atomic64_read(&seg->cursor) != KVBLK_CURSOR_CLOSED)
 			checkpoint_segment(member, seg, buf);
 		writer_drop(member, seg);
 	}
 	kvfree(buf);
-	/* after a crash, with a clock that is behind, nothing that had expired is back */
+	/* save the clock, or else expired blocks would be back after a crash with a late clock */
 	if (READ_ONCE(member->pool->expires) &&
 	    time_after_eq(jiffies, member->time_saved + KVBLK_CLOCK_SAVE_S * HZ))
 		kvblk_table_write(member, 0);
@@ -683,7 +673,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 		return NULL;
 	seg = &member->segs[slot->seg - member->seg_base];
 	atomic_inc(&seg->refs);
-	/* pairs with retirement: generation first, then refs */
+	/* pairs with segment_reclaim(): it changes the generation before it reads refs */
 	smp_mb__after_atomic();
 	*gen = READ_ONCE(seg->gen);
 	if ((u16)*gen == slot->gen) {
@@ -696,7 +686,6 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 
 void kvblk_segment_put(struct kvblk_member *member, struct kvblk_segment *seg)
 {
-	/* the last reader of a retired segment frees it */
 	if (atomic_dec_return(&seg->refs) == 0 &&
 	    READ_ONCE(seg->retired))
 		queue_work(member->pool->wq, &member->reclaim_work);

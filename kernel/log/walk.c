@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The headers of a segment, one after the other: for who has no summary that it can
- * believe.
+ * Walk over the headers of a segment, for segments without a valid summary.
  *
- * The rule: a place that can't be read costs what begins there, and nothing else.
+ * The rule: an unreadable place costs the records that begin there, and nothing else.
  */
 #include <linux/vmalloc.h>
 
 #include "log/log.h"
 
-/* Places of a segment that may be unreadable, before the segment is. */
+/* Unreadable places that a segment may have. */
 #define WALK_UNREAD	64u
 
 int kvblk_walk_begin(struct kvblk_walk *walk, struct kvblk_member *member, gfp_t gfp)
@@ -35,7 +34,7 @@ void kvblk_walk_segment(struct kvblk_walk *walk, struct kvblk_segment *seg, u32 
 	walk->missed = U32_MAX;
 }
 
-/* Reads unit by unit. A unit that can't be read is zeroed, so that no header is there. */
+/* Reads the buffer unit by unit, and zeroes unreadable units so that no header is found there. */
 static int walk_read_units(struct kvblk_walk *walk)
 {
 	struct kvblk_member *member = walk->member;
@@ -83,7 +82,7 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 	int err;
 
 	while (walk->unit < member->segment_units) {
-		/* two units ahead, for the longest header */
+		/* the longest header has two units */
 		if (walk->unit < walk->have_from ||
 		    min(walk->unit + 2, member->segment_units) > walk->have_to) {
 			err = walk_read(walk);
@@ -103,10 +102,10 @@ int kvblk_walk_next(struct kvblk_walk *walk, struct kvblk_rec *rec, u32 *unit)
 		}
 		bad = walk->have_from + find_next_bit(walk->bad, KVBLK_WALK_UNITS,
 						      walk->unit - walk->have_from);
-		/* a header takes two units at most */
+		/* a header that begins here may extend into the unreadable unit */
 		if (dec != KVBLK_DEC_FILLER && bad <= walk->unit + 1)
 			walk->missed = min(walk->missed, bad);
-		/* a filler covers all of the record that it has replaced */
+		/* a filler covers all of the record it has replaced */
 		walk->unit += dec == KVBLK_DEC_FILLER ? max(rec->length, 1u) : align;
 	}
 	return 0;

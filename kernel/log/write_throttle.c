@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The gate. Reads go before writes: while gets come, a member has no more than a
- * window of puts in flight, for a get waits behind all that a device has got. The
- * others wait here, where they cost gets nothing. One is always let through, so
- * there is always an I/O whose end lets the next ones in.
+ * Write throttle ("gate" in symbols): reads before writes. A get waits behind all that a device
+ * has accepted. So while gets are submitted, a member has at most a window of puts in flight, and
+ * further puts are queued here. At least one put is admitted: its completion admits the next.
  *
  * The rules:
- * - None passes those that wait. But a put that waits here holds room in a segment,
- *   and a prefetch memory. So beyond queue_bytes the gate is full, and new ones wait
- *   before they take any.
- * - A put is counted for a limited time, because its device may not answer, or its
- *   cgroup may be over its budget (io.max). If the device does answer, and puts of
- *   other cgroups wait, those of this cgroup are let through uncounted for a while:
- *   they would otherwise delay the others, one after the other.
- * - Prefetches wait here, too, and leave room for gets that are yet to come. One with
- *   a priority goes before those that have less and came lately: nobody is overtaken
- *   for longer than GATE_LOOK.
- * - Puts that waited are submitted as I/O of their callers' cgroups, in lanes: work
- *   items that have puts of one cgroup each, because io.cost has a submitter sleep
- *   for its cgroup's budget. If there are more cgroups than lanes, some share.
+ * - No write passes a queued write. But a queued put holds a reservation, and a prefetch memory.
+ *   So beyond queue_bytes the throttle is full, and new writes wait before they take either.
+ * - A put is counted for a limited time, because the device may not respond, or the cgroup may
+ *   exceed its budget (io.max). If the device responds while puts of other cgroups are queued, the
+ *   cgroup's puts are admitted uncounted for a while, or else they would delay the others.
+ * - Prefetches are throttled, too, to leave bandwidth for later gets. A prefetch passes recent
+ *   writes of lower priority, but no write that has waited for GATE_LOOK.
+ * - Queued puts are submitted as I/O of their callers' cgroups by work items ("lanes"), each for
+ *   one cgroup: io.cost makes a submitter sleep for its cgroup's budget. Cgroups share work items
+ *   if there are too many.
  */
 #include <linux/cgroup.h>
 #include <linux/ioprio.h>
@@ -26,12 +22,12 @@
 
 #include "log/log.h"
 
-#define GATE_TIME	HZ		/* gets come: there was one lately */
-#define GATE_PATIENCE	(HZ / 2)	/* for a put that is counted, and */
-#define GATE_RATE_SHIFT	26		/* a second more for each 64 MiB of it */
-#define GATE_POOR	(4 * HZ)	/* a cgroup is taken to be over its budget */
-#define GATE_LOOK	(HZ / 10)	/* between two looks at all puts that wait */
-#define GATE_IDLE	16		/* windows of prefetches while no gets come */
+#define GATE_TIME	HZ		/* time after a get with throttled puts */
+#define GATE_PATIENCE	(HZ / 2)	/* time for which a put is counted, plus */
+#define GATE_RATE_SHIFT	26		/* a second for each 64 MiB */
+#define GATE_POOR	(4 * HZ)	/* time for which a cgroup counts as over budget */
+#define GATE_LOOK	(HZ / 10)	/* interval of checks of queued writes */
+#define GATE_IDLE	16		/* put windows of prefetches without gets */
 
 static struct workqueue_struct *gate_wq;
 
@@ -55,7 +51,7 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 	       window : U64_MAX;
 }
 
-/* @window of puts; a prefetch has one even if that is U64_MAX, as long as there is one. */
+/* Returns the window for @turn: @window, or GATE_IDLE put windows for a prefetch if unlimited. */
 static u64 turn_window(const struct kvblk_member *member, const struct kvblk_turn *turn,
 		       u64 window)
 {
@@ -65,7 +61,7 @@ static u64 turn_window(const struct kvblk_member *member, const struct kvblk_tur
 	       GATE_IDLE * put : window;
 }
 
-/* To compare with; it may be gone. */
+/* Returns the task's io cgroup: compared, never dereferenced, since no reference is held. */
 static const struct cgroup_subsys_state *turn_cgroup(void)
 {
 #ifdef CONFIG_BLK_CGROUP
@@ -98,7 +94,7 @@ static void gate_uncount(struct kvblk_member *member, struct kvblk_turn *turn)
 	lockdep_assert_held(&member->gate_lock);
 	list_del(&turn->counted);
 	member->gate_bytes -= turn->bytes;
-	/* last: then it may be gone */
+	/* last, because the turn may be freed from here on */
 	smp_store_release(&turn->member, NULL);
 }
 
@@ -113,7 +109,7 @@ static bool lane_is_poor(const struct kvblk_lane *lane)
 	return time_before(jiffies, lane->poor_until);
 }
 
-/* The lane of @cgroup; @take: else a free one. NULL: there is none. */
+/* Returns the queue of @cgroup; if there is none and @take is set, a free queue, else NULL. */
 static struct kvblk_lane *lane_of(struct kvblk_member *member, const void *cgroup,
 				  bool take)
 {
@@ -131,10 +127,7 @@ static struct kvblk_lane *lane_of(struct kvblk_member *member, const void *cgrou
 	return spare;
 }
 
-/*
- * Puts that were counted for long enough are counted no longer. @answers: the
- * device does, so it is not the reason.
- */
+/* Stops counting puts after too long. @answers: the device responds, so a cgroup is over budget. */
 static void gate_forget(struct kvblk_member *member, bool answers)
 {
 	struct kvblk_turn *turn, *next, *first, *other;
@@ -148,7 +141,6 @@ static void gate_forget(struct kvblk_member *member, bool answers)
 		if (!gate_late(turn))
 			continue;
 		lane = NULL;
-		/* a put of another cgroup waits */
 		if (answers && !list_empty(&member->gate) &&
 		    (first->cgroup != turn->cgroup ||
 		     !list_entry_is_head(other, &member->gate, link)))
@@ -172,7 +164,7 @@ static bool gate_pass(struct kvblk_member *member, struct kvblk_turn *turn, u64 
 	return true;
 }
 
-/* Bytes come to wait, or are gone. Full means that new ones wait until a quarter is. */
+/* Adds @bytes to the queue's total. A full queue accepts writes again at three quarters. */
 static void gate_wait(struct kvblk_member *member, s64 bytes)
 {
 	u64 limit = READ_ONCE(member->pool->tun.queue_bytes);
@@ -189,7 +181,7 @@ static void gate_wait(struct kvblk_member *member, s64 bytes)
 	}
 }
 
-/* Behind those of its priority, and those that have waited for long. */
+/* Queues @turn behind writes of its priority, and behind those queued for GATE_LOOK. */
 static void gate_queue(struct kvblk_member *member, struct kvblk_turn *turn)
 {
 	struct kvblk_turn *other;
@@ -203,7 +195,6 @@ static void gate_queue(struct kvblk_member *member, struct kvblk_turn *turn)
 	member->gate_puts += !turn->prefetch;
 }
 
-/* False: it waits. */
 static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64 window)
 {
 	turn->cgroup = turn_cgroup();
@@ -224,7 +215,7 @@ void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member)
 
 	turn->member = NULL;
 	turn->ioprio = 0;
-	/* a put that is not counted ends soon, and no put waits for it */
+	/* an uncounted put completes soon, and no other put waits for its completion */
 	if (window == U64_MAX || gate_enter(member, turn, window))
 		turn->submit(turn);
 }
@@ -283,7 +274,6 @@ static void lane_enter(struct kvblk_member *member, struct kvblk_turn *turn)
 	queue_work(gate_wq, &lane->work);
 }
 
-/* Those on @turns that were given up: to @go. */
 static void gate_drop(struct kvblk_member *member, struct list_head *turns,
 		      struct list_head *go)
 {
@@ -299,7 +289,6 @@ static void gate_drop(struct kvblk_member *member, struct list_head *turns,
 	}
 }
 
-/* Each GATE_LOOK, while puts wait. */
 static void gate_look(struct kvblk_member *member, struct list_head *go)
 {
 	bool recent = time_before(jiffies, member->gate_looked + 3 * GATE_LOOK);
@@ -327,9 +316,9 @@ static void gate_work(struct work_struct *work)
 	scoped_guard(spinlock_irq, &member->gate_lock) {
 		if (time_after_eq(jiffies, member->gate_looked + GATE_LOOK))
 			gate_look(member, &go);
-		/* nobody overtakes one that has to wait, but puts prefetches if no gets come */
+		/* keep the order, except that puts pass prefetches while no gets are submitted */
 		list_for_each_entry_safe(turn, next, &member->gate, link) {
-			/* or each completion would walk over all prefetches, under the lock */
+			/* or else each completion would walk all prefetches under the lock */
 			if (prefetch_waits && !member->gate_puts)
 				break;
 			if (prefetch_waits && turn->prefetch)
@@ -345,7 +334,7 @@ static void gate_work(struct work_struct *work)
 			queue_delayed_work(member->pool->wq, &member->gate_work,
 					   GATE_LOOK);
 	}
-	/* they do no I/O */
+	/* canceled writes submit no I/O */
 	list_for_each_entry_safe(turn, next, &go, link)
 		gate_submit(turn);
 }
