@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Gets into a device's memory that the member can't reach: through a chunk of
- * kernel memory, in halves. While the CPU copies one, the member fills the other.
- * Among other such gets there is always one to copy and one to fill: then a
- * chunk is filled as a whole, with half the interrupts and wakeups.
+ * Gets into a device's memory that the member cannot reach, through a chunk of kernel memory. The
+ * chunk has two halves: while the CPU copies one, the member fills the other. If several such
+ * gets are active, some copy while others are filled. Then a chunk is filled as a whole, with
+ * half the interrupts and wakeups.
  *
  * The rules:
- * - One get has a chunk at a time. A get that finds none takes memory for the
- *   whole block, so no get waits for one. What another tenant left is wiped.
- * - Parts come in their order, each is checked before it is copied. What went
- *   wrong is told when no I/O is left, and what was copied is the caller's to clear:
- *   page faults may be needed for that, too.
- * - Copies go through the caller's mapping: it has the memory type that the
- *   device's driver chose, mostly write-combining, where string copies stream
- *   (Intel SDM vol. 1, 7.3.9.3), while the kernel's own is uncached.
- * - They take no page faults, since a segment is held. Where one is needed, the
- *   get is done again with memory for the whole block.
+ * - A get has one chunk at a time. If all are in use, the get allocates memory for the whole
+ *   block, so that no get waits. Data of another tenant is wiped.
+ * - Parts are copied in order, each after its verification. An error is returned once no I/O is
+ *   in flight. The caller clears the bytes copied so far, because that may need page faults.
+ * - Copies use the caller's mapping. It has the memory type chosen by the device's driver, mostly
+ *   write-combining, where string copies stream (Intel SDM vol. 1, 7.3.9.3). The kernel's mapping
+ *   is uncached.
+ * - Copies take no page faults, because a segment is held. If a fault is needed, the get is
+ *   repeated with memory for the whole block.
  */
 #include <linux/slab.h>
 
 #include "request.h"
 
 enum half_state {
-	HALF_IDLE,			/* the get's */
+	HALF_IDLE,			/* owned by the get */
 	HALF_FLYING,
 	HALF_LANDED,
-	HALF_AWAITED,			/* flying, and its end is the get's turn */
+	HALF_AWAITED,			/* in flight; completion resumes the get */
 };
 
 struct half {
@@ -36,18 +35,19 @@ struct half {
 };
 
 /*
- * struct kvblk_bounce - a chunk and what a get does with it
+ * struct kvblk_bounce - a chunk, and the get that uses it
  * @mem: KVBLK_BOUNCE_BYTES
- * @node: where that is
- * @landed: what @req waited for is over; any context
- * @busy: under pool->bounce_lock
- * @part: what one I/O reads, a half or all of @mem
- * @tenant: of the last get that had it
- * @at: byte of the payload whose turn it is, where a part begins
- * @asked: the first that no I/O was started for
- * @end: behind the last
- * @begun: something was copied
- * @err: why it fails, when its I/O is over
+ * @node: NUMA node of @mem
+ * @busy: in use by a get; under pool->bounce_lock
+ * @tenant: tenant of the last get
+ * @part: bytes of one I/O, half or all of @mem
+ * @req: the get
+ * @landed: resumes @req when its awaited I/O is complete; any context
+ * @at: payload offset of the part to copy next
+ * @asked: payload offset of the part to read next
+ * @end: payload offset of the end
+ * @begun: bytes were copied to the caller
+ * @err: error to return when no I/O is in flight
  */
 struct kvblk_bounce {
 	struct page *mem;
@@ -57,7 +57,7 @@ struct kvblk_bounce {
 	u32 part;
 	struct kvblk_req *req;
 	void (*landed)(struct kvblk_req *req);
-	const __le32 *crcs;		/* of the block, or NULL */
+	const __le32 *crcs;		/* checksums of the block, or NULL */
 	u32 at;
 	u32 asked;
 	u32 end;
@@ -66,7 +66,7 @@ struct kvblk_bounce {
 	struct half half[2];
 };
 
-/* ---- the set ---- */
+/* ---- chunks ---- */
 
 static struct kvblk_bounce *bounce_alloc(int node)
 {
@@ -95,7 +95,7 @@ static void bounce_free(struct kvblk_bounce *b)
 	kfree(b);
 }
 
-/* An idle one, of @node if there is; else @fresh, if there is room for it. */
+/* Takes an idle chunk, preferably of @node, or installs @fresh. @room: there is an empty slot. */
 static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 					struct kvblk_bounce *fresh, bool *room)
 {
@@ -197,7 +197,6 @@ static void *half_data(struct kvblk_bounce *b, const struct half *half)
 	return page_address(b->mem) + (half - b->half) * b->part;
 }
 
-/* Starts to read the next part. */
 static void part_submit(struct kvblk_bounce *b)
 {
 	struct half *half = half_of(b, b->asked);
@@ -206,7 +205,7 @@ static void part_submit(struct kvblk_bounce *b)
 	u64 pos = kvblk_seg_pos(req->media.member, req->media.seg - req->media.member->segs,
 				req->slot.off + req->header_units) + b->asked;
 
-	/* what is read behind the payload's end is padding */
+	/* bytes behind the payload's end are padding on media */
 	bvec_set_virt(&half->bv, half_data(b, half), round_up(bytes, KVBLK_UNIT));
 	b->asked += bytes;
 	atomic_set(&half->state, HALF_FLYING);
@@ -233,7 +232,7 @@ void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs)
 	b->crcs = crcs;
 }
 
-/* It is over, or (false) the get is in flight again and comes back when it is. */
+/* Returns whether the half is complete. Otherwise the get is in flight again. */
 static bool half_landed(struct kvblk_bounce *b, struct half *half)
 {
 	struct kvblk_req *req = b->req;
@@ -242,15 +241,15 @@ static bool half_landed(struct kvblk_bounce *b, struct half *half)
 		atomic_set(&half->state, HALF_IDLE);
 		return true;
 	}
-	/* what was detached stays so */
+	/* a detached request stays detached */
 	atomic_cmpxchg(&req->hand.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
-	/* from here on it may be somebody else's turn */
+	/* from here on another context may own the get */
 	if (atomic_cmpxchg(&half->state, HALF_FLYING, HALF_AWAITED) == HALF_LANDED)
 		b->landed(req);
 	return false;
 }
 
-/* Copies out what the caller wants of @bytes at @data, the payload's from @at on. */
+/* Copies the part of @bytes at @data, at payload offset @at, that the caller wants. */
 static int part_copy(struct kvblk_req *req, u32 at, void *data, u32 bytes)
 {
 	u32 from = max(at, req->op.offset);
@@ -265,7 +264,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 {
 	struct kvblk_req *req = b->req;
 
-	/* without the caller it ends at once; else a copy that has begun goes on */
+	/* without the caller end at once; otherwise finish a copy that has begun */
 	if (err == -EINTR || (!b->err && !b->begun))
 		b->err = err;
 	while (!b->err && b->at < b->end) {
@@ -285,7 +284,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 			b->err = -EBADMSG;
 			break;
 		}
-		/* with the part that fails half-way */
+		/* before the copy, which may fail half-way */
 		b->begun = true;
 		b->err = part_copy(req, b->at, data, bytes);
 		b->at += bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Ways into devices' memory: straight, or part by part. */
+/* Transfers to and from devices' memory: direct (route.c), or through kernel memory (bounce.c). */
 #ifndef KVBLK_P2P_H
 #define KVBLK_P2P_H
 
@@ -12,30 +12,29 @@ struct kvblk_bounce;
 struct kvblk_req;
 
 /*
- * For a get whose segment is held, or NULL: all are in use. May sleep. @landed: to be
- * called, in any context, when what kvblk_bounce_run() waits for is over.
+ * Takes a chunk for a get that holds its segment. Returns NULL if all are in use. May sleep.
+ * @landed: called, in any context, when I/O awaited by kvblk_bounce_run() is complete.
  */
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 				      void (*landed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
-/* Frees what is idle, but @keep of them. */
+/* Frees idle chunks, except in the first @keep slots. */
 void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep);
-/* Begins to read the payload, from req->from to @end; the header is the get's. */
+/* Starts to read the payload, from req->from to @end. The get reads the header. */
 void kvblk_bounce_submit(struct kvblk_bounce *b, u32 end);
-/* It is to be checked against these, of the whole block. */
+/* Has each part verified against @crcs, the checksums of the whole block. */
 void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs);
 /*
- * Copies what has landed; @err: it is to end with this, when it can. 0;
- * -EINPROGRESS: in flight again; -EIO, -EBADMSG: a part could not be read, or
- * is damaged; -EFAULT: not without a page fault; or @err. Where it is not 0, what
- * was copied is zero again. The caller's context, or @err is -EINTR: then parts
- * that were good stay.
+ * Copies completed parts to the caller. @err: why the get must end, or 0. Returns 0; -EINPROGRESS
+ * if in flight again; -EIO or -EBADMSG if a part is unreadable or damaged; -EFAULT if a page
+ * fault is needed; or @err. After an error req->partly bytes of the caller's memory must be
+ * cleared. Context: the caller's, unless @err is -EINTR.
  */
 int kvblk_bounce_run(struct kvblk_bounce *b, int err);
 
 /* ---- route.c ---- */
 
-/* How a member reaches a device's memory; @distance: or negative; @why: or NULL. */
+/* A member's route to a device's memory. @distance < 0: none; @why: cause of a bounce, or NULL. */
 struct kvblk_way {
 	const char *device;
 	int distance;
@@ -47,25 +46,22 @@ struct kvblk_way {
 int kvblk_p2p_init(void);
 void kvblk_p2p_exit(void);
 /*
- * May @member transfer to and from @mem? 0; -EREMOTEIO: no, or nobody knows yet:
- * then it is tried out.
+ * Returns 0 if @member may transfer directly to or from the memory of @req, or -EREMOTEIO if not.
+ * A probe is started if the route is unknown.
  */
 int kvblk_p2p_route(struct kvblk_req *req, struct kvblk_member *member);
-/* It is known that @member can't reach what is at @addr. */
+/* Returns whether the route of @member to the memory at @addr is known to bounce. */
 bool kvblk_p2p_bounces(phys_addr_t addr, struct kvblk_member *member);
-/* A transfer failed: there is no other that way if that may be why. May sleep. */
+/* Stops direct transfers on the route if it may have caused the failure of @req. May sleep. */
 void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member);
 /*
- * A get with req->trial has landed: first where the caller wants it (-EAGAIN: now
- * through kernel memory), then there (0).
+ * Checks a completed get with req->media.trial. Returns -EAGAIN after the direct read, which must
+ * be repeated through kernel memory, and 0 after the comparison.
  */
 int kvblk_p2p_trial(struct kvblk_req *req);
 void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);
-/*
- * Calls @tell with the way to each provider from the *@at-th on, which moves with
- * them, until one returns an error. May sleep.
- */
+/* Calls @tell for each provider's route from *@at on, incremented, until an error. May sleep. */
 int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg);
 #else

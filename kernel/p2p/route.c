@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory of PCI devices (a GPU's BAR, a drive's CMB), and which members reach it
- * without the host's memory.
+ * Memory of PCI devices (a GPU's BAR, a drive's CMB), and the members that reach it directly.
  *
  * The rules:
- * - A page says that it is such memory, its physical address whose: a provider
- *   is known from its first transfer until its driver lets it go. Pinned pages
- *   keep that from happening under an I/O.
- * - A route is a provider and a member. It is direct when the member's queue
- *   takes such pages, PCI can route between the two, and what was written and
- *   read back that way once was right. That is tried out in the background, and
- *   again after an I/O error that the way may have caused; until then, and after
- *   a second one, it is a bounce.
- * - Where the provider gives away no memory to try it with (its driver keeps it,
- *   or others have it all), callers' is looked at: a get goes there straight and
- *   then through kernel memory, and both are compared; of what is to be put, a
- *   page is written to the media and read back. Each proves its direction. The
- *   caller can write there meanwhile, so one failure condemns nothing, and a
- *   caller that fakes a proof harms only users of its own device.
- * - A bio has pages of one provider, or of none: see zone_device_pages_compatible()
- *   in block/blk.h.
- * - Nobody waits for I/O under providers_lock.
+ * - The page type marks such memory, the physical address its device. A device ("provider") is
+ *   listed from the first transfer until its driver unbinds, which pinned pages prevent during
+ *   I/O.
+ * - A route is a pair of provider and member. It is direct if the member's queue accepts such
+ *   pages, PCI can route between the two, and a probe has written and read back correct data.
+ *   Probes run in the background, and again after an I/O error possibly caused by the route.
+ *   Until then, and after a second error, transfers bounce through kernel memory.
+ * - If the provider has no memory to allocate for a probe, callers' memory serves for trials. A
+ *   get is read directly and then through kernel memory, and both are compared. A page of a put
+ *   is written to media and read back. Each trial proves one direction. The caller may write
+ *   meanwhile, so a single failure proves nothing. A caller that fakes a proof harms only users
+ *   of its own device.
+ * - A bio has pages of one provider, or of none: see zone_device_pages_compatible() in
+ *   block/blk.h.
+ * - No I/O is waited for under providers_lock.
  */
 #include <linux/blkdev.h>
 #include <linux/io.h>
@@ -37,23 +34,23 @@
 
 #define PROBE_BYTES	KVBLK_UNIT
 #define TRIAL_FAILURES	4
-#define TRIAL_PAUSE	(60 * HZ)	/* after the first one, then longer */
+#define TRIAL_PAUSE	(60 * HZ)	/* after the first failure, then longer */
 
 /*
- * struct provider - a device with memory that others can be let at
- * @serial: never used twice; what routes know it by
- * @nr: its place in kvblk_member.routes
+ * struct provider - a device with memory that members can access
+ * @serial: number, never reused, by which routes refer to the provider
+ * @nr: index in kvblk_member.routes
  */
 struct provider {
 	struct list_head link;
-	struct pci_dev *pdev;		/* with its ref */
+	struct pci_dev *pdev;		/* reference held */
 	u32 serial;
 	u32 nr;
 	struct rcu_head rcu;
 };
 
-static LIST_HEAD(providers);		/* readers: RCU */
-static DEFINE_MUTEX(providers_lock);	/* providers, all routes */
+static LIST_HEAD(providers);		/* readers use RCU */
+static DEFINE_MUTEX(providers_lock);	/* protects providers and all routes */
 static u32 provider_serial;
 
 static bool pci_has_memory(struct pci_dev *pdev, phys_addr_t addr)
@@ -73,7 +70,7 @@ static bool pci_is_provider(struct pci_dev *pdev)
 	return rcu_access_pointer(pdev->p2pdma);
 }
 
-/* Notes @pdev, if there is room for it. */
+/* Lists @pdev. Returns NULL if there are too many providers, or no memory. */
 static struct provider *provider_add(struct pci_dev *pdev)
 {
 	struct provider *p;
@@ -108,13 +105,13 @@ static struct provider *provider_find(phys_addr_t addr)
 	return NULL;
 }
 
-/* The driver lets its device go: with the next one everything may differ. */
+/* Removes a provider when its driver unbinds, because with another driver all may differ. */
 static int pci_changed(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct pci_dev *pdev = to_pci_dev(data);
 	struct provider *p, *gone = NULL;
 
-	/* the latter two: in between it may have been found again */
+	/* the latter two as well, because a transfer may have listed the device in between */
 	if (action != BUS_NOTIFY_UNBIND_DRIVER && action != BUS_NOTIFY_DEL_DEVICE &&
 	    action != BUS_NOTIFY_UNBOUND_DRIVER &&
 	    action != BUS_NOTIFY_REMOVED_DEVICE)
@@ -138,7 +135,6 @@ static struct notifier_block pci_notifier = { .notifier_call = pci_changed };
 
 /* ---- routes ---- */
 
-/* The PCI device that a member hangs on, or NULL. */
 static struct device *member_device(struct kvblk_member *member)
 {
 	struct device *dev = disk_to_dev(member->bdev->bd_disk);
@@ -149,9 +145,8 @@ static struct device *member_device(struct kvblk_member *member)
 }
 
 /*
- * NVMe multipath has the disk hang on the subsystem, whose paths lead to one and
- * the same drive: what a probe tells is true of all of it. It would not be of
- * the legs of a RAID.
+ * Returns whether the disk belongs to an nvme subsystem. All paths of it lead to one drive, so that
+ * a probe is valid for all. That would not be true for the legs of a RAID.
  */
 static bool member_is_multipath(struct kvblk_member *member)
 {
@@ -160,16 +155,14 @@ static bool member_is_multipath(struct kvblk_member *member)
 	return parent && parent->class && !strcmp(parent->class->name, "nvme-subsystem");
 }
 
-/* Writes or reads one unit at @pos; 0 or a negative errno. */
 static int probe_io(struct kvblk_member *member, blk_opf_t opf, u64 pos, void *buf)
 {
 	return kvblk_io_sync(member, opf | REQ_NOMERGE, pos, buf, PROBE_BYTES);
 }
 
 /*
- * Moves bytes both ways between the media and @there, and looks at them through
- * host memory. The only place where the CPU reads more than the odd end of a
- * transfer from such memory.
+ * Transfers data in both directions between media and @there, and compares it in host memory.
+ * Nowhere else does the CPU read more than the end of a transfer from such memory.
  */
 static bool probe_at(struct kvblk_member *member, u64 pos, void __force *there)
 {
@@ -181,7 +174,7 @@ static bool probe_at(struct kvblk_member *member, u64 pos, void __force *there)
 		return false;
 	get_random_bytes(host, PROBE_BYTES);
 	memcpy_toio((void __iomem *)there, host, PROBE_BYTES);
-	/* posted writes are there when a read has come back */
+	/* flush the posted writes */
 	readb((void __iomem *)there);
 	if (probe_io(member, REQ_OP_WRITE, pos, there) ||
 	    probe_io(member, REQ_OP_READ, pos, back) ||
@@ -199,8 +192,8 @@ out:
 }
 
 /*
- * The way from somebody's page to the media, and that alone. 1: right, -EINVAL:
- * wrong; -EIO: it can't be; -EAGAIN: can't be told with this page, or now.
+ * Probes a write from a caller's page to media. Returns 1 if the data is right, -EINVAL if wrong,
+ * -EIO if the member rejects the write, or another errno if inconclusive.
  */
 static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
 {
@@ -210,10 +203,10 @@ static int probe_from(struct kvblk_member *member, u64 pos, void __force *there)
 
 	if (!before)
 		return -EAGAIN;
-	/* so that what lies there can't be right by chance */
+	/* overwrite the media, or else old data could match by chance */
 	get_random_bytes(back, PROBE_BYTES);
 	memcpy_fromio(before, (void __iomem *)there, PROBE_BYTES);
-	/* all ones is what comes from nowhere, all zeroes from a fresh page */
+	/* all ones (reads of no device) or all zeroes (a fresh page) prove nothing */
 	if (!memchr_inv(before, before[0], PROBE_BYTES) ||
 	    probe_io(member, REQ_OP_WRITE, pos, back))
 		goto out;
@@ -234,9 +227,9 @@ out:
 }
 
 /*
- * What is to become of the route; UNKNOWN: can't be told now. @page: somebody's,
- * or NULL; @from: what probe_from() says of it. @pdev's driver can't go: the caller
- * has a page of its memory.
+ * Returns the new state of a route, or UNKNOWN if inconclusive. @page: a caller's page, or NULL;
+ * @from: set to the result of probe_from(). The caller holds a page of the provider, so that the
+ * driver cannot unbind.
  */
 static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 					  struct kvblk_member *member,
@@ -287,7 +280,7 @@ static struct kvblk_route *route_of(const struct provider *p,
 	return route;
 }
 
-/* What can be told without a transfer: why not, or NULL. */
+/* Returns the reason why a route cannot be direct, or NULL if a probe must decide. */
 static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
 			      int *distance)
 {
@@ -303,7 +296,7 @@ static const char *route_look(struct pci_dev *pdev, struct kvblk_member *member,
 	return *distance < 0 ? "unreachable" : NULL;
 }
 
-/* A trial was not right: another one later, but not for ever. */
+/* Schedules another trial after a failed one; after TRIAL_FAILURES the route bounces. */
 static void route_doubt(struct kvblk_route *route)
 {
 	if (++route->failures < TRIAL_FAILURES) {
@@ -314,7 +307,7 @@ static void route_doubt(struct kvblk_route *route)
 	WRITE_ONCE(route->state, KVBLK_ROUTE_BOUNCE);
 }
 
-/* A trial was right: when both ways are, it is over. */
+/* Records a proven direction; the route is direct once both are. */
 static void route_prove(struct kvblk_route *route, u32 proven)
 {
 	WRITE_ONCE(route->proven, route->proven | proven);
@@ -322,7 +315,7 @@ static void route_prove(struct kvblk_route *route, u32 proven)
 		WRITE_ONCE(route->state, KVBLK_ROUTE_DIRECT);
 }
 
-/* TRIAL: with the route's way to tell what comes of it. */
+/* Returns the state of a route, with @proven and @serial for trials. */
 static enum kvblk_route_state route_state(phys_addr_t addr,
 					  struct kvblk_member *member,
 					  u32 *proven, u32 *serial)
@@ -346,7 +339,6 @@ static enum kvblk_route_state route_state(phys_addr_t addr,
 	return READ_ONCE(route->state);
 }
 
-/* Finds the provider of @addr. */
 static struct provider *provider_discover(phys_addr_t addr)
 {
 	struct pci_dev *pdev = NULL;
@@ -400,7 +392,7 @@ void kvblk_p2p_work(struct work_struct *work)
 		if (route->state != KVBLK_ROUTE_UNKNOWN &&
 		    route->state != KVBLK_ROUTE_TRIAL)
 			continue;
-		/* what a trial has found out stays */
+		/* UNKNOWN must not override the result of a trial */
 		if (state != KVBLK_ROUTE_UNKNOWN) {
 			route->why = why;
 			WRITE_ONCE(route->state, state);
@@ -414,18 +406,17 @@ void kvblk_p2p_work(struct work_struct *work)
 	pci_dev_put(pdev);
 out:
 	put_page(member->p2p_page);
-	/* not at once again, if it could not be told */
+	/* pause, or else an inconclusive probe would be repeated at once */
 	WRITE_ONCE(member->p2p_next, jiffies + HZ);
-	/* the next one begins with p2p_page */
+	/* last, because the next probe sets p2p_page */
 	atomic_set_release(&member->p2p_busy, 0);
 	kvblk_member_put(member);
 }
 
 /*
- * Has the way to @page tried out, one at a time; with this page, if there is no
- * other and it is the caller's as a @whole. The page keeps its provider's driver
- * bound until then: of the next driver's device there may be no memory to allocate,
- * and pci_alloc_p2pmem() does not look.
+ * Queues a probe of the route to @page, unless one is running. @whole: the caller owns all of the
+ * page, so that the probe may use it. The page reference keeps the provider's driver bound,
+ * because pci_alloc_p2pmem() does not check whether another driver's device has memory.
  */
 static void route_discover(struct page *page, bool whole, struct kvblk_member *member)
 {
@@ -442,7 +433,7 @@ static void route_discover(struct page *page, bool whole, struct kvblk_member *m
 	queue_work(member->pool->wq, &member->p2p_work);
 }
 
-/* Calls for the first vector of each run of the same owner's, until one fails. */
+/* Calls @look for the first vector of each run of one provider, until @look fails. */
 static int mem_each_provider(struct kvblk_req *req, struct kvblk_member *member,
 			     int (*look)(struct kvblk_req *req,
 					 struct bio_vec *bv,
@@ -471,13 +462,13 @@ static phys_addr_t bv_addr(const struct bio_vec *bv)
 }
 
 /*
- * struct kvblk_trial - a get that goes both ways
- * @data: what was there after the first one
- * @there: in whose memory,
- * @addr: which is at this address
- * @serial: of its provider
- * @at: which byte of the payload, behind req->from
- * @taken: @data is
+ * struct kvblk_trial - a get that is read directly and through kernel memory
+ * @there: destination in the device's memory
+ * @addr: physical address of @there
+ * @serial: serial of the provider
+ * @at: offset in the payload, from req->from on
+ * @taken: @data has the bytes of the direct read
+ * @data: mark written before the direct read, then the bytes read
  */
 struct kvblk_trial {
 	void __iomem *there;
@@ -489,7 +480,7 @@ struct kvblk_trial {
 	u8 data[PROBE_BYTES];
 };
 
-/* Leaves a mark that the member is to overwrite. */
+/* Writes a random mark to the destination, which the member must overwrite. */
 static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 {
 	const struct bio_vec *before;
@@ -510,7 +501,7 @@ static int trial_begin(struct kvblk_req *req, struct bio_vec *bv, u32 serial)
 	trial->taken = false;
 	get_random_bytes(trial->data, trial->bytes);
 	memcpy_toio(trial->there, trial->data, trial->bytes);
-	/* posted writes are there when a read has come back */
+	/* flush the posted writes */
 	readb(trial->there);
 	req->media.trial = trial;
 	return 0;
@@ -554,7 +545,7 @@ static int look_failed(struct kvblk_req *req, struct bio_vec *bv,
 	if (!p)
 		return 0;
 	route = route_of(p, member);
-	/* of those that were under way together, the first one counts */
+	/* of transfers in flight together only the first failure counts */
 	if (route->state != KVBLK_ROUTE_DIRECT && route->state != KVBLK_ROUTE_TRIAL)
 		return 0;
 	route->why = "error";
@@ -588,7 +579,6 @@ void kvblk_p2p_trial_end(struct kvblk_req *req)
 	req->media.trial = NULL;
 }
 
-/* @right: the member wrote there what it has. */
 static void trial_tell(const struct kvblk_trial *trial, struct kvblk_member *member,
 		       bool right)
 {
@@ -615,7 +605,7 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 	u32 at = trial->at, bytes = trial->bytes, part, done = 0;
 	bool right = true;
 
-	/* the payload's, in either memory, vector by vector */
+	/* the payload may be in either memory: compare vector by vector */
 	for (; done < bytes; bv++) {
 		if (at >= bv->bv_len) {
 			at -= bv->bv_len;
@@ -653,7 +643,7 @@ void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member)
 	case BLK_STS_RESOURCE:
 	case BLK_STS_AGAIN:
 	case BLK_STS_OFFLINE:
-		/* that has nothing to do with whose memory it is */
+		/* errors independent of the memory's owner */
 		return;
 	default:
 		mem_each_provider(req, member, look_failed);
@@ -692,8 +682,8 @@ int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 			if (p->pdev == pdev)
 				known = p;
 		/*
-		 * Nothing is allocated to see whether there is memory: a driver (mlx5,
-		 * vfio) may have the structure without it, and that would be an oops.
+		 * Do not allocate to find out whether there is memory: a driver (mlx5, vfio) may
+		 * have set pdev->p2pdma without a pool, which would oops.
 		 */
 		if (nr++ < *at)
 			continue;
