@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The node that takes NVMe's key-value commands, by the ioctls and ring commands of
- * the nvme driver. A command becomes an operation, or a question to the index.
+ * The node for NVMe key-value commands, by the ioctls and ring commands of the nvme driver. A
+ * command becomes an operation or an index lookup.
  *
  * The rules:
- * - A command is copied once and checked field by field, but for what the nvme driver
- *   does not look at either. Nothing of a bad one is done.
- * - It ends as in that driver: with a status of NVMe above 0, or an errno below 0.
- * - Its keys are a key space of their own: each follows a prefix in the block's key.
- * - A block is not changed in place. A store whose key is taken removes that block,
- *   durably, before it writes its own: gets may miss meanwhile, and none finds the old
- *   block behind the new one. See &enum kvblk_older.
+ * - A command is copied once, and each field is checked unless the nvme driver ignores it. An
+ *   invalid command has no effect.
+ * - Commands complete as in the nvme driver: with an NVMe status above 0, or an errno below 0.
+ * - Keys of commands have a key space of their own, by a prefix in the block's key.
+ * - Blocks are never changed in place. A store to an existing key removes the old block durably
+ *   before it writes: gets may miss meanwhile, but never find the old block later. See &enum
+ *   kvblk_older.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>
@@ -22,7 +22,7 @@
 
 #include "nvme_kv/nvme_kv.h"
 
-/* Key Value Command Set Specification, 1.0c: statuses, opcodes, options of a store. */
+/* Key Value Command Set Specification 1.0c: statuses, opcodes, options of a store. */
 enum {
 	SC_VALUE_SIZE		= 0x85,
 	SC_KEY_SIZE		= 0x86,
@@ -43,32 +43,31 @@ enum {
 
 struct call_type;
 
-/* A command, and what becomes of it. */
 struct call {
 	const struct call_type *type;
 	struct kvblk_file *file;
-	struct io_uring_cmd *ring;	/* or NULL */
-	unsigned int issue_flags;	/* of @ring */
-	bool vec;			/* its data is an array of struct iovec */
-	bool goes_on;			/* an operation is to follow */
+	struct io_uring_cmd *ring;	/* NULL for an ioctl */
+	unsigned int issue_flags;	/* issue flags of @ring */
+	bool vec;			/* cmd.addr is an array of struct iovec */
+	bool goes_on;			/* @begin has left an operation to submit */
 	u8 options;
-	u16 key_len;			/* of @key */
+	u16 key_len;
 	u8 key[KVBLK_NVME_PREFIX_LEN + KVBLK_NVME_KEY_MAX];
 	struct kvblk_id id;
-	u64 deadline;			/* as of ktime_get_ns(), or 0 */
-	u64 result;			/* that its completion carries */
+	u64 deadline;			/* ktime_get_ns(), or 0 for none */
+	u64 result;			/* result value of the completion */
 	struct nvme_uring_cmd cmd;
 };
 
 /**
- * struct call_type - what an opcode does
- * @mode: how the node must be open
- * @options: that it knows
- * @data: it transfers some
- * @keyless: it does without a key, too
- * @op: &enum kvblk_opcode that it becomes
- * @begin: what comes before that, or (@goes_on stays false) does without. 0, a
- *	status, an error; -EAGAIN: a worker of the ring is to do it
+ * struct call_type - properties of an opcode
+ * @mode: mode in which the node must be open
+ * @options: accepted options
+ * @data: true if the command transfers data
+ * @keyless: true if the key is optional
+ * @op: &enum kvblk_opcode of the operation
+ * @begin: checks or executes the command; sets @goes_on if the operation is needed. Returns 0, a
+ *	status, an errno, or -EAGAIN if a ring's worker must repeat the call
  */
 struct call_type {
 	fmode_t mode;
@@ -89,7 +88,7 @@ static int status_of(int res)
 	case -EEXIST:
 	case -EALREADY:
 	case -EBUSY:
-		/* another store of the key was faster: may be tried again */
+		/* another store of the key was faster: the caller may retry */
 		return NVME_SC_CMD_INTERRUPTED;
 	case -ENOBUFS:
 	case -ENOSPC:
@@ -114,7 +113,7 @@ static s32 call_said(const struct kvblk_req *req, const struct kvblk_result *res
 	return status_of(result->res);
 }
 
-/* Of a store whose key must not exist. */
+/* Returns the status of a store whose key must not exist. */
 static s32 call_said_new(const struct kvblk_req *req, const struct kvblk_result *result,
 			 bool user, u64 *extra)
 {
@@ -122,7 +121,7 @@ static s32 call_said_new(const struct kvblk_req *req, const struct kvblk_result 
 	return result->res == -EEXIST ? SC_KEY_EXISTS : status_of(result->res);
 }
 
-/* The caller's vectors, as far as the command wants them, as @pieces: how many. */
+/* Fills @pieces from the caller's vectors, as far as the command needs. Returns their number. */
 static int vec_pieces(const struct call *call, const struct iovec *vec,
 		      struct kvblk_piece *pieces)
 {
@@ -176,7 +175,6 @@ static void req_store(struct kvblk_req *req, u8 options)
 	req->said = call_said_new;
 }
 
-/* The operation that it becomes, or an error. */
 static struct kvblk_req *call_req(const struct call *call)
 {
 	struct kvblk_op op = {
@@ -215,7 +213,6 @@ static struct kvblk_req *call_req(const struct call *call)
 	return req;
 }
 
-/* Without a ring: 0, a status or an error. */
 static int call_wait(struct call *call)
 {
 	struct kvblk_req *req = call_req(call);
@@ -232,13 +229,13 @@ static int call_wait(struct call *call)
 
 /* ---- commands ---- */
 
-/* The data is to be in the ring's buffer. */
+/* Returns whether the data is in a registered buffer of the ring. */
 static bool call_fixed(const struct call *call)
 {
 	return call->ring && call->ring->flags & IORING_URING_CMD_FIXED;
 }
 
-/* The memory at cmd.addr is as long as cdw10 says. */
+/* Returns whether the memory at cmd.addr has cdw10 bytes. */
 static bool data_fits(const struct call *call)
 {
 	const struct nvme_uring_cmd *cmd = &call->cmd;
@@ -254,7 +251,6 @@ static int store_begin(struct call *call)
 
 	if ((call->options & both) == both)
 		return NVME_SC_INVALID_FIELD;
-	/* a block has a byte at least */
 	if (!call->cmd.cdw10 || call->cmd.cdw10 > KVBLK_VALUE_MAX)
 		return SC_VALUE_SIZE;
 	if (!data_fits(call))
@@ -263,7 +259,7 @@ static int store_begin(struct call *call)
 	return 0;
 }
 
-/* Is the block there? */
+/* Looks up the block. Returns 0 or SC_NO_KEY. */
 static int call_look(struct call *call, struct kvblk_slot *slot)
 {
 	struct kvblk_pool *pool = call->file->pool;
@@ -309,7 +305,7 @@ static int exist_begin(struct call *call)
 	return call_look(call, &slot);
 }
 
-/* The @len bytes at @from to the caller: 0, a status or -EFAULT. */
+/* Copies @len bytes at @from to the caller. Returns 0, a status, or an errno. */
 static int call_answer(const struct call *call, const void *from, size_t len)
 {
 	struct iovec fast[UIO_FASTIOV], *vec = fast;
@@ -394,7 +390,6 @@ static const struct call_type *call_type(u8 opcode)
 	return call_types[opcode].begin ? &call_types[opcode] : NULL;
 }
 
-/* The key, as the block has it. */
 static void call_key(struct call *call, u8 len)
 {
 	const __le32 words[] = {
@@ -409,20 +404,20 @@ static void call_key(struct call *call, u8 len)
 	call->id = kvblk_tenant_hash(&call->file->key, call->key, call->key_len);
 }
 
-/* It is a 32-bit program's. A ring's worker is no system call of it. */
+/* Returns whether a 32-bit program issued the command, even if a ring's worker executes it. */
 static bool call_compat(const struct call *call)
 {
 	return call->ring ? call->issue_flags & IO_URING_F_COMPAT : in_compat_syscall();
 }
 
-/* Its upper bits may be anything, as in the driver. */
+/* Clears the upper half of a 32-bit address, which is undefined, as in the driver. */
 static void call_compat_addr(struct call *call)
 {
 	if (call_compat(call))
 		call->cmd.addr = (compat_uptr_t)call->cmd.addr;
 }
 
-/* Checks it, and does what can be done without an operation. As call_type.begin. */
+/* Checks a command and executes all but its operation. Returns as call_type.begin. */
 static int call_begin(struct call *call)
 {
 	const struct nvme_uring_cmd *cmd = &call->cmd;
@@ -436,20 +431,20 @@ static int call_begin(struct call *call)
 	call->type = type;
 	if (!type)
 		return NVME_SC_INVALID_OPCODE;
-	/* as in the driver, whose tools open for reading and store all the same */
+	/* as in the driver: tools with CAP_SYS_ADMIN open for reading, and store */
 	if (type->mode & ~call->file->mode && !capable(CAP_SYS_ADMIN))
 		return -EACCES;
-	/* cdw10 may be anything without data; cdw12 and cdw13 are reserved, and used */
+	/* without data cdw10 is ignored; cdw12 and cdw13 are reserved, but some clients set them */
 	if (cmd->metadata || cmd->metadata_len || cmd->cdw11 >> 16 ||
 	    call->options & ~type->options ||
 	    (!type->data && (cmd->addr || cmd->data_len)))
 		return NVME_SC_INVALID_FIELD;
 	if ((!len && !type->keyless) || len > KVBLK_NVME_KEY_MAX)
 		return SC_KEY_SIZE;
-	/* of 32-bit callers they look otherwise */
+	/* vectors of 32-bit callers have another layout */
 	if (call->vec && call_compat(call))
 		return -EOPNOTSUPP;
-	/* the ring's buffer is for what an operation moves */
+	/* registered buffers are for operations only */
 	if (call_fixed(call) && !(type->data && type->op))
 		return -EOPNOTSUPP;
 	if (percpu_ref_is_dying(&call->file->pool->users))
@@ -462,7 +457,6 @@ static int call_begin(struct call *call)
 
 /* ---- ioctls ---- */
 
-/* All forms of a command begin alike. */
 #define CALL_HEAD	offsetofend(struct nvme_uring_cmd, timeout_ms)
 
 static_assert(offsetofend(struct nvme_passthru_cmd, timeout_ms) == CALL_HEAD);
@@ -524,7 +518,7 @@ static int ring_admin(struct call *call)
 {
 	if (call_fixed(call))
 		return -EOPNOTSUPP;
-	/* it touches the caller's memory */
+	/* the copy to the caller's memory may sleep, so a worker must do it */
 	if (call->issue_flags & IO_URING_F_NONBLOCK)
 		return -EAGAIN;
 	return kvblk_nvme_admin(call->file, &call->cmd);
@@ -551,7 +545,7 @@ static int ring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	    cmd->cmd_op != NVME_URING_CMD_ADMIN)
 		return -ENOTTY;
 	memcpy(&call.cmd, cmd->sqe->cmd, sizeof(call.cmd));
-	/* one look: the ring is shared with its owner */
+	/* read the command once, because user space may change it */
 	barrier();
 	call_compat_addr(&call);
 	status = cmd->cmd_op == NVME_URING_CMD_ADMIN ? ring_admin(&call) :

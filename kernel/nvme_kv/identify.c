@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the node that takes NVMe commands says it is: a controller with one namespace
- * of the key-value command set. The rule: what tools ask for to know how to use it is
- * answered, and no other admin command is.
+ * Identify data of the node for NVMe commands: a controller with a single key-value namespace.
+ * Only admin commands that tools need to use the node are supported.
  */
 #include <linux/nvme.h>
 #include <linux/slab.h>
@@ -11,7 +10,7 @@
 
 #include "nvme_kv/nvme_kv.h"
 
-/* Base Specification 2.0; not in every <linux/nvme.h> */
+/* Base Specification 2.0; not in every <linux/nvme.h>. */
 enum {
 	CNS_NS_ACTIVE_LIST_CS	= 0x07,
 	CNS_COMMAND_SETS	= 0x1c,
@@ -34,7 +33,7 @@ struct id_ns_kv {
 	__u8 rsvd8[8];
 	__le64 used;
 	__u8 nsfeat;
-	__u8 nr_formats;		/* less one */
+	__u8 nr_formats;		/* number of formats, less one */
 	__u8 nmic;
 	__u8 rescap;
 	__u8 fpi;
@@ -78,7 +77,7 @@ static void id_ctrl(struct kvblk_pool *pool, struct nvme_id_ctrl *id)
 	id->cntrltype = NVME_CTRL_IO;
 	id->ver = cpu_to_le32(NVME_VS(2, 0, 0));
 	put_unaligned_le64(kvblk_pool_capacity(pool), id->tnvmcap);
-	/* of 64 and of 16 bytes */
+	/* entries of 64 and of 16 bytes */
 	id->sqes = 0x66;
 	id->cqes = 0x44;
 	id->nn = cpu_to_le32(KVBLK_NVME_NSID);
@@ -87,7 +86,7 @@ static void id_ctrl(struct kvblk_pool *pool, struct nvme_id_ctrl *id)
 		 &pool->uuid);
 }
 
-/* Of a namespace of blocks, for tools that ask each namespace for it. */
+/* Describes a namespace of blocks, for tools that request it of each namespace. */
 static void id_ns(struct kvblk_pool *pool, struct nvme_id_ns *id)
 {
 	u64 size = kvblk_pool_capacity(pool) >> KVBLK_UNIT_SHIFT;
@@ -127,12 +126,11 @@ static void id_descs(struct kvblk_pool *pool, void *at)
 	desc_add(at, NVME_NIDT_CSI, &csi, NVME_NIDT_CSI_LEN);
 }
 
-/* 0 or a status. @data is all zero, as most of it stays. */
+/* Fills in zeroed @data. Returns 0 or an NVMe status. */
 static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, void *data)
 {
 	bool kv = cmd->cdw11 >> 24 == KVBLK_NVME_CSI;
 
-	/* first those that are not of one namespace */
 	switch (cmd->cdw10 & 0xff) {
 	case NVME_ID_CNS_CTRL:
 		id_ctrl(pool, data);
@@ -143,12 +141,11 @@ static int identify(struct kvblk_pool *pool, const struct nvme_uring_cmd *cmd, v
 		kv = true;
 		fallthrough;
 	case CNS_NS_ACTIVE_LIST_CS:
-		/* of those behind nsid */
+		/* the list has namespaces above nsid */
 		if (kv && cmd->nsid < KVBLK_NVME_NSID)
 			*(__le32 *)data = cpu_to_le32(KVBLK_NVME_NSID);
 		return 0;
 	case CNS_COMMAND_SETS:
-		/* one combination */
 		*(__le64 *)data = cpu_to_le64(BIT(KVBLK_NVME_CSI));
 		return 0;
 	case NVME_ID_CNS_NS:

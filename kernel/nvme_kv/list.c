@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The keys of the node that takes NVMe commands, as its List command wants them.
+ * Keys of the node for NVMe commands, for the List command.
  *
- * The index does not have keys, but it has the caller tag that all blocks of this key
- * space carry, and no others: the ordinary node takes the tag for its keys alone. The
- * key is in the block's header.
+ * The index does not store keys, but has the caller tag of all blocks in this key space, and of
+ * no others: the ordinary node accepts the tag for keys of this space only. The block's header
+ * has the key.
  *
- * The order is that of stripes of the index, and in each one that of tokens: neither
- * changes as long as the pool is up. So a list goes on from any key, which need not be
- * there any more.
+ * The order of keys is by stripe of the index, then by token. Both are constant while the pool is
+ * up, so a list may continue from any key, even a removed one.
  *
  * The rules:
- * - A call looks at LIST_KEYS headers at most, and at all of the index if it must. It
- *   ends early when its task is killed or its deadline passes.
- * - The headers of a page are read all at once. Whoever gives up leaves them to their
- *   bios, which free them; till then they count as detached in the file's budget.
- * - What a stripe tells is held before the next one is looked at: a block that moves
- *   meanwhile would be at neither place.
+ * - A call reads at most LIST_KEYS headers, but may scan the whole index. It stops if the task is
+ *   killed or the deadline passes.
+ * - The headers of a page are read together. A call that gives up leaves them to their bios,
+ *   which free them. Until then they count as detached in the file's budget.
+ * - The entries of a stripe are pinned before the next stripe is scanned, because a moving block
+ *   could be missed in both places.
  */
 #include <linux/slab.h>
 #include <linux/unaligned.h>
 
 #include "nvme_kv/nvme_kv.h"
 
-/* Headers that are read at once, and in a call. */
+/* Headers read together, and by one call. */
 #define PAGE_KEYS	64
 #define LIST_KEYS	1024
 
-/* Where a walk goes on: in @stripe, with what has @token or comes behind it. */
+/* Position of a walk: in @stripe, at entries with @token or a higher token. */
 struct walk {
 	u32 stripe;
 	u64 token;
@@ -35,28 +34,27 @@ struct walk {
 
 struct key_page;
 
-/* A header on its way. */
 struct header_read {
 	struct key_page *page;
 	struct kvblk_io io;
 	struct kvblk_member *member;
-	struct kvblk_segment *seg;	/* with its ref, or NULL: none, or read */
+	struct kvblk_segment *seg;	/* reference held, or NULL: not to be read, or complete */
 	u64 gen;
 	struct kvblk_place place;
 	struct bio_vec bv;
 };
 
 /**
- * struct key_page - headers on their way
- * @refs: the walk's, and of each header that is
- * @pending: such headers, and one while they are being submitted
- * @landed: none is any more
- * @pool: with a reference to its users
- * @file: with a reference
- * @given_up: bytes that are detached in its budget
- * @nr: of the following
- * @slots: that the index told, in order
- * @headers: of @slots; without a page, there is none
+ * struct key_page - headers read together
+ * @refs: references of the walk and of each header in flight
+ * @pending: headers in flight, plus one while headers are being submitted
+ * @landed: completed when no header is in flight
+ * @pool: the pool; holds a reference to pool->users
+ * @file: the open file; reference held
+ * @given_up: bytes counted as detached in the file's budget
+ * @nr: number of valid @slots and @headers
+ * @slots: entries found in the index, in order
+ * @headers: header of each slot; without a page if not read
  */
 struct key_page {
 	refcount_t refs;
@@ -82,7 +80,7 @@ static void header_unpin(struct header_read *header)
 	header->seg = NULL;
 }
 
-/* Any context. */
+/* Drops a reference; the last one frees the page. Any context. */
 static void page_put(struct key_page *page)
 {
 	struct kvblk_file *file = page->file;
@@ -118,7 +116,7 @@ static void header_landed(struct kvblk_io *io)
 	page_landed(header->page);
 }
 
-/* Takes it in among those from @base on, unless it is behind the last one of a full page. */
+/* Inserts @slot in order, from @base on, unless behind the end of a full page. */
 static void page_take(struct key_page *page, u32 base, const struct kvblk_slot *slot)
 {
 	u32 i = page->nr;
@@ -127,7 +125,7 @@ static void page_take(struct key_page *page, u32 base, const struct kvblk_slot *
 		return;
 	while (i > base && slot->place <= page->slots[i - 1].place)
 		i--;
-	/* it has moved, and is seen twice: the later place is the newer one */
+	/* a block that has moved is found twice: the later place is newer */
 	if (i < page->nr && slot->place == page->slots[i].place) {
 		page->slots[i] = *slot;
 		return;
@@ -158,7 +156,7 @@ static void stripe_take(struct key_page *page, struct kvblk_file *file,
 	}
 }
 
-/* Holds the segments of those from @base on. False: one has moved, and none is held. */
+/* References the segments from @base on. Returns false, without any, if a block has moved. */
 static bool page_pin(struct key_page *page, u32 base)
 {
 	u32 i;
@@ -177,20 +175,20 @@ static bool page_pin(struct key_page *page, u32 base)
 	return true;
 }
 
-/* The entries of the walk's stripe, held, as far as there is room. */
+/* Adds the pinned entries of the walk's stripe, as far as there is space. */
 static void page_stripe(struct key_page *page, struct kvblk_file *file,
 			const struct walk *walk)
 {
 	u32 base = page->nr, tries;
 
-	/* as gets do: a block that moves is found at its new place the next time */
+	/* retry as gets do, because a moved block is found at its new place */
 	for (tries = 0; tries < 4; tries++) {
 		page->nr = base;
 		stripe_take(page, file, walk);
 		if (page_pin(page, base))
 			return;
 	}
-	/* a member that goes: what is left of the stripe */
+	/* a member leaves: take what is left of the stripe */
 	for (; base < page->nr; base++) {
 		struct header_read *header = &page->headers[base];
 
@@ -199,7 +197,7 @@ static void page_stripe(struct key_page *page, struct kvblk_file *file,
 	}
 }
 
-/* The next entries, and @walk behind them. 0, -EINTR, -ETIME, -ENODEV. */
+/* Finds the next entries and advances @walk. Returns 0, -EINTR, -ETIME or -ENODEV. */
 static int page_find(struct key_page *page, struct kvblk_file *file, struct walk *walk,
 		     u64 deadline)
 {
@@ -224,7 +222,7 @@ static int page_find(struct key_page *page, struct kvblk_file *file, struct walk
 	return 0;
 }
 
-/* 0; it may be that there is nothing to read; -ENOMEM. */
+/* Submits the read of a header, unless the member is unreadable. Returns 0 or -ENOMEM. */
 static int header_submit(struct key_page *page, u32 i)
 {
 	struct header_read *header = &page->headers[i];
@@ -251,7 +249,7 @@ static int header_submit(struct key_page *page, u32 i)
 	return 0;
 }
 
-/* All of them at once: 0, or -ENOMEM with some of them in flight. */
+/* Submits all reads. Returns 0, or -ENOMEM with some reads in flight. */
 static int page_submit(struct key_page *page)
 {
 	struct kvblk_sigpipe sigpipe;
@@ -268,12 +266,12 @@ static int page_submit(struct key_page *page)
 	return err;
 }
 
-/* Until all are there: 0, -EINTR, -ETIME. */
+/* Waits for all headers. Returns 0, -EINTR or -ETIME. */
 static int page_wait(struct key_page *page, u64 deadline)
 {
 	long left;
 
-	/* in steps: a ring's worker is told to give up in a way that wakes nobody */
+	/* poll, because a ring's worker is told to exit without a wakeup */
 	do {
 		left = wait_for_completion_killable_timeout(&page->landed, HZ / 10);
 		if (left < 0 || kvblk_interrupted())
@@ -292,13 +290,15 @@ static int page_read(struct key_page *page, u64 deadline)
 		err = page_wait(page, deadline);
 	if (!err)
 		return 0;
-	/* a header is of two units at most */
+	/* a header has two units at most */
 	page->given_up = page->nr * 2 * KVBLK_UNIT;
 	atomic64_add(page->given_up, &page->file->budget.detached);
 	return err;
 }
 
-/* The key that the header has, without what all of them begin with; its length, or 0. */
+/*
+ * Returns the length of the key in the header, without the prefix, or 0 if the header is invalid.
+ */
 static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 		      const struct header_read *header, const u8 **key)
 {
@@ -316,7 +316,7 @@ static u32 header_key(struct kvblk_file *file, const struct kvblk_slot *slot,
 	return rec.key_len - KVBLK_NVME_PREFIX_LEN;
 }
 
-/* Adds the keys of a page behind the @used bytes at @to. True: one has no room. */
+/* Appends the keys of a page at @to + @used. Returns true if there is no space for a key. */
 static bool page_list(struct key_page *page, struct kvblk_file *file, u8 *to, u32 size,
 		      u32 *used)
 {
@@ -366,20 +366,20 @@ int kvblk_nvme_list(struct kvblk_file *file, const struct kvblk_id *from, u64 de
 	bool full = false;
 	int err = 0;
 
-	/* as kvblk_req_crowded() has it of operations */
+	/* as kvblk_req_crowded() for operations */
 	if (atomic64_read(&file->budget.detached) > (s64)kvblk_file_limit(file))
 		return -ENOMEM;
 	if (from) {
 		walk.stripe = kvblk_index_stripe(idx, *from);
 		walk.token = kvblk_index_token(idx, *from);
 	}
-	/* without tags there are no keys */
+	/* without tags no block is in this key space */
 	if (!kvblk_index_keeps_tags(idx))
 		walk.stripe = idx->nr_stripes;
 	for (looked = 0; !err && !full && walk.stripe < idx->nr_stripes; looked += PAGE_KEYS) {
 		struct key_page *page;
 
-		/* a list that ends with the start, or before it, says that all is told */
+		/* go on while the start is the only key, because such a list means the end */
 		if (looked >= LIST_KEYS && le32_to_cpu(*(__le32 *)to) > 1)
 			break;
 		page = page_new(file);
