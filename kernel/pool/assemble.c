@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Pools: made of members, found by name, gone without a trace.
+ * Assembly of pools: create, import, destroy.
  *
  * The rules:
- * - A pool is made, or comes back warm, as a whole or not at all. A new pool takes
- *   blank devices, and others only by the word "format"; one that comes back
- *   formats nothing.
- * - The member with the highest epoch says what the pool is, of those the newest
- *   roster who its members are. One that has an older epoch is out of date; one that
- *   is listed and not there is missing. Both are left out by the word "degraded"
- *   only. So what a superblock says can cost its own member's blocks, no other's.
- * - The pool's clock goes on from where it was, by the host's clock as far as that
- *   went forwards, since when no block may come back that had expired.
- * - Destroy kills pool->users and drains it, stops background work, and leaves
- *   superblocks that say "clean". Index, policy and objects go then. What an open file
- *   keeps is struct kvblk_pool and its counters.
- * - A device number is one pool's, known by its uuid, while the module is loaded: a
- *   node that was copied into a container opens that pool or none.
+ * - A pool is created or imported as a whole, or not at all. Create takes blank devices, and
+ *   others only with "format". Import formats nothing.
+ * - The newest life (highest epoch) counts; of its superblocks, the one with the newest member
+ *   list defines the pool. A member with an older epoch is outdated; a listed member without a
+ *   device is missing. Import leaves out either only with "degraded". So a bad superblock can
+ *   cost its own member's blocks, but no other member's.
+ * - The pool's clock resumes where it stopped, plus the time that passed on the host's clock.
+ *   Expired blocks must not come back.
+ * - Destroy kills and drains pool->users, stops background work and writes "clean" to the
+ *   superblocks. Index, policy and DRAM blocks are freed then. An open file keeps struct
+ *   kvblk_pool and its counters only.
+ * - A device number belongs to one pool uuid until the module is unloaded: a node that was
+ *   copied into a container opens that pool or none.
  */
 #include <linux/netlink.h>
 #include <linux/slab.h>
@@ -26,17 +25,14 @@
 #include "p2p/p2p.h"
 #include "pool/pool.h"
 
-/* Of the first nodes; those of the second ones follow. */
+/* Minors of the pools' nodes; as many for the NVMe nodes follow. */
 #define POOL_MINORS	(1u << (MINORBITS - 1))
 
 static dev_t pools_devt;
 
-/**
- * struct pool_number - the device number of a pool
- * @link: in pool_numbers
- * @uuid: of the pool
- * @minor: of its node
- * @used: the pool is there, so another part of it needs another number
+/*
+ * Device number of a pool uuid. @used: taken by a pool; another part of that pool needs a second
+ * number.
  */
 struct pool_number {
 	struct list_head link;
@@ -45,10 +41,9 @@ struct pool_number {
 	bool used;
 };
 
-static LIST_HEAD(pool_numbers);		/* never less; under kvblk_pools_lock, as is */
+static LIST_HEAD(pool_numbers);		/* never shrinks; under kvblk_pools_lock */
 static u32 nr_pool_numbers;
 
-/* Gives the pool its device number. Returns 0, -ENOMEM, or -ENOSPC if none is left. */
 static int number_take(struct kvblk_pool *pool)
 {
 	struct pool_number *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL), *number;
@@ -96,7 +91,7 @@ static void numbers_free(void)
 
 /* ---- the clock ---- */
 
-/* Between two events about puts that found no room. */
+/* Least time between two "no space" events. */
 #define NOSPACE_GAP	(60 * HZ)
 
 static void tell_nospace(struct kvblk_pool *pool)
@@ -120,7 +115,7 @@ static void pool_tick(struct work_struct *work)
 	u32 period;
 	int i;
 
-	/* no lock that is held across I/O: this is the watchdog */
+	/* take no lock that is held across I/O, or else the watchdog hangs with the I/O */
 	rcu_read_lock();
 	kvblk_for_each_member(pool, member, i)
 		kvblk_member_watch(member);
@@ -148,10 +143,10 @@ static void pool_tick(struct work_struct *work)
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
 }
 
-/* Buckets swept between two looks whether somebody else wants the CPU. */
+/* Buckets swept between two calls of cond_resched(). */
 #define SWEEP_STEP	4096ull
 
-/* Frees dead and expired entries; half a minute a pass. */
+/* Free dead and expired entries: 1/32 of the index each second. */
 static void pool_sweep_work(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, sweep_work);
@@ -169,7 +164,7 @@ static void pool_sweep_work(struct work_struct *work)
 		WRITE_ONCE(pool->sweep_pass, pool->sweep_pass + 1);
 }
 
-/* ---- coming ---- */
+/* ---- creation ---- */
 
 static char *pool_devnode(const struct device *dev, umode_t *mode)
 {
@@ -190,7 +185,7 @@ static char *nvme_devnode(const struct device *dev, umode_t *mode)
 	return kasprintf(GFP_KERNEL, "kvblk/%s/nvme-kv", dev_name(dev));
 }
 
-/* Of its own, for what is in the other one is a pool. */
+/* A class of its own, because each device of pools_class is a pool. */
 static struct class nvme_class = {
 	.name = "kvblk-nvme",
 	.devnode = nvme_devnode,
@@ -220,7 +215,7 @@ static int nodes_add(struct kvblk_pool *pool)
 	err = cdev_device_add(&pool->cdev, &pool->dev);
 	if (err)
 		goto number;
-	/* whoever has it open keeps the pool's memory */
+	/* an open NVMe node keeps struct kvblk_pool */
 	cdev_set_parent(&pool->nvme_cdev, &pool->dev.kobj);
 	err = cdev_add(&pool->nvme_cdev, nvme_devt(pool), 1);
 	if (err)
@@ -242,12 +237,12 @@ static void users_release(struct percpu_ref *ref)
 	complete(&container_of(ref, struct kvblk_pool, users)->users_done);
 }
 
-/* Frees what only users of the pool look at, and there are none any more. */
+/* Free what only holders of pool->users access. pool->users is drained. */
 static void pool_memory_free(struct kvblk_pool *pool)
 {
 	if (!pool->seg_gen)
 		return;
-	/* files that are still open have leases */
+	/* leases of open files outlive the index, and must not access it */
 	scoped_guard(mutex, &pool->lease_lock)
 		pool->leases_over = true;
 	kvblk_bounce_trim(pool, 0);
@@ -259,13 +254,12 @@ static void pool_memory_free(struct kvblk_pool *pool)
 	pool->seg_gen = NULL;
 }
 
-/* The last reference is gone: destroyed, and no file is open. */
 static void pool_release(struct device *dev)
 {
 	struct kvblk_pool *pool = kvblk_dev_pool(dev);
 
 	pool_memory_free(pool);
-	/* an operation that was over may have had one */
+	/* an operation that completed after pool_memory_free() may have returned a chunk */
 	kvblk_bounce_trim(pool, 0);
 	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
 	kvblk_above->pool_exit(pool);
@@ -333,7 +327,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		goto users;
 	if (kvblk_above->pool_init(pool))
 		goto dram;
-	/* until all members are there */
+	/* reject users until all members are started */
 	pool->dying = true;
 	__module_get(THIS_MODULE);
 	device_initialize(&pool->dev);
@@ -359,26 +353,25 @@ free:
 	return ERR_PTR(-ENOMEM);
 }
 
-/* Seconds by which a table may lag behind the clock when its host crashes. */
+/* Longest time by which a segment table lags behind the clock after a crash. */
 #define CLOCK_LAG_S	(3 * KVBLK_CLOCK_SAVE_S)
-/* The most that a pool takes for the time that it was down: a clock may be wrong. */
+/* Longest downtime that is added to the pool's clock: the host's clock may be wrong. */
 #define CLOCK_DOWN_S	(90 * 24 * 3600)
 
-/* By so much members of one life may differ: all are told the time each day. */
+/* Largest clock difference of members of one life: superblocks record the time each day. */
 #define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_TELL_S)
 
-/* Members on their way into a pool. */
 struct pool_parts {
 	u32 nr;
 	struct kvblk_member *members[KVBLK_MEMBERS_MAX];
 	struct kvblk_d_super *supers[KVBLK_MEMBERS_MAX];
 	enum kvblk_found found[KVBLK_MEMBERS_MAX];
-	struct kvblk_life life;			/* that the pool had last */
-	const struct kvblk_d_super *newest;	/* of that one, NULL: a new pool */
-	bool anew;				/* which is cut as the old one was */
+	struct kvblk_life life;			/* the pool's last activation */
+	const struct kvblk_d_super *newest;	/* defines the pool; NULL: a new pool */
+	bool anew;				/* a new pool with the old segment sizes */
 };
 
-/* Opens the devices and reads their superblocks. Changes nothing on them. */
+/* Open the devices and read their superblocks. Changes nothing on them. */
 static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 		      struct kvblk_member_spec *specs, u32 nr,
 		      struct netlink_ext_ack *extack)
@@ -410,7 +403,7 @@ static int parts_open(struct kvblk_pool *pool, struct pool_parts *parts,
 	return 0;
 }
 
-/* Removes what kvblk_member_start() made visible, and frees the member. */
+/* Undo kvblk_member_start(), and free the member. */
 static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
 {
 	if (member->slot &&
@@ -461,7 +454,7 @@ static int new_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 fla
 	return 0;
 }
 
-/* Is the device a member of the pool that is to come back, and of no other? */
+/* Check that a device is a member of the pool to import, and not a copy. */
 static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, u32 i,
 		       u32 flags, struct netlink_ext_ack *extack)
 {
@@ -506,7 +499,6 @@ static int import_fits(struct kvblk_pool *pool, const struct pool_parts *parts, 
 	return kvblk_super_owned(member, sb, flags, extack) ? -EREMOTE : 0;
 }
 
-/* The newest life. */
 static void import_life(struct pool_parts *parts)
 {
 	struct kvblk_life life;
@@ -521,8 +513,8 @@ static void import_life(struct pool_parts *parts)
 }
 
 /*
- * Was the pool stopped in good order, as some member says? Those which have a newer list
- * know that it was not, after all: see members_stop().
+ * Return whether the pool was stopped cleanly. Superblocks with the newest member list decide,
+ * see members_stop().
  */
 static bool import_clean(const struct pool_parts *parts)
 {
@@ -543,14 +535,14 @@ static bool import_clean(const struct pool_parts *parts)
 	return clean;
 }
 
-/* Perhaps an older copy, for others say that the pool was stopped since. */
+/* Return whether a device may be an old copy: active, although the pool was stopped cleanly. */
 static bool import_doubtful(const struct pool_parts *parts, u32 i, u32 flags)
 {
 	return le16_to_cpu(parts->supers[i]->state) == KVBLK_SB_ACTIVE &&
 	       !(flags & KVBLK_ADD_FORCE) && import_clean(parts);
 }
 
-/* The newest roster of those that were there last: there is one that is not in doubt. */
+/* Choose the newest member list of the last life, from a member that is not an old copy. */
 static void import_newest(struct pool_parts *parts, u32 flags)
 {
 	const struct kvblk_d_super *sb;
@@ -577,7 +569,7 @@ static bool roster_has(const struct kvblk_d_super *roster, const struct kvblk_d_
 	return false;
 }
 
-/* Why the member can't be one of the pool's, or NULL. Never of the newest one. */
+/* Return why the member must be left out, or NULL. Always NULL for @parts->newest. */
 static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags)
 {
 	const struct kvblk_d_super *sb = parts->supers[i], *newest = parts->newest;
@@ -588,7 +580,7 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 		return "may be an old copy (\"force\" takes it)";
 	if (!roster_has(newest, sb))
 		return "is no member any more";
-	/* by these its records are read, others' expire, and epochs are used up */
+	/* a wrong value could corrupt records, expire other members' blocks or exhaust epochs */
 	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
 	    sb->birth != newest->birth || sb->pool_flags != newest->pool_flags ||
 	    abs_diff(le64_to_cpu(sb->time), le64_to_cpu(newest->time)) > CLOCK_SKEW_S ||
@@ -597,7 +589,7 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 	return NULL;
 }
 
-/* Leaves out what is out of date, if it may: 0. */
+/* Leave out outdated members if @flags allow that, or fail. */
 static int import_current(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			  struct netlink_ext_ack *extack)
 {
@@ -642,7 +634,7 @@ static bool parts_have(const struct pool_parts *parts, const struct kvblk_d_memb
 	return false;
 }
 
-/* Are all there, or may they be missing? */
+/* Check that no listed member is missing, unless @flags allow missing members. */
 static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 			u32 flags, struct netlink_ext_ack *extack)
 {
@@ -659,10 +651,7 @@ static int import_whole(struct kvblk_pool *pool, const struct pool_parts *parts,
 	return 0;
 }
 
-/*
- * Is an epoch left for another life? If none is, no block can come back, and the
- * members become those of a new pool by the word "force".
- */
+/* Check that an epoch is left. If not, no block can return: with "force", make a new pool. */
 static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			struct netlink_ext_ack *extack)
 {
@@ -678,7 +667,6 @@ static int import_epoch(struct kvblk_pool *pool, struct pool_parts *parts, u32 f
 	return 0;
 }
 
-/* What the pool was, and who belongs to it. */
 static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 flags,
 			 struct netlink_ext_ack *extack)
 {
@@ -697,7 +685,7 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 	       import_epoch(pool, parts, flags, extack);
 }
 
-/* Those that are away may come while the pool is up. */
+/* Create filters for missing members, so that they may return while the pool is up. */
 static void import_absent(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	const struct kvblk_d_member *entry = parts->newest->members;
@@ -711,9 +699,9 @@ static void import_absent(struct kvblk_pool *pool, const struct pool_parts *part
 }
 
 /*
- * The pool's clock goes on: from the latest time that was told, by as much as the
- * host's clock went on since, which may be too little, and is bounded. The latest of
- * the host's times counts, so that one member's lie ends no block of another.
+ * Resume the pool's clock: the latest recorded time, plus the time since then by the host's
+ * clock, within bounds. Use the latest recorded host time, or else a false superblock could
+ * expire other members' blocks.
  */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
@@ -749,7 +737,7 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		import_uuid(&pool->uuid, sb->pool_uuid);
 		memcpy(pool->seed, sb->seed, sizeof(pool->seed));
 		pool->birth = le64_to_cpu(sb->birth);
-		/* seqs of this life begin with it, and none was given in an activation */
+		/* a new epoch, because seqs begin with it: no seq is assigned twice */
 		pool->epoch = parts->life.epoch + 1;
 		pool->prev_epoch = parts->life.epoch;
 		pool->prev_activation = parts->life.activation;
@@ -762,23 +750,20 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		pool->epoch = 1;
 	}
 	/*
-	 * Its seconds change when the host's do, so that a restart loses no part of
-	 * one. By the same coarse clock as it is read: it must not be ahead of that.
+	 * Align the pool's seconds with the host's, so that a restart loses no fraction. Use the
+	 * coarse clock as readers do: a finer one would be ahead of theirs.
 	 */
 	pool->clock_boot = ktime_get_coarse_boottime_ns() -
 			   ktime_get_coarse_real_ns() % NSEC_PER_SEC;
-	/*
-	 * Newer than all that any member holds, without having looked: seqs of an
-	 * activation begin with its epoch.
-	 */
+	/* newer than all seqs on the members, because an activation's seqs begin with its epoch */
 	atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
 	kvblk_secret_derive(&pool->secret, pool->seed);
 }
 
 /*
- * The slots that the pool's index had, 0: not known. The members' largest number,
- * because fewer would cost blocks; but no more than could be of use, because a lie is
- * to cost no memory.
+ * Return the former number of index slots, 0 if unknown. Take the members' largest number,
+ * because fewer slots lose blocks; bound it by the capacity, because a false number must not cost
+ * memory.
  */
 static u64 import_slots(const struct pool_parts *parts, u64 capacity)
 {
@@ -817,7 +802,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 				   told);
 		return -ENOSPC;
 	}
-	/* blocks that fitted do so again, but for some that others crowd out */
+	/* evict only if the former size is known, or the caller accepts losses */
 	pool->index_evicts = told || !parts->newest || flags & KVBLK_ADD_FORCE;
 	if (pool->index_evicts)
 		pool->index_slots = slots;
@@ -828,7 +813,7 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 	return 0;
 }
 
-/* Pools being made, whose names are taken. Under kvblk_pools_lock. */
+/* Pools that are being created, which reserves their names. Under kvblk_pools_lock. */
 static LIST_HEAD(pools_coming);
 
 static bool pool_listed(const struct list_head *list, const char *name)
@@ -842,7 +827,6 @@ static bool pool_listed(const struct list_head *list, const char *name)
 	return false;
 }
 
-/* 0: the name is the pool's. */
 static int pool_reserve(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
 	guard(mutex)(&kvblk_pools_lock);
@@ -865,7 +849,6 @@ static void pool_unlist(struct kvblk_pool *pool)
 	list_del(&pool->link);
 }
 
-/* Each device gets its segment table and place in memory; nothing is written. */
 static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 		       const struct kvblk_member_spec *specs,
 		       struct netlink_ext_ack *extack)
@@ -893,7 +876,6 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 	return 0;
 }
 
-/* @import: the pool comes back, else it is a new one. */
 static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 add_flags,
 			 struct netlink_ext_ack *extack)
 {
@@ -933,9 +915,8 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 	if (err)
 		goto put;
 	/*
-	 * A few works for each member, none of which may wait for another one.
-	 * Freezable: what is written behind a hibernation image would contradict
-	 * the image.
+	 * 8 works a member: members do not wait for each other. Freezable, because writes behind
+	 * a hibernation image would contradict the image.
 	 */
 	pool->wq = alloc_workqueue("kvblk-%s", WQ_UNBOUND | WQ_FREEZABLE,
 				   8 * KVBLK_MEMBERS_MAX, name);
@@ -970,7 +951,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 		goto del;
 	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_place(parts->members[i], extack);
-	/* a crash between the two passes leaves no member of the past behind */
+	/* ACTIVATING first: a crash between the two passes leaves no outdated member */
 	for (i = 0; i < parts->nr && !err; i++)
 		err = kvblk_member_prepare(parts->members[i], KVBLK_SB_ACTIVATING,
 					   extack);
@@ -979,7 +960,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 	if (err)
 		goto sysfs;
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
-	/* from now on it may be destroyed */
+	/* keep the pool's memory: once listed, the pool may be destroyed */
 	get_device(&pool->dev);
 	mutex_lock(&kvblk_pools_lock);
 	list_move_tail(&pool->link, &kvblk_pools);
@@ -995,7 +976,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 
 sysfs:
 	percpu_ref_kill(&pool->users);
-	/* those that have failed are needless now */
+	/* drop failed kills, because no pool remains to need them */
 	kvblk_kill_retry(pool);
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	parts_free(pool, parts, true);
@@ -1028,13 +1009,13 @@ int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
 	return pool_assemble(spec, true, add_flags, extack);
 }
 
-/* ---- going ---- */
+/* ---- destruction ---- */
 
-/* Times that a superblock is written before it can't be, and the gap between them. */
+/* Attempts to write a superblock at stop, and the gap between them. */
 #define STOP_TRIES	3
 #define STOP_GAP	(HZ / 2)
 
-/* Has the superblocks say @state. Returns the first member that can't be told, or NULL. */
+/* Write @state to all superblocks except @but's. Returns the first failed member, or NULL. */
 static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
 					 const struct kvblk_member *but)
 {
@@ -1044,7 +1025,7 @@ static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
 
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++) {
 		member = rcu_dereference_protected(pool->members[i], true);
-		/* a member that is back and not settled stays out of date */
+		/* a returning member is outdated until restore_settle() */
 		if (!member || member == but || member->state == KVBLK_MEMBER_DEAD ||
 		    member->outdated || member->absent)
 			continue;
@@ -1064,9 +1045,9 @@ static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
 }
 
 /*
- * The pool is stopped in good order, or none of its members says so: one that could not
- * be told would be taken for an old copy. Those which say that it was not have the newer
- * list, for what could not be written may have arrived.
+ * Mark all members clean, or none: a member without the mark would look like an old copy. After a
+ * failure, mark the rest active with a newer member list, because the failed write may have
+ * arrived.
  */
 static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
@@ -1086,11 +1067,11 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	int i;
 
 	kvblk_event(pool, NULL, KVBLK_EVENT_POOL_DOWN, 0);
-	/* every holder of the lock that has not seen pool->dying is done after this */
+	/* wait for holders of the lock that have not seen pool->dying */
 	mutex_lock(&pool->admin);
 	mutex_unlock(&pool->admin);
 	percpu_ref_kill(&pool->users);
-	/* operations, detached ones too, kills and member removals */
+	/* wait for operations (detached ones, too), kills and member removals */
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	cancel_delayed_work_sync(&pool->tick);
 	cancel_work_sync(&pool->stats_work);
@@ -1103,7 +1084,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
 			continue;
-		/* callers that are still there may look for a way to their memory */
+		/* remaining callers may still probe a P2P route, which takes member->ref */
 		cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING);
 		cancel_work_sync(&member->reclaim_work);
 		percpu_ref_kill(&member->ref);
@@ -1117,7 +1098,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		if (!member)
 			continue;
 		kvblk_above->member_down(member);
-		/* a removal may still look at which members know the epoch */
+		/* a removal may still compare members' epochs under this lock */
 		mutex_lock(&pool->admin);
 		RCU_INIT_POINTER(pool->members[i], NULL);
 		mutex_unlock(&pool->admin);
@@ -1127,15 +1108,14 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	kvblk_above->pool_down(pool);
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);
-	/* the name stays taken until now */
+	/* unlist last, because the list reserves the name */
 	pool_unlist(pool);
 	put_device(&pool->dev);
 }
 
-/* For those that are closing the node: io_uring does so after its process has gone. */
+/* Wait for closes of the node: io_uring closes after its process has exited. */
 #define CLOSE_TIME	(3 * HZ)
 
-/* With kvblk_pools_lock. */
 static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool;
@@ -1152,7 +1132,7 @@ static struct kvblk_pool *destroy_find(const char *name, struct netlink_ext_ack 
 	return ERR_PTR(-ENOENT);
 }
 
-/* Nobody opens it any more: 0, or somebody has it open. */
+/* Refuse new openers. Returns 0, or -EBUSY if the node is open and not @force. */
 static int destroy_begin(struct kvblk_pool *pool, bool force,
 			 struct netlink_ext_ack *extack)
 {
@@ -1186,7 +1166,7 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 				   CLOSE_TIME);
 	put_device(&pool->dev);
 	scoped_guard(mutex, &kvblk_pools_lock) {
-		/* another one of this name, perhaps */
+		/* look again: the pool may have been destroyed and recreated meanwhile */
 		pool = destroy_find(name, extack);
 		if (IS_ERR(pool))
 			return PTR_ERR(pool);
@@ -1198,7 +1178,7 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 	return 0;
 }
 
-/* ---- the module's ---- */
+/* ---- module ---- */
 
 int kvblk_pools_init(const struct kvblk_above *above)
 {

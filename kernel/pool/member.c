@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Members: block devices that come, serve, fall silent, die and go.
+ * Members: the block devices of a pool, from open to removal.
  *
  *   RESTORING -> UP -> REMOVING -> gone
  *           \     \-> DEAD (device gone) -> REMOVING
  *            \-> UNRESTORED (can't be read now) -> REMOVING, DEAD
  *
  * The rules:
- * - A device holds a member from open to free, exclusively; what is on it is
- *   overwritten only when it is blank, or the administrator said "format".
- * - A member that has missed an activation of its pool, or a removal or death
- *   of a sibling, has an older epoch: deletes may have passed it by. It is not
- *   taken, unless the pool knows what has become of its blocks since (log/missing.c).
- *   One that could not be read has missed nothing until a delete would have to know
- *   what is on it.
- * - No member waits for another: background work is each member's own.
+ * - A member holds its device exclusively from open to free. The device is overwritten only
+ *   if it is blank, or if the administrator passed "format".
+ * - A member that missed an activation, or a sibling's removal or death, has an older epoch:
+ *   deletes may have missed its blocks. It is rejected unless a filter recorded those deletes
+ *   (log/missing.c). An unreadable member is current until a delete must know its blocks.
+ * - Members do not wait for each other: each has its own background work.
  */
 #include <linux/ctype.h>
 #include <linux/netlink.h>
@@ -30,7 +28,10 @@
 static void member_mark_dead(struct block_device *bdev, bool surprise)
 {
 	lockdep_assert_held(&bdev->bd_holder_lock);
-	/* the member is freed after its file is put, and that takes the lock */
+	/*
+	 * the lock keeps the member alive: freeing it begins with bdev_fput(), which takes the
+	 * lock
+	 */
 	kvblk_absent_dies(bdev->bd_holder);
 	kvblk_member_dies(bdev->bd_holder);
 	mutex_unlock(&bdev->bd_holder_lock);
@@ -46,7 +47,7 @@ static void member_dead_work(struct work_struct *work)
 						   struct kvblk_member, dead);
 	struct kvblk_pool *pool = member->pool;
 
-	/* kvblk_member_free() waits for this work */
+	/* do not block on the mutex, because kvblk_member_free() waits for this work */
 	if (READ_ONCE(pool->dying) || !mutex_trylock(&pool->admin)) {
 		queue_delayed_work(pool->wq, &member->dead, HZ / 10);
 		return;
@@ -56,7 +57,7 @@ static void member_dead_work(struct work_struct *work)
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_DEAD, 0);
 	wake_up_all(&pool->space_wait);
 	kvblk_kill_retry(pool);
-	/* deletes pass it by from now on */
+	/* deletes no longer reach this member: make its recorded epoch an old one */
 	WRITE_ONCE(pool->epoch, pool->epoch + 1);
 	member->outdated = true;
 	kvblk_pool_tell_epoch(pool);
@@ -68,10 +69,6 @@ static void member_ref_release(struct percpu_ref *ref)
 	complete(&container_of(ref, struct kvblk_member, ref)->ref_done);
 }
 
-/*
- * The name that the member gets if it is a new one: @given, or the last part of its
- * path, or what remains of the kernel's name of the device.
- */
 static void member_name(struct kvblk_member *member, const char *given)
 {
 	const char *last = kbasename(member->path);
@@ -180,7 +177,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	}
 	align = max3(KVBLK_UNIT, bdev_physical_block_size(bdev),
 		     (u32)bdev_io_min(bdev));
-	/* a stripe of a RAID is a wish, not a need */
+	/* io_min may be a RAID's stripe size, which is only a preference */
 	if (!is_power_of_2(align) || align > 65536)
 		align = KVBLK_UNIT;
 	member->record_align = align;
@@ -194,7 +191,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 close:
 	bdev_fput(member->bdev_file);
 	cancel_delayed_work_sync(&member->dead);
-	/* it died meanwhile, and held nothing of the pool */
+	/* member_mark_dead() counted a device that holds no blocks */
 	if (member->unsure)
 		atomic_dec(&pool->unsure);
 bios:
@@ -213,11 +210,11 @@ void kvblk_member_free(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 	u32 i, granules;
 
-	/* mark_dead can't come any more once this returns */
+	/* no mark_dead callback runs after bdev_fput() */
 	if (member->bdev_file)
 		bdev_fput(member->bdev_file);
 	cancel_delayed_work_sync(&member->dead);
-	/* it died before it became one of the pool's */
+	/* member_mark_dead() counted a member that never joined the pool */
 	if (member->unsure && !member->removing)
 		atomic_dec(&pool->unsure);
 	cancel_work_sync(&member->log_work);
@@ -341,7 +338,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	member->super = vzalloc(sizeof(*member->super));
 	if (!member->segs || !member->table_seq || !member->table_buf || !member->super)
 		return -ENOMEM;
-	/* fields of later versions are written as they were read */
+	/* preserve the fields of later versions */
 	if (sb)
 		*member->super = *sb;
 	for (i = 0; i < member->nr_segs; i++) {
@@ -351,7 +348,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 	return 0;
 }
 
-/* ---- coming ---- */
+/* ---- addition ---- */
 
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack)
@@ -366,7 +363,6 @@ int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spe
 	return err;
 }
 
-/* A run of granules for the member's segment numbers. */
 int kvblk_member_place(struct kvblk_member *member, struct netlink_ext_ack *extack)
 {
 	struct kvblk_stats __percpu *stats = alloc_percpu(struct kvblk_stats);
@@ -404,7 +400,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 	int err;
 
 	if (member->formatted) {
-		/* first of all: what is there belongs to nobody */
+		/* wipe first, or else a crash leaves old superblocks over new contents */
 		err = kvblk_super_wipe_all(member) ? 0 : -EIO;
 		if (err)
 			goto unwritable;
@@ -417,7 +413,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 			WRITE_ONCE(pool->seg_gen[member->seg_base + i],
 				   (u16)member->segs[i].gen);
 	}
-	/* of a member that is back it may not say yet that it is up to date */
+	/* a returning member's superblock must stay outdated until restore_settle() */
 	if (member->absent)
 		return 0;
 	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
@@ -441,7 +437,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		return err;
 	}
 	mutex_lock(&pool->admin);
-	/* the epoch may move meanwhile, and a member comes with the current one only */
+	/* the epoch may advance during the write: publish only with the current one */
 	while (!member->absent && (member->epoch != pool->epoch || !active)) {
 		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
@@ -454,24 +450,24 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		active = true;
 		mutex_lock(&pool->admin);
 	}
-	/* which drive it is: messages have the name alone */
+	/* name the drive once, because other messages have the member's name only */
 	dev_info(&pool->dev, "member %s: on %s, %s, uuid %pUb\n", member->name, member->device,
 		 member->place[0] ? member->place : member->path, &member->uuid);
 	pool->nr_members++;
-	/* deletes don't wait for one that is back: see restore_record() */
+	/* deletes need not wait for a returning member, see restore_record() */
 	if (!member->absent)
 		atomic_inc(&pool->restoring);
 	percpu_ref_get(&pool->users);
 	rcu_assign_pointer(pool->members[member->slot - 1], member);
 	kvblk_pool_limits(pool);
 	queue_work(pool->wq, &member->restore);
-	/* it may be the first one that knows the epoch */
+	/* count the member, perhaps the first to know the epoch */
 	kvblk_pool_settle(pool);
 	mutex_unlock(&pool->admin);
 	return 0;
 }
 
-/* ---- going ---- */
+/* ---- removal ---- */
 
 void kvblk_member_stop(struct kvblk_member *member)
 {
@@ -480,7 +476,7 @@ void kvblk_member_stop(struct kvblk_member *member)
 	WRITE_ONCE(member->state, member->state == KVBLK_MEMBER_DEAD ?
 		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
 	flush_work(&member->restore);
-	/* both hold member->ref */
+	/* p2p_work and probe hold member->ref */
 	flush_work(&member->p2p_work);
 	flush_work(&member->probe);
 	flush_work(&member->log_work);
@@ -502,13 +498,13 @@ static void member_remove_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member, remove);
 	struct kvblk_pool *pool = member->pool;
-	/* a member that is to come back at once keeps its superblocks */
+	/* do not wipe a member that may return (dead or still listed) */
 	bool keep = member->state == KVBLK_MEMBER_DEAD || !member->delisted, wiped;
 	u64 at = 0, dropped = 0;
 	struct file *file;
 	u32 i, pass = 0;
 
-	/* restore leaves; kills are needless now; reclaim takes references itself */
+	/* finish restore, needless kills and reclaim: they hold or take member->ref */
 	flush_work(&member->restore);
 	kvblk_kill_retry(pool);
 	cancel_work_sync(&member->reclaim_work);
@@ -518,17 +514,13 @@ static void member_remove_work(struct work_struct *work)
 	for (i = 0; i < member->nr_segs; i++)
 		WRITE_ONCE(pool->seg_gen[member->seg_base + i],
 			   (u16)(member->segs[i].gen + 1));
-	/*
-	 * Its segment numbers are given away again: nothing may know them. Twice,
-	 * for an insert may have moved one behind the first pass's back.
-	 */
+	/* the segment numbers are reused; a second pass finds entries moved behind the first */
 	do {
 		at = kvblk_index_sweep(&pool->index, at, 4096, kvblk_now(pool),
 				       &dropped);
 		cond_resched();
 	} while (at || ++pass < 2);
 	kvblk_dram_forget_segments(pool, member->seg_base, member->nr_segs);
-	/* nobody's: it can't come back */
 	wiped = !keep && kvblk_super_wipe(member);
 
 	kvblk_above->member_down(member);
@@ -538,8 +530,8 @@ static void member_remove_work(struct work_struct *work)
 	}
 	synchronize_rcu();
 	/*
-	 * While it is listed: a device can be added again once its member is not. And
-	 * without the lock, for a task that opens the disk may hold this up.
+	 * Close while the member is listed, because an unlisted device may be added again. Close
+	 * without pool->admin, because tasks that open the disk can delay it.
 	 */
 	bdev_fput(file);
 	mutex_lock(&pool->admin);
@@ -565,7 +557,7 @@ static void member_remove_work(struct work_struct *work)
 	percpu_ref_put(&pool->users);
 }
 
-/* With pool->admin. @delist: for good, else a member that is back takes its place. */
+/* Start to remove a member. @delist: for good, else its device is returning. pool->admin held. */
 static int leave_begin(struct kvblk_member *member, bool delist,
 		       struct netlink_ext_ack *extack)
 {
@@ -578,7 +570,7 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 	}
 	member->removing = true;
 	member->delisted = delist && kvblk_roster_del(pool, &member->uuid);
-	/* from the moment that its blocks can't be found; a dead one's are counted */
+	/* count before the blocks become misses; a dead member is counted already */
 	atomic_inc(&pool->unsure);
 	if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
 	    KVBLK_MEMBER_UP ||
@@ -587,7 +579,7 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 		member->unsure = true;
 	else
 		atomic_dec(&pool->unsure);
-	/* deletes pass it by from now on */
+	/* deletes no longer reach this member: make its recorded epoch an old one */
 	WRITE_ONCE(pool->epoch, pool->epoch + 1);
 	member->outdated = true;
 	INIT_WORK(&member->remove, member_remove_work);
@@ -595,10 +587,9 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 	return 0;
 }
 
-/* For the others to write the new epoch: deletes are sure once they have. */
+/* Longest wait of a removal for the other members to record the new epoch. */
 #define TELL_TIME	(4 * HZ)
 
-/* The member that is meant, by @uuid or (NULL) by @name; pool->admin. */
 static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
 					 const uuid_t *uuid)
 {
@@ -612,11 +603,11 @@ static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *na
 	return NULL;
 }
 
-/* A device that is being added. In pool->coming, pool->admin. */
+/* A device that is being added; in pool->coming, under pool->admin. */
 struct coming {
 	struct list_head link;
 	dev_t dev;
-	uuid_t uuid;			/* of the member, once it has one */
+	uuid_t uuid;			/* of the member; zero until known */
 };
 
 static bool is_coming(struct kvblk_pool *pool, const uuid_t *uuid)
@@ -630,7 +621,7 @@ static bool is_coming(struct kvblk_pool *pool, const uuid_t *uuid)
 	return false;
 }
 
-/* One that is away: it is none any more. With pool->admin. */
+/* Remove a missing member from the member list. pool->admin held. */
 static int remove_missing(struct kvblk_pool *pool, const char *name,
 			  const uuid_t *uuid, struct netlink_ext_ack *extack)
 {
@@ -698,9 +689,9 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	return 0;
 }
 
-/* ---- coming while the pool is up ---- */
+/* ---- addition to a running pool ---- */
 
-/* Then pool->users is held. */
+/* Register the addition of a device. On success, the caller holds pool->users. */
 static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 		     struct netlink_ext_ack *extack)
 {
@@ -709,7 +700,7 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	int i;
 
 	guard(mutex)(&pool->admin);
-	/* before the device is opened, which its driver may hold up */
+	/* check before the open, which the device's driver may block */
 	kvblk_for_each_member(pool, member, i)
 		if (member->bdev_file && member->bdev->bd_dev == coming->dev &&
 		    READ_ONCE(member->state) != KVBLK_MEMBER_DEAD) {
@@ -730,7 +721,6 @@ static int add_begin(struct kvblk_pool *pool, struct coming *coming,
 	return 0;
 }
 
-/* The dead member that the device of @sb was, or NULL; RCU or pool->admin. */
 static struct kvblk_member *add_former(struct kvblk_pool *pool,
 				       const struct kvblk_d_super *sb)
 {
@@ -749,13 +739,13 @@ static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_d_super 
 
 	guard(rcu)();
 	former = add_former(pool, sb);
-	/* or another copy of it was quicker */
+	/* not removing: the former is a copy that was added first */
 	return !former || !READ_ONCE(former->removing);
 }
 
 /*
- * What the pool knows of a member that was away; NULL: it is out of date. @former: the
- * dead member that it was, or NULL.
+ * Find the filter of a returning member. @former: its dead predecessor, or NULL. Returns NULL if
+ * the member is outdated.
  */
 static struct kvblk_absent *add_known(struct kvblk_pool *pool,
 				      const struct kvblk_d_super *sb,
@@ -766,7 +756,7 @@ static struct kvblk_absent *add_known(struct kvblk_pool *pool,
 	uuid_t uuid;
 
 	lockdep_assert_held(&pool->admin);
-	/* restore may end it, if it is another one's */
+	/* RCU, because a restore may free @absent: see kvblk_absent_end() */
 	guard(rcu)();
 	import_uuid(&uuid, sb->member_uuid);
 	absent = kvblk_absent_get(pool, &uuid);
@@ -777,7 +767,6 @@ static struct kvblk_absent *add_known(struct kvblk_pool *pool,
 	return kvblk_super_lived(sb, &life) ? absent : NULL;
 }
 
-/* It is not back after all; pool->admin. */
 static void add_release(struct kvblk_member *member)
 {
 	lockdep_assert_held(&member->pool->admin);
@@ -793,7 +782,7 @@ static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *
 	return -ESTALE;
 }
 
-/* A member that was away is back, with what the pool knows of it: or an error. */
+/* Accept a returning member if the pool has a filter for it. */
 static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		    u32 add_flags, struct netlink_ext_ack *extack)
 {
@@ -818,10 +807,10 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	}
 	if (err)
 		return err;
-	/* it gives back its name */
+	/* wait for the former member's free, or else its sysfs name is still taken */
 	wait_event_idle(pool->settle_wait, add_former_gone(pool, sb));
 	guard(mutex)(&pool->admin);
-	/* it was taken off meanwhile, or a copy of it was quicker */
+	/* look again: the member may have been delisted, or a copy added, without the lock */
 	member->absent = add_known(pool, sb, NULL);
 	if (!member->absent)
 		return add_stale(member, extack);
@@ -829,7 +818,6 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	return 0;
 }
 
-/* A new member, whatever is there: 0, or why not. */
 static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_flags,
 		   struct netlink_ext_ack *extack)
 {
@@ -841,7 +829,7 @@ static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_
 	return 0;
 }
 
-/* A missing member that was overwritten is none any more. */
+/* Delist a missing member whose device was overwritten. */
 static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	const struct kvblk_absent *absent;
@@ -850,7 +838,7 @@ static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *s
 	guard(mutex)(&pool->admin);
 	import_uuid(&uuid, sb->member_uuid);
 	absent = kvblk_absent_get(pool, &uuid);
-	/* it is there, or coming back: what was overwritten is a copy */
+	/* present or being added: the overwritten device was a copy */
 	if (member_named(pool, NULL, &uuid) || (absent && absent->taken))
 		return;
 	if (kvblk_roster_del(pool, &uuid))
@@ -864,7 +852,7 @@ static bool add_of_pool(const struct kvblk_member *member,
 	       !memcmp(sb->pool_uuid, &member->pool->uuid, sizeof(sb->pool_uuid));
 }
 
-/* No lock: the device may take as long as it likes. */
+/* Open, check and start a member. No lock is held, because its I/O may take long. */
 static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		      struct coming *coming, struct kvblk_d_super *sb,
 		      u32 add_flags, struct netlink_ext_ack *extack)
@@ -900,7 +888,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		err = kvblk_member_list(member, spec, extack);
 	if (!err)
 		err = kvblk_member_prepare(member, KVBLK_SB_ACTIVE, extack);
-	/* from its start on it may be removed, and freed */
+	/* read now: once started, the member may be removed and freed */
 	overwrote = member->formatted && found == KVBLK_FOUND_MEMBER;
 	if (!err)
 		err = kvblk_member_start(member, extack);
@@ -909,7 +897,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	if (err) {
 		if (member->formatted) {
 			kvblk_roster_del(pool, &member->uuid);
-			/* the device may have died since the member was listed */
+			/* end the filter of a death since kvblk_member_list() */
 			kvblk_absent_end(pool, &member->uuid);
 		}
 		scoped_guard(mutex, &pool->admin)
@@ -919,7 +907,6 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	return err;
 }
 
-/* The member that holds device @dev; RCU or pool->admin. */
 static struct kvblk_member *member_on(struct kvblk_pool *pool, dev_t dev)
 {
 	struct kvblk_member *member;
@@ -938,9 +925,8 @@ static bool dev_is_free(struct kvblk_pool *pool, dev_t dev)
 }
 
 /*
- * Has a member read again that could not be. Returns 1 then; 0 if there is none on @dev,
- * or none any more because it has left, and the caller is to add it as one that was away;
- * an error.
+ * Restart the restore of an unreadable member. Returns 1 if restarted; 0 if the caller must add
+ * the device, because @dev has no such member or the removal has finished; or an error.
  */
 static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack *extack)
 {

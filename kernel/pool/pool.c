@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Pools: what their members make of them, and where they are found. */
+/* Properties derived from members; epochs; the list of pools. */
 #include "pool/pool.h"
 
 const struct kvblk_above *kvblk_above;
 LIST_HEAD(kvblk_pools);
-DEFINE_MUTEX(kvblk_pools_lock);		/* kvblk_pools */
+DEFINE_MUTEX(kvblk_pools_lock);		/* protects kvblk_pools */
 
-/* The longest block that leaves room for a header and a page of summary. */
+/* Return the longest block that fits a segment with its header and one summary page. */
 static u32 member_value_max(const struct kvblk_member *member)
 {
 	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
@@ -40,7 +40,7 @@ bool kvblk_pool_too_long(struct kvblk_pool *pool, u32 bytes)
 {
 	u32 most;
 
-	/* a short one fits into every segment */
+	/* shorter than any segment */
 	if (bytes <= SZ_4M)
 		return false;
 	most = value_max(pool, true);
@@ -86,7 +86,7 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 	kvblk_for_each_member(pool, member, i) {
 		struct block_device *bdev = member->bdev;
 
-		/* it is being closed */
+		/* the device is being closed */
 		if (!member->bdev_file)
 			continue;
 		kvblk_io_limits(member);
@@ -94,7 +94,7 @@ void kvblk_pool_limits(struct kvblk_pool *pool)
 		len |= bdev_logical_block_size(bdev) - 1;
 		addr |= bdev_dma_alignment(bdev);
 		stable |= bdev_stable_writes(bdev);
-		/* a gap inside a page would split bios anywhere */
+		/* a gap inside a page would split bios at arbitrary offsets */
 		if (queue_virt_boundary(bdev_get_queue(bdev)))
 			len |= PAGE_SIZE - 1;
 	}
@@ -122,7 +122,6 @@ bool kvblk_member_untold(const struct kvblk_member *member)
 	       kvblk_member_stays(member) && !READ_ONCE(member->absent);
 }
 
-/* It is to be told now. One that does not answer is when it does. */
 static bool member_to_tell(const struct kvblk_member *member)
 {
 	return kvblk_member_untold(member) && kvblk_member_writable(member);
@@ -167,7 +166,7 @@ bool kvblk_member_retry(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 
 	lockdep_assert_held(&pool->admin);
-	/* puts and deletes have passed by segments that a first try has read */
+	/* the records that a first try has read may have been replaced or deleted since */
 	if (member->outdated || member->removing || member->absent || member->restored ||
 	    READ_ONCE(member->nr_sealed) || READ_ONCE(member->nr_open) ||
 	    READ_ONCE(member->nr_retiring) || READ_ONCE(member->nr_free) ||
@@ -203,7 +202,7 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 	bool outdated = false;
 	int i;
 
-	/* once a second: the next time, if somebody adds or removes members now */
+	/* do not wait: the next tick tries again */
 	if (!READ_ONCE(pool->refused) || !mutex_trylock(&pool->admin))
 		return;
 	WRITE_ONCE(pool->refused, false);
@@ -213,11 +212,11 @@ void kvblk_pool_give_up(struct kvblk_pool *pool)
 			member->outdated = true;
 			outdated = true;
 		}
-		/* to give up is a write */
+		/* giving up needs a write */
 		if (kvblk_member_writable(member))
 			kvblk_member_reread(member, true);
 	}
-	/* of the past is what does not know this one */
+	/* members that do not record the new epoch are outdated */
 	if (outdated)
 		WRITE_ONCE(pool->epoch, pool->epoch + 1);
 	mutex_unlock(&pool->admin);
@@ -231,7 +230,7 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i) {
-		/* one that is coming back is out of date itself */
+		/* a returning member is outdated until restore_settle() */
 		if (!kvblk_member_stays(member) || READ_ONCE(member->absent))
 			continue;
 		if (!member_behind(member))
@@ -239,11 +238,11 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 		else
 			behind++;
 	}
-	/* all that can come back knows that what the others hold is of the past */
+	/* every member able to return knows now that lost members are outdated */
 	if (!current_nr || behind)
 		return behind;
 	kvblk_for_each_member(pool, member, i) {
-		/* one that died just now may know this very epoch */
+		/* a member dying just now may have recorded this very epoch */
 		if (kvblk_member_stays(member) || !member->outdated)
 			continue;
 		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
@@ -263,10 +262,10 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 	if (next == seq >> KVBLK_SEQ_EPOCH_SHIFT || next > KVBLK_EPOCH_MAX ||
 	    !mutex_trylock(&pool->admin))
 		return;
-	/* a removal or death may have moved it already */
+	/* a removal or death may have advanced the epoch already */
 	if (pool->epoch < next)
 		WRITE_ONCE(pool->epoch, next);
-	/* or else the next life could give the seqs that follow once more */
+	/* all members must know the epoch, or else the next activation could reuse its seqs */
 	kvblk_for_each_member(pool, member, i)
 		told &= !kvblk_member_stays(member) || READ_ONCE(member->absent) ||
 			!member_behind(member);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A member's superblocks. */
+/* Superblocks of members: read, check, write, wipe. */
 #include <linux/netlink.h>
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
@@ -26,7 +26,7 @@ bool kvblk_super_lived(const struct kvblk_d_super *sb, const struct kvblk_life *
 		le64_to_cpu(sb->activation) == life->activation);
 }
 
-/* This version knows the default tenant only, and keeps nothing of the others. */
+/* Return whether the superblock lists other tenants than the default one. */
 static bool super_has_tenants(const struct kvblk_d_super *sb)
 {
 	u32 i;
@@ -37,7 +37,7 @@ static bool super_has_tenants(const struct kvblk_d_super *sb)
 	return false;
 }
 
-/* Bytes at a device's ends where RAIDs, partition tables and others have what is theirs. */
+/* Bytes at both ends of a device where RAIDs and partition tables keep their metadata. */
 #define EDGE_BYTES	((size_t)SZ_1M)
 
 static u64 super_tail(const struct kvblk_member *member)
@@ -47,7 +47,7 @@ static u64 super_tail(const struct kvblk_member *member)
 	return bytes > EDGE_BYTES ? bytes - EDGE_BYTES : 0;
 }
 
-/* Reads the edge at @pos into @edge; unless it is all zeroes, @found is OTHER. */
+/* Read the edge at @pos into @edge, and set @found to OTHER unless it is all zeroes. */
 static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
 		       enum kvblk_found *found)
 {
@@ -60,9 +60,9 @@ static int super_blank(struct kvblk_member *member, void *edge, u64 pos,
 }
 
 /*
- * Was something else written where the first superblock was? @place: what is there;
- * @sb: the second one. Zeroes in front of what a superblock ends with are damage: a
- * file system or swap area that begins with zeroes has more behind them.
+ * Return whether other data overwrote the first superblock. @place: its place; @sb: the second
+ * superblock. Zeroes before an intact rest are damage: a file system or swap area that begins
+ * with zeroes has more data behind them.
  */
 static bool super_given_away(const struct kvblk_d_super *place,
 			     const struct kvblk_d_super *sb)
@@ -70,7 +70,7 @@ static bool super_given_away(const struct kvblk_d_super *place,
 	static const size_t damage[] = { SECTOR_SIZE, KVBLK_UNIT, sizeof(*sb) };
 	u32 i;
 
-	/* md's metadata 1.2 begins at 4 KiB and leaves alone what is in front */
+	/* md's metadata 1.2 begins at 4 KiB and preserves the bytes before */
 	if (le64_to_cpu(place->magic) == KVBLK_SB_MAGIC)
 		return memchr_inv(place->tenants, 0, sizeof(*place->tenants)) &&
 		       memcmp(place->tenants, sb->tenants, sizeof(*sb->tenants));
@@ -89,7 +89,7 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 	struct kvblk_d_super *copies, *copy, *shrunk = NULL;
 	int err, unread = 0, i;
 
-	/* both lie in the edge, which is looked at when neither is valid */
+	/* both copies lie in this edge, which super_blank() checks if neither is valid */
 	copies = vzalloc(EDGE_BYTES);
 	if (!copies)
 		return -ENOMEM;
@@ -111,17 +111,17 @@ int kvblk_super_read(struct kvblk_member *member, struct kvblk_d_super *sb,
 		if (err || (*found == KVBLK_FOUND_MEMBER &&
 			    le64_to_cpu(copy->seq) < le64_to_cpu(sb->seq)))
 			continue;
-		/* alone */
+		/* only the second copy is valid */
 		second = *found != KVBLK_FOUND_MEMBER && i;
 		*found = KVBLK_FOUND_MEMBER;
 		memcpy(sb, copy, sizeof(*sb));
 	}
 	err = 0;
-	/* what this version does not understand it must not write over */
+	/* do not overwrite fields of later versions */
 	if (newer || (*found == KVBLK_FOUND_MEMBER && super_has_tenants(sb))) {
 		*found = KVBLK_FOUND_NEWER;
 	} else if (*found == KVBLK_FOUND_MEMBER) {
-		/* either copy is enough; a first place that can't be read proves no stranger */
+		/* a single valid copy is enough; an unreadable first place does not prove other data */
 		if (second && !unread && super_given_away(&copies[0], sb))
 			*found = KVBLK_FOUND_FORMER;
 	} else if (unread) {
@@ -147,9 +147,9 @@ static void super_owner(char *owner, size_t size)
 }
 
 /*
- * Writes both copies, one after the other, so that either is enough to read, and no
- * former life shines through. Returns 0 if one is written. A copy that can't be reached
- * may be torn: the next try hits that one again, and the other is left alone.
+ * Write both copies in turn, so that one is always valid and none is left from an earlier
+ * activation. Returns 0 if at least one was written. Stop on errors other than -EIO, which may
+ * leave a torn copy: the next try hits the same copy.
  */
 static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super *sb)
 {
@@ -160,7 +160,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 	for (i = 0; i < 2; i++) {
 		sb->seq = cpu_to_le64(++seq);
 		kvblk_super_seal(sb);
-		/* an import that refuses both copies would cost the member */
+		/* writing a superblock that import rejects would lose the member */
 		err = kvblk_super_writable(sb, member->size);
 		if (!err)
 			err = kvblk_io_sync(member, REQ_OP_WRITE | REQ_META,
@@ -170,7 +170,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 		failed = failed ?: err;
 		if (err && err != -EIO)
 			break;
-		/* whatever has arrived of two failures, the next two are newer */
+		/* if both writes failed, either may have arrived: the next two must be newer */
 		if (!err || (i && !written))
 			member->sb_seq = seq;
 		written |= !err;
@@ -181,7 +181,7 @@ static int super_write_copies(struct kvblk_member *member, struct kvblk_d_super 
 	return written ? 0 : failed;
 }
 
-/* Overlays @sb with what this version knows; all other fields keep their values. */
+/* Set the fields known to this version; leave all others unchanged. */
 static void super_fill(const struct kvblk_member *member, struct kvblk_d_super *sb,
 		       u16 state, u64 epoch)
 {
@@ -236,9 +236,9 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 }
 
 /*
- * With member->ref. Nothing else writes superblocks while the member is there. The
- * epoch is one in which the member stays: with the epoch of its own leaving, it
- * could come back with blocks that were deleted since.
+ * Write the pool's epoch to the superblock; drops member->ref. No other task writes superblocks
+ * of a published member. Skip a member during removal: with the epoch of its removal, it could
+ * return with blocks deleted since.
  */
 void kvblk_super_work(struct work_struct *work)
 {
@@ -289,7 +289,10 @@ bool kvblk_super_wipe_all(struct kvblk_member *member)
 	       !kvblk_io_flush(member);
 }
 
-/* Was the member this node's last? By ids, or by names unless both ids are known. */
+/*
+ * Return whether this node used the member last: by ids, or by host names unless both ids are
+ * known.
+ */
 static bool super_own(const struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	char owner[sizeof(sb->owner)];

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The watchdog: members that are silent (suspect) or fail (failing), and those
- * that answer again. Once a second, and no lock that is held across I/O.
+ * The watchdog marks members as suspect (no I/O completes), failing or read-only (too many
+ * errors), and clears the marks. It runs each second and takes no lock held across I/O.
  */
 #include "pool/pool.h"
 
-/* Errors in a second that are too few to tell a rate. */
+/* Fewer errors per second than this are too few for a rate. */
 #define FAILING_LEAST	16
-/* Probes that must succeed in a row, a second apart. */
+/* Successful probes in a row, a second apart, that end "failing" and "read-only". */
 #define PROBES_WELL	3
-/* Between probes that fail, and between a recovery and another fall. */
+/* Longest gap between failed probes, and between a recovery and a failure that doubles the gap. */
 #define PROBE_GAP_MAX	(32ul * HZ)
 
 /*
- * Does the device read and write again? Asked with what may be read and written
- * at any time: a superblock, and a page of the segment table, once that has been
- * read. The watchdog draws the conclusion.
+ * Probe whether the device reads and writes, with a superblock and a known page of the segment
+ * table, which may be rewritten at any time. The watchdog evaluates the result.
  */
 static void member_probe(struct work_struct *work)
 {
@@ -28,14 +27,14 @@ static void member_probe(struct work_struct *work)
 	for (i = 0; i < 2 && (!i || err); i++)
 		err = kvblk_io_sync(member, REQ_OP_READ | REQ_META, KVBLK_SB_OFFSET(i),
 				    page, KVBLK_UNIT);
-	/* a page that is not known would not be written */
+	/* writing an unread page would destroy its contents */
 	while (known < member->nr_segs && member->segs[known].unknown)
 		known += KVBLK_TABLE_ENTRIES;
-	/* what reads may still hang at writes */
+	/* devices may read and still hang on writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, known);
 	if (!READ_ONCE(member->failing_told) && !READ_ONCE(member->read_only_told)) {
-		/* that it has answered is all */
+		/* a suspect member only has to complete the probe */
 	} else if (!err) {
 		member->probe_next = jiffies + HZ;
 		member->probes_well++;
@@ -55,7 +54,7 @@ static void watch_probe(struct kvblk_member *member)
 		kvblk_member_put(member);
 }
 
-/* The member has just become failing or read-only, or is to be probed. */
+/* Report a new failing or read-only state, or probe the member when due. */
 static void watch_failing(struct kvblk_member *member, u64 failed)
 {
 	bool *told = READ_ONCE(member->failing) ? &member->failing_told : &member->read_only_told;
@@ -70,7 +69,7 @@ static void watch_failing(struct kvblk_member *member, u64 failed)
 		kvblk_event(pool, member, told == &member->failing_told ?
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
-		/* soon after the last time: more patience */
+		/* failed again soon after the last time: probe later */
 		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
 				    min(2 * member->probe_gap, PROBE_GAP_MAX) : HZ;
 		member->probe_next = jiffies + member->probe_gap;
@@ -88,11 +87,10 @@ static void watch_well(struct kvblk_member *member)
 	dev_info(&pool->dev, "member %s: answers again\n", member->name);
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
-	/* by the watchdog, right after this */
+	/* due now: kvblk_kill_retry() follows in this tick */
 	WRITE_ONCE(member->kill_retry, jiffies);
 }
 
-/* Returns whether a second's I/O fails at a rate that is too high. */
 static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
 {
 	u32 limit = READ_ONCE(member->pool->tun.failing_permille);
@@ -100,7 +98,7 @@ static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
 	return limit && failed >= FAILING_LEAST && failed * 1000 >= done * limit;
 }
 
-/* @since: what has been done since the last look. */
+/* Update the error state. @since: I/O since the last tick. */
 static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *since)
 {
 	u64 failed = since->failed - since->writes_failed;
@@ -145,7 +143,7 @@ void kvblk_member_watch(struct kvblk_member *member)
 	};
 	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
 		watch_errors(member, &since);
-	/* what was idle at the last look has not been silent since */
+	/* a member that was idle at the last tick has not been silent since */
 	if (!inflight || !member->seen_inflight || since.done)
 		member->last_done = jiffies;
 	member->seen_inflight = inflight;
@@ -153,10 +151,9 @@ void kvblk_member_watch(struct kvblk_member *member)
 	silent = jiffies - member->last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
-	 * I/O of a cgroup that is over its budget is no silence, so the member must
-	 * have left a probe of the module's own unanswered as well. A member that is
-	 * being removed is not probed. Each time anew: a completion may pass between
-	 * look and store.
+	 * I/O waiting for its cgroup's budget is not silence, so a probe must hang, too. A member
+	 * cannot be probed during removal. Recompute each second, because a completion may pass
+	 * between check and store.
 	 */
 	suspect = inflight && silent > limit &&
 		  (work_busy(&member->probe) || percpu_ref_is_dying(&member->ref));
