@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The index: see index.h for what it promises.
+ * The index; index.h describes the interface.
  *
- * An id has two candidate buckets, both in the same stripe, that is in the same
- * run of buckets. Each follows from the other one and from the tag alone, so an
- * insert that finds both full can move somebody else's slot out of the way
+ * Both candidate buckets of an id are in the same stripe (run of buckets). Each follows from
+ * the other and the tag alone. So an insert that finds both full can move another entry
  * without knowing its id, and never leaves the stripe.
  *
- * The rule for writers: hold the stripe's lock, and make its seqcount odd only
- * around the stores, all of them that belong together, so that a reader either
- * sees a moved slot in one of its two places or reads again.
+ * The rule for writers: hold the stripe's lock, and make its seqcount odd only around all
+ * stores that belong together. A reader then sees a moved slot in one of its two places, or
+ * retries.
  */
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
@@ -33,23 +32,21 @@
 #define SLOT_BITS	160
 #define HOME_SLOTS	(2 * BUCKET_SLOTS)
 #define TAG_BITS	56
-/* of a bucket's number where a slot's is below it */
+/* bits of the slot number in &kvblk_slot.place, below the bucket's */
 #define PLACE_SHIFT	2
 /*
- * Buckets in a stripe, unless the index is smaller than one. The fewer, the less
- * evenly stripes fill: at load 0.85, 0.13 % of the inserts evict with all
- * buckets in one, 0.19 % with these, 0.36 % with 512. But what an insert looks at
- * is all in one stripe, so that few page table entries lead there.
+ * Buckets in a stripe, unless the index is smaller. Smaller stripes fill less evenly: at load
+ * 0.85, 0.13 % of the inserts evict with a single stripe, 0.19 % with this size, 0.36 % with 512.
+ * But an insert stays in one stripe, and a smaller one needs fewer page table entries.
  */
 #define STRIPE_BUCKETS	4096ULL
 #define BUCKETS_MIN	2ULL
-/* Far above what segment numbers can address; keeps sizes from wrapping. */
+/* Far above the segment numbers' reach; keeps sizes from overflowing. */
 #define SLOTS_MAX	BIT_ULL(36)
 
 /*
- * A slot packed into 160 bits. The low 22 bits of the length are in @b, the
- * high four where @a had room. SLOT_EXPIRES saves the cache miss on the array
- * of expiries for entries without one.
+ * A slot packed into 160 bits. The high 4 bits of the length are in @a, where there was space.
+ * SLOT_EXPIRES saves entries without an expiry the cache miss on the array of expiries.
  */
 #define SLOT_TAG_HIGH	GENMASK_ULL(39, 0)
 #define SLOT_STATE	GENMASK_ULL(41, 40)
@@ -68,14 +65,7 @@
 #define LEN_LOW_BITS	22
 #define TAG_LOW_BITS	16
 
-/**
- * struct packed - a slot in registers
- * @a: high bits of the tag, state, leased, expires, high bits of length - 1,
- *	generation
- * @b: segment, offset, low bits of length - 1
- * @c: tenant, priority
- * @tag: low bits of the tag
- */
+/* A slot in registers: the groups of SLOT_* are fields of @a, @b and @c; @tag: low bits. */
 struct packed {
 	u64 a;
 	u64 b;
@@ -84,18 +74,16 @@ struct packed {
 };
 
 /**
- * struct kvblk_bucket - a cache line of slots, packed, part by part; written
- * under the stripe's lock, inside its seqcount
- * @tags: the low bits of all tags, and what follows them, to look at them in
- *	one go
- * @tag: low bits of the tags
- * @c: of the slots
- * @heat: ticks of the last touches; bytes of their own, since they are stored
- *	without the lock: such a store can hit the wrong slot, but it cannot
- *	bring back an old one
- * @unused: one byte is left
- * @a: of the slots
- * @b: of the slots
+ * struct kvblk_bucket - a cache line of packed slots; written under the stripe's lock, inside
+ * its seqcount
+ * @tags: low bits of all tags and the two bytes behind them, for a single comparison
+ * @tag: low bits of each slot's tag
+ * @c: &struct packed.c of each slot
+ * @heat: ticks of the last touches. Bytes of their own, because they are stored without the
+ *	lock: such a store may hit a wrong slot, but cannot bring back an old one
+ * @unused: one free byte
+ * @a: &struct packed.a of each slot
+ * @b: &struct packed.b of each slot
  */
 struct kvblk_bucket {
 	union {
@@ -112,42 +100,32 @@ struct kvblk_bucket {
 } __aligned(64);
 
 /**
- * struct kvblk_stripe - of one run of buckets, side by side with others: that
- * all of them fit into a cache matters more than sharing lines
- * @lock: protects all that follows, and slots, expiries and tags of the buckets
+ * struct kvblk_stripe - lock of a run of buckets. Not padded to cache lines: that all stripes
+ * fit into a cache matters more than false sharing
+ * @lock: protects the other fields, and slots, expiries and tags of the buckets
  * @seq: odd while these change
- * @nr_used: slots not FREE; read without the lock
+ * @nr_used: slots that are not FREE; read without the lock
  */
 struct kvblk_stripe {
-	spinlock_t lock;	/* of the stripe */
+	spinlock_t lock;	/* the stripe and its buckets */
 	seqcount_spinlock_t seq;
 	u32 nr_used;
 };
 
-/**
- * struct place - of a slot
- * @bucket: its bucket
- * @nr: its number in there
- */
 struct place {
 	u64 bucket;
 	unsigned int nr;
 };
 
-/**
- * struct home - where an id may be
- * @tag: what its slot carries
- * @bucket: its two candidates
- */
+/* Where an id may be: the tag that its slot carries, and both candidate buckets. */
 struct home {
 	u64 tag;
 	u64 bucket[2];
 };
 
-/**
- * struct path - a relocation: each slot moves to the place after it
- * @at: places; the first one is in a candidate bucket, the last one is vacant
- * @nr: places: 2 or 3
+/*
+ * A relocation of 1 to 3 places: each slot moves to the next place. The first place is in a
+ * candidate bucket, the last one is vacant.
  */
 struct path {
 	struct place at[3];
@@ -167,7 +145,7 @@ static __always_inline struct packed slot_load(const struct kvblk_index *idx,
 	};
 }
 
-/* Under the stripe's lock and inside its seqcount. */
+/* Stripe's lock held, inside the seqcount. */
 static void slot_store(struct kvblk_index *idx, struct place at,
 		       struct packed p)
 {
@@ -184,7 +162,6 @@ static u8 *slot_heat(const struct kvblk_index *idx, struct place at)
 	return &idx->buckets[at.bucket].heat[at.nr];
 }
 
-/* Number of a slot in the arrays that run beside the buckets. */
 static u64 slot_number(struct place at)
 {
 	return at.bucket * BUCKET_SLOTS + at.nr;
@@ -195,7 +172,7 @@ static unsigned int slot_state(struct packed p)
 	return FIELD_GET(SLOT_STATE, p.a);
 }
 
-/* True: its segment has moved on, or is gone. WRITING has no segment yet. */
+/* Return whether the slot's segment was reclaimed or removed. WRITING slots have no segment. */
 static bool entry_dead(const struct kvblk_index *idx, u8 state, u32 seg, u16 gen)
 {
 	switch (state) {
@@ -234,8 +211,8 @@ static struct packed slot_pack(u64 tag, const struct kvblk_slot *slot)
 }
 
 /*
- * Unpacks @p, which was loaded from @at. Field by field: a whole struct would be
- * put together in registers, of which there are too few.
+ * Unpack @p, which was loaded from @at. Written by fields, because the compiler would assemble a
+ * whole struct in registers, which are too few.
  */
 static __always_inline void slot_unpack(const struct kvblk_index *idx,
 					struct place at, struct packed p,
@@ -261,7 +238,7 @@ static __always_inline void slot_unpack(const struct kvblk_index *idx,
 	slot->leased = FIELD_GET(SLOT_LEASED, p.a);
 }
 
-/* Writes all of a slot but its heat. Inside the seqcount. */
+/* Write a slot, except its heat. Inside the seqcount. */
 static void slot_write(struct kvblk_index *idx, struct place at,
 		       struct packed p, u32 expiry, u64 caller_tag)
 {
@@ -271,14 +248,14 @@ static void slot_write(struct kvblk_index *idx, struct place at,
 	slot_store(idx, at, p);
 	if (p.a & SLOT_EXPIRES)
 		WRITE_ONCE(idx->expiry[nr], expiry);
-	/* An array that is made right now is all zero for this slot. */
+	/* An array that is being allocated is zeroed, which means no tag for this slot. */
 	if (tags)
 		WRITE_ONCE(tags[nr], caller_tag);
 	else
 		WARN_ON_ONCE(caller_tag);
 }
 
-/* Moves a slot; its old place is as good as free. Inside the seqcount. */
+/* Copy a slot; the caller overwrites the old place. Inside the seqcount. */
 static void slot_move(struct kvblk_index *idx, struct place from,
 		      struct place to)
 {
@@ -292,10 +269,7 @@ static void slot_move(struct kvblk_index *idx, struct place from,
 	WRITE_ONCE(*slot_heat(idx, to), READ_ONCE(*slot_heat(idx, from)));
 }
 
-/*
- * The other candidate of a slot with @tag that is in @bucket: its neighbour at
- * a distance that is odd, so never itself.
- */
+/* Return the other candidate bucket of a slot in @bucket. The distance is odd, so never 0. */
 static u64 other_bucket(const struct kvblk_index *idx, u64 tag, u64 bucket)
 {
 	return bucket ^ ((tag | 1) & (idx->stripe_buckets - 1));
@@ -327,8 +301,8 @@ static struct kvblk_stripe *stripe_of(const struct kvblk_index *idx, u64 bucket)
 }
 
 /*
- * Slots of @bucket that may have @tag: the top bit of each one's 16. No branch
- * depends on which one it is, for nobody could foresee that.
+ * Return the slots of @bucket that may have @tag, as the top bit of each 16. Branch-free, because
+ * which slot matches is unpredictable.
  */
 static __always_inline u64 bucket_match(const struct kvblk_index *idx,
 					u64 bucket, u64 tag)
@@ -338,11 +312,11 @@ static __always_inline u64 bucket_match(const struct kvblk_index *idx,
 		     (u16)tag * ones;
 
 	BUILD_BUG_ON(BUCKET_SLOTS * TAG_LOW_BITS != 48);
-	/* What is 0 borrows; above it, 1 does, too. */
+	/* a zero field borrows; a 1 above it then looks like a zero, too */
 	return (differ - ones) & ~differ & ones << (TAG_LOW_BITS - 1);
 }
 
-/* FREE slots of @bucket: a bit each. No loop, for compilers keep it. */
+/* Return the FREE slots of @bucket as bits. Unrolled, because compilers keep the loop. */
 static __always_inline unsigned int bucket_free(const struct kvblk_index *idx,
 						u64 bucket)
 {
@@ -359,10 +333,7 @@ static unsigned int mask_weight(unsigned int mask)
 	return (mask & 1) + (mask >> 1 & 1) + (mask >> 2);
 }
 
-/*
- * Looks for @home's slot, dead or alive. Without the lock, what it finds may be
- * torn.
- */
+/* Find @home's slot, dead or alive. Without the lock, the result may be torn. */
 static __always_inline bool home_find(const struct kvblk_index *idx,
 				      const struct home *home,
 				      struct place *at, struct packed *p)
@@ -377,7 +348,7 @@ static __always_inline bool home_find(const struct kvblk_index *idx,
 		at->bucket = home->bucket[bit & 1];
 		at->nr = bit / TAG_LOW_BITS;
 		*p = slot_load(idx, *at);
-		/* of what matched, one may be a bit off */
+		/* bucket_match() may report a tag that differs in bit 0 */
 		if (FIELD_GET(SLOT_TAG_HIGH, p->a) == home->tag >> TAG_LOW_BITS &&
 		    p->tag == (u16)home->tag && slot_state(*p) != KVBLK_SLOT_FREE)
 			return true;
@@ -385,7 +356,7 @@ static __always_inline bool home_find(const struct kvblk_index *idx,
 	return false;
 }
 
-/* True: @bucket, which is full, has a dead slot; the first of them in @at. */
+/* Find the first dead slot of a full bucket. */
 static bool bucket_dead(const struct kvblk_index *idx, u64 bucket,
 			struct place *at)
 {
@@ -396,7 +367,6 @@ static bool bucket_dead(const struct kvblk_index *idx, u64 bucket,
 	return false;
 }
 
-/* True: @bucket has a vacant slot, at @at. */
 static bool bucket_room(const struct kvblk_index *idx, u64 bucket,
 			struct place *at)
 {
@@ -408,7 +378,7 @@ static bool bucket_room(const struct kvblk_index *idx, u64 bucket,
 	return true;
 }
 
-/* The same if it is at @old's place under @old's generation. */
+/* home_find() for the record of @old: same segment, offset and generation. */
 static bool home_find_same(const struct kvblk_index *idx,
 			   const struct home *home,
 			   const struct kvblk_slot *old, struct place *at,
@@ -421,8 +391,8 @@ static bool home_find_same(const struct kvblk_index *idx,
 }
 
 /*
- * FREE slot in the emptier of @home's buckets: keeping them even saves a quarter
- * of the later moves at load 0.67, a fifth of the evictions at 0.85.
+ * Find a FREE slot in the emptier bucket of @home. Keeping both even saves a quarter of later
+ * moves at load 0.67, and a fifth of the evictions at 0.85.
  */
 static bool home_free(const struct kvblk_index *idx, const struct home *home,
 		      struct place *at)
@@ -438,7 +408,6 @@ static bool home_free(const struct kvblk_index *idx, const struct home *home,
 	return true;
 }
 
-/* The slots of both buckets of @home, by number. */
 static struct place home_place(const struct home *home, unsigned int nr)
 {
 	unsigned int second = nr >= BUCKET_SLOTS;
@@ -448,7 +417,7 @@ static struct place home_place(const struct home *home, unsigned int nr)
 	};
 }
 
-/* Where the slots of @home, whose buckets are full, could move to. */
+/* Compute where the slots of @home's full buckets could move, and prefetch. */
 static __always_inline void home_others(const struct kvblk_index *idx,
 					const struct home *home,
 					u64 other[HOME_SLOTS])
@@ -461,13 +430,13 @@ static __always_inline void home_others(const struct kvblk_index *idx,
 	}
 }
 
-/* Looks for one move that makes room, to a FREE slot in one of @other. */
+/* Find a single move, to a FREE slot in one of @other, that frees a slot of @home. */
 static bool path_short(const struct kvblk_index *idx, const struct home *home,
 		       const u64 other[HOME_SLOTS], struct path *path)
 {
 	unsigned int room = 0, i;
 
-	/* No branch for each: nobody could foresee which one it is. */
+	/* branch-free, because which bucket has space is unpredictable */
 	for (i = 0; i < HOME_SLOTS; i++)
 		room |= !!bucket_free(idx, other[i]) << i;
 	if (!room)
@@ -475,7 +444,7 @@ static bool path_short(const struct kvblk_index *idx, const struct home *home,
 	i = __ffs(room);
 	path->at[0] = home_place(home, i);
 	path->nr = 1;
-	/* a dead one stays where sweepers have seen it */
+	/* do not move a dead slot: sweepers have seen it here */
 	if (slot_dead(idx, slot_load(idx, path->at[0])))
 		return true;
 	path->at[1] = (struct place) {
@@ -485,10 +454,7 @@ static bool path_short(const struct kvblk_index *idx, const struct home *home,
 	return true;
 }
 
-/*
- * The same with two moves, or to a dead slot. @home has no dead one of its own,
- * so no path leads back there.
- */
+/* Find two moves, or one to a dead slot. @home has no dead slots, so no path leads back to it. */
 static bool path_long(const struct kvblk_index *idx, const struct home *home,
 		      const u64 other[HOME_SLOTS], struct path *path)
 {
@@ -517,7 +483,6 @@ static bool path_long(const struct kvblk_index *idx, const struct home *home,
 	return false;
 }
 
-/* True: @a goes before @b when one of them has to. */
 static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 		       struct packed a, struct place at_b, struct packed b)
 {
@@ -528,7 +493,7 @@ static bool goes_first(const struct kvblk_index *idx, struct place at_a,
 		return FIELD_GET(SLOT_PRIO, a.c) < FIELD_GET(SLOT_PRIO, b.c);
 	if (!heat_a || !heat_b)
 		return !heat_a && heat_b;
-	/* Ticks wrap, so only their distance says which one is older. */
+	/* Ticks wrap, so compare their distance. */
 	return (s8)(heat_a - heat_b) < 0;
 }
 
@@ -538,7 +503,7 @@ static bool slot_pinned(const struct kvblk_index *idx, struct packed p)
 	       READ_ONCE(idx->pinned[FIELD_GET(SLOT_SEG, p.b) >> idx->pinned_shift]);
 }
 
-/* Finds the entry of @home's full buckets that has to go; false: none may. */
+/* Find the entry to evict from @home's full buckets. Returns false if none may be evicted. */
 static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 			struct place *victim, struct packed *p)
 {
@@ -562,7 +527,6 @@ static bool victim_find(const struct kvblk_index *idx, const struct home *home,
 	return found;
 }
 
-/* The tag and the pair of buckets, of which one follows from the other. */
 static u64 home_token(const struct home *home)
 {
 	return home->tag << (64 - TAG_BITS) ^ min(home->bucket[0], home->bucket[1]);
@@ -580,7 +544,6 @@ u32 kvblk_index_stripe(const struct kvblk_index *idx, struct kvblk_id id)
 	return home_of(idx, id).bucket[0] >> idx->stripe_shift;
 }
 
-/* The token of @p, which is at @at. */
 static u64 place_token(const struct kvblk_index *idx, struct place at,
 		       struct packed p)
 {
@@ -593,7 +556,7 @@ static u64 place_token(const struct kvblk_index *idx, struct place at,
 	return home_token(&home);
 }
 
-/* True: gets find it, or would if it weren't dead; it has a caller tag, and is in @slot. */
+/* Unpack the slot at @at. Returns whether it is LIVE or MOVING, dead or not, and has a tag. */
 static bool slot_tagged(const struct kvblk_index *idx, struct place at,
 			struct kvblk_slot *slot)
 {
@@ -614,21 +577,21 @@ static noinline void slot_tell_now(struct kvblk_index *idx, struct place at, boo
 		idx->told(idx, &slot, came);
 }
 
-/* Tells a listener of what is at @at: it has come, or it is going. */
+/* Notify the listener that the entry at @at was added, or is about to be removed. */
 static void slot_tell(struct kvblk_index *idx, struct place at, bool came)
 {
 	if (unlikely(READ_ONCE(idx->listened)))
 		slot_tell_now(idx, at, came);
 }
 
-/* Puts @slot at the end of @home's search: the first place of @path, vacated. */
+/* Carry out the moves of @path, and write @slot to its first place. */
 static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 		     const struct path *path, u64 tag,
 		     const struct kvblk_slot *slot)
 {
 	unsigned int i = path->nr - 1;
 
-	/* A dead one that is written over was counted already. */
+	/* An overwritten dead slot is counted already. */
 	if (slot_state(slot_load(idx, path->at[i])) == KVBLK_SLOT_FREE)
 		WRITE_ONCE(stripe->nr_used, stripe->nr_used + 1);
 	slot_tell(idx, path->at[i], false);
@@ -639,12 +602,11 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 		   slot->caller_tag);
 	WRITE_ONCE(*slot_heat(idx, path->at[0]), slot->heat);
 	write_seqcount_end(&stripe->seq);
-	/* those that moved, too: a walk may have passed where they are now */
+	/* report moved entries, too: a walk may have passed their new places */
 	for (i = 0; i < path->nr; i++)
 		slot_tell(idx, path->at[i], true);
 }
 
-/* Finds a place for an id that isn't in. */
 static bool home_room(const struct kvblk_index *idx, const struct home *home,
 		      struct path *path)
 {
@@ -654,7 +616,7 @@ static bool home_room(const struct kvblk_index *idx, const struct home *home,
 	if (home_free(idx, home, &path->at[0]))
 		return true;
 	home_others(idx, home, other);
-	/* Dead ones, which need another look each, come last. */
+	/* dead slots last, because each costs a look at its generation */
 	if (path_short(idx, home, other, path))
 		return true;
 	path->nr = 1;
@@ -676,7 +638,7 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 
 	guard(spinlock)(&stripe->lock);
 	if (home_find(idx, &home, &path.at[0], &p)) {
-		/* Its own dead slot comes first: an id never has two. */
+		/* reuse the id's own dead slot: an id never has two slots */
 		if (!slot_dead(idx, p))
 			ret = -EEXIST;
 	} else if (!home_room(idx, &home, &path)) {
@@ -696,8 +658,8 @@ int kvblk_index_insert(struct kvblk_index *idx, struct kvblk_id id,
 }
 
 /*
- * True: for a listener, what is at @at stays what it is when it becomes @new. A dead or
- * expired one does not: a walk may have left it out.
+ * Return whether the entry stays the same for listeners when it becomes @new. False for dead and
+ * expired ones, because a walk may have skipped them.
  */
 static bool slot_same(const struct kvblk_index *idx, struct place at,
 		      const struct kvblk_slot *new)
@@ -778,7 +740,7 @@ bool kvblk_index_lease(struct kvblk_index *idx, struct kvblk_id id,
 	return true;
 }
 
-/* Copies the entry of @id, dead or alive, to @slot. False: none. */
+/* Copy the entry of @id, dead or alive, to @slot. */
 static __always_inline bool find_any(const struct kvblk_index *idx,
 				     struct kvblk_id id, struct kvblk_slot *slot)
 {
@@ -799,8 +761,8 @@ static __always_inline bool find_any(const struct kvblk_index *idx,
 }
 
 /*
- * @slot's segment has moved on, but its block may have been moved out of there
- * before, and after @slot was read: it is dead only if it is found there again.
+ * Look again for an id whose entry was dead. Reclaim may have moved the block after @slot was
+ * read: it is gone only if a second look finds the same dead entry.
  */
 static noinline bool find_again(const struct kvblk_index *idx,
 				struct kvblk_id id, struct kvblk_slot *slot)
@@ -809,7 +771,7 @@ static noinline bool find_again(const struct kvblk_index *idx,
 
 	do {
 		last = *slot;
-		/* pairs with segment_reclaim(): entries first, then generation */
+		/* pairs with segment_reclaim(), which updates entries before the generation */
 		smp_rmb();
 		if (!find_any(idx, id, slot))
 			return false;
@@ -842,7 +804,7 @@ u64 kvblk_index_find_many(const struct kvblk_index *idx,
 		found |= BIT_ULL(i);
 		prefetch(&idx->seg_gen[slots[i].seg]);
 	}
-	/* By now their generations are there. */
+	/* the generations are prefetched by now */
 	for (look = found; look; look &= look - 1) {
 		i = __ffs64(look);
 		if (entry_dead(idx, slots[i].state, slots[i].seg, slots[i].gen) &&
@@ -860,7 +822,7 @@ void kvblk_index_touch(struct kvblk_index *idx, const struct kvblk_slot *slot,
 		.nr = slot->place & (BIT(PLACE_SHIFT) - 1),
 	};
 
-	/* Most touches of a hot block are in the same tick: leave its line. */
+	/* most touches of a hot block have the same tick: do not dirty its line */
 	if (slot->heat != tick)
 		WRITE_ONCE(*slot_heat(idx, at), tick);
 }
@@ -883,7 +845,7 @@ void kvblk_index_prefetch_room(const struct kvblk_index *idx, struct kvblk_id id
 		home_others(idx, &home, other);
 }
 
-/* True: the sweeper is to free the slot at @at. */
+/* Return whether the sweeper may free the slot: dead, or LIVE and expired. */
 static bool slot_over(const struct kvblk_index *idx, struct place at,
 		      struct packed p, u32 now)
 {
@@ -893,7 +855,6 @@ static bool slot_over(const struct kvblk_index *idx, struct place at,
 	       kvblk_expired(READ_ONCE(idx->expiry[slot_number(at)]), now);
 }
 
-/* Frees what is over in @bucket; returns how many. */
 static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 {
 	struct kvblk_stripe *stripe = stripe_of(idx, bucket);
@@ -928,7 +889,7 @@ u64 kvblk_index_sweep(struct kvblk_index *idx, u64 start, u64 nr, u32 now,
 	struct place at;
 
 	for (at.bucket = start; at.bucket < end; at.bucket++) {
-		/* Most buckets have nothing to free: look before locking. */
+		/* most buckets have nothing to free: check before locking */
 		for (at.nr = 0; at.nr < BUCKET_SLOTS; at.nr++)
 			if (slot_over(idx, at, slot_load(idx, at), now))
 				break;
@@ -989,10 +950,10 @@ void kvblk_index_shape(struct kvblk_index *idx, u64 nr_slots)
 	idx->nr_buckets = (u64)idx->nr_stripes << idx->stripe_shift;
 }
 
-/* Huge pages where there are any: every look-up is a miss of the TLB, too. */
+/* Allocate with huge pages if possible, because each lookup is a TLB miss, too. */
 static void *array_alloc(u64 nr, size_t size)
 {
-	/* too large an index is -ENOMEM, and no reason for the OOM killer */
+	/* too large an index must fail with -ENOMEM, not invoke the OOM killer */
 	return vmalloc_huge(nr * size, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN |
 			    __GFP_RETRY_MAYFAIL);
 }
@@ -1016,7 +977,7 @@ int kvblk_index_init(struct kvblk_index *idx, u64 nr_slots, const u16 *seg_gen,
 		return -ENOMEM;
 	kvblk_index_shape(idx, nr_slots);
 
-	/* the largest first: what can't be had is to fail soon */
+	/* largest first, so that an impossible size fails early */
 	idx->buckets = array_alloc(idx->nr_buckets, sizeof(*idx->buckets));
 	if (idx->buckets)
 		idx->expiry = array_alloc(kvblk_index_slots(idx),
@@ -1049,7 +1010,7 @@ int kvblk_index_keep_tags(struct kvblk_index *idx)
 	tags = array_alloc(kvblk_index_slots(idx), sizeof(*tags));
 	if (!tags)
 		return -ENOMEM;
-	/* Zeroes first: writers that know nothing of it had no tags. */
+	/* Zeroes must be visible first, because writers that still see NULL had no tags. */
 	smp_store_release(&idx->tags, tags);
 	return 0;
 }
