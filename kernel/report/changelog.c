@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Journals: what comes to a pool's index and goes, for readers that keep a picture of
- * it elsewhere. Each reader has a descriptor and a ring of its own.
+ * Changelog: changes of a pool's index, for readers that keep a copy of it elsewhere. Each
+ * reader has a descriptor and a ring of its own.
  *
- * The rule: a put or a delete never waits for a reader. What has no room in the ring
- * is counted, and nothing more is kept until the reader has been told so.
+ * The rule: puts and deletes never wait for a reader. Records that find the ring full are
+ * counted, and no more are stored until the reader has read the LOST record.
  */
 #include <linux/anon_inodes.h>
 #include <linux/cleanup.h>
@@ -17,24 +17,24 @@
 #include "report/report.h"
 
 #define READERS_MAX	16
-/* Records of what is there that are put together between two copies. */
+/* Records of present blocks that are collected before a copy to user space. */
 #define WALK_RECORDS	64
 
 /**
- * struct reader - an open journal
- * @link: pool->journals
- * @pool: with a reference to its device
- * @wait: those that read and poll
- * @reading: one reads at a time
+ * struct reader - an open changelog
+ * @link: in pool->journals
+ * @pool: the pool, with a reference to its device
+ * @wait: tasks that read or poll
+ * @reading: serializes reads
  * @ring: @mask + 1 records
- * @mask: of places in it
- * @head: records that were put into it; under pool->journal_lock
- * @tail: records that were read from it; under @reading
- * @seq: number of the last record, lost ones counted; under pool->journal_lock
- * @lost: of them, lost since the last one in the ring; under pool->journal_lock
- * @over: the pool is gone; under pool->journal_lock
- * @walking: what is there is told first; under @reading
- * @bucket: where that is; under @reading
+ * @mask: mask of positions in @ring
+ * @head: number of records written; under pool->journal_lock
+ * @tail: number of records read; under @reading
+ * @seq: number of the last record, lost ones included; under pool->journal_lock
+ * @lost: records lost since the last one in the ring; under pool->journal_lock
+ * @over: the pool is destroyed; under pool->journal_lock
+ * @walking: present blocks are still being reported; under @reading
+ * @bucket: the walk's next bucket; under @reading
  */
 struct reader {
 	struct list_head link;
@@ -76,18 +76,18 @@ static void reader_add(struct reader *reader, struct kvblk_journal_record *recor
 		return;
 	}
 	reader->ring[head & reader->mask] = *record;
-	/* pairs with ring_read(): the record first */
+	/* pairs with ring_read(): publish the record before the head */
 	smp_store_release(&reader->head, head + 1);
 }
 
-/* True: the ring was empty, so its reader may be asleep. */
+/* Return whether to wake the reader: the ring was empty, so it may sleep. */
 static bool reader_wakes(struct reader *reader, unsigned long head)
 {
-	/* the barrier in there pairs with those of prepare_to_wait() and poll_wait() */
+	/* the barrier in wq_has_sleeper() pairs with those of prepare_to_wait() and poll_wait() */
 	return wq_has_sleeper(&reader->wait) && READ_ONCE(reader->tail) == head;
 }
 
-/* Users of the node that takes NVMe commands know of no tags. */
+/* Return whether to report @slot. Users of the NVMe node do not use tags. */
 static bool is_told(const struct kvblk_slot *slot)
 {
 	return slot->caller_tag != KVBLK_NVME_TAG;
@@ -115,7 +115,6 @@ void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
 
 /* ---- reading ---- */
 
-/* True: there is something to read. */
 static bool reader_ready(struct reader *reader)
 {
 	return READ_ONCE(reader->walking) || READ_ONCE(reader->over) ||
@@ -123,7 +122,10 @@ static bool reader_ready(struct reader *reader)
 	       READ_ONCE(reader->lost);
 }
 
-/* Copies up to @nr records of what is there to @to. How many, 0: the pool goes, or an error. */
+/*
+ * Copy up to @nr records of present blocks to @to. Returns their number, 0 if the pool is being
+ * destroyed, or an error.
+ */
 static ssize_t walk_read(struct reader *reader,
 			 struct kvblk_journal_record __user *to, size_t nr)
 {
@@ -139,12 +141,12 @@ static ssize_t walk_read(struct reader *reader,
 	records = kmalloc_array(nr, sizeof(*records), GFP_KERNEL);
 	if (!records)
 		return -ENOMEM;
-	/* what is there goes with the pool */
+	/* the blocks are freed with the pool */
 	if (!kvblk_pool_enter(reader->pool)) {
 		WRITE_ONCE(reader->walking, false);
 		return 0;
 	}
-	/* without room for tags there are none */
+	/* without an array of tags no entry has one */
 	nr_buckets = kvblk_index_keeps_tags(idx) ? idx->nr_buckets : 0;
 	while (bucket < nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
 		found = kvblk_index_tagged(idx, bucket++, now, slots);
@@ -177,7 +179,7 @@ static ssize_t walk_read(struct reader *reader,
 	return have;
 }
 
-/* Copies up to @nr records from the ring to @to. How many, or -EFAULT. */
+/* Copy up to @nr records from the ring to @to. Returns their number or -EFAULT. */
 static ssize_t ring_read(struct reader *reader,
 			 struct kvblk_journal_record __user *to, size_t nr)
 {
@@ -189,12 +191,12 @@ static ssize_t ring_read(struct reader *reader,
 	have = min3(have, nr, reader->mask + 1 - at);
 	if (copy_to_user(to, &reader->ring[at], have * sizeof(*to)))
 		return -EFAULT;
-	/* copied before the places are free: reader_add() fills what it saw to be free */
+	/* copy before the places are free, because reader_add() reuses them */
 	smp_store_release(&reader->tail, tail + have);
 	return have;
 }
 
-/* Tells of lost ones, once all before them is read. 1, 0: none, or -EFAULT. */
+/* Copy a LOST record to @to if the ring is empty. Returns 1, 0 if none were lost, or -EFAULT. */
 static ssize_t lost_read(struct reader *reader, struct kvblk_journal_record __user *to)
 {
 	struct kvblk_journal_record record = { .op = KVBLK_JOURNAL_LOST };
@@ -207,7 +209,7 @@ static ssize_t lost_read(struct reader *reader, struct kvblk_journal_record __us
 	}
 	if (copy_to_user(to, &record, sizeof(record)))
 		return -EFAULT;
-	/* more may have been lost by now: they get a record of their own */
+	/* records lost since the lock was dropped get a LOST record of their own */
 	guard(spinlock)(&reader->pool->journal_lock);
 	reader->lost -= record.token;
 	return 1;
@@ -220,8 +222,8 @@ static ssize_t reader_take(struct reader *reader,
 	ssize_t took;
 
 	/*
-	 * A long walk must not fill the ring. What is read from it in between is in order
-	 * all the same: the last that is told of an entry is how it is.
+	 * Read the ring before it fills up during a long walk. Mixing both is safe, because the
+	 * last record of an entry is its current state.
 	 */
 	if (reader->walking && waiting <= reader->mask / 2) {
 		took = walk_read(reader, to, nr);
@@ -246,12 +248,12 @@ static ssize_t journal_read(struct file *filp, char __user *buf, size_t len, lof
 		   !mutex_trylock(&reader->reading))
 		return wait ? -ERESTARTSYS : -EAGAIN;
 	for (;;) {
-		/* before the last records are looked for: pairs with kvblk_journals_end() */
+		/* check before the last records are read: pairs with kvblk_journals_end() */
 		over = smp_load_acquire(&reader->over);
 		took = reader_take(reader, to + done, nr - done);
 		if (took > 0)
 			done += took;
-		/* a walk takes whole buckets */
+		/* walk_read() needs space for a whole bucket */
 		if (took > 0 && nr - done > KVBLK_INDEX_BUCKET && !signal_pending(current))
 			continue;
 		if (took || done || over)
@@ -276,9 +278,8 @@ static __poll_t journal_poll(struct file *filp, poll_table *table)
 	       (READ_ONCE(reader->over) ? EPOLLHUP : 0);
 }
 
-/* ---- coming and going ---- */
+/* ---- open and release ---- */
 
-/* Under pool->journal_lock. */
 static void listen(struct kvblk_pool *pool)
 {
 	lockdep_assert_held(&pool->journal_lock);
@@ -365,7 +366,7 @@ void kvblk_journals_end(struct kvblk_pool *pool)
 	guard(spinlock)(&pool->journal_lock);
 	pool->journals_over = true;
 	list_for_each_entry(reader, &pool->journals, link) {
-		/* after the last records: pairs with journal_read() */
+		/* pairs with journal_read(): publish the last records before the end */
 		smp_store_release(&reader->over, true);
 		wake_up_interruptible_poll(&reader->wait, EPOLLIN | EPOLLHUP);
 	}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Events, which netlink's multicast reports to operators at once. The rule: an
- * event is reported from any context, and its caller never waits. Listeners are
- * told of one that is lost.
+ * Events, multicast to operators by netlink. The rule: an event may be reported from any context,
+ * and its caller never waits. Listeners are notified if an event was lost.
  */
 #include <linux/llist.h>
 #include <linux/slab.h>
@@ -13,12 +12,12 @@
 #include "admin/netlink_gen.h"
 #include "report/report.h"
 
-/* More of them in the queue: new ones are lost. */
+/* Longest queue; further events are lost. */
 #define EVENTS_MAX		4096
 
 static struct genl_family *event_family;
 
-/* The attribute that tells of the event's value, if it has one. */
+/* Attribute of each event's value; 0: none. */
 static const u8 event_attrs[] = {
 	[KVBLK_EVENT_MEMBER_UP] = KVBLK_A_EVENT_BLOCKS,
 	[KVBLK_EVENT_MEMBER_SUSPECT] = KVBLK_A_EVENT_SILENCE_MS,
@@ -34,12 +33,12 @@ static const u8 event_attrs[] = {
 	[KVBLK_EVENT_NO_SPACE] = KVBLK_A_EVENT_PUTS,
 };
 
-/* An event on its way from any context to the worker that sends it. */
+/* A queued event, until the worker sends it. */
 struct event {
 	struct llist_node node;
 	enum kvblk_event type;
 	u64 value;
-	u64 request;			/* or 0 */
+	u64 request;			/* id of the completed request, or 0 */
 	u64 time;
 	char pool[KVBLK_NAME_MAX];
 	char member[KVBLK_NAME_MAX];
@@ -98,14 +97,14 @@ static void events_send(struct work_struct *work)
 		kfree(event);
 		atomic_dec(&nr_events);
 	}
-	/* as a socket does whose buffer is full: some wait for one event */
+	/* as a socket with a full buffer does, because some listeners wait for a certain event */
 	if (atomic_xchg(&event_lost, 0))
 		genl_set_err(event_family, &init_net, 0, KVBLK_NLGRP_EVENTS, -ENOBUFS);
 }
 
 /*
- * Netlink must not be entered from interrupts, where most I/O completes, so a
- * worker sends. It needs neither pool nor member any more.
+ * Queue an event for the worker, because netlink must not be entered from interrupts, where most
+ * I/O completes. Copy names, because the worker may run after pool and member are freed.
  */
 static void event_add(const char *pool, const char *name,
 		      const struct kvblk_member *member, enum kvblk_event type, u64 value,

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * What all rooms ask of members, and tell of them: which one, errors, death; and
- * the pool's clock.
- */
+/* Queries of members by all layers, their errors and death, and the pool's clock. */
 #include "report/report.h"
 
 const char *const kvblk_member_state_names[] = {
@@ -52,7 +49,7 @@ void kvblk_member_dies(struct kvblk_member *member)
 	struct kvblk_pool *pool = member->pool;
 	u32 state = READ_ONCE(member->state);
 
-	/* before anybody sees that it is dead: its blocks may come back */
+	/* count before the state is visible, because a delete would not know the member's blocks */
 	atomic_inc(&pool->unsure);
 	do {
 		if (state == KVBLK_MEMBER_DEAD || state == KVBLK_MEMBER_REMOVING) {
@@ -79,7 +76,6 @@ static const struct {
 		KVBLK_C_CHECKSUM_FAILURES, KVBLK_EVENT_CHECKSUM, "damaged block" },
 };
 
-/* Reports what has come together, if its time has come. */
 void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error)
 {
 	struct kvblk_report *report = &member->reports[error];
@@ -103,7 +99,7 @@ void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error err
 {
 	struct kvblk_report *report = &member->reports[error];
 
-	/* its death was told; the drive may come back in good health */
+	/* do not count errors that a reported death explains: the drive may be healthy */
 	if (READ_ONCE(member->state) == KVBLK_MEMBER_DEAD)
 		return;
 	kvblk_count_at(member->stats, member_errors[error].counter, 1);

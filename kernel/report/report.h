@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * What is counted and told, and what all rooms ask: stats.c, event.c,
- * changelog.c, member_errors.c.
- */
+/* Counters, events, the changelog, and queries of members for all layers. */
 #ifndef KVBLK_REPORT_H
 #define KVBLK_REPORT_H
 
@@ -11,54 +8,53 @@
 /* ---- stats.c ---- */
 
 /*
- * What is counted at members (the set member-counter of the spec) is counted there
- * only: a pool's number is the sum.
+ * A pool's value of a member counter (member-counter of the netlink spec) is the sum of the
+ * members'.
  */
 
-/* Adds @n to a counter that is no member's; any context. */
+/* Add @n to a counter of the pool itself; any context. */
 #define kvblk_count(pool, counter, n) \
 	this_cpu_add((pool)->stats->own.counters[counter], n)
 /*
- * Adds @n to a counter of the member with these @stats, which are there as long as
- * the pool: an operation may be over later than its member. Any context.
+ * Add @n to a member's counter; any context. @stats live as long as the pool, because an
+ * operation may complete after its member was removed.
  */
 #define kvblk_count_at(stats, counter, n) \
 	this_cpu_add((stats)->counters[counter], n)
-/* Notes the latency of what is no member's; any context. */
+/* Record a latency of the pool itself; any context. */
 void kvblk_hist_add(struct kvblk_pool *pool, enum kvblk_hist hist, ktime_t start);
-/* That of a put or get of @bytes at the member with these @stats; any context. */
+/* Record the latency of a put or get of @bytes at a member with @stats; any context. */
 void kvblk_hist_add_at(struct kvblk_pool *pool, struct kvblk_stats __percpu *stats,
 		       enum kvblk_hist hist, u32 bytes, ktime_t start);
-/* 0 or -ENOMEM. */
 int kvblk_stats_init(struct kvblk_pool *pool);
 void kvblk_stats_exit(struct kvblk_pool *pool);
-/* The member has a slot. Takes @fresh; pool->admin held. */
+/* Set the counters of the member's slot, @fresh if it has none. Takes @fresh; pool->admin held. */
 void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *fresh);
-/* Sums of all CPUs, and of all members there are and were. May sleep. */
+/* Sum up all CPUs and all members, former ones included. May sleep. */
 void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum);
-/* Of a class of puts or gets. */
+/* Sum up a size class of puts or gets. */
 void kvblk_stats_size(const struct kvblk_pool *pool, enum kvblk_hist hist, u32 size,
 		      struct kvblk_size_stats *sum);
 u64 kvblk_stats_counter(const struct kvblk_pool *pool, enum kvblk_counter counter);
-/* Counts what kvblk_stats_errors() returns from now on. May sleep. */
+/* Reset what kvblk_stats_errors() counts from. May sleep. */
 void kvblk_stats_clear(struct kvblk_pool *pool);
-/* Returns the counter since the pool was assembled or cleared. */
+/* Return a counter's increase since the pool was assembled or cleared. */
 u64 kvblk_stats_errors(const struct kvblk_pool *pool, u32 clearable);
-/* Sums of all CPUs since it came. */
+/* Sum up all CPUs since the member was added. */
 void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *sum);
 
 /* ---- event.c ---- */
 
 struct genl_family;
 
-/* From here on events go to @family's listeners; none did before. */
+/* Set the family whose listeners receive events. Call it before the first event. */
 void kvblk_events_begin(struct genl_family *family);
-/* None comes any more: waits for those under way. */
+/* Wait until queued events are sent. The caller ensures that no new event is reported. */
 void kvblk_events_end(void);
-/* Sends an event; @member may be NULL. Any context; drops it when short of memory. */
+/* Report an event; @member may be NULL. Any context. Drops the event if memory is short. */
 void kvblk_event(struct kvblk_pool *pool, struct kvblk_member *member,
 		 enum kvblk_event type, u64 value);
-/* The same of a request that has ended; what it named may be gone; @member: or "". */
+/* Report the end of a request. @member: its name, or "". */
 void kvblk_event_request(const char *pool, const char *member, u64 request, int err);
 
 /* ---- changelog.c ---- */
@@ -66,46 +62,46 @@ void kvblk_event_request(const char *pool, const char *member, u64 request, int 
 /* &kvblk_index.told of a pool's index. */
 void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
 			bool came);
-/* Opens a journal, whose argument was checked. The descriptor or an error. May sleep. */
+/* Open a changelog; the caller has checked @arg. Returns a descriptor or an errno. May sleep. */
 int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg);
-/* The pool goes: readers are told, and no more may come. */
+/* Report the pool's end to all readers and refuse new ones. */
 void kvblk_journals_end(struct kvblk_pool *pool);
 
 /* ---- member_errors.c ---- */
 
 /*
- * The pool's clock, seconds. It runs while the pool is up, whatever the host's clock
- * is set to, and is told by superblocks and tables (see pool/assemble.c).
+ * Return the pool's clock, seconds. It advances while the pool is up, whatever the host's clock
+ * is set to, and is saved in superblocks and tables (see pool/assemble.c).
  */
 u64 kvblk_clock(const struct kvblk_pool *pool);
-/* A table tells it so often while blocks expire, see kvblk_checkpoint_work(). */
+/* Interval of clock updates in a table while blocks expire, see kvblk_checkpoint_work(). */
 #define KVBLK_CLOCK_SAVE_S	10
-/* And its superblock so often. */
+/* Interval of clock updates in superblocks. */
 #define KVBLK_CLOCK_TELL_S	(24 * 3600)
-/* As blocks expire by it, see kvblk_expired(). */
+/* Return the low bits of the clock, for kvblk_expired(). */
 static inline u32 kvblk_now(const struct kvblk_pool *pool)
 {
 	return kvblk_clock(pool);
 }
 
-/* Member @n, counted round and round. RCU. */
+/* Return the member at position @n modulo their number. RCU. */
 struct kvblk_member *kvblk_member_nth(struct kvblk_pool *pool, u32 n);
-/* Member that is restoring or up, with its ref (kvblk_member_put()), or NULL. */
+/* Return the restoring or UP member of segment @seg with member->ref, or NULL. */
 struct kvblk_member *kvblk_member_get(struct kvblk_pool *pool, u32 seg);
 static inline void kvblk_member_put(struct kvblk_member *member)
 {
 	percpu_ref_put(&member->ref);
 }
 
-/* The device is gone, or can't be used. Any context that may take a spinlock. */
+/* Mark the member DEAD: its device is gone or unusable. Any context that may take a spinlock. */
 void kvblk_member_dies(struct kvblk_member *member);
 /*
- * Counts an error in @segment of the member. The first one is reported by an
- * event and a line in the log, those of the next minute by one more. Any context.
+ * Count an error in @segment of the member. The first error is reported at once by an event and a
+ * log line, those of the next minute together. Any context.
  */
 void kvblk_member_error(struct kvblk_member *member, enum kvblk_member_error error,
 			u32 segment);
-/* Tells what has come together of one kind, if its time has come. */
+/* Report the errors collected of one kind if a report is due. */
 void kvblk_member_report(struct kvblk_member *member, enum kvblk_member_error error);
 
 #endif

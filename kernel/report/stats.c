@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Counters and latencies, for each CPU. The rules:
- * - A CPU writes its own copy only. A reader adds the copies up and may miss what
- *   happens meanwhile, but no number ever goes back.
- * - A pool's numbers are its own and those of its members' slots. So what a member
- *   has counted stays the pool's when the member leaves; the next one in its slot
- *   tells what has come since.
+ * Counters and latencies, per CPU. The rules:
+ * - A CPU writes its own copy only. A reader sums up the copies and may miss concurrent
+ *   updates, but no value ever decreases.
+ * - A pool's values are its own plus those of its member slots. So they keep the counts of a
+ *   removed member; a new member in that slot reports the increase since it was added.
  */
 #include <linux/bitops.h>
 #include <linux/log2.h>
@@ -30,7 +29,7 @@ static u32 hist_bucket(u64 ns)
 	return min(ilog2(ns | 1), KVBLK_HIST_BUCKETS - 1);
 }
 
-/* The first class that has room for so many, which are not 0. */
+/* Return the smallest size class for @bytes, which is not 0. */
 static u32 size_of(u32 bytes)
 {
 	return (ilog2((bytes - 1) | (KVBLK_UNIT - 1)) + 2 - KVBLK_UNIT_SHIFT) / 2;
@@ -68,7 +67,7 @@ void kvblk_stats_exit(struct kvblk_pool *pool)
 	free_percpu(pool->stats);
 }
 
-/* Adds the copies of all CPUs to @sum; of @stats or (NULL) nothing. */
+/* Add all CPUs' copies of @stats (may be NULL) to @sum. */
 static void stats_add(const struct kvblk_stats __percpu *stats, struct kvblk_stats *sum)
 {
 	u64 *to = (u64 *)sum;
@@ -93,7 +92,7 @@ void kvblk_stats_join(struct kvblk_member *member, struct kvblk_stats __percpu *
 	if (pool->slots[slot])
 		free_percpu(fresh);
 	else
-		/* zero before it is there to be read */
+		/* publish zeroed counters: readers take no lock */
 		smp_store_release(&pool->slots[slot], fresh);
 	member->stats = pool->slots[slot];
 	stats_add(member->stats, &member->stats_before);
@@ -107,7 +106,6 @@ void kvblk_stats_pool(const struct kvblk_pool *pool, struct kvblk_stats *sum)
 	stats_add(&pool->stats->own, sum);
 	for (slot = 0; slot < KVBLK_MEMBERS_MAX; slot++) {
 		stats_add(READ_ONCE(pool->slots[slot]), sum);
-		/* many members, on many CPUs */
 		cond_resched();
 	}
 }
@@ -124,7 +122,7 @@ void kvblk_stats_member(const struct kvblk_member *member, struct kvblk_stats *s
 		to[i] -= before[i];
 }
 
-/* In the order of their attributes, from KVBLK_A_POOL_CHECKSUM_FAILURES on. */
+/* In the order of the attributes from KVBLK_A_POOL_CHECKSUM_FAILURES on. */
 static const enum kvblk_counter clearable[KVBLK_CLEARABLE] = {
 	KVBLK_C_CHECKSUM_FAILURES,
 	KVBLK_C_READ_ERRORS,
