@@ -2,21 +2,19 @@
 /*
  * The policy of policy.h: CLOCK over segments, admission by chain.
  *
- * Admission learns how often the chains of each kind come again. It watches
- * one block of each chain put, by a ghost that is found again by a later put
- * (the chain had been declined) or by reclaim (it had been written). A kind
- * that comes again less than is usual is not worth a write, until it is
- * offered a second time. Nothing is known, so nothing declined, until reclaim
- * has begun.
+ * Admission learns how often chains of each kind are requested again. It watches one block of
+ * each chain put, by a ghost that ends with a later put of the block (the chain had been
+ * declined) or with reclaim (it had been written). A kind that is requested less than average
+ * is not worth a write until it is offered a second time. Nothing is declined until reclaim
+ * has begun, because nothing is known before.
  *
- * Reclaim takes the segments in order of age. A block is written again when it
- * was touched in the later part of its segment's stay and the budget allows
- * it. A segment that is hot for the most part is left where it is, and is as old
- * as the touches of its youngest part from then on: that costs some room and no
- * writes, and where a segment is hot or cold as a whole, it is LRU.
+ * Reclaim takes segments in order of age. A block is written again if it was touched in the
+ * later part of its segment's stay and the budget permits. A mostly hot segment stays in
+ * place, with the age of its youngest part's touches: that costs some space and no writes,
+ * and is LRU where segments are hot or cold as a whole.
  *
- * Ghosts, rates and forks are shared without a lock. They are hints: a store
- * that gets lost costs a decision, never correctness.
+ * Ghosts, rates and forks are shared without a lock. They are hints: a lost store costs a
+ * decision, never correctness.
  */
 #include <linux/bitfield.h>
 #include <linux/bitops.h>
@@ -30,61 +28,58 @@
 
 #include "policy/policy.h"
 
-#define GHOST_WAYS	16	/* one line of memory */
+#define GHOST_WAYS	16	/* a cache line */
 #define GHOST_MIN	1024
 #define GHOST_MAX	BIT(30)
 #define BLOCKS_PER_GHOST	2
-/* One line of memory: prints, and in front of them the place of the oldest one. */
+/* A cache line: the position of the oldest print, followed by prints. */
 #define OFFER_LINE	32
 #define OFFER_WAYS	(OFFER_LINE - 1)
 /*
- * Offers to remember for each block that the pool holds. Where few offers are
- * admitted, so many come while the log turns over.
+ * Offers to remember for each block of the pool: about as many come in a turn of the log if few
+ * are admitted.
  */
 #define OFFERS_PER_BLOCK	6
-/* Of a segment's stay, the part in which a touch earns no copy. */
+/* First part of a segment's stay in which touches do not earn a copy. */
 #define STALE_PERMILLE	150
-/* A segment with more than this in hot blocks is left alone, */
+/* Share of hot bytes above which a segment is left in place. */
 #define RENEW_PERMILLE	500
-/* and is as old as the last touch of so much of it: at most RENEW_PERMILLE. */
+/* Share of the segment whose touches give its new age; at most RENEW_PERMILLE. */
 #define YOUNG_PERMILLE	250
-/* The budget saves up at most this part of the pool. */
+/* Largest part of the pool that the budget saves up, as a shift. */
 #define BUDGET_SHIFT	4
-/* Children of a parent from which on it is a shared prompt. */
+/* Number of children that make a parent a shared prompt. */
 #define FORKS_SHARED	3
-/* A fork: of the parent the upper bits, and its first children, each 0 for none. */
+/* A fork: upper bits of the parent, and prints of its first children, 0 for none. */
 #define FORK_CHILD_BITS	13
 #define FORK_CHILD	GENMASK_ULL(FORK_CHILD_BITS - 1, 0)
 #define FORK_PARENT	GENMASK_ULL(63, FORKS_SHARED * FORK_CHILD_BITS)
-/* Verdicts that a kind's rate remembers; the rate of all counts blocks. */
+/* Verdicts that a kind's rate remembers. The rate of all kinds counts blocks. */
 #define RATE_MEMORY	4096
 #define ALL_MEMORY	(32 * RATE_MEMORY)
-/* Verdicts before a kind is judged. */
+/* Verdicts needed before a kind is judged. */
 #define LEARN_SEEN	20
-/* Poor is what comes again less than 1000 + this - admit_permille of usual, */
+/* A kind is poor below 1000 + POOR_PERMILLE - admit_permille of the average rate. */
 #define POOR_PERMILLE	485
-/* and this more when all that is dropped is asked for again. */
+/* Largest increase of that limit, if all dropped blocks are requested again. */
 #define CROWDED_PERMILLE	300
-/* Of chance_of(). */
 #define SALT_ADMIT	0x9e3779b9U
 #define SALT_FIRST	0x7f4a7c15U
-/* Of the poor, so many are written all the same. */
+/* Share of poor chains that is written nevertheless. */
 #define PROBE_PERMILLE	20
 
 /*
- * Kinds of chains, by what can be told of one before it is written: its length
- * (by powers of two), and whether it goes on where another one ended. The last
- * block of a chain is a kind of its own: where runtimes put blocks that are
- * not full, nobody asks for it again. What reclaim drops is one, too.
+ * Kinds of chains, by properties known before the write: length (powers of two), and whether the
+ * chain continues another one. A chain's last block is a kind of its own, because runtimes do not
+ * request partly filled blocks again. Dropped blocks are a kind, too.
  */
 #define KIND_LENGTHS	8
 #define KIND_LAST	(2 * KIND_LENGTHS)
 #define KIND_DROPPED	(KIND_LAST + 1)
 
 /*
- * A ghost is a fingerprint of a block; 0 is none. A watched one tells how
- * often chains of its kind come again. A declined one gets its block admitted
- * the next time.
+ * A ghost is a fingerprint of a block, 0 for none. A watched ghost measures how often its kind is
+ * requested again. A declined ghost admits its block at the next offer.
  */
 #define GHOST_PRINT	GENMASK(31, 15)
 #define GHOST_DECLINED	BIT(14)
@@ -146,7 +141,7 @@ void kvblk_policy_resize(struct kvblk_policy *p, u64 capacity)
 	spin_unlock_bh(&p->lock);
 }
 
-/* Unique, ordered by time; the high half is the tick, @age of them ago. */
+/* Return a unique stamp, ordered by time: the tick, @age ticks ago, in the high half. */
 static u64 next_stamp(struct kvblk_policy *p, u32 age)
 {
 	lockdep_assert_held(&p->lock);
@@ -181,7 +176,7 @@ u64 kvblk_policy_open(struct kvblk_policy *p, enum kvblk_policy_class class,
 	return stamp;
 }
 
-/* Ticks since @heat was given; wraps with the heat. */
+/* Return the ticks since @heat was set; wraps with the heat. */
 static u32 heat_age(const struct kvblk_policy *p, u8 heat)
 {
 	u8 now = kvblk_policy_tick(p);
@@ -202,7 +197,7 @@ static void rate_add(struct kvblk_policy_rate *rate, u32 seen, u32 again,
 	WRITE_ONCE(rate->again, a);
 }
 
-/* The watch over a block ends: was it asked for again while it mattered? */
+/* Record whether a watched block was requested again in time, which ends the watch. */
 static void ghost_verdict(struct kvblk_policy *p, u32 ghost, bool again)
 {
 	u32 kind = FIELD_GET(GHOST_KIND, ghost);
@@ -210,7 +205,7 @@ static void ghost_verdict(struct kvblk_policy *p, u32 ghost, bool again)
 
 	if (!(ghost & GHOST_WATCHED) || kind > KIND_DROPPED)
 		return;
-	/* A drop was counted when it happened: most verdicts on it are late. */
+	/* rec_verdict() counted the drop already, because most verdicts on drops are late */
 	rate_add(&p->kinds[kind], kind != KIND_DROPPED, again, RATE_MEMORY);
 	if (kind < KIND_LAST)
 		rate_add(&p->all, blocks, again * blocks, ALL_MEMORY);
@@ -226,7 +221,7 @@ static u32 ghost_print(u64 lo)
 	return (u32)(lo >> 32) & GHOST_PRINT;
 }
 
-/* Takes the ghost of @lo out; 0 when there is none. */
+/* Remove and return the ghost of @lo; 0 if there is none. */
 static u32 ghost_take(struct kvblk_policy *p, u64 lo)
 {
 	u32 *line = ghost_line(p, lo);
@@ -244,8 +239,8 @@ static u32 ghost_take(struct kvblk_policy *p, u64 lo)
 }
 
 /*
- * Puts a ghost of @lo, in place of the oldest in its line if need be. Declined
- * ones there that nobody asked for in a turn of the log get their verdict.
+ * Add a ghost of @lo, if necessary in place of the oldest one in its line. Declined ghosts there
+ * that were not requested in a turn of the log get their verdict.
  */
 static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 {
@@ -278,8 +273,8 @@ static void ghost_put(struct kvblk_policy *p, u64 lo, u32 flags, u32 kind)
 }
 
 /*
- * How many children @parent had before @child, FORKS_SHARED at most. A child that is
- * offered again, because it was declined or reclaimed, is no other one.
+ * Return the number of @parent's children before @child, FORKS_SHARED at most. A child that is
+ * offered again, since it was declined or reclaimed, counts once.
  */
 static u32 fork_count(struct kvblk_policy *p, u64 parent, u64 child)
 {
@@ -308,7 +303,7 @@ static u32 chain_kind(struct kvblk_policy *p,
 {
 	u32 kind = min(fls(chain->nr) - 1, KIND_LENGTHS - 1);
 
-	/* A parent of many is a shared prompt: what follows it begins anew. */
+	/* chains behind a shared prompt are new chains */
 	if (chain->parent && chain->parent_present &&
 	    fork_count(p, chain->parent, chain->ids[0].lo) < FORKS_SHARED)
 		kind += KIND_LENGTHS;
@@ -316,9 +311,8 @@ static u32 chain_kind(struct kvblk_policy *p,
 }
 
 /*
- * How many permille of what is usual make a kind poor. The more of what was
- * dropped is asked for again, the more a longer stay of the rest would bring,
- * and the choosier admission is.
+ * Return the permille of the average rate below which a kind is poor. Many requests for dropped
+ * blocks mean that a longer stay of the rest would pay: decline more.
  */
 static u32 poor_permille(const struct kvblk_policy *p)
 {
@@ -332,8 +326,8 @@ static u32 poor_permille(const struct kvblk_policy *p)
 }
 
 /*
- * Chains of @kind come again less than they would have to, and that by more
- * than chance: a count strays by about its square root.
+ * Return whether chains of @kind are requested less than required, by more than chance. A count's
+ * deviation is about its square root.
  */
 static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 {
@@ -347,7 +341,6 @@ static bool kind_poor(const struct kvblk_policy *p, u32 kind)
 	       (need - again) * (need - again) > need;
 }
 
-/* A number below @permille in so many of a thousand cases. */
 static bool below(u32 x, u32 permille)
 {
 	x *= 0x61c88647U;
@@ -356,22 +349,22 @@ static bool below(u32 x, u32 permille)
 	return ((u64)x * 1000) >> 32 < permille;
 }
 
-/* True @permille times in a thousand, and always the same times. */
+/* Return true @permille times in a thousand; the sequence is deterministic. */
 static bool chance(struct kvblk_policy *p, u32 permille)
 {
 	return below(atomic_inc_return(&p->dice), permille);
 }
 
 /*
- * The same for the single put of @lo, the same each time that it is asked for: a
- * ring's put that has to wait is begun anew. @salt: another one is another number.
+ * Return true for @permille ids in a thousand. The answer is the same for each call with @lo and
+ * @salt, because a ring's put that has to wait is begun anew.
  */
 static bool chance_of(u64 lo, u32 salt, u32 permille)
 {
 	return below((u32)(lo >> 32) ^ (u32)lo ^ salt, permille);
 }
 
-/* 0 is none. */
+/* Return the print of @lo, never 0. */
 static u16 offer_print(u64 lo)
 {
 	return (u16)(lo >> 48) ?: 1;
@@ -382,7 +375,7 @@ static u16 *offer_line(const struct kvblk_policy *p, u16 *offers, u64 lo)
 	return offers + ((u32)lo * (p->nr_offers / OFFER_LINE) >> 32) * OFFER_LINE;
 }
 
-/* Where @lo is in its line, which means that it was offered before; or NULL. */
+/* Return the print of @lo in its line, or NULL if the block was not offered before. */
 static u16 *offer_find(u16 *line, u64 lo)
 {
 	int i;
@@ -401,7 +394,7 @@ static void offer_note(u16 *line, u64 lo)
 	WRITE_ONCE(line[1 + oldest], offer_print(lo));
 }
 
-/* How many leading blocks of @chain were offered before; the others are noted. */
+/* Return how many leading blocks of @chain were offered before; remember the others. */
 static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 			 const struct kvblk_policy_chain *chain)
 {
@@ -413,7 +406,9 @@ static u32 second_offers(struct kvblk_policy *p, u16 *offers,
 		u16 *line = offer_line(p, offers, lo), *before = offer_find(line, lo);
 
 		if (before && lead == i) {
-			/* a single put may be asked for again at once */
+			/*
+			 * keep a single put's print, because admission may be asked again at once
+			 */
 			if (chain->chain)
 				WRITE_ONCE(*before, 0);
 			lead++;
@@ -430,7 +425,10 @@ static bool decline(struct kvblk_policy *p, u32 kind)
 	       kind_poor(p, kind) && !chance(p, PROBE_PERMILLE);
 }
 
-/* The blocks of a chain but the last stand or fall together; one that goes on has no last. */
+/*
+ * Admit all blocks of a chain but the last, or none; decide on the last separately. A chain that
+ * goes on has no last block.
+ */
 static u32 admit_chain(struct kvblk_policy *p,
 		       const struct kvblk_policy_chain *chain)
 {
@@ -448,7 +446,7 @@ static u32 admit_chain(struct kvblk_policy *p,
 		known = true;
 		known_last |= i == last;
 	}
-	/* What was declined as the last block of a chain was not the last. */
+	/* a declined last block turned out to have a successor */
 	if (chain->parent && !chain->parent_present)
 		ghost_verdict(p, ghost_take(p, chain->parent), true);
 
@@ -470,7 +468,7 @@ static u32 admit_chain(struct kvblk_policy *p,
 	return nr;
 }
 
-/* A put that tells of no chain: a share of them, evenly. */
+/* Admit an even share of the puts outside chains. */
 static u32 admit_single(struct kvblk_policy *p,
 			const struct kvblk_policy_chain *chain)
 {
@@ -478,7 +476,7 @@ static u32 admit_single(struct kvblk_policy *p,
 	u32 share = READ_ONCE(p->admit_permille) * 1000 / KVBLK_POLICY_ADMIT;
 
 	if (ghost_take(p, lo) & GHOST_DECLINED) {
-		/* it stays, should it be asked for again at once */
+		/* keep the ghost, because admission may be asked again at once */
 		ghost_put(p, lo, GHOST_DECLINED, 0);
 		atomic64_inc(&p->stats.ghost_hits);
 		return chain->nr;
@@ -490,7 +488,7 @@ static u32 admit_single(struct kvblk_policy *p,
 	return 0;
 }
 
-/* Blocks of @chain that may get in, by the memory of offers. */
+/* Return how many leading blocks of @chain the memory of offers permits. */
 static u32 admit_first(struct kvblk_policy *p, const struct kvblk_policy_chain *chain)
 {
 	u32 first = READ_ONCE(p->first_permille);
@@ -521,7 +519,6 @@ u32 kvblk_policy_admit(struct kvblk_policy *p,
 	return nr;
 }
 
-/* @a is to be reclaimed rather than @b. */
 static bool seg_before(const struct kvblk_policy_seg *a,
 		       const struct kvblk_policy_seg *b)
 {
@@ -542,7 +539,7 @@ int kvblk_policy_pick(const struct kvblk_policy *p,
 	return best;
 }
 
-/* @r is worth a copy, as far as the budget goes. */
+/* Return whether @r is worth a copy, subject to the budget. */
 static bool rec_hot(const struct kvblk_policy *p,
 		    const struct kvblk_policy_seg *seg,
 		    const struct kvblk_policy_rec *r)
@@ -559,7 +556,7 @@ static bool rec_hot(const struct kvblk_policy *p,
 	return r->heat && heat_age(p, r->heat) < limit;
 }
 
-/* Cuts what is to be kept down to the budget, the lowest priorities first. */
+/* Clear @keep of records that exceed the budget, lowest priorities first. */
 static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 			  u32 nr)
 {
@@ -570,15 +567,15 @@ static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 	for (i = 0; i < nr; i++)
 		if (recs[i].keep && !recs[i].leased)
 			left += recs[i].bytes;
-	/* for the whole segment, so that nobody waits for what follows */
+	/* reserve for the whole segment, so that the lock is not held during the loops */
 	spin_lock_bh(&p->lock);
-	/* at 0 what was saved up is not used either */
+	/* at 0, do not use up savings either */
 	left = READ_ONCE(p->reinsert_permille) ? min(left, max(p->budget, 0)) : 0;
 	p->budget -= left;
 	spin_unlock_bh(&p->lock);
 
 	for (priority = 3; priority >= 0; priority--) {
-		/* What lies later is nearer to the root of its chain. */
+		/* blocks at larger offsets are nearer to the root of their chain */
 		for (i = nr; i--; ) {
 			struct kvblk_policy_rec *r = &recs[i];
 
@@ -598,7 +595,7 @@ static void budget_charge(struct kvblk_policy *p, struct kvblk_policy_rec *recs,
 	spin_unlock_bh(&p->lock);
 }
 
-/* What becomes of @r tells how often its kind comes again. */
+/* Record whether @r was requested again, for the rate of its kind. */
 static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r)
 {
 	u32 ghost = ghost_take(p, r->id.lo);
@@ -611,7 +608,6 @@ static void rec_verdict(struct kvblk_policy *p, const struct kvblk_policy_rec *r
 	ghost_put(p, r->id.lo, GHOST_WATCHED | GHOST_DECLINED, KIND_DROPPED);
 }
 
-/* Bytes of the records that are kept and are no older than @age. */
 static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_rec *recs,
 		       u32 nr, u32 age)
 {
@@ -621,7 +617,7 @@ static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_r
 	for (i = 0; i < nr; i++) {
 		const struct kvblk_policy_rec *r = &recs[i];
 
-		/* whatever the touches of a promised one are, it stays */
+		/* records with a lease or a priority stay, whatever their touches */
 		if (r->keep && (r->leased || r->priority || heat_age(p, r->heat) <= age))
 			bytes += r->bytes;
 	}
@@ -629,15 +625,14 @@ static u64 young_bytes(const struct kvblk_policy *p, const struct kvblk_policy_r
 }
 
 /*
- * Leaves a segment alone that is hot for the most part, and dates it back to when its
- * YOUNG_PERMILLE were touched. A later date would keep it, and what is cold in it, for
- * longer than what is written now. What is hot is younger than its segment, so each
- * time puts the segment off.
+ * Leave a mostly hot segment in place. Set its stamp to the time when its youngest YOUNG_PERMILLE
+ * were touched: a later stamp would keep it, and its cold blocks, longer than new writes. Each
+ * call moves the stamp forward, because hot blocks were touched after it.
  */
 static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 		      const struct kvblk_policy_rec *recs, u32 nr)
 {
-	u32 low = 0, high = 255;	/* no heat is older */
+	u32 low = 0, high = 255;	/* the oldest heat */
 
 	while (low < high) {
 		u32 age = (low + high) / 2;
