@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What operators use: generic netlink and sysfs. */
+/* Interfaces for operators: generic netlink and sysfs. */
 #ifndef KVBLK_ADMIN_H
 #define KVBLK_ADMIN_H
 
@@ -10,12 +10,11 @@ struct genl_family;
 
 int kvblk_netlink_init(struct genl_family *family);
 void kvblk_netlink_exit(void);
-/* Tells the listeners the statistics of a pool and of all that it has. */
+/* Multicast the statistics of a pool; function of pool->stats_work. */
 void kvblk_nl_stats_work(struct work_struct *work);
 
 extern const struct attribute_group *kvblk_pool_groups[];
-/* Makes and removes members/<name>/; may sleep. */
-int kvblk_sysfs_pool_init(struct kvblk_pool *pool);	/* after device_add: members/ */
+int kvblk_sysfs_pool_init(struct kvblk_pool *pool);
 void kvblk_sysfs_pool_exit(struct kvblk_pool *pool);
 int kvblk_sysfs_member_add(struct kvblk_member *member);
 void kvblk_sysfs_member_del(struct kvblk_member *member);

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Generic netlink: requests of administrators, and what they can read.
- * The contract is uapi/netlink/kvblk.yaml; policies and the table of operations
- * in netlink_gen.c come from it.
+ * Generic netlink: administrators' requests and queries. The contract is
+ * uapi/netlink/kvblk.yaml; netlink_gen.c (policies, operations) is generated from it.
  *
- * The rule: each refusal carries a sentence and has changed nothing. Types of
- * attributes and lengths of strings are refused by the generated policies, values
- * here or in pool/pool.c and pool/member.c.
+ * The rule: a rejected request returns a message and has changed nothing. The generated
+ * policies check attribute types and string lengths; this file, pool/pool.c and pool/member.c
+ * check values.
  *
- * Operations run in parallel. Replies take no lock of a pool: a member that
- * hangs must not hang the command that shows it. pool->users keeps a pool's parts
- * while they are shown, RCU its members. A dump goes through pools by name, so
- * that it goes on where it was, whatever comes and goes meanwhile. Statistics are
- * netlink_stats.c's.
+ * Operations run in parallel. Replies take no lock of a pool, or else a hanging member would
+ * hang the command that shows it: pool->users keeps the pool's parts, RCU its members. A dump
+ * walks pools by name, so that it continues correctly when pools are added or removed.
  */
 #include <linux/blkdev.h>
 #include <linux/build_bug.h>
@@ -69,8 +66,8 @@ const char *kvblk_nl_name(const struct nlattr *attr, struct netlink_ext_ack *ext
 }
 
 /*
- * The pool that attribute @type names, with a reference on its device. When
- * there is none, an ERR_PTR() and a sentence.
+ * Find the pool in attribute @type, with a reference. Returns an ERR_PTR() with a message on
+ * error.
  */
 static struct kvblk_pool *nl_pool(struct genl_info *info, int type)
 {
@@ -107,7 +104,6 @@ static u32 nl_u32(struct genl_info *info, int type)
 	return info->attrs[type] ? nla_get_u32(info->attrs[type]) : 0;
 }
 
-/* Takes name and place of a member out of @attrs, checked. */
 static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec,
 			   struct netlink_ext_ack *extack)
 {
@@ -130,7 +126,6 @@ static int nl_member_texts(struct nlattr **attrs, struct kvblk_member_spec *spec
 	return 0;
 }
 
-/* Takes what is to become a member out of @attrs, checked. */
 static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 			  struct netlink_ext_ack *extack)
 {
@@ -155,7 +150,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 				    "a path ends with the name of a device, not with a slash");
 		return -EINVAL;
 	}
-	/* it ends up in terminals, logs and metrics */
+	/* the path is printed in terminals, logs and metrics */
 	if (!kvblk_text_printable(nla_data(path))) {
 		NL_SET_ERR_MSG_ATTR(extack, path,
 				    "a path is printable ASCII characters: use another name of the device");
@@ -186,7 +181,7 @@ static int nl_member_spec(struct nlattr **attrs, struct kvblk_member_spec *spec,
 	return 0;
 }
 
-/* Fills @specs, KVBLK_MEMBERS_MAX of them; their number or an error. */
+/* Fill @specs, KVBLK_MEMBERS_MAX of them. Returns their number or an error. */
 static int nl_member_specs(struct genl_info *info,
 			   struct kvblk_member_spec *specs)
 {
@@ -219,17 +214,16 @@ static int nl_member_specs(struct genl_info *info,
 	return nr;
 }
 
-/* ---- requests that read and write devices ---- */
+/* ---- requests with device I/O ---- */
 
-/* How long such a request is waited for. */
+/* Longest wait for a job before the request returns -EINPROGRESS. */
 #define JOB_WAIT_MS		5000
 
 enum nl_job_state { NL_JOB_WAITED_FOR, NL_JOB_DONE, NL_JOB_LEFT };
 
 /*
- * A doit() holds a lock that all of generic netlink needs, and a device may
- * answer in ten minutes. So a worker does it, and the request waits a while.
- * The one that ends last frees the job.
+ * A request for a worker, because doit() holds a lock of all generic netlink, and a device may
+ * take minutes to respond. Worker or request, whichever ends last, frees the job.
  */
 struct nl_job {
 	struct work_struct work;
@@ -237,7 +231,7 @@ struct nl_job {
 	int (*run)(struct nl_job *job);
 	int err;
 	atomic_t state;			/* &enum nl_job_state */
-	u64 request;			/* its number */
+	u64 request;			/* request number, reported in the event */
 	struct netlink_ext_ack extack;
 	struct kvblk_pool *pool;	/* with a reference on its device, or NULL */
 	char name[KVBLK_NAME_MAX];	/* of the pool */
@@ -250,7 +244,7 @@ struct nl_job {
 	uuid_t uuid;
 	bool by_uuid;
 	u32 nr_specs;
-	u32 max_specs;			/* that there is room for */
+	u32 max_specs;			/* entries of @specs */
 	struct kvblk_member_spec specs[];
 };
 
@@ -288,7 +282,7 @@ static void nl_job_work(struct work_struct *work)
 		kvblk_event_request(job->name, job->member, job->request, err);
 		nl_job_free(job);
 	}
-	/* unloading flushes the workqueue */
+	/* safe as the last step, because unloading flushes the workqueue */
 	module_put(THIS_MODULE);
 }
 
@@ -303,7 +297,7 @@ static struct nl_job *nl_job_alloc(struct genl_info *info, u32 nr_specs)
 	return job;
 }
 
-/* Does it, and frees it. */
+/* Execute the job and free it. Returns its result, or -EINPROGRESS if an event will report it. */
 static int nl_job_run(struct genl_info *info, struct nl_job *job,
 		      int (*run)(struct nl_job *job))
 {
@@ -329,10 +323,10 @@ static int nl_job_run(struct genl_info *info, struct nl_job *job,
 		nl_set_extack_cookie_u64(info->extack, request);
 		return -EINPROGRESS;
 	}
-	/* the worker may be about to say so */
+	/* the worker may be between cmpxchg() and complete_all() */
 	wait_for_completion(&job->over);
 	err = job->err;
-	/* constant, or in a buffer of the job's */
+	/* the message is a constant, or in the job's buffer, which is freed */
 	if (job->extack._msg == job->extack._msg_buf)
 		NL_SET_ERR_MSG_FMT(info->extack, "%s", job->extack._msg_buf);
 	else
@@ -368,7 +362,6 @@ static int nl_pool_import(struct nl_job *job)
 	return kvblk_pool_import(&spec, job->add_flags, &job->extack);
 }
 
-/* Of a pool that is to be made or to come back, by @run. */
 static int nl_assemble(struct sk_buff *skb, struct genl_info *info,
 		       int (*run)(struct nl_job *job))
 {
@@ -473,7 +466,6 @@ int kvblk_nl_pool_clear_doit(struct sk_buff *skb, struct genl_info *info)
 	return 0;
 }
 
-/* A job for a member @name of the pool that attribute KVBLK_A_MEMBER_POOL names. */
 static struct nl_job *nl_member_job(struct genl_info *info, const char *name)
 {
 	struct kvblk_pool *pool = nl_pool(info, KVBLK_A_MEMBER_POOL);
@@ -527,7 +519,6 @@ int kvblk_nl_member_add_doit(struct sk_buff *skb, struct genl_info *info)
 	return nl_job_run(info, job, nl_member_add);
 }
 
-/* The name of a member in a request; NULL with a sentence. */
 static const char *nl_member_name(struct genl_info *info)
 {
 	if (GENL_REQ_ATTR_CHECK(info, KVBLK_A_MEMBER_NAME)) {
@@ -573,7 +564,7 @@ int kvblk_nl_member_remove_doit(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- replies ---- */
 
-/* netlink_gen.c's; that calls us, not we it. */
+/* passed by main.c: netlink_gen.c depends on this file */
 static struct genl_family *nl_family;
 
 void *kvblk_nl_begin(struct sk_buff *skb, const struct genl_info *info, int flags)
@@ -607,7 +598,7 @@ int kvblk_nl_end(struct sk_buff *skb, void *hdr, bool full)
 	return 0;
 }
 
-/* What kvblk_pool_capacity() and kvblk_pool_free_bytes() tell, in segments. */
+/* Count the segments that kvblk_pool_capacity() and kvblk_pool_free_bytes() sum up. */
 static void nl_count_segments(struct kvblk_pool *pool, u32 *nr, u32 *nr_free)
 {
 	struct kvblk_member *member;
@@ -676,7 +667,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	return kvblk_nl_end(skb, hdr, full);
 }
 
-/* What always fits into a message, with the rest of a member. */
+/* Longest path that always fits into a member's message. */
 #define PATH_TOLD_MAX	1023
 
 static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
@@ -723,7 +714,7 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_MEMBER_FORMATTED, member->formatted) ||
 	       (member->place[0] &&
 		nla_put_string(skb, KVBLK_A_MEMBER_PLACE, member->place)) ||
-	       /* the device of a dead one is gone, and another may have its name */
+	       /* a dead member's device name may belong to another device by now */
 	       (READ_ONCE(member->state) != KVBLK_MEMBER_DEAD &&
 		nla_put_string(skb, KVBLK_A_MEMBER_DEVICE, member->device)) ||
 	       nla_put_uint(skb, KVBLK_A_MEMBER_UNREAD_SEGMENTS,
@@ -731,7 +722,6 @@ static int nl_fill_member(struct sk_buff *skb, const struct genl_info *info,
 	return kvblk_nl_end(skb, hdr, full);
 }
 
-/* A member that is listed and not there. */
 static int nl_fill_missing(struct sk_buff *skb, const struct genl_info *info,
 			   int flags, const struct kvblk_pool *pool,
 			   const struct kvblk_d_member *entry, const char *place)
@@ -798,7 +788,7 @@ struct kvblk_member *kvblk_nl_member(struct kvblk_pool *pool, const struct nlatt
 	return NULL;
 }
 
-/* kvblk_nl_fill_fn: the member that the request names. */
+/* kvblk_nl_fill_fn for the member that the request names. */
 static int nl_fill_named_member(struct sk_buff *skb,
 				const struct genl_info *info, int flags,
 				struct kvblk_pool *pool)
@@ -820,8 +810,8 @@ int kvblk_nl_member_get_doit(struct sk_buff *skb, struct genl_info *info)
 /* ---- dumps ---- */
 
 /*
- * Where a dump is: pools up to @pool are done; when @within is set, @pool itself
- * is not, but its parts below @part are. @begun: this is not the first message.
+ * Position of a dump: pools up to @pool are done. If @within is set, @pool is not done, but its
+ * parts below @part are. @begun: set by the first message.
  */
 struct nl_cursor {
 	char pool[KVBLK_NAME_MAX];
@@ -838,8 +828,8 @@ static struct nl_cursor *nl_cursor(struct netlink_callback *cb)
 }
 
 /*
- * The first pool by name behind @name (or from it on), with pool->users and a
- * reference on its device; NULL when there is none.
+ * Find the first pool by name after @name (or, with @from, not before). Returns the pool with
+ * pool->users and a device reference, or NULL.
  */
 static struct kvblk_pool *nl_next_pool(const char *name, bool from)
 {
@@ -870,7 +860,7 @@ static void nl_put_pool(struct kvblk_pool *pool)
 	put_device(&pool->dev);
 }
 
-/* The missing ones come behind the members: *@part goes on for them. */
+/* Dump missing members, whose parts follow those of the member slots. */
 static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 			   struct kvblk_pool *pool, u32 *part)
 {
@@ -888,7 +878,7 @@ static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 	return 0;
 }
 
-/* kvblk_nl_parts_fn: members by slot. */
+/* kvblk_nl_parts_fn for members by slot, then missing ones. */
 static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
 			   struct kvblk_pool *pool, u32 *part)
 {
@@ -908,7 +898,7 @@ static int nl_dump_members(struct sk_buff *skb, const struct genl_info *info,
 	return nl_dump_missing(skb, info, pool, part);
 }
 
-/* Begins a dump at the pool that the request names, if it does. */
+/* Start a dump at the pool that @attr (may be NULL) names. */
 static int nl_begin_dump(struct netlink_callback *cb, const struct nlattr *attr)
 {
 	struct nl_cursor *cursor = nl_cursor(cb);
@@ -1007,7 +997,7 @@ static int nl_fill_route(const struct kvblk_way *way, void *arg)
 		      (way->why && nla_put_string(skb, KVBLK_A_ROUTE_WHY, way->why)));
 }
 
-/* The member of @pool with this name, with its ref; NULL, too, when it is dead. */
+/* Find a live member by name. Returns the member with its ref, or NULL. */
 static struct kvblk_member *nl_member_get(struct kvblk_pool *pool,
 					  const struct nlattr *name)
 {
@@ -1059,11 +1049,11 @@ int kvblk_netlink_init(struct genl_family *family)
 {
 	int err;
 
-	/* freezable, as pool->wq is: jobs write superblocks and tables */
+	/* freezable like pool->wq, because jobs write superblocks and tables */
 	nl_jobs = alloc_workqueue("kvblk-admin", WQ_UNBOUND | WQ_FREEZABLE, 0);
 	if (!nl_jobs)
 		return -ENOMEM;
-	/* Devices have no network namespace: their administration has one. */
+	/* block devices have no network namespace: administer from the initial namespace */
 	family->netnsok = false;
 	nl_family = family;
 	kvblk_events_begin(family);
@@ -1073,7 +1063,7 @@ int kvblk_netlink_init(struct genl_family *family)
 	return err;
 }
 
-/* All pools are gone, no request is under way: no event comes any more. */
+/* All pools are destroyed and no request runs, so no event follows. */
 void kvblk_netlink_exit(void)
 {
 	destroy_workqueue(nl_jobs);

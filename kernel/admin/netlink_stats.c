@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Statistics by netlink, of pools and of members. The rule: what there is to tell is
- * a row in uapi/netlink/kvblk.yaml, and each message fits into a page. Notifications
- * are made only while somebody listens.
+ * Statistics of pools and members by netlink. The rule: each value is a row in
+ * uapi/netlink/kvblk.yaml, and each message fits into a page.
  */
 #include <linux/build_bug.h>
 #include <linux/cleanup.h>
@@ -23,11 +22,11 @@ enum stats_gauge {
 	KVBLK_GAUGE_TABLE(X)
 #undef X
 	GAUGES,
-	/* of members, too */
+	/* gauges that members have, too */
 	MEMBER_GAUGES = GAUGE_SEGMENTS_RETIRING + 1,
 };
 
-/* What is longest: a pool, with numbers of 8 bytes. */
+/* The longest message, a pool's with values of 8 bytes, fits. */
 static_assert((KVBLK_COUNTERS + GAUGES) * (NLA_HDRLEN + sizeof(u64)) +
 	      KVBLK_HISTS * (NLA_HDRLEN + sizeof_field(struct kvblk_stats, hists[0])) +
 	      256 <= GENLMSG_DEFAULT_SIZE);
@@ -44,7 +43,6 @@ static const bool member_hists[KVBLK_HISTS] = {
 	[KVBLK_H_GET] = true,
 };
 
-/* Adds what is so with the member now. */
 static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 {
 	u32 ready = READ_ONCE(member->nr_ready), open = READ_ONCE(member->nr_open);
@@ -75,7 +73,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
 }
 
-/* Whether they have not fit. @member: those of one. */
+/* The put_*() functions return true if @skb is full. @member: put what members have. */
 static bool put_numbers(struct sk_buff *skb, const struct kvblk_stats *sum,
 			const u64 *gauges, bool member)
 {
@@ -108,7 +106,6 @@ static bool put_numbers(struct sk_buff *skb, const struct kvblk_stats *sum,
 	return full;
 }
 
-/* The latencies of a class of sizes: whether they have not fit. */
 static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 {
 	struct nlattr *nest = nla_nest_start(skb, KVBLK_A_STATS_LATENCY);
@@ -127,7 +124,6 @@ static bool put_size(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 	return full;
 }
 
-/* The same of all that is told of a class of sizes. */
 static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 size)
 {
 	return nla_put_string(skb, KVBLK_A_STATS_POOL, pool->name) ||
@@ -136,7 +132,7 @@ static bool put_size_stats(struct sk_buff *skb, struct kvblk_pool *pool, u32 siz
 	       put_size(skb, pool, size);
 }
 
-/* The same of the pool or of its @member; @sum: room for it. */
+/* @member: NULL for the pool's own statistics; @sum: a buffer. */
 static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 		      const struct kvblk_member *member, struct kvblk_stats *sum)
 {
@@ -156,7 +152,7 @@ static bool put_stats(struct sk_buff *skb, struct kvblk_pool *pool,
 	return put_numbers(skb, sum, gauges, member);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static int fill_size(struct sk_buff *skb, const struct genl_info *info,
 		     struct kvblk_pool *pool, u32 size)
@@ -175,7 +171,7 @@ static int fill_stats(struct sk_buff *skb, const struct genl_info *info, int fla
 	return hdr ? kvblk_nl_end(skb, hdr, put_stats(skb, pool, member, sum)) : -EMSGSIZE;
 }
 
-/* kvblk_nl_fill_fn: the pool, or the member that the request names. */
+/* kvblk_nl_fill_fn for the pool, or for the member that the request names. */
 static int fill_asked(struct sk_buff *skb, const struct genl_info *info, int flags,
 		      struct kvblk_pool *pool)
 {
@@ -215,7 +211,7 @@ static int dump_sizes(struct sk_buff *skb, const struct genl_info *info,
 	return 0;
 }
 
-/* kvblk_nl_parts_fn: the pool, its members by slot, or its classes of sizes. */
+/* kvblk_nl_parts_fn for the pool, its members by slot, or its size classes. */
 static int dump_stats(struct sk_buff *skb, const struct genl_info *info,
 		      struct kvblk_pool *pool, u32 *part)
 {
@@ -254,7 +250,7 @@ int kvblk_nl_stats_get_dumpit(struct sk_buff *skb, struct netlink_callback *cb)
 
 /* ---- notifications ---- */
 
-/* Ends one and sends it; @full: it is too long. What is not sent leaves a gap. */
+/* Send a notification, or drop it if too long (@full): its number is then skipped. */
 static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
 			bool full, u64 time)
 {
@@ -267,14 +263,14 @@ static void notice_send(struct kvblk_pool *pool, struct sk_buff *skb, void *hdr,
 	kvblk_nl_multicast(skb, KVBLK_NLGRP_STATS);
 }
 
-/* One, NULL: no memory for it. */
+/* Begin a notification. Returns NULL if memory is short. */
 static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
 {
 	struct sk_buff *skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
 
 	pool->stats_seq++;
 	if (skb)
-		/* there is room for it */
+		/* a new skb always has space for the header */
 		*hdr = kvblk_nl_begin_notice(skb, KVBLK_CMD_STATS_NTF);
 	return skb;
 }
@@ -299,7 +295,7 @@ static void tell_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *s
 	if (member) {
 		notice_send(pool, skb, hdr, full, time);
 	} else {
-		/* it has just gone: no message, and none is missing */
+		/* the member has just left: use the number again */
 		pool->stats_seq--;
 		nlmsg_free(skb);
 	}

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /sys/class/kvblk/<pool>/: what the pool is, tunables, counters/ and
- * members/<name>/. Each file is in Documentation/ABI/testing/sysfs-class-kvblk.
+ * /sys/class/kvblk/<pool>/: properties of the pool, tunables, counters/ and members/<name>/.
+ * Each file is documented in Documentation/ABI/testing/sysfs-class-kvblk.
  *
- * The rules: one value a file. A refused write changes nothing. Nothing here
- * takes pool->admin, since files are removed under it and removal waits for
- * their readers and writers.
+ * The rules: one value a file. A rejected write changes nothing. No file takes pool->admin, so
+ * that a reader never waits for the addition or removal of a member.
  */
 #include <linux/cleanup.h>
 #include <linux/kobject.h>
@@ -17,7 +16,7 @@
 
 #include "admin/admin.h"
 
-/* ---- what a pool is ---- */
+/* ---- properties ---- */
 
 static ssize_t uuid_show(struct device *dev, struct device_attribute *attr,
 			 char *buf)
@@ -46,7 +45,7 @@ static ssize_t state_show(struct device *dev, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RO(state);
 
-/* A file that shows @_value, an expression with a struct kvblk_pool *pool. */
+/* Define a file that shows @_value, an expression of a struct kvblk_pool *pool. */
 #define POOL_VALUE(_name, _value)					\
 static ssize_t _name##_show(struct device *dev,				\
 			    struct device_attribute *attr, char *buf)	\
@@ -94,7 +93,7 @@ static const struct attribute_group pool_group = {
 
 /* ---- tunables ---- */
 
-/* A u32 or u64 in struct kvblk_tunables, @min to @max. */
+/* A tunable: a u32 or (@wide) u64 in struct kvblk_tunables, from @min to @max. */
 struct tunable {
 	struct device_attribute attr;
 	size_t offset;
@@ -115,7 +114,7 @@ static const char * const dram_names[] = {
 	[KVBLK_DRAM_TOUCHED] = "touched",
 };
 
-/* Of its values from 0 on, or NULL. */
+/* Return the names of the values from 0 on, or NULL for a number. */
 static const char * const *tunable_names(const struct tunable *t)
 {
 	if (t->offset == offsetof(struct kvblk_tunables, integrity))
@@ -123,7 +122,7 @@ static const char * const *tunable_names(const struct tunable *t)
 	return t->offset == offsetof(struct kvblk_tunables, dram_mode) ? dram_names : NULL;
 }
 
-/* Stores to any pool's tunables; innermost. */
+/* Serializes stores to all pools' tunables; innermost. */
 static DEFINE_MUTEX(tunables_lock);
 
 static u64 tunable_load(struct kvblk_tunables *tun, const struct tunable *t)
@@ -270,7 +269,7 @@ const struct attribute_group *kvblk_pool_groups[] = {
 
 /* ---- members/ ---- */
 
-/* The kobject outlives the member: an open directory keeps it. */
+/* A separate object, because an open directory keeps the kobject beyond the member. */
 struct member_dir {
 	struct kobject kobj;
 	struct kvblk_member *member;
@@ -281,7 +280,7 @@ struct member_attr {
 	ssize_t (*show)(struct kvblk_member *member, char *buf);
 };
 
-/* The kobject is deleted before the member goes, and that waits for this. */
+/* dir->member is valid: kvblk_sysfs_member_del() waits for readers before the member is freed. */
 static ssize_t member_show(struct kobject *kobj, struct attribute *attr,
 			   char *buf)
 {
@@ -300,7 +299,7 @@ static void member_release(struct kobject *kobj)
 	kfree(container_of(kobj, struct member_dir, kobj));
 }
 
-/* A file that shows @_value, an expression with a struct kvblk_member *member. */
+/* Define a file that shows @_value, an expression of a struct kvblk_member *member. */
 #define MEMBER_SHOW(_name, _format, _value)				\
 static ssize_t member_##_name##_show(struct kvblk_member *member, char *buf) \
 {									\
@@ -389,7 +388,7 @@ int kvblk_sysfs_member_add(struct kvblk_member *member)
 	return 0;
 }
 
-/* After this nobody looks at @member through sysfs. */
+/* Remove the directory and wait for its readers. */
 void kvblk_sysfs_member_del(struct kvblk_member *member)
 {
 	if (!member->kobj)
