@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What lies on a member, byte for byte; Documentation/format.rst explains it.
- * Everything is little endian. Offsets "in units" are multiples of 4 KiB.
+ * On-media format, byte for byte; Documentation/format.rst explains it. All integers are
+ * little endian. Offsets "in units" are multiples of 4 KiB.
  *
  *   0            superblock A (64 KiB)
  *   64 KiB       superblock B
  *   128 KiB      segment table: for each page of 127 entries two 4 KiB slots
  *   data_start   segment 0, segment 1, ... (data_start: multiple of 1 MiB)
  *
- * A segment: records from its front, summary pages from its end downwards:
- * page i is its last but i 4 KiB block and lists records 63 * i to 63 * i + 62
- * in the order of their reservation.
+ * A segment holds records from its front and summary pages from its end downwards. Page i is
+ * the 4 KiB block i + 1 before the end; it lists records 63 * i to 63 * i + 62 in the order of
+ * their reservation.
  */
 #ifndef KVBLK_FORMAT_H
 #define KVBLK_FORMAT_H
@@ -28,13 +28,13 @@
 #define KVBLK_FILLER_MAGIC	0x4c4c494656564bULL	/* "KVVFILL" */
 #define KVBLK_SUMMARY_MAGIC	0x4d4d555356564bULL	/* "KVVSUMM" */
 
-/* Epochs that a superblock may tell, and those in which a pool may come up. */
+/* Largest epoch in a superblock, and limit of those in which a pool may be imported. */
 #define KVBLK_EPOCH_MAX		((1u << 24) - (1u << 16))
 #define KVBLK_EPOCH_UP_MAX	(KVBLK_EPOCH_MAX - (1u << 16))
-/* By so much an activation that came to nothing may be ahead of the pool's life. */
+/* Largest lead of an activation that wrote only superblocks over the pool's last life. */
 #define KVBLK_EPOCH_LEAD	0x10000u
 #define KVBLK_TABLE_OFFSET	(2ULL * KVBLK_SB_BYTES)
-#define KVBLK_DATA_ALIGN	0x100000	/* of data_start, bytes */
+#define KVBLK_DATA_ALIGN	0x100000	/* alignment of data_start, bytes */
 
 #define KVBLK_SEGMENT_UNITS_MIN	(8u << 8)	/* 8 MiB */
 #define KVBLK_SEGMENT_UNITS_MAX	(1024u << 8)	/* 1 GiB */
@@ -45,27 +45,28 @@
 
 #define KVBLK_TENANT_IDS	0x4000	/* ids are below this */
 
-/* Entries that an index may have. */
+/* Limits of an index's entries. */
 #define KVBLK_SLOTS_MIN		64ull
 #define KVBLK_SLOTS_MAX		0x1000000000ull	/* 2^36 */
 
 /*
- * Every CRC on media, of payload and of metadata, is CRC32C as iSCSI and nvme
- * have it (RFC 3720): start with all ones, invert at the end, that is
- * ~crc32c(KVBLK_CRC_INIT, bytes, length).
+ * Every CRC on media is CRC32C as in iSCSI and nvme (RFC 3720): start with all ones, invert at
+ * the end, that is ~crc32c(KVBLK_CRC_INIT, bytes, length).
  */
 #define KVBLK_CRC_INIT		(~0u)
 
 /*
- * Numbers that only grow, by one (generations, opened, seq of a superblock, of its
- * list of members and of a page of the table), and the pool's clock are no larger
- * than this. So the next one is larger, always.
+ * Limit of the pool's clock and of numbers that grow by one (generation, opened, seq of
+ * superblock, member list and table page). It ensures that a next one exists.
  */
 #define KVBLK_COUNT_MAX		((1ULL << 48) - 1)
-/* Larger ones are not believed when they are read, so those in use never reach the limit. */
+/*
+ * Limit of the same numbers when read. Larger numbers are rejected, so numbers in use do not
+ * reach KVBLK_COUNT_MAX.
+ */
 #define KVBLK_COUNT_FOUND_MAX	(KVBLK_COUNT_MAX / 2)
 
-/* bits of compat / ro / incompat: none is defined yet. Unknown compat bits are kept. */
+/* No bits of compat, ro_compat or incompat are defined yet. Unknown compat bits are preserved. */
 #define KVBLK_SBF_STRICT	0x01 /* pool_flags: all transfers go through kernel memory */
 #define KVBLK_SBF_ALL		KVBLK_SBF_STRICT
 
@@ -73,7 +74,7 @@
  * enum kvblk_segment_state - on media and in memory
  * @KVBLK_SEG_FREE: may be opened under its generation
  * @KVBLK_SEG_OPEN: takes records
- * @KVBLK_SEG_SEALED: full, all its summary pages are durable
+ * @KVBLK_SEG_SEALED: full; all its summary pages are durable
  */
 enum kvblk_segment_state {
 	KVBLK_SEG_FREE		= 0,
@@ -81,17 +82,17 @@ enum kvblk_segment_state {
 	KVBLK_SEG_SEALED	= 2,
 };
 
-#define KVBLK_SEGF_KILLS	0x01 /* headers differ from the summary */
+#define KVBLK_SEGF_KILLS	0x01 /* headers may differ from the summary */
 #define KVBLK_SEGF_UNPROVEN	0x02 /* was open at a crash: always check payloads */
 #define KVBLK_SEGF_ALL		(KVBLK_SEGF_KILLS | KVBLK_SEGF_UNPROVEN)
 
 struct kvblk_d_segment {
-	__le64 generation;	/* moves on when the segment is retired */
+	__le64 generation;	/* increased when the segment is retired */
 	__u8   state;
 	__u8   class;
 	__le16 flags;		/* KVBLK_SEGF_* */
-	__le32 nr_records;	/* SEALED */
-	__le64 opened;		/* order of opening, the member's own */
+	__le32 nr_records;	/* valid if SEALED */
+	__le64 opened;		/* position in the member's order of opening */
 	__le64 reserved;
 } __packed;			/* 32 bytes */
 
@@ -100,7 +101,7 @@ struct kvblk_d_segment {
 struct kvblk_d_table {		/* 4096 bytes */
 	__le32 magic;
 	__le32 crc;		/* crc32c of the page, this field zero */
-	__le64 seq;		/* newer slot wins */
+	__le64 seq;		/* the slot with the larger seq is valid */
 	__le64 incarnation;
 	__le32 page;
 	__le32 time;		/* low bits of the pool's clock when written */
@@ -119,25 +120,25 @@ enum kvblk_integrity {
 	KVBLK_INTEGRITY_PRODUCER = 2,
 };
 
-#define KVBLK_HDR_KEY		512	/* where the key lies */
-#define KVBLK_HDR_CRCS		1024	/* where the chunk checksums lie */
-#define KVBLK_HDR_UNITS_MAX	2	/* of a header with all 1024 of them */
+#define KVBLK_HDR_KEY		512	/* offset of the key */
+#define KVBLK_HDR_CRCS		1024	/* offset of the chunk checksums */
+#define KVBLK_HDR_UNITS_MAX	2	/* units of a header with all 1024 checksums */
 
 struct kvblk_d_record {
 	__le64 magic;		/* RECORD or FILLER */
 	__le16 version;
-	__u8   header_units;	/* header's length */
+	__u8   header_units;	/* length of the header */
 	__u8   integrity;
 	__u8   chunk_shift;
 	__u8   priority;
 	__le16 tenant;
 	__le64 incarnation;
 	__le32 segment;		/* of this member */
-	__le32 unit;		/* this header's place in the segment */
+	__le32 unit;		/* offset of this header in the segment */
 	__le64 generation;
 	__le64 seq;
 	__le32 flags;		/* KVBLK_RECF_* */
-	__le32 length;		/* payload bytes; a filler: units covered, header included */
+	__le32 length;		/* payload bytes; in a filler: units covered, header included */
 	__le64 layout_tag;
 	__le64 caller_tag;
 	__le64 id_hi;
@@ -145,14 +146,14 @@ struct kvblk_d_record {
 	__le64 parent;		/* id_lo of the parent, 0 for none */
 	__le32 expiry;		/* low bits of the pool's clock, 0 for never */
 	__le16 key_len;
-	__le16 key_epoch;	/* encryption, later */
+	__le16 key_epoch;	/* reserved for encryption */
 	__le32 reserved;
 	__le32 crc;		/* crc32c of the header, this field and mac zero */
 	__le64 mac;		/* SipHash of the bytes before it */
 	__u8   pad[392];	/* up to KVBLK_HDR_KEY */
 } __packed;
 
-#define KVBLK_RECF_DURABLE	0x01 /* was written past volatile caches */
+#define KVBLK_RECF_DURABLE	0x01 /* written past volatile caches */
 #define KVBLK_RECF_ALL		KVBLK_RECF_DURABLE
 
 struct kvblk_d_entry {
@@ -170,7 +171,7 @@ struct kvblk_d_entry {
 	__le64 reserved;
 } __packed;			/* 64 bytes */
 
-#define KVBLK_ENTF_VALID	0x01 /* a record */
+#define KVBLK_ENTF_VALID	0x01 /* the entry lists a record */
 #define KVBLK_ENTF_HOLE		0x02 /* no record in @length units from @unit on */
 
 #define KVBLK_SUMMARY_ENTRIES	63
@@ -181,7 +182,7 @@ struct kvblk_d_summary {	/* 4096 bytes */
 	__le64 generation;
 	__le32 segment;
 	__le32 page;
-	__le32 nr_records;	/* of the segment; page 0 of a sealed one: all */
+	__le32 nr_records;	/* of the segment; final only in page 0 of a sealed one */
 	__le32 sealed;		/* 1: segment is sealed */
 	__le32 reserved;
 	__le32 crc;		/* crc32c of the page, this field and mac zero */

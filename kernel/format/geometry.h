@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How a new member is cut into segments, and how large a new index is.
- *
- * The rule: what `kvblk pool plan` foretells is what the module does, since both
- * ask here.
- *
- * Pure logic: compiled for user space by `kvblk pool plan`.
+ * Default sizes of segments and index. `kvblk pool plan` predicts what the module does, because
+ * both are compiled from this pure logic.
  */
 #ifndef KVBLK_GEOMETRY_H
 #define KVBLK_GEOMETRY_H
@@ -18,25 +14,25 @@
 #include "format/format.h"
 
 /*
- * Pool-wide segment numbers are handed to members in granules, so that the
- * member of a segment is found with one small array.
+ * Members get pool-wide segment numbers in granules, so that a small array maps a segment to its
+ * member.
  */
 #define KVBLK_GRANULE_SHIFT	10
 #define KVBLK_GRANULES		1024
 #define KVBLK_SEGS_MAX		(KVBLK_GRANULES << KVBLK_GRANULE_SHIFT)
-/* Where entries of blocks point to that are in the host's memory only: behind all members. */
+/* Segment number of blocks that are in DRAM only, above all members' numbers. */
 #define KVBLK_DRAM_SEG		KVBLK_SEGS_MAX
 #define KVBLK_SEGMENT_MIN	SZ_8M
 #define KVBLK_SEGMENT_MAX	SZ_1G
 #define KVBLK_SEGMENT_DEFAULT	SZ_256M
-/* Not less for the sake of the policy: of blocks of 32 MiB, which are common, three fit. */
+/* Lower bound for the policy's sake: fits three blocks of 32 MiB, which are common. */
 #define KVBLK_SEGMENT_FEW	SZ_128M
 #define KVBLK_MEMBER_SEGS_MIN	8
 
 /*
- * Of a member of @size bytes: some 1024 segments, which is as good as more (policy.rst),
- * unless they would be too small for large blocks; small ones have some 64, large ones few
- * enough.
+ * Return the segment size for a member of @size bytes. About 1024 segments are as good as more
+ * (policy.rst), but segments below KVBLK_SEGMENT_FEW suit no large blocks: small members get
+ * about 64. Large members get fewer than KVBLK_SEGS_MAX / 4.
  */
 static inline u64 kvblk_default_segment(u64 size)
 {
@@ -51,7 +47,7 @@ static inline u64 kvblk_default_segment(u64 size)
 	return seg;
 }
 
-/* Where the segments of a member of @size bytes begin: behind superblocks and table. */
+/* Return the offset of the first segment, after superblocks and table. */
 static inline u64 kvblk_data_start(u64 size, u64 seg)
 {
 	u64 pages = DIV_ROUND_UP_ULL(size / seg, KVBLK_TABLE_ENTRIES);
@@ -60,7 +56,6 @@ static inline u64 kvblk_data_start(u64 size, u64 seg)
 			(u64)KVBLK_DATA_ALIGN);
 }
 
-/* Segments of @seg bytes that a member of @size bytes has. */
 static inline u64 kvblk_nr_segments(u64 size, u64 seg)
 {
 	u64 start = kvblk_data_start(size, seg);
@@ -68,7 +63,7 @@ static inline u64 kvblk_nr_segments(u64 size, u64 seg)
 	return size > start ? (size - start) / seg : 0;
 }
 
-/* Small pools may hold small blocks; large ones pay for 1 MiB ones. */
+/* Return slots for small blocks in small pools, for 1 MiB blocks in large ones. */
 static inline u64 kvblk_default_slots(u64 capacity)
 {
 	return max3(min(capacity >> 14, 1ull << 22), capacity >> 20, 1ull << 12);

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Names of blocks.
+ * Ids of blocks.
  *
- * Rule: everything here is part of the on-media format. Ids lie in records and
- * summaries, MACs are checked on every get; another label, word order or key
- * makes every pool come back empty. selftests/host/hash_test.c holds vectors.
+ * The rule: everything here is part of the on-media format. Ids are stored in records and
+ * summaries, and MACs are checked on every get: with another label, word order or key, every
+ * pool is empty after an import. selftests/host/hash_test.c holds vectors.
  *
- * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). A word of
- * a derived key is SipHash_A(label, i) ^ SipHash_B(label, i): a label for each
- * key, i for its two words. It looks random as long as one half of the seed is
- * unknown, and no two words come from the same message.
+ * The seed is two SipHash keys, A (bytes 0 to 15) and B (16 to 31). A word of a derived key is
+ * SipHash_A(label, i) ^ SipHash_B(label, i): a label for each key, i for its two words. It is
+ * pseudorandom as long as one half of the seed is secret, and no two words come from the same
+ * message.
  *
- * An id comes from a cascade. First the tenant picks a key,
+ * An id comes from a cascade. First the tenant selects a key,
  *
  *	K = SipHash_id0(tenant), SipHash_id1(tenant)
  *
- * then the id is SipHash-2-4-128_K(key). id[0] and id[1] see nothing but one
- * 8-byte message a tenant, K nothing but keys of one tenant. So no pair of
- * tenant and key can be spelled like another one, whatever the lengths, and
- * neither a copy of the key nor a prefix to it is needed. Every id may occur,
- * all zeroes included.
+ * then the id is SipHash-2-4-128_K(key). id[0] and id[1] hash one 8-byte message a tenant, K
+ * hashes keys of one tenant only. So no two pairs of tenant and key have the same encoding,
+ * whatever the lengths, without a copy of the key or a prefix. Every id may occur, all zeroes
+ * included.
  */
 #include <linux/siphash.h>
 #include <linux/types.h>
@@ -27,7 +26,7 @@
 
 #include "format/hash.h"
 
-/* ASCII, so that a dump of the messages shows what they are for */
+/* ASCII, so that a memory dump shows what the messages are */
 #define KVBLK_LABEL_ID0		0x3064692d6b6c6276ULL	/* "vblk-id0" */
 #define KVBLK_LABEL_ID1		0x3164692d6b6c6276ULL	/* "vblk-id1" */
 #define KVBLK_LABEL_MAC		0x63616d2d6b6c6276ULL	/* "vblk-mac" */
@@ -69,8 +68,8 @@ void kvblk_tenant_key_derive(siphash_key_t *key, const struct kvblk_secret *secr
 }
 
 /*
- * SipHash-2-4 with 128 bits, as its authors' reference has it: the kernel's has
- * 64, and two of those cost nearly twice as much.
+ * SipHash-2-4 with 128 bits, as in its authors' reference. The kernel's siphash() has 64 bits;
+ * two calls cost nearly twice as much.
  */
 struct kvblk_id kvblk_tenant_hash(const siphash_key_t *key, const void *name,
 				  unsigned int len)

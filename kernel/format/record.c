@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Codecs of what lies on media.
+ * Codecs of the on-media format.
  *
- * Rule: a buffer says nothing until its checksum (and, where a tenant's payload
- * could lie, its MAC) has been found good; then its place is checked, then each
- * field. What a decoder hands out is in range, whatever the device returned.
- * The one thing told earlier is KVBLK_DEC_MORE, which costs its reader 4 KiB.
+ * The rule: check a buffer's checksum first (and its MAC, where a tenant's payload could lie),
+ * then its place, then each field. A decoder's results are in range, whatever the device
+ * returned. The exception is KVBLK_DEC_MORE, which only costs the reader 4 KiB.
  *
- * A MAC covers the bytes before it, hence the CRC, hence the rest. A CRC can be
- * forged, but not in a way that helps: the MACed bytes name the place, and what
- * lies at that place is what the module wrote there. This is no protection from
- * changes of the media itself, which hold the superblock with the secret too.
+ * A MAC covers the bytes before it, hence the CRC, hence the rest. A forged CRC does not help:
+ * the MACed bytes name the place, and the module wrote that place's contents. Changes of the
+ * media itself are not detected, because the media hold the secret in the superblock.
  *
- * MACs are compared with ==. How long that takes tells an attacker nothing: the
- * tag is one 64-bit word, compared in one instruction; and a guess costs a put,
- * and the attacker never learns whether the module looked at its forgery.
+ * MACs are compared with ==. Timing reveals nothing: the tag is one 64-bit word, compared in
+ * one instruction; a guess costs a put; and the attacker never learns whether the module read
+ * the forgery.
  */
 #include <linux/build_bug.h>
 #include <linux/crc32c.h>
@@ -46,7 +44,7 @@ static_assert(offsetof(struct kvblk_d_summary, mac) == 48);
 
 static const u8 zeroes[16];
 
-/* CRC32C of @size bytes, @hole_size (at most 16) at @hole taken as zeroes. */
+/* Return the CRC32C of @size bytes, with @hole_size bytes (at most 16) at @hole as zeroes. */
 static u32 crc_with_hole(const void *buf, size_t size, size_t hole,
 			 size_t hole_size)
 {
@@ -58,10 +56,7 @@ static u32 crc_with_hole(const void *buf, size_t size, size_t hole,
 	return ~crc32c(crc, buf + rest, size - rest);
 }
 
-/*
- * In headers and summary pages crc and mac are neighbours, and the MAC is that
- * of all bytes before it.
- */
+/* crc and mac are adjacent in headers and summary pages; the MAC covers all bytes before it */
 static u32 header_crc(const void *buf, size_t size)
 {
 	size_t hole = offsetof(struct kvblk_d_record, crc);
@@ -101,7 +96,7 @@ static u32 bytes_to_units(u32 bytes)
 	return (bytes >> KVBLK_UNIT_SHIFT) + !!(bytes & (KVBLK_UNIT - 1));
 }
 
-/* The longest payload whose checksums fit into a header of one unit. */
+/* Longest payload whose checksums fit into a header of one unit. */
 #define HDR_ONE_UNIT	((u32)((KVBLK_UNIT - KVBLK_HDR_CRCS) / sizeof(__le32)) << \
 			 KVBLK_CHUNK_SHIFT)
 
@@ -117,7 +112,7 @@ u32 kvblk_record_units(u32 length, u32 align_units)
 	return (units + align_units - 1) & ~(align_units - 1);
 }
 
-/* Completes a header whose fields are set: place, checksum, MAC. */
+/* Set place, checksum and MAC of a header whose other fields are set. */
 static void header_seal(void *buf, size_t size, const struct kvblk_place *place,
 			const struct kvblk_secret *secret)
 {
@@ -143,7 +138,7 @@ void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 	u8 *key = buf + KVBLK_HDR_KEY;
 	u8 *tail = buf + KVBLK_HDR_CRCS + crcs;
 
-	/* a reinserted record's key comes from this very buffer */
+	/* the key of a reinserted record comes from this very buffer */
 	memmove(key, rec->key, rec->key_len);
 	memset(key + rec->key_len, 0, KVBLK_KEY_MAX - rec->key_len);
 	memset(tail, 0, size - KVBLK_HDR_CRCS - crcs);
@@ -189,8 +184,8 @@ static bool place_matches(const struct kvblk_d_record *hdr,
 }
 
 /*
- * Fields that this version writes as zero would change what the payload means
- * (encrypted, without checksums): a record that sets one is not for us.
+ * Reject fields that this version writes as zero, because they change the meaning of the payload
+ * (encrypted, without checksums).
  */
 static bool version_known(const struct kvblk_d_record *hdr)
 {
@@ -392,7 +387,7 @@ void kvblk_table_seal(struct kvblk_d_table *table)
 	table->crc = cpu_to_le32(table_crc(table));
 }
 
-/* @most: of the numbers that grow with each write. Any order of opening is one. */
+/* @most: limit of the numbers that grow with each write. All orders of opening are valid. */
 static bool table_valid(const struct kvblk_d_table *table, u64 incarnation, u32 page,
 			u64 most)
 {
@@ -463,7 +458,7 @@ bool kvblk_text_printable(const u8 *text)
 	return true;
 }
 
-/* Texts on media end up in terminals: printable ASCII, with an end. */
+/* Check that a text ends, and is printable ASCII, because texts are shown in terminals. */
 static bool text_valid(const u8 *text, size_t size)
 {
 	return terminated(text, size) && kvblk_text_printable(text);
@@ -548,7 +543,7 @@ static bool geometry_valid(const struct kvblk_d_super *sb, u64 dev_bytes)
 	    !nr_segments)
 		return false;
 
-	/* at most 2^32 segments of 2^30 bytes: no overflow */
+	/* no overflow: at most 2^32 segments of 2^30 bytes */
 	table_pages = (nr_segments - 1) / KVBLK_TABLE_ENTRIES + 1;
 	table_end = KVBLK_TABLE_OFFSET + table_pages * 2 * KVBLK_UNIT;
 	data_bytes = (u64)nr_segments * segment_units << KVBLK_UNIT_SHIFT;
@@ -559,7 +554,7 @@ static bool geometry_valid(const struct kvblk_d_super *sb, u64 dev_bytes)
 	       data_bytes <= size - data_start;
 }
 
-/* A tenant that is in use: its own fields, and none of @before is its twin. */
+/* Check a tenant in use: valid fields, and no duplicate from @before on. */
 static bool tenant_valid(const struct kvblk_d_tenant *tenant,
 			 const struct kvblk_d_tenant *before)
 {
@@ -586,7 +581,7 @@ static bool tenants_valid(const struct kvblk_d_super *sb)
 	return true;
 }
 
-/* Each member once, this one among them. */
+/* Check that each member is listed once, this one included. */
 static bool members_valid(const struct kvblk_d_super *sb)
 {
 	const struct kvblk_d_member *member = sb->members, *other;
@@ -617,7 +612,7 @@ static bool slots_valid(const struct kvblk_d_super *sb)
 	return !slots || (slots >= KVBLK_SLOTS_MIN && slots <= KVBLK_SLOTS_MAX);
 }
 
-/* A seq begins with the epoch, so that may not overflow. */
+/* Check the epochs. A seq begins with the epoch, so the epoch must not overflow. */
 static bool epochs_valid(const struct kvblk_d_super *sb)
 {
 	u64 epoch = le64_to_cpu(sb->epoch);

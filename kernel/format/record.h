@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Codecs of what lies on media: superblock, segment table, record headers,
- * summaries. Encoders fill whole buffers, so no stale kernel memory reaches a
- * device; decoders trust nothing: a buffer is read only after its checksum,
- * MAC and place have been checked, and every field is range-checked.
- *
- * Pure logic: compiled for user space by selftests/host.
+ * Codecs of superblocks, segment table, record headers and summaries. Encoders fill whole
+ * buffers, or else stale kernel memory would reach a device. Decoders check checksum, MAC and
+ * place before other fields, and the range of each field. Pure logic: compiled for user space by
+ * selftests/host.
  */
 #ifndef KVBLK_RECORD_H
 #define KVBLK_RECORD_H
@@ -16,10 +14,10 @@
 #include "format/hash.h"
 
 /**
- * struct kvblk_place - where a header lies; a header elsewhere is not valid
- * @incarnation: of the member's format
- * @segment: of the member
- * @generation: the segment's
+ * struct kvblk_place - position of a header; elsewhere the header is invalid
+ * @incarnation: incarnation of the member's format
+ * @segment: segment number of the member
+ * @generation: the segment's generation
  * @unit: 4 KiB units from the segment's start
  */
 struct kvblk_place {
@@ -30,8 +28,8 @@ struct kvblk_place {
 };
 
 /**
- * struct kvblk_rec - a record's header, decoded
- * @id: from the key
+ * struct kvblk_rec - a decoded record header
+ * @id: hash of tenant and key
  * @seq: pool-wide order of puts
  * @layout_tag: the caller's layout
  * @caller_tag: the caller's tag
@@ -42,7 +40,7 @@ struct kvblk_place {
  * @key_len: bytes at @key
  * @priority: 0 to 3
  * @integrity: &enum kvblk_integrity
- * @durable: it was written past volatile write caches
+ * @durable: written past volatile write caches
  * @key: the key; points into the caller's memory or into the buffer
  * @crcs: crc32c of each chunk, little endian; points into the buffer
  */
@@ -63,35 +61,33 @@ struct kvblk_rec {
 	const __le32 *crcs;
 };
 
-/* Units of the header of a record with @length bytes: 1, or 2 above 48 MiB. */
+/* Return the header's units for a payload of @length bytes: 1, or 2 above 48 MiB. */
 unsigned int kvblk_header_units(u32 length);
 /*
- * Units of the whole record: header and padded payload, rounded up to a
- * multiple of @align_units, a power of two. @length: at most KVBLK_VALUE_MAX.
+ * Return the units of header and padded payload, rounded up to @align_units, a power of two.
+ * @length: at most KVBLK_VALUE_MAX.
  */
 u32 kvblk_record_units(u32 length, u32 align_units);
-/* Payload checksums of a record with @length bytes. */
 u32 kvblk_nr_chunks(u32 length);
 
 /*
- * Writes the header of @rec at @buf (kvblk_header_units() units, each byte is
- * set). The chunk checksums must be at @buf + KVBLK_HDR_CRCS already; @rec's
- * own @crcs is ignored. @rec's key may be the one in @buf, so a decoded header
- * can be encoded again in its buffer for another place. @rec is trusted.
+ * Write the header of @rec, kvblk_header_units() units, to @buf. The chunk checksums must be at
+ * @buf + KVBLK_HDR_CRCS already; @rec->crcs is ignored. @rec->key may point into @buf, so that a
+ * decoded header can be encoded in place for another position. @rec is trusted.
  */
 void kvblk_record_encode(void *buf, const struct kvblk_rec *rec,
 			 const struct kvblk_place *place,
 			 const struct kvblk_secret *secret);
-/* Writes a filler that covers @units (header included) at one 4 KiB @buf. */
+/* Write a filler that covers @units (header included) to @buf, 4 KiB. */
 void kvblk_filler_encode(void *buf, u32 units, const struct kvblk_place *place,
 			 const struct kvblk_secret *secret);
 
 /**
- * enum kvblk_decoded - what a header turned out to be
- * @KVBLK_DEC_NONE: nothing valid for this place
- * @KVBLK_DEC_MORE: looks like a record whose header is longer than @size
- * @KVBLK_DEC_RECORD: a record; @rec is filled
- * @KVBLK_DEC_FILLER: a filler; @rec->length is the units it covers
+ * enum kvblk_decoded - result of kvblk_record_decode()
+ * @KVBLK_DEC_NONE: no valid header for this place
+ * @KVBLK_DEC_MORE: perhaps a record, whose header is longer than @size
+ * @KVBLK_DEC_RECORD: a record; @rec is set
+ * @KVBLK_DEC_FILLER: a filler; @rec->length is the number of units it covers
  */
 enum kvblk_decoded {
 	KVBLK_DEC_NONE,
@@ -101,11 +97,10 @@ enum kvblk_decoded {
 };
 
 /*
- * Decodes @size bytes (a multiple of 4 KiB) at @buf. Never reads behind. @rec
- * is set with RECORD (it points into @buf) and FILLER only. A filler's units
- * may reach behind the segment: the caller knows where that ends. @secret may
- * be NULL if the caller knows that a record begins there and compares its id,
- * which is secret: then the MAC is not looked at.
+ * Decode a header in @size bytes (a multiple of 4 KiB) at @buf. Sets @rec, which points into
+ * @buf, for RECORD and FILLER only. The caller must check that a filler ends in its segment.
+ * @secret may be NULL, which skips the MAC, if the caller knows that a record begins there and
+ * compares its id, which is secret.
  */
 enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       const struct kvblk_place *place,
@@ -113,7 +108,7 @@ enum kvblk_decoded kvblk_record_decode(const void *buf, size_t size,
 				       struct kvblk_rec *rec);
 
 /**
- * struct kvblk_sum - a summary page's head, decoded
+ * struct kvblk_sum - decoded head of a summary page
  * @nr_records: records in the segment when the page was written
  * @sealed: the segment is complete; @nr_records is final
  */
@@ -122,12 +117,9 @@ struct kvblk_sum {
 	bool sealed;
 };
 
-/* Summary pages of @nr records (at least 1). */
+/* Return the summary pages of @nr records (at least 1). */
 u32 kvblk_summary_pages(u32 nr);
-/*
- * Completes page @page at @buf, whose entries are filled in: head, checksum,
- * MAC. @place->unit is ignored.
- */
+/* Set head, checksum and MAC of page @page at @buf, whose entries are set. Ignores @place->unit. */
 void kvblk_summary_encode(struct kvblk_d_summary *buf, u32 page,
 			  const struct kvblk_sum *sum,
 			  const struct kvblk_place *place,
@@ -136,71 +128,68 @@ bool kvblk_summary_decode(const struct kvblk_d_summary *buf, u32 page,
 			  const struct kvblk_place *place,
 			  const struct kvblk_secret *secret,
 			  struct kvblk_sum *sum);
-/* Epochs in the upper bits of a record's seq, records in the lower. */
+/* Position of the epoch in a record's seq; the lower bits count records. */
 #define KVBLK_SEQ_EPOCH_SHIFT	40
 
-/* The epoch of the seqs that follow @seq: the next one if half of its count is given. */
+/* Return the epoch of the seqs after @seq: the next one once half of an epoch's are used. */
 static inline u64 kvblk_seq_epoch(u64 seq)
 {
 	return (seq >> KVBLK_SEQ_EPOCH_SHIFT) + (seq >> (KVBLK_SEQ_EPOCH_SHIFT - 1) & 1);
 }
 
-/* Fills an entry for @rec at @unit. */
 void kvblk_entry_encode(struct kvblk_d_entry *entry,
 			const struct kvblk_rec *rec, u32 unit);
 /*
- * Decodes an entry of a valid page (id, seq, caller_tag, parent, length,
- * expiry, tenant, priority; the rest of @rec is zero). False: a hole, or a
- * field out of range, @segment_units being the segment's size.
+ * Decode an entry of a valid page to id, seq, caller_tag, parent, length, expiry, tenant and
+ * priority; zero the rest of @rec. Returns false for a hole, or a field out of range in a segment
+ * of @segment_units.
  */
 bool kvblk_entry_decode(const struct kvblk_d_entry *entry, u32 segment_units,
 			struct kvblk_rec *rec, u32 *unit);
 
-/* Sets the checksum of a page of the segment table; all else is filled in. */
+/* Set the checksum of a table page, whose other fields are set. */
 void kvblk_table_seal(struct kvblk_d_table *table);
-/* True: @table is valid for this member and page, and every entry is in range. */
+/* Return whether @table is valid for this member and page, and all entries are in range. */
 bool kvblk_table_valid(const struct kvblk_d_table *table, u64 incarnation,
 		       u32 page);
-/* The same of a page that is to be written, whose numbers have grown since. */
+/* kvblk_table_valid() for a page to be written, with the limit KVBLK_COUNT_MAX. */
 bool kvblk_table_writable(const struct kvblk_d_table *table, u64 incarnation,
 			  u32 page);
 
 /*
- * A name of a pool or tenant in @size bytes: letters, digits, '_', '-', '.', the
- * first one a letter or digit, and a NUL.
+ * Return whether @name is a name in @size bytes: letters, digits, '_', '-', '.', beginning with a
+ * letter or digit, NUL-terminated.
  */
 bool kvblk_name_valid(const u8 *name, size_t size);
-/* Replaces what is not printable ASCII, as a superblock has names of hosts. */
+/* Replace characters that are not printable ASCII, as superblocks require of host names. */
 void kvblk_text_clean(u8 *text);
-/* Returns whether all of @text is printable ASCII. */
 bool kvblk_text_printable(const u8 *text);
 
-/* Bytes of a member's place, its NUL included. */
+/* bytes of a member's place, NUL included */
 #define KVBLK_PLACE_MAX		(KVBLK_SB_PLACE_PARTS * KVBLK_SB_PLACE_PART)
 
-/* Copies a place out of a superblock, and into one. */
+/* Copy a place from a superblock, and to one. */
 void kvblk_place_get(const struct kvblk_d_place *place, char text[KVBLK_PLACE_MAX]);
 void kvblk_place_set(struct kvblk_d_place *place, const char *text);
-/* Sets the checksum of a superblock; all else is filled in by the caller. */
+/* Set the checksum of a superblock, whose other fields are set. */
 void kvblk_super_seal(struct kvblk_d_super *sb);
 /**
- * kvblk_super_check() - may this module use a member with this superblock?
- * @sb: 64 KiB as they were read
+ * kvblk_super_check() - check whether this module may use a member
+ * @sb: its superblock, 64 KiB
  * @dev_bytes: size of the device
  *
- * Makes sure of all that later code computes with: segment size and
- * record_align are powers of two within their limits, the table ends before
- * data_start, all segments lie within @sb's size and that within @dev_bytes,
- * names are terminated and fit to be file names, members and tenants are listed
- * once, this member too, epochs are within their range. Which copy or member is
- * newer is the caller's question.
+ * Checks all values that later code computes with: segment size and record_align are powers of
+ * two within their limits; the table ends before data_start; all segments lie within @sb's
+ * size, and that within @dev_bytes; names are terminated and valid file names; members
+ * and tenants are listed once, this member included; epochs are in range. The caller compares
+ * copies and members.
  *
- * Return: 0; -ENODATA: not a kvblk superblock; -EBADMSG: damaged;
- * -EPROTONOSUPPORT: its version, an incompat or ro_compat bit (nothing is
- * read-only here), or a flag of the pool is not known; -ERANGE: a field makes no sense.
+ * Return: 0; -ENODATA: no kvblk superblock; -EBADMSG: damaged; -EPROTONOSUPPORT: unknown
+ * version, incompat or ro_compat bit (no read-only mode exists), or pool flag; -ERANGE: a
+ * field is out of range.
  */
 int kvblk_super_check(const struct kvblk_d_super *sb, u64 dev_bytes);
-/* The same of one that is to be written, whose numbers have grown since it was read. */
+/* kvblk_super_check() for a superblock to be written, with the limit KVBLK_COUNT_MAX. */
 int kvblk_super_writable(const struct kvblk_d_super *sb, u64 dev_bytes);
 
 #endif
