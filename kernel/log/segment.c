@@ -673,7 +673,7 @@ struct kvblk_segment *kvblk_segment_get(struct kvblk_pool *pool,
 		return NULL;
 	seg = &member->segs[slot->seg - member->seg_base];
 	atomic_inc(&seg->refs);
-	/* pairs with segment_reclaim(): it changes the generation before it reads refs */
+	/* pairs with victim_publish(): the generation changes before reclaim reads refs */
 	smp_mb__after_atomic();
 	*gen = READ_ONCE(seg->gen);
 	if ((u16)*gen == slot->gen) {
