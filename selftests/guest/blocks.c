@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Numbered blocks for scripts: put, get, delete or look up a range of them.
- * Every byte that comes is checked; what came of it is printed as shell
- * assignments. The exit code is 1 when a wrong byte or an unexpected error was
- * seen, which is told on stderr.
+ * Put, get, delete, prefetch or look up a range of numbered blocks, for scripts. Every byte that
+ * a get returns is checked. Counts are printed as shell assignments. The exit code is 1 if a byte
+ * was wrong or an error unexpected; stderr has the details.
  *
  * usage: guest_blocks NODE put|get|delete|prefetch|lookup|lease FIRST COUNT LEN [TAG]
  *	or: guest_blocks NODE hold  (keeps the node open until stdin ends)
- * A lease is for an hour, of each block alone, and wants KV_STAY: at a line it tells what
- * a lookup returns then, and stays until the next one.
- * With KV_STAY in the environment it stays, with its memory, until a line or
- * the end of stdin comes. Gets have a hard deadline KV_DEADLINE_MS ahead, if
- * that is set. With TAG they must have that one. Puts are chains, 32 blocks each, if KV_CHAIN is set, durable if
- * KV_DURABLE is, and the first of each 32 says that it was a miss before if KV_MISSED is. memory= counts what came from the host's memory or went there only.
+ *
+ * TAG: the caller tag to put, or to expect from a get. memory= counts operations served from host
+ * memory, or written only there. A lease is for an hour, for each block separately, and requires
+ * KV_STAY. It reads two lines: at the first it prints the result of a lookup, at the second it
+ * exits.
+ *
+ * Environment:
+ *   KV_STAY         keep the process and its memory until a line or the end of stdin
+ *   KV_DEADLINE_MS  hard deadline of gets
+ *   KV_CHAIN        puts are chains of 32 blocks
+ *   KV_DURABLE      puts are durable
+ *   KV_MISSED       the first put of each 32 has the hint that a get of it missed
  */
 #include <stdarg.h>
 
@@ -168,7 +173,7 @@ static void batch(uint8_t opcode, uint64_t first, unsigned int count,
 	}
 }
 
-/* Looks for a block, and leases it for so long (0: does not). What the ioctl returned. */
+/* Look up block @nr and lease it for @lease_ms (0: no lease). Returns the ioctl's result. */
 static int look_for(uint64_t nr, uint32_t lease_ms, unsigned int *leased)
 {
 	struct kv_key key = kv_key(nr);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Callers who want more than they are given.
+ * Callers that attack the pool through what they may write.
  *
  * usage: guest_hostile scribble NODE
- *	a reader writes to his buffers while gets fill them: each get succeeds,
+ *	a reader writes to its buffers while gets fill them: each get succeeds,
  *	and no block is lost
  *	or: guest_hostile forge NODE MEMBER
- *	a writer who can read the raw MEMBER puts blocks made of records,
+ *	a writer that can read the raw MEMBER puts blocks made of records,
  *	summaries and superblocks: copies of real ones, of deleted ones, and
- *	new ones for the very place where they will lie
+ *	new ones for the exact place where the block will be written
  *	or: guest_hostile wipe MEMBER
- *	the headers of half the blocks that "forge" put become zeroes, and so
- *	do the summaries of open segments, as a crash may lose both: whoever
- *	looks for records now walks into the payloads
+ *	zeroes the headers of half the blocks that "forge" put and the
+ *	summaries of open segments, as a crash may lose both: a scan for
+ *	records now reads the payloads
  *	or: guest_hostile verify NODE [wiped]
- *	after a restart: the honest blocks and the hostile ones are as they
- *	were put, the deleted and forged ones are not there
+ *	after a restart: the honest and the hostile blocks are unchanged, the
+ *	deleted and forged ones are not found
  */
 #include <endian.h>
 #include <linux/fs.h>
@@ -33,8 +33,6 @@ typedef uint64_t u64;
 static int fd, member;
 static const char *node;
 static bool wiped;
-
-/* ---- scribble --------------------------------------------------------- */
 
 #define SCRIBBLED	32u
 #define SCRIBBLE_LEN	300000u
@@ -66,7 +64,7 @@ static void get_all(uint32_t flags, const char *when, bool check)
 		keys[i] = kv_key(8000000 + i);
 		pieces[i] = kv_piece(scribbled + (size_t)i * SCRIBBLE_LEN,
 				     SCRIBBLE_LEN);
-		/* some are bounced */
+		/* an odd address takes the bounce path */
 		if (i % 8 == 3)
 			pieces[i] = kv_piece((void *)(uintptr_t)
 					     (pieces[i].addr + 1),
@@ -112,10 +110,8 @@ TEST(reader_scribbles_on_his_buffer)
 	PASSED("%u blocks, got 4 times under fire, all still there", SCRIBBLED);
 }
 
-/* ---- forge ------------------------------------------------------------ */
-
 #define HONEST		9100000ull	/* 8 blocks that stay */
-#define DELETED		9200000ull	/* 8 blocks deleted, copied before */
+#define DELETED		9200000ull	/* 8 blocks, deleted after their headers were copied */
 #define FORGED		9300000ull	/* keys that were never put */
 #define HOSTILE		9400000ull	/* 16 blocks made of forgeries */
 #define NR		8u
@@ -126,15 +122,15 @@ TEST(reader_scribbles_on_his_buffer)
 static void open_member(const char *path)
 {
 	member = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
-	if (member < 0)		/* in use: looking is enough */
+	if (member < 0)		/* member in use: reading is enough */
 		member = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 	if (member < 0)
 		kv_die("can't open %s", path);
 }
 
 /*
- * Calls @found() for each page of the member that begins with @magic, until it
- * says stop. Reads a private copy: the page may be changed.
+ * Call @found() for each page of the member that begins with @magic, until it returns true.
+ * @found() gets a private copy that it may change.
  */
 static void scan(uint64_t magic, bool (*found)(uint64_t at, uint8_t *page))
 {
@@ -165,7 +161,7 @@ static bool is_header_of(const uint8_t *page, uint64_t nr)
 	       !memcmp(page + KVBLK_HDR_KEY, key.bytes, key.len);
 }
 
-static struct kvblk_d_record headers[3 * NR][8];	/* 4 KiB each */
+static struct kvblk_d_record headers[3 * NR][8];
 static unsigned int nr_headers;
 static uint8_t summaries[4][PAGE];
 static unsigned int nr_summaries;
@@ -188,7 +184,7 @@ static bool keep_summary(uint64_t at, uint8_t *page)
 	return nr_summaries == ARRAY_SIZE(summaries);
 }
 
-/* Where the next record will begin, if the one of this block was the last. */
+/* header of the block @looked_for; the next record begins behind it if it is the last one */
 static uint64_t looked_for;
 static struct kvblk_d_record last;
 static uint64_t last_at;
@@ -199,7 +195,7 @@ static bool find_last(uint64_t at, uint8_t *page)
 	if (!is_header_of(page, looked_for))
 		return false;
 	memcpy(&last, page, sizeof(last));
-	/* a forgery has the same bytes: the real one lies where it says */
+	/* a forgery has the same bytes, but only the real header lies at the unit that it names */
 	if (at % KVBLK_DATA_ALIGN / PAGE != le32toh(last.unit) % 256)
 		return false;
 	last_at = at;
@@ -217,7 +213,7 @@ static void seal_forgery(uint8_t *page)
 	struct kvblk_d_record *rec = (void *)page;
 	uint64_t mac = rec->mac;
 
-	/* the sum is public knowledge, the MAC's key is not */
+	/* the attacker can compute the CRC, but not the MAC: its key is secret */
 	rec->crc = 0;
 	rec->mac = 0;
 	rec->crc = htole32(kv_crc32c(page, rec->header_units * PAGE));
@@ -225,9 +221,8 @@ static void seal_forgery(uint8_t *page)
 }
 
 /*
- * A payload of forgeries. Each page of it is, in turn: a header as it was, a
- * header moved to the place where this page will lie, the same for a key of
- * our own, a summary page, a superblock.
+ * Fill a payload with forgeries. Its pages are, in turn: a copied header, a header moved to the
+ * place of this page, the same for a key that was never put, a summary page, a superblock.
  */
 static void forge(uint8_t *buf, unsigned int i, uint32_t first_unit)
 {
@@ -301,7 +296,7 @@ TEST(writer_forges_records)
 		uint32_t next = le32toh(last.unit) + last.header_units +
 				units_of(last.length);
 
-		/* where the payload of the next one will begin */
+		/* @next + 1: the unit where the payload of the next record will begin */
 		forge(buf, i, next + 1);
 		ASSERT_EQ(kv_put(fd, HOSTILE + i, buf, HOSTILE_LEN).res,
 			  HOSTILE_LEN, "put of a block of forgeries");
@@ -345,7 +340,10 @@ static bool wipe_header(uint64_t at, uint8_t *page)
 
 static unsigned int nr_unlisted;
 
-/* Page i of a summary is the last but i of its segment; no flush covers it. */
+/*
+ * Zero a summary of an open segment. Page i of a summary is the last page but i of its segment,
+ * and no flush covers it.
+ */
 static bool wipe_summary(uint64_t at, uint8_t *page)
 {
 	const struct kvblk_d_summary *sum = (const void *)page;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Bad input: each field of each ioctl out of its range, bad pointers, huge
- * counts and sums that overflow get the errno that the top of <linux/kvblk.h>
- * promises, and nothing else happens.
+ * Bad input of the ioctls: each field out of its range, bad pointers, huge counts and sums that
+ * overflow. Each gets the errno that the top of <linux/kvblk.h> documents, and has no other
+ * effect.
  *
  * usage: guest_ioctl_input NODE [TEST...]
  */
@@ -12,18 +12,19 @@
 #include "kv_io.h"
 
 #define LEN		5000u
-#define CONTROL		3000000ull	/* a block that stays as it is */
-#define FRESH		3000001ull	/* a key that never gets a block */
+#define CONTROL		3000000ull	/* a block that must stay unchanged */
+#define FRESH		3000001ull	/* a key that must never have a block */
 #define KERNEL_ADDR	0xffffffff81000000ull
 #define NON_CANONICAL	0x8000000000000000ull
 
 static const char *node;
 static int fd;
 static uint8_t *buf, *put_buf;
-static uint8_t *readonly, *hole;	/* a read-only page; a page that is not there */
+/* @readonly: a read-only page; @hole: an unmapped page */
+static uint8_t *readonly, *hole;
 static struct kvblk_info info;
 
-/* Nothing changed: the control block is whole, the fresh key is absent. */
+/* Check that nothing changed: the control block is intact, the fresh key not present. */
 static void check_unchanged(const char *after)
 {
 	memset(buf, KV_UNTOUCHED, LEN);
@@ -34,9 +35,7 @@ static void check_unchanged(const char *after)
 	EXPECT_EQ(kv_size(fd, FRESH), 0, "a block was stored by: %s", after);
 }
 
-/* ---- single operations ------------------------------------------------ */
-
-/* One operation and all that it points to; a case spoils something of it. */
+/* One valid operation and all that it points to; each case spoils a part. */
 struct fixture {
 	struct kvblk_op op;
 	struct kv_key key, parent;
@@ -69,7 +68,7 @@ static void good_op(uint8_t opcode)
 
 struct op_case {
 	const char *name;
-	unsigned int ops;	/* tried on these */
+	unsigned int ops;	/* opcodes to try the case on */
 	int want;
 	void (*spoil)(void);
 };
@@ -156,7 +155,7 @@ SPOIL(sum_of_32_bits, f.op.nr_pieces = 1024;
 SPOIL(sum_of_many, f.op.nr_pieces = 1024;
       for (int i = 0; i < 1024; i++) f.pieces[i].length = 1 << 17)
 
-/* an extension that is good by itself, its own @statement */
+/* a spoiled extension: valid but for @statement */
 #define SPOIL_EXT(name, statement)					\
 static void name(void)							\
 {									\
@@ -192,7 +191,7 @@ SPOIL_EXT(parent_unasked, ext->parent = kv_addr(f.parent.bytes);
 	  ext->parent_len = f.parent.len)
 SPOIL_EXT(parent_no_len, ext->parent = kv_addr(f.parent.bytes))
 
-/* the same with room for a checksum */
+/* a spoiled extension with space for one checksum */
 #define SPOIL_SUMS(name, statement)	SPOIL_EXT(name,			\
 	ext->checksums = kv_addr(buf + 3 * LEN);			\
 	ext->nr_checksums = 1;						\
@@ -312,7 +311,7 @@ static const struct op_case op_cases[] = {
 	{ "room for checksums read-only", GET, -EFAULT, sums_readonly },
 };
 
-/* Alone, and between two good operations. */
+/* Run a case alone, then between two good operations. */
 static void try_op(const struct op_case *c, uint8_t opcode)
 {
 	struct kv_key key = kv_key(CONTROL);
@@ -354,7 +353,7 @@ TEST(operations)
 	PASSED("%u cases, alone and in the middle of a batch", n);
 }
 
-/* What looks odd but is allowed. */
+/* Unusual input that must be accepted. */
 TEST(odd_but_good)
 {
 	struct kvblk_result res;
@@ -365,7 +364,7 @@ TEST(odd_but_good)
 	f.op.nr_pieces = 2;
 	EXPECT_EQ(kv_one(fd, &f.op).res, LEN, "pieces up to the end of a mapping");
 	good_op(KVBLK_OP_GET);
-	f.op.layout_tag = 77;	/* is not asked for */
+	f.op.layout_tag = 77;	/* ignored without its flag */
 	res = kv_one(fd, &f.op);
 	EXPECT(res.res == LEN || res.res == -EINVAL,
 	       "a layout tag without the flag got %d", res.res);
@@ -383,13 +382,11 @@ TEST(odd_but_good)
 	PASSED("ends of mappings, read-only sources, the latest deadline");
 }
 
-/* ---- whole ioctls ----------------------------------------------------- */
-
 struct batch {
 	struct kvblk_submit io;
 	struct kvblk_op ops[2];
 	struct kvblk_result res[2];
-	uint8_t tail[64];	/* room behind, for larger structures */
+	uint8_t tail[64];	/* bytes behind the arrays, for sizes that are too large */
 };
 
 static struct batch b;
@@ -499,7 +496,7 @@ TEST(submit)
 		int err;
 
 		good_batch();
-		/* what is read behind the structure with a size too large */
+		/* with a size too large, the kernel reads these bytes behind the structure */
 		memset(b.tail, 1, sizeof(b.tail));
 		memcpy(hole - 2 * sizeof(b.ops[0]), b.ops, sizeof(b.ops));
 		c->spoil();
@@ -663,7 +660,7 @@ static const struct call_case lookup_cases[] = {
 	{ "reserved2", -EINVAL, l_reserved2 },
 };
 
-/* With a lease asked for too: an error must leave none behind. */
+/* Each case also asks for a lease: an error must leave none behind. */
 TEST(lookup)
 {
 	unsigned int n = 0;
@@ -809,7 +806,6 @@ TEST(small_structures)
 	PASSED("sizes, flags, tails and pointers of the five");
 }
 
-/* Bytes of a block that can be read by @fd, or why not. */
 static int get_by(int fd)
 {
 	return kv_get(fd, CONTROL, buf, LEN).res;
@@ -823,7 +819,7 @@ TEST(open_mode)
 		{ O_RDWR, LEN, LEN, 0, 0 },
 		{ O_RDONLY, LEN, -EBADF, -EBADF, 0 },
 		{ O_WRONLY, -EBADF, LEN, 0, -EBADF },
-		/* neither, as open(2) has it */
+		/* access mode 3: neither read nor write, see open(2) */
 		{ O_ACCMODE, -EBADF, -EBADF, -EBADF, -EBADF },
 	};
 
@@ -853,7 +849,6 @@ TEST(open_mode)
 		release.lease = cases[i].look ? 1 : l.io.lease;
 		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_LEASE_RELEASE, &release), cases[i].look,
 			  "release, mode %d", mode);
-		/* the rest works in any mode */
 		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_INFO, &seen), 0, "info, mode %d", mode);
 		EXPECT_EQ(kv_ioctl(way, KVBLK_IOC_CANCEL, &cancel), -ENOENT,
 			  "cancel, mode %d", mode);
@@ -889,13 +884,12 @@ TEST(no_such_ioctl)
 	PASSED("-ENOTTY for all others; no read, write or mmap");
 }
 
-/* A thread changes the structures while the kernel reads them. */
 TEST(the_largest_of_all)
 {
 	struct kvblk_op *ops = calloc(KVBLK_OPS_MAX, sizeof(*ops));
 	struct kvblk_result *res = calloc(KVBLK_OPS_MAX, sizeof(*res));
 
-	/* 1024 operations of 1024 pieces, 64 GiB in sum: bad one by one */
+	/* 1024 gets of 1024 pieces, 64 GiB in sum: valid, since the limit is per operation */
 	good_op(KVBLK_OP_GET);
 	for (unsigned int i = 0; i < KVBLK_PIECES_MAX; i++)
 		f.pieces[i] = kv_piece(buf, 65536);

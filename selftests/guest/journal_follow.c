@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Journals: who follows one knows which tagged blocks a pool has.
+ * Change feeds (journals): a reader that follows one knows which tagged blocks a pool has.
  *
  * usage: guest_journal_follow NODE follow STOP-FILE
- *	Follows, says so, and when the file is there waits until what it has is what a
- *	new journal tells, for a pass of the index' sweep at most. Prints
- *	"same=1 blocks=N stored=N removed=N".
+ *	Follows, and prints "following" once it has caught up. When STOP-FILE exists,
+ *	waits until its set is equal to that of a new journal, at most for one pass of
+ *	the index sweep. Prints "same=1 blocks=N stored=N removed=N".
  *	or: guest_journal_follow NODE input|late|end
- *	The interface: bad input; a reader who is late; a pool that goes.
+ *	The interface: bad input; a late reader; a pool that is destroyed.
  */
 #include <poll.h>
 #include <stdarg.h>
@@ -57,7 +57,7 @@ static int journal_must(uint32_t flags, uint32_t nr)
 	return ret;
 }
 
-/* Whole records, or a negative errno. */
+/* Read whole records. Returns their number or a negative errno. */
 static ssize_t take(int fd, struct kvblk_journal_record *records, size_t nr)
 {
 	ssize_t got = read(fd, records, nr * sizeof(*records));
@@ -69,10 +69,8 @@ static ssize_t take(int fd, struct kvblk_journal_record *records, size_t nr)
 	return got / (ssize_t)sizeof(*records);
 }
 
-/* ---- a set of tokens, open addressing ---- */
-
 struct set {
-	uint64_t token[SET_MAX], tag[SET_MAX];	/* tag 0: free, or gone */
+	uint64_t token[SET_MAX], tag[SET_MAX];	/* tag 0: free, or removed */
 	uint64_t blocks, stored, removed;
 };
 
@@ -80,7 +78,7 @@ static uint64_t *set_tag(struct set *set, uint64_t token)
 {
 	uint64_t at = kv_mix(token) % SET_MAX;
 
-	/* a place keeps its token: the test has few */
+	/* slots are never reused: the test has few tokens */
 	while (set->token[at] && set->token[at] != token)
 		at = (at + 1) % SET_MAX;
 	set->token[at] = token;
@@ -98,7 +96,7 @@ static void set_apply(struct set *set, const struct kvblk_journal_record *r)
 		*tag = r->caller_tag;
 		set->stored++;
 	} else if (r->op == KVBLK_JOURNAL_REMOVED) {
-		/* one that was over already is not told when a journal begins */
+		/* a new journal does not report the store of a block that has already expired */
 		if (*tag)
 			WANT(r->caller_tag, *tag, "removed with another tag than it had");
 		set->blocks -= !!*tag;
@@ -120,7 +118,6 @@ static bool set_same(const struct set *a, struct set *b)
 	return true;
 }
 
-/* What a new journal tells. */
 static void set_read(struct set *set)
 {
 	int fd = journal_must(KVBLK_JOURNAL_PRESENT, ROOM);
@@ -142,11 +139,9 @@ static void set_read(struct set *set)
 	}
 }
 
-/* ---- following ---- */
-
 static struct set followed, fresh;
 
-/* Applies what there is; false: nothing. */
+/* Apply the records that can be read now. Returns false if there were none. */
 static bool follow_some(int fd, uint64_t *seq)
 {
 	struct kvblk_journal_record records[RECORDS];
@@ -162,7 +157,7 @@ static bool follow_some(int fd, uint64_t *seq)
 			fflush(stdout);
 			continue;
 		}
-		/* what was there has none */
+		/* records of blocks present at the start have no number */
 		if (records[i].seq)
 			WANT(records[i].seq, ++*seq, "a number is missing");
 		set_apply(&followed, &records[i]);
@@ -196,8 +191,6 @@ static void follow(const char *stop_file)
 	       (unsigned long long)followed.removed);
 	wrong += !same;
 }
-
-/* ---- the interface ---- */
 
 static void input(void)
 {
@@ -241,13 +234,13 @@ static void input(void)
 	WANT(read(n, (void *)0xffffffff81000000ull, 1024) < 0 ? -errno : 0, -EFAULT, "the kernel");
 	WANT(take(n, records, 4), 1, "what could not be delivered comes again");
 	WANT(records[0].op, KVBLK_JOURNAL_CAUGHT_UP, "an empty pool");
-	/* no capability any more, from here on */
+	/* drops the capability for good */
 	if (setresuid(65534, 65534, 65534))
 		kv_die("setresuid");
 	WANT(journal(fd, 0, 1024), -EPERM, "without CAP_SYS_ADMIN");
 }
 
-/* Stores @nr blocks and removes them: twice as many records. */
+/* Store @nr blocks and delete them: two records each. */
 static void come_and_go(uint64_t first, unsigned int nr)
 {
 	int fd = kv_open(node);
@@ -266,7 +259,7 @@ static void late(void)
 	struct kvblk_journal_record records[2048];
 	ssize_t nr;
 
-	/* one that does not fit is enough: none is kept until it has been told */
+	/* one record that does not fit starts the loss: no more are kept until it is reported */
 	come_and_go(7000000, 520);
 	nr = take(fd, records, 2048);
 	WANT(nr, 1025, "1024 records and one that tells of others");
@@ -283,7 +276,7 @@ static void late(void)
 	come_and_go(7100000, 1);
 	WANT(take(fd, records, 2048), 2, "after it");
 	WANT(records[0].seq, 1041, "after it");
-	/* what was not read goes with it */
+	/* closing the journal drops the unread records */
 	come_and_go(7200000, 10);
 }
 
@@ -301,7 +294,7 @@ static void end(void)
 	while (poll(&ready, 1, -1) == 1 && !(ready.revents & POLLHUP))
 		usleep(10000);
 	nr = take(fd, records, 1024);
-	/* others' blocks may expire meanwhile */
+	/* skip the records of other blocks, which may expire meanwhile */
 	for (ssize_t i = 0; i < nr; i++)
 		own += records[i].caller_tag / 2 == 7300000 / 2;
 	WANT(own, 4, "what is left is read");

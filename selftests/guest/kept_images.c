@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blocks of a list: put, got or deleted. Kept images of pools come with such
- * lists (selftests/images), so what a line means never changes:
+ * Put, get or delete the blocks of a list. Kept images of pools have such lists
+ * (selftests/images), so the meaning of a line never changes:
  *
  *	NUMBER LENGTH TTL PRIORITY CALLER-TAG LAYOUT-TAG SUMS STATE
  *
- * The key is kv_key(NUMBER), the parent that of the number before, but for
- * every fourth; the bytes are kept_word()s. SUMS is 1 where the put brings the
- * checksums. A block whose STATE is "gone" must be a miss, any other must come
- * with its bytes, length and tags. '#' begins a line that says nothing.
+ * The key is kv_key(NUMBER). The parent is the key of NUMBER - 1, except for every fourth block,
+ * which has none. The bytes are kept_word()s. SUMS is 1 if the put passes checksums. A get of a
+ * block whose STATE is "gone" must miss; any other must return its bytes, length and tags. '#'
+ * begins a comment line.
  *
  * usage: guest_kept_images NODE put|get|delete <LIST
  *
- * Tells how many blocks were done as "here=N gone=N"; the exit code is 1 when one
- * was not as it should be, each of which is told.
+ * Prints "here=N gone=N", the number of blocks handled. The exit code is 1 if a block was wrong;
+ * each is reported.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ struct kept {
 static int fd;
 static unsigned int here, gone, wrong;
 
-/* What a page is filled with; so images are small. */
+/* Return the word that fills page @page. One word per page, so that the kept images are small. */
 static uint64_t kept_word(const struct kept *kept, uint64_t page)
 {
 	return kv_seed(kept->nr, kept->caller_tag) ^ page;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the test programs share: raw ioctls, numbered keys, and bytes that can
- * be checked without having been kept.
+ * Shared by the test programs: raw ioctls, numbered keys, and block contents that can be checked
+ * without a copy.
  *
- * The rule: a block's length and bytes follow from its key's number and its
- * caller tag, so a get can be judged by what it says about itself, and a byte
- * of any other block, version or place is seen as wrong.
+ * The rule: a block's length and bytes follow from its key's number and its caller tag. A get is
+ * therefore checked against its own result, and a byte of any other block, version or offset
+ * counts as wrong.
  */
 #ifndef KV_IO_H
 #define KV_IO_H
@@ -31,10 +31,10 @@
 #include <linux/kvblk.h>
 
 #define ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
-#define KV_UNTOUCHED	0xa5	/* what buffers of gets are filled with before */
+#define KV_UNTOUCHED	0xa5	/* fill of a get's buffer before the get */
 #define PAGE		4096ul
 
-/* Ends the program: the test's surroundings are broken. */
+/* Exit with 1: the environment of the test is broken. */
 static inline void __attribute__((format(printf, 1, 2), noreturn))
 kv_die(const char *format, ...)
 {
@@ -56,13 +56,12 @@ static inline uint64_t kv_mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-/* A generator for each thread; never the same for two seeds. */
+/* Return the next random number; each thread has its own @state. */
 static inline uint64_t kv_random(uint64_t *state)
 {
 	return kv_mix(++*state);
 }
 
-/* A uniform number below @below. */
 static inline uint64_t kv_below(uint64_t *state, uint64_t below)
 {
 	return kv_random(state) % below;
@@ -76,7 +75,9 @@ static inline uint64_t kv_now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* What is random in a run follows from its seed, which is told: KV_SEED=. */
+/*
+ * Return the seed of this run: KV_SEED, or a random one. Prints it so that a run can be repeated.
+ */
 static inline uint64_t kv_run_seed(void)
 {
 	const char *given = getenv("KV_SEED");
@@ -87,7 +88,10 @@ static inline uint64_t kv_run_seed(void)
 	return seed;
 }
 
-/* 4 on the debug kernel in QEMU, where all is slower: scales time limits. */
+/*
+ * Return the factor for time limits from KVBLK_SLOW: above 1 where the VM is slow, as the debug
+ * kernel in QEMU is.
+ */
 static inline unsigned int kv_slow(void)
 {
 	const char *slow = getenv("KVBLK_SLOW");
@@ -95,14 +99,12 @@ static inline unsigned int kv_slow(void)
 	return slow && atoi(slow) > 0 ? (unsigned int)atoi(slow) : 1;
 }
 
-/* ---- keys ------------------------------------------------------------- */
-
 struct kv_key {
 	uint16_t len;
 	uint8_t bytes[KVBLK_KEY_MAX];
 };
 
-/* The key of a number: 16 bytes, one in 8 longer, up to all 512. */
+/* Return the key of number @nr: 16 bytes long, but one key in 8 has up to 512. */
 static inline struct kv_key kv_key(uint64_t nr)
 {
 	struct kv_key key = { .len = 16 };
@@ -117,16 +119,14 @@ static inline struct kv_key kv_key(uint64_t nr)
 	return key;
 }
 
-/* ---- bytes ------------------------------------------------------------ */
-
 static inline uint64_t kv_seed(uint64_t nr, uint64_t tag)
 {
 	return kv_mix(kv_mix(nr) ^ tag);
 }
 
 /*
- * The 8 bytes at @word * 8 of a block. Each page starts anew from its number,
- * so that no page of any block equals another one's; in it words just step.
+ * Return the first word of page @page. Each page starts from its own number, so that no two pages
+ * of any blocks are equal; the words within a page differ by KV_STEP.
  */
 static inline uint64_t kv_page_word(uint64_t seed, uint64_t page)
 {
@@ -144,7 +144,6 @@ static inline uint8_t kv_byte(uint64_t seed, uint64_t at)
 	return (uint8_t)(word >> (at % 8 * 8));
 }
 
-/* Page @page of the block with this seed. */
 static inline void kv_page(uint64_t seed, uint64_t page, uint64_t *words)
 {
 	uint64_t word = kv_page_word(seed, page);
@@ -153,7 +152,7 @@ static inline void kv_page(uint64_t seed, uint64_t page, uint64_t *words)
 		words[i] = word;
 }
 
-/* Bytes @from to @from + @len of the block with this seed, to @buf. */
+/* Fill @buf with bytes @from to @from + @len of the block with seed @seed. */
 static inline void kv_fill(uint64_t seed, uint64_t from, void *buf, size_t len)
 {
 	uint64_t words[KV_PAGE_WORDS];
@@ -172,7 +171,9 @@ static inline void kv_fill(uint64_t seed, uint64_t from, void *buf, size_t len)
 	}
 }
 
-/* The first of @len bytes at @buf that is not as it should be, or -1. */
+/*
+ * Return the offset in @buf of the first byte that differs from the block with seed @seed, or -1.
+ */
 static inline ssize_t kv_wrong(uint64_t seed, uint64_t from, const void *buf,
 			       size_t len)
 {
@@ -197,7 +198,7 @@ static inline ssize_t kv_wrong(uint64_t seed, uint64_t from, const void *buf,
 	return -1;
 }
 
-/* The first of @len bytes that is not @value, or -1. */
+/* Return the offset of the first byte that is not @value, or -1. */
 static inline ssize_t kv_other_than(uint8_t value, const void *buf, size_t len)
 {
 	const uint8_t *p = buf;
@@ -218,7 +219,7 @@ static inline ssize_t kv_other_than(uint8_t value, const void *buf, size_t len)
 	return -1;
 }
 
-/* Bit by bit: another way than the kernel's. RFC 3720, B.4. */
+/* CRC-32C bit by bit (RFC 3720, B.4), independent of the kernel's implementation. */
 static inline uint32_t kv_crc32c(const void *buf, size_t len)
 {
 	const uint8_t *p = buf;
@@ -233,8 +234,8 @@ static inline uint32_t kv_crc32c(const void *buf, size_t len)
 }
 
 /*
- * After a failed get: the first byte that is neither zero nor untouched, or
- * -1.
+ * Check the buffer of a failed get. Returns the offset of the first byte that is neither zero nor
+ * KV_UNTOUCHED, or -1.
  */
 static inline ssize_t kv_leaked(const void *buf, size_t len)
 {
@@ -250,8 +251,8 @@ static inline ssize_t kv_leaked(const void *buf, size_t len)
 }
 
 /*
- * With KV_MEMORY in the environment, buffers are not only the host's: FILE,FILE...
- * are mapped stripe by stripe, in turn; "host" stands for anonymous memory.
+ * KV_MEMORY="FILE,FILE...": kv_alloc() maps its buffers stripe by stripe from these files in
+ * turn; the name "host" stands for anonymous memory.
  */
 #define KV_STRIPE	(256ul << 10)
 
@@ -292,13 +293,13 @@ static inline void *kv_map(size_t len, int flags)
 	return p;
 }
 
-/* Page-aligned memory of the host; lives until the program ends. */
+/* Allocate page-aligned host memory. Never freed. */
 static inline void *kv_alloc_host(size_t len)
 {
 	return kv_map((len + PAGE - 1) / PAGE * PAGE, MAP_POPULATE);
 }
 
-/* The same, for kv_ioctl32(). */
+/* Allocate page-aligned host memory below 4 GiB, for kv_ioctl32(). Never freed. */
 static inline void *kv_alloc_low(size_t len)
 {
 #ifdef MAP_32BIT
@@ -309,8 +310,8 @@ static inline void *kv_alloc_low(size_t len)
 }
 
 /*
- * With KV_REGISTER in the environment, pieces of such buffers are registered
- * memory of the file that was opened first; all operations are to be its.
+ * KV_REGISTER: buffers of kv_alloc() are registered with the first file that was opened, and
+ * pieces in them are passed by handle. All operations must then use that file.
  */
 static struct {
 	uintptr_t addr;
@@ -320,7 +321,7 @@ static struct {
 static unsigned int kv_nr_buffers;
 static int kv_first_fd = -1;
 
-/* The same, unless KV_MEMORY says otherwise. */
+/* Allocate a page-aligned buffer, of the memory that KV_MEMORY names. Never freed. */
 static inline void *kv_alloc(size_t len)
 {
 	size_t whole = (len + PAGE - 1) / PAGE * PAGE;
@@ -341,8 +342,6 @@ static inline void *kv_alloc(size_t len)
 	return p;
 }
 
-/* ---- ioctls ----------------------------------------------------------- */
-
 static inline int kv_open(const char *path)
 {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -355,9 +354,8 @@ static inline int kv_open(const char *path)
 }
 
 /*
- * With KV_ENGINE=uring in the environment everything goes through a ring, one
- * for each thread: operations of a batch as commands of their own; with KV_ASYNC, too,
- * the ring's workers issue them.
+ * KV_ENGINE=uring: everything is submitted through a ring, one per thread; each operation of a
+ * batch is a command of its own. With KV_ASYNC the ring's workers issue the commands.
  */
 #define KV_RING_ENTRIES	1024u
 
@@ -403,7 +401,7 @@ static inline struct io_uring *kv_ring(void)
 	return ring;
 }
 
-/* In a child: the parent's ring is not its own. */
+/* Drop the parent's ring in a child process, because a ring belongs to the process that made it. */
 static inline void kv_ring_forget(void)
 {
 	if (kv_uses_rings())
@@ -411,8 +409,8 @@ static inline void kv_ring_forget(void)
 }
 
 /*
- * A command for @fd; its command area is zero. Not inline, for the compiler
- * would take a 128-byte entry for one of 64.
+ * Return an SQE for command @command on @fd, with a zeroed command area. Not inline, or else the
+ * compiler takes a 128-byte entry for one of 64 bytes.
  */
 static __attribute__((noinline)) struct io_uring_sqe *kv_sqe(struct io_uring *ring, int fd,
 					  unsigned long command, uint64_t user_data)
@@ -431,7 +429,7 @@ static __attribute__((noinline)) struct io_uring_sqe *kv_sqe(struct io_uring *ri
 	return sqe;
 }
 
-/* A command that is told by an address. */
+/* Return an SQE whose command area holds the address of its argument. */
 static inline struct io_uring_sqe *kv_sqe_addr(struct io_uring *ring, int fd,
 					       unsigned long command, const void *arg,
 					       uint64_t user_data)
@@ -443,13 +441,12 @@ static inline struct io_uring_sqe *kv_sqe_addr(struct io_uring *ring, int fd,
 	return sqe;
 }
 
-/* A completion, out of the ring. */
 struct kv_cqe {
 	uint64_t user_data;
 	int res;
 };
 
-/* The next completion; ends the program when there is none. */
+/* Wait for the next completion and return a copy. Exits on an error. */
 static inline struct kv_cqe kv_cqe(struct io_uring *ring, uint64_t *extra)
 {
 	struct io_uring_cqe *cqe;
@@ -470,7 +467,7 @@ static inline struct kv_cqe kv_cqe(struct io_uring *ring, uint64_t *extra)
 	return copy;
 }
 
-/* Again when there is no memory for a request: a test may want it so. */
+/* Submit; retry on -EAGAIN, because a test may make the allocation of requests fail. */
 static inline int kv_ring_send(struct io_uring *ring)
 {
 	int n;
@@ -490,7 +487,7 @@ static inline int kv_ring_call(int fd, unsigned long command, void *arg)
 	return kv_cqe(ring, NULL).res;
 }
 
-/* ioctl(2) with the errno as a negative result. */
+/* Call ioctl(2). Returns 0 or a negative errno. */
 static inline int kv_ioctl(int fd, unsigned long command, void *arg)
 {
 	if (kv_uses_rings() && _IOC_TYPE(command) == KVBLK_IOC_TYPE)
@@ -506,7 +503,10 @@ static inline void kv_int80_fault(int signal)
 	siglongjmp(kv_no_int80, signal);
 }
 
-/* System call @nr as a program of 32 bits makes it; -ENOSYS: the instruction faults. */
+/*
+ * Make system call @nr through int $0x80, as a 32-bit program does. Returns its result, or
+ * -ENOSYS if the instruction faults.
+ */
 static inline int kv_int80(unsigned int nr, unsigned int a, unsigned int b, unsigned int c)
 {
 	struct sigaction action = { .sa_handler = kv_int80_fault }, before;
@@ -526,14 +526,14 @@ static inline int kv_int80(unsigned int nr, unsigned int a, unsigned int b, unsi
 #endif
 
 /*
- * ioctl(2) as a program of 32 bits calls it, which must have all its memory below 4 GiB
- * (kv_alloc_low()); the errno as a negative result. -ENOSYS: this kernel has no such
+ * Call ioctl(2) as a 32-bit program does; all memory involved must be below 4 GiB
+ * (kv_alloc_low()). Returns 0 or a negative errno, -ENOSYS if this kernel does not run 32-bit
  * programs.
  */
 static inline int kv_ioctl32(int fd, unsigned long command, void *arg)
 {
 #ifdef __x86_64__
-	/* getpid(2): where all calls are of 64 bits, 20 and 54 are other ones */
+	/* Probe with getpid(2): without 32-bit entry, calls 20 and 54 are other system calls. */
 	if (kv_int80(20, ~0u, 0, 0) == getpid())
 		return kv_int80(54, (unsigned int)fd, (unsigned int)command,
 				(unsigned int)(uintptr_t)arg);
@@ -560,7 +560,7 @@ static inline struct kvblk_piece kv_piece(const void *p, size_t len)
 	return (struct kvblk_piece){ .addr = kv_addr(p), .length = (uint32_t)len };
 }
 
-/* What is in a buffer that is to be registered, and back. */
+/* Turn an address within a registered buffer into handle and offset, or back if @back. */
 static inline void kv_use_region(struct kvblk_piece *piece, bool back)
 {
 	for (unsigned int i = 0; i < kv_nr_buffers; i++) {
@@ -604,7 +604,7 @@ static inline void kv_use_regions(const struct kvblk_op *ops, uint32_t nr, bool 
 	}
 }
 
-/* @key and @pieces must outlive the operation. */
+/* Return an operation. @key and @pieces must outlive it. */
 static inline struct kvblk_op kv_op(uint8_t opcode, const struct kv_key *key,
 				    const struct kvblk_piece *pieces,
 				    uint16_t nr_pieces)
@@ -618,7 +618,7 @@ static inline struct kvblk_op kv_op(uint8_t opcode, const struct kv_key *key,
 	};
 }
 
-/* The extra word of a completion says what the result does. */
+/* Exit unless the extra word of a completion agrees with its result. */
 static inline void kv_check_extra(uint64_t extra, const struct kvblk_result *res)
 {
 	uint64_t want = res->res < 0 ? res->value_len : res->layout_tag;
@@ -631,7 +631,7 @@ static inline void kv_check_extra(uint64_t extra, const struct kvblk_result *res
 	}
 }
 
-/* @op and @result (or NULL) must outlive the operation, as must what comes back. */
+/* Return the command area for @op. @op and @result (NULL: none) must outlive the command. */
 static inline struct kvblk_uring_op kv_uring_op(const struct kvblk_op *op,
 						struct kvblk_result *result)
 {
@@ -671,7 +671,7 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 		struct kv_cqe cqe = kv_cqe(ring, &extra);
 		struct kvblk_result *res = &results[cqe.user_data];
 
-		/* refused before it was an operation: there is no result */
+		/* A command that is rejected before it becomes an operation fills no result. */
 		if (cqe.res < 0 && res->res == -1 && cqe.res != -1)
 			*res = (struct kvblk_result){
 				.cookie = ops[cqe.user_data].cookie,
@@ -712,7 +712,7 @@ static inline int kv_submit(int fd, const struct kvblk_op *ops,
 	return err;
 }
 
-/* One operation; an error of the whole ioctl ends the program. */
+/* Submit one operation and return its result. Exits if the ioctl itself fails. */
 static inline struct kvblk_result kv_one(int fd, const struct kvblk_op *op)
 {
 	struct kvblk_result result;
@@ -725,7 +725,6 @@ static inline struct kvblk_result kv_one(int fd, const struct kvblk_op *op)
 	return result;
 }
 
-/* Put @len bytes at @buf under key number @nr, with this caller tag. */
 static inline struct kvblk_result kv_put_tagged(int fd, uint64_t nr,
 						const void *buf, size_t len,
 						uint64_t tag)
@@ -762,7 +761,7 @@ static inline struct kvblk_result kv_delete(int fd, uint64_t nr)
 	return kv_one(fd, &op);
 }
 
-/* Is key number @nr present, and how long is its block (0: absent)? */
+/* Look up key number @nr. Returns the length of its block, 0 if not present. */
 static inline uint32_t kv_size(int fd, uint64_t nr)
 {
 	struct kv_key key = kv_key(nr);

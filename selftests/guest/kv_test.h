@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A harness of the size that these tests need, in the manner of kselftest:
- * TAP on stdout, exit code 0 (passed), 1 (failed) or 4 (skipped).
+ * Minimal test harness in the manner of kselftest: TAP on stdout, exit code 0 (passed), 1
+ * (failed) or 4 (skipped).
  *
- * EXPECT() notes a failure and goes on, from any thread; ASSERT() ends the
- * test, from its own thread only. After its condition each takes a format that
- * says what was being tried. PASSED() tells what a passing test has shown.
+ * EXPECT() records a failure and continues, from any thread. ASSERT() ends the test, from the
+ * test's own thread only. Both take a format after the condition that names what was tried.
+ * PASSED() prints what a passing test has shown.
  */
 #ifndef KV_TEST_H
 #define KV_TEST_H
@@ -46,7 +46,7 @@ static char kv_note[160];
 	}								\
 	static void test_##test(void)
 
-/* A test fails by its thousandth byte as by its first: some lines will do. */
+/* A loop over bytes may fail thousands of times: print the first failures only. */
 #define KV_FAILURES_SHOWN	20
 
 static inline void __attribute__((format(printf, 3, 4)))
@@ -127,7 +127,7 @@ static void __attribute__((noinline)) kv_run_test(const struct kv_test *test)
 		test->run();
 }
 
-/* Runs the tests that @names name, or all; returns the exit code. */
+/* Run the tests listed in @names, or all if @nr is 0. Returns the exit code. */
 static inline int kv_run_tests(int nr, char **names)
 {
 	unsigned int count = 0, failed = 0, skipped = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Lookups tell exactly what is there, and what is leased stays, however much
- * is written, until the lease ends.
+ * Lookups report exactly the blocks that are present. Leased blocks stay until the lease ends,
+ * however much is written.
  *
  * usage: guest_lookup_lease NODE [TEST...]
  *
- * The tests of leases write the pool several times over, and set the pool's
- * lease_keys_max through sysfs. With KV_DRAM in the environment puts land in the
- * host's memory. With KV_STARVE fault injection is quiet and looks at the module alone.
+ * The tests of leases write the pool several times over, and set the pool's lease_keys_max
+ * through sysfs. KV_DRAM: puts are stored in host memory first. KV_STARVE: fault injection is set
+ * up, silent, and limited to the module's allocations.
  */
 #include "kv_test.h"
 #include "kv_io.h"
@@ -17,7 +17,7 @@ static int fd;
 static struct kvblk_info info;
 static uint64_t next_key = 2000000;
 static uint8_t *buf;
-static bool in_memory;	/* where puts land */
+static bool in_memory;	/* puts are stored in DRAM first */
 #define BUF_LEN		(8ul << 20)
 
 static uint64_t new_keys(unsigned int nr)
@@ -26,7 +26,7 @@ static uint64_t new_keys(unsigned int nr)
 	return next_key - nr;
 }
 
-/* What a lookup answers, and room that it must not write to. */
+/* A lookup's output arrays, each with spare bytes that must stay untouched. */
 struct answer {
 	struct kvblk_lookup io;
 	uint8_t *bitmap;
@@ -76,7 +76,7 @@ static int lookup(int file, struct answer *a, const void *keys,
 	return kv_ioctl(file, KVBLK_IOC_LOOKUP, &a->io);
 }
 
-/* Keys @nr.. packed, with their lengths. */
+/* Return keys @nr to @nr + @count - 1, packed, and their lengths in @lens. */
 static uint8_t *pack(uint64_t nr, unsigned int count, uint16_t *lens)
 {
 	uint8_t *blob = malloc((size_t)count * KVBLK_KEY_MAX + 1), *p = blob + 1;
@@ -88,7 +88,7 @@ static uint8_t *pack(uint64_t nr, unsigned int count, uint16_t *lens)
 		memcpy(p, key.bytes, key.len);
 		p += key.len;
 	}
-	return blob;	/* the keys begin at an odd address, blob + 1 */
+	return blob;	/* the keys begin at blob + 1, an odd address */
 }
 
 static int lookup_keys(int file, struct answer *a, uint64_t nr,
@@ -115,7 +115,7 @@ static void put_nr(uint64_t nr)
 		  len_of(nr), "put of block %llu", (unsigned long long)nr);
 }
 
-/* All of an answer about keys @nr.., of which @present() ones are there. */
+/* Check all of an answer about keys from @nr on, of which those with @present() are stored. */
 static void check_answer(const struct answer *a, uint64_t nr, unsigned int count,
 			 bool (*present)(unsigned int), bool prefix)
 {
@@ -204,7 +204,7 @@ TEST(what_is_there)
 
 TEST(stride)
 {
-	/* kv_key() of these is 16 bytes, if no multiple of 8 is crossed */
+	/* kv_key() returns 16 bytes, unless the number is 7 modulo 8 */
 	uint64_t nr = (new_keys(16) + 7) / 8 * 8;
 	uint8_t blob[7 * 16 + 1];
 	struct answer a;
@@ -272,14 +272,12 @@ TEST(as_many_as_allowed)
 	PASSED("%u keys in %llu ms", nr, (unsigned long long)start);
 }
 
-/* ---- leases ----------------------------------------------------------- */
-
 #define PRESSURE_LEN	(256ul << 10)
 #define PRESSURE_BATCH	16u
 
 /*
- * Write @times the pool's capacity. @hot: each block is looked for once more,
- * so that reclaim keeps many of them, and segments of kept blocks turn over.
+ * Write @times the pool's capacity. If @hot, look each block up once more, so that reclaim
+ * reinserts many of them and their segments are rewritten too.
  */
 static void pressure(unsigned int times, bool hot)
 {
@@ -439,7 +437,7 @@ TEST(delete_of_a_leased_block)
 	PASSED("it is gone, and its key can be used again");
 }
 
-/* A lease pins; release and close let go. */
+/* A lease pins its blocks; release and close unpin them. */
 TEST(leased_blocks_survive_pressure)
 {
 	uint64_t kept = new_keys(LEASED), dropped, closed, id;
@@ -483,7 +481,6 @@ TEST(leased_blocks_survive_pressure)
 	PASSED("%u blocks, with the pool written several times", LEASED);
 }
 
-/* Sets the file @name of the pool's directory in sysfs. */
 static void set_value(const char *name, unsigned long long value)
 {
 	char path[128];
@@ -527,7 +524,7 @@ TEST(limit_of_leases)
 	PASSED("the first ones are leased, each file has its own limit");
 }
 
-/* An open file that leases all that it may leaves the rest to others. */
+/* A file that leases all that it may leaves a share for other files. */
 TEST(shares_of_leases)
 {
 	const unsigned int count = 80, files = 4;
@@ -535,7 +532,7 @@ TEST(shares_of_leases)
 	uint64_t nr = 0, all;
 	int file[4];
 
-	/* the pool is full: until reclaim has made its room, it may take some of them */
+	/* the pool is full: reclaim may evict some of these blocks while it frees segments */
 	for (unsigned int tries = 0; present < count && tries < 20; tries++) {
 		struct answer a;
 
@@ -553,7 +550,7 @@ TEST(shares_of_leases)
 		unsigned int got = 0;
 
 		file[f] = kv_open(node);
-		/* what leaves memory at that moment can't be leased */
+		/* a block that is being demoted at this moment cannot be leased */
 		for (unsigned int tries = 0; !got && tries < 100; tries++) {
 			for (unsigned int i = total; i < count; i++) {
 				struct answer a;
@@ -573,7 +570,7 @@ TEST(shares_of_leases)
 		total += got;
 	}
 	EXPECT(total < count, "all %u blocks could be leased", count);
-	/* what others have leased already costs nothing */
+	/* a block that another file has leased costs nothing */
 	all = lease(fd, nr, total, 60000, total);
 	EXPECT_EQ(release(fd, all), 0, "release");
 	for (unsigned int f = 0; f < files; f++)
@@ -581,7 +578,6 @@ TEST(shares_of_leases)
 	PASSED("%u blocks by %u files, each at most half of what was left", total, files);
 }
 
-/* The number in the file @name of the pool's directory in sysfs. */
 static unsigned long long pool_value(const char *name)
 {
 	unsigned long long value = 0;
@@ -596,7 +592,7 @@ static unsigned long long pool_value(const char *name)
 	return value;
 }
 
-/* Leased blocks that leave memory find members of which no more is leased than may be. */
+/* Leases in DRAM do not exceed the members' limit, since leased blocks must be demotable. */
 TEST(leases_in_large_memory)
 {
 	const unsigned int count = 60, permille = 50;
@@ -632,7 +628,6 @@ TEST(leases_in_large_memory)
 	PASSED("%llu bytes", leased);
 }
 
-/* Bytes of pinned or locked memory. */
 static unsigned long locked_memory(void)
 {
 	unsigned long kib, sum = 0;
@@ -648,7 +643,7 @@ static unsigned long locked_memory(void)
 	return sum;
 }
 
-/* An ioctl whose answer can't be written leaves nothing behind. */
+/* An ioctl whose output cannot be written leaves nothing behind. */
 TEST(answers_that_cannot_be_written)
 {
 	uint64_t nr = new_keys(4);
@@ -682,7 +677,7 @@ TEST(answers_that_cannot_be_written)
 	PASSED("no lease and no registered memory is left");
 }
 
-/* Thousands of leases, released newest first, at random, or by their end. */
+/* Thousands of leases, released newest first, at random, or by their deadline. */
 TEST(many_leases)
 {
 	enum { NR = 3000 };
@@ -706,7 +701,10 @@ TEST(many_leases)
 	PASSED("%u leases over, none is left", NR);
 }
 
-/* Has the task's @nth allocation or copy fail. Returns how many were still to come. */
+/*
+ * Make the task's @nth allocation or copy from now on fail; 0: none. Returns how many were left
+ * of the previous setting.
+ */
 static unsigned int fail_nth(unsigned int nth)
 {
 	int file = open("/proc/thread-self/fail-nth", O_RDWR);
@@ -719,10 +717,10 @@ static unsigned int fail_nth(unsigned int nth)
 	return (unsigned int)atoi(text);
 }
 
-/* All is leased, or the error tells why nothing is. */
+/* With any one failure, either all keys are leased or an error is returned and none is. */
 TEST(lease_without_memory)
 {
-	const unsigned int count = 150;	/* in several steps */
+	const unsigned int count = 150;	/* enough for several steps */
 	const char *depth = getenv("KVBLK_DEPTH");
 	bool each = depth && !strcmp(depth, "all");
 	unsigned int nth = 0, enomem = 0;

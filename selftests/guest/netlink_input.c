@@ -2,10 +2,10 @@
 /*
  * guest_netlink_input POOL MEMBER SPARE [TEST...]: bad input of the netlink family.
  *
- * POOL is up and idle, MEMBER its one member's name (for the test routes it may be
- * dead), SPARE the path of a blank device of 100 MiB or more. Each request here is refused: with the errno that
- * uapi/netlink/kvblk.yaml promises, with a sentence, and with all pools and
- * members, and what is on SPARE, as they were.
+ * POOL: up and idle. MEMBER: the name of its only member, which may be dead in the test "routes".
+ * SPARE: the path of a blank device of 100 MiB or more. Each request is rejected with the errno
+ * that uapi/netlink/kvblk.yaml documents and with a message. All pools, members and the content
+ * of SPARE stay unchanged.
  */
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -32,9 +32,6 @@ static size_t recv_size = 1 << 15;
 static uint16_t family;
 static unsigned int nr_refused;
 
-/* ---- requests and answers ---- */
-
-/* A message in the making. */
 struct req {
 	union {
 		struct nlmsghdr hdr;
@@ -42,14 +39,13 @@ struct req {
 	};
 };
 
-/* What the kernel said to it. */
 struct answer {
 	int err;		/* errno, 0: accepted */
-	char text[256];		/* its sentence */
+	char text[256];		/* message of an error */
 	char reply[65536];	/* attributes of all messages */
 	size_t len;
 	unsigned int messages;
-	unsigned int parts;	/* it came in */
+	unsigned int parts;	/* datagrams received */
 };
 
 static int open_socket(void)
@@ -83,7 +79,7 @@ static void begin(struct req *req, int cmd, int flags)
 	genl->version = KVBLK_FAMILY_VERSION;
 }
 
-/* Appends an attribute; room for it is the caller's care. */
+/* Append an attribute; the caller ensures that it fits. */
 static struct nlattr *put(struct req *req, int type, const void *data,
 			  size_t len)
 {
@@ -133,7 +129,7 @@ static void put_member(struct req *req, const char *path, uint32_t segment_size)
 	nest_end(req, attr);
 }
 
-/* The first attribute of a type in @len bytes of attributes, or NULL. */
+/* Return the first attribute of type @type in @len bytes of attributes, or NULL. */
 static const struct nlattr *find(const void *attrs, size_t len, int type)
 {
 	const struct nlattr *attr = attrs;
@@ -161,7 +157,7 @@ static void take_error(struct answer *answer, const struct nlmsghdr *hdr)
 	answer->err = -e->error;
 	if (!(hdr->nlmsg_flags & NLM_F_ACK_TLVS))
 		return;
-	/* an error has the request's header, a dump's end the errno alone */
+	/* an error repeats the request's header, the end of a dump has the errno only */
 	tlvs += hdr->nlmsg_type == NLMSG_ERROR ? sizeof(*e) : NLMSG_ALIGN(sizeof(int));
 	text = find(tlvs, (const char *)hdr + hdr->nlmsg_len - tlvs,
 		    NLMSGERR_ATTR_MSG);
@@ -183,7 +179,7 @@ static void take_reply(struct answer *answer, const struct nlmsghdr *hdr)
 	answer->messages++;
 }
 
-/* Sends @req through @fd and takes all that comes back. */
+/* Send @req through @fd and receive the whole response. */
 static void talk_through(int fd, struct req *req, struct answer *answer)
 {
 	static uint32_t seq;
@@ -224,7 +220,6 @@ static void talk(struct req *req, struct answer *answer)
 	talk_through(sock, req, answer);
 }
 
-/* The family's id, 0 when there is none. */
 static uint16_t find_family(int fd)
 {
 	static struct req req;
@@ -239,8 +234,6 @@ static uint16_t find_family(int fd)
 	return id ? *(const uint16_t *)((const char *)id + NLA_HDRLEN) : 0;
 }
 
-/* ---- what must not change ---- */
-
 #define SPARE_BYTES	(1 << 20)
 
 struct picture {
@@ -249,7 +242,7 @@ struct picture {
 	char spare[SPARE_BYTES];
 };
 
-/* I/O of the checkpoints comes and goes. */
+/* Clear the in-flight counts, because I/O of checkpoints changes them at any time. */
 static void forget_inflight(struct answer *answer)
 {
 	char *p = answer->reply;
@@ -299,7 +292,7 @@ static bool same_picture(const struct picture *a, const struct picture *b)
 
 static struct picture before, after;
 
-/* A new pool opens segments for a while. */
+/* Wait until two pictures are equal: a new pool opens segments for a while. */
 static void settle(void)
 {
 	for (int i = 0; i < 100; i++) {
@@ -312,7 +305,7 @@ static void settle(void)
 	ASSERT(false, "the pool does not come to rest");
 }
 
-/* @req is refused as it should be. */
+/* Check that @req is rejected with @err and changes nothing. */
 static void __attribute__((format(printf, 3, 4)))
 refused(struct req *req, int err, const char *format, ...)
 {
@@ -323,7 +316,10 @@ refused(struct req *req, int err, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(what, sizeof(what), format, args);
 	va_end(args);
-	/* what takes long goes on behind the answer, and is refused there */
+	/*
+	 * a request that takes over 5 s gets EINPROGRESS and continues: repeat until it is
+	 * rejected
+	 */
 	for (int i = 0; i < 20; i++) {
 		talk(req, &answer);
 		if (answer.err != EINPROGRESS)
@@ -341,9 +337,7 @@ refused(struct req *req, int err, const char *format, ...)
 	nr_refused++;
 }
 
-/* ---- names ---- */
-
-/* Begins a pool-create that lacks nothing but what the caller leaves out. */
+/* Begin a pool-create request that is valid once the caller adds a member. */
 static void create(struct req *req, const char *name)
 {
 	begin(req, KVBLK_CMD_POOL_CREATE, 0);
@@ -400,7 +394,7 @@ TEST(pool_names)
 	refused(&req, EEXIST, "create a pool that is there");
 }
 
-/* Requests that name a pool, in which attribute, and whether they are dumps. */
+/* Requests that name a pool: the attribute, and whether it is a dump. */
 static const struct {
 	int cmd;
 	int attr;
@@ -419,7 +413,7 @@ static const struct {
 	{ KVBLK_CMD_ROUTE_GET, KVBLK_A_ROUTE_POOL, NLM_F_DUMP, "route dump" },
 };
 
-/* All but the pool's name that such a request needs. */
+/* Append all attributes that such a request needs, except for the pool's name. */
 static void put_rest(struct req *req, int cmd, int flags)
 {
 	if (cmd == KVBLK_CMD_MEMBER_ADD)
@@ -490,7 +484,7 @@ static bool member_is_dead(void)
 	       KVBLK_MEMBER_STATUS_DEAD;
 }
 
-/* The one request that must name a member in a dump; a dead one reaches nothing. */
+/* Route dumps must name a member; a dead member has no routes. */
 TEST(routes)
 {
 	static struct answer answer;
@@ -522,7 +516,7 @@ TEST(routes)
 	EXPECT_EQ(answer.err, 0, "routes of %s", member);
 }
 
-/* Where a tenant may be named; only "default" is there. */
+/* Requests that may name a tenant; only "default" exists. */
 TEST(tenants)
 {
 	static const struct {
@@ -610,7 +604,7 @@ TEST(member_names)
 	}
 }
 
-/* What a dump of statistics is about is one of a few things, and asked in dumps only. */
+/* A statistics dump has exactly one known scope; a single request has none. */
 TEST(stats_scopes)
 {
 	static struct req req;
@@ -637,9 +631,6 @@ TEST(stats_scopes)
 	refused(&req, EINVAL, "a dump of one member");
 }
 
-/* ---- devices ---- */
-
-/* Tries @path in both requests that take one. */
 static void bad_path(const char *path, int err, const char *what)
 {
 	static struct req req;
@@ -670,7 +661,7 @@ TEST(paths)
 	bad_path("/dev/\xe9", EINVAL, "path that is no ASCII");
 }
 
-/* A new member's name, and where its device is: texts that terminals and scrapes take. */
+/* A member's name and place accept only text that is safe for terminals and metrics. */
 TEST(texts_of_members)
 {
 	static const struct {
@@ -851,7 +842,7 @@ TEST(uuids)
 	refused(&req, EINVAL, "remove by name and uuid");
 }
 
-/* A device that is somebody else's is not taken without "format". */
+/* A device with unknown data is not used without "format". */
 TEST(foreign_data)
 {
 	static char zero[4096] __attribute__((aligned(4096)));
@@ -877,8 +868,6 @@ TEST(foreign_data)
 	ASSERT_EQ(pwrite(fd, zero, sizeof(zero), 0), sizeof(zero), "%s", spare);
 	close(fd);
 }
-
-/* ---- numbers ---- */
 
 TEST(flags)
 {
@@ -922,16 +911,14 @@ TEST(index_slots)
 		refused(&req, EINVAL, "create, %llu index slots",
 			(unsigned long long)bad[i]);
 	}
-	/* allowed, but more than the machine has */
+	/* valid, but more memory than the machine has */
 	create(&req, "newpool");
 	put_u64(&req, KVBLK_A_POOL_INDEX_SLOTS, 1ull << 36);
 	put_member(&req, spare, 8 << 20);
 	refused(&req, ENOMEM, "create, an index of 2 TiB");
 }
 
-/* ---- the encoding ---- */
-
-/* Each attribute of a number, in each size but those it may have. */
+/* Each numeric attribute in each invalid size. */
 TEST(sizes)
 {
 	static const char bytes[64];
@@ -1049,9 +1036,7 @@ TEST(nesting)
 	refused(&req, EINVAL, "attribute shorter than its header");
 }
 
-/* ---- who may ---- */
-
-/* A request of each kind that would succeed for an administrator. */
+/* Build request number @i, which would succeed for an administrator. */
 static void privileged(struct req *req, int i)
 {
 	switch (i) {
@@ -1087,7 +1072,6 @@ static void lower_all(void)
 		exit(KSFT_FAIL);
 }
 
-/* All capabilities but the one that counts. */
 static void lower_sys_admin(void)
 {
 	struct __user_cap_header_struct header = {
@@ -1103,14 +1087,13 @@ static void lower_sys_admin(void)
 		exit(KSFT_FAIL);
 }
 
-/* Root, but of a user namespace of his own. */
 static void lower_namespace(void)
 {
 	if (unshare(CLONE_NEWUSER))
 		exit(KSFT_SKIP);
 }
 
-/* As somebody less privileged: each request is refused, each question answered. */
+/* Run without privilege: changes are rejected, queries answered. */
 static void try_as(void (*lower)(void), bool old_socket, const char *who)
 {
 	static struct req req;
@@ -1192,9 +1175,7 @@ TEST(network_namespace)
 	EXPECT_EQ(status, 0, "the family shows in another network namespace");
 }
 
-/* ---- what is there is told ---- */
-
-/* A pool's node being open keeps it, as long as nobody forces. */
+/* An open node keeps the pool from being destroyed, unless forced. */
 TEST(busy_pool)
 {
 	static struct req req;
@@ -1291,9 +1272,9 @@ TEST(answers)
 		     KVBLK_A_COUNTER_LOOKUPS), "no member looks up");
 }
 
-#define CHURN	"churn"		/* this pool comes and goes */
+#define CHURN	"churn"		/* created and destroyed meanwhile */
 
-/* Names of pools, and of members where there are any, in a dump's answer. */
+/* List the names of pools and members in a dump; @member_type -1: pools only. */
 static size_t names(const struct answer *answer, int pool_type, int member_type,
 		    char *out, size_t size)
 {
@@ -1318,7 +1299,7 @@ static size_t names(const struct answer *answer, int pool_type, int member_type,
 	return len;
 }
 
-/* Dumps that take many parts tell of each pool and member once. */
+/* A dump of many datagrams reports each pool and member exactly once. */
 TEST(dumps)
 {
 	static const struct {
@@ -1341,7 +1322,7 @@ TEST(dumps)
 	unsigned int parts = 0;
 	int fd = open_socket();
 
-	/* the kernel makes its parts as large as the largest read so far */
+	/* the kernel sizes a dump's datagrams by the largest read of the socket so far */
 	recv_size = 4096;
 	for (int round = 0; round < 100; round++) {
 		for (int i = 0; i < nr; i++) {

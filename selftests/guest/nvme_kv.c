@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * NVMe's key-value commands on the node that takes them, by each way that the nvme
- * driver has: two forms of an ioctl, vectors, commands of io_uring.
+ * NVMe key-value commands on the NVMe node, through each path of the nvme driver: two forms of
+ * the ioctl, vectors, commands of io_uring.
  *
  * usage: guest_nvme_kv NVME_NODE NODE [TEST...]
  */
@@ -40,17 +40,16 @@
 
 static const char *path, *native_path;
 static int fd, native;
-static uint8_t *bytes, *room;	/* ROOM of each */
+static uint8_t *bytes, *room;	/* ROOM bytes each */
 static uint64_t next_key = 1;
 
-/* The ways that a command can go. */
 enum way { IOCTL, IOCTL64, VECTOR, RING, SMALL_RING, RING_VECTOR, RING_FIXED, WAYS };
 
 static const char *const way_names[] = {
 	"ioctl", "ioctl64", "vector", "ring", "small ring", "ring's vector", "ring's buffer",
 };
 
-static struct io_uring rings[2];	/* with large completions, and without */
+static struct io_uring rings[2];	/* with 32-byte completions, and with 16-byte ones */
 
 static struct nvme_uring_cmd command(uint8_t opcode, const void *key, uint8_t len)
 {
@@ -83,12 +82,12 @@ static void ring_put(struct io_uring *ring, const struct nvme_uring_cmd *cmd, ui
 
 	memset(sqe->cmd, 0, 80);
 	memcpy(sqe->cmd, cmd, sizeof(*cmd));
-	/* as one of its clients does */
+	/* ignored, but set by a known client */
 	sqe->len = sizeof(*cmd);
 	if (!fixed)
 		return;
 	sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
-	/* which of the two it is in */
+	/* index of the registered buffer that contains the address */
 	sqe->buf_index = cmd->addr >= kv_addr(room) && cmd->addr < kv_addr(room + ROOM);
 }
 
@@ -100,7 +99,7 @@ static int ring_run(struct io_uring *ring, const struct nvme_uring_cmd *cmd, uin
 	return kv_cqe(ring, result).res;
 }
 
-/* In the ABI's form of this way: 0, a status of NVMe, or -errno. */
+/* Run @cmd in the form of path @way. Returns 0, an NVMe status, or -errno. */
 static int run_at(int at, enum way way, const struct nvme_uring_cmd *cmd, uint64_t *result)
 {
 	struct nvme_passthru_cmd64 wide = { .result = ~0ull };
@@ -111,7 +110,7 @@ static int run_at(int at, enum way way, const struct nvme_uring_cmd *cmd, uint64
 
 	*result = 0;
 	if ((way == VECTOR || way == RING_VECTOR) && cmd->data_len) {
-		/* three parts, the second one empty */
+		/* three segments, the second one empty */
 		vec[0].iov_base = (void *)(uintptr_t)cmd->addr;
 		vec[0].iov_len = cmd->data_len / 3;
 		vec[2].iov_base = (uint8_t *)vec[0].iov_base + vec[0].iov_len;
@@ -160,7 +159,7 @@ static int store(enum way way, uint64_t nr, uint64_t tag, uint32_t len, uint8_t 
 	return run(way, &cmd, &result);
 }
 
-/* Of a key's block, into @size bytes of the room; what must not be written is not. */
+/* Retrieve block @nr into @size bytes of @room; check that nothing behind them is written. */
 static int retrieve(enum way way, uint64_t nr, uint32_t size, uint64_t *result)
 {
 	struct kv_key key = kv_key(nr * 8);
@@ -182,7 +181,6 @@ static int simple(enum way way, uint8_t opcode, uint64_t nr)
 	return run(way, &cmd, &result);
 }
 
-/* The block of a key is as it was stored. */
 static void expect_block(enum way way, uint64_t nr, uint64_t tag, uint32_t len)
 {
 	uint64_t result;
@@ -295,7 +293,7 @@ TEST(key_lengths)
 	struct nvme_uring_cmd cmd;
 	uint64_t result;
 
-	/* each is a key of its own, though all begin alike */
+	/* keys of 1 to 16 bytes, each a prefix of the next */
 	for (unsigned int len = 1; len <= 16; len++) {
 		bytes[0] = (uint8_t)len;
 		cmd = data_command(STORE, key, (uint8_t)len, bytes, 1);
@@ -305,7 +303,7 @@ TEST(key_lengths)
 		cmd = data_command(RETRIEVE, key, (uint8_t)len, room, 1);
 		EXPECT_EQ(run(IOCTL, &cmd, &result), 0, "retrieve by %u bytes", len);
 		EXPECT_EQ(room[0], len, "the block of %u bytes", len);
-		/* what lies behind the key does not count */
+		/* bytes behind the key are ignored */
 		if (len < 13)
 			cmd.cdw15 = 0xffffffff;
 		EXPECT_EQ(run(IOCTL, &cmd, &result), 0, "bytes behind a key of %u", len);
@@ -346,7 +344,7 @@ TEST(key_space)
 	EXPECT_EQ(run(IOCTL, &cmd, &result), 0, "retrieve");
 	EXPECT_EQ(result, 1000, "its length");
 	EXPECT(!memcmp(room, bytes, 1000), "its bytes");
-	/* where the documentation says */
+	/* native form of the key, as Documentation/nvme-kv.rst defines it */
 	memcpy(prefixed.bytes, "nvme-kv", 8);
 	memcpy(prefixed.bytes + 8, key.bytes, 16);
 	op = kv_op(KVBLK_OP_GET, &prefixed, &get, 1);
@@ -359,7 +357,6 @@ TEST(key_space)
 	kv_one(native, &op);
 }
 
-/* A change to a good command, and what comes of it. */
 static const struct bad {
 	const char *name;
 	uint8_t opcode;
@@ -401,7 +398,7 @@ static const struct bad {
 	{ "much less data than room", RETRIEVE, F(cdw10), 0xffffffff, DATA_LENGTH },
 };
 
-/* Of each way but vectors, where data_len has another meaning. */
+/* Run on all paths but vectors, where data_len has another meaning. */
 TEST(bad_fields)
 {
 	struct kv_key key = kv_key(next_key * 8);
@@ -511,7 +508,7 @@ TEST(bad_vectors)
 	free(vec);
 }
 
-/* A store whose data is no good does not touch the block that it would replace. */
+/* A store with bad data leaves the block that it would replace unchanged. */
 TEST(failed_stores)
 {
 	uint8_t *hole = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE,
@@ -570,7 +567,7 @@ static void *delete_it(void *arg)
 	return (void *)(intptr_t)simple(IOCTL64, DELETE, *(uint64_t *)arg);
 }
 
-/* A store that must replace does not bring back what is deleted meanwhile. */
+/* A store with "must exist" does not bring back a block that is deleted meanwhile. */
 TEST(store_meets_delete)
 {
 	unsigned int both = 0, late = 0;
@@ -610,7 +607,10 @@ TEST(other_ioctls)
 	EXPECT_EQ(kv_ioctl(native, NVME_IOCTL_ID, NULL), -ENOTTY, "on the other node");
 }
 
-/* The nvme driver takes 32 bits of such a caller's addresses, and no vectors: theirs look otherwise. */
+/*
+ * For 32-bit callers the nvme driver takes 32 bits of an address and no vectors, because their
+ * iovec differs.
+ */
 TEST(callers_of_32_bits)
 {
 	struct low {
@@ -707,7 +707,7 @@ TEST(many_in_flight)
 		cmd = data_command(STORE, key.bytes, 16, bytes + i * 65536, len);
 		cmd.timeout_ms = 30000;
 		cmd.cdw11 |= MUST_NOT_EXIST << 8;
-		/* as one of its clients does */
+		/* ignored, but set by a known client */
 		cmd.cdw12 = len / 512 - 1;
 		ring_put(&rings[0], &cmd, NVME_URING_CMD_IO, i, false);
 	}
@@ -734,8 +734,6 @@ TEST(many_in_flight)
 		EXPECT_EQ(simple(IOCTL, DELETE, first + i), 0, "delete");
 }
 
-/* ---- threads that meet on few keys ---- */
-
 #define SHARED		6u
 #define SHARED_LEN	70000u
 #define THREADS		4u
@@ -746,7 +744,7 @@ struct meeting {
 	unsigned int stored, met, got, missed;
 };
 
-/* A block says in its first word which version it is, and is that as a whole. */
+/* Check a block's length and bytes against the version in its first word. */
 static void shared_check(const uint8_t *block, uint64_t nr, uint64_t len)
 {
 	uint64_t version;
@@ -827,7 +825,7 @@ TEST(threads)
 	       sum.missed);
 }
 
-/* What a process may do that may not do everything, by how the node is open. */
+/* Commands permitted to an unprivileged process, by open mode. */
 TEST(open_modes)
 {
 	static const struct {
@@ -884,8 +882,6 @@ static uint64_t get_le(const uint8_t *at, unsigned int size)
 	return value;
 }
 
-/* ---- list ---- */
-
 struct listed {
 	uint8_t len;
 	uint8_t key[16];
@@ -903,7 +899,7 @@ static int list(enum way way, const struct listed *from, uint32_t size)
 	return ret;
 }
 
-/* The keys in the room: how many. */
+/* Read the keys of a list from @room. Returns their number. */
 static unsigned int list_read(struct listed *keys, unsigned int most)
 {
 	unsigned int nr = (unsigned int)get_le(room, 4);
@@ -922,7 +918,7 @@ static unsigned int list_read(struct listed *keys, unsigned int most)
 	return nr;
 }
 
-/* All keys, call by call: how many. */
+/* List all keys, in several commands. Returns their number. */
 static unsigned int list_all(enum way way, uint32_t size, struct listed *keys, unsigned int most)
 {
 	struct listed from = { 0 };
@@ -933,7 +929,7 @@ static unsigned int list_all(enum way way, uint32_t size, struct listed *keys, u
 		got = list_read(keys + nr, most - nr);
 		if (nr && got)
 			EXPECT(!memcmp(&keys[nr], &from, sizeof(from)), "it begins elsewhere");
-		/* the first one is known */
+		/* drop the first key, the last one of the previous list */
 		if (nr && got) {
 			memmove(keys + nr, keys + nr + 1, --got * sizeof(*keys));
 			if (!got)
@@ -968,7 +964,7 @@ TEST(list_keys)
 	ASSERT_EQ(list(IOCTL, &from, 4096), 0, "list of none");
 	EXPECT_EQ(get_le(room, 4), 0, "keys of none");
 
-	/* the same tag under other keys, by the other node */
+	/* the native node must not accept the NVMe tag for other keys */
 	op.caller_tag = 0x766b2d656d766e;
 	EXPECT_EQ(kv_one(native, &op).res, -EINVAL, "a put with the tag, elsewhere");
 	memcpy(foreign.bytes, "nvme-kv", 8);
@@ -1013,7 +1009,7 @@ TEST(list_keys)
 			       way_names[way]);
 		}
 	}
-	/* from a key that is not there any more it goes on with the next one */
+	/* a list from a deleted key starts with the next one */
 	for (unsigned int i = 50; i < LISTED - 1; i += 100) {
 		cmd = command(DELETE, keys[i].key, keys[i].len);
 		EXPECT_EQ(run(IOCTL, &cmd, &result), 0, "delete");
@@ -1021,7 +1017,7 @@ TEST(list_keys)
 		EXPECT(list_read(got, ARRAY_SIZE(got)), "no key");
 		EXPECT(!memcmp(got, &keys[i + 1], sizeof(*got)), "another key than the next one");
 	}
-	/* from the last one there is but that */
+	/* a list from the last key contains only that key */
 	ASSERT_EQ(list(IOCTL, &keys[LISTED - 1], 4096), 0, "list from the last one");
 	EXPECT_EQ(list_read(got, ARRAY_SIZE(got)), 1, "one key");
 	for (unsigned int i = 0; i < LISTED; i++) {
@@ -1067,7 +1063,7 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-/* What is listed may be gone when its header is read: it is left out, and no more than that. */
+/* A block may be evicted before its header is read; the list omits only that block. */
 TEST(list_meets_reclaim)
 {
 	struct churn arg = { .nr = (unsigned int)(2 * kv_info(native).capacity / CHURN_LEN) };
@@ -1106,7 +1102,7 @@ TEST(list_meets_reclaim)
 	PASSED("%u lists of up to %u keys while %u blocks were stored", lists, most, arg.nr);
 }
 
-/* The tag that lists need is no hash that a reader of the journal could use. */
+/* The NVMe node's tag is no hash of a block: the change feed must not report it. */
 TEST(journal)
 {
 	struct kvblk_journal arg = {
@@ -1136,10 +1132,10 @@ TEST(journal)
 	kv_delete(native, tagged);
 }
 
-/* ---- while a member does not answer: what "store" and "slow_" are for ---- */
+/* The tests below run while a member does not respond ("slow_"), after a run of "store". */
 
 #define SLOW	999999ull
-/* Beside it, so that a list has this many headers to read. */
+/* blocks in all: a list reads this many headers */
 #define SLOW_KEYS	64
 
 static int slow_store(void)
@@ -1168,11 +1164,11 @@ TEST(slow_list)
 	for (enum way way = 0; way < RING_FIXED; way++)
 		EXPECT_EQ(run(way, &cmd, &result), ABORTED, "%s: list", way_names[way]);
 	EXPECT(kv_now_ms() - start < 30000 * kv_slow(), "it took too long");
-	/* what was stored there is known to be there */
+	/* exist is answered from the index, without I/O */
 	EXPECT_EQ(simple(IOCTL, EXIST, SLOW), 0, "exist");
 }
 
-/* Whoever is killed goes, whatever the member does. */
+/* A killed process exits although the member does not respond. */
 TEST(slow_killed)
 {
 	struct nvme_uring_cmd cmds[3] = { slow_retrieve() };
@@ -1182,14 +1178,14 @@ TEST(slow_killed)
 	int status;
 
 	cmds[1] = data_command(LIST, none.key, 0, room, 4096);
-	/* replaces, so it deletes first */
+	/* a store that replaces: begins with a delete */
 	cmds[2] = data_command(STORE, key.bytes, 16, bytes, 65536);
 	for (unsigned int i = 0; i < ARRAY_SIZE(cmds); i++) {
 		for (enum way way = 0; way < WAYS; way++) {
 			pid_t child = fork();
 
 			if (!child) {
-				/* a ring of its own */
+				/* a child cannot use its parent's ring */
 				if (io_uring_queue_init(8, &rings[0], IORING_SETUP_SQE128 |
 							IORING_SETUP_CQE32) ||
 				    io_uring_queue_init(8, &rings[1], IORING_SETUP_SQE128))
@@ -1208,7 +1204,7 @@ TEST(slow_killed)
 	}
 }
 
-/* Headers of lists that gave up are counted, as operations are, until they are there. */
+/* Header reads of an aborted list stay charged to the file until they complete. */
 TEST(slow_lists)
 {
 	struct listed none = { 0 };
@@ -1217,11 +1213,11 @@ TEST(slow_lists)
 	uint64_t result, start;
 	int ret;
 
-	/* time enough to find them in the index */
+	/* long enough for the index lookup */
 	cmd.timeout_ms = (uint32_t)(300 * kv_slow());
 	while ((ret = run(IOCTL, &cmd, &result)) == ABORTED && given_up < 100)
 		given_up++;
-	/* two of them are as much as queue_bytes says here */
+	/* queue_bytes is set to the size of two lists; the third one takes it beyond the limit */
 	EXPECT_EQ(given_up, 3, "lists");
 	EXPECT_EQ(ret, -ENOMEM, "one more");
 	puts("# given up");
@@ -1235,7 +1231,7 @@ TEST(slow_lists)
 	EXPECT(get_le(room, 4) >= SLOW_KEYS, "of %u keys", (unsigned int)get_le(room, 4));
 }
 
-/* No store goes now, but is given up; without a block, one that must exist ends as @none. */
+/* Check that every store times out; @none: the result of a store with "must exist". */
 static void stores_wait(int none)
 {
 	struct kv_key key = kv_key(SLOW * 8);
@@ -1256,7 +1252,10 @@ static void stores_wait(int none)
 	EXPECT(kv_now_ms() - start < 30000 * kv_slow(), "it took too long");
 }
 
-/* A block that is not durably gone may come back: no store goes before that. */
+/*
+ * A delete that is not yet durable holds up stores of its key, or else the block may come back
+ * after a crash.
+ */
 TEST(slow_pending)
 {
 	pid_t child = fork();
@@ -1272,7 +1271,7 @@ TEST(slow_pending)
 	stores_wait(NO_KEY);
 }
 
-/* A member still looks for its blocks: one may be this key's. */
+/* While a member is still being scanned for blocks, stores wait: it may have the key. */
 TEST(import_pending)
 {
 	struct kv_key other = kv_key((SLOW + 2) * 8);
@@ -1285,7 +1284,7 @@ TEST(import_pending)
 	EXPECT_EQ(run(IOCTL, &cmd, &result), ABORTED, "delete");
 }
 
-/* The stores that were given up have changed nothing. */
+/* The aborted stores have changed nothing. */
 TEST(import_over)
 {
 	expect_block(IOCTL, SLOW, 1, 65536);
@@ -1318,8 +1317,6 @@ TEST(slow_ring_exit)
 	waitpid(child, &status, 0);
 	EXPECT_EQ(status, 0, "the child's end");
 }
-
-/* ---- identify ---- */
 
 static int identify(uint8_t cns, uint32_t nsid, uint8_t csi, bool by_ring)
 {
@@ -1452,7 +1449,7 @@ int main(int argc, char **argv)
 	if (io_uring_queue_init(64, &rings[0], IORING_SETUP_SQE128 | IORING_SETUP_CQE32) ||
 	    io_uring_queue_init(8, &rings[1], IORING_SETUP_SQE128))
 		kv_die("io_uring_queue_init");
-	/* a ring's command names one buffer */
+	/* register both buffers; a ring command names one of them */
 	iov[0] = (struct iovec){ bytes, ROOM + PAGE };
 	iov[1] = (struct iovec){ room, ROOM + PAGE };
 	if (io_uring_register_buffers(&rings[0], iov, 2))

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Direct I/O between a block device and memory of a PCI device, which is
- * mapped from a node that gives such memory (a test GPU's, or p2pmem/allocate
- * in sysfs). It speaks no ABI of kvblk: it proves what the kernel can do alone.
+ * Direct I/O between a block device and memory of a PCI device, which is mapped from a node that
+ * provides such memory (a test GPU's, or p2pmem/allocate in sysfs). Uses no ABI of kvblk: proves
+ * what the kernel alone can do.
  *
  * usage: guest_p2p_plain trip MEMORY DEVICE BYTES [OFFSET]
- *		random bytes, from memory to device and back, and what is on
- *		the device compared through memory of the host
+ *		writes random bytes from memory to the device, reads them back,
+ *		and compares the device's content through host memory
  *	  guest_p2p_plain write|read MEMORY DEVICE BYTES [OFFSET]
  *		one way, no check
  *	  guest_p2p_plain loop MEMORY DEVICE BYTES
- *		reads until an error ends it, which it expects
+ *		reads until an error ends it, which is expected
  *	  guest_p2p_plain hold MEMORY BYTES
- *		maps and writes, says "ready", waits for a line on stdin, then
- *		reads: exit code 0 when the memory is still there, 3 when it
+ *		maps and writes, prints "ready", waits for a line on stdin, then
+ *		reads: exit code 0 if the memory is still mapped, 3 if it
  *		was revoked
  *
- * "host" for MEMORY is ordinary memory. When I/O fails it prints which and the
- * errno's name, and exits with 2.
+ * MEMORY "host" is ordinary memory. If I/O fails, prints which one and the errno's name, and
+ * exits with 2.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +88,7 @@ static void random_bytes(void *p, size_t size)
 	}
 }
 
-/* A read that stops short has met the end of the memory: the next one tells. */
+/* A short read has reached the end of the memory; the next read returns the error. */
 static void __attribute__((noreturn)) loop(void *p, int fd, size_t size)
 {
 	puts("ready");
@@ -99,8 +99,8 @@ static void __attribute__((noreturn)) loop(void *p, int fd, size_t size)
 }
 
 /*
- * A CMB is slow under emulation, each access a trip to QEMU: eight bytes at a
- * time. mem*() might choose worse.
+ * Access 8 bytes at a time: each access to an emulated CMB exits to QEMU, and mem*() may choose
+ * narrower accesses.
  */
 static void copy(volatile uint64_t *to, const uint64_t *from, size_t size)
 {

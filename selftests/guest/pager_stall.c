@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Callers whose memory is not there: a user-space pager (userfaultfd) takes
- * its time. They hold up nobody but themselves, and a kill ends them.
+ * Callers whose memory faults: a user-space pager (userfaultfd) delays its answer. Such a caller
+ * delays only itself, and can be killed.
  *
  * usage: guest_pager_stall NODE [TEST...] | guest_pager_stall NODE hold lookup|results|put|landed|things
  *
- * KV_STORMS threads delete KV_STORM_BLOCKS times 1024 blocks each in storm_of_deletes.
- * "hold" is a caller that is stalled so, says "holding", and goes on at SIGUSR1.
+ * storm_of_deletes: KV_STORMS threads delete KV_STORM_BLOCKS times 1024 blocks each. "hold"
+ * stalls one caller, prints "holding", and continues at SIGUSR1.
  */
 #include <linux/userfaultfd.h>
 #include <poll.h>
@@ -21,12 +21,12 @@
 
 #define LEN	65536u
 #define ODD	50001u
-#define FIRST	6000000ull	/* keys */
+#define FIRST	6000000ull	/* first key */
 
 static const char *node;
 static int fd, pager;
 static uint8_t *absent;		/* 4 * LEN bytes that fault */
-static uint8_t *bytes;		/* of what is put */
+static uint8_t *bytes;		/* data of puts */
 
 static void pager_start(void)
 {
@@ -44,7 +44,7 @@ static void pager_start(void)
 		kv_die("UFFDIO_REGISTER");
 }
 
-/* The absent memory is there, and holds @bytes again and again. */
+/* Provide the faulting memory: @bytes, repeated. */
 static void pager_answer(void)
 {
 	for (size_t i = 0; i < 4; i++) {
@@ -65,7 +65,6 @@ static void pager_stop(void)
 	close(pager);
 }
 
-/* A batch in a thread of its own. */
 static struct batch {
 	pthread_t thread;
 	struct kv_key keys[8];
@@ -102,7 +101,7 @@ static void batch_start(void)
 		kv_die("pthread_create");
 }
 
-/* All results are what was asked for, deletes (0) too. */
+/* Join the thread; check that each result is the operation's length, 0 for deletes. */
 static void batch_check(void)
 {
 	pthread_join(batch.thread, NULL);
@@ -120,7 +119,7 @@ static void put_all(const unsigned int *nrs, unsigned int nr)
 		ASSERT_EQ(kv_put(fd, FIRST + nrs[i], bytes, LEN).res, LEN, "put");
 }
 
-/* Gets block @nr while somebody else is stalled. */
+/* Get block @nr while another caller is stalled. Returns true on a hit. */
 static bool there(unsigned int nr, uint8_t *buf)
 {
 	return kv_get(fd, FIRST + nr, buf, LEN).res >= (int)ODD;
@@ -137,7 +136,7 @@ static bool becomes_there(unsigned int nr)
 	return true;
 }
 
-/* What was submitted before the memory that faults is acknowledged to all. */
+/* Operations submitted before the faulting one are visible to all callers. */
 TEST(stalled_put)
 {
 	static const unsigned int old[] = { 10, 11, 12, 13 };
@@ -169,7 +168,7 @@ TEST(stalled_put)
 		kv_delete(fd, FIRST + i);
 }
 
-/* Only the last copy of a bounced get meets the memory that faults. */
+/* Only the final copy of a bounced get faults. */
 TEST(stalled_get)
 {
 	static const unsigned int old[] = { 10, 11 };
@@ -195,9 +194,9 @@ TEST(stalled_get)
 }
 
 /*
- * A copy that ends within a page that is absent, of a block that is deleted before it is
- * looked up again: a miss leaves none of its bytes. With KV_DRAM in the environment, the
- * copy is out of the pool's memory, so it is looked up again.
+ * A get's copy is cut short by a fault, and the block is deleted before it is looked up again:
+ * the miss leaves none of the block's bytes. With KV_DRAM the copy is from DRAM, which is when a
+ * get is looked up again.
  */
 TEST(stalled_copy)
 {
@@ -248,7 +247,7 @@ TEST(killed)
 		if (!child) {
 			fd = kv_open(node);
 			kv_ring_forget();
-			/* pages that a fork shares are as good as absent */
+			/* a write to a page shared by fork() faults, too */
 			bytes = kv_alloc(LEN);
 			pager_start();
 			batch_op(KVBLK_OP_PUT, 0, bytes, LEN);
@@ -274,7 +273,7 @@ TEST(killed)
 	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "nor what it got");
 }
 
-/* ---- operations of a ring that land, and whose task does not come ---- */
+/* Operations of a ring that have completed, while their task does not reap. */
 
 static struct landed {
 	struct kv_key keys[5];
@@ -282,10 +281,13 @@ static struct landed {
 	struct kvblk_op ops[5];
 	struct kvblk_result res[5];
 	struct kvblk_uring_op ptrs[5];
-	uint8_t *room;		/* 4 * LEN */
+	uint8_t *room;		/* 4 * LEN bytes */
 } landed;
 
-/* Two puts of blocks 0 and 1, three gets of block 10; task work runs when the ring is reaped. */
+/*
+ * Submit puts of blocks 0 and 1 and three gets of block 10. Their task work runs when the ring is
+ * reaped.
+ */
 static struct io_uring landed_submit(unsigned int setup)
 {
 	struct landed *l = &landed;
@@ -308,7 +310,7 @@ static struct io_uring landed_submit(unsigned int setup)
 		l->ptrs[i] = kv_uring_op(&l->ops[i], &l->res[i]);
 		kv_sqe_addr(&ring, fd, KVBLK_URING_OP_PTR, &l->ptrs[i], i);
 	}
-	/* a get with a deadline comes through the kernel's memory */
+	/* a get with a hard deadline is bounced */
 	l->ops[4].flags = KVBLK_OPF_HARD_DEADLINE;
 	l->ops[4].deadline_ns = (kv_now_ms() + 3600000) * 1000000;
 	io_uring_submit(&ring);
@@ -316,8 +318,8 @@ static struct io_uring landed_submit(unsigned int setup)
 }
 
 /*
- * What came of them. A get that has to be read again, as one that comes part by
- * part into a device's memory, is a miss when its block is gone by then.
+ * Reap and check the five results. A get that has to be read again, such as one in parts into
+ * device memory, may miss if its block was deleted meanwhile.
  */
 static bool landed_right(struct io_uring *ring)
 {
@@ -338,7 +340,7 @@ static bool landed_right(struct io_uring *ring)
 	return right && l->room[LEN] == KV_UNTOUCHED && l->room[2 * LEN + 1] == KV_UNTOUCHED;
 }
 
-/* A task that is stopped, or does not reap, keeps no key, no segment and no member. */
+/* A stopped task, or one that does not reap, holds no key, segment or member. */
 TEST(stopped_ring)
 {
 	static const unsigned int old[] = { 10 }, setups[] = {
@@ -372,7 +374,7 @@ TEST(stopped_ring)
 	}
 }
 
-/* As many as a pager may stall are no business of another process. */
+/* Operations stalled in one process, up to the limit, do not delay another process. */
 TEST(stalled_rings)
 {
 	enum { NR = 1500 };
@@ -409,7 +411,7 @@ TEST(stalled_rings)
 		kv_cqe(&ring, NULL);
 		_exit(0);
 	}
-	/* until they are stalled; should that take longer, this shows less */
+	/* give them time to stall; if that is too short, the test only proves less */
 	usleep(1000000 * kv_slow());
 	if (io_uring_queue_init(2, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
 		kv_die("a ring");
@@ -424,7 +426,7 @@ TEST(stalled_rings)
 	EXPECT_EQ(kv_delete(fd, FIRST + 10).res, 0, "delete");
 }
 
-/* A command of a ring that faults does not stall who submits it, nor those behind it. */
+/* A ring command that faults stalls neither its submitter nor the next commands. */
 TEST(stalled_commands)
 {
 	static const unsigned long commands[] = {
@@ -465,8 +467,6 @@ TEST(stalled_commands)
 	}
 }
 
-/* ---- one who makes work for many ---- */
-
 static unsigned int number(const char *name, unsigned int otherwise)
 {
 	const char *value = getenv(name);
@@ -474,9 +474,10 @@ static unsigned int number(const char *name, unsigned int otherwise)
 	return value ? (unsigned int)atoi(value) : otherwise;
 }
 
-enum { STORM = 100000, CHUNK = 1024 };	/* key, operations of a batch */
+/* first key of the storm; operations of a batch */
+enum { STORM = 100000, CHUNK = 1024 };
 
-/* A batch of @opcode; how many did not do what they should. */
+/* Submit a batch of @opcode. Returns the number of unexpected results. */
 static unsigned int storm_batch(uint8_t opcode, uint64_t first, unsigned int nr)
 {
 	struct kv_key *keys = calloc(nr, sizeof(*keys));
@@ -494,7 +495,7 @@ static unsigned int storm_batch(uint8_t opcode, uint64_t first, unsigned int nr)
 	}
 	if (kv_submit(fd, ops, res, nr, 0))
 		kv_die("submit");
-	/* in a full index one's put evicts another block */
+	/* -ENOENT is fine: with a full index one put evicts the block of another */
 	for (unsigned int i = 0; i < nr; i++)
 		wrong += opcode == KVBLK_OP_PUT ? res[i].res != 1 :
 						  res[i].res && res[i].res != -ENOENT;
@@ -509,7 +510,7 @@ static struct storm {
 	unsigned int first, wrong;
 } *storms;
 
-static unsigned int storm_blocks;	/* of each */
+static unsigned int storm_blocks;	/* per thread */
 
 static void *storm_run(void *arg)
 {
@@ -527,7 +528,7 @@ static int by_number(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* The time that @most puts take, one after the other, or fewer until @over; their p99 in us. */
+/* Time sequential puts: @most of them, or fewer if *@left becomes 0. Returns the p99 in us. */
 static uint64_t puts_p99(uint64_t first, unsigned int most, atomic_uint *left, unsigned int *nr)
 {
 	uint64_t *us = calloc(most, sizeof(*us)), p99;
@@ -552,7 +553,7 @@ static atomic_uint storms_left;
 
 static void *storm_thread(void *arg)
 {
-	/* the member is what they share here, not the CPU */
+	/* be nice: the test is about sharing the member, not the CPU */
 	setpriority(PRIO_PROCESS, (id_t)gettid(), 15);
 	storm_run(arg);
 	storms_left--;
@@ -560,8 +561,8 @@ static void *storm_thread(void *arg)
 }
 
 /*
- * Deletes of many threads on a member whose writes take their time: none fails, and puts
- * of another one take four times as long as alone, at most, and what a busy host adds.
+ * Many threads delete on a member with slow writes. No delete fails, and another caller's puts
+ * take at most four times as long as alone, plus an allowance for a busy host.
  */
 TEST(storm_of_deletes)
 {
@@ -598,8 +599,6 @@ TEST(storm_of_deletes)
 	free(storms);
 }
 
-/* ---- a caller that holds on ---- */
-
 static void *hold_run(void *arg)
 {
 	const char *what = arg;
@@ -625,7 +624,7 @@ static void *hold_run(void *arg)
 	return NULL;
 }
 
-/* A file's things can be given back when its pool is gone, too. */
+/* Held to prove that buffers and leases can be released after the pool is destroyed. */
 static struct kvblk_unreg_buf held_buf = { .size = sizeof(held_buf), .flags = KVBLK_UNREG_WAIT };
 static struct kvblk_lease_release held_lease = { .size = sizeof(held_lease) };
 

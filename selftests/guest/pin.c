@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A caller that holds what it can: others are to be none the worse.
+ * Hold resources of a pool, to prove that other callers are unaffected.
  *
  * usage: guest_pin NODE prefetch|get FIRST COUNT LEN   a ring that is not reaped
  *	or: guest_pin NODE lease FIRST COUNT LEN        for an hour
- *	or: guest_pin NODE lookup FIRST COUNT LEN       COUNT threads, their keys never come
+ *	or: guest_pin NODE lookup FIRST COUNT LEN       COUNT threads, stuck reading their keys
  *	or: guest_pin NODE batch FIRST COUNT LEN        COUNT prefetches by one call
  *	or: guest_pin NODE word NR                      prints the first word of a block
  *
- * The first four say "holding" and go on at SIGUSR1. With KV_UNMAP in the environment
- * the ring's buffers are unmapped then: only who pinned them keeps them.
+ * The modes that hold print "holding" and continue at SIGUSR1. With KV_UNMAP the ring's buffers
+ * are unmapped before that: only the module's pins keep the pages.
  */
 #include <linux/userfaultfd.h>
 #include <pthread.h>
@@ -39,7 +39,10 @@ static void hold(void)
 	sigwait(&go, &nr);
 }
 
-/* A ring whose task is told of nothing until it asks. */
+/*
+ * Submit gets or prefetches on a ring with DEFER_TASKRUN, whose completions are not processed
+ * until the task enters the kernel to reap them.
+ */
 static void ring_hold(bool prefetch)
 {
 	uint8_t *room = kv_map(count * len, MAP_NORESERVE);
@@ -107,7 +110,7 @@ static void *lookup_stalled(void *arg)
 	return NULL;
 }
 
-/* A pager that never answers has the keys. */
+/* Block lookups on a userfaultfd that never provides the page of the keys. */
 static void lookup_hold(void)
 {
 	const size_t bytes = 16 * KVBLK_LOOKUP_MAX;
@@ -125,7 +128,7 @@ static void lookup_hold(void)
 	for (unsigned int i = 0; i < count; i++)
 		if (pthread_create(&thread, NULL, lookup_stalled, NULL))
 			kv_die("pthread_create");
-	/* each one has come as far as its first key */
+	/* wait until each thread has faulted on its first key */
 	for (unsigned int i = 0; i < count;) {
 		if (read(pager, &msg, sizeof(msg)) == sizeof(msg))
 			i++;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prefetches that a get holds up: one batch of a get, of eight prefetches, and of one with
- * more priority, which is shorter.
+ * Prefetches that a get delays: one batch of a get, eight prefetches, and a shorter prefetch of
+ * higher priority.
  *
  * usage: guest_prefetch_order NODE put|run
  *
- * put: the blocks, SHORT bytes the last one, the others LONG. run: the batch. The exit code
- * is 1 when something was not there.
+ * put stores the blocks: the last one is SHORT bytes, the others LONG. run submits the batch. The
+ * exit code is 1 if a block was missing.
  */
 #include <stdarg.h>
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blocks in and out: what a put stored is what a get brings, whatever the
- * length, alignment and scatter, and each operation of a batch has the result
- * that it would have had alone.
+ * Put and get: a get returns what the put stored, at any length, alignment and scatter. Each
+ * operation of a batch has the result that it would have alone.
  *
  * usage: guest_put_get NODE [TEST...]
  */
@@ -18,7 +17,7 @@
 
 static int fd;
 static struct kvblk_info info;
-static uint64_t next_key = 1000000;	/* each test has keys of its own */
+static uint64_t next_key = 1000000;	/* next unused key: tests share none */
 static uint8_t *memory;			/* scratch */
 static size_t memory_len;
 
@@ -28,7 +27,7 @@ static uint64_t new_keys(unsigned int nr)
 	return next_key - nr;
 }
 
-/* A scratch area at offset @at; the two halves are for puts and gets. */
+/* Return the scratch area at @at; one half is for puts, the other for gets. */
 static uint8_t *put_area(size_t at)
 {
 	return memory + at;
@@ -39,10 +38,10 @@ static uint8_t *get_area(size_t at)
 	return memory + memory_len / 2 + at;
 }
 
-/* What INFO promises about the way of these pieces. */
+/* Return the result flag that INFO promises for these pieces, 0: either one. */
 static uint32_t expected_way(const struct kvblk_piece *pieces, unsigned int nr)
 {
-	/* what becomes of memory that is not the host's: bounced, any, or as with the host's */
+	/* KV_WAY: expected path of device memory, "bounced" or "any"; unset: as for host memory */
 	const char *way = getenv("KV_WAY");
 	uint64_t mask = info.dma_align - 1;
 
@@ -53,7 +52,7 @@ static uint32_t expected_way(const struct kvblk_piece *pieces, unsigned int nr)
 	for (unsigned int i = 0; i < nr; i++) {
 		if (pieces[i].addr & mask ||
 		    (i + 1 < nr && pieces[i].length & mask))
-			return 0;	/* either: the member may take more */
+			return 0;	/* unaligned: the member may still accept it */
 	}
 	return KVBLK_RES_DIRECT;
 }
@@ -75,7 +74,7 @@ static void check_way(const struct kvblk_result *res,
 			  info.dma_align);
 }
 
-/* Cut [base, base + len) into pieces; the last one takes the rest. */
+/* Cut [base, base + len) into pieces of @each bytes; the last one takes the rest. */
 static unsigned int cut(struct kvblk_piece *pieces, unsigned int nr,
 			uint8_t *base, size_t len, size_t each, size_t gap)
 {
@@ -103,7 +102,7 @@ static void fill_pieces(uint64_t seed, const struct kvblk_piece *pieces,
 	}
 }
 
-/* @len bytes in @pieces are the block's from @from, the rest is untouched. */
+/* Check that @pieces have @len bytes of the block from @from on, and are untouched behind that. */
 static void check_pieces(uint64_t seed, uint64_t from, size_t len,
 			 const struct kvblk_piece *pieces, unsigned int nr,
 			 const char *what)
@@ -126,8 +125,8 @@ static void check_pieces(uint64_t seed, uint64_t from, size_t len,
 }
 
 /*
- * Put a block of @len bytes from @put pieces, get it into @get pieces that lie
- * in [@area, @area + @area_len); what is outside of them must stay untouched.
+ * Put a block of @len bytes from @put pieces and get it into @get pieces. The latter lie in
+ * [@area, @area + @area_len); bytes outside of them must stay untouched.
  */
 static void round_trip(uint64_t nr, size_t len, struct kvblk_piece *put,
 		       unsigned int nr_put, struct kvblk_piece *get,
@@ -162,7 +161,7 @@ static void round_trip(uint64_t nr, size_t len, struct kvblk_piece *put,
 	for (unsigned int i = 0; i < nr_get; i++) {
 		uint8_t *p = (void *)(uintptr_t)get[i].addr;
 
-		if (p < at)	/* pieces in another order: no gaps to check */
+		if (p < at)	/* unordered pieces: no gaps to check */
 			return;
 		EXPECT_EQ(kv_other_than(KV_UNTOUCHED, at, (size_t)(p - at)), -1,
 			  "a get of %zu bytes wrote in front of piece %u of %u",
@@ -219,13 +218,13 @@ TEST(sizes)
 		1, 2, 3, 511, 512, 513, 4095, 4096, 4097, 8191, 12288, 65535,
 		65536, 65537, 131072, 655360, (1 << 20) + 3, 7 << 20,
 	};
-	/* page, device block, dword, odd; guards lie in front, so not at 0 */
+	/* page, device block, dword, odd; never 0, because guard bytes precede */
 	static const size_t starts[] = { 4096, 4608, 4100, 4097, 8191 };
 	unsigned int n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		for (size_t j = 0; j < ARRAY_SIZE(starts); j++) {
-			/* the big ones at two places are enough */
+			/* two alignments suffice for the large sizes */
 			if (sizes[i] > info.value_max ||
 			    (sizes[i] > 1 << 20 && j % 3))
 				continue;
@@ -238,7 +237,7 @@ TEST(sizes)
 	       ARRAY_SIZE(sizes), ARRAY_SIZE(starts));
 }
 
-/* All structures have one form for callers of 32 bits and of 64. */
+/* All structures have the same layout for 32-bit and 64-bit callers. */
 TEST(callers_of_32_bits)
 {
 	struct low {
@@ -364,14 +363,14 @@ static void trip_pieces(size_t len, unsigned int nr_put, size_t each_put,
 TEST(pieces)
 {
 	trip_pieces(8192, 2, 4096, 4096, 2, 4096, 8192, 0);
-	/* the worst real one: 16 tokens of 80 layers, K and V */
+	/* a real worst case: 16 tokens of 80 layers, K and V */
 	trip_pieces(655360, 160, 4096, 4096, 160, 4096, 8192, 0);
 	trip_pieces(655360, 1, 655360, 0, 160, 4096, 4096, 0);
 	trip_pieces(655360, 160, 4096, 4096, 1, 655360, 0, 0);
 	trip_pieces(1024 * 4096, 1024, 4096, 4096, 1024, 4096, 4096, 0);
 	trip_pieces(1024 * 512, 1024, 512, 512, 1024, 512, 1536, 0);
 	trip_pieces(1024 * 512 + 5, 1024, 512, 0, 1024, 512, 512, 512);
-	/* lengths and places that no device takes */
+	/* lengths and alignments that no device accepts */
 	trip_pieces(1024, 1024, 1, 3, 1024, 1, 1, 1);
 	trip_pieces(1024 * 13 + 7, 1024, 13, 5, 1024, 13, 51, 3);
 	trip_pieces(160 * 4097, 160, 4097, 13, 160, 4097, 4095, 2);
@@ -396,7 +395,6 @@ TEST(mixed_pieces)
 
 			put[j] = kv_piece(put_area(len + j * kv_below(&dice, 9)),
 					  this);
-			/* behind the one before, with a gap now and then */
 			if (j)
 				put[j].addr = put[j - 1].addr +
 					      put[j - 1].length +
@@ -419,7 +417,7 @@ TEST(mixed_pieces)
 	PASSED("%u blocks, %llu bytes", rounds, (unsigned long long)total);
 }
 
-/* The same memory twice in a put, pieces of one page, pieces out of order. */
+/* A put that uses one page many times, and pieces in reverse order. */
 TEST(overlapping_and_reversed_pieces)
 {
 	struct kvblk_piece pieces[16];
@@ -442,7 +440,6 @@ TEST(overlapping_and_reversed_pieces)
 	PASSED("one page 16 times");
 }
 
-/* Memory that is not plain anonymous pages. */
 TEST(kinds_of_memory)
 {
 	size_t len = 2 << 20;
@@ -536,7 +533,7 @@ static struct kvblk_result get_part(uint64_t nr, void *buf, size_t room,
 	return kv_one(fd, &op);
 }
 
-/* Room for a small block is not brought in for the bytes that it might have. */
+/* A get of a small block into a large buffer must not fault in the whole buffer. */
 TEST(more_room_than_block)
 {
 	enum { ROOM = 128 << 20, MOST = 16 };
@@ -650,7 +647,7 @@ struct with_sums {
 
 static struct with_sums ws;
 
-/* An operation with room for @nr checksums. */
+/* Return an operation with space for @nr_sums checksums. */
 static struct kvblk_op sums_op(uint8_t opcode, uint64_t nr, void *p, size_t len,
 			       size_t nr_sums)
 {
@@ -720,7 +717,7 @@ static void sums_trip(size_t len, bool producer)
 	memset(get_area(0), KV_UNTOUCHED, len);
 	EXPECT_EQ(kv_one(fd, &op).res, -EMSGSIZE, "get with room for too few checksums");
 	EXPECT_EQ(kv_other_than(KV_UNTOUCHED, get_area(0), len), -1, "bytes of a refused get");
-	/* the second chunk, or some of it: one checksum */
+	/* bytes of the second chunk: one checksum is returned */
 	for (uint32_t at = info.chunk_size; at < info.chunk_size + 2 && at < len; at++) {
 		memset(ws.sums, KV_UNTOUCHED, sizeof(ws.sums));
 		op = sums_op(KVBLK_OP_GET, nr, get_area(0), len, 1);
@@ -749,7 +746,7 @@ TEST(checksums)
 		sums_trip(sizes[i], true);
 		sums_trip(sizes[i], false);
 	}
-	/* a producer that errs: a miss where it is checked, his word where not */
+	/* wrong checksums from the caller: a miss if they are verified, else returned unchanged */
 	kv_fill(kv_seed(nr, 0), 0, put_area(0), 100000);
 	op = sums_op(KVBLK_OP_PUT, nr, put_area(0), 100000, 2);
 	ws.sums[0] = 1;
@@ -822,7 +819,7 @@ TEST(ttl)
 	EXPECT_EQ(kv_one(fd, &op).res, 5000, "put for 136 years");
 	res = kv_get(fd, nr, get_area(0), 5000);
 	gone = kv_now_ms() - start;
-	/* who was away for 3 s may find it gone */
+	/* if this process was delayed by 3 s, the block may have expired */
 	if (res.res != -ENOENT || gone < 3000) {
 		EXPECT_EQ(res.res, 5000, "get before it expires, after %llu ms",
 			  (unsigned long long)gone);
@@ -833,7 +830,7 @@ TEST(ttl)
 		usleep(20000);
 		before = kv_now_ms() - stored;
 		gone = kv_size(fd, nr) ? 0 : kv_now_ms() - start;
-		/* expiry is kept in whole seconds */
+		/* expiry has a resolution of 1 s */
 	} while (!gone && before < 4000);
 	EXPECT(gone >= 3000, "gone after %llu ms, there after %llu, of 3000 to 4000",
 	       (unsigned long long)gone, (unsigned long long)before);
@@ -876,7 +873,7 @@ TEST(keys)
 	struct kv_key key = { .len = 1 };
 	struct kvblk_op op = kv_op(KVBLK_OP_PUT, &key, &piece, 1);
 
-	/* each is the start of the next: the length counts, zeroes too */
+	/* keys of zeroes, each a prefix of the next: the length must count */
 	memset(bytes, 0, sizeof(bytes));
 	op.key = kv_addr(bytes);
 	for (uint16_t len = 1; len <= KVBLK_KEY_MAX; len += len < 32 ? 1 : 60) {
@@ -888,7 +885,7 @@ TEST(keys)
 	op.opcode = KVBLK_OP_GET;
 	piece = kv_piece(get_area(0), 100);
 	for (uint16_t len = 1; len <= KVBLK_KEY_MAX; len += len < 32 ? 1 : 60) {
-		/* at an odd address */
+		/* the key at an odd address */
 		op.key = kv_addr(bytes + 1);
 		op.key_len = len;
 		EXPECT_EQ(kv_one(fd, &op).res, 100, "get of key of %u zeroes",
@@ -935,7 +932,7 @@ static void *put_once(void *arg)
 	struct putter *p = arg;
 	uint8_t *buf = put_area(p->id * 128 * 1024ul);
 
-	/* all under one key, each with bytes of its own */
+	/* all threads use one key with different bytes */
 	kv_fill(kv_seed(p->nr, p->id), 0, buf, 100000);
 	pthread_barrier_wait(&barrier);
 	p->res = kv_put_tagged(fd, p->nr, buf, 100000, p->id).res;
@@ -1008,15 +1005,15 @@ TEST(mixed_batch)
 	memset(put_area(2 * 2 * PAGE), KV_UNTOUCHED, 3000);
 	ops[2].opcode = KVBLK_OP_GET;			/* hit */
 	ops[3].opcode = KVBLK_OP_GET;			/* miss */
-	ops[4].opcode = 77;				/* no such thing */
+	ops[4].opcode = 77;				/* unknown opcode */
 	ops[5] = kv_op(KVBLK_OP_DELETE, &keys[5], NULL, 0);
 	ops[5].cookie = 0xabcdef0000 + 25;
-	ops[6] = kv_op(KVBLK_OP_DELETE, &keys[6], NULL, 0);	/* absent */
+	ops[6] = kv_op(KVBLK_OP_DELETE, &keys[6], NULL, 0);	/* not present */
 	ops[6].cookie = 0xabcdef0000 + 36;
-	ops[7].opcode = KVBLK_OP_GET;			/* too small */
+	ops[7].opcode = KVBLK_OP_GET;			/* buffer too small */
 	pieces[7].length = 100;
-	ops[8].key = 0;					/* unreadable */
-	pieces[9].type = 2;				/* no such thing */
+	ops[8].key = 0;					/* unreadable key */
+	pieces[9].type = 2;				/* unknown type */
 	ops[11].key_len = 0;
 	ASSERT_EQ(kv_submit(fd, ops, res, 12, 0), 0, "the batch");
 	for (unsigned int i = 0; i < 12; i++) {
@@ -1212,7 +1209,7 @@ TEST(deadlines)
 	PASSED("late ones end with -ETIME, others are served");
 }
 
-/* A child whose clock is ahead of the kernel's by 1000 s. */
+/* Put with deadlines in a time namespace that is 1000 s ahead. */
 static int child_of_namespace(uint64_t nr)
 {
 	static uint8_t host[4000];
@@ -1223,7 +1220,7 @@ static int child_of_namespace(uint64_t nr)
 
 	kv_ring_forget();
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	/* later than now by the kernel's clock */
+	/* past in this namespace, future for the kernel */
 	op.deadline_ns = (uint64_t)(now.tv_sec - 1) * 1000000000;
 	if (kv_one(fd, &op).res != -ETIME)
 		return 1;
@@ -1250,7 +1247,7 @@ TEST(deadlines_of_a_time_namespace)
 			_exit(77);
 		if (write(file, "monotonic 1000 0", 16) != 16)
 			_exit(78);
-		/* the next one is in it */
+		/* unshare() applies to the next child */
 		pid = fork();
 		if (!pid)
 			_exit(child_of_namespace(nr));
@@ -1293,7 +1290,7 @@ static void *cancel_all(void *arg)
 	return NULL;
 }
 
-/* A put is stored or canceled, a get right or canceled; nothing between. */
+/* A canceled put is stored as a whole or not at all; a canceled get is right or canceled. */
 TEST(cancel_in_flight)
 {
 	enum { NR = 64, LEN = 16384 };

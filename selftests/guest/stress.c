@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Threads that mix all operations on one pool. Each byte that comes is judged
- * by the key and tag it came with; a get that fails must leave zeroes or the
- * buffer as it was.
+ * Threads that mix all operations on one pool. Each byte of a get is checked against the key and
+ * tag of its result. A failed get must leave zeroes or an unchanged buffer.
  *
  * usage: guest_stress NODE [OPTION...]
  *  -t N	threads (4)
  *  -s N	seconds (10); a file at -f ends it sooner
- *  -f FILE	stop when this file is there
- *  -b BYTES	stop when so much has been put, instead of the time
+ *  -f FILE	stop when FILE exists
+ *  -b BYTES	stop after BYTES were put, instead of by time
  *  -k N	keys (2000)
  *  -l BYTES	longest block (200000)
  *  -m MIX	all (default), or write: puts and a few gets
  *  -d		members leave: deletes may get -EIO
  *  -e		members fail: puts too may get -EIO
- *  -n		there may be no room: puts may get -ENOSPC
+ *  -n		the pool may be full: puts may get -ENOSPC
  *  -o		allocations fail: anything may get -ENOMEM
  *  -p MS	pause after each batch
- *  -w MS	no batch may take longer
+ *  -w MS	longest time that a batch may take
  */
 #include <pthread.h>
 #include <stdarg.h>
@@ -29,7 +28,7 @@
 #define TAGS		3u
 #define BASE		5000000ull
 #define COOKIES		32u
-#define SLACK		8192u	/* in front of and behind each buffer */
+#define SLACK		8192u	/* guard bytes before and after each buffer */
 
 static const char *node, *stop_file;
 static unsigned int threads = 4, seconds = 10, keys = 2000, worst_ms;
@@ -67,7 +66,6 @@ static bool no_memory(int err)
 	return true;
 }
 
-/* Blocks of all lengths, most of them short. */
 static size_t len_of(uint64_t nr, uint64_t tag)
 {
 	uint64_t mixed = kv_mix(nr * 7 + tag);
@@ -109,7 +107,7 @@ static void random_op(struct worker *w, unsigned int i, uint8_t opcode)
 	s->room = opcode == KVBLK_OP_PUT ? len_of(s->nr, s->tag) : max_len;
 	s->pieces[0] = kv_piece(s->at, s->room);
 	if (s->room > 8192 && !kv_below(&w->dice, 4)) {
-		/* two pieces: the second one right behind the first */
+		/* two adjacent pieces, split at a page boundary or not */
 		size_t first = kv_below(&w->dice, 2) ? 4096 : 777;
 
 		s->pieces[0].length = first;
@@ -383,18 +381,18 @@ static void cancel_some(struct worker *w)
 	struct kvblk_cancel io = {
 		.size = sizeof(io), .cookie = 1 + kv_below(&w->dice, COOKIES - 1)
 	};
-	/* a neighbour's file: he is the one who has operations in flight */
+	/* cancel on a neighbour's file, because our own has no operation in flight here */
 	int err = kv_ioctl(workers[(w->id + 1) % threads].fd, KVBLK_IOC_CANCEL,
 			   &io);
 
-	/* he may have just closed it */
+	/* the neighbour may have just closed the file */
 	if (err && err != -ENOENT && err != -EBADF && !no_memory(err))
 		complain("a cancel got %d", err);
 }
 
 static bool over(void)
 {
-	/* not before each did something, unless that takes for ever */
+	/* continue until each kind has happened at least once, but for 100 s at most */
 	if ((!stored || (!hits && !errors_allowed)) &&
 	    kv_now_ms() < start_ms + 100000 * kv_slow())
 		return false;
@@ -433,7 +431,7 @@ static void *work(void *arg)
 		else if (what < 99)
 			cancel_some(w);
 		else if (!memory_short) {
-			/* the leases of a closed file end */
+			/* closing the file ends its leases */
 			close(w->fd);
 			w->fd = kv_open(node);
 			w->lease = 0;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What io_uring has that the ioctls have not: operations in the SQE, fixed
- * buffers, deep queues, cancel and exit with operations in flight; and memory
- * that is registered once, the host's and a device's (KV_MEMORY).
+ * io_uring: operations in the SQE, fixed buffers, deep queues, cancel and exit with operations in
+ * flight; and registered memory, of the host or of a device (KV_MEMORY).
  *
  * usage: guest_uring NODE [TEST...]
  */
@@ -19,12 +18,12 @@
 #include "kv_io.h"
 
 #define LEN	65536u
-#define FIRST	7000000ull	/* keys */
+#define FIRST	7000000ull	/* first key */
 #define MS	1000000ull	/* ns */
 
 static const char *node;
 static int fd;
-static uint8_t *bytes, *room;	/* 32 * LEN of each */
+static uint8_t *bytes, *room;	/* at least 32 * LEN bytes each */
 static uint64_t next_key = FIRST;
 
 static struct io_uring new_ring(unsigned int entries, unsigned int flags)
@@ -39,12 +38,11 @@ static struct io_uring new_ring(unsigned int entries, unsigned int flags)
 	return ring;
 }
 
-/* Puts an operation into a 128-byte SQE. */
 static void inline_op(struct io_uring *ring, const struct kvblk_op *op, uint64_t data)
 {
 	uint8_t *sqe = (void *)kv_sqe(ring, fd, KVBLK_URING_OP, data);
 
-	/* into the second half of it */
+	/* continues into the second 64 bytes */
 	memcpy(sqe + offsetof(struct io_uring_sqe, cmd), op, sizeof(*op));
 }
 
@@ -99,7 +97,7 @@ TEST(small_entries)
 	EXPECT_EQ(kv_cqe(&ring, NULL).res, LEN, "put by pointer");
 	EXPECT_EQ(kv_size(fd, next_key - 1), LEN, "it is there");
 
-	/* structures of a later version */
+	/* larger structures, as of a later version */
 	longer.cmd.size = sizeof(longer);
 	longer.cmd.op = kv_addr(&longer_op);
 	longer.cmd.op_size = sizeof(longer_op);
@@ -115,7 +113,7 @@ TEST(small_entries)
 	io_uring_queue_exit(&ring);
 }
 
-/* A command that is wrong in itself: -errno, and nothing happens. */
+/* Submit a malformed command. Returns its result. */
 static int bad(struct io_uring *ring, unsigned long command, uint64_t a, uint64_t b,
 	       uint32_t cmd_flags)
 {
@@ -152,7 +150,7 @@ TEST(bad_commands)
 	io_uring_submit(&small);
 	EXPECT_EQ(kv_cqe(&small, NULL).res, -EINVAL, "inline in 64 bytes");
 
-	/* stored, but its result can't be told */
+	/* the put succeeds although its result cannot be written */
 	cmd.result = 8;
 	cmd.result_size = sizeof(struct kvblk_result);
 	EXPECT_EQ(bad(&ring, KVBLK_URING_OP_PTR, kv_addr(&cmd), 0, 0), -EFAULT,
@@ -163,7 +161,7 @@ TEST(bad_commands)
 	io_uring_queue_exit(&ring);
 }
 
-/* Each field that a command does not use, and each of a structure by address. */
+/* Each byte of an SQE that a command does not use, and each field of the structures. */
 TEST(bad_entries)
 {
 	struct io_uring rings[] = {
@@ -188,7 +186,7 @@ TEST(bad_entries)
 			struct io_uring_sqe *sqe;
 			bool inline_op = way % 3 == 2;
 
-			/* what is used, or io_uring's own */
+			/* bytes in use, or checked by io_uring itself */
 			if (at < 2 || (at >= 4 && at < 12) || (at >= 28 && at < 40) ||
 			    (at >= 42 && at < 44) || (at >= 48 && at < 56) ||
 			    (inline_op && (at >= 48 || size == 64)))
@@ -245,7 +243,7 @@ TEST(bad_entries)
 	io_uring_queue_exit(&rings[1]);
 }
 
-/* An operation on the ring's buffer 0. */
+/* Queue an operation on the ring's buffer 0. */
 static void fixed_op(struct io_uring *ring, uint8_t opcode, const struct kv_key *key,
 		     const void *addr, uint32_t len, uint32_t offset)
 {
@@ -383,7 +381,7 @@ TEST(registered_memory)
 	ASSERT_EQ(reg(other + 100, LEN - 200, &b), 0, "register an odd one");
 	EXPECT(a && b && a != b, "handles %u and %u", a, b);
 	for (unsigned int shift = 0; shift < 2; shift++) {
-		/* straight, and bounced for its alignment */
+		/* shift 0 goes direct, shift 1 is bounced for its alignment */
 		pieces[0] = reg_piece(a, shift, 3 * LEN);
 		ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), 3 * LEN, "put, +%u", shift);
 		pieces[0] = reg_piece(a, 4 * LEN + shift, LEN);
@@ -407,7 +405,7 @@ TEST(registered_memory)
 	pieces[1] = reg_piece(77, 0, LEN);
 	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 2), -ENXIO, "an unknown handle");
 
-	/* the pages are meant, not what is mapped there now */
+	/* the handle refers to the pages, not to what is mapped there now */
 	munmap(memory, 16 * LEN);
 	pieces[0] = reg_piece(a, 0, LEN);
 	EXPECT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), LEN, "put of what was unmapped");
@@ -458,7 +456,6 @@ TEST(registered_device_memory)
 	kv_fill(kv_seed(nr, 0), 0, host, 3 * LEN);
 	memcpy(bytes, host, 3 * LEN);
 	for (unsigned int shift = 0; shift < 2; shift++) {
-		/* straight, and bounced for its alignment */
 		pieces[0] = reg_piece(handle, shift, 3 * LEN);
 		ASSERT_EQ(run_pieces(KVBLK_OP_PUT, nr, pieces, 1), 3 * LEN, "put, +%u", shift);
 		pieces[0] = reg_piece(handle, 4 * LEN + shift, LEN);
@@ -484,7 +481,7 @@ TEST(registered_device_memory)
 	EXPECT_EQ(unreg(handle), -ENOENT, "unregister again");
 	EXPECT_EQ(unreg(other), 0, "unregister");
 
-	/* it ends with its mapping, of which a hole is enough */
+	/* the registration ends when any part of the mapping ends */
 	for (unsigned int i = 0; i < 3; i++) {
 		uint8_t *p = kv_alloc_host(4 * LEN), *to = kv_alloc_host(4 * LEN);
 
@@ -515,7 +512,7 @@ TEST(registered_device_memory)
 	PASSED("straight and bounced, alone and beside the host's");
 }
 
-/* Who else has the file reaches it without a mapping of his own. */
+/* Another process with the file reaches the memory without a mapping of its own. */
 TEST(registered_device_memory_of_another)
 {
 	uint64_t nr = next_key++;
@@ -532,7 +529,7 @@ TEST(registered_device_memory_of_another)
 	if (!pid) {
 		kv_ring_forget();
 		munmap(bytes, 32 * LEN);
-		/* at an odd offset the CPU copies */
+		/* an odd offset makes the CPU copy */
 		piece = reg_piece(handle, 0, LEN);
 		if (run_pieces(KVBLK_OP_PUT, nr, &piece, 1) != LEN)
 			_exit(2);
@@ -560,7 +557,7 @@ static int to_driver(const char *file, const char *device)
 	return err;
 }
 
-/* KV_UNBIND: its address. Its driver waits for nobody who has only registered it. */
+/* KV_UNBIND: the device's address. Unbinding its driver must not wait for a mere registration. */
 TEST(registered_device_goes)
 {
 	const char *device = getenv("KV_UNBIND");
@@ -599,7 +596,7 @@ TEST(registered_device_goes)
 	EXPECT_EQ(unreg(of_host), 0, "unregister");
 }
 
-/* The caller is nobody from now on, and may lock so much: CAP_IPC_LOCK would lift the limit. */
+/* Set the lock limit to @most and drop privileges, because CAP_IPC_LOCK lifts the limit. */
 static void may_lock(size_t most)
 {
 	struct rlimit limit;
@@ -610,7 +607,7 @@ static void may_lock(size_t most)
 		_exit(2);
 }
 
-/* What /proc/self/smaps says of the mapping at @p. */
+/* Return field @what of /proc/self/smaps, in kB, for the mapping at @p. */
 static size_t smaps_kb(const void *p, const char *what)
 {
 	unsigned long start = 0, end;
@@ -661,7 +658,7 @@ TEST(bad_registrations)
 	arg.reserved = 1;
 	EXPECT_EQ(kv_ioctl(fd, KVBLK_IOC_REG_BUF, &arg), -EINVAL, "a reserved field");
 
-	/* locked memory is counted, and given back */
+	/* locked memory is accounted, and returned by unregister */
 	if (!fork()) {
 		may_lock(4 * LEN);
 		for (unsigned int i = 0; i < 50; i++) {
@@ -669,7 +666,10 @@ TEST(bad_registrations)
 				_exit(3);
 			if (reg(room, 4096, &arg.handle) != -ENOMEM)
 				_exit(4);
-			/* whichever process of the user asks: the file keeps it */
+			/*
+			 * the limit is per user: a child is rejected, too, since the file keeps
+			 * the pages
+			 */
 			if (!fork())
 				_exit(reg(room, 4096, &arg.handle) != -ENOMEM);
 			if (wait(&status) < 0 || status)
@@ -683,7 +683,7 @@ TEST(bad_registrations)
 	EXPECT_EQ(status, 0, "the child that may lock 256 KiB");
 }
 
-/* A page that is there often is pinned as often. */
+/* A page that occurs several times in a region is accounted each time. */
 TEST(one_page_often)
 {
 	uint8_t *often = kv_map(64 * PAGE, 0);
@@ -707,7 +707,7 @@ TEST(one_page_often)
 	close(memory);
 }
 
-/* A byte of a huge page pins all of it. */
+/* Registering one byte pins and accounts the whole huge page. */
 TEST(huge_region)
 {
 	size_t huge = 2u << 20;
@@ -722,7 +722,7 @@ TEST(huge_region)
 	if (smaps_kb(room, "AnonHugePages") != huge >> 10)
 		SKIP("no huge page to be had");
 	if (!fork()) {
-		/* its own: the parent's would be copied page by page */
+		/* a fresh one: fork() shares the parent's, and copies it in small pages */
 		if (munmap(room, huge) || mmap(room, huge, PROT_READ | PROT_WRITE,
 					       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != room ||
 		    madvise(room, huge, MADV_HUGEPAGE))
@@ -741,7 +741,7 @@ TEST(huge_region)
 	EXPECT_EQ(status, 0, "the child that may lock half a huge page");
 }
 
-/* Short ones, whose records are to be killed one by one: more than a member lists. */
+/* Short puts, each record invalidated by a write of its own: more than a member can list. */
 TEST(canceled_puts)
 {
 	enum { NR = 512, ROUNDS = 10 };
@@ -776,7 +776,7 @@ TEST(canceled_puts)
 	io_uring_queue_exit(&ring);
 }
 
-/* Ten thousand operations at once, through a ring that is smaller. */
+/* Ten thousand operations at once, through a smaller ring. */
 TEST(ten_thousand)
 {
 	enum { NR = 10000, SIZE = 4096 };
@@ -829,7 +829,7 @@ static void *unreg_waits(void *handle)
 	return (void *)(intptr_t)unreg_by((uint32_t)(uintptr_t)handle, KVBLK_UNREG_WAIT);
 }
 
-/* Many threads that wait for registered memory, which a ring has that is not reaped. */
+/* Start @nr threads that wait for registered memory in use by a ring that is not reaped. */
 static void many_wait(unsigned int nr, int ready)
 {
 	struct io_uring ring = new_ring(1024, IORING_SETUP_SQE128 | IORING_SETUP_CQE32 |
@@ -861,7 +861,7 @@ static void many_wait(unsigned int nr, int ready)
 	pause();
 }
 
-/* The least time that 200 gets of registered memory take. */
+/* Return the shortest of five times of 200 gets into registered memory, in ms. */
 static uint64_t gets_take(const struct kvblk_piece *piece)
 {
 	uint64_t least = UINT64_MAX;
@@ -878,7 +878,7 @@ static uint64_t gets_take(const struct kvblk_piece *piece)
 	return least;
 }
 
-/* Others that wait for their memory are no business of who uses his own. */
+/* Many waiters for memory do not slow another process' gets into its own. */
 TEST(waiting_for_memory)
 {
 	uint64_t alone, beside;
@@ -909,7 +909,7 @@ TEST(waiting_for_memory)
 	kv_delete(fd, FIRST - 3);
 }
 
-/* ---- on a device that takes ten minutes, which no test here waits for ---- */
+/* The slow_ tests run on a device that takes ten minutes, longer than any of them. */
 
 TEST(slow_hard_deadline)
 {
@@ -926,7 +926,7 @@ TEST(slow_hard_deadline)
 	io_uring_queue_exit(&ring);
 }
 
-/* The result goes where the operation asks for it, whatever ends the operation. */
+/* The result is written where the operation asks, whatever ends the operation. */
 TEST(slow_result)
 {
 	struct io_uring ring = new_ring(8, 0);
@@ -981,7 +981,7 @@ static void *cancel_all(void *arg)
 	return (void *)(intptr_t)ioctl(fd, KVBLK_IOC_CANCEL, cancel);
 }
 
-/* Two at once, of many operations in turn: each finds all of its own. */
+/* Two concurrent cancels, of interleaved operations: each finds all of its own. */
 TEST(slow_cancels)
 {
 	enum { NR = 1000 };
@@ -1013,7 +1013,7 @@ TEST(slow_cancels)
 	io_uring_queue_exit(&ring);
 }
 
-/* What one file has given up is no other one's business. */
+/* Operations abandoned by one file do not limit another file. */
 TEST(slow_bystander)
 {
 	struct kv_key slow = kv_key(FIRST - 1), absent = kv_key(next_key);
@@ -1024,7 +1024,7 @@ TEST(slow_bystander)
 	int other = kv_open(node);
 
 	op.flags = KVBLK_OPF_HARD_DEADLINE;
-	/* 320 MiB of room for blocks of 64 KiB */
+	/* 320 MiB of buffers for blocks of 64 KiB */
 	for (unsigned int i = 0; i < 20; i++) {
 		op.deadline_ns = (kv_now_ms() + 20) * MS;
 		ASSERT_EQ(kv_submit(other, &op, &res, 1, 0), 0, "submit");
@@ -1039,7 +1039,6 @@ TEST(slow_bystander)
 	munmap((void *)(uintptr_t)offer.addr, much);
 }
 
-/* I/Os in flight on the only member. */
 static unsigned int in_flight(void)
 {
 	unsigned int nr = 0;
@@ -1056,7 +1055,7 @@ static unsigned int in_flight(void)
 	return nr;
 }
 
-/* The put of a process that is killed is none: its memory is somebody else's. */
+/* The put of a killed process is dropped, because its memory may be reused before the write. */
 TEST(slow_killed_put)
 {
 	unsigned int before = in_flight();
@@ -1078,19 +1077,19 @@ TEST(slow_killed_put)
 	waitpid(child, NULL, 0);
 }
 
-/* Later, when the device has answered. */
+/* Runs after the device has responded. */
 TEST(killed_put_is_absent)
 {
 	uint64_t end = kv_now_ms() + 60000 * kv_slow();
 	struct kvblk_result res = { .res = -EBUSY };
 
-	/* until the put is over, its key is being written */
+	/* the key is busy until the put completes */
 	while (res.res == -EBUSY && kv_now_ms() < end)
 		res = kv_delete(fd, FIRST - 2);
 	EXPECT_EQ(res.res, -ENOENT, "delete of a killed put's block");
 }
 
-/* With queue_bytes of 1 MiB: the kernel memory that a file's operations take. */
+/* With queue_bytes of 1 MiB: the limit on kernel memory of a file's operations. */
 TEST(slow_memory)
 {
 	enum { NR = 64, MOST = (1 << 20) / LEN };
@@ -1109,17 +1108,17 @@ TEST(slow_memory)
 	io_uring_submit(&ring);
 	while (in_flight() < before + MOST)
 		ASSERT(kv_now_ms() < end, "%u gets in flight", in_flight() - before);
-	/* the others wait: more than that would be seen by and by */
+	/* allow time for more to start, which would be a bug */
 	usleep(500000);
 	EXPECT(in_flight() <= before + MOST + 2, "%u gets of 64 KiB in flight with room for %u",
 	       in_flight() - before, MOST);
-	/* those that wait can be canceled, too */
+	/* queued operations can be canceled, too */
 	while (ended < NR) {
 		ASSERT(kv_now_ms() < end, "%u of %u canceled gets ended", ended, NR);
 		kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel);
 		usleep(20000);
 		while (!io_uring_peek_cqe(&ring, &cqe)) {
-			/* -ENOMEM: it waited for 10 s before */
+			/* -ENOMEM: queued for 10 s before the cancel */
 			EXPECT(cqe->res == -ECANCELED || cqe->res == -ENOMEM,
 			       "a get: %d", cqe->res);
 			io_uring_cqe_seen(&ring, cqe);
@@ -1129,7 +1128,7 @@ TEST(slow_memory)
 	io_uring_queue_exit(&ring);
 }
 
-/* Whoever is killed, or closes his ring, does not wait for the device. */
+/* Kill and close of a ring do not wait for the device. */
 TEST(slow_exit)
 {
 	for (unsigned int way = 0; way < 3; way++) {
@@ -1148,7 +1147,7 @@ TEST(slow_exit)
 			op = kv_op(KVBLK_OP_PUT, &keys[1], &pieces[1], 1);
 			inline_op(&ring, &op, 1);
 			io_uring_submit(&ring);
-			/* way 2 leaves the ring to the exit */
+			/* way 2: exit with the ring open */
 			if (way == 0)
 				io_uring_queue_exit(&ring);
 			if (way == 1)
@@ -1166,7 +1165,7 @@ static void on_alarm(int signal)
 	(void)signal;
 }
 
-/* Signals that interrupt what waits, again and again, until it is called with false. */
+/* Interrupt blocking calls every 300 ms; @on false stops it. */
 static void alarms(bool on)
 {
 	struct sigaction action = { .sa_handler = on_alarm };
@@ -1178,7 +1177,7 @@ static void alarms(bool on)
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* What was given up is over when the device has answered, and not before. */
+/* A drain waits until the device has completed the abandoned operations. */
 TEST(slow_drain)
 {
 	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
@@ -1205,8 +1204,8 @@ TEST(slow_drain)
 }
 
 /*
- * How a get's memory is shared with others, and how its caller ends. Each is killed, but
- * who closes his descriptors.
+ * Kinds of memory of a get, and how its caller ends: killed, except for the last one, which
+ * closes its descriptors.
  */
 static const char *const ghosts[] = {
 	"ioctl, shared memory", "ioctl, the address space of another process",
@@ -1216,7 +1215,7 @@ static const char *const ghosts[] = {
 
 static struct io_uring ghost_ring;
 
-/* Tells that it is about to, gets the block into @memory, and waits to be killed. */
+/* Get the block into @memory, then wait to be killed. */
 static int ghost_get(void *arg)
 {
 	unsigned int way = (unsigned int)((uintptr_t)arg & 7);
@@ -1229,7 +1228,10 @@ static int ghost_get(void *arg)
 	uint32_t handle;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	/* a fork leaves out what is shared: without a page fault a worker would do it */
+	/*
+	 * touch the memory: fork() copies no page tables of shared mappings, and a fault would
+	 * move the get to a worker
+	 */
 	memset(memory, KV_UNTOUCHED, LEN);
 	if (way < 2) {
 		kv_submit(fd, &op, &res, 1, 0);
@@ -1261,8 +1263,8 @@ static int ghost_get(void *arg)
 }
 
 /*
- * When its caller is gone, a get does not write to memory that is somebody else's by
- * then, neither by its device nor by the CPU. Says "killed" when the device may answer.
+ * After the caller's end neither the device nor the CPU writes to the get's memory, which may
+ * belong to another process by then. Prints "killed" as the signal for the device to respond.
  */
 TEST(slow_ghosts)
 {
@@ -1285,7 +1287,7 @@ TEST(slow_ghosts)
 					fork();
 		if (!child[way])
 			_exit(ghost_get(arg));
-		/* its header comes with it, or by itself */
+		/* the header is read with the block, or on its own */
 		while (in_flight() < before + way + 1)
 			ASSERT(kv_now_ms() < end, "%s: the get is in flight", ghosts[way]);
 	}
@@ -1298,7 +1300,7 @@ TEST(slow_ghosts)
 	}
 	while (in_flight())
 		ASSERT(kv_now_ms() < end, "the gets end");
-	/* what the kernel does then is done soon; should that take longer, this shows less */
+	/* time for late writes; if it is too short, the test only proves less */
 	usleep(300000);
 	for (unsigned int way = 0; way < NR; way++) {
 		size_t at = 0;
@@ -1310,7 +1312,7 @@ TEST(slow_ghosts)
 	}
 }
 
-/* While the member is suspect: it could hold the block, and does not answer now. */
+/* The member is suspect: it has the space, but does not respond. */
 TEST(suspect_large_put)
 {
 	enum { LARGE = 6 << 20 };
@@ -1323,7 +1325,7 @@ TEST(suspect_large_put)
 	munmap(large, 16 << 20);
 }
 
-/* Later, when it answers after five seconds. */
+/* Runs later: the device responds after five seconds. */
 TEST(slow_drained)
 {
 	struct io_uring ring = new_ring(8, IORING_SETUP_SQE128 | IORING_SETUP_CQE32);
@@ -1334,7 +1336,7 @@ TEST(slow_drained)
 	uint64_t start = kv_now_ms();
 	struct io_uring_cqe *cqe;
 
-	/* a task that waits for its own ring does what its ring asks of it */
+	/* a task that waits runs the task work of its own ring */
 	inline_op(&ring, &op, 0);
 	io_uring_submit(&ring);
 	EXPECT_EQ(drain(fd, 0), 0, "drain");
@@ -1344,7 +1346,7 @@ TEST(slow_drained)
 	EXPECT_EQ(cqe->res, LEN, "the get");
 	io_uring_cqe_seen(&ring, cqe);
 
-	/* the caller has its result at once, the device goes on */
+	/* the get returns at its deadline, the device continues */
 	start = kv_now_ms();
 	op.flags = KVBLK_OPF_HARD_DEADLINE;
 	op.deadline_ns = (start + 100) * MS;
@@ -1382,7 +1384,7 @@ TEST(slow_unregister_waiting)
 		inline_op(&ring, &op, 0);
 		io_uring_submit(&ring);
 		if (way) {
-			/* a task that waits for its own ring */
+			/* this task waits for its own ring */
 			alarms(true);
 			EXPECT_EQ(unreg_by(handle, KVBLK_UNREG_WAIT), -EINTR, "with a signal");
 			alarms(false);
@@ -1442,8 +1444,8 @@ static void *part_get(void *result)
 }
 
 /*
- * With a device's memory a get comes part by part. The first part is out of reach when
- * the last one fails, and the block is gone when it is read again: nothing of it stays.
+ * A get into device memory is read in parts. The first part becomes unreachable, the last part
+ * fails, and the block is deleted before the get is read again: no byte of it stays.
  */
 TEST(slow_parts)
 {
@@ -1465,7 +1467,7 @@ TEST(slow_parts)
 	memset(first, KV_UNTOUCHED, PART_BYTES);
 	pieces[0] = kv_piece(first, PART_BYTES);
 	pieces[1] = kv_piece(device, PARTS_BYTES - 2 * PART_BYTES);
-	/* nobody has touched it: no page fault is taken there at first */
+	/* untouched, so that the first attempt fails without a page fault */
 	pieces[2] = kv_piece(kv_map(PART_BYTES, 0), PART_BYTES);
 	ASSERT_EQ(kv_put(fd, nr, block, PARTS_BYTES).res, PARTS_BYTES, "put");
 	part_op = kv_op(KVBLK_OP_GET, &key, pieces, 3);
@@ -1473,7 +1475,7 @@ TEST(slow_parts)
 	while (*(volatile uint8_t *)first == KV_UNTOUCHED &&
 	       *(volatile uint8_t *)(first + 1) == KV_UNTOUCHED)
 		ASSERT(kv_now_ms() < end, "the first part");
-	/* not mapped any more; the bytes are still there */
+	/* unmaps the first part; its page keeps the bytes */
 	ASSERT_EQ(madvise(first, PART_BYTES, MADV_DONTNEED), 0, "madvise");
 	EXPECT_EQ(kv_delete(fd, nr).res, 0, "delete");
 	pthread_join(thread, NULL);
@@ -1493,7 +1495,7 @@ int main(int argc, char **argv)
 	room = kv_alloc(32ul * LEN);
 	kv_fill(kv_seed(1, 1), 0, bytes, 32 * LEN);
 	if (argc > 2 && !strcmp(argv[2], "store")) {
-		/* what the slow tests get */
+		/* the block of the slow tests */
 		kv_fill(kv_seed(FIRST - 1, 0), 0, room, LEN);
 		return kv_put(fd, FIRST - 1, room, LEN).res == LEN ? KSFT_PASS : KSFT_FAIL;
 	}
