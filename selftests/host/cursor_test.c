@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Room in a segment: no two puts meet, and the summary of all of them still fits. */
+/*
+ * The cursor of an open segment: no two puts get the same units, and the summary of all records
+ * still fits.
+ */
 #include <pthread.h>
 
 #include "format/format.h"
@@ -10,7 +13,7 @@
 #define THREADS	4
 
 static atomic64_t cursor;
-static u16 owner[UNITS];	/* of each unit: 1 + its record's number */
+static u16 owner[UNITS];	/* by unit: 1 + the record's number; 0: free */
 static u32 owner_nr;
 
 static bool claim(u32 units)
@@ -38,7 +41,7 @@ static void begin(void)
 	owner_nr = 0;
 }
 
-/* The records' numbers are those of the cursor, and the summary has its room. */
+/* Check a full segment: the cursor counted every record, and their summary has its space. */
 static void check_full(u32 least)
 {
 	s64 end = atomic64_read(&cursor);

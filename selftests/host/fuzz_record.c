@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Decoders against hostile media. An input is
+ * Decoders against hostile media. Format of an input:
  *
- *	byte 0	what is decoded: enum target, modulo their number
- *	byte 1	who damaged it: enum damage, modulo their number
+ *	byte 0	structure to decode: enum target, modulo their number
+ *	byte 1	origin of the damage: enum damage, modulo their number
  *	then	patches of 4 bytes each to a valid image: offset (le16), byte to
- *		xor, how often (at the bytes that follow) less 1;
+ *		xor, count of bytes from there on less 1;
  *		with RAW, the buffer itself
  *
- * Promise: no access outside the buffer, and no verdict "valid" unless every
- * byte is as it was written; where the damage was sealed with the pool's own
- * secret, no field out of range.
+ * The promises: no access outside of the buffer; no verdict "valid" unless every byte is
+ * unchanged; if the damage is sealed with the pool's secret, no field out of range.
  *
  * With libFuzzer: clang -fsanitize=fuzzer,address,undefined, together with
- * kernel/format/record.c, kernel/format/hash.c and shim/shim.c. Without:
- * fuzz_record_test.c.
+ * kernel/format/record.c, kernel/format/hash.c and shim/shim.c. Without: fuzz_record_test.c.
  */
 #include <linux/kvblk.h>
 #include <linux/unaligned.h>
@@ -28,9 +26,9 @@
 #include "reseal.h"
 
 enum target {
-	RECORD,			/* 1 unit of header */
-	LONG_RECORD,		/* 2 units */
-	LONG_RECORD_HEAD,	/* 2 units, one read */
+	RECORD,			/* header of 1 unit */
+	LONG_RECORD,		/* header of 2 units */
+	LONG_RECORD_HEAD,	/* header of 2 units, only the first one read */
 	FILLER,
 	SUMMARY,
 	TABLE,
@@ -39,10 +37,10 @@ enum target {
 };
 
 enum damage {
-	PLAIN,			/* the device's: bytes are wrong */
-	CHECKSUMMED,		/* a tenant's: the checksum is right */
-	SEALED,			/* checksum and MAC are right */
-	RAW,			/* bytes from somewhere else */
+	PLAIN,			/* by the device: checksum wrong */
+	CHECKSUMMED,		/* by a tenant: checksum right */
+	SEALED,			/* checksum and MAC right */
+	RAW,			/* unrelated bytes */
 	DAMAGES,
 };
 
@@ -154,7 +152,7 @@ static void images_make(void)
 	super_image();
 }
 
-/* Makes the checksum right again, and the MAC with SEALED. */
+/* Make the checksum right again; with SEALED also the MAC. */
 static void repair(u8 *buf, size_t size, enum target target, enum damage damage)
 {
 	const struct kvblk_secret *known = damage == SEALED ? &secret : NULL;
@@ -239,7 +237,7 @@ static void super_is_in_range(const struct kvblk_d_super *sb)
 	MUST(le64_to_cpu(sb->seq) <= KVBLK_COUNT_MAX);
 }
 
-/* Decodes @buf; @same: the bytes are those of the image. */
+/* Decode @buf and check the verdict; @same: the image is unchanged. */
 static void judge(const u8 *buf, size_t size, enum target target,
 		  enum damage damage, bool same)
 {
@@ -251,7 +249,7 @@ static void judge(const u8 *buf, size_t size, enum target target,
 	case TABLE:
 		valid = kvblk_table_valid((const void *)buf, place.incarnation,
 					  0);
-		/* who can write the table needs no MAC */
+		/* tables have no MAC: tenants cannot write to them */
 		MUST(same ? valid : !valid || damage == CHECKSUMMED ||
 		     damage == SEALED);
 		if (valid)
@@ -320,7 +318,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 	data += 2;
 	size -= 2;
 
-	/* just as many bytes as the decoder is told, for the sanitizer */
+	/* allocate exactly the size passed to the decoder, or else the sanitizer misses overruns */
 	buf_size = image_sizes[target];
 	if (damage == RAW && target <= FILLER)
 		buf_size = size < buf_size ? size : buf_size;

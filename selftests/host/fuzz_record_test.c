@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Runs fuzz_record.c without libFuzzer: inputs from a generator that gives the
- * same ones for the same seed.
+ * Run fuzz_record.c without libFuzzer, on inputs that a seed determines.
  *
  * usage: fuzz_record_test [SEED [ITERATIONS]]
  */
@@ -14,7 +13,7 @@
 static u64 seed = 1;
 static unsigned long iterations = 40000;
 
-/* xorshift64*: which numbers does not matter, only that they come again */
+/* xorshift64*: reproducible, which is all that matters */
 static u32 random_below(u32 limit)
 {
 	static u64 x;
@@ -27,13 +26,13 @@ static u32 random_below(u32 limit)
 	return (x * 0x2545f4914f6cdd1d >> 32) % limit;
 }
 
-/* Superblocks are long: one in 64 inputs. */
+/* One input in 64 is a superblock, because those are slow to check. */
 static enum target random_target(void)
 {
 	return random_below(64) ? random_below(SUPER) : SUPER;
 }
 
-/* Where fields are: most patches go to the front of something. */
+/* Return an offset, most often near the front of a structure, where the fields are. */
 static u32 random_offset(void)
 {
 	static const u32 spans[] = { 64, 128, 600, 1100, 4200, 8192, 65536 };
@@ -68,7 +67,7 @@ static size_t patches(u8 *input)
 	return 4 * nr;
 }
 
-/* Garbage, or an image cut off and with a flipped bit. */
+/* Fill @input with garbage, or with an image that is cut off and has a flipped bit. */
 static size_t raw_bytes(u8 *input, enum target target)
 {
 	size_t size = image_sizes[target];

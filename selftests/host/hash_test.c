@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Ids and derived keys. The vectors were made by a second implementation, in
- * Python, with OpenSSL's SipHash, from the comment in kernel/format/hash.c: they
- * lie on media in every pool, so when one differs it is the code that is wrong.
+ * Ids and derived keys. A second implementation, in Python with OpenSSL's SipHash, made the
+ * vectors from the comment in kernel/format/hash.c. Every pool has such ids on media: if a vector
+ * fails, the code is wrong.
  */
 #include <linux/array_size.h>
 #include <linux/kvblk.h>
@@ -24,7 +24,7 @@ static int derive(void **state)
 	return 0;
 }
 
-/* The SipHash paper's: key 00 01 ... 0f, message 00 01 ... of the length. */
+/* Vectors of the SipHash paper: key 00 01 ... 0f, message 00 01 ... of the length. */
 static void siphash_is_siphash_2_4(void **state)
 {
 	static const siphash_key_t key = {
@@ -47,7 +47,7 @@ static void siphash_is_siphash_2_4(void **state)
 				 vectors[i].hash);
 }
 
-/* Of the same messages with 128 bits, low word first: OpenSSL's. */
+/* Vectors of OpenSSL with 128 bits of output, for the same messages, low word first. */
 static void ids_are_siphash_2_4_128(void **state)
 {
 	static const siphash_key_t key = {
@@ -87,7 +87,7 @@ static void secret_never_changes(void **state)
 	assert_int_equal(secret.mac.key[1], 0xa7101ca179affbb6);
 }
 
-/* Every bit of the seed matters to every word of every key. */
+/* Each bit of the seed changes every word of every key. */
 static void secret_depends_on_each_seed_bit(void **state)
 {
 	struct kvblk_secret other;
@@ -144,7 +144,7 @@ static int compare_words(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Among @nr random 64-bit words there is no pair of equal ones. */
+/* Check that all @nr random 64-bit words are different. */
 static void assert_all_differ(u64 *words, size_t nr)
 {
 	qsort(words, nr, sizeof(*words), compare_words);
@@ -152,7 +152,7 @@ static void assert_all_differ(u64 *words, size_t nr)
 		assert_int_not_equal(words[i - 1], words[i]);
 }
 
-/* The same key of each tenant there can be, and the two halves of the id. */
+/* One key under every tenant id: all ids differ, and so do the halves of each. */
 static void tenants_have_key_spaces_of_their_own(void **state)
 {
 	static u64 words[2 * KVBLK_TENANT_IDS];
@@ -168,8 +168,8 @@ static void tenants_have_key_spaces_of_their_own(void **state)
 }
 
 /*
- * Keys of zeroes of every length, of tenants whose numbers' bytes could be
- * taken for a piece of one: length and tenant count as such.
+ * Keys of zeroes of every length, under tenants whose numbers could be read as key bytes: length
+ * and tenant must be hashed as separate values.
  */
 static void tenant_and_key_do_not_run_together(void **state)
 {
@@ -205,7 +205,7 @@ static void every_key_bit_matters(void **state)
 	assert_all_differ(words, nr);
 }
 
-/* Whoever keeps a tenant's keys gets the same ids. */
+/* A cached tenant key gives the same ids. */
 static void kept_keys_give_the_same_ids(void **state)
 {
 	static const u16 tenants[] = { 0, 1, 0x3fff };
@@ -222,7 +222,7 @@ static void kept_keys_give_the_same_ids(void **state)
 	}
 }
 
-/* Keys come packed in a blob, at any address. */
+/* Keys are packed in a blob, so they start at any address. */
 static void unaligned_keys(void **state)
 {
 	u8 blob[64 + 8];

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The index against a model that is too simple to be wrong, at sizes from two
- * buckets to a million slots; how often it evicts at a given load; and readers
- * that must never miss an entry while others move it around.
+ * The index against a trivial model, from two buckets to a million slots; the rate of evictions
+ * at a given load; and readers that must never miss an entry while other threads move it.
  *
- * A key's place is a function of the key, so that a victim, of which the index
- * knows only the place, can be told by name.
+ * A block's place is a function of its key: the index reports only a victim's place, and the test
+ * computes the key from it.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -21,7 +20,7 @@
 
 #define SEGS	16
 
-/* Generations of the segments; LIVE entries of another one are dead. */
+/* Generations of the segments; LIVE entries of another generation are dead. */
 static u16 seg_gen[SEGS];
 
 static u64 mix(u64 x)
@@ -50,7 +49,7 @@ static struct kvblk_id id_of(u64 key)
 	};
 }
 
-/* With two buckets, an id whose lo has its top bit set can be in both. */
+/* Return an id that fits both buckets of an index of two: those with the top bit of lo set do. */
 static struct kvblk_id id_both(u64 key)
 {
 	struct kvblk_id id = id_of(key);
@@ -113,7 +112,7 @@ static void assert_no_entry(const struct kvblk_index *idx, struct kvblk_id id)
 	assert_false(kvblk_index_find(idx, id, &is));
 }
 
-/* A whole pass, @step buckets at a time; returns what was dropped. */
+/* Sweep the whole index, @step buckets at a time. Returns the number of dropped entries. */
 static u64 sweep_all(struct kvblk_index *idx, u64 step, u32 now)
 {
 	u64 at = 0, dropped = 0;
@@ -124,13 +123,11 @@ static u64 sweep_all(struct kvblk_index *idx, u64 step, u32 now)
 	return dropped;
 }
 
-/* ---- the model ------------------------------------------------------- */
-
 /**
- * struct entry - what the index should have for a key
- * @slot: the entry, if there is one
- * @there: inserted, not removed, not evicted; it may be dead, and then the
- *	index may have dropped it or not
+ * struct entry - expected state of a key
+ * @slot: the entry, if @there
+ * @there: inserted, neither removed nor evicted; may be dead, and the index may then have dropped
+ *     it
  */
 struct entry {
 	struct kvblk_slot slot;
@@ -143,11 +140,11 @@ struct model {
 	u64 nr_keys;
 	u64 seed;
 	u64 evicted;
-	u64 full;	/* inserts refused */
-	u64 *heard;	/* caller tag of each key, as a listener has it; 0: none */
+	u64 full;	/* inserts that failed with -ENOSPC */
+	u64 *heard;	/* caller tag of each key as reported to a listener; 0: none */
 };
 
-/* kvblk_index.told: what goes is what came, and no other. */
+/* kvblk_index.told: check that a removal matches the last insertion that was reported. */
 static void model_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
 {
 	struct model *m = container_of(idx, struct model, idx);
@@ -160,7 +157,7 @@ static void model_told(struct kvblk_index *idx, const struct kvblk_slot *slot, b
 	m->heard[key] = came ? slot->caller_tag : 0;
 }
 
-/* After a sweep, which drops what is dead: a listener knows what is there. */
+/* After a sweep, which drops the dead entries, the listener knows exactly the present ones. */
 static void model_heard(struct model *m)
 {
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
@@ -180,7 +177,7 @@ static void model_heard(struct model *m)
 			u64 key = key_of(&slots[i]);
 
 			assert_int_equal(m->heard[key], slots[i].caller_tag);
-			/* wherever it has moved: lists rely on both */
+			/* wherever the entry was moved: lists rely on both */
 			assert_int_equal(kvblk_index_stripe(&m->idx, id_of(key)),
 					 bucket >> m->idx.stripe_shift);
 			assert_int_equal(slots[i].place,
@@ -191,7 +188,7 @@ static void model_heard(struct model *m)
 	assert_int_equal(walked, tagged);
 }
 
-/* An entry that @m's index may hold now. */
+/* Return a random entry that fits @m's index. */
 static struct kvblk_slot model_slot(struct model *m, u64 key, u8 state)
 {
 	struct kvblk_slot slot = slot_of(key, state, &m->seed);
@@ -229,7 +226,7 @@ static void model_insert(struct model *m, u64 key)
 		assert_slot(&old, &e->slot);
 		return;
 	case -ENOSPC:
-		/* Three slots at least were in the way, none to be evicted. */
+		/* -ENOSPC requires at least three slots that cannot be evicted. */
 		for (u64 i = 0; i < m->nr_keys && pinned < 3; i++)
 			pinned += entry_live(&m->keys[i]) &&
 				  (m->keys[i].slot.leased ||
@@ -298,7 +295,7 @@ static void model_replace(struct model *m, u64 key)
 static void model_lease(struct model *m, u64 key)
 {
 	struct entry *e = &m->keys[key];
-	/* Seldom, or everything will be leased in the end. */
+	/* One in four, or else everything is leased in the end. */
 	bool leased = below(&m->seed, 4) == 0, done;
 	struct kvblk_slot old = e->slot;
 
@@ -308,7 +305,7 @@ static void model_lease(struct model *m, u64 key)
 					       leased));
 		return;
 	}
-	old.state = KVBLK_SLOT_LIVE;	/* it may be in a move meanwhile */
+	old.state = KVBLK_SLOT_LIVE;	/* a move may be in progress */
 	done = kvblk_index_lease(&m->idx, id_of(key), &old, leased);
 	if (entry_live(e))
 		assert_int_equal(done, !leased ||
@@ -319,7 +316,7 @@ static void model_lease(struct model *m, u64 key)
 		e->slot.leased = leased;
 }
 
-/* Reclaim's way to take a block: only if nobody has leased it. */
+/* Claim an entry for a move, as reclaim does: fails if it is leased. */
 static void model_claim(struct model *m, u64 key)
 {
 	struct entry *e = &m->keys[key];
@@ -370,7 +367,7 @@ static void model_check(struct model *m, u64 key)
 		assert_no_entry(&m->idx, id_of(key));
 }
 
-/* Many at a time are found as each alone. */
+/* A lookup of many ids gives the same results as single lookups. */
 static void model_find_many(struct model *m)
 {
 	struct kvblk_slot slots[64], alone;
@@ -428,8 +425,8 @@ static void model_step(struct model *m)
 }
 
 /*
- * @steps operations on an index of @slots or more, with keys for @crowd times that.
- * Caller tags begin in the middle.
+ * Run @steps operations on an index of at least @slots, with @crowd times as many keys. If @tags,
+ * caller tags begin halfway.
  */
 static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 		      u64 seed)
@@ -499,8 +496,6 @@ static void model_large(void **state)
 	model_run(40000, true, 2, 800000, 4);
 }
 
-/* ---- one promise at a time ------------------------------------------- */
-
 static void keeps_every_field(void **state)
 {
 	struct kvblk_slot none = { .state = KVBLK_SLOT_WRITING, .len = 1 };
@@ -523,7 +518,7 @@ static void keeps_every_field(void **state)
 
 	assert_int_equal(kvblk_index_init(&idx, 6, seg_gen, SEGS), 0);
 	assert_int_equal(kvblk_index_keep_tags(&idx), 0);
-	/* Full slots beside empty ones: no field may run into another. */
+	/* Full slots between empty ones: no field may overflow into another. */
 	for (key = 0; key < 6; key++)
 		assert_int_equal(kvblk_index_insert(&idx, id_both(key),
 						    key & 1 ? &all : &none,
@@ -531,7 +526,7 @@ static void keeps_every_field(void **state)
 	for (key = 0; key < 6; key++)
 		assert_entry(&idx, id_both(key), key & 1 ? &all : &none);
 
-	/* The leased bit and the heat are not the owner's to change. */
+	/* A replace by the owner keeps the leased bit and the heat. */
 	assert_true(kvblk_index_replace(&idx, id_both(0), &none, &all));
 	now = all;
 	now.leased = false;
@@ -545,7 +540,7 @@ static void keeps_every_field(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-/* Fills the two buckets of @idx with LIVE entries like @slots[0 .. 5]. */
+/* Fill both buckets of @idx with LIVE entries made of @slots[0 .. 5]. */
 static void fill_six(struct kvblk_index *idx, struct kvblk_slot *slots)
 {
 	struct kvblk_slot old;
@@ -561,7 +556,7 @@ static void fill_six(struct kvblk_index *idx, struct kvblk_slot *slots)
 	}
 }
 
-/* Inserts one after another; the victims must be @order, then -ENOSPC. */
+/* Insert until -ENOSPC; check that the victims are those in @order. */
 static void assert_victims(struct kvblk_slot *slots, const int *order, int nr)
 {
 	struct kvblk_slot new, old;
@@ -618,7 +613,7 @@ static void evicts_no_pinned(void **state)
 	assert_victims(slots, order, 1);
 }
 
-/* Entries of a run of segments that the owner pins are not evicted. */
+/* Entries in segments that the owner pins are not evicted. */
 static void evicts_not_from_pinned_segments(void **state)
 {
 	static bool pinned[SEGS / 2 + 1];
@@ -636,7 +631,7 @@ static void evicts_not_from_pinned_segments(void **state)
 	idx.pinned_shift = 1;
 	for (unsigned int i = 0; i < ARRAY_SIZE(pinned); i++)
 		pinned[i] = i != 1;
-	/* what lies in segments 2 and 3 */
+	/* entries in segments 2 and 3, the unpinned ones */
 	for (u64 key = 0; key < 6; key++)
 		nr += slots[key].seg >> 1 == 1;
 	assert_in_range(nr, 1, 5);
@@ -678,22 +673,22 @@ static void dead_are_vacant(void **state)
 	}
 	assert_false(kvblk_index_lease(&idx, id_both(0), &slots[0], true));
 
-	/* An id takes its own dead slot, so that it never has two. */
+	/* An id reuses its own dead slot, so that it never has two. */
 	assert_int_equal(kvblk_index_insert(&idx, id_both(4), &new, &old, true), 0);
 	assert_int_equal(kvblk_index_used(&idx), 6);
 	assert_false(kvblk_index_replace(&idx, id_both(4), &slots[4], NULL));
 	assert_entry(&idx, id_both(4), &new);
-	/* Its owner may clean up a dead one. */
+	/* The owner may remove a dead entry. */
 	assert_true(kvblk_index_replace(&idx, id_both(1), &slots[1], NULL));
 	assert_int_equal(kvblk_index_used(&idx), 5);
-	/* The next takes the free one and two dead ones. */
+	/* New entries take the free slot and two dead ones. */
 	for (u64 key = 10; key < 13; key++)
 		assert_int_equal(kvblk_index_insert(&idx, id_both(key), &new,
 						    &old, true), 0);
 	assert_int_equal(kvblk_index_used(&idx), 6);
 	assert_int_equal(atomic64_read(&idx.nr_evicted), 0);
 
-	/* A segment that is not there any more: dead at once. */
+	/* An entry whose segment no longer exists is dead at once. */
 	assert_true(kvblk_index_replace(&idx, id_both(10), &new, NULL));
 	slots[0].seg = SEGS;
 	assert_int_equal(kvblk_index_insert(&idx, id_both(10), &slots[0],
@@ -751,7 +746,7 @@ static void the_clock_wraps(void **state)
 	assert_false(kvblk_expired(0, 0));
 	assert_false(kvblk_expired(0, U32_MAX));
 	for (u64 now = 0; now <= 1ull << 33; now += 1u << 29) {
-		/* 0 is for those that don't expire */
+		/* 0 means no expiry */
 		u32 at = (u32)now ?: 1;
 
 		assert_true(kvblk_expired(at, at));
@@ -781,7 +776,7 @@ static void init_fails_whole(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-/* Entries from before the first tag have tag 0, and so do reused slots. */
+/* Entries inserted before the first tag have tag 0, and so have reused slots. */
 static void tags_come_late(void **state)
 {
 	struct kvblk_slot plain = { .state = KVBLK_SLOT_LIVE, .len = 1 };
@@ -817,10 +812,7 @@ static void tags_come_late(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-/*
- * The design allows 32 bytes an entry; a pool plans for a load of 0.85, and for
- * no caller tags.
- */
+/* The design allows 32 bytes an entry. A pool plans for a load of 0.85 without caller tags. */
 static void fits_its_budget(void **state)
 {
 	struct kvblk_index idx;
@@ -831,11 +823,9 @@ static void fits_its_budget(void **state)
 	kvblk_index_destroy(&idx);
 }
 
-/* ---- evictions under churn ------------------------------------------- */
-
 /*
- * Keeps an index of @slots or more at @percent load while entries leave at random and
- * others come; returns evictions in a million inserts, at most @limit.
+ * Keep an index of at least @slots at @percent load while random entries are replaced. Check that
+ * at most @limit of a million inserts evict.
  */
 static void assert_evictions(u64 slots, u64 percent, u64 limit)
 {
@@ -848,7 +838,7 @@ static void assert_evictions(u64 slots, u64 percent, u64 limit)
 	assert_int_equal(kvblk_index_init(&idx, slots, seg_gen, SEGS), 0);
 	slots = kvblk_index_slots(&idx);
 	nr = slots * percent / 100;
-	/* Keys that are in, in any order, and where each of them is there. */
+	/* Present keys in any order, and the position of each in that array. */
 	keys = calloc(nr, sizeof(*keys));
 	place = calloc(1ULL << 22, sizeof(*place));
 	assert_non_null(keys);
@@ -919,7 +909,7 @@ static void evictions_at_95(void **state)
 
 struct walk {
 	struct kvblk_index idx;
-	u64 tag[3000];	/* by key, as told; 0: none */
+	u64 tag[3000];	/* by key, as reported; 0: none */
 };
 
 static void walk_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came)
@@ -928,7 +918,7 @@ static void walk_told(struct kvblk_index *idx, const struct kvblk_slot *slot, bo
 		came ? slot->caller_tag : 0;
 }
 
-/* Inserts move entries to where a walk has been already. */
+/* A walk plus the reports miss no entry, although inserts move entries behind the walk. */
 static void a_walk_misses_nothing(void **state)
 {
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, old;
@@ -965,7 +955,7 @@ static void a_walk_misses_nothing(void **state)
 	kvblk_index_destroy(&w.idx);
 }
 
-/* A walk leaves out what is dead or expired; when it is replaced, it is told. */
+/* A walk omits dead and expired entries; their replacement is reported. */
 static void what_was_over_comes_back(void **state)
 {
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET], slot, new;
@@ -997,8 +987,6 @@ static void what_was_over_comes_back(void **state)
 	}
 }
 
-/* ---- many threads ---------------------------------------------------- */
-
 #define THREADS		5
 #define WRITERS		2
 #define MOVED		64
@@ -1006,11 +994,11 @@ static void what_was_over_comes_back(void **state)
 /**
  * struct crowd - threads on one index
  * @idx: the index
- * @fixed: keys below it are leased and must always be found
- * @churn: keys from @fixed to here come and go
+ * @fixed: keys below are leased and must always be found
+ * @churn: keys from @fixed to here are inserted and removed
  * @rounds: operations of each writer
  * @running: writers that are not done yet
- * @faults: what went wrong, counted, since a thread cannot fail a test
+ * @faults: number of errors, since a thread cannot fail a test
  * @owned: for each churning key, whether a thread believes to own its entry
  */
 struct crowd {
@@ -1031,16 +1019,16 @@ struct crowd {
 #define TOLD_MAX	8000000
 
 /**
- * struct told - what a listener has: first what was there, then what came and went
- * @token: whose
- * @caller_tag: its tag; 0: it has gone
+ * struct told - record of a listener: first the walk, then the reports
+ * @token: token of the entry
+ * @caller_tag: tag of the entry; 0: removed
  */
 struct told {
 	u64 token;
 	u64 caller_tag;
 };
 
-/* All fields follow from the key and @version, so a torn slot shows. */
+/* Return an entry whose fields follow from the key and @version, so that a torn slot shows. */
 static struct kvblk_slot crowd_slot(u64 key, u32 version, u8 state)
 {
 	u64 random = mix(key << 32 | version);
@@ -1075,7 +1063,7 @@ static void *crowd_reader(void *arg)
 	u64 key;
 
 	while (atomic_read(&c->running)) {
-		/* Or writers that yield wait for whole time slices. */
+		/* Yield, or else writers that yield wait for whole time slices. */
 		if (below(&seed, 64) == 0)
 			sched_yield();
 		key = below(&seed, c->fixed);
@@ -1093,14 +1081,14 @@ static void *crowd_reader(void *arg)
 	return NULL;
 }
 
-/* Makes room for @slot's tag; the first ones of all threads meet here. */
+/* Allocate the tags if needed; the first ones of all threads race here. */
 static void crowd_tag(struct crowd *c, const struct kvblk_slot *slot)
 {
 	if (slot->caller_tag && kvblk_index_keep_tags(&c->idx))
 		atomic_inc(&c->faults);
 }
 
-/* A put: only one of all threads may own a key's WRITING entry. */
+/* Put: only one thread may own a key's WRITING entry. */
 static void crowd_put(struct crowd *c, u64 key, u64 *seed)
 {
 	struct kvblk_slot slot, live, old;
@@ -1113,7 +1101,7 @@ static void crowd_put(struct crowd *c, u64 key, u64 *seed)
 	if (ret == -EEXIST) {
 		if (!crowd_slot_whole(key, &old))
 			atomic_inc(&c->faults);
-		/* Remove it, unless it is somebody's or gone already. */
+		/* Remove the entry; fails if it is owned, or already removed. */
 		if (old.state == KVBLK_SLOT_LIVE && below(seed, 2))
 			kvblk_index_replace(&c->idx, id_of(key), &old, NULL);
 		return;
@@ -1143,7 +1131,10 @@ static void *crowd_writer(void *arg)
 	u64 key;
 
 	for (u64 i = 0; i < c->rounds; i++) {
-		/* however late the listener's thread starts, it hears the other half */
+		/*
+		 * wait for the listener, which must see the second half even if its thread starts
+		 * late
+		 */
 		while (i == c->rounds / 2 && !READ_ONCE(c->idx.listened))
 			sched_yield();
 		crowd_put(c, c->fixed + below(&seed, c->churn - c->fixed),
@@ -1175,7 +1166,7 @@ static void crowd_told(struct kvblk_index *idx, const struct kvblk_slot *slot, b
 	crowd_tell(container_of(idx, struct crowd, idx), slot, came);
 }
 
-/* Begins to listen when things are under way, and looks at what is there. */
+/* Start to listen during the run, then walk the entries that are present. */
 static void *crowd_listener(void *arg)
 {
 	struct kvblk_slot slots[KVBLK_INDEX_BUCKET];
@@ -1196,7 +1187,7 @@ static void *crowd_listener(void *arg)
 			};
 		sched_yield();
 	}
-	/* what was there comes first, whatever happened meanwhile */
+	/* sort the walk before the reports, although these came meanwhile */
 	pthread_mutex_lock(&c->hearing);
 	memmove(c->told + nr, c->told, c->nr_told * sizeof(*c->told));
 	memcpy(c->told, walked, nr * sizeof(*c->told));
@@ -1214,7 +1205,7 @@ static int by_token(const void *a, const void *b)
 	return x->token < y->token ? -1 : x->token > y->token;
 }
 
-/* The last that was told of each key is how it is. */
+/* Check that the last report of each key is its state. */
 static void crowd_heard(struct crowd *c)
 {
 	struct told *keys = calloc(c->churn, sizeof(*keys)), *key;
@@ -1283,7 +1274,7 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 	free(c.told);
 }
 
-/* Every operation meets every other: 15 slots in five buckets. */
+/* 15 slots in five buckets: every operation races with every other. */
 static void crowd_small(void **state)
 {
 	crowd_run(15, 4, 24, 250000);
@@ -1294,7 +1285,7 @@ static void crowd_large(void **state)
 	crowd_run(3000, 1200, 6000, 100000);
 }
 
-/* Blocks that reclaim moves: their old segment's generation goes on after them. */
+/* Blocks that reclaim moves: after the move their old segment's generation changes. */
 struct move {
 	struct kvblk_index idx;
 	struct kvblk_id ids[MOVED];
@@ -1356,7 +1347,7 @@ static void moved_is_never_missed(void **state)
 	kvblk_index_destroy(&m.idx);
 }
 
-/* Tags that differ in their last bit share both buckets; the second one fills the other bucket. */
+/* Tags that differ in the last bit share both buckets. The second entry fills the other bucket. */
 static void neighbours_are_others(void **state)
 {
 	const struct kvblk_id present[] = {

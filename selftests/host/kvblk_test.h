@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * cmocka, and a last line that can be added up:
- * "# name: N passed, N failed, N skipped".
+ * cmocka with a summary as the last line: "# name: N passed, N failed, N skipped".
  *
- * cmocka tells only how many failed, so each test runs behind a function that
- * counts those that return: a failed or skipped one leaves by longjmp().
+ * cmocka reports only the number of failures. So each test runs behind a function that counts the
+ * tests that return: a failed or skipped test leaves by longjmp().
  */
 #ifndef KVBLK_TEST_H
 #define KVBLK_TEST_H
@@ -22,7 +21,7 @@
 static const struct CMUnitTest *kvblk_tests;
 static size_t kvblk_test_next, kvblk_test_passed;
 
-/* cmocka calls it before every test; so it knows which one is next. */
+/* Called by cmocka before every test: find out which test is next. */
 static int kvblk_test_setup(void **state)
 {
 	const struct CMUnitTest *test = &kvblk_tests[kvblk_test_next++];
@@ -36,7 +35,7 @@ static void kvblk_test_run(void **state)
 	kvblk_test_passed++;
 }
 
-/* Runs @nr @tests; returns the exit status for main(). */
+/* Run @nr @tests. Returns the exit status for main(). */
 static int kvblk_run_tests(const char *name, const struct CMUnitTest *tests,
 			   size_t nr)
 {
@@ -45,7 +44,7 @@ static int kvblk_run_tests(const char *name, const struct CMUnitTest *tests,
 
 	if (!counted)
 		return 1;
-	/* cmocka writes to stderr, too: keep the lines in order in a pipe. */
+	/* Line buffered, or else stdout and cmocka's stderr are out of order in a pipe. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	memcpy(counted, tests, nr * sizeof(*counted));
 	for (size_t i = 0; i < nr; i++) {
@@ -60,7 +59,7 @@ static int kvblk_run_tests(const char *name, const struct CMUnitTest *tests,
 	return failed != 0;
 }
 
-/* The last line of a test's main(). */
+/* The last statement of a test's main(). */
 #define RUN_TESTS(name, tests) \
 	kvblk_run_tests(name, tests, sizeof(tests) / sizeof((tests)[0]))
 

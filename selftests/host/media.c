@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Damage that no checksum shows: a field of a superblock, a page of the segment
- * table, a page of a summary or a header is changed, and sealed again with the
- * pool's own secret.
+ * Damage that no checksum detects: change a field of a superblock, a page of the segment table, a
+ * summary page or a header, and seal it again with the pool's secret.
  *
- * The fields are listed below, and an assertion counts their bytes: one that is new
- * in format/format.h can't be forgotten.
+ * The fields are listed below. An assertion sums their bytes, so that a new field in
+ * format/format.h cannot be forgotten.
  */
 #include <asm/byteorder.h>
 #include <linux/build_bug.h>
@@ -21,9 +20,7 @@
 #include "media.h"
 #include "reseal.h"
 
-/* ---- fields ---- */
-
-/* The first unit of a header. */
+/* First unit of a header. */
 struct header {
 	struct kvblk_d_record rec;
 	u8 key[KVBLK_KEY_MAX];
@@ -31,13 +28,13 @@ struct header {
 };
 
 /**
- * struct field - of a structure
- * @name: as in format/format.h
+ * struct field - field of a structure
+ * @name: name in format/format.h
  * @at: offset
- * @size: bytes, of one of them
- * @nr: elements of an array that has fields of its own, else 1
- * @of: an element's fields, or NULL
- * @nr_of: of them
+ * @size: bytes, of one element
+ * @nr: elements of an array of structures, else 1
+ * @of: fields of an element, or NULL
+ * @nr_of: number of fields in @of
  */
 struct field {
 	const char *name;
@@ -49,7 +46,7 @@ struct field {
 #define COUNT(array)		(sizeof(array) / sizeof((array)[0]))
 #define BYTES(type, name)	sizeof(((struct type *)NULL)->name)
 
-/* X(type, field), and Y(type, field, element's fields) for arrays of structures */
+/* X(type, field); Y(type, field, element's fields) for arrays of structures */
 #define TENANT(X, Y, t)							\
 	X(t, id) X(t, flags) X(t, reserved) X(t, min_seq) X(t, name)	\
 	X(t, reserved2)
@@ -111,8 +108,6 @@ FIELDS(table, TABLE, kvblk_d_table);
 FIELDS(summary, SUMMARY, kvblk_d_summary);
 FIELDS(header, RECORD, header);
 
-/* ---- what is there ---- */
-
 enum kind {
 	IN_SUPER,
 	IN_TABLE,
@@ -132,10 +127,10 @@ static const struct {
 	{ "header", header, COUNT(header), sizeof(struct header) },
 };
 
-/* A structure that is valid, the newest one of its kind first. */
+/* Place of a valid structure; each list has the newest one first. */
 struct structure {
 	size_t at;
-	struct kvblk_place place;	/* of the last two kinds; unit: page of a summary */
+	struct kvblk_place place;	/* summaries (unit: page number) and headers only */
 };
 
 struct media {
@@ -165,7 +160,6 @@ static void add(struct media *media, enum kind kind, size_t at,
 	list[media->nr[kind]++] = (struct structure) { at, *place };
 }
 
-/* The newest superblock, or NULL. */
 static const struct kvblk_d_super *newest(const u8 *image, size_t bytes)
 {
 	const struct kvblk_d_super *found = NULL, *sb;
@@ -187,7 +181,7 @@ static size_t segment_at(const struct media *media, u32 nr, u32 unit)
 		KVBLK_UNIT_SHIFT);
 }
 
-/* What the unit at @at of a segment in use holds. */
+/* Record the structure that the unit at @at of a used segment contains. */
 static void scan_unit(struct media *media, const struct kvblk_d_segment *segments,
 		      size_t at)
 {
@@ -271,8 +265,6 @@ bool media_life(const void *image, size_t bytes, uint64_t *epoch,
 	return true;
 }
 
-/* ---- damage ---- */
-
 static u64 dice;
 
 /* splitmix64 */
@@ -290,7 +282,7 @@ static u32 below(u32 limit)
 	return draw() % limit;
 }
 
-/* What fields are compared with: one of these, or its neighbour. */
+/* Return a value that the code compares fields with, or a neighbour of it. */
 static u64 limit(const struct media *media)
 {
 	const u64 limits[] = {
@@ -308,13 +300,13 @@ static u64 limit(const struct media *media)
 	return limits[below(COUNT(limits))] + below(3) - 1;
 }
 
-/* A structure of which a part is changed. */
+/* A field to change, and the structure around it. */
 struct spot {
 	const struct media *media;
-	u8 *base;			/* the structure, */
-	u32 size;			/* its bytes */
-	u8 *at;				/* the field, */
-	u32 bytes;			/* its bytes */
+	u8 *base;			/* structure */
+	u32 size;			/* bytes of the structure */
+	u8 *at;				/* field */
+	u32 bytes;			/* bytes of the field */
 };
 
 static void swap_bytes(u8 *a, u8 *b, u32 n)
@@ -362,7 +354,7 @@ static const char *change_bytes(const struct spot *s)
 		add_to(s->at, s->bytes, -1);
 		return "one less";
 	case 5:
-		/* the bytes behind, or in front at the end */
+		/* the next bytes, or the previous ones for the last field */
 		n = s->bytes;
 		if (s->at + 2 * n <= s->base + s->size)
 			swap_bytes(s->at, s->at + n, n);
@@ -401,7 +393,7 @@ static u32 text_bytes(char *text, size_t len, u32 at, const struct spot *s)
 	return at;
 }
 
-/* Chooses a field, an array's elements counting as one, the first of them rather. */
+/* Choose a field at random. An array counts as one element; its first elements are preferred. */
 static u32 choose(struct spot *s, const struct field *fields, u32 nr, char *text,
 		  size_t len, u32 at)
 {
@@ -422,7 +414,7 @@ static u32 choose(struct spot *s, const struct field *fields, u32 nr, char *text
 	at = text_add(text, len, at, "[%u]", i);
 	s->base = s->at;
 	s->size = s->bytes;
-	/* all of it, now and then */
+	/* now and then the rest of the array */
 	if (!below(16)) {
 		s->size *= field->nr - i;
 		return at;
@@ -447,7 +439,10 @@ static void reseal(const struct media *media, u8 *buf, enum kind kind)
 	}
 }
 
-/* The structure as it was in the past; newer than what came since, perhaps. */
+/*
+ * Replace a structure by its older version, half of the time with a newer seq. Returns false if
+ * both are equal.
+ */
 static bool stale(const struct media *media, const u8 *older, u8 *buf, size_t at,
 		  enum kind kind)
 {
@@ -470,7 +465,7 @@ static bool stale(const struct media *media, const u8 *older, u8 *buf, size_t at
 	return true;
 }
 
-/* Changes one structure of @kind; returns the end of the text. */
+/* Damage one structure of @kind. Returns the end of the text. */
 static u32 damage(const struct media *media, const u8 *older, u8 *live, enum kind kind,
 		  struct media_change *change, u32 at)
 {
@@ -483,7 +478,7 @@ static u32 damage(const struct media *media, const u8 *older, u8 *live, enum kin
 	u32 n;
 
 	n = below(media->nr[kind]);
-	/* of two copies the newest one counts, until the other one is newer */
+	/* mostly the newer of the two copies, because the older one is not used */
 	if (kind <= IN_TABLE && below(4))
 		n = 0;
 	structure = &media->list[kind][n];
@@ -521,7 +516,7 @@ static u32 damage(const struct media *media, const u8 *older, u8 *live, enum kin
 void media_damage(const struct media *media, const void *older, void *live,
 		  uint64_t seed, struct media_change *change)
 {
-	/* alone, or with others; a superblock alone, for without it nothing is looked at */
+	/* one alone or several; a superblock alone, because without it nothing else is read */
 	static const u32 several[] = { 1, 1, 4, 8 };
 	u32 nr, i, at = 0;
 	enum kind kind;
@@ -582,8 +577,6 @@ bool media_flood(const struct media *media, void *live, struct media_change *cha
 	return true;
 }
 
-/* ---- single fields ---- */
-
 static struct kvblk_d_table *first_page(u8 *head, const struct kvblk_d_super *sb)
 {
 	struct kvblk_d_table *slots = (void *)(head + KVBLK_TABLE_OFFSET), *found = NULL;
@@ -606,7 +599,7 @@ static u8 *field_of(void *base, const struct field *fields, u32 nr, const char *
 	return NULL;
 }
 
-/* Where field @name lies in @sb or in @page, which may be of the first segment in use. */
+/* Return the field called @name, of @sb or of @page; "segment." is the first used segment. */
 static u8 *field_at(struct kvblk_d_super *sb, struct kvblk_d_table *page, const char *name,
 		    u32 *size)
 {

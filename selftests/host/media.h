@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A member's image in memory: what lies where, and how to damage it so that it
- * passes each checksum. Compiled with the module's codecs and the shim; those who
- * call it need neither.
+ * A member's image in memory: find its structures, and damage them so that every checksum still
+ * passes. Compiled with the module's codecs and the shim; the callers need neither.
  */
 #ifndef KVBLK_MEDIA_H
 #define KVBLK_MEDIA_H
@@ -13,50 +12,49 @@
 
 struct media;
 
-/* What was done to an image. */
+/* A change made to an image. */
 struct media_change {
 	size_t at;
-	size_t bytes;		/* among them, from @at on, is all that differs */
-	bool record;		/* the header of a record: a deleted one may be back */
+	size_t bytes;		/* all differences are within these bytes from @at on */
+	bool record;		/* a record header changed: a deleted block may be back */
 	char text[1200];
 };
 
 /*
- * What is on @image, which has to be a member's and to stay; ends the program if not.
- * But for @pages of 4 KiB it is all zeroes.
+ * Scan @image, which must be a valid member and must outlive the result; exits if it is not
+ * valid. All of it is zero except for the given 4 KiB @pages.
  */
 struct media *media_scan(const void *image, size_t bytes, const size_t *pages,
 			 size_t nr_pages);
-/* Calls @found with the key of each record in a segment that is in use. */
+/* Call @found with the key of each record in a used segment. */
 void media_keys(const struct media *media,
 		void (*found)(const void *key, size_t len, void *arg), void *arg);
-/* The newest superblock on @image: false, there is none. */
+/* Return epoch and incarnation of the newest superblock; false if there is none. */
 bool media_life(const void *image, size_t bytes, uint64_t *epoch,
 		uint64_t *incarnation);
 /*
- * Changes one structure of @live, a copy of the scanned image, or several. @older is
- * an image of the same member in its past. What is done follows from @seed.
+ * Damage one or several structures of @live, a copy of the scanned image. @older is an earlier
+ * image of the same member. @seed determines the damage.
  */
 void media_damage(const struct media *media, const void *older, void *live,
 		  uint64_t seed, struct media_change *change);
 /*
- * All summary pages that a segment can have, each full of holes of which none leaves
- * its place, and behind them a record. False: there is no open segment.
+ * Fill all summary pages of an open segment with holes that overlap, and put a record in front.
+ * Returns false if no segment is open.
  */
 bool media_flood(const struct media *media, void *live, struct media_change *change);
 /*
- * A field of the newest superblock on @head, which are the first MEDIA_HEAD bytes of a
- * member of @bytes; behind "table." one of the first page of the table, behind
- * "segment." one of the first segment in use. It is set, or read: its first 8 bytes.
- * False: there is no such field.
+ * Set or read a field: its first 8 bytes. @head has the first MEDIA_HEAD bytes of a member of
+ * @bytes. @name is a field of the newest superblock; "table.FIELD" is of the first table page,
+ * "segment.FIELD" of the first used segment. Returns false if there is no such field.
  */
 #define MEDIA_HEAD	(192u << 10)
 bool media_field(void *head, uint64_t bytes, const char *name, bool set, uint64_t *value);
-/* The numbers that only grow are such as a pool of some lives has. */
+/* Check that all counters that only grow have values that a young pool could have. */
 bool media_modest(const void *image, uint64_t bytes);
-/* A superblock that cuts all @bytes of a device into the smallest segments. */
+/* Make a superblock claim all @bytes of a device, in segments of the smallest size. */
 void media_claim(void *sb, uint64_t bytes);
-/* A superblock of the next version, or (@feature) with a feature of a later one. */
+/* Make a superblock one of the next version, or of this version with an unknown feature. */
 void media_newer(void *sb, bool feature);
 
 #endif

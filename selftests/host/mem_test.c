@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Memory of all kinds in libkvblk: what becomes of host memory, of mappings of PCI
- * memory and of device pointers; that what is staged arrives whole or not at all,
- * in order, while parts are still on their way; that nothing is left behind
- * whatever fails. The pool and its queues are played here, CUDA by fake_cuda.c.
+ * Memory of all kinds in libkvblk: host memory, mappings of PCI memory, and device pointers.
+ * Staged transfers are complete or fail, keep their order, and overlap their parts; no failure
+ * leaves anything behind. The pool and its queues are simulated here, CUDA by fake_cuda.c.
  */
 #include "kvblk_test.h"
 
@@ -36,7 +35,7 @@ static int (*fake_copies)(void);
 static unsigned char *(*fake_bytes)(uint64_t ptr);
 
 static int fail_alloc;		/* allocations that succeed before one fails; -1: none fails */
-static const char *missing;	/* a function that the driver lacks */
+static const char *missing;	/* function that the simulated driver lacks */
 
 static void *limited_calloc(size_t nr, size_t size)
 {
@@ -50,7 +49,7 @@ static void *older_dlsym(void *library, const char *name)
 	return missing && !strcmp(name, missing) ? NULL : dlsym(library, name);
 }
 
-/* The pool: blocks by one-byte keys, and regions. */
+/* The simulated pool: blocks with one-byte keys, and regions. */
 
 struct block {
 	unsigned char *data;
@@ -58,22 +57,23 @@ struct block {
 	uint64_t layout_tag;
 };
 
-static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;	/* of all of it */
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects all of the pool */
 static struct block blocks[256];
 static struct { char *addr; size_t len; } regions[65];
 static int nr_regions, nr_queues, region_error, queue_error, info_error;
 static uint64_t ops_seen;
-static int lost_part = -1, part_error;	/* a partial get from this offset fails so; 0: finds another block */
-static unsigned int wait_error;		/* kvblk_queue_wait() number ... fails, for good */
+/* A partial get from offset @lost_part fails with @part_error; 0: finds another block. */
+static int lost_part = -1, part_error;
+static unsigned int wait_error;		/* countdown to the kvblk_queue_wait() that fails */
 static int copies_before;
-static bool overlapped;			/* a copy began with operations in flight */
+static bool overlapped;			/* a copy began while operations were in flight */
 static unsigned int submits_seen, batch_sizes[64];	/* calls of kvblk_submit() */
-static unsigned int end_at;		/* the result of that operation is: */
+static unsigned int end_at;		/* countdown to the operation with @end_result */
 static int end_result = -ECANCELED;
-static int submit_error;		/* each call of it fails */
+static int submit_error;		/* kvblk_submit() fails with this */
 static uint32_t value_max = 8 * MIB;
-static uint32_t hints_seen[64];		/* of each call's first operation */
-static uint8_t parents_seen[64];	/* its parent's key, 0: none */
+static uint32_t hints_seen[64];		/* by call: hints of the first operation */
+static uint8_t parents_seen[64];	/* by call: key of its parent, 0: none */
 static struct kvblk *const kv = (struct kvblk *)blocks;
 
 struct kvblk_queue {
@@ -121,7 +121,7 @@ static void run(const struct kvblk_op *op, struct kvblk_result *result)
 	if (lost_part >= 0 && from == (uint32_t)lost_part && op->flags & KVBLK_OPF_PARTIAL) {
 		result->res = part_error;
 		if (part_error >= 0) {
-			/* another block of the same length has come */
+			/* simulate a replacement by a block of the same length */
 			result->layout_tag = block->layout_tag + 1;
 			result->res = (int)piece->length;
 		}
@@ -181,7 +181,7 @@ int kvblk_info(struct kvblk *handle, struct kvblk_info *info)
 	return info_error;
 }
 
-/* One byte at both ends, which a pipe takes if it can be reached. */
+/* Check the first and last byte: a pipe accepts them if they can be read. */
 static bool reachable(const char *addr, size_t len)
 {
 	int fds[2];
@@ -223,7 +223,7 @@ int kvblk_queue_create(struct kvblk *handle, unsigned int depth, unsigned int fl
 {
 	if (queue_error)
 		return queue_error;
-	/* lanes go from thread to thread */
+	/* a lane is used by several threads */
 	assert_int_equal(flags, KVBLK_QUEUE_ANY_THREAD);
 	assert_true(depth <= KVBLK_OPS_MAX);
 	*queue = calloc(1, sizeof(**queue));
@@ -252,7 +252,7 @@ unsigned int kvblk_queue_inflight(const struct kvblk_queue *queue)
 	return queue->inflight;
 }
 
-/* One at a time, and not in order; now and then only a signal. */
+/* Complete one operation at a time, out of order, sometimes with -EINTR in between. */
 int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
 		     unsigned int max, unsigned int least, int timeout_ms)
 {
@@ -276,8 +276,6 @@ int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
 	pthread_mutex_unlock(&pool_lock);
 	return 1;
 }
-
-/* Setup and means. */
 
 static int setup(void **state)
 {
@@ -345,8 +343,6 @@ static struct kvblk_mem *vram(size_t len)
 	assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", len, &small, &mem), 0);
 	return mem;
 }
-
-/* Memory of the host and of PCI devices. */
 
 static void test_host(void **state)
 {
@@ -456,7 +452,7 @@ static void test_what_cannot_be_pinned(void **state)
 	assert_int_equal(kvblk_mem_register(kv, bytes, 4096, NULL, &mem), -ENOMEM);
 }
 
-/* What the kernel does not pin for long. */
+/* Memory that the kernel does not pin for long: pinned for each operation. */
 static void test_pinned_each_time(void **state)
 {
 	char path[] = "/tmp/kvblk-mem-test-XXXXXX";
@@ -482,8 +478,6 @@ static void test_pinned_each_time(void **state)
 	close(fd);
 	unlink(path);
 }
-
-/* CUDA. */
 
 static void test_staged(void **state)
 {
@@ -533,7 +527,7 @@ static void test_staged_limits(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-/* Batches: each block in three pieces, of two memories in turn. */
+/* Batches: each block has three pieces, of two memories in turn. */
 
 #define NR	12u
 
@@ -546,9 +540,9 @@ struct scattered {
 };
 
 static const uint32_t piece_lens[3] = { 3 * UNIT, 1, UNIT + 77 };
-#define LEN	((int)(4 * UNIT + 78))	/* four of them fit in half a lane */
+#define LEN	((int)(4 * UNIT + 78))	/* four fit in half a lane */
 
-/* Piece number @j of block number @i; they don't touch each other. */
+/* Return the offset of piece @j of block @i; pieces do not touch. */
 static size_t place(unsigned int i, unsigned int j)
 {
 	return (i * 3 + j) * (3 * UNIT + 100) + 5;
@@ -572,7 +566,7 @@ static void scattered_setup(struct scattered *s)
 {
 	for (unsigned int i = 0; i < 2; i++)
 		s->mems[i] = vram(8 * MIB);
-	/* one stage, not two */
+	/* both memories share one stage */
 	assert_int_equal(nr_regions, 2);
 	for (unsigned int i = 0; i < 2; i++)
 		pattern(device(s->mems[i]), 8 * MIB, i);
@@ -584,7 +578,7 @@ static void scattered_end(struct scattered *s)
 		kvblk_mem_unregister(s->mems[i]);
 }
 
-/* Whether block number @i is in the pool and in its pieces, or @otherwise is in all of these. */
+/* Check that block @i is in the pool and equal to its pieces; else that these have @otherwise. */
 static void check_pieces(const struct scattered *s, unsigned int i, bool there, unsigned char otherwise)
 {
 	const struct block *block = &blocks[s->keys[i]];
@@ -622,7 +616,7 @@ static void check_scattered(bool by_batch)
 	}
 	for (unsigned int i = 0; i < 2; i++)
 		memset(device(s.mems[i]), 0xee, 8 * MIB);
-	/* absent, and of other lengths */
+	/* one missing block, and two of other lengths */
 	free(blocks[3].data);
 	blocks[3].data = NULL;
 	block_set(6, LEN + 1);
@@ -638,12 +632,12 @@ static void check_scattered(bool by_batch)
 			continue;
 		check_pieces(&s, i, expected > 0, 0xee);
 	}
-	/* one that is shorter than its room fills the first pieces, and no more */
+	/* a block shorter than its buffer fills the first pieces only */
 	assert_memory_equal(device(s.mems[0]) + place(8, 0), blocks[9].data, 3 * UNIT);
 	assert_memory_equal(device(s.mems[1]) + place(8, 1), blocks[9].data + 3 * UNIT, 1);
 	assert_memory_equal(device(s.mems[0]) + place(8, 2), blocks[9].data + 3 * UNIT + 1, 77);
 	assert_true(all_are(device(s.mems[0]) + place(8, 2) + 77, UNIT, 0xee));
-	/* a part of one */
+	/* partial get */
 	scatter(&s, KVBLK_OP_GET);
 	s.ops[0].flags = KVBLK_OPF_PARTIAL;
 	s.ops[0].offset = 100;
@@ -661,13 +655,13 @@ static void test_scattered(void **state)
 	check_scattered(true);
 }
 
-/* By a driver before CUDA 12.8. */
+/* Drivers before CUDA 12.8 have no batch copy. */
 static void test_scattered_singly(void **state)
 {
 	check_scattered(false);
 }
 
-/* More pieces than are copied by one call. */
+/* More pieces than one copy call takes. */
 static void test_many_pieces(void **state)
 {
 	static struct kvblk_piece pieces[2][1000];
@@ -703,7 +697,7 @@ static void test_many_pieces(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-/* Puts, gets and what has nothing to do with devices, in any order. */
+/* Puts, gets, and operations without device memory, interleaved. */
 static void test_mixed_batch(void **state)
 {
 	static unsigned char bytes[100];
@@ -726,7 +720,7 @@ static void test_mixed_batch(void **state)
 			check_pieces(&s, i, true, 0);
 	}
 	assert_int_equal(blocks['x'].len, sizeof(bytes));
-	/* without any, it is kvblk_submit() */
+	/* a batch without device memory is passed to kvblk_submit() */
 	submits_seen = 0;
 	submit_error = -EINTR;
 	assert_int_equal(kvblk_mem_submit(kv, &s.ops[7], 1, s.results, 0), -EINTR);
@@ -749,7 +743,7 @@ static void test_refused_in_batch(void **state)
 	assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", MIB, NULL, &other), 0);
 	for (unsigned int good = 0; good < NR; good++) {
 		scatter(&s, KVBLK_OP_PUT);
-		/* all but one are wrong, one kind after the other */
+		/* make all but one invalid, in six ways */
 		for (unsigned int i = 0; i < NR; i++) {
 			if (i == good)
 				continue;
@@ -785,7 +779,7 @@ static void test_refused_in_batch(void **state)
 		free(blocks[s.keys[good]].data);
 		blocks[s.keys[good]].data = NULL;
 	}
-	/* of memory that is not registered any more */
+	/* memory that was unregistered */
 	assert_int_equal(kvblk_mem_piece(other, 0, 1, &late), 0);
 	kvblk_mem_unregister(other);
 	s.pieces[0][0] = late;
@@ -794,7 +788,7 @@ static void test_refused_in_batch(void **state)
 	scattered_end(&s);
 }
 
-/* A chain stays one when it goes in loads. */
+/* A chain is kept when the batch is split into loads. */
 static void test_chain(void **state)
 {
 	struct kvblk_op_ext ext, longer[2] = { { .size = sizeof(longer) } };
@@ -809,7 +803,7 @@ static void test_chain(void **state)
 			ext.parent_len = 1;
 			ext.hints = KVBLK_HINT_MISSED;
 		}
-		/* what this library does not know is not touched */
+		/* an extension larger than this library's is passed unchanged */
 		if (with == 2)
 			s.ops[4].ext = (uintptr_t)longer;
 		submits_seen = 0;
@@ -820,14 +814,14 @@ static void test_chain(void **state)
 		assert_int_equal(parents_seen[1], with == 2 ? 0 : s.keys[3]);
 		assert_int_equal(hints_seen[1], with == 2 ? 0 : hints_seen[0]);
 		assert_int_equal(parents_seen[2], s.keys[7]);
-		/* one put's hint is that of all */
+		/* the hint of one put applies to all */
 		assert_int_equal(hints_seen[2], with ? KVBLK_HINT_MISSED : 0);
 		assert_true(!with || ext.hints == KVBLK_HINT_MISSED);
 	}
 	scattered_end(&s);
 }
 
-/* Of a chain a leading part is admitted, whatever goes in which load; gets are not of it. */
+/* Only a leading part of a chain is admitted, however it is split; gets are not part of it. */
 static void test_declined_chain(void **state)
 {
 	struct scattered s;
@@ -850,12 +844,12 @@ static void test_declined_chain(void **state)
 		if (s.results[i].res == LEN)
 			check_pieces(&s, i, true, 0);
 	}
-	/* a get between two puts is nobody's parent */
+	/* a get between two puts is not a parent */
 	assert_int_equal(parents_seen[2], s.keys[0]);
 	scattered_end(&s);
 }
 
-/* A get may offer more room than a lane has, and than any block needs. */
+/* A get's buffer may be larger than a lane, and than any block. */
 static void test_much_room(void **state)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
@@ -888,7 +882,7 @@ static void test_much_room(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-/* The same options are one stage, whatever the pool takes when memory is registered. */
+/* Memory with equal options shares one stage, even if the pool's value_max changes. */
 static void test_one_stage(void **state)
 {
 	struct kvblk_mem *mems[2];
@@ -904,7 +898,7 @@ static void test_one_stage(void **state)
 	value_max = 8 * MIB;
 }
 
-/* What is canceled in the kernel is not begun anew behind it, others with other names are. */
+/* After a cancel in the kernel, later loads are not submitted, except for other cookies. */
 static void test_canceled_batch(void **state)
 {
 	struct scattered s;
@@ -914,7 +908,7 @@ static void test_canceled_batch(void **state)
 	scatter(&s, KVBLK_OP_PUT);
 	for (unsigned int i = 0; i < NR; i++)
 		s.ops[i].cookie = i == 11 ? 8 : 7;
-	/* in the first of three loads; the second has been copied by then */
+	/* fail in the first of three loads; the second has been copied by then */
 	end_at = 2;
 	assert_int_equal(kvblk_mem_submit(kv, s.ops, NR, s.results, 0), 0);
 	for (unsigned int i = 0; i < NR; i++)
@@ -929,7 +923,7 @@ static void test_canceled_batch(void **state)
 	scattered_end(&s);
 }
 
-/* CUDA fails in every place: no get tells of bytes that are not there, no put of others. */
+/* CUDA fails at every call: no get succeeds without its bytes, no put with wrong ones. */
 static void test_batch_failures(void **state)
 {
 	static const char *const names[] = { "cuMemcpyBatchAsync", "cuStreamSynchronize", "cuCtxPushCurrent_v2",
@@ -939,7 +933,7 @@ static void test_batch_failures(void **state)
 
 	scattered_setup(&s);
 	for (size_t name = 0; name < sizeof(names) / sizeof(names[0]); name++) {
-		/* a driver that copies one piece at a time has it on the last two */
+		/* without batch copy, the driver uses the last two */
 		if (name == 3)
 			kvblk_cu.batch = NULL;
 		for (int nth = 1; nth < 40; nth++) {
@@ -984,7 +978,7 @@ static void test_overlap(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-/* Where there is no io_uring, and no right to lock memory. */
+/* No io_uring, and no permission to lock memory. */
 static void test_without_queue(void **state)
 {
 	struct kvblk_mem *mem;
@@ -1021,7 +1015,7 @@ static void test_half_a_block(void **state)
 			memset(device(mem), 0xee, 3 * MIB);
 			assert_int_equal(kvblk_mem_get(mem, 9, &len, "a", 1, NULL), cases[i].expected);
 			assert_int_equal(len, 3 * MIB - 9);
-			/* zeroes or untouched, and nothing behind it */
+			/* zeroes or untouched, and nothing written behind */
 			assert_true(all_are(device(mem) + 9, 20 * UNIT, 0) ||
 				    all_are(device(mem) + 9, 20 * UNIT, 0xee));
 			assert_true(all_are(device(mem) + 9 + 20 * UNIT, MIB, 0xee));
@@ -1032,7 +1026,7 @@ static void test_half_a_block(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-/* What the kernel never tells the end of takes its lane with it, and no one else's. */
+/* An operation that never completes disables only its own lane. */
 static void test_lost_lanes(void **state)
 {
 	struct kvblk_mem *mem = vram(3 * MIB);
@@ -1049,7 +1043,7 @@ static void test_lost_lanes(void **state)
 	kvblk_mem_unregister(mem);
 }
 
-/* A pointer that the caller got from CUDA, with and without a context of its own. */
+/* A pointer allocated by the caller, with and without a context of its own. */
 static void test_register_pointer(void **state)
 {
 	struct kvblk_mem *owner = vram(2 * MIB), *mem = NULL;
@@ -1097,7 +1091,7 @@ static void test_mapped(void **state)
 		assert_int_equal(kvblk_mem_flush(mem), 0);
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 		assert_int_equal(kvblk_mem_flush(mem), -EIO);
-		/* that the device does not see yet what is there is an error */
+		/* a failed flush fails the get, because the device may not see the data */
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 		len = MIB;
 		assert_int_equal(kvblk_mem_get(mem, 0, &len, "a", 1, &flags), -EIO);
@@ -1107,12 +1101,12 @@ static void test_mapped(void **state)
 		kvblk_mem_unregister(mem);
 	}
 	region_error = 0;
-	/* a mapping that is no good: as if there were none */
+	/* a bad mapping is treated as none */
 	for (int mode = 2; mode <= 3; mode++) {
 		fake_mmap(mode);
 		mem = vram(MIB);
 		assert_int_equal(kvblk_mem_kind(mem), KVBLK_MEM_STAGED);
-		/* needs none, and asks for none */
+		/* staged memory needs no flush */
 		fake_fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 		assert_int_equal(kvblk_mem_flush(mem), 0);
 		fake_fail("cuFlushGPUDirectRDMAWrites", 0, 0);
@@ -1145,7 +1139,7 @@ static void test_old_drivers(void **state)
 			continue;
 		}
 		assert_int_equal(kvblk_mem_alloc(kv, "cuda:0", MIB, &small, &mem), -ENOSYS);
-		/* the host's memory has nothing to do with it */
+		/* host memory does not depend on CUDA */
 		assert_int_equal(kvblk_mem_alloc(kv, "host", MIB, &small, &mem), 0);
 		kvblk_mem_unregister(mem);
 	}
@@ -1155,7 +1149,7 @@ static void test_old_drivers(void **state)
 	kvblk_mem_unregister(owner);
 }
 
-/* Every call of CUDA fails once, in every place. */
+/* Each CUDA function fails once at each of its calls. */
 static void test_every_failure(void **state)
 {
 	static const int results[] = { 999, CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_DEINITIALIZED,
@@ -1166,7 +1160,7 @@ static void test_every_failure(void **state)
 
 	block_set('a', 5 * UNIT);
 	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-		/* the fifth is for taking it all down */
+		/* the fifth call is part of the teardown */
 		int end = !strcmp(functions[i].name, "cuCtxPushCurrent_v2") ? 5 : 12;
 		bool is_undo = false;
 
@@ -1256,7 +1250,7 @@ static void test_threads(void **state)
 	kvblk_mem_unregister(shared);
 }
 
-/* Where nobody has CUDA, nobody is asked; "cuda:0" finds that there is none. */
+/* Without CUDA, host memory works and "cuda:0" returns -ELIBACC. */
 static int without_cuda(void)
 {
 	static char bytes[4096];

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An operation of a ring, and all who want it: its bios, its task, the work that
- * ends it for its task, who cancels it (an ioctl, a deadline, the ring's end), and
- * its own work once it is detached. All orders of their steps are tried, with the
- * functions that the module uses; what is between these is a step of its own.
+ * Ownership of a ring's operation: its bios, its task, the work that finishes it for a task that
+ * does not respond, cancels (ioctl, deadline, end of the ring), and its own work once it is
+ * detached. Tries all orders of their steps, with the module's own functions; the code between
+ * those is a step, too.
  */
 #include <stdio.h>
 
 #include "kvblk_test.h"
 #include "ops/ownership.h"
 
-#define FLIGHTS		5u	/* a get is read again, or comes part by part */
+#define FLIGHTS		5u	/* a get may be read again, or in parts */
 #define STEPS_MAX	128u
 
 static struct model {
 	struct kvblk_landing landing;
 	struct kvblk_handover hand;
-	unsigned int flights;	/* so far */
+	unsigned int flights;	/* submissions of bios so far */
 	bool flying;
-	bool media;		/* the media half is under way */
-	bool busy;		/* somebody finishes it */
-	bool told;		/* the task's work is queued */
-	bool working;		/* its own work is */
+	bool media;		/* the media half is in progress */
+	bool busy;		/* task, rescue or work is finishing the operation */
+	bool told;		/* task work is queued */
+	bool working;		/* work of the detached operation is queued */
 	bool canceled;
-	unsigned int completed;	/* the command */
-	/* what the others are about to do */
+	unsigned int completed;	/* number of completions of the command */
+	/* Next step of the task and of the rescuing work. */
 	enum at { IDLE, FINISH, AGAIN, GIVE_BACK } task, rescue;
 } m;
 
@@ -64,7 +64,7 @@ static bool may(enum step step, bool task_comes, bool cancels)
 	case RESCUE_ENDS:
 		return m.rescue == FINISH;
 	case RESCUE_AGAIN:
-		/* only what has a media half has anything in flight */
+		/* only operations with a media half have I/O in flight */
 		return m.rescue == FINISH && m.media && m.flights < FLIGHTS;
 	case RESCUE_FLIES:
 		return m.rescue == AGAIN;
@@ -88,7 +88,7 @@ static void finish_begin(enum at *who)
 	*who = FINISH;
 }
 
-/* Its state is INFLIGHT before its bios are. */
+/* Resubmit: the state becomes INFLIGHT before the bios are submitted. */
 static void again(enum at *who)
 {
 	atomic_cmpxchg(&m.hand.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
@@ -113,7 +113,7 @@ static void tell(void)
 
 static void complete_command(void)
 {
-	/* nor is a work of a task queued for a command that is gone */
+	/* no task work may be queued for a completed command */
 	assert_false(m.told);
 	assert_int_equal(m.completed++, 0);
 }
@@ -191,7 +191,7 @@ static void take_step(enum step step)
 	}
 }
 
-/* Goes through all orders; returns how many there are. */
+/* Run all orders of steps. Returns their number. */
 static unsigned long all_orders(bool task_comes, bool cancels)
 {
 	static enum step tried[STEPS_MAX];
@@ -211,7 +211,7 @@ static unsigned long all_orders(bool task_comes, bool cancels)
 			tried[depth] = step;
 			take_step(step);
 		}
-		/* nobody has anything to do any more */
+		/* no step is possible: check the end state */
 		orders++;
 		assert_false(m.busy || m.flying || m.working);
 		assert_false(m.media);
@@ -221,7 +221,7 @@ static unsigned long all_orders(bool task_comes, bool cancels)
 			assert_false(m.told);
 			assert_int_equal(m.completed, 1);
 		}
-		/* the last step that has another one behind it */
+		/* go back to the last step that has an untried alternative */
 		while (depth) {
 			enum step next;
 
@@ -248,7 +248,7 @@ static void every_order_ends_it_once(void **state)
 	unsigned long orders = all_orders(true, true);
 
 	print_message("%lu orders\n", orders);
-	/* fewer would mean that somebody never had a step */
+	/* fewer would mean that some step was never possible */
 	assert_true(orders > 10000);
 }
 
@@ -258,7 +258,7 @@ static void a_task_that_never_comes_holds_no_media(void **state)
 	assert_true(all_orders(false, true) > 1);
 }
 
-/* Patience has an end: a time, and pages. */
+/* The work takes operations that wait too long, or pin too many pages. */
 static void the_work_takes_what_is_late_or_too_much(void **state)
 {
 	struct kvblk_landing landing = {};
@@ -271,10 +271,10 @@ static void the_work_takes_what_is_late_or_too_much(void **state)
 		hands[i].landing = &landing;
 		kvblk_handover_land(&hands[i], 10 + i, 4);
 	}
-	/* late */
+	/* too long */
 	assert_null(kvblk_handover_take(&landing, 9, 12));
 	assert_ptr_equal(kvblk_handover_take(&landing, 10, 12), &hands[0]);
-	/* too much, which the next one's going ends */
+	/* too many pages; taking one operation ends the excess */
 	assert_ptr_equal(kvblk_handover_take(&landing, 9, 7), &hands[1]);
 	assert_null(kvblk_handover_take(&landing, 9, 7));
 	assert_true(kvblk_handover_claim(&hands[2]));

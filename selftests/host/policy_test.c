@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What the policy promises: chains stand or fall together, what was declined
- * is known when it comes again, the budget and priorities hold, hot segments
- * stay; and over whole traces, that it hits no less than LRU does for no more
- * than a bounded number of writes.
+ * Promises of the policy: chains are admitted as a whole, declined blocks are recognized when
+ * offered again, budget and priorities hold, hot segments stay. Over whole traces, hits are no
+ * fewer than with LRU and writes are bounded.
  *
- * KVBLK_TRACES=DIR (conversation_trace.jsonl of Mooncake, agents_trace.jsonl) adds
- * the targets on these.
+ * KVBLK_TRACES=DIR (conversation_trace.jsonl of Mooncake, agents_trace.jsonl) adds the targets on
+ * these traces.
  */
 #include "kvblk_test.h"
 
@@ -18,10 +17,10 @@
 #include "policy/policy.h"
 #include "shim.h"
 
-/* The simulator and the made-up traffic of `kvblk replay --simulate` */
+/* simulator and synthetic traffic of `kvblk replay --simulate` */
 #include "../../tools/kvblk/replay/simulate.c"
 #include "../../tools/kvblk/replay/trace_synth.c"
-/* and what moves the policy in the daemon */
+/* controller of the policy in the daemon */
 #include "../../daemon/policy/governor.c"
 
 #define BLOCK		4096ULL
@@ -63,14 +62,14 @@ static u32 offer(const struct kvblk_id *ids, u32 nr, u64 parent)
 	return kvblk_policy_admit(&policy, &chain);
 }
 
-/* Lets @turns of the log go by. */
+/* Write the log @turns times over. */
 static void turn_over(u32 turns)
 {
 	for (u32 i = 0; i < turns * NR_SEGS; i++)
 		kvblk_policy_open(&policy, KVBLK_CLASS_NEW, SEG_BYTES);
 }
 
-/* A segment's worth of records, none of them touched. */
+/* Make @nr records, none of them touched. */
 static void fill(struct kvblk_policy_rec *recs, u32 nr)
 {
 	for (u32 i = 0; i < nr; i++)
@@ -88,8 +87,9 @@ static struct kvblk_policy_seg open_seg(enum kvblk_policy_class class)
 }
 
 /*
- * Shows the policy @nr chains of @len whose blocks were read again, or not.
- * Their segments are reclaimed at once.
+ * Train the policy: offer @nr chains of @len blocks and reclaim their segments at once. In
+ * @hot_body percent of the chains all but the last block is read again, in @hot_last percent the
+ * last one.
  */
 static void teach(u32 nr, u32 len, u32 hot_body, u32 hot_last)
 {
@@ -134,12 +134,12 @@ static void test_poor_kind_is_declined_whole(void **state)
 		for (u32 i = 0; i < 64; i++)
 			ids[i] = fresh_id();
 		n = offer(ids, 64, 0);
-		/* a hole would make what follows worthless */
+		/* a hole would make the following blocks worthless */
 		assert_true(n == 0 || n >= 63);
 		none += !n;
 	}
 	assert_true(none >= 90);
-	/* the other kind is not touched by that */
+	/* chains of the other kind are unaffected */
 	for (u32 k = 0; k < 50; k++) {
 		for (u32 i = 0; i < 8; i++)
 			ids[i] = fresh_id();
@@ -160,12 +160,12 @@ static void test_ghost_remembers(void **state)
 		if (offer(ids, 64, 0))
 			continue;
 		declined++;
-		/* somebody else asks with the same prefix and another end */
+		/* offer the same prefix with another end */
 		for (u32 i = 40; i < 64; i++)
 			ids[i] = fresh_id();
 		known += offer(ids, 64, 0) >= 63;
 	}
-	/* fewer and fewer are declined: it is noticed that they come again */
+	/* repeats are noticed, so fewer and fewer are declined */
 	assert_in_range(declined, 10, 49);
 	assert_int_equal(known, declined);
 	assert_int_equal(atomic64_read(&policy.stats.ghost_hits), known);
@@ -176,7 +176,7 @@ static void test_last_block(void **state)
 	struct kvblk_id ids[16];
 	u32 short_of = 0;
 
-	/* bodies come again, last blocks never: they are not full */
+	/* train: bodies are read again, last blocks never */
 	teach(400, 16, 50, 0);
 	for (u32 k = 0; k < 100; k++) {
 		for (u32 i = 0; i < 16; i++)
@@ -184,14 +184,14 @@ static void test_last_block(void **state)
 		short_of += offer(ids, 16, 0) == 15;
 	}
 	assert_true(short_of >= 90);
-	/* offered again, it is written */
+	/* a second offer is written */
 	for (u32 i = 0; i < 16; i++)
 		ids[i] = fresh_id();
 	if (offer(ids, 16, 0) == 15)
 		assert_int_equal(offer(&ids[15], 1, ids[14].lo), 1);
 }
 
-/* The last block of a batch is no last block, if the chain goes on. */
+/* The last block of a batch is not a last block if the chain continues. */
 static void test_chain_in_batches(void **state)
 {
 	struct kvblk_id ids[16];
@@ -219,7 +219,7 @@ static void test_last_block_that_is_full(void **state)
 	struct kvblk_id ids[16];
 
 	teach(400, 16, 50, 0);
-	/* now come sessions that go on behind what was declined as the last */
+	/* train: sessions continue behind the block that was declined as the last */
 	for (u32 k = 0; k < 400; k++) {
 		struct kvblk_policy_chain chain = {
 			.ids = ids, .nr = 16, .chain = true,
@@ -235,7 +235,7 @@ static void test_last_block_that_is_full(void **state)
 	assert_int_equal(offer(ids, 16, 0), 16);
 }
 
-/* Chains of eight that go on behind @parent, with @nr children, come again or not. */
+/* Offer @nr chains of eight with parent @parent; they are read again or not. */
 static void teach_forks(u32 nr, bool again)
 {
 	struct kvblk_policy_rec recs[8];
@@ -254,13 +254,15 @@ static void teach_forks(u32 nr, bool again)
 	}
 }
 
-/* A parent with many children is a shared prompt; one with a child that is offered again is not. */
+/*
+ * A parent with many children is a shared prompt; one child offered many times does not make one.
+ */
 static void test_offered_again_is_one_child(void **state)
 {
 	struct kvblk_id ids[8], parent;
 	u32 declined = 0;
 
-	/* what goes on comes again, what begins anew does not */
+	/* train: continuations are read again, new chains are not */
 	for (u32 i = 0; i < 200; i++)
 		teach_forks(1, true);
 	teach_forks(400, false);
@@ -271,7 +273,7 @@ static void test_offered_again_is_one_child(void **state)
 		for (u32 i = 0; i < 10; i++)
 			assert_int_equal(offer(ids, 8, parent.lo), 8);
 	}
-	/* other children: from the fourth on they begin anew, and are poor */
+	/* from the fourth child on, children count as new chains, which are declined */
 	parent = fresh_id();
 	for (u32 k = 0; k < 20; k++) {
 		for (u32 i = 0; i < 8; i++)
@@ -296,7 +298,7 @@ static void test_admit_everything(void **state)
 	}
 }
 
-/* Chains of a poor kind that get in all the same. */
+/* Offer chains of a poor kind that must be admitted nevertheless. */
 static void all_get_in(struct kvblk_policy_chain *chain)
 {
 	struct kvblk_id ids[64];
@@ -340,7 +342,7 @@ static void test_single_puts(void **state)
 		admitted += kvblk_policy_admit(&policy, &one);
 	}
 	assert_in_range(admitted, 200, 300);
-	/* declined once, admitted the second time; so is what goes on */
+	/* declined once, admitted the second time; its continuation, too */
 	policy.admit_permille = 0;
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
@@ -350,14 +352,14 @@ static void test_single_puts(void **state)
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 
-	/* the answer is the same, however often it is asked for */
+	/* the answer does not depend on the number of offers */
 	one.parent_present = false;
 	admitted = 0;
 	policy.admit_permille = KVBLK_POLICY_ADMIT / 2;
 	for (u32 i = 0; i < 1000; i++) {
 		id = fresh_id();
 		admitted += kvblk_policy_admit(&policy, &one);
-		/* declined, it is offered for the second time now */
+		/* declined before, so this is a second offer */
 		for (int again = 0; again < 3; again++)
 			assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 	}
@@ -371,7 +373,7 @@ static void test_single_puts(void **state)
 		assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 }
 
-/* A pool that has only such puts, and is not full yet. */
+/* A pool that is not full yet and gets only single puts. */
 static void test_single_puts_before_reclaim(void **state)
 {
 	struct kvblk_id id;
@@ -401,17 +403,17 @@ static void test_first_offers(void **state)
 	for (u32 i = 0; i < 24; i++)
 		ids[i] = fresh_id();
 	assert_int_equal(kvblk_policy_set_first(&policy, 0), 0);
-	/* nothing is known before reclaim has begun */
+	/* everything is admitted before the first reclaim */
 	assert_int_equal(offer(ids, 8, 0), 8);
 	teach(50, 8, 60, 60);
 	assert_int_equal(offer(ids, 8, 0), 0);
-	/* as far as it was offered before; then what follows, as it was noted */
+	/* the part offered before is admitted, the rest is noted and admitted next */
 	assert_int_equal(offer(ids, 16, 0), 8);
 	assert_int_equal(offer(ids + 8, 16, ids[7].lo), 8);
-	/* a hole would make what lies behind it worthless */
+	/* declined, because a hole would make the blocks behind it worthless */
 	assert_int_equal(offer(ids + 15, 9, 0), 0);
 	assert_int_equal(kvblk_policy_admit(&policy, &chain), 8);
-	/* what is not remembered is never offered again */
+	/* nothing is remembered, so no offer counts as the second */
 	policy.second_permille = 0;
 	for (u32 i = 0; i < 24; i++)
 		ids[i] = fresh_id();
@@ -434,7 +436,7 @@ static void test_tick(void **state)
 		kvblk_policy_open(&policy, KVBLK_CLASS_HOT, SEG_BYTES);
 		assert_int_not_equal(kvblk_policy_tick(&policy), 0);
 	}
-	/* the pool grows: ticks come slower */
+	/* after growth, ticks advance more slowly */
 	kvblk_policy_resize(&policy, 2 * CAPACITY);
 	before = kvblk_policy_tick(&policy);
 	turn_over(1);
@@ -459,7 +461,7 @@ static void test_sift_keeps_what_is_hot(void **state)
 	struct kvblk_policy_rec recs[SEG_BLOCKS];
 
 	fill(recs, SEG_BLOCKS);
-	recs[1].heat = kvblk_policy_tick(&policy);	/* long ago */
+	recs[1].heat = kvblk_policy_tick(&policy);	/* touched too long ago */
 	turn_over(1);
 	recs[2].heat = kvblk_policy_tick(&policy);
 	recs[3].heat = kvblk_policy_tick(&policy);
@@ -478,7 +480,7 @@ static void test_heat_wraps(void **state)
 {
 	struct kvblk_policy_rec recs[2];
 
-	/* wherever the tick stands, a late touch counts and an early one not */
+	/* at any tick: a late touch counts, an early one does not */
 	for (u32 i = 0; i < 300; i++) {
 		struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
 
@@ -508,13 +510,13 @@ static void test_priority_is_kept(void **state)
 			recs[i].heat = i % 2 ? early : 0;
 		}
 		kvblk_policy_sift(&policy, &seg, recs, 8, true);
-		assert_false(recs[0].keep);	/* 0, not touched */
-		assert_false(recs[1].keep);	/* 0, touched too early */
-		assert_false(recs[2].keep);	/* 1, not touched */
-		assert_true(recs[3].keep);	/* 1, touched at all */
-		assert_int_equal(recs[4].keep, !hot);	/* 2: two stays */
+		assert_false(recs[0].keep);	/* priority 0, not touched */
+		assert_false(recs[1].keep);	/* priority 0, touched too early */
+		assert_false(recs[2].keep);	/* priority 1, not touched */
+		assert_true(recs[3].keep);	/* priority 1, touched at any time */
+		assert_int_equal(recs[4].keep, !hot);	/* 2, untouched: not in a hot segment */
 		assert_true(recs[5].keep);
-		assert_true(recs[6].keep);	/* 3: always */
+		assert_true(recs[6].keep);	/* priority 3: always kept */
 		assert_true(recs[7].keep);
 	}
 }
@@ -533,12 +535,12 @@ static void test_budget(void **state)
 			recs[i].heat = kvblk_policy_tick(&policy);
 		kept += kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, true);
 	}
-	/* a quarter of what was put; nothing was saved up before */
+	/* a quarter of the bytes put; the budget began at 0 */
 	assert_int_equal(kept, 40 * SEG_BLOCKS / 4);
 	assert_int_equal(atomic64_read(&policy.stats.over_budget),
 			 40 * SEG_BLOCKS - kept);
 
-	/* what is saved up is bounded */
+	/* the budget that accumulates is bounded */
 	turn_over(3);
 	seg = open_seg(KVBLK_CLASS_HOT);
 	for (kept = 0;;) {
@@ -554,7 +556,7 @@ static void test_budget(void **state)
 	}
 	assert_int_equal(kept, most);
 
-	/* leases are not charged to it, and it is none of their business */
+	/* leases are kept regardless of the budget and are not charged to it */
 	fill(recs, SEG_BLOCKS);
 	recs[7].leased = true;
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
@@ -579,7 +581,7 @@ static void test_budget_goes_to_priority_then_root(void **state)
 	assert_true(recs[6].keep);
 	assert_true(recs[7].keep);
 
-	/* none at 0, whatever was saved up */
+	/* a permille of 0 keeps nothing, whatever has accumulated */
 	policy.budget = 3 * BLOCK;
 	policy.reinsert_permille = 0;
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 8, true), 0);
@@ -604,11 +606,11 @@ static void test_hot_segment_stays(void **state)
 	assert_true(seg.stamp > later);
 	assert_true(policy.budget == budget);
 	assert_int_equal(atomic64_read(&policy.stats.renewed), 1);
-	/* unless it has to go */
+	/* unless the segment must be reclaimed */
 	seg.stamp = stamp;
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
 					   true), SEG_BLOCKS * 3 / 4);
-	/* a segment with few hot records goes, however hot they are */
+	/* a segment with few hot records is reclaimed, however hot they are */
 	fill(recs, 4);
 	for (u32 i = 0; i < 4; i++)
 		recs[i].heat = kvblk_policy_tick(&policy);
@@ -616,7 +618,7 @@ static void test_hot_segment_stays(void **state)
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 4, false), 4);
 }
 
-/* Left alone, a segment goes before what was written since its touches. */
+/* A hot segment ranks after segments older than its touches, and before younger ones. */
 static void test_hot_segment_is_as_old_as_its_touches(void **state)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW), before, after;
@@ -634,7 +636,7 @@ static void test_hot_segment_is_as_old_as_its_touches(void **state)
 	assert_true(seg.stamp > before.stamp);
 	assert_true(seg.stamp < after.stamp);
 
-	/* it is put off for what a quarter of it is worth, not for a block or two */
+	/* the rank follows the touches of a quarter of the records, not of one or two */
 	recs[0].heat = kvblk_policy_tick(&policy);
 	recs[1].heat = kvblk_policy_tick(&policy);
 	seg.stamp = stamp;
@@ -646,7 +648,10 @@ static void test_hot_segment_is_as_old_as_its_touches(void **state)
 	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
 	assert_true(seg.stamp > after.stamp);
 
-	/* nobody touches what a priority keeps: it is not looked at again and again */
+	/*
+	 * priority keeps untouched records: rank the segment as new, or it is scanned again and
+	 * again
+	 */
 	fill(recs, SEG_BLOCKS);
 	for (u32 i = 0; i < SEG_BLOCKS; i++)
 		recs[i].priority = 3;
@@ -673,7 +678,7 @@ static void test_pick(void **state)
 	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 0);
 	segs[1].stamp = 1;
 	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 1);
-	segs[3].live_bytes = 0;		/* free of charge */
+	segs[3].live_bytes = 0;		/* empty: costs no copy */
 	assert_int_equal(kvblk_policy_pick(&policy, segs, 4), 3);
 }
 
@@ -698,7 +703,7 @@ static void test_no_memory(void **state)
 	kvblk_policy_destroy(&p);
 }
 
-/* LRU, told again in the plainest way: how many of the requests' blocks hit. */
+/* Reference implementation of LRU. Returns the number of hits of the requests' blocks. */
 static u64 plain_lru(const struct trace *t, u64 capacity)
 {
 	u64 *cached = calloc(capacity + 1, sizeof(*cached)), used = 0, hits = 0;
@@ -762,7 +767,7 @@ static void test_existing_block_is_touched(void **state)
 	assert_true(kvblk_index_replace(&s.index, id_of(&s, 1), &slot, NULL));
 	assert_int_equal(request(&s, names, 4), 0);
 	assert_int_equal(r.hits, 1);
-	/* the hole is filled, by a block that nobody has used since */
+	/* the hole is filled by a block not used since */
 	assert_true(present(&s, 1, &slot));
 	assert_int_equal(slot.heat, 0);
 	for (uint32_t name = 2; name < 4; name++) {
@@ -789,7 +794,7 @@ static struct sim_result run(const struct trace *t, double capacity, uint32_t se
 	return r;
 }
 
-/* Hits and writes for each hit, of those of LRU, as told by the two bounds. */
+/* Check hits, and writes per hit, relative to LRU against the two bounds. */
 static void check_against_lru(const struct trace *t, double capacity, uint32_t segments,
 			      int admit_permille, double least_hits,
 			      double most_writes)
@@ -825,7 +830,7 @@ static void test_made_up_traffic(void **state)
 	assert_int_equal(trace_synthetic_preset("nonsense", &so), -ENOENT);
 }
 
-/* A week of traffic, in seconds: from the third day on, the budget is what is written. */
+/* A week of traffic, in seconds: from the third day on, the writes equal the budget. */
 static void test_budget_of_a_week(void **state)
 {
 	static const double budgets[] = { 2, 1, 0.3, 0.1 };
@@ -872,19 +877,19 @@ static void test_governor(void **state)
 
 	assert_int_equal(v.reason, GOVERNOR_WAITS);
 	assert_int_equal(v.set.admit, 700);
-	/* nothing is written, and nothing more could be admitted */
+	/* without writes, everything is admitted */
 	for (u32 i = 0; i < 100; i++) {
 		look.now_s += GOVERNOR_STEP;
 		v = governor_decide(&g, &look);
 	}
 	assert_int_equal(v.reason, GOVERNOR_OPEN);
-	/* a clock that stands, a count that begins anew: no verdict */
+	/* a clock that stands still, or a counter that restarts: no verdict */
 	look.bytes = 0;
 	v = governor_decide(&g, &look);
 	assert_int_equal(v.reason, GOVERNOR_WAITS);
 	v = governor_decide(&g, &look);
 	assert_int_equal(v.reason, GOVERNOR_WAITS);
-	/* ten times too much, until nothing is left to lower */
+	/* ten times the budget, until everything is at its floor */
 	for (u32 i = 0; i < 1000; i++) {
 		look.now_s += GOVERNOR_STEP;
 		look.bytes += 10 * GOVERNOR_STEP;
@@ -900,7 +905,7 @@ static void test_governor(void **state)
 	assert_int_equal(v.set.second, 0);
 	governor_words(&v, words, sizeof(words));
 	assert_non_null(strstr(words, "as little as it can"));
-	/* nothing for days: all the way back, and no further than it may */
+	/* no writes for days: raise everything to its limit, and no further */
 	look.admit_most = 300;
 	for (u32 i = 0; i < 2000; i++) {
 		look.now_s += GOVERNOR_STEP;
@@ -937,7 +942,7 @@ static void test_same_seed_same_trace(void **state)
 	assert_int_equal(trace_synthetic(&so, &a), -EINVAL);
 }
 
-/* Reads no more of the Mooncake format than the test needs. */
+/* Read only the part of the Mooncake format that the test needs. */
 static void load_ids(const char *path, struct trace *t)
 {
 	FILE *f = fopen(path, "re");
@@ -962,7 +967,7 @@ static void load_ids(const char *path, struct trace *t)
 	assert_int_equal(trace_finish(&b, t), 0);
 }
 
-/* Second offers alone have 98 % of the hits, for 0.2 writes of a block referenced. */
+/* Second offers alone get 98 % of the hits for 0.2 writes per referenced block. */
 static void check_sparing(const struct trace *t)
 {
 	struct sim_result shipped = run(t, 0.05, 256, SIM_POLICY, -1), r;
@@ -978,7 +983,7 @@ static void check_sparing(const struct trace *t)
 	assert_true(r.writes <= 0.2 * r.refs);
 }
 
-/* The targets of Documentation/policy.rst, which has the means of ten salts. */
+/* Targets of Documentation/policy.rst, which has the means of ten salts. */
 static void test_targets_on_traces(void **state)
 {
 	static const struct {

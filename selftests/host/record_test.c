@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What lies on media: it comes back as it was written, and nothing else does.
- * Damage of every kind, headers made by a tenant, and good headers at a wrong
- * place are refused; so is a well-sealed structure whose fields make no sense.
+ * Structures on media: they decode as they were encoded. Damage of every kind, headers made by a
+ * tenant, valid headers at a wrong place and sealed structures with bad fields are rejected.
  */
 #include <linux/array_size.h>
 #include <linux/crc32c.h>
@@ -48,8 +47,8 @@ static struct kvblk_rec sample(u32 length)
 }
 
 /*
- * A buffer of just @size bytes, so that the sanitizer sees each byte read
- * behind it, full of what a careless encoder would leave in it.
+ * Allocate exactly @size bytes, so that the sanitizer detects reads behind the buffer, filled
+ * with bytes that an encoder must overwrite.
  */
 static void *dirty(size_t size)
 {
@@ -83,7 +82,7 @@ static enum kvblk_decoded decode(const void *buf, size_t size)
 	return kvblk_record_decode(buf, size, &place, &secret, &rec);
 }
 
-/* Sets checksum and MAC of a header of @size bytes as only the pool can. */
+/* Seal a header of @size bytes with the pool's secret. */
 static void reseal(void *buf, size_t size)
 {
 	struct kvblk_d_record *hdr = buf;
@@ -119,8 +118,6 @@ static void assert_same_rec(const struct kvblk_rec *a,
 	assert_int_equal(a->integrity, b->integrity);
 	assert_int_equal(a->durable, b->durable);
 }
-
-/* ---- sizes ------------------------------------------------------------ */
 
 static void sizes(void **state)
 {
@@ -158,8 +155,6 @@ static void sizes(void **state)
 	assert_int_equal(kvblk_summary_pages(127), 3);
 }
 
-/* ---- records ---------------------------------------------------------- */
-
 static void record_round_trip(void **state)
 {
 	static const u32 lengths[] = {
@@ -191,7 +186,7 @@ static void record_round_trip(void **state)
 		for (u32 c = 0; c < kvblk_nr_chunks(length); c++)
 			assert_int_equal(le32_to_cpu(out.crcs[c]),
 					 0x01020304 * (c + 1));
-		/* more bytes than the header has do not matter */
+		/* bytes behind the header do not matter */
 		buf = realloc(buf, HEADER_MAX);
 		assert_non_null(buf);
 		assert_int_equal(decode(buf, HEADER_MAX), KVBLK_DEC_RECORD);
@@ -199,7 +194,7 @@ static void record_round_trip(void **state)
 	}
 }
 
-/* An id of zeroes is an id, and so is a parent, a tag and a seq. */
+/* Zero is a valid id, parent, tag and seq. */
 static void zeroes_are_values(void **state)
 {
 	struct kvblk_rec in = {
@@ -215,8 +210,8 @@ static void zeroes_are_values(void **state)
 }
 
 /*
- * What an encoder leaves as it was would be memory of others on a device: two
- * buffers with different dirt become the same.
+ * An encoder that skips bytes would leak kernel memory to the device: encode into two differently
+ * filled buffers and compare.
  */
 static void encoders_write_every_byte(void **state)
 {
@@ -250,7 +245,7 @@ static void encoders_write_every_byte(void **state)
 	free(b);
 }
 
-/* A record that moves is decoded and encoded in one buffer. */
+/* A record that moves is decoded and encoded in the same buffer. */
 static void reinsertion_in_place(void **state)
 {
 	struct kvblk_place there = {
@@ -293,7 +288,7 @@ static void filler_round_trip(void **state)
 	assert_int_equal(decode(buf, KVBLK_UNIT), KVBLK_DEC_NONE);
 	kvblk_filler_encode(buf, KVBLK_SEGMENT_UNITS_MAX + 1, &place, &secret);
 	assert_int_equal(decode(buf, KVBLK_UNIT), KVBLK_DEC_NONE);
-	/* flags are of records with payload */
+	/* flags are valid only with a payload */
 	kvblk_filler_encode(buf, 1, &place, &secret);
 	((struct kvblk_d_record *)buf)->flags = cpu_to_le32(KVBLK_RECF_DURABLE);
 	reseal(buf, KVBLK_UNIT);
@@ -301,7 +296,7 @@ static void filler_round_trip(void **state)
 	free(buf);
 }
 
-/* Anything but a record; a flip in header_units may ask for more bytes. */
+/* Check that nothing was decoded; a flip in header_units may ask for more bytes. */
 static void assert_not_valid(enum kvblk_decoded decoded, size_t byte)
 {
 	if (byte == offsetof(struct kvblk_d_record, header_units) &&
@@ -336,7 +331,7 @@ static void every_flipped_bit_of_a_header_is_seen(void **state)
 	free(buf);
 }
 
-/* The device kept the first @n bytes and has old ones, or none, behind. */
+/* A torn write: the first @n bytes are new, the rest is old or zero. */
 static void torn_headers(void **state)
 {
 	struct kvblk_rec rec = sample(48 * MIB + 1);
@@ -356,7 +351,7 @@ static void torn_headers(void **state)
 	free(whole);
 }
 
-/* Short reads, each in a buffer that ends where the read ended. */
+/* Short reads, each in a buffer of exactly that size. */
 static void every_truncated_header_is_refused(void **state)
 {
 	struct kvblk_rec rec = sample(200000);
@@ -383,7 +378,7 @@ static void every_truncated_header_is_refused(void **state)
 	free(whole);
 }
 
-/* MORE is for records with two units: nobody is sent to read without end. */
+/* MORE requires a header of exactly two units, so that no caller reads without end. */
 static void more_is_told_only_where_there_is_more(void **state)
 {
 	struct kvblk_rec rec = sample(64 * MIB);
@@ -404,8 +399,8 @@ static void more_is_told_only_where_there_is_more(void **state)
 }
 
 /*
- * A tenant writes into his payload what he wants found there. He knows the
- * place, the tenant he wants to hit and all else but the secret.
+ * A tenant writes forged headers into a payload. The tenant knows the place, the target tenant
+ * and everything else except the secret.
  */
 static void forged_headers_are_refused(void **state)
 {
@@ -418,14 +413,14 @@ static void forged_headers_are_refused(void **state)
 	struct kvblk_rec out;
 	u64 mac;
 
-	/* with a secret of his own */
+	/* sealed with another secret */
 	kvblk_secret_derive(&guess, zero_seed);
 	kvblk_record_encode(forged, &rec, &place, &guess);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 	kvblk_filler_encode(forged, 100, &place, &guess);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 
-	/* all right but the MAC: any of 64 near ones, zero, none */
+	/* all right except for the MAC: one bit off, zero, all ones */
 	memcpy(forged, good, KVBLK_UNIT);
 	mac = le64_to_cpu(hdr->mac);
 	for (int bit = 0; bit < 64; bit++) {
@@ -436,12 +431,12 @@ static void forged_headers_are_refused(void **state)
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 	hdr->mac = cpu_to_le64(~0ULL);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
-	/* who goes without the MAC has the id to compare */
+	/* a decode without the MAC still returns the id to compare */
 	assert_int_equal(kvblk_record_decode(forged, KVBLK_UNIT, &place, NULL, &out),
 			 KVBLK_DEC_RECORD);
 	assert_true(out.id.hi == rec.id.hi && out.id.lo == rec.id.lo);
 
-	/* a record of his own, moved: place and checksum new, MAC kept */
+	/* the tenant's own record, moved: new place and checksum, old MAC */
 	elsewhere.unit++;
 	kvblk_record_encode(forged, &rec, &elsewhere, &secret);
 	mac = le64_to_cpu(hdr->mac);
@@ -451,7 +446,7 @@ static void forged_headers_are_refused(void **state)
 	hdr->mac = cpu_to_le64(mac);
 	assert_int_equal(decode(forged, KVBLK_UNIT), KVBLK_DEC_NONE);
 
-	/* a key area or payload checksums of his own under an old MAC */
+	/* changed key or payload checksums, old MAC */
 	memcpy(forged, good, KVBLK_UNIT);
 	forged[KVBLK_HDR_KEY] ^= 1;
 	mac = le64_to_cpu(hdr->mac);
@@ -462,7 +457,7 @@ static void forged_headers_are_refused(void **state)
 	free(good);
 }
 
-/* The MAC of a summary is no MAC of a header, nor the other way round. */
+/* The MAC of a summary is invalid for a header and vice versa. */
 static void a_summary_is_no_header(void **state)
 {
 	struct kvblk_rec rec = sample(4096);
@@ -504,7 +499,7 @@ static void a_record_elsewhere_is_refused(void **state)
 	free(buf);
 }
 
-/* Sealed with the secret, so by a bug or a later version: still refused. */
+/* Bad fields under a valid seal, as from a bug or a later version: still rejected. */
 static void fields_out_of_range_are_refused(void **state)
 {
 	struct kvblk_rec rec = sample(200000);
@@ -548,15 +543,13 @@ static void fields_out_of_range_are_refused(void **state)
 		hdr->header_units = 2; hdr->length = cpu_to_le32(3));
 #undef REFUSED
 
-	/* and the test itself seals as the code does */
+	/* check that reseal() seals as the code does */
 	memcpy(buf, good, KVBLK_UNIT);
 	reseal(buf, KVBLK_UNIT);
 	assert_memory_equal(buf, good, KVBLK_UNIT);
 	free(buf);
 	free(good);
 }
-
-/* ---- summaries -------------------------------------------------------- */
 
 static struct kvblk_d_summary *summary(u32 page, u32 nr_records, bool sealed)
 {
@@ -603,7 +596,7 @@ static void every_flipped_bit_of_a_summary_is_seen(void **state)
 	}
 	assert_true(kvblk_summary_decode(page, 1, &place, &secret, &sum));
 
-	/* cut off anywhere: zeroes instead of what was there */
+	/* cut off at any byte, zeroes behind */
 	for (size_t n = sizeof(*page); n-- > 0;) {
 		if (!buf[n])
 			continue;
@@ -718,8 +711,6 @@ static void entries_out_of_range_are_refused(void **state)
 	assert_false(kvblk_entry_decode(&entry, 0, &rec, &unit));
 }
 
-/* ---- segment table ---------------------------------------------------- */
-
 static void table_sample(struct kvblk_d_table *table)
 {
 	memset(table, 0, sizeof(*table));
@@ -784,8 +775,6 @@ static void table_is_checked(void **state)
 	free(table);
 }
 
-/* ---- superblocks ------------------------------------------------------ */
-
 #define DEV_BYTES		((1ULL << 30) + MIB)
 
 static void super_sample(struct kvblk_d_super *sb)
@@ -846,13 +835,13 @@ static void super_is_accepted(void **state)
 	assert_int_equal(kvblk_super_check(sb, DEV_BYTES - 1), -ERANGE);
 	assert_int_equal(kvblk_super_check(sb, 0), -ERANGE);
 
-	/* compat bits are there to be ignored */
+	/* compat bits are ignored */
 	sb->compat = cpu_to_le32(~0u);
 	sb->state = cpu_to_le16(KVBLK_SB_CLEAN);
 	kvblk_super_seal(sb);
 	assert_int_equal(kvblk_super_check(sb, DEV_BYTES), 0);
 
-	/* a free tenant slot says nothing */
+	/* a free tenant slot may have any content */
 	memset(&sb->tenants[5], 0xff, sizeof(sb->tenants[5]));
 	sb->tenants[5].flags = 0;
 	sb->tenants[6] = sb->tenants[1];
@@ -863,8 +852,8 @@ static void super_is_accepted(void **state)
 }
 
 /*
- * A checksum of 64 KiB for each of 512 Ki bits takes too long: one bit of each
- * byte of the fixed part, and of each 61st behind it.
+ * Flipping each of 512 Ki bits would take too long: flip one bit in each byte of the fixed part,
+ * and in every 61st byte behind it.
  */
 static void flipped_bits_of_a_superblock_are_seen(void **state)
 {
@@ -913,7 +902,6 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->state = cpu_to_le16(4));
 	REFUSED(sb->seq = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 
-	/* sizes */
 	REFUSED(sb->size = cpu_to_le64(DEV_BYTES + 1));
 	REFUSED(sb->size = cpu_to_le64(DEV_BYTES - 1));
 	REFUSED(sb->size = cpu_to_le64(~0ULL));
@@ -928,7 +916,7 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->nr_segments = 0);
 	REFUSED(sb->nr_segments = cpu_to_le32(5));
 	REFUSED(sb->nr_segments = cpu_to_le32(~0u));
-	/* 4 segments modulo 2^32 bytes, units or pages */
+	/* equal to 4 segments modulo 2^32 bytes, units or pages */
 	REFUSED(sb->nr_segments = cpu_to_le32(16 + 4));
 	REFUSED(sb->nr_segments = cpu_to_le32(65536 + 4));
 	REFUSED(sb->nr_segments = cpu_to_le32((1u << 31) + 4));
@@ -943,7 +931,6 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->record_align = cpu_to_le32(12288));
 	REFUSED(sb->record_align = cpu_to_le32(131072));
 
-	/* names */
 	REFUSED(memset(sb->pool_name, 'x', sizeof(sb->pool_name)));
 	REFUSED(memset(sb->pool_name, 0, sizeof(sb->pool_name)));
 	REFUSED(memcpy(sb->pool_name, "..", 3));
@@ -964,7 +951,7 @@ static void hostile_superblocks_are_refused(void **state)
 	ANSWER(0, (memcpy(sb->owner, "n\xc4\033~", 5), kvblk_text_clean(sb->owner)));
 	ANSWER(0, (memset(sb->owner, 7, 63), kvblk_text_clean(sb->owner)));
 
-	/* epochs: a seq has room for 24 bits of them */
+	/* a seq has 24 bits for the epoch */
 	REFUSED(sb->epoch = 0);
 	REFUSED(sb->epoch = cpu_to_le64(KVBLK_EPOCH_MAX + 1));
 	REFUSED(sb->epoch = cpu_to_le64(~0ULL));
@@ -981,14 +968,12 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->time = cpu_to_le64(KVBLK_COUNT_FOUND_MAX + 1));
 	ANSWER(0, sb->wall = cpu_to_le64(~0ULL));
 
-	/* the index */
 	ANSWER(0, sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MIN));
 	ANSWER(0, sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MAX));
 	REFUSED(sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MIN - 1));
 	REFUSED(sb->index_slots = cpu_to_le64(KVBLK_SLOTS_MAX + 1));
 	REFUSED(sb->index_slots = cpu_to_le64(~0ULL));
 
-	/* members */
 	REFUSED(sb->nr_members = 0);
 	REFUSED(sb->nr_members = cpu_to_le32(1));
 	REFUSED(sb->nr_members = cpu_to_le32(3));
@@ -1005,7 +990,6 @@ static void hostile_superblocks_are_refused(void **state)
 	REFUSED(sb->members[1].incarnation ^= cpu_to_le64(1));
 	ANSWER(0, sb->members[0].incarnation = cpu_to_le64(1));
 
-	/* tenants */
 	REFUSED(memset(sb->tenants[1].name, 'x', 32));
 	REFUSED(memset(sb->tenants[1].name, 0xc4, 3));
 	REFUSED(memset(sb->tenants[1].name, 0, 32));
@@ -1023,7 +1007,7 @@ static void hostile_superblocks_are_refused(void **state)
 	       sb->tenants[703].name[0] = 'B';
 	       sb->tenants[703].id = cpu_to_le16(0x3fff));
 
-	/* places of listed members: printable ASCII, and its end */
+	/* places of listed members: printable ASCII, terminated */
 	REFUSED(memcpy(sb->places[0].parts[0].text, "ab\n", 3));
 	REFUSED(sb->places[1].parts[0].text[0] = 0xc4);
 	REFUSED(sb->places[1].parts[3].zero = cpu_to_le32(1));
@@ -1035,10 +1019,7 @@ static void hostile_superblocks_are_refused(void **state)
 	free(sb);
 }
 
-/*
- * A place is what was written, cut at its end; a module without places takes it for
- * free tenant slots.
- */
+/* A place is kept, cut at its maximum. A module without places reads it as free tenant slots. */
 static void places_are_kept(void **state)
 {
 	struct kvblk_d_super *sb = new_super();
@@ -1061,7 +1042,7 @@ static void places_are_kept(void **state)
 	free(sb);
 }
 
-/* The table of many segments is longer than what lies before data_start. */
+/* A table of many segments must not reach data_start. */
 static void table_must_end_before_the_data(void **state)
 {
 	struct kvblk_d_super *sb = new_super();
@@ -1080,7 +1061,7 @@ static void table_must_end_before_the_data(void **state)
 	sb->data_start = cpu_to_le64(2 * MIB);
 	kvblk_super_seal(sb);
 	assert_int_equal(kvblk_super_check(sb, dev_bytes), 0);
-	/* no segment: no table could be too long for so much room */
+	/* no segment: rejected although any table fits before data_start */
 	sb->nr_segments = 0;
 	sb->data_start = cpu_to_le64(dev_bytes / 2);
 	kvblk_super_seal(sb);
@@ -1088,9 +1069,7 @@ static void table_must_end_before_the_data(void **state)
 	free(sb);
 }
 
-/* ---- what may never change -------------------------------------------- */
-
-/* No epoch runs out of seqs: the next one's begin when half of them are given. */
+/* Seqs never run out: the next epoch begins when half of an epoch's seqs are used. */
 static void seqs_move_on(void **state)
 {
 	const u64 first = 7ull << KVBLK_SEQ_EPOCH_SHIFT, half = 1ull << (KVBLK_SEQ_EPOCH_SHIFT - 1);
@@ -1103,9 +1082,8 @@ static void seqs_move_on(void **state)
 }
 
 /*
- * Checksum and MAC of one structure of each kind, made by a second
- * implementation, in Python, from Documentation/format.rst. They cover every
- * byte, so they tell when any field moves.
+ * Checksum and MAC of one structure of each kind, made by a second implementation, in Python,
+ * from Documentation/format.rst. They cover every byte, so they change if any field moves.
  */
 static void format_never_changes(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Checksums and MACs of what was changed behind the codecs' back. */
+/* Recompute checksums and MACs of structures that a test changed. */
 #ifndef KVBLK_RESEAL_H
 #define KVBLK_RESEAL_H
 
@@ -8,7 +8,7 @@
 
 #include "format/record.h"
 
-/* With @secret NULL the MAC stays as it is: a tenant can't make one. */
+/* @secret NULL keeps the MAC, because a tenant cannot compute one. */
 static inline void reseal_summary(struct kvblk_d_summary *page,
 				  const struct kvblk_secret *secret)
 {
@@ -22,7 +22,7 @@ static inline void reseal_summary(struct kvblk_d_summary *page,
 				    &secret->mac)) : mac;
 }
 
-/* A header with @size bytes behind it: over as much as it says that it has. */
+/* Seal a header within @size bytes; the header's own header_units may claim more. */
 static inline void reseal_header(struct kvblk_d_record *hdr, size_t size,
 				 const struct kvblk_secret *secret)
 {

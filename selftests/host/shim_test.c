@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The shim's hashes against published vectors: records and ids made by the
- * tests and by `kvblk replay` must be those that the kernel makes.
+ * The shim's hashes against published vectors: records and ids made by the tests and by `kvblk
+ * replay` must equal the kernel's.
  */
 #include <linux/crc32c.h>
 #include <linux/siphash.h>
@@ -9,7 +9,7 @@
 
 #include "kvblk_test.h"
 
-/* From the SipHash paper: key 00 01 ... 0f, message 00 01 ... of that length. */
+/* Vectors of the SipHash paper: key 00 01 ... 0f, message 00 01 ... of the length. */
 static const u64 sip_vectors[] = {
 	0x726fdb47dd0e0e31, 0x74f839c593dc67fd, 0x0d6c8009d9a94f5a,
 	0x85676696d7fb7e2d, 0xcf2794e0277187b7, 0x18765564cd99a68d,
@@ -38,7 +38,7 @@ static void siphash_vectors(void **state)
 			 sip_vectors[16]);
 }
 
-/* RFC 3720, B.4; the kernel's function inverts nothing. */
+/* RFC 3720, B.4; the kernel's function does not invert. */
 static void crc32c_vectors(void **state)
 {
 	u8 bytes[37];
@@ -51,7 +51,7 @@ static void crc32c_vectors(void **state)
 	for (int i = 0; i < 37; i++)
 		bytes[i] = i;
 	assert_int_equal((u32)~crc32c(~0u, bytes, 32), 0x46dd794e);
-	/* In parts, at odd addresses. */
+	/* in parts, at odd addresses */
 	assert_int_equal(crc32c(crc32c(5, bytes, 11), bytes + 11, 26),
 			 crc32c(5, bytes, 37));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the shim headers declare: memory, locks, SipHash-2-4, CRC-32C. */
+/* Implementation of the shim headers: memory, locks, SipHash-2-4, CRC-32C. */
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ void *shim_alloc(size_t bytes, gfp_t gfp)
 
 	if (shim_fail_alloc >= 0 && shim_fail_alloc-- == 0)
 		return NULL;
-	/* As strict as a slab for small ones, as vmalloc() for large ones. */
+	/* aligned like the kernel's: slab for small sizes, vmalloc() for large ones */
 	if (posix_memalign(&p, bytes < 4096 ? 64 : 4096, bytes))
 		return NULL;
 	if (gfp & __GFP_ZERO)
@@ -31,7 +31,7 @@ void *shim_alloc(size_t bytes, gfp_t gfp)
 	return p;
 }
 
-/* What is large enough gets huge pages where the system has any. */
+/* Allocate with huge pages if the system has any. */
 void *shim_alloc_huge(size_t bytes, gfp_t gfp)
 {
 	const size_t huge = 2 << 20;
@@ -56,7 +56,7 @@ void shim_free(const void *p)
 
 bool shim_jitter;
 
-/* One in eight, so that others often get in between, but not always. */
+/* Yield one time in eight: other threads often intervene, but not always. */
 void shim_yield(void)
 {
 	static __thread unsigned int random = 1;
@@ -66,7 +66,7 @@ void shim_yield(void)
 		sched_yield();
 }
 
-/* Locks of one class are taken in the order of their addresses. */
+/* Lock of the same class as one already held: they must be taken in address order. */
 void spin_lock_nested(spinlock_t *lock, unsigned int subclass)
 {
 	static __thread spinlock_t *before;
@@ -156,7 +156,7 @@ u64 siphash_4u64(u64 a, u64 b, u64 c, u64 d, const siphash_key_t *key)
 	return sip_words((const u64[]){ a, b, c, d }, 4, key);
 }
 
-/* Eight tables: a test checksums megabytes under a sanitizer. */
+/* Eight tables for speed: a test checksums megabytes under a sanitizer. */
 static u32 crc_table[8][256];
 
 __attribute__((constructor))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What tests ask of the shim itself. */
+/* Controls of the shim itself, for tests. */
 #ifndef KVBLK_SHIM_H
 #define KVBLK_SHIM_H
 
-/* Allocations that still succeed before one fails; -1: none fails. */
+/* Allocations that succeed before one fails; -1: none fails. */
 extern int shim_fail_alloc;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The kernel's names for the uapi's conversions. */
+/* The kernel's names for the conversions of the uapi header. */
 #ifndef KVBLK_SHIM_ASM_BYTEORDER_H
 #define KVBLK_SHIM_ASM_BYTEORDER_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Entries of an array. */
 #ifndef KVBLK_SHIM_LINUX_ARRAY_SIZE_H
 #define KVBLK_SHIM_LINUX_ARRAY_SIZE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* atomic_t and atomic64_t; stronger than the kernel's where that is simpler. */
+/* atomic_t and atomic64_t, with stronger ordering than the kernel's where that is simpler. */
 #ifndef KVBLK_SHIM_LINUX_ATOMIC_H
 #define KVBLK_SHIM_LINUX_ATOMIC_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Fields of a word, named by their mask. */
 #ifndef KVBLK_SHIM_LINUX_BITFIELD_H
 #define KVBLK_SHIM_LINUX_BITFIELD_H
 

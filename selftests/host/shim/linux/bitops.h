@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Bit arithmetic. */
 #ifndef KVBLK_SHIM_LINUX_BITOPS_H
 #define KVBLK_SHIM_LINUX_BITOPS_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Masks. */
 #ifndef KVBLK_SHIM_LINUX_BITS_H
 #define KVBLK_SHIM_LINUX_BITS_H
 

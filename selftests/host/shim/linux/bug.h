@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A warning is a test that fails: it aborts. */
+/* A warning aborts, so that the test fails. */
 #ifndef KVBLK_SHIM_LINUX_BUG_H
 #define KVBLK_SHIM_LINUX_BUG_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Cache lines. */
 #ifndef KVBLK_SHIM_LINUX_CACHE_H
 #define KVBLK_SHIM_LINUX_CACHE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Scope-bound locks and memory. */
+/* Locks and memory released at the end of a scope. */
 #ifndef KVBLK_SHIM_LINUX_CLEANUP_H
 #define KVBLK_SHIM_LINUX_CLEANUP_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Annotations that mean nothing in user space, and accesses that do. */
+/* Annotations without effect in user space, and memory accesses. */
 #ifndef KVBLK_SHIM_LINUX_COMPILER_H
 #define KVBLK_SHIM_LINUX_COMPILER_H
 
@@ -32,7 +32,7 @@
 
 #define barrier()		__asm__ __volatile__("" : : : "memory")
 
-/* Atomic, not just volatile: thread sanitizer is to understand them. */
+/* Atomic instead of volatile, because ThreadSanitizer understands only that. */
 #define READ_ONCE(x)		__atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define WRITE_ONCE(x, val)	__atomic_store_n(&(x), (val), __ATOMIC_RELAXED)
 #define data_race(x)		(x)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* From a member to its struct. */
 #ifndef KVBLK_SHIM_LINUX_CONTAINER_OF_H
 #define KVBLK_SHIM_LINUX_CONTAINER_OF_H
 

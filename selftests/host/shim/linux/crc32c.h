@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* CRC-32C as the kernel does it: no inversion at either end. */
+/* CRC-32C as in the kernel: not inverted at either end. */
 #ifndef KVBLK_SHIM_LINUX_CRC32C_H
 #define KVBLK_SHIM_LINUX_CRC32C_H
 

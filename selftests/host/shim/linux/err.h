@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Errors in pointers. */
 #ifndef KVBLK_SHIM_LINUX_ERR_H
 #define KVBLK_SHIM_LINUX_ERR_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The kernel's errno values are user space's. */
+/* User space has the same errno values. */
 #ifndef KVBLK_SHIM_LINUX_ERRNO_H
 #define KVBLK_SHIM_LINUX_ERRNO_H
 

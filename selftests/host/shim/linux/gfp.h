@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Allocation flags, all ignored but zeroing. */
+/* Allocation flags; only __GFP_ZERO has an effect. */
 #ifndef KVBLK_SHIM_LINUX_GFP_H
 #define KVBLK_SHIM_LINUX_GFP_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What kernel code gets from this header by custom. */
+/* The headers that kernel code expects from this one. */
 #ifndef KVBLK_SHIM_LINUX_KERNEL_H
 #define KVBLK_SHIM_LINUX_KERNEL_H
 

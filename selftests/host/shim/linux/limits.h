@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Largest and smallest values. */
 #ifndef KVBLK_SHIM_LINUX_LIMITS_H
 #define KVBLK_SHIM_LINUX_LIMITS_H
 

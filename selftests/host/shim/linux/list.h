@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Doubly linked lists: what pure code uses of them. */
+/* The subset of list.h that the pure code uses. */
 #ifndef KVBLK_SHIM_LINUX_LIST_H
 #define KVBLK_SHIM_LINUX_LIST_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Lock assertions: locked by somebody is all that is checked. */
+/* Lock assertions: check that the lock is held, not by which thread. */
 #ifndef KVBLK_SHIM_LINUX_LOCKDEP_H
 #define KVBLK_SHIM_LINUX_LOCKDEP_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Powers of two. */
 #ifndef KVBLK_SHIM_LINUX_LOG2_H
 #define KVBLK_SHIM_LINUX_LOG2_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Rounding. */
 #ifndef KVBLK_SHIM_LINUX_MATH_H
 #define KVBLK_SHIM_LINUX_MATH_H
 

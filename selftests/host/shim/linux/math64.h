@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* 64-bit arithmetic. */
 #ifndef KVBLK_SHIM_LINUX_MATH64_H
 #define KVBLK_SHIM_LINUX_MATH64_H
 

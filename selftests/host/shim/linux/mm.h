@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Memory: the allocators and the page size. */
 #ifndef KVBLK_SHIM_LINUX_MM_H
 #define KVBLK_SHIM_LINUX_MM_H
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Mutexes. */
 #ifndef KVBLK_SHIM_LINUX_MUTEX_H
 #define KVBLK_SHIM_LINUX_MUTEX_H
 

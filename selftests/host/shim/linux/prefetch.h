@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Cache hints. */
 #ifndef KVBLK_SHIM_LINUX_PREFETCH_H
 #define KVBLK_SHIM_LINUX_PREFETCH_H
 

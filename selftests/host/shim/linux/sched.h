@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Nothing is asked to give up its CPU in user space. */
+/* User space is preemptible: rescheduling points do nothing. */
 #ifndef KVBLK_SHIM_LINUX_SCHED_H
 #define KVBLK_SHIM_LINUX_SCHED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Sequence counters; the data they guard is read with READ_ONCE(). */
+/* Sequence counters; protected data is read with READ_ONCE(). */
 #ifndef KVBLK_SHIM_LINUX_SEQLOCK_H
 #define KVBLK_SHIM_LINUX_SEQLOCK_H
 
@@ -25,7 +25,7 @@ static inline unsigned int read_seqcount_begin(const seqcount_t *s)
 {
 	unsigned int seq;
 
-	/* The writer may have lost its CPU to this very reader. */
+	/* Yield: this reader may have preempted the writer. */
 	while ((seq = __atomic_load_n(&s->sequence, __ATOMIC_ACQUIRE)) & 1)
 		sched_yield();
 	return seq;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* SipHash-2-4, the same results as the kernel's. */
+/* SipHash-2-4, with the kernel's results. */
 #ifndef KVBLK_SHIM_LINUX_SIPHASH_H
 #define KVBLK_SHIM_LINUX_SIPHASH_H
 

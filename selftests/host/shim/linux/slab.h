@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The small allocator; also kvmalloc(). */
+/* kmalloc() and kvmalloc(). */
 #ifndef KVBLK_SHIM_LINUX_SLAB_H
 #define KVBLK_SHIM_LINUX_SLAB_H
 

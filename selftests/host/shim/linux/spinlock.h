@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Spinlocks that yield, since a thread can lose its CPU in the middle. */
+/* Spinlocks that yield while they wait, because the holder may be preempted. */
 #ifndef KVBLK_SHIM_LINUX_SPINLOCK_H
 #define KVBLK_SHIM_LINUX_SPINLOCK_H
 
@@ -25,7 +25,7 @@ static inline bool spin_trylock(spinlock_t *lock)
 	return !__atomic_exchange_n(&lock->locked, true, __ATOMIC_ACQUIRE);
 }
 
-/* Set by tests: lets other threads run before some locks are taken. */
+/* Set by tests: yield at random before a lock is taken. */
 extern bool shim_jitter;
 void shim_yield(void);
 
@@ -37,7 +37,7 @@ static inline void spin_lock(spinlock_t *lock)
 		sched_yield();
 }
 
-/* A test need not hit a deadlock to see a wrong order: see shim.c. */
+/* Warns about a wrong order even if no deadlock follows: see shim.c. */
 void spin_lock_nested(spinlock_t *lock, unsigned int subclass);
 
 static inline void spin_unlock(spinlock_t *lock)

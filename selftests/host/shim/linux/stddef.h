@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Offsets and sizes of members. */
 #ifndef KVBLK_SHIM_LINUX_STDDEF_H
 #define KVBLK_SHIM_LINUX_STDDEF_H
 

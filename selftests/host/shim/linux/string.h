@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Memory and strings. */
 #ifndef KVBLK_SHIM_LINUX_STRING_H
 #define KVBLK_SHIM_LINUX_STRING_H
 

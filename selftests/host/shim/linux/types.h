@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The kernel's integer types, on top of the uapi header of that name. */
+/* The kernel's integer types, in addition to the uapi header's. */
 #ifndef KVBLK_SHIM_LINUX_TYPES_H
 #define KVBLK_SHIM_LINUX_TYPES_H
 

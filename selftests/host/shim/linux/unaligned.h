@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Loads and stores at any address. */
 #ifndef KVBLK_SHIM_LINUX_UNALIGNED_H
 #define KVBLK_SHIM_LINUX_UNALIGNED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Large allocations, page aligned as in the kernel. */
+/* Large allocations, page-aligned as in the kernel. */
 #ifndef KVBLK_SHIM_LINUX_VMALLOC_H
 #define KVBLK_SHIM_LINUX_VMALLOC_H
 
