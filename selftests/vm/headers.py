@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the tests in tests/ say of themselves in their headers, and the table in Documentation/testing.rst that is made of it.
+"""The headers of the tests in tests/, and the table in Documentation/testing.rst that is generated from them.
 
-Rule: the first comment after the `# vm:` line tells what is tested; Documentation/testing.rst explains the keys.
+The rule: the first comment after the `# vm:` line says what is tested. Documentation/testing.rst explains the keys.
 """
 import glob
 import os
@@ -13,12 +13,12 @@ from machine import KERNELS, SHAPE, SWITCHES, VM_DIR
 
 TESTS = os.path.join(VM_DIR, "tests")
 HEADER = dict(SHAPE, phases="1", timeout="60", kernels="newest,6.12,debug", check="newest,debug", takes="0", leaks="0", waits="0")
-SLOW = 40  # seconds on the newest kernel; from there on a test says why
+SLOW = 40  # seconds on the newest kernel; slower tests need a "# slow:" line
 DEPTHS = ("check", "all")
 
 
 class Test:
-    """A file in tests/ and what its `# vm:` line asks for; one of the topologies, where pci= names several."""
+    """A file in tests/ with its `# vm:` line; if pci= has several topologies, one of them."""
 
     def __init__(self, path, pci=None):
         self.name = os.path.basename(path)
@@ -57,7 +57,7 @@ class Test:
         return shape
 
     def runs_on(self, kernel, depth):
-        """A kernel of kernels= and check= may name the one topology that it is for."""
+        """Return whether the test runs on a kernel. An entry of kernels= and check= may be limited to one topology."""
         def named(key):
             return any(word in (kernel, f"{kernel}:{self.header['pci']}") for word in self.header[key].split(","))
         return named("kernels") and (depth == "all" or named("check"))
@@ -85,7 +85,7 @@ def find_tests(names):
 
 
 def table():
-    """What runs where: an RST table, a row a test, and below it why the slow ones are."""
+    """Return an RST table of the tests and their kernels, and the reasons of the slow ones."""
     def where(test, kernel):
         return next((word for word, depth in (("check", "check"), ("all", "all")) if test.runs_on(kernel, depth)), "")
     rows = [["test", "s", *KERNELS]]
@@ -102,6 +102,6 @@ def table():
 
 
 def complaints():
-    """Tests that are slow and do not say why."""
+    """Return a message for each slow test without a reason."""
     return [f"selftests/vm/tests/{test.name}: takes {test.takes} s and has no line '# slow: why'"
             for test in find_tests([]) if test.takes > SLOW and not test.slow]

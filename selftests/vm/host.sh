@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# What the host side scripts of the VM tests share. Rule: everything that is built lives in the cache, appears there under its
-# final name only when it is whole, and carries the hash of its recipe in that name.
+# Functions of the host-side scripts of the VM tests. The rule: everything built is in the cache. It gets its final
+# name, which has the hash of its recipe, only when it is complete.
 
 vm_dir=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 repo=$(readlink -f "$vm_dir/../..")
 export KVBLK_CACHE=${KVBLK_CACHE:-$HOME/.cache/kvblk}
 
-# what sudo must not drop
+# variables that sudo must keep
 kept_env=KVBLK_CACHE,KVBLK_SERIES,KVBLK_ACCEL,KV_SEED,CI,MAKEFLAGS
 
-# as_root "$@": start the script again through sudo unless root runs it
+# as_root "$@": restart the script through sudo unless it runs as root
 as_root() {
 	[ "$(id -u)" = 0 ] || exec sudo "--preserve-env=$kept_env" "$0" "$@"
 	umask 022
@@ -23,7 +23,8 @@ locked() {
 	flock -n 9 || { echo "waiting for another run to finish with: $1"; flock 9; }
 }
 
-# step "what" COMMAND...: run it with its output in a log file; a line at least every 10 s, the log's tail when it fails
+# step "what" COMMAND...: run a command with its output in a log file; print a line at least every 10 s, and the log's
+# tail if it fails
 step() {
 	local what=$1 log t0=$SECONDS told=$SECONDS pid rc=0
 	shift
@@ -44,17 +45,17 @@ step() {
 	return $rc
 }
 
-# recipe_hash: a short hash of standard input
+# recipe_hash: print a short hash of standard input
 recipe_hash() {
 	sha256sum | cut -c1-12
 }
 
-# debian_mirror: the one that this host's own apt sources name
+# debian_mirror: print the mirror in this host's apt sources
 debian_mirror() {
 	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sort -u | head -n 1 | grep .
 }
 
-# archive_open DIRECTORY SUITE...: the host's apt looks at these suites of the archive, in a state of its own in DIRECTORY
+# archive_open DIRECTORY SUITE...: read the lists of these suites with the host's apt, whose state is in DIRECTORY
 archive_open() {
 	local dir=$1 suite mirror
 	shift
@@ -66,7 +67,7 @@ archive_open() {
 	archive "$dir" apt-get update
 }
 
-# archive DIRECTORY apt-get|apt-cache ARGUMENT...: one of apt's commands there
+# archive DIRECTORY apt-get|apt-cache ARGUMENT...: run apt with the state in DIRECTORY
 archive() {
 	local dir=$1 command=$2
 	shift 2
@@ -75,8 +76,8 @@ archive() {
 		-o APT::Default-Release= -o APT::Sandbox::User=root "$@"
 }
 
-# archive_kernel DIRECTORY SERIES: the newest release of the series (a glob: [0-9]* is any) of which the archive there has image,
-# headers and the series' source
+# archive_kernel DIRECTORY SERIES: print the newest release of the series (a glob: [0-9]* is any) that the archive has
+# with image, headers and source
 archive_kernel() {
 	local names release
 	names=$(archive "$1" apt-cache pkgnames linux-)
@@ -98,10 +99,10 @@ kernel_src() {
 	echo "$(root_fs)-src"
 }
 
-# the kernels that Debian has not: see built-kernel
+# kernels that Debian does not have: see built-kernel
 built_kernels=(debug debug-smp 6.12-p2p uml)
 
-# is_built NAME: is it one of them? is_uml NAME: one that runs as a process of the host?
+# is_built NAME: true for one of these. is_uml NAME: true for a kernel that runs as a process of the host
 is_built() {
 	[[ " ${built_kernels[*]} " = *" $1 "* ]]
 }
@@ -110,7 +111,7 @@ is_uml() {
 	[ "$1" = debug ] || [ "$1" = uml ]
 }
 
-# fragments_of NAME: the files that make a built kernel's configuration; a later one's word counts
+# fragments_of NAME: print the files that make a built kernel's configuration; later files override earlier ones
 fragments_of() {
 	case $1 in
 	debug) echo "$vm_dir/uml.config" "$vm_dir/debug.config" ;;
@@ -118,7 +119,7 @@ fragments_of() {
 	esac
 }
 
-# kernel_recipe: what of the root file system goes into a kernel: source and compiler; its other packages may change
+# kernel_recipe: print the parts of the root file system that affect a kernel: source and compiler, not other packages
 kernel_recipe() {
 	sed '/^packages=(/,/^)/d' "$vm_dir/rootfs"
 	dpkg-query --admindir="$(root_fs)/var/lib/dpkg" -W 'linux-source-*' 'linux-headers-*' gcc 'gcc-*' binutils libc6-dev 2>/dev/null |
@@ -135,17 +136,17 @@ built_kernel() {
 	echo "$KVBLK_CACHE/$1-$({ kernel_recipe; cat $(fragments_of "$1") "$vm_dir/built-kernel" "${also[@]}"; } | recipe_hash)"
 }
 
-# build_root: where this checkout's build products are
+# build_root: print the directory of this checkout's build products
 build_root() {
 	echo "$KVBLK_CACHE/build-$(recipe_hash <<<"$repo")"
 }
 
-# tree_of NAME: what a kernel's modules are built in, in the cache
+# tree_of NAME: print the directory in the cache that a kernel's modules are built in
 tree_of() {
 	if is_built "$1"; then built_kernel "$1"; else root_fs; fi
 }
 
-# release_of NAME: the release of a kernel: newest, a series, or one of built_kernels
+# release_of NAME: print the release of a kernel: newest, a series, or one of built_kernels
 release_of() {
 	local image
 	if is_built "$1"; then
@@ -158,8 +159,8 @@ release_of() {
 	fi
 }
 
-# in_root COMMAND...: run it in the root file system; $build_dir (default: build_root) appears at /build, the kernel source (or
-# $src_dir) at /src, the debug kernel's tree (or $debug_dir) at /debug
+# in_root COMMAND...: run a command in the root file system; $build_dir (default: build_root) is at /build, the kernel
+# source (or $src_dir) at /src, the debug kernel's tree (or $debug_dir) at /debug
 in_root() {
 	local root
 	root=$(root_fs)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# What the VM tests share; a test reads it first. Rule: whatever a function here sets up it also takes down when the test ends, in
-# reverse order, so that tests run in any order in one VM.
+# Functions of the VM tests; each test sources this first. The rule: whatever a function sets up is taken down when the
+# test ends, in reverse order, so that tests run in any order in one VM.
 set -Eeuo pipefail
 shopt -s extglob nullglob
 export DM_DISABLE_UDEV=1
@@ -11,7 +11,7 @@ configfs=/sys/kernel/config
 deferred=()
 why=
 
-# fail "why", skip "why": end the test; the reason becomes its last line of output
+# fail "why", skip "why": end the test; the reason is its last line of output
 fail() {
 	why=$1
 	exit 1
@@ -22,33 +22,33 @@ skip() {
 	exit 4
 }
 
-# check COMMAND...: it must succeed
+# check COMMAND...: fail unless the command succeeds
 check() {
 	"$@" || fail "failed: $*"
 }
 
-# refuse COMMAND...: it must fail
+# refuse COMMAND...: fail unless the command fails
 refuse() {
 	! "$@" || fail "succeeded, should have failed: $*"
 }
 
-# defer "COMMAND": run it at the end of the test, last one first
+# defer "COMMAND": run a command at the end of the test, the last one first
 defer() {
 	deferred+=("$1")
 }
 
-# wait_for SECONDS COMMAND...: until it succeeds, which takes less than that; a slow machine, and one that becomes slow, gets more
+# wait_for SECONDS COMMAND...: repeat a command until it succeeds, or fail. The limit is scaled for slow and busy machines.
 wait_for() {
 	local limit=$(($1 * 3 * KVBLK_SLOW)) t0=$SECONDS
 	shift
 	until "$@"; do
-		# once more, for who looked in time and was then away
+		# try once more: this process may have been suspended since the last try
 		((SECONDS - t0 < limit)) || { "$@" && return; fail "not within $limit s: $*"; }
 		sleep 0.1
 	done
 }
 
-# pools_say: what a failure leaves of the pools, and who is where
+# pools_say: print the pools and the blocked tasks after a failure
 pools_say() {
 	local pool task
 	for pool in /sys/class/kvblk/*/uuid; do
@@ -83,13 +83,13 @@ trap 'exit 143' TERM
 tmp=$(mktemp -d /tmp/test.XXXXXX)
 defer 'rm -rf "$tmp"'
 
-# kv_depends: the modules that the module needs
+# kv_depends: load the modules that kvblk needs
 kv_depends() {
 	[ -e "$modules/kvblk.ko" ] || skip "no kvblk.ko for $(uname -r)"
 	modinfo -F depends "$modules/kvblk.ko" | tr , '\n' | xargs -r modprobe -a
 }
 
-# kv_load [PARAMETER=VALUE...], kv_unload: the module of the running kernel
+# kv_load [PARAMETER=VALUE...], kv_unload: load and unload the module built for the running kernel
 # shellcheck disable=SC2120
 kv_load() {
 	kv_depends
@@ -97,24 +97,24 @@ kv_load() {
 	defer 'kv_unload'
 }
 
-# a request that goes on behind its answer holds the module
+# retried, because a request that continues in the background holds the module
 kv_unload() {
 	local tries
 	for ((tries = 0; tries < 100 * KVBLK_SLOW; tries++)); do
 		[ -d /sys/module/kvblk ] || return 0
-		# in a trap, a bare return gives what was before the trap
+		# explicit 0: in a trap, a bare return gives the status from before the trap
 		rmmod kvblk 2>/dev/null && return 0
 		sleep 0.1
 	done
 	rmmod kvblk
 }
 
-# Write "value" to the file; the error message names both.
+# put FILE "value": write the value; the error message names both.
 put() {
 	echo "$2" >"$1" || fail "cannot write $2 to $1"
 }
 
-# nullb_create NAME SIZE_MB [ATTRIBUTE=VALUE...]: /dev/NAME, keeps what is written unless memory_backed=0
+# nullb_create NAME SIZE_MB [ATTRIBUTE=VALUE...]: create /dev/NAME; keeps its data unless memory_backed=0
 nullb_create() {
 	local name=$1 dir=$configfs/nullb/$1 size=$2 a
 	shift 2
@@ -132,7 +132,7 @@ nullb_remove() {
 	[ ! -d "$configfs/nullb/$1" ] || rmdir "$configfs/nullb/$1"
 }
 
-# nvmet_namespaces NAME: the block devices of a connected subsystem, in the order of their ids
+# nvmet_namespaces NAME: print the block devices of a connected subsystem by namespace id
 nvmet_namespaces() {
 	local b
 	for b in /sys/block/nvme+([0-9])n+([0-9]); do
@@ -140,9 +140,9 @@ nvmet_namespaces() {
 	done | sort -n | cut -d' ' -f2
 }
 
-# nvmet_target TYPE ADDRESS NAME BACKING...: a target with one namespace for each backing block device or file; its port is in
-# $target_port. TARGET_RUN is before the command that makes the target's socket, for a net namespace of its own. TARGET_TSAS=tls1.3 asks
-# for TLS.
+# nvmet_target TYPE ADDRESS NAME BACKING...: create a target with one namespace for each backing block device or file;
+# sets $target_port. TARGET_RUN is put before the command that makes the target's socket, for a net namespace.
+# TARGET_TSAS=tls1.3 requires TLS.
 nvmet_target() {
 	local type=$1 address=$2 name=$3 subsystem=$configfs/nvmet/subsystems/$3 port n=0 backing
 	shift 3
@@ -170,8 +170,8 @@ nvmet_target() {
 	check ${TARGET_RUN-} ln -s "$subsystem" "$port/subsystems/$name"
 }
 
-# nvmet_up TYPE ADDRESS NAME BACKING...: such a target, connected; the namespaces' devices are in the array $namespaces. CONNECT_ARGS
-# adds to nvme connect.
+# nvmet_up TYPE ADDRESS NAME BACKING...: create a target and connect to it; sets the array $namespaces to the devices.
+# CONNECT_ARGS is added to nvme connect.
 nvmet_up() {
 	nvmet_target "$@"
 	modprobe "nvme-$1"
@@ -187,7 +187,7 @@ nvmet_ready() {
 	[ ${#devices[@]} = "$2" ] && [ -b "${devices[0]}" ]
 }
 
-# nvmet_controller NAME: the host's, in sysfs
+# nvmet_controller NAME: print the sysfs directory of the host's controller
 nvmet_controller() {
 	local c
 	for c in /sys/class/nvme/nvme*; do
@@ -195,19 +195,19 @@ nvmet_controller() {
 	done
 }
 
-# nvmet_rescanned NAME: its one namespace is there. The host's first look may come before the target is done with it, and it takes no
-# second one.
+# nvmet_rescanned NAME: rescan and check for the only namespace. Needed because the host's first scan may precede the
+# target's change, and the host does not repeat it.
 nvmet_rescanned() {
 	put "$(nvmet_controller "$1")/rescan_controller" 1
 	nvmet_ready "$1" 1
 }
 
-# nvmet_tcp_up NAME BACKING...: on 127.0.0.1
+# nvmet_tcp_up NAME BACKING...: nvmet_up over TCP on 127.0.0.1
 nvmet_tcp_up() {
 	nvmet_up tcp 127.0.0.1 "$@"
 }
 
-# nvmet_rdma_up NAME BACKING...: over software RoCE on the VM's network card (header net=1)
+# nvmet_rdma_up NAME BACKING...: nvmet_up over software RoCE on the VM's network card (header net=1)
 nvmet_rdma_up() {
 	if ! rdma link 2>/dev/null | grep -q rxe0; then
 		modprobe -qa virtio_net rdma_rxe
@@ -220,7 +220,7 @@ nvmet_rdma_up() {
 	nvmet_up rdma 10.0.2.15 "$@"
 }
 
-# nvmet_kill NAME: the target goes away under the host's feet; nvmet_revive NAME: it is back
+# nvmet_kill NAME: remove the target while the host is connected; nvmet_revive NAME: restore it
 nvmet_kill() {
 	local link
 	for link in "$configfs"/nvmet/ports/*/subsystems/"$1"; do
@@ -254,7 +254,7 @@ dm_remove() {
 	[ ! -b "/dev/mapper/$1" ] || dmsetup remove --retry "$1"
 }
 
-# dm_create NAME DEVICE TARGET-LINE: /dev/mapper/NAME over DEVICE; in the line %s stands for the length in sectors
+# dm_create NAME DEVICE TARGET-LINE: create /dev/mapper/NAME over DEVICE; %s in the line is the length in sectors
 dm_create() {
 	local line
 	# shellcheck disable=SC2059 # the caller's line is the format
@@ -263,15 +263,16 @@ dm_create() {
 	defer "dm_remove $1"
 }
 
-# dm_set NAME DEVICE TABLE: another table for what dm_create made, its %s too; what the old one held back is answered first
+# dm_set NAME DEVICE TABLE: replace the table of a dm_create device, with the same %s; I/O held by the old table is
+# completed first
 dm_set() {
 	# shellcheck disable=SC2059 # the caller's table is the format
 	check dmsetup load "$1" <<<"$(printf "$3" "$(blockdev --getsz "$2")")"
 	check dmsetup resume --nolockfs "$1"
 }
 
-# dm_flakey NAME DEVICE: a device that passes all, until
-# dm_flakey_set NAME DEVICE UP DOWN [FEATURE...]: works UP seconds, fails for DOWN seconds, in turn (dm-flakey's features)
+# dm_flakey NAME DEVICE: create a device that works. dm_flakey_set NAME DEVICE UP DOWN [FEATURE...]: make it work for UP
+# seconds and fail for DOWN seconds, in turn (features of dm-flakey)
 dm_flakey() {
 	modprobe -q dm_flakey || true
 	dm_create "$1" "$2" "0 %s flakey $2 0 1 0"
@@ -283,7 +284,7 @@ dm_flakey_set() {
 	dm_set "$name" "$device" "0 %s flakey $device 0 $up $down $# $*"
 }
 
-# dm_logwrites NAME DEVICE LOG: what is written to NAME goes to DEVICE and, in order, to LOG; replay it with vm/replay-log
+# dm_logwrites NAME DEVICE LOG: create a device whose writes are also logged, in order, to LOG; see vm/replay-log
 dm_logwrites() {
 	modprobe -q dm_log_writes || true
 	dm_create "$1" "$2" "0 %s log-writes $2 $3"
@@ -306,7 +307,7 @@ vm_disk() {
 	fail "no drive disk$1: see disks= in the test's header"
 }
 
-# p2p_load: the test GPUs (header pci=) and the witness; the GPUs' nodes are in the array $gpus
+# p2p_load: load the test GPUs (header pci=) and the witness; sets the array $gpus to the GPUs' nodes
 p2p_load() {
 	local dir=$modules/selftests/modules/kvblk_testgpu
 	[ -e "$dir/kvblk_testgpu.ko" ] || skip "no test GPU for $(uname -r): that kernel has no CONFIG_PCI_P2PDMA"
@@ -322,7 +323,7 @@ p2p_unload() {
 	[ ! -d "/sys/module/$1" ] || rmmod "$1"
 }
 
-# p2p_bdf NODE: the PCI address of a test GPU
+# p2p_bdf NODE: print the PCI address of a test GPU
 p2p_bdf() {
 	basename "$(readlink -f "/sys/class/misc/${1##*/}/device")"
 }
@@ -339,13 +340,13 @@ vm_disk_bdf() {
 	fail "no drive disk$1: see disks= in the test's header"
 }
 
-# p2p_memory BDF: the file that gives the P2P memory of this PCI device to those who map it
+# p2p_memory BDF: print the file whose mmap() provides the P2P memory of this PCI device
 p2p_memory() {
 	echo "/sys/bus/pci/devices/$1/p2pmem/allocate"
 }
 
-# p2p_used BDF: bytes of its P2P memory that somebody has, mapped or pinned; of a CMB the drive itself takes some for its queues.
-# p2p_all_free BDF: nobody has any of a GPU's
+# p2p_used BDF: print the bytes of P2P memory in use, mapped or pinned; a drive uses some of its CMB for queues.
+# p2p_all_free BDF: true if none of a GPU's memory is in use
 p2p_used() {
 	local dir=/sys/bus/pci/devices/$1/p2pmem
 	echo $(($(cat "$dir/size") - $(cat "$dir/available")))
@@ -357,9 +358,9 @@ p2p_all_free() {
 
 p2p_counters=(bus_bytes bridge_bytes host_bytes refused missed)
 
-# p2p_witness COMMAND...: run it, return what it returns. How the kernel mapped what PCI NVMe drives moved meanwhile is then in,
-# counted in pages of 4 KiB: $p2p_pages (peer to peer), $p2p_bridge_pages (those of them through the host bridge), $host_pages
-# (memory of the host: what a bounced transfer uses); $p2p_refused counts the requests that the kernel would not map.
+# p2p_witness COMMAND...: run a command and return its status. Sets counts of 4 KiB pages that the kernel mapped for PCI
+# NVMe drives meanwhile: $p2p_pages (peer to peer), $p2p_bridge_pages (of these, through the host bridge), $host_pages
+# (host memory, as for bounced transfers). $p2p_refused counts the requests that the kernel refused to map.
 p2p_witness() {
 	local rc=0 dir=/sys/module/kvblk_p2pwitness/parameters c now
 	local -A seen
@@ -374,7 +375,7 @@ p2p_witness() {
 	return $rc
 }
 
-# cgroup_up CONTROLLER: a cgroup, its directory is in $cgroup; cgroup_enter: who calls it, a subshell, is there from then on
+# cgroup_up CONTROLLER: create a cgroup; sets $cgroup to its directory. cgroup_enter: move the calling subshell into it
 cgroup_up() {
 	check mkdir "$tmp/cgroups"
 	check mount -t cgroup2 none "$tmp/cgroups"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The kernels of the VM tests, and the machines that they boot in: QEMU, or a process (user-mode Linux).
 
-Rule: what a machine is called and where it is built is host.sh's to say; what happens in it is the guest's.
+The rule: host.sh defines the names of kernels and their places in the cache; the guest decides what runs in a
+machine.
 """
 import os
 import shutil
@@ -14,8 +15,9 @@ REPO = os.path.realpath(os.path.join(VM_DIR, "../.."))
 CACHE = os.environ.setdefault("KVBLK_CACHE", os.path.expanduser("~/.cache/kvblk"))
 KERNELS = ["newest", "6.12", "6.12-p2p", "debug", "debug-smp"]
 SHAPE = {"disks": "0", "disk-size": "512M", "mem": "2G", "cpus": "2", "net": "0", "pci": "", "append": "", "share": ""}
-# pci=: what sits behind each PCIe switch; a switch hangs on a root port of its own. The CPU decides whether the kernel lets peers
-# reach each other through the host bridge: on AMD from family 23 on. QEMU's bridge is not on its list.
+# pci=: the devices behind each PCIe switch, each switch on a root port of its own. The last entry is the CPU, which
+# decides whether the kernel permits P2P through the host bridge: on AMD from family 23 on. QEMU's bridge is not on the
+# kernel's list.
 SWITCHES = {
     "switch": (["disk0", "disk1", "gpu"], "family=6"),
     "two-gpus": (["disk0", "disk1", "gpu", "gpu"], "family=6"),
@@ -23,38 +25,38 @@ SWITCHES = {
     "unreachable": (["disk0", "gpu"], ["disk1"], "family=6"),
 }
 CMB_MB = HBM_MB = 64
-# What a boot takes on an idle machine without KVM, in seconds.
+# Seconds of a boot on an idle machine without KVM.
 IDLE_BOOT = {"debug": 5, "uml": 3, "debug-smp": 30}
-# what systemd, with kvblk.boot=, takes beside
+# additional seconds for systemd, with kvblk.boot=
 IDLE_SYSTEMD = 14
 
 
 class Died(Exception):
-    """The machine ended or stopped answering."""
+    """The machine ended or stopped responding."""
 
 
 class Absent(Exception):
-    """What a test needs of the network can't be had."""
+    """Something that a test needs from the network is not available."""
 
 
 def host(function):
-    """The answer of a function in host.sh, so that names in the cache are made in one place."""
+    """Call a function of host.sh, the only place that makes names in the cache."""
     return subprocess.run(["bash", "-ec", f'. "$1"; {function}', "-", f"{VM_DIR}/host.sh"], check=True, text=True,
                           stdout=subprocess.PIPE).stdout.strip()
 
 
 def amount(text):
-    """A number with an optional M or G."""
+    """Parse a number with an optional M or G."""
     unit = {"M": 20, "G": 30}.get(text[-1])
     return int(text[:-1]) << unit if unit else int(text)
 
 
 class Kernel:
-    """One of KERNELS, or uml: its image and what its machines need beside it."""
+    """One of KERNELS, or uml: the image, and what its machines need in addition."""
 
     def __init__(self, name, tmp):
         self.name = name
-        # how much longer a test may run than on a stock kernel
+        # factor for the time limits of tests, relative to a stock kernel
         self.slow = 4 if name == "debug-smp" else 1
         self.idle_boot = IDLE_BOOT.get(name, 5)
         self.root = host("root_fs")
@@ -78,7 +80,7 @@ class Kernel:
         subprocess.run(f"cd {stage} && find . | cpio --quiet -o -H newc | zstd -1 -q -o {self.initrd}", shell=True, check=True)
 
     def add_modules(self, directory, names):
-        """The few modules that the initramfs needs to mount the root."""
+        """Add the few modules that the initramfs needs to mount the root."""
         paths = []
         for name in names:
             lines = subprocess.run(["modprobe", "-d", self.root, "-S", self.release, "--show-depends", name], check=True, text=True,
@@ -90,7 +92,9 @@ class Kernel:
 
 
 class Machine:
-    """A running kernel and the line to its first process. shell: "", 1 or command; log and share: directories of the host."""
+    """A running kernel and the line to its first process. shell: "", 1 or command; log and share: directories of the
+    host.
+    """
     running = set()
 
     def __init__(self, kernel, shape, directory, accel, shell="", share="", log="", qemu="", nice=0, cpu=0):
@@ -108,12 +112,13 @@ class Machine:
             append += f" quiet kvblk.shell={shell}"
         disks = [self.disk(i, shape) for i in range(max(int(shape["disks"]), 2 if shape["pci"] else 0))]
         if kernel.uml:
-            # its processes take turns, at each system call of the guest: to wake one on another CPU takes longer than the call
+            # pin all of its processes to one CPU: they alternate at each system call of the guest, and waking another
+            # CPU takes longer than the call
             cpus = sorted(os.sched_getaffinity(0), reverse=True)
             cmd = ["taskset", "-c", str(cpus[cpu % len(cpus)])] + self.user_mode(shape, append, disks, theirs.fileno(), shell, share)
         else:
             cmd = self.qemu(shape, append, disks, theirs.fileno(), shell, share, accel) + qemu.split()
-        # it ends with us, however we end
+        # kill the machine when this script ends for any reason
         cmd = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(nice)] + cmd
         self.said = self.console if kernel.uml else f"{directory}/qemu"
         terminal = None if shell else open(self.said, "a")
@@ -130,12 +135,12 @@ class Machine:
         return path
 
     def shares(self, share):
-        """What the guest sees of the host, by mount point; all but /log read-only."""
+        """Return the directories of the host that the guest sees, by mount point; all but /log read-only."""
         shares = {"kvblk": REPO, "build": self.kernel.build, "log": self.log}
         return dict(shares, share=share) if share else shares
 
     def user_mode(self, shape, append, disks, line, shell, share):
-        """The kernel is a program whose root, by hostfs, is a mount namespace of its own: see uml."""
+        """Return the command line of user-mode Linux. Its root, by hostfs, is a mount namespace of its own: see uml."""
         shares = [f"{name}={path}" for name, path in dict(self.shares(share), disks=self.dir).items()]
         return [f"{VM_DIR}/uml", self.kernel.root, self.kernel.release, self.kernel.image, *shares, "--",
                 f"mem={shape['mem']}", "seccomp=on", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
@@ -146,10 +151,10 @@ class Machine:
     def qemu(self, shape, append, disks, line, shell, share, accel):
         tcg = f"tcg,thread={'single' if shape['cpus'] == '1' else 'multi'}"
         *switches, cpu = SWITCHES.get(shape["pci"], ("",))
-        # an emulated CPU may get nothing of a busy host's for longer than a kernel believes of a CPU
+        # a busy host may not run an emulated CPU for longer than the kernel's default limits
         watchdogs = "" if accel == "kvm" else ("watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 workqueue.watchdog_thresh=120 "
                                                "sysctl.kernel.hung_task_timeout_secs=120")
-        # a fifth less time in emulation; what counts instructions has the whole CPU
+        # these flags take a fifth less time in emulation; instruction counts need the complete CPU
         model = "max" if shell else "max,-erms,-fsrm,-la57,-smap"
         cmd = ["qemu-system-x86_64", "-M", "q35", "-accel", "kvm" if accel == "kvm" else tcg, "-cpu", ",".join([model, cpu]).strip(","),
                "-smp", shape["cpus"], "-m", shape["mem"], "-display", "none", "-vga", "none", "-no-reboot", "-nodefaults",
@@ -168,7 +173,9 @@ class Machine:
 
     @staticmethod
     def drives(disks, switches):
-        """NVMe drives with serial disk0.., and what pci= asks for: the switches, the GPUs, which drive is where. Drive 0 has a CMB then."""
+        """Return the arguments for NVMe drives with serials disk0.. and for pci=: the switches, the GPUs, the place of
+        each drive. With pci= drive 0 has a CMB.
+        """
         args, bus, ports = [], {}, 0
         for i, members in enumerate(switches):
             args += ["-device", f"pcie-root-port,id=rp{i},chassis={100 + i},slot={100 + i}",
@@ -187,7 +194,7 @@ class Machine:
         return args
 
     def read(self, seconds):
-        """The next line from the guest, split in words."""
+        """Return the next line from the guest as a list of words."""
         self.sock.settimeout(seconds)
         try:
             line = self.line.readline()
@@ -204,7 +211,7 @@ class Machine:
             raise Died("the VM ended") from error
 
     def kill(self):
-        """At once, with all its processes, as a power cut would."""
+        """Kill the machine with all its processes, as a power cut would."""
         if self.process.poll() is None:
             if os.getpgid(self.process.pid) == self.process.pid:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -215,7 +222,7 @@ class Machine:
         self.sock.close()
 
     def console_text(self):
-        """What the kernel, and QEMU, said on the console; from the first test on."""
+        """Return the console output of kernel and QEMU, from the first test on."""
         lines = []
         for path in dict.fromkeys((self.said, self.console)):
             if os.path.exists(path):
