@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # vm: timeout=90 disks=1 takes=11
-# The test bed itself: what lib.sh sets up holds data, and a device under dm-log-writes can be replayed.
+# The test bed itself: devices made by lib.sh keep data, and a device under dm-log-writes can be replayed.
 . "${0%/*}/../lib.sh"
 
-# pattern DEVICE: what was written comes back
+# pattern DEVICE: write random data and read it back
 pattern() {
 	head -c 1M /dev/urandom >"$tmp/data"
 	check dd if="$tmp/data" of="$1" bs=64k oflag=direct conv=fsync status=none

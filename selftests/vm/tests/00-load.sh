@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # vm: timeout=30 kernels=newest,6.12,6.12-p2p,debug,debug-smp check=newest,6.12,debug takes=1
-# The module is of the version that the command is of, loads, unloads and leaves nothing behind.
+# The module has the same version as the command, loads, unloads and leaves nothing behind.
 . "${0%/*}/../lib.sh"
 
 kv_load

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # vm: timeout=60 disks=1 phases=2 takes=28 kernels=newest,debug
-# The test bed itself: what was synced before a power cut is there in the next phase.
+# The test bed itself: data synced before a power cut is there in the next phase.
 . "${0%/*}/../lib.sh"
 
 disk=$(vm_disk 0)

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=37 check=debug
-# Bad requests of the netlink family get the errno its spec promises and a sentence, and change nothing; dumps in many parts are
-# complete while a pool comes and goes; events tell what happened.
+# Bad netlink requests get the errno that the spec promises and a message, and change nothing. Dumps of many datagrams
+# are complete while a pool is created and destroyed. Events report what happened.
 . "${0%/*}/pool.bash"
 
-# small_pool NAME DEVICE...: beside the pool of the test
+# small_pool NAME DEVICE...: create a pool beside that of the test
 small_pool() {
 	check kvblk pool create "$1" --format --yes --segment-size 8M "${@:2}"
 	defer "kvblk pool destroy $1"
@@ -23,7 +23,7 @@ dead_member() {
 }
 
 kv_load
-# each one of 8 segments of 8 MiB
+# 8 segments of 8 MiB each
 flash 20 68
 events_start
 pool_format /dev/flash0
@@ -40,12 +40,11 @@ check guest_netlink_input $pool flash0 /dev/flash1 dumps
 touch "$tmp/stop"
 check wait $churn
 
-# a member whose device is gone
 put "$configfs/nullb/flash3/power" 0
 wait_for 30 dead_member
 check guest_netlink_input z flash3 /dev/flash1 routes
 
-# a request that is all right after so many that were not
+# a valid request after many invalid ones
 check kvblk member add $pool --format --yes /dev/flash1
 wait_for 30 member_is flash1 up
 wait_for 10 event pool-up

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=20
-# Each tunable takes what is in its range and nothing else; each file of a pool and its members can be read, is documented, and
-# can be read while members and pools come and go.
+# Each tunable accepts its range and nothing else. Each file of a pool and its members is readable and documented, and
+# can be read while members and pools are added and removed.
 . "${0%/*}/pool.bash"
 
 abi=/kvblk/Documentation/ABI/testing/sysfs-class-kvblk
 documented=$(<$abi)
 
-# ranges: tries each tunable with all that is in its range and with what is not
+# ranges: try each tunable with its whole range, and with values outside
 ranges() {
 	python3 - "$sysfs" <<-'END'
 		import errno, os, sys
@@ -90,7 +90,7 @@ ranges() {
 	END
 }
 
-# read_all DIRECTORY: what is removed meanwhile may fail
+# read_all DIRECTORY: read all files; errors are ignored, because files may be removed meanwhile
 read_all() {
 	local f text
 	for f in "$1"/* "$1"/counters/* "$1"/members/*/*; do
@@ -103,7 +103,6 @@ kv_load
 flash 3 100
 pool_format /dev/flash0 /dev/flash1
 
-# what it says
 expect uuid "$(cat $sysfs/uuid)" "$(kvblk pool show $pool -o json | sed -n 's/.*"uuid": "\(.*\)".*/\1/p' | head -n 1)"
 expect state "$(cat $sysfs/state)" up
 expect strict "$(cat $sysfs/strict)" 0
@@ -123,7 +122,7 @@ blocks put 1 10 5000
 expect "counters/puts" "$(cat $sysfs/counters/puts)" "$stored"
 expect "counters/put_bytes" "$(cat $sysfs/counters/put_bytes)" $((stored * 5000))
 
-# each file is documented, and holds one line
+# each file is documented and has one line
 for f in $(cd $sysfs && find . -type f ! -path './power/*' ! -name uevent ! -name dev -printf '%P\n'); do
 	mapfile -t lines <"$sysfs/$f"
 	expect "lines in $f" ${#lines[@]} 1
@@ -135,7 +134,7 @@ done
 expect "files of another mode" "$(cd $sysfs && find . -type f ! -path './power/*' ! -name uevent ! -perm 444 ! -perm 644)" ""
 check ranges
 
-# removal waits for readers, readers see no freed member
+# removal waits for readers, which see no freed member
 while [ ! -e "$tmp/stop" ]; do read_all $sysfs; done &
 reader=$!
 defer "touch $tmp/stop; wait $reader || true"

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=31 kernels=newest,6.12,debug check=debug
-# The command against the module: nouns and verbs do what their help says, in text and in JSON, with exit codes for scripts; kvblkd
-# logs what happens, waits for the module and outlives it.
+# The command against the module: nouns and verbs work as their help says, in text and in JSON, with exit codes for
+# scripts. kvblkd logs events, waits for the module and survives its removal.
 . "${0%/*}/pool.bash"
 
-# json EXPRESSION COMMAND...: its JSON, as d, makes the expression true
+# json EXPRESSION COMMAND...: the expression is true of the command's JSON, d
 json() {
 	"${@:2}" -o json >"$tmp/json" || fail "exit code $?: ${*:2}"
 	python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not eval(sys.argv[2]))' "$tmp/json" "$1" ||
@@ -43,7 +43,7 @@ json 'len(d) == 1 and d[0]["name"] == "t"' kvblk pool list
 expect "a list for scripts" "$(kvblk pool list -Hp | cut -f 1,2)" "$pool	2"
 json 'd["strict"] and d["index_slots"] >= 5000 and len(d["members"]) == 2 and d["epoch"] == 1' kvblk pool show $pool
 kvblk pool plan --block-size 1M --segment-size 16M --index-slots 5000 /dev/flash0 /dev/flash1 -o json >"$tmp/plan"
-# with lock debugging, an index takes more memory than the command can know
+# lock debugging makes an index larger than the command can compute
 values=(nr_segments index_bytes)
 [[ $KVBLK_KERNEL != debug* ]] || unset 'values[1]'
 for value in "${values[@]}"; do
@@ -74,7 +74,7 @@ json 'd == [{"key": "a", "removed": True}]' kvblk rm $pool a
 code 3 'no such block' kvblk rm $pool a
 
 json 'd[0]["counters"]["puts"] == 2 and d[0]["counters"]["deletes"] == 1 and sum(d[0]["latency"]["put"]["log2_buckets"]) > 0' kvblk stat $pool
-# by the node that a container has
+# by a node with another path, as in a container
 check mknod "$tmp/node" c "$(stat -Lc %Hr $node)" "$(stat -Lc %Lr $node)"
 check kvblk put "$tmp/node" by-path "$tmp/block"
 check cmp "$tmp/block" <(kvblk get "$tmp/node" by-path)
@@ -86,7 +86,7 @@ code 1 'io_uring is forbidden here, by sysctl kernel.io_uring_disabled' kvblk be
 put /proc/sys/kernel/io_uring_disabled 0
 expect "lines of stat" "$(kvblk stat $pool --watch=0.2 --count 2 | wc -l)" 3
 expect "objects of stat" "$(kvblk stat --watch=0.2 --count 2 -o json | grep -c per_second)" 2
-others=$(listeners) # kvblkd
+others=$(listeners) # includes kvblkd
 kvblk events $pool --count 2 -o json >"$tmp/events.json" &
 wait_for 10 more_listeners "$others"
 json 'd["added"]' kvblk member add $pool --format --yes --segment-size 8M /dev/flash2

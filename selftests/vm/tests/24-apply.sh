@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 kernels=newest,6.12 takes=30
-# What the configuration file describes is brought about: modules, subsystems, pools, tunables; with the least change, and never by
-# formatting. Each error of the file is told and changes nothing. Tunables are set live, and saved for the next time.
+# "kvblk apply" makes the host match the configuration file (modules, subsystems, pools, tunables) with the least
+# change, and never formats. Each error of the file is reported and changes nothing. Tunables are set live, and saved
+# for the next boot.
 . "${0%/*}/pool.bash"
 
 conf=$tmp/kvblkd.conf
 
-# config TUNABLES [SUBSYSTEM-SETTINGS]: the file
 config() {
 	cat >"$conf" <<-END
 		subsystems = (
@@ -19,7 +19,7 @@ config() {
 	sed -i 's/"\(left\|right\)"/"nqn.2026-11.org.kvblk:\1"/' "$conf"
 }
 
-# applied PATTERN...: by "kvblk apply", one line each, and no others
+# applied PATTERN...: "kvblk apply" prints exactly these lines
 applied() {
 	local i=0 line
 	kvblk apply --config "$conf" >"$tmp/applied" || fail "exit code $?: $(cat "$tmp/applied")"
@@ -36,7 +36,7 @@ member_is_dead() {
 	member_states | grep -q ' dead$'
 }
 
-# connections: to targets; a VM that tests share may have drives
+# connections: count connections to targets, without local drives, which a shared VM may have
 connections() {
 	find -L /sys/class/nvme -maxdepth 2 -name transport -exec grep -Lx pcie {} + | wc -l
 }
@@ -70,7 +70,7 @@ config 'failing_run = 7;'
 code 0 '^load module nvme-tcp$' kvblk apply --config "$conf" --dry-run
 code 0 '^connect to nqn.2026-11.org.kvblk:left, tcp flash.test port' kvblk apply --config "$conf" --dry-run
 expect "module nvme-tcp" "$(find /sys/module -maxdepth 1 -name nvme_tcp)" ""
-# the kernel finds this one's namespace after the connection was made
+# this namespace appears only after the connection is made
 enable=$configfs/nvmet/subsystems/nqn.2026-11.org.kvblk:right/namespaces/1/enable
 put "$enable" 0
 (

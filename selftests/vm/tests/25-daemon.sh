@@ -1,16 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=90 kernels=newest,6.12 waits=1
-# kvblkd keeps a host as its file has it: it connects, imports and tunes, follows a changed file, reconnects a target that the driver gave
-# up and brings its member back with its blocks, may be killed under load, waits for members before it imports a pool without them, and
-# leaves what an operator took down. A storm is a count.
+# kvblkd keeps a host as its file says: it connects, imports and tunes, follows a changed file, and reconnects a target
+# that the driver gave up, whose member returns with its blocks. It may be killed under load, waits for members before
+# it imports a pool without them, and respects what an operator took down. Repeated log lines are counted instead.
 # slow: a target is away for 15 s (in make check-all 40 s), and the driver gives one up three times.
 . "${0%/*}/daemon.bash"
 
 left=nqn.2026-11.org.kvblk:left right=nqn.2026-11.org.kvblk:right
 timing="keep_alive = 5; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2;"
 
-# config TUNABLES [OTHER]: the file
 config() {
 	cat >"$conf" <<-END
 		subsystems = (
@@ -21,7 +20,6 @@ config() {
 	END
 }
 
-# daemon_end [SIGNAL]
 daemon_end() {
 	kill "-${1:-TERM}" $daemon
 	wait $daemon || [ "${1-}" = KILL ]
@@ -34,12 +32,12 @@ reload() {
 	wait_for 30 notified "$((before + 1))"
 }
 
-# notified COUNT: so often it was ready
+# notified COUNT: kvblkd has reported READY at least COUNT times
 notified() {
 	[ "$(grep -c 'READY=1' "$tmp/notified")" -ge "$1" ]
 }
 
-# all_up MEMBERS: of the pool
+# all_up MEMBERS: the pool has this number of members, all up
 all_up() {
 	local states
 	states=$(member_states 2>/dev/null) && [ "$(grep -c ' up$' <<<"$states")" = "$1" ] && [ "$(wc -l <<<"$states")" = "$1" ]
@@ -53,7 +51,7 @@ gone_from_host() {
 	[ -z "$(nvmet_controller $right)" ]
 }
 
-# right_gone: the target is, and the driver has given it up
+# right_gone: kill the target and wait until the driver gives it up
 right_gone() {
 	check nvmet_kill $right
 	wait_for 60 gone_from_host
@@ -110,7 +108,7 @@ reload
 away=15
 [ "$KVBLK_DEPTH" = check ] || away=40
 echo "-- $away s without a target, under load: the driver gives it up, it comes back"
-# not so much that the blocks from before are reclaimed
+# limited, so that earlier blocks are not reclaimed
 stress_start -e -n -t 2 -k 300 -l 10000 -p 100
 lines=$(wc -l <"$tmp/log") from=$SECONDS
 right_gone
@@ -163,7 +161,7 @@ expect "gets" "$hits" 100
 
 echo "-- a file that changes while the first pass is under way: ready when it is in force"
 check daemon_end
-# who connects to it waits for an answer until the file is removed
+# accept connections without an answer until the file is removed
 python3 - 4499 "$tmp/asked" <<-'END' &
 	import os, sys, time
 	import _socket as socket
@@ -184,7 +182,7 @@ NOTIFY_SOCKET=$tmp/notify daemon_start
 wait_for 30 test -e "$tmp/asked"
 config 'suspect_ms = 2000; failing_run = 12;'
 kill -HUP $daemon
-# it has the signal when the pass ends
+# give the signal time to arrive before the pass ends
 sleep 1
 rm "$tmp/asked"
 wait_for 30 notified $((before + 1))

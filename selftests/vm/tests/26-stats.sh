@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=85 kernels=newest,6.12,debug check=debug waits=1
-# Statistics: what members count adds up to what their pool does, and stays the pool's when a member leaves; each reason of a miss
-# is counted as it is; who listens is told as often as the pool says.
+# Statistics: the members' counters add up to the pool's, which keeps them when a member leaves. Each reason of a miss
+# has its counter. Listeners get statistics at the interval of the pool.
 # slow: statistics come each second and each third, for half a minute.
 . "${0%/*}/pool.bash"
 
-# so EXPRESSION: it is true with p, the pool's statistics, c and g, its counters and gauges, m, its members' by name, total(COUNTER) of
-# them, and was, the pool's of the last call. The members' are read a moment later than the pool's.
+# so EXPRESSION: true of p, the pool's statistics; c and g, its counters and gauges; m, the members' statistics by name;
+# total(COUNTER), their sum; was, the pool's statistics at the previous call. The members' are read a moment later than
+# the pool's.
 so() {
 	[ ! -e "$tmp/stat" ] || cp "$tmp/stat" "$tmp/stat.was"
 	kvblk stat $pool -o json >"$tmp/stat" || return
@@ -39,7 +40,7 @@ stats 'total("puts") == 40 and all(s["counters"]["puts"] == s["counters"]["put_d
 stats 'all(s["counters"]["write_bytes"] >= s["counters"]["puts"] * (50000 + 4096) for s in m.values())'
 stats 'all(0 < s["counters"]["puts"] == sum(s["latency"]["put"]["log2_buckets"]) for s in m.values())'
 stats 'sum(p["latency"]["get"]["log2_buckets"]) == 40 and "lookups" not in m["flash0"]["counters"] and "delete" not in m["flash0"]["latency"]'
-# what is read of a device before it is a member is the pool's
+# reads before a device is a member count for the pool only
 wait_for 20 so 'total("write_bytes") == c["write_bytes"] and 0 < total("read_bytes") <= c["read_bytes"]'
 wait_for 20 so 'all(s["gauges"]["segments"] == sum(s["gauges"]["segments_" + state] for state in ("free", "ready", "open", "sealed", "retiring")) for s in m.values())'
 wait_for 20 so 'all(value == sum(s["gauges"][name] for s in m.values()) for name, value in g.items() if name not in ("leased_bytes", "index_used", "dram_bytes"))'
@@ -51,7 +52,7 @@ echo "-- what is there is not written again"
 blocks put 1 40 50000
 stats 'c["put_exists"] == 40 and c["put_exists_bytes"] == 40 * 50000 and c["puts"] == 40'
 
-# classes OPERATION COUNTS: how many there were in each class of sizes
+# classes OPERATION COUNTS: the number of operations in each size class
 classes() {
 	stats "[sum(s['$1']['log2_buckets']) for s in p['latency_by_size']] == $2"
 }
@@ -84,7 +85,7 @@ wait_for 30 member_is flash2 up
 stats 'c["puts"] == 89 and m["flash2"]["counters"]["puts"] == 0 and sum(m["flash2"]["latency"]["get"]["log2_buckets"]) == 0'
 no_failures
 
-# missed REASON COUNT: since the last look so many gets missed for this reason, and none for another one
+# missed REASON COUNT: since the previous look COUNT gets missed, all for this reason
 missed() {
 	stats "c['miss_$1'] - was['counters']['miss_$1'] == c['get_misses'] - was['counters']['get_misses'] == $2"
 }
@@ -93,13 +94,13 @@ is_well() {
 	[ "$(cat $sysfs/members/flaky/failing)" = 0 ]
 }
 
-# data TEST: of guest_put_get, whose keys are the same each time
+# data TEST: run a test of guest_put_get, whose keys are the same each time
 data() {
 	blocks delete 1000000 10 1
 	check guest_put_get $node "$1"
 }
 
-# expired_seen: a block was asked for when its time was over, and before the sweeper came by
+# expired_seen: a get found an expired block before the sweeper removed it
 expired_seen() {
 	data ttl
 	so 'c["miss_expired"] > 0'
@@ -133,7 +134,7 @@ missed damaged 4
 dm_flakey_set flaky /dev/flash0 0 1 error_reads
 blocks get 1 4 50000
 missed read_error 4
-# from the next one on the member is failing, as long as it is probed in vain
+# the next error makes the member failing until a probe succeeds
 put $sysfs/failing_run 1
 blocks get 1 1 50000
 missed read_error 1
@@ -155,7 +156,7 @@ expect "gets that are late" "$late" 3
 check dmsetup resume flaky
 wait_for 20 so 'c["get_deadlines"] == c["deadlines"] == 3 and c["get_misses"] == was["counters"]["get_misses"]'
 
-# rounds POOL: how often its statistics have come
+# rounds POOL: print the number of rounds of statistics received
 rounds() {
 	awk -v pool="$1" '$3 == pool && $4 == "pool" { n++ } END { print n + 0 }' "$tmp/feed"
 }
@@ -164,7 +165,7 @@ rounds_more() {
 	[ "$(rounds "$1")" -gt "$2" ]
 }
 
-# told POOL AWK-CONDITION COUNT: so many lines of the pool's last whole round, which tells it about all of its parts
+# told POOL AWK-CONDITION COUNT: the pool's last complete round has COUNT such lines
 told() {
 	expect "lines of $1 with $2" "$(awk -v pool="$1" '$3 == pool { if ($4 == "pool") n = 0; if ('"$2"') n++; if ($5 == 67108864) last = n }
 		END { print last + 0 }' "$tmp/feed")" "$3"
@@ -184,7 +185,7 @@ put $sysfs/stats_seconds 3
 wait_for 60 rounds_more $pool 3
 put $sysfs/stats_seconds 0
 [ "$(rounds $pool)" -lt "$(rounds other)" ] || fail "every third second is as often as each second"
-# one may be on its way
+# one round may be in progress
 wait_for 20 rounds_more other $(($(rounds other) + 1))
 fixed=$(rounds $pool)
 wait_for 30 rounds_more other $(($(rounds other) + 5))
@@ -195,7 +196,6 @@ told $pool '$4 == "member"' 1
 told $pool "\$4 == \"pool\" && \$6 == $(counter puts)" 1
 expect "numbers that do not follow each other" "$(awk '$1 != ++seq[$3]' "$tmp/feed")" ""
 expect "rounds whose messages have several times" "$(awk '$4 == "pool" { time[$3] = $2 } $2 != time[$3]' "$tmp/feed")" ""
-# with the pool they end
 check kvblk pool destroy other
 put $sysfs/stats_seconds 1
 wait_for 20 rounds_more $pool "$(rounds $pool)"

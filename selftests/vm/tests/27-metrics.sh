@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=600 takes=50 disks=1 kernels=newest
-# kvblkd's metrics in the Prometheus that Debian has: its values are those of "kvblk stat", every query of the dashboard answers, a member
-# that fails makes its alert fire and /ready answer 503, and when it is well again both are as before.
+# kvblkd's metrics in Debian's Prometheus: values equal those of "kvblk stat", and every query of the dashboard has a
+# result. A failing member raises its alert and makes /ready return 503; both end when it recovers.
 # slow: Prometheus and promtool, which is run for each query, are large programs for an emulated CPU.
 . "${0%/*}/daemon.bash"
 . "${0%/*}/metrics.bash"
@@ -17,7 +17,7 @@ kv_load
 wait_for 10 page 503 "^pool $pool: it is not up$" /ready
 flash 2 300
 dm_flakey flaky /dev/flash1
-# the VM's drive outlives this test, and others find what is on it
+# the VM's drive outlives this test: leave it blank for the next one
 defer 'blkdiscard /dev/nvme0n1'
 pool_format /dev/flash0 /dev/mapper/flaky /dev/nvme0n1
 wait_for 30 page 200 '^ready$' /ready
@@ -35,7 +35,7 @@ wait_for 10 page 200 '^# EOF$' /metrics application/openmetrics-text
 wait_for 10 page 200 '^kvblk_deletes_total\{pool="t"\} 2$' /metrics
 sed '1,/^$/d' "$tmp/answer" | promtool check metrics || fail "promtool check metrics"
 wait_for 60 same
-# a drive tells what was written to it, in units of 512,000 bytes
+# the drive reports its writes in units of 512,000 bytes
 units=$(nvme smart-log -o json /dev/nvme0 | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["data_units_written"]))')
 check ask '/api/v1/query?query=kvblk_member_drive_written_bytes_total/512000' \
 	"[(r['metric']['member'], 0 < float(r['value'][1]) <= $units) for r in d['result']] == [('nvme0n1', True)]"
@@ -64,7 +64,7 @@ wait_for 20 page 503 "^pool $pool: member flaky is failing$" /ready
 wait_for 60 firing KvblkMemberFailing KvblkNotReady KvblkPoolDegraded KvblkUnusualMisses
 dm_flakey_set flaky /dev/flash1 1 0
 wait_for 60 page 200 '^ready$' /ready
-# misses are looked at over ten minutes
+# the alert on misses covers ten minutes
 wait_for 60 firing KvblkUnusualMisses
 
 echo "-- what is taken down is not ready"

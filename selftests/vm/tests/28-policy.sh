@@ -1,13 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=50 kernels=newest waits=1
-# kvblkd keeps a pool within a budget: admission falls until next to nothing is written, kvblk policy explain tells why, a killed daemon
-# goes on, a larger budget opens the pool again, and what an operator sets by hand is the most. Free segments are kept ahead of the
-# writes. A drive's health is read, and a device that has none is no error.
+# kvblkd keeps a pool within a write budget: admission falls until next to nothing is written, "kvblk policy explain"
+# gives the reason, a killed daemon continues, a larger budget opens the pool again, and a value set by hand is the
+# maximum. Free segments are kept ahead of the writes. A drive's health is read; a device without one is no error.
 # slow: a budget with an interval of a second is kept in minutes.
 . "${0%/*}/daemon.bash"
 
-# config SETTINGS [ADMIT]: of the pool
 config() {
 	echo "pools = ( { name = \"$pool\"; $1 tunables: { admit_permille = ${2-1000}; }; } );" >"$conf"
 }
@@ -17,7 +16,7 @@ daemon_kill() {
 	wait $daemon || true
 }
 
-# reload: returns when the policy has the new file, which has a budget
+# reload: reload a file that has a budget, and wait until the policy uses it
 reload() {
 	local before
 	before=$(grep -c 'budget of' "$tmp/log" || true)
@@ -34,12 +33,11 @@ watermarks() {
 	[ "$(cat $sysfs/low_permille $sysfs/high_permille | xargs)" = "$*" ]
 }
 
-# explains PATTERN
 explains() {
 	kvblk policy explain $pool | grep -qE -- "$1"
 }
 
-# fresh COUNT [CHAIN]: so many blocks that nobody has seen are put, in chains, or (CHAIN is empty) each for itself
+# fresh COUNT [CHAIN]: put COUNT new blocks, in chains or, if CHAIN is empty, as single puts
 key=1
 fresh() {
 	KV_CHAIN=${2-1} blocks put $key "$1" 50000
@@ -56,7 +54,7 @@ config 'reserve: { seconds = 3600; most_permille = 150; };'
 daemon_start
 fresh 800
 wait_for 30 watermarks 150 170
-# Linux' target answers with zeroes here, which are no drive's health
+# Linux' target returns zeroes here, which must not be taken for a drive's health
 refuse logged 'drive: '
 check explains "^[0-9-]+ [0-9:]+ reserve .* low_permille 20 -> 150, high_permille 40 -> 170 +reserve for 3600 s: member .* reclaim begins earlier$"
 
@@ -64,7 +62,7 @@ echo "-- a budget of next to nothing: admission falls"
 config 'budget: { bytes = "1M"; interval = 1; };'
 reload
 wait_for 30 watermarks 20 40
-# nothing is declined before reclaim has begun
+# everything is admitted before the first reclaim
 fresh 4000
 wait_for 60 admission_is 400 0 0
 wait_for 30 logged 'warning: .*budget exhausted: writes .* GiB a day'
@@ -102,7 +100,7 @@ echo "-- by hand"
 check kvblk pool set $pool admit_permille=500
 wait_for 30 logged 'admit_permille was set to 500 by hand: that is the most from now on'
 check explains ' operator .*admit_permille was set to 500 by hand'
-# what the file says counts when it is read again
+# a value in the file applies when the file is read again
 config 'budget: { bytes = "1024T"; interval = 1; };' 600
 expect "what a plan would do" "$(kvblk apply --dry-run --config "$conf")" "nothing to do"
 reload

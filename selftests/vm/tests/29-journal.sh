@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=240 takes=45 kernels=newest,6.12,debug check=debug waits=1
-# A journal tells what comes to a pool and goes: who follows it through puts, deletes, reclaim, evictions, ends of TTLs, the loss and the
-# removal of a member has what the pool has. Bad input, a reader who is late, a pool that goes.
+# Change feed (journal): a reader that follows it through puts, deletes, reclaim, evictions, expiries, the loss and the
+# removal of a member has the same blocks as the pool. Also bad input, a late reader, and a pool that is destroyed.
 # slow: what went with a member or its TTL is told by the index' sweep, half a minute a pass.
 . "${0%/*}/pool.bash"
 
-# followed MINIMUM-OF-BLOCKS: ends the follower, which must have the pool's set
+# followed MINIMUM-OF-BLOCKS: end the follower; its set must equal the pool's
 followed() {
 	local stored=0 removed=0 same=0 blocks=0
 	touch "$tmp/followed"

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 check=newest,6.12,debug takes=41 kernels=newest,6.12,debug,debug-smp
-# Blocks of all lengths, alignments and scatters come back as they were put; also in a strict pool, and up to 64 MiB.
+# Blocks of all lengths, alignments and scatters are returned as they were put; also in a strict pool, and up to 64 MiB.
 # slow: 26 tests by both interfaces, with blocks of up to 64 MiB, copied by an emulated CPU.
 . "${0%/*}/pool.bash"
 
 kv_load
 flash 2 384
 engines=(ioctl uring)
-# slow, and what the ioctl does the ring does too
+# one engine on this slow kernel: the ring runs all that the ioctl does
 [ "$KVBLK_KERNEL" != debug-smp ] || engines=(uring)
 for engine in "${engines[@]}"; do
 	echo "-- $engine"

@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=140 takes=42 check=debug
-# Lookups tell what is there; what is leased survives pressure, until release, close or the lease's end. Leases of all that a member has
-# neither stop the pool nor make reclaim copy them again and again.
+# Lookups report the blocks that are present. Leased blocks survive pressure until release, close or the lease's
+# deadline. If nearly all of a member is leased, the pool keeps working and reclaim does not copy the blocks again and
+# again.
 # slow: a pool is written several times over, by both interfaces and once more beside leases.
 . "${0%/*}/pool.bash"
 
 kv_load
 flash 1 74
 engines=(ioctl uring)
-# slow, and what the ioctl does the ring does too
+# one engine on this slow kernel: the ring runs all that the ioctl does
 [ "$KVBLK_KERNEL" != debug-smp ] || engines=(uring)
 for engine in "${engines[@]}"; do
 	pool_format /dev/flash0
@@ -19,12 +20,12 @@ for engine in "${engines[@]}"; do
 	check pool_destroy
 done
 
-# leases of one of two members' blocks, by callers who hold them until stdin ends
+# lease the blocks of one of two members, held by processes until their stdin ends
 holders=()
 mkfifo "$tmp/hold"
 exec 8<>"$tmp/hold"
 
-# holds FILES: each leases what it may of its share of blocks 1 to 80
+# holds FILES: each file leases as much as permitted of its share of blocks 1 to 80
 holds() {
 	local i
 	for ((i = 0; i < $1; i++)); do
@@ -43,12 +44,12 @@ lets_go() {
 	holders=()
 }
 
-# of /dev/small
+# reclaimed: print the segments reclaimed on /dev/small
 reclaimed() {
 	[[ $(kvblk stat $pool small -o json) =~ \"segments_reclaimed\":\ ([0-9]+) ]] && echo "${BASH_REMATCH[1]}"
 }
 
-# puts_reclaim THAN: they go on, and /dev/small makes room for some
+# puts_reclaim THAN: put more, and check that /dev/small has reclaimed more than THAN segments
 next=1000
 puts_reclaim() {
 	blocks put $next 30 1000000

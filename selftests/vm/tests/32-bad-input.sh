@@ -8,7 +8,7 @@ kv_load
 flash 1 80
 pool_format /dev/flash0
 check guest_ioctl_input $node
-# the control block, two puts of "odd but good" and "longer structures", those of open modes
+# the control block, two puts each of "odd but good" and "longer structures", the rest of open modes
 expect "puts stored" "$(counter puts)" 6
 expect "leased blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"leased_bytes": \([0-9]*\).*/\1/p')" 0
 no_failures

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=48 leaks=1 kernels=newest,6.12,debug,debug-smp
-# Operations of io_uring in all their forms, fixed buffers, registered memory; deadlines, cancel and exit while a member takes ten
-# minutes.
+# Operations of io_uring in all forms, fixed buffers, registered memory; deadlines, cancel and exit while a member takes
+# ten minutes.
 # slow: ten thousand operations, and cancels that must end first.
 . "${0%/*}/pool.bash"
 
@@ -21,10 +21,10 @@ pool_format /dev/mapper/slow
 put $sysfs/suspect_ms 3600000
 events_start
 check guest_uring $node store
-# answers_after MS: from now on; what it holds back it answers before
+# answers_after MS: set the device's latency; I/O held so far is completed first
 answers_after() { dm_set slow /dev/flash1 "0 %s delay /dev/flash1 0 $1"; }
 answers_after 600000
-# none of these waits for it
+# none of these tests waits for the device
 check timeout $((60 * KVBLK_SLOW)) guest_uring $node slow_hard_deadline slow_result slow_cancel slow_cancels slow_exit slow_bystander slow_killed_put slow_drain
 guest_uring $node slow_ghosts >"$tmp/ghosts" &
 ghosts=$!

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=90 takes=14 kernels=newest,6.12,debug
-# The library's examples, and the command's benchmark by io_uring, on a real pool; what they say where there is none, and to a user
-# who may lock too little memory.
+# The library's examples, and the command's benchmark by io_uring, on a real pool; their errors without a pool, and for
+# a user who may lock too little memory.
 . "${0%/*}/pool.bash"
 
 kv_load

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=60 takes=6 kernels=newest,6.12,debug
-# A program that was compiled with the header of version 1 calls all of it, and gets what that header says.
+# A program compiled with the header of version 1 calls every function, and gets the results that the header documents.
 . "${0%/*}/pool.bash"
 
 kv_load

@@ -1,21 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=400 takes=120 kernels=newest waits=1
-# kvblkd's KV events: subscribers that apply them have the set that the kernel tells, with the tokens that an engine told: one that loses
-# batches and asks for them again, and one that comes late, after reclaim; after the journal has lost records; after kvblkd was killed.
+# kvblkd's KV events: subscribers that apply them have the kernel's set, with the tokens reported by an engine. One
+# loses batches and requests them again, one joins late, after reclaim. Also after lost records of the change feed, and
+# after kvblkd was killed.
 # slow: what reclaim drops is told by the index' sweep, half a minute a pass, and each of three parts waits for it.
 . "${0%/*}/daemon.bash"
 
 publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:5560
 events=/kvblk/selftests/runtimes/kv_events.py
 
-# follower_start: kvblkd, which follows the pool
 follower_start() {
 	daemon_start
 	wait_for 30 logged 'following pool t'
 }
 
-# follow NAME [LOSE]: a subscriber, in the background until followed
+# follow NAME [LOSE]: run a subscriber in the background, until followed
 declare -A followers
 follow() {
 	python3 $events follow $pool $publish $replay "$tmp/stop-$1" "${@:2}" >"$tmp/follow-$1" 2>&1 &
@@ -24,7 +24,7 @@ follow() {
 	wait_for 60 grep -q '^following' "$tmp/follow-$1"
 }
 
-# followed NAME: it has what the kernel tells; what it has seen are variables then
+# followed NAME: end the subscriber; its set must equal the kernel's; sets variables to its counts
 followed() {
 	touch "$tmp/stop-$1"
 	wait "${followers[$1]}" || { cat "$tmp/follow-$1"; fail "subscriber $1 has not what there is"; }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=600 takes=90 kernels=debug check=newest share=pypi:ai-dynamo-runtime==1.6.1
-# Dynamo's indexer, registered with kvblkd, answers for each prompt what the pool has of it: after reclaim, when it comes late, and after
-# kvblkd was killed.
+# Dynamo's indexer, registered with kvblkd, knows for each prompt which part the pool has: after reclaim, if it joins
+# late, and after kvblkd was killed.
 # slow: what reclaim drops is told within half a minute.
 . "${0%/*}/daemon.bash"
 
@@ -10,20 +10,19 @@ publish=tcp://127.0.0.1:5557 replay=tcp://127.0.0.1:5558 engine=tcp://127.0.0.1:
 events=/kvblk/selftests/runtimes/kv_events.py
 prompts=1400
 
-# follower_start: kvblkd, which follows the pool
 follower_start() {
 	daemon_start
 	wait_for 30 logged 'following pool t'
 }
 
-# indexer PORT: it is there, and listens to kvblkd
+# indexer PORT: start an indexer and register it with kvblkd
 indexer() {
 	PYTHONPATH=/share python3 -m dynamo.indexer --port "$1" --threads 1 >"$tmp/indexer-$1" 2>&1 &
 	defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true; tail -n 20 $tmp/indexer-$1"
 	check python3 $events register "http://127.0.0.1:$1" $publish $replay
 }
 
-# agree PORT: indexer and pool
+# agree PORT: compare indexer and pool
 agree() {
 	local same=0 whole=0 part=0 none=0
 	python3 $events compare $pool "http://127.0.0.1:$1" $prompts >"$tmp/agree" || { cat "$tmp/agree"; fail "the indexer at $1 is wrong"; }

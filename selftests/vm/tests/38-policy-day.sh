@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=900 takes=340 kernels=newest check=debug
-# A day of a pool's budget, which is 288 intervals of a second here, under chats as fast as they go: half of what was written without a
-# budget may be written, in the second half of the day that is kept, and blocks are still hits. What the policy looked at and decided is
-# in the file 38-policy-day.jsonl, for daemon/test/policy_test.c.
+# A day of a pool's budget, here 288 intervals of a second, under chats at full speed. The budget is half of the write
+# rate without one: it must be kept in the second half of the day, and blocks must still hit. The policy's input and
+# decisions are recorded in 38-policy-day.jsonl, for daemon/test/policy_test.c.
 # slow: a day of the budget is 288 s.
 . "${0%/*}/daemon.bash"
 
 record=/log/38-policy-day.jsonl
 
-# chats: until they are stopped, others each time
+# chats: replay new chats until stopped
 chats() {
 	local seed=1
 	while [ ! -e "$tmp/stop" ]; do
@@ -17,7 +17,7 @@ chats() {
 	done
 }
 
-# written COMMAND...: bytes that are written a second while it runs, into $rate
+# written COMMAND...: run a command; sets $rate to the bytes written per second
 written() {
 	local before start=$SECONDS
 	before=$(counter write_bytes)
@@ -25,7 +25,7 @@ written() {
 	rate=$((($(counter write_bytes) - before) / (SECONDS - start)))
 }
 
-# looks COUNT: the policy has looked so often
+# looks COUNT: the policy has run at least COUNT times
 looks() { [ -e $record ] && [ "$(wc -l <$record)" -ge "$1" ]; }
 
 defer 'rm -rf /run/kvblkd'
@@ -44,7 +44,6 @@ echo "pools = ( { name = \"$pool\"; budget: { bytes = \"$((free * 86400 / 4 >> 2
 rm -f $record
 KVBLKD_RECORD=$record daemon_start
 wait_for 30 logged 'budget of'
-# on a busy machine a look comes late
 wait_for 300 looks 144
 gets_before=$(counter gets)
 written wait_for 300 looks 288

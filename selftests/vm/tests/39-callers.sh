@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=30 leaks=1 kernels=newest,6.12,debug,debug-smp
-# A caller that does not come on, be it stopped or in a page fault of its own, keeps no member and no pool; what it holds it can still
-# give back then.
+# A caller that does not continue, stopped or in a page fault of its own, does not hold up a member or a pool. It can
+# still release its resources afterwards.
 . "${0%/*}/pool.bash"
 
 kv_load
 flash 2 80
 
-# hold WHAT: a caller that is stalled so, in $holder
+# hold WHAT: start a caller that stalls; sets $holder
 hold() {
 	coproc holding { exec guest_pager_stall $node hold "$1"; }
 	# shellcheck disable=SC2154 # by coproc
@@ -17,7 +17,7 @@ hold() {
 	read -r -t $((60 * KVBLK_SLOW)) _ <&"${holding[0]}" || fail "nobody is stalled"
 }
 
-# go_on: the caller does, and what it got was right
+# go_on: let the caller continue, and check its results
 go_on() {
 	kill -USR1 "$holder"
 	wait "$holder" || fail "what the caller got was wrong"
@@ -32,7 +32,6 @@ for what in lookup results put landed things; do
 	refuse command kvblk pool destroy $pool
 	check timeout $((60 * KVBLK_SLOW)) kvblk pool destroy --force $pool
 	wait_for 60 pool_is_gone $pool
-	# its devices are free, and its name is
 	pool_format /dev/flash0 /dev/flash1
 	blocks put 1 20 50000
 	expect "blocks of another pool of this name" "$stored" 20

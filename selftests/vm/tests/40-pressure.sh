@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=14 kernels=newest,6.12,debug,debug-smp
-# Ten times the pool's size is put by several threads (emulated in make check: three times): the pool goes on taking puts, and every
-# byte that is got is right.
+# Several threads put ten times the pool's size (emulated in make check: three times). The pool keeps accepting puts,
+# and every byte of a get is right.
 . "${0%/*}/pool.bash"
 
 times=3
@@ -12,12 +12,12 @@ flash 2 68
 pool_format /dev/flash0 /dev/flash1
 check guest_stress -m write -t 3 -k 4000 -l 400000 -b $((2 * 68 * times << 20)) $node
 no_failures
-# all that was put but for two fillings, at least, was thrown out again: 16 segments each
+# 16 segments per filling: all but two fillings at least have been reclaimed
 more_than $((16 * (times - 2))) segments_reclaimed
 more_than 0 dropped
 blocks put 1 200 20000
 expect "puts after the pressure" "$stored" 200
-# any segment but the one that is written to may be the next to go, of so few
+# with so few segments, any but the open one may be the next victim
 blocks get 1 200 20000
 [ "$hits" -ge 1 ] || fail "of 200 blocks just put none is there"
 for nr in 1001 1002 1003 1004 1005; do

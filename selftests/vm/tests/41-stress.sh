@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 takes=14 leaks=1 kernels=newest,6.12,debug,debug-smp
-# Threads mix all operations while members come and go: every byte got is right, and afterwards the pool is as good as new.
+# Threads mix all operations while members are removed and added: every byte of a get is right, and afterwards the pool
+# works as before.
 . "${0%/*}/pool.bash"
 
 kv_load
 flash 3 100
 pool_format /dev/flash0 /dev/flash1 /dev/flash2
 
-# another_member N: goes and comes back, empty
+# another_member N: remove a member and add it back, empty
 another_member() {
 	check kvblk member remove --yes $pool "flash$1"
 	wait_for 20 member_is "flash$1" gone
@@ -27,7 +28,7 @@ for KV_ENGINE in ioctl uring; do
 	done
 	stress_stop
 	echo "$KV_ENGINE: members went and came back $rounds times"
-	# by uring, puts go one by one, and the others wait for them
+	# in the second round, by uring, puts are written one at a time and the others are queued
 	put $sysfs/put_window_bytes 1
 	put $sysfs/dram_bytes $((16 << 20))
 done

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=66 check=debug leaks=1 kernels=newest,6.12,debug,debug-smp waits=1
-# Who is stalled stalls nobody else: a caller in a page fault that a pager does not answer, an administrator's request to a device
-# that does not answer.
+# A stall is not passed on: neither by a caller in a page fault that its pager does not resolve, nor by an
+# administrator's request to a device that does not respond.
 # slow: requests and scans that get no answer for the 5 s after which a request goes on by itself.
 . "${0%/*}/pool.bash"
 
@@ -11,7 +11,7 @@ flash 3 80
 pool_format /dev/flash0
 check guest_pager_stall $node
 check env KV_ENGINE=uring guest_pager_stall $node
-# a block that was asked for before comes through the pool's memory
+# blocks that were requested before are promoted to DRAM
 for engine in ioctl uring; do
 	blocks put 6000010 1 65536
 	blocks get 6000010 1 65536
@@ -24,7 +24,7 @@ done
 no_failures
 check kvblk pool destroy $pool
 
-# device_silent NAME: I/O to it is queued until device_answers
+# device_silent NAME: queue I/O to a device until device_answers
 device_silent() {
 	check dmsetup suspend --noflush --nolockfs "$1"
 }
@@ -37,7 +37,7 @@ dm_create slow /dev/flash1 "0 %s linear /dev/flash1 0"
 defer 'device_answers slow'
 events_start
 
-# missed_epoch: a member that was silent while the pool's epoch moved on does not lose its blocks when it answers again
+# missed_epoch: a member that was silent while the pool's epoch advanced keeps its blocks when it responds again
 missed_epoch() {
 	echo "-- an epoch that a silent member misses"
 	: >"$tmp/events"
@@ -65,7 +65,7 @@ missed_epoch() {
 	wait_for 20 pool_is_up
 }
 
-# goes_on REQUEST...: what waits for a device is answered all the same
+# goes_on REQUEST...: a request that waits for a device is answered with "goes on"
 soon=(timeout $((60 * KVBLK_SLOW)))
 goes_on() {
 	echo "-- a device that does not answer: $*"
@@ -73,7 +73,7 @@ goes_on() {
 	"${soon[@]}" kvblk "$@" >"$tmp/answer" 2>&1 && fail "done, on a silent device"
 	cat "$tmp/answer"
 	grep -q "goes on" "$tmp/answer" || fail "another refusal, or no answer"
-	# a family that comes or goes needs generic netlink's lock
+	# registering a netlink family takes generic netlink's lock
 	check "${soon[@]}" kvblk pool list
 	! modinfo nbd >"$tmp/nbd" 2>&1 || check "${soon[@]}" modprobe nbd nbds_max=0
 	[ ! -d /sys/module/nbd ] || check "${soon[@]}" modprobe -r nbd
@@ -82,7 +82,7 @@ goes_on() {
 device_silent slow
 goes_on pool create $pool --format --yes --segment-size 8M /dev/mapper/slow
 code 1 'being created already' kvblk pool create $pool --format --yes /dev/flash0
-# pools of other devices come and go meanwhile
+# pools on other devices can be created and destroyed meanwhile
 check "${soon[@]}" kvblk pool create other --format --yes --segment-size 8M /dev/flash0
 check "${soon[@]}" kvblk pool destroy other
 check "${soon[@]}" kvblk pool import --all >"$tmp/all" 2>"$tmp/said"
@@ -109,7 +109,7 @@ check kvblk member add $pool --format --yes /dev/flash0
 wait_for 20 pool_is_up
 missed_epoch
 
-# a copy of a member that is there is not taken, whatever is said
+# a request for the same device is rejected while the first one is pending
 check dd if=/dev/zero of=/dev/flash2 bs=1M count=1 oflag=direct status=none
 dm_create late /dev/flash2 "0 %s linear /dev/flash2 0"
 defer 'device_answers late'

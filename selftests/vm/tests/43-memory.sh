@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 kernels=debug,debug-smp leaks=1
-# The module's allocations fail at random while threads mix all operations: -ENOMEM, never a wrong byte; and nothing leaks. Who listens
-# for events is told that one is lost, and a lookup that gets no lease for lack of memory says so.
+# The module's allocations fail at random while threads mix all operations: -ENOMEM, never a wrong byte, and no leak.
+# Listeners learn that an event was lost, and a lookup without memory for its lease reports that.
 . "${0%/*}/pool.bash"
 
-# starve FAULT START END PERCENT: with one of fault injection's kinds, for whoever is called by the code from START to END
+# starve FAULT START END PERCENT: inject failures of this kind into calls by code from START to END
 starve() {
 	local dir=/sys/kernel/debug/$1
 	put "$dir/task-filter" N
@@ -21,14 +21,13 @@ starve() {
 	put "$dir/probability" "$4"
 }
 
-# module_starves FAULT PERCENT: whoever is called by the module
+# module_starves FAULT PERCENT: inject failures into all calls by the module
 module_starves() {
 	local start
 	start=$(cat /sys/module/kvblk/sections/.text)
 	starve "$1" "$start" "$(printf '%#x' $((start + $(cat /sys/module/kvblk/coresize))))" "$2"
 }
 
-# stress_starving FAULT
 stress_starving() {
 	local dir=/sys/kernel/debug/$1
 	module_starves "$1" 5
@@ -38,7 +37,7 @@ stress_starving() {
 	[ "$(cat "$dir/times")" -lt 999950 ] || fail "$1 has hardly made anything fail"
 }
 
-# lost_event: the worker that sends events has no memory for one
+# lost_event: fail the allocations of the worker that sends events
 lost_event() {
 	local range
 	readarray -t range < <(awk '$4 == "[kvblk]" { print $1, $3 }' /proc/kallsyms | sort | grep -A1 ' events_send$' | cut -d ' ' -f 1)
@@ -54,14 +53,14 @@ lost_event() {
 }
 
 kv_load
-# its memory is there before: an allocation of the device's that fails is a write error
+# allocate the devices' memory now, because a failed allocation would be a write error
 for i in 0 1; do
 	nullb_create flash$i 100 discard=0
 	check dd if=/dev/zero of=/dev/flash$i bs=1M count=100 oflag=direct status=none
 done
 pool_format /dev/flash0 /dev/flash1
 lost_event
-# a task has one of them fail by its number, at no percentage
+# 0 %: a task makes single allocations fail by number
 for fault in failslab fail_page_alloc fail_usercopy; do
 	module_starves $fault 0
 done
@@ -70,7 +69,7 @@ for KV_ENGINE in ioctl uring; do
 	export KV_ENGINE
 	stress_starving failslab
 	stress_starving fail_page_alloc
-	# and with blocks in memory
+	# second round: with blocks in DRAM
 	put $sysfs/dram_bytes $((8 << 20))
 done
 blocks put 1 100 50000

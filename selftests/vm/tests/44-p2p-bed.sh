@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # vm: timeout=120 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable takes=33,14,10,16
-# The bed for P2PDMA itself, without kvblk: memory of a test GPU and of a drive's CMB as source and target of direct I/O, what the
-# witness says of it, and a GPU that goes away under those who use it.
+# The bed for P2PDMA itself, without kvblk: memory of a test GPU and of a drive's CMB as source and destination of
+# direct I/O, the witness' counts, and a GPU removed while in use.
 . "${0%/*}/../lib.sh"
 MiB=1048576
 
-# moved P2P BRIDGE HOST COMMAND...: it succeeds, and so many pages of 4 KiB were mapped, of each kind
+# moved P2P BRIDGE HOST COMMAND...: run a command, for which the kernel must map these numbers of 4 KiB pages
 moved() {
 	local want="$1 peer to peer, $2 of these through the bridge, $3 of the host" got
 	shift 3
@@ -15,13 +15,13 @@ moved() {
 	[ "$got" = "$want" ] || fail "pages: $got; should be $want: $*"
 }
 
-# what I/O to a drive that cannot be reached ends with, and how often the driver tries: of a list of requests each one again by itself
+# the error of I/O to a drive that cannot be reached, and the driver's attempts: it repeats each request of a list alone
 case $KVBLK_KERNEL in
 6.12-p2p) unreachable=EREMOTEIO tries=2 ;;
 *) unreachable=EINVAL tries=1 ;;
 esac
 
-# refused ERRNO COMMAND...: I/O fails with it, and nothing was mapped, above all no memory of the host
+# refused ERRNO COMMAND...: I/O fails with ERRNO, and the kernel maps nothing, above all no host memory
 refused() {
 	local errno=$1 rc=0
 	shift
@@ -31,15 +31,15 @@ refused() {
 	[ "$p2p_pages $host_pages" = "0 0" ] || fail "mapped although refused: $p2p_pages pages peer to peer, $host_pages of the host: $*"
 }
 
-# round_trip MEMORY DRIVE BRIDGE: both ways directly; what is on the drive is then compared through the host's memory
+# round_trip MEMORY DRIVE BRIDGE: transfer directly both ways, then compare the drive's content through host memory
 round_trip() {
 	moved 512 $(($3 * 512)) 256 guest_p2p_plain trip "$1" "$2" $MiB
 	moved 256 $(($3 * 256)) 0 guest_p2p_plain read "$1" "$2" $MiB
 	moved 1 "$3" 0 guest_p2p_plain write "$1" "$2" 4096
 }
 
-# holder MEMORY: a process that has 1 MiB of it mapped, its output in $tmp/holder; holder_ends CODE: it looks at the memory once
-# more and ends with this exit code
+# holder MEMORY: start a process that maps 1 MiB, with output in $tmp/holder; holder_ends CODE: let it read the memory
+# once more, and check its exit code
 holder() {
 	mkfifo "$tmp/wake"
 	guest_p2p_plain hold "$1" $MiB <>"$tmp/wake" >"$tmp/holder" &
@@ -55,7 +55,6 @@ holder_ends() {
 	[ $rc = "$1" ] || fail "the holder ended with $rc, not $1: $(cat "$tmp/holder")"
 }
 
-# gpu_driver bind|unbind BDF
 gpu_driver() {
 	put "/sys/bus/pci/drivers/kvblk_testgpu/$1" "$2"
 }
@@ -133,7 +132,7 @@ for m in "${gpus[0]}" "$(p2p_memory "$gpu")"; do
 		guest_p2p_plain loop "$m" "$(vm_disk "$i")" $MiB >"$tmp/loop$i" &
 	done
 	for i in 0 1; do wait_for 5 grep -qs ready "$tmp/loop$i"; done
-	sleep 0.3 # so that I/O is under way
+	sleep 0.3 # let I/O start
 	gpu_driver unbind "$gpu"
 	wait
 	for i in 0 1; do

@@ -1,19 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable,debug-smp:switch check=newest takes=46,33,29,34
-# Puts and gets straight from and to memory of PCI devices, where that can be; through the CPU everywhere else, and the same bytes.
-# What went which way is the kernel's word, not ours: see p2p_witness.
+# Puts and gets directly from and to memory of PCI devices where possible, through the CPU elsewhere, with the same
+# bytes. The kernel's word decides which way they took: see p2p_witness.
 # slow: the data path under each policy, and each way in which a route ends.
 . "${0%/*}/p2p.bash"
 
-# all but aligned_is_direct, which is for where a drive reaches the memory
+# all except aligned_is_direct, which requires that a drive reaches the memory
 indirect=(sizes pieces mixed_pieces overlapping_and_reversed_pieces partial too_small dedupe mixed_batch)
 engines=(ioctl uring)
-# slow, and what the ioctl does the ring does too
+# one engine on slow machines: the ring runs all that the ioctl does
 [ "$KVBLK_KERNEL-$KVBLK_PCI-$KVBLK_DEPTH" = newest-switch-all ] || engines=(uring)
 
-# trips POLICY MEMORY WAY PAGES TEST...: guest_put_get's, by all engines, each in a new pool; WAY: see guest_put_get; PAGES: some or none
-# that went peer to peer
+# trips POLICY MEMORY WAY PAGES TEST...: run tests of guest_put_get with all engines, each in a new pool. WAY: see
+# guest_put_get. PAGES: whether some or none must go peer to peer
 trips() {
 	local policy=$1 memory=$2 way=$3 pages=$4 engine
 	shift 4
@@ -29,13 +29,13 @@ trips() {
 	done
 }
 
-# again GPU: another device for all that it was before, its routes are unknown
+# again GPU: rebind the GPU, which makes it a new device with unknown routes
 again() {
 	put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$1"
 	put /sys/bus/pci/drivers/kvblk_testgpu/bind "$1"
 }
 
-# exhaust MEMORY BYTES: somebody has all of a GPU's but so many; given_back: he has not any more
+# exhaust MEMORY BYTES: occupy all of a GPU's memory except BYTES; given_back: free it
 exhaust() {
 	mkfifo "$tmp/wake"
 	guest_p2p_plain hold "$1" $(($(cat "/sys/bus/pci/devices/$gpu/p2pmem/available") - $2)) <>"$tmp/wake" >"$tmp/holder" &
@@ -50,14 +50,14 @@ given_back() {
 	rm "$tmp/wake"
 }
 
-# put_tried KEY MEMBER LOOKS: a put, until the member's route is known, or it is looked at so often
+# put_tried KEY MEMBER LOOKS: put a block and wait until the member's route is known, for LOOKS tries at most
 put_tried() {
 	local look
 	mkfifo "$tmp/leave"
-	# it keeps its memory, so that none is left for what that begins in the background
+	# keep the process, so that no memory is left for work that it starts in the background
 	env "KV_MEMORY=${gpus[0]}" KV_STAY=1 guest_blocks $node put "$1" 1 300000 <>"$tmp/leave" >"$tmp/put" &
 	wait_for 20 [ -s "$tmp/put" ]
-	# which takes its time, unless the put went to the other member
+	# wait for the probe, which does not run if the put went to the other member
 	for ((look = 0; look < $3; look++)); do
 		case "$(routes "$gpu" "$2")" in
 		unknown*) sleep 0.1 ;;
@@ -70,7 +70,7 @@ put_tried() {
 	rm "$tmp/leave"
 }
 
-# tried MEMBER ROUTE: puts and gets go there until its route is no longer on trial
+# tried MEMBER ROUTE: put and get until the member's route is no longer on trial
 tried() {
 	local i
 	for ((i = 0; i < 40; i++)); do
@@ -98,14 +98,14 @@ echo "-- routes, before anybody went there"
 expect "default policy" "$(cat $sysfs/integrity)" full
 route_is "$gpu" "${members[0]}" "unknown -"
 route_is "$cmb" "${members[0]}" "unknown -"
-# a drive with multipath hangs on no PCI device, so that only a transfer can tell
+# with multipath a drive has no PCI parent, so only a transfer can find out
 unreachable="bounce probe"
 [ "$KVBLK_KERNEL" != 6.12-p2p ] || unreachable="bounce unreachable"
 case $KVBLK_KERNEL:$KVBLK_PCI in
 6.12-p2p:unreachable) route_is "$gpu" "${members[1]}" "$unreachable" ;;
 *) route_is "$gpu" "${members[1]}" "unknown -" ;;
 esac
-# to the second drive there may be none: then either way is right
+# the second drive may be unreachable: then either way is right
 way=direct
 data=(aligned_is_direct "${indirect[@]}")
 [ "$KVBLK_PCI" != unreachable ] || way=any data=("${indirect[@]}")
@@ -121,7 +121,7 @@ blocks put 700001 8 300000
 expect "puts into memory" "$memory" 8
 KV_MEMORY=${gpus[0]} blocks get 700001 8 300000
 expect "gets from there to the GPU" "$hits $memory" "8 8"
-# the CPU would have to read them across the bus
+# puts from the GPU bypass DRAM, because the CPU would have to read them across the bus
 for chain in "" 1; do
 	KV_MEMORY=${gpus[0]} KV_CHAIN=$chain blocks put 70001${chain:-0} 1 300000
 	expect "puts from the GPU" "$stored $memory" "1 0"
@@ -140,7 +140,7 @@ trips header "${gpus[0]},host" "$way" some pieces mixed_pieces sizes
 case $KVBLK_PCI in
 two-gpus) trips header "${gpus[0]},host,${gpus[1]}" "$way" some pieces mixed_pieces sizes ;;
 switch)
-	# a drive need not take a list of its own memory and others': an I/O error, and then it bounces
+	# a drive may reject a list of its own memory and other memory: an I/O error, then bounced
 	trips header "host,$(p2p_memory "$cmb")" any some pieces mixed_pieces
 	trips header "$(p2p_memory "$cmb")" any some sizes
 	;;
@@ -177,7 +177,7 @@ fresh_pool header
 again "$gpu"
 exhaust "${gpus[0]}" $((32 * 300000 / 4096 * 4096 + 4096))
 on_trial=
-# without chunks, such a get takes as much of the kernel's memory as one that is read again
+# without chunks, such a get uses as much kernel memory as one that is read again
 put $sysfs/bounce_chunks 0
 for ((i = 0; i < 12; i++)); do
 	put_tried $((810000 + i)) "${members[0]}" $(((i + 1) * 3))
@@ -203,7 +203,7 @@ nullb_create lying 200
 dm_create over /dev/lying "0 %s linear /dev/lying 0"
 pool_format /dev/mapper/over
 blocks put 1 40 2000000
-# a chunk for each, one for all, none
+# one chunk each, one for all, none
 for chunks in 8 1 0; do
 	put $sysfs/bounce_chunks $chunks
 	KV_MEMORY=${gpus[0]} blocks get 1 40 2000000
@@ -225,7 +225,6 @@ check pool_destroy
 
 echo "-- a process dies with transfers under way"
 for i in 1 2 3 4; do
-	# straight, and part by part
 	[ $((i % 2)) = 1 ] && fresh_pool producer || fresh_pool full
 	env KV_ENGINE=uring "KV_MEMORY=${gpus[0]}" guest_put_get $node sizes mixed_batch >/dev/null &
 	sleep 0.$((i * 3))
@@ -249,20 +248,20 @@ wait_for 5 route_becomes "$gpu" "${members[0]}" "unknown -"
 trips producer "${gpus[0]}" direct some sizes
 route_is "$gpu" "${members[0]}" "direct -"
 
-# below a drive with multipath there is the one that fails
+# with multipath, faults are injected into the drive below
 mapfile -t faults < <(compgen -G "/sys/kernel/debug/${members[0]%n*}*n*/fault_inject" && compgen -G "/sys/kernel/debug/${members[1]%n*}*n*/fault_inject")
 if [ ${#faults[@]} = 2 ]; then
 	echo "-- a transfer fails: again through the kernel's memory; the way is tried out anew, and after a second one left alone"
 	for op in get put; do
 		before=$(counter device_fallbacks)
-		# the one that fails may be the log's, once a second
+		# the log's write, once a second, may take the fault instead
 		for ((try = 0; try < 20; try++)); do
 			key=$((5000 + try))
 			[ $op = get ] || key=$((6000 + try))
 			[ $op = put ] || blocks put $key 1 2000000
 			warm "${gpus[0]}"
 			for f in "${faults[@]}"; do
-				put "$f/verbose" 0 # a call trace is what a kernel complains with
+				put "$f/verbose" 0 # or else the call trace counts as a complaint of the kernel
 				put "$f/dont_retry" 1
 				put "$f/status" 4 # of the transfer; an unknown command's is taken for an answer to REQ_NOWAIT
 				put "$f/probability" 100
@@ -277,7 +276,7 @@ if [ ${#faults[@]} = 2 ]; then
 			! routes "$gpu" | grep -q "bounce error" || break
 		done
 		[ $try -lt 20 ] || fail "no route is given up"
-		# of two members' routes one has had two errors now, the other at most one
+		# of the two members' routes, one has had two errors and the other at most one
 		failed=$(($(counter device_fallbacks) - before))
 		[ $failed = 2 ] || [ $failed = 3 ] || fail "a route is given up after $failed errors"
 		put /sys/bus/pci/drivers/kvblk_testgpu/unbind "$gpu"
@@ -290,7 +289,7 @@ echo "-- behind nvme-tcp"
 check pool_destroy
 nvmet_tcp_up p2p "${disks[1]}"
 disks=("${namespaces[0]}")
-# what fills no logical block goes through a page of the kernel anyhow
+# transfers that do not fill logical blocks are bounced anyway
 trips header "${gpus[0]}" any none sizes pieces partial
 more_than 50 put_bounced
 more_than 50 get_bounced

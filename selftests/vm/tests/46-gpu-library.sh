@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # vm: timeout=200 pci=switch kernels=newest takes=58
-# libkvblk's memory of all kinds: a test GPU's, whatever gives its own in sysfs, the host's, and that of CUDA, whose driver is a
-# fake: what is tested of it is the way to the drives and back.
+# libkvblk's memory of all kinds: a test GPU's, P2P memory of any provider in sysfs, host memory, and CUDA memory with a
+# fake driver, which tests the path to the drives and back.
 # slow: every kind of memory through the whole library; a process of its own for each CUDA driver that lacks something.
 . "${0%/*}/pool.bash"
 
-# memory FROM KIND WAY [PAGES]: PAGES: some or none that went peer to peer
+# memory FROM KIND WAY [PAGES]: PAGES: whether some or none must go peer to peer
 memory() {
 	check p2p_witness library_memory $node "$1" "$2" "$3"
 	case ${4-none} in
@@ -16,14 +16,14 @@ memory() {
 	echo "$1, $3: $p2p_pages pages peer to peer, $host_pages of the host"
 }
 
-# no_memory FROM: there is none, and nothing else is wrong
+# no_memory FROM: the memory does not exist, and that is the only error
 no_memory() {
 	local rc=0
 	library_memory $node "$1" any any || rc=$?
 	expect "exit code without memory $1" "$rc" 2
 }
 
-# cuda KIND [VARIABLE=VALUE...]: through what plays the driver
+# cuda KIND [VARIABLE=VALUE...]: run with the fake driver
 cuda() {
 	local kind=$1
 	shift
@@ -47,7 +47,7 @@ wait_for 10 p2p_all_free "$gpu"
 memory "$gpu" registered direct some
 memory "$(p2p_memory "$gpu")" registered direct some
 wait_for 10 p2p_all_free "$gpu"
-# a drive need not take a list of its own memory and others'; what the CPU copies there is slow under emulation
+# a drive may reject a list of its own memory and other memory; few bytes, because the CPU's copy is slow under emulation
 check library_memory $node "$cmb" registered any 65537
 memory host registered any
 

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 pci=switch,unreachable kernels=newest takes=31,36
-# kvblk topo tells what is there, in text and in JSON: devices with and without P2P memory, each member's route to them, and why it
-# is not direct. kvblk bench goes to and from such memory, tells which way, and says what it lacks.
+# "kvblk topo" lists devices with and without P2P memory, each member's route to them, and why it is not direct, in text
+# and in JSON. "kvblk bench" uses such memory, reports the way, and names what it lacks.
 . "${0%/*}/pool.bash"
 
-# json EXPRESSION COMMAND...: its JSON, as d, makes the expression true; route(MEMBER, DEVICE) finds one
+# json EXPRESSION COMMAND...: the expression is true of the command's JSON, d; route(MEMBER, DEVICE) finds a route
 json() {
 	"${@:2}" -o json >"$tmp/json" || fail "exit code $?: ${*:2}"
 	python3 - "$tmp/json" "$1" <<-'END' || fail "${*:2}: not $1: $(cat "$tmp/json")"
@@ -18,19 +18,19 @@ json() {
 	END
 }
 
-# said PATTERN: in a line of what the command of the last code() said
+# said PATTERN: the output of the last code() has such a line
 said() {
 	grep -qE -- "$1" "$tmp/out" || fail "not said: $1: $(cat "$tmp/out")"
 }
 
-# bench OPTION...: a short one
+# bench OPTION...: run a short benchmark
 bench() {
 	local blocks=()
 	[[ " $* " != *" --op get "* ]] || blocks=(--blocks 16)
 	kvblk bench $pool --size 256K --depth 4 --count 64 "${blocks[@]}" "$@"
 }
 
-# routes_known: what goes there has them tried out
+# routes_known: run puts until all routes are known
 routes_known() {
 	check bench --op put --mem "gpu:${gpus[0]}" >/dev/null
 	! kvblk topo --lines | grep -q "^$gpu .* unknown "
@@ -78,7 +78,7 @@ switch)
 	json "route('${members[0]}', '$gpu')['route'] in ('direct', 'trial')" kvblk topo
 	;;
 unreachable)
-	# what comes from the GPU goes to the drive that reaches it, and back
+	# puts from the GPU go to the drive that reaches it, and can be read back directly
 	json 'd["bounced_ops"] == 0' bench --op put --mem "gpu:${gpus[0]}"
 	check bench --op get --mem host
 	json 'd["bounced_ops"] > 0 and d["direct_ops"] > 0' bench --op get --mem "gpu:${gpus[0]}"
@@ -88,7 +88,7 @@ unreachable)
 	;;
 esac
 json 'd["mem"] == "host" and d["mem_device"] is None and d["bounced_ops"] == 0' bench --op get --mem host
-# any provider with room: the CMB of the drive, or the GPU
+# any provider with free memory: the drive's CMB, or the GPU
 json 'd["mem"] == "gpu"' bench --op get --mem gpu
 put $sysfs/integrity full
 json 'd["bounced_ops"] == 64' bench --op put --mem "gpu:${gpus[0]}"

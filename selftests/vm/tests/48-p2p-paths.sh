@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 pci=switch kernels=newest,6.12-p2p:switch takes=74
-# What the tests of the data path do, with memory of a GPU as source and target: straight, through the kernel's memory, and in one
-# list with the host's. What cannot be is skipped by name, in this test's output.
+# The tests of the data path with memory of a GPU as source and destination: directly, through kernel memory, and in one
+# list with host memory. Impossible cases are skipped by name in the output.
 # slow: the tests of the data path again, each with three kinds of memory.
 . "${0%/*}/p2p.bash"
 data=(kinds_of_memory partial_limits layout_tag delete keys concurrent_puts batch_of_1024 chain_of_1024 duplicates_in_a_batch
@@ -10,21 +10,21 @@ data=(kinds_of_memory partial_limits layout_tag delete keys concurrent_puts batc
 uring=(inline_operations small_entries bad_commands fixed_buffers registered_memory registered_device_memory
 	registered_device_memory_of_another bad_registrations ten_thousand)
 
-# section MEMORY POLICY PAGES: what follows has this memory, in pools with this policy; some or none of its pages go peer to peer
+# section MEMORY POLICY PAGES: set memory and policy of the following tests; PAGES: whether some or none must go peer to
+# peer
 section() {
 	export KV_MEMORY=$1
 	policy=$2 pages=$3
 	echo "-- $KV_MEMORY, checked: $policy"
 }
 
-# on DEVICE...: a new pool
 on() {
 	disks=("$@")
 	fresh_pool "$policy"
 	[ "$pages" = none ] || warm "$KV_MEMORY"
 }
 
-# moves COMMAND...: it succeeds, and pages went as the section wants it
+# moves COMMAND...: run a command; pages go peer to peer as the section says
 moves() {
 	local t0=$SECONDS
 	check p2p_witness "$@"
@@ -35,7 +35,7 @@ moves() {
 	echo "$1: $p2p_pages pages peer to peer, $host_pages of the host, $((SECONDS - t0)) s"
 }
 
-# operations: all of them, in all their forms
+# operations: run all operations in all forms
 operations() {
 	on "${drives[@]}"
 	moves env KV_ENGINE=uring guest_put_get "$node" "${data[@]}"
@@ -45,7 +45,7 @@ operations() {
 	no_failures
 }
 
-# stress: the pool is full long before the end, and all is read and compared, too
+# stress: fill the pool several times; everything is read and compared
 stress() {
 	on "${small[@]}"
 	moves guest_stress -m write -t 3 -k 2000 -l 600000 -b $((2 * 144 << 20)) "$node"

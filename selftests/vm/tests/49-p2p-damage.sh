@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 pci=switch kernels=newest,6.12-p2p:switch check=debug takes=84
-# Members that fail and media that change, lookups, leases and the library, with memory of a GPU as source and target: straight,
-# through the kernel's memory, and in one list with the host's.
+# Failing members, damaged media, lookups, leases and the library with memory of a GPU as source and destination:
+# directly, through kernel memory, and in one list with host memory.
 # slow: five tests of the host's memory again, each with three kinds of memory.
 . "${0%/*}/p2p.bash"
 nr=48
-# whole pages: some drives reach none else straight
+# whole pages, because some drives transfer nothing else directly
 len=$((244 * 4096))
 
-# again TEST ENGINE: a test of the host's memory, with blocks in a GPU's, in both, and in the host's; its members are no drives, so
-# all goes through the kernel's
+# again TEST ENGINE: run a test of host memory with blocks in memory of a GPU, of both, and of the host. Its members are
+# no drives, so everything is bounced
 again() {
 	local t0=$SECONDS
 	echo "-- $*"
@@ -18,19 +18,20 @@ again() {
 	echo "$1: $((SECONDS - t0)) s"
 }
 
-# peers PAGES COMMAND...: it succeeds, and so many pages went peer to peer, or more; with 0 none did
+# peers PAGES COMMAND...: run a command; at least PAGES pages go peer to peer, none if 0
 peers() {
 	check p2p_witness "${@:2}"
 	[ "$p2p_pages" -ge "$1" ] || fail "$p2p_pages pages went peer to peer, should be $1: ${*:2}"
 	[ "$p2p_pages" = 0 ] || [ "$1" != 0 ] || fail "$p2p_pages pages went peer to peer, should be none: ${*:2}"
 }
 
-# scribble FILE BYTES DRIVE SEGMENT [BYTE]: over what lies there; the partition begins at 1 MiB, its segments another one later
+# scribble FILE BYTES DRIVE SEGMENT [BYTE]: overwrite part of a segment; the partition begins at 1 MiB, its segments 1
+# MiB later
 scribble() {
 	check dd if="$1" of="$3" bs="$2" count=1 seek=$(((2 + $4 * 8 << 20) + ${5-0})) oflag=direct,seek_bytes conv=notrunc status=none
 }
 
-# lost PAGES: gets of all; some are misses, each counted as damage, and put again from $from
+# lost PAGES: get all blocks; some miss, each counted as damage; put these again from $from
 lost() {
 	local before missed
 	before=$(counter checksum_failures)
@@ -42,13 +43,13 @@ lost() {
 	expect "puts of what was lost" "$stored" "$missed"
 }
 
-# damage POLICY MEMORY ENGINE FROM: to blocks from the memory FROM, which go straight to MEMORY. That way the kernel sees headers
-# alone, so whole blocks are hit here, or headers: what is written starts where a segment does. All is seen with "full".
+# damage POLICY MEMORY ENGINE FROM: damage blocks put from FROM, then get them directly into MEMORY. The kernel then
+# checks headers only, so whole blocks or headers are damaged: writes begin where a segment does. "full" detects all
 damage() {
 	local pages=$((nr * len * 3 / 4 / 4096)) from=$4 segment
 	echo "-- damage, $*"
 	export KV_MEMORY=$2 KV_ENGINE=$3
-	# half of it is the host's
+	# half of the memory is the host's
 	[[ $2 != *,host ]] || pages=$((pages / 2))
 	fresh_pool "$1"
 	warm "${gpus[0]}"
@@ -80,7 +81,7 @@ damage() {
 	unset KV_MEMORY KV_ENGINE
 }
 
-# lookups PAGES MEMORY COUNTER: and leases, in a new pool; the counter is that of the way
+# lookups PAGES MEMORY COUNTER: test lookups and leases in a new pool; the counter is that of the expected way
 lookups() {
 	peers "$1" env "KV_MEMORY=$2" KV_ENGINE=uring guest_lookup_lease $node
 	more_than 100 "$3"
@@ -88,7 +89,7 @@ lookups() {
 	no_failures
 }
 
-# library WAY MOVED: its example, and the command's benchmark by all engines
+# library WAY MOVED: run its example, and the command's benchmark with all engines
 library() {
 	local memory engine op
 	for memory in "${gpus[0]}" "$gpu"; do

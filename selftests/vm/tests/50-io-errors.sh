@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 takes=16 kernels=newest,6.12,debug,debug-smp
-# The only member of a pool fails: a write error fails the put, a read error is a miss; what it loses or changes silently is a miss too,
-# told by an event and a counter. Never a wrong byte, and when it works again so does the pool.
+# The only member of a pool fails: a write error fails the put, a read error is a miss. Blocks that the device loses or
+# changes silently are misses, too, with an event and a counter. No byte is ever wrong, and the pool recovers with the
+# device.
 . "${0%/*}/pool.bash"
 
 kv_load

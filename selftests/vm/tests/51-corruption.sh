@@ -1,10 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=60 takes=10
-# Garbage written to a member under the pool's feet, and sectors that go bad: a miss, an event, a zeroed buffer, never a wrong byte.
+# Garbage written to a member below the pool, and sectors that go bad: a miss, an event, a zeroed buffer, never a wrong
+# byte.
 . "${0%/*}/pool.bash"
 
-# damage_parts DEVICE LENGTH COUNT: changes a byte in COUNT records of that length, each in another 256 KiB, or in the payload's last
+# damage_parts DEVICE LENGTH COUNT: change one byte in COUNT records of that length, each in another 256 KiB part, or in
+# the payload's last one
 damage_parts() {
 	python3 - "$@" <<-'END'
 		import mmap, os, struct, sys
@@ -29,7 +31,7 @@ damage_parts() {
 
 kv_load
 flash 2 100
-# below the member there is a way to its bytes
+# dm, so that the member's bytes can be written below it
 dm_create over "/dev/flash0" "0 %s linear /dev/flash0 0"
 events_start
 pool_format /dev/mapper/over /dev/flash1
@@ -92,7 +94,6 @@ pool_format /dev/bad
 bear_errors
 blocks put 1 200 70000
 expect "puts" "$stored" 200
-# 3 MiB of the first segment
 put $configfs/nullb/bad/badblocks "+$((4 * 2048))-$((7 * 2048))"
 blocks get 1 200 70000
 [ "$misses" -gt 10 ] || fail "3 MiB of bad sectors cost $misses blocks only"

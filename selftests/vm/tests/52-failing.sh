@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=60 check=debug leaks=1 kernels=newest,6.12,debug,debug-smp waits=1
-# One of two members answers with errors, or not at all: its blocks are misses for get and lookup alike, puts go to the other member
-# without an error, deletes end, the log stays short. When the member is well again it serves its blocks.
+# One of two members returns errors or does not respond: its blocks miss in gets and lookups alike, puts go to the other
+# member without an error, deletes end, the log stays short. When the member recovers it serves its blocks.
 # slow: a member that failed is probed with seconds between, and longer when it fails again.
 . "${0%/*}/pool.bash"
 
-# log_lines: of this pool's, so far
+# log_lines: print the number of this pool's log lines so far
 log_lines() {
 	dmesg | grep -c "kvblk $pool: member" || true
 }
 
-# misses_alike FIRST COUNT WANTED: so many are there for each who asks
+# misses_alike FIRST COUNT WANTED: gets and lookups both find WANTED blocks
 misses_alike() {
 	blocks get "$1" "$2" 50000
 	expect "gets" "$hits" "$3"
@@ -38,12 +38,12 @@ expect "member's failing" "$(cat $sysfs/members/flaky/failing)" 1
 expect "pool's state" "$(cat $sysfs/state)" degraded
 wait_for 5 event member-failing
 misses_alike 1 200 "$here"
-# what is on the failing member is put to the other one
+# blocks of the failing member are put to the other one
 blocks put 1 200 50000
 expect "puts of what is a miss" "$stored" $((200 - here))
 expect "puts of what is there" "$exists" "$here"
 misses_alike 1 200 200
-# stale blocks of theirs wait on the failing member: a delete can't promise that they stay away
+# their stale records are on the failing member, so a delete cannot promise that they stay deleted
 blocks delete 1 200 1
 expect "deletes" "$deleted" "$here"
 expect "deletes that may not last: -EIO" "$errors" $((200 - here))
@@ -51,7 +51,7 @@ blocks put 1000 200 50000
 expect "puts while a member fails" "$stored" 200
 expect "puts that failed" "$(counter put_errors)" 0
 before=$(counter write_errors)
-# a kill that failed is not tried again each second
+# a failed invalidation is not retried each second
 sleep 5
 [ $(($(counter write_errors) - before)) -lt 10 ] || fail "$(($(counter write_errors) - before)) write errors of an idle pool in 5 s"
 
@@ -60,13 +60,13 @@ dm_flakey_set flaky /dev/flash1 1 0
 wait_for 60 member_is flaky up
 wait_for 5 event member-answers
 misses_alike 1000 200 200
-# its stale blocks are killed now, so absent ones are absent
+# stale records are invalidated now, so missing blocks count as absent
 gone() {
 	blocks delete 1 200 1
 	[ "$errors" = 0 ]
 }
 wait_for 30 gone
-# one for each state change and kind of error, and one a minute
+# one line per state change and kind of error, and one a minute
 [ $(($(log_lines) - lines)) -le 20 ] || fail "$(($(log_lines) - lines)) lines in the log"
 
 echo "-- it fails writes and answers reads: its blocks are hits, and puts go elsewhere"
@@ -86,7 +86,7 @@ misses_alike 1000 200 200
 before=$(counter write_errors)
 blocks put 30000 100 50000
 expect "puts while a member is read-only" "$stored" 100
-# it may be probed meanwhile
+# probes may write, too
 [ $(($(counter write_errors) - before)) -le 10 ] || fail "$(($(counter write_errors) - before)) of 100 puts tried the read-only member"
 expect "puts that failed" "$(counter put_errors)" 0
 dm_flakey_set flaky /dev/flash1 1 0
@@ -97,7 +97,7 @@ before=$(counter write_errors)
 stress_start -e -t 2 -k 300 -l 50000
 for _ in 1 2 3; do
 	dm_flakey_set flaky /dev/flash1 0 1 error_writes
-	# the first time at least: puts may keep away from it afterwards
+	# at least once: later puts may avoid the member
 	wait_for 10 counts_more "$before" write_errors
 	sleep 1
 	dm_flakey_set flaky /dev/flash1 1 0
@@ -112,7 +112,7 @@ check dmsetup suspend --noflush --nolockfs flaky
 defer '[ ! -b /dev/mapper/flaky ] || dmsetup resume flaky'
 before=$(counter write_errors)
 guest_blocks "$node" put 5000 40 50000 &
-# on both members by turns
+# puts alternate between the members
 wait_for 10 counts_more 9 inflight
 kill -KILL $!
 wait $! || true
@@ -138,18 +138,18 @@ wait_for 60 member_is flaky up
 echo "-- silent: deletes that wait for it end"
 put $sysfs/suspect_ms 1000
 blocks put 2000 40 50000
-# on each member more than the 4096 stale blocks that one lists
+# more on each member than the 4096 stale records that it can list
 blocks put 10000 10000 4000
 expect "puts" "$stored" 10000
 check dmsetup suspend --noflush --nolockfs flaky
-# on the silent member they end when it is known to be
+# deletes on the silent member end when it becomes suspect
 blocks delete 2000 40 1
 [ "$errors" -gt 0 ] && [ "$deleted" -gt 0 ] || fail "$deleted deletes, $errors errors"
 wait_for 10 member_is flaky suspect
-# the silent member's blocks are put to the other one, until it has too many stale ones: that stops no other put
+# the silent member's blocks are put to the other one until it has too many stale records; other puts continue
 blocks put 10000 10000 4000
 [ "$full" -gt 0 ] && [ "$stored" -gt 3000 ] || fail "$stored of the silent member's blocks are stored again, $full are not"
-# what is on the other member is put and deleted as ever, and what is nowhere is absent at once
+# blocks of the other member are put and deleted as usual; a delete of an unknown key returns at once
 blocks put 3000 40 50000
 expect "puts while a member is silent" "$stored" 40
 blocks delete 3000 40 1

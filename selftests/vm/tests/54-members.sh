@@ -1,33 +1,32 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=900 takes=150 mem=3G kernels=newest,debug check=debug waits=1
-# One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or its controller,
-# under load: others get no error and go on, no more blocks are misses than it had, the log stays short; then it is well again. One
-# that goes with stale blocks, and comes back, has all its other blocks.
+# One of several NVMe/TCP targets is killed, flaps, fails every second I/O, is silent, read-only, loses its namespace or
+# its controller, under load: the other members work without errors, no more blocks miss than it had, the log stays
+# short, and it recovers. A member that leaves with stale blocks and returns has all its other blocks.
 # slow: nine ways to fail, each with the time that a host takes to notice; at depth all, the same with eight members.
 . "${0%/*}/pool.bash"
 
 fast="--reconnect-delay=1 --ctrl-loss-tmo=600 --fast_io_fail_tmo=3"
 
-# target_up N: the target mN over its devices, connected; its namespace is ${disk[N]}
+# target_up N: create the target mN over its devices and connect; sets ${disk[N]} to its namespace
 target_up() {
 	CONNECT_ARGS=$fast nvmet_tcp_up "m$1" "/dev/mapper/back$1"
 	disk[$1]=${namespaces[0]}
 }
 
-# second_mib TARGET: dm's target for every second MiB of the first member: "error", or the device again
+# second_mib TARGET: set the dm target of every second MiB of the first member: "error", or the device
 second_mib() { dm_set half /dev/flash0 "0 %s $1"; }
 
 write_protect() {
 	check nvme set-feature "${disk[0]}" -n 1 -f 0x84 --value="$1" >/dev/null
 }
 
-# state_not_up: the first member's
 state_not_up() {
 	! member_is "$name" up
 }
 
-# comes_back: the member lost its device; added anew, whatever the device is called, it has its blocks
+# comes_back COMMAND...: the member lost its device; added again, under any device name, it has its blocks
 comes_back() {
 	wait_for 30 member_is "$name" dead
 	"$@"
@@ -54,7 +53,7 @@ enable() {
 	[ "$1" = 0 ] || disk[0]=${namespaces[0]}
 }
 
-# fail_SCENARIO: it does; heal_SCENARIO: no longer
+# fail_SCENARIO: break the target; heal_SCENARIO: repair it
 fail_killed() { check nvmet_kill m0; }
 heal_killed() { check nvmet_revive m0; }
 fail_flapping() {
@@ -79,11 +78,11 @@ fail_disabled() { enable 0; }
 heal_disabled() { comes_back enable 1; }
 fail_deleted() { put "$(nvmet_controller m0)/delete_controller" 1; }
 heal_deleted() { comes_back reconnect; }
-# the driver would keep I/O until the target is back
+# with -1 the driver holds I/O until the target is back
 fail_waiting() { put "$(nvmet_controller m0)/fast_io_fail_tmo" -1; check nvmet_kill m0; }
 heal_waiting() { check nvmet_revive m0; put "$(nvmet_controller m0)/fast_io_fail_tmo" 3; }
 
-# others_go_on: a caller that comes now gets no error: what it puts is there
+# others_go_on: new callers get no error, and their puts can be read
 others_go_on() {
 	blocks put $next 20 50000
 	expect "puts" "$stored $errors" "20 0"
@@ -92,7 +91,6 @@ others_go_on() {
 	next=$((next + 20))
 }
 
-# scenario NAME
 scenario() {
 	local before=$SECONDS lines
 	echo "-- $members members, one is $1"
@@ -108,7 +106,7 @@ scenario() {
 	for _ in 1 2 3; do others_go_on; done
 	blocks get $first 400 4000
 	expect "gets and misses" $((hits + misses)) 400
-	# not more than 1.3 times its share
+	# at most 1.3 times the member's share
 	[ $((misses * members * 10)) -le $((400 * 13)) ] || fail "$misses of 400 are misses, with one of $members members"
 	"heal_$1"
 	wait_for 120 pool_is_up
@@ -122,8 +120,9 @@ scenario() {
 	expect "puts that failed" "$(counter put_errors)" 0
 }
 
-# stale_places: blocks of a member that fails are put anew, then it goes. It can't be told that what it has of them is stale, so that
-# is remembered, and no more: each other block is there when it is back, at the same place of other segments too.
+# stale_places: put a failing member's blocks again, then remove the member. Its records cannot be invalidated, so the
+# pool remembers exactly these as stale: every other block returns with the member, also those at the same place of
+# other segments.
 stale_places() {
 	local old said
 	echo "-- $members members, one goes with stale blocks"
@@ -142,7 +141,7 @@ stale_places() {
 	put $sysfs/suspect_ms 60000
 	blocks get 1000000 $((200 * members)) 50000
 	expect "gets when it is back" "$hits" $((200 * members))
-	# a hit of another tag is a bad one
+	# a hit with another tag counts as bad
 	said=$(guest_blocks $node get 1000000 $((75 * members)) 50000 77 2>/dev/null) || true
 	[[ $said == *" bad=$old" ]] || fail "stale blocks are back: $said, should be bad=$old"
 }
@@ -152,7 +151,6 @@ revive_and_reconnect() {
 	reconnect
 }
 
-# all_scenarios MEMBERS
 all_scenarios() {
 	local i
 	members=$1 next=1 disk=()
@@ -160,7 +158,7 @@ all_scenarios() {
 		[ $i = 0 ] || dm_create "back$i" "/dev/flash$i" "0 %s linear /dev/flash$i 0"
 		target_up "$i"
 	done
-	# which it keeps, whatever its device is called later
+	# the name stays, whatever the device is called later
 	name=${disk[0]#/dev/}
 	pool_format "${disk[@]}"
 	stale_places
@@ -177,7 +175,7 @@ all_scenarios() {
 kv_load
 flash 8 500
 modprobe -q dm_mod || true
-# the first target's device: every second MiB of it is another one's
+# the first target's device: every second MiB is on another device
 nullb_create other 500
 dm_create half /dev/flash0 "0 %s linear /dev/flash0 0"
 dm_create back0 /dev/flash0 "0 $(($(blockdev --getsz /dev/flash0) * 2)) striped 2 2048 /dev/other 0 /dev/mapper/half 0"

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=60 kernels=newest,6.12 check=newest waits=1
-# kvblkd and NVMe-oF. Two discovery controllers tell of two paths to one subsystem; a path may become inaccessible, or go, and no block is
-# missed; it is connected again when it is back. A subsystem that is new in the log is connected to, and its member brings its blocks.
-# DH-HMAC-CHAP: a secret that others may read, a wrong one and a target that doesn't know its own are refused. TLS: with the key of a file.
+# kvblkd and NVMe-oF. Two discovery controllers report two paths to one subsystem: if a path becomes inaccessible or is
+# lost, no block misses, and kvblkd reconnects it. A new subsystem in the log is connected, and its member brings its
+# blocks. DH-HMAC-CHAP: a secret readable by others, a wrong one, and a target that does not know its own are rejected.
+# TLS: with a key from a file.
 # slow: the driver gives a path up, and wrong secrets are tried again with seconds between.
 . "${0%/*}/daemon.bash"
 
@@ -11,7 +12,6 @@ both=nqn.2026-11.org.kvblk:both newer=nqn.2026-11.org.kvblk:newer secret=nqn.202
 nvmet=$configfs/nvmet
 host=nqn.2026-11.org.kvblk:host
 
-# config [MORE]: the file
 config() {
 	cat >"$conf" <<-END
 		host_nqn = "$host";
@@ -29,7 +29,7 @@ all_up() {
 	[ "$(member_states 2>/dev/null | grep -c ' up$')" = "$1" ]
 }
 
-# paths NAME COUNT: that are live
+# paths NAME COUNT: the subsystem has COUNT live paths
 paths() {
 	local c nr=0
 	for c in $(nvmet_controller "$1"); do
@@ -38,7 +38,7 @@ paths() {
 	[ $nr = "$2" ]
 }
 
-# port_link PORT NAME, port_unlink PORT NAME: the target's, as numbered by configfs
+# port_link PORT NAME, port_unlink PORT NAME: export a subsystem on a port of configfs, or not
 port_link() {
 	check ln -s "$nvmet/subsystems/$2" "$nvmet/ports/$1/subsystems/$2"
 }
@@ -51,7 +51,7 @@ ana() {
 	put "$nvmet/ports/$1/ana_groups/1/ana_state" "$2"
 }
 
-# all_blocks FIRST: 100 blocks from there on are hits
+# all_blocks FIRST: the 100 blocks from there on are hits
 all_blocks() {
 	blocks get "$1" 100 50000
 	expect "gets" "$hits" 100
@@ -72,7 +72,7 @@ for name in $both $newer; do
 done
 port_unlink "${number[1]}" $newer
 port_link "${number[1]}" $both
-# the states of paths that follow are those of one subsystem
+# a separate ANA group for the other subsystem, so that path states apply to one
 for n in "${number[@]}"; do
 	check mkdir "$nvmet/ports/$n/ana_groups/2"
 	defer "rmdir $nvmet/ports/$n/ana_groups/2; put $nvmet/ports/$n/ana_groups/1/ana_state optimized"
@@ -81,7 +81,7 @@ done
 put "$nvmet/subsystems/$newer/namespaces/1/ana_grpid" 2
 config
 daemon_start
-# the discovery controllers
+# disconnect the discovery controllers, too
 defer 'nvme disconnect-all'
 defer pool_destroy
 
@@ -115,7 +115,6 @@ wait_for 30 paths $both 1
 all_blocks 1
 blocks put 2000 100 50000
 expect "puts" "$stored" 100
-# the driver gives it up
 one_left() {
 	[ "$(nvmet_controller $both | wc -l)" = 1 ]
 }
@@ -144,7 +143,7 @@ put "$nvmet/hosts/$host/dhchap_key" "$(cat "$tmp/right.key")"
 put "$nvmet/hosts/$host/dhchap_ctrl_key" "$(cat "$tmp/target.key")"
 where="connect to $secret, tcp 127.0.0.1 port $target_port"
 
-# try_with NQN SETTINGS: the daemon has its configuration anew
+# try_with NQN SETTINGS: give the daemon a new configuration
 try_with() {
 	cat "$tmp/log" >>"$tmp/logs"
 	: >"$tmp/log"
@@ -152,7 +151,7 @@ try_with() {
 	kill -HUP $daemon
 }
 
-# with HOST-KEY TARGET-KEY: tries so
+# with HOST-KEY TARGET-KEY: try these keys
 with() {
 	try_with $secret "dhchap_secret_file = \"$tmp/$1.key\"; dhchap_ctrl_secret_file = \"$tmp/$2.key\";"
 }
@@ -197,6 +196,6 @@ wait_for 30 logged "$where: failed: $tmp/nonsense.key: it does not hold a key of
 try_with $sealed "tls = true; tls_key_file = \"$tmp/tls.key\";"
 wait_for 60 paths $sealed 1
 wait_for 10 logged "$where: done"
-# but for what a key looks like
+# the prefix alone may appear in messages, but no key
 refuse grep -q NVMeTLSkey-1:0 "$tmp/log" "$tmp/logs"
 check grep -q . "$(nvmet_controller $sealed)/tls_key"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=30 kernels=newest,6.12,debug,debug-smp check=debug
-# NVMe's key-value commands on a node of their own: each opcode, status and bad field by each way of the nvme driver, and by nvme-cli.
+# NVMe key-value commands on a node of their own: each opcode, status and bad field through each path of the nvme
+# driver, and by nvme-cli.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -15,7 +16,7 @@ expect "blocks left over" "$(kvblk pool show $pool -o json | sed -n 's/.*"index_
 check guest_nvme_kv "$nvme_node" $node list_meets_reclaim
 
 echo "-- nvme-cli"
-# kv OPCODE ARGUMENT...: a command about the key "abcd", as nvme-cli sends it
+# kv OPCODE ARGUMENT...: send a command for the key "abcd", as nvme-cli does
 kv() {
 	nvme io-passthru "$nvme_node" --namespace-id=1 --opcode="$1" --cdw2=0x64636261 --cdw11="${cdw11:-4}" "${@:2}"
 }
@@ -47,7 +48,7 @@ modprobe -q dm_delay || true
 sectors=$(blockdev --getsz /dev/flash1)
 dm_create slow /dev/flash1 "0 %s linear /dev/flash1 0"
 
-# late_from SECTOR [END]: what lies between them is not answered in this test's time; the rest is, and what has waited
+# late_from SECTOR [END]: delay I/O between these sectors beyond the test's time; complete the rest, and what was held
 late_from() {
 	local table="" end=${2-$sectors}
 	[ "$1" = 0 ] || table="0 $1 linear /dev/flash1 0"
@@ -57,7 +58,7 @@ late_from() {
 }
 
 pool_format /dev/mapper/slow
-# or the pool's end would wait
+# or else the cleanup waits for the device
 defer 'late_from "$sectors"'
 put $sysfs/suspect_ms 3600000
 check guest_nvme_kv "$nvme_node" $node store
@@ -78,7 +79,7 @@ no_failures
 
 echo "-- a member whose blocks are still looked for"
 check pool_destroy
-# behind its superblocks and its table, and before the end, where an import looks for what others have there
+# sectors after the superblocks and the table, and before the end, where an import looks for foreign signatures
 late_from 16384 $((sectors - 8192))
 defer pool_destroy
 defer 'late_from "$sectors"'

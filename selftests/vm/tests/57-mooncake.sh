@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=59 mem=3G kernels=newest,6.12 check=debug share=pypi:mooncake-transfer-engine-non-cuda==0.3.13.post1
 # slow: 150 objects are stored no faster than Mooncake offloads them, and loaded four times.
-# Mooncake's wheel as it is offloads to a pool through NVMe's key-value commands, and loads what its memory no longer has.
+# Mooncake's unmodified wheel offloads to a pool through NVMe key-value commands, and loads what its memory no longer has.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -10,13 +10,13 @@ flash 1 400
 pool_format /dev/flash0
 export PYTHONPATH=/share HOME="$tmp"
 cd "$tmp"
-# it wants to be on a network
+# Mooncake requires a network
 check ip link add lan0 type dummy
 defer "ip link del lan0"
 check ip addr add 192.0.2.1/24 dev lan0
 check ip link set lan0 up
 
-# mooncake TRANSPORT EVENT...: 150 MiB through a segment of 64
+# mooncake TRANSPORT EVENT...: store and load 150 MiB through a segment of 64 MiB
 mooncake() {
 	local transport=$1 rc=0
 	/share/mooncake/mooncake_master -rpc_port 50551 -enable_http_metadata_server=true -http_metadata_server_host 127.0.0.1 \
@@ -39,7 +39,7 @@ listens_or_died() {
 	(: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# what happens to the pool between the loads; a list of bad blocks takes 128 MiB
+# events: change the pool between the loads; a list of bad blocks covers 128 MiB
 events() {
 	local event
 	trap 'echo "${why-}"' EXIT
@@ -49,7 +49,7 @@ events() {
 		fail) put "$configfs/nullb/flash0/badblocks" "+0-$((128 * 2048 - 1))" ;;
 		heal) put "$configfs/nullb/flash0/badblocks" "-0-$((128 * 2048 - 1))" && wait_for 60 pool_is_up ;;
 		evict)
-			# no object of 1 MiB is one value of its backend's
+			# an object of 1 MiB is more than one value of its backend
 			more_than 150 puts
 			blocks put 1000 300 1048576
 			blocks put 2000 300 1048576

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=90 leaks=1 kernels=newest,6.12,debug,debug-smp check=debug
-# Memory of the host's that holds blocks: what is put there is done, what is needed goes to a member when it is wanted for others, the
-# rest is dropped; deleted and expired ones do not come back, leased ones stay; memory pressure takes it away; every byte is right.
+# DRAM that holds blocks: a put is complete in DRAM, wanted blocks are demoted to a member when space is needed, others
+# are dropped. Deleted and expired blocks do not come back, leased blocks stay, memory pressure frees DRAM, every byte
+# is right.
 # slow: memory is filled and emptied in each mode, and with members that do not answer.
 . "${0%/*}/pool.bash"
 
@@ -11,19 +12,18 @@ flash 4 74
 pool_format /dev/flash0 /dev/flash1
 MiB=$((1 << 20))
 
-# dram BYTES [MODE]
 dram() {
 	put $sysfs/dram_bytes "$1"
 	[ $# = 1 ] || put $sysfs/dram_mode "$2"
 }
 
-# dram_end: what is there leaves
+# dram_end: wait until DRAM is empty
 dram_end() {
 	dram 0
 	wait_for 20 dram_is 0
 }
 
-# a put is done without the members, and so is a get
+# puts and gets complete without the members
 dram $((24 * MiB)) evict
 written=$(counter write_bytes)
 blocks put 1 20 $MiB
@@ -37,7 +37,7 @@ expect "counted" "$(counter dram_puts) $(counter dram_gets)" "20 20"
 expect "dram_used" "$(cat $sysfs/dram_used)" $((20 * MiB))
 grep -q '"dram_bytes": '$((20 * MiB)) <<<"$(kvblk stat $pool -o json)" || fail "the gauge dram_bytes is not 20 MiB"
 
-# the coldest ones go to the members, which decline nothing yet; all can be got
+# the coldest blocks are demoted; nothing is declined yet, so all can be read
 blocks put 101 40 $MiB
 wait_for 20 dram_is $((24 * MiB))
 blocks get 1 20 $MiB
@@ -47,7 +47,7 @@ expect "gets of the others" "$hits" 40
 more_than 10 dram_writes
 expect "dropped" "$(counter dram_drops)" 0
 
-# less memory, and none: the rest goes, too
+# with less DRAM, and with none, the rest is demoted, too
 dram_end
 blocks get 1 20 $MiB
 expect "gets when all is on the members" "$hits $memory" "20 0"
@@ -55,7 +55,8 @@ blocks delete 1 20 $MiB
 blocks delete 101 40 $MiB
 expect "deleted on the members" "$deleted" 40
 
-# only what was asked for: by gets, by lookups, by puts of the same; or before, as the put says, for all of its chain
+# demote only requested blocks: by gets, by lookups, by puts of the same key, or by the hint of a put, which applies to
+# its chain
 dram $((64 * MiB)) touched
 blocks put 201 40 $MiB
 KV_MISSED=1 blocks put 241 1 $MiB
@@ -72,7 +73,7 @@ expect "dropped" $(($(counter dram_drops) - drops)) 28
 blocks get 241 20 $MiB
 expect "gets of what was asked for before" "$hits $misses" "9 11"
 
-# a delete of what is in memory is final, and so is a time to live
+# deletes and expiries in DRAM are final
 dram $((64 * MiB)) evict
 blocks put 301 10 $MiB
 blocks delete 301 5 $MiB
@@ -83,7 +84,7 @@ expect "memory after deletes" "$(cat $sysfs/dram_used)" $((5 * MiB))
 blocks put 301 5 $MiB 7
 expect "puts after deletes" "$memory" 5
 
-# durable ones are on a member, and what was in memory only counts as absent
+# durable blocks are on a member; a durable put of a block in DRAM counts as "exists"
 KV_DURABLE=1 blocks put 401 5 $MiB
 expect "durable puts" "$stored $memory" "5 0"
 blocks get 401 5 $MiB
@@ -93,11 +94,11 @@ expect "blocks in memory before" "$memory" 20
 KV_DURABLE=1 blocks put 301 32 $MiB 7
 expect "durable puts of what is in memory, of what is nowhere" "$exists $stored" "30 2"
 blocks put 351 3 $MiB
-# what a crash leaves
+# the state that a crash would leave
 crash_image /dev/flash0 /dev/flash2
 crash_image /dev/flash1 /dev/flash3
 
-# through: on a member, and in memory
+# mode through: on a member and in DRAM
 dram $((64 * MiB)) through
 written=$(counter write_bytes)
 blocks put 501 10 $MiB
@@ -110,12 +111,12 @@ expect "gets of copies" "$hits $memory" "10 10"
 blocks delete 501 10 $MiB
 blocks get 501 10 $MiB
 expect "copies of deleted blocks" "$misses" 10
-# copies go without their blocks
+# copies in DRAM are dropped without writes
 dram_end
 blocks get 401 5 $MiB
 expect "gets when the copies have gone" "$hits $memory" "5 0"
 
-# prefetches bring blocks in, and a second get does
+# prefetches load blocks into DRAM, and so does a second get
 dram $((16 * MiB)) evict
 blocks prefetch 401 7 $MiB
 expect "prefetched, absent" "$hits $misses" "5 2"
@@ -143,7 +144,7 @@ wait_for 20 dram_is $((2 * MiB))
 blocks prefetch 301 5 $MiB
 [ "$full" -ge 3 ] || fail "of 5 prefetches into 2 MiB only $full found no room"
 
-# a pool that is destroyed keeps what is needed
+# destroying a pool writes the wanted blocks
 dram $((64 * MiB)) evict
 blocks put 601 8 $MiB
 blocks get 601 8 $MiB
@@ -154,7 +155,7 @@ expect "blocks after a restart" "$hits" 8
 blocks get 401 5 $MiB
 expect "durable blocks after a restart" "$hits" 5
 
-# and so does a crash keep what was told durable
+# a crash keeps the blocks reported as durable
 check pool_destroy
 kvblk pool import $pool /dev/flash2 /dev/flash3 --force
 defer pool_destroy
@@ -167,11 +168,10 @@ expect "blocks that were made durable, after a crash" "$hits" 32
 blocks get 351 3 $MiB
 expect "blocks that were in memory only, after a crash" "$misses" 3
 
-# leases hold in memory, too
 dram $((16 * MiB)) evict
 check env KV_DRAM=1 guest_lookup_lease $node
 
-# copies go with their member: what comes to the same place of a new one is not taken for them
+# copies leave with their member: a new member's blocks at the same place are not taken for them
 dram $((64 * MiB)) evict
 for member in flash2 flash3; do
 	check kvblk member remove --yes $pool $member
@@ -198,7 +198,7 @@ dram_end
 blocks get 901 4 4096 2
 expect "gets after that" "$hits" 4
 
-# memory pressure drops what is cold, and the pool goes on
+# memory pressure drops cold blocks, and the pool continues
 dram $((128 * MiB)) evict
 blocks put 701 100 $MiB
 for i in 1 2 3; do
@@ -210,7 +210,7 @@ blocks put 801 20 $MiB
 blocks get 801 20 $MiB
 expect "gets after memory pressure" "$hits" 20
 
-# all operations at once, leases too, while memory comes and goes
+# all operations and leases at once, while dram_bytes changes
 from_memory=$(counter dram_gets)
 for KV_ENGINE in ioctl uring; do
 	export KV_ENGINE
@@ -241,7 +241,7 @@ expect "gets from memory" "$memory" 12
 check dmsetup suspend --noflush --nolockfs silent
 defer '[ ! -b /dev/mapper/silent ] || dmsetup resume silent'
 put $sysfs/suspect_ms 1500
-# they leave memory, to both by turns
+# blocks are demoted to both members in turn
 put $sysfs/dram_bytes $((2 * MiB))
 wait_for 20 member_is silent suspect
 [ "$(cat $sysfs/dram_used)" -ge $MiB ] || fail "nothing is on its way to a silent member"
@@ -260,7 +260,7 @@ wait_for 20 member_is silent up
 dram_end
 blocks get 1 12 $MiB
 expect "gets of what was on its way there" "$hits $memory" "12 0"
-# what was to be durable stays in memory when it can't be written, and goes with its pool
+# a block to be made durable stays in DRAM if it cannot be written, and is lost with its pool
 dram $((24 * MiB)) touched
 blocks put 201 8 $MiB
 check dmsetup suspend --noflush --nolockfs silent
@@ -273,7 +273,7 @@ wait $durable || true
 pool_destroy &
 sleep 2
 dm_flakey_set silent /dev/flash1 0 1 error_writes
-# its superblock can't be written, either, which is a warning
+# writing the superblock fails, too, which is a warning
 rc=0
 wait $! || rc=$?
 expect "exit code of the pool's destroy" $rc 4
@@ -284,7 +284,7 @@ for i in 0 1; do
 	dm_flakey bad$i /dev/flash$i
 done
 pool_format /dev/mapper/bad0 /dev/mapper/bad1
-# so that each has failed once, and waits for another member, when both have failed for good
+# let each member fail a write before both count as failing: the block then waits for the other member
 put $sysfs/failing_permille 0
 put $sysfs/failing_run 40
 dram $((64 * MiB)) touched

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=40 kernels=newest,6.12,debug check=newest,debug
-# The Python package's tests and docstrings, on a real pool.
+# The Python package's tests and doctests, on a real pool.
 . "${0%/*}/pool.bash"
 
 kv_load

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=30 mem=640M append=numa=fake=2 kernels=newest,6.12 check=newest
-# Blocks in memory on a host of two nodes that is short of it: they count as reclaimable on each, programs get it back without a kill, no
-# cgroup pays for them, and each byte that is got meanwhile is right.
+# Blocks in DRAM on a host of two nodes with little memory: they count as reclaimable on each node, programs get the
+# memory without an OOM kill, no cgroup is charged, and every byte of a get is right.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -11,17 +11,16 @@ pool_format /dev/flash0
 put $sysfs/dram_bytes $((1 << 30))
 MiB=$((1 << 20))
 
-# kib FIELD: of /proc/meminfo
 kib() {
 	awk -v field="$1:" '$1 == field { print $2 }' /proc/meminfo
 }
 
-# hog MIB: a program that wants so much, and gives it back
+# hog MIB: run a program that uses this much memory and ends
 hog() {
 	check python3 -c 'import sys; x = bytearray(b"\1") * (int(sys.argv[1]) << 20)' "$1"
 }
 
-# on_node N COMMAND...: with memory of that node only: MPOL_BIND
+# on_node N COMMAND...: run a command with memory of that node only (MPOL_BIND)
 on_node() {
 	python3 -c 'import ctypes, os, sys
 node = ctypes.c_ulong(1 << int(sys.argv[1]))
@@ -30,12 +29,12 @@ if ctypes.CDLL(None).syscall(238, 2, ctypes.byref(node), ctypes.c_ulong(64)):
 os.execvp(sys.argv[2], sys.argv[2:])' "$@"
 }
 
-# nodes: MiB of reclaimable memory of each
+# nodes: print MiB of reclaimable memory of each node
 nodes() {
 	awk '$3 == "KReclaimable:" { print int($4 / 1024) }' /sys/devices/system/node/node[01]/meminfo
 }
 
-# node_has N MIB: no more of it; a question, for wait_for
+# node_has N MIB: node N has at most MIB reclaimable MiB; for wait_for
 node_has() {
 	mapfile -t now < <(nodes)
 	[ "${now[$1]}" -le "$2" ]
@@ -46,7 +45,7 @@ available=$(kib MemAvailable)
 mapfile -t before < <(nodes)
 expect "nodes" "${#before[@]}" 2
 
-# fill_nodes FIRST COUNT: so many blocks on each
+# fill_nodes FIRST COUNT: put COUNT blocks on each node
 fill_nodes() {
 	for nid in 0 1; do
 		check on_node $nid guest_blocks $node put $(($1 + $2 * nid)) "$2" $MiB >"$tmp/on_node"
@@ -61,13 +60,13 @@ fill_nodes 1 75
 [ $(($(kib KReclaimable) - reclaimable)) -gt $((130 << 10)) ] || fail "150 MiB of blocks are no reclaimable memory: $(kib KReclaimable) KiB, was $reclaimable"
 [ $((available - $(kib MemAvailable))) -lt $((100 << 10)) ] || fail "150 MiB of blocks count as used: $(kib MemAvailable) KiB available, was $available"
 
-# more than is free: some of it comes from the pool
+# more than is free: the pool must give up some
 hog $((($(kib MemFree) >> 10) + 100))
 more_than 10 dram_squeezed
 blocks get 1 150 $MiB
 [ "$misses" -gt 10 ] || fail "only $misses of 150 blocks have gone"
 
-# what is too much goes from both
+# a smaller limit is enforced on both nodes
 put $sysfs/dram_bytes 0
 wait_for 30 dram_is 0
 put $sysfs/dram_bytes $((1 << 30))
@@ -78,7 +77,7 @@ for nid in 0 1; do
 done
 put $sysfs/dram_bytes $((1 << 30))
 
-# a caller whose cgroup may have less than it puts
+# a caller whose cgroup may use less than it puts
 cgroup_up memory
 put "$cgroup/memory.max" $((96 * MiB))
 (cgroup_enter && exec guest_blocks $node put 1001 200 $MiB) >"$tmp/small" ||
@@ -89,7 +88,6 @@ charged=$(cat "$cgroup/memory.current")
 [ "$charged" -lt $((16 * MiB)) ] || fail "the cgroup pays for $charged bytes when its program has gone"
 expect "kills in the cgroup" "$(awk '$1 == "oom_kill" { print $2 }' "$cgroup/memory.events")" 0
 
-# all at once
 stress_start -t 3 -n -k 2000 -l 200000
 for i in 1 2 3 4 5; do
 	hog 250

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=180 takes=50 kernels=newest,6.12,debug check=debug
-# Blocks are in memory before they are asked for: by the command, and by hints at kvblkd's socket; in order, as far as they are wanted
-# and there is room; what came is got from memory, and a lease keeps it there.
+# Blocks are in DRAM before they are requested: by the command, and by hints at kvblkd's socket; in order, as far as
+# they are wanted and DRAM has space. Prefetched blocks are served from DRAM, and a lease keeps them there.
 # slow: memory is filled several times over.
 . "${0%/*}/daemon.bash"
 
@@ -12,7 +12,7 @@ prestage() {
 	python3 /kvblk/selftests/runtimes/prestage.py "$@"
 }
 
-# keys FIRST COUNT [FIRST COUNT]...: to the file keys
+# keys FIRST COUNT [FIRST COUNT]...: write keys to the file keys
 keys() {
 	: >"$tmp/keys"
 	while [ $# -gt 0 ]; do
@@ -21,7 +21,8 @@ keys() {
 	done
 }
 
-# warm CODE RESULTS [OPTION]...: kvblk prefetch of the file keys: its exit code, and the first letter of each key's result
+# warm CODE RESULTS [OPTION]...: run kvblk prefetch on the file keys; check its exit code and the first letter of each
+# key's result
 warm() {
 	local rc=0
 	kvblk prefetch $pool --hex --keys "$tmp/keys" -H -p "${@:3}" >"$tmp/said" || rc=$?
@@ -30,7 +31,7 @@ warm() {
 	expect "results" "$(cut -c1 "$tmp/said" | tr -d '\n')" "$2"
 }
 
-# order FIRST COUNT [FIELD=JSON]...: by the socket; what came of it are variables then
+# order FIRST COUNT [FIELD=JSON]...: order blocks through the socket; sets variables to the response
 order() {
 	local line
 	request='' state='' loaded=0 leading=0 leased=0 results=''
@@ -39,7 +40,7 @@ order() {
 	eval "$line"
 }
 
-# from_memory FIRST COUNT: gets of them read nothing
+# from_memory FIRST COUNT: gets of these blocks read nothing from the members
 from_memory() {
 	local reads
 	reads=$(counter read_bytes)
@@ -48,7 +49,7 @@ from_memory() {
 	[ $(($(counter read_bytes) - reads)) -lt $MiB ] || fail "gets of what was prefetched read from the members"
 }
 
-# has_room: for a block more; the pool keeps a sixteenth free, but no more
+# has_room: one more block fits; the pool frees a sixteenth, but no more
 has_room() {
 	[ $(($(cat $sysfs/dram_used) + MiB)) -le "$(cat $sysfs/dram_bytes)" ]
 }
@@ -76,19 +77,19 @@ check dmsetup resume held
 wait $! || fail "a block was not there"
 put $tracefs/events/kvblk/kvblk_get/enable 0
 lengths=$(grep -o 'kvblk_get: .*length=[0-9]*' $tracefs/trace | sed 's/.*=//' | tr '\n' ' ')
-# the get, and what was under way, do not wait for it
+# only the get and requests already in flight precede the higher priority
 [[ $lengths =~ ^(100000\ ){1,2}50000 ]] || fail "blocks came in this order: $lengths"
 check pool_destroy
 check dmsetup remove held
 
 echo "-- the first ones serve while the last ones are under way"
-# what is on the second member comes when that is fast again
+# blocks on the second member arrive once that is fast again
 dm_create late /dev/flash1 "0 %s linear /dev/flash1 0"
 second_is() { dm_set late /dev/flash1 "0 %s $1"; }
 modprobe -q dm_delay || true
 pool_format /dev/flash0 /dev/mapper/late
 put $sysfs/suspect_ms 3600000
-# or the pool's end would wait
+# or else the cleanup waits for the device
 defer '[ ! -b /dev/mapper/late ] || second_is "linear /dev/flash1 0"'
 blocks put 1 16 65536
 second_is "delay /dev/flash1 0 600000"
@@ -105,7 +106,7 @@ done
 put $sysfs/dram_bytes $((32 * MiB))
 keys "${soon[@]}" "${behind[@]}"
 kvblk prefetch $pool --hex --keys "$tmp/keys" -H -p >"$tmp/came" &
-# in_memory NR: a question, for wait_for
+# in_memory NR: the block is in DRAM; for wait_for
 in_memory() {
 	blocks get "$1" 1 65536
 	[ "$memory" = 1 ]
@@ -183,7 +184,6 @@ blocks get 1 40 $MiB
 blocks get 41 4 $MiB
 expect "gets of leased blocks" "$hits" 4
 prestage ask "$socket" DELETE "/l2/prefetch/$request" | grep -q released || fail "the lease is not released"
-# the puts have filled it
 put $sysfs/dram_bytes $((32 * MiB))
 order 1299 2 'mode="lookup"'
 expect "leased" "$leased" 2
@@ -198,7 +198,7 @@ put $sysfs/dram_bytes $((16 * MiB))
 blocks put 2001 4 $MiB
 from_memory 2001 4
 blocks put 2011 8 $MiB
-# what finds no room is clipped, and makes some
+# blocks that do not fit are clipped, and cause evictions
 ordered() {
 	order 1289 8
 	[[ $results =~ ^[lr]{8}$ ]]

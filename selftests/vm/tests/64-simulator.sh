@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=900 takes=150 mem=2G kernels=debug check=newest
-# What kvblk replay --simulate foretells is what a pool does: the same traffic on a pool, and simulated with as many segments and blocks
-# in batches of the same size, has the same hits and the same writes within 2 %.
+# "kvblk replay --simulate" predicts a pool: the same traffic on a pool, and simulated with the same number of segments
+# and batch size, has the same hits and writes within 2 %.
 # slow: 66,000 blocks, three times, no faster than memory makes room.
 . "${0%/*}/pool.bash"
 
 KiB=1024
-# what fits into a segment of 8 MiB: headers of 4 KiB, and a summary
+# blocks in a segment of 8 MiB, with headers of 4 KiB and a summary
 PER_SEGMENT=62
 traffic=(--synthetic=chat --requests 3000)
 
-# field NAME FILE: of a replay's JSON
+# field NAME FILE: print a field of a replay's JSON
 field() {
 	python3 -c 'import json, sys; print(json.load(open(sys.argv[2]))[sys.argv[1]])' "$1" "$2"
 }
@@ -22,12 +22,13 @@ alike() {
 	[ $((50 * ($2 > $3 ? $2 - $3 : $3 - $2))) -le "$3" ] || fail "$1: $2 on the pool, $3 simulated"
 }
 
-# compare COPIES OPTION...: the pool is made for it; more than COPIES blocks are copied, options are the simulation's
+# compare COPIES OPTION...: replay on the prepared pool and simulate with these options; more than COPIES blocks must be
+# copied
 compare() {
 	local copies=$1 segments distinct capacity written
 	shift
 	segments=$(counter segments)
-	# what comes faster than memory makes room goes to flash at once, which is not simulated
+	# paced so that DRAM always has space: blocks written to flash at once are not simulated
 	check kvblk replay --pool $pool "${traffic[@]}" --speed $((30 / KVBLK_SLOW)) --block-size 128K --buffer 4M --quiet -o json >"$tmp/pool.json"
 	check kvblk replay --simulate "${traffic[@]}" -o json >"$tmp/simulated.json"
 	distinct=$(field distinct_blocks "$tmp/simulated.json")
@@ -44,12 +45,12 @@ compare() {
 }
 
 kv_load
-# of so many segments that two more or less that are free make no difference
+# so many segments that two more or less free ones do not matter
 flash 1 1050
 
 echo "-- flash"
 pool_format /dev/flash0
-# free segments as in the simulation, which has no reserve for bursts
+# as few free segments as the simulation, which has no reserve for bursts
 put $sysfs/low_permille 1
 put $sysfs/high_permille 2
 compare 1000
@@ -62,7 +63,7 @@ put $sysfs/dram_bytes $((1734 * 128 * KiB))
 compare 1000 --dram 0.05
 
 echo "-- of which only what was offered before goes to flash"
-# what remembers offers is as large as the index
+# the memory of offers is as large as the index
 pool_format --index-slots 12288 /dev/flash0
 put $sysfs/low_permille 1
 put $sysfs/high_permille 2

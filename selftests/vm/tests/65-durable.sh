@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=200 takes=40 kernels=newest,6.12,debug check=debug
-# What was put durably is there after a crash: blocks of a pool without checksums, and copies of them; blocks that a member's volatile
-# cache may have lost are written again; and a block that is put again while its member is silent has one durable record at any time.
+# Durable puts survive a crash: blocks of a pool without checksums, and copies of blocks. Blocks that a member's
+# volatile cache may have lost are written again. A block put again while its member is silent has one durable record at
+# any time.
 . "${0%/*}/pool.bash"
 
-# crash DEVICE...: shows a new pool what a power cut would leave of them
+# crash DEVICE...: import into a new pool what a power cut would leave of the devices
 crash() {
 	local d copies=()
 	for d; do
@@ -77,7 +78,7 @@ expect "durable puts of what has been sealed since" "$stored $exists" "20 0"
 durably 1 20 10000
 expect "once more" "$stored $exists" "0 20"
 check pool_destroy
-# the doubt is on media
+# the doubt is recorded on media
 pool_format /dev/mapper/flaky
 blocks put 1 20 10000
 dm_flakey_set flaky /dev/cached 0 1 error_writes
@@ -112,7 +113,7 @@ blocks get 1 40 10000
 here=$hits
 [ "$here" -gt 0 ] && [ "$here" -lt 40 ] || fail "$here of 40 blocks are on one of two members"
 put $sysfs/dram_bytes $((24 << 20))
-# the other one can't take them: they are where they were
+# the other member cannot take them: the blocks stay where they are
 dm_flakey_set flaky0 /dev/flash0 0 1 error_writes
 blocks put 1 40 10000
 expect "puts that fail" "$errors $exists" "$((40 - here)) $here"

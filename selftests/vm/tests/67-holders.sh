@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=400 kernels=debug mem=1G disks=1
-# A caller that holds memory, by rings that it does not reap, by leases, by keys that never come, costs nobody else: no page stays pinned,
-# others' puts find memory, memory that is told to be reclaimable is, gets go first. And what is in memory is what was put.
+# A caller that holds memory by rings that it does not reap, by leases, or by keys that fault does not affect others: no
+# page stays pinned, their puts find space in DRAM, memory reported as reclaimable is reclaimable, and gets have
+# priority. Blocks in DRAM are intact.
 . "${0%/*}/pool.bash"
 
 MiB=$((1 << 20))
@@ -12,7 +13,7 @@ dm_flakey bad /dev/flash1
 pool_format /dev/flash0 /dev/mapper/bad
 bear_errors
 
-# hold WHAT FIRST COUNT LEN: guest_pin in the background until release, which tells how many were good
+# hold WHAT FIRST COUNT LEN: run guest_pin in the background until release, which prints how many operations succeeded
 hold() {
 	: >"$tmp/held"
 	guest_pin $node "$@" >"$tmp/held" &
@@ -25,11 +26,11 @@ release() {
 	wait $holder || fail "the holder failed: $(cat "$tmp/held")"
 }
 
-# pinned: pages of everybody
+# pinned: print the number of pinned pages in the system
 pinned() { awk '/nr_foll_pin_acquired/ { n += $2 } /nr_foll_pin_released/ { n -= $2 } END { print n }' /proc/vmstat; }
 pinned_is() { [ "$(pinned)" -le "$1" ]; }
 
-# by_ones FIRST COUNT: a bystander's puts of 1 MiB; each waits until what went before has left its room
+# by_ones FIRST COUNT: a bystander's puts of 1 MiB; each waits until a block has left DRAM
 by_ones() {
 	local i
 	for ((i = 0; i < $2; i++)); do
@@ -39,7 +40,7 @@ by_ones() {
 	done
 }
 
-# empty: all blocks leave memory, whoever holds or has leased them
+# empty: remove all blocks from DRAM, although held or leased
 empty() {
 	put $sysfs/dram_bytes 0
 	wait_for 20 dram_is 0
@@ -117,10 +118,10 @@ expect "gets of what was in memory" "$hits" 20
 check pool_destroy
 
 echo "-- nobody is killed for memory that is told to be reclaimable"
-# a drive that is not memory itself
+# a drive, because null_blk itself uses memory
 pool_format "$(vm_disk 0)"
 put $sysfs/dram_bytes $((1 << 30))
-# hog MIB: a program that wants so much more than is free
+# hog MIB: run a program that uses this much more than is free
 hog() {
 	check python3 -c 'import sys; x = bytearray(b"\1") * (int(sys.argv[1]) << 20)' $((($(kib MemFree) >> 10) + $1))
 }
@@ -141,7 +142,7 @@ done
 echo "-- a bit that flips in memory is a miss, or is not written"
 check insmod "$modules/selftests/modules/kvblk_flip/kvblk_flip.ko"
 defer 'rmmod kvblk_flip'
-# flip NR: in block NR, wherever it is
+# flip NR: flip a bit of block NR in DRAM
 flip() {
 	put /sys/module/kvblk_flip/parameters/word "$(guest_pin $node word "$1")"
 }
@@ -157,14 +158,14 @@ expect "failures told" "$(counter checksum_failures)" $((failures + 1))
 wait_for 10 event checksum
 blocks put 3001 1 100000
 expect "put anew" "$memory" 1
-# what was asked for is to be written
+# requested blocks are demoted: the damage must be detected before the write
 flip 3002
 put $sysfs/dram_bytes 0
 wait_for 20 dram_is 0
 expect "failures told" "$(counter checksum_failures)" $((failures + 2))
 blocks get 3001 4 100000
 expect "gets from the members" "$hits $misses" "3 1"
-# a copy that has flipped: the member's is right
+# a damaged copy in DRAM: the member's block is right
 put $sysfs/dram_bytes $((64 * MiB))
 blocks prefetch 3003 1 100000
 flip 3003
@@ -178,9 +179,9 @@ pool_format /dev/slow
 blocks put 1 400 $MiB
 blocks put 901 60 65536
 put $sysfs/dram_bytes $((450 * MiB))
-# moving: the prefetches are under way, or over; a question, for wait_for
+# moving: prefetches are in flight, or done; for wait_for
 moving() { counts_more 0 inflight || ! kill -0 $batch; }
-# beside COUNT: the slowest of 20 gets beside so many prefetches of 1 MiB, $worst
+# beside COUNT: sets $worst to the slowest of 20 gets during COUNT prefetches of 1 MiB
 beside() {
 	local i
 	worst=0
@@ -214,7 +215,7 @@ put $sysfs/put_window_bytes $((256 << 10))
 blocks put 901 1 65536
 check dmsetup suspend --noflush --nolockfs still
 defer '[ ! -b /dev/mapper/still ] || dmsetup resume still'
-# gets come, though none gets an answer
+# gets arrive, but are not answered
 comes() { KV_DEADLINE_MS=20 blocks get 901 1 65536; }
 putters=()
 for i in {1..12}; do
@@ -222,7 +223,7 @@ for i in {1..12}; do
 	guest_blocks $node put $((1000 * i)) 32 65536 >"$tmp/put$i" &
 	putters+=($!)
 done
-# gate_is_full: a question, for wait_for
+# gate_is_full: the write throttle is at its limit; for wait_for
 gate_is_full() { comes && counts_more $((2 * MiB)) waiting_bytes; }
 wait_for 20 gate_is_full
 for i in {1..10}; do

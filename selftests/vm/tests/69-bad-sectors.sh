@@ -1,18 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=400 takes=150 kernels=newest,debug check=debug
-# Metadata that can't be read, for good or once: one bad 4 KiB costs no block, two cost those they tell of, as long as they are bad. A
-# delete that can't know what is there fails, and gives it up for the next ones. kvblkd reads again what could not be read.
+# Unreadable metadata, permanent or once: one bad 4 KiB costs no block, two cost the blocks that they describe, while
+# they are bad. A delete that cannot know what is there fails, and after the loss is given up later deletes work. kvblkd
+# reads again what could not be read.
 # slow: a pool is imported twice for each unit of metadata.
 . "${0%/*}/daemon.bash"
 
 kv_load
 nullb_create bad 100
 nullb_create once 100 badblocks_once=1
-# units of 4 KiB: superblocks, the table's one page, data from 1 MiB on in segments of 8 MiB
+# units of 4 KiB: superblocks, the only page of the table, data from 1 MiB on in segments of 8 MiB
 slot0=32 slot1=33
 
-# sectors_bad DEVICE UNIT...: these can be neither read nor written; of "once" the first try alone fails
+# sectors_bad DEVICE UNIT...: make units unreadable and unwritable; on "once" only the first try fails
 sectors_bad() {
 	local unit
 	for unit in "${@:2}"; do
@@ -27,18 +28,17 @@ sectors_well() {
 	done
 }
 
-# summary SEGMENT PAGE: its unit
+# summary SEGMENT PAGE: print its unit
 summary() {
 	echo $((256 + ($1 + 1) * 2048 - 1 - $2))
 }
 
-# all_there: nothing is lost
 all_there() {
 	blocks get 1 200 70000
 	expect "gets, $1" "$hits" 200
 }
 
-# each_bad: one of the units after the other, of "bad" for good and of "once" once: the pool comes back with all its blocks
+# each_bad: make one unit after the other bad, on "bad" permanently and on "once" once; the pool returns with all its blocks
 each_bad() {
 	local unit
 	for unit in "${units[@]}"; do
@@ -50,7 +50,7 @@ each_bad() {
 		expect "deletes that are unsure" "$(cat $sysfs/unsure)" 0
 		check pool_destroy
 		sectors_well bad "$unit"
-		# what was not written while it was bad is written now
+		# writes that failed while it was bad are repeated now
 		pool_import /dev/bad /dev/once
 		all_there "unit $unit is well"
 		check pool_destroy
@@ -158,7 +158,7 @@ pool_format /dev/many
 blocks put 1 170 $MiB
 expect "puts" "$stored" 170
 check pool_destroy
-# the headers of the blocks and the summaries, from the third segment on
+# headers of blocks, and summaries, from the third segment on
 headers=()
 for segment in {2..31}; do
 	for block in {0..6}; do headers+=($((256 + segment * 2048 + block * 257))); done

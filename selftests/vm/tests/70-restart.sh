@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 check=newest,6.12,debug takes=20 leaks=1 kernels=newest,6.12,debug,debug-smp
-# A pool comes back warm: with all its blocks after a clean stop, without those deleted or expired. What a member held before it
-# was formatted again is not served. See 76-assembly for members that are missing or out of date.
+# A pool returns warm: with all its blocks after a clean stop, without those deleted or expired. Blocks from before a
+# member was formatted again are not served. See 76-assembly for members that are missing or out of date.
 . "${0%/*}/pool.bash"
 
 kv_load
@@ -126,11 +126,11 @@ wait
 
 echo "-- what is believed without checksums is durable when it is put: a target may lose its cache, and a host is not told"
 nullb_create cached 120 cache_size=64 fua=0
-# flushes: of the device; having no FUA, each write that bypasses its cache makes one
+# flushes: print the device's flushes; it has no FUA, so each write that bypasses its cache makes one
 flushes() {
 	awk '{ print $16 }' /sys/block/cached/stat
 }
-# put_each FIRST: ten blocks, one after the other, for flushes of writes at the same time are one
+# put_each FIRST: put ten blocks in sequence, because simultaneous writes share a flush
 put_each() {
 	local i
 	for ((i = 0; i < 10; i++)); do
@@ -140,7 +140,7 @@ put_each() {
 pool_format /dev/cached
 before=$(flushes)
 put_each 6000
-# segments that open and seal make some
+# segments that open and seal flush, too
 [ $(($(flushes) - before)) -lt 10 ] || fail "puts with checksums: $(($(flushes) - before)) flushes"
 put $sysfs/integrity 0
 before=$(flushes)
@@ -152,12 +152,12 @@ expect "gets" "$hits" 10
 
 if [ "$KVBLK_DEPTH" = all ] && [ -e /sys/power/pm_test ]; then
 	echo "-- a request that is under way writes nothing behind a hibernation image: the host does not freeze beside it"
-	# freezes: tasks and work queues, and goes on at once
+	# freezes: freeze tasks and work queues, and thaw at once
 	freezes() {
 		echo freeze 2>/dev/null >/sys/power/state
 	}
 	for value in pm_test=freezer sync_on_suspend=0 pm_freeze_timeout=500; do
-		# of the one in brackets, if there are several
+		# the value in brackets, if the file lists several
 		before=$(sed 's/.*\[\(.*\)\].*/\1/' "/sys/power/${value%=*}")
 		defer "put /sys/power/${value%=*} $before"
 		put "/sys/power/${value%=*}" "${value#*=}"
@@ -167,7 +167,7 @@ if [ "$KVBLK_DEPTH" = all ] && [ -e /sys/power/pm_test ]; then
 	put $delay 0
 	check freezes
 	modprobe -q dm_delay || true
-	# it reads at once, and writes 0.7 s later: more than ten times
+	# reads at once, writes after 0.7 s, and there are more than ten
 	dm_create late $flash1 "0 %s delay $flash1 0 0 $flash1 0 700"
 	code 1 'the request goes on' command kvblk member add --format --yes --segment-size 8M $pool /dev/mapper/late
 	refuse member_is late up

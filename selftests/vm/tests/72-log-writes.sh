@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=45 check=debug
-# A run of puts, deletes and puts again is recorded by dm-log-writes: one long enough for seals and reclaim, and one by way of the
-# host's memory, with durable puts. Then the device is shown to a new pool as it was after flushes, FUA writes and other writes (after
-# each flush and FUA write on the debug kernel, and on the newest one in make check-all; else after some): with all that was written
-# until then, and with half of what no flush covers lost. Never a wrong block, one whose delete was acknowledged, or one that nobody
-# put; and of the durable ones all.
+# dm-log-writes records puts, deletes and puts again: one run long enough for seals and reclaim, and one through DRAM,
+# with durable puts. A new pool then gets the device as it was after flushes, FUA writes and other writes (after each
+# flush and FUA write on the debug kernel, and on the newest one in make check-all; else after some): with all writes up
+# to there, and with half of those lost that no flush covers. Never a wrong block, one whose delete was acknowledged, or
+# one that was never put; all durable ones are there.
 # slow: some forty crashes, a pool made, read through and destroyed for each.
 . "${0%/*}/pool.bash"
 
-size=66 # eight segments, the least there can be
-# A prefix of the log has lost what no flush covers; with -x half of it is lost, at random.
+size=66 # eight segments, the minimum
+# A prefix of the log lacks the later writes; with -x also a random half of those that no flush covers.
 case $KVBLK_KERNEL/$KVBLK_DEPTH in
 debug/*) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 100000 -h 14 -x 3") ;;
 newest/all) flash=("-e 30" "-e 100000 -h 14 -x 1") memory=("-e 100000 -h 20 -x 3") ;;
@@ -25,7 +25,7 @@ begin() {
 	pool_format /dev/mapper/logged
 }
 
-# journal [OPTION]...: what is recorded
+# journal [OPTION]...: record a run
 journal() {
 	check crash_acked run "$@" -m logged $node "$tmp/journal"
 }
@@ -33,7 +33,7 @@ journal() {
 # check_boundary ENTRY ACKED KIND
 check_boundary() {
 	kvblk pool import --force $pool /dev/data >"$tmp/create" 2>&1 || {
-		# those of the format wipe what was there and write the table: it is no member yet, and from its first superblock on it always is
+		# formatting wipes the device and writes the table: a member exists only from its first superblock on
 		[ "$1" -le 64 ] && [ $imported = 0 ] && grep -q "no member of this pool" "$tmp/create" && return
 		cat "$tmp/create"
 		fail "entry $1 ($3, $2 batches acknowledged): the pool cannot be made"
@@ -48,7 +48,7 @@ check_boundary() {
 	imported=$((imported + 1))
 }
 
-# crashes [OPTIONS]...: of crash_log_replay, a run for each
+# crashes [OPTIONS]...: run crash_log_replay, once for each argument
 crashes() {
 	local run imported tried trace entry acked kind
 	check pool_destroy
@@ -80,7 +80,7 @@ more_than 0 segments_reclaimed
 more_than 0 segments_sealed
 crashes "${flash[@]}"
 
-# nothing is reclaimed: all that is durable has room
+# nothing is reclaimed: all durable blocks fit
 begin
 put $sysfs/dram_bytes $((3 << 20))
 journal -n 60 -k 300 -l 500000 -d 25

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 takes=19
-# A reader who writes to his buffer during gets loses nobody's blocks; a writer who puts records, summaries and superblocks into his
-# payload gets nothing accepted, not even after a crash that destroys the real header in front of them. Neither causes an alarm.
+# A reader that writes to its buffer during gets loses no block. A writer that puts records, summaries and superblocks
+# in its payload gets nothing accepted, even after a crash that destroys the real header before them. Neither raises an
+# alarm.
 . "${0%/*}/pool.bash"
 
 kv_load

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 takes=78 kernels=newest,6.12,debug,debug-smp check=debug
-# While one caller does its worst, no operation of another one fails: gets into memory whose pager does not answer, rings that are not
-# reaped, kills in the middle, many leases, puts that are canceled at once, ten thousand operations, many deletes on a slow member,
-# many who wait for their memory.
+# While one caller does its worst, no operation of another one fails: gets into memory that faults forever, rings that
+# are not reaped, kills in the middle, many leases, canceled puts, ten thousand operations, many deletes on a slow
+# member, many waits for memory.
 # slow: each kind of caller needs its time to be in the way.
 . "${0%/*}/pool.bash"
 
-# bystander: puts, gets and deletes until it is told to stop; the rounds so far are in $tmp/rounds, and what went wrong in $tmp/bad
+# bystander: put, get and delete until stopped; $tmp/rounds has the number of rounds, $tmp/bad the first error
 bystander() (
 	first=1000000
 	trap '[ -e "$tmp/stop" ] || echo "$(tail -n 1 "$tmp/said") ${why-}" >"$tmp/bad"' EXIT
@@ -23,7 +23,7 @@ bystander() (
 	done >"$tmp/said" 2>&1
 )
 
-# moved: it has made a round since it had made $before
+# moved: a round was completed since $before
 moved() { [ "$(cat "$tmp/rounds")" != "$before" ]; }
 
 kv_load
@@ -43,7 +43,7 @@ for worst in "guest_pager_stall $node stalled_rings" "guest_pager_stall $node st
 done
 echo "-- a cgroup with next to no budget"
 cgroup_up io
-# budget WHAT: its bytes a second
+# budget WHAT: set the cgroup's bytes per second
 budget() {
 	local i
 	for i in 0 1; do
@@ -52,7 +52,7 @@ budget() {
 }
 budget 4096
 blocks put 1 20 50000
-# what is in flight there is over only when the budget says so: that is no silence of the members
+# I/O delayed by the cgroup must not make the members suspect
 put $sysfs/suspect_ms 1000
 (cgroup_enter && exec guest_blocks $node get 1 20 50000) >"$tmp/poor" &
 before=$(cat "$tmp/rounds")
@@ -73,11 +73,11 @@ while [ ! -e "$tmp/stop_gets" ]; do
 done >/dev/null &
 getter=$!
 defer 'touch "$tmp/stop_gets"; wait $getter 2>/dev/null || true'
-# written: the bytes of the poor one's writes
+# written: print the bytes written by the cgroup
 written() {
 	awk '{ sub(/.*wbytes=/, ""); bytes += $1 } END { print bytes + 0 }' "$cgroup/io.stat"
 }
-# a new one has saved nothing; one block takes 50 s or more, and nobody waits for it
+# a new cgroup has no credit: one block takes 50 s or more, and no other caller waits for it
 check rmdir "$cgroup"
 check mkdir "$cgroup"
 budget $((1000 / KVBLK_SLOW))
@@ -93,7 +93,7 @@ grep -q 'stored=32 .* bad=0' "$tmp/poor" || fail "who was over its budget put: $
 touch "$tmp/stop_gets"
 wait $getter
 
-# it goes on to the end
+# the bystander still works
 before=$(cat "$tmp/rounds")
 wait_for 60 moved
 touch "$tmp/stop"
@@ -112,7 +112,7 @@ modprobe -q dm_delay || true
 nullb_create roomy 700
 dm_create late /dev/roomy "0 %s delay /dev/roomy 0 0 /dev/roomy 0 10"
 pool_format /dev/mapper/late
-# more than a member lists kills; at depth all so many that the index is full of them
+# more than a member can list; at depth all enough to fill the index
 storms=24 storm_blocks=1
 [ "$KVBLK_DEPTH" != all ] || storms=31 storm_blocks=2
 check env KV_STORMS=$storms KV_STORM_BLOCKS=$storm_blocks timeout $((200 * KVBLK_SLOW)) guest_pager_stall $node storm_of_deletes

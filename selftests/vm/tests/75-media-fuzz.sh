@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=3600 takes=60 check=debug
-# A pool comes back, or is refused, from members that are damaged so that no checksum shows it: each field of superblock, segment
-# table, summary and header is flipped, swapped, at a limit or of the past. 200 images, 700 changes, on the debug kernel, 40 on
-# others; in make check-all 10,000 images, 3,000 of them on the newest kernel, the others on the debug kernel. The kernel does not
-# complain, the pool goes again, no byte is wrong, and the other member keeps all its blocks. A namespace that claims more segments than
-# there can be is refused. KV_SEED=NUMBER tries one image.
+# A pool returns, or is rejected, from members damaged so that every checksum passes: each field of superblock, segment
+# table, summary and header is flipped, swapped, at a limit or outdated. 200 images, 700 changes, on the debug kernel,
+# 40 on others; in make check-all 10,000 images, 3,000 of them on the newest kernel, the others on the debug kernel. The
+# kernel does not complain, the pool works, no byte is wrong, and the other member keeps all its blocks. A namespace
+# that claims too many segments is rejected. KV_SEED=NUMBER tries one image.
 # slow: a pool made, read through and destroyed for each image.
 . "${0%/*}/pool.bash"
 
@@ -48,7 +48,7 @@ pool_import /dev/flash0 /dev/flash1
 check pool_destroy
 expect "a compat bit and its field" "$(field /dev/flash0 compat reserved | paste -sd' ')" "64 1234605616436508552"
 
-# works FIRST COUNT: the pool takes puts, and deletes are sure
+# works FIRST COUNT: the pool accepts puts, and deletes are certain
 works() {
 	blocks put "$1" "$2" 100000
 	expect "puts" "$stored $errors" "$2 0"
@@ -56,7 +56,8 @@ works() {
 	expect "deletes" "$((deleted + absent)) $errors" "10 0"
 }
 
-# lie NAME FIELD=VALUE...: flash1 says so. Whether the pool takes flash1 or not, flash0 serves, has its blocks, and comes again.
+# lie NAME FIELD=VALUE...: change fields of flash1. Whether the pool accepts flash1 or not, flash0 serves its blocks and
+# can be imported again.
 lie() {
 	echo "-- $1"
 	pool_format /dev/flash0 /dev/flash1
@@ -67,7 +68,7 @@ lie() {
 	field /dev/flash1 "${@:2}"
 	defer pool_destroy
 	if kvblk pool import $pool /dev/flash0 /dev/flash1; then
-		# flash1 may hold a block of them as a miss
+		# blocks put to flash1 may miss, so works() counts absent ones, too
 		works 1000 20
 		check pool_destroy
 	fi
@@ -97,7 +98,6 @@ lie "the last page of the table" table.seq=$limit
 lie "the smallest index" index_slots=64
 lie "the largest index" index_slots=$((1 << 36))
 
-# epoch_is NUMBER: both members say so
 epoch_is() {
 	expect "epochs" "$(field /dev/flash0 epoch) $(field /dev/flash1 epoch)" "$1 $1"
 }
@@ -114,7 +114,7 @@ pool_import /dev/flash0 /dev/flash1
 blocks get 1 40 100000
 expect "gets in the last life" "$hits" 40
 works 1000 40
-# what a removal needs is left
+# enough is left for a removal
 check kvblk member remove --yes $pool flash1
 wait_for 20 member_is flash1 gone
 works 2000 20
@@ -141,7 +141,7 @@ check pool_destroy
 echo "-- half of an epoch's sequence numbers are given: those of the next one follow, and the members know"
 check insmod "$modules/selftests/modules/kvblk_flip/kvblk_seq.ko"
 defer 'rmmod kvblk_seq'
-# seqs_come_far: unless the epoch has changed just now; a question, for wait_for
+# seqs_come_far: advance the seqs; fails while the epoch is changing; for wait_for
 seqs_come_far() {
 	echo $node 2>/dev/null >/sys/module/kvblk_seq/parameters/path
 }
@@ -152,7 +152,7 @@ for epoch in 2 3; do
 	wait_for 10 set_to epoch $epoch
 	works $((1000 * epoch + 500)) 20
 done
-# under deleted ones' keys
+# under keys of deleted blocks
 blocks put 2000 5 50000
 expect "puts" "$stored" 5
 epoch_is 3
@@ -184,7 +184,7 @@ debug/*) count=200 ;;
 esac
 [ -z "${KV_SEED-}" ] || first=$KV_SEED count=1
 echo "-- images $first to $((first + count - 1))"
-# each image is told in the kernel's log
+# or else the kernel drops the log line of each image
 limit=$(</proc/sys/kernel/printk_devkmsg)
 defer "put /proc/sys/kernel/printk_devkmsg $limit"
 put /proc/sys/kernel/printk_devkmsg on

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=500 takes=100 leaks=1
-# Pools come whole, or by the word "degraded" without those members that are missing or out of date; nothing is formatted that was not
-# to be. A member that was away while its pool was up keeps its blocks, but for those that were put or deleted meanwhile.
+# Pools are imported whole, or with "degraded" without missing or outdated members. Nothing is formatted without
+# request. A member that was away while its pool was up keeps its blocks, except for those put or deleted meanwhile.
 # slow: some thirty imports, each with its writes.
 . "${0%/*}/pool.bash"
 
@@ -16,7 +16,7 @@ hits_are() {
 	expect "gets from $1 on" "$hits" "$3"
 }
 
-# super DEVICE COPY: its superblocks, to look at or to be put back
+# super DEVICE COPY: save the superblocks; super_back: restore them
 super() {
 	check dd if="$1" of="$2" bs=64K count=2 iflag=direct status=none
 }
@@ -87,7 +87,7 @@ hits_are 1 20 0
 hits_are 21 20 20 77
 hits_are 41 60 60
 [ "$(kvblk member list $pool | awk 'NR > 1' | wc -l)" = 2 ] || fail "members: $(kvblk member list $pool)"
-# told within seconds: then a crash loses nothing, and brings nothing back
+# recorded within seconds, so that a crash then loses nothing, and brings nothing back
 sleep 3
 nullb_create copy0 120
 nullb_create copy1 120
@@ -159,7 +159,7 @@ pool_import /dev/many
 expect "slots" "$(cat $sysfs/index_slots)" "$slots"
 hits_are 1 6000 6000
 check pool_destroy
-# as a version left it that did not write the number
+# as left by a version that did not write this number
 check crash_media_fuzz field /dev/many index_slots=0
 defer pool_destroy
 code 1 "blocks do not fit into" kvblk pool import $pool --index-slots 2000 /dev/many >"$tmp/said"
@@ -198,7 +198,7 @@ hostname renamed
 pool_import /dev/copy2
 check pool_destroy
 hostname "$name"
-# as a version left it that knew names only
+# as left by a version that knew names only
 pool_import /dev/copy2
 crash_image /dev/copy2 $flash2
 check pool_destroy
@@ -222,7 +222,7 @@ scratch() {
 	blocks put 1 40 50000
 	check pool_destroy
 }
-# left_alone WHAT: nothing takes the device, or changes it
+# left_alone WHAT: no import takes or changes the device
 left_alone() {
 	local before
 	before=$(blkid -p -o export /dev/q1 | grep -E 'TYPE=' || true)
@@ -261,7 +261,7 @@ os.fsync(f)
 END
 left_alone "a partition table"
 scratch
-# as mdadm does by default, with the first 4 KiB as they were; libblkid does not know this one
+# as mdadm does by default, with the first 4 KiB unchanged; libblkid does not know this signature
 printf 'something else begins here' | dd of=/dev/q1 bs=1 seek=4096 conv=notrunc,fsync status=none
 left_alone "what begins at 4 KiB"
 echo "-- what lies at a device's end is somebody's, too; --format and wipe leave nothing"
@@ -277,7 +277,6 @@ pool_format /dev/q1
 expect "what wipefs finds" "$(wipefs -n /dev/q1 | tail -n +2)" ""
 code 1 "in use, or left in a crash, by node $(hostname)" kvblk member wipe --yes /dev/q1
 code 1 "can't be wiped" kvblk member wipe --yes --force /dev/q1
-# as it looks on another node while the pool is up here
 nullb_create q2 120
 crash_image /dev/q1 /dev/q2
 code 1 "in use, or left in a crash, by node $(hostname): nothing was done" kvblk member wipe --yes /dev/q2
@@ -334,7 +333,7 @@ here=$hits
 for round in 1 2 3; do
 	check pool_destroy
 	pool_import /dev/small
-	# time to reclaim
+	# time for reclaim, which must not start
 	sleep 2
 	hits_are 1000 2000 "$here"
 	expect "segments reclaimed" "$(counter segments_reclaimed)" 0
@@ -344,7 +343,7 @@ expect "puts after that" "$stored" 100
 check pool_destroy
 
 echo "-- a device number is one pool's: what has a copy of a node opens that pool or none"
-# copies NAME: of the pool's nodes
+# copies NAME: make copies of the pool's nodes
 copies() {
 	local kind node
 	for kind in default nvme-kv; do

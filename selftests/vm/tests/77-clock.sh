@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 check=newest takes=40
-# Times to live and a host's clock that jumps: nothing that has expired comes back, and what is put expires when it should.
+# Times to live and a host clock that jumps: no expired block comes back, and blocks expire on time.
 . "${0%/*}/pool.bash"
 
 kv_load
 flash 1 120
 offset=0
-# jump SECONDS: the clock, back if less than 0
+# jump SECONDS: set the clock forward, or back if negative
 jump() {
 	check date -s "@$(($(date +%s) + $1))" >/dev/null
 	offset=$((offset + $1))
@@ -27,7 +27,7 @@ is_gone() {
 	! kvblk exists $pool "$1" >/dev/null
 }
 
-# is_there KEY: or its time is really over, on a slow machine
+# is_there KEY: true also if its time is over, on a slow machine
 is_there() {
 	local up
 	is_gone "$1" || return 0
@@ -75,7 +75,7 @@ is_there long || fail "a block of three hours is gone after two"
 echo "-- a crash, and a clock that is behind"
 put_ttl crash 2
 wait_for 20 is_gone crash
-# a table tells the time each 10 s
+# the table's time is written each 10 s
 sleep 11
 nullb_create copy 120
 crash_image /dev/flash0 /dev/copy

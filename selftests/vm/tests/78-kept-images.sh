@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=90 check=6.12,debug takes=15
-# Pools that earlier versions wrote (selftests/images), stopped or cut off, come back with every block and byte, without what was
-# deleted or has expired, whatever the host's clock says, and go on from there. A later version's members are refused as they are. In
-# make check: one that was cut off, and one that was stopped later.
+# Pools written by earlier versions (selftests/images), stopped or crashed, return with every block and byte, without
+# deleted or expired ones, whatever the host's clock says, and continue to work. Members of a later version are rejected
+# unchanged. In make check: one crashed image, and one stopped later.
 . "${0%/*}/pool.bash"
 images=/kvblk/selftests/images
 
-# the host's clock, moved to SECONDS since 1970; it is right again at the end
+# clock SECONDS: set the host's clock to SECONDS since 1970; restored at the end
 offset=0
 clock() {
 	local now
@@ -17,7 +17,7 @@ clock() {
 }
 defer 'date -s "@$(($(date +%s) - offset))" >/dev/null'
 
-# holds: what is there is what the list says
+# holds: the pool has exactly the blocks of the list
 holds() {
 	local said
 	said=$(guest_kept_images $node get <"$tmp/list") || fail "$image: $said"
@@ -56,7 +56,7 @@ for dir in "${dirs[@]}"; do
 	done
 	name=${members[0]#/dev/}
 
-	# a clock that is behind brings nothing back that had expired, and ends nothing
+	# with a clock that is behind, no expired block returns, and none expires
 	clock $((made - 24 * 3600))
 	pool_import "${members[@]}" >"$tmp/made"
 	cat "$tmp/made"
@@ -71,7 +71,7 @@ for dir in "${dirs[@]}"; do
 	sed -n '/ here$/{s/here$/gone/;p}' "$tmp/list" | head -n 5 >"$tmp/deleted"
 	check guest_kept_images $node delete <"$tmp/deleted"
 
-	# ten years later: the time that a pool takes for the time it was down is bounded
+	# ten years later: the downtime that a pool assumes is bounded
 	check pool_destroy
 	clock $((made + 10 * 365 * 24 * 3600))
 	pool_import "${members[@]}"
@@ -83,13 +83,13 @@ for dir in "${dirs[@]}"; do
 	expect "gets of what was put" "$hits" 20
 	no_failures
 
-	# without checksums a block is not served to those who ask for full checks
+	# with integrity=full, blocks without checksums are not served
 	put $sysfs/integrity full
 	sed -n 's/ bare$/ gone/p' "$dir/blocks" >"$tmp/list"
 	holds
 	check pool_destroy
 
-	# a feature is the module's to see, a version the command's as well
+	# the module detects a feature, the command also a version
 	said="$name was written by another version"
 	for what in feature version; do
 		for device in "${members[@]}"; do

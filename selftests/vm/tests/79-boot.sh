@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 disks=2 phases=3 append=kvblk.boot=disk1 takes=150 kernels=newest,6.12 check=newest
-# A host with systemd: installed, configured and enabled once, it has its pool back after a power cut, warm, and no hand touches it:
-# module, group of the node, a target that comes late. Its daemon is hardened, comes back when it is killed, and a broken file is
-# refused. At the next boot a target stays away, and the pool is there without it.
+# A host with systemd: installed, configured and enabled once, it has its pool back after a power cut, warm, without
+# intervention: module, group of the node, a target that is late. The daemon is hardened, is restarted if killed, and
+# rejects a broken file. At the next boot a target stays away, and the pool is up without it.
 # slow: three boots with systemd, by an emulated CPU.
 . "${0%/*}/boot.bash"
 

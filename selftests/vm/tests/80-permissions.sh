@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=60 takes=10
-# A runtime needs no root but the node's group; without it there is no way in, and nobody but root administers.
+# A runtime needs the node's group, not root. Without the group it has no access, and only root administers.
 . "${0%/*}/pool.bash"
 nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps -all --bounding-set -all)
 member=(setpriv --reuid 65534 --regid 65534 --groups 4242 --inh-caps -all --bounding-set -all)
@@ -15,7 +15,7 @@ expect "owner of the node" "$(stat -c %u:%g $node)" 0:0
 expect "mode of the directory" "$(stat -c %a /dev/kvblk)" 755
 refuse "${nobody[@]}" guest_blocks $node put 1 1 1000
 
-# what the udev rule does
+# check the udev rule, and do the same by hand
 grep -q 'GROUP="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule names no group kvblk"
 grep -q 'MODE="0660"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule does not set 0660"
 grep -q 'SUBSYSTEM=="kvblk"' /kvblk/tools/udev/60-kvblk.rules || fail "the udev rule is not for kvblk"

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=600 disks=2 phases=3 append=kvblk.boot=disk1 share=packages:--debs takes=300 kernels=newest check=debug
-# The life of a host, from bare root to the second power cut: packages, file, boot; its targets come from two discovery
-# controllers; traffic is replayed at full speed; a target is lost and comes back, the daemon is killed, a tunable is changed live, the
-# power is cut, and the pool is warm. At each step "kvblk status", /ready, Prometheus and its alerts tell the same, and a router that
-# subscribes to the KV events has what the kernel has.
+# The life of a host, from bare root to the second power cut: packages, file, boot; targets from two discovery
+# controllers; traffic replayed at full speed; a lost and restored target, a killed daemon, a tunable changed live, a
+# power cut, and a warm pool. At each step "kvblk status", /ready, Prometheus and its alerts agree, and a router that
+# subscribes to the KV events has the kernel's blocks.
 # slow: three boots with systemd, and twice Prometheus, by an emulated CPU.
 . "${0%/*}/boot.bash"
 . "${0%/*}/metrics.bash"
@@ -15,19 +15,20 @@ discovery='discovery = (
   { address = "127.0.0.1"; port = 4421; keep_alive = 60; ctrl_loss = 4; reconnect_delay = 1; fast_io_fail = 2; }
 );'
 
-# status_is HEALTH MEMBERS-UP: so says kvblk status
+# status_is HEALTH MEMBERS-UP: kvblk status reports this
 status_is() {
 	local said
 	said=$(kvblk status -o json) || true
 	[[ $said =~ ^\{[[:space:]]*\"health\":\ \"$1\" && $said =~ \"members_up\":\ $2, ]]
 }
 
-# alarmed [ALERT...]: by these alerts and no others, but for the one that looks at the misses of ten minutes
+# alarmed [ALERT...]: exactly these alerts fire; the one on misses is ignored, because it covers ten minutes
 alarmed() {
 	ask /api/v1/alerts "sorted({a['labels']['alertname'] for a in d['alerts'] if a['state'] == 'firing'} - {'KvblkUnusualMisses'}) == sorted('$*'.split())"
 }
 
-# subscribed: who subscribes now is told what the kernel tells; how many hashes is in $hashes, those with tokens in $tokens
+# subscribed: check that a new subscriber has the kernel's blocks; sets $hashes to their number, $tokens to those with
+# tokens
 subscribed() {
 	local told
 	told=$(timeout $((100 * KVBLK_SLOW)) python3 $events follow $pool tcp://127.0.0.1:5557 tcp://127.0.0.1:5558 /dev/null) ||
@@ -36,7 +37,7 @@ subscribed() {
 	eval "$(grep ^same <<<"$told")"
 }
 
-# all_tell HEALTH MEMBERS-UP READY [ALERT...]: all that an operator looks at agrees on this; metrics have no notes
+# all_tell HEALTH MEMBERS-UP READY [ALERT...]: everything that an operator looks at agrees; metrics have no "note"
 all_tell() {
 	wait_for 90 status_is "$1" "$2"
 	wait_for 30 page "$3" . /ready
@@ -75,7 +76,7 @@ if [ "$phase" = 2 ]; then
 	expect "puts" "$stored" 100
 	check python3 $events load $pool $engine 50
 	all_tell ok 2 200
-	# those of another load have none
+	# blocks of other loads have no tokens
 	[ "$tokens" -gt 300 ] || fail "$tokens of $hashes hashes have tokens"
 
 	echo "-- a target is lost under load, and comes back"
@@ -85,7 +86,7 @@ if [ "$phase" = 2 ]; then
 	stress_stop
 	all_tell degraded 1 503 KvblkMemberDead KvblkNotReady KvblkPoolDegraded
 	check nvmet_revive $nqn:right
-	# the errors of that time stay a note until the pool is imported again
+	# the errors remain a note until the pool is imported again
 	all_tell note 2 200
 	warm
 

@@ -1,15 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=400 takes=60 mem=2G kernels=newest,debug check=debug
-# A member has one name for life, whatever the kernel calls its device, and no other has it: two targets that come back under each other's
-# device names are told apart by status, list, remove, metrics and events; a missing one says where it was. No advice costs what can be
-# kept, and a member that is back has no scars. Odd names and paths are refused.
+# A member keeps its name for life, whatever its device is called, and no other member gets it. Two targets that return
+# under each other's device names are told apart by status, list, remove, metrics and events; a missing one is shown
+# with its last address. No advice costs data that can be kept, and a member that returns is as before. Odd names and
+# paths are rejected.
 # slow: three targets that come and go, and a pool that is filled, for an emulated CPU.
 . "${0%/*}/daemon.bash"
 
 nqn=nqn.2026-11.org.example:flash
 
-# connect NAME: the target's namespace is ${namespaces[0]} then
+# connect NAME: connect a target; sets ${namespaces[0]} to its namespace
 connect() {
 	local link
 	for link in "$configfs"/nvmet/ports/*/subsystems/"$1"; do
@@ -28,7 +29,7 @@ is_disconnected() {
 	[ -z "$(nvmet_namespaces "$1")" ]
 }
 
-# members COLUMN...: these of the list, of each member
+# members COLUMN...: print these columns of the list of members
 members() {
 	local columns=$*
 	kvblk member list $pool -H | cut -f "${columns// /,}" | sort
@@ -39,7 +40,7 @@ status_is() {
 	code "$1" "^$pool  *$2  *$3  " kvblk status
 }
 
-# same_names: metrics with no series twice
+# no_series_twice: no series of the metrics occurs twice
 no_series_twice() {
 	wait_for 10 page 200 '^kvblk_up 1' /metrics text/plain
 	sed '1,/^$/d' "$tmp/answer" | promtool check metrics || fail "promtool check metrics"
@@ -49,7 +50,7 @@ no_series_twice() {
 
 kv_load
 flash 3 100
-# files: a scan must not find what the targets keep
+# files, because a scan must not find the targets' backing devices
 truncate -s 100M "$tmp"/backing-{a,b,c}
 printf 'exporters: { metrics: { }; };\n' >"$conf"
 daemon_start
@@ -119,7 +120,7 @@ wait_for 20 member_is "$a" dead
 status_is 4 degraded "1 of 2"
 grep -q "$nqn-a nsid 1" "$tmp/out" || fail "status does not tell where the dead one was: $(cat "$tmp/out")"
 expect "its device" "$(members 2 10 | grep "^$a")" "$a	"
-# another one may take its place, but not its name
+# another member may take its place, but not its name
 nvmet_tcp_up $nqn-c "$tmp/backing-c"
 code 1 "the pool has a member $a, there or missing: give another name" kvblk member add --name "$a" $pool "${namespaces[0]}"
 check kvblk member add --name third --segment-size 8M $pool "${namespaces[0]}"

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=100 takes=28 leaks=1 check=newest,6.12,debug kernels=newest,6.12,debug,debug-smp
-# A module that was used and is unloaded leaves nothing: no node, class, netlink family, cache, workqueue, thread or claimed device.
-# While it is in use it stays.
+# A module that was used and is unloaded leaves nothing: no node, class, netlink family, cache, workqueue, thread or
+# claimed device. It cannot be unloaded while in use.
 . "${0%/*}/pool.bash"
 
-# state: what the module makes, and what it takes from the kernel
+# state: print objects made by the module, and modules it uses
 state() {
 	{
 		genl ctrl list | grep -i kvblk
@@ -21,7 +21,7 @@ memory() {
 	awk '/^(Slab|Percpu|VmallocUsed|MemFree|Buffers|Cached)/ { print $1, $2 }' /proc/meminfo | tr '\n' ' '
 }
 
-# devices and modules that come here must not count as a difference
+# devices and modules loaded here must not count as a difference
 flash 2 100
 kv_depends
 state >"$tmp/before"
@@ -42,16 +42,15 @@ for round in 1 2 3; do
 		wait "$holder_pid" 2>/dev/null || true
 	fi
 	[ $round = 3 ] || check kvblk pool destroy $pool
-	# what destroyed the pool may have yet to let go of the module
+	# the task that destroyed the pool may still hold the module for a moment
 	[ $round = 3 ] || wait_for 5 rmmod kvblk
-	# round 3: a pool that nobody uses does not keep the module, or is told to
+	# round 3: an unused pool does not hold the module, or can be destroyed
 	if [ -d /sys/module/kvblk ] && ! rmmod kvblk 2>"$tmp/rmmod"; then
 		check kvblk pool destroy $pool
 		wait_for 5 rmmod kvblk
 	fi
 	state >"$tmp/after"
 	[ ! -s "$tmp/after" ] || fail "left behind: $(cat "$tmp/after")"
-	# nobody claims the devices any more
 	check python3 -c 'import os; [os.close(os.open(d, os.O_RDWR | os.O_EXCL)) for d in ("/dev/flash0", "/dev/flash1")]'
 	echo "round $round: $(memory)"
 done
@@ -92,7 +91,7 @@ wait_for 5 rmmod kvblk
 
 [[ $KVBLK_DEPTH == all || $KVBLK_KERNEL == debug* ]] || exit 0
 echo "-- loads and unloads, a pool that is made and destroyed, opens and operations, all at once"
-# churn WHAT: again and again; whether it succeeds is a matter of luck, and each success is a line in $tmp/WHAT
+# churn WHAT: repeat a command, which may fail; each success adds a line to $tmp/WHAT
 churn() {
 	until [ -e "$tmp/over" ]; do
 		"$1" && echo good >>"$tmp/$1"
@@ -112,7 +111,7 @@ makes() {
 uses() {
 	guest_blocks $node put $RANDOM 30 5000 && guest_blocks $node lease 1 5 1 && guest_blocks $node get 1 1000 5000
 }
-# each of them has been good so often; a question, for wait_for
+# often: each of them has succeeded so often; for wait_for
 often() {
 	wc -l "$tmp/loads" "$tmp/makes" "$tmp/uses" | awk -v times=$times '$1 < times { exit 1 }'
 }

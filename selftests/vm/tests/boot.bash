@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# A host that boots with systemd, from the VM's drive 1 (header append=kvblk.boot=disk1), and another machine that has its flash.
-# Rule: only what the host has installed is used, as an operator would.
+# A host that boots with systemd from the VM's drive 1 (header append=kvblk.boot=disk1), and another machine with its
+# flash. The rule: only what is installed on the host is used, as by an operator.
 . "${BASH_SOURCE[0]%/*}/pool.bash"
 PATH=/usr/sbin:/usr/bin:/sbin:/bin:/build/user/selftests/.bin
 unset LD_LIBRARY_PATH
 conf=/etc/kvblk/kvblkd.conf
 nqn=nqn.2026-11.org.kvblk
-# where an engine on the host tells the tokens of its blocks
+# address of an engine on the host that publishes the tokens of its blocks
 engine=tcp://127.0.0.1:5560
-# what a failure leaves in the journal
+# print the systemd journal after a failure
 defer '[ $rc = 0 ] || journalctl -q -b -o short-monotonic -u kvblkd -u target -p info | tail -n 60'
 
-# module_install: the module that was built
 module_install() {
 	local to
 	to=/lib/modules/$(uname -r)
 	cp -r "$modules$to"/updates "$modules$to"/modules.{dep,alias,symbols}{,.bin} "$to/"
 }
 
-# host_install: as README.md says, with what was built
+# host_install: install what was built, as README.md says
 host_install() {
 	local part
 	module_install
@@ -28,21 +27,22 @@ host_install() {
 	done
 }
 
-# packages_install: all but the module's, which an emulated CPU would compile for most of an hour: vm/packages does that
+# packages_install: install all packages except the module's, which takes most of an hour to compile on an emulated CPU:
+# see vm/packages
 packages_install() {
 	module_install
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends /share/*.deb >"$tmp/install" 2>&1 ||
 		fail "apt-get install: $(tail -n 50 "$tmp/install")"
 }
 
-# other_machine NAME...: it has such targets, and has them again after each boot. It comes when kvblkd has looked for it in vain.
+# other_machine NAME...: start targets that are restarted after each boot, later than kvblkd's first attempt to connect
 other_machine() {
 	local name
 	check mkfs.ext4 -q "$(vm_disk 0)"
 	mkdir /srv/flash
 	check mount "$(vm_disk 0)" /srv/flash
 	for name; do
-		# written, so that the file system has nothing to remember of it when the power goes
+		# allocated in full, so that a power cut leaves no metadata of the file system pending
 		check dd if=/dev/zero of="/srv/flash/$name" bs=1M count=120 conv=fsync status=none
 	done
 	cat >/etc/systemd/system/target.service <<-END
@@ -59,7 +59,7 @@ other_machine() {
 	check systemctl enable --now target
 }
 
-# host_config POOL-SETTINGS TUNABLES [TARGETS]: the host's file
+# host_config POOL-SETTINGS TUNABLES [TARGETS]: write the host's file
 host_config() {
 	mkdir -p /etc/kvblk
 	cat >$conf <<-END
@@ -72,7 +72,7 @@ host_config() {
 	END
 }
 
-# first_pool: over both targets, by hand, as README.md says
+# first_pool: create the pool over both targets by hand, as README.md says
 first_pool() {
 	local name port=4420 members=()
 	check modprobe -a kvblk nvme-tcp
@@ -85,7 +85,7 @@ first_pool() {
 	check kvblk pool create --format --yes --segment-size 8M $pool "${members[@]}"
 }
 
-# power_cut: under load; what was installed and written to files is on the drive by then
+# power_cut: cut the power under load; installed files are synced before
 power_cut() {
 	sync
 	stress_start -e -n -t 2 -k 300 -l 10000 -p 100
@@ -95,12 +95,12 @@ power_cut() {
 	fail "no power cut came"
 }
 
-# respawned PID: kvblkd is another process now, and ready
+# respawned PID: kvblkd is another process than PID, and ready
 respawned() {
 	[ "$(daemon_pid)" != "$1" ] && systemctl -q is-active kvblkd
 }
 
-# warm: all blocks are back, and nobody complains
+# warm: all blocks are back, without errors
 warm() {
 	blocks get 1 100 50000
 	expect "gets" "$hits" 100
@@ -109,12 +109,11 @@ warm() {
 	expect "failed units" "$(systemctl list-units --failed --plain --no-legend)" ""
 }
 
-# daemon_told PATTERN: since this boot
+# daemon_told PATTERN: kvblkd has logged such a line since this boot
 daemon_told() {
 	journalctl -q -b -u kvblkd -o cat | grep -- "$1" >/dev/null
 }
 
-# daemon_pid: of its unit
 daemon_pid() {
 	systemctl show -P MainPID kvblkd
 }

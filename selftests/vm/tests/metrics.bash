@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # of lib.sh
-# What kvblkd exports, and a Prometheus that scrapes it. Read after pool.bash.
+# kvblkd's metrics, and a Prometheus that scrapes them. Source this after pool.bash.
 shipped=/kvblk/monitoring
 prometheus=http://127.0.0.1:9090
 
-# prometheus_start: scrapes each second; the shipped alerts fire after a second
+# prometheus_start: scrape each second; the shipped alerts fire after a second
 prometheus_start() {
 	sed 's/for: [0-9]*m$/for: 1s/' $shipped/kvblk-alerts.yaml >"$tmp/alerts.yaml"
 	cat >"$tmp/prometheus.yaml" <<-END
@@ -17,8 +17,8 @@ prometheus_start() {
 	defer "kill $! 2>/dev/null; wait $! 2>/dev/null || true; grep -v 'level=info' $tmp/prometheus || true"
 }
 
-# ask PATH EXPRESSION: it is true of d, which is what Prometheus answers. stat() is what "kvblk stat" tells of the pool; told() and seen()
-# are numbers of it, and of d, by name of the metric and last label.
+# ask PATH EXPRESSION: the expression is true of d, Prometheus' answer. stat() is the pool's entry of "kvblk stat";
+# told() and seen() are numbers of it, and of d, by name of the metric and last label.
 ask() {
 	python3 - "$prometheus$1" "$2" <<-'END'
 		import json, subprocess, sys, urllib.request
@@ -42,7 +42,7 @@ prometheus_is_up() {
 	ask '/api/v1/query?query=up%7Bjob=%22kvblk%22%7D' 'd["result"] and d["result"][0]["value"][1] == "1"'
 }
 
-# same: Prometheus has each counter and gauge of the pool and of its members as kvblk stat has it
+# same: Prometheus and kvblk stat agree on each counter and gauge of the pool and of its members
 same() {
 	ask '/api/v1/query?query=%7Bpool=%22t%22,__name__!~%22.*_(bucket|sum|info|state|health)%22%7D' 'all(
 		(told(s["counters"], prefix, "_total", "miss_", "misses") | told(s["gauges"], prefix, "", "segments_", "segments")).items()
@@ -50,7 +50,7 @@ same() {
 		for p in [stat()] for s, prefix in [(p, "kvblk_")] + [(m, "kvblk_member_") for m in p["members"]])'
 }
 
-# firing [ALERT...]: these alerts and no others
+# firing [ALERT...]: exactly these alerts fire
 firing() {
 	ask /api/v1/alerts "sorted({a['labels']['alertname'] for a in d['alerts'] if a['state'] == 'firing'}) == sorted('$*'.split())"
 }

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# A pool of two targets, one of which dies and comes back, over any transport.
+# A pool of two targets, one of which dies and returns, over any transport.
 . "${BASH_SOURCE[0]%/*}/pool.bash"
 
-# outage NVMET_UP
 outage() {
 	local threads=3 here gone
 	[ "$KVBLK_KERNEL" != debug-smp ] || threads=1
@@ -27,10 +26,10 @@ outage() {
 	stress_start -e -n -t "$threads" -k 300 -l 60000
 	blocks get 1 100 60000
 	expect "gets before the outage" "$hits" 100
-	# what waits for that member now waits until it is back: blocks() would not end
+	# until suspect_ms is lowered: gets would wait for the member until it is back, and blocks() would not return
 	check nvmet_kill right
 	put "$sysfs/suspect_ms" 2000
-	# by its state: on a slow machine there may have been such an event before, and a get that is then under way waits for the host
+	# by state: on a slow machine an earlier event may exist, and a get already in flight waits for the host
 	wait_for 20 member_is "${right#/dev/}" suspect
 	blocks get 1 100 60000
 	here=$hits gone=$misses

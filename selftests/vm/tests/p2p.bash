@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# Pools that memory of PCI devices is moved to and from. Not a test itself: it is not executable.
+# Pools for transfers from and to memory of PCI devices. Sourced by tests, hence not executable.
 . "${BASH_SOURCE[0]%/*}/pool.bash"
 disks=()
 
-# routes PROVIDER [MEMBER]: what the module tells of that member, or of each: "ROUTE WHY"
+# routes PROVIDER [MEMBER]: print the route "ROUTE WHY" to that member, or to each
 routes() {
 	kvblk topo -o json "$pool" | awk -F '"' -v provider="$1" -v member="${2-}" '
 		$2 == "name" { name = $4 }
@@ -22,14 +22,14 @@ route_is() {
 	route_becomes "$@" || fail "route of $1 to $2: $(routes "$1" "$2"), should be $3: $(kvblk topo --lines "$pool")"
 }
 
-# fresh_pool POLICY: on $disks
+# fresh_pool POLICY: create a new pool on $disks
 fresh_pool() {
 	check pool_destroy
 	pool_format "${disks[@]}"
 	put "$sysfs/integrity" "$1"
 }
 
-# warm MEMORY: puts go there until all routes are tried out
+# warm MEMORY: put until all routes are known
 warm() {
 	local kind bdf i
 	for kind in ${1//,/ }; do
@@ -47,7 +47,7 @@ warm() {
 	done
 }
 
-# partition DRIVE MB: its first one; what is on the drive later does not matter until the kernel looks again
+# partition DRIVE MB: create the first partition; the kernel ignores later changes of the table until it is told to read it
 partition() {
 	# type 0x83, from sector 2048 on
 	printf '\0\0\0\0\x83\0\0\0\0\x08\0\0%b' "$(printf '\\x%02x\\x%02x\\x%02x\\0' $(($2 * 2048 & 255)) $(($2 * 2048 >> 8 & 255)) $(($2 * 2048 >> 16)))" >"$tmp/entry"
@@ -58,7 +58,7 @@ partition() {
 	defer "check dd if=/dev/zero of=$1 bs=512 count=1 conv=fsync status=none && blockdev --rereadpt $1"
 }
 
-# partitions: $drives are both drives, $small the first 72 MB of each; pools on them end before they do
+# partitions: sets $drives to both drives, $small to the first 72 MB of each; destroy pools on them before the end
 partitions() {
 	local drive
 	drives=("$(vm_disk 0)" "$(vm_disk 1)")

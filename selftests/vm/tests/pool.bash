@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# Pools for the tests: made, watched and taken down. Not a test itself: it is not executable.
+# Pools for the tests: create, watch and destroy. Sourced by tests, hence not executable.
 . "${BASH_SOURCE[0]%/*}/../lib.sh"
 PATH=/build/user/selftests/.bin:$PATH
 pool=t
 node=/dev/kvblk/$pool/default
 sysfs=/sys/class/kvblk/$pool
-# what guest_blocks tells, see blocks()
+# output of guest_blocks, see blocks()
 stored=0 exists=0 declined=0 full=0 errors=0 hits=0 misses=0 deleted=0 absent=0 memory=0 bytes=0 slowest=0 took=0 bad=0 present=0 late=0
 
-# flash COUNT MB: memory-backed devices /dev/flash0, ...
+# flash COUNT MB: create memory-backed devices /dev/flash0, ...
 flash() {
 	local i
 	for ((i = 0; i < $1; i++)); do
@@ -17,14 +17,15 @@ flash() {
 	done
 }
 
-# kvblk ARGUMENT...: the command. On a busy machine a device may not answer within a request's 5 seconds; then the request goes on, and
-# that is no failure. Who asked waits for its end by state; "pool destroy", which a device may be taken away behind, is waited for here.
+# kvblk ARGUMENT...: run the command. On a busy machine a device may not respond within a request's 5 seconds; the
+# request then continues, which is no failure. Callers wait for the resulting state. "pool destroy" is waited for here,
+# because a test may remove the device next.
 kvblk() {
 	local rc=0 said=$tmp/said.$BASHPID
 	case "${1-} ${2-}" in
 	"pool create" | "pool import" | "pool destroy" | "member add" | "member remove") ;;
 	*)
-		# alone, return in a trap tells what came before the trap
+		# explicit $rc: in a trap, a bare return gives the status from before the trap
 		command kvblk "$@" || rc=$?
 		return $rc
 		;;
@@ -35,8 +36,8 @@ kvblk() {
 	[ "$2" != destroy ] || wait_for 60 pool_is_gone "$3"
 }
 
-# pool_create [OPTION...] DEVICE...: a new pool. Returns when all members serve; the pool is taken down at the end of the test. No member
-# is silent, however slow the machine.
+# pool_create [OPTION...] DEVICE...: create a pool, wait until all members are up, and destroy it at the end of the
+# test. suspect_ms is high enough for slow machines.
 pool_create() {
 	defer pool_destroy
 	check kvblk pool create "$pool" "$@"
@@ -44,7 +45,7 @@ pool_create() {
 	put "$sysfs/suspect_ms" 60000
 }
 
-# pool_import [OPTION...] [DEVICE...]: the same of a pool that comes back
+# pool_import [OPTION...] [DEVICE...]: import a pool in the same way
 pool_import() {
 	defer pool_destroy
 	check kvblk pool import "$pool" "$@"
@@ -52,18 +53,18 @@ pool_import() {
 	put "$sysfs/suspect_ms" 60000
 }
 
-# bear_errors: no number of I/O errors makes a member failing
+# bear_errors: disable the limits on I/O errors, so that no member becomes failing
 bear_errors() {
 	put "$sysfs/failing_run" 0
 	put "$sysfs/failing_permille" 0
 }
 
-# pool_format DEVICE...: a new pool of small segments
+# pool_format DEVICE...: create a pool of small segments
 pool_format() {
 	pool_create --format --yes --segment-size 8M "$@"
 }
 
-# pool_is_gone NAME: and so is the name, which it keeps until all of it is
+# pool_is_gone NAME: the pool and its name are free
 pool_is_gone() {
 	local said
 	! said=$(kvblk pool show "$1" 2>&1) && [[ $said == *'no pool'* ]]
@@ -73,7 +74,7 @@ pool_destroy() {
 	[ ! -d "$sysfs" ] || kvblk pool destroy "$pool"
 }
 
-# member_states: a line "NAME STATE" for each member
+# member_states: print a line "NAME STATE" for each member
 member_states() {
 	kvblk member list "$pool" | awk 'NR > 1 { print $2, $3 }'
 }
@@ -83,18 +84,18 @@ pool_is_up() {
 	states=$(member_states) && [ -n "$states" ] && ! grep -qvE ' (up|missing)$' <<<"$states"
 }
 
-# member_is NAME STATE; STATE gone: it is no member
+# member_is NAME STATE: STATE gone means not a member
 member_is() {
 	local states
 	states=$(member_states) && [ "$(awk -v name="$1" '$1 == name { s = $2 } END { print s ? s : "gone" }' <<<"$states")" = "$2" ]
 }
 
-# counter NAME: of the pool
+# counter NAME: print a counter of the pool
 counter() {
 	[[ $(kvblk stat "$pool" -o json) =~ \"$1\":\ ([0-9]+) ]] && echo "${BASH_REMATCH[1]}"
 }
 
-# no_failures: nothing that a healthy pool does not count
+# no_failures: counters of errors are zero
 no_failures() {
 	local name value
 	for name in checksum_failures read_errors write_errors put_errors; do
@@ -108,29 +109,29 @@ set_to() {
 	[ "$(cat "$sysfs/$1" 2>/dev/null)" = "$2" ]
 }
 
-# dram_is BYTES: no more of the pool's memory is in use
+# dram_is BYTES: the pool uses at most BYTES of DRAM
 dram_is() {
 	[ "$(cat $sysfs/dram_used)" -le "$1" ]
 }
 
-# counts_more THAN NAME: the counter, which is in $value then, is more; a question, for wait_for
+# counts_more THAN NAME: the counter is above THAN; sets $value; for wait_for
 counts_more() {
 	value=$(counter "$2")
 	[ "$value" -gt "$1" ]
 }
 
-# more_than NUMBER NAME: the counter NAME is more
+# more_than NUMBER NAME: fail unless the counter is above NUMBER
 more_than() {
 	local value
 	counts_more "$@" || fail "$2 is $value, should be more than $1"
 }
 
-# went_there: if blocks are to be in a device's memory, some were; these members reach none
+# went_there: if blocks are in device memory, some were bounced, because these members reach none
 went_there() {
 	[ -z "${KV_MEMORY-}" ] || more_than 50 device_bounced
 }
 
-# code N PATTERN COMMAND...: exit code, and what it says
+# code N PATTERN COMMAND...: check exit code and output of a command
 code() {
 	local rc=0
 	"${@:3}" >"$tmp/out" 2>&1 || rc=$?
@@ -138,7 +139,8 @@ code() {
 	grep -q -- "$2" "$tmp/out" || fail "${*:3} does not say $2: $(cat "$tmp/out")"
 }
 
-# blocks VERB FIRST COUNT LEN [TAG]: guest_blocks, which ends soon; its findings become variables: $stored, $hits, $misses, $slowest, ...
+# blocks VERB FIRST COUNT LEN [TAG]: run guest_blocks with a time limit; sets variables to its output: $stored, $hits,
+# $misses, $slowest, ...
 blocks() {
 	local verb=$1 line
 	shift
@@ -147,12 +149,11 @@ blocks() {
 	eval "$line"
 }
 
-# expect WHAT ACTUAL WANTED
 expect() {
 	[ "$2" = "$3" ] || fail "$1: $2, should be $3"
 }
 
-# page STATUS PATTERN PATH [ACCEPT]: kvblkd answers so; the answer is in $tmp/answer
+# page STATUS PATTERN PATH [ACCEPT]: kvblkd's HTTP server responds so; the answer is in $tmp/answer
 page() {
 	{ exec 7<>/dev/tcp/127.0.0.1/9733; } 2>/dev/null || return
 	printf 'GET %s HTTP/1.1\r\nHost: kvblkd\r\nConnection: close\r\nAccept: %s\r\n\r\n' "$3" "${4:-*/*}" >&7
@@ -161,7 +162,7 @@ page() {
 	grep -q "^HTTP/1.1 $1 " "$tmp/answer" && grep -qE "$2" "$tmp/answer"
 }
 
-# events_start: from now on the pool's events are in $tmp/events
+# events_start: record the pool's events in $tmp/events from now on
 events_start() {
 	local others
 	others=$(listeners)
@@ -170,7 +171,7 @@ events_start() {
 	wait_for 10 more_listeners "$others"
 }
 
-# listeners: how many there are of generic netlink's events; more_listeners THAN: one has subscribed since
+# listeners: print the number of listeners of generic netlink; more_listeners THAN: there are more
 listeners() {
 	# Eth 16 is generic netlink; a listener has a bit in Groups
 	awk '$2 == 16 && $4 != "00000000" { n++ } END { print n + 0 }' /proc/net/netlink
@@ -180,24 +181,23 @@ more_listeners() {
 	[ "$(listeners)" -gt "$1" ]
 }
 
-# event NAME: it has come
 event() {
 	grep -qw -- "$1" "$tmp/events"
 }
 
-# stress_start [OPTION...]: guest_stress in the background until stress_stop
+# stress_start [OPTION...]: run guest_stress in the background until stress_stop
 stress_start() {
 	rm -f "$tmp/stop"
 	local nice=15
-	# the commands of the test itself must not starve beside it; on the debug kernel nvme-tcp's worker, which is at nice -20 and
-	# always busy there, would starve it
+	# or else the test's own commands starve; not on the debug kernel, where nvme-tcp's worker at nice -20 is always
+	# busy and would starve the stress
 	[ "$KVBLK_KERNEL" != debug-smp ] || nice=0
 	nice -n $nice guest_stress -f "$tmp/stop" -s 1000 "$@" "$node" >"$tmp/stress" &
 	stress=$!
 	defer "kill $stress 2>/dev/null; wait $stress 2>/dev/null || true"
 }
 
-# stress_stop: all that it got must have been right
+# stress_stop: stop guest_stress, which must have found no error
 stress_stop() {
 	local rc=0
 	touch "$tmp/stop"
@@ -206,7 +206,7 @@ stress_stop() {
 	[ $rc = 0 ] || fail "guest_stress found errors (exit code $rc)"
 }
 
-# crash_image DEVICE COPY: what a power cut would leave at this moment, while the pool goes on
+# crash_image DEVICE COPY: copy the state that a power cut would leave now, while the pool is up
 crash_image() {
 	check dd if="$1" of="$2" bs=1M iflag=direct oflag=direct status=none
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 # usage: target.bash NAME...
-# The other machine of tests that boot: a unit runs this, and an NVMe/TCP target for each name is there on 127.0.0.1, the first one at
-# port 4420. They keep their blocks in files on the VM's drive 0.
-# Rule: what it sets up stays.
+# The other machine of tests that boot: a unit runs this script. It provides an NVMe/TCP target for each name on
+# 127.0.0.1, the first one at port 4420, with files on the VM's drive 0.
+# The rule: nothing is cleaned up at exit.
 . "${BASH_SOURCE[0]%/*}/../lib.sh"
 trap - EXIT ERR
 rmdir "$tmp"
