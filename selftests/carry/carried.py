@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The pool of selftests/runtimes, as a test of a runtime sees it: what it counted, and what may happen to it."""
+"""The pool of selftests/runtimes for tests of a runtime: its counters, and faults to inject."""
 
 import contextlib
 import json
 import pathlib
 import subprocess
 
-#: for KVBLK_CARRY_BEFORE_GET, too; guest.bash says what they do
+#: commands, also for KVBLK_CARRY_BEFORE_GET; see guest.bash
 EVICT = "evict"
 FAIL, HEAL = "drives_fail", "drives_heal"
 GO, COME = "drives_go", "drives_come"
 
 
 def guest(command):
-    """What a command of the shell prints in the VM; RuntimeError: it failed."""
+    """Run a shell command in the VM. Returns its output; raises RuntimeError if it fails."""
     done = subprocess.run([pathlib.Path(__file__).with_name("carry"), command], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
@@ -22,13 +22,13 @@ def guest(command):
 
 
 def counters():
-    """Those of the pool, by name."""
+    """Return the pool's counters by name."""
     return json.loads(guest("kvblk stat t -o json"))[0]["counters"]
 
 
 @contextlib.contextmanager
 def during(begin, end):
-    """Between two commands: ``with during(FAIL, HEAL): ...``"""
+    """Run one command before and one after the block: ``with during(FAIL, HEAL): ...``"""
     guest(begin)
     try:
         yield

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A pool in a VM, for programs of the host: what goes over the wire between preload.c,
- * which takes their system calls, and server.c, which makes these in the VM.
+ * Wire format between preload.c, which forwards the system calls of programs on the host, and
+ * server.c, which makes them on a pool in a VM.
  *
- * Rule: a request and its reply are alone on their connection. The connection that
- * opened a node owns the open file; when it ends, however it does, the file is closed.
+ * The rule: a connection carries one request and its reply at a time. The connection that opened
+ * a node owns the open file; when it ends for any reason, the file is closed.
  */
 #ifndef CARRY_H
 #define CARRY_H
@@ -16,13 +16,14 @@
 #include <unistd.h>
 
 /**
- * enum carry_what - what is asked for
- * @CARRY_OPEN: payload: the node's path. The answer is the session
- * @CARRY_PLAIN: payload: an ioctl's structure, which names no memory. So is the reply's
+ * enum carry_what - type of a request
+ * @CARRY_OPEN: payload: path of a node. ret: the session
+ * @CARRY_PLAIN: payload: an ioctl's structure without pointers. Reply's payload: the same
+ *     structure
  * @CARRY_SUBMIT: payload: see put_op() of preload.c
- * @CARRY_LOOKUP: payload: the structure, keys, lengths if there are any
- * @CARRY_RUN: payload: a command for bash, which has guest.bash. The answer is its exit
- *	code, the reply's payload what it printed
+ * @CARRY_LOOKUP: payload: the structure, keys, lengths if any
+ * @CARRY_RUN: payload: a command for bash, with guest.bash. ret: exit code. Reply's payload:
+ *     output
  */
 enum carry_what {
 	CARRY_OPEN	= 1,
@@ -32,18 +33,18 @@ enum carry_what {
 	CARRY_RUN	= 5,
 };
 
-/* what the VM's side sends first */
+/* first byte that the server sends */
 #define CARRY_HELLO	"k"
 
 struct carry_request {
 	uint32_t what;
 	uint32_t session;
 	uint64_t ioctl;
-	uint64_t len;		/* of the payload that follows */
+	uint64_t len;		/* payload that follows */
 };
 
 struct carry_reply {
-	int32_t ret;		/* or a negative errno */
+	int32_t ret;		/* result, or a negative errno */
 	uint32_t reserved;
 	uint64_t len;
 };

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# What carry's commands are besides pool.bash: what happens to the pool "t" of serve.guest. Not a program: it is not executable.
+# Commands for carry in addition to pool.bash: faults and changes of the pool "t" of serve.guest. Sourced, hence not
+# executable.
 . "${BASH_SOURCE[0]%/*}/../vm/tests/pool.bash"
 
 drives=(flash0 flash1 flash2 flash3)
-# the most that a list of bad blocks takes
+# the most that a list of bad blocks can cover
 drive_mb=128
 
-# drives_fail, drives_heal: each transfer of each drive ends with an error; the pool is as before when they are healed
+# drives_fail, drives_heal: make all transfers of all drives fail; repair them and wait until the pool is up
 # shellcheck disable=SC2154 # configfs is lib.sh's
 drives_fail() {
 	local drive
@@ -17,12 +18,12 @@ drives_fail() {
 drives_heal() {
 	local drive
 	for drive in "${drives[@]}"; do put "$configfs/nullb/$drive/badblocks" "-0-$((drive_mb * 2048 - 1))"; done
-	# each second the watchdog looks at what failed in the one before: a drive that is up may be found to fail yet
+	# the watchdog checks each second for errors of the previous one: a member that is up may still become failing
 	sleep 3
 	wait_for 60 pool_is_up
 }
 
-# drives_go, drives_come: the targets are away, and are back
+# drives_go, drives_come: remove the targets; restore them and wait until the pool is up
 drives_go() {
 	local n
 	for n in "${!drives[@]}"; do nvmet_kill "nqn.2026-11.org.kvblk:$n"; done
@@ -34,8 +35,8 @@ drives_come() {
 	wait_for 120 pool_is_up
 }
 
-# evict: other blocks take the place of all that has no lease, what was asked for lately too; a drive's worth at a time, for each call has
-# a limit
+# evict: replace all blocks that are not leased, even recently requested ones; one drive's worth at a time, because each
+# call has a time limit
 evict() {
 	local first i
 	first=$(cat /tmp/evicted 2>/dev/null || echo 1000000)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * Preloaded, it takes a program's system calls on /dev/kvblk/POOL/... to the VM where
- * KVBLK_CARRY=ADDRESS:PORT is carry_server. The module that answers is the real one; what the
- * program may not do is io_uring, and its registered memory is registered here only.
- * KVBLK_CARRY_BEFORE_GET=COMMAND is run there once, before the program's first get.
+ * LD_PRELOAD library that forwards a program's system calls on /dev/kvblk/POOL/... to
+ * carry_server in the VM at KVBLK_CARRY=ADDRESS:PORT. The real module handles them. Not
+ * supported: io_uring; registered memory is registered here only. KVBLK_CARRY_BEFORE_GET=COMMAND
+ * is run in the VM once, before the program's first get.
  *
- * A node's descriptor is one of /dev/null here, so that poll(2), fstat(2) and fork(2) are
- * the host's.
+ * The local descriptor of a node is one of /dev/null, so that poll(2), fstat(2) and fork(2) work
+ * on the host.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -31,17 +31,17 @@
 #define MAX_REGIONS	256
 #define MAX_IDLE	64
 
-/* protects all that follows */
+/* protects everything below */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct node {
-	int owner;		/* the connection whose end closes the node; 0: no node */
+	int owner;		/* connection whose end closes the node; 0: not a node */
 	uint32_t session;
-	struct { char *addr; uint64_t length; } regions[MAX_REGIONS]; /* length 0: none */
+	struct { char *addr; uint64_t length; } regions[MAX_REGIONS]; /* length 0: free */
 } nodes[MAX_FDS];
 static int idle[MAX_IDLE], nr_idle;
-static pid_t idle_of;		/* a child of fork() must not use its parent's */
+static pid_t idle_of;		/* process that owns the idle connections */
 
-/* QEMU's network may drop a connection that it has just accepted. */
+/* Attempts, because QEMU's network may drop a connection that it has just accepted. */
 #define TRIES	10
 
 static int connect_to(const struct sockaddr_in *address)
@@ -53,7 +53,7 @@ static int connect_to(const struct sockaddr_in *address)
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	/* QEMU takes connections that it then fails to make in the VM, and may not tell */
+	/* time out: QEMU may accept a connection and fail to make it in the VM, silently */
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	if (connect(fd, (const struct sockaddr *)address, sizeof(*address)) ||
 	    !receive_all(fd, &hello, 1)) {
@@ -92,7 +92,7 @@ static int get_idle(void)
 
 	pthread_mutex_lock(&lock);
 	if (idle_of != getpid()) {
-		/* they are the parent's; the descriptors go with exec */
+		/* after fork() the connections belong to the parent; exec() closes the descriptors */
 		nr_idle = 0;
 		idle_of = getpid();
 	}
@@ -114,7 +114,7 @@ static void put_idle(int fd)
 		close(fd);
 }
 
-/* A payload as it grows. */
+/* Growing payload of a request. */
 struct text {
 	char *bytes;
 	size_t len, room;
@@ -132,7 +132,10 @@ static void add(struct text *t, const void *bytes, size_t len)
 	t->len += len;
 }
 
-/* Sends a request; its reply's head. Negative: the VM doesn't answer. */
+/*
+ * Send a request and receive the head of its reply. Returns 0, or -EIO if the VM does not
+ * respond.
+ */
 static int ask(int fd, struct carry_request head, const struct text *payload,
 	       struct carry_reply *answer)
 {
@@ -222,7 +225,7 @@ int close(int fd)
 	return next(fd);
 }
 
-/* A piece's memory; NULL: it is not within its buffer. */
+/* Return the memory of a piece, NULL if it exceeds its buffer. */
 static char *memory_of(struct node *node, const struct kvblk_piece *piece)
 {
 	if (piece->type == KVBLK_PIECE_USER)
@@ -233,7 +236,7 @@ static char *memory_of(struct node *node, const struct kvblk_piece *piece)
 	return node->regions[piece->handle].addr + piece->addr;
 }
 
-/* The VM has a clock of its own: a deadline goes there as what is left of it. */
+/* Convert a deadline to the time left, because the VM has its own clock. */
 static uint64_t time_left(uint64_t deadline)
 {
 	struct timespec now;
@@ -246,7 +249,10 @@ static uint64_t time_left(uint64_t deadline)
 	return deadline > ns ? deadline - ns : 1;
 }
 
-/* An operation: itself, key, extension, parent, the pieces' lengths, a put's bytes. */
+/*
+ * Append an operation, its key, extension, parent, the lengths of its pieces, and the bytes of a
+ * put.
+ */
 static int put_op(struct node *node, struct text *t, const struct kvblk_op *op)
 {
 	const struct kvblk_piece *pieces = (void *)(uintptr_t)op->pieces;
@@ -367,7 +373,7 @@ static int lookup(int fd, struct node *node, struct kvblk_lookup *l)
 	free(t.bytes);
 	if (err)
 		return err;
-	/* the node is gone there */
+	/* no payload: the session has ended in the VM */
 	if (!answer.len)
 		return answer.ret;
 	if (!receive_all(fd, &got, sizeof(got)) ||
@@ -385,7 +391,7 @@ static int lookup(int fd, struct node *node, struct kvblk_lookup *l)
 
 static int plain(int fd, struct node *node, unsigned long request, void *arg)
 {
-	/* all of these begin with their size */
+	/* the structures of these ioctls begin with their size */
 	struct text t = { .bytes = arg, .len = *(uint32_t *)arg };
 	struct carry_reply answer = { 0 };
 	int err = ask(fd, (struct carry_request){ .what = CARRY_PLAIN, .session = node->session, .ioctl = request },
@@ -447,7 +453,7 @@ static int carry(struct node *node, unsigned long request, void *arg)
 		ret = plain(fd, node, request, arg);
 	else
 		ret = -ENOTTY;
-	/* after -EIO there may be half a reply in it */
+	/* close after -EIO, because part of a reply may be pending */
 	if (ret == -EIO)
 		close(fd);
 	else

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * usage: carry_server PORT
- * The VM's side of selftests/carry: makes the system calls of programs of the host on
- * this VM's pools, in a thread for each connection. Ends never.
+ * VM side of selftests/carry: makes the system calls of programs on the host, on this VM's pools,
+ * in one thread per connection. Runs forever.
  */
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -24,7 +24,7 @@
 #define MAX_SESSIONS	4096
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { int fd; unsigned int users; } sessions[MAX_SESSIONS]; /* under the lock */
+static struct { int fd; unsigned int users; } sessions[MAX_SESSIONS]; /* protected by lock */
 
 static _Noreturn void die(const char *what)
 {
@@ -61,7 +61,7 @@ static int open_session(const char *path)
 	return id;
 }
 
-/* The session's descriptor, which stays until put_session(); -1: it has ended. */
+/* Return the session's descriptor, valid until put_session(); -1 if it has ended. */
 static int get_session(uint32_t id)
 {
 	int fd = -1;
@@ -83,7 +83,7 @@ static void put_session(uint32_t id)
 	if (!--sessions[id].users)
 		fd = sessions[id].fd;
 	pthread_mutex_unlock(&lock);
-	/* which may take its time */
+	/* without the lock, because close() may take long */
 	if (fd >= 0)
 		close(fd);
 }
@@ -102,7 +102,7 @@ static int run_ioctl(int fd, uint64_t request, void *arg)
 	return ret < 0 ? -errno : ret;
 }
 
-/* So many bytes of a payload, which must have them. */
+/* Return the next @len bytes of a payload. */
 static void *take(char **at, size_t len)
 {
 	char *from = *at;
@@ -111,7 +111,7 @@ static void *take(char **at, size_t len)
 	return from;
 }
 
-/* A deadline of this clock, of what the caller has left. */
+/* Return a deadline on this clock from the time left. */
 static uint64_t deadline(uint64_t left)
 {
 	struct timespec now;
@@ -270,7 +270,10 @@ static void *serve(void *arg)
 	bool good = true;
 
 	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	/* QEMU accepts on the host before it knows that somebody is here */
+	/*
+	 * a sign of life, because QEMU accepts connections on the host even if this server does
+	 * not run
+	 */
 	good = send_all(sock, CARRY_HELLO, 1);
 	while (good && receive_all(sock, &head, sizeof(head))) {
 		char *payload = memory(head.len + 1);

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Puts and deletes whose acknowledgments outlive a crash, and the check of
- * what came back after it.
+ * Puts and deletes whose acknowledgments survive a crash, and the check of the blocks that return
+ * after it.
  *
- * The journal has a page for each batch. It is written, durably, before the
- * batch is submitted (so the check knows what may have been in flight) and
- * again with the results. After a crash, for each key:
- *  - what was deleted, with an acknowledgment, and not put again is absent;
- *  - else it is absent, or one of the blocks put since the last acknowledged
+ * The journal has one page per batch. It is written, durably, before the batch is submitted, so
+ * that the check knows which operations may have been in flight, and again with the results.
+ * After a crash, for each key:
+ *  - a block whose delete was acknowledged, and that was not put again, is not present;
+ *  - otherwise it is not present, or is one of the blocks put since the last acknowledged
  *    delete, whole;
- *  - a block whose time has run out is absent;
- *  - one whose put was to be durable, and acknowledged as stored or as there already, is
- *    there: a run with -d must have room for all its blocks.
- * How many of the acknowledged blocks must come back is the caller's choice.
+ *  - a block whose time to live is over is not present;
+ *  - a block is present if its put was durable, and acknowledged as stored or as existing:
+ *    a run with -d must have space for all its blocks.
+ * The caller chooses how many of the acknowledged blocks must be present.
  *
  * usage: crash_acked run NODE JOURNAL [-t THREADS] [-n BATCHES] [-k KEYS]
  *		[-l BYTES] [-w BYTES] [-d PERCENT] [-m DM_DEVICE]
  *	or: crash_acked check NODE JOURNAL [-t THREADS] [-a ACKED] [-p PERCENT]
- * -n 0 goes on until the power is cut, and tells its progress; -w goes on
- * after BATCHES until each thread has stored so many bytes. -d makes so many puts
- * durable, and of what is there so many gets durable puts of the same; deletes, which
- * flush, are ten times rarer then. With -m a mark
- * "ack N" goes to the dm-log-writes device after batch N; -a takes a journal as
- * it was then.
+ *
+ *  -n 0: run until the power is cut, and print the progress
+ *  -w: continue after BATCHES until each thread has stored this many bytes
+ *  -d: this percentage of puts is durable, and of existing blocks as many get a durable put
+ *      of the same; deletes, which flush, are then ten times rarer
+ *  -m: send the mark "ack-N" to the dm-log-writes device after batch N
+ *  -a: read the journal as it was at that mark
  */
 #include <linux/dm-ioctl.h>
 #include <linux/fs.h>
@@ -33,10 +34,10 @@
 #include "../guest/kv_io.h"
 
 #define MAGIC		0x6c616e72756f6aull	/* "journal" */
-#define PAGES		4096u	/* of a thread */
+#define PAGES		4096u	/* per thread */
 #define OPS		24u
 #define KEYS_MAX	4096u
-#define TAGS_MAX	64u	/* possible ones of a key */
+#define TAGS_MAX	64u	/* possible tags of a key */
 #define TTL		1u
 
 struct entry {
@@ -75,7 +76,7 @@ static size_t len_of(uint64_t nr, uint64_t tag, size_t max)
 {
 	uint64_t mixed = kv_mix(nr * 3 + tag);
 
-	/* one in 8 is long: small and large records share segments */
+	/* a long block in 8, so that small and large records share segments */
 	return 1 + (mixed >> 8) % (mixed % 8 ? (max + 7) / 8 : max);
 }
 
@@ -105,7 +106,7 @@ static void write_page(const struct page *page)
 		kv_die("can't write to the journal");
 }
 
-/* dmsetup message DM_DEVICE 0 mark "ack N", without a process */
+/* As dmsetup message DM_DEVICE 0 mark "ack-N", without a process. */
 static void mark(unsigned int nr)
 {
 	static int control = -1;
@@ -122,7 +123,7 @@ static void mark(unsigned int nr)
 	message.io.data_size = sizeof(message);
 	message.io.data_start = offsetof(typeof(message), target);
 	snprintf(message.io.name, sizeof(message.io.name), "%s", dm_name);
-	/* where target.message, which has no length of its own, begins */
+	/* message.text is where target.message, a flexible array, begins */
 	snprintf(message.text, sizeof(message.text), "mark ack-%u", nr);
 	if (ioctl(control, DM_TARGET_MSG, &message) < 0)
 		kv_die("can't mark the log of %s", dm_name);
@@ -165,7 +166,7 @@ static void *run(void *arg)
 		page->keys = keys;
 		page->max_len = (uint32_t)max_len;
 		for (unsigned int i = 0; i < nr; i++) {
-			/* each key once: a batch has no order */
+			/* no key twice, because a batch has no order */
 			unsigned int k = (first + i) % keys;
 			struct entry *e = &page->entries[i];
 			size_t len;
@@ -217,12 +218,12 @@ static void *run(void *arg)
 				stored += pieces[i].length;
 				w->counts[4] += e->durable;
 			} else if (e->op == KVBLK_OP_PUT && tags[k]) {
-				/* it is there */
+				/* the block exists */
 				w->counts[4] += res[i].res == -EEXIST;
 			} else if (e->op == KVBLK_OP_PUT) {
-				/* the key is taken by a tag that is not known
-				 * any more: a get found nothing, for it had
-				 * expired; or there is no room
+				/*
+				 * another tag, unknown here, has the key (a get missed it,
+				 * because it had expired), or the pool is full
 				 */
 				tags[k] = 0;
 			} else if (e->op == KVBLK_OP_DELETE) {
@@ -253,14 +254,12 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* ---- check ------------------------------------------------------------ */
-
 struct known {
-	uint64_t tags[TAGS_MAX];	/* may be there */
+	uint64_t tags[TAGS_MAX];	/* tags that may be present */
 	unsigned int nr_tags;
-	bool expected;			/* tags[0] alone may be, and should */
+	bool expected;			/* only tags[0] may be present, and should be */
 	bool deleted;			/* by the last acknowledged operation */
-	bool durable;			/* and it must be there */
+	bool durable;			/* must be present */
 };
 
 static int bad;
@@ -286,7 +285,7 @@ static void learn(struct known *k, const struct entry *e, bool acked)
 		if (acked && e->res == -EEXIST && e->durable)
 			k->durable |= k->expected;
 		if (acked && e->res <= 0)
-			return;	/* it was not stored */
+			return;	/* rejected */
 		if (!e->ttl) {
 			if (k->nr_tags == TAGS_MAX)
 				kv_die("too many puts of a key");
@@ -297,7 +296,7 @@ static void learn(struct known *k, const struct entry *e, bool acked)
 		k->deleted = false;
 		break;
 	case KVBLK_OP_DELETE:
-		/* -ENOENT says so too: it must stay away */
+		/* -ENOENT counts as a delete, too: the block must not return */
 		if (acked && (!e->res || e->res == -ENOENT)) {
 			k->nr_tags = 0;
 			k->deleted = !e->res;
@@ -306,7 +305,7 @@ static void learn(struct known *k, const struct entry *e, bool acked)
 		break;
 	default:
 		if (acked && e->res <= 0)
-			k->expected = false;	/* dropped before the crash */
+			k->expected = false;	/* evicted before the crash */
 	}
 }
 
@@ -333,7 +332,7 @@ static void check_thread(int fd, unsigned int thread, unsigned int *expected,
 		for (unsigned int i = 0; i < page->nr_ops; i++)
 			learn(&known[page->entries[i].key - key_nr(thread, 0)],
 			      &page->entries[i], acked);
-		/* let what has a time to live outlive it */
+		/* wait until the times to live are over */
 		while ((uint64_t)time(NULL) <= page->time + TTL + 1)
 			usleep(50000);
 	}
@@ -347,7 +346,7 @@ static void check_thread(int fd, unsigned int thread, unsigned int *expected,
 		size_t room;
 
 		*expected += k->expected;
-		/* no more room than it needs: all of it is looked at */
+		/* the smallest sufficient buffer, because all of it is checked */
 		room = kv_size(fd, key);
 		if (!room || room > max)
 			room = max < PAGE ? max : PAGE;

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shows a device as a crash at any moment could have left it: replays a log
- * of dm-log-writes up to one entry after another.
+ * Rewrite a device to the states that a crash could have left: replay a log of dm-log-writes up
+ * to one entry after another.
  *
- * For each chosen boundary it rewrites TARGET, prints "ENTRY ACKED KIND" and
- * waits for a line on stdin; after the last one it ends. ACKED is the number
- * of the last mark "ack-N" before the boundary. Boundaries are all flushes and
- * FUA writes (or HARD of them, evenly spread), and of the other writes every
- * Nth. With "-x" what no flush covers is lost by half, at random: a device may
- * complete a write and forget it.
+ * For each chosen boundary, rewrite TARGET, print "ENTRY ACKED KIND" and wait for a line on
+ * stdin. ACKED is the number in the last mark "ack-N" before the boundary. Boundaries are all
+ * flushes and FUA writes (or HARD of them, evenly spaced), and every NTH of the other writes.
+ * With "-x" a random half of the writes that no flush covers is lost, because a device may
+ * complete a write and lose it.
  *
- * dm-log-writes logs a FUA write at once and others when a flush makes them
- * durable, so a prefix of its log has lost what was not flushed, already. But
- * a write that came before a FUA write of the same place comes after it in the
- * log. The rule that mends it: between two flushes FUA writes win.
+ * dm-log-writes logs a FUA write at once and other writes when a flush makes them durable, so a
+ * prefix of its log already lacks the unflushed writes. But a write that preceded a FUA write of
+ * the same place follows it in the log. The rule for that: between two flushes FUA writes win.
  *
  * usage: crash_log_replay [-e NTH] [-h HARD] [-x SEED] [-f FIRST] LOG TARGET
  */
@@ -41,8 +39,8 @@ struct log_entry {
 
 static int log_fd, target;
 static uint64_t target_size;
-static uint8_t *stable;		/* what a flush made durable */
-static uint8_t *image;		/* what is shown */
+static uint8_t *stable;		/* state made durable by flushes */
+static uint8_t *image;		/* state to write to the target */
 
 struct write {
 	uint64_t at, length, data;
@@ -63,7 +61,7 @@ static void apply(const struct write *w, uint8_t *to)
 		kv_die("can't read the log");
 }
 
-/* What was written since the last flush; @dice: half of it, and all FUA. */
+/* Apply the writes since the last flush; with @dice a random half of them, and all FUA writes. */
 static void apply_pending(uint8_t *to, uint64_t *dice)
 {
 	for (size_t i = 0; i < nr_pending; i++) {
@@ -76,7 +74,7 @@ static void apply_pending(uint8_t *to, uint64_t *dice)
 	}
 }
 
-/* The target becomes @image: all that is not zero is written anew. */
+/* Make the target equal to @image: discard it, then write everything that is not zero. */
 static void show(void)
 {
 	static const uint8_t zeroes[65536];
@@ -112,7 +110,7 @@ static void boundary(uint64_t entry, unsigned int acked, const char *kind,
 		exit(0);
 }
 
-/* Returns where the next entry is. The data of the one at @at follows it. */
+/* Read the entry at @at, which its data follows. Returns the position of the next entry. */
 static uint64_t read_entry(uint64_t at, struct log_entry *e,
 			   const struct log_super *super)
 {
@@ -187,7 +185,7 @@ int main(int argc, char **argv)
 			.discard = e.flags & LOG_DISCARD,
 			.fua = e.flags & LOG_FUA,
 		};
-		/* what was complete before the flush is durable now */
+		/* writes completed before the flush are durable now */
 		if (e.flags & LOG_FLUSH) {
 			apply_pending(stable, NULL);
 			nr_pending = 0;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Damaged members at the door: a pool of two members is made, images of which are
- * damaged so that they pass their checksums (host/media.c), one member at a time, and
- * the pool is brought back from each of them.
+ * Import of damaged members. Make a pool of two members, damage images of them so that every
+ * checksum passes (host/media.c), one member at a time, and import the pool from each image.
  *
- * The rules: the kernel does not complain, the pool comes or is refused in a
- * sentence, and it goes. A get brings the block that was put, or is a miss; and of
- * the other member's blocks none is a miss.
+ * The rules: the kernel does not complain; the pool is imported, or rejected with a message, and
+ * can be destroyed; a get returns the block that was put, or misses; no block of the other member
+ * misses.
  *
- * The members are loop devices over files in memory, which are mapped here: so
- * an image is damaged, looked at and made good again without any I/O.
+ * The members are loop devices over files in memory, which are mapped here. So an image is
+ * damaged, compared and repaired without I/O.
  *
  * usage: crash_media_fuzz POOL DIRECTORY FIRST COUNT
  *	or: crash_media_fuzz claim|feature|version DEVICE
  *	or: crash_media_fuzz field DEVICE NAME[=VALUE]...
  *
- * FIRST and COUNT are of the images' numbers, from which all follows that is
- * random. Each run begins with images that have none: no damage, and a flood of
- * holes. "claim" has the superblocks of DEVICE say that all of it is cut into
- * the smallest segments, "feature" that a later version has one, "version" that they
- * are of the next version. "field" prints or changes fields, see media_field().
+ * FIRST and COUNT select images by number, which determines everything random. Each run begins
+ * with images without a number: no damage, and a flood of holes.
+ * claim    make the superblocks claim all of DEVICE, in segments of the smallest size
+ * feature  make the superblocks use an unknown feature
+ * version  make the superblocks ones of the next version
+ * field    print or change fields, see media_field()
  */
 #include <linux/fs.h>
 #include <linux/loop.h>
@@ -35,27 +35,27 @@
 #include "../host/media.h"
 
 #define MEMBERS		2u
-#define MEMBER_BYTES	(98ul << 20)	/* twelve segments: none is reclaimed */
+#define MEMBER_BYTES	(98ul << 20)	/* twelve segments, enough to avoid reclaim */
 #define SEGMENT_BYTES	(8u << 20)
-#define KEYS		96u		/* put before the damage, */
-#define NEW_KEYS	2u		/* and afterwards, of each image */
+#define KEYS		96u		/* keys put before the damage */
+#define NEW_KEYS	2u		/* keys put afterwards, per image */
 #define BATCH		32u
-#define ROOM		(160u << 10)	/* the longest block */
+#define ROOM		(160u << 10)	/* longest block */
 #define FAILURES_MOST	20u
-#define PATIENCE_S	120		/* after which an image is taken to hang */
+#define PATIENCE_S	120		/* an image that takes longer hangs */
 #define NOBODY		255
 
-/* How the pool was left. */
+/* State that the pool was left in. */
 enum base {
 	CRASHED,
 	STOPPED,
 	BASES,
 };
 
-/* A member as it was. */
+/* Saved state of a member. */
 struct image {
 	uint8_t *bytes;
-	size_t *pages;		/* where there are some, in their order */
+	size_t *pages;		/* offsets of pages that are not holes, ascending */
 	size_t nr_pages;
 	struct media *media;
 	uint64_t epoch;
@@ -67,33 +67,33 @@ static struct member {
 	char device[32];
 	int fd;
 	int loop;
-	uint8_t *live;		/* what the device holds */
+	uint8_t *live;		/* mapped content of the device */
 	struct image older;
 	struct image base[BASES];
 } members[MEMBERS];
 
 static struct block {
-	uint8_t owner;		/* member that has it, or had it */
+	uint8_t owner;		/* member that has, or had, the block */
 	bool deleted;
-	bool expires;		/* soon */
+	bool expires;		/* has a short time to live */
 } blocks[KEYS];
 
 static const char *pool;
 static char node[64];
 static struct kvblk_admin *admin;
-static uint8_t *buffer;		/* of a batch */
+static uint8_t *buffer;		/* for a batch */
 static int kmsg;
-static uint64_t image;		/* its number */
+static uint64_t image;		/* number of the image */
 static enum base base;
 static struct media_change change;
-static unsigned int damaged;	/* member */
+static unsigned int damaged;	/* number of the damaged member */
 static unsigned int failures;
-static bool may_fail;		/* there is a next image */
+static bool may_fail;		/* another image follows */
 static jmp_buf next_image;
-static int fd = -1;		/* the pool's node */
+static int fd = -1;		/* node of the pool */
 static unsigned int refused, came_back, alone, hits, lost;
 
-/* The image failed. The next one is tried, for some to tell more than one does. */
+/* Report a failed image and continue with the next: several failures tell more than one. */
 static void __attribute__((format(printf, 1, 2), noreturn)) wrong(const char *format, ...)
 {
 	va_list args;
@@ -118,8 +118,6 @@ static void hangs(int signal)
 	_exit(n > 0 ? 1 : 2);
 }
 
-/* ---- the kernel's log ---- */
-
 static void kmsg_open(void)
 {
 	kmsg = open("/dev/kmsg", O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -127,13 +125,13 @@ static void kmsg_open(void)
 		kv_die("/dev/kmsg");
 }
 
-/* Where an oops ends all, this is what tells the image. */
+/* Log the image's number, which is the only trace if the kernel oopses. */
 static void kmsg_tell(void)
 {
 	dprintf(kmsg, "<5>media: image %llu\n", (unsigned long long)image);
 }
 
-/* What it said since the last time. */
+/* Check the kernel log since the previous call. */
 static void kmsg_look(void)
 {
 	static const char *const words[] = {
@@ -156,9 +154,7 @@ static void kmsg_look(void)
 	}
 }
 
-/* ---- members ---- */
-
-/* A loop device that is gone when this program is, and the pool. */
+/* Attach a loop device that disappears when this program has exited and the pool is destroyed. */
 static void attach(struct member *m)
 {
 	struct loop_config config = { .info.lo_flags = LO_FLAGS_AUTOCLEAR };
@@ -177,7 +173,10 @@ static void attach(struct member *m)
 	config.fd = (uint32_t)m->fd;
 	if (m->loop < 0 || ioctl(m->loop, LOOP_CONFIGURE, &config))
 		kv_die("%s", m->device);
-	/* to punch holes into what is mapped makes user-mode Linux 7.3 complain of itself */
+	/*
+	 * no discards: punching holes into a mapped file triggers a warning of user-mode Linux
+	 * 7.3
+	 */
 	snprintf(path, sizeof(path), "/sys/block/%s/queue/discard_max_bytes", m->device + 5);
 	sysfs = open(path, O_WRONLY | O_CLOEXEC);
 	if (sysfs < 0 || write(sysfs, "0", 1) != 1)
@@ -188,7 +187,7 @@ static void attach(struct member *m)
 		kv_die("mmap");
 }
 
-/* Calls @with for each stretch of the member that is not a hole. */
+/* Call @with for each range of the member that is not a hole. */
 static void each_stretch(const struct member *m, void (*with)(size_t from, size_t to, void *arg),
 			 void *arg)
 {
@@ -229,11 +228,11 @@ static struct image snapshot(const struct member *m)
 	return now;
 }
 
-/* A member that is compared with its image, and made so. */
+/* Comparison of a member with its image. */
 struct repair {
 	struct member *m;
-	bool keep;		/* only compare */
-	size_t differs;		/* bytes of pages that did, but for @change's */
+	bool keep;		/* compare only */
+	size_t differs;		/* number of different bytes, by whole pages, without @change's */
 };
 
 static void repair_stretch(size_t from, size_t to, void *arg)
@@ -252,19 +251,17 @@ static void repair_stretch(size_t from, size_t to, void *arg)
 	}
 }
 
-/* Bytes that were not as in the image, and are now, unless @keep. */
+/* Restore a member from its image, unless @keep. Returns the number of different bytes. */
 static size_t repair(struct member *m, bool keep)
 {
 	struct repair r = { .m = m, .keep = keep };
 
 	each_stretch(m, repair_stretch, &r);
-	/* what was discarded since is a hole now */
+	/* pages discarded since are holes, which the loop above skips */
 	for (size_t i = 0; i < m->base[base].nr_pages; i++)
 		repair_stretch(m->base[base].pages[i], m->base[base].pages[i] + PAGE, &r);
 	return r.differs;
 }
-
-/* ---- the pool ---- */
 
 static bool pool_is_there(void)
 {
@@ -299,8 +296,8 @@ static void destroy(void)
 }
 
 /*
- * No member is restoring; those that are up, a bit each. @ready: they have segments to
- * spare, too, so that blocks go to members in turn, the same in each run.
+ * Wait until no member is restoring. Returns a bit for each member that is up. @ready: also wait
+ * for ready segments, so that blocks alternate between the members in the same way in each run.
  */
 static unsigned int members_up(bool ready)
 {
@@ -343,7 +340,7 @@ static void tune(const char *name, const char *value)
 	close(fd);
 }
 
-/* Of the members whose bits are set in @which: 0, or the errno of a refusal. */
+/* Create or import the pool from the members in @which. Returns 0, or the errno of a rejection. */
 static int assemble(unsigned int which, uint32_t add_flags)
 {
 	struct kvblk_member_spec specs[MEMBERS];
@@ -367,13 +364,11 @@ static int assemble(unsigned int which, uint32_t add_flags)
 		err = kvblk_admin_wait(admin, -1);
 	if (err && !kvblk_admin_message(admin)[0])
 		wrong("refused without a word: %d", err);
-	/* as long as a slow machine takes */
+	/* long enough for a slow machine */
 	if (!err)
 		tune("suspect_ms", "60000");
 	return err;
 }
-
-/* ---- blocks ---- */
 
 static size_t length(uint64_t nr)
 {
@@ -394,7 +389,7 @@ static int put_blocks(uint64_t first, unsigned int nr)
 		kv_fill(kv_seed(n, 0), 0, buffer, length(n));
 		op.caller_tag = n % 4 ? 0 : n;
 		op.priority = n % 7 == 6;
-		/* the pool's clock may be lied to, by less than these 200 days */
+		/* 200 days, more than a damaged field can change the pool's clock */
 		op.ttl_s = n % 9 == 4 ? 1 : n % 3 ? 0 : 200 * 86400;
 		if (n < KEYS)
 			blocks[n].expires = op.ttl_s == 1;
@@ -413,13 +408,13 @@ static void put_or_die(uint64_t first, unsigned int nr)
 		wrong("a put into a healthy pool: %d", err);
 }
 
-/* What a get of block @n brought. */
+/* Check the result of a get of block @n. */
 static void judge(uint64_t n, const struct kvblk_result *res, const uint8_t *buf,
 		  size_t room)
 {
 	ssize_t at;
 
-	/* what a damaged member says of a length shows when there is room for that */
+	/* a damaged member may claim a length that exceeds the buffer */
 	if (res->res == -ENOENT ||
 	    (res->res == -EMSGSIZE && n < KEYS && blocks[n].owner == damaged)) {
 		at = kv_leaked(buf, room);
@@ -434,7 +429,7 @@ static void judge(uint64_t n, const struct kvblk_result *res, const uint8_t *buf
 		wrong("block %llu: wrong byte at %zd", (unsigned long long)n, at);
 }
 
-/* Gets blocks from @first on; which of them were hits. */
+/* Get blocks from @first on; @hit: which of them were hits. */
 static void get_blocks(uint64_t first, unsigned int nr, bool *hit)
 {
 	struct kvblk_piece pieces[BATCH];
@@ -456,7 +451,7 @@ static void get_blocks(uint64_t first, unsigned int nr, bool *hit)
 	}
 }
 
-/* All of the members in @sound have to be there. */
+/* Check all blocks; those of the members in @sound must be present. */
 static void check_blocks(unsigned int sound)
 {
 	bool hit[KEYS];
@@ -475,8 +470,6 @@ static void check_blocks(unsigned int sound)
 			wrong("block %u was deleted, and is back", n);
 	}
 }
-
-/* ---- images ---- */
 
 static void find_owner(const void *key, size_t len, void *arg)
 {
@@ -512,7 +505,10 @@ static void keep(enum base which)
 		members[i].base[which] = snapshot(&members[i]);
 }
 
-/* Three lives that ended well, and one that did not: sealed segments and open ones. */
+/*
+ * Run the pool four times, to have sealed and open segments; keep images of a crash and of a
+ * clean stop.
+ */
 static void make_images(void)
 {
 	const unsigned int each = KEYS / 4, all = (1u << MEMBERS) - 1;
@@ -524,13 +520,13 @@ static void make_images(void)
 			wrong("a healthy pool does not come: %s", kvblk_admin_message(admin));
 		fd = kv_open(node);
 		put_or_die(life * each, each / 2);
-		/* of what follows no checkpoint knows */
+		/* let a checkpoint be written, which does not cover the following puts */
 		if (life == 3)
 			usleep(1500000);
 		put_or_die(life * each + each / 2, each / 2);
-		/* before deletes, which leave no key */
+		/* owners must be found before deletes, which leave no key */
 		find_owners();
-		/* in what is sealed, and in what is open */
+		/* delete in sealed and in open segments */
 		if (life == 3)
 			delete_blocks(1, KEYS);
 		if (life == 3)
@@ -563,7 +559,10 @@ static void check_lives(void)
 	}
 }
 
-/* The pool comes with the members in @which, is used, and goes. False: refused. */
+/*
+ * Import the pool from the members in @which, use and destroy it. Returns false if the import was
+ * rejected.
+ */
 static bool try_pool(unsigned int which, unsigned int sound, uint32_t add_flags)
 {
 	bool hit[NEW_KEYS];
@@ -577,7 +576,7 @@ static bool try_pool(unsigned int which, unsigned int sound, uint32_t add_flags)
 		wrong("a sound member is not up");
 	fd = kv_open(node);
 	check_blocks(sound);
-	/* each image has keys of its own, of no meaning to others */
+	/* keys that the base does not have, equal for all images */
 	err = put_blocks(KEYS, NEW_KEYS);
 	if (err && err != -ENOSPC && err != -EEXIST && err != -ENOBUFS)
 		wrong("a put: %d", err);
@@ -597,7 +596,7 @@ static void try_image(void)
 	alarm(PATIENCE_S * kv_slow());
 	if (try_pool(all, sound, 0) || try_pool(all, sound, KVBLK_ADD_FLAG_FORCE)) {
 		came_back++;
-		/* what the first time left there, of the sound member at least */
+		/* try the result of the first import, or at least the sound member */
 		if (!(image % 4) && !try_pool(all, sound, 0) &&
 		    !try_pool(sound, sound, KVBLK_ADD_FLAG_FORCE | KVBLK_ADD_FLAG_DEGRADED))
 			wrong("it came once, and is refused then: %s", kvblk_admin_message(admin));
@@ -645,7 +644,7 @@ static void claim(const char *path, const char *what)
 	}
 }
 
-/* All changes are sealed, in the order given. */
+/* Print or change fields in the given order; seals each change. */
 static void fields(const char *path, char **names)
 {
 	int fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
@@ -693,7 +692,7 @@ int main(int argc, char **argv)
 	snprintf(node, sizeof(node), "/dev/kvblk/%s/default", pool);
 	first = strtoull(argv[3], NULL, 0);
 	count = strtoull(argv[4], NULL, 0);
-	/* puts go to the members in turn, by CPU: they are to do the same each time */
+	/* puts choose the member by CPU: use a single CPU, so that each run places them alike */
 	CPU_ZERO(&cpu);
 	CPU_SET(0, &cpu);
 	sched_setaffinity(0, sizeof(cpu), &cpu);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 /*
- * A CUDA driver with one device, as far as libkvblk uses it: libcuda.so.1 for
- * tests on machines without a GPU. It is stricter than a real one.
+ * A CUDA driver with one device, with the calls that libkvblk uses: libcuda.so.1 for tests on
+ * machines without a GPU. It is stricter than a real one.
  *
- * Device memory can't be touched by the CPU: its addresses are mapped without any
- * access, what is in it lies elsewhere. Copies are done when their stream is waited
- * for and not before, so whoever forgets to wait gets the wrong bytes; a stream
- * that goes with copies in it aborts. Copies are from and to pinned memory alone,
- * and all that needs a context fails without one.
+ * The CPU cannot access device memory: its addresses are mapped without permissions, and its
+ * content is elsewhere. Copies are done only when their stream is synchronized, so a missing wait
+ * yields wrong bytes; destroying a stream with pending copies aborts. Host memory of copies must
+ * be pinned, and calls that need a context fail without one.
  *
- * KVBLK_FAKE_CUDA_MMAP: what dma-bufs of its memory are good for, see fake_cuda_mmap()
+ * KVBLK_FAKE_CUDA_MMAP: the mode of fake_cuda_mmap()
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +33,7 @@ struct range {
 	struct range *next;
 	uint64_t addr;
 	size_t len;
-	char *bytes;	/* of device memory; NULL: pinned memory of the host */
+	char *bytes;	/* content of device memory; NULL: pinned host memory */
 	int fd;
 	bool managed;
 };
@@ -51,7 +50,7 @@ struct stream {
 	struct copy *first, **last;
 };
 
-/* protects all that follows */
+/* protects everything below */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static bool ready;
@@ -59,10 +58,10 @@ static int nr_streams, nr_retained, nr_copies, mmap_mode = -1;
 static char fail_name[64];
 static int fail_after, fail_result;
 
-static __thread int depth;	/* of contexts */
+static __thread int depth;	/* contexts pushed */
 static int the_context;
 
-/* The @nth call of the function @name from now on, 1 the next one, gives @result. */
+/* Make the @nth call of function @name from now on (1: the next one) return @result. */
 void fake_cuda_fail(const char *name, int nth, int result)
 {
 	pthread_mutex_lock(&lock);
@@ -73,15 +72,15 @@ void fake_cuda_fail(const char *name, int nth, int result)
 }
 
 /*
- * 0: there are none; 1: they can be mapped and pinned; 2: they can't be mapped; 3:
- * what is mapped can't be pinned
+ * Set the state of dma-bufs. 0: not supported; 1: can be mapped and pinned; 2: cannot be mapped;
+ * 3: can be mapped, but not pinned.
  */
 void fake_cuda_mmap(int mode)
 {
 	mmap_mode = mode;
 }
 
-/* What somebody has not given back. */
+/* Return the number of objects that were not released. */
 int fake_cuda_leaks(void)
 {
 	int nr = nr_streams + nr_retained + depth;
@@ -91,7 +90,7 @@ int fake_cuda_leaks(void)
 	return nr;
 }
 
-/* Copies to the device asked for so far. */
+/* Return the number of copies to the device requested so far. */
 int fake_cuda_copies(void)
 {
 	int nr;
@@ -102,7 +101,7 @@ int fake_cuda_copies(void)
 	return nr;
 }
 
-/* What is in device memory, for tests to look at. */
+/* Return the content of device memory at @ptr. */
 void *fake_cuda_bytes(uint64_t ptr)
 {
 	for (struct range *r = ranges; r; r = r->next) {
@@ -112,7 +111,7 @@ void *fake_cuda_bytes(uint64_t ptr)
 	return NULL;
 }
 
-/* The device memory at @ptr moves about, or stays. */
+/* Make the device memory at @ptr managed or not. */
 void fake_cuda_managed(uint64_t ptr, bool managed)
 {
 	for (struct range *r = ranges; r; r = r->next) {
@@ -121,7 +120,7 @@ void fake_cuda_managed(uint64_t ptr, bool managed)
 	}
 }
 
-/* Under the lock; the result of the call that is to fail, else 0. */
+/* Return the result of a call that must fail, else 0. Caller holds lock. */
 static int failing(const char *name)
 {
 	if (!fail_after || strcmp(name, fail_name) != 0 || --fail_after)
@@ -129,7 +128,7 @@ static int failing(const char *name)
 	return fail_result;
 }
 
-/* Begins every call; unlock() ends it. */
+/* Begin a call and take the lock, which end() drops. Returns 0 or the error to return. */
 static int begin(const char *name, bool in_context)
 {
 	int result;
@@ -275,7 +274,7 @@ int cuMemAlloc_v2(uint64_t *ptr, size_t len)
 		abort();
 	r->bytes = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd, 0);
 	r->addr = (uintptr_t)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	/* fresh memory of a device holds anything */
+	/* fresh device memory has undefined content */
 	memset(r->bytes, 0xdd, len);
 	r->next = ranges;
 	ranges = r;
@@ -433,7 +432,7 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t len, void *stream)
 	return end(result);
 }
 
-/* As the documentation has CUmemcpyAttributes. */
+/* Layout of CUmemcpyAttributes as documented. */
 struct copy_attributes {
 	int order, from[2], to[2];
 	unsigned int flags;
@@ -451,7 +450,7 @@ int cuMemcpyBatchAsync(uint64_t *to, uint64_t *from, size_t *lens, size_t nr,
 	for (size_t i = 0; i < nr && !result; i++) {
 		struct range *t = find(to[i], lens[i], true), *f = find(from[i], lens[i], true);
 
-		/* what is before it may have been begun */
+		/* the copies before the failed one may have been started */
 		if (!t == !f || !find(t ? from[i] : to[i], lens[i], false)) {
 			*failed = i;
 			result = INVALID_VALUE;
@@ -494,7 +493,7 @@ int cuMemGetHandleForAddressRange(void *handle, uint64_t ptr, size_t len, int ty
 		fd = fcntl(r->fd, F_DUPFD_CLOEXEC, 0);
 	else if (mmap_mode == 2)
 		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	else	/* there is no page behind the end of a file */
+	else	/* access behind the end of a file raises SIGBUS */
 		fd = memfd_create("nothing", MFD_CLOEXEC);
 	memcpy(handle, &fd, sizeof(fd));
 	return end(0);

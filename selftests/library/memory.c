@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
- * Blocks in and out of memory of one kind, as a program with libkvblk alone does
- * it: what comes back is compared in memory of the host.
+ * Blocks from and to memory of one kind, in a program that uses only libkvblk. Results are
+ * compared in host memory.
  *
  * usage: library_memory NODE FROM KIND WAY [MOST]
  *
- * FROM is as for kvblk_mem_alloc(); KIND what it has to be: registered, addressed,
- * staged; WAY: direct: whole pages have to go straight from some time on; bounced:
- * nothing may; any. MOST is the longest block's length. Exit code 1: something was
- * wrong, 2: there is no such memory.
+ * FROM  as for kvblk_mem_alloc()
+ * KIND  expected kind: registered, addressed, staged
+ * WAY   direct: whole pages go directly once the route is known; bounced: nothing may go
+ *       directly; any
+ * MOST  length of the longest block
+ * Exit code 1: something was wrong, 2: there is no such memory.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +26,7 @@
 
 #define ROOM		(8u << 20)
 #define THREADS		4u
-#define TRIES		300	/* a tenth of a second each, until the route is known */
+#define TRIES		300	/* tenths of a second until the route is known */
 
 static const struct kvblk_mem_options options = { .block_max = 5u << 20, .part_size = 4 * KVBLK_MEM_PART_UNIT };
 static struct kvblk *kv;
@@ -64,8 +66,9 @@ static void pattern(unsigned char *p, size_t len, unsigned int seed)
 }
 
 /*
- * @len bytes: host, pool, memory at @at, pool, host. Each thread has a part of the
- * host's memory, and keys of its own. Returns the flags of both ways.
+ * Put @len bytes from the host and get them into memory at @at, then put them from there and get
+ * them into the host. Each thread has its own part of the host's memory, and keys. Returns the
+ * result flags of both ways.
  */
 static uint32_t trip(unsigned int thread, size_t at, size_t len)
 {
@@ -111,7 +114,7 @@ static void sizes(void)
 	}
 }
 
-/* Some time after the first ones whole pages go straight both ways. */
+/* Wait until whole pages go directly both ways. */
 static void become_direct(void)
 {
 	const uint32_t both = KVBLK_RES_DIRECT | KVBLK_RES_DIRECT << 8;
@@ -143,7 +146,7 @@ static void refusals(void)
 		expect("put that is too long", kvblk_mem_put(mem, 0, options.block_max + 1, "none", 4, NULL, NULL), -EFBIG);
 }
 
-/* One operation of a batch. */
+/* Submit a batch of one operation. */
 static struct kvblk_result batch(uint8_t opcode, const char *key, const struct kvblk_piece *pieces, unsigned int nr)
 {
 	struct kvblk_result result;
@@ -155,7 +158,7 @@ static struct kvblk_result batch(uint8_t opcode, const char *key, const struct k
 	return result;
 }
 
-/* The same bytes by pieces that lie apart, in batches and by a queue. */
+/* Transfer the same bytes by separate pieces, in batches and by a queue. */
 static void pieces(void)
 {
 	unsigned char *there = kvblk_mem_addr(host), *back = there + ROOM;

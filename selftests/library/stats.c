@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * Statistics as they come, for scripts: a line for each message, until it is killed.
+ * Print statistics as they arrive, for scripts: one line per message, until killed.
  *
  * usage: library_stats
  *
- * Prints "SEQ TIME POOL pool|member|size NAME PUTS": NAME is the pool's, the member's,
- * or the bytes that blocks of this class have at most; PUTS is the counter, or of a
- * class what its histogram has. Exit code 1: something was wrong.
+ * Prints "SEQ TIME POOL pool|member|size NAME PUTS". NAME: name of the pool or member, or the
+ * size limit of a class of blocks in bytes. PUTS: the counter, or the total of the class'
+ * histogram. Exit code 1: something was wrong.
  */
 #include <errno.h>
 #include <inttypes.h>

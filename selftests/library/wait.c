@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * A request that goes on is waited for, as a program with libkvblk alone does it.
+ * Wait for a request that continues in the background, in a program that uses only libkvblk.
  *
  * usage: library_wait POOL PATH
  *
- * Adds the device PATH, which does not answer, to POOL. Prints "waits" when the
- * request goes on and was waited for once in vain; then the device has to answer.
- * Exit code 1: something was wrong; else the last line is the request's errno.
+ * Adds the device PATH, which does not respond, to POOL. Prints "waits" after a wait has timed
+ * out; the device must then respond. The last line is the request's errno. Exit code 1: something
+ * was wrong.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory that loses a bit: a number that is written to
- * /sys/module/kvblk_flip/parameters/word is looked for, and in each page that begins
- * with it one bit flips. "flipped" counts these pages.
+ * Simulates memory errors: writing a number to /sys/module/kvblk_flip/parameters/word flips one
+ * bit in each page that begins with this number. "flipped" counts these pages.
  *
- * Rule: pages that are in use and no slab's are looked at, and nothing else.
+ * The rule: only pages in use are examined, except for those of slabs.
  */
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>

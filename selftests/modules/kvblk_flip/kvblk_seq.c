@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A pool whose sequence numbers have come far: weeks of puts are over when the path
- * of its node is written to /sys/module/kvblk_seq/parameters/path. A hundred numbers
- * later half of the epoch's are given. -EBUSY: they are, and the next epoch's do not
- * follow yet.
+ * Advances a pool's sequence numbers, as weeks of puts would: write the path of its node to
+ * /sys/module/kvblk_seq/parameters/path. A hundred numbers later half of the epoch's are used.
+ * -EBUSY: half are used already, and the next epoch has not begun.
  *
- * Rule: the pool's counter goes up, and nothing else changes.
+ * The rule: only the pool's counter changes.
  */
 #include <linux/fs.h>
 #include <linux/module.h>

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Watches how the kernel maps the data of PCI NVMe drives for DMA, and counts
- * the bytes, in /sys/module/kvblk_p2pwitness/parameters:
+ * Watches how the kernel maps the data of PCI NVMe drives for DMA, and counts the bytes in
+ * /sys/module/kvblk_p2pwitness/parameters:
  *
  *   bus_bytes		peer to peer, inside a switch
  *   bridge_bytes	peer to peer, through the host bridge
- *   host_bytes		memory of the host
+ *   host_bytes		host memory
  *   refused		requests that could not be mapped
- *   missed		calls that were not seen; not 0: do not trust the rest
+ *   missed		missed calls; if not 0, the other counts are wrong
  *
- * Rule: only what the block layer and the DMA mapping did themselves counts,
- * seen by probes on them. With an IOMMU host memory takes another way: there
- * is none in the test VMs.
+ * The rule: count only actions of the block layer and the DMA mapping, observed by probes. With
+ * an IOMMU host memory takes another path; the test VMs have none.
  *
- * Since 6.17 the block layer maps a request, page by page. Before, the driver
- * has a scatterlist mapped as a whole, but for a request of one page or two
- * that lie side by side in memory of the host.
+ * Since 6.17 the block layer maps a request page by page. Before, the driver maps a scatterlist
+ * as a whole, except for requests of one page or of two adjacent pages of host memory.
  */
 #include <linux/atomic.h>
 #include <linux/blk-mq.h>
@@ -57,7 +55,7 @@ NOKPROBE_SYMBOL(map_begins);
 static int map_ends(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
 	struct mapping *mapping = (void *)ri->data;
-	bool mapped = regs_return_value(regs) & 0xff;	/* a bool is a byte */
+	bool mapped = regs_return_value(regs) & 0xff;	/* only the low byte holds a bool */
 
 	if (!mapped)
 		atomic64_inc(&refused);
@@ -68,7 +66,7 @@ static int map_ends(struct kretprobe_instance *ri, struct pt_regs *regs)
 
 NOKPROBE_SYMBOL(map_ends);
 
-/* A transfer inside a switch, whose bus address is known, never gets here. */
+/* Not called for transfers inside a switch, whose bus address is known. */
 static int map_phys(struct kprobe *p, struct pt_regs *regs)
 {
 	struct device *dev = (void *)regs_get_kernel_argument(regs, 0);

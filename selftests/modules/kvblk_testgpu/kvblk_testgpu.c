@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A stand-in for a GPU: QEMU's ivshmem-plain, whose BAR 2 is the "HBM". It is
- * published as p2pmem, and /dev/kvblk_testgpuN hands out pages of it: each
- * mmap() is an allocation, as in the p2pmem/allocate file of sysfs.
+ * A stand-in for a GPU: QEMU's ivshmem-plain, whose BAR 2 is the "HBM". It is published as
+ * p2pmem, and each mmap() of /dev/kvblk_testgpuN allocates pages of it, as with the file
+ * p2pmem/allocate in sysfs.
  *
- * Rule: a page lives as long as somebody refers to it, a mapping or I/O. The
- * last reference gives it back to the pool, so p2pmem/available tells whether
- * all are gone. When the device is unbound its mappings are revoked, and the
- * PCI core then waits for the references that are left.
+ * The rule: a page lives while a mapping or I/O refers to it. The last reference returns it to
+ * the pool, so p2pmem/available shows whether all are free. Unbinding the device revokes its
+ * mappings; the PCI core then waits for the remaining references.
  *
- * A device that is bound while the parameter "bare" is set publishes nothing: it
- * has the PCI core's structure and no memory in it, as those of mlx5 and vfio.
+ * A device that is bound while the parameter "bare" is set publishes nothing: it has the PCI
+ * core's structure without memory, as devices of mlx5 and vfio do.
  */
 #include <linux/fs.h>
 #include <linux/idr.h>
@@ -28,7 +27,7 @@
 
 #define HBM_BAR	2
 
-/* 6.15: a page's provider is in its folio */
+/* 6.15: the folio, not the page, refers to the provider */
 #ifndef KVBLK_HAVE_PAGE_PGMAP
 static inline struct dev_pagemap *page_pgmap(const struct page *page)
 {
@@ -37,18 +36,18 @@ static inline struct dev_pagemap *page_pgmap(const struct page *page)
 #endif
 
 struct testgpu {
-	struct kref ref;		/* the device's, and one for each file */
+	struct kref ref;		/* references: the device's, and one per file */
 	struct miscdevice misc;
 	int id;
 	char name[24];
 	resource_size_t hbm_size;
 
-	struct mutex lock;		/* inside mmap_lock; protects: */
+	struct mutex lock;		/* nests inside mmap_lock; protects @pdev and @files */
 	struct pci_dev *pdev;		/* NULL once unbound */
 	struct list_head files;
 };
 
-/* An open file: whom to take the mappings from. */
+/* An open file, kept to revoke its mappings. */
 struct testgpu_file {
 	struct testgpu *gpu;
 	struct file *file;
@@ -67,7 +66,7 @@ static void testgpu_free(struct kref *ref)
 	kfree(container_of(ref, struct testgpu, ref));
 }
 
-/* Under misc_mtx, thus before or after testgpu_remove()'s misc_deregister(). */
+/* Called under misc_mtx, hence before or after testgpu_remove()'s misc_deregister(). */
 static int testgpu_open(struct inode *inode, struct file *file)
 {
 	struct testgpu *gpu = container_of(file->private_data, struct testgpu, misc);
@@ -116,8 +115,8 @@ static int testgpu_mmap(struct file *file, struct vm_area_struct *vma)
 		return -ENOMEM;
 
 	/*
-	 * The allocation holds one reference to the provider. The core puts
-	 * one for each page that is freed, so each page gets its own.
+	 * The allocation holds one reference on the provider, but the core drops one for each
+	 * page that is freed: give each page its own.
 	 */
 	pgmap = page_pgmap(virt_to_page(hbm));
 	for (done = 0; done < size; done += PAGE_SIZE) {
@@ -128,13 +127,13 @@ static int testgpu_mmap(struct file *file, struct vm_area_struct *vma)
 		set_page_count(page, 1);
 		err = vm_insert_page(vma, vma->vm_start + done, page);
 		if (err) {
-			/* what was inserted is freed with the mapping */
+			/* inserted pages are freed with the mapping */
 			set_page_count(page, free_count);
 			pci_free_p2pmem(gpu->pdev, hbm + done, size - done);
 			return err;
 		}
 		percpu_ref_get(&pgmap->ref);
-		/* from here on it is the mapping's */
+		/* the mapping owns the page now */
 		put_page(page);
 	}
 	percpu_ref_put(&pgmap->ref);
