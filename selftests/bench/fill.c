@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Makes a member look as if many small blocks had been put and its pool been
- * stopped: a summary for each segment, and the segment table. The records
- * themselves are not written, for a restart of sealed segments does not read
- * them; gets of these blocks are misses.
+ * Makes a member look as if many small blocks had been put and its pool stopped: a summary for
+ * each segment, and the segment table. The records are not written, because a restart does not
+ * read those of sealed segments; gets of these blocks miss.
  *
  * usage: fill DEVICE BLOCKS: the only member of a new pool that was destroyed
  */
@@ -20,7 +19,7 @@
 #include "format/record.h"
 
 #define BLKGETSIZE64	_IOR(0x12, 114, size_t)
-#define UNITS		2	/* of a record with up to 4 KiB */
+#define UNITS		2	/* per record of up to 4 KiB */
 
 static int fd;
 
@@ -52,7 +51,7 @@ static void put(const void *buf, size_t bytes, u64 at)
 		die("can't write to the device");
 }
 
-/* The newer of both copies. */
+/* Return the newer of the two superblocks. */
 static struct kvblk_d_super *super(void)
 {
 	struct kvblk_d_super *sb[2], *newer = NULL;
@@ -73,7 +72,7 @@ static struct kvblk_d_super *super(void)
 	return newer;
 }
 
-/* Writes the summary of @nr records that fill a segment from its front. */
+/* Write the summary of @nr records that fill a segment from its front. */
 static void summary(const struct kvblk_d_super *sb,
 		    const struct kvblk_secret *secret,
 		    const struct kvblk_place *place, u32 nr, u64 first)
@@ -91,7 +90,7 @@ static void summary(const struct kvblk_d_super *sb,
 			.length = KVBLK_UNIT,
 		};
 
-		/* page 0 is the last one */
+		/* page 0 is the last one of the segment */
 		page = pages - 1 - i / KVBLK_SUMMARY_ENTRIES;
 		kvblk_entry_encode(&buf[page].entries[i % KVBLK_SUMMARY_ENTRIES],
 				   &rec, i * UNITS);
@@ -127,7 +126,7 @@ int main(int argc, char **argv)
 	for (s = 0, page = 0; left; page++) {
 		data = KVBLK_TABLE_OFFSET + ((u64)page * 2 << KVBLK_UNIT_SHIFT);
 		get(table, 2 * sizeof(*table), data);
-		/* the newer one to the front; both places get it */
+		/* move the newer copy to the front; it is written to both places */
 		if (!kvblk_table_valid(table, le64_to_cpu(sb->incarnation), page) ||
 		    (kvblk_table_valid(table + 1, le64_to_cpu(sb->incarnation), page) &&
 		     le64_to_cpu(table[1].seq) > le64_to_cpu(table[0].seq)))

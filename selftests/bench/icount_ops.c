@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
 /*
- * icount_ops: operations for bench/icount to count the kernel's instructions
- * of, between marks that its QEMU plugin knows.
+ * icount_ops: operations for bench/icount to count the kernel's instructions of, between marks
+ * that its QEMU plugin detects.
  *
  * usage: icount_ops ENGINE OP SIZE DEPTH OPS ROUNDS TARGET [MEMORY WAY]
  *	  icount_ops run COMMAND...
  *
  * ENGINE	uring, uring-fixed, ioctl, ioctl-fixed: a pool, TARGET is its name;
  *		raw, raw-fixed: io_uring on the block device TARGET
- * OP		get or put; of raw a read and a write, of SIZE bytes
- * MEMORY	host, or the file that gives a PCI device's memory to who maps it
- * WAY		direct, bounced or memory: what a pool's results have to tell; staged:
- *		gets go to the host's memory, and are copied to MEMORY in user space
- * run		counts all that happens until COMMAND ends
+ * OP		get or put of SIZE bytes; for raw engines read and write
+ * MEMORY	host, or the file that provides a PCI device's memory by mmap()
+ * WAY		direct, bounced or memory: required flag of a pool's results; staged:
+ *		gets go to host memory, and are copied to MEMORY in user space
+ * run		count everything until COMMAND ends
  *
- * The rule: between the marks is nothing but operations. DEPTH of them go down
- * with one system call, and have ended before the next ones do. Which ones is
- * the same in each run. A first round is not counted.
+ * The rule: only operations are between the marks. DEPTH of them are submitted by one system
+ * call, and complete before the next ones are submitted. Each run has the same sequence. A first
+ * round is not counted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,13 +33,13 @@
 
 #include "kvblk.h"
 
-/* no-operations elsewhere */
+/* no-operations unless the plugin is loaded */
 #define START()	__asm__ volatile(".byte 0x0f, 0x1f, 0x80, 'k', 'v', 'b', 0" ::: "memory")
 #define STOP()	__asm__ volatile(".byte 0x0f, 0x1f, 0x80, 'k', 'v', 'b', 1" ::: "memory")
 
 #define KEY_LEN		33
 #define HUGE_PAGE	(2u << 20)
-/* what is got, or read: so much, in at most so many blocks */
+/* size of the set of blocks that are got or read, and their maximum number */
 #define BLOCKS_BYTES	(128u << 20)
 #define BLOCKS_MAX	1024u
 
@@ -49,9 +49,9 @@ struct engine {
 	const char *name;
 	bool fixed;
 	void (*create)(struct run *run);
-	/* starts the operation in slot @i */
+	/* start the operation in slot @i */
 	void (*start)(struct run *run, unsigned int i);
-	/* all that was started has ended, well */
+	/* wait for all started operations; exits on an error */
 	void (*finish)(struct run *run);
 };
 
@@ -64,13 +64,13 @@ struct run {
 	unsigned int nr_rounds;
 	const char *target;
 	const char *memory;
-	uint32_t way;			/* a flag that results must have, or 0 */
+	uint32_t way;			/* required flag of results, or 0 */
 	bool staged;
 
-	unsigned char *buffer;		/* depth times size */
-	unsigned char *device;		/* staged: the same of MEMORY */
+	unsigned char *buffer;		/* depth * size bytes */
+	unsigned char *device;		/* staged: as many bytes of MEMORY */
 	uint64_t nr_blocks;
-	uint64_t *number;		/* of the block in a slot */
+	uint64_t *number;		/* number of the block in each slot */
 	char (*key)[KEY_LEN + 1];
 	uint64_t random;
 	uint64_t nr_put;
@@ -118,7 +118,7 @@ static unsigned char *map_device(const struct run *run)
 	return p;
 }
 
-/* Huge pages: how small ones lie in memory would differ from run to run. */
+/* Allocate huge pages, because the placement of small ones differs from run to run. */
 static void get_buffers(struct run *run)
 {
 	size_t len = (size_t)run->size * run->depth;
@@ -145,9 +145,7 @@ static void get_buffers(struct run *run)
 	memset(run->buffer, 0x5a, room);
 }
 
-/* ---- a pool ---- */
-
-/* A string instruction, of which each byte counts. */
+/* Copy with a string instruction, which the plugin counts for each byte. */
 static void copy(void *to, const void *from, size_t len)
 {
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(len) : : "memory");
@@ -173,7 +171,7 @@ static void pool_op(struct run *run, unsigned int i)
 {
 	struct kvblk_op *op = &run->ops[i];
 
-	/* gets share their blocks, puts are all new */
+	/* gets of all engines share their blocks, puts use new keys */
 	snprintf(run->key[i], sizeof(run->key[i]), "icount/%08x/%-8.8s/%08x",
 		 run->size, run->put ? run->engine->name : "get",
 		 (unsigned int)run->number[i]);
@@ -206,7 +204,7 @@ static void pool_open(struct run *run)
 		kvblk_piece_user(&run->pieces[i], buffer_at(run, i), run->size);
 }
 
-/* What is got. */
+/* Put the blocks for gets. */
 static void pool_fill(struct run *run)
 {
 	for (uint64_t n = 0; n < run->nr_blocks; n++) {
@@ -224,7 +222,7 @@ static void pool_fill(struct run *run)
 	}
 }
 
-/* Buffers that are registered with the file. */
+/* Register the buffers with the file. */
 static void register_regions(struct run *run)
 {
 	struct kvblk_mem *mem;
@@ -253,7 +251,7 @@ static void ioctl_create(struct run *run)
 		register_regions(run);
 }
 
-/* A ring takes no memory of a device. */
+/* True for buffers registered with the ring, which accepts no device memory. */
 static bool ring_has_it(const struct run *run)
 {
 	return run->engine->fixed && run->buffer != run->device;
@@ -304,7 +302,7 @@ static void uring_finish(struct run *run)
 	}
 }
 
-/* ---- a block device, as fio does it ---- */
+/* Raw engine: a block device, as fio uses it. */
 
 static void raw_create(struct run *run)
 {
@@ -361,8 +359,6 @@ static void raw_finish(struct run *run)
 		die("completions", -EPROTO);
 	io_uring_cq_advance(&run->ring, nr);
 }
-
-/* ---- */
 
 static const struct engine engines[] = {
 	{ "uring", false, uring_create, uring_start, uring_finish },
@@ -474,7 +470,7 @@ int main(int argc, char **argv)
 	run.nr_blocks = BLOCKS_BYTES / run.size;
 	if (run.nr_blocks > BLOCKS_MAX)
 		run.nr_blocks = BLOCKS_MAX;
-	/* as Python does: see uapi.rst */
+	/* as in Python: see uapi.rst */
 	signal(SIGPIPE, SIG_IGN);
 	run.number = need(calloc(run.depth, sizeof(*run.number)));
 	run.key = need(calloc(run.depth, sizeof(*run.key)));

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 /*
- * A QEMU TCG plugin that counts how often each kernel instruction is executed
- * between two marks of a guest program, for bench/icount; of user space's, how
- * many are.
+ * QEMU TCG plugin for bench/icount: counts how often each kernel instruction is executed between
+ * two marks of a guest program, and the total of user-space instructions.
  *
- * The rule: it knows addresses only. What a symbol is, and what it counts as,
- * is told apart afterwards.
+ * The rule: it handles addresses only. Symbols and kinds are assigned afterwards.
  *
- * A mark is a no-operation that nothing else uses, in user space: see
- * icount_ops.c. Counting starts at 0 with the first mark; at the second one a
- * record is appended to the file out=: the number of entries, then for each an
- * address and how often it was executed, all as 64-bit words. Of a string
- * instruction that repeats, which is executed once for each byte or word that
- * it copies or stores, bit 63 of the address is 0, bit 62 is 1 if it copies, and
- * bits 61 and 60 are the binary logarithm of the bytes in such a word. Of user
- * space there is one entry, 1, for all instructions, and 8 plus what bits 62 to
- * 60 would be for all string instructions of a kind. One CPU only.
+ * A mark is a no-operation that nothing else uses, in user space: see icount_ops.c. The first
+ * mark starts counting at 0. The second one appends a record to the file out=: the number of
+ * entries, then for each an address and its count, all as 64-bit words. A repeated string
+ * instruction is counted for each byte or word that it copies or stores; bit 63 of its address is
+ * 0, bit 62 is 1 if it copies, and bits 61 and 60 are the binary logarithm of the word's bytes.
+ * User space has one entry, 1, for all instructions, and entries of 8 plus bits 62 to 60 for all
+ * string instructions of a kind. One CPU only.
  *
- * Debian has no package with qemu-plugin.h, and the header wants glib: what is
- * used of version 3 of the interface (QEMU 9.1 and later) is declared here.
+ * Debian has no package with qemu-plugin.h, and the header requires glib: the parts used of
+ * version 3 of the interface (QEMU 9.1 and later) are declared here.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,7 +76,7 @@ void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *score,
 
 EXPORT int qemu_plugin_version = 3;
 
-/* different kernel instructions that a run may meet, a power of two */
+/* limit of different kernel instructions in a run, a power of two */
 #define SLOTS	(1u << 21)
 #define LOAD_MAX (SLOTS / 4 * 3)
 #define UPPER_HALF (1ull << 63)
@@ -89,7 +85,7 @@ EXPORT int qemu_plugin_version = 3;
 #define USER 1
 #define USER_STRING 8
 
-/* open hash of addresses, as they are written */
+/* hash table of addresses, open addressing, in the output's form */
 static uint64_t addresses[SLOTS];
 static unsigned int nr_addresses;
 static struct qemu_plugin_scoreboard *counts;
@@ -165,12 +161,12 @@ static void look_for_mark(struct qemu_plugin_insn *insn)
 		QEMU_PLUGIN_CB_NO_REGS, NULL);
 }
 
-/* rep movs, rep stos: the three bits that tell which; -1: neither */
+/* Return the three bits that identify a rep movs or rep stos, -1 for other instructions. */
 static int string_kind(const struct qemu_plugin_insn *insn)
 {
 	uint8_t code[3];
 	size_t nr = qemu_plugin_insn_data(insn, code, sizeof(code));
-	/* an operand size may come in between */
+	/* an operand-size prefix may be in between */
 	size_t op = nr > 2 && (code[1] & 0xf0) == 0x40 ? 2 : 1;
 	int width = op == 2 && code[1] & 8 ? 3 : 2;
 
@@ -219,7 +215,7 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		uint64_t address = qemu_plugin_insn_vaddr(insn);
 
 		count(insn, address);
-		/* the lower half is not the kernel's */
+		/* marks are in user space, the lower half */
 		if (!(address & UPPER_HALF))
 			look_for_mark(insn);
 	}

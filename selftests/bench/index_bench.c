@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The index at its full size: what it takes of memory, how often it throws out
- * a live entry, and how near it comes to a bare loop that does nothing but
- * touch the same lines of memory.
+ * The index at full size: its memory, how often it evicts a live entry, and its speed relative to
+ * a bare loop that only touches the same cache lines.
  *
- * The rule: both sides of a comparison run over the same ids in the same order,
- * prefetched as far ahead, by turns, A B, B A; a pair gives a ratio, and the
- * median counts. What prepares them (ids, deletions) is not in the clock.
+ * The rule: both sides of a comparison run over the same ids in the same order, prefetched
+ * equally far ahead, alternating A B, B A. A pair gives a ratio, and the median counts.
+ * Preparation (ids, deletions) is not timed.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -30,10 +29,10 @@
 #define PAIRS_MAX	100000
 #define ENTRIES_MAX	(1ULL << 30)
 #define LINE		64
-#define UNUSED		15	/* byte of a line */
+#define UNUSED		15	/* unused byte of a line */
 #define TOGETHER	8
 
-/* What a lookup of the module is measured with: see LOOKUP_STEP in chardev/ioctl.c. */
+/* Parameters of the module's lookups: see LOOKUP_STEP in chardev/ioctl.c. */
 #define KEYS		1000
 #define KEY_LEN		36
 #define KEY_STEP	64
@@ -52,20 +51,19 @@ static struct {
 } opt = { 100000000, 0.85, 32, 5, 2, false };
 
 /**
- * struct bench - an index and who is in it
+ * struct bench - an index and its keys
  * @idx: the index
- * @seg_gen: its segments, all of generation 0
- * @nr_segs: of them
- * @keys: those in @idx, in any order, among some that were thrown out: nobody
- *	tells which
- * @nr_keys: of these
- * @live: really there
- * @next: the next new key
+ * @seg_gen: generations of the segments, all 0
+ * @nr_segs: number of segments
+ * @keys: keys in @idx in any order, and some evicted ones, which are not known
+ * @nr_keys: number of @keys
+ * @live: number of entries in @idx
+ * @next: next new key
  * @seed: of random numbers
- * @ids: what the next measurement runs over
- * @new_keys: the keys behind @ids
- * @nr_ids: of them
- * @evicted: by inserts, so far
+ * @ids: ids for the next measurement
+ * @new_keys: keys of @ids
+ * @nr_ids: number of @ids
+ * @evicted: total of inserts that evicted
  */
 struct bench {
 	struct kvblk_index idx;
@@ -136,11 +134,9 @@ static struct kvblk_slot slot_of(const struct bench *b, u64 key)
 	};
 }
 
-/* ---- the two sides --------------------------------------------------- */
-
 /*
- * Before the operation on id @i: prefetches of ids --batch ahead, some together,
- * so that their page walks overlap, but no burst, of which CPUs drop a part.
+ * Prefetch ids --batch ahead of id @i: several at once, so that their page walks overlap, but not
+ * too many, because CPUs drop prefetches of long bursts.
  */
 static void ahead_prefetch(const struct bench *b, u64 i)
 {
@@ -152,7 +148,7 @@ static void ahead_prefetch(const struct bench *b, u64 i)
 		kvblk_index_prefetch(&b->idx, b->ids[at]);
 }
 
-/* Entries that were found; together as well, as LOOKUP does it. */
+/* Look up the ids, several at once as LOOKUP does. Returns the number of hits. */
 static u64 index_lookup(struct bench *b)
 {
 	struct kvblk_slot slots[TOGETHER];
@@ -167,7 +163,10 @@ static u64 index_lookup(struct bench *b)
 	return found;
 }
 
-/* Live entries that had to go. Prefetched in two steps, as a restart does it. */
+/*
+ * Insert the ids, prefetched in two steps as a restart does. Returns the number of evicted live
+ * entries.
+ */
 static u64 index_insert(struct bench *b)
 {
 	struct kvblk_slot slot, old;
@@ -188,7 +187,7 @@ static u64 index_insert(struct bench *b)
 	return evicted;
 }
 
-/* The two lines of @id, as index/index.c finds them. */
+/* Return the two lines of @id, computed as in index/index.c. */
 static void lines_of(const struct bench *b, struct kvblk_id id, u8 *line[2])
 {
 	u64 one = mul_u64_u64_shr(id.hi, b->idx.nr_buckets, 64);
@@ -198,7 +197,7 @@ static void lines_of(const struct bench *b, struct kvblk_id id, u8 *line[2])
 	line[1] = (u8 *)b->idx.buckets + two * LINE;
 }
 
-/* Reads a word of each line. */
+/* Baseline: read a word of each line. */
 static u64 bare_read(struct bench *b)
 {
 	u64 sum = 0, i;
@@ -216,7 +215,7 @@ static u64 bare_read(struct bench *b)
 	return sum;
 }
 
-/* Reads, changes and writes a byte of each line: the one that nobody uses. */
+/* Baseline: change the unused byte of each line. */
 static u64 bare_write(struct bench *b)
 {
 	u8 *line[2];
@@ -235,9 +234,7 @@ static u64 bare_write(struct bench *b)
 	return 0;
 }
 
-/* ---- who is in it ---------------------------------------------------- */
-
-/* Sets the ids to @nr new ones. */
+/* Set the ids to @nr new ones. */
 static void ids_new(struct bench *b, u64 nr)
 {
 	for (b->nr_ids = 0; b->nr_ids < nr; b->nr_ids++) {
@@ -246,14 +243,14 @@ static void ids_new(struct bench *b, u64 nr)
 	}
 }
 
-/* Sets the ids to @nr of those that are in, by chance. */
+/* Set the ids to @nr random ones that are present. */
 static void ids_present(struct bench *b, u64 nr)
 {
 	for (b->nr_ids = 0; b->nr_ids < nr; b->nr_ids++)
 		b->ids[b->nr_ids] = id_of(b->keys[below(&b->seed, b->nr_keys)]);
 }
 
-/* The ids were inserted, and @evicted went for it. */
+/* Record that the ids were inserted, with @evicted evictions. */
 static void ids_inserted(struct bench *b, u64 evicted)
 {
 	memcpy(b->keys + b->nr_keys, b->new_keys, b->nr_ids * sizeof(*b->keys));
@@ -262,7 +259,7 @@ static void ids_inserted(struct bench *b, u64 evicted)
 	b->evicted += evicted;
 }
 
-/* Removes entries by chance until @live are left. */
+/* Remove random entries until @live are left. */
 static void leave(struct bench *b, u64 live)
 {
 	u32 going[BATCH_MAX];
@@ -285,17 +282,15 @@ static void leave(struct bench *b, u64 live)
 	}
 }
 
-/* ---- results --------------------------------------------------------- */
-
 /**
  * struct result - a line of the results
- * @op: what was measured
- * @threads: that read
+ * @op: name of the measurement
+ * @threads: number of readers
  * @ours: the index's figure
- * @theirs: that of what it is compared with, or 0
+ * @theirs: the figure to compare with, or 0
  * @ratio: median
- * @low: least
- * @high: greatest
+ * @low: minimum
+ * @high: maximum
  * @unit: of @ours and @theirs
  */
 struct result {
@@ -336,7 +331,7 @@ static int compare(const void *a, const void *b)
 	return (l > r) - (l < r);
 }
 
-/* The median of @nr, which are sorted by it. */
+/* Return the median of @nr values, which it sorts. */
 static double median(double *v, u64 nr)
 {
 	qsort(v, nr, sizeof(*v), compare);
@@ -345,11 +340,11 @@ static double median(double *v, u64 nr)
 
 /**
  * struct duel - a comparison, pair by pair
- * @ours: operations in a second of the index
- * @theirs: of the bare loop
- * @ratio: of each pair
- * @nr: pairs
- * @took: CPU time of all of them
+ * @ours: operations per second of the index
+ * @theirs: operations per second of the bare loop
+ * @ratio: ratio of each pair
+ * @nr: number of pairs
+ * @took: total CPU time of each side
  * @done: operations of each side
  */
 struct duel {
@@ -362,8 +357,8 @@ struct duel {
 };
 
 /*
- * Runs both over the ids; returns what the index's side says. Its time is that
- * of its CPU: others may use it meanwhile.
+ * Run both sides over the ids, timed by CPU time, because other processes may run meanwhile.
+ * Returns the result of the index's side.
  */
 static u64 duel_pair(struct duel *d, struct bench *b, u64 (*ours)(struct bench *),
 		     u64 (*theirs)(struct bench *))
@@ -393,7 +388,7 @@ static u64 duel_pair(struct duel *d, struct bench *b, u64 (*ours)(struct bench *
 	return result;
 }
 
-/* @whole: the pairs are parts of something, and not the same one again. */
+/* Print a comparison. @whole: the pairs are parts of one run, not repetitions. */
 static void duel_tell(struct duel *d, const char *op, bool whole)
 {
 	struct result r = { .op = op, .threads = 1, .unit = "keys/s" };
@@ -415,8 +410,6 @@ static void duel_tell(struct duel *d, const char *op, bool whole)
 	d->done = 0;
 }
 
-/* ---- measurements ---------------------------------------------------- */
-
 static void fill(struct bench *b, struct duel *d, u64 step)
 {
 	while (b->live < opt.entries) {
@@ -426,7 +419,7 @@ static void fill(struct bench *b, struct duel *d, u64 step)
 	duel_tell(d, "insert_fill", true);
 }
 
-/* Everybody's place is taken once by somebody else. */
+/* Replace every entry once. */
 static void churn(struct bench *b, u64 step)
 {
 	struct result r = {
@@ -470,14 +463,14 @@ static void lookups(struct bench *b, struct duel *d, u64 step, bool present)
 		start = now(CLOCK_MONOTONIC);
 		found = duel_pair(d, b, index_lookup, bare_read);
 		took += now(CLOCK_MONOTONIC) - start;
-		/* some of @keys were thrown out */
+		/* some of @keys were evicted */
 		if (present ? found < step / 10 * 9 : found)
 			die("a lookup lied");
 	}
 	duel_tell(d, present ? "lookup" : "lookup_miss", false);
 }
 
-/* Keys as the LOOKUP ioctl has them: hashed, prefetched, found in steps. */
+/* Look up keys as the LOOKUP ioctl does: hash, prefetch and find them in steps. */
 static u64 keys_lookup(struct bench *b, const siphash_key_t *secret,
 		       const u8 *keys)
 {
@@ -505,7 +498,7 @@ static u64 keys_lookup(struct bench *b, const siphash_key_t *secret,
 	return found;
 }
 
-/* Microseconds for 1,000 keys; compared with hashing them alone. */
+/* Measure the microseconds of 1,000 keys, relative to hashing alone. */
 static void hashed_lookups(struct bench *b, struct duel *d)
 {
 	struct result r = { .op = "lookup_1000_keys", .threads = 1, .unit = "us" };
@@ -536,16 +529,14 @@ static void hashed_lookups(struct bench *b, struct duel *d)
 	d->nr = 0;
 }
 
-/* ---- readers --------------------------------------------------------- */
-
 /**
- * struct reader - a thread of its own
- * @thread: it
- * @bench: a copy with ids of its own; buckets and stripes are shared
- * @stop: it is over
- * @done: lookups
- * @cpu: seconds of CPU that they took
- * @wall: seconds
+ * struct reader - a thread that looks up
+ * @thread: the thread
+ * @bench: copy with its own ids; buckets and stripes are shared
+ * @stop: set at the end
+ * @done: number of lookups
+ * @cpu: CPU seconds of the lookups
+ * @wall: wall-clock seconds
  */
 struct reader {
 	pthread_t thread;
@@ -572,8 +563,8 @@ static void *reader_run(void *arg)
 
 /**
  * struct writer - a thread that removes and inserts
- * @bench: the one and only: nobody else changes it meanwhile
- * @stop: it is over
+ * @bench: the original, changed by no other thread meanwhile
+ * @stop: set at the end
  * @step: entries at a time
  */
 struct writer {
@@ -594,7 +585,7 @@ static void *writer_run(void *arg)
 	return NULL;
 }
 
-/* Lookups of a reader in a second of CPU, with @nr readers; @alone: of one. */
+/* Measure the lookups of a reader per CPU second, with @nr readers; @alone: the figure with one. */
 static double readers(struct bench *b, u64 nr, bool write, u64 step, double alone)
 {
 	struct result r = {
@@ -644,8 +635,6 @@ static double readers(struct bench *b, u64 nr, bool write, u64 step, double alon
 	return r.ours;
 }
 
-/* ---- memory ---------------------------------------------------------- */
-
 static void memory(struct bench *b, const char *op)
 {
 	struct result r = { .op = op, .unit = "bytes/entry" };
@@ -656,7 +645,7 @@ static void memory(struct bench *b, const char *op)
 
 static void bench_init(struct bench *b, u64 step)
 {
-	/* thrown out ones stay among the keys for a while */
+	/* evicted keys stay in the array for a while */
 	u64 room = opt.entries + opt.entries / 4 + 2 * step;
 
 	*b = (struct bench) {
@@ -673,7 +662,7 @@ static void bench_init(struct bench *b, u64 step)
 
 static void bench_run(void)
 {
-	/* Far more than fits into a cache, far less than the entries. */
+	/* far more than a cache holds, far less than the entries */
 	u64 look = min(opt.entries, 4000000), nr;
 	u64 step = clamp(opt.entries / 10, 1000, 1000000);
 	struct duel *d = allocate(1, sizeof(*d));
@@ -705,8 +694,6 @@ static void bench_run(void)
 	free(b.ids);
 	free(d);
 }
-
-/* ---- options --------------------------------------------------------- */
 
 static const char usage[] =
 	"usage: index_bench [OPTION...]\n"

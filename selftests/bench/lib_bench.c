@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * usage: lib_bench POOL CASE SECONDS
- * What a case of python_bench costs with libkvblk alone; prints batches in a second.
+ * The cost of a case of python_bench with libkvblk alone; prints batches per second.
  *
- * Rule: the same calls, on the same blocks, as python_bench makes; it has put them.
+ * The rule: the same calls, on the same blocks, as python_bench makes; it has put them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static _Noreturn void give_up(const char *what, int err)
 	exit(1);
 }
 
-/* @nr operations on blocks of @len; puts have keys that are new, and are deleted after it. */
+/* Run @nr operations on blocks of @len; puts use new keys, which are deleted afterwards. */
 static void batch(unsigned int opcode, unsigned int nr, size_t len)
 {
 	struct kvblk_result results[64];

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT
 /*
- * peer: what runtimes do with a file system instead, for kvblk to be compared
- * with. Three shapes:
+ * peer: what runtimes do with a file system instead of kvblk, for comparison. Three shapes:
  *
- * file - one file a block. A put writes a temporary name and renames it, a get
+ * file - one file per block. A put writes a temporary name and renames it, a get
  *	opens, reads and closes, existence is a stat.
  * slot - one preallocated file of equal slots, and an index in memory.
  * memory - blocks in the process's own memory, without an index: a put and a get
- *	are a memcpy, which nothing that copies can beat.
+ *	are a memcpy, the lower bound of any copy.
  *
- * All I/O is O_DIRECT, by pread and pwrite (psync, an operation at a time for
- * each thread) or io_uring (depth operations in flight for each thread; a
- * file's open, transfer, close and rename are linked requests).
+ * All I/O is O_DIRECT, by pread and pwrite (psync, one operation at a time per thread) or
+ * io_uring (depth operations in flight per thread; a file's open, transfer, close and rename are
+ * linked requests).
  *
- * With --sums a put computes the block's checksums and keeps them in memory,
- * and a get computes and compares them.
+ * With --sums a put computes the block's checksums and keeps them in memory, and a get computes
+ * and compares them.
  *
- * The rule is that of kvblk bench: memory and, for gets, blocks are there
- * before the clock starts, and whatever fails ends the run.
+ * The rule is that of kvblk bench: memory and, for gets, blocks exist before the clock starts,
+ * and any failure ends the run.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,17 +50,17 @@ static const char *const op_names[] = { "put", "get", "exists", NULL };
 static const char *const shape_names[] = { "file", "slot", "memory", NULL };
 static const char *const engine_names[] = { "psync", "io_uring", NULL };
 
-/* slot's index: chains of slots; the lock protects it */
+/* slot's index: chains of slots; lock protects it */
 struct index {
 	pthread_mutex_t lock;
 	uint32_t mask;
 	uint32_t *head;		/* slot + 1, 0: none */
 	uint32_t *next;
-	char (*key)[KEY_LEN];	/* of each slot, "" for a free one */
+	char (*key)[KEY_LEN];	/* key of each slot, "" if free */
 };
 
 static struct {
-	/* set by the options */
+	/* options */
 	const char *dir;
 	enum op op;
 	enum shape shape;
@@ -78,7 +77,7 @@ static struct {
 	int store_fd;
 	unsigned char *store;
 	struct index index;
-	uint32_t *block_sums;	/* by number, with --sums */
+	uint32_t *block_sums;	/* by block number, with --sums */
 	pthread_barrier_t ready;
 	_Atomic uint64_t start_ns;
 } peer = { .size = 64 << 10, .depth = 8, .threads = 1, .seconds = 2, .blocks = 1000 };
@@ -149,7 +148,7 @@ static uint64_t number_of(const struct worker *w, unsigned int slot)
 	return strtoull(w->name[slot] + 23, NULL, 16);
 }
 
-/* Puts go round the blocks; the threads take turns. */
+/* Return the number of the next block: puts cycle through the blocks, which the threads share. */
 static uint64_t next_number(struct worker *w)
 {
 	uint64_t n = w->nr_started++;
@@ -159,7 +158,7 @@ static uint64_t next_number(struct worker *w)
 	return draw(w, peer.blocks);
 }
 
-/* The checksums: of what is about to be put, of what was got. */
+/* Checksums of puts and gets. */
 
 static size_t nr_sums(uint64_t blocks)
 {
@@ -186,8 +185,6 @@ static void check_sums(const void *block, uint64_t number)
 	    !sums_match(block, peer.size, &peer.block_sums[nr_sums(number)]))
 		die("get: wrong checksum", EBADMSG);
 }
-
-/* The index. */
 
 static void index_init(void)
 {
@@ -240,8 +237,6 @@ static uint32_t index_find(const char *key)
 		die("get: not in the index", ENOENT);
 	return slot - 1;
 }
-
-/* One operation by system calls. */
 
 static void transfer(int fd, bool put, void *buf, off_t offset)
 {
@@ -339,8 +334,6 @@ static void run_psync(struct worker *w, uint64_t now, uint64_t deadline)
 	w->end_ns = now;
 }
 
-/* By io_uring. */
-
 static struct io_uring_sqe *request(struct worker *w)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&w->ring);
@@ -350,7 +343,7 @@ static struct io_uring_sqe *request(struct worker *w)
 	return sqe;
 }
 
-/* The next request waits for this one, which is silent unless it fails. */
+/* Link the next request to this one, which completes silently unless it fails. */
 static void link_on(struct io_uring_sqe *sqe, unsigned int slot, unsigned int more)
 {
 	sqe->flags |= (__u8)(IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS | more);
@@ -452,7 +445,7 @@ static void run_uring(struct worker *w, uint64_t now, uint64_t deadline)
 		if (err < 0 && err != -EINTR)
 			die("io_uring_submit_and_wait", err);
 		nr = io_uring_peek_batch_cqe(&w->ring, w->ended, peer.depth);
-		/* the time of a get includes its checksums */
+		/* include the checksums in the time of a get */
 		for (unsigned int i = 0; i < nr; i++)
 			check_result(w, w->ended[i]);
 		now = now_ns();
@@ -516,8 +509,8 @@ static void prepare_worker(struct worker *w, unsigned int number)
 }
 
 /*
- * Before the clock starts: the blocks that are to be got or found. With --sums
- * those of earlier runs are put anew, for their checksums are not in memory.
+ * Put the blocks for gets and lookups, untimed. With --sums blocks of earlier runs are put again,
+ * because their checksums are not in memory.
  */
 static void put_blocks(struct worker *w)
 {
@@ -533,7 +526,7 @@ static void put_blocks(struct worker *w)
 	}
 }
 
-/* The whole store is written once, for fallocate alone leaves it unwritten. */
+/* Write the whole store once, because fallocate alone leaves extents unwritten. */
 static void open_store(void *buf)
 {
 	off_t len = (off_t)(peer.blocks * peer.size);
@@ -553,7 +546,7 @@ static void open_store(void *buf)
 		die("fsync", errno);
 }
 
-/* As large pages as there are; all blocks are there. */
+/* Map the blocks' memory with huge pages if possible, and fault it in. */
 static void map_memory(void)
 {
 	size_t length = peer.blocks * peer.size;
@@ -597,7 +590,7 @@ static void usage(void)
 	exit(2);
 }
 
-/* Which of @names @word is. */
+/* Return the index of @word in @names; exits if it is not found. */
 static unsigned int name_of(const char *word, const char *const names[])
 {
 	unsigned int i;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * usage: prestage_bench POOL SIZE BLOCKS put|get|prefetch
- * A chain of blocks of a pool: put; got in one batch; or prefetched, while another thread
- * looks which of them are in memory by now. Prints JSON: us until the last one is there, and
- * of a prefetch until the first one and the first eighth are, and how many were there before
- * one that was asked for earlier.
+ * A chain of blocks of a pool: put, got in one batch, or prefetched, while another thread polls
+ * which blocks are in DRAM. Prints JSON: us until the last block; for a prefetch also until the
+ * first block and the first eighth, and the number of blocks that arrived before an earlier one.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -42,7 +41,7 @@ static _Noreturn void give_up(const char *what, int err)
 	exit(1);
 }
 
-/* Which are in memory; how many are, from the first one on. */
+/* Look up which blocks are in DRAM. Returns the number of leading ones. */
 static unsigned int look(uint8_t *tiers)
 {
 	struct kvblk_lookup lookup = {
@@ -70,7 +69,7 @@ static void *watch(void *arg)
 	while (leading < nr && !atomic_load(&over)) {
 		usleep(LOOK_US);
 		leading = look(tiers);
-		/* a look takes its time, so only what an earlier look found there counts */
+		/* a lookup takes time, so count only blocks found by an earlier lookup, too */
 		for (unsigned int i = leading; i < nr; i++) {
 			if (tiers[i] == KVBLK_TIER_MEMORY)
 				early += ++seen[i] == 2;
@@ -105,7 +104,7 @@ static void prefetch(void)
 		err = -ENOSPC;
 	if (err)
 		give_up("prefetch", err);
-	/* it ended between two looks */
+	/* the prefetch may end between two lookups */
 	first = first > 0 && first < all ? first : all;
 	eighth = eighth > 0 && eighth < all ? eighth : all;
 	printf("{\"us\": %.0f, \"first_us\": %.0f, \"eighth_us\": %.0f, \"early\": %u}\n", all, first, eighth, early);

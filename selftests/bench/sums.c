@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * See sums.h. The code is crc/crc32.h, the very file that the benchmarks' kernel is built with, so that both sides of a comparison
- * compute their sums in the same way. Before that file comes what it uses of the kernel.
+ * See sums.h. The code is crc/crc32.h, the same file that the benchmarks' kernel is built with,
+ * so that both sides of a comparison compute checksums in the same way. The kernel definitions
+ * that it uses precede the file.
  */
 #include <linux/types.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 /* unused here */
 #define crc32_optimizations_arch __attribute__((__unused__)) crc32_optimizations_arch
 
-/* Bit by bit, what the others are compared with; no inversion at either end. */
+/* Bit by bit, as the reference; no inversion at either end. */
 static u32 crc32c_base(u32 crc, const u8 *p, size_t len)
 {
 	for (; len; p++, len--) {

@@ -25,13 +25,13 @@ from lmcache.v1.storage_backend.storage_manager import StorageManager
 
 import turns
 
-#: an 8B model: layers, heads and their size
+#: an 8B model: layers, heads and head size
 LAYERS, HEADS, DIM = 32, 8, 128
 TOKEN = 2 * LAYERS * HEADS * DIM * 2
 
 
 class L2(turns.Side):
-    """An L2 adapter, driven as the server's controllers do it: tasks, event descriptors, results."""
+    """An L2 adapter, driven as the server's controllers do: tasks, event descriptors, results."""
 
     def __init__(self, slab: turns.Slab, spec: dict[str, Any], directory: str = ""):
         self.slab = slab
@@ -69,7 +69,7 @@ class L2(turns.Side):
                     raise AssertionError("a store failed")
                 yield task
 
-        # made before, as LMCache has them
+        # made before the clock starts, as in LMCache
         made = [(self.keys(round_number, batch), self.objects(self.slab.put_view, batch)) for batch in batches]
         return turns.in_flight(made, turns.THREADS, lambda each: adapter.submit_store_task(*each), over)
 
@@ -124,7 +124,7 @@ class L2(turns.Side):
 
 
 class Engine(turns.Side):
-    """A backend of the in-process engine, under its StorageManager: a prompt's chunks one call after another."""
+    """A backend of the in-process engine, under its StorageManager: a prompt's chunks in sequential calls."""
 
     def __init__(self, size: int, backend: str, extra: dict[str, Any], **config: Any):
         self.tokens = size // TOKEN
@@ -217,7 +217,7 @@ def main() -> None:
                         size, "kvblk", {"storage_plugin.kvblk.module_path": "kvblk_lmcache",
                                         "storage_plugin.kvblk.class_name": "StorageBackend", "kvblk.pool": args.pool,
                                         "kvblk.threads": turns.THREADS}, storage_plugins=["kvblk"])
-                    # what is deleted still counts as used there, and then it evicts
+                    # large enough to never evict: deleted files still count as used there
                     theirs: turns.Side = Engine(
                         size, "LocalDiskBackend", {"use_odirect": direct, "disk_io_threads": turns.THREADS},
                         local_disk=args.directory, max_local_disk_size=1024.0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Mooncake Store's offload to disk: its bucket backend against its NVMe-KV backend on the pool's node. Gets alone.
+"""Mooncake Store's offload to disk: its bucket backend against its NVMe-KV backend on the pool's node. Gets only.
 
-A round is a master and a client of its own. The client puts objects into its memory, Mooncake offloads them behind its back,
-once a heartbeat, which is why puts have no figure; then the copies in memory are cleared, so that gets come from disk, which
-Mooncake counts.
+A round has its own master and client. The client puts objects into its memory, and Mooncake offloads them in the
+background, once per heartbeat, which is why puts have no figure. Then the copies in memory are cleared, so that gets
+come from disk; Mooncake counts these.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import turns
 
 RPC, HTTP, METRICS = 50551, 18081, 19003
 PATIENCE = 60
-# Mooncake deletes nothing of a pool: what all rounds put has to fit, or what is reclaimed is an object of this round
+# Mooncake never deletes from a pool: the puts of all rounds must fit, or reclaim evicts objects of the current round
 ROUNDS = 5
 turns.TOTAL = 64 << 20
 
 
 def client(size: int, number: int) -> None:
-    """A client, told on its stdin what to do."""
+    """Run a client that takes commands on stdin."""
     from mooncake.store import MooncakeDistributedStore  # pylint: disable=import-outside-toplevel
 
     slab = turns.Slab(size)
@@ -56,7 +56,7 @@ def client(size: int, number: int) -> None:
             for key in keys:
                 until("an object is not offloaded", lambda key=key: any(
                     replica.is_local_disk_replica() for replica in store.get_replica_desc(key)))
-            # of those whose lease is over
+            # only objects whose lease has ended are cleared
             left = set(keys)
             until("copies in memory stay", lambda: left.difference_update(
                 store.batch_replica_clear(sorted(left), store.get_hostname())) or not left)
@@ -84,7 +84,7 @@ class Tier(turns.Side):
         self.size = size
         self.directory = directory
         self.env = {**os.environ, "MOONCAKE_OFFLOAD_HEARTBEAT_INTERVAL_SECONDS": "1",
-                    # what does not fill a bucket waits in memory
+                    # an incomplete bucket stays in memory
                     "MOONCAKE_OFFLOAD_BUCKET_SIZE_LIMIT_BYTES": str(size),
                     "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES": str(128 << 20), **env}
         self.running: list[subprocess.Popen[str]] = []
@@ -98,7 +98,7 @@ class Tier(turns.Side):
             text=True, stdout=subprocess.DEVNULL, stderr=open("master.log", "w", encoding="utf-8"))
         time.sleep(2)
         os.makedirs(self.directory, exist_ok=True)
-        # times make keys of another run of the benchmark others
+        # the time makes the keys different in each run of the benchmark
         number = time.time_ns() // 1000 % (1 << 40) << 16 | round_number
         made = subprocess.Popen([sys.executable, __file__, "client", str(self.size), str(number)], text=True, cwd=self.directory,
                                 env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -112,7 +112,7 @@ class Tier(turns.Side):
             try:
                 return json.loads(line)
             except ValueError:
-                # what else it says
+                # skip other output
                 pass
         for name in ("master.log", "client.log"):
             with open(name, encoding="utf-8") as log:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""SGLang's HiCache: its backend "file" against ours, by the functions of its HiCacheController that each of them is called through.
+"""SGLang's HiCache: its backend "file" against ours, through the functions of its HiCacheController that call each of
+them.
 
 SGLang has one thread for loads and one for stores, with a batch of pages at a time: an operation is such a batch.
 """
@@ -25,7 +26,7 @@ TOKEN = 2 * LAYERS * HEADS * DIM * 2
 
 
 class Backend(turns.Side):
-    """A storage backend, attached to a host pool whose first half is put, and whose second half is got."""
+    """A storage backend with a host pool: the first half is put, gets go to the second half."""
 
     def __init__(self, host: Any, name: str, extra: dict[str, Any]):
         self.host = host
@@ -37,7 +38,7 @@ class Backend(turns.Side):
         self.backend.register_mem_host_pool_v2(host, "kv")
         if hasattr(self.backend, "on_host_pools_registered"):
             self.backend.on_host_pools_registered()
-        # what the controller's functions use of the controller and of an operation
+        # the parts of the controller and of an operation that its functions use
         self.controller = types.SimpleNamespace(storage_backend=self.backend, storage_host_pool=host, page_size=host.page_size)
         self.operation = types.SimpleNamespace(request_id="bench", is_terminated=lambda: False)
         zero_copy = name == "dynamic"
@@ -93,7 +94,7 @@ class Backend(turns.Side):
             raise AssertionError("clear failed")
 
     def close(self) -> None:
-        # "file" has nothing to close
+        # "file" has no close()
         getattr(self.backend, "close", int)()
 
 

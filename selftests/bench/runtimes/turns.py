@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""A pool and a runtime's own disk tier in turn, under the runtime's own code: what the benchmarks of this directory share.
+"""A pool and a runtime's own disk tier in turn, under the runtime's own code: shared by the benchmarks of this
+directory.
 
-Rules, the same for both sides:
-- A round puts the same objects, forgets what the page cache has (drop_caches), gets them into other memory, compares all
+The rules, the same for both sides:
+- A round puts the same objects, drops the page cache (drop_caches), gets them into other memory, compares all
   bytes, and deletes them. Puts and gets are timed, the rest is not. Sides take turns; the first of a pair alternates.
-- A put of kvblk is on the device when it ends. What a file tier has written may be in the page cache: its throughput counts
-  until syncfs() is over, as well; both are reported.
-- Gets find nothing in the page cache: the working set of a disk tier is far larger than memory.
-- The time of an operation is what the runtime sees: from the call until it is told that all is done.
+- A put of kvblk is on the device when it ends. Writes of a file tier may be in the page cache: its throughput is
+  also measured until syncfs() ends; both are reported.
+- Gets find nothing in the page cache, because the working set of a disk tier is far larger than memory.
+- The time of an operation is the runtime's: from the call until the runtime learns that all is done.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ import numpy
 
 clock = time.perf_counter
 PAGE = 4096
-#: of both sides: threads, or operations of the runtime in flight
+#: threads, or operations in flight, of both sides
 THREADS = 4
-#: bytes that a round moves, objects of an operation by their size: an 8B model has 128 KiB a token, so 16 and 256 tokens
+#: bytes of a round; objects of an operation by size: an 8B model has 128 KiB a token, so 16 and 256 tokens
 TOTAL = 384 << 20
 OBJECTS = {2 << 20: 8, 32 << 20: 1}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Slab:
-    """Two areas of memory in whole pages: objects that are put, and room for those that are got."""
+    """Two page-aligned areas of memory: objects to put, and buffers of gets."""
 
     def __init__(self, size: int):
         self.size = size
@@ -51,7 +52,7 @@ class Slab:
         self.source.view(numpy.uint64)[:] = numpy.arange(TOTAL // 8, dtype=numpy.uint64) * numpy.uint64(0x9e3779b97f4a7c15)
 
     def stamp(self, number: int) -> None:
-        """Each page of what is put is another than in all other rounds, and what was got is gone."""
+        """Make each page to put different from all other rounds, and clear the results of gets."""
         self.source.view(numpy.uint64)[::PAGE // 8] = number
         self.target[:] = 0
 
@@ -67,7 +68,7 @@ class Slab:
 
 
 class Side:
-    """A tier of a runtime. put and get return the seconds of each operation; an operation that fails raises."""
+    """A tier of a runtime. put and get return the seconds of each operation, and raise if one fails."""
 
     def put(self, round_number: int, batches: Sequence[Sequence[int]]) -> list[float]:
         raise NotImplementedError
@@ -76,21 +77,23 @@ class Side:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Compare what the last get brought."""
+        """Compare the results of the last get."""
         raise NotImplementedError
 
     def delete(self, round_number: int, batches: Sequence[Sequence[int]]) -> None:
         raise NotImplementedError
 
     def prepare(self, round_number: int) -> None:
-        """Before the clock starts."""
+        """Prepare a round, before the clock starts."""
 
     def close(self) -> None:
         pass
 
 
 def in_flight(batches: Sequence[Any], depth: int, start: Callable[[Any], Any], over: Callable[[], Iterator[Any]]) -> list[float]:
-    """Seconds of each operation, ``depth`` of them at a time. ``start`` names an operation, ``over`` waits and names what ended."""
+    """Return the seconds of each operation, ``depth`` of them at a time. ``start`` returns an operation's name, ``over``
+    waits and yields names of completed ones.
+    """
     todo = iter(batches)
     began: dict[Any, float] = {}
     spent = []
@@ -114,7 +117,7 @@ def unlink_all(directory: str, suffix: str = "") -> None:
 
 
 class Run(NamedTuple):
-    """One side in one round: MiB/s, and the seconds of each operation."""
+    """A side in a round: MiB/s, and the seconds of each operation."""
     put: float
     put_synced: float
     get: float
@@ -153,17 +156,17 @@ def one_round(side: Side, number: int, batches: Sequence[Sequence[int]], directo
 
 
 def p99(spent: list[float]) -> float:
-    """In ms."""
+    """Return the p99 in ms."""
     return sorted(spent)[math.ceil(0.99 * len(spent)) - 1] * 1000
 
 
 def compare(args: argparse.Namespace, ours: Side, theirs: Side, size: int, per_op: int, threads: int = THREADS,
             ops: Sequence[str] = ("put", "get"), **about: Any) -> None:
-    """Print a line of JSON for puts and one for gets. ``about`` says what was compared."""
+    """Print a JSON line for puts and one for gets, each with the fields of ``about``."""
     count = TOTAL // size
     batches = [range(i, min(i + per_op, count)) for i in range(0, count, per_op)]
     runs: list[tuple[Run, Run]] = []
-    # the first one warms up
+    # the first round warms up
     for i in range(args.rounds + 1):
         if i % 2:
             own, peer = (one_round(side, 2 * i + j, batches, args.directory) for j, side in enumerate((ours, theirs)))
@@ -209,7 +212,7 @@ def arguments(peers: Sequence[str]) -> argparse.Namespace:
 
 
 def run(main: Callable[[], None]) -> None:
-    """The runtime's threads do not keep the process."""
+    """Run and exit at once, because the runtime's threads would keep the process alive."""
     code = 1
     try:
         main()

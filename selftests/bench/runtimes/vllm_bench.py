@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's secondary tiers below its CPU tier: fs against ours, jobs as its TieringManager submits and polls them."""
+"""vLLM's secondary tiers below its CPU tier: fs against ours, with jobs submitted and polled as by its TieringManager."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kvblk_vllm.tier import KvblkTier
 
 #: an 8B model has 128 KiB a token
 TOKEN = 128 << 10
-#: seconds between looks for jobs that are over; vLLM looks at each step
+#: seconds between polls for completed jobs; vLLM polls at each step
 STEP = 0.0005
 
 
 def owner(tokens: int) -> Any:
-    """What a tier wants to know of vLLM: one worker, one group."""
+    """Return the part of vLLM's configuration that a tier needs: one worker, one group."""
     parallel = OffloadingParallelConfig(rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, data_parallel_index=0,
                                         data_parallel_size=1, data_parallel_rank_local=None, is_parallelism_agnostic=False)
     config = OffloadingConfig(
@@ -39,7 +39,7 @@ def owner(tokens: int) -> Any:
 
 
 class Tier(turns.Side):
-    """A tier on a slab whose first half is put, and whose second half is got."""
+    """A tier on a slab: the first half is put, gets go to the second half."""
 
     numbers = itertools.count(1)
 
@@ -52,7 +52,7 @@ class Tier(turns.Side):
         self.check = slab.check
 
     def keys(self, round_number: int, batch: Sequence[int]) -> list[Any]:
-        # spread as hashes are: fs makes directories of the first bytes
+        # spread like hashes, because fs makes directories of the first bytes
         return [base.make_offload_key(((round_number << 16 | i) * 0x9e3779b97f4a7c15 % (1 << 256)).to_bytes(32, "little"), 0)
                 for i in batch]
 
@@ -110,7 +110,7 @@ def main() -> None:
         ours = Tier(slab, KvblkTier, pool=args.pool, model="org/model-8b", threads=turns.THREADS)
         theirs = Tier(slab, FileSystemTierManager, args.directory, root_dir=args.directory, n_read_threads=turns.THREADS,
                       n_write_threads=turns.THREADS)
-        # it takes O_DIRECT where there is such a thing
+        # fs uses O_DIRECT if the file system supports it
         turns.compare(args, ours, theirs, size, turns.OBJECTS[size], runtime="vllm", peer="fs", direct=theirs.tier._use_o_direct)
         ours.close()
         theirs.close()
