@@ -660,7 +660,7 @@ static const struct call_case lookup_cases[] = {
 	{ "reserved2", -EINVAL, l_reserved2 },
 };
 
-/* Each case also asks for a lease: an error must leave none behind. */
+/* All cases also ask for a lease: an error must leave none behind. */
 TEST(lookup)
 {
 	unsigned int n = 0;

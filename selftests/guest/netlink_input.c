@@ -918,7 +918,7 @@ TEST(index_slots)
 	refused(&req, ENOMEM, "create, an index of 2 TiB");
 }
 
-/* Each numeric attribute in each invalid size. */
+/* All numeric attributes, in all invalid sizes. */
 TEST(sizes)
 {
 	static const char bytes[64];

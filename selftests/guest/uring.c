@@ -161,7 +161,7 @@ TEST(bad_commands)
 	io_uring_queue_exit(&ring);
 }
 
-/* Each byte of an SQE that a command does not use, and each field of the structures. */
+/* All bytes of an SQE that a command does not use, and all fields of the structures. */
 TEST(bad_entries)
 {
 	struct io_uring rings[] = {
@@ -1384,7 +1384,7 @@ TEST(slow_unregister_waiting)
 		inline_op(&ring, &op, 0);
 		io_uring_submit(&ring);
 		if (way) {
-			/* this task waits for its own ring */
+			/* a task that waits for its own ring */
 			alarms(true);
 			EXPECT_EQ(unreg_by(handle, KVBLK_UNREG_WAIT), -EINTR, "with a signal");
 			alarms(false);

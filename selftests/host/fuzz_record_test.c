@@ -26,7 +26,7 @@ static u32 random_below(u32 limit)
 	return (x * 0x2545f4914f6cdd1d >> 32) % limit;
 }
 
-/* One input in 64 is a superblock, because those are slow to check. */
+/* Return a structure; only an input in 64 is a superblock, because its check is slow. */
 static enum target random_target(void)
 {
 	return random_below(64) ? random_below(SUPER) : SUPER;

@@ -87,7 +87,7 @@ static void secret_never_changes(void **state)
 	assert_int_equal(secret.mac.key[1], 0xa7101ca179affbb6);
 }
 
-/* Each bit of the seed changes every word of every key. */
+/* Every bit of the seed changes every word of every key. */
 static void secret_depends_on_each_seed_bit(void **state)
 {
 	struct kvblk_secret other;
@@ -152,7 +152,7 @@ static void assert_all_differ(u64 *words, size_t nr)
 		assert_int_not_equal(words[i - 1], words[i]);
 }
 
-/* One key under every tenant id: all ids differ, and so do the halves of each. */
+/* The ids of a key under every tenant id differ, and so do the halves of each id. */
 static void tenants_have_key_spaces_of_their_own(void **state)
 {
 	static u64 words[2 * KVBLK_TENANT_IDS];

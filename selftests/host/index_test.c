@@ -295,7 +295,7 @@ static void model_replace(struct model *m, u64 key)
 static void model_lease(struct model *m, u64 key)
 {
 	struct entry *e = &m->keys[key];
-	/* One in four, or else everything is leased in the end. */
+	/* Lease only an entry in four, or else everything is leased in the end. */
 	bool leased = below(&m->seed, 4) == 0, done;
 	struct kvblk_slot old = e->slot;
 

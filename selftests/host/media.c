@@ -516,7 +516,7 @@ static u32 damage(const struct media *media, const u8 *older, u8 *live, enum kin
 void media_damage(const struct media *media, const void *older, void *live,
 		  uint64_t seed, struct media_change *change)
 {
-	/* one alone or several; a superblock alone, because without it nothing else is read */
+	/* a superblock is damaged alone, because without it nothing else is read */
 	static const u32 several[] = { 1, 1, 4, 8 };
 	u32 nr, i, at = 0;
 	enum kind kind;

@@ -616,7 +616,7 @@ static void check_scattered(bool by_batch)
 	}
 	for (unsigned int i = 0; i < 2; i++)
 		memset(device(s.mems[i]), 0xee, 8 * MIB);
-	/* one missing block, and two of other lengths */
+	/* a missing block, and two of other lengths */
 	free(blocks[3].data);
 	blocks[3].data = NULL;
 	block_set(6, LEN + 1);
@@ -1149,7 +1149,7 @@ static void test_old_drivers(void **state)
 	kvblk_mem_unregister(owner);
 }
 
-/* Each CUDA function fails once at each of its calls. */
+/* Every CUDA function fails once, at every call. */
 static void test_every_failure(void **state)
 {
 	static const int results[] = { 999, CUDA_OUT_OF_MEMORY, CUDA_INVALID_VALUE, CUDA_DEINITIALIZED,

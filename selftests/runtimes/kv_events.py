@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""KV events: engines, subscribers and routers, to see whether kvblkd tells them what its pools have.
+"""KV events: engines, subscribers and routers, to check that kvblkd reports what its pools have.
 
 usage: kv_events.py follow POOL ENDPOINT REPLAY STOP-FILE [LOSE]
-           Makes the set of what is stored from batches, and says so. It throws away each LOSE-th batch, and asks for what it misses.
-           When the file is there it waits until the set is the one that the kernel tells, for some minutes at most. Prints
+           Builds the set of stored blocks from batches, and prints "following". Drops each LOSE-th batch, and requests
+           missing ones. When STOP-FILE exists, waits until the set equals the kernel's, for some minutes at most. Prints
            "same=1 hashes=N tokens=N stored=N removed=N cleared=N gaps=N dumps=N".
        kv_events.py load POOL ENGINE-ENDPOINT PROMPTS [SEED]
-           Puts the blocks of so many prompts, and tells their tokens as an engine does.
+           Puts the blocks of this many prompts, and publishes their tokens as an engine does.
        kv_events.py register INDEXER-URL ENDPOINT REPLAY
-           Tells Dynamo's indexer of kvblkd, as soon as it is there.
+           Registers kvblkd with Dynamo's indexer, once that is up.
        kv_events.py compare POOL INDEXER-URL PROMPTS [SEED]
-           Waits until Dynamo's indexer answers for each of these prompts what the pool has of it, for some minutes at most. Prints
-           "same=1 whole=N part=N none=N": prompts of which all, the beginning or nothing is there.
+           Waits until Dynamo's indexer and the pool agree on each of these prompts, for some minutes at most. Prints
+           "same=1 whole=N part=N none=N": prompts of which all, the beginning or nothing is present.
 """
 import ctypes
 import errno
@@ -40,10 +40,10 @@ RECORD = struct.Struct("=QQQIHBB")
 STORED, REMOVED, CAUGHT_UP = 1, 2, 3
 
 
-# ---- prompts: chains of blocks, many of which begin alike ----
+# Prompts: chains of blocks, many with a common beginning.
 
 def prompts(number, seed=1):
-    """Lists of blocks, each (hash, parent's hash or None, tokens)."""
+    """Yield lists of blocks, each (hash, parent's hash or None, tokens)."""
     trunks = 6
     for i in range(number):
         trunk = random.Random(f"{seed} trunk {i % trunks}")
@@ -61,7 +61,7 @@ def prompts(number, seed=1):
         yield chain
 
 
-# ---- a pool, by libkvblk and by a journal ----
+# A pool through libkvblk and through a change feed.
 
 class PutOptions(ctypes.Structure):
     _fields_ = [("priority", ctypes.c_uint8), ("ttl_s", ctypes.c_uint32), ("parent", ctypes.c_char_p), ("parent_len", ctypes.c_size_t),
@@ -86,7 +86,7 @@ class Pool:
             sys.exit(f"put: {os.strerror(-rc)}")
 
     def leading(self, chain):
-        """How many blocks of it are there, up to the first that is not."""
+        """Return how many leading blocks of a chain are present."""
         keys = b"".join(key_of(number) for number, _, _ in chain)
         nr = ctypes.c_uint()
         rc = self.lib.kvblk_lookup_prefix(self.handle, keys, ctypes.c_size_t(8), len(chain), 0, ctypes.byref(nr), None)
@@ -95,7 +95,7 @@ class Pool:
         return nr.value
 
     def tags(self):
-        """The kernel's dump: hashes of what is there."""
+        """Return the kernel's dump: the hashes of present blocks."""
         node = os.open(f"/dev/kvblk/{self.name}/default", os.O_RDWR)
         journal = fcntl.ioctl(node, JOURNAL, bytearray(struct.pack("=IIII", 16, 1, 65536, 0)))
         os.close(node)
@@ -116,10 +116,8 @@ def key_of(number):
     return number.to_bytes(8, "big")
 
 
-# ---- an engine ----
-
 class Engine:
-    """Tells tokens of blocks; returns when somebody listens."""
+    """Publishes tokens of blocks; the constructor returns once there is a subscriber."""
 
     def __init__(self, endpoint):
         self.socket = zmq.Context.instance().socket(zmq.XPUB)
@@ -129,7 +127,7 @@ class Engine:
         self.wait()
 
     def wait(self):
-        """For a subscription, or the end of one."""
+        """Wait for a subscription, or for the end of one."""
         if not self.socket.poll(60000):
             sys.exit("nobody subscribes")
         self.socket.recv()
@@ -142,16 +140,14 @@ class Engine:
         self.number += 1
 
 
-# ---- a subscriber ----
-
 class Subscriber:
-    """What is stored, by batches. lose: each such batch is thrown away."""
+    """The set of stored blocks, built from batches. lose: drop each such batch."""
 
     def __init__(self, endpoint, replay, lose=0):
         context = zmq.Context.instance()
         self.sub = context.socket(zmq.SUB)
         self.sub.setsockopt(zmq.SUBSCRIBE, b"")
-        # none is lost here but those that are thrown away
+        # no limit, so that only intentionally dropped batches are lost
         self.sub.setsockopt(zmq.RCVHWM, 0)
         self.sub.connect(endpoint)
         self.dealer = context.socket(zmq.DEALER)
@@ -179,7 +175,7 @@ class Subscriber:
                     self.counts["removed"] += 1
 
     def ask(self, start):
-        """Batches from start on: those, or all that is stored. Returns the last one's number."""
+        """Request and apply batches from start on: these, or a dump of all stored blocks. Returns the last one's number."""
         self.dealer.send_multipart([b"", start.to_bytes(8, "big")])
         numbers = []
         while True:
@@ -192,7 +188,7 @@ class Subscriber:
             if number == END:
                 assert not payload
                 break
-            # one after the other, so that no reader takes a part for all
+            # consecutive, so that no reader takes a part for the whole
             assert number == numbers[-1] + 1 if numbers else number >= start
             numbers.append(number)
             self.apply(payload)
@@ -200,7 +196,7 @@ class Subscriber:
         return numbers[-1] if numbers else start - 1
 
     def take(self, wait):
-        """A batch, if there is one within so many ms."""
+        """Receive and apply a batch, waiting at most this many ms. Returns False if none arrived."""
         if not self.sub.poll(wait):
             return False
         _, number, payload = self.sub.recv_multipart()
@@ -212,7 +208,7 @@ class Subscriber:
         if number > start:
             self.counts["gaps"] += 1
             self.last = self.ask(start)
-        # a batch that comes again is no news
+        # skip repeated batches
         if self.last is None or number > self.last:
             self.apply(payload)
             self.last = number
@@ -230,7 +226,7 @@ def follow(pool, endpoint, replay, stop_file, lose="0"):
     end = time.monotonic() + WAIT
     while True:
         tags = pool.tags()
-        # the last batch comes again after a second
+        # the last batch is repeated after a second
         while subscriber.take(300):
             pass
         same = set(subscriber.hashes) == tags
@@ -241,19 +237,17 @@ def follow(pool, endpoint, replay, stop_file, lose="0"):
     return same
 
 
-# ---- a load, and a router's answers ----
-
 def load(pool, endpoint, number, seed="1"):
     pool, engine = Pool(pool), Engine(endpoint)
     for chain in prompts(int(number), seed):
-        # before and after the blocks are there, as it happens
+        # publish before the put or after, both of which must work
         if len(chain) % 2:
             engine.stored(chain)
         for number, parent, _ in chain:
             pool.put(number, parent)
         if not len(chain) % 2:
             engine.stored(chain)
-    # none of it is to be lost with the socket
+    # linger, or else closing the socket loses batches
     engine.socket.close(linger=10000)
     zmq.Context.instance().term()
     return True
@@ -283,13 +277,13 @@ class Indexer:
                                 "block_size": BLOCK_SIZE})
 
     def leading(self, chain):
-        """As Pool.leading()."""
+        """Return how many leading blocks of a chain the indexer knows, like Pool.leading()."""
         answer = self.post("/query", {"token_ids": [token for _, _, tokens in chain for token in tokens], "model_name": MODEL})
         return answer["instances"].get(str(self.INSTANCE), {"disk": 0})["disk"] // BLOCK_SIZE
 
 
 def differences(pool, indexer, chains):
-    """What each of them has of these chains; the first few that differ."""
+    """Return counts of the chains, and those on which pool and indexer differ."""
     counts, wrong = dict.fromkeys(("whole", "part", "none"), 0), []
     for chain in chains:
         want, got = pool.leading(chain), indexer.leading(chain)

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """usage: mooncake_store.py RPC_PORT HTTP_PORT OBJECTS SEGMENT_MIB [EVENT...]
 
-A client of Mooncake Store, whose master listens at these ports: stores that many objects of 1 MiB, far more than its segment holds, and
-loads each of them again. Then so does another client, with a tenth of them, from this one; and one that is killed while it stores.
-Before each EVENT the file at-EVENT is made, and go-EVENT awaited; then all objects are loaded again. The rule: an object that comes back
-with another byte is a failure at once; one that is not there yet has a minute to come, but after an event it may be gone.
+A client of Mooncake Store, whose master listens at these ports: stores this many objects of 1 MiB, far more than its
+segment holds, and loads each of them again. Then a second client loads a tenth of them from this one, and a third one
+is killed while it stores. Before each EVENT the file at-EVENT is created and go-EVENT awaited; then all objects are
+loaded again. The rule: an object with a wrong byte is a failure at once. A missing object has a minute to appear, but
+after an event it may be gone.
 """
 import ctypes
 import hashlib
@@ -22,7 +23,7 @@ PATIENCE = 60 * int(os.environ.get("KVBLK_SLOW", "1"))
 
 
 def within(what, call, want):
-    """Calls it until it returns that."""
+    """Call it until it returns that."""
     end = time.monotonic() + PATIENCE
     while (got := call()) != want:
         if time.monotonic() > end:
@@ -56,7 +57,7 @@ def load(store, buf, addr, name, digest):
 
 
 def end():
-    # its threads outlive it
+    # exit without cleanup, because Mooncake's threads would not end
     sys.stdout.flush()
     os._exit(0)
 
@@ -66,7 +67,7 @@ def other(what, *words, **options):
 
 
 def event(name):
-    """What happens to the pool; how many objects are there after it."""
+    """Request a change of the pool and wait for it."""
     open(f"at-{name}", "x").close()
     within(name, lambda: os.path.exists(f"go-{name}"), True)
 
@@ -88,7 +89,7 @@ def main():
     stored = {}
     for number in range(objects):
         stored[f"object-{number}"] = put(*one, f"object-{number}")
-        # what is evicted before it was offloaded is gone: a segment's worth is a second's
+        # paced at a segment's size per second, because an object evicted before its offload is lost
         time.sleep(0.1)
     for name, digest in stored.items():
         load(*one, name, digest)
@@ -108,7 +109,7 @@ def main():
                     sys.exit(f"{name}: {key} came back with other bytes")
         print(f"{name}: {there} objects are there", flush=True)
         counts[name] = there
-    # what its own memory has is there meanwhile
+    # objects in the client's own memory are available even during the failure
     if counts and not (counts["fail"] < counts["heal"] <= objects and counts["evict"] < counts["heal"]):
         sys.exit(f"what was there after each event: {counts}")
     with other("stores") as killed:

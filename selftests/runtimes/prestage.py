@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """Keys of numbered blocks, and requests to kvblkd's socket for hints.
 
-usage: prestage.py keys FIRST COUNT          in hex, a line each, as guest_blocks has them
+usage: prestage.py keys FIRST COUNT         in hex, one per line, the same as guest_blocks'
        prestage.py ask SOCKET METHOD PATH [FIRST COUNT [FIELD=JSON...]]
-                                                prints the answer; with FIRST and COUNT a body of these keys and fields
+                                            prints the response; FIRST and COUNT: a body of these keys and fields
        prestage.py order SOCKET FIRST COUNT [FIELD=JSON...]
-                                                prints what came of it as shell assignments when it is over; results has a letter
-                                                a key: l(oaded), r(esident), m(issing), c(lipped), e(xpired). COUNT 0: no keys
+                                            waits, then prints the outcome as shell assignments; results has one letter
+                                            per key: l(oaded), r(esident), m(issing), c(lipped), e(xpired). COUNT 0: no keys
 """
 import http.client
 import json

@@ -52,7 +52,7 @@ def amount(text):
 
 
 class Kernel:
-    """One of KERNELS, or uml: the image, and what its machines need in addition."""
+    """A kernel of KERNELS, or uml: the image, and what its machines need in addition."""
 
     def __init__(self, name, tmp):
         self.name = name
@@ -154,7 +154,7 @@ class Machine:
         # a busy host may not run an emulated CPU for longer than the kernel's default limits
         watchdogs = "" if accel == "kvm" else ("watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 workqueue.watchdog_thresh=120 "
                                                "sysctl.kernel.hung_task_timeout_secs=120")
-        # these flags take a fifth less time in emulation; instruction counts need the complete CPU
+        # without these features emulation takes a fifth less time; instruction counts need the complete CPU
         model = "max" if shell else "max,-erms,-fsrm,-la57,-smap"
         cmd = ["qemu-system-x86_64", "-M", "q35", "-accel", "kvm" if accel == "kvm" else tcg, "-cpu", ",".join([model, cpu]).strip(","),
                "-smp", shape["cpus"], "-m", shape["mem"], "-display", "none", "-vga", "none", "-no-reboot", "-nodefaults",

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=120 takes=20
-# Each tunable accepts its range and nothing else. Each file of a pool and its members is readable and documented, and
+# Tunables accept their range and nothing else. Each file of a pool and its members is readable and documented, and
 # can be read while members and pools are added and removed.
 . "${0%/*}/pool.bash"
 
@@ -122,7 +122,7 @@ blocks put 1 10 5000
 expect "counters/puts" "$(cat $sysfs/counters/puts)" "$stored"
 expect "counters/put_bytes" "$(cat $sysfs/counters/put_bytes)" $((stored * 5000))
 
-# each file is documented and has one line
+# all files are documented and have one line
 for f in $(cd $sysfs && find . -type f ! -path './power/*' ! -name uevent ! -name dev -printf '%P\n'); do
 	mapfile -t lines <"$sysfs/$f"
 	expect "lines in $f" ${#lines[@]} 1

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=150 takes=21 kernels=newest,6.12,debug
-# What an operator can observe of a working pool: tracepoints, latency histograms and the events of a full pool.
+# The means to observe a working pool: tracepoints, latency histograms and the events of a full pool.
 . "${0%/*}/pool.bash"
 
 tracefs=/sys/kernel/tracing
@@ -53,7 +53,7 @@ echo "-- a victim holds what its entries say"
 check pool_destroy
 pool_format /dev/flash0
 echo >$tracefs/trace
-# each takes one unit for its header and 13 for its payload
+# a block takes one unit for its header and 13 for its payload
 blocks put 1 900 50000
 blocks delete 1 300 50000
 blocks delete 500 100 50000

@@ -70,7 +70,7 @@ config 'failing_run = 7;'
 code 0 '^load module nvme-tcp$' kvblk apply --config "$conf" --dry-run
 code 0 '^connect to nqn.2026-11.org.kvblk:left, tcp flash.test port' kvblk apply --config "$conf" --dry-run
 expect "module nvme-tcp" "$(find /sys/module -maxdepth 1 -name nvme_tcp)" ""
-# this namespace appears only after the connection is made
+# the namespace appears only after the connection is made
 enable=$configfs/nvmet/subsystems/nqn.2026-11.org.kvblk:right/namespaces/1/enable
 put "$enable" 0
 (

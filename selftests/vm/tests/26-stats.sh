@@ -185,7 +185,7 @@ put $sysfs/stats_seconds 3
 wait_for 60 rounds_more $pool 3
 put $sysfs/stats_seconds 0
 [ "$(rounds $pool)" -lt "$(rounds other)" ] || fail "every third second is as often as each second"
-# one round may be in progress
+# a round may be in progress
 wait_for 20 rounds_more other $(($(rounds other) + 1))
 fixed=$(rounds $pool)
 wait_for 30 rounds_more other $(($(rounds other) + 5))

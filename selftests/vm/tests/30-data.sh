@@ -8,7 +8,7 @@
 kv_load
 flash 2 384
 engines=(ioctl uring)
-# one engine on this slow kernel: the ring runs all that the ioctl does
+# only the ring on this slow kernel: it runs all that the ioctl does
 [ "$KVBLK_KERNEL" != debug-smp ] || engines=(uring)
 for engine in "${engines[@]}"; do
 	echo "-- $engine"

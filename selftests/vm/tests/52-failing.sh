@@ -66,7 +66,7 @@ gone() {
 	[ "$errors" = 0 ]
 }
 wait_for 30 gone
-# one line per state change and kind of error, and one a minute
+# a line per state change and kind of error, and one a minute
 [ $(($(log_lines) - lines)) -le 20 ] || fail "$(($(log_lines) - lines)) lines in the log"
 
 echo "-- it fails writes and answers reads: its blocks are hits, and puts go elsewhere"

@@ -45,7 +45,7 @@ compare() {
 }
 
 kv_load
-# so many segments that two more or less free ones do not matter
+# enough segments that two more or less free ones do not matter
 flash 1 1050
 
 echo "-- flash"
