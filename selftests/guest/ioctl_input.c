@@ -353,7 +353,6 @@ TEST(operations)
 	PASSED("%u cases, alone and in the middle of a batch", n);
 }
 
-/* Unusual input that must be accepted. */
 TEST(odd_but_good)
 {
 	struct kvblk_result res;

@@ -234,7 +234,6 @@ static void input(void)
 	WANT(read(n, (void *)0xffffffff81000000ull, 1024) < 0 ? -errno : 0, -EFAULT, "the kernel");
 	WANT(take(n, records, 4), 1, "what could not be delivered comes again");
 	WANT(records[0].op, KVBLK_JOURNAL_CAUGHT_UP, "an empty pool");
-	/* drops the capability for good */
 	if (setresuid(65534, 65534, 65534))
 		kv_die("setresuid");
 	WANT(journal(fd, 0, 1024), -EPERM, "without CAP_SYS_ADMIN");

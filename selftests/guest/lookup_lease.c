@@ -437,7 +437,6 @@ TEST(delete_of_a_leased_block)
 	PASSED("it is gone, and its key can be used again");
 }
 
-/* A lease pins its blocks; release and close unpin them. */
 TEST(leased_blocks_survive_pressure)
 {
 	uint64_t kept = new_keys(LEASED), dropped, closed, id;
@@ -643,7 +642,6 @@ static unsigned long locked_memory(void)
 	return sum;
 }
 
-/* An ioctl whose output cannot be written leaves nothing behind. */
 TEST(answers_that_cannot_be_written)
 {
 	uint64_t nr = new_keys(4);

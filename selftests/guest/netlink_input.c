@@ -129,7 +129,6 @@ static void put_member(struct req *req, const char *path, uint32_t segment_size)
 	nest_end(req, attr);
 }
 
-/* Return the first attribute of type @type in @len bytes of attributes, or NULL. */
 static const struct nlattr *find(const void *attrs, size_t len, int type)
 {
 	const struct nlattr *attr = attrs;
@@ -179,7 +178,6 @@ static void take_reply(struct answer *answer, const struct nlmsghdr *hdr)
 	answer->messages++;
 }
 
-/* Send @req through @fd and receive the whole response. */
 static void talk_through(int fd, struct req *req, struct answer *answer)
 {
 	static uint32_t seq;

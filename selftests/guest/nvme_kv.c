@@ -110,7 +110,6 @@ static int run_at(int at, enum way way, const struct nvme_uring_cmd *cmd, uint64
 
 	*result = 0;
 	if ((way == VECTOR || way == RING_VECTOR) && cmd->data_len) {
-		/* three segments, the second one empty */
 		vec[0].iov_base = (void *)(uintptr_t)cmd->addr;
 		vec[0].iov_len = cmd->data_len / 3;
 		vec[2].iov_base = (uint8_t *)vec[0].iov_base + vec[0].iov_len;
@@ -1284,7 +1283,6 @@ TEST(import_pending)
 	EXPECT_EQ(run(IOCTL, &cmd, &result), ABORTED, "delete");
 }
 
-/* The aborted stores have changed nothing. */
 TEST(import_over)
 {
 	expect_block(IOCTL, SLOW, 1, 65536);

@@ -26,7 +26,7 @@
 static const char *node;
 static int fd, pager;
 static uint8_t *absent;		/* 4 * LEN bytes that fault */
-static uint8_t *bytes;		/* data of puts */
+static uint8_t *bytes;
 
 static void pager_start(void)
 {

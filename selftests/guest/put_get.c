@@ -885,7 +885,6 @@ TEST(keys)
 	op.opcode = KVBLK_OP_GET;
 	piece = kv_piece(get_area(0), 100);
 	for (uint16_t len = 1; len <= KVBLK_KEY_MAX; len += len < 32 ? 1 : 60) {
-		/* the key at an odd address */
 		op.key = kv_addr(bytes + 1);
 		op.key_len = len;
 		EXPECT_EQ(kv_one(fd, &op).res, 100, "get of key of %u zeroes",

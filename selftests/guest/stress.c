@@ -431,7 +431,6 @@ static void *work(void *arg)
 		else if (what < 99)
 			cancel_some(w);
 		else if (!memory_short) {
-			/* closing the file ends its leases */
 			close(w->fd);
 			w->fd = kv_open(node);
 			w->lease = 0;

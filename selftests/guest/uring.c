@@ -776,7 +776,6 @@ TEST(canceled_puts)
 	io_uring_queue_exit(&ring);
 }
 
-/* Ten thousand operations at once, through a smaller ring. */
 TEST(ten_thousand)
 {
 	enum { NR = 10000, SIZE = 4096 };
@@ -1112,7 +1111,6 @@ TEST(slow_memory)
 	usleep(500000);
 	EXPECT(in_flight() <= before + MOST + 2, "%u gets of 64 KiB in flight with room for %u",
 	       in_flight() - before, MOST);
-	/* queued operations can be canceled, too */
 	while (ended < NR) {
 		ASSERT(kv_now_ms() < end, "%u of %u canceled gets ended", ended, NR);
 		kv_ioctl(fd, KVBLK_IOC_CANCEL, &cancel);

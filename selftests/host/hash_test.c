@@ -87,7 +87,6 @@ static void secret_never_changes(void **state)
 	assert_int_equal(secret.mac.key[1], 0xa7101ca179affbb6);
 }
 
-/* Every bit of the seed changes every word of every key. */
 static void secret_depends_on_each_seed_bit(void **state)
 {
 	struct kvblk_secret other;
@@ -144,7 +143,6 @@ static int compare_words(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Check that all @nr random 64-bit words are different. */
 static void assert_all_differ(u64 *words, size_t nr)
 {
 	qsort(words, nr, sizeof(*words), compare_words);
@@ -205,7 +203,6 @@ static void every_key_bit_matters(void **state)
 	assert_all_differ(words, nr);
 }
 
-/* A cached tenant key gives the same ids. */
 static void kept_keys_give_the_same_ids(void **state)
 {
 	static const u16 tenants[] = { 0, 1, 0x3fff };

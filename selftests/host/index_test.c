@@ -678,7 +678,6 @@ static void dead_are_vacant(void **state)
 	assert_int_equal(kvblk_index_used(&idx), 6);
 	assert_false(kvblk_index_replace(&idx, id_both(4), &slots[4], NULL));
 	assert_entry(&idx, id_both(4), &new);
-	/* The owner may remove a dead entry. */
 	assert_true(kvblk_index_replace(&idx, id_both(1), &slots[1], NULL));
 	assert_int_equal(kvblk_index_used(&idx), 5);
 	/* New entries take the free slot and two dead ones. */

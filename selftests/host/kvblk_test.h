@@ -59,7 +59,6 @@ static int kvblk_run_tests(const char *name, const struct CMUnitTest *tests,
 	return failed != 0;
 }
 
-/* The last statement of a test's main(). */
 #define RUN_TESTS(name, tests) \
 	kvblk_run_tests(name, tests, sizeof(tests) / sizeof((tests)[0]))
 

@@ -12,7 +12,6 @@
 
 struct media;
 
-/* A change made to an image. */
 struct media_change {
 	size_t at;
 	size_t bytes;		/* all differences are within these bytes from @at on */

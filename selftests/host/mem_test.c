@@ -637,7 +637,6 @@ static void check_scattered(bool by_batch)
 	assert_memory_equal(device(s.mems[1]) + place(8, 1), blocks[9].data + 3 * UNIT, 1);
 	assert_memory_equal(device(s.mems[0]) + place(8, 2), blocks[9].data + 3 * UNIT + 1, 77);
 	assert_true(all_are(device(s.mems[0]) + place(8, 2) + 77, UNIT, 0xee));
-	/* partial get */
 	scatter(&s, KVBLK_OP_GET);
 	s.ops[0].flags = KVBLK_OPF_PARTIAL;
 	s.ops[0].offset = 100;

@@ -69,7 +69,6 @@ static void turn_over(u32 turns)
 		kvblk_policy_open(&policy, KVBLK_CLASS_NEW, SEG_BYTES);
 }
 
-/* Make @nr records, none of them touched. */
 static void fill(struct kvblk_policy_rec *recs, u32 nr)
 {
 	for (u32 i = 0; i < nr; i++)

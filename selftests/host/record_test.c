@@ -82,7 +82,6 @@ static enum kvblk_decoded decode(const void *buf, size_t size)
 	return kvblk_record_decode(buf, size, &place, &secret, &rec);
 }
 
-/* Seal a header of @size bytes with the pool's secret. */
 static void reseal(void *buf, size_t size)
 {
 	struct kvblk_d_record *hdr = buf;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # vm: timeout=300 pci=switch,two-gpus,two-switches,unreachable kernels=newest,6.12-p2p:switch,6.12-p2p:unreachable,debug-smp:switch check=newest takes=46,33,29,34
 # Puts and gets directly from and to memory of PCI devices where possible, through the CPU elsewhere, with the same
-# bytes. The kernel's word decides which way they took: see p2p_witness.
+# bytes. The way is proved by the kernel's own counts: see p2p_witness.
 # slow: the data path under each policy, and each way in which a route ends.
 . "${0%/*}/p2p.bash"
 

@@ -114,7 +114,7 @@ pool_import /dev/flash0 /dev/flash1
 blocks get 1 40 100000
 expect "gets in the last life" "$hits" 40
 works 1000 40
-# enough is left for a removal
+# enough epochs are left for a removal
 check kvblk member remove --yes $pool flash1
 wait_for 20 member_is flash1 gone
 works 2000 20
@@ -152,7 +152,7 @@ for epoch in 2 3; do
 	wait_for 10 set_to epoch $epoch
 	works $((1000 * epoch + 500)) 20
 done
-# under keys of deleted blocks
+# reuses keys of deleted blocks
 blocks put 2000 5 50000
 expect "puts" "$stored" 5
 epoch_is 3
