@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Wire format between preload.c, which forwards the system calls of programs on the host, and
- * server.c, which makes them on a pool in a VM.
+ * Wire format between preload.c, which forwards system calls of programs on the host, and
+ * server.c, which makes the calls on a pool in a VM.
  *
- * The rule: a connection carries one request and its reply at a time. The connection that opened
- * a node owns the open file; when it ends for any reason, the file is closed.
+ * The rule: a connection carries a single request and reply at a time. The connection on which a
+ * node was opened owns the open file; the file is closed when the connection ends for any reason.
  */
 #ifndef CARRY_H
 #define CARRY_H
@@ -33,14 +33,14 @@ enum carry_what {
 	CARRY_RUN	= 5,
 };
 
-/* first byte that the server sends */
+/* first byte from the server */
 #define CARRY_HELLO	"k"
 
 struct carry_request {
 	uint32_t what;
 	uint32_t session;
 	uint64_t ioctl;
-	uint64_t len;		/* payload that follows */
+	uint64_t len;		/* bytes of payload behind the request */
 };
 
 struct carry_reply {

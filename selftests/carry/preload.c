@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * LD_PRELOAD library that forwards a program's system calls on /dev/kvblk/POOL/... to
- * carry_server in the VM at KVBLK_CARRY=ADDRESS:PORT. The real module handles them. Not
- * supported: io_uring; registered memory is registered here only. KVBLK_CARRY_BEFORE_GET=COMMAND
- * is run in the VM once, before the program's first get.
+ * LD_PRELOAD library: forwards a program's system calls on /dev/kvblk/POOL/... to carry_server in
+ * the VM at KVBLK_CARRY=ADDRESS:PORT, where the real module handles each call. Not supported:
+ * io_uring; registered memory is registered here only. KVBLK_CARRY_BEFORE_GET=COMMAND is run in
+ * the VM once, before the program's first get.
  *
- * The local descriptor of a node is one of /dev/null, so that poll(2), fstat(2) and fork(2) work
- * on the host.
+ * The local descriptor of a node refers to /dev/null, so poll(2), fstat(2) and fork(2) work on
+ * the host.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -39,9 +39,9 @@ static struct node {
 	struct { char *addr; uint64_t length; } regions[MAX_REGIONS]; /* length 0: free */
 } nodes[MAX_FDS];
 static int idle[MAX_IDLE], nr_idle;
-static pid_t idle_of;		/* process that owns the idle connections */
+static pid_t idle_of;		/* owner of the idle connections */
 
-/* Attempts, because QEMU's network may drop a connection that it has just accepted. */
+/* Attempts, because QEMU's network may drop a freshly accepted connection. */
 #define TRIES	10
 
 static int connect_to(const struct sockaddr_in *address)
@@ -225,7 +225,7 @@ int close(int fd)
 	return next(fd);
 }
 
-/* Return the memory of a piece, NULL if it exceeds its buffer. */
+/* Return the memory of a piece, NULL if the piece exceeds its buffer. */
 static char *memory_of(struct node *node, const struct kvblk_piece *piece)
 {
 	if (piece->type == KVBLK_PIECE_USER)

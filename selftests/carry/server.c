@@ -270,10 +270,7 @@ static void *serve(void *arg)
 	bool good = true;
 
 	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-	/*
-	 * a sign of life, because QEMU accepts connections on the host even if this server does
-	 * not run
-	 */
+	/* a sign of life: QEMU accepts connections on the host even if no server runs in the VM */
 	good = send_all(sock, CARRY_HELLO, 1);
 	while (good && receive_all(sock, &head, sizeof(head))) {
 		char *payload = memory(head.len + 1);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Callers that attack the pool through what they may write.
+ * Callers that attack the pool by writing to buffers, payloads and media.
  *
  * usage: guest_hostile scribble NODE
  *	a reader writes to its buffers while gets fill them: each get succeeds,
  *	and no block is lost
  *	or: guest_hostile forge NODE MEMBER
- *	a writer that can read the raw MEMBER puts blocks made of records,
- *	summaries and superblocks: copies of real ones, of deleted ones, and
- *	new ones for the exact place where the block will be written
+ *	a writer with read access to the raw MEMBER puts blocks made of records,
+ *	summaries and superblocks: copies of real and of deleted ones, and new
+ *	ones for the exact place where the block will be written
  *	or: guest_hostile wipe MEMBER
- *	zeroes the headers of half the blocks that "forge" put and the
- *	summaries of open segments, as a crash may lose both: a scan for
- *	records now reads the payloads
+ *	zeroes the headers of half the blocks of "forge" and the summaries of
+ *	open segments, as a crash may lose both: a scan for records now reads
+ *	the payloads
  *	or: guest_hostile verify NODE [wiped]
  *	after a restart: the honest and the hostile blocks are unchanged, the
  *	deleted and forged ones are not found
@@ -129,8 +129,8 @@ static void open_member(const char *path)
 }
 
 /*
- * Call @found() for each page of the member that begins with @magic, until it returns true.
- * @found() gets a private copy that it may change.
+ * Call @found() for each page of the member that begins with @magic, until @found() returns true.
+ * The page is a private copy and may be changed.
  */
 static void scan(uint64_t magic, bool (*found)(uint64_t at, uint8_t *page))
 {
@@ -184,7 +184,7 @@ static bool keep_summary(uint64_t at, uint8_t *page)
 	return nr_summaries == ARRAY_SIZE(summaries);
 }
 
-/* header of the block @looked_for; the next record begins behind it if it is the last one */
+/* header found of the block @looked_for; the next record begins behind the block */
 static uint64_t looked_for;
 static struct kvblk_d_record last;
 static uint64_t last_at;
@@ -195,7 +195,10 @@ static bool find_last(uint64_t at, uint8_t *page)
 	if (!is_header_of(page, looked_for))
 		return false;
 	memcpy(&last, page, sizeof(last));
-	/* a forgery has the same bytes, but only the real header lies at the unit that it names */
+	/*
+	 * a forgery has the same bytes, but only the real header lies at the unit in its own
+	 * field
+	 */
 	if (at % KVBLK_DATA_ALIGN / PAGE != le32toh(last.unit) % 256)
 		return false;
 	last_at = at;

@@ -35,7 +35,7 @@ static void check_unchanged(const char *after)
 	EXPECT_EQ(kv_size(fd, FRESH), 0, "a block was stored by: %s", after);
 }
 
-/* One valid operation and all that it points to; each case spoils a part. */
+/* A valid operation with everything it points to; each case spoils a part. */
 struct fixture {
 	struct kvblk_op op;
 	struct kv_key key, parent;

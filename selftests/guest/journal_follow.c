@@ -258,7 +258,7 @@ static void late(void)
 	struct kvblk_journal_record records[2048];
 	ssize_t nr;
 
-	/* one record that does not fit starts the loss: no more are kept until it is reported */
+	/* a single lost record starts the loss: none is kept until the loss is reported */
 	come_and_go(7000000, 520);
 	nr = take(fd, records, 2048);
 	WANT(nr, 1025, "1024 records and one that tells of others");

@@ -33,7 +33,7 @@ struct kept {
 static int fd;
 static unsigned int here, gone, wrong;
 
-/* Return the word that fills page @page. One word per page, so that the kept images are small. */
+/* Return the word that fills page @page: a single word, to keep the images small. */
 static uint64_t kept_word(const struct kept *kept, uint64_t page)
 {
 	return kv_seed(kept->nr, kept->caller_tag) ^ page;

@@ -75,9 +75,7 @@ static inline uint64_t kv_now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/*
- * Return the seed of this run: KV_SEED, or a random one. Prints it so that a run can be repeated.
- */
+/* Return and print the seed of the run: KV_SEED if given, to repeat a run, else random. */
 static inline uint64_t kv_run_seed(void)
 {
 	const char *given = getenv("KV_SEED");
@@ -251,8 +249,8 @@ static inline ssize_t kv_leaked(const void *buf, size_t len)
 }
 
 /*
- * KV_MEMORY="FILE,FILE...": kv_alloc() maps its buffers stripe by stripe from these files in
- * turn; the name "host" stands for anonymous memory.
+ * KV_MEMORY="FILE,FILE...": kv_alloc() maps buffers stripe by stripe from the files in turn; the
+ * name "host" stands for anonymous memory.
  */
 #define KV_STRIPE	(256ul << 10)
 
@@ -310,8 +308,8 @@ static inline void *kv_alloc_low(size_t len)
 }
 
 /*
- * KV_REGISTER: buffers of kv_alloc() are registered with the first file that was opened, and
- * pieces in them are passed by handle. All operations must then use that file.
+ * KV_REGISTER: buffers of kv_alloc() are registered with the file opened first, and pieces within
+ * are passed by handle. All operations must then use that file.
  */
 static struct {
 	uintptr_t addr;
@@ -401,7 +399,7 @@ static inline struct io_uring *kv_ring(void)
 	return ring;
 }
 
-/* Drop the parent's ring in a child process, because a ring belongs to the process that made it. */
+/* Drop the parent's ring in a child process, because a ring belongs to its creator. */
 static inline void kv_ring_forget(void)
 {
 	if (kv_uses_rings())
@@ -671,7 +669,7 @@ static inline int kv_ring_submit(int fd, const struct kvblk_op *ops,
 		struct kv_cqe cqe = kv_cqe(ring, &extra);
 		struct kvblk_result *res = &results[cqe.user_data];
 
-		/* A command that is rejected before it becomes an operation fills no result. */
+		/* A command rejected early, before an operation exists, fills no result. */
 		if (cqe.res < 0 && res->res == -1 && cqe.res != -1)
 			*res = (struct kvblk_result){
 				.cookie = ops[cqe.user_data].cookie,

@@ -523,7 +523,7 @@ TEST(limit_of_leases)
 	PASSED("the first ones are leased, each file has its own limit");
 }
 
-/* A file that leases all that it may leaves a share for other files. */
+/* A file with as many leases as permitted leaves a share for other files. */
 TEST(shares_of_leases)
 {
 	const unsigned int count = 80, files = 4;
@@ -549,7 +549,7 @@ TEST(shares_of_leases)
 		unsigned int got = 0;
 
 		file[f] = kv_open(node);
-		/* a block that is being demoted at this moment cannot be leased */
+		/* a block cannot be leased during its demotion */
 		for (unsigned int tries = 0; !got && tries < 100; tries++) {
 			for (unsigned int i = total; i < count; i++) {
 				struct answer a;

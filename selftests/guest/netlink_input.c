@@ -79,7 +79,7 @@ static void begin(struct req *req, int cmd, int flags)
 	genl->version = KVBLK_FAMILY_VERSION;
 }
 
-/* Append an attribute; the caller ensures that it fits. */
+/* Append an attribute; the caller ensures the space. */
 static struct nlattr *put(struct req *req, int type, const void *data,
 			  size_t len)
 {

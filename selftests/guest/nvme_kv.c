@@ -1216,7 +1216,7 @@ TEST(slow_lists)
 	cmd.timeout_ms = (uint32_t)(300 * kv_slow());
 	while ((ret = run(IOCTL, &cmd, &result)) == ABORTED && given_up < 100)
 		given_up++;
-	/* queue_bytes is set to the size of two lists; the third one takes it beyond the limit */
+	/* queue_bytes is set to the size of two lists; the third list exceeds the limit */
 	EXPECT_EQ(given_up, 3, "lists");
 	EXPECT_EQ(ret, -ENOMEM, "one more");
 	puts("# given up");
@@ -1447,7 +1447,7 @@ int main(int argc, char **argv)
 	if (io_uring_queue_init(64, &rings[0], IORING_SETUP_SQE128 | IORING_SETUP_CQE32) ||
 	    io_uring_queue_init(8, &rings[1], IORING_SETUP_SQE128))
 		kv_die("io_uring_queue_init");
-	/* register both buffers; a ring command names one of them */
+	/* register both buffers; a ring command names either */
 	iov[0] = (struct iovec){ bytes, ROOM + PAGE };
 	iov[1] = (struct iovec){ room, ROOM + PAGE };
 	if (io_uring_register_buffers(&rings[0], iov, 2))

@@ -340,7 +340,7 @@ static bool landed_right(struct io_uring *ring)
 	return right && l->room[LEN] == KV_UNTOUCHED && l->room[2 * LEN + 1] == KV_UNTOUCHED;
 }
 
-/* A stopped task, or one that does not reap, holds no key, segment or member. */
+/* A task that is stopped or does not reap holds no key, segment or member. */
 TEST(stopped_ring)
 {
 	static const unsigned int old[] = { 10 }, setups[] = {
@@ -411,7 +411,7 @@ TEST(stalled_rings)
 		kv_cqe(&ring, NULL);
 		_exit(0);
 	}
-	/* give them time to stall; if that is too short, the test only proves less */
+	/* time to stall; if the time is too short, the test only proves less */
 	usleep(1000000 * kv_slow());
 	if (io_uring_queue_init(2, &ring, IORING_SETUP_SQE128 | IORING_SETUP_CQE32))
 		kv_die("a ring");

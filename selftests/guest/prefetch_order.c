@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prefetches that a get delays: one batch of a get, eight prefetches, and a shorter prefetch of
+ * Prefetches delayed by a get: a batch of a get, eight prefetches, and a shorter prefetch of
  * higher priority.
  *
  * usage: guest_prefetch_order NODE put|run
  *
- * put stores the blocks: the last one is SHORT bytes, the others LONG. run submits the batch. The
- * exit code is 1 if a block was missing.
+ * put stores the blocks: the last with SHORT bytes, the rest with LONG. run submits the batch.
+ * The exit code is 1 if a block was missing.
  */
 #include <stdarg.h>
 

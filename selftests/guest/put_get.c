@@ -38,7 +38,7 @@ static uint8_t *get_area(size_t at)
 	return memory + memory_len / 2 + at;
 }
 
-/* Return the result flag that INFO promises for these pieces, 0: either one. */
+/* Return the result flag promised by INFO for @pieces, 0: either flag. */
 static uint32_t expected_way(const struct kvblk_piece *pieces, unsigned int nr)
 {
 	/* KV_WAY: expected path of device memory, "bounced" or "any"; unset: as for host memory */

@@ -908,7 +908,7 @@ TEST(waiting_for_memory)
 	kv_delete(fd, FIRST - 3);
 }
 
-/* The slow_ tests run on a device that takes ten minutes, longer than any of them. */
+/* The slow_ tests run on a device that takes ten minutes, longer than any test. */
 
 TEST(slow_hard_deadline)
 {
@@ -1202,8 +1202,8 @@ TEST(slow_drain)
 }
 
 /*
- * Kinds of memory of a get, and how its caller ends: killed, except for the last one, which
- * closes its descriptors.
+ * Kinds of a get's memory, and how the caller ends: killed, except for "closed", which closes its
+ * descriptors.
  */
 static const char *const ghosts[] = {
 	"ioctl, shared memory", "ioctl, the address space of another process",

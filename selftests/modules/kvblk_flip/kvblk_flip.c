@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Simulates memory errors: writing a number to /sys/module/kvblk_flip/parameters/word flips one
- * bit in each page that begins with this number. "flipped" counts these pages.
+ * Simulates memory errors: writing a number to /sys/module/kvblk_flip/parameters/word flips a bit
+ * in each page that begins with the number. "flipped" counts the flips.
  *
- * The rule: only pages in use are examined, except for those of slabs.
+ * The rule: only pages in use are examined, except for slab pages.
  */
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A stand-in for a GPU: QEMU's ivshmem-plain, whose BAR 2 is the "HBM". It is published as
+ * A stand-in for a GPU: QEMU's ivshmem-plain, whose BAR 2 is the "HBM". The HBM is published as
  * p2pmem, and each mmap() of /dev/kvblk_testgpuN allocates pages of it, as with the file
  * p2pmem/allocate in sysfs.
  *
- * The rule: a page lives while a mapping or I/O refers to it. The last reference returns it to
- * the pool, so p2pmem/available shows whether all are free. Unbinding the device revokes its
+ * The rule: a page lives while a mapping or I/O refers to it. The last reference returns the page
+ * to the pool, so p2pmem/available shows whether all are free. Unbinding the device revokes its
  * mappings; the PCI core then waits for the remaining references.
  *
- * A device that is bound while the parameter "bare" is set publishes nothing: it has the PCI
- * core's structure without memory, as devices of mlx5 and vfio do.
+ * A device bound while the parameter "bare" is set publishes nothing: only the PCI core's
+ * structure exists, without memory, as for devices of mlx5 and vfio.
  */
 #include <linux/fs.h>
 #include <linux/idr.h>
