@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Operations: what one is, and what each side does of it.
+ * Operations: the request, and what each layer does with it.
  *
- * An operation has two halves. The media half, struct kvblk_media, belongs to a
- * member: segment, room, WRITING slot, bios. It ends soon after its bios do,
- * whatever the caller does meanwhile. The caller half is the rest: memory,
- * copies, result. It may take as long as the caller likes, and holds nothing
- * that others need.
+ * An operation has two halves. The media half, struct kvblk_media, belongs to a member:
+ * segment, reservation, WRITING slot, bios. It ends soon after the bios complete,
+ * whatever the caller does meanwhile. The caller half is the rest: memory, copies,
+ * result. It may take as long as the caller likes, and holds nothing that other
+ * operations need.
  *
  *   parse ─► start ─► bios ─► finish ─► result
  *            │  ▲               │  ▲
- *            ▼  │ kvblk_req_wait│  │ in flight again, or by the next one:
- *           -EAGAIN             ▼  │ the member's end, then the caller's
+ *            ▼  │ kvblk_req_wait│  │ bios again, or a second call:
+ *           -EAGAIN             ▼  │ the media half, then the caller half
  *
- * What differs between puts, gets and deletes is in struct kvblk_op_type; what
- * differs between batches and rings is behind @landed and @gone.
+ * Puts, gets and deletes differ in struct kvblk_op_type. Batches and rings differ in
+ * the callbacks @landed and @gone.
  */
 #ifndef KVBLK_OP_H
 #define KVBLK_OP_H
@@ -29,53 +29,53 @@
 
 /*
  * struct kvblk_file - an open node
- * @refs: the file's, and of operations that hold some of its budget
- * @budget: memory that it keeps from others, see kvblk_file_limit()
- * @flight: operations under way
+ * @refs: the open file, and operations that hold some of @budget
+ * @budget: memory charged to this file, see kvblk_file_limit()
+ * @flight: drain counters of the file's operations
  */
 struct kvblk_file {
 	refcount_t refs;
 	struct kvblk_budget budget;
 	struct kvblk_pool *pool;
-	fmode_t mode;			/* FMODE_READ, FMODE_WRITE: how it is open */
+	fmode_t mode;			/* open for FMODE_READ, FMODE_WRITE */
 	u16 tenant;
 	siphash_key_t key;
 	struct xarray regions;
 	struct kvblk_flight *flight;
-	spinlock_t lock;		/* reqs */
-	struct list_head reqs;		/* under way, with a cookie */
-	struct xarray leases;		/* by id; pool->lease_lock, as are */
+	spinlock_t lock;		/* protects reqs */
+	struct list_head reqs;		/* operations with a cookie that have not completed */
+	struct xarray leases;		/* by id; pool->lease_lock */
 	u64 next_lease;
 	u32 nr_leased;
-	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c, and */
-	u64 leased_bytes;		/* the sum */
+	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */
+	u64 leased_bytes;		/* sum of leased[] */
 	struct kvblk_opener opener;
 };
 
-/* Returns the most that file->budget may hold: what one batch may have in flight. */
+/* Returns the limit of file->budget, which is what one batch may have in flight. */
 static inline u64 kvblk_file_limit(const struct kvblk_file *file)
 {
 	return READ_ONCE(file->pool->tun.queue_bytes);
 }
 
-/* Operations that began in each phase, and those of them that are over. */
+/* Operations that started, and operations that completed, by phase. */
 struct kvblk_flight_count {
 	u64 begun[2];
 	u64 over[2];
 };
 
 /**
- * struct kvblk_flight - operations of an open file in flight; see ops/drain.c
- * @refs: the file's, and of operations that were given up: they may outlive it
- * @draining: somebody waits for them
- * @phase: that operations begin in; written under @draining, as are
- * @drains: how often somebody did, and
- * @drained: which of these was the last not in vain
- * @counts: each CPU's own
+ * struct kvblk_flight - drain counters of an open file; see ops/drain.c
+ * @refs: the file, and detached operations, which may outlive the file
+ * @draining: held by the task that drains; serializes @phase, @drains, @drained
+ * @phase: phase in which new operations are counted
+ * @drains: number of drains that started
+ * @drained: number of the last drain that succeeded
+ * @counts: counters of each CPU
  */
 struct kvblk_flight {
 	refcount_t refs;
-	struct mutex draining;		/* phase, drains, drained */
+	struct mutex draining;
 	u8 phase;
 	u64 drains;
 	u64 drained;
@@ -83,10 +83,11 @@ struct kvblk_flight {
 };
 
 /**
- * enum kvblk_by - who finishes an operation
- * @KVBLK_BY_CALLER: it does, and its memory can be touched
- * @KVBLK_BY_MEMBER: a work, for the caller does not come: the media half only
- * @KVBLK_BY_NOBODY: a work; the caller has gone, or given it up
+ * enum kvblk_by - context that finishes an operation
+ * @KVBLK_BY_CALLER: the caller's task; the caller's memory may be touched
+ * @KVBLK_BY_MEMBER: a work item, because the caller's task does not run: media half
+ *	only
+ * @KVBLK_BY_NOBODY: a work item, because the caller exited or detached the operation
  */
 enum kvblk_by {
 	KVBLK_BY_CALLER,
@@ -95,14 +96,15 @@ enum kvblk_by {
 };
 
 /**
- * enum kvblk_get_phase - where a get is
- * @KVBLK_GET_LANDED: it is to be read, or has been, and is to be looked at
- * @KVBLK_GET_HERE: its block is in the host's memory, or was: its task looks for it
- *	there, so that nobody's memory is held until the task comes
- * @KVBLK_GET_AGAIN: it is to be read again, through kernel memory
- * @KVBLK_GET_COPY: it is right, and to be copied to the caller
- * @KVBLK_GET_SUMS: all but the checksums is there
- * @KVBLK_GET_OVER: it has its result
+ * enum kvblk_get_phase - next step of a get
+ * @KVBLK_GET_LANDED: submit the read; once the bios have completed, verify
+ * @KVBLK_GET_HERE: find the block in DRAM again. The lookup found it there, but a
+ *	reference is taken only in the task, or else memory would be held until the task
+ *	runs
+ * @KVBLK_GET_AGAIN: read the block again, through kernel memory
+ * @KVBLK_GET_COPY: copy the verified block to the caller
+ * @KVBLK_GET_SUMS: copy the checksums, the payload is delivered
+ * @KVBLK_GET_OVER: none, the get has its result
  */
 enum kvblk_get_phase {
 	KVBLK_GET_LANDED,
@@ -115,11 +117,11 @@ enum kvblk_get_phase {
 
 /**
  * enum kvblk_older - what a put does about older blocks of its key
- * @KVBLK_OLDER_STAYS: one that is there ends it; that one may be found later which is
- *	not there now: blocks of a key are the same
- * @KVBLK_OLDER_NONE: one that is there ends it, and none comes back behind it
- * @KVBLK_OLDER_GOES: it replaces one that is there, and none comes back behind it
- * @KVBLK_OLDER_MUST: the same, and it is -ENOENT that there is none
+ * @KVBLK_OLDER_STAYS: fail if a block is present. An older record may come back later:
+ *	blocks of a key are identical
+ * @KVBLK_OLDER_NONE: fail if a block is present, and let no older record come back
+ * @KVBLK_OLDER_GOES: replace a block that is present, and let no older record come back
+ * @KVBLK_OLDER_MUST: as KVBLK_OLDER_GOES, but -ENOENT if no block is present
  */
 enum kvblk_older {
 	KVBLK_OLDER_STAYS,
@@ -129,22 +131,22 @@ enum kvblk_older {
 };
 
 /**
- * struct kvblk_media - an operation's media half
- * @io: its bios
- * @begun: it is under way: pool->users is held
- * @member: a get's or a delete's, with its ref while it is under way
- * @seg: with its ref, likewise
- * @gen: of @seg
- * @stats: of the member, to count at when it may be gone
- * @room: a put's
- * @turn: a put's
- * @fua: a put's: REQ_FUA or 0
- * @sums: a get's, as its payload has landed, or NULL
- * @bounce: a get's part by part, or NULL
- * @trial: a get's; p2p/route.c's
- * @sharing: landing->sharing
- * @number: there
- * @files: the submitter's files_struct while it is there, else NULL
+ * struct kvblk_media - media half of an operation
+ * @io: bios of the operation
+ * @begun: the media half is active and holds pool->users
+ * @member: get, delete: member of the block, with a reference while @begun
+ * @seg: get, delete: segment of the block, with a reference while @begun
+ * @gen: generation of @seg
+ * @stats: counters of the member, valid even after the member was removed
+ * @room: put: reservation in an open segment
+ * @turn: put: queued write
+ * @fua: put: REQ_FUA or 0
+ * @sums: get: checksums computed as the payload was read, or NULL
+ * @bounce: get: chunk of an incremental bounce, or NULL
+ * @trial: get: trial of a P2P route, see p2p/route.c
+ * @sharing: entry of landing->sharing
+ * @number: position in landing->sharing
+ * @files: submitter's files_struct while on landing->sharing, else NULL
  */
 struct kvblk_media {
 	struct kvblk_io io;
@@ -168,15 +170,15 @@ struct kvblk_req;
 
 /**
  * struct kvblk_op_type - what an opcode does
- * @flags: KVBLK_OPF_* that it takes
- * @mode: how the node must be open
- * @reads: the caller's memory is read
- * @writes: the caller's memory is written
- * @start: 0: in flight; 1: over, see req->result; -EAGAIN: must wait for room,
- *	for another operation or for memory, then be started again
- * @wait: after -EAGAIN, but not for memory: until it may go on, or for @step
- *	jiffies. Less than 0: killed
- * @give_up: it has waited for too long: its result
+ * @flags: supported KVBLK_OPF_*
+ * @mode: FMODE_* that the node must be open for
+ * @reads: the operation reads the caller's memory
+ * @writes: the operation writes the caller's memory
+ * @start: starts the operation. Returns 0: in flight; 1: complete, see req->result;
+ *	-EAGAIN: must wait for space, another operation or memory, then be started again
+ * @wait: waits after -EAGAIN, unless for memory, until the operation may be started
+ *	again or for @step jiffies. Returns less than 0 if the task was killed
+ * @give_up: returns the result of an operation that has waited too long
  * @finish: see kvblk_req_finish()
  */
 struct kvblk_op_type {
@@ -190,7 +192,7 @@ struct kvblk_op_type {
 	int (*finish)(struct kvblk_req *req, enum kvblk_by by);
 };
 
-/* NULL: there is no such opcode. */
+/* Returns the type of @opcode, or NULL if there is no such opcode. */
 const struct kvblk_op_type *kvblk_op_type(u32 opcode);
 extern const struct kvblk_op_type kvblk_op_put;
 extern const struct kvblk_op_type kvblk_op_get;
@@ -198,8 +200,8 @@ extern const struct kvblk_op_type kvblk_op_delete;
 extern const struct kvblk_op_type kvblk_op_prefetch;
 
 /*
- * A put that is done when the pool's memory has it, if there is room. May look at its
- * caller's page tables, but takes no fault.
+ * Returns whether a put completes as soon as DRAM has its block, if there is space. May
+ * walk the caller's page tables, but takes no page fault.
  */
 bool kvblk_put_stays(const struct kvblk_req *req);
 
@@ -207,30 +209,29 @@ struct kvblk_batch;
 
 /*
  * struct kvblk_req - one operation
- * @media: its media half
- * @landed: its bios are over: has it finished; any context
- * @ended: the same, after kvblk_rescue_work() has ended its media half
- * @gone: it was detached, and is finished: frees it
- * @said: cmd: what its completion says of a result: res, and the extra word of a large
- *	one. @user: the caller's memory may be touched
- * @cancel: under file->lock, with @canceled set: ends it now, with -ECANCELED, if
- *	its memory is the kernel's. Else it ends when its bios do
- * @hand: whose it is
- * @canceled: WRITE_ONCE by KVBLK_IOC_CANCEL
- * @wants_fault: the caller's memory is not resident. It may stay so for as long
- *	as a user-space pager likes, so nothing is held when src.fault is set
- * @header: of the record, header_units of 4 KiB, physically contiguous
- * @slot: the entry found (get, delete) or made (put)
+ * @landed: called when the bios have completed: has the request finished; any context
+ * @ended: called after kvblk_rescue_work() has ended the media half; any context
+ * @gone: frees a detached request when its bios have completed
+ * @said: cmd: returns the res of the completion that reports @result, and sets the
+ *	extra word of a large one. @user: the caller's memory may be touched
+ * @cancel: called under file->lock with @canceled set. Completes the operation now with
+ *	-ECANCELED if its memory is the kernel's; otherwise it ends when its bios
+ *	complete
+ * @canceled: set with WRITE_ONCE() by KVBLK_IOC_CANCEL
+ * @wants_fault: the caller's memory is not resident. A user-space pager may take any
+ *	time to make it so, so nothing is held when src.fault is set
+ * @header: record header of header_units of 4 KiB, physically contiguous
+ * @slot: index entry found (get, delete) or made (put)
  * @from: get: first payload byte read, a multiple of the chunk size
- * @want: get: bytes for the caller
+ * @want: get: bytes to deliver to the caller
  */
 struct kvblk_req {
-	struct list_head file_link;	/* file->reqs; constructed, as is what follows */
+	struct list_head file_link;	/* file->reqs; by req_construct(), as hand.link */
 	struct kvblk_handover hand;
 	struct kvblk_media media;
 	const struct kvblk_op_type *type;
 	struct kvblk_pool *pool;
-	struct kvblk_batch *batch;	/* or */
+	struct kvblk_batch *batch;	/* NULL for a ring's */
 	struct io_uring_cmd *cmd;
 	void (*landed)(struct kvblk_req *req);
 	void (*ended)(struct kvblk_req *req);
@@ -238,49 +239,48 @@ struct kvblk_req {
 	void (*cancel)(struct kvblk_req *req);
 	s32 (*said)(const struct kvblk_req *req, const struct kvblk_result *result,
 		    bool user, u64 *extra);
-	refcount_t refs;		/* cmd: the command's, and its bios' */
-	struct kvblk_file *owner;	/* is there while it is open, or @held */
-	struct kvblk_flight *flight;	/* or NULL: it only tells a result */
-	struct kvblk_file *file;	/* cmd: while on file->reqs */
-	struct list_head link;		/* batch->done */
+	refcount_t refs;		/* cmd: one for the command, one for its bios */
+	struct kvblk_file *owner;	/* valid while open, or while @held is not 0 */
+	struct kvblk_flight *flight;	/* NULL: only carries a result */
+	struct kvblk_file *file;	/* cmd: set while on file->reqs */
+	struct list_head link;		/* batch->done, batch->faulting */
 	struct work_struct work;
 	bool canceled;
 	bool wants_fault;
-	bool asked;			/* a put: the policy knows of it, */
-	bool declined;			/* and said no */
+	bool asked;			/* put: the admission policy was asked */
+	bool declined;			/* put: the policy declined */
 	u16 tenant;
 	u32 header_units;
-	u32 bytes;			/* of all pieces */
+	u32 bytes;			/* length of all pieces */
 	u32 from;
 	u32 want;
-	u32 partly;			/* a get: bytes of the caller's it may have written: if */
-					/* it fails, they are cleared in its task, through @src */
+	u32 partly;			/* get: bytes at @src that its task clears if it fails */
 	u32 expiry;
-	u32 charged;			/* in batch->bytes_inflight */
-	u32 held;			/* in owner->budget, with a reference to it */
-	u32 wants_memory;		/* more than owner->budget has room for */
-	struct kvblk_align align;	/* put: pool->align that @mem is for, */
-	bool stable;			/* and pool->stable_writes */
-	u8 integrity;			/* of the record */
-	bool summed;			/* a put: its header has the payload's sums */
-	bool no_p2p;			/* a put: not straight from a device's memory */
-	bool stale;			/* a delete: an older record may come back */
-	bool failed;			/* a put: by the member, and its task may try anew */
-	u8 older;			/* a put: &enum kvblk_older */
-	bool cleared;			/* a put: it has removed an older block */
-	bool replaces;			/* a put: the block's entry, which is @old meanwhile */
-	u8 tries;			/* a put: writes that failed, */
-	u8 avoid;			/* the last one by the member in this slot */
-	u8 phase;			/* a get: &enum kvblk_get_phase */
-	u8 miss;			/* a get: why it is one, &enum kvblk_counter */
-	bool looked;			/* a get: its header is the block's */
-	bool device;			/* a device's memory is in it */
-	bool revocable;			/* a get: may be detached: not into shared memory */
-	bool coming;			/* @object is not the pool's yet */
-	bool parks;			/* a prefetch: @object stays while others are begun: it */
-	bool parked;			/* is not queued, and holds pool->users */
-	bool continues;			/* a put: &kvblk_object.continues */
-	u8 flight_phase;		/* that it began in */
+	u32 charged;			/* bytes in batch->bytes_inflight */
+	u32 held;			/* bytes in owner->budget, with a reference */
+	u32 wants_memory;		/* bytes to wait for in owner->budget */
+	struct kvblk_align align;	/* put: pool->align that @mem was made for */
+	bool stable;			/* put: pool->stable_writes then */
+	u8 integrity;
+	bool summed;			/* put: the header has the payload's checksums */
+	bool no_p2p;			/* put: do not transfer from device memory directly */
+	bool stale;			/* delete: an older record may come back */
+	bool failed;			/* put: the write failed; its task may retry */
+	u8 older;			/* put: &enum kvblk_older */
+	bool cleared;			/* put: has removed an older block */
+	bool replaces;			/* put: takes over the entry of the same block, @old */
+	u8 tries;			/* put: failed writes */
+	u8 avoid;			/* put: slot of the member that failed the last one */
+	u8 phase;			/* get: &enum kvblk_get_phase */
+	u8 miss;			/* get: reason of a miss, &enum kvblk_counter */
+	bool looked;			/* get: the header was verified */
+	bool device;			/* some of the memory is a device's */
+	bool revocable;			/* get: may be detached, must not map shared memory */
+	bool coming;			/* @object is not in the pool's table yet */
+	bool parks;			/* prefetch: keep @object until the batch is submitted */
+	bool parked;			/* prefetch: kept, not evictable; holds pool->users */
+	bool continues;			/* put: &kvblk_object.continues */
+	u8 flight_phase;		/* phase of @flight that counts it */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;
@@ -288,52 +288,53 @@ struct kvblk_req {
 	struct kvblk_id parent;
 	struct kvblk_src src;
 	struct iov_iter fixed;
-	struct delayed_work deadline;	/* cmd: HARD_DEADLINE */
-	u64 result_addr;		/* cmd: where the result goes, or 0 */
+	struct delayed_work deadline;	/* cmd: for HARD_DEADLINE */
+	u64 result_addr;		/* cmd: address for the result, or 0 */
 	void *header;
 	struct kvblk_slot slot;
-	struct kvblk_slot old;		/* of a put that replaces: MOVING, in */
-	struct kvblk_segment *old_seg;	/* which is held, with its */
+	struct kvblk_slot old;		/* put: the entry it replaces, MOVING */
+	struct kvblk_segment *old_seg;	/* put: segment of @old, with a reference */
 	struct kvblk_member *old_member;
-	int write_errors;		/* a put: the member's, before its own */
-	struct kvblk_part part;		/* src.parts, when it is one */
-	u64 crcs_addr;			/* where the caller has checksums, or 0 */
-	u32 crcs_room;			/* bytes there */
+	int write_errors;		/* put: member->write_errors before the write */
+	struct kvblk_part part;		/* src.parts of a single part */
+	u64 crcs_addr;			/* caller's array of checksums, or 0 */
+	u32 crcs_room;			/* bytes of that array */
 	u32 space_seq;
-	bool gated;			/* a put or prefetch: it waits for a member's gate */
-	u32 hints;			/* a put: &enum kvblk_hints */
-	u32 chain;			/* a put: &kvblk_object.chain */
-	u64 offer_parent;		/* likewise */
-	struct kvblk_object *object;	/* with a reference, or NULL */
-	__le32 *crcs;			/* a put: what was there; a get: what is to go there */
-	ktime_t waiting;		/* since, 0: not yet */
-	struct kvblk_mem mem;		/* its few_bv and what follows: not zeroed */
+	bool gated;			/* put, prefetch: waits for a member's write throttle */
+	u32 hints;			/* put: &enum kvblk_hints */
+	u32 chain;			/* put: &kvblk_object.chain */
+	u64 offer_parent;		/* put: &kvblk_object.offer_parent */
+	struct kvblk_object *object;	/* DRAM block with a reference, or NULL */
+	__le32 *crcs;			/* put: the caller's checksums; get: those to return */
+	ktime_t waiting;		/* start of the wait, or 0 */
+	struct kvblk_mem mem;		/* not zeroed from few_bv on */
 	u8 key[KVBLK_KEY_MAX];
 };
 
 /* ---- chardev/parse.c -------------------------------------------------- */
 
 /*
- * A caller's time of CLOCK_MONOTONIC as ktime_get() has it: time namespaces shift
- * that clock. Neither is 0.
+ * Converts a deadline of CLOCK_MONOTONIC, which time namespaces shift, to ktime_get().
+ * @theirs must not be 0. Returns the converted deadline, never 0.
  */
 u64 kvblk_deadline(u64 theirs);
 /*
- * A structure that begins with its size, at least @least bytes, into the @size
- * bytes at @to: 0, -EFAULT, -EINVAL: too short, -E2BIG: more than is known.
+ * Copies a structure that begins with its size from user space into the @size bytes at
+ * @to. Returns 0; -EFAULT; -EINVAL if it is shorter than @least; -E2BIG if unknown
+ * fields are not zero.
  */
 int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *from);
 /*
- * A new operation, as @op says; @cmd: for a ring, with its buffer where it has
- * IORING_URING_CMD_FIXED. NULL: no memory. What is wrong with it is in
- * req->result.res. May sleep.
+ * Makes a request of @op. @cmd: the command of a ring, with the ring's buffer if it has
+ * IORING_URING_CMD_FIXED. Returns the request with any error in req->result.res, or
+ * NULL without memory. May sleep.
  */
 struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *op,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
 /*
- * The same of an operation that the kernel has put together: @key and @pieces are its
- * own, whatever op->key and op->pieces say, the deadline is ktime_get()'s, there is no
- * extension and no TTL, and the caller may do it.
+ * Makes a request for the kernel itself: @key and @pieces are kernel memory and replace
+ * op->key and op->pieces, the deadline is ktime_get()'s, there is no extension and no
+ * TTL, and no check of the caller's rights. Returns as kvblk_req_new().
  */
 struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *op,
 				const void *key, const struct kvblk_piece *pieces,
@@ -343,64 +344,76 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 
 int kvblk_req_init(void);
 void kvblk_req_exit(void);
-/* A request that is all zero, lists empty. NULL: no memory. May sleep, if @gfp says so. */
+/* Returns a request of zeroes with empty lists, or NULL. May sleep if @gfp allows. */
 struct kvblk_req *kvblk_req_alloc(gfp_t gfp);
 void kvblk_req_free(struct kvblk_req *req);
-/* Gives memory back as soon as it is over; a batch may be long. */
+/* Frees the memory of a complete request early, because a batch may be long. */
 void kvblk_req_trim(struct kvblk_req *req);
-/* As type->start, whose rules it keeps. */
+/* Starts the operation; returns as &kvblk_op_type.start. */
 int kvblk_req_start(struct kvblk_req *req);
-/* After -EAGAIN, with nothing of the batch in flight. 0 or -EINTR. */
+/*
+ * Waits after -EAGAIN, with nothing of the batch in flight. Returns 0 to start again,
+ * -EINTR, or the error to complete the operation with.
+ */
 int kvblk_req_wait(struct kvblk_req *req);
 /*
- * In task context, after the bios: checks, copies, index. 1: over; 0: in flight
- * again, and somebody else's; -EAGAIN: the media half is over, and what is left
- * is the caller's, with req->src.fault where @wants_fault says so.
+ * Finishes an operation after its bios: verifies, copies, changes the index. Task
+ * context. Returns 1: complete; 0: in flight again, owned by its bios; -EAGAIN: the
+ * media half has ended, the caller half must be finished by the caller, with
+ * req->src.fault if @wants_fault.
  */
 static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 {
 	return req->type->finish(req, by);
 }
 
-/* What kvblk_req_finish() left in flight is over; any context. */
+/* Called when the bios submitted by kvblk_req_finish() have completed; any context. */
 void kvblk_req_landed(struct kvblk_req *req);
 /*
- * It is about to be given up: adds what it holds, which is returned, to its
- * file's budget.detached until it is over, and lets it outlive its file. Any context.
+ * Prepares to detach a request: adds the memory it holds to its file's budget.detached
+ * until it completes, and lets it outlive the file. Returns the bytes added. Any
+ * context.
  */
 u32 kvblk_req_detach(struct kvblk_req *req);
-/* It was not, after all. */
+/* Undoes kvblk_req_detach(), which returned @held. */
 void kvblk_req_keep(struct kvblk_req *req, u32 held);
 /*
- * Waits until no device writes to shared memory for operations that this files_struct's
- * owner submitted to a ring before the call. As long as the devices like, killed or not.
+ * Waits until no device writes to shared memory for operations that the owner of @files
+ * submitted to a ring before the call. Takes as long as the devices do, killed or not.
  */
 void kvblk_file_quiesce(struct kvblk_file *file, const void *files);
 void kvblk_file_put(struct kvblk_file *file);
 
 /*
- * Ends the media halves of what rings have landed, and whose tasks do not come,
- * being stopped, frozen or busy: a second later, or at once when they keep much pinned.
+ * Ends the media halves of completed ring operations whose tasks do not run, being
+ * stopped, frozen or busy: after a second, or at once if they keep much memory pinned.
  */
 void kvblk_rescue_work(struct work_struct *work);
-/* A ring's operation waits for its task from now on. True: that is to be told. */
+/*
+ * Puts a ring's operation on the completion list. Returns whether the task must be
+ * notified.
+ */
 bool kvblk_req_land(struct kvblk_req *req);
 
 /*
- * Returns whether a record may come back: of a lost member, or because it could not be
- * read. kvblk_pool_give_up() ends the latter, so that the caller's next try succeeds.
+ * Returns whether an older record may come back, from a lost member or a segment that
+ * could not be read. kvblk_pool_give_up() ends the latter, so that a later try
+ * succeeds.
  */
 bool kvblk_pool_unsure(struct kvblk_pool *pool);
-/* The block is in the index, and a get would find it. Process context. */
+/*
+ * Returns whether the index has the block and a get of @tenant would find it. Process
+ * context.
+ */
 bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant,
 			 struct kvblk_slot *slot);
-/* An entry that the index told: a get of this tenant would find it. Any context. */
+/* Returns whether a get of @tenant would find the block of the entry @slot. Any context. */
 bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
 			const struct kvblk_slot *slot);
 
 /* ---- inside of operations ---- */
 
-/* False: the pool is going. */
+/* Returns false if the pool is going away. */
 static inline bool kvblk_media_begin(struct kvblk_req *req)
 {
 	req->media.begun = percpu_ref_tryget_live(&req->pool->users);
@@ -408,36 +421,40 @@ static inline bool kvblk_media_begin(struct kvblk_req *req)
 }
 
 void kvblk_media_end(struct kvblk_req *req);
-/* It is in flight: bios to @member (or NULL) may be submitted to media.io. */
+/*
+ * Marks the request as in flight; bios to @member (or NULL) may be submitted to
+ * media.io.
+ */
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member);
 int kvblk_req_header_alloc(struct kvblk_req *req);
 void kvblk_req_header_free(struct kvblk_req *req);
 /*
- * Kernel memory for the payload. All that operations of rings take is bounded
- * for each file: -EAGAIN, with @wants_memory, unless nothing is held or it @must
- * be. A batch is bounded by itself, and must not wait: the caller may have to
- * reap its ring first.
+ * Allocates kernel memory for the payload. Returns 0, -ENOMEM, or -EAGAIN with
+ * @wants_memory if a ring's operation exceeds its file's budget, unless nothing is held
+ * or @must. Batches are not limited, because they bound themselves and must not wait:
+ * the caller may have to reap its ring first.
  */
 int kvblk_req_mem_alloc(struct kvblk_req *req, u32 bytes, bool must);
 void kvblk_req_mem_drop(struct kvblk_req *req);
 /*
- * An object for the operation's block, as its memory and with its key, which is bounded
- * as by kvblk_req_mem_alloc(). The operation has it until it is dropped, or taken.
+ * Allocates a DRAM block with the operation's key as its memory, charged as by
+ * kvblk_req_mem_alloc(). The request owns the block until it is dropped or taken.
  * Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
  */
 int kvblk_req_object(struct kvblk_req *req, u32 length);
 struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
-/* Drops the object, and no other memory. */
+/* Drops the DRAM block, and no other memory. */
 void kvblk_req_object_drop(struct kvblk_req *req);
 /*
- * Fills the object's record from @rec, with memory for checksums and those of @rec.
- * Returns false if there is no memory.
+ * Copies @rec into the block, with memory for checksums and those of @rec, if any.
+ * Returns false without memory.
  */
 bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /*
- * Operations that were detached still hold their memory, as long as their
- * device likes: a caller that cancels and submits in a loop is stopped here.
+ * Returns whether detached operations of the file hold too much. They keep their memory
+ * as long as their device takes, so a caller that cancels and submits in a loop must be
+ * stopped.
  */
 bool kvblk_req_crowded(const struct kvblk_req *req);
 static inline bool kvblk_req_late(const struct kvblk_req *req)
@@ -445,37 +462,32 @@ static inline bool kvblk_req_late(const struct kvblk_req *req)
 	return req->op.deadline_ns && ktime_get_ns() >= req->op.deadline_ns;
 }
 
-/* As type->wait: until segments or gates have room. */
+/* Implements type->wait: waits until segments or write throttles have space. */
 long kvblk_req_wait_space(struct kvblk_req *req, long step);
-/* It was late before it began: 1. */
+/* Completes an operation that is late before it starts. Returns 1. */
 int kvblk_req_expire(struct kvblk_req *req);
 bool kvblk_slot_expired(const struct kvblk_pool *pool, const struct kvblk_slot *slot);
-/* It is a block of the tenant; whether its member answers is another question. */
+/* Returns whether @slot is a block of the tenant, even if its member does not respond. */
 bool kvblk_slot_listed(struct kvblk_pool *pool, u16 tenant,
 		       const struct kvblk_slot *slot);
-/* The member that a slot lies on answers. */
+/* Returns whether the member of @slot responds. */
 bool kvblk_slot_served(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 /*
- * Whether its bytes went straight, for its result and the counters: @to is the one of
- * those that did, the next one that of the others.
+ * Counts whether the payload was transferred directly and notes it in the result. @to:
+ * counter of direct transfers, followed by the counter of the others.
  */
 void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to);
-/*
- * A device's memory is behind it; @addr: where. Asked before all of it is pinned,
- * which takes longer than the instructions of a copy that comes of it.
- */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr);
-/* It is mapped, and a device's: from now on it is worth asking. */
 void kvblk_req_saw_device(struct kvblk_req *req);
 
-/* Ends an operation that has no result yet. */
+/* Completes an operation that has no result yet. Returns 1. */
 static inline int kvblk_req_over(struct kvblk_req *req, int res)
 {
 	req->result.res = res;
 	return 1;
 }
 
-/* The task is to stop waiting: killed, or a worker of a ring that goes. */
+/* Returns whether the task must stop waiting: killed, or a worker of a ring that exits. */
 static inline bool kvblk_interrupted(void)
 {
 	return fatal_signal_pending(current) ||
@@ -485,13 +497,13 @@ static inline bool kvblk_interrupted(void)
 
 /* ---- ops/drain.c -------------------------------------------------------- */
 
-/* NULL: no memory. */
+/* Returns new drain counters, or NULL without memory. */
 struct kvblk_flight *kvblk_flight_new(void);
 void kvblk_flight_put(struct kvblk_flight *flight);
-/* Waits for what is in flight: 0, -ETIME, -ERESTARTSYS. */
+/* Waits for operations in flight. Returns 0, -ETIME or -ERESTARTSYS. */
 int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns);
 
-/* Until kvblk_req_free(). */
+/* Counts an operation in flight, until kvblk_req_free(). */
 static inline void kvblk_flight_enter(struct kvblk_req *req)
 {
 	req->flight = req->owner->flight;
@@ -501,7 +513,10 @@ static inline void kvblk_flight_enter(struct kvblk_req *req)
 
 static inline void kvblk_flight_leave(struct kvblk_flight *flight, u8 phase)
 {
-	/* whoever sees it sees what the operation did; pairs with phase_over() */
+	/*
+	 * makes the operation's effects visible before its completion; pairs with
+	 * phase_over()
+	 */
 	smp_mb__before_atomic();
 	this_cpu_inc(flight->counts->over[phase]);
 }
@@ -510,15 +525,15 @@ static inline void kvblk_flight_leave(struct kvblk_flight *flight, u8 phase)
 
 int kvblk_lease_init(struct kvblk_pool *pool);
 void kvblk_lease_exit(struct kvblk_pool *pool);
-/* An entry that was found, by the id of its block. */
+/* An index entry with the id of its block. */
 struct kvblk_entry {
 	struct kvblk_id id;
 	struct kvblk_slot slot;
 };
 
 /*
- * Leases the @nr @entries under a new id, from the first one on until one can't be
- * leased. Returns how many, or -ENOMEM. May sleep.
+ * Leases @entries under a new id, in order, until one cannot be leased. Returns the
+ * number of leased entries, or -ENOMEM. May sleep.
  */
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
 		     u64 *lease);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the rooms share: pools, members, segments. Each field belongs to the room
- * that its comment names, or to all under the lock that it names.
+ * Structures that all layers share: pools, members, segments. Each field belongs to the
+ * layer that its comment names, or is protected by the lock that it names.
  */
 #ifndef KVBLK_TYPES_H
 #define KVBLK_TYPES_H
 
 /* ---- counters ---- */
 
-/* The spec says what they are: uapi/netlink/kvblk.yaml. */
+/* documented in the spec, uapi/netlink/kvblk.yaml */
 enum kvblk_counter {
 #define X(name, NAME)	KVBLK_C_##NAME,
 	KVBLK_COUNTER_TABLE(X)
@@ -26,8 +26,8 @@ enum kvblk_hist {
 #define KVBLK_HIST_BUCKETS	40	/* bucket i: 2^i <= ns < 2^(i+1) */
 
 /*
- * Of a member, or what is a pool's and no member's. One for each CPU; written by its
- * CPU alone, summed by readers: u64 and nothing else, see report/stats.c.
+ * Counters of a member, or of a pool without its members. One per CPU; only that CPU
+ * writes them, readers sum them. Must contain nothing but u64, see report/stats.c.
  */
 struct kvblk_stats {
 	u64 counters[KVBLK_COUNTERS];
@@ -35,8 +35,8 @@ struct kvblk_stats {
 };
 
 /*
- * Classes of puts and gets by the bytes that they move: up to one unit, and each
- * further class four times as many.
+ * Size classes of puts and gets, by bytes transferred: up to one unit, then four times
+ * as many for each class.
  */
 #define KVBLK_SIZES		8
 #define KVBLK_SIZE_MAX(size)	((u64)KVBLK_UNIT << 2 * (size))
@@ -46,26 +46,26 @@ static_assert(KVBLK_SIZE_MAX(KVBLK_SIZES - 1) == KVBLK_VALUE_MAX);
 static_assert((int)KVBLK_H_PUT < KVBLK_SIZED_HISTS && (int)KVBLK_H_GET < KVBLK_SIZED_HISTS);
 
 struct kvblk_size_stats {
-	u64 ns;				/* that all of them took */
+	u64 ns;				/* sum of latencies */
 	u64 hist[KVBLK_HIST_BUCKETS];
 };
 
-/* Of each CPU, as struct kvblk_stats. */
+/* Counters of a pool, one per CPU as struct kvblk_stats. */
 struct kvblk_pool_stats {
 	struct kvblk_stats own;
 	struct kvblk_size_stats sizes[KVBLK_SIZED_HISTS][KVBLK_SIZES];
-	u32 next_member;		/* puts go round */
+	u32 next_member;		/* next slot of the round-robin for puts */
 };
 
 /*
- * The caller tag of blocks that came by the node that takes NVMe commands. Its users
- * know of no tags, so journals do not tell of these blocks.
+ * Caller tag of blocks that were put through the NVMe node. The change feed skips these
+ * blocks, because users of that node know of no tags.
  */
 #define KVBLK_NVME_TAG		0x766b2d656d766eULL
-/* What their keys begin with, with the NUL: the bytes of the tag. */
+/* Prefix of their keys, NUL included: the bytes of the tag. */
 #define KVBLK_NVME_PREFIX	"nvme-kv"
 #define KVBLK_NVME_PREFIX_LEN	sizeof(KVBLK_NVME_PREFIX)
-/* Bytes behind it, 1 at least. */
+/* Bytes after the prefix, at least 1. */
 #define KVBLK_NVME_KEY_MAX	16
 
 static inline bool kvblk_nvme_key(const u8 *key, u32 len)
@@ -81,47 +81,47 @@ struct kvblk_member;
 
 /* ---- the log ---- */
 
-/* An open segment's summary in the making; page i lists records from 63 * i. */
+/* Summary of an open segment while it fills; page i lists records from 63 * i. */
 struct kvblk_open {
-	spinlock_t lock;		/* contents of pages */
-	struct mutex writing;		/* pages on their way out */
+	spinlock_t lock;		/* protects the contents of pages */
+	struct mutex writing;		/* held while pages are written */
 	u32 nr_pages;			/* size of pages[] */
-	u32 settled;			/* full pages' records that are on media */
-	u32 listed;			/* all of so many records are */
-	unsigned long *durable;		/* by unit: no crash loses the record that begins there */
+	u32 settled;			/* records on full pages that are on media */
+	u32 listed;			/* number of records if all of them are listed on media */
+	unsigned long *durable;		/* by unit: the record there survives a crash */
 	struct kvblk_d_summary *pages[];/* each set once, by cmpxchg */
 };
 
 /**
  * struct kvblk_segment - a stretch of a member
- * @gen: generation; the index holds its low 16 bits in pool->seg_gen too.
- *	Written by reclaim when a segment is retired
+ * @gen: generation; pool->seg_gen holds the low 16 bits. Written by reclaim when the
+ *	segment is retired
  * @refs: gets, deletes and copies that rely on the segment's bytes
- * @writers: puts with room in it, plus one while it is open
+ * @writers: puts with a reservation, plus one while the segment is open
  * @cursor: see log/cursor.h
- * @open: while OPEN and until sealed, else NULL; if the seal could not be
- *	written, until the segment is retired
+ * @open: set while OPEN and until sealed, else NULL; if the seal could not be written,
+ *	until the segment is retired
  * @state: &enum kvblk_segment_state; under member->lock
  * @class: &enum kvblk_class
  * @flags: KVBLK_SEGF_*; under member->lock
- * @stamp: see &kvblk_policy_seg.stamp; reclaim's after it was opened
+ * @stamp: see &kvblk_policy_seg.stamp; written by reclaim once opened
  * @retired: waits for @refs to drain
- * @live_units: units of records whose entries point here, an estimate
- * @nr_records: SEALED: all records
- * @opened: the member's order of opening
+ * @live_units: units of records that have entries, an estimate
+ * @nr_records: number of records once SEALED
+ * @opened: position in the member's order of opening
  * @kills_durable: KVBLK_SEGF_KILLS is on media
- * @unsaved: the table on media may say that it is free
- * @bare: has records without checksums: until it is sealed, a crash loses them
- * @cached: 0, or it has records that the member's volatile cache may have alone until it
- *	is sealed: member->write_errors before the first of them. Set once, by cmpxchg
- * @retiring_gen: generation to put into the table while @gen is still the old
- *	one; 0 if none
- * @reclaim_run: the last run of reclaim that could not reclaim it; reclaim's
- * @rests: leases pin too much of it, and reclaim does not look at it before
- * @rests_until: jiffies; both are reclaim's
- * @sweep_mark: pool->sweep_pass that must be over before reuse
- * @unread: restore has not read it, or could not: it stays as it is on media; restore's
- * @unknown: nor could its entry of the table be read; all of a page are, or none;
+ * @unsaved: the table on media may still list the segment as free
+ * @bare: some records have no checksums: a crash before the seal loses them
+ * @cached: 0, or member->write_errors before the first record that only the member's
+ *	volatile cache may have until the seal; set once, by cmpxchg
+ * @retiring_gen: generation for the table on media while @gen is the old one, or 0
+ * @reclaim_run: last run of reclaim that could not reclaim the segment; only reclaim
+ * @rests: leases pin too much of the segment; only reclaim
+ * @rests_until: jiffies until which reclaim skips the segment if @rests; only reclaim
+ * @sweep_mark: pool->sweep_pass that must be reached before reuse
+ * @unread: restore has not read the segment or could not, and leaves it as it is on
+ *	media; only restore
+ * @unknown: the table entry could not be read either, nor any of its page;
  *	member->table_lock
  * @link: on one list of the member, under member->lock
  */
@@ -153,31 +153,31 @@ struct kvblk_segment {
 	struct list_head link;
 };
 
-/* Room in an open segment, held from reservation to completion. */
+/* A reservation in an open segment, held until the record's I/O completes. */
 struct kvblk_room {
-	struct kvblk_member *member;	/* holds member->ref */
+	struct kvblk_member *member;	/* with a reference */
 	struct kvblk_segment *seg;	/* holds seg->writers and seg->refs */
 	u64 gen;
 	u64 seq;
-	u32 segment;			/* of the member */
+	u32 segment;			/* index in member->segs */
 	u32 unit;
 	u32 units;
-	u32 index;			/* of the record in the segment */
+	u32 index;			/* index of the record in the segment */
 };
 
 /* ---- members ---- */
 
 /*
- * Open segments of a member: puts of many CPUs don't meet on one, in a member
- * that has plenty (at most one in 32 is open for that).
+ * Open segments of a member. More than one lets puts of many CPUs proceed without
+ * contention; at most one segment in 32 is open for that.
  */
 #define KVBLK_LOGS_NEW		8
 #define KVBLK_LOG_HOT		KVBLK_LOGS_NEW
 #define KVBLK_LOGS		(KVBLK_LOGS_NEW + 1)
 
 /*
- * RESTORING: reads summaries; no I/O for users. DEAD: the device is gone, nothing
- * is served. UNRESTORED: nothing is served either, but all is there for another try.
+ * RESTORING: reads summaries, serves no users. DEAD: the device was removed, nothing is
+ * served. UNRESTORED: nothing is served, but restore may be retried.
  */
 enum kvblk_member_state {
 #define X(name, NAME)	KVBLK_MEMBER_##NAME,
@@ -187,7 +187,7 @@ enum kvblk_member_state {
 
 extern const char *const kvblk_member_state_names[];
 
-/* Errors of a member that are reported to operators, in this order. */
+/* Errors of a member that are reported to operators, in the order of the ABI. */
 enum kvblk_member_error {
 	KVBLK_ERROR_READ,
 	KVBLK_ERROR_WRITE,
@@ -196,10 +196,10 @@ enum kvblk_member_error {
 };
 
 /**
- * struct kvblk_report - errors of one kind that are to be reported
- * @next: jiffies before which none is
- * @nr: since the last report
- * @segment: of the member, of the last one
+ * struct kvblk_report - rate limit of reports of one kind of error
+ * @next: jiffies before which nothing is reported
+ * @nr: errors since the last report
+ * @segment: segment of the last error
  */
 struct kvblk_report {
 	unsigned long next;
@@ -210,33 +210,33 @@ struct kvblk_report {
 struct kvblk_ios {
 	u64 submitted;
 	u64 done;
-	u64 failed;			/* of those done */
-	u64 writes;			/* of those done */
-	u64 writes_failed;		/* of those */
+	u64 failed;
+	u64 writes;			/* completed writes */
+	u64 writes_failed;
 };
 
 /**
- * struct kvblk_queue - bios that the device had no room for, in their order
- * @lock: of @bios and @nr
- * @bios: those that wait
- * @nr: of them, and the one that is being submitted
- * @work: submits them, and waits as long as the device likes
+ * struct kvblk_queue - bios that the device could not accept at once, in submission order
+ * @lock: protects @bios and @nr; any context
+ * @bios: bios that wait
+ * @nr: number of @bios, plus the one that @work submits
+ * @work: submits @bios; sleeps until the device accepts them
  */
 struct kvblk_queue {
-	spinlock_t lock;		/* bios, nr; any context */
+	spinlock_t lock;
 	struct bio_list bios;
 	u32 nr;
 	struct work_struct work;
 };
 
 /**
- * struct kvblk_lane - puts of one cgroup that leave the gate; see log/write_throttle.c
- * @member: whose gate
- * @cgroup: whose puts; to compare with, it may be gone
- * @poor_until: it is taken to be over its budget, jiffies
- * @turns: the puts
- * @busy: there are some, or @work submits one
- * @work: submits them, and sleeps as long as the cgroup's budget makes it
+ * struct kvblk_lane - released writes of one cgroup; see log/write_throttle.c
+ * @member: member that the writes go to
+ * @cgroup: compared, never dereferenced: no reference is held
+ * @poor_until: jiffies until which the cgroup is assumed to be over its budget
+ * @turns: the queued writes
+ * @busy: @turns is not empty, or @work submits one
+ * @work: submits @turns; sleeps as long as the cgroup's budget requires
  */
 struct kvblk_lane {
 	struct kvblk_member *member;
@@ -249,15 +249,15 @@ struct kvblk_lane {
 
 #define KVBLK_LANES	8
 
-/* Devices with memory that members are let at; more of them bounce. */
+/* Providers of device memory that P2P is tried with; further ones bounce. */
 #define KVBLK_PROVIDERS_MAX	16
 
 /**
- * enum kvblk_route_state - how a device's memory is reached
- * @KVBLK_ROUTE_UNKNOWN: nobody has asked yet
- * @KVBLK_ROUTE_DIRECT: by the member
- * @KVBLK_ROUTE_BOUNCE: by the CPU
- * @KVBLK_ROUTE_TRIAL: by the member where that is proven, else it is looked at
+ * enum kvblk_route_state - how a member's I/O reaches a device's memory
+ * @KVBLK_ROUTE_UNKNOWN: not yet determined
+ * @KVBLK_ROUTE_DIRECT: by P2P
+ * @KVBLK_ROUTE_BOUNCE: by CPU copies
+ * @KVBLK_ROUTE_TRIAL: by P2P in proven directions, otherwise by a trial
  */
 enum kvblk_route_state {
 	KVBLK_ROUTE_UNKNOWN,
@@ -270,14 +270,14 @@ enum kvblk_route_state {
 #define KVBLK_PROVEN_PUT	BIT(1)
 
 /**
- * struct kvblk_route - of a provider to a member
- * @serial: of the provider, 0: none yet
+ * struct kvblk_route - route between a provider and a member
+ * @serial: serial number of the provider, 0: none
  * @state: &enum kvblk_route_state
- * @proven: TRIAL: which directions were right, KVBLK_PROVEN_*
- * @failures: TRIAL: how often it was not right
- * @errors: I/O errors that the way may have caused
- * @next: TRIAL: jiffies before which it is not tried
- * @why: it bounces or is tried out anew, or NULL
+ * @proven: TRIAL: directions that transferred the right bytes, KVBLK_PROVEN_*
+ * @failures: TRIAL: transfers of wrong bytes
+ * @errors: I/O errors that the route may have caused
+ * @next: TRIAL: jiffies before which no trial begins
+ * @why: reason for BOUNCE or for a new TRIAL, or NULL
  */
 struct kvblk_route {
 	u32 serial;
@@ -291,71 +291,71 @@ struct kvblk_route {
 
 /*
  * struct kvblk_member - a block device of a pool
- * @pool: its pool
- * @ref: I/O in flight and works; killed at removal
- * @slot: 1 + its place in pool->members, 0 while it has none
- * @name: last part of the device's path, unique in the pool
- * @path: as given
+ * @ref: counts I/O in flight and works; killed at removal
+ * @slot: 1 + its index in pool->members, 0 while it has none
+ * @name: last component of the device's path, unique in the pool
+ * @path: as given by the administrator
  * @state: &enum kvblk_member_state; changed by cmpxchg, READ_ONCE elsewhere
- * @suspect: silent for too long; set by the watchdog, cleared by completions
- * @failing: answers reads with errors; set by completions and by the watchdog,
- *	cleared by the watchdog when probes succeed
- * @read_only: the same of writes: its blocks are served, puts go elsewhere
- * @error_run: errors since the last read, or write, that succeeded
- * @write_errors: 1, and writes and flushes that failed. Some targets tell a failed
- *	write-back once: what is in a volatile cache then is past it for no flush that
- *	follows
- * @suspect_told: what the last event said; the watchdog's own
+ * @suspect: no I/O completed for too long; set by the watchdog, cleared by completions
+ * @failing: reads fail; set by completions and the watchdog, cleared by the watchdog
+ *	when probes succeed
+ * @read_only: writes fail: blocks are served, puts use other members; set and cleared
+ *	as @failing
+ * @error_run: consecutive errors of reads, of writes
+ * @write_errors: 1, plus failed writes and flushes. Some targets report a failed
+ *	write-back only once, so after it no flush proves that the volatile cache was
+ *	written
+ * @suspect_told, @failing_told, @read_only_told: states in the last event; only the
+ *	watchdog
  * @seg_base: pool-wide number of segment 0
- * @segs: nr_segs of them
- * @incarnation: of this format
- * @ios: bios, each CPU's own
- * @stats: pool->slots[], or before it has a slot the pool's own
- * @stats_before: what was in there when it came
- * @lock: segment states, lists and counts below
- * @ready: opened on media for puts, waiting to take records
- * @free: FREE
- * @sealed: SEALED, oldest first
- * @retiring: retired, waiting for references to go
- * @current_seg: takes records: those of class NEW by CPU, and the last one, of
- *	class HOT. Read under @lock or by reservation, which holds seg->writers
+ * @segs: array of nr_segs
+ * @incarnation: random number of this format of the device
+ * @ios: bios, by CPU
+ * @stats: pool->slots[], or the pool's own before the member has a slot
+ * @stats_before: values of @stats when the member was added
+ * @lock: protects segment states, and the lists and counts from @ready to @closing
+ * @ready: segments opened on media for puts, not yet in use
+ * @sealed: oldest first
+ * @retiring: retired, waiting for references to be dropped
+ * @current_seg: segments that take records: class NEW by CPU, the last one class HOT.
+ *	Read under @lock or by reservation, which holds seg->writers
  */
 struct kvblk_member {
 	struct kvblk_pool *pool;
-	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p/route.c's, as are */
-	struct work_struct p2p_work;	/* tries one out, */
-	atomic_t p2p_busy;		/* while it does, */
-	struct page *p2p_page;		/* that to this one, with its ref, */
-	bool p2p_whole;			/* which is the caller's as a whole, */
-	unsigned long p2p_next;		/* but not before */
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p/route.c */
+	struct work_struct p2p_work;	/* tries out the route to p2p_page */
+	atomic_t p2p_busy;		/* p2p_work is queued */
+	struct page *p2p_page;		/* page of the provider, with a reference */
+	bool p2p_whole;			/* p2p_page belongs to one caller as a whole */
+	unsigned long p2p_next;		/* jiffies before which p2p_work is not queued */
 	struct percpu_ref ref;
 	struct completion ref_done;
 	struct kobject *kobj;
 	u32 slot;
-	char name[KVBLK_NAME_MAX];	/* the roster's */
-	char device[KVBLK_NAME_MAX];	/* the kernel's name of the device, for this boot */
-	char place[KVBLK_PLACE_MAX];	/* as an administrator's program told it, or "" */
+	char name[KVBLK_NAME_MAX];	/* in the member list */
+	char device[KVBLK_NAME_MAX];	/* kernel name of the device since boot */
+	char place[KVBLK_PLACE_MAX];	/* location, given by the administrator, or "" */
 	char *path;
 	uuid_t uuid;
 	u32 state;
 	bool suspect;
 	bool failing;
 	bool read_only;
-	atomic_t error_run[2];		/* of reads, of writes */
+	atomic_t error_run[2];
 	atomic_t write_errors;
 	bool suspect_told;
-	bool failing_told;		/* likewise, as is */
+	bool failing_told;
 	bool read_only_told;
-	bool formatted;			/* just made; nothing to restore */
-	u64 restored;			/* blocks found at restart */
-	u32 nr_unread;			/* segments, see there; restore's */
+	bool formatted;			/* formatted by this import or add: nothing to restore */
+	u64 restored;			/* blocks found by restore */
+	u32 nr_unread;			/* unread segments; only restore */
 	bool unread_unsure;		/* in pool->unsure, see restore_count(); pool->admin */
-	bool forfeit;			/* segments still unread are given up; pool->admin */
-	bool retry;			/* it was UNRESTORED before; pool->admin */
+	bool forfeit;			/* unread segments are given up; pool->admin */
+	bool retry;			/* was UNRESTORED before; pool->admin */
 
 	struct file *bdev_file;
 	struct block_device *bdev;
-	dev_t dev;			/* of it */
+	dev_t dev;			/* of bdev */
 	u64 size;
 	u64 data_start;
 	u32 segment_units;
@@ -364,114 +364,113 @@ struct kvblk_member {
 	u32 seg_base;
 	struct kvblk_segment *segs;
 	u64 incarnation;
-	struct kvblk_d_super *super;	/* as read or written last; the writer's, as is */
+	struct kvblk_d_super *super;	/* superblock as last read or written; only its writer */
 	u64 sb_seq;
-	u64 epoch;			/* that its superblock tells, as are */
+	u64 epoch;			/* epoch to time: as in the superblock */
 	u64 activation;
 	u64 roster_seq;
 	u64 time;
-	struct kvblk_absent *absent;	/* it is back, and that is not told yet */
+	struct kvblk_absent *absent;	/* pool->absents' entry that restore filters by */
 
 	struct bio_set bios;
-	blk_opf_t nowait;		/* REQ_NOWAIT, if it works; log/bio.c's, as are */
-	u32 fits_bytes;			/* a bio that the device takes as it is, */
-	u32 fits_segments;		/* with so many vectors, and */
-	struct kvblk_queue queues[2];	/* of reads, of writes */
+	blk_opf_t nowait;		/* REQ_NOWAIT if supported; log/bio.c */
+	u32 fits_bytes;			/* largest bio that needs no split; log/bio.c */
+	u32 fits_segments;		/* most vectors of such a bio; log/bio.c */
+	struct kvblk_queue queues[2];	/* reads, writes */
 	struct kvblk_ios __percpu *ios;
 	struct kvblk_stats __percpu *stats;
 	struct kvblk_stats stats_before;
-	unsigned long last_get;		/* its submission, jiffies; rough */
-	struct kvblk_ios seen;		/* the watchdog's own, and */
-	u64 seen_inflight;		/* likewise */
-	unsigned long last_done;	/* when it saw progress, jiffies */
-	struct work_struct probe;	/* does it answer well again? Its own are */
-	unsigned long probe_next;	/* jiffies before which it does not ask, */
-	unsigned long probe_gap;	/* after a probe that failed, and */
-	u32 probes_well;		/* in a row */
+	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
+	struct kvblk_ios seen;		/* ios at the last check; only the watchdog */
+	u64 seen_inflight;		/* bios in flight at the last check; only the watchdog */
+	unsigned long last_done;	/* jiffies of the last progress; only the watchdog */
+	struct work_struct probe;	/* tests whether a failing member responds well again */
+	unsigned long probe_next;	/* jiffies before which probe is not queued */
+	unsigned long probe_gap;	/* jiffies after a failed probe */
+	u32 probes_well;		/* consecutive successful probes */
 	struct kvblk_report reports[KVBLK_ERRORS];
 
-	spinlock_t lock;		/* all down to closing */
+	spinlock_t lock;
 	struct list_head ready;
 	struct list_head free;
 	struct list_head sealed;
 	struct list_head retiring;
-	u32 nr_logs;			/* of class NEW */
+	u32 nr_logs;			/* open segments of class NEW */
 	struct kvblk_segment *current_seg[KVBLK_LOGS];
 	u32 nr_free;
 	u32 nr_ready;
 	u32 nr_sealed;
 	u32 nr_retiring;
-	u32 nr_open;			/* current, ready and not yet sealed ones */
-	u64 opened;			/* of the one that was opened last */
-	struct list_head closing;	/* full, last writer gone: to be sealed */
+	u32 nr_open;			/* current, ready and not yet sealed segments */
+	u64 opened;			/* number of the segment opened last */
+	struct list_head closing;	/* full, without writers, to be sealed */
 
-	struct mutex table_lock;	/* table_seq, table_buf, page order */
-	u64 *table_seq;			/* by page; under table_lock */
-	struct kvblk_d_table *table_buf;/* under table_lock */
+	struct mutex table_lock;	/* protects table_seq, table_buf, order of page writes */
+	u64 *table_seq;			/* by page */
+	struct kvblk_d_table *table_buf;
 
-	struct work_struct log_work;	/* open, seal */
+	struct work_struct log_work;	/* opens and seals segments */
 	struct work_struct reclaim_work;
-	u32 reclaim_run;		/* its own */
-	spinlock_t gate_lock;		/* see log/write_throttle.c; any context */
-	struct list_head gate;		/* puts that wait for others; gate_lock, */
-	u32 gate_puts;			/* puts among them that are no prefetches, */
-	u64 gate_waiting;		/* bytes of all that wait, and of those in lanes, */
-	bool gate_full;			/* there are too many, */
-	struct list_head gate_counted;	/* those let through, the oldest first, */
-	u64 gate_bytes;			/* bytes of them, */
-	unsigned long gate_looked;	/* when all that wait were looked at, jiffies, */
-	u64 gate_done;			/* I/O completed by then, */
+	u32 reclaim_run;		/* number of runs; only reclaim_work */
+	spinlock_t gate_lock;		/* protects the write throttle; any context */
+	struct list_head gate;		/* queued puts and prefetches */
+	u32 gate_puts;			/* queued puts */
+	u64 gate_waiting;		/* bytes in gate and in lanes */
+	bool gate_full;			/* gate_waiting exceeds the limit */
+	struct list_head gate_counted;	/* released writes, oldest first */
+	u64 gate_bytes;			/* bytes of gate_counted */
+	unsigned long gate_looked;	/* jiffies of the last gate_look() */
+	u64 gate_done;			/* completed I/O at the last gate_look() */
 	struct kvblk_lane lanes[KVBLK_LANES];
 	struct delayed_work gate_work;
-	struct list_head kills;		/* pool->kill_lock, as are */
-	u32 nr_kills;			/* those listed, and */
-	bool kills_full;		/* too many of them; for deletes: */
+	struct list_head kills;		/* records to invalidate; pool->kill_lock */
+	u32 nr_kills;			/* length of kills */
+	bool kills_full;		/* nr_kills is at its limit; pool->kill_lock */
 	bool deletes_full;
-	unsigned long kills_moved;	/* when the last one ended, jiffies */
-	unsigned long kill_retry;	/* jiffies; kill_work's, as is */
-	unsigned long kill_gap;		/* between two tries */
+	unsigned long kills_moved;	/* jiffies of the last removal from kills */
+	unsigned long kill_retry;	/* jiffies of the next retry; only kill_work */
+	unsigned long kill_gap;		/* jiffies between retries; only kill_work */
 	struct work_struct kill_work;
 	struct delayed_work checkpoint;
-	unsigned long time_saved;	/* the pool's clock, on the member, jiffies */
+	unsigned long time_saved;	/* jiffies when media last got the pool's time */
 	struct work_struct restore;
-	struct work_struct super_work;	/* its superblock has an old epoch */
+	struct work_struct super_work;	/* writes the pool's epoch to the superblock */
 	struct work_struct remove;
 	struct delayed_work dead;
-	bool removing;			/* under pool->admin */
-	bool delisted;			/* likewise: it is no member any more */
-	bool unsure;			/* died or left, and counted in pool->unsure; pool->admin */
-	bool outdated;			/* the epoch has moved on since; likewise */
-	bool low_told;			/* it fell below its low watermark once; reclaim's own */
+	bool removing;			/* pool->admin */
+	bool delisted;			/* removed from the member list; pool->admin */
+	bool unsure;			/* dead or removed, in pool->unsure; pool->admin */
+	bool outdated;			/* the epoch has advanced since; pool->admin */
+	bool low_told;			/* low-watermark event was sent; only reclaim */
 };
 
-/* ---- the host's memory ---- */
+/* ---- DRAM ---- */
 
 /*
- * struct kvblk_object - a block in the host's memory; see dram/dram.c
- * @node: dram->objects, by @rec.id
- * @lru: of its node, under the node's lock, as is
- * @dead: it was removed
- * @urgent: dram->urgent, with a reference; dram->lock
- * @refs: the table's, until it is removed, and of who looks at it
- * @pool: that counts it, and is there as long
- * @seg: its entry's place, if it counts, with
- * @off: likewise, and
- * @gen: likewise
- * @nid: of its list
- * @chain: the batch that it was put by, if that was a chain; 0: none
- * @offer_parent: id.lo of the block before that chain, or before it; 0: not known
- * @continues: that block was there
- * @goes_on: the chain's next blocks come in another batch
- * @touched: a get has found it since it was last at the cold end
- * @needed: it was asked for since it was put, or before
- * @heat: its entry's when it was last at the cold end
- * @tries: writes of it that failed
- * @avoid: slot of the member that failed the last of them, or 0
- * @unproven: it was read from a member, and nobody has checked it
- * @rec: what its record tells, or will; its @crcs are the object's own, or NULL
- * @nr: folios
- * @bv: one for the record's header, and one for each folio
- * @key: of the block, @rec.key_len bytes
+ * struct kvblk_object - a DRAM block; see dram/dram.c
+ * @node: in dram->objects, by @rec.id
+ * @lru: in its node's list, under the node's lock
+ * @dead: removed from dram->objects; under the node's lock
+ * @urgent: in dram->urgent, with a reference; dram->lock
+ * @refs: one for dram->objects, one for each user
+ * @pool: charged for the memory; outlives the DRAM block
+ * @seg, @off, @gen: place in the index entry that this DRAM block belongs to
+ * @nid: node of its list
+ * @chain: number of the batch that put the block as part of a chain, or 0
+ * @offer_parent: id.lo of the block before the chain, or before this block; 0: unknown
+ * @continues: the block before the chain was present
+ * @goes_on: the chain continues in another batch
+ * @touched: found by a get since it was last at the cold end
+ * @needed: requested since it was put, or before
+ * @heat: heat of its entry when it was last at the cold end
+ * @tries: failed writes
+ * @avoid: slot of the member that failed the last write, or 0
+ * @unproven: read from a member without verification
+ * @rec: its record on media, present or future; @crcs is owned by the DRAM block, or
+ *	NULL
+ * @nr: number of folios
+ * @bv: one vector for the record's header, then one per folio
+ * @key: @rec.key_len bytes
  */
 struct kvblk_object {
 	struct rhash_head node;
@@ -501,32 +500,33 @@ struct kvblk_object {
 	u8 key[];
 };
 
-/* Of a NUMA node. */
+/* DRAM blocks on one NUMA node. */
 struct kvblk_dram_node {
-	spinlock_t lock;		/* lru, bytes; in memory reclaim, too */
-	struct list_head lru;		/* the coldest first */
-	u64 bytes;			/* of those in it */
-	u64 stayed;			/* the work's own */
+	spinlock_t lock;		/* protects lru and bytes; taken in memory reclaim */
+	struct list_head lru;		/* coldest first */
+	u64 bytes;			/* bytes in lru */
+	u64 stayed;			/* bytes kept by the current run; only dram.work */
 };
 
 /**
- * struct kvblk_dram - a pool's blocks in the host's memory
- * @objects: all, by id
+ * struct kvblk_dram - DRAM blocks of a pool
+ * @objects: all DRAM blocks, by id
  * @nodes: nr_node_ids of them
- * @bytes: that they take, and those which are coming
- * @serial: of the last one
- * @chains: of the last one
- * @lock: @urgent; a leaf
- * @urgent: objects that somebody waits for to be on a member
- * @shrinker: lets memory pressure in
- * @rest: jiffies before which there is nothing that could go
- * @work: makes room; the next two are its own
- * @run: what it looks at
- * @stages: what it writes
- * @left: others that it did not wait for, since their members are silent
- * @report: blocks that were damaged in there
- * @homes: of the last chains: &kvblk_object.chain, and in the low half its list's node
- * @closing: the pool is going: leases pin nothing
+ * @bytes: size of all DRAM blocks, including new ones
+ * @serial: last number used as a place
+ * @chains: last chain number
+ * @lock: protects @urgent; a leaf
+ * @urgent: DRAM blocks to write to a member now, because a task waits or a lease pins
+ *	them
+ * @shrinker: drops blocks under memory pressure
+ * @rest: jiffies before which no block can be evicted
+ * @work: evicts
+ * @run: batch of blocks that @work decides on; only @work
+ * @stages: batch of blocks that @work writes; only @work
+ * @left: batches that @work no longer waits for, because their members are silent
+ * @report: blocks that were damaged in DRAM
+ * @homes: node of recent chains: high half &kvblk_object.chain, low half node
+ * @closing: the pool is going away: leases pin nothing
  */
 struct kvblk_dram {
 	struct rhashtable objects;
@@ -534,7 +534,7 @@ struct kvblk_dram {
 	atomic64_t bytes;
 	atomic_t serial;
 	atomic_t chains;
-	spinlock_t lock;		/* urgent */
+	spinlock_t lock;
 	struct list_head urgent;
 	struct shrinker *shrinker;
 	unsigned long rest;
@@ -547,7 +547,7 @@ struct kvblk_dram {
 	bool closing;
 };
 
-/* What sysfs changes; plain loads and stores. */
+/* Values set through sysfs, read with plain loads. */
 struct kvblk_tunables {
 #define X(name, type, standard, least, most)	type name;
 	KVBLK_TUNABLES(X)
@@ -560,15 +560,15 @@ struct kvblk_tunables {
 
 #define KVBLK_KILL_BUCKETS	256
 
-/* Where leased blocks are: KVBLK_LEASE_MEMORY, or 1 + the slot of their member. */
+/* Places of leased blocks: KVBLK_LEASE_MEMORY, or 1 + the slot of the member. */
 #define KVBLK_LEASE_MEMORY	0
 #define KVBLK_LEASE_PLACES	(KVBLK_MEMBERS_MAX + 1)
 
 /**
- * struct kvblk_align - what lets every member of a pool transfer directly
- * @addr_mask: bits of addresses that must be 0
- * @len_mask: the same of lengths, the last one excepted
- * @both: for one look at them
+ * struct kvblk_align - alignment that every member of a pool can transfer directly
+ * @addr_mask: bits that must be 0 in addresses
+ * @len_mask: bits that must be 0 in lengths, except in the last one
+ * @both: reads both at once
  */
 struct kvblk_align {
 	union {
@@ -581,10 +581,10 @@ struct kvblk_align {
 };
 
 /**
- * struct kvblk_opener - who has the node open
- * @link: pool->openers
- * @pid: of the process that opened it, with a reference
- * @comm: its name
+ * struct kvblk_opener - process that has the node open
+ * @link: in pool->openers
+ * @pid: pid of that process, with a reference
+ * @comm: name of that process
  */
 struct kvblk_opener {
 	struct list_head link;
@@ -593,107 +593,107 @@ struct kvblk_opener {
 };
 
 struct kvblk_pool {
-	struct device dev;		/* /sys/class/kvblk/<name>, the node */
+	struct device dev;		/* /sys/class/kvblk/<name> */
 	struct cdev cdev;
-	struct cdev nvme_cdev;		/* the node that takes NVMe commands */
-	struct list_head link;		/* in kvblk_pools, under kvblk_pools_lock */
+	struct cdev nvme_cdev;		/* node for NVMe commands */
+	struct list_head link;		/* kvblk_pools; kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;
 	u32 flags;
-	u64 birth;			/* seconds since 1970 */
+	u64 birth;			/* creation, seconds since 1970 */
 	u64 epoch;
 	u64 activation;			/* random; see format/format.h */
 	u64 prev_epoch;
 	u64 prev_activation;
 	u8 seed[32];
-	u8 node[16];			/* id of this node, zeroes: not known */
-	u64 index_slots;		/* that superblocks tell, 0: not all blocks fit */
-	bool index_evicts;		/* restore may evict, and kill on flash */
-	atomic64_t index_lacks;		/* blocks that restore found no slot for */
+	u8 node[16];			/* id of this host, zeroes: unknown */
+	u64 index_slots;		/* as in superblocks; 0: not all blocks fit */
+	bool index_evicts;		/* restore may evict blocks and invalidate them on media */
+	atomic64_t index_lacks;		/* blocks that restore found no index slot for */
 	struct kvblk_secret secret;
 
 	struct percpu_ref users;
 	struct completion users_done;
 	bool dying;
-	spinlock_t openers_lock;	/* openers; dying is set under it */
-	struct list_head openers;	/* of the node */
-	spinlock_t journal_lock;	/* the next two, and their rings; see report/changelog.c */
-	struct list_head journals;	/* that are open */
-	bool journals_over;		/* none may be opened */
+	spinlock_t openers_lock;	/* protects openers, and dying when it is set */
+	struct list_head openers;
+	spinlock_t journal_lock;	/* protects journals, journals_over and the rings */
+	struct list_head journals;	/* open changelogs */
+	bool journals_over;		/* no changelog may be opened */
 
-	struct mutex admin;		/* members */
+	struct mutex admin;		/* protects members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];
 	u32 nr_members;
-	struct list_head coming;	/* members on their way: see pool/member.c */
-	struct kvblk_align align;	/* read and written at once */
+	struct list_head coming;	/* members being added: see pool/member.c */
+	struct kvblk_align align;	/* accessed as .both, by one load or store */
 	u32 align_units;		/* largest record_align, in units */
-	bool stable_writes;		/* puts must not change under way */
-	bool device_seen;		/* somebody uses a device's memory */
-	u8 granule[KVBLK_GRANULES + 1];	/* member slot + 1, 0: free; the last is no member's */
-	u16 *seg_gen;			/* KVBLK_DRAM_SEG + 1 */
+	bool stable_writes;		/* the payload of a put must not change during the write */
+	bool device_seen;		/* device memory has been used */
+	u8 granule[KVBLK_GRANULES + 1];	/* member->slot, or 0: free; the last is DRAM's, 0 */
+	u16 *seg_gen;			/* KVBLK_DRAM_SEG + 1 entries */
 
 	struct kvblk_index index;
 	struct kvblk_policy policy;
 	struct kvblk_tunables tun;
 	struct kvblk_dram dram;
 	struct kvblk_pool_stats __percpu *stats;
-	/* by slot, of all members that have had it; made once, under admin */
+	/* by slot; set once, under admin; kept after removal, so that sums never decrease */
 	struct kvblk_stats __percpu *slots[KVBLK_MEMBERS_MAX];
-	u64 cleared[KVBLK_CLEARABLE];	/* what an administrator has seen of those counters, */
+	u64 cleared[KVBLK_CLEARABLE];	/* values of clearable counters when cleared */
 	u64 cleared_at;			/* seconds since 1970, or 0 */
 
-	atomic64_t seq;			/* of records */
-	atomic_t restoring;		/* members not up yet */
+	atomic64_t seq;			/* sequence number of records */
+	atomic_t restoring;		/* members still being restored */
 	wait_queue_head_t restore_wait;
 	wait_queue_head_t space_wait;
-	atomic_t space_seq;		/* moves when puts may find room anew */
-	wait_queue_head_t delete_wait;	/* member->deletes_full is none any more */
-	wait_queue_head_t settle_wait;	/* a MOVING slot was let go */
+	atomic_t space_seq;		/* incremented when puts may find space */
+	wait_queue_head_t delete_wait;	/* woken when deletes_full of a member ends */
+	wait_queue_head_t settle_wait;	/* woken when MOVING slots settle, invalidations end */
 	spinlock_t kill_gate;		/* see log/invalidate.c */
-	spinlock_t kill_lock;		/* kills, the members' too */
-	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token, kill_lock */
-	bool pinned[KVBLK_GRANULES + 1];	/* nothing there is evicted; kill_lock */
-	atomic_t unsure;		/* what a lost member holds may come back */
-	bool refused;			/* a delete failed for that; any context */
-	u32 nr_lost;			/* gone, but counted there; under admin */
-	spinlock_t roster_lock;		/* the roster, absents */
+	spinlock_t kill_lock;		/* protects kills, those of members too */
+	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token; kill_lock */
+	bool pinned[KVBLK_GRANULES + 1];	/* granules without eviction; kill_lock */
+	atomic_t unsure;		/* reasons why a deleted block could come back */
+	bool refused;			/* a delete failed because of unsure; any context */
+	u32 nr_lost;			/* removed members still in unsure; admin */
+	spinlock_t roster_lock;		/* protects the member list and absents */
 	struct kvblk_d_member roster[KVBLK_SB_MEMBERS];
-	struct kvblk_d_place *places;	/* as roster */
+	struct kvblk_d_place *places;	/* parallel to roster */
 	u32 roster_nr;
-	u64 roster_seq;			/* moves with each change of it */
-	struct list_head absents;	/* members of the roster that are away; RCU */
-	u64 clock;			/* the pool's time, seconds, at */
-	u64 clock_boot;			/* this time since boot, ns */
-	bool expires;			/* some block does: the time is to be saved */
+	u64 roster_seq;			/* changes with the member list */
+	struct list_head absents;	/* members of the list that are missing; RCU */
+	u64 clock;			/* the pool's time in seconds at clock_boot */
+	u64 clock_boot;			/* time since boot, ns */
+	bool expires;			/* some block has a TTL, so the time must be saved */
 
 	struct workqueue_struct *wq;
-	struct kobject *members_dir;	/* sysfs members/ */
+	struct kobject *members_dir;	/* members/ in sysfs */
 	struct delayed_work tick;
-	struct work_struct stats_work;	/* tells listeners; its own is */
-	u64 stats_seq;			/* of the last message; and the tick's */
-	u32 stats_age;			/* seconds since it was queued */
+	struct work_struct stats_work;	/* sends statistics */
+	u64 stats_seq;			/* of the last message */
+	u32 stats_age;			/* seconds since stats_work was queued; only tick */
 	struct work_struct sweep_work;
-	u64 sweep_at;			/* its own */
+	u64 sweep_at;			/* next index position; only sweep_work */
 	u64 sweep_pass;
 	u64 reclaimed_last;
-	u64 nospace_told;		/* puts without room, as an event told them; the tick's, */
-	unsigned long nospace_next;	/* and the next one not before, jiffies */
+	u64 nospace_told;		/* puts without space that were reported; only tick */
+	unsigned long nospace_next;	/* jiffies of the next such report; only tick */
 	struct kvblk_landing __percpu *landings;
-	struct work_struct rescue_work;	/* ends media halves of tasks that don't come */
+	struct work_struct rescue_work;	/* ends media halves of tasks that do not run */
 
-	spinlock_t bounce_lock;		/* bounces */
+	spinlock_t bounce_lock;		/* protects bounces */
 	struct kvblk_bounce *bounces[KVBLK_BOUNCES_MAX];
 
-	struct mutex lease_lock;	/* all leases */
-	struct rhashtable lease_keys;	/* and */
-	struct rhashtable lease_holds;	/* which files hold them; see ops/lease.c */
-	struct rb_root_cached leases;	/* by their ends */
+	struct mutex lease_lock;	/* protects all leases */
+	struct rhashtable lease_keys;	/* leased ids; see ops/lease.c */
+	struct rhashtable lease_holds;	/* leased ids by file; see ops/lease.c */
+	struct rb_root_cached leases;	/* by deadline */
 	bool leases_over;		/* the index is about to be freed */
-	struct list_head leases_memory;	/* keys of blocks in memory, */
-	u32 nr_leases_memory;		/* their number, */
-	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c, and */
-	u64 leased_bytes;		/* the sum */
-	struct work_struct lease_work;	/* ends them */
+	struct list_head leases_memory;	/* keys of leased DRAM blocks */
+	u32 nr_leases_memory;		/* length of leases_memory */
+	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */
+	u64 leased_bytes;		/* sum of leased[] */
+	struct work_struct lease_work;	/* ends expired leases */
 };
 
 static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)
@@ -706,7 +706,7 @@ static inline struct kvblk_align kvblk_pool_align(const struct kvblk_pool *pool)
 	return (struct kvblk_align) { .both = READ_ONCE(pool->align.both) };
 }
 
-/* The member in slot *@i of pool->members or the next one behind; NULL: none. */
+/* Returns the first member at slot *@i of pool->members or later, or NULL. */
 static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, int *i)
 {
 	struct kvblk_member *member = NULL;
@@ -719,14 +719,14 @@ static inline struct kvblk_member *kvblk_next_member(struct kvblk_pool *pool, in
 	return member;
 }
 
-/* Under rcu_read_lock() or pool->admin. */
+/* Iterates under rcu_read_lock() or pool->admin. */
 #define kvblk_for_each_member(pool, member, i)				\
 	for ((i) = 0; ((member) = kvblk_next_member(pool, &(i))); (i)++)
 
 /*
- * Keeps the pool's index, policy and objects until kvblk_pool_leave(). Returns false if
- * the pool is going. A caller that waits for user memory must not hold them, or else
- * "pool destroy" waits with it.
+ * Keeps the pool's index, policy and DRAM blocks until kvblk_pool_leave(). Returns
+ * false if the pool is going away. A caller that waits for user memory must not hold
+ * them, or else "pool destroy" waits with it.
  */
 static inline bool kvblk_pool_enter(struct kvblk_pool *pool)
 {
@@ -738,33 +738,33 @@ static inline void kvblk_pool_leave(struct kvblk_pool *pool)
 	percpu_ref_put(&pool->users);
 }
 
-/* Serves gets and lookups, of what it has restored so far. */
+/* Returns whether the member serves gets and lookups, of blocks restored so far. */
 static inline bool kvblk_member_ok(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
 	       !READ_ONCE(member->suspect) && !READ_ONCE(member->failing);
 }
 
-/* And takes writes. */
+/* Returns whether the member takes writes. */
 static inline bool kvblk_member_writable(const struct kvblk_member *member)
 {
 	return kvblk_member_ok(member) && !READ_ONCE(member->read_only);
 }
 
-/* Is one of those whose epoch says what the pool is. */
+/* Returns whether the member's epoch counts when the pool's epoch is determined. */
 static inline bool kvblk_member_stays(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->state) <= KVBLK_MEMBER_UP &&
 	       !READ_ONCE(member->removing);
 }
 
-/* For operators: 0: it fails nothing; 1: reads, too; 2: writes alone. */
+/* Returns 0 if the member works, 1 if reads fail, 2 if only writes fail; for operators. */
 static inline u32 kvblk_member_fails(const struct kvblk_member *member)
 {
 	return READ_ONCE(member->failing) ? 1 : READ_ONCE(member->read_only) ? 2 : 0;
 }
 
-/* The member that a pool-wide segment number belongs to, or NULL. RCU. */
+/* Returns the member of a pool-wide segment number, or NULL. Context: RCU. */
 static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 seg)
 {
 	u8 slot = READ_ONCE(pool->granule[seg >> KVBLK_GRANULE_SHIFT]);
@@ -772,7 +772,7 @@ static inline struct kvblk_member *kvblk_member_of(struct kvblk_pool *pool, u32 
 	return slot ? rcu_dereference(pool->members[slot - 1]) : NULL;
 }
 
-/* Units that the record of a block of @length takes on it. */
+/* Returns the units of a record for a block of @length bytes. */
 static inline u32 kvblk_member_units(const struct kvblk_member *member, u32 length)
 {
 	return kvblk_record_units(length, member->record_align >> KVBLK_UNIT_SHIFT);
