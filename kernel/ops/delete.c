@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * A delete: the entry goes first, and it is over when the record's header is
- * overwritten durably.
- */
+/* Deletes: removes the entry, and completes when the record's header is durably overwritten. */
 #include "request.h"
 #include "trace.h"
 
@@ -14,14 +11,14 @@ bool kvblk_pool_unsure(struct kvblk_pool *pool)
 	return true;
 }
 
-/* With the media half begun; it goes on when 0 is returned. */
+/* Deletes with the media half active; returns as &kvblk_op_type.start. */
 static int delete_begun(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
 	unsigned long moved;
-	/* the request may be over, and gone, before its object is */
+	/* a copy, because the request may be freed before its DRAM block is removed */
 	const struct kvblk_id id = req->id;
-	/* before the look: what was unread may be found behind it */
+	/* read before the lookup, because restore may add entries after it */
 	bool unsure = kvblk_pool_unsure(pool);
 	int err;
 
@@ -30,13 +27,13 @@ static int delete_begun(struct kvblk_req *req)
 again:
 	if (!kvblk_index_find(&pool->index, req->id, &req->slot) ||
 	    req->slot.tenant != req->tenant) {
-		/* thrown out lately, or lost with its member: can it come back? */
+		/* evicted, or lost with its member: may the record come back? */
 		err = kvblk_kill_barrier(pool, req->id);
 		if (err == 1)
 			return -EAGAIN;
 		if (!err && (unsure || kvblk_pool_unsure(pool)))
 			err = -EIO;
-		/* and for one that has gone since */
+		/* for members that went missing since */
 		kvblk_absent_note(pool, req->id);
 		kvblk_dram_forget(pool, req->id);
 		return kvblk_req_over(req, err ?: -ENOENT);
@@ -52,15 +49,15 @@ again:
 	}
 	if (!kvblk_slot_served(pool, &req->slot))
 		return kvblk_req_over(req, -EIO);
-	/* an older record of the key first: one that is added later changes the entry */
+	/* wait for an older record first: a later one would change the entry */
 	err = kvblk_slot_deletes_full(pool, &req->slot, &moved) ? 1 :
 							 kvblk_kill_barrier(pool, req->id);
 	if (err == 1)
 		return -EAGAIN;
 	req->stale = unsure || err < 0;
 	/*
-	 * From here on the block is a miss, and the delete is over when that is durable. The
-	 * media half may have ended, and the pool with it, before the object is looked for.
+	 * From here on gets miss, and the delete completes when that is durable. The media
+	 * half, and the pool with it, may end before the DRAM block is looked up.
 	 */
 	percpu_ref_get(&pool->users);
 	kvblk_media_submit(req, NULL);
@@ -72,7 +69,7 @@ again:
 		return 0;
 	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
 	    KVBLK_REQ_INFLIGHT) {
-		/* canceled meanwhile, and detached */
+		/* a cancel has detached the request */
 		req->media.io.status = BLK_STS_IOERR;
 		kvblk_io_end(&req->media.io);
 		return 0;
@@ -91,11 +88,11 @@ static int delete_start(struct kvblk_req *req)
 		return kvblk_req_expire(req);
 	if (!kvblk_media_begin(req))
 		return kvblk_req_over(req, -ENODEV);
-	/* for a member that is away, or coming back: before it is looked for */
+	/* for missing and returning members; before the lookup */
 	kvblk_absent_note(pool, req->id);
-	/* pairs with restore_record(), which looks at the notes behind its insert */
+	/* pairs with restore_record(), which checks the notes after its insert */
 	smp_mb();
-	/* what a member still brings back would escape */
+	/* restoring members may still bring the record back */
 	ret = atomic_read(&pool->restoring) ? -EAGAIN : delete_begun(req);
 	if (ret)
 		kvblk_media_end(req);
@@ -108,7 +105,7 @@ static bool delete_ready(struct kvblk_req *req)
 	struct kvblk_slot slot;
 	bool ready;
 
-	/* the next start sees that the pool is going */
+	/* the next start returns -ENODEV if the pool is going away */
 	if (!kvblk_pool_enter(pool))
 		return true;
 	ready = !(kvblk_index_find(&pool->index, req->id, &slot) &&
@@ -118,7 +115,7 @@ static bool delete_ready(struct kvblk_req *req)
 	return ready;
 }
 
-/* Has the member no room for its kill? That is no failure while others' kills end. */
+/* Returns whether the invalidation must wait for others. Their progress restarts the timeout. */
 static bool delete_crowded(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -163,12 +160,12 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	struct kvblk_pool *pool = req->pool;
 	int err = req->media.io.status ? -EIO : 0;
 
-	/* it was done for its task */
+	/* kvblk_rescue_work() has finished the delete */
 	if (!req->media.begun)
 		return 1;
-	/* for a member that has gone since: its kill may have come too late */
+	/* for members that went missing before the invalidation was written */
 	kvblk_absent_note(pool, req->id);
-	/* an older record that can't be killed now, or that nobody knows of */
+	/* an older record cannot be invalidated now, or was not read by restore */
 	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
 		     kvblk_pool_unsure(pool)))
 		err = -EIO;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations of an open file that are in flight, for KVBLK_IOC_DRAIN to wait for
- * those that it meets, not for those that come later.
+ * Drains: KVBLK_IOC_DRAIN waits for the operations of an open file that are in flight when it
+ * is called, not for later ones.
  *
  * The rules:
- * - An operation counts from when it is made until it is freed, in the phase that
- *   was the current one then. Each CPU has counters of its own, so that operations
- *   pay next to nothing for who may wait one day.
- * - Whoever waits does so until the other phase is over, makes that the current one,
- *   and waits until the one before it is over. What began before is then.
- * - Who waits looks from time to time: nobody wakes it.
+ * - An operation counts from allocation until it is freed, in the phase that was current when
+ *   it started. The counters are per CPU, so that operations without a drain cost almost
+ *   nothing.
+ * - A drain waits until the other phase is empty, makes that the current one, and waits until
+ *   the previous one is empty. All operations that had started are complete then.
+ * - A drain polls: no operation wakes it.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -47,14 +47,14 @@ static bool phase_over(struct kvblk_flight *flight, u8 phase)
 
 	for_each_possible_cpu(cpu)
 		over += READ_ONCE(per_cpu_ptr(flight->counts, cpu)->over[phase]);
-	/* what began is no less than what is over */
+	/* read last, so that starts are never fewer than completions */
 	smp_rmb();
 	for_each_possible_cpu(cpu)
 		begun += READ_ONCE(per_cpu_ptr(flight->counts, cpu)->begun[phase]);
 	return begun == over;
 }
 
-/* It was in vain: sleeps a little. 0, -ETIME, -ERESTARTSYS. */
+/* Sleeps for @step and doubles it. Returns 0, -ETIME or -ERESTARTSYS. */
 static int drain_pause(u64 deadline_ns, unsigned long *step)
 {
 	u64 now = ktime_get_ns();
@@ -88,21 +88,21 @@ int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 	u8 phase;
 	int err;
 
-	/* a drain behind @before sees what began until here; pairs with the one below */
+	/* a drain after @before sees all earlier starts; pairs with the barrier below */
 	smp_mb();
 	before = READ_ONCE(flight->drains);
-	/* not a sleeping lock: a ring's worker is told to give up and not woken */
+	/* trylock, because a ring's worker is asked to stop without being woken */
 	while (!mutex_trylock(&flight->draining)) {
 		err = drain_pause(deadline_ns, &step);
 		if (err)
 			return err;
-		/* one that began later has waited for more */
+		/* a drain that started later has waited for all of this one's operations */
 		if (smp_load_acquire(&flight->drained) > before)
 			return 0;
 	}
 	number = flight->drains + 1;
 	WRITE_ONCE(flight->drains, number);
-	/* @number is told before the counts are read; pairs with the one above */
+	/* publishes @number before the counters are read; pairs with the barrier above */
 	smp_mb();
 	phase = flight->phase;
 	err = phase_wait(flight, !phase, deadline_ns);
@@ -111,7 +111,7 @@ int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 		err = phase_wait(flight, phase, deadline_ns);
 	}
 	if (!err) {
-		/* pairs with the acquire of those that wait for the lock */
+		/* pairs with smp_load_acquire() above */
 		smp_store_release(&flight->drained, number);
 	}
 	mutex_unlock(&flight->draining);

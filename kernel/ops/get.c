@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A get: success only after header and payload have been checked; whatever else
- * it reports, the destination is zero or untouched. If its caller has gone, the
- * destination is left as it is, because it may be somebody else's by now.
+ * Gets. A get succeeds only after header and payload were verified. On any other result the
+ * destination is zero or untouched, unless the caller has exited: its memory may be another
+ * task's by then.
  */
 #include <linux/ioprio.h>
 #include <linux/slab.h>
@@ -12,13 +12,12 @@
 
 static_assert(KVBLK_COUNTERS <= U8_MAX);
 
-/* It only brings the block into the host's memory. */
 static bool get_prefetches(const struct kvblk_req *req)
 {
 	return unlikely(req->op.opcode == KVBLK_OP_PREFETCH);
 }
 
-/* It is a miss, of the reason that this counter counts. */
+/* Records why the get missed. Returns -ENOENT. */
 static int get_miss(struct kvblk_req *req, enum kvblk_counter why)
 {
 	req->miss = why;
@@ -38,7 +37,7 @@ static void get_count_failed(struct kvblk_req *req, int err)
 		kvblk_count(pool, KVBLK_C_DEADLINES, 1);
 		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
 	} else if (err == -EINTR && !READ_ONCE(req->canceled) && kvblk_req_late(req)) {
-		/* detached when it was late, and told so */
+		/* detached because it was late, and reported as -ETIME */
 		kvblk_count(pool, KVBLK_C_GET_DEADLINES, 1);
 	} else if (err == -ENOMEM) {
 		kvblk_count(pool, KVBLK_C_GET_NOMEM, 1);
@@ -47,14 +46,14 @@ static void get_count_failed(struct kvblk_req *req, int err)
 	}
 }
 
-/* It has failed before anything was in flight: 1. */
+/* Completes a get that failed before any I/O was submitted. Returns 1. */
 static int get_fail(struct kvblk_req *req, int err)
 {
 	get_count_failed(req, err);
 	return kvblk_req_over(req, err);
 }
 
-/* What a get of whole chunks reads, behind req->from. */
+/* Returns the end of the chunks that cover the requested bytes. */
 static u32 get_end(const struct kvblk_req *req)
 {
 	return min_t(u64, round_up((u64)req->op.offset + req->want,
@@ -62,9 +61,8 @@ static u32 get_end(const struct kvblk_req *req)
 }
 
 /*
- * Is it worth it to sum the payload as it lands? A short one's bytes are in a cache
- * yet when it is looked at; and blocks have checksums, unless the policy is to have
- * none.
+ * Returns whether to compute checksums as parts of the payload complete: not for a short one,
+ * which is still in the cache later, nor if the policy is not to verify.
  */
 static bool get_sums(const struct kvblk_req *req)
 {
@@ -73,7 +71,7 @@ static bool get_sums(const struct kvblk_req *req)
 		kvblk_must_check(req->pool, req->media.seg));
 }
 
-/* Header and first part become one request. Not inlined: others need no plug. */
+/* Submits header and first part as one request. Not inlined: other gets need no plug. */
 static noinline void get_submit_bounce(struct kvblk_req *req, u64 pos)
 {
 	struct blk_plug plug;
@@ -91,7 +89,7 @@ static u64 get_pos(const struct kvblk_req *req)
 	return kvblk_seg_pos(media->member, media->seg - media->member->segs, req->slot.off);
 }
 
-/* When puts would be let through, it is: gets go first. */
+/* Submits a prefetch once the write throttle releases it, because gets have priority. */
 static void prefetch_submit(struct kvblk_turn *turn)
 {
 	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
@@ -118,7 +116,6 @@ static void prefetch_enter(struct kvblk_req *req)
 	kvblk_turn_enter(turn, req->media.member);
 }
 
-/* Memory and bios of a get whose entry and segment are at hand. */
 static int get_submit(struct kvblk_req *req)
 {
 	u32 end = req->from + req->mem.bytes;
@@ -128,7 +125,7 @@ static int get_submit(struct kvblk_req *req)
 	WARN_ON_ONCE(end > req->slot.len);
 	if (req->phase == KVBLK_GET_HERE)
 		req->phase = KVBLK_GET_LANDED;
-	/* others of its batch are in flight: only when they are not */
+	/* no page fault while others of the batch are in flight */
 	req->src.fault = false;
 	bvec_set_virt(&req->mem.bv[0], req->header,
 		      req->header_units << KVBLK_UNIT_SHIFT);
@@ -152,13 +149,13 @@ static int get_submit(struct kvblk_req *req)
 	return 0;
 }
 
-/* The task has come for the get, and does not wait for others of its file. */
+/* Returns whether the task restarts the get, which must not wait for its file's budget. */
 static bool get_comes(const struct kvblk_req *req)
 {
 	return req->phase != KVBLK_GET_LANDED;
 }
 
-/* Kernel memory for it: a chunk, if a device's is behind it, or for all of it. */
+/* Allocates kernel memory: one chunk for a device, otherwise for the whole payload. */
 static int get_bounce(struct kvblk_req *req, bool device)
 {
 	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
@@ -167,19 +164,19 @@ static int get_bounce(struct kvblk_req *req, bool device)
 		return kvblk_req_mem_alloc(req, get_end(req) - req->from, get_comes(req));
 	req->mem.bv = req->mem.few_bv;
 	req->mem.nr = 1;
-	/* a part may have reached the caller: nobody may think that it is quiet */
+	/* a part may have reached the caller, so the get must not be detached quietly */
 	req->mem.direct = true;
 	return 0;
 }
 
-/* What comes straight into a device's memory is for the caller to check. */
+/* With P2P the CPU never sees the payload: the caller verifies it. */
 static bool get_caller_checks(const struct kvblk_req *req)
 {
 	return req->crcs_addr && req->mem.p2p &&
 	       !(READ_ONCE(req->media.seg->flags) & KVBLK_SEGF_UNPROVEN);
 }
 
-/* It goes to a device's memory, and not directly. */
+/* Returns whether the destination is a device that this member cannot transfer to. */
 static bool get_known_bounce(struct kvblk_req *req)
 {
 	phys_addr_t addr;
@@ -190,10 +187,7 @@ static bool get_known_bounce(struct kvblk_req *req)
 	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
 }
 
-/*
- * Is the block in the host's memory? Until its task comes that is all that is to be known,
- * then @object is it.
- */
+/* Returns whether DRAM has the block. Only the task takes a reference: @object. */
 static bool get_is_here(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -207,14 +201,14 @@ static bool get_is_here(struct kvblk_req *req)
 		return true;
 	}
 	req->object = kvblk_object_get(pool, req->id, &req->slot);
-	/* a copy that nobody has checked is not for who checks */
+	/* integrity=full must not serve a block that was loaded without checksums */
 	if (req->object && req->object->unproven &&
 	    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
 		kvblk_req_mem_drop(req);
 	return req->object;
 }
 
-/* The block's entry and its segment, held, unless it is here. 0 or -ENOENT. */
+/* Finds the block in DRAM, or holds its segment. Returns 0 or -ENOENT. */
 static int get_find(struct kvblk_req *req)
 {
 	struct kvblk_media *media = &req->media;
@@ -222,11 +216,11 @@ static int get_find(struct kvblk_req *req)
 	u32 tries;
 
 	media->stats = &pool->stats->own;
-	/* looked up before the task came: the object is of that entry, or there is none */
+	/* an earlier lookup found the block in DRAM, and req->slot is its entry */
 	if (req->phase == KVBLK_GET_HERE && !kvblk_slot_expired(pool, &req->slot) &&
 	    get_is_here(req))
 		return 0;
-	/* a block that moves is found at its new place the next time */
+	/* an entry that moves is LIVE at its new place after a retry */
 	for (tries = 0; tries < 4 && !media->seg; tries++) {
 		if (!kvblk_index_find(&pool->index, req->id, &req->slot))
 			return get_miss(req, KVBLK_C_MISS_ABSENT);
@@ -247,7 +241,7 @@ static int get_find(struct kvblk_req *req)
 	return 0;
 }
 
-/* What of the block is read, and is there room for it? 0, -ERANGE, -EMSGSIZE. */
+/* Returns 0, -ERANGE or -EMSGSIZE. */
 static int get_range(struct kvblk_req *req)
 {
 	struct kvblk_op *op = &req->op;
@@ -268,7 +262,7 @@ static int get_range(struct kvblk_req *req)
 			return -EMSGSIZE;
 		req->want = len;
 	}
-	/* whole chunks are read, for they carry the checksums */
+	/* read whole chunks, because checksums cover chunks */
 	req->from = round_down(op->offset, 1u << KVBLK_CHUNK_SHIFT);
 	if (unlikely(req->crcs_addr) &&
 	    kvblk_nr_chunks(get_end(req) - req->from) * sizeof(__le32) > req->crcs_room)
@@ -276,10 +270,7 @@ static int get_range(struct kvblk_req *req)
 	return 0;
 }
 
-/*
- * A block that is asked for again comes by memory that stays: the next get finds it
- * there. Not if that is for less than all of it, or for a device.
- */
+/* Returns whether to read a block that is requested again into DRAM, for later gets. */
 static bool get_promotes(struct kvblk_req *req)
 {
 	const struct kvblk_tunables *tun = &req->pool->tun;
@@ -292,8 +283,9 @@ static bool get_promotes(struct kvblk_req *req)
 }
 
 /*
- * Where it goes: 0, -EFAULT: not without page faults, -EAGAIN, -ENOMEM, -ENXIO;
- * of a prefetch -ENOSPC, -EOPNOTSUPP.
+ * Prepares the destination. Returns 0; -EFAULT: needs a page fault; -EAGAIN: wait for memory
+ * or the write throttle; -ENOMEM; -ENXIO: the region is gone. For prefetches also -ENOSPC and
+ * -EOPNOTSUPP.
  */
 static int get_memory(struct kvblk_req *req)
 {
@@ -313,17 +305,17 @@ static int get_memory(struct kvblk_req *req)
 	req->wants_memory = 0;
 	if (req->phase == KVBLK_GET_AGAIN)
 		return kvblk_req_mem_alloc(req, get_end(req) - req->from, true);
-	/* a cancel that saw a ring's get without memory must not meet the caller's after all */
+	/* a cancel may assume kernel memory of a restarted get, so do not map the caller's */
 	if (!(pool->flags & KVBLK_POOL_STRICT) && !(req->cmd && get_comes(req)) &&
 	    !(req->op.flags & KVBLK_OPF_HARD_DEADLINE) &&
 	    req->from == req->op.offset && get_end(req) == req->op.offset + req->want &&
 	    kvblk_src_fits(&req->src, req->want, align) && !get_known_bounce(req))
-		/* no fault: a segment is held */
+		/* takes no page fault, because a segment is held */
 		err = kvblk_mem_map(&req->mem, &req->src, req->want, true, align);
 	if (!err && req->mem.p2p)
 		kvblk_req_saw_device(req);
 	if (!err && req->mem.shared && req->revocable) {
-		/* before a trial of the route begins: nothing will go there */
+		/* before a trial of the route begins, because shared memory is not used */
 		kvblk_req_mem_drop(req);
 		err = -EREMOTEIO;
 	} else if (!err && req->mem.p2p) {
@@ -347,7 +339,7 @@ static const __le32 *get_crcs(const struct kvblk_req *req)
 	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
 }
 
-/* So much of the caller's memory may have been written, for nothing. */
+/* Remembers how many bytes of the caller's memory to clear if the get fails. */
 static void get_partly(struct kvblk_req *req)
 {
 	req->partly = max(req->partly, req->want);
@@ -374,18 +366,16 @@ static int get_over(struct kvblk_req *req, int err)
 	trace_kvblk_get(pool->name, req->id.lo, req->slot.len, err,
 			req->result.flags, req->start);
 	req->phase = KVBLK_GET_OVER;
-	/* a prefetch's task may not come for it, and others want the memory */
+	/* the prefetch's task may be late, and others need the memory */
 	if (get_prefetches(req) && !req->parked)
 		kvblk_req_mem_drop(req);
 	return kvblk_req_over(req, err);
 }
 
-/* Is what is in the host's memory the block that is asked for? 0 or -ENOENT. */
 static int get_check_object(struct kvblk_req *req)
 {
 	const struct kvblk_object *obj = req->object;
 
-	/* another key with the same id */
 	if (obj->rec.tenant != req->tenant || obj->rec.key_len != req->op.key_len ||
 	    memcmp(obj->key, req->key, obj->rec.key_len))
 		return get_miss(req, KVBLK_C_MISS_ABSENT);
@@ -397,7 +387,7 @@ static int get_check_object(struct kvblk_req *req)
 	return 0;
 }
 
-/* A block in the host's memory is not read: the get lands at once, for its task. */
+/* Completes the read at once, because the block is in DRAM; the task continues the get. */
 static int get_here(struct kvblk_req *req)
 {
 	req->looked = true;
@@ -407,7 +397,7 @@ static int get_here(struct kvblk_req *req)
 	return 0;
 }
 
-/* Copies a block in memory for a caller whose pages do not stay: 0, -ENOMEM, -EBADMSG. */
+/* Copies a DRAM block to kernel memory, because the caller's pages do not stay resident. */
 static int get_copy_object(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
@@ -416,7 +406,7 @@ static int get_copy_object(struct kvblk_req *req)
 	int err;
 
 	err = kvblk_req_mem_alloc(req, bytes, true);
-	/* it has dropped the object, too */
+	/* a failure has dropped the DRAM block, too */
 	if (err)
 		return err;
 	iov_iter_bvec(&from, ITER_SOURCE, &obj->bv[1], obj->nr, obj->rec.length);
@@ -428,7 +418,6 @@ static int get_copy_object(struct kvblk_req *req)
 	       kvblk_payload_check(&req->mem, NULL, get_crcs(req)) ? 0 : -EBADMSG;
 }
 
-/* From the object to the caller, without a page fault. */
 static int get_copy_out(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
@@ -446,7 +435,7 @@ static int get_copy_out(struct kvblk_req *req)
 	return err;
 }
 
-/* The object's bytes are not the block's. 1, or -EAGAIN: a member has the block. */
+/* Drops a damaged DRAM block. Returns 1, or -EAGAIN if a member has the block. */
 static int get_object_damaged(struct kvblk_req *req)
 {
 	kvblk_object_damaged(req->pool, req->object);
@@ -457,17 +446,14 @@ static int get_object_damaged(struct kvblk_req *req)
 	       get_over(req, get_miss(req, KVBLK_C_MISS_DAMAGED));
 }
 
-/*
- * The task has come, and has found the object. 1: it is over; -EAGAIN: it is to go on
- * with what @phase says, and holds no object.
- */
+/* Continues a get with a DRAM block. Returns 1, or -EAGAIN to continue at @phase without it. */
 static int get_object(struct kvblk_req *req)
 {
 	int err = get_check_object(req);
 
 	if (err)
 		return get_over(req, err);
-	/* or the object would be held until the page for them is there */
+	/* or else the DRAM block would be held until the page for the checksums is resident */
 	if (req->crcs_addr && req->integrity != KVBLK_INTEGRITY_NONE && !req->crcs) {
 		req->crcs = kmemdup(get_crcs(req), kvblk_nr_chunks(get_end(req) - req->from) *
 				    sizeof(*req->crcs), GFP_KERNEL_ACCOUNT);
@@ -483,7 +469,7 @@ static int get_object(struct kvblk_req *req)
 		return -EAGAIN;
 	}
 	req->phase = err ? KVBLK_GET_COPY : KVBLK_GET_SUMS;
-	/* they were brought in, and went out again */
+	/* the caller's pages were evicted again after the page fault */
 	if (err == -EFAULT)
 		err = get_copy_object(req);
 	if (err == -EBADMSG)
@@ -500,7 +486,7 @@ static int get_object(struct kvblk_req *req)
 	return -EAGAIN;
 }
 
-/* With the media half begun; it goes on when 0 is returned. */
+/* Starts the get with the media half active. Returns as &kvblk_op_type.start. */
 static int get_begun(struct kvblk_req *req)
 {
 	bool comes = get_comes(req);
@@ -513,7 +499,7 @@ static int get_begun(struct kvblk_req *req)
 
 	if (err)
 		return get_fail(req, err);
-	/* a trial is of one record */
+	/* a trial is valid for one record only */
 	if (unlikely(req->media.trial) &&
 	    (was.seg != req->slot.seg || was.off != req->slot.off ||
 	     was.gen != req->slot.gen))
@@ -561,8 +547,8 @@ static int get_start(struct kvblk_req *req)
 }
 
 /*
- * Looks the block up again and begins anew. 0: in flight; 1: over; -EAGAIN: a page fault
- * is wanted, or @phase says that the block has been copied.
+ * Restarts the get from the index lookup. Returns 0: in flight; 1: complete; -EAGAIN: needs a
+ * page fault, or the block was copied as @phase says.
  */
 static noinline int get_again(struct kvblk_req *req)
 {
@@ -573,20 +559,19 @@ static noinline int get_again(struct kvblk_req *req)
 	kvblk_req_header_free(req);
 	kfree(req->crcs);
 	req->crcs = NULL;
-	/* while nothing is held: a pager may take its time */
+	/* before anything is held, because a pager may take any time */
 	if (req->src.fault && kvblk_src_fault_in(&req->src, req->want, true))
 		return get_over(req, -EINTR);
 	req->looked = false;
 	kvblk_sigpipe_block(&sigpipe);
 	ret = get_start(req);
 	kvblk_sigpipe_restore(&sigpipe);
-	/* what is left then is to clear the caller's memory */
+	/* only the caller's memory is left to clear */
 	if (ret == 1)
 		req->phase = KVBLK_GET_OVER;
 	return ret;
 }
 
-/* Drops the entry, if it is still what it was. */
 static bool get_drop(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -599,9 +584,10 @@ static bool get_drop(struct kvblk_req *req)
 }
 
 /*
- * What was read is not the block. When the entry is still what it was, that is
- * damage: tell, and drop it. Else it was deleted or moved meanwhile. A @producer
- * whose checksums are wrong must not make an operator look for broken flash. -ENOENT.
+ * Handles a record that is not the requested block. If the entry is unchanged, that is
+ * damage: report it and remove the entry. Otherwise the block was deleted or moved. A
+ * @producer's wrong checksums are counted apart, because the flash is not to blame. Returns
+ * -ENOENT.
  */
 static int get_damaged(struct kvblk_req *req, bool producer)
 {
@@ -615,7 +601,7 @@ static int get_damaged(struct kvblk_req *req, bool producer)
 	return get_miss(req, KVBLK_C_MISS_DAMAGED);
 }
 
-/* It has landed, and is right: it stays in memory. False: there was none for its sums. */
+/* Keeps a verified block in DRAM. Returns false if its checksum array could not be allocated. */
 static bool get_keep(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
@@ -626,7 +612,7 @@ static bool get_keep(struct kvblk_req *req)
 	WRITE_ONCE(obj->touched, true);
 	if (!kvblk_object_keep(req->pool, obj, &req->slot))
 		return true;
-	/* what a batch brings in stays, within its file's budget */
+	/* keep the blocks of a batch until all are submitted, within the file's budget */
 	req->parked = req->parks && kvblk_budget_fits(&req->owner->budget, 0,
 						      kvblk_file_limit(req->owner));
 	if (req->parked)
@@ -636,7 +622,7 @@ static bool get_keep(struct kvblk_req *req)
 	return true;
 }
 
-/* The header: 0, with @rec, or -ENOENT. */
+/* Verifies the header and decodes it to @rec. Returns 0 or -ENOENT. */
 static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
 	struct kvblk_place place = kvblk_place(req->media.member,
@@ -648,7 +634,7 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	    rec->id.hi != req->id.hi || rec->id.lo != req->id.lo ||
 	    rec->length != req->slot.len)
 		return get_damaged(req, false);
-	/* another key with the same id: a miss, and nothing is wrong */
+	/* another key with the same id: a miss, no damage */
 	if (rec->tenant != req->tenant || rec->key_len != req->op.key_len ||
 	    memcmp(rec->key, req->key, rec->key_len))
 		return get_miss(req, KVBLK_C_MISS_ABSENT);
@@ -667,7 +653,7 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	return 0;
 }
 
-/* Is the payload to be checked? 0, 1, -ENOENT: it can't be and must be. */
+/* Returns 1: verify the payload; 0: do not; -ENOENT: no checksums, but it must be verified. */
 static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -677,12 +663,12 @@ static int get_must_check(struct kvblk_req *req, const struct kvblk_rec *rec)
 		       !(req->mem.p2p && (rec->durable || get_caller_checks(req)));
 	if (req->integrity != KVBLK_INTEGRITY_NONE)
 		return !get_caller_checks(req);
-	/* so that it can be put anew */
+	/* remove the entry so that the block can be put again */
 	get_drop(req);
 	return get_miss(req, KVBLK_C_MISS_UNPROVEN);
 }
 
-/* 0, -ENOENT, or -EAGAIN: to be read again through kernel memory. */
+/* Verifies the read. Returns 0, -ENOENT, or -EAGAIN to read again through kernel memory. */
 static int get_check(struct kvblk_req *req)
 {
 	struct kvblk_rec rec;
@@ -692,7 +678,7 @@ static int get_check(struct kvblk_req *req)
 		err = get_must_check(req, &rec);
 	if (err <= 0)
 		return err;
-	/* a device's: the policy has changed meanwhile, or since it was put */
+	/* the CPU cannot verify device memory; the policy changed since the read or the put */
 	if (req->mem.p2p) {
 		kvblk_p2p_trial_end(req);
 		return -EAGAIN;
@@ -700,14 +686,13 @@ static int get_check(struct kvblk_req *req)
 	if (kvblk_payload_check(&req->mem, req->media.sums, get_crcs(req)))
 		return 0;
 	if (req->mem.direct) {
-		/* the caller may have scribbled: decide by a copy of our own */
+		/* the caller may have modified the payload, so decide by a private copy */
 		kvblk_count_at(req->media.stats, KVBLK_C_REREADS, 1);
 		return -EAGAIN;
 	}
 	return get_damaged(req, req->integrity == KVBLK_INTEGRITY_PRODUCER);
 }
 
-/* What the caller wants of the block's checksums, last. */
 static int get_crcs_out(struct kvblk_req *req)
 {
 	u32 bytes;
@@ -729,13 +714,13 @@ static int get_read_error(struct kvblk_req *req)
 	return get_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
-/* Looks at what has landed. 0, -ENOENT, or -EAGAIN as of get_check(). */
+/* Verifies a completed read. Returns 0, -ENOENT, -ECANCELED, or -EAGAIN as get_check(). */
 static int get_look(struct kvblk_req *req)
 {
 	struct kvblk_rec rec;
 	int err;
 
-	/* then it may not have been read */
+	/* a canceled prefetch may not have been read */
 	if (get_prefetches(req) && READ_ONCE(req->canceled))
 		return -ECANCELED;
 	if (req->media.io.status && req->mem.p2p) {
@@ -744,7 +729,10 @@ static int get_look(struct kvblk_req *req)
 		return -EAGAIN;
 	}
 	if (req->media.io.status) {
-		/* it will not come back, and can be put anew elsewhere */
+		/*
+		 * a medium error is permanent: remove the entry, so that the block can be put
+		 * again
+		 */
 		if (req->media.io.status == BLK_STS_MEDIUM)
 			get_drop(req);
 		return get_read_error(req);
@@ -759,7 +747,7 @@ static int get_look(struct kvblk_req *req)
 	return min(err, 0);
 }
 
-/* Goes on with it. 0, -ENOENT, -EINPROGRESS, or -EAGAIN as of get_check(). */
+/* Returns 0, -ENOENT, -EINPROGRESS: in flight again, or -EAGAIN as get_check(). */
 static noinline int get_bounce_run(struct kvblk_req *req, int err)
 {
 	struct kvblk_sigpipe sigpipe;
@@ -777,7 +765,7 @@ static noinline int get_bounce_run(struct kvblk_req *req, int err)
 	return err == -EFAULT ? -EAGAIN : err;
 }
 
-/* Returns whether the pages go before the task has copied the tail that belongs to them. */
+/* Returns whether the pages are unpinned before the task has copied the tail to them. */
 static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 {
 	return by == KVBLK_BY_MEMBER && req->phase == KVBLK_GET_SUMS &&
@@ -785,11 +773,11 @@ static bool get_loses_tail(const struct kvblk_req *req, enum kvblk_by by)
 }
 
 /*
- * The media half: looks at what has landed. 0: the block is in the caller's memory
- * or, with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: to
- * be read again through kernel memory; or an error, and the caller's memory is zero, or
- * has @partly bytes that the caller is to clear. Without the caller the CPU does not
- * write to that memory: the task may be dead by now, and the memory another one's.
+ * Ends the media half: verifies the read. Returns 0: the block is in the caller's memory or,
+ * with phase COPY, in the kernel's; -EINPROGRESS: in flight again; -EAGAIN: read again
+ * through kernel memory; or an error, with the caller's memory zero or @partly bytes to
+ * clear. Unless @by is KVBLK_BY_CALLER the CPU does not write there, because the memory may
+ * be another task's.
  */
 static int get_land(struct kvblk_req *req, enum kvblk_by by)
 {
@@ -799,7 +787,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	if (!req->looked)
 		err = get_look(req);
 	req->looked = true;
-	/* a copy that has begun is ended, for it must not stay half a block */
+	/* ends a bounce that is partly copied, because the caller must not keep half a block */
 	if (by == KVBLK_BY_NOBODY)
 		err = -EINTR;
 	else if (READ_ONCE(req->canceled))
@@ -810,7 +798,7 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 	if (streamed) {
 		int why = err;
 
-		/* -EINTR: none of the task's memory is touched, now or later */
+		/* -EINTR: leave the task's memory alone, now and later */
 		err = get_bounce_run(req, by == KVBLK_BY_CALLER ? err : -EINTR);
 		if (err == -EINPROGRESS)
 			return err;
@@ -832,24 +820,24 @@ static int get_land(struct kvblk_req *req, enum kvblk_by by)
 			get_partly(req);
 	} else if (req->mem.direct || streamed) {
 		req->phase = KVBLK_GET_SUMS;
-		/* or a get that is read again would count twice */
+		/* count later, or else a get that is read again would count twice */
 		if (!get_loses_tail(req, by))
 			kvblk_req_count_way(req, KVBLK_C_GET_DIRECT);
 	} else if (req->phase != KVBLK_GET_HERE) {
 		req->phase = KVBLK_GET_COPY;
 	}
-	/* here, because the pool's index may go once the media half has ended */
+	/* before kvblk_media_end(), because the index may be freed afterwards */
 	if (!err && !get_prefetches(req) && req->phase != KVBLK_GET_HERE)
 		kvblk_index_touch(&req->pool->index, &req->slot,
 				  kvblk_policy_tick(&req->pool->policy));
-	/* a trial goes on with what is read again */
+	/* a trial continues with the second read */
 	if (unlikely(req->device) && err != -EAGAIN)
 		kvblk_p2p_trial_end(req);
 	kvblk_media_end(req);
 	return err;
 }
 
-/* The caller half: 0, -EFAULT: a page fault is wanted, or took its time for nothing. */
+/* Delivers payload and checksums. Returns -EFAULT if a page fault is needed or did not help. */
 static int get_deliver(struct kvblk_req *req)
 {
 	int err = 0;
@@ -871,10 +859,7 @@ static int get_deliver(struct kvblk_req *req)
 	return get_crcs_out(req);
 }
 
-/*
- * Lets go of pinned pages and of the pool's memory while the task, or a pager, takes its
- * time.
- */
+/* Drops pinned pages and DRAM, because the task or a pager may take any time. */
 static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
 	if (req->object && req->phase == KVBLK_GET_COPY)
@@ -888,7 +873,7 @@ static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 	return -EAGAIN;
 }
 
-/* As far as it comes. 0, 1 or -EAGAIN, as of kvblk_req_finish(). */
+/* Continues the get; returns as kvblk_req_finish(). */
 static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = 0;
@@ -904,7 +889,7 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	}
 	if (req->phase == KVBLK_GET_OVER)
 		return 1;
-	/* the sums may be all that is left, and nobody wants them */
+	/* if only checksums are left and the caller wants none, the get is complete */
 	if (by == KVBLK_BY_MEMBER && (req->phase != KVBLK_GET_SUMS || req->crcs_addr ||
 				      req->mem.tail_user.bv_len))
 		return get_pause(req, by);
@@ -925,15 +910,12 @@ static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 	return get_over(req, err);
 }
 
-/*
- * Clears what was written to the caller's memory before the get failed. 1, or -EAGAIN:
- * some of it is not resident.
- */
+/* Clears what a failed get wrote to the caller. Returns 1, or -EAGAIN if some is not resident. */
 static int get_clear(struct kvblk_req *req)
 {
 	bool cleared = true;
 
-	/* a batch may have others in flight */
+	/* a batch may have others in flight, so only a ring's get takes page faults */
 	req->src.fault |= !!req->cmd;
 	if (req->mem.direct)
 		kvblk_mem_zero(&req->mem);
@@ -954,7 +936,7 @@ static int get_finish(struct kvblk_req *req, enum kvblk_by by)
 	       get_clear(req) : ret;
 }
 
-/* The gate has not moved for as long as a prefetch waits. */
+/* Returns the result of a prefetch that the write throttle did not release in time. */
 static int prefetch_give_up(struct kvblk_req *req)
 {
 	return -ENOSPC;

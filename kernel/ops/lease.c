@@ -2,26 +2,25 @@
 /*
  * Leases: a promise that found blocks stay readable for a while.
  *
- * A lease pins index entries, not segments: reclaim copies a leased block
- * forward. Many files may hold one entry, each by many leases, so the pool counts
- * files by id, and the entry's leased bit is set while the count is not zero. A lease
- * belongs to an open file and ends with it, by its deadline, or when released.
+ * A lease pins index entries, not segments: reclaim copies a leased block forward. Many files
+ * may hold one entry, each by many leases, so the pool counts files by id. The entry's leased
+ * bit is set while that count is not zero. A lease belongs to an open file and ends with the
+ * file, by its deadline, or when released.
  *
- * The rules:
- * - The count of an id is the number of files that hold it, the count of a hold the
- *   number of the file's leases that list it. Both may outlive the entry, never the
- *   other way round. All under pool->lease_lock.
- * - The lock is held for LEASE_STEP keys at most, and memory for keys is
- *   allocated outside, so that no caller's lease delays another's for long.
- * - Of each member's bytes, and of the host's memory for blocks, lease_permille may be
- *   leased: reclaim of a member always finds blocks there that it may drop. Each new
- *   key may take a file to half of what the other files leave of that, so one file's
- *   leases make no other file's fail. A key that is leased already costs nothing more.
- * - A block leaves memory with its lease, for any member. So a lease of a block in memory
- *   must also fit, with all others, into lease_permille of the members' bytes.
- * - A file is charged once for each key, at the place where the block was then. The
- *   pool is charged at the place where the block is: one that leaves memory is counted
- *   at its member within a second.
+ * The rules, all under pool->lease_lock:
+ * - An id counts the files that hold it; a hold counts the leases of the file that list it.
+ *   Both may outlive the entry, but the leased bit never outlives them.
+ * - The lock is held for LEASE_STEP keys at most, and memory for keys is allocated outside,
+ *   so that no caller delays others for long.
+ * - lease_permille of each member's bytes, and of DRAM, may be leased, so that reclaim always
+ *   finds blocks to drop. With a new key a file may hold at most half of what other files
+ *   leave of that share, so no file makes the leases of others fail. An id that is leased
+ *   already costs nothing.
+ * - A leased DRAM block may be written to any member. So its lease must also fit, with all
+ *   others, into lease_permille of the members' bytes.
+ * - A file is charged once per id, at the place of the block at that time. The pool is
+ *   charged at the current place: a block that leaves DRAM is charged to its member within a
+ *   second.
  */
 #include <linux/slab.h>
 
@@ -31,10 +30,10 @@
  * struct lease_key - a leased id
  * @node: in pool->lease_keys, by @id
  * @memory: in pool->leases_memory while @at is KVBLK_LEASE_MEMORY
- * @id: of the block
- * @count: files that hold it
- * @len: bytes that it counts for
- * @at: the place where the pool is charged, see place_of()
+ * @id: id of the block
+ * @count: number of files that hold the id
+ * @len: bytes charged
+ * @at: place where the pool is charged, see place_of()
  */
 struct lease_key {
 	struct rhash_head node;
@@ -45,19 +44,19 @@ struct lease_key {
 	u8 at;
 };
 
-/* A file has leased an id. */
+/* Key of a hold. */
 struct hold_name {
 	struct kvblk_id id;
 	const struct kvblk_file *file;
 };
 
 /**
- * struct lease_hold - what an open file holds
+ * struct lease_hold - a leased id of an open file
  * @node: in pool->lease_holds, by @name
- * @name: of the hold
- * @key: leased
- * @count: leases of the file that list it
- * @place: where the file is charged, see place_of()
+ * @name: id and file
+ * @key: the leased id
+ * @count: number of leases of the file that list the id
+ * @place: place where the file is charged, see place_of()
  */
 struct lease_hold {
 	struct rhash_head node;
@@ -73,10 +72,10 @@ static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void 
  * struct lease - keys leased together
  * @node: in pool->leases, by @expires
  * @file: charged for @holds, with a reference
- * @id: its index in file->leases
- * @expires: jiffies
- * @nr: of @holds
- * @holds: what is leased
+ * @id: index in file->leases
+ * @expires: deadline, jiffies
+ * @nr: number of @holds
+ * @holds: leased ids
  */
 struct lease {
 	struct rb_node node;
@@ -87,9 +86,9 @@ struct lease {
 	struct lease_hold *holds[];
 };
 
-/* Keys taken or dropped in one go. */
+/* Keys processed under one hold of the lock. */
 #define LEASE_STEP	64u
-/* Leased blocks in memory that are looked at each second: the others come later. */
+/* Leased DRAM blocks checked in a second; the rest is checked in later ones. */
 #define LEASE_LOOK	65536u
 
 static const struct rhashtable_params lease_params = {
@@ -106,7 +105,7 @@ static const struct rhashtable_params hold_params = {
 	.automatic_shrinking = true,
 };
 
-/* Memory for a key that nobody has leased yet, and for one that the file has not. */
+/* Memory for a new key and a new hold. */
 struct lease_fresh {
 	struct lease_key *key;
 	struct lease_hold *hold;
@@ -127,7 +126,7 @@ static void fresh_free(struct lease_fresh *fresh)
 	kfree(fresh->hold);
 }
 
-/* Where a block is: the slot of its member in pool->members + 1, or KVBLK_LEASE_MEMORY. */
+/* Returns the place of a block: 1 + the index of its member, or KVBLK_LEASE_MEMORY. */
 static u8 place_of(const struct kvblk_pool *pool, const struct kvblk_slot *slot)
 {
 	return READ_ONCE(pool->granule[slot->seg >> KVBLK_GRANULE_SHIFT]);
@@ -139,13 +138,13 @@ static u32 key_bytes(const struct kvblk_pool *pool, const struct kvblk_slot *slo
 	       KVBLK_UNIT_SHIFT;
 }
 
-/* Bytes of all those that may be leased. */
+/* Returns the share of @bytes that may be leased. */
 static u64 share_of(struct kvblk_pool *pool, u64 bytes)
 {
 	return div_u64(bytes, 1000) * READ_ONCE(pool->tun.lease_permille);
 }
 
-/* Bytes that may be leased at @place. */
+/* Returns the bytes that may be leased at @place. */
 static u64 place_most(struct kvblk_pool *pool, u8 place)
 {
 	u64 bytes = READ_ONCE(pool->tun.dram_bytes);
@@ -166,12 +165,12 @@ static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id 
 	struct kvblk_pool *pool = file->pool;
 	u64 bytes = key_bytes(pool, slot);
 
-	/* a block that is leased already takes nothing from others */
+	/* an id that is leased already takes nothing from others */
 	if (rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params))
 		return true;
 	if (file->leased[place] + pool->leased[place] + bytes > place_most(pool, place))
 		return false;
-	/* a block leaves memory for a member, whose share may be used up by then */
+	/* the block will leave DRAM for a member, whose share may be used up by then */
 	return place != KVBLK_LEASE_MEMORY ||
 	       file->leased_bytes + pool->leased_bytes + bytes <=
 		       share_of(pool, kvblk_pool_capacity(pool));
@@ -204,7 +203,7 @@ static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
 
 	if (--key->count)
 		return;
-	/* the entry may have gone, or be moved just now */
+	/* the entry may be removed or moved concurrently */
 	while (!pool->leases_over && kvblk_index_find(&pool->index, key->id, &slot) &&
 	       slot.leased && !kvblk_index_lease(&pool->index, key->id, &slot, false))
 		cpu_relax();
@@ -213,7 +212,7 @@ static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
 	kfree(key);
 }
 
-/* The key of @id, perhaps of @fresh, which is used up then. NULL: no memory. */
+/* Takes a reference on the key of @id, or inserts @fresh->key. Returns NULL without memory. */
 static struct lease_key *key_join(struct kvblk_pool *pool, struct kvblk_id id,
 				  const struct kvblk_slot *slot, struct lease_fresh *fresh)
 {
@@ -249,8 +248,8 @@ static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
 }
 
 /*
- * Takes the file's hold on @id, perhaps of @fresh. Returns NULL if the file may lease no
- * more, ERR_PTR(-ENOMEM) without memory.
+ * Takes the file's hold on @id, or inserts @fresh->hold. Returns NULL if the file may lease
+ * no more, or ERR_PTR(-ENOMEM).
  */
 static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 				   const struct kvblk_slot *slot, struct lease_fresh *fresh)
@@ -284,8 +283,8 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 }
 
 /*
- * Leases an entry if it is still there. Returns NULL if the entry has gone or if @file
- * may lease no more, ERR_PTR(-ENOMEM) without memory.
+ * Leases an entry that is still present. Returns NULL if it was removed or @file may lease no
+ * more, or ERR_PTR(-ENOMEM).
  */
 static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 				    struct kvblk_slot *slot, struct lease_fresh *fresh)
@@ -298,10 +297,7 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 	hold = hold_get(file, id, slot, fresh);
 	if (IS_ERR_OR_NULL(hold))
 		return hold;
-	/*
-	 * Not while it moves: it may be on its way out. A new entry of an old
-	 * id wants the bit too.
-	 */
+	/* not while the entry moves, because it may be evicted; a new entry needs the bit, too */
 	for (tries = 0; tries < 8; tries++) {
 		if (!kvblk_block_present(pool, id, slot->tenant, slot))
 			break;
@@ -312,7 +308,7 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 	return NULL;
 }
 
-/* Drops what a lease that is in no list holds, and frees it. */
+/* Drops the holds of a lease that is on no list, and frees the lease. */
 static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;
@@ -331,7 +327,7 @@ static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 	kvfree(lease);
 }
 
-/* Leases @nr @entries. Returns 1 for all, 0 for less, or -ENOMEM. */
+/* Leases @entries. Returns 1 for all, 0 for fewer, or -ENOMEM. */
 static int lease_step(struct kvblk_pool *pool, struct lease *lease,
 		      struct kvblk_entry *entries, u32 nr, struct lease_fresh *fresh)
 {
@@ -358,7 +354,7 @@ static bool lease_before(struct rb_node *a, const struct rb_node *b)
 			   rb_entry(b, struct lease, node)->expires);
 }
 
-/* Takes a lease from its file; under the lock. */
+/* Removes a lease from its file and from the pool. */
 static void lease_hide(struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;
@@ -440,7 +436,7 @@ void kvblk_lease_drop_all(struct kvblk_file *file)
 
 	xa_for_each(&file->leases, id, lease)
 		kvblk_lease_drop(file, id);
-	/* a holder of the lock that took the last lease away is done with the file */
+	/* waits for lease_expired(), which may still use the file */
 	mutex_lock(&file->pool->lease_lock);
 	mutex_unlock(&file->pool->lease_lock);
 	xa_destroy(&file->leases);
@@ -462,7 +458,7 @@ static struct lease *lease_expired(struct kvblk_pool *pool)
 	return lease;
 }
 
-/* Charges up to LEASE_STEP blocks that have left memory to their members. */
+/* Charges up to LEASE_STEP blocks that have left DRAM to their members. */
 static void memory_step(struct kvblk_pool *pool)
 {
 	struct lease_key *key, *next;

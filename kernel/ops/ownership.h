@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who owns an operation, and so may finish it: its bios, its task, the work that
- * ends it for a task that does not come, or a cancel.
+ * Ownership of a request: the context that may finish it. That is its bios, its task, the
+ * work that ends it for a task that does not run, or a cancel.
  *
- *         submit             bios over
- *   NEW --------> INFLIGHT --------------> DONE, on a landing: of who takes it off
+ *         submit           bios complete
+ *   NEW --------> INFLIGHT --------------> DONE, on a completion list
  *                  |    ^                  |                |
  *                  |    +--- read again ---+ task           | work
  *     cancel, kill |                       v                v
- *                  v                     result       given back: the task's
+ *                  v                     result       given back to the task
  *               DETACHED --> a work of its own ends it
  *
  * The rules:
- * - One at a time finishes it: the task that claims it, the work that takes it,
- *   or, once it is detached, its own work.
- * - Its task's work is queued once at most, and nothing is detached meanwhile: the
- *   command would be completed under it.
+ * - One context at a time finishes a request: the task that claims it, the work that takes
+ *   it, or its own work once it is detached.
+ * - The task's work is queued at most once. While it is queued the request cannot be
+ *   detached, or else its command would complete twice.
  *
  * Pure logic: compiled for user space by selftests/host, which tries all orders.
  */
@@ -29,12 +29,12 @@
 #include <linux/types.h>
 
 /**
- * enum kvblk_req_state - who owns an operation
+ * enum kvblk_req_state - owner of a request
  * @KVBLK_REQ_NEW: the submitter
- * @KVBLK_REQ_INFLIGHT: its bios; the submitter may only detach it
- * @KVBLK_REQ_DONE: the submitter again; a ring's, when kvblk_handover_claim() says so
- * @KVBLK_REQ_DETACHED: its bios, then a work of its own, which frees it: the
- *	submitter was killed or would not wait
+ * @KVBLK_REQ_INFLIGHT: the bios; the submitter may only detach the request
+ * @KVBLK_REQ_DONE: the submitter; for a ring's once kvblk_handover_claim() succeeds
+ * @KVBLK_REQ_DETACHED: the bios, then a work that frees the request, because the submitter
+ *	was killed or does not wait
  */
 enum kvblk_req_state {
 	KVBLK_REQ_NEW,
@@ -43,24 +43,24 @@ enum kvblk_req_state {
 	KVBLK_REQ_DETACHED,
 };
 
-/* Operations of rings that one CPU has submitted. */
+/* Completion list of ring operations submitted on one CPU. */
 struct kvblk_landing {
-	spinlock_t lock;		/* all below and in their handovers; any context */
-	struct list_head waiting;	/* those that have landed, oldest first, */
-	unsigned long pages;		/* and what they keep pinned */
-	struct list_head sharing;	/* &kvblk_media.sharing, oldest first, */
-	u64 nr_shared;			/* and the last one's number */
+	spinlock_t lock;		/* protects the list and its handovers; any context */
+	struct list_head waiting;	/* completed requests, oldest first */
+	unsigned long pages;		/* pages that those keep pinned */
+	struct list_head sharing;	/* &kvblk_media.sharing, oldest first */
+	u64 nr_shared;			/* number of the last one in sharing */
 };
 
 /**
- * struct kvblk_handover - an operation's
- * @link: landing->waiting
- * @landing: where it waits for its task; a batch's need none
+ * struct kvblk_handover - ownership of a request
+ * @link: in landing->waiting
+ * @landing: completion list for the task; unused by a batch
  * @state: &enum kvblk_req_state
- * @since: when it landed there
+ * @since: jiffies of the completion
  * @pages: pinned pages counted in landing->pages
- * @coming: its task's work is queued
- * @rescued: its media half was ended for its task
+ * @coming: the task's work is queued
+ * @rescued: the media half was ended for the task
  */
 struct kvblk_handover {
 	struct list_head link;
@@ -72,7 +72,7 @@ struct kvblk_handover {
 	bool rescued;
 };
 
-/* Its bios are over. False: it was detached. Any context, as all of these. */
+/* Hands the request to the submitter. Returns false if it was detached. Any context. */
 static inline bool kvblk_handover_done(struct kvblk_handover *hand)
 {
 	return atomic_cmpxchg(&hand->state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_DONE) ==
@@ -80,8 +80,8 @@ static inline bool kvblk_handover_done(struct kvblk_handover *hand)
 }
 
 /*
- * The operation waits for its task from @now on, with @pages pinned. Returns whether the
- * task is to be told.
+ * Puts the request on the completion list at @now, with @pages pinned. Returns whether the
+ * task must be notified.
  */
 static inline bool kvblk_handover_land(struct kvblk_handover *hand, unsigned long now,
 				       unsigned long pages)
@@ -99,14 +99,13 @@ static inline bool kvblk_handover_land(struct kvblk_handover *hand, unsigned lon
 	return tell;
 }
 
-/* Under the landing's lock. */
 static inline void handover_take_off(struct kvblk_handover *hand)
 {
 	list_del_init(&hand->link);
 	hand->landing->pages -= hand->pages;
 }
 
-/* The task comes. True: it is its own. False: it will be told again. */
+/* Claims the request for its task. Returns false if the task will be notified again. */
 static inline bool kvblk_handover_claim(struct kvblk_handover *hand)
 {
 	guard(spinlock_irqsave)(&hand->landing->lock);
@@ -118,8 +117,8 @@ static inline bool kvblk_handover_claim(struct kvblk_handover *hand)
 }
 
 /*
- * Somebody gives it up, under landing->lock: an operation in flight is not put in flight
- * anew meanwhile. True: the command is theirs, the rest its bios'.
+ * Detaches a request in flight, under landing->lock, so that it is not submitted again
+ * meanwhile. Returns whether the caller owns the command; the bios own the rest.
  */
 static inline bool kvblk_handover_detach(struct kvblk_handover *hand)
 {
@@ -130,8 +129,8 @@ static inline bool kvblk_handover_detach(struct kvblk_handover *hand)
 }
 
 /*
- * The first one is the work's if it has waited since @then at the latest, or if more
- * than @limit pages are pinned there; else NULL.
+ * Takes the first request for the work if it completed at @then or before, or if more than
+ * @limit pages are pinned. Returns it, or NULL.
  */
 static inline struct kvblk_handover *kvblk_handover_take(struct kvblk_landing *landing,
 							 unsigned long then,
@@ -147,7 +146,7 @@ static inline struct kvblk_handover *kvblk_handover_take(struct kvblk_landing *l
 	return hand;
 }
 
-/* The work has done its part. True: the task is to be told. */
+/* Gives a request back to its task after the work. Returns whether to notify the task. */
 static inline bool kvblk_handover_give_back(struct kvblk_handover *hand)
 {
 	bool tell;

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A put.
- *
- * The rules:
- * - It is found by nobody before its record is written, and owns its WRITING
- *   slot meanwhile: the slot carries the record's place, so a put whose slot was
- *   taken over (its member fell silent) notices.
- * - A record that was written but is not to be found is killed.
- * - The caller's memory is at hand before the media half begins: pinned, or copied.
- * - One that replaces an older block (&enum kvblk_older) removes that when nothing but
- *   the members can make it fail any more, and waits for its kill. What looks for kills
- *   looks for the entry first: a kill is listed before its entry goes.
- * - One that takes the same block's entry over, since its member does not answer or a
- *   crash may lose it, leaves the older record in place, MOVING, until its own is there
- *   and past the caches: the older one may be a durable put's.
+ * Puts. The rules:
+ * - A block is visible only after its record was written. Until then the put owns a WRITING
+ *   slot with the record's place, so a put whose slot was taken over notices.
+ * - A record that was written but not published is invalidated.
+ * - The caller's memory is pinned or copied before the media half begins.
+ * - A put that replaces an older block (&enum kvblk_older) removes that only when nothing but
+ *   the members can fail it, and waits for its invalidation. To find out, look up the entry
+ *   first: an invalidation is listed before its entry is removed.
+ * - A put takes over the entry of the same block if its member does not respond or a crash
+ *   may lose it. The older record stays, MOVING, until the new one is written past the
+ *   caches: the older one may be a durable put's.
  */
 #include "request.h"
 #include "trace.h"
@@ -37,19 +34,18 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 	};
 }
 
-/* A crash must not lose it: so it is wanted, or it is in the place of one of which it is. */
+/* Returns whether the record must survive a crash, as the record that it replaces may. */
 static bool put_lasts(const struct kvblk_req *req)
 {
 	return req->op.flags & KVBLK_OPF_DURABLE || req->replaces;
 }
 
-/* A record without checksums is a miss after a crash. */
+/* A record without checksums is discarded after a crash. */
 static u32 put_policy(const struct kvblk_req *req)
 {
 	return put_lasts(req) ? KVBLK_CHECK_FULL : READ_ONCE(req->pool->tun.integrity);
 }
 
-/* What the record of the caller's memory at hand gets. */
 static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 {
 	if (req->crcs)
@@ -59,7 +55,7 @@ static u8 put_integrity(const struct kvblk_req *req, u32 policy)
 	       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 }
 
-/* Full checking forces a bounce unless the caller supplied checksums. */
+/* Full verification forces a bounce unless the caller supplied checksums. */
 static bool put_wants_crcs(const struct kvblk_req *req, u32 policy)
 {
 	return policy == KVBLK_CHECK_FULL && !req->crcs;
@@ -70,14 +66,14 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 	return put_wants_crcs(req, policy) || req->no_p2p;
 }
 
-/* The checksums were computed as the payload came into memory. */
+/* Returns whether checksums were computed when the payload was copied to DRAM. */
 static bool put_carries_crcs(const struct kvblk_req *req)
 {
 	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->object &&
 	       req->object->rec.crcs;
 }
 
-/* Our own are computed as the payload goes. */
+/* Fills in the checksums, unless they are computed during the write. */
 static void put_crcs(struct kvblk_req *req, u32 policy)
 {
 	u32 bytes = kvblk_nr_chunks(req->bytes) * sizeof(__le32);
@@ -92,7 +88,7 @@ static void put_crcs(struct kvblk_req *req, u32 policy)
 		memset(crcs, 0, bytes);
 }
 
-/* Some member that may get it reaches the caller's memory. */
+/* Returns whether a member that may get the block reaches the caller's memory. */
 static bool put_reachable(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -107,10 +103,10 @@ static bool put_reachable(struct kvblk_req *req)
 	return any;
 }
 
-/* What the CPU does to a device's memory is told. */
+/* Copies the payload into kernel memory; counts bytes that the CPU had to read from a device. */
 static int put_copy_in(struct kvblk_req *req)
 {
-	/* once begun it does not wait for others of its file */
+	/* a retried put must not wait for its file's budget */
 	int err = kvblk_req_mem_alloc(req, req->bytes, req->tries);
 
 	if (!err)
@@ -120,7 +116,7 @@ static int put_copy_in(struct kvblk_req *req)
 	return err;
 }
 
-/* Nobody waits for a pager with a device's memory pinned: faults come before. */
+/* Takes page faults before pinning, or else a pager could hold up pinned device memory. */
 static int put_map(struct kvblk_req *req, struct kvblk_align align)
 {
 	int err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
@@ -130,13 +126,13 @@ static int put_map(struct kvblk_req *req, struct kvblk_align align)
 	err = kvblk_src_fault_in(&req->src, req->bytes, false);
 	if (!err)
 		err = kvblk_mem_map(&req->mem, &req->src, req->bytes, false, align);
-	/* what can be copied will be */
+	/* fall back to a copy */
 	return err == -EFAULT ? 0 : err;
 }
 
 /*
- * It may be in the pool's memory. Not what is read across a device's bus by the CPU,
- * nor what lists look for on media, nor what a member has had already.
+ * Returns whether DRAM may keep the block. Not from device memory, which the CPU reads
+ * slowly; not if NVMe lists must find it on media; not after a failed write.
  */
 static bool put_kept(const struct kvblk_req *req)
 {
@@ -148,7 +144,7 @@ static bool put_kept(const struct kvblk_req *req)
 	return !kvblk_src_device(&req->src, false, &addr);
 }
 
-/* It is done when a member has it; memory may have a copy. */
+/* Returns whether a put completes only when a member has the block. */
 static bool put_through(const struct kvblk_req *req)
 {
 	return req->op.flags & KVBLK_OPF_DURABLE ||
@@ -160,10 +156,7 @@ bool kvblk_put_stays(const struct kvblk_req *req)
 	return !put_through(req) && put_kept(req);
 }
 
-/*
- * Copies the caller's bytes into memory of the pool's. Returns 0, with an object if there
- * is room, -EINTR, or -EFAULT if they are not there without a page fault.
- */
+/* Copies the payload into a DRAM block, if there is space. Returns 0, -EINTR or -EFAULT. */
 static int put_object(struct kvblk_req *req)
 {
 	bool fault = req->src.fault, sums;
@@ -171,18 +164,18 @@ static int put_object(struct kvblk_req *req)
 	struct kvblk_rec rec;
 	int err;
 
-	/* a pager may take its time, and the pool's memory is not the caller's */
+	/* before DRAM is allocated, because a pager may take any time */
 	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
 		return -EINTR;
 	err = kvblk_req_object(req, req->bytes);
-	/* a member's path waits, if it must */
+	/* do not wait for memory here: the write to a member does if it must */
 	req->wants_memory = 0;
 	if (err)
 		return 0;
 	obj = req->object;
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
-	/* the bytes may be in memory for hours before a member has them */
+	/* the bytes may stay in DRAM for hours before a member has them */
 	sums = put_wants_crcs(req, put_policy(req));
 	rec.integrity = req->crcs ? KVBLK_INTEGRITY_PRODUCER :
 			sums ? KVBLK_INTEGRITY_CRC32C : KVBLK_INTEGRITY_NONE;
@@ -192,7 +185,7 @@ static int put_object(struct kvblk_req *req)
 	obj->needed = req->hints & KVBLK_HINT_MISSED;
 	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
 	req->src.fault = false;
-	/* without memory for its checksums it is a member's */
+	/* without memory for checksums, write the block to a member */
 	if (!kvblk_object_describe(obj, &rec))
 		err = -ENOMEM;
 	else if (sums)
@@ -203,11 +196,10 @@ static int put_object(struct kvblk_req *req)
 	req->src.fault = fault;
 	if (err)
 		kvblk_req_mem_drop(req);
-	/* what went out again in between is copied by a member's path, which waits */
+	/* pages evicted again after the page fault are copied on the way to a member */
 	return err == -ENOMEM || (err == -EFAULT && fault) ? 0 : err;
 }
 
-/* The caller's bytes, and the checksums that it has. */
 static int put_memory(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -216,7 +208,10 @@ static int put_memory(struct kvblk_req *req)
 	phys_addr_t addr;
 	int err;
 
-	/* it waited for room: is it still as the members want it? */
+	/*
+	 * kept while it waited for space: reuse if alignment, stable writes and integrity
+	 * match
+	 */
 	if (req->header && req->align.both == align.both &&
 	    req->stable == READ_ONCE(pool->stable_writes) &&
 	    req->integrity == put_integrity(req, policy) &&
@@ -231,7 +226,7 @@ static int put_memory(struct kvblk_req *req)
 		if (err)
 			return err;
 	}
-	/* a cancel that saw kernel memory must not meet the ring's own after all */
+	/* a cancel may assume kernel memory of a retried put, so do not map the ring's */
 	if (!req->object && !(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
 	    !(req->tries && req->cmd) &&
 	    kvblk_src_fits(&req->src, req->bytes, align) &&
@@ -273,13 +268,13 @@ static void put_seal(struct kvblk_req *req)
 	kvblk_record_encode(req->header, &rec, &place, &req->pool->secret);
 }
 
-/* Writes payload and header to the room, at the gate's pleasure. */
+/* Writes payload and header once the write throttle releases the put. */
 static void put_submit(struct kvblk_turn *turn)
 {
 	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
 	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->summed;
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
-	/* O_DIRECT's flags: writeback throttling is for background writes */
+	/* as O_DIRECT, because writeback throttling (wbt) delays background writes */
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
 	struct kvblk_room *room = &req->media.room;
 	struct kvblk_io *io = &req->media.io;
@@ -297,18 +292,17 @@ static void put_submit(struct kvblk_turn *turn)
 	kvblk_io_end(io);
 }
 
-/* It is in flight from now on. */
 static void put_write(struct kvblk_req *req)
 {
 	struct kvblk_room *room = &req->media.room;
 	struct kvblk_turn *turn = &req->media.turn;
 
-	/* where there is no such cache, the block layer takes the flag off */
+	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	req->media.fua = put_lasts(req) ||
 			 kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
 	req->write_errors = atomic_read(&room->member->write_errors);
 	kvblk_room_note(room, req->integrity, req->media.fua);
-	/* what may wait at the gate is summed by its own task, not by the gate's work */
+	/* if the put may be queued, its task computes checksums, not the throttle's work */
 	req->summed = put_carries_crcs(req) ||
 		      (req->integrity == KVBLK_INTEGRITY_CRC32C &&
 		       kvblk_put_window(room->member) != U64_MAX);
@@ -321,14 +315,14 @@ static void put_write(struct kvblk_req *req)
 	kvblk_turn_enter(turn, room->member);
 }
 
-/* Not where its write has failed, and for a device's memory, one that reaches it. */
+/* Returns whether @member may take the block: not where a write of this put failed. */
 static bool put_suits(void *what, struct kvblk_member *member)
 {
 	struct kvblk_req *req = what;
 
 	if (member->slot == req->avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
 		return false;
-	/* one whose write has failed does not wait again */
+	/* a retried put does not wait again */
 	if (req->tries || !kvblk_gate_full(member))
 		return true;
 	req->gated = true;
@@ -347,7 +341,7 @@ static int put_exists(struct kvblk_req *req, const struct kvblk_slot *slot)
 	return kvblk_req_over(req, -EEXIST);
 }
 
-/* The policy's word on a put that is no chain's. */
+/* Asks the admission policy about a put outside a chain. */
 static void put_ask(struct kvblk_req *req)
 {
 	struct kvblk_policy *p = &req->pool->policy;
@@ -363,11 +357,11 @@ static void put_ask(struct kvblk_req *req)
 	req->asked = true;
 	if (!kvblk_pool_enter(req->pool))
 		return;
-	/* the settings that decline none of these */
+	/* settings with which the policy admits all such puts */
 	if (READ_ONCE(p->admit_permille) >= KVBLK_POLICY_ADMIT &&
 	    READ_ONCE(p->first_permille) == KVBLK_POLICY_FIRST)
 		goto leave;
-	/* or it is being written */
+	/* a parent that is being written counts, too */
 	single.parent_present = single.parent &&
 				kvblk_index_find(&req->pool->index, req->parent, &slot) &&
 				slot.tenant == req->tenant;
@@ -376,34 +370,34 @@ leave:
 	kvblk_pool_leave(req->pool);
 }
 
-/* The block is there, but not as durable as the put is to be. */
+/* Returns whether a durable put found the block in DRAM only. */
 static bool put_undurable(const struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	return req->op.flags & KVBLK_OPF_DURABLE && old->seg == KVBLK_DRAM_SEG &&
 	       old->tenant == req->tenant;
 }
 
-/* May the older block in @old go for it? One that was found anew may not. */
+/* Returns whether the put replaces @old. A retried put does not: that block is newer. */
 static bool put_replaces(const struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	return req->older >= KVBLK_OLDER_GOES && !req->tries && old->tenant == req->tenant;
 }
 
-/* It is done where it is issued, and must not wait. */
+/* Returns whether the put runs in the issuing context, which must not wait. */
 static bool put_inline(const struct kvblk_req *req)
 {
 	return req->cmd && !req->src.fault;
 }
 
 /*
- * The block is on a member, whose volatile cache may have it alone: it is past that
- * before a durable put is told so. 0: no flush does it, it is to be written anew;
- * -EINPROGRESS: its flush is in flight; 1 or -EAGAIN as of start; -EEXIST: look again.
+ * Makes a present block durable, because only the member's volatile cache may have it.
+ * Returns 0: no flush helps, write the block again; -EINPROGRESS: the flush is in flight; 1
+ * or -EAGAIN as start; -EEXIST: look up again.
  */
 static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	struct kvblk_media *media = &req->media;
-	/* one whose write has failed goes on in its task */
+	/* a retried put continues in its task */
 	bool waits = put_inline(req) && !req->tries;
 	enum kvblk_safety safety;
 
@@ -414,12 +408,12 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 	media->seg = kvblk_segment_get(req->pool, slot, &media->member, &media->gen);
 	if (!media->seg) {
 		kvblk_media_end(req);
-		/* its member is going, and may take its time */
+		/* the member is being removed, which may take long */
 		return slot->state == KVBLK_SLOT_MOVING ? -EAGAIN : -EEXIST;
 	}
 	safety = kvblk_segment_safety(media->member, media->seg, slot->off);
 	if (safety == KVBLK_CACHED && !waits && !kvblk_req_crowded(req)) {
-		/* it has waited for room */
+		/* memory kept while the put waited for space */
 		kvblk_req_header_free(req);
 		kvblk_req_mem_drop(req);
 		req->slot = *slot;
@@ -440,14 +434,13 @@ static int put_flush(struct kvblk_req *req, const struct kvblk_slot *slot)
 	}
 }
 
-/* As of put_flush(). One of another length is not the caller's block. */
+/* Returns as put_flush(). A block of another length is not the caller's. */
 static int put_is_there(struct kvblk_req *req, const struct kvblk_slot *slot)
 {
 	return req->op.flags & KVBLK_OPF_DURABLE && slot->seg != KVBLK_DRAM_SEG &&
 	       slot->len == req->bytes ? put_flush(req, slot) : put_exists(req, slot);
 }
 
-/* Its answer. */
 static int put_over(struct kvblk_req *req, int res)
 {
 	trace_kvblk_put(req->pool->name, req->id.lo, req->bytes, res, req->result.flags,
@@ -455,12 +448,12 @@ static int put_over(struct kvblk_req *req, int res)
 	return kvblk_req_over(req, res);
 }
 
-/* Its flush is over. @told: it has been answered as given up. */
+/* Completes a put after its flush. @told: the put was detached and reported. */
 static int put_flushed(struct kvblk_req *req, bool told)
 {
 	struct kvblk_media *media = &req->media;
 	struct kvblk_member *member = media->member;
-	/* or another write has, which was told that the cache has lost it */
+	/* another write may have failed and lost cached records of the segment */
 	bool failed = media->io.status ||
 		      kvblk_segment_safety(member, media->seg, req->slot.off) ==
 		      KVBLK_DOUBTFUL;
@@ -478,8 +471,8 @@ static int put_flushed(struct kvblk_req *req, bool told)
 }
 
 /*
- * Would an older block come back behind it? 0: no, or (with @old) one is to be removed
- * first; 1 or -EAGAIN as of start.
+ * Checks that no older block can come back after this put. Returns 0: none can, or @old is to
+ * be removed first; 1 or -EAGAIN as start.
  */
 static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 {
@@ -490,12 +483,12 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 		kvblk_dram_urge(pool, req->id, old);
 		return -EAGAIN;
 	}
-	/* the kill that it would find is that of its own failed write */
+	/* a retried put would find the invalidation of its own failed write */
 	if (req->older == KVBLK_OLDER_STAYS || req->tries)
 		return 0;
 	if (old && !kvblk_slot_served(pool, old))
 		return kvblk_req_over(req, -EIO);
-	/* what a member still brings back would escape */
+	/* restoring members may still bring older records back */
 	if (atomic_read(&pool->restoring))
 		return -EAGAIN;
 	if (kvblk_pool_unsure(pool))
@@ -509,14 +502,14 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 	return err == 1 ? -EAGAIN : err ? kvblk_req_over(req, -EIO) : 0;
 }
 
-/* What put_older() wanted is so: 0, or -EEXIST: it is to look anew. */
+/* Removes the older block in @old. Returns 0, or -EEXIST to look up again. */
 static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	int ret = -EEXIST;
 
 	if (req->older == KVBLK_OLDER_STAYS || req->tries)
 		return 0;
-	/* to look anew says -ENODEV if the pool is going */
+	/* the next lookup returns -ENODEV if the pool is going away */
 	if (!kvblk_pool_enter(req->pool))
 		return -EEXIST;
 	if (!old && !kvblk_kill_barrier(req->pool, req->id))
@@ -527,7 +520,7 @@ static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 	return ret;
 }
 
-/* put_look() while the pool is entered. */
+/* Runs put_look() with the pool entered. */
 static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -539,7 +532,7 @@ static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *take
 		return -EAGAIN;
 	served = *taken && kvblk_slot_served(pool, old);
 	if (served || (*taken && old->state == KVBLK_SLOT_MOVING)) {
-		/* or in the place of one that can't be got */
+		/* another put is under way, or a takeover of a block that cannot be read */
 		if (old->state == KVBLK_SLOT_WRITING || !served) {
 			kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 			return kvblk_req_over(req, -EALREADY);
@@ -564,8 +557,8 @@ static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *take
 }
 
 /*
- * Is it to be written at all? 0, with the entry that it would replace; -EINPROGRESS: its
- * block is there, and is flushed; -EEXIST: look again; or 1 or -EAGAIN as of start.
+ * Decides whether to write. Returns 0: write, in place of @old if @taken; -EINPROGRESS: the
+ * present block is being flushed; -EEXIST: look up again; 1 or -EAGAIN as start.
  */
 static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
@@ -580,7 +573,7 @@ static int put_look(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 	return ret;
 }
 
-/* The policy's word, unless that is asked when the block leaves memory: 0 or 1. */
+/* Asks the policy, unless that happens when the block leaves DRAM. Returns 0 or 1. */
 static int put_admit(struct kvblk_req *req)
 {
 	if (!req->asked)
@@ -591,14 +584,14 @@ static int put_admit(struct kvblk_req *req)
 	return kvblk_req_over(req, -ENOBUFS);
 }
 
-/* Room for its tag. 0, -ENOMEM, or -EAGAIN. */
+/* Makes the index store caller tags. Returns 0, -ENOMEM, -ENODEV or -EAGAIN. */
 static int put_tag(struct kvblk_req *req)
 {
 	int err;
 
 	if (!req->op.caller_tag || kvblk_index_keeps_tags(&req->pool->index))
 		return 0;
-	/* the first one: may take as long as a page fault */
+	/* the first tag allocates memory for all entries, which takes as long as a page fault */
 	req->wants_fault = !req->src.fault;
 	if (req->wants_fault)
 		return -EAGAIN;
@@ -609,7 +602,6 @@ static int put_tag(struct kvblk_req *req)
 	return err;
 }
 
-/* What it takes from its caller. 0, an error, or -EAGAIN. */
 static int put_fetch(struct kvblk_req *req)
 {
 	int err = put_tag(req);
@@ -622,7 +614,7 @@ static int put_fetch(struct kvblk_req *req)
 	return req->wants_fault ? -EAGAIN : err;
 }
 
-/* Gives the older record's segment back. */
+/* Drops the reference on the replaced record's segment. */
 static void put_let_go(struct kvblk_req *req)
 {
 	if (req->old_seg)
@@ -630,18 +622,18 @@ static void put_let_go(struct kvblk_req *req)
 	req->old_seg = NULL;
 }
 
-/* Takes the entry @old over. False: it is another one by now. */
+/* Takes over the entry @old. Returns false if the entry has changed. */
 static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 {
 	u64 gen;
 
 	req->old = *old;
 	req->old.state = KVBLK_SLOT_MOVING;
-	/* held, its place is no other record's until this put is over */
+	/* while the segment is held, its place cannot be reused for another record */
 	if (req->replaces)
 		req->old_seg = kvblk_segment_get(req->pool, old, &req->old_member, &gen);
 	req->replaces = req->old_seg;
-	/* is being written, or on a member that goes: the block would have moved here */
+	/* being written, or on a member that is being removed: replace the entry now */
 	if (!req->replaces)
 		return kvblk_entry_replace(req->pool, req->id, old, &req->slot);
 	if (kvblk_index_replace(&req->pool->index, req->id, old, &req->old))
@@ -651,9 +643,9 @@ static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
 }
 
 /*
- * Room and an entry, in place of @old or (NULL) as a new one. 0; -EAGAIN: there
- * is no room yet; -ENOSPC; -EEXIST: the entry is another one by now; -EREMOTEIO:
- * no member with room reaches the caller's memory.
+ * Reserves space and an entry, in place of @old or (NULL) a new one. Returns 0; -EAGAIN: no
+ * space yet; -ENOSPC; -EEXIST: the entry has changed; -EREMOTEIO: no member with space
+ * reaches the caller's memory.
  */
 static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 {
@@ -662,13 +654,13 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	struct kvblk_slot victim;
 	int err;
 
-	/* its old record could not be killed, and come back one day */
+	/* the old record could not be invalidated, and might come back after a restart */
 	if (old && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
 	err = kvblk_room_find(pool, req->bytes, put_suits, req, room);
 	if (err == -ENOSPC && req->gated)
 		err = -EAGAIN;
-	/* others may have room: for those that reach it, wait but once */
+	/* members that reach the memory may get space: wait for that, but only once */
 	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
 		return -EREMOTEIO;
 	if (err)
@@ -698,12 +690,11 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	if (err != -EEXIST)
 		err = -ENOSPC;
 hole:
-	/* nothing was written there */
 	kvblk_room_release(room, NULL);
 	return err;
 }
 
-/* It is done: its result, which is counted. */
+/* Counts a successful put. Returns its bytes. */
 static int put_done(struct kvblk_req *req)
 {
 	req->result.value_len = req->bytes;
@@ -715,8 +706,8 @@ static int put_done(struct kvblk_req *req)
 }
 
 /*
- * Into memory, if there is room. 0: it is a member's; -EEXIST: there is an entry by now;
- * 1 or -EAGAIN as of start.
+ * Puts the block into DRAM if there is space. Returns 0: a member must take the block;
+ * -EEXIST: look up again; 1 or -EAGAIN as start.
  */
 static int put_keep(struct kvblk_req *req)
 {
@@ -724,13 +715,12 @@ static int put_keep(struct kvblk_req *req)
 	struct kvblk_slot slot;
 	int err;
 
-	/* a member's, if the policy has been asked */
+	/* if the policy was asked already, a member must take the block */
 	if (req->asked || !kvblk_put_stays(req))
 		return 0;
 	err = put_tag(req);
 	if (err)
 		return err == -EAGAIN ? err : kvblk_req_over(req, err);
-	/* it has waited for room on a member */
 	kvblk_req_header_free(req);
 	kvblk_req_mem_drop(req);
 	if (!req->chain)
@@ -750,7 +740,7 @@ static int put_keep(struct kvblk_req *req)
 	kvblk_media_end(req);
 	if (err == -EEXIST)
 		return err;
-	/* what else is wrong a member's path comes upon, too */
+	/* the write to a member meets any other error, too */
 	if (err)
 		return 0;
 	req->media.stats = &req->pool->stats->own;
@@ -770,7 +760,6 @@ static int put_try(struct kvblk_req *req)
 		req->gated = false;
 		req->space_seq = atomic_read(&pool->space_seq);
 		ret = put_look(req, &old, &taken);
-		/* somebody else's by now */
 		if (ret == -EINPROGRESS)
 			return 0;
 		req->replaces = !ret && taken && old.state == KVBLK_SLOT_LIVE &&
@@ -779,7 +768,7 @@ static int put_try(struct kvblk_req *req)
 			ret = put_keep(req);
 		if (ret == -EEXIST)
 			continue;
-		/* one that is there has been admitted */
+		/* a block that is present was admitted before */
 		if (!ret && !req->replaces)
 			ret = put_admit(req);
 		if (ret)
@@ -804,7 +793,7 @@ static int put_try(struct kvblk_req *req)
 		else if (ret != -EEXIST)
 			break;
 	}
-	/* put_elsewhere() counts an error */
+	/* put_finish() counts a retried put as an error */
 	if (!req->tries)
 		kvblk_count(pool, KVBLK_C_PUT_NOSPACE, 1);
 	return kvblk_req_over(req, -ENOSPC);
@@ -815,8 +804,8 @@ static int put_start(struct kvblk_req *req)
 	int ret = put_try(req);
 
 	/*
-	 * While it waits no device's memory is pinned, and none of the kernel's is
-	 * held that others of its file wait for, unless an older block has gone for it.
+	 * While a put waits, pin no device memory, and hold no kernel memory that others of
+	 * its file wait for, unless an older block was removed already.
 	 */
 	if (ret == -EAGAIN &&
 	    (req->mem.p2p || (req->cmd && req->held && !req->cleared))) {
@@ -832,7 +821,7 @@ static bool put_ready(struct kvblk_req *req)
 	struct kvblk_slot slot;
 	bool ready;
 
-	/* the next start sees that the pool is going */
+	/* the next start returns -ENODEV if the pool is going away */
 	if (!kvblk_pool_enter(pool))
 		return true;
 	if (kvblk_index_find(&pool->index, req->id, &slot))
@@ -861,20 +850,19 @@ static long put_wait(struct kvblk_req *req, long step)
 
 static int put_give_up(struct kvblk_req *req)
 {
-	/* an older block can't be killed, or does not come to rest */
+	/* an older block cannot be invalidated or keeps moving */
 	if (req->older != KVBLK_OLDER_STAYS && !put_ready(req))
 		return -EIO;
 	kvblk_count(req->pool, KVBLK_C_PUT_NOSPACE, 1);
 	return -ENOSPC;
 }
 
-/* Times that a put begins anew after its write has failed. */
+/* Retries of a failed write. */
 #define PUT_TRIES	3
 
 /*
- * The write has failed, and its room has been given back: once more, through
- * kernel memory if the way there is to blame, else on another member. 0: in
- * flight; 1: over; or -EIO.
+ * Retries a failed write: through kernel memory if the P2P route is to blame, otherwise on
+ * another member. Returns 0: in flight; 1: complete; -EIO.
  */
 static int put_elsewhere(struct kvblk_req *req)
 {
@@ -895,7 +883,7 @@ static int put_elsewhere(struct kvblk_req *req)
 	return ret == 1 && req->result.res != -ENOSPC ? 1 : -EIO;
 }
 
-/* Is the way or the member to blame for the failed write? */
+/* Blames the P2P route or the member for the failed write. @again: the put may retry. */
 static void put_failed(struct kvblk_req *req, bool again)
 {
 	struct kvblk_room *room = &req->media.room;
@@ -911,7 +899,7 @@ static void put_failed(struct kvblk_req *req, bool again)
 	req->avoid = room->member->slot;
 }
 
-/* Its record is to be found, and no older one. False: the key is another put's. */
+/* Publishes the new record in the index. Returns false if another put owns the key by now. */
 static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -919,12 +907,12 @@ static bool put_show(struct kvblk_req *req, const struct kvblk_slot *live)
 
 	if (!req->replaces)
 		return kvblk_index_replace(&pool->index, req->id, &req->slot, live);
-	/* or the older one's segment was reclaimed meanwhile */
+	/* the older record's segment may have been reclaimed */
 	return kvblk_entry_replace(pool, req->id, &req->old, live) ||
 	       !kvblk_entry_insert(pool, req->id, live, &victim);
 }
 
-/* Its record is not to be found. A delete finds the entry, or waits for the kill. */
+/* Invalidates the record. A concurrent delete finds the entry or the pending invalidation. */
 static void put_revert(struct kvblk_req *req)
 {
 	struct kvblk_slot live = req->old;
@@ -939,7 +927,7 @@ static void put_revert(struct kvblk_req *req)
 	}
 }
 
-/* It was to be past the member's cache, and another write was told that it is lost. */
+/* Returns whether another write's failure may have lost this durable record. */
 static bool put_lossy(const struct kvblk_req *req)
 {
 	const struct kvblk_member *member = req->media.room.member;
@@ -948,7 +936,7 @@ static bool put_lossy(const struct kvblk_req *req)
 	       kvblk_writes_failed(member, req->write_errors);
 }
 
-/* Whether its block is there from now on. 0, -EIO, -ECANCELED or -EALREADY. */
+/* Ends the media half. Returns 0 if the block is published, -EIO, -ECANCELED or -EALREADY. */
 static int put_settle(struct kvblk_req *req, bool again)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -963,11 +951,11 @@ static int put_settle(struct kvblk_req *req, bool again)
 	} else if (READ_ONCE(req->canceled)) {
 		err = -ECANCELED;
 	} else if (!put_show(req, &live)) {
-		/* another put took the key while this member was silent, or going */
+		/* another put took the key while this member was silent or being removed */
 		kvblk_count(pool, KVBLK_C_PUT_BUSY, 1);
 		err = -EALREADY;
 	}
-	/* what fails may be tried again with it */
+	/* after a failure the retry needs the DRAM block */
 	if (req->coming && !err) {
 		req->coming = false;
 		if (kvblk_object_keep(pool, req->object, &live))
@@ -975,7 +963,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 	}
 	if (err)
 		put_revert(req);
-	/* an older one is to come back if this one does not */
+	/* after a failed takeover the older record must stay valid, on missing members, too */
 	if (!err || !req->replaces)
 		kvblk_absent_note(pool, req->id);
 	if (req->replaces) {
@@ -992,7 +980,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = -EIO;
 
-	/* it was done for its task */
+	/* kvblk_rescue_work() has finished the put */
 	if (!req->media.begun && !req->failed)
 		return 1;
 	req->failed = false;
@@ -1005,13 +993,13 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 	} else if (err == -EIO) {
 		req->failed = by == KVBLK_BY_MEMBER;
 		if (req->failed && (req->mem.direct || req->object)) {
-			/* its task may never come, and can bring them anew */
+			/* the task may never run, and can provide the payload again */
 			kvblk_req_header_free(req);
 			kvblk_req_mem_drop(req);
 		}
 		if (req->failed)
 			return -EAGAIN;
-		/* one that was given up has been answered, and counted, as such */
+		/* a detached put was reported and counted already */
 		if (by == KVBLK_BY_CALLER) {
 			err = put_elsewhere(req);
 			if (!err)

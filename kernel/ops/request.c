@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * What all operations have in common: memory, the two halves, how each ends, what
- * they wait for. See request.h.
- */
+/* What all operations share: memory, media half, completion, waiting. See request.h. */
 #include <linux/slab.h>
 
 #include "request.h"
 
-/* How long a put waits for room, a delete for kills, a ring's operation for memory. */
+/* Longest wait of puts for space, deletes for invalidations, ring operations for memory. */
 #define WAIT_MS		10000
 
 int kvblk_req_expire(struct kvblk_req *req)
@@ -69,11 +66,10 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 /* ---- memory ---- */
 
 /*
- * A request and a header of 4 KiB, page-aligned, as devices with such a boundary
- * want it. Lists are constructed once, and empty whenever a request is freed. What
- * else must be zero is made so here, and not all 8 KiB by init_on_alloc, which
- * leaves alone what has a constructor. The free pointer lies behind the object, in
- * what is left of the second page.
+ * A request and a header of 4 KiB, page-aligned for devices with such a boundary. Lists are
+ * constructed once, and are empty whenever a request is freed. kvblk_req_alloc() zeroes the
+ * rest, not all 8 KiB: init_on_alloc skips caches with a constructor. The free pointer lies
+ * after the object, in the rest of the second page.
  */
 struct req_object {
 	u8 header[KVBLK_UNIT];
@@ -116,7 +112,7 @@ struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 
 	if (!object)
 		return NULL;
-	/* room for short ones is written before it is read, and so is the key */
+	/* short vectors, pages and the key are written before they are read */
 	memset((void *)&object->req + lists, 0,
 	       offsetof(struct kvblk_req, mem.few_bv) - lists);
 	return &object->req;
@@ -127,7 +123,7 @@ static struct req_object *req_object(struct kvblk_req *req)
 	return container_of(req, struct req_object, req);
 }
 
-/* What is in it is old: a put writes all of it, a get must not take it for read. */
+/* Clears the magic of a stale header, or else a get could take it for one it has read. */
 int kvblk_req_header_alloc(struct kvblk_req *req)
 {
 	u64 *header = (u64 *)req_object(req)->header;
@@ -157,7 +153,7 @@ void kvblk_file_put(struct kvblk_file *file)
 		kfree(file);
 }
 
-/* Takes @bytes of the file's budget; unless it @must, -EAGAIN with @wants_memory. */
+/* Charges @bytes to the file. Returns 0, or -EAGAIN with @wants_memory unless @must. */
 static int req_hold(struct kvblk_req *req, u32 bytes, bool must)
 {
 	struct kvblk_file *file = req->owner;
@@ -236,7 +232,6 @@ struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)
 	return obj;
 }
 
-/* Its payload may be the object's. */
 noinline void kvblk_req_object_drop(struct kvblk_req *req)
 {
 	struct kvblk_object *obj = req->object;
@@ -290,11 +285,10 @@ void kvblk_req_bounce_end(struct kvblk_req *req)
 		return;
 	kvblk_bounce_put(req->pool, req->media.bounce);
 	req->media.bounce = NULL;
-	/* it was only to say that the caller's memory is being written */
+	/* set by get_bounce() only to prevent a quiet detach */
 	req->mem.direct = false;
 }
 
-/* What few have. */
 static noinline void req_trim_more(struct kvblk_req *req)
 {
 	kvblk_req_bounce_end(req);
@@ -348,17 +342,17 @@ void kvblk_media_end(struct kvblk_req *req)
 	percpu_ref_put(&req->pool->users);
 }
 
-/* An operation that nobody waits for any more. */
+/* Finishes a detached operation. */
 static void req_work(struct work_struct *work)
 {
 	struct kvblk_req *req = container_of(work, struct kvblk_req, work);
-	/* there while it holds some of it, which may end here */
+	/* valid while @held is not 0, which may change here */
 	struct kvblk_file *file = req->owner;
 	u32 held = req->held;
 
 	if (held)
 		refcount_inc(&file->refs);
-	/* what is in flight still has it come again */
+	/* if the operation is in flight again, its completion queues this work again */
 	if (kvblk_req_finish(req, KVBLK_BY_NOBODY) == 1) {
 		if (held)
 			atomic64_sub(held, &file->budget.detached);
@@ -369,10 +363,10 @@ static void req_work(struct work_struct *work)
 }
 
 /*
- * Memory that others may use when the caller has gone (see kvblk_mem_map()). An ioctl
- * does not return before the device has let go of it, not even to a killed task. A ring
- * may go with operations in flight, and io_uring lets its process exit meanwhile. So
- * closing the node, by the exit at the latest, waits for these.
+ * Memory that others may use after the caller has exited (see kvblk_mem_map()). An ioctl
+ * returns only when the device has finished with it, even if the task is killed. A ring may
+ * exit with operations in flight, and io_uring lets its process exit before they complete. So
+ * closing the node, by process exit at the latest, waits for these operations.
  */
 static void sharing_begin(struct kvblk_req *req)
 {
@@ -427,7 +421,7 @@ void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
 		landing_quiesce(per_cpu_ptr(file->pool->landings, cpu), file, files);
 }
 
-/* All bios are over; any context. */
+/* Called when all bios have completed; any context. */
 static void media_landed(struct kvblk_io *io)
 {
 	struct kvblk_req *req = container_of(io, struct kvblk_req, media.io);
@@ -454,20 +448,20 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
 	req->media.io.p2p = req->mem.p2p;
 	if (unlikely(req->mem.shared) && req->cmd)
 		sharing_begin(req);
-	/* a cancel that detaches it sees what memory it has */
+	/* release: a cancel that detaches the request must see its memory */
 	atomic_set_release(&req->hand.state, KVBLK_REQ_INFLIGHT);
 }
 
-/* ---- operations of rings whose task does not come ---- */
+/* ---- ring operations whose task does not run ---- */
 
-/* Time that a task has before its operation's media half is ended for it, */
+/* Time for a task to finish an operation before the media half is ended for it. */
 #define LANDED_PATIENCE		HZ
-/* and what such operations of one CPU may keep pinned meanwhile. */
+/* Pages that operations on one CPU's completion list may keep pinned until then. */
 #define LANDED_PAGES		((64u << 20) >> PAGE_SHIFT)
 
 bool kvblk_req_land(struct kvblk_req *req)
 {
-	/* asked before it lands: its task may free it from then on */
+	/* before the request is listed, because its task may free it from then on */
 	if (READ_ONCE(req->hand.landing->pages) > LANDED_PAGES)
 		queue_work(req->pool->wq, &req->pool->rescue_work);
 	return kvblk_handover_land(&req->hand, jiffies, req->mem.nr_pages);
@@ -486,12 +480,12 @@ void kvblk_rescue_work(struct work_struct *work)
 						   LANDED_PAGES))) {
 			req = container_of(hand, struct kvblk_req, hand);
 			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
-			/* its task needs nothing but the result, and may never come */
+			/* only the result is left, and the task may never run */
 			if (ret == 1) {
 				kvblk_req_mem_drop(req);
 				kvblk_req_header_free(req);
 			}
-			/* what is in flight again lands again */
+			/* in flight again: @landed will be called again */
 			if (ret && kvblk_handover_give_back(hand))
 				req->ended(req);
 			cond_resched();
@@ -516,8 +510,8 @@ void kvblk_req_count_way(struct kvblk_req *req, enum kvblk_counter to)
 }
 
 /*
- * A device's memory is behind it; @addr: where. Asked before all of it is pinned,
- * which takes longer than the instructions of a copy that comes of it.
+ * Returns whether the memory is a device's, at @addr. Asked before all of it is pinned, which
+ * would take longer than the copy does.
  */
 bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr)
 {
@@ -525,7 +519,7 @@ bool kvblk_req_known_device(struct kvblk_req *req, phys_addr_t *addr)
 	       kvblk_src_device(&req->src, req->type->writes, addr);
 }
 
-/* It is mapped, and a device's: from now on it is worth asking. */
+/* Notes that device memory was mapped, so that kvblk_req_known_device() looks for it. */
 void kvblk_req_saw_device(struct kvblk_req *req)
 {
 	req->device = true;
@@ -552,7 +546,7 @@ long kvblk_req_wait_space(struct kvblk_req *req, long step)
 	left = wait_event_killable_timeout(pool->space_wait,
 					   atomic_read(&pool->space_seq) != req->space_seq,
 					   step);
-	/* a gate that moves has room one day */
+	/* a write throttle that makes progress will have space */
 	if (left > 0 && req->gated)
 		req->waiting = ktime_get();
 	return left;
@@ -564,7 +558,7 @@ static bool file_has_memory(const struct kvblk_req *req)
 				 kvblk_file_limit(req->owner));
 }
 
-/* It has waited for long, and so have those that hold the memory of its file. */
+/* Returns whether neither the operation nor its file's budget made progress for WAIT_MS. */
 static bool req_stuck(const struct kvblk_req *req)
 {
 	return ktime_ms_delta(ktime_get(), req->waiting) > WAIT_MS &&
@@ -572,17 +566,14 @@ static bool req_stuck(const struct kvblk_req *req)
 				   msecs_to_jiffies(WAIT_MS));
 }
 
-/*
- * In steps, so that deadlines, CANCEL and a member that turns suspect are seen
- * by the next kvblk_req_start().
- */
+/* Waits in steps, so that kvblk_req_start() sees deadlines, cancels and suspect members. */
 int kvblk_req_wait(struct kvblk_req *req)
 {
 	const long step = msecs_to_jiffies(100);
 	long left;
 
 	if (req->wants_fault) {
-		/* whatever happens in it, the next try says so */
+		/* the next start reports any failure */
 		req->wants_fault = false;
 		req->src.fault = true;
 		return 0;
