@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Batches of operations: what is in flight, and what waits for what.
+ * Batches of operations.
  *
  * The rules:
- * - Nothing of a bad batch is started: the structures and results are checked
- *   first.
- * - All operations of a batch are in flight at once, up to queue_bytes. The
- *   submitter finishes them, in its own context. It blocks for room, for
- *   another operation or in a page fault only when nothing of its own is in
- *   flight, for what it waits for could wait for that.
- * - The wait is killable. What is in flight then is detached and ends in a
- *   work; pinned pages stay pinned until their bios are over. But a get into memory
- *   that others may use then (mem->shared) is waited for, as read(2) does.
- * - Prefetches are in the order in which they are wanted, so what has landed is finished
- *   while others are submitted. It does not make room for those: what a batch that has
- *   no other operations brings in stays until all of them are submitted.
+ * - Structures and results are checked first, so that a bad batch starts nothing.
+ * - All operations of a batch are in flight at once, up to queue_bytes. The submitter
+ *   finishes them in its own context. It waits for space, for another operation or in a page
+ *   fault only when none of its own is in flight, or else the two could wait for each other.
+ * - The wait is killable. Operations in flight are then detached and finished by a work;
+ *   pages stay pinned until their bios complete. But a get into memory that others may use
+ *   (mem->shared) is waited for, as in read(2).
+ * - Prefetches are ordered by urgency, so completed ones are finished while others are
+ *   submitted. A batch that has only prefetches keeps its blocks in DRAM until all are
+ *   submitted, or else they would evict each other.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -27,20 +25,20 @@ static bool batch_ready(struct kvblk_batch *batch)
 	return !list_empty_careful(&batch->done) || READ_ONCE(batch->kicked);
 }
 
-/* Its bios are over; any context. */
+/* Called when the bios of a request have completed; any context. */
 static void batch_landed(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
 	unsigned long flags;
 
-	/* the batch can't end before it has taken @req, under this lock */
+	/* under this lock, because the batch may end as soon as @req is listed */
 	spin_lock_irqsave(&batch->wq.lock, flags);
 	list_add_tail(&req->link, &batch->done);
 	wake_up_locked(&batch->wq);
 	spin_unlock_irqrestore(&batch->wq.lock, flags);
 }
 
-/* Canceled: has it looked at. Under file->lock, so the batch can't end. */
+/* Wakes the batch to check a canceled request. Under file->lock, so the batch cannot end. */
 static void batch_kick(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
@@ -58,8 +56,8 @@ static void req_settle(struct kvblk_batch *batch, struct kvblk_req *req)
 }
 
 /*
- * Takes an operation away from its bios: its result is told now, what is left
- * of it ends in a work. False: it is done already.
+ * Detaches a request from its batch: reports @res now, and leaves the rest to a work. Returns
+ * false if the request has completed.
  */
 static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 {
@@ -69,7 +67,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 
 	ghost = kvblk_req_alloc(GFP_KERNEL | __GFP_NOFAIL);
 	ghost->op = req->op;
-	/* whoever tells of its result looks at these */
+	/* read when the result is reported */
 	ghost->type = req->type;
 	ghost->said = req->said;
 	ghost->result.cookie = req->op.cookie;
@@ -81,7 +79,6 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	req_settle(batch, req);
 	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT,
 			   KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT) {
-		/* @req belongs to its bios now */
 		batch->reqs[i] = ghost;
 		return true;
 	}
@@ -92,7 +89,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	return false;
 }
 
-/* When it must be answered even if the device does not. */
+/* Returns the time by which the request must be reported, even if its device is silent. */
 static u64 req_deadline(const struct kvblk_req *req)
 {
 	if (!(req->op.flags & KVBLK_OPF_HARD_DEADLINE) || !req->op.deadline_ns)
@@ -100,7 +97,7 @@ static u64 req_deadline(const struct kvblk_req *req)
 	return req->op.deadline_ns;
 }
 
-/* Detaches what was canceled or is late, where memory allows it. */
+/* Detaches canceled and late requests, unless they use the caller's memory. */
 static void batch_expire(struct kvblk_batch *batch)
 {
 	u64 now = ktime_get_ns();
@@ -132,14 +129,14 @@ static long batch_timeout(struct kvblk_batch *batch)
 		if (atomic_read(&req->hand.state) == KVBLK_REQ_INFLIGHT)
 			first = min(first, req_deadline(req));
 	}
-	/* a ring's worker is told to give up in a way that wakes nobody */
+	/* poll, because a ring's worker is asked to stop without being woken */
 	if (first == U64_MAX)
 		return current->flags & PF_IO_WORKER ? HZ / 10 :
 						       MAX_SCHEDULE_TIMEOUT;
 	return first <= now ? 0 : nsecs_to_jiffies(first - now) + 1;
 }
 
-/* Finishes what is done; true if there was something. */
+/* Finishes completed requests. Returns whether there were any. */
 static bool batch_reap(struct kvblk_batch *batch)
 {
 	struct kvblk_req *req, *next;
@@ -148,7 +145,7 @@ static bool batch_reap(struct kvblk_batch *batch)
 	spin_lock_irq(&batch->wq.lock);
 	list_splice_init(&batch->done, &done);
 	spin_unlock_irq(&batch->wq.lock);
-	/* nothing else is held: a pager that they wait for does not wait for us */
+	/* nothing else is in flight, so a pager cannot wait for this batch */
 	if (list_empty(&done) && batch->nr_faulting == batch->nr_inflight) {
 		list_splice_init(&batch->faulting, &done);
 		batch->nr_faulting = 0;
@@ -175,7 +172,7 @@ static bool batch_reap(struct kvblk_batch *batch)
 	return true;
 }
 
-/* Waits until something is done, and finishes it. 0 or -EINTR. */
+/* Waits until a request completes, and finishes it. Returns 0 or -EINTR. */
 static int batch_wait(struct kvblk_batch *batch)
 {
 	while (!batch_reap(batch)) {
@@ -190,15 +187,15 @@ static int batch_wait(struct kvblk_batch *batch)
 	return 0;
 }
 
-/* After a fatal signal: nothing of this task may be needed any more. */
+/* Detaches all requests after a fatal signal, because the task's memory is freed. */
 static void batch_abandon(struct kvblk_batch *batch)
 {
 	u32 i;
 
 	for (;;) {
-		/* a get that is read again is in flight again */
+		/* repeat, because a get that is read again is in flight again */
 		for (i = 0; i < batch->nr_reqs; i++) {
-			/* nobody vouches any more for the bytes of a put */
+			/* the task no longer guarantees the payload of a put */
 			WRITE_ONCE(batch->reqs[i]->canceled, true);
 			if (atomic_read(&batch->reqs[i]->hand.state) == KVBLK_REQ_INFLIGHT &&
 			    !batch->reqs[i]->mem.shared)
@@ -212,8 +209,8 @@ static void batch_abandon(struct kvblk_batch *batch)
 }
 
 /*
- * Bytes of its memory that an operation needs: a get may offer far more room than
- * its block takes.
+ * Returns how many bytes of the caller's buffer the operation will touch; a get's buffer may
+ * be larger than its block.
  */
 static u32 req_needs(const struct kvblk_req *req)
 {
@@ -230,8 +227,8 @@ static u32 req_needs(const struct kvblk_req *req)
 }
 
 /*
- * Brings in the memory of @req and of what comes behind it, so that these need
- * not drain the batch too. 0 or -EINTR.
+ * Takes page faults for @req and the requests after it, so that these do not drain the batch
+ * again. Returns 0 or -EINTR.
  */
 static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 {
@@ -255,7 +252,7 @@ static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 	return 0;
 }
 
-/* Bytes that it has in flight: what a prefetch moves is not the caller's memory. */
+/* Returns the bytes to charge; those of a prefetch are not in the caller's memory. */
 static u32 req_moves(const struct kvblk_req *req)
 {
 	struct kvblk_slot slot;
@@ -265,7 +262,7 @@ static u32 req_moves(const struct kvblk_req *req)
 	return kvblk_block_present(req->pool, req->id, req->tenant, &slot) ? slot.len : 0;
 }
 
-/* Blocks brought in may be evicted from now on, the last ones first. */
+/* Makes the prefetched blocks evictable, the end of each chain first. */
 static void batch_unpark(struct kvblk_batch *batch)
 {
 	u32 i;
@@ -304,13 +301,13 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 			kvblk_req_trim(req);
 			return 0;
 		}
-		/* first what is our own, then what is others' */
+		/* wait for this batch before waiting for others */
 		while (batch->nr_inflight)
 			if (batch_wait(batch))
 				return -EINTR;
 		if (req->wants_fault && batch_fault_in(batch, req))
 			return -EINTR;
-		/* others may wait for that memory */
+		/* other tasks may wait for the memory of the prefetched blocks */
 		batch_unpark(batch);
 		ret = kvblk_interrupted() ? -EINTR : kvblk_req_wait(req);
 		if (ret == -EINTR)
@@ -320,7 +317,10 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 	}
 }
 
-/* Those of a chain that go to the host's memory: the policy is asked when they leave it. */
+/*
+ * Prepares the puts of a chain for DRAM, if it has space for all: the policy is asked when
+ * they leave DRAM. Returns whether that was done.
+ */
 static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, u32 nr,
 			  const struct kvblk_policy_chain *chain)
 {
@@ -347,7 +347,7 @@ static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, 
 	return true;
 }
 
-/* Asks the policy how much of a chain to write, and marks the puts behind it. */
+/* Asks the policy how much of a chain to write, and declines the rest of the puts. */
 static int batch_admit(struct kvblk_batch *batch)
 {
 	struct kvblk_pool *pool = batch->file->pool;
@@ -402,7 +402,7 @@ static int batch_admit(struct kvblk_batch *batch)
 	return 0;
 }
 
-/* Has it nothing but prefetches? */
+/* Returns whether all operations are prefetches. */
 static bool batch_prefetches(const struct kvblk_batch *batch)
 {
 	u32 i;
@@ -445,7 +445,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 			list_add_tail(&reqs[i]->file_link, &file->reqs);
 	spin_unlock(&file->lock);
 	kvblk_sigpipe_block(&sigpipe);
-	/* a chain is written last block first: its prefix outlives the rest */
+	/* last block first, because a chain's prefix must outlive the rest */
 	for (i = 0; i < nr && !err; i++) {
 		struct kvblk_req *req = reqs[chain ? nr - 1 - i : i];
 
@@ -484,7 +484,7 @@ int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
 	    sub->op_size > PAGE_SIZE || sub->result_size > PAGE_SIZE ||
 	    sub->result_size < sizeof(struct kvblk_result))
 		return -EINVAL;
-	/* results can be written, before anything happens */
+	/* ensures that results can be written before anything is started */
 	if (clear_user(results, (size_t)sub->nr_ops * sub->result_size))
 		return -EFAULT;
 	reqs = kvcalloc(sub->nr_ops, sizeof(*reqs), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The character device: ioctls and batches, commands of io_uring. */
+/* The character device: ioctls, batches, io_uring commands. */
 #ifndef KVBLK_FRONT_H
 #define KVBLK_FRONT_H
 
@@ -8,12 +8,12 @@
 /* Operations submitted together; lives on the submitter's stack. */
 struct kvblk_batch {
 	struct kvblk_file *file;
-	wait_queue_head_t wq;		/* its lock protects done and kicked */
+	wait_queue_head_t wq;		/* wq.lock protects done and kicked */
 	struct list_head done;
-	bool kicked;			/* a cancel came */
-	struct list_head faulting;	/* gets whose caller's memory is not resident */
+	bool kicked;			/* an operation was canceled */
+	struct list_head faulting;	/* gets whose memory is not resident */
 	u32 nr_faulting;
-	u32 nr_inflight;		/* those included */
+	u32 nr_inflight;		/* includes nr_faulting */
 	u32 nr_reqs;
 	u64 bytes_inflight;
 	struct kvblk_req **reqs;
@@ -22,28 +22,29 @@ struct kvblk_batch {
 extern const struct file_operations kvblk_fops;
 extern const struct file_operations kvblk_nvme_fops;
 
-/* An open node of the pool, a descriptor of it that is closed, and its end. */
+/* Opens, flushes and releases a node. */
 int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *filp);
 int kvblk_file_flush(struct file *filp, fl_owner_t id);
 int kvblk_file_release(struct inode *inode, struct file *filp);
 
-/* The results are the caller's by then. 0 or an error of the whole ioctl. */
+/* Runs a batch and copies the results to the caller. Returns 0, or an error of the ioctl. */
 int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub);
 /*
- * Operations without a ring, which are the caller's by then, each with its result:
- * others may stand in their places. 0 or -EINTR; of a @chain, -ENOMEM too.
+ * Runs operations without a ring. The caller owns @reqs afterwards, each with its result; a
+ * detached request is replaced in @reqs. Returns 0, -EINTR, or -ENOMEM for a @chain.
  */
 int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bool chain);
-/* An ioctl, of a ring too. May sleep. */
+/* Runs an ioctl, also as a ring's command. May sleep. */
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 /*
- * Starts a ring's operation, or tells what is wrong with it; req->said is set.
- * -EIOCBQUEUED: it has the command; -EAGAIN: it has gone, a worker is to try anew.
+ * Starts a ring's operation, or completes it with the error in its result; req->said must be
+ * set. Returns -EIOCBQUEUED: the request owns the command; -EAGAIN: the request was freed,
+ * issue again from a worker.
  */
 int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 		    unsigned int issue_flags);
-/* The ring or its task goes; under the ring's lock. */
+/* Cancels a command because its ring or task exits; called under the ring's lock. */
 int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The ioctls. The rule: nothing of a bad one is done: its structure and pointers
- * to arrays are checked first.
+ * Ioctls. The rule: check the structure and pointers to arrays first, so that a bad ioctl has
+ * no effect.
  */
 #include <linux/capability.h>
 #include <linux/log2.h>
@@ -12,31 +12,28 @@
 #include "chardev/chardev.h"
 #include "trace.h"
 
-/* Keys that a lookup takes in one go. */
+/* Keys processed in one step of a lookup. */
 #define LOOKUP_STEP	64u
-/*
- * Keys that are hashed, then prefetched: so that page walks of prefetches
- * overlap, which hashes in between keep apart.
- */
+/* Keys hashed before their buckets are prefetched, so that page walks overlap. */
 #define LOOKUP_TOGETHER	8
 
 /* ---- lookups ---- */
 
 /**
- * struct lookup - a lookup's arrays, and where it is
- * @file: whose lookup
+ * struct lookup - state of a lookup
+ * @file: file that looks up
  * @arg: the caller's structure
- * @keys: the next keys
- * @blob: LOOKUP_STEP keys
- * @ids: of LOOKUP_STEP keys
- * @slots: of LOOKUP_STEP keys
+ * @keys: user address of the next keys
+ * @blob: keys of this step
+ * @ids: ids of this step
+ * @slots: entries of this step
  * @found: a bit for each key
- * @wanted: entries to lease; from the file's budget
+ * @wanted: entries to lease; charged to the file's budget
  * @nr_wanted: number of entries in @wanted
- * @room: entries that @wanted has room for
- * @hole: a key was absent
- * @full: further entries are not leased, because the file's budget is used up
- * @unserved: keys whose member does not serve
+ * @room: size of @wanted, in entries
+ * @hole: a key was not present
+ * @full: lease no further entries, because the file's budget is used up
+ * @unserved: number of keys whose member does not respond
  */
 struct lookup {
 	struct kvblk_file *file;
@@ -81,7 +78,7 @@ static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk
 	return 0;
 }
 
-/* A lookup's results for the keys of a step. */
+/* Results of one step. */
 struct lookup_answer {
 	u64 tags[LOOKUP_STEP];
 	u32 sizes[LOOKUP_STEP];
@@ -89,8 +86,8 @@ struct lookup_answer {
 };
 
 /*
- * Looks up the keys in lu->ids, which are keys @first to @first + @n - 1, while the
- * pool is entered. Returns 0 or -ENOMEM.
+ * Looks up keys @first to @first + @n - 1, whose ids are in lu->ids, with the pool entered.
+ * Returns 0 or -ENOMEM.
  */
 static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer *answer)
 {
@@ -132,7 +129,6 @@ static int lookup_find(struct lookup *lu, u32 first, u32 n, struct lookup_answer
 	return 0;
 }
 
-/* Reads and looks up keys @first to @first + @n - 1. */
 static int lookup_step(struct lookup *lu, u32 first, u32 n)
 {
 	struct kvblk_lookup *arg = lu->arg;
@@ -158,7 +154,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	if (copy_from_user(lu->blob, lu->keys, bytes))
 		return -EFAULT;
 	lu->keys += bytes;
-	/* not while keys or answers are copied, which may wait for the caller's pager */
+	/* not held across copies, which may wait for the caller's pager */
 	if (!kvblk_pool_enter(pool))
 		return -ENODEV;
 	for (i = 0; i < n; i = end) {
@@ -187,7 +183,7 @@ static int lookup_step(struct lookup *lu, u32 first, u32 n)
 	return 0;
 }
 
-/* Zeroes what the steps behind a hole would have filled. */
+/* Zeroes the results of the steps after a hole. */
 static int lookup_rest(struct kvblk_lookup *arg, u32 first)
 {
 	u32 n = arg->nr_keys - first;
@@ -242,7 +238,7 @@ static int ioctl_lookup(struct kvblk_file *file, void *data)
 			break;
 		}
 	}
-	/* little endian by bytes, as the ABI says */
+	/* little endian by bytes, as the ABI requires */
 	for (i = 0; arg->bitmap && i < DIV_ROUND_UP(nr, 8) && !err; i++)
 		if (put_user((u8)bitmap_get_value8(lu.found, i * 8),
 			     (u8 __user *)u64_to_user_ptr(arg->bitmap) + i))
@@ -281,7 +277,7 @@ static void undo_lookup(struct kvblk_file *file, const void *data)
 		kvblk_lease_drop(file, arg->lease);
 }
 
-/* ---- the rest ---- */
+/* ---- other ioctls ---- */
 
 static int ioctl_submit(struct kvblk_file *file, void *arg)
 {
@@ -381,7 +377,7 @@ static int ioctl_journal(struct kvblk_file *file, void *data)
 	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
 }
 
-/* Operations that a cancel looks at before others may have the lock. */
+/* Operations that a cancel checks before it drops the lock for others. */
 #define CANCEL_STEP	256
 
 static int ioctl_cancel(struct kvblk_file *file, void *data)
@@ -395,7 +391,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 	if (arg->reserved || !arg->cookie)
 		return -EINVAL;
 	arg->nr_found = 0;
-	/* keeps the place in the list; has no cookie, so other cancels skip it */
+	/* marks the place in the list; has no cookie, so other cancels skip it */
 	here = kvblk_req_alloc(GFP_KERNEL_ACCOUNT | __GFP_NOFAIL);
 	spin_lock(&file->lock);
 	list_for_each_entry_safe(req, next, &file->reqs, file_link) {
@@ -423,13 +419,13 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 
 /*
  * struct ioctl_def - a row of the dispatch table
- * @size: of the structure
- * @least: up to its last field of version 1
- * @out: the structure is written back
- * @mode: how the node must be open
- * @ends: gives back what the file has: also when the pool is going
- * @run: does it: 0, an error, or a descriptor
- * @undo: takes back what @run did, when that can't be written back; or NULL
+ * @size: size of the structure
+ * @least: size up to the last field of version 1
+ * @out: copy the structure back
+ * @mode: FMODE_* that the node must be open for
+ * @ends: allowed while the pool is going away, because it releases what the file holds
+ * @run: runs the ioctl. Returns 0, an error, or a descriptor
+ * @undo: reverts @run if the structure cannot be copied back; or NULL
  */
 struct ioctl_def {
 	unsigned int size;
@@ -471,7 +467,7 @@ static const struct ioctl_def ioctls[] = {
 		FMODE_READ, false, ioctl_journal },
 };
 
-/* Room for any of the structures. */
+/* Storage for any of the structures. */
 union ioctl_arg {
 	u32 size;
 	struct kvblk_info info;
@@ -505,7 +501,7 @@ long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg)
 	if (ret)
 		return ret;
 	size = min(arg.size, def->size);
-	/* the file keeps the pool's memory; what needs more takes it for itself */
+	/* the open file pins the struct only; a handler that needs more enters the pool itself */
 	if (percpu_ref_is_dying(&file->pool->users) && !def->ends)
 		return -ENODEV;
 	ret = def->run(file, &arg);

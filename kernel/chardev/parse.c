@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From what a caller wrote to an operation. Field by field, since each may mean
- * something one day.
+ * Parsing: makes requests of what callers wrote. Fields are checked one by one, so that each
+ * may get a meaning later.
  */
 #include <linux/pagemap.h>
 #include <linux/slab.h>
@@ -22,7 +22,7 @@ int kvblk_struct_read(void *to, size_t size, size_t least, const void __user *fr
 	if (theirs < least)
 		return -EINVAL;
 	err = copy_struct_from_user(to, size, from, theirs);
-	/* one look */
+	/* read once: the caller may have changed the size */
 	*(u32 *)to = theirs;
 	return err;
 }
@@ -57,7 +57,7 @@ static int pieces_check(const struct kvblk_piece *pieces, u32 nr, u32 *bytes)
 		sum += p->length;
 	}
 	*bytes = sum;
-	/* a get may offer more room than any block needs */
+	/* the buffer of a get may be larger than any block */
 	return sum > U32_MAX ? -EINVAL : 0;
 }
 
@@ -98,7 +98,7 @@ static int req_key(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op *op = &req->op;
 
-	/* op_check() saw the length; hardened usercopy would look for the slab */
+	/* op_check() has checked the length; hardened usercopy does not know the slab */
 	if (_copy_from_user(req->key, u64_to_user_ptr(op->key), op->key_len))
 		return -EFAULT;
 	req->id = kvblk_tenant_hash(key, req->key, op->key_len);
@@ -122,7 +122,7 @@ static int ext_check(const struct kvblk_op_type *type, const struct kvblk_op_ext
 	return 0;
 }
 
-/* What the operation's extension says. */
+/* Parses the operation's extension. */
 static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op_ext ext;
@@ -151,7 +151,7 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 	return 0;
 }
 
-/* The checksums that the producer gives for its block. */
+/* Copies the producer's checksums. */
 static int req_crcs_read(struct kvblk_req *req)
 {
 	if (req->crcs_room != kvblk_nr_chunks(req->bytes) * sizeof(__le32))
@@ -163,14 +163,14 @@ static int req_crcs_read(struct kvblk_req *req)
 			      req->crcs_room) ? -EFAULT : 0;
 }
 
-/* A get writes them last: what can't be written is told before it begins. */
+/* Checks early that a get can write the checksums, which it does last. */
 static int req_crcs_there(const struct kvblk_req *req)
 {
 	return fault_in_safe_writeable(u64_to_user_ptr(req->crcs_addr),
 				       req->crcs_room) ? -EFAULT : 0;
 }
 
-/* Checks pieces, and makes parts of them. */
+/* Checks pieces and resolves them to parts. */
 static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
 		     const struct kvblk_piece *pieces, u32 nr)
 {
@@ -207,7 +207,7 @@ static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 	return err;
 }
 
-/* One part, which is the ring's buffer. */
+/* Makes one part of the ring's buffer. */
 static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 		     unsigned int issue_flags)
 {
@@ -229,8 +229,8 @@ static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 }
 
 /*
- * What all operations have; @mode: how the node would have to be open. What is wrong
- * with it is in req->result.res.
+ * Makes a request with the fields of all operations. @mode: FMODE_* that the caller is
+ * granted. Errors are in req->result.res.
  */
 static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_op *op,
 				   fmode_t mode, struct io_uring_cmd *cmd)
@@ -242,7 +242,7 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	if (!req)
 		return NULL;
 	req->op = *op;
-	/* one look: a ring is shared with its owner */
+	/* read once, because the ring is shared with its owner */
 	barrier();
 	op = &req->op;
 	req->type = kvblk_op_type(op->opcode);
@@ -271,14 +271,14 @@ struct kvblk_req *kvblk_req_new(struct kvblk_file *file, const struct kvblk_op *
 		req->op.deadline_ns = kvblk_deadline(op->deadline_ns);
 	if (!err)
 		err = req_key(req, &file->key);
-	/* lists of that key space read the header of all that has its tag */
+	/* NVMe lists read the headers of all blocks with this tag */
 	if (!err && op->caller_tag == KVBLK_NVME_TAG &&
 	    !kvblk_nvme_key(req->key, op->key_len))
 		err = -EINVAL;
 	if (!err && unlikely(op->ext))
 		err = req_ext(req, &file->key);
 	if (!err && op->ttl_s && op->ttl_s <= KVBLK_TTL_MAX) {
-		/* never early: the running second does not count */
+		/* never expires early: the running second does not count */
 		req->expiry = kvblk_now(req->pool) + op->ttl_s + 1 ?: 1;
 		WRITE_ONCE(req->pool->expires, true);
 	}

@@ -1,26 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations of io_uring. Each is a request of its own: started where it is
- * issued, finished in task work, detached when its ring goes.
+ * Operations of io_uring. Each is a request of its own: started when issued, finished in task
+ * work, detached when its ring exits.
  *
  * The rules:
- * - Issue does not wait for room, for others or for a pager: -EAGAIN, and
- *   io_uring issues it again from a worker, which may.
- * - Task work does wait for pagers, as io_uring's own reads do: then the media
- *   half is over, and only users of the same ring wait with it.
- * - Bios, cancel or deadline: the one that takes a request from INFLIGHT by
- *   cmpxchg completes its command; the others don't touch that.
- * - The command holds its request until it is done: until then it may be on the
- *   ring's list of what can be canceled, and a cancel looks at the request. What
- *   was detached is held by its bios as well.
- * - Only what is in flight, or a worker's, is on that list: a command that leaves
- *   issue uncompleted must not be.
- * - The caller's memory is touched in its own context only, and not at all when
- *   it is on its way out.
- * - A device that writes to memory that others may use then (mem->shared) is waited
- *   for: such an operation is never detached, so it is not on that list either, and
- *   closing the node waits for it: kvblk_file_quiesce(). A worker's is on the list
- *   before its memory is known, so it goes through the kernel's.
+ * - Issue does not wait for space, other operations or a pager: it returns -EAGAIN, and
+ *   io_uring issues the command again from a worker, which may wait.
+ * - Task work does wait for pagers, as io_uring's own reads do: the media half has ended by
+ *   then, and only users of the same ring wait with it.
+ * - Bios, cancel or deadline: the one that changes a request from INFLIGHT by cmpxchg
+ *   completes its command; the others leave the command alone.
+ * - The command holds a reference on its request until it completes, because a cancel may
+ *   find it on the ring's list and looks at the request. The bios hold another.
+ * - Only commands in flight, or of a worker, may be on that list: a command that leaves issue
+ *   uncompleted must not be.
+ * - The caller's memory is touched in its own context only, and not while its task exits.
+ * - An operation whose device writes to memory that others may use (mem->shared) is never
+ *   detached, so it is not on that list. kvblk_file_quiesce() waits for it when the node is
+ *   closed. A worker's is on the list before its memory is known, so it uses kernel memory.
  */
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -28,7 +25,7 @@
 #include "chardev/chardev.h"
 
 struct uring_pdu {
-	struct kvblk_req *req;		/* NULL: none, or no longer the command's */
+	struct kvblk_req *req;		/* NULL if the command has no request */
 };
 
 static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
@@ -36,7 +33,7 @@ static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
 	return io_uring_cmd_to_pdu(cmd, struct uring_pdu);
 }
 
-/* Takes it from the operations that a cookie finds. */
+/* Removes the request from those that a cookie finds. */
 static void uring_unlist(struct kvblk_req *req)
 {
 	if (!req->file)
@@ -46,14 +43,14 @@ static void uring_unlist(struct kvblk_req *req)
 	spin_unlock(&req->file->lock);
 }
 
-/* The first extra word of a 32-byte completion. */
+/* Returns the first extra word of a 32-byte completion. */
 static u64 uring_extra(const struct kvblk_result *result)
 {
 	return (u16)result->flags |
 	       (result->res < 0 ? result->value_len : result->layout_tag) << 16;
 }
 
-/* What the command completes with, when its result is also to be at @addr. */
+/* Copies the result to @addr, if not 0. Returns the res of the completion. */
 static int result_write(u64 addr, const struct kvblk_result *result)
 {
 	return addr && copy_to_user(u64_to_user_ptr(addr), result, sizeof(*result)) ?
@@ -71,7 +68,7 @@ static s32 uring_said(const struct kvblk_req *req, const struct kvblk_result *re
 	return told.res;
 }
 
-/* Completes the command. @user: its memory may be touched. */
+/* Completes the command. @user: the caller's memory may be touched. */
 static void uring_tell(struct io_uring_cmd *cmd, const struct kvblk_req *req,
 		       const struct kvblk_result *result, bool user,
 		       unsigned int issue_flags)
@@ -82,7 +79,7 @@ static void uring_tell(struct io_uring_cmd *cmd, const struct kvblk_req *req,
 	io_uring_cmd_done32(cmd, res, extra, issue_flags);
 }
 
-/* The same, and frees its request. */
+/* Completes the command and frees its request. */
 static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool user,
 		       unsigned int issue_flags)
 {
@@ -91,21 +88,21 @@ static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool use
 	kvblk_req_free(req);
 }
 
-/* The command gives it up, or what it was detached from. */
+/* Drops the reference of the command, or of the bios of a detached request. */
 static void uring_put(struct kvblk_req *req)
 {
 	if (refcount_dec_and_test(&req->refs))
 		kvblk_req_free(req);
 }
 
-/* The task of the ring, and not on its way out. */
+/* Returns whether this is the ring's task and does not exit. */
 static bool uring_user(void)
 {
 	return !(current->flags & (PF_EXITING | PF_KTHREAD)) &&
 	       !(current->signal->flags & SIGNAL_GROUP_EXIT);
 }
 
-/* It was detached: what is left of the request ends by itself. @user: as above. */
+/* Completes the command of a detached request; the rest finishes by itself. */
 static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
 			   unsigned int issue_flags)
 {
@@ -134,15 +131,15 @@ static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 KVBLK_TASK_WORK(uring_late)
 
 /*
- * Takes a request away from its bios. What is left of it ends by itself. False:
- * it is done or not begun, or its memory is the ring's or may be others', or (@quiet)
- * the caller's, or part of that has been written.
+ * Detaches a request from its bios; the rest finishes by itself. Returns false if the request
+ * is not in flight, uses memory of the ring or of others, or (@quiet) uses the caller's
+ * memory or has written some of it.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
 	u32 held;
 
-	/* or what it holds, and whose memory that is, would be of an earlier flight */
+	/* or else req->held and req->mem could belong to an earlier submission */
 	guard(spinlock_irqsave)(&req->hand.landing->lock);
 	if (atomic_read_acquire(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
 	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
@@ -163,12 +160,12 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	bool user = uring_user();
 	int ret;
 
-	/* else it is in flight again, or a work ends its media half: it comes back */
+	/* otherwise in flight again or taken by kvblk_rescue_work(): this is called again */
 	if (!kvblk_handover_claim(&req->hand))
 		return;
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
-	/* nobody vouches any more for the bytes of a put */
+	/* the task no longer guarantees the payload of a put */
 	if (!user)
 		WRITE_ONCE(req->canceled, true);
 	while ((ret = kvblk_req_finish(req, user ? KVBLK_BY_CALLER : KVBLK_BY_NOBODY))) {
@@ -188,19 +185,17 @@ static void uring_landed(struct kvblk_req *req)
 		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
 }
 
-/* Its media half was ended for its task. */
 static void uring_ended(struct kvblk_req *req)
 {
 	io_uring_cmd_complete_in_task(req->cmd, uring_finish);
 }
 
-/* Under file->lock. */
 static void uring_cancel_one(struct kvblk_req *req)
 {
 	struct io_uring_cmd *cmd = req->cmd;
 
 	lockdep_assert_held(&req->file->lock);
-	/* the command holds it until it is done, in task work */
+	/* the command is valid until task work completes it */
 	if (uring_detach(req, true))
 		io_uring_cmd_complete_in_task(cmd, uring_canceled);
 }
@@ -211,7 +206,7 @@ static void uring_deadline(struct work_struct *work)
 					     deadline);
 
 	if (atomic_read(&req->hand.state) == KVBLK_REQ_NEW) {
-		/* not begun: it sees for itself, or is late at once */
+		/* not started: the start checks the deadline, or the next run of this work */
 		schedule_delayed_work(&req->deadline, 1);
 	} else if (uring_detach(req, true)) {
 		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
@@ -233,7 +228,7 @@ int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	return 0;
 }
 
-/* Until it is in flight or over; only a worker waits. */
+/* Starts the request until it is in flight or complete; only a worker waits. */
 static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
 {
 	struct kvblk_sigpipe sigpipe;
@@ -270,7 +265,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 	req->cancel = uring_cancel_one;
 	req->hand.landing = raw_cpu_ptr(file->pool->landings);
 	uring_pdu(cmd)->req = req;
-	/* those on the ring's own memory wait for the device in any case */
+	/* an operation on a ring's buffer cannot be detached */
 	cancelable = !req->src.fixed;
 	req->revocable = cancelable && !(issue_flags & IO_URING_F_NONBLOCK);
 	if (req->revocable)
@@ -290,7 +285,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 		ret = uring_start(req, issue_flags);
 	}
 	if (!ret) {
-		/* to complete it takes the ring's lock, which we hold */
+		/* under the ring's lock, so the command cannot complete before it is marked */
 		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK) && !req->mem.shared)
 			io_uring_cmd_mark_cancelable(cmd, issue_flags);
 		return -EIOCBQUEUED;
@@ -303,7 +298,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 	}
 	uring_unlist(req);
 	if (READ_ONCE(req->canceled)) {
-		/* the cancel was reported as done */
+		/* the cancel was reported as successful */
 		kvblk_req_over(req, -ECANCELED);
 		uring_done(cmd, req, true, issue_flags);
 		return -EIOCBQUEUED;
@@ -321,7 +316,6 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 
 	if (percpu_ref_is_dying(&file->pool->users))
 		return -ENODEV;
-	/* @op may lie in the ring */
 	req = kvblk_req_new(file, op, cmd, issue_flags);
 	if (!req)
 		return -ENOMEM;
@@ -367,15 +361,12 @@ static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
 	ret = uring_op(cmd, &op, ptr.result, issue_flags);
 	if (ret == -EIOCBQUEUED || ret == -EAGAIN)
 		return ret;
-	/* not begun */
+	/* the operation was not started */
 	result.res = ret;
 	return result_write(ptr.result, &result);
 }
 
-/*
- * What no command uses is zero, as far as io_uring has not looked itself (at ioprio
- * and what lies above cmd_op).
- */
+/* Checks unused fields that io_uring does not: it checks ioprio and those above cmd_op. */
 static bool sqe_is_clear(const struct io_uring_cmd *cmd)
 {
 	const struct io_uring_sqe *sqe = cmd->sqe;
@@ -386,7 +377,7 @@ static bool sqe_is_clear(const struct io_uring_cmd *cmd)
 	return !flags ? !READ_ONCE(sqe->buf_index) : flags == IORING_URING_CMD_FIXED;
 }
 
-/* Nothing but an address is in the command area. */
+/* Checks that the command area holds only an address. */
 static bool area_is_clear(const struct io_uring_cmd *cmd, unsigned int issue_flags)
 {
 	const size_t head = offsetof(struct io_uring_sqe, cmd) + sizeof(u64);
@@ -409,13 +400,13 @@ static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	}
 	if (!area_is_clear(cmd, issue_flags))
 		return -EINVAL;
-	/* one look: the ring is shared with its owner */
+	/* read once, because the ring is shared with its owner */
 	addr = u64_to_user_ptr(READ_ONCE(*(const u64 *)cmd->sqe->cmd));
 	if (cmd->cmd_op == KVBLK_URING_OP_PTR)
 		return uring_op_ptr(cmd, addr, issue_flags);
 	if (cmd->flags & IORING_URING_CMD_FIXED)
 		return -EINVAL;
-	/* all others may wait, or take long; a cancel must not wait for workers that do */
+	/* the rest may wait; a cancel must not queue behind workers that do */
 	if (cmd->cmd_op != KVBLK_IOC_INFO && cmd->cmd_op != KVBLK_IOC_CANCEL &&
 	    (issue_flags & IO_URING_F_NONBLOCK))
 		return -EAGAIN;
