@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/*
- * How blocks leave the host's memory: to a member, or for good; see dram.c.
- */
+/* Eviction of DRAM blocks: to a member, or for good. See dram.c. */
 #include <linux/shrinker.h>
 #include <linux/slab.h>
 
@@ -9,59 +7,59 @@
 #include "memory/memory.h"
 #include "dram/dram.h"
 
-/* Objects looked at together: a chain is put by one batch. */
+/* DRAM blocks decided on together: a chain is put by one batch. */
 #define RUN		KVBLK_OPS_MAX
-/* Of those of no chain: no more than have to go. */
+/* DRAM blocks outside chains decided on together: few, so that no more than needed go. */
 #define RUN_SINGLE	16
-/* Of those that are written, so many at once, and bytes. */
+/* Most blocks, and bytes, written at once. */
 #define WRITES		16
 #define WRITE_BYTES	SZ_8M
-/* Writes of a block that fail before it is dropped, unless somebody waits for it. */
+/* Failed writes after which a block is dropped, unless a task waits for it. */
 #define STAGE_TRIES	3
-/* How often it is looked at what has landed, and for room. */
+/* Interval of checks for completed writes and for space. */
 #define LOOK		(HZ / 10)
-/* How long blocks wait for room on the members, in one go of the work. */
+/* Longest wait for space on the members in one run of the work. */
 #define ROOM_WAIT	(5 * HZ)
-/* How long a pool that is going writes: what is left then is dropped. */
+/* Longest time of writes for a pool that is going away; the rest is dropped. */
 #define CLOSE_TIME	(10 * HZ)
 
-/* ---- going ---- */
+/* ---- writes to members ---- */
 
-/* One that is written to a member. */
+/* A write of a DRAM block. */
 struct stage {
 	struct kvblk_io io;
 	struct kvblk_turn turn;
 	struct stages *all;
 	struct kvblk_object *obj;
-	struct kvblk_slot slot;		/* MOVING */
+	struct kvblk_slot slot;		/* the entry, MOVING */
 	struct kvblk_room room;
 	struct kvblk_rec rec;
 	void *header;
 	u32 header_bytes;
-	bool never;			/* turn.given_up */
+	bool never;			/* turn.given_up; always false */
 	bool landed;
-	bool damaged;			/* its bytes are not what was put */
+	bool damaged;			/* the checksums do not match */
 	bool ended;
-	bool urgent;			/* somebody waits for it to be durable */
+	bool urgent;			/* a task waits for a durable record */
 	struct kvblk_mem mem;
 };
 
-/* Those that go together. */
+/* State of a batch of writes. */
 enum stages_state {
 	STAGES_FLYING,
-	STAGES_LEFT,			/* so do only those of silent members: nobody waits */
+	STAGES_LEFT,			/* only silent members' writes are left; no task waits */
 	STAGES_LANDED,
 };
 
 struct stages {
 	struct kvblk_pool *pool;
-	struct delayed_work work;	/* of some that were left */
-	atomic_t state;			/* &enum stages_state */
+	struct delayed_work work;	/* for STAGES_LEFT */
+	atomic_t state;
 	atomic_t flying;
 	struct completion landed;
 	u32 nr;
 	u64 bytes;
-	bool hopeless;			/* there is no room, and there will be none */
+	bool hopeless;			/* no space, and none is expected */
 	struct stage stage[WRITES];
 };
 
@@ -71,9 +69,8 @@ static void stage_landed(struct kvblk_io *io)
 	struct stages *all = stage->all;
 
 	kvblk_turn_leave(&stage->turn);
-	/* pairs with stages_end() */
 	smp_store_release(&stage->landed, true);
-	/* those that were left are gone behind it */
+	/* once LANDED, the work of a batch that was left may free it */
 	if (atomic_dec_and_test(&all->flying) &&
 	    atomic_xchg(&all->state, STAGES_LANDED) == STAGES_FLYING)
 		complete(&all->landed);
@@ -98,7 +95,7 @@ static void stage_rec(struct stage *stage)
 
 	stage->rec = obj->rec;
 	stage->rec.seq = stage->room.seq;
-	/* one without checksums is a miss after a crash */
+	/* a record without checksums is discarded after a crash */
 	if (!obj->rec.crcs)
 		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
 				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
@@ -107,7 +104,7 @@ static void stage_rec(struct stage *stage)
 	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
 }
 
-/* Writes an object that has room on flash; not without memory, nor if its bytes are damaged. */
+/* Writes a DRAM block to its reservation, unless memory is short or the bytes are damaged. */
 static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
@@ -154,7 +151,7 @@ static void stage_write(struct stage *stage)
 	kvblk_turn_enter(&stage->turn, stage->room.member);
 }
 
-/* The write is over, or never began. */
+/* Ends a write that has completed or was never submitted. */
 static void stage_end(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
@@ -172,7 +169,7 @@ static void stage_end(struct stage *stage)
 		kvblk_member_error(member, KVBLK_ERROR_WRITE, room->segment);
 		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->slot : 0;
 	}
-	/* for a member that is away, should it be back with an older record */
+	/* invalidates older records on missing members */
 	kvblk_absent_note(pool, obj->rec.id);
 	written = written &&
 		  kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
@@ -183,7 +180,7 @@ static void stage_end(struct stage *stage)
 	live.state = KVBLK_SLOT_LIVE;
 	if (stage->damaged)
 		kvblk_object_damaged(pool, obj);
-	/* the bytes are whole: another member may take them */
+	/* the payload is intact: another member may take it */
 	stays = !written && !stage->damaged &&
 		(stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
@@ -200,7 +197,7 @@ static void stage_end(struct stage *stage)
 	free_pages((unsigned long)stage->header, get_order(stage->header_bytes));
 }
 
-/* Ends those that have landed. True: that are all, but for silent members'. */
+/* Ends completed writes. Returns whether all but silent members' have completed. */
 static bool stages_end(struct stages *all)
 {
 	bool over = true, any = false;
@@ -224,7 +221,7 @@ static bool stages_end(struct stages *all)
 	return over;
 }
 
-/* Those that were left land one by one. */
+/* Ends the writes of a batch that was left, as they complete. */
 static void stages_work(struct work_struct *work)
 {
 	struct stages *all = container_of(to_delayed_work(work), struct stages, work);
@@ -237,7 +234,7 @@ static void stages_work(struct work_struct *work)
 		return;
 	}
 	kvfree(all);
-	/* behind what it gave back: pairs with kvblk_dram_close() */
+	/* after blocks were queued again; pairs with kvblk_dram_close() */
 	atomic_dec_return_release(&pool->dram.left);
 	wake_up_all(&pool->settle_wait);
 }
@@ -256,8 +253,8 @@ static struct stages *stages_new(struct kvblk_pool *pool)
 }
 
 /*
- * They go on by themselves. False: they have landed, or there is no memory for others, or
- * there are too many such.
+ * Leaves the batch to its own work, and begins a new one. Returns false if the batch has
+ * completed, memory is short, or too many batches were left.
  */
 static bool stages_leave(struct stages *all)
 {
@@ -279,14 +276,14 @@ static bool stages_leave(struct stages *all)
 	return true;
 }
 
-/* Waits for those under way, as long as their members answer; dram->stages are others then. */
+/* Waits for the batch while its members respond; otherwise dram->stages is a new batch. */
 static void stages_flush(struct kvblk_pool *pool)
 {
 	struct stages *all = pool->dram.stages;
 
 	if (!all->nr)
 		return;
-	/* it was 1 before the first one */
+	/* flying was 1 before the first write */
 	if (!atomic_dec_and_test(&all->flying))
 		while (!wait_for_completion_timeout(&all->landed, LOOK))
 			if (stages_end(all) && stages_leave(all))
@@ -299,7 +296,6 @@ static void stages_flush(struct kvblk_pool *pool)
 	reinit_completion(&all->landed);
 }
 
-/* Not where its write has failed. */
 static bool stage_suits(void *what, struct kvblk_member *member)
 {
 	const struct kvblk_object *obj = what;
@@ -307,7 +303,7 @@ static bool stage_suits(void *what, struct kvblk_member *member)
 	return member->slot != obj->avoid;
 }
 
-/* Room on some member, with a wait, which is in vain only once. */
+/* Reserves space on a member; only the first futile wait takes long. */
 static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
 		       struct kvblk_room *room)
 {
@@ -317,7 +313,7 @@ static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
 
 	while ((err = kvblk_room_find(pool, obj->rec.length, stage_suits, obj,
 				      room)) == -EAGAIN) {
-		/* nobody waits for what waits, and a segment may wait for its last record */
+		/* finish the batch first, because a segment may wait for its last record */
 		stages_flush(pool);
 		if (dram->stages->hopeless || time_after(jiffies, end))
 			break;
@@ -325,21 +321,21 @@ static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
 					atomic_read(&pool->space_seq) != seen, LOOK);
 		seen = atomic_read(&pool->space_seq);
 	}
-	/* -ENOSPC is this block's: it may be too long for what members there are */
+	/* -ENOSPC concerns this block, which may be too long for the members */
 	dram->stages->hopeless |= err == -EAGAIN;
 	return !err;
 }
 
-/* What becomes of an object that is met at the cold end of its list. */
+/* What to do with a DRAM block at the cold end of its list. */
 enum fate {
-	FATE_STAYS,			/* at the other end */
-	FATE_STALE,			/* or a copy: it is nobody's block */
+	FATE_STAYS,			/* move to the hot end */
+	FATE_STALE,			/* drop the memory: stale, or a copy of a member's block */
 	FATE_DROP,
 	FATE_WRITE,
-	FATE_ASK,			/* the policy */
+	FATE_ASK,			/* ask the policy */
 };
 
-/* Has it been asked for since it was met last? */
+/* Returns whether the block was requested since it was last at the cold end. */
 static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
 {
 	bool hot = READ_ONCE(obj->touched) || slot->heat != obj->heat;
@@ -351,8 +347,8 @@ static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
 }
 
 /*
- * @slot: as found; @all: none stays for being hot; @spare: bytes of leased copies that may
- * still stay, or NULL for none.
+ * Decides what to do with @obj, and gets its entry to @slot. @all: keep no hot blocks;
+ * @spare: bytes of leased copies that may stay, or NULL.
  */
 static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 			     struct kvblk_slot *slot, bool all, u64 *spare)
@@ -363,33 +359,33 @@ static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return FATE_STALE;
 	if (object_hot(obj, slot) && !all)
 		return FATE_STAYS;
-	/* a copy: the entry is the member's block's, and so is a lease. It goes last */
+	/* a copy: entry and lease are those of the member's block. Leased copies go last */
 	if (slot->seg != KVBLK_DRAM_SEG) {
 		if (!slot->leased || !spare || *spare < bytes)
 			return FATE_STALE;
 		*spare -= bytes;
 		return FATE_STAYS;
 	}
-	/* in its last minute: a write would be for nothing */
+	/* expires within a minute: a write would be wasted */
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
 		return FATE_DROP;
-	/* a lease goes with the entry */
+	/* a lease moves with the entry */
 	if (obj->needed || obj->rec.priority >= 2 || slot->leased)
 		return FATE_WRITE;
 	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
 }
 
-/* Objects of one list that go, or not, together. */
+/* DRAM blocks of one list that are decided on together. */
 struct run {
 	u32 nr;
-	struct kvblk_object *objs[RUN];	/* the coldest first: a chain's last */
+	struct kvblk_object *objs[RUN];	/* coldest first: a chain's end */
 	struct kvblk_slot slots[RUN];
 	enum fate fates[RUN];
 	struct kvblk_id ids[RUN];
 	u32 ask[RUN];
 };
 
-/* Takes the coldest ones: of one chain, or of none. */
+/* Takes the coldest blocks: of one chain, or outside chains. */
 static void run_take(struct kvblk_dram_node *node, struct run *run)
 {
 	struct kvblk_object *obj, *next;
@@ -408,7 +404,7 @@ static void run_take(struct kvblk_dram_node *node, struct run *run)
 	}
 }
 
-/* What the policy says of those at @ask, which are @nr of a chain in its order. */
+/* Asks the policy about the blocks at @ask, @nr of a chain in its order. */
 static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *ask, u32 nr)
 {
 	const struct kvblk_object *first = run->objs[ask[0]];
@@ -449,13 +445,13 @@ static void run_ask(struct kvblk_pool *pool, struct run *run)
 }
 
 /*
- * Takes the block out of the index, for @next, where leases go with it, or (NULL) for
- * good, which they prevent. Returns false if somebody else has it.
+ * Claims the entry: for @next, which takes leases over, or (NULL) for good, which leases
+ * prevent. Returns false if another task owns the entry.
  */
 static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot, const struct kvblk_slot *next)
 {
-	/* one that was removed since: the number of its place may be another block's */
+	/* removed: its number may be another block's place by now */
 	if (slot->state != KVBLK_SLOT_LIVE || READ_ONCE(obj->dead))
 		return false;
 	return next || READ_ONCE(pool->dram.closing) ?
@@ -463,7 +459,7 @@ static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
 	       kvblk_index_claim(&pool->index, obj->rec.id, slot, next);
 }
 
-/* It goes for good. False: it stays. */
+/* Evicts the block for good. Returns false if it stays. */
 static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot)
 {
@@ -476,8 +472,8 @@ static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
 }
 
 /*
- * It goes to a member, where there is room before it is claimed: nobody waits for it
- * longer than for a write. False: it stays. @urgent: durably.
+ * Writes the block to a member, durably if @urgent. Reserves space before the claim, so that
+ * others wait for the entry no longer than for a write. Returns false if the block stays.
  */
 static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot, bool urgent)
@@ -492,7 +488,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
 	if (!stage_room(pool, obj, &room)) {
-		/* no other member has room: next time it may be that one again */
+		/* no other member has space: do not avoid this one next time */
 		if (!urgent && !obj->avoid)
 			return object_forgo(pool, obj, slot);
 		obj->avoid = 0;
@@ -500,7 +496,6 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	}
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!object_claim(pool, obj, slot, &moving)) {
-		/* nothing was written there */
 		kvblk_room_release(&room, NULL);
 		return false;
 	}
@@ -519,7 +514,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	return true;
 }
 
-/* False: it stays, at the other end of its list. Else the reference is given back. */
+/* Carries out @fate. Returns false if the block stays, otherwise drops the reference. */
 static bool object_go(struct kvblk_pool *pool, struct kvblk_object *obj,
 		      const struct kvblk_slot *slot, enum fate fate)
 {
@@ -548,14 +543,14 @@ static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
 	return obj;
 }
 
-/* Demotes objects that somebody waits for, and leased ones where memory is short. */
+/* Writes the blocks of the urgent list. */
 static void dram_urgent(struct kvblk_pool *pool)
 {
 	struct kvblk_object *obj;
 	struct kvblk_slot slot;
 	u32 most = RUN;
 
-	/* others have their turn, too: who waits comes again */
+	/* limited, so that eviction proceeds; waiting tasks ask again */
 	while (most-- && (obj = urgent_take(&pool->dram)))
 		if (!kvblk_object_current(pool, obj, &slot) ||
 		    slot.seg != KVBLK_DRAM_SEG || !object_write(pool, obj, &slot, true))
@@ -563,7 +558,7 @@ static void dram_urgent(struct kvblk_pool *pool)
 	stages_flush(pool);
 }
 
-/* The list with most in it, or another one if those of that must stay. */
+/* Returns the node with most bytes, without those whose blocks must stay, or NULL. */
 static struct kvblk_dram_node *node_pick(struct kvblk_dram *dram, unsigned long *stay)
 {
 	struct kvblk_dram_node *most = NULL;
@@ -576,7 +571,7 @@ static struct kvblk_dram_node *node_pick(struct kvblk_dram *dram, unsigned long 
 	return most;
 }
 
-/* A run of @node's coldest. Bytes that stay. */
+/* Evicts a run of @node's coldest blocks. Returns the bytes that stay. */
 static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node, bool all,
 			  u64 *spare)
 {
@@ -601,10 +596,10 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 	return stayed;
 }
 
-/* Goes on until no more than @target bytes are left, or what is left must stay. */
+/* Evicts until @target bytes are left, or until the rest must stay. */
 static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 {
-	/* met twice, as all others, and no more: what is leased pins no memory */
+	/* leased copies may stay, but each is met only twice, so leases pin no memory */
 	u64 spare = all ? 0 : READ_ONCE(pool->tun.dram_bytes) / 2;
 	struct kvblk_dram *dram = &pool->dram;
 	struct kvblk_dram_node *node;
@@ -617,7 +612,7 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		node = node_pick(dram, stay);
 		if (!node)
 			break;
-		/* each one may be met twice: as a hot one, and as one that is not any more */
+		/* each block may be met twice: hot, then no longer hot */
 		node->stayed += dram_evict_run(pool, node, all, &spare);
 		if (node->stayed > 2 * READ_ONCE(node->bytes))
 			__set_bit(node - dram->nodes, stay);
@@ -628,7 +623,7 @@ static void dram_shrink_to(struct kvblk_pool *pool, u64 target, bool all)
 		WRITE_ONCE(dram->rest, jiffies + HZ / 10);
 }
 
-/* With so much it has made room. */
+/* Returns the bytes at which eviction stops. */
 static u64 room_made(u64 limit)
 {
 	return limit - limit / 8;
@@ -643,7 +638,7 @@ static void dram_work(struct work_struct *work)
 	dram_urgent(pool);
 	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
 		dram_shrink_to(pool, room_made(limit), !limit);
-	/* what is on that list is held */
+	/* blocks on the list are referenced, so they must not be left there */
 	if (!list_empty(&pool->dram.urgent))
 		queue_work(pool->wq, work);
 }
@@ -671,8 +666,8 @@ static struct kvblk_object *node_coldest(struct kvblk_dram_node *node)
 }
 
 /*
- * Drops a block. Returns false if it stays, being hot, on its way, or leased: that is
- * written and dropped soon, since a promise must not cost others their lives. No sleep.
+ * Drops a block under memory pressure. Returns false if it is hot, moving or leased. A leased
+ * one is queued to be written, because leases must not pin memory. Does not sleep.
  */
 static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
 {
@@ -711,7 +706,7 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 		seen += bytes;
 		if (!object_squeeze(pool, obj))
 			kvblk_object_queue(pool, obj);
-		/* somebody may be copying from it */
+		/* another task may be copying from the block */
 		if (kvblk_object_put(obj))
 			freed += bytes;
 	}
@@ -753,25 +748,25 @@ void kvblk_dram_close(struct kvblk_pool *pool)
 {
 	int left;
 
-	/* it would list what it has taken */
+	/* before the rest, or else the shrinker could queue a block again */
 	shrinker_free(pool->dram.shrinker);
 	pool->dram.shrinker = NULL;
 	WRITE_ONCE(pool->dram.rest, jiffies + CLOSE_TIME);
-	/* behind it; the work sees it, too */
+	/* after rest, which the work reads, too */
 	smp_store_release(&pool->dram.closing, true);
 	cancel_work_sync(&pool->dram.work);
 	WRITE_ONCE(pool->dram.rest, jiffies + CLOSE_TIME);
 	pool->dram.stages->hopeless = false;
 	while (!list_empty(&pool->dram.urgent))
 		dram_urgent(pool);
-	/* what was left while its member was silent may be given back meanwhile */
+	/* repeat: batches that were left for silent members may queue blocks again */
 	do {
 		left = atomic_read_acquire(&pool->dram.left);
 		dram_shrink_to(pool, 0, true);
 		wait_event_idle(pool->settle_wait,
 				!atomic_read_acquire(&pool->dram.left));
 	} while (left);
-	/* blocks that no member took are dropped, or else their memory would leak */
+	/* drop blocks that no member took, or else their memory would leak */
 	WRITE_ONCE(pool->dram.rest, jiffies - 1);
 	dram_shrink_to(pool, 0, true);
 }

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blocks in the host's memory, before they are on a member or instead of that: how they
- * come and are found. demote.c is how they leave.
+ * DRAM blocks: in host memory before they are on a member, or instead. How they are put and
+ * found; demote.c evicts them.
  *
- * A put lands here and is done. What is needed again is written to a member when it
- * is the coldest one and memory is wanted for another; what nobody came back for goes
- * by the policy's admission, chain by chain, and most of it is never written.
+ * A put copies its block here and completes. When memory is needed, the coldest blocks leave.
+ * A block that was requested again is written to a member. The policy's admission decides on
+ * the others, chain by chain, and most of them are never written.
  *
  * The rules:
- * - The index decides. An object counts only while the entry of its id says the same
- *   place (segment KVBLK_DRAM_SEG, and a number that is new with each put); one that
- *   does not is stale: no get that begins then finds it, and it goes when it is met.
- * - A block that is only here has one way out: its entry, claimed by one task, becomes
- *   none, or MOVING until it is LIVE on a member. What a lease pins can't be claimed.
- * - Who has a reference finds the bytes unchanged, though the block may have gone. A
- *   reference is held while something is done with the bytes, not while a task or a
- *   pager is waited for: what is held is lost to others.
- * - Memory pressure drops and never writes: the shrinker does no I/O and takes no
- *   memory. What it drops is a miss. What a lease pins it leaves to the work.
+ * - The index decides. A DRAM block is valid only while the entry of its id has the same
+ *   place (segment KVBLK_DRAM_SEG and a number that is new with each put). Otherwise it is
+ *   stale: gets that start then miss it, and it is freed when it is met.
+ * - A block that only DRAM has leaves in one way: one task claims the entry, which is
+ *   removed, or MOVING until it is LIVE on a member. A leased entry cannot be claimed for
+ *   removal.
+ * - The bytes do not change while a reference is held, even if the block is removed.
+ *   References are held while bytes are used, not while a task or a pager is waited for,
+ *   because that memory is lost to others.
+ * - The shrinker drops and never writes: no I/O, no allocation. Gets of dropped blocks
+ *   miss. Leased blocks are left to the work.
  *
- * Who owns the memory: the pool. dram_bytes bounds it, callers' memory cgroups are not
- * charged, for a block outlives the task that put it and serves other cgroups. It is
+ * The pool owns the memory, limited by dram_bytes. It is not charged to callers' memory
+ * cgroups, because a block outlives the task that put it and serves other cgroups. It is
  * reported as reclaimable (KReclaimable).
  */
 #include <linux/log2.h>
@@ -30,7 +31,7 @@
 #include "memory/memory.h"
 #include "dram/dram.h"
 
-/* A folio is at most what a huge page is on most machines. */
+/* Largest folio: a huge page of most machines. */
 #define FOLIO_BYTES	SZ_2M
 
 static const struct rhashtable_params object_params = {
@@ -58,7 +59,7 @@ static void folios_free(struct list_head *folios)
 	}
 }
 
-/* As large ones as there are: large ones are not worth a wait. Their number, or 0. */
+/* Allocates folios, large ones only without a wait. Returns their number, or 0. */
 static u32 folios_alloc(struct list_head *folios, u32 bytes)
 {
 	u32 left = DIV_ROUND_UP(bytes, PAGE_SIZE), nr = 0;
@@ -87,7 +88,7 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 	return nr;
 }
 
-/* False: no memory. What is behind @bytes in the last unit is zero. */
+/* Allocates the payload, with zeroes after @bytes. Returns false without memory. */
 static bool object_fill(struct kvblk_object *obj, u32 bytes)
 {
 	u32 left = round_up(bytes, KVBLK_UNIT);
@@ -117,7 +118,7 @@ static bool object_fill(struct kvblk_object *obj, u32 bytes)
 	return true;
 }
 
-/* Its pool is there: whoever may hold an object holds the pool, or runs on its queue. */
+/* The pool exists: a reference is held only with pool->users, or on the pool's workqueue. */
 static void object_free(struct kvblk_object *obj)
 {
 	u32 i;
@@ -143,7 +144,7 @@ bool kvblk_object_put(struct kvblk_object *obj)
 	return last;
 }
 
-/* A pool that is going makes no room: kvblk_dram_close() does what is left to do. */
+/* Queues the work, unless the pool is going away: kvblk_dram_close() evicts then. */
 static void dram_kick(struct kvblk_pool *pool)
 {
 	if (!percpu_ref_tryget_live(&pool->users))
@@ -152,7 +153,7 @@ static void dram_kick(struct kvblk_pool *pool)
 	percpu_ref_put(&pool->users);
 }
 
-/* There is too much, and it is worth a look. */
+/* Starts eviction, unless the last run found nothing to evict. */
 static void dram_crowded(struct kvblk_pool *pool)
 {
 	if (time_after_eq(jiffies, READ_ONCE(pool->dram.rest)))
@@ -236,7 +237,7 @@ void kvblk_object_remove(struct kvblk_pool *pool, struct kvblk_object *obj)
 			return;
 		WRITE_ONCE(obj->dead, true);
 		kvblk_object_unqueue(node, obj);
-		/* at once: object_list() waits for it */
+		/* under the lock, because object_list() waits for the removal */
 		rhashtable_remove_fast(&pool->dram.objects, &obj->node, object_params);
 	}
 	kvblk_object_put(obj);
@@ -273,7 +274,7 @@ void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
 {
 	struct kvblk_object *obj;
 
-	/* once the pool is going nobody looks at the list any more */
+	/* the list is not processed once the pool is going away */
 	if (!percpu_ref_tryget_live(&pool->users))
 		return;
 	obj = kvblk_object_get(pool, id, slot);
@@ -317,7 +318,7 @@ bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_objec
 				  obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER));
 }
 
-/* Between two reports. */
+/* Jiffies between reports. */
 #define REPORT_GAP	(60 * HZ)
 
 void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj)
@@ -326,7 +327,7 @@ void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *ob
 	unsigned long next = READ_ONCE(report->next);
 	u32 nr;
 
-	/* a producer's may have been wrong from the beginning */
+	/* a producer's checksums may have been wrong when put */
 	if (obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER) {
 		kvblk_count(pool, KVBLK_C_PRODUCER_MISMATCHES, 1);
 		return;
@@ -353,7 +354,7 @@ void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj)
 	kvblk_object_remove(pool, obj);
 }
 
-/* Whatever object @id has, with a reference, or NULL. */
+/* Returns any DRAM block of @id with a reference, or NULL. */
 static struct kvblk_object *object_find(struct kvblk_pool *pool, struct kvblk_id id)
 {
 	struct kvblk_object *obj;
@@ -375,7 +376,7 @@ void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 	kvblk_object_put(obj);
 }
 
-/* Returns whether the walk may have missed objects: those behind one that was removed. */
+/* Returns whether the walk may have missed blocks after one that was removed. */
 static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 {
 	struct kvblk_object *obj, *held = NULL;
@@ -385,14 +386,14 @@ static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 	rhashtable_walk_enter(&pool->dram.objects, &iter);
 	rhashtable_walk_start(&iter);
 	while ((obj = rhashtable_walk_next(&iter))) {
-		/* the table has grown: some come again */
+		/* the table was resized: some blocks are seen again */
 		if (IS_ERR(obj))
 			continue;
 		if ((obj->seg - first >= nr && !need_resched()) ||
 		    !refcount_inc_not_zero(&obj->refs))
 			continue;
 		rhashtable_walk_stop(&iter);
-		/* not within the walk: the last one may have a list to vfree() */
+		/* outside the walk, because the last reference may vfree() */
 		if (held)
 			kvblk_object_put(held);
 		held = obj;
@@ -400,7 +401,7 @@ static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 			kvblk_object_remove(pool, obj);
 		cond_resched();
 		rhashtable_walk_start(&iter);
-		/* the walk finds its place by an object that is still in the table */
+		/* the walk resumes only at a block that is still in the table */
 		missed |= READ_ONCE(obj->dead);
 	}
 	rhashtable_walk_stop(&iter);
@@ -416,11 +417,11 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 		;
 }
 
-/* ---- coming ---- */
+/* ---- new blocks ---- */
 
 /*
- * In place of a stale one; of one that counts, too, if the entry is the caller's
- * (@owner), else -EEXIST. 0 or an error.
+ * Inserts @obj, replacing a stale block, or a valid one if the caller owns the entry
+ * (@owner). Returns 0, -EEXIST or another error.
  */
 static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool owner)
 {
@@ -439,7 +440,7 @@ static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool o
 		}
 		if (!old)
 			continue;
-		/* a stale one never counts again */
+		/* a stale block never becomes valid again */
 		stays = !owner && kvblk_object_current(pool, old, &slot);
 		if (!stays)
 			kvblk_object_remove(pool, old);
@@ -449,12 +450,12 @@ static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool o
 	}
 }
 
-/* Blocks of a chain are on one list, so that the policy judges them together. */
+/* Puts all blocks of a chain on one list, so that the policy judges them together. */
 static void chain_home(struct kvblk_dram *dram, struct kvblk_object *obj)
 {
 	u64 *home = &dram->homes[obj->chain % ARRAY_SIZE(dram->homes)];
 
-	/* one task puts them, one after the other */
+	/* one task puts the chain, block after block */
 	if (READ_ONCE(*home) >> 32 == obj->chain)
 		obj->nid = (u32)READ_ONCE(*home);
 	else
@@ -483,7 +484,7 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 	obj->seg = slot.seg;
 	obj->off = slot.off;
 	obj->gen = slot.gen;
-	/* the entry first: it is the right to the id's object */
+	/* the entry first, because it gives the right to replace the id's DRAM block */
 	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
 	if (err)
 		goto drop;
@@ -509,13 +510,13 @@ bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 	obj->seg = slot->seg;
 	obj->off = slot->off;
 	obj->gen = slot->gen;
-	/* the table's */
+	/* for the table */
 	refcount_inc(&obj->refs);
 	if (object_list(pool, obj, false)) {
 		kvblk_object_put(obj);
 		return false;
 	}
-	/* it was deleted meanwhile */
+	/* if the entry was removed meanwhile */
 	kvblk_dram_forget(pool, obj->rec.id);
 	return true;
 }
@@ -531,7 +532,7 @@ int kvblk_objects_init(struct kvblk_pool *pool)
 	INIT_LIST_HEAD(&dram->urgent);
 	dram->rest = jiffies;
 	dram->report.next = jiffies;
-	/* a segment that never goes */
+	/* a segment that is never reclaimed */
 	pool->seg_gen[KVBLK_DRAM_SEG] = 1;
 	dram->nodes = kcalloc(nr_node_ids, sizeof(*dram->nodes), GFP_KERNEL);
 	if (!dram->nodes)

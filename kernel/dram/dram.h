@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Between the two rooms of the host's memory: dram.c, where blocks come and are found,
- * and demote.c, by which they leave.
+ * Shared by dram.c, which puts and finds DRAM blocks, and demote.c, which evicts them. Only
+ * kvblk_objects_init() and kvblk_objects_exit() may sleep.
  */
 #ifndef KVBLK_DRAM_H
 #define KVBLK_DRAM_H
 
-/* What it is counted as: whole pages. */
+/* Returns the bytes charged for a block: whole pages. */
 static inline u64 kvblk_object_bytes(u32 length)
 {
 	return round_up((u64)length, PAGE_SIZE);
 }
 
-/* With more than so much it begins to make room. */
+/* Returns the bytes above which eviction starts. */
 static inline u64 kvblk_dram_low(u64 limit)
 {
 	return limit - limit / 16;
 }
 
-/* Its entry says the same place; @slot: the entry, if so. No sleep, as none of these. */
+/* Returns whether the entry of @obj's id, copied to @slot, has the place of @obj. */
 bool kvblk_object_current(struct kvblk_pool *pool, const struct kvblk_object *obj,
 			  struct kvblk_slot *slot);
-/* Off it; the node's lock is held. */
+/* Takes @obj off its list; node->lock is held. */
 void kvblk_object_unqueue(struct kvblk_dram_node *node, struct kvblk_object *obj);
-/* Has @obj demoted now; the caller queues dram.work, and has a reference. */
+/* Lists @obj as urgent. The caller queues dram.work and holds a reference. */
 void kvblk_object_urge(struct kvblk_pool *pool, struct kvblk_object *obj);
-/* Gets find @obj no more. The caller has a reference. */
+/* Removes @obj from the table. The caller holds a reference. */
 void kvblk_object_remove(struct kvblk_pool *pool, struct kvblk_object *obj);
 
-/* 0 or -ENOMEM; then kvblk_objects_exit() at the end. Both may sleep. */
+/* Initialises the table and lists. Returns 0 or -ENOMEM. */
 int kvblk_objects_init(struct kvblk_pool *pool);
 void kvblk_objects_exit(struct kvblk_pool *pool);
 
