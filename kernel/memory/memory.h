@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* A caller's memory: what was registered, what an operation names, what it may hold. */
+/* Callers' memory: budgets, registered regions, what an operation names and maps. */
 #ifndef KVBLK_MEM_H
 #define KVBLK_MEM_H
 
@@ -8,11 +8,11 @@
 /* ---- budget ---- */
 
 /**
- * struct kvblk_budget - memory that an open file keeps from others
- * @held: bytes of all that outlives the bios of operations or does without any
- * @detached: bytes in @held of operations that were given up while their device goes on
- * @moved: time of the last return of bytes, jiffies
- * @wait: queue of operations that wait for room in the budget
+ * struct kvblk_budget - memory charged to an open file
+ * @held: bytes that outlive the bios of operations, or need none
+ * @detached: bytes in @held of detached operations
+ * @moved: jiffies of the last return of bytes
+ * @wait: operations that wait for the budget
  */
 struct kvblk_budget {
 	atomic64_t held;
@@ -27,7 +27,7 @@ static inline void kvblk_budget_init(struct kvblk_budget *budget)
 	init_waitqueue_head(&budget->wait);
 }
 
-/* Returns whether @bytes more are within @limit; the first ones always are. */
+/* Returns whether @bytes more fit @limit; the first ones always do. */
 static inline bool kvblk_budget_fits(const struct kvblk_budget *budget, u64 bytes, u64 limit)
 {
 	u64 held = atomic64_read(&budget->held);
@@ -35,13 +35,13 @@ static inline bool kvblk_budget_fits(const struct kvblk_budget *budget, u64 byte
 	return !held || held + bytes <= limit;
 }
 
-/* Takes @bytes, whatever the limit is. */
+/* Charges @bytes regardless of the limit. */
 static inline void kvblk_budget_add(struct kvblk_budget *budget, u64 bytes)
 {
 	atomic64_add(bytes, &budget->held);
 }
 
-/* Takes @bytes. Returns false, with nothing taken, if they are beyond @limit. */
+/* Charges @bytes. Returns false, with nothing charged, if they exceed @limit. */
 static inline bool kvblk_budget_take(struct kvblk_budget *budget, u64 bytes, u64 limit)
 {
 	u64 held = atomic64_add_return(bytes, &budget->held);
@@ -52,7 +52,7 @@ static inline bool kvblk_budget_take(struct kvblk_budget *budget, u64 bytes, u64
 	return false;
 }
 
-/* Returns @bytes to the budget and wakes operations that wait for them. Any context. */
+/* Returns @bytes to the budget and wakes operations that wait for it. Any context. */
 static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 {
 	atomic64_sub(bytes, &budget->held);
@@ -68,23 +68,23 @@ static inline void kvblk_budget_give(struct kvblk_budget *budget, u64 bytes)
 
 /**
  * struct kvblk_region - memory that a file has registered; see region.c
- * @refs: the file's, and of operations
- * @rcu: frees it
- * @device: it is a PCI device's
- * @private: of the host's: all of it is anonymous memory of @mm
- * @gone: it can't be used any more, for its mapping has gone
- * @closing: it is not used by operations from now on, for somebody is
- * @waiting: until it is used by none, or was; the array's lock
- * @nr_pages: in @pages
- * @mm: whose memory it is
- * @user: of the host's: whose locked memory,
- * @charged: pages
- * @addr: where the caller has mapped it, or had
+ * @refs: one for the file, one for each operation
+ * @rcu: frees the region
+ * @device: memory of a PCI device
+ * @private: all of it is anonymous memory of @mm
+ * @gone: the device mapping was removed, the region cannot be used
+ * @closing: no operation may start to use the region, because a task waits
+ * @waiting: a task waits until no operation uses the region; xa_lock
+ * @nr_pages: number of @pages
+ * @mm: address space that the memory was registered from
+ * @user: host memory: user whose locked memory is charged
+ * @charged: pages charged to @user
+ * @addr: address in @mm
  * @length: bytes
- * @pins: of a device's: why pages are pinned: it is not gone, and uses
- * @notifier: of a device's, tells when the mapping goes
- * @run: pages side by side, from each one on
- * @pages: pinned
+ * @pins: device memory: keeps @pages pinned; one until @gone, one for each user
+ * @notifier: device memory: called when the mapping changes
+ * @run: number of contiguous pages, from each page on
+ * @pages: pinned pages
  */
 struct kvblk_region {
 	refcount_t refs;
@@ -109,37 +109,37 @@ struct kvblk_region {
 };
 
 /*
- * Pins @length bytes at @addr of the caller; the host's count as locked memory of
- * its user. -EINVAL, -ENOMEM (RLIMIT_MEMLOCK too), -EFAULT, -EXDEV (not all of the
- * host or of one device), -ENOSPC (too many regions), -EINTR. May sleep.
+ * Registers and pins @length bytes at @addr; host memory is charged to RLIMIT_MEMLOCK.
+ * Returns 0, -EINVAL, -ENOMEM (also for that limit), -EFAULT, -EXDEV (neither all host memory
+ * nor all of one device), -ENOSPC (too many regions), -EINTR. May sleep.
  */
 int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle);
-/* -ENOENT. Operations under way keep it. May sleep. */
+/* Unregisters a region; operations keep a reference. Returns 0 or -ENOENT. May sleep. */
 int kvblk_region_remove(struct xarray *regions, u32 handle);
 /*
- * The same when no operation uses it: none begins to. -ERESTARTSYS: it is still there;
- * -EBUSY: somebody waits already.
+ * Unregisters a region when no operation uses it, and prevents new ones. Returns 0; -ENOENT;
+ * -ERESTARTSYS: still registered; -EBUSY: another task waits.
  */
 int kvblk_region_wait(struct xarray *regions, u32 handle);
 void kvblk_region_remove_all(struct xarray *regions);
 void kvblk_region_put(struct kvblk_region *region);
-/* The page at @user is a device's, which GUP finds with FOLL_ flags @gup: at @addr. */
+/* Returns whether the page at @user, looked up with FOLL flags @gup, is a device's, at @addr. */
 bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr);
-/* A device's: its pages stay pinned until kvblk_region_unuse(). False: it is gone. */
+/* Keeps a device region pinned until kvblk_region_unuse(). Returns false if it is gone. */
 bool kvblk_region_use(struct kvblk_region *region);
 void kvblk_region_unuse(struct kvblk_region *region);
 
 enum kvblk_part_kind {
 	KVBLK_PART_USER,
 	KVBLK_PART_REGION,
-	KVBLK_PART_FIXED,		/* a buffer of the ring's: kvblk_src.fixed */
+	KVBLK_PART_FIXED,		/* registered buffer of a ring: kvblk_src.fixed */
 };
 
 /**
- * struct kvblk_part - a &struct kvblk_piece, resolved
+ * struct kvblk_part - a resolved &struct kvblk_piece
  * @kind: &enum kvblk_part_kind
- * @region: with its ref, or NULL
- * @addr: a user's address, or the offset in the region
+ * @region: region with a reference, or NULL
+ * @addr: user address, or offset in @region
  * @length: bytes
  */
 struct kvblk_part {
@@ -152,8 +152,8 @@ struct kvblk_part {
 struct kvblk_piece;
 
 /*
- * Makes @nr parts, which are zero, of pieces, which have been checked. -ENXIO: no
- * such region; -EFAULT: not within it. To be put in any case.
+ * Resolves checked pieces to @nr zeroed parts. Returns 0, -ENXIO: no such region, -EFAULT:
+ * outside of it. The parts must be put in any case.
  */
 int kvblk_parts_resolve(struct xarray *regions, const struct kvblk_piece *pieces,
 			struct kvblk_part *parts, u32 nr);
@@ -162,10 +162,10 @@ void kvblk_parts_put(struct kvblk_part *parts, u32 nr);
 /* ---- pin.c ---- */
 
 /*
- * struct kvblk_src - the memory that an operation names
- * @parts: nr of them
- * @fixed: of a KVBLK_PART_FIXED, as io_uring_cmd_import_fixed() made it
- * @fault: page faults may be taken; without, what is not resident is -EFAULT
+ * struct kvblk_src - memory that an operation names
+ * @parts: array of @nr
+ * @fixed: iterator of io_uring_cmd_import_fixed(), for a KVBLK_PART_FIXED
+ * @fault: page faults are allowed; otherwise non-resident memory is -EFAULT
  */
 struct kvblk_src {
 	struct kvblk_part *parts;
@@ -174,25 +174,25 @@ struct kvblk_src {
 	bool fault;
 };
 
-/* A ring's buffer has gaps at page boundaries only: a block driver's may have others. */
+/* Returns whether a ring's buffer has gaps at page boundaries only; a block driver's may not. */
 bool kvblk_fixed_whole(const struct kvblk_src *src);
 
-/* 256 KiB, wherever they begin; a request and a header fill 8 KiB */
+/* 256 KiB at any offset; a request and a header fill 8 KiB */
 #define KVBLK_FEW_PAGES		80
 
 /*
- * struct kvblk_mem - the payload of an operation as the device sees it
- * @bv: vectors, @nr of them; bv[0] is left free for the record's header
+ * struct kvblk_mem - payload of an operation as the device sees it
+ * @bv: @nr vectors; bv[0] is for the record's header
  * @media_bytes: bytes in bv[1..], a multiple of 4 KiB
- * @bytes: payload bytes in them; the rest is padding
- * @pages: pinned, to be unpinned
- * @direct: the caller's memory; else kernel pages, one run for each vector
- * @p2p: some of it is a PCI device's: the CPU keeps off it
- * @shared: the device writes to it, and others may use it when its caller has gone:
- *	see kvblk_mem_map()
- * @tail: a kernel page for the end that is no multiple of a logical block
- * @tail_user: where the payload bytes in @tail belong
- * @used: those of the first @nr_used parts that are a device's regions are in use
+ * @bytes: payload bytes in bv[1..]; the rest is padding
+ * @pages: pages to unpin
+ * @direct: the vectors are the caller's memory; otherwise kernel pages, one run per vector
+ * @p2p: some pages are a PCI device's, which the CPU must not touch
+ * @shared: the device writes to memory that others may use when the caller has exited, see
+ *	kvblk_mem_map()
+ * @tail: kernel page for an end that is no multiple of a logical block
+ * @tail_user: the caller's memory for the payload bytes in @tail
+ * @used: source of the device regions in use, among its first @nr_used parts
  */
 struct kvblk_mem {
 	struct bio_vec *bv;
@@ -209,61 +209,60 @@ struct kvblk_mem {
 	bool dirty;
 	bool p2p;
 	bool shared;
-	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* room for short ones */
+	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* short vectors */
 	struct page *few_pages[KVBLK_FEW_PAGES];
 };
 
-/* The caller's memory lets every member of the pool transfer directly. */
+/* Returns whether every member of the pool can transfer the caller's memory directly. */
 bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align align);
 /*
- * Brings in what of the first @bytes is user memory, as far as it is there, and
- * touches no byte. May take as long as a user-space pager likes. 0 or -EINTR.
+ * Takes page faults for user memory in the first @bytes, without touching a byte. A
+ * user-space pager may take any time. Returns 0, even if not all became resident, or -EINTR.
  */
 int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
 /*
- * The first @bytes of the caller's memory, pinned. 0; -EFAULT: it is not there, or
- * not now; -ENXIO: its region is gone; -ENOMEM. Takes no page faults.
+ * Pins and maps the first @bytes of the caller's memory, without page faults. Returns 0,
+ * -EFAULT: not resident, -ENXIO: region gone, -ENOMEM.
  *
- * Anonymous pages that were pinned for writing are private to the address space of
- * the caller: after a fork the child has copies. When the caller has gone, nobody
- * else can have them before they are unpinned, so an operation that was given up may
- * leave them to its device. All other memory that is written is @mem->shared: of a
- * file, of shmem, of a device, of a region that another address space registered, of
- * a ring, of an address space that processes share. Nobody may believe that such an
- * operation is over before its bios are.
+ * Anonymous pages that were pinned for writing are private to the caller's address space: a
+ * fork copies them. After the caller has exited, no other task can get them before they are
+ * unpinned. So a detached operation may leave such pages to its device. All other memory that
+ * a device writes is @mem->shared: files, shmem, devices, regions of another address space,
+ * buffers of rings, address spaces that processes share. Such an operation must not be
+ * reported as complete before its bios are.
  */
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
 /* Allocates kernel pages for @bytes. */
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
 /*
- * Copies @bytes, from byte @skip of the kernel's memory in @bv on, from (@in) or to the
- * caller's. 0, -EFAULT, -ENXIO.
+ * Copies @bytes, from byte @skip of the vectors @bv on, from (@in) or to the caller. Returns
+ * 0, -EFAULT or -ENXIO.
  */
 int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 		       const struct kvblk_src *src, bool in);
-/* Copies a payload of @len bytes in, and sums its chunks into @crcs. 0, -EFAULT, -ENXIO. */
+/* Copies @len bytes in and sums their chunks to @crcs. Returns 0, -EFAULT or -ENXIO. */
 int kvblk_vectors_sum_in(struct bio_vec *bv, u32 len, const struct kvblk_src *src,
 			 __le32 *crcs);
 /*
- * Copies @bytes from byte @skip of a payload of @len on out, and compares the chunks that
- * they lie in with @crcs. 0; -EFAULT, -ENXIO, -EBADMSG: some of it has been copied.
+ * Copies @bytes from byte @skip of a payload of @len out, and verifies their chunks against
+ * @crcs. Returns 0, or -EFAULT, -ENXIO or -EBADMSG with some of it copied.
  */
 int kvblk_vectors_check_out(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
 			    const struct kvblk_src *src, const __le32 *crcs);
-/* The same of bounce pages, without sums, as kvblk_vectors_copy(). */
+/* Copies the payload in; returns as kvblk_vectors_copy(). */
 int kvblk_mem_copy_in(struct kvblk_mem *mem, const struct kvblk_src *src);
-/* Writes @bytes from byte @skip of the caller's memory on. 0, -EFAULT, -ENXIO. */
+/* Writes @bytes at byte @skip of the caller's memory. Returns 0, -EFAULT or -ENXIO. */
 int kvblk_src_write(const struct kvblk_src *src, u32 skip, void *from, u32 bytes);
-/* Clears what can be reached of the first @bytes. Returns whether that is all of them. */
+/* Clears the first @bytes, as far as accessible. Returns whether all were. */
 bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes);
-/* The same at a user address; without @fault, no page fault is taken. */
+/* Copies to a user address; takes page faults only if @fault. Returns 0 or -EFAULT. */
 int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault);
-/* A device's memory is in it, as far as the parts' first pages tell: at @addr. */
+/* Returns whether the first page of a part is a device's, and its address @addr. */
 bool kvblk_src_device(const struct kvblk_src *src, bool write, phys_addr_t *addr);
 int kvblk_mem_copy_out(struct kvblk_mem *mem, u32 skip, u32 bytes,
 		       const struct kvblk_src *src);
-/* After a direct read: copies the tail to where it belongs. */
+/* Copies the tail to the caller after a direct read. */
 void kvblk_mem_tail_out(struct kvblk_mem *mem);
 void kvblk_mem_zero(struct kvblk_mem *mem);
 void kvblk_mem_free(struct kvblk_mem *mem);

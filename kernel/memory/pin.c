@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A caller's memory as a device sees it: pinned user pages, regions that were
- * registered, fixed buffers of a ring, where the device can take them; kernel
- * pages where it can't.
+ * Callers' memory as a device sees it: user pages, registered regions and fixed buffers of a
+ * ring where the device can transfer them, kernel pages otherwise.
  *
- * The rule: vector 0 belongs to the record's header, what follows is one
- * stretch of media, a multiple of 4 KiB. The end of a payload that fills no
- * logical block goes through a kernel page of its own, so that no byte behind
- * the caller's memory is ever read or written.
+ * The rule: vector 0 is for the record's header; the others are one stretch of media, a
+ * multiple of 4 KiB. An end of the payload that fills no logical block goes through a kernel
+ * page, so that no byte after the caller's memory is read or written.
  *
- * Vectors may span pages that lie side by side: there is no high memory where
- * this runs, so they are linear in the kernel too.
+ * A vector may span contiguous pages: without high memory they are linear in the kernel, too.
  */
 #include <linux/crc32c.h>
 #include <linux/io.h>
@@ -26,20 +23,20 @@
 #error kvblk needs a kernel without high memory
 #endif
 
-/* Copied between two looks whether somebody else wants the CPU. */
+/* Bytes copied between two calls of cond_resched(). */
 #define COPY_BYTES	(512ull << 10)
 
-/* Bounce pages come in runs of a checksum's chunk, if they can be had. */
+/* Order of bounce pages, if available: a checksum's chunk. */
 #define BOUNCE_ORDER	(KVBLK_CHUNK_SHIFT - PAGE_SHIFT)
 
 /* ---- what an operation names ---- */
 
-/* The bytes of a part that is no user memory, stretch by stretch. */
+/* Iterator over the contiguous stretches of a part that is no user memory. */
 struct stretch {
 	const struct kvblk_src *src;
 	const struct kvblk_part *part;
 	struct bvec_iter fixed;
-	u64 at;				/* of the part */
+	u64 at;				/* position in the part */
 };
 
 static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
@@ -52,7 +49,7 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
 }
 
-/* Passes over @bytes. */
+/* Advances by @bytes. */
 static void stretch_skip(struct stretch *s, u32 bytes)
 {
 	s->at += bytes;
@@ -60,7 +57,7 @@ static void stretch_skip(struct stretch *s, u32 bytes)
 		bvec_iter_advance(s->src->fixed->bvec, &s->fixed, bytes);
 }
 
-/* Up to @most bytes that lie side by side; goes on behind them. */
+/* Returns up to @most contiguous bytes and advances. */
 static struct bio_vec stretch_next(struct stretch *s, u32 most)
 {
 	const struct kvblk_region *region = s->part->region;
@@ -111,7 +108,7 @@ static noinline u64 region_offset(const struct kvblk_src *src,
 	return stretch_next(&s, 1).bv_offset;
 }
 
-/* Where in its first page a part begins. */
+/* Returns the offset of the part in its first page, in the low bits. */
 static u64 part_offset(const struct kvblk_src *src, const struct kvblk_part *part)
 {
 	return part->kind == KVBLK_PART_USER ? part->addr : region_offset(src, part);
@@ -127,7 +124,7 @@ bool kvblk_src_fits(const struct kvblk_src *src, u32 bytes, struct kvblk_align a
 		if (part_offset(src, &src->parts[i]) & align.addr_mask)
 			return false;
 		bytes -= len;
-		/* only what ends the payload may be odd: what follows begins somewhere */
+		/* only the end of the payload may be unaligned, because other bytes follow */
 		if (bytes && (len & (align.len_mask | align.addr_mask)))
 			return false;
 	}
@@ -145,8 +142,8 @@ static bool part_gone(const struct kvblk_part *part)
 }
 
 /*
- * What the CPU copies goes through the caller's own mapping, if it has one: for a
- * device's memory, that has the type which the driver chose. See p2p/bounce.c.
+ * Returns whether the CPU copies through the caller's own mapping, and its address @addr: for
+ * device memory that mapping has the type that the driver chose. See p2p/bounce.c.
  */
 static bool part_user(const struct kvblk_part *part, u64 *addr)
 {
@@ -227,7 +224,7 @@ static int mem_vectors(struct kvblk_mem *mem, u32 bytes, u32 max_vecs,
 	return -ENOMEM;
 }
 
-/* Adds a stretch; what comes behind @left payload bytes is the tail's. */
+/* Adds a stretch; bytes after the @left payload bytes belong to the tail. */
 static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
 		    u32 *left)
 {
@@ -248,7 +245,6 @@ static void mem_add(struct kvblk_mem *mem, struct page *page, u32 len, u32 off,
 	}
 }
 
-/* Between the kernel's memory and a caller's page. */
 static void page_copy(void *kernel, struct bio_vec *bv, bool in)
 {
 	void *there = bvec_virt(bv);
@@ -264,8 +260,8 @@ static void page_copy(void *kernel, struct bio_vec *bv, bool in)
 }
 
 /*
- * The tail is shorter than a logical block and starts at a multiple of one, so
- * it lies in a single page of the caller.
+ * The tail is shorter than a logical block and aligned to one, so it lies in a single page of
+ * the caller.
  */
 static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 {
@@ -273,7 +269,7 @@ static void mem_tail_copy(struct kvblk_mem *mem, bool in)
 		page_copy(page_address(mem->tail), &mem->tail_user, in);
 }
 
-/* How many of @pages, from the first one on, lie side by side in one folio. */
+/* Returns how many of @pages, from the first on, are contiguous in one folio. */
 static u32 pages_run(struct page **pages, u32 nr)
 {
 	const struct folio *folio = page_folio(*pages);
@@ -285,7 +281,7 @@ static u32 pages_run(struct page **pages, u32 nr)
 	return i;
 }
 
-/* Pins and adds the first @len bytes at @addr. Its caller has no registers left. */
+/* Pins and adds @len bytes at @addr. Not inlined, because the caller is out of registers. */
 static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 				 unsigned int gup, u32 *left)
 {
@@ -316,7 +312,6 @@ static noinline int mem_add_user(struct kvblk_mem *mem, u64 addr, u32 len,
 	return 0;
 }
 
-/* Adds the first @len bytes of a part that is no user memory. */
 static noinline int mem_add_region(struct kvblk_mem *mem,
 				   const struct kvblk_src *src,
 				   const struct kvblk_part *part, u32 len,
@@ -342,7 +337,7 @@ static noinline int mem_add_region(struct kvblk_mem *mem,
 	return 0;
 }
 
-/* Pages that the first @bytes of @src lie in; @pinned: those to be pinned. */
+/* Returns the pages of the first @bytes of @src; @pinned: those to pin. */
 static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinned)
 {
 	u32 i, len, pages, all = 0;
@@ -361,8 +356,8 @@ static noinline u32 mem_count(const struct kvblk_src *src, u32 bytes, u32 *pinne
 }
 
 /*
- * Another process has the caller's address space, too: one of vfork() or CLONE_VM. Threads
- * that have exited do not count: a leader that waits for them has no address space, either.
+ * Returns whether another process uses the caller's address space, by vfork() or CLONE_VM.
+ * Exited threads do not count: a leader that waits for the others has released its mm, too.
  */
 static bool mm_is_shared(void)
 {
@@ -437,7 +432,7 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
 		if (order)
 			page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO |
 					   __GFP_NOWARN | __GFP_NORETRY, order);
-		/* zeroed, for the padding goes to media */
+		/* zeroed: the padding goes to media */
 		if (!page) {
 			order = 0;
 			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
@@ -475,7 +470,7 @@ void kvblk_mem_free(struct kvblk_mem *mem)
 
 /* ---- copies ---- */
 
-/* As copy_from_user() and copy_to_user(); without @fault, none is taken. */
+/* Copies from or to user space; takes page faults only if @fault. */
 static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in,
 			       bool fault)
 {
@@ -490,12 +485,12 @@ static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in
 	return left;
 }
 
-/* Goes through the caller's bytes, once, from byte @skip behind walk_begin()'s @part on. */
+/* Iterator over the caller's bytes. */
 struct walk {
 	const struct kvblk_src *src;
 	u32 part;
-	u64 at;				/* of that part */
-	struct stretch s;		/* there, if it is no user memory */
+	u64 at;				/* position in the part */
+	struct stretch s;		/* position in a part that is no user memory */
 };
 
 static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,
@@ -512,7 +507,7 @@ static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,
 	}
 }
 
-/* Between @kernel and the next @bytes of the caller's, which are there. */
+/* Copies @bytes between @kernel and the iterator, which must have as many. */
 static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 {
 	struct bio_vec bv;
@@ -530,14 +525,14 @@ static int walk_copy(struct walk *w, void *kernel, u32 bytes, bool in)
 		if (part_user(part, &addr)) {
 			unsigned long left;
 
-			/* a worker has somebody else's memory, or none */
+			/* a kernel worker has no mm, or another task's */
 			if (WARN_ON_ONCE(!current->mm))
 				return -EFAULT;
 			if (part_gone(part))
 				return -ENXIO;
 			left = user_copy(kernel, u64_to_user_ptr(addr + w->at), n,
 					 in, w->src->fault);
-			/* was it there? */
+			/* the region may have gone during the copy */
 			if (part_gone(part))
 				return -ENXIO;
 			if (left)
@@ -580,8 +575,8 @@ int kvblk_vectors_copy(struct bio_vec *bv, u32 skip, u32 bytes,
 }
 
 /*
- * The same of bytes @skip to @skip + @bytes of a payload of @len, whose chunks are summed
- * while their bytes are in the cache: into @crcs (@in), or compared with them.
+ * Copies bytes @skip to @skip + @bytes of a payload of @len, and sums their chunks while they
+ * are in the cache: to @crcs if @in, otherwise for comparison with @crcs.
  */
 static int vectors_copy_sum(struct bio_vec *bv, u32 len, u32 skip, u32 bytes,
 			    const struct kvblk_src *src, bool in, __le32 *crcs)
@@ -661,7 +656,7 @@ bool kvblk_src_zero(const struct kvblk_src *src, u32 bytes)
 		left = min_t(u64, src->parts[i].length, bytes);
 		bytes -= left;
 		walk_begin(&w, src, i, 0);
-		/* what can't be reached keeps none of the others from it */
+		/* continue with the next part after a failure */
 		for (; left; left -= n) {
 			n = min_t(u32, left, PAGE_SIZE);
 			if (!walk_copy(&w, page_address(ZERO_PAGE(0)), n, false))
@@ -678,7 +673,7 @@ int kvblk_user_write(u64 addr, const void *from, u32 bytes, bool fault)
 	u8 part[256];
 	u32 n;
 
-	/* it may lie in a slab that hardened usercopy would not let out */
+	/* through the stack, because hardened usercopy may not allow the slab */
 	for (; bytes; bytes -= n, from += n, addr += n) {
 		n = min_t(u32, bytes, sizeof(part));
 		memcpy(part, from, n);

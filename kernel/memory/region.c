@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Memory that a file has registered: pinned once, for many operations.
+ * Registered memory: pinned once, for many operations.
  *
  * The rules:
- * - The host's is pinned until its region ends, and is locked memory of the user
- *   that registered it, as io_uring's buffers are: the file, and so the region,
- *   may outlive any mm.
- * - A PCI device's is no locked memory, and its driver may want it back at any
- *   time: to be unbound, or because it was freed. It can't have it while pages are
- *   pinned, and so GUP pins none of it for long (mm/gup.c: is_valid_gup_args()).
- *   But before it gets it, it takes it out of the caller's address space. So these
- *   pins end with the mapping, and so does the use of such a region, for good.
- * - An operation that moves bytes there, directly or by the CPU, keeps the pins
- *   meanwhile: kvblk_region_use(). It waits neither for a page fault nor for room
- *   with them; a ring's operation has them until its result is taken.
+ * - Host memory is pinned until its region ends, and is charged as locked memory to the user
+ *   that registered it, as io_uring's buffers are: the file, and so the region, may outlive
+ *   any mm.
+ * - Memory of a PCI device is not charged. Its driver may reclaim it at any time, to be
+ *   unbound or because it was freed, but cannot while pages are pinned. So GUP allows no
+ *   long-term pins of it (mm/gup.c: is_valid_gup_args()). The driver removes the mapping from
+ *   the caller's address space first. So the pins end with the mapping, and the region cannot
+ *   be used afterwards.
+ * - An operation that transfers to such a region, directly or by the CPU, holds the pins
+ *   meanwhile: kvblk_region_use(). It waits neither for a page fault nor for space with the
+ *   pins. A ring's operation holds them until its result is taken.
  */
 #include <linux/io.h>
 #include <linux/memremap.h>
@@ -25,9 +25,9 @@
 
 #include "memory/memory.h"
 
-/* Pages that are pinned, unpinned or counted before others may have the CPU. */
+/* Pages pinned, unpinned or counted between two calls of cond_resched(). */
 #define PAGES_STEP	32768u
-/* Pins that a page may have of us and others: GUP's own limit is a warning. */
+/* Most references of a page; above GUP's own limit there is only a warning. */
 #define PAGE_REFS_MAX	(INT_MAX / 2)
 
 bool kvblk_user_device(u64 user, unsigned int gup, phys_addr_t *addr)
@@ -65,7 +65,7 @@ void kvblk_region_unuse(struct kvblk_region *region)
 		region_unpin(region);
 }
 
-/* 0 or -ENOMEM: more than RLIMIT_MEMLOCK lets the user have pinned. */
+/* Charges @pages. Returns 0 or -ENOMEM if that exceeds RLIMIT_MEMLOCK. */
 static int region_charge(struct kvblk_region *region, u64 pages)
 {
 	long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
@@ -101,7 +101,7 @@ void kvblk_region_put(struct kvblk_region *region)
 {
 	bool last;
 
-	/* once it is not the last one any more, only RCU keeps the region */
+	/* if this is not the last reference, only RCU keeps the region */
 	scoped_guard(rcu) {
 		last = refcount_dec_and_test(&region->refs);
 		/* pairs with the barrier of prepare_to_wait_event() in region_quiet() */
@@ -130,7 +130,7 @@ static int region_runs(struct kvblk_region *region)
 	return 0;
 }
 
-/* They are all of the host or of one device, and can be pinned once more. */
+/* Returns 0, -EXDEV unless all are host memory or of one device, -ENOMEM if pinned too often. */
 static int pages_check(struct kvblk_region *region, u32 from)
 {
 	struct page *const *pages = region->pages;
@@ -148,7 +148,6 @@ static int pages_check(struct kvblk_region *region, u32 from)
 	return 0;
 }
 
-/* Pins @nr pages. */
 static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 {
 	while (region->nr_pages < nr) {
@@ -173,7 +172,7 @@ static int region_pin(struct kvblk_region *region, u32 nr, unsigned int gup)
 	return 0;
 }
 
-/* Pages that can't be moved or freed: with a part of a huge one, all of it. */
+/* Returns the pages that cannot be moved or freed: all of a huge page if part is pinned. */
 static u64 region_pages(const struct kvblk_region *region)
 {
 	const struct folio *last = NULL, *folio;
@@ -195,7 +194,7 @@ static int host_begin(struct kvblk_region *region, u32 nr)
 	int err = region_pin(region, nr, FOLL_LONGTERM);
 
 	if (!err)
-		/* a page that is there more than once is pinned as often */
+		/* a page that is mapped twice is pinned twice */
 		err = region_charge(region, max(region_pages(region), nr) - nr);
 	return err ?: region_runs(region);
 }
@@ -208,7 +207,7 @@ static bool is_device_memory(u64 addr)
 	return kvblk_user_device(addr, FOLL_WRITE, &at);
 }
 
-/* Once; may sleep. */
+/* Marks the region as gone, once. May sleep. */
 static void device_gone(struct kvblk_region *region)
 {
 	if (!xchg(&region->gone, true))
@@ -222,11 +221,11 @@ static bool device_changed(struct mmu_interval_notifier *notifier,
 	struct kvblk_region *region = container_of(notifier, struct kvblk_region,
 						   notifier);
 
-	/* to unpin takes its time */
+	/* unpinning may sleep */
 	if (!mmu_notifier_range_blockable(range))
 		return false;
 	mmu_interval_set_seq(notifier, seq);
-	/* after these it is mapped as before */
+	/* events that keep the pages mapped */
 	if (range->event != MMU_NOTIFY_PROTECTION_VMA &&
 	    range->event != MMU_NOTIFY_PROTECTION_PAGE &&
 	    range->event != MMU_NOTIFY_SOFT_DIRTY)
@@ -244,7 +243,7 @@ static void device_end(struct kvblk_region *region)
 	device_gone(region);
 }
 
-/* Has it mapped, while nothing is pinned yet: that may take as long as a pager likes. */
+/* Takes page faults before anything is pinned, because a pager may take any time. */
 static int device_fault_in(const struct kvblk_region *region)
 {
 	u64 at, n;
@@ -263,19 +262,19 @@ static int device_begin(struct kvblk_region *region, u32 nr)
 	u64 addr = region->addr & PAGE_MASK;
 	int err;
 
-	/* GUP takes tags off an address, the notifier would not */
+	/* GUP strips tags off an address, the notifier does not */
 	if (region->addr + region->length > current->mm->task_size)
 		return -EFAULT;
 	err = device_fault_in(region);
 	if (err)
 		return err;
-	/* one of them is for what is done here */
+	/* two: for the region and for this function */
 	refcount_set(&region->pins, 2);
 	err = mmu_interval_notifier_insert(&region->notifier, current->mm, addr,
 					   (u64)nr << PAGE_SHIFT, &device_ops);
 	if (err)
 		return err;
-	/* from here on it is told of all that happens to the mapping */
+	/* from here on the notifier sees every change of the mapping */
 	mmu_interval_read_begin(&region->notifier);
 	err = region_pin(region, nr, FOLL_PCI_P2PDMA | FOLL_NOFAULT);
 	if (!err)
@@ -313,7 +312,7 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	if (!length || length > KVBLK_REGION_MAX || addr + length < addr)
 		return -EINVAL;
 	nr = DIV_ROUND_UP_ULL(offset_in_page(addr) + length, PAGE_SIZE);
-	/* what is more than the user may have pinned is not even tried */
+	/* reject more than the user may lock before pinning any */
 	device = is_device_memory(addr);
 	if (!device && nr > rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT && !capable(CAP_IPC_LOCK))
 		return -ENOMEM;
@@ -342,7 +341,7 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	return err == -EBUSY ? -ENOSPC : err;
 }
 
-/* It has no handle any more. */
+/* Ends a region that has no handle. */
 static void region_end(struct kvblk_region *region)
 {
 	if (region->device)
@@ -350,10 +349,10 @@ static void region_end(struct kvblk_region *region)
 	kvblk_region_put(region);
 }
 
-/* Until only its file has the region, and we do. 0 or -ERESTARTSYS. */
+/* Waits until only the file and the caller hold references. Returns 0 or -ERESTARTSYS. */
 static int region_quiet(struct kvblk_region *region)
 {
-	/* a ring's worker is told to give up in a way that wakes nobody */
+	/* poll, because a ring's worker is asked to stop without being woken */
 	long step = current->flags & PF_IO_WORKER ? HZ / 10 : MAX_SCHEDULE_TIMEOUT, left;
 
 	do
@@ -386,7 +385,7 @@ int kvblk_region_wait(struct xarray *regions, u32 handle)
 	err = region_quiet(region);
 	xa_lock(regions);
 	region->waiting = false;
-	/* who unregistered it meanwhile may have given its handle away */
+	/* the handle may have been unregistered and reused */
 	if (!err && xa_load(regions, handle) == region)
 		__xa_erase(regions, handle);
 	else
