@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Differences between the kernels that kvblk builds on, the only place with
- * #if. The code is written to the newest one; each shim says which upstream
- * version makes it needless. A feature is found by Kbuild in the target's
- * headers, not by a version number.
+ * Differences between the kernels that kvblk supports; no other file has #if for them. The
+ * code uses the newest interfaces; each shim names the version that makes it obsolete. Kbuild
+ * detects features in the target's headers, not by version numbers.
  */
 #ifndef KVBLK_COMPAT_H
 #define KVBLK_COMPAT_H
 
 /*
- * 6.14: what a command is issued again with is a copy of its SQE. Before, the
- * copy is made and not used, and the ring's owner may have filled the SQE with
- * another command by then. For what was not issued at once, being linked or
- * behind a drain, there is no cure but IOSQE_ASYNC: kvblk_sqe_own() refuses what
- * is obviously another command.
+ * 6.14: a command that is issued again uses a copy of its SQE. Older kernels make the copy and
+ * do not use it, so the ring's owner may have reused the SQE for another command. Commands
+ * that are linked or queued behind IOSQE_IO_DRAIN are affected even at first issue, and only
+ * IOSQE_ASYNC helps. kvblk_sqe_own() rejects an SQE that obviously is another command's.
  */
 #ifndef KVBLK_HAVE_STABLE_SQE
 #include <linux/io_uring_types.h>
@@ -51,7 +49,7 @@ static inline bool kvblk_sqe_own(const struct io_uring_cmd *cmd)
 	((void)(issue_flags), io_uring_cmd_import_fixed(ubuf, len, rw, iter, cmd))
 #endif
 
-/* 6.18: the extra word of a completion has a function of its own */
+/* 6.18: io_uring_cmd_done32() completes with an extra word */
 #ifndef KVBLK_HAVE_CMD_DONE32
 #define io_uring_cmd_done32	io_uring_cmd_done
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * kvblk: a pool of NVMe-oF namespaces as a home for the KV cache of language
- * models. Here: the module comes and goes, and what is below is told what it has
- * above it. kvblk.h is the map.
+ * kvblk: pools of NVMe-oF namespaces for the KV cache of language models. This file loads and
+ * unloads the module, and gives lower layers their callbacks. kvblk.h is the map.
  */
 #include <linux/module.h>
 #include <net/genetlink.h>
@@ -67,7 +66,7 @@ io:
 	return err;
 }
 
-/* Pools hold the module, so there are none. */
+/* Pools pin the module, so none exist. */
 static void __exit kvblk_exit(void)
 {
 	kvblk_netlink_exit();

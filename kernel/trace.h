@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints: one when an operation is over, one for each step in the life of
- * a segment. Pools are told by name, blocks by the low half of their id.
+ * Tracepoints of completed operations and of segment states. Pools are identified by name,
+ * blocks by the low half of their id.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM kvblk
@@ -73,7 +73,7 @@ TRACE_EVENT(kvblk_lookup,
 		      __entry->pool, __entry->keys, __entry->leading)
 );
 
-/* A segment of a member went to @state. */
+/* A segment of a member changed to @state. */
 TRACE_EVENT(kvblk_segment,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 state),
 	    TP_ARGS(pool, member, segment, gen, state),
@@ -96,7 +96,7 @@ TRACE_EVENT(kvblk_segment,
 				       { 2, "sealed" }))
 );
 
-/* A victim was sifted: of @live blocks, some were written again. */
+/* A victim was reclaimed: of @live blocks, @reinserted were written again. */
 TRACE_EVENT(kvblk_reclaim,
 	    TP_PROTO(const char *pool, u32 member, u32 segment, u64 gen, u32 live,
 		     int units, u32 reinserted, u32 dropped),
@@ -144,7 +144,7 @@ TRACE_EVENT(kvblk_kill,
 
 #endif /* _TRACE_KVBLK_H */
 
-/* Found through ccflags-y in Kbuild: the module is built out of tree. */
+/* ccflags-y in Kbuild has the path, because the module is built out of tree. */
 #undef TRACE_INCLUDE_PATH
 #define TRACE_INCLUDE_PATH .
 #undef TRACE_INCLUDE_FILE
