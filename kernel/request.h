@@ -48,7 +48,7 @@ struct kvblk_file {
 	u64 next_lease;
 	u32 nr_leased;
 	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */
-	u64 leased_bytes;		/* sum of leased[] */
+	u64 leased_bytes;
 	struct kvblk_opener opener;
 };
 
@@ -67,7 +67,7 @@ struct kvblk_flight_count {
 /**
  * struct kvblk_flight - drain counters of an open file; see ops/drain.c
  * @refs: the file, and detached operations, which may outlive the file
- * @draining: held by the task that drains; serializes @phase, @drains, @drained
+ * @draining: held by the task that drains
  * @phase: phase in which new operations are counted
  * @drains: number of drains that started
  * @drained: number of the last drain that succeeded
@@ -75,7 +75,7 @@ struct kvblk_flight_count {
  */
 struct kvblk_flight {
 	refcount_t refs;
-	struct mutex draining;
+	struct mutex draining;		/* protects phase, drains, drained */
 	u8 phase;
 	u64 drains;
 	u64 drained;
@@ -288,7 +288,7 @@ struct kvblk_req {
 	struct kvblk_id parent;
 	struct kvblk_src src;
 	struct iov_iter fixed;
-	struct delayed_work deadline;	/* cmd: for HARD_DEADLINE */
+	struct delayed_work deadline;
 	u64 result_addr;		/* cmd: address for the result, or 0 */
 	void *header;
 	struct kvblk_slot slot;
@@ -340,7 +340,7 @@ struct kvblk_req *kvblk_req_own(struct kvblk_file *file, const struct kvblk_op *
 				const void *key, const struct kvblk_piece *pieces,
 				struct io_uring_cmd *cmd, unsigned int issue_flags);
 
-/* ---- ops/request.c: what all operations have in common ------------------ */
+/* ---- ops/request.c: shared by all operations ---------------------------- */
 
 int kvblk_req_init(void);
 void kvblk_req_exit(void);
@@ -411,7 +411,7 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
 bool kvblk_slot_present(struct kvblk_pool *pool, u16 tenant,
 			const struct kvblk_slot *slot);
 
-/* ---- inside of operations ---- */
+/* ---- for implementations of operations ---- */
 
 /* Returns false if the pool is going away. */
 static inline bool kvblk_media_begin(struct kvblk_req *req)
@@ -497,7 +497,6 @@ static inline bool kvblk_interrupted(void)
 
 /* ---- ops/drain.c -------------------------------------------------------- */
 
-/* Returns new drain counters, or NULL without memory. */
 struct kvblk_flight *kvblk_flight_new(void);
 void kvblk_flight_put(struct kvblk_flight *flight);
 /* Waits for operations in flight. Returns 0, -ETIME or -ERESTARTSYS. */

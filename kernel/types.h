@@ -85,7 +85,7 @@ struct kvblk_member;
 struct kvblk_open {
 	spinlock_t lock;		/* protects the contents of pages */
 	struct mutex writing;		/* held while pages are written */
-	u32 nr_pages;			/* size of pages[] */
+	u32 nr_pages;
 	u32 settled;			/* records on full pages that are on media */
 	u32 listed;			/* number of records if all of them are listed on media */
 	unsigned long *durable;		/* by unit: the record there survives a crash */
@@ -217,13 +217,13 @@ struct kvblk_ios {
 
 /**
  * struct kvblk_queue - bios that the device could not accept at once, in submission order
- * @lock: protects @bios and @nr; any context
+ * @lock: lock of the queue
  * @bios: bios that wait
  * @nr: number of @bios, plus the one that @work submits
  * @work: submits @bios; sleeps until the device accepts them
  */
 struct kvblk_queue {
-	spinlock_t lock;
+	spinlock_t lock;		/* protects bios, nr; any context */
 	struct bio_list bios;
 	u32 nr;
 	struct work_struct work;
@@ -313,7 +313,6 @@ struct kvblk_route {
  * @ios: bios, by CPU
  * @stats: pool->slots[], or the pool's own before the member has a slot
  * @stats_before: values of @stats when the member was added
- * @lock: protects segment states, and the lists and counts from @ready to @closing
  * @ready: segments opened on media for puts, not yet in use
  * @sealed: oldest first
  * @retiring: retired, waiting for references to be dropped
@@ -355,7 +354,7 @@ struct kvblk_member {
 
 	struct file *bdev_file;
 	struct block_device *bdev;
-	dev_t dev;			/* of bdev */
+	dev_t dev;
 	u64 size;
 	u64 data_start;
 	u32 segment_units;
@@ -390,7 +389,7 @@ struct kvblk_member {
 	u32 probes_well;		/* consecutive successful probes */
 	struct kvblk_report reports[KVBLK_ERRORS];
 
-	spinlock_t lock;
+	spinlock_t lock;		/* protects segment states, ready to closing */
 	struct list_head ready;
 	struct list_head free;
 	struct list_head sealed;
@@ -424,7 +423,7 @@ struct kvblk_member {
 	struct kvblk_lane lanes[KVBLK_LANES];
 	struct delayed_work gate_work;
 	struct list_head kills;		/* records to invalidate; pool->kill_lock */
-	u32 nr_kills;			/* length of kills */
+	u32 nr_kills;
 	bool kills_full;		/* nr_kills is at its limit; pool->kill_lock */
 	bool deletes_full;
 	unsigned long kills_moved;	/* jiffies of the last removal from kills */
@@ -515,7 +514,7 @@ struct kvblk_dram_node {
  * @bytes: size of all DRAM blocks, including new ones
  * @serial: last number used as a place
  * @chains: last chain number
- * @lock: protects @urgent; a leaf
+ * @lock: a leaf
  * @urgent: DRAM blocks to write to a member now, because a task waits or a lease pins
  *	them
  * @shrinker: drops blocks under memory pressure
@@ -534,7 +533,7 @@ struct kvblk_dram {
 	atomic64_t bytes;
 	atomic_t serial;
 	atomic_t chains;
-	spinlock_t lock;
+	spinlock_t lock;		/* protects urgent */
 	struct list_head urgent;
 	struct shrinker *shrinker;
 	unsigned long rest;
@@ -593,9 +592,9 @@ struct kvblk_opener {
 };
 
 struct kvblk_pool {
-	struct device dev;		/* /sys/class/kvblk/<name> */
+	struct device dev;
 	struct cdev cdev;
-	struct cdev nvme_cdev;		/* node for NVMe commands */
+	struct cdev nvme_cdev;
 	struct list_head link;		/* kvblk_pools; kvblk_pools_lock */
 	char name[KVBLK_NAME_MAX];
 	uuid_t uuid;
@@ -667,9 +666,9 @@ struct kvblk_pool {
 	bool expires;			/* some block has a TTL, so the time must be saved */
 
 	struct workqueue_struct *wq;
-	struct kobject *members_dir;	/* members/ in sysfs */
+	struct kobject *members_dir;
 	struct delayed_work tick;
-	struct work_struct stats_work;	/* sends statistics */
+	struct work_struct stats_work;
 	u64 stats_seq;			/* of the last message */
 	u32 stats_age;			/* seconds since stats_work was queued; only tick */
 	struct work_struct sweep_work;
@@ -690,10 +689,10 @@ struct kvblk_pool {
 	struct rb_root_cached leases;	/* by deadline */
 	bool leases_over;		/* the index is about to be freed */
 	struct list_head leases_memory;	/* keys of leased DRAM blocks */
-	u32 nr_leases_memory;		/* length of leases_memory */
+	u32 nr_leases_memory;
 	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */
-	u64 leased_bytes;		/* sum of leased[] */
-	struct work_struct lease_work;	/* ends expired leases */
+	u64 leased_bytes;
+	struct work_struct lease_work;
 };
 
 static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)

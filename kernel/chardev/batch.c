@@ -3,16 +3,17 @@
  * Batches of operations.
  *
  * The rules:
- * - Structures and results are checked first, so that a bad batch starts nothing.
- * - All operations of a batch are in flight at once, up to queue_bytes. The submitter
- *   finishes them in its own context. It waits for space, for another operation or in a page
- *   fault only when none of its own is in flight, or else the two could wait for each other.
+ * - Structures and results are checked first, so a bad batch starts nothing.
+ * - All operations of a batch are in flight at once, up to queue_bytes, and finished by the
+ *   submitter. The submitter waits for space, for other operations or in a page fault only
+ *   when no operation of the batch is in flight, or else both waits could depend on each
+ *   other.
  * - The wait is killable. Operations in flight are then detached and finished by a work;
- *   pages stay pinned until their bios complete. But a get into memory that others may use
- *   (mem->shared) is waited for, as in read(2).
- * - Prefetches are ordered by urgency, so completed ones are finished while others are
- *   submitted. A batch that has only prefetches keeps its blocks in DRAM until all are
- *   submitted, or else they would evict each other.
+ *   pages stay pinned until the bios complete. But a get into shared memory (mem->shared) is
+ *   waited for, as in read(2).
+ * - Prefetches are ordered by urgency, so completed prefetches are finished while further
+ *   ones are submitted. A batch without other operations keeps the blocks in DRAM until all
+ *   are submitted, or else prefetches would evict each other.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -89,7 +90,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	return false;
 }
 
-/* Returns the time by which the request must be reported, even if its device is silent. */
+/* Returns when the request must be reported, even if the device is silent. */
 static u64 req_deadline(const struct kvblk_req *req)
 {
 	if (!(req->op.flags & KVBLK_OPF_HARD_DEADLINE) || !req->op.deadline_ns)
@@ -97,7 +98,7 @@ static u64 req_deadline(const struct kvblk_req *req)
 	return req->op.deadline_ns;
 }
 
-/* Detaches canceled and late requests, unless they use the caller's memory. */
+/* Detaches canceled and late requests, except users of the caller's memory. */
 static void batch_expire(struct kvblk_batch *batch)
 {
 	u64 now = ktime_get_ns();
@@ -145,7 +146,7 @@ static bool batch_reap(struct kvblk_batch *batch)
 	spin_lock_irq(&batch->wq.lock);
 	list_splice_init(&batch->done, &done);
 	spin_unlock_irq(&batch->wq.lock);
-	/* nothing else is in flight, so a pager cannot wait for this batch */
+	/* nothing else is in flight, so a pager cannot depend on the batch */
 	if (list_empty(&done) && batch->nr_faulting == batch->nr_inflight) {
 		list_splice_init(&batch->faulting, &done);
 		batch->nr_faulting = 0;
@@ -172,7 +173,7 @@ static bool batch_reap(struct kvblk_batch *batch)
 	return true;
 }
 
-/* Waits until a request completes, and finishes it. Returns 0 or -EINTR. */
+/* Waits until a request completes, and finishes the request. Returns 0 or -EINTR. */
 static int batch_wait(struct kvblk_batch *batch)
 {
 	while (!batch_reap(batch)) {
@@ -226,10 +227,7 @@ static u32 req_needs(const struct kvblk_req *req)
 	return min(bytes, slot.len - min(slot.len, req->op.offset));
 }
 
-/*
- * Takes page faults for @req and the requests after it, so that these do not drain the batch
- * again. Returns 0 or -EINTR.
- */
+/* Takes page faults for @req and later requests in one go. Returns 0 or -EINTR. */
 static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 {
 	u64 left = READ_ONCE(batch->file->pool->tun.queue_bytes);
@@ -252,7 +250,7 @@ static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 	return 0;
 }
 
-/* Returns the bytes to charge; those of a prefetch are not in the caller's memory. */
+/* Returns the bytes to charge. A prefetch has no caller's memory, but moves the block. */
 static u32 req_moves(const struct kvblk_req *req)
 {
 	struct kvblk_slot slot;
@@ -301,7 +299,7 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 			kvblk_req_trim(req);
 			return 0;
 		}
-		/* wait for this batch before waiting for others */
+		/* complete the batch's own operations before waiting for other tasks' */
 		while (batch->nr_inflight)
 			if (batch_wait(batch))
 				return -EINTR;
@@ -318,8 +316,8 @@ static int batch_run_one(struct kvblk_batch *batch, struct kvblk_req *req)
 }
 
 /*
- * Prepares the puts of a chain for DRAM, if it has space for all: the policy is asked when
- * they leave DRAM. Returns whether that was done.
+ * Prepares the puts of a chain for DRAM if all fit; the policy is then asked when the blocks
+ * leave DRAM. Returns whether the chain was prepared.
  */
 static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, u32 nr,
 			  const struct kvblk_policy_chain *chain)
@@ -402,7 +400,6 @@ static int batch_admit(struct kvblk_batch *batch)
 	return 0;
 }
 
-/* Returns whether all operations are prefetches. */
 static bool batch_prefetches(const struct kvblk_batch *batch)
 {
 	u32 i;
@@ -484,7 +481,6 @@ int kvblk_batch_submit(struct kvblk_file *file, const struct kvblk_submit *sub)
 	    sub->op_size > PAGE_SIZE || sub->result_size > PAGE_SIZE ||
 	    sub->result_size < sizeof(struct kvblk_result))
 		return -EINVAL;
-	/* ensures that results can be written before anything is started */
 	if (clear_user(results, (size_t)sub->nr_ops * sub->result_size))
 		return -EFAULT;
 	reqs = kvcalloc(sub->nr_ops, sizeof(*reqs), GFP_KERNEL_ACCOUNT | __GFP_NOWARN);

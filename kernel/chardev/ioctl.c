@@ -51,7 +51,7 @@ struct lookup {
 	u32 unserved;
 };
 
-/* Adds an entry to those to be leased. Returns 0 or -ENOMEM. */
+/* Adds an entry to lu->wanted. Returns 0 or -ENOMEM. */
 static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk_slot *slot)
 {
 	struct kvblk_budget *budget = &lu->file->budget;
@@ -78,7 +78,6 @@ static int lookup_want(struct lookup *lu, struct kvblk_id id, const struct kvblk
 	return 0;
 }
 
-/* Results of one step. */
 struct lookup_answer {
 	u64 tags[LOOKUP_STEP];
 	u32 sizes[LOOKUP_STEP];
@@ -377,7 +376,7 @@ static int ioctl_journal(struct kvblk_file *file, void *data)
 	return capable(CAP_SYS_ADMIN) ? kvblk_journal_open(file->pool, arg) : -EPERM;
 }
 
-/* Operations that a cancel checks before it drops the lock for others. */
+/* Operations checked by a cancel before the lock is dropped for other users. */
 #define CANCEL_STEP	256
 
 static int ioctl_cancel(struct kvblk_file *file, void *data)
@@ -467,7 +466,6 @@ static const struct ioctl_def ioctls[] = {
 		FMODE_READ, false, ioctl_journal },
 };
 
-/* Storage for any of the structures. */
 union ioctl_arg {
 	u32 size;
 	struct kvblk_info info;

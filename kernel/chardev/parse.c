@@ -122,7 +122,6 @@ static int ext_check(const struct kvblk_op_type *type, const struct kvblk_op_ext
 	return 0;
 }
 
-/* Parses the operation's extension. */
 static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 {
 	struct kvblk_op_ext ext;
@@ -151,7 +150,6 @@ static noinline int req_ext(struct kvblk_req *req, const siphash_key_t *key)
 	return 0;
 }
 
-/* Copies the producer's checksums. */
 static int req_crcs_read(struct kvblk_req *req)
 {
 	if (req->crcs_room != kvblk_nr_chunks(req->bytes) * sizeof(__le32))
@@ -170,7 +168,6 @@ static int req_crcs_there(const struct kvblk_req *req)
 				       req->crcs_room) ? -EFAULT : 0;
 }
 
-/* Checks pieces and resolves them to parts. */
 static int req_parts(struct kvblk_req *req, struct kvblk_file *file,
 		     const struct kvblk_piece *pieces, u32 nr)
 {
@@ -207,7 +204,6 @@ static int req_pieces(struct kvblk_req *req, struct kvblk_file *file)
 	return err;
 }
 
-/* Makes one part of the ring's buffer. */
 static int req_fixed(struct kvblk_req *req, struct io_uring_cmd *cmd,
 		     unsigned int issue_flags)
 {

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Operations of io_uring. Each is a request of its own: started when issued, finished in task
- * work, detached when its ring exits.
+ * Operations of io_uring. Each is a separate request: started when issued, finished in task
+ * work, detached when the ring exits.
  *
  * The rules:
- * - Issue does not wait for space, other operations or a pager: it returns -EAGAIN, and
+ * - Issue does not wait for space, other operations or a pager. It returns -EAGAIN, and
  *   io_uring issues the command again from a worker, which may wait.
- * - Task work does wait for pagers, as io_uring's own reads do: the media half has ended by
- *   then, and only users of the same ring wait with it.
- * - Bios, cancel or deadline: the one that changes a request from INFLIGHT by cmpxchg
- *   completes its command; the others leave the command alone.
- * - The command holds a reference on its request until it completes, because a cancel may
- *   find it on the ring's list and looks at the request. The bios hold another.
- * - Only commands in flight, or of a worker, may be on that list: a command that leaves issue
- *   uncompleted must not be.
- * - The caller's memory is touched in its own context only, and not while its task exits.
- * - An operation whose device writes to memory that others may use (mem->shared) is never
- *   detached, so it is not on that list. kvblk_file_quiesce() waits for it when the node is
- *   closed. A worker's is on the list before its memory is known, so it uses kernel memory.
+ * - Task work does wait for pagers, as io_uring's own reads do: the media half has ended, and
+ *   only users of the same ring wait, too.
+ * - Bios, cancel and deadline compete by cmpxchg to change a request from INFLIGHT. The
+ *   winner completes the command, the losers leave the command alone.
+ * - The command holds a reference on the request until completion, because a cancel may find
+ *   the command on the ring's list and use the request. The bios hold another reference.
+ * - Only commands in flight, or of a worker, may be on the ring's list, because a command for
+ *   which issue returns -EAGAIN must not be listed.
+ * - The caller's memory is touched only in the caller's context, and not while the task
+ *   exits.
+ * - An operation is never detached, and so not on the ring's list, if the device writes to
+ *   memory shared with other tasks (mem->shared). Closing the node waits for such operations:
+ *   kvblk_file_quiesce(). A worker lists the command before the memory is known, so workers
+ *   use kernel memory.
  */
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -33,7 +35,7 @@ static struct uring_pdu *uring_pdu(struct io_uring_cmd *cmd)
 	return io_uring_cmd_to_pdu(cmd, struct uring_pdu);
 }
 
-/* Removes the request from those that a cookie finds. */
+/* Removes the request from file->reqs. */
 static void uring_unlist(struct kvblk_req *req)
 {
 	if (!req->file)
@@ -95,7 +97,7 @@ static void uring_put(struct kvblk_req *req)
 		kvblk_req_free(req);
 }
 
-/* Returns whether this is the ring's task and does not exit. */
+/* Returns whether the current task is the ring's and does not exit. */
 static bool uring_user(void)
 {
 	return !(current->flags & (PF_EXITING | PF_KTHREAD)) &&
@@ -131,9 +133,9 @@ static void uring_late_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 KVBLK_TASK_WORK(uring_late)
 
 /*
- * Detaches a request from its bios; the rest finishes by itself. Returns false if the request
- * is not in flight, uses memory of the ring or of others, or (@quiet) uses the caller's
- * memory or has written some of it.
+ * Detaches a request from the bios; the rest finishes asynchronously. Returns false if the
+ * request is not in flight, or uses memory of the ring or shared memory. With @quiet also if
+ * the request uses the caller's memory or has written some.
  */
 static bool uring_detach(struct kvblk_req *req, bool quiet)
 {
@@ -160,7 +162,7 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	bool user = uring_user();
 	int ret;
 
-	/* otherwise in flight again or taken by kvblk_rescue_work(): this is called again */
+	/* otherwise in flight again or taken by kvblk_rescue_work(): queued again later */
 	if (!kvblk_handover_claim(&req->hand))
 		return;
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
@@ -195,7 +197,7 @@ static void uring_cancel_one(struct kvblk_req *req)
 	struct io_uring_cmd *cmd = req->cmd;
 
 	lockdep_assert_held(&req->file->lock);
-	/* the command is valid until task work completes it */
+	/* the command is valid until completed by task work */
 	if (uring_detach(req, true))
 		io_uring_cmd_complete_in_task(cmd, uring_canceled);
 }
@@ -206,7 +208,7 @@ static void uring_deadline(struct work_struct *work)
 					     deadline);
 
 	if (atomic_read(&req->hand.state) == KVBLK_REQ_NEW) {
-		/* not started: the start checks the deadline, or the next run of this work */
+		/* not started: the start checks the deadline, or the next run does */
 		schedule_delayed_work(&req->deadline, 1);
 	} else if (uring_detach(req, true)) {
 		kvblk_count(req->pool, KVBLK_C_DEADLINES, 1);
@@ -228,7 +230,7 @@ int kvblk_uring_cancel(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	return 0;
 }
 
-/* Starts the request until it is in flight or complete; only a worker waits. */
+/* Starts the request until in flight or complete; only a worker waits. */
 static int uring_start(struct kvblk_req *req, unsigned int issue_flags)
 {
 	struct kvblk_sigpipe sigpipe;
@@ -285,7 +287,7 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 		ret = uring_start(req, issue_flags);
 	}
 	if (!ret) {
-		/* under the ring's lock, so the command cannot complete before it is marked */
+		/* under the ring's lock, so the command cannot complete before the mark */
 		if (cancelable && (issue_flags & IO_URING_F_NONBLOCK) && !req->mem.shared)
 			io_uring_cmd_mark_cancelable(cmd, issue_flags);
 		return -EIOCBQUEUED;
@@ -361,12 +363,11 @@ static int uring_op_ptr(struct io_uring_cmd *cmd, const void __user *addr,
 	ret = uring_op(cmd, &op, ptr.result, issue_flags);
 	if (ret == -EIOCBQUEUED || ret == -EAGAIN)
 		return ret;
-	/* the operation was not started */
 	result.res = ret;
 	return result_write(ptr.result, &result);
 }
 
-/* Checks unused fields that io_uring does not: it checks ioprio and those above cmd_op. */
+/* Checks unused fields that io_uring does not check, as it does ioprio and those above cmd_op. */
 static bool sqe_is_clear(const struct io_uring_cmd *cmd)
 {
 	const struct io_uring_sqe *sqe = cmd->sqe;
@@ -406,7 +407,7 @@ static int uring_issue(struct io_uring_cmd *cmd, unsigned int issue_flags)
 		return uring_op_ptr(cmd, addr, issue_flags);
 	if (cmd->flags & IORING_URING_CMD_FIXED)
 		return -EINVAL;
-	/* the rest may wait; a cancel must not queue behind workers that do */
+	/* the rest may wait; a cancel must not queue behind waiting workers */
 	if (cmd->cmd_op != KVBLK_IOC_INFO && cmd->cmd_op != KVBLK_IOC_CANCEL &&
 	    (issue_flags & IO_URING_F_NONBLOCK))
 		return -EAGAIN;

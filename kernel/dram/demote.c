@@ -7,7 +7,7 @@
 #include "memory/memory.h"
 #include "dram/dram.h"
 
-/* DRAM blocks decided on together: a chain is put by one batch. */
+/* DRAM blocks decided on together, because a batch puts a whole chain. */
 #define RUN		KVBLK_OPS_MAX
 /* DRAM blocks outside chains decided on together: few, so that no more than needed go. */
 #define RUN_SINGLE	16
@@ -69,8 +69,9 @@ static void stage_landed(struct kvblk_io *io)
 	struct stages *all = stage->all;
 
 	kvblk_turn_leave(&stage->turn);
+	/* pairs with stages_end() */
 	smp_store_release(&stage->landed, true);
-	/* once LANDED, the work of a batch that was left may free it */
+	/* once LANDED, the batch's own work may free the batch */
 	if (atomic_dec_and_test(&all->flying) &&
 	    atomic_xchg(&all->state, STAGES_LANDED) == STAGES_FLYING)
 		complete(&all->landed);
@@ -104,7 +105,7 @@ static void stage_rec(struct stage *stage)
 	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
 }
 
-/* Writes a DRAM block to its reservation, unless memory is short or the bytes are damaged. */
+/* Writes a DRAM block to the reservation, unless memory is short or the bytes are damaged. */
 static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
@@ -221,7 +222,7 @@ static bool stages_end(struct stages *all)
 	return over;
 }
 
-/* Ends the writes of a batch that was left, as they complete. */
+/* Ends the writes of a left batch as they complete. */
 static void stages_work(struct work_struct *work)
 {
 	struct stages *all = container_of(to_delayed_work(work), struct stages, work);
@@ -253,8 +254,8 @@ static struct stages *stages_new(struct kvblk_pool *pool)
 }
 
 /*
- * Leaves the batch to its own work, and begins a new one. Returns false if the batch has
- * completed, memory is short, or too many batches were left.
+ * Leaves the batch to a work and begins a new batch. Returns false if the batch has completed,
+ * memory is short, or too many batches were left.
  */
 static bool stages_leave(struct stages *all)
 {
@@ -321,18 +322,18 @@ static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
 					atomic_read(&pool->space_seq) != seen, LOOK);
 		seen = atomic_read(&pool->space_seq);
 	}
-	/* -ENOSPC concerns this block, which may be too long for the members */
+	/* -ENOSPC concerns the block, which may be too long for the members */
 	dram->stages->hopeless |= err == -EAGAIN;
 	return !err;
 }
 
-/* What to do with a DRAM block at the cold end of its list. */
+/* Actions for a DRAM block at the cold end of a list. */
 enum fate {
 	FATE_STAYS,			/* move to the hot end */
 	FATE_STALE,			/* drop the memory: stale, or a copy of a member's block */
 	FATE_DROP,
 	FATE_WRITE,
-	FATE_ASK,			/* ask the policy */
+	FATE_ASK,
 };
 
 /* Returns whether the block was requested since it was last at the cold end. */
@@ -347,7 +348,7 @@ static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
 }
 
 /*
- * Decides what to do with @obj, and gets its entry to @slot. @all: keep no hot blocks;
+ * Decides the action for @obj, and copies the entry to @slot. @all: keep no hot blocks;
  * @spare: bytes of leased copies that may stay, or NULL.
  */
 static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
@@ -359,7 +360,7 @@ static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return FATE_STALE;
 	if (object_hot(obj, slot) && !all)
 		return FATE_STAYS;
-	/* a copy: entry and lease are those of the member's block. Leased copies go last */
+	/* a copy: entry and lease belong to the member's block. Leased copies go last */
 	if (slot->seg != KVBLK_DRAM_SEG) {
 		if (!slot->leased || !spare || *spare < bytes)
 			return FATE_STALE;
@@ -459,7 +460,7 @@ static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
 	       kvblk_index_claim(&pool->index, obj->rec.id, slot, next);
 }
 
-/* Evicts the block for good. Returns false if it stays. */
+/* Evicts the block for good. Returns false if the block stays. */
 static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot)
 {
@@ -488,7 +489,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
 	if (!stage_room(pool, obj, &room)) {
-		/* no other member has space: do not avoid this one next time */
+		/* no other member has space: allow the avoided member next time */
 		if (!urgent && !obj->avoid)
 			return object_forgo(pool, obj, slot);
 		obj->avoid = 0;
@@ -543,7 +544,6 @@ static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
 	return obj;
 }
 
-/* Writes the blocks of the urgent list. */
 static void dram_urgent(struct kvblk_pool *pool)
 {
 	struct kvblk_object *obj;
@@ -558,7 +558,7 @@ static void dram_urgent(struct kvblk_pool *pool)
 	stages_flush(pool);
 }
 
-/* Returns the node with most bytes, without those whose blocks must stay, or NULL. */
+/* Returns the node with most bytes that is not in @stay, or NULL. */
 static struct kvblk_dram_node *node_pick(struct kvblk_dram *dram, unsigned long *stay)
 {
 	struct kvblk_dram_node *most = NULL;
@@ -638,7 +638,7 @@ static void dram_work(struct work_struct *work)
 	dram_urgent(pool);
 	if (atomic64_read(&pool->dram.bytes) > (s64)kvblk_dram_low(limit))
 		dram_shrink_to(pool, room_made(limit), !limit);
-	/* blocks on the list are referenced, so they must not be left there */
+	/* process the rest, because blocks on the list are referenced */
 	if (!list_empty(&pool->dram.urgent))
 		queue_work(pool->wq, work);
 }
@@ -666,8 +666,8 @@ static struct kvblk_object *node_coldest(struct kvblk_dram_node *node)
 }
 
 /*
- * Drops a block under memory pressure. Returns false if it is hot, moving or leased. A leased
- * one is queued to be written, because leases must not pin memory. Does not sleep.
+ * Drops a block under memory pressure. Returns false if the block is hot, moving or leased. A
+ * leased block is queued to be written, because leases must not pin memory. Does not sleep.
  */
 static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
 {
@@ -716,7 +716,7 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 	return seen ? freed >> PAGE_SHIFT : SHRINK_STOP;
 }
 
-/* ---- with its pool ---- */
+/* ---- init and exit ---- */
 
 static void demote_free(struct kvblk_dram *dram)
 {
@@ -759,7 +759,7 @@ void kvblk_dram_close(struct kvblk_pool *pool)
 	pool->dram.stages->hopeless = false;
 	while (!list_empty(&pool->dram.urgent))
 		dram_urgent(pool);
-	/* repeat: batches that were left for silent members may queue blocks again */
+	/* repeat: left batches of silent members may queue blocks again */
 	do {
 		left = atomic_read_acquire(&pool->dram.left);
 		dram_shrink_to(pool, 0, true);

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * DRAM blocks: in host memory before they are on a member, or instead. How they are put and
- * found; demote.c evicts them.
+ * DRAM blocks: blocks in host memory, before or instead of on a member. This file puts and
+ * finds them; demote.c evicts them.
  *
- * A put copies its block here and completes. When memory is needed, the coldest blocks leave.
+ * A put copies the block here and completes. When memory is needed, the coldest blocks leave.
  * A block that was requested again is written to a member. The policy's admission decides on
- * the others, chain by chain, and most of them are never written.
+ * the rest, chain by chain, and most blocks are never written.
  *
  * The rules:
- * - The index decides. A DRAM block is valid only while the entry of its id has the same
- *   place (segment KVBLK_DRAM_SEG and a number that is new with each put). Otherwise it is
- *   stale: gets that start then miss it, and it is freed when it is met.
- * - A block that only DRAM has leaves in one way: one task claims the entry, which is
- *   removed, or MOVING until it is LIVE on a member. A leased entry cannot be claimed for
- *   removal.
+ * - The index decides. A DRAM block is valid only while the entry of the id has the same
+ *   place: segment KVBLK_DRAM_SEG and a number that is new with each put. Otherwise the DRAM
+ *   block is stale: new gets miss, and the next user frees the memory.
+ * - A block without a copy on a member leaves in one way: one task claims the entry and
+ *   removes it, or makes it MOVING until LIVE on a member. A leased entry cannot be claimed
+ *   for removal.
  * - The bytes do not change while a reference is held, even if the block is removed.
- *   References are held while bytes are used, not while a task or a pager is waited for,
- *   because that memory is lost to others.
- * - The shrinker drops and never writes: no I/O, no allocation. Gets of dropped blocks
- *   miss. Leased blocks are left to the work.
+ *   References are held while bytes are used, but never while waiting for a task or a pager,
+ *   because the memory cannot be reclaimed meanwhile.
+ * - The shrinker drops and never writes: no I/O, no allocation. Gets of dropped blocks miss.
+ *   Leased blocks are left to the work.
  *
- * The pool owns the memory, limited by dram_bytes. It is not charged to callers' memory
- * cgroups, because a block outlives the task that put it and serves other cgroups. It is
+ * The pool owns the memory, limited by dram_bytes. Callers' memory cgroups are not charged,
+ * because a block outlives the task that put it and serves other cgroups. The memory is
  * reported as reclaimable (KReclaimable).
  */
 #include <linux/log2.h>
@@ -318,7 +318,6 @@ bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_objec
 				  obj->rec.integrity == KVBLK_INTEGRITY_PRODUCER));
 }
 
-/* Jiffies between reports. */
 #define REPORT_GAP	(60 * HZ)
 
 void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj)
@@ -484,7 +483,7 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 	obj->seg = slot.seg;
 	obj->off = slot.off;
 	obj->gen = slot.gen;
-	/* the entry first, because it gives the right to replace the id's DRAM block */
+	/* the entry first, because its owner may replace the id's DRAM block */
 	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
 	if (err)
 		goto drop;
@@ -521,7 +520,7 @@ bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 	return true;
 }
 
-/* ---- with its pool ---- */
+/* ---- init and exit ---- */
 
 int kvblk_objects_init(struct kvblk_pool *pool)
 {
@@ -532,7 +531,7 @@ int kvblk_objects_init(struct kvblk_pool *pool)
 	INIT_LIST_HEAD(&dram->urgent);
 	dram->rest = jiffies;
 	dram->report.next = jiffies;
-	/* a segment that is never reclaimed */
+	/* a segment without reclaim */
 	pool->seg_gen[KVBLK_DRAM_SEG] = 1;
 	dram->nodes = kcalloc(nr_node_ids, sizeof(*dram->nodes), GFP_KERNEL);
 	if (!dram->nodes)

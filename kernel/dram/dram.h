@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Shared by dram.c, which puts and finds DRAM blocks, and demote.c, which evicts them. Only
+ * Shared by dram.c, which puts and finds DRAM blocks, and demote.c, which evicts. Only
  * kvblk_objects_init() and kvblk_objects_exit() may sleep.
  */
 #ifndef KVBLK_DRAM_H

@@ -209,7 +209,7 @@ struct kvblk_mem {
 	bool dirty;
 	bool p2p;
 	bool shared;
-	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];	/* short vectors */
+	struct bio_vec few_bv[KVBLK_FEW_PAGES + 2];
 	struct page *few_pages[KVBLK_FEW_PAGES];
 };
 
@@ -233,7 +233,6 @@ int kvblk_src_fault_in(const struct kvblk_src *src, u32 bytes, bool write);
  */
 int kvblk_mem_map(struct kvblk_mem *mem, const struct kvblk_src *src, u32 bytes,
 		  bool write, struct kvblk_align align);
-/* Allocates kernel pages for @bytes. */
 int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes);
 /*
  * Copies @bytes, from byte @skip of the vectors @bv on, from (@in) or to the caller. Returns

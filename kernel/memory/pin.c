@@ -36,7 +36,7 @@ struct stretch {
 	const struct kvblk_src *src;
 	const struct kvblk_part *part;
 	struct bvec_iter fixed;
-	u64 at;				/* position in the part */
+	u64 at;
 };
 
 static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
@@ -49,7 +49,6 @@ static void stretch_begin(struct stretch *s, const struct kvblk_src *src,
 	bvec_iter_advance(src->fixed->bvec, &s->fixed, src->fixed->iov_offset);
 }
 
-/* Advances by @bytes. */
 static void stretch_skip(struct stretch *s, u32 bytes)
 {
 	s->at += bytes;
@@ -432,7 +431,6 @@ int kvblk_mem_alloc(struct kvblk_mem *mem, u32 bytes)
 		if (order)
 			page = alloc_pages(GFP_KERNEL_ACCOUNT | __GFP_ZERO |
 					   __GFP_NOWARN | __GFP_NORETRY, order);
-		/* zeroed: the padding goes to media */
 		if (!page) {
 			order = 0;
 			page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
@@ -489,8 +487,8 @@ static unsigned long user_copy(void *kernel, void __user *user, u32 len, bool in
 struct walk {
 	const struct kvblk_src *src;
 	u32 part;
-	u64 at;				/* position in the part */
-	struct stretch s;		/* position in a part that is no user memory */
+	u64 at;
+	struct stretch s;
 };
 
 static void walk_begin(struct walk *w, const struct kvblk_src *src, u32 part,

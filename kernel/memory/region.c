@@ -341,7 +341,6 @@ int kvblk_region_add(struct xarray *regions, u64 addr, u64 length, u32 *handle)
 	return err == -EBUSY ? -ENOSPC : err;
 }
 
-/* Ends a region that has no handle. */
 static void region_end(struct kvblk_region *region)
 {
 	if (region->device)

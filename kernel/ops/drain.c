@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Drains: KVBLK_IOC_DRAIN waits for the operations of an open file that are in flight when it
- * is called, not for later ones.
+ * Drains: KVBLK_IOC_DRAIN waits for operations of an open file in flight at the call, not for
+ * later operations.
  *
  * The rules:
- * - An operation counts from allocation until it is freed, in the phase that was current when
- *   it started. The counters are per CPU, so that operations without a drain cost almost
- *   nothing.
- * - A drain waits until the other phase is empty, makes that the current one, and waits until
- *   the previous one is empty. All operations that had started are complete then.
- * - A drain polls: no operation wakes it.
+ * - An operation counts from allocation to free, in the phase that was current at the start.
+ *   The counters are per CPU, so operations without a drain cost almost nothing.
+ * - A drain waits until the other phase is empty, makes the empty phase current, and waits
+ *   until the previous phase is empty. All earlier operations are complete then.
+ * - A drain polls: operations wake no drain.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>

@@ -486,7 +486,6 @@ static int get_object(struct kvblk_req *req)
 	return -EAGAIN;
 }
 
-/* Starts the get with the media half active. Returns as &kvblk_op_type.start. */
 static int get_begun(struct kvblk_req *req)
 {
 	bool comes = get_comes(req);
@@ -622,7 +621,6 @@ static bool get_keep(struct kvblk_req *req)
 	return true;
 }
 
-/* Verifies the header and decodes it to @rec. Returns 0 or -ENOENT. */
 static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 {
 	struct kvblk_place place = kvblk_place(req->media.member,
@@ -714,7 +712,6 @@ static int get_read_error(struct kvblk_req *req)
 	return get_miss(req, KVBLK_C_MISS_READ_ERROR);
 }
 
-/* Verifies a completed read. Returns 0, -ENOENT, -ECANCELED, or -EAGAIN as get_check(). */
 static int get_look(struct kvblk_req *req)
 {
 	struct kvblk_rec rec;
@@ -873,7 +870,6 @@ static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 	return -EAGAIN;
 }
 
-/* Continues the get; returns as kvblk_req_finish(). */
 static int get_go_on(struct kvblk_req *req, enum kvblk_by by)
 {
 	int err = 0;

@@ -3,24 +3,23 @@
  * Leases: a promise that found blocks stay readable for a while.
  *
  * A lease pins index entries, not segments: reclaim copies a leased block forward. Many files
- * may hold one entry, each by many leases, so the pool counts files by id. The entry's leased
- * bit is set while that count is not zero. A lease belongs to an open file and ends with the
- * file, by its deadline, or when released.
+ * may hold an entry, each by many leases, so the pool counts files by id. The entry's leased
+ * bit is set while the count is not zero. A lease belongs to an open file and ends with the
+ * file, by deadline, or when released.
  *
  * The rules, all under pool->lease_lock:
- * - An id counts the files that hold it; a hold counts the leases of the file that list it.
- *   Both may outlive the entry, but the leased bit never outlives them.
+ * - An id counts the files that hold the id; a hold counts the leases of the file that list
+ *   the id. Both may outlive the entry, but the leased bit never outlives the counts.
  * - The lock is held for LEASE_STEP keys at most, and memory for keys is allocated outside,
- *   so that no caller delays others for long.
- * - lease_permille of each member's bytes, and of DRAM, may be leased, so that reclaim always
- *   finds blocks to drop. With a new key a file may hold at most half of what other files
- *   leave of that share, so no file makes the leases of others fail. An id that is leased
- *   already costs nothing.
- * - A leased DRAM block may be written to any member. So its lease must also fit, with all
- *   others, into lease_permille of the members' bytes.
- * - A file is charged once per id, at the place of the block at that time. The pool is
- *   charged at the current place: a block that leaves DRAM is charged to its member within a
- *   second.
+ *   so no caller delays other callers for long.
+ * - lease_permille of each member's bytes, and of DRAM, may be leased, so reclaim always
+ *   finds blocks to drop. A new key may take a file to half of the share that other files
+ *   leave, so no file makes other files' leases fail. An id that is leased already costs
+ *   nothing.
+ * - A leased DRAM block may be written to any member. So the lease must also fit, with all
+ *   other leases, into lease_permille of the members' bytes.
+ * - A file is charged once per id, at the place of the block at the time. The pool is charged
+ *   at the current place: a block that leaves DRAM is charged to the member within a second.
  */
 #include <linux/slab.h>
 

@@ -520,7 +520,6 @@ static int put_clear(struct kvblk_req *req, const struct kvblk_slot *old)
 	return ret;
 }
 
-/* Runs put_look() with the pool entered. */
 static int put_look_in(struct kvblk_req *req, struct kvblk_slot *old, bool *taken)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -694,7 +693,6 @@ hole:
 	return err;
 }
 
-/* Counts a successful put. Returns its bytes. */
 static int put_done(struct kvblk_req *req)
 {
 	req->result.value_len = req->bytes;
@@ -821,7 +819,6 @@ static bool put_ready(struct kvblk_req *req)
 	struct kvblk_slot slot;
 	bool ready;
 
-	/* the next start returns -ENODEV if the pool is going away */
 	if (!kvblk_pool_enter(pool))
 		return true;
 	if (kvblk_index_find(&pool->index, req->id, &slot))
@@ -857,7 +854,6 @@ static int put_give_up(struct kvblk_req *req)
 	return -ENOSPC;
 }
 
-/* Retries of a failed write. */
 #define PUT_TRIES	3
 
 /*

@@ -485,7 +485,6 @@ void kvblk_rescue_work(struct work_struct *work)
 				kvblk_req_mem_drop(req);
 				kvblk_req_header_free(req);
 			}
-			/* in flight again: @landed will be called again */
 			if (ret && kvblk_handover_give_back(hand))
 				req->ended(req);
 			cond_resched();
