@@ -8,10 +8,10 @@
 #define KVBLK_COMPAT_H
 
 /*
- * 6.14: a command that is issued again uses a copy of its SQE. Older kernels make the copy and
- * do not use it, so the ring's owner may have reused the SQE for another command. Commands
- * that are linked or queued behind IOSQE_IO_DRAIN are affected even at first issue, and only
- * IOSQE_ASYNC helps. kvblk_sqe_own() rejects an SQE that obviously is another command's.
+ * 6.14: a command that is issued again uses a copy of the SQE. Older kernels do not use the
+ * copy, so the ring's owner may have reused the SQE for another command. Linked commands, and
+ * commands queued behind IOSQE_IO_DRAIN, are affected at first issue, and only IOSQE_ASYNC
+ * helps. kvblk_sqe_own() rejects an SQE that obviously belongs to another command.
  */
 #ifndef KVBLK_HAVE_STABLE_SQE
 #include <linux/io_uring_types.h>

@@ -226,12 +226,12 @@ struct kvblk_batch;
  * @want: get: bytes to deliver to the caller
  */
 struct kvblk_req {
-	struct list_head file_link;	/* file->reqs; by req_construct(), as hand.link */
+	struct list_head file_link;	/* file->reqs; initialized by req_construct() */
 	struct kvblk_handover hand;
 	struct kvblk_media media;
 	const struct kvblk_op_type *type;
 	struct kvblk_pool *pool;
-	struct kvblk_batch *batch;	/* NULL for a ring's */
+	struct kvblk_batch *batch;	/* NULL for a ring's operation */
 	struct io_uring_cmd *cmd;
 	void (*landed)(struct kvblk_req *req);
 	void (*ended)(struct kvblk_req *req);

@@ -5,12 +5,12 @@
  *   slot with the record's place, so a put whose slot was taken over notices.
  * - A record that was written but not published is invalidated.
  * - The caller's memory is pinned or copied before the media half begins.
- * - A put that replaces an older block (&enum kvblk_older) removes that only when nothing but
- *   the members can fail it, and waits for its invalidation. To find out, look up the entry
- *   first: an invalidation is listed before its entry is removed.
- * - A put takes over the entry of the same block if its member does not respond or a crash
- *   may lose it. The older record stays, MOVING, until the new one is written past the
- *   caches: the older one may be a durable put's.
+ * - A put that replaces an older block (&enum kvblk_older) removes the block only when nothing
+ *   but the members can fail the put, and waits for the invalidation. To check for one, look up
+ *   the entry first: an invalidation is listed before the entry is removed.
+ * - A put takes over the entry of the same block if the member does not respond or a crash may
+ *   lose the block. The older record stays, MOVING, until the new record is written past the
+ *   caches, because the older record may belong to a durable put.
  */
 #include "request.h"
 #include "trace.h"
@@ -34,13 +34,13 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 	};
 }
 
-/* Returns whether the record must survive a crash, as the record that it replaces may. */
+/* Returns whether the record must survive a crash: durable, or in place of a durable record. */
 static bool put_lasts(const struct kvblk_req *req)
 {
 	return req->op.flags & KVBLK_OPF_DURABLE || req->replaces;
 }
 
-/* A record without checksums is discarded after a crash. */
+/* A crash discards records without checksums, so a record that must survive has them. */
 static u32 put_policy(const struct kvblk_req *req)
 {
 	return put_lasts(req) ? KVBLK_CHECK_FULL : READ_ONCE(req->pool->tun.integrity);
