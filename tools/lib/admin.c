@@ -2,9 +2,9 @@
 /*
  * Administration over the generic netlink family "kvblk".
  *
- * A handle is a socket with one request at a time under way. A request ends
- * with the kernel's acknowledgment, its error, or the end of the dump; each of
- * them may carry a sentence, which the handle keeps until the next request.
+ * A handle is a socket with one request in progress at most. A request completes with the
+ * kernel's acknowledgment, its error, or the end of the dump. Each of them may carry a
+ * message, which the handle keeps until the next request.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -24,10 +24,10 @@
 #include "lib.h"
 #include "netlink.h"
 
-/* Room for the longest request: a pool of 64 members with paths of 4095 bytes. */
+/* The longest request: a pool of 64 members with paths of 4095 bytes. */
 #define REQUEST_MAX	(292 << 10)
 
-/* The identity of this host, which owns members; by default that of /etc/machine-id. */
+/* Identity of this host as an owner of members; /etc/machine-id is the default. */
 #define NODE_FILE	"/var/lib/kvblk/node"
 
 #ifndef SOL_NETLINK
@@ -37,14 +37,14 @@
 /**
  * struct kvblk_admin - a connection
  * @sock: the socket
- * @family: the family's number
- * @parse: what to do with a reply of the request under way, or NULL
- * @replies: for @parse
- * @err: how the request ended
- * @done: it did
- * @request: the kernel's number of the last request, if it goes on, else 0
- * @events: while a request is under way that may go on, and while it does
- * @message: the kernel's sentence about it
+ * @family: number of the netlink family
+ * @parse: handler of the current request's replies, or NULL
+ * @replies: argument of @parse
+ * @err: result of the current request
+ * @done: the current request is complete
+ * @request: kernel's number of the last request while it is in progress, else 0
+ * @events: subscription that reports the completion of @request, or NULL
+ * @message: kernel's message on the last request
  */
 struct kvblk_admin {
 	struct nl_sock *sock;
@@ -92,7 +92,7 @@ void kvblk_nl_string(char *to, size_t len, struct nlattr *attr)
 {
 	if (!attr)
 		return;
-	/* not every kernel string has its NUL in the attribute */
+	/* some kernel strings have no NUL in the attribute */
 	snprintf(to, len, "%.*s", nla_len(attr), (char *)nla_data(attr));
 }
 
@@ -107,7 +107,7 @@ bool kvblk_nl_uint(uint64_t *to, struct nlattr *attr)
 	return true;
 }
 
-/* Keeps the sentence and the request's number behind a kernel's verdict. */
+/* Keep the message and the request number of a reply. */
 static void keep_attrs(struct kvblk_admin *admin, struct nlattr *attrs, int len)
 {
 	kvblk_nl_string(admin->message, sizeof(admin->message),
@@ -128,13 +128,13 @@ static int on_valid(struct nl_msg *msg, void *arg)
 	return NL_OK;
 }
 
-/* The verdict of a do: libnl calls on_ack() for 0 and on_error() for others. */
+/* Take the result of a do request: libnl calls on_ack() for 0 and on_error() for errors. */
 static void keep_verdict(struct kvblk_admin *admin, struct nlmsgerr *verdict)
 {
 	struct nlmsghdr *hdr = (struct nlmsghdr *)((char *)verdict - NLMSG_HDRLEN);
 	size_t skip = sizeof(*verdict);
 
-	/* an uncapped verdict quotes the whole request first */
+	/* without NLM_F_CAPPED the reply contains the whole request */
 	if (!(hdr->nlmsg_flags & NLM_F_CAPPED))
 		skip += verdict->msg.nlmsg_len - NLMSG_HDRLEN;
 	skip = NLMSG_ALIGN(skip);
@@ -161,7 +161,7 @@ static int on_error(struct sockaddr_nl *addr, struct nlmsgerr *verdict,
 	return NL_STOP;
 }
 
-/* The end of a dump: an int, 0 or an error, and attributes behind it. */
+/* Take the end of a dump: an int, 0 or an error, followed by attributes. */
 static int on_finish(struct nl_msg *msg, void *arg)
 {
 	struct kvblk_admin *admin = arg;
@@ -259,7 +259,7 @@ static struct nl_msg *new_request(struct kvblk_admin *admin, int command,
 	return msg;
 }
 
-/* Sends @msg, which is freed, and takes all that comes back. */
+/* Send and free @msg, then receive until the request completes. */
 static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
 {
 	int err;
@@ -274,25 +274,25 @@ static int run_request(struct kvblk_admin *admin, struct nl_msg *msg)
 		err = nl_recvmsgs_default(admin->sock);
 		if (err == -NLE_INTR || err == -NLE_AGAIN)
 			continue;
-		/* a dump that changed under way goes on to its end */
+		/* receive the rest, or else it would be read as replies to the next request */
 		if (err == -NLE_DUMP_INTR) {
 			if (!admin->err)
 				admin->err = -EINTR;
 			continue;
 		}
-		/* of the kernel's verdict libnl makes an error of its own, too */
+		/* ignore libnl's own error for a result that the kernel has reported */
 		if (err < 0 && !admin->done)
 			return kvblk_nl_errno(err);
 	}
 	return admin->err;
 }
 
-/* The same of one that may go on behind its answer: then it can be waited for. */
+/* Run a request that may continue after its reply, so that kvblk_admin_wait() can wait. */
 static int run_long_request(struct kvblk_admin *admin, struct nl_msg *msg)
 {
 	int err;
 
-	/* its end may be told before its answer comes */
+	/* subscribe first: the completion event may arrive before the reply */
 	err = kvblk_events_open(&admin->events);
 	if (err) {
 		nlmsg_free(msg);
@@ -342,7 +342,7 @@ int kvblk_admin_wait(struct kvblk_admin *admin, int timeout_ms)
 	return err;
 }
 
-/* A module that is older than an attribute refuses the request. */
+/* Check whether an older module rejected an attribute that it does not know. */
 static bool is_older(const struct kvblk_admin *admin, int err)
 {
 	return err == -EINVAL && !strcmp(admin->message, "Unknown attribute type");
@@ -371,7 +371,7 @@ static int put_flags(struct nl_msg *msg, int attr, uint32_t flags)
 	return flags ? nla_put_u32(msg, attr, flags) : 0;
 }
 
-/* 16 bytes of hexadecimal digits in the file, as in a machine-id or a uuid. */
+/* Read 16 bytes from hexadecimal digits in a file, such as machine-id or a uuid. */
 static bool read_id(const char *path, uint8_t id[16])
 {
 	FILE *in = fopen(path, "re");
@@ -393,7 +393,7 @@ static bool read_id(const char *path, uint8_t id[16])
 	return nr == 32;
 }
 
-/* Without an identity the module compares hosts' names. */
+/* Add the host's identity. Without an identity the module compares host names. */
 static int put_node(struct nl_msg *msg)
 {
 	uint8_t id[16];
@@ -509,7 +509,7 @@ int kvblk_pool_clear(struct kvblk_admin *admin, const char *name)
 	return run_request(admin, msg);
 }
 
-/* By its name, or (NULL) its uuid. */
+/* Remove a member by @member, its name, or by @uuid if that is NULL. */
 static int remove_member(struct kvblk_admin *admin, const char *pool,
 			 const char *member, const uint8_t uuid[16])
 {
@@ -539,10 +539,7 @@ int kvblk_member_remove_uuid(struct kvblk_admin *admin, const char *pool,
 	return remove_member(admin, pool, NULL, uuid);
 }
 
-/*
- * Lists. Each state's first member is the link to the next one, so one list
- * type does for all of them.
- */
+/* Lists. The first member of each state is its link, so all lists share one type. */
 struct link {
 	struct link *next;
 };
@@ -574,12 +571,12 @@ static void free_list(void *list)
 }
 
 /**
- * struct question - what a list is asked for with
- * @command: the request
- * @dump: it is one; a pool's members are a dump, too
- * @names: the attributes that it has; one whose name is NULL is left out
- * @scope: of a dump of statistics, else 0
- * @parse: makes a state of a reply
+ * struct question - a request for a list
+ * @command: the command
+ * @dump: request a dump; the members of one pool are a dump, too
+ * @names: string attributes of the request; entries whose name is NULL are skipped
+ * @scope: scope of a statistics dump, else 0
+ * @parse: parses a reply to a state
  */
 struct question {
 	int command;
@@ -631,7 +628,6 @@ static void *get_list(struct kvblk_admin *admin,
 		if (!*err)
 			return replies.first;
 		free_list(replies.first);
-		/* it changed while we were reading: read it again */
 	} while (*err == -EINTR && question->dump && --tries);
 	return NULL;
 }
@@ -753,7 +749,7 @@ static int parse_member(struct nlmsghdr *hdr, void *arg)
 	return 0;
 }
 
-/* Drops one of two: a member that comes back while the list is told is in it twice. */
+/* Drop duplicates: a member that returns during the dump appears as missing and as present. */
 static void drop_twins(struct kvblk_member_state **list)
 {
 	struct kvblk_member_state **at, *one, *later;
@@ -762,7 +758,7 @@ static void drop_twins(struct kvblk_member_state **list)
 		for (later = one->next; later; later = later->next)
 			if (!strcmp(later->pool, one->pool) && !strcmp(later->name, one->name))
 				break;
-		/* the missing ones come last, and may be here by now */
+		/* missing members are listed last, and may have returned since */
 		if (later && later->state == KVBLK_MEMBER_STATUS_MISSING) {
 			while (one->next != later)
 				one = one->next;
@@ -805,7 +801,7 @@ static int parse_stats(struct nlmsghdr *hdr, void *arg)
 	return stats ? kvblk_stats_parse(hdr, stats) : -ENOMEM;
 }
 
-/* The same of statistics: the later ones are of the member that is back. */
+/* Drop the earlier of two entries of a member, which is from before it returned. */
 static void drop_former(struct kvblk_stats **list)
 {
 	struct kvblk_stats *one, *later;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Batches in the background: threads that run them, one at a time each.
+ * Background batches: each thread runs one batch at a time.
  *
- * A ring (queue.c) needs no threads, but what the kernel does for an operation in its
- * caller's context, pinning, checksums, copies, it does in the thread of the runtime
- * then. Rule: a job is its caller's until it is submitted, and again once it was taken
- * or its done() has been called; between them it is in one list, under the lock.
+ * A queue (queue.c) needs no threads, but pinning, checksums and copies then take CPU
+ * time of the caller's thread. A job belongs to the caller before submission and after
+ * kvblk_async_take() or done(). In between it is in one list at most, under the lock.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -23,8 +22,8 @@ struct jobs {
 struct kvblk_async {
 	struct kvblk *kv;
 	int event;
-	pthread_mutex_t lock;	/* protects all that follows */
-	pthread_cond_t work;	/* @todo has got one, or @stop */
+	pthread_mutex_t lock;	/* protects the fields below */
+	pthread_cond_t work;	/* signaled when @todo grows or @stop is set */
 	struct jobs todo, finished;
 	unsigned int nr_todo, nr_idle;
 	unsigned int nr_threads, max_threads;
@@ -58,7 +57,7 @@ static int run(struct kvblk *kv, struct kvblk_job *job)
 	return kvblk_mem_submit(kv, job->ops, job->nr_ops, job->results, job->flags);
 }
 
-/* With the lock held, which it lets go of. */
+/* Complete a job. Called with the lock held; releases the lock. */
 static void finish(struct kvblk_async *async, struct kvblk_job *job)
 {
 	if (job->done) {
@@ -100,7 +99,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* With the lock held: one more thread. The runtime's signals are not for it. */
+/* Start a thread, with the lock held. All signals are blocked, because they are for the runtime. */
 static int add_thread(struct kvblk_async *async)
 {
 	sigset_t all, before;
@@ -137,7 +136,7 @@ int kvblk_async_create(struct kvblk *kv, unsigned int nr_threads,
 		err = -errno;
 		goto free_handle;
 	}
-	/* with one thread there, no job has to be refused later */
+	/* start a thread now, so that no job can fail for want of a thread */
 	pthread_mutex_lock(&async->lock);
 	err = add_thread(async);
 	pthread_mutex_unlock(&async->lock);
@@ -168,7 +167,7 @@ void kvblk_async_destroy(struct kvblk_async *async)
 	if (!async)
 		return;
 	kvblk_async_stop(async);
-	/* none is added any more */
+	/* no thread is added after the stop */
 	for (unsigned int i = 0; i < async->nr_threads; i++)
 		pthread_join(async->threads[i], NULL);
 	close(async->event);
@@ -182,7 +181,7 @@ void kvblk_async_submit(struct kvblk_async *async, struct kvblk_job *job)
 	pthread_mutex_lock(&async->lock);
 	append(&async->todo, job);
 	pthread_cond_signal(&async->work);
-	/* if there is no memory for one more, the job waits for those there are */
+	/* if no thread can be created, the job waits for an existing one */
 	if (++async->nr_todo > async->nr_idle && async->nr_threads < async->max_threads)
 		add_thread(async);
 	pthread_mutex_unlock(&async->lock);
@@ -204,8 +203,8 @@ struct kvblk_job *kvblk_async_take(struct kvblk_async *async)
 	if (job)
 		return job;
 	/*
-	 * Nothing is left: the descriptor is quiet until the next one ends. One that
-	 * ended meanwhile may have told it already, so look again.
+	 * The list is empty: reset the eventfd. A job that completed since may be in the
+	 * count just read, and would be missed: look again.
 	 */
 	eventfd_read(async->event, &count);
 	pthread_mutex_lock(&async->lock);

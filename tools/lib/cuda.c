@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Device memory of CUDA, by the driver's own library. Nothing of CUDA is needed
- * to build this, and nothing is loaded until somebody has such memory. How blocks get
- * there where the kernel can't reach it: stage.c.
+ * CUDA device memory, through the driver's own library. Needs nothing of CUDA to build;
+ * loads the library only for a process that uses such memory. stage.c transfers blocks if
+ * the kernel cannot reach the memory.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -42,17 +42,17 @@ static const struct {
 	{ &kvblk_cu.flush,		"cuFlushGPUDirectRDMAWrites" },
 };
 
-/* -ENXIO: not yet loaded; else final: 0, or -ENOSYS */
+/* -ENXIO: not loaded yet; 0 or -ENOSYS are final */
 static int driver_state = -ENXIO;
-static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;	/* of both */
+static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects both */
 
 struct kvblk_cuda {
 	device_ptr ptr;
 	size_t len;
 	int device;
 	void *context;
-	bool retained;		/* the context, by us */
-	bool allocated;		/* the memory, by us */
+	bool retained;		/* @context must be released */
+	bool allocated;		/* @ptr must be freed */
 };
 
 int kvblk_cu_errno(int result)
@@ -95,8 +95,8 @@ static int find_functions(void *library)
 }
 
 /*
- * Whoever has a device pointer has loaded the library: no need to do so for those
- * who have none, which takes long. -ENXIO: it is not there.
+ * Find the driver's library. Without @load only if the process has loaded it, which any
+ * owner of a device pointer has done; loading is slow. Returns -ENXIO if it is not there.
  */
 static int driver_get(bool load)
 {
@@ -114,7 +114,7 @@ static int driver_get(bool load)
 	return state;
 }
 
-/* The device of the byte at @ptr. */
+/* Get the ordinal of the device that holds @ptr. */
 static int ordinal_of(device_ptr ptr, int *ordinal)
 {
 	return kvblk_cu.pointer_attribute(ordinal, POINTER_DEVICE_ORDINAL, ptr);
@@ -127,7 +127,7 @@ static bool is_device_memory(device_ptr ptr)
 	if (!kvblk_cu.pointer_attribute ||
 	    kvblk_cu.pointer_attribute(&type, POINTER_MEMORY_TYPE, ptr))
 		return false;
-	/* may be anywhere at any time: only CUDA knows */
+	/* managed memory migrates, so only CUDA can access it reliably */
 	if (kvblk_cu.pointer_attribute(&managed, POINTER_IS_MANAGED, ptr))
 		managed = 0;
 	return type == MEMORY_TYPE_DEVICE || managed;
@@ -156,7 +156,7 @@ static struct kvblk_cuda *cuda_create(device_ptr ptr, size_t len)
 	return cuda;
 }
 
-/* The context that all of CUDA's runtime shares. */
+/* Use the primary context, which CUDA's runtime API shares. */
 static int retain(struct kvblk_cuda *cuda)
 {
 	int err = kvblk_cu_errno(kvblk_cu.context_retain(&cuda->context, cuda->device));
@@ -182,7 +182,7 @@ int kvblk_cuda_attach(void *addr, size_t len, struct kvblk_cuda **cuda)
 	if (!c)
 		return -ENOMEM;
 	err = kvblk_cu_errno(kvblk_cu.device_get(&c->device, first));
-	/* memory that was mapped by hand has no context of its own */
+	/* memory mapped with the virtual memory API has no context */
 	if (!err && (kvblk_cu.pointer_attribute(&c->context, POINTER_CONTEXT, ptr) || !c->context))
 		err = retain(c);
 	if (err) {
@@ -239,8 +239,8 @@ void kvblk_cuda_detach(struct kvblk_cuda *cuda)
 }
 
 /*
- * The documented way: a dma-buf of the memory, and a mapping of that, on drivers
- * that say they have it. Whether the kernel can pin its pages is another question.
+ * Map a dma-buf of the memory, on drivers that report support for it. The mapping may
+ * still be one that the kernel cannot pin.
  */
 int kvblk_cuda_map(struct kvblk_cuda *cuda, void **map, size_t *map_len, void **addr)
 {
@@ -281,7 +281,7 @@ int kvblk_cuda_flush(struct kvblk_cuda *cuda)
 		return err;
 	err = kvblk_cu.flush ? kvblk_cu.flush(FLUSH_CURRENT_CONTEXT, FLUSH_TO_OWNER) : 0;
 	kvblk_cu_leave();
-	/* where it is not supported, it is not needed */
+	/* without support there is nothing to flush */
 	return err == CUDA_NOT_SUPPORTED ? 0 : kvblk_cu_errno(err);
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* CUDA's driver API, as much of it as cuda.c and stage.c use. */
+/* The part of the CUDA driver API that cuda.c and stage.c use. */
 #ifndef LIBKVBLK_CUDA_H
 #define LIBKVBLK_CUDA_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* As the documentation of the CUDA driver API has them. */
+/* Types and constants from the documentation of the CUDA driver API. */
 typedef uint64_t device_ptr;
 
 enum {
@@ -39,14 +39,14 @@ enum {
 	COPY_IN_STREAM_ORDER		= 1,
 };
 
-/* CUmemcpyAttributes */
+/* layout of CUmemcpyAttributes */
 struct copy_attributes {
 	int order;
 	int from[2], to[2];	/* hints for managed memory */
 	unsigned int flags;
 };
 
-/* Functions of the driver; the last three may be NULL, all are until it is loaded. */
+/* Functions of the driver, NULL until it is loaded. The last NR_OPTIONAL ones may stay NULL. */
 #define NR_OPTIONAL	3
 
 struct kvblk_cu {
@@ -68,7 +68,7 @@ struct kvblk_cu {
 	int (*to_device)(device_ptr to, const void *from, size_t len, void *stream);
 	int (*to_host)(void *to, device_ptr from, size_t len, void *stream);
 	int (*fill)(device_ptr to, unsigned char byte, size_t len, void *stream);
-	/* from CUDA 12.8 on */
+	/* optional, CUDA 12.8 or later */
 	int (*batch)(device_ptr *to, device_ptr *from, size_t *lens, size_t nr,
 		     struct copy_attributes *attributes, size_t *first_of, size_t nr_attributes,
 		     size_t *failed, void *stream);
@@ -79,10 +79,10 @@ struct kvblk_cu {
 
 extern struct kvblk_cu kvblk_cu;
 
-/* An errno for what a function of it returned. */
+/* Translate the return value of a driver function to an errno. */
 int kvblk_cu_errno(int result);
 
-/* What the calling thread asks of it is in @context, until kvblk_cu_leave(). */
+/* Make @context the calling thread's current context until kvblk_cu_leave(). */
 int kvblk_cu_enter(void *context);
 void kvblk_cu_leave(void);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The data path: one open device node, one ioctl a call, nothing allocated.
- * A handle holds no state but its descriptor, so all of these are safe to call
- * from many threads at once.
+ * The data path: one ioctl per call on an open device node, without allocations. A handle
+ * holds no state but its descriptor, so many threads may use it at once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +18,7 @@
 
 #define DEVICE_DIR	"/dev/kvblk"
 
-/* Written by kvblk_open() only; read by everyone after it. */
+/* Constant after kvblk_open(). */
 struct kvblk {
 	int fd;
 };
@@ -64,10 +63,10 @@ int kvblk_open(const char *pool, struct kvblk **handle)
 	kv = malloc(sizeof(*kv));
 	if (!kv)
 		return -ENOMEM;
-	/* O_NONBLOCK: a FIFO of that name must not hang its opener */
+	/* O_NONBLOCK, or else open() of a FIFO would block */
 	kv->fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (kv->fd < 0) {
-		/* -ENOENT is what calls on blocks say */
+		/* -ENODEV, because -ENOENT means a missing block in other calls */
 		err = errno == ENOENT || errno == ENOTDIR || errno == ENXIO ?
 		      -ENODEV : -errno;
 		goto free_handle;
@@ -142,7 +141,7 @@ int kvblk_put(struct kvblk *kv, const void *key, size_t key_len,
 
 	if (!key_len || key_len > KVBLK_KEY_MAX)
 		return -EINVAL;
-	/* the piece is only read by a put */
+	/* the cast is safe: a put only reads the piece */
 	kvblk_piece_user(&piece, (void *)(uintptr_t)data, len);
 	kvblk_prep_put(&op, key, key_len, &piece, 1);
 	err = put_options(&op, &ext, options);
@@ -270,7 +269,7 @@ int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *re
 	};
 	int err;
 
-	/* any signal ends it while the kernel makes ready to watch the process's memory */
+	/* retry: any signal interrupts the kernel while it sets up its MMU notifier */
 	do
 		err = command(kv, KVBLK_IOC_REG_BUF, &reg);
 	while (err == -EINTR);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * The multicast group "events", and how groups are listened to. The socket never
- * blocks, and one datagram carries one event.
+ * The multicast group "events", and subscriptions in general. The socket never blocks; a
+ * datagram carries one event.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,10 +20,10 @@
 #define RECEIVE_BUFFER	(1 << 20)
 
 /**
- * struct kvblk_events - a listener
+ * struct kvblk_events - a subscriber
  * @sock: the socket
- * @notice: the event that was read last
- * @fresh: the last datagram was one
+ * @notice: the last event
+ * @fresh: the last datagram was a valid event
  */
 struct kvblk_events {
 	struct nl_sock *sock;
@@ -72,7 +72,7 @@ int kvblk_nl_listen(const char *group, nl_recvmsg_msg_cb_t on_message, void *arg
 	err = kvblk_nl_errno(genl_connect(sock));
 	if (err)
 		goto free_socket;
-	/* nothing is asked through this socket: replies can't get mixed up */
+	/* safe on this socket: it sends no other requests, so replies cannot get mixed up */
 	number = genl_ctrl_resolve_grp(sock, KVBLK_FAMILY_NAME, group);
 	if (number < 0) {
 		err = kvblk_nl_errno(number);
@@ -102,7 +102,7 @@ int kvblk_nl_hear(struct nl_sock *sock, bool *fresh)
 		*fresh = false;
 		errno = 0;
 		err = nl_recvmsgs_default(sock);
-		/* libnl has one code for both */
+		/* libnl returns NLE_NOMEM for both ENOMEM and ENOBUFS */
 		if (err == -NLE_NOMEM && errno == ENOBUFS)
 			return -ENOBUFS;
 		if (err < 0)
@@ -171,7 +171,7 @@ const char *kvblk_event_number_name(unsigned int number)
 	return number <= KVBLK_A_EVENT_MAX ? number_names[number] : NULL;
 }
 
-/* With a place for the number that it carries, if it does. */
+/* Text of each event, with a conversion for @number if it has one. */
 static const struct {
 	const char *format;
 	unsigned int number;
@@ -245,7 +245,7 @@ void kvblk_event_text(const struct kvblk_notice *notice, char *buf, size_t len)
 		return;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-	/* only formats of the table above, with at most one %u64 */
+	/* the format is from the table above and has at most one PRIu64 */
 	snprintf(buf + n, len - (size_t)n, format, number);
 #pragma GCC diagnostic pop
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the library's files share and nobody else sees. */
+/* Declarations shared by the library's files and not exported. */
 #ifndef LIBKVBLK_LIB_H
 #define LIBKVBLK_LIB_H
 
@@ -17,13 +17,14 @@ static inline int64_t now_ms(void)
 }
 
 /*
- * Writes where the block device at @path is, as "NQN nsid N" or by its serial number;
- * "" if that can't be told. kvblk_place_read(): the one with this directory of sysfs.
+ * kvblk_place_of() writes the place of the block device at @path, as "NQN nsid N" or by
+ * its serial number; "" if unknown. kvblk_place_read() does so for a device given by its
+ * sysfs directory.
  */
 void kvblk_place_of(const char *path, char place[KVBLK_PLACE_LEN_MAX + 1]);
 void kvblk_place_read(const char *directory, char place[KVBLK_PLACE_LEN_MAX + 1]);
 
-/* A buffer of the kernel's, KVBLK_IOC_REG_BUF. */
+/* Register or unregister a buffer with the kernel (KVBLK_IOC_REG_BUF). */
 int kvblk_region_register(struct kvblk *kv, void *addr, size_t len, uint32_t *region);
 int kvblk_region_unregister(struct kvblk *kv, uint32_t region);
 
@@ -36,7 +37,7 @@ static inline void region_piece(struct kvblk_piece *piece, uint32_t region,
 	piece->addr = offset;
 }
 
-/* What a caller of a put says about the block; NULL for nothing. */
+/* Apply the caller's options to a put. NULL: none. Returns 0 or -EINVAL. */
 static inline int put_options(struct kvblk_op *op, struct kvblk_op_ext *ext,
 			      const struct kvblk_put_options *options)
 {
@@ -57,7 +58,7 @@ static inline int put_options(struct kvblk_op *op, struct kvblk_op_ext *ext,
 	return 0;
 }
 
-/* One operation by the ioctl. */
+/* Submit one operation by ioctl and wait. Returns 0, or an errno of either. */
 static inline int submit_one(struct kvblk *kv, const struct kvblk_op *op,
 			     struct kvblk_result *result)
 {
@@ -68,41 +69,38 @@ static inline int submit_one(struct kvblk *kv, const struct kvblk_op *op,
 	return result->res < 0 ? result->res : 0;
 }
 
-/*
- * Device memory of CUDA, cuda.c. All return 0 or a negative errno; an errno made
- * of an error of CUDA is kvblk_cu_errno()'s.
- */
+/* CUDA device memory, cuda.c. Calls return 0 or a negative errno. */
 struct kvblk_cuda;
 
-/* The memory at @addr; -ENXIO: CUDA knows nothing of it, it is the host's. */
+/* Find the device memory at @addr. Returns -ENXIO if CUDA does not know the address. */
 int kvblk_cuda_attach(void *addr, size_t len, struct kvblk_cuda **cuda);
 void kvblk_cuda_detach(struct kvblk_cuda *cuda);
 
-/* Fresh memory of device number @ordinal, freed when it is detached. */
+/* Allocate memory of device number @ordinal; kvblk_cuda_detach() frees the memory. */
 int kvblk_cuda_alloc(int ordinal, size_t len, void **addr, struct kvblk_cuda **cuda);
 
-/* A mapping for the CPU, where the driver has one; @map_len bytes at @map. */
+/* Map the memory for the CPU, if the driver can: @map_len bytes at @map, the memory at @addr. */
 int kvblk_cuda_map(struct kvblk_cuda *cuda, void **map, size_t *map_len, void **addr);
 
-/* What others wrote into the device is seen by what it starts from now on. */
+/* Make data that other devices wrote visible to GPU work that starts after the call. */
 int kvblk_cuda_flush(struct kvblk_cuda *cuda);
 
 void *kvblk_cuda_context(const struct kvblk_cuda *cuda);
 uint64_t kvblk_cuda_ptr(const struct kvblk_cuda *cuda);
 
-/* What is copied from and to such memory on its way, through the host's, stage.c. */
+/* Staging: copies between CUDA memory and the pool through host memory, stage.c. */
 struct kvblk_stage;
 
-#define PIECE_STAGED	0x8000u	/* of the library only: @handle is a stage, @addr a device pointer */
+#define PIECE_STAGED	0x8000u	/* internal: @handle is a stage, @addr a device pointer */
 
-/* One for all memory of @context that is registered with @kv and the same @options. */
+/* Get the stage of @kv, @context and @options; create the stage if there is none. */
 int kvblk_stage_open(struct kvblk *kv, void *context, const struct kvblk_mem_options *options,
 		     struct kvblk_stage **stage);
 void kvblk_stage_close(struct kvblk_stage *stage);
 void kvblk_stage_piece(const struct kvblk_stage *stage, uint64_t ptr, size_t len,
 		       struct kvblk_piece *piece);
 
-/* One block, in parts, to @ptr. */
+/* Fetch one block to @ptr in parts. */
 int kvblk_stage_fetch(struct kvblk_stage *stage, uint64_t ptr, const void *key, size_t key_len,
 		      size_t *len);
 

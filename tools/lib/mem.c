@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Memory for operations, by its address: the host's, a PCI device's, a GPU's.
+ * Registered memory of the host, a PCI device or a GPU.
  *
- * Rule: what the kernel can pin for long is registered once; what it can pin but
- * not so is pinned for each operation; what it can't reach at all, but CUDA can,
- * goes through memory of the host (stage.c). That is decided once.
+ * The kind is decided once, at registration: memory that the kernel can pin long-term is
+ * registered; memory that it can pin only briefly is pinned for each operation; memory
+ * that only CUDA can reach is staged through host memory (stage.c).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,23 +14,23 @@
 
 #include "lib.h"
 
-#define MEM_MAX		(64ull << 30)	/* of KVBLK_IOC_REG_BUF */
+#define MEM_MAX		(64ull << 30)	/* limit of KVBLK_IOC_REG_BUF */
 
-/* Written when it is made; read by everyone after it. */
+/* Constant after mem_create() or kvblk_mem_alloc(). */
 struct kvblk_mem {
 	struct kvblk *kv;
-	char *addr;		/* as the caller knows it */
+	char *addr;		/* address for the caller */
 	size_t len;
 	enum kvblk_mem_kind kind;
-	char *user;		/* as the kernel knows it; NULL: it doesn't */
+	char *user;		/* address for the kernel; NULL if staged */
 	uint32_t region;
-	struct kvblk_cuda *cuda;	/* NULL: not CUDA's */
-	struct kvblk_stage *stage;	/* NULL: not staged */
-	void *map;		/* to be unmapped with it, or NULL */
+	struct kvblk_cuda *cuda;	/* NULL if not CUDA memory */
+	struct kvblk_stage *stage;	/* NULL if not staged */
+	void *map;		/* mapping to remove at the end, or NULL */
 	size_t map_len;
 };
 
-/* The kernel's way to the @mem->len bytes at @user. */
+/* Register the @mem->len bytes at @user, or mark them as pinned for each operation. */
 static int reach(struct kvblk_mem *mem, char *user)
 {
 	int err = kvblk_region_register(mem->kv, user, mem->len, &mem->region);
@@ -42,7 +42,7 @@ static int reach(struct kvblk_mem *mem, char *user)
 	return 0;
 }
 
-/* Device memory of CUDA: by a mapping if there is one that works, else staged. */
+/* Use CUDA memory through a mapping if the kernel can pin it, otherwise stage it. */
 static int reach_cuda(struct kvblk_mem *mem, const struct kvblk_mem_options *options)
 {
 	void *map, *user;
@@ -75,7 +75,7 @@ static bool range_is_good(const void *addr, size_t len)
 	return len && len <= MEM_MAX && (uintptr_t)addr + len >= (uintptr_t)addr;
 }
 
-/* @cuda becomes the handle's, NULL for memory that is not CUDA's. */
+/* Create the handle, which takes over @cuda. @cuda is NULL for memory that is not CUDA's. */
 static int mem_create(struct kvblk *kv, void *addr, size_t len, struct kvblk_cuda *cuda,
 		      const struct kvblk_mem_options *options, struct kvblk_mem **mem)
 {
@@ -127,7 +127,7 @@ void kvblk_mem_unregister(struct kvblk_mem *mem)
 	free(mem);
 }
 
-/* @len bytes of what @file gives to those who map it, or of the host's memory. */
+/* Map @len bytes of the driver node @file, or of anonymous host memory if @file is NULL. */
 static int map_memory(const char *file, size_t len, void **map, size_t *map_len)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -156,7 +156,7 @@ static int map_memory(const char *file, size_t len, void **map, size_t *map_len)
 	return 0;
 }
 
-/* "0000:03:00.0" or "03:00.0": a PCI device's file of memory for all. */
+/* Translate a PCI address, "0000:03:00.0" or "03:00.0", to the path of its p2pmem/allocate file. */
 static bool pci_path(const char *from, char *path, size_t len)
 {
 	unsigned int domain = 0, bus, slot, function;
@@ -174,7 +174,7 @@ static bool pci_path(const char *from, char *path, size_t len)
 	return true;
 }
 
-/* "cuda:N": N, else -1 */
+/* Returns N for "cuda:N", otherwise -1. */
 static int cuda_ordinal(const char *from)
 {
 	unsigned int ordinal;
@@ -268,7 +268,7 @@ int kvblk_mem_piece(const struct kvblk_mem *mem, size_t offset, size_t len,
 
 int kvblk_mem_flush(const struct kvblk_mem *mem)
 {
-	/* staged, it is CUDA that wrote there */
+	/* no flush for staged memory: CUDA itself has copied the data */
 	if (!mem->cuda || mem->kind == KVBLK_MEM_STAGED)
 		return 0;
 	return kvblk_cuda_flush(mem->cuda);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What admin.c, events.c and stats.c share of libnl. */
+/* libnl helpers shared by admin.c, events.c and stats.c. */
 #ifndef KVBLK_NETLINK_PRIVATE_H
 #define KVBLK_NETLINK_PRIVATE_H
 
@@ -8,26 +8,26 @@
 
 #include "kvblk.h"
 
-/* libnl's error, of either sign, as a negative errno */
+/* Translate libnl's error code, of either sign, to a negative errno. */
 int kvblk_nl_errno(int nlerr);
 
-/* Copies a string attribute, cut to @len; leaves @to alone without one. */
+/* Copy a string attribute, truncated to @len. Leaves @to unchanged if @attr is NULL. */
 void kvblk_nl_string(char *to, size_t len, struct nlattr *attr);
 
-/* An unsigned number of 4 or 8 bytes; false, and @to alone, without one. */
+/* Read a number of 4 or 8 bytes. Returns false and leaves @to unchanged if there is none. */
 bool kvblk_nl_uint(uint64_t *to, struct nlattr *attr);
 
 /*
- * A socket that hears multicast group @group of the module, does not block, and calls
- * @on_valid with each message. 0; -ENOENT: no module, or no such group.
+ * Subscribe a non-blocking socket to multicast group @group; calls @on_valid for each message.
+ * Returns 0, or -ENOENT if there is no module or no such group.
  */
 int kvblk_nl_listen(const char *group, nl_recvmsg_msg_cb_t on_valid, void *arg,
 		    struct nl_sock **sock);
 
-/* Reads messages until @on_valid has set @fresh. 0, -EAGAIN, -ENOBUFS, -ENOMEM. */
+/* Read messages until @on_valid sets @fresh. Returns 0, -EAGAIN, -ENOBUFS or -ENOMEM. */
 int kvblk_nl_hear(struct nl_sock *sock, bool *fresh);
 
-/* Statistics in a message, into @stats, which is all zero: 0 or -EBADMSG. */
+/* Parse a message into @stats, which must be zeroed. Returns 0 or -EBADMSG. */
 int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Where a block device is, in words that outlive a boot. The kernel's name does not:
- * after the next one another device may have it.
+ * The place of a block device, as text that is valid across reboots. A kernel name is
+ * not: after a reboot it may name another device.
  */
 #include <ctype.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 
 #include "lib.h"
 
-/* Reads the first line of @directory/@file without blanks at its ends. Returns whether there is any. */
+/* Read the first line of @directory/@file without blanks around it. Returns false if empty. */
 static bool read_line(const char *directory, const char *file, char *line, size_t size)
 {
 	char path[PATH_MAX + 64];
@@ -46,7 +46,7 @@ void kvblk_place_read(const char *directory, char place[KVBLK_PLACE_LEN_MAX + 1]
 	const char *name = strrchr(directory, '/');
 
 	snprintf(place, KVBLK_PLACE_LEN_MAX + 1, "device %s", name ? name + 1 : directory);
-	/* 223 characters at most */
+	/* an NQN has at most 223 characters */
 	if (read_line(directory, "device/subsysnqn", line, sizeof(line)) &&
 	    read_line(directory, "nsid", nsid, sizeof(nsid))) {
 		snprintf(place, KVBLK_PLACE_LEN_MAX + 1, "%.223s nsid %.10s", line, nsid);

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: MIT
 /*
- * Prefetches of many blocks: one lookup tells lengths and tiers, batches bring in what
- * is not in memory yet, in the order asked. Rule: a key gets its state once.
+ * Prefetch of many blocks: one lookup finds lengths and tiers, then batches load the
+ * blocks that are not in memory, in the caller's order. Each key's state is set once.
  */
 #include <stdlib.h>
 
 #include "lib.h"
 
 /**
- * struct plan - a call under way
- * @out: the caller's; state 0: has to be asked for
- * @sizes: from the lookup, as @tiers
- * @ops: of a batch, as @results
- * @of: which key an operation is for
+ * struct plan - a prefetch in progress
+ * @kv: the pool's handle
+ * @options: the caller's options
+ * @keys: the caller's keys
+ * @lens: length of each key
+ * @nr: number of keys
+ * @out: the caller's results; state 0: to be loaded
+ * @sizes: block lengths from the lookup
+ * @tiers: &enum kvblk_tier of each block from the lookup
+ * @ops: operations of a batch
+ * @results: results of @ops
+ * @of: index of the key of each operation
  */
 struct plan {
 	struct kvblk *kv;
@@ -66,11 +73,11 @@ static int plan_lookup(struct plan *p)
 	};
 	int err = kvblk_lookup(p->kv, &lookup);
 
-	/* a module that knows no tiers */
+	/* an old module rejects the field @tiers */
 	return err == -E2BIG ? -EOPNOTSUPP : err;
 }
 
-/* What needs no operation has its state afterwards. */
+/* Set the state of each key that needs no operation. */
 static void plan_states(struct plan *p)
 {
 	uint64_t left = p->options->max_bytes ? p->options->max_bytes : UINT64_MAX;
@@ -96,7 +103,7 @@ static void plan_states(struct plan *p)
 	}
 }
 
-/* The next batch, from key *@at at @key on: how many operations it has. */
+/* Fill in the next batch, from key number *@at, at @key. Returns the number of operations. */
 static unsigned int next_batch(struct plan *p, unsigned int *at, const unsigned char **key)
 {
 	unsigned int nr = 0;
@@ -114,7 +121,7 @@ static unsigned int next_batch(struct plan *p, unsigned int *at, const unsigned 
 	return nr;
 }
 
-/* The state that an operation's result is, or a negative errno. */
+/* Returns the state for an operation's result, or a negative errno. */
 static int state_of(int res)
 {
 	if (res > 0)
@@ -135,7 +142,7 @@ static int state_of(int res)
 	}
 }
 
-/* *@stop: no other batch is to follow. */
+/* Run a batch and set its keys' states. Sets *@stop if no batch may follow. */
 static int run_batch(struct plan *p, unsigned int nr, bool *stop)
 {
 	int err = kvblk_submit(p->kv, p->ops, nr, p->results, 0);
@@ -180,7 +187,7 @@ static void plan_sum(const struct plan *p, struct kvblk_prefetch_sum *sum)
 	}
 }
 
-/* Leases what came, and nothing else. */
+/* Lease the blocks that are in memory now. */
 static int plan_lease(const struct plan *p, struct kvblk_prefetch_sum *sum)
 {
 	struct kvblk_lookup lookup = {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Operations in flight: an io_uring of the caller's own. Nothing is allocated
- * and no lock is taken once the queue is there. An operation lies in its SQE, a
- * result in its CQE.
+ * Asynchronous operations on an io_uring of the caller. An operation is stored in its
+ * SQE, a result in its CQE. After creation the queue allocates nothing and takes no lock.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -14,10 +13,10 @@
 
 struct kvblk_queue {
 	struct io_uring ring;
-	int event;		/* eventfd, -1: none yet */
+	int event;		/* eventfd, or -1 */
 	unsigned int flags;
 	unsigned int depth;
-	unsigned int inflight;	/* added, and not yet handed out */
+	unsigned int inflight;	/* added, and result not collected */
 };
 
 int kvblk_queue_create(struct kvblk *kv, unsigned int depth, unsigned int flags,
@@ -45,7 +44,7 @@ int kvblk_queue_create(struct kvblk *kv, unsigned int depth, unsigned int flags,
 		free(q);
 		return err;
 	}
-	/* a file that the ring knows is found without a look into the task's table */
+	/* a registered file saves the lookup in the task's file table */
 	err = io_uring_register_files(&q->ring, (const int[]){ kvblk_fd(kv) }, 1);
 	if (err) {
 		io_uring_queue_exit(&q->ring);
@@ -64,8 +63,9 @@ void kvblk_queue_destroy(struct kvblk_queue *queue)
 	if (!queue)
 		return;
 	/*
-	 * A ring's end comes later: the node is let go of now. Where operations
-	 * are to be canceled, Linux 6.12 would wait for them first.
+	 * Unregister the file now, because the kernel frees the ring later and would keep
+	 * the node open until then. With operations in flight Linux 6.12 would wait for
+	 * them here.
 	 */
 	if (!queue->inflight)
 		io_uring_unregister_files(&queue->ring);
@@ -94,7 +94,7 @@ static int queue_add(struct kvblk_queue *q, const struct kvblk_op *op,
 		return -EAGAIN;
 	memset(sqe, 0, offsetof(struct io_uring_sqe, cmd));
 	sqe->opcode = IORING_OP_URING_CMD;
-	/* the first that is registered */
+	/* index of the registered file */
 	sqe->fd = 0;
 	sqe->flags = IOSQE_FIXED_FILE;
 	sqe->cmd_op = KVBLK_URING_OP;
@@ -103,10 +103,10 @@ static int queue_add(struct kvblk_queue *q, const struct kvblk_op *op,
 		sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
 		sqe->buf_index = (uint16_t)buffer;
 	}
-	/* into the second half of a 128-byte entry */
+	/* second half of the 128-byte SQE */
 	cmd = (void *)((char *)sqe + offsetof(struct io_uring_sqe, cmd));
 	*cmd = *op;
-	/* the kernel keeps a list of those that have a name */
+	/* without a cookie the kernel need not list the operation for cancellation */
 	if (!(q->flags & KVBLK_QUEUE_CANCELABLE))
 		cmd->cookie = 0;
 	q->inflight++;
@@ -166,12 +166,11 @@ int kvblk_queue_wait(struct kvblk_queue *queue, struct kvblk_result *results,
 		return -EINVAL;
 	if (least > queue->inflight)
 		least = queue->inflight;
-	/* one call for both */
 	err = io_uring_submit_and_wait_timeout(&queue->ring, &cqe, least,
 					       timeout_ms < 0 ? NULL : &limit, NULL);
 	if (err < 0 && err != -ETIME && err != -EINTR && err != -EAGAIN)
 		return err;
-	/* not waiting, it submits only: what is over waits to be run */
+	/* without a wait the call above runs no task work, so no completion would be posted */
 	if (!least && IO_URING_READ_ONCE(*queue->ring.sq.kflags) & IORING_SQ_TASKRUN)
 		io_uring_get_events(&queue->ring);
 	io_uring_for_each_cqe(&queue->ring, head, cqe) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * Superblocks on this host's block devices. All are read at once, so that one that
- * does not answer costs seconds, not its driver's patience, which may be minutes. The
- * two copies of a device are read one after the other, and either is enough.
+ * Finds superblocks on this host's block devices. All devices are read at once, so that
+ * one that does not respond costs seconds, not its driver's timeout of minutes. The two
+ * copies of a superblock are read in turn, and one valid copy is enough.
  *
- * Read past the page cache, which does not see what the module writes. The check
- * sum is computed bit by bit: that takes a millisecond a device, and no library
- * that the others need anyway has CRC32C.
+ * Reads bypass the page cache, which does not see the module's writes. The bitwise CRC32C
+ * takes a millisecond a device, and avoids a dependency on another library.
  */
 #include <dirent.h>
 #include <endian.h>
@@ -51,7 +50,7 @@ static bool super_valid(const struct kvblk_d_super *sb)
 	return le32toh(sb->crc) == (uint32_t)~crc32c(crc, bytes + hole, sizeof(*sb) - hole);
 }
 
-/* Makes what was read from media a text to print. */
+/* Make text from media printable. */
 static void clean_text(char *text, size_t size)
 {
 	text[size - 1] = '\0';
@@ -90,7 +89,7 @@ static struct kvblk_found *found_silent(const char *path)
 	return found;
 }
 
-/* As the module sees it: was something else written to @place, where the first copy was? */
+/* Check whether other data was written to @place, over the first copy. Uses the module's rule. */
 static bool given_away(const struct kvblk_d_super *place, const struct kvblk_d_super *second)
 {
 	static const size_t damage[] = { 512, 4096, sizeof(*second) };
@@ -144,8 +143,8 @@ static struct kvblk_found *found_new(const char *path, const struct kvblk_d_supe
 }
 
 /*
- * Tells of the superblock at @path, of whose copies so many @bytes were read. Returns
- * NULL if there is none, or with *@err.
+ * Report the superblock of @path, given its two copies and the @bytes read of each.
+ * Returns NULL if there is none, or on an error in *@err.
  */
 static struct kvblk_found *look(const char *path, const struct kvblk_d_super *copies,
 				const int bytes[2], int *err)
@@ -156,7 +155,7 @@ static struct kvblk_found *look(const char *path, const struct kvblk_d_super *co
 	for (int i = 0; i < 2; i++) {
 		if (bytes[i] != (int)sizeof(*copies) || !super_valid(&copies[i]))
 			continue;
-		/* as the module sees it: one such copy makes the member so */
+		/* as in the module, one copy of another version decides */
 		if (le16toh(copies[i].version) != KVBLK_FORMAT_VERSION) {
 			sb = &copies[i];
 			break;
@@ -176,22 +175,21 @@ static struct kvblk_found *look(const char *path, const struct kvblk_d_super *co
 	return found;
 }
 
-/* ---- reading ---- */
 
-/* Devices that are read at a time, and how long that may take them together. */
+/* Devices to read at once, and the time limit for all of them together. */
 #define AT_ONCE		64
 #define PATIENCE_MS	5000
 
-/* A device without room for a request is asked again so often. */
+/* Interval at which to retry a device whose queue is full. */
 #define AGAIN_NS	5000000
 
-/* Of the first read, which asks whether the device answers. */
+/* Length of the first read, which probes whether the device responds. */
 #define PROBE_BYTES	4096
 
-/* Tries of a read that fails. */
+/* Attempts before a failing read is given up. */
 #define READ_TRIES	3
 
-/* The reads of a candidate, in their order. */
+/* Reads of a candidate, in order. */
 enum step {
 	STEP_PROBE,
 	STEP_COPY_A,
@@ -201,15 +199,15 @@ enum step {
 
 /**
  * struct candidate - a device that may be a member
- * @path: of it
- * @copies: of its superblock, as they were read, or will be if it is late
- * @bytes: of each copy that were read, or a negative errno
- * @fd: open on it, or negative
+ * @path: path of the device
+ * @copies: buffers for the two superblock copies; a late read may still write to them
+ * @bytes: bytes read of each copy, or a negative errno
+ * @fd: descriptor of the device, or negative
  * @res: 0 or a negative errno
- * @step: what it is asked for now
- * @tries: that failed of it
- * @ask: it is to be asked
- * @late: it was asked and has not answered
+ * @step: next read, or the read in flight
+ * @tries: failed attempts of @step
+ * @ask: the read of @step is to be submitted
+ * @late: the read of @step is in flight
  */
 struct candidate {
 	char *path;
@@ -227,13 +225,13 @@ struct candidate {
 #define COPIES_BYTES	(2 * COPY_BYTES)
 
 /*
- * The first read does not wait for room in the device's queue: what waits there
- * can't be killed, and holds up this process's exit. A larger read may have to be
- * split, and for that the driver may wait.
+ * The probe uses RWF_NOWAIT, because a read that waits for space in the device's queue
+ * cannot be killed and would block this process's exit. Larger reads cannot use it: the
+ * driver may have to split them, and wait.
  */
 static void ask(struct io_uring *ring, struct candidate *one)
 {
-	/* one at a time of each of them: there is room */
+	/* never NULL: each candidate has one read in flight at most */
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 	unsigned int copy = one->step == STEP_COPY_B;
 
@@ -254,7 +252,7 @@ static void take_answer(struct candidate *one, int res)
 		one->res = res;
 		one->ask = false;
 	} else if (one->step == STEP_PROBE) {
-		/* an error is an answer, too, and some drivers always wait */
+		/* an error is a response, too; some drivers do not support RWF_NOWAIT */
 		if (res != -EAGAIN)
 			one->step = STEP_COPY_A;
 	} else if (res >= 0 || ++one->tries == READ_TRIES) {
@@ -274,7 +272,7 @@ static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned
 		struct __kernel_timespec tick = { .tv_nsec = AGAIN_NS };
 		struct io_uring_cqe *cqe;
 
-		/* what comes during the last wait is taken, too */
+		/* completions of the last wait count, too */
 		in_time = now_ms() < end;
 		waiting = false;
 		for (unsigned int i = 0; i < nr; i++) {
@@ -291,7 +289,7 @@ static void read_by_ring(struct io_uring *ring, struct candidate *from, unsigned
 	} while (waiting && in_time);
 }
 
-/* Where this host has no io_uring, each is waited for. */
+/* Read one device after the other, without io_uring. */
 static void read_plainly(struct candidate *from, unsigned int nr)
 {
 	for (unsigned int i = 0; i < nr; i++) {
@@ -312,7 +310,7 @@ static void read_plainly(struct candidate *from, unsigned int nr)
 
 static int candidate_open(struct candidate *one)
 {
-	/* neither a tray nor a carrier is waited for; a read is */
+	/* do not wait for a medium or carrier in open(); reads must block */
 	one->fd = open(one->path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
 	if (one->fd < 0) {
 		one->res = -errno;
@@ -330,7 +328,7 @@ static int candidate_open(struct candidate *one)
 	return 0;
 }
 
-/* A member is put at *@last, and *@last behind it. */
+/* Close a candidate. If it is a member, append it to the list at *@last. */
 static int candidate_close(struct candidate *one, struct kvblk_found ***last)
 {
 	struct kvblk_found *found = NULL;
@@ -347,13 +345,13 @@ static int candidate_close(struct candidate *one, struct kvblk_found ***last)
 			err = -ENOMEM;
 	} else {
 		found = look(one->path, one->copies, one->bytes, &err);
-		/* the copy that can't be read may be valid */
+		/* report the error, because the unreadable copy may have been valid */
 		for (int i = 0; i < 2 && !found; i++) {
 			if (one->bytes[i] < 0)
 				one->res = one->bytes[i];
 		}
 	}
-	/* what is late may still land there */
+	/* never free the buffer of a read in flight, or else it would overwrite reused memory */
 	if (!one->late)
 		munmap(one->copies, COPIES_BYTES);
 	if (found) {
@@ -363,7 +361,7 @@ static int candidate_close(struct candidate *one, struct kvblk_found ***last)
 	return err;
 }
 
-/* AT_ONCE candidates at most; members are put at *@last, and *@last behind them. */
+/* Read up to AT_ONCE candidates, and append the members to the list at *@last. */
 static int look_at(struct candidate *from, unsigned int nr, struct kvblk_found ***last)
 {
 	struct io_uring ring;
@@ -384,7 +382,7 @@ static int look_at(struct candidate *from, unsigned int nr, struct kvblk_found *
 	return err;
 }
 
-/* Another device is made of this one: that is the one to take. */
+/* Check for a device on top (dm, md): that device is the one to use. */
 static bool is_held(const char *name)
 {
 	char path[512];
@@ -411,7 +409,7 @@ static int not_hidden(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* The device of this name, where programs look for it. */
+/* Build the path of the device @name in /dev. */
 static void device_path(const char *name, char *path, size_t size)
 {
 	char file[512], mapped[256] = "";
@@ -428,12 +426,12 @@ static void device_path(const char *name, char *path, size_t size)
 		snprintf(path, size, "/dev/mapper/%s", mapped);
 	else
 		snprintf(path, size, "/dev/%s", name);
-	/* as in /sys, where a name has no slash */
+	/* sysfs replaces '/' in names by '!' */
 	for (char *c = path; (c = strchr(c, '!'));)
 		*c = '/';
 }
 
-/* All that no other device is made of, @nr of them; the caller frees the paths. */
+/* List all devices that no other device is built on. The caller frees the paths. */
 static int candidates(struct candidate **list, unsigned int *nr)
 {
 	struct dirent **names;
@@ -467,7 +465,7 @@ static int scan_all(struct kvblk_found **last)
 	for (unsigned int i = 0; i < nr; i++) {
 		if (i % AT_ONCE == 0 && !err)
 			err = look_at(&list[i], nr - i < AT_ONCE ? nr - i : AT_ONCE, &last);
-		/* what can't be read is no member that can be taken */
+		/* unreadable devices are skipped, unless all are */
 		denied += list[i].res == -EACCES;
 	}
 	for (unsigned int i = 0; i < nr; i++)

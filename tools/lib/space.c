@@ -2,10 +2,11 @@
 /*
  * Keys that no two runtimes, models or parallel layouts share.
  *
- * Rule: a key is the scheme's name, a digest of all that a block's bytes depend on but
- * its tokens, and the block's id, which names its tokens and those before them. The
- * digest's input has each field's name and length, so that no two specs have the same
- * input. A change of either is another scheme, with another name.
+ * A key is the scheme's name, a digest and the block's id. The digest covers everything a
+ * block's bytes depend on except its tokens; the id identifies its tokens and all
+ * preceding ones. The digest's input has the name and length of each field, so two
+ * different specs never have equal input. A change of either needs a scheme with a new
+ * name.
  */
 #include <endian.h>
 #include <errno.h>

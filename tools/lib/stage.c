@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
- * Blocks for a device's memory that the kernel can't reach take two steps, through a
- * lane: pinned memory of the host, a stream for the copies, a queue for the parts of a
- * block. All memory that is registered with one handle, of one device and with the
- * same options shares its lanes, which are a stage.
+ * Staging: transfers for device memory that the kernel cannot reach, through a lane. A
+ * lane has pinned host memory, a CUDA stream for copies and a queue for parts of a block.
+ * All memory registered with one handle, CUDA context and options shares the lanes of one
+ * stage.
  *
- * A batch goes in loads, each what half a lane's memory holds: the device copies one
- * while the kernel works on the next. A block that is fetched alone goes in parts, each
- * copied while others are still on their way from the drives.
+ * A batch is split into loads of half a lane's memory: the device copies one load while
+ * the kernel works on the next. A single get is split into parts: each part is copied to
+ * the device while the drives read later parts.
  *
- * Rule: a lane has one user at a time, and is given back when neither the kernel
- * nor the device will touch its memory any more. Nothing is allocated after
- * kvblk_stage_open().
+ * A lane has one user at a time, and becomes free only when neither the kernel nor the
+ * device can touch its memory. Nothing is allocated after kvblk_stage_open().
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,11 +23,11 @@
 #define LANES		2u
 #define BLOCK_MAX	(16u << 20)
 #define PART_SIZE	(1u << 20)
-#define BATCH_PARTS	4u	/* in flight, where there is no queue */
+#define BATCH_PARTS	4u	/* parts in flight if the lane has no queue */
 #define LOAD_OPS	256u
 #define COPIES		1024u
 
-/* Pieces to be copied, all to the device or all from it. */
+/* Pending copies, all to the device or all from it. */
 struct copies {
 	unsigned int nr;
 	device_ptr to[COPIES], from[COPIES];
@@ -36,16 +35,16 @@ struct copies {
 };
 
 struct lane {
-	struct lane *next;	/* of those that are free */
-	char *stage;		/* pinned, stage_size() bytes: two halves */
+	struct lane *next;	/* next free lane */
+	char *stage;		/* pinned memory of stage_size() bytes: two halves */
 	void *stream;
-	struct kvblk_queue *queue;	/* NULL: io_uring is not there for us */
-	uint32_t region;	/* of @stage; 0: pinned for each operation */
-	struct kvblk_op *ops;	/* one for each part, or each operation of a load, as are: */
+	struct kvblk_queue *queue;	/* NULL if io_uring is not available */
+	uint32_t region;	/* handle of @stage; 0: pinned for each operation */
+	struct kvblk_op *ops;	/* one for each part or operation of a load, like the next two */
 	struct kvblk_piece *pieces;
 	struct kvblk_result *results;
 	struct copies *copies;
-	bool unsure;		/* whether the stream's copies are over */
+	bool unsure;		/* stream_wait() failed: copies may still be running */
 };
 
 struct kvblk_stage {
@@ -54,20 +53,20 @@ struct kvblk_stage {
 	uint32_t id;
 	struct kvblk *kv;
 	void *context;
-	struct kvblk_mem_options given, options;	/* of the latter none is 0 */
+	struct kvblk_mem_options given, options;	/* @options: with defaults for zeroes */
 	size_t page;
 	struct lane lanes[KVBLK_MEM_LANES_MAX];
 	unsigned int nr_lanes;
-	pthread_mutex_t lock;	/* protects: */
+	pthread_mutex_t lock;	/* protects the fields below */
 	pthread_cond_t given_back;
 	struct lane *free;
-	unsigned int nr_lost;	/* with operations or copies that nobody hears of any more */
+	unsigned int nr_lost;	/* lanes never reused: still in use by kernel or GPU */
 };
 
 static struct kvblk_stage *stages;
-static pthread_mutex_t stages_lock = PTHREAD_MUTEX_INITIALIZER;	/* of it, and of @users */
+static pthread_mutex_t stages_lock = PTHREAD_MUTEX_INITIALIZER;	/* protects @stages, @users */
 static uint32_t last_id;
-/* of it, and held by who looks for a stage and makes one; taken before the other */
+/* protects @last_id; held across lookup and creation of a stage; taken before stages_lock */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t page_up(const struct kvblk_stage *stage, size_t len)
@@ -75,7 +74,7 @@ static size_t page_up(const struct kvblk_stage *stage, size_t len)
 	return (len + stage->page - 1) & ~(stage->page - 1);
 }
 
-/* With room to notice that a block is longer than it was. */
+/* The extra page allows a get to detect that a block has grown. */
 static size_t stage_size(const struct kvblk_stage *stage)
 {
 	return 2 * stage->options.block_max + stage->page;
@@ -126,7 +125,7 @@ static int lane_create(struct kvblk_stage *stage, struct lane *lane)
 		lane->stream = NULL;
 		return err;
 	}
-	/* both make it faster, and may not be allowed */
+	/* optional: both only improve performance, and may be forbidden */
 	if (kvblk_region_register(stage->kv, p, size, &lane->region))
 		lane->region = 0;
 	if (kvblk_queue_create(stage->kv, (unsigned int)nr_parts, KVBLK_QUEUE_ANY_THREAD, &lane->queue))
@@ -147,7 +146,7 @@ static void stage_destroy(struct kvblk_stage *stage)
 	free(stage);
 }
 
-/* What is 0 in @options is filled in. */
+/* Replace zeroes in @options by defaults. */
 static int complete(struct kvblk *kv, size_t page, struct kvblk_mem_options *options)
 {
 	struct kvblk_info info;
@@ -266,7 +265,7 @@ void kvblk_stage_piece(const struct kvblk_stage *stage, uint64_t ptr, size_t len
 	piece->addr = ptr;
 }
 
-/* NULL: all are lost */
+/* Wait for a free lane. Returns NULL if all lanes are lost. */
 static struct lane *lane_take(struct kvblk_stage *stage)
 {
 	struct lane *lane;
@@ -312,19 +311,19 @@ static int stream_wait(struct lane *lane)
 	return err;
 }
 
-/* A batch, in loads. */
+/* Batches, in loads. */
 
-/* Operations in a row, all to or from memory of one stage; below 0 in a result: over. */
+/* Consecutive operations on memory of one stage. A negative res in @results: complete. */
 struct batch {
 	const struct kvblk_stage *stage;
 	struct lane *lane;
 	const struct kvblk_op *ops;
 	struct kvblk_result *results;
 	unsigned int nr, flags;
-	uint32_t hints;		/* of all the puts, if they are a chain */
+	uint32_t hints;		/* union of the puts' hints, if they are a chain */
 };
 
-/* Some of them in a row, all puts or all gets, that have half the lane's memory. */
+/* Consecutive puts or gets of a batch that share one half of the lane's memory. */
 struct load {
 	unsigned int first, end;
 	size_t at;
@@ -335,10 +334,10 @@ static const struct kvblk_piece *pieces_of(const struct kvblk_op *op)
 	return (const struct kvblk_piece *)(uintptr_t)op->pieces;
 }
 
-/* Of the first piece that is staged; 0: none is */
+/* Returns the stage id of the first staged piece, or 0 if none is staged. */
 static uint32_t id_of(const struct kvblk_op *op)
 {
-	/* where there should be some, it is the kernel that says so */
+	/* missing pieces are an error that the kernel reports */
 	for (unsigned int i = 0; op->pieces && i < op->nr_pieces; i++) {
 		if (pieces_of(op)[i].type == PIECE_STAGED)
 			return pieces_of(op)[i].handle;
@@ -355,7 +354,7 @@ static size_t length_of(const struct kvblk_op *op)
 	return len;
 }
 
-/* Bytes of a lane's memory that it takes. A get may offer more than any block has. */
+/* Returns the bytes that an operation needs in the lane. A get's buffer may exceed any block. */
 static size_t room_of(const struct kvblk_stage *stage, const struct kvblk_op *op)
 {
 	size_t len = length_of(op);
@@ -367,7 +366,7 @@ static size_t room_of(const struct kvblk_stage *stage, const struct kvblk_op *op
 	return len < stage->options.block_max ? len : stage->options.block_max;
 }
 
-/* What is wrong with an operation, if anything is; the rest of it is the kernel's to judge. */
+/* Check the limits of staging; the kernel checks the rest. Returns 0 or a negative errno. */
 static int refusal(const struct kvblk_stage *stage, const struct kvblk_op *op)
 {
 	if (op->opcode != KVBLK_OP_PUT && op->opcode != KVBLK_OP_GET)
@@ -400,7 +399,7 @@ static bool is_put(const struct batch *b, unsigned int i)
 	return b->ops[i].opcode == KVBLK_OP_PUT;
 }
 
-/* From operation @first on, those that are over left out; to half number @half. */
+/* Build a load in half number @half from operation @first on; skips completed operations. */
 static struct load load_of(const struct batch *b, unsigned int first, unsigned int half)
 {
 	struct load load;
@@ -420,8 +419,8 @@ static struct load load_of(const struct batch *b, unsigned int first, unsigned i
 }
 
 /*
- * Starts the copies that have been collected. A call for each takes longer than the copy
- * when pieces are as short as one layer's part of a block (selftests/bench/cuda_bench).
+ * Start the pending copies. Uses one batch call, because a call for each piece takes
+ * longer than the copy if pieces are short (selftests/bench/cuda_bench).
  */
 static int copies_start(const struct lane *lane, bool to_device)
 {
@@ -447,7 +446,7 @@ static int copies_start(const struct lane *lane, bool to_device)
 	return kvblk_cu_errno(result);
 }
 
-/* An operation's first @len bytes, which are at @at of the lane's memory. */
+/* Queue copies of an operation's first @len bytes between its pieces and @at in the lane. */
 static int copy(const struct lane *lane, const struct kvblk_op *op, size_t at, size_t len)
 {
 	const struct kvblk_piece *piece = pieces_of(op);
@@ -470,7 +469,7 @@ static int copy(const struct lane *lane, const struct kvblk_op *op, size_t at, s
 	return err;
 }
 
-/* Of puts before they are submitted, of gets after that. */
+/* Copy a load between GPU and lane: puts before submission, gets after completion. */
 static int load_copy(const struct batch *b, const struct load *load)
 {
 	size_t at = load->at;
@@ -492,7 +491,7 @@ static int load_copy(const struct batch *b, const struct load *load)
 	return err ? err : copies_start(b->lane, is_get(b, load->first));
 }
 
-/* What an operation says more; NULL: nothing, or in a form that the kernel is to judge. */
+/* Returns the operation's extension, or NULL if there is none or it has another version's size. */
 static const struct kvblk_op_ext *ext_of(const struct kvblk_op *op)
 {
 	const struct kvblk_op_ext *ext = (const void *)(uintptr_t)op->ext;
@@ -500,7 +499,10 @@ static const struct kvblk_op_ext *ext_of(const struct kvblk_op *op)
 	return ext && ext->size == sizeof(*ext) ? ext : NULL;
 }
 
-/* The loads of a chain's puts are batches of the chain for the kernel: @op begins one. */
+/*
+ * Join the loads of a chain for the kernel: the first put of a load, @op, gets the
+ * preceding put as its parent, and KVBLK_HINT_CONTINUES if more puts follow.
+ */
 static void connect(const struct batch *b, const struct load *load, struct kvblk_op *op,
 		    struct kvblk_op_ext *ext)
 {
@@ -525,7 +527,10 @@ static void connect(const struct batch *b, const struct load *load, struct kvblk
 	}
 }
 
-/* The pool has declined the rest of a chain, or somebody has canceled what has this cookie. */
+/*
+ * After @result, fail later operations that must not run: of a declined chain or a canceled
+ * cookie.
+ */
 static void skip_later(const struct batch *b, unsigned int first, const struct kvblk_result *result)
 {
 	bool declined = result->res == -ENOBUFS && b->flags & KVBLK_SUBMIT_CHAIN;
@@ -550,7 +555,7 @@ static void load_submit(const struct batch *b, const struct load *load)
 		struct kvblk_op *op = &lane->ops[nr];
 		size_t room = room_of(b->stage, &b->ops[i]);
 
-		/* since the load was put together it may have been canceled, or declined */
+		/* skip operations that skip_later() has completed since the load was built */
 		if (b->results[i].res >= 0) {
 			*op = b->ops[i];
 			lane_piece(lane, at, room, &lane->pieces[nr]);
@@ -576,14 +581,17 @@ static void load_submit(const struct batch *b, const struct load *load)
 		result->flags &= ~(uint32_t)(KVBLK_RES_DIRECT | KVBLK_RES_DEVICE_READ);
 		if (result->res >= 0)
 			result->flags |= KVBLK_RES_BOUNCED;
-		/* there was room, but not in the lane */
+		/* the caller's buffer is long enough, but the lane is not */
 		if (result->res == -EMSGSIZE && result->value_len <= length_of(&b->ops[i]))
 			result->res = -EFBIG;
 		skip_later(b, load->end, result);
 	}
 }
 
-/* CUDA has failed: no get from @first on is where it should be, no put from @next on was begun. */
+/*
+ * Complete with @err after a CUDA failure: gets from @first on, whose data may not be on
+ * the device, and puts from @next on, which were not submitted.
+ */
 static void give_up(const struct batch *b, unsigned int first, unsigned int next, int err)
 {
 	for (unsigned int i = first; i < b->nr; i++) {
@@ -612,7 +620,7 @@ static void batch_run(const struct batch *b)
 		next = load_of(b, load.end, half);
 		err = load_prepare(b, &next);
 		load_submit(b, &load);
-		/* what the kernel has just brought has not been copied yet, what it brought before is now */
+		/* wait for the copies of the preceding load; this load's gets are copied below */
 		wait_err = stream_wait(b->lane);
 		if (!err)
 			err = wait_err;
@@ -639,7 +647,7 @@ static struct kvblk_stage *stage_find(const struct kvblk *kv, uint32_t id)
 	return stage;
 }
 
-/* @b without its stage and lane; its first staged pieces are of stage number @id. */
+/* Run a batch whose first staged piece belongs to stage @id; sets @b's stage and lane. */
 static void submit_staged(struct kvblk *kv, uint32_t id, struct batch *b)
 {
 	struct kvblk_stage *stage = stage_find(kv, id);
@@ -694,20 +702,20 @@ int kvblk_mem_submit(struct kvblk *kv, const struct kvblk_op *ops, unsigned int 
 	return 0;
 }
 
-/* A block, in parts. */
+/* A single get, in parts. */
 
-/* The kernel's end of a get: what it has found out. */
+/* State of a get that is fetched in parts. */
 struct fetch {
 	const struct kvblk_stage *stage;
 	struct lane *lane;
 	device_ptr to;
 	size_t len;
 	uint64_t layout_tag;
-	bool started;		/* the first part is there */
+	bool started;		/* a part has arrived; @layout_tag is valid */
 	int err;
 };
 
-/* Part number @i. */
+/* Returns the length of part number @i. */
 static size_t part_len(const struct fetch *fetch, size_t i)
 {
 	size_t left = fetch->len - i * fetch->stage->options.part_size;
@@ -721,7 +729,7 @@ static void part_prepare(struct fetch *fetch, size_t i, const void *key, size_t 
 	struct kvblk_op *op = &lane->ops[i];
 	size_t at = i * fetch->stage->options.part_size, len = part_len(fetch, i);
 
-	/* room for a byte more: of a block that has become longer it comes, too */
+	/* one more byte for the last part, to detect a block that has grown */
 	lane_piece(lane, at, at + len == fetch->len ? len + 1 : len, &lane->pieces[i]);
 	kvblk_prep_get(op, key, key_len, &lane->pieces[i], 1);
 	op->flags = KVBLK_OPF_PARTIAL;
@@ -729,7 +737,7 @@ static void part_prepare(struct fetch *fetch, size_t i, const void *key, size_t 
 	op->cookie = i;
 }
 
-/* A part has come from the drives: on to the device, unless the get has failed. */
+/* Copy a part to the device, unless the get has failed. */
 static void part_arrived(struct fetch *fetch, const struct kvblk_result *result)
 {
 	size_t i = result->cookie, at = i * fetch->stage->options.part_size;
@@ -741,7 +749,7 @@ static void part_arrived(struct fetch *fetch, const struct kvblk_result *result)
 		fetch->err = result->res;
 		return;
 	}
-	/* another block has taken the key meanwhile */
+	/* another block has replaced this one: its length or layout tag differs */
 	if (result->res != (int)part_len(fetch, i) ||
 	    (fetch->started && result->layout_tag != fetch->layout_tag)) {
 		fetch->err = -ENOENT;
@@ -753,7 +761,7 @@ static void part_arrived(struct fetch *fetch, const struct kvblk_result *result)
 						 part_len(fetch, i), lane->stream));
 }
 
-/* All parts in flight at once, each copied when it is there. */
+/* Submit all parts at once, and copy each when it completes. */
 static void fetch_queued(struct fetch *fetch, size_t nr)
 {
 	struct lane *lane = fetch->lane;
@@ -778,7 +786,7 @@ static void fetch_queued(struct fetch *fetch, size_t nr)
 	}
 }
 
-/* Some parts by an ioctl, while those before them are copied. */
+/* Without a queue: submit a few parts by ioctl while the previous ones are copied. */
 static void fetch_batched(struct fetch *fetch, size_t nr)
 {
 	struct lane *lane = fetch->lane;
@@ -793,7 +801,7 @@ static void fetch_batched(struct fetch *fetch, size_t nr)
 	}
 }
 
-/* The device holds the whole block, or zeroes where it got a part of it. */
+/* Wait for the copies. Zero the destination if the get failed. */
 static int fetch_end(struct fetch *fetch)
 {
 	struct lane *lane = fetch->lane;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * Statistics by netlink, asked for or as the multicast group "stats" brings them.
- * Numbers that this library does not know are left out, and those that the module
- * lacks stay 0.
+ * Statistics by netlink, by request or from the multicast group "stats". Numbers unknown
+ * to this library are skipped; numbers that the module does not send stay 0.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@ _Static_assert(KVBLK_A_GAUGE_MAX < KVBLK_STATS_GAUGES,
 _Static_assert(KVBLK_A_LATENCY_LOOKUP < KVBLK_STATS_LATENCIES,
 	       "struct kvblk_stats has no room for a histogram");
 
-/* @max numbers of @nest, by their types; @has: which are there. */
+/* Read the numbers of @nest with types below @max to @to, and set their @has. */
 static void parse_numbers(uint64_t *to, bool *has, int max, struct nlattr *nest)
 {
 	struct nlattr *attr;
@@ -84,10 +83,10 @@ int kvblk_stats_parse(struct nlmsghdr *hdr, struct kvblk_stats *stats)
 }
 
 /**
- * struct kvblk_stats_feed - a listener
+ * struct kvblk_stats_feed - a subscriber
  * @sock: the socket
- * @stats: what was read last
- * @fresh: the last datagram had some
+ * @stats: the last message
+ * @fresh: the last datagram was a valid message
  */
 struct kvblk_stats_feed {
 	struct nl_sock *sock;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * A block into memory of a GPU (cuda:0), of another PCI device (0000:03:00.0), of
- * whatever a driver's node maps (/dev/node), or of the host: the calls are the same.
- * usage: memory POOL FROM
+ * Fetch a block into memory of a GPU (cuda:0), another PCI device (0000:03:00.0), a
+ * driver's node (/dev/node), or the host: the calls are the same. usage: memory POOL FROM
  */
 #include <errno.h>
 #include <stdio.h>
@@ -45,7 +44,7 @@ int main(int argc, char **argv)
 	if (!err) {
 		printf("%zu bytes are in %s: %s, %s\n", len, argv[2], ways[kvblk_mem_kind(mem)],
 		       flags & KVBLK_RES_DIRECT ? "straight" : "through the kernel");
-		/* and back, under another key */
+		/* store the block again under another key */
 		err = kvblk_mem_put(mem, 0, len, key, sizeof(key) - 1, NULL, NULL);
 	}
 	if (!err)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * A prompt of NR blocks: put as one chain, then asked for as a runtime would,
- * with a lease that keeps what was found. usage: prefix POOL
+ * Store a prompt of NR blocks as one chain, then look the chain up with a lease, as a
+ * runtime would.
+ * usage: prefix POOL
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ int main(int argc, char **argv)
 	}
 	printf("%u of %u blocks are there; the first %u need not be computed\n",
 	       stored, NR, leading);
-	/* here they would be fetched */
+	/* a runtime would fetch the blocks here */
 	kvblk_lease_release(kv, lease);
 	for (unsigned int i = 0; i < NR; i++)
 		kvblk_delete(kv, keys[i], KEY);

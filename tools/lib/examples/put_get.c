@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* One block in, and out again: the calls that wait. usage: put_get POOL */
+/* Store one block and fetch it again, with synchronous calls. usage: put_get POOL */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	err = kvblk_put(kv, key, sizeof(key), block, sizeof(block), NULL);
-	/* somebody may have stored it before: that is as good */
+	/* -EEXIST: the block was stored before */
 	if (!err || err == -EEXIST)
 		err = kvblk_get(kv, key, sizeof(key), back, &len);
 	if (err)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Many blocks without a thread for each: a queue of DEPTH operations out of
- * registered memory, in an event loop of poll(2). usage: queue POOL
+ * Store and fetch many blocks without a thread for each: a queue of DEPTH operations on
+ * registered memory, in an event loop of poll(2).
+ * usage: queue POOL
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,7 +22,7 @@ static struct kvblk_piece pieces[DEPTH];
 static unsigned char *memory;	/* DEPTH blocks */
 static struct kvblk_mem *mem;
 
-/* Operation @i of a pass in place @at of the memory. */
+/* Add operation @i of a pass; uses block @at of the memory. */
 static void start(struct kvblk_queue *queue, uint8_t opcode, unsigned int i, unsigned int at)
 {
 	struct kvblk_op op;
@@ -40,7 +41,7 @@ static void start(struct kvblk_queue *queue, uint8_t opcode, unsigned int i, uns
 		abort();	/* never more than DEPTH */
 }
 
-/* All NR operations of a kind; how many were right. */
+/* Run NR operations of one kind. Returns how many had the expected result. */
 static unsigned int pass(struct kvblk_queue *queue, int event, uint8_t opcode)
 {
 	struct kvblk_result results[DEPTH];
@@ -56,7 +57,7 @@ static unsigned int pass(struct kvblk_queue *queue, int event, uint8_t opcode)
 		uint64_t nr_events;
 		int nr;
 
-		/* here the rest of the event loop would have its turn */
+		/* a runtime would handle its other events here */
 		if (poll(&fd, 1, -1) < 0 || read(event, &nr_events, 8) < 0)
 			continue;
 		nr = kvblk_queue_wait(queue, results, DEPTH, 0, 0);
