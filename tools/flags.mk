@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: MIT
-# How user space is built: for tools/Makefile and daemon/Makefile, which set
-# top (the tree's root, absolute). O=DIR builds there instead of in the tree.
+# Build flags for tools/Makefile and daemon/Makefile, which set top (the tree's root, absolute). O=DIR builds in DIR
+# instead of the tree.
 
-# said once, for the module too
+# the version of the module, too
 VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' $(top)/dkms.conf)
 SOVERSION := 1
 
 PKG_CONFIG ?= pkg-config
 libnl_cflags := $(or $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 2>/dev/null),-I/usr/include/libnl3)
 libnl_libs := -lnl-genl-3 -lnl-3
-# what libkvblk.a needs
 lib_libs := $(libnl_libs) -luring -lmd
 
 prefix ?= /usr
 bindir ?= $(prefix)/bin
 sbindir ?= $(prefix)/sbin
-# Debian's multiarch directory where there is one
 multiarch := $(shell $(CC) -print-multiarch 2>/dev/null)
 libdir ?= $(prefix)/lib$(if $(multiarch),/$(multiarch))
 includedir ?= $(prefix)/include
@@ -25,7 +23,7 @@ zshdir ?= $(prefix)/share/zsh/site-functions
 fishdir ?= $(prefix)/share/fish/vendor_completions.d
 
 CFLAGS ?= -O2 -g
-# the tests set WERROR=-Werror: a compiler that warns of more must not keep others from building
+# tests set WERROR=-Werror; others must be able to build with a compiler that has new warnings
 warnings := -Wall -Wextra $(WERROR)
 flags = -std=gnu11 $(warnings) -D_GNU_SOURCE= -DKVBLK_VERSION='"$(VERSION)"' \
 	-I$(top)/uapi -pthread -MMD -MP $(CPPFLAGS) $(CFLAGS)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Files of JSON, an object a line, see jsonl.h. */
+/* JSON Lines files: see jsonl.h. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Signatures that libblkid finds on a device, see signature.h. */
+/* Signatures that libblkid finds on a device: see signature.h. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,10 @@
 #include "common/signature.h"
 #include "lib/kvblk.h"
 
-/* The signature of the last probe, as @what; false: none outside the data area. */
+/*
+ * Describe the last probe's signature in @what. Returns false if there is none outside the data
+ * area.
+ */
 static bool take(blkid_probe probe, const char *at, const char *type, const char *kind,
 		 const struct kvblk_found *found, char *what, size_t len)
 {
@@ -37,7 +40,7 @@ bool signature_find(const struct kvblk_found *found, char *what, size_t len)
 	blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_MAGIC);
 	blkid_probe_enable_partitions(probe, 1);
 	blkid_probe_set_partitions_flags(probe, BLKID_PARTS_MAGIC);
-	/* each probe finds the next signature */
+	/* each call of blkid_do_probe() finds the next signature */
 	while (!there && !blkid_do_probe(probe))
 		there = take(probe, "SBMAGIC_OFFSET", "TYPE", "", found, what, len) ||
 			take(probe, "PTMAGIC_OFFSET", "PTTYPE", " partition table", found,

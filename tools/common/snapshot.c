@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-/*
- * All that the module tells of pools at one time. The rule: no word about the command,
- * for the daemon has this file, too.
- */
+/* The state of pools at one time. Shared with the daemon: do not use the command's code here. */
 #include <time.h>
 
 #include "common/snapshot.h"

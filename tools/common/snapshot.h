@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* All that the module tells of pools at one time, and rates between two times. */
+/* The state of pools at one time, and rates between two times. */
 #ifndef KVBLK_SNAPSHOT_H
 #define KVBLK_SNAPSHOT_H
 
@@ -8,13 +8,13 @@
 #include "lib/kvblk.h"
 
 /**
- * struct snapshot - what the module told
+ * struct snapshot - state of pools at one time
  * @pools: the pools
- * @members: theirs
- * @stats: the pools'
- * @member_stats: of snapshot_get_parts(): the members', as is
- * @size_stats: the latencies of puts and gets by class of sizes
- * @ns: when, of the monotonic clock
+ * @members: members of the pools
+ * @stats: statistics of the pools
+ * @member_stats: statistics of the members; snapshot_get_parts() only
+ * @size_stats: latencies of puts and gets by size class; snapshot_get_parts() only
+ * @ns: time of the snapshot, CLOCK_MONOTONIC nanoseconds
  */
 struct snapshot {
 	struct kvblk_pool_state *pools;
@@ -25,15 +25,21 @@ struct snapshot {
 	uint64_t ns;
 };
 
-/* Of @pool, or of all (NULL): 0 or a negative errno. Free it either way. */
+/*
+ * Take a snapshot of @pool, or of all pools if NULL. Returns 0 or a negative errno; call
+ * snapshot_free() in both cases.
+ */
 int snapshot_get(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
-/* The same with the statistics of what pools consist of. */
+/* Like snapshot_get(), with the statistics of members and size classes. */
 int snapshot_get_parts(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
-/* As snapshot_get(): CLI_OK, or CLI_ERROR and a message. */
+/* Like snapshot_get(), but prints errors. Returns CLI_OK or CLI_ERROR. */
 int snapshot_take(struct kvblk_admin *admin, const char *pool, struct snapshot *snapshot);
 void snapshot_free(struct snapshot *snapshot);
 
-/* In the list @stats those of @member of @pool, "": of the pool itself; or NULL. */
+/*
+ * Find the statistics of @pool's @member in @stats ("": of the pool itself). Returns NULL if
+ * missing.
+ */
 static inline const struct kvblk_stats *snapshot_stats(const struct kvblk_stats *stats,
 							const char *pool, const char *member)
 {
@@ -43,8 +49,8 @@ static inline const struct kvblk_stats *snapshot_stats(const struct kvblk_stats 
 }
 
 /*
- * What @member does wrong: "suspect", "failing" or "read-only"; NULL: nothing, or its state
- * says all: one that is dead or on its way out may have failed before.
+ * Returns "suspect", "failing" or "read-only", or NULL if the member works. NULL, too, for a
+ * dead or departing member: its state says more than old failures.
  */
 static inline const char *snapshot_trouble(const struct kvblk_member_state *member)
 {
@@ -55,25 +61,26 @@ static inline const char *snapshot_trouble(const struct kvblk_member_state *memb
 	return member->read_only ? "read-only" : member->failing ? "failing" : NULL;
 }
 
-/* Nanoseconds of the clock that @ns is of. */
+/* Returns CLOCK_MONOTONIC in nanoseconds, the clock of snapshot.ns. */
 uint64_t snapshot_clock(void);
 
 /**
- * struct rates - of a pool, between two snapshots
- * @seconds: between them
- * @put_s: blocks put a second
- * @put_bytes_s: their bytes
- * @get_s: blocks got a second
- * @get_bytes_s: their bytes
- * @miss_s: gets that missed
- * @declined_s: puts that were declined
- * @reclaimed_s: segments reclaimed
- * @hit_ratio: of the keys that lookups asked for, those found; without lookups of the
- *	gets; negative: nothing was asked for
- * @put_p50_ns: and so on: upper bounds, at most twice too high
- * @put_p99_ns: as @put_p50_ns
- * @get_p50_ns: as @put_p50_ns
- * @get_p99_ns: as @put_p50_ns
+ * struct rates - activity of a pool between two snapshots
+ * @seconds: time between the snapshots
+ * @put_s: blocks put per second
+ * @put_bytes_s: bytes put per second
+ * @get_s: blocks fetched per second
+ * @get_bytes_s: bytes fetched per second
+ * @miss_s: gets that missed, per second
+ * @declined_s: puts that admission declined, per second
+ * @reclaimed_s: segments reclaimed per second
+ * @hit_ratio: found share of the keys looked up, or of the gets if there were no lookups;
+ *	negative if there were neither
+ * @put_p50_ns: median put latency. An upper bound, at most twice too high, like the other
+ *	percentiles
+ * @put_p99_ns: 99th percentile of put latency
+ * @get_p50_ns: median get latency
+ * @get_p99_ns: 99th percentile of get latency
  */
 struct rates {
 	double seconds;
@@ -91,11 +98,14 @@ struct rates {
 	uint64_t get_p99_ns;
 };
 
-/* False: @pool came in between, or was made anew. */
+/* Compute @rates. Returns false if @pool is not in both snapshots, or its counters restarted. */
 bool snapshot_rates(const struct snapshot *now, const struct snapshot *then,
 		    const char *pool, struct rates *rates);
 
-/* stat.c's: upper bound in ns of quantile @q of what @now has more than @then. */
+/*
+ * Defined in stat.c. Returns an upper bound in ns of quantile @q of the operations between
+ * @then and @now.
+ */
 uint64_t stat_quantile(const struct kvblk_stats *now, const struct kvblk_stats *then,
 		       unsigned int latency, double q);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The rows of kernel/tunables.h for user space, see tunables.h. */
+/* The rows of kernel/tunables.h for user space: see tunables.h. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include <linux/kvblk.h>
-/* the module's, seen through the host tests' shim */
+/* the module's header, through the shim of the host tests */
 #include "../../kernel/tunables.h"
 #include "common/tunables.h"
 
@@ -38,7 +38,7 @@ static const char *const dram_words[] = {
 	[KVBLK_DRAM_TOUCHED] = "touched",
 };
 
-/* Of its values from 0 on; NULL: it is a number. */
+/* Returns the names of the tunable's values from 0 on, or NULL if it is a number. */
 static const char *const *words_of(const struct tunable *tunable)
 {
 	if (!strcmp(tunable->name, "integrity"))
@@ -67,12 +67,15 @@ const char *tunable_unit(const struct tunable *tunable)
 	return "";
 }
 
-/* The number that @text begins with, and what follows it; false: there is none. */
+/*
+ * Parse the number at the start of @text; sets *@rest behind it. Returns false if there is
+ * none.
+ */
 static bool read_digits(const char *text, uint64_t *value, char **rest)
 {
 	bool hex = text[0] == '0' && tolower((unsigned char)text[1]) == 'x';
 
-	/* strtoull() would take a sign and blanks; 010 would be 8 or 10 */
+	/* reject signs and blanks, which strtoull() accepts, and 010, which could mean 8 or 10 */
 	if (!isdigit((unsigned char)*text) || (text[0] == '0' && isdigit((unsigned char)text[1])))
 		return false;
 	errno = 0;

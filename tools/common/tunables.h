@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A pool's tunables as the module has them: the rows are made from
- * kernel/tunables.h, for the command and for kvblkd. Rule: what is taken here
- * the module takes, but for what one tunable demands of another one.
+ * A pool's tunables, generated from kernel/tunables.h, for the command and kvblkd. The module
+ * accepts every value that is accepted here, unless it depends on another tunable.
  */
 #ifndef KVBLK_TUNABLES_ROWS_H
 #define KVBLK_TUNABLES_ROWS_H
@@ -12,11 +11,11 @@
 #include <stdint.h>
 
 /**
- * struct tunable - a row
- * @name: of its file in sysfs
- * @standard: its value in a new pool
- * @least: allowed
- * @most: allowed
+ * struct tunable - a row of kernel/tunables.h
+ * @name: name of the file in sysfs
+ * @standard: value in a new pool
+ * @least: smallest allowed value
+ * @most: largest allowed value
  */
 struct tunable {
 	const char *name;
@@ -26,37 +25,35 @@ struct tunable {
 };
 
 #define TUNABLES_MAX	32
-/* Room for a value. */
+/* Size of a value's text. */
 #define TUNABLE_LEN	24
 
 extern const struct tunable tunables[];
 extern const size_t nr_tunables;
 
-/* Its row; NULL: there is no such tunable. */
+/* Find a tunable by name. Returns NULL if there is none. */
 const struct tunable *tunable_find(const char *name);
 
 /*
- * Brings @text to the form that sysfs shows; false: it is not allowed. A number of
- * milliseconds may have one of the suffixes ms, s, min and h, another one those of
- * tunable_number(). A word is as it is.
+ * Convert @text to the form that sysfs shows. Milliseconds may have a suffix ms, s, min or h,
+ * other numbers those of tunable_number(). Returns false if the value is not allowed.
  */
 bool tunable_parse(const struct tunable *tunable, const char *text,
 		   char value[TUNABLE_LEN]);
 
-/* The form of @number that sysfs shows. */
+/* Format @number as sysfs shows it. */
 void tunable_show(const struct tunable *tunable, uint64_t number, char value[TUNABLE_LEN]);
 
-/* What is allowed, in words: to @buf, which is returned. */
+/* Describe the allowed values in @buf. Returns @buf. */
 char *tunable_allowed(const struct tunable *tunable, char *buf, size_t len);
 
 /*
- * A number, decimal or 0x..., with or without one of the suffixes K, M, G, T, powers of
- * 1024, which B or iB may follow: all sizes of the command and of kvblkd.conf are read
- * here.
+ * Parse a number, decimal or 0x..., with an optional suffix K, M, G or T, a power of 1024, and
+ * an optional B or iB. Parses all sizes of the command and of kvblkd.conf.
  */
 bool tunable_number(const char *text, uint64_t *value);
 
-/* "bytes", "ms", "permille", or "" for a number of something else, and for a word. */
+/* Returns "bytes", "ms" or "permille"; "" for words and numbers without a unit. */
 const char *tunable_unit(const struct tunable *tunable);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A uuid as text, for the command and the daemon. */
+/* uuids as text, for the command and the daemon. */
 #ifndef KVBLK_UUID_H
 #define KVBLK_UUID_H
 
