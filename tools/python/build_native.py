@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The extension module kvblk._native: native.c over libkvblk, by cffi.
+"""Build the extension module kvblk._native from native.c and libkvblk, with cffi.
 
-The library is compiled into it from the tree, so that the package needs nothing
-installed but the libraries that libkvblk needs. With KVBLK_SYSTEM_LIB=1, and out of a
-source distribution, which has no tree around it, an installed libkvblk is linked.
+By default libkvblk is compiled from the tree and linked statically, so the package needs only the libraries that
+libkvblk needs. An installed libkvblk is linked if KVBLK_SYSTEM_LIB=1 is set, or in a source distribution, which lacks
+the tree.
 """
 
 import atexit
@@ -30,13 +30,13 @@ def built_library():
 
 ffi = FFI()
 source = (HERE / "native.c").read_text()
-# what Python sees of native.c, and of the headers
+# declarations that Python sees
 ffi.cdef(re.search(r"/\* cdef \*/(.*)/\* end of cdef \*/", source, re.S).group(1).replace("KVPY ", ""))
 options = {"include_dirs": [str(HERE.parent / "lib"), str(TOP / "uapi")]}
 if os.environ.get("KVBLK_SYSTEM_LIB") == "1" or not (HERE.parent / "lib" / "kvblk.h").exists():
     options = {"libraries": ["kvblk"]}
 else:
-    # shown to nobody: another libkvblk may be loaded
+    # hide the symbols, because another libkvblk may be loaded in the process
     options.update(extra_objects=[built_library()], libraries=["nl-genl-3", "nl-3", "uring", "md"],
                    extra_link_args=["-Wl,--exclude-libs,ALL"])
 ffi.set_source("kvblk._native", source, extra_compile_args=["-std=gnu11", "-D_GNU_SOURCE"], **options)

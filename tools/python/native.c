@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * What the package kvblk has in C: batches of operations, filled from Python's lists in
- * one call, since a call for each field would take longer than the block.
+ * The C part of the Python package: fills batches from Python's lists in one call, because a
+ * call for each field would take longer than the I/O of a block.
  *
- * build_native.py shows Python what lies between the two marks, so that part has
- * neither macros nor includes.
+ * build_native.py passes the part between the cdef marks to cffi, so that part contains neither
+ * macros nor includes.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -22,9 +22,9 @@ struct kvblk_mem;
 struct kvblk_async;
 
 struct kvpy_batch {
-	int err;		/* of the whole batch, after it */
+	int err;		/* result of the batch as a whole, valid after it ran */
 	unsigned int nr;
-	int32_t *res;		/* these of each operation, after the batch */
+	int32_t *res;		/* one entry per operation, like the arrays below */
 	uint32_t *flags;
 	uint32_t *lens;
 	uint64_t *layout_tags;
@@ -59,10 +59,10 @@ struct kvpy_info {
 	uint32_t chunk_size;
 };
 
-/* Registered memory, by its address. */
+/* Registered memory, sorted by address. */
 struct kvpy_ranges {
 	unsigned int nr;
-	const uint64_t *starts;	/* sorted */
+	const uint64_t *starts;
 	const uint64_t *lens;
 	const uint64_t *handles;
 };
@@ -81,7 +81,7 @@ struct kvpy_prefetch {
 	uint32_t lease_ms;
 	uint8_t stop_at_miss;
 	uint8_t priority;
-	/* the answer */
+	/* out: */
 	uint32_t nr_leading;
 	uint32_t nr_here;
 	uint32_t nr_leased;
@@ -136,19 +136,19 @@ KVPY void kvpy_block_id(const char *parent, const uint32_t *tokens, size_t nr_to
 			const char *extra, size_t extra_len, uint8_t *id);
 /* end of cdef */
 
-#define FIND	1	/* no handle is this: they are addresses */
+#define FIND	1	/* search @ranges; no handle has this value, because handles are addresses */
 
-/* What Python doesn't see of a batch, behind what it does. */
+/* A batch; Python sees only the first field. */
 struct batch {
 	struct kvpy_batch seen;
 	struct kvblk_job job;
-	atomic_bool cancelled;	/* by another thread, before or while it runs */
-	unsigned int nr_ops;	/* those of @seen.nr that can be asked for */
-	unsigned int *place;	/* of each such operation, among @seen.nr */
+	atomic_bool cancelled;	/* set by any thread, before or during the run */
+	unsigned int nr_ops;	/* valid operations; the others of @seen.nr have an error in @seen.res */
+	unsigned int *place;	/* index of each valid operation in @seen */
 	struct kvblk_op *ops;
 	struct kvblk_op_ext *exts;
 	struct kvblk_result *results;
-	struct kvblk_mem **into;	/* registered memory that gets go to */
+	struct kvblk_mem **into;	/* registered destinations of gets, to flush */
 	unsigned int nr_into;
 };
 
@@ -166,7 +166,7 @@ static int run(struct kvblk *kv, struct kvblk_job *job)
 		err = -ECANCELED;
 	else if (b->nr_ops)
 		err = kvblk_mem_submit(kv, b->ops, b->nr_ops, b->results, job->flags);
-	/* a GPU that works on it next must see what the drive wrote */
+	/* make the data visible to GPU work that starts after the get */
 	for (unsigned int i = 0; i < b->nr_into && !err; i++)
 		err = kvblk_mem_flush(b->into[i]);
 	b->seen.err = err;
@@ -187,7 +187,7 @@ static size_t room(size_t nr, size_t size)
 	return (nr * size + 7) & ~(size_t)7;
 }
 
-/* Arrays of a batch, in one piece of memory: of each so many of such a size. */
+/* Take an array of @nr items from the batch's single allocation. */
 static void *carve(char **at, size_t nr, size_t size)
 {
 	char *from = *at;
@@ -224,7 +224,10 @@ static void follow(struct kvblk_op *op, struct kvblk_op_ext *ext, const char *pa
 	ext->parent_len = len;
 }
 
-/* The memory that the bytes at @addr lie in, NULL: none. Then @addr becomes an offset into it. */
+/*
+ * Find the registered memory that contains the bytes at *@addr, and make *@addr an offset into
+ * it. Returns NULL if there is none.
+ */
 static struct kvblk_mem *find(const struct kvpy_ranges *ranges, uint64_t *addr, uint64_t len)
 {
 	unsigned int low = 0, high = ranges->nr;
@@ -254,10 +257,10 @@ static int fill(struct kvblk_piece *piece, uint64_t addr, uint64_t len, struct k
 }
 
 /*
- * NULL: no memory. @places has an address and a length for each piece, @mems 0, or a handle
- * that the address is an offset into, or FIND: the handle in @ranges, if one is. An
- * operation that can't be has its error in @res already, and is left out. Keys and parent
- * are copied; the memory that addresses name must stay.
+ * Build a batch. @places has an address and a length for each piece. @mems has for each piece
+ * 0, a handle that the address is an offset into, or FIND: search @ranges. An invalid operation
+ * gets its error in @res and is not submitted. Keys and parent are copied; the memory of pieces
+ * must stay valid. Returns NULL if there is no memory.
  */
 KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsigned int nr,
 				       const char *keys, const uint16_t *key_lens,
@@ -295,7 +298,7 @@ KVPY struct kvpy_batch *kvpy_batch_new(const struct kvpy_options *options, unsig
 	key = at;
 	memcpy(key, keys, key_bytes);
 	memcpy(key + key_bytes, parent, parent_len);
-	/* until it has run */
+	/* the result of a batch that never runs */
 	b->seen.err = -ECANCELED;
 	b->seen.nr = nr;
 
@@ -338,7 +341,7 @@ KVPY void kvpy_batch_free(struct kvpy_batch *batch)
 	free(batch);
 }
 
-/* What has not begun will not; what is in the kernel is kvblk_cancel()'s. */
+/* Cancel a batch that has not started; kvblk_cancel() cancels operations in the kernel. */
 KVPY void kvpy_batch_cancel(struct kvpy_batch *batch)
 {
 	((struct batch *)batch)->cancelled = true;
@@ -350,9 +353,8 @@ KVPY int kvpy_batch_run(struct kvblk *kv, struct kvpy_batch *batch)
 }
 
 /*
- * A batch of one block in one piece, which needs no memory of its own. Returns the
- * block's flags in the upper half and its result in the lower one; a negative errno: the
- * batch failed.
+ * Run one operation on one piece, without an allocation. Returns the result flags in the upper
+ * 32 bits and the result in the lower ones, or a negative errno of the whole batch.
  */
 KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigned int key_len,
 		      uint64_t addr, uint64_t len, uint64_t mem, uint8_t priority,
@@ -371,7 +373,7 @@ KVPY int64_t kvpy_one(struct kvblk *kv, uint8_t opcode, const char *key, unsigne
 	op.ttl_s = ttl_s;
 	op.deadline_ns = deadline_ns;
 	err = kvblk_mem_submit(kv, &op, 1, &result, 0);
-	/* a GPU that works on it next must see what the drive wrote */
+	/* make the data visible to GPU work that starts after the get */
 	if (!err && mem && opcode == KVBLK_OP_GET)
 		err = kvblk_mem_flush((struct kvblk_mem *)(uintptr_t)mem);
 	return err ? err : (int64_t)((uint64_t)result.flags << 32 | (uint32_t)result.res);
@@ -425,7 +427,7 @@ KVPY int kvpy_alloc(struct kvblk *kv, const char *from, size_t len, size_t block
 	return kvblk_mem_alloc(kv, from, len, &options, mem);
 }
 
-/* @stride: all keys have this length; 0: they have @lens. */
+/* @stride: length of all keys, or 0 to use @lens. */
 KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32_t stride,
 		     const uint16_t *lens, unsigned int flags, unsigned int lease_ms,
 		     uint8_t *bitmap, uint32_t *sizes, uint64_t *tags, struct kvpy_lookup *answer)
@@ -454,7 +456,7 @@ KVPY int kvpy_lookup(struct kvblk *kv, unsigned int nr, const char *keys, uint32
 	return 0;
 }
 
-/* @states: of each key &enum kvblk_prefetch_state. */
+/* @states: &enum kvblk_prefetch_state of each key. */
 KVPY int kvpy_prefetch(struct kvblk *kv, unsigned int nr, const char *keys, const uint16_t *lens,
 		       struct kvpy_prefetch *prefetch, uint32_t *states)
 {
@@ -485,7 +487,7 @@ KVPY int kvpy_prefetch(struct kvblk *kv, unsigned int nr, const char *keys, cons
 	return 0;
 }
 
-/* @prefix: KVBLK_KEYSPACE_LEN bytes, what the keys begin with. */
+/* @prefix: the first KVBLK_KEYSPACE_LEN bytes of all keys. */
 KVPY int kvpy_keyspace(uint8_t *prefix, const char *runtime, const char *model,
 		       const char *tokenizer, const char *dtype, const char *layout,
 		       const char *salt, uint32_t block_tokens, const uint32_t *ranks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The version, which the tree says once, the license, which setuptools before 77 takes here only, and the C extension."""
+"""Metadata that pyproject.toml cannot hold: version, license (for setuptools before 77) and C extension."""
 
 import pathlib
 import re
@@ -9,7 +9,7 @@ from setuptools import setup
 HERE = pathlib.Path(__file__).resolve().parent
 DKMS = HERE.parent.parent / "dkms.conf"
 TREE = r'^PACKAGE_VERSION="(.*)"', DKMS
-# of a source distribution, which has no tree around it
+# in a source distribution, which lacks the tree
 ALONE = r"^Version: (.*)", HERE / "PKG-INFO"
 
 pattern, path = TREE if DKMS.exists() else ALONE

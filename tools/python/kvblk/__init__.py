@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""KV-cache blocks in and out of kvblk pools, without a copy.
+"""Store and fetch KV-cache blocks in kvblk pools, without copies.
 
-:class:`Pool` is an open pool: puts, gets, lookups, leases, registered memory, one block or many at a time.
-:class:`AsyncPool` is one for asyncio, :class:`FuturePool` for concurrent.futures, :class:`Worker` for other event
-loops. :class:`Keyspace` makes keys that no two runtimes, models or parallel layouts share.
+:class:`Pool` is an open pool: puts, gets, lookups, leases and registered memory, for one block or many at a time.
+:class:`AsyncPool` is for asyncio, :class:`FuturePool` for concurrent.futures, :class:`Worker` for other event loops.
+:class:`Keyspace` makes keys that no two runtimes, models or parallel layouts share.
 
-A miss is None, a put that the pool declined is ``Put.DECLINED``: neither is an exception. What fails is a
-:class:`KvblkError` with errno and the sentence: raised by calls on one block, in the list of results of calls on many.
+A miss returns None and a declined put returns ``Put.DECLINED``: neither is an exception. Errors are
+:class:`KvblkError`. A call on one block raises it, a call on many blocks returns it in the list of results.
 """
 
 from ._native import ffi as _ffi

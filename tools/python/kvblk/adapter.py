@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What adapters for runtimes share: options of a configuration, the runtime's version, lookups that check lengths, a
-slab of memory, warnings once in a while.
+"""Common parts of adapters for runtimes: options, version checks, lookups that check lengths, slab registration,
+rate-limited warnings.
 
-The adapters are in tools/connectors; one of your own may use this, too.
+Used by the adapters in tools/connectors, and available to your own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _Options = TypeVar("_Options", bound="Options")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options that all adapters have; an adapter's own are fields of a subclass, with limits in ``LIMITS``.
+    """Options common to all adapters. An adapter adds fields in a subclass, with their limits in ``LIMITS``.
 
-    An unknown option, a bad value or a pool that is not there is an error of one sentence.
+    Raises a one-sentence error for an unknown option, an invalid value or a missing pool.
 
     >>> Options.read({"pool": "kv0", "priority": 2}, "the example").priority
     2
@@ -38,24 +38,24 @@ class Options:
 priority, salt, any_version
     """
 
-    #: name of a pool, or path of a node
+    #: name of the pool, or path of a node
     pool: str = ""
-    #: batches in flight at a time
+    #: most batches in flight at once
     threads: int = 8
-    #: seconds for which what a lookup found stays readable
+    #: seconds for which the blocks found by a lookup stay readable
     lease_s: float = 60.0
-    #: deadline of a put or get, seconds
+    #: deadline of a put or get, in seconds
     timeout_s: float = 10.0
-    #: seconds until a block is gone, 0: never
+    #: time to live of a block in seconds; 0: no expiry
     ttl_s: float = 0.0
     #: 0 (evicted first) to 3
     priority: int = 0
-    #: blocks of another salt are other blocks
+    #: part of the keys: runtimes with different salts share no blocks
     salt: str = ""
-    #: start with a version of the runtime that the adapter was not tested with
+    #: accept a version of the runtime that the adapter was not tested with
     any_version: bool = False
 
-    #: lowest and highest value of numbers
+    #: lowest and highest value of each number
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
         "threads": (1, 64), "lease_s": (0.001, 3600), "timeout_s": (0.001, 3600), "ttl_s": (0, 2**32 - 1),
         "priority": (0, 3),
@@ -71,7 +71,7 @@ priority, salt, any_version
             if type(value) is not kind:
                 raise ValueError(f"kvblk: the option {name} is {value!r}, should be a {_KINDS[kind]}")
             low, high = self.LIMITS.get(name, (0, 0))
-            # what is not a number is not between two
+            # NaN fails this comparison, too
             if name in self.LIMITS and not low <= value <= high:
                 raise ValueError(f"kvblk: the option {name} is {value}, should be {low:g} to {high:g}")
             if kind is str and "\0" in value:
@@ -81,7 +81,7 @@ priority, salt, any_version
 
     @classmethod
     def read(cls: type[_Options], given: Any, where: str) -> _Options:
-        """Options out of a dictionary of a configuration, which ``where`` names."""
+        """Read options from a dictionary of a configuration; ``where`` names it in errors."""
         if not isinstance(given, Mapping):
             raise ValueError(f'kvblk: {where} needs a dictionary with at least "pool", not {given!r}')
         known = [field.name for field in dataclasses.fields(cls)]
@@ -91,7 +91,7 @@ priority, salt, any_version
         return cls(**given)
 
     def open(self) -> Pool:
-        """The pool; RuntimeError: it can't be opened."""
+        """Open the pool; raises RuntimeError if that fails."""
         try:
             pool = Pool(self.pool)
         except KvblkError as e:
@@ -104,10 +104,10 @@ priority, salt, any_version
         return pool
 
     def check_version(self, runtime: str, version: str, tested: Sequence[str]) -> None:
-        """Refuse a version of the runtime that is none of the series ``tested``, unless the options say otherwise.
+        """Raise ValueError for a version of the runtime outside the series ``tested``, unless ``any_version`` is set.
 
-        What an adapter takes from a runtime may have another name or meaning there, and blocks outlive the process.
-        Whatever the options say, name the version in the keys.
+        In another version the interfaces that an adapter uses may have changed, and blocks outlive the process. Include
+        the version in the keys in any case.
 
         >>> Options("kv0").check_version("example", "1.2.3", ["1.2"])
         >>> Options("kv0").check_version("example", "1.20", ["1.1", "1.2"])
@@ -121,12 +121,12 @@ set the option any_version to true to try it
                              "install one of those, or set the option any_version to true to try it")
 
     def put_options(self) -> dict[str, Any]:
-        """For ``Pool.put_many()`` and the like."""
+        """Return the options of a put, for ``Pool.put_many()`` and similar calls."""
         return {"priority": self.priority, "ttl": self.ttl_s, "timeout": self.timeout_s}
 
 
 class Warnings:
-    """Warnings to a log, of each kind at most one in ``INTERVAL`` seconds, with the number of those left out."""
+    """Log warnings, at most one of each kind in ``INTERVAL`` seconds, with the number of those suppressed."""
 
     INTERVAL = 30.0
 
@@ -137,7 +137,7 @@ class Warnings:
         self._told: dict[str, tuple[float, int]] = {}
 
     def tell(self, doing: str, what: object) -> None:
-        """``what`` went wrong when ``doing`` was done: an exception, or a sentence."""
+        """Warn that ``what``, an exception or a sentence, happened while ``doing``."""
         kind = f"{doing} {getattr(what, 'errno', None) or type(what).__name__}"
         now = time.monotonic()
         with self._lock:
@@ -151,25 +151,25 @@ class Warnings:
 
 
 class Found(NamedTuple):
-    """The answer to :meth:`Checked.look_up`."""
+    """Result of :meth:`Checked.look_up`."""
 
-    #: of each key: whether its block is there, with the right length
+    #: for each key: its block is present and has the right length
     there: list[bool]
-    #: and whether that is leased
+    #: for each key: its block is present and leased
     leased: list[bool]
     lease: Lease
 
     @property
     def leading(self) -> int:
-        """How many are there from the first one on."""
+        """Number of leading keys whose blocks are present."""
         return self.there.index(False) if False in self.there else len(self.there)
 
 
 class Checked:
-    """A pool of whose blocks it is known how long they should be.
+    """A pool whose block lengths the caller knows.
 
-    A put changes nothing under a key that is there. So a block of another length, whoever stored it, would be found by
-    each lookup, loaded by none, and replaced by no store. It is deleted, and counts as absent.
+    A put does not replace an existing block. So a block of the wrong length would be found by each lookup, fail each
+    load, and block each store. Such a block is deleted and reported as missing.
 
     >>> with Pool(POOL) as pool:
     ...     checked = Checked(pool, lambda doing, what: None)
@@ -181,17 +181,17 @@ class Checked:
 
     def __init__(self, pool: Pool, tell: Callable[[str, object], None]):
         self._pool = pool
-        #: as of :class:`Warnings`
+        #: callback like Warnings.tell()
         self._tell = tell
 
     def look_up(self, keys: Sequence[bytes], lengths: Sequence[int], *, lease: float = 0, prefix: bool = False) -> Found:
-        """As Pool.lookup(); ``lengths``: of each key's block, 0 where that is not known."""
+        """Like Pool.lookup(), with the expected ``lengths`` of the blocks; 0 if unknown."""
         answer = self._pool.lookup(keys, lease=lease, prefix=prefix, sizes=True)
         sizes = answer.sizes or []
         there = [size > 0 for size in sizes]
         leased = there
         if answer.leased < answer.present:
-            # the first ones are
+            # leases cover the first blocks present
             left = itertools.count(answer.leased, -1)
             leased = [is_there and next(left) > 0 for is_there in there]
         if sizes != lengths:
@@ -207,7 +207,7 @@ class Checked:
         return Found(there, [a and b for a, b in zip(there, leased)], answer.lease)
 
     def refuse(self, keys: Sequence[bytes], why: str) -> None:
-        """Delete blocks that are not what their keys say."""
+        """Delete blocks whose content contradicts their keys."""
         self._tell("blocks deleted that others stored under our keys", ValueError(why))
         for start in range(0, len(keys), OPS_MAX):
             try:
@@ -219,27 +219,27 @@ class Checked:
 
 
 def is_wrong(result: object, length: int) -> bool:
-    """Whether the result of a put or get of so many bytes says that the key's block has another length."""
+    """True if the result of a put or get of ``length`` bytes shows that the stored block has another length."""
     if isinstance(result, KvblkError):
         return result.errno == errno.EMSGSIZE
     return result is Put.DIFFERS or isinstance(result, int) and result != length
 
 
-#: bytes that are registered as one: the library takes up to 64 GiB
+#: bytes per registration; the library's limit is 64 GiB
 REGION = 32 << 30
 
 
-#: longest block that staged memory takes if nothing is said
+#: default longest block of staged memory
 STAGED = 16 << 20
 
 
 def register_slab(pool: Pool, address: int, length: int, longest: int, log: logging.Logger, region: int = REGION,
                   block: int = 0) -> str:
-    """Register a runtime's memory, once; how operations reach it: "registered", "addressed", "staged", or "": not so.
+    """Register a runtime's memory; returns its kind, "registered", "addressed" or "staged", or "" if that failed.
 
-    No piece of an operation is longer than ``longest``: regions overlap by that much, so that each piece lies in one.
-    ``block``: the longest block, of all its pieces.
-    If the limit on locked memory is too low, that is one warning, and operations pin their memory each time.
+    ``longest`` is the longest piece of an operation: regions overlap by that length, so that each piece lies within
+    one. ``block`` is the longest block. If the limit on locked memory is too low, logs one warning; operations then pin
+    their memory each time.
     """
     kinds = set()
     block_max = block if block > STAGED else 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Batches in the background: for event loops of any kind, asyncio, and concurrent.futures.
+"""Background batches for asyncio, concurrent.futures and other event loops.
 
-All of it is :class:`Worker`, threads of the library that run batches (no Python runs in them) and one descriptor that
-is readable when one is over.
+All classes use :class:`Worker`: threads of the library run batches without the GIL, and one descriptor becomes readable
+when a batch completes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from .errors import KvblkError, check
 from .pool import OP_DELETE, OP_GET, OP_PREFETCH, OP_PUT, Batch, Lookup, Pool, Put, get_options, raised
 from .process import OfProcess
 
-#: What the library's threads may be using, by worker: the pool's handle and the batches. The collector finds none of it.
+#: Pool handle and batches of each worker, which threads of the library may be using. Module-level, so that the garbage
+#: collector cannot free them.
 _running: dict[int, tuple[Any, dict[Any, Batch]]] = {}
 
 
-#: from where no caller of Pool.prestage() would choose its own
+#: cookies start at a random number, so that they do not collide with those of Pool.prestage()'s callers
 _cookies = itertools.count(secrets.randbits(63) | 1)
 
 
 class Job:
-    """A batch that runs, or has run: ``results`` (one a key) or ``error`` (of the batch as a whole) when it is over.
+    """A running or completed batch: sets ``results`` (one per key) or ``error`` (of the whole batch) on completion.
 
-    ``tag`` is the caller's.
+    ``tag`` is for the caller.
     """
 
     __slots__ = ("batch", "cookie", "tag", "results", "error")
@@ -58,7 +59,7 @@ class Job:
 
 
 class Worker(OfProcess):
-    """Runs batches of a pool in up to ``threads`` threads of the library. Any thread may use it; not a child of fork().
+    """Run batches of a pool in up to ``threads`` threads of the library. Any thread may use it, but no child of fork().
 
     >>> with Pool(POOL) as pool, Worker(pool) as worker:
     ...     job = worker.put([b"in the background"], [b"x" * 4096])
@@ -79,13 +80,13 @@ class Worker(OfProcess):
         self._jobs: dict[Any, Job] = {}
         self._batches: dict[Any, Batch] = {}
         _running[id(self)] = handle, self._batches
-        # stays until nobody waits on it, lest its number be another file's
+        # a duplicate that stays open while a thread waits on it, or else its number could be reused by another file
         self._waiting = 0
         self._event = os.dup(lib.kvblk_async_eventfd(out[0]))
         self._async: Any = out[0]
 
     def fileno(self) -> int:
-        """The descriptor; don't read or close it."""
+        """Return the descriptor; do not read or close it."""
         self.check_process()
         if self._async is None:
             raise ValueError("the worker is closed")
@@ -93,7 +94,7 @@ class Worker(OfProcess):
 
     def submit(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer] | None, tag: Any = None,
                **options: Any) -> Job:
-        """Start a batch; its buffers must not be touched until it is over. Options as for Pool.batch()."""
+        """Start a batch; do not touch its buffers until it completes. Options as for Pool.batch()."""
         self.check_process()
         cookie = next(_cookies) & (1 << 64) - 1 or 1
         batch = self.pool.batch(opcode, keys, bufs, cookie=cookie, **options)
@@ -121,18 +122,21 @@ class Worker(OfProcess):
         return self.submit(OP_DELETE, keys, None, tag)
 
     def cancel(self, job: Job) -> int:
-        """Cancel a job: if it has not begun it will not, and ends with KvblkError(ECANCELED) as a whole; of one that
-        runs, operations in flight end with it, and how many were found is returned."""
+        """Cancel a job; returns the number of its operations found in flight.
+
+        A job that has not started fails as a whole with KvblkError(ECANCELED). In a running job, operations in flight
+        fail.
+        """
         self.check_process()
         with self._lock:
-            # a batch that was taken may be freed
+            # a completed batch may have been freed
             if job.batch.native is None or job.batch.native not in self._jobs:
                 return 0
             lib.kvpy_batch_cancel(job.batch.native)
         return self.pool.cancel(job.cookie)
 
     def completed(self) -> list[Job]:
-        """Jobs that are over since the last call."""
+        """Return the jobs that completed since the last call."""
         self.check_process()
         jobs = []
         with self._lock:
@@ -150,7 +154,7 @@ class Worker(OfProcess):
         return jobs
 
     def wait(self, timeout: float | None = None) -> list[Job]:
-        """As :meth:`completed`, but waits for one, or until the worker is closed."""
+        """Wait until a job completes or the worker is closed, then return as :meth:`completed`."""
         self.check_process()
         end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -172,15 +176,15 @@ class Worker(OfProcess):
                 self._let_go()
 
     def _let_go(self) -> None:
-        """Under the lock: of the descriptor, by the last who needs it."""
+        """Close the descriptor if no thread waits on it any more. Called with the lock held."""
         if self._async is None and not self._waiting and self._event >= 0:
             os.close(self._event)
             self._event = -1
 
     def close(self) -> list[Job]:
-        """Cancel what is in flight, wait until its memory is quiet, end the threads; the jobs that this ended."""
+        """Cancel all jobs, wait until their memory is unused, and stop the threads; returns the jobs completed here."""
         if self.inherited:
-            # a child of fork() has no such threads, and their memory is the parent's
+            # a child of fork() has no such threads, and the parent owns their memory
             self._async, self._waiting = None, 0
             self._let_go()
             _running.pop(id(self), None)
@@ -193,7 +197,7 @@ class Worker(OfProcess):
             lib.kvblk_async_stop(handle)
             poll = select.poll()
             poll.register(self._event, select.POLLIN)
-            # one may have begun and not be in the kernel yet, so more than once
+            # repeat: a started job may not have reached the kernel yet
             while self._jobs:
                 with self._lock:
                     jobs = list(self._jobs.values())
@@ -206,7 +210,7 @@ class Worker(OfProcess):
                     over += self._taken(handle)
             with self._lock:
                 self._async = None
-                # those who wait look again
+                # wake up threads in wait()
                 os.write(self._event, (1).to_bytes(8, sys.byteorder))
                 self._let_go()
             lib.kvblk_async_destroy(handle)
@@ -216,7 +220,7 @@ class Worker(OfProcess):
         return over
 
     def __del__(self) -> None:
-        # the kernel may be writing to the jobs' memory
+        # stop the jobs first, because the kernel may be writing to their memory
         if hasattr(self, "_async"):
             self.close()
 
@@ -228,7 +232,7 @@ class Worker(OfProcess):
 
 
 class AsyncPool(OfProcess):
-    """A pool for asyncio: coroutines of the loop that it was made in; lookups do no I/O and are plain calls.
+    """A pool for asyncio: coroutines for the event loop that it was made in. Lookups do no I/O and are plain calls.
 
     >>> async def main():
     ...     async with AsyncPool(POOL) as pool:
@@ -238,8 +242,8 @@ class AsyncPool(OfProcess):
     >>> asyncio.run(main())
     (5, bytearray(b'hello'))
 
-    A coroutine that is cancelled cancels its operations as :meth:`Worker.cancel` does; its buffers are in use until
-    they are over, which ``close()`` waits for.
+    A cancelled coroutine cancels its operations as :meth:`Worker.cancel` does. Its buffers are in use until the
+    operations complete; ``close()`` waits for them.
     """
 
     def __init__(self, pool: Pool | str, threads: int = 32):
@@ -304,16 +308,16 @@ class AsyncPool(OfProcess):
         return self.pool.leading_run(keys, lease=lease)
 
     async def close(self) -> None:
-        """Cancel what is in flight and wait for it; closes the pool that it opened."""
+        """Cancel all operations and wait for them; closes the pool if this object opened it."""
         if self.inherited:
-            # the loop's descriptors are the parent's, too: to remove one here would remove it there
+            # the epoll descriptor is shared with the parent: removing a reader here would remove it there
             _close_inherited(self)
             return
         if self._closing is None:
             self._loop.remove_reader(self._worker)
             self._closing = self._loop.run_in_executor(None, self._worker.close)
             self._closing.add_done_callback(self._closed)
-        # goes on when who waits for it does not
+        # shield the close from a cancellation of its caller
         await asyncio.shield(self._closing)
 
     def _closed(self, closing: asyncio.Future[list[Job]]) -> None:
@@ -330,7 +334,7 @@ class AsyncPool(OfProcess):
 
 
 class _Future(concurrent.futures.Future[list[Any]], OfProcess):
-    """A future that no thread of a child of fork() will resolve."""
+    """A future that raises in a child of fork(), because no thread there will resolve it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -350,13 +354,13 @@ class _Future(concurrent.futures.Future[list[Any]], OfProcess):
 
 
 class FuturePool(OfProcess):
-    """A pool for concurrent.futures: each call returns a future of what the same call of :class:`Pool` returns.
+    """A pool for concurrent.futures: each call returns a future of the result of the same call of :class:`Pool`.
 
     >>> with FuturePool(POOL) as pool:
     ...     pool.put_many([b"some day"], [b"hello"]).result()
     [<Put.STORED: 'stored'>]
 
-    A future whose batch was handed over can't be cancelled.
+    A submitted batch cannot be cancelled through its future.
     """
 
     def __init__(self, pool: Pool | str, threads: int = 32):
@@ -366,7 +370,7 @@ class FuturePool(OfProcess):
         self._worker = Worker(self.pool, threads)
         self._lock = threading.Lock()
         self._open = True
-        # knows nothing of this object, so that the object can go
+        # the thread has no reference to this object, or else the object would never be freed
         self._thread = threading.Thread(target=_resolve_all, args=(self._worker,), name="kvblk-futures", daemon=True)
         self._thread.start()
 
@@ -398,7 +402,7 @@ class FuturePool(OfProcess):
         return self._run(OP_PREFETCH, keys, None, timeout=timeout)
 
     def close(self) -> None:
-        """Cancel what is in flight and wait for it; closes the pool that it opened."""
+        """Cancel all operations and wait for them; closes the pool if this object opened it."""
         if self.inherited:
             _close_inherited(self)
             return
@@ -408,7 +412,7 @@ class FuturePool(OfProcess):
             return
         for job in self._worker.close():
             _resolve(job)
-        # it may be a future's callback that closes
+        # a callback of a future may call close()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         if self._own:
@@ -426,21 +430,21 @@ class FuturePool(OfProcess):
 
 
 def _close_inherited(copy: AsyncPool | FuturePool) -> None:
-    """Close what a child of fork() has of one: descriptors."""
+    """Close the descriptors that a child of fork() has inherited."""
     copy._worker.close()
     if copy._own:
         copy.pool.close()
 
 
 def _resolve_all(worker: Worker) -> None:
-    """Until the worker is closed."""
+    """Resolve futures until the worker is closed."""
     while worker._async is not None:
         for job in worker.wait():
             _resolve(job)
 
 
 def _resolve(job: Job) -> None:
-    """Tell the future that is the job's tag."""
+    """Resolve the future that is the job's tag."""
     future = job.tag
     if future.done():
         return

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Memory of the caller as (address, length), without a copy.
+"""The caller's memory as (address, length), without copies.
 
 A buffer is
- - anything with the buffer protocol: bytes (for puts), bytearray, memoryview, mmap, numpy;
- - a tensor of torch (``data_ptr()``), on the CPU or a GPU;
- - an object with ``__cuda_array_interface__`` or ``__dlpack__``;
- - an (address, length) tuple, for which the caller vouches;
- - a slice of registered memory, see :class:`kvblk.Memory`;
- - a list of those: a scatter list, up to 1024 pieces.
-Its memory must be contiguous. A GPU's must be registered first (``Pool.register()``); what torch has queued for such a
-tensor is waited for, what other libraries have is the caller's to wait for.
+
+- any object with the buffer protocol: bytes (for puts), bytearray, memoryview, mmap, numpy;
+- a tensor of torch (``data_ptr()``), on the CPU or a GPU;
+- an object with ``__cuda_array_interface__`` or ``__dlpack__``;
+- an (address, length) tuple, for which the caller is responsible;
+- a slice of registered memory, see :class:`kvblk.Memory`;
+- a list of these: a scatter list of up to 1024 pieces.
+
+The memory must be contiguous. Register memory of a GPU first (``Pool.register()``). For a CUDA tensor of torch,
+operations wait for torch's current stream. For other libraries the caller must synchronize.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from typing import Any, Callable
 
 from ._native import ffi
 
-#: Whatever kvblk takes for memory; see the module's text.
+#: Any buffer; see the module's docstring.
 Buffer = Any
-#: (address or offset, bytes, handle of registered memory or 0, what keeps it alive)
+#: (address or offset, length, handle of registered memory or 0, object that keeps the memory alive)
 Piece = tuple[int, int, int, Any]
 
 
@@ -52,13 +54,13 @@ def _torch(buf: Any, write: bool) -> Piece:
     if not buf.is_contiguous():
         raise TypeError(f"{type(buf).__name__} is not contiguous")
     if getattr(buf, "is_cuda", False):
-        # neither the kernel nor the library's own stream waits for those that made the bytes, or still read them
+        # neither the kernel nor the library's stream waits for kernels that write or read the tensor
         sys.modules["torch"].cuda.current_stream(buf.device).synchronize()
     return buf.data_ptr(), buf.nbytes, 0, buf
 
 
 def _array(buf: Any, write: bool) -> Piece:
-    """Arrays of numpy whose type the buffer protocol does not know, as bfloat16."""
+    """Arrays of numpy whose type the buffer protocol does not support, such as bfloat16."""
     about = buf.__array_interface__
     address, read_only = about["data"]
     if about.get("strides") is not None:
@@ -82,7 +84,7 @@ def _cuda_array(buf: Any, write: bool) -> Piece:
 
 
 class _DLTensor(ctypes.Structure):
-    """DLTensor of dlpack.h, which DLManagedTensor begins with."""
+    """DLTensor of dlpack.h, the first field of DLManagedTensor."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -98,13 +100,13 @@ class _DLTensor(ctypes.Structure):
     ]
 
 
-#: a prototype of our own: that of ctypes.pythonapi's attribute is everyone's
+#: a private prototype, because attributes of ctypes.pythonapi are shared by all modules
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def _dlpack(buf: Any, write: bool) -> Piece:
-    # the capsule keeps the memory until it goes, for nobody takes it over
+    # the capsule owns the memory, because its consumer never takes it over
     capsule = buf.__dlpack__()
     tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if tensor.bits * tensor.lanes % 8:
@@ -151,7 +153,7 @@ def _way_of(buf: Any) -> Callable[[Any, bool], Piece]:
 
 
 def piece_of(buf: Buffer, write: bool) -> Piece:
-    """The memory of one buffer that is no list."""
+    """Return the memory of one buffer that is not a list."""
     way = _ways.get(type(buf))
     if way is None:
         way = _ways[type(buf)] = _way_of(buf)

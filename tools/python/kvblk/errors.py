@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What goes wrong, as exceptions. A miss does not."""
+"""Errors of kvblk as exceptions. A miss is not an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KvblkError(OSError):
 
 
 def check(answer: int) -> int:
-    """The answer of the library, if it is no error."""
+    """Return ``answer``, or raise KvblkError if it is a negative errno."""
     if answer < 0:
         raise KvblkError(-answer)
     return answer

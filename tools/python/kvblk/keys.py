@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Keys that no two runtimes, models or parallel layouts share: kvblk_keyspace_init(3)."""
+"""Keys that no two runtimes, models or parallel layouts share: see kvblk_keyspace_init(3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ID_LEN = 32
 
 
 class Keyspace:
-    """The keys of one origin: all that a block's bytes depend on, but its tokens.
+    """The keys of one origin: everything that a block's bytes depend on, except its tokens.
 
     >>> space = Keyspace(runtime="example/1", model="tiny", dtype="float16", layout="LKTHD", block_tokens=64)
     >>> first = block_id(None, range(64))
@@ -40,23 +40,23 @@ class Keyspace:
         if err:
             raise KvblkError(-err, "a key space needs runtime, model, dtype, layout and block_tokens, "
                                    "and each rank must be below its size")
-        #: what all keys of it begin with
+        #: common prefix of all keys
         self.prefix = bytes(ffi.buffer(prefix))
 
     def key(self, block: bytes) -> bytes:
-        """The key of the block with this id, 1 to 492 bytes."""
+        """Return the key of the block with this id, 1 to 492 bytes."""
         if not block:
             raise ValueError("a block's id has at least a byte")
         return self.prefix + block
 
     def keys(self, blocks: Iterable[bytes]) -> list[bytes]:
-        """The keys of many."""
+        """Return the keys of many blocks."""
         prefix = self.prefix
         return [prefix + block for block in blocks]
 
 
 def block_id(parent: bytes | None, tokens: Sequence[int], extra: bytes = b"") -> bytes:
-    """The id of a block by its tokens, and by the id of the block before it (None: it is the first).
+    """Compute a block's id from its tokens and the id of the preceding block (None for the first block).
 
     >>> len(block_id(None, [1, 2, 3]))
     32
@@ -73,7 +73,7 @@ def block_id(parent: bytes | None, tokens: Sequence[int], extra: bytes = b"") ->
 
 
 def block_ids(tokens: Sequence[int], block_tokens: int, extra: bytes = b"") -> list[bytes]:
-    """The ids of a prompt's whole blocks, first one first.
+    """Compute the ids of a prompt's complete blocks, first block first.
 
     >>> len(block_ids(range(200), 64))
     3

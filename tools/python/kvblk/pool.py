@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pools, batches, lookups, leases, memory: all of it the calling thread's, without the GIL."""
+"""Pools, batches, lookups, leases and memory. Calls run in the calling thread and release the GIL."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ LOOKUP_LEASE, LOOKUP_PREFIX = 1, 2
 
 
 class Put(enum.Enum):
-    """What became of a put that did not fail. True: the pool has the block, with these bytes' length."""
+    """Outcome of a put that did not fail. True if the pool has a block of the same length under this key."""
 
-    #: It has been written.
+    #: The block was written.
     STORED = "stored"
-    #: The pool had it before; nothing was written.
+    #: The pool has the block already; nothing was written.
     EXISTS = "exists"
     #: The pool has a block of another length under this key; nothing was written.
     DIFFERS = "differs"
-    #: Another put of the key is in flight, which may fail.
+    #: Another put of the key is in flight, and may fail.
     PENDING = "pending"
-    #: The pool's admission policy declined it; that is no error.
+    #: The admission policy declined the block.
     DECLINED = "declined"
 
     def __bool__(self) -> bool:
@@ -55,7 +55,7 @@ class Put(enum.Enum):
 
 _PUTS = {-errno.EEXIST: Put.EXISTS, -errno.EALREADY: Put.PENDING, -errno.ENOBUFS: Put.DECLINED}
 _LEN_DIFFERS = 4
-#: options of a put that need no operation with an extension, a tag or flags
+#: options of a put that kvpy_one() supports
 _PLAIN = frozenset(("priority", "ttl", "timeout"))
 
 
@@ -78,7 +78,7 @@ RESULTS = {OP_PUT: put_result, OP_GET: get_result, OP_DELETE: delete_result, OP_
 
 
 def raised(result: Any) -> Any:
-    """The one result of a call on one block."""
+    """Return a result, or raise it if it is a KvblkError."""
     if isinstance(result, KvblkError):
         raise result
     return result
@@ -100,7 +100,7 @@ class Info(NamedTuple):
 
 
 class Lease(OfProcess):
-    """Found blocks stay readable until ``release()``, the end of the ``with``, or its time's end."""
+    """A lease: the blocks found stay readable until ``release()``, the end of the ``with``, or the deadline."""
 
     __slots__ = ("_pool", "_id")
 
@@ -110,8 +110,8 @@ class Lease(OfProcess):
         self._id = lease
 
     def release(self) -> None:
-        """End it; again, when its time has ended, or when the pool is closed, it does nothing. Nor does it in a child
-        of fork(): the lease is the parent's."""
+        """End the lease. Does nothing if it has ended, if the pool is closed, or in a child of fork(), whose parent
+        owns the lease."""
         lease, self._id = self._id, 0
         if lease and not self.inherited and not self._pool.closed:
             answer = lib.kvblk_lease_release(self._pool.handle, lease)
@@ -129,10 +129,10 @@ class Lease(OfProcess):
 
 
 class Lookup:
-    """The answer to a lookup: ``leading``, ``present`` and ``leased`` are numbers of keys.
+    """Result of a lookup: ``leading``, ``present`` and ``leased`` are numbers of keys.
 
-    ``lookup[i]`` tells whether key i is present. ``sizes`` and ``tags`` are lists where they were asked for. Used in
-    a ``with``, the lease ends with it.
+    ``lookup[i]`` is true if key i is present. ``sizes`` and ``tags`` are lists if the caller requested them. Leaving a
+    ``with`` ends the lease.
     """
 
     __slots__ = ("leading", "present", "leased", "lease", "sizes", "tags", "_bits", "_count")
@@ -166,12 +166,18 @@ class Lookup:
 
 
 class Prestaged:
-    """What became of the keys of a :meth:`Pool.prestage`.
+    """Result of :meth:`Pool.prestage`.
 
-    ``states`` has a word for each: "loaded", "resident" (it was in memory before), "missing", "clipped" (left out:
-    behind ``max_bytes``, behind the first miss, for want of memory, or canceled) or "expired". ``leading``,
-    ``present`` and ``leased`` are numbers of keys whose blocks are in memory now; ``loaded_bytes`` were brought there.
-    Used in a ``with``, the lease ends with it.
+    ``states`` has a word for each key:
+
+    - "loaded": loaded by this call
+    - "resident": in memory before the call
+    - "missing": no such block
+    - "clipped": not loaded, because of ``max_bytes``, a miss with ``stop_at_miss``, a lack of memory, or a cancel
+    - "expired": the deadline passed
+
+    ``leading``, ``present`` and ``leased`` are numbers of keys whose blocks are in memory. ``loaded_bytes`` is the
+    number of bytes loaded. Leaving a ``with`` ends the lease.
     """
 
     __slots__ = ("states", "leading", "present", "leased", "loaded_bytes", "lease")
@@ -193,25 +199,26 @@ class Prestaged:
         self.lease.release()
 
 
-#: The pool's handle of each registered memory. A pool and its memory are a cycle, and the collector finalizes what is
-#: in one in any order; what is reachable from here it does not find, so that a pool outlives its memory.
+#: Pool handle of each registered memory, to keep the pool open longer than its memory. A pool and its memory form a
+#: reference cycle, which the collector finalizes in any order. The collector does not touch objects that are reachable
+#: from a module.
 _alive: dict[int, Any] = {}
 
 
 def _unregister(number: int, process: OfProcess, keep: Any, handle: Any) -> None:
-    """When the last that uses it is gone; ``keep`` had to stay until then."""
+    """Unregister memory when its last user is gone; ``keep`` keeps the buffer alive until then."""
     pool = _alive.pop(number, None)
-    # the memory is the parent's, in a child of fork()
+    # in a child of fork() the parent owns the memory
     if not process.inherited:
         lib.kvblk_mem_unregister(handle)
     del pool
 
 
 class Memory(OfProcess):
-    """Memory registered with a pool: pinned once, or a GPU's; ``memory[a:b]`` is a buffer for puts and gets.
+    """Memory registered with a pool: pinned once, or of a GPU. ``memory[a:b]`` is a buffer for puts and gets.
 
-    A buffer that lies within one registered memory is used through it in any case. ``close()`` unregisters it when
-    the slices and views of it and the operations that are in flight then are gone; that of the pool does so for all.
+    A buffer within registered memory uses the registration automatically. ``close()`` unregisters the memory once no
+    slice, view or operation in flight uses it. Closing the pool closes all its memory.
     """
 
     KINDS = {1: "registered", 2: "addressed", 3: "staged"}
@@ -235,11 +242,12 @@ class Memory(OfProcess):
 
     @property
     def kind(self) -> str:
-        """How operations reach it: "registered" (once), "addressed" (each time anew), "staged" (through the host)."""
+        """How operations reach the memory: "registered" (pinned once), "addressed" (pinned each time) or "staged"
+        (through the host)."""
         return self.KINDS[lib.kvblk_mem_kind(self._open())]
 
     def view(self) -> memoryview:
-        """The memory, to read and write; not a GPU's."""
+        """A writable view of the memory; not for memory of a GPU."""
         if not self._readable:
             raise ValueError("the CPU can't read this memory")
         array = (ctypes.c_char * self.nbytes).from_address(self.address)
@@ -247,7 +255,7 @@ class Memory(OfProcess):
         return memoryview(array).cast("B")
 
     def part(self, offset: int, length: int) -> buffers.Piece:
-        """For Pool.batch()."""
+        """Return a part as a piece for Pool.batch()."""
         return offset, length, self._number, self._open()
 
     def __getitem__(self, part: slice) -> buffers.MemorySlice:
@@ -261,8 +269,8 @@ class Memory(OfProcess):
         return self.part(0, self.nbytes)
 
     def close(self) -> None:
-        """Let go of it; again it does nothing."""
-        # the pool's lock may be held for ever in a child of fork()
+        """Unregister the memory. Does nothing if it is closed."""
+        # in a child of fork() another thread's lock would never be released
         if not self.inherited:
             self._pool.forget(self)
         self.handle = None
@@ -274,16 +282,16 @@ class Memory(OfProcess):
         self.close()
 
 
-#: for a piece's handle: the library is to find it
+#: handle of a piece that the library is to search for in the registered memory
 _FIND = 1
 
 
 class _Ranges(NamedTuple):
-    """Registered memory, sorted by where it starts."""
+    """Registered memory, sorted by address."""
 
     starts: list[int]
     memory: list[Memory]
-    #: the same for the library, and what keeps it
+    #: the ranges for the library, and the objects that keep them alive
     native: Any
     keep: Any
 
@@ -298,7 +306,7 @@ class _Ranges(NamedTuple):
 
 
 class Batch:
-    """Operations, filled in; run by the calling thread or a thread of the library."""
+    """A prepared batch of operations, for the calling thread or a thread of the library."""
 
     __slots__ = ("native", "opcode", "keep")
 
@@ -308,7 +316,7 @@ class Batch:
         self.keep = keep
 
     def results(self) -> list[Any]:
-        """One for each operation, when it is over; frees the batch."""
+        """Return a result for each operation of a completed batch, and free the batch."""
         native = self.native
         err, nr, opcode = native.err, native.nr, self.opcode
         res = ffi.unpack(native.res, nr) if not err else []
@@ -331,7 +339,7 @@ class Batch:
 
 
 class Pool(OfProcess):
-    """An open pool. Any number of threads may use it at once; a child of fork() opens its own.
+    """An open pool. Many threads may use it at once; a child of fork() must open its own.
 
     >>> with Pool(POOL) as pool:
     ...     pool.put(b"greeting", b"hello")
@@ -341,8 +349,8 @@ class Pool(OfProcess):
     bytearray(b'hello')
     True
 
-    ``name`` is a pool's, or the path of a node. Without such a pool or the right to use it that is a
-    :class:`KvblkError`.
+    ``name`` is the name of a pool, or the path of a node. Raises :class:`KvblkError` if there is no such pool or the
+    caller may not use it.
     """
 
     def __init__(self, name: str | os.PathLike[str]):
@@ -352,7 +360,7 @@ class Pool(OfProcess):
         if b"\0" in text:
             raise ValueError("a pool's name has no zero byte")
         check(lib.kvblk_open(text, out))
-        # closed when the last call that uses it is over
+        # closes the node when the last call that uses the handle returns
         self._handle: Any = ffi.gc(out[0], lib.kvblk_close)
         self._lock = threading.Lock()
         self._ranges = _Ranges.of([])
@@ -370,7 +378,7 @@ class Pool(OfProcess):
         return self._handle is None
 
     def close(self) -> None:
-        """Close it, which ends its leases, and its registered memory."""
+        """Close the pool and its registered memory, and end its leases."""
         for memory in self._ranges.memory:
             memory.close()
         self._handle = None
@@ -382,11 +390,11 @@ class Pool(OfProcess):
         self.close()
 
     def fileno(self) -> int:
-        """The node's descriptor, which stays the pool's."""
+        """Return the node's descriptor, which the pool owns."""
         return lib.kvblk_fd(self.handle)  # type: ignore[no-any-return]
 
     def info(self) -> Info:
-        """Limits and features."""
+        """Return limits and features of the pool."""
         out = ffi.new("struct kvpy_info *")
         check(lib.kvpy_info(self.handle, out))
         return Info(ffi.string(out.pool_name).decode(), bytes(ffi.buffer(out.pool_uuid)), out.features, out.capacity,
@@ -395,10 +403,10 @@ class Pool(OfProcess):
     # Memory
 
     def register(self, buf: Buffer, *, block_max: int = 0) -> Memory:
-        """Pin a buffer once, for many operations. It stays pinned until ``close()``, of the memory or of the pool.
+        """Pin a buffer once, for many operations. It stays pinned until ``close()`` of the memory or the pool.
 
-        The pages are what is registered: an (address, length) must not be mapped anew meanwhile. ``block_max``: the
-        longest block, should the memory have to be staged; 0: 16 MiB, or what the pool takes if that is less.
+        The registration is of the pages: do not remap the addresses of an (address, length) buffer before ``close()``.
+        ``block_max`` is the longest block if the memory has to be staged; 0: the pool's limit, at most 16 MiB.
 
         >>> slab = bytearray(1 << 20)
         >>> with Pool(POOL) as pool, pool.register(slab) as memory:
@@ -413,7 +421,7 @@ class Pool(OfProcess):
         return self._remember(Memory(self, out[0], address, length, (buf, keep)))
 
     def alloc(self, source: str, length: int, *, block_max: int = 0) -> Memory:
-        """Fresh registered memory of "host", a PCI device ("0000:03:00.0"), a driver's node, or "cuda:0"."""
+        """Allocate and register memory of "host", a PCI device ("0000:03:00.0"), a driver's node, or "cuda:0"."""
         out = ffi.new("struct kvblk_mem **")
         check(lib.kvpy_alloc(self.handle, source.encode(), length, block_max, out))
         address = int(ffi.cast("uintptr_t", lib.kvblk_mem_addr(out[0])))
@@ -423,12 +431,12 @@ class Pool(OfProcess):
 
     def _remember(self, memory: Memory) -> Memory:
         with self._lock:
-            # anew each time, for threads that look meanwhile
+            # replaced, not changed, because other threads read it without the lock
             self._ranges = _Ranges.of([*self._ranges.memory, memory])
         return memory
 
     def forget(self, memory: Memory) -> None:
-        """For Memory.close()."""
+        """Remove closed memory; for Memory.close()."""
         with self._lock:
             self._ranges = _Ranges.of([m for m in self._ranges.memory if m is not memory])
 
@@ -449,7 +457,7 @@ class Pool(OfProcess):
               priority: int = 0, ttl: float = 0, timeout: float | None = None, offset: int = 0, layout_tag: int = 0,
               caller_tag: int = 0, parent: bytes | None = None, chain: bool = False, continues: bool = False,
               missed: bool = False, durable: bool = False, session: int = 0, cookie: int = 0) -> Batch:
-        """A batch that is filled in, for those who run it themselves: see kvblk.background."""
+        """Prepare a batch; kvblk.background runs batches, too."""
         handle = self.handle
         parent = parent or b""
         count = len(keys)
@@ -460,7 +468,7 @@ class Pool(OfProcess):
         if len(parent) > KEY_MAX:
             raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
         counts = [1] * count
-        #: of each piece: its address and length
+        #: address and length of each piece
         places: list[int] = []
         mems: list[int] = []
         keep: list[Any] = []
@@ -474,12 +482,12 @@ class Pool(OfProcess):
             piece_of = buffers.piece_of
             known = bool(ranges.memory)
             for i, buf in enumerate(bufs):
-                # a copy: another thread may change the list
+                # copy the list, because another thread may change it
                 parts = tuple(buf) if type(buf) is list else (buf,)
                 counts[i] = len(parts)
                 if len(parts) > 1024:
                     raise ValueError(f"a scatter list has up to 1024 pieces, not {len(parts)}")
-                # a KV cache's, which may be many
+                # fast path for the long scatter lists of a KV cache
                 if len(parts) > 1 and set(map(type, parts)) == {tuple} and set(map(len, parts)) == {2}:
                     places += map(operator.index, itertools.chain.from_iterable(parts))
                     mems += [_FIND if known else 0] * len(parts)
@@ -515,7 +523,7 @@ class Pool(OfProcess):
         return Batch(native, opcode, keep)
 
     def run(self, batch: Batch) -> list[Any]:
-        """Run a batch, and wait for its results."""
+        """Run a batch and wait for its results."""
         try:
             handle = self.handle
         except ValueError:
@@ -526,9 +534,9 @@ class Pool(OfProcess):
 
     def _alone(self, opcode: int, keys: Sequence[bytes], bufs: Sequence[Buffer], priority: int = 0, ttl: float = 0,
                timeout: float | None = None) -> tuple[int, int] | None:
-        """A batch of one block in one piece, run at once: its result and flags; None: it takes batch().
+        """Run one operation on one piece. Returns result and flags, or None if the operation needs batch().
 
-        A short way: what batch() does for any number of blocks and pieces takes a block of 2 MiB one part in thirty.
+        A fast path: batch() costs 3 % of the time of a 2 MiB block.
         """
         key = keys[0]
         if type(key) is not bytes or not 1 <= len(key) <= KEY_MAX or len(bufs) != 1 or type(bufs[0]) is list:
@@ -552,13 +560,17 @@ class Pool(OfProcess):
         return res - (1 << 32) if res >> 31 else res, answer >> 32
 
     def put_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], **options: Any) -> list[Put | KvblkError]:
-        """Store blocks, all in flight at once; one result a key.
+        """Store blocks, all in flight at once; returns one result per key.
 
-        ``priority`` (0 to 3), ``ttl`` (seconds), ``timeout`` (seconds), ``layout_tag``, ``caller_tag``, ``session``
-        hold for each. ``chain=True``: they are consecutive blocks of one prompt, the first one's predecessor is
-        ``parent``, and with ``continues=True`` the next batch goes on. ``missed=True``: they were asked for before, and
-        misses, so they are worth a write. ``durable=True``: they are not left in the host's memory alone, if the pool
-        keeps blocks there.
+        Options, for all blocks:
+
+        - ``priority``: 0 (evicted first) to 3
+        - ``ttl``, ``timeout``: seconds
+        - ``layout_tag``, ``caller_tag``, ``session``: integers
+        - ``chain=True``: the blocks are consecutive blocks of one prompt; ``parent`` is the key of the preceding block,
+          and ``continues=True`` announces that the chain continues in the next batch
+        - ``missed=True``: the blocks were requested before and missed, so writing them is worthwhile
+        - ``durable=True``: complete only when the blocks survive a crash, even if the pool keeps blocks in host memory
 
         >>> with Pool(POOL) as pool:
         ...     pool.put_many([b"a", b"b"], [b"1" * 4096, [b"2" * 2048, b"3" * 2048]], chain=True)
@@ -574,10 +586,10 @@ class Pool(OfProcess):
     def get_many(self, keys: Sequence[bytes], bufs: Sequence[Buffer], *, offset: int | None = None,
                  layout_tag: int | None = None, timeout: float | None = None,
                  hard: bool = False) -> list[int | None | KvblkError]:
-        """Fetch blocks, all in flight at once; a length for each key, or None for a miss.
+        """Fetch blocks, all in flight at once; returns a length for each key, or None for a miss.
 
-        ``offset``: a part of each, as long as its buffer. ``layout_tag``: a block with another one is a miss.
-        ``timeout``: seconds; with ``hard=True`` kept by all means, through kernel memory.
+        ``offset``: fetch only a part of each block, as long as its buffer. ``layout_tag``: a block with another tag is
+        a miss. ``timeout``: seconds. ``hard=True``: complete on time in any case, by copying through kernel memory.
         """
         if len(keys) == 1 and offset is None and layout_tag is None and not hard:
             alone = self._alone(OP_GET, keys, bufs, timeout=timeout)
@@ -586,13 +598,15 @@ class Pool(OfProcess):
         return self.run(self.batch(OP_GET, keys, bufs, **get_options(offset, layout_tag, timeout, hard)))
 
     def delete_many(self, keys: Sequence[bytes]) -> list[bool | KvblkError]:
-        """Remove blocks, durably; False: there was none."""
+        """Remove blocks durably; returns False for a missing block."""
         return self.run(self.batch(OP_DELETE, keys, None))
 
     def prefetch_many(self, keys: Sequence[bytes], *, timeout: float | None = None) -> list[bool | KvblkError]:
-        """Bring blocks that will be wanted soon into the host's memory; False: there is none. It is a KvblkError with
-        EOPNOTSUPP where the pool has no such memory, with ENOSPC when that is full, with ETIME when ``timeout`` (seconds)
-        passed first."""
+        """Load blocks into host memory before they are needed; returns False for a missing block.
+
+        A result is a KvblkError with EOPNOTSUPP if the pool keeps no blocks in host memory, with ENOSPC if that memory
+        is full, and with ETIME if ``timeout`` (seconds) passed.
+        """
         return self.run(self.batch(OP_PREFETCH, keys, None, timeout=timeout))
 
     # One block
@@ -602,13 +616,13 @@ class Pool(OfProcess):
         return raised(self.put_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
 
     def get_into(self, key: bytes, buf: Buffer, **options: Any) -> int | None:
-        """Fetch a block into a buffer; its length, None: a miss. Options as for :meth:`get_many`."""
+        """Fetch a block into a buffer; returns its length, or None for a miss. Options as for :meth:`get_many`."""
         return raised(self.get_many((key,), (buf,), **options)[0])  # type: ignore[no-any-return]
 
     def layout_tag(self, key: bytes, buf: Buffer, *, timeout: float | None = None) -> int | None:
-        """Fetch a block into a buffer, whatever its layout tag; returns that tag, None: a miss.
+        """Fetch a block into a buffer, whatever its layout tag; returns the tag, or None for a miss.
 
-        Tells a block that each get with another ``layout_tag`` misses from one that can't be read.
+        Distinguishes a block with another ``layout_tag`` from one that cannot be read.
         """
         batch = self.batch(OP_GET, (key,), (buf,), timeout=timeout)
         lib.kvpy_batch_run(self.handle, batch.native)
@@ -616,13 +630,13 @@ class Pool(OfProcess):
         return None if raised(batch.results()[0]) is None else tag
 
     def get(self, key: bytes) -> bytearray | None:
-        """Fetch a block into fresh memory; None: a miss."""
+        """Fetch a block into new memory; returns None for a miss."""
         while size := self.size(key):
             buf = bytearray(size)
             try:
                 got = self.get_into(key, buf)
             except KvblkError as e:
-                # another block came in its place
+                # a longer block has replaced it since the lookup
                 if e.errno == errno.EMSGSIZE:
                     continue
                 raise
@@ -630,15 +644,15 @@ class Pool(OfProcess):
         return None
 
     def delete(self, key: bytes) -> bool:
-        """Remove a block, durably; False: there was none."""
+        """Remove a block durably; returns False if it is missing."""
         return raised(self.delete_many((key,))[0])  # type: ignore[no-any-return]
 
     def prefetch(self, key: bytes) -> bool:
-        """As :meth:`prefetch_many`."""
+        """Load a block into host memory, as :meth:`prefetch_many`."""
         return raised(self.prefetch_many((key,))[0])  # type: ignore[no-any-return]
 
     def size(self, key: bytes) -> int | None:
-        """The length of a block, without I/O; None: there is none."""
+        """Return the length of a block, without I/O, or None if it is missing."""
         sizes = self.lookup((key,), sizes=True).sizes
         return sizes[0] or None if sizes else None
 
@@ -649,9 +663,9 @@ class Pool(OfProcess):
 
     def lookup(self, keys: Sequence[bytes], *, lease: float = 0, prefix: bool = False, sizes: bool = False,
                tags: bool = False) -> Lookup:
-        """Ask for many blocks, without I/O.
+        """Look up many blocks, without I/O.
 
-        ``lease``: seconds for which what is found stays readable. ``prefix``: stop at the first absent key.
+        ``lease``: seconds for which the blocks found stay readable. ``prefix``: stop at the first missing key.
 
         >>> with Pool(POOL) as pool:
         ...     pool.put(b"one", b"1")
@@ -678,17 +692,22 @@ class Pool(OfProcess):
                       ffi.unpack(tag_room, count) if tags else None)
 
     def leading_run(self, keys: Sequence[bytes], *, lease: float = 0) -> Lookup:
-        """How many keys from the first on are present: ``leading`` of the answer, and a lease on those."""
+        """Count the leading keys that are present (``leading`` of the result), and lease their blocks."""
         return self.lookup(keys, lease=lease, prefix=True)
 
     def prestage(self, keys: Sequence[bytes], *, lease: float = 0, max_bytes: int = 0, stop_at_miss: bool = False,
                  timeout: float | None = None, cookie: int = 0, priority: int = 0) -> Prestaged:
-        """Bring blocks that will be wanted soon into the host's memory, in the order asked; ends with the last one.
+        """Load blocks into host memory before they are needed, in the order of the keys; returns when the last one is
+        loaded.
 
-        ``lease``: seconds for which what is in memory at the end stays. ``max_bytes``: from the first block that is too
-        much on, none is brought. ``stop_at_miss``: the keys are a prompt's, what is behind the first miss is of no use.
-        ``timeout``: seconds. ``cookie``: for :meth:`cancel`. ``priority``: 0 to 3; of what gets hold up, puts too,
-        those with more go first. A :class:`KvblkError` with EOPNOTSUPP: the pool has no such memory. For asyncio:
+        - ``lease``: seconds for which the blocks in memory at the end stay there
+        - ``max_bytes``: the first block that exceeds this limit ends the loading
+        - ``stop_at_miss``: the keys are a prompt's, so do not load blocks behind the first miss
+        - ``timeout``: seconds
+        - ``cookie``: for :meth:`cancel`
+        - ``priority``: 0 to 3; gets delay prefetches, and a higher priority resumes first
+
+        Raises :class:`KvblkError` with EOPNOTSUPP if the pool keeps no blocks in host memory. For asyncio use
         ``asyncio.to_thread(pool.prestage, keys)``.
         """
         count = len(keys)
@@ -704,13 +723,13 @@ class Pool(OfProcess):
         return Prestaged(ffi.unpack(states, count), answer, Lease(self, answer.lease))
 
     def cancel(self, cookie: int) -> int:
-        """Cancel operations of this handle with this cookie; how many were found."""
+        """Cancel operations of this pool object with this cookie; returns the number found in flight."""
         out = ffi.new("unsigned int *")
         answer = lib.kvblk_cancel(self.handle, cookie, out)
         return 0 if answer == MISS else check(answer) or out[0]
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until operations in flight are over and their memory is quiet; KvblkError with ETIME: not by then."""
+        """Wait for all operations in flight; raises KvblkError with ETIME after ``timeout`` seconds."""
         deadline = _deadline(timeout)
         while (answer := lib.kvblk_drain(self.handle, deadline)) == -errno.EINTR:
             pass
@@ -718,7 +737,7 @@ class Pool(OfProcess):
 
 
 def get_options(offset: int | None, layout_tag: int | None, timeout: float | None, hard: bool) -> dict[str, Any]:
-    """Of gets, for Pool.batch()."""
+    """Return the options of a get as arguments of Pool.batch()."""
     flags = 0
     if offset is not None:
         flags |= OPF_PARTIAL
@@ -730,10 +749,10 @@ def get_options(offset: int | None, layout_tag: int | None, timeout: float | Non
 
 
 def _joined(keys: Sequence[bytes], sizes: Collection[int], total: int) -> bytes:
-    """The keys one behind the other; they have these sizes, so many bytes in total."""
+    """Join keys that have these sizes and this total length."""
     joined = b"".join(keys)
     if len(joined) != total:
-        # of items that have more than a byte
+        # len() counts items, which may have more than one byte
         raise TypeError("keys are bytes")
     if min(sizes) < 1 or max(sizes) > KEY_MAX:
         raise ValueError(f"a key has 1 to {KEY_MAX} bytes")
@@ -751,7 +770,7 @@ def _deadline(timeout: float | None) -> int:
 def _seconds(ttl: float) -> int:
     if ttl < 0:
         raise ValueError("a time to live is not negative")
-    # not 0, which is for ever
+    # 0 would mean no expiry
     return max(1, round(ttl)) if ttl else 0
 
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Objects that belong to one process.
 
-fork() copies an object, and shares the open node behind it: the child has none of the threads, its memory is not the
-memory that was registered, and a lease that it ends is its parent's. So such an object works in the process that made
-it only. A child may close its copy, which takes nothing from the parent.
+A child of fork() shares the open node of its parent, but has none of its threads and registered memory, and its leases
+are the parent's. Such an object therefore works only in the process that made it. A child may close its copy without
+effect on the parent.
 """
 
 from __future__ import annotations
 
 import os
 
-#: stands for this process; a number could be the parent's in another PID namespace
+#: identifies this process; a process id could be equal in another PID namespace
 _this = object()
 
 
@@ -23,7 +23,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class OfProcess:
-    """Base of all that holds a descriptor, a lease, threads or registered memory."""
+    """Base of objects that hold a descriptor, a lease, threads or registered memory."""
 
     __slots__ = ("_process",)
 
@@ -32,7 +32,7 @@ class OfProcess:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a copy that fork() made."""
+        """True in a child of fork()."""
         return self._process is not _this
 
     def check_process(self) -> None:

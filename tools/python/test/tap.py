@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""unittest that prints TAP, for this package's tests and the connectors'.
+"""Print unittest results as TAP, for the tests of this package and of the connectors.
 
-usage: tap.py AREA MODULE...   runs the tests of modules, one line each; AREA is in front of their names
+usage: tap.py AREA MODULE...   run the tests of modules, one line each, with AREA before each name
 
-With TAP_FROM=N in the environment lines are numbered on from N, and whoever set it prints the plan.
+If TAP_FROM=N is set, line numbers continue from N, and the caller prints the plan.
 """
 
 import os
@@ -12,7 +12,7 @@ import unittest
 
 
 class Result(unittest.TestResult):
-    """What is not well is told below its line."""
+    """Prints details of a failure below its line."""
 
     def __init__(self, area):
         super().__init__()
@@ -46,13 +46,13 @@ class Result(unittest.TestResult):
 
     def addSubTest(self, test, subtest, err):
         super().addSubTest(test, subtest, err)
-        # addSuccess() is not called for a test with a part that failed
+        # unittest does not call addSuccess() for a test with a failed subtest
         if err is not None:
             self.complain(subtest, err)
 
 
 def run(area, tests):
-    """Run these tests; the exit code."""
+    """Run tests; return the exit code."""
     result = Result(area)
     tests.run(result)
     if "TAP_FROM" not in os.environ:
@@ -61,7 +61,7 @@ def run(area, tests):
 
 
 def main(area):
-    """The same with the tests of the main module, or those of it that the command line names."""
+    """Run the tests of the main module, or those named on the command line."""
     module = sys.modules["__main__"]
     loader = unittest.defaultTestLoader
     return run(area, loader.loadTestsFromNames(sys.argv[1:], module) if sys.argv[1:] else loader.loadTestsFromModule(module))
