@@ -1,26 +1,26 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: cli_test.sh COMMAND FAKE-POOL
-# The command without the module: every wrong argument is refused with exit code 2, a message and no change; what goes through the
-# data path is run against fake_pool.c, a preloaded library that plays a pool. Rule: a case is one line that says what must come.
+# The command without the module: each invalid argument fails with exit code 2, a message and no change. The data path
+# runs on the emulated pool of fake_pool.c. A case is one line with the expected result.
 set -u
 kvblk=$(readlink -f "${1:?usage: cli_test.sh COMMAND FAKE-POOL}")
 fake=$(readlink -f "${2:?usage: cli_test.sh COMMAND FAKE-POOL}")
 docs=$(dirname "$(readlink -f "$0")")/../kvblk
 . "$(dirname "$(readlink -f "$0")")/command.bash"
 
-# usage PATTERN ARGUMENT...: refused as wrong usage, with nothing on stdout
+# usage PATTERN ARGUMENT...: check that the command rejects its arguments, and prints nothing on stdout
 usage() {
 	expect 2 "$@"
 	[ ! -s out ] || verdict 1 "kvblk ${*:2} prints to stdout"
 }
 
-# expect_fake: the same on the fake pool
+# expect_fake: like expect, on the emulated pool
 expect_fake() {
 	LD_PRELOAD=$fake expect "$@"
 }
 
-# has KEY PATTERN: the JSON in out has this value
+# has KEY PATTERN: check a value of the JSON in out
 has() {
 	python3 - "$1" "$2" <<- 'END' 2>> err
 		import json, re, sys
@@ -47,7 +47,7 @@ usage 'option "--format" comes after the verb' pool --format create kv0 /dev/nul
 usage 'did you mean "--format"' pool create kv0 --fromat /dev/null
 usage 'did you mean "--ttl"' put kv0 key --ttk=3
 usage 'did you mean "--output"' pool list --ouput json
-# of options that are others' values nothing is said
+# no suggestion for a word that is the value of another option
 usage 'must be a path' pool create kv0 --member --frob
 usage 'formats are json and text' -o xml pool list
 usage 'formats are json and text' --output=xml pool list
@@ -371,7 +371,7 @@ echo --usage >> told
 echo --version >> known
 diff <(sort -u known) <(sort -u told) > err
 verdict $? "the man page tells the options"
-# synopsis VERB: its lines, each with those that it goes on in
+# synopsis VERB: print the verb's lines of the synopsis, with continuation lines joined
 synopsis() {
 	sed -n '/^\.SH SYNOPSIS/,/^\.fi/p' "$docs/../man/kvblk.8" | sed -E 's/\\f[BRI]//g; s/\\-/-/g' | sed -e ':a' -e 'N;s/\n        / /;ta' -e 'P;D' |
 		grep -E "^kvblk $1( |\$)"
@@ -392,7 +392,7 @@ sed -n '/^Events$/,/^Kernel messages$/s/^``\([a-z-]*\)``  .*/\1/p' "$docs/../../
 verdict $? "the administrator's guide tells the events"
 # shellcheck source=../kvblk/completion/kvblk.bash
 . "$docs/completion/kvblk.bash"
-# completions WORD...: what the last one may become
+# completions WORD...: print the completions of the last word
 completions() {
 	COMP_WORDS=(kvblk "$@") COMP_CWORD=$# COMPREPLY=()
 	_kvblk
@@ -421,7 +421,7 @@ if [ ! -e /sys/module/kvblk ]; then
 	expect 5 $'^fails\tmodule\tkvblk is not loaded\tload it' doctor -H
 	expect 5 '"verdict": "fails"' doctor -o json
 	has verdict fails
-	# but devices are told
+	# devices are reported without the module
 	expect 1 '^DEVICE .*P2P MEMORY|^no GPU' topo
 	expect 1 'modprobe kvblk' topo
 	expect 1 '' topo -o json
@@ -490,7 +490,7 @@ for i in 0 1 2 3 4 5 6 7 8 9; do
 	echo "{\"timestamp\": $((i * 1000)), \"input_length\": 2048, \"output_length\": 1, \"hash_ids\": [0, 1, $((2 + i % 2)), $((i + 10))]}"
 done > trace
 expect 0 'hit_ratio' replay --simulate --capacity 1 --cache lru --trace trace -o json
-# 40 references, 14 distinct blocks that all fit: all but their first uses hit
+# 40 references to 14 distinct blocks that all fit: all but the first uses hit
 has blocks 40
 has distinct_blocks 14
 has hits 26
@@ -500,8 +500,9 @@ expect 0 'distinct_blocks' replay --simulate --capacity 1 --cache lru --trace tr
 has requests 2
 has distinct_blocks 6
 has hits 2
-# memory for 5 blocks: the second request's puts have no room there and go to flash; 10 and 12, which nobody came back for,
-# are evicted for later ones; and 2, asked for but not lately, because of the copy of 3 that comes from flash
+# memory for 5 blocks: the second request's puts find no space there and go to flash. Blocks 10 and 12, never
+# requested again, are evicted for later ones; so is 2, requested but not recently, for the copy of 3 that comes from
+# flash
 expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 0.63 --dram-promote 1 --trace trace --limit 4 -o json
 has dram_blocks 5
 has hits 8
@@ -524,7 +525,7 @@ has dram_writes 1
 has dram_drops 2
 has declined 2
 has writes 3
-# each block is written, and a copy stays
+# each block is written, and a copy stays in memory
 expect 0 'hit_ratio' replay --simulate --capacity 1 --dram 1 --dram-mode through --trace trace --limit 4 -o json
 has hits 8
 has dram_hits 8
@@ -569,10 +570,10 @@ expect 0 'hit_ratio' replay --simulate --requests 6000 --synthetic=documents --s
 ! cmp -s out first
 verdict $? "another salt, another result"
 expect 0 'hit ratio' replay --simulate --capacity 0.2 --synthetic --requests 2000 --segments 1024
-# 2048 tokens take 32 * 2048 * (2 * 218103808 + 4 * 4096 * 1024) / (0.5 * 989.4e12) = 60.010 ms, 4096 take 124.465 ms, and the last one
-# alone 30 us. The second request waits 60.010 ms for the first, and finds 4 blocks of 64 MiB: they come from flash in 10 + 62.5 ms;
-# 3 of them while it waits, then from memory in 1 + 23.4 ms, and the other one in 10 + 15.6 ms; or, with 2 in a runtime's own memory, in
-# 1 + 15.6 and 10 + 31.25 ms.
+# 2048 tokens take 32 * 2048 * (2 * 218103808 + 4 * 4096 * 1024) / (0.5 * 989.4e12) = 60.010 ms, 4096 take 124.465 ms,
+# the last one alone 30 us. The second request waits 60.010 ms for the first, and finds 4 blocks of 64 MiB. From flash
+# they take 10 + 62.5 ms. With memory, 3 of them are loaded while it waits and take 1 + 23.4 ms, the other one takes
+# 10 + 15.6 ms. With 2 in the runtime's own memory: 1 + 15.6 and 10 + 31.25 ms.
 { for i in 1 2; do echo '{"timestamp": 0, "hash_ids": [1, 2, 3, 4]}'; done; echo '{"timestamp": 100000, "hash_ids": [5, 6, 7, 8, 9, 10, 11, 12]}'; } > pair
 expect 0 'mean_s' replay --simulate --capacity 1 --dram 0.17 --trace pair --ttft llama-3.1-8b --flash-load 4096,10ms --dram-load 8192,1ms -o json
 has ttft.none.mean_s '0\.10149[78][0-9]*' # (60.010 + 120.020 + 124.465) / 3
@@ -590,7 +591,7 @@ expect 0 'flash, a runtime.s LRU' replay --simulate --capacity 1 --dram 0.5 --tr
 expect 1 'too small' replay --simulate --capacity 0.1 --trace trace
 { cat trace; echo '{"timestamp": 1'; } > broken
 expect 1 'line 11 is no request: no JSON object: ' replay --simulate --trace broken
-# refused TEXT LINE: as the 11th line of a trace
+# refused TEXT LINE: check that LINE is rejected as the 11th line of a trace
 refused() {
 	{ cat trace; echo "$2"; } > broken
 	expect 1 "broken: line 11 is no request: $1" replay --simulate --trace broken
@@ -659,13 +660,13 @@ rm -f store
 
 echo "# replay, on the fake pool"
 expect_fake 0 'every byte right' replay --pool fake --synthetic --requests 300 --block-size 4K --verify --threads 4
-# the same again: all is there
+# second run: all blocks hit
 expect_fake 0 'hit_ratio' replay --pool fake --synthetic --requests 300 --block-size 4K --verify --threads 4 -o json
 has hit_ratio 1.0
 has requests 300
 has puts 0
 has failure None
-# of another size: other blocks
+# blocks of another size have other keys
 expect_fake 0 'hit_ratio' replay --pool fake --trace trace --block-size 5001 --buffer 12K --verify -o json
 has hits 26
 has puts 14
@@ -711,7 +712,7 @@ python3 - 2> err << 'END'
 import re
 import xml.etree.ElementTree as tree
 page = open("out").read()
-# nothing is fetched, nothing runs
+# the page loads no resources and runs no script
 assert not re.search(r"http|src=|href=|url\(|@import|<script", page)
 assert "<h1>a &lt;b&gt; &amp; &quot;c&quot;</h1>" in page
 assert "2026-09-21 14:13:20 to 2026-09-21 14:13:30, 3 intervals" in page
@@ -719,9 +720,9 @@ assert re.search("put, mean</th><td>50.0 MiB/s<.*hit ratio, mean of intervals</t
 charts = [tree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
 def lines(chart):
     return [re.sub("h0.01", "", path.get("d")) for path in chart.iter("path")]
-# of 0 to 500 MiB/s, from y = 212 up to 34, and x = 76 to 884
+# 0 to 500 MiB/s is y = 212 to 34; x is 76 to 884
 assert lines(charts[0]) == ["M76.0 212.0L480.0 194.2L884.0 176.4", "M76.0 123.0L480.0 34.0L884.0 212.0"], lines(charts[0])
-# nothing was asked for at first
+# no point for the first interval, which had no requests
 assert lines(charts[1]) == ["M480.0 123.0L884.0 34.0"], lines(charts[1])
 # 1 us to 1 ms
 assert lines(charts[2])[1] == "M76.0 93.3L480.0 34.0", lines(charts[2])
@@ -755,7 +756,7 @@ has direct_ops 100
 has bounced_ops 0
 has mem host
 has mem_device None
-# the same run again: other blocks
+# a second run puts other blocks
 expect_fake 0 '^throughput [0-9.]* MiB/s' bench fake --engine ioctl --op put --size 5000 --count 100
 KVBLK_FAKE_LOG=$dir/log2 expect_fake 0 'MiB/s' bench fake --engine ioctl --op get --size 8K --depth 4 --threads 2 --blocks 50 --count 300
 [ "$(wc -l < log2)" = 50 ] && grep -q '^bench/00002000/00000000/000000000031 ' log2

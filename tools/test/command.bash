@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Cases of the command $kvblk, in an empty directory that is removed at the end. Not a test itself: it is not executable. Rule: what the
-# command printed is in out and err until the next case.
+# Test cases of the command $kvblk, in an empty directory that is removed at the end. Sourced by
+# tests. The output of the command is in the files out and err until the next case.
 : "${kvblk:?is the command that is tested}"
 suite=$(basename "$0" _test.sh)
 dir=$(mktemp -d)
@@ -22,7 +22,7 @@ verdict() {
 	fi
 }
 
-# expect CODE PATTERN ARGUMENT...: exit code, and a line of stderr or stdout
+# expect CODE PATTERN ARGUMENT...: check the exit code, and that a line of stderr or stdout matches
 expect() {
 	local code=$1 pattern=$2 got
 	shift 2
@@ -32,7 +32,7 @@ expect() {
 	verdict $? "kvblk $*: code $code, got $got, and \"$pattern\""
 }
 
-# cases_end: the last line; false if a case failed
+# cases_end: print the summary; returns false if a case failed
 cases_end() {
 	echo "# ${suite}_test: $passed passed, $failed failed, 0 skipped"
 	[ "$failed" = 0 ]

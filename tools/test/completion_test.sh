@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: completion_test.sh KVBLK
-# bash, zsh and fish, those that are here, offer the same verbs and options of the command KVBLK: those that its help tells.
+# The installed shells of bash, zsh and fish offer the verbs and options that the help of the command KVBLK lists.
 set -u
 PATH=$(dirname "$(readlink -f "${1:?usage: completion_test.sh KVBLK}")"):$PATH
 cd "$(dirname "$(readlink -f "$0")")/../kvblk/completion" || exit
@@ -20,12 +20,12 @@ expect() {
 	fi
 }
 
-# told PATTERN [VERB...]: what the help says
+# told PATTERN [VERB...]: print the words of the help that match
 told() {
 	kvblk "${@:2}" --help | sed -nE "s/^$1.*/\2/p" | sort -u
 }
 
-# offered_by_SHELL WORD...: behind "kvblk", the last one is being typed
+# offered_by_SHELL WORD...: print the completions of the last word behind "kvblk"
 offered_by_bash() {
 	# shellcheck disable=SC2034,SC2317 # for the completion
 	(

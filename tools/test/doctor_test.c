@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk doctor on a host that is made up: a tree of files, and pools as the module tells. */
+/* kvblk doctor on an emulated host: a tree of files, and pools as the module reports them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static char *path_of(const char *path)
 	return full;
 }
 
-/* Makes what is above it, too. */
+/* Create a file and its parent directories. */
 static void make(const char *path, const char *text)
 {
 	char *full = path_of(path), *slash;
@@ -44,7 +44,7 @@ static void make(const char *path, const char *text)
 	assert_int_equal(fclose(file), 0);
 }
 
-/* A host where all is well, but for what a test changes. */
+/* A healthy host, which tests change. */
 static int setup(void **state)
 {
 	char group[64];
@@ -61,7 +61,7 @@ static int setup(void **state)
 	make("/etc/group", group);
 	make("/dev/kvblk/kv0/default", "");
 	chmod(path_of("/dev/kvblk/kv0/default"), 0660);
-	/* which another device has by now */
+	/* a kernel name that another device has now */
 	make("/sys/class/kvblk/kv0/members/nvme1n1/path", "/dev/nvme7n7\n");
 	make("/sys/class/kvblk/kv0/members/nvme1n1/device", "nvme1n1\n");
 	make("/sys/class/kvblk/kv0/integrity", "full\n");
@@ -90,7 +90,7 @@ static void look(const struct snapshot *snapshot)
 	doctor_look(root, "1.2", snapshot ? snapshot : &none, &doctor);
 }
 
-/* Exactly one line of @check has @health, and says @what, and @act ("": nothing). */
+/* Check that exactly one line of @check has @health, @what and @act ("": none). */
 static void said(enum health health, const char *check, const char *what, const char *act)
 {
 	unsigned int found = 0;
@@ -236,7 +236,7 @@ static void timeouts(void **state)
 	said(HEALTH_NOTE, "nvme", "io_timeout is 300 s", "io_timeout=30");
 }
 
-/* Of a drive in this host nobody asks for the network's timeouts; a head has two paths. */
+/* Timeouts of the network are not checked for a local drive; a multipath head has two paths. */
 static void paths(void **state)
 {
 	(void)state;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * A module that is none: linked before the library, it answers the command's admin
- * calls from the JSON file that KVBLK_FAKE_ADMIN names, as "kvblk pool list",
- * "member list" and "stat" print it with -o json, in "pools", "members" and
- * "stats". The file is read again for each call, so a test can change it. A stat's
- * "per_call" is added to its counters with each call.
+ * An emulated module: linked before the library, it serves the admin calls from the JSON file
+ * KVBLK_FAKE_ADMIN. The file has "pools", "members" and "stats" in the format of "kvblk pool
+ * list", "member list" and "stat" with -o json. Each call reads the file again, so that tests
+ * can change it, and adds a stat's "per_call" to its counters.
  *
- * KVBLK_FAKE_LOG names a file that gets a line for each call that changes something.
- * KVBLK_FAKE_REFUSE is what the module says when it refuses each of them.
+ * KVBLK_FAKE_LOG names a file that gets a line for each change. If KVBLK_FAKE_REFUSE is set,
+ * changes fail with that message.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -37,7 +36,7 @@ static void text(const json_t *object, const char *name, char *to, size_t size)
 	snprintf(to, size, "%s", value ? value : "");
 }
 
-/* The array @what of the file. */
+/* Load the array @what of the file. */
 static json_t *load(const char *what)
 {
 	json_t *file = json_load_file(getenv("KVBLK_FAKE_ADMIN"), 0, NULL);

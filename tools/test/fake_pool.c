@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT
 /*
- * A pool that is none: preloaded, it answers the ioctls on
- * /dev/kvblk/fake/default out of memory, so that the command can be tested
- * where there is no module. Blocks live as long as the file that
- * KVBLK_FAKE_STORE names (or the process), for several commands and processes
- * to share: what one puts or deletes, the others see at once, even if it is
- * killed.
+ * An emulated pool: an LD_PRELOAD library that serves the ioctls on /dev/kvblk/fake/default
+ * from memory, to test the command without the module. KVBLK_FAKE_STORE names a file that
+ * several processes share: each sees the puts and deletes of the others at once, even of killed
+ * ones. Without it blocks end with the process.
  *
- * KVBLK_FAKE_LOG names a file that gets a line for each put.
- * KVBLK_FAKE_CORRUPT=N flips a bit of the Nth get, KVBLK_FAKE_DECLINE=N
- * declines every Nth batch of puts, KVBLK_FAKE_LOSE=N makes every Nth get of a
- * present block a miss, KVBLK_FAKE_FAIL=N lets every Nth get and put fail.
- * KVBLK_FAKE_GATE=FD: a batch waits for a byte from that descriptor, after it has
- * written one to KVBLK_FAKE_ARRIVALS=FD, where that is set.
- * KVBLK_FAKE_DELAY_MS=N: a batch takes N milliseconds, unless all its
- * operations are canceled or past their deadlines before. KVBLK_FAKE_MEMLOCK=1:
- * no memory can be registered. KVBLK_FAKE_BUSY=1: another caller's put of each
- * key is in flight. With KVBLK_FAKE_LEASE a get is a miss unless a lookup's lease
- * is held, and the last close complains of leases that were not released.
- * KVBLK_FAKE_DRAM=BYTES: memory for blocks that prefetches bring in; without it there
- * is none.
+ * Environment:
+ * KVBLK_FAKE_ARRIVALS=FD	a batch writes a byte to FD before it waits at the gate
+ * KVBLK_FAKE_BUSY=1		another caller's put of each key is in flight
+ * KVBLK_FAKE_CORRUPT=N		flip a bit of the Nth get
+ * KVBLK_FAKE_DECLINE=N		decline every Nth batch of puts
+ * KVBLK_FAKE_DELAY_MS=N	a batch takes N ms, unless all its operations are
+ *				canceled or past their deadlines before
+ * KVBLK_FAKE_DRAM=BYTES	memory for prefetched blocks; default none
+ * KVBLK_FAKE_FAIL=N		every Nth get and put fails
+ * KVBLK_FAKE_GATE=FD		a batch waits for a byte from FD
+ * KVBLK_FAKE_LEASE=1		a get misses unless a lease is held; the last close
+ *				reports leases that were not released
+ * KVBLK_FAKE_LOG=FILE		append a line for each put
+ * KVBLK_FAKE_LOSE=N		every Nth get of a present block misses
+ * KVBLK_FAKE_MEMLOCK=1		no memory can be registered
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -51,26 +51,26 @@ struct block {
 	uint32_t len;
 	uint64_t layout_tag;
 	uint64_t caller_tag;
-	bool in_memory;		/* of this process */
+	bool in_memory;		/* in this process's KVBLK_FAKE_DRAM */
 	unsigned char bytes[];	/* key, then data */
 };
 
-/* protects all that follows */
+/* protects the variables below */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *buckets[MAX_BLOCKS];
 static bool is_node[MAX_FDS];
 static int nr_nodes;
 static uint64_t nr_gets, nr_puts, nr_put_batches, nr_leases, nr_held, dram_used;
-/* batches that KVBLK_FAKE_DELAY_MS holds up; a result below 0 is final */
+/* batches delayed by KVBLK_FAKE_DELAY_MS; a negative result is final */
 static struct batch {
 	struct batch *next;
 	const struct kvblk_submit *submit;
 } *waiting;
-static pthread_cond_t changed;	/* one of them has such a result more */
-/* the file of KVBLK_FAKE_STORE, and how far this process has read it */
+static pthread_cond_t changed;	/* signaled when a waiting batch gets a final result */
+/* the file of KVBLK_FAKE_STORE, and the offset up to which this process has read it */
 static int store = -1;
 static off_t store_read;
-/* registered memory by its handle; length 0: none */
+/* registered memory, indexed by handle; length 0: unused */
 static struct { char *addr; uint64_t length; } regions[MAX_REGIONS];
 
 static uint64_t setting(const char *name)
@@ -80,7 +80,7 @@ static uint64_t setting(const char *name)
 	return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Whether this is one of every Nth that a setting names. */
+/* Returns true for every Nth @number, where the setting @name is N. */
 static bool nth(uint64_t number, const char *name)
 {
 	uint64_t every = setting(name);
@@ -114,7 +114,7 @@ static void forget(struct block **place)
 	free(block);
 }
 
-/* Appends a block to the store, or (@len DELETED) that there is none. */
+/* Append a block to the store, or a deletion if @len is DELETED. */
 static void record(const struct block *block, uint32_t len)
 {
 	struct block head = *block;
@@ -129,7 +129,7 @@ static void record(const struct block *block, uint32_t len)
 		abort();
 }
 
-/* Takes over what was appended since. */
+/* Apply the entries that were appended to the store since the last call. */
 static void replay(void)
 {
 	struct block head;
@@ -171,7 +171,7 @@ static void leave(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Whether each piece that is registered memory lies within it. */
+/* Check that each piece of registered memory lies within it. */
 static bool within_regions(const struct kvblk_op *op)
 {
 	const struct kvblk_piece *piece = (void *)(uintptr_t)op->pieces;
@@ -195,7 +195,7 @@ static uint64_t room_of(const struct kvblk_op *op)
 	return room;
 }
 
-/* Moves between the pieces and @data. */
+/* Copy between the pieces and @data. */
 static void move(const struct kvblk_op *op, unsigned char *data, uint64_t len,
 		 bool to_pieces)
 {
@@ -352,7 +352,7 @@ static uint64_t now_ns(void)
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
-/* By the monotonic clock; there is no static initializer for that. */
+/* At run time, because no static initializer selects CLOCK_MONOTONIC. */
 __attribute__((constructor)) static void init_changed(void)
 {
 	pthread_condattr_t attr;
@@ -363,7 +363,10 @@ __attribute__((constructor)) static void init_changed(void)
 	pthread_condattr_destroy(&attr);
 }
 
-/* When the batch's next operation is late; 0: it has none left. Those that are: -ETIME. */
+/*
+ * Complete operations past their deadline with -ETIME. Returns the next deadline of the batch,
+ * or 0 if no operation is left.
+ */
 static uint64_t next_deadline(const struct kvblk_submit *s, uint64_t end)
 {
 	const struct kvblk_op *ops = (void *)(uintptr_t)s->ops;

@@ -1,18 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: hands_test.sh COMMAND
-# What operators see and are asked, on pools that fake_admin.c makes up from the file "state". COMMAND is linked with it. Rule: a case is
-# one line that says what must come.
+# Output and questions for operators, on the pools that fake_admin.c reads from the file "state"; COMMAND is linked
+# with fake_admin.c. A case is one line with the expected result.
 set -u
 here=$(readlink -f "$0")
 kvblk=$(readlink -f "${1:?usage: hands_test.sh COMMAND}")
 . "$(dirname "$here")/command.bash"
-# what stands for devices: other file systems can't read at once, as devices do
+# files that stand for devices: like devices, tmpfs allows RWF_NOWAIT reads, which other file systems may not
 flash=$(mktemp -d -p /dev/shm)
 trap 'rm -rf "$dir" "$flash"' EXIT
 export KVBLK_FAKE_ADMIN=$dir/state KVBLK_FAKE_LOG=$dir/log
 
-# logged LINE...: what was changed since the last time
+# logged LINE...: check the changes made since the last call
 logged() {
 	touch log
 	diff <(printf '%s\n' "$@" | sed '/^$/d') log > err
@@ -20,12 +20,13 @@ logged() {
 	rm -f log
 }
 
-# state EXPRESSION...: changes the file, which is d
+# state EXPRESSION...: change the state, the dict d
 state() {
 	python3 -c 'import json, sys; d = json.load(open("state")); [exec(e) for e in sys.argv[1:]]; json.dump(d, open("state", "w"))' "$@"
 }
 
-# terminal ANSWER ARGUMENT...: the exit code of the command on a terminal where this is typed; what is shown there comes to out
+# terminal ANSWER ARGUMENT...: run the command on a terminal and type ANSWER; returns its exit code, with the screen
+# in out
 terminal() {
 	python3 - "$kvblk" "$@" <<- 'END' > out 2> err
 		import os, pty, sys
@@ -89,7 +90,6 @@ verdict $? "only what would be lost is told"
 expect 1 'kv0: this would be lost' member add kv0 --format "$flash/data"
 expect 0 '' pool create kv0 --format --yes "$flash/data"
 expect 0 '' member add kv0 -y --format "$flash/data"
-# the module refuses it
 expect 0 '' member add kv0 "$flash/data"
 expect 1 'member nvme0n1 of pool kv0 .uuid 01000000-0000-0000-0000-000000000000; device now: nvme3n1; place: nqn.a nsid 1.: this would be lost' member remove kv0 nvme0n1
 grep -q '^  up to 240 MiB of blocks, in 30 of 64 segments$' err
@@ -97,7 +97,7 @@ verdict $? "what would be lost is told in numbers"
 expect 1 'up to 240 MiB' member rm kv0 /dev/nvme0n1
 expect 1 'would have if its device came back' member remove kv0 07000000-0000-0000-0000-000000000000
 expect 1 'up to 240 MiB' member remove kv0 /dev/nvme3n1
-# the name of the missing one is the device of another one today
+# the name of the missing member is now the kernel name of another device
 expect 1 'nvme7n1: this is member nvme0n2 .02000000-.*, and member nvme7n1 .07000000-.*: give a uuid$' member remove -y kv0 nvme7n1
 expect 0 '' member remove kv0 nvme0n2
 expect 0 '' member remove -y kv0 /dev/nvme0n1
@@ -169,7 +169,7 @@ for case in 'dead is dead, ' 'removing is being removed; wait' 'restoring is fin
 	state "d['members'][1]['state'] = '${case%% *}'"
 	expect 4 "^kv0: member nvme0n2 ${case#* }" status
 done
-# as the links of udev are; of a path that does not fit no part is given
+# paths as long as udev's links; a path that does not fit is replaced by DEVICE
 for length in 100 4000; do
 	state "d['members'][0].update(unread_segments=1, path='/dev/disk/by-id/nvme-' + $length * 'x')"
 	expect 4 "^kv0: member nvme0n1 has segments .*\(kvblk member add kv0 $([ $length = 100 ] && echo '/dev/disk/by-id/nvme-x{100}' || echo DEVICE)\)$" status
@@ -201,7 +201,7 @@ expect 0 '^no pools; .* kvblk pool import --scan' status
 expect 0 '"pools": \[\]' status -o json
 
 echo "# iostat"
-# 30 puts of 1 MiB, 75 gets, of 100 keys that were looked up 80 were found, between each two looks
+# between two samples: 30 puts of 1 MiB, 75 gets, 100 keys looked up, 80 found
 cat > state << 'END'
 {"pools": [{"name": "kv0", "nr_members": 1, "nr_segments": 10, "free_segments": 5, "capacity": 1000, "free": 500},
 	   {"name": "kv1", "nr_members": 1, "nr_segments": 10, "free_segments": 5}],
@@ -227,7 +227,7 @@ import json
 lines = [json.loads(line) for line in open("out")]
 assert [line["pool"] for line in lines] == ["kv0", "kv1"] * 3
 for line in lines[::2]:
-    # whatever time passed, the ratio of the rates is that of the counters
+    # the ratio of the rates is that of the counters, for any elapsed time
     assert abs(line["put_s"] * line["seconds"] - 30) < .01 and abs(line["get_mib_s"] / line["put_mib_s"] - 2.5) < .01
     assert abs(line["put_mib_s"] / line["put_s"] - 1) < .01 and line["hit_ratio"] == .8 and line["put_p99_ns"] == 1 << 20
     assert line["health"] == "ok" and line["free"] == 500 and 0 < line["seconds"] < 60

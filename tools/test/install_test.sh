@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: install_test.sh OUT
-# What is installed is enough: a program in C or C++ finds header and library through pkg-config, shared and static, and works on
-# the pool that fake_pool.c plays. "make uninstall" leaves nothing. OUT is where tools/ was built.
+# A C or C++ program finds the installed header and library through pkg-config, shared and static, and works on the
+# pool of fake_pool.c. "make uninstall" leaves no file. OUT is the build directory of tools/.
 set -u
 out=$(readlink -f "${1:?usage: install_test.sh OUT}")
 top=$(dirname "$(readlink -f "$0")")/../..
@@ -27,18 +27,18 @@ expect() {
 	fi
 }
 
-# parts VERB: of user space
+# parts VERB: run a make target in all parts of user space
 parts() {
 	make -C "$top/tools" O="$out" DESTDIR="$root" prefix=/kv "$1" &&
 		make -C "$top/daemon" O="$out/../daemon" DESTDIR="$root" prefix=/kv "$1"
 }
 
-# build PROGRAM FLAG...: as a user of the library does
+# build PROGRAM FLAG...: compile like a user of the library
 build() {
 	cc -Wall -Wextra -Werror -o "$dir/$1" "$top/tools/test/lib_test.c" "${@:2}"
 }
 
-# in_cxx FLAG...: the header is C++, too
+# in_cxx FLAG...: check that the header is valid C++
 in_cxx() {
 	echo '#include <kvblk.h>' | c++ -x c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only "$@" -
 }
@@ -48,12 +48,12 @@ run() {
 	LD_PRELOAD=$out/test/fake_pool.so "$dir/$1"
 }
 
-# pages: of every function that the library shows
+# pages: check that every exported function has a man page
 pages() {
 	(cd "$root/kv/share/man/man3" && sed -n 's/^\t\(kvblk_.*\);/\1.3/p' "$top/tools/lib/libkvblk.map" | xargs ls -L)
 }
 
-# nothing_left: not a file
+# nothing_left: check that no file is left
 nothing_left() {
 	! find "$root" ! -type d | grep .
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * libkvblk as a runtime uses it, on the pool that fake_pool.c plays; what needs
- * the module is tested in VMs. install_test.sh builds and runs it.
+ * libkvblk as a runtime uses it, on the pool of fake_pool.c; VM tests cover the rest.
+ * install_test.sh builds and runs this program.
  */
 #include <errno.h>
 #include <poll.h>
@@ -139,14 +139,14 @@ static void batches(struct kvblk *kv)
 	CHECK(kvblk_cancel(kv, 1, NULL) == -ENOENT);
 	verdict("prefix lookups, leases, cancel");
 
-	/* as a 16-bit field would cut them, these would be right */
+	/* truncated to 16 bits, both numbers would be valid */
 	kvblk_prep_put(&ops[0], "a", 65536 + 1, pieces, 65536 + 1);
 	CHECK(ops[0].key_len > KVBLK_KEY_MAX);
 	CHECK(ops[0].nr_pieces > KVBLK_PIECES_MAX);
 	verdict("lengths are never cut to fit");
 }
 
-/* What became of the @nr keys at @got, a letter for each. */
+/* Returns a letter for the state of each of the @nr keys at @got. */
 static const char *states(const struct kvblk_prefetched *got, unsigned int nr)
 {
 	static char text[KVBLK_OPS_MAX * 3];
@@ -159,7 +159,7 @@ static const char *states(const struct kvblk_prefetched *got, unsigned int nr)
 
 #define NR_MANY	(KVBLK_OPS_MAX * 2 + 5)
 
-/* More than a batch: the order is kept, and what is left out is at the end. */
+/* More keys than a batch: states keep the order, and clipped keys are at the end. */
 static void prefetch_many(struct kvblk *kv)
 {
 	struct kvblk_prefetch_options options = { .max_bytes = KVBLK_OPS_MAX + 3 };
@@ -214,7 +214,7 @@ static void prefetches(struct kvblk *kv)
 	CHECK(sum.nr_leading == 1 && sum.nr_here == 1 && sum.loaded_bytes == 100 && !sum.lease);
 	options = (struct kvblk_prefetch_options){ .max_bytes = 149, .lease_ms = 1000 };
 	CHECK(!kvblk_prefetch(kv, keys, lens, 5, &options, got, &sum));
-	/* p3 is too much, and so is all behind it */
+	/* p3 exceeds max_bytes, which clips all blocks behind it */
 	CHECK(!strcmp(states(got, 5), "RMLCC") && got[1].length == 0 && got[3].length == 100);
 	CHECK(sum.nr_leading == 1 && sum.nr_here == 2 && sum.loaded_bytes == 50);
 	CHECK(sum.nr_leased == 2 && sum.lease && !kvblk_lease_release(kv, sum.lease));
@@ -302,7 +302,7 @@ static void done(struct kvblk_job *job)
 		nr_done++;
 }
 
-/* a job that says what it does by itself */
+/* a job with its own run() */
 static int own_run(struct kvblk *kv, struct kvblk_job *job)
 {
 	(void)kv;
@@ -349,7 +349,7 @@ static void background(struct kvblk *kv)
 	while (nr_done < NR_JOBS)
 		usleep(1000);
 	CHECK(!kvblk_async_take(async));
-	/* of the whole batch, and of the caller's own making */
+	/* an error of the whole batch, and one of the caller's run() */
 	jobs[0] = (struct kvblk_job){ .ops = ops, .nr_ops = 0, .results = results };
 	jobs[1] = (struct kvblk_job){ .nr_ops = 77, .results = results, .run = own_run };
 	kvblk_async_submit(async, &jobs[0]);
@@ -361,7 +361,7 @@ static void background(struct kvblk *kv)
 	verdict("batches in the background");
 }
 
-/* @bytes are those that @text has in hexadecimal. */
+/* Compare @bytes with the hexadecimal @text. */
 static int is_hex(const uint8_t *bytes, size_t len, const char *text)
 {
 	char hex[KVBLK_KEY_MAX * 2 + 1];
@@ -371,7 +371,7 @@ static int is_hex(const uint8_t *bytes, size_t len, const char *text)
 	return !strcmp(hex, text);
 }
 
-/* the vectors of Documentation/keys.rst */
+/* test vectors of Documentation/keys.rst */
 static void keyspaces(void)
 {
 	struct kvblk_keyspace_spec spec = {

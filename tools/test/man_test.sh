@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # usage: man_test.sh
-# The library's man pages say what the headers say: every function with its prototype, structures as they are, and no others. The
-# example is the one that tests run, and groff has nothing to complain about.
+# The library's man pages match the header: every function with its prototype, no other function, and structures
+# without a difference. The example is one that tests run, and groff reports no errors.
 set -u
 export LC_ALL=C
 tools=$(dirname "$(readlink -f "$0")")/..
@@ -10,7 +10,7 @@ cd "$tools/lib/man" || exit
 number=0
 failed=0
 
-# expect WHAT COMMAND...: it prints what is wrong, or nothing
+# expect WHAT COMMAND...: run a command that prints what is wrong, or nothing
 expect() {
 	local out
 	number=$((number + 1))
@@ -23,17 +23,17 @@ expect() {
 	fi
 }
 
-# bare FILE...: without blanks, comments and what man pages put around
+# bare FILE...: print C code without blanks, comments and the markup of man pages
 bare() {
 	sed -E 's/^\.BI? //; s/"//g' "$@" | tr -d ' \t\n' | sed -E 's@/\*([^*]|\*+[^*/])*\*+/@@g'
 }
 
-# functions: their prototypes
+# functions: print prototypes
 functions() {
 	grep -oE '(constchar\*|unsignedint|int|uint64_t|structkvblk_[a-z_]+\*|void\*?)kvblk_[a-z_]+\([^()]*\)[;{]' | sed 's/.$//' | sort
 }
 
-# names FILE...: what NAME tells, but the overview
+# names FILE...: print the names in the NAME sections, without the overview's
 names() {
 	sed -n '/^\.SH NAME/{n;s/ \\-.*//;s/, /\n/g;p;}' "$@" | grep -v '^libkvblk$' | sort
 }
@@ -46,12 +46,12 @@ named() {
 	diff <(bare ../kvblk.h | functions | grep -o 'kvblk_[a-z_]*(' | tr -d '(' | sort) <(names ./*.3)
 }
 
-# of the library's map: in the header, and so in the pages
+# shown: print exported functions that are missing in the pages
 shown() {
 	sed -n 's/^\t\(kvblk_.*\);/\1/p' ../libkvblk.map | sort | comm -23 - <(names ./*.3)
 }
 
-# whatever a page calls a function or a page is one
+# mentioned: print names that a page uses as a function or page, and that are neither
 mentioned() {
 	grep -ohE 'kvblk_[a-z_]+ ?\((3?)\)' ./*.3 | sed 's/ *(.*//' | sort -u | comm -23 - <(names ./*.3)
 }

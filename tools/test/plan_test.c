@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* kvblk pool plan against the module's own code, which is linked, and known numbers. */
+/* kvblk pool plan, compared with the module's code, which is linked, and known numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,7 +45,7 @@ static void refused(struct plan_ask ask, const char *part)
 		fail_msg("\"%s\" does not say \"%s\"", why, part);
 }
 
-/* Blocks that the module itself gets into a segment. */
+/* Returns the number of blocks that the module's code fits into a segment. */
 static uint64_t filled(uint64_t segment, uint32_t block)
 {
 	atomic64_t cursor = ATOMIC64_INIT(0);
@@ -92,7 +92,7 @@ static void members(void **state)
 	assert_int_equal(plan.nr_segments, 63 + 799);
 }
 
-/* The case that made this verb: a quarter of the flash. */
+/* Small blocks: the default index covers a quarter of the flash. */
 static void small_blocks(void **state)
 {
 	struct plan plan = made((struct plan_ask){
@@ -108,7 +108,7 @@ static void small_blocks(void **state)
 				       .index_slots = MIB });
 	assert_int_equal(plan.index_slots, MIB);
 	assert_int_equal(plan.blocks, MIB * 85 / 100);
-	/* large blocks leave the default as it is */
+	/* the default is enough for large blocks */
 	plan = made((struct plan_ask){ .member_bytes = { TIB }, .block_size = 32 * MIB });
 	assert_int_equal(plan.index_slots, plan.default_slots);
 	assert_int_equal(plan.default_blocks, plan.flash_blocks);
@@ -162,7 +162,7 @@ static void wear(void **state)
 
 	(void)state;
 	assert_true(plan.rated_rate > 0.999 * MIB && plan.rated_rate < 1.001 * MIB);
-	/* headers written, the drive writes half of that */
+	/* including headers, half of the drive's rated writes */
 	assert_true(plan.life_years > 9.99 && plan.life_years < 10.01);
 	assert_true(plan.fill_s > 0.98 * 2 * 86400 && plan.fill_s < 2 * 86400);
 	plan = made((struct plan_ask){ .member_bytes = { 86400 * MIB }, .block_size = 64 * KIB,
@@ -180,7 +180,7 @@ static void models(void **state)
 	assert_int_equal(plan_block_bytes(plan_find_model("llama-3.1-8b"), 256, 1, 1), 16 * MIB);
 	/* 4 heads on 8 ranks: each has one */
 	assert_int_equal(plan_block_bytes(plan_find_model("qwen2.5-7b"), 1, 2, 8), 28 * 2 * 128 * 2);
-	/* a latent vector is on each rank */
+	/* each rank stores the whole latent vector */
 	assert_int_equal(plan_block_bytes(plan_find_model("deepseek-v3"), 64, 2, 8), 61 * 576 * 2 * 64);
 	assert_null(plan_find_model("gpt"));
 	assert_null(plan_find_model(""));

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: top_test.py COMMAND
 
-kvblk top on a pseudo-terminal, on the pools of KVBLK_FAKE_ADMIN: what stands on the screen, at several sizes, and that the terminal is
-as it was. The rule: a screen is waited for, never a time.
+kvblk top on a pseudo-terminal, with the pools of KVBLK_FAKE_ADMIN: the content of the screen at several sizes, and the
+restored terminal. Tests wait for a screen, never for a time.
 """
 import fcntl
 import os
@@ -20,7 +20,7 @@ PATIENCE = 30
 
 
 class Screen:
-    """What a terminal of this size would show; knows the sequences that top may use, and no others."""
+    """A terminal of this size; fails on control sequences that top must not use."""
 
     def __init__(self, rows, columns):
         self.rows, self.columns = rows, columns
@@ -88,7 +88,7 @@ class Top:
         self.raw = ""
 
     def read(self):
-        """Takes what came; False: it has ended."""
+        """Read the available output; returns False at its end."""
         try:
             data = os.read(self.fd, 65536)
         except OSError:
@@ -98,7 +98,7 @@ class Top:
         return bool(data)
 
     def shows(self, pattern):
-        """Waits until the screen does, and is whole."""
+        """Wait until the complete screen matches ``pattern``."""
         end = time.monotonic() + PATIENCE
         while not (self.raw.endswith("\033[J") and re.search(pattern, self.screen.text(), re.M)):
             if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0] or not self.read():
@@ -116,14 +116,14 @@ class Top:
         assert got == code, f"exit code {got}: {self.raw}"
 
     def in_place(self):
-        """All of it was on the screen."""
+        """Check that no output was outside the screen."""
         assert not self.screen.scrolled and not self.screen.wrapped, "it does not fit"
 
 
 def case_screen():
     top = Top("200ms")
     top.shows(r"^POOL +HEALTH +PUT MiB +GET MiB +HIT % +GET p50 +GET p99 +PUT p99 +FREE INDEX$")
-    # rates need two looks
+    # rates need two samples
     top.shows(r"^kv0 +note +[1-9][0-9.]* +[1-9][0-9.]* +80\.0 +512 ns +512 ns +1\.05 ms +50 % +10 %$")
     top.shows(r"^kv0 +m0 +up +1 GiB +128 +64 +60 +3$")
     top.shows(r"^kv0: 7 failed reads")
@@ -139,7 +139,7 @@ def case_screen():
 def case_resize():
     top = Top("3600")
     top.shows("q quits")
-    # not after an hour, but when the size changes
+    # redraws on a resize, not after the interval of an hour
     for rows, columns in ((10, 60), (40, 132), (2, 20), (1, 10), (24, 80)):
         top.resize(rows, columns)
         top.shows(r"^kvblk top"[:columns + 1])

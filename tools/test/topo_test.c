@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * kvblk topo on a host that is made up: a tree of files, as sysfs has them, routes
- * as the module has them, and what is told of both. What a real one tells is tested
- * in a VM (47-topo.sh).
+ * kvblk topo on an emulated host: a tree of files like sysfs, routes as the module reports
+ * them, and the printed text. 47-topo.sh tests a real host in a VM.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +23,7 @@
 
 static char root[] = "/tmp/topo_test.XXXXXX";
 
-/* Makes what is above it, too. */
+/* Create a file and its parent directories. */
 static void make(const char *path, const char *text)
 {
 	char full[512], *slash;
@@ -169,7 +168,7 @@ static void kernel_options(void **state)
 	topo_free(&topo);
 }
 
-/* What the module would tell of the member's way to the device. */
+/* Add the module's report on the member's route to the device. */
 static void add_route(struct topo_member *member, const char *device,
 		      unsigned int state, const char *why)
 {
@@ -223,7 +222,7 @@ static void scan_pool(const char *integrity, struct topo *topo)
 static const char *words(const struct topo *topo, size_t member,
 			 const char *address)
 {
-	/* a reason that no word is for is the route's own */
+	/* static, because an unknown reason is returned as a pointer into the route */
 	static struct kvblk_route_state route;
 	const struct topo_pool *pool = &topo->pools[0];
 	struct topo_device device = { .provider = true };
@@ -258,9 +257,9 @@ static void pools(void **state)
 	assert_non_null(strstr(words(&topo, 0, "0000:84:00.0"), "newer"));
 	assert_non_null(strstr(words(&topo, 1, "0000:81:00.0"), "NVMe/TCP"));
 	assert_non_null(strstr(words(&topo, 2, "0000:81:00.0"), "no way"));
-	/* what is not known here is told as it is */
+	/* an unknown reason is printed unchanged */
 	assert_string_equal(words(&topo, 1, "0000:82:00.0"), "moon");
-	/* what the module leaves out */
+	/* routes that the module does not report */
 	assert_non_null(strstr(words(&topo, 2, "0000:82:00.0"), "gives no memory"));
 	assert_non_null(strstr(words(&topo, 3, "0000:81:00.0"), "dead"));
 	topo_free(&topo);

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: test_cuda.py [POOL]
 
-Memory of a real NVIDIA GPU, by torch: on a pool, a real one or the one that tools/test/fake_pool.c plays ("fake"). It is
-skipped where there is none. What does not take a GPU is in test_kvblk.py and selftests/host/mem_test.c. Prints TAP.
+Memory of a real NVIDIA GPU, through torch, on a real pool or the emulated pool "fake" of tools/test/fake_pool.c.
+Skipped without a GPU. test_kvblk.py and selftests/host/mem_test.c have the tests that need no GPU. Prints TAP.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def noise(*shape):
 
 
 def busy():
-    """Work that the GPU is at for some ten milliseconds, in the current stream."""
+    """Start GPU work of about ten milliseconds in the current stream."""
     m = torch.ones(4096, 4096, device="cuda")
     for _ in range(20):
         m = m @ m
@@ -57,7 +57,7 @@ class Cuda(unittest.TestCase):
         self.pool.close()
 
     def caches(self):
-        """A KV cache: a tensor for each layer, all registered."""
+        """Allocate a KV cache: one registered tensor per layer."""
         caches = [noise(BLOCKS, PAGE) for _ in range(LAYERS)]
         self.kinds = {self.pool.register(cache).kind for cache in caches}
         self.assertEqual(len(self.kinds), 1)
@@ -78,7 +78,7 @@ class Cuda(unittest.TestCase):
             self.pool.delete(k)
 
     def test_blocks_of_many_layers(self):
-        """As a KV cache has them: each block in as many pieces as there are layers."""
+        """Blocks like those of a KV cache, with one piece per layer."""
         caches = self.caches()
         print(f"# memory of the GPU is {self.kinds.pop()}")
         want = [cache.clone() for cache in caches]
@@ -94,7 +94,7 @@ class Cuda(unittest.TestCase):
         for cache, old in zip(caches, want):
             old[5].fill_(3)
             self.assertTrue(torch.equal(cache, old))
-        # layers 4 to 7 of a block alone
+        # only layers 4 to 7 of a block
         part = [noise(PAGE) for _ in range(4)]
         for piece in part:
             self.pool.register(piece)
@@ -103,7 +103,7 @@ class Cuda(unittest.TestCase):
             self.assertTrue(torch.equal(piece, want[4 + i][9]))
 
     def test_what_the_gpu_is_still_writing(self):
-        """A put takes what the current stream writes before it; a get's bytes are there for any stream."""
+        """A put waits for the current stream's writes; after a get every stream sees the data."""
         k = key()
         block, got = noise(4 << 20), torch.empty(4 << 20, dtype=torch.uint8, device="cuda")
         stream = torch.cuda.Stream()
@@ -143,7 +143,7 @@ class Cuda(unittest.TestCase):
             self.assertEqual(self.pool.get(again), block[4096:8192])
 
     def test_mixed(self):
-        """A block can't be of a GPU's memory and the host's."""
+        """A block in memory of both the GPU and the host is rejected."""
         block = noise(4096)
         with self.pool.register(block) as memory:
             if memory.kind != "staged":
@@ -160,7 +160,7 @@ class Cuda(unittest.TestCase):
         with self.pool.register(block):
             self.assertIs(self.pool.put(k, block), kvblk.Put.STORED)
             self.assertEqual(self.pool.get(k), bytes(pooled.cpu().numpy()))
-        # managed memory may be anywhere
+        # managed memory migrates between host and GPU
         managed = cupy.ndarray(1 << 20, dtype=cupy.uint8, memptr=cupy.cuda.malloc_managed(1 << 20))
         managed.fill(9)
         cupy.cuda.runtime.deviceSynchronize()
@@ -215,7 +215,7 @@ class Cuda(unittest.TestCase):
 
     @unittest.skipUnless(cupy, "no cupy")
     def test_memory_that_went(self):
-        """The caller's mistake is an error, and no more than that."""
+        """A mistake of the caller is an error, and has no other effect."""
         address = cupy.cuda.runtime.malloc(4 << 20)
         memory = self.pool.register((address, 4 << 20))
         self.assertIs(self.pool.put(key(), memory[0:1 << 20]), kvblk.Put.STORED)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """usage: test_kvblk.py POOL
 
-The package on a pool, a real one or the one that tools/test/fake_pool.c plays ("fake", which can do more for a test).
-Prints TAP.
+The package on a real pool, or on the emulated pool "fake" of tools/test/fake_pool.c, which has further tests. Prints
+TAP.
 """
 
 import array
@@ -40,7 +40,7 @@ number = iter(range(1 << 30))
 
 
 def key(name="key"):
-    """One that nothing else in the pool has."""
+    """Return a key that is unique in the pool."""
     return f"{run} {name} {next(number)}".encode()
 
 
@@ -104,7 +104,7 @@ class OneBlock(TestPool):
 
     @unittest.skipUnless(numpy, "no numpy")
     def test_keys_of_wide_items(self):
-        """len() of such a key is not its bytes, and two of them would be one."""
+        """Keys with items of more than a byte are rejected: len() is not their length in bytes."""
         wide = [numpy.array([0x3301], numpy.uint64), array.array("I", [1, 2]), memoryview(bytes(8)).cast("I")]
         for bad in wide:
             self.assertRaises(TypeError, self.pool.put, bad, b"x")
@@ -210,7 +210,7 @@ class OneBlock(TestPool):
 
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_gil(self):
-        """Another thread runs while one is in the kernel: the get ends only when that one lets it."""
+        """The GIL is released in the kernel: the get completes only when another thread opens the gate."""
         wait, go = os.pipe()
         k = key()
         self.pool.put(k, b"x" * 100)
@@ -265,7 +265,7 @@ class Batches(TestPool):
         self.assertEqual(self.pool.get(k), block)
 
     def test_one_that_cannot_be(self):
-        """It has its own error, and the others are done."""
+        """A wrong operation gets its own error, and the others are done."""
         keys = [key() for _ in range(4)]
         done = self.pool.put_many(keys, [b"a", b"", (4096, 1 << 32), b"d"], chain=True)
         self.assertEqual([done[0], done[3]], [kvblk.Put.STORED] * 2)
@@ -328,7 +328,7 @@ class Lookups(TestPool):
 
 
 class OnlyDlpack:
-    """Memory that shows itself by nothing but DLPack."""
+    """Memory with no interface but DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -338,7 +338,7 @@ class OnlyDlpack:
 
 
 class LikeTorch:
-    """What the package uses of a torch.Tensor."""
+    """The part of torch.Tensor that the package uses."""
 
     def __init__(self, block, contiguous=True):
         self.block = block
@@ -443,7 +443,7 @@ class RegisteredMemory(TestPool):
         memory.close()
 
     def test_found(self):
-        """A buffer within registered memory is used through it; one that is not, or only in part, as it is."""
+        """A buffer within registered memory uses the registration; a buffer outside or partly outside does not."""
         slabs = [bytearray(data(100000)) for _ in range(5)]
         other = bytearray(data(1000))
         with self.pool.register(slabs[3]) as kept:
@@ -458,7 +458,7 @@ class RegisteredMemory(TestPool):
             batch.free()
 
     def test_closed_meanwhile(self):
-        """What is filled in keeps its memory."""
+        """A prepared batch keeps its memory alive."""
         slab = bytearray(data(10000))
         k = key()
         memory = self.pool.register(slab)
@@ -469,7 +469,7 @@ class RegisteredMemory(TestPool):
         self.assertEqual(self.pool.get(k), slab)
 
     def test_of_another_pool(self):
-        """Its handle names other memory there, or none."""
+        """Memory of another pool is rejected: its handle is not valid here."""
         with kvblk.Pool(POOL) as other, other.register(bytearray(8192)) as memory:
             self.assertRaisesRegex(ValueError, "another pool", self.pool.put, key(), memory[0:10])
             with self.pool.register(bytearray(8192)):
@@ -477,7 +477,7 @@ class RegisteredMemory(TestPool):
             self.assertIs(other.put(key(), memory[0:10]), kvblk.Put.STORED)
 
     def test_collected(self):
-        """A pool that is dropped with its memory, a cycle, is closed after it."""
+        """A dropped pool, in a cycle with its memory, is closed after its memory."""
         from kvblk import pool as module
         before = len(module._alive)
         for _ in range(20):
@@ -490,7 +490,7 @@ class RegisteredMemory(TestPool):
         self.assertEqual(len(module._alive), before)
 
     def test_fork(self):
-        """A child that ends takes nothing from its parent, and does not wait for threads that it has not."""
+        """A child that exits does not affect its parent, and does not wait for threads that it does not have."""
         slab = bytearray(data(8192))
         worker = kvblk.Worker(self.pool)
         worker.put([key()], [b"x"])
@@ -509,7 +509,7 @@ class RegisteredMemory(TestPool):
         worker.close()
 
     def in_child(self, what):
-        """Run it in a child of fork(), which ends well if it returns true, and badly if it waits."""
+        """Run ``what`` in a child of fork(); the child exits with 0 if it returns true, and with an error if it hangs."""
         child = os.fork()
         if not child:
             good = False
@@ -528,7 +528,7 @@ class RegisteredMemory(TestPool):
         return False
 
     def test_child_is_refused(self):
-        """In a child each object raises at once, and closing it takes nothing from the parent."""
+        """In a child each object raises at once, and closing it does not affect the parent."""
         worker, futures = kvblk.Worker(self.pool), kvblk.FuturePool(POOL)
         memory = self.pool.register(bytearray(8192))
         k, room = key(), bytearray(5000)
@@ -557,7 +557,8 @@ class RegisteredMemory(TestPool):
         futures.close()
 
     def test_child_closes_a_loop(self):
-        """A loop's descriptors are shared: its parent goes on when a child closes its copy of an AsyncPool."""
+        """A child that closes its copy of an AsyncPool does not affect the parent's event loop, whose descriptors it
+        shares."""
         async def main():
             pool, k = kvblk.AsyncPool(POOL), key()
             await pool.put(k, b"x" * 4096)
@@ -587,7 +588,7 @@ class RegisteredMemory(TestPool):
                 return not found.lease
 
             self.in_child(child)
-            # of a lease that has ended it would be ENOENT
+            # ENOENT would mean that the child has ended the lease
             self.assertEqual(kvblk._native.lib.kvblk_lease_release(self.pool.handle, lease), 0)
 
     def test_fresh(self):
@@ -598,7 +599,7 @@ class RegisteredMemory(TestPool):
         self.pool.put(k, memory[0:5])
         memory.close()
         self.pool.close()
-        # the view keeps it
+        # the view keeps the memory alive
         self.assertEqual(bytes(view[:5]), b"hello")
         with kvblk.Pool(POOL) as pool:
             self.assertEqual(pool.get(k), b"hello")
@@ -641,7 +642,7 @@ class Background(TestPool):
         self.raises(errno.EINVAL, kvblk.Worker, self.pool, 65)
 
     def test_closed_lets_go(self):
-        """A pool whose worker was closed is closed at once, not when the worker is forgotten."""
+        """A pool whose worker was closed closes at once, not when the worker is freed."""
         pool = kvblk.Pool(POOL)
         node = pool.fileno()
         worker = kvblk.Worker(pool)
@@ -654,13 +655,13 @@ class Background(TestPool):
 
     @unittest.skipUnless(FAKE, "only the fake pool waits on request")
     def test_not_begun(self):
-        """Jobs that wait for a thread when the worker is closed end as cancelled, and the one that runs ends first."""
+        """When a worker is closed, queued jobs are cancelled and the running one completes first."""
         wait, go = os.pipe()
         os.environ["KVBLK_FAKE_GATE"] = str(wait)
         try:
             worker = kvblk.Worker(self.pool, 1)
             jobs = [worker.put([key()], [b"x"]) for _ in range(3)]
-            # of which close() is the first part
+            # the first step of close()
             kvblk._native.lib.kvblk_async_stop(worker._async)
             os.write(go, b"111")
             worker.close()
@@ -701,7 +702,7 @@ class Background(TestPool):
             self.assertEqual(waiting.result(60), [])
 
     def test_many_descriptors(self):
-        """select() has numbers below 1024 only."""
+        """Descriptors above 1023, which select() does not support."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limit[1]), limit[1]))
@@ -777,7 +778,7 @@ class Background(TestPool):
         self.assertFalse(thread.is_alive())
 
     def test_asyncio_close(self):
-        """Twice, and by one that is cancelled."""
+        """close() is called twice, once by a task that is cancelled."""
         async def main():
             pool = kvblk.AsyncPool(POOL)
             put = asyncio.ensure_future(pool.put(key(), b"x"))
@@ -809,7 +810,7 @@ class Background(TestPool):
 
 
 class Keys(unittest.TestCase):
-    #: of Documentation/keys.rst, as hashlib makes them
+    #: test vectors of Documentation/keys.rst, computed with hashlib
     SPEC = {"runtime": "example/1", "model": "tiny", "dtype": "float16", "layout": "LKTHD", "block_tokens": 64}
 
     def test_vectors(self):
@@ -823,7 +824,7 @@ class Keys(unittest.TestCase):
         others = [{"runtime": "example/2"}, {"model": "tiny2"}, {"dtype": "bfloat16"}, {"layout": "KLTHD"},
                   {"block_tokens": 32}, {"tokenizer": "t"}, {"salt": "s"}, {"tp_size": 2}, {"tp_size": 2, "tp_rank": 1},
                   {"pp_size": 2}, {"pp_size": 2, "pp_rank": 1}, {"cp_size": 2}, {"cp_size": 2, "cp_rank": 1},
-                  # what runs into the next field
+                  # text that could run into the next field
                   {"model": "tiny\n", "tokenizer": ""}, {"model": "tin", "tokenizer": "y"}]
         prefixes = {kvblk.Keyspace(**self.SPEC).prefix}
         for other in others:
@@ -889,14 +890,14 @@ class Adapter(TestPool):
             self.assertIsInstance(batch.keep[0], tuple, "it does not lie in a region")
             batch.free()
         with self.assertLogs(log) as caught:
-            # neither the fake pool nor selftests/carry looks whether there is memory
+            # neither the fake pool nor selftests/carry checks that the memory exists
             pins = not FAKE and "KVBLK_CARRY" not in os.environ
             self.assertEqual(adapter.register_slab(self.pool, 4096, 100, 1, log) if pins else "", "")
             log.warning("one")
         self.assertIn("can't be registered" if pins else "one", caught.output[0])
 
     def test_slab_regions(self):
-        """Regions overlap by the longest piece; a refusal is one warning, which says what to raise."""
+        """Regions overlap by the longest piece; a failed registration logs one warning that says what to raise."""
         log = logging.getLogger("kvblk.test")
         calls = []
         memory = mock.Mock(kind="registered")
@@ -920,7 +921,7 @@ def suite():
 
 
 def forget(_):
-    """Examples have keys that read well, and run more than once."""
+    """Delete the keys of the examples, which run more than once."""
     with kvblk.Pool(POOL) as pool:
         pool.delete_many([b"greeting", b"nobody", b"of the slab", b"a", b"b", b"one", b"two", b"in the background",
                           b"from a loop", b"some day"])
