@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""For test_engine.py: vLLM's TieringOffloadingSpec on a CPU, where vLLM has no worker for its CPU tier.
+"""vLLM's TieringOffloadingSpec on a CPU, for test_engine.py: vLLM has no worker for its CPU tier there.
 
-The worker copies between "GPU" blocks and the CPU tier's slab, at once.
+The worker copies between "GPU" blocks and the CPU tier's slab synchronously.
 """
 
 import time

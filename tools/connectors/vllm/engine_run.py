@@ -2,24 +2,22 @@
 # SPDX-License-Identifier: MIT
 """usage: engine_run.py
 
-vLLM's engine, for test_engine.py. It reads a line of JSON for each thing to do, and answers with a line of JSON behind
-RESULT. What there is to do:
+Run vLLM's engine for test_engine.py. Reads one JSON request per line, and answers each with a line of RESULT and JSON.
 
-  {"begin": {...}}    an engine begins, in place of the one before
+  {"begin": {...}}    start an engine, in place of the previous one
     model      directory of the model
     transfer   arguments of KVTransferConfig
     llm        further arguments of LLM
-    tokens     to generate for each prompt
-  {"prompts": [...]}  lists of token numbers, all at once
-    env         to set before
-    reset       arguments of reset_prefix_cache(), which is called before
-    before_get  command for the guest of selftests/carry, between lookup and load: before the first batch of gets
-    kill        die by SIGKILL when so many batches of puts have begun
+    tokens     tokens to generate for each prompt
+  {"prompts": [...]}  generate for lists of token numbers, all at once
+    env         environment variables to set first
+    reset       arguments of reset_prefix_cache(), called first
+    before_get  command for the guest of selftests/carry to run between lookup and load: before the first batch of gets
+    kill        die by SIGKILL after so many batches of puts have started
 
-The answer to a step has what each prompt gave (tokens, their log probabilities, how it finished, how many tokens were
-cached), the time that the step took, the time to the first token of its first prompt, what the adapter counted (where
-it runs in this process), and what the metrics of the engine say. The end of the input is the end of the engine, by
-nothing more than the end of the program.
+The answer has the result of each prompt (tokens, their log probabilities, finish reason, cached tokens), the time of
+the step, the time to the first token of its first prompt, the adapter's counters (if it runs in this process), and the
+engine's metrics. At the end of the input the program exits without further steps to stop the engine.
 """
 
 import json
@@ -63,7 +61,7 @@ def begin(model, transfer, llm, tokens):
                "enable_prefix_caching": True, "disable_log_stats": False, **llm}
     made = LLM(model=model, kv_transfer_config=KVTransferConfig(**transfer) if transfer else None, **options)
     params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, logprobs=0)
-    # what is compiled or allocated at the first request is not to be measured
+    # warm up, so that compilation and allocation are not measured
     made.generate([{"prompt_token_ids": [3] * 8}], params, use_tqdm=False)
     return made, params
 
@@ -78,7 +76,7 @@ def end(llm):
 def generate(llm, params):
     os.environ.update(step.get("env", {}))
     if "reset" in step:
-        # blocks are in use until they are stored, which a step of the engine tells
+        # blocks are in use until their stores complete, which a step of the engine reports
         end = time.monotonic() + 60
         while not llm.reset_prefix_cache(**step["reset"]):
             if time.monotonic() > end:

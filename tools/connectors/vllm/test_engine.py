@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""vLLM's engine with each of the three ways: tokens have to be those of an engine without kvblk.
+"""vLLM's engine in each of the three ways: its tokens must equal those of an engine without kvblk.
 
-The pool is KVBLK_POOL: the fake one, whose blocks pass from one process to the next through a file, or that of
-selftests/runtimes, where drives fail and blocks are evicted. Each engine is a process of its own, on a GPU where vLLM
-finds one. KVBLK_TEST_MODELS names a directory for the two tiny models, which is kept.
+KVBLK_POOL is the emulated pool, whose processes share blocks through a file, or the pool of selftests/runtimes, where
+drives fail and blocks are evicted. Each engine is a process, on a GPU if vLLM finds one. KVBLK_TEST_MODELS names a
+directory in which the two tiny models are kept.
 """
 
 import json
@@ -29,9 +29,9 @@ if not FAKE:
     import carried
 
 GPU = current_platform.is_cuda_alike()
-#: of a GPU's memory, for each engine
+#: GPU memory of each engine
 DEVICE = {"gpu_memory_utilization": 0.05, "kv_cache_memory_bytes": 1 << 30} if GPU else {}
-#: what KvblkConnector asks for, see its check_recovery()
+#: required by KvblkConnector, see check_recovery()
 RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -39,25 +39,25 @@ BLOCK = 32
 TOKENS = 8
 numbers = random.Random(5)
 COMMON = [numbers.randrange(3, 500) for _ in range(300)]
-#: prompts that share nine blocks, and go on
+#: prompts that share nine blocks
 TAILS = [COMMON[:288] + [numbers.randrange(3, 500) for _ in range(100)] for _ in range(3)]
-#: and one of its own
+#: a prompt without shared blocks
 OTHER = [numbers.randrange(3, 500) for _ in range(300)]
-#: what is right is asked of an engine without kvblk, in this order
+#: prompts of the reference engine without kvblk, in this order
 PROMPTS = [COMMON, *TAILS, OTHER]
 BLOCKS = len(COMMON) // BLOCK
 #: longest wait for an answer, seconds
 PATIENCE = 400
 
-#: front end and engine are two processes; in all of them the fake pool reads what others have stored
+#: front end and engine are two processes, which share the emulated pool's blocks
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-#: stores are in flight when the engine ends
+#: keeps stores in flight when the engine ends
 SLOW = {"KVBLK_FAKE_DELAY_MS": "1000"}
-#: a lease that outlasts an eviction, which takes half a minute, or more on a busy machine; and one that does not
+#: a lease longer than an eviction, which takes half a minute or more, and a shorter one
 LONG = {"lease_s": 600}
 SHORT = {"lease_s": 10, "timeout_s": 5}
 
-#: the same weights with another RoPE, so other bytes in the same layout
+#: equal weights with a different RoPE: different bytes in the same layout
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
 
 WAYS = {
@@ -76,7 +76,7 @@ def transfer(way, **options):
                  "secondary_tiers": [{"type": "KvblkTier", "module_path": "kvblk_vllm.tier", **options}]}
     else:
         if way == "connector":
-            # four values a block: the model has four layers
+            # the model has four layers: four values per block
             options.setdefault("layers", 1)
         extra = {"kvblk": options, "self_describing_kv_events": True}
     return {"kv_role": "kv_both", "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra,
@@ -84,7 +84,7 @@ def transfer(way, **options):
 
 
 def tiny_model(path, seed):
-    """A Llama of four layers with random weights, and a tokenizer."""
+    """Create a Llama of four layers with random weights, and a tokenizer."""
     if (path / "tokenizer.json").exists():
         return
     import torch
@@ -106,7 +106,7 @@ def tiny_model(path, seed):
 
 
 class Engine:
-    """An engine in a process, which takes one step after the other."""
+    """An engine in a process, which runs one step after the other."""
 
     def __init__(self, place, name, begin, env):
         environ = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
@@ -120,12 +120,12 @@ class Engine:
         self.ask(begin=begin)
 
     def ask(self, **what):
-        """What is to be done; :meth:`answer` waits for it."""
+        """Send a request; :meth:`answer` waits for its result."""
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
 
     def answer(self):
-        """Of the process; None: it ended."""
+        """Wait for an answer; returns None if the process ended."""
         timer = threading.Timer(PATIENCE, self.kill)
         timer.start()
         try:
@@ -153,7 +153,7 @@ class Engine:
         return self.result()
 
     def again(self, **begin):
-        """Another engine in this process."""
+        """Start another engine in this process."""
         self.ask(begin=begin)
         self.result()
 
@@ -167,7 +167,7 @@ class Engine:
             raise AssertionError(f"the engine ended with {self.process.returncode}:\n{self.said()}")
 
     def kill(self):
-        # with its children
+        # the whole process group
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def __exit__(self, kind, *_):
@@ -182,7 +182,7 @@ class Engine:
 
 
 def replay(endpoint):
-    """KV events since the engine began, as it sends them to a subscriber that has missed some."""
+    """Return the KV events since the engine started, as replayed for a subscriber that missed some."""
     import msgspec
     import zmq
 
@@ -208,7 +208,7 @@ class Engines(unittest.TestCase):
         cls.models = [models / "tiny0", models / "tiny1"]
         for seed, path in enumerate(cls.models):
             tiny_model(path, seed)
-        #: what a pool has of earlier runs are other blocks
+        #: makes keys differ from those of earlier runs
         cls.salt = uuid.uuid4().hex
         with cls.engine(None) as engine:
             cls.right = {tuple(prompt): engine.step([prompt], reset={})["outs"][0] for prompt in PROMPTS}
@@ -216,7 +216,7 @@ class Engines(unittest.TestCase):
     @classmethod
     def begin(cls, way, model=0, llm=None, **options):
         if way == "tier":
-            # as an operator has to
+            # required by the tier
             options["model"] = cls.models[model].name
         llm = {**DEVICE, **({"async_scheduling": False} if way == "connector" else {}), **(llm or {})}
         return {"model": str(cls.models[model]), "tokens": TOKENS, "llm": llm,
@@ -227,23 +227,23 @@ class Engines(unittest.TestCase):
         return Engine(cls.scratch.name, way, cls.begin(way, **begin), env or {})
 
     def check(self, step, prompts):
-        """Tokens are right, wherever the KV cache's blocks come from; returns what the adapter counted."""
+        """Check that tokens are right, wherever the blocks came from; returns the adapter's counters."""
         for out, prompt in zip(step["outs"], prompts):
             right = self.right[tuple(prompt)]
             self.assertEqual(out["tokens"], right["tokens"])
             self.assertEqual(out["finish"], "length")
             for got, wanted in zip(out["logprobs"], right["logprobs"]):
-                # a prefix that is computed in one go or was there rounds otherwise, and so do other numbers of threads: logits
-                # are bfloat16, with steps of 1/16 from 8 on
+                # a loaded prefix, or another number of threads, changes rounding: logits are bfloat16, with steps of
+                # 1/16 from 8 on
                 self.assertAlmostEqual(got, wanted, delta=0.2)
         return step["counted"]
 
     def pool(self):
-        """The pool's counters; of the fake pool there are none."""
+        """Return the pool's counters; the emulated pool has none."""
         return {} if FAKE else carried.counters()
 
     def check_pool(self, before, gets=None, puts=None):
-        """How many gets and puts the pool has seen; never a wrong checksum."""
+        """Check the pool's numbers of gets and puts, and that there were no wrong checksums."""
         after = self.pool()
         for name, wanted in (("gets", gets), ("puts", puts), ("checksum_failures", 0)):
             if wanted is not None and not FAKE:
@@ -256,7 +256,7 @@ class Engines(unittest.TestCase):
             first = engine.step([COMMON])
             self.check(first, [COMMON])
             self.assertEqual(first["outs"][0]["cached"], 0)
-        # the engine has ended at once, and stored all
+        # the engine ended at once, and stored everything
         self.check_pool(before, gets=0, puts=values)
 
         before = self.pool()
@@ -292,18 +292,18 @@ class Engines(unittest.TestCase):
             if way != "tier":
                 fourth.again(**self.begin(way, llm={"hf_overrides": ROPE}))
                 self.check_miss(fourth)
-        # each has stored blocks of its own
+        # each engine stored its own blocks
         self.check_pool(before, gets=0, puts=(2 if way == "tier" else 3) * values)
 
     def check_losses(self, engine, values, reset):
-        """Blocks are gone between lookup and load."""
+        """Blocks are lost between lookup and load."""
         counted = self.check(engine.step([COMMON], reset=reset, env={"KVBLK_FAKE_LOSE": "5"}), [COMMON])
         self.assertGreater(counted["load_misses"], 0)
         self.assertGreater(counted["load_blocks"], 0)
         counted = self.check(engine.step([COMMON], reset=reset, env={"KVBLK_FAKE_LOSE": "1"}), [COMMON])
         self.assertGreaterEqual(counted["load_misses"], values)
         self.assertNotIn("load_blocks", counted)
-        # several at once on the same blocks, some of which are lost; what is stored then has to be right, too
+        # several requests on the same blocks, some of which are lost; later stores must be right, too
         counted = self.check(engine.step(TAILS, reset=reset, env={"KVBLK_FAKE_LOSE": "7"}), TAILS)
         self.assertGreater(counted["load_misses"], 0)
         self.check(engine.step(TAILS[:1], reset=reset, env={"KVBLK_FAKE_LOSE": "0"}), TAILS[:1])
@@ -311,7 +311,7 @@ class Engines(unittest.TestCase):
         self.assertGreater(counted["load_blocks"], 0)
 
     def check_faults(self, engine, values, reset):
-        """Drives fail between lookup and load; blocks that are leased are not evicted there."""
+        """Drives fail between lookup and load; leased blocks are not evicted."""
         with carried.during("true", carried.HEAL):
             counted = self.check(engine.step([COMMON], reset=reset, before_get=carried.FAIL), [COMMON])
         self.check_lost(counted)
@@ -320,7 +320,7 @@ class Engines(unittest.TestCase):
         self.assertEqual(counted.get("load_blocks"), values, counted)
 
     def check_two(self, one, two, values, reset):
-        """Two engines at once, one of which is killed while it stores."""
+        """Run two engines, and kill one while it stores."""
         counted = self.check(two.step([COMMON]), [COMMON])
         self.assertEqual(counted["load_blocks"], values)
         one.ask(prompts=TAILS[:2], reset=reset)
@@ -334,14 +334,15 @@ class Engines(unittest.TestCase):
         self.check(two.step([OTHER], reset=reset), [OTHER])
 
     def check_eviction(self, engine, reset):
-        """What a lease does not hold is evicted between lookup and load."""
-        # an idle machine evicts within the lease; COMMON was copied forward when it was leased, and is in a segment that is still open
+        """Unleased blocks are evicted between lookup and load."""
+        # wait for the lease to end: an idle machine evicts faster. Not COMMON: its lease made reclaim copy it to a
+        # segment that is still open
         lost = f"sleep {SHORT['lease_s'] + 1}; {carried.EVICT}"
         counted = self.check(engine.step([OTHER], reset=reset, before_get=lost), [OTHER])
         self.check_lost(counted)
 
     def check_lost(self, counted):
-        """Blocks were found, and none was loaded: each was a miss, or past its deadline."""
+        """Check that blocks were found and none was loaded: each was a miss, or past its deadline."""
         self.assertGreater(counted.get("lookup_hits", 0), 0, counted)
         self.assertGreater(counted.get("load_misses", 0) + counted.get("load_errors", 0), 0, counted)
         self.assertNotIn("load_blocks", counted, counted)
@@ -352,7 +353,7 @@ class Engines(unittest.TestCase):
         self.assertNotIn("lookup_hits", step["counted"])
 
     def check_events(self, engine, endpoint):
-        """A subscriber hears that the pool has the blocks which are in the KV cache, of the same tokens."""
+        """A subscriber learns that the pool has the blocks of the KV cache, with equal tokens."""
         end = time.monotonic() + 60
         while True:
             stored = {"GPU": {}, "STORAGE": {}}
@@ -365,7 +366,7 @@ class Engines(unittest.TestCase):
                     parent = block
             if len(stored["STORAGE"]) >= BLOCKS or time.monotonic() > end:
                 break
-            # events come with the engine's steps
+            # the engine sends events in its steps
             engine.step([[3] * 8])
         self.assertEqual(stored["STORAGE"], stored["GPU"])
         self.assertEqual(sorted(tokens for _, tokens in stored["GPU"].values()),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The KV cache of vLLM in kvblk pools, three ways; see README.md for what to configure.
+"""vLLM's KV cache in kvblk pools, in one of three ways; README.md describes their configuration.
 
- - ``offloading.KvblkOffloadingConnector`` with ``spec.KvblkOffloadingSpec``: vLLM's own offloading, straight between
-   the KV cache's tensors and a pool.
- - ``tier.KvblkTier``: a secondary tier below vLLM's CPU tier.
- - ``connector.KvblkConnector``: a connector of its own, which loads and saves layer by layer.
+- ``offloading.KvblkOffloadingConnector`` with ``spec.KvblkOffloadingSpec``: vLLM's own offloading, directly between the
+  KV cache's tensors and a pool.
+- ``tier.KvblkTier``: a secondary tier below vLLM's CPU tier.
+- ``connector.KvblkConnector``: a separate connector, which loads and saves layer by layer.
 
-Nothing here imports vLLM: each module does so itself, in the process that needs it.
+This package does not import vLLM: each module imports it in the process that needs it.
 """
 
 try:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""KVConnectorBase_V1 of vLLM: the KV cache goes straight between its tensors and a pool, layer by layer.
+"""A KVConnectorBase_V1 of vLLM: moves blocks directly between the KV cache's tensors and a pool, layer by layer.
 
-A block of the KV cache is several values of the pool, one for each few layers (the option ``layers``). Loads of all
-layers start together, those of the first layers first, and the model waits before each layer for that layer's: it
-computes the first ones while later ones come. Likewise a layer is stored while the model computes the next ones.
+A block of the KV cache is stored as several values, one for each few layers (option ``layers``). Loads of all layers
+start together, the first layers' first. Before each layer the model waits for the loads of that layer, so it computes
+the first layers while later ones are loading. Each layer is stored while the model computes the next ones.
 
-Only whole blocks are stored, never the tail of a prompt, and only those whose bytes are known to be right. vLLM
-counts on a load before it is over: in the same step, and with asynchronous scheduling in the next one, requests
-compute blocks on top of blocks that are still to come. If these do not come, vLLM computes anew, but the bytes of this
-step are wrong. So blocks that were computed in a step are stored when all loads up to that step have succeeded, on all
-ranks; and blocks that did not come are ``tainted`` until they are written over, with all that was computed on them.
+Only complete blocks whose bytes are known to be right are stored. vLLM uses a load before it completes: in the same
+step (and in the next step with asynchronous scheduling) requests compute on top of blocks that are still loading. If
+such a load fails, vLLM recomputes the blocks, but the bytes of this step are wrong. Therefore:
+
+- blocks computed in a step are stored once all loads up to that step have succeeded on all ranks;
+- blocks whose load failed, and all blocks computed on top of them, are ``tainted`` until they are overwritten.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.request import Request
 
-#: in KV events
+#: common fields of KV events
 PLACE: dict[str, Any] = {"medium": MEDIUM_STORAGE, "group_idx": 0, "locality": Locality.REMOTE.value, "ownership": OWNER}
-#: a value of the pool has at least so many bytes, if the model has, unless the option ``layers`` says otherwise
+#: default size of a value, at least, unless the model's blocks are smaller or ``layers`` is set
 VALUE_MIN = 256 << 10
 
 
 @dataclasses.dataclass(frozen=True)
 class ConnectorOptions(Options):
-    """And those of this connector."""
+    """Common options and those of this connector."""
 
     layers: int = 0
     decode: bool = False
@@ -67,7 +68,7 @@ class ConnectorOptions(Options):
 
 @dataclasses.dataclass
 class Move:
-    """Blocks of one request: their ids, where they are, and the id of the one before the first."""
+    """Blocks of one request: ids, places in the KV cache, and the id of the block before the first."""
 
     request: str
     ids: list[bytes]
@@ -77,20 +78,23 @@ class Move:
 
 @dataclasses.dataclass
 class KvblkMetadata(KVConnectorMetadata):
-    """From the scheduler to the workers, each step."""
+    """Message of the scheduler to the workers, each step."""
 
     step: int
     loads: list[Move] = dataclasses.field(default_factory=list)
     stores: list[Move] = dataclasses.field(default_factory=list)
     preempted: set[str] = dataclasses.field(default_factory=set)
-    #: requests that have finished, and whose blocks are kept until the workers tell that their stores are over
+    #: finished requests whose blocks are kept until the workers report that their stores completed
     awaited: set[str] = dataclasses.field(default_factory=set)
 
 
 @dataclasses.dataclass
 class KvblkWorkerMetadata(KVConnectorWorkerMetadata):
-    """And back: of which steps the loads are over, by how many ranks; which blocks did not come; how many stores of
-    which request are over."""
+    """Message of a worker to the scheduler.
+
+    ``steps``: number of ranks that completed the loads of a step. ``failed``: blocks whose load failed. ``stored``:
+    completed stores by request.
+    """
 
     steps: dict[int, int]
     failed: set[int]
@@ -108,7 +112,7 @@ class KvblkWorkerMetadata(KVConnectorWorkerMetadata):
 
 
 class KvblkStats(KVConnectorStats):
-    """Counters, for vLLM's log."""
+    """Counters for vLLM's log."""
 
     def reset(self) -> None:
         self.data: dict[str, int | float] = {}
@@ -126,7 +130,7 @@ class KvblkStats(KVConnectorStats):
 
 
 class Shape:
-    """What scheduler and workers have to agree on: the keys, and which layers are in which value."""
+    """Settings that scheduler and workers share: the keys, and the layers of each value."""
 
     def __init__(self, config: VllmConfig, cache: KVCacheConfig, options: ConnectorOptions):
         groups = cache.kv_cache_groups
@@ -140,19 +144,19 @@ class Shape:
                              f"attention with pages of one size: {other}")
         if parallel.pipeline_parallel_size > 1:
             raise ValueError(f"kvblk: KvblkConnector does not know pipeline stages: {other}")
-        # those of its hashes, too, where there is one group
+        # with a single group this is the block size of vLLM's hashes, too
         self.block_tokens, _ = resolve_kv_cache_block_sizes(cache, config)
         self.kind = get_kv_cache_spec_kind(spec).value
         self.page = spec.page_size_bytes
         self.names = sorted(groups[0].layer_names, key=layer_order)
         layers = options.layers or -(-VALUE_MIN // self.page)
-        #: layers of each value
+        #: names of the layers in each value
         self.parts = [self.names[i:i + layers] for i in range(0, len(self.names), layers)]
         ranks = Ranks(parallel.tensor_parallel_size, 1, parallel.prefill_context_parallel_size,
                       parallel.decode_context_parallel_size)
         model = config.model_config
         dtype = config.cache_config.cache_dtype
-        # with MLA each rank has the same bytes, unless they share out the tokens
+        # with MLA all ranks hold the same bytes, unless context parallelism splits the tokens
         same = isinstance(spec, MLAAttentionSpec) and ranks.dcp == 1 and ranks.pcp == 1
         self.keys = BlockKeys(
             way="connector", model=model_of(config, options),
@@ -163,39 +167,39 @@ class Shape:
             block_tokens=self.block_tokens, ranks=ranks, same=same, parts=len(self.parts), salt=options.salt,
             tokenizer=options.tokenizer, lengths=[len(names) * self.page for names in self.parts])
         self.world = parallel.world_size
-        #: stores of a list of blocks, by all ranks
+        #: number of stores of a list of blocks, over all ranks
         self.stores = self.keys.values
 
 
 def layer_order(name: str) -> list[tuple[int, str]]:
-    """Sorts names of layers by their numbers."""
+    """Sort key that orders layer names by their numbers."""
     return [(int(text), "") if text.isdigit() else (-1, text) for text in re.split(r"(\d+)", name)]
 
 
 class _Request:
-    """What the scheduler's side knows of one."""
+    """Scheduler's state of a request."""
 
     __slots__ = ("request", "blocks", "computed", "stored", "sent", "storing", "start", "load", "barred")
 
     def __init__(self, request: Request):
         self.request = request
         self.blocks: list[int] = []
-        #: whole blocks that are computed after a step: (step, number)
+        #: (step, number of complete blocks after it)
         self.computed: list[tuple[int, int]] = []
-        #: how many from the first on are stored, or need not be
+        #: leading blocks that are stored or need no store
         self.stored = 0
-        #: stores that the workers have not told to be over, and of which blocks: from, to
+        #: stores in flight on the workers, and their block ranges (first, end)
         self.sent = 0
         self.storing: list[tuple[int, int]] = []
-        #: blocks to load in the step that is being made, from which on
+        #: first block and number of blocks to load in the current step
         self.start = 0
         self.load = 0
-        #: stores nothing more: its blocks may be wrong
+        #: no more stores, because the blocks may be wrong
         self.barred = False
 
 
 class Scheduling:
-    """The scheduler's half."""
+    """The connector in the scheduler."""
 
     def __init__(self, shape: Shape, options: ConnectorOptions, events: bool = False):
         self.shape = shape
@@ -203,19 +207,19 @@ class Scheduling:
         self._decode = options.decode
         self._pool = options.open()
         self.find = Finder(self._pool, shape.keys, options, self.report, events)
-        #: of before a reset
+        #: events from before a reset
         self._events: list[KVCacheEvent] = []
         self._requests: dict[str, _Request] = {}
-        #: requests that have finished, and whose stores are not over
+        #: finished requests with stores in flight
         self._finished: dict[str, _Request] = {}
         self._step = 0
-        #: steps whose loads are not known to be over: ranks that have not told, and requests
+        #: steps with loads in flight: number of ranks that have not reported, and names of the requests
         self._loading: dict[int, tuple[int, list[str]]] = {}
-        #: hashes of blocks that are loaded in the step that is being made
+        #: hashes of blocks to be loaded in the current step
         self._arriving: set[BlockHash] = set()
-        #: requests that ended while loads of theirs, or of blocks that they shared, were not known to be over
+        #: finished requests that may have used blocks of a load in flight
         self._ended: list[_Request] = []
-        #: blocks of the KV cache that did not come
+        #: blocks of the KV cache whose load failed, or that were computed on such blocks
         self._tainted: set[int] = set()
         self._awaited: set[str] = set()
         self._era = b""
@@ -224,18 +228,20 @@ class Scheduling:
         return [bytes(block) + self._era for block in request.block_hashes[start:end]]
 
     def matched(self, request: Request, computed: int) -> int | None:
-        """Tokens that can be loaded behind those that are computed; None: ask in the next step."""
+        """Count the tokens that can be loaded behind the computed ones. Returns None to be asked again in the next
+        step."""
         size = self.shape.block_tokens
         if self._arriving and not self._arriving.isdisjoint(request.block_hashes[:computed // size]):
-            # vLLM takes what another request loads in this step for computed. If it does not come, that other one computes it
-            # anew, in parts, or not at all if it ends before: this one would go on with what is there by then
+            # vLLM counts blocks that another request loads in this step as computed. If that load fails, the other
+            # request recomputes them in parts, or not at all if it ends first, and this request would continue on wrong
+            # blocks.
             return None
         state = self._requests.get(request.request_id)
         if state is None:
             state = self._requests[request.request_id] = _Request(request)
         state.load = 0
         state.start = start = computed // size
-        # the last token has to be computed, for the next one
+        # the last token must be computed, to produce the next one
         end = min((request.num_tokens - 1) // size, len(request.block_hashes))
         if computed % size or end <= start or request.skip_reading_prefix_cache:
             return 0
@@ -248,7 +254,7 @@ class Scheduling:
         return found * size
 
     def allocated(self, request: Request, external: int) -> None:
-        """The request will run in this step, with so many loaded tokens."""
+        """Note that the request runs in this step with ``external`` loaded tokens."""
         state = self._requests.get(request.request_id)
         if state is None:
             state = self._requests[request.request_id] = _Request(request)
@@ -256,7 +262,7 @@ class Scheduling:
         self._arriving.update(request.block_hashes[state.start:state.start + state.load])
 
     def plan(self, output: SchedulerOutput) -> KvblkMetadata:
-        """What the workers do in this step."""
+        """Build the workers' message for this step."""
         self._step += 1
         meta = KvblkMetadata(self._step, preempted=set(output.preempted_req_ids or ()), awaited=self._awaited)
         self._awaited = set()
@@ -279,7 +285,7 @@ class Scheduling:
             after = computed + output.num_scheduled_tokens[name]
             state.computed.append((self._step, min(after // size, len(state.blocks))))
             if state.load:
-                # they are the last ones of those that count as computed
+                # the loaded blocks are the last ones that count as computed
                 end = computed // size
                 start = end - state.load
                 state.load = 0
@@ -290,7 +296,7 @@ class Scheduling:
                 self.find.unused(name)
             if self._tainted and not self._tainted.isdisjoint(state.blocks):
                 state.barred = True
-            # blocks that this step writes from their first token to their last
+            # blocks that this step writes completely
             fresh.update(state.blocks[-(-computed // size):after // size])
         if meta.loads:
             self._loading[self._step] = (self.shape.world, [load.request for load in meta.loads])
@@ -299,7 +305,7 @@ class Scheduling:
             state = self._requests.get(name)
             if state is not None:
                 self._store(state, settled, meta)
-        # from the next step on: in this one they may be read before they are written
+        # untaint after this step only: in this step the blocks may be read before they are written
         self._tainted -= fresh
         self._arriving.clear()
         self.find.next_step()
@@ -320,7 +326,7 @@ class Scheduling:
         state.stored = end
         ids = self._ids(request, start, end)
         parent = self._ids(request, start - 1, start)[0] if start else None
-        # what is there need not be read; runs between are consecutive
+        # skip present blocks, and store the runs between them
         present = self.find.present(ids)
         self.report.count("store_present", sum(present))
         i = 0
@@ -336,7 +342,7 @@ class Scheduling:
             i = j
 
     def heard(self, meta: KvblkWorkerMetadata) -> set[int]:
-        """What workers tell; which blocks of the KV cache do not have what vLLM takes them for."""
+        """Process a worker's message. Returns blocks of the KV cache that are not what vLLM assumes."""
         for step, ranks in meta.steps.items():
             if step not in self._loading:
                 continue
@@ -367,7 +373,7 @@ class Scheduling:
         return wrong
 
     def finished(self, request: Request) -> bool:
-        """Whether the workers may still be reading its blocks."""
+        """Forget a finished request. Returns True if workers may still be reading its blocks."""
         state = self._requests.pop(request.request_id, None)
         self.find.finished(request.request_id)
         if state is None:
@@ -383,13 +389,13 @@ class Scheduling:
     # KV events
 
     def _announce(self, state: _Request) -> None:
-        """What a request has stored, as far as the pool has it: it may have declined some."""
+        """Announce the stored blocks of a request that the pool has; it may have declined some."""
         for first, last in state.storing:
             self.find.announce(self._ids(state.request, first, last), [(state.request, i) for i in range(first, last)])
         state.storing = []
 
     def _stored(self, request: Request, i: int) -> BlockStored:
-        """A request's block is."""
+        """Build the event for block ``i`` of a request."""
         start, end = i * self.shape.block_tokens, (i + 1) * self.shape.block_tokens
         extra, _ = generate_block_hash_extra_keys(request, start, end, 0)
         lora = request.lora_request
@@ -412,7 +418,7 @@ class Scheduling:
 
     def reset(self) -> None:
         self.find.reset()
-        # hashes are cut by the era that they are of
+        # convert pending events first, because that cuts off the current era's suffix
         self._events = self.take_events()
         self._era = os.urandom(8)
 
@@ -422,7 +428,7 @@ class Scheduling:
 
 
 def _scheduled(output: SchedulerOutput) -> Iterable[tuple[str, list[int], int, bool]]:
-    """Requests of a step: name, blocks, computed tokens, whether these are all its blocks."""
+    """Iterate over the requests of a step: name, blocks, computed tokens, whether these are all its blocks."""
     for new in output.scheduled_new_reqs:
         yield new.req_id, new.block_ids[0], new.num_computed_tokens, True
     old = output.scheduled_cached_reqs
@@ -432,7 +438,7 @@ def _scheduled(output: SchedulerOutput) -> Iterable[tuple[str, list[int], int, b
 
 
 class Working:
-    """A worker's half."""
+    """The connector in a worker."""
 
     def __init__(self, shape: Shape, options: ConnectorOptions, rank: int, caches: dict[str, torch.Tensor],
                  num_blocks: int):
@@ -453,7 +459,7 @@ class Working:
                 tensors.append(tensor)
             self._pages.append(pages)
         self._ends = {names[-1]: part for part, names in enumerate(shape.parts)}
-        # with MLA all ranks have the same: one of them stores
+        # with MLA all ranks hold the same bytes, so one of them stores
         self._stores = shape.keys.ranks.number == shape.world or rank == 0
         pool = options.open()
         try:
@@ -466,12 +472,12 @@ class Working:
         except BaseException:
             pool.close()
             raise
-        #: loads of each part that are not over
+        #: loads in flight of each part
         self._coming = [0] * len(self._pages)
         self._steps: dict[int, int] = {}
         self._failed: set[int] = set()
         self._told: set[int] = set()
-        #: stores that are not over, and those that are and were not told of, of each request
+        #: by request: stores in flight, and completed stores that were not reported
         self._stores_of: dict[str, int] = {}
         self._stored: dict[str, int] = {}
         self._awaited: set[str] = set()
@@ -484,7 +490,7 @@ class Working:
         return [[pages.piece(block) for pages in self._pages[part]] for block in blocks]
 
     def _enter(self, meta: KvblkMetadata) -> None:
-        """vLLM starts loads before the model runs if there are any, else after it."""
+        """Begin a step, once: vLLM starts loads before the model runs if there are any, otherwise after it."""
         if self._meta is not meta:
             self._meta = meta
             self._put = set()
@@ -508,7 +514,7 @@ class Working:
                                 self._buffers(part, load.blocks), loaded)
 
     def wait_for(self, layer: str) -> None:
-        """Until a layer has come, or has not."""
+        """Wait until the loads of a layer complete or fail."""
         part = self._part_of.get(layer, -1)
         if part >= 0 and self._coming[part]:
             self._mover.wait(lambda: not self._coming[part])
@@ -516,7 +522,7 @@ class Working:
     # Stores
 
     def computed(self, layer: str, meta: KvblkMetadata) -> None:
-        """A layer's blocks of this step are complete."""
+        """Store a layer's blocks of this step, which are complete."""
         self._enter(meta)
         part = self._ends.get(layer)
         if part is not None:
@@ -541,13 +547,13 @@ class Working:
             self._mover.put(Transfer(done), keys, self._buffers(part, store.blocks), parent)
 
     def end(self) -> None:
-        """Of the step: all that was to be loaded or stored in it is over, or on its way."""
+        """End a step: wait for its loads, and start its remaining stores."""
         meta = self._meta
         if meta is None:
             return
         self._mover.wait(lambda: not any(self._coming))
         for part in range(len(self._pages)):
-            # the model does not tell of each layer if it runs as a graph
+            # a model that runs as a graph does not report each layer
             self._store(part)
         self._meta = None
         if meta.loads:
@@ -555,18 +561,18 @@ class Working:
         self._mover.poll()
 
     def preempt(self, requests: set[str]) -> None:
-        """Before their blocks are written over."""
+        """Wait for the stores of preempted requests, before their blocks are overwritten."""
         self._mover.wait(lambda: requests.isdisjoint(self._stores_of))
 
     def finished(self) -> set[str]:
-        """Of the requests that the scheduler waits for, those whose stores are over."""
+        """Return the requests that the scheduler waits for and whose stores have completed."""
         self._mover.poll()
         done = self._awaited - self._stores_of.keys()
         self._awaited -= done
         return done
 
     def failed(self) -> set[int]:
-        """Blocks that did not come, since the last call."""
+        """Return the blocks whose load failed since the last call."""
         failed, self._failed = self._failed, set()
         self._told |= failed
         return failed
@@ -583,7 +589,7 @@ class Working:
 
 
 class KvblkConnector(KVConnectorBase_V1):
-    """For kv_connector, with kv_connector_module_path "kvblk_vllm.connector"."""
+    """The class for kv_connector, with kv_connector_module_path "kvblk_vllm.connector"."""
 
     _cache_hit_source = CacheHitSource.DISK
 
@@ -603,12 +609,12 @@ class KvblkConnector(KVConnectorBase_V1):
 
     @property
     def requires_kv_delivery(self) -> bool:
-        # a store that is dropped is a miss later
+        # a dropped store is only a later miss
         return False
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: VllmConfig) -> str | None:
-        # a layer's part of a block is contiguous
+        # makes a layer's part of a block contiguous
         return "LBHNC"
 
     @classmethod
@@ -675,7 +681,8 @@ class KvblkConnector(KVConnectorBase_V1):
         if isinstance(meta, KvblkWorkerMetadata):
             wrong = self._schedule().heard(meta)
             if wrong and self._kv_cache_manager is not None:
-                # vLLM leaves them to who asks for their prefix next: their request will compute them anew, if it does not end before
+                # otherwise vLLM leaves them in the prefix cache, and recomputes them only if their request does not end
+                # first
                 self._kv_cache_manager.evict_blocks(wrong)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:

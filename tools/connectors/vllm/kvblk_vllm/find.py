@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What of a request's blocks the pool has: few lookups, and a lease from lookup to load.
+"""Which blocks of a request the pool has, with few lookups, and a lease from lookup to load.
 
-vLLM asks for one block after the other, and for a waiting request again in each step. The first question of a request
-looks all its further blocks up in one call; what is found is leased, so it is still there when it is loaded.
+vLLM asks for one block after the other, and repeats this for a waiting request in each step. The first query of a
+request looks up all its further blocks in one call. The blocks found are leased, so they are still there when they are
+loaded.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from .keys import BlockKeys
 from .options import Options
 from .report import Report
 
-#: keys in one call
+#: most keys in one call
 LOOKUP_MAX = 65536
-#: announced blocks that are remembered, to announce their removal
+#: announced blocks to remember, to announce their removal
 ANNOUNCED_MAX = 65536
 
 
 class _Run:
-    """One request: what it asked for, and the leases on what was found."""
+    """A request: the blocks it asked for, and the leases on those found."""
 
     __slots__ = ("found", "missed", "lost", "leases", "until", "loads", "finished")
 
     def __init__(self) -> None:
         self.found: set[bytes] = set()
-        #: absent ones, and in which step that was seen
+        #: missing blocks, and the step of their lookup
         self.missed: dict[bytes, int] = {}
-        #: those that a load did not bring: never again a hit for this request, which would not end
+        #: blocks whose load failed: never a hit again for this request, or else it would retry forever
         self.lost: set[bytes] = set()
         self.leases: list[kvblk.Lease] = []
         self.until = 0.0
@@ -44,28 +45,28 @@ class _Run:
 
 
 class Finder:
-    """Of one scheduler, by its thread only. ``events``: there is somebody to tell of what is stored, and what is gone."""
+    """Lookups of one scheduler, in its thread only. ``events``: record stored and removed blocks for KV events."""
 
     def __init__(self, pool: kvblk.Pool, keys: BlockKeys, options: Options, report: Report, events: bool = False):
         self._checked = Checked(pool, report.error)
         self._keys = keys
         self._lease = options.lease_s
-        #: how long after the lookup a load may begin
+        #: how long after the lookup a load may start
         self._fresh = options.lease_s - options.timeout_s
         self._report = report
         self._runs: dict[str, _Run] = {}
         self._step = 0
         self._events = events
-        #: blocks told of as stored
+        #: blocks announced as stored
         self._announced: OrderedDict[bytes, None] = OrderedDict()
         self._told: list[tuple[bytes, Any]] = []
 
     # Lookups
 
     def hit(self, request: str, block: bytes, ahead: Callable[[], Sequence[bytes]], prefix: bool = True) -> bool:
-        """Whether a block is there, and stays. ``ahead``: the block and those that will be asked for after it.
+        """Return True if a block is present and leased. ``ahead``: the block and those that vLLM will ask for next.
 
-        ``prefix``: what lies behind the first absent one is of no use.
+        ``prefix``: blocks behind the first missing one are of no use.
         """
         run = self._runs.get(request)
         if run is None:
@@ -91,7 +92,7 @@ class Finder:
                 break
 
     def _ask(self, run: _Run, blocks: Sequence[bytes], prefix: bool) -> list[bool | None]:
-        """Which are there, and leased; None: one may be there, and is not leased."""
+        """Look up blocks. True: present and leased; None: perhaps present, but not leased."""
         count = self._report.count
         count("lookup_calls")
         count("lookup_blocks", len(blocks))
@@ -107,7 +108,7 @@ class Finder:
             if not run.leases:
                 run.until = began + self._fresh
             run.leases.append(answer.lease)
-        # a block without a lease might be gone when it is loaded: it is none
+        # without a lease the block may be evicted before it is loaded: treat it as missing
         values = self._keys.values
         return [(all(answer.leased[at:at + values]) or None) if all(answer.there[at:at + values]) else False
                 for at in range(0, len(answer.there), values)]
@@ -126,7 +127,7 @@ class Finder:
         self._report.count("lookup_hits", sum(map(bool, found)))
 
     def present(self, blocks: Sequence[bytes]) -> list[bool]:
-        """Which blocks the pool has now, without a lease; none where that can't be told."""
+        """Return which blocks the pool has now, without a lease; False if the lookup fails."""
         values = self._keys.values
         most = LOOKUP_MAX // values
         found: list[bool] = []
@@ -154,11 +155,11 @@ class Finder:
                 self._report.error("a lease was not released, it ends by itself", e)
 
     def load(self, request: str) -> None:
-        """A load of what was found begins."""
+        """Note that a load of the request starts."""
         self._runs.setdefault(request, _Run()).loads += 1
 
     def loaded(self, request: str, lost: Iterable[bytes]) -> None:
-        """It is over. ``lost``: blocks that it did not bring, or may not have brought."""
+        """Note that a load completed. ``lost``: blocks that were not loaded, or may not have been."""
         run = self._runs.get(request)
         if run is None or not run.loads:
             return
@@ -170,19 +171,19 @@ class Finder:
                 del self._runs[request]
 
     def unused(self, request: str) -> None:
-        """The request runs: what it does not load now it will not load."""
+        """Drop the lease of a request that runs: it loads nothing later."""
         run = self._runs.get(request)
         if run is not None and not run.loads:
             self._drop(run)
 
     def preempted(self, request: str) -> None:
-        """The request will begin again: it may load what it has loaded before."""
+        """Note that the request restarts: it may load the same blocks again."""
         run = self._runs.get(request)
         if run is not None:
             run.lost.clear()
 
     def finished(self, request: str) -> None:
-        """The request asks for nothing more."""
+        """Forget a finished request."""
         run = self._runs.get(request)
         if run is None:
             return
@@ -192,11 +193,11 @@ class Finder:
             del self._runs[request]
 
     def next_step(self) -> None:
-        """What was absent may be there."""
+        """Begin a step: missing blocks may be present now."""
         self._step += 1
 
     def reset(self) -> None:
-        """All leases end, those of loads that are forgotten, too; what was announced is gone."""
+        """Drop all leases, also of loads in flight; record all announced blocks as removed."""
         for run in self._runs.values():
             run.loads = 0
             self._drop(run)
@@ -205,13 +206,14 @@ class Finder:
         self._announced.clear()
 
     def leases(self) -> int:
-        """For tests: how many are held."""
+        """Return the number of leases held; for tests."""
         return sum(len(run.leases) for run in self._runs.values())
 
     # Events
 
     def announce(self, blocks: Sequence[bytes], notes: Sequence[Any] = ()) -> None:
-        """Tell of those as stored that the pool has, and that were not told of. ``notes``: what goes with each of them."""
+        """Record blocks as stored if the pool has them and they were not announced. ``notes``: passed on with the
+        blocks."""
         if not self._events:
             return
         new = [(block, note) for block, note in zip(blocks, notes or [True] * len(blocks)) if block not in self._announced]
@@ -223,7 +225,6 @@ class Finder:
             self._told.append((self._announced.popitem(last=False)[0], None))
 
     def told(self) -> list[tuple[bytes, Any]]:
-        """Since the last call, in order: a block that was stored, and its note; or one that was found missing or is
-        forgotten here, and None."""
+        """Return the changes since the last call, in order: (stored block, note) or (removed or forgotten block, None)."""
         told, self._told = self._told, []
         return told

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Keys: a space for each rank, then vLLM's own hash of the block.
+"""Keys: a key space for each rank, followed by vLLM's own hash of the block.
 
-vLLM's hash names the block's tokens and all before them, and what else the block depends on and vLLM knows: LoRA,
-images, cache_salt. The key space names what vLLM's hash does not: model, type, layout, ranks.
+vLLM's hash identifies the block's tokens and all before them, and further inputs that vLLM knows: LoRA, images,
+cache_salt. The key space identifies the rest: model, type, layout, ranks.
 
-Rule: engines whose blocks have the same bytes have the same key space, whatever their processes are called; what makes
-other bytes is in it, or ends the start.
+Engines whose blocks have equal bytes have equal key spaces, whatever their processes are called. Anything that changes
+the bytes is part of the key space, or is rejected at startup.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from vllm.platforms import current_platform
 
 from .options import SERIES, Options
 
-#: changes when the bytes of a block, or the ids, change though the layout's text does not
+#: version of the adapter's format; change it when blocks or ids change but the layout's text does not
 RUNTIME = f"vllm/{SERIES}/2"
 
 
 def _weights(model: ModelConfig) -> list[str | None]:
-    # a branch moves on: with its name vLLM keeps the commit that it stood for at the start
+    # a branch moves; vLLM keeps the commit that it stood for at startup
     revision = getattr(model.revision, "resolved", model.revision)
     return [model.model_weights or model.model, revision, model.code_revision, model.hf_config_path]
 
 
 def model_of(config: VllmConfig, options: Options) -> str:
-    """Describe all that the bytes of a block depend on besides tokens, layout and rank: the weights, which the option
-    ``model`` names in place of names and revisions, and how they are used. Raises ValueError if it can't be described.
+    """Describe everything that the bytes of a block depend on besides tokens, layout and rank. Raises ValueError if
+    that is not possible.
 
-    vLLM's own compute_hash() is not used, because it takes in what some models write into their configuration when they
-    load, which only the workers see; and it leaves hf_overrides out.
+    This is the weights and how they are used; the option ``model`` replaces names and revisions of the weights. vLLM's
+    compute_hash() is not used: it leaves hf_overrides out, and includes settings that some models change when they
+    load, in the workers only.
     """
     model, cache, parallel, attention = (config.model_config, config.cache_config, config.parallel_config,
                                          config.attention_config)
@@ -49,7 +50,7 @@ def model_of(config: VllmConfig, options: Options) -> str:
                              "name that stands for weights and overrides")
         overrides = {}
     interleave = parallel.cp_kv_cache_interleave_size
-    # each worker puts the old setting in the new one's place, the scheduler does not
+    # workers replace the new setting by the old one, but the scheduler does not
     if parallel.decode_context_parallel_size > 1 and parallel.dcp_kv_cache_interleave_size > 1:
         interleave = parallel.dcp_kv_cache_interleave_size
     return json.dumps(normalize_value({
@@ -59,13 +60,13 @@ def model_of(config: VllmConfig, options: Options) -> str:
         "overrides": [overrides, model.model_class_overrides, model.model_impl, model.disable_sliding_window],
         "images": images and [images.mm_processor_kwargs, images.media_io_kwargs, images.video_pruning_rate,
                               images.video_pruning_method, images.mm_encoder_attn_dtype],
-        # RoPE of some models, attention of others; a length that vLLM chooses comes after these are made
+        # changes RoPE of some models and attention of others; a length that vLLM chooses is set after these are made
         "length": -1 if model.original_max_model_len == -1 else model.max_model_len,
         "draft": draft and [config.speculative_config.method, draft.quantization, draft.dtype,
                             config.speculative_config.kv_cache_dtype],
         "types": [model.dtype, cache.kv_cache_dtype_skip_layers, cache.mamba_cache_dtype, cache.mamba_ssm_cache_dtype,
                   attention.indexer_kv_dtype],
-        # a CPU's blocks are arranged otherwise than a GPU's of the same layout
+        # a CPU arranges blocks differently from a GPU in the same layout
         "kernels": [current_platform.device_type, attention.backend, attention.backend_per_kind],
         "interleave": interleave,
     }))
@@ -73,7 +74,8 @@ def model_of(config: VllmConfig, options: Options) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """How a model is spread over workers. vLLM numbers them pipeline first, then prefill context, then tensor."""
+    """Distribution of a model over workers. vLLM numbers them by pipeline stage, then prefill context, then tensor
+    rank."""
 
     tp: int = 1
     pp: int = 1
@@ -85,21 +87,21 @@ class Ranks:
         return self.tp * self.pp * self.pcp
 
     def of(self, rank: int) -> dict[str, int]:
-        """Arguments of a Keyspace. Ranks of decode context are ranks of tensor, so those name both."""
+        """Return a rank's arguments of Keyspace. Decode context ranks share the tensor ranks, so tp_rank covers both."""
         return {"tp_rank": rank % self.tp, "tp_size": self.tp, "cp_rank": rank // self.tp % self.pcp,
                 "cp_size": self.pcp, "pp_rank": rank // (self.tp * self.pcp), "pp_size": self.pp}
 
 
 class BlockKeys:
-    """Keys of the blocks that one engine stores: all ranks' for the scheduler, one rank's for a worker.
+    """Keys of the blocks of one engine: all ranks' for the scheduler, one rank's for a worker.
 
-    A block is one value of the pool for each rank and part, and it is there when all of them are.
+    A block is one value for each rank and part; it is present if all its values are.
     """
 
     def __init__(self, *, way: str, model: str, dtype: str, layout: str, block_tokens: int, ranks: Ranks,
                  same: bool = False, parts: int = 1, salt: str = "", tokenizer: str = "", lengths: Sequence[int] = ()):
-        """``same``: all ranks hold the same bytes, as with MLA. ``parts``: values of a block and rank. ``lengths``: of
-        those, if known."""
+        """``same``: all ranks hold equal bytes, as with MLA. ``parts``: values per block and rank. ``lengths``: their
+        lengths, if known."""
         self.ranks = Ranks() if same else ranks
         text = f"{way} {layout} dcp={ranks.dcp}"
         self._spaces = [
@@ -109,13 +111,13 @@ class BlockKeys:
         self.parts = parts
         self._tails = [part.to_bytes(2, "big") for part in range(parts)] if parts > 1 else [b""]
         self._heads = [(space.prefix, tail) for space in self._spaces for tail in self._tails]
-        #: values of the pool that make a block
+        #: number of values of a block
         self.values = len(self._heads)
-        #: how long those are, 0: not known
+        #: lengths of these values; 0: unknown
         self.lengths = [*(lengths or [0] * parts)] * len(self._spaces)
 
     def all(self, blocks: Iterable[bytes]) -> list[bytes]:
-        """Keys of blocks, those of a block next to each other."""
+        """Return the keys of blocks, with the keys of a block next to each other."""
         heads = self._heads
         if len(heads) == 1:
             prefix, tail = heads[0]
@@ -123,14 +125,14 @@ class BlockKeys:
         return [prefix + block + tail for block in blocks for prefix, tail in heads]
 
     def of_rank(self, rank: int, blocks: Sequence[bytes], part: int = 0) -> list[bytes]:
-        """Keys of one rank's values of a part."""
+        """Return the keys of one rank's values of a part."""
         prefix = self._spaces[rank if len(self._spaces) > 1 else 0].prefix
         tail = self._tails[part]
         return [prefix + block + tail for block in blocks]
 
 
 def chains(blocks: Sequence[bytes], parents: Sequence[bytes | None], most: int) -> list[tuple[int, int]]:
-    """Cut a list of blocks into runs (start, end) of consecutive ones of a prompt, of at most so many."""
+    """Split a list of blocks into runs (start, end) of consecutive blocks of a prompt, of at most ``most`` blocks."""
     runs = []
     start = 0
     for i in range(1, len(blocks) + 1):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """vLLM's OffloadingConnector with KvblkOffloadingSpec, and with loads that may fail.
 
-OffloadingConnector asserts that each load succeeds. A lease makes failure rare, but a member of the pool may fail
-between lookup and load. Here the engine is told which blocks did not come, and computes them (with
-"kv_load_failure_policy": "recompute") or ends the request with an error.
+OffloadingConnector asserts that each load succeeds. A lease makes failures rare, but a member of the pool may fail
+between lookup and load. This connector reports failed blocks to the engine, which recomputes them (with
+"kv_load_failure_policy": "recompute") or fails the request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPEC = {"spec_name": "KvblkOffloadingSpec", "spec_module_path": "kvblk_vllm.spec
 
 
 def _name_spec(vllm_config: VllmConfig) -> None:
-    """So that the configuration need not."""
+    """Fill in the spec's name, so that the configuration need not."""
     transfer = vllm_config.kv_transfer_config
     assert transfer is not None
     extra = transfer.kv_connector_extra_config
@@ -42,9 +42,11 @@ def warn_of_policy(vllm_config: VllmConfig) -> None:
 
 
 def check_recovery(config: VllmConfig, what: str, otherwise: str) -> None:
-    """Refuse what makes vLLM answer wrongly when a load of the running step fails: the runner V2 goes on at the position of
-    before, and with asynchronous scheduling what the next step has computed counts (vLLM's issue 49250). Whatever the policy
-    on failures is: below a MultiConnector it is not the one that is seen here."""
+    """Reject settings with which vLLM computes wrong tokens after a failed load of the running step.
+
+    The runner V2 continues at the old position; with asynchronous scheduling, results of the next step count (vLLM
+    issue 49250). The failure policy does not matter, because the policy of an outer MultiConnector is not visible here.
+    """
     if config.use_v2_model_runner or config.scheduler_config.async_scheduling:
         raise ValueError("kvblk: with its model runner V2, or with asynchronous scheduling, vLLM computes wrong tokens when "
                          f"a load of {what} fails: {otherwise} instead, or run it with VLLM_USE_V2_MODEL_RUNNER=0 in the "
@@ -52,7 +54,7 @@ def check_recovery(config: VllmConfig, what: str, otherwise: str) -> None:
 
 
 def check_sync_loads(config: VllmConfig, cache: KVCacheConfig) -> None:
-    """Loads of vLLM's "sync_load_budget_bytes" (from 0.33 on) are of requests that run in the same step."""
+    """Check "sync_load_budget_bytes" (vLLM 0.33 and later): its loads are for requests of the same step."""
     transfer = config.kv_transfer_config
     assert transfer is not None
     if not transfer.kv_connector_extra_config.get("sync_load_budget_bytes"):
@@ -64,7 +66,7 @@ def check_sync_loads(config: VllmConfig, cache: KVCacheConfig) -> None:
 
 
 def _page_bytes(cache: KVCacheConfig) -> int:
-    """Bytes of a block in the only KV cache group; 0: there are several, or its layers are no attention."""
+    """Return the bytes of a block in the only KV cache group; 0 for several groups, or layers without attention."""
     if len(cache.kv_cache_groups) != 1:
         return 0
     group = cache.kv_cache_groups[0]
@@ -77,7 +79,7 @@ def _page_bytes(cache: KVCacheConfig) -> int:
 
 
 class KvblkOffloadingConnector(OffloadingConnector):
-    """For kv_connector, with kv_connector_module_path "kvblk_vllm.offloading"."""
+    """The class for kv_connector, with kv_connector_module_path "kvblk_vllm.offloading"."""
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig):
         _name_spec(vllm_config)
@@ -89,7 +91,7 @@ class KvblkOffloadingConnector(OffloadingConnector):
         super().__init__(vllm_config, role, kv_cache_config)
         if self.connector_worker is None:
             warn_of_policy(vllm_config)
-        #: blocks of several groups can't be named to the engine, requests can
+        #: with several groups the engine accepts requests, but not blocks, as failed
         self._by_request = len(kv_cache_config.kv_cache_groups) > 1
 
     def _mover(self) -> KvblkWorker | None:
@@ -98,7 +100,7 @@ class KvblkOffloadingConnector(OffloadingConnector):
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         assert self.connector_worker is not None
-        # get_finished() forgets which request a job was of
+        # get_finished() drops the requests of its jobs
         requests = dict(self.connector_worker._load_jobs)
         results = super().get_transfer_results(finished_req_ids)
         worker = self._mover()
@@ -124,7 +126,7 @@ class KvblkOffloadingConnector(OffloadingConnector):
     def shutdown(self) -> None:
         worker = self._mover()
         if worker is not None and self.connector_worker is not None:
-            # vLLM keeps a step's stores for the next step, which does not come; the blocks are as they were
+            # vLLM keeps a step's stores for a next step, which never comes; the blocks are unchanged
             late, self.connector_worker._unsubmitted_store_jobs = self.connector_worker._unsubmitted_store_jobs, []
             for job, source, target in late:
                 worker.submit_store(job, source, target)

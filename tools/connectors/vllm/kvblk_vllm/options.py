@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Options of the configuration, and the pool that they name."""
+"""Options of the configuration."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import dataclasses
 import vllm
 from kvblk import adapter
 
-#: versions of vLLM that the adapter knows
+#: versions of vLLM that the adapter was tested with
 TESTED = "0.32", "0.33"
-#: of this one, what blocks depend on: a minor version may change what a layout's name or a hash stands for
+#: minor version, part of the keys, because it may change the meaning of a layout's name or a hash
 SERIES = ".".join(vllm.__version__.split(".")[:2])
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(adapter.Options):
-    """What all three ways know; README.md has the meanings."""
+    """Options of all three ways; README.md describes them."""
 
     model: str = ""
     tokenizer: str = ""
@@ -29,5 +29,5 @@ class Options(adapter.Options):
                              f"({self.timeout_s:g}): a lease has to outlast the load")
 
 
-#: what names the options of a connector in its configuration
+#: the options' place in a configuration, for errors
 WHERE = 'kv_connector_extra_config["kvblk"]'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What has happened, in numbers, and errors told once in a while."""
+"""Counters, and rate-limited warnings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kvblk.adapter import Warnings
 
 log = logging.getLogger("vllm.kvblk")
 
-#: all that this process has counted, for tests and for who debugs; the engine gets each part's own
+#: counters of the whole process, for tests and debugging; the engine gets those of each part
 _total: dict[str, int] = {}
 _lock = threading.Lock()
 
-#: what is counted, and what it means
+#: counters and their descriptions
 COUNTERS = {
     "lookup_calls": "Lookups asked of the kvblk pool, each of many blocks.",
     "lookup_blocks": "Blocks that lookups asked for.",
@@ -37,18 +37,18 @@ COUNTERS = {
 
 
 def counters() -> dict[str, int]:
-    """What the parts of this adapter in this process have counted."""
+    """Return the counters of the adapter in this process."""
     with _lock:
         return dict(_total)
 
 
 class Report:
-    """Counters of one part, and its log."""
+    """Counters and log of one part of the adapter."""
 
     def __init__(self, part: str):
         self.part = part
         self._new: dict[str, int] = {}
-        #: a warning: what was done, and what went wrong; of each kind one in a while
+        #: Warnings.tell(): rate-limited warning about an action and its error
         self.error = Warnings(log, f"kvblk {part}").tell
 
     def count(self, name: str, by: int = 1) -> None:
@@ -59,17 +59,17 @@ class Report:
             self._new[name] = self._new.get(name, 0) + by
 
     def take(self) -> dict[str, int]:
-        """What has been counted since the last call."""
+        """Return the counters since the last call."""
         with _lock:
             new, self._new = self._new, {}
         return new
 
     def summary(self) -> str:
-        """All that this process has counted."""
+        """Return the counters of this process as text."""
         return ", ".join(f"{name} {number}" for name, number in sorted(counters().items())) or "nothing to count"
 
     def stored(self, results: Iterable[Put | KvblkError], sizes: Iterable[int]) -> list[bool]:
-        """Count results of puts; which blocks the pool has now."""
+        """Count results of puts; returns which blocks the pool has now."""
         there = []
         for result, size in zip(results, sizes):
             if isinstance(result, KvblkError):
@@ -84,14 +84,14 @@ class Report:
         return there
 
     def loaded(self, results: Iterable[int | None | KvblkError], sizes: Iterable[int]) -> list[bool]:
-        """Count results of gets; which blocks are where they should be, whole."""
+        """Count results of gets; returns which blocks were loaded completely."""
         there = []
         for result, size in zip(results, sizes):
             if isinstance(result, KvblkError) and result.errno != errno.EMSGSIZE:
                 self.count("load_errors")
                 self.error("a block was not loaded", result)
             elif result != size:
-                # another length is another block, whatever it is; a longer one does not fit (EMSGSIZE)
+                # a different length means a different block; a longer one fails with EMSGSIZE
                 self.count("load_misses")
             else:
                 self.count("load_blocks")
@@ -101,12 +101,12 @@ class Report:
 
 
 def stats_of(report: Report, stats: Any) -> Any:
-    """Hand what is new to an OffloadingConnectorStats; None: nothing is."""
+    """Add new counts to an OffloadingConnectorStats; returns None if there are none."""
     new = report.take()
     for name, by in new.items():
         stats.increase_counter(PROMETHEUS + name, by)
     return stats if new else None
 
 
-#: what names of metrics begin with
+#: prefix of metric names
 PROMETHEUS = "vllm:kvblk_"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""vLLM's KV cache as scatter lists, and the threads that move blocks from and to it.
+"""vLLM's KV cache as scatter lists, and background transfers of blocks.
 
-Rule: a block that turns out to have another length than its key says is deleted. It would be found, and not replaced,
-for ever.
+A block of another length than its key says is deleted, because lookups would find it forever and stores would not
+replace it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kvblk.adapter import Checked, is_wrong, register_slab
 from .options import Options
 from .report import Report, log
 
-#: blocks of one batch; all of a batch are in flight at once
+#: blocks of a batch, which are in flight at once
 BATCH = 256
-#: what a call of kvblk may raise: an error of the pool, a closed pool, a key or a list that does not fit, no memory
+#: exceptions of a call to kvblk: error of the pool, closed pool, invalid key or list, no memory
 ERRORS = (KvblkError, ValueError, TypeError, MemoryError)
 
 
-#: called with: which of the blocks is the batch's first, and which of its blocks are where they should be
+#: callback: index of the batch's first block, and which blocks of the batch succeeded
 Results = Callable[[int, list[bool]], None]
 
 
 class Pages:
-    """Where one layer, or a group of layers that share pages, keeps its blocks."""
+    """Memory of the blocks of one layer, or of a group of layers that share pages."""
 
     __slots__ = ("address", "number", "stride", "size")
 
@@ -43,14 +43,14 @@ class Pages:
         self.size = size
 
     def piece(self, block: int) -> tuple[int, int]:
-        """Its address and length; ValueError: there is no such block."""
+        """Return address and length of a block; raises ValueError if there is no such block."""
         if not 0 <= block < self.number:
             raise ValueError(f"block {block} is none of the KV cache's, which are 0 to {self.number - 1}")
         return self.address + block * self.stride, self.size
 
 
 class Transfer:
-    """Batches that belong together; ``done`` is called when all are over, by the thread that takes them."""
+    """A group of batches; ``done`` is called when all are complete, in the thread that collects them."""
 
     __slots__ = ("left", "began", "done", "bytes", "failed")
 
@@ -58,14 +58,14 @@ class Transfer:
         self.left = 0
         self.began = time.monotonic()
         self.done = done
-        #: of the blocks that are where they should be
+        #: bytes of the blocks that succeeded
         self.bytes = 0
-        #: whether there was an error; a miss, or a block that was declined, is none
+        #: an error occurred; misses and declined blocks are not errors
         self.failed = False
 
 
 class _Failed:
-    """Stands for a job that could not be submitted."""
+    """Result of a job that could not be submitted."""
 
     __slots__ = ("tag", "results", "error")
 
@@ -76,7 +76,7 @@ class _Failed:
 
 
 class HostMover:
-    """Moves blocks between a pool and slabs of memory in the background. By one thread only, the caller's."""
+    """Move blocks between a pool and slabs of memory in the background. For one thread only."""
 
     def __init__(self, pool: kvblk.Pool, options: Options, report: Report, slabs: Sequence[tuple[int, int]],
                  longest: int, block: int = 0):
@@ -88,9 +88,9 @@ class HostMover:
         self._worker = kvblk.Worker(pool, options.threads)
         self._failed: queue.SimpleQueue[_Failed] = queue.SimpleQueue()
         self._flight = 0
-        #: batches of stores among these
+        #: batches of stores in flight
         self._storing = 0
-        #: how operations reach the memory: the least good of all slabs' ways
+        #: kind of the memory: the slowest of all slabs
         self.kind = min((register_slab(pool, address, length, longest, log, block=block)
                          for address, length in slabs),
                         key=_KINDS.index)
@@ -101,7 +101,7 @@ class HostMover:
     # Start
 
     def get(self, transfer: Transfer, keys: Sequence[bytes], buffers: Sequence[Any], each: Results) -> None:
-        """Load blocks; ``each`` is called for each batch, before the transfer is done."""
+        """Load blocks; ``each`` is called for each batch, before the transfer completes."""
         for at in range(0, len(keys), BATCH):
             part = slice(at, at + BATCH)
             self._submit(transfer, self._worker.get, keys[part], buffers[part], (each, at), store=False,
@@ -138,7 +138,7 @@ class HostMover:
     # End
 
     def poll(self, timeout: float | None = 0) -> None:
-        """Finish what is over; ``timeout``: wait that long for something to be."""
+        """Complete finished jobs; ``timeout``: wait that long for a job to finish."""
         if not self._flight:
             return
         jobs: list[Any] = []
@@ -174,7 +174,7 @@ class HostMover:
             transfer.done(transfer)
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Wait until something is so. Each operation has a deadline, or ends with its device."""
+        """Wait for a condition. Ends in any case, because each operation has a deadline or ends with its device."""
         while not until() and self._flight:
             self.poll(1.0)
 
@@ -183,7 +183,7 @@ class HostMover:
         self.wait(lambda: False)
 
     def _finish_stores(self) -> None:
-        """Give the stores in flight the time that one of them may take."""
+        """Wait for stores in flight, up to the timeout of a store."""
         end = time.monotonic() + self._timeout
         while self._storing and (left := end - time.monotonic()) > 0:
             self.poll(left)
@@ -192,10 +192,10 @@ class HostMover:
                         self.report.part, self._storing, self._timeout)
 
     def _stop(self) -> None:
-        """Hand nothing more to the worker."""
+        """Submit no more jobs to the worker."""
 
     def close(self) -> None:
-        """Finish stores, cancel what is in flight then, and wait until its memory is quiet."""
+        """Finish stores, cancel the other operations, and wait until their memory is unused."""
         self._finish_stores()
         self._stop()
         while not self._failed.empty():
@@ -206,10 +206,10 @@ class HostMover:
 
 
 class Mover(HostMover):
-    """For tensors, on the host or on a GPU.
+    """Move blocks of tensors on the host or a GPU.
 
-    On a GPU a batch begins when what the GPU's stream was given before is over: the model may still be writing the
-    blocks that are stored, or zeroing those that are loaded.
+    On a GPU a batch starts after the work submitted to the GPU's stream before it: the model may still be writing the
+    blocks to store, or zeroing the blocks to load.
     """
 
     def __init__(self, pool: kvblk.Pool, options: Options, report: Report, tensors: Sequence[torch.Tensor],
@@ -221,7 +221,7 @@ class Mover(HostMover):
         self._ordered: queue.SimpleQueue[Any] | None = None
         self._thread: threading.Thread | None = None
         if self._device.type != "cpu":
-            # what waits for the GPU does not show in the worker's descriptor: look again soon
+            # poll often, because jobs that wait for the GPU do not show in the worker's descriptor
             self.PATIENCE = 0.002
             self._ordered = queue.SimpleQueue()
             self._thread = threading.Thread(target=self._in_order, name="kvblk-order", daemon=True)
@@ -257,10 +257,10 @@ class Mover(HostMover):
             self._thread = None
 
 
-#: from the least good one on
+#: kinds of memory, slowest first
 _KINDS = ["staged", "", "addressed", "registered"]
 
 
 def size_of(buffer: Any) -> int:
-    """Bytes of a scatter list of (address, length)."""
+    """Return the number of bytes of a scatter list of (address, length)."""
     return sum(length for _, length in buffer)

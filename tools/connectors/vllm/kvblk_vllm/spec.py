@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""OffloadingSpec of vLLM: chunks of the KV cache go straight between its tensors and a pool, with no tier between.
+"""An OffloadingSpec of vLLM: moves chunks of the KV cache directly between its tensors and a pool, without a tier
+between.
 
-The manager runs in the scheduler and holds the leases, the worker runs beside the model and moves the bytes. A chunk
-is one value of the pool for each rank: vLLM's key of 36 bytes (hash of the tokens, number of the KV cache group), the
-pages of the group's layers one behind the other.
+The manager runs in the scheduler and holds the leases; the worker runs beside the model and moves the bytes. A chunk is
+one value of the pool per rank. Its id is vLLM's key of 36 bytes (hash of the tokens, number of the KV cache group); its
+bytes are the pages of the group's layers in order.
 
-Use it through :class:`kvblk_vllm.offloading.KvblkOffloadingConnector`: vLLM's own OffloadingConnector ends the engine
+Use it through :class:`kvblk_vllm.offloading.KvblkOffloadingConnector`: vLLM's own OffloadingConnector stops the engine
 when a load fails.
 """
 
@@ -32,16 +33,16 @@ from .options import WHERE, Options
 from .report import COUNTERS, PROMETHEUS, Report, log, stats_of
 from .slab import Mover, Pages, Transfer
 
-#: pieces of an operation, KVBLK_PIECES_MAX
+#: KVBLK_PIECES_MAX: most pieces of an operation
 PIECES_MAX = 1024
-#: in kv_connector_extra_config, what the connector says to the spec: bytes of a block in the only KV cache group, or 0;
-#: the model, see model_of()
+#: fields that the connector adds to kv_connector_extra_config: bytes of a block in the only KV cache group, or 0; the
+#: model, see model_of()
 PAGE_BYTES = "kvblk_page_bytes"
 MODEL = "kvblk_model"
 
 
 class KeySpec(LoadStoreSpec):
-    """Which chunks: their ids, and the id of each one's predecessor in its prompt, where that is known."""
+    """Ids of chunks, and the id of each chunk's predecessor in its prompt, if known."""
 
     def __init__(self, ids: list[bytes], parents: list[bytes | None]):
         self.ids = ids
@@ -53,14 +54,17 @@ class KeySpec(LoadStoreSpec):
 
 def keys_of(config: OffloadingConfig, options: Options, way: str, model: str, replicated: bool, whole: bool = False,
             more: str = "", length: int = 0) -> BlockKeys:
-    """The keys of an engine. ``model``: all that config.model lacks. ``whole``: a chunk is one value with all ranks'
-    bytes. ``length``: of a value, if known."""
+    """Build the keys of an engine.
+
+    ``model``: description of the model beyond config.model. ``whole``: a chunk is one value with the bytes of all
+    ranks. ``length``: length of a value, if known.
+    """
     parallel = config.parallel
     ranks = Ranks(parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size)
     groups = " ".join(f"{group.group_id}:{group.tokens_per_block}" for group in config.groups)
     layout = f"{config.kv_cache_layout} chunk={config.cache.blocks_per_chunk} groups={groups}"
     if parallel.pp_size == 1 or whole:
-        # else the scheduler knows only those of the first stage; the stage is in the key in any case
+        # otherwise the scheduler knows only the first stage's; the key has the stage in any case
         layout += f" layers={'+'.join(str(len(group.layer_names)) for group in config.groups)}"
         layout += f" bytes={config.worker_kv_bytes_per_block}"
     if whole:
@@ -72,21 +76,21 @@ def keys_of(config: OffloadingConfig, options: Options, way: str, model: str, re
 
 
 class Prompt:
-    """The order of a request's chunks, group by group, out of what vLLM's scheduler notes in the request's context."""
+    """Order of a request's chunks in each group, from the notes of vLLM's scheduler in the request's context."""
 
     def __init__(self, context: ReqContext):
         self._context = context
 
     def of_group(self, group: int) -> list[OffloadKey]:
-        # not part of the interface for managers, but there is no other way to know what comes next
+        # not part of the manager's interface, but the only way to know the next chunks
         known = getattr(self._context, "_offload_key_positions", None) or {}
         keys = [key for key in known if get_offload_group_idx(key) == group]
-        # as they were noted is in order, but for SWA's and what was noted twice
+        # the notes are in order, except for sliding windows and repeated notes
         keys.sort(key=known.__getitem__)
         return keys
 
     def beside(self, key: OffloadKey, backwards: bool) -> list[OffloadKey]:
-        """A key and those that vLLM will ask for after it: to the prompt's end, or to its beginning."""
+        """Return a key and those that vLLM will ask for after it: up to the prompt's end, or back to its start."""
         keys = self.of_group(get_offload_group_idx(key))
         if key not in keys:
             return [key]
@@ -94,7 +98,7 @@ class Prompt:
         return keys[:at + 1] if backwards else keys[at:]
 
     def parents(self, wanted: Iterable[OffloadKey]) -> dict[OffloadKey, OffloadKey | None]:
-        """The predecessor of each key; a key that is not there has an unknown one."""
+        """Return the predecessor of each key; unknown for a key that is not in the prompt."""
         before: dict[OffloadKey, OffloadKey | None] = {}
         for group in {get_offload_group_idx(key) for key in wanted}:
             last: OffloadKey | None = None
@@ -105,7 +109,7 @@ class Prompt:
 
 
 class Walk:
-    """How vLLM walks through a request's chunks: the position of the last lookup, for each group."""
+    """Direction of vLLM's walk through a request's chunks: position of the last lookup in each group."""
 
     __slots__ = ("last",)
 
@@ -114,7 +118,7 @@ class Walk:
 
     @classmethod
     def backwards(cls, key: OffloadKey, context: ReqContext) -> bool:
-        """Whether vLLM goes from the last chunk to the first, as it does with sliding windows."""
+        """Return True if vLLM walks from the last chunk to the first, as for sliding windows."""
         walk = context.get_state(cls)
         if walk is None:
             walk = cls()
@@ -126,28 +130,28 @@ class Walk:
         return backwards
 
 
-#: in KV events
+#: owner in KV events
 OWNER = "kvblk"
 
 
 def events_of(find: Finder, key: Callable[[bytes], OffloadKey], locality: Locality, owner: str) -> Iterator[OffloadingEvent]:
-    """What a Finder has to tell. ``key``: vLLM's, of a block."""
+    """Convert the changes of a Finder to events. ``key``: makes vLLM's key of a block."""
     for removed, told in itertools.groupby(find.told(), lambda block: block[1] is None):
         yield OffloadingEvent(keys=[key(block) for block, _ in told], medium=Medium.STORAGE, removed=removed,
                               locality=locality, ownership=owner, removal_expected=True)
 
 
 class KvblkManager(OffloadingManager):
-    """In the scheduler: what is there, what is to be stored."""
+    """The manager in the scheduler: finds chunks and decides which to store."""
 
     def __init__(self, spec: KvblkOffloadingSpec):
         self.report = Report("offloading manager")
         self._pool = spec.options.open()
         self._find = Finder(self._pool, spec.keys, spec.options, self.report,
                             spec.kv_events_config.enable_kv_cache_events)
-        #: of before a reset
+        #: events from before a reset
         self._events: list[OffloadingEvent] = []
-        #: behind each id: after a reset nothing is found that was stored before
+        #: suffix of each id: a reset changes it, so that older chunks are not found
         self._era = b""
 
     def _id(self, key: OffloadKey) -> bytes:
@@ -173,8 +177,8 @@ class KvblkManager(OffloadingManager):
         return KeySpec([self._id(key) for key in keys], [None] * len(keys))
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        # A request that asks again for what it has loaded has lost it: a load that fails ends here as one that
-        # does not. Only a preempted one asks again for another reason, see on_schedule_end().
+        # A failed load ends here like a successful one, but only a failed load makes the request ask again. The
+        # exception is preemption, see on_schedule_end().
         self._find.loaded(req_context.req_id, [self._id(key) for key in keys])
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput:
@@ -190,7 +194,7 @@ class KvblkManager(OffloadingManager):
                                [None if parent is None else self._id(parent) for parent in parents]))
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
-        # the pool may have declined some, so it is asked which there are
+        # announce() checks the pool, which may have declined some
         self._find.announce([self._id(key) for key in keys])
 
     def take_events(self) -> Iterable[OffloadingEvent]:
@@ -213,7 +217,7 @@ class KvblkManager(OffloadingManager):
 
     def reset_cache(self) -> None:
         self._find.reset()
-        # keys are cut by the era that they are of
+        # convert pending events first, because that cuts off the current era's suffix
         self._events += events_of(self._find, self._key, Locality.REMOTE, OWNER)
         self._era = os.urandom(8)
 
@@ -226,7 +230,7 @@ class KvblkManager(OffloadingManager):
 
 
 class KvblkWorker(OffloadingWorker):
-    """Beside the model: moves chunks between the KV cache's tensors and the pool."""
+    """The worker beside the model: moves chunks between the KV cache's tensors and the pool."""
 
     def __init__(self, spec: KvblkOffloadingSpec, caches: CanonicalKVCaches):
         self.report = Report("offloading worker")
@@ -239,7 +243,7 @@ class KvblkWorker(OffloadingWorker):
         ]
         self._done: list[TransferResult] = []
         self._open: dict[int, _Job] = {}
-        #: blocks of the KV cache whose load failed, and jobs of loads that failed
+        #: blocks of the KV cache whose load failed, and jobs of such loads
         self.failed_blocks: set[int] = set()
         self.failed_jobs: set[int] = set()
         tensors = [tensor.tensor for tensor in caches.tensors]
@@ -259,7 +263,7 @@ class KvblkWorker(OffloadingWorker):
                  len(caches.tensors), self._per_chunk, self._mover.kind or "not registered")
 
     def _check(self, pool: Any) -> tuple[int, int]:
-        """The longest page, and the longest chunk."""
+        """Check the pool's limits; returns the longest page and the longest chunk."""
         limit = pool.info().value_max
         longest = most = 0
         for number, group in enumerate(self._groups):
@@ -274,7 +278,7 @@ class KvblkWorker(OffloadingWorker):
         return longest, most
 
     def _chunks(self, spec: GPULoadStoreSpec, number: int) -> list[_Chunk]:
-        """Which blocks of the KV cache each chunk is in."""
+        """Return the blocks of the KV cache of each chunk."""
         chunks: list[_Chunk] = []
         at = 0
         for group, (count, index) in enumerate(zip(spec.group_sizes, spec.block_indices)):
@@ -291,7 +295,7 @@ class KvblkWorker(OffloadingWorker):
         return chunks
 
     def _pieces(self, chunk: _Chunk) -> list[tuple[int, int]]:
-        """The memory of a chunk; what has no block goes to the scratch page."""
+        """Return the memory of a chunk, with the scratch page in place of missing blocks."""
         pieces = []
         pages_of = self._groups[chunk.group]
         last = chunk.skip + len(chunk.blocks)
@@ -310,11 +314,12 @@ class KvblkWorker(OffloadingWorker):
             chunks = self._chunks(src_spec, len(dst_spec.ids))
             pieces = [self._pieces(chunk) for chunk in chunks]
         except ValueError as e:
-            # which block belongs to which chunk is not known, or one is none of the KV cache's
+            # the assignment of blocks to chunks is unknown, or a block is out of range
             self.report.count("store_errors", len(dst_spec.ids))
             self.report.error("chunks were not stored", e)
             return self._begin(job)
-        # one that lacks blocks (before a sliding window) would be found whole
+        # a chunk that lacks blocks (before a sliding window) must not be stored, because lookups would find it as
+        # complete
         whole = [i for i, chunk in enumerate(chunks) if len(chunk.blocks) == self._per_chunk]
         ids = [dst_spec.ids[i] for i in whole]
         parents = [dst_spec.parents[i] for i in whole]
@@ -328,7 +333,8 @@ class KvblkWorker(OffloadingWorker):
 
     def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec,
                     expedited: bool = False) -> bool:
-        # an expedited one (vLLM 0.33) is waited for in its step; batches are in flight together in any case
+        # vLLM 0.33 waits for expedited loads in their step; no special handling, because all batches are in flight
+        # together
         assert isinstance(src_spec, KeySpec)
         job = _Job(self, job_id)
         try:
@@ -355,7 +361,7 @@ class KvblkWorker(OffloadingWorker):
         return True
 
     def finish(self, job: _Job) -> None:
-        """All of it is over. vLLM takes only success; what failed goes through the connector."""
+        """Complete a job. vLLM accepts only success; the connector reports failures."""
         self._open.pop(job.id, None)
         if job.lost:
             self.failed_blocks |= job.lost
@@ -376,7 +382,7 @@ class KvblkWorker(OffloadingWorker):
 
 
 class _Chunk:
-    """Blocks of the KV cache that a chunk is in, and how many of its blocks have no place before them."""
+    """Blocks of the KV cache of a chunk; ``skip`` blocks of the chunk before them are missing."""
 
     __slots__ = ("group", "skip", "blocks")
 
@@ -387,26 +393,26 @@ class _Chunk:
 
 
 class _Job(Transfer):
-    """One of vLLM's jobs."""
+    """A job of vLLM."""
 
     __slots__ = ("id", "lost")
 
     def __init__(self, worker: KvblkWorker, number: int):
         super().__init__(lambda _: worker.finish(self))
         self.id = number
-        #: blocks of the KV cache that a load did not bring
+        #: blocks of the KV cache whose load failed
         self.lost: set[int] = set()
 
 
 def _stride(tensor: Any) -> int:
-    """Bytes from one block to the next."""
+    """Return the number of bytes from one block to the next."""
     if tensor.dim() < 2 or tensor[0].numel() and not tensor[0].is_contiguous():
         raise ValueError(f"kvblk: a block of the KV cache is not contiguous: {tuple(tensor.shape)}, {tensor.stride()}")
     return tensor.stride(0) * tensor.element_size()  # type: ignore[no-any-return]
 
 
 class KvblkOffloadingSpec(OffloadingSpec):
-    """What vLLM makes out of kv_connector_extra_config, in the scheduler and in each worker."""
+    """The spec that vLLM builds from kv_connector_extra_config, in the scheduler and in each worker."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, OffloadingMetricMetadata]:
@@ -425,7 +431,7 @@ class KvblkOffloadingSpec(OffloadingSpec):
                              '"kvblk_vllm.offloading" instead')
         self.replicated_layout = config.replicated_layout
         page = self.extra_config.get(PAGE_BYTES, 0)
-        # pages with padding, or of other stages, have lengths that only the workers know
+        # only the workers know the length if pages have padding or belong to other stages
         known = page == config.worker_kv_bytes_per_block and config.parallel.pp_size == 1
         self.keys = keys_of(config, self.options, "offload", self.extra_config[MODEL], self.replicated_layout,
                             length=page * self.blocks_per_chunk if known else 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""SecondaryTierManager of vLLM: a pool below the CPU tier of TieringOffloadingSpec.
+"""A SecondaryTierManager of vLLM: a pool below the CPU tier of TieringOffloadingSpec.
 
-All of it runs in the scheduler. A chunk is one value of the pool: the row of the CPU tier's slab, which has the bytes
-of all ranks. The slab is registered once; values go straight between it and the members.
+Runs in the scheduler. A chunk is one value of the pool: a row of the CPU tier's slab, which holds the bytes of all
+ranks. The slab is registered once; values are transferred directly between the slab and the members.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .spec import Prompt, Walk, events_of, keys_of
 
 
 class KvblkTier(SecondaryTierManager):
-    """For "secondary_tiers": {"type": "KvblkTier", "module_path": "kvblk_vllm.tier", "pool": ...}."""
+    """The class for "secondary_tiers": {"type": "KvblkTier", "module_path": "kvblk_vllm.tier", "pool": ...}."""
 
     medium: ClassVar[Medium | None] = Medium.STORAGE
 
@@ -46,7 +46,7 @@ class KvblkTier(SecondaryTierManager):
         if not opts.model:
             raise ValueError('kvblk: the secondary tier needs the option "model": vLLM tells a tier neither revision nor '
                              "quantization nor overrides, so it takes a name that stands for all of them (README.md, Keys)")
-        # the CPU tier has the ranks' bytes one behind the other, or once if all are the same
+        # the CPU tier holds the ranks' bytes in sequence, or once if all are equal
         keys = keys_of(offloading_spec.config, opts, "tier", opts.model, replicated=False, whole=True,
                        length=self._block_size_bytes,
                        more=f" row={self._block_size_bytes} copies={'1' if offloading_spec.replicated_layout else 'n'}"
@@ -58,7 +58,7 @@ class KvblkTier(SecondaryTierManager):
             pool.close()
             raise ValueError(f"kvblk: a chunk of the CPU tier has {self._block_size_bytes} bytes, the pool takes "
                              f"{limit}: lower blocks_per_chunk (or block_size) in kv_connector_extra_config")
-        # the address alone: who holds a buffer of the view would keep vLLM from closing it
+        # keep only the address, because a reference to the buffer would keep vLLM from closing it
         slab = numpy.frombuffer(primary_kv_view, dtype=numpy.uint8)
         self._address = int(slab.ctypes.data)
         self._length = slab.nbytes
@@ -90,7 +90,7 @@ class KvblkTier(SecondaryTierManager):
     # Transfers
 
     def _places(self, chunks: Iterable[Any]) -> list[list[tuple[int, int]]]:
-        """The memory of each chunk; ValueError: one lies outside of the slab."""
+        """Return the memory of each chunk; raises ValueError if a chunk is not in the slab."""
         size = self._block_size_bytes
         last = self._length // size - 1
         places = []
@@ -102,7 +102,7 @@ class KvblkTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         job = _Job(self, job_metadata)
-        # they may come in any order
+        # vLLM passes chunks in any order
         prompt = Prompt(job_metadata.req_context)
         position = job_metadata.req_context.get_offload_key_position
         pairs = sorted(zip(job_metadata.keys, job_metadata.chunk_ids),
@@ -151,10 +151,10 @@ class KvblkTier(SecondaryTierManager):
             self.over(job)
 
     def over(self, job: _Job) -> None:
-        """A job is."""
+        """Complete a job."""
         took = time.monotonic() - job.began
         if job.promotion:
-            # which of them are lost this request will not ask for again, or it would do so for ever
+            # report lost chunks as misses from now on, or else the request would retry forever
             self._find.loaded(job.request, job.lost)
             good = tuple(OffloadKey(block) for block in job.good)
             self._done.append(JobResult(job.number, success=not job.lost, successful_keys=good if job.lost else None,
@@ -198,7 +198,7 @@ class KvblkTier(SecondaryTierManager):
 
 
 class _Job(Transfer):
-    """One of vLLM's jobs."""
+    """A job of vLLM."""
 
     __slots__ = ("number", "request", "promotion", "good", "lost")
 
