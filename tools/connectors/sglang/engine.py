@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A real SGLang engine on a CPU that does what it is told, for test_engine.py.
+"""A real SGLang engine on a CPU, which runs jobs for test_engine.py.
 
-usage: engine.py models DIRECTORY...     makes a tiny Llama of random weights in each
-       engine.py run JOB                 runs a job, a JSON file; prints a line of JSON for each step
+usage: engine.py models DIRECTORY...     make a tiny Llama of random weights in each
+       engine.py run JOB                 run a job, a JSON file; print a line of JSON for each step
 
-A job has the engine's "arguments" and "steps": ["ask", TOKENS], ["flush"], ["stored", PAGES] or ["stored", PAGES, SECONDS],
-which waits until so many pages have been handed to the pool since the last request began, for 60 seconds at most or for
-those, ["attach", EXTRA-CONFIG], ["detach"], ["clear"]. In the VM of selftests/runtimes: ["guest", COMMAND], and
-["before_load", COMMAND], which watched.py runs before the next load. Of two engines: ["tell", FILE], ["wait", FILE].
+A job has the engine's "arguments" and "steps":
+
+  ["ask", TOKENS], ["flush"], ["attach", EXTRA-CONFIG], ["detach"], ["clear"]
+  ["stored", PAGES], ["stored", PAGES, SECONDS]   wait until the pool was given that many pages since the last request
+                                                  started, at most SECONDS or 60
+  ["guest", COMMAND]                              run a command in the VM of selftests/runtimes
+  ["before_load", COMMAND]                        watched.py runs it there before the next load
+  ["tell", FILE], ["wait", FILE]                  synchronize two engines
 """
 
 import json
@@ -37,13 +41,13 @@ def make_model(directory, seed):
 
 
 def storage(extra):
-    """The extra config of a job's storage backend."""
+    """Return the extra config of a job's storage backend."""
     return json.dumps({"backend_name": "kvblk", "module_path": "watched", "class_name": "Watched", "interface_v1": 1,
                        "hicache_storage_pass_prefix_keys": True, **extra})
 
 
 def arguments(**more):
-    """Those of an engine on a CPU, with pages of 64 tokens."""
+    """Return the arguments of an engine on a CPU, with pages of 64 tokens."""
     return dict(device="cpu", attention_backend="torch_native", sampling_backend="pytorch", grammar_backend="none",
                 disable_cuda_graph=True, disable_overlap_schedule=True, mem_fraction_static=0.1, max_total_tokens=4096,
                 page_size=64, dtype="bfloat16", log_level="info", skip_server_warmup=True, enable_cache_report=True,
@@ -53,7 +57,7 @@ def arguments(**more):
 
 
 def stored():
-    """Pages that the backend says are in the pool, from the events that watched.py writes."""
+    """Count the pages stored in the pool, from the events that watched.py writes."""
     try:
         with open(os.environ[EVENTS]) as events:
             return sum(sum(event["result"]) for event in map(json.loads, events) if event["call"] == "batch_set_v1")
@@ -62,7 +66,7 @@ def stored():
 
 
 def gets():
-    """What the pool of selftests/runtimes has delivered; None: it is another pool."""
+    """Return the number of gets of the pool of selftests/runtimes; None for another pool."""
     if "KVBLK_CARRY" not in os.environ:
         return None
     import carried
@@ -93,7 +97,7 @@ def run(job):
         while True:
             answer = engine.loop.run_until_complete(getattr(engine.tokenizer_manager, call)(**options))
             message = getattr(answer, "message", "")
-            # the last request's end may not have reached the scheduler yet
+            # the scheduler may not have processed the end of the last request yet
             busy = "not idle" in message or call == "flush_cache" and not answer.success
             if not busy or time.monotonic() > until:
                 return {"success": answer.success, "message": message}

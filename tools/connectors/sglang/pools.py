@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""SGLang's own host pools, made on a CPU without an engine, for test_backend.py."""
+"""SGLang's own host pools, created on a CPU without an engine, for test_backend.py."""
 
 import os
 
@@ -11,7 +11,7 @@ from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 
 PAGE = 16
-#: a real pool, or the one that tools/test/fake_pool.c plays, which can do more for a test
+#: a real pool, or the emulated pool of tools/test/fake_pool.c, which has further tests
 POOL = os.environ.get("KVBLK_POOL", "fake")
 FAKE = POOL == "fake"
 
@@ -45,13 +45,13 @@ def mla(layout="page_first_direct", layers=4, dim=80, page=PAGE, pages=64, dtype
 
 
 def fill(pool, seed):
-    """Random bytes, the same for a seed."""
+    """Fill a pool with random bytes of a seed."""
     raw = pool.kv_buffer.view(torch.uint8)
     raw.copy_(torch.randint(0, 256, raw.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)))
 
 
 def config(extra=None, **changes):
-    """What SGLang gives a backend; of one rank of an ordinary model."""
+    """Return the configuration that SGLang passes to a backend, for one rank of an ordinary model."""
     values = dict(tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1, is_mla_model=False,
                   enable_storage_metrics=False, is_page_first_layout=False, model_name="tiny",
                   extra_config={"backend_name": "kvblk", "module_path": "kvblk_sglang", "class_name": "HiCacheKvblk",
@@ -60,10 +60,10 @@ def config(extra=None, **changes):
 
 
 def indices(*numbers, page=PAGE):
-    """host_indices of these pages of a host pool."""
+    """Return host_indices of these pages of a host pool."""
     return torch.cat([torch.arange(n * page, (n + 1) * page, dtype=torch.int64) for n in numbers])
 
 
 def page_bytes(pool, number):
-    """All bytes of a page of a host pool, by SGLang's own copying way."""
+    """Return all bytes of a page of a host pool, with SGLang's own copy function."""
     return bytes(pool.get_data_page(number * pool.page_size).contiguous().view(torch.uint8).numpy())

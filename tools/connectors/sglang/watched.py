@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The backend, as it is, with a line of JSON for each call in the file that KVBLK_SGLANG_EVENTS names.
+"""The unchanged backend, which writes a line of JSON for each call to the file KVBLK_SGLANG_EVENTS.
 
-A command of the VM in the file that KVBLK_SGLANG_BEFORE_LOAD names is run before the next load. KVBLK_SGLANG_KILL=PAGES
-kills the process in the middle of the first store of so many pages or more; a file beside the events says so.
+If the file KVBLK_SGLANG_BEFORE_LOAD has a command of the VM, the command runs before the next load.
+KVBLK_SGLANG_KILL=PAGES kills the process during the first store of at least that many pages, and creates a file beside
+the events.
 """
 
 import json
@@ -27,7 +28,7 @@ def _before_load():
 
 
 def _killed_amid(put_many):
-    """Stores half of the pages, then one by one, and soon the process ends."""
+    """Store half of the pages, then the others one by one; the process is killed meanwhile."""
     def call(pool, keys, bufs, **options):
         half = len(keys) // 2
         put_many(pool, keys[:half], bufs[:half], **options)

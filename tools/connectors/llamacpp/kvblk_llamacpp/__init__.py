@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""llama.cpp's KV cache in kvblk pools: the blocks of a prompt that any process computed need not be computed again.
+"""llama.cpp's KV cache in kvblk pools: a prompt's blocks that any process has computed need not be computed again.
 
-:class:`PrefixCache` restores and saves a sequence of a context of llama.cpp. :class:`Session` is a model with such a
-context, for programs that have none of their own. ``kvblk_llamacpp.llama.Llama`` is llama-cpp-python's class with a
-pool. ``python -m kvblk_llamacpp`` is a command that shows it.
+:class:`PrefixCache` restores and saves a sequence of a llama.cpp context. :class:`Session` is a model with such a
+context, for programs without one. ``kvblk_llamacpp.llama.Llama`` is llama-cpp-python's class with a pool. ``python -m
+kvblk_llamacpp`` is a demonstration.
 """
 
 try:

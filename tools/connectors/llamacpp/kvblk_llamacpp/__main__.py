@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Continue a prompt; what a pool has of it is not computed.
+"""Continue a prompt; blocks of it that the pool has are not computed.
 
-Run twice, the second run restores the prompt's blocks, in another process:
+The second run restores the prompt's blocks, in another process:
 
     python -m kvblk_llamacpp --model model.gguf --pool kv0 --prompt "$(cat long.txt)"
 """
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
                  verbose=args.verbose, n_ctx=args.context, n_batch=args.batch, type_k=kind, type_v=kind) as session:
         cache = PrefixCache.of(session, pool=args.pool, salt=args.salt, block_tokens=args.block_tokens,
                                timeout_s=args.timeout) if args.pool else None
-        # without kvblk, too: then the answer is the same
+        # split batches without kvblk, too, or else the answer would differ
         session.cut = args.block_tokens
         tokens = session.tokenize(prompt)
         if not tokens:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A sequence of a context of llama.cpp, restored from and saved to a pool by blocks of tokens.
+"""Restore a sequence of a llama.cpp context from a pool, and save it to the pool, by blocks of tokens.
 
-Rule: nothing of kvblk reaches the runtime as an exception once the cache exists, and no state reaches the context
-that is not exactly the one asked for. A block that is missing, late or wrong ends the restored prefix before it;
-what is in the context up to there is right.
+Once the cache exists, errors of kvblk never reach the runtime as exceptions, and only exactly the requested state
+reaches the context. A block that is missing, late or wrong ends the restored prefix before it.
 
-A block goes through a scratch sequence: llama.cpp serializes whole sequences only. llama_memory_seq_cp() between
-sequences of one buffer marks cells and copies nothing, so the bytes move once: between the context and memory
-registered with the pool.
+llama.cpp serializes only whole sequences, so a block passes through a scratch sequence. llama_memory_seq_cp() between
+sequences of one buffer marks cells and copies nothing. The bytes are therefore copied once: between the context and
+memory registered with the pool.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from .state import Layout, Unsupported
 log = logging.getLogger("kvblk.llamacpp")
 
 PAGE = 4096
-BATCH_MOST = 16  # blocks: the next batch is in flight while llama.cpp takes one
-# of llama_context_params: K depends on them
+BATCH_MOST = 16  # in blocks: the next batch is in flight while llama.cpp takes one
+# fields of llama_context_params that K depends on
 NUMERICS = ("rope_scaling_type", "attention_type", "rope_freq_base", "rope_freq_scale", "yarn_ext_factor",
             "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_orig_ctx")
-CAUSAL = (-1, 0)  # attention types: of the model, causal
+CAUSAL = (-1, 0)  # attention types: the model's, causal
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(adapter.Options):
-    """What the README's table tells."""
+    """Options; README.md describes them."""
 
     pool: str = "kv0"
-    #: two batches are in flight at most
+    #: at most two batches are in flight
     threads: int = 2
     lease_s: float = 10.0
     timeout_s: float = 2.0
@@ -58,36 +57,36 @@ class Options(adapter.Options):
 
 @dataclasses.dataclass
 class Stats:
-    """Counters of one cache since it was made; blocks, unless the name says otherwise."""
+    """Counters of a cache since its creation, in blocks unless the name says otherwise."""
 
     lookups: int = 0
-    #: asked for by restore()
+    #: requested by restore()
     wanted: int = 0
     #: found by lookups
     found: int = 0
     restored: int = 0
     restored_tokens: int = 0
-    #: found, but not delivered
+    #: found, but not loaded
     lost: int = 0
-    #: delivered or found, but not the state that belongs there
+    #: found or loaded, but with a wrong state
     refused: int = 0
     stored: int = 0
-    #: the pool had, or was about to have
+    #: present, or another put was in flight
     exists: int = 0
     declined: int = 0
-    #: calls and operations of kvblk that failed
+    #: failed calls and operations of kvblk
     errors: int = 0
     restore_seconds: float = 0.0
     save_seconds: float = 0.0
 
 
 class PrefixCache:
-    """Restores and saves sequences of one context; used by the thread that uses the context.
+    """Restore and save sequences of one context; for the thread that uses the context.
 
-    ``context`` is a llama_context (a pointer of a package, or its address) whose parameters, ``params``, have
-    ``n_seq_max`` 2 or more and ``kv_unified``; ``model`` is the path of its GGUF file, or a :class:`Model`. The last
-    sequence of the context is the cache's. Make it before anything is decoded: it decodes a token to see what the
-    context's state looks like.
+    ``context`` is a llama_context (a pointer of a package, or its address). Its parameters, ``params``, need
+    ``n_seq_max`` of 2 or more and ``kv_unified``. ``model`` is the path of its GGUF file, or a :class:`Model`. The
+    cache uses the last sequence of the context. Create the cache before anything is decoded: it decodes a token to
+    learn the format of the context's state.
 
     A context with adapters (LoRA) or control vectors needs a ``salt`` that names them.
     """
@@ -108,7 +107,7 @@ class PrefixCache:
             raise Unsupported("this model has no KV cache")
         if self._scratch < 1:
             raise ValueError("the context needs a second sequence: n_seq_max=2")
-        # with a buffer for each sequence, copying a part of one would abort the process
+        # with separate buffers, copying a part of a sequence would abort the process
         if c.llama_n_ctx_seq(self._context) != self._n_ctx:
             raise ValueError("the context needs one buffer for all sequences: kv_unified=True")
         causal = params.attention_type in CAUSAL and not c.llama_model_is_diffusion(native)
@@ -118,12 +117,12 @@ class PrefixCache:
             model = Model(model)
         self._layout = self._probe(library)
         self.block_bytes = self._layout.size(self._tokens)
-        # the tokenizer is a part of the model's file
+        # no tokenizer: it is part of the model's file
         self.space = kvblk.Keyspace(
             runtime=f"llama.cpp/{library.build}", model=model.digest, dtype=self._layout.dtype(),
             layout=f"{self._layout.text()} {self._numerics(params, model)}", block_tokens=self._tokens,
             salt=self.options.salt)
-        # kvblk's own check, besides the key
+        # an additional check by kvblk, besides the key
         self._tag = int.from_bytes(hashlib.blake2b(self.space.prefix, digest_size=8).digest(), "little")
         self._pool = self.options.open()
         info = self._pool.info()
@@ -133,7 +132,7 @@ class PrefixCache:
                              f"{info.value_max}: lower block_tokens")
         self._stride = -(-self.block_bytes // PAGE) * PAGE
         self._lookup_max = info.lookup_max
-        # two halves: one is the pool's while the other is llama.cpp's
+        # two halves: the pool uses one while llama.cpp uses the other
         self._half = max(1, min((self.options.buffer_mib << 20) // self._stride // 2, BATCH_MOST))
         self._slab = mmap.mmap(-1, 2 * self._half * self._stride)
         self._view = memoryview(self._slab)
@@ -144,13 +143,13 @@ class PrefixCache:
 
     @classmethod
     def of(cls, session: Session, **options: Any) -> PrefixCache:
-        """The cache of a session, which cuts prompts into blocks from then on: see :class:`Session`."""
+        """Create the cache of a session, whose batches are split at blocks from then on: see :class:`Session`."""
         cache = cls(session.library, session.context, session.params, session.path, **options)
         session.cut = cache.options.block_tokens
         return cache
 
     def _probe(self, library: Library) -> Layout:
-        """What a state of one token says about all states."""
+        """Learn the format of states from a state of one token."""
         c, scratch = self._c, self._scratch
         try:
             library.decode(self._context, [0], 0, scratch)
@@ -164,28 +163,28 @@ class PrefixCache:
             c.llama_memory_seq_rm(self._memory, scratch, -1, -1)
 
     def _numerics(self, params: Any, model: Model) -> str:
-        """Of the context's parameters, what K and V depend on."""
+        """Describe the context's parameters that K and V depend on."""
         parts = [f"{name}={getattr(params, name)!r}" for name in NUMERICS]
         if model.long_rope:
             parts.append(f"n_ctx={self._n_ctx}")
-        # llama.cpp rotates quantized K and V unless this is set
+        # llama.cpp rotates quantized K and V unless this variable is set
         parts.append(f"rot={os.environ.get('LLAMA_ATTN_ROT_DISABLE', '')}")
         return " ".join(parts)
 
     def keys(self, tokens: Sequence[int]) -> list[bytes]:
-        """The keys of the whole blocks of these tokens."""
+        """Return the keys of the complete blocks of these tokens."""
         return self.space.keys(kvblk.block_ids(tokens, self._tokens))
 
     # Where a sequence is
 
     def _filled(self, sequence: int) -> int:
-        """Tokens of a sequence that has all positions from 0 on; 0: there is none such."""
+        """Return the number of tokens of a sequence whose positions start at 0 without a gap; otherwise 0."""
         if self._c.llama_memory_seq_pos_min(self._memory, sequence) != 0:
             return 0
         return int(self._c.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
     def _room(self) -> int:
-        """Cells that are certainly free."""
+        """Return a lower bound of the free cells."""
         used = 0
         for sequence in range(self._scratch + 1):
             first = self._c.llama_memory_seq_pos_min(self._memory, sequence)
@@ -196,10 +195,10 @@ class PrefixCache:
     # Restore
 
     def restore(self, tokens: Sequence[int], *, sequence: int = 0, have: int = 0) -> int:
-        """Put the KV of the longest stored prefix of ``tokens`` into a sequence: the number of tokens it has then.
+        """Load the longest stored prefix of ``tokens`` into a sequence; returns its number of tokens.
 
-        The sequence is empty, or its first ``have`` positions are those of ``tokens``; what it has after them is
-        removed. At least the last token is left for the caller to decode.
+        The sequence is empty, or its first ``have`` positions hold those of ``tokens``; later positions are removed. At
+        least the last token is left for the caller to decode.
         """
         started = time.monotonic()
         c, step = self._c, self._tokens
@@ -215,7 +214,7 @@ class PrefixCache:
                     self._load(keys[:self._plausible(keys, found)], first, sequence)
             except kvblk.KvblkError as e:
                 self._failed("lookup or batch", e)
-        # wherever it ended, the sequence has what is right and nothing after it
+        # after any error the sequence holds only the correct prefix
         filled = self._filled(sequence)
         self.stats.restored_tokens += filled - have
         self.stats.restore_seconds += time.monotonic() - started
@@ -229,7 +228,7 @@ class PrefixCache:
         return found
 
     def _plausible(self, keys: list[bytes], found: kvblk.Lookup) -> int:
-        """How many of the leading blocks have the length of a block."""
+        """Count the leading blocks that have the right length."""
         for i in range(found.leading):
             assert found.sizes is not None
             if found.sizes[i] != self.block_bytes:
@@ -238,7 +237,7 @@ class PrefixCache:
         return found.leading
 
     def _load(self, keys: list[bytes], first: int, sequence: int) -> None:
-        """Fetch blocks, and put them behind each other into the sequence, up to the first that is not right."""
+        """Load blocks and append them to the sequence, up to the first wrong one."""
         done = 0
         jobs: list[kvblk.Job] = []
         try:
@@ -247,7 +246,7 @@ class PrefixCache:
                     part = keys[start:start + self._half]
                     jobs.append(self._worker.get(part, self._slots(start, len(part)), layout_tag=self._tag,
                                                  timeout=self.options.timeout_s, hard=self.options.hard_deadline))
-                # the half before is llama.cpp's while this one is fetched
+                # llama.cpp uses the previous half while this one is loaded
                 if start:
                     expected = min(start, len(keys)) - done
                     inserted = self._take(jobs[0], keys, done, first, sequence)
@@ -259,7 +258,7 @@ class PrefixCache:
             self._quiet(jobs)
 
     def _take(self, job: kvblk.Job, keys: list[bytes], done: int, first: int, sequence: int) -> int:
-        """Put what a job fetched into the sequence, up to the first block that is not right; how many."""
+        """Append the blocks of a job to the sequence, up to the first wrong one; returns their number."""
         results = self._results(job) or []
         for i, got in enumerate(results, done):
             if isinstance(got, kvblk.KvblkError):
@@ -276,8 +275,10 @@ class PrefixCache:
         return len(results)
 
     def _other_tag(self, key: bytes, slot: int) -> bool:
-        """Whether a block that a get missed is there with another layout tag: each lookup would find it, each get miss it,
-        and no put replace it."""
+        """Return True if a block that a get missed is present with another layout tag.
+
+        Each lookup would find such a block, each get would miss it, and no put would replace it.
+        """
         try:
             tag = self._pool.layout_tag(key, self._slots(slot, 1)[0], timeout=self.options.timeout_s)
             return tag not in (None, self._tag)
@@ -286,7 +287,7 @@ class PrefixCache:
             return False
 
     def _insert(self, block: int, position: int, sequence: int) -> bool:
-        """Put one block into the sequence, if it is the one."""
+        """Append one block to the sequence if it is the right one."""
         c, scratch, start = self._c, self._scratch, self._start(block)
         if not self._layout.holds(self._view[start:start + self.block_bytes], position, self._tokens):
             return False
@@ -295,7 +296,7 @@ class PrefixCache:
                        and c.llama_memory_seq_pos_min(self._memory, scratch) == position
                        and c.llama_memory_seq_pos_max(self._memory, scratch) == position + self._tokens - 1)
         if right:
-            # a part of this block that was there before
+            # remove a part of this block that the sequence had
             c.llama_memory_seq_rm(self._memory, sequence, position, -1)
             c.llama_memory_seq_cp(self._memory, scratch, sequence, -1, -1)
         c.llama_memory_seq_rm(self._memory, scratch, -1, -1)
@@ -304,10 +305,10 @@ class PrefixCache:
     # Save
 
     def save(self, tokens: Sequence[int], n_from: int = 0, *, sequence: int = 0) -> int:
-        """Store the whole blocks of a sequence that the pool lacks, from token ``n_from`` on: how many were stored.
+        """Store the complete blocks of a sequence that the pool lacks, from token ``n_from`` on; returns their number.
 
-        ``tokens`` are those of the sequence, from position 0 on, and each was computed with all before it: a sequence
-        out of which tokens were taken and that was shifted must not be saved.
+        ``tokens`` are the sequence's, from position 0 on, and each was computed with all before it. Do not save a
+        sequence from which tokens were removed and that was shifted.
         """
         started = time.monotonic()
         first = n_from // self._tokens
@@ -326,8 +327,8 @@ class PrefixCache:
         return self.stats.stored - before
 
     def _store(self, keys: list[bytes], missing: list[int], sequence: int) -> None:
-        """Put blocks, those that follow each other as one chain. One that is not taken ends it: the blocks after it
-        would not be found."""
+        """Store blocks, consecutive ones as one chain. Stops at the first failed put, because lookups would not find
+        the blocks after it."""
         jobs: list[kvblk.Job] = []
         at = batches = 0
         taken = True
@@ -337,7 +338,7 @@ class PrefixCache:
                 while end < len(missing) and end - at < self._half and missing[end] == missing[end - 1] + 1:
                     end += 1
                 part = missing[at:end]
-                # the batch before the last one had this half
+                # this half is in use by the batch before the last one
                 if len(jobs) == 2:
                     taken = self._stored(jobs[0])
                     jobs.pop(0)
@@ -358,7 +359,7 @@ class PrefixCache:
             self._quiet(jobs)
 
     def _extract(self, blocks: list[int], slot: int, sequence: int) -> int:
-        """Bring blocks of the sequence into memory; how many could be."""
+        """Copy blocks of the sequence to the slab; returns how many could be copied."""
         c, scratch = self._c, self._scratch
         for n, block in enumerate(blocks):
             position, start = block * self._tokens, self._start(slot + n)
@@ -375,7 +376,7 @@ class PrefixCache:
         return len(blocks)
 
     def _stored(self, job: kvblk.Job) -> bool:
-        """Count what became of puts: whether all blocks are in the pool."""
+        """Count results of puts; returns True if all blocks are in the pool."""
         results = self._results(job)
         for put in results or []:
             if isinstance(put, kvblk.KvblkError):
@@ -391,14 +392,14 @@ class PrefixCache:
     # Jobs
 
     def _start(self, slot: int) -> int:
-        """Where a block is in the slab, which is used in turn."""
+        """Return the offset of a block in the slab, which is used round-robin."""
         return slot % (2 * self._half) * self._stride
 
     def _slots(self, slot: int, count: int) -> list[kvblk.Buffer]:
         return [(self._base + self._start(slot + i), self.block_bytes) for i in range(count)]
 
     def _results(self, job: kvblk.Job) -> list[Any] | None:
-        """Wait for a job; None: it failed as a whole."""
+        """Wait for a job; returns None if it failed as a whole."""
         while job.results is None and job.error is None:
             self._worker.wait()
         if job.error is not None:
@@ -406,7 +407,7 @@ class PrefixCache:
         return job.results
 
     def _quiet(self, jobs: list[kvblk.Job]) -> None:
-        """Before their memory is used again, jobs that nobody wants any more have to be over."""
+        """Cancel unneeded jobs and wait for them, before their memory is reused."""
         for job in jobs:
             self._worker.cancel(job)
         for job in jobs:
@@ -418,7 +419,7 @@ class PrefixCache:
         self._trouble.tell(what, error)
 
     def _refuse(self, key: bytes, why: str) -> None:
-        """A wrong block under our key: with it gone, the right one can be stored."""
+        """Delete a wrong block, so that the right one can be stored."""
         self.stats.refused += 1
         self._trouble.tell("block refused and deleted", f"{key.hex()}: {why}")
         try:
@@ -427,7 +428,7 @@ class PrefixCache:
             self._failed("delete", e)
 
     def close(self) -> None:
-        """Wait for what is in flight, and close the pool."""
+        """Wait for all operations, and close the pool."""
         if self._closed:
             return
         self._closed = True
@@ -442,5 +443,5 @@ class PrefixCache:
 
 
 def _address(room: bytearray | mmap.mmap) -> int:
-    """Where it is; it does not move."""
+    """Return the address of memory that does not move."""
     return ctypes.addressof(ctypes.c_char.from_buffer(room))

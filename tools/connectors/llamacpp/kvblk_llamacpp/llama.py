@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""llama-cpp-python's class Llama with a pool behind it: completions, chats and streams, from any process.
+"""llama-cpp-python's class Llama with a pool: completions, chats and streams, shared between processes.
 
-Rule: what is done to its inside is in this file: two parameters of the context, and what generate() finds and leaves
-in the sequence.
+Only this file depends on the class's internals: two parameters of the context, and the sequence before and after
+generate().
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .runtime import PACKAGES, Library
 
 
 class Llama(llama_cpp.Llama):
-    """A ``llama_cpp.Llama``; ``kvblk`` are the options of :class:`PrefixCache`.
+    """A ``llama_cpp.Llama``; ``kvblk`` has the options of :class:`PrefixCache`.
 
     ``prefixes`` is the cache. Adapters need a salt that names them.
     """
@@ -25,7 +25,7 @@ class Llama(llama_cpp.Llama):
     n_tokens: int
 
     def __init__(self, model_path: str, *, kvblk: dict[str, Any], **arguments: Any):
-        # before the model is loaded, which may take minutes
+        # check options first, because loading the model may take minutes
         Options.read(kvblk, "Llama")
         if arguments.get("lora_path") and not kvblk.get("salt"):
             raise ValueError("kvblk: with an adapter (lora_path) the option salt must name it")
@@ -47,9 +47,9 @@ class Llama(llama_cpp.Llama):
         self._context_params = params
 
     def generate(self, tokens: Sequence[int], *arguments: Any, **options: Any) -> Generator[int, Any, None]:
-        """As of llama_cpp.Llama; the prompt's blocks come from the pool, and what was computed goes there."""
+        """Generate as llama_cpp.Llama does; restores the prompt's blocks from the pool, and saves new ones."""
         tokens = list(tokens)
-        # the scores of all tokens are wanted, and a block has none
+        # blocks have no scores, which are needed for all tokens here
         whole = not options.get("reset", True) or self._logits_all
         have = 0 if whole else self._restore(tokens)
         try:
@@ -68,7 +68,7 @@ class Llama(llama_cpp.Llama):
         return have
 
     def close(self) -> None:
-        # __del__() calls this, whatever became of __init__()
+        # __del__() calls this even if __init__() failed
         if hasattr(self, "prefixes"):
             self.prefixes.close()
         if hasattr(self, "_stack"):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The identity of a GGUF file's model.
 
-A hash of all its bytes takes as long as reading it, so by default the digest covers the whole header (metadata with
-the tokenizer; names, shapes, types and places of the tensors), the length, and 4 KiB at both ends of each tensor:
-training changes every tensor it touches nearly everywhere. ``whole=True`` hashes the whole file.
+Hashing the whole file takes as long as reading it. By default the digest covers the header (metadata with the
+tokenizer; names, shapes, types and offsets of tensors), the length, and 4 KiB at both ends of each tensor: training
+changes nearly all of a tensor. ``whole=True`` hashes the whole file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STRING, _ARRAY = 8, 9
 
 
 class _Reader:
-    """A GGUF header, field by field."""
+    """Reader of a GGUF header, field by field."""
 
     def __init__(self, data: Any):
         self.data, self.at = data, 0
@@ -38,7 +38,7 @@ class _Reader:
         return bytes(self.data[self.at - length:self.at])
 
     def value(self, kind: int) -> Any:
-        """The value, where it is an integer; else it is passed over."""
+        """Return an integer or text value; skip other values."""
         if kind in _FIXED:
             start = self.at
             self.at += _FIXED[kind]
@@ -57,7 +57,7 @@ class _Reader:
 
 
 class _Header:
-    """Of one file: where its tensors are."""
+    """Header of a file: the offsets of its tensors."""
 
     def __init__(self, data: Any):
         if data[:4] != b"GGUF":
@@ -85,7 +85,6 @@ class _Header:
 def _read(path: str, whole: bool) -> tuple[bytes, _Header]:
     with open(path, "rb") as file, contextlib.ExitStack() as stack:
         try:
-            # an empty file cannot be mapped
             data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             header = _Header(data)
         except (ValueError, struct.error, OverflowError) as e:
@@ -104,7 +103,7 @@ def _read(path: str, whole: bool) -> tuple[bytes, _Header]:
 
 
 def _files(path: str, splits: int) -> list[str]:
-    """All files of a model that is split: NAME-00001-of-00003.gguf."""
+    """Return all files of a split model: NAME-00001-of-00003.gguf."""
     match = re.fullmatch(r"(.*)-\d{5}-of-(\d{5})\.gguf", path)
     if splits == 1:
         return [path]
@@ -114,7 +113,7 @@ def _files(path: str, splits: int) -> list[str]:
 
 
 class Model:
-    """What keys depend on of a model's files."""
+    """Properties of a model's files that keys depend on."""
 
     def __init__(self, path: str | os.PathLike[str], whole: bool = False):
         path = os.fspath(path)
@@ -123,10 +122,10 @@ class Model:
         if header.splits > 1:
             parts = [_read(file, whole) for file in _files(path, header.splits)]
         self.digest = hashlib.blake2b(b"".join(d for d, _ in parts), digest_size=32).hexdigest()
-        #: the rotation of K depends on the length of the context
+        #: True if the rotation of K depends on the length of the context
         self.long_rope = any(name.startswith(b"rope_factors_long") for _, h in parts for name in h.names)
 
 
 def model_digest(path: str | os.PathLike[str], whole: bool = False) -> str:
-    """The digest of the model in a GGUF file and the files that it is split into."""
+    """Return the digest of the model in a GGUF file and its split files."""
     return Model(path, whole).digest

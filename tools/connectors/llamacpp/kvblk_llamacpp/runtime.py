@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""libllama, as llama-cpp-python or llama-cpp-py-sync ships it, and a session of a model for programs without one.
+"""libllama of llama-cpp-python or llama-cpp-py-sync, and a session of a model for programs without one.
 
-Rule: only the structs that the packages know (parameters, which differ between builds) come from the packages; all
-else is the C interface with opaque pointers, so one adapter serves both.
+Only structs that differ between builds (parameters) come from the packages. The rest is the C interface with opaque
+pointers, so one adapter supports both.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def address_of(pointer: Any) -> int:
-    """The address in what a package uses for a pointer: an int, one of ctypes, one of cffi."""
+    """Return the address of a package's pointer: an int, or a pointer of ctypes or cffi."""
     if isinstance(pointer, int):
         return pointer
     if isinstance(pointer, ctypes._SimpleCData):
@@ -89,7 +89,7 @@ class Library:
                 self.build = load()
                 break
             except ModuleNotFoundError as e:
-                # one of its own modules is missing: that is for its user to know
+                # the package itself lacks a module: report that
                 if e.name not in ("llama_cpp", "llama_cpp_py_sync"):
                     raise
         else:
@@ -101,7 +101,7 @@ class Library:
     def _cpp_python(self) -> str:
         import llama_cpp.llama_cpp as package
 
-        # a handle of its own, since the prototypes are the handle's
+        # a separate handle, because function prototypes belong to the handle
         self.c: Any = ctypes.CDLL(package._lib._name)
         self.model_params = package.llama_model_default_params
         self.context_params = package.llama_context_default_params
@@ -135,7 +135,7 @@ class Library:
         return context
 
     def decode(self, context: int, tokens: Sequence[int], position: int, sequence: int, cut: int = 0) -> None:
-        """Decode tokens from a position on; the last one has logits. RuntimeError: llama.cpp could not.
+        """Decode tokens from a position on; the last one gets logits. Raises RuntimeError if llama.cpp fails.
 
         ``cut``: no batch crosses a multiple of this position.
         """
@@ -160,13 +160,13 @@ _silent = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)(lambda level, text
 
 
 class Session:
-    """A model and a context that :class:`PrefixCache` can use: a second sequence, one buffer for both.
+    """A model and a context for :class:`PrefixCache`: with a second sequence, and one buffer for both.
 
     ``params`` are fields of llama_context_params: ``n_ctx``, ``n_batch``, ``type_k``, ...
 
-    ``cut``: decode() begins a new batch at each multiple of this position, 0: at none. How llama.cpp rounds depends on
-    how a prompt is cut into batches, so a prompt of which a part was restored would be cut, and answered, otherwise
-    than one that is computed from its beginning. With the length of a block, which PrefixCache.of() sets, both are cut
+    ``cut``: decode() starts a new batch at each multiple of this position; 0: at none. llama.cpp's rounding depends on
+    how a prompt is split into batches. Without ``cut`` a partly restored prompt would be split differently, and
+    answered differently, from a computed one. PrefixCache.of() sets the length of a block, so that both are split
     alike.
     """
 
@@ -181,7 +181,7 @@ class Session:
         self.cut = 0
         model_params = self.library.model_params()
         model_params.n_gpu_layers = gpu_layers
-        #: llama_context_params, which the keys depend on
+        #: llama_context_params, part of the keys
         self.params = self.library.context_params()
         params = {"n_ctx": 4096, "n_batch": 512, "n_seq_max": 2, "kv_unified": True, "n_threads": threads,
                   "n_threads_batch": threads, **params}
@@ -205,7 +205,7 @@ class Session:
             room = -n
 
     def piece(self, token: int) -> bytes:
-        """The text of a token; a part of a character, perhaps."""
+        """Return the bytes of a token, which may be a part of a character."""
         room = ctypes.create_string_buffer(256)
         n = self.c.llama_token_to_piece(self.vocab, token, room, len(room), 0, False)
         return room.raw[:max(n, 0)]
@@ -217,7 +217,7 @@ class Session:
         self.library.decode(self.context, tokens, position, 0, self.cut)
 
     def sample(self) -> int:
-        """The likeliest next token."""
+        """Return the most probable next token."""
         return int(self.c.llama_sampler_sample(self._sampler, self.context, -1))
 
     def close(self) -> None:

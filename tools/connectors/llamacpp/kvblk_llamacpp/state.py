@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The form in which llama.cpp serializes a sequence: llama_state_seq_get_data().
+"""The format in which llama.cpp serializes a sequence: llama_state_seq_get_data().
 
-Its header files do not specify it, and a block whose structure is wrong must not reach llama.cpp. Rule: the layout is
-what a real state of the context says, read field by field; a state that has any byte that this file cannot account
-for is refused, so an unknown format, a sliding window or a recurrent state never becomes blocks.
+llama.cpp's headers do not specify it, and a block of wrong structure must not reach llama.cpp. So the layout is learned
+from a real state of the context, field by field. A state with any unknown byte is rejected, so an unknown format, a
+sliding window or a recurrent state never becomes blocks.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ COLUMNS = struct.Struct("<iII")  # type, bytes of an element, elements of a cell
 
 
 class Unsupported(Exception):
-    """A state that this module cannot cut into blocks."""
+    """A state that cannot be split into blocks."""
 
 
 class Tensor(NamedTuple):
-    """K or V of a layer: its header as it is in the state, and the bytes of a cell."""
+    """K or V of a layer: its header in the state, and the bytes of a cell."""
 
     header: bytes
     cell: int
 
 
 class Layout:
-    """What a context's states look like, learned from ``state``, one of ``cells`` cells."""
+    """The layout of a context's states, learned from ``state``, which has ``cells`` cells."""
 
     def __init__(self, state: memoryview, cells: int):
         for extension, rotation in itertools.product((0, EXTENSION), (0, ROTATION)):
@@ -60,7 +60,7 @@ class Layout:
             form = bytes(state[at:at + self.form_length])
             at += self.form_length
             tensors: list[Tensor] = []
-            # there are layers without V
+            # some layers have no V
             while at < len(state):
                 columns = transposed and len(tensors) >= layers
                 header = COLUMNS if columns else ROWS
@@ -73,12 +73,12 @@ class Layout:
         return (form, tensors) if at == len(state) and layers <= len(tensors) <= 2 * layers else None
 
     def size(self, cells: int) -> int:
-        """Bytes of a state of so many cells."""
+        """Return the length of a state of ``cells`` cells."""
         return (HEAD.size + cells * self.cell_meta + self.form_length
                 + sum(len(tensor.header) + cells * tensor.cell for tensor in self.tensors))
 
     def holds(self, state: memoryview, first: int, cells: int) -> bool:
-        """Whether a state has this layout and the positions from ``first`` on: all but K and V itself."""
+        """Return True if a state has this layout and the positions from ``first`` on: checks all but K and V."""
         if len(state) != self.size(cells):
             return False
         magic, _, streams, count = HEAD.unpack_from(state)
@@ -99,12 +99,12 @@ class Layout:
         return True
 
     def text(self) -> str:
-        """All of it, for the key space."""
+        """Describe the layout for the key space."""
         runs = (f"{len([*same])}x{header}" for header, same in itertools.groupby(t.header.hex() for t in self.tensors))
         return f"meta={self.cell_meta} form={self.form.hex()} {' '.join(runs)}"
 
     def dtype(self) -> str:
-        """The types of K and V, by ggml's numbers."""
+        """Return the types of K and V, as ggml's numbers."""
         _, layers = FORM.unpack_from(self.form)
         types = [struct.unpack_from("<i", tensor.header)[0] for tensor in self.tensors]
         return f"k={'+'.join(map(str, sorted({*types[:layers]})))} v={'+'.join(map(str, sorted({*types[layers:]})))}"

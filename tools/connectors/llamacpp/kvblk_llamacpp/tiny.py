@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A small random model, for tests and demonstrations: python -m kvblk_llamacpp.tiny OUT.gguf
 
-Its tokens are the bytes of the prompt. What it says means nothing, but depends on the whole prompt. Needs numpy.
+Its tokens are bytes. Its output is meaningless, but depends on the whole prompt. Needs numpy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _facts(layers: int, width: int, heads: int) -> dict[str, tuple[int, bytes]]:
     def f32(x: float) -> tuple[int, bytes]:
         return _F32, struct.pack("<f", x)
 
-    # the last one is what llama.cpp makes of a space
+    # the last one is llama.cpp's replacement of a space
     tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % i for i in range(256)), "\u2581".encode()]
     kinds = [2, 3, 3, *[6] * 256, 1]
     while len(tokens) < VOCABULARY:
@@ -54,7 +54,7 @@ def _facts(layers: int, width: int, heads: int) -> dict[str, tuple[int, bytes]]:
 
 
 def write(path: str, seed: int = 0, layers: int = 4, width: int = 256) -> None:
-    """Write a model of ``layers`` layers; another seed is another model of the same shape."""
+    """Write a model of ``layers`` layers; another seed gives another model of the same shape."""
     random = numpy.random.default_rng(seed)
     heads = width // 64
     kv = heads // 2 * 64

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """kvblk pools as a storage tier of LMCache.
 
-:class:`Adapter` is an L2 adapter of the multi-process server, of type "plugin". :class:`Client` is one of type
-"native_plugin", for what only takes those. :class:`StorageBackend` is a storage plugin of the in-process engine.
+:class:`Adapter` is an L2 adapter of the multi-process server, of type "plugin". :class:`Client` is an adapter of type
+"native_plugin", for servers that accept only these. :class:`StorageBackend` is a storage plugin of the in-process
+engine.
 """
 
 try:

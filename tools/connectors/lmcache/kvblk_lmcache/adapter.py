@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 """An L2 adapter of LMCache's multi-process server, of type "plugin".
 
-LMCache tells such an adapter more than a "native_plugin": where its memory is, which is registered once; what its
-objects look like, which goes into their keys; which lookups were given up, whose leases end then.
+LMCache gives such an adapter more information than a "native_plugin": the address of its memory, which is registered
+once; the form of its objects, which goes into their keys; abandoned lookups, whose leases end then.
 
-Rule: LMCache accounts for the keys that it was told of as stored. So it is told of those that the pool has, whatever
-became of the others of their batch, and of those that the pool has dropped: when a lookup finds one missing, and of the
-ones used longest ago when they are more than the pool can hold. To look for them would make them look used.
+LMCache keeps account of the keys that the adapter reports as stored. The adapter therefore reports the keys that the
+pool has, independent of the rest of their batch. It reports a key as deleted if a lookup finds it missing. If the
+reported keys exceed the pool's capacity, it reports the least recently used ones as deleted, because looking them up
+would mark them as used.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from .client import Client, Completion
 from .options import Options
 from .store import log
 
-#: keys of which it is remembered that LMCache was told of them as stored
+#: most keys to remember as reported to LMCache
 TOLD_MAX = 1 << 18
-#: the form of what any serde makes
+#: form of the output of any serde
 _SERDE = re.compile(r"\(\d+,\) torch\.uint8")
 
 
 def layout_tag(obj: Any) -> int:
-    """A number for how the bytes of an object of LMCache are to be read."""
+    """Return a number that identifies the format of an object's bytes."""
     text = f"{form_of(obj.meta.shapes or [obj.meta.shape], obj.meta.dtypes or [obj.meta.dtype])} {obj.meta.fmt}"
-    # 0 is for none
+    # 0 means no tag
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") or 1
 
 
 def form_of(shapes: Sequence[Any], dtypes: Sequence[Any]) -> str:
-    """The shapes and types of an object's tensors."""
+    """Return the shapes and types of an object's tensors as text."""
     return " ".join(f"{tuple(shape)} {dtype}" for shape, dtype in zip(shapes, dtypes))
 
 
@@ -53,18 +54,18 @@ def bytes_of(shapes: Sequence[Any], dtypes: Sequence[Any]) -> int:
 
 
 class _Client(Client):
-    """A client that is told what the buffers hold, and so need not be told a layout."""
+    """A client that knows the form of each buffer, and so needs no option ``layout``."""
 
     def __init__(self, params: dict[str, Any]):
         self._open(Options.read(params, "adapter_params"))
 
 
 class _Forms:
-    """The form and length of objects, by model, rank and group.
+    """Form and length of objects, by model, rank and group.
 
-    LMCache tells the layout of its own memory with a lookup. Where a serde is configured, what is stored looks otherwise,
-    and only the objects tell. So the form of an object is remembered beside that of the last lookup. What a serde makes
-    is as long as its form at most, so its length is 0, for not known.
+    LMCache passes the layout of its own memory with a lookup. With a serde, stored objects have another form, which
+    only the objects themselves show. So the form of an object is remembered for the form of the last lookup. The output
+    of a serde may be shorter than its form, so its length is 0: unknown.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class _Forms:
         self._seen: dict[Any, tuple[str, int]] = {}
 
     def asked(self, key: Any, layouts: dict[int, Any]) -> tuple[str, int]:
-        """For a lookup with these layouts of groups."""
+        """Return form and length for a lookup with these layouts."""
         layout = layouts.get(key.object_group_id)
         if layout is not None:
             self._asked[self._place(key)] = (form_of(layout.shapes, layout.dtypes), bytes_of(layout.shapes, layout.dtypes))
@@ -84,7 +85,7 @@ class _Forms:
         return self._seen.get((place, asked), asked)
 
     def seen(self, key: Any, obj: Any) -> str:
-        """For a store or load of an object."""
+        """Record and return the form of an object of a store or load."""
         shapes, dtypes = obj.meta.shapes or [obj.meta.shape], obj.meta.dtypes or [obj.meta.dtype]
         form = form_of(shapes, dtypes)
         place = self._place(key)
@@ -92,7 +93,7 @@ class _Forms:
         return form
 
     def varies(self, key: Any, form: str) -> bool:
-        """Whether objects of this form may be shorter than it: they are what a serde makes, so not LMCache's own layout."""
+        """Return True if objects of this form may be shorter than it: outputs of a serde, not LMCache's own layout."""
         return _SERDE.fullmatch(form) is not None and form != self._asked.get(self._place(key), ("", 0))[0]
 
     @staticmethod
@@ -101,25 +102,25 @@ class _Forms:
 
 
 class Adapter(L2AdapterInterface):
-    """``adapter_params`` are the options of README.md."""
+    """The adapter; README.md lists its ``adapter_params``."""
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None):
         super().__init__()
         self._client = _Client(params)
         if l1_memory_desc is not None:
-            # of memory that LMCache allocates as it goes, what there is now
+            # if LMCache allocates memory on demand, only the present part
             length = l1_memory_desc.stable_registration_size or l1_memory_desc.size
             self._client.store.register(l1_memory_desc.ptr, length)
         self._forms = _Forms()
         self._stored, self._found, self._loaded = (create_event_notifier() for _ in range(3))
-        #: protects what follows, and is held from a submission until its task is noted
+        #: protects the fields below; held from a submission until its task is recorded
         self._lock = threading.Lock()
-        #: tasks in flight, by the client's number, which is LMCache's, too: what it does, and for which keys
+        #: tasks in flight, by number (the client's and LMCache's): opcode, keys, blocks, lengths
         self._tasks: dict[int, tuple[int, list[Any], list[bytes | None], list[int]]] = {}
         self._store_results: dict[int, L2StoreResult] = {}
         self._lookup_results: dict[int, Bitmap] = {}
         self._load_results: dict[int, Bitmap] = {}
-        #: keys that LMCache was told of as stored, and bytes of their blocks; the one used longest ago first
+        #: keys reported to LMCache as stored, and bytes of their blocks; least recently used first
         self._told: collections.OrderedDict[bytes, tuple[Any, int]] = collections.OrderedDict()
         self._told_bytes = 0
         self._capacity = self._client.store.pool.info().capacity
@@ -198,7 +199,7 @@ class Adapter(L2AdapterInterface):
                 "keys_told": len(self._told)}
 
     def close(self) -> None:
-        """Cancel what is in flight and wait until the kernel has let go of LMCache's memory."""
+        """Cancel all operations, and wait until the kernel no longer uses LMCache's memory."""
         with self._lock:
             if self._closed:
                 return
@@ -212,7 +213,7 @@ class Adapter(L2AdapterInterface):
     # Tasks
 
     def _blocks(self, keys: Sequence[Any]) -> list[bytes | None]:
-        """Keys of kvblk, of objects that look as they last did; None: that can't be one."""
+        """Return kvblk's keys of objects in their last known form; None for an invalid key."""
         return [self._client.known(self._client.keys.of_object, key, self._forms.last(key)[0]) for key in keys]
 
     def _submit(self, opcode: int, keys: list[Any], objects: list[Any]) -> int:
@@ -227,7 +228,7 @@ class Adapter(L2AdapterInterface):
         return number
 
     def _collect(self) -> None:
-        """Until the adapter is closed: tell LMCache of tasks that are over."""
+        """Report completed tasks to LMCache until the adapter is closed."""
         poll = select.poll()
         poll.register(self._client.event_fd(), select.POLLIN)
         while not self._closed:
@@ -245,10 +246,10 @@ class Adapter(L2AdapterInterface):
             return
         there = {block: (key, length) for block, key, length, ok in zip(blocks, keys, lengths, results) if ok and block}
         with self._lock:
-            # of those that LMCache knows, it is told the use
+            # 0 for known keys: LMCache counts only new bytes
             new = [0 if block in self._told else length for block, (_, length) in there.items()]
         if there:
-            # before they are noted, or else another thread that finds one missing could tell that first
+            # report first, or else another thread that finds a key missing could report the deletion earlier
             self._tell(self._notify_keys_stored, [key for key, _ in there.values()], new)
         with self._lock:
             for block, about in there.items():
@@ -256,19 +257,19 @@ class Adapter(L2AdapterInterface):
                 self._told.setdefault(block, about)
                 self._told.move_to_end(block)
         self._forget_oldest()
-        # LMCache may drop its own copies of all keys of a task that went well, so one that was declined makes it fail
+        # a declined key fails the task, because after a success LMCache may drop its own copies of all keys
         self._result(self._store_results, number, L2StoreResult(good, sum(new)), self._stored)
 
     @staticmethod
     def _tell(notify: Callable[..., None], *about: Any) -> None:
-        """Call LMCache's listeners. One that raises must not end the thread that completes all tasks."""
+        """Call LMCache's listeners. An exception must not end the thread that completes all tasks."""
         try:
             notify(*about)
         except Exception:
             log.exception("kvblk: a listener of LMCache failed")
 
     def _result(self, results: dict[int, Any], number: int, result: Any, event: Any) -> None:
-        """Show a task's result to LMCache."""
+        """Publish a task's result to LMCache."""
         with self._lock:
             results[number] = result
             if not self._closed:
@@ -283,7 +284,7 @@ class Adapter(L2AdapterInterface):
                     self._told.move_to_end(block)
 
     def _forget(self, blocks: Iterable[bytes | None]) -> None:
-        """The pool does not have these: LMCache is told of those that it was told of as stored."""
+        """Report missing keys as deleted, if they were reported as stored."""
         with self._lock:
             gone = [self._told.pop(block) for block in blocks if block and block in self._told]
             self._told_bytes -= sum(length for _, length in gone)
@@ -291,7 +292,7 @@ class Adapter(L2AdapterInterface):
             self._tell(self._notify_keys_deleted, [key for key, _ in gone], [length for _, length in gone])
 
     def _forget_oldest(self) -> None:
-        """Until the rest is no more than the pool can hold."""
+        """Report the least recently used keys as deleted until the rest fits into the pool."""
         with self._lock:
             oldest = []
             more = self._told_bytes - self._capacity

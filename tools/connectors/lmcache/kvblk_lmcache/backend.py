@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A storage plugin of LMCache's in-process engine.
 
-A block of the pool is the bytes of a chunk. Its tag tells their format and number of tokens; the shape follows from
-those and from LMCache's metadata, which the key space covers. A chunk whose shape does not follow is not stored.
+A block of the pool holds the bytes of a chunk. Its tag holds the chunk's format and number of tokens. These and
+LMCache's metadata, which the key space covers, determine the shape. A chunk of any other shape is not stored.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 from .options import Options
 from .store import Store, log, runtime
 
-#: of ``extra_config``, what begins with this is an option
+#: prefix of the options in ``extra_config``
 PREFIX = "kvblk."
-#: formats of whole chunks, whose shape LMCache's metadata tell
+#: formats of complete chunks, whose shape follows from LMCache's metadata
 FORMATS = {fmt.value: fmt for fmt in (MemoryFormat.KV_2LTD, MemoryFormat.KV_MLA_FMT)}
-#: the dimension of these that is tokens
+#: dimension of these formats that counts tokens
 TOKENS = 2
 
 Done = Callable[[Any], None]
 
 
 class _Run:
-    """Consecutive chunks of a prompt with one tag: one batch of puts."""
+    """Consecutive chunks of a prompt with equal tags: one batch of puts."""
 
     __slots__ = ("tag", "keys", "blocks", "objs")
 
@@ -48,7 +48,7 @@ class _Run:
 
 
 class StorageBackend(StoragePluginInterface):
-    """Made by LMCache, see README.md for its configuration."""
+    """The backend, which LMCache creates; README.md describes its configuration."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -63,11 +63,11 @@ class StorageBackend(StoragePluginInterface):
                         'them: set pre_caching_hash_algorithm to "sha256_cbor", and PYTHONHASHSEED')
         self._store = Store(options)
         self._pool = kvblk.FuturePool(self._store.pool, options.threads)
-        # threads that wait for loads; kvblk's own do them
+        # threads that wait for loads; kvblk's threads do the I/O
         self._waiting = concurrent.futures.ThreadPoolExecutor(options.threads, "kvblk-loads")
         self._space = functools.lru_cache(256)(self._new_space)
         self._lock = threading.Lock()
-        #: keys whose puts are in flight
+        #: keys with puts in flight
         self._putting: collections.Counter[Any] = collections.Counter()
         if self.local_cpu_backend is not None:
             self._use_memory_of(self.local_cpu_backend)
@@ -82,21 +82,21 @@ class StorageBackend(StoragePluginInterface):
             self.close()
             close()
 
-        # LMCache closes the owner of the memory first, while batches may use the memory
+        # close before the owner of the memory, which batches may be using; LMCache closes the owner first
         cpu.close = close_after_us
 
     def __str__(self) -> str:
         return "kvblk"
 
     def counts(self) -> dict[str, int]:
-        """What happened so far."""
+        """Return the counters."""
         return self._store.report.counts()
 
     def get_allocator_backend(self) -> Any:
         return self.local_cpu_backend
 
     def close(self) -> None:
-        """Cancel what is in flight and wait for it."""
+        """Cancel all operations and wait for them."""
         self._pool.close()
         self._waiting.shutdown(wait=True, cancel_futures=True)
         self._store.close()
@@ -110,7 +110,7 @@ class StorageBackend(StoragePluginInterface):
                               salt=json.dumps([options.salt, options.layout]))
 
     def _layout(self) -> str:
-        """What one token of a chunk looks like; LMCache may learn it after it made this backend."""
+        """Describe one token of a chunk. Not cached, because LMCache may set it after it created this backend."""
         about = self.metadata
         return f"{[tuple(shape) for shape in about.get_shapes(1)]} {about.get_dtypes()} mla={about.use_mla}"
 
@@ -118,12 +118,12 @@ class StorageBackend(StoragePluginInterface):
         space = self._space(key.model_name, str(key.dtype), key.world_size, key.worker_id, layout)
         block = str(key.chunk_hash_hex).encode()
         if key.tags:
-            # tags are the request's, of any length
+            # hashed, because tags of a request have any length
             block += hashlib.sha256(json.dumps(key.tags, default=str).encode()).digest()
         return space.key(block)
 
     def _keys(self, keys: Sequence[Any]) -> list[bytes]:
-        """Keys of kvblk, up to the first that can't be one."""
+        """Return kvblk's keys, up to the first invalid key."""
         layout = self._layout()
         blocks = []
         for key in keys:
@@ -160,7 +160,7 @@ class StorageBackend(StoragePluginInterface):
         return present
 
     def _whole(self, blocks: list[bytes], found: kvblk.Lookup) -> int:
-        """How many leading blocks are chunks; one that is none is deleted, or it would be found for ever."""
+        """Count the leading blocks that are chunks; deletes a block that is not, or else lookups would find it forever."""
         for i, (size, tag) in enumerate(zip((found.sizes or ())[:found.leading], found.tags or ())):
             length = self._length(tag)
             if size != length:
@@ -169,14 +169,13 @@ class StorageBackend(StoragePluginInterface):
         return found.leading
 
     def _length(self, tag: int) -> int:
-        """Bytes of a chunk with this tag."""
+        """Return the length of a chunk with this tag."""
         if tag >> 32 not in FORMATS:
             return 0
         return sum(shape.numel() * dtype.itemsize for shape, dtype in zip(self.metadata.get_shapes(tag & 0xffffffff),
                                                                           self.metadata.get_dtypes()))
 
     async def batched_async_contains(self, lookup_id: str, keys: list[Any], pin: bool = False) -> int:
-        # no I/O
         return self.batched_contains(keys, pin)
 
     def pin(self, key: Any) -> bool:
@@ -186,7 +185,7 @@ class StorageBackend(StoragePluginInterface):
         return self._store.leases.give_up(self._keys([key]))
 
     def touch_cache(self) -> None:
-        """The pool sees by itself what is used."""
+        """Do nothing: the pool tracks use itself."""
 
     # Puts
 
@@ -196,13 +195,13 @@ class StorageBackend(StoragePluginInterface):
 
     def batched_submit_put_task(self, keys: Sequence[Any], objs: list[Any], transfer_spec: Any = None,
                                 on_complete_callback: Done | None = None) -> list[Any] | None:
-        """Store consecutive chunks of one prompt in the background."""
+        """Store consecutive chunks of a prompt in the background."""
         runs: list[_Run] = []
         for key, block, obj in zip(keys, self._keys(keys), objs):
             if not self._storable(obj):
                 break
             tag = obj.meta.fmt.value << 32 | obj.meta.shape[TOKENS]
-            # a tag holds for a batch, and a prompt's last chunk may be shorter
+            # all puts of a batch share one tag, and a prompt's last chunk may be shorter
             if not runs or runs[-1].tag != tag or len(runs[-1].keys) == OPS_MAX:
                 runs.append(_Run(tag))
             runs[-1].keys.append(key)
@@ -222,7 +221,7 @@ class StorageBackend(StoragePluginInterface):
         self.batched_submit_put_task(keys, objs, transfer_spec, on_complete_callback)
 
     def _storable(self, obj: Any) -> bool:
-        """Whether a load will know the shape, and the pool takes the length."""
+        """Return True if a load can derive the shape, and the pool accepts the length."""
         meta = obj.meta
         shapes = [*(meta.shapes or (meta.shape,))]
         dtypes = [*(meta.dtypes or (meta.dtype,))]
@@ -274,7 +273,7 @@ class StorageBackend(StoragePluginInterface):
         return self.batched_get_blocking([key])[0]
 
     def batched_get_blocking(self, keys: list[Any]) -> list[Any]:
-        """Chunks up to the first miss; None for the rest."""
+        """Load chunks up to the first miss; None for the others."""
         chunks: list[Any] = []
         blocks = self._keys(keys)
         for start in range(0, len(blocks), OPS_MAX):
@@ -288,11 +287,11 @@ class StorageBackend(StoragePluginInterface):
         try:
             return self._waiting.submit(self.get_blocking, key)
         except RuntimeError:
-            # closed
+            # the pool is closed
             return None
 
     async def batched_get_non_blocking(self, lookup_id: str, keys: list[Any], transfer_spec: Any = None) -> list[Any]:
-        """Chunks up to the first miss, and no more. What a lookup pinned for them is no longer."""
+        """Load chunks up to the first miss, and return only these. Ends the lookup's lease."""
         try:
             future = self._waiting.submit(self.batched_get_blocking, keys)
         except RuntimeError:
@@ -307,7 +306,7 @@ class StorageBackend(StoragePluginInterface):
         return [chunk for chunk in chunks if chunk is not None]
 
     def _load(self, blocks: list[bytes]) -> list[Any]:
-        """Chunks up to the first miss."""
+        """Load chunks up to the first miss."""
         store = self._store
         objs: list[Any] = []
         results: list[Any] = []
@@ -330,10 +329,10 @@ class StorageBackend(StoragePluginInterface):
         return objs[:count]
 
     def _room(self, size: int, tag: int) -> Any:
-        """Memory of LMCache for a block, None without."""
+        """Allocate LMCache's memory for a block; returns None if there is none."""
         if self.local_cpu_backend is None:
             return None
-        # who waits for memory here may wait for what this load holds itself
+        # no busy_loop: the wait could be for memory that this load itself holds
         obj = self.local_cpu_backend.allocate(self.metadata.get_shapes(tag & 0xffffffff), self.metadata.get_dtypes(),
                                               FORMATS[tag >> 32], busy_loop=False)
         if obj is None:
@@ -358,7 +357,7 @@ class StorageBackend(StoragePluginInterface):
 
 
 def _drop(future: concurrent.futures.Future[Any]) -> None:
-    """Give memory back that nobody waits for."""
+    """Free the chunks of an abandoned load."""
     if not future.cancelled() and future.exception() is None:
         for chunk in future.result():
             if chunk is not None:

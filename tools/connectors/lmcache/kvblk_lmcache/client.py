@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The client that LMCache's L2 adapter "native_plugin" wraps.
+"""The client for LMCache's L2 adapter "native_plugin".
 
-LMCache polls one descriptor and collects what is over in one thread, and submits from others while it holds a lock:
-no call blocks or raises, and each batch ends with one completion, whatever happens.
+LMCache polls one descriptor and collects completions in one thread. Other threads submit while holding a lock. So no
+call blocks or raises, and each batch has exactly one completion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Completion = tuple[int, bool, str, list[bool]]
 
 
 class _Task:
-    """A batch of LMCache: which of its keys went well; a number of kvblk's batches runs for it."""
+    """A batch of LMCache, which several batches of kvblk run."""
 
     __slots__ = ("number", "opcode", "results", "left", "keys")
 
@@ -38,7 +38,7 @@ class _Task:
 
 
 class _Part:
-    """What one of kvblk's batches does of a task."""
+    """The part of a task in one batch of kvblk."""
 
     __slots__ = ("task", "tag", "places", "keys", "bufs", "varying")
 
@@ -52,7 +52,7 @@ class _Part:
 
 
 class Client:
-    """A pool behind LMCache's interface of native connectors; the keywords are the options of README.md."""
+    """A pool behind LMCache's interface of native connectors; README.md lists the options."""
 
     def __init__(self, **params: Any):
         options = Options.read(params, "adapter_params")
@@ -71,7 +71,7 @@ class Client:
         self._fd = self._worker.fileno()
         self.keys = ObjectKeys(runtime=runtime("lmcache-l2"), layout=options.layout, salt=options.salt)
         self._numbers = itertools.count(1)
-        #: protects what follows, and the descriptor against being closed
+        #: protects the fields below, and the descriptor against being closed
         self._lock = threading.Lock()
         self._over: list[Completion] = []
         self._closed = False
@@ -79,7 +79,7 @@ class Client:
     # LMCache's interface
 
     def event_fd(self) -> int:
-        """Readable when there are completions."""
+        """Return a descriptor that is readable when there are completions."""
         return self._fd
 
     def submit_batch_get(self, keys: Sequence[str], bufs: Sequence[Any]) -> int:
@@ -92,15 +92,15 @@ class Client:
         return self.submit(OP_DELETE, self._known(keys), None)
 
     def submit_batch_exists(self, keys: Sequence[str]) -> int:
-        """A lookup does no I/O, so it is over at once. What it finds is leased until it is loaded."""
+        """Look up keys synchronously, since that needs no I/O. Blocks found are leased until they are loaded."""
         task = _Task(self.number(), 0, len(keys))
-        # LMCache tells no length
+        # LMCache passes no lengths
         task.results = self.look_up(self._known(keys), [0] * len(keys))
         self._finish(task, wake=True)
         return task.number
 
     def drain_completions(self) -> list[Completion]:
-        """What is over since the last call: (number, whether all went well, why not, which keys did)."""
+        """Return the completions since the last call: (number, success, error text, success of each key)."""
         for job in self._worker.completed():
             self._take(job, wake=False)
         with self._lock:
@@ -108,7 +108,7 @@ class Client:
         return over
 
     def close(self) -> None:
-        """Cancel what is in flight and wait until the kernel has let go of its memory."""
+        """Cancel all operations, and wait until the kernel no longer uses their memory."""
         with self._lock:
             if self._closed:
                 return
@@ -124,11 +124,11 @@ class Client:
     # Batches
 
     def _known(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Keys of kvblk; None: that can't be one."""
+        """Return kvblk's keys; None for an invalid key."""
         return [self.known(self.keys.key, text) for text in keys]
 
     def known(self, make: Callable[..., bytes], key: Any, *more: Any) -> bytes | None:
-        """The key that ``make`` makes of one of LMCache's, None: it can't."""
+        """Convert one of LMCache's keys with ``make``; returns None for an invalid key."""
         try:
             return make(key, *more)
         except ValueError as e:
@@ -136,11 +136,11 @@ class Client:
             return None
 
     def number(self) -> int:
-        """A new task's."""
+        """Return a new task number."""
         return next(self._numbers)
 
     def look_up(self, keys: Sequence[bytes | None], lengths: Sequence[int]) -> list[bool]:
-        """Which are there, leased until they are loaded; no I/O."""
+        """Look up keys without I/O; leases the blocks found until they are loaded."""
         found = [False] * len(keys)
         places = [place for place, key in enumerate(keys) if key is not None]
         if places and not self._closed:
@@ -151,8 +151,11 @@ class Client:
 
     def submit(self, opcode: int, keys: Sequence[bytes | None], bufs: Sequence[Any] | None,
                tags: Sequence[int] | None = None, varying: Sequence[Any] | None = None) -> int:
-        """Start what drain_completions() tells the end of. ``tags``: the layout of what each buffer has or is to get.
-        ``varying``: LMCache's objects whose blocks may be shorter than their buffers, and None for the others."""
+        """Start a batch, whose completion drain_completions() returns.
+
+        ``tags``: layout tag of each buffer. ``varying``: LMCache's objects whose blocks may be shorter than their
+        buffers, None for the others.
+        """
         task = _Task(self.number(), opcode, len(keys))
         parts: list[_Part] = []
         for place, key in enumerate(keys):
@@ -183,7 +186,7 @@ class Client:
     def _start(self, opcode: int, part: _Part) -> None:
         options = self.store.options
         if opcode == OP_PUT:
-            # not as a chain: LMCache mixes prompts in a batch
+            # no chain, because LMCache mixes prompts in a batch
             self._worker.put(part.keys, part.bufs, part, layout_tag=part.tag or 0, caller_tag=part.tag or 0,
                              **options.put_options())
         elif opcode == OP_GET:
@@ -192,7 +195,7 @@ class Client:
             self._worker.delete(part.keys, part)
 
     def _take(self, job: kvblk.Job, wake: bool) -> None:
-        """Note the results of one of kvblk's batches that is over."""
+        """Record the results of a completed batch of kvblk."""
         part: _Part = job.tag
         store = self.store
         task = part.task
@@ -215,14 +218,14 @@ class Client:
                 went_well = store.deleted(result)
             task.results[part.places[i]] = went_well
         if hidden and part.tag is not None and not self._closed:
-            # a miss may be one of a drive, too, so the tag has to be seen
+            # the miss may have another cause, such as a failed drive: check the tag
             wrong += store.of_another_tag(hidden, part.tag)
         if wrong and not self._closed:
             store.checked.refuse(wrong, "it has another length or layout than LMCache's chunks")
         self._finish(task, wake)
 
     def _finish(self, task: _Task, wake: bool) -> None:
-        """Complete a task if none of kvblk's batches is left of it."""
+        """Complete a task if none of its batches is in flight."""
         with self._lock:
             task.left -= 1
             if task.left > 0:
@@ -237,8 +240,8 @@ class Client:
 
 
 def _fitted(result: Any, obj: Any, length: int) -> Any:
-    """The result of a put or get of an object whose block may be shorter than its buffer. The object is told its length:
-    or else a deserializer would read what the buffer had before."""
+    """Convert the result of a put or get of an object whose block may be shorter than its buffer. Sets the object's
+    length, or else a deserializer would read old bytes of the buffer."""
     if result is kvblk.Put.DIFFERS:
         return kvblk.Put.EXISTS
     if isinstance(result, int) and 0 < result < length:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Keys of LMCache's multi-process server as keys of kvblk.
+"""Convert keys of LMCache's multi-process server to keys of kvblk.
 
-The chunk hash, over all tokens up to the chunk's end, is the id; all the rest goes into the key space. kv_rank packs
-sizes and ranks of the parallel layout, and goes there as it is. To a native_plugin LMCache's keys are texts,
+The id is the chunk hash, which covers all tokens up to the chunk's end. The key space has the rest. kv_rank packs sizes
+and ranks of the parallel layout, and is used unchanged. A native_plugin gets LMCache's keys as text:
 `<model>@<kv_rank>@<object group>@<chunk hash>[@<cache salt>]`.
 """
 
@@ -16,14 +16,14 @@ import kvblk
 
 
 class ObjectKeys:
-    """Makes keys. ``runtime`` and ``layout`` tell what LMCache's keys do not: how the bytes are to be read. So does the
-    ``form`` of an object, where LMCache tells it."""
+    """Make keys. ``runtime``, ``layout`` and the ``form`` of an object, if LMCache passes it, describe the format of
+    the bytes, which LMCache's keys lack."""
 
     def __init__(self, *, runtime: str, layout: str, salt: str):
         self._runtime = runtime
         self._layout = layout
         self._salt = salt
-        # as many as there are users with a salt of their own
+        # one key space for each user with a separate salt
         self._space = functools.lru_cache(4096)(self._new_space)
 
     def _new_space(self, model: str, kv_rank: str, group: str, cache_salt: str, form: str) -> kvblk.Keyspace:
@@ -32,13 +32,13 @@ class ObjectKeys:
                               salt=json.dumps([self._salt, cache_salt]))
 
     def key(self, text: str) -> bytes:
-        """The key; ValueError: the text is none of LMCache's keys."""
+        """Return the key; raises ValueError if the text is not a key of LMCache."""
         model, kv_rank, group, rest = text.split("@", 3)
         chunk_hash, _, cache_salt = rest.partition("@")
         return self._key(bytes.fromhex(chunk_hash), model, kv_rank, group, cache_salt, "")
 
     def of_object(self, key: Any, form: str) -> bytes:
-        """The key of an object with one of LMCache's ObjectKeys; ValueError: it can't have one."""
+        """Return the key of an object from LMCache's ObjectKey; raises ValueError if that is not possible."""
         return self._key(key.chunk_hash, key.model_name, f"{key.kv_rank:08x}", f"{key.object_group_id:x}", key.cache_salt,
                          form)
 

@@ -10,21 +10,21 @@ from typing import ClassVar
 from kvblk import adapter
 
 
-#: of LMCache
+#: version of LMCache
 VERSION = importlib.metadata.version("lmcache")
 TESTED = ("0.5.6",)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(adapter.Options):
-    """What README.md lists."""
+    """The options that README.md lists."""
 
-    #: what LMCache's keys do not tell of the bytes
+    #: format of the bytes, which LMCache's keys lack
     layout: str = ""
 
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
         **adapter.Options.LIMITS,
-        # LMCache gives the memory of a store to others after 300 s, that of a load after 600 s, done or not
+        # LMCache reuses the memory of a store after 300 s and of a load after 600 s, complete or not
         "timeout_s": (0.001, 240),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the ways into LMCache share: an open pool, leases that are held, memory that is registered, what went wrong."""
+"""The common part of all interfaces to LMCache: open pool, leases, registered memory, counters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def runtime(interface: str) -> str:
 
 
 class Report:
-    """Counts what happens, and warns once in a while of what is not as it should be."""
+    """Count events, and log rate-limited warnings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,10 +56,10 @@ class _Held:
 
 
 class Leases:
-    """Leases of lookups, each until its blocks are loaded or given up.
+    """Leases of lookups, each held until its blocks are loaded or given up.
 
-    LMCache does not say which lookup a load belongs to. Of those that found its blocks the latest is taken: a lease
-    that is left over then ends first.
+    LMCache does not connect a load with its lookup. A load ends the latest lease that covers its blocks, so a remaining
+    lease expires first.
     """
 
     def __init__(self, report: Report) -> None:
@@ -74,12 +74,12 @@ class Leases:
     def hold(self, lease: kvblk.Lease, keys: Iterable[bytes], seconds: float) -> None:
         now = time.monotonic()
         with self._lock:
-            # the kernel has ended those whose time is over
+            # the kernel has ended expired leases
             self._held = [held for held in self._held if held.until > now]
             self._held.append(_Held(lease, set(keys), now + seconds))
 
     def loaded(self, keys: Iterable[bytes]) -> None:
-        """The lookup that found these keys has got what it wanted: its lease ends."""
+        """End the lease of the lookup that found these keys: they are loaded."""
         wanted = set(keys)
         with self._lock:
             for held in reversed(self._held):
@@ -91,7 +91,7 @@ class Leases:
         self._release(held)
 
     def give_up(self, keys: Iterable[bytes]) -> bool:
-        """Nobody waits for these keys of a lookup; its lease ends with the last of them."""
+        """Give up keys of a lookup; its lease ends with the last of them. Returns True if there was a lease."""
         wanted = set(keys)
         over = []
         found = False
@@ -134,11 +134,11 @@ class Store:
         self.value_max = self.pool.info().value_max
 
     def register(self, address: int, length: int) -> None:
-        """Pin LMCache's memory once; without that each operation pins its own."""
+        """Pin LMCache's memory once, so that operations need not pin it."""
         adapter.register_slab(self.pool, address, length, self.value_max, log)
 
     def present(self, keys: list[bytes], lengths: Sequence[int], *, lease: bool) -> list[bool]:
-        """Which of the keys are in the pool, with these lengths (0: any); what is found stays there for a while."""
+        """Return which keys are in the pool with these lengths (0: any); ``lease``: lease the blocks found."""
         seconds = self.options.lease_s if lease else 0
         found: list[bool] = []
         try:
@@ -156,7 +156,7 @@ class Store:
         return found
 
     def of_another_tag(self, keys: list[bytes], tag: int) -> list[bytes]:
-        """Which of up to 1024 keys are in the pool with a caller tag that is not this one."""
+        """Return which of up to 1024 keys are in the pool with another caller tag."""
         try:
             answer = self.pool.lookup(keys, tags=True)
         except (kvblk.KvblkError, ValueError) as e:
@@ -165,7 +165,7 @@ class Store:
         return [key for i, (key, has) in enumerate(zip(keys, answer.tags or ())) if answer[i] and has != tag]
 
     def fits(self, length: int) -> bool:
-        """Whether the pool takes blocks of this length."""
+        """Return True if the pool accepts blocks of this length."""
         if 0 < length <= self.value_max:
             return True
         self.report.trouble("blocks_too_long", f"{length} bytes, the pool takes 1 to {self.value_max}; lower "
@@ -173,7 +173,7 @@ class Store:
         return False
 
     def stored(self, result: kvblk.Put | kvblk.KvblkError) -> bool:
-        """Whether the pool has the block of a put."""
+        """Count the result of a put; returns True if the pool has the block."""
         if isinstance(result, kvblk.KvblkError):
             self._failed("puts_failed", result)
             return False
@@ -181,7 +181,7 @@ class Store:
         return bool(result)
 
     def loaded(self, result: int | None | kvblk.KvblkError, length: int) -> bool:
-        """Whether a get filled its buffer of this length."""
+        """Count the result of a get; returns True if it filled its buffer."""
         if result == length:
             self.report.count("got")
             return True
@@ -195,7 +195,7 @@ class Store:
         return False
 
     def deleted(self, result: bool | kvblk.KvblkError) -> bool:
-        """Whether a delete removed a block."""
+        """Count the result of a delete; returns True if it removed a block."""
         if isinstance(result, kvblk.KvblkError):
             self._failed("deletes_failed", result)
             return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""kvblk pools as a storage backend (L3) of SGLang's HiCache: see README.md for the configuration.
+"""kvblk pools as a storage backend (L3) of SGLang's HiCache; README.md describes the configuration.
 
-``backend`` is what SGLang calls, ``pages`` makes keys and scatter lists of SGLang's host pools, ``leases`` keeps found
-pages until they are loaded, ``options`` reads the configuration.
+``backend`` implements SGLang's interface, ``pages`` makes keys and scatter lists of SGLang's host pools, ``leases``
+keeps the pages found until they are loaded, ``options`` reads the configuration.
 """
 
 try:

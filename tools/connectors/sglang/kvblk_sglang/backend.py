@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The backend: what SGLang's HiCache calls, in terms of kvblk.
+"""The backend of SGLang's HiCache.
 
-Rules: only the constructor and the registration of host pools raise, for then SGLang says why and does not attach.
-Whatever goes wrong later is a page that is not there or was not stored, is counted, and logged once in a while. A page
-is there only if all of its bytes came.
+Only the constructor and the registration of host pools raise, because then SGLang reports the error and does not
+attach. A later error is a missing page or a failed store, which is counted and logged as a rate-limited warning. A page
+is present only if all of its bytes were loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .pages import Origin, Pages, UnusablePool, is_replicated, memory_of
 
 logger = logging.getLogger(__name__)
 
-#: Keys that clear() remembers.
+#: most keys to remember for clear()
 KNOWN_MAX = 1 << 20
 
 COUNTERS = ("lookups", "looked_up_pages", "found_pages", "loaded_pages", "missed_pages", "wrong_length_pages",
@@ -41,7 +41,7 @@ COUNTERS = ("lookups", "looked_up_pages", "found_pages", "loaded_pages", "missed
 
 
 class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
-    """See README.md for its configuration. ``counters`` says what it did."""
+    """The backend; README.md describes its configuration. ``counters`` has its statistics."""
 
     def __init__(self, storage_config: Any, kwargs: Any = None):
         extra = storage_config.extra_config
@@ -52,7 +52,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         self.registered_pools: dict[str, Any] = {}
         self.counters: collections.Counter[str] = collections.Counter(dict.fromkeys(COUNTERS, 0))
         self._origin = Origin(storage_config, self.options.model, self.options.salt)
-        # without it SGLang copies each page, and calls batch_get and batch_set instead
+        # without interface_v1 SGLang copies each page, and calls batch_get and batch_set
         self._zero_copy = bool((extra or {}).get("interface_v1", 0))
         self._lock = threading.Lock()
         self._warnings = adapter.Warnings(logger, f"kvblk pool {self.options.pool}")
@@ -80,7 +80,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             if getattr(mem_pool_host, "_is_dummy", False):
                 raise ValueError("kvblk: this rank has no host memory for its pages: SGLang was started without a "
                                  "storage backend and keeps them on rank 0; start it with this one")
-            # it only counts tokens; the pages are in the pools that come next
+            # this pool only counts tokens; the next pools hold the pages
             return
         if self._zero_copy:
             self._kv = self._usable(str(PoolName.KV), mem_pool_host)
@@ -94,7 +94,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             if self._kv is not None:
                 self._pages[name] = self._kv
             return
-        # one that comes later than all others must not stop a server that runs
+        # a failure of a late pool must not stop a running server
         try:
             self._pages[name] = self._usable(name, host_pool)
             self._register_memory(self._pages[name])
@@ -124,7 +124,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
 
     def _register_memory(self, pages: Pages) -> None:
         for address, length in memory_of(pages.host_pool):
-            # pools may share memory
+            # skip memory that another pool has registered
             if any(start <= address and address + length <= start + size for start, size in self._memory):
                 continue
             self._memory.append((address, length))
@@ -163,13 +163,13 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         return self._kv if self._zero_copy else self._flat
 
     def _restorable(self, hashes: list[str], transfers: Sequence[Any]) -> Any:
-        """The lengths of a prefix that all pools can serve. Only what the longest one needs stays leased."""
+        """Find the prefix lengths that all pools can serve. Keeps leases only on pages of the longest prefix."""
         anchor = self._asked()
         if not hashes or anchor is None and not self._is_logical():
             return PoolTransferResult(0, {}, [])
         leading, leases = (len(hashes), []) if anchor is None else self._leading(anchor.keys(hashes), anchor.nbytes)
         hits: dict[Any, int] = {PoolName.KV: leading} if leading else {}
-        # of groups of blocks a pool may say for itself what it can serve; this one does not
+        # a pool may choose what it serves of block groups; this backend does not
         asked = [t for t in transfers if t.hit_policy != PoolHitPolicy.BLOCK_GROUPS]
         windows = [leading if t.hit_policy == PoolHitPolicy.ALL_PAGES else max(1, len(t.keys or ())) for t in asked]
         present, more = self._present(asked, hashes[:leading]) if leading else ([], [])
@@ -189,7 +189,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         return PoolTransferResult(longest, hits, sorted(lengths))
 
     def _leading(self, keys: list[bytes], length: int) -> tuple[int, list[tuple[kvblk.Lease, list[bytes]]]]:
-        """How many are there from the first one on, and leases on them."""
+        """Count the leading keys that are present, and lease their pages."""
         leading = 0
         leases = []
         for part in _parts(keys, LOOKUP_MAX):
@@ -203,7 +203,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
 
     def _present(self, transfers: Sequence[Any],
                  hashes: list[str]) -> tuple[list[list[bool]], list[tuple[kvblk.Lease, list[bytes]]]]:
-        """Which pages of side pools are there, and leases on them: one call for all pools."""
+        """Return which pages of side pools are present, with leases; one call for all pools."""
         pools = [self._pages.get(str(t.name)) for t in transfers]
         keys = [key for pages in pools if pages is not None for key in pages.keys(hashes)]
         lengths = [pages.nbytes for pages in pools if pages is not None for _ in hashes]
@@ -230,7 +230,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
     def batch_get_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         try:
             if self._kv is None:
-                # of a pool that only counts tokens; nothing else may be called loaded
+                # a pool that only counts tokens has nothing to load; otherwise nothing was loaded
                 return [self._is_logical()] * len(keys)
             return self._load(self._kv, keys, host_indices)
         except Exception as e:
@@ -297,7 +297,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         good = [False] * len(keys)
         written = written_bytes = 0
         for at, part in zip(range(0, len(keys), OPS_MAX), _parts(keys, OPS_MAX)):
-            # SGLang cuts a prompt's run into batches of this many pages
+            # a full batch may continue: SGLang splits a prompt into batches of this size
             more = at + len(part) < len(keys) or len(keys) == STORAGE_BATCH_SIZE
             try:
                 results = self._pool.put_many(part, buffers[at:at + OPS_MAX], chain=True, continues=more,
@@ -340,7 +340,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         return getattr(getattr(self, "mem_pool_host", None), "kv_buffer", 0) is None
 
     def _refuse(self, keys: list[bytes], results: Sequence[Any], sizes: Sequence[int]) -> None:
-        """Delete blocks of which a load or store says that they have another length."""
+        """Delete blocks whose load or store showed another length."""
         wrong = [key for key, result, size in zip(keys, results, sizes) if adapter.is_wrong(result, size)]
         if wrong:
             self._checked.refuse(wrong, "it has another length than SGLang's pages")
@@ -381,7 +381,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
     # The rest
 
     def clear(self) -> bool:
-        """Delete what this process stored or loaded; False: not all of it."""
+        """Delete the blocks that this process stored or loaded; returns False if some remain."""
         with self._lock:
             keys, self._known = list(self._known), set()
             complete, self._forgot = not self._forgot, False
@@ -400,7 +400,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         return complete
 
     def get_stats(self) -> Any:
-        """SGLang's StorageMetrics of what happened since the last call, with ``kvblk``: the counters since start."""
+        """Return SGLang's StorageMetrics since the last call, with ``kvblk``: the counters since start."""
         try:
             from sglang.srt.observability.metrics_collector import StorageMetrics
             with self._lock:
@@ -414,7 +414,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             return None
 
     def close(self) -> None:
-        """End leases, give memory back, close the pool. What is called later misses."""
+        """End leases, unregister memory, close the pool. Later calls miss."""
         try:
             self._leases.release()
             self._pool.close()
@@ -443,7 +443,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
                     self._known.pop()
 
     def _trouble(self, what: str, error: BaseException, counter: str | None = None, count: int = 0) -> None:
-        """Count it, and say so once in a while."""
+        """Count an error, and log a rate-limited warning."""
         if counter:
             self._count(**{counter: count})
         if isinstance(error, (kvblk.KvblkError, ValueError)):
@@ -463,13 +463,13 @@ def _parts(items: list[bytes], most: int) -> list[list[bytes]]:
 
 
 def _parent(extra_info: Any) -> str | None:
-    """The hash of the page before the first one, where SGLang tells (hicache_storage_pass_prefix_keys)."""
+    """Return the hash of the page before the first one, if SGLang passes it (hicache_storage_pass_prefix_keys)."""
     prefix = getattr(extra_info, "prefix_keys", None)
     return prefix[-1] if prefix else None
 
 
 def _complete(there: Sequence[bool], window: int) -> list[int]:
-    """The lengths of a prefix whose last ``window`` pages are all there."""
+    """Return the prefix lengths whose last ``window`` pages are all present."""
     run = 0
     good = []
     for length, is_there in enumerate(there, 1):

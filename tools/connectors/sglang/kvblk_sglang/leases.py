@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Leases between SGLang's question whether pages are there and its load of them.
+"""Leases that last from SGLang's lookup of pages to their load.
 
-SGLang asks in one thread and loads in another one, names no request in either call, and may load nothing or only a
-leading part of what it found. So a lease is kept under the keys that it is for. The load of the last of them releases
-it; otherwise the kernel ends it when its time is over, and here it is forgotten at the next question.
+SGLang looks up in one thread and loads in another, names no request in either call, and may load only a leading part,
+or nothing. So a lease is kept under its keys. The load of its last key releases it. Otherwise the kernel ends it when
+it expires, and the next lookup drops it here.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ class _Held:
 
 
 class Leases:
-    """Any thread may use it."""
+    """Leases by key; for any thread."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds
         self.expired = 0
         self._lock = threading.Lock()
-        # in the order of their ends, for all last equally long
+        # in order of expiry, because all leases last equally long
         self._held: collections.deque[_Held] = collections.deque()
-        # several requests may wait for the same page: the oldest lease is used first
+        # several requests may wait for a page: the oldest lease is used first
         self._of_key: dict[bytes, collections.deque[_Held]] = {}
 
     def __len__(self) -> int:
-        """Leases that are held."""
+        """Return the number of leases held."""
         with self._lock:
             return sum(1 for held in self._held if held.left)
 
     def hold(self, lease: kvblk.Lease, keys: Sequence[bytes]) -> None:
-        """Keep a lease until each of the keys has been loaded; without keys, it ends now."""
+        """Keep a lease until each of its keys has been loaded; without keys, end it now."""
         self._forget_expired()
         if not lease:
             return
@@ -58,7 +58,7 @@ class Leases:
                 self._of_key.setdefault(key, collections.deque()).append(held)
 
     def loaded(self, keys: Sequence[bytes]) -> None:
-        """These pages have been loaded, or could not be: they need no lease any more."""
+        """Drop the leases on pages that were loaded, or could not be."""
         over = []
         with self._lock:
             for key in keys:
@@ -91,7 +91,7 @@ class Leases:
                 held.left = 0
 
     def release(self) -> None:
-        """End them all."""
+        """End all leases."""
         with self._lock:
             held, self._held = self._held, collections.deque()
             self._of_key = {}
@@ -102,5 +102,5 @@ class Leases:
 def _release(lease: kvblk.Lease) -> None:
     try:
         lease.release()
-    except (kvblk.KvblkError, ValueError):  # it ends when its time is over, or with the pool
+    except (kvblk.KvblkError, ValueError):  # the lease expires, or ends with the pool
         pass

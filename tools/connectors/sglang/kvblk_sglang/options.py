@@ -10,29 +10,29 @@ from typing import Any
 
 from kvblk import adapter
 
-#: What SGLang itself reads from the same dictionary; most of it is gone when the backend gets it.
+#: SGLang's own fields of the same dictionary; SGLang removes most of them before it calls the backend
 OF_SGLANG = frozenset({"backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold",
                        "prefetch_timeout_base", "prefetch_timeout_per_ki_token", "hicache_storage_pass_prefix_keys",
                        "tp_lcm_size"})
 
 
-#: of SGLang
+#: version of SGLang
 VERSION = importlib.metadata.version("sglang")
 TESTED = ("0.5.23",)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(adapter.Options):
-    """See README.md for what each one means."""
+    """Options; README.md describes them."""
 
-    #: loads end at their deadline even if a device does not answer, through kernel memory
+    #: loads complete at their deadline even if a device does not respond, by copying through kernel memory
     hard_deadline: bool = False
-    #: names the weights, in place of the name they are served under, their path and revision
+    #: name of the weights, instead of their served name, path and revision
     model: str = ""
 
     @classmethod
     def of(cls, extra: Mapping[str, Any] | None) -> Options:
-        """Those of an extra config."""
+        """Read the options of an extra config."""
         given = {name: value for name, value in (extra or {}).items() if name not in OF_SGLANG}
         if "threads" in given:
             raise ValueError("kvblk: the option threads is not for SGLang, which loads and stores in threads of its own")

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The pages of SGLang's host pools as blocks of kvblk: their keys, and where their bytes lie.
+"""Pages of SGLang's host pools as blocks of kvblk: their keys and memory.
 
-A block is a page: the segments that the host pool's get_page_buffer_meta() lists for it, one behind the other. All that
-their meaning depends on is in the key space, so that a page of another model, dtype, layout, shape, rank or pool is
-never found. Rule: a part of the key that can't be known, because SGLang has it under another name or not at all, ends
-the start; without it two models would share pages.
+A block is a page: the segments that get_page_buffer_meta() of the host pool lists for it, in order. The key space
+covers everything that their meaning depends on, so a page of another model, dtype, layout, shape, rank or pool is never
+found. If SGLang lacks a part of the key, or has renamed it, startup fails, or else two models would share pages.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import kvblk
 
 from .options import VERSION
 
-#: The number is to be raised when the bytes of a page with the same key space change their meaning.
+#: increase the number when the bytes of a page change their meaning in the same key space
 RUNTIME = f"sglang-hicache/{VERSION}/1"
 
-# What says of a host pool how the bytes of its pages are arranged; none has all.
+# attributes that describe the arrangement of a host pool's pages; no pool has all of them
 _SHAPE = ("layout", "storage_format_tag", "layer_num", "target_layer_num", "start_layer", "end_layer", "head_num",
           "head_group_num", "head_dim", "v_head_dim", "kv_lora_rank", "qk_rope_head_dim", "kv_cache_dim",
           "dsa_kv_cache_store_fp8", "dcp_size", "dcp_rank", "index_head_dim", "indexer_dtype",
           "indexer_page_stride_size", "num_mamba_layers", "temporal_dtype", "temporal_state_elem_size",
           "temporal_state_shape", "conv_dtype", "conv_state_shapes", "item_bytes", "slot_page_size", "pool_name")
-# Attributes that a pool of such a class must have. The sizes of the segments are in the key for each.
+# attributes that a pool of each class must have; the key has the segment sizes for each class
 _NEEDED = {
     "MHATokenToKVPoolHost": ("layer_num", "target_layer_num", "start_layer", "end_layer", "head_num", "head_dim",
                              "v_head_dim"),
@@ -46,11 +45,11 @@ _NEEDED = {
 
 
 class UnusablePool(ValueError):
-    """A host pool whose pages can't be stored; says why."""
+    """A host pool whose pages cannot be stored, and the reason."""
 
 
 def page_id(key: str) -> bytes:
-    """The 32 bytes that SGLang's hash stands for; other texts are hashed."""
+    """Return the 32 bytes of SGLang's hash; other texts are hashed."""
     try:
         raw = bytes.fromhex(key)
     except ValueError:
@@ -59,7 +58,7 @@ def page_id(key: str) -> bytes:
 
 
 def server_args() -> Any:
-    """What SGLang was started with; ValueError: it can't be known."""
+    """Return SGLang's arguments; raises ValueError if they are unknown."""
     try:
         from sglang.srt.runtime_context import get_server_args
         args = get_server_args()
@@ -71,7 +70,7 @@ def server_args() -> Any:
 
 
 class Origin:
-    """What the pages of all host pools of one engine have in common: the model, and this process' place in it."""
+    """Common properties of all host pools of an engine: the model, and this process's rank."""
 
     def __init__(self, config: Any, model: str, salt: str):
         args = server_args()
@@ -79,10 +78,10 @@ class Origin:
         self.salt = salt
         self.tokenizer = str(_known(args, "tokenizer_path") or "")
         self.model = {
-            # the name that is served says little of the weights
+            # the served name does not identify the weights
             "model": [model] if model else [_known(config, "model_name"), *_fields(args, "model_path", "revision")],
             "quantization": _fields(args, "quantization", "quantization_param_path", "json_model_override_args"),
-            # RoPE may depend on the length
+            # RoPE may depend on the context length
             "length": _known(args, "context_length"),
             "random": _known(args, "load_format") == "dummy",
         }
@@ -90,16 +89,16 @@ class Origin:
             raise ValueError("kvblk: SGLang names no model: set the option 'model'")
         self.draft = _fields(args, "speculative_algorithm", "speculative_draft_model_path",
                              "speculative_draft_model_revision", "speculative_draft_model_quantization")
-        # an fp8 pool is one of uint8 in the host, whatever its numbers are
+        # the host stores an fp8 pool as uint8, whatever its element type
         self.numbers = _fields(args, "kv_cache_dtype", "speculative_draft_kv_cache_dtype", "dtype")
 
     def space(self, name: str, host_pool: Any, form: Any) -> kvblk.Keyspace:
-        """The keys of one host pool's pages. ``form`` says how they are stored."""
+        """Make the key space of a host pool's pages. ``form`` describes how they are stored."""
         config = self.config
         dtype = str(_known(host_pool, "dtype"))
         model: dict[str, Any] = dict(self.model)
         layers = getattr(host_pool, "layer_num", 0)
-        # a draft model's layers may lie in the pages of the target model
+        # pages of the target model may include layers of a draft model
         if name.startswith("draft") or getattr(host_pool, "target_layer_num", layers) != layers:
             model["draft"] = self.draft
         alone = is_replicated(name, host_pool, config.is_mla_model)
@@ -124,7 +123,7 @@ _ABSENT = object()
 
 
 def _known(of: Any, name: str) -> Any:
-    """A part of the key; ValueError: there is no such attribute."""
+    """Return an attribute for the key; raises ValueError if there is no such attribute."""
     value = getattr(of, name, _ABSENT)
     if value is _ABSENT:
         raise UnusablePool(f"kvblk: SGLang's {type(of).__name__} has no {name}, which has to be in the keys: this version of "
@@ -137,7 +136,7 @@ def _fields(of: Any, *names: str) -> list[Any]:
 
 
 def _shape(host_pool: Any) -> dict[str, Any]:
-    """How the bytes of a host pool's pages are arranged; ValueError: that can't be known."""
+    """Describe the arrangement of a host pool's pages; raises ValueError if it is unknown."""
     classes = [cls.__name__ for cls in type(host_pool).__mro__]
     known = [name for name in classes if name in _NEEDED]
     if not known:
@@ -152,20 +151,20 @@ def _text(value: Any) -> str:
 
 
 def page_tokens(host_pool: Any) -> int:
-    """Entries of host_indices that stand for one page."""
+    """Return the number of entries of host_indices per page."""
     return int(getattr(host_pool, "logical_page_size", None) or host_pool.page_size or 1)
 
 
 def is_replicated(name: str, host_pool: Any, is_mla_model: bool) -> bool:
-    """Whether all ranks of tensor parallelism hold the same pages, of which rank 0 stores one."""
+    """Return True if all tensor-parallel ranks hold the same pages, of which rank 0 stores one copy."""
     if not is_mla_model or name == "mamba":
         return False
-    # pools of full heads, such as a draft model's, are sharded in an MLA model, too; an indexer's keys are not
+    # pools of full heads (such as a draft model's) are sharded in an MLA model, too; an indexer's keys are not
     return "indexer" in name or not any("MHA" in cls.__name__ for cls in type(host_pool).__mro__)
 
 
 def memory_of(host_pool: Any) -> list[tuple[int, int]]:
-    """(address, bytes) of the memory that holds a host pool's pages, each piece once."""
+    """Return (address, length) of a host pool's memory, each allocation once."""
     tensors: list[Any] = []
     for source in (getattr(host_pool, "kv_buffer", None), _hybrid_buffers(host_pool)):
         tensors.extend(source if isinstance(source, (list, tuple)) else (source,))
@@ -186,7 +185,7 @@ def _hybrid_buffers(host_pool: Any) -> Any:
 
 
 class Pages:
-    """The pages of one host pool."""
+    """Pages of one host pool."""
 
     def __init__(self, name: str, host_pool: Any, origin: Origin, flat: bool = False):
         self.name = name
@@ -215,11 +214,11 @@ class Pages:
         return sizes
 
     def keys(self, hashes: Sequence[str]) -> list[bytes]:
-        """The keys of pages by SGLang's hashes."""
+        """Return the keys of pages from SGLang's hashes."""
         return self.space.keys(map(page_id, hashes))
 
     def pieces(self, host_indices: Any, count: int) -> list[list[tuple[int, int]]]:
-        """Scatter lists of (address, bytes) of so many pages."""
+        """Return scatter lists of (address, length) for ``count`` pages."""
         if host_indices is None or host_indices.numel() != count * self.tokens:
             raise ValueError(f"host pool {self.name!r}: {count} pages of {self.tokens} tokens, and indices of "
                              f"{0 if host_indices is None else host_indices.numel()} tokens")
