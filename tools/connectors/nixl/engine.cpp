@@ -8,7 +8,7 @@
 
 namespace kvblk_nixl {
 
-/* blocks of a volume that one descriptor of a query may ask for */
+/* most blocks of a volume per descriptor of a query */
 static constexpr uint64_t VOLUME_QUERY_MAX = 1 << 20;
 
 const nixl_mem_list_t &Engine::mems()
@@ -43,7 +43,7 @@ Engine::Engine(const nixlBackendInitParams *init) :
 		throw std::runtime_error("no threads for pool " + params_.pool + ": " +
 					 kvblk_strerror(err));
 	async_.reset(async);
-	/* so that as many operations as num_tasks says are in flight at a time */
+	/* keeps at most num_tasks operations in flight */
 	batch = std::max(1u, std::min(params_.num_tasks / threads, info.ops_max));
 	flights_ = std::make_unique<Flights>(kv);
 	context_.reset(new Context{ params_, keys_, kv, async, *flights_, batch, info.pool_name });
@@ -57,7 +57,7 @@ Engine::Engine(const nixlBackendInitParams *init) :
 
 Engine::~Engine()
 {
-	/* what is in flight ends soon, and its threads let go of all the rest */
+	/* wait for requests first, because their threads use the other members */
 	flights_->stop();
 	async_.reset();
 }
@@ -109,7 +109,7 @@ nixl_status_t Engine::register_memory(const nixlBlobDesc &desc, nixl_mem_t type,
 	memory->len = desc.len;
 	err = kvblk_mem_register(kv_.get(), reinterpret_cast<void *>(desc.addr), desc.len, nullptr,
 				 &memory->mem);
-	/* memory of the host can be pinned for each operation as well */
+	/* host memory may also be pinned for each operation */
 	if (type == DRAM_SEG && (err == -ENOMEM || err == -ENOSPC)) {
 		if (!warned_.exchange(true))
 			NIXL_WARN << "memory can't be pinned once (errno " << -err
@@ -194,7 +194,7 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 	return NIXL_SUCCESS;
 }
 
-/* Lengths of blocks, 0 for absent ones. */
+/* Look up the lengths of blocks; 0 if missing. */
 nixl_status_t Engine::lookup(const std::vector<std::string> &keys,
 			     std::vector<uint32_t> &sizes) const
 {
@@ -229,7 +229,7 @@ nixl_status_t Engine::queryMem(const nixl_reg_dlist_t &descs,
 {
 	const bool volume = descs.getType() == BLK_SEG;
 	const uint64_t blk_size = params_.blk_size;
-	std::vector<size_t> ends;	/* of each descriptor's keys */
+	std::vector<size_t> ends;	/* end of each descriptor's keys */
 	std::vector<std::string> keys;
 	std::vector<uint32_t> sizes;
 	nixl_status_t status;

@@ -2,8 +2,8 @@
 /*
  * NIXL's backend: objects and volumes of a kvblk pool.
  *
- * Rule: any thread may call anything at any time, but the destructor, as of NIXL. Calls
- * on transfers don't wait for the pool; registerMem(), deregisterMem() and queryMem() may.
+ * As NIXL requires, any thread may call any function at any time, except the destructor. Calls
+ * on transfers do not wait for the pool; registerMem(), deregisterMem() and queryMem() may.
  */
 #ifndef KVBLK_NIXL_ENGINE_H
 #define KVBLK_NIXL_ENGINE_H
@@ -17,7 +17,7 @@ namespace kvblk_nixl {
 
 class Engine : public nixlBackendEngine {
 public:
-	/* Throws std::exception with one sentence. */
+	/* Throws std::exception with a message. */
 	explicit Engine(const nixlBackendInitParams *init);
 	~Engine() override;
 
@@ -91,7 +91,7 @@ private:
 	nixl_status_t lookup(const std::vector<std::string> &keys,
 			     std::vector<uint32_t> &sizes) const;
 
-	/* in the order of their making; all constant, or with a lock of their own */
+	/* in the order of construction; each is constant or has its own lock */
 	const Params params_;
 	const Keys keys_;
 	std::unique_ptr<struct kvblk, Close> kv_;
@@ -101,7 +101,7 @@ private:
 	uint32_t lookup_max_ = 1;
 	mutable std::atomic<uint64_t> next_cookie_{ 1 };
 	Ids ids_;
-	std::atomic<bool> warned_{ false };	/* of memory that can't be pinned */
+	std::atomic<bool> warned_{ false };	/* the warning about unpinned memory was logged */
 };
 
 } // namespace kvblk_nixl

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The requests that are in flight, and the memory that they use.
+ * The requests in flight, and the memory that they use.
  *
- * Rule: memory is not given back, and the pool is not closed, while a request in flight
- * uses it. Whoever waits for that cancels, and again until all is over, for a worker may
- * hand its batch to the kernel just after a cancel looked for it.
+ * Memory is not unregistered, and the pool is not closed, while a request in flight uses it. A
+ * waiter cancels repeatedly until all requests complete, because a worker may submit its batch
+ * to the kernel just after a cancel.
  */
 #ifndef KVBLK_NIXL_FLIGHTS_H
 #define KVBLK_NIXL_FLIGHTS_H
@@ -21,12 +21,12 @@
 
 namespace kvblk_nixl {
 
-/* Of one request, a part of it; put into the list without allocating. */
+/* The part of a request that is in the list; insertion allocates nothing. */
 struct Flight {
 	uint64_t cookie = 0;
-	std::atomic<bool> canceled{ false };	/* workers begin nothing more */
-	std::vector<std::shared_ptr<Memory>> memory;	/* each once */
-	Flight *next = nullptr, *prev = nullptr;	/* under Flights' lock */
+	std::atomic<bool> canceled{ false };	/* workers submit no more batches */
+	std::vector<std::shared_ptr<Memory>> memory;	/* without duplicates */
+	Flight *next = nullptr, *prev = nullptr;	/* protected by Flights::lock_ */
 
 	bool uses(const Memory *wanted) const
 	{
@@ -39,11 +39,11 @@ class Flights {
 	static constexpr std::chrono::milliseconds AGAIN{ 20 };
 
 	struct kvblk *kv_;
-	std::mutex lock_;	/* protects what follows, and what says so */
-	std::condition_variable ended_;	/* a flight */
+	std::mutex lock_;	/* protects the fields below, and those marked with Flights::lock_ */
+	std::condition_variable ended_;	/* a request has ended */
 	Flight *first_ = nullptr;
 
-	/* With the lock held; NULL: all. */
+	/* Cancel the requests that use @memory, or all if NULL. Called with the lock held. */
 	void cancel_users(const Memory *memory)
 	{
 		for (Flight *f = first_; f; f = f->next) {
@@ -59,7 +59,7 @@ public:
 	{
 	}
 
-	/* false: some of its memory is not registered any more */
+	/* Add a request. Returns false if some of its memory is being deregistered. */
 	bool begin(Flight *flight)
 	{
 		std::lock_guard<std::mutex> guard(lock_);
@@ -91,7 +91,7 @@ public:
 		ended_.notify_all();
 	}
 
-	/* None begins any more that uses it, and those in flight are over. */
+	/* Refuse new requests that use @memory, and wait for those in flight. */
 	void retire(Memory *memory)
 	{
 		std::unique_lock<std::mutex> guard(lock_);
@@ -103,7 +103,7 @@ public:
 		}
 	}
 
-	/* All are over. */
+	/* Cancel all requests and wait for them. */
 	void stop()
 	{
 		std::unique_lock<std::mutex> guard(lock_);

@@ -20,7 +20,7 @@ using Setter = std::function<std::string(Params &, const std::string &)>;
 struct Row {
 	const char *name;
 	const char *fallback;
-	Setter set;	/* "": it fits; else what would */
+	Setter set;	/* returns "", or a description of valid values */
 };
 
 Setter number(uint32_t Params::*field, uint32_t least, uint32_t most, uint32_t unit = 1)
@@ -55,7 +55,7 @@ Setter yes_or_no(bool Params::*field)
 Setter word(std::string Params::*field)
 {
 	return [=](Params &params, const std::string &text) -> std::string {
-		/* the library takes texts that end with a 0 */
+		/* libkvblk takes NUL-terminated strings */
 		if (text.find('\0') != std::string::npos)
 			return "a text without a NUL";
 		params.*field = text;
@@ -63,7 +63,7 @@ Setter word(std::string Params::*field)
 	};
 }
 
-/* What has two names: ours, and that of the plugin whose place it takes. */
+/* A parameter with two names: ours, and that of the plugin that this one replaces. */
 Setter alias(std::string Params::*field, const char *names)
 {
 	return [=](Params &params, const std::string &text) -> std::string {
@@ -77,7 +77,7 @@ Setter alias(std::string Params::*field, const char *names)
 	};
 }
 
-/* SGLang hands over what it marks the plugin in use with. */
+/* Ignored: SGLang passes its marker of the active plugin as a parameter. */
 std::string ignore(Params &, const std::string &)
 {
 	return "";

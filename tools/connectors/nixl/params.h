@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The plugin's parameters: texts that a user of NIXL gives at createBackend().
+ * The plugin's parameters: strings that a user of NIXL passes to createBackend().
  *
- * Rule: each is a row of one table (params.cpp), with its default and its check; what
- * is not in the table, or does not fit, is refused with one sentence.
+ * Each is a row of one table (params.cpp), with default and check. An unknown or invalid
+ * parameter is rejected with a message.
  */
 #ifndef KVBLK_NIXL_PARAMS_H
 #define KVBLK_NIXL_PARAMS_H
@@ -19,18 +19,18 @@
 namespace kvblk_nixl {
 
 enum class KeyRule {
-	Keyspace,	/* a key space of libkvblk, up to 492 bytes of the caller's */
-	DocaMemos,	/* as DOCA_MEMOS makes them, in the space of NVMe's commands */
+	Keyspace,	/* a key space of libkvblk, with names of up to 492 bytes */
+	DocaMemos,	/* as in DOCA_MEMOS, in the key space of NVMe commands */
 };
 
 struct Params {
-	std::string pool;	/* a name, or a node's path */
+	std::string pool;	/* name, or path of a node */
 	std::string nguid;
 	std::string salt;
 	KeyRule key_rule = KeyRule::Keyspace;
 	uint32_t threads = 0;
 	uint32_t num_tasks = 0;
-	uint32_t timeout_ms = 0;	/* 0: none */
+	uint32_t timeout_ms = 0;	/* 0: no timeout */
 	uint32_t ttl_s = 0;
 	uint32_t priority = 0;
 	uint32_t blk_size = 0;
@@ -38,19 +38,19 @@ struct Params {
 	bool overwrite = false;
 	bool ignore_read_not_found = false;
 	bool ignore_put_declined = false;
-	bool assume_success = false;	/* asked for, but not done */
+	bool assume_success = false;	/* accepted, but has no effect */
 };
 
-/* Throws std::invalid_argument with the sentence. */
+/* Throws std::invalid_argument with a message. */
 Params parse_params(const nixl_b_params_t &texts);
 
-/* Of all parameters, as getPluginParams() tells them; empty: not set. */
+/* Defaults of all parameters, for getPluginParams(); empty: not set. */
 const nixl_b_params_t &default_params();
 
-/* That @nguid, if there is one, is @info's pool; throws as above. */
+/* Check that @nguid, if set, is @info's pool. Throws std::invalid_argument. */
 void check_nguid(const std::string &nguid, const struct kvblk_info &info);
 
-/* DOCA_MEMOS' rule for hexadecimal texts of up to 32 digits. */
+/* Decode a hexadecimal string of up to 32 digits by the rule of DOCA_MEMOS. */
 std::optional<std::string> unhex(const std::string &text);
 
 } // namespace kvblk_nixl

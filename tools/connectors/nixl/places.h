@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a transfer is between: memory of the process, and objects or volumes that are
- * made of the pool's blocks. NIXL registers them and hands them back with descriptors.
+ * The two sides of a transfer: memory of the process, and objects or volumes made of the pool's
+ * blocks. NIXL registers them and passes them with descriptors.
  *
- * Rule: an object's key and a block's key of a volume never are the same, whatever the
- * caller calls them.
+ * An object and a block of a volume never have equal keys, whatever names the caller chooses.
  */
 #ifndef KVBLK_NIXL_PLACES_H
 #define KVBLK_NIXL_PLACES_H
@@ -22,17 +21,17 @@
 
 namespace kvblk_nixl {
 
-/* Registered memory. Requests hold it, for they may outlive its registration. */
+/* Registered memory. Requests hold references, because they may outlive the registration. */
 struct Memory {
 	nixl_mem_t type = DRAM_SEG;
 	uintptr_t addr = 0;
 	size_t len = 0;
-	struct kvblk_mem *mem = nullptr;	/* NULL: it could not be pinned */
-	/* under Flights' lock */
+	struct kvblk_mem *mem = nullptr;	/* NULL if it could not be pinned */
+	/* protected by Flights::lock_: */
 	unsigned int users = 0;	/* requests in flight */
-	bool gone = false;	/* is being deregistered, or was */
+	bool gone = false;	/* deregistration has started */
 
-	/* @length bytes at @from, both of a descriptor; false: not within it */
+	/* Describe @length bytes at @from. Returns false if they are not within the memory. */
 	bool piece(uintptr_t from, size_t length, struct kvblk_piece *piece) const
 	{
 		if (from < addr || length > len || from - addr > len - length)
@@ -57,8 +56,8 @@ public:
 class PlaceMD : public nixlBackendMD {
 public:
 	const nixl_mem_t type;
-	const std::string key;	/* OBJ_SEG: of its block */
-	const size_t len;	/* OBJ_SEG: its length, if it was registered from its begin on; else 0 */
+	const std::string key;	/* OBJ_SEG: key of the object's block */
+	const size_t len;	/* OBJ_SEG: length, if registered from offset 0; otherwise 0 */
 	const uint64_t id;	/* devId */
 
 	PlaceMD(nixl_mem_t t, std::string k, size_t l, uint64_t i)
@@ -68,20 +67,20 @@ public:
 };
 
 /*
- * Which object a devId stands for. NIXL finds a transfer's object by devId, address and
- * length, and not by name: of two with one devId it takes either one.
+ * Objects by devId. NIXL looks up a transfer's object by devId, address and length, not by
+ * name, so two objects with one devId would be confused.
  */
 class Ids {
 	struct Object {
 		std::string key;
-		unsigned int users;	/* registrations */
+		unsigned int users;	/* number of registrations */
 	};
 
 	std::mutex lock_;
-	std::unordered_map<uint64_t, Object> objects_;	/* under the lock */
+	std::unordered_map<uint64_t, Object> objects_;	/* protected by lock_ */
 
 public:
-	/* false: the id stands for another object */
+	/* Register an object. Returns false if another object has the id. */
 	bool add(uint64_t id, const std::string &key)
 	{
 		std::lock_guard lock(lock_);
@@ -103,7 +102,7 @@ public:
 	}
 };
 
-/* Keys of blocks. */
+/* Makes keys of blocks. */
 class Keys {
 	KeyRule rule_;
 	struct kvblk_keyspace by_name_, by_id_, volumes_;
@@ -113,7 +112,7 @@ class Keys {
 		uint8_t key[KVBLK_KEY_MAX];
 		size_t len = sizeof(key);
 
-		/* "": the id's length does not fit */
+		/* an empty string means that the id is too long */
 		if (kvblk_keyspace_key(&space, id.data(), id.size(), key, &len))
 			return "";
 		return std::string(reinterpret_cast<char *>(key), len);
@@ -135,7 +134,10 @@ class Keys {
 		struct kvblk_keyspace_spec spec = {};
 
 		spec.runtime = "nixl/1";
-		/* NIXL moves bytes: what they are is in the caller's name of the object */
+		/*
+		 * fixed, because NIXL moves untyped bytes; the object's name identifies their
+		 * meaning
+		 */
 		spec.model = "any";
 		spec.dtype = "bytes";
 		spec.block_tokens = 1;
@@ -156,10 +158,10 @@ public:
 		init(&volumes_, "volume, blocks of " + std::to_string(params.blk_size), params.salt);
 	}
 
-	/* Of an object; "": its name is too long. */
+	/* Returns the key of an object, or "" if its name is too long. */
 	std::string object(const std::string &name, uint64_t id) const
 	{
-		/* the key space of NVMe's commands on a pool's node */
+		/* the key space of NVMe commands on a pool's node */
 		const std::string nvme("nvme-kv", 8);
 
 		if (rule_ == KeyRule::Keyspace)
@@ -171,7 +173,7 @@ public:
 		return name.size() <= DOCA_KEY_MAX ? nvme + name : "";
 	}
 
-	/* Of a volume's block. */
+	/* Returns the key of a volume's block. */
 	std::string block(uint64_t volume, uint64_t number) const
 	{
 		return join(volumes_, bytes(volume) + bytes(number));

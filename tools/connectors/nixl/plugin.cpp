@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What NIXL's plugin manager looks for in libplugin_KVBLK.so. */
+/* The entry points that NIXL's plugin manager looks up in libplugin_KVBLK.so. */
 #include "backend/backend_plugin.h"
 #include "engine.h"
 

@@ -13,7 +13,7 @@ namespace kvblk_nixl {
 
 namespace {
 
-constexpr size_t JOB_BYTES = 4u << 20;	/* below that a job is not split among threads */
+constexpr size_t JOB_BYTES = 4u << 20;	/* smaller jobs are not split among threads */
 constexpr uint64_t WARN_AGAIN_NS = 10000000000;
 
 uint64_t now_ns()
@@ -34,7 +34,7 @@ template <typename T> T *pointer(uint64_t address)
 	return reinterpret_cast<T *>(static_cast<uintptr_t>(address));
 }
 
-/* Takes arrays out of one allocation; with NULL it only counts. */
+/* Takes arrays from a single allocation; only counts bytes if that is NULL. */
 class Carver {
 	std::byte *room_;
 	size_t used_ = 0;
@@ -60,7 +60,7 @@ public:
 	}
 };
 
-/* The worse the later: what a request with several failures reports. */
+/* Rank of a status; a request with several failures reports the highest. */
 int rank(nixl_status_t status)
 {
 	static const nixl_status_t order[] = {
@@ -83,13 +83,16 @@ std::string hex(const uint8_t *bytes, size_t len)
 	return text.str();
 }
 
-/* Of a delete: another put of the key may be in flight, then the old block is gone, too. */
+/*
+ * True if a delete's result means that the old block is gone: with -EBUSY another put is in
+ * flight.
+ */
 bool is_gone(int err)
 {
 	return err == -ENOENT || err == -EBUSY;
 }
 
-/* Whether it is time for one more line about failures. */
+/* Rate limit of the log of failures. */
 bool may_warn()
 {
 	static std::atomic<uint64_t> next{ 0 };
@@ -191,7 +194,7 @@ nixl_status_t Request::plan(const nixl_meta_dlist_t &local, const nixl_meta_dlis
 	return status;
 }
 
-/* A descriptor: what it has of each object or block. */
+/* Plan a descriptor: split it at objects and blocks. */
 nixl_status_t Request::add(size_t desc, const nixlMetaDesc &local, const nixlMetaDesc &remote,
 			   std::string &why)
 {
@@ -221,7 +224,7 @@ nixl_status_t Request::add(size_t desc, const nixlMetaDesc &local, const nixlMet
 	return NIXL_SUCCESS;
 }
 
-/* Whether a part goes on where the last operation ends. */
+/* Returns true if a part continues the last operation. */
 bool Request::continues(const Target &target) const
 {
 	if (!nr_ops_ || target.place != target_.place || target.volume != target_.volume ||
@@ -289,7 +292,7 @@ void Request::begin_op(const Target &target)
 	target_ = target;
 }
 
-/* The last operation has all its pieces: what of its block it is. */
+/* Complete the last operation: decide whether it covers its whole block. */
 nixl_status_t Request::finish_op(std::string &why)
 {
 	Wish &wish = wishes_[nr_ops_ - 1];
@@ -318,7 +321,7 @@ nixl_status_t Request::finish_op(std::string &why)
 void Request::deal_out()
 {
 	uint64_t nr = (nr_ops_ + context_.batch - 1) / context_.batch;
-	/* copies and checksums are made by the threads that run the jobs */
+	/* more jobs for long transfers, because the jobs' threads do copies and checksums */
 	uint64_t useful = std::max<uint64_t>(bytes_ / JOB_BYTES, nr);
 
 	nr = std::max<uint64_t>(nr, std::min<uint64_t>(useful, context_.params.threads));
@@ -370,7 +373,7 @@ void Request::release()
 
 	canceled = true;
 	if (state_.compare_exchange_strong(expected, State::Orphan)) {
-		/* from here on a worker may free it */
+		/* a worker may free the request from here on */
 		kvblk_cancel(kv, name, nullptr);
 		return;
 	}
@@ -398,7 +401,7 @@ int Request::run(struct kvblk *kv, const Job &job)
 	return err;
 }
 
-/* What was read is seen by what a GPU starts from now on. */
+/* Make the data read visible to GPU work that starts after the call. */
 int Request::flush() const
 {
 	for (const auto &m : memory) {
@@ -411,9 +414,9 @@ int Request::flush() const
 }
 
 /*
- * A block is not changed in place: what is there already is deleted, durably, and put
- * again. Gets may miss meanwhile; none finds the old block after the new one. Neither
- * does one find it after a write that was declined.
+ * Replace existing blocks: delete them durably, then put them again, because a block cannot be
+ * changed in place. Gets may miss meanwhile. No get finds the old block after the new one, or
+ * after a declined write.
  */
 void Request::replace(struct kvblk *kv, const Job &job)
 {
@@ -468,7 +471,7 @@ void Request::job_done(struct kvblk_job *job)
 		request->end();
 }
 
-/* The last job is over. */
+/* Complete the request after its last job. */
 void Request::end()
 {
 	nixl_status_t worst = NIXL_SUCCESS;
@@ -483,7 +486,7 @@ void Request::end()
 		tell(worst);
 	status_.store(worst, std::memory_order_relaxed);
 	context_.flights.end(this);
-	/* from here on it is its caller's, or nobody's */
+	/* the caller owns the request from here on, unless it was released */
 	if (state_.exchange(State::Idle, std::memory_order_acq_rel) == State::Orphan)
 		delete this;
 }
@@ -499,7 +502,7 @@ nixl_status_t Request::status_of(uint32_t i) const
 			       NIXL_SUCCESS :
 			       NIXL_ERR_NOT_FOUND;
 	case -EEXIST:
-		/* overwrite_: one that came after ours was deleted for it */
+		/* overwrite_: a later write of another caller */
 		return overwrite_ || !(result.flags & KVBLK_RES_LEN_DIFFERS) ? NIXL_SUCCESS :
 									      NIXL_ERR_MISMATCH;
 	case -EALREADY:
@@ -520,7 +523,7 @@ nixl_status_t Request::status_of(uint32_t i) const
 	}
 	if (result.res < 0)
 		return NIXL_ERR_BACKEND;
-	/* a get may bring less than there is room for */
+	/* a get may return fewer bytes than requested */
 	return static_cast<uint32_t>(result.res) == wishes_[i].length ? NIXL_SUCCESS :
 									NIXL_ERR_MISMATCH;
 }
@@ -536,7 +539,7 @@ nixl_status_t Request::descriptor(size_t i) const
 	return worst;
 }
 
-/* NIXL has one status a request, and no place for one a descriptor: they are logged. */
+/* Log failed descriptors, because NIXL has only one status per request. */
 void Request::tell(nixl_status_t worst) const
 {
 	const char *what = direction_ == NIXL_READ ? "read" : "write";

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A transfer: what prepXfer() makes, postXfer() starts any number of times, checkXfer()
- * asks and releaseReqH() lets go.
+ * A transfer: prepXfer() creates it, postXfer() starts it any number of times, checkXfer()
+ * queries it and releaseReqH() releases it.
  *
- * Descriptors become operations once. Those that are neighbors in the same object, or in
- * the same block of a volume, become one operation with several pieces. Operations are
- * dealt out to jobs, which threads of libkvblk run (kvblk_async_submit()).
+ * Descriptors are converted to operations once. Neighbors in the same object, or in the same
+ * block of a volume, become one operation with several pieces. Operations are distributed over
+ * jobs, which threads of libkvblk run (kvblk_async_submit()).
  *
- * Rule: from a post until its last job is over, the request is the workers'. If it is
- * released meanwhile, the last of them frees it.
+ * Workers own the request from a post until its last job completes. If it is released
+ * meanwhile, the last worker frees it.
  */
 #ifndef KVBLK_NIXL_REQUEST_H
 #define KVBLK_NIXL_REQUEST_H
@@ -21,7 +21,7 @@
 
 namespace kvblk_nixl {
 
-/* Of an engine, for its requests; constant after its constructor. */
+/* The engine's objects that requests use; constant after the engine's constructor. */
 struct Context {
 	const Params &params;
 	const Keys &keys;
@@ -34,17 +34,17 @@ struct Context {
 
 class Request : public nixlBackendReqH, Flight {
 public:
-	/* With why it can't be done in @why, and NULL: a status below 0. */
+	/* Create a request. On failure returns an error and sets @why. */
 	static nixl_status_t make(const Context &context, nixl_xfer_op_t direction,
 				  const nixl_meta_dlist_t &local, const nixl_meta_dlist_t &remote,
 				  uint64_t cookie, std::unique_ptr<Request> &request, std::string &why);
 
 	nixl_status_t post();
 	nixl_status_t check() const;
-	/* The caller's pointer is not good any more. Never waits. */
+	/* Release the request; invalidates the caller's pointer. Never waits. */
 	void release();
 
-	/* Of one descriptor, of a request that is over. */
+	/* Returns the status of one descriptor of a completed request. */
 	nixl_status_t descriptor(size_t i) const;
 	size_t nr_descriptors() const
 	{
@@ -53,31 +53,31 @@ public:
 
 private:
 	enum class State {
-		Idle,	/* over, or never posted: the caller's */
-		Flying,	/* the workers', who leave it Idle */
-		Orphan,	/* the workers', who free it */
+		Idle,	/* complete or never posted; the caller owns the request */
+		Flying,	/* workers own the request, and set Idle at the end */
+		Orphan,	/* released; workers own the request, and free it */
 	};
 
-	/* Bytes of an object, or of a block of a volume. */
+	/* Position in an object, or in a block of a volume. */
 	struct Target {
 		const PlaceMD *place;
 		uint64_t volume, block;
 		uint64_t offset;
 	};
 
-	/* What the kernel's operation does not say. */
+	/* Expected result of an operation. */
 	struct Wish {
-		uint32_t length;	/* bytes to come or to go */
-		bool whole;	/* they are all that the block has */
+		uint32_t length;	/* bytes to transfer */
+		bool whole;	/* the bytes are the whole block */
 	};
 
-	/* The operations that a descriptor takes part in. */
+	/* The operations of a descriptor. */
 	struct Span {
 		uint32_t first, nr;
 	};
 
 	struct Job {
-		struct kvblk_job job;	/* the first, for the callbacks */
+		struct kvblk_job job;	/* first member, for the callbacks */
 		Request *request;
 		uint32_t first, nr;
 	};
@@ -112,7 +112,7 @@ private:
 	bool overwrite_ = false;
 	size_t bytes_ = 0;
 
-	/* one allocation, and what lies in it */
+	/* a single allocation, and the arrays in it */
 	std::unique_ptr<std::byte[]> room_;
 	struct kvblk_op *ops_ = nullptr;
 	struct kvblk_result *results_ = nullptr;
@@ -120,20 +120,20 @@ private:
 	struct kvblk_piece *pieces_ = nullptr;
 	Span *spans_ = nullptr;
 	Job *jobs_ = nullptr;
-	struct kvblk_op *again_ = nullptr;	/* overwrite_: for replace() */
+	struct kvblk_op *again_ = nullptr;	/* used by replace() if overwrite_ is set */
 	struct kvblk_result *again_results_ = nullptr;
 	uint32_t *again_of_ = nullptr;
 	uint8_t *keys_ = nullptr;
 	uint32_t nr_ops_ = 0, nr_pieces_ = 0, nr_jobs_ = 0;
 	size_t nr_descs_ = 0, keys_len_ = 0;
 
-	/* while it is planned: of the last operation, and of the last piece */
+	/* during planning: target of the last operation, memory of the last piece */
 	Target target_ = {};
 	const Memory *last_from_ = nullptr;
 
 	std::atomic<State> state_{ State::Idle };
 	std::atomic<nixl_status_t> status_{ NIXL_ERR_NOT_POSTED };
-	std::atomic<uint32_t> running_{ 0 };	/* jobs */
+	std::atomic<uint32_t> running_{ 0 };	/* number of unfinished jobs */
 };
 
 } // namespace kvblk_nixl

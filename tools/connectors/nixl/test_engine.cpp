@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * The engine without NIXL around it, under ASan and UBSan on the fake pool: what its
- * agent hides (results of descriptors) or never does (calls of many threads at once,
- * a GPU's memory on a machine without one).
+ * The engine without NIXL, under ASan and UBSan on the emulated pool. Tests what NIXL's agent
+ * hides (results of descriptors) or never does (concurrent calls), and GPU memory on a machine
+ * without a GPU. Each test has its own keys.
  *
- * usage: test_engine [FAKE_LIBCUDA]; TAP. Rule: each test has keys of its own.
+ * usage: test_engine [FAKE_LIBCUDA]; prints TAP
  */
 #include <atomic>
 #include <chrono>
@@ -19,7 +19,7 @@
 
 #include "engine.h"
 
-/* What the headers leave to libnixl_build.so, as far as it is called here. */
+/* The functions of libnixl_build.so that the headers declare and this test calls. */
 nixlBasicDesc::nixlBasicDesc(const uintptr_t &a, const size_t &n, const uint64_t &id) :
 	addr(a), len(n), devId(id)
 {
@@ -45,7 +45,7 @@ template <class T> int nixlDescList<T>::getIndex(const nixlBasicDesc &) const
 	return -1;
 }
 
-/* The fake pool takes no ring's commands: libkvblk does without where there are none. */
+/* Disables io_uring, which the emulated pool does not support. */
 extern "C" int io_uring_queue_init_params(unsigned int, struct io_uring *, struct io_uring_params *)
 {
 	return -EPERM;
@@ -67,7 +67,7 @@ using kvblk_nixl::Request;
 std::atomic<bool> failed;
 std::atomic<uint64_t> numbers{ 1 };
 
-/* An engine, and what a caller of it has at hand. */
+/* An engine and its caller's state. */
 class Bench {
 	nixl_b_params_t params_;
 	nixlBackendInitParams init_;
@@ -112,7 +112,7 @@ public:
 	}
 };
 
-/* A transfer; released when it goes. */
+/* A transfer; the destructor releases it. */
 class Transfer {
 	Bench &bench_;
 	const nixl_xfer_op_t op_;
@@ -201,7 +201,7 @@ void test_results_of_descriptors()
 	CHECK(read.descriptor(1) == NIXL_ERR_NOT_FOUND);
 	CHECK(read.descriptor(2) == NIXL_ERR_MISMATCH);
 	CHECK(read.descriptor(3) == NIXL_SUCCESS);
-	/* two that make up one operation share its result */
+	/* two descriptors of one operation share its result */
 	Transfer both(bench, NIXL_READ);
 
 	both.add(memory, 0, missing, 0, 50).add(memory, 300, missing, 50, 50);
@@ -224,7 +224,7 @@ void test_bad_transfers()
 	nixlMetaDesc unknown = object;
 
 	unknown.metadataP = nullptr;
-	/* outside of the memory, or of what an object may be; not registered; empty */
+	/* outside the memory or the longest object; not registered; empty */
 	for (auto [at, offset, len] : { std::array<size_t, 3>{ 0, 0, 1001 }, { 1000, 0, 1 },
 					{ 0, 0, 0 }, { SIZE_MAX, 0, 2 } })
 		CHECK(Transfer(bench, NIXL_READ).add(memory, at, object, offset, len).run() ==
@@ -246,7 +246,7 @@ void test_bad_transfers()
 		bench.remove(desc);
 }
 
-/* Threads that post, release, ask and deregister as they like. */
+/* Threads that post, release, query and deregister at random. */
 void test_storm()
 {
 	Bench bench(nixl_b_params_t{
@@ -289,7 +289,7 @@ void test_storm()
 					write.release();
 					read.release();
 				}
-				/* the memory goes at once after this; a transfer may stay */
+				/* the memory is deregistered at once; a transfer may still exist */
 				bench.remove(source);
 				bench.remove(target);
 				for (const auto &object : objects)
@@ -311,13 +311,13 @@ void test_gone_in_flight()
 	std::vector<std::unique_ptr<Transfer>> transfers;
 	const auto start = std::chrono::steady_clock::now();
 
-	/* nothing below takes so long, nor as long as the deadline */
+	/* longer than anything below, and than the deadline */
 	setenv("KVBLK_FAKE_DELAY_MS", "20000", 1);
 	for (int i = 0; i < 20; i++) {
 		transfers.push_back(std::make_unique<Transfer>(*bench, NIXL_READ));
 		CHECK(transfers.back()->add(memory, 0, object, 0, 100).post() == NIXL_IN_PROG);
 	}
-	/* half of them are orphans; what uses the memory ends with it */
+	/* release half of them; deregistration ends all that use the memory */
 	for (int i = 0; i < 20; i += 2)
 		transfers[static_cast<size_t>(i)]->release();
 	bench->remove(memory);
@@ -328,7 +328,7 @@ void test_gone_in_flight()
 	const nixlMetaDesc again = bench->memory(bytes);
 
 	transfers.clear();
-	/* the engine goes with an orphan in flight, and with one that nobody released */
+	/* destroy the engine with a released transfer in flight, and with one not released */
 	auto last = std::make_unique<Transfer>(*bench, NIXL_READ);
 
 	CHECK(last->add(again, 0, object, 0, 100).post() == NIXL_IN_PROG);
@@ -338,7 +338,7 @@ void test_gone_in_flight()
 
 	last->handle = nullptr;
 	bench->remove(object);
-	/* what was not deregistered before can't be any more */
+	/* memory can no longer be deregistered */
 	static nixlBackendMD *volatile lost;
 
 	lost = again.metadataP;
@@ -349,7 +349,7 @@ void test_gone_in_flight()
 	CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
 }
 
-/* A GPU's memory, @mode as fake_cuda_mmap() has it. */
+/* Memory of a GPU; @mode as for fake_cuda_mmap(). */
 void test_gpu(void *cuda, int mode)
 {
 	auto use = reinterpret_cast<void (*)(int)>(dlsym(cuda, "fake_cuda_mmap"));
@@ -384,7 +384,7 @@ void test_gpu(void *cuda, int mode)
 				CHECK(!memcmp(bytes_of(ptr) + i * part,
 					      pattern.data() + (3 - i) * part, part));
 		}
-		/* what the GPU may not see yet was not read */
+		/* a read fails if its data may not be visible to the GPU */
 		if (mode) {
 			fail("cuFlushGPUDirectRDMAWrites", 1, 999);
 			CHECK(read.run() == NIXL_ERR_BACKEND);
@@ -407,7 +407,10 @@ void test_gpu(void *cuda, int mode)
 		CHECK(write.run() == NIXL_ERR_NOT_ALLOWED);
 		unsetenv("KVBLK_FAKE_DECLINE");
 		CHECK(read.run() == NIXL_ERR_NOT_FOUND);
-		/* another caller writes the same objects just now, absent ones and present ones */
+		/*
+		 * another caller writes the same objects at the same time: missing ones, then
+		 * present ones
+		 */
 		for (int turn = 0; turn < 2; turn++) {
 			setenv("KVBLK_FAKE_BUSY", "1", 1);
 			CHECK(write.run() == NIXL_SUCCESS);

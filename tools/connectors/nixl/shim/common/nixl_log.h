@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * NIXL's log, for a plugin that is built without NIXL's own header, which wants
- * Abseil: lines on stderr in its format, down to the level that NIXL_LOG_LEVEL names.
- *
- * Rule: what is below that level costs one comparison.
+ * NIXL's log for a plugin built without NIXL's own header, which needs Abseil: lines on stderr
+ * in NIXL's format, down to the level NIXL_LOG_LEVEL. A line below that level costs one
+ * comparison.
  */
 #ifndef KVBLK_NIXL_LOG_H
 #define KVBLK_NIXL_LOG_H
@@ -35,7 +34,7 @@ inline Level log_level()
 	return level;
 }
 
-/* One line, written at once when it goes. */
+/* A line; the destructor writes it in one call. */
 class Line {
 	std::ostringstream text_;
 
@@ -65,7 +64,7 @@ struct Nothing {
 
 } // namespace kvblk_nixl
 
-/* an expression, so that it is a statement of its own after an if */
+/* an expression, so that it is a single statement after an if */
 #define KVBLK_NIXL_LINE(level, letter)                                      \
 	::kvblk_nixl::log_level() > ::kvblk_nixl::Level::level ? (void)0 : \
 		::kvblk_nixl::Nothing() & ::kvblk_nixl::Line(letter).stream()
@@ -76,7 +75,7 @@ struct Nothing {
 #define NIXL_WARN KVBLK_NIXL_LINE(Warn, 'W')
 #define NIXL_ERROR KVBLK_NIXL_LINE(Error, 'E')
 
-/* for NIXL's headers */
+/* used by NIXL's headers */
 #define NIXL_ASSERT_ALWAYS(condition)   \
 	(condition) ? (void)0 :         \
 		::kvblk_nixl::Nothing() & \
