@@ -138,7 +138,7 @@ enum kvblk_older {
  * @seg: get, delete: segment of the block, with a reference while @begun
  * @gen: generation of @seg
  * @stats: counters of the member, valid even after the member was removed
- * @room: put: reservation in an open segment
+ * @resv: put: reservation in an open segment
  * @turn: put: queued write
  * @fua: put: REQ_FUA or 0
  * @sums: get: checksums computed as the payload was read, or NULL
@@ -155,7 +155,7 @@ struct kvblk_media {
 	struct kvblk_segment *seg;
 	u64 gen;
 	struct kvblk_stats __percpu *stats;
-	struct kvblk_room room;
+	struct kvblk_reservation resv;
 	struct kvblk_turn turn;
 	blk_opf_t fua;
 	struct kvblk_sums *sums;

@@ -154,7 +154,7 @@ struct kvblk_segment {
 };
 
 /* A reservation in an open segment, held until the record's I/O completes. */
-struct kvblk_room {
+struct kvblk_reservation {
 	struct kvblk_member *member;	/* with a reference */
 	struct kvblk_segment *seg;	/* holds seg->writers and seg->refs */
 	u64 gen;

@@ -328,7 +328,7 @@ static bool batch_to_dram(struct kvblk_batch *batch, struct kvblk_req **absent, 
 
 	for (i = 0; i < nr; i++)
 		bytes += round_up((u64)absent[i]->bytes, PAGE_SIZE);
-	if (!kvblk_dram_has_room(pool, bytes))
+	if (!kvblk_dram_has_space(pool, bytes))
 		return false;
 	for (i = 0; i < nr; i++)
 		if (!kvblk_put_stays(absent[i]))

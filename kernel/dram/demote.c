@@ -19,7 +19,7 @@
 /* Interval of checks for completed writes and for space. */
 #define LOOK		(HZ / 10)
 /* Longest wait for space on the members in one run of the work. */
-#define ROOM_WAIT	(5 * HZ)
+#define SPACE_WAIT	(5 * HZ)
 /* Longest time of writes for a pool that is going away; the rest is dropped. */
 #define CLOSE_TIME	(10 * HZ)
 
@@ -32,7 +32,7 @@ struct stage {
 	struct stages *all;
 	struct kvblk_object *obj;
 	struct kvblk_slot slot;		/* the entry, MOVING */
-	struct kvblk_room room;
+	struct kvblk_reservation resv;
 	struct kvblk_rec rec;
 	void *header;
 	u32 header_bytes;
@@ -80,11 +80,11 @@ static void stage_landed(struct kvblk_io *io)
 static void stage_submit(struct kvblk_turn *turn)
 {
 	struct stage *stage = container_of(turn, struct stage, turn);
-	const struct kvblk_room *room = &stage->room;
+	const struct kvblk_reservation *resv = &stage->resv;
 	blk_opf_t opf = REQ_OP_WRITE | REQ_IDLE | (stage->rec.durable ? REQ_FUA : 0);
 
 	kvblk_payload_write_head(&stage->io, opf,
-				 kvblk_seg_pos(room->member, room->segment, room->unit),
+				 kvblk_seg_pos(resv->member, resv->segment, resv->unit),
 				 &stage->mem, true);
 	kvblk_io_end(&stage->io);
 }
@@ -95,14 +95,14 @@ static void stage_rec(struct stage *stage)
 	const struct kvblk_object *obj = stage->obj;
 
 	stage->rec = obj->rec;
-	stage->rec.seq = stage->room.seq;
+	stage->rec.seq = stage->resv.seq;
 	/* a record without checksums is discarded after a crash */
 	if (!obj->rec.crcs)
 		stage->rec.integrity = !stage->urgent && policy == KVBLK_CHECK_HEADER ?
 				       KVBLK_INTEGRITY_NONE : KVBLK_INTEGRITY_CRC32C;
 	stage->rec.durable = stage->urgent ||
-			     kvblk_durable(stage->room.member, stage->rec.integrity);
-	kvblk_room_note(&stage->room, stage->rec.integrity, stage->rec.durable);
+			     kvblk_durable(stage->resv.member, stage->rec.integrity);
+	kvblk_reservation_note(&stage->resv, stage->rec.integrity, stage->rec.durable);
 }
 
 /* Writes a DRAM block to the reservation, unless memory is short or the bytes are damaged. */
@@ -139,35 +139,35 @@ static void stage_write(struct stage *stage)
 		memset(crcs, 0, sums);
 	else
 		kvblk_payload_sum(&stage->mem, crcs);
-	place = kvblk_place(stage->room.member, stage->room.segment, stage->room.gen,
-			    stage->room.unit);
+	place = kvblk_place(stage->resv.member, stage->resv.segment, stage->resv.gen,
+			    stage->resv.unit);
 	kvblk_record_encode(stage->header, &stage->rec, &place, &pool->secret);
 	atomic_inc(&stage->all->flying);
-	kvblk_io_start(&stage->io, stage->room.member, stage_landed);
+	kvblk_io_start(&stage->io, stage->resv.member, stage_landed);
 	stage->turn = (struct kvblk_turn) {
-		.bytes = (u64)stage->room.units << KVBLK_UNIT_SHIFT,
+		.bytes = (u64)stage->resv.units << KVBLK_UNIT_SHIFT,
 		.given_up = &stage->never,
 		.submit = stage_submit,
 	};
-	kvblk_turn_enter(&stage->turn, stage->room.member);
+	kvblk_turn_enter(&stage->turn, stage->resv.member);
 }
 
 /* Ends a write that has completed or was never submitted. */
 static void stage_end(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
-	struct kvblk_room *room = &stage->room;
+	struct kvblk_reservation *resv = &stage->resv;
 	struct kvblk_object *obj = stage->obj;
 	struct kvblk_slot live = stage->slot;
 	bool written = stage->header && !stage->io.status, stays;
-	struct kvblk_member *member = room->member;
+	struct kvblk_member *member = resv->member;
 
 	live.state = KVBLK_SLOT_LIVE;
-	live.seg = member->seg_base + room->segment;
-	live.gen = (u16)room->gen;
-	live.off = room->unit;
+	live.seg = member->seg_base + resv->segment;
+	live.gen = (u16)resv->gen;
+	live.off = resv->unit;
 	if (stage->header && !written) {
-		kvblk_member_error(member, KVBLK_ERROR_WRITE, room->segment);
+		kvblk_member_error(member, KVBLK_ERROR_WRITE, resv->segment);
 		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->slot : 0;
 	}
 	/* invalidates older records on missing members */
@@ -185,7 +185,7 @@ static void stage_end(struct stage *stage)
 	stays = !written && !stage->damaged &&
 		(stage->urgent || ++obj->tries < STAGE_TRIES) &&
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
-	kvblk_room_release(room, written ? &stage->rec : NULL);
+	kvblk_reservation_release(resv, written ? &stage->rec : NULL);
 	if (!written && !stays)
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
 	if (stays) {
@@ -215,7 +215,7 @@ static bool stages_end(struct stages *all)
 		if (stage->ended)
 			stage_end(stage);
 		else
-			over &= !kvblk_member_ok(stage->room.member);
+			over &= !kvblk_member_ok(stage->resv.member);
 	}
 	if (any)
 		wake_up_all(&all->pool->settle_wait);
@@ -305,15 +305,15 @@ static bool stage_suits(void *what, struct kvblk_member *member)
 }
 
 /* Reserves space on a member; only the first futile wait takes long. */
-static bool stage_room(struct kvblk_pool *pool, struct kvblk_object *obj,
-		       struct kvblk_room *room)
+static bool stage_reserve(struct kvblk_pool *pool, struct kvblk_object *obj,
+			  struct kvblk_reservation *resv)
 {
 	struct kvblk_dram *dram = &pool->dram;
-	unsigned long end = jiffies + ROOM_WAIT;
+	unsigned long end = jiffies + SPACE_WAIT;
 	int seen = atomic_read(&pool->space_seq), err;
 
-	while ((err = kvblk_room_find(pool, obj->rec.length, stage_suits, obj,
-				      room)) == -EAGAIN) {
+	while ((err = kvblk_pool_reserve(pool, obj->rec.length, stage_suits, obj,
+					 resv)) == -EAGAIN) {
 		/* finish the batch first, because a segment may wait for its last record */
 		stages_flush(pool);
 		if (dram->stages->hopeless || time_after(jiffies, end))
@@ -480,7 +480,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 			 const struct kvblk_slot *slot, bool urgent)
 {
 	struct kvblk_slot moving = *slot;
-	struct kvblk_room room = {};
+	struct kvblk_reservation resv = {};
 	struct stages *all;
 	struct stage *stage;
 
@@ -488,7 +488,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
 		return object_forgo(pool, obj, slot);
-	if (!stage_room(pool, obj, &room)) {
+	if (!stage_reserve(pool, obj, &resv)) {
 		/* no other member has space: allow the avoided member next time */
 		if (!urgent && !obj->avoid)
 			return object_forgo(pool, obj, slot);
@@ -497,7 +497,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	}
 	moving.state = KVBLK_SLOT_MOVING;
 	if (!object_claim(pool, obj, slot, &moving)) {
-		kvblk_room_release(&room, NULL);
+		kvblk_reservation_release(&resv, NULL);
 		return false;
 	}
 	all = pool->dram.stages;
@@ -506,7 +506,7 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	stage->all = all;
 	stage->obj = obj;
 	stage->slot = moving;
-	stage->room = room;
+	stage->resv = resv;
 	stage->urgent = urgent;
 	all->bytes += obj->rec.length;
 	stage_write(stage);

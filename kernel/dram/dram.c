@@ -166,7 +166,7 @@ void kvblk_dram_tick(struct kvblk_pool *pool)
 		dram_crowded(pool);
 }
 
-bool kvblk_dram_has_room(struct kvblk_pool *pool, u64 bytes)
+bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes)
 {
 	return atomic64_read(&pool->dram.bytes) + bytes <= READ_ONCE(pool->tun.dram_bytes);
 }

@@ -6,8 +6,8 @@
  *
  * Pure logic: compiled for user space by selftests/host.
  */
-#ifndef KVBLK_ROOM_H
-#define KVBLK_ROOM_H
+#ifndef KVBLK_CURSOR_H
+#define KVBLK_CURSOR_H
 
 #include <linux/types.h>
 #include <linux/atomic.h>

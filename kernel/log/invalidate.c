@@ -392,7 +392,7 @@ static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 		    const struct kvblk_slot *old, bool writer,
 		    struct kvblk_io *waiter)
 {
-	/* kvblk_room_release() subtracts the units of a put in flight */
+	/* kvblk_reservation_release() subtracts the units of a put in flight */
 	if (old->state != KVBLK_SLOT_WRITING)
 		atomic_sub(kill->units, &kill->seg->live_units);
 	guard(spinlock)(&pool->kill_lock);

@@ -194,22 +194,22 @@ static inline struct kvblk_place kvblk_place(const struct kvblk_member *member,
 /* Writes the table page of @segment from memory to media. Returns 0 or an errno. May sleep. */
 int kvblk_table_write(struct kvblk_member *member, u32 segment);
 /* Reserves @units in an open segment of @class. Returns 0 or, after kvblk_log_kick(), -EAGAIN. */
-int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
-		       struct kvblk_room *room);
+int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
+			 struct kvblk_reservation *resv);
 /*
  * Reserves space for a block of @length bytes on the next responding member that passes @suits,
  * unless NULL. Returns 0, -ENOSPC if no member is suitable, or -EAGAIN if space may appear soon.
  */
-int kvblk_room_find(struct kvblk_pool *pool, u32 length,
-		    bool (*suits)(void *what, struct kvblk_member *member), void *what,
-		    struct kvblk_room *room);
-/* Notes in the segment how a crash could harm the record at @room. @durable: written by FUA. */
-void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable);
+int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
+		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
+		       struct kvblk_reservation *resv);
+/* Notes in the segment how a crash could harm the record at @resv. @durable: written by FUA. */
+void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable);
 /* Returns the safety of the live record at @unit. The caller holds the segment. */
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 				       const struct kvblk_segment *seg, u32 unit);
 /* Ends a reservation whose I/O is complete. @rec: the record LIVE there now, or NULL for a hole. */
-void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec);
+void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec);
 /* Subtracts a record from live_units if it leaves the index without an invalidation. */
 void kvblk_segment_forget(struct kvblk_pool *pool, const struct kvblk_slot *slot);
 void kvblk_index_expired(struct kvblk_index *idx, const struct kvblk_slot *slot);
@@ -300,7 +300,7 @@ void kvblk_dram_exit(struct kvblk_pool *pool);
 
 /* Evicts DRAM blocks if dram_bytes was lowered. Called each second. Does not sleep. */
 void kvblk_dram_tick(struct kvblk_pool *pool);
-bool kvblk_dram_has_room(struct kvblk_pool *pool, u64 bytes);
+bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
 /*
  * Allocates a DRAM block. The caller fills in @rec, and the payload from @bv[1] on. Returns NULL
  * if dram_bytes is reached or memory is short. May sleep.

@@ -41,7 +41,7 @@ struct copy {
 	struct victim_rec *vrec;
 	struct kvblk_mem mem;
 	struct kvblk_rec rec;
-	struct kvblk_room room;
+	struct kvblk_reservation resv;
 	void *buf;			/* the record's header */
 	u32 header;			/* bytes of the header */
 	int err;
@@ -205,12 +205,12 @@ out:
 }
 
 /* Reserve space for a copy; opens segments of class HOT as needed. */
-static int copy_room(struct kvblk_member *member, u32 units,
-		     struct kvblk_room *room)
+static int copy_reserve(struct kvblk_member *member, u32 units,
+			struct kvblk_reservation *resv)
 {
 	int err;
 
-	while ((err = kvblk_room_reserve(member, KVBLK_CLASS_HOT, units, room))) {
+	while ((err = kvblk_member_reserve(member, KVBLK_CLASS_HOT, units, resv))) {
 		err = kvblk_segment_open(member, KVBLK_CLASS_HOT);
 		if (err)
 			return err;
@@ -313,8 +313,8 @@ static void copy_write(struct copy *copy)
 		copy->err = -ENODATA;
 		return;
 	}
-	copy->err = copy_room(member, kvblk_member_units(member, vrec->slot.len),
-			      &copy->room);
+	copy->err = copy_reserve(member, kvblk_member_units(member, vrec->slot.len),
+				 &copy->resv);
 	if (copy->err)
 		return;
 	/* the victim's seal proves the payload; the new segment's may be lost in a crash */
@@ -323,8 +323,8 @@ static void copy_write(struct copy *copy)
 		copy->rec.integrity = KVBLK_INTEGRITY_CRC32C;
 	}
 	/* the copy keeps its seq: a copy is no newer than its original */
-	place = kvblk_place(member, copy->room.segment, copy->room.gen,
-			    copy->room.unit);
+	place = kvblk_place(member, copy->resv.segment, copy->resv.gen,
+			    copy->resv.unit);
 	copy->rec.durable = kvblk_durable(member, copy->rec.integrity);
 	kvblk_record_encode(copy->buf, &copy->rec, &place, &pool->secret);
 	copy_fly(copy, REQ_OP_WRITE | (copy->rec.durable ? REQ_FUA : 0),
@@ -337,27 +337,27 @@ static void copy_end(struct copy *copy)
 	struct victim_rec *vrec = copy->vrec;
 	struct kvblk_pool *pool = v->member->pool;
 
-	if (copy->room.seg) {
+	if (copy->resv.seg) {
 		v->cached |= !copy->rec.durable || !kvblk_fua(v->member);
 		vrec->copy = vrec->slot;
-		vrec->copy.seg = v->member->seg_base + copy->room.segment;
-		vrec->copy.gen = (u16)copy->room.gen;
-		vrec->copy.off = copy->room.unit;
+		vrec->copy.seg = v->member->seg_base + copy->resv.segment;
+		vrec->copy.gen = (u16)copy->resv.gen;
+		vrec->copy.off = copy->resv.unit;
 		vrec->copy.state = KVBLK_SLOT_LIVE;
 	}
-	if (copy->room.seg && copy->io.status) {
+	if (copy->resv.seg && copy->io.status) {
 		copy->err = -EIO;
 		kvblk_member_error(v->member, KVBLK_ERROR_WRITE,
-				   copy->room.segment);
+				   copy->resv.segment);
 		kvblk_kill_later(pool, vrec->id, &vrec->copy);
-		kvblk_room_release(&copy->room, NULL);
-	} else if (copy->room.seg) {
+		kvblk_reservation_release(&copy->resv, NULL);
+	} else if (copy->resv.seg) {
 		vrec->copied = true;
 		v->nr_copied++;
 		kvblk_count_at(v->member->stats, KVBLK_C_REINSERTS, 1);
 		kvblk_count_at(v->member->stats, KVBLK_C_REINSERT_BYTES,
-			       (u64)copy->room.units << KVBLK_UNIT_SHIFT);
-		kvblk_room_release(&copy->room, &copy->rec);
+			       (u64)copy->resv.units << KVBLK_UNIT_SHIFT);
+		kvblk_reservation_release(&copy->resv, &copy->rec);
 	}
 	kvblk_mem_free(&copy->mem);
 	free_pages((unsigned long)copy->buf, get_order(copy->header));

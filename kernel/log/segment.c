@@ -413,32 +413,32 @@ void kvblk_log_close(struct kvblk_member *member)
 
 static bool segment_reserve(struct kvblk_member *member,
 			    struct kvblk_segment *seg, u32 units,
-			    struct kvblk_room *room)
+			    struct kvblk_reservation *resv)
 {
 	/* closed and drained since it was read */
 	if (!atomic_inc_not_zero(&seg->writers))
 		return false;
 	if (!kvblk_cursor_take(&seg->cursor, units, member->segment_units,
-			       &room->unit, &room->index)) {
+			       &resv->unit, &resv->index)) {
 		writer_drop(member, seg);
 		return false;
 	}
-	room->seg = seg;
-	room->gen = seg->gen;
-	room->segment = seg - member->segs;
-	room->units = units;
-	room->member = member;
-	room->seq = atomic64_inc_return(&member->pool->seq);
+	resv->seg = seg;
+	resv->gen = seg->gen;
+	resv->segment = seg - member->segs;
+	resv->units = units;
+	resv->member = member;
+	resv->seq = atomic64_inc_return(&member->pool->seq);
 	percpu_ref_get(&member->ref);
-	kvblk_open_entry(seg->open, room->index);
+	kvblk_open_entry(seg->open, resv->index);
 	atomic_add(units, &seg->live_units);
-	if (((room->unit + units) ^ room->unit) >> CHECKPOINT_UNIT_SHIFT)
+	if (((resv->unit + units) ^ resv->unit) >> CHECKPOINT_UNIT_SHIFT)
 		mod_delayed_work(member->pool->wq, &member->checkpoint, 0);
 	return true;
 }
 
-int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
-		       struct kvblk_room *room)
+int kvblk_member_reserve(struct kvblk_member *member, u8 class, u32 units,
+			 struct kvblk_reservation *resv)
 {
 	u32 log = class == KVBLK_CLASS_HOT ? KVBLK_LOG_HOT :
 		raw_smp_processor_id() % member->nr_logs;
@@ -447,7 +447,7 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 
 	for (tries = 0; tries < 3; tries++) {
 		seg = READ_ONCE(member->current_seg[log]);
-		if (seg && segment_reserve(member, seg, units, room))
+		if (seg && segment_reserve(member, seg, units, resv))
 			return 0;
 		segment_rotate(member, seg, log);
 		kvblk_log_kick(member);
@@ -455,15 +455,15 @@ int kvblk_room_reserve(struct kvblk_member *member, u8 class, u32 units,
 	/* use space left in the other open segments before the put has to wait */
 	for (log = 0; class == KVBLK_CLASS_NEW && log < member->nr_logs; log++) {
 		seg = READ_ONCE(member->current_seg[log]);
-		if (seg && segment_reserve(member, seg, units, room))
+		if (seg && segment_reserve(member, seg, units, resv))
 			return 0;
 	}
 	return -EAGAIN;
 }
 
-int kvblk_room_find(struct kvblk_pool *pool, u32 length,
-		    bool (*suits)(void *what, struct kvblk_member *member), void *what,
-		    struct kvblk_room *room)
+int kvblk_pool_reserve(struct kvblk_pool *pool, u32 length,
+		       bool (*suits)(void *what, struct kvblk_member *member), void *what,
+		       struct kvblk_reservation *resv)
 {
 	u32 first = this_cpu_inc_return(pool->stats->next_member), i, units;
 	struct kvblk_member *member;
@@ -482,7 +482,7 @@ int kvblk_room_find(struct kvblk_pool *pool, u32 length,
 		units = kvblk_member_units(member, length);
 		if (units + 1 <= member->segment_units && (!suits || suits(what, member)))
 			err = kvblk_kills_full(member) ? -EAGAIN :
-			      kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, room);
+			      kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, resv);
 		kvblk_member_put(member);
 		if (!err)
 			return 0;
@@ -490,17 +490,17 @@ int kvblk_room_find(struct kvblk_pool *pool, u32 length,
 	return err;
 }
 
-void kvblk_room_note(struct kvblk_room *room, u8 integrity, bool durable)
+void kvblk_reservation_note(struct kvblk_reservation *resv, u8 integrity, bool durable)
 {
-	struct kvblk_segment *seg = room->seg;
+	struct kvblk_segment *seg = resv->seg;
 
-	durable &= kvblk_fua(room->member);
+	durable &= kvblk_fua(resv->member);
 	if (integrity == KVBLK_INTEGRITY_NONE && !READ_ONCE(seg->bare))
 		WRITE_ONCE(seg->bare, true);
 	if (!durable && !READ_ONCE(seg->cached))
-		cmpxchg(&seg->cached, 0, atomic_read(&room->member->write_errors));
+		cmpxchg(&seg->cached, 0, atomic_read(&resv->member->write_errors));
 	if (integrity != KVBLK_INTEGRITY_NONE && durable)
-		set_bit(room->unit, seg->open->durable);
+		set_bit(resv->unit, seg->open->durable);
 }
 
 enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
@@ -521,25 +521,25 @@ enum kvblk_safety kvblk_segment_safety(struct kvblk_member *member,
 	return READ_ONCE(seg->cached) ? KVBLK_CACHED : KVBLK_SAFE;
 }
 
-void kvblk_room_release(struct kvblk_room *room, const struct kvblk_rec *rec)
+void kvblk_reservation_release(struct kvblk_reservation *resv, const struct kvblk_rec *rec)
 {
-	struct kvblk_member *member = room->member;
-	struct kvblk_segment *seg = room->seg;
-	struct kvblk_d_entry *entry = kvblk_open_entry(seg->open, room->index);
+	struct kvblk_member *member = resv->member;
+	struct kvblk_segment *seg = resv->seg;
+	struct kvblk_d_entry *entry = kvblk_open_entry(seg->open, resv->index);
 
 	spin_lock(&seg->open->lock);
 	if (rec) {
-		kvblk_entry_encode(entry, rec, room->unit);
+		kvblk_entry_encode(entry, rec, resv->unit);
 	} else {
 		memset(entry, 0, sizeof(*entry));
-		entry->unit = cpu_to_le32(room->unit);
-		entry->length = cpu_to_le32(room->units);
+		entry->unit = cpu_to_le32(resv->unit);
+		entry->length = cpu_to_le32(resv->units);
 		entry->flags = KVBLK_ENTF_HOLE;
 	}
 	spin_unlock(&seg->open->lock);
 	if (!rec)
-		atomic_sub(room->units, &seg->live_units);
-	room->seg = NULL;
+		atomic_sub(resv->units, &seg->live_units);
+	resv->seg = NULL;
 	writer_drop(member, seg);
 	kvblk_member_put(member);
 }

@@ -19,7 +19,7 @@ static void put_rec(const struct kvblk_req *req, struct kvblk_rec *rec)
 {
 	*rec = (struct kvblk_rec) {
 		.id = req->id,
-		.seq = req->media.room.seq,
+		.seq = req->media.resv.seq,
 		.layout_tag = req->op.layout_tag,
 		.caller_tag = req->op.caller_tag,
 		.parent = req->parent.lo,
@@ -259,9 +259,9 @@ static int put_memory(struct kvblk_req *req)
 
 static void put_seal(struct kvblk_req *req)
 {
-	struct kvblk_room *room = &req->media.room;
-	struct kvblk_place place = kvblk_place(room->member, room->segment, room->gen,
-					       room->unit);
+	struct kvblk_reservation *resv = &req->media.resv;
+	struct kvblk_place place = kvblk_place(resv->member, resv->segment, resv->gen,
+					       resv->unit);
 	struct kvblk_rec rec;
 
 	put_rec(req, &rec);
@@ -276,9 +276,9 @@ static void put_submit(struct kvblk_turn *turn)
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	/* as O_DIRECT, because writeback throttling (wbt) delays background writes */
 	blk_opf_t opf = REQ_OP_WRITE | REQ_SYNC | REQ_IDLE | req->media.fua;
-	struct kvblk_room *room = &req->media.room;
+	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_io *io = &req->media.io;
-	u64 pos = kvblk_seg_pos(room->member, room->segment, room->unit);
+	u64 pos = kvblk_seg_pos(resv->member, resv->segment, resv->unit);
 
 	io->ioprio = turn->ioprio;
 	if (!READ_ONCE(req->canceled)) {
@@ -294,25 +294,25 @@ static void put_submit(struct kvblk_turn *turn)
 
 static void put_write(struct kvblk_req *req)
 {
-	struct kvblk_room *room = &req->media.room;
+	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_turn *turn = &req->media.turn;
 
 	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	req->media.fua = put_lasts(req) ||
-			 kvblk_durable(room->member, req->integrity) ? REQ_FUA : 0;
-	req->write_errors = atomic_read(&room->member->write_errors);
-	kvblk_room_note(room, req->integrity, req->media.fua);
+			 kvblk_durable(resv->member, req->integrity) ? REQ_FUA : 0;
+	req->write_errors = atomic_read(&resv->member->write_errors);
+	kvblk_reservation_note(resv, req->integrity, req->media.fua);
 	/* if the put may be queued, its task computes checksums, not the throttle's work */
 	req->summed = put_carries_crcs(req) ||
 		      (req->integrity == KVBLK_INTEGRITY_CRC32C &&
-		       kvblk_put_window(room->member) != U64_MAX);
+		       kvblk_put_window(resv->member) != U64_MAX);
 	if (req->summed && !put_carries_crcs(req))
 		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
-	kvblk_media_submit(req, room->member);
-	turn->bytes = (u64)room->units << KVBLK_UNIT_SHIFT;
+	kvblk_media_submit(req, resv->member);
+	turn->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
 	turn->given_up = &req->canceled;
 	turn->submit = put_submit;
-	kvblk_turn_enter(turn, room->member);
+	kvblk_turn_enter(turn, resv->member);
 }
 
 /* Returns whether @member may take the block: not where a write of this put failed. */
@@ -648,7 +648,7 @@ static bool put_take(struct kvblk_req *req, const struct kvblk_slot *old)
  */
 static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 {
-	struct kvblk_room *room = &req->media.room;
+	struct kvblk_reservation *resv = &req->media.resv;
 	struct kvblk_pool *pool = req->pool;
 	struct kvblk_slot victim;
 	int err;
@@ -656,7 +656,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	/* the old record could not be invalidated, and might come back after a restart */
 	if (old && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
-	err = kvblk_room_find(pool, req->bytes, put_suits, req, room);
+	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
 	if (err == -ENOSPC && req->gated)
 		err = -EAGAIN;
 	/* members that reach the memory may get space: wait for that, but only once */
@@ -664,16 +664,16 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 		return -EREMOTEIO;
 	if (err)
 		return err;
-	if (req->mem.p2p && kvblk_p2p_route(req, room->member)) {
+	if (req->mem.p2p && kvblk_p2p_route(req, resv->member)) {
 		err = -EREMOTEIO;
 		goto hole;
 	}
-	req->media.stats = room->member->stats;
+	req->media.stats = resv->member->stats;
 	req->slot = (struct kvblk_slot) {
-		.seg = room->member->seg_base + room->segment,
-		.off = room->unit,
+		.seg = resv->member->seg_base + resv->segment,
+		.off = resv->unit,
 		.len = req->bytes,
-		.gen = (u16)room->gen,
+		.gen = (u16)resv->gen,
 		.tenant = req->tenant,
 		.state = KVBLK_SLOT_WRITING,
 		.prio = req->op.priority,
@@ -689,7 +689,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	if (err != -EEXIST)
 		err = -ENOSPC;
 hole:
-	kvblk_room_release(room, NULL);
+	kvblk_reservation_release(resv, NULL);
 	return err;
 }
 
@@ -882,17 +882,17 @@ static int put_elsewhere(struct kvblk_req *req)
 /* Blames the P2P route or the member for the failed write. @again: the put may retry. */
 static void put_failed(struct kvblk_req *req, bool again)
 {
-	struct kvblk_room *room = &req->media.room;
+	struct kvblk_reservation *resv = &req->media.resv;
 
 	if (req->mem.p2p && again) {
-		kvblk_p2p_failed(req, room->member);
+		kvblk_p2p_failed(req, resv->member);
 		kvblk_count(req->pool, KVBLK_C_DEVICE_FALLBACKS, 1);
 		req->no_p2p = true;
 		req->avoid = 0;
 		return;
 	}
-	kvblk_member_error(room->member, KVBLK_ERROR_WRITE, room->segment);
-	req->avoid = room->member->slot;
+	kvblk_member_error(resv->member, KVBLK_ERROR_WRITE, resv->segment);
+	req->avoid = resv->member->slot;
 }
 
 /* Publishes the new record in the index. Returns false if another put owns the key by now. */
@@ -926,7 +926,7 @@ static void put_revert(struct kvblk_req *req)
 /* Returns whether another write's failure may have lost this durable record. */
 static bool put_lossy(const struct kvblk_req *req)
 {
-	const struct kvblk_member *member = req->media.room.member;
+	const struct kvblk_member *member = req->media.resv.member;
 
 	return put_lasts(req) && !kvblk_fua(member) &&
 	       kvblk_writes_failed(member, req->write_errors);
@@ -967,7 +967,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 		wake_up_all(&pool->settle_wait);
 	}
 	put_rec(req, &rec);
-	kvblk_room_release(&req->media.room, err ? NULL : &rec);
+	kvblk_reservation_release(&req->media.resv, err ? NULL : &rec);
 	kvblk_media_end(req);
 	return err;
 }

@@ -237,15 +237,15 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 {
 	u32 units = member->record_align >> KVBLK_UNIT_SHIFT;
 	enum kvblk_route_state state = KVBLK_ROUTE_UNKNOWN;
-	struct kvblk_room room;
+	struct kvblk_reservation resv;
 	void *there;
 	u64 pos;
 
 	there = pci_alloc_p2pmem(pdev, PROBE_BYTES);
 	if (!there && !page)
 		return KVBLK_ROUTE_TRIAL;
-	if (!kvblk_room_reserve(member, KVBLK_CLASS_NEW, units, &room)) {
-		pos = kvblk_seg_pos(member, room.segment, room.unit);
+	if (!kvblk_member_reserve(member, KVBLK_CLASS_NEW, units, &resv)) {
+		pos = kvblk_seg_pos(member, resv.segment, resv.unit);
 		if (there) {
 			state = probe_at(member, pos, there) ? KVBLK_ROUTE_DIRECT :
 							       KVBLK_ROUTE_BOUNCE;
@@ -254,7 +254,7 @@ static enum kvblk_route_state route_probe(struct pci_dev *pdev,
 			state = *from == -EIO ? KVBLK_ROUTE_BOUNCE :
 						KVBLK_ROUTE_TRIAL;
 		}
-		kvblk_room_release(&room, NULL);
+		kvblk_reservation_release(&resv, NULL);
 	}
 	if (there)
 		pci_free_p2pmem(pdev, there, PROBE_BYTES);
