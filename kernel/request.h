@@ -31,7 +31,7 @@
  * struct kvblk_file - an open node
  * @refs: the open file, and operations that hold some of @budget
  * @budget: memory charged to this file, see kvblk_file_limit()
- * @flight: drain counters of the file's operations
+ * @drainer: drain counters of the file's operations
  */
 struct kvblk_file {
 	refcount_t refs;
@@ -41,7 +41,7 @@ struct kvblk_file {
 	u16 tenant;
 	siphash_key_t key;
 	struct xarray regions;
-	struct kvblk_flight *flight;
+	struct kvblk_drainer *drainer;
 	spinlock_t lock;		/* protects reqs */
 	struct list_head reqs;		/* operations with a cookie that have not completed */
 	struct xarray leases;		/* by id; pool->lease_lock */
@@ -59,13 +59,13 @@ static inline u64 kvblk_file_limit(const struct kvblk_file *file)
 }
 
 /* Operations that started, and operations that completed, by phase. */
-struct kvblk_flight_count {
-	u64 begun[2];
-	u64 over[2];
+struct kvblk_drainer_count {
+	u64 started[2];
+	u64 completed[2];
 };
 
 /**
- * struct kvblk_flight - drain counters of an open file; see ops/drain.c
+ * struct kvblk_drainer - drain counters of an open file; see ops/drain.c
  * @refs: the file, and detached operations, which may outlive the file
  * @draining: held by the task that drains
  * @phase: phase in which new operations are counted
@@ -73,13 +73,13 @@ struct kvblk_flight_count {
  * @drained: number of the last drain that succeeded
  * @counts: counters of each CPU
  */
-struct kvblk_flight {
+struct kvblk_drainer {
 	refcount_t refs;
 	struct mutex draining;		/* protects phase, drains, drained */
 	u8 phase;
 	u64 drains;
 	u64 drained;
-	struct kvblk_flight_count __percpu *counts;
+	struct kvblk_drainer_count __percpu *counts;
 };
 
 /**
@@ -241,7 +241,7 @@ struct kvblk_req {
 		    bool user, u64 *extra);
 	refcount_t refs;		/* cmd: one for the command, one for its bios */
 	struct kvblk_file *owner;	/* valid while open, or while @held is not 0 */
-	struct kvblk_flight *flight;	/* NULL: only carries a result */
+	struct kvblk_drainer *drainer;	/* NULL: only carries a result */
 	struct kvblk_file *file;	/* cmd: set while on file->reqs */
 	struct list_head link;		/* batch->done, batch->faulting */
 	struct work_struct work;
@@ -280,7 +280,7 @@ struct kvblk_req {
 	bool parks;			/* prefetch: keep @object until the batch is submitted */
 	bool parked;			/* prefetch: kept, not evictable; holds pool->users */
 	bool continues;			/* put: &kvblk_object.continues */
-	u8 flight_phase;		/* phase of @flight that counts it */
+	u8 drain_phase;			/* phase of @drainer that counts it */
 	ktime_t start;
 	struct kvblk_op op;
 	struct kvblk_result result;
@@ -497,27 +497,27 @@ static inline bool kvblk_interrupted(void)
 
 /* ---- ops/drain.c -------------------------------------------------------- */
 
-struct kvblk_flight *kvblk_flight_new(void);
-void kvblk_flight_put(struct kvblk_flight *flight);
+struct kvblk_drainer *kvblk_drainer_new(void);
+void kvblk_drainer_put(struct kvblk_drainer *drainer);
 /* Waits for operations in flight. Returns 0, -ETIME or -ERESTARTSYS. */
-int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns);
+int kvblk_drainer_wait(struct kvblk_drainer *drainer, u64 deadline_ns);
 
 /* Counts an operation in flight, until kvblk_req_free(). */
-static inline void kvblk_flight_enter(struct kvblk_req *req)
+static inline void kvblk_drainer_enter(struct kvblk_req *req)
 {
-	req->flight = req->owner->flight;
-	req->flight_phase = READ_ONCE(req->flight->phase);
-	this_cpu_inc(req->flight->counts->begun[req->flight_phase]);
+	req->drainer = req->owner->drainer;
+	req->drain_phase = READ_ONCE(req->drainer->phase);
+	this_cpu_inc(req->drainer->counts->started[req->drain_phase]);
 }
 
-static inline void kvblk_flight_leave(struct kvblk_flight *flight, u8 phase)
+static inline void kvblk_drainer_leave(struct kvblk_drainer *drainer, u8 phase)
 {
 	/*
 	 * makes the operation's effects visible before its completion; pairs with
-	 * phase_over()
+	 * phase_completed()
 	 */
 	smp_mb__before_atomic();
-	this_cpu_inc(flight->counts->over[phase]);
+	this_cpu_inc(drainer->counts->completed[phase]);
 }
 
 /* ---- ops/lease.c ------------------------------------------------------- */

@@ -17,8 +17,8 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
 		return -ENOMEM;
-	file->flight = kvblk_flight_new();
-	if (!file->flight) {
+	file->drainer = kvblk_drainer_new();
+	if (!file->drainer) {
 		kfree(file);
 		return -ENOMEM;
 	}
@@ -31,7 +31,7 @@ int kvblk_file_open(struct kvblk_pool *pool, struct inode *inode, struct file *f
 		get_task_comm(file->opener.comm, current->group_leader);
 	}
 	if (dying) {
-		kvblk_flight_put(file->flight);
+		kvblk_drainer_put(file->drainer);
 		kfree(file);
 		return -ENODEV;
 	}
@@ -71,7 +71,7 @@ int kvblk_file_release(struct inode *inode, struct file *filp)
 	scoped_guard(spinlock, &pool->openers_lock)
 		list_del(&file->opener.link);
 	put_pid(file->opener.pid);
-	kvblk_flight_put(file->flight);
+	kvblk_drainer_put(file->drainer);
 	kvblk_file_put(file);
 	wake_up_all(&pool->settle_wait);
 	put_device(&pool->dev);

@@ -361,7 +361,7 @@ static int ioctl_drain(struct kvblk_file *file, void *data)
 	const struct kvblk_drain *arg = data;
 	u64 deadline = arg->deadline_ns ? kvblk_deadline(arg->deadline_ns) : 0;
 
-	return arg->flags ? -EOPNOTSUPP : kvblk_flight_drain(file->flight, deadline);
+	return arg->flags ? -EOPNOTSUPP : kvblk_drainer_wait(file->drainer, deadline);
 }
 
 static int ioctl_journal(struct kvblk_file *file, void *data)

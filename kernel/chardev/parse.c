@@ -245,7 +245,7 @@ static struct kvblk_req *req_begin(struct kvblk_file *file, const struct kvblk_o
 	req->result.res = op_check(req->type, op, mode, fixed);
 	req->pool = file->pool;
 	req->owner = file;
-	kvblk_flight_enter(req);
+	kvblk_drainer_enter(req);
 	req->cmd = cmd;
 	req->tenant = file->tenant;
 	req->start = ktime_get();

@@ -15,42 +15,42 @@
 
 #include "request.h"
 
-void kvblk_flight_put(struct kvblk_flight *flight)
+void kvblk_drainer_put(struct kvblk_drainer *drainer)
 {
-	if (!refcount_dec_and_test(&flight->refs))
+	if (!refcount_dec_and_test(&drainer->refs))
 		return;
-	free_percpu(flight->counts);
-	kfree(flight);
+	free_percpu(drainer->counts);
+	kfree(drainer);
 }
 
-struct kvblk_flight *kvblk_flight_new(void)
+struct kvblk_drainer *kvblk_drainer_new(void)
 {
-	struct kvblk_flight *flight = kzalloc(sizeof(*flight), GFP_KERNEL_ACCOUNT);
+	struct kvblk_drainer *drainer = kzalloc(sizeof(*drainer), GFP_KERNEL_ACCOUNT);
 
-	if (!flight)
+	if (!drainer)
 		return NULL;
-	flight->counts = alloc_percpu_gfp(struct kvblk_flight_count, GFP_KERNEL_ACCOUNT);
-	if (!flight->counts) {
-		kfree(flight);
+	drainer->counts = alloc_percpu_gfp(struct kvblk_drainer_count, GFP_KERNEL_ACCOUNT);
+	if (!drainer->counts) {
+		kfree(drainer);
 		return NULL;
 	}
-	refcount_set(&flight->refs, 1);
-	mutex_init(&flight->draining);
-	return flight;
+	refcount_set(&drainer->refs, 1);
+	mutex_init(&drainer->draining);
+	return drainer;
 }
 
-static bool phase_over(struct kvblk_flight *flight, u8 phase)
+static bool phase_completed(struct kvblk_drainer *drainer, u8 phase)
 {
-	u64 begun = 0, over = 0;
+	u64 started = 0, completed = 0;
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		over += READ_ONCE(per_cpu_ptr(flight->counts, cpu)->over[phase]);
+		completed += READ_ONCE(per_cpu_ptr(drainer->counts, cpu)->completed[phase]);
 	/* read last, so that starts are never fewer than completions */
 	smp_rmb();
 	for_each_possible_cpu(cpu)
-		begun += READ_ONCE(per_cpu_ptr(flight->counts, cpu)->begun[phase]);
-	return begun == over;
+		started += READ_ONCE(per_cpu_ptr(drainer->counts, cpu)->started[phase]);
+	return started == completed;
 }
 
 /* Sleeps for @step and doubles it. Returns 0, -ETIME or -ERESTARTSYS. */
@@ -70,17 +70,17 @@ static int drain_pause(u64 deadline_ns, unsigned long *step)
 	return 0;
 }
 
-static int phase_wait(struct kvblk_flight *flight, u8 phase, u64 deadline_ns)
+static int phase_wait(struct kvblk_drainer *drainer, u8 phase, u64 deadline_ns)
 {
 	unsigned long step = 1;
 	int err = 0;
 
-	while (!err && !phase_over(flight, phase))
+	while (!err && !phase_completed(drainer, phase))
 		err = drain_pause(deadline_ns, &step);
 	return err;
 }
 
-int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
+int kvblk_drainer_wait(struct kvblk_drainer *drainer, u64 deadline_ns)
 {
 	unsigned long step = 1;
 	u64 before, number;
@@ -89,30 +89,30 @@ int kvblk_flight_drain(struct kvblk_flight *flight, u64 deadline_ns)
 
 	/* a drain after @before sees all earlier starts; pairs with the barrier below */
 	smp_mb();
-	before = READ_ONCE(flight->drains);
+	before = READ_ONCE(drainer->drains);
 	/* trylock, because a ring's worker is asked to stop without being woken */
-	while (!mutex_trylock(&flight->draining)) {
+	while (!mutex_trylock(&drainer->draining)) {
 		err = drain_pause(deadline_ns, &step);
 		if (err)
 			return err;
 		/* a drain that started later has waited for all of this one's operations */
-		if (smp_load_acquire(&flight->drained) > before)
+		if (smp_load_acquire(&drainer->drained) > before)
 			return 0;
 	}
-	number = flight->drains + 1;
-	WRITE_ONCE(flight->drains, number);
+	number = drainer->drains + 1;
+	WRITE_ONCE(drainer->drains, number);
 	/* publishes @number before the counters are read; pairs with the barrier above */
 	smp_mb();
-	phase = flight->phase;
-	err = phase_wait(flight, !phase, deadline_ns);
+	phase = drainer->phase;
+	err = phase_wait(drainer, !phase, deadline_ns);
 	if (!err) {
-		WRITE_ONCE(flight->phase, !phase);
-		err = phase_wait(flight, phase, deadline_ns);
+		WRITE_ONCE(drainer->phase, !phase);
+		err = phase_wait(drainer, phase, deadline_ns);
 	}
 	if (!err) {
 		/* pairs with smp_load_acquire() above */
-		smp_store_release(&flight->drained, number);
+		smp_store_release(&drainer->drained, number);
 	}
-	mutex_unlock(&flight->draining);
+	mutex_unlock(&drainer->draining);
 	return err;
 }

@@ -267,7 +267,7 @@ u32 kvblk_req_detach(struct kvblk_req *req)
 {
 	u32 held = READ_ONCE(req->held);
 
-	refcount_inc(&req->flight->refs);
+	refcount_inc(&req->drainer->refs);
 	if (held)
 		atomic64_add(held, &req->owner->budget.detached);
 	return held;
@@ -276,7 +276,7 @@ u32 kvblk_req_detach(struct kvblk_req *req)
 void kvblk_req_keep(struct kvblk_req *req, u32 held)
 {
 	atomic64_sub(held, &req->owner->budget.detached);
-	kvblk_flight_put(req->flight);
+	kvblk_drainer_put(req->drainer);
 }
 
 void kvblk_req_bounce_end(struct kvblk_req *req)
@@ -312,16 +312,16 @@ void kvblk_req_trim(struct kvblk_req *req)
 void kvblk_req_free(struct kvblk_req *req)
 {
 	bool detached = atomic_read(&req->hand.state) == KVBLK_REQ_DETACHED;
-	struct kvblk_flight *flight = req->flight;
-	u8 phase = req->flight_phase;
+	struct kvblk_drainer *drainer = req->drainer;
+	u8 phase = req->drain_phase;
 
 	kvblk_req_trim(req);
 	kmem_cache_free(req_objects, req_object(req));
-	if (!flight)
+	if (!drainer)
 		return;
-	kvblk_flight_leave(flight, phase);
+	kvblk_drainer_leave(drainer, phase);
 	if (unlikely(detached))
-		kvblk_flight_put(flight);
+		kvblk_drainer_put(drainer);
 }
 
 /* ---- the media half ---- */
