@@ -48,7 +48,7 @@
  *   pool->bounce_lock spinlock: bounce chunks and their gets; a leaf
  *   member->gate_lock spinlock, irq-safe: write throttle
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
- *   landing->lock     spinlock, irq-safe: completed operations of rings
+ *   completions->lock     spinlock, irq-safe: completed operations of rings
  * Lookups take none of them, except that leasing takes lease_lock.
  *
  * Lifetimes: pool->users (percpu_ref) counts operations and background work of a pool,

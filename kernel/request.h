@@ -14,7 +14,7 @@
  *           -EAGAIN             ▼  │ the media half, then the caller half
  *
  * Puts, gets and deletes differ in struct kvblk_op_type. Batches and rings differ in
- * the callbacks @landed and @gone.
+ * the callbacks @completed and @gone.
  */
 #ifndef KVBLK_OP_H
 #define KVBLK_OP_H
@@ -144,9 +144,9 @@ enum kvblk_older {
  * @sums: get: checksums computed as the payload was read, or NULL
  * @bounce: get: chunk of an incremental bounce, or NULL
  * @trial: get: trial of a P2P route, see p2p/route.c
- * @sharing: entry of landing->sharing
- * @number: position in landing->sharing
- * @files: submitter's files_struct while on landing->sharing, else NULL
+ * @sharing: entry of completions->sharing
+ * @number: position in completions->sharing
+ * @files: submitter's files_struct while on completions->sharing, else NULL
  */
 struct kvblk_media {
 	struct kvblk_io io;
@@ -209,7 +209,7 @@ struct kvblk_batch;
 
 /*
  * struct kvblk_req - one operation
- * @landed: called when the bios have completed: has the request finished; any context
+ * @completed: called when the bios have completed: has the request finished; any context
  * @ended: called after kvblk_rescue_work() has ended the media half; any context
  * @gone: frees a detached request when its bios have completed
  * @said: cmd: returns the res of the completion that reports @result, and sets the
@@ -227,13 +227,13 @@ struct kvblk_batch;
  */
 struct kvblk_req {
 	struct list_head file_link;	/* file->reqs; initialized by req_construct() */
-	struct kvblk_handover hand;
+	struct kvblk_ownership ownership;
 	struct kvblk_media media;
 	const struct kvblk_op_type *type;
 	struct kvblk_pool *pool;
 	struct kvblk_batch *batch;	/* NULL for a ring's operation */
 	struct io_uring_cmd *cmd;
-	void (*landed)(struct kvblk_req *req);
+	void (*completed)(struct kvblk_req *req);
 	void (*ended)(struct kvblk_req *req);
 	void (*gone)(struct kvblk_req *req);
 	void (*cancel)(struct kvblk_req *req);
@@ -368,7 +368,7 @@ static inline int kvblk_req_finish(struct kvblk_req *req, enum kvblk_by by)
 }
 
 /* Called when the bios submitted by kvblk_req_finish() have completed; any context. */
-void kvblk_req_landed(struct kvblk_req *req);
+void kvblk_req_completed(struct kvblk_req *req);
 /*
  * Prepares to detach a request: adds the memory it holds to its file's budget.detached
  * until it completes, and lets it outlive the file. Returns the bytes added. Any

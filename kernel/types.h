@@ -677,7 +677,7 @@ struct kvblk_pool {
 	u64 reclaimed_last;
 	u64 nospace_told;		/* puts without space that were reported; only tick */
 	unsigned long nospace_next;	/* jiffies of the next such report; only tick */
-	struct kvblk_landing __percpu *landings;
+	struct kvblk_completion_list __percpu *completion_lists;
 	struct work_struct rescue_work;	/* ends media halves of tasks that do not run */
 
 	spinlock_t bounce_lock;		/* protects bounces */

@@ -27,7 +27,7 @@ static bool batch_ready(struct kvblk_batch *batch)
 }
 
 /* Called when the bios of a request have completed; any context. */
-static void batch_landed(struct kvblk_req *req)
+static void batch_completed(struct kvblk_req *req)
 {
 	struct kvblk_batch *batch = req->batch;
 	unsigned long flags;
@@ -78,7 +78,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	list_del_init(&req->file_link);
 	spin_unlock(&batch->file->lock);
 	req_settle(batch, req);
-	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT,
+	if (atomic_cmpxchg(&req->ownership.state, KVBLK_REQ_INFLIGHT,
 			   KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT) {
 		batch->reqs[i] = ghost;
 		return true;
@@ -109,7 +109,7 @@ static void batch_expire(struct kvblk_batch *batch)
 		struct kvblk_req *req = batch->reqs[i];
 		bool late = req_deadline(req) <= now;
 
-		if (atomic_read(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
+		if (atomic_read(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
 		    req->mem.direct)
 			continue;
 		if (READ_ONCE(req->canceled))
@@ -127,7 +127,7 @@ static long batch_timeout(struct kvblk_batch *batch)
 	for (i = 0; i < batch->nr_reqs; i++) {
 		struct kvblk_req *req = batch->reqs[i];
 
-		if (atomic_read(&req->hand.state) == KVBLK_REQ_INFLIGHT)
+		if (atomic_read(&req->ownership.state) == KVBLK_REQ_INFLIGHT)
 			first = min(first, req_deadline(req));
 	}
 	/* poll, because a ring's worker is asked to stop without being woken */
@@ -198,7 +198,7 @@ static void batch_abandon(struct kvblk_batch *batch)
 		for (i = 0; i < batch->nr_reqs; i++) {
 			/* the task no longer guarantees the payload of a put */
 			WRITE_ONCE(batch->reqs[i]->canceled, true);
-			if (atomic_read(&batch->reqs[i]->hand.state) == KVBLK_REQ_INFLIGHT &&
+			if (atomic_read(&batch->reqs[i]->ownership.state) == KVBLK_REQ_INFLIGHT &&
 			    !batch->reqs[i]->mem.shared)
 				req_detach(batch, i, -ECANCELED);
 		}
@@ -237,7 +237,7 @@ static int batch_fault_in(struct kvblk_batch *batch, struct kvblk_req *req)
 		struct kvblk_req *each = batch->reqs[i];
 		u32 bytes;
 
-		if (atomic_read(&each->hand.state) != KVBLK_REQ_NEW || !each->src.parts ||
+		if (atomic_read(&each->ownership.state) != KVBLK_REQ_NEW || !each->src.parts ||
 		    each->result.res)
 			continue;
 		bytes = req_needs(each);
@@ -428,7 +428,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 	for (i = 0; i < nr; i++) {
 		reqs[i]->parks = prefetches;
 		reqs[i]->batch = &batch;
-		reqs[i]->landed = batch_landed;
+		reqs[i]->completed = batch_completed;
 		reqs[i]->gone = kvblk_req_free;
 		reqs[i]->cancel = batch_kick;
 	}

@@ -399,7 +399,7 @@ static int ioctl_cancel(struct kvblk_file *file, void *data)
 		if (rest)
 			list_add(&here->file_link, &req->file_link);
 		if (req->op.cookie == arg->cookie && !req->canceled &&
-		    atomic_read(&req->hand.state) != KVBLK_REQ_DONE) {
+		    atomic_read(&req->ownership.state) != KVBLK_REQ_DONE) {
 			WRITE_ONCE(req->canceled, true);
 			arg->nr_found++;
 			req->cancel(req);

@@ -142,13 +142,13 @@ static bool uring_detach(struct kvblk_req *req, bool quiet)
 	u32 held;
 
 	/* or else req->held and req->mem could belong to an earlier submission */
-	guard(spinlock_irqsave)(&req->hand.landing->lock);
-	if (atomic_read_acquire(&req->hand.state) != KVBLK_REQ_INFLIGHT ||
+	guard(spinlock_irqsave)(&req->ownership.completions->lock);
+	if (atomic_read_acquire(&req->ownership.state) != KVBLK_REQ_INFLIGHT ||
 	    (req->mem.direct && (quiet || req->src.fixed || req->mem.shared)) ||
 	    (quiet && req->partly))
 		return false;
 	held = kvblk_req_detach(req);
-	if (kvblk_handover_detach(&req->hand))
+	if (kvblk_ownership_detach(&req->ownership))
 		return true;
 	kvblk_req_keep(req, held);
 	return false;
@@ -163,7 +163,7 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 	int ret;
 
 	/* otherwise in flight again or taken by kvblk_rescue_work(): queued again later */
-	if (!kvblk_handover_claim(&req->hand))
+	if (!kvblk_ownership_claim(&req->ownership))
 		return;
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
@@ -181,7 +181,7 @@ static void uring_finish_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags)
 
 KVBLK_TASK_WORK(uring_finish)
 
-static void uring_landed(struct kvblk_req *req)
+static void uring_completed(struct kvblk_req *req)
 {
 	if (kvblk_req_land(req))
 		io_uring_cmd_complete_in_task(req->cmd, uring_finish);
@@ -207,7 +207,7 @@ static void uring_deadline(struct work_struct *work)
 	struct kvblk_req *req = container_of(to_delayed_work(work), struct kvblk_req,
 					     deadline);
 
-	if (atomic_read(&req->hand.state) == KVBLK_REQ_NEW) {
+	if (atomic_read(&req->ownership.state) == KVBLK_REQ_NEW) {
 		/* not started: the start checks the deadline, or the next run does */
 		schedule_delayed_work(&req->deadline, 1);
 	} else if (uring_detach(req, true)) {
@@ -261,11 +261,11 @@ int kvblk_uring_run(struct io_uring_cmd *cmd, struct kvblk_req *req,
 	if (op->flags & KVBLK_OPF_HARD_DEADLINE)
 		INIT_DELAYED_WORK(&req->deadline, uring_deadline);
 	refcount_set(&req->refs, 2);
-	req->landed = uring_landed;
+	req->completed = uring_completed;
 	req->ended = uring_ended;
 	req->gone = uring_put;
 	req->cancel = uring_cancel_one;
-	req->hand.landing = raw_cpu_ptr(file->pool->landings);
+	req->ownership.completions = raw_cpu_ptr(file->pool->completion_lists);
 	uring_pdu(cmd)->req = req;
 	/* an operation on a ring's buffer cannot be detached */
 	cancelable = !req->src.fixed;

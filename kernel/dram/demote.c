@@ -37,7 +37,7 @@ struct stage {
 	void *header;
 	u32 header_bytes;
 	bool never;			/* turn.given_up; always false */
-	bool landed;
+	bool completed;
 	bool damaged;			/* the checksums do not match */
 	bool ended;
 	bool urgent;			/* a task waits for a durable record */
@@ -46,35 +46,35 @@ struct stage {
 
 /* State of a batch of writes. */
 enum stages_state {
-	STAGES_FLYING,
+	STAGES_INFLIGHT,
 	STAGES_LEFT,			/* only silent members' writes are left; no task waits */
-	STAGES_LANDED,
+	STAGES_COMPLETED,
 };
 
 struct stages {
 	struct kvblk_pool *pool;
 	struct delayed_work work;	/* for STAGES_LEFT */
 	atomic_t state;
-	atomic_t flying;
-	struct completion landed;
+	atomic_t inflight;
+	struct completion completed;
 	u32 nr;
 	u64 bytes;
 	bool hopeless;			/* no space, and none is expected */
 	struct stage stage[WRITES];
 };
 
-static void stage_landed(struct kvblk_io *io)
+static void stage_completed(struct kvblk_io *io)
 {
 	struct stage *stage = container_of(io, struct stage, io);
 	struct stages *all = stage->all;
 
 	kvblk_turn_leave(&stage->turn);
 	/* pairs with stages_end() */
-	smp_store_release(&stage->landed, true);
+	smp_store_release(&stage->completed, true);
 	/* once LANDED, the batch's own work may free the batch */
-	if (atomic_dec_and_test(&all->flying) &&
-	    atomic_xchg(&all->state, STAGES_LANDED) == STAGES_FLYING)
-		complete(&all->landed);
+	if (atomic_dec_and_test(&all->inflight) &&
+	    atomic_xchg(&all->state, STAGES_COMPLETED) == STAGES_INFLIGHT)
+		complete(&all->completed);
 }
 
 static void stage_submit(struct kvblk_turn *turn)
@@ -121,13 +121,13 @@ static void stage_write(struct stage *stage)
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
 	stage->damaged = kvblk_object_checks(pool, obj) &&
 			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
-	stage->landed = stage->damaged;
+	stage->completed = stage->damaged;
 	if (stage->damaged)
 		return;
 	stage->header_bytes = kvblk_header_units(obj->rec.length) << KVBLK_UNIT_SHIFT;
 	stage->header = (void *)__get_free_pages(GFP_KERNEL | __GFP_NOWARN,
 						 get_order(stage->header_bytes));
-	stage->landed = !stage->header;
+	stage->completed = !stage->header;
 	if (!stage->header)
 		return;
 	bvec_set_virt(&obj->bv[0], stage->header, stage->header_bytes);
@@ -142,8 +142,8 @@ static void stage_write(struct stage *stage)
 	place = kvblk_place(stage->resv.member, stage->resv.segment, stage->resv.gen,
 			    stage->resv.unit);
 	kvblk_record_encode(stage->header, &stage->rec, &place, &pool->secret);
-	atomic_inc(&stage->all->flying);
-	kvblk_io_start(&stage->io, stage->resv.member, stage_landed);
+	atomic_inc(&stage->all->inflight);
+	kvblk_io_start(&stage->io, stage->resv.member, stage_completed);
 	stage->turn = (struct kvblk_turn) {
 		.bytes = (u64)stage->resv.units << KVBLK_UNIT_SHIFT,
 		.given_up = &stage->never,
@@ -209,8 +209,8 @@ static bool stages_end(struct stages *all)
 
 		if (stage->ended)
 			continue;
-		/* pairs with stage_landed() */
-		stage->ended = smp_load_acquire(&stage->landed);
+		/* pairs with stage_completed() */
+		stage->ended = smp_load_acquire(&stage->completed);
 		any |= stage->ended;
 		if (stage->ended)
 			stage_end(stage);
@@ -227,7 +227,7 @@ static void stages_work(struct work_struct *work)
 {
 	struct stages *all = container_of(to_delayed_work(work), struct stages, work);
 	struct kvblk_pool *pool = all->pool;
-	bool over = atomic_read_acquire(&all->state) == STAGES_LANDED;
+	bool over = atomic_read_acquire(&all->state) == STAGES_COMPLETED;
 
 	stages_end(all);
 	if (!over) {
@@ -248,8 +248,8 @@ static struct stages *stages_new(struct kvblk_pool *pool)
 		return NULL;
 	all->pool = pool;
 	INIT_DELAYED_WORK(&all->work, stages_work);
-	atomic_set(&all->flying, 1);
-	init_completion(&all->landed);
+	atomic_set(&all->inflight, 1);
+	init_completion(&all->completed);
 	return all;
 }
 
@@ -267,7 +267,7 @@ static bool stages_leave(struct stages *all)
 	if (!next)
 		return false;
 	next->hopeless = all->hopeless;
-	if (atomic_cmpxchg(&all->state, STAGES_FLYING, STAGES_LEFT) != STAGES_FLYING) {
+	if (atomic_cmpxchg(&all->state, STAGES_INFLIGHT, STAGES_LEFT) != STAGES_INFLIGHT) {
 		kvfree(next);
 		return false;
 	}
@@ -285,16 +285,16 @@ static void stages_flush(struct kvblk_pool *pool)
 	if (!all->nr)
 		return;
 	/* flying was 1 before the first write */
-	if (!atomic_dec_and_test(&all->flying))
-		while (!wait_for_completion_timeout(&all->landed, LOOK))
+	if (!atomic_dec_and_test(&all->inflight))
+		while (!wait_for_completion_timeout(&all->completed, LOOK))
 			if (stages_end(all) && stages_leave(all))
 				return;
 	stages_end(all);
 	all->nr = 0;
 	all->bytes = 0;
-	atomic_set(&all->state, STAGES_FLYING);
-	atomic_set(&all->flying, 1);
-	reinit_completion(&all->landed);
+	atomic_set(&all->state, STAGES_INFLIGHT);
+	atomic_set(&all->inflight, 1);
+	reinit_completion(&all->completed);
 }
 
 static bool stage_suits(void *what, struct kvblk_member *member)

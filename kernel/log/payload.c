@@ -216,7 +216,7 @@ static void part_work(struct work_struct *work)
 	part_sum(container_of(work, struct part, work));
 }
 
-static void part_landed(struct kvblk_io *io)
+static void part_completed(struct kvblk_io *io)
 {
 	struct part *part = container_of(io, struct part, io);
 
@@ -258,7 +258,7 @@ static void parts_read(struct kvblk_sums *sums, const struct kvblk_mem *mem, u64
 	for (part = sums->parts; rest.bi_size; part++, data += sums->size) {
 		part->sums = sums;
 		part->iter = part_next(mem->bv, &rest, sums->size);
-		kvblk_io_start_part(&part->io, sums->io, part_landed);
+		kvblk_io_start_part(&part->io, sums->io, part_completed);
 		if (header && part == sums->parts)
 			head_submit(&part->io, REQ_OP_READ, data - mem->bv[0].bv_len, mem,
 				    part->iter.bi_size, rest.bi_idx + 1);

@@ -60,7 +60,7 @@ struct victim {
 	bool cached;			/* copies were written without FUA */
 	struct copy *copies;		/* array of COPIES */
 	atomic_t flying;		/* I/Os in flight, plus one until copies_wait() */
-	struct completion landed;
+	struct completion completed;
 };
 
 /*
@@ -218,12 +218,12 @@ static int copy_reserve(struct kvblk_member *member, u32 units,
 	return 0;
 }
 
-static void copy_landed(struct kvblk_io *io)
+static void copy_completed(struct kvblk_io *io)
 {
 	struct victim *v = container_of(io, struct copy, io)->victim;
 
 	if (atomic_dec_and_test(&v->flying))
-		complete(&v->landed);
+		complete(&v->completed);
 }
 
 static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
@@ -231,7 +231,7 @@ static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
 	struct kvblk_member *member = copy->victim->member;
 
 	atomic_inc(&copy->victim->flying);
-	kvblk_io_start(&copy->io, member, copy_landed);
+	kvblk_io_start(&copy->io, member, copy_completed);
 	kvblk_io_submit(&copy->io, opf | REQ_IDLE,
 			kvblk_seg_pos(member, segment, unit), copy->mem.bv,
 			copy->mem.nr);
@@ -241,9 +241,9 @@ static void copy_fly(struct copy *copy, blk_opf_t opf, u32 segment, u32 unit)
 /* Drop the count that @flying began with and wait for the I/O in flight. */
 static void copies_wait(struct victim *v)
 {
-	copy_landed(&v->copies[0].io);
-	wait_for_completion_state(&v->landed, TASK_IDLE);
-	reinit_completion(&v->landed);
+	copy_completed(&v->copies[0].io);
+	wait_for_completion_state(&v->completed, TASK_IDLE);
+	reinit_completion(&v->completed);
 	atomic_set(&v->flying, 1);
 }
 
@@ -617,7 +617,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 	};
 	int err;
 
-	init_completion(&v.landed);
+	init_completion(&v.completed);
 	atomic_set(&v.flying, 1);
 	err = v.copies ? victim_judge(&v, &pseg, force) : -EAGAIN;
 	if (!err) {

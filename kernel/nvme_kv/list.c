@@ -48,7 +48,7 @@ struct header_read {
  * struct key_page - headers read together
  * @refs: references of the walk and of each header in flight
  * @pending: headers in flight, plus one while headers are being submitted
- * @landed: completed when no header is in flight
+ * @completed: completed when no header is in flight
  * @pool: the pool; holds a reference to pool->users
  * @file: the open file; reference held
  * @given_up: bytes counted as detached in the file's budget
@@ -59,7 +59,7 @@ struct header_read {
 struct key_page {
 	refcount_t refs;
 	atomic_t pending;
-	struct completion landed;
+	struct completion completed;
 	struct kvblk_pool *pool;
 	struct kvblk_file *file;
 	u32 given_up;
@@ -101,19 +101,19 @@ static void page_put(struct key_page *page)
 	percpu_ref_put(&pool->users);
 }
 
-static void page_landed(struct key_page *page)
+static void page_completed(struct key_page *page)
 {
 	if (atomic_dec_and_test(&page->pending))
-		complete(&page->landed);
+		complete(&page->completed);
 	page_put(page);
 }
 
-static void header_landed(struct kvblk_io *io)
+static void header_completed(struct kvblk_io *io)
 {
 	struct header_read *header = container_of(io, struct header_read, io);
 
 	header_unpin(header);
-	page_landed(header->page);
+	page_completed(header->page);
 }
 
 /* Inserts @slot in order, from @base on, unless behind the end of a full page. */
@@ -241,7 +241,7 @@ static int header_submit(struct key_page *page, u32 i)
 				    page->slots[i].off);
 	refcount_inc(&page->refs);
 	atomic_inc(&page->pending);
-	kvblk_io_start(&header->io, member, header_landed);
+	kvblk_io_start(&header->io, member, header_completed);
 	kvblk_io_submit(&header->io, REQ_OP_READ,
 			kvblk_seg_pos(member, header->place.segment, header->place.unit),
 			&header->bv, 1);
@@ -262,7 +262,7 @@ static int page_submit(struct key_page *page)
 		err = header_submit(page, i);
 	kvblk_sigpipe_restore(&sigpipe);
 	refcount_inc(&page->refs);
-	page_landed(page);
+	page_completed(page);
 	return err;
 }
 
@@ -273,7 +273,7 @@ static int page_wait(struct key_page *page, u64 deadline)
 
 	/* poll, because a ring's worker is told to exit without a wakeup */
 	do {
-		left = wait_for_completion_killable_timeout(&page->landed, HZ / 10);
+		left = wait_for_completion_killable_timeout(&page->completed, HZ / 10);
 		if (left < 0 || kvblk_interrupted())
 			return -EINTR;
 		if (!left && deadline && ktime_get_ns() >= deadline)
@@ -350,7 +350,7 @@ static struct key_page *page_new(struct kvblk_file *file)
 		return ERR_PTR(-ENODEV);
 	}
 	refcount_set(&page->refs, 1);
-	init_completion(&page->landed);
+	init_completion(&page->completed);
 	page->pool = pool;
 	page->file = file;
 	refcount_inc(&file->refs);

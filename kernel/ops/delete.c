@@ -67,7 +67,7 @@ again:
 	percpu_ref_put(&pool->users);
 	if (!err)
 		return 0;
-	if (atomic_cmpxchg(&req->hand.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
+	if (atomic_cmpxchg(&req->ownership.state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_NEW) !=
 	    KVBLK_REQ_INFLIGHT) {
 		/* a cancel has detached the request */
 		req->media.io.status = BLK_STS_IOERR;

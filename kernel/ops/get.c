@@ -159,7 +159,7 @@ static bool get_comes(const struct kvblk_req *req)
 static int get_bounce(struct kvblk_req *req, bool device)
 {
 	if (device && !(req->op.flags & KVBLK_OPF_HARD_DEADLINE))
-		req->media.bounce = kvblk_bounce_get(req, kvblk_req_landed);
+		req->media.bounce = kvblk_bounce_get(req, kvblk_req_completed);
 	if (!req->media.bounce)
 		return kvblk_req_mem_alloc(req, get_end(req) - req->from, get_comes(req));
 	req->mem.bv = req->mem.few_bv;

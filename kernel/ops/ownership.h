@@ -19,8 +19,8 @@
  *
  * Pure logic: compiled for user space by selftests/host, which tries all orders.
  */
-#ifndef KVBLK_HANDOVER_H
-#define KVBLK_HANDOVER_H
+#ifndef KVBLK_OWNERSHIP_H
+#define KVBLK_OWNERSHIP_H
 
 #include <linux/atomic.h>
 #include <linux/cleanup.h>
@@ -32,7 +32,7 @@
  * enum kvblk_req_state - owner of a request
  * @KVBLK_REQ_NEW: the submitter
  * @KVBLK_REQ_INFLIGHT: the bios; the submitter may only detach the request
- * @KVBLK_REQ_DONE: the submitter; for a ring's once kvblk_handover_claim() succeeds
+ * @KVBLK_REQ_DONE: the submitter; for a ring's once kvblk_ownership_claim() succeeds
  * @KVBLK_REQ_DETACHED: the bios, then a work that frees the request, because the submitter
  *	was killed or does not wait
  */
@@ -44,7 +44,7 @@ enum kvblk_req_state {
 };
 
 /* Completion list of ring operations submitted on one CPU. */
-struct kvblk_landing {
+struct kvblk_completion_list {
 	spinlock_t lock;		/* protects the list and its handovers; any context */
 	struct list_head waiting;	/* completed requests, oldest first */
 	unsigned long pages;		/* pages that those keep pinned */
@@ -53,18 +53,18 @@ struct kvblk_landing {
 };
 
 /**
- * struct kvblk_handover - ownership of a request
- * @link: in landing->waiting
- * @landing: completion list for the task; unused by a batch
+ * struct kvblk_ownership - ownership of a request
+ * @link: in completions->waiting
+ * @completions: completion list for the task; unused by a batch
  * @state: &enum kvblk_req_state
  * @since: jiffies of the completion
- * @pages: pinned pages counted in landing->pages
+ * @pages: pinned pages counted in completions->pages
  * @coming: the task's work is queued
  * @rescued: the media half was ended for the task
  */
-struct kvblk_handover {
+struct kvblk_ownership {
 	struct list_head link;
-	struct kvblk_landing *landing;
+	struct kvblk_completion_list *completions;
 	atomic_t state;
 	unsigned long since;
 	unsigned long pages;
@@ -73,9 +73,9 @@ struct kvblk_handover {
 };
 
 /* Hands the request to the submitter. Returns false if it was detached. Any context. */
-static inline bool kvblk_handover_done(struct kvblk_handover *hand)
+static inline bool kvblk_ownership_done(struct kvblk_ownership *ownership)
 {
-	return atomic_cmpxchg(&hand->state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_DONE) ==
+	return atomic_cmpxchg(&ownership->state, KVBLK_REQ_INFLIGHT, KVBLK_REQ_DONE) ==
 	       KVBLK_REQ_INFLIGHT;
 }
 
@@ -83,48 +83,48 @@ static inline bool kvblk_handover_done(struct kvblk_handover *hand)
  * Puts the request on the completion list at @now, with @pages pinned. Returns whether the
  * task must be notified.
  */
-static inline bool kvblk_handover_land(struct kvblk_handover *hand, unsigned long now,
-				       unsigned long pages)
+static inline bool kvblk_ownership_queue(struct kvblk_ownership *ownership, unsigned long now,
+					 unsigned long pages)
 {
 	bool tell;
 
-	guard(spinlock_irqsave)(&hand->landing->lock);
-	hand->since = now;
-	hand->rescued = false;
-	hand->pages = pages;
-	hand->landing->pages += pages;
-	list_add_tail(&hand->link, &hand->landing->waiting);
-	tell = !hand->coming;
-	hand->coming = true;
+	guard(spinlock_irqsave)(&ownership->completions->lock);
+	ownership->since = now;
+	ownership->rescued = false;
+	ownership->pages = pages;
+	ownership->completions->pages += pages;
+	list_add_tail(&ownership->link, &ownership->completions->waiting);
+	tell = !ownership->coming;
+	ownership->coming = true;
 	return tell;
 }
 
-static inline void handover_take_off(struct kvblk_handover *hand)
+static inline void ownership_unlist(struct kvblk_ownership *ownership)
 {
-	list_del_init(&hand->link);
-	hand->landing->pages -= hand->pages;
+	list_del_init(&ownership->link);
+	ownership->completions->pages -= ownership->pages;
 }
 
 /* Claims the request for its task. Returns false if the task will be notified again. */
-static inline bool kvblk_handover_claim(struct kvblk_handover *hand)
+static inline bool kvblk_ownership_claim(struct kvblk_ownership *ownership)
 {
-	guard(spinlock_irqsave)(&hand->landing->lock);
-	hand->coming = false;
-	if (list_empty(&hand->link))
-		return hand->rescued;
-	handover_take_off(hand);
+	guard(spinlock_irqsave)(&ownership->completions->lock);
+	ownership->coming = false;
+	if (list_empty(&ownership->link))
+		return ownership->rescued;
+	ownership_unlist(ownership);
 	return true;
 }
 
 /*
- * Detaches a request in flight, under landing->lock, so that it is not submitted again
+ * Detaches a request in flight, under completions->lock, so that it is not submitted again
  * meanwhile. Returns whether the caller owns the command; the bios own the rest.
  */
-static inline bool kvblk_handover_detach(struct kvblk_handover *hand)
+static inline bool kvblk_ownership_detach(struct kvblk_ownership *ownership)
 {
-	lockdep_assert_held(&hand->landing->lock);
-	return !hand->coming &&
-	       atomic_cmpxchg(&hand->state, KVBLK_REQ_INFLIGHT,
+	lockdep_assert_held(&ownership->completions->lock);
+	return !ownership->coming &&
+	       atomic_cmpxchg(&ownership->state, KVBLK_REQ_INFLIGHT,
 			      KVBLK_REQ_DETACHED) == KVBLK_REQ_INFLIGHT;
 }
 
@@ -132,29 +132,29 @@ static inline bool kvblk_handover_detach(struct kvblk_handover *hand)
  * Takes the first request for the work if it completed at @then or before, or if more than
  * @limit pages are pinned. Returns it, or NULL.
  */
-static inline struct kvblk_handover *kvblk_handover_take(struct kvblk_landing *landing,
-							 unsigned long then,
-							 unsigned long limit)
+static inline struct kvblk_ownership *
+kvblk_ownership_take(struct kvblk_completion_list *completions,
+		     unsigned long then, unsigned long limit)
 {
-	struct kvblk_handover *hand;
+	struct kvblk_ownership *ownership;
 
-	guard(spinlock_irqsave)(&landing->lock);
-	hand = list_first_entry_or_null(&landing->waiting, struct kvblk_handover, link);
-	if (!hand || ((long)(then - hand->since) < 0 && landing->pages <= limit))
+	guard(spinlock_irqsave)(&completions->lock);
+	ownership = list_first_entry_or_null(&completions->waiting, struct kvblk_ownership, link);
+	if (!ownership || ((long)(then - ownership->since) < 0 && completions->pages <= limit))
 		return NULL;
-	handover_take_off(hand);
-	return hand;
+	ownership_unlist(ownership);
+	return ownership;
 }
 
 /* Gives a request back to its task after the work. Returns whether to notify the task. */
-static inline bool kvblk_handover_give_back(struct kvblk_handover *hand)
+static inline bool kvblk_ownership_give_back(struct kvblk_ownership *ownership)
 {
 	bool tell;
 
-	guard(spinlock_irqsave)(&hand->landing->lock);
-	hand->rescued = true;
-	tell = !hand->coming;
-	hand->coming = true;
+	guard(spinlock_irqsave)(&ownership->completions->lock);
+	ownership->rescued = true;
+	tell = !ownership->coming;
+	ownership->coming = true;
 	return tell;
 }
 

@@ -85,7 +85,7 @@ static void req_construct(void *object)
 	struct kvblk_req *req = &((struct req_object *)object)->req;
 
 	INIT_LIST_HEAD(&req->file_link);
-	INIT_LIST_HEAD(&req->hand.link);
+	INIT_LIST_HEAD(&req->ownership.link);
 }
 
 int kvblk_req_init(void)
@@ -108,7 +108,7 @@ void kvblk_req_exit(void)
 struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 {
 	struct req_object *object = kmem_cache_alloc(req_objects, gfp);
-	const size_t lists = offsetofend(struct kvblk_req, hand.link);
+	const size_t lists = offsetofend(struct kvblk_req, ownership.link);
 
 	if (!object)
 		return NULL;
@@ -311,7 +311,7 @@ void kvblk_req_trim(struct kvblk_req *req)
 
 void kvblk_req_free(struct kvblk_req *req)
 {
-	bool detached = atomic_read(&req->hand.state) == KVBLK_REQ_DETACHED;
+	bool detached = atomic_read(&req->ownership.state) == KVBLK_REQ_DETACHED;
 	struct kvblk_drainer *drainer = req->drainer;
 	u8 phase = req->drain_phase;
 
@@ -370,29 +370,29 @@ static void req_work(struct work_struct *work)
  */
 static void sharing_begin(struct kvblk_req *req)
 {
-	struct kvblk_landing *landing = req->hand.landing;
+	struct kvblk_completion_list *completions = req->ownership.completions;
 	struct kvblk_media *media = &req->media;
 
-	guard(spinlock_irqsave)(&landing->lock);
+	guard(spinlock_irqsave)(&completions->lock);
 	media->files = current->files;
-	media->number = ++landing->nr_shared;
-	list_add_tail(&media->sharing, &landing->sharing);
+	media->number = ++completions->nr_shared;
+	list_add_tail(&media->sharing, &completions->sharing);
 }
 
 static void sharing_end(struct kvblk_req *req)
 {
-	guard(spinlock_irqsave)(&req->hand.landing->lock);
+	guard(spinlock_irqsave)(&req->ownership.completions->lock);
 	list_del(&req->media.sharing);
 	req->media.files = NULL;
 }
 
-static bool sharing(struct kvblk_landing *landing, const struct kvblk_file *file,
+static bool sharing(struct kvblk_completion_list *completions, const struct kvblk_file *file,
 		    const void *files, u64 until)
 {
 	const struct kvblk_req *req;
 
-	guard(spinlock_irq)(&landing->lock);
-	list_for_each_entry(req, &landing->sharing, media.sharing) {
+	guard(spinlock_irq)(&completions->lock);
+	list_for_each_entry(req, &completions->sharing, media.sharing) {
 		if (req->media.number > until)
 			break;
 		if (req->owner == file && req->media.files == files)
@@ -401,13 +401,14 @@ static bool sharing(struct kvblk_landing *landing, const struct kvblk_file *file
 	return false;
 }
 
-static void landing_quiesce(struct kvblk_landing *landing, const struct kvblk_file *file,
-			    const void *files)
+static void completions_quiesce(struct kvblk_completion_list *completions,
+				const struct kvblk_file *file,
+				const void *files)
 {
-	u64 until = READ_ONCE(landing->nr_shared);
+	u64 until = READ_ONCE(completions->nr_shared);
 	unsigned long step = 1;
 
-	while (sharing(landing, file, files, until)) {
+	while (sharing(completions, file, files, until)) {
 		schedule_timeout_idle(step);
 		step = min(2 * step, msecs_to_jiffies(20) + 1);
 	}
@@ -418,38 +419,38 @@ void kvblk_file_quiesce(struct kvblk_file *file, const void *files)
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		landing_quiesce(per_cpu_ptr(file->pool->landings, cpu), file, files);
+		completions_quiesce(per_cpu_ptr(file->pool->completion_lists, cpu), file, files);
 }
 
 /* Called when all bios have completed; any context. */
-static void media_landed(struct kvblk_io *io)
+static void media_completed(struct kvblk_io *io)
 {
 	struct kvblk_req *req = container_of(io, struct kvblk_req, media.io);
 
 	if (unlikely(req->media.files))
 		sharing_end(req);
 	kvblk_turn_leave(&req->media.turn);
-	if (!kvblk_handover_done(&req->hand)) {
+	if (!kvblk_ownership_done(&req->ownership)) {
 		INIT_WORK(&req->work, req_work);
 		queue_work(req->pool->wq, &req->work);
 		return;
 	}
-	req->landed(req);
+	req->completed(req);
 }
 
-void kvblk_req_landed(struct kvblk_req *req)
+void kvblk_req_completed(struct kvblk_req *req)
 {
-	media_landed(&req->media.io);
+	media_completed(&req->media.io);
 }
 
 void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
 {
-	kvblk_io_start(&req->media.io, member, media_landed);
+	kvblk_io_start(&req->media.io, member, media_completed);
 	req->media.io.p2p = req->mem.p2p;
 	if (unlikely(req->mem.shared) && req->cmd)
 		sharing_begin(req);
 	/* release: a cancel that detaches the request must see its memory */
-	atomic_set_release(&req->hand.state, KVBLK_REQ_INFLIGHT);
+	atomic_set_release(&req->ownership.state, KVBLK_REQ_INFLIGHT);
 }
 
 /* ---- ring operations whose task does not run ---- */
@@ -457,35 +458,35 @@ void kvblk_media_submit(struct kvblk_req *req, struct kvblk_member *member)
 /* Time for a task to finish an operation before the media half is ended for it. */
 #define LANDED_PATIENCE		HZ
 /* Pages that operations on one CPU's completion list may keep pinned until then. */
-#define LANDED_PAGES		((64u << 20) >> PAGE_SHIFT)
+#define COMPLETED_PAGES		((64u << 20) >> PAGE_SHIFT)
 
 bool kvblk_req_land(struct kvblk_req *req)
 {
 	/* before the request is listed, because its task may free it from then on */
-	if (READ_ONCE(req->hand.landing->pages) > LANDED_PAGES)
+	if (READ_ONCE(req->ownership.completions->pages) > COMPLETED_PAGES)
 		queue_work(req->pool->wq, &req->pool->rescue_work);
-	return kvblk_handover_land(&req->hand, jiffies, req->mem.nr_pages);
+	return kvblk_ownership_queue(&req->ownership, jiffies, req->mem.nr_pages);
 }
 
 void kvblk_rescue_work(struct work_struct *work)
 {
 	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, rescue_work);
-	struct kvblk_handover *hand;
+	struct kvblk_ownership *ownership;
 	struct kvblk_req *req;
 	int cpu, ret;
 
 	for_each_possible_cpu(cpu)
-		while ((hand = kvblk_handover_take(per_cpu_ptr(pool->landings, cpu),
-						   jiffies - LANDED_PATIENCE,
-						   LANDED_PAGES))) {
-			req = container_of(hand, struct kvblk_req, hand);
+		while ((ownership = kvblk_ownership_take(per_cpu_ptr(pool->completion_lists, cpu),
+							 jiffies - LANDED_PATIENCE,
+							 COMPLETED_PAGES))) {
+			req = container_of(ownership, struct kvblk_req, ownership);
 			ret = kvblk_req_finish(req, KVBLK_BY_MEMBER);
 			/* only the result is left, and the task may never run */
 			if (ret == 1) {
 				kvblk_req_mem_drop(req);
 				kvblk_req_header_free(req);
 			}
-			if (ret && kvblk_handover_give_back(hand))
+			if (ret && kvblk_ownership_give_back(ownership))
 				req->ended(req);
 			cond_resched();
 		}

@@ -42,7 +42,7 @@ struct half {
  * @tenant: tenant of the last get
  * @part: bytes of one I/O, half or all of @mem
  * @req: the get
- * @landed: resumes @req when its awaited I/O is complete; any context
+ * @completed: resumes @req when its awaited I/O is complete; any context
  * @at: payload offset of the part to copy next
  * @asked: payload offset of the part to read next
  * @end: payload offset of the end
@@ -56,7 +56,7 @@ struct kvblk_bounce {
 	u16 tenant;
 	u32 part;
 	struct kvblk_req *req;
-	void (*landed)(struct kvblk_req *req);
+	void (*completed)(struct kvblk_req *req);
 	const __le32 *crcs;		/* checksums of the block, or NULL */
 	u32 at;
 	u32 asked;
@@ -127,7 +127,7 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 }
 
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
-				      void (*landed)(struct kvblk_req *req))
+				      void (*completed)(struct kvblk_req *req))
 {
 	int node = bdev_get_queue(req->media.member->bdev)->node;
 	struct kvblk_pool *pool = req->pool;
@@ -147,7 +147,7 @@ struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 		memset(page_address(b->mem), 0, KVBLK_BOUNCE_BYTES);
 	b->tenant = req->tenant;
 	b->req = req;
-	b->landed = landed;
+	b->completed = completed;
 	return b;
 }
 
@@ -183,7 +183,7 @@ static void half_done(struct kvblk_io *io)
 
 	if (atomic_cmpxchg(&half->state, HALF_FLYING, HALF_LANDED) == HALF_AWAITED) {
 		atomic_set(&half->state, HALF_LANDED);
-		b->landed(b->req);
+		b->completed(b->req);
 	}
 }
 
@@ -233,7 +233,7 @@ void kvblk_bounce_check(struct kvblk_bounce *b, const __le32 *crcs)
 }
 
 /* Returns whether the half is complete. Otherwise the get is in flight again. */
-static bool half_landed(struct kvblk_bounce *b, struct half *half)
+static bool half_completed(struct kvblk_bounce *b, struct half *half)
 {
 	struct kvblk_req *req = b->req;
 
@@ -242,10 +242,10 @@ static bool half_landed(struct kvblk_bounce *b, struct half *half)
 		return true;
 	}
 	/* a detached request stays detached */
-	atomic_cmpxchg(&req->hand.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
+	atomic_cmpxchg(&req->ownership.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
 	/* from here on another context may own the get */
 	if (atomic_cmpxchg(&half->state, HALF_FLYING, HALF_AWAITED) == HALF_LANDED)
-		b->landed(req);
+		b->completed(req);
 	return false;
 }
 
@@ -272,7 +272,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		void *data = half_data(b, half);
 		u32 bytes = min(b->end - b->at, b->part);
 
-		if (!half_landed(b, half))
+		if (!half_completed(b, half))
 			return -EINPROGRESS;
 		if (half->io.status) {
 			b->err = -EIO;
@@ -291,7 +291,7 @@ int kvblk_bounce_run(struct kvblk_bounce *b, int err)
 		if (!b->err && b->asked < b->end)
 			part_submit(b);
 	}
-	if (!half_landed(b, &b->half[0]) || !half_landed(b, &b->half[1]))
+	if (!half_completed(b, &b->half[0]) || !half_completed(b, &b->half[1]))
 		return -EINPROGRESS;
 	if (b->err && b->begun)
 		req->partly = max(req->partly, req->want);

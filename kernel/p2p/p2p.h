@@ -13,10 +13,10 @@ struct kvblk_req;
 
 /*
  * Takes a chunk for a get that holds its segment. Returns NULL if all are in use. May sleep.
- * @landed: called, in any context, when I/O awaited by kvblk_bounce_run() is complete.
+ * @completed: called, in any context, when I/O awaited by kvblk_bounce_run() is complete.
  */
 struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
-				      void (*landed)(struct kvblk_req *req));
+				      void (*completed)(struct kvblk_req *req));
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b);
 /* Frees idle chunks, except in the first @keep slots. */
 void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep);

@@ -264,7 +264,7 @@ static void pool_release(struct device *dev)
 	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
 	kvblk_above->pool_exit(pool);
 	kvfree(pool->places);
-	free_percpu(pool->landings);
+	free_percpu(pool->completion_lists);
 	kvblk_stats_exit(pool);
 	percpu_ref_exit(&pool->users);
 	memzero_explicit(&pool->secret, sizeof(pool->secret));
@@ -311,15 +311,16 @@ static struct kvblk_pool *pool_alloc(const char *name)
 
 	pool->seg_gen = vzalloc((KVBLK_DRAM_SEG + 1) * sizeof(*pool->seg_gen));
 	pool->places = kvcalloc(KVBLK_SB_MEMBERS, sizeof(*pool->places), GFP_KERNEL);
-	pool->landings = alloc_percpu(struct kvblk_landing);
-	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places || !pool->landings)
+	pool->completion_lists = alloc_percpu(struct kvblk_completion_list);
+	if (kvblk_stats_init(pool) || !pool->seg_gen || !pool->places || !pool->completion_lists)
 		goto free;
 	for_each_possible_cpu(cpu) {
-		struct kvblk_landing *landing = per_cpu_ptr(pool->landings, cpu);
+		struct kvblk_completion_list *completions =
+			per_cpu_ptr(pool->completion_lists, cpu);
 
-		spin_lock_init(&landing->lock);
-		INIT_LIST_HEAD(&landing->waiting);
-		INIT_LIST_HEAD(&landing->sharing);
+		spin_lock_init(&completions->lock);
+		INIT_LIST_HEAD(&completions->waiting);
+		INIT_LIST_HEAD(&completions->sharing);
 	}
 	if (percpu_ref_init(&pool->users, users_release, 0, GFP_KERNEL))
 		goto free;
@@ -347,7 +348,7 @@ users:
 free:
 	vfree(pool->seg_gen);
 	kvfree(pool->places);
-	free_percpu(pool->landings);
+	free_percpu(pool->completion_lists);
 	kvblk_stats_exit(pool);
 	kfree(pool);
 	return ERR_PTR(-ENOMEM);

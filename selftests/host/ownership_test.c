@@ -14,8 +14,8 @@
 #define STEPS_MAX	128u
 
 static struct model {
-	struct kvblk_landing landing;
-	struct kvblk_handover hand;
+	struct kvblk_completion_list completions;
+	struct kvblk_ownership ownership;
 	unsigned int flights;	/* submissions of bios so far */
 	bool flying;
 	bool media;		/* the media half is in progress */
@@ -37,10 +37,10 @@ enum step {
 static void begin(void)
 {
 	memset(&m, 0, sizeof(m));
-	INIT_LIST_HEAD(&m.landing.waiting);
-	INIT_LIST_HEAD(&m.hand.link);
-	m.hand.landing = &m.landing;
-	atomic_set(&m.hand.state, KVBLK_REQ_INFLIGHT);
+	INIT_LIST_HEAD(&m.completions.waiting);
+	INIT_LIST_HEAD(&m.ownership.link);
+	m.ownership.completions = &m.completions;
+	atomic_set(&m.ownership.state, KVBLK_REQ_INFLIGHT);
 	m.flights = 1;
 	m.flying = true;
 	m.media = true;
@@ -60,7 +60,7 @@ static bool may(enum step step, bool task_comes, bool cancels)
 	case TASK_FLIES:
 		return m.task == AGAIN;
 	case RESCUE_TAKES:
-		return m.rescue == IDLE && !list_empty(&m.landing.waiting);
+		return m.rescue == IDLE && !list_empty(&m.completions.waiting);
 	case RESCUE_ENDS:
 		return m.rescue == FINISH;
 	case RESCUE_AGAIN:
@@ -91,7 +91,7 @@ static void finish_begin(enum at *who)
 /* Resubmit: the state becomes INFLIGHT before the bios are submitted. */
 static void again(enum at *who)
 {
-	atomic_cmpxchg(&m.hand.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
+	atomic_cmpxchg(&m.ownership.state, KVBLK_REQ_DONE, KVBLK_REQ_INFLIGHT);
 	m.media = true;
 	m.flights++;
 	*who = AGAIN;
@@ -125,14 +125,14 @@ static void take_step(enum step step)
 	switch (step) {
 	case BIOS_OVER:
 		m.flying = false;
-		if (!kvblk_handover_done(&m.hand))
+		if (!kvblk_ownership_done(&m.ownership))
 			m.working = true;
-		else if (kvblk_handover_land(&m.hand, 0, 3))
+		else if (kvblk_ownership_queue(&m.ownership, 0, 3))
 			tell();
 		break;
 	case TASK_COMES:
 		m.told = false;
-		if (kvblk_handover_claim(&m.hand))
+		if (kvblk_ownership_claim(&m.ownership))
 			finish_begin(&m.task);
 		break;
 	case TASK_OVER:
@@ -148,7 +148,7 @@ static void take_step(enum step step)
 		fly(&m.task);
 		break;
 	case RESCUE_TAKES:
-		assert_ptr_equal(kvblk_handover_take(&m.landing, 0, 8), &m.hand);
+		assert_ptr_equal(kvblk_ownership_take(&m.completions, 0, 8), &m.ownership);
 		finish_begin(&m.rescue);
 		break;
 	case RESCUE_ENDS:
@@ -164,14 +164,14 @@ static void take_step(enum step step)
 		break;
 	case RESCUE_GIVES_BACK:
 		m.rescue = IDLE;
-		if (kvblk_handover_give_back(&m.hand))
+		if (kvblk_ownership_give_back(&m.ownership))
 			tell();
 		break;
 	case CANCEL:
 		m.canceled = true;
-		spin_lock(&m.landing.lock);
-		detached = kvblk_handover_detach(&m.hand);
-		spin_unlock(&m.landing.lock);
+		spin_lock(&m.completions.lock);
+		detached = kvblk_ownership_detach(&m.ownership);
+		spin_unlock(&m.completions.lock);
 		if (detached)
 			complete_command();
 		break;
@@ -215,8 +215,8 @@ static unsigned long all_orders(bool task_comes, bool cancels)
 		orders++;
 		assert_false(m.busy || m.flying || m.working);
 		assert_false(m.media);
-		assert_true(list_empty(&m.landing.waiting));
-		assert_int_equal(m.landing.pages, 0);
+		assert_true(list_empty(&m.completions.waiting));
+		assert_int_equal(m.completions.pages, 0);
 		if (task_comes) {
 			assert_false(m.told);
 			assert_int_equal(m.completed, 1);
@@ -261,24 +261,24 @@ static void a_task_that_never_comes_holds_no_media(void **state)
 /* The work takes operations that wait too long, or pin too many pages. */
 static void the_work_takes_what_is_late_or_too_much(void **state)
 {
-	struct kvblk_landing landing = {};
-	struct kvblk_handover hands[3] = {};
+	struct kvblk_completion_list completions = {};
+	struct kvblk_ownership hands[3] = {};
 
-	spin_lock_init(&landing.lock);
-	INIT_LIST_HEAD(&landing.waiting);
+	spin_lock_init(&completions.lock);
+	INIT_LIST_HEAD(&completions.waiting);
 	for (int i = 0; i < 3; i++) {
 		INIT_LIST_HEAD(&hands[i].link);
-		hands[i].landing = &landing;
-		kvblk_handover_land(&hands[i], 10 + i, 4);
+		hands[i].completions = &completions;
+		kvblk_ownership_queue(&hands[i], 10 + i, 4);
 	}
 	/* too long */
-	assert_null(kvblk_handover_take(&landing, 9, 12));
-	assert_ptr_equal(kvblk_handover_take(&landing, 10, 12), &hands[0]);
+	assert_null(kvblk_ownership_take(&completions, 9, 12));
+	assert_ptr_equal(kvblk_ownership_take(&completions, 10, 12), &hands[0]);
 	/* too many pages; taking one operation ends the excess */
-	assert_ptr_equal(kvblk_handover_take(&landing, 9, 7), &hands[1]);
-	assert_null(kvblk_handover_take(&landing, 9, 7));
-	assert_true(kvblk_handover_claim(&hands[2]));
-	assert_int_equal(landing.pages, 0);
+	assert_ptr_equal(kvblk_ownership_take(&completions, 9, 7), &hands[1]);
+	assert_null(kvblk_ownership_take(&completions, 9, 7));
+	assert_true(kvblk_ownership_claim(&hands[2]));
+	assert_int_equal(completions.pages, 0);
 }
 
 int main(void)
