@@ -39,14 +39,14 @@
  *   kvblk_pools_lock  mutex: the list of pools; a leaf, no I/O under it
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
- *   pool->kill_gate   spinlock: replaces an entry and lists the invalidation of its record,
+ *   pool->kill_order   spinlock: replaces an entry and lists the invalidation of its record,
  *                     as one step
  *   index stripes     spinlocks, see index/index.h
  *   pool->journal_lock spinlock: changelogs and the heads of their rings; a leaf
  *   pool->kill_lock   spinlock: lists of invalidations
  *   file->lock        spinlock: operations in flight of an open file
  *   pool->bounce_lock spinlock: bounce chunks and their gets; a leaf
- *   member->gate_lock spinlock, irq-safe: write throttle
+ *   member->throttle_lock spinlock, irq-safe: write throttle
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
  *   completions->lock     spinlock, irq-safe: completed operations of rings
  * Lookups take none of them, except that leasing takes lease_lock.

@@ -34,12 +34,12 @@ static int __init kvblk_init(void)
 	err = kvblk_payload_init();
 	if (err)
 		goto io;
-	err = kvblk_gate_init();
+	err = kvblk_throttle_init();
 	if (err)
 		goto payload;
 	err = kvblk_pools_init(&above);
 	if (err)
-		goto gate;
+		goto throttle;
 	err = kvblk_req_init();
 	if (err)
 		goto pools;
@@ -57,8 +57,8 @@ req:
 	kvblk_req_exit();
 pools:
 	kvblk_pools_exit();
-gate:
-	kvblk_gate_exit();
+throttle:
+	kvblk_throttle_exit();
 payload:
 	kvblk_payload_exit();
 io:
@@ -73,7 +73,7 @@ static void __exit kvblk_exit(void)
 	kvblk_p2p_exit();
 	kvblk_req_exit();
 	kvblk_pools_exit();
-	kvblk_gate_exit();
+	kvblk_throttle_exit();
 	kvblk_payload_exit();
 	kvblk_io_exit();
 }

@@ -139,7 +139,7 @@ enum kvblk_older {
  * @gen: generation of @seg
  * @stats: counters of the member, valid even after the member was removed
  * @resv: put: reservation in an open segment
- * @turn: put: queued write
+ * @queued: put: queued write
  * @fua: put: REQ_FUA or 0
  * @sums: get: checksums computed as the payload was read, or NULL
  * @bounce: get: chunk of an incremental bounce, or NULL
@@ -156,7 +156,7 @@ struct kvblk_media {
 	u64 gen;
 	struct kvblk_stats __percpu *stats;
 	struct kvblk_reservation resv;
-	struct kvblk_turn turn;
+	struct kvblk_queued_io queued;
 	blk_opf_t fua;
 	struct kvblk_sums *sums;
 	struct kvblk_bounce *bounce;
@@ -300,7 +300,7 @@ struct kvblk_req {
 	u64 crcs_addr;			/* caller's array of checksums, or 0 */
 	u32 crcs_room;			/* bytes of that array */
 	u32 space_seq;
-	bool gated;			/* put, prefetch: waits for a member's write throttle */
+	bool throttled;			/* put, prefetch: waits for a member's write throttle */
 	u32 hints;			/* put: &enum kvblk_hints */
 	u32 chain;			/* put: &kvblk_object.chain */
 	u64 offer_parent;		/* put: &kvblk_object.offer_parent */

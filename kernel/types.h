@@ -230,24 +230,24 @@ struct kvblk_queue {
 };
 
 /**
- * struct kvblk_lane - released writes of one cgroup; see log/write_throttle.c
+ * struct kvblk_cgroup_queue - released writes of one cgroup; see log/write_throttle.c
  * @member: member that the writes go to
  * @cgroup: compared, never dereferenced: no reference is held
  * @poor_until: jiffies until which the cgroup is assumed to be over its budget
- * @turns: the queued writes
- * @busy: @turns is not empty, or @work submits one
- * @work: submits @turns; sleeps as long as the cgroup's budget requires
+ * @queued_ios: the queued writes
+ * @busy: @queued_ios is not empty, or @work submits one
+ * @work: submits @queued_ios; sleeps as long as the cgroup's budget requires
  */
-struct kvblk_lane {
+struct kvblk_cgroup_queue {
 	struct kvblk_member *member;
 	const void *cgroup;
 	unsigned long poor_until;
-	struct list_head turns;
+	struct list_head queued_ios;
 	bool busy;
 	struct work_struct work;
 };
 
-#define KVBLK_LANES	8
+#define KVBLK_CGROUP_QUEUES	8
 
 /* Providers of device memory that P2P is tried with; further ones bounce. */
 #define KVBLK_PROVIDERS_MAX	16
@@ -411,17 +411,17 @@ struct kvblk_member {
 	struct work_struct log_work;	/* opens and seals segments */
 	struct work_struct reclaim_work;
 	u32 reclaim_run;		/* number of runs; only reclaim_work */
-	spinlock_t gate_lock;		/* protects the write throttle; any context */
-	struct list_head gate;		/* queued puts and prefetches */
-	u32 gate_puts;			/* queued puts */
-	u64 gate_waiting;		/* bytes in gate and in lanes */
-	bool gate_full;			/* gate_waiting exceeds the limit */
-	struct list_head gate_counted;	/* released writes, oldest first */
-	u64 gate_bytes;			/* bytes of gate_counted */
-	unsigned long gate_looked;	/* jiffies of the last gate_look() */
-	u64 gate_done;			/* completed I/O at the last gate_look() */
-	struct kvblk_lane lanes[KVBLK_LANES];
-	struct delayed_work gate_work;
+	spinlock_t throttle_lock;	/* protects the write throttle; any context */
+	struct list_head throttle_queue;	/* queued puts and prefetches */
+	u32 throttle_puts;		/* queued puts */
+	u64 throttle_waiting;		/* bytes in gate and in lanes */
+	bool throttle_full;		/* throttle_waiting exceeds the limit */
+	struct list_head throttle_counted;	/* released writes, oldest first */
+	u64 throttle_bytes;		/* bytes of throttle_counted */
+	unsigned long throttle_looked;	/* jiffies of the last throttle_look() */
+	u64 throttle_done;		/* completed I/O at the last throttle_look() */
+	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES];
+	struct delayed_work throttle_work;
 	struct list_head kills;		/* records to invalidate; pool->kill_lock */
 	u32 nr_kills;
 	bool kills_full;		/* nr_kills is at its limit; pool->kill_lock */
@@ -648,7 +648,7 @@ struct kvblk_pool {
 	atomic_t space_seq;		/* incremented when puts may find space */
 	wait_queue_head_t delete_wait;	/* woken when deletes_full of a member ends */
 	wait_queue_head_t settle_wait;	/* woken when MOVING slots settle, invalidations end */
-	spinlock_t kill_gate;		/* see log/invalidate.c */
+	spinlock_t kill_order;		/* see log/invalidate.c */
 	spinlock_t kill_lock;		/* protects kills, those of members too */
 	struct hlist_head kills[KVBLK_KILL_BUCKETS]; /* by token; kill_lock */
 	bool pinned[KVBLK_GRANULES + 1];	/* granules without eviction; kill_lock */

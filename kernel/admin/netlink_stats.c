@@ -50,7 +50,7 @@ static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
 	gauges[GAUGE_QUEUED] += READ_ONCE(member->queues[0].nr) +
 				READ_ONCE(member->queues[1].nr);
-	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->gate_waiting);
+	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->throttle_waiting);
 	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->nr_kills);
 	gauges[GAUGE_SEGMENTS] += member->nr_segs;
 	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->nr_free);

@@ -28,7 +28,7 @@
 /* A write of a DRAM block. */
 struct stage {
 	struct kvblk_io io;
-	struct kvblk_turn turn;
+	struct kvblk_queued_io queued;
 	struct stages *all;
 	struct kvblk_object *obj;
 	struct kvblk_slot slot;		/* the entry, MOVING */
@@ -68,7 +68,7 @@ static void stage_completed(struct kvblk_io *io)
 	struct stage *stage = container_of(io, struct stage, io);
 	struct stages *all = stage->all;
 
-	kvblk_turn_leave(&stage->turn);
+	kvblk_throttle_leave(&stage->queued);
 	/* pairs with stages_end() */
 	smp_store_release(&stage->completed, true);
 	/* once LANDED, the batch's own work may free the batch */
@@ -77,9 +77,9 @@ static void stage_completed(struct kvblk_io *io)
 		complete(&all->completed);
 }
 
-static void stage_submit(struct kvblk_turn *turn)
+static void stage_submit(struct kvblk_queued_io *queued)
 {
-	struct stage *stage = container_of(turn, struct stage, turn);
+	struct stage *stage = container_of(queued, struct stage, queued);
 	const struct kvblk_reservation *resv = &stage->resv;
 	blk_opf_t opf = REQ_OP_WRITE | REQ_IDLE | (stage->rec.durable ? REQ_FUA : 0);
 
@@ -144,12 +144,12 @@ static void stage_write(struct stage *stage)
 	kvblk_record_encode(stage->header, &stage->rec, &place, &pool->secret);
 	atomic_inc(&stage->all->inflight);
 	kvblk_io_start(&stage->io, stage->resv.member, stage_completed);
-	stage->turn = (struct kvblk_turn) {
+	stage->queued = (struct kvblk_queued_io) {
 		.bytes = (u64)stage->resv.units << KVBLK_UNIT_SHIFT,
 		.given_up = &stage->never,
 		.submit = stage_submit,
 	};
-	kvblk_turn_enter(&stage->turn, stage->resv.member);
+	kvblk_throttle_enter(&stage->queued, stage->resv.member);
 }
 
 /* Ends a write that has completed or was never submitted. */

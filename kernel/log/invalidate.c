@@ -9,7 +9,7 @@
  *
  * The rules:
  * - An invalidation is queued before the entry leaves the index, so that a delete finds either.
- *   An eviction knows its victim only afterwards: pool->kill_gate makes deletes wait meanwhile.
+ *   An eviction knows its victim only afterwards: pool->kill_order makes deletes wait meanwhile.
  * - Invalidations belong to a member. If the member does not respond, waiting deletes fail with
  *   -EIO, and invalidations stay queued until the member responds or leaves the pool.
  * - A member queues about KVBLK_KILLS_MAX invalidations, a limit meant for members that do not
@@ -416,7 +416,7 @@ int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
 	kill = kill_alloc(GFP_NOIO);
 	if (!kill)
 		return -ENOSPC;
-	guard(spinlock)(&pool->kill_gate);
+	guard(spinlock)(&pool->kill_order);
 	ret = kvblk_index_insert(&pool->index, id, slot, old, true);
 	if (ret != 1) {
 		kfree(kill);
@@ -533,8 +533,8 @@ int kvblk_kill_barrier(struct kvblk_pool *pool, struct kvblk_id id)
 	int ret = 0;
 
 	/* wait for an eviction that has removed an entry but not queued its invalidation */
-	spin_lock(&pool->kill_gate);
-	spin_unlock(&pool->kill_gate);
+	spin_lock(&pool->kill_order);
+	spin_unlock(&pool->kill_order);
 	guard(spinlock)(&pool->kill_lock);
 	hlist_for_each_entry(kill, kill_bucket(pool, token), node) {
 		if (kill->token != token)

@@ -345,9 +345,9 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
 /* ---- write_throttle.c: reads before writes ---- */
 
 /**
- * struct kvblk_turn - a queued write: a put or prefetch at its member's write throttle
- * @link: entry in member->gate or in a cgroup's queue; member->gate_lock
- * @counted: entry in member->gate_counted; member->gate_lock
+ * struct kvblk_queued_io - a queued write: a put or prefetch at its member's write throttle
+ * @link: entry in member->gate or in a cgroup's queue; member->throttle_lock
+ * @counted: entry in member->throttle_counted; member->throttle_lock
  * @member: member whose window counts @bytes, or NULL
  * @bytes: size of the write
  * @priority: priority of a prefetch, else 0
@@ -359,7 +359,7 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
  * @css: @cgroup with a reference, if queued
  * @submit: submits the write, or completes it if canceled; called where it may sleep
  */
-struct kvblk_turn {
+struct kvblk_queued_io {
 	struct list_head link;
 	struct list_head counted;
 	struct kvblk_member *member;
@@ -371,31 +371,31 @@ struct kvblk_turn {
 	const struct cgroup_subsys_state *cgroup;
 	u16 ioprio;
 	struct cgroup_subsys_state *css;
-	void (*submit)(struct kvblk_turn *turn);
+	void (*submit)(struct kvblk_queued_io *queued);
 };
 
-int kvblk_gate_init(void);
-void kvblk_gate_exit(void);
-void kvblk_gate_member_init(struct kvblk_member *member);
+int kvblk_throttle_init(void);
+void kvblk_throttle_exit(void);
+void kvblk_throttle_member_init(struct kvblk_member *member);
 /* Frees the throttle of a member that has no put in flight. May sleep. */
-void kvblk_gate_member_exit(struct kvblk_member *member);
+void kvblk_throttle_member_exit(struct kvblk_member *member);
 /* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
-static inline bool kvblk_gate_full(const struct kvblk_member *member)
+static inline bool kvblk_throttle_full(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->gate_full);
+	return READ_ONCE(member->throttle_full);
 }
 
-/* Submits @turn now, or queues it. */
-void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member);
-void kvblk_turn_over(struct kvblk_turn *turn, struct kvblk_member *member);
-/* Notifies the throttle of completed I/O, unless @turn was never entered (zero). Any context. */
-static inline void kvblk_turn_leave(struct kvblk_turn *turn)
+/* Submits @queued now, or queues it. */
+void kvblk_throttle_enter(struct kvblk_queued_io *queued, struct kvblk_member *member);
+void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member *member);
+/* Notifies the throttle of completed I/O, unless @queued was never entered (zero). Any context. */
+static inline void kvblk_throttle_leave(struct kvblk_queued_io *queued)
 {
-	/* pairs with gate_uncount(): the throttle no longer uses the turn once @member is NULL */
-	struct kvblk_member *member = smp_load_acquire(&turn->member);
+	/* pairs with throttle_uncount(): the throttle no longer uses the turn once @member is NULL */
+	struct kvblk_member *member = smp_load_acquire(&queued->member);
 
 	if (member)
-		kvblk_turn_over(turn, member);
+		__kvblk_throttle_leave(queued, member);
 }
 
 /* Returns the bytes of puts that @member may have in flight now; U64_MAX: unlimited. */

@@ -11,7 +11,7 @@
  *   exceed its budget (io.max). If the device responds while puts of other cgroups are queued, the
  *   cgroup's puts are admitted uncounted for a while, or else they would delay the others.
  * - Prefetches are throttled, too, to leave bandwidth for later gets. A prefetch passes recent
- *   writes of lower priority, but no write that has waited for GATE_LOOK.
+ *   writes of lower priority, but no write that has waited for THROTTLE_LOOK.
  * - Queued puts are submitted as I/O of their callers' cgroups by work items ("lanes"), each for
  *   one cgroup: io.cost makes a submitter sleep for its cgroup's budget. Cgroups share work items
  *   if there are too many.
@@ -22,24 +22,24 @@
 
 #include "log/log.h"
 
-#define GATE_TIME	HZ		/* time after a get with throttled puts */
-#define GATE_PATIENCE	(HZ / 2)	/* time for which a put is counted, plus */
-#define GATE_RATE_SHIFT	26		/* a second for each 64 MiB */
-#define GATE_POOR	(4 * HZ)	/* time for which a cgroup counts as over budget */
-#define GATE_LOOK	(HZ / 10)	/* interval of checks of queued writes */
-#define GATE_IDLE	16		/* put windows of prefetches without gets */
+#define THROTTLE_TIME	HZ		/* time after a get with throttled puts */
+#define THROTTLE_PATIENCE	(HZ / 2)	/* time for which a put is counted, plus */
+#define THROTTLE_RATE_SHIFT	26	/* a second for each 64 MiB */
+#define THROTTLE_POOR	(4 * HZ)	/* time for which a cgroup counts as over budget */
+#define THROTTLE_LOOK	(HZ / 10)	/* interval of checks of queued writes */
+#define THROTTLE_IDLE	16		/* put windows of prefetches without gets */
 
-static struct workqueue_struct *gate_wq;
+static struct workqueue_struct *throttle_wq;
 
-int kvblk_gate_init(void)
+int kvblk_throttle_init(void)
 {
-	gate_wq = alloc_workqueue("kvblk-gate", WQ_UNBOUND | WQ_FREEZABLE, WQ_MAX_ACTIVE);
-	return gate_wq ? 0 : -ENOMEM;
+	throttle_wq = alloc_workqueue("kvblk-throttle", WQ_UNBOUND | WQ_FREEZABLE, WQ_MAX_ACTIVE);
+	return throttle_wq ? 0 : -ENOMEM;
 }
 
-void kvblk_gate_exit(void)
+void kvblk_throttle_exit(void)
 {
-	destroy_workqueue(gate_wq);
+	destroy_workqueue(throttle_wq);
 }
 
 u64 kvblk_put_window(const struct kvblk_member *member)
@@ -47,22 +47,22 @@ u64 kvblk_put_window(const struct kvblk_member *member)
 	u64 window = READ_ONCE(member->pool->tun.put_window_bytes);
 
 	return window && kvblk_member_writable(member) &&
-	       time_before(jiffies, READ_ONCE(member->last_get) + GATE_TIME) ?
+	       time_before(jiffies, READ_ONCE(member->last_get) + THROTTLE_TIME) ?
 	       window : U64_MAX;
 }
 
-/* Returns the window for @turn: @window, or GATE_IDLE put windows for a prefetch if unlimited. */
-static u64 turn_window(const struct kvblk_member *member, const struct kvblk_turn *turn,
-		       u64 window)
+/* Returns the window for @queued: @window, or THROTTLE_IDLE put windows for a prefetch if unlimited. */
+static u64 queued_window(const struct kvblk_member *member, const struct kvblk_queued_io *queued,
+			 u64 window)
 {
 	u64 put = READ_ONCE(member->pool->tun.put_window_bytes);
 
-	return turn->prefetch && window == U64_MAX && put && kvblk_member_ok(member) ?
-	       GATE_IDLE * put : window;
+	return queued->prefetch && window == U64_MAX && put && kvblk_member_ok(member) ?
+	       THROTTLE_IDLE * put : window;
 }
 
 /* Returns the task's io cgroup: compared, never dereferenced, since no reference is held. */
-static const struct cgroup_subsys_state *turn_cgroup(void)
+static const struct cgroup_subsys_state *current_cgroup(void)
 {
 #ifdef CONFIG_BLK_CGROUP
 	guard(rcu)();
@@ -72,7 +72,7 @@ static const struct cgroup_subsys_state *turn_cgroup(void)
 #endif
 }
 
-static struct cgroup_subsys_state *turn_css(void)
+static struct cgroup_subsys_state *current_css(void)
 {
 #ifdef CONFIG_BLK_CGROUP
 	return task_get_css(current, io_cgrp_id);
@@ -81,46 +81,47 @@ static struct cgroup_subsys_state *turn_css(void)
 #endif
 }
 
-static void gate_count(struct kvblk_member *member, struct kvblk_turn *turn)
+static void throttle_count(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
-	turn->since = jiffies;
-	member->gate_bytes += turn->bytes;
-	list_add_tail(&turn->counted, &member->gate_counted);
-	WRITE_ONCE(turn->member, member);
+	queued->since = jiffies;
+	member->throttle_bytes += queued->bytes;
+	list_add_tail(&queued->counted, &member->throttle_counted);
+	WRITE_ONCE(queued->member, member);
 }
 
-static void gate_uncount(struct kvblk_member *member, struct kvblk_turn *turn)
+static void throttle_uncount(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
-	lockdep_assert_held(&member->gate_lock);
-	list_del(&turn->counted);
-	member->gate_bytes -= turn->bytes;
+	lockdep_assert_held(&member->throttle_lock);
+	list_del(&queued->counted);
+	member->throttle_bytes -= queued->bytes;
 	/* last, because the turn may be freed from here on */
-	smp_store_release(&turn->member, NULL);
+	smp_store_release(&queued->member, NULL);
 }
 
-static bool gate_late(const struct kvblk_turn *turn)
+static bool throttle_late(const struct kvblk_queued_io *queued)
 {
-	return time_after_eq(jiffies, turn->since + GATE_PATIENCE +
-			     (unsigned long)(turn->bytes * HZ >> GATE_RATE_SHIFT));
+	return time_after_eq(jiffies, queued->since + THROTTLE_PATIENCE +
+			     (unsigned long)(queued->bytes * HZ >> THROTTLE_RATE_SHIFT));
 }
 
-static bool lane_is_poor(const struct kvblk_lane *lane)
+static bool cgroup_queue_is_poor(const struct kvblk_cgroup_queue *queue)
 {
-	return time_before(jiffies, lane->poor_until);
+	return time_before(jiffies, queue->poor_until);
 }
 
 /* Returns the queue of @cgroup; if there is none and @take is set, a free queue, else NULL. */
-static struct kvblk_lane *lane_of(struct kvblk_member *member, const void *cgroup,
-				  bool take)
+static struct kvblk_cgroup_queue *cgroup_queue_of(struct kvblk_member *member, const void *cgroup,
+						  bool take)
 {
-	struct kvblk_lane *lane, *spare = NULL;
+	struct kvblk_cgroup_queue *queue, *spare = NULL;
 
-	lockdep_assert_held(&member->gate_lock);
-	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++) {
-		if (lane->cgroup == cgroup)
-			return lane;
-		if (take && !lane->busy && !lane_is_poor(lane))
-			spare = lane;
+	lockdep_assert_held(&member->throttle_lock);
+	for (queue = member->cgroup_queues;
+	     queue < member->cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
+		if (queue->cgroup == cgroup)
+			return queue;
+		if (take && !queue->busy && !cgroup_queue_is_poor(queue))
+			spare = queue;
 	}
 	if (spare)
 		spare->cgroup = cgroup;
@@ -128,238 +129,244 @@ static struct kvblk_lane *lane_of(struct kvblk_member *member, const void *cgrou
 }
 
 /* Stops counting puts after too long. @answers: the device responds, so a cgroup is over budget. */
-static void gate_forget(struct kvblk_member *member, bool answers)
+static void throttle_forget(struct kvblk_member *member, bool answers)
 {
-	struct kvblk_turn *turn, *next, *first, *other;
-	struct kvblk_lane *lane;
+	struct kvblk_queued_io *queued, *next, *first, *other;
+	struct kvblk_cgroup_queue *queue;
 
-	first = list_first_entry(&member->gate, struct kvblk_turn, link);
-	list_for_each_entry(other, &member->gate, link)
+	first = list_first_entry(&member->throttle_queue, struct kvblk_queued_io, link);
+	list_for_each_entry(other, &member->throttle_queue, link)
 		if (other->cgroup != first->cgroup)
 			break;
-	list_for_each_entry_safe(turn, next, &member->gate_counted, counted) {
-		if (!gate_late(turn))
+	list_for_each_entry_safe(queued, next, &member->throttle_counted, counted) {
+		if (!throttle_late(queued))
 			continue;
-		lane = NULL;
-		if (answers && !list_empty(&member->gate) &&
-		    (first->cgroup != turn->cgroup ||
-		     !list_entry_is_head(other, &member->gate, link)))
-			lane = lane_of(member, turn->cgroup, true);
-		if (lane)
-			lane->poor_until = jiffies + GATE_POOR;
-		gate_uncount(member, turn);
+		queue = NULL;
+		if (answers && !list_empty(&member->throttle_queue) &&
+		    (first->cgroup != queued->cgroup ||
+		     !list_entry_is_head(other, &member->throttle_queue, link)))
+			queue = cgroup_queue_of(member, queued->cgroup, true);
+		if (queue)
+			queue->poor_until = jiffies + THROTTLE_POOR;
+		throttle_uncount(member, queued);
 	}
 }
 
-static bool gate_pass(struct kvblk_member *member, struct kvblk_turn *turn, u64 window)
+static bool throttle_pass(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
 {
-	const struct kvblk_lane *lane = lane_of(member, turn->cgroup, false);
+	const struct kvblk_cgroup_queue *queue = cgroup_queue_of(member, queued->cgroup, false);
 
-	if (lane && lane_is_poor(lane))
+	if (queue && cgroup_queue_is_poor(queue))
 		return true;
-	if (member->gate_bytes && (turn->bytes > window ||
-				   member->gate_bytes > window - turn->bytes))
+	if (member->throttle_bytes && (queued->bytes > window ||
+				       member->throttle_bytes > window - queued->bytes))
 		return false;
-	gate_count(member, turn);
+	throttle_count(member, queued);
 	return true;
 }
 
 /* Adds @bytes to the queue's total. A full queue accepts writes again at three quarters. */
-static void gate_wait(struct kvblk_member *member, s64 bytes)
+static void throttle_account(struct kvblk_member *member, s64 bytes)
 {
 	u64 limit = READ_ONCE(member->pool->tun.queue_bytes);
 	struct kvblk_pool *pool = member->pool;
 
-	lockdep_assert_held(&member->gate_lock);
-	member->gate_waiting += bytes;
-	if (member->gate_waiting > limit) {
-		WRITE_ONCE(member->gate_full, true);
-	} else if (member->gate_full && member->gate_waiting <= limit - limit / 4) {
-		WRITE_ONCE(member->gate_full, false);
+	lockdep_assert_held(&member->throttle_lock);
+	member->throttle_waiting += bytes;
+	if (member->throttle_waiting > limit) {
+		WRITE_ONCE(member->throttle_full, true);
+	} else if (member->throttle_full && member->throttle_waiting <= limit - limit / 4) {
+		WRITE_ONCE(member->throttle_full, false);
 		atomic_inc(&pool->space_seq);
 		wake_up_all(&pool->space_wait);
 	}
 }
 
-/* Queues @turn behind writes of its priority, and behind those queued for GATE_LOOK. */
-static void gate_queue(struct kvblk_member *member, struct kvblk_turn *turn)
+/* Queues @queued behind writes of its priority, and behind those queued for THROTTLE_LOOK. */
+static void throttle_enqueue(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
-	struct kvblk_turn *other;
+	struct kvblk_queued_io *other;
 
-	turn->since = jiffies;
-	list_for_each_entry_reverse(other, &member->gate, link)
-		if (other->priority >= turn->priority ||
-		    time_after(jiffies, other->since + GATE_LOOK))
+	queued->since = jiffies;
+	list_for_each_entry_reverse(other, &member->throttle_queue, link)
+		if (other->priority >= queued->priority ||
+		    time_after(jiffies, other->since + THROTTLE_LOOK))
 			break;
-	list_add(&turn->link, &other->link);
-	member->gate_puts += !turn->prefetch;
+	list_add(&queued->link, &other->link);
+	member->throttle_puts += !queued->prefetch;
 }
 
-static bool gate_enter(struct kvblk_member *member, struct kvblk_turn *turn, u64 window)
+static bool throttle_enter(struct kvblk_member *member, struct kvblk_queued_io *queued, u64 window)
 {
-	turn->cgroup = turn_cgroup();
-	guard(spinlock_irqsave)(&member->gate_lock);
-	if (list_empty(&member->gate) && gate_pass(member, turn, window))
+	queued->cgroup = current_cgroup();
+	guard(spinlock_irqsave)(&member->throttle_lock);
+	if (list_empty(&member->throttle_queue) && throttle_pass(member, queued, window))
 		return true;
-	turn->css = turn_css();
-	turn->ioprio = get_current_ioprio();
-	gate_wait(member, turn->bytes);
-	gate_queue(member, turn);
-	queue_delayed_work(member->pool->wq, &member->gate_work, GATE_LOOK);
+	queued->css = current_css();
+	queued->ioprio = get_current_ioprio();
+	throttle_account(member, queued->bytes);
+	throttle_enqueue(member, queued);
+	queue_delayed_work(member->pool->wq, &member->throttle_work, THROTTLE_LOOK);
 	return false;
 }
 
-void kvblk_turn_enter(struct kvblk_turn *turn, struct kvblk_member *member)
+void kvblk_throttle_enter(struct kvblk_queued_io *queued, struct kvblk_member *member)
 {
-	u64 window = turn_window(member, turn, kvblk_put_window(member));
+	u64 window = queued_window(member, queued, kvblk_put_window(member));
 
-	turn->member = NULL;
-	turn->ioprio = 0;
+	queued->member = NULL;
+	queued->ioprio = 0;
 	/* an uncounted put completes soon, and no other put waits for its completion */
-	if (window == U64_MAX || gate_enter(member, turn, window))
-		turn->submit(turn);
+	if (window == U64_MAX || throttle_enter(member, queued, window))
+		queued->submit(queued);
 }
 
-void kvblk_turn_over(struct kvblk_turn *turn, struct kvblk_member *member)
+void __kvblk_throttle_leave(struct kvblk_queued_io *queued, struct kvblk_member *member)
 {
-	guard(spinlock_irqsave)(&member->gate_lock);
-	if (!turn->member)
+	guard(spinlock_irqsave)(&member->throttle_lock);
+	if (!queued->member)
 		return;
-	gate_uncount(member, turn);
-	if (!list_empty(&member->gate))
-		mod_delayed_work(member->pool->wq, &member->gate_work, 0);
+	throttle_uncount(member, queued);
+	if (!list_empty(&member->throttle_queue))
+		mod_delayed_work(member->pool->wq, &member->throttle_work, 0);
 }
 
-static void gate_submit(struct kvblk_turn *turn)
+static void throttle_submit(struct kvblk_queued_io *queued)
 {
-	struct cgroup_subsys_state *css = turn->css;
+	struct cgroup_subsys_state *css = queued->css;
 
 	kthread_associate_blkcg(css);
-	turn->submit(turn);
+	queued->submit(queued);
 	kthread_associate_blkcg(NULL);
 	if (css)
 		css_put(css);
 }
 
-static void gate_lane_work(struct work_struct *work)
+static void cgroup_queue_work(struct work_struct *work)
 {
-	struct kvblk_lane *lane = container_of(work, struct kvblk_lane, work);
-	struct kvblk_member *member = lane->member;
-	struct kvblk_turn *turn;
+	struct kvblk_cgroup_queue *queue = container_of(work, struct kvblk_cgroup_queue, work);
+	struct kvblk_member *member = queue->member;
+	struct kvblk_queued_io *queued;
 
 	for (;;) {
-		scoped_guard(spinlock_irq, &member->gate_lock) {
-			turn = list_first_entry_or_null(&lane->turns, struct kvblk_turn,
-							link);
-			if (turn) {
-				gate_wait(member, -(s64)turn->bytes);
-				list_del(&turn->link);
+		scoped_guard(spinlock_irq, &member->throttle_lock) {
+			queued = list_first_entry_or_null(
+				&queue->queued_ios, struct kvblk_queued_io,
+				link);
+			if (queued) {
+				throttle_account(member, -(s64)queued->bytes);
+				list_del(&queued->link);
 			}
-			lane->busy = !!turn;
+			queue->busy = !!queued;
 		}
-		if (!turn)
+		if (!queued)
 			return;
-		gate_submit(turn);
+		throttle_submit(queued);
 		cond_resched();
 	}
 }
 
-static void lane_enter(struct kvblk_member *member, struct kvblk_turn *turn)
+static void cgroup_queue_add(struct kvblk_member *member, struct kvblk_queued_io *queued)
 {
-	struct kvblk_lane *lane = lane_of(member, turn->cgroup, true) ?: member->lanes;
+	struct kvblk_cgroup_queue *queue =
+		cgroup_queue_of(member, queued->cgroup, true) ?:
+			member->cgroup_queues;
 
-	member->gate_puts -= !turn->prefetch;
-	list_move_tail(&turn->link, &lane->turns);
-	lane->busy = true;
-	queue_work(gate_wq, &lane->work);
+	member->throttle_puts -= !queued->prefetch;
+	list_move_tail(&queued->link, &queue->queued_ios);
+	queue->busy = true;
+	queue_work(throttle_wq, &queue->work);
 }
 
-static void gate_drop(struct kvblk_member *member, struct list_head *turns,
-		      struct list_head *go)
+static void throttle_drop(struct kvblk_member *member, struct list_head *queued_ios,
+			  struct list_head *go)
 {
-	struct kvblk_turn *turn, *next;
+	struct kvblk_queued_io *queued, *next;
 
-	list_for_each_entry_safe(turn, next, turns, link) {
-		if (!READ_ONCE(*turn->given_up))
+	list_for_each_entry_safe(queued, next, queued_ios, link) {
+		if (!READ_ONCE(*queued->given_up))
 			continue;
-		gate_wait(member, -(s64)turn->bytes);
-		if (turns == &member->gate)
-			member->gate_puts -= !turn->prefetch;
-		list_move_tail(&turn->link, go);
+		throttle_account(member, -(s64)queued->bytes);
+		if (queued_ios == &member->throttle_queue)
+			member->throttle_puts -= !queued->prefetch;
+		list_move_tail(&queued->link, go);
 	}
 }
 
-static void gate_look(struct kvblk_member *member, struct list_head *go)
+static void throttle_look(struct kvblk_member *member, struct list_head *go)
 {
-	bool recent = time_before(jiffies, member->gate_looked + 3 * GATE_LOOK);
-	struct kvblk_lane *lane;
+	bool recent = time_before(jiffies, member->throttle_looked + 3 * THROTTLE_LOOK);
+	struct kvblk_cgroup_queue *queue;
 	struct kvblk_ios ios;
 
 	kvblk_member_inflight(member, &ios);
-	gate_forget(member, recent && ios.done != member->gate_done);
-	member->gate_done = ios.done;
-	member->gate_looked = jiffies;
-	gate_drop(member, &member->gate, go);
-	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++)
-		gate_drop(member, &lane->turns, go);
+	throttle_forget(member, recent && ios.done != member->throttle_done);
+	member->throttle_done = ios.done;
+	member->throttle_looked = jiffies;
+	throttle_drop(member, &member->throttle_queue, go);
+	for (queue = member->cgroup_queues;
+	     queue < member->cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
+		throttle_drop(member, &queue->queued_ios, go);
 }
 
-static void gate_work(struct work_struct *work)
+static void throttle_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(to_delayed_work(work),
-						   struct kvblk_member, gate_work);
+						   struct kvblk_member, throttle_work);
 	u64 window = kvblk_put_window(member);
-	struct kvblk_turn *turn, *next;
+	struct kvblk_queued_io *queued, *next;
 	bool prefetch_waits = false;
 	LIST_HEAD(go);
 
-	scoped_guard(spinlock_irq, &member->gate_lock) {
-		if (time_after_eq(jiffies, member->gate_looked + GATE_LOOK))
-			gate_look(member, &go);
+	scoped_guard(spinlock_irq, &member->throttle_lock) {
+		if (time_after_eq(jiffies, member->throttle_looked + THROTTLE_LOOK))
+			throttle_look(member, &go);
 		/* keep the order, except that puts pass prefetches while no gets are submitted */
-		list_for_each_entry_safe(turn, next, &member->gate, link) {
+		list_for_each_entry_safe(queued, next, &member->throttle_queue, link) {
 			/* or else each completion would walk all prefetches under the lock */
-			if (prefetch_waits && !member->gate_puts)
+			if (prefetch_waits && !member->throttle_puts)
 				break;
-			if (prefetch_waits && turn->prefetch)
+			if (prefetch_waits && queued->prefetch)
 				continue;
-			if (gate_pass(member, turn, turn_window(member, turn, window)))
-				lane_enter(member, turn);
+			if (throttle_pass(member, queued, queued_window(member, queued, window)))
+				cgroup_queue_add(member, queued);
 			else if (window == U64_MAX)
 				prefetch_waits = true;
 			else
 				break;
 		}
-		if (member->gate_waiting)
-			queue_delayed_work(member->pool->wq, &member->gate_work,
-					   GATE_LOOK);
+		if (member->throttle_waiting)
+			queue_delayed_work(member->pool->wq, &member->throttle_work,
+					   THROTTLE_LOOK);
 	}
 	/* canceled writes submit no I/O */
-	list_for_each_entry_safe(turn, next, &go, link)
-		gate_submit(turn);
+	list_for_each_entry_safe(queued, next, &go, link)
+		throttle_submit(queued);
 }
 
-void kvblk_gate_member_init(struct kvblk_member *member)
+void kvblk_throttle_member_init(struct kvblk_member *member)
 {
-	struct kvblk_lane *lane;
+	struct kvblk_cgroup_queue *queue;
 
-	spin_lock_init(&member->gate_lock);
-	INIT_LIST_HEAD(&member->gate);
-	INIT_LIST_HEAD(&member->gate_counted);
-	INIT_DELAYED_WORK(&member->gate_work, gate_work);
-	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++) {
-		lane->member = member;
-		lane->poor_until = jiffies;
-		INIT_LIST_HEAD(&lane->turns);
-		INIT_WORK(&lane->work, gate_lane_work);
+	spin_lock_init(&member->throttle_lock);
+	INIT_LIST_HEAD(&member->throttle_queue);
+	INIT_LIST_HEAD(&member->throttle_counted);
+	INIT_DELAYED_WORK(&member->throttle_work, throttle_work);
+	for (queue = member->cgroup_queues;
+	     queue < member->cgroup_queues + KVBLK_CGROUP_QUEUES; queue++) {
+		queue->member = member;
+		queue->poor_until = jiffies;
+		INIT_LIST_HEAD(&queue->queued_ios);
+		INIT_WORK(&queue->work, cgroup_queue_work);
 	}
 }
 
-void kvblk_gate_member_exit(struct kvblk_member *member)
+void kvblk_throttle_member_exit(struct kvblk_member *member)
 {
-	struct kvblk_lane *lane;
+	struct kvblk_cgroup_queue *queue;
 
-	cancel_delayed_work_sync(&member->gate_work);
-	for (lane = member->lanes; lane < member->lanes + KVBLK_LANES; lane++)
-		cancel_work_sync(&lane->work);
+	cancel_delayed_work_sync(&member->throttle_work);
+	for (queue = member->cgroup_queues;
+	     queue < member->cgroup_queues + KVBLK_CGROUP_QUEUES; queue++)
+		cancel_work_sync(&queue->work);
 }

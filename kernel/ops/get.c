@@ -90,9 +90,9 @@ static u64 get_pos(const struct kvblk_req *req)
 }
 
 /* Submits a prefetch once the write throttle releases it, because gets have priority. */
-static void prefetch_submit(struct kvblk_turn *turn)
+static void prefetch_submit(struct kvblk_queued_io *queued)
 {
-	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
+	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 	struct kvblk_io *io = &req->media.io;
 
 	if (!READ_ONCE(req->canceled))
@@ -103,17 +103,17 @@ static void prefetch_submit(struct kvblk_turn *turn)
 
 static void prefetch_enter(struct kvblk_req *req)
 {
-	struct kvblk_turn *turn = &req->media.turn;
+	struct kvblk_queued_io *queued = &req->media.queued;
 
 	kvblk_media_submit(req, req->media.member);
 	req->media.io.ioprio = IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, IOPRIO_NR_LEVELS - 1 -
 						 req->op.priority);
-	turn->priority = req->op.priority;
-	turn->prefetch = true;
-	turn->bytes = req->mem.bytes + (req->header_units << KVBLK_UNIT_SHIFT);
-	turn->given_up = &req->canceled;
-	turn->submit = prefetch_submit;
-	kvblk_turn_enter(turn, req->media.member);
+	queued->priority = req->op.priority;
+	queued->prefetch = true;
+	queued->bytes = req->mem.bytes + (req->header_units << KVBLK_UNIT_SHIFT);
+	queued->given_up = &req->canceled;
+	queued->submit = prefetch_submit;
+	kvblk_throttle_enter(queued, req->media.member);
 }
 
 static int get_submit(struct kvblk_req *req)
@@ -297,8 +297,8 @@ static int get_memory(struct kvblk_req *req)
 	if (get_prefetches(req) && !READ_ONCE(pool->tun.dram_bytes))
 		return -EOPNOTSUPP;
 	if (get_prefetches(req)) {
-		req->gated = kvblk_gate_full(req->media.member);
-		return req->gated ? -EAGAIN : kvblk_req_object(req, req->want);
+		req->throttled = kvblk_throttle_full(req->media.member);
+		return req->throttled ? -EAGAIN : kvblk_req_object(req, req->want);
 	}
 	if (get_promotes(req) && !kvblk_req_object(req, req->want))
 		return 0;

@@ -269,9 +269,9 @@ static void put_seal(struct kvblk_req *req)
 }
 
 /* Writes payload and header once the write throttle releases the put. */
-static void put_submit(struct kvblk_turn *turn)
+static void put_submit(struct kvblk_queued_io *queued)
 {
-	struct kvblk_req *req = container_of(turn, struct kvblk_req, media.turn);
+	struct kvblk_req *req = container_of(queued, struct kvblk_req, media.queued);
 	bool sum = req->integrity == KVBLK_INTEGRITY_CRC32C && !req->summed;
 	u32 header = req->header_units << KVBLK_UNIT_SHIFT;
 	/* as O_DIRECT, because writeback throttling (wbt) delays background writes */
@@ -280,7 +280,7 @@ static void put_submit(struct kvblk_turn *turn)
 	struct kvblk_io *io = &req->media.io;
 	u64 pos = kvblk_seg_pos(resv->member, resv->segment, resv->unit);
 
-	io->ioprio = turn->ioprio;
+	io->ioprio = queued->ioprio;
 	if (!READ_ONCE(req->canceled)) {
 		bvec_set_virt(&req->mem.bv[0], req->header, header);
 		if (sum)
@@ -295,7 +295,7 @@ static void put_submit(struct kvblk_turn *turn)
 static void put_write(struct kvblk_req *req)
 {
 	struct kvblk_reservation *resv = &req->media.resv;
-	struct kvblk_turn *turn = &req->media.turn;
+	struct kvblk_queued_io *queued = &req->media.queued;
 
 	/* the block layer clears REQ_FUA for devices without a volatile cache */
 	req->media.fua = put_lasts(req) ||
@@ -309,10 +309,10 @@ static void put_write(struct kvblk_req *req)
 	if (req->summed && !put_carries_crcs(req))
 		kvblk_payload_sum(&req->mem, req->header + KVBLK_HDR_CRCS);
 	kvblk_media_submit(req, resv->member);
-	turn->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
-	turn->given_up = &req->canceled;
-	turn->submit = put_submit;
-	kvblk_turn_enter(turn, resv->member);
+	queued->bytes = (u64)resv->units << KVBLK_UNIT_SHIFT;
+	queued->given_up = &req->canceled;
+	queued->submit = put_submit;
+	kvblk_throttle_enter(queued, resv->member);
 }
 
 /* Returns whether @member may take the block: not where a write of this put failed. */
@@ -323,9 +323,9 @@ static bool put_suits(void *what, struct kvblk_member *member)
 	if (member->slot == req->avoid || (req->mem.p2p && kvblk_p2p_route(req, member)))
 		return false;
 	/* a retried put does not wait again */
-	if (req->tries || !kvblk_gate_full(member))
+	if (req->tries || !kvblk_throttle_full(member))
 		return true;
-	req->gated = true;
+	req->throttled = true;
 	return false;
 }
 
@@ -657,7 +657,7 @@ static int put_enter(struct kvblk_req *req, struct kvblk_slot *old)
 	if (old && kvblk_slot_kills_full(pool, old))
 		return kvblk_slot_served(pool, old) ? -EAGAIN : -ENOSPC;
 	err = kvblk_pool_reserve(pool, req->bytes, put_suits, req, resv);
-	if (err == -ENOSPC && req->gated)
+	if (err == -ENOSPC && req->throttled)
 		err = -EAGAIN;
 	/* members that reach the memory may get space: wait for that, but only once */
 	if (err && req->mem.p2p && (err != -EAGAIN || req->waiting))
@@ -755,7 +755,7 @@ static int put_try(struct kvblk_req *req)
 	int ret;
 
 	for (;;) {
-		req->gated = false;
+		req->throttled = false;
 		req->space_seq = atomic_read(&pool->space_seq);
 		ret = put_look(req, &old, &taken);
 		if (ret == -EINPROGRESS)

@@ -429,7 +429,7 @@ static void media_completed(struct kvblk_io *io)
 
 	if (unlikely(req->media.files))
 		sharing_end(req);
-	kvblk_turn_leave(&req->media.turn);
+	kvblk_throttle_leave(&req->media.queued);
 	if (!kvblk_ownership_done(&req->ownership)) {
 		INIT_WORK(&req->work, req_work);
 		queue_work(req->pool->wq, &req->work);
@@ -547,7 +547,7 @@ long kvblk_req_wait_space(struct kvblk_req *req, long step)
 					   atomic_read(&pool->space_seq) != req->space_seq,
 					   step);
 	/* a write throttle that makes progress will have space */
-	if (left > 0 && req->gated)
+	if (left > 0 && req->throttled)
 		req->waiting = ktime_get();
 	return left;
 }

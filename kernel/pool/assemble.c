@@ -289,7 +289,7 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	init_waitqueue_head(&pool->settle_wait);
 	init_waitqueue_head(&pool->delete_wait);
 	spin_lock_init(&pool->bounce_lock);
-	spin_lock_init(&pool->kill_gate);
+	spin_lock_init(&pool->kill_order);
 	spin_lock_init(&pool->kill_lock);
 	spin_lock_init(&pool->roster_lock);
 	spin_lock_init(&pool->openers_lock);

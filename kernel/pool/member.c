@@ -117,7 +117,7 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_LIST_HEAD(&member->retiring);
 	INIT_LIST_HEAD(&member->closing);
 	INIT_LIST_HEAD(&member->kills);
-	kvblk_gate_member_init(member);
+	kvblk_throttle_member_init(member);
 	INIT_WORK(&member->p2p_work, kvblk_p2p_work);
 	member->p2p_next = jiffies;
 	INIT_WORK(&member->log_work, kvblk_log_work);
@@ -220,7 +220,7 @@ void kvblk_member_free(struct kvblk_member *member)
 	cancel_work_sync(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
 	cancel_work_sync(&member->kill_work);
-	kvblk_gate_member_exit(member);
+	kvblk_throttle_member_exit(member);
 	kvblk_io_member_exit(member);
 	for (i = 0; member->segs && i < member->nr_segs; i++)
 		kvblk_open_free(member->segs[i].open);
