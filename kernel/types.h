@@ -367,9 +367,9 @@ struct kvblk_member {
 	u64 sb_seq;
 	u64 epoch;			/* epoch to time: as in the superblock */
 	u64 activation;
-	u64 roster_seq;
+	u64 member_list_seq;
 	u64 time;
-	struct kvblk_absent *absent;	/* pool->absents' entry that restore filters by */
+	struct kvblk_missing *missing;	/* pool->missing_members' entry that restore filters by */
 
 	struct bio_set bios;
 	blk_opf_t nowait;		/* REQ_NOWAIT if supported; log/bio.c */
@@ -655,12 +655,12 @@ struct kvblk_pool {
 	atomic_t unsure;		/* reasons why a deleted block could come back */
 	bool refused;			/* a delete failed because of unsure; any context */
 	u32 nr_lost;			/* removed members still in unsure; admin */
-	spinlock_t roster_lock;		/* protects the member list and absents */
-	struct kvblk_d_member roster[KVBLK_SB_MEMBERS];
-	struct kvblk_d_place *places;	/* parallel to roster */
-	u32 roster_nr;
-	u64 roster_seq;			/* changes with the member list */
-	struct list_head absents;	/* members of the list that are missing; RCU */
+	spinlock_t member_list_lock;	/* protects the member list and missing_members */
+	struct kvblk_d_member member_list[KVBLK_SB_MEMBERS];
+	struct kvblk_d_place *places;	/* parallel to member_list */
+	u32 member_list_nr;
+	u64 member_list_seq;		/* changes with the member list */
+	struct list_head missing_members;	/* members of the list that are missing; RCU */
 	u64 clock;			/* the pool's time in seconds at clock_boot */
 	u64 clock_boot;			/* time since boot, ns */
 	bool expires;			/* some block has a TTL, so the time must be saved */

@@ -869,7 +869,7 @@ static int nl_dump_missing(struct sk_buff *skb, const struct genl_info *info,
 	int err;
 
 	for (; *part < KVBLK_MEMBERS_MAX + KVBLK_SB_MEMBERS; (*part)++) {
-		if (!kvblk_roster_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
+		if (!kvblk_member_list_missing(pool, *part - KVBLK_MEMBERS_MAX, &entry, place))
 			continue;
 		err = nl_fill_missing(skb, info, NLM_F_MULTI, pool, &entry, place);
 		if (err)

@@ -171,7 +171,7 @@ static void stage_end(struct stage *stage)
 		obj->avoid = READ_ONCE(pool->nr_members) > 1 ? member->slot : 0;
 	}
 	/* invalidates older records on missing members */
-	kvblk_absent_note(pool, obj->rec.id);
+	kvblk_missing_note(pool, obj->rec.id);
 	written = written &&
 		  kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, &live);
 	/* before a delete can find the entry */

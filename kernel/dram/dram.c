@@ -494,7 +494,7 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 	}
 	refcount_inc(&obj->refs);
 	kvblk_index_replace(&pool->index, obj->rec.id, &slot, &live);
-	kvblk_absent_note(pool, obj->rec.id);
+	kvblk_missing_note(pool, obj->rec.id);
 	kvblk_object_queue(pool, obj);
 	kvblk_object_put(obj);
 	return 0;

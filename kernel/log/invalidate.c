@@ -271,7 +271,7 @@ static bool kill_end(struct kvblk_kill *kill)
 
 	/* note the record of a leaving member, in case the member returns */
 	if (!again && (status || !kill->filler))
-		kvblk_absent_note_place(member, kill->seg - member->segs, kill->unit);
+		kvblk_missing_note_place(member, kill->seg - member->segs, kill->unit);
 	free_page((unsigned long)kill->filler);
 	if (kill->filler && !status) {
 		kvblk_count_at(member->stats, KVBLK_C_KILLS, 1);

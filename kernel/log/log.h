@@ -404,8 +404,8 @@ u64 kvblk_put_window(const struct kvblk_member *member);
 /* ---- missing.c ---- */
 
 /**
- * struct kvblk_absent - a member that is missing while its pool is up
- * @link: entry in pool->absents; RCU, changed under pool->roster_lock
+ * struct kvblk_missing - a member that is missing while its pool is up
+ * @link: entry in pool->missing_members; RCU, changed under pool->member_list_lock
  * @uuid: uuid of the member
  * @incarnation: incarnation of the member's format
  * @epoch: epoch in the member's superblock
@@ -415,7 +415,7 @@ u64 kvblk_put_window(const struct kvblk_member *member);
  * @mask: number of bits in @bits, less one
  * @bits: Bloom filter of changed ids, and of places whose records were to be invalidated
  */
-struct kvblk_absent {
+struct kvblk_missing {
 	struct list_head link;
 	uuid_t uuid;
 	u64 incarnation;
@@ -428,46 +428,46 @@ struct kvblk_absent {
 };
 
 /* Load the member list from @sb, or store it in @sb. Storing returns the number of the list. */
-void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
-u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
+void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb);
+u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb);
 /* Gives the member list a newer number, though no member has changed. */
-void kvblk_roster_renew(struct kvblk_pool *pool);
+void kvblk_member_list_renew(struct kvblk_pool *pool);
 /*
  * Lists @member and sets its name: a listed member gets the listed name. Another member's name
  * gets a number appended or, if @given, is rejected. Returns 0, -EEXIST (@given name taken) or
  * -ENOSPC.
  */
-int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);
-bool kvblk_roster_del(struct kvblk_pool *pool, const uuid_t *uuid);
+int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given);
+bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid);
 /*
  * Returns whether the member at entry @i is missing, with copies of its entry and (unless NULL)
  * its place. Context: any that does not hold RCU.
  */
-bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
-			  char place[KVBLK_PLACE_MAX]);
+bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
+			       char place[KVBLK_PLACE_MAX]);
 
 /* Starts the filter of a dying member, before its death is visible. May sleep, does no I/O. */
-void kvblk_absent_dies(struct kvblk_member *member);
+void kvblk_missing_dies(struct kvblk_member *member);
 /* Starts at assembly the filter of a missing member, last active in @epoch and @activation. */
-void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
-			   u64 epoch, u64 activation, bool clean);
+void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
+			    u64 epoch, u64 activation, bool clean);
 /* Frees the filter of a member that is back or was removed. May sleep. */
-void kvblk_absent_end(struct kvblk_pool *pool, const uuid_t *uuid);
-void kvblk_absent_exit(struct kvblk_pool *pool);
-/* Returns the entry of a missing member or NULL; valid until restore calls kvblk_absent_end(). */
-struct kvblk_absent *kvblk_absent_get(struct kvblk_pool *pool, const uuid_t *uuid);
-void kvblk_absent_note_id(struct kvblk_pool *pool, struct kvblk_id id);
+void kvblk_missing_end(struct kvblk_pool *pool, const uuid_t *uuid);
+void kvblk_missing_exit(struct kvblk_pool *pool);
+/* Returns the entry of a missing member or NULL; valid until restore calls kvblk_missing_end(). */
+struct kvblk_missing *kvblk_missing_get(struct kvblk_pool *pool, const uuid_t *uuid);
+void kvblk_missing_note_id(struct kvblk_pool *pool, struct kvblk_id id);
 /* Notes that the record at this place of a dead member was to be invalidated. */
-void kvblk_absent_note_place(struct kvblk_member *member, u32 segment, u32 unit);
+void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit);
 /* Returns whether this record of a returning member may be out of date. */
-bool kvblk_absent_stale(const struct kvblk_absent *absent, struct kvblk_id id,
-			u32 segment, u32 unit);
+bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id,
+			 u32 segment, u32 unit);
 
 /* Notes a put or delete of block @id for all missing members. Any context. */
-static inline void kvblk_absent_note(struct kvblk_pool *pool, struct kvblk_id id)
+static inline void kvblk_missing_note(struct kvblk_pool *pool, struct kvblk_id id)
 {
-	if (unlikely(!list_empty(&pool->absents)))
-		kvblk_absent_note_id(pool, id);
+	if (unlikely(!list_empty(&pool->missing_members)))
+		kvblk_missing_note_id(pool, id);
 }
 
 /* ---- invalidate.c ---- */

@@ -28,14 +28,14 @@
 
 /* ---- the list ---- */
 
-static struct kvblk_d_member *roster_find(struct kvblk_pool *pool, const uuid_t *uuid)
+static struct kvblk_d_member *member_list_find(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	u32 i;
 
-	lockdep_assert_held(&pool->roster_lock);
-	for (i = 0; i < pool->roster_nr; i++)
-		if (!memcmp(pool->roster[i].uuid, uuid, UUID_SIZE))
-			return &pool->roster[i];
+	lockdep_assert_held(&pool->member_list_lock);
+	for (i = 0; i < pool->member_list_nr; i++)
+		if (!memcmp(pool->member_list[i].uuid, uuid, UUID_SIZE))
+			return &pool->member_list[i];
 	return NULL;
 }
 
@@ -45,10 +45,10 @@ static bool name_taken(struct kvblk_pool *pool, const char *name, const u8 *uuid
 	u32 i;
 	int m;
 
-	lockdep_assert_held(&pool->roster_lock);
-	for (i = 0; i < pool->roster_nr; i++)
-		if (!strcmp(pool->roster[i].name, name) &&
-		    memcmp(pool->roster[i].uuid, uuid, UUID_SIZE))
+	lockdep_assert_held(&pool->member_list_lock);
+	for (i = 0; i < pool->member_list_nr; i++)
+		if (!strcmp(pool->member_list[i].name, name) &&
+		    memcmp(pool->member_list[i].uuid, uuid, UUID_SIZE))
 			return true;
 	/* a leaving member is no longer listed, but still has the name */
 	guard(rcu)();
@@ -75,58 +75,59 @@ static void name_unique(struct kvblk_pool *pool, char name[KVBLK_NAME_MAX],
 	}
 }
 
-void kvblk_roster_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
+void kvblk_member_list_load(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
 	struct kvblk_d_member *entry;
 
-	guard(spinlock)(&pool->roster_lock);
+	guard(spinlock)(&pool->member_list_lock);
 	/* numbers of different activations are never compared */
-	pool->roster_seq = 1;
+	pool->member_list_seq = 1;
 	memcpy(pool->places, sb->places, sizeof(sb->places));
 	/* earlier versions listed names of devices, which two members may share */
-	for (entry = pool->roster; pool->roster_nr < le32_to_cpu(sb->nr_members); entry++) {
-		*entry = sb->members[pool->roster_nr];
+	for (entry = pool->member_list;
+	     pool->member_list_nr < le32_to_cpu(sb->nr_members); entry++) {
+		*entry = sb->members[pool->member_list_nr];
 		/* the name becomes a directory in sysfs */
 		strreplace(entry->name, '/', '_');
 		if (entry->name[0] == '.')
 			entry->name[0] = '_';
 		name_unique(pool, entry->name, entry->uuid);
-		pool->roster_nr++;
+		pool->member_list_nr++;
 	}
 }
 
-u64 kvblk_roster_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
+u64 kvblk_member_list_store(struct kvblk_pool *pool, struct kvblk_d_super *sb)
 {
-	guard(spinlock)(&pool->roster_lock);
-	sb->nr_members = cpu_to_le32(pool->roster_nr);
-	sb->list_seq = cpu_to_le64(pool->roster_seq);
-	memcpy(sb->members, pool->roster, pool->roster_nr * sizeof(*pool->roster));
-	memset(&sb->members[pool->roster_nr], 0,
-	       (KVBLK_SB_MEMBERS - pool->roster_nr) * sizeof(*pool->roster));
-	memcpy(sb->places, pool->places, pool->roster_nr * sizeof(*pool->places));
-	memset(&sb->places[pool->roster_nr], 0,
-	       (KVBLK_SB_MEMBERS - pool->roster_nr) * sizeof(*pool->places));
-	return pool->roster_seq;
+	guard(spinlock)(&pool->member_list_lock);
+	sb->nr_members = cpu_to_le32(pool->member_list_nr);
+	sb->list_seq = cpu_to_le64(pool->member_list_seq);
+	memcpy(sb->members, pool->member_list, pool->member_list_nr * sizeof(*pool->member_list));
+	memset(&sb->members[pool->member_list_nr], 0,
+	       (KVBLK_SB_MEMBERS - pool->member_list_nr) * sizeof(*pool->member_list));
+	memcpy(sb->places, pool->places, pool->member_list_nr * sizeof(*pool->places));
+	memset(&sb->places[pool->member_list_nr], 0,
+	       (KVBLK_SB_MEMBERS - pool->member_list_nr) * sizeof(*pool->places));
+	return pool->member_list_seq;
 }
 
-int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given)
+int kvblk_member_list_add(struct kvblk_pool *pool, struct kvblk_member *member, bool given)
 {
 	struct kvblk_d_member *entry;
 	struct kvblk_d_place place, *was;
 	bool news = false;
 
 	kvblk_place_set(&place, member->place);
-	guard(spinlock)(&pool->roster_lock);
-	entry = roster_find(pool, &member->uuid);
+	guard(spinlock)(&pool->member_list_lock);
+	entry = member_list_find(pool, &member->uuid);
 	if (!entry) {
-		if (pool->roster_nr == KVBLK_SB_MEMBERS)
+		if (pool->member_list_nr == KVBLK_SB_MEMBERS)
 			return -ENOSPC;
 		if (given && name_taken(pool, member->name, (const u8 *)&member->uuid))
 			return -EEXIST;
 		name_unique(pool, member->name, (const u8 *)&member->uuid);
-		entry = &pool->roster[pool->roster_nr++];
+		entry = &pool->member_list[pool->member_list_nr++];
 		memset(entry, 0, sizeof(*entry));
-		memset(&pool->places[entry - pool->roster], 0, sizeof(place));
+		memset(&pool->places[entry - pool->member_list], 0, sizeof(place));
 		export_uuid(entry->uuid, &member->uuid);
 		strscpy(entry->name, member->name);
 		news = true;
@@ -134,66 +135,66 @@ int kvblk_roster_add(struct kvblk_pool *pool, struct kvblk_member *member, bool 
 	strscpy(member->name, entry->name);
 	news |= entry->incarnation != cpu_to_le64(member->incarnation);
 	entry->incarnation = cpu_to_le64(member->incarnation);
-	was = &pool->places[entry - pool->roster];
+	was = &pool->places[entry - pool->member_list];
 	if (member->place[0] && memcmp(was, &place, sizeof(place))) {
 		*was = place;
 		news = true;
 	}
 	if (news)
-		WRITE_ONCE(pool->roster_seq, pool->roster_seq + 1);
+		WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
 	return 0;
 }
 
-void kvblk_roster_renew(struct kvblk_pool *pool)
+void kvblk_member_list_renew(struct kvblk_pool *pool)
 {
-	guard(spinlock)(&pool->roster_lock);
-	WRITE_ONCE(pool->roster_seq, pool->roster_seq + 1);
+	guard(spinlock)(&pool->member_list_lock);
+	WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
 }
 
-static void absent_free(struct kvblk_absent *absent)
+static void missing_free(struct kvblk_missing *missing)
 {
-	if (!absent)
+	if (!missing)
 		return;
-	vfree(absent->bits);
-	kfree(absent);
+	vfree(missing->bits);
+	kfree(missing);
 }
 
-static struct kvblk_absent *absent_find(struct kvblk_pool *pool, const uuid_t *uuid)
+static struct kvblk_missing *missing_find(struct kvblk_pool *pool, const uuid_t *uuid)
 {
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 
-	lockdep_assert_held(&pool->roster_lock);
-	list_for_each_entry(absent, &pool->absents, link)
-		if (uuid_equal(&absent->uuid, uuid))
-			return absent;
+	lockdep_assert_held(&pool->member_list_lock);
+	list_for_each_entry(missing, &pool->missing_members, link)
+		if (uuid_equal(&missing->uuid, uuid))
+			return missing;
 	return NULL;
 }
 
-void kvblk_absent_end(struct kvblk_pool *pool, const uuid_t *uuid)
+void kvblk_missing_end(struct kvblk_pool *pool, const uuid_t *uuid)
 {
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 
-	scoped_guard(spinlock, &pool->roster_lock) {
-		absent = absent_find(pool, uuid);
-		if (absent)
-			list_del_rcu(&absent->link);
+	scoped_guard(spinlock, &pool->member_list_lock) {
+		missing = missing_find(pool, uuid);
+		if (missing)
+			list_del_rcu(&missing->link);
 	}
-	if (absent)
+	if (missing)
 		synchronize_rcu();
-	absent_free(absent);
+	missing_free(missing);
 }
 
-bool kvblk_roster_del(struct kvblk_pool *pool, const uuid_t *uuid)
+bool kvblk_member_list_del(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	struct kvblk_d_member *entry;
 
-	guard(spinlock)(&pool->roster_lock);
-	entry = roster_find(pool, uuid);
+	guard(spinlock)(&pool->member_list_lock);
+	entry = member_list_find(pool, uuid);
 	if (!entry)
 		return false;
-	pool->places[entry - pool->roster] = pool->places[--pool->roster_nr];
-	*entry = pool->roster[pool->roster_nr];
-	WRITE_ONCE(pool->roster_seq, pool->roster_seq + 1);
+	pool->places[entry - pool->member_list] = pool->places[--pool->member_list_nr];
+	*entry = pool->member_list[pool->member_list_nr];
+	WRITE_ONCE(pool->member_list_seq, pool->member_list_seq + 1);
 	return true;
 }
 
@@ -209,13 +210,13 @@ static bool member_there(struct kvblk_pool *pool, const struct kvblk_d_member *e
 	return false;
 }
 
-bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
-			  char place[KVBLK_PLACE_MAX])
+bool kvblk_member_list_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member *entry,
+			       char place[KVBLK_PLACE_MAX])
 {
-	scoped_guard(spinlock, &pool->roster_lock) {
-		if (i >= pool->roster_nr)
+	scoped_guard(spinlock, &pool->member_list_lock) {
+		if (i >= pool->member_list_nr)
 			return false;
-		*entry = pool->roster[i];
+		*entry = pool->member_list[i];
 		if (place)
 			kvblk_place_get(&pool->places[i], place);
 	}
@@ -224,124 +225,124 @@ bool kvblk_roster_missing(struct kvblk_pool *pool, u32 i, struct kvblk_d_member 
 
 /* ---- missing members ---- */
 
-static struct kvblk_absent *absent_alloc(struct kvblk_pool *pool, const uuid_t *uuid)
+static struct kvblk_missing *missing_alloc(struct kvblk_pool *pool, const uuid_t *uuid)
 {
 	u64 bits = roundup_pow_of_two(clamp(kvblk_index_slots(&pool->index) * FILTER_BITS,
 					    FILTER_MIN, FILTER_MAX));
 	/* memory reclaim must not wait for the dying device */
 	unsigned int flags = memalloc_noio_save();
-	struct kvblk_absent *absent = kzalloc(sizeof(*absent), GFP_KERNEL);
+	struct kvblk_missing *missing = kzalloc(sizeof(*missing), GFP_KERNEL);
 
-	if (absent) {
-		uuid_copy(&absent->uuid, uuid);
-		absent->mask = bits - 1;
+	if (missing) {
+		uuid_copy(&missing->uuid, uuid);
+		missing->mask = bits - 1;
 		/* without a filter the member will be out of date */
-		absent->bits = __vmalloc(bits / 8, GFP_KERNEL | __GFP_ZERO |
-					 __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
-		if (!absent->bits) {
-			kfree(absent);
-			absent = NULL;
+		missing->bits = __vmalloc(bits / 8, GFP_KERNEL | __GFP_ZERO |
+					  __GFP_NOWARN | __GFP_RETRY_MAYFAIL);
+		if (!missing->bits) {
+			kfree(missing);
+			missing = NULL;
 		}
 	}
 	memalloc_noio_restore(flags);
-	return absent;
+	return missing;
 }
 
 /*
- * Lists @absent. Frees @absent and returns false if the member is not listed, or if an older
+ * Lists @missing. Frees @missing and returns false if the member is not listed, or if an older
  * filter exists, which has more ids.
  */
-static bool absent_list(struct kvblk_pool *pool, struct kvblk_absent *absent)
+static bool missing_list(struct kvblk_pool *pool, struct kvblk_missing *missing)
 {
-	scoped_guard(spinlock, &pool->roster_lock) {
-		if (roster_find(pool, &absent->uuid) && !absent_find(pool, &absent->uuid)) {
-			list_add_rcu(&absent->link, &pool->absents);
+	scoped_guard(spinlock, &pool->member_list_lock) {
+		if (member_list_find(pool, &missing->uuid) && !missing_find(pool, &missing->uuid)) {
+			list_add_rcu(&missing->link, &pool->missing_members);
 			return true;
 		}
 	}
-	absent_free(absent);
+	missing_free(missing);
 	return false;
 }
 
-void kvblk_absent_dies(struct kvblk_member *member)
+void kvblk_missing_dies(struct kvblk_member *member)
 {
-	struct kvblk_absent *absent = absent_alloc(member->pool, &member->uuid);
+	struct kvblk_missing *missing = missing_alloc(member->pool, &member->uuid);
 
-	if (!absent)
+	if (!missing)
 		return;
-	absent->incarnation = member->incarnation;
-	absent->epoch = READ_ONCE(member->epoch);
-	absent->activation = READ_ONCE(member->activation);
-	if (!absent_list(member->pool, absent))
+	missing->incarnation = member->incarnation;
+	missing->epoch = READ_ONCE(member->epoch);
+	missing->activation = READ_ONCE(member->activation);
+	if (!missing_list(member->pool, missing))
 		return;
 	/* pairs with kvblk_member_dies(): notes were missed if the member was dead before */
 	smp_mb();
 	if (READ_ONCE(member->state) > KVBLK_MEMBER_UP)
-		kvblk_absent_end(member->pool, &member->uuid);
+		kvblk_missing_end(member->pool, &member->uuid);
 }
 
-void kvblk_absent_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
-			   u64 epoch, u64 activation, bool clean)
+void kvblk_missing_left_out(struct kvblk_pool *pool, const struct kvblk_d_member *entry,
+			    u64 epoch, u64 activation, bool clean)
 {
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 	uuid_t uuid;
 
 	import_uuid(&uuid, entry->uuid);
-	absent = absent_alloc(pool, &uuid);
-	if (!absent)
+	missing = missing_alloc(pool, &uuid);
+	if (!missing)
 		return;
-	absent->incarnation = le64_to_cpu(entry->incarnation);
-	absent->epoch = epoch;
-	absent->activation = activation;
-	absent->clean = clean;
-	absent_list(pool, absent);
+	missing->incarnation = le64_to_cpu(entry->incarnation);
+	missing->epoch = epoch;
+	missing->activation = activation;
+	missing->clean = clean;
+	missing_list(pool, missing);
 }
 
-void kvblk_absent_exit(struct kvblk_pool *pool)
+void kvblk_missing_exit(struct kvblk_pool *pool)
 {
-	struct kvblk_absent *absent, *next;
+	struct kvblk_missing *missing, *next;
 
-	list_for_each_entry_safe(absent, next, &pool->absents, link)
-		absent_free(absent);
+	list_for_each_entry_safe(missing, next, &pool->missing_members, link)
+		missing_free(missing);
 }
 
-struct kvblk_absent *kvblk_absent_get(struct kvblk_pool *pool, const uuid_t *uuid)
+struct kvblk_missing *kvblk_missing_get(struct kvblk_pool *pool, const uuid_t *uuid)
 {
-	guard(spinlock)(&pool->roster_lock);
-	return absent_find(pool, uuid);
+	guard(spinlock)(&pool->member_list_lock);
+	return missing_find(pool, uuid);
 }
 
 /* Returns bit @i for hashes @a and @b (Kirsch and Mitzenmacher 2006). */
-static u64 filter_bit(const struct kvblk_absent *absent, u64 a, u64 b, u32 i)
+static u64 filter_bit(const struct kvblk_missing *missing, u64 a, u64 b, u32 i)
 {
-	return (a + i * (b | 1)) & absent->mask;
+	return (a + i * (b | 1)) & missing->mask;
 }
 
-static void filter_add(struct kvblk_absent *absent, u64 a, u64 b)
+static void filter_add(struct kvblk_missing *missing, u64 a, u64 b)
 {
 	u32 i;
 
 	for (i = 0; i < FILTER_HASHES; i++)
-		set_bit(filter_bit(absent, a, b, i), absent->bits);
+		set_bit(filter_bit(missing, a, b, i), missing->bits);
 }
 
-static bool filter_has(const struct kvblk_absent *absent, u64 a, u64 b)
+static bool filter_has(const struct kvblk_missing *missing, u64 a, u64 b)
 {
 	u32 i;
 
 	for (i = 0; i < FILTER_HASHES; i++)
-		if (!test_bit(filter_bit(absent, a, b, i), absent->bits))
+		if (!test_bit(filter_bit(missing, a, b, i), missing->bits))
 			return false;
 	return true;
 }
 
-void kvblk_absent_note_id(struct kvblk_pool *pool, struct kvblk_id id)
+void kvblk_missing_note_id(struct kvblk_pool *pool, struct kvblk_id id)
 {
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 
 	guard(rcu)();
-	list_for_each_entry_rcu(absent, &pool->absents, link)
-		filter_add(absent, id.hi, id.lo);
+	list_for_each_entry_rcu(missing, &pool->missing_members, link)
+		filter_add(missing, id.hi, id.lo);
 }
 
 static void place_hash(u32 segment, u32 unit, u64 *a, u64 *b)
@@ -350,24 +351,24 @@ static void place_hash(u32 segment, u32 unit, u64 *a, u64 *b)
 	*b = jhash_2words(segment, unit, 1);
 }
 
-void kvblk_absent_note_place(struct kvblk_member *member, u32 segment, u32 unit)
+void kvblk_missing_note_place(struct kvblk_member *member, u32 segment, u32 unit)
 {
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 	u64 a, b;
 
 	place_hash(segment, unit, &a, &b);
 	guard(rcu)();
-	list_for_each_entry_rcu(absent, &member->pool->absents, link)
-		if (uuid_equal(&absent->uuid, &member->uuid))
-			filter_add(absent, a, b);
+	list_for_each_entry_rcu(missing, &member->pool->missing_members, link)
+		if (uuid_equal(&missing->uuid, &member->uuid))
+			filter_add(missing, a, b);
 }
 
-bool kvblk_absent_stale(const struct kvblk_absent *absent, struct kvblk_id id,
-			u32 segment, u32 unit)
+bool kvblk_missing_stale(const struct kvblk_missing *missing, struct kvblk_id id,
+			 u32 segment, u32 unit)
 {
 	u64 a, b;
 
 	place_hash(segment, unit, &a, &b);
-	return filter_has(absent, id.hi, id.lo) ||
-	       filter_has(absent, a, b);
+	return filter_has(missing, id.hi, id.lo) ||
+	       filter_has(missing, a, b);
 }

@@ -284,11 +284,11 @@ static int restore_record(struct restore *rs, struct kvblk_segment *seg,
 		return -ENOMEM;
 	/* with a smaller index than before each insert may queue an invalidation */
 	while (kvblk_kills_full(member) && !restore_ended(member) &&
-	       (member->absent || rs->tries++ < RESTORE_TRIES))
+	       (member->missing || rs->tries++ < RESTORE_TRIES))
 		wait_event_timeout(pool->settle_wait, !kvblk_kills_full(member),
 				   HZ / 10);
-	if (member->absent && kvblk_absent_stale(member->absent, rec->id,
-						 seg - member->segs, unit)) {
+	if (member->missing && kvblk_missing_stale(member->missing, rec->id,
+						   seg - member->segs, unit)) {
 		kvblk_kill_later(pool, rec->id, &slot);
 		return 0;
 	}
@@ -330,8 +330,8 @@ again:
 	rs->blocks++;
 	/* pairs with delete_start(): a delete may have noted the id and found no entry */
 	smp_mb();
-	if (member->absent && kvblk_absent_stale(member->absent, rec->id,
-						 seg - member->segs, unit))
+	if (member->missing && kvblk_missing_stale(member->missing, rec->id,
+						   seg - member->segs, unit))
 		kvblk_entry_replace(pool, rec->id, &slot, NULL);
 	return 0;
 }
@@ -937,8 +937,8 @@ static void restore_settle(struct kvblk_member *member)
 		    READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 			break;
 	}
-	WRITE_ONCE(member->absent, NULL);
-	kvblk_absent_end(pool, &member->uuid);
+	WRITE_ONCE(member->missing, NULL);
+	kvblk_missing_end(pool, &member->uuid);
 }
 
 /* Publishes the index size once all members are restored, unless blocks did not fit. */
@@ -971,8 +971,8 @@ static void restore_failed(struct kvblk_member *member, int err)
 		dev_err(&pool->dev, "member %s: can't be restored now (%d); its blocks are misses until it is added again (kvblk member add), or the pool imported\n",
 			member->name, err);
 	/* before the state is visible, because puts and deletes then bypass the member */
-	if (!member->absent)
-		kvblk_absent_dies(member);
+	if (!member->missing)
+		kvblk_missing_dies(member);
 	scoped_guard(mutex, &pool->admin) {
 		/* a second try, a death and a removal are counted already */
 		if (kvblk_member_stays(member) && !member->unread_unsure) {
@@ -1027,8 +1027,8 @@ void kvblk_member_restore(struct work_struct *work)
 	}
 	/* all records were compared with later puts; deletes and replacing puts were refused */
 	if (!err && member->retry)
-		kvblk_absent_end(pool, &member->uuid);
-	if (member->absent) {
+		kvblk_missing_end(pool, &member->uuid);
+	if (member->missing) {
 		restore_settle(member);
 	} else {
 		if (atomic_dec_and_test(&pool->restoring))

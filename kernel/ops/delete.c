@@ -34,7 +34,7 @@ again:
 		if (!err && (unsure || kvblk_pool_unsure(pool)))
 			err = -EIO;
 		/* for members that went missing since */
-		kvblk_absent_note(pool, req->id);
+		kvblk_missing_note(pool, req->id);
 		kvblk_dram_forget(pool, req->id);
 		return kvblk_req_over(req, err ?: -ENOENT);
 	}
@@ -89,7 +89,7 @@ static int delete_start(struct kvblk_req *req)
 	if (!kvblk_media_begin(req))
 		return kvblk_req_over(req, -ENODEV);
 	/* for missing and returning members; before the lookup */
-	kvblk_absent_note(pool, req->id);
+	kvblk_missing_note(pool, req->id);
 	/* pairs with restore_record(), which checks the notes after its insert */
 	smp_mb();
 	/* restoring members may still bring the record back */
@@ -164,7 +164,7 @@ static int delete_finish(struct kvblk_req *req, enum kvblk_by by)
 	if (!req->media.begun)
 		return 1;
 	/* for members that went missing before the invalidation was written */
-	kvblk_absent_note(pool, req->id);
+	kvblk_missing_note(pool, req->id);
 	/* an older record cannot be invalidated now, or was not read by restore */
 	if (!err && (req->stale || kvblk_kill_barrier(pool, req->id) < 0 ||
 		     kvblk_pool_unsure(pool)))

@@ -961,7 +961,7 @@ static int put_settle(struct kvblk_req *req, bool again)
 		put_revert(req);
 	/* after a failed takeover the older record must stay valid, on missing members, too */
 	if (!err || !req->replaces)
-		kvblk_absent_note(pool, req->id);
+		kvblk_missing_note(pool, req->id);
 	if (req->replaces) {
 		put_let_go(req);
 		wake_up_all(&pool->settle_wait);

@@ -246,7 +246,7 @@ static void pool_memory_free(struct kvblk_pool *pool)
 	scoped_guard(mutex, &pool->lease_lock)
 		pool->leases_over = true;
 	kvblk_bounce_trim(pool, 0);
-	kvblk_absent_exit(pool);
+	kvblk_missing_exit(pool);
 	kvblk_dram_exit(pool);
 	kvblk_index_destroy(&pool->index);
 	kvblk_policy_destroy(&pool->policy);
@@ -291,12 +291,12 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	spin_lock_init(&pool->bounce_lock);
 	spin_lock_init(&pool->kill_order);
 	spin_lock_init(&pool->kill_lock);
-	spin_lock_init(&pool->roster_lock);
+	spin_lock_init(&pool->member_list_lock);
 	spin_lock_init(&pool->openers_lock);
 	spin_lock_init(&pool->journal_lock);
 	INIT_LIST_HEAD(&pool->openers);
 	INIT_LIST_HEAD(&pool->journals);
-	INIT_LIST_HEAD(&pool->absents);
+	INIT_LIST_HEAD(&pool->missing_members);
 	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
@@ -559,13 +559,13 @@ static void import_newest(struct pool_parts *parts, u32 flags)
 	}
 }
 
-static bool roster_has(const struct kvblk_d_super *roster, const struct kvblk_d_super *sb)
+static bool member_list_has(const struct kvblk_d_super *member_list, const struct kvblk_d_super *sb)
 {
 	u32 i;
 
-	for (i = 0; i < le32_to_cpu(roster->nr_members); i++)
-		if (!memcmp(roster->members[i].uuid, sb->member_uuid, UUID_SIZE) &&
-		    roster->members[i].incarnation == sb->incarnation)
+	for (i = 0; i < le32_to_cpu(member_list->nr_members); i++)
+		if (!memcmp(member_list->members[i].uuid, sb->member_uuid, UUID_SIZE) &&
+		    member_list->members[i].incarnation == sb->incarnation)
 			return true;
 	return false;
 }
@@ -579,7 +579,7 @@ static const char *import_stale(const struct pool_parts *parts, u32 i, u32 flags
 		return "is out of date";
 	if (import_doubtful(parts, i, flags))
 		return "may be an old copy (\"force\" takes it)";
-	if (!roster_has(newest, sb))
+	if (!member_list_has(newest, sb))
 		return "is no member any more";
 	/* a wrong value could corrupt records, expire other members' blocks or exhaust epochs */
 	if (memcmp(sb->seed, newest->seed, sizeof(sb->seed)) ||
@@ -687,16 +687,16 @@ static int import_survey(struct kvblk_pool *pool, struct pool_parts *parts, u32 
 }
 
 /* Create filters for missing members, so that they may return while the pool is up. */
-static void import_absent(struct kvblk_pool *pool, const struct pool_parts *parts)
+static void import_missing(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
 	const struct kvblk_d_member *entry = parts->newest->members;
 	u32 nr = le32_to_cpu(parts->newest->nr_members);
 
 	for (; nr--; entry++)
 		if (!parts_have(parts, entry))
-			kvblk_absent_left_out(pool, entry, parts->life.epoch,
-					      parts->life.activation,
-					      import_clean(parts));
+			kvblk_missing_left_out(pool, entry, parts->life.epoch,
+					       parts->life.activation,
+					       import_clean(parts));
 }
 
 /*
@@ -743,7 +743,7 @@ static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *part
 		pool->prev_epoch = parts->life.epoch;
 		pool->prev_activation = parts->life.activation;
 		pool->flags = le32_to_cpu(sb->pool_flags);
-		kvblk_roster_load(pool, sb);
+		kvblk_member_list_load(pool, sb);
 	} else {
 		uuid_gen(&pool->uuid);
 		get_random_bytes(pool->seed, sizeof(pool->seed));
@@ -872,7 +872,7 @@ static int parts_setup(struct kvblk_pool *pool, struct pool_parts *parts,
 	}
 	if (parts->newest) {
 		import_clock(pool, parts);
-		import_absent(pool, parts);
+		import_missing(pool, parts);
 	}
 	return 0;
 }
@@ -1028,7 +1028,7 @@ static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
 		member = rcu_dereference_protected(pool->members[i], true);
 		/* a returning member is outdated until restore_settle() */
 		if (!member || member == but || member->state == KVBLK_MEMBER_DEAD ||
-		    member->outdated || member->absent)
+		    member->outdated || member->missing)
 			continue;
 		err = -ETIMEDOUT;
 		for (tries = 0; tries < STOP_TRIES && err && !member->suspect; tries++) {
@@ -1056,7 +1056,7 @@ static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack
 
 	if (!failed)
 		return;
-	kvblk_roster_renew(pool);
+	kvblk_member_list_renew(pool);
 	members_tell(pool, KVBLK_SB_ACTIVE, failed);
 	NL_SET_ERR_MSG_FMT(extack, "it is down, as after a crash: %s can't be written",
 			   failed->name);

@@ -32,7 +32,7 @@ static void member_mark_dead(struct block_device *bdev, bool surprise)
 	 * the lock keeps the member alive: freeing it begins with bdev_fput(), which takes the
 	 * lock
 	 */
-	kvblk_absent_dies(bdev->bd_holder);
+	kvblk_missing_dies(bdev->bd_holder);
 	kvblk_member_dies(bdev->bd_holder);
 	mutex_unlock(&bdev->bd_holder_lock);
 }
@@ -292,7 +292,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 		member->incarnation = le64_to_cpu(sb->incarnation);
 		member->epoch = le64_to_cpu(sb->epoch);
 		member->activation = le64_to_cpu(sb->activation);
-		member->roster_seq = le64_to_cpu(sb->list_seq);
+		member->member_list_seq = le64_to_cpu(sb->list_seq);
 		member->sb_seq = le64_to_cpu(sb->seq);
 		import_uuid(&member->uuid, sb->member_uuid);
 	} else {
@@ -353,7 +353,7 @@ int kvblk_member_setup(struct kvblk_member *member, const struct kvblk_d_super *
 int kvblk_member_list(struct kvblk_member *member, const struct kvblk_member_spec *spec,
 		      struct netlink_ext_ack *extack)
 {
-	int err = kvblk_roster_add(member->pool, member, spec && spec->name[0]);
+	int err = kvblk_member_list_add(member->pool, member, spec && spec->name[0]);
 
 	if (err == -EEXIST)
 		NL_SET_ERR_MSG_FMT(extack, "the pool has a member %.20s, there or missing: give another name",
@@ -414,7 +414,7 @@ int kvblk_member_prepare(struct kvblk_member *member, u16 state,
 				   (u16)member->segs[i].gen);
 	}
 	/* a returning member's superblock must stay outdated until restore_settle() */
-	if (member->absent)
+	if (member->missing)
 		return 0;
 	err = kvblk_super_write(member, state, READ_ONCE(pool->epoch));
 	if (!err)
@@ -438,7 +438,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	}
 	mutex_lock(&pool->admin);
 	/* the epoch may advance during the write: publish only with the current one */
-	while (!member->absent && (member->epoch != pool->epoch || !active)) {
+	while (!member->missing && (member->epoch != pool->epoch || !active)) {
 		epoch = pool->epoch;
 		mutex_unlock(&pool->admin);
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
@@ -455,7 +455,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		 member->place[0] ? member->place : member->path, &member->uuid);
 	pool->nr_members++;
 	/* deletes need not wait for a returning member, see restore_record() */
-	if (!member->absent)
+	if (!member->missing)
 		atomic_inc(&pool->restoring);
 	percpu_ref_get(&pool->users);
 	rcu_assign_pointer(pool->members[member->slot - 1], member);
@@ -536,15 +536,15 @@ static void member_remove_work(struct work_struct *work)
 	bdev_fput(file);
 	mutex_lock(&pool->admin);
 	if (member->delisted)
-		kvblk_absent_end(pool, &member->uuid);
+		kvblk_missing_end(pool, &member->uuid);
 	if (wiped)
 		atomic_sub(kvblk_member_unsure_end(member), &pool->unsure);
 	else
 		pool->nr_lost += kvblk_member_unsure_end(member);
 	kvblk_pool_settle(pool);
-	if (!member->delisted && member->absent)
-		member->absent->taken = false;
-	member->absent = NULL;
+	if (!member->delisted && member->missing)
+		member->missing->taken = false;
+	member->missing = NULL;
 	rcu_assign_pointer(pool->members[member->slot - 1], NULL);
 	pool->nr_members--;
 	kvblk_pool_limits(pool);
@@ -569,7 +569,7 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 		return -ENODEV;
 	}
 	member->removing = true;
-	member->delisted = delist && kvblk_roster_del(pool, &member->uuid);
+	member->delisted = delist && kvblk_member_list_del(pool, &member->uuid);
 	/* count before the blocks become misses; a dead member is counted already */
 	atomic_inc(&pool->unsure);
 	if (cmpxchg(&member->state, KVBLK_MEMBER_UP, KVBLK_MEMBER_REMOVING) ==
@@ -626,23 +626,23 @@ static int remove_missing(struct kvblk_pool *pool, const char *name,
 			  const uuid_t *uuid, struct netlink_ext_ack *extack)
 {
 	struct kvblk_d_member entry;
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 	uuid_t own;
 	u32 i;
 
 	for (i = 0; i < KVBLK_SB_MEMBERS; i++) {
-		if (!kvblk_roster_missing(pool, i, &entry, NULL))
+		if (!kvblk_member_list_missing(pool, i, &entry, NULL))
 			continue;
 		import_uuid(&own, entry.uuid);
 		if (uuid ? !uuid_equal(&own, uuid) : strcmp(entry.name, name))
 			continue;
-		absent = kvblk_absent_get(pool, &own);
-		if ((absent && absent->taken) || is_coming(pool, &own)) {
+		missing = kvblk_missing_get(pool, &own);
+		if ((missing && missing->taken) || is_coming(pool, &own)) {
 			NL_SET_ERR_MSG_FMT(extack, "%s is being added", entry.name);
 			return -EALREADY;
 		}
-		kvblk_roster_del(pool, &own);
-		kvblk_absent_end(pool, &own);
+		kvblk_member_list_del(pool, &own);
+		kvblk_missing_end(pool, &own);
 		return 0;
 	}
 	if (uuid)
@@ -747,32 +747,32 @@ static bool add_former_gone(struct kvblk_pool *pool, const struct kvblk_d_super 
  * Find the filter of a returning member. @former: its dead predecessor, or NULL. Returns NULL if
  * the member is outdated.
  */
-static struct kvblk_absent *add_known(struct kvblk_pool *pool,
-				      const struct kvblk_d_super *sb,
-				      const struct kvblk_member *former)
+static struct kvblk_missing *add_known(struct kvblk_pool *pool,
+				       const struct kvblk_d_super *sb,
+				       const struct kvblk_member *former)
 {
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 	struct kvblk_life life;
 	uuid_t uuid;
 
 	lockdep_assert_held(&pool->admin);
-	/* RCU, because a restore may free @absent: see kvblk_absent_end() */
+	/* RCU, because a restore may free @missing: see kvblk_missing_end() */
 	guard(rcu)();
 	import_uuid(&uuid, sb->member_uuid);
-	absent = kvblk_absent_get(pool, &uuid);
-	if (!absent || (absent->taken && !former) ||
-	    absent->incarnation != le64_to_cpu(sb->incarnation))
+	missing = kvblk_missing_get(pool, &uuid);
+	if (!missing || (missing->taken && !former) ||
+	    missing->incarnation != le64_to_cpu(sb->incarnation))
 		return NULL;
-	life = (struct kvblk_life) { absent->epoch, absent->activation };
-	return kvblk_super_lived(sb, &life) ? absent : NULL;
+	life = (struct kvblk_life) { missing->epoch, missing->activation };
+	return kvblk_super_lived(sb, &life) ? missing : NULL;
 }
 
 static void add_release(struct kvblk_member *member)
 {
 	lockdep_assert_held(&member->pool->admin);
-	if (member->absent)
-		member->absent->taken = false;
-	member->absent = NULL;
+	if (member->missing)
+		member->missing->taken = false;
+	member->missing = NULL;
 }
 
 static int add_stale(const struct kvblk_member *member, struct netlink_ext_ack *extack)
@@ -787,16 +787,16 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		    u32 add_flags, struct netlink_ext_ack *extack)
 {
 	struct kvblk_pool *pool = member->pool;
-	struct kvblk_absent *absent;
+	struct kvblk_missing *missing;
 	struct kvblk_member *former;
 	int err = 0;
 
 	scoped_guard(mutex, &pool->admin) {
 		former = add_former(pool, sb);
-		absent = add_known(pool, sb, former);
-		if (!absent)
+		missing = add_known(pool, sb, former);
+		if (!missing)
 			return add_stale(member, extack);
-		if (absent->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
+		if (missing->clean && le16_to_cpu(sb->state) == KVBLK_SB_ACTIVE &&
 		    !(add_flags & KVBLK_ADD_FORCE)) {
 			NL_SET_ERR_MSG_FMT(extack, "%.20s may be an old copy: bring the newer one, or say \"force\"",
 					   member->name);
@@ -811,10 +811,10 @@ static int add_back(struct kvblk_member *member, const struct kvblk_d_super *sb,
 	wait_event_idle(pool->settle_wait, add_former_gone(pool, sb));
 	guard(mutex)(&pool->admin);
 	/* look again: the member may have been delisted, or a copy added, without the lock */
-	member->absent = add_known(pool, sb, NULL);
-	if (!member->absent)
+	member->missing = add_known(pool, sb, NULL);
+	if (!member->missing)
 		return add_stale(member, extack);
-	member->absent->taken = true;
+	member->missing->taken = true;
 	return 0;
 }
 
@@ -832,17 +832,17 @@ static int add_new(struct kvblk_member *member, enum kvblk_found found, u32 add_
 /* Delist a missing member whose device was overwritten. */
 static void add_overwrote(struct kvblk_pool *pool, const struct kvblk_d_super *sb)
 {
-	const struct kvblk_absent *absent;
+	const struct kvblk_missing *missing;
 	uuid_t uuid;
 
 	guard(mutex)(&pool->admin);
 	import_uuid(&uuid, sb->member_uuid);
-	absent = kvblk_absent_get(pool, &uuid);
+	missing = kvblk_missing_get(pool, &uuid);
 	/* present or being added: the overwritten device was a copy */
-	if (member_named(pool, NULL, &uuid) || (absent && absent->taken))
+	if (member_named(pool, NULL, &uuid) || (missing && missing->taken))
 		return;
-	if (kvblk_roster_del(pool, &uuid))
-		kvblk_absent_end(pool, &uuid);
+	if (kvblk_member_list_del(pool, &uuid))
+		kvblk_missing_end(pool, &uuid);
 }
 
 static bool add_of_pool(const struct kvblk_member *member,
@@ -878,7 +878,7 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 	else if (!err)
 		err = add_new(member, found, add_flags, extack);
 	if (!err)
-		err = kvblk_member_setup(member, member->absent ? sb : NULL,
+		err = kvblk_member_setup(member, member->missing ? sb : NULL,
 					 spec->segment_size, extack);
 	if (!err)
 		err = kvblk_member_place(member, extack);
@@ -896,9 +896,9 @@ static int add_device(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		add_overwrote(pool, sb);
 	if (err) {
 		if (member->formatted) {
-			kvblk_roster_del(pool, &member->uuid);
+			kvblk_member_list_del(pool, &member->uuid);
 			/* end the filter of a death since kvblk_member_list() */
-			kvblk_absent_end(pool, &member->uuid);
+			kvblk_missing_end(pool, &member->uuid);
 		}
 		scoped_guard(mutex, &pool->admin)
 			add_release(member);
@@ -944,7 +944,7 @@ static int add_again(struct kvblk_pool *pool, dev_t dev, struct netlink_ext_ack 
 			return 0;
 		if (kvblk_member_retry(member))
 			return 1;
-		if (!member->outdated && !kvblk_absent_get(pool, &member->uuid)) {
+		if (!member->outdated && !kvblk_missing_get(pool, &member->uuid)) {
 			NL_SET_ERR_MSG(extack, "no memory to tell what has passed it by: destroy and import the pool");
 			return -ENOMEM;
 		}

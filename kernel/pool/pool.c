@@ -116,10 +116,10 @@ bool kvblk_member_untold(const struct kvblk_member *member)
 	const struct kvblk_pool *pool = member->pool;
 
 	return (member_behind(member) ||
-		READ_ONCE(member->roster_seq) != READ_ONCE(pool->roster_seq) ||
+		READ_ONCE(member->member_list_seq) != READ_ONCE(pool->member_list_seq) ||
 		(READ_ONCE(pool->expires) &&
 		 kvblk_clock(pool) > READ_ONCE(member->time) + KVBLK_CLOCK_TELL_S)) &&
-	       kvblk_member_stays(member) && !READ_ONCE(member->absent);
+	       kvblk_member_stays(member) && !READ_ONCE(member->missing);
 }
 
 static bool member_to_tell(const struct kvblk_member *member)
@@ -167,7 +167,7 @@ bool kvblk_member_retry(struct kvblk_member *member)
 
 	lockdep_assert_held(&pool->admin);
 	/* the records that a first try has read may have been replaced or deleted since */
-	if (member->outdated || member->removing || member->absent || member->restored ||
+	if (member->outdated || member->removing || member->missing || member->restored ||
 	    READ_ONCE(member->nr_sealed) || READ_ONCE(member->nr_open) ||
 	    READ_ONCE(member->nr_retiring) || READ_ONCE(member->nr_free) ||
 	    !percpu_ref_tryget_live(&pool->users))
@@ -231,7 +231,7 @@ u32 kvblk_pool_settle(struct kvblk_pool *pool)
 	lockdep_assert_held(&pool->admin);
 	kvblk_for_each_member(pool, member, i) {
 		/* a returning member is outdated until restore_settle() */
-		if (!kvblk_member_stays(member) || READ_ONCE(member->absent))
+		if (!kvblk_member_stays(member) || READ_ONCE(member->missing))
 			continue;
 		if (!member_behind(member))
 			current_nr++;
@@ -267,7 +267,7 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 		WRITE_ONCE(pool->epoch, next);
 	/* all members must know the epoch, or else the next activation could reuse its seqs */
 	kvblk_for_each_member(pool, member, i)
-		told &= !kvblk_member_stays(member) || READ_ONCE(member->absent) ||
+		told &= !kvblk_member_stays(member) || READ_ONCE(member->missing) ||
 			!member_behind(member);
 	if (told)
 		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);

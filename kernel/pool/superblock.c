@@ -220,16 +220,16 @@ int kvblk_super_write(struct kvblk_member *member, u16 state, u64 epoch)
 {
 	struct kvblk_pool *pool = member->pool;
 	struct kvblk_d_super *sb = member->super;
-	u64 roster_seq;
+	u64 member_list_seq;
 	int err;
 
 	super_fill(member, sb, state, epoch);
-	roster_seq = kvblk_roster_store(pool, sb);
+	member_list_seq = kvblk_member_list_store(pool, sb);
 	err = super_write_copies(member, sb);
 	if (!err) {
 		WRITE_ONCE(member->epoch, epoch);
 		WRITE_ONCE(member->activation, pool->activation);
-		WRITE_ONCE(member->roster_seq, roster_seq);
+		WRITE_ONCE(member->member_list_seq, member_list_seq);
 		WRITE_ONCE(member->time, le64_to_cpu(sb->time));
 	}
 	return err;
