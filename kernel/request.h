@@ -276,10 +276,10 @@ struct kvblk_req {
 	bool looked;			/* get: the header was verified */
 	bool device;			/* some of the memory is a device's */
 	bool revocable;			/* get: may be detached, must not map shared memory */
-	bool coming;			/* @object is not in the pool's table yet */
-	bool parks;			/* prefetch: keep @object until the batch is submitted */
+	bool coming;			/* @block is not in the pool's table yet */
+	bool parks;			/* prefetch: keep @block until the batch is submitted */
 	bool parked;			/* prefetch: kept, not evictable; holds pool->users */
-	bool continues;			/* put: &kvblk_object.continues */
+	bool continues;			/* put: &kvblk_dram_block.continues */
 	u8 drain_phase;			/* phase of @drainer that counts it */
 	ktime_t start;
 	struct kvblk_op op;
@@ -302,9 +302,9 @@ struct kvblk_req {
 	u32 space_seq;
 	bool throttled;			/* put, prefetch: waits for a member's write throttle */
 	u32 hints;			/* put: &enum kvblk_hints */
-	u32 chain;			/* put: &kvblk_object.chain */
-	u64 offer_parent;		/* put: &kvblk_object.offer_parent */
-	struct kvblk_object *object;	/* DRAM block with a reference, or NULL */
+	u32 chain;			/* put: &kvblk_dram_block.chain */
+	u64 offer_parent;		/* put: &kvblk_dram_block.offer_parent */
+	struct kvblk_dram_block *block;	/* DRAM block with a reference, or NULL */
 	__le32 *crcs;			/* put: the caller's checksums; get: those to return */
 	ktime_t waiting;		/* start of the wait, or 0 */
 	struct kvblk_mem mem;		/* not zeroed from few_bv on */
@@ -441,15 +441,15 @@ void kvblk_req_mem_drop(struct kvblk_req *req);
  * kvblk_req_mem_alloc(). The request owns the block until it is dropped or taken.
  * Returns 0, -EAGAIN with @wants_memory, or -ENOSPC.
  */
-int kvblk_req_object(struct kvblk_req *req, u32 length);
-struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req);
+int kvblk_req_dram_block(struct kvblk_req *req, u32 length);
+struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req);
 /* Drops the DRAM block, and no other memory. */
-void kvblk_req_object_drop(struct kvblk_req *req);
+void kvblk_req_dram_block_drop(struct kvblk_req *req);
 /*
  * Copies @rec into the block, with memory for checksums and those of @rec, if any.
  * Returns false without memory.
  */
-bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec);
+bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec);
 void kvblk_req_bounce_end(struct kvblk_req *req);
 /*
  * Returns whether detached operations of the file hold too much. They keep their memory

@@ -446,12 +446,12 @@ struct kvblk_member {
 /* ---- DRAM ---- */
 
 /*
- * struct kvblk_object - a DRAM block; see dram/dram.c
- * @node: in dram->objects, by @rec.id
+ * struct kvblk_dram_block - a DRAM block; see dram/dram.c
+ * @node: in dram->blocks, by @rec.id
  * @lru: in its node's list, under the node's lock
- * @dead: removed from dram->objects; under the node's lock
+ * @dead: removed from dram->blocks; under the node's lock
  * @urgent: in dram->urgent, with a reference; dram->lock
- * @refs: one for dram->objects, one for each user
+ * @refs: one for dram->blocks, one for each user
  * @pool: charged for the memory; outlives the DRAM block
  * @seg, @off, @gen: place in the index entry that this DRAM block belongs to
  * @nid: node of its list
@@ -471,7 +471,7 @@ struct kvblk_member {
  * @bv: one vector for the record's header, then one per folio
  * @key: @rec.key_len bytes
  */
-struct kvblk_object {
+struct kvblk_dram_block {
 	struct rhash_head node;
 	struct list_head lru;
 	struct list_head urgent;
@@ -509,7 +509,7 @@ struct kvblk_dram_node {
 
 /**
  * struct kvblk_dram - DRAM blocks of a pool
- * @objects: all DRAM blocks, by id
+ * @blocks: all DRAM blocks, by id
  * @nodes: nr_node_ids of them
  * @bytes: size of all DRAM blocks, including new ones
  * @serial: last number used as a place
@@ -524,11 +524,11 @@ struct kvblk_dram_node {
  * @stages: batch of blocks that @work writes; only @work
  * @left: batches that @work no longer waits for, because their members are silent
  * @report: blocks that were damaged in DRAM
- * @homes: node of recent chains: high half &kvblk_object.chain, low half node
+ * @homes: node of recent chains: high half &kvblk_dram_block.chain, low half node
  * @closing: the pool is going away: leases pin nothing
  */
 struct kvblk_dram {
-	struct rhashtable objects;
+	struct rhashtable blocks;
 	struct kvblk_dram_node *nodes;
 	atomic64_t bytes;
 	atomic_t serial;

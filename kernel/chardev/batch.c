@@ -272,7 +272,7 @@ static void batch_unpark(struct kvblk_batch *batch)
 		if (!req->parked)
 			continue;
 		req->parked = false;
-		kvblk_object_queue(req->pool, req->object);
+		kvblk_dram_block_queue(req->pool, req->block);
 		kvblk_req_trim(req);
 		percpu_ref_put(&req->pool->users);
 	}

@@ -30,7 +30,7 @@ struct stage {
 	struct kvblk_io io;
 	struct kvblk_queued_io queued;
 	struct stages *all;
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 	struct kvblk_slot slot;		/* the entry, MOVING */
 	struct kvblk_reservation resv;
 	struct kvblk_rec rec;
@@ -92,7 +92,7 @@ static void stage_submit(struct kvblk_queued_io *queued)
 static void stage_rec(struct stage *stage)
 {
 	u32 policy = READ_ONCE(stage->all->pool->tun.integrity);
-	const struct kvblk_object *obj = stage->obj;
+	const struct kvblk_dram_block *obj = stage->obj;
 
 	stage->rec = obj->rec;
 	stage->rec.seq = stage->resv.seq;
@@ -109,7 +109,7 @@ static void stage_rec(struct stage *stage)
 static void stage_write(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
-	struct kvblk_object *obj = stage->obj;
+	struct kvblk_dram_block *obj = stage->obj;
 	u32 sums = kvblk_nr_chunks(obj->rec.length) * sizeof(__le32);
 	struct kvblk_place place;
 	__le32 *crcs;
@@ -119,7 +119,7 @@ static void stage_write(struct stage *stage)
 	stage->mem.nr = obj->nr + 1;
 	stage->mem.bytes = obj->rec.length;
 	stage->mem.media_bytes = round_up(obj->rec.length, KVBLK_UNIT);
-	stage->damaged = kvblk_object_checks(pool, obj) &&
+	stage->damaged = kvblk_dram_block_checks(pool, obj) &&
 			 !kvblk_payload_check(&stage->mem, NULL, obj->rec.crcs);
 	stage->completed = stage->damaged;
 	if (stage->damaged)
@@ -157,7 +157,7 @@ static void stage_end(struct stage *stage)
 {
 	struct kvblk_pool *pool = stage->all->pool;
 	struct kvblk_reservation *resv = &stage->resv;
-	struct kvblk_object *obj = stage->obj;
+	struct kvblk_dram_block *obj = stage->obj;
 	struct kvblk_slot live = stage->slot;
 	bool written = stage->header && !stage->io.status, stays;
 	struct kvblk_member *member = resv->member;
@@ -180,7 +180,7 @@ static void stage_end(struct stage *stage)
 	live = stage->slot;
 	live.state = KVBLK_SLOT_LIVE;
 	if (stage->damaged)
-		kvblk_object_damaged(pool, obj);
+		kvblk_dram_block_damaged(pool, obj);
 	/* the payload is intact: another member may take it */
 	stays = !written && !stage->damaged &&
 		(stage->urgent || ++obj->tries < STAGE_TRIES) &&
@@ -189,12 +189,12 @@ static void stage_end(struct stage *stage)
 	if (!written && !stays)
 		kvblk_index_replace(&pool->index, obj->rec.id, &stage->slot, NULL);
 	if (stays) {
-		kvblk_object_queue(pool, obj);
+		kvblk_dram_block_queue(pool, obj);
 	} else {
 		kvblk_count(pool, written ? KVBLK_C_DRAM_WRITES : KVBLK_C_DRAM_DROPS, 1);
-		kvblk_object_remove(pool, obj);
+		kvblk_dram_block_remove(pool, obj);
 	}
-	kvblk_object_put(obj);
+	kvblk_dram_block_put(obj);
 	free_pages((unsigned long)stage->header, get_order(stage->header_bytes));
 }
 
@@ -299,13 +299,13 @@ static void stages_flush(struct kvblk_pool *pool)
 
 static bool stage_suits(void *what, struct kvblk_member *member)
 {
-	const struct kvblk_object *obj = what;
+	const struct kvblk_dram_block *obj = what;
 
 	return member->slot != obj->avoid;
 }
 
 /* Reserves space on a member; only the first futile wait takes long. */
-static bool stage_reserve(struct kvblk_pool *pool, struct kvblk_object *obj,
+static bool stage_reserve(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			  struct kvblk_reservation *resv)
 {
 	struct kvblk_dram *dram = &pool->dram;
@@ -328,16 +328,16 @@ static bool stage_reserve(struct kvblk_pool *pool, struct kvblk_object *obj,
 }
 
 /* Actions for a DRAM block at the cold end of a list. */
-enum fate {
-	FATE_STAYS,			/* move to the hot end */
-	FATE_STALE,			/* drop the memory: stale, or a copy of a member's block */
-	FATE_DROP,
-	FATE_WRITE,
-	FATE_ASK,
+enum demote_action {
+	DEMOTE_KEEP,			/* move to the hot end */
+	DEMOTE_EVICT,			/* drop the memory: stale, or a copy of a member's block */
+	DEMOTE_DROP,
+	DEMOTE_WRITE,
+	DEMOTE_ASK,
 };
 
 /* Returns whether the block was requested since it was last at the cold end. */
-static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
+static bool block_hot(struct kvblk_dram_block *obj, const struct kvblk_slot *slot)
 {
 	bool hot = READ_ONCE(obj->touched) || slot->heat != obj->heat;
 
@@ -351,37 +351,37 @@ static bool object_hot(struct kvblk_object *obj, const struct kvblk_slot *slot)
  * Decides the action for @obj, and copies the entry to @slot. @all: keep no hot blocks;
  * @spare: bytes of leased copies that may stay, or NULL.
  */
-static enum fate object_fate(struct kvblk_pool *pool, struct kvblk_object *obj,
-			     struct kvblk_slot *slot, bool all, u64 *spare)
+static enum demote_action block_action(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+				       struct kvblk_slot *slot, bool all, u64 *spare)
 {
-	u64 bytes = kvblk_object_bytes(obj->rec.length);
+	u64 bytes = kvblk_dram_block_bytes(obj->rec.length);
 
-	if (!kvblk_object_current(pool, obj, slot))
-		return FATE_STALE;
-	if (object_hot(obj, slot) && !all)
-		return FATE_STAYS;
+	if (!kvblk_dram_block_current(pool, obj, slot))
+		return DEMOTE_EVICT;
+	if (block_hot(obj, slot) && !all)
+		return DEMOTE_KEEP;
 	/* a copy: entry and lease belong to the member's block. Leased copies go last */
 	if (slot->seg != KVBLK_DRAM_SEG) {
 		if (!slot->leased || !spare || *spare < bytes)
-			return FATE_STALE;
+			return DEMOTE_EVICT;
 		*spare -= bytes;
-		return FATE_STAYS;
+		return DEMOTE_KEEP;
 	}
 	/* expires within a minute: a write would be wasted */
 	if (kvblk_expired(slot->expiry, kvblk_now(pool) + 60))
-		return FATE_DROP;
+		return DEMOTE_DROP;
 	/* a lease moves with the entry */
 	if (obj->needed || obj->rec.priority >= 2 || slot->leased)
-		return FATE_WRITE;
-	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? FATE_DROP : FATE_ASK;
+		return DEMOTE_WRITE;
+	return READ_ONCE(pool->tun.dram_mode) == KVBLK_DRAM_TOUCHED ? DEMOTE_DROP : DEMOTE_ASK;
 }
 
 /* DRAM blocks of one list that are decided on together. */
 struct run {
 	u32 nr;
-	struct kvblk_object *objs[RUN];	/* coldest first: a chain's end */
+	struct kvblk_dram_block *objs[RUN];	/* coldest first: a chain's end */
 	struct kvblk_slot slots[RUN];
-	enum fate fates[RUN];
+	enum demote_action actions[RUN];
 	struct kvblk_id ids[RUN];
 	u32 ask[RUN];
 };
@@ -389,7 +389,7 @@ struct run {
 /* Takes the coldest blocks: of one chain, or outside chains. */
 static void run_take(struct kvblk_dram_node *node, struct run *run)
 {
-	struct kvblk_object *obj, *next;
+	struct kvblk_dram_block *obj, *next;
 	u32 most = 1;
 
 	run->nr = 0;
@@ -399,7 +399,7 @@ static void run_take(struct kvblk_dram_node *node, struct run *run)
 			most = obj->chain ? RUN : RUN_SINGLE;
 		if (run->nr == most || (run->nr && obj->chain != run->objs[0]->chain))
 			return;
-		kvblk_object_unqueue(node, obj);
+		kvblk_dram_block_unqueue(node, obj);
 		refcount_inc(&obj->refs);
 		run->objs[run->nr++] = obj;
 	}
@@ -408,7 +408,7 @@ static void run_take(struct kvblk_dram_node *node, struct run *run)
 /* Asks the policy about the blocks at @ask, @nr of a chain in its order. */
 static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *ask, u32 nr)
 {
-	const struct kvblk_object *first = run->objs[ask[0]];
+	const struct kvblk_dram_block *first = run->objs[ask[0]];
 	struct kvblk_policy_chain chain = {
 		.ids = run->ids,
 		.nr = nr,
@@ -425,7 +425,7 @@ static void run_ask_chain(struct kvblk_pool *pool, struct run *run, const u32 *a
 	}
 	nr = kvblk_policy_admit(&pool->policy, &chain);
 	for (i = 0; i < chain.nr; i++)
-		run->fates[ask[i]] = i < nr ? FATE_WRITE : FATE_DROP;
+		run->actions[ask[i]] = i < nr ? DEMOTE_WRITE : DEMOTE_DROP;
 }
 
 static void run_ask(struct kvblk_pool *pool, struct run *run)
@@ -433,7 +433,7 @@ static void run_ask(struct kvblk_pool *pool, struct run *run)
 	u32 i, nr = 0;
 
 	for (i = run->nr; i-- > 0;) {
-		if (run->fates[i] != FATE_ASK)
+		if (run->actions[i] != DEMOTE_ASK)
 			continue;
 		run->ask[nr++] = i;
 		if (run->objs[i]->chain)
@@ -449,8 +449,8 @@ static void run_ask(struct kvblk_pool *pool, struct run *run)
  * Claims the entry: for @next, which takes leases over, or (NULL) for good, which leases
  * prevent. Returns false if another task owns the entry.
  */
-static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
-			 const struct kvblk_slot *slot, const struct kvblk_slot *next)
+static bool block_claim(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			const struct kvblk_slot *slot, const struct kvblk_slot *next)
 {
 	/* removed: its number may be another block's place by now */
 	if (slot->state != KVBLK_SLOT_LIVE || READ_ONCE(obj->dead))
@@ -461,14 +461,14 @@ static bool object_claim(struct kvblk_pool *pool, struct kvblk_object *obj,
 }
 
 /* Evicts the block for good. Returns false if the block stays. */
-static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
-			 const struct kvblk_slot *slot)
+static bool block_drop(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+		       const struct kvblk_slot *slot)
 {
-	if (!object_claim(pool, obj, slot, NULL))
+	if (!block_claim(pool, obj, slot, NULL))
 		return false;
 	kvblk_count(pool, KVBLK_C_DRAM_DROPS, 1);
-	kvblk_object_remove(pool, obj);
-	kvblk_object_put(obj);
+	kvblk_dram_block_remove(pool, obj);
+	kvblk_dram_block_put(obj);
 	return true;
 }
 
@@ -476,8 +476,8 @@ static bool object_forgo(struct kvblk_pool *pool, struct kvblk_object *obj,
  * Writes the block to a member, durably if @urgent. Reserves space before the claim, so that
  * others wait for the entry no longer than for a write. Returns false if the block stays.
  */
-static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
-			 const struct kvblk_slot *slot, bool urgent)
+static bool block_write(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			const struct kvblk_slot *slot, bool urgent)
 {
 	struct kvblk_slot moving = *slot;
 	struct kvblk_reservation resv = {};
@@ -487,16 +487,16 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	if (slot->state != KVBLK_SLOT_LIVE)
 		return false;
 	if (READ_ONCE(pool->dram.closing) && time_after(jiffies, pool->dram.rest))
-		return object_forgo(pool, obj, slot);
+		return block_drop(pool, obj, slot);
 	if (!stage_reserve(pool, obj, &resv)) {
 		/* no other member has space: allow the avoided member next time */
 		if (!urgent && !obj->avoid)
-			return object_forgo(pool, obj, slot);
+			return block_drop(pool, obj, slot);
 		obj->avoid = 0;
 		return false;
 	}
 	moving.state = KVBLK_SLOT_MOVING;
-	if (!object_claim(pool, obj, slot, &moving)) {
+	if (!block_claim(pool, obj, slot, &moving)) {
 		kvblk_reservation_release(&resv, NULL);
 		return false;
 	}
@@ -515,30 +515,30 @@ static bool object_write(struct kvblk_pool *pool, struct kvblk_object *obj,
 	return true;
 }
 
-/* Carries out @fate. Returns false if the block stays, otherwise drops the reference. */
-static bool object_go(struct kvblk_pool *pool, struct kvblk_object *obj,
-		      const struct kvblk_slot *slot, enum fate fate)
+/* Carries out @demote_action. Returns false if the block stays, otherwise drops the reference. */
+static bool block_demote(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			 const struct kvblk_slot *slot, enum demote_action demote_action)
 {
-	switch (fate) {
-	case FATE_STAYS:
+	switch (demote_action) {
+	case DEMOTE_KEEP:
 		return false;
-	case FATE_WRITE:
-		return object_write(pool, obj, slot, false);
-	case FATE_DROP:
-		return object_forgo(pool, obj, slot);
+	case DEMOTE_WRITE:
+		return block_write(pool, obj, slot, false);
+	case DEMOTE_DROP:
+		return block_drop(pool, obj, slot);
 	default:
-		kvblk_object_remove(pool, obj);
-		kvblk_object_put(obj);
+		kvblk_dram_block_remove(pool, obj);
+		kvblk_dram_block_put(obj);
 		return true;
 	}
 }
 
-static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
+static struct kvblk_dram_block *urgent_take(struct kvblk_dram *dram)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 
 	guard(spinlock)(&dram->lock);
-	obj = list_first_entry_or_null(&dram->urgent, struct kvblk_object, urgent);
+	obj = list_first_entry_or_null(&dram->urgent, struct kvblk_dram_block, urgent);
 	if (obj)
 		list_del_init(&obj->urgent);
 	return obj;
@@ -546,15 +546,15 @@ static struct kvblk_object *urgent_take(struct kvblk_dram *dram)
 
 static void dram_urgent(struct kvblk_pool *pool)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 	struct kvblk_slot slot;
 	u32 most = RUN;
 
 	/* limited, so that eviction proceeds; waiting tasks ask again */
 	while (most-- && (obj = urgent_take(&pool->dram)))
-		if (!kvblk_object_current(pool, obj, &slot) ||
-		    slot.seg != KVBLK_DRAM_SEG || !object_write(pool, obj, &slot, true))
-			kvblk_object_put(obj);
+		if (!kvblk_dram_block_current(pool, obj, &slot) ||
+		    slot.seg != KVBLK_DRAM_SEG || !block_write(pool, obj, &slot, true))
+			kvblk_dram_block_put(obj);
 	stages_flush(pool);
 }
 
@@ -581,16 +581,16 @@ static u64 dram_evict_run(struct kvblk_pool *pool, struct kvblk_dram_node *node,
 
 	run_take(node, run);
 	for (i = 0; i < run->nr; i++)
-		run->fates[i] = object_fate(pool, run->objs[i], &run->slots[i], all, spare);
+		run->actions[i] = block_action(pool, run->objs[i], &run->slots[i], all, spare);
 	run_ask(pool, run);
 	for (i = 0; i < run->nr; i++) {
-		struct kvblk_object *obj = run->objs[i];
+		struct kvblk_dram_block *obj = run->objs[i];
 
-		if (object_go(pool, obj, &run->slots[i], run->fates[i]))
+		if (block_demote(pool, obj, &run->slots[i], run->actions[i]))
 			continue;
-		stayed += kvblk_object_bytes(obj->rec.length);
-		kvblk_object_queue(pool, obj);
-		kvblk_object_put(obj);
+		stayed += kvblk_dram_block_bytes(obj->rec.length);
+		kvblk_dram_block_queue(pool, obj);
+		kvblk_dram_block_put(obj);
 	}
 	stages_flush(pool);
 	return stayed;
@@ -652,15 +652,15 @@ static unsigned long dram_count(struct shrinker *shrinker, struct shrink_control
 	return READ_ONCE(pool->dram.nodes[sc->nid].bytes) >> PAGE_SHIFT ?: SHRINK_EMPTY;
 }
 
-static struct kvblk_object *node_coldest(struct kvblk_dram_node *node)
+static struct kvblk_dram_block *node_coldest(struct kvblk_dram_node *node)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 
 	guard(spinlock)(&node->lock);
-	obj = list_first_entry_or_null(&node->lru, struct kvblk_object, lru);
+	obj = list_first_entry_or_null(&node->lru, struct kvblk_dram_block, lru);
 	if (!obj)
 		return NULL;
-	kvblk_object_unqueue(node, obj);
+	kvblk_dram_block_unqueue(node, obj);
 	refcount_inc(&obj->refs);
 	return obj;
 }
@@ -669,24 +669,24 @@ static struct kvblk_object *node_coldest(struct kvblk_dram_node *node)
  * Drops a block under memory pressure. Returns false if the block is hot, moving or leased. A
  * leased block is queued to be written, because leases must not pin memory. Does not sleep.
  */
-static bool object_squeeze(struct kvblk_pool *pool, struct kvblk_object *obj)
+static bool block_squeeze(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_slot slot;
 
-	switch (object_fate(pool, obj, &slot, false, NULL)) {
-	case FATE_STAYS:
+	switch (block_action(pool, obj, &slot, false, NULL)) {
+	case DEMOTE_KEEP:
 		return false;
-	case FATE_STALE:
+	case DEMOTE_EVICT:
 		break;
 	default:
-		if (!object_claim(pool, obj, &slot, NULL)) {
+		if (!block_claim(pool, obj, &slot, NULL)) {
 			if (slot.leased && slot.state == KVBLK_SLOT_LIVE)
-				kvblk_object_urge(pool, obj);
+				kvblk_dram_block_flush(pool, obj);
 			return false;
 		}
 		kvblk_count(pool, KVBLK_C_DRAM_SQUEEZED, 1);
 	}
-	kvblk_object_remove(pool, obj);
+	kvblk_dram_block_remove(pool, obj);
 	return true;
 }
 
@@ -694,7 +694,7 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 {
 	struct kvblk_pool *pool = shrinker->private_data;
 	u64 want = (u64)sc->nr_to_scan << PAGE_SHIFT, seen = 0, freed = 0;
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 
 	while (seen < want) {
 		u64 bytes;
@@ -702,12 +702,12 @@ static unsigned long dram_scan(struct shrinker *shrinker, struct shrink_control 
 		obj = node_coldest(&pool->dram.nodes[sc->nid]);
 		if (!obj)
 			break;
-		bytes = kvblk_object_bytes(obj->rec.length);
+		bytes = kvblk_dram_block_bytes(obj->rec.length);
 		seen += bytes;
-		if (!object_squeeze(pool, obj))
-			kvblk_object_queue(pool, obj);
+		if (!block_squeeze(pool, obj))
+			kvblk_dram_block_queue(pool, obj);
 		/* another task may be copying from the block */
-		if (kvblk_object_put(obj))
+		if (kvblk_dram_block_put(obj))
 			freed += bytes;
 	}
 	if (!list_empty(&pool->dram.urgent))
@@ -733,7 +733,7 @@ int kvblk_dram_init(struct kvblk_pool *pool)
 	dram->stages = stages_new(pool);
 	dram->run = kvzalloc(sizeof(*dram->run), GFP_KERNEL);
 	dram->shrinker = shrinker_alloc(SHRINKER_NUMA_AWARE, "kvblk-dram:%s", pool->name);
-	if (!dram->stages || !dram->run || !dram->shrinker || kvblk_objects_init(pool)) {
+	if (!dram->stages || !dram->run || !dram->shrinker || kvblk_dram_blocks_init(pool)) {
 		demote_free(dram);
 		return -ENOMEM;
 	}
@@ -774,5 +774,5 @@ void kvblk_dram_close(struct kvblk_pool *pool)
 void kvblk_dram_exit(struct kvblk_pool *pool)
 {
 	demote_free(&pool->dram);
-	kvblk_objects_exit(pool);
+	kvblk_dram_blocks_exit(pool);
 }

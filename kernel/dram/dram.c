@@ -34,10 +34,10 @@
 /* Largest folio: a huge page of most machines. */
 #define FOLIO_BYTES	SZ_2M
 
-static const struct rhashtable_params object_params = {
+static const struct rhashtable_params dram_block_params = {
 	.key_len = sizeof(struct kvblk_id),
-	.key_offset = offsetof(struct kvblk_object, rec.id),
-	.head_offset = offsetof(struct kvblk_object, node),
+	.key_offset = offsetof(struct kvblk_dram_block, rec.id),
+	.head_offset = offsetof(struct kvblk_dram_block, node),
 	.automatic_shrinking = true,
 };
 
@@ -89,7 +89,7 @@ static u32 folios_alloc(struct list_head *folios, u32 bytes)
 }
 
 /* Allocates the payload, with zeroes after @bytes. Returns false without memory. */
-static bool object_fill(struct kvblk_object *obj, u32 bytes)
+static bool object_fill(struct kvblk_dram_block *obj, u32 bytes)
 {
 	u32 left = round_up(bytes, KVBLK_UNIT);
 	struct folio *folio, *next;
@@ -119,11 +119,11 @@ static bool object_fill(struct kvblk_object *obj, u32 bytes)
 }
 
 /* The pool exists: a reference is held only with pool->users, or on the pool's workqueue. */
-static void object_free(struct kvblk_object *obj)
+static void dram_block_free(struct kvblk_dram_block *obj)
 {
 	u32 i;
 
-	atomic64_sub(kvblk_object_bytes(obj->rec.length), &obj->pool->dram.bytes);
+	atomic64_sub(kvblk_dram_block_bytes(obj->rec.length), &obj->pool->dram.bytes);
 	for (i = 1; obj->bv && i <= obj->nr; i++) {
 		struct folio *folio = page_folio(obj->bv[i].bv_page);
 
@@ -135,12 +135,12 @@ static void object_free(struct kvblk_object *obj)
 	kfree_rcu(obj, rcu);
 }
 
-bool kvblk_object_put(struct kvblk_object *obj)
+bool kvblk_dram_block_put(struct kvblk_dram_block *obj)
 {
 	bool last = refcount_dec_and_test(&obj->refs);
 
 	if (last)
-		object_free(obj);
+		dram_block_free(obj);
 	return last;
 }
 
@@ -171,11 +171,11 @@ bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes)
 	return atomic64_read(&pool->dram.bytes) + bytes <= READ_ONCE(pool->tun.dram_bytes);
 }
 
-struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 key_len)
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len)
 {
-	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_object_bytes(length);
+	u64 limit = READ_ONCE(pool->tun.dram_bytes), bytes = kvblk_dram_block_bytes(length);
 	s64 now = atomic64_add_return(bytes, &pool->dram.bytes);
-	struct kvblk_object *obj = NULL;
+	struct kvblk_dram_block *obj = NULL;
 
 	if (now > (s64)kvblk_dram_low(limit))
 		dram_crowded(pool);
@@ -203,12 +203,12 @@ struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 k
 /* ---- lists: the coldest first ---- */
 
 static struct kvblk_dram_node *node_of(struct kvblk_pool *pool,
-				       const struct kvblk_object *obj)
+				       const struct kvblk_dram_block *obj)
 {
 	return &pool->dram.nodes[obj->nid];
 }
 
-void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj)
+void kvblk_dram_block_queue(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_dram_node *node = node_of(pool, obj);
 
@@ -216,19 +216,19 @@ void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj)
 	if (obj->dead || !list_empty(&obj->lru))
 		return;
 	list_add_tail(&obj->lru, &node->lru);
-	WRITE_ONCE(node->bytes, node->bytes + kvblk_object_bytes(obj->rec.length));
+	WRITE_ONCE(node->bytes, node->bytes + kvblk_dram_block_bytes(obj->rec.length));
 }
 
-void kvblk_object_unqueue(struct kvblk_dram_node *node, struct kvblk_object *obj)
+void kvblk_dram_block_unqueue(struct kvblk_dram_node *node, struct kvblk_dram_block *obj)
 {
 	lockdep_assert_held(&node->lock);
 	if (list_empty(&obj->lru))
 		return;
 	list_del_init(&obj->lru);
-	WRITE_ONCE(node->bytes, node->bytes - kvblk_object_bytes(obj->rec.length));
+	WRITE_ONCE(node->bytes, node->bytes - kvblk_dram_block_bytes(obj->rec.length));
 }
 
-void kvblk_object_remove(struct kvblk_pool *pool, struct kvblk_object *obj)
+void kvblk_dram_block_remove(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_dram_node *node = node_of(pool, obj);
 
@@ -236,57 +236,57 @@ void kvblk_object_remove(struct kvblk_pool *pool, struct kvblk_object *obj)
 		if (obj->dead)
 			return;
 		WRITE_ONCE(obj->dead, true);
-		kvblk_object_unqueue(node, obj);
-		/* under the lock, because object_list() waits for the removal */
-		rhashtable_remove_fast(&pool->dram.objects, &obj->node, object_params);
+		kvblk_dram_block_unqueue(node, obj);
+		/* under the lock, because dram_block_list() waits for the removal */
+		rhashtable_remove_fast(&pool->dram.blocks, &obj->node, dram_block_params);
 	}
-	kvblk_object_put(obj);
+	kvblk_dram_block_put(obj);
 }
 
-static bool object_is(const struct kvblk_object *obj, const struct kvblk_slot *slot)
+static bool dram_block_is(const struct kvblk_dram_block *obj, const struct kvblk_slot *slot)
 {
 	return obj->seg == slot->seg && obj->off == slot->off && obj->gen == slot->gen &&
 	       obj->rec.length == slot->len;
 }
 
-bool kvblk_object_current(struct kvblk_pool *pool, const struct kvblk_object *obj,
-			  struct kvblk_slot *slot)
+bool kvblk_dram_block_current(struct kvblk_pool *pool, const struct kvblk_dram_block *obj,
+			      struct kvblk_slot *slot)
 {
-	return kvblk_index_find(&pool->index, obj->rec.id, slot) && object_is(obj, slot);
+	return kvblk_index_find(&pool->index, obj->rec.id, slot) && dram_block_is(obj, slot);
 }
 
-struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
-				      const struct kvblk_slot *slot)
+struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kvblk_id id,
+					      const struct kvblk_slot *slot)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 
 	guard(rcu)();
-	obj = rhashtable_lookup(&pool->dram.objects, &id, object_params);
-	if (!obj || !object_is(obj, slot) || !refcount_inc_not_zero(&obj->refs))
+	obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);
+	if (!obj || !dram_block_is(obj, slot) || !refcount_inc_not_zero(&obj->refs))
 		return NULL;
 	if (!READ_ONCE(obj->touched))
 		WRITE_ONCE(obj->touched, true);
 	return obj;
 }
 
-void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
-		     const struct kvblk_slot *slot)
+void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 
 	/* the list is not processed once the pool is going away */
 	if (!percpu_ref_tryget_live(&pool->users))
 		return;
-	obj = kvblk_object_get(pool, id, slot);
+	obj = kvblk_dram_block_get(pool, id, slot);
 	if (obj) {
-		kvblk_object_urge(pool, obj);
-		kvblk_object_put(obj);
+		kvblk_dram_block_flush(pool, obj);
+		kvblk_dram_block_put(obj);
 	}
 	queue_work(pool->wq, &pool->dram.work);
 	percpu_ref_put(&pool->users);
 }
 
-void kvblk_object_urge(struct kvblk_pool *pool, struct kvblk_object *obj)
+void kvblk_dram_block_flush(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	guard(spinlock)(&pool->dram.lock);
 	if (!list_empty(&obj->urgent))
@@ -298,18 +298,18 @@ void kvblk_object_urge(struct kvblk_pool *pool, struct kvblk_object *obj)
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot)
 {
-	const struct kvblk_object *obj;
+	const struct kvblk_dram_block *obj;
 
 	if (slot->seg == KVBLK_DRAM_SEG)
 		return true;
 	if (!atomic64_read(&pool->dram.bytes))
 		return false;
 	guard(rcu)();
-	obj = rhashtable_lookup(&pool->dram.objects, &id, object_params);
-	return obj && object_is(obj, slot);
+	obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);
+	return obj && dram_block_is(obj, slot);
 }
 
-bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj)
+bool kvblk_dram_block_checks(const struct kvblk_pool *pool, const struct kvblk_dram_block *obj)
 {
 	u32 policy = READ_ONCE(pool->tun.integrity);
 
@@ -320,7 +320,7 @@ bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_objec
 
 #define REPORT_GAP	(60 * HZ)
 
-void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj)
+void kvblk_dram_block_damaged(struct kvblk_pool *pool, const struct kvblk_dram_block *obj)
 {
 	struct kvblk_report *report = &pool->dram.report;
 	unsigned long next = READ_ONCE(report->next);
@@ -343,46 +343,46 @@ void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *ob
 	kvblk_event(pool, NULL, KVBLK_EVENT_CHECKSUM, KVBLK_DRAM_SEG);
 }
 
-void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj)
+void kvblk_dram_block_spoil(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_slot slot;
 
-	if (kvblk_object_current(pool, obj, &slot) && slot.seg == KVBLK_DRAM_SEG &&
+	if (kvblk_dram_block_current(pool, obj, &slot) && slot.seg == KVBLK_DRAM_SEG &&
 	    slot.state == KVBLK_SLOT_LIVE && !READ_ONCE(obj->dead))
 		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
-	kvblk_object_remove(pool, obj);
+	kvblk_dram_block_remove(pool, obj);
 }
 
 /* Returns any DRAM block of @id with a reference, or NULL. */
-static struct kvblk_object *object_find(struct kvblk_pool *pool, struct kvblk_id id)
+static struct kvblk_dram_block *dram_block_find(struct kvblk_pool *pool, struct kvblk_id id)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 
 	guard(rcu)();
-	obj = rhashtable_lookup(&pool->dram.objects, &id, object_params);
+	obj = rhashtable_lookup(&pool->dram.blocks, &id, dram_block_params);
 	return obj && refcount_inc_not_zero(&obj->refs) ? obj : NULL;
 }
 
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id)
 {
-	struct kvblk_object *obj = object_find(pool, id);
+	struct kvblk_dram_block *obj = dram_block_find(pool, id);
 	struct kvblk_slot slot;
 
 	if (!obj)
 		return;
-	if (!kvblk_object_current(pool, obj, &slot))
-		kvblk_object_remove(pool, obj);
-	kvblk_object_put(obj);
+	if (!kvblk_dram_block_current(pool, obj, &slot))
+		kvblk_dram_block_remove(pool, obj);
+	kvblk_dram_block_put(obj);
 }
 
 /* Returns whether the walk may have missed blocks after one that was removed. */
 static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 {
-	struct kvblk_object *obj, *held = NULL;
+	struct kvblk_dram_block *obj, *held = NULL;
 	struct rhashtable_iter iter;
 	bool missed = false;
 
-	rhashtable_walk_enter(&pool->dram.objects, &iter);
+	rhashtable_walk_enter(&pool->dram.blocks, &iter);
 	rhashtable_walk_start(&iter);
 	while ((obj = rhashtable_walk_next(&iter))) {
 		/* the table was resized: some blocks are seen again */
@@ -394,10 +394,10 @@ static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 		rhashtable_walk_stop(&iter);
 		/* outside the walk, because the last reference may vfree() */
 		if (held)
-			kvblk_object_put(held);
+			kvblk_dram_block_put(held);
 		held = obj;
 		if (obj->seg - first < nr)
-			kvblk_object_remove(pool, obj);
+			kvblk_dram_block_remove(pool, obj);
 		cond_resched();
 		rhashtable_walk_start(&iter);
 		/* the walk resumes only at a block that is still in the table */
@@ -406,7 +406,7 @@ static bool forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
 	rhashtable_walk_stop(&iter);
 	rhashtable_walk_exit(&iter);
 	if (held)
-		kvblk_object_put(held);
+		kvblk_dram_block_put(held);
 	return missed;
 }
 
@@ -422,16 +422,16 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr)
  * Inserts @obj, replacing a stale block, or a valid one if the caller owns the entry
  * (@owner). Returns 0, -EEXIST or another error.
  */
-static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool owner)
+static int dram_block_list(struct kvblk_pool *pool, struct kvblk_dram_block *obj, bool owner)
 {
-	struct kvblk_object *old;
+	struct kvblk_dram_block *old;
 	struct kvblk_slot slot;
 	bool stays;
 
 	for (;;) {
 		scoped_guard(rcu) {
-			old = rhashtable_lookup_get_insert_fast(&pool->dram.objects,
-								&obj->node, object_params);
+			old = rhashtable_lookup_get_insert_fast(&pool->dram.blocks,
+								&obj->node, dram_block_params);
 			if (IS_ERR_OR_NULL(old))
 				return PTR_ERR_OR_ZERO(old);
 			if (!refcount_inc_not_zero(&old->refs))
@@ -440,17 +440,17 @@ static int object_list(struct kvblk_pool *pool, struct kvblk_object *obj, bool o
 		if (!old)
 			continue;
 		/* a stale block never becomes valid again */
-		stays = !owner && kvblk_object_current(pool, old, &slot);
+		stays = !owner && kvblk_dram_block_current(pool, old, &slot);
 		if (!stays)
-			kvblk_object_remove(pool, old);
-		kvblk_object_put(old);
+			kvblk_dram_block_remove(pool, old);
+		kvblk_dram_block_put(old);
 		if (stays)
 			return -EEXIST;
 	}
 }
 
 /* Puts all blocks of a chain on one list, so that the policy judges them together. */
-static void chain_home(struct kvblk_dram *dram, struct kvblk_object *obj)
+static void chain_home(struct kvblk_dram *dram, struct kvblk_dram_block *obj)
 {
 	u64 *home = &dram->homes[obj->chain % ARRAY_SIZE(dram->homes)];
 
@@ -461,7 +461,7 @@ static void chain_home(struct kvblk_dram *dram, struct kvblk_object *obj)
 		WRITE_ONCE(*home, (u64)obj->chain << 32 | obj->nid);
 }
 
-int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
+int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj)
 {
 	struct kvblk_slot slot = {
 		.seg = KVBLK_DRAM_SEG,
@@ -487,7 +487,7 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 	err = kvblk_entry_insert(pool, obj->rec.id, &slot, &victim);
 	if (err)
 		goto drop;
-	err = object_list(pool, obj, true);
+	err = dram_block_list(pool, obj, true);
 	if (err) {
 		kvblk_index_replace(&pool->index, obj->rec.id, &slot, NULL);
 		goto drop;
@@ -495,24 +495,24 @@ int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj)
 	refcount_inc(&obj->refs);
 	kvblk_index_replace(&pool->index, obj->rec.id, &slot, &live);
 	kvblk_missing_note(pool, obj->rec.id);
-	kvblk_object_queue(pool, obj);
-	kvblk_object_put(obj);
+	kvblk_dram_block_queue(pool, obj);
+	kvblk_dram_block_put(obj);
 	return 0;
 drop:
-	kvblk_object_put(obj);
+	kvblk_dram_block_put(obj);
 	return err;
 }
 
-bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
-		       const struct kvblk_slot *slot)
+bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			   const struct kvblk_slot *slot)
 {
 	obj->seg = slot->seg;
 	obj->off = slot->off;
 	obj->gen = slot->gen;
 	/* for the table */
 	refcount_inc(&obj->refs);
-	if (object_list(pool, obj, false)) {
-		kvblk_object_put(obj);
+	if (dram_block_list(pool, obj, false)) {
+		kvblk_dram_block_put(obj);
 		return false;
 	}
 	/* if the entry was removed meanwhile */
@@ -522,7 +522,7 @@ bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
 
 /* ---- init and exit ---- */
 
-int kvblk_objects_init(struct kvblk_pool *pool)
+int kvblk_dram_blocks_init(struct kvblk_pool *pool)
 {
 	struct kvblk_dram *dram = &pool->dram;
 	int nid;
@@ -540,14 +540,14 @@ int kvblk_objects_init(struct kvblk_pool *pool)
 		spin_lock_init(&dram->nodes[nid].lock);
 		INIT_LIST_HEAD(&dram->nodes[nid].lru);
 	}
-	if (!rhashtable_init(&dram->objects, &object_params))
+	if (!rhashtable_init(&dram->blocks, &dram_block_params))
 		return 0;
 	kfree(dram->nodes);
 	return -ENOMEM;
 }
 
-void kvblk_objects_exit(struct kvblk_pool *pool)
+void kvblk_dram_blocks_exit(struct kvblk_pool *pool)
 {
-	rhashtable_destroy(&pool->dram.objects);
+	rhashtable_destroy(&pool->dram.blocks);
 	kfree(pool->dram.nodes);
 }

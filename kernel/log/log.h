@@ -305,35 +305,35 @@ bool kvblk_dram_has_space(struct kvblk_pool *pool, u64 bytes);
  * Allocates a DRAM block. The caller fills in @rec, and the payload from @bv[1] on. Returns NULL
  * if dram_bytes is reached or memory is short. May sleep.
  */
-struct kvblk_object *kvblk_object_new(struct kvblk_pool *pool, u32 length, u32 key_len);
+struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 length, u32 key_len);
 /*
  * Inserts @obj as the block of its id, and consumes @obj. Returns 0, -EEXIST if the id has a
  * block, -ENOSPC or -ENOMEM. May sleep.
  */
-int kvblk_object_enter(struct kvblk_pool *pool, struct kvblk_object *obj);
+int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*
  * Keeps @obj as a copy of a member's block at @slot, and takes a reference. Eviction skips @obj
- * until kvblk_object_queue(). Returns false if a valid copy exists or memory is short. May sleep.
+ * until kvblk_dram_block_queue(). Returns false if a valid copy exists or memory is short. May sleep.
  */
-bool kvblk_object_keep(struct kvblk_pool *pool, struct kvblk_object *obj,
-		       const struct kvblk_slot *slot);
+bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
+			   const struct kvblk_slot *slot);
 /* Appends @obj at the hot end of its LRU list unless it was removed. Does not sleep. */
-void kvblk_object_queue(struct kvblk_pool *pool, struct kvblk_object *obj);
+void kvblk_dram_block_queue(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /* Returns the DRAM block of index entry @slot with a reference, or NULL. */
-struct kvblk_object *kvblk_object_get(struct kvblk_pool *pool, struct kvblk_id id,
-				      const struct kvblk_slot *slot);
+struct kvblk_dram_block *kvblk_dram_block_get(struct kvblk_pool *pool, struct kvblk_id id,
+					      const struct kvblk_slot *slot);
 /* Queues a block found only in DRAM for a durable write to a member now. */
-void kvblk_dram_urge(struct kvblk_pool *pool, struct kvblk_id id,
-		     const struct kvblk_slot *slot);
+void kvblk_dram_flush(struct kvblk_pool *pool, struct kvblk_id id,
+		      const struct kvblk_slot *slot);
 bool kvblk_dram_holds(struct kvblk_pool *pool, struct kvblk_id id,
 		      const struct kvblk_slot *slot);
 /* Drops a reference. Returns whether it was the last, which frees the memory. Any context. */
-bool kvblk_object_put(struct kvblk_object *obj);
-bool kvblk_object_checks(const struct kvblk_pool *pool, const struct kvblk_object *obj);
+bool kvblk_dram_block_put(struct kvblk_dram_block *obj);
+bool kvblk_dram_block_checks(const struct kvblk_pool *pool, const struct kvblk_dram_block *obj);
 /* Counts and reports that @obj no longer holds the bytes that were put. Any context. */
-void kvblk_object_damaged(struct kvblk_pool *pool, const struct kvblk_object *obj);
+void kvblk_dram_block_damaged(struct kvblk_pool *pool, const struct kvblk_dram_block *obj);
 /* Removes a damaged DRAM block, and its index entry if no member has the block. */
-void kvblk_object_spoil(struct kvblk_pool *pool, struct kvblk_object *obj);
+void kvblk_dram_block_spoil(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /* Removes the DRAM block of @id unless the index entry refers to it. */
 void kvblk_dram_forget(struct kvblk_pool *pool, struct kvblk_id id);
 /*

@@ -187,7 +187,7 @@ static bool get_known_bounce(struct kvblk_req *req)
 	       (kvblk_must_check(req->pool, req->media.seg) && !req->crcs_addr);
 }
 
-/* Returns whether DRAM has the block. Only the task takes a reference: @object. */
+/* Returns whether DRAM has the block. Only the task takes a reference: @block. */
 static bool get_is_here(struct kvblk_req *req)
 {
 	struct kvblk_pool *pool = req->pool;
@@ -200,12 +200,12 @@ static bool get_is_here(struct kvblk_req *req)
 		req->phase = KVBLK_GET_HERE;
 		return true;
 	}
-	req->object = kvblk_object_get(pool, req->id, &req->slot);
+	req->block = kvblk_dram_block_get(pool, req->id, &req->slot);
 	/* integrity=full must not serve a block that was loaded without checksums */
-	if (req->object && req->object->unproven &&
+	if (req->block && req->block->unproven &&
 	    READ_ONCE(pool->tun.integrity) == KVBLK_CHECK_FULL)
 		kvblk_req_mem_drop(req);
-	return req->object;
+	return req->block;
 }
 
 /* Finds the block in DRAM, or holds its segment. Returns 0 or -ENOENT. */
@@ -298,9 +298,9 @@ static int get_memory(struct kvblk_req *req)
 		return -EOPNOTSUPP;
 	if (get_prefetches(req)) {
 		req->throttled = kvblk_throttle_full(req->media.member);
-		return req->throttled ? -EAGAIN : kvblk_req_object(req, req->want);
+		return req->throttled ? -EAGAIN : kvblk_req_dram_block(req, req->want);
 	}
-	if (get_promotes(req) && !kvblk_req_object(req, req->want))
+	if (get_promotes(req) && !kvblk_req_dram_block(req, req->want))
 		return 0;
 	req->wants_memory = 0;
 	if (req->phase == KVBLK_GET_AGAIN)
@@ -334,7 +334,7 @@ static int get_memory(struct kvblk_req *req)
 static const __le32 *get_crcs(const struct kvblk_req *req)
 {
 	const __le32 *crcs = req->header ? req->header + KVBLK_HDR_CRCS :
-					   req->object->rec.crcs;
+					   req->block->rec.crcs;
 
 	return crcs + (req->from >> KVBLK_CHUNK_SHIFT);
 }
@@ -374,7 +374,7 @@ static int get_over(struct kvblk_req *req, int err)
 
 static int get_check_object(struct kvblk_req *req)
 {
-	const struct kvblk_object *obj = req->object;
+	const struct kvblk_dram_block *obj = req->block;
 
 	if (obj->rec.tenant != req->tenant || obj->rec.key_len != req->op.key_len ||
 	    memcmp(obj->key, req->key, obj->rec.key_len))
@@ -400,7 +400,7 @@ static int get_here(struct kvblk_req *req)
 /* Copies a DRAM block to kernel memory, because the caller's pages do not stay resident. */
 static int get_copy_object(struct kvblk_req *req)
 {
-	struct kvblk_object *obj = req->object;
+	struct kvblk_dram_block *obj = req->block;
 	u32 bytes = get_end(req) - req->from, i;
 	struct iov_iter from;
 	int err;
@@ -414,18 +414,18 @@ static int get_copy_object(struct kvblk_req *req)
 	for (i = 1; i < req->mem.nr; i++)
 		bytes -= copy_from_iter(bvec_virt(&req->mem.bv[i]),
 					min(req->mem.bv[i].bv_len, bytes), &from);
-	return !kvblk_object_checks(req->pool, obj) ||
+	return !kvblk_dram_block_checks(req->pool, obj) ||
 	       kvblk_payload_check(&req->mem, NULL, get_crcs(req)) ? 0 : -EBADMSG;
 }
 
 static int get_copy_out(struct kvblk_req *req)
 {
-	struct kvblk_object *obj = req->object;
+	struct kvblk_dram_block *obj = req->block;
 	bool fault = req->src.fault;
 	int err;
 
 	req->src.fault = false;
-	if (kvblk_object_checks(req->pool, obj))
+	if (kvblk_dram_block_checks(req->pool, obj))
 		err = kvblk_vectors_check_out(&obj->bv[1], obj->rec.length, req->op.offset,
 					      req->want, &req->src, obj->rec.crcs);
 	else
@@ -438,8 +438,8 @@ static int get_copy_out(struct kvblk_req *req)
 /* Drops a damaged DRAM block. Returns 1, or -EAGAIN if a member has the block. */
 static int get_object_damaged(struct kvblk_req *req)
 {
-	kvblk_object_damaged(req->pool, req->object);
-	kvblk_object_spoil(req->pool, req->object);
+	kvblk_dram_block_damaged(req->pool, req->block);
+	kvblk_dram_block_spoil(req->pool, req->block);
 	kvblk_req_mem_drop(req);
 	req->phase = KVBLK_GET_AGAIN;
 	return req->slot.seg != KVBLK_DRAM_SEG ? -EAGAIN :
@@ -476,7 +476,7 @@ static int get_object(struct kvblk_req *req)
 		return get_object_damaged(req);
 	if (err)
 		return get_over(req, err);
-	kvblk_req_object_drop(req);
+	kvblk_req_dram_block_drop(req);
 	kvblk_index_touch(&req->pool->index, &req->slot,
 			  kvblk_policy_tick(&req->pool->policy));
 	kvblk_count(req->pool, KVBLK_C_DRAM_GETS, 1);
@@ -506,12 +506,12 @@ static int get_begun(struct kvblk_req *req)
 	err = get_range(req);
 	if (err)
 		return get_fail(req, err);
-	if (req->object && get_prefetches(req)) {
+	if (req->block && get_prefetches(req)) {
 		kvblk_req_mem_drop(req);
 		req->result.flags |= KVBLK_RES_MEMORY;
 		return kvblk_req_over(req, 0);
 	}
-	if (req->object)
+	if (req->block)
 		return get_object(req);
 	if (!comes && get_comes(req))
 		return get_here(req);
@@ -603,13 +603,13 @@ static int get_damaged(struct kvblk_req *req, bool producer)
 /* Keeps a verified block in DRAM. Returns false if its checksum array could not be allocated. */
 static bool get_keep(struct kvblk_req *req)
 {
-	struct kvblk_object *obj = req->object;
+	struct kvblk_dram_block *obj = req->block;
 
 	if (obj->rec.integrity != KVBLK_INTEGRITY_NONE && !obj->rec.crcs)
 		return false;
 	req->coming = false;
 	WRITE_ONCE(obj->touched, true);
-	if (!kvblk_object_keep(req->pool, obj, &req->slot))
+	if (!kvblk_dram_block_keep(req->pool, obj, &req->slot))
 		return true;
 	/* keep the blocks of a batch until all are submitted, within the file's budget */
 	req->parked = req->parks && kvblk_budget_fits(&req->owner->budget, 0,
@@ -617,7 +617,7 @@ static bool get_keep(struct kvblk_req *req)
 	if (req->parked)
 		percpu_ref_get(&req->pool->users);
 	else
-		kvblk_object_queue(req->pool, obj);
+		kvblk_dram_block_queue(req->pool, obj);
 	return true;
 }
 
@@ -645,8 +645,8 @@ static int get_check_header(struct kvblk_req *req, struct kvblk_rec *rec)
 	req->result.caller_tag = rec->caller_tag;
 	req->integrity = rec->integrity;
 	if (unlikely(req->coming)) {
-		req->object->unproven = rec->integrity == KVBLK_INTEGRITY_NONE;
-		kvblk_object_describe(req->object, rec);
+		req->block->unproven = rec->integrity == KVBLK_INTEGRITY_NONE;
+		kvblk_dram_block_describe(req->block, rec);
 	}
 	return 0;
 }
@@ -842,8 +842,8 @@ static int get_deliver(struct kvblk_req *req)
 	if (req->mem.direct)
 		kvblk_mem_tail_out(&req->mem);
 	if (req->phase == KVBLK_GET_COPY) {
-		if (req->object)
-			err = kvblk_vectors_copy(&req->object->bv[1], req->op.offset,
+		if (req->block)
+			err = kvblk_vectors_copy(&req->block->bv[1], req->op.offset,
 						 req->want, &req->src, false);
 		else
 			err = kvblk_mem_copy_out(&req->mem, req->op.offset - req->from,
@@ -859,13 +859,13 @@ static int get_deliver(struct kvblk_req *req)
 /* Drops pinned pages and DRAM, because the task or a pager may take any time. */
 static int get_pause(struct kvblk_req *req, enum kvblk_by by)
 {
-	if (req->object && req->phase == KVBLK_GET_COPY)
+	if (req->block && req->phase == KVBLK_GET_COPY)
 		req->phase = KVBLK_GET_HERE;
 	if (get_loses_tail(req, by)) {
 		req->phase = KVBLK_GET_AGAIN;
 		get_partly(req);
 	}
-	if (req->object || req->mem.direct)
+	if (req->block || req->mem.direct)
 		kvblk_req_mem_drop(req);
 	return -EAGAIN;
 }

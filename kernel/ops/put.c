@@ -69,8 +69,8 @@ static bool put_bounces(const struct kvblk_req *req, u32 policy)
 /* Returns whether checksums were computed when the payload was copied to DRAM. */
 static bool put_carries_crcs(const struct kvblk_req *req)
 {
-	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->object &&
-	       req->object->rec.crcs;
+	return req->integrity == KVBLK_INTEGRITY_CRC32C && req->block &&
+	       req->block->rec.crcs;
 }
 
 /* Fills in the checksums, unless they are computed during the write. */
@@ -83,7 +83,7 @@ static void put_crcs(struct kvblk_req *req, u32 policy)
 	if (req->integrity == KVBLK_INTEGRITY_PRODUCER)
 		memcpy(crcs, req->crcs, bytes);
 	else if (put_carries_crcs(req))
-		memcpy(crcs, req->object->rec.crcs, bytes);
+		memcpy(crcs, req->block->rec.crcs, bytes);
 	else if (req->integrity == KVBLK_INTEGRITY_NONE)
 		memset(crcs, 0, bytes);
 }
@@ -157,22 +157,22 @@ bool kvblk_put_stays(const struct kvblk_req *req)
 }
 
 /* Copies the payload into a DRAM block, if there is space. Returns 0, -EINTR or -EFAULT. */
-static int put_object(struct kvblk_req *req)
+static int put_dram_block(struct kvblk_req *req)
 {
 	bool fault = req->src.fault, sums;
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 	struct kvblk_rec rec;
 	int err;
 
 	/* before DRAM is allocated, because a pager may take any time */
 	if (fault && kvblk_src_fault_in(&req->src, req->bytes, false))
 		return -EINTR;
-	err = kvblk_req_object(req, req->bytes);
+	err = kvblk_req_dram_block(req, req->bytes);
 	/* do not wait for memory here: the write to a member does if it must */
 	req->wants_memory = 0;
 	if (err)
 		return 0;
-	obj = req->object;
+	obj = req->block;
 	put_rec(req, &rec);
 	rec.crcs = req->crcs;
 	/* the bytes may stay in DRAM for hours before a member has them */
@@ -186,7 +186,7 @@ static int put_object(struct kvblk_req *req)
 	obj->offer_parent = req->chain ? req->offer_parent : req->parent.lo;
 	req->src.fault = false;
 	/* without memory for checksums, write the block to a member */
-	if (!kvblk_object_describe(obj, &rec))
+	if (!kvblk_dram_block_describe(obj, &rec))
 		err = -ENOMEM;
 	else if (sums)
 		err = kvblk_vectors_sum_in(&obj->bv[1], req->bytes, &req->src,
@@ -222,12 +222,12 @@ static int put_memory(struct kvblk_req *req)
 	req->align = align;
 	req->stable = READ_ONCE(pool->stable_writes);
 	if (put_through(req) && put_kept(req)) {
-		err = put_object(req);
+		err = put_dram_block(req);
 		if (err)
 			return err;
 	}
 	/* a cancel may assume kernel memory of a retried put, so do not map the ring's */
-	if (!req->object && !(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
+	if (!req->block && !(pool->flags & KVBLK_POOL_STRICT) && !req->stable &&
 	    !(req->tries && req->cmd) &&
 	    kvblk_src_fits(&req->src, req->bytes, align) &&
 	    !(put_bounces(req, policy) && kvblk_req_known_device(req, &addr))) {
@@ -241,10 +241,10 @@ static int put_memory(struct kvblk_req *req)
 			if (put_bounces(req, policy))
 				kvblk_req_mem_drop(req);
 		}
-	} else if (!req->object) {
+	} else if (!req->block) {
 		req->device = kvblk_src_device(&req->src, false, &addr);
 	}
-	if (!req->mem.direct && !req->object) {
+	if (!req->mem.direct && !req->block) {
 		err = put_copy_in(req);
 		if (err)
 			return err;
@@ -480,7 +480,7 @@ static int put_older(struct kvblk_req *req, const struct kvblk_slot *old)
 	int err;
 
 	if (old && put_undurable(req, old)) {
-		kvblk_dram_urge(pool, req->id, old);
+		kvblk_dram_flush(pool, req->id, old);
 		return -EAGAIN;
 	}
 	/* a retried put would find the invalidation of its own failed write */
@@ -709,7 +709,7 @@ static int put_done(struct kvblk_req *req)
  */
 static int put_keep(struct kvblk_req *req)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 	struct kvblk_slot slot;
 	int err;
 
@@ -725,16 +725,16 @@ static int put_keep(struct kvblk_req *req)
 		req->continues = req->parent.lo &&
 				 kvblk_block_present(req->pool, req->parent, req->tenant,
 						     &slot);
-	err = put_object(req);
+	err = put_dram_block(req);
 	req->wants_fault = err == -EFAULT && !req->src.fault;
 	if (err)
 		return req->wants_fault ? -EAGAIN : kvblk_req_over(req, err);
-	if (!req->object)
+	if (!req->block)
 		return 0;
 	if (!kvblk_media_begin(req))
 		return kvblk_req_over(req, -ENODEV);
-	obj = kvblk_req_object_take(req);
-	err = kvblk_object_enter(req->pool, obj);
+	obj = kvblk_req_dram_block_take(req);
+	err = kvblk_dram_block_enter(req->pool, obj);
 	kvblk_media_end(req);
 	if (err == -EEXIST)
 		return err;
@@ -954,8 +954,8 @@ static int put_settle(struct kvblk_req *req, bool again)
 	/* after a failure the retry needs the DRAM block */
 	if (req->coming && !err) {
 		req->coming = false;
-		if (kvblk_object_keep(pool, req->object, &live))
-			kvblk_object_queue(pool, req->object);
+		if (kvblk_dram_block_keep(pool, req->block, &live))
+			kvblk_dram_block_queue(pool, req->block);
 	}
 	if (err)
 		put_revert(req);
@@ -988,7 +988,7 @@ static int put_finish(struct kvblk_req *req, enum kvblk_by by)
 		err = put_done(req);
 	} else if (err == -EIO) {
 		req->failed = by == KVBLK_BY_MEMBER;
-		if (req->failed && (req->mem.direct || req->object)) {
+		if (req->failed && (req->mem.direct || req->block)) {
 			/* the task may never run, and can provide the payload again */
 			kvblk_req_header_free(req);
 			kvblk_req_mem_drop(req);

@@ -71,18 +71,18 @@ bool kvblk_block_present(struct kvblk_pool *pool, struct kvblk_id id, u16 tenant
  * rest, not all 8 KiB: init_on_alloc skips caches with a constructor. The free pointer lies
  * after the object, in the rest of the second page.
  */
-struct req_object {
+struct req_dram_block {
 	u8 header[KVBLK_UNIT];
 	struct kvblk_req req;
 };
 
-static_assert(sizeof(struct req_object) <= 2 * KVBLK_UNIT - sizeof(void *));
+static_assert(sizeof(struct req_dram_block) <= 2 * KVBLK_UNIT - sizeof(void *));
 
-static struct kmem_cache *req_objects;
+static struct kmem_cache *req_dram_blocks;
 
-static void req_construct(void *object)
+static void req_construct(void *block)
 {
-	struct kvblk_req *req = &((struct req_object *)object)->req;
+	struct kvblk_req *req = &((struct req_dram_block *)block)->req;
 
 	INIT_LIST_HEAD(&req->file_link);
 	INIT_LIST_HEAD(&req->ownership.link);
@@ -95,38 +95,38 @@ int kvblk_req_init(void)
 		.ctor = req_construct,
 	};
 
-	req_objects = kmem_cache_create("kvblk_req", sizeof(struct req_object),
-					&args, SLAB_ACCOUNT);
-	return req_objects ? 0 : -ENOMEM;
+	req_dram_blocks = kmem_cache_create("kvblk_req", sizeof(struct req_dram_block),
+					    &args, SLAB_ACCOUNT);
+	return req_dram_blocks ? 0 : -ENOMEM;
 }
 
 void kvblk_req_exit(void)
 {
-	kmem_cache_destroy(req_objects);
+	kmem_cache_destroy(req_dram_blocks);
 }
 
 struct kvblk_req *kvblk_req_alloc(gfp_t gfp)
 {
-	struct req_object *object = kmem_cache_alloc(req_objects, gfp);
+	struct req_dram_block *block = kmem_cache_alloc(req_dram_blocks, gfp);
 	const size_t lists = offsetofend(struct kvblk_req, ownership.link);
 
-	if (!object)
+	if (!block)
 		return NULL;
 	/* short vectors, pages and the key are written before they are read */
-	memset((void *)&object->req + lists, 0,
+	memset((void *)&block->req + lists, 0,
 	       offsetof(struct kvblk_req, mem.few_bv) - lists);
-	return &object->req;
+	return &block->req;
 }
 
-static struct req_object *req_object(struct kvblk_req *req)
+static struct req_dram_block *req_dram_block(struct kvblk_req *req)
 {
-	return container_of(req, struct req_object, req);
+	return container_of(req, struct req_dram_block, req);
 }
 
 /* Clears the magic of a stale header, or else a get could take it for one it has read. */
 int kvblk_req_header_alloc(struct kvblk_req *req)
 {
-	u64 *header = (u64 *)req_object(req)->header;
+	u64 *header = (u64 *)req_dram_block(req)->header;
 
 	if (req->header_units > 1)
 		header = (u64 *)__get_free_pages(GFP_KERNEL_ACCOUNT,
@@ -180,14 +180,14 @@ static void req_let_go(struct kvblk_req *req)
 	kvblk_file_put(file);
 }
 
-int kvblk_req_object(struct kvblk_req *req, u32 length)
+int kvblk_req_dram_block(struct kvblk_req *req, u32 length)
 {
-	struct kvblk_object *obj;
+	struct kvblk_dram_block *obj;
 	int err = req_hold(req, length, !req->cmd);
 
 	if (err)
 		return err;
-	obj = kvblk_object_new(req->pool, length, req->op.key_len);
+	obj = kvblk_dram_block_new(req->pool, length, req->op.key_len);
 	if (!obj) {
 		req_let_go(req);
 		return -ENOSPC;
@@ -195,7 +195,7 @@ int kvblk_req_object(struct kvblk_req *req, u32 length)
 	obj->rec.id = req->id;
 	obj->rec.tenant = req->tenant;
 	memcpy(obj->key, req->key, req->op.key_len);
-	req->object = obj;
+	req->block = obj;
 	req->coming = true;
 	req->mem.bv = obj->bv;
 	req->mem.nr = obj->nr + 1;
@@ -204,7 +204,7 @@ int kvblk_req_object(struct kvblk_req *req, u32 length)
 	return 0;
 }
 
-bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec)
+bool kvblk_dram_block_describe(struct kvblk_dram_block *obj, const struct kvblk_rec *rec)
 {
 	u32 bytes = kvblk_nr_chunks(rec->length) * sizeof(*rec->crcs);
 	__le32 *crcs;
@@ -221,32 +221,32 @@ bool kvblk_object_describe(struct kvblk_object *obj, const struct kvblk_rec *rec
 	return crcs;
 }
 
-struct kvblk_object *kvblk_req_object_take(struct kvblk_req *req)
+struct kvblk_dram_block *kvblk_req_dram_block_take(struct kvblk_req *req)
 {
-	struct kvblk_object *obj = req->object;
+	struct kvblk_dram_block *obj = req->block;
 
 	memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
-	req->object = NULL;
+	req->block = NULL;
 	req->coming = false;
 	req_let_go(req);
 	return obj;
 }
 
-noinline void kvblk_req_object_drop(struct kvblk_req *req)
+noinline void kvblk_req_dram_block_drop(struct kvblk_req *req)
 {
-	struct kvblk_object *obj = req->object;
+	struct kvblk_dram_block *obj = req->block;
 
 	if (req->mem.bv == obj->bv)
 		memset(&req->mem, 0, offsetof(struct kvblk_mem, few_bv));
-	req->object = NULL;
-	kvblk_object_put(obj);
+	req->block = NULL;
+	kvblk_dram_block_put(obj);
 	req->coming = false;
 }
 
 void kvblk_req_mem_drop(struct kvblk_req *req)
 {
-	if (req->object)
-		kvblk_req_object_drop(req);
+	if (req->block)
+		kvblk_req_dram_block_drop(req);
 	kvblk_mem_free(&req->mem);
 	req_let_go(req);
 }
@@ -316,7 +316,7 @@ void kvblk_req_free(struct kvblk_req *req)
 	u8 phase = req->drain_phase;
 
 	kvblk_req_trim(req);
-	kmem_cache_free(req_objects, req_object(req));
+	kmem_cache_free(req_dram_blocks, req_dram_block(req));
 	if (!drainer)
 		return;
 	kvblk_drainer_leave(drainer, phase);

@@ -147,7 +147,7 @@ struct seg {
 };
 
 /**
- * struct object - a block in the host's memory; struct kvblk_object
+ * struct object - a block in the host's memory; struct kvblk_dram_block
  * @parent: of its chain
  * @seg: where its entry is, if it counts
  * @off: likewise
