@@ -19,7 +19,7 @@
  *   format    record, hash: format on media
  *
  * A layer calls itself and lower layers. Lower layers call back through pointers: struct
- * kvblk_above, struct kvblk_op_type, and those in struct kvblk_req, _io, _turn and _bounce.
+ * kvblk_upper_ops, struct kvblk_op_type, and those in struct kvblk_req, _io, _turn and _bounce.
  * selftests/layers checks this. Files are included by their path from here: "log/log.h".
  * The header of a layer has the layer's name; that of ops is request.h, which p2p and dram
  * may include. types.h has the structures of all layers.

@@ -10,12 +10,12 @@
 #include "admin/netlink_gen.h"
 #include "chardev/chardev.h"
 
-static const struct kvblk_above above = {
+static const struct kvblk_upper_ops upper_ops = {
 	.fops = &kvblk_fops,
 	.nvme_fops = &kvblk_nvme_fops,
 	.groups = kvblk_pool_groups,
 	.rescue = kvblk_rescue_work,
-	.tell_stats = kvblk_nl_stats_work,
+	.report_stats = kvblk_nl_stats_work,
 	.pool_init = kvblk_lease_init,
 	.pool_exit = kvblk_lease_exit,
 	.pool_up = kvblk_sysfs_pool_init,
@@ -37,7 +37,7 @@ static int __init kvblk_init(void)
 	err = kvblk_throttle_init();
 	if (err)
 		goto payload;
-	err = kvblk_pools_init(&above);
+	err = kvblk_pools_init(&upper_ops);
 	if (err)
 		goto throttle;
 	err = kvblk_req_init();

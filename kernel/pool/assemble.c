@@ -262,7 +262,7 @@ static void pool_release(struct device *dev)
 	/* an operation that completed after pool_memory_free() may have returned a chunk */
 	kvblk_bounce_trim(pool, 0);
 	WARN_ON_ONCE(atomic64_read(&pool->dram.bytes));
-	kvblk_above->pool_exit(pool);
+	kvblk_upper_ops->pool_exit(pool);
 	kvfree(pool->places);
 	free_percpu(pool->completion_lists);
 	kvblk_stats_exit(pool);
@@ -301,8 +301,8 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	INIT_LIST_HEAD(&pool->coming);
 	INIT_DELAYED_WORK(&pool->tick, pool_tick);
 	INIT_WORK(&pool->sweep_work, pool_sweep_work);
-	INIT_WORK(&pool->rescue_work, kvblk_above->rescue);
-	INIT_WORK(&pool->stats_work, kvblk_above->tell_stats);
+	INIT_WORK(&pool->rescue_work, kvblk_upper_ops->rescue);
+	INIT_WORK(&pool->stats_work, kvblk_upper_ops->report_stats);
 	pool->tun = (struct kvblk_tunables) {
 #define X(name, type, standard, least, most)	.name = (standard),
 		KVBLK_TUNABLES(X)
@@ -326,18 +326,18 @@ static struct kvblk_pool *pool_alloc(const char *name)
 		goto free;
 	if (kvblk_dram_init(pool))
 		goto users;
-	if (kvblk_above->pool_init(pool))
+	if (kvblk_upper_ops->pool_init(pool))
 		goto dram;
 	/* reject users until all members are started */
 	pool->dying = true;
 	__module_get(THIS_MODULE);
 	device_initialize(&pool->dev);
 	pool->dev.class = &pools_class;
-	pool->dev.groups = kvblk_above->groups;
+	pool->dev.groups = kvblk_upper_ops->groups;
 	pool->dev.release = pool_release;
-	cdev_init(&pool->cdev, kvblk_above->fops);
+	cdev_init(&pool->cdev, kvblk_upper_ops->fops);
 	pool->cdev.owner = THIS_MODULE;
-	cdev_init(&pool->nvme_cdev, kvblk_above->nvme_fops);
+	cdev_init(&pool->nvme_cdev, kvblk_upper_ops->nvme_fops);
 	pool->nvme_cdev.owner = THIS_MODULE;
 	return pool;
 
@@ -410,7 +410,7 @@ static void part_free(struct kvblk_pool *pool, struct kvblk_member *member)
 	if (member->slot &&
 	    rcu_access_pointer(pool->members[member->slot - 1]) == member) {
 		kvblk_member_stop(member);
-		kvblk_above->member_down(member);
+		kvblk_upper_ops->member_down(member);
 		RCU_INIT_POINTER(pool->members[member->slot - 1], NULL);
 		synchronize_rcu();
 	}
@@ -947,7 +947,7 @@ static int pool_assemble(const struct kvblk_pool_spec *spec, bool import, u32 ad
 				   "the pool's device nodes can't be made");
 		goto free;
 	}
-	err = kvblk_above->pool_up(pool);
+	err = kvblk_upper_ops->pool_up(pool);
 	if (err)
 		goto del;
 	for (i = 0; i < parts->nr && !err; i++)
@@ -982,7 +982,7 @@ sysfs:
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	parts_free(pool, parts, true);
 	parts = NULL;
-	kvblk_above->pool_down(pool);
+	kvblk_upper_ops->pool_down(pool);
 del:
 	nodes_del(pool);
 free:
@@ -1098,7 +1098,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		member = rcu_dereference_protected(pool->members[i], true);
 		if (!member)
 			continue;
-		kvblk_above->member_down(member);
+		kvblk_upper_ops->member_down(member);
 		/* a removal may still compare members' epochs under this lock */
 		mutex_lock(&pool->admin);
 		RCU_INIT_POINTER(pool->members[i], NULL);
@@ -1106,7 +1106,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 		synchronize_rcu();
 		kvblk_member_free(member);
 	}
-	kvblk_above->pool_down(pool);
+	kvblk_upper_ops->pool_down(pool);
 	destroy_workqueue(pool->wq);
 	pool_memory_free(pool);
 	/* unlist last, because the list reserves the name */
@@ -1181,13 +1181,13 @@ int kvblk_pool_destroy(const char *name, bool force, struct netlink_ext_ack *ext
 
 /* ---- module ---- */
 
-int kvblk_pools_init(const struct kvblk_above *above)
+int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops)
 {
 	int err = alloc_chrdev_region(&pools_devt, 0, 2 * POOL_MINORS, "kvblk");
 
 	if (err)
 		return err;
-	kvblk_above = above;
+	kvblk_upper_ops = upper_ops;
 	err = class_register(&pools_class);
 	if (err)
 		goto region;

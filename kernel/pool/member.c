@@ -431,7 +431,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 	u64 epoch;
 	int err;
 
-	err = kvblk_above->member_up(member);
+	err = kvblk_upper_ops->member_up(member);
 	if (err) {
 		NL_SET_ERR_MSG(extack, "no memory for the member's sysfs entry");
 		return err;
@@ -443,7 +443,7 @@ int kvblk_member_start(struct kvblk_member *member, struct netlink_ext_ack *exta
 		mutex_unlock(&pool->admin);
 		err = kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch);
 		if (err) {
-			kvblk_above->member_down(member);
+			kvblk_upper_ops->member_down(member);
 			NL_SET_ERR_MSG_FMT(extack, "%s can't be written", member->name);
 			return err;
 		}
@@ -523,7 +523,7 @@ static void member_remove_work(struct work_struct *work)
 	kvblk_dram_forget_segments(pool, member->seg_base, member->nr_segs);
 	wiped = !keep && kvblk_super_wipe(member);
 
-	kvblk_above->member_down(member);
+	kvblk_upper_ops->member_down(member);
 	scoped_guard(mutex, &pool->admin) {
 		file = member->bdev_file;
 		member->bdev_file = NULL;

@@ -2,7 +2,7 @@
 /* Properties derived from members; epochs; the list of pools. */
 #include "pool/pool.h"
 
-const struct kvblk_above *kvblk_above;
+const struct kvblk_upper_ops *kvblk_upper_ops;
 LIST_HEAD(kvblk_pools);
 DEFINE_MUTEX(kvblk_pools_lock);		/* protects kvblk_pools */
 

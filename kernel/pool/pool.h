@@ -8,12 +8,12 @@
 /* ---- pool.c, assemble.c ---- */
 
 /**
- * struct kvblk_above - callbacks into the layers above pools
+ * struct kvblk_upper_ops - callbacks into the layers above pools
  * @fops: file operations of the pool's node
  * @nvme_fops: file operations of the node that takes NVMe commands
  * @groups: sysfs attributes of the pool's device
  * @rescue: function of pool->rescue_work
- * @tell_stats: function of pool->stats_work
+ * @report_stats: function of pool->stats_work
  * @pool_init: initializes the upper layers' fields of a new pool; returns 0 or -ENOMEM
  * @pool_exit: undoes @pool_init, at the pool's last reference
  * @pool_up: creates sysfs members/, after device_add()
@@ -21,12 +21,12 @@
  * @member_up: creates sysfs members/<name>/; may sleep
  * @member_down: undoes @member_up; may sleep
  */
-struct kvblk_above {
+struct kvblk_upper_ops {
 	const struct file_operations *fops;
 	const struct file_operations *nvme_fops;
 	const struct attribute_group **groups;
 	work_func_t rescue;
-	work_func_t tell_stats;
+	work_func_t report_stats;
 	int (*pool_init)(struct kvblk_pool *pool);
 	void (*pool_exit)(struct kvblk_pool *pool);
 	int (*pool_up)(struct kvblk_pool *pool);
@@ -35,9 +35,9 @@ struct kvblk_above {
 	void (*member_down)(struct kvblk_member *member);
 };
 
-extern const struct kvblk_above *kvblk_above;
+extern const struct kvblk_upper_ops *kvblk_upper_ops;
 
-int kvblk_pools_init(const struct kvblk_above *above);
+int kvblk_pools_init(const struct kvblk_upper_ops *upper_ops);
 void kvblk_pools_exit(void);
 extern struct list_head kvblk_pools;
 extern struct mutex kvblk_pools_lock;
