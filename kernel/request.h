@@ -212,7 +212,7 @@ struct kvblk_batch;
  * @completed: called when the bios have completed: has the request finished; any context
  * @ended: called after kvblk_rescue_work() has ended the media half; any context
  * @gone: frees a detached request when its bios have completed
- * @said: cmd: returns the res of the completion that reports @result, and sets the
+ * @fill_result: cmd: returns the res of the completion that reports @result, and sets the
  *	extra word of a large one. @user: the caller's memory may be touched
  * @cancel: called under file->lock with @canceled set. Completes the operation now with
  *	-ECANCELED if its memory is the kernel's; otherwise it ends when its bios
@@ -237,8 +237,8 @@ struct kvblk_req {
 	void (*ended)(struct kvblk_req *req);
 	void (*gone)(struct kvblk_req *req);
 	void (*cancel)(struct kvblk_req *req);
-	s32 (*said)(const struct kvblk_req *req, const struct kvblk_result *result,
-		    bool user, u64 *extra);
+	s32 (*fill_result)(const struct kvblk_req *req, const struct kvblk_result *result,
+			   bool user, u64 *extra);
 	refcount_t refs;		/* cmd: one for the command, one for its bios */
 	struct kvblk_file *owner;	/* valid while open, or while @held is not 0 */
 	struct kvblk_drainer *drainer;	/* NULL: only carries a result */

@@ -305,7 +305,7 @@ struct kvblk_route {
  * @write_errors: 1, plus failed writes and flushes. Some targets report a failed
  *	write-back only once, so after it no flush proves that the volatile cache was
  *	written
- * @suspect_told, @failing_told, @read_only_told: states in the last event; only the
+ * @suspect_reported, @failing_reported, @read_only_reported: states in the last event; only the
  *	watchdog
  * @seg_base: pool-wide number of segment 0
  * @segs: array of nr_segs
@@ -342,9 +342,9 @@ struct kvblk_member {
 	bool read_only;
 	atomic_t error_run[2];
 	atomic_t write_errors;
-	bool suspect_told;
-	bool failing_told;
-	bool read_only_told;
+	bool suspect_reported;
+	bool failing_reported;
+	bool read_only_reported;
 	bool formatted;			/* formatted by this import or add: nothing to restore */
 	u64 restored;			/* blocks found by restore */
 	u32 nr_unread;			/* unread segments; only restore */
@@ -440,7 +440,7 @@ struct kvblk_member {
 	bool delisted;			/* removed from the member list; pool->admin */
 	bool unsure;			/* dead or removed, in pool->unsure; pool->admin */
 	bool outdated;			/* the epoch has advanced since; pool->admin */
-	bool low_told;			/* low-watermark event was sent; only reclaim */
+	bool low_reported;		/* low-watermark event was sent; only reclaim */
 };
 
 /* ---- DRAM ---- */
@@ -675,7 +675,7 @@ struct kvblk_pool {
 	u64 sweep_at;			/* next index position; only sweep_work */
 	u64 sweep_pass;
 	u64 reclaimed_last;
-	u64 nospace_told;		/* puts without space that were reported; only tick */
+	u64 nospace_reported;		/* puts without space that were reported; only tick */
 	unsigned long nospace_next;	/* jiffies of the next such report; only tick */
 	struct kvblk_completion_list __percpu *completion_lists;
 	struct work_struct rescue_work;	/* ends media halves of tasks that do not run */

@@ -275,8 +275,8 @@ static struct sk_buff *notice_new(struct kvblk_pool *pool, void **hdr)
 	return skb;
 }
 
-static void tell_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *sum,
-			u64 time)
+static void report_member(struct kvblk_pool *pool, u32 slot, struct kvblk_stats *sum,
+			  u64 time)
 {
 	const struct kvblk_member *member;
 	struct sk_buff *skb;
@@ -320,7 +320,7 @@ void kvblk_nl_stats_work(struct work_struct *work)
 	}
 	notice_send(pool, skb, hdr, put_stats(skb, pool, NULL, sum), time);
 	for (i = 0; i < KVBLK_MEMBERS_MAX; i++)
-		tell_member(pool, i, sum, time);
+		report_member(pool, i, sum, time);
 	for (i = 0; i < KVBLK_SIZES; i++) {
 		skb = notice_new(pool, &hdr);
 		if (skb)

@@ -70,7 +70,7 @@ static bool req_detach(struct kvblk_batch *batch, u32 i, int res)
 	ghost->op = req->op;
 	/* read when the result is reported */
 	ghost->type = req->type;
-	ghost->said = req->said;
+	ghost->fill_result = req->fill_result;
 	ghost->result.cookie = req->op.cookie;
 	ghost->result.res = res;
 	held = kvblk_req_detach(req);

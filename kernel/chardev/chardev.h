@@ -38,7 +38,7 @@ int kvblk_batch_run(struct kvblk_file *file, struct kvblk_req **reqs, u32 nr, bo
 long kvblk_call(struct kvblk_file *file, unsigned int cmd, void __user *uarg);
 int kvblk_uring_cmd(struct io_uring_cmd *cmd, unsigned int issue_flags);
 /*
- * Starts a ring's operation, or completes it with the error in its result; req->said must be
+ * Starts a ring's operation, or completes it with the error in its result; req->fill_result must be
  * set. Returns -EIOCBQUEUED: the request owns the command; -EAGAIN: the request was freed,
  * issue again from a worker.
  */

@@ -59,8 +59,8 @@ static int result_write(u64 addr, const struct kvblk_result *result)
 	       -EFAULT : result->res;
 }
 
-static s32 uring_said(const struct kvblk_req *req, const struct kvblk_result *result,
-		      bool user, u64 *extra)
+static s32 uring_result(const struct kvblk_req *req, const struct kvblk_result *result,
+			bool user, u64 *extra)
 {
 	struct kvblk_result told = *result;
 
@@ -71,12 +71,12 @@ static s32 uring_said(const struct kvblk_req *req, const struct kvblk_result *re
 }
 
 /* Completes the command. @user: the caller's memory may be touched. */
-static void uring_tell(struct io_uring_cmd *cmd, const struct kvblk_req *req,
-		       const struct kvblk_result *result, bool user,
-		       unsigned int issue_flags)
+static void uring_fill_cqe(struct io_uring_cmd *cmd, const struct kvblk_req *req,
+			   const struct kvblk_result *result, bool user,
+			   unsigned int issue_flags)
 {
 	u64 extra;
-	s32 res = req->said(req, result, user, &extra);
+	s32 res = req->fill_result(req, result, user, &extra);
 
 	io_uring_cmd_done32(cmd, res, extra, issue_flags);
 }
@@ -86,7 +86,7 @@ static void uring_done(struct io_uring_cmd *cmd, struct kvblk_req *req, bool use
 		       unsigned int issue_flags)
 {
 	uring_unlist(req);
-	uring_tell(cmd, req, &req->result, user, issue_flags);
+	uring_fill_cqe(cmd, req, &req->result, user, issue_flags);
 	kvblk_req_free(req);
 }
 
@@ -114,7 +114,7 @@ static void uring_detached(struct io_uring_cmd *cmd, int res, bool user,
 	if (req->op.flags & KVBLK_OPF_HARD_DEADLINE)
 		cancel_delayed_work_sync(&req->deadline);
 	uring_unlist(req);
-	uring_tell(cmd, req, &result, user, issue_flags);
+	uring_fill_cqe(cmd, req, &result, user, issue_flags);
 	uring_put(req);
 }
 
@@ -322,7 +322,7 @@ static int uring_op(struct io_uring_cmd *cmd, const struct kvblk_op *op,
 	if (!req)
 		return -ENOMEM;
 	req->result_addr = result_addr;
-	req->said = uring_said;
+	req->fill_result = uring_result;
 	return kvblk_uring_run(cmd, req, issue_flags);
 }
 

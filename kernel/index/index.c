@@ -569,19 +569,19 @@ static bool slot_tagged(const struct kvblk_index *idx, struct place at,
 	return slot->caller_tag;
 }
 
-static noinline void slot_tell_now(struct kvblk_index *idx, struct place at, bool came)
+static noinline void slot_notify_now(struct kvblk_index *idx, struct place at, bool came)
 {
 	struct kvblk_slot slot;
 
 	if (slot_tagged(idx, at, &slot))
-		idx->told(idx, &slot, came);
+		idx->notify(idx, &slot, came);
 }
 
 /* Notify the listener that the entry at @at was added, or is about to be removed. */
-static void slot_tell(struct kvblk_index *idx, struct place at, bool came)
+static void slot_notify(struct kvblk_index *idx, struct place at, bool came)
 {
 	if (unlikely(READ_ONCE(idx->listened)))
-		slot_tell_now(idx, at, came);
+		slot_notify_now(idx, at, came);
 }
 
 /* Carry out the moves of @path, and write @slot to its first place. */
@@ -594,7 +594,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 	/* An overwritten dead slot is counted already. */
 	if (slot_state(slot_load(idx, path->at[i])) == KVBLK_SLOT_FREE)
 		WRITE_ONCE(stripe->nr_used, stripe->nr_used + 1);
-	slot_tell(idx, path->at[i], false);
+	slot_notify(idx, path->at[i], false);
 	write_seqcount_begin(&stripe->seq);
 	for (; i; i--)
 		slot_move(idx, path->at[i - 1], path->at[i]);
@@ -604,7 +604,7 @@ static void path_put(struct kvblk_index *idx, struct kvblk_stripe *stripe,
 	write_seqcount_end(&stripe->seq);
 	/* report moved entries, too: a walk may have passed their new places */
 	for (i = 0; i < path->nr; i++)
-		slot_tell(idx, path->at[i], true);
+		slot_notify(idx, path->at[i], true);
 }
 
 static bool home_room(const struct kvblk_index *idx, const struct home *home,
@@ -696,13 +696,13 @@ static bool slot_replace(struct kvblk_index *idx, struct kvblk_id id,
 	}
 	same = slot_same(idx, at, new);
 	if (!same)
-		slot_tell(idx, at, false);
+		slot_notify(idx, at, false);
 	write_seqcount_begin(&stripe->seq);
 	slot_write(idx, at, packed, new ? new->expiry : 0,
 		   new ? new->caller_tag : 0);
 	write_seqcount_end(&stripe->seq);
 	if (!same)
-		slot_tell(idx, at, true);
+		slot_notify(idx, at, true);
 	return true;
 }
 
@@ -868,7 +868,7 @@ static unsigned int bucket_sweep(struct kvblk_index *idx, u64 bucket, u32 now)
 		p = slot_load(idx, at);
 		if (!slot_over(idx, at, p, now))
 			continue;
-		slot_tell(idx, at, false);
+		slot_notify(idx, at, false);
 		if (idx->expired && !slot_dead(idx, p)) {
 			slot_unpack(idx, at, p, &slot);
 			idx->expired(idx, &slot);

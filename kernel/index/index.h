@@ -124,12 +124,12 @@ struct kvblk_stripe;
  *	Owned by the pool, read with READ_ONCE(); NULL: evict anywhere
  * @pinned_shift: see @pinned
  * @nr_evicted: live entries that inserts evicted
- * @listened: whether to call @told; read with READ_ONCE(). Set it before
+ * @listened: whether to call @notify; read with READ_ONCE(). Set it before
  *	kvblk_index_tagged(), or else changes between the two are missed
- * @told: called with the stripe's lock held when an entry with a caller tag is added or
+ * @notify: called with the stripe's lock held when an entry with a caller tag is added or
  *	removed; must not sleep or take a stripe's lock. Moved entries may be added twice.
  *	Set before the index is used
- * @expired: called like @told when the sweep frees an expired entry, or NULL. Set before the
+ * @expired: called like @notify when the sweep frees an expired entry, or NULL. Set before the
  *	index is used
  */
 struct kvblk_index {
@@ -148,7 +148,7 @@ struct kvblk_index {
 	u32 pinned_shift;
 	atomic64_t nr_evicted;
 	bool listened;
-	void (*told)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
+	void (*notify)(struct kvblk_index *idx, const struct kvblk_slot *slot, bool came);
 	void (*expired)(struct kvblk_index *idx, const struct kvblk_slot *slot);
 };
 

@@ -170,7 +170,7 @@ static void kill_unlist(struct kvblk_kill *kill)
 	percpu_ref_put(&pool->users);
 }
 
-static void kill_tell(struct kvblk_kill *kill, blk_status_t status)
+static void kill_report(struct kvblk_kill *kill, blk_status_t status)
 {
 	struct kvblk_io *waiter = xchg(&kill->waiter, NULL);
 
@@ -286,7 +286,7 @@ static bool kill_end(struct kvblk_kill *kill)
 	} else if (status) {
 		kill_forget(kill);
 	}
-	kill_tell(kill, status);
+	kill_report(kill, status);
 	if (!again)
 		kill_unlist(kill);
 	else
@@ -377,7 +377,7 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 		list_for_each_entry(kill, &member->kills, link) {
 			if (!ok && (READ_ONCE(member->state) <= KVBLK_MEMBER_UP ||
 				    READ_ONCE(member->suspect)))
-				kill_tell(kill, BLK_STS_IOERR);
+				kill_report(kill, BLK_STS_IOERR);
 			if (ok && due)
 				WRITE_ONCE(kill->failed, false);
 		}

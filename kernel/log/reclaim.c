@@ -52,7 +52,7 @@ struct victim {
 	struct kvblk_member *member;
 	struct kvblk_segment *seg;
 	struct victim_rec *recs;
-	struct kvblk_policy_rec *sift;
+	struct kvblk_policy_rec *classes;
 	u32 nr;				/* live records in @recs */
 	u32 nr_copied;
 	u32 live_units;			/* of the segment, when it was judged */
@@ -103,7 +103,7 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 	struct kvblk_member *member = v->member;
 	u32 align = member->record_align >> KVBLK_UNIT_SHIFT;
 	struct victim_rec *rec = &v->recs[v->nr];
-	struct kvblk_policy_rec *sift = &v->sift[v->nr];
+	struct kvblk_policy_rec *classes = &v->classes[v->nr];
 	struct kvblk_segment *seg = v->seg;
 	u32 now = kvblk_now(member->pool);
 
@@ -119,14 +119,14 @@ static int victim_note(struct victim *v, const struct kvblk_rec *entry, u32 unit
 		return -EAGAIN;
 	if (rec->slot.state != KVBLK_SLOT_LIVE || kvblk_expired(rec->slot.expiry, now))
 		return 0;
-	sift->id = rec->id;
-	sift->parent = entry->parent;
-	sift->bytes = kvblk_record_units(rec->slot.len, align) << KVBLK_UNIT_SHIFT;
-	sift->heat = rec->slot.heat;
-	sift->priority = rec->slot.prio;
-	sift->leased = rec->slot.leased;
+	classes->id = rec->id;
+	classes->parent = entry->parent;
+	classes->bytes = kvblk_record_units(rec->slot.len, align) << KVBLK_UNIT_SHIFT;
+	classes->heat = rec->slot.heat;
+	classes->priority = rec->slot.prio;
+	classes->leased = rec->slot.leased;
 	/* the copy of a record in its last minute would expire at once */
-	sift->expires = kvblk_expired(rec->slot.expiry, now + 60);
+	classes->expires = kvblk_expired(rec->slot.expiry, now + 60);
 	v->nr++;
 	return 0;
 }
@@ -163,7 +163,7 @@ static bool victim_leased(const struct victim *v)
 	u32 i;
 
 	for (i = 0; i < v->nr; i++)
-		leased += v->sift[i].leased ? v->sift[i].bytes : 0;
+		leased += v->classes[i].leased ? v->classes[i].bytes : 0;
 	return leased * 1000 > bytes * LEASED_MOST;
 }
 
@@ -185,9 +185,9 @@ static int victim_load(struct victim *v)
 		return 0;
 	sums = __vmalloc(array_size(pages, sizeof(*sums)), gfp);
 	v->recs = kvcalloc(seg->nr_records, sizeof(*v->recs), gfp);
-	v->sift = kvcalloc(seg->nr_records, sizeof(*v->sift), gfp);
+	v->classes = kvcalloc(seg->nr_records, sizeof(*v->classes), gfp);
 	err = -ENOMEM;
-	if (!sums || !v->recs || !v->sift)
+	if (!sums || !v->recs || !v->classes)
 		goto out;
 	err = summary_read(v, sums, pages);
 	if (err == -EBADMSG || err == -EIO)
@@ -379,7 +379,7 @@ static int victim_copy(struct victim *v)
 		for (nr = 0; nr < COPIES && i < v->nr; i++) {
 			struct copy *copy = &v->copies[nr];
 
-			if (!v->recs[i].moving || !v->sift[i].keep)
+			if (!v->recs[i].moving || !v->classes[i].keep)
 				continue;
 			if (nr && bytes + v->recs[i].slot.len > most)
 				break;
@@ -401,7 +401,7 @@ static int victim_copy(struct victim *v)
 
 			copy_end(copy);
 			if (copy->err && copy->err != -EBADMSG &&
-			    v->sift[copy->vrec - v->recs].leased)
+			    v->classes[copy->vrec - v->recs].leased)
 				err = -EAGAIN;
 		}
 		cond_resched();
@@ -465,13 +465,13 @@ static int victim_judge(struct victim *v, struct kvblk_policy_seg *pseg, bool fo
 		seg->rests_until = jiffies + LEASED_REST;
 		return -EAGAIN;
 	}
-	if (v->nr && kvblk_policy_sift(&v->member->pool->policy, pseg, v->sift, v->nr,
-				       force) == -EAGAIN) {
+	if (v->nr && kvblk_policy_classify(&v->member->pool->policy, pseg, v->classes, v->nr,
+					   force) == -EAGAIN) {
 		seg->stamp = pseg->stamp;
 		return 1;
 	}
 	for (i = 0; i < v->nr; i++)
-		v->sift[i].keep |= v->sift[i].leased;
+		v->classes[i].keep |= v->classes[i].leased;
 	return 0;
 }
 
@@ -492,12 +492,12 @@ static int victim_claim(struct victim *v)
 
 		moving = rec->slot;
 		moving.state = KVBLK_SLOT_MOVING;
-		rec->moving = !v->sift[i].leased &&
+		rec->moving = !v->classes[i].leased &&
 			      kvblk_index_claim(idx, rec->id, &rec->slot, &moving);
 		if (!rec->moving) {
 			/* leased, maybe since victim_note(), or gone */
-			v->sift[i].leased = true;
-			v->sift[i].keep = true;
+			v->classes[i].leased = true;
+			v->classes[i].keep = true;
 			rec->moving = kvblk_index_replace(idx, rec->id, &rec->slot, &moving);
 		}
 		if (rec->moving)
@@ -632,7 +632,7 @@ static int segment_reclaim(struct kvblk_member *member, struct kvblk_segment *se
 		}
 	}
 	kvfree(v.recs);
-	kvfree(v.sift);
+	kvfree(v.classes);
 	kvfree(v.copies);
 	return err;
 }
@@ -729,8 +729,8 @@ void kvblk_reclaim_work(struct work_struct *work)
 	retired_free(member);
 	if (kvblk_member_avail(member) > low)
 		return;
-	if (!member->low_told) {
-		member->low_told = true;
+	if (!member->low_reported) {
+		member->low_reported = true;
 		kvblk_event(pool, member, KVBLK_EVENT_LOW_SPACE,
 			    kvblk_member_avail(member));
 	}

@@ -106,16 +106,16 @@ static int status_of(int res)
 	}
 }
 
-static s32 call_said(const struct kvblk_req *req, const struct kvblk_result *result,
-		     bool user, u64 *extra)
+static s32 call_result(const struct kvblk_req *req, const struct kvblk_result *result,
+		       bool user, u64 *extra)
 {
 	*extra = req->type->writes && result->res >= 0 ? result->value_len : 0;
 	return status_of(result->res);
 }
 
 /* Returns the status of a store whose key must not exist. */
-static s32 call_said_new(const struct kvblk_req *req, const struct kvblk_result *result,
-			 bool user, u64 *extra)
+static s32 call_result_new(const struct kvblk_req *req, const struct kvblk_result *result,
+			   bool user, u64 *extra)
 {
 	*extra = 0;
 	return result->res == -EEXIST ? SC_KEY_EXISTS : status_of(result->res);
@@ -172,7 +172,7 @@ static void req_store(struct kvblk_req *req, u8 options)
 	if (!(options & STORE_MUST_NOT_EXIST))
 		return;
 	req->older = KVBLK_OLDER_NONE;
-	req->said = call_said_new;
+	req->fill_result = call_result_new;
 }
 
 static struct kvblk_req *call_req(const struct call *call)
@@ -207,7 +207,7 @@ static struct kvblk_req *call_req(const struct call *call)
 		return ERR_PTR(-ENOMEM);
 	if (IS_ERR(req))
 		return req;
-	req->said = call_said;
+	req->fill_result = call_result;
 	if (opcode == KVBLK_OP_PUT)
 		req_store(req, call->options);
 	return req;
@@ -222,7 +222,7 @@ static int call_wait(struct call *call)
 		return status_of(PTR_ERR(req));
 	err = kvblk_batch_run(call->file, &req, 1, false);
 	if (!err)
-		err = req->said(req, &req->result, true, &call->result);
+		err = req->fill_result(req, &req->result, true, &call->result);
 	kvblk_req_free(req);
 	return err;
 }

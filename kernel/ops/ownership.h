@@ -86,7 +86,7 @@ static inline bool kvblk_ownership_done(struct kvblk_ownership *ownership)
 static inline bool kvblk_ownership_queue(struct kvblk_ownership *ownership, unsigned long now,
 					 unsigned long pages)
 {
-	bool tell;
+	bool notify;
 
 	guard(spinlock_irqsave)(&ownership->completions->lock);
 	ownership->since = now;
@@ -94,9 +94,9 @@ static inline bool kvblk_ownership_queue(struct kvblk_ownership *ownership, unsi
 	ownership->pages = pages;
 	ownership->completions->pages += pages;
 	list_add_tail(&ownership->link, &ownership->completions->waiting);
-	tell = !ownership->coming;
+	notify = !ownership->coming;
 	ownership->coming = true;
-	return tell;
+	return notify;
 }
 
 static inline void ownership_unlist(struct kvblk_ownership *ownership)
@@ -149,13 +149,13 @@ kvblk_ownership_take(struct kvblk_completion_list *completions,
 /* Gives a request back to its task after the work. Returns whether to notify the task. */
 static inline bool kvblk_ownership_give_back(struct kvblk_ownership *ownership)
 {
-	bool tell;
+	bool notify;
 
 	guard(spinlock_irqsave)(&ownership->completions->lock);
 	ownership->rescued = true;
-	tell = !ownership->coming;
+	notify = !ownership->coming;
 	ownership->coming = true;
-	return tell;
+	return notify;
 }
 
 #endif

@@ -448,8 +448,8 @@ static int put_over(struct kvblk_req *req, int res)
 	return kvblk_req_over(req, res);
 }
 
-/* Completes a put after its flush. @told: the put was detached and reported. */
-static int put_flushed(struct kvblk_req *req, bool told)
+/* Completes a put after its flush. @reported: the put was detached and reported. */
+static int put_flushed(struct kvblk_req *req, bool reported)
 {
 	struct kvblk_media *media = &req->media;
 	struct kvblk_member *member = media->member;
@@ -465,7 +465,7 @@ static int put_flushed(struct kvblk_req *req, bool told)
 	kvblk_media_end(req);
 	if (!failed)
 		return 1;
-	if (!told)
+	if (!reported)
 		kvblk_count(req->pool, KVBLK_C_PUT_ERRORS, 1);
 	return put_over(req, -EIO);
 }

@@ -61,9 +61,9 @@ void kvblk_p2p_failed(struct kvblk_req *req, struct kvblk_member *member);
 int kvblk_p2p_trial(struct kvblk_req *req);
 void kvblk_p2p_trial_end(struct kvblk_req *req);
 void kvblk_p2p_work(struct work_struct *work);
-/* Calls @tell for each provider's route from *@at on, incremented, until an error. May sleep. */
+/* Calls @report for each provider's route from *@at on, incremented, until an error. May sleep. */
 int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
-		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg);
+		   int (*report)(const struct kvblk_way *way, void *arg), void *arg);
 #else
 static inline int kvblk_p2p_init(void) { return 0; }
 static inline void kvblk_p2p_exit(void) {}
@@ -84,7 +84,7 @@ static inline int kvblk_p2p_trial(struct kvblk_req *req) { return 0; }
 static inline void kvblk_p2p_trial_end(struct kvblk_req *req) {}
 static inline void kvblk_p2p_work(struct work_struct *work) {}
 static inline int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
-				 int (*tell)(const struct kvblk_way *way, void *arg),
+				 int (*report)(const struct kvblk_way *way, void *arg),
 				 void *arg)
 {
 	return 0;

@@ -579,8 +579,8 @@ void kvblk_p2p_trial_end(struct kvblk_req *req)
 	req->media.trial = NULL;
 }
 
-static void trial_tell(const struct kvblk_trial *trial, struct kvblk_member *member,
-		       bool right)
+static void trial_report(const struct kvblk_trial *trial, struct kvblk_member *member,
+			 bool right)
 {
 	struct kvblk_route *route;
 	struct provider *p;
@@ -625,7 +625,7 @@ int kvblk_p2p_trial(struct kvblk_req *req)
 		trial->taken = true;
 		return -EAGAIN;
 	}
-	trial_tell(trial, req->media.member, right);
+	trial_report(trial, req->media.member, right);
 	kvblk_p2p_trial_end(req);
 	return 0;
 }
@@ -665,7 +665,7 @@ static void provider_way(struct pci_dev *pdev, struct kvblk_member *member,
 }
 
 int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
-		   int (*tell)(const struct kvblk_way *way, void *arg), void *arg)
+		   int (*report)(const struct kvblk_way *way, void *arg), void *arg)
 {
 	struct pci_dev *pdev = NULL;
 	struct provider *p, *known;
@@ -688,7 +688,7 @@ int kvblk_p2p_ways(struct kvblk_member *member, u32 *at,
 		if (nr++ < *at)
 			continue;
 		provider_way(pdev, member, known, &way);
-		err = tell(&way, arg);
+		err = report(&way, arg);
 		if (err) {
 			pci_dev_put(pdev);
 			return err;

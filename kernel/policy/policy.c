@@ -648,8 +648,8 @@ static void seg_renew(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
 	atomic64_inc(&p->stats.renewed);
 }
 
-int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
-		      struct kvblk_policy_rec *recs, u32 nr, bool force)
+int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
+			  struct kvblk_policy_rec *recs, u32 nr, bool force)
 {
 	u32 kept = 0, i;
 	u64 hot = 0;

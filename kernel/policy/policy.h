@@ -86,7 +86,7 @@ struct kvblk_policy_chain {
 
 /**
  * struct kvblk_policy_seg - a sealed segment that could be reclaimed
- * @stamp: result of kvblk_policy_open() or of the last kvblk_policy_sift(); unique, the
+ * @stamp: result of kvblk_policy_open() or of the last kvblk_policy_classify(); unique, the
  *	smallest is the oldest
  * @bytes: size of the segment
  * @live_bytes: estimate of the bytes that the index still refers to; at most @bytes
@@ -126,11 +126,11 @@ struct kvblk_policy_rec {
  * @admitted: offered and admitted
  * @declined: offered and declined
  * @ghost_hits: chains admitted because they had been declined before
- * @kept: kept by kvblk_policy_sift(), leased ones not counted
+ * @kept: kept by kvblk_policy_classify(), leased ones not counted
  * @kept_bytes: bytes of @kept
- * @dropped: dropped by kvblk_policy_sift()
+ * @dropped: dropped by kvblk_policy_classify()
  * @over_budget: dropped only because the reinsertion budget was used up
- * @renewed: segments that kvblk_policy_sift() left in place
+ * @renewed: segments that kvblk_policy_classify() left in place
  */
 struct kvblk_policy_stats {
 	atomic64_t admitted;
@@ -298,7 +298,7 @@ static inline u32 kvblk_policy_tries(u32 nr)
 }
 
 /**
- * kvblk_policy_sift - decide which records of a victim to write again
+ * kvblk_policy_classify - decide which records of a victim to write again
  * @p: the policy
  * @seg: the victim
  * @recs: its live records, in the order of their offsets; sets @keep in each
@@ -315,7 +315,7 @@ static inline u32 kvblk_policy_tries(u32 nr)
  *
  * Return: the number of records with @keep set, or -EAGAIN to leave the segment in place.
  */
-int kvblk_policy_sift(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
-		      struct kvblk_policy_rec *recs, u32 nr, bool force);
+int kvblk_policy_classify(struct kvblk_policy *p, struct kvblk_policy_seg *seg,
+			  struct kvblk_policy_rec *recs, u32 nr, bool force);
 
 #endif

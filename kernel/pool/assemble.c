@@ -94,15 +94,15 @@ static void numbers_free(void)
 /* Least time between two "no space" events. */
 #define NOSPACE_GAP	(60 * HZ)
 
-static void tell_nospace(struct kvblk_pool *pool)
+static void report_nospace(struct kvblk_pool *pool)
 {
 	u64 nr = kvblk_stats_counter(pool, KVBLK_C_PUT_NOSPACE);
 
-	if (nr == pool->nospace_told ||
-	    (pool->nospace_told && time_before(jiffies, pool->nospace_next)))
+	if (nr == pool->nospace_reported ||
+	    (pool->nospace_reported && time_before(jiffies, pool->nospace_next)))
 		return;
-	kvblk_event(pool, NULL, KVBLK_EVENT_NO_SPACE, nr - pool->nospace_told);
-	pool->nospace_told = nr;
+	kvblk_event(pool, NULL, KVBLK_EVENT_NO_SPACE, nr - pool->nospace_reported);
+	pool->nospace_reported = nr;
 	pool->nospace_next = jiffies + NOSPACE_GAP;
 }
 
@@ -122,7 +122,7 @@ static void pool_tick(struct work_struct *work)
 	rcu_read_unlock();
 	kvblk_pool_seq(pool);
 	kvblk_pool_give_up(pool);
-	kvblk_pool_tell_epoch(pool);
+	kvblk_pool_write_epoch(pool);
 	kvblk_kill_retry(pool);
 	kvblk_dram_tick(pool);
 
@@ -131,7 +131,7 @@ static void pool_tick(struct work_struct *work)
 		kvblk_event(pool, NULL, KVBLK_EVENT_RECLAIM_RATE,
 			    reclaimed - pool->reclaimed_last);
 	pool->reclaimed_last = reclaimed;
-	tell_nospace(pool);
+	report_nospace(pool);
 	period = READ_ONCE(pool->tun.stats_seconds);
 	if (++pool->stats_age >= period && period) {
 		pool->stats_age = 0;
@@ -360,7 +360,7 @@ free:
 #define CLOCK_DOWN_S	(90 * 24 * 3600)
 
 /* Largest clock difference of members of one life: superblocks record the time each day. */
-#define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_TELL_S)
+#define CLOCK_SKEW_S	(2 * KVBLK_CLOCK_SUPER_S)
 
 struct pool_parts {
 	u32 nr;
@@ -706,7 +706,7 @@ static void import_missing(struct kvblk_pool *pool, const struct pool_parts *par
  */
 static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts)
 {
-	u64 time = 0, wall = 0, told, now = ktime_get_real_seconds();
+	u64 time = 0, wall = 0, recorded, now = ktime_get_real_seconds();
 	bool clean = true;
 	u32 low, i;
 	s64 down;
@@ -718,15 +718,15 @@ static void import_clock(struct kvblk_pool *pool, const struct pool_parts *parts
 		time = max(time, le64_to_cpu(sb->time));
 		wall = max(wall, min(le64_to_cpu(sb->wall), now));
 	}
-	told = time;
+	recorded = time;
 	for (i = 0; i < parts->nr; i++)
 		if (!kvblk_table_time(parts->members[i], &low) &&
-		    low - (u32)told <= 2 * KVBLK_CLOCK_TELL_S)
-			told += low - (u32)told;
-	down = now - (wall + told - time);
-	pool->clock = told + clamp(down, 0, CLOCK_DOWN_S);
+		    low - (u32)recorded <= 2 * KVBLK_CLOCK_SUPER_S)
+			recorded += low - (u32)recorded;
+	down = now - (wall + recorded - time);
+	pool->clock = recorded + clamp(down, 0, CLOCK_DOWN_S);
 	if (!clean)
-		pool->clock = max(pool->clock, told + CLOCK_LAG_S);
+		pool->clock = max(pool->clock, recorded + CLOCK_LAG_S);
 }
 
 static void pool_identity(struct kvblk_pool *pool, const struct pool_parts *parts)
@@ -779,14 +779,14 @@ static u64 import_slots(const struct pool_parts *parts, u64 capacity)
 static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slots,
 		      u32 flags, struct netlink_ext_ack *extack)
 {
-	u64 capacity = 0, told;
+	u64 capacity = 0, recorded;
 	u32 i;
 
 	for (i = 0; i < parts->nr; i++)
 		capacity += parts->members[i]->size;
-	told = import_slots(parts, capacity);
+	recorded = import_slots(parts, capacity);
 	if (!slots)
-		slots = told ?: kvblk_default_slots(capacity);
+		slots = recorded ?: kvblk_default_slots(capacity);
 	if (slots < KVBLK_SLOTS_MIN || slots > KVBLK_SLOTS_MAX) {
 		NL_SET_ERR_MSG(extack, "index slots must be 64 to 2^36");
 		return -EINVAL;
@@ -798,18 +798,18 @@ static int pool_index(struct kvblk_pool *pool, struct pool_parts *parts, u64 slo
 		return -ENOMEM;
 	}
 	slots = min(kvblk_index_slots(&pool->index), KVBLK_SLOTS_MAX);
-	if (slots < told && !(flags & KVBLK_ADD_FORCE)) {
+	if (slots < recorded && !(flags & KVBLK_ADD_FORCE)) {
 		NL_SET_ERR_MSG_FMT(extack, "the index had %llu slots: pass as many, or \"force\" to drop blocks",
-				   told);
+				   recorded);
 		return -ENOSPC;
 	}
 	/* evict only if the former size is known, or the caller accepts losses */
-	pool->index_evicts = told || !parts->newest || flags & KVBLK_ADD_FORCE;
+	pool->index_evicts = recorded || !parts->newest || flags & KVBLK_ADD_FORCE;
 	if (pool->index_evicts)
 		pool->index_slots = slots;
 	pool->index.pinned = pool->pinned;
 	pool->index.pinned_shift = KVBLK_GRANULE_SHIFT;
-	pool->index.told = kvblk_journal_told;
+	pool->index.notify = kvblk_journal_notify;
 	pool->index.expired = kvblk_index_expired;
 	return 0;
 }
@@ -1017,8 +1017,8 @@ int kvblk_pool_import(const struct kvblk_pool_spec *spec, u32 add_flags,
 #define STOP_GAP	(HZ / 2)
 
 /* Write @state to all superblocks except @but's. Returns the first failed member, or NULL. */
-static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
-					 const struct kvblk_member *but)
+static struct kvblk_member *members_write_state(struct kvblk_pool *pool, u16 state,
+						const struct kvblk_member *but)
 {
 	struct kvblk_member *member, *failed = NULL;
 	u32 tries;
@@ -1052,12 +1052,12 @@ static struct kvblk_member *members_tell(struct kvblk_pool *pool, u16 state,
  */
 static void members_stop(struct kvblk_pool *pool, struct netlink_ext_ack *extack)
 {
-	struct kvblk_member *failed = members_tell(pool, KVBLK_SB_CLEAN, NULL);
+	struct kvblk_member *failed = members_write_state(pool, KVBLK_SB_CLEAN, NULL);
 
 	if (!failed)
 		return;
 	kvblk_member_list_renew(pool);
-	members_tell(pool, KVBLK_SB_ACTIVE, failed);
+	members_write_state(pool, KVBLK_SB_ACTIVE, failed);
 	NL_SET_ERR_MSG_FMT(extack, "it is down, as after a crash: %s can't be written",
 			   failed->name);
 }

@@ -60,7 +60,7 @@ static void member_dead_work(struct work_struct *work)
 	/* deletes no longer reach this member: make its recorded epoch an old one */
 	WRITE_ONCE(pool->epoch, pool->epoch + 1);
 	member->outdated = true;
-	kvblk_pool_tell_epoch(pool);
+	kvblk_pool_write_epoch(pool);
 	mutex_unlock(&pool->admin);
 }
 
@@ -588,7 +588,7 @@ static int leave_begin(struct kvblk_member *member, bool delist,
 }
 
 /* Longest wait of a removal for the other members to record the new epoch. */
-#define TELL_TIME	(4 * HZ)
+#define SUPER_TIME	(4 * HZ)
 
 static struct kvblk_member *member_named(struct kvblk_pool *pool, const char *name,
 					 const uuid_t *uuid)
@@ -681,8 +681,8 @@ int kvblk_member_remove(struct kvblk_pool *pool, const char *name,
 	mutex_unlock(&pool->admin);
 	if (err)
 		return err;
-	kvblk_pool_tell_epoch(pool);
-	wait_event_timeout(pool->settle_wait, kvblk_pool_told(pool), TELL_TIME);
+	kvblk_pool_write_epoch(pool);
+	wait_event_timeout(pool->settle_wait, kvblk_pool_supers_current(pool), SUPER_TIME);
 	guard(mutex)(&pool->admin);
 	if (kvblk_pool_settle(pool) && atomic_read(&pool->unsure))
 		NL_SET_ERR_MSG(extack, "it is removed, but deletes fail until the other members can be written");
@@ -977,7 +977,7 @@ int kvblk_member_add(struct kvblk_pool *pool, struct kvblk_member_spec *spec,
 		list_del(&coming.link);
 		mutex_unlock(&pool->admin);
 		percpu_ref_put(&pool->users);
-		kvblk_pool_tell_epoch(pool);
+		kvblk_pool_write_epoch(pool);
 	}
 	vfree(sb);
 	return err;

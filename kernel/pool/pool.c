@@ -111,44 +111,44 @@ static bool member_behind(const struct kvblk_member *member)
 	return READ_ONCE(member->epoch) != READ_ONCE(member->pool->epoch);
 }
 
-bool kvblk_member_untold(const struct kvblk_member *member)
+bool kvblk_member_outdated_super(const struct kvblk_member *member)
 {
 	const struct kvblk_pool *pool = member->pool;
 
 	return (member_behind(member) ||
 		READ_ONCE(member->member_list_seq) != READ_ONCE(pool->member_list_seq) ||
 		(READ_ONCE(pool->expires) &&
-		 kvblk_clock(pool) > READ_ONCE(member->time) + KVBLK_CLOCK_TELL_S)) &&
+		 kvblk_clock(pool) > READ_ONCE(member->time) + KVBLK_CLOCK_SUPER_S)) &&
 	       kvblk_member_stays(member) && !READ_ONCE(member->missing);
 }
 
-static bool member_to_tell(const struct kvblk_member *member)
+static bool member_super_due(const struct kvblk_member *member)
 {
-	return kvblk_member_untold(member) && kvblk_member_writable(member);
+	return kvblk_member_outdated_super(member) && kvblk_member_writable(member);
 }
 
-void kvblk_pool_tell_epoch(struct kvblk_pool *pool)
+void kvblk_pool_write_epoch(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
 	int i;
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		if (member_to_tell(member) && percpu_ref_tryget_live(&member->ref) &&
+		if (member_super_due(member) && percpu_ref_tryget_live(&member->ref) &&
 		    !queue_work(pool->wq, &member->super_work))
 			kvblk_member_put(member);
 }
 
-bool kvblk_pool_told(struct kvblk_pool *pool)
+bool kvblk_pool_supers_current(struct kvblk_pool *pool)
 {
 	struct kvblk_member *member;
-	bool told = true;
+	bool all_current = true;
 	int i;
 
 	guard(rcu)();
 	kvblk_for_each_member(pool, member, i)
-		told &= !member_to_tell(member);
-	return told;
+		all_current &= !member_super_due(member);
+	return all_current;
 }
 
 u32 kvblk_member_unsure_end(struct kvblk_member *member)
@@ -256,7 +256,7 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 {
 	u64 seq = atomic64_read(&pool->seq), next = kvblk_seq_epoch(seq);
 	struct kvblk_member *member;
-	bool told = true;
+	bool all_current = true;
 	int i;
 
 	if (next == seq >> KVBLK_SEQ_EPOCH_SHIFT || next > KVBLK_EPOCH_MAX ||
@@ -267,9 +267,9 @@ void kvblk_pool_seq(struct kvblk_pool *pool)
 		WRITE_ONCE(pool->epoch, next);
 	/* all members must know the epoch, or else the next activation could reuse its seqs */
 	kvblk_for_each_member(pool, member, i)
-		told &= !kvblk_member_stays(member) || READ_ONCE(member->missing) ||
+		all_current &= !kvblk_member_stays(member) || READ_ONCE(member->missing) ||
 			!member_behind(member);
-	if (told)
+	if (all_current)
 		atomic64_set(&pool->seq, pool->epoch << KVBLK_SEQ_EPOCH_SHIFT);
 	mutex_unlock(&pool->admin);
 }

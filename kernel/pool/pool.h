@@ -178,14 +178,14 @@ bool kvblk_super_wipe(struct kvblk_member *member);
 bool kvblk_super_wipe_all(struct kvblk_member *member);
 void kvblk_super_work(struct work_struct *work);
 /* Queue superblock writes on the available members with an older epoch. Does not sleep. */
-void kvblk_pool_tell_epoch(struct kvblk_pool *pool);
+void kvblk_pool_write_epoch(struct kvblk_pool *pool);
 /*
  * Begin the next epoch once half of the current seqs are used up; take seqs from the new epoch
  * when all members have recorded it. Called each second; does not sleep.
  */
 void kvblk_pool_seq(struct kvblk_pool *pool);
 /* Return whether no available member has a superblock write due. */
-bool kvblk_pool_told(struct kvblk_pool *pool);
+bool kvblk_pool_supers_current(struct kvblk_pool *pool);
 /*
  * If all staying members know the epoch, lost blocks cannot return: subtract them from
  * pool->unsure. Returns the number of lagging members. pool->admin held.
@@ -209,7 +209,7 @@ void kvblk_pool_give_up(struct kvblk_pool *pool);
 bool kvblk_super_owned(struct kvblk_member *member, const struct kvblk_d_super *sb,
 		       u32 add_flags, struct netlink_ext_ack *extack);
 /* Return whether the superblock lacks the current epoch, member list or time. */
-bool kvblk_member_untold(const struct kvblk_member *member);
+bool kvblk_member_outdated_super(const struct kvblk_member *member);
 /* Recompute pool->align and other limits from the members; pool->admin held. */
 void kvblk_pool_limits(struct kvblk_pool *pool);
 /* Return whether a member of this uuid is alive on this node. Takes kvblk_pools_lock. */

@@ -251,7 +251,7 @@ void kvblk_super_work(struct work_struct *work)
 
 	mutex_lock(&pool->admin);
 	epoch = pool->epoch;
-	behind = kvblk_member_untold(member);
+	behind = kvblk_member_outdated_super(member);
 	mutex_unlock(&pool->admin);
 	if (behind && kvblk_super_write(member, KVBLK_SB_ACTIVE, epoch))
 		dev_err_ratelimited(&pool->dev, "member %s: superblock can't be written\n",

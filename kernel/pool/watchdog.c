@@ -33,7 +33,7 @@ static void member_probe(struct work_struct *work)
 	/* devices may read and still hang on writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, known);
-	if (!READ_ONCE(member->failing_told) && !READ_ONCE(member->read_only_told)) {
+	if (!READ_ONCE(member->failing_reported) && !READ_ONCE(member->read_only_reported)) {
 		/* a suspect member only has to complete the probe */
 	} else if (!err) {
 		member->probe_next = jiffies + HZ;
@@ -57,16 +57,18 @@ static void watch_probe(struct kvblk_member *member)
 /* Report a new failing or read-only state, or probe the member when due. */
 static void watch_failing(struct kvblk_member *member, u64 failed)
 {
-	bool *told = READ_ONCE(member->failing) ? &member->failing_told : &member->read_only_told;
+	bool *reported = READ_ONCE(member->failing) ?
+				 &member->failing_reported :
+				 &member->read_only_reported;
 	struct kvblk_pool *pool = member->pool;
 
-	if (!*told) {
-		*told = true;
+	if (!*reported) {
+		*reported = true;
 		dev_warn(&pool->dev, "member %s: fails %s until it answers well\n",
-			 member->name, told == &member->failing_told ?
+			 member->name, reported == &member->failing_reported ?
 			 "I/O; its blocks are misses" :
 			 "writes; its blocks are served, and puts go to other members,");
-		kvblk_event(pool, member, told == &member->failing_told ?
+		kvblk_event(pool, member, reported == &member->failing_reported ?
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
 		/* failed again soon after the last time: probe later */
@@ -107,15 +109,15 @@ static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *si
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		if (atomic_read(&member->reports[error].nr))
 			kvblk_member_report(member, error);
-	if ((member->failing_told || member->read_only_told) &&
+	if ((member->failing_reported || member->read_only_reported) &&
 	    !work_busy(&member->probe) && member->probes_well >= PROBES_WELL) {
-		member->failing_told = false;
-		member->read_only_told = false;
+		member->failing_reported = false;
+		member->read_only_reported = false;
 		atomic_set(&member->error_run[0], 0);
 		atomic_set(&member->error_run[1], 0);
 		WRITE_ONCE(member->failing, false);
 		WRITE_ONCE(member->read_only, false);
-		if (!member->suspect_told)
+		if (!member->suspect_reported)
 			watch_well(member);
 		return;
 	}
@@ -160,16 +162,16 @@ void kvblk_member_watch(struct kvblk_member *member)
 	if (inflight && silent > limit / 2)
 		watch_probe(member);
 	WRITE_ONCE(member->suspect, suspect);
-	if (suspect == member->suspect_told)
+	if (suspect == member->suspect_reported)
 		return;
-	member->suspect_told = suspect;
+	member->suspect_reported = suspect;
 	if (suspect) {
 		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
 			 member->name, jiffies_to_msecs(silent));
 		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
-	} else if (!member->failing_told && !member->read_only_told) {
+	} else if (!member->failing_reported && !member->read_only_reported) {
 		watch_well(member);
 	}
 }

@@ -88,13 +88,13 @@ static bool reader_wakes(struct reader *reader, unsigned long head)
 }
 
 /* Return whether to report @slot. Users of the NVMe node do not use tags. */
-static bool is_told(const struct kvblk_slot *slot)
+static bool is_reported(const struct kvblk_slot *slot)
 {
 	return slot->caller_tag != KVBLK_NVME_TAG;
 }
 
-void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
-			bool came)
+void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot,
+			  bool came)
 {
 	struct kvblk_pool *pool = container_of(idx, struct kvblk_pool, index);
 	struct kvblk_journal_record record =
@@ -102,7 +102,7 @@ void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
 	struct reader *reader;
 	unsigned long head;
 
-	if (!is_told(slot))
+	if (!is_reported(slot))
 		return;
 	guard(spinlock)(&pool->journal_lock);
 	list_for_each_entry(reader, &pool->journals, link) {
@@ -151,7 +151,7 @@ static ssize_t walk_read(struct reader *reader,
 	while (bucket < nr_buckets && have + KVBLK_INDEX_BUCKET < nr) {
 		found = kvblk_index_tagged(idx, bucket++, now, slots);
 		for (i = 0; i < found; i++)
-			if (is_told(&slots[i]))
+			if (is_reported(&slots[i]))
 				records[have++] = record_of(&slots[i],
 							    KVBLK_JOURNAL_STORED);
 		if (bucket % 1024)

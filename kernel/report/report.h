@@ -59,9 +59,9 @@ void kvblk_event_request(const char *pool, const char *member, u64 request, int 
 
 /* ---- changelog.c ---- */
 
-/* &kvblk_index.told of a pool's index. */
-void kvblk_journal_told(struct kvblk_index *idx, const struct kvblk_slot *slot,
-			bool came);
+/* &kvblk_index.notify of a pool's index. */
+void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot,
+			  bool came);
 /* Open a changelog; the caller has checked @arg. Returns a descriptor or an errno. May sleep. */
 int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg);
 /* Report the pool's end to all readers and refuse new ones. */
@@ -77,7 +77,7 @@ u64 kvblk_clock(const struct kvblk_pool *pool);
 /* Interval of clock updates in a table while blocks expire, see kvblk_checkpoint_work(). */
 #define KVBLK_CLOCK_SAVE_S	10
 /* Interval of clock updates in superblocks. */
-#define KVBLK_CLOCK_TELL_S	(24 * 3600)
+#define KVBLK_CLOCK_SUPER_S	(24 * 3600)
 /* Return the low bits of the clock, for kvblk_expired(). */
 static inline u32 kvblk_now(const struct kvblk_pool *pool)
 {

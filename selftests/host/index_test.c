@@ -444,7 +444,7 @@ static void model_run(u64 slots, bool tags, unsigned int crowd, u64 steps,
 	m.keys = calloc(m.nr_keys, sizeof(*m.keys));
 	m.heard = calloc(m.nr_keys, sizeof(*m.heard));
 	assert_true(m.keys && m.heard);
-	m.idx.told = model_told;
+	m.idx.notify = model_told;
 	m.idx.listened = true;
 
 	for (u64 i = 1; i <= steps; i++) {
@@ -927,7 +927,7 @@ static void a_walk_misses_nothing(void **state)
 	memset(seg_gen, 0, sizeof(seg_gen));
 	assert_int_equal(kvblk_index_init(&w.idx, 3000, seg_gen, SEGS), 0);
 	assert_int_equal(kvblk_index_keep_tags(&w.idx), 0);
-	w.idx.told = walk_told;
+	w.idx.notify = walk_told;
 	for (; next < 2400; next++) {
 		slot = slot_of(next, KVBLK_SLOT_LIVE, &seed);
 		assert_int_equal(kvblk_index_insert(&w.idx, id_of(next), &slot,
@@ -966,7 +966,7 @@ static void what_was_over_comes_back(void **state)
 		memset(seg_gen, 0, sizeof(seg_gen));
 		assert_int_equal(kvblk_index_init(&w.idx, 6, seg_gen, SEGS), 0);
 		assert_int_equal(kvblk_index_keep_tags(&w.idx), 0);
-		w.idx.told = walk_told;
+		w.idx.notify = walk_told;
 		slot = slot_of(1, KVBLK_SLOT_LIVE, &seed);
 		slot.expiry = expired ? 100 : 0;
 		assert_int_equal(kvblk_index_insert(&w.idx, id_of(1), &slot, &new, false),
@@ -1245,7 +1245,7 @@ static void crowd_run(u64 slots, u64 fixed, u64 churn, u64 rounds)
 	c.told = calloc(TOLD_MAX + 2 * slots, sizeof(*c.told));
 	assert_true(c.owned && c.told);
 	assert_int_equal(kvblk_index_init(&c.idx, slots, seg_gen, SEGS), 0);
-	c.idx.told = crowd_told;
+	c.idx.notify = crowd_told;
 	for (u64 key = 0; key < fixed; key++) {
 		slot = crowd_slot(key, 0, KVBLK_SLOT_LIVE);
 		slot.leased = true;

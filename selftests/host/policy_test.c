@@ -106,7 +106,7 @@ static void teach(u32 nr, u32 len, u32 hot_body, u32 hot_last)
 		for (u32 j = 0; j < len; j++)
 			if (i % 100 < (j == len - 1 ? hot_last : hot_body))
 				recs[j].heat = kvblk_policy_tick(&policy);
-		kvblk_policy_sift(&policy, &seg, recs, n, true);
+		kvblk_policy_classify(&policy, &seg, recs, n, true);
 	}
 }
 
@@ -249,7 +249,7 @@ static void teach_forks(u32 nr, bool again)
 			recs[j].heat = again ? kvblk_policy_tick(&policy) : 0;
 		}
 		offer(ids, 8, parent.lo);
-		kvblk_policy_sift(&policy, &seg, recs, 8, true);
+		kvblk_policy_classify(&policy, &seg, recs, 8, true);
 	}
 }
 
@@ -384,7 +384,7 @@ static void test_single_puts_before_reclaim(void **state)
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 1);
 	seg.stamp = kvblk_policy_open(&policy, KVBLK_CLASS_NEW, 1);
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, NULL, 0, true), 0);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, NULL, 0, true), 0);
 	id = fresh_id();
 	assert_int_equal(kvblk_policy_admit(&policy, &one), 0);
 	id = fresh_id();
@@ -466,8 +466,8 @@ static void test_sift_keeps_what_is_hot(void **state)
 	recs[3].heat = kvblk_policy_tick(&policy);
 	recs[3].expires = true;
 	recs[4].leased = true;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
-					   false), 2);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS,
+					       false), 2);
 	for (u32 i = 0; i < SEG_BLOCKS; i++)
 		assert_int_equal(recs[i].keep, i == 2 || i == 4);
 	assert_int_equal(atomic64_read(&policy.stats.kept), 1);
@@ -489,7 +489,7 @@ static void test_heat_wraps(void **state)
 		recs[1].heat = kvblk_policy_tick(&policy);
 		for (u32 j = 0; j < NR_SEGS / 4; j++)
 			kvblk_policy_open(&policy, KVBLK_CLASS_NEW, SEG_BYTES);
-		assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 2, true), 1);
+		assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, 2, true), 1);
 		assert_true(recs[1].keep);
 	}
 }
@@ -508,7 +508,7 @@ static void test_priority_is_kept(void **state)
 			recs[i].priority = i / 2;
 			recs[i].heat = i % 2 ? early : 0;
 		}
-		kvblk_policy_sift(&policy, &seg, recs, 8, true);
+		kvblk_policy_classify(&policy, &seg, recs, 8, true);
 		assert_false(recs[0].keep);	/* priority 0, not touched */
 		assert_false(recs[1].keep);	/* priority 0, touched too early */
 		assert_false(recs[2].keep);	/* priority 1, not touched */
@@ -532,7 +532,7 @@ static void test_budget(void **state)
 		fill(recs, SEG_BLOCKS);
 		for (u32 i = 0; i < SEG_BLOCKS; i++)
 			recs[i].heat = kvblk_policy_tick(&policy);
-		kept += kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, true);
+		kept += kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, true);
 	}
 	/* a quarter of the bytes put; the budget began at 0 */
 	assert_int_equal(kept, 40 * SEG_BLOCKS / 4);
@@ -548,7 +548,7 @@ static void test_budget(void **state)
 		fill(recs, SEG_BLOCKS);
 		for (u32 i = 0; i < SEG_BLOCKS; i++)
 			recs[i].heat = kvblk_policy_tick(&policy);
-		n = kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, true);
+		n = kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, true);
 		kept += n;
 		if (!n)
 			break;
@@ -558,8 +558,8 @@ static void test_budget(void **state)
 	/* leases are kept regardless of the budget and are not charged to it */
 	fill(recs, SEG_BLOCKS);
 	recs[7].leased = true;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
-					   true), 1);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS,
+					       true), 1);
 }
 
 static void test_budget_goes_to_priority_then_root(void **state)
@@ -574,7 +574,7 @@ static void test_budget_goes_to_priority_then_root(void **state)
 	for (u32 i = 0; i < 8; i++)
 		recs[i].heat = kvblk_policy_tick(&policy);
 	recs[2].priority = 1;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 8, true), 3);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, 8, true), 3);
 	assert_true(recs[2].keep);
 	/* written last, so nearest to the root */
 	assert_true(recs[6].keep);
@@ -583,7 +583,7 @@ static void test_budget_goes_to_priority_then_root(void **state)
 	/* a permille of 0 keeps nothing, whatever has accumulated */
 	policy.budget = 3 * BLOCK;
 	policy.reinsert_permille = 0;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 8, true), 0);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, 8, true), 0);
 	assert_int_equal(policy.budget, 3 * BLOCK);
 }
 
@@ -600,21 +600,21 @@ static void test_hot_segment_stays(void **state)
 	for (u32 i = 0; i < SEG_BLOCKS * 3 / 4; i++)
 		recs[i].heat = kvblk_policy_tick(&policy);
 	budget = policy.budget;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
-					   false), -EAGAIN);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS,
+					       false), -EAGAIN);
 	assert_true(seg.stamp > later);
 	assert_true(policy.budget == budget);
 	assert_int_equal(atomic64_read(&policy.stats.renewed), 1);
 	/* unless the segment must be reclaimed */
 	seg.stamp = stamp;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS,
-					   true), SEG_BLOCKS * 3 / 4);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS,
+					       true), SEG_BLOCKS * 3 / 4);
 	/* a segment with few hot records is reclaimed, however hot they are */
 	fill(recs, 4);
 	for (u32 i = 0; i < 4; i++)
 		recs[i].heat = kvblk_policy_tick(&policy);
 	seg.stamp = stamp;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, 4, false), 4);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, 4, false), 4);
 }
 
 /* A hot segment ranks after segments older than its touches, and before younger ones. */
@@ -631,7 +631,7 @@ static void test_hot_segment_is_as_old_as_its_touches(void **state)
 		recs[i].heat = kvblk_policy_tick(&policy);
 	for (u32 i = 0; i < NR_SEGS / 8; i++)
 		after = open_seg(KVBLK_CLASS_NEW);
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
 	assert_true(seg.stamp > before.stamp);
 	assert_true(seg.stamp < after.stamp);
 
@@ -639,12 +639,12 @@ static void test_hot_segment_is_as_old_as_its_touches(void **state)
 	recs[0].heat = kvblk_policy_tick(&policy);
 	recs[1].heat = kvblk_policy_tick(&policy);
 	seg.stamp = stamp;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
 	assert_true(seg.stamp < after.stamp);
 	for (u32 i = 2; i <= SEG_BLOCKS / 4; i++)
 		recs[i].heat = kvblk_policy_tick(&policy);
 	seg.stamp = stamp;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
 	assert_true(seg.stamp > after.stamp);
 
 	/*
@@ -655,7 +655,7 @@ static void test_hot_segment_is_as_old_as_its_touches(void **state)
 	for (u32 i = 0; i < SEG_BLOCKS; i++)
 		recs[i].priority = 3;
 	seg.stamp = stamp;
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, recs, SEG_BLOCKS, false), -EAGAIN);
 	assert_true(seg.stamp > after.stamp);
 }
 
@@ -663,7 +663,7 @@ static void test_empty_victim(void **state)
 {
 	struct kvblk_policy_seg seg = open_seg(KVBLK_CLASS_NEW);
 
-	assert_int_equal(kvblk_policy_sift(&policy, &seg, NULL, 0, false), 0);
+	assert_int_equal(kvblk_policy_classify(&policy, &seg, NULL, 0, false), 0);
 }
 
 static void test_pick(void **state)

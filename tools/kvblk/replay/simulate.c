@@ -387,8 +387,8 @@ static int reclaim(struct sim *s)
 		cand = &s->cand[pick];
 		index = s->cand_seg[pick];
 		nr = list_live(s, index);
-		ret = kvblk_policy_sift(&s->policy, cand, s->recs, nr,
-					tries++ >= kvblk_policy_tries(sealed));
+		ret = kvblk_policy_classify(&s->policy, cand, s->recs, nr,
+					    tries++ >= kvblk_policy_tries(sealed));
 		s->segs[index].stamp = cand->stamp;
 	} while (ret == -EAGAIN);
 	for (uint32_t i = 0; i < nr; i++) {
