@@ -32,24 +32,24 @@
  * Locks, outermost first:
  *   flight->draining  mutex: one drain of a file at a time; trylock only
  *   pool->admin       mutex: adding and removing members; no I/O under it
- *   pool->lease_lock  mutex: leases; no memory is allocated under it except by an xarray
+ *   pool->lease.lock  mutex: leases; no memory is allocated under it except by an xarray
  *   member->table_lock mutex: writes of the segment table's pages
  *   index.tags_lock   mutex: allocation of caller tags; a leaf
  *   member->lock      spinlock: segment states and lists
  *   kvblk_pools_lock  mutex: the list of pools; a leaf, no I/O under it
  *   dram node->lock   spinlock: the node's list of DRAM blocks; a leaf
  *   pool->dram.lock   spinlock: urgent DRAM blocks; a leaf
- *   pool->kill_order   spinlock: replaces an entry and lists the invalidation of its record,
+ *   pool->kill_order  spinlock: replaces an entry and lists the invalidation of its record,
  *                     as one step
  *   index stripes     spinlocks, see index/index.h
- *   pool->journal_lock spinlock: changelogs and the heads of their rings; a leaf
+ *   pool->changelog.lock spinlock: changelogs and the heads of their rings; a leaf
  *   pool->kill_lock   spinlock: lists of invalidations
  *   file->lock        spinlock: operations in flight of an open file
- *   pool->bounce_lock spinlock: bounce chunks and their gets; a leaf
- *   member->throttle_lock spinlock, irq-safe: write throttle
+ *   pool->bounce.lock spinlock: bounce chunks and their gets; a leaf
+ *   member->throttle.lock spinlock, irq-safe: write throttle
  *   batch->wq.lock    spinlock, irq-safe: completed operations of a batch
- *   completions->lock     spinlock, irq-safe: completed operations of rings
- * Lookups take none of them, except that leasing takes lease_lock.
+ *   completions->lock spinlock, irq-safe: completed operations of rings
+ * Lookups take none of them, except that leasing takes lease.lock.
  *
  * Lifetimes: pool->users (percpu_ref) counts operations and background work of a pool,
  * member->ref (percpu_ref) I/O on a member, and segment->refs users that need a segment's

@@ -44,7 +44,7 @@ struct kvblk_file {
 	struct kvblk_drainer *drainer;
 	spinlock_t lock;		/* protects reqs */
 	struct list_head reqs;		/* operations with a cookie that have not completed */
-	struct xarray leases;		/* by id; pool->lease_lock */
+	struct xarray leases;		/* by id; pool->lease.lock */
 	u64 next_lease;
 	u32 nr_leased;
 	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */

@@ -289,6 +289,102 @@ struct kvblk_route {
 	const char *why;
 };
 
+/**
+ * struct kvblk_member_p2p - a member's routes into device memory; see p2p/route.c
+ * @routes: by provider; providers_lock
+ * @work: tries out the route to @page
+ * @busy: @work is queued
+ * @page: page of the provider, with a reference; written while @busy
+ * @whole: @page belongs to one caller as a whole
+ * @next: jiffies before which @work is not queued
+ */
+struct kvblk_member_p2p {
+	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];
+	struct work_struct work;
+	atomic_t busy;
+	struct page *page;
+	bool whole;
+	unsigned long next;
+};
+
+/**
+ * struct kvblk_watchdog - what the watchdog knows of a member; see pool/watchdog.c. Only the
+ *	watchdog and @probe use it, except that READ_ONCE() of the three reports is for all
+ * @suspect_reported: state in the last event
+ * @failing_reported: state in the last event
+ * @read_only_reported: state in the last event
+ * @seen: the member's I/O at the last check
+ * @seen_inflight: bios in flight at the last check
+ * @last_done: jiffies of the last progress
+ * @probe: tests whether a failing member responds well again
+ * @probe_next: jiffies before which @probe is not queued
+ * @probe_gap: jiffies after a failed probe
+ * @probes_well: consecutive successful probes
+ */
+struct kvblk_watchdog {
+	bool suspect_reported;
+	bool failing_reported;
+	bool read_only_reported;
+	struct kvblk_ios seen;
+	u64 seen_inflight;
+	unsigned long last_done;
+	struct work_struct probe;
+	unsigned long probe_next;
+	unsigned long probe_gap;
+	u32 probes_well;
+};
+
+/**
+ * struct kvblk_write_throttle - puts and prefetches that wait for gets; see
+ *	log/write_throttle.c
+ * @lock: protects all below, @full for writing; any context
+ * @queue: I/Os that wait: &kvblk_queued_io.link
+ * @puts: number of puts in @queue
+ * @waiting: bytes in @queue and in @cgroup_queues
+ * @full: @waiting exceeds the limit
+ * @counted: released I/Os, oldest first: &kvblk_queued_io.counted
+ * @bytes: bytes of @counted
+ * @looked: jiffies of the last throttle_look()
+ * @done: I/O of the member completed at @looked
+ * @cgroup_queues: released puts, to be submitted for their cgroups
+ * @work: releases I/Os
+ */
+struct kvblk_write_throttle {
+	spinlock_t lock;
+	struct list_head queue;
+	u32 puts;
+	u64 waiting;
+	bool full;
+	struct list_head counted;
+	u64 bytes;
+	unsigned long looked;
+	u64 done;
+	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES];
+	struct delayed_work work;
+};
+
+/**
+ * struct kvblk_kills - records of a member to invalidate; see log/invalidate.c
+ * @list: the records; pool->kill_lock
+ * @nr: number of @list; pool->kill_lock
+ * @full: @nr is at its limit; written under pool->kill_lock
+ * @deletes_full: the same for deletes; written under pool->kill_lock
+ * @moved: jiffies of the last removal from @list
+ * @retry: jiffies of the next retry; only @work
+ * @gap: jiffies between retries; only @work
+ * @work: invalidates the records
+ */
+struct kvblk_kills {
+	struct list_head list;
+	u32 nr;
+	bool full;
+	bool deletes_full;
+	unsigned long moved;
+	unsigned long retry;
+	unsigned long gap;
+	struct work_struct work;
+};
+
 /*
  * struct kvblk_member - a block device of a pool
  * @ref: counts I/O in flight and works; killed at removal
@@ -305,8 +401,6 @@ struct kvblk_route {
  * @write_errors: 1, plus failed writes and flushes. Some targets report a failed
  *	write-back only once, so after it no flush proves that the volatile cache was
  *	written
- * @suspect_reported, @failing_reported, @read_only_reported: states in the last event; only the
- *	watchdog
  * @seg_base: pool-wide number of segment 0
  * @segs: array of nr_segs
  * @incarnation: random number of this format of the device
@@ -321,12 +415,7 @@ struct kvblk_route {
  */
 struct kvblk_member {
 	struct kvblk_pool *pool;
-	struct kvblk_route routes[KVBLK_PROVIDERS_MAX];	/* p2p/route.c */
-	struct work_struct p2p_work;	/* tries out the route to p2p_page */
-	atomic_t p2p_busy;		/* p2p_work is queued */
-	struct page *p2p_page;		/* page of the provider, with a reference */
-	bool p2p_whole;			/* p2p_page belongs to one caller as a whole */
-	unsigned long p2p_next;		/* jiffies before which p2p_work is not queued */
+	struct kvblk_member_p2p p2p;
 	struct percpu_ref ref;
 	struct completion ref_done;
 	struct kobject *kobj;
@@ -342,9 +431,6 @@ struct kvblk_member {
 	bool read_only;
 	atomic_t error_run[2];
 	atomic_t write_errors;
-	bool suspect_reported;
-	bool failing_reported;
-	bool read_only_reported;
 	bool formatted;			/* formatted by this import or add: nothing to restore */
 	u64 restored;			/* blocks found by restore */
 	u32 nr_unread;			/* unread segments; only restore */
@@ -380,13 +466,7 @@ struct kvblk_member {
 	struct kvblk_stats __percpu *stats;
 	struct kvblk_stats stats_before;
 	unsigned long last_get;		/* jiffies of the last get's submission, approximate */
-	struct kvblk_ios seen;		/* ios at the last check; only the watchdog */
-	u64 seen_inflight;		/* bios in flight at the last check; only the watchdog */
-	unsigned long last_done;	/* jiffies of the last progress; only the watchdog */
-	struct work_struct probe;	/* tests whether a failing member responds well again */
-	unsigned long probe_next;	/* jiffies before which probe is not queued */
-	unsigned long probe_gap;	/* jiffies after a failed probe */
-	u32 probes_well;		/* consecutive successful probes */
+	struct kvblk_watchdog watchdog;
 	struct kvblk_report reports[KVBLK_ERRORS];
 
 	spinlock_t lock;		/* protects segment states, ready to closing */
@@ -411,25 +491,8 @@ struct kvblk_member {
 	struct work_struct log_work;	/* opens and seals segments */
 	struct work_struct reclaim_work;
 	u32 reclaim_run;		/* number of runs; only reclaim_work */
-	spinlock_t throttle_lock;	/* protects the write throttle; any context */
-	struct list_head throttle_queue;	/* queued puts and prefetches */
-	u32 throttle_puts;		/* queued puts */
-	u64 throttle_waiting;		/* bytes in gate and in lanes */
-	bool throttle_full;		/* throttle_waiting exceeds the limit */
-	struct list_head throttle_counted;	/* released writes, oldest first */
-	u64 throttle_bytes;		/* bytes of throttle_counted */
-	unsigned long throttle_looked;	/* jiffies of the last throttle_look() */
-	u64 throttle_done;		/* completed I/O at the last throttle_look() */
-	struct kvblk_cgroup_queue cgroup_queues[KVBLK_CGROUP_QUEUES];
-	struct delayed_work throttle_work;
-	struct list_head kills;		/* records to invalidate; pool->kill_lock */
-	u32 nr_kills;
-	bool kills_full;		/* nr_kills is at its limit; pool->kill_lock */
-	bool deletes_full;
-	unsigned long kills_moved;	/* jiffies of the last removal from kills */
-	unsigned long kill_retry;	/* jiffies of the next retry; only kill_work */
-	unsigned long kill_gap;		/* jiffies between retries; only kill_work */
-	struct work_struct kill_work;
+	struct kvblk_write_throttle throttle;
+	struct kvblk_kills kills;
 	struct delayed_work checkpoint;
 	unsigned long time_saved;	/* jiffies when media last got the pool's time */
 	struct work_struct restore;
@@ -591,6 +654,54 @@ struct kvblk_opener {
 	char comm[TASK_COMM_LEN];
 };
 
+/**
+ * struct kvblk_changelog - change feeds of a pool; see report/changelog.c
+ * @lock: protects all below, and the rings of the journals; a leaf
+ * @journals: open journals
+ * @over: no journal may be opened
+ */
+struct kvblk_changelog {
+	spinlock_t lock;
+	struct list_head journals;
+	bool over;
+};
+
+/**
+ * struct kvblk_bounces - chunks of memory that gets read into first; see p2p/bounce.c
+ * @lock: protects @chunks
+ * @chunks: allocated ones, or NULL
+ */
+struct kvblk_bounces {
+	spinlock_t lock;
+	struct kvblk_bounce *chunks[KVBLK_BOUNCES_MAX];
+};
+
+/**
+ * struct kvblk_leases - leases of a pool; see ops/lease.c
+ * @lock: protects all leases of the pool
+ * @keys: leased ids
+ * @holds: leased ids by file
+ * @by_end: leases by deadline
+ * @over: the index is about to be freed
+ * @in_memory: leased keys of blocks that only DRAM holds
+ * @nr_in_memory: number of @in_memory
+ * @bytes: leased bytes by place, see ops/lease.c
+ * @total: sum of @bytes; READ_ONCE() without @lock
+ * @work: ends leases at their deadlines
+ */
+struct kvblk_leases {
+	struct mutex lock;
+	struct rhashtable keys;
+	struct rhashtable holds;
+	struct rb_root_cached by_end;
+	bool over;
+	struct list_head in_memory;
+	u32 nr_in_memory;
+	u64 bytes[KVBLK_LEASE_PLACES];
+	u64 total;
+	struct work_struct work;
+};
+
 struct kvblk_pool {
 	struct device dev;
 	struct cdev cdev;
@@ -616,9 +727,7 @@ struct kvblk_pool {
 	bool dying;
 	spinlock_t openers_lock;	/* protects openers, and dying when it is set */
 	struct list_head openers;
-	spinlock_t journal_lock;	/* protects journals, journals_over and the rings */
-	struct list_head journals;	/* open changelogs */
-	bool journals_over;		/* no changelog may be opened */
+	struct kvblk_changelog changelog;
 
 	struct mutex admin;		/* protects members */
 	struct kvblk_member __rcu *members[KVBLK_MEMBERS_MAX];
@@ -679,20 +788,8 @@ struct kvblk_pool {
 	unsigned long nospace_next;	/* jiffies of the next such report; only tick */
 	struct kvblk_completion_list __percpu *completion_lists;
 	struct work_struct rescue_work;	/* ends media halves of tasks that do not run */
-
-	spinlock_t bounce_lock;		/* protects bounces */
-	struct kvblk_bounce *bounces[KVBLK_BOUNCES_MAX];
-
-	struct mutex lease_lock;	/* protects all leases */
-	struct rhashtable lease_keys;	/* leased ids; see ops/lease.c */
-	struct rhashtable lease_holds;	/* leased ids by file; see ops/lease.c */
-	struct rb_root_cached leases;	/* by deadline */
-	bool leases_over;		/* the index is about to be freed */
-	struct list_head leases_memory;	/* keys of leased DRAM blocks */
-	u32 nr_leases_memory;
-	u64 leased[KVBLK_LEASE_PLACES];	/* bytes by place, see ops/lease.c */
-	u64 leased_bytes;
-	struct work_struct lease_work;
+	struct kvblk_bounces bounce;
+	struct kvblk_leases lease;
 };
 
 static inline struct kvblk_pool *kvblk_dev_pool(struct device *dev)

@@ -652,7 +652,7 @@ static int nl_fill_pool(struct sk_buff *skb, const struct genl_info *info,
 	       nla_put_uint(skb, KVBLK_A_POOL_INDEX_BYTES,
 			    kvblk_index_bytes(&pool->index)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_LEASED_BYTES,
-			    READ_ONCE(pool->leased_bytes)) ||
+			    READ_ONCE(pool->lease.total)) ||
 	       nla_put_uint(skb, KVBLK_A_POOL_VALUE_MAX,
 			    kvblk_pool_value_max(pool)) ||
 	       nla_put_string(skb, KVBLK_A_POOL_DEVNODE, node) ||

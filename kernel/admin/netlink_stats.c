@@ -50,8 +50,8 @@ static void gauges_add(const struct kvblk_member *member, u64 *gauges)
 	gauges[GAUGE_INFLIGHT] += kvblk_member_inflight(member, NULL);
 	gauges[GAUGE_QUEUED] += READ_ONCE(member->queues[0].nr) +
 				READ_ONCE(member->queues[1].nr);
-	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->throttle_waiting);
-	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->nr_kills);
+	gauges[GAUGE_WAITING_BYTES] += READ_ONCE(member->throttle.waiting);
+	gauges[GAUGE_WAITING_KILLS] += READ_ONCE(member->kills.nr);
 	gauges[GAUGE_SEGMENTS] += member->nr_segs;
 	gauges[GAUGE_SEGMENTS_FREE] += READ_ONCE(member->nr_free);
 	gauges[GAUGE_SEGMENTS_READY] += ready;
@@ -68,7 +68,7 @@ static void gauges_of_pool(struct kvblk_pool *pool, u64 *gauges)
 	scoped_guard(rcu)
 		kvblk_for_each_member(pool, member, i)
 			gauges_add(member, gauges);
-	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->leased_bytes);
+	gauges[GAUGE_LEASED_BYTES] = READ_ONCE(pool->lease.total);
 	gauges[GAUGE_INDEX_USED] = kvblk_index_used(&pool->index);
 	gauges[GAUGE_DRAM_BYTES] = atomic64_read(&pool->dram.bytes);
 }

@@ -62,7 +62,7 @@ POOL_VALUE(epoch, READ_ONCE(pool->epoch));
 POOL_VALUE(capacity, kvblk_pool_capacity(pool));
 POOL_VALUE(free, kvblk_pool_free_bytes(pool));
 POOL_VALUE(unsure, atomic_read(&pool->unsure));
-POOL_VALUE(leased_bytes, READ_ONCE(pool->leased_bytes));
+POOL_VALUE(leased_bytes, READ_ONCE(pool->lease.total));
 POOL_VALUE(dram_used, atomic64_read(&pool->dram.bytes));
 POOL_VALUE(value_max, kvblk_pool_value_max(pool));
 POOL_VALUE(index_slots, kvblk_index_slots(&pool->index));

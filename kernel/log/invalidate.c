@@ -65,7 +65,7 @@ static void kills_full(struct kvblk_member *member, bool full)
 	u32 first = member->seg_base >> KVBLK_GRANULE_SHIFT, i;
 
 	lockdep_assert_held(&pool->kill_lock);
-	WRITE_ONCE(member->kills_full, full);
+	WRITE_ONCE(member->kills.full, full);
 	for (i = 0; i < DIV_ROUND_UP(member->nr_segs, 1u << KVBLK_GRANULE_SHIFT); i++)
 		WRITE_ONCE(pool->pinned[first + i], full);
 	if (full)
@@ -80,15 +80,15 @@ static void kills_count(struct kvblk_member *member, int more)
 	struct kvblk_pool *pool = member->pool;
 
 	lockdep_assert_held(&pool->kill_lock);
-	WRITE_ONCE(member->nr_kills, member->nr_kills + more);
-	if (member->nr_kills >= KVBLK_KILLS_MAX && !member->kills_full)
+	WRITE_ONCE(member->kills.nr, member->kills.nr + more);
+	if (member->kills.nr >= KVBLK_KILLS_MAX && !member->kills.full)
 		kills_full(member, true);
-	else if (member->nr_kills < KVBLK_KILLS_MAX * 3 / 4 && member->kills_full)
+	else if (member->kills.nr < KVBLK_KILLS_MAX * 3 / 4 && member->kills.full)
 		kills_full(member, false);
-	if (member->nr_kills >= KVBLK_KILLS_DELETES) {
-		WRITE_ONCE(member->deletes_full, true);
-	} else if (member->nr_kills < KVBLK_KILLS_DELETES * 3 / 4 && member->deletes_full) {
-		WRITE_ONCE(member->deletes_full, false);
+	if (member->kills.nr >= KVBLK_KILLS_DELETES) {
+		WRITE_ONCE(member->kills.deletes_full, true);
+	} else if (member->kills.nr < KVBLK_KILLS_DELETES * 3 / 4 && member->kills.deletes_full) {
+		WRITE_ONCE(member->kills.deletes_full, false);
 		wake_up_all(&pool->delete_wait);
 	}
 }
@@ -109,9 +109,9 @@ bool kvblk_slot_deletes_full(struct kvblk_pool *pool, const struct kvblk_slot *s
 
 	guard(rcu)();
 	member = kvblk_member_of(pool, slot->seg);
-	if (!member || !READ_ONCE(member->deletes_full))
+	if (!member || !READ_ONCE(member->kills.deletes_full))
 		return false;
-	*moved = READ_ONCE(member->kills_moved);
+	*moved = READ_ONCE(member->kills.moved);
 	return true;
 }
 
@@ -142,7 +142,7 @@ static bool kill_list(struct kvblk_pool *pool, struct kvblk_kill *kill, u64 toke
 	kill->units = kvblk_member_units(member, slot->len);
 	kill->held = true;
 	spin_lock(&pool->kill_lock);
-	list_add_tail(&kill->link, &member->kills);
+	list_add_tail(&kill->link, &member->kills.list);
 	hlist_add_head(&kill->node, kill_bucket(pool, token));
 	kills_count(member, 1);
 	spin_unlock(&pool->kill_lock);
@@ -162,7 +162,7 @@ static void kill_unlist(struct kvblk_kill *kill)
 		list_del(&kill->link);
 		hlist_del(&kill->node);
 		kills_count(member, -1);
-		WRITE_ONCE(member->kills_moved, jiffies);
+		WRITE_ONCE(member->kills.moved, jiffies);
 	}
 	wake_up_all(&pool->settle_wait);
 	kvblk_segment_put(member, kill->seg);
@@ -301,13 +301,13 @@ static struct kvblk_kill *kill_take(struct kvblk_member *member, struct kill_run
 	struct kvblk_kill *kill;
 
 	guard(spinlock)(&member->pool->kill_lock);
-	list_for_each_entry(kill, &member->kills, link) {
+	list_for_each_entry(kill, &member->kills.list, link) {
 		if (kill->run || kill->held || kill->writer ||
 		    ((kill->failed || !ok) && !kill_needless(kill)))
 			continue;
 		kill->run = run;
 		/* move invalidations in flight out of the way of the next search */
-		list_move_tail(&kill->link, &member->kills);
+		list_move_tail(&kill->link, &member->kills.list);
 		return kill;
 	}
 	return NULL;
@@ -328,7 +328,7 @@ static struct kvblk_kill *kill_wait(struct kill_run *run, struct llist_node **re
 void kvblk_kill_work(struct work_struct *work)
 {
 	struct kvblk_member *member = container_of(work, struct kvblk_member,
-						   kill_work);
+						   kills.work);
 	bool tried = false, failed = false;
 	struct llist_node *rest = NULL;
 	struct kvblk_kill *kill;
@@ -352,11 +352,11 @@ void kvblk_kill_work(struct work_struct *work)
 	}
 	if (!tried)
 		return;
-	member->kill_gap = failed ? clamp(2 * member->kill_gap, (unsigned long)HZ,
-					  KILL_GAP_MAX) : 0;
+	member->kills.gap = failed ? clamp(2 * member->kills.gap, (unsigned long)HZ,
+					   KILL_GAP_MAX) : 0;
 	if (!failed)
 		return;
-	WRITE_ONCE(member->kill_retry, jiffies + member->kill_gap);
+	WRITE_ONCE(member->kills.retry, jiffies + member->kills.gap);
 	wake_up_all(&member->pool->settle_wait);
 }
 
@@ -370,18 +370,18 @@ void kvblk_kill_retry(struct kvblk_pool *pool)
 	guard(rcu)();
 	guard(spinlock)(&pool->kill_lock);
 	kvblk_for_each_member(pool, member, i) {
-		if (list_empty(&member->kills))
+		if (list_empty(&member->kills.list))
 			continue;
 		ok = kvblk_member_writable(member);
-		due = time_after_eq(jiffies, READ_ONCE(member->kill_retry));
-		list_for_each_entry(kill, &member->kills, link) {
+		due = time_after_eq(jiffies, READ_ONCE(member->kills.retry));
+		list_for_each_entry(kill, &member->kills.list, link) {
 			if (!ok && (READ_ONCE(member->state) <= KVBLK_MEMBER_UP ||
 				    READ_ONCE(member->suspect)))
 				kill_report(kill, BLK_STS_IOERR);
 			if (ok && due)
 				WRITE_ONCE(kill->failed, false);
 		}
-		queue_work(pool->wq, &member->kill_work);
+		queue_work(pool->wq, &member->kills.work);
 	}
 }
 
@@ -400,7 +400,7 @@ static void kill_go(struct kvblk_pool *pool, struct kvblk_kill *kill,
 	kill->held = false;
 	kill->writer = writer && !kill->settled;
 	if (!kill->writer)
-		queue_work(pool->wq, &kill->member->kill_work);
+		queue_work(pool->wq, &kill->member->kills.work);
 }
 
 int kvblk_entry_insert(struct kvblk_pool *pool, struct kvblk_id id,
@@ -510,7 +510,7 @@ void kvblk_kill_settle(struct kvblk_pool *pool, struct kvblk_id id,
 			kill->settled = true;
 			kill->writer = false;
 			found = true;
-			queue_work(pool->wq, &kill->member->kill_work);
+			queue_work(pool->wq, &kill->member->kills.work);
 		}
 	}
 	if (!found)

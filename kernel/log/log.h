@@ -313,7 +313,8 @@ struct kvblk_dram_block *kvblk_dram_block_new(struct kvblk_pool *pool, u32 lengt
 int kvblk_dram_block_enter(struct kvblk_pool *pool, struct kvblk_dram_block *obj);
 /*
  * Keeps @obj as a copy of a member's block at @slot, and takes a reference. Eviction skips @obj
- * until kvblk_dram_block_queue(). Returns false if a valid copy exists or memory is short. May sleep.
+ * until kvblk_dram_block_queue(). Returns false if a valid copy exists or memory is short.
+ * May sleep.
  */
 bool kvblk_dram_block_keep(struct kvblk_pool *pool, struct kvblk_dram_block *obj,
 			   const struct kvblk_slot *slot);
@@ -346,8 +347,8 @@ void kvblk_dram_forget_segments(struct kvblk_pool *pool, u32 first, u32 nr);
 
 /**
  * struct kvblk_queued_io - a queued write: a put or prefetch at its member's write throttle
- * @link: entry in member->gate or in a cgroup's queue; member->throttle_lock
- * @counted: entry in member->throttle_counted; member->throttle_lock
+ * @link: entry in the throttle's or in a cgroup's queue; member->throttle.lock
+ * @counted: entry in member->throttle.counted; member->throttle.lock
  * @member: member whose window counts @bytes, or NULL
  * @bytes: size of the write
  * @priority: priority of a prefetch, else 0
@@ -382,7 +383,7 @@ void kvblk_throttle_member_exit(struct kvblk_member *member);
 /* Returns whether new puts must wait, on pool->space_wait, before they reserve space. */
 static inline bool kvblk_throttle_full(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->throttle_full);
+	return READ_ONCE(member->throttle.full);
 }
 
 /* Submits @queued now, or queues it. */
@@ -479,7 +480,7 @@ static inline void kvblk_missing_note(struct kvblk_pool *pool, struct kvblk_id i
 
 /*
  * struct kvblk_kill - invalidation of a stale record that no restart may find
- * @link: entry in member->kills until the header is overwritten
+ * @link: entry in member->kills.list until the header is overwritten
  * @node: entry in pool->kills, by @token, for as long
  * @io: write of @filler
  * @token: token of the block's id; see kvblk_index_token()
@@ -554,7 +555,7 @@ void kvblk_kill_work(struct work_struct *work);
 void kvblk_kill_retry(struct kvblk_pool *pool);
 static inline bool kvblk_kills_full(const struct kvblk_member *member)
 {
-	return READ_ONCE(member->kills_full);
+	return READ_ONCE(member->kills.full);
 }
 
 bool kvblk_slot_kills_full(struct kvblk_pool *pool, const struct kvblk_slot *slot);

@@ -149,7 +149,7 @@ static int victim_walk(struct victim *v)
 	}
 	kvblk_walk_end(&walk);
 	/* gets of the unreadable records would fail, too; leased ones are tried again */
-	return ret == -EIO && !READ_ONCE(v->member->pool->leased_bytes) ? 0 : ret;
+	return ret == -EIO && !READ_ONCE(v->member->pool->lease.total) ? 0 : ret;
 }
 
 /* Permille of a segment: one with more leased records is not reclaimed. */

@@ -933,7 +933,7 @@ static void restore_settle(struct kvblk_member *member)
 		if (READ_ONCE(member->state) != KVBLK_MEMBER_UP ||
 		    percpu_ref_is_dying(&pool->users))
 			return;
-		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->nr_kills), HZ) &&
+		if (wait_event_timeout(pool->settle_wait, !READ_ONCE(member->kills.nr), HZ) &&
 		    READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 			break;
 	}

@@ -7,7 +7,7 @@
  * bit is set while the count is not zero. A lease belongs to an open file and ends with the
  * file, by deadline, or when released.
  *
- * The rules, all under pool->lease_lock:
+ * The rules, all under pool->lease.lock:
  * - An id counts the files that hold the id; a hold counts the leases of the file that list
  *   the id. Both may outlive the entry, but the leased bit never outlives the counts.
  * - The lock is held for LEASE_STEP keys at most, and memory for keys is allocated outside,
@@ -27,8 +27,8 @@
 
 /**
  * struct lease_key - a leased id
- * @node: in pool->lease_keys, by @id
- * @memory: in pool->leases_memory while @at is KVBLK_LEASE_MEMORY
+ * @node: in pool->lease.keys, by @id
+ * @memory: in pool->lease.in_memory while @at is KVBLK_LEASE_MEMORY
  * @id: id of the block
  * @count: number of files that hold the id
  * @len: bytes charged
@@ -51,7 +51,7 @@ struct hold_name {
 
 /**
  * struct lease_hold - a leased id of an open file
- * @node: in pool->lease_holds, by @name
+ * @node: in pool->lease.holds, by @name
  * @name: id and file
  * @key: the leased id
  * @count: number of leases of the file that list the id
@@ -69,7 +69,7 @@ static_assert(sizeof(struct hold_name) == sizeof(struct kvblk_id) + sizeof(void 
 
 /**
  * struct lease - keys leased together
- * @node: in pool->leases, by @expires
+ * @node: in pool->lease.by_end, by @expires
  * @file: charged for @holds, with a reference
  * @id: index in file->leases
  * @expires: deadline, jiffies
@@ -165,35 +165,35 @@ static bool place_fits(const struct kvblk_file *file, u8 place, struct kvblk_id 
 	u64 bytes = key_bytes(pool, slot);
 
 	/* an id that is leased already takes nothing from others */
-	if (rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params))
+	if (rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params))
 		return true;
-	if (file->leased[place] + pool->leased[place] + bytes > place_most(pool, place))
+	if (file->leased[place] + pool->lease.bytes[place] + bytes > place_most(pool, place))
 		return false;
 	/* the block will leave DRAM for a member, whose share may be used up by then */
 	return place != KVBLK_LEASE_MEMORY ||
-	       file->leased_bytes + pool->leased_bytes + bytes <=
+	       file->leased_bytes + pool->lease.total + bytes <=
 		       share_of(pool, kvblk_pool_capacity(pool));
 }
 
 static void key_charge(struct kvblk_pool *pool, struct lease_key *key, u8 at)
 {
 	key->at = at;
-	pool->leased[at] += key->len;
-	pool->leased_bytes += key->len;
+	pool->lease.bytes[at] += key->len;
+	pool->lease.total += key->len;
 	if (at != KVBLK_LEASE_MEMORY)
 		return;
-	list_add_tail(&key->memory, &pool->leases_memory);
-	pool->nr_leases_memory++;
+	list_add_tail(&key->memory, &pool->lease.in_memory);
+	pool->lease.nr_in_memory++;
 }
 
 static void key_uncharge(struct kvblk_pool *pool, struct lease_key *key)
 {
-	pool->leased[key->at] -= key->len;
-	pool->leased_bytes -= key->len;
+	pool->lease.bytes[key->at] -= key->len;
+	pool->lease.total -= key->len;
 	if (key->at != KVBLK_LEASE_MEMORY)
 		return;
 	list_del(&key->memory);
-	pool->nr_leases_memory--;
+	pool->lease.nr_in_memory--;
 }
 
 static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
@@ -203,11 +203,11 @@ static void key_drop(struct kvblk_pool *pool, struct lease_key *key)
 	if (--key->count)
 		return;
 	/* the entry may be removed or moved concurrently */
-	while (!pool->leases_over && kvblk_index_find(&pool->index, key->id, &slot) &&
+	while (!pool->lease.over && kvblk_index_find(&pool->index, key->id, &slot) &&
 	       slot.leased && !kvblk_index_lease(&pool->index, key->id, &slot, false))
 		cpu_relax();
 	key_uncharge(pool, key);
-	rhashtable_remove_fast(&pool->lease_keys, &key->node, lease_params);
+	rhashtable_remove_fast(&pool->lease.keys, &key->node, lease_params);
 	kfree(key);
 }
 
@@ -217,7 +217,7 @@ static struct lease_key *key_join(struct kvblk_pool *pool, struct kvblk_id id,
 {
 	struct lease_key *key;
 
-	key = rhashtable_lookup_fast(&pool->lease_keys, &id, lease_params);
+	key = rhashtable_lookup_fast(&pool->lease.keys, &id, lease_params);
 	if (key) {
 		key->count++;
 		return key;
@@ -226,7 +226,7 @@ static struct lease_key *key_join(struct kvblk_pool *pool, struct kvblk_id id,
 	key->id = id;
 	key->count = 1;
 	key->len = key_bytes(pool, slot);
-	if (rhashtable_insert_fast(&pool->lease_keys, &key->node, lease_params))
+	if (rhashtable_insert_fast(&pool->lease.keys, &key->node, lease_params))
 		return NULL;
 	fresh->key = NULL;
 	key_charge(pool, key, place_of(pool, slot));
@@ -242,7 +242,7 @@ static void hold_drop(struct kvblk_file *file, struct lease_hold *hold)
 	file->leased[hold->place] -= hold->key->len;
 	file->leased_bytes -= hold->key->len;
 	key_drop(pool, hold->key);
-	rhashtable_remove_fast(&pool->lease_holds, &hold->node, hold_params);
+	rhashtable_remove_fast(&pool->lease.holds, &hold->node, hold_params);
 	kfree(hold);
 }
 
@@ -257,7 +257,7 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 	const struct hold_name name = { .id = id, .file = file };
 	struct lease_hold *hold;
 
-	hold = rhashtable_lookup_fast(&pool->lease_holds, &name, hold_params);
+	hold = rhashtable_lookup_fast(&pool->lease.holds, &name, hold_params);
 	if (hold) {
 		hold->count++;
 		return hold;
@@ -271,7 +271,7 @@ static struct lease_hold *hold_get(struct kvblk_file *file, struct kvblk_id id,
 	hold->key = key_join(pool, id, slot, fresh);
 	if (!hold->key)
 		return ERR_PTR(-ENOMEM);
-	if (rhashtable_insert_fast(&pool->lease_holds, &hold->node, hold_params)) {
+	if (rhashtable_insert_fast(&pool->lease.holds, &hold->node, hold_params)) {
 		key_drop(pool, hold->key);
 		return ERR_PTR(-ENOMEM);
 	}
@@ -292,7 +292,7 @@ static struct lease_hold *hold_take(struct kvblk_file *file, struct kvblk_id id,
 	struct lease_hold *hold;
 	int tries;
 
-	lockdep_assert_held(&pool->lease_lock);
+	lockdep_assert_held(&pool->lease.lock);
 	hold = hold_get(file, id, slot, fresh);
 	if (IS_ERR_OR_NULL(hold))
 		return hold;
@@ -315,7 +315,7 @@ static void lease_free(struct kvblk_pool *pool, struct lease *lease)
 
 	while (lease->nr) {
 		end = lease->nr - min(lease->nr, LEASE_STEP);
-		scoped_guard(mutex, &pool->lease_lock) {
+		scoped_guard(mutex, &pool->lease.lock) {
 			file->nr_leased -= lease->nr - end;
 			while (lease->nr > end)
 				hold_drop(file, lease->holds[--lease->nr]);
@@ -333,9 +333,9 @@ static int lease_step(struct kvblk_pool *pool, struct lease *lease,
 	struct kvblk_file *file = lease->file;
 	struct lease_hold *hold;
 
-	guard(mutex)(&pool->lease_lock);
+	guard(mutex)(&pool->lease.lock);
 	for (; nr; nr--, entries++) {
-		if (pool->leases_over ||
+		if (pool->lease.over ||
 		    file->nr_leased >= READ_ONCE(pool->tun.lease_keys_max))
 			return 0;
 		hold = hold_take(file, entries->id, &entries->slot, &fresh[nr - 1]);
@@ -358,9 +358,9 @@ static void lease_hide(struct lease *lease)
 {
 	struct kvblk_file *file = lease->file;
 
-	lockdep_assert_held(&file->pool->lease_lock);
+	lockdep_assert_held(&file->pool->lease.lock);
 	xa_erase(&file->leases, lease->id);
-	rb_erase_cached(&lease->node, &file->pool->leases);
+	rb_erase_cached(&lease->node, &file->pool->lease.by_end);
 }
 
 int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 nr, u32 ms,
@@ -397,19 +397,19 @@ int kvblk_lease_take(struct kvblk_file *file, struct kvblk_entry *entries, u32 n
 	kfree(fresh);
 
 	taken = lease->nr;
-	mutex_lock(&pool->lease_lock);
+	mutex_lock(&pool->lease.lock);
 	lease->expires = jiffies + msecs_to_jiffies(ms);
 	lease->id = ++file->next_lease;
 	if (taken && !err)
 		err = xa_err(xa_store(&file->leases, lease->id, lease, GFP_KERNEL_ACCOUNT));
 	if (taken && !err) {
-		rb_add_cached(&lease->node, &pool->leases, lease_before);
+		rb_add_cached(&lease->node, &pool->lease.by_end, lease_before);
 		*lease_id = lease->id;
 		kvblk_count(pool, KVBLK_C_LEASES, 1);
-		mutex_unlock(&pool->lease_lock);
+		mutex_unlock(&pool->lease.lock);
 		return taken;
 	}
-	mutex_unlock(&pool->lease_lock);
+	mutex_unlock(&pool->lease.lock);
 	lease_free(pool, lease);
 	return err;
 }
@@ -418,7 +418,7 @@ int kvblk_lease_drop(struct kvblk_file *file, u64 id)
 {
 	struct lease *lease;
 
-	scoped_guard(mutex, &file->pool->lease_lock) {
+	scoped_guard(mutex, &file->pool->lease.lock) {
 		lease = id <= ULONG_MAX ? xa_load(&file->leases, id) : NULL;
 		if (!lease)
 			return -ENOENT;
@@ -436,8 +436,8 @@ void kvblk_lease_drop_all(struct kvblk_file *file)
 	xa_for_each(&file->leases, id, lease)
 		kvblk_lease_drop(file, id);
 	/* waits for lease_expired(), which may still use the file */
-	mutex_lock(&file->pool->lease_lock);
-	mutex_unlock(&file->pool->lease_lock);
+	mutex_lock(&file->pool->lease.lock);
+	mutex_unlock(&file->pool->lease.lock);
 	xa_destroy(&file->leases);
 }
 
@@ -446,8 +446,8 @@ static struct lease *lease_expired(struct kvblk_pool *pool)
 	struct rb_node *node;
 	struct lease *lease;
 
-	guard(mutex)(&pool->lease_lock);
-	node = rb_first_cached(&pool->leases);
+	guard(mutex)(&pool->lease.lock);
+	node = rb_first_cached(&pool->lease.by_end);
 	if (!node)
 		return NULL;
 	lease = rb_entry(node, struct lease, node);
@@ -465,8 +465,8 @@ static void memory_step(struct kvblk_pool *pool)
 	LIST_HEAD(seen);
 	u32 left = LEASE_STEP;
 
-	guard(mutex)(&pool->lease_lock);
-	list_for_each_entry_safe(key, next, &pool->leases_memory, memory) {
+	guard(mutex)(&pool->lease.lock);
+	list_for_each_entry_safe(key, next, &pool->lease.in_memory, memory) {
 		if (!left--)
 			break;
 		list_move_tail(&key->memory, &seen);
@@ -476,18 +476,18 @@ static void memory_step(struct kvblk_pool *pool)
 		key_uncharge(pool, key);
 		key_charge(pool, key, place_of(pool, &slot));
 	}
-	list_splice_tail(&seen, &pool->leases_memory);
+	list_splice_tail(&seen, &pool->lease.in_memory);
 }
 
 static void lease_expire_work(struct work_struct *work)
 {
-	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, lease_work);
+	struct kvblk_pool *pool = container_of(work, struct kvblk_pool, lease.work);
 	struct lease *lease;
 	u32 left;
 
 	while ((lease = lease_expired(pool)))
 		lease_free(pool, lease);
-	left = min(READ_ONCE(pool->nr_leases_memory), LEASE_LOOK);
+	left = min(READ_ONCE(pool->lease.nr_in_memory), LEASE_LOOK);
 	for (; left; left -= min(left, LEASE_STEP)) {
 		memory_step(pool);
 		cond_resched();
@@ -496,21 +496,21 @@ static void lease_expire_work(struct work_struct *work)
 
 int kvblk_lease_init(struct kvblk_pool *pool)
 {
-	mutex_init(&pool->lease_lock);
-	pool->leases = RB_ROOT_CACHED;
-	INIT_LIST_HEAD(&pool->leases_memory);
-	INIT_WORK(&pool->lease_work, lease_expire_work);
-	if (rhashtable_init(&pool->lease_keys, &lease_params))
+	mutex_init(&pool->lease.lock);
+	pool->lease.by_end = RB_ROOT_CACHED;
+	INIT_LIST_HEAD(&pool->lease.in_memory);
+	INIT_WORK(&pool->lease.work, lease_expire_work);
+	if (rhashtable_init(&pool->lease.keys, &lease_params))
 		return -ENOMEM;
-	if (!rhashtable_init(&pool->lease_holds, &hold_params))
+	if (!rhashtable_init(&pool->lease.holds, &hold_params))
 		return 0;
-	rhashtable_destroy(&pool->lease_keys);
+	rhashtable_destroy(&pool->lease.keys);
 	return -ENOMEM;
 }
 
 void kvblk_lease_exit(struct kvblk_pool *pool)
 {
-	WARN_ON_ONCE(!RB_EMPTY_ROOT(&pool->leases.rb_root));
-	rhashtable_destroy(&pool->lease_holds);
-	rhashtable_destroy(&pool->lease_keys);
+	WARN_ON_ONCE(!RB_EMPTY_ROOT(&pool->lease.by_end.rb_root));
+	rhashtable_destroy(&pool->lease.holds);
+	rhashtable_destroy(&pool->lease.keys);
 }

@@ -38,7 +38,7 @@ struct half {
  * struct kvblk_bounce - a chunk, and the get that uses it
  * @mem: KVBLK_BOUNCE_BYTES
  * @node: NUMA node of @mem
- * @busy: in use by a get; under pool->bounce_lock
+ * @busy: in use by a get; under pool->bounce.lock
  * @tenant: tenant of the last get
  * @part: bytes of one I/O, half or all of @mem
  * @req: the get
@@ -103,12 +103,12 @@ static struct kvblk_bounce *bounce_take(struct kvblk_pool *pool, int node,
 	struct kvblk_bounce *found = NULL, **empty = NULL;
 	bool alone = true;
 
-	guard(spinlock)(&pool->bounce_lock);
+	guard(spinlock)(&pool->bounce.lock);
 	for (i = 0; i < limit; i++) {
-		struct kvblk_bounce *b = pool->bounces[i];
+		struct kvblk_bounce *b = pool->bounce.chunks[i];
 
 		if (!b)
-			empty = &pool->bounces[i];
+			empty = &pool->bounce.chunks[i];
 		else if (b->busy)
 			alone = false;
 		else if (!found || b->node == node)
@@ -153,7 +153,7 @@ struct kvblk_bounce *kvblk_bounce_get(struct kvblk_req *req,
 
 void kvblk_bounce_put(struct kvblk_pool *pool, struct kvblk_bounce *b)
 {
-	guard(spinlock)(&pool->bounce_lock);
+	guard(spinlock)(&pool->bounce.lock);
 	b->busy = false;
 }
 
@@ -163,10 +163,10 @@ void kvblk_bounce_trim(struct kvblk_pool *pool, u32 keep)
 	u32 i;
 
 	for (i = keep; i < KVBLK_BOUNCES_MAX; i++) {
-		scoped_guard(spinlock, &pool->bounce_lock) {
-			b = pool->bounces[i];
+		scoped_guard(spinlock, &pool->bounce.lock) {
+			b = pool->bounce.chunks[i];
 			if (b && !b->busy)
-				pool->bounces[i] = NULL;
+				pool->bounce.chunks[i] = NULL;
 			else
 				b = NULL;
 		}

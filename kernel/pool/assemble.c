@@ -137,7 +137,7 @@ static void pool_tick(struct work_struct *work)
 		pool->stats_age = 0;
 		queue_work(pool->wq, &pool->stats_work);
 	}
-	queue_work(pool->wq, &pool->lease_work);
+	queue_work(pool->wq, &pool->lease.work);
 	queue_work(pool->wq, &pool->sweep_work);
 	queue_work(pool->wq, &pool->rescue_work);
 	queue_delayed_work(pool->wq, &pool->tick, HZ);
@@ -243,8 +243,8 @@ static void pool_memory_free(struct kvblk_pool *pool)
 	if (!pool->seg_gen)
 		return;
 	/* leases of open files outlive the index, and must not access it */
-	scoped_guard(mutex, &pool->lease_lock)
-		pool->leases_over = true;
+	scoped_guard(mutex, &pool->lease.lock)
+		pool->lease.over = true;
 	kvblk_bounce_trim(pool, 0);
 	kvblk_missing_exit(pool);
 	kvblk_dram_exit(pool);
@@ -288,14 +288,14 @@ static struct kvblk_pool *pool_alloc(const char *name)
 	init_waitqueue_head(&pool->space_wait);
 	init_waitqueue_head(&pool->settle_wait);
 	init_waitqueue_head(&pool->delete_wait);
-	spin_lock_init(&pool->bounce_lock);
+	spin_lock_init(&pool->bounce.lock);
 	spin_lock_init(&pool->kill_order);
 	spin_lock_init(&pool->kill_lock);
 	spin_lock_init(&pool->member_list_lock);
 	spin_lock_init(&pool->openers_lock);
-	spin_lock_init(&pool->journal_lock);
+	spin_lock_init(&pool->changelog.lock);
 	INIT_LIST_HEAD(&pool->openers);
-	INIT_LIST_HEAD(&pool->journals);
+	INIT_LIST_HEAD(&pool->changelog.journals);
 	INIT_LIST_HEAD(&pool->missing_members);
 	INIT_LIST_HEAD(&pool->link);
 	INIT_LIST_HEAD(&pool->coming);
@@ -1076,7 +1076,7 @@ static void pool_teardown(struct kvblk_pool *pool, struct netlink_ext_ack *extac
 	wait_for_completion_state(&pool->users_done, TASK_IDLE);
 	cancel_delayed_work_sync(&pool->tick);
 	cancel_work_sync(&pool->stats_work);
-	cancel_work_sync(&pool->lease_work);
+	cancel_work_sync(&pool->lease.work);
 	cancel_work_sync(&pool->sweep_work);
 	nodes_del(pool);
 	kvblk_dram_close(pool);

@@ -116,18 +116,18 @@ struct kvblk_member *kvblk_member_open(struct kvblk_pool *pool,
 	INIT_LIST_HEAD(&member->sealed);
 	INIT_LIST_HEAD(&member->retiring);
 	INIT_LIST_HEAD(&member->closing);
-	INIT_LIST_HEAD(&member->kills);
+	INIT_LIST_HEAD(&member->kills.list);
 	kvblk_throttle_member_init(member);
-	INIT_WORK(&member->p2p_work, kvblk_p2p_work);
-	member->p2p_next = jiffies;
+	INIT_WORK(&member->p2p.work, kvblk_p2p_work);
+	member->p2p.next = jiffies;
 	INIT_WORK(&member->log_work, kvblk_log_work);
 	INIT_WORK(&member->reclaim_work, kvblk_reclaim_work);
 	INIT_WORK(&member->restore, kvblk_member_restore);
-	INIT_WORK(&member->kill_work, kvblk_kill_work);
+	INIT_WORK(&member->kills.work, kvblk_kill_work);
 	INIT_WORK(&member->super_work, kvblk_super_work);
 	INIT_DELAYED_WORK(&member->dead, member_dead_work);
 	INIT_DELAYED_WORK(&member->checkpoint, kvblk_checkpoint_work);
-	member->kill_retry = jiffies;
+	member->kills.retry = jiffies;
 	kvblk_watch_init(member);
 	member->last_get = jiffies - HZ;
 	member->stats = &pool->stats->own;
@@ -219,7 +219,7 @@ void kvblk_member_free(struct kvblk_member *member)
 		atomic_dec(&pool->unsure);
 	cancel_work_sync(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
-	cancel_work_sync(&member->kill_work);
+	cancel_work_sync(&member->kills.work);
 	kvblk_throttle_member_exit(member);
 	kvblk_io_member_exit(member);
 	for (i = 0; member->segs && i < member->nr_segs; i++)
@@ -477,8 +477,8 @@ void kvblk_member_stop(struct kvblk_member *member)
 		   KVBLK_MEMBER_DEAD : KVBLK_MEMBER_REMOVING);
 	flush_work(&member->restore);
 	/* p2p_work and probe hold member->ref */
-	flush_work(&member->p2p_work);
-	flush_work(&member->probe);
+	flush_work(&member->p2p.work);
+	flush_work(&member->watchdog.probe);
 	flush_work(&member->log_work);
 	cancel_work_sync(&member->reclaim_work);
 	cancel_delayed_work_sync(&member->checkpoint);

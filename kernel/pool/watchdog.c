@@ -18,7 +18,7 @@
  */
 static void member_probe(struct work_struct *work)
 {
-	struct kvblk_member *member = container_of(work, struct kvblk_member, probe);
+	struct kvblk_member *member = container_of(work, struct kvblk_member, watchdog.probe);
 	void *page = (void *)__get_free_page(GFP_KERNEL | __GFP_NOFAIL);
 	u32 known = 0;
 	int err = 0, i;
@@ -33,15 +33,15 @@ static void member_probe(struct work_struct *work)
 	/* devices may read and still hang on writes */
 	if (!err && READ_ONCE(member->state) == KVBLK_MEMBER_UP)
 		err = kvblk_table_write(member, known);
-	if (!READ_ONCE(member->failing_reported) && !READ_ONCE(member->read_only_reported)) {
+	if (!READ_ONCE(member->watchdog.failing_reported) && !READ_ONCE(member->watchdog.read_only_reported)) {
 		/* a suspect member only has to complete the probe */
 	} else if (!err) {
-		member->probe_next = jiffies + HZ;
-		member->probes_well++;
+		member->watchdog.probe_next = jiffies + HZ;
+		member->watchdog.probes_well++;
 	} else {
-		member->probes_well = 0;
-		member->probe_gap = min(2 * member->probe_gap, PROBE_GAP_MAX);
-		member->probe_next = jiffies + member->probe_gap;
+		member->watchdog.probes_well = 0;
+		member->watchdog.probe_gap = min(2 * member->watchdog.probe_gap, PROBE_GAP_MAX);
+		member->watchdog.probe_next = jiffies + member->watchdog.probe_gap;
 	}
 	free_page((unsigned long)page);
 	kvblk_member_put(member);
@@ -49,8 +49,8 @@ static void member_probe(struct work_struct *work)
 
 static void watch_probe(struct kvblk_member *member)
 {
-	if (!work_busy(&member->probe) && percpu_ref_tryget_live(&member->ref) &&
-	    !queue_work(member->pool->wq, &member->probe))
+	if (!work_busy(&member->watchdog.probe) && percpu_ref_tryget_live(&member->ref) &&
+	    !queue_work(member->pool->wq, &member->watchdog.probe))
 		kvblk_member_put(member);
 }
 
@@ -58,27 +58,27 @@ static void watch_probe(struct kvblk_member *member)
 static void watch_failing(struct kvblk_member *member, u64 failed)
 {
 	bool *reported = READ_ONCE(member->failing) ?
-				 &member->failing_reported :
-				 &member->read_only_reported;
+				 &member->watchdog.failing_reported :
+				 &member->watchdog.read_only_reported;
 	struct kvblk_pool *pool = member->pool;
 
 	if (!*reported) {
 		*reported = true;
 		dev_warn(&pool->dev, "member %s: fails %s until it answers well\n",
-			 member->name, reported == &member->failing_reported ?
+			 member->name, reported == &member->watchdog.failing_reported ?
 			 "I/O; its blocks are misses" :
 			 "writes; its blocks are served, and puts go to other members,");
-		kvblk_event(pool, member, reported == &member->failing_reported ?
+		kvblk_event(pool, member, reported == &member->watchdog.failing_reported ?
 			    KVBLK_EVENT_MEMBER_FAILING : KVBLK_EVENT_MEMBER_READ_ONLY, failed);
 		wake_up_all(&pool->settle_wait);
 		/* failed again soon after the last time: probe later */
-		member->probe_gap = time_before(jiffies, member->probe_next + PROBE_GAP_MAX) ?
-				    min(2 * member->probe_gap, PROBE_GAP_MAX) : HZ;
-		member->probe_next = jiffies + member->probe_gap;
-		member->probes_well = 0;
+		member->watchdog.probe_gap = time_before(jiffies, member->watchdog.probe_next + PROBE_GAP_MAX) ?
+				    min(2 * member->watchdog.probe_gap, PROBE_GAP_MAX) : HZ;
+		member->watchdog.probe_next = jiffies + member->watchdog.probe_gap;
+		member->watchdog.probes_well = 0;
 		return;
 	}
-	if (!time_before(jiffies, member->probe_next))
+	if (!time_before(jiffies, member->watchdog.probe_next))
 		watch_probe(member);
 }
 
@@ -90,7 +90,7 @@ static void watch_well(struct kvblk_member *member)
 	kvblk_event(pool, member, KVBLK_EVENT_MEMBER_ANSWERS, 0);
 	kvblk_log_kick(member);
 	/* due now: kvblk_kill_retry() follows in this tick */
-	WRITE_ONCE(member->kill_retry, jiffies);
+	WRITE_ONCE(member->kills.retry, jiffies);
 }
 
 static bool watch_rate(const struct kvblk_member *member, u64 done, u64 failed)
@@ -109,15 +109,15 @@ static void watch_errors(struct kvblk_member *member, const struct kvblk_ios *si
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		if (atomic_read(&member->reports[error].nr))
 			kvblk_member_report(member, error);
-	if ((member->failing_reported || member->read_only_reported) &&
-	    !work_busy(&member->probe) && member->probes_well >= PROBES_WELL) {
-		member->failing_reported = false;
-		member->read_only_reported = false;
+	if ((member->watchdog.failing_reported || member->watchdog.read_only_reported) &&
+	    !work_busy(&member->watchdog.probe) && member->watchdog.probes_well >= PROBES_WELL) {
+		member->watchdog.failing_reported = false;
+		member->watchdog.read_only_reported = false;
 		atomic_set(&member->error_run[0], 0);
 		atomic_set(&member->error_run[1], 0);
 		WRITE_ONCE(member->failing, false);
 		WRITE_ONCE(member->read_only, false);
-		if (!member->suspect_reported)
+		if (!member->watchdog.suspect_reported)
 			watch_well(member);
 		return;
 	}
@@ -138,19 +138,19 @@ void kvblk_member_watch(struct kvblk_member *member)
 	bool suspect;
 
 	since = (struct kvblk_ios) {
-		.done = ios.done - member->seen.done,
-		.failed = ios.failed - member->seen.failed,
-		.writes = ios.writes - member->seen.writes,
-		.writes_failed = ios.writes_failed - member->seen.writes_failed,
+		.done = ios.done - member->watchdog.seen.done,
+		.failed = ios.failed - member->watchdog.seen.failed,
+		.writes = ios.writes - member->watchdog.seen.writes,
+		.writes_failed = ios.writes_failed - member->watchdog.seen.writes_failed,
 	};
 	if (READ_ONCE(member->state) <= KVBLK_MEMBER_UP)
 		watch_errors(member, &since);
 	/* a member that was idle at the last tick has not been silent since */
-	if (!inflight || !member->seen_inflight || since.done)
-		member->last_done = jiffies;
-	member->seen_inflight = inflight;
-	member->seen = ios;
-	silent = jiffies - member->last_done;
+	if (!inflight || !member->watchdog.seen_inflight || since.done)
+		member->watchdog.last_done = jiffies;
+	member->watchdog.seen_inflight = inflight;
+	member->watchdog.seen = ios;
+	silent = jiffies - member->watchdog.last_done;
 	limit = msecs_to_jiffies(READ_ONCE(pool->tun.suspect_ms));
 	/*
 	 * I/O waiting for its cgroup's budget is not silence, so a probe must hang, too. A member
@@ -158,20 +158,20 @@ void kvblk_member_watch(struct kvblk_member *member)
 	 * between check and store.
 	 */
 	suspect = inflight && silent > limit &&
-		  (work_busy(&member->probe) || percpu_ref_is_dying(&member->ref));
+		  (work_busy(&member->watchdog.probe) || percpu_ref_is_dying(&member->ref));
 	if (inflight && silent > limit / 2)
 		watch_probe(member);
 	WRITE_ONCE(member->suspect, suspect);
-	if (suspect == member->suspect_reported)
+	if (suspect == member->watchdog.suspect_reported)
 		return;
-	member->suspect_reported = suspect;
+	member->watchdog.suspect_reported = suspect;
 	if (suspect) {
 		dev_warn(&pool->dev, "member %s: silent for %u ms; its blocks are misses until it answers\n",
 			 member->name, jiffies_to_msecs(silent));
 		kvblk_event(pool, member, KVBLK_EVENT_MEMBER_SUSPECT,
 			    jiffies_to_msecs(silent));
 		wake_up_all(&pool->settle_wait);
-	} else if (!member->failing_reported && !member->read_only_reported) {
+	} else if (!member->watchdog.failing_reported && !member->watchdog.read_only_reported) {
 		watch_well(member);
 	}
 }
@@ -180,10 +180,10 @@ void kvblk_watch_init(struct kvblk_member *member)
 {
 	enum kvblk_member_error error;
 
-	INIT_WORK(&member->probe, member_probe);
-	member->last_done = jiffies;
-	member->probe_gap = HZ;
-	member->probe_next = jiffies - 2 * PROBE_GAP_MAX;
+	INIT_WORK(&member->watchdog.probe, member_probe);
+	member->watchdog.last_done = jiffies;
+	member->watchdog.probe_gap = HZ;
+	member->watchdog.probe_next = jiffies - 2 * PROBE_GAP_MAX;
 	for (error = 0; error < KVBLK_ERRORS; error++)
 		member->reports[error].next = jiffies;
 }

@@ -22,17 +22,17 @@
 
 /**
  * struct reader - an open changelog
- * @link: in pool->journals
+ * @link: in pool->changelog.journals
  * @pool: the pool, with a reference to its device
  * @wait: tasks that read or poll
  * @reading: serializes reads
  * @ring: @mask + 1 records
  * @mask: mask of positions in @ring
- * @head: number of records written; under pool->journal_lock
+ * @head: number of records written; under pool->changelog.lock
  * @tail: number of records read; under @reading
- * @seq: number of the last record, lost ones included; under pool->journal_lock
- * @lost: records lost since the last one in the ring; under pool->journal_lock
- * @over: the pool is destroyed; under pool->journal_lock
+ * @seq: number of the last record, lost ones included; under pool->changelog.lock
+ * @lost: records lost since the last one in the ring; under pool->changelog.lock
+ * @over: the pool is destroyed; under pool->changelog.lock
  * @walking: present blocks are still being reported; under @reading
  * @bucket: the walk's next bucket; under @reading
  */
@@ -104,8 +104,8 @@ void kvblk_journal_notify(struct kvblk_index *idx, const struct kvblk_slot *slot
 
 	if (!is_reported(slot))
 		return;
-	guard(spinlock)(&pool->journal_lock);
-	list_for_each_entry(reader, &pool->journals, link) {
+	guard(spinlock)(&pool->changelog.lock);
+	list_for_each_entry(reader, &pool->changelog.journals, link) {
 		head = reader->head;
 		reader_add(reader, &record);
 		if (reader_wakes(reader, head))
@@ -201,7 +201,7 @@ static ssize_t lost_read(struct reader *reader, struct kvblk_journal_record __us
 {
 	struct kvblk_journal_record record = { .op = KVBLK_JOURNAL_LOST };
 
-	scoped_guard(spinlock, &reader->pool->journal_lock) {
+	scoped_guard(spinlock, &reader->pool->changelog.lock) {
 		if (!reader->lost || reader->head != reader->tail)
 			return 0;
 		record.token = reader->lost;
@@ -210,7 +210,7 @@ static ssize_t lost_read(struct reader *reader, struct kvblk_journal_record __us
 	if (copy_to_user(to, &record, sizeof(record)))
 		return -EFAULT;
 	/* records lost since the lock was dropped get a LOST record of their own */
-	guard(spinlock)(&reader->pool->journal_lock);
+	guard(spinlock)(&reader->pool->changelog.lock);
 	reader->lost -= record.token;
 	return 1;
 }
@@ -282,8 +282,8 @@ static __poll_t journal_poll(struct file *filp, poll_table *table)
 
 static void listen(struct kvblk_pool *pool)
 {
-	lockdep_assert_held(&pool->journal_lock);
-	WRITE_ONCE(pool->index.listened, !list_empty(&pool->journals));
+	lockdep_assert_held(&pool->changelog.lock);
+	WRITE_ONCE(pool->index.listened, !list_empty(&pool->changelog.journals));
 }
 
 static int journal_release(struct inode *inode, struct file *filp)
@@ -291,7 +291,7 @@ static int journal_release(struct inode *inode, struct file *filp)
 	struct reader *reader = filp->private_data;
 	struct kvblk_pool *pool = reader->pool;
 
-	scoped_guard(spinlock, &pool->journal_lock) {
+	scoped_guard(spinlock, &pool->changelog.lock) {
 		list_del_init(&reader->link);
 		listen(pool);
 	}
@@ -311,12 +311,12 @@ static const struct file_operations journal_fops = {
 
 static int reader_join(struct kvblk_pool *pool, struct reader *reader)
 {
-	guard(spinlock)(&pool->journal_lock);
-	if (pool->journals_over)
+	guard(spinlock)(&pool->changelog.lock);
+	if (pool->changelog.over)
 		return -ENODEV;
-	if (list_count_nodes(&pool->journals) >= READERS_MAX)
+	if (list_count_nodes(&pool->changelog.journals) >= READERS_MAX)
 		return -EMFILE;
-	list_add_tail(&reader->link, &pool->journals);
+	list_add_tail(&reader->link, &pool->changelog.journals);
 	listen(pool);
 	return 0;
 }
@@ -348,7 +348,7 @@ int kvblk_journal_open(struct kvblk_pool *pool, const struct kvblk_journal *arg)
 			       (arg->flags & KVBLK_JOURNAL_NONBLOCK ? O_NONBLOCK : 0));
 	if (ret >= 0)
 		return ret;
-	scoped_guard(spinlock, &pool->journal_lock) {
+	scoped_guard(spinlock, &pool->changelog.lock) {
 		list_del(&reader->link);
 		listen(pool);
 	}
@@ -363,9 +363,9 @@ void kvblk_journals_end(struct kvblk_pool *pool)
 {
 	struct reader *reader;
 
-	guard(spinlock)(&pool->journal_lock);
-	pool->journals_over = true;
-	list_for_each_entry(reader, &pool->journals, link) {
+	guard(spinlock)(&pool->changelog.lock);
+	pool->changelog.over = true;
+	list_for_each_entry(reader, &pool->changelog.journals, link) {
 		/* pairs with journal_read(): publish the last records before the end */
 		smp_store_release(&reader->over, true);
 		wake_up_interruptible_poll(&reader->wait, EPOLLIN | EPOLLHUP);
