@@ -16,8 +16,8 @@
  * Puts, gets and deletes differ in struct kvblk_op_type. Batches and rings differ in
  * the callbacks @completed and @gone.
  */
-#ifndef KVBLK_OP_H
-#define KVBLK_OP_H
+#ifndef KVBLK_REQUEST_H
+#define KVBLK_REQUEST_H
 
 #include <linux/fs.h>
 #include <linux/kvblk.h>

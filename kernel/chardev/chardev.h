@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* The character device: ioctls, batches, io_uring commands. */
-#ifndef KVBLK_FRONT_H
-#define KVBLK_FRONT_H
+#ifndef KVBLK_CHARDEV_H
+#define KVBLK_CHARDEV_H
 
 #include "request.h"
 

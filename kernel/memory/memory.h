@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Callers' memory: budgets, registered regions, what an operation names and maps. */
-#ifndef KVBLK_MEM_H
-#define KVBLK_MEM_H
+#ifndef KVBLK_MEMORY_H
+#define KVBLK_MEMORY_H
 
 #include "kvblk.h"
 
