@@ -231,7 +231,7 @@ struct config {
 };
 
 /*
- * Load @path, then the drop-ins @path.d/*.conf in alphabetical order. Each error is a line to
+ * Load @path, then the drop-ins in @path.d that end in .conf, in alphabetical order. Each error is a line to
  * @errors. An invalid setting is skipped; its group is skipped, too, if the group would mean
  * something else without it. A drop-in with a syntax error is skipped as a whole. Returns the
  * number of errors; config_free() is needed in any case.

@@ -35,7 +35,10 @@ static int refuse(char *why, size_t len, const char *format, ...)
 	return -1;
 }
 
-/* Read the first line of a file, which only the file's owner may be able to read. */
+/*
+ * Read the first line of a file, which only the file's owner may be able to read. On
+ * failure @secret is wiped, of an earlier secret too.
+ */
 static int read_secret(const char *path, char secret[SECRET_LEN], char *why, size_t len)
 {
 	FILE *file = fopen(path, "re");
@@ -43,8 +46,8 @@ static int read_secret(const char *path, char secret[SECRET_LEN], char *why, siz
 	int ret = -1;
 
 	if (!file)
-		return refuse(why, len, "%s: %s", path, strerror(errno));
-	if (fstat(fileno(file), &st))
+		refuse(why, len, "%s: %s", path, strerror(errno));
+	else if (fstat(fileno(file), &st))
 		refuse(why, len, "%s: %s", path, strerror(errno));
 	else if (st.st_mode & 077)
 		refuse(why, len, "%s holds a secret and others may read it: chmod 600 %s",
@@ -53,8 +56,12 @@ static int read_secret(const char *path, char secret[SECRET_LEN], char *why, siz
 		refuse(why, len, "%s: it does not hold one line with a secret", path);
 	else
 		ret = 0;
-	secret[ret ? 0 : strcspn(secret, "\r\n")] = '\0';
-	fclose(file);
+	if (ret)
+		explicit_bzero(secret, SECRET_LEN);
+	else
+		secret[strcspn(secret, "\r\n")] = '\0';
+	if (file)
+		fclose(file);
 	return ret;
 }
 

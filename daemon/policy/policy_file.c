@@ -145,8 +145,11 @@ int policy_file_save(struct policy_file *file, const struct policy_memory *pools
 	root = json_pack("{s:i, s:o}", "version", VERSION, "pools", all);
 	to = root ? start(file->dir, next) : NULL;
 	if (!to) {
+		/* before json_decref(), which may change errno */
+		int err = root ? -errno : -ENOMEM;
+
 		json_decref(root);
-		return root ? -errno : -ENOMEM;
+		return err;
 	}
 	whole = !json_dumpf(root, to, JSON_INDENT(1));
 	json_decref(root);
