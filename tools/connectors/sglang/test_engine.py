@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""SGLang's engine with the backend, end to end on a CPU: what it answers, what came from the pool, and when.
+"""SGLang's engine with the backend, end to end on a CPU: its answers, and the pages that came from the pool.
 
-Each run is a process with an engine of its own, a minute or two and 3 GB: one at a time, but for TwoEngines.
+Each run is a process with its own engine, which takes a minute or two and 3 GB: one at a time, except in TwoEngines.
 """
 
 import json
@@ -26,19 +26,19 @@ HERE = Path(__file__).resolve().parent
 
 
 def prompt(step, tokens=600):
-    """Tokens that no other prompt begins with."""
+    """Return the tokens of a prompt with a unique beginning."""
     return [3 + i * step % 250 for i in range(tokens)]
 
 
 PROMPT, OTHER = prompt(7), prompt(11)
-PAGES = 9  # whole pages of 64 tokens in each
-WARM = prompt(13, 40)  # less than a page: what the first request of a process takes longer than others
-# the models that are not used here: the import of all of them takes a minute
+PAGES = 9  # complete pages of 64 tokens in each prompt
+WARM = prompt(13, 40)  # less than a page: warms up a process, whose first request takes longer
+# unused models: importing all of them takes a minute
 UNUSED = [path.stem for path in Path(sglang.__path__[0], "srt", "models").glob("*.py") if path.stem != "llama"]
 
 
 def on_a_cpu(dir, events):
-    """The environment of a process with an engine; watched.py writes to events."""
+    """Return the environment of a process with an engine; watched.py writes to ``events``."""
     path = [str(HERE / "cpu"), str(HERE), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": ":".join(filter(None, path)), "SGLANG_USE_CPU_ENGINE": "1",
             "SGLANG_DISABLED_MODEL_ARCHS": ",".join(UNUSED), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
@@ -47,19 +47,20 @@ def on_a_cpu(dir, events):
 
 
 def setUpModule():
-    """Two models, and what others look for: pages of an engine that was asked twice."""
+    """Create two models, and store the pages of an engine that was asked twice."""
     temporary = tempfile.TemporaryDirectory(prefix="kvblk-sglang-")
     unittest.addModuleCleanup(temporary.cleanup)
     Run.dir = Path(temporary.name)
     Run("models", str(Run.dir / "tiny"), str(Run.dir / "other")).end()
     Run.first = Run.of([["ask", WARM], ["ask", PROMPT], ["stored", PAGES], ["flush"], ["ask", PROMPT]])
     Run.first.finish()
-    # the warm-up is nobody's
+    # drop the warm-up's answer
     del Run.first.answers[0]
 
 
 class Run:
-    """A process of engine.py. ``answers`` has one a step, ``events`` what watched.py wrote, ``said`` all that it said."""
+    """A process of engine.py: ``answers`` has one per step, ``events`` the output of watched.py, ``said`` the whole
+    output."""
 
     dir = first = None
     count = 0
@@ -77,7 +78,7 @@ class Run:
 
     @classmethod
     def of(cls, steps, model="tiny", extra=None, arguments=None, environment=None):
-        """An engine with the backend, or without one: extra is False then."""
+        """Start an engine with the backend, or without one if ``extra`` is False."""
         job = cls.dir / f"job{cls.count}"
         with_storage = {} if extra is False else dict(
             hicache_storage_backend="dynamic",
@@ -89,7 +90,7 @@ class Run:
         return run
 
     def end(self, timeout=900):
-        """Wait for its end; the exit code of an engine that was killed is what it is."""
+        """Wait for the process; a killed engine may have any exit code."""
         try:
             return self.process.wait(timeout)
         finally:
@@ -110,7 +111,7 @@ class Run:
                       f"{answer['first'] * 1000:.0f} ms", flush=True)
 
     def finish(self):
-        """What it answered, one a step, and the backend's events."""
+        """Wait for the process; returns its answers, one per step, and the backend's events."""
         code = self.end()
         self.read()
         if code or len(self.answers) != len(self.steps):
@@ -124,7 +125,7 @@ def loaded(events):
 
 
 class AnotherProcess(unittest.TestCase):
-    """A second engine, which has the first one's pages from the pool; what happens to the pool meanwhile."""
+    """A second engine, which loads the first one's pages from the pool, under faults of the pool."""
 
     @classmethod
     def setUpClass(cls):
@@ -135,16 +136,16 @@ class AnotherProcess(unittest.TestCase):
                       ["flush"], ["before_load", carried.FAIL], ["ask", PROMPT], ["guest", carried.HEAL],
                       ["flush"], ["ask", PROMPT],
                       ["detach"], ["attach", short],
-                      # the pool keeps what was loaded before, so this one is new
+                      # a new prompt, because pages that were loaded stay in the pool
                       ["ask", OTHER], ["stored", PAGES],
                       ["flush"], ["before_load", carried.EVICT], ["ask", OTHER], ["stored", PAGES],
                       ["flush"], ["ask", OTHER]]
-        # an eviction takes half a minute, and several on a busy machine
+        # an eviction takes half a minute, or several on a busy machine
         cls.answers, cls.events = Run.of(steps, extra={"lease_s": 1800}).finish()
         cls.asks = [answer for answer in cls.answers if answer["step"] == "ask"][1:]
 
     def answered(self, number, computed=None):
-        """What came from the pool; the tokens are what they were when all was computed."""
+        """Check that the tokens equal computed ones; returns the number of pages from the pool."""
         ask, computed = self.asks[number], computed or Run.first.answers[0]
         self.assertEqual(ask["output"], computed["output"])
         return ask["cached"], ask.get("gets")
@@ -158,7 +159,7 @@ class AnotherProcess(unittest.TestCase):
 
     @in_vm
     def test_2_evicted_between_lookup_and_load(self):
-        """Its lease keeps what was found."""
+        """The lease keeps the pages found."""
         self.assertEqual(self.answered(1), (PAGES * 64, PAGES))
 
     @in_vm
@@ -178,14 +179,14 @@ class AnotherProcess(unittest.TestCase):
 
 @in_vm
 class TwoEngines(unittest.TestCase):
-    """Two engines on one pool at a time, one of which is killed while it stores."""
+    """Two engines on one pool at the same time; one is killed while it stores."""
 
     def test_both(self):
         third, long = prompt(17), prompt(19, 1600)
         here = {name: str(Run.dir / name) for name in ("a", "b", "a asked", "b asked", "a ended")}
         failures = carried.counters()["checksum_failures"]
         killed = Run.dir / f"events{Run.count + 1}.killed"
-        # one of them may find what the other one stored, and stores nothing
+        # one engine may find the other's pages, and then stores nothing
         both = [["ask", third], ["stored", PAGES, 5]]
         a = Run.of([["tell", here["a"]], ["wait", here["b"]], *both, ["tell", here["a asked"]],
                     ["wait", here["b asked"]], ["flush"], ["ask", third], ["ask", long], ["wait", str(killed)]],
@@ -208,7 +209,7 @@ class TwoEngines(unittest.TestCase):
         self.assertTrue(killed.exists())
         self.assertEqual([event for event in a.events if event["call"] == "batch_set_v1" and event["keys"] >= 20], [])
         print(f"# killed in a store of 25 pages: the other engine finds {after_kill['cached'] // 64}", flush=True)
-        # half of them had been stored
+        # half of the pages had been stored
         self.assertGreaterEqual(after_kill["cached"], 12 * 64)
         self.assertLess(after_kill["cached"], 24 * 64)
         self.assertEqual((later["cached"], computed["cached"]), (24 * 64, 0))
@@ -227,7 +228,7 @@ class Engine(unittest.TestCase):
         return answers
 
     def nothing_found(self, ask):
-        """Of the first request of an engine: no page, and the pool has delivered none."""
+        """Check that the first request of an engine found no page, and that the pool delivered none."""
         self.assertEqual(ask["cached"], 0)
         self.assertIn(ask.get("gets", 0), (0,))
 
@@ -240,7 +241,7 @@ class Engine(unittest.TestCase):
         self.assertEqual(self.events[-1]["leases"], 0)
 
     def test_another_model_and_lost_loads(self):
-        """Another model finds nothing of the first one's; then a load in four is lost, and nothing else changes."""
+        """Another model finds nothing of the first one's; then every fourth load is lost, without other effects."""
         steps = [["ask", PROMPT], ["stored", PAGES], ["flush"], ["ask", PROMPT], ["flush"], ["ask", PROMPT]]
         (ask, _, _, again, _, third), events = self.run_engine(
             steps, model="other", environment={"KVBLK_FAKE_LOSE": "4"} if FAKE else {})
@@ -254,7 +255,7 @@ class Engine(unittest.TestCase):
             self.assertGreater(again["cached"], 0)
 
     def test_another_dtype_attached_late(self):
-        """Storage that is attached while the engine runs, with mistakes; the other dtype's pages are not found."""
+        """Storage is attached while the engine runs, after failed attempts; another dtype's pages are not found."""
         good = engine.storage({"pool": POOL})
         steps = [["ask", OTHER], ["attach", engine.storage({"pool": "nobody"})],
                  ["attach", engine.storage({"pool": POOL, "lease": 1})], ["attach", good], ["ask", PROMPT],
@@ -290,7 +291,7 @@ class Engine(unittest.TestCase):
         self.assertEqual(loaded(events), PAGES)
 
     def test_injector(self):
-        """SGLang's own: calls fail and take time; answers stay what they are."""
+        """SGLang's fault injector: calls fail and are delayed; answers are unchanged."""
         steps = [["ask", PROMPT]] + [["flush"], ["ask", PROMPT], ["flush"], ["ask", OTHER]] * 6
         answers, events = self.run_engine(steps, environment={"SGLANG_TEST_HICACHE_BACKEND_RANDOM_FAILURE": "0.3",
                                                               "SGLANG_TEST_HICACHE_BACKEND_RANDOM_DELAY": "0.1"})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""SGLang's own tests of storage backends, with this one in place of "file", on a CPU with a tiny model.
+"""SGLang's own tests of storage backends, with this backend in place of "file", on a CPU with a tiny model.
 
-They are no part of its wheel: SGLANG_SRC names a source tree of SGLang, at the version of requirements.txt. Their text is as it is there,
-but for the backend's name and options, and servers start with the options of a CPU and one rank.
+SGLang's wheel lacks them: SGLANG_SRC names a source tree of SGLang, at the version of requirements.txt. The tests are
+unchanged, except for the backend's name and options. Servers start with the options of a CPU and one rank.
 """
 
 import ast
@@ -29,7 +29,7 @@ LEFT_OUT = {"test_eval_accuracy": "wants a model that can calculate, and GSM8K's
             "TestHiCacheStorageMLA": "wants attention of MLA models, which is not there on a CPU"}
 
 
-# stdout is for TAP
+# because stdout is for TAP
 aside = functools.partial(print, file=sys.stderr)
 
 
@@ -45,7 +45,7 @@ class InPlaceOfFile(ast.NodeTransformer):
 
 
 def launch(start, dir, model, base_url, timeout, other_args, env):
-    """popen_launch_server of sglang.test, on a CPU."""
+    """Replace popen_launch_server of sglang.test, on a CPU."""
     options = engine.arguments(tp_size=1, hicache_size=0)
     forced = ("mem_fraction_static", "tp_size", "hicache_size")
     options["hicache_mem_layout"] = "layer_first"
@@ -62,7 +62,7 @@ def launch(start, dir, model, base_url, timeout, other_args, env):
 
 
 def from_the_pool(test, dir):
-    """A test that wants 700 cached tokens."""
+    """Run a test that needs 700 cached tokens."""
     @functools.wraps(test)
     def call(self):
         test(self)
@@ -74,7 +74,7 @@ def from_the_pool(test, dir):
 
 
 def cases(name, dir):
-    """The classes of a file."""
+    """Return the test classes of a file."""
     module = sys.modules[name] = types.ModuleType(name)
     module.OURS = json.loads(engine.storage({"pool": POOL}))
     module.print = aside

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The adapter without the engine: options, keys, leases, and what happens when things fail.
+"""The adapter without the engine: options, keys, leases and failures.
 
-The pool is KVBLK_POOL. What needs the faults of the fake pool is skipped on another one.
+The pool is KVBLK_POOL. Tests that need faults of the emulated pool are skipped on another one.
 """
 
 import contextlib
@@ -46,14 +46,14 @@ from kvblk_vllm.options import Options
 number = itertools.count()
 PAGE = 4096
 POOL = os.environ.get("KVBLK_POOL", "fake")
-#: what a configuration and KvblkOffloadingConnector tell the spec
+#: configuration of the spec, as KvblkOffloadingConnector passes it
 EXTRA = {"kvblk": {"pool": POOL}, spec.MODEL: "model"}
 on_fake = unittest.skipUnless(POOL == "fake", "needs a fault of the fake pool")
 
 
 @contextlib.contextmanager
 def slow(ms):
-    """Each batch takes so long."""
+    """Delay each batch by ``ms`` milliseconds."""
     os.environ["KVBLK_FAKE_DELAY_MS"] = str(ms)
     try:
         yield
@@ -62,7 +62,7 @@ def slow(ms):
 
 
 def ident():
-    """A block that no other test has."""
+    """Return a unique block id."""
     return os.urandom(28) + next(number).to_bytes(4, "big")
 
 
@@ -86,7 +86,7 @@ class OptionsTest(unittest.TestCase):
             Options.read(given, "here")
 
     def test_bad(self):
-        """Options that are unknown or bad are refused in a sentence that names them"""
+        """Unknown options and invalid values are rejected with a message that names them"""
         self.refused("here has the unknown option 'pol'; there are pool, threads", pool=POOL, pol=1)
         self.refused('the option "pool" is missing')
         self.refused("the option pool is 7, should be a text", pool=7)
@@ -103,12 +103,12 @@ class OptionsTest(unittest.TestCase):
             connector.ConnectorOptions.read({"pool": POOL, "layers": -1}, "here")
 
     def test_good(self):
-        """Options are taken, whole numbers for times too"""
+        """Options are accepted, with integers for times, too"""
         read = Options.read({"pool": POOL, "timeout_s": 2, "ttl_s": 60}, "here")
         self.assertEqual(read.put_options(), {"priority": 0, "ttl": 60.0, "timeout": 2.0})
 
     def test_no_pool(self):
-        """A pool that is not there is one clear error"""
+        """A missing pool is a single clear error"""
         with self.assertRaisesRegex(RuntimeError, "the pool 'nobody' can't be opened: .*kvblk pool list"):
             Options(pool="nobody").open()
 
@@ -149,11 +149,11 @@ class KeysTest(unittest.TestCase):
         every = [key for some in made for key in some]
         self.assertEqual(len(every), len(set(every)))
         self.assertEqual([len(some) for some in made][10:15], [2, 2, 2, 2, 4])
-        # what a node or a replica is called changes nothing
+        # names of nodes and replicas do not change keys
         self.assertEqual(made[0], keys(config(engine_id="x", parallel=dict(data_parallel_index=1))))
 
     def engine(self, **args):
-        """What vLLM makes of an engine's arguments."""
+        """Return vLLM's configuration for an engine's arguments."""
         return EngineArgs(**{"model": self.model, "skip_tokenizer_init": True, **args}).create_engine_config()
 
     def setUp(self):
@@ -166,7 +166,7 @@ class KeysTest(unittest.TestCase):
             "max_position_embeddings": 4096, "dtype": "bfloat16"}))
 
     def test_model(self):
-        """Engines whose weights, or what is made of them, differ, never share a key; others do"""
+        """Engines with different weights, or different use of them, never share a key; others do"""
         plain = Options(pool=POOL)
         rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
         ngram = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 3}
@@ -184,7 +184,7 @@ class KeysTest(unittest.TestCase):
         self.assertEqual(model_of(self.engine(max_num_seqs=7, seed=3, gpu_memory_utilization=0.5), plain), made[0])
 
     def test_commit(self):
-        """A branch is the commit that it stands for"""
+        """A branch is represented by its commit"""
         plain = Options(pool=POOL)
         config = self.engine()
         made = []
@@ -194,7 +194,7 @@ class KeysTest(unittest.TestCase):
         self.assertEqual([text == made[1] for text in made], [False, True, True, True])
 
     def test_named(self):
-        """The option model stands for paths and revisions, and for nothing else but a function"""
+        """The option model replaces paths and revisions, and a function, but nothing else"""
         named = Options(pool=POOL, model="x")
         here = model_of(self.engine(), named)
         self.assertNotIn(self.model, here)
@@ -207,7 +207,7 @@ class KeysTest(unittest.TestCase):
             model_of(function, Options(pool=POOL))
 
     def test_told(self):
-        """KvblkOffloadingConnector tells its spec the model; KvblkTier, which is told none, asks for a name"""
+        """KvblkOffloadingConnector passes the model to its spec; KvblkTier, which gets none, requires a name"""
         config = self.engine(quantization="fp8", kv_transfer_config=KVTransferConfig(
             kv_connector="KvblkOffloadingConnector", kv_connector_module_path="kvblk_vllm.offloading", kv_role="kv_both",
             kv_connector_extra_config={"kvblk": {"pool": POOL}}))
@@ -220,7 +220,7 @@ class KeysTest(unittest.TestCase):
             tier.KvblkTier(mock.Mock(), memoryview(bytearray(PAGE)).cast("B", (1, PAGE)), "KvblkTier", pool=POOL)
 
     def test_ranks(self):
-        """A worker's keys are among the scheduler's, each rank has its own"""
+        """A worker's keys are among the scheduler's; each rank has its own"""
         conf = config(parallel=dict(tp_size=2, pp_size=2, world_size=4))
         blocks = [ident(), ident()]
         scheduler = spec.keys_of(conf, Options(pool=POOL), "offload", "model", False)
@@ -236,7 +236,7 @@ class KeysTest(unittest.TestCase):
                                                 "pp_size": 2})
 
     def test_same(self):
-        """Where all ranks hold the same bytes (MLA) there is one value, of rank 0 of 1"""
+        """If all ranks hold equal bytes (MLA) there is one value, of rank 0 of 1"""
         conf = config(parallel=dict(tp_size=8, world_size=8))
         keys = spec.keys_of(conf, Options(pool=POOL), "offload", "model", True)
         block = ident()
@@ -245,7 +245,7 @@ class KeysTest(unittest.TestCase):
         self.assertEqual(keys.all([block]), one.all([block]))
 
     def test_parts(self):
-        """Parts of a block have keys of their own"""
+        """Each part of a block has its own key"""
         keys = BlockKeys(way="w", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2), parts=3)
         block = ident()
         every = keys.all([block])
@@ -254,7 +254,7 @@ class KeysTest(unittest.TestCase):
         self.assertEqual(every, ranks)
 
     def test_chains(self):
-        """Stores are cut where a block does not follow the one before it"""
+        """Stores are split at a block that does not follow the previous one"""
         a, b, c, d = b"a", b"b", b"c", b"d"
         self.assertEqual(chains([a, b, c, d], [None, a, b, c], 9), [(0, 4)])
         self.assertEqual(chains([a, b, d], [None, a, c], 9), [(0, 2), (2, 3)])
@@ -290,7 +290,7 @@ class FinderTest(WithPool):
         return [self.find.hit(request, blocks[i], lambda i=i: blocks[i:], prefix) for i in wanted]
 
     def leasing(self, most):
-        """A lookup that leases no more than so many."""
+        """Return a lookup that leases at most ``most`` keys."""
         lookup = self.pool.lookup
 
         def few(*args, **kwargs):
@@ -300,7 +300,7 @@ class FinderTest(WithPool):
         return few
 
     def test_one_lookup(self):
-        """All of a prompt's blocks are looked up in one call, and leased until the load is over"""
+        """All blocks of a prompt are looked up in one call, and leased until the load completes"""
         self.put(self.KEYS, self.blocks[:4])
         self.assertEqual(self.ask(0, 1, 2, 3, 4), [True] * 4 + [False])
         self.assertEqual(self.counted("lookup_calls"), 1)
@@ -314,7 +314,7 @@ class FinderTest(WithPool):
         self.assertEqual(self.find.leases(), 0)
 
     def test_waiting(self):
-        """A waiting request keeps its hits, and asks anew for what was absent, once a step"""
+        """A waiting request keeps its hits, and looks up missing blocks again once per step"""
         self.put(self.KEYS, self.blocks[:2])
         self.ask(0, 1, 2)
         self.ask(0, 1, 2)
@@ -327,7 +327,7 @@ class FinderTest(WithPool):
         self.assertEqual(self.find.leases(), 0)
 
     def test_stale(self):
-        """An answer is not used when its lease may end before the load does"""
+        """A result is not used if its lease may end before the load does"""
         self.put(self.KEYS, self.blocks[:2])
         self.ask(0)
         with mock.patch("kvblk_vllm.find.time.monotonic", lambda: 1e9):
@@ -336,7 +336,7 @@ class FinderTest(WithPool):
         self.assertEqual(self.counted("lookup_calls"), 2)
 
     def test_gone_request(self):
-        """A request that ends without a load gives up its lease"""
+        """A request that ends without a load releases its lease"""
         self.put(self.KEYS, self.blocks[:2])
         self.ask(0, 1)
         self.find.finished("r")
@@ -348,7 +348,7 @@ class FinderTest(WithPool):
         self.find.loaded("r", ())
 
     def test_lost(self):
-        """What a load did not bring is no hit again for this request, unless it was preempted"""
+        """A block whose load failed is not a hit again for this request, unless the request was preempted"""
         self.put(self.KEYS, self.blocks[:2])
         self.ask(0, 1)
         self.find.load("r")
@@ -359,20 +359,20 @@ class FinderTest(WithPool):
         self.assertEqual(self.ask(0, 1), [True, True])
 
     def test_unleased(self):
-        """A block that could not be leased is no hit"""
+        """A block that could not be leased is not a hit"""
         self.put(self.KEYS, self.blocks[:4])
         for prefix in (True, False):
             with self.subTest(prefix=prefix), mock.patch.object(self.pool, "lookup", self.leasing(2)):
                 self.assertEqual(self.ask(0, 1, 2, request=str(prefix), prefix=prefix), [True, True, False])
 
     def test_holes(self):
-        """Without order, blocks behind an absent one are found"""
+        """Without prefix order, blocks behind a missing one are found"""
         self.put(self.KEYS, [self.blocks[0], *self.blocks[2:4]])
         self.assertEqual(self.ask(0, 1, 2, 3, 4, prefix=False), [True, False, True, True, False])
         self.assertEqual(self.counted("lookup_calls"), 1)
 
     def test_ranks(self):
-        """A block is there when all ranks' values are"""
+        """A block is present if all ranks' values are"""
         keys = BlockKeys(way="test", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2))
         find = Finder(self.pool, keys, Options(pool=POOL), report.Report("test"))
         self.put(keys, self.blocks[:3])
@@ -383,7 +383,7 @@ class FinderTest(WithPool):
         self.assertEqual(find.present(self.blocks), [True, False, True, False, False, False])
 
     def test_error(self):
-        """A lookup that fails is a miss, counted, and logged once in a while"""
+        """A failed lookup is a miss, counted, and logged with a rate limit"""
         with mock.patch.object(self.pool, "lookup", side_effect=KvblkError(errno.ENODEV)), \
                 self.assertLogs("vllm.kvblk", "WARNING") as logged:
             self.assertEqual(self.ask(0), [False])
@@ -397,7 +397,7 @@ class FinderTest(WithPool):
         self.assertEqual(self.ask(0, request="s"), [False])
 
     def test_announce(self):
-        """What is stored is told of once, what is found missing then too"""
+        """A stored block is announced once; a missing one is announced as removed"""
         self.find = Finder(self.pool, self.KEYS, Options(pool=POOL), report.Report("test"), events=True)
         self.put(self.KEYS, self.blocks[:2])
         self.find.announce(self.blocks)
@@ -411,7 +411,7 @@ class FinderTest(WithPool):
         self.assertEqual(self.find.told(), [])
         self.pool.delete(self.KEYS.all(self.blocks)[1])
         self.ask(0, 1)
-        # and when it is there again
+        # announced again after it was stored again
         self.put(self.KEYS, self.blocks[1:2])
         self.find.announce(self.blocks, "abcd")
         self.assertEqual(self.find.told(), [(self.blocks[1], None), (self.blocks[1], "b")])
@@ -419,7 +419,7 @@ class FinderTest(WithPool):
 
 
 class AnotherLengthTest(WithPool):
-    """A block of another length under a key of ours is absent, and gone, so that the right one can be stored."""
+    """A block of another length under our key is missing, and deleted, so that the right one can be stored."""
     LENGTHS = BlockKeys(way="lengths", model="m", dtype="d", layout="l", block_tokens=16, ranks=Ranks(2), parts=2,
                         lengths=[PAGE, 2 * PAGE])
 
@@ -430,7 +430,7 @@ class AnotherLengthTest(WithPool):
         for block in self.blocks:
             for key, size in zip(self.LENGTHS.all([block]), self.LENGTHS.lengths):
                 self.pool.put(key, os.urandom(size))
-        #: a part of the second block's
+        #: key of a part of the second block
         self.key = self.LENGTHS.all(self.blocks[1:2])[3]
 
     def stored_longer(self):
@@ -438,7 +438,7 @@ class AnotherLengthTest(WithPool):
         self.assertIs(self.pool.put(self.key, os.urandom(3 * PAGE)), kvblk.Put.STORED)
 
     def test_lookup(self):
-        """A lookup of any kind asks for lengths"""
+        """Every kind of lookup checks lengths"""
         for ask in (lambda: self.find.hit("prefix", self.blocks[1], lambda: self.blocks[1:]),
                     lambda: self.find.hit("holes", self.blocks[1], lambda: self.blocks[1:], False),
                     lambda: self.find.present(self.blocks)[1]):
@@ -449,7 +449,7 @@ class AnotherLengthTest(WithPool):
         self.assertEqual(self.find.present(self.blocks), [True, False, True])
 
     def test_transfer(self):
-        """A load or a store that meets such a block deletes it, too"""
+        """A load or a store that finds such a block deletes it, too"""
         for store in (False, True):
             self.stored_longer()
             memory = bytearray(2 * PAGE)
@@ -468,7 +468,7 @@ class AnotherLengthTest(WithPool):
 
 
 class Request:
-    """The context that vLLM's scheduler makes for a request."""
+    """A request's context, as vLLM's scheduler makes it."""
 
     def __init__(self, name, keys, tokens=16):
         self.context = base.ReqContext(req_id=name)
@@ -518,7 +518,7 @@ class Offload(WithPool):
         return [base.make_offload_key(os.urandom(32), group) for _ in range(count)]
 
     def connector(self, theirs, several):
-        """Ours over a worker of vLLM's own."""
+        """Our connector over a worker of vLLM."""
         made = KvblkOffloadingConnector.__new__(KvblkOffloadingConnector)
         made.connector_worker, made.connector_scheduler, made._by_request = theirs, None, several
         made._connector_metadata = mock.Mock(spec=base.LoadStoreSpec)
@@ -533,7 +533,7 @@ def transfer_results(made):
 
 class OffloadingTest(Offload):
     def test_round(self):
-        """Blocks go out of the KV cache's tensors and come back into other ones, the rest untouched"""
+        """Blocks are stored from the KV cache's tensors and loaded into others; other blocks are untouched"""
         self.make()
         request = Request("r", self.keys(3))
         out, results = self.store(request, [1, 5, 7])
@@ -551,12 +551,12 @@ class OffloadingTest(Offload):
                 self.assertTrue(torch.equal(now[i], old[i]))
         self.assertFalse(self.worker.failed_blocks)
         self.assertEqual(self.counted("lookup_hits"), 3)
-        # there already: nothing is to be stored
+        # present already, so nothing is stored
         out, _ = self.store(Request("t", request.keys), [])
         self.assertEqual(out.keys_to_store, [])
 
     def test_another_length(self):
-        """A chunk of another length is a miss where its length is known, else a load that fails once"""
+        """A chunk of another length is a miss if its length is known, otherwise its load fails once"""
         for known in (True, False):
             self.make(extra_config={**EXTRA, **({spec.PAGE_BYTES: 2 * PAGE} if known else {})})
             request = Request("r", self.keys(1))
@@ -572,7 +572,7 @@ class OffloadingTest(Offload):
             self.assertTrue(torch.equal(self.cache[0][1], self.cache[0][2]))
 
     def test_out_of_bounds(self):
-        """A block that is none of the KV cache's is neither stored nor loaded"""
+        """A block outside the KV cache is neither stored nor loaded"""
         self.make()
         for block in (-1, self.BLOCKS):
             request = Request("r", self.keys(1))
@@ -597,14 +597,14 @@ class OffloadingTest(Offload):
         theirs.start_kv_transfers(types.SimpleNamespace(load_jobs={7: entry}, store_jobs={}, jobs_to_flush=None))
         self.worker.wait({7})
         results = transfer_results(self.connector(theirs, True))
-        # one whose request runs in this step has no name there
+        # a request of the running step is not named
         waited_for = "sync" in inspect.getsource(OffloadingConnectorWorker.start_kv_transfers)
         self.assertEqual(results.failed_recving, set() if waited_for else {"r"})
         loads = self.manager.prepare_load(request.keys, request.context)
         self.assertTrue(self.worker.submit_load(8, loads, base.GPULoadStoreSpec([2], [1], [0]), expedited=True))
 
     def test_lost(self):
-        """A load that fails is a success for vLLM, with the blocks named to the connector, and no hit again"""
+        """A failed load is a success for vLLM, names its blocks to the connector, and is not a hit again"""
         self.make()
         request = Request("r", self.keys(3))
         self.store(request, [1, 2, 3])
@@ -631,7 +631,7 @@ class OffloadingTest(Offload):
         self.assertEqual(self.counted("load_misses"), 2)
 
     def test_errors(self):
-        """Errors of the pool end no job with an exception"""
+        """Errors of the pool end jobs without an exception"""
         self.make()
         request = Request("r", self.keys(2))
         failed = [KvblkError(errno.ETIME), kvblk.Put.DECLINED]
@@ -652,7 +652,7 @@ class OffloadingTest(Offload):
             self.load(Request("s", request.keys), [4, 5])
         self.assertEqual(self.worker.failed_blocks, {4})
         self.assertEqual(self.counted("load_errors"), 1)
-        # not even submitted
+        # a batch that cannot be submitted
         self.worker.failed_blocks.clear()
         with mock.patch.object(self.worker._mover.pool, "batch", side_effect=MemoryError), \
                 self.assertLogs("vllm.kvblk", "WARNING"):
@@ -675,7 +675,8 @@ class OffloadingTest(Offload):
 
     @on_fake
     def test_stores_at_end(self):
-        """A worker's shutdown waits for stores in flight, and for what vLLM keeps for the next step, up to timeout_s"""
+        """A worker's shutdown waits for stores in flight and for those that vLLM kept for the next step, up to
+        timeout_s"""
         from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
 
         from kvblk_vllm.offloading import KvblkOffloadingConnector
@@ -695,7 +696,7 @@ class OffloadingTest(Offload):
             self.assertEqual(self.manager._find.present(ids), [there] * 3)
 
     def test_chunks(self):
-        """Chunks of two blocks: a load into a part of a chunk, a store of a part not at all"""
+        """Chunks of two blocks: parts of a chunk are loaded, but not stored"""
         self.make(cache=OffloadingCacheConfig(16, 2))
         request = Request("r", self.keys(3), tokens=32)
         self.store(request, [1, 2, 3, 4, 5], indices=[1])
@@ -709,7 +710,7 @@ class OffloadingTest(Offload):
                 self.assertTrue(torch.equal(now[to], old[source]))
             for i in set(range(self.BLOCKS)) - {8, 9, 10}:
                 self.assertTrue(torch.equal(now[i], old[i]))
-        # what can't be told apart is neither stored nor loaded
+        # chunks whose blocks are unknown are neither stored nor loaded
         with self.assertLogs("vllm.kvblk", "WARNING"):
             self.store(Request("t", self.keys(3), tokens=32), [1, 2, 3])
             self.load(Request("u", request.keys), [8, 9], keys=request.keys[1:], job=5)
@@ -728,7 +729,7 @@ class OffloadingTest(Offload):
         self.assertTrue(torch.equal(self.cache[1][8:10], was[1][8:10]))
 
     def test_backwards(self):
-        """vLLM's walk from the last block to the first takes two lookups"""
+        """vLLM's walk from the last block to the first needs two lookups"""
         self.make()
         request = Request("r", self.keys(6))
         self.store(request, [1, 2, 3, 4, 5, 6])
@@ -739,7 +740,7 @@ class OffloadingTest(Offload):
         self.assertEqual(self.counted("lookup_calls"), 2)
 
     def test_chain(self):
-        """A prompt's blocks are stored as a chain that goes on where the last store ended"""
+        """A prompt's blocks are stored as a chain that continues where the last store ended"""
         self.make()
         request = Request("r", self.keys(4))
         with mock.patch.object(self.worker._mover._worker, "put", wraps=self.worker._mover._worker.put) as put:
@@ -751,7 +752,7 @@ class OffloadingTest(Offload):
         self.assertEqual((second.args[0], second.kwargs["parent"]), (ids[2:], ids[1]))
 
     def test_reset(self):
-        """After a reset of the cache nothing is found that was stored before"""
+        """After a reset of the cache, older blocks are not found"""
         self.make()
         request = Request("r", self.keys(2))
         self.store(request, [1, 2])
@@ -762,7 +763,7 @@ class OffloadingTest(Offload):
         self.assertFalse(self.worker.failed_blocks)
 
     def test_events(self):
-        """KV events tell what the pool has, and what it has lost"""
+        """KV events report stored and lost blocks"""
         self.make(enable_kv_cache_events=True)
         first = request = Request("r", self.keys(2))
         self.store(request, [1, 2])
@@ -772,7 +773,7 @@ class OffloadingTest(Offload):
         self.manager.lookup(request.keys[0], Request("s", request.keys).context)
         event, = self.manager.take_events()
         self.assertEqual((event.keys, event.removed), ([request.keys[0]], True))
-        # one that is found missing, and one that is forgotten by a reset
+        # removed: a block found missing, and one forgotten by a reset
         request = Request("t", self.keys(2))
         self.store(request, [1, 2])
         list(self.manager.take_events())
@@ -783,7 +784,7 @@ class OffloadingTest(Offload):
         self.assertEqual((set(event.keys), event.removed), ({*request.keys, *first.keys[1:]}, True))
 
     def test_refused(self):
-        """vLLM's own connector, a chunk that is too long and canonical_layout are refused at the start"""
+        """vLLM's own connector, an overlong chunk and canonical_layout are rejected at startup"""
         with self.assertRaisesRegex(ValueError, "KvblkOffloadingConnector"):
             self.make(extra_config={"kvblk": {"pool": POOL}})
         with self.assertRaisesRegex(ValueError, "lower blocks_per_chunk"):
@@ -792,7 +793,7 @@ class OffloadingTest(Offload):
             self.make(canonical_layout=True)
 
     def test_connector(self):
-        """The connector names failed blocks to the engine, or requests where there are several groups"""
+        """The connector reports failed blocks to the engine, or requests if there are several groups"""
         for several in (False, True):
             self.make()
             request = Request("r", self.keys(2))
@@ -839,7 +840,7 @@ class TierTest(WithPool):
         return result
 
     def test_round(self):
-        """Chunks go out of the slab and come back elsewhere, in whatever order they are named"""
+        """Chunks are stored from the slab and loaded elsewhere, in any order"""
         self.make(enable_kv_events=True)
         request = Request("r", self.keys(3))
         with mock.patch.object(self.tier._mover._worker, "put", wraps=self.tier._mover._worker.put) as put:
@@ -862,7 +863,7 @@ class TierTest(WithPool):
         self.assertTrue(torch.equal(self.slab[:5], was[:5]))
 
     def test_lost(self):
-        """A load that fails in parts says which keys came, and the others are misses from then on"""
+        """A partly failed load reports the keys loaded; the others miss from then on"""
         self.make()
         request = Request("r", self.keys(3))
         self.job(request, request.keys, [0, 1, 2], False)
@@ -881,7 +882,7 @@ class TierTest(WithPool):
         self.assertEqual(self.job(Request("t", request.keys), request.keys[1:2], [5], True).successful_keys, ())
 
     def test_another_length(self):
-        """A block of another length is a miss for the first request, and is replaced by the store that follows"""
+        """A block of another length is a miss for the first request, and is replaced by the next store"""
         self.make()
         request = Request("r", self.keys(1))
         key = self.tier._keys.of_rank(0, [bytes(request.keys[0])])[0]
@@ -892,7 +893,7 @@ class TierTest(WithPool):
         self.assertIs(self.tier.lookup(request.keys[0], Request("s", request.keys).context), base.LookupResult.HIT)
 
     def test_out_of_bounds(self):
-        """A chunk that is none of the slab's is neither stored nor loaded, and what lies beside the slab stays"""
+        """A chunk outside the slab is neither stored nor loaded, and memory beside the slab is untouched"""
         beside = torch.randint(-128, 127, (self.CHUNKS + 2, PAGE), dtype=torch.int8)
         was = beside.clone()
         self.view = memoryview(beside[1:-1].numpy())
@@ -910,7 +911,7 @@ class TierTest(WithPool):
 
     @on_fake
     def test_declined(self):
-        """What the pool declines is no failure of the job"""
+        """A declined block does not fail the job"""
         self.make()
         request = Request("r", self.keys(2))
         os.environ["KVBLK_FAKE_DECLINE"] = "1"
@@ -922,7 +923,7 @@ class TierTest(WithPool):
             self.assertFalse(self.job(request, request.keys, [0, 1], False).success)
 
     def test_shutdown(self):
-        """After shutdown nothing holds the slab, as vLLM is about to unmap it"""
+        """After shutdown nothing refers to the slab, which vLLM is about to unmap"""
         self.make()
         request = Request("r", self.keys(2))
         self.job(request, request.keys, [0, 1], False)
@@ -943,7 +944,7 @@ class TierTest(WithPool):
             self.assertIn(key, self.pool)
 
     def test_refused(self):
-        """Unknown options and rows that are too long are refused"""
+        """Unknown options and overlong rows are rejected"""
         with self.assertRaisesRegex(ValueError, "secondary tier KvblkTier has the unknown option 'root_dir'"):
             self.make(root_dir="/")
         self.view = memoryview(bytearray(16 << 20)).cast("B", (1, 16 << 20))
@@ -952,7 +953,7 @@ class TierTest(WithPool):
 
 
 class LayersTest(WithPool):
-    """KvblkConnector's two halves, with a KV cache of four layers in two values a block."""
+    """KvblkConnector's scheduler and worker, with a KV cache of four layers in two values per block."""
 
     BLOCKS, TOKENS, LAYERS = 24, 16, 4
 
@@ -972,7 +973,7 @@ class LayersTest(WithPool):
         self.addCleanup(self.working.close)
 
     def test_what_vllm_recovers_from(self):
-        """A load that fails is computed anew by the runner V1 without asynchronous scheduling only"""
+        """Only the runner V1 without asynchronous scheduling recomputes a failed load"""
         for v2, ahead in ((False, False), (True, False), (False, True), (True, True)):
             config = types.SimpleNamespace(use_v2_model_runner=v2,
                                            scheduler_config=types.SimpleNamespace(async_scheduling=ahead))
@@ -981,7 +982,7 @@ class LayersTest(WithPool):
                 connector.check_recovery(config, "KvblkConnector", "use another")
 
     def test_sync_loads(self):
-        """Loads of the running step are refused where vLLM would not recover from one that fails"""
+        """Loads of the running step are rejected if vLLM could not recover from a failure"""
         def config(budget, v2):
             return types.SimpleNamespace(use_v2_model_runner=v2, scheduler_config=types.SimpleNamespace(async_scheduling=False),
                                          kv_transfer_config=types.SimpleNamespace(kv_connector_extra_config=budget))
@@ -1003,8 +1004,8 @@ class LayersTest(WithPool):
                                      session_id=None)
 
     def step(self, new=(), old=(), preempted=(), told=True, scheduling=None):
-        """One step: new ones (request, blocks, computed, scheduled), old ones (request, new blocks, computed,
-        scheduled). The model writes whole blocks that are scheduled."""
+        """Run a step with new requests (request, blocks, computed, scheduled) and old ones (request, new blocks,
+        computed, scheduled). The model writes the scheduled complete blocks."""
         cached = types.SimpleNamespace(
             req_ids=[r.request_id for r, *_ in old], resumed_req_ids=set(), new_block_ids=[(b, ) for _, b, *_ in old],
             num_computed_tokens=[c for _, _, c, _ in old])
@@ -1031,7 +1032,7 @@ class LayersTest(WithPool):
         return meta, failed, tell
 
     def begin(self, request, blocks, local=0):
-        """A request arrives: how many tokens it may load, and what it is scheduled with."""
+        """Add a request; returns the loadable tokens and its schedule."""
         found = self.scheduling.matched(request, local)
         self.scheduling.allocated(request, found)
         return request, blocks, local + found, request.num_tokens - local - found
@@ -1040,7 +1041,7 @@ class LayersTest(WithPool):
         return self.scheduling.find.present(hashes)
 
     def test_round(self):
-        """Whole blocks are stored in the step that computes them, and loaded layer by layer by another request"""
+        """Complete blocks are stored in the step that computes them, and loaded layer by layer by another request"""
         hashes = [ident() for _ in range(3)]
         meta, *_ = self.step([self.begin(self.request("r", hashes), [1, 2, 3, 4])])
         self.assertEqual([(m.ids, m.blocks, m.parent) for m in meta.stores], [(hashes, [1, 2, 3], None)])
@@ -1052,7 +1053,7 @@ class LayersTest(WithPool):
         for name, tensor in self.cache.items():
             self.assertTrue(torch.equal(tensor[5:8], was[name][1:4]))
             self.assertTrue(torch.equal(tensor[8:], was[name][8:]))
-        # one of each request
+        # one lookup per request
         self.assertEqual(self.counted("lookup_calls"), 2)
         self.assertEqual(self.scheduling.find.leases(), 0)
 
@@ -1063,7 +1064,7 @@ class LayersTest(WithPool):
         self.step([self.begin(request, [1, 2])])
         self.assertEqual(self.stored(hashes), [True, True])
         self.assertEqual(self.begin(self.request("s", hashes, more=0), [])[2], self.TOKENS)
-        # a chunk of a prefill that ends in a block
+        # a prefill chunk that ends within a block
         hashes = [ident() for _ in range(2)]
         request = self.request("t", hashes)
         self.begin(request, [1, 2, 3])
@@ -1073,7 +1074,7 @@ class LayersTest(WithPool):
         self.assertEqual((meta.stores[0].ids, meta.stores[0].parent), (hashes[1:], hashes[0]))
 
     def test_early(self):
-        """The first layers' values come first"""
+        """The first layers' values are loaded first"""
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
         with mock.patch.object(self.working._mover, "get", wraps=self.working._mover.get) as get:
@@ -1083,7 +1084,7 @@ class LayersTest(WithPool):
 
     @on_fake
     def test_waits_for_layers(self):
-        """A layer waits for its own values and not for later layers'"""
+        """A layer waits for its own values, not for those of later layers"""
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
         self.working.close()
@@ -1122,44 +1123,44 @@ class LayersTest(WithPool):
         self.assertEqual(self.begin(self.request("s", hashes), [])[2], self.TOKENS)
 
     def test_nothing_wrong_is_stored(self):
-        """What is computed on blocks that did not come is not stored: by their request, by one beside, by one after"""
+        """Blocks computed on failed loads are not stored: by their request, by a concurrent one, by a later one"""
         hashes = [ident() for _ in range(6)]
         self.step([self.begin(self.request("r", hashes[:2]), [1, 2, 3])])
         first = self.begin(self.request("s", hashes[:3]), [4, 5, 6, 7])
         self.assertEqual(first[2], 2 * self.TOKENS)
         self.pool.delete(self.shape.keys.of_rank(0, hashes, 1)[1])
-        # another one that would take the blocks over, as vLLM counts them as computed, has to wait; as if it had not:
+        # a request that would share the blocks, which vLLM counts as computed, has to wait; simulate that it did not
         beside = self.request("t", hashes[:2] + hashes[3:4])
         self.assertIsNone(self.scheduling.matched(beside, 2 * self.TOKENS))
         self.scheduling.allocated(beside, 0)
         meta, failed, tell = self.step([first, (beside, [4, 5, 8, 9], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
         self.assertEqual(failed, {5})
         self.assertFalse(meta.stores)
-        # the next step is made before the failure is known
+        # the next step is planned before the failure is known
         after = self.request("u", hashes[:2] + hashes[4:5])
         self.begin(after, [4, 5, 10, 11], local=2 * self.TOKENS)
         meta, *_ = self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)],
                              [(first[0], [], 49, 1)], told=False)
         self.assertFalse(meta.stores)
-        # nor is it what vLLM finds for these prefixes: that of one which has ended meanwhile, too
+        # the blocks also leave vLLM's prefix cache, including those of a request that has ended meanwhile
         self.scheduling.finished(after)
         self.assertEqual(self.scheduling.heard(tell), {*range(5, 12)})
         self.assertFalse(self.scheduling._ended)
         after = self.request("w", hashes[:2] + hashes[4:5])
         self.begin(after, [4, 5, 10, 11], local=2 * self.TOKENS)
         self.step([(after, [4, 5, 10, 11], 2 * self.TOKENS, self.TOKENS + 1)], told=False)
-        # vLLM computes the block and what follows anew; one more request takes it over meanwhile
+        # vLLM recomputes the blocks; another request shares them meanwhile
         late = self.request("v", hashes[:2] + hashes[5:])
         self.begin(late, [4, 5, 12, 13], local=2 * self.TOKENS)
         self.step([(late, [4, 5, 12, 13], 2 * self.TOKENS, self.TOKENS + 1)],
                   [(first[0], [], self.TOKENS, 33), (beside, [], 49, 1)])
         self.step(old=[(r, [], 49, 1) for r in (first[0], beside, after, late)])
         self.assertEqual(self.stored(hashes[2:]), [False] * 4)
-        # the blocks that were written over may be stored again
+        # overwritten blocks may be stored again
         self.assertFalse(self.scheduling._tainted)
 
     def test_loads_first(self):
-        """A request that loads stores what it computes when the load is known to have succeeded"""
+        """A request with loads stores its blocks once the loads are known to have succeeded"""
         hashes = [ident() for _ in range(3)]
         self.step([self.begin(self.request("r", hashes[:2]), [1, 2, 3])])
         request = self.request("s", hashes)
@@ -1172,7 +1173,7 @@ class LayersTest(WithPool):
         self.assertEqual([(m.ids, m.blocks, m.parent) for m in meta.stores], [(hashes[2:], [6], hashes[1])])
 
     def test_all_ranks(self):
-        """A load has succeeded when it has on all ranks"""
+        """A load has succeeded if it did on all ranks"""
         self.scheduling.shape.world = 2
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes[:1]), [1, 2])])
@@ -1188,7 +1189,7 @@ class LayersTest(WithPool):
         self.assertEqual((both.failed, both.steps[9]), ({3}, 1))
 
     def test_finish(self):
-        """Blocks of a request are kept until its stores are over, and not if they are"""
+        """Blocks of a request are kept until its stores complete, and no longer"""
         hashes = [ident()]
         request = self.request("r", hashes)
         with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
@@ -1204,7 +1205,7 @@ class LayersTest(WithPool):
         self.assertFalse(self.scheduling.finished(other))
         self.step()
         self.assertEqual(self.working.finished(), set())
-        # all stores were told of, with the steps
+        # all stores were reported with the steps
         self.assertFalse(self.working._stores_of or self.working._stored)
 
     @on_fake
@@ -1217,7 +1218,7 @@ class LayersTest(WithPool):
         self.assertEqual(self.stored(hashes), [True] * 2)
 
     def test_preempted(self):
-        """A preempted request begins again with other blocks"""
+        """A preempted request restarts with other blocks"""
         hashes = [ident() for _ in range(2)]
         request = self.request("r", hashes)
         self.begin(request, [1, 2, 3])
@@ -1227,21 +1228,21 @@ class LayersTest(WithPool):
         self.assertEqual(found, self.TOKENS)
 
     def test_reset(self):
-        """After a reset nothing is found that was stored before"""
+        """After a reset, older blocks are not found"""
         hashes = [ident() for _ in range(2)]
         self.step([self.begin(self.request("r", hashes), [1, 2, 3])])
         self.scheduling.reset()
         self.assertEqual(self.begin(self.request("s", hashes), [])[2], 0)
 
     def test_events(self):
-        """KV events tell what the pool has, of which tokens, and what it has lost"""
+        """KV events report stored blocks with their tokens, and lost blocks"""
         hashes = [ident() for _ in range(3)]
         outside = [kv_cache_utils.maybe_convert_block_hash(block) for block in hashes]
         request = self.request("r", hashes)
         with mock.patch.object(self.working._mover, "poll"), mock.patch.object(self.working._mover, "drain"):
             self.step([self.begin(request, [1, 2, 3, 4])])
             self.assertEqual(self.scheduling.take_events(), [])
-            # its stores end after it
+            # its stores complete after the request
             self.assertTrue(self.scheduling.finished(request))
         self.working._mover.drain()
         self.pool.delete(self.shape.keys.all(hashes)[4])
@@ -1271,7 +1272,7 @@ class LayersTest(WithPool):
 
 class SlabTest(WithPool):
     def test_order(self):
-        """On a GPU a transfer begins when what its stream was given before is over"""
+        """On a GPU a transfer starts after the earlier work of its stream"""
         tensor = torch.zeros(PAGE, dtype=torch.int8)
         mover = slab.Mover(self.pool, Options(pool=POOL), report.Report("test"), [tensor], PAGE, PAGE)
         over = threading.Event()
@@ -1289,7 +1290,7 @@ class SlabTest(WithPool):
         over.set()
         mover.drain()
         self.assertTrue(done and block[0] in self.pool)
-        # an event that fails, as of a lost GPU, fails the transfer
+        # a failed event, as of a lost GPU, fails the transfer
         mover._event = lambda: types.SimpleNamespace(synchronize=mock.Mock(side_effect=RuntimeError("lost")))
         got = []
         mover.get(slab.Transfer(done.append), block, [[(tensor.data_ptr(), PAGE)]], lambda *a: got.append(a))
@@ -1299,7 +1300,7 @@ class SlabTest(WithPool):
         mover.close()
 
     def test_report(self):
-        """An error is logged once in a while, and names the part that it happened in"""
+        """An error is logged with a rate limit, and names its part of the adapter"""
         told = report.Report("test")
         with self.assertLogs("vllm.kvblk", "WARNING") as logged:
             for _ in range(5):
