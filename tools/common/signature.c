@@ -40,7 +40,6 @@ bool signature_find(const struct kvblk_found *found, char *what, size_t len)
 	blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_MAGIC);
 	blkid_probe_enable_partitions(probe, 1);
 	blkid_probe_set_partitions_flags(probe, BLKID_PARTS_MAGIC);
-	/* each call of blkid_do_probe() finds the next signature */
 	while (!there && !blkid_do_probe(probe))
 		there = take(probe, "SBMAGIC_OFFSET", "TYPE", "", found, what, len) ||
 			take(probe, "PTMAGIC_OFFSET", "PTTYPE", " partition table", found,

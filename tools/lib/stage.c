@@ -40,7 +40,7 @@ struct lane {
 	void *stream;
 	struct kvblk_queue *queue;	/* NULL if io_uring is not available */
 	uint32_t region;	/* handle of @stage; 0: pinned for each operation */
-	struct kvblk_op *ops;	/* one for each part or operation of a load, like the next two */
+	struct kvblk_op *ops;	/* entry per part or operation of a load, like the next two */
 	struct kvblk_piece *pieces;
 	struct kvblk_result *results;
 	struct copies *copies;
@@ -729,7 +729,7 @@ static void part_prepare(struct fetch *fetch, size_t i, const void *key, size_t 
 	struct kvblk_op *op = &lane->ops[i];
 	size_t at = i * fetch->stage->options.part_size, len = part_len(fetch, i);
 
-	/* one more byte for the last part, to detect a block that has grown */
+	/* a byte more for the last part, to detect a block that has grown */
 	lane_piece(lane, at, at + len == fetch->len ? len + 1 : len, &lane->pieces[i]);
 	kvblk_prep_get(op, key, key_len, &lane->pieces[i], 1);
 	op->flags = KVBLK_OPF_PARTIAL;

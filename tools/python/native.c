@@ -24,7 +24,7 @@ struct kvblk_async;
 struct kvpy_batch {
 	int err;		/* result of the batch as a whole, valid after it ran */
 	unsigned int nr;
-	int32_t *res;		/* one entry per operation, like the arrays below */
+	int32_t *res;		/* entry per operation, like the arrays below */
 	uint32_t *flags;
 	uint32_t *lens;
 	uint64_t *layout_tags;

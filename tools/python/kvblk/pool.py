@@ -609,7 +609,7 @@ class Pool(OfProcess):
         """
         return self.run(self.batch(OP_PREFETCH, keys, None, timeout=timeout))
 
-    # One block
+    # Single blocks
 
     def put(self, key: bytes, buf: Buffer, **options: Any) -> Put:
         """Store a block; options as for :meth:`put_many`."""

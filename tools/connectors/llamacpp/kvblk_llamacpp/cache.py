@@ -338,7 +338,7 @@ class PrefixCache:
                 while end < len(missing) and end - at < self._half and missing[end] == missing[end - 1] + 1:
                     end += 1
                 part = missing[at:end]
-                # this half is in use by the batch before the last one
+                # wait: the batch before the last one uses this half
                 if len(jobs) == 2:
                     taken = self._stored(jobs[0])
                     jobs.pop(0)

@@ -80,7 +80,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             if getattr(mem_pool_host, "_is_dummy", False):
                 raise ValueError("kvblk: this rank has no host memory for its pages: SGLang was started without a "
                                  "storage backend and keeps them on rank 0; start it with this one")
-            # this pool only counts tokens; the next pools hold the pages
+            # such a pool only counts tokens; the next pools hold the pages
             return
         if self._zero_copy:
             self._kv = self._usable(str(PoolName.KV), mem_pool_host)
@@ -169,7 +169,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
             return PoolTransferResult(0, {}, [])
         leading, leases = (len(hashes), []) if anchor is None else self._leading(anchor.keys(hashes), anchor.nbytes)
         hits: dict[Any, int] = {PoolName.KV: leading} if leading else {}
-        # a pool may choose what it serves of block groups; this backend does not
+        # pools may choose which block groups to serve, but not with this backend
         asked = [t for t in transfers if t.hit_policy != PoolHitPolicy.BLOCK_GROUPS]
         windows = [leading if t.hit_policy == PoolHitPolicy.ALL_PAGES else max(1, len(t.keys or ())) for t in asked]
         present, more = self._present(asked, hashes[:leading]) if leading else ([], [])
@@ -345,7 +345,7 @@ class HiCacheKvblk(HiCacheStorage):  # type: ignore[misc]
         if wrong:
             self._checked.refuse(wrong, "it has another length than SGLang's pages")
 
-    # One page that SGLang has copied: without interface_v1
+    # Pages that SGLang has copied: without interface_v1
 
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> Any:
         return self.batch_get([key], [target_location])[0]
